@@ -1,0 +1,59 @@
+package traj
+
+import "errors"
+
+// Sampling is how tokens are drawn. The zero value of each optional field
+// means that the field has no effect; nil means the model's own default.
+type Sampling struct {
+	Temperature *float64 `json:"temperature,omitempty"` // 0 is greedy; nil is 1 for a local policy, the server's default elsewhere
+	TopP        float64  `json:"top_p,omitempty"`       // 0 or 1: off
+	TopK        int      `json:"top_k,omitempty"`       // 0: off
+	MinP        float64  `json:"min_p,omitempty"`       // 0: off
+	MaxTokens   int      `json:"max_tokens,omitempty"`  // of this reply; 0: what the window leaves
+	Stop        []string `json:"stop,omitempty"`        // stop strings; kept in the reply's ids, cut from its text
+	StopIDs     []int32  `json:"stop_ids,omitempty"`    // beside the model's own end-of-turn ids
+}
+
+// Request asks a model for one reply.
+//
+// PrefixIDs are the exact ids of the first PrefixMessages messages as the model
+// saw and sampled them: the prompt of the previous call and its reply. A model
+// that holds the tokens continues them verbatim instead of rendering the
+// conversation again. They are opaque to the agent.
+type Request struct {
+	Messages       []Message
+	Tools          []ToolSpec
+	Sampling       Sampling
+	Seed           int64
+	PrefixIDs      []int32
+	PrefixMessages int
+	Group          string // requests of one group open with the same prompt: a hint to compute it once
+	MaxPrompt      int    // longest prompt in tokens; 0: the model's window. A longer one is ErrPromptTooLong
+	Continue       bool   // the last message is the model's own, to be continued
+}
+
+// Response is one reply.
+//
+// SampledIDs holds every token the model drew, the end-of-turn token included
+// if it was drawn. Logprobs is empty or as long. PromptIDs is what the model
+// was given. All three are empty where a server returns no ids.
+type Response struct {
+	Message       Message
+	CallErrors    []CallError
+	PromptIDs     []int32
+	SampledIDs    []int32
+	Logprobs      []Logprob
+	FinishReason  string
+	PromptTokens  int
+	OutputTokens  int
+	Policy        string
+	PolicyVersion int64
+}
+
+// Errors that a model returns and the engine tells apart; wrap them with %w.
+var (
+	// ErrPromptTooLong: the prompt exceeds MaxPrompt or the model's window. Not retried.
+	ErrPromptTooLong = errors.New("prompt too long")
+	// ErrFatal: no request of this run can succeed (wrong key, unknown model). The run stops.
+	ErrFatal = errors.New("fatal")
+)

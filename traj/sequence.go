@@ -1,0 +1,84 @@
+package traj
+
+import "fmt"
+
+// Sequence is one run of tokens as the model saw them. The three slices have
+// equal length: LossMask is true where the policy sampled the token, Logprobs
+// holds the log-probability recorded when it was sampled (NaN where there is
+// none: prompt and observation tokens, or a server that returned no number).
+type Sequence struct {
+	TokenIDs []int32   `json:"token_ids"`
+	LossMask []bool    `json:"loss_mask"`
+	Logprobs []Logprob `json:"logprobs"`
+}
+
+// Validate checks that the slices agree in length.
+func (s *Sequence) Validate() error {
+	if len(s.TokenIDs) != len(s.LossMask) || len(s.TokenIDs) != len(s.Logprobs) {
+		return fmt.Errorf("sequence has %d token_ids, %d loss_mask and %d logprobs; the three must be of one length",
+			len(s.TokenIDs), len(s.LossMask), len(s.Logprobs))
+	}
+	return nil
+}
+
+// Sampled is the number of tokens that the policy sampled.
+func (s *Sequence) Sampled() int {
+	n := 0
+	for _, m := range s.LossMask {
+		if m {
+			n++
+		}
+	}
+	return n
+}
+
+// Record joins one model call to the trajectory's sequences: the prompt's ids
+// as the model saw them, then what it sampled. The current sequence grows when
+// the prompt starts with everything in it; otherwise (a template that drops
+// earlier thinking, a server that tokenises afresh) a new one begins, so that
+// no token is lost or trained twice. It returns the sequence's number and the
+// span of the sampled tokens. Without ids it records nothing and returns -1.
+//
+// logprobs is empty or as long as sampled.
+func (t *Trajectory) Record(prompt, sampled []int32, logprobs []Logprob) (seq, start, end int, err error) {
+	if len(prompt) == 0 || len(sampled) == 0 {
+		return -1, 0, 0, nil
+	}
+	if len(logprobs) != 0 && len(logprobs) != len(sampled) {
+		return -1, 0, 0, fmt.Errorf("the model returned %d log-probs for %d sampled tokens", len(logprobs), len(sampled))
+	}
+	if n := len(t.Sequences); n == 0 || !hasPrefix(prompt, t.Sequences[n-1].TokenIDs) {
+		t.Sequences = append(t.Sequences, Sequence{})
+	}
+	seq = len(t.Sequences) - 1
+	s := &t.Sequences[seq]
+	for _, id := range prompt[len(s.TokenIDs):] {
+		s.TokenIDs = append(s.TokenIDs, id)
+		s.LossMask = append(s.LossMask, false)
+		s.Logprobs = append(s.Logprobs, NoLogprob())
+	}
+	start = len(s.TokenIDs)
+	for i, id := range sampled {
+		s.TokenIDs = append(s.TokenIDs, id)
+		s.LossMask = append(s.LossMask, true)
+		if len(logprobs) == 0 {
+			s.Logprobs = append(s.Logprobs, NoLogprob())
+		} else {
+			s.Logprobs = append(s.Logprobs, logprobs[i])
+		}
+	}
+	return seq, start, len(s.TokenIDs), nil
+}
+
+func hasPrefix(ids, prefix []int32) bool {
+	if len(ids) < len(prefix) {
+		return false
+	}
+	// A mismatch is almost always near the end, where a re-rendered turn starts.
+	for i := len(prefix) - 1; i >= 0; i-- {
+		if ids[i] != prefix[i] {
+			return false
+		}
+	}
+	return true
+}
