@@ -1,0 +1,493 @@
+//go:build libtorch
+
+package torch
+
+/*
+#include <stdlib.h>
+#include "shim.h"
+*/
+import "C"
+
+import (
+	"fmt"
+	"runtime"
+	"unsafe"
+
+	"github.com/sugarme/gotch/libtch"
+)
+
+// number is what a tensor is filled from or read into.
+type number interface {
+	~int32 | ~int64 | ~float32 | ~float64 | ~uint16
+}
+
+func dims(shape []int64) (*C.int64_t, C.int) {
+	if len(shape) == 0 {
+		return nil, 0
+	}
+	return (*C.int64_t)(unsafe.Pointer(&shape[0])), C.int(len(shape))
+}
+
+func product(shape []int64) int64 {
+	n := int64(1)
+	for _, d := range shape {
+		n *= d
+	}
+	return n
+}
+
+func fromSlice[E number](s *Scope, data []E, d DType, shape []int64) Tensor {
+	if len(shape) == 0 {
+		shape = []int64{int64(len(data))}
+	}
+	if !s.ok("tensor") {
+		return Tensor{}
+	}
+	if product(shape) != int64(len(data)) {
+		s.Fail(fmt.Errorf("torch: tensor: %d values for shape %v", len(data), shape))
+		return Tensor{}
+	}
+	p, n := dims(shape)
+	var out C.agt_tensor
+	var msg *C.char
+	if !s.check("tensor", C.agt_from_data(&out, unsafe.Pointer(unsafe.SliceData(data)), p, n, C.int(d), &msg), msg) {
+		return Tensor{}
+	}
+	return s.own(out)
+}
+
+// Float32 makes a tensor of the given values; without a shape, a vector.
+func (s *Scope) Float32(data []float32, shape ...int64) Tensor {
+	return fromSlice(s, data, Float32, shape)
+}
+
+// Float64 makes a tensor of the given values; without a shape, a vector.
+func (s *Scope) Float64(data []float64, shape ...int64) Tensor {
+	return fromSlice(s, data, Float64, shape)
+}
+
+// Int64 makes a tensor of the given values; without a shape, a vector.
+func (s *Scope) Int64(data []int64, shape ...int64) Tensor { return fromSlice(s, data, Int64, shape) }
+
+// IDs makes an int64 vector of token ids.
+func (s *Scope) IDs(ids []int32) Tensor {
+	wide := make([]int64, len(ids))
+	for i, id := range ids {
+		wide[i] = int64(id)
+	}
+	return s.Int64(wide)
+}
+
+// FromBytes copies raw little-endian data, e.g. a mapped safetensors tensor.
+func (s *Scope) FromBytes(data []byte, d DType, shape ...int64) Tensor {
+	if !s.ok("tensor") {
+		return Tensor{}
+	}
+	if product(shape)*int64(d.Size()) != int64(len(data)) {
+		s.Fail(fmt.Errorf("torch: tensor: %d bytes for shape %v of %v", len(data), shape, d))
+		return Tensor{}
+	}
+	p, n := dims(shape)
+	var out C.agt_tensor
+	var msg *C.char
+	if !s.check("tensor", C.agt_from_data(&out, unsafe.Pointer(unsafe.SliceData(data)), p, n, C.int(d), &msg), msg) {
+		return Tensor{}
+	}
+	return s.own(out)
+}
+
+// Full makes a tensor filled with v.
+func (s *Scope) Full(v float64, d DType, dev Device, shape ...int64) Tensor {
+	if !s.ok("full") {
+		return Tensor{}
+	}
+	p, n := dims(shape)
+	return s.op("full", func(out *C.agt_tensor, msg **C.char) C.int {
+		return C.agt_full(out, p, n, C.double(v), C.int(d), C.int(dev), msg)
+	})
+}
+
+// Empty makes a tensor without filling it; its memory is taken when written.
+func (s *Scope) Empty(d DType, dev Device, shape ...int64) Tensor {
+	if !s.ok("empty") {
+		return Tensor{}
+	}
+	p, n := dims(shape)
+	return s.op("empty", func(out *C.agt_tensor, msg **C.char) C.int {
+		return C.agt_empty(out, p, n, C.int(d), C.int(dev), msg)
+	})
+}
+
+// op runs one shim function that makes one tensor.
+func (s *Scope) op(name string, f func(out *C.agt_tensor, msg **C.char) C.int, in ...Tensor) Tensor {
+	if !s.ok(name, in...) {
+		return Tensor{}
+	}
+	var out C.agt_tensor
+	var msg *C.char
+	if !s.check(name, f(&out, &msg), msg) {
+		return Tensor{}
+	}
+	return s.own(out)
+}
+
+// libtch runs one call of gotch's raw bindings that makes one tensor.
+func (s *Scope) libtch(name string, f func(out *libtch.Ctensor), in ...Tensor) Tensor {
+	if !s.ok(name, in...) {
+		return Tensor{}
+	}
+	var out libtch.Ctensor
+	f(&out)
+	if p := libtch.GetAndResetLastErr(); p != nil {
+		text := C.GoString((*C.char)(unsafe.Pointer(p)))
+		C.free(unsafe.Pointer(p))
+		s.Fail(opError(name, firstLine(text)))
+		return Tensor{}
+	}
+	return s.own(C.agt_tensor(out))
+}
+
+func firstLine(text string) string {
+	for i, c := range text {
+		if c == '\n' {
+			return text[:i]
+		}
+	}
+	return text
+}
+
+func (t Tensor) raw() libtch.Ctensor { return libtch.Ctensor(t.p) }
+
+// Add is a + b with broadcasting.
+func (s *Scope) Add(a, b Tensor) Tensor {
+	return s.libtch("add", func(o *libtch.Ctensor) { libtch.AtgAdd(o, a.raw(), b.raw()) }, a, b)
+}
+
+// Mul is a · b with broadcasting.
+func (s *Scope) Mul(a, b Tensor) Tensor {
+	return s.libtch("mul", func(o *libtch.Ctensor) { libtch.AtgMul(o, a.raw(), b.raw()) }, a, b)
+}
+
+// MatMul is the matrix product.
+func (s *Scope) MatMul(a, b Tensor) Tensor {
+	return s.libtch("matmul", func(o *libtch.Ctensor) { libtch.AtgMatmul(o, a.raw(), b.raw()) }, a, b)
+}
+
+// IndexSelect takes the entries of dimension dim that index (int64) names.
+func (s *Scope) IndexSelect(x Tensor, dim int64, index Tensor) Tensor {
+	return s.libtch("index_select", func(o *libtch.Ctensor) { libtch.AtgIndexSelect(o, x.raw(), dim, index.raw()) }, x, index)
+}
+
+// Sum is the sum of all elements, in the given type.
+func (s *Scope) Sum(x Tensor, d DType) Tensor {
+	return s.libtch("sum", func(o *libtch.Ctensor) { libtch.AtgSum(o, x.raw(), int32(d)) }, x)
+}
+
+// To converts; it returns a new handle even where nothing changes.
+func (s *Scope) To(x Tensor, d DType, dev Device) Tensor { return s.to(x, d, dev, false) }
+
+// Clone copies x into memory of its own.
+func (s *Scope) Clone(x Tensor) Tensor { return s.to(x, s.DType(x), s.Device(x), true) }
+
+func (s *Scope) to(x Tensor, d DType, dev Device, fresh bool) Tensor {
+	c := C.int(0)
+	if fresh {
+		c = 1
+	}
+	return s.op("to", func(o *C.agt_tensor, m **C.char) C.int { return C.agt_to(o, x.p, C.int(d), C.int(dev), c, m) }, x)
+}
+
+// Narrow is a view of len entries of dimension dim from start.
+func (s *Scope) Narrow(x Tensor, dim int, start, length int64) Tensor {
+	return s.op("narrow", func(o *C.agt_tensor, m **C.char) C.int {
+		return C.agt_narrow(o, x.p, C.int(dim), C.int64_t(start), C.int64_t(length), m)
+	}, x)
+}
+
+// Reshape gives x another shape of the same number of elements.
+func (s *Scope) Reshape(x Tensor, shape ...int64) Tensor {
+	p, n := dims(shape)
+	return s.op("reshape", func(o *C.agt_tensor, m **C.char) C.int { return C.agt_view(o, x.p, p, n, m) }, x)
+}
+
+// Cat joins tensors along dim.
+func (s *Scope) Cat(dim int, xs ...Tensor) Tensor {
+	ptrs := pointers(xs)
+	return s.op("cat", func(o *C.agt_tensor, m **C.char) C.int {
+		return C.agt_cat(o, ptr0(ptrs), C.int(len(ptrs)), C.int(dim), m)
+	}, xs...)
+}
+
+// Linear is x·wᵀ + bias; w [out, in], bias may be the zero Tensor.
+func (s *Scope) Linear(x, w, bias Tensor) Tensor {
+	return s.op("linear", func(o *C.agt_tensor, m **C.char) C.int { return C.agt_linear(o, x.p, w.p, bias.p, m) }, x, w)
+}
+
+// PackLinear copies a weight [out, in] into oneDNN's blocked layout, for
+// LinearPacked only: on a CPU a small batch then runs about twice as fast.
+func (s *Scope) PackLinear(w Tensor) Tensor {
+	return s.op("pack_linear", func(o *C.agt_tensor, m **C.char) C.int { return C.agt_pack_linear(o, w.p, m) }, w)
+}
+
+// LinearPacked is Linear with a weight from PackLinear. No backward.
+func (s *Scope) LinearPacked(x, packed, bias Tensor) Tensor {
+	return s.op("linear", func(o *C.agt_tensor, m **C.char) C.int { return C.agt_linear_packed(o, x.p, packed.p, bias.p, m) }, x, packed)
+}
+
+// RMSNorm is w·x/√(mean x² + eps) over the last dimension.
+func (s *Scope) RMSNorm(x, w Tensor, eps float64) Tensor {
+	return s.op("rms_norm", func(o *C.agt_tensor, m **C.char) C.int { return C.agt_rms_norm(o, x.p, w.p, C.double(eps), m) }, x, w)
+}
+
+// AddRMSNorm is sum = x + y and out = RMSNorm(sum).
+func (s *Scope) AddRMSNorm(x, y, w Tensor, eps float64) (sum, out Tensor) {
+	out = s.op("add_rms_norm", func(o *C.agt_tensor, m **C.char) C.int {
+		var p C.agt_tensor
+		st := C.agt_add_rms_norm(&p, o, x.p, y.p, w.p, C.double(eps), m)
+		sum = s.own(p)
+		return st
+	}, x, y, w)
+	return sum, out
+}
+
+// Embedding takes the rows of weight that ids (int64) name; an id outside the
+// vocabulary is an error.
+func (s *Scope) Embedding(weight, ids Tensor) Tensor {
+	return s.op("embedding", func(o *C.agt_tensor, m **C.char) C.int { return C.agt_embedding(o, weight.p, ids.p, m) }, weight, ids)
+}
+
+// Rope rotates x [tokens, heads, dim] by cos and sin [tokens, dim/2], which are
+// float32 (float64 for float64 x); pairs are (i, i+dim/2).
+func (s *Scope) Rope(x, cos, sin Tensor) Tensor {
+	return s.op("rope", func(o *C.agt_tensor, m **C.char) C.int { return C.agt_rope(o, x.p, cos.p, sin.p, m) }, x, cos, sin)
+}
+
+// SiluMul is silu(g)·u of x = [g, u] along the last dimension.
+func (s *Scope) SiluMul(x Tensor) Tensor {
+	return s.op("silu_mul", func(o *C.agt_tensor, m **C.char) C.int { return C.agt_silu_mul(o, x.p, m) }, x)
+}
+
+// TreeNode is a run of tokens of a packed tree: it sees its own tokens causally
+// and all tokens of its ancestors. Parent is the number of an earlier node, or -1.
+type TreeNode struct{ Start, Len, Parent int32 }
+
+// TreeAttention is causal attention over a packed tree: q [T, Hq, D], k and v
+// [T, Hkv, D]; the nodes tile the T tokens in order. window > 0 limits how far
+// back a token sees. Records for backward.
+func (s *Scope) TreeAttention(q, k, v Tensor, nodes []TreeNode, window int64) Tensor {
+	return s.op("tree_attention", func(o *C.agt_tensor, m **C.char) C.int {
+		return C.agt_tree_attention(o, q.p, k.p, v.p, (*C.int32_t)(unsafe.Pointer(unsafe.SliceData(nodes))), C.int(len(nodes)), C.int64_t(window), m)
+	}, q, k, v)
+}
+
+// CachedSegment is a run of new tokens of one sequence: Len rows of q from
+// Start, the last of a context of Context tokens whose cache blocks are listed
+// from index FirstBlock on.
+type CachedSegment struct{ Start, Len, Context, FirstBlock int32 }
+
+// CachedAttention writes the new k and v [T, Hkv, D] into the pools
+// [blocks, block size, Hkv, D] and attends q [T, Hq, D] to the cache. No backward.
+func (s *Scope) CachedAttention(q, k, v, kpool, vpool Tensor, segs []CachedSegment, blocks []int32, window int64) Tensor {
+	return s.op("cached_attention", func(o *C.agt_tensor, m **C.char) C.int {
+		return C.agt_cached_attention(o, q.p, k.p, v.p, kpool.p, vpool.p,
+			(*C.int32_t)(unsafe.Pointer(unsafe.SliceData(segs))), C.int(len(segs)), (*C.int32_t)(unsafe.Pointer(unsafe.SliceData(blocks))), C.int64_t(window), m)
+	}, q, k, v, kpool, vpool)
+}
+
+// HeadLogprobs gives, for hidden [N, H], an output matrix [V, H] and target ids
+// [N], the log-prob of each target and the entropy of each row's distribution
+// in nats (without gradient), both [N] in float32. Logits exist for `chunk` rows
+// at a time only and are computed again in backward.
+func (s *Scope) HeadLogprobs(hidden, weight, targets Tensor, chunk int64) (logprobs, entropy Tensor) {
+	logprobs = s.op("head_logprobs", func(o *C.agt_tensor, m **C.char) C.int {
+		var e C.agt_tensor
+		st := C.agt_head_logprobs(o, &e, hidden.p, weight.p, targets.p, C.int64_t(chunk), m)
+		entropy = s.own(e)
+		return st
+	}, hidden, weight, targets)
+	return logprobs, entropy
+}
+
+// SampleRow says how one row of logits is drawn from. Uniform is in [0, 1).
+type SampleRow struct {
+	Temperature, TopP, MinP, Uniform float64
+	TopK                             int64
+}
+
+// Sample draws one id from each row of logits [N, V] and gives its log-prob
+// under the model (temperature 1, nothing cut).
+func (s *Scope) Sample(logits Tensor, rows []SampleRow) (ids []int32, logprobs []float32) {
+	if !s.ok("sample", logits) || len(rows) == 0 {
+		return nil, nil
+	}
+	ids, logprobs = make([]int32, len(rows)), make([]float32, len(rows))
+	var msg *C.char
+	s.check("sample", C.agt_sample(logits.p, (*C.agt_sampling)(unsafe.Pointer(&rows[0])), C.int(len(rows)),
+		(*C.int32_t)(unsafe.Pointer(&ids[0])), (*C.float)(unsafe.Pointer(&logprobs[0])), &msg), msg)
+	return ids, logprobs
+}
+
+// Backward adds the gradient of x to every leaf under it; grad is dL/dx, or the
+// zero Tensor where x is a scalar. An error leaves partial gradients: clear them.
+func (s *Scope) Backward(x, grad Tensor) {
+	if !s.ok("backward", x) {
+		return
+	}
+	var msg *C.char
+	s.check("backward", C.agt_backward(x.p, grad.p, &msg), msg)
+}
+
+// Grad is the gradient that backward left at a leaf.
+func (s *Scope) Grad(x Tensor) Tensor {
+	return s.op("grad", func(o *C.agt_tensor, m **C.char) C.int { return C.agt_grad(o, x.p, m) }, x)
+}
+
+// ClearGrad drops the gradient of a leaf.
+func (s *Scope) ClearGrad(x Tensor) {
+	if !s.ok("clear_grad", x) {
+		return
+	}
+	var msg *C.char
+	s.check("clear_grad", C.agt_clear_grad(x.p, &msg), msg)
+}
+
+// RequiresGrad makes x a leaf that backward gives a gradient.
+func (s *Scope) RequiresGrad(x Tensor, on bool) Tensor {
+	if !s.ok("requires_grad", x) {
+		return x
+	}
+	v := C.int(0)
+	if on {
+		v = 1
+	}
+	var msg *C.char
+	s.check("requires_grad", C.agt_requires_grad_(x.p, v, &msg), msg)
+	return x
+}
+
+// Copy writes src into dst, converting its type.
+func (s *Scope) Copy(dst, src Tensor) {
+	if !s.ok("copy", dst, src) {
+		return
+	}
+	var msg *C.char
+	s.check("copy", C.agt_copy_(dst.p, src.p, &msg), msg)
+}
+
+// GlobalNorm is the 2-norm of all elements of all tensors together.
+func (s *Scope) GlobalNorm(xs []Tensor) float64 {
+	if !s.ok("global_norm", xs...) {
+		return 0
+	}
+	p := pointers(xs)
+	var norm C.double
+	var msg *C.char
+	s.check("global_norm", C.agt_global_norm(ptr0(p), C.int(len(p)), &norm, &msg), msg)
+	return float64(norm)
+}
+
+// Scale multiplies every tensor in place.
+func (s *Scope) Scale(xs []Tensor, factor float64) {
+	if !s.ok("scale", xs...) {
+		return
+	}
+	p := pointers(xs)
+	var msg *C.char
+	s.check("scale", C.agt_scale_(ptr0(p), C.int(len(p)), C.double(factor), &msg), msg)
+}
+
+// AdamWConfig are the constants of one AdamW step.
+type AdamWConfig struct{ LR, Beta1, Beta2, Eps, WeightDecay float64 }
+
+// AdamW takes step number `step` (from 1) on params in place, with first and
+// second moments m and v (Loshchilov & Hutter 2019, algorithm 2).
+func (s *Scope) AdamW(params, grads, m, v []Tensor, c AdamWConfig, step int) {
+	if !s.ok("adamw", params...) || !s.ok("adamw", grads...) || !s.ok("adamw", m...) || !s.ok("adamw", v...) {
+		return
+	}
+	if len(params) != len(grads) || len(params) != len(m) || len(params) != len(v) {
+		s.Fail(fmt.Errorf("torch: adamw: %d params, %d gradients, %d and %d moments", len(params), len(grads), len(m), len(v)))
+		return
+	}
+	p, g, mm, vv := pointers(params), pointers(grads), pointers(m), pointers(v)
+	var msg *C.char
+	s.check("adamw", C.agt_adamw_(ptr0(p), ptr0(g), ptr0(mm), ptr0(vv), C.int(len(p)), C.double(c.LR), C.double(c.Beta1),
+		C.double(c.Beta2), C.double(c.Eps), C.double(c.WeightDecay), C.double(step), &msg), msg)
+}
+
+// Shape is the tensor's size in each dimension.
+func (s *Scope) Shape(x Tensor) []int64 {
+	if !s.ok("shape", x) {
+		return nil
+	}
+	var d [8]int64
+	var n C.int
+	var msg *C.char
+	if !s.check("shape", C.agt_shape(x.p, (*C.int64_t)(unsafe.Pointer(&d[0])), &n, &msg), msg) {
+		return nil
+	}
+	return append([]int64{}, d[:n]...)
+}
+
+func (s *Scope) info(x Tensor) (d DType, dev Device, grad bool) {
+	if !s.ok("info", x) {
+		return Float32, CPU, false
+	}
+	var a, b, c C.int
+	var msg *C.char
+	s.check("info", C.agt_info(x.p, &a, &b, &c, &msg), msg)
+	return DType(a), Device(b), c != 0
+}
+
+// DType is the tensor's element type.
+func (s *Scope) DType(x Tensor) DType { d, _, _ := s.info(x); return d }
+
+// Device is where the tensor lives.
+func (s *Scope) Device(x Tensor) Device { _, d, _ := s.info(x); return d }
+
+func read[E number](s *Scope, x Tensor, d DType) []E {
+	shape := s.Shape(x)
+	if s.err != nil {
+		return nil
+	}
+	out := make([]E, product(shape))
+	var msg *C.char
+	if !s.check("read", C.agt_copy_out(x.p, unsafe.Pointer(unsafe.SliceData(out)), C.int(d), C.int64_t(len(out)), &msg), msg) {
+		return nil
+	}
+	return out
+}
+
+// Float32s copies the tensor's values out, converted, in row-major order.
+func (s *Scope) Float32s(x Tensor) []float32 { return read[float32](s, x, Float32) }
+
+// Float64s copies the tensor's values out, converted, in row-major order.
+func (s *Scope) Float64s(x Tensor) []float64 { return read[float64](s, x, Float64) }
+
+// Bytes copies the tensor's raw little-endian data out in its own type.
+func (s *Scope) Bytes(x Tensor) []byte {
+	d := s.DType(x)
+	shape := s.Shape(x)
+	if s.err != nil {
+		return nil
+	}
+	out := make([]byte, product(shape)*int64(d.Size()))
+	var msg *C.char
+	if !s.check("read", C.agt_copy_out(x.p, unsafe.Pointer(unsafe.SliceData(out)), C.int(d), C.int64_t(product(shape)), &msg), msg) {
+		return nil
+	}
+	return out
+}
+
+func pointers(xs []Tensor) []C.agt_tensor {
+	out := make([]C.agt_tensor, len(xs))
+	for i, x := range xs {
+		out[i] = x.p
+	}
+	return out
+}
+
+func ptr0(p []C.agt_tensor) *C.agt_tensor {
+	runtime.KeepAlive(p)
+	return unsafe.SliceData(p)
+}

@@ -1,0 +1,704 @@
+//go:build libtorch
+
+// See shim.h. Grad mode, threads and errors are per OS thread in libtorch;
+// torch.go calls everything from one locked thread per worker.
+#include "shim.h"
+
+#include "kernels.h"
+
+#include <ATen/ATen.h>
+#include <ATen/Parallel.h>
+#include <ATen/core/dispatch/Dispatcher.h>
+#include <ATen/Version.h>
+#include <ATen/detail/CUDAHooksInterface.h>
+#include <c10/core/GradMode.h>
+#include <c10/util/Exception.h>
+#include <dlfcn.h>
+#include <torch/csrc/autograd/custom_function.h>
+#include <torch/csrc/autograd/function.h>
+#include <torch/csrc/autograd/variable.h>
+#include <torch/version.h>
+
+#include <atomic>
+#include <cmath>
+#include <cstring>
+#include <sstream>
+#include <string>
+#include <vector>
+
+using at::Tensor;
+using torch::autograd::AutogradContext;
+using torch::autograd::variable_list;
+
+namespace {
+
+Tensor &T(agt_tensor t) { return *reinterpret_cast<Tensor *>(t); }
+agt_tensor wrap(Tensor t) { return reinterpret_cast<agt_tensor>(new Tensor(std::move(t))); }
+
+int fail(char **err, const char *what) {
+  std::string s(what ? what : "unknown error");
+  // libtorch's first line says what is wrong; the rest is a C++ backtrace.
+  auto end = s.find("\nException raised from");
+  if (end != std::string::npos) s.resize(end);
+  for (auto &c : s)
+    if (c == '\n') c = ' ';
+  *err = strdup(s.c_str());
+  return 1;
+}
+
+template <class F>
+int guard(char **err, F f) {
+  try {
+    f();
+    return 0;
+  } catch (const c10::Error &e) {
+    return fail(err, e.what_without_backtrace());
+  } catch (const std::exception &e) {
+    return fail(err, e.what());
+  } catch (...) {
+    return fail(err, "unknown C++ exception");
+  }
+}
+
+at::Device device_of(int d) { return d < 0 ? at::Device(at::kCPU) : at::Device(at::kCUDA, d); }
+at::ScalarType acc_type(at::ScalarType t) { return t == at::kDouble ? at::kDouble : at::kFloat; }
+std::string shape_str(const Tensor &t) {
+  std::ostringstream o;
+  o << t.sizes();
+  return o.str();
+}
+
+// ---- kernels ------------------------------------------------------------------
+// call runs f(table, typed zero) for x's dtype: one place for the three types.
+template <class F>
+void dispatch(const Tensor &x, const char *what, F f) {
+  switch (x.scalar_type()) {
+    case at::kBFloat16: return f(agt::kernels().b, agt::bf16{}, float{});
+    case at::kFloat: return f(agt::kernels().f, float{}, float{});
+    case at::kDouble: return f(agt::kernels().d, double{}, double{});
+    default: TORCH_CHECK(false, what, ": dtype ", x.scalar_type(), " is not float64, float32 or bfloat16");
+  }
+}
+template <class S>
+const S *in(const Tensor &t) { return static_cast<const S *>(t.const_data_ptr()); }
+template <class S>
+S *out_ptr(Tensor &t) { return static_cast<S *>(t.data_ptr()); }
+
+// ---- rotary embedding -------------------------------------------------------
+// x [T, H, D], cos and sin [T, D/2] in x's accumulation type. The pairs are
+// (i, i + D/2), as in Hugging Face's Llama (rotate_half).
+Tensor rope_apply(const Tensor &x0, const Tensor &cos, const Tensor &sin, double sign) {
+  Tensor x = x0.contiguous();
+  TORCH_CHECK(x.dim() == 3 && cos.size(0) == x.size(0) && cos.size(1) * 2 == x.size(2), "rope: x is ", x.sizes(),
+              ", cos is ", cos.sizes(), "; want [tokens, heads, dim] and [tokens, dim/2]");
+  if (x.is_cpu()) {
+    Tensor y = at::empty_like(x);
+    dispatch(x, "rope", [&](auto &kn, auto st, auto ac) {
+      using S = decltype(st);
+      using A = decltype(ac);
+      int64_t row = x.size(1) * x.size(2), half = x.size(2) / 2;
+      const S *xp = in<S>(x);
+      const A *cp = in<A>(cos), *sp = in<A>(sin);
+      S *yp = out_ptr<S>(y);
+      at::parallel_for(0, x.size(0), 16, [&](int64_t b, int64_t e) {
+        kn.rope(xp + b * row, cp + b * half, sp + b * half, yp + b * row, e - b, x.size(1), x.size(2), A(sign));
+      });
+    });
+    return y;
+  }
+  auto acc = x.to(acc_type(x.scalar_type()));
+  auto parts = acc.chunk(2, -1);
+  auto c = cos.unsqueeze(1), s = sin.unsqueeze(1) * sign;
+  return at::cat({parts[0] * c - parts[1] * s, parts[1] * c + parts[0] * s}, -1).to(x.scalar_type());
+}
+
+struct Rope : torch::autograd::Function<Rope> {
+  static Tensor forward(AutogradContext *ctx, const Tensor &x, const Tensor &cos, const Tensor &sin) {
+    ctx->save_for_backward({cos, sin});
+    return rope_apply(x, cos, sin, 1);
+  }
+  static variable_list backward(AutogradContext *ctx, variable_list g) {
+    auto saved = ctx->get_saved_variables();
+    return {rope_apply(g[0], saved[0], saved[1], -1), Tensor(), Tensor()};  // the inverse rotation
+  }
+};
+
+// ---- silu(gate) * up ----------------------------------------------------------
+struct SiluMul : torch::autograd::Function<SiluMul> {
+  static Tensor forward(AutogradContext *ctx, const Tensor &gu) {
+    ctx->save_for_backward({gu});
+    return apply_(gu);
+  }
+  static Tensor apply_(const Tensor &gu0) {
+    Tensor gu = gu0.contiguous();
+    TORCH_CHECK(gu.size(-1) % 2 == 0, "silu_mul: the last dimension of ", gu.sizes(), " is not even");
+    int64_t f = gu.size(-1) / 2, rows = f ? gu.numel() / (2 * f) : 0;
+    if (!gu.is_cpu()) {
+      auto p = gu.chunk(2, -1);
+      return at::silu(p[0]) * p[1];
+    }
+    auto shape = gu.sizes().vec();
+    shape.back() = f;
+    Tensor y = at::empty(shape, gu.options());
+    dispatch(gu, "silu_mul", [&](auto &kn, auto st, auto) {
+      using S = decltype(st);
+      const S *x = in<S>(gu);
+      S *o = out_ptr<S>(y);
+      at::parallel_for(0, rows, 8, [&](int64_t b, int64_t e) { kn.silu_mul(x + b * 2 * f, o + b * f, e - b, f); });
+    });
+    return y;
+  }
+  static variable_list backward(AutogradContext *ctx, variable_list grads) {
+    Tensor gu = ctx->get_saved_variables()[0].contiguous(), dy = grads[0].contiguous();
+    int64_t f = gu.size(-1) / 2, rows = f ? gu.numel() / (2 * f) : 0;
+    if (!gu.is_cpu()) {
+      auto p = gu.chunk(2, -1);
+      auto acc = acc_type(gu.scalar_type());
+      auto g = p[0].to(acc), u = p[1].to(acc), d = dy.to(acc), sg = at::sigmoid(g);
+      return {at::cat({d * u * sg * (1 + g * (1 - sg)), d * g * sg}, -1).to(gu.scalar_type())};
+    }
+    Tensor dx = at::empty_like(gu);
+    dispatch(gu, "silu_mul", [&](auto &kn, auto st, auto) {
+      using S = decltype(st);
+      const S *x = in<S>(gu), *d = in<S>(dy);
+      S *o = out_ptr<S>(dx);
+      at::parallel_for(0, rows, 8, [&](int64_t b, int64_t e) {
+        kn.silu_mul_backward(x + b * 2 * f, d + b * f, o + b * 2 * f, e - b, f);
+      });
+    });
+    return {dx};
+  }
+};
+
+// ---- RMSNorm -------------------------------------------------------------------
+// y = w · x / sqrt(mean(x²) + eps), in the accumulation type (Zhang & Sennrich
+// 2019). Where y0 is given, x + y0 is normalised and returned too.
+Tensor rms_cpu(const Tensor &x, const Tensor *add, const Tensor &w, Tensor *sum, double eps) {
+  Tensor y = at::empty_like(x);
+  int64_t n = w.size(0), rows = n ? x.numel() / n : 0;
+  dispatch(x, "rms_norm", [&](auto &kn, auto st, auto) {
+    using S = decltype(st);
+    const S *xp = in<S>(x), *ap = add ? in<S>(*add) : nullptr, *wp = in<S>(w);
+    S *sp = sum ? out_ptr<S>(*sum) : nullptr, *yp = out_ptr<S>(y);
+    at::parallel_for(0, rows, 8, [&](int64_t b, int64_t e) {
+      kn.rms_norm(xp + b * n, ap ? ap + b * n : nullptr, wp, sp ? sp + b * n : nullptr, yp + b * n, e - b, n, eps);
+    });
+  });
+  return y;
+}
+
+struct RMSNorm : torch::autograd::Function<RMSNorm> {
+  static Tensor forward(AutogradContext *ctx, const Tensor &x0, const Tensor &w, double eps) {
+    Tensor x = x0.contiguous();
+    ctx->save_for_backward({x, w});
+    ctx->saved_data["eps"] = eps;
+    return apply_(x, w, eps);
+  }
+  static Tensor apply_(const Tensor &x, const Tensor &w, double eps) {
+    TORCH_CHECK(w.dim() == 1 && x.size(-1) == w.size(0), "rms_norm: x is ", x.sizes(), ", the weight is ", w.sizes());
+    if (!x.is_cpu()) {
+      auto a = x.to(acc_type(x.scalar_type()));
+      return (a * at::rsqrt(a.pow(2).mean(-1, true) + eps) * w.to(a.scalar_type())).to(x.scalar_type());
+    }
+    return rms_cpu(x, nullptr, w.contiguous(), nullptr, eps);
+  }
+  static variable_list backward(AutogradContext *ctx, variable_list grads) {
+    auto saved = ctx->get_saved_variables();
+    auto acc = acc_type(saved[0].scalar_type());
+    double eps = ctx->saved_data["eps"].toDouble();
+    auto x = saved[0].to(acc), w = saved[1].to(acc), g = grads[0].to(acc);
+    auto inv = at::rsqrt(x.pow(2).mean(-1, true) + eps);
+    auto xn = x * inv, gw = g * w;
+    auto dx = inv * (gw - xn * (gw * xn).mean(-1, true));
+    auto dw = (g * xn).reshape({-1, w.size(0)}).sum(0);
+    return {dx.to(saved[0].scalar_type()), dw.to(saved[1].scalar_type()), Tensor()};
+  }
+};
+
+// ---- attention -------------------------------------------------------------------
+// Boolean mask [len, ctx]: the i-th of the last `len` positions of a context of
+// `ctx` sees itself and what is before it, at most `window` positions in all.
+Tensor causal_mask(int64_t len, int64_t ctx, int64_t window, const Tensor &like) {
+  auto opt = like.options().dtype(at::kLong);
+  auto rows = at::arange(ctx - len, ctx, opt).unsqueeze(1), cols = at::arange(ctx, opt).unsqueeze(0);
+  auto m = cols.le(rows);
+  return window > 0 ? m.logical_and(cols.gt(rows - window)) : m;
+}
+
+// q [L, Hq, D], k and v [C, Hkv, D] with L the last positions of C.
+Tensor attend(const Tensor &q, const Tensor &k, const Tensor &v, int64_t window) {
+  int64_t len = q.size(0), ctx = k.size(0);
+  bool plain = len == ctx && (window <= 0 || window >= ctx);
+  std::optional<Tensor> mask;
+  if (!plain && !(len == 1 && (window <= 0 || window >= ctx))) mask = causal_mask(len, ctx, window, q);
+  auto o = at::scaled_dot_product_attention(q.transpose(0, 1).unsqueeze(0), k.transpose(0, 1).unsqueeze(0),
+                                            v.transpose(0, 1).unsqueeze(0), mask, 0.0, plain, std::nullopt,
+                                            q.size(1) != k.size(1));
+  return o.squeeze(0).transpose(0, 1);
+}
+
+
+Tensor flat_positions(const int32_t *blocks, int64_t ctx, int64_t block_size) {
+  Tensor idx = at::empty({ctx}, at::kLong);
+  auto *p = idx.data_ptr<int64_t>();
+  for (int64_t t = 0; t < ctx; t++) p[t] = int64_t(blocks[t / block_size]) * block_size + t % block_size;
+  return idx;
+}
+
+Tensor cached_attention(const Tensor &q0, const Tensor &k0, const Tensor &v0, Tensor &kpool, Tensor &vpool,
+                        const int32_t *segs, int n, const int32_t *blocks, int64_t window) {
+  Tensor q = q0.contiguous(), k = k0.contiguous(), v = v0.contiguous();
+  int64_t bs = kpool.size(1), hkv = kpool.size(2), dim = kpool.size(3), hq = q.size(1), group = hq / hkv;
+  TORCH_CHECK(k.size(1) == hkv && k.size(2) == dim && hq % hkv == 0, "cached_attention: q is ", q.sizes(), ", k is ",
+              k.sizes(), ", the cache is ", kpool.sizes());
+  Tensor kf = kpool.view({-1, hkv, dim}), vf = vpool.view({-1, hkv, dim});
+  Tensor out = at::empty_like(q);
+  std::vector<int> single;
+  std::vector<int64_t> slots(q.size(0));
+  for (int i = 0; i < n; i++) {
+    const int32_t *s = segs + 4 * i;
+    for (int64_t j = 0; j < s[1]; j++) {
+      int64_t t = s[2] - s[1] + j;
+      slots[s[0] + j] = int64_t(blocks[s[3] + t / bs]) * bs + t % bs;
+    }
+    if (s[1] == 1) single.push_back(i);
+  }
+  Tensor slot_t = at::from_blob(slots.data(), {q.size(0)}, at::kLong).to(q.device());
+  kf.index_copy_(0, slot_t, k);
+  vf.index_copy_(0, slot_t, v);
+  double scale = 1 / std::sqrt(double(dim));
+
+  if (q.is_cpu() && !single.empty()) {
+    dispatch(q, "cached_attention", [&](auto &kn, auto st, auto ac) {
+      using S = decltype(st);
+      using A = decltype(ac);
+      const S *qp = in<S>(q), *kp = in<S>(kpool), *vp = in<S>(vpool);
+      S *op = out_ptr<S>(out);
+      at::parallel_for(0, int64_t(single.size()) * hkv, 1, [&](int64_t b, int64_t e) {
+        std::vector<A> scratch;
+        for (int64_t w = b; w < e; w++) {
+          const int32_t *s = segs + 4 * single[w / hkv];
+          int64_t ctx = s[2];
+          agt::PagedArgs a{blocks + s[3], bs, hkv, w % hkv, group, dim, window > 0 && ctx > window ? ctx - window : 0, ctx, scale};
+          scratch.resize(2 * group * dim + group * ctx + dim);
+          int64_t at = (int64_t(s[0]) * hq + a.head * group) * dim;
+          kn.paged_decode(qp + at, kp, vp, a, scratch.data(), op + at);
+        }
+      });
+    });
+    single.clear();
+  } else if (single.size() > 1) {
+    // On a GPU: one padded attention over all decoding rows.
+    int64_t b = single.size(), longest = 0;
+    for (int i : single) longest = std::max<int64_t>(longest, segs[4 * i + 2]);
+    Tensor idx = at::zeros({b, longest}, at::kLong), mask = at::zeros({b, 1, 1, longest}, at::kBool),
+           rows = at::empty({b}, at::kLong);
+    for (int64_t j = 0; j < b; j++) {
+      const int32_t *s = segs + 4 * single[j];
+      int64_t first = window > 0 && s[2] > window ? s[2] - window : 0;
+      idx[j].narrow(0, 0, s[2]).copy_(flat_positions(blocks + s[3], s[2], bs));
+      mask[j].narrow(2, first, s[2] - first).fill_(true);
+      rows.data_ptr<int64_t>()[j] = s[0];
+    }
+    auto flat = idx.view(-1).to(q.device());
+    rows = rows.to(q.device());
+    auto kk = kf.index_select(0, flat).view({b, longest, hkv, dim}).transpose(1, 2);
+    auto vv = vf.index_select(0, flat).view({b, longest, hkv, dim}).transpose(1, 2);
+    auto o = at::scaled_dot_product_attention(q.index_select(0, rows).unsqueeze(2), kk, vv, mask.to(q.device()), 0.0,
+                                              false, std::nullopt, group > 1);
+    out.index_copy_(0, rows, o.squeeze(2));
+    single.clear();
+  } else if (single.size() == 1) {
+    single.clear();
+    for (int i = 0; i < n; i++) {
+      const int32_t *s = segs + 4 * i;
+      if (s[1] != 1) continue;
+      auto idx = flat_positions(blocks + s[3], s[2], bs).to(q.device());
+      out.narrow(0, s[0], 1).copy_(attend(q.narrow(0, s[0], 1), kf.index_select(0, idx), vf.index_select(0, idx), window));
+    }
+  }
+  for (int i = 0; i < n; i++) {
+    const int32_t *s = segs + 4 * i;
+    if (s[1] <= 1) continue;
+    auto qs = q.narrow(0, s[0], s[1]);
+    if (s[1] == s[2]) {
+      out.narrow(0, s[0], s[1]).copy_(attend(qs, k.narrow(0, s[0], s[1]), v.narrow(0, s[0], s[1]), window));
+    } else {
+      auto idx = flat_positions(blocks + s[3], s[2], bs).to(q.device());
+      out.narrow(0, s[0], s[1]).copy_(attend(qs, kf.index_select(0, idx), vf.index_select(0, idx), window));
+    }
+  }
+  return out;
+}
+
+Tensor tree_attention(const Tensor &q, const Tensor &k, const Tensor &v, const int32_t *nodes, int n, int64_t window) {
+  std::vector<int64_t> sizes(n);
+  int64_t at_ = 0;
+  for (int i = 0; i < n; i++) {
+    TORCH_CHECK(nodes[3 * i] == at_ && nodes[3 * i + 2] < i, "tree_attention: node ", i, " does not follow the one before");
+    sizes[i] = nodes[3 * i + 1];
+    at_ += sizes[i];
+  }
+  TORCH_CHECK(at_ == q.size(0), "tree_attention: the nodes hold ", at_, " tokens, q is ", q.sizes());
+  if (n == 0) return at::empty_like(q);
+  // One split and its one backward (a cat) instead of a narrow per node, whose
+  // backward would fill a tensor of all tokens each time.
+  auto qs = q.split_with_sizes(sizes, 0), ks = k.split_with_sizes(sizes, 0), vs = v.split_with_sizes(sizes, 0);
+  std::vector<Tensor> outs(n);
+  for (int i = 0; i < n; i++) {
+    std::vector<Tensor> kc, vc;
+    for (int a = i; a >= 0; a = nodes[3 * a + 2]) {
+      kc.insert(kc.begin(), ks[a]);
+      vc.insert(vc.begin(), vs[a]);
+    }
+    outs[i] = attend(qs[i], kc.size() == 1 ? kc[0] : at::cat(kc, 0), vc.size() == 1 ? vc[0] : at::cat(vc, 0), window);
+  }
+  return n == 1 ? outs[0] : at::cat(outs, 0);
+}
+
+// ---- log-probs of given tokens, without keeping [tokens × vocabulary] ---------------
+// forward: lp_i = z_{i,y_i} − logsumexp(z_i), H_i = logsumexp(z_i) − Σ p z, with
+// z = hidden·Wᵀ computed `chunk` rows at a time; backward computes z again.
+// dL/dz = g·(onehot(y) − p).
+struct HeadLogprobs : torch::autograd::Function<HeadLogprobs> {
+  static variable_list forward(AutogradContext *ctx, const Tensor &h, const Tensor &w, const Tensor &y, int64_t chunk) {
+    int64_t n = h.size(0);
+    auto acc = acc_type(h.scalar_type());
+    Tensor lp = at::empty({n}, h.options().dtype(acc)), ent = at::empty_like(lp);
+    for (int64_t i = 0; i < n; i += chunk) {
+      int64_t m = std::min(chunk, n - i);
+      auto z = at::linear(h.narrow(0, i, m), w).to(acc);
+      auto lse = at::logsumexp(z, -1);
+      lp.narrow(0, i, m).copy_(z.gather(1, y.narrow(0, i, m).unsqueeze(1)).squeeze(1) - lse);
+      auto p = (z - lse.unsqueeze(1)).exp_();
+      ent.narrow(0, i, m).copy_(lse - p.mul_(z).sum(-1));
+    }
+    ctx->save_for_backward({h, w, y});
+    ctx->saved_data["chunk"] = chunk;
+    ctx->mark_non_differentiable({ent});
+    return {lp, ent};
+  }
+  static variable_list backward(AutogradContext *ctx, variable_list grads) {
+    auto saved = ctx->get_saved_variables();
+    auto &h = saved[0], &w = saved[1], &y = saved[2];
+    int64_t n = h.size(0), chunk = ctx->saved_data["chunk"].toInt();
+    auto acc = acc_type(h.scalar_type());
+    auto g = grads[0].to(acc);
+    Tensor dh = at::empty_like(h), dw;
+    for (int64_t i = 0; i < n; i += chunk) {
+      int64_t m = std::min(chunk, n - i);
+      auto hc = h.narrow(0, i, m), gc = g.narrow(0, i, m).unsqueeze(1);
+      auto z = at::linear(hc, w).to(acc);
+      auto d = at::softmax(z, -1).mul_(-gc);
+      d.scatter_add_(1, y.narrow(0, i, m).unsqueeze(1), gc);
+      auto dl = d.to(h.scalar_type());
+      dh.narrow(0, i, m).copy_(at::matmul(dl, w));
+      auto part = at::matmul(dl.t(), hc);
+      if (n <= chunk) dw = part;
+      else if (!dw.defined()) dw = part.to(acc);
+      else dw.add_(part);
+    }
+    if (!dw.defined()) dw = at::zeros_like(w);
+    return {dh, dw.to(w.scalar_type()), Tensor(), Tensor()};
+  }
+};
+
+}  // namespace
+
+namespace agt {
+namespace avx512 { extern const Kernels table; }
+namespace avx2 { extern const Kernels table; }
+namespace base { extern const Kernels table; }
+const Kernels &kernels() {
+  static const Kernels &best = [&]() -> const Kernels & {
+    __builtin_cpu_init();
+    if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512vl") &&
+        __builtin_cpu_supports("avx512dq"))
+      return avx512::table;
+    if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")) return avx2::table;
+    return base::table;
+  }();
+  return best;
+}
+}  // namespace agt
+
+extern "C" {
+
+void agt_free(agt_tensor t) { delete reinterpret_cast<Tensor *>(t); }
+
+int agt_from_data(agt_tensor *out, const void *data, const int64_t *shape, int ndim, int dtype, char **err) {
+  return guard(err, [&] {
+    Tensor t = at::empty(at::IntArrayRef(shape, ndim), at::TensorOptions().dtype(at::ScalarType(dtype)));
+    if (t.numel() > 0) std::memcpy(t.data_ptr(), data, t.nbytes());
+    *out = wrap(t);
+  });
+}
+int agt_from_blob(agt_tensor *out, void *data, const int64_t *shape, int ndim, int dtype, char **err) {
+  return guard(err, [&] {
+    *out = wrap(at::from_blob(data, at::IntArrayRef(shape, ndim), at::TensorOptions().dtype(at::ScalarType(dtype))));
+  });
+}
+int agt_full(agt_tensor *out, const int64_t *shape, int ndim, double value, int dtype, int device, char **err) {
+  return guard(err, [&] {
+    auto opt = at::TensorOptions().dtype(at::ScalarType(dtype)).device(device_of(device));
+    *out = wrap(at::full(at::IntArrayRef(shape, ndim), value, opt));
+  });
+}
+int agt_empty(agt_tensor *out, const int64_t *shape, int ndim, int dtype, int device, char **err) {
+  return guard(err, [&] {
+    auto opt = at::TensorOptions().dtype(at::ScalarType(dtype)).device(device_of(device));
+    *out = wrap(at::empty(at::IntArrayRef(shape, ndim), opt));
+  });
+}
+int agt_to(agt_tensor *out, agt_tensor x, int dtype, int device, int copy, char **err) {
+  return guard(err, [&] { *out = wrap(T(x).to(device_of(device), at::ScalarType(dtype), false, copy != 0)); });
+}
+int agt_copy_out(agt_tensor x, void *dst, int dtype, int64_t numel, char **err) {
+  return guard(err, [&] {
+    Tensor t = T(x).detach().to(at::kCPU, at::ScalarType(dtype)).contiguous();
+    TORCH_CHECK(t.numel() == numel, "the tensor has ", t.numel(), " values, ", numel, " were asked for");
+    if (numel > 0) std::memcpy(dst, t.const_data_ptr(), t.nbytes());
+  });
+}
+int agt_copy_(agt_tensor dst, agt_tensor src, char **err) {
+  return guard(err, [&] {
+    c10::AutoGradMode off(false);
+    T(dst).copy_(T(src));
+  });
+}
+int agt_shape(agt_tensor x, int64_t *shape, int *ndim, char **err) {
+  return guard(err, [&] {
+    auto s = T(x).sizes();
+    TORCH_CHECK(s.size() <= 8, "a tensor of ", s.size(), " dimensions");
+    *ndim = int(s.size());
+    for (size_t i = 0; i < s.size(); i++) shape[i] = s[i];
+  });
+}
+int agt_info(agt_tensor x, int *dtype, int *device, int *requires_grad, char **err) {
+  return guard(err, [&] {
+    auto &t = T(x);
+    *dtype = int(t.scalar_type());
+    *device = t.is_cuda() ? t.device().index() : -1;
+    *requires_grad = t.requires_grad();
+  });
+}
+int agt_requires_grad_(agt_tensor x, int on, char **err) {
+  return guard(err, [&] { T(x).requires_grad_(on != 0); });
+}
+int agt_narrow(agt_tensor *out, agt_tensor x, int dim, int64_t start, int64_t len, char **err) {
+  return guard(err, [&] { *out = wrap(T(x).narrow(dim, start, len)); });
+}
+int agt_view(agt_tensor *out, agt_tensor x, const int64_t *shape, int ndim, char **err) {
+  return guard(err, [&] { *out = wrap(T(x).reshape(at::IntArrayRef(shape, ndim))); });
+}
+int agt_cat(agt_tensor *out, agt_tensor *xs, int n, int dim, char **err) {
+  return guard(err, [&] {
+    std::vector<Tensor> v;
+    for (int i = 0; i < n; i++) v.push_back(T(xs[i]));
+    *out = wrap(at::cat(v, dim));
+  });
+}
+int agt_linear(agt_tensor *out, agt_tensor x, agt_tensor w, agt_tensor bias, char **err) {
+  return guard(err, [&] {
+    TORCH_CHECK(T(w).dim() == 2 && T(x).size(-1) == T(w).size(1), "linear: x is ", T(x).sizes(), ", the weight is ",
+                T(w).sizes(), "; x's last dimension must equal the weight's second");
+    *out = wrap(at::linear(T(x), T(w), bias ? std::optional<Tensor>(T(bias)) : std::nullopt));
+  });
+}
+int agt_pack_linear(agt_tensor *out, agt_tensor w, char **err) {
+  return guard(err, [&] {
+    c10::AutoGradMode off(false);
+    static auto op = c10::Dispatcher::singleton()
+                         .findSchemaOrThrow("mkldnn::_reorder_linear_weight", "")
+                         .typed<Tensor(const Tensor &, std::optional<int64_t>)>();
+    *out = wrap(op.call(T(w).detach(), std::nullopt));
+  });
+}
+int agt_linear_packed(agt_tensor *out, agt_tensor x, agt_tensor packed, agt_tensor bias, char **err) {
+  return guard(err, [&] {
+    c10::AutoGradMode off(false);
+    using List = c10::List<std::optional<at::Scalar>>;
+    static auto op = c10::Dispatcher::singleton()
+                         .findSchemaOrThrow("mkldnn::_linear_pointwise", "")
+                         .typed<Tensor(const Tensor &, const Tensor &, const std::optional<Tensor> &, std::string_view, List,
+                                       std::optional<std::string_view>)>();
+    *out = wrap(op.call(T(x).contiguous(), T(packed), bias ? std::optional<Tensor>(T(bias)) : std::nullopt, "none", List(), ""));
+  });
+}
+int agt_rms_norm(agt_tensor *out, agt_tensor x, agt_tensor w, double eps, char **err) {
+  return guard(err, [&] {
+    *out = wrap(at::GradMode::is_enabled() ? RMSNorm::apply(T(x), T(w), eps)
+                                           : RMSNorm::apply_(T(x).contiguous(), T(w), eps));
+  });
+}
+int agt_add_rms_norm(agt_tensor *sum, agt_tensor *out, agt_tensor x, agt_tensor y, agt_tensor w, double eps, char **err) {
+  return guard(err, [&] {
+    if (at::GradMode::is_enabled() || !T(x).is_cpu()) {
+      Tensor s = T(x) + T(y);
+      *out = wrap(at::GradMode::is_enabled() ? RMSNorm::apply(s, T(w), eps) : RMSNorm::apply_(s, T(w), eps));
+      *sum = wrap(s);
+      return;
+    }
+    TORCH_CHECK(T(x).sizes() == T(y).sizes() && T(x).size(-1) == T(w).size(0), "add_rms_norm: x is ", T(x).sizes(),
+                ", y is ", T(y).sizes(), ", the weight is ", T(w).sizes());
+    Tensor a = T(x).contiguous(), b = T(y).contiguous(), wc = T(w).contiguous();
+    Tensor s = at::empty_like(a);
+    *out = wrap(rms_cpu(a, &b, wc, &s, eps));
+    *sum = wrap(s);
+  });
+}
+int agt_embedding(agt_tensor *out, agt_tensor weight, agt_tensor ids, char **err) {
+  return guard(err, [&] {
+    auto &id = T(ids);
+    if (id.numel() > 0 && id.is_cpu()) {
+      auto lo = id.min().item<int64_t>(), hi = id.max().item<int64_t>(), v = T(weight).size(0);
+      TORCH_CHECK(lo >= 0 && hi < v, "token id ", lo < 0 ? lo : hi, " is outside the vocabulary of ", v);
+    }
+    *out = wrap(at::embedding(T(weight), id.to(T(weight).device())));
+  });
+}
+int agt_rope(agt_tensor *out, agt_tensor x, agt_tensor cos, agt_tensor sin, char **err) {
+  return guard(err, [&] {
+    *out = wrap(at::GradMode::is_enabled() ? Rope::apply(T(x), T(cos), T(sin)) : rope_apply(T(x), T(cos), T(sin), 1));
+  });
+}
+int agt_silu_mul(agt_tensor *out, agt_tensor gu, char **err) {
+  return guard(err, [&] { *out = wrap(at::GradMode::is_enabled() ? SiluMul::apply(T(gu)) : SiluMul::apply_(T(gu))); });
+}
+int agt_tree_attention(agt_tensor *out, agt_tensor q, agt_tensor k, agt_tensor v, const int32_t *nodes, int n,
+                       int64_t window, char **err) {
+  return guard(err, [&] { *out = wrap(tree_attention(T(q), T(k), T(v), nodes, n, window)); });
+}
+int agt_cached_attention(agt_tensor *out, agt_tensor q, agt_tensor k, agt_tensor v, agt_tensor kpool, agt_tensor vpool,
+                         const int32_t *segs, int n, const int32_t *blocks, int64_t window, char **err) {
+  return guard(err, [&] {
+    c10::AutoGradMode off(false);
+    *out = wrap(cached_attention(T(q), T(k), T(v), T(kpool), T(vpool), segs, n, blocks, window));
+  });
+}
+int agt_head_logprobs(agt_tensor *lp, agt_tensor *entropy, agt_tensor hidden, agt_tensor weight, agt_tensor targets,
+                      int64_t chunk, char **err) {
+  return guard(err, [&] {
+    auto &y = T(targets);
+    TORCH_CHECK(y.size(0) == T(hidden).size(0), "head_logprobs: hidden is ", T(hidden).sizes(), ", targets are ", y.sizes());
+    if (y.numel() > 0) {
+      auto lo = y.min().item<int64_t>(), hi = y.max().item<int64_t>(), v = T(weight).size(0);
+      TORCH_CHECK(lo >= 0 && hi < v, "token id ", lo < 0 ? lo : hi, " is outside the vocabulary of ", v);
+    }
+    auto r = HeadLogprobs::apply(T(hidden), T(weight), y.to(T(hidden).device()), chunk);
+    *lp = wrap(r[0]);
+    *entropy = wrap(r[1]);
+  });
+}
+int agt_sample(agt_tensor logits, const agt_sampling *rows, int n, int32_t *ids, float *logprobs, char **err) {
+  return guard(err, [&] {
+    Tensor z = T(logits).to(at::kCPU, at::kFloat).contiguous();
+    TORCH_CHECK(z.dim() == 2 && z.size(0) == n && z.size(1) > 0, "sample: logits are ", z.sizes(), ", rows ", n);
+    const float *p = z.const_data_ptr<float>();
+    int64_t v = z.size(1);
+    std::atomic<int64_t> bad{-1};
+    at::parallel_for(0, n, 1, [&](int64_t b, int64_t e) {
+      std::vector<float> scratch(v);
+      for (int64_t i = b; i < e; i++) {
+        agt::kernels().sample(p + i * v, v, rows[i], scratch.data(), ids + i, logprobs + i);
+        if (!std::isfinite(logprobs[i])) bad = i;
+      }
+    });
+    TORCH_CHECK(bad < 0, "the model's logits in row ", bad.load(), " are not finite");
+  });
+}
+int agt_backward(agt_tensor x, agt_tensor grad, char **err) {
+  return guard(err, [&] { T(x).backward(grad ? T(grad) : Tensor()); });
+}
+int agt_grad(agt_tensor *out, agt_tensor x, char **err) {
+  return guard(err, [&] {
+    auto g = T(x).grad();
+    TORCH_CHECK(g.defined(), "the tensor of shape ", T(x).sizes(), " has no gradient");
+    *out = wrap(g);
+  });
+}
+int agt_clear_grad(agt_tensor x, char **err) {
+  return guard(err, [&] { T(x).mutable_grad() = Tensor(); });
+}
+int agt_global_norm(agt_tensor *xs, int n, double *norm, char **err) {
+  return guard(err, [&] {
+    // Σx² in double over tensors: a sum of hundreds of millions of squares in
+    // float would lose the small ones.
+    double total = 0;
+    for (int i = 0; i < n; i++) {
+      double v = at::linalg_vector_norm(T(xs[i]).detach(), 2).to(at::kDouble).item<double>();
+      total += v * v;
+    }
+    *norm = std::sqrt(total);
+  });
+}
+int agt_scale_(agt_tensor *xs, int n, double factor, char **err) {
+  return guard(err, [&] {
+    c10::AutoGradMode off(false);
+    for (int i = 0; i < n; i++) T(xs[i]).mul_(factor);
+  });
+}
+int agt_adamw_(agt_tensor *params, agt_tensor *grads, agt_tensor *m, agt_tensor *v, int n, double lr, double beta1,
+               double beta2, double eps, double weight_decay, double step, char **err) {
+  return guard(err, [&] {
+    c10::AutoGradMode off(false);
+    std::vector<Tensor> p, g, em, ev, steps, none;
+    for (int i = 0; i < n; i++) {
+      p.push_back(T(params[i]));
+      g.push_back(T(grads[i]));
+      em.push_back(T(m[i]));
+      ev.push_back(T(v[i]));
+      steps.push_back(at::full({}, step, T(params[i]).options().dtype(at::kFloat)));
+    }
+    at::_fused_adamw_(p, g, em, ev, none, steps, lr, beta1, beta2, weight_decay, eps, false, false);
+  });
+}
+int agt_grad_mode(int on) {
+  int was = at::GradMode::is_enabled();
+  at::GradMode::set_enabled(on != 0);
+  return was;
+}
+void agt_set_threads(int n) { at::set_num_threads(n); }
+int agt_get_threads(void) { return at::get_num_threads(); }
+const char *agt_version(void) { return TORCH_VERSION; }
+const char *agt_cpu_capability(void) {
+  static std::string s = at::get_cpu_capability();
+  return s.c_str();
+}
+const char *agt_lib_path(void) {
+  static std::string s = [] {
+    Dl_info info;
+    // Any symbol of libtorch_cpu tells where it was loaded from.
+    if (dladdr(reinterpret_cast<void *>(&at::get_num_threads), &info) && info.dli_fname) return std::string(info.dli_fname);
+    return std::string("?");
+  }();
+  return s.c_str();
+}
+int agt_cuda_devices(char **why) {
+  static std::string reason;
+  static int count = [] {
+    // Before the first question about CUDA: the hooks are looked up once and kept.
+    if (!dlopen("libtorch_cuda.so", RTLD_NOW | RTLD_GLOBAL)) {
+      const char *e = dlerror();
+      reason = std::string("libtorch_cuda.so cannot be loaded: ") + (e ? e : "?");
+      return 0;
+    }
+    try {
+      int n = int(at::detail::getCUDAHooks().deviceCount());
+      if (n <= 0) reason = "libtorch has CUDA, but no NVIDIA driver or device was found";
+      return n < 0 ? 0 : n;
+    } catch (const c10::Error &e) {
+      reason = e.what_without_backtrace();
+      return 0;
+    } catch (const std::exception &e) {
+      reason = e.what();
+      return 0;
+    }
+  }();
+  if (count == 0) *why = strdup(reason.c_str());
+  return count;
+}
+int agt_throw(const char *message, char **err) {
+  return guard(err, [&] { TORCH_CHECK(false, message); });
+}
+}

@@ -1,0 +1,73 @@
+// The plain C face of shim.cpp: what libtch lacks, has wrong, or is too slow
+// at. Every function returns 0, or 1 and a malloc-ed message in *err which the
+// caller frees. A tensor is a pointer to a heap-allocated at::Tensor, the same
+// thing as libtch's `tensor`, freed with at_free or agt_free.
+#pragma once
+#include <stdint.h>
+#ifdef __cplusplus
+extern "C" {
+#endif
+typedef void *agt_tensor;
+
+void agt_free(agt_tensor t);
+
+// Dtypes here are c10::ScalarType numbers, devices -1 (CPU) or a CUDA index.
+int agt_from_data(agt_tensor *out, const void *data, const int64_t *shape, int ndim, int dtype, char **err);
+int agt_from_blob(agt_tensor *out, void *data, const int64_t *shape, int ndim, int dtype, char **err);
+int agt_full(agt_tensor *out, const int64_t *shape, int ndim, double value, int dtype, int device, char **err);
+int agt_empty(agt_tensor *out, const int64_t *shape, int ndim, int dtype, int device, char **err);
+int agt_to(agt_tensor *out, agt_tensor x, int dtype, int device, int copy, char **err);
+int agt_copy_out(agt_tensor x, void *dst, int dtype, int64_t numel, char **err);
+int agt_copy_(agt_tensor dst, agt_tensor src, char **err);
+int agt_shape(agt_tensor x, int64_t *shape, int *ndim, char **err);
+int agt_info(agt_tensor x, int *dtype, int *device, int *requires_grad, char **err);
+int agt_requires_grad_(agt_tensor x, int on, char **err);
+
+int agt_narrow(agt_tensor *out, agt_tensor x, int dim, int64_t start, int64_t len, char **err);
+int agt_view(agt_tensor *out, agt_tensor x, const int64_t *shape, int ndim, char **err);
+int agt_cat(agt_tensor *out, agt_tensor *xs, int n, int dim, char **err);
+int agt_linear(agt_tensor *out, agt_tensor x, agt_tensor w, agt_tensor bias, char **err);
+// A copy of w in oneDNN's blocked layout, for agt_linear_packed only (CPU, no gradient).
+int agt_pack_linear(agt_tensor *out, agt_tensor w, char **err);
+int agt_linear_packed(agt_tensor *out, agt_tensor x, agt_tensor packed, agt_tensor bias, char **err);
+int agt_rms_norm(agt_tensor *out, agt_tensor x, agt_tensor w, double eps, char **err);
+int agt_add_rms_norm(agt_tensor *sum, agt_tensor *out, agt_tensor x, agt_tensor y, agt_tensor w, double eps, char **err);
+int agt_embedding(agt_tensor *out, agt_tensor weight, agt_tensor ids, char **err);
+int agt_rope(agt_tensor *out, agt_tensor x, agt_tensor cos, agt_tensor sin, char **err);
+int agt_silu_mul(agt_tensor *out, agt_tensor gate_up, char **err);
+
+// nodes: n triples (start, len, parent), see policy.Pack.
+int agt_tree_attention(agt_tensor *out, agt_tensor q, agt_tensor k, agt_tensor v, const int32_t *nodes, int n,
+                       int64_t window, char **err);
+// segs: n quadruples (q_start, q_len, ctx_len, first index in blocks).
+int agt_cached_attention(agt_tensor *out, agt_tensor q, agt_tensor k, agt_tensor v, agt_tensor kpool, agt_tensor vpool,
+                         const int32_t *segs, int n, const int32_t *blocks, int64_t window, char **err);
+int agt_head_logprobs(agt_tensor *lp, agt_tensor *entropy, agt_tensor hidden, agt_tensor weight, agt_tensor targets,
+                      int64_t chunk, char **err);
+typedef struct agt_sampling {
+  double temperature, top_p, min_p, uniform;
+  int64_t top_k;
+} agt_sampling;
+int agt_sample(agt_tensor logits, const agt_sampling *rows, int n, int32_t *ids, float *logprobs, char **err);
+
+int agt_backward(agt_tensor x, agt_tensor grad, char **err);
+int agt_grad(agt_tensor *out, agt_tensor x, char **err);
+int agt_clear_grad(agt_tensor x, char **err);
+int agt_global_norm(agt_tensor *xs, int n, double *norm, char **err);
+int agt_scale_(agt_tensor *xs, int n, double factor, char **err);
+int agt_adamw_(agt_tensor *params, agt_tensor *grads, agt_tensor *m, agt_tensor *v, int n, double lr, double beta1,
+               double beta2, double eps, double weight_decay, double step, char **err);
+
+int agt_grad_mode(int on);  // returns what it was
+void agt_set_threads(int n);
+int agt_get_threads(void);
+const char *agt_version(void);
+const char *agt_cpu_capability(void);
+const char *agt_lib_path(void);
+// why: a message where there is no CUDA; tries to load libtorch_cuda first.
+int agt_cuda_devices(char **why);
+int64_t agt_memory_peak_cuda(void);
+int agt_throw(const char *message, char **err);  // for the tests
+#ifdef __cplusplus
+}
+#endif

@@ -1,0 +1,319 @@
+//go:build libtorch
+
+// Package torch is a thin layer over libtorch: tensors that live in scopes,
+// Go errors, one locked OS thread for each worker. It is the only importer of
+// gotch (its raw bindings, libtch) and of C++, and knows nothing of models or
+// trajectories. It exists in builds with the tag libtorch only.
+//
+// Everything runs inside Worker.Do: libtorch keeps grad mode, the last error
+// and the CUDA stream for each OS thread. Tensors are made by a Scope and freed
+// when it closes, except those that were handed on with Keep. No finalizer ever
+// frees a tensor.
+//
+// A Scope is sticky like a bufio.Writer: after the first error its operations
+// do nothing and return the zero Tensor, so that a forward pass reads as
+// formulas and checks Err once at its end.
+package torch
+
+/*
+#cgo CXXFLAGS: -std=c++17 -O3
+#cgo LDFLAGS: -ltorch_cpu -lc10 -lstdc++ -ldl
+#include <stdlib.h>
+#include "shim.h"
+*/
+import "C"
+
+import (
+	"errors"
+	"fmt"
+	"runtime"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"unsafe"
+)
+
+// DType is the type of a tensor's elements; the numbers are c10::ScalarType's.
+type DType int
+
+// The element types that are used here.
+const (
+	Int32    DType = 3
+	Int64    DType = 4
+	Float16  DType = 5
+	Float32  DType = 6
+	Float64  DType = 7
+	Bool     DType = 11
+	BFloat16 DType = 15
+)
+
+// String gives torch's name of the type.
+func (d DType) String() string {
+	switch d {
+	case Int32:
+		return "int32"
+	case Int64:
+		return "int64"
+	case Float16:
+		return "float16"
+	case Float32:
+		return "float32"
+	case Float64:
+		return "float64"
+	case Bool:
+		return "bool"
+	case BFloat16:
+		return "bfloat16"
+	}
+	return fmt.Sprintf("dtype(%d)", int(d))
+}
+
+// Size is the number of bytes of one element.
+func (d DType) Size() int {
+	switch d {
+	case Bool:
+		return 1
+	case Float16, BFloat16:
+		return 2
+	case Int32, Float32:
+		return 4
+	}
+	return 8
+}
+
+// Device is where a tensor lives: CPU, or the index of a CUDA device.
+type Device int
+
+// CPU is the processor's own memory.
+const CPU Device = -1
+
+// String gives torch's name of the device.
+func (d Device) String() string {
+	if d < 0 {
+		return "cpu"
+	}
+	return fmt.Sprintf("cuda:%d", int(d))
+}
+
+// ErrClosed is returned by a worker after Close.
+var ErrClosed = errors.New("torch: the worker is closed")
+
+// Tensor is a handle. The zero Tensor is "none". It is valid until the scope
+// that owns it closes.
+type Tensor struct{ p C.agt_tensor }
+
+// Defined reports whether there is a tensor behind the handle.
+func (t Tensor) Defined() bool { return t.p != nil }
+
+var live atomic.Int64
+
+// Live is the number of tensor handles that are not freed yet.
+func Live() int64 { return live.Load() }
+
+// Worker owns one OS thread, on which all calls of it run.
+type Worker struct {
+	jobs   chan func()
+	mu     sync.Mutex
+	closed bool
+	done   chan struct{}
+}
+
+// NewWorker starts a worker with the given number of intra-op threads
+// (0: as many as there are processors).
+func NewWorker(threads int) *Worker {
+	if threads <= 0 {
+		threads = runtime.NumCPU()
+	}
+	w := &Worker{jobs: make(chan func()), done: make(chan struct{})}
+	go func() {
+		runtime.LockOSThread() // never unlocked: the thread's libtorch state dies with it
+		defer close(w.done)
+		C.agt_set_threads(C.int(threads))
+		C.agt_grad_mode(0)
+		for f := range w.jobs {
+			f()
+		}
+	}()
+	return w
+}
+
+// Do runs f on the worker's thread with a fresh scope, waits for it, and frees
+// what the scope still holds. It returns f's error, else the scope's. A panic of
+// f is returned as an error. Gradients are off unless f turns them on.
+func (w *Worker) Do(f func(s *Scope) error) (err error) {
+	finished := make(chan struct{})
+	job := func() {
+		defer close(finished)
+		s := &Scope{}
+		defer s.Close()
+		defer C.agt_grad_mode(0)
+		defer func() {
+			if r := recover(); r != nil {
+				err = fmt.Errorf("torch: panic: %v", r)
+			}
+		}()
+		if err = f(s); err == nil {
+			err = s.Err()
+		}
+	}
+	w.mu.Lock()
+	if w.closed {
+		w.mu.Unlock()
+		return ErrClosed
+	}
+	// The lock is not held while the job runs, only until the thread takes it.
+	w.jobs <- job
+	w.mu.Unlock()
+	<-finished
+	return err
+}
+
+// Close ends the thread after the job that runs.
+func (w *Worker) Close() {
+	w.mu.Lock()
+	if !w.closed {
+		w.closed = true
+		close(w.jobs)
+	}
+	w.mu.Unlock()
+	<-w.done
+}
+
+// Scope owns tensors and the first error among its operations.
+type Scope struct {
+	parent *Scope
+	owned  []C.agt_tensor
+	err    error
+}
+
+// Child opens a scope within s. Closing it frees what was made in it; its error
+// becomes the parent's.
+func (s *Scope) Child() *Scope { return &Scope{parent: s, err: s.err} }
+
+// NewScope opens a scope for tensors that outlive one Do: parameters, caches.
+// Close it on the same worker.
+func NewScope() *Scope { return &Scope{} }
+
+// Err is the first error of the scope's operations.
+func (s *Scope) Err() error { return s.err }
+
+// Fail makes err the scope's error if there is none yet.
+func (s *Scope) Fail(err error) {
+	if s.err == nil {
+		s.err = err
+	}
+}
+
+// Close frees the scope's tensors. It may be called more than once.
+func (s *Scope) Close() {
+	for _, p := range s.owned {
+		C.agt_free(p)
+	}
+	live.Add(-int64(len(s.owned)))
+	s.owned = nil
+	if s.parent != nil && s.parent.err == nil {
+		s.parent.err = s.err
+	}
+}
+
+// Keep hands t from s to another scope, which frees it from then on.
+func (s *Scope) Keep(t Tensor, to *Scope) Tensor {
+	for i := len(s.owned) - 1; i >= 0; i-- {
+		if s.owned[i] == t.p {
+			s.owned = append(s.owned[:i], s.owned[i+1:]...)
+			to.owned = append(to.owned, t.p)
+			return t
+		}
+	}
+	return t
+}
+
+// Free frees one tensor of s now.
+func (s *Scope) Free(t Tensor) {
+	for i := len(s.owned) - 1; i >= 0; i-- {
+		if s.owned[i] == t.p {
+			s.owned = append(s.owned[:i], s.owned[i+1:]...)
+			C.agt_free(t.p)
+			live.Add(-1)
+			return
+		}
+	}
+}
+
+func (s *Scope) own(p C.agt_tensor) Tensor {
+	if p == nil {
+		return Tensor{}
+	}
+	live.Add(1)
+	s.owned = append(s.owned, p)
+	return Tensor{p}
+}
+
+// check turns a shim status into the scope's error.
+func (s *Scope) check(op string, status C.int, msg *C.char) bool {
+	if status == 0 {
+		return true
+	}
+	text := "unknown error"
+	if msg != nil {
+		text = C.GoString(msg)
+		C.free(unsafe.Pointer(msg))
+	}
+	s.Fail(opError(op, text))
+	return false
+}
+
+// opError names the operation and, where memory ran out, the mend.
+func opError(op, text string) error {
+	low := strings.ToLower(text)
+	if strings.Contains(low, "out of memory") || strings.Contains(low, "can't allocate memory") {
+		return fmt.Errorf("torch: %s: out of memory (%s); lower --micro-tokens or --parallel, or take a smaller --dtype", op, text)
+	}
+	return fmt.Errorf("torch: %s: %s", op, text)
+}
+
+// ok reports whether the scope has no error and every input is defined.
+func (s *Scope) ok(op string, ts ...Tensor) bool {
+	if s.err != nil {
+		return false
+	}
+	for i, t := range ts {
+		if t.p == nil {
+			s.err = fmt.Errorf("torch: %s: input %d is not a tensor", op, i)
+			return false
+		}
+	}
+	return true
+}
+
+// NoGrad runs f without recording for backward; Grad with it.
+func (s *Scope) NoGrad(f func()) { gradMode(0, f) }
+
+// WithGrad runs f recording what backward needs.
+func (s *Scope) WithGrad(f func()) { gradMode(1, f) }
+
+func gradMode(on C.int, f func()) {
+	was := C.agt_grad_mode(on)
+	defer C.agt_grad_mode(was)
+	f()
+}
+
+// Version is libtorch's version, as it was built against.
+func Version() string { return C.GoString(C.agt_version()) }
+
+// CPUCapability is the instruction set that libtorch uses, e.g. AVX512.
+func CPUCapability() string { return C.GoString(C.agt_cpu_capability()) }
+
+// LibraryPath is the file of libtorch_cpu that was loaded.
+func LibraryPath() string { return C.GoString(C.agt_lib_path()) }
+
+// CUDADevices is the number of CUDA devices; why says why there are none.
+func CUDADevices() (n int, why string) {
+	var msg *C.char
+	n = int(C.agt_cuda_devices(&msg))
+	if msg != nil {
+		why = C.GoString(msg)
+		C.free(unsafe.Pointer(msg))
+	}
+	return n, why
+}

@@ -1,0 +1,9 @@
+//go:build libtorch
+
+package policy
+
+import "golang.org/x/sys/cpu"
+
+// hasBF16 reports whether the processor multiplies bfloat16 in hardware; on
+// others bfloat16 is slower than float32.
+func hasBF16() bool { return cpu.X86.HasAVX512BF16 || cpu.X86.HasAMXBF16 }

