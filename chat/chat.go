@@ -1,0 +1,318 @@
+// Package chat renders conversations as the models' own templates do, text and
+// ids, and reads replies back: one file a model family. The truth it is held
+// against is transformers' apply_chat_template.
+//
+// It is floor 1: of this module it may import traj only. A tokenizer comes in
+// through the Tokenizer interface.
+package chat
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+
+	"agentcli/traj"
+)
+
+// Tokenizer is what a renderer needs of a tokenizer. It must be safe for
+// concurrent use. Encode recognises special tokens in the text,
+// EncodeOrdinary never makes one.
+type Tokenizer interface {
+	Encode(text string, addSpecial bool) []int32
+	EncodeOrdinary(text string) []int32
+	Decode(ids []int32, skipSpecial bool) string
+	ID(token string) (int32, bool)
+}
+
+// Options of one rendering; the zero value renders the conversation as it is.
+type Options struct {
+	AddGenerationPrompt bool  // open a new assistant turn at the end
+	ContinueFinal       bool  // leave the last assistant message open, to be continued
+	EnableThinking      *bool // nil: the template's default
+	// RawTools, where set, are the tools as JSON, written in their own order
+	// of keys, in place of the list that Render is given.
+	RawTools []json.RawMessage
+}
+
+// Renderer is one family's chat format with a tokenizer. It is safe for
+// concurrent use.
+type Renderer interface {
+	// Render turns a conversation into text and ids. Control tokens come from
+	// the template alone: a message that spells one is encoded as plain text.
+	Render(msgs []traj.Message, tools []traj.ToolSpec, o Options) (text string, ids []int32, err error)
+	// Bridge continues ids that ended with a reply: prev verbatim, then only
+	// the new turns. It closes the reply's turn where the model did not. False
+	// says that the template would rewrite what is in prev, or that msgs cannot
+	// be rendered: render the whole conversation instead.
+	Bridge(prev []int32, msgs []traj.Message, o Options) (ids []int32, ok bool)
+	// Parse reads the ids of one reply, a final end-of-turn token included or
+	// not. Calls get the ids call_0, call_1, ….
+	Parse(sampled []int32) (traj.Message, []traj.CallError)
+	// StopIDs are the ids that end a reply.
+	StopIDs() []int32
+	// Family is the name by which For knows the format.
+	Family() string
+}
+
+// ErrNoTemplate is wrapped where a model has no chat template: a base model.
+var ErrNoTemplate = errors.New("the model has no chat template")
+
+// family is what distinguishes one ChatML dialect from another.
+type family struct {
+	name     string
+	head     func(w *writer, msgs []traj.Message, tools []string)                            // what comes before the messages
+	message  func(w *writer, msgs []traj.Message, i int, headed bool) error                  // one message
+	open     func(w *writer, o Options)                                                      // after the assistant header of a generation prompt
+	rewrites func(prev []int32, msgs []traj.Message, endThink int32, haveEndThink bool) bool // whether a new turn changes earlier ones
+}
+
+var families = []family{smollm2, chatml, qwen25, qwen25Math, qwen3}
+
+// Families lists the names that For takes.
+func Families() []string {
+	out := make([]string, len(families))
+	for i, f := range families {
+		out[i] = f.name
+	}
+	return out
+}
+
+// For makes the renderer of a family.
+func For(name string, tok Tokenizer) (Renderer, error) {
+	for _, f := range families {
+		if f.name != name {
+			continue
+		}
+		r := &renderer{family: f, tok: tok, control: map[string]int32{}}
+		for _, s := range []string{imStart, imEnd} {
+			id, ok := tok.ID(s)
+			if !ok {
+				return nil, fmt.Errorf("the tokenizer has no token %s, which the chat format %s needs", s, name)
+			}
+			r.control[s] = id
+		}
+		r.stops = []int32{r.control[imEnd]}
+		if id, ok := tok.ID("<|endoftext|>"); ok {
+			r.stops = append(r.stops, id)
+		}
+		r.endThink, r.haveEndThink = tok.ID("</think>")
+		return r, nil
+	}
+	return nil, fmt.Errorf("the chat format %q is not known; there are %s", name, strings.Join(Families(), ", "))
+}
+
+// Detect names the family of a chat template; architecture decides where there
+// is no template.
+func Detect(template, architecture string) (string, error) {
+	has := func(parts ...string) bool {
+		for _, p := range parts {
+			if !strings.Contains(template, p) {
+				return false
+			}
+		}
+		return true
+	}
+	switch {
+	case template == "" && architecture == "qwen3":
+		return qwen3.name, nil
+	case template == "" && architecture == "qwen2":
+		return qwen25.name, nil
+	case template == "":
+		return "", fmt.Errorf("%w: use an instruction-tuned one", ErrNoTemplate)
+	case has(imStart, "named SmolLM, trained by Hugging Face") && !has("tools"):
+		return smollm2.name, nil
+	case has(imStart, "last_query_index", "enable_thinking", "<tool_call>"):
+		return qwen3.name, nil
+	case has(imStart, "You are Qwen, created by Alibaba Cloud", "<tools>"):
+		return qwen25.name, nil
+	case has(imStart, `put your final answer within \\boxed{}`, "<tools>"):
+		return qwen25Math.name, nil
+	case has(imStart, imEnd) && !has("tool") && !has("think") && !has("You are"):
+		return chatml.name, nil
+	}
+	return "", fmt.Errorf("the chat template is of no known format; there are %s", strings.Join(Families(), ", "))
+}
+
+const (
+	imStart = "<|im_start|>"
+	imEnd   = "<|im_end|>"
+)
+
+// writer collects text and ids side by side. Everything between two control
+// tokens is encoded as one run, because merges cross the borders between
+// template and content.
+type writer struct {
+	r    *renderer
+	text strings.Builder
+	run  strings.Builder
+	ids  []int32
+}
+
+func (w *writer) plain(parts ...string) {
+	for _, s := range parts {
+		w.text.WriteString(s)
+		w.run.WriteString(s)
+	}
+}
+
+func (w *writer) control(s string) {
+	w.flush()
+	w.text.WriteString(s)
+	w.ids = append(w.ids, w.r.control[s])
+}
+
+func (w *writer) flush() {
+	if w.run.Len() > 0 {
+		w.ids = append(w.ids, w.r.tok.EncodeOrdinary(w.run.String())...)
+		w.run.Reset()
+	}
+}
+
+// turn writes a whole turn.
+func (w *writer) turn(role string, parts ...string) {
+	w.control(imStart)
+	w.plain(role, "\n")
+	w.plain(parts...)
+	w.end()
+}
+
+func (w *writer) end() {
+	w.control(imEnd)
+	w.plain("\n")
+}
+
+type renderer struct {
+	family
+	tok          Tokenizer
+	control      map[string]int32
+	stops        []int32
+	endThink     int32
+	haveEndThink bool
+}
+
+func (r *renderer) Family() string   { return r.name }
+func (r *renderer) StopIDs() []int32 { return append([]int32(nil), r.stops...) }
+
+func (r *renderer) Render(msgs []traj.Message, tools []traj.ToolSpec, o Options) (string, []int32, error) {
+	w := &writer{r: r}
+	if len(msgs) == 0 {
+		return "", nil, errors.New("messages: the conversation is empty")
+	}
+	raw := o.RawTools
+	if raw == nil {
+		var err error
+		if raw, err = toolJSON(tools); err != nil {
+			return "", nil, err
+		}
+	}
+	var lines []string
+	for i, t := range raw {
+		s, err := PythonJSON(t)
+		if err != nil {
+			return "", nil, fmt.Errorf("tools: tool %d: %w", i, err)
+		}
+		lines = append(lines, s)
+	}
+	r.head(w, msgs, lines)
+	if err := r.body(w, msgs, o, true); err != nil {
+		return "", nil, err
+	}
+	w.flush()
+	return w.text.String(), w.ids, nil
+}
+
+// body writes messages and what opens the next turn. headed says that head has
+// dealt with a first system message.
+func (r *renderer) body(w *writer, msgs []traj.Message, o Options, headed bool) error {
+	if o.ContinueFinal && (len(msgs) == 0 || msgs[len(msgs)-1].Role != traj.RoleAssistant) {
+		return errors.New("messages: the last one is not the assistant's, so it cannot be continued")
+	}
+	for i := range msgs {
+		if len(msgs[i].Images) > 0 {
+			return fmt.Errorf("messages: message %d has an image; the chat format %s takes text only", i, r.name)
+		}
+		if o.ContinueFinal && i == len(msgs)-1 {
+			return r.unfinished(w, msgs, i, headed)
+		}
+		if err := r.message(w, msgs, i, headed); err != nil {
+			return fmt.Errorf("messages: message %d: %w", i, err)
+		}
+	}
+	if o.AddGenerationPrompt {
+		w.control(imStart)
+		w.plain("assistant\n")
+		if r.open != nil {
+			r.open(w, o)
+		}
+	}
+	return nil
+}
+
+// unfinished writes a message without the end of its turn.
+func (r *renderer) unfinished(w *writer, msgs []traj.Message, i int, headed bool) error {
+	sub := &writer{r: r}
+	if err := r.message(sub, msgs, i, headed); err != nil {
+		return fmt.Errorf("messages: message %d: %w", i, err)
+	}
+	s := strings.TrimSuffix(sub.text.String(), imEnd+"\n")
+	s = strings.TrimPrefix(s, imStart)
+	w.control(imStart)
+	w.plain(s)
+	return nil
+}
+
+func (r *renderer) Bridge(prev []int32, msgs []traj.Message, o Options) ([]int32, bool) {
+	if len(prev) == 0 || r.rewrites != nil && r.rewrites(prev, msgs, r.endThink, r.haveEndThink) {
+		return nil, false
+	}
+	w := &writer{r: r, ids: append([]int32(nil), prev...)}
+	if prev[len(prev)-1] != r.control[imEnd] {
+		w.control(imEnd) // stopped by length: the turn is still open
+	}
+	w.plain("\n")
+	if r.body(w, msgs, o, false) != nil {
+		return nil, false
+	}
+	w.flush()
+	return w.ids, true
+}
+
+func (r *renderer) Parse(sampled []int32) (traj.Message, []traj.CallError) {
+	n := len(sampled)
+	for n > 0 && r.isStop(sampled[n-1]) {
+		n--
+	}
+	return ParseReply("hermes", r.tok.Decode(sampled[:n], false))
+}
+
+func (r *renderer) isStop(id int32) bool {
+	for _, s := range r.stops {
+		if s == id {
+			return true
+		}
+	}
+	return false
+}
+
+// toolJSON writes tools in the shape of the OpenAI API, which is what templates
+// are given.
+func toolJSON(tools []traj.ToolSpec) ([]json.RawMessage, error) {
+	var out []json.RawMessage
+	for _, t := range tools {
+		params := t.Parameters
+		if len(params) == 0 {
+			params = json.RawMessage(`{"type": "object", "properties": {}}`)
+		}
+		name, err := json.Marshal(t.Name)
+		if err != nil {
+			return nil, err
+		}
+		desc, err := json.Marshal(t.Description)
+		if err != nil {
+			return nil, err
+		}
+		out = append(out, fmt.Appendf(nil, `{"type": "function", "function": {"name": %s, "description": %s, "parameters": %s}}`, name, desc, params))
+	}
+	return out, nil
+}

@@ -1,0 +1,170 @@
+package chat
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"math"
+	"math/big"
+	"strconv"
+	"strings"
+)
+
+// maxNesting is about where Python gives up too.
+const maxNesting = 1000
+
+// PythonJSON writes JSON as the templates' tojson does: Python's json.dumps
+// with ensure_ascii off. Keys keep their order, ", " and ": " separate, nothing
+// is escaped for HTML, numbers look as Python prints them.
+func PythonJSON(b []byte) (string, error) {
+	d := json.NewDecoder(bytes.NewReader(b))
+	d.UseNumber()
+	var sb strings.Builder
+	if err := pyValue(d, &sb, 0); err != nil {
+		if errors.Is(err, io.EOF) {
+			err = io.ErrUnexpectedEOF
+		}
+		return "", err
+	}
+	if _, err := d.Token(); err != io.EOF {
+		return "", errors.New("more than one JSON value")
+	}
+	return sb.String(), nil
+}
+
+func pyValue(d *json.Decoder, w *strings.Builder, depth int) error {
+	if depth > maxNesting {
+		return fmt.Errorf("nested more than %d deep", maxNesting)
+	}
+	t, err := d.Token()
+	if err != nil {
+		return err
+	}
+	switch v := t.(type) {
+	case json.Delim:
+		if v == '[' {
+			return pyArray(d, w, depth+1)
+		}
+		return pyObject(d, w, depth+1)
+	case string:
+		w.WriteString(pyString(v))
+	case json.Number:
+		w.WriteString(pyNumber(string(v)))
+	case bool:
+		w.WriteString(strconv.FormatBool(v))
+	default:
+		w.WriteString("null")
+	}
+	return nil
+}
+
+func pyArray(d *json.Decoder, w *strings.Builder, depth int) error {
+	w.WriteByte('[')
+	for i := 0; d.More(); i++ {
+		if i > 0 {
+			w.WriteString(", ")
+		}
+		if err := pyValue(d, w, depth); err != nil {
+			return err
+		}
+	}
+	w.WriteByte(']')
+	_, err := d.Token()
+	return err
+}
+
+// pyObject keeps a repeated key at its first place with its last value, as a
+// Python dict does.
+func pyObject(d *json.Decoder, w *strings.Builder, depth int) error {
+	var keys []string
+	vals := map[string]string{}
+	for d.More() {
+		t, err := d.Token()
+		if err != nil {
+			return err
+		}
+		k, ok := t.(string)
+		if !ok {
+			return fmt.Errorf("%v is not a key", t)
+		}
+		var v strings.Builder
+		if err := pyValue(d, &v, depth); err != nil {
+			return err
+		}
+		if _, seen := vals[k]; !seen {
+			keys = append(keys, k)
+		}
+		vals[k] = v.String()
+	}
+	if _, err := d.Token(); err != nil {
+		return err
+	}
+	w.WriteByte('{')
+	for i, k := range keys {
+		if i > 0 {
+			w.WriteString(", ")
+		}
+		w.WriteString(pyString(k) + ": " + vals[k])
+	}
+	w.WriteByte('}')
+	return nil
+}
+
+func pyString(s string) string {
+	var b strings.Builder
+	b.WriteByte('"')
+	for _, r := range s {
+		switch r {
+		case '"':
+			b.WriteString(`\"`)
+		case '\\':
+			b.WriteString(`\\`)
+		case '\n':
+			b.WriteString(`\n`)
+		case '\r':
+			b.WriteString(`\r`)
+		case '\t':
+			b.WriteString(`\t`)
+		case '\b':
+			b.WriteString(`\b`)
+		case '\f':
+			b.WriteString(`\f`)
+		default:
+			if r < ' ' {
+				fmt.Fprintf(&b, `\u%04x`, r)
+			} else {
+				b.WriteRune(r)
+			}
+		}
+	}
+	b.WriteByte('"')
+	return b.String()
+}
+
+// pyNumber prints a JSON number as Python would after reading it.
+func pyNumber(s string) string {
+	if !strings.ContainsAny(s, ".eE") {
+		if i, ok := new(big.Int).SetString(s, 10); ok {
+			return i.String()
+		}
+		return s
+	}
+	f, _ := strconv.ParseFloat(s, 64)
+	switch {
+	case math.IsInf(f, 1):
+		return "Infinity"
+	case math.IsInf(f, -1):
+		return "-Infinity"
+	}
+	// repr: the shortest digits, an exponent below 1e-4 and from 1e16 on.
+	if a := math.Abs(f); a != 0 && (a < 1e-4 || a >= 1e16) {
+		return strconv.FormatFloat(f, 'e', -1, 64)
+	}
+	out := strconv.FormatFloat(f, 'f', -1, 64)
+	if !strings.Contains(out, ".") {
+		out += ".0"
+	}
+	return out
+}

@@ -1,0 +1,500 @@
+package main
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"text/tabwriter"
+
+	"github.com/urfave/cli/v2"
+
+	"agentcli/chat"
+	"agentcli/tokenizer"
+	"agentcli/traj"
+	"agentcli/weights"
+)
+
+// localModel is what the full build adds to the model command. Both read JSON
+// lines from in and write one for each to out, in order.
+type localModel interface {
+	// Logprobs answers {"token_ids"} with {"logprobs"}.
+	Logprobs(ctx context.Context, path, dtype, device string, in io.Reader, out io.Writer) error
+	// Generate answers {"messages"} or {"token_ids"} with new tokens.
+	Generate(ctx context.Context, path string, o generateOptions, in io.Reader, out io.Writer) error
+}
+
+// modelLocal is nil in the lite build.
+var modelLocal localModel
+
+// generateOptions are the flags of model generate.
+type generateOptions struct {
+	Temperature   float64
+	TopP, MinP    float64
+	TopK          int
+	MaxTokens     int
+	Seed          int64
+	Stop          []string
+	DType, Device string
+}
+
+func modelCommand() *cli.Command {
+	dtype := &cli.StringFlag{Name: "dtype", Value: "float32", Usage: "compute in `TYPE`: float32 or bfloat16"}
+	device := &cli.StringFlag{Name: "device", Value: "cpu", Usage: "cpu or cuda"}
+	ask := func(name, usage string, flags []cli.Flag, run func(*cli.Context, string) error) *cli.Command {
+		return &cli.Command{Name: name, Usage: usage, ArgsUsage: "PATH", Flags: flags, Action: func(c *cli.Context) error {
+			args, err := modelArgs(c, 1)
+			if err != nil {
+				return err
+			}
+			return run(c, args[0])
+		}}
+	}
+	return &cli.Command{
+		Name:  "model",
+		Usage: "questions to a model folder or a .gguf file",
+		Description: "PATH is a folder in the Hugging Face layout or a .gguf file. tokenize, render, logprobs and\n" +
+			"generate read JSON lines from stdin and write one line for each to stdout.",
+		Subcommands: []*cli.Command{
+			ask("info", "what the model is", []cli.Flag{&cli.BoolFlag{Name: "json", Usage: "print JSON"}}, func(c *cli.Context, path string) error {
+				return runModelInfo(path, c.Bool("json"), streamsOf(c))
+			}),
+			ask("tokenize", `{"text", "add_special_tokens"?} → {"token_ids"}`, []cli.Flag{&cli.BoolFlag{Name: "decode", Usage: `the other way: {"token_ids"} → {"text"}, special tokens kept`}},
+				func(c *cli.Context, path string) error {
+					return runModelTokenize(c.Context, path, c.Bool("decode"), streamsOf(c))
+				}),
+			ask("render", `{"messages", "tools"?, "add_generation_prompt"?, "enable_thinking"?} → {"text", "token_ids"}`, nil, func(c *cli.Context, path string) error {
+				return runModelRender(c.Context, path, streamsOf(c))
+			}),
+			ask("logprobs", `{"token_ids"} → {"logprobs"}: the n−1 log-probabilities of the ids after the first`, []cli.Flag{dtype, device}, func(c *cli.Context, path string) error {
+				if err := needLocal("logprobs"); err != nil {
+					return err
+				}
+				return modelLocal.Logprobs(c.Context, path, c.String("dtype"), c.String("device"), streamsOf(c).in, streamsOf(c).out)
+			}),
+			ask("generate", `{"messages"} or {"token_ids"} → {"token_ids", "text", "logprobs", "finish_reason"}`, []cli.Flag{
+				&cli.Float64Flag{Name: "temperature", Value: 1, Usage: "0 is greedy"},
+				&cli.Float64Flag{Name: "top-p", Usage: "0 or 1: off"},
+				&cli.IntFlag{Name: "top-k", Usage: "0: off"},
+				&cli.Float64Flag{Name: "min-p", Usage: "0: off"},
+				&cli.IntFlag{Name: "max-tokens", Value: 256, Usage: "of each reply"},
+				&cli.Int64Flag{Name: "seed", Usage: "of the sampling"},
+				&cli.StringSliceFlag{Name: "stop", Usage: "end a reply at this string (repeatable)"},
+				dtype, device,
+			}, func(c *cli.Context, path string) error {
+				if err := needLocal("generate"); err != nil {
+					return err
+				}
+				return modelLocal.Generate(c.Context, path, generateOptions{Temperature: c.Float64("temperature"), TopP: c.Float64("top-p"), MinP: c.Float64("min-p"),
+					TopK: c.Int("top-k"), MaxTokens: c.Int("max-tokens"), Seed: c.Int64("seed"), Stop: c.StringSlice("stop"),
+					DType: c.String("dtype"), Device: c.String("device")}, streamsOf(c).in, streamsOf(c).out)
+			}),
+			{Name: "convert", Usage: "write a Hugging Face folder that transformers and vLLM open", ArgsUsage: "SRC DST",
+				Flags: []cli.Flag{&cli.StringFlag{Name: "dtype", Usage: "store as `TYPE`: f32, bf16 or f16 (default: what loses nothing)"}},
+				Action: func(c *cli.Context) error {
+					args, err := modelArgs(c, 2)
+					if err != nil {
+						return err
+					}
+					if err := runModelConvert(args[0], args[1], c.String("dtype")); err != nil {
+						return err
+					}
+					_, err = fmt.Fprintf(streamsOf(c).err, "wrote %s\n", args[1])
+					return err
+				}},
+		},
+	}
+}
+
+// modelArgs checks the number of positional arguments.
+func modelArgs(c *cli.Context, want int) ([]string, error) {
+	if n := c.Args().Len(); n != want {
+		return nil, usagef("model %s: %d arguments, not %d; usage: agentcli model %s %s", c.Command.Name, n, want, c.Command.Name, c.Command.ArgsUsage)
+	}
+	return c.Args().Slice(), nil
+}
+
+func needLocal(what string) error {
+	if modelLocal == nil {
+		return fmt.Errorf("model %s: this build cannot run a local model; get the full one with `make build`", what)
+	}
+	return nil
+}
+
+// eachLine answers JSON lines one by one, in order. Empty lines are passed
+// over; an error names the line.
+func eachLine[Q, A any](ctx context.Context, in io.Reader, out io.Writer, answer func(Q) (A, error)) error {
+	r := bufio.NewReaderSize(in, 1<<16)
+	w := bufio.NewWriter(out)
+	e := json.NewEncoder(w)
+	e.SetEscapeHTML(false)
+	for n := 1; ; n++ {
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+		line, err := r.ReadBytes('\n')
+		if err != nil && err != io.EOF {
+			return fmt.Errorf("stdin: line %d: %w", n, err)
+		}
+		if len(bytes.TrimSpace(line)) > 0 {
+			var q Q
+			if jerr := json.Unmarshal(line, &q); jerr != nil {
+				return errors.Join(w.Flush(), fmt.Errorf("stdin: line %d: %w", n, jsonLineError(jerr)))
+			}
+			a, aerr := answer(q)
+			if aerr != nil {
+				return errors.Join(w.Flush(), fmt.Errorf("stdin: line %d: %w", n, aerr))
+			}
+			if werr := e.Encode(a); werr != nil {
+				return fmt.Errorf("stdout: %w", werr)
+			}
+			// Whoever asks line by line waits for each answer.
+			if r.Buffered() == 0 {
+				if werr := w.Flush(); werr != nil {
+					return fmt.Errorf("stdout: %w", werr)
+				}
+			}
+		}
+		if err == io.EOF {
+			if werr := w.Flush(); werr != nil {
+				return fmt.Errorf("stdout: %w", werr)
+			}
+			return nil
+		}
+	}
+}
+
+func jsonLineError(err error) error {
+	var typ *json.UnmarshalTypeError
+	if errors.As(err, &typ) && typ.Field != "" {
+		return fmt.Errorf("%s: a %s cannot be read as %s", typ.Field, typ.Value, typ.Type)
+	}
+	return fmt.Errorf("not a JSON object: %w", err)
+}
+
+type tokenizeLine struct {
+	Text       *string `json:"text"`
+	AddSpecial *bool   `json:"add_special_tokens"`
+	TokenIDs   []int32 `json:"token_ids"`
+}
+
+func runModelTokenize(ctx context.Context, path string, decode bool, s streams) error {
+	tok, err := tokenizer.Open(path)
+	if err != nil {
+		return err
+	}
+	return eachLine(ctx, s.in, s.out, func(q tokenizeLine) (any, error) {
+		if decode {
+			if q.TokenIDs == nil {
+				return nil, errors.New(`token_ids is missing`)
+			}
+			for _, id := range q.TokenIDs {
+				if tok.Bytes(id) == nil {
+					return nil, fmt.Errorf("token_ids: %d is not in the vocabulary of %d tokens", id, tok.VocabSize())
+				}
+			}
+			return struct {
+				Text string `json:"text"`
+			}{tok.Decode(q.TokenIDs, false)}, nil
+		}
+		if q.Text == nil {
+			return nil, errors.New(`text is missing`)
+		}
+		// True is the default of the tokenizers that this is held against.
+		ids := tok.Encode(*q.Text, q.AddSpecial == nil || *q.AddSpecial)
+		return struct {
+			TokenIDs []int32 `json:"token_ids"`
+		}{notNil(ids)}, nil
+	})
+}
+
+func notNil(ids []int32) []int32 {
+	if ids == nil {
+		return []int32{}
+	}
+	return ids
+}
+
+type renderLine struct {
+	Messages   []apiMessage      `json:"messages"`
+	Tools      []json.RawMessage `json:"tools"`
+	Generation bool              `json:"add_generation_prompt"`
+	Thinking   *bool             `json:"enable_thinking"`
+}
+
+// apiMessage is a message as the OpenAI API and chat templates write it.
+type apiMessage struct {
+	Role             string          `json:"role"`
+	Content          json.RawMessage `json:"content"`
+	Reasoning        string          `json:"reasoning"`
+	ReasoningContent string          `json:"reasoning_content"`
+	Name             string          `json:"name"`
+	ToolCallID       string          `json:"tool_call_id"`
+	ToolCalls        []apiCall       `json:"tool_calls"`
+}
+
+type apiCall struct {
+	ID string `json:"id"`
+	apiFunction
+	Function *apiFunction `json:"function"`
+}
+
+type apiFunction struct {
+	Name      string          `json:"name"`
+	Arguments json.RawMessage `json:"arguments"`
+}
+
+// message reads null and a list of text parts as content too, and arguments
+// both as an object and as JSON text.
+func (m apiMessage) message() (traj.Message, error) {
+	out := traj.Message{Role: m.Role, Name: m.Name, ToolCallID: m.ToolCallID, Reasoning: m.ReasoningContent}
+	if out.Reasoning == "" {
+		out.Reasoning = m.Reasoning
+	}
+	if m.Role == "" {
+		return out, errors.New("role is missing")
+	}
+	if c := bytes.TrimSpace(m.Content); len(c) > 0 && string(c) != "null" && json.Unmarshal(c, &out.Content) != nil {
+		var parts []struct{ Type, Text string }
+		if json.Unmarshal(c, &parts) != nil {
+			return out, errors.New("content is neither a string nor a list of parts")
+		}
+		for _, p := range parts {
+			if p.Type != "text" {
+				return out, fmt.Errorf("content: a part of type %q; only text is supported", p.Type)
+			}
+			out.Content += p.Text
+		}
+	}
+	for i, c := range m.ToolCalls {
+		f := c.apiFunction
+		if c.Function != nil {
+			f = *c.Function
+		}
+		if f.Name == "" {
+			return out, fmt.Errorf("tool_calls: call %d has no name", i)
+		}
+		call := traj.ToolCall{ID: c.ID, Name: f.Name, Arguments: string(f.Arguments)}
+		var text string
+		switch {
+		case len(f.Arguments) == 0 || string(f.Arguments) == "null":
+			call.Arguments = "{}"
+		case json.Unmarshal(f.Arguments, &text) == nil:
+			call.Arguments = text
+		}
+		out.ToolCalls = append(out.ToolCalls, call)
+	}
+	return out, nil
+}
+
+func runModelRender(ctx context.Context, path string, s streams) error {
+	tok, err := tokenizer.Open(path)
+	if err != nil {
+		return err
+	}
+	family, err := chat.Detect(tok.ChatTemplate(), "")
+	if err != nil {
+		return fmt.Errorf("%s: %w", path, err)
+	}
+	r, err := chat.For(family, tok)
+	if err != nil {
+		return fmt.Errorf("%s: %w", path, err)
+	}
+	return eachLine(ctx, s.in, s.out, func(q renderLine) (any, error) {
+		var msgs []traj.Message
+		for i, m := range q.Messages {
+			msg, err := m.message()
+			if err != nil {
+				return nil, fmt.Errorf("messages: message %d: %w", i, err)
+			}
+			if family != "qwen3" {
+				msg.Reasoning = "" // those templates pass over it
+			}
+			msgs = append(msgs, msg)
+		}
+		text, ids, err := r.Render(msgs, nil, chat.Options{AddGenerationPrompt: q.Generation, EnableThinking: q.Thinking, RawTools: q.Tools})
+		if err != nil {
+			return nil, err
+		}
+		return struct {
+			Text     string  `json:"text"`
+			TokenIDs []int32 `json:"token_ids"`
+		}{text, notNil(ids)}, nil
+	})
+}
+
+// modelFacts is what model info --json prints.
+type modelFacts struct {
+	Path         string   `json:"path"`
+	Format       string   `json:"format"`
+	Architecture string   `json:"architecture"`
+	Parameters   int64    `json:"parameters"`
+	Layers       int      `json:"layers"`
+	Hidden       int      `json:"hidden_size"`
+	Intermediate int      `json:"intermediate_size"`
+	Heads        int      `json:"heads"`
+	KVHeads      int      `json:"kv_heads"`
+	HeadDim      int      `json:"head_dim"`
+	Vocab        int      `json:"vocab_size"`
+	Context      int      `json:"context"`
+	RopeTheta    float64  `json:"rope_theta"`
+	Tied         bool     `json:"tied_embeddings"`
+	DTypes       []string `json:"dtypes"`
+	Tokenizer    string   `json:"tokenizer,omitempty"`
+	TokHash      string   `json:"tokenizer_hash,omitempty"`
+	Chat         string   `json:"chat,omitempty"`
+	EOS          []int32  `json:"eos_token_ids"`
+	Files        []string `json:"files"`
+	Notes        []string `json:"notes,omitempty"`
+}
+
+func readModelFacts(path string) (modelFacts, error) {
+	m, err := weights.Open(path)
+	if err != nil {
+		return modelFacts{}, err
+	}
+	defer m.Close()
+	c := m.Config()
+	i := modelFacts{Path: path, Format: m.Format(), Architecture: c.Architecture, Parameters: m.Parameters(), Layers: c.NumLayers, Hidden: c.HiddenSize,
+		Intermediate: c.IntermediateSize, Heads: c.NumHeads, KVHeads: c.NumKVHeads, HeadDim: c.HeadDim, Vocab: c.VocabSize, Context: c.MaxPositions,
+		RopeTheta: c.RopeTheta, Tied: c.TieWordEmbeddings, DTypes: m.Storage(), EOS: notNil(c.EOS)}
+	for _, f := range m.Files() {
+		i.Files = append(i.Files, filepath.Base(f))
+	}
+	template := m.ChatTemplate()
+	// A model without a tokenizer or a known template is still a model.
+	if tok, err := tokenizer.Open(path); err != nil {
+		i.Notes = append(i.Notes, err.Error())
+	} else {
+		i.Tokenizer, i.TokHash = tok.Describe(), tok.Hash()
+	}
+	if family, err := chat.Detect(template, ""); err != nil {
+		i.Notes = append(i.Notes, err.Error())
+	} else {
+		i.Chat = family
+	}
+	return i, nil
+}
+
+func runModelInfo(path string, asJSON bool, s streams) error {
+	i, err := readModelFacts(path)
+	if err != nil {
+		return err
+	}
+	if asJSON {
+		e := json.NewEncoder(s.out)
+		e.SetEscapeHTML(false)
+		e.SetIndent("", "  ")
+		return e.Encode(i)
+	}
+	w := tabwriter.NewWriter(s.out, 0, 0, 2, ' ', 0)
+	row := func(name, format string, a ...any) { fmt.Fprintf(w, "%s\t%s\n", name, fmt.Sprintf(format, a...)) }
+	row("model", "%s", i.Path)
+	row("architecture", "%s, %s", i.Architecture, i.Format)
+	row("parameters", "%s (%.1f M)", thousands(i.Parameters), float64(i.Parameters)/1e6)
+	row("layers", "%d", i.Layers)
+	row("hidden, feed-forward", "%d, %d", i.Hidden, i.Intermediate)
+	row("heads, KV heads, size", "%d, %d, %d", i.Heads, i.KVHeads, i.HeadDim)
+	row("vocabulary", "%s%s", thousands(int64(i.Vocab)), map[bool]string{true: ", tied embeddings"}[i.Tied])
+	row("context", "%s (rope theta %v)", thousands(int64(i.Context)), i.RopeTheta)
+	row("dtype", "%s", strings.Join(i.DTypes, ", "))
+	row("tokenizer", "%s", orDash(i.Tokenizer))
+	row("chat format", "%s", orDash(i.Chat))
+	row("ends a reply", "%s", strings.Trim(fmt.Sprint(i.EOS), "[]"))
+	row("files", "%s", strings.Join(i.Files, ", "))
+	for _, n := range i.Notes {
+		row("note", "%s", n)
+	}
+	return w.Flush()
+}
+
+func orDash(s string) string {
+	if s == "" {
+		return "–"
+	}
+	return s
+}
+
+func thousands(n int64) string {
+	s := fmt.Sprint(n)
+	for i := len(s) - 3; i > 0; i -= 3 {
+		s = s[:i] + "," + s[i:]
+	}
+	return s
+}
+
+var convertTypes = map[string]weights.DType{"f32": weights.F32, "float32": weights.F32, "bf16": weights.BF16, "bfloat16": weights.BF16, "f16": weights.F16, "float16": weights.F16}
+
+// widest is the type that holds every tensor's values exactly.
+func widest(m *weights.Model) weights.DType {
+	var d weights.DType
+	for _, name := range m.Names() {
+		i, _ := m.Info(name)
+		if i.DType != d && d != "" {
+			return weights.F32
+		}
+		d = i.DType
+	}
+	if d != weights.BF16 && d != weights.F16 {
+		return weights.F32
+	}
+	return d
+}
+
+// runModelConvert writes into a new folder beside dst and gives it its name at
+// the end, so that no half-written model is ever found there.
+func runModelConvert(src, dst, dtype string) error {
+	d, ok := convertTypes[strings.ToLower(dtype)]
+	if !ok && dtype != "" {
+		return usagef("--dtype: %q is not known; f32, bf16 and f16 are", dtype)
+	}
+	if entries, err := os.ReadDir(dst); err == nil && len(entries) > 0 {
+		return fmt.Errorf("%s: the folder is not empty; name a new one", dst)
+	} else if _, serr := os.Stat(dst); err != nil && serr == nil {
+		return fmt.Errorf("%s: exists and is not a folder; name a new one", dst)
+	}
+	m, err := weights.Open(src)
+	if err != nil {
+		return err
+	}
+	defer m.Close()
+	if dtype == "" {
+		d = widest(m)
+	}
+	tok, err := tokenizer.Open(src)
+	if err != nil {
+		return err
+	}
+	parent := filepath.Dir(filepath.Clean(dst))
+	if err := os.MkdirAll(parent, 0o755); err != nil {
+		return err
+	}
+	tmp, err := os.MkdirTemp(parent, "."+filepath.Base(dst)+".*")
+	if err != nil {
+		return fmt.Errorf("%s: %w", dst, err)
+	}
+	defer os.RemoveAll(tmp)
+	if err := os.Chmod(tmp, 0o755); err != nil {
+		return err
+	}
+	if err := m.Save(filepath.Join(tmp, "model.safetensors"), d); err != nil {
+		return err
+	}
+	if err := m.Config().WriteHF(tmp, d); err != nil {
+		return err
+	}
+	if err := tok.WriteHF(tmp, m.ChatTemplate()); err != nil {
+		return err
+	}
+	os.Remove(dst) // an empty folder; Rename says so if anything else is there
+	if err := os.Rename(tmp, dst); err != nil {
+		return fmt.Errorf("%s: %w", dst, err)
+	}
+	return nil
+}

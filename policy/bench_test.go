@@ -1,0 +1,112 @@
+//go:build libtorch
+
+package policy
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"testing"
+	"time"
+
+	"agentcli/traj"
+)
+
+// BenchmarkDecode is tokens a second of sampling, whole vocabulary, after a
+// short prompt; compare with bench/peers.py in the same session.
+func BenchmarkDecode(b *testing.B) {
+	for _, dtype := range []string{"bfloat16", "float32"} {
+		p := open(b, smollm2(b), Config{DType: dtype})
+		for _, batch := range []int{1, 8, 32} {
+			b.Run(fmt.Sprintf("%s/batch=%d", dtype, batch), func(b *testing.B) {
+				const n = 64
+				tokens := 0
+				start := time.Now()
+				for range b.N {
+					var wg sync.WaitGroup
+					var mu sync.Mutex
+					for i := range batch {
+						wg.Add(1)
+						go func() {
+							defer wg.Done()
+							ids := []int32{1, 4093, 198, int32(1000 + i), 1724, 314, 216}
+							out, err := p.sched.submit(context.Background(), unstoppable(p, ids, int64(i), n))
+							if err != nil {
+								b.Error(err)
+								return
+							}
+							mu.Lock()
+							tokens += len(out.IDs)
+							mu.Unlock()
+						}()
+					}
+					wg.Wait()
+				}
+				b.ReportMetric(float64(tokens)/time.Since(start).Seconds(), "tok/s")
+			})
+		}
+	}
+}
+
+// unstoppable samples exactly n tokens.
+func unstoppable(p *Policy, ids []int32, seed int64, n int) *sequence {
+	q := newSequence(context.Background(), p, ids, traj.Sampling{MaxTokens: n}, seed, n)
+	clear(q.stopIDs)
+	return q
+}
+
+// BenchmarkPrefill is tokens a second of a 512-token prompt's forward pass.
+func BenchmarkPrefill(b *testing.B) {
+	for _, dtype := range []string{"bfloat16", "float32"} {
+		p := open(b, smollm2(b), Config{DType: dtype})
+		b.Run(dtype, func(b *testing.B) {
+			start := time.Now()
+			for i := range b.N {
+				ids := make([]int32, 512)
+				for j := range ids {
+					ids[j] = int32(1000 + (i*7919+j*104729)%40000) // never a prefix that is in the cache
+				}
+				if _, err := p.sched.submit(context.Background(), unstoppable(p, ids, 0, 1)); err != nil {
+					b.Fatal(err)
+				}
+			}
+			b.ReportMetric(512*float64(b.N)/time.Since(start).Seconds(), "tok/s")
+		})
+	}
+}
+
+// BenchmarkTrainStep is tokens a second of forward and backward over 8
+// sequences of 256 tokens that share nothing.
+func BenchmarkTrainStep(b *testing.B) {
+	for _, dtype := range []string{"bfloat16", "float32"} {
+		tr, err := OpenTrainable(smollm2(b), Config{DType: dtype})
+		if err != nil {
+			b.Fatal(err)
+		}
+		var batch Batch
+		for i := range 8 {
+			ids, want := make([]int32, 256), make([]bool, 256)
+			for j := range ids {
+				ids[j], want[j] = int32(1000+(i*7919+j*104729)%40000), j > 128
+			}
+			batch.Sequences, batch.Want = append(batch.Sequences, ids), append(batch.Want, want)
+		}
+		b.Run(dtype, func(b *testing.B) {
+			start := time.Now()
+			for range b.N {
+				err := tr.Accumulate(batch, func(lp, _ []float64) []float64 {
+					g := make([]float64, len(lp))
+					for i := range g {
+						g[i] = -1
+					}
+					return g
+				})
+				if err != nil {
+					b.Fatal(err)
+				}
+			}
+			b.ReportMetric(8*256*float64(b.N)/time.Since(start).Seconds(), "tok/s")
+		})
+		tr.Close()
+	}
+}

@@ -1,0 +1,138 @@
+package tokenizer
+
+import (
+	"encoding/json"
+	"fmt"
+	"math"
+
+	"agentcli/internal/gguf"
+)
+
+// Token types of tokenizer.ggml.token_type.
+const (
+	ggmlUnknown     = 2
+	ggmlControl     = 3
+	ggmlUserDefined = 4
+	ggmlUnused      = 5
+)
+
+// The pre-tokenizers that tokenizer.ggml.pre may name, as tokenizer.json would
+// write them. smollm splits digits one by one before GPT-2's pattern; the
+// conversion in transformers drops that.
+var ggmlPre = map[string]struct {
+	json         string
+	nfc          bool
+	ignoreMerges bool
+}{
+	"gpt-2":     {json: preByteLevel},
+	"default":   {json: preByteLevel},
+	"smollm":    {json: `{"type":"Sequence","pretokenizers":[{"type":"Digits","individual_digits":true},` + preByteLevel + `]}`},
+	"qwen2":     {json: preSplit(patternQwen2), nfc: true},
+	"llama-bpe": {json: preSplit(patternLlama3), ignoreMerges: true},
+	"llama3":    {json: preSplit(patternLlama3), ignoreMerges: true},
+	"llama-v3":  {json: preSplit(patternLlama3), ignoreMerges: true},
+	"smaug-bpe": {json: preSplit(patternLlama3)},
+	"dbrx":      {json: preSplit(patternLlama3)},
+}
+
+const preByteLevel = `{"type":"ByteLevel","add_prefix_space":false,"trim_offsets":true,"use_regex":true}`
+
+func preSplit(pattern string) string {
+	p, err := json.Marshal(pattern)
+	if err != nil {
+		panic(err) // a constant string
+	}
+	return `{"type":"Sequence","pretokenizers":[{"type":"Split","pattern":{"Regex":` + string(p) + `},"behavior":"Isolated","invert":false},` +
+		`{"type":"ByteLevel","add_prefix_space":false,"trim_offsets":false,"use_regex":false}]}`
+}
+
+// FromGGUF reads the tokenizer of an open GGUF file. It keeps nothing of the
+// mapped file.
+func FromGGUF(f *gguf.File) (*Tokenizer, error) {
+	fail := func(field, format string, a ...any) error {
+		return fmt.Errorf("%s: %s: %s", f.Path, field, fmt.Sprintf(format, a...))
+	}
+	model, _ := f.Str("tokenizer.ggml.model")
+	if model != "gpt2" {
+		return nil, fail("tokenizer.ggml.model", "%q is not supported; only gpt2 (byte-level BPE) is", model)
+	}
+	pre, _ := f.Str("tokenizer.ggml.pre")
+	if pre == "" {
+		pre = "default"
+	}
+	rules, ok := ggmlPre[pre]
+	if !ok {
+		return nil, fail("tokenizer.ggml.pre", "%q is not known; use a folder with a tokenizer.json", pre)
+	}
+	tokens := f.Strings("tokenizer.ggml.tokens")
+	if len(tokens) == 0 || len(tokens) > maxID {
+		return nil, fail("tokenizer.ggml.tokens", "%d tokens", len(tokens))
+	}
+	types := f.Ints("tokenizer.ggml.token_type")
+	if len(types) != 0 && len(types) != len(tokens) {
+		return nil, fail("tokenizer.ggml.token_type", "%d types for %d tokens", len(types), len(tokens))
+	}
+	t := &Tokenizer{path: f.Path, bos: -1, eos: -1, unk: -1, pad: -1}
+	vocab := make(map[string]int64, len(tokens))
+	for i, s := range tokens {
+		kind := int64(1)
+		if len(types) > 0 {
+			kind = types[i]
+		}
+		if kind == ggmlUnused {
+			continue
+		}
+		if j, dup := vocab[s]; dup {
+			return nil, fail("tokenizer.ggml.tokens", "tokens %d and %d are both %q", j, i, s)
+		}
+		vocab[s] = int64(i)
+		if kind == ggmlControl || kind == ggmlUserDefined || kind == ggmlUnknown {
+			t.added = append(t.added, addedToken{ID: int32(i), Content: s, Special: kind != ggmlUserDefined})
+		}
+	}
+	if err := t.setVocab(vocab); err != nil {
+		return nil, err
+	}
+	merges, err := splitMerges(f.Strings("tokenizer.ggml.merges"))
+	if err != nil {
+		return nil, fail("tokenizer.ggml.merges", "%v", err)
+	}
+	if err := t.setMerges(merges); err != nil {
+		return nil, err
+	}
+	t.bpe.ignoreMerges = rules.ignoreMerges
+	if rules.nfc {
+		t.nfcJSON = map[string]string{"type": "NFC"}
+		if err := t.setNormalizer(json.RawMessage(`{"type":"NFC"}`)); err != nil {
+			return nil, err
+		}
+	}
+	if err := t.setPreTokenizer(json.RawMessage(rules.json)); err != nil {
+		return nil, fail("tokenizer.ggml.pre", "%v", err)
+	}
+	t.preJSON = json.RawMessage(rules.json)
+	for key, dst := range map[string]*int32{"bos": &t.bos, "eos": &t.eos, "unknown": &t.unk, "padding": &t.pad} {
+		key = "tokenizer.ggml." + key + "_token_id"
+		id, ok := f.Int(key)
+		if !ok || id == math.MaxUint32 {
+			continue
+		}
+		if id < 0 || id >= int64(len(tokens)) {
+			return nil, fail(key, "%d is not in the vocabulary of %d tokens", id, len(tokens))
+		}
+		*dst = int32(id)
+	}
+	addBOS, has := f.Bool("tokenizer.ggml.add_bos_token")
+	if !has {
+		addBOS = rules.ignoreMerges // llama.cpp's default for Llama 3
+	}
+	if addBOS && t.bos >= 0 {
+		t.before = []int32{t.bos}
+	}
+	if addEOS, _ := f.Bool("tokenizer.ggml.add_eos_token"); addEOS && t.eos >= 0 {
+		t.after = []int32{t.eos}
+	}
+	t.template, _ = f.Str("tokenizer.chat_template")
+	t.finish()
+	return t, nil
+}

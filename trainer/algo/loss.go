@@ -1,0 +1,155 @@
+package algo
+
+import (
+	"fmt"
+	"math"
+)
+
+// maxLogRatio bounds a log-ratio before exp: beyond e^20 a ratio says nothing
+// more and would overflow sums.
+const maxLogRatio = 20
+
+// Clip are the bounds of the PPO surrogate.
+type Clip struct {
+	Low, High float64 // the ratio is clipped to [1−Low, 1+High]; clip-higher is High > Low (Yu et al. 2025, DAPO)
+	Dual      float64 // > 1: where A < 0 the loss is at most −A·Dual (Ye et al. 2020); 0: off
+}
+
+// TokenLoss is one token's part of a policy loss.
+type TokenLoss struct {
+	Loss    float64
+	Grad    float64 // dLoss/dlogprob
+	Ratio   float64
+	Clipped bool // the clipped branch was taken: no gradient
+	Dual    bool // the dual clip was taken: no gradient
+}
+
+// PPO is the clipped surrogate of one token,
+// max(−A·ρ, −A·clip(ρ, 1−ε_l, 1+ε_h)) with ρ = exp(lp − old)
+// (Schulman et al. 2017, equation 7), and its dual clip.
+func PPO(lp, old, adv float64, c Clip) TokenLoss {
+	d := lp - old
+	saturated := math.Abs(d) > maxLogRatio
+	ratio := math.Exp(math.Max(-maxLogRatio, math.Min(maxLogRatio, d)))
+	t := TokenLoss{Ratio: ratio}
+	plain := -adv * ratio
+	clipped := -adv * math.Max(1-c.Low, math.Min(1+c.High, ratio))
+	t.Loss, t.Grad = plain, plain // d(−Aρ)/dlp = −Aρ
+	if clipped > plain {
+		t.Loss, t.Grad, t.Clipped = clipped, 0, true
+	}
+	if c.Dual > 1 && adv < 0 && t.Loss > -adv*c.Dual {
+		t.Loss, t.Grad, t.Clipped, t.Dual = -adv*c.Dual, 0, false, true
+	}
+	if saturated {
+		t.Grad = 0
+	}
+	return t
+}
+
+// KL estimates of KL(π‖ref) for one token (Schulman 2020, "Approximating KL
+// Divergence"): K1 = lp − ref, K2 = ½(lp − ref)², K3 = e^d − d − 1 with
+// d = ref − lp.
+func K1(lp, ref float64) float64 { return lp - ref }
+
+// K2 is ½(lp − ref)².
+func K2(lp, ref float64) float64 { return (lp - ref) * (lp - ref) / 2 }
+
+// K3 is e^d − d − 1, d = ref − lp: unbiased and never negative.
+func K3(lp, ref float64) float64 {
+	d := math.Max(-maxLogRatio, math.Min(maxLogRatio, ref-lp))
+	return math.Exp(d) - d - 1
+}
+
+// K3Grad is dK3/dlp = 1 − e^d.
+func K3Grad(lp, ref float64) float64 {
+	d := ref - lp
+	if math.Abs(d) > maxLogRatio {
+		return 0
+	}
+	return 1 - math.Exp(d)
+}
+
+// Aggregation says how token losses become one number.
+type Aggregation string
+
+// The aggregation modes. N is the number of tokens and B of sequences of the
+// whole optimiser step, over all its micro-batches.
+const (
+	TokenMean           Aggregation = "token-mean"              // Σ l / N
+	SeqMeanTokenSum     Aggregation = "seq-mean-token-sum"      // Σ_i Σ_t l / B
+	SeqMeanTokenMean    Aggregation = "seq-mean-token-mean"     // Σ_i (Σ_t l / len_i) / B
+	SeqMeanTokenSumNorm Aggregation = "seq-mean-token-sum-norm" // Σ_i Σ_t l / (B·L), L a constant length (Dr. GRPO)
+)
+
+// Aggregations lists the modes.
+var Aggregations = []Aggregation{TokenMean, SeqMeanTokenSum, SeqMeanTokenMean, SeqMeanTokenSumNorm}
+
+// Counts are the global denominators of one optimiser step.
+type Counts struct {
+	Tokens    int
+	Sequences int
+	MaxLength float64 // L of seq-mean-token-sum-norm
+}
+
+// Weight is the factor of every token loss of a sequence with `length` sampled
+// tokens. All modes are linear in the token losses, so that the gradient does
+// not depend on how a step is split into micro-batches.
+func (a Aggregation) Weight(length int, c Counts) (float64, error) {
+	switch {
+	case c.Tokens <= 0 || c.Sequences <= 0:
+		return 0, fmt.Errorf("aggregation %s over %d tokens of %d sequences", a, c.Tokens, c.Sequences)
+	case a == TokenMean:
+		return 1 / float64(c.Tokens), nil
+	case a == SeqMeanTokenSum:
+		return 1 / float64(c.Sequences), nil
+	case a == SeqMeanTokenMean:
+		return 1 / float64(c.Sequences) / float64(max(length, 1)), nil
+	case a == SeqMeanTokenSumNorm:
+		if c.MaxLength <= 0 {
+			return 0, fmt.Errorf("aggregation %s needs a length to divide by", a)
+		}
+		return 1 / float64(c.Sequences) / c.MaxLength, nil
+	}
+	return 0, fmt.Errorf("unknown aggregation %q; it is one of %v", a, Aggregations)
+}
+
+// MaskedMean is Σ x·m / Σ m; an empty mask is an error.
+func MaskedMean(x []float64, mask []bool) (float64, error) {
+	sum, n := 0.0, 0
+	for i, m := range mask {
+		if m {
+			sum, n = sum+x[i], n+1
+		}
+	}
+	if n == 0 {
+		return 0, fmt.Errorf("the mean of no tokens")
+	}
+	return sum / float64(n), nil
+}
+
+// MaskedWhiten is (x − μ)/√(var + 1e-8) with the unbiased variance over the
+// mask, 0 outside it; fewer than 2 tokens are an error.
+func MaskedWhiten(x []float64, mask []bool) ([]float64, error) {
+	mean, err := MaskedMean(x, mask)
+	if err != nil {
+		return nil, err
+	}
+	ss, n := 0.0, 0
+	for i, m := range mask {
+		if m {
+			ss, n = ss+(x[i]-mean)*(x[i]-mean), n+1
+		}
+	}
+	if n < 2 {
+		return nil, fmt.Errorf("the variance of %d token", n)
+	}
+	inv := 1 / math.Sqrt(ss/float64(n-1)+1e-8)
+	out := make([]float64, len(x))
+	for i, m := range mask {
+		if m {
+			out[i] = (x[i] - mean) * inv
+		}
+	}
+	return out, nil
+}

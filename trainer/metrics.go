@@ -1,0 +1,195 @@
+package trainer
+
+import (
+	"math"
+
+	"agentcli/trainer/algo"
+	"agentcli/traj"
+)
+
+// Metrics are the numbers of one optimiser step, by the names that verl's users
+// know. Keys that do not apply are absent, never 0.
+type Metrics struct {
+	Step   int
+	Total  int
+	Values map[string]float64
+}
+
+// metrics gathers a step's numbers.
+type metrics struct {
+	Metrics
+	score, adv, length, prompt, turns, calls series
+	tokens, observed, packedTokens           int
+	weight                                   float64 // Σ w, to undo the aggregation's scale in means over tokens
+	loss, clipped, dual, kl, entropy, refKL  float64
+	plain                                    int
+	terminations                             map[traj.Termination]int
+	callErrors, callCount                    int
+	hasRef                                   bool
+}
+
+type series struct {
+	n             int
+	sum, min, max float64
+}
+
+func (s *series) add(x float64) {
+	if s.n == 0 || x < s.min {
+		s.min = x
+	}
+	if s.n == 0 || x > s.max {
+		s.max = x
+	}
+	s.n++
+	s.sum += x
+}
+
+func newMetrics(step, total, epoch int, d *Data, all [][]*Episode, zero int) *metrics {
+	m := &metrics{Metrics: Metrics{Step: step, Total: total, Values: map[string]float64{}}, terminations: map[traj.Termination]int{}}
+	m.set("training/epoch", float64(epoch))
+	m.set("frac_reward_zero_std", float64(zero)/float64(len(all)))
+	m.set("data/skipped_rows", float64(d.Skipped.Rows))
+	return m
+}
+
+func (m *metrics) set(key string, v float64) { m.Values[key] = v }
+
+func (m *metrics) stats(key string, s series) {
+	if s.n > 0 {
+		m.set(key+"/mean", s.sum/float64(s.n))
+		m.set(key+"/min", s.min)
+		m.set(key+"/max", s.max)
+	}
+}
+
+// episode counts one episode of the step's minibatch.
+func (m *metrics) episode(e *Episode) {
+	m.score.add(e.Score)
+	m.adv.add(e.Advantage)
+	m.length.add(float64(e.Sampled))
+	m.turns.add(float64(e.Turns))
+	m.calls.add(float64(e.ToolCalls))
+	m.callCount += e.ToolCalls
+	m.callErrors += e.ToolErrors
+	m.terminations[e.Termination]++
+	m.tokens += e.Sampled
+	for i := range e.Sequences {
+		s := &e.Sequences[i]
+		first := 0
+		for first < len(s.LossMask) && !s.LossMask[first] {
+			first++
+		}
+		if i == 0 {
+			m.prompt.add(float64(first))
+		}
+		for _, sampled := range s.LossMask[first:] {
+			if !sampled {
+				m.observed++
+			}
+		}
+	}
+}
+
+// token counts one trained token: w its weight, kl = old − lp.
+func (m *metrics) token(w, loss float64, l algo.TokenLoss, kl, entropy, refKL float64) {
+	m.plain++
+	m.weight += w
+	m.loss += loss
+	if l.Clipped {
+		m.clipped++
+	}
+	if l.Dual {
+		m.dual++
+	}
+	m.kl += kl
+	m.entropy += entropy
+	m.refKL += refKL
+	m.hasRef = m.hasRef || refKL != 0
+}
+
+func (m *metrics) packed(n int) { m.packedTokens += n }
+
+func (m *metrics) finish() Metrics {
+	m.stats("critic/score", m.score)
+	m.stats("critic/rewards", m.score)
+	m.stats("critic/advantages", m.adv)
+	m.stats("response_length", m.length)
+	m.stats("prompt_length", m.prompt)
+	m.stats("num_turns", m.turns)
+	m.stats("tool_calls", m.calls)
+	if m.callCount > 0 {
+		m.set("tool_error_rate", float64(m.callErrors)/float64(m.callCount))
+	}
+	n := float64(m.score.n)
+	clipped := 0
+	for t, c := range m.terminations {
+		m.set("termination/"+string(t), float64(c)/n)
+		if t == traj.TurnLength || t == traj.MaxTokens {
+			clipped += c
+		}
+	}
+	m.set("response_length/clip_ratio", float64(clipped)/n)
+	if m.tokens+m.observed > 0 {
+		m.set("observation_token_share", float64(m.observed)/float64(m.tokens+m.observed))
+	}
+	if m.plain > 0 {
+		p := float64(m.plain)
+		m.set("actor/pg_loss", m.loss)
+		m.set("actor/pg_clipfrac", m.clipped/p)
+		m.set("actor/pg_clipfrac_lower", m.dual/p)
+		m.set("actor/ppo_kl", m.kl/p)
+		m.set("actor/entropy", m.entropy/p)
+		if m.hasRef {
+			m.set("actor/kl_loss", m.refKL/p)
+		}
+	}
+	if s := m.Values["timing_s/update_actor"]; s > 0 {
+		m.set("timing_s/step", s)
+		m.set("perf/throughput", float64(m.tokens+m.observed)/s)
+		m.set("perf/packed_tokens_per_s", float64(m.packedTokens)/s)
+	}
+	return m.Metrics
+}
+
+// rolloutDiff compares the log-probs recorded at sampling with those of the
+// model in training before its first update: the same weights in another
+// precision, or another program.
+type rolloutDiff struct {
+	n            int
+	abs, max     float64 // of probabilities
+	lpAbs, lpMax float64
+	kl, k3       float64 // KL(rollout‖training) estimates: roll − lp, and k3
+	weights, sq  float64
+}
+
+func (d *rolloutDiff) add(lp, roll []float64) {
+	for t := range lp {
+		p := math.Abs(math.Exp(lp[t]) - math.Exp(roll[t]))
+		d.n++
+		d.abs += p
+		d.max = math.Max(d.max, p)
+		l := math.Abs(lp[t] - roll[t])
+		d.lpAbs += l
+		d.lpMax = math.Max(d.lpMax, l)
+		d.kl += algo.K1(roll[t], lp[t])
+		d.k3 += algo.K3(roll[t], lp[t])
+		w := math.Exp(math.Max(-20, math.Min(20, lp[t]-roll[t])))
+		d.weights += w
+		d.sq += w * w
+	}
+}
+
+func (d *rolloutDiff) into(m *metrics) {
+	if d.n == 0 {
+		return
+	}
+	n := float64(d.n)
+	m.set("rollout_probs_diff_mean", d.abs/n)
+	m.set("rollout_probs_diff_max", d.max)
+	m.set("rollout_logprobs_diff_mean", d.lpAbs/n)
+	m.set("rollout_logprobs_diff_max", d.lpMax)
+	m.set("rollout_corr/kl", d.kl/n)
+	m.set("rollout_corr/k3", d.k3/n)
+	// Effective sample size of the importance weights, as a share: 1/mean((w/mean w)²).
+	m.set("rollout_corr/ess", d.weights*d.weights/(n*d.sq))
+}

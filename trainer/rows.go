@@ -1,0 +1,257 @@
+package trainer
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"math"
+	"path/filepath"
+	"sort"
+	"strings"
+
+	"agentcli/parquet"
+	"agentcli/traj"
+)
+
+// Episode is one trajectory as the trainer needs it: its sequences, which of
+// their tokens are trained on, and its score.
+type Episode struct {
+	ID          string
+	Group       string
+	Sequences   []traj.Sequence
+	Score       float64
+	Termination traj.Termination
+	Turns       int
+	ToolCalls   int
+	ToolErrors  int
+	Sampled     int // tokens that the policy sampled, over all sequences
+
+	Advantage float64
+	Old       [][]float64 // for each sequence, the old log-probs of its sampled tokens
+}
+
+// Skipped counts the rows that cannot be trained on, by reason.
+type Skipped struct {
+	Rows    int
+	Reasons map[string]int
+	Example map[string]string // the first row of each reason
+}
+
+func (s *Skipped) add(reason, id string) {
+	if s.Reasons == nil {
+		s.Reasons, s.Example = map[string]int{}, map[string]string{}
+	}
+	if s.Reasons[reason] == 0 {
+		s.Example[reason] = id
+	}
+	s.Rows++
+	s.Reasons[reason]++
+}
+
+// String lists the reasons, the most frequent first.
+func (s *Skipped) String() string {
+	reasons := make([]string, 0, len(s.Reasons))
+	for r := range s.Reasons {
+		reasons = append(reasons, r)
+	}
+	sort.Slice(reasons, func(i, j int) bool {
+		a, b := reasons[i], reasons[j]
+		return s.Reasons[a] > s.Reasons[b] || (s.Reasons[a] == s.Reasons[b] && a < b)
+	})
+	for i, r := range reasons {
+		reasons[i] = fmt.Sprintf("%d %s (first: %s)", s.Reasons[r], r, s.Example[r])
+	}
+	return strings.Join(reasons, "; ")
+}
+
+// Data is what the files held.
+type Data struct {
+	Files    []string
+	Episodes []*Episode
+	Skipped  Skipped
+	Policy   string    // the policy that the rows name; "" where they name none
+	Run      RunSource // of the first file
+}
+
+// RunSource is the part of a file's agentcli.run that training looks at; every
+// field may be missing, for a file written by somebody else.
+type RunSource struct {
+	Model struct {
+		Path          string `json:"path"`
+		TokenizerHash string `json:"tokenizer_hash"`
+		TemplateHash  string `json:"template_hash"`
+		LogprobKind   string `json:"logprob_kind"`
+	} `json:"model"`
+	Sampling traj.Sampling `json:"sampling"`
+}
+
+// Filtered says in words where the rows were not sampled from the model's own
+// distribution, or "" where they were.
+func (r RunSource) Filtered() string {
+	var how []string
+	if t := r.Sampling.Temperature; t != nil && *t != 1 {
+		how = append(how, fmt.Sprintf("temperature %g", *t))
+	}
+	if p := r.Sampling.TopP; p > 0 && p < 1 {
+		how = append(how, fmt.Sprintf("top_p %g", p))
+	}
+	if r.Sampling.TopK > 0 {
+		how = append(how, fmt.Sprintf("top_k %d", r.Sampling.TopK))
+	}
+	if r.Sampling.MinP > 0 {
+		how = append(how, fmt.Sprintf("min_p %g", r.Sampling.MinP))
+	}
+	return strings.Join(how, ", ")
+}
+
+// columns that training reads.
+var columns = []string{"id", "group_id", "task_id", "policy", "sequences", "steps", "reward", "termination", "turns"}
+
+// Load reads trajectory files; a pattern with *, ? or [ names several.
+func Load(ctx context.Context, patterns []string, window int) (*Data, error) {
+	d := &Data{}
+	for _, p := range patterns {
+		files := []string{p}
+		if strings.ContainsAny(p, "*?[") {
+			var err error
+			if files, err = filepath.Glob(p); err != nil || len(files) == 0 {
+				return nil, fmt.Errorf("%s: no file matches the pattern", p)
+			}
+		}
+		d.Files = append(d.Files, files...)
+	}
+	seen := map[string]string{}
+	for i, f := range d.Files {
+		if err := d.loadFile(ctx, f, i == 0, window, seen); err != nil {
+			return nil, err
+		}
+	}
+	if len(d.Episodes) == 0 {
+		if d.Skipped.Rows == 0 {
+			return nil, fmt.Errorf("%s: there are no rows to train on", strings.Join(d.Files, ", "))
+		}
+		return nil, fmt.Errorf("%s: none of the %d rows can be trained on: %s", strings.Join(d.Files, ", "), d.Skipped.Rows, d.Skipped.String())
+	}
+	return d, nil
+}
+
+func (d *Data) loadFile(ctx context.Context, path string, first bool, window int, seen map[string]string) error {
+	r, err := parquet.Open(path)
+	if err != nil {
+		return err
+	}
+	defer r.Close()
+	if first && len(r.Metadata().Run) > 0 {
+		// A file of another program may carry anything here.
+		_ = json.Unmarshal(r.Metadata().Run, &d.Run)
+	}
+	have := map[string]bool{}
+	for _, c := range r.Columns() {
+		have[c] = true
+	}
+	for _, need := range []string{"sequences", "reward"} {
+		if !have[need] {
+			return fmt.Errorf("%s: there is no column %q; train reads files in the schema of docs/format.md", path, need)
+		}
+	}
+	var cols []string
+	for _, c := range columns {
+		if have[c] {
+			cols = append(cols, c)
+		}
+	}
+	row := 0
+	for t, err := range r.Rows(ctx, cols...) {
+		if err != nil {
+			return err
+		}
+		row++
+		id := t.ID
+		if id == "" {
+			id = fmt.Sprintf("row %d", row)
+		}
+		if other, dup := seen[id]; dup && t.ID != "" {
+			if other != path {
+				// The same ids in two files are two runs: their groups are not one.
+				id = path + ":" + id
+			} else {
+				d.Skipped.add("with an id that occurs twice in the file", id)
+				continue
+			}
+		}
+		seen[t.ID] = path
+		if d.Policy == "" {
+			d.Policy = t.Policy
+		}
+		e, reason, err := episode(t, id, window)
+		if err != nil {
+			return fmt.Errorf("%s: %s: %w", path, id, err)
+		}
+		if reason != "" {
+			d.Skipped.add(reason, id)
+			continue
+		}
+		if e.Group == "" {
+			e.Group = t.Task.ID
+		}
+		// Group ids are reused between runs.
+		e.Group = path + "\x00" + e.Group
+		d.Episodes = append(d.Episodes, e)
+	}
+	return nil
+}
+
+// episode checks one row. reason is why it takes no part, err a row that
+// contradicts itself.
+func episode(t *traj.Trajectory, id string, window int) (e *Episode, reason string, err error) {
+	if t.Termination.Infrastructure() {
+		return nil, "ended by " + string(t.Termination), nil
+	}
+	if t.Reward == nil {
+		return nil, "without a reward", nil
+	}
+	if math.IsNaN(*t.Reward) || math.IsInf(*t.Reward, 0) {
+		return nil, "", fmt.Errorf("the reward is %v; score the file again", *t.Reward)
+	}
+	e = &Episode{ID: id, Group: t.GroupID, Score: *t.Reward, Termination: t.Termination, Turns: len(t.Steps)}
+	for i := range t.Sequences {
+		s := &t.Sequences[i]
+		if err := s.Validate(); err != nil {
+			return nil, "", fmt.Errorf("sequence %d: %w", i, err)
+		}
+		if window > 0 && len(s.TokenIDs) > window {
+			return nil, fmt.Sprintf("longer than the model's window of %d tokens", window), nil
+		}
+		if len(s.LossMask) > 0 && s.LossMask[0] {
+			return nil, "", fmt.Errorf("sequence %d: its first token is marked as sampled, but nothing stands before it", i)
+		}
+		if n := s.Sampled(); n > 0 {
+			e.Sampled += n
+			e.Sequences = append(e.Sequences, *s)
+		}
+	}
+	if e.Sampled == 0 {
+		return nil, "without token ids (their server returned none; use vLLM or SGLang, or a local policy)", nil
+	}
+	for _, s := range t.Steps {
+		e.ToolCalls += s.ToolCalls
+		e.ToolErrors += s.ToolErrors
+	}
+	return e, "", nil
+}
+
+// groups lists the episodes by group, in order of first appearance.
+func groups(episodes []*Episode) [][]*Episode {
+	at := map[string]int{}
+	var out [][]*Episode
+	for _, e := range episodes {
+		i, ok := at[e.Group]
+		if !ok {
+			i = len(out)
+			at[e.Group] = i
+			out = append(out, nil)
+		}
+		out[i] = append(out[i], e)
+	}
+	return out
+}

@@ -1,0 +1,257 @@
+package weights
+
+import (
+	"bytes"
+	"encoding/binary"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"math"
+	"os"
+	"path/filepath"
+	"sort"
+	"strings"
+
+	"agentcli/internal/gguf"
+)
+
+// maxHeader is the limit of the safetensors library itself.
+const maxHeader = 100_000_000
+
+// shard is one mapped safetensors file.
+type shard struct {
+	path  string
+	m     *gguf.Mapping
+	body  []byte
+	infos map[string]TensorInfo
+	spans map[string][2]int64
+	names []string // by place in the file
+}
+
+func (s *shard) data(name string) []byte {
+	sp := s.spans[name]
+	return s.body[sp[0]:sp[1]:sp[1]]
+}
+
+func openShard(path string) (*shard, error) {
+	m, err := gguf.Map(path)
+	if err != nil {
+		return nil, err
+	}
+	s, err := parseSafetensors(path, m.Bytes())
+	if err != nil {
+		m.Close()
+		return nil, err
+	}
+	s.m = m
+	return s, nil
+}
+
+func parseSafetensors(path string, b []byte) (*shard, error) {
+	fail := func(field, format string, a ...any) error {
+		return fmt.Errorf("%s: %s: %s", path, oneLine(field), fmt.Sprintf(format, a...))
+	}
+	if len(b) < 8 {
+		return nil, fail("header length", "the file has %d bytes; it is cut off", len(b))
+	}
+	n := binary.LittleEndian.Uint64(b)
+	if n > uint64(len(b)-8) || n > maxHeader {
+		return nil, fail("header length", "%d bytes, but the file has %d after it; it is cut off or no safetensors file", n, len(b)-8)
+	}
+	s := &shard{path: path, body: b[8+n:], infos: map[string]TensorInfo{}, spans: map[string][2]int64{}}
+	var head map[string]json.RawMessage
+	if err := json.Unmarshal(b[8:8+n], &head); err != nil {
+		return nil, fail("header", "%v", err)
+	}
+	for name, raw := range head {
+		if name == "__metadata__" {
+			continue
+		}
+		var e struct {
+			DType   DType    `json:"dtype"`
+			Shape   []int64  `json:"shape"`
+			Offsets *[]int64 `json:"data_offsets"`
+		}
+		field := "tensor " + name
+		if err := json.Unmarshal(raw, &e); err != nil {
+			return nil, fail(field, "%v", err)
+		}
+		size := e.DType.Size()
+		if size == 0 {
+			return nil, fail(field, "dtype %q is not known", string(e.DType))
+		}
+		if e.Offsets == nil || len(*e.Offsets) != 2 {
+			return nil, fail(field, "data_offsets: not two numbers")
+		}
+		from, to := (*e.Offsets)[0], (*e.Offsets)[1]
+		if from < 0 || to < from || to > int64(len(s.body)) {
+			return nil, fail(field, "data_offsets: %d to %d do not lie within the %d bytes of data; the file is cut off or damaged", from, to, len(s.body))
+		}
+		total := size
+		for _, d := range e.Shape {
+			if d < 0 || (d > 0 && total > math.MaxInt64/d) {
+				return nil, fail(field, "shape %v is absurd", e.Shape)
+			}
+			total *= d
+		}
+		if total != to-from {
+			return nil, fail(field, "shape %v of %s takes %d bytes, but data_offsets give %d", e.Shape, e.DType, total, to-from)
+		}
+		s.infos[name] = TensorInfo{name, e.DType, e.Shape}
+		s.spans[name] = [2]int64{from, to}
+		s.names = append(s.names, name)
+	}
+	sort.Slice(s.names, func(i, j int) bool {
+		a, b := s.spans[s.names[i]], s.spans[s.names[j]]
+		if a != b {
+			return a[0] < b[0] || a[0] == b[0] && a[1] < b[1]
+		}
+		return s.names[i] < s.names[j]
+	})
+	end, prev := int64(0), ""
+	for _, name := range s.names {
+		sp := s.spans[name]
+		if sp[0] == sp[1] {
+			continue
+		}
+		if sp[0] < end {
+			return nil, fail("tensor "+name, "data_offsets: %d to %d overlap tensor %s", sp[0], sp[1], oneLine(prev))
+		}
+		end, prev = sp[1], name
+	}
+	return s, nil
+}
+
+// oneLine keeps a hostile name from breaking the line.
+func oneLine(s string) string {
+	if len(s) > 120 {
+		s = s[:120] + "…"
+	}
+	if strings.ContainsFunc(s, func(r rune) bool { return r < ' ' || r == 0x7f || r == 0xfffd }) {
+		return fmt.Sprintf("%q", s)
+	}
+	return s
+}
+
+func openFolder(dir string) (*Model, error) {
+	c, err := ReadConfig(dir)
+	if err != nil {
+		return nil, err
+	}
+	m := &Model{path: dir, format: FormatSafetensors, config: c, infos: map[string]TensorInfo{}, in: map[string]*shard{}}
+	if err := m.openShards(dir); err != nil {
+		m.Close()
+		return nil, err
+	}
+	m.template = folderTemplate(dir)
+	return m, nil
+}
+
+func (m *Model) openShards(dir string) error {
+	index := filepath.Join(dir, "model.safetensors.index.json")
+	single := filepath.Join(dir, "model.safetensors")
+	b, err := os.ReadFile(index)
+	if errors.Is(err, fs.ErrNotExist) {
+		if _, err := os.Stat(single); err != nil {
+			hint := ""
+			if g, _ := filepath.Glob(filepath.Join(dir, "*.bin")); len(g) > 0 {
+				hint = "; its .bin files are pickles, which are not read: save the model as safetensors"
+			}
+			return fmt.Errorf("%s: neither model.safetensors nor model.safetensors.index.json in this folder%s", dir, hint)
+		}
+		return m.addShard(single, nil)
+	}
+	if err != nil {
+		return err
+	}
+	var ix struct {
+		WeightMap map[string]string `json:"weight_map"`
+	}
+	if err := json.Unmarshal(b, &ix); err != nil {
+		return fmt.Errorf("%s: %v", index, err)
+	}
+	if len(ix.WeightMap) == 0 {
+		return fmt.Errorf("%s: weight_map: no tensors", index)
+	}
+	byFile := map[string]map[string]bool{}
+	for name, file := range ix.WeightMap {
+		if file == "" || file != filepath.Base(file) || !filepath.IsLocal(file) {
+			return fmt.Errorf("%s: weight_map: %s: %q is not the name of a file in this folder", index, oneLine(name), file)
+		}
+		if byFile[file] == nil {
+			byFile[file] = map[string]bool{}
+		}
+		byFile[file][name] = true
+	}
+	files := make([]string, 0, len(byFile))
+	for f := range byFile {
+		files = append(files, f)
+	}
+	sort.Strings(files)
+	for _, f := range files {
+		if err := m.addShard(filepath.Join(dir, f), byFile[f]); err != nil {
+			if errors.Is(err, fs.ErrNotExist) {
+				return fmt.Errorf("%s: weight_map: the file %s is missing; fetch it too", index, f)
+			}
+			return err
+		}
+	}
+	return nil
+}
+
+// addShard takes from a file the tensors that the index gives it (nil: all).
+func (m *Model) addShard(path string, want map[string]bool) error {
+	s, err := openShard(path)
+	if err != nil {
+		return err
+	}
+	m.shards = append(m.shards, s)
+	m.files = append(m.files, path)
+	for name := range want {
+		if _, ok := s.infos[name]; !ok {
+			return fmt.Errorf("%s: tensor %s is not in this file, but the index says so", path, oneLine(name))
+		}
+	}
+	for _, name := range s.names {
+		if want != nil && !want[name] {
+			continue
+		}
+		m.infos[name] = s.infos[name]
+		m.in[name] = s
+		m.names = append(m.names, name)
+	}
+	return nil
+}
+
+func folderTemplate(dir string) string {
+	if b, err := os.ReadFile(filepath.Join(dir, "chat_template.jinja")); err == nil {
+		return string(b)
+	}
+	b, err := os.ReadFile(filepath.Join(dir, "tokenizer_config.json"))
+	if err != nil {
+		return ""
+	}
+	var c struct {
+		Template json.RawMessage `json:"chat_template"`
+	}
+	if json.Unmarshal(b, &c) != nil || !bytes.HasPrefix(c.Template, []byte(`"`)) {
+		var list struct {
+			Template []struct{ Name, Template string } `json:"chat_template"`
+		}
+		if json.Unmarshal(b, &list) != nil {
+			return ""
+		}
+		for _, t := range list.Template {
+			if t.Name == "default" {
+				return t.Template
+			}
+		}
+		return ""
+	}
+	var s string
+	if json.Unmarshal(c.Template, &s) != nil {
+		return ""
+	}
+	return s
+}

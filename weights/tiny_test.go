@@ -1,0 +1,89 @@
+package weights
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// The three architectures from a GGUF: names, biases, the order of rows, and
+// that the folder written from it holds the same.
+func TestTinyGGUFs(t *testing.T) {
+	var sums map[string]map[string]string
+	golden(t, "tiny.json", &sums)
+	for arch, want := range sums {
+		t.Run(arch, func(t *testing.T) {
+			m, err := Open(filepath.Join("testdata", arch+".gguf"))
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer m.Close()
+			dir := t.TempDir()
+			if err := m.Save(filepath.Join(dir, "model.safetensors"), F32); err != nil {
+				t.Fatal(err)
+			}
+			if err := m.Config().WriteHF(dir, F32); err != nil {
+				t.Fatal(err)
+			}
+			back, err := Open(dir)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer back.Close()
+			for _, m := range []*Model{m, back} {
+				if len(m.Names()) != len(want) {
+					t.Errorf("%s: %d tensors, want %d", m.Format(), len(m.Names()), len(want))
+				}
+				for name, sum := range want {
+					x, err := m.Tensor(name)
+					if err != nil {
+						t.Error(err)
+						continue
+					}
+					h := sha256.Sum256(x.Data)
+					if hex.EncodeToString(h[:])[:16] != sum {
+						t.Errorf("%s: %s differs", m.Format(), name)
+					}
+				}
+				c := m.Config()
+				if c.Architecture != arch || c.RMSNormEps != 1e-6 || c.TieWordEmbeddings != (arch == "qwen2") || (c.HeadDim == 16) != (arch == "qwen3") ||
+					c.AttentionBias != (arch != "qwen3") || (c.RopeScaling != nil) != (arch == "llama") {
+					t.Errorf("%s: %+v", m.Format(), c)
+				}
+				if s := c.RopeScaling; s != nil && *s != (RopeScaling{Type: "llama3", Factor: 8, LowFreqFactor: 1, HighFreqFactor: 4, OriginalMaxPositions: 8192}) {
+					t.Errorf("%s: %+v", m.Format(), *s)
+				}
+			}
+		})
+	}
+}
+
+func TestDamagedGGUF(t *testing.T) {
+	b, err := os.ReadFile(filepath.Join("testdata", "llama.gguf"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := filepath.Join(t.TempDir(), "d.gguf")
+	for i := 0; i < len(b); i += 97 { // cut anywhere
+		os.WriteFile(p, b[:i], 0o600)
+		if m, err := Open(p); err == nil {
+			m.Close()
+			t.Fatalf("a file cut to %d of %d bytes was opened", i, len(b))
+		} else if strings.Contains(err.Error(), "\n") {
+			t.Fatalf("more than one line: %q", err)
+		}
+	}
+	for _, tt := range []struct{ from, to, want string }{
+		{"blk.1.attn_q.weight", "blk.7.attn_q.weight", "model.layers.1.self_attn.q_proj.weight is missing"},
+		{"blk.1.attn_q.weight", "blk.1.attn_z.weight", "not known in models of the Llama kind"},
+		{"llama.block_count", "llama.blocc_count", "llama.block_count: the key is missing"},
+	} {
+		os.WriteFile(p, []byte(strings.Replace(string(b), tt.from, tt.to, 1)), 0o600)
+		if _, err := Open(p); err == nil || !strings.Contains(err.Error(), tt.want) {
+			t.Errorf("%s → %s: %v", tt.from, tt.to, err)
+		}
+	}
+}
