@@ -6,7 +6,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"runtime"
 	"strconv"
 	"strings"
 
@@ -147,6 +146,10 @@ func (p *Policy) ChatTemplate() string { return p.template }
 
 // DType names the element type that the policy computes in.
 func (p *Policy) DType() string { return p.net.dtype.String() }
+
+// CountTokens is the number of tokens of a text; the engine asks before it
+// appends an observation.
+func (p *Policy) CountTokens(text string) int { return len(p.tok.EncodeOrdinary(text)) }
 
 // Generate renders the conversation, samples one reply and reads it. Where the
 // request carries the ids of its earlier messages, they are continued verbatim.
@@ -291,6 +294,3 @@ func splitBySize(seqs [][]int32, max int) [][]int {
 	}
 	return out
 }
-
-// Threads is the number of threads that libtorch uses by default.
-func Threads() int { return runtime.NumCPU() }

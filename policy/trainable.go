@@ -203,13 +203,7 @@ func (t *Trainable) Step(c StepConfig) (norm float64, err error) {
 		if c.MaxGradNorm > 0 && norm > c.MaxGradNorm {
 			s.Scale(gs, c.MaxGradNorm/(norm+1e-6)) // as torch's clip_grad_norm_
 		}
-		if t.m == nil {
-			for _, p := range t.net.params {
-				shape := p.shape()
-				t.m = append(t.m, s.Keep(s.Full(0, t.net.dtype, t.net.device, shape...), t.keep))
-				t.v = append(t.v, s.Keep(s.Full(0, t.net.dtype, t.net.device, shape...), t.keep))
-			}
-		}
+		t.moments(s)
 		s.AdamW(ps, gs, t.m, t.v, torch.AdamWConfig{LR: c.LR, Beta1: c.Beta1, Beta2: c.Beta2, Eps: c.Eps, WeightDecay: c.WeightDecay}, c.Number)
 		for _, p := range ps {
 			s.ClearGrad(p)
@@ -282,4 +276,92 @@ func (t *Trainable) Save(dir string, dtype weights.DType) error {
 		return err
 	}
 	return w.Close()
+}
+
+// state lists what a resumed run needs: masters, then AdamW's moments.
+func (t *Trainable) state() (names []string, tensors []torch.Tensor, shapes [][]int64) {
+	add := func(prefix string, i int, x torch.Tensor) {
+		p := t.net.params[i]
+		names, tensors, shapes = append(names, prefix+p.parts[0].name), append(tensors, x), append(shapes, p.shape())
+	}
+	for i := range t.net.params {
+		add("", i, *t.net.params[i].tensor)
+	}
+	for i := range t.m {
+		add("adam_m.", i, t.m[i])
+		add("adam_v.", i, t.v[i])
+	}
+	return names, tensors, shapes
+}
+
+// SaveState writes the masters and the optimiser's moments, bit for bit.
+func (t *Trainable) SaveState(path string) error {
+	names, tensors, shapes := t.state()
+	dtype := weights.F32
+	if t.net.dtype == torch.Float64 {
+		dtype = weights.F64
+	}
+	infos := make([]weights.TensorInfo, len(names))
+	for i := range names {
+		infos[i] = weights.TensorInfo{Name: names[i], DType: dtype, Shape: shapes[i]}
+	}
+	w, err := weights.CreateSafetensors(path, infos, nil)
+	if err != nil {
+		return err
+	}
+	err = t.worker.Do(func(s *torch.Scope) error {
+		for i, x := range tensors {
+			data := s.Bytes(x)
+			if s.Err() != nil {
+				return s.Err()
+			}
+			if err := w.Write(names[i], data); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		w.Abort()
+		return err
+	}
+	return w.Close()
+}
+
+// LoadState reads what SaveState wrote.
+func (t *Trainable) LoadState(path string) error {
+	f, err := weights.OpenSafetensors(path)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	return t.worker.Do(func(s *torch.Scope) error {
+		t.moments(s)
+		names, tensors, shapes := t.state()
+		for i, name := range names {
+			data, ok := f.Bytes(name)
+			if !ok {
+				return fmt.Errorf("%s: tensor %s is missing; the checkpoint is of another model", path, name)
+			}
+			c := s.Child()
+			c.Copy(tensors[i], c.FromBytes(data, t.net.dtype, shapes[i]...))
+			c.Close()
+			if s.Err() != nil {
+				return fmt.Errorf("%s: tensor %s: %w", path, name, s.Err())
+			}
+		}
+		return nil
+	})
+}
+
+// moments makes AdamW's moments, zero, unless they exist.
+func (t *Trainable) moments(s *torch.Scope) {
+	if t.m != nil {
+		return
+	}
+	for _, p := range t.net.params {
+		shape := p.shape()
+		t.m = append(t.m, s.Keep(s.Full(0, t.net.dtype, t.net.device, shape...), t.keep))
+		t.v = append(t.v, s.Keep(s.Full(0, t.net.dtype, t.net.device, shape...), t.keep))
+	}
 }

@@ -37,7 +37,8 @@ type Skipped struct {
 	Example map[string]string // the first row of each reason
 }
 
-func (s *Skipped) add(reason, id string) {
+// Add counts one row.
+func (s *Skipped) Add(reason, id string) {
 	if s.Reasons == nil {
 		s.Reasons, s.Example = map[string]int{}, map[string]string{}
 	}
@@ -77,10 +78,10 @@ type Data struct {
 // field may be missing, for a file written by somebody else.
 type RunSource struct {
 	Model struct {
-		Path          string `json:"path"`
+		Name          string `json:"name"`
+		Kind          string `json:"kind"` // local or server
 		TokenizerHash string `json:"tokenizer_hash"`
 		TemplateHash  string `json:"template_hash"`
-		LogprobKind   string `json:"logprob_kind"`
 	} `json:"model"`
 	Sampling traj.Sampling `json:"sampling"`
 }
@@ -175,7 +176,7 @@ func (d *Data) loadFile(ctx context.Context, path string, first bool, window int
 				// The same ids in two files are two runs: their groups are not one.
 				id = path + ":" + id
 			} else {
-				d.Skipped.add("with an id that occurs twice in the file", id)
+				d.Skipped.Add("with an id that occurs twice in the file", id)
 				continue
 			}
 		}
@@ -188,7 +189,7 @@ func (d *Data) loadFile(ctx context.Context, path string, first bool, window int
 			return fmt.Errorf("%s: %s: %w", path, id, err)
 		}
 		if reason != "" {
-			d.Skipped.add(reason, id)
+			d.Skipped.Add(reason, id)
 			continue
 		}
 		if e.Group == "" {

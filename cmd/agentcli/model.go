@@ -307,18 +307,7 @@ func runModelRender(ctx context.Context, path string, s streams) error {
 		return fmt.Errorf("%s: %w", path, err)
 	}
 	return eachLine(ctx, s.in, s.out, func(q renderLine) (any, error) {
-		var msgs []traj.Message
-		for i, m := range q.Messages {
-			msg, err := m.message()
-			if err != nil {
-				return nil, fmt.Errorf("messages: message %d: %w", i, err)
-			}
-			if family != "qwen3" {
-				msg.Reasoning = "" // those templates pass over it
-			}
-			msgs = append(msgs, msg)
-		}
-		text, ids, err := r.Render(msgs, nil, chat.Options{AddGenerationPrompt: q.Generation, EnableThinking: q.Thinking, RawTools: q.Tools})
+		text, ids, err := q.render(r)
 		if err != nil {
 			return nil, err
 		}
@@ -327,6 +316,22 @@ func runModelRender(ctx context.Context, path string, s streams) error {
 			TokenIDs []int32 `json:"token_ids"`
 		}{text, notNil(ids)}, nil
 	})
+}
+
+// render gives the conversation's text and ids in the model's own format.
+func (q renderLine) render(r chat.Renderer) (string, []int32, error) {
+	var msgs []traj.Message
+	for i, m := range q.Messages {
+		msg, err := m.message()
+		if err != nil {
+			return "", nil, fmt.Errorf("messages: message %d: %w", i, err)
+		}
+		if r.Family() != "qwen3" {
+			msg.Reasoning = "" // those templates pass over it
+		}
+		msgs = append(msgs, msg)
+	}
+	return r.Render(msgs, nil, chat.Options{AddGenerationPrompt: q.Generation, EnableThinking: q.Thinking, RawTools: q.Tools})
 }
 
 // modelFacts is what model info --json prints.

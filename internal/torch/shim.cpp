@@ -674,6 +674,7 @@ const char *agt_lib_path(void) {
   }();
   return s.c_str();
 }
+const char *agt_kernels(void) { return agt::kernels().name; }
 int agt_cuda_devices(char **why) {
   static std::string reason;
   static int count = [] {

@@ -64,9 +64,9 @@ int agt_get_threads(void);
 const char *agt_version(void);
 const char *agt_cpu_capability(void);
 const char *agt_lib_path(void);
+const char *agt_kernels(void);
 // why: a message where there is no CUDA; tries to load libtorch_cuda first.
 int agt_cuda_devices(char **why);
-int64_t agt_memory_peak_cuda(void);
 int agt_throw(const char *message, char **err);  // for the tests
 #ifdef __cplusplus
 }

@@ -317,3 +317,6 @@ func CUDADevices() (n int, why string) {
 	}
 	return n, why
 }
+
+// Kernels names the instruction set of our own CPU kernels.
+func Kernels() string { return C.GoString(C.agt_kernels()) }

@@ -1,0 +1,137 @@
+// Package agent holds the side of a trajectory that asks: the Model interface,
+// the Agent interface, and ToolAgent, which speaks to a model that calls tools.
+// It imports traj only; it knows neither environments nor where a model's
+// replies come from.
+package agent
+
+import (
+	"context"
+	"strconv"
+
+	"agentcli/traj"
+)
+
+// Model gives one reply to a conversation. Generate is safe for concurrent use
+// and does not keep or change the request. It retries what is worth retrying by
+// itself: an error is final for this request. Errors that wrap
+// traj.ErrPromptTooLong or traj.ErrFatal mean what is written there; any other
+// error is the infrastructure's fault, not the policy's.
+type Model interface {
+	Generate(ctx context.Context, req *traj.Request) (*traj.Response, error)
+}
+
+// TokenCounter is a Model that can say how many tokens a text takes. The engine
+// uses it to decide whether an observation still fits the budget; without it
+// the engine estimates.
+type TokenCounter interface {
+	CountTokens(text string) int
+}
+
+// Agent serves one trajectory and is used by one goroutine. The order of calls
+// is Observe, Request, Update, then again Observe, until Update returns a final
+// action or the engine ends the trajectory.
+type Agent interface {
+	// Observe takes what the environment gave: the opening conversation first.
+	Observe(traj.Observation)
+	// Request builds the next request; its sampling settings and seed are the
+	// engine's to fill.
+	Request() *traj.Request
+	// Update turns a reply into an action. It may rewrite the ids of the
+	// reply's tool calls, in place, to make them unique.
+	Update(*traj.Response) traj.Action
+}
+
+// ToolAgent passes the conversation on as it is, and takes every reply without
+// a tool call for the final answer.
+//
+// It keeps the exact ids that the model saw and sampled, so that a model which
+// holds tokens continues them verbatim.
+type ToolAgent struct {
+	tools    []traj.ToolSpec
+	messages []traj.Message
+	taken    map[string]bool // call ids in use
+	nextCall int
+
+	prefixIDs      []int32
+	prefixMessages int
+	continued      bool
+}
+
+// New returns an agent that offers these tools.
+func New(tools []traj.ToolSpec) *ToolAgent {
+	return &ToolAgent{tools: tools, taken: map[string]bool{}}
+}
+
+// Observe appends the observation to the conversation.
+func (a *ToolAgent) Observe(o traj.Observation) {
+	for _, m := range o.Messages {
+		a.messages = append(a.messages, m)
+		for _, c := range m.ToolCalls {
+			a.taken[c.ID] = true
+		}
+	}
+	a.continued = false
+	if o.Continue != "" && len(a.messages) > 0 && len(o.Messages) == 0 {
+		last := &a.messages[len(a.messages)-1]
+		if last.Role == traj.RoleAssistant {
+			last.Content += o.Continue
+			a.continued = true
+			// The ids so far end before the inserted text, in the middle of a
+			// message: they are no prefix of whole messages any more.
+			a.prefixIDs, a.prefixMessages = nil, 0
+		}
+	}
+}
+
+// Request is the conversation so far. The slices are the agent's own; a model
+// only reads them.
+func (a *ToolAgent) Request() *traj.Request {
+	n := len(a.messages)
+	return &traj.Request{
+		Messages:       a.messages[:n:n],
+		Tools:          a.tools,
+		PrefixIDs:      a.prefixIDs,
+		PrefixMessages: a.prefixMessages,
+		Continue:       a.continued,
+	}
+}
+
+// Update takes the model's reply.
+func (a *ToolAgent) Update(r *traj.Response) traj.Action {
+	for i := range r.Message.ToolCalls {
+		r.Message.ToolCalls[i].ID = a.callID()
+	}
+	r.Message.Role = traj.RoleAssistant
+	if last := len(a.messages) - 1; a.continued && last >= 0 {
+		// The model went on writing its own last message.
+		m := &a.messages[last]
+		m.Content += r.Message.Content
+		m.ToolCalls = r.Message.ToolCalls
+	} else {
+		a.messages = append(a.messages, r.Message)
+	}
+	a.continued = false
+	a.prefixIDs, a.prefixMessages = nil, 0
+	if len(r.PromptIDs) > 0 && len(r.SampledIDs) > 0 {
+		ids := make([]int32, 0, len(r.PromptIDs)+len(r.SampledIDs))
+		a.prefixIDs = append(append(ids, r.PromptIDs...), r.SampledIDs...)
+		a.prefixMessages = len(a.messages)
+	}
+	if len(r.Message.ToolCalls) == 0 && len(r.CallErrors) == 0 {
+		return traj.Action{Final: true, Answer: r.Message.Content}
+	}
+	return traj.Action{ToolCalls: r.Message.ToolCalls, CallErrors: r.CallErrors}
+}
+
+// callID is the next id that no call of this trajectory has: models and servers
+// number from 0 in every reply, and shots bring ids of their own.
+func (a *ToolAgent) callID() string {
+	for {
+		id := "call_" + strconv.Itoa(a.nextCall)
+		a.nextCall++
+		if !a.taken[id] {
+			a.taken[id] = true
+			return id
+		}
+	}
+}

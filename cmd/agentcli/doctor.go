@@ -1,0 +1,122 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"runtime"
+	"time"
+
+	"agentcli/env"
+
+	"github.com/urfave/cli/v2"
+)
+
+// finding is one line of doctor's report.
+type finding struct {
+	Name   string `json:"name"`
+	OK     bool   `json:"ok"`
+	Detail string `json:"detail"`
+	Mend   string `json:"mend,omitempty"`
+}
+
+// libtorchReport is nil in a binary without libtorch; local.go sets it.
+var libtorchReport func() []finding
+
+func doctorCommand() *cli.Command {
+	return &cli.Command{
+		Name:  "doctor",
+		Usage: "show what is installed and what works here",
+		Flags: []cli.Flag{&cli.BoolFlag{Name: "json", Usage: "one JSON object a line"}},
+		Action: func(c *cli.Context) error {
+			if err := noArguments(c); err != nil {
+				return err
+			}
+			return runDoctor(c.Context, c.Bool("json"), streamsOf(c))
+		},
+	}
+}
+
+func runDoctor(ctx context.Context, asJSON bool, s streams) error {
+	list := []finding{{Name: "agentcli", OK: true, Detail: fmt.Sprintf("%s, %s, %s/%s, %d processors", version(), runtime.Version(), runtime.GOOS, runtime.GOARCH, runtime.NumCPU())}}
+	if libtorchReport == nil {
+		list = append(list, finding{Name: "libtorch", Detail: "not in this binary: local models and train are off", Mend: "make build"})
+	} else {
+		list = append(list, libtorchReport()...)
+	}
+	list = append(list, modelFinding(), pythonFinding(ctx), serverFinding())
+	if asJSON {
+		e := json.NewEncoder(s.out)
+		for _, f := range list {
+			if err := e.Encode(f); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+	return printFindings(s.out, list)
+}
+
+func printFindings(w io.Writer, list []finding) error {
+	for _, f := range list {
+		mark := "ok"
+		if !f.OK {
+			mark = "--"
+		}
+		line := fmt.Sprintf("%s  %-12s %s", mark, f.Name, f.Detail)
+		if f.Mend != "" {
+			line += " (mend: " + f.Mend + ")"
+		}
+		if _, err := fmt.Fprintln(w, line); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func modelFinding() finding {
+	f := finding{Name: "model", Detail: defaultModelPath()}
+	st, err := os.Stat(f.Detail)
+	if err != nil {
+		f.Detail, f.Mend = "no default model at "+f.Detail, "make setup, or name one with --model"
+		return f
+	}
+	f.OK = true
+	f.Detail = fmt.Sprintf("%s (%.0f MB)", f.Detail, float64(st.Size())/1e6)
+	return f
+}
+
+// pythonFinding runs the python tool once, in its sandbox.
+func pythonFinding(ctx context.Context) finding {
+	f := finding{Name: "python tool"}
+	if _, err := exec.LookPath("python3"); err != nil {
+		f.Detail, f.Mend = "python3 is not installed", "install Python 3; Debian: apt-get install python3"
+		return f
+	}
+	p, err := env.NewPython(ctx, env.PythonConfig{Timeout: 10 * time.Second})
+	if err != nil {
+		f.Detail = oneLine(err)
+		return f
+	}
+	out, err := p.Call(ctx, json.RawMessage(`{"code": "6 * 7"}`))
+	if err != nil {
+		f.Detail = oneLine(err)
+		return f
+	}
+	f.OK, f.Detail = true, "runs isolated; 6 * 7 gives "+out
+	return f
+}
+
+func serverFinding() finding {
+	f := finding{Name: "server", OK: true, Detail: "OPENAI_BASE_URL is not set: models are local unless --base-url is given"}
+	if u := os.Getenv("OPENAI_BASE_URL"); u != "" {
+		f.Detail = "OPENAI_BASE_URL is " + u
+		if os.Getenv("OPENAI_API_KEY") == "" {
+			f.Detail += ", without OPENAI_API_KEY"
+		}
+	}
+	return f
+}

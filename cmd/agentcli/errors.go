@@ -1,0 +1,76 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+)
+
+// Exit codes, as --help prints them.
+const (
+	exitDone        = 0
+	exitFailed      = 1
+	exitUsage       = 2
+	exitPartial     = 3
+	exitInterrupted = 130
+)
+
+const exitCodeHelp = `Data goes to stdout, everything else to stderr. Exit codes: 0 done, 1 failed,
+2 wrong usage, 3 done but some trajectories failed for infrastructure reasons
+(they are in the file, marked), 130 interrupted (what was finished is saved).`
+
+// usageError is a mistake on the command line or in a configuration file.
+type usageError struct{ err error }
+
+func (e usageError) Error() string { return e.err.Error() }
+func (e usageError) Unwrap() error { return e.err }
+
+func usagef(format string, args ...any) error { return usageError{fmt.Errorf(format, args...)} }
+
+// partialError: done, but some trajectories failed for infrastructure reasons.
+type partialError struct{ message string }
+
+func (e partialError) Error() string { return e.message }
+
+// interruptedError: ended by ^C, with what was finished in safety.
+type interruptedError struct{ message string }
+
+func (e interruptedError) Error() string { return e.message }
+
+// errInterrupted is the interruptedError to wrap with a message of one's own.
+var errInterrupted = interruptedError{"interrupted"}
+
+// exitCode is the one table from errors to exit codes.
+func exitCode(err error) int {
+	var usage usageError
+	var partial partialError
+	var interrupted interruptedError
+	switch {
+	case err == nil:
+		return exitDone
+	case errors.As(err, &interrupted), errors.Is(err, context.Canceled):
+		return exitInterrupted
+	case errors.As(err, &usage):
+		return exitUsage
+	case errors.As(err, &partial):
+		return exitPartial
+	}
+	return exitFailed
+}
+
+// report tells the user what went wrong, in one line.
+func report(stderr io.Writer, err error) int {
+	code := exitCode(err)
+	switch {
+	case err == nil:
+	case code == exitInterrupted && errors.Is(err, context.Canceled):
+		fmt.Fprintln(stderr, "agentcli: interrupted")
+	default:
+		fmt.Fprintln(stderr, "agentcli: "+oneLine(err))
+	}
+	return code
+}
+
+func oneLine(err error) string { return strings.Join(strings.Fields(err.Error()), " ") }

@@ -1,0 +1,115 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"agentcli/traj"
+
+	"github.com/urfave/cli/v2"
+)
+
+// evalOptions are the settings of eval.
+type evalOptions struct {
+	runOptions
+	PassK  int
+	Format string
+}
+
+func evalCommand() *cli.Command {
+	return &cli.Command{
+		Name:  "eval",
+		Usage: "measure a model on a dataset: pass@k, maj@k and pass^k with their standard errors",
+		Description: "The report goes to stdout; report.json, the trajectories and the settings go into the run's folder.\n\n" +
+			"  agentcli eval --dataset aime2024 --pass-k 8\n" +
+			"  agentcli eval -d gsm8k --base-url http://localhost:8000/v1 --limit 100",
+		Flags: append(runFlags(),
+			&cli.IntFlag{Name: "pass-k", Aliases: []string{"k"}, Value: 1, Category: "run", Usage: "the k of pass@k"},
+			&cli.IntFlag{Name: "samples", Aliases: []string{"n"}, Category: "run", Usage: "attempts at each problem, at least k (default: k)"},
+			&cli.IntFlag{Name: "limit", Category: "data", Usage: "problems (default: all of them)"},
+			&cli.StringFlag{Name: "format", Value: "table", Category: "run", Usage: "of the report on stdout: " + strings.Join(reportFormats, ", ")},
+		),
+		Action: func(c *cli.Context) error {
+			run, err := runOptionsOf(c)
+			if err != nil {
+				return err
+			}
+			return runEval(c.Context, evalOptions{runOptions: run, PassK: c.Int("pass-k"), Format: c.String("format")}, streamsOf(c))
+		},
+	}
+}
+
+func runEval(ctx context.Context, o evalOptions, s streams) error {
+	if o.Samples == 0 {
+		o.Samples = o.PassK
+	}
+	switch {
+	case o.Dataset == "":
+		return usagef("which dataset? --dataset NAME; `agentcli datasets list` shows the names, and a file's path works too")
+	case o.PassK < 1:
+		return usagef("--pass-k is %d; it must be at least 1", o.PassK)
+	case o.Samples < o.PassK:
+		return usagef("--samples %d is less than --pass-k %d: pass@%d needs at least %d attempts a problem", o.Samples, o.PassK, o.PassK, o.PassK)
+	case !slices.Contains(reportFormats, o.Format):
+		return usagef("--format %q is unknown; it is one of %s", o.Format, strings.Join(reportFormats, ", "))
+	}
+	x, err := open(ctx, o.runOptions, s)
+	if err != nil {
+		return err
+	}
+	defer x.close()
+	file := newTrajectoryFile(x, filepath.Join(x.dir, dataName))
+	score := newTally(x.data.Name, x.data.Split, x.info.Name, o.Samples, o.PassK)
+	sum, err := x.play(ctx, func(t *traj.Trajectory) error {
+		score.add(t)
+		return file.write(t)
+	})
+	if err != nil && sum.Done == sum.Errors {
+		file.abort()
+		if o.Output == "" && o.Resume == "" { // a folder of our own making, with nothing in it
+			x.close()
+			_ = os.RemoveAll(x.dir)
+			_ = os.Remove(filepath.Dir(x.dir)) // runs/, if it is empty
+		}
+		return x.ending(sum, err, "", "")
+	}
+	if cerr := file.close(); cerr != nil && err == nil {
+		err = cerr
+	}
+	if sum.Done > 0 {
+		r := score.report()
+		if werr := writeReport(filepath.Join(x.dir, reportName), r); werr != nil && err == nil {
+			err = werr
+		}
+		// An interrupted run's numbers are of part of the data; they are in
+		// the folder, and not shown as if they were the result.
+		if err == nil && !sum.Interrupted {
+			if err := r.write(s.out, o.Format); err != nil {
+				return fmt.Errorf("cannot write the report: %w", err)
+			}
+		}
+		fmt.Fprintf(s.err, "agentcli: the run is in %s\n", x.dir)
+	}
+	return x.ending(sum, err, " and in "+x.dir, "")
+}
+
+// writeReport replaces the file in one step.
+func writeReport(path string, r *evalReport) error {
+	var b bytes.Buffer
+	if err := r.json(&b); err != nil {
+		return err
+	}
+	tmp := path + ".tmp"
+	if err := os.WriteFile(tmp, b.Bytes(), 0o644); err != nil {
+		return fmt.Errorf("cannot write the report: %w", err)
+	}
+	if err := os.Rename(tmp, path); err != nil {
+		return fmt.Errorf("cannot write the report: %w", err)
+	}
+	return nil
+}

@@ -1,0 +1,205 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"slices"
+	"sort"
+	"strings"
+
+	"github.com/goccy/go-yaml"
+	"github.com/urfave/cli/v2"
+)
+
+// interspersed moves flags before the positional arguments of their command:
+// urfave/cli takes everything after the first positional for a positional.
+func interspersed(args []string, list []*cli.Command) []string {
+	if len(args) < 2 {
+		return args
+	}
+	out := []string{args[0]}
+	rest := args[1:]
+	var flags []cli.Flag
+	for len(rest) > 0 { // the commands' names come first
+		c := find(list, rest[0])
+		if c == nil {
+			break
+		}
+		out, rest, list, flags = append(out, rest[0]), rest[1:], c.Subcommands, c.Flags
+	}
+	if len(list) > 0 { // there is no command, or only half of one: leave it
+		return append(out, rest...)
+	}
+	var positional []string
+	for i := 0; i < len(rest); i++ {
+		a := rest[i]
+		if a == "--" {
+			positional = append(positional, rest[i+1:]...)
+			break
+		}
+		if len(a) < 2 || a[0] != '-' {
+			positional = append(positional, a)
+			continue
+		}
+		out = append(out, a)
+		name := strings.TrimLeft(a, "-")
+		if !strings.Contains(name, "=") && takesValue(flags, name) && i+1 < len(rest) {
+			i++
+			out = append(out, rest[i])
+		}
+	}
+	if len(positional) > 0 {
+		out = append(append(out, "--"), positional...)
+	}
+	return out
+}
+
+func find(list []*cli.Command, name string) *cli.Command {
+	for _, c := range list {
+		if c.HasName(name) {
+			return c
+		}
+	}
+	return nil
+}
+
+func takesValue(flags []cli.Flag, name string) bool {
+	for _, f := range flags {
+		if slices.Contains(f.Names(), name) {
+			_, isBool := f.(*cli.BoolFlag)
+			return !isBool
+		}
+	}
+	return false
+}
+
+// configFlag is --config; a command that has it calls applyConfig first.
+func configFlag() cli.Flag {
+	return &cli.StringFlag{Name: "config", Usage: "read settings from a YAML `FILE`: the names of the flags; flags win"}
+}
+
+// applyConfig sets every flag that the file names and the command line does
+// not. It is strict: an unknown name is an error.
+func applyConfig(c *cli.Context, path string) error {
+	if path == "" {
+		return nil
+	}
+	b, err := os.ReadFile(path)
+	if err != nil {
+		return usagef("cannot read --config: %w", err)
+	}
+	settings := map[string]any{}
+	if err := yaml.Unmarshal(b, &settings); err != nil {
+		first, _, _ := strings.Cut(err.Error(), "\n")
+		return usagef("%s is no YAML of flag names and values: %s", path, first)
+	}
+	names := make([]string, 0, len(settings))
+	for name := range settings {
+		names = append(names, name)
+	}
+	sort.Strings(names)
+	given := map[string]bool{}
+	for _, f := range c.Command.Flags {
+		for _, n := range f.Names() {
+			given[f.Names()[0]] = given[f.Names()[0]] || c.IsSet(n)
+		}
+	}
+	for _, name := range names {
+		f := flagNamed(c.Command.Flags, name)
+		if f == nil || name == "config" || name == "help" {
+			return usagef("%s: there is no setting %q; the names are those of the flags of %s", path, name, c.Command.Name)
+		}
+		if given[f.Names()[0]] {
+			continue
+		}
+		values, err := settingValues(settings[name])
+		if err != nil {
+			return usagef("%s: %s: %w", path, name, err)
+		}
+		for _, v := range values {
+			if err := c.Set(f.Names()[0], v); err != nil {
+				return usagef("%s: %s: %q does not fit: %s", path, name, v, oneLine(err))
+			}
+		}
+	}
+	return nil
+}
+
+func flagNamed(flags []cli.Flag, name string) cli.Flag {
+	for _, f := range flags {
+		if slices.Contains(f.Names(), name) {
+			return f
+		}
+	}
+	return nil
+}
+
+func settingValues(v any) ([]string, error) {
+	switch v := v.(type) {
+	case nil:
+		return nil, nil
+	case []any:
+		var all []string
+		for _, e := range v {
+			s, err := settingValues(e)
+			if err != nil {
+				return nil, err
+			}
+			all = append(all, s...)
+		}
+		return all, nil
+	case map[string]any:
+		keys := make([]string, 0, len(v))
+		for k := range v {
+			keys = append(keys, k)
+		}
+		sort.Strings(keys)
+		var all []string
+		for _, k := range keys { // field: {question: problem} is --field question=problem
+			all = append(all, fmt.Sprintf("%s=%v", k, v[k]))
+		}
+		return all, nil
+	case string, bool, int, int64, uint64, float64:
+		return []string{fmt.Sprint(v)}, nil
+	}
+	return nil, errors.New("it is neither a value nor a list of values")
+}
+
+// settings are the flags that are set or have a default, for config.yaml.
+// The names in skip are left out.
+func settings(c *cli.Context, skip ...string) map[string]any {
+	out := map[string]any{}
+	for _, f := range c.Command.Flags {
+		name := f.Names()[0]
+		if slices.Contains(skip, name) || name == "help" || name == "config" {
+			continue
+		}
+		set := false
+		for _, n := range f.Names() {
+			set = set || c.IsSet(n)
+		}
+		if !set {
+			continue
+		}
+		switch f.(type) {
+		case *cli.StringSliceFlag:
+			out[name] = c.StringSlice(name)
+		case *cli.IntSliceFlag:
+			out[name] = c.IntSlice(name)
+		case *cli.DurationFlag:
+			out[name] = c.Duration(name).String()
+		default:
+			out[name] = c.Value(name)
+		}
+	}
+	return out
+}
+
+// noArguments refuses positional arguments.
+func noArguments(c *cli.Context) error {
+	if c.Args().Present() {
+		return usagef("%s takes no arguments, only flags; %q is one too many", c.Command.Name, c.Args().First())
+	}
+	return nil
+}

@@ -1,0 +1,52 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/urfave/cli/v2"
+)
+
+func TestInterspersed(t *testing.T) {
+	list := []*cli.Command{
+		{Name: "inspect", Flags: []cli.Flag{&cli.StringFlag{Name: "color", Aliases: []string{"c"}}, &cli.BoolFlag{Name: "v"}, &cli.IntFlag{Name: "n"}}},
+		{Name: "model", Subcommands: []*cli.Command{{Name: "info", Flags: []cli.Flag{&cli.BoolFlag{Name: "json"}}}}},
+	}
+	for _, c := range []struct{ in, want string }{
+		{"", "agentcli"},
+		{"inspect f --color no id", "agentcli inspect --color no -- f id"},
+		{"inspect -v f -c no", "agentcli inspect -v -c no -- f"},
+		{"inspect f -n -1", "agentcli inspect -n -1 -- f"},
+		{"inspect --color=no f -", "agentcli inspect --color=no -- f -"},
+		{"inspect f -- --color", "agentcli inspect -- f --color"},
+		{"inspect f --unknown x", "agentcli inspect --unknown -- f x"},
+		{"model info path --json", "agentcli model info --json -- path"},
+		{"model", "agentcli model"},
+		{"model --help", "agentcli model --help"},
+		{"nonsense --x", "agentcli nonsense --x"},
+		{"--version", "agentcli --version"},
+	} {
+		got := strings.Join(interspersed(append([]string{"agentcli"}, strings.Fields(c.in)...), list), " ")
+		if got != c.want {
+			t.Errorf("%q: %q, want %q", c.in, got, c.want)
+		}
+	}
+}
+
+func TestExitCode(t *testing.T) {
+	for _, c := range []struct {
+		err  error
+		want int
+	}{
+		{nil, 0}, {errors.New("x"), 1}, {usagef("x"), 2}, {fmt.Errorf("y: %w", usagef("x")), 2},
+		{partialError{"x"}, 3}, {interruptedError{"x"}, 130}, {syscall.EPIPE, 1},
+	} {
+		var b strings.Builder
+		if got := report(&b, c.err); got != c.want || c.err != nil && strings.Count(b.String(), "\n") != 1 {
+			t.Errorf("%v: %d %q", c.err, got, b.String())
+		}
+	}
+}

@@ -1,0 +1,159 @@
+// Command agentcli evaluates, collects and trains tool-using language-model
+// agents. This package only wires: a command parses its flags into an options
+// struct and calls runX(ctx, opts, streams). Each command is a file of its own;
+// nothing here is imported by anybody.
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"runtime/debug"
+	"strings"
+
+	"github.com/joho/godotenv"
+	"github.com/urfave/cli/v2"
+)
+
+func main() {
+	s := systemStreams()
+	// The environment wins over .env; a missing file is no error.
+	if err := godotenv.Load(); err != nil && !errors.Is(err, os.ErrNotExist) {
+		fmt.Fprintf(s.err, "agentcli: .env: %s; it is left unread\n", oneLine(err))
+	}
+	ctx, done := withInterrupt(context.Background(), s.err)
+	code := execute(ctx, os.Args, s)
+	done()
+	os.Exit(code)
+}
+
+// commands lists every command, in the order of the help.
+func commands() []*cli.Command {
+	return []*cli.Command{
+		evalCommand(),
+		rolloutCommand(),
+		trainCommand(),
+		scoreCommand(),
+		inspectCommand(),
+		datasetsCommand(),
+		modelCommand(),
+		doctorCommand(),
+	}
+}
+
+// execute runs the program and returns its exit code.
+func execute(ctx context.Context, args []string, s streams) int {
+	err := newApp(s).RunContext(ctx, interspersed(args, commands()))
+	return report(s.err, err)
+}
+
+func newApp(s streams) *cli.App {
+	app := &cli.App{
+		Name:      "agentcli",
+		Usage:     "evaluate, collect and train tool-using language-model agents",
+		Version:   version(),
+		Commands:  commands(),
+		Reader:    s.in,
+		Writer:    s.out,
+		ErrWriter: s.err,
+		// Answers may hold commas.
+		DisableSliceFlagSeparator: true,
+		HideHelpCommand:           true,
+		Description:               exitCodeHelp,
+		Metadata:                  map[string]any{streamsKey: s},
+		ExitErrHandler:            func(*cli.Context, error) {}, // execute decides
+		OnUsageError:              onUsageError,
+		Action: func(c *cli.Context) error {
+			if c.Args().Present() {
+				return usagef("there is no command %q; agentcli --help lists them", c.Args().First())
+			}
+			return cli.ShowAppHelp(c)
+		},
+	}
+	prepare(app.Commands)
+	return app
+}
+
+// prepare gives every command what all have in common.
+func prepare(list []*cli.Command) {
+	for _, c := range list {
+		c.OnUsageError = onUsageError
+		c.HideHelpCommand = true
+		for _, f := range c.Flags {
+			showDefault(f)
+		}
+		prepare(c.Subcommands)
+		if c.Action == nil && len(c.Subcommands) > 0 {
+			name := c.Name
+			c.Action = func(ctx *cli.Context) error {
+				if ctx.Args().Present() {
+					return usagef("%s has no command %q; agentcli %s --help lists them", name, ctx.Args().First(), name)
+				}
+				return cli.ShowSubcommandHelp(ctx)
+			}
+		}
+	}
+}
+
+// showDefault makes the help say what a zero stands for: the words that the
+// usage ends with, or that it is off.
+func showDefault(f cli.Flag) {
+	set := func(usage, text *string, zero bool) {
+		if before, after, ok := strings.Cut(*usage, " (default: "); ok && *text == "" {
+			*usage, *text = before, strings.TrimSuffix(after, ")")
+		} else if zero && *text == "" {
+			*text = "off"
+		}
+	}
+	switch f := f.(type) {
+	case *cli.StringFlag:
+		set(&f.Usage, &f.DefaultText, false)
+	case *cli.IntFlag:
+		set(&f.Usage, &f.DefaultText, f.Value == 0)
+	case *cli.Float64Flag:
+		set(&f.Usage, &f.DefaultText, f.Value == 0)
+	case *cli.DurationFlag:
+		set(&f.Usage, &f.DefaultText, f.Value == 0)
+	}
+}
+
+func onUsageError(_ *cli.Context, err error, _ bool) error { return usageError{err} }
+
+func version() string {
+	if info, ok := debug.ReadBuildInfo(); ok {
+		rev, dirty := "", ""
+		for _, s := range info.Settings {
+			switch {
+			case s.Key == "vcs.revision" && len(s.Value) >= 12:
+				rev = s.Value[:12]
+			case s.Key == "vcs.modified" && s.Value == "true":
+				dirty = "+"
+			}
+		}
+		if rev != "" {
+			return rev + dirty
+		}
+	}
+	return "devel"
+}
+
+// streams are a command's ends: data goes to out, everything for people to err.
+type streams struct {
+	in     io.Reader
+	out    io.Writer
+	err    io.Writer
+	outTTY bool
+	errTTY bool
+}
+
+const streamsKey = "streams"
+
+// streamsOf gives a command's action its streams.
+func streamsOf(c *cli.Context) streams {
+	if s, ok := c.App.Metadata[streamsKey].(streams); ok {
+		return s
+	}
+	return systemStreams()
+}

@@ -1,0 +1,137 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"os"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	"agentcli/llm/llmtest"
+	"agentcli/parquet"
+
+	"github.com/rogpeppe/go-internal/testscript"
+)
+
+func TestMain(m *testing.M) {
+	testscript.Main(m, map[string]func(){"agentcli": main})
+}
+
+var question = regexp.MustCompile(`What is (\d+) \* (\d+)\?`)
+
+// mock is a server whose behaviour is the model's name: with tools it calls the
+// calculator first, then answers with the result.
+func mock(r *llmtest.Request) llmtest.Reply {
+	ids := func(x llmtest.Reply) llmtest.Reply {
+		x.PromptTokens, x.OutputTokens = 10*len(r.Messages), 5
+		x.PromptIDs, x.IDs, x.Logprobs = []int32{1, 2, 3}, []int32{4, 5}, []float64{-0.5, -0.25}
+		return x
+	}
+	last := r.Messages[len(r.Messages)-1]
+	var q []string
+	for _, m := range r.Messages {
+		if m.Role == "user" {
+			q = question.FindStringSubmatch(m.Text())
+		}
+	}
+	switch r.Model {
+	case "locked":
+		return llmtest.Reply{Status: 401, Error: "Incorrect API key provided"}
+	case "broken": // one problem never works
+		if strings.Contains(last.Text(), "What is 3 *") {
+			return llmtest.Reply{Status: 400, Error: "no luck"}
+		}
+	case "slow":
+		if !strings.Contains(last.Text(), "What is 2 *") {
+			return llmtest.Reply{Delay: time.Minute}
+		}
+	case "wrong":
+		return ids(llmtest.Text("7"))
+	case "silent":
+		return ids(llmtest.Text(""))
+	case "hermes": // a server that leaves calls in the text; the first cannot be read
+		if n := len(r.Messages); n == 1 {
+			return ids(llmtest.Text(`<tool_call>{"name": "calculator", "arguments": {"expression"</tool_call>`))
+		} else if last.Role == "tool" && strings.HasPrefix(last.Text(), "error: the tool call could not be read") {
+			return ids(llmtest.Text(fmt.Sprintf("Again:\n<tool_call>\n{\"name\": \"calculator\", \"arguments\": {\"expression\": \"%s*%s\"}}\n</tool_call>", q[1], q[2])))
+		}
+	case "odd": // every second question right
+		if q != nil && strings.ContainsAny(q[1][len(q[1])-1:], "02468") {
+			return ids(llmtest.Text("7"))
+		}
+	}
+	if q == nil {
+		return ids(llmtest.Text("?"))
+	}
+	if last.Role == "user" && r.Has("tools") {
+		return ids(llmtest.Reply{Calls: []llmtest.Call{llmtest.NewCall("x", "calculator", fmt.Sprintf(`{"expression":"%s*%s"}`, q[1], q[2]))}})
+	}
+	if last.Role == "tool" {
+		return ids(llmtest.Text(last.Text()))
+	}
+	var a, b int
+	_, _ = fmt.Sscan(q[1], &a)
+	_, _ = fmt.Sscan(q[2], &b)
+	return ids(llmtest.Text(fmt.Sprint(a * b)))
+}
+
+func TestScripts(t *testing.T) {
+	testscript.Run(t, testscript.Params{
+		Dir: "testdata/script",
+		Setup: func(e *testscript.Env) error {
+			s := llmtest.Start(mock)
+			e.Defer(s.Close)
+			e.Setenv("MOCK", s.BaseURL())
+			e.Setenv("HOME", e.WorkDir)
+			e.Setenv("XDG_CACHE_HOME", e.WorkDir+"/cache")
+			return nil
+		},
+		Cmds: map[string]func(ts *testscript.TestScript, neg bool, args []string){
+			// rows FILE N: the Parquet file has N whole rows.
+			"rows": func(ts *testscript.TestScript, neg bool, args []string) {
+				r, err := parquet.Open(ts.MkAbs(args[0]))
+				ts.Check(err)
+				defer r.Close()
+				n, sampled := 0, 0
+				for t, err := range r.Rows(context.Background()) {
+					ts.Check(err)
+					n++
+					for i := range t.Sequences {
+						ts.Check(t.Sequences[i].Validate())
+						sampled += t.Sequences[i].Sampled()
+					}
+				}
+				if fmt.Sprint(n) != args[1] {
+					ts.Fatalf("%s has %d rows, want %s", args[0], n, args[1])
+				}
+				if !bytes.Contains(r.Metadata().Run, []byte(`"model"`)) {
+					ts.Fatalf("%s does not name its model: %s", args[0], r.Metadata().Run)
+				}
+				if len(args) > 2 && sampled == 0 {
+					ts.Fatalf("%s has no sampled tokens", args[0])
+				}
+			},
+			// torn FILE: cut the last bytes off, as a crash does.
+			"torn": func(ts *testscript.TestScript, neg bool, args []string) {
+				path := ts.MkAbs(args[0])
+				st, err := os.Stat(path)
+				ts.Check(err)
+				ts.Check(os.Truncate(path, st.Size()-5))
+			},
+			// exits CODE COMMAND...: as exec, with the exit code checked.
+			"exits": func(ts *testscript.TestScript, neg bool, args []string) {
+				err := ts.Exec(args[1], args[2:]...)
+				code := "0"
+				if err != nil {
+					code = strings.TrimPrefix(err.Error(), "exit status ")
+				}
+				if code != args[0] {
+					ts.Fatalf("%s ended with %s, want %s", strings.Join(args[1:], " "), code, args[0])
+				}
+			},
+		},
+	})
+}

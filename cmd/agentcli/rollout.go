@@ -1,0 +1,147 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+
+	"agentcli/parquet"
+	"agentcli/traj"
+
+	"github.com/urfave/cli/v2"
+)
+
+// rolloutOptions are the settings of rollout.
+type rolloutOptions struct {
+	runOptions
+	File string // -o; "" is stdout, or the folder of --output
+}
+
+func rolloutCommand() *cli.Command {
+	return &cli.Command{
+		Name:  "rollout",
+		Usage: "play tasks and write the trajectories as Parquet to stdout, to -o FILE, or into --output DIR",
+		Description: "With nothing configured: the dataset arith, the small model that set-up fetched.\n\n" +
+			"  agentcli rollout > traj.parquet\n" +
+			"  agentcli rollout --base-url http://localhost:8000/v1 -d aime2024 -n 8 -o traj.parquet",
+		Flags: append(runFlags(),
+			&cli.IntFlag{Name: "samples", Aliases: []string{"n"}, Value: 8, Category: "run", Usage: "attempts at each task"},
+			&cli.IntFlag{Name: "limit", Value: 32, Category: "data", Usage: "tasks; 0 is all of them"},
+			&cli.StringFlag{Name: "o", Aliases: []string{"out"}, Category: "run", Usage: "write the Parquet file to `FILE`"},
+		),
+		Action: func(c *cli.Context) error {
+			run, err := runOptionsOf(c)
+			if err != nil {
+				return err
+			}
+			if run.Dataset == "" {
+				run.Dataset = "arith"
+			}
+			return runRollout(c.Context, rolloutOptions{runOptions: run, File: c.String("o")}, streamsOf(c))
+		},
+	}
+}
+
+func runRollout(ctx context.Context, o rolloutOptions, s streams) error {
+	if o.Samples < 1 {
+		return usagef("--samples is %d; a task needs at least one attempt", o.Samples)
+	}
+	if o.File != "" && o.Output != "" {
+		return usagef("-o names a file and --output a folder; give one of them")
+	}
+	scratch := o.Resume == "" && o.Output == ""
+	inCache := o.Resume != "" && isWithin(filepath.Join(cacheDir(), "runs"), o.Resume)
+	toStdout := o.File == "" && (scratch || inCache)
+	if toStdout && s.outTTY {
+		return usagef("stdout is a terminal and Parquet is not for reading: add > traj.parquet, -o FILE, or --output DIR")
+	}
+	x, err := open(ctx, o.runOptions, s)
+	if err != nil {
+		return err
+	}
+	defer x.close()
+	path := o.File
+	if !toStdout && path == "" {
+		path = filepath.Join(x.dir, dataName)
+	}
+	file := newTrajectoryFile(x, path)
+	sum, err := x.play(ctx, file.write)
+	saved, rest := "", ""
+	switch {
+	case toStdout:
+		saved, rest = " and on stdout", "> traj.parquet"
+	case o.File != "":
+		saved, rest = " and in "+o.File, "-o "+shellWord(o.File)
+	default:
+		saved = " and in " + path
+	}
+	if errors.Is(err, traj.ErrFatal) && sum.Done == sum.Errors {
+		file.abort()
+	} else if cerr := file.close(); cerr != nil && err == nil {
+		err = cerr
+	}
+	err = x.ending(sum, err, saved, rest)
+	if useless := errors.Is(err, traj.ErrFatal) && sum.Done == sum.Errors || sum.Done == 0; !x.keepDir && (err == nil || useless) {
+		x.close()
+		_ = os.RemoveAll(x.dir)
+	}
+	if err == nil && path != "" {
+		fmt.Fprintf(s.err, "agentcli: wrote %s\n", path)
+	}
+	return err
+}
+
+// trajectoryFile is the Parquet file of a run; it begins with the first
+// trajectory, so that a run that never got that far leaves nothing behind.
+type trajectoryFile struct {
+	x    *session
+	path string // "" is stdout
+	w    *parquet.Writer
+}
+
+func newTrajectoryFile(x *session, path string) *trajectoryFile {
+	return &trajectoryFile{x: x, path: path}
+}
+
+func (f *trajectoryFile) write(t *traj.Trajectory) error {
+	if f.w == nil {
+		meta, err := f.x.metadata()
+		if err != nil {
+			return err
+		}
+		if f.path == "" {
+			f.w, err = parquet.NewWriter(f.x.s.out, meta, parquet.WriterConfig{})
+		} else {
+			f.w, err = parquet.CreateFile(f.path, meta, parquet.WriterConfig{})
+		}
+		if err != nil {
+			f.w = nil
+			return err
+		}
+	}
+	return f.w.Write(t)
+}
+
+func (f *trajectoryFile) close() error {
+	if f.w == nil {
+		return nil
+	}
+	return f.w.Close()
+}
+
+func (f *trajectoryFile) abort() {
+	if f.w != nil {
+		f.w.Abort()
+	}
+}
+
+func isWithin(parent, path string) bool {
+	abs, err := filepath.Abs(path)
+	if err != nil {
+		return false
+	}
+	rel, err := filepath.Rel(parent, abs)
+	return err == nil && rel != "." && filepath.IsLocal(rel)
+}

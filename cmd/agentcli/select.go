@@ -1,0 +1,187 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"agentcli/agent"
+	"agentcli/chat"
+	"agentcli/llm"
+	"agentcli/traj"
+
+	"github.com/urfave/cli/v2"
+)
+
+// modelSource is what a run's file says about its model.
+type modelSource struct {
+	Name          string `json:"name"`
+	Kind          string `json:"kind"` // local or server
+	BaseURL       string `json:"base_url,omitempty"`
+	Version       int64  `json:"version,omitempty"`
+	Fingerprint   string `json:"fingerprint,omitempty"` // of the weights
+	DType         string `json:"dtype,omitempty"`       // of a local model
+	TokenizerHash string `json:"tokenizer_hash,omitempty"`
+	TemplateHash  string `json:"template_hash,omitempty"`
+	Logprobs      string `json:"logprobs,omitempty"` // what the log-probs are of
+}
+
+// localOptions is how a local model is to be opened.
+type localOptions struct {
+	DType    string
+	Device   string
+	Threads  int
+	Parallel int // trajectories at once: how many sequences to expect
+	Parser   string
+	Notice   func(string)
+}
+
+// openLocal opens a model folder or a .gguf. It is nil in a binary without
+// libtorch; the file behind that build tag sets it.
+var openLocal func(ctx context.Context, path string, o localOptions) (agent.Model, modelSource, io.Closer, error)
+
+// modelOptions says which model to ask, and how to reach it.
+type modelOptions struct {
+	Model        string
+	BaseURL      string
+	APIKey       string
+	Parser       string
+	DType        string
+	Device       string
+	Threads      int
+	Retries      int
+	Parallel     int
+	ModelTimeout time.Duration
+	WithTools    bool
+	baseFromEnv  bool
+}
+
+func modelFlags() []cli.Flag {
+	return []cli.Flag{
+		&cli.StringFlag{Name: "model", Aliases: []string{"m"}, Category: "model", Usage: "a model folder, a .gguf, or the name of a server's model"},
+		&cli.StringFlag{Name: "base-url", Category: "model", Usage: "an OpenAI-compatible server, for example http://localhost:8000/v1 (or OPENAI_BASE_URL)"},
+		&cli.StringFlag{Name: "parser", Category: "model", Value: "auto", Usage: "how tool calls are read out of a server's text: auto, hermes or none"},
+		&cli.StringFlag{Name: "device", Category: "model", Usage: "of a local model: cpu or cuda (default: the best there is)"},
+		&cli.StringFlag{Name: "dtype", Category: "model", Usage: "of a local model: float32 or bfloat16 (default: the faster one)"},
+		&cli.IntFlag{Name: "threads", Category: "model", Usage: "of a local model (default: one a core)"},
+		&cli.IntFlag{Name: "retries", Category: "model", Value: llm.DefaultRetries, Usage: "further tries of a request that failed"},
+		&cli.DurationFlag{Name: "model-timeout", Category: "model", Value: llm.DefaultTimeout, Usage: "of one request to a server"},
+	}
+}
+
+func modelOptionsOf(c *cli.Context) (modelOptions, error) {
+	o := modelOptions{Model: c.String("model"), BaseURL: c.String("base-url"), APIKey: os.Getenv("OPENAI_API_KEY"),
+		Parser: c.String("parser"), DType: c.String("dtype"), Device: c.String("device"), Threads: c.Int("threads"),
+		Retries: c.Int("retries"), ModelTimeout: c.Duration("model-timeout")}
+	if o.BaseURL == "" {
+		o.BaseURL = os.Getenv("OPENAI_BASE_URL")
+		o.baseFromEnv = o.BaseURL != ""
+	}
+	switch o.Parser {
+	case "auto", "hermes", "none":
+	default:
+		return o, usagef("--parser %q is unknown; it is auto, hermes or none", o.Parser)
+	}
+	if o.Retries < 0 {
+		return o, usagef("--retries is %d; it must not be negative", o.Retries)
+	}
+	if o.ModelTimeout <= 0 {
+		return o, usagef("--model-timeout is %v; it must be positive", o.ModelTimeout)
+	}
+	return o, nil
+}
+
+// openModel finds the model that the options name.
+func openModel(ctx context.Context, o modelOptions, notice func(string)) (agent.Model, modelSource, io.Closer, error) {
+	local := false
+	if o.Model != "" && (o.BaseURL == "" || o.baseFromEnv) {
+		if _, err := os.Stat(o.Model); err == nil {
+			local = true
+			if o.baseFromEnv {
+				notice(fmt.Sprintf("%s is here, so OPENAI_BASE_URL is not used; --base-url asks the server", o.Model))
+			}
+		}
+	}
+	if o.BaseURL != "" && !local {
+		return openServer(ctx, o, notice)
+	}
+	path := o.Model
+	if path == "" {
+		path = defaultModelPath()
+		if _, err := os.Stat(path); err != nil {
+			return nil, modelSource{}, nil, errors.New("no model is named: give a server by --base-url (or OPENAI_BASE_URL), " +
+				"a model folder or .gguf by --model, or run `make setup`, which fetches a small one")
+		}
+		if openLocal != nil {
+			notice("no model is named: taking " + path)
+		}
+	} else if !local {
+		return nil, modelSource{}, nil, fmt.Errorf("there is no model folder or file %q; for a server's model add --base-url (or OPENAI_BASE_URL)", path)
+	}
+	if openLocal == nil {
+		return nil, modelSource{}, nil, fmt.Errorf("this binary was built without local models, so it cannot open %s: "+
+			"build the full one with `make build`, or name a server by --base-url", path)
+	}
+	return openLocal(ctx, path, localOptions{DType: o.DType, Device: o.Device, Threads: o.Threads, Parallel: o.Parallel, Parser: o.Parser, Notice: notice})
+}
+
+func openServer(ctx context.Context, o modelOptions, notice func(string)) (agent.Model, modelSource, io.Closer, error) {
+	fail := func(err error) (agent.Model, modelSource, io.Closer, error) { return nil, modelSource{}, nil, err }
+	c := llm.Config{BaseURL: o.BaseURL, APIKey: o.APIKey, Model: o.Model, Retries: o.Retries, Timeout: o.ModelTimeout,
+		WantIDs: true, UserAgent: "agentcli/" + version(), Notice: notice}
+	if o.Retries == 0 {
+		c.Retries = -1
+	}
+	if parser := o.Parser; parser == "hermes" || parser == "auto" && o.WithTools {
+		c.Parse = func(text string) (traj.Message, []traj.CallError) { return chat.ParseReply("hermes", text) }
+	}
+	client, err := llm.New(c)
+	if err != nil {
+		return fail(usageError{err})
+	}
+	if o.Model == "" {
+		names, err := client.Models(ctx)
+		if err != nil {
+			return fail(fmt.Errorf("cannot ask the server for its models; name one with --model: %w", err))
+		}
+		if len(names) != 1 {
+			return fail(usagef("%s offers %d models (%s); name one with --model", o.BaseURL, len(names), firstFew(names, 5)))
+		}
+		_ = client.Close()
+		c.Model = names[0]
+		if client, err = llm.New(c); err != nil {
+			return fail(err)
+		}
+	}
+	return client, modelSource{Name: c.Model, Kind: "server", BaseURL: c.BaseURL, Logprobs: "server"}, client, nil
+}
+
+func firstFew(names []string, n int) string {
+	if len(names) > n {
+		return strings.Join(names[:n], ", ") + ", …"
+	}
+	return strings.Join(names, ", ")
+}
+
+// cacheDir is where set-up and unfinished runs keep their files.
+func cacheDir() string {
+	dir := os.Getenv("XDG_CACHE_HOME")
+	if dir == "" {
+		home, err := os.UserHomeDir()
+		if err != nil {
+			home = os.TempDir()
+		}
+		dir = filepath.Join(home, ".cache")
+	}
+	return filepath.Join(dir, "agentcli")
+}
+
+// defaultModelPath is the small model that set-up fetches.
+func defaultModelPath() string {
+	return filepath.Join(cacheDir(), "models", "SmolLM2-135M-Instruct.Q4_1.gguf")
+}

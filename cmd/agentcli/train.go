@@ -1,0 +1,556 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"math"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"agentcli/trainer"
+	"agentcli/trainer/algo"
+	"agentcli/trainer/metrics"
+	"agentcli/weights"
+
+	"github.com/schollz/progressbar/v3"
+	"github.com/urfave/cli/v2"
+)
+
+// trainable is the model that train works on.
+type trainable interface {
+	trainer.Actor
+	trainer.Saver
+	trainer.Stater
+	TokenizerHash() string
+	DType() string
+	Parameters() int64
+	Close()
+}
+
+// trainableOptions is how a model is opened for training.
+type trainableOptions struct {
+	DType, Device string
+	Threads       int
+}
+
+// openTrainable is nil in a binary without libtorch; local.go sets it.
+var openTrainable func(path string, o trainableOptions) (trainable, error)
+
+// trainOptions are the settings of one training run.
+type trainOptions struct {
+	Files    []string
+	Model    string
+	Ref      string
+	Open     trainableOptions
+	Config   trainer.Config
+	Output   string
+	Resume   string
+	Save     weights.DType
+	Force    bool
+	Settings map[string]any
+}
+
+func trainCommand() *cli.Command {
+	d := trainer.DefaultConfig()
+	return &cli.Command{
+		Name:      "train",
+		Usage:     "make a better model from trajectory files (GRPO)",
+		ArgsUsage: "FILE...",
+		Description: "Reads trajectories in the schema of docs/format.md, whoever wrote them, compares the\n" +
+			"attempts of each group, and updates the model. Only tokens that the policy sampled are\n" +
+			"trained on. The output folder opens in transformers and vLLM and is taken by --model.",
+		Flags: []cli.Flag{
+			configFlag(),
+			&cli.StringFlag{Name: "model", Aliases: []string{"m"}, Category: "model", Usage: "model folder or .gguf to start from (default: the policy that the file names)"},
+			&cli.StringFlag{Name: "ref", Category: "model", Usage: "reference model `DIR` of --kl-coef (default: the model before training)"},
+			&cli.StringFlag{Name: "dtype", Category: "model", Usage: "of the computation: float32 or bfloat16 (default: the faster one); the weights that are updated are float32"},
+			&cli.StringFlag{Name: "device", Category: "model", Usage: "cpu or cuda (default: cpu)"},
+			&cli.IntFlag{Name: "threads", Category: "model", Usage: "default: one a core"},
+			&cli.StringFlag{Name: "algo", Category: "algorithm", Value: "grpo", Usage: "grpo"},
+			&cli.StringFlag{Name: "advantage", Category: "algorithm", Value: d.Advantage, Usage: strings.Join(algo.EstimatorNames(), ", ")},
+			&cli.StringFlag{Name: "loss", Category: "algorithm", Value: "ppo", Usage: "ppo: the clipped ratio"},
+			&cli.StringFlag{Name: "aggregation", Category: "algorithm", Value: string(d.Aggregation), Usage: "token-mean, seq-mean-token-sum, seq-mean-token-mean or seq-mean-token-sum-norm"},
+			&cli.StringFlag{Name: "old-logprobs", Category: "algorithm", Value: d.OldLogprobs, Usage: "recompute: by the model before its first update; file: as recorded at sampling"},
+			&cli.Float64Flag{Name: "clip-low", Category: "algorithm", Value: d.Clip.Low},
+			&cli.Float64Flag{Name: "clip-high", Category: "algorithm", Value: d.Clip.High},
+			&cli.Float64Flag{Name: "kl-coef", Category: "algorithm", Value: d.KLCoef, Usage: "weight of the KL to the reference in the loss"},
+			&cli.BoolFlag{Name: "drop-zero-std", Category: "algorithm", Usage: "leave groups whose attempts all scored the same out of the loss's denominators too"},
+			&cli.Float64Flag{Name: "lr", Category: "optimiser", Value: d.LR},
+			&cli.StringFlag{Name: "schedule", Category: "optimiser", Value: d.Schedule, Usage: "constant, linear or cosine"},
+			&cli.IntFlag{Name: "warmup-steps", Category: "optimiser", Value: d.WarmupSteps},
+			&cli.StringFlag{Name: "betas", Category: "optimiser", Value: fmt.Sprintf("%g,%g", d.Beta1, d.Beta2)},
+			&cli.Float64Flag{Name: "adam-eps", Category: "optimiser", Value: d.AdamEps},
+			&cli.Float64Flag{Name: "weight-decay", Category: "optimiser", Value: d.WeightDecay},
+			&cli.Float64Flag{Name: "max-grad-norm", Category: "optimiser", Value: d.MaxGradNorm, Usage: "0: no clipping"},
+			&cli.IntFlag{Name: "epochs", Category: "optimiser", Value: d.Epochs},
+			&cli.IntFlag{Name: "minibatch", Category: "optimiser", Value: d.Minibatch, Usage: "trajectories an optimiser step, in whole groups; 0: all"},
+			&cli.IntFlag{Name: "micro-tokens", Category: "optimiser", Value: d.MicroTokens, Usage: "tokens computed at once; lower it where memory is short"},
+			&cli.Int64Flag{Name: "seed", Category: "optimiser", Usage: "of the order of the groups"},
+			&cli.StringFlag{Name: "output", Aliases: []string{"o"}, Category: "run", Usage: "model folder to write (default: runs/train-TIME)"},
+			&cli.StringFlag{Name: "resume", Category: "run", Usage: "go on with the interrupted run in `DIR`"},
+			&cli.IntFlag{Name: "save-every", Category: "run", Usage: "optimiser steps between checkpoints (default: when interrupted only)"},
+			&cli.StringFlag{Name: "save-dtype", Category: "run", Value: "f32", Usage: "of the written weights: f32 or bf16"},
+			&cli.BoolFlag{Name: "force", Category: "run", Usage: "train though the file was sampled with another tokenizer, or not from the model's own distribution"},
+		},
+		Action: func(c *cli.Context) error {
+			o, err := trainOptionsOf(c)
+			if err != nil {
+				return err
+			}
+			return runTrain(c.Context, o, streamsOf(c))
+		},
+	}
+}
+
+func trainOptionsOf(c *cli.Context) (trainOptions, error) {
+	files := c.Args().Slice()
+	if dir := c.String("resume"); dir != "" {
+		path := filepath.Join(dir, configName)
+		if _, err := os.Stat(path); err != nil {
+			return trainOptions{}, usagef("--resume %s: there is no %s in that folder, so it holds no run", dir, configName)
+		}
+		if err := applyConfig(c, path); err != nil {
+			return trainOptions{}, err
+		}
+	}
+	if err := applyConfig(c, c.String("config")); err != nil {
+		return trainOptions{}, err
+	}
+	o := trainOptions{Files: files, Model: c.String("model"), Ref: c.String("ref"), Output: c.String("output"), Resume: c.String("resume"),
+		Open:  trainableOptions{DType: c.String("dtype"), Device: c.String("device"), Threads: c.Int("threads")},
+		Force: c.Bool("force"), Settings: settings(c, "output", "resume", "o")}
+	if o.Resume != "" {
+		var err error
+		if o.Files, err = resumedFiles(o.Resume, files); err != nil {
+			return o, err
+		}
+		o.Output = o.Resume
+	}
+	if len(o.Files) == 0 {
+		return o, usagef("train needs a trajectory file: agentcli train traj.parquet (agentcli rollout > traj.parquet makes one)")
+	}
+	if a := c.String("algo"); a != "grpo" {
+		return o, usagef("--algo %s: want grpo", a)
+	}
+	if l := c.String("loss"); l != "ppo" {
+		return o, usagef("--loss %s: want ppo", l)
+	}
+	g := trainer.DefaultConfig()
+	g.Advantage, g.Aggregation, g.OldLogprobs = c.String("advantage"), algo.Aggregation(c.String("aggregation")), c.String("old-logprobs")
+	g.Clip.Low, g.Clip.High, g.KLCoef, g.DropZeroStd = c.Float64("clip-low"), c.Float64("clip-high"), c.Float64("kl-coef"), c.Bool("drop-zero-std")
+	g.LR, g.Schedule, g.WarmupSteps = c.Float64("lr"), c.String("schedule"), c.Int("warmup-steps")
+	g.AdamEps, g.WeightDecay, g.MaxGradNorm = c.Float64("adam-eps"), c.Float64("weight-decay"), c.Float64("max-grad-norm")
+	g.Epochs, g.Minibatch, g.MicroTokens, g.Seed, g.SaveEvery = c.Int("epochs"), c.Int("minibatch"), c.Int("micro-tokens"), c.Int64("seed"), c.Int("save-every")
+	if n, err := fmt.Sscanf(c.String("betas")+"\n", "%g,%g\n", &g.Beta1, &g.Beta2); n != 2 || err != nil {
+		return o, usagef("--betas %q: want two numbers with a comma, for example .9,.95", c.String("betas"))
+	}
+	if err := g.Validate(); err != nil {
+		return o, usageError{err}
+	}
+	o.Config = g
+	switch c.String("save-dtype") {
+	case "f32", "float32":
+		o.Save = weights.F32
+	case "bf16", "bfloat16":
+		o.Save = weights.BF16
+	default:
+		return o, usagef("--save-dtype %s: want f32 or bf16", c.String("save-dtype"))
+	}
+	return o, nil
+}
+
+// Names within a training run's folder, beside the model's own files.
+const (
+	checkpointName = "checkpoint"        // a folder, while the run is not finished
+	stateName      = "state.safetensors" // in it: masters and moments
+	positionName   = "position.json"     // in it: where the run stands
+	trainFilesName = "train_files.json"
+	curveName      = "curve.svg"
+	fileMode       = 0o644
+)
+
+// position is where an interrupted run stands.
+type position struct {
+	Step  int    `json:"step"`
+	Model string `json:"model"`
+}
+
+func resumedFiles(dir string, given []string) ([]string, error) {
+	if len(given) > 0 {
+		return nil, usagef("--resume takes the files of the run in its folder; leave %s out", given[0])
+	}
+	data, err := os.ReadFile(filepath.Join(dir, trainFilesName))
+	if err != nil {
+		return nil, usagef("--resume %s: %v", dir, err)
+	}
+	var files []string
+	if err := json.Unmarshal(data, &files); err != nil {
+		return nil, fmt.Errorf("%s: %w", filepath.Join(dir, trainFilesName), err)
+	}
+	return files, nil
+}
+
+func runTrain(ctx context.Context, o trainOptions, s streams) error {
+	if openTrainable == nil {
+		return errors.New("this binary was built without libtorch, so it cannot train; build the full one with `make build`")
+	}
+	note := func(format string, a ...any) { fmt.Fprintf(s.err, "agentcli: "+format+"\n", a...) }
+
+	// The files first: opening a model takes longer, and most mistakes are here.
+	data, err := trainer.Load(ctx, o.Files, 0)
+	if err != nil {
+		return err
+	}
+	if err := checkSampled(data, o); err != nil {
+		return err
+	}
+	pos, err := readPosition(o.Resume)
+	if err != nil {
+		return err
+	}
+	path, err := startingModel(data, o, note)
+	if err != nil {
+		return err
+	}
+	actor, err := openTrainable(path, o.Open)
+	if err != nil {
+		return err
+	}
+	defer actor.Close()
+	if want := data.Run.Model.TokenizerHash; want != "" && want != actor.TokenizerHash() && !o.Force {
+		return fmt.Errorf("%s was sampled with another tokenizer than that of %s; its ids mean other words there (name the right model with --model, or add --force)", data.Files[0], path)
+	}
+	dropLong(data, actor.Window())
+	if len(data.Episodes) == 0 {
+		return fmt.Errorf("%s: none of the rows can be trained on: %s", strings.Join(data.Files, ", "), data.Skipped.String())
+	}
+	if data.Skipped.Rows > 0 {
+		note("%d rows take no part: %s", data.Skipped.Rows, data.Skipped.String())
+	}
+	run := &trainer.GRPO{Actor: actor, Config: o.Config, Data: data, Done: pos.Step}
+	if o.Config.KLCoef > 0 {
+		ref := o.Ref
+		if ref == "" {
+			ref = path
+		}
+		frozen, err := openTrainable(ref, o.Open)
+		if err != nil {
+			return fmt.Errorf("--ref: %w", err)
+		}
+		defer frozen.Close()
+		run.Ref = frozen
+	}
+
+	if o.Output == "" {
+		o.Output = filepath.Join("runs", "train-"+time.Now().Format("20060102-150405"))
+	}
+	if err := prepareOutput(o, path, pos); err != nil {
+		return err
+	}
+	log, err := metrics.Open(o.Output, pos.Step, time.Now())
+	if err != nil {
+		return err
+	}
+	defer log.Close()
+	if pos.Step > 0 {
+		if err := actor.LoadState(filepath.Join(o.Output, checkpointName, stateName)); err != nil {
+			return err
+		}
+		note("going on after step %d of the run in %s", pos.Step, o.Output)
+	}
+	note("training %s (%.0f M parameters, %s) on %d trajectories in %s → %s", path, float64(actor.Parameters())/1e6, actor.DType(),
+		len(data.Episodes), strings.Join(data.Files, ", "), o.Output)
+
+	show := newTrainMeter(s)
+	run.OnProgress = show.progress
+	history := []trainer.Metrics{}
+	run.OnStep = func(m trainer.Metrics) error {
+		history = append(history, m)
+		show.step(m)
+		return log.Write(m.Step, m.Values, time.Now())
+	}
+	run.Checkpoint = func(done int) error { return saveCheckpoint(actor, o.Output, position{done, path}) }
+	started := time.Now()
+	err = run.Run(ctx)
+	show.close()
+	if errors.Is(err, trainer.ErrInterrupted) {
+		return interruptedError{"interrupted between two optimiser steps; go on with: agentcli train --resume " + o.Output}
+	}
+	if err != nil {
+		return err
+	}
+	if err := actor.Save(o.Output, o.Save); err != nil {
+		return fmt.Errorf("%s: %w", o.Output, err)
+	}
+	if err := os.WriteFile(filepath.Join(o.Output, curveName), trainCurves(o.Output), fileMode); err != nil {
+		return err
+	}
+	if err := os.RemoveAll(filepath.Join(o.Output, checkpointName)); err != nil {
+		return err
+	}
+	summarise(s.err, history, time.Since(started))
+	// The one datum of this command: where the model is.
+	_, err = fmt.Fprintln(s.out, o.Output)
+	return err
+}
+
+// checkSampled refuses files whose tokens do not come from the model's own
+// distribution: a policy gradient on them is biased.
+func checkSampled(d *trainer.Data, o trainOptions) error {
+	if how := d.Run.Filtered(); how != "" && !o.Force {
+		return fmt.Errorf("%s was sampled with %s: those tokens do not follow the model's own distribution, and the gradient would be biased (roll out with temperature 1 and nothing cut, or add --force)", d.Files[0], how)
+	}
+	return nil
+}
+
+// startingModel is --model, else the policy that the file names, else what
+// set-up fetched.
+func startingModel(d *trainer.Data, o trainOptions, note func(string, ...any)) (string, error) {
+	if o.Model != "" {
+		if _, err := os.Stat(o.Model); err != nil {
+			return "", fmt.Errorf("--model %s: there is no such model folder or .gguf", o.Model)
+		}
+		return o.Model, nil
+	}
+	name := d.Policy
+	if name == "" {
+		name = d.Run.Model.Name
+	}
+	if name == "" {
+		return "", fmt.Errorf("%s does not say which model sampled it; name the model to start from with --model", d.Files[0])
+	}
+	if _, err := os.Stat(name); err != nil {
+		return "", fmt.Errorf("%s was sampled by %q, which is not a model folder or .gguf here; name the model's own folder with --model", d.Files[0], name)
+	}
+	note("no model is named: starting from the one that sampled the file, %s", name)
+	return name, nil
+}
+
+func dropLong(d *trainer.Data, window int) {
+	kept := d.Episodes[:0]
+	for _, e := range d.Episodes {
+		long := false
+		for i := range e.Sequences {
+			long = long || len(e.Sequences[i].TokenIDs) > window
+		}
+		if long {
+			d.Skipped.Add(fmt.Sprintf("longer than the model's window of %d tokens", window), e.ID)
+		} else {
+			kept = append(kept, e)
+		}
+	}
+	d.Episodes = kept
+}
+
+// prepareOutput makes the run's folder, or stops before one that holds
+// something else is written over.
+func prepareOutput(o trainOptions, model string, pos position) error {
+	if pos.Step > 0 {
+		return nil
+	}
+	if err := os.MkdirAll(o.Output, 0o755); err != nil {
+		return err
+	}
+	same := func(a, b string) bool {
+		x, e1 := os.Stat(a)
+		y, e2 := os.Stat(b)
+		return e1 == nil && e2 == nil && os.SameFile(x, y)
+	}
+	if same(o.Output, model) {
+		return usagef("--output %s is the folder of the model that is trained; take another", o.Output)
+	}
+	if o.Resume == "" {
+		for _, name := range []string{"config.json", configName} {
+			if _, err := os.Stat(filepath.Join(o.Output, name)); err == nil {
+				return usagef("--output %s holds a %s already; take another folder, or remove that one", o.Output, name)
+			}
+		}
+	}
+	if err := writeSettings(filepath.Join(o.Output, configName), o.Settings); err != nil {
+		return err
+	}
+	files := make([]string, len(o.Files))
+	for i, f := range o.Files {
+		abs, err := filepath.Abs(f)
+		if err != nil {
+			return err
+		}
+		files[i] = abs
+	}
+	data, err := json.Marshal(files)
+	if err != nil {
+		return err
+	}
+	return os.WriteFile(filepath.Join(o.Output, trainFilesName), data, fileMode)
+}
+
+func readPosition(dir string) (position, error) {
+	var p position
+	if dir == "" {
+		return p, nil
+	}
+	path := filepath.Join(dir, checkpointName, positionName)
+	data, err := os.ReadFile(path)
+	if os.IsNotExist(err) {
+		return p, nil // interrupted before its first step: start over
+	}
+	if err != nil {
+		return p, err
+	}
+	if err := json.Unmarshal(data, &p); err != nil {
+		return p, fmt.Errorf("%s: %w", path, err)
+	}
+	return p, nil
+}
+
+// saveCheckpoint writes a whole new checkpoint beside the old one and then
+// takes its place.
+func saveCheckpoint(actor trainable, dir string, p position) error {
+	final := filepath.Join(dir, checkpointName)
+	fresh, old := final+".new", final+".old"
+	if err := os.RemoveAll(fresh); err != nil {
+		return err
+	}
+	if err := os.MkdirAll(fresh, 0o755); err != nil {
+		return err
+	}
+	if err := actor.SaveState(filepath.Join(fresh, stateName)); err != nil {
+		return err
+	}
+	data, err := json.Marshal(p)
+	if err != nil {
+		return err
+	}
+	if err := os.WriteFile(filepath.Join(fresh, positionName), data, fileMode); err != nil {
+		return err
+	}
+	if err := os.RemoveAll(old); err != nil {
+		return err
+	}
+	if err := os.Rename(final, old); err != nil && !os.IsNotExist(err) {
+		return err
+	}
+	if err := os.Rename(fresh, final); err != nil {
+		return err
+	}
+	return os.RemoveAll(old)
+}
+
+// trainCurves draws what a reader wants to see first, from metrics.jsonl, so
+// that a resumed run shows all its steps.
+func trainCurves(dir string) []byte {
+	series := map[string]*metrics.Curve{}
+	data, err := os.ReadFile(filepath.Join(dir, "metrics.jsonl"))
+	if err == nil {
+		for line := range strings.Lines(string(data)) {
+			var v map[string]*float64
+			if json.Unmarshal([]byte(line), &v) != nil || v["step"] == nil {
+				continue
+			}
+			for k, y := range v {
+				if y == nil {
+					continue
+				}
+				if series[k] == nil {
+					series[k] = &metrics.Curve{Name: k}
+				}
+				series[k].X, series[k].Y = append(series[k].X, *v["step"]), append(series[k].Y, *y)
+			}
+		}
+	}
+	var panels []metrics.Panel
+	for _, p := range []struct{ title, key string }{
+		{"Mean reward of the step's trajectories", "critic/score/mean"}, {"Policy loss", "actor/pg_loss"},
+		{"Clipped share of tokens", "actor/pg_clipfrac"}, {"KL(old‖new), k1, nats a token", "actor/ppo_kl"},
+		{"Entropy, nats a token", "actor/entropy"}, {"Gradient norm before clipping", "actor/grad_norm"},
+	} {
+		panel := metrics.Panel{Title: p.title, XLabel: "optimiser step"}
+		if c := series[p.key]; c != nil {
+			panel.Curves = []metrics.Curve{*c}
+		}
+		panels = append(panels, panel)
+	}
+	return metrics.SVG(filepath.Base(dir), panels, 3)
+}
+
+// summarise says in words how it went, and names the known bad signs.
+func summarise(w io.Writer, h []trainer.Metrics, took time.Duration) {
+	if len(h) == 0 {
+		return
+	}
+	last := h[len(h)-1].Values
+	fmt.Fprintf(w, "agentcli: %d optimiser steps in %s; last step: KL %.3g, clipped %.1f %%, entropy %.3g, gradient norm %.3g\n",
+		len(h), took.Round(100*time.Millisecond), last["actor/ppo_kl"], 100*last["actor/pg_clipfrac"], last["actor/entropy"], last["actor/grad_norm"])
+	first := h[0].Values
+	if d, ok := first["rollout_logprobs_diff_mean"]; ok {
+		fmt.Fprintf(w, "agentcli: log-probs in the file against recomputed ones: %.3g apart on average, %.3g at most\n", d, first["rollout_logprobs_diff_max"])
+	}
+	if z := first["frac_reward_zero_std"]; z > .5 {
+		fmt.Fprintf(w, "agentcli: warning: in %.0f %% of the groups all attempts have the same reward; they teach nothing (sample tasks of middling difficulty)\n", 100*z)
+	}
+	if d := first["rollout_logprobs_diff_mean"]; d > .5 {
+		fmt.Fprintln(w, "agentcli: warning: the file's log-probs are far from the model's; is this the model that sampled it?")
+	}
+	if c := last["response_length/clip_ratio"]; c > .5 {
+		fmt.Fprintf(w, "agentcli: warning: %.0f %% of the replies were cut off at their length limit (raise --max-tokens in rollout)\n", 100*c)
+	}
+}
+
+// trainMeter shows how far training is.
+type trainMeter struct {
+	s     streams
+	bar   *progressbar.ProgressBar
+	phase string
+	last  time.Time
+}
+
+func newTrainMeter(s streams) *trainMeter { return &trainMeter{s: s, last: time.Now()} }
+
+var phaseNames = map[string]string{"old_log_prob": "old log-probs", "ref": "reference log-probs", "update": "update"}
+
+func (m *trainMeter) progress(p trainer.Progress) {
+	name := phaseNames[p.Phase]
+	if !m.s.errTTY {
+		if time.Since(m.last) >= plainEvery {
+			m.last = time.Now()
+			fmt.Fprintf(m.s.err, "agentcli: %s: %d of %d sequences\n", name, p.Done, p.Total)
+		}
+		return
+	}
+	if m.bar == nil || m.phase != p.Phase {
+		m.close()
+		m.phase = p.Phase
+		m.bar = progressbar.NewOptions(p.Total, progressbar.OptionSetWriter(m.s.err), progressbar.OptionShowCount(),
+			progressbar.OptionSetDescription(name), progressbar.OptionThrottle(100*time.Millisecond),
+			progressbar.OptionClearOnFinish(), progressbar.OptionFullWidth())
+	}
+	_ = m.bar.Set(p.Done)
+}
+
+// step leaves one line for each optimiser step.
+func (m *trainMeter) step(x trainer.Metrics) {
+	m.close()
+	v := x.Values
+	num := func(key, format string) string {
+		if y, ok := v[key]; ok && !math.IsNaN(y) {
+			return fmt.Sprintf(format, y)
+		}
+		return "–"
+	}
+	fmt.Fprintf(m.s.err, "agentcli: step %d/%d  reward %s  loss %s  KL %s  clipped %s  entropy %s  grad %s  %s s\n", x.Step, x.Total,
+		num("critic/score/mean", "%.3f"), num("actor/pg_loss", "%+.4f"), num("actor/ppo_kl", "%+.4f"), num("actor/pg_clipfrac", "%.3f"),
+		num("actor/entropy", "%.3f"), num("actor/grad_norm", "%.2f"), num("timing_s/update_actor", "%.1f"))
+	m.last = time.Now()
+}
+
+func (m *trainMeter) close() {
+	if m.bar != nil {
+		_ = m.bar.Clear()
+		m.bar = nil
+	}
+}

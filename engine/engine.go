@@ -1,0 +1,341 @@
+// Package engine runs agents against environments: AgentExecutionEngine plays
+// many trajectories at once, each by itself, within budgets and time-outs,
+// scores them, and has each on disk before it goes on. It may import floors 0
+// to 2, and knows neither datasets nor file formats nor which model it asks.
+package engine
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"hash/fnv"
+	"iter"
+	"math"
+	"sync"
+	"time"
+
+	"agentcli/agent"
+	"agentcli/env"
+	"agentcli/traj"
+)
+
+// Defaults of Config.
+const (
+	DefaultParallel = 32
+	DefaultMaxTurns = 8
+	DefaultGrace    = 10 * time.Second
+)
+
+// Config is everything that a run needs. Zero limits mean no limit, but for
+// those that name a default.
+type Config struct {
+	Model    agent.Model
+	NewAgent func(traj.Task) (agent.Agent, error)
+	NewEnv   func(traj.Task) (env.Environment, error)
+	// Reward fills in Reward, RewardParts, Correct and Extracted. It is safe
+	// for concurrent use. Its error means that no score could be found
+	// (reward_error). nil: the sum of the environment's rewards, if it gives any.
+	Reward func(ctx context.Context, t *traj.Trajectory) error
+
+	Policy   string // name of the policy in rows where the model gave none
+	Run      string // told apart from other runs: part of the group's id
+	Samples  int    // attempts at each task; 0: 1
+	Tasks    int    // how many there are, for the progress; 0: not known
+	Parallel int    // trajectories at once; 0: DefaultParallel
+	Seed     int64
+	Sampling traj.Sampling // MaxTokens is of one turn
+
+	MaxTurns          int // model calls; 0: DefaultMaxTurns
+	MaxPromptTokens   int // of any prompt
+	MaxResponseTokens int // of everything after the first prompt, observations included
+
+	Timeout      time.Duration // of a trajectory; the reward is not counted
+	ModelTimeout time.Duration // of one model call, its retries included
+	RewardLimit  time.Duration // of one score
+
+	// Stop, once closed, ends the run in good order: nothing new starts, what
+	// runs has Grace to finish. Cancelling Run's context ends it at once.
+	Stop  <-chan struct{}
+	Grace time.Duration // 0: DefaultGrace
+
+	Journal  *Journal       // nil: none
+	Progress func(Progress) // called by one goroutine at a time; must be quick
+	Now      func() time.Time
+}
+
+// Validate reports what makes the configuration unusable.
+func (c *Config) Validate() error {
+	switch {
+	case c.Model == nil:
+		return errors.New("engine: there is no model")
+	case c.NewAgent == nil || c.NewEnv == nil:
+		return errors.New("engine: there is no agent or no environment")
+	}
+	for _, n := range []struct {
+		name string
+		v    int
+	}{{"samples", c.Samples}, {"parallel", c.Parallel}, {"max-turns", c.MaxTurns}, {"max-prompt-tokens", c.MaxPromptTokens},
+		{"max-response-tokens", c.MaxResponseTokens}, {"max-tokens", c.Sampling.MaxTokens}} {
+		if n.v < 0 {
+			return fmt.Errorf("%s is %d; it must not be negative", n.name, n.v)
+		}
+	}
+	if c.Timeout < 0 || c.ModelTimeout < 0 || c.RewardLimit < 0 {
+		return errors.New("a time-out must not be negative")
+	}
+	return nil
+}
+
+// Progress is where a run stands.
+type Progress struct {
+	Done, Total, Running int // Total is 0 where it is not known
+	Errors               int // trajectories that failed for infrastructure reasons
+	Scored               int
+	Mean, StdErr         float64 // of the rewards so far; StdErr is NaN below two
+	Tokens               int64   // sampled in this run
+	Elapsed              time.Duration
+}
+
+// Summary is how a run ended.
+type Summary struct {
+	Progress
+	Resumed     int  // trajectories taken from the journal
+	Interrupted bool // it was stopped before its end
+}
+
+// AgentExecutionEngine plays trajectories. One engine serves one run.
+type AgentExecutionEngine struct{ c Config }
+
+// New returns an engine.
+func New(c Config) (*AgentExecutionEngine, error) {
+	if err := c.Validate(); err != nil {
+		return nil, err
+	}
+	c.Samples = max(c.Samples, 1)
+	if c.Parallel == 0 {
+		c.Parallel = DefaultParallel
+	}
+	if c.MaxTurns == 0 {
+		c.MaxTurns = DefaultMaxTurns
+	}
+	if c.Grace == 0 {
+		c.Grace = DefaultGrace
+	}
+	if c.Now == nil {
+		c.Now = time.Now
+	}
+	if c.Progress == nil {
+		c.Progress = func(Progress) {}
+	}
+	return &AgentExecutionEngine{c: c}, nil
+}
+
+// run is the state of one Run.
+type run struct {
+	*AgentExecutionEngine
+	sink   func(*traj.Trajectory) error
+	cancel context.CancelCauseFunc
+	start  time.Time
+
+	mu    sync.Mutex
+	err   error // the first that ends the run
+	s     Summary
+	sumSq float64 // of the rewards' distances from their mean (Welford)
+}
+
+// Run plays Samples attempts at every task and gives each finished trajectory
+// to sink, one at a time, in the order in which they end; with a journal, those
+// of the run that is resumed come first. It returns when every goroutine of its
+// own has ended. The error is what made it end early: a task that could not be
+// read, a sink or a journal that failed, or a model's traj.ErrFatal. Being
+// stopped is no error: see Summary.Interrupted.
+func (e *AgentExecutionEngine) Run(ctx context.Context, tasks iter.Seq2[traj.Task, error], sink func(*traj.Trajectory) error) (Summary, error) {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	r := &run{AgentExecutionEngine: e, sink: sink, cancel: cancel, start: e.c.Now()}
+	r.s.Total = e.c.Tasks * e.c.Samples
+	if e.c.Journal != nil {
+		err := e.c.Journal.Replay(func(t *traj.Trajectory) error {
+			r.s.Resumed++
+			return r.deliver(t, true)
+		})
+		if err != nil {
+			return r.s, err
+		}
+	}
+	over := make(chan struct{})
+	var watch sync.WaitGroup
+	watch.Go(func() { e.watch(over, cancel) })
+	r.startAll(ctx, tasks)
+	close(over)
+	watch.Wait()
+	if e.c.Journal != nil {
+		if err := e.c.Journal.Sync(); err != nil && r.err == nil {
+			r.err = err
+		}
+	}
+	return r.s, r.err
+}
+
+var errGrace = errors.New("stopped before it was finished")
+
+// watch gives what runs its grace after a stop.
+func (e *AgentExecutionEngine) watch(over <-chan struct{}, cancel context.CancelCauseFunc) {
+	select {
+	case <-e.c.Stop: // nil blocks for ever
+	case <-over:
+		return
+	}
+	grace := time.NewTimer(e.c.Grace)
+	defer grace.Stop()
+	select {
+	case <-grace.C:
+		cancel(errGrace)
+	case <-over:
+	}
+}
+
+// startAll starts every attempt as soon as there is room, and waits for them.
+func (r *run) startAll(ctx context.Context, tasks iter.Seq2[traj.Task, error]) {
+	room := make(chan struct{}, r.c.Parallel)
+	var wg sync.WaitGroup
+	defer wg.Wait()
+	seen := map[uint64]struct{}{}
+	for task, err := range tasks {
+		if err != nil {
+			if ctx.Err() == nil {
+				r.fail(err)
+			}
+			return
+		}
+		h := hash(task.ID)
+		if _, ok := seen[h]; ok || task.ID == "" {
+			r.fail(fmt.Errorf("dataset %s: the task id %q is empty or occurs twice; give every row its own id", task.Dataset, task.ID))
+			return
+		}
+		seen[h] = struct{}{}
+		for attempt := range r.c.Samples {
+			if r.c.Journal != nil && r.c.Journal.Finished(trajectoryID(task.ID, attempt)) {
+				continue
+			}
+			select { // a stop wins over room
+			case <-r.c.Stop:
+				r.interrupted()
+				return
+			case <-ctx.Done():
+				r.interrupted()
+				return
+			default:
+			}
+			select {
+			case room <- struct{}{}:
+			case <-r.c.Stop:
+				r.interrupted()
+				return
+			case <-ctx.Done():
+				r.interrupted()
+				return
+			}
+			r.mu.Lock()
+			r.s.Running++
+			r.mu.Unlock()
+			wg.Go(func() {
+				defer func() { <-room }()
+				r.one(ctx, task, attempt)
+			})
+		}
+	}
+}
+
+func (r *run) interrupted() {
+	r.mu.Lock()
+	r.s.Interrupted = true
+	r.mu.Unlock()
+}
+
+// one plays an attempt and sees it safely on disk and handed on.
+func (r *run) one(ctx context.Context, task traj.Task, attempt int) {
+	t, fatal := r.attempt(ctx, task, attempt)
+	if fatal != nil {
+		r.fail(fatal) // first: a run that cannot succeed hands nothing more on
+	}
+	if r.c.Journal != nil {
+		if err := r.c.Journal.Append(t); err != nil {
+			r.fail(err)
+		}
+	}
+	if err := r.deliver(t, false); err != nil {
+		r.fail(err)
+	}
+}
+
+func (r *run) fail(err error) {
+	r.mu.Lock()
+	if r.err == nil {
+		r.err = err
+	}
+	r.mu.Unlock()
+	r.cancel(errors.New("the run was ended by another trajectory's failure"))
+}
+
+// deliver counts a trajectory and hands it on. After a failure nothing more is
+// handed on: the sink may be broken.
+func (r *run) deliver(t *traj.Trajectory, resumed bool) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.s.Done++
+	if !resumed {
+		r.s.Running--
+		r.s.Tokens += int64(t.CompletionTokens)
+	}
+	if t.Termination == traj.Cancelled {
+		r.s.Interrupted = true
+	}
+	if t.Termination.Infrastructure() {
+		r.s.Errors++
+	}
+	if t.Reward != nil {
+		r.s.Scored++
+		d := *t.Reward - r.s.Mean
+		r.s.Mean += d / float64(r.s.Scored)
+		r.sumSq += d * (*t.Reward - r.s.Mean)
+	}
+	r.s.StdErr = math.NaN()
+	if n := float64(r.s.Scored); n > 1 {
+		r.s.StdErr = math.Sqrt(r.sumSq / (n - 1) / n)
+	}
+	r.s.Elapsed = r.c.Now().Sub(r.start)
+	if r.err != nil {
+		return r.err
+	}
+	if err := r.sink(t); err != nil {
+		return err
+	}
+	r.c.Progress(r.s.Progress)
+	return nil
+}
+
+func trajectoryID(task string, attempt int) string { return fmt.Sprintf("%s#%d", task, attempt) }
+
+func hash(s string) uint64 {
+	h := fnv.New64a()
+	_, _ = h.Write([]byte(s))
+	return h.Sum64()
+}
+
+// splitmix scatters a number over all 64 bits (Steele, Lea, Flood 2014).
+func splitmix(x uint64) uint64 {
+	x += 0x9e3779b97f4a7c15
+	x = (x ^ x>>30) * 0xbf58476d1ce4e5b9
+	x = (x ^ x>>27) * 0x94d049bb133111eb
+	return x ^ x>>31
+}
+
+// AttemptSeed is the seed of one attempt: it depends on nothing but the run's
+// seed, the task and the attempt's number, so no schedule changes it.
+func AttemptSeed(run int64, task string, attempt int) int64 {
+	return int64(splitmix(splitmix(splitmix(uint64(run))^hash(task)) + uint64(attempt)))
+}
+
+// turnSeed is the seed of one model call.
+func turnSeed(attempt int64, turn int) int64 { return int64(splitmix(uint64(attempt) + uint64(turn))) }

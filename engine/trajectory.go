@@ -1,0 +1,337 @@
+package engine
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"strings"
+	"time"
+
+	"agentcli/agent"
+	"agentcli/env"
+	"agentcli/traj"
+)
+
+// player plays one trajectory.
+type player struct {
+	*run
+	t     *traj.Trajectory
+	agent agent.Agent
+	env   env.Environment
+	used  int  // tokens after the first prompt
+	cont  bool // the next reply goes on with the last message
+	fatal error
+}
+
+// attempt plays one attempt to its end and scores it. Whatever happens, there
+// is a trajectory; fatal is set if the whole run must end.
+func (r *run) attempt(ctx context.Context, task traj.Task, attempt int) (t *traj.Trajectory, fatal error) {
+	start := r.c.Now()
+	t = &traj.Trajectory{
+		ID: trajectoryID(task.ID, attempt), Task: task, GroupID: task.ID, Attempt: attempt, Policy: r.c.Policy,
+		Seed: AttemptSeed(r.c.Seed, task.ID, attempt), StartedAt: start.UTC(),
+	}
+	if r.c.Run != "" {
+		t.GroupID += "@" + r.c.Run
+	}
+	p := &player{run: r, t: t}
+	own, cancel := ctx, context.CancelFunc(func() {})
+	if r.c.Timeout > 0 {
+		own, cancel = context.WithTimeout(ctx, r.c.Timeout)
+	}
+	t.Termination, t.Error = p.play(ctx, own)
+	cancel()
+	if !t.Termination.Infrastructure() {
+		p.score(ctx)
+	}
+	if t.Termination.Infrastructure() {
+		t.Reward, t.RewardParts, t.Correct, t.Extracted = nil, nil, nil, nil
+	}
+	t.DurationMS = r.c.Now().Sub(start).Milliseconds()
+	return t, p.fatal
+}
+
+// play runs the loop of model call and environment step. own is ctx with the
+// trajectory's time-out.
+func (p *player) play(ctx, own context.Context) (end traj.Termination, reason string) {
+	defer func() {
+		if x := recover(); x != nil {
+			end, reason = traj.EnvFailed, fmt.Sprintf("panic in the agent or the environment: %v", x)
+		}
+	}()
+	var err error
+	if p.env, err = p.c.NewEnv(p.t.Task); err != nil {
+		return traj.EnvFailed, oneLine(err)
+	}
+	defer p.env.Close()
+	if p.agent, err = p.c.NewAgent(p.t.Task); err != nil {
+		return traj.EnvFailed, oneLine(err)
+	}
+	obs, err := p.env.Reset(own, p.t.Task)
+	if err != nil {
+		return p.ended(ctx, own, traj.EnvFailed, err)
+	}
+	p.observe(obs)
+	for turn := 0; ; turn++ {
+		resp, left, err := p.ask(own, turn)
+		if err != nil {
+			if errors.Is(err, traj.ErrPromptTooLong) {
+				return traj.PromptTooLong, oneLine(err)
+			}
+			if errors.Is(err, traj.ErrFatal) {
+				p.fatal = err
+			}
+			return p.ended(ctx, own, traj.ModelFailed, err)
+		}
+		action := p.agent.Update(resp)
+		p.reply(resp.Message)
+		step := &p.t.Steps[len(p.t.Steps)-1]
+		step.ToolCalls = len(action.ToolCalls) + len(action.CallErrors)
+		step.ToolErrors = len(action.CallErrors)
+		switch {
+		case step.Error != "":
+			return traj.ModelFailed, step.Error
+		case resp.FinishReason == traj.FinishLength:
+			p.answerUnread(own, action)
+			if p.c.MaxResponseTokens > 0 && resp.OutputTokens >= left {
+				return traj.MaxTokens, ""
+			}
+			return traj.TurnLength, ""
+		case strings.TrimSpace(resp.Message.Content) == "" && len(action.ToolCalls) == 0 && len(action.CallErrors) == 0:
+			return traj.EmptyReply, ""
+		case !action.Final && turn+1 >= p.c.MaxTurns:
+			p.answerUnread(own, action)
+			return traj.MaxTurns, ""
+		case !action.Final && p.c.MaxResponseTokens > 0 && p.used >= p.c.MaxResponseTokens:
+			p.answerUnread(own, action)
+			return traj.MaxTokens, ""
+		}
+		start := p.c.Now()
+		res, err := p.env.Step(own, action)
+		step.EnvMS = ms(p.c.Now().Sub(start))
+		if err != nil {
+			return p.ended(ctx, own, traj.EnvFailed, err)
+		}
+		step.Reward, step.ToolErrors = res.Reward, res.ToolErrors
+		if action.Final {
+			p.observe(res.Observation)
+			return traj.Answered, ""
+		}
+		if res.Done {
+			p.observe(res.Observation)
+			return traj.EnvDone, ""
+		}
+		if n := p.count(res.Observation); p.c.MaxResponseTokens > 0 && p.used+n >= p.c.MaxResponseTokens {
+			// The last tokens are the model's: what it could not answer to is
+			// not appended.
+			p.answerUnread(own, action)
+			return traj.MaxTokens, ""
+		} else {
+			p.used += n
+		}
+		p.observe(res.Observation)
+	}
+}
+
+// ask calls the model. left is what remained of the trajectory's budget.
+func (p *player) ask(ctx context.Context, turn int) (resp *traj.Response, left int, err error) {
+	req := p.agent.Request()
+	req.Sampling = p.c.Sampling
+	req.Seed = turnSeed(p.t.Seed, turn)
+	req.MaxPrompt = p.c.MaxPromptTokens
+	req.Group = p.t.GroupID
+	left = math.MaxInt
+	if p.c.MaxResponseTokens > 0 {
+		left = p.c.MaxResponseTokens - p.used
+		if req.Sampling.MaxTokens == 0 || left < req.Sampling.MaxTokens {
+			req.Sampling.MaxTokens = left
+		}
+	}
+	start := p.c.Now()
+	resp, err = p.generate(ctx, req)
+	if err != nil {
+		return nil, left, err
+	}
+	seq, from, to, rerr := p.t.Record(resp.PromptIDs, resp.SampledIDs, resp.Logprobs)
+	step := traj.Step{Sequence: seq, Start: from, End: to, FinishReason: resp.FinishReason,
+		PromptTokens: resp.PromptTokens, CompletionTokens: resp.OutputTokens, ModelMS: ms(p.c.Now().Sub(start))}
+	if rerr != nil {
+		step.Error = oneLine(rerr)
+	}
+	if len(p.t.Steps) == 0 {
+		p.t.PromptTokens = resp.PromptTokens
+	}
+	p.t.Steps = append(p.t.Steps, step)
+	p.t.CompletionTokens += resp.OutputTokens
+	p.t.PolicyVersion = resp.PolicyVersion
+	if resp.Policy != "" {
+		p.t.Policy = resp.Policy
+	}
+	p.used += resp.OutputTokens
+	if resp.PromptTokens > 0 && p.t.PromptTokens > 0 {
+		// The prompt's own length says what the observations really took. It
+		// can be less, where a template drops earlier thinking.
+		p.used = max(resp.PromptTokens+resp.OutputTokens-p.t.PromptTokens, p.t.CompletionTokens)
+	}
+	return resp, left, nil
+}
+
+// generate is the model's call, under its time-out; a panic is an error.
+func (p *player) generate(ctx context.Context, req *traj.Request) (resp *traj.Response, err error) {
+	if d := p.c.ModelTimeout; d > 0 {
+		parent := ctx
+		own, cancel := context.WithTimeoutCause(ctx, d, fmt.Errorf("the model gave no reply within %v", d))
+		defer cancel()
+		defer func() {
+			if err != nil && own.Err() != nil && parent.Err() == nil {
+				err = context.Cause(own)
+			}
+		}()
+		ctx = own
+	}
+	defer func() {
+		if x := recover(); x != nil {
+			resp, err = nil, fmt.Errorf("panic in the model: %v", x)
+		}
+	}()
+	resp, err = p.c.Model.Generate(ctx, req)
+	if err == nil && resp == nil {
+		err = errors.New("the model returned neither a reply nor an error")
+	}
+	return resp, err
+}
+
+// ended tells the trajectory's own time-out and the run's end from a failure.
+func (p *player) ended(ctx, own context.Context, otherwise traj.Termination, err error) (traj.Termination, string) {
+	switch {
+	case errors.Is(err, traj.ErrFatal):
+		return otherwise, oneLine(err)
+	case ctx.Err() != nil:
+		return traj.Cancelled, oneLine(context.Cause(ctx))
+	case own.Err() != nil:
+		return traj.Timeout, fmt.Sprintf("the trajectory took longer than %v", p.c.Timeout)
+	}
+	return otherwise, oneLine(err)
+}
+
+// observe shows an observation to the agent and keeps it.
+func (p *player) observe(o traj.Observation) {
+	if len(o.Messages) == 0 && o.Continue == "" {
+		return
+	}
+	p.agent.Observe(o)
+	p.append(o)
+}
+
+// reply keeps what the model wrote.
+func (p *player) reply(m traj.Message) {
+	m.Role = traj.RoleAssistant
+	if last := len(p.t.Messages) - 1; p.cont && last >= 0 {
+		p.t.Messages[last].Content += m.Content
+		p.t.Messages[last].ToolCalls = m.ToolCalls
+		return
+	}
+	p.t.Messages = append(p.t.Messages, m)
+}
+
+func (p *player) append(o traj.Observation) {
+	p.t.Messages = append(p.t.Messages, o.Messages...)
+	p.cont = o.Continue != "" && len(o.Messages) == 0 && len(p.t.Messages) > 0
+	if p.cont {
+		p.t.Messages[len(p.t.Messages)-1].Content += o.Continue
+	}
+}
+
+// answerUnread appends the messages for calls that could not be read, where the
+// trajectory ends on them. Their text stands in the reply's content, and no
+// reward must take it for an answer.
+func (p *player) answerUnread(ctx context.Context, a traj.Action) {
+	if len(a.CallErrors) == 0 || len(a.ToolCalls) > 0 {
+		return
+	}
+	if res, err := p.env.Step(ctx, traj.Action{CallErrors: a.CallErrors}); err == nil {
+		p.append(res.Observation)
+	}
+}
+
+// count is how many tokens an observation takes: as the model counts, or by the
+// rule of thumb of four bytes a token and a few for the turn around it.
+func (p *player) count(o traj.Observation) int {
+	if p.c.MaxResponseTokens == 0 {
+		return 0
+	}
+	const turn = 5 // <|im_start|>role\n … <|im_end|>\n
+	counter, exact := p.c.Model.(agent.TokenCounter)
+	n := 0
+	for _, text := range texts(o) {
+		if exact {
+			n += counter.CountTokens(text) + turn
+		} else {
+			n += (len(text)+3)/4 + turn
+		}
+	}
+	return n
+}
+
+func texts(o traj.Observation) []string {
+	var all []string
+	for i := range o.Messages {
+		all = append(all, o.Messages[i].Content)
+	}
+	if o.Continue != "" {
+		all = append(all, o.Continue)
+	}
+	return all
+}
+
+// score asks for the reward. A trajectory whose reward is not known is not
+// worth 0: it ends as reward_error.
+func (p *player) score(ctx context.Context) {
+	t := p.t
+	if p.c.Reward == nil {
+		for i := range t.Steps {
+			if r := t.Steps[i].Reward; r != nil {
+				if t.Reward == nil {
+					t.Reward = new(float64)
+				}
+				*t.Reward += *r
+			}
+		}
+		return
+	}
+	own, cancel := ctx, context.CancelFunc(func() {})
+	if p.c.RewardLimit > 0 {
+		own, cancel = context.WithTimeout(ctx, p.c.RewardLimit)
+	}
+	defer cancel()
+	err := p.callReward(own)
+	if err == nil && t.Reward != nil && (math.IsNaN(*t.Reward) || math.IsInf(*t.Reward, 0)) {
+		err = fmt.Errorf("the reward is %v", *t.Reward)
+	}
+	switch {
+	case err == nil:
+	case ctx.Err() != nil:
+		t.Termination, t.Error = traj.Cancelled, oneLine(context.Cause(ctx))
+	default:
+		t.Termination, t.Error = traj.RewardFailed, oneLine(err)
+	}
+}
+
+func (p *player) callReward(ctx context.Context) (err error) {
+	defer func() {
+		if x := recover(); x != nil {
+			err = fmt.Errorf("panic in the reward: %v", x)
+		}
+	}()
+	return p.c.Reward(ctx, p.t)
+}
+
+func ms(d time.Duration) float64 { return float64(d.Microseconds()) / 1000 }
+
+func oneLine(err error) string {
+	if err == nil {
+		return ""
+	}
+	return strings.Join(strings.Fields(err.Error()), " ")
+}

@@ -1,0 +1,408 @@
+package env
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"math/big"
+	"strconv"
+	"strings"
+	"unicode"
+	"unicode/utf8"
+)
+
+// Bounds that keep one expression cheap whatever a model writes.
+const (
+	maxExpression = 2000  // bytes
+	maxDepth      = 200   // nested parentheses, signs and powers
+	maxBits       = 20000 // of a numerator or denominator: some 6,000 digits
+	maxFactorial  = 1500
+)
+
+var errTooLarge = errors.New("the numbers become too large")
+
+// Evaluate works out an arithmetic expression and returns its value as text:
+// an integer as an integer, a finite decimal exactly, anything else with 15
+// significant digits.
+func Evaluate(expression string) (string, error) {
+	if len(expression) > maxExpression {
+		return "", fmt.Errorf("the expression is longer than %d characters", maxExpression)
+	}
+	p := &parser{src: expression}
+	if err := p.next(); err != nil {
+		return "", err
+	}
+	if p.tok == "" {
+		return "", errors.New("the expression is empty")
+	}
+	v, err := p.sum()
+	if err != nil {
+		return "", err
+	}
+	if p.tok != "" {
+		return "", fmt.Errorf("unexpected %q at character %d", p.tok, p.at+1)
+	}
+	return v.String(), nil
+}
+
+// number is exact while r is set, else a float.
+type number struct {
+	r *big.Rat
+	f float64
+}
+
+func exact(r *big.Rat) (number, error) {
+	if r.Num().BitLen() > maxBits || r.Denom().BitLen() > maxBits {
+		return number{}, errTooLarge
+	}
+	return number{r: r}, nil
+}
+
+func inexact(f float64) (number, error) {
+	if math.IsNaN(f) {
+		return number{}, errors.New("the result is not a real number")
+	}
+	if math.IsInf(f, 0) {
+		return number{}, errTooLarge
+	}
+	return number{f: f}, nil
+}
+
+func (v number) float() float64 {
+	if v.r != nil {
+		f, _ := v.r.Float64()
+		return f
+	}
+	return v.f
+}
+
+func (v number) sign() int {
+	if v.r != nil {
+		return v.r.Sign()
+	}
+	switch {
+	case v.f < 0:
+		return -1
+	case v.f > 0:
+		return 1
+	}
+	return 0
+}
+
+// String formats the value as Evaluate promises.
+func (v number) String() string {
+	if v.r == nil {
+		return trimFloat(strconv.FormatFloat(v.f, 'g', 15, 64))
+	}
+	if v.r.IsInt() {
+		return v.r.Num().String()
+	}
+	if digits, finite := v.r.FloatPrec(); finite && digits <= 20 {
+		return v.r.FloatString(digits)
+	}
+	return trimFloat(new(big.Float).SetPrec(200).SetRat(v.r).Text('g', 15))
+}
+
+// trimFloat turns 1e+06 into 1000000 where a person would write it so, and
+// drops a negative zero's sign.
+func trimFloat(s string) string {
+	if s == "-0" {
+		return "0"
+	}
+	mant, exp, ok := strings.Cut(s, "e")
+	if !ok {
+		return s
+	}
+	n, err := strconv.Atoi(exp)
+	if err != nil || n < -6 || n > 15 {
+		return mant + "e" + strconv.Itoa(n)
+	}
+	f, err := strconv.ParseFloat(s, 64)
+	if err != nil {
+		return s
+	}
+	return strconv.FormatFloat(f, 'f', -1, 64)
+}
+
+type parser struct {
+	src   string
+	pos   int
+	at    int    // where tok begins
+	tok   string // "" at the end
+	depth int
+}
+
+// spelling maps what people and models write to the operator meant.
+var spelling = map[string]string{"×": "*", "·": "*", "⋅": "*", "÷": "/", "−": "-", "–": "-", "^": "**"}
+
+func (p *parser) next() error {
+	for p.pos < len(p.src) {
+		r, n := utf8.DecodeRuneInString(p.src[p.pos:])
+		if !unicode.IsSpace(r) {
+			break
+		}
+		p.pos += n
+	}
+	p.at = p.pos
+	if p.pos == len(p.src) {
+		p.tok = ""
+		return nil
+	}
+	rest := p.src[p.pos:]
+	c := rest[0]
+	n := 1
+	switch {
+	case isDigit(c) || c == '.' && len(rest) > 1 && isDigit(rest[1]):
+		n = numberLen(rest)
+	case isLetter(c):
+		for n < len(rest) && (isLetter(rest[n]) || isDigit(rest[n])) {
+			n++
+		}
+		if rest[:n] == "math" && n < len(rest) && rest[n] == '.' { // math.sqrt, as Python writes it
+			p.pos += n + 1
+			return p.next()
+		}
+	case strings.HasPrefix(rest, "**") || strings.HasPrefix(rest, "//"):
+		n = 2
+	case strings.IndexByte("+-*/%()!,", c) >= 0:
+	default:
+		r, size := utf8.DecodeRuneInString(rest)
+		op, ok := spelling[rest[:size]]
+		if !ok {
+			return fmt.Errorf("unexpected character %q at character %d", r, p.at+1)
+		}
+		p.pos += size
+		p.tok = op
+		return nil
+	}
+	p.tok = rest[:n]
+	p.pos += n
+	return nil
+}
+
+func isDigit(c byte) bool  { return c >= '0' && c <= '9' }
+func isLetter(c byte) bool { return c|0x20 >= 'a' && c|0x20 <= 'z' || c == '_' }
+
+// numberLen is the length of the number that s begins with: digits, a point,
+// digits, and an exponent if digits follow the e.
+func numberLen(s string) int {
+	n := 0
+	for n < len(s) && isDigit(s[n]) {
+		n++
+	}
+	if n < len(s) && s[n] == '.' {
+		n++
+		for n < len(s) && isDigit(s[n]) {
+			n++
+		}
+	}
+	if n < len(s) && s[n]|0x20 == 'e' {
+		m := n + 1
+		if m < len(s) && (s[m] == '+' || s[m] == '-') {
+			m++
+		}
+		if m < len(s) && isDigit(s[m]) {
+			for m < len(s) && isDigit(s[m]) {
+				m++
+			}
+			n = m
+		}
+	}
+	return n
+}
+
+func (p *parser) enter() error {
+	if p.depth++; p.depth > maxDepth {
+		return fmt.Errorf("the expression is nested deeper than %d", maxDepth)
+	}
+	return nil
+}
+
+// sum := product (('+' | '-') product)*
+func (p *parser) sum() (number, error) {
+	if err := p.enter(); err != nil {
+		return number{}, err
+	}
+	defer func() { p.depth-- }()
+	return p.chain(p.product, "+", "-")
+}
+
+// product := signed (('*' | '/' | '//' | '%') signed)*
+func (p *parser) product() (number, error) { return p.chain(p.signed, "*", "/", "//", "%") }
+
+func (p *parser) chain(operand func() (number, error), ops ...string) (number, error) {
+	v, err := operand()
+	for err == nil && p.tok != "" && contains(ops, p.tok) {
+		op := p.tok
+		if err = p.next(); err != nil {
+			break
+		}
+		var w number
+		if w, err = operand(); err == nil {
+			v, err = apply(op, v, w)
+		}
+	}
+	return v, err
+}
+
+func contains(list []string, s string) bool {
+	for _, x := range list {
+		if x == s {
+			return true
+		}
+	}
+	return false
+}
+
+// signed := ('+' | '-') signed | power
+//
+// A sign binds looser than a power, as in mathematics: -2**2 is -4.
+func (p *parser) signed() (number, error) {
+	if p.tok != "+" && p.tok != "-" {
+		return p.power()
+	}
+	if err := p.enter(); err != nil {
+		return number{}, err
+	}
+	defer func() { p.depth-- }()
+	op := p.tok
+	if err := p.next(); err != nil {
+		return number{}, err
+	}
+	v, err := p.signed()
+	if err != nil || op == "+" {
+		return v, err
+	}
+	return negate(v), nil
+}
+
+func negate(v number) number {
+	if v.r != nil {
+		return number{r: new(big.Rat).Neg(v.r)}
+	}
+	return number{f: -v.f}
+}
+
+// power := postfix ('**' signed)?   (to the right: 2**3**2 is 2**9)
+func (p *parser) power() (number, error) {
+	v, err := p.postfix()
+	if err != nil || p.tok != "**" {
+		return v, err
+	}
+	if err := p.enter(); err != nil {
+		return number{}, err
+	}
+	defer func() { p.depth-- }()
+	if err := p.next(); err != nil {
+		return number{}, err
+	}
+	w, err := p.signed()
+	if err != nil {
+		return number{}, err
+	}
+	return apply("**", v, w)
+}
+
+// postfix := atom '!'*
+func (p *parser) postfix() (number, error) {
+	v, err := p.atom()
+	for err == nil && p.tok == "!" {
+		if v, err = factorial(v); err == nil {
+			err = p.next()
+		}
+	}
+	return v, err
+}
+
+// atom := number | constant | function '(' sum (',' sum)* ')' | '(' sum ')'
+func (p *parser) atom() (number, error) {
+	tok, at := p.tok, p.at
+	if tok == "" {
+		return number{}, errors.New("the expression ends too early")
+	}
+	if isDigit(tok[0]) || tok[0] == '.' {
+		v, err := parseNumber(tok)
+		if err != nil {
+			return number{}, err
+		}
+		if err := p.next(); err != nil {
+			return number{}, err
+		}
+		if p.tok != "" && (p.tok == "(" || isDigit(p.tok[0]) || isLetter(p.tok[0])) {
+			return number{}, fmt.Errorf("an operator is missing before %q at character %d", p.tok, p.at+1)
+		}
+		return v, nil
+	}
+	if tok == "(" {
+		if err := p.next(); err != nil {
+			return number{}, err
+		}
+		v, err := p.sum()
+		if err != nil {
+			return number{}, err
+		}
+		return v, p.closing(at)
+	}
+	if !isLetter(tok[0]) {
+		return number{}, fmt.Errorf("unexpected %q at character %d", tok, at+1)
+	}
+	if err := p.next(); err != nil {
+		return number{}, err
+	}
+	switch strings.ToLower(tok) {
+	case "pi":
+		return number{f: math.Pi}, nil
+	case "e":
+		return number{f: math.E}, nil
+	}
+	fn, ok := functions[strings.ToLower(tok)]
+	if !ok {
+		return number{}, fmt.Errorf("unknown name %q at character %d", tok, at+1)
+	}
+	if p.tok != "(" {
+		return number{}, fmt.Errorf("%s needs its arguments in parentheses", tok)
+	}
+	open := p.at
+	var args []number
+	for {
+		if err := p.next(); err != nil {
+			return number{}, err
+		}
+		v, err := p.sum()
+		if err != nil {
+			return number{}, err
+		}
+		args = append(args, v)
+		if p.tok != "," {
+			break
+		}
+	}
+	if err := p.closing(open); err != nil {
+		return number{}, err
+	}
+	if len(args) < fn.min || len(args) > fn.max {
+		return number{}, fmt.Errorf("%s does not take %d arguments", tok, len(args))
+	}
+	return fn.do(args)
+}
+
+func (p *parser) closing(open int) error {
+	if p.tok != ")" {
+		return fmt.Errorf("the parenthesis opened at character %d is not closed", open+1)
+	}
+	return p.next()
+}
+
+func parseNumber(s string) (number, error) {
+	// A huge exponent would take memory before any bound is looked at.
+	if i := strings.IndexAny(s, "eE"); i >= 0 {
+		if n, err := strconv.Atoi(s[i+1:]); err != nil || n > 5000 || n < -5000 {
+			return number{}, errTooLarge
+		}
+	}
+	r, ok := new(big.Rat).SetString(s)
+	if !ok {
+		return number{}, fmt.Errorf("%q is no number", s)
+	}
+	return exact(r)
+}

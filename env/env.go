@@ -1,0 +1,257 @@
+// Package env holds the side of a trajectory that answers: the Environment
+// interface, ToolEnvironment with the Tool interface, and the built-in tools.
+// It imports traj and sandbox; it knows neither agents nor models.
+package env
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"strings"
+	"sync"
+	"time"
+	"unicode/utf8"
+
+	"agentcli/traj"
+)
+
+// Environment serves one trajectory and is used by one goroutine. What the
+// policy did wrong is data in the Result; an error means that the environment
+// itself is broken, and ends the trajectory as env_error.
+type Environment interface {
+	Reset(ctx context.Context, task traj.Task) (traj.Observation, error)
+	Step(ctx context.Context, a traj.Action) (Result, error)
+	Close() error
+}
+
+// Result is what one action led to.
+type Result struct {
+	Observation traj.Observation
+	Reward      *float64 // of this step; nil where the environment gives none
+	Done        bool
+	ToolErrors  int // calls that failed or could not be read
+}
+
+// Tool is something a model can call. Call is safe for concurrent use and
+// returns when ctx is done; its error is told to the model and is no fault of
+// the infrastructure.
+type Tool interface {
+	Spec() traj.ToolSpec
+	Call(ctx context.Context, args json.RawMessage) (string, error)
+}
+
+// Sequential is a Tool whose calls of one reply must run one after the other,
+// in the order in which the model wrote them. Tools without it run in parallel.
+type Sequential interface {
+	Sequential() bool
+}
+
+// Defaults of Config.
+const (
+	DefaultToolTimeout    = 30 * time.Second
+	DefaultMaxObservation = 8000
+)
+
+// Config describes a ToolEnvironment.
+type Config struct {
+	Tools          []Tool
+	ToolTimeout    time.Duration // of one call; 0: DefaultToolTimeout
+	MaxObservation int           // characters of one result; 0: DefaultMaxObservation; < 0: no limit
+}
+
+// Validate reports what makes the configuration unusable.
+func (c *Config) Validate() error {
+	seen := map[string]bool{}
+	for _, t := range c.Tools {
+		name := t.Spec().Name
+		if name == "" {
+			return fmt.Errorf("a tool has no name")
+		}
+		if seen[name] {
+			return fmt.Errorf("two tools are called %q", name)
+		}
+		seen[name] = true
+	}
+	if c.ToolTimeout < 0 {
+		return fmt.Errorf("the tool time-out is %v; it must not be negative", c.ToolTimeout)
+	}
+	return nil
+}
+
+// Specs describes the tools to a model.
+func (c *Config) Specs() []traj.ToolSpec {
+	specs := make([]traj.ToolSpec, len(c.Tools))
+	for i, t := range c.Tools {
+		specs[i] = t.Spec()
+	}
+	return specs
+}
+
+// ToolEnvironment runs the calls of an action and gives their results back,
+// one tool message a call, in call order. A final action ends it.
+type ToolEnvironment struct {
+	tools   map[string]Tool
+	names   []string
+	timeout time.Duration
+	maxObs  int
+}
+
+// New returns an environment for one trajectory.
+func New(c Config) (*ToolEnvironment, error) {
+	if err := c.Validate(); err != nil {
+		return nil, err
+	}
+	e := &ToolEnvironment{tools: make(map[string]Tool, len(c.Tools)), timeout: c.ToolTimeout, maxObs: c.MaxObservation}
+	if e.timeout == 0 {
+		e.timeout = DefaultToolTimeout
+	}
+	if e.maxObs == 0 {
+		e.maxObs = DefaultMaxObservation
+	}
+	for _, t := range c.Tools {
+		name := t.Spec().Name
+		e.tools[name] = t
+		e.names = append(e.names, name)
+	}
+	return e, nil
+}
+
+// Reset opens the conversation with the task's own messages.
+func (e *ToolEnvironment) Reset(_ context.Context, task traj.Task) (traj.Observation, error) {
+	if len(task.Messages) == 0 {
+		return traj.Observation{}, fmt.Errorf("task %q has no messages to open with", task.ID)
+	}
+	return traj.Observation{Messages: task.Messages}, nil
+}
+
+// Step runs the action's calls. Whatever a tool does, it is data: a failure, a
+// panic, a time-out and a call that could not be read all become messages that
+// the model can answer to.
+func (e *ToolEnvironment) Step(ctx context.Context, a traj.Action) (Result, error) {
+	if a.Final {
+		return Result{Done: true}, nil
+	}
+	outs := make([]string, len(a.ToolCalls))
+	errs := make([]error, len(a.ToolCalls))
+	var wg sync.WaitGroup
+	var inOrder []int
+	for i, c := range a.ToolCalls {
+		if s, ok := e.tools[c.Name].(Sequential); ok && s.Sequential() || len(a.ToolCalls) == 1 {
+			inOrder = append(inOrder, i)
+			continue
+		}
+		wg.Go(func() { outs[i], errs[i] = e.call(ctx, c) })
+	}
+	for _, i := range inOrder {
+		outs[i], errs[i] = e.call(ctx, a.ToolCalls[i])
+	}
+	wg.Wait()
+	if err := ctx.Err(); err != nil {
+		return Result{}, err // the trajectory's own end, not the tool's
+	}
+	res := Result{Observation: traj.Observation{Messages: make([]traj.Message, 0, len(outs)+len(a.CallErrors))}}
+	for i, c := range a.ToolCalls {
+		content := outs[i]
+		if errs[i] != nil {
+			res.ToolErrors++
+			content = "error: " + errs[i].Error()
+		}
+		res.Observation.Messages = append(res.Observation.Messages, traj.Message{
+			Role: traj.RoleTool, Name: c.Name, ToolCallID: c.ID, Content: clip(content, e.maxObs)})
+	}
+	for _, c := range a.CallErrors {
+		res.ToolErrors++
+		res.Observation.Messages = append(res.Observation.Messages, traj.Message{
+			Role: traj.RoleTool, Content: clip("error: the tool call could not be read: "+c.Reason, e.maxObs)})
+	}
+	return res, nil
+}
+
+// Close frees what the environment holds; ToolEnvironment holds nothing.
+func (e *ToolEnvironment) Close() error { return nil }
+
+// call runs one call and waits no longer than the tool's time-out, even for a
+// tool that does not heed its context: that goroutine is left behind.
+func (e *ToolEnvironment) call(ctx context.Context, c traj.ToolCall) (string, error) {
+	tool, ok := e.tools[c.Name]
+	if !ok {
+		if len(e.names) == 0 {
+			return "", fmt.Errorf("there is no tool %q; there are no tools here", c.Name)
+		}
+		return "", fmt.Errorf("there is no tool %q; the tools are: %s", c.Name, strings.Join(e.names, ", "))
+	}
+	args := json.RawMessage(strings.TrimSpace(c.Arguments))
+	if len(args) == 0 {
+		args = json.RawMessage("{}")
+	}
+	if err := checkObject(args); err != nil {
+		return "", fmt.Errorf("the arguments of %s are not a JSON object: %v", c.Name, err)
+	}
+	ctx, cancel := context.WithTimeout(ctx, e.timeout)
+	defer cancel()
+	type result struct {
+		out string
+		err error
+	}
+	done := make(chan result, 1)
+	go func() {
+		var r result
+		defer func() {
+			if p := recover(); p != nil {
+				r = result{err: fmt.Errorf("%s failed: %v", c.Name, p)}
+			}
+			done <- r
+		}()
+		r.out, r.err = tool.Call(ctx, args)
+	}()
+	select {
+	case r := <-done:
+		if r.err != nil && ctx.Err() == context.DeadlineExceeded {
+			return "", fmt.Errorf("%s took longer than %v and was stopped", c.Name, e.timeout)
+		}
+		return r.out, r.err
+	case <-ctx.Done():
+		return "", fmt.Errorf("%s took longer than %v and was stopped", c.Name, e.timeout)
+	}
+}
+
+func checkObject(b json.RawMessage) error {
+	if b[0] != '{' {
+		if !json.Valid(b) {
+			return fmt.Errorf("invalid JSON")
+		}
+		return fmt.Errorf("it is another JSON value")
+	}
+	var v map[string]json.RawMessage
+	return json.Unmarshal(b, &v)
+}
+
+// readArgs decodes arguments strictly, so that a misspelt name is told to the
+// model instead of being taken for an absent one.
+func readArgs(args json.RawMessage, to any) error {
+	d := json.NewDecoder(bytes.NewReader(args))
+	d.DisallowUnknownFields()
+	if err := d.Decode(to); err != nil {
+		return fmt.Errorf("wrong arguments: %s", strings.TrimPrefix(err.Error(), "json: "))
+	}
+	return nil
+}
+
+// clip bounds a result to n characters: it keeps the beginning and the end,
+// where a traceback says what went wrong, and says how much is missing.
+func clip(s string, n int) string {
+	s = strings.ToValidUTF8(s, "�")
+	if n < 0 || len(s) <= n {
+		return s
+	}
+	count := utf8.RuneCountInString(s)
+	if count <= n {
+		return s
+	}
+	r := []rune(s)
+	notice := fmt.Sprintf("\n… [%d characters left out] …\n", count-n)
+	head := n * 2 / 3
+	tail := n - head
+	return string(r[:head]) + notice + string(r[len(r)-tail:])
+}

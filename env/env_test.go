@@ -1,0 +1,133 @@
+package env
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"agentcli/traj"
+)
+
+type fakeTool struct {
+	name string
+	seq  bool
+	do   func(ctx context.Context, args string) (string, error)
+}
+
+func (f fakeTool) Spec() traj.ToolSpec { return traj.ToolSpec{Name: f.name} }
+func (f fakeTool) Sequential() bool    { return f.seq }
+func (f fakeTool) Call(ctx context.Context, args json.RawMessage) (string, error) {
+	return f.do(ctx, string(args))
+}
+
+func step(t *testing.T, c Config, a traj.Action) Result {
+	t.Helper()
+	e, err := New(c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r, err := e.Step(t.Context(), a)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return r
+}
+
+func calls(pairs ...string) traj.Action {
+	var a traj.Action
+	for i := 0; i < len(pairs); i += 2 {
+		a.ToolCalls = append(a.ToolCalls, traj.ToolCall{ID: fmt.Sprint("call_", i/2), Name: pairs[i], Arguments: pairs[i+1]})
+	}
+	return a
+}
+
+func TestStep(t *testing.T) {
+	tools := []Tool{
+		Calculator{},
+		fakeTool{name: "panics", do: func(context.Context, string) (string, error) { panic("boom") }},
+		fakeTool{name: "fails", do: func(context.Context, string) (string, error) { return "", errors.New("no luck") }},
+		fakeTool{name: "long", do: func(context.Context, string) (string, error) { return strings.Repeat("é", 100), nil }},
+	}
+	for _, c := range []struct {
+		name, args, want string
+		errors           int
+	}{
+		{"calculator", `{"expression":"12*7"}`, "84", 0},
+		{"calculator", `{"expression":12}`, "error: wrong arguments: ", 1},
+		{"calculator", `{}`, `error: wrong arguments: "expression" is missing`, 1},
+		{"calculator", ``, `error: wrong arguments: "expression" is missing`, 1},
+		{"calculator", `{"expr":"1"}`, `error: wrong arguments: unknown field "expr"`, 1},
+		{"calculator", `[1]`, "error: the arguments of calculator are not a JSON object: it is another JSON value", 1},
+		{"calculator", `{"expression":`, "error: the arguments of calculator are not a JSON object", 1},
+		{"search", `{}`, `error: there is no tool "search"; the tools are: calculator, panics, fails, long`, 1},
+		{"panics", `{}`, "error: panics failed: boom", 1},
+		{"fails", `{}`, "error: no luck", 1},
+		{"long", `{}`, strings.Repeat("é", 34) + "\n… [48 characters left out] …\n" + strings.Repeat("é", 18), 0},
+	} {
+		max := 0
+		if c.name == "long" {
+			max = 52
+		}
+		r := step(t, Config{Tools: tools, MaxObservation: max}, calls(c.name, c.args))
+		m := r.Observation.Messages
+		if len(m) != 1 || !strings.HasPrefix(m[0].Content, c.want) || r.ToolErrors != c.errors || m[0].ToolCallID != "call_0" || m[0].Role != "tool" || r.Done {
+			t.Errorf("%s(%s) = %+v", c.name, c.args, r)
+		}
+	}
+}
+
+func TestStepFinalAndCallErrors(t *testing.T) {
+	if r := step(t, Config{}, traj.Action{Final: true, Answer: "4"}); !r.Done || len(r.Observation.Messages) != 0 {
+		t.Fatalf("%+v", r)
+	}
+	a := calls("calculator", `{"expression":"1+1"}`)
+	a.CallErrors = []traj.CallError{{Raw: "{", Reason: "the JSON ends too early"}}
+	r := step(t, Config{Tools: []Tool{Calculator{}}}, a)
+	if len(r.Observation.Messages) != 2 || r.ToolErrors != 1 || !strings.HasPrefix(r.Observation.Messages[1].Content, "error: ") {
+		t.Fatalf("%+v", r)
+	}
+}
+
+func TestStepParallelInCallOrder(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		sleep := func(ctx context.Context, args string) (string, error) {
+			var d struct{ S int }
+			_ = json.Unmarshal([]byte(args), &d)
+			time.Sleep(time.Duration(d.S) * time.Second)
+			return fmt.Sprint(d.S), nil
+		}
+		tools := []Tool{fakeTool{name: "p", do: sleep}, fakeTool{name: "s", seq: true, do: sleep}}
+		start := time.Now()
+		r := step(t, Config{Tools: tools}, calls("p", `{"S":3}`, "p", `{"S":1}`, "s", `{"S":2}`, "s", `{"S":2}`))
+		var got []string
+		for _, m := range r.Observation.Messages {
+			got = append(got, m.Content)
+		}
+		if d := time.Since(start); strings.Join(got, " ") != "3 1 2 2" || d != 4*time.Second {
+			t.Fatalf("%v after %v", got, d)
+		}
+	})
+}
+
+func TestStepHangingToolIsData(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		release := make(chan struct{})
+		hang := fakeTool{name: "hang", do: func(context.Context, string) (string, error) { <-release; return "", nil }}
+		r := step(t, Config{Tools: []Tool{hang}, ToolTimeout: 2 * time.Second}, calls("hang", "{}"))
+		if m := r.Observation.Messages[0].Content; m != "error: hang took longer than 2s and was stopped" {
+			t.Fatal(m)
+		}
+		close(release)
+	})
+}
+
+func TestConfigValidate(t *testing.T) {
+	if _, err := New(Config{Tools: []Tool{Calculator{}, Calculator{}}}); err == nil {
+		t.Fatal("two tools of one name must be refused")
+	}
+}

@@ -1,0 +1,337 @@
+package llm
+
+import (
+	"context"
+	"errors"
+	"net"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"agentcli/llm/llmtest"
+	"agentcli/traj"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+func ptr[T any](v T) *T { return &v }
+
+var now = time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
+
+// rig is a client whose pauses are recorded and take no time.
+type rig struct {
+	*Client
+	slept   []time.Duration
+	notices []string
+}
+
+func newRig(t *testing.T, url string, mend func(*Config)) *rig {
+	t.Helper()
+	r := &rig{}
+	c := Config{BaseURL: url, APIKey: "sk-secret", Model: "mock", WantIDs: true,
+		Sleep: func(ctx context.Context, d time.Duration) error {
+			r.slept = append(r.slept, d)
+			return ctx.Err()
+		},
+		Now:    func() time.Time { return now },
+		Random: func() float64 { return 0.5 },
+		Notice: func(s string) { r.notices = append(r.notices, s) },
+	}
+	if mend != nil {
+		mend(&c)
+	}
+	var err error
+	if r.Client, err = New(c); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = r.Close() })
+	return r
+}
+
+func ask() *traj.Request {
+	return &traj.Request{
+		Messages: []traj.Message{{Role: "user", Content: "q"}},
+		Tools:    []traj.ToolSpec{{Name: "calculator"}},
+		Seed:     7,
+	}
+}
+
+func TestGenerateVLLM(t *testing.T) {
+	s := llmtest.New(t, llmtest.Sequence(llmtest.Reply{Content: "84", Reasoning: "think", PromptIDs: []int32{1, 2, 3},
+		IDs: []int32{4, 5}, Logprobs: []float64{-0.5, -0.25}}))
+	c := newRig(t, s.BaseURL(), nil)
+	req := ask()
+	req.Sampling = traj.Sampling{Temperature: ptr(0.0), TopK: 5, MinP: 0.1, TopP: 0.9, MaxTokens: 64, Stop: []string{"x"}, StopIDs: []int32{9}}
+	req.Messages = append(req.Messages,
+		traj.Message{Role: "assistant", ToolCalls: []traj.ToolCall{{ID: "call_0", Name: "calculator", Arguments: "{broken"}}},
+		traj.Message{Role: "tool", ToolCallID: "call_0"})
+	got, err := c.Generate(t.Context(), req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := &traj.Response{Message: traj.Message{Role: "assistant", Content: "84", Reasoning: "think"}, PromptIDs: []int32{1, 2, 3},
+		SampledIDs: []int32{4, 5}, Logprobs: []traj.Logprob{-0.5, -0.25}, FinishReason: "stop", PromptTokens: 3, OutputTokens: 2, Policy: "mock"}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Fatal(diff)
+	}
+	sent := s.Requests()[0]
+	for field, want := range map[string]string{
+		"temperature": "0", "top_k": "5", "min_p": "0.1", "top_p": "0.9", "max_tokens": "64", "stop": `["x"]`, "stop_token_ids": "[9]",
+		"seed": "7", "return_token_ids": "true", "logprobs": "true", "model": `"mock"`, "stream": "false",
+		"messages": `[{"role":"user","content":"q"},{"role":"assistant","content":"","tool_calls":[{"id":"call_0","type":"function","function":{"name":"calculator","arguments":"\"{broken\""}}]},{"role":"tool","content":"","tool_call_id":"call_0"}]`,
+	} {
+		if string(sent.Fields[field]) != want {
+			t.Errorf("%s = %s, want %s", field, sent.Fields[field], want)
+		}
+	}
+	if sent.Header.Get("Authorization") != "Bearer sk-secret" {
+		t.Error("the key is not sent")
+	}
+}
+
+func TestGenerateShapes(t *testing.T) {
+	call := llmtest.NewCall("x", "calculator", `{"expression":"1"}`)
+	parse := func(text string) (traj.Message, []traj.CallError) {
+		if strings.Contains(text, "<tool_call>") {
+			return traj.Message{ToolCalls: []traj.ToolCall{{Name: "calculator"}}}, nil
+		}
+		return traj.Message{Content: text}, nil
+	}
+	for _, c := range []struct {
+		name  string
+		reply llmtest.Reply
+		check func(*traj.Response) bool
+	}{
+		{"plain", llmtest.Text("hi"), func(r *traj.Response) bool {
+			return r.Message.Content == "hi" && r.SampledIDs == nil && r.PromptTokens == 10 && r.OutputTokens == 5
+		}},
+		{"native calls", llmtest.Reply{Calls: []llmtest.Call{call}}, func(r *traj.Response) bool {
+			return len(r.Message.ToolCalls) == 1 && r.Message.ToolCalls[0].Arguments == `{"expression":"1"}` && r.FinishReason == "tool_calls"
+		}},
+		{"calls in the text", llmtest.Text("<tool_call>"), func(r *traj.Response) bool {
+			return len(r.Message.ToolCalls) == 1 && r.FinishReason == "tool_calls"
+		}},
+		{"reasoning_content", llmtest.Reply{Content: "a", ReasoningContent: "b"}, func(r *traj.Response) bool { return r.Message.Reasoning == "b" }},
+		{"no number for the last token", llmtest.Reply{Content: "a", PromptIDs: []int32{1}, IDs: []int32{2, 3}, Logprobs: []float64{-1}},
+			func(r *traj.Response) bool {
+				return len(r.Logprobs) == 2 && r.Logprobs[0] == -1 && !r.Logprobs[1].Known()
+			}},
+		{"numbers that do not fit", llmtest.Reply{Content: "a", PromptIDs: []int32{1}, IDs: []int32{2}, Logprobs: []float64{-1, -2, -3}},
+			func(r *traj.Response) bool { return len(r.Logprobs) == 0 && len(r.SampledIDs) == 1 }},
+		{"length", llmtest.Reply{Content: "a", Finish: "length"}, func(r *traj.Response) bool { return r.FinishReason == "length" }},
+		{"null content", llmtest.Reply{Raw: ptr(`{"choices":[{"message":{"role":"assistant","content":null},"finish_reason":"stop"}]}`)},
+			func(r *traj.Response) bool { return r.Message.Content == "" }},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			s := llmtest.New(t, llmtest.Sequence(c.reply))
+			r, err := newRig(t, s.BaseURL(), func(c *Config) { c.Parse = parse }).Generate(t.Context(), ask())
+			if err != nil || !c.check(r) {
+				t.Fatalf("%+v, %v", r, err)
+			}
+		})
+	}
+}
+
+func TestGenerateFaults(t *testing.T) {
+	ok := llmtest.Text("ok")
+	status := func(n int, text string) llmtest.Reply { return llmtest.Reply{Status: n, Error: text} }
+	header := func(r llmtest.Reply, k, v string) llmtest.Reply {
+		r.Header = http.Header{k: {v}}
+		return r
+	}
+	for _, c := range []struct {
+		name    string
+		replies []llmtest.Reply
+		err     string // "" is success
+		is      error
+		tries   int
+		slept   []time.Duration
+	}{
+		{"500 then well", []llmtest.Reply{status(500, "x"), ok}, "", nil, 2, []time.Duration{375 * time.Millisecond}},
+		{"429 in seconds", []llmtest.Reply{header(status(429, "slow"), "Retry-After", "7"), ok}, "", nil, 2, []time.Duration{7350 * time.Millisecond}},
+		{"429 as a date", []llmtest.Reply{header(status(429, "slow"), "Retry-After", now.Add(20*time.Second).Format(http.TimeFormat)), ok}, "", nil, 2, []time.Duration{21 * time.Second}},
+		{"429 for an hour", []llmtest.Reply{header(status(429, "slow"), "Retry-After", "3600")}, "too long", nil, 1, nil},
+		{"429 for ever", []llmtest.Reply{status(429, "slow")}, "answered 429: slow (after 3 tries)", nil, 3, []time.Duration{375 * time.Millisecond, 750 * time.Millisecond}},
+		{"quota", []llmtest.Reply{status(429, "insufficient_quota")}, "quota", traj.ErrFatal, 1, nil},
+		{"401", []llmtest.Reply{status(401, "Incorrect API key provided: sk-secret")}, "refuses the key (401: Incorrect API key provided: ***); set OPENAI_API_KEY", traj.ErrFatal, 1, nil},
+		{"404 model", []llmtest.Reply{status(404, "The model `mock` does not exist.")}, `has no model "mock"`, traj.ErrFatal, 1, nil},
+		{"400", []llmtest.Reply{status(400, "bad\nthing")}, "answered 400: bad thing", nil, 1, nil},
+		{"web page", []llmtest.Reply{{Raw: ptr("<html>hello</html>")}}, "web page", nil, 3, nil},
+		{"garbage", []llmtest.Reply{{Raw: ptr("{]")}, ok}, "", nil, 2, nil},
+		{"empty body", []llmtest.Reply{{Raw: ptr("")}}, "empty body", nil, 3, nil},
+		{"empty choices", []llmtest.Reply{{Raw: ptr(`{"choices":[]}`)}}, "without choices", nil, 3, nil},
+		{"cut", []llmtest.Reply{{Content: "hello", Cut: 20}}, "cut off after 20 bytes", nil, 3, nil},
+		{"cut then well", []llmtest.Reply{{Content: "hello", Cut: 20}, ok}, "", nil, 2, nil},
+		{"reset then well", []llmtest.Reply{{Reset: true}, ok}, "", nil, 2, nil},
+		{"OpenAI context", []llmtest.Reply{status(400, "This model's maximum context length is 4097 tokens. However, your messages resulted in 5000 tokens. Please reduce the length of the messages.")}, "", traj.ErrPromptTooLong, 1, nil},
+		{"vLLM context", []llmtest.Reply{{Status: 400, Raw: ptr(`{"object":"error","message":"This model's maximum context length is 4096 tokens. However, you requested 5100 tokens (5000 in the messages, 100 in the completion). Please reduce the length of the messages or completion.","type":"BadRequestError","code":400}`)}}, "", traj.ErrPromptTooLong, 1, nil},
+		{"vLLM decoder", []llmtest.Reply{status(400, "The decoder prompt (length 5000) is longer than the maximum model length of 4096. Make sure that `max_model_len` is no smaller")}, "", traj.ErrPromptTooLong, 1, nil},
+		{"SGLang context", []llmtest.Reply{status(400, "The input (5000 tokens) is longer than the model's context length (4096 tokens).")}, "", traj.ErrPromptTooLong, 1, nil},
+		{"SGLang total", []llmtest.Reply{status(400, "Requested token count exceeds the model's maximum context length of 4096 tokens. You requested a total of 9000 tokens: 5000 tokens from the input messages and 4000 tokens for the completion.")}, "", traj.ErrPromptTooLong, 1, nil},
+		{"llama.cpp context", []llmtest.Reply{status(400, "the request exceeds the available context size, try increasing it")}, "", traj.ErrPromptTooLong, 1, nil},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			s := llmtest.New(t, llmtest.Sequence(c.replies...))
+			r := newRig(t, s.BaseURL(), func(c *Config) { c.Retries = 2 })
+			_, err := r.Generate(t.Context(), ask())
+			switch {
+			case c.err == "" && c.is == nil:
+				if err != nil {
+					t.Fatal(err)
+				}
+			case err == nil || !strings.Contains(err.Error(), c.err) || c.is != nil && !errors.Is(err, c.is) || strings.ContainsAny(err.Error(), "\n"):
+				t.Fatalf("%v", err)
+			case strings.Contains(err.Error(), "sk-secret"):
+				t.Fatalf("the key is shown: %v", err)
+			case c.is == nil && (errors.Is(err, traj.ErrFatal) || errors.Is(err, traj.ErrPromptTooLong)):
+				t.Fatalf("wrongly typed: %v", err)
+			}
+			if n := len(s.Requests()); n != c.tries {
+				t.Errorf("%d requests, want %d", n, c.tries)
+			}
+			if c.slept != nil {
+				if diff := cmp.Diff(c.slept, r.slept); diff != "" {
+					t.Error(diff)
+				}
+			}
+		})
+	}
+}
+
+func TestGenerateMendsTheRequest(t *testing.T) {
+	refuse := func(field, text string) func(*llmtest.Request) llmtest.Reply {
+		return func(r *llmtest.Request) llmtest.Reply {
+			if r.Has(field) {
+				return llmtest.Reply{Status: 400, Error: text}
+			}
+			return llmtest.Text("ok")
+		}
+	}
+	for _, c := range []struct {
+		name, field, text, notice, err string
+		then                           string // a field that is sent instead
+	}{
+		{"named", "return_token_ids", "Unrecognized request argument supplied: return_token_ids", "cannot be trained on", "", ""},
+		{"unnamed", "return_token_ids", "Extra inputs are not permitted", "cannot be trained on", "", ""},
+		{"logprobs", "logprobs", "logprobs is not supported with this model", "no log-probs", "", ""},
+		{"max_tokens", "max_tokens", "Unsupported parameter: 'max_tokens' is not supported with this model. Use 'max_completion_tokens' instead.", "", "", "max_completion_tokens"},
+		{"asked for", "top_k", "Unrecognized request argument supplied: top_k", "", "leave --top-k out", ""},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			s := llmtest.New(t, refuse(c.field, c.text))
+			r := newRig(t, s.BaseURL(), nil)
+			req := ask()
+			req.Sampling = traj.Sampling{MaxTokens: 10, TopK: 3}
+			for range 2 {
+				_, err := r.Generate(t.Context(), req)
+				if c.err != "" {
+					if err == nil || !strings.Contains(err.Error(), c.err) || !errors.Is(err, traj.ErrFatal) {
+						t.Fatal(err)
+					}
+					return
+				}
+				if err != nil {
+					t.Fatal(err)
+				}
+			}
+			all := s.Requests()
+			if len(all) != 3 { // it is remembered
+				t.Errorf("%d requests, want 3", len(all))
+			}
+			if c.then != "" && !all[2].Has(c.then) {
+				t.Errorf("%s is not sent", c.then)
+			}
+			if c.notice != "" && (len(r.notices) != 1 || !strings.Contains(r.notices[0], c.notice)) {
+				t.Errorf("notices: %q", r.notices)
+			}
+		})
+	}
+}
+
+func TestGenerateClampsMaxTokens(t *testing.T) {
+	s := llmtest.New(t, func(r *llmtest.Request) llmtest.Reply {
+		if string(r.Fields["max_tokens"]) == "4000" {
+			return llmtest.Reply{Status: 400, Error: "'max_tokens' or 'max_completion_tokens' is too large: 4000. This model's maximum context length is 2048 tokens and your request has 20 input tokens"}
+		}
+		return llmtest.Text("ok")
+	})
+	req := ask()
+	req.Sampling.MaxTokens = 4000
+	if _, err := newRig(t, s.BaseURL(), nil).Generate(t.Context(), req); err != nil {
+		t.Fatal(err)
+	}
+	if got := string(s.Requests()[1].Fields["max_tokens"]); got != "2028" {
+		t.Fatalf("max_tokens = %s", got)
+	}
+}
+
+func TestGenerateMaxPrompt(t *testing.T) {
+	s := llmtest.New(t, llmtest.Sequence(llmtest.Text("x")))
+	req := ask()
+	req.MaxPrompt = 9
+	if _, err := newRig(t, s.BaseURL(), nil).Generate(t.Context(), req); !errors.Is(err, traj.ErrPromptTooLong) {
+		t.Fatal(err)
+	}
+}
+
+func TestGenerateClosedPort(t *testing.T) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	url := "http://" + l.Addr().String() + "/v1"
+	_ = l.Close()
+	r := newRig(t, url, nil)
+	_, err = r.Generate(t.Context(), ask())
+	if !errors.Is(err, traj.ErrFatal) || !strings.Contains(err.Error(), "cannot reach "+url+": connection refused") || len(r.slept) != silentRetries {
+		t.Fatalf("%v after %v", err, r.slept)
+	}
+}
+
+func TestGenerateTimesOut(t *testing.T) {
+	s := llmtest.New(t, func(r *llmtest.Request) llmtest.Reply {
+		if r.N == 0 {
+			return llmtest.Reply{Delay: time.Minute}
+		}
+		return llmtest.Text("ok")
+	})
+	r := newRig(t, s.BaseURL(), func(c *Config) { c.Timeout = 200 * time.Millisecond })
+	if _, err := r.Generate(t.Context(), ask()); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), time.Millisecond)
+	defer cancel()
+	slow := llmtest.New(t, llmtest.Sequence(llmtest.Reply{Delay: time.Minute}))
+	if _, err := newRig(t, slow.BaseURL(), nil).Generate(ctx, ask()); !errors.Is(err, context.DeadlineExceeded) {
+		t.Fatal(err)
+	}
+}
+
+func TestModels(t *testing.T) {
+	s := llmtest.New(t, llmtest.Sequence(llmtest.Text("x")))
+	got, err := newRig(t, s.BaseURL(), nil).Models(t.Context())
+	if err != nil || len(got) != 1 || got[0] != "mock" {
+		t.Fatal(got, err)
+	}
+}
+
+func TestNewRefuses(t *testing.T) {
+	if _, err := New(Config{BaseURL: "localhost:8000"}); err == nil {
+		t.Fatal("an address without http:// must be refused")
+	}
+}
+
+func FuzzErrorBody(f *testing.F) {
+	for _, s := range []string{`{"error":{"message":"x"}}`, `{"error":"x"}`, `{"detail":"x"}`, `<html>`, ``, `{"message":"maximum context length is 5, 3 in the messages"}`} {
+		f.Add(400, s)
+	}
+	c := &Client{refused: map[string]bool{}}
+	c.c.Now, c.c.Notice = time.Now, func(string) {}
+	f.Fuzz(func(t *testing.T, status int, s string) {
+		got := c.classify(errors.New("x"), &exchange{status: status, body: []byte(s), header: http.Header{"Retry-After": {s}}}, &body{})
+		if strings.ContainsAny(got.err.Error(), "\n\r") {
+			t.Fatalf("several lines: %q", got.err)
+		}
+	})
+}

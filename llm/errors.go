@@ -1,0 +1,280 @@
+package llm
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"regexp"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+
+	"agentcli/traj"
+
+	"encoding/json"
+
+	openai "github.com/sashabaranov/go-openai"
+)
+
+// tooLong matches what servers say of a prompt beyond the model's window:
+// OpenAI and vLLM ("maximum context length"), newer vLLM ("longer than the
+// maximum model length"), SGLang ("longer than the model's context length"),
+// llama.cpp ("exceeds the available context size"), and proxies.
+var tooLong = regexp.MustCompile(`(?i)context_length_exceeded|maximum context length|longer than the maximum model length|` +
+	`longer than the model'?s context length|exceeds? the available context size|exceed_context_size|` +
+	`exceeds? (?:the )?(?:model'?s )?(?:maximum )?(?:allowed )?(?:context|input) (?:length|window|size)|prompt is too long|input is too long`)
+
+// The numbers in such a message: the window, and what the prompt alone takes.
+var (
+	windowSize = regexp.MustCompile(`(?i)maximum context length (?:is|of) (\d+)`)
+	promptSize = regexp.MustCompile(`(?i)(\d+) (?:tokens )?(?:in the messages|in the prompt|from the input messages|input tokens|of text input)`)
+)
+
+// unknownField matches how servers say that they do not know a field.
+var unknownField = regexp.MustCompile(`(?i)unrecognized|unknown|unexpected|extra|not permitted|additional propert|unsupported|not supported|does not support|not allowed|invalid (?:field|parameter|argument)|not available`)
+
+// classify turns what go-openai returned into one line and a decision.
+func (c *Client) classify(err error, x *exchange, b *body) *failure {
+	base := c.c.BaseURL
+	if x.status == 0 { // no reply, or none to its end
+		f := &failure{retry: true}
+		var dns *net.DNSError
+		switch {
+		case errors.Is(err, syscall.ECONNREFUSED):
+			f.err = fmt.Errorf("cannot reach %s: connection refused; is the server running there?", base)
+			f.quick = true
+		case errors.As(err, &dns):
+			f.err = fmt.Errorf("cannot reach %s: there is no host %s", base, dns.Name)
+			f.quick = true
+		default:
+			f.err = fmt.Errorf("%s: %s", base, c.clean(trimURL(err)))
+			var op *net.OpError
+			f.quick = errors.As(err, &op) && op.Op == "dial"
+		}
+		return f
+	}
+	if x.status >= 200 && x.status < 300 {
+		f := &failure{retry: true}
+		switch trimmed := bytes.TrimSpace(x.body); {
+		case len(trimmed) == 0:
+			f.err = fmt.Errorf("%s answered with an empty body: %w", base, errNoReply)
+		case trimmed[0] == '<':
+			f.err = fmt.Errorf("%s answered with a web page, not with JSON; is this the API's address (it often ends in /v1)?: %w", base, errNoReply)
+		case errors.Is(err, io.ErrUnexpectedEOF) || strings.Contains(err.Error(), "cut off"):
+			f.err = fmt.Errorf("%s sent a reply that was cut off after %d bytes: %w", base, len(x.body), errNoReply)
+		default:
+			f.err = fmt.Errorf("%s sent a reply that is not the API's JSON (%s): %s: %w", base, oneLine(err.Error()), excerpt(x.body), errNoReply)
+		}
+		return f
+	}
+	c.answered.Store(true)
+	text := c.clean(message(x.body))
+	if text == "" {
+		text = http.StatusText(x.status)
+	}
+	f := &failure{err: fmt.Errorf("%s answered %d: %s", base, x.status, text)}
+	lower := strings.ToLower(string(x.body))
+	switch x.status {
+	case http.StatusUnauthorized, http.StatusForbidden:
+		f.err = fmt.Errorf("%s refuses the key (%d: %s); set OPENAI_API_KEY: %w", base, x.status, text, traj.ErrFatal)
+	case http.StatusNotFound:
+		if strings.Contains(lower, "model") {
+			f.err = fmt.Errorf("%s has no model %q (%s); name another one with --model: %w", base, c.c.Model, text, traj.ErrFatal)
+		} else {
+			f.err = fmt.Errorf("%s has no chat completions (404: %s); is this the API's address (it often ends in /v1)?: %w", base, text, traj.ErrFatal)
+		}
+	case http.StatusRequestTimeout, http.StatusConflict, http.StatusTooEarly:
+		f.retry = true
+	case http.StatusTooManyRequests:
+		if strings.Contains(lower, "insufficient_quota") {
+			f.err = fmt.Errorf("%s: the account's quota is spent (%s): %w", base, text, traj.ErrFatal)
+			return f
+		}
+		f.retry, f.after = true, retryAfter(x.header, c.c.Now())
+	case http.StatusBadRequest, http.StatusUnprocessableEntity, http.StatusRequestEntityTooLarge:
+		c.badRequest(f, x, b, text)
+	default:
+		if x.status >= 500 {
+			f.retry, f.after = true, retryAfter(x.header, c.c.Now())
+			if tooLong.MatchString(lower) { // some servers answer 500 to it
+				c.badRequest(f, x, b, text)
+				f.retry = f.now
+			}
+		}
+	}
+	return f
+}
+
+// badRequest mends the request where it can: fewer tokens, or without the
+// field that the server does not know.
+func (c *Client) badRequest(f *failure, x *exchange, b *body, text string) {
+	raw := string(x.body)
+	if tooLong.MatchString(raw) {
+		if room := roomLeft(raw); room > 0 && b != nil && b.clamp == 0 && b.sampling.MaxTokens > room {
+			b.clamp = room // the prompt fits; only the reply we asked for does not
+			f.now = true
+			return
+		}
+		f.err = fmt.Errorf("%s: %s: %w", c.c.BaseURL, text, traj.ErrPromptTooLong)
+		return
+	}
+	if b == nil || !unknownField.MatchString(raw) {
+		return
+	}
+	if strings.Contains(raw, "max_tokens") && strings.Contains(raw, "max_completion_tokens") && sent(x, "max_tokens") {
+		c.drop("max_tokens", "")
+		f.now = true
+		return
+	}
+	for name, flag := range asked {
+		if sent(x, name) && mentions(raw, name) {
+			f.err = fmt.Errorf("%s does not take %s (%s); leave %s out: %w", c.c.BaseURL, name, text, flag, traj.ErrFatal)
+			return
+		}
+	}
+	for name, meaning := range optional {
+		if sent(x, name) && mentions(raw, name) {
+			c.drop(name, meaning)
+			f.now = true
+		}
+	}
+	if f.now {
+		return
+	}
+	// It names no field of ours: the one that only some servers know goes first.
+	for _, name := range []string{"return_token_ids", "logprobs", "seed"} {
+		if sent(x, name) {
+			c.drop(name, optional[name])
+			f.now = true
+			return
+		}
+	}
+}
+
+func sent(x *exchange, field string) bool { _, ok := x.fields[field]; return ok }
+
+// mentions looks for a whole word: "stop" is not named by "stop_token_ids".
+func mentions(text, field string) bool {
+	for i := 0; ; {
+		j := strings.Index(text[i:], field)
+		if j < 0 {
+			return false
+		}
+		start, end := i+j, i+j+len(field)
+		if (start == 0 || !wordByte(text[start-1])) && (end == len(text) || !wordByte(text[end])) {
+			return true
+		}
+		i = end
+	}
+}
+
+func wordByte(c byte) bool {
+	return c == '_' || c >= '0' && c <= '9' || c|0x20 >= 'a' && c|0x20 <= 'z'
+}
+
+// roomLeft is how many tokens the window leaves beside the prompt, or 0.
+func roomLeft(text string) int {
+	w, p := windowSize.FindStringSubmatch(text), promptSize.FindStringSubmatch(text)
+	if w == nil || p == nil {
+		return 0
+	}
+	window, err1 := strconv.Atoi(w[1])
+	prompt, err2 := strconv.Atoi(p[1])
+	if err1 != nil || err2 != nil {
+		return 0
+	}
+	return window - prompt
+}
+
+// message finds the words in an error's body; servers disagree on the shape.
+func message(body []byte) string {
+	var e struct {
+		Error   json.RawMessage `json:"error"`
+		Message string          `json:"message"`
+		Detail  json.RawMessage `json:"detail"`
+	}
+	if json.Unmarshal(body, &e) != nil {
+		if t := bytes.TrimSpace(body); len(t) > 0 && t[0] == '<' {
+			return "a web page, not JSON"
+		}
+		return string(body)
+	}
+	var inner struct {
+		Message string `json:"message"`
+	}
+	var text string
+	switch {
+	case json.Unmarshal(e.Error, &inner) == nil && inner.Message != "":
+		return inner.Message
+	case json.Unmarshal(e.Error, &text) == nil && text != "":
+		return text
+	case e.Message != "":
+		return e.Message
+	case json.Unmarshal(e.Detail, &text) == nil && text != "":
+		return text
+	}
+	return string(body)
+}
+
+// retryAfter reads the header, in seconds or as a date.
+func retryAfter(h http.Header, now time.Time) time.Duration {
+	if ms, err := strconv.ParseFloat(h.Get("Retry-After-Ms"), 64); err == nil && ms > 0 && ms < 1e12 {
+		return time.Duration(ms * float64(time.Millisecond))
+	}
+	v := strings.TrimSpace(h.Get("Retry-After"))
+	if s, err := strconv.ParseFloat(v, 64); err == nil {
+		if s <= 0 || s != s {
+			return 0
+		}
+		return time.Duration(min(s, 1e6) * float64(time.Second))
+	}
+	if at, err := http.ParseTime(v); err == nil && at.After(now) {
+		return at.Sub(now)
+	}
+	return 0
+}
+
+// clean makes a server's words fit for a line, and takes our key out of them.
+func (c *Client) clean(s string) string {
+	if c.c.APIKey != "" {
+		s = strings.ReplaceAll(s, c.c.APIKey, "***")
+	}
+	return oneLine(s)
+}
+
+func oneLine(s string) string {
+	s = strings.Join(strings.Fields(s), " ")
+	if r := []rune(s); len(r) > 300 {
+		s = string(r[:300]) + "…"
+	}
+	return s
+}
+
+func excerpt(b []byte) string {
+	if len(b) > 400 {
+		b = b[:400]
+	}
+	s := oneLine(string(b))
+	if r := []rune(s); len(r) > 120 {
+		s = string(r[:120]) + "…"
+	}
+	return s
+}
+
+// trimURL drops the method and address that net/http puts before an error: the
+// base URL is named already.
+func trimURL(err error) string {
+	var api *openai.RequestError
+	if errors.As(err, &api) && api.Err != nil {
+		err = api.Err
+	}
+	s := err.Error()
+	if i := strings.Index(s, `": `); i >= 0 && (strings.HasPrefix(s, "Post ") || strings.HasPrefix(s, "Get ")) {
+		s = s[i+3:]
+	}
+	return s
+}

@@ -1,0 +1,25 @@
+package weights
+
+// File is one safetensors file on its own, without a model around it: a
+// checkpoint's state.
+type File struct{ s *shard }
+
+// OpenSafetensors maps a safetensors file.
+func OpenSafetensors(path string) (*File, error) {
+	s, err := openShard(path)
+	if err != nil {
+		return nil, err
+	}
+	return &File{s}, nil
+}
+
+// Bytes is a tensor's raw little-endian data, mapped: valid until Close.
+func (f *File) Bytes(name string) ([]byte, bool) {
+	if _, ok := f.s.infos[name]; !ok {
+		return nil, false
+	}
+	return f.s.data(name), true
+}
+
+// Close unmaps the file.
+func (f *File) Close() error { return f.s.m.Close() }
