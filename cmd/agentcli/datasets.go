@@ -1,0 +1,224 @@
+package main
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+	"text/tabwriter"
+	"time"
+
+	"agentcli/datasets"
+	"agentcli/datasets/hub"
+
+	"github.com/urfave/cli/v2"
+)
+
+type datasetsOptions struct {
+	Name, File string
+	Split      string
+	Level      string
+	Limit      int
+	Seed       int64
+	Shots      *int
+	Fields     map[string]string
+	JSON       bool
+}
+
+func datasetsCommand() *cli.Command {
+	asJSON := &cli.BoolFlag{Name: "json", Usage: "as JSON"}
+	split := &cli.StringFlag{Name: "split", Usage: "of the dataset (default: its own)"}
+	field := &cli.StringSliceFlag{Name: "field", Usage: "which column is which, for example question=problem; repeatable"}
+	act := func(names int, run func(context.Context, datasetsOptions, streams) error) cli.ActionFunc {
+		return func(c *cli.Context) error {
+			o, err := datasetsOptionsOf(c, names)
+			if err != nil {
+				return err
+			}
+			return run(c.Context, o, streamsOf(c))
+		}
+	}
+	return &cli.Command{
+		Name:  "datasets",
+		Usage: "list, describe, fetch, import and show datasets",
+		Subcommands: []*cli.Command{
+			{Name: "list", Usage: "the datasets that are known by name", Flags: []cli.Flag{asJSON}, Action: act(0, runDatasetsList)},
+			{Name: "info", Usage: "describe a dataset or a file", ArgsUsage: "NAME", Flags: []cli.Flag{asJSON, split, field}, Action: act(1, runDatasetsInfo)},
+			{Name: "pull", Usage: "fetch a benchmark from the hub (HF_HOME, HF_ENDPOINT and HF_TOKEN count)", ArgsUsage: "NAME", Flags: []cli.Flag{split}, Action: act(1, runDatasetsPull)},
+			{Name: "import", Usage: "give a file a name: its rows are copied where --dataset NAME finds them", ArgsUsage: "NAME FILE", Flags: []cli.Flag{split, field}, Action: act(2, runDatasetsImport)},
+			{Name: "show", Usage: "tasks as JSON lines, with the whole prompt", ArgsUsage: "NAME", Flags: []cli.Flag{split, field,
+				&cli.StringFlag{Name: "level", Usage: "how hard a generated dataset is"},
+				&cli.IntFlag{Name: "limit", Aliases: []string{"n"}, Value: 3, Usage: "how many; 0 is all"},
+				&cli.Int64Flag{Name: "seed", Usage: "of a generated dataset"},
+				&cli.IntFlag{Name: "shots", Usage: "worked examples before the question"},
+			}, Action: act(1, runDatasetsShow)},
+		},
+	}
+}
+
+func datasetsOptionsOf(c *cli.Context, names int) (datasetsOptions, error) {
+	o := datasetsOptions{Split: c.String("split"), Level: c.String("level"), Limit: c.Int("limit"), Seed: c.Int64("seed"), JSON: c.Bool("json")}
+	if c.NArg() != names {
+		return o, usagef("datasets %s wants %s, got %d arguments", c.Command.Name, strings.TrimSpace(c.Command.ArgsUsage+" "+map[bool]string{true: "no argument"}[names == 0]), c.NArg())
+	}
+	o.Name, o.File = c.Args().Get(0), c.Args().Get(1)
+	if o.Limit < 0 {
+		return o, usagef("--limit is %d, want 0 or more", o.Limit)
+	}
+	if c.IsSet("shots") {
+		n := c.Int("shots")
+		o.Shots = &n
+	}
+	for _, f := range c.StringSlice("field") {
+		ours, theirs, ok := strings.Cut(f, "=")
+		if !ok || ours == "" || theirs == "" {
+			return o, usagef("--field %q: want OURS=THEIRS, for example question=problem", f)
+		}
+		if o.Fields == nil {
+			o.Fields = map[string]string{}
+		}
+		o.Fields[ours] = theirs
+	}
+	return o, nil
+}
+
+func (o datasetsOptions) open() datasets.Options {
+	return datasets.Options{Split: o.Split, Level: o.Level, Limit: o.Limit, Seed: o.Seed, Shots: o.Shots, Fields: o.Fields}
+}
+
+func runDatasetsList(_ context.Context, o datasetsOptions, s streams) error {
+	list := datasets.List("")
+	if o.JSON {
+		return writeJSON(s.out, list)
+	}
+	w := tabwriter.NewWriter(s.out, 0, 4, 2, ' ', 0)
+	fmt.Fprintln(w, "NAME\tKIND\tPROBLEMS\tREWARD\tHERE\tABOUT")
+	for _, d := range list {
+		n := "?"
+		switch {
+		case d.Problems > 0:
+			n = fmt.Sprint(d.Problems)
+		case d.Kind == "generated":
+			n = "many"
+		}
+		here := "no"
+		if d.Local {
+			here = "yes"
+		}
+		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\n", d.Name, d.Kind, n, d.Reward, here, d.About)
+	}
+	return w.Flush()
+}
+
+func runDatasetsInfo(ctx context.Context, o datasetsOptions, s streams) error {
+	d, err := datasets.Open(ctx, o.Name, o.open())
+	if err != nil {
+		// A benchmark that is not here can still be described.
+		var known *datasets.Info
+		for _, in := range datasets.List("") {
+			if in.Name == o.Name {
+				known = &in
+			}
+		}
+		if known == nil || !errors.Is(err, datasets.ErrNotHere) {
+			return err
+		}
+		if o.JSON {
+			return writeJSON(s.out, known)
+		}
+		fmt.Fprintf(s.out, "%s: %s\nproblems  %d\nreward    %s\nhub       %s\nnot on this machine: agentcli datasets pull %s, or agentcli datasets import %s FILE\n",
+			known.Name, known.About, known.Problems, known.Reward, strings.Join(known.Hub, ", "), known.Name, known.Name)
+		return nil
+	}
+	n, counted := d.Len()
+	if o.JSON {
+		m := map[string]any{"name": d.Name, "split": d.Split, "about": d.Description, "reward": d.Reward, "tools": d.DefaultTools,
+			"shots": d.Shots, "system": d.System, "source": d.Source, "max_turns": d.MaxTurns, "max_tokens": d.MaxTokens}
+		if counted {
+			m["problems"] = n
+		}
+		return writeJSON(s.out, m)
+	}
+	count := "many (from a seed)"
+	if counted {
+		count = fmt.Sprint(n)
+	}
+	w := tabwriter.NewWriter(s.out, 0, 4, 2, ' ', 0)
+	fmt.Fprintf(w, "%s: %s\n", d.Name, d.Description)
+	for _, kv := range [][2]string{{"split", d.Split}, {"problems", count}, {"reward", d.Reward}, {"tools", strings.Join(d.DefaultTools, ", ")},
+		{"shots", nonZero(d.Shots)}, {"system", d.System}, {"max turns", nonZero(d.MaxTurns)}, {"max tokens", nonZero(d.MaxTokens)}, {"source", d.Source}} {
+		if kv[1] != "" {
+			fmt.Fprintf(w, "%s\t%s\n", kv[0], kv[1])
+		}
+	}
+	return w.Flush()
+}
+
+func nonZero(n int) string {
+	if n == 0 {
+		return ""
+	}
+	return fmt.Sprint(n)
+}
+
+func runDatasetsPull(ctx context.Context, o datasetsOptions, s streams) error {
+	h := hub.FromEnv()
+	var last time.Time
+	h.Progress = func(file string, done, total int64) {
+		if !s.errTTY || time.Since(last) < 200*time.Millisecond && done != total {
+			return
+		}
+		last = time.Now()
+		fmt.Fprintf(s.err, "\r%s  %.1f of %.1f MB ", file, float64(done)/1e6, float64(total)/1e6)
+		if done == total {
+			fmt.Fprintln(s.err)
+		}
+	}
+	files, err := datasets.Pull(ctx, o.Name, datasets.Options{Split: o.Split, Hub: h})
+	if err != nil {
+		return err
+	}
+	for _, f := range files {
+		fmt.Fprintln(s.out, f)
+	}
+	return nil
+}
+
+func runDatasetsImport(ctx context.Context, o datasetsOptions, s streams) error {
+	n, path, err := datasets.Import(ctx, o.Name, o.File, o.open())
+	if err != nil {
+		return err
+	}
+	fmt.Fprintf(s.err, "%d rows; now --dataset %s finds them\n", n, o.Name)
+	fmt.Fprintln(s.out, path)
+	return nil
+}
+
+func runDatasetsShow(ctx context.Context, o datasetsOptions, s streams) error {
+	d, err := datasets.Open(ctx, o.Name, o.open())
+	if err != nil {
+		return err
+	}
+	out := bufio.NewWriter(s.out)
+	enc := json.NewEncoder(out)
+	enc.SetEscapeHTML(false)
+	for t, err := range d.Tasks(ctx) {
+		if err != nil {
+			return errors.Join(out.Flush(), err)
+		}
+		if err := enc.Encode(t); err != nil {
+			return err
+		}
+	}
+	return out.Flush()
+}
+
+func writeJSON(w io.Writer, v any) error {
+	enc := json.NewEncoder(w)
+	enc.SetEscapeHTML(false)
+	enc.SetIndent("", "  ")
+	return enc.Encode(v)
+}

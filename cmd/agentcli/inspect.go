@@ -1,0 +1,533 @@
+package main
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"math"
+	"os"
+	"sort"
+	"strings"
+	"text/tabwriter"
+
+	"agentcli/parquet"
+	"agentcli/tokenizer"
+	"agentcli/traj"
+
+	"github.com/urfave/cli/v2"
+)
+
+type inspectOptions struct {
+	Path      string
+	ID        string
+	JSON      bool
+	Tokens    bool
+	Tokenizer string
+	Color     bool
+}
+
+func inspectCommand() *cli.Command {
+	return &cli.Command{
+		Name:      "inspect",
+		Usage:     "a summary of a file of trajectories, or one trajectory",
+		ArgsUsage: "FILE [ID]",
+		Flags: []cli.Flag{
+			&cli.BoolFlag{Name: "json", Usage: "as JSON"},
+			&cli.BoolFlag{Name: "tokens", Usage: "show the tokens, those that are trained on underlined"},
+			&cli.StringFlag{Name: "tokenizer", Usage: "model folder or .gguf whose tokenizer reads the tokens (default: the policy that the file names)"},
+		},
+		Action: func(c *cli.Context) error {
+			if c.NArg() < 1 || c.NArg() > 2 {
+				return usagef("inspect wants FILE and perhaps the ID of a trajectory, got %d arguments", c.NArg())
+			}
+			s := streamsOf(c)
+			o := inspectOptions{Path: c.Args().Get(0), ID: c.Args().Get(1), JSON: c.Bool("json"), Tokens: c.Bool("tokens"),
+				Tokenizer: c.String("tokenizer"), Color: s.outTTY && os.Getenv("NO_COLOR") == "" && os.Getenv("TERM") != "dumb"}
+			if o.Tokens && o.ID == "" {
+				return usagef("--tokens shows one trajectory: give its ID")
+			}
+			return runInspect(c.Context, o, s)
+		},
+	}
+}
+
+func runInspect(ctx context.Context, o inspectOptions, s streams) error {
+	r, err := parquet.Open(o.Path)
+	if err != nil {
+		return err
+	}
+	defer r.Close()
+	if o.ID == "" {
+		return inspectFile(ctx, r, o, s)
+	}
+	var some []string
+	for t, err := range r.Rows(ctx) {
+		if err != nil {
+			return err
+		}
+		if t.ID == o.ID {
+			return inspectOne(t, r.Metadata(), o, s)
+		}
+		if t.Task.ID == o.ID || len(some) < 3 {
+			some = append(some, t.ID)
+		}
+	}
+	if len(some) > 4 {
+		some = some[len(some)-4:]
+	}
+	return fmt.Errorf("%s: there is no trajectory %q; there is %s", o.Path, o.ID, strings.Join(some, ", "))
+}
+
+// fileSummary is what inspect says of a whole file.
+type fileSummary struct {
+	File         string             `json:"file"`
+	Trajectories int                `json:"trajectories"`
+	Groups       int                `json:"groups"`
+	Scored       int                `json:"scored"`
+	Reward       *groupMean         `json:"reward"`
+	Pass1        *groupMean         `json:"pass@1"`
+	MixedGroups  int                `json:"groups_with_both_outcomes"`
+	Trainable    int                `json:"trainable"`
+	TrainTokens  int64              `json:"trainable_tokens"`
+	Terminations map[string]int     `json:"terminations"`
+	Tokens       map[string]*spread `json:"tokens"`
+	Turns        *spread            `json:"turns"`
+	ToolCalls    int                `json:"tool_calls"`
+	ToolErrors   int                `json:"tool_errors"`
+	Policies     map[string]int     `json:"policies"`
+	Run          json.RawMessage    `json:"run,omitempty"`
+	groups       map[string][]float64
+	right        map[string][]float64
+}
+
+// groupMean is a mean with its standard error over groups; the error is nil for
+// a single group.
+type groupMean struct {
+	Value  float64  `json:"value"`
+	StdErr *float64 `json:"stderr"`
+}
+
+// spread is the mean and the ends of a number.
+type spread struct {
+	Mean float64 `json:"mean"`
+	Min  int     `json:"min"`
+	Max  int     `json:"max"`
+	n    int
+	sum  float64
+}
+
+func (s *spread) add(v int) {
+	if s.n == 0 || v < s.Min {
+		s.Min = v
+	}
+	if s.n == 0 || v > s.Max {
+		s.Max = v
+	}
+	s.n++
+	s.sum += float64(v)
+	s.Mean = s.sum / float64(s.n)
+}
+
+// overGroups averages within each group, then over the groups.
+func overGroups(groups map[string][]float64) *groupMean {
+	if len(groups) == 0 {
+		return nil
+	}
+	keys := make([]string, 0, len(groups))
+	for k := range groups {
+		keys = append(keys, k)
+	}
+	sort.Strings(keys) // sums do not depend on the order of a map
+	means := make([]float64, 0, len(keys))
+	total := 0.0
+	for _, k := range keys {
+		m := 0.0
+		for _, v := range groups[k] {
+			m += v
+		}
+		means = append(means, m/float64(len(groups[k])))
+		total += means[len(means)-1]
+	}
+	e := &groupMean{Value: total / float64(len(means))}
+	if len(means) > 1 {
+		sq := 0.0
+		for _, m := range means {
+			sq += (m - e.Value) * (m - e.Value)
+		}
+		se := math.Sqrt(sq / float64(len(means)-1) / float64(len(means)))
+		e.StdErr = &se
+	}
+	return e
+}
+
+func inspectFile(ctx context.Context, r *parquet.Reader, o inspectOptions, s streams) error {
+	f := fileSummary{File: o.Path, Terminations: map[string]int{}, Policies: map[string]int{}, Turns: &spread{},
+		Tokens: map[string]*spread{"prompt": {}, "completion": {}}, Run: r.Metadata().Run,
+		groups: map[string][]float64{}, right: map[string][]float64{}}
+	seen := map[string]bool{}
+	for t, err := range r.Rows(ctx, "id", "task_id", "group_id", "policy", "policy_version", "steps", "sequences", "reward", "correct", "termination", "prompt_tokens", "completion_tokens") {
+		if err != nil {
+			return err
+		}
+		f.add(t, seen)
+	}
+	f.Groups = len(seen)
+	f.Reward, f.Pass1 = overGroups(f.groups), overGroups(f.right)
+	for _, rs := range f.groups {
+		for _, v := range rs {
+			if v != rs[0] {
+				f.MixedGroups++
+				break
+			}
+		}
+	}
+	if o.JSON {
+		return writeJSON(s.out, f)
+	}
+	return f.write(s.out, painter(o.Color))
+}
+
+func (f *fileSummary) add(t *traj.Trajectory, seen map[string]bool) {
+	f.Trajectories++
+	seen[t.GroupID] = true
+	f.Terminations[string(t.Termination)]++
+	f.Policies[fmt.Sprintf("%s@%d", t.Policy, t.PolicyVersion)]++
+	if t.Reward != nil {
+		f.Scored++
+		f.groups[t.GroupID] = append(f.groups[t.GroupID], *t.Reward)
+	}
+	if t.Correct != nil {
+		v := 0.0
+		if *t.Correct {
+			v = 1
+		}
+		f.right[t.GroupID] = append(f.right[t.GroupID], v)
+	}
+	sampled := 0
+	for i := range t.Sequences {
+		sampled += t.Sequences[i].Sampled()
+	}
+	if sampled > 0 && t.Reward != nil && !t.Termination.Infrastructure() {
+		f.Trainable++
+		f.TrainTokens += int64(sampled)
+	}
+	f.Tokens["prompt"].add(t.PromptTokens)
+	f.Tokens["completion"].add(t.CompletionTokens)
+	f.Turns.add(t.Turns())
+	for i := range t.Steps {
+		f.ToolCalls += t.Steps[i].ToolCalls
+		f.ToolErrors += t.Steps[i].ToolErrors
+	}
+}
+
+func (f *fileSummary) write(out io.Writer, p painter) error {
+	b := bufio.NewWriter(out)
+	fmt.Fprintln(b, p.bold(f.File))
+	w := tabwriter.NewWriter(b, 0, 4, 2, ' ', 0)
+	line := func(k, format string, args ...any) { fmt.Fprintf(w, "  %s\t%s\n", k, fmt.Sprintf(format, args...)) }
+	line("trajectories", "%d in %d groups, %d scored", f.Trajectories, f.Groups, f.Scored)
+	line("reward", "%s", f.Reward)
+	line("pass@1", "%s", f.Pass1)
+	line("groups with both outcomes", "%d of %d", f.MixedGroups, f.Groups)
+	line("trainable", "%d trajectories, %d sampled tokens", f.Trainable, f.TrainTokens)
+	line("prompt tokens", "%s", f.Tokens["prompt"])
+	line("completion tokens", "%s", f.Tokens["completion"])
+	line("turns", "%s", f.Turns)
+	line("tool calls", "%d, of which %d failed", f.ToolCalls, f.ToolErrors)
+	for _, k := range traj.Terminations {
+		if n := f.Terminations[string(k)]; n > 0 {
+			line("ended: "+string(k), "%d (%.1f %%)", n, 100*float64(n)/float64(f.Trajectories))
+		}
+	}
+	for _, k := range sortedKeys(f.Policies) {
+		line("policy", "%s (%d)", k, f.Policies[k])
+	}
+	for _, kv := range runFacts(f.Run) {
+		line(kv[0], "%s", kv[1])
+	}
+	if err := w.Flush(); err != nil {
+		return err
+	}
+	return b.Flush()
+}
+
+func (e *groupMean) String() string {
+	switch {
+	case e == nil:
+		return "none"
+	case e.StdErr == nil:
+		return fmt.Sprintf("%.4f", e.Value)
+	}
+	return fmt.Sprintf("%.4f ± %.4f", e.Value, *e.StdErr)
+}
+
+func (s *spread) String() string { return fmt.Sprintf("mean %.1f, %d to %d", s.Mean, s.Min, s.Max) }
+
+func sortedKeys(m map[string]int) []string {
+	keys := make([]string, 0, len(m))
+	for k := range m {
+		keys = append(keys, k)
+	}
+	sort.Strings(keys)
+	return keys
+}
+
+// runFacts picks from the run's configuration what a reader asks first.
+func runFacts(run json.RawMessage) [][2]string {
+	var m map[string]any
+	if json.Unmarshal(run, &m) != nil {
+		return nil
+	}
+	var out [][2]string
+	for _, k := range []string{"command", "version", "dataset", "model", "sampling", "reward", "logprobs"} {
+		v, ok := m[k]
+		if !ok || v == nil || v == "" {
+			continue
+		}
+		text, isText := v.(string)
+		if !isText {
+			b, err := json.Marshal(v)
+			if err != nil {
+				continue
+			}
+			text = string(b)
+		}
+		out = append(out, [2]string{"run: " + k, text})
+	}
+	return out
+}
+
+// painter colours text, or leaves it.
+type painter bool
+
+func (p painter) paint(code, s string) string {
+	if !p || s == "" {
+		return s
+	}
+	return "\x1b[" + code + "m" + s + "\x1b[0m"
+}
+
+func (p painter) bold(s string) string { return p.paint("1", s) }
+func (p painter) dim(s string) string  { return p.paint("2", s) }
+
+// role has one colour for each speaker.
+func (p painter) role(role, s string) string {
+	code := map[string]string{traj.RoleSystem: "35", traj.RoleUser: "34", traj.RoleAssistant: "32", traj.RoleTool: "33"}[role]
+	if code == "" {
+		return s
+	}
+	return p.paint("1;"+code, s)
+}
+
+func inspectOne(t *traj.Trajectory, meta parquet.Metadata, o inspectOptions, s streams) error {
+	if o.JSON {
+		return writeJSON(s.out, t)
+	}
+	var tok *tokenizer.Tokenizer
+	if o.Tokens {
+		path := o.Tokenizer
+		if path == "" {
+			path = policyPath(t, meta)
+		}
+		var err error
+		if tok, err = tokenizer.Open(path); err != nil {
+			return fmt.Errorf("cannot read the tokens: %w; name the model by --tokenizer DIR", err)
+		}
+	}
+	b := bufio.NewWriter(s.out)
+	p := painter(o.Color)
+	writeHead(b, t, p)
+	writeMessages(b, t, p)
+	writeSteps(b, t, p)
+	if tok != nil {
+		writeTokens(b, t, tok, p)
+	}
+	return b.Flush()
+}
+
+// policyPath is where the file says that its model is.
+func policyPath(t *traj.Trajectory, meta parquet.Metadata) string {
+	var run struct {
+		Model struct {
+			Path string `json:"path"`
+			Name string `json:"name"`
+		} `json:"model"`
+	}
+	if json.Unmarshal(meta.Run, &run) == nil {
+		if run.Model.Path != "" {
+			return run.Model.Path
+		}
+		if run.Model.Name != "" {
+			return run.Model.Name
+		}
+	}
+	return t.Policy
+}
+
+func writeHead(b io.Writer, t *traj.Trajectory, p painter) {
+	reward := "none"
+	if t.Reward != nil {
+		reward = fmt.Sprintf("%g", *t.Reward)
+		code := "31"
+		if *t.Reward > 0 {
+			code = "32"
+		}
+		reward = p.paint("1;"+code, reward)
+	}
+	fmt.Fprintf(b, "%s  reward %s", p.bold(t.ID), reward)
+	for _, part := range t.RewardParts {
+		fmt.Fprintf(b, "  %s %g", part.Name, part.Value)
+	}
+	fmt.Fprintf(b, "  ended: %s\n", t.Termination)
+	if t.Error != "" {
+		fmt.Fprintf(b, "%s\n", p.paint("31", "error: "+safe(t.Error)))
+	}
+	extracted := "none"
+	if t.Extracted != nil {
+		extracted = fmt.Sprintf("%q", *t.Extracted)
+	}
+	fmt.Fprintf(b, "gold %q  found %s  policy %s version %d  seed %d  %d ms\n\n", t.Task.Answers, extracted, t.Policy, t.PolicyVersion, t.Seed, t.DurationMS)
+}
+
+// writeMessages shows who said what; the replies that the policy sampled in
+// this trajectory, and is trained on, are marked with a bar.
+func writeMessages(b io.Writer, t *traj.Trajectory, p painter) {
+	replies := 0
+	for i := range t.Messages {
+		if t.Messages[i].Role == traj.RoleAssistant {
+			replies++
+		}
+	}
+	shots := replies - len(t.Steps) // worked examples come first and were not sampled
+	at := -1
+	for i := range t.Messages {
+		m := &t.Messages[i]
+		bar, note := "  ", ""
+		if m.Role == traj.RoleAssistant {
+			at++
+			if k := at - shots; k >= 0 && k < len(t.Steps) {
+				if st := t.Steps[k]; st.Sequence >= 0 && trained(t, st) > 0 {
+					bar, note = p.paint("32", "┃ "), p.dim(fmt.Sprintf("  step %d, %d tokens trained on", k, trained(t, st)))
+				} else {
+					note = p.dim(fmt.Sprintf("  step %d, no tokens in the file", k))
+				}
+			} else {
+				note = p.dim("  worked example")
+			}
+		}
+		name := m.Role
+		if m.Name != "" {
+			name += " " + m.Name
+		}
+		fmt.Fprintf(b, "%s%s%s\n", bar, p.role(m.Role, name), note)
+		body := func(text string, style func(string) string) {
+			for _, l := range strings.Split(safe(text), "\n") {
+				fmt.Fprintf(b, "%s  %s\n", bar, style(l))
+			}
+		}
+		plain := func(s string) string { return s }
+		if m.Reasoning != "" {
+			body(m.Reasoning, p.dim)
+		}
+		if m.Content != "" || len(m.ToolCalls) == 0 {
+			body(m.Content, plain)
+		}
+		for _, c := range m.ToolCalls {
+			body(fmt.Sprintf("→ %s(%s)", c.Name, c.Arguments), func(s string) string { return p.paint("36", s) })
+		}
+		if n := len(m.Images); n > 0 {
+			body(fmt.Sprintf("[%d images]", n), p.dim)
+		}
+	}
+}
+
+// trained counts the tokens of a step that the loss mask marks.
+func trained(t *traj.Trajectory, st traj.Step) int {
+	if st.Sequence < 0 || st.Sequence >= len(t.Sequences) {
+		return 0
+	}
+	s := &t.Sequences[st.Sequence]
+	n := 0
+	for i := max(st.Start, 0); i < min(st.End, len(s.LossMask)); i++ {
+		if s.LossMask[i] {
+			n++
+		}
+	}
+	return n
+}
+
+func writeSteps(b io.Writer, t *traj.Trajectory, p painter) {
+	if len(t.Steps) == 0 {
+		return
+	}
+	fmt.Fprintln(b)
+	w := tabwriter.NewWriter(b, 0, 4, 2, ' ', 0)
+	fmt.Fprintln(w, "step\tsequence\tspan\ttrained\tmean logprob\tfinish\tcalls\terrors\tmodel ms\tenv ms")
+	for k, st := range t.Steps {
+		seq, span := "-", "-"
+		if st.Sequence >= 0 {
+			seq, span = fmt.Sprint(st.Sequence), fmt.Sprintf("%d–%d", st.Start, st.End)
+		}
+		fmt.Fprintf(w, "%d\t%s\t%s\t%d\t%s\t%s\t%d\t%d\t%.0f\t%.0f\n", k, seq, span, trained(t, st), meanLogprob(t, st), st.FinishReason, st.ToolCalls, st.ToolErrors, st.ModelMS, st.EnvMS)
+	}
+	_ = w.Flush()
+	if len(t.Sequences) == 0 {
+		fmt.Fprintln(b, p.dim("no token ids: this trajectory cannot be trained on"))
+	}
+}
+
+func meanLogprob(t *traj.Trajectory, st traj.Step) string {
+	if st.Sequence < 0 || st.Sequence >= len(t.Sequences) {
+		return "-"
+	}
+	s, sum, n := &t.Sequences[st.Sequence], 0.0, 0
+	for i := max(st.Start, 0); i < min(st.End, len(s.Logprobs)); i++ {
+		if s.Logprobs[i].Known() {
+			sum += float64(s.Logprobs[i])
+			n++
+		}
+	}
+	if n == 0 {
+		return "-"
+	}
+	return fmt.Sprintf("%.3f", sum/float64(n))
+}
+
+// writeTokens shows the sequences as the model saw them. Without colours the
+// trained stretches stand between ⟦ and ⟧.
+func writeTokens(b io.Writer, t *traj.Trajectory, tok *tokenizer.Tokenizer, p painter) {
+	for k := range t.Sequences {
+		s := &t.Sequences[k]
+		fmt.Fprintf(b, "\n%s\n", p.bold(fmt.Sprintf("sequence %d: %d tokens, %d trained on", k, len(s.TokenIDs), s.Sampled())))
+		for i := 0; i < len(s.TokenIDs); {
+			j := i
+			for j < len(s.TokenIDs) && s.LossMask[j] == s.LossMask[i] {
+				j++
+			}
+			text := safe(tok.Decode(s.TokenIDs[i:j], false))
+			switch {
+			case !s.LossMask[i]:
+				text = p.dim(text)
+			case bool(p):
+				text = p.paint("4;32", text)
+			default:
+				text = "⟦" + text + "⟧"
+			}
+			fmt.Fprint(b, text)
+			i = j
+		}
+		fmt.Fprintln(b)
+	}
+}
+
+// safe keeps a model's text from commanding the terminal.
+func safe(s string) string {
+	return strings.Map(func(r rune) rune {
+		if r < ' ' && r != '\n' && r != '\t' || r == 0x7f || r >= 0x80 && r < 0xa0 {
+			return '\uFFFD'
+		}
+		return r
+	}, s)
+}

@@ -1,0 +1,214 @@
+package main
+
+import (
+	"bufio"
+	"context"
+	"encoding/base64"
+	"encoding/json"
+	"fmt"
+	"iter"
+	"math"
+	"path/filepath"
+	"strings"
+
+	"agentcli/datasets"
+	"agentcli/rewards"
+	"agentcli/traj"
+
+	"github.com/urfave/cli/v2"
+)
+
+type scoreOptions struct {
+	Path   string
+	Reward string
+}
+
+func scoreCommand() *cli.Command {
+	return &cli.Command{
+		Name:      "score",
+		Usage:     "score rows again: response (or messages) and answer in, the rows with their scores out",
+		ArgsUsage: "FILE",
+		Description: "FILE is .jsonl, .json, .csv or .parquet. A row has a response (text) or messages, and an answer (text, a number or a list);\n" +
+			"options, if there, are the grader's settings for that row: strict, float_rounding, extraction.",
+		Flags: []cli.Flag{
+			&cli.StringFlag{Name: "reward", Value: "math", Usage: strings.Join(rewards.Names(), ", ")},
+		},
+		Action: func(c *cli.Context) error {
+			if c.NArg() != 1 {
+				return usagef("score wants one FILE, got %d arguments", c.NArg())
+			}
+			return runScore(c.Context, scoreOptions{Path: c.Args().First(), Reward: c.String("reward")}, streamsOf(c))
+		},
+	}
+}
+
+// runScore writes each row as one line of JSON, in order, as it is scored.
+func runScore(ctx context.Context, o scoreOptions, s streams) error {
+	if _, err := rewards.New(o.Reward, rewards.Options{}); err != nil {
+		return usageError{err}
+	}
+	out := bufio.NewWriter(s.out)
+	enc := json.NewEncoder(out)
+	enc.SetEscapeHTML(false)
+	made := map[rewards.Options]rewards.Reward{}
+	n, scored, right, answered, sum := 0, 0, 0, 0, 0.0
+	for row, err := range scoreRows(ctx, o.Path) {
+		if err != nil {
+			_ = out.Flush()
+			return err
+		}
+		n++
+		fail := func(err error) error {
+			_ = out.Flush()
+			return fmt.Errorf("%s: row %d: %w", o.Path, row.number, err)
+		}
+		if row.err != nil {
+			return fail(row.err)
+		}
+		r := made[row.options]
+		if r == nil {
+			if r, err = rewards.New(o.Reward, row.options); err != nil {
+				return fail(err)
+			}
+			made[row.options] = r
+		}
+		sc, err := r.Score(ctx, row.attempt)
+		if err != nil {
+			return fail(err)
+		}
+		row.fields["reward"], row.fields["correct"], row.fields["extracted"] = sc.Value, sc.Correct, sc.Extracted
+		row.fields["reward_parts"] = sc.Parts
+		if sc.Parts == nil {
+			row.fields["reward_parts"] = []traj.Part{}
+		}
+		if err := enc.Encode(jsonable(row.fields)); err != nil {
+			return err
+		}
+		if sc.Value != nil {
+			scored++
+			sum += *sc.Value
+		}
+		if sc.Correct != nil && *sc.Correct {
+			right++
+		}
+		if sc.Extracted != nil {
+			answered++
+		}
+	}
+	if err := out.Flush(); err != nil {
+		return err
+	}
+	if n == 0 {
+		return fmt.Errorf("%s: has no rows", o.Path)
+	}
+	if scored == 0 {
+		fmt.Fprintf(s.err, "%d rows, none of which can be scored (they failed for reasons of the infrastructure)\n", n)
+		return nil
+	}
+	mean := sum / float64(scored)
+	fmt.Fprintf(s.err, "%d rows, %d scored by %s: mean reward %.4f, %d correct (%.1f %%), %d without an answer\n",
+		n, scored, o.Reward, mean, right, 100*float64(right)/float64(scored), n-answered)
+	return nil
+}
+
+// scoreRow is a row of the file, and the attempt that it tells of.
+type scoreRow struct {
+	number  int
+	fields  map[string]any
+	attempt *traj.Trajectory
+	options rewards.Options
+	err     error
+}
+
+func scoreRows(ctx context.Context, path string) iter.Seq2[scoreRow, error] {
+	return func(yield func(scoreRow, error) bool) {
+		for r, err := range datasets.ReadRows(ctx, path) {
+			if err != nil {
+				yield(scoreRow{}, err)
+				return
+			}
+			row := scoreRow{number: r.Number, fields: r.Fields}
+			row.attempt, row.options, row.err = attemptOf(r.Fields, strings.EqualFold(filepath.Ext(path), ".parquet"))
+			if !yield(row, nil) {
+				return
+			}
+		}
+	}
+}
+
+func attemptOf(fields map[string]any, isTrajectory bool) (*traj.Trajectory, rewards.Options, error) {
+	t := &traj.Trajectory{Termination: traj.Answered}
+	var o rewards.Options
+	t.Task.ID, _ = fields["task_id"].(string)
+	if id, ok := fields["id"].(string); ok && t.Task.ID == "" {
+		t.Task.ID = id
+	}
+	var err error
+	if t.Task.Answers, err = datasets.ReadAnswers(fields["answer"]); err != nil {
+		return nil, o, fmt.Errorf("answer: %w", err)
+	}
+	if len(t.Task.Answers) == 0 {
+		return nil, o, fmt.Errorf("has no answer to score against")
+	}
+	if term, ok := fields["termination"].(string); ok && term != "" {
+		t.Termination = traj.Termination(term)
+	}
+	switch resp := fields["response"].(type) {
+	case string:
+		t.Messages = []traj.Message{{Role: traj.RoleAssistant, Content: resp}}
+	case nil:
+		ms, ok := fields["messages"]
+		if !ok || ms == nil {
+			return nil, o, fmt.Errorf("has neither response nor messages")
+		}
+		if list, isList := ms.([]any); isList && len(list) == 0 && isTrajectory {
+			break // it failed before anything was said
+		}
+		if t.Messages, err = datasets.ReadMessages(ms); err != nil {
+			return nil, o, fmt.Errorf("messages: %w", err)
+		}
+	default:
+		return nil, o, fmt.Errorf("response is not text")
+	}
+	if steps, ok := fields["steps"].([]any); ok && len(steps) > 0 {
+		if last, ok := steps[len(steps)-1].(map[string]any); ok {
+			reason, _ := last["finish_reason"].(string)
+			t.Steps = []traj.Step{{FinishReason: reason}}
+		}
+	}
+	if raw := fields["options"]; raw != nil {
+		b, err := json.Marshal(raw)
+		if text, ok := raw.(string); ok {
+			b, err = []byte(text), nil
+		}
+		if err == nil {
+			o, err = rewards.ParseOptions(b)
+		}
+		if err != nil {
+			return nil, o, err
+		}
+	}
+	return t, o, nil
+}
+
+// jsonable makes a row's values fit for JSON: NaN and the infinities become
+// null, bytes become base64.
+func jsonable(v any) any {
+	switch v := v.(type) {
+	case float64:
+		if math.IsNaN(v) || math.IsInf(v, 0) {
+			return nil
+		}
+	case []byte:
+		return base64.StdEncoding.EncodeToString(v)
+	case []any:
+		for i := range v {
+			v[i] = jsonable(v[i])
+		}
+	case map[string]any:
+		for k := range v {
+			v[k] = jsonable(v[k])
+		}
+	}
+	return v
+}
