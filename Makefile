@@ -1,0 +1,73 @@
+# agentcli. On a fresh machine: `make demo`, `make test`. Everything they need is
+# fetched into the user's cache folder by scripts/setup.sh.
+
+CACHE  := $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/agentcli
+PYTHON := $(CACHE)/python/bin/python
+GO     := go
+TAGS   := -tags libtorch
+LINT   := $(GO) tool -modfile=tools.mod golangci-lint
+
+# Packages without cgo: they are tested under the race detector.
+PURE = $(shell $(GO) list ./...)
+
+# CGO_CXXFLAGS and CGO_LDFLAGS for libtorch; written by set-up.
+-include $(CACHE)/torch.env.mk
+
+.PHONY: all setup setup-test build build-lite test test-lite test-full lint demo bench fuzz clean
+
+all: build
+
+setup:
+	@scripts/setup.sh
+
+setup-test:
+	@scripts/setup.sh python
+
+# Make reads torch.env.mk when it starts, before set-up has written it: the
+# targets that need it run in a second make.
+build: setup
+	@$(MAKE) --no-print-directory bin/agentcli
+
+build-lite:
+	CGO_ENABLED=0 $(GO) build -trimpath -o bin/agentcli-lite ./cmd/agentcli
+
+.PHONY: bin/agentcli
+bin/agentcli:
+	@[ -n "$(CGO_LDFLAGS)" ] || { echo "run make build" >&2; exit 1; }
+	@echo "building bin/agentcli (the first build compiles the libtorch bindings: about 3 minutes)" >&2
+	$(GO) build $(TAGS) -o bin/agentcli ./cmd/agentcli
+
+test: setup-test
+	@$(MAKE) --no-print-directory test-lite
+	@$(MAKE) --no-print-directory test-full
+
+# The pure-Go build: vet, tests under the race detector in random order.
+test-lite:
+	CGO_ENABLED=0 $(GO) build ./...
+	$(GO) vet ./...
+	AGENTCLI_PYTHON=$(PYTHON) $(GO) test -race -shuffle=on -count=1 $(PURE)
+
+# The build with libtorch. One package at a time: two torch processes on the
+# same cores slow each other down tenfold.
+test-full:
+	@[ -n "$(CGO_LDFLAGS)" ] || { echo "run make test" >&2; exit 1; }
+	$(GO) vet $(TAGS) ./...
+	AGENTCLI_PYTHON=$(PYTHON) $(GO) test $(TAGS) -p 1 -count=1 -timeout 30m ./internal/torch ./policy ./trainer ./cmd/agentcli
+
+lint:
+	@[ -z "$$(gofmt -l $$(git ls-files '*.go'))" ] || { gofmt -l $$(git ls-files '*.go'); echo "not gofmt-ed" >&2; exit 1; }
+	$(GO) mod tidy -diff
+	$(LINT) run ./...
+
+demo: build
+	@scripts/demo.sh
+
+bench: setup-test
+	@$(MAKE) --no-print-directory bench-run
+
+.PHONY: bench-run
+bench-run:
+	@bench/compare.sh
+
+clean:
+	rm -rf bin runs demo

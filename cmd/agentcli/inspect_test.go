@@ -1,0 +1,138 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"agentcli/parquet"
+	"agentcli/traj"
+)
+
+// trajectories writes a file of two groups: one of both outcomes, one whose
+// attempt failed for a reason of the infrastructure.
+func trajectories(t *testing.T) string {
+	t.Helper()
+	one, zero, right, wrong, found := 1.0, 0.0, true, false, "84"
+	no := traj.NoLogprob()
+	at := time.Unix(0, 0).UTC()
+	msgs := []traj.Message{{Role: "user", Content: "What is 12 * 7?"},
+		{Role: "assistant", ToolCalls: []traj.ToolCall{{ID: "a", Name: "calculator", Arguments: `{"expression": "12*7"}`}}},
+		{Role: "tool", Name: "calculator", ToolCallID: "a", Content: "84"}, {Role: "assistant", Content: "84\x1b[31m"}}
+	task := traj.Task{ID: "arith/12*7", Answers: []string{"84"}}
+	rows := []*traj.Trajectory{
+		{ID: "arith/12*7#0", Task: task, GroupID: "g", Policy: "m", Messages: msgs, Reward: &one, Correct: &right, Extracted: &found, Termination: traj.Answered, StartedAt: at,
+			Steps: []traj.Step{{End: 2, Start: 1, FinishReason: "tool_calls", ToolCalls: 1}, {Start: 3, End: 4, FinishReason: "stop"}},
+			Sequences: []traj.Sequence{{TokenIDs: []int32{1, 2, 3, 4}, LossMask: []bool{false, true, false, true}, Logprobs: []traj.Logprob{no, -1, no, -2}}}},
+		{ID: "arith/12*7#1", Task: task, GroupID: "g", Policy: "m", Messages: msgs[:1], Reward: &zero, Correct: &wrong, Termination: traj.EmptyReply, StartedAt: at},
+		{ID: "b#0", Task: traj.Task{ID: "b", Answers: []string{"1"}}, GroupID: "b", Termination: traj.ModelFailed, Error: "connection refused", StartedAt: at},
+	}
+	path := filepath.Join(t.TempDir(), "t.parquet")
+	w, err := parquet.CreateFile(path, parquet.Metadata{Run: json.RawMessage(`{"command":"rollout"}`)}, parquet.WriterConfig{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, r := range rows {
+		if err := w.Write(r); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := w.Close(); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+func TestInspect(t *testing.T) {
+	path := trajectories(t)
+	run := func(o inspectOptions) (string, error) {
+		var out, errs bytes.Buffer
+		o.Path = path
+		err := runInspect(context.Background(), o, streams{out: &out, err: &errs})
+		return out.String(), err
+	}
+	got, err := run(inspectOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{"3 in 2 groups, 2 scored", "0.5000", "1 of 2", "1 trajectories, 2 sampled tokens", "ended: model_error", "run: command"} {
+		if !strings.Contains(got, want) {
+			t.Errorf("no %q in\n%s", want, got)
+		}
+	}
+	got, err = run(inspectOptions{ID: "arith/12*7#0"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{"reward 1", "→ calculator", "┃ assistant  step 0, 1 tokens trained on", "tool calculator", "-2.000"} {
+		if !strings.Contains(got, want) {
+			t.Errorf("no %q in\n%s", want, got)
+		}
+	}
+	if strings.Contains(got, "\x1b") {
+		t.Error("an escape sequence of the model reached the terminal")
+	}
+	if got, _ := run(inspectOptions{ID: "arith/12*7#0", Color: true}); !strings.Contains(got, "\x1b[1;32m") {
+		t.Error("no colours")
+	}
+	var f fileSummary
+	got, err = run(inspectOptions{JSON: true})
+	if err != nil || json.Unmarshal([]byte(got), &f) != nil || f.Trajectories != 3 || f.Pass1.Value != .5 || f.MixedGroups != 1 {
+		t.Errorf("%v\n%s", err, got)
+	}
+	if _, err = run(inspectOptions{ID: "none"}); err == nil || !strings.Contains(err.Error(), "arith/12*7#0") {
+		t.Error(err)
+	}
+}
+
+func TestScoreFiles(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "rows.jsonl")
+	data := `{"n":12345678901234567890,"response":"\\boxed{84}","answer":84}
+{"messages":[{"role":"user","content":"?"},{"role":"assistant","content":"it is 0.333"}],"answer":["1/3"],"options":{"float_rounding":3}}
+{"response":"it is 5","answer":"5","options":{"strict":true}}
+`
+	if err := os.WriteFile(path, []byte(data), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	run := func(path, reward string) (string, string, error) {
+		var out, errs bytes.Buffer
+		err := runScore(context.Background(), scoreOptions{Path: path, Reward: reward}, streams{out: &out, err: &errs})
+		return out.String(), errs.String(), err
+	}
+	out, errs, err := run(path, "math")
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := `{"answer":84,"correct":true,"extracted":"84","n":12345678901234567890,"response":"\\boxed{84}","reward":1,"reward_parts":[{"name":"math","value":1}]}`
+	lines := strings.Split(strings.TrimSpace(out), "\n")
+	if len(lines) != 3 || lines[0] != want || !strings.Contains(lines[1], `"reward":1`) || !strings.Contains(lines[2], `"extracted":null`) {
+		t.Errorf("%s", out)
+	}
+	if !strings.Contains(errs, "3 rows, 3 scored by math: mean reward 0.6667, 2 correct") {
+		t.Error(errs)
+	}
+	out, _, err = run(trajectories(t), "math")
+	lines = strings.Split(strings.TrimSpace(out), "\n")
+	if err != nil || len(lines) != 3 || !strings.Contains(lines[1], `"correct":false`) || !strings.Contains(lines[2], `"reward":null`) {
+		t.Errorf("%v\n%s", err, out)
+	}
+	for bad, want := range map[string]string{
+		`{"response":"x"}`:                              "row 1: has no answer",
+		`{"answer":1}`:                                  "row 1: has neither response nor messages",
+		`{"response":"x","answer":1,"options":{"x":1}}`: "row 1: options",
+		`{`: "row 1: is not JSON",
+		``:  "has no rows",
+	} {
+		if err := os.WriteFile(path, []byte(bad), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if _, _, err := run(path, "math"); err == nil || !strings.Contains(err.Error(), want) || strings.Contains(err.Error(), "\n") {
+			t.Errorf("%s: %v, want %q", bad, err, want)
+		}
+	}
+}

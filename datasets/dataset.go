@@ -1,0 +1,232 @@
+// Package datasets turns benchmarks, local files and generators into streams
+// of tasks.
+//
+// It is floor 1: it imports traj, parquet (to read .parquet files) and its own
+// subpackage hub, and knows nothing of models, agents or environments.
+package datasets
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"iter"
+	"os"
+	"path/filepath"
+	"regexp"
+	"sort"
+	"strings"
+
+	"agentcli/datasets/hub"
+	"agentcli/traj"
+)
+
+// Errors that a caller may tell apart.
+var (
+	// ErrUnknown: no dataset and no file has the name.
+	ErrUnknown = errors.New("unknown dataset")
+	// ErrNotHere: the dataset is known but is not on this machine and could not be fetched.
+	ErrNotHere = errors.New("dataset is not on this machine")
+)
+
+// Options choose what Open reads. The zero value is the dataset's own choice.
+type Options struct {
+	Split  string            // "" is the dataset's default split
+	Limit  int               // at most so many tasks; 0: all (a generator may have billions)
+	Seed   int64             // of a generator: the order of its problems
+	Level  string            // of a generator: how hard, from "1"; "" is 1
+	Shots  *int              // worked examples before the question; nil: the dataset's own number
+	Fields map[string]string // our field name → the file's: question, prompt, messages, answer, id; a dot goes into a nested one
+	System *string           // replaces the system prompt; "" takes it away
+	Prompt *string           // replaces the text around a question; holds {question}
+	Cache  string            // folder of imported datasets; "": CacheDir()
+	Hub    *hub.Hub          // nil: hub.FromEnv()
+	// Offline never asks the hub.
+	Offline bool
+}
+
+// Dataset is a stream of tasks with suggestions for running it.
+type Dataset struct {
+	Name         string
+	Split        string
+	Description  string
+	DefaultTools []string // names of tools that it wants
+	Reward       string
+	MaxTurns     int // model calls of a trajectory; 0: no suggestion
+	MaxTokens    int // of one reply; 0: no suggestion
+	Shots        int
+	System       string
+	Source       string // where the problems are from: a path, or "generated"
+
+	tasks func(ctx context.Context) iter.Seq2[traj.Task, error]
+	n     int // -1: not known
+	limit int
+}
+
+// Tasks streams the tasks, from the first each time. It ends after the first
+// error, which names the file and the row.
+func (d *Dataset) Tasks(ctx context.Context) iter.Seq2[traj.Task, error] {
+	return func(yield func(traj.Task, error) bool) {
+		n := 0
+		for t, err := range d.tasks(ctx) {
+			if err == nil {
+				err = ctx.Err()
+			}
+			if err != nil {
+				yield(traj.Task{}, err)
+				return
+			}
+			if !yield(t, nil) {
+				return
+			}
+			if n++; n == d.limit {
+				return
+			}
+		}
+	}
+}
+
+// Len is the number of tasks, where it is known without reading them all.
+func (d *Dataset) Len() (int, bool) {
+	switch {
+	case d.n < 0:
+		return 0, false
+	case d.limit > 0 && d.limit < d.n:
+		return d.limit, true
+	}
+	return d.n, true
+}
+
+// mathPrompt is the instruction that the math benchmarks are asked with.
+const mathPrompt = "{question}\n\nPlease reason step by step, and put your final answer within \\boxed{}."
+
+// Open finds a dataset: a benchmark of the registry, a generator, an imported
+// name, or a path to a .jsonl, .json, .csv or .parquet file. A file or an
+// import is read once here to check every row and to count them.
+func Open(ctx context.Context, name string, o Options) (*Dataset, error) {
+	if o.Limit < 0 {
+		return nil, fmt.Errorf("dataset %s: the limit must not be negative, it is %d", name, o.Limit)
+	}
+	if o.Prompt != nil && !strings.Contains(*o.Prompt, "{question}") {
+		return nil, fmt.Errorf("dataset %s: the prompt must hold {question}", name)
+	}
+	if o.Cache == "" {
+		o.Cache = CacheDir()
+	}
+	if g := generatorNamed(name); g != nil {
+		if len(o.Fields) > 0 {
+			return nil, fmt.Errorf("dataset %s is generated: it has no fields to rename (--field)", name)
+		}
+		return g.open(o)
+	}
+	if o.Level != "" {
+		return nil, fmt.Errorf("dataset %s has no levels (--level); generated ones have: %s", name, strings.Join(generatorNames(), ", "))
+	}
+	if o.Shots != nil && *o.Shots > 0 {
+		return nil, fmt.Errorf("dataset %s has no worked examples (--shots); generated ones have: %s", name, strings.Join(generatorNames(), ", "))
+	}
+	if e := entryNamed(name); e != nil {
+		return e.open(ctx, o)
+	}
+	if looksLikeFile(name) {
+		return openFile(ctx, fileSource{path: name, name: fileStem(name)}, o)
+	}
+	if path, ok := importedPath(o.Cache, name, o.Split); ok {
+		return openFile(ctx, fileSource{path: path, name: name, imported: true}, o)
+	}
+	return nil, unknown(name, o.Cache)
+}
+
+func looksLikeFile(name string) bool {
+	if st, err := os.Stat(name); err == nil && !st.IsDir() {
+		return true
+	}
+	switch strings.ToLower(filepath.Ext(name)) {
+	case ".jsonl", ".json", ".csv", ".parquet", ".ndjson":
+		return true
+	}
+	return false
+}
+
+var unsafeName = regexp.MustCompile(`[^A-Za-z0-9._-]+`)
+
+func fileStem(path string) string {
+	base := filepath.Base(path)
+	s := unsafeName.ReplaceAllString(strings.TrimSuffix(base, filepath.Ext(base)), "-")
+	if s == "" {
+		return "file"
+	}
+	return s
+}
+
+// Names are all names that Open knows, in order: benchmarks, generators, and
+// what was imported into the cache folder ("" is CacheDir()).
+func Names(cache string) []string {
+	if cache == "" {
+		cache = CacheDir()
+	}
+	var names []string
+	for i := range registry {
+		names = append(names, registry[i].name)
+	}
+	names = append(names, generatorNames()...)
+	for _, n := range imported(cache) {
+		if entryNamed(n) == nil {
+			names = append(names, n)
+		}
+	}
+	return names
+}
+
+// unknown makes the one line for a name that nobody knows.
+func unknown(name, cache string) error {
+	names := Names(cache)
+	if strings.ContainsAny(name, `/\`) {
+		return fmt.Errorf("%w %q: there is no such file (.jsonl, .json, .csv, .parquet), and no dataset of that name (they are %s)", ErrUnknown, name, strings.Join(names, ", "))
+	}
+	type near struct {
+		name string
+		d    int
+	}
+	var close []near
+	for _, n := range names {
+		d := distance(strings.ToLower(name), strings.ToLower(n))
+		if d <= 1+len(n)/3 || len(name) > 2 && strings.Contains(n, name) || len(name) > 2 && strings.HasPrefix(name, n) {
+			close = append(close, near{n, d})
+		}
+	}
+	sort.SliceStable(close, func(i, j int) bool { return close[i].d < close[j].d })
+	hint := "the names are " + strings.Join(names, ", ")
+	if len(close) > 0 {
+		var s []string
+		for _, c := range close[:min(3, len(close))] {
+			s = append(s, c.name)
+		}
+		hint = "did you mean " + strings.Join(s, " or ") + "?"
+	}
+	return fmt.Errorf("%w %q: %s A file of your own: give its path, or `agentcli datasets import %s FILE`", ErrUnknown, name, strings.TrimSuffix(hint, "?")+map[bool]string{true: "?", false: "."}[strings.HasSuffix(hint, "?")], unsafeName.ReplaceAllString(name, "-"))
+}
+
+// distance is the edit distance, two neighbours swapped counting one.
+func distance(a, b string) int {
+	rows := make([][]int, len(a)+1)
+	for i := range rows {
+		rows[i] = make([]int, len(b)+1)
+		rows[i][0] = i
+	}
+	for j := range rows[0] {
+		rows[0][j] = j
+	}
+	for i := 1; i <= len(a); i++ {
+		for j := 1; j <= len(b); j++ {
+			cost := 1
+			if a[i-1] == b[j-1] {
+				cost = 0
+			}
+			rows[i][j] = min(rows[i-1][j]+1, rows[i][j-1]+1, rows[i-1][j-1]+cost)
+			if i > 1 && j > 1 && a[i-1] == b[j-2] && a[i-2] == b[j-1] {
+				rows[i][j] = min(rows[i][j], rows[i-2][j-2]+1)
+			}
+		}
+	}
+	return rows[len(a)][len(b)]
+}

@@ -1,0 +1,302 @@
+package datasets
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"agentcli/traj"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+func ptr[T any](v T) *T { return &v }
+
+func offline(t *testing.T) {
+	t.Setenv("HF_HUB_OFFLINE", "1")
+	t.Setenv("HF_HOME", t.TempDir())
+	t.Setenv("XDG_CACHE_HOME", t.TempDir())
+}
+
+func tasks(t *testing.T, name string, o Options) []traj.Task {
+	t.Helper()
+	d, err := Open(context.Background(), name, o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var out []traj.Task
+	for task, err := range d.Tasks(context.Background()) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		out = append(out, task)
+	}
+	return out
+}
+
+func TestArithPrompt(t *testing.T) {
+	got := tasks(t, "arith", Options{Limit: 1, Seed: 3})[0]
+	want := []traj.Message{
+		{Role: "user", Content: "What is 12 * 7?"},
+		{Role: "assistant", ToolCalls: []traj.ToolCall{{ID: "call_shot0_0", Name: "calculator", Arguments: `{"expression": "12*7"}`}}},
+		{Role: "tool", Name: "calculator", ToolCallID: "call_shot0_0", Content: "84"},
+		{Role: "assistant", Content: "84"},
+		{Role: "user", Content: "What is 35 + 8?"},
+		{Role: "assistant", ToolCalls: []traj.ToolCall{{ID: "call_shot1_0", Name: "calculator", Arguments: `{"expression": "35+8"}`}}},
+		{Role: "tool", Name: "calculator", ToolCallID: "call_shot1_0", Content: "43"},
+		{Role: "assistant", Content: "43"},
+		{Role: "user", Content: got.Question},
+	}
+	if d := cmp.Diff(want, got.Messages); d != "" {
+		t.Error(d)
+	}
+	if got.Reward != "exact" || !cmp.Equal(got.Tools, []string{"calculator"}) || len(got.Answers) != 1 {
+		t.Errorf("%+v", got)
+	}
+	lw := tasks(t, "lastword", Options{Limit: 1})[0].Messages
+	if len(lw) != 6 || lw[0].Content != "Answer with only one word." {
+		t.Errorf("lastword: %+v", lw)
+	}
+	if ms := tasks(t, "lastword", Options{Limit: 1, Shots: ptr(0), System: ptr("")})[0].Messages; len(ms) != 1 {
+		t.Errorf("without shots and system: %+v", ms)
+	}
+}
+
+// Whatever the seeds, train and test never share a problem, no worked example
+// is a problem, no id comes twice, and a seed is an order of its own.
+func TestGeneratedSplits(t *testing.T) {
+	if n := len(words); n < 50 {
+		t.Fatal(n)
+	}
+	seenWord := map[string]bool{}
+	for _, w := range words {
+		if seenWord[w] {
+			t.Errorf("the word %s is there twice", w)
+		}
+		seenWord[w] = true
+	}
+	for _, g := range generators {
+		for level := 1; level <= g.levels; level++ {
+			lv := string(rune('0' + level))
+			train, keys := map[string]bool{}, map[string]bool{}
+			var orders []string
+			for seed := int64(0); seed < 3; seed++ {
+				ids := map[string]bool{}
+				var order []string
+				for _, task := range tasks(t, g.name, Options{Split: "train", Level: lv, Seed: seed, Limit: 600}) {
+					if ids[task.ID] {
+						t.Fatalf("%s level %d seed %d: %s twice", g.name, level, seed, task.ID)
+					}
+					ids[task.ID], train[task.Question] = true, true
+					keys[task.Question] = true
+					order = append(order, task.ID)
+				}
+				if len(ids) != 600 {
+					t.Fatalf("%s level %d: only %d problems", g.name, level, len(ids))
+				}
+				orders = append(orders, strings.Join(order, " "))
+			}
+			if orders[0] == orders[1] {
+				t.Errorf("%s: the seed changes nothing", g.name)
+			}
+			if again := tasks(t, g.name, Options{Split: "train", Level: lv, Seed: 1, Limit: 600}); again[599].ID != orders[1][strings.LastIndex(orders[1], " ")+1:] {
+				t.Errorf("%s: a seed does not repeat", g.name)
+			}
+			for _, task := range tasks(t, g.name, Options{Split: "test", Level: lv, Seed: 9, Limit: 300}) {
+				if train[task.Question] {
+					t.Errorf("%s level %d: %q is in both splits", g.name, level, task.Question)
+				}
+			}
+			for _, e := range g.examples(level) {
+				for i := uint64(0); i < min(g.space(level), 30000); i++ {
+					if m, ok := g.make(level, i); ok && m.key == e.key {
+						t.Errorf("%s level %d: the worked example %s is a problem", g.name, level, e.id)
+					}
+				}
+			}
+		}
+	}
+	// The whole of arith: as many problems as there are, each once.
+	all := map[string]bool{}
+	for _, split := range []string{"train", "test"} {
+		for _, task := range tasks(t, "arith", Options{Split: split}) {
+			if all[task.ID] {
+				t.Fatalf("%s twice", task.ID)
+			}
+			all[task.ID] = true
+		}
+	}
+	if want := 2*8100 + 90*91/2; len(all) != want {
+		t.Errorf("%d problems, want %d", len(all), want)
+	}
+	if commuted := splitOf("arith", arithProblem(34, '+', 21).key); commuted != splitOf("arith", arithProblem(21, '+', 34).key) {
+		t.Error("34+21 and 21+34 are in different splits")
+	}
+}
+
+const question, boxed = "Q?", "Q?\n\nPlease reason step by step, and put your final answer within \\boxed{}."
+
+func TestFiles(t *testing.T) {
+	dir := t.TempDir()
+	offline(t)
+	for _, tc := range []struct {
+		name, file, data string
+		fields           map[string]string
+		answers          []string
+		prompt, id       string
+	}{
+		{"jsonl", "a.jsonl", `{"problem":"Q?","answer":27.0,"id":60}`, nil, []string{"27.0"}, boxed, "a/60"},
+		{"bom and blank lines", "a.jsonl", "\xef\xbb\xbf" + `{"question":"Q?","answer":"x"}` + "\r\n\r\n", nil, []string{"x"}, boxed, "a/0"},
+		{"large number", "a.jsonl", `{"question":"Q?","answer":123456789012345678901234567890}`, nil, []string{"123456789012345678901234567890"}, boxed, "a/0"},
+		{"list", "a.jsonl", `{"question":"Q?","golden_answers":["a",["b",3]]}`, nil, []string{"a", "b", "3"}, boxed, "a/0"},
+		{"gsm8k", "a.jsonl", `{"question":"Q?","answer":"so 1+1=2\n#### 1,234"}`, nil, []string{"1,234"}, boxed, "a/0"},
+		{"prompt is verbatim", "a.jsonl", `{"prompt":"Q?","answer":"x"}`, nil, []string{"x"}, question, "a/0"},
+		{"fields", "a.jsonl", `{"q":{"text":["no","Q?"]},"gold":{"v":"x"},"key":"k#1"}`, map[string]string{"question": "q.text.1", "answer": "gold.v", "id": "key"}, []string{"x"}, boxed, "a/k_1"},
+		{"messages", "a.jsonl", `{"messages":[{"role":"user","content":"Q?"}],"answer":"x"}`, nil, []string{"x"}, question, "a/0"},
+		{"json array", "a.json", ` [ {"question":"Q?","answer":"x"} ]`, nil, []string{"x"}, boxed, "a/0"},
+		{"json wrapper", "a.json", `{"version":1,"data":[{"question":"Q?","answer":"x"}]}`, nil, []string{"x"}, boxed, "a/0"},
+		{"json lines", "a.json", `{"question":"Q?","answer":"x"}` + "\n" + `{"question":"R?","answer":"y"}`, nil, []string{"x"}, boxed, "a/0"},
+		{"csv", "a.csv", "id,problem,answer\n7,Q?,\"1,000\"\n", nil, []string{"1,000"}, boxed, "a/7"},
+	} {
+		path := filepath.Join(dir, tc.file)
+		if err := os.WriteFile(path, []byte(tc.data), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		got := tasks(t, path, Options{Fields: tc.fields})[0]
+		if !cmp.Equal(got.Answers, tc.answers) || got.Messages[len(got.Messages)-1].Content != tc.prompt || got.ID != tc.id {
+			t.Errorf("%s: %+v", tc.name, got)
+		}
+		if err := os.Remove(path); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+func TestFileErrors(t *testing.T) {
+	dir := t.TempDir()
+	offline(t)
+	for _, tc := range []struct{ file, data, want string }{
+		{"a.jsonl", `{"question":"Q?"}` + "\n" + `{"question":`, "a.jsonl: row 2: is not JSON"},
+		{"a.jsonl", `[1]`, "row 1: is not a JSON object"},
+		{"a.jsonl", `{"text":"Q?"}`, "row 1: has no question"},
+		{"a.jsonl", `{"question":"Q?","answer":{"a":1}}`, "row 1: answer: want text"},
+		{"a.jsonl", `{"question":"Q?","id":1}` + "\n" + `{"question":"R?","id":"1"}`, "row 2: has the id \"1\", as row 1 has"},
+		{"a.jsonl", `{"messages":[{"role":"boss","content":"x"}]}`, "row 1: messages: message 0: has the role"},
+		{"a.jsonl", "", "has no rows"},
+		{"a.json", `[{"question":"Q?"}, 3]`, "a.json: row 2: is not a JSON object"},
+		{"a.json", `[{"question":"Q?"}`, "row 2: is not JSON"},
+		{"a.csv", "question,answer\nQ?,1\nR?,2,3\n", "a.csv: row 2 (line 3)"},
+		{"a.parquet", "hello", "a.parquet: not a complete Parquet file"},
+	} {
+		path := filepath.Join(dir, tc.file)
+		if err := os.WriteFile(path, []byte(tc.data), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		_, err := Open(context.Background(), path, Options{})
+		if err == nil || !strings.Contains(err.Error(), tc.want) || strings.Contains(err.Error(), "\n") {
+			t.Errorf("%s %q: %v, want %q", tc.file, tc.data, err, tc.want)
+		}
+	}
+	for _, tc := range []struct {
+		name string
+		o    Options
+		is   error
+		want string
+	}{
+		{"amie2024", Options{}, ErrUnknown, "did you mean aime2024"},
+		{"math-500", Options{}, ErrUnknown, "math500"},
+		{"zzzzzzzz", Options{}, ErrUnknown, "the names are aime2024, aime2025"},
+		{"aime2024", Options{}, ErrNotHere, "datasets import aime2024 FILE"},
+		{"none.jsonl", Options{}, os.ErrNotExist, "none.jsonl: no such file"},
+		{"arith", Options{Level: "4"}, nil, "1 to 3"},
+		{"arith", Options{Split: "dev"}, nil, "train and test"},
+		{"arith", Options{Shots: ptr(99)}, nil, "worked examples"},
+		{"aime2024", Options{Level: "2"}, nil, "no levels"},
+		{"a.jsonl", Options{Fields: map[string]string{"quest": "x"}}, nil, "no field \"quest\""},
+	} {
+		_, err := Open(context.Background(), tc.name, tc.o)
+		if err == nil || !strings.Contains(err.Error(), tc.want) || tc.is != nil && !errors.Is(err, tc.is) || strings.Contains(err.Error(), "\n") {
+			t.Errorf("%s: %v, want %q", tc.name, err, tc.want)
+		}
+	}
+}
+
+func TestImport(t *testing.T) {
+	offline(t)
+	path := filepath.Join(t.TempDir(), "my.jsonl")
+	if err := os.WriteFile(path, []byte(`{"problem":"Q?","answer":[204],"level":3}`+"\n"+`{"problem":"R <b>?","answer":25.0}`), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{"aime2024", "mine"} {
+		if n, _, err := Import(context.Background(), name, path, Options{}); err != nil || n != 2 {
+			t.Fatal(n, err)
+		}
+		got := tasks(t, name, Options{})
+		if got[0].ID != name+"/0" || got[1].Question != "R <b>?" || got[1].Answers[0] != "25.0" || got[0].Reward != "math" ||
+			string(got[0].Meta) != `{"level":3}` || got[0].Messages[0].Content != boxed || got[0].Split != "test" && name == "aime2024" {
+			t.Errorf("%s: %+v", name, got)
+		}
+	}
+	if d, err := Open(context.Background(), "mine", Options{Limit: 1}); err != nil {
+		t.Error(err)
+	} else if n, ok := d.Len(); n != 1 || !ok {
+		t.Error(n, ok)
+	}
+	for _, bad := range []string{"../x", "arith", "a b", ""} {
+		if _, _, err := Import(context.Background(), bad, path, Options{}); err == nil {
+			t.Errorf("%q was imported", bad)
+		}
+	}
+	if names := strings.Join(Names(""), " "); !strings.HasSuffix(names, "arith lastword chain mine") {
+		t.Error(names)
+	}
+	for _, in := range List("") {
+		if in.Local != (in.Kind != "benchmark" || in.Name == "aime2024") {
+			t.Errorf("%+v", in)
+		}
+	}
+}
+
+// TestSharedData opens real benchmark files, which are not part of the
+// repository.
+func TestSharedData(t *testing.T) {
+	dir := os.Getenv("AGENTCLI_DATA")
+	if dir == "" {
+		t.Skip("set AGENTCLI_DATA to a folder with aime2024.jsonl and others to try real files")
+	}
+	offline(t)
+	files, _ := filepath.Glob(filepath.Join(dir, "*.jsonl"))
+	for _, f := range files {
+		if strings.Contains(f, "corpus") {
+			continue // documents, not questions
+		}
+		n, _, err := Import(context.Background(), fileStem(f), f, Options{})
+		if err != nil {
+			t.Error(err)
+			continue
+		}
+		got := tasks(t, fileStem(f), Options{})
+		if len(got) != n || len(got[n-1].Answers) == 0 {
+			t.Errorf("%s: %d rows, %d tasks", f, n, len(got))
+		}
+	}
+}
+
+func FuzzMapping(f *testing.F) {
+	f.Add(`{"question":"Q?","answer":["a",["b",3]],"id":1}`)
+	f.Add(`{"messages":[{"role":"assistant","tool_calls":[{"function":{"name":"x","arguments":{}}}]}]}`)
+	f.Fuzz(func(t *testing.T, s string) {
+		row, err := object([]byte(s))
+		if err != nil {
+			return
+		}
+		p, err := mapping{}.read(row)
+		if err == nil && len(p.Meta) > 0 && !json.Valid(p.Meta) {
+			t.Errorf("meta %q", p.Meta)
+		}
+	})
+}

@@ -1,0 +1,338 @@
+package datasets
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"sort"
+	"strconv"
+	"strings"
+	"time"
+
+	"agentcli/traj"
+)
+
+// The names that files use for our fields, the first that is there wins.
+var fieldNames = map[string][]string{
+	"question": {"question", "problem", "prompt", "query"},
+	"messages": {"messages"},
+	"answer":   {"answer", "answers", "golden_answers", "final_answer", "target", "solution"},
+	"id":       {"id", "unique_id", "task_id", "ID"},
+}
+
+// problem is one row in our terms.
+type problem struct {
+	ID       string          `json:"id,omitempty"`
+	Question string          `json:"question,omitempty"`
+	Messages []traj.Message  `json:"messages,omitempty"`
+	Answers  []string        `json:"answer"`
+	Meta     json.RawMessage `json:"meta,omitempty"`
+
+	verbatim bool // the question is a whole prompt already
+}
+
+// mapping finds our fields in a file's rows.
+type mapping struct{ fields map[string]string }
+
+func newMapping(fields map[string]string) (mapping, error) {
+	for ours := range fields {
+		switch ours {
+		case "question", "prompt", "problem", "messages", "answer", "id":
+		default:
+			return mapping{}, fmt.Errorf("--field %s=%s: we have no field %q; ours are question, prompt, messages, answer, id", ours, fields[ours], ours)
+		}
+	}
+	return mapping{fields}, nil
+}
+
+// find returns the value of one of our fields and the name that it has in the
+// row; ok is false where the row has none.
+func (m mapping) find(row map[string]any, ours string) (v any, name string, ok bool) {
+	if name := m.fields[ours]; name != "" {
+		v, ok = lookup(row, name)
+		return v, name, ok
+	}
+	for _, name := range fieldNames[ours] {
+		if v, ok := row[name]; ok && v != nil {
+			return v, name, true
+		}
+	}
+	return nil, "", false
+}
+
+// lookup finds name as it is, or a dotted path into nested objects and lists.
+func lookup(row map[string]any, name string) (any, bool) {
+	if v, ok := row[name]; ok {
+		return v, v != nil
+	}
+	var v any = row
+	for _, part := range strings.Split(name, ".") {
+		switch x := v.(type) {
+		case map[string]any:
+			v = x[part]
+		case []any:
+			i, err := strconv.Atoi(part)
+			if err != nil || i < 0 || i >= len(x) {
+				return nil, false
+			}
+			v = x[i]
+		default:
+			return nil, false
+		}
+	}
+	return v, v != nil
+}
+
+// read makes a problem of a row.
+func (m mapping) read(row map[string]any) (problem, error) {
+	var p problem
+	used := map[string]bool{}
+	if v, name, ok := m.find(row, "messages"); ok {
+		used[name] = true
+		ms, err := messages(v)
+		if err != nil {
+			return p, fmt.Errorf("%s: %w", name, err)
+		}
+		p.Messages = ms
+		for _, msg := range ms {
+			if msg.Role == traj.RoleUser {
+				p.Question = msg.Content
+			}
+		}
+	}
+	ours := "question"
+	for _, alias := range []string{"prompt", "problem"} {
+		if m.fields[alias] != "" && m.fields["question"] == "" {
+			ours = alias
+		}
+	}
+	if v, name, ok := m.find(row, ours); ok && len(p.Messages) == 0 {
+		used[name] = true
+		if list, isList := v.([]any); isList { // a prompt column of chat messages, as some RL datasets have
+			ms, err := messages(list)
+			if err != nil {
+				return p, fmt.Errorf("%s: %w", name, err)
+			}
+			p.Messages = ms
+			for _, msg := range ms {
+				if msg.Role == traj.RoleUser {
+					p.Question = msg.Content
+				}
+			}
+		} else {
+			s, err := scalar(v)
+			if err != nil {
+				return p, fmt.Errorf("%s: %w", name, err)
+			}
+			p.Question, p.verbatim = s, ours == "prompt" || name == "prompt"
+		}
+	}
+	if strings.TrimSpace(p.Question) == "" && len(p.Messages) == 0 {
+		if f := m.fields[ours]; f != "" {
+			return p, fmt.Errorf("has no field %q (it has %s)", f, keys(row))
+		}
+		return p, fmt.Errorf("has no question: none of the fields %s is there (it has %s); name it with --field question=NAME",
+			strings.Join(fieldNames["question"], ", "), keys(row))
+	}
+	v, name, ok := m.find(row, "answer")
+	if !ok && m.fields["answer"] != "" {
+		return p, fmt.Errorf("has no field %q (it has %s)", m.fields["answer"], keys(row))
+	}
+	if ok {
+		used[name] = true
+		var err error
+		if p.Answers, err = answers(v); err != nil {
+			return p, fmt.Errorf("%s: %w", name, err)
+		}
+	}
+	if v, name, ok := m.find(row, "id"); ok {
+		used[name] = true
+		s, err := scalar(v)
+		if err != nil {
+			return p, fmt.Errorf("%s: %w", name, err)
+		}
+		p.ID = s
+	} else if m.fields["id"] != "" {
+		return p, fmt.Errorf("has no field %q (it has %s)", m.fields["id"], keys(row))
+	}
+	rest := map[string]any{}
+	for k, v := range row {
+		if !used[k] && v != nil {
+			rest[k] = v
+		}
+	}
+	if nested, ok := rest["meta"].(map[string]any); ok && len(rest) == 1 {
+		rest = nested // a row that we wrote ourselves
+	}
+	if len(rest) > 0 {
+		b, err := json.Marshal(rest)
+		if err != nil {
+			return p, err
+		}
+		p.Meta = b
+	}
+	return p, nil
+}
+
+func keys(row map[string]any) string {
+	var ks []string
+	for k := range row {
+		ks = append(ks, k)
+	}
+	sort.Strings(ks)
+	if len(ks) > 12 {
+		ks = append(ks[:12], "...")
+	}
+	return strings.Join(ks, ", ")
+}
+
+// scalar is a value as text, its digits as the file has them.
+func scalar(v any) (string, error) {
+	switch v := v.(type) {
+	case string:
+		return v, nil
+	case json.Number:
+		return v.String(), nil
+	case bool:
+		return strconv.FormatBool(v), nil
+	case int64:
+		return strconv.FormatInt(v, 10), nil
+	case uint64:
+		return strconv.FormatUint(v, 10), nil
+	case float64:
+		return strconv.FormatFloat(v, 'f', -1, 64), nil
+	case []byte:
+		return string(v), nil
+	case time.Time:
+		return v.Format(time.RFC3339), nil
+	}
+	return "", errors.New("want text or a number, found a list or an object")
+}
+
+// answers reads a string, a number or a list, nested lists flattened. Of a
+// worked solution in the style of GSM8K only what follows #### counts.
+func answers(v any) ([]string, error) {
+	switch v := v.(type) {
+	case nil:
+		return nil, nil
+	case []any:
+		var out []string
+		for _, e := range v {
+			a, err := answers(e)
+			if err != nil {
+				return nil, err
+			}
+			out = append(out, a...)
+		}
+		return out, nil
+	case map[string]any:
+		return nil, errors.New("want text, a number or a list, found an object (a dot goes into it: --field answer=NAME.PART)")
+	}
+	s, err := scalar(v)
+	if err != nil {
+		return nil, err
+	}
+	if i := strings.LastIndex(s, "####"); i >= 0 {
+		s = s[i+4:]
+	}
+	return []string{strings.TrimSpace(s)}, nil
+}
+
+// messages reads a list of chat messages in the OpenAI shape.
+func messages(v any) ([]traj.Message, error) {
+	list, ok := v.([]any)
+	if !ok {
+		if s, isText := v.(string); isText { // CSV holds it as JSON text
+			if err := json.Unmarshal([]byte(s), &list); err != nil {
+				return nil, errors.New("want a list of messages")
+			}
+		} else {
+			return nil, errors.New("want a list of messages")
+		}
+	}
+	if len(list) == 0 {
+		return nil, errors.New("the list of messages is empty")
+	}
+	var out []traj.Message
+	for i, e := range list {
+		m, ok := e.(map[string]any)
+		if !ok {
+			return nil, fmt.Errorf("message %d is not an object", i)
+		}
+		msg, err := message(m)
+		if err != nil {
+			return nil, fmt.Errorf("message %d: %w", i, err)
+		}
+		out = append(out, msg)
+	}
+	return out, nil
+}
+
+func message(m map[string]any) (traj.Message, error) {
+	var msg traj.Message
+	text := func(key string) string {
+		s, _ := m[key].(string)
+		return s
+	}
+	msg.Role = text("role")
+	switch msg.Role {
+	case traj.RoleSystem, traj.RoleUser, traj.RoleAssistant, traj.RoleTool:
+	default:
+		return msg, fmt.Errorf("has the role %q, want system, user, assistant or tool", msg.Role)
+	}
+	switch c := m["content"].(type) {
+	case nil:
+	case string:
+		msg.Content = c
+	case []any: // parts; only text ones here
+		for _, part := range c {
+			if p, ok := part.(map[string]any); ok {
+				if s, ok := p["text"].(string); ok {
+					msg.Content += s
+				}
+			}
+		}
+	default:
+		return msg, errors.New("has a content that is no text")
+	}
+	msg.Reasoning, msg.Name, msg.ToolCallID = text("reasoning"), text("name"), text("tool_call_id")
+	if msg.Reasoning == "" {
+		msg.Reasoning = text("reasoning_content")
+	}
+	calls, _ := m["tool_calls"].([]any)
+	for i, c := range calls {
+		o, ok := c.(map[string]any)
+		if !ok {
+			return msg, fmt.Errorf("tool call %d is not an object", i)
+		}
+		call := traj.ToolCall{}
+		call.ID, _ = o["id"].(string)
+		if f, ok := o["function"].(map[string]any); ok {
+			o = f
+		}
+		call.Name, _ = o["name"].(string)
+		switch a := o["arguments"].(type) {
+		case string:
+			call.Arguments = a
+		case nil:
+			call.Arguments = "{}"
+		default:
+			b, err := json.Marshal(a)
+			if err != nil {
+				return msg, err
+			}
+			call.Arguments = string(b)
+		}
+		if call.Name == "" {
+			return msg, fmt.Errorf("tool call %d has no name", i)
+		}
+		msg.ToolCalls = append(msg.ToolCalls, call)
+	}
+	return msg, nil
+}
+
+// ReadMessages reads a list of chat messages of a row.
+func ReadMessages(v any) ([]traj.Message, error) { return messages(v) }
+
+// ReadAnswers reads the gold answers of a row: text, a number, or a list.
+func ReadAnswers(v any) ([]string, error) { return answers(v) }

@@ -1,0 +1,260 @@
+package datasets
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"iter"
+	"os"
+	"path/filepath"
+	"sort"
+	"strconv"
+	"strings"
+
+	"agentcli/traj"
+)
+
+// fileSource is a file of rows and what is known about it.
+type fileSource struct {
+	path     string
+	name     string
+	split    string
+	imported bool
+	entry    *entry // of the registry; nil for a file of the user's
+}
+
+// openFile checks and counts the rows, and makes a dataset of them.
+func openFile(ctx context.Context, src fileSource, o Options) (*Dataset, error) {
+	if src.split == "" {
+		src.split = o.Split
+	}
+	fields := o.Fields
+	if src.imported {
+		if len(fields) > 0 {
+			return nil, fmt.Errorf("dataset %s was imported with its fields settled; --field belongs to `datasets import`", src.name)
+		}
+	} else if src.entry != nil && len(fields) == 0 {
+		fields = src.entry.fields
+	}
+	m, err := newMapping(fields)
+	if err != nil {
+		return nil, err
+	}
+	d := &Dataset{Name: src.name, Split: src.split, Reward: "math", MaxTurns: 0, Source: src.path, n: -1, limit: o.Limit,
+		Description: "rows of " + src.path}
+	if src.entry != nil {
+		d.Reward, d.Description = src.entry.reward, src.entry.about
+	}
+	if o.System != nil {
+		d.System = *o.System
+	}
+	d.tasks = func(ctx context.Context) iter.Seq2[traj.Task, error] {
+		return func(yield func(traj.Task, error) bool) {
+			for p, err := range problems(ctx, src.path, m) {
+				if err != nil {
+					yield(traj.Task{}, err)
+					return
+				}
+				if !yield(d.task(p, o), nil) {
+					return
+				}
+			}
+		}
+	}
+	n, answered := 0, false
+	for p, err := range problems(ctx, src.path, m) {
+		if err != nil {
+			return nil, err
+		}
+		n++
+		answered = answered || len(p.Answers) > 0
+		if o.Limit > 0 && n == o.Limit {
+			break // the rest is not asked for, be it whole or not
+		}
+	}
+	if n == 0 {
+		return nil, fmt.Errorf("%s: has no rows", src.path)
+	}
+	if !answered {
+		d.Reward = "" // nothing to score against
+	}
+	d.n = n
+	return d, nil
+}
+
+// task puts the prompt around a problem.
+func (d *Dataset) task(p problem, o Options) traj.Task {
+	t := traj.Task{ID: d.Name + "/" + p.ID, Dataset: d.Name, Split: d.Split, Question: p.Question, Answers: p.Answers, Reward: d.Reward, Meta: p.Meta}
+	if len(p.Messages) > 0 {
+		t.Messages = p.Messages
+		if o.System != nil {
+			for len(t.Messages) > 0 && t.Messages[0].Role == traj.RoleSystem {
+				t.Messages = t.Messages[1:]
+			}
+			t.Messages = withSystem(*o.System, t.Messages)
+		}
+		return t
+	}
+	prompt := mathPrompt
+	if p.verbatim {
+		prompt = "{question}"
+	}
+	if o.Prompt != nil {
+		prompt = *o.Prompt
+	}
+	t.Messages = withSystem(d.System, []traj.Message{{Role: traj.RoleUser, Content: strings.ReplaceAll(prompt, "{question}", p.Question)}})
+	return t
+}
+
+func withSystem(system string, ms []traj.Message) []traj.Message {
+	if system == "" {
+		return ms
+	}
+	return append([]traj.Message{{Role: traj.RoleSystem, Content: system}}, ms...)
+}
+
+// problems reads a file's rows in our terms. Ids are unique: a row without one
+// is named by its number, counted from 0.
+func problems(ctx context.Context, path string, m mapping) iter.Seq2[problem, error] {
+	return func(yield func(problem, error) bool) {
+		seen := map[string]int{}
+		i := 0
+		for row, err := range ReadRows(ctx, path) {
+			if err != nil {
+				yield(problem{}, err)
+				return
+			}
+			p, err := m.read(row.Fields)
+			if err == nil {
+				if p.ID = strings.ReplaceAll(strings.TrimSpace(p.ID), "#", "_"); p.ID == "" { // '#' parts a task from its attempt
+					p.ID = strconv.Itoa(i)
+				}
+				if first, dup := seen[p.ID]; dup {
+					err = fmt.Errorf("has the id %q, as row %d has; ids must differ (--field id=NAME takes another field)", p.ID, first)
+				}
+			}
+			if err != nil {
+				yield(problem{}, fmt.Errorf("%s: row %d: %w", path, row.Number, err))
+				return
+			}
+			seen[p.ID] = row.Number
+			i++
+			if !yield(p, nil) {
+				return
+			}
+		}
+	}
+}
+
+// CacheDir is the folder of imported datasets.
+func CacheDir() string {
+	base := os.Getenv("XDG_CACHE_HOME")
+	if base == "" {
+		home, err := os.UserHomeDir()
+		if err != nil {
+			home = "."
+		}
+		base = filepath.Join(home, ".cache")
+	}
+	return filepath.Join(base, "agentcli", "datasets")
+}
+
+const defaultSplit = "test"
+
+// importedPath is where a split of an imported dataset is; without a split,
+// the default one or the only one.
+func importedPath(cache, name, split string) (string, bool) {
+	if name == "" || unsafeName.MatchString(name) || unsafeName.MatchString(split) || strings.Trim(name, ".") == "" {
+		return "", false
+	}
+	at := func(s string) string { return filepath.Join(cache, name, s+".jsonl") }
+	if split == "" {
+		split = defaultSplit
+		if _, err := os.Stat(at(split)); err != nil {
+			if all, _ := filepath.Glob(filepath.Join(cache, name, "*.jsonl")); len(all) == 1 {
+				return all[0], true
+			}
+		}
+	}
+	_, err := os.Stat(at(split))
+	return at(split), err == nil
+}
+
+// imported names the datasets in the cache folder, sorted.
+func imported(cache string) []string {
+	files, _ := filepath.Glob(filepath.Join(cache, "*", "*.jsonl"))
+	var names []string
+	for _, f := range files {
+		n := filepath.Base(filepath.Dir(f))
+		if len(names) == 0 || names[len(names)-1] != n {
+			names = append(names, n)
+		}
+	}
+	sort.Strings(names)
+	return names
+}
+
+// Import copies a file's rows, in our terms, into the cache folder, so that
+// Open finds them by name. It returns the number of rows and where they are.
+func Import(ctx context.Context, name, path string, o Options) (int, string, error) {
+	if name == "" || unsafeName.MatchString(name) || strings.Trim(name, ".") == "" || unsafeName.MatchString(o.Split) {
+		return 0, "", fmt.Errorf("%q cannot be the name of a dataset: want letters, digits, dots, - and _", name)
+	}
+	if generatorNamed(name) != nil {
+		return 0, "", fmt.Errorf("%s is a generated dataset; import the file under another name", name)
+	}
+	if o.Cache == "" {
+		o.Cache = CacheDir()
+	}
+	if o.Split == "" {
+		o.Split = defaultSplit
+	}
+	m, err := newMapping(o.Fields)
+	if err != nil {
+		return 0, "", err
+	}
+	dir := filepath.Join(o.Cache, name)
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return 0, "", fmt.Errorf("cannot make the folder of imported datasets: %w", err)
+	}
+	f, err := os.CreateTemp(dir, ".import.*.tmp")
+	if err != nil {
+		return 0, "", fmt.Errorf("cannot write into the folder of imported datasets: %w", err)
+	}
+	defer os.Remove(f.Name())
+	defer f.Close()
+	w := bufio.NewWriter(f)
+	enc := json.NewEncoder(w)
+	enc.SetEscapeHTML(false)
+	n := 0
+	for p, err := range problems(ctx, path, m) {
+		if err != nil {
+			return 0, "", err
+		}
+		row := stored{problem: p}
+		if p.verbatim {
+			row.Prompt, row.Question = p.Question, ""
+		}
+		if err := enc.Encode(row); err != nil {
+			return 0, "", err
+		}
+		n++
+	}
+	if n == 0 {
+		return 0, "", fmt.Errorf("%s: has no rows", path)
+	}
+	dst := filepath.Join(dir, o.Split+".jsonl")
+	err = errors.Join(w.Flush(), f.Chmod(0o644), f.Sync(), os.Rename(f.Name(), dst))
+	if err != nil {
+		return 0, "", fmt.Errorf("cannot write %s: %w", dst, err)
+	}
+	return n, dst, nil
+}
+
+// stored is a row as Import writes it.
+type stored struct {
+	problem
+	Prompt string `json:"prompt,omitempty"`
+}

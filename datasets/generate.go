@@ -1,0 +1,197 @@
+package datasets
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/binary"
+	"encoding/json"
+	"fmt"
+	"iter"
+	"math/bits"
+	"strconv"
+	"strings"
+
+	"agentcli/traj"
+)
+
+// generator makes problems out of nothing but a seed. Its problems are
+// numbered; a seeded permutation of the numbers gives each problem once, in
+// the seed's order, without a memory of those that were given. The hash of a
+// problem decides its split, whatever the seed: train and test cannot meet.
+type generator struct {
+	name      string
+	about     string
+	reward    string
+	tools     []string
+	system    string
+	levels    int
+	shots     int // default
+	maxTurns  int
+	maxTokens int
+	space     func(level int) uint64                 // how many numbers there are
+	make      func(level int, i uint64) (made, bool) // problem number i; false: the number has none
+	examples  func(level int) []made                 // worked examples, none of which is a problem
+	turns     func(m made) []traj.Message            // a worked example as real turns, its question first
+}
+
+// made is one generated problem.
+type made struct {
+	id       string // unique within the generator, and readable
+	key      string // the same for problems that are the same but for order: 3+4 and 4+3
+	question string
+	answer   string
+	steps    []call // of a worked example
+}
+
+// call is one tool call of a worked example, with its result.
+type call struct{ expression, result string }
+
+// testShare is the part of the problems that is held out: 1 in testShare.
+const testShare = 5
+
+func generatorNamed(name string) *generator {
+	for i := range generators {
+		if generators[i].name == name {
+			return &generators[i]
+		}
+	}
+	return nil
+}
+
+func generatorNames() []string {
+	var names []string
+	for i := range generators {
+		names = append(names, generators[i].name)
+	}
+	return names
+}
+
+func (g *generator) open(o Options) (*Dataset, error) {
+	split := o.Split
+	if split == "" {
+		split = "train"
+	}
+	if split != "train" && split != "test" {
+		return nil, fmt.Errorf("dataset %s has no split %q; it has train and test", g.name, split)
+	}
+	level := 1
+	if o.Level != "" {
+		n, err := strconv.Atoi(o.Level)
+		if err != nil || n < 1 || n > g.levels {
+			return nil, fmt.Errorf("dataset %s has no level %q; it has 1 to %d", g.name, o.Level, g.levels)
+		}
+		level = n
+	}
+	shots := g.shots
+	examples := g.examples(level)
+	if o.Shots != nil {
+		shots = *o.Shots
+	}
+	if shots < 0 || shots > len(examples) {
+		return nil, fmt.Errorf("dataset %s has 0 to %d worked examples (--shots), not %d", g.name, len(examples), shots)
+	}
+	d := &Dataset{Name: g.name, Split: split, Description: g.about, DefaultTools: g.tools, Reward: g.reward,
+		MaxTurns: g.maxTurns, MaxTokens: g.maxTokens, Shots: shots, System: g.system, Source: "generated", n: -1, limit: o.Limit}
+	if o.System != nil {
+		d.System = *o.System
+	}
+	prompt := "{question}"
+	if o.Prompt != nil {
+		prompt = *o.Prompt
+	}
+	opening := withSystem(d.System, nil)
+	for i, e := range examples[:shots] {
+		turns := g.turns(e)
+		turns[0].Content = strings.ReplaceAll(prompt, "{question}", turns[0].Content)
+		opening = append(opening, numbered(turns, i)...)
+	}
+	meta, err := json.Marshal(map[string]any{"level": level, "shots": shots})
+	if err != nil {
+		return nil, err
+	}
+	space := g.space(level)
+	d.tasks = func(ctx context.Context) iter.Seq2[traj.Task, error] {
+		return func(yield func(traj.Task, error) bool) {
+			p := newPermutation(space, uint64(o.Seed))
+			for i := uint64(0); i < space; i++ {
+				if i%1024 == 0 && ctx.Err() != nil {
+					yield(traj.Task{}, ctx.Err())
+					return
+				}
+				m, ok := g.make(level, p.at(i))
+				if !ok || splitOf(g.name, m.key) != split {
+					continue
+				}
+				// The messages are shared between tasks up to the question, and never written to.
+				ms := append(opening[:len(opening):len(opening)], traj.Message{Role: traj.RoleUser, Content: strings.ReplaceAll(prompt, "{question}", m.question)})
+				t := traj.Task{ID: g.name + "/" + m.id, Dataset: g.name, Split: split, Question: m.question, Messages: ms,
+					Answers: []string{m.answer}, Tools: g.tools, Reward: g.reward, Meta: meta}
+				if !yield(t, nil) {
+					return
+				}
+			}
+		}
+	}
+	return d, nil
+}
+
+// numbered gives the tool calls of worked example i ids of their own.
+func numbered(turns []traj.Message, i int) []traj.Message {
+	n := 0
+	for k := range turns {
+		for c := range turns[k].ToolCalls {
+			turns[k].ToolCalls[c].ID = fmt.Sprintf("call_shot%d_%d", i, n)
+			n++
+		}
+		if turns[k].Role == traj.RoleTool {
+			turns[k].ToolCallID = fmt.Sprintf("call_shot%d_%d", i, n-1)
+		}
+	}
+	return turns
+}
+
+// splitOf tells which split a problem is in, by its key alone.
+func splitOf(name, key string) string {
+	h := sha256.Sum256([]byte(name + "\x00" + key))
+	if binary.BigEndian.Uint64(h[:8])%testShare == 0 {
+		return "test"
+	}
+	return "train"
+}
+
+// permutation is a seeded bijection of 0..n-1: a Feistel network over the next
+// even number of bits, walked until the value falls inside.
+type permutation struct {
+	n    uint64
+	half uint // bits of each half
+	keys [4]uint64
+}
+
+func newPermutation(n, seed uint64) permutation {
+	p := permutation{n: n, half: (uint(bits.Len64(max(n, 2)-1)) + 1) / 2}
+	for i := range p.keys {
+		seed += 0x9e3779b97f4a7c15
+		p.keys[i] = mix(seed)
+	}
+	return p
+}
+
+// mix is the finaliser of splitmix64.
+func mix(x uint64) uint64 {
+	x = (x ^ x>>30) * 0xbf58476d1ce4e5b9
+	x = (x ^ x>>27) * 0x94d049bb133111eb
+	return x ^ x>>31
+}
+
+func (p permutation) at(i uint64) uint64 {
+	mask := uint64(1)<<p.half - 1
+	for {
+		l, r := i>>p.half&mask, i&mask
+		for _, k := range p.keys {
+			l, r = r, l^mix(r^k)&mask
+		}
+		if i = l<<p.half | r; i < p.n {
+			return i
+		}
+	}
+}

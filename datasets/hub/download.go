@@ -1,0 +1,381 @@
+package hub
+
+import (
+	"context"
+	"crypto/sha1"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"hash"
+	"io"
+	"net/http"
+	"net/url"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+)
+
+// meta is what the hub says of a file before it is fetched.
+type meta struct {
+	commit string
+	etag   string // sha256 of a large file, git blob sha1 of a small one
+	size   int64  // -1: not known
+	url    string // where the bytes are: the hub, or its CDN
+}
+
+// Download returns the path of a file of the repository in the local cache,
+// fetching it if it is not there. An interrupted download goes on where it
+// stopped, in this run or a later one, and is checked by size and hash.
+func (h *Hub) Download(ctx context.Context, r Repo, file string) (string, error) {
+	if err := r.Validate(); err != nil {
+		return "", err
+	}
+	if !filepath.IsLocal(filepath.FromSlash(file)) {
+		return "", fmt.Errorf("%s: %q is not a path inside a repository", r, file)
+	}
+	if h.Offline {
+		return h.cached(r, file, fmt.Errorf("%w by HF_HUB_OFFLINE", ErrOffline))
+	}
+	m, err := h.head(ctx, r, file)
+	if err != nil {
+		// A hub that cannot be reached does not take away what is there.
+		if netError(err) && ctx.Err() == nil {
+			if p, cerr := h.cached(r, file, err); cerr == nil {
+				return p, nil
+			}
+		}
+		return "", err
+	}
+	dir := filepath.Join(h.CacheDir, r.folder())
+	if r.revision() != m.commit {
+		if err := writeRef(filepath.Join(dir, "refs", filepath.FromSlash(r.revision())), m.commit); err != nil {
+			return "", fmt.Errorf("%s: %w", r, err)
+		}
+	}
+	snap := filepath.Join(dir, "snapshots", m.commit, filepath.FromSlash(file))
+	if st, err := os.Stat(snap); err == nil && (m.size < 0 || st.Size() == m.size) {
+		return snap, nil
+	}
+	blob := filepath.Join(dir, "blobs", m.etag)
+	if err := h.fetch(ctx, r, file, m, blob); err != nil {
+		return "", err
+	}
+	if err := link(blob, snap); err != nil {
+		return "", fmt.Errorf("%s, file %s: %w", r, file, err)
+	}
+	return snap, nil
+}
+
+func (h *Hub) cached(r Repo, file string, cause error) (string, error) {
+	if c := h.commit(r); c != "" && filepath.IsLocal(c) {
+		p := filepath.Join(h.CacheDir, r.folder(), "snapshots", c, filepath.FromSlash(file))
+		if _, err := os.Stat(p); err == nil {
+			return p, nil
+		}
+	}
+	return "", fmt.Errorf("%s, file %s: %w", r, file, cause)
+}
+
+// head asks for a file's commit, hash and size, and where its bytes are.
+func (h *Hub) head(ctx context.Context, r Repo, file string) (meta, error) {
+	u := h.endpoint() + r.urlPrefix() + r.ID + "/resolve/" + url.PathEscape(r.revision()) + "/" + escape(file)
+	for hop := 0; hop < 6; hop++ {
+		req, err := h.request(ctx, http.MethodHead, u)
+		if err != nil {
+			return meta{}, err
+		}
+		resp, err := h.client().Do(req)
+		if err != nil {
+			return meta{}, h.unreachable(r, err)
+		}
+		resp.Body.Close()
+		if err := statusError(r, file, resp); err != nil {
+			return meta{}, err
+		}
+		m := meta{commit: resp.Header.Get("X-Repo-Commit"), etag: tag(resp.Header), size: size(resp), url: u}
+		if loc, err := resp.Location(); err == nil {
+			if m.commit == "" && m.etag == "" || h.sameHost(loc) && resp.Header.Get("X-Linked-Etag") == "" {
+				u = loc.String() // the repository was renamed: ask there
+				continue
+			}
+			m.url = loc.String()
+		}
+		if !isHex(m.commit, 40) {
+			return meta{}, fmt.Errorf("%s, file %s: the server at %s does not speak the hub's protocol (no X-Repo-Commit)", r, file, h.endpoint())
+		}
+		if m.etag == "" || !filepath.IsLocal(m.etag) || strings.ContainsAny(m.etag, `/\`) {
+			return meta{}, fmt.Errorf("%s, file %s: the server at %s gives no usable ETag", r, file, h.endpoint())
+		}
+		return m, nil
+	}
+	return meta{}, fmt.Errorf("%s, file %s: the hub redirects without end", r, file)
+}
+
+func tag(hd http.Header) string {
+	t := hd.Get("X-Linked-Etag")
+	if t == "" {
+		t = hd.Get("ETag")
+	}
+	return strings.Trim(strings.TrimPrefix(t, "W/"), `"`)
+}
+
+func size(resp *http.Response) int64 {
+	if v := resp.Header.Get("X-Linked-Size"); v != "" {
+		if n, err := strconv.ParseInt(v, 10, 64); err == nil && n >= 0 {
+			return n
+		}
+	}
+	if resp.StatusCode == http.StatusOK {
+		return resp.ContentLength
+	}
+	return -1
+}
+
+// fetch brings the blob, unless it is there. The lock on the incomplete file
+// keeps two processes from writing it at once.
+func (h *Hub) fetch(ctx context.Context, r Repo, file string, m meta, blob string) error {
+	if _, err := os.Stat(blob); err == nil {
+		return nil
+	}
+	wrap := func(err error) error { return fmt.Errorf("%s, file %s: %w", r, file, err) }
+	if err := os.MkdirAll(filepath.Dir(blob), 0o755); err != nil {
+		return wrap(err)
+	}
+	f, err := os.OpenFile(blob+".incomplete", os.O_RDWR|os.O_CREATE, 0o644)
+	if err != nil {
+		return wrap(err)
+	}
+	defer f.Close()
+	if err := syscall.Flock(int(f.Fd()), syscall.LOCK_EX); err != nil {
+		return wrap(err)
+	}
+	if _, err := os.Stat(blob); err == nil {
+		return nil // another process was quicker
+	}
+	tries, wait := h.Retries, h.Wait
+	if tries == 0 {
+		tries = 4
+	}
+	if wait == 0 {
+		wait = 500 * time.Millisecond
+	}
+	for i := 0; ; i++ {
+		err = h.transfer(ctx, r, file, m, f)
+		if err == nil {
+			break
+		}
+		if ctx.Err() != nil {
+			return ctx.Err()
+		}
+		var final *finalError
+		if errors.As(err, &final) {
+			return final.err
+		}
+		if i >= tries {
+			return wrap(fmt.Errorf("the download was interrupted %d times (run it again to go on where it stopped): %w", i+1, err))
+		}
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-time.After(wait << i):
+		}
+	}
+	if err := check(f, m); err != nil {
+		_ = os.Remove(f.Name()) // what is damaged must not be resumed
+		return wrap(err)
+	}
+	if err := f.Sync(); err != nil {
+		return wrap(err)
+	}
+	if err := os.Rename(f.Name(), blob); err != nil {
+		return wrap(err)
+	}
+	return nil
+}
+
+// finalError is one that no further try will mend.
+type finalError struct{ err error }
+
+func (e *finalError) Error() string { return e.err.Error() }
+
+// transfer appends what is missing to f.
+func (h *Hub) transfer(ctx context.Context, r Repo, file string, m meta, f *os.File) error {
+	have, err := f.Seek(0, io.SeekEnd)
+	if err != nil {
+		return &finalError{err}
+	}
+	if m.size >= 0 && have > m.size {
+		if have, err = 0, f.Truncate(0); err != nil {
+			return &finalError{err}
+		}
+	}
+	if m.size >= 0 && have == m.size {
+		return nil
+	}
+	u := m.url
+	var resp *http.Response
+	for hop := 0; ; hop++ {
+		req, err := h.request(ctx, http.MethodGet, u)
+		if err != nil {
+			return &finalError{err}
+		}
+		if have > 0 {
+			req.Header.Set("Range", fmt.Sprintf("bytes=%d-", have))
+		}
+		if resp, err = h.client().Do(req); err != nil {
+			return err
+		}
+		loc, lerr := resp.Location()
+		if resp.StatusCode < 300 || resp.StatusCode >= 400 || lerr != nil || hop > 5 {
+			break
+		}
+		resp.Body.Close()
+		u = loc.String()
+	}
+	defer resp.Body.Close()
+	switch {
+	case resp.StatusCode == http.StatusPartialContent:
+		if !strings.HasPrefix(resp.Header.Get("Content-Range"), fmt.Sprintf("bytes %d-", have)) {
+			if err := f.Truncate(0); err != nil {
+				return &finalError{err}
+			}
+			return fmt.Errorf("the server sent another range than was asked for")
+		}
+	case resp.StatusCode == http.StatusOK:
+		have = 0 // the server does not know ranges: from the start
+		if err := f.Truncate(0); err != nil {
+			return &finalError{err}
+		}
+	case resp.StatusCode == http.StatusRequestedRangeNotSatisfiable:
+		if err := f.Truncate(0); err != nil {
+			return &finalError{err}
+		}
+		return fmt.Errorf("the server refuses to go on at byte %d", have)
+	case resp.StatusCode >= 500 || resp.StatusCode == http.StatusTooManyRequests:
+		return fmt.Errorf("the server answered %s", resp.Status)
+	default:
+		if err := statusError(r, file, resp); err != nil {
+			return &finalError{err}
+		}
+		return &finalError{fmt.Errorf("%s, file %s: the server answered %s", r, file, resp.Status)}
+	}
+	if _, err := f.Seek(have, io.SeekStart); err != nil {
+		return &finalError{err}
+	}
+	body := &counter{r: resp.Body, n: have, tell: func(n int64) {
+		if h.Progress != nil {
+			h.Progress(file, n, max(m.size, 0))
+		}
+	}}
+	if _, err := io.Copy(onlyWriter{f}, body); err != nil {
+		var pe *os.PathError
+		if errors.As(err, &pe) { // the disk, not the line
+			return &finalError{fmt.Errorf("%s, file %s: %w", r, file, err)}
+		}
+		return err
+	}
+	if m.size >= 0 && body.n < m.size {
+		return io.ErrUnexpectedEOF
+	}
+	return nil
+}
+
+// onlyWriter hides ReadFrom, so that read and write errors stay apart.
+type onlyWriter struct{ io.Writer }
+
+type counter struct {
+	r    io.Reader
+	n    int64
+	tell func(int64)
+}
+
+func (c *counter) Read(p []byte) (int, error) {
+	n, err := c.r.Read(p)
+	c.n += int64(n)
+	c.tell(c.n)
+	return n, err
+}
+
+// check compares the file with what the hub said of it: its size, and its hash
+// where the tag is one.
+func check(f *os.File, m meta) error {
+	st, err := f.Stat()
+	if err != nil {
+		return err
+	}
+	if m.size >= 0 && st.Size() != m.size {
+		return fmt.Errorf("%w: it has %d bytes, the hub says %d; run it again", ErrDamaged, st.Size(), m.size)
+	}
+	var sum hash.Hash
+	switch {
+	case isHex(m.etag, 64):
+		sum = sha256.New()
+	case isHex(m.etag, 40):
+		sum = sha1.New()
+		fmt.Fprintf(sum, "blob %d\x00", st.Size())
+	default:
+		return nil // a tag of another kind says nothing of the bytes
+	}
+	if _, err := f.Seek(0, io.SeekStart); err != nil {
+		return err
+	}
+	if _, err := io.Copy(sum, f); err != nil {
+		return err
+	}
+	if got := hex.EncodeToString(sum.Sum(nil)); got != m.etag {
+		return fmt.Errorf("%w: its hash is %s, the hub says %s; run it again", ErrDamaged, got, m.etag)
+	}
+	return nil
+}
+
+func writeRef(path, commit string) error {
+	if b, err := os.ReadFile(path); err == nil && string(b) == commit {
+		return nil
+	}
+	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+		return err
+	}
+	tmp := path + ".tmp" + strconv.Itoa(os.Getpid())
+	if err := os.WriteFile(tmp, []byte(commit), 0o644); err != nil {
+		return err
+	}
+	return os.Rename(tmp, path)
+}
+
+// link puts the blob into the snapshot: a relative symbolic link as the Python
+// library makes them, a copy where the file system has none.
+func link(blob, snap string) error {
+	if err := os.MkdirAll(filepath.Dir(snap), 0o755); err != nil {
+		return err
+	}
+	rel, err := filepath.Rel(filepath.Dir(snap), blob)
+	if err != nil {
+		return err
+	}
+	_ = os.Remove(snap)
+	if err := os.Symlink(rel, snap); err == nil {
+		return nil
+	} else if errors.Is(err, os.ErrExist) {
+		if _, err := os.Stat(snap); err == nil {
+			return nil // another process made it
+		}
+	}
+	in, err := os.Open(blob)
+	if err != nil {
+		return err
+	}
+	defer in.Close()
+	out, err := os.Create(snap)
+	if err != nil {
+		return err
+	}
+	_, err = io.Copy(out, in)
+	if cerr := out.Close(); err == nil {
+		err = cerr
+	}
+	return err
+}

@@ -1,0 +1,79 @@
+package datasets
+
+import (
+	"context"
+	"crypto/sha1"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"strconv"
+	"strings"
+	"testing"
+
+	"agentcli/datasets/hub"
+)
+
+// A benchmark is fetched from the hub, whatever its files are called, and read
+// with its fields; afterwards it needs no network.
+func TestBenchmarkFromTheHub(t *testing.T) {
+	offline(t)
+	repos := map[string]map[string]string{
+		"HuggingFaceH4/aime_2024": {"README.md": "x", "data/train-00000.jsonl": `{"id":60,"problem":"Q?","solution":"long","answer":"204","year":"2024"}` + "\n"},
+		"openai/gsm8k":            {"main/test-00000.jsonl": `{"question":"Q?","answer":"so\n#### 1,018"}`, "socratic/test-00000.jsonl": `{"question":"no","answer":"no"}`, "main/train-0.jsonl": `{"question":"no","answer":"no"}`},
+		"zwhe99/amc23":            {"test.jsonl": `{"question":"Q?","answer":27.0}`},
+		"HuggingFaceH4/MATH-500":  {"data/test-00000-of-00002.jsonl": `{"problem":"Q?","answer":"1"}`, "data/test-00001-of-00002.jsonl": `{"problem":"R?","answer":"2"}`},
+	}
+	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		for id, files := range repos {
+			if r.URL.Path == "/api/datasets/"+id+"/tree/main" {
+				var list []string
+				for name, data := range files {
+					list = append(list, fmt.Sprintf(`{"type":"file","path":%q,"size":%d}`, name, len(data)))
+				}
+				fmt.Fprintf(w, "[%s]", strings.Join(list, ","))
+				return
+			}
+			for name, data := range files {
+				if r.URL.Path == "/datasets/"+id+"/resolve/main/"+name {
+					sum := sha1.Sum([]byte(fmt.Sprintf("blob %d\x00%s", len(data), data)))
+					w.Header().Set("X-Repo-Commit", strings.Repeat("a", 40))
+					w.Header().Set("ETag", `"`+hex.EncodeToString(sum[:])+`"`)
+					w.Header().Set("Content-Length", strconv.Itoa(len(data)))
+					if r.Method == http.MethodGet {
+						fmt.Fprint(w, data)
+					}
+					return
+				}
+			}
+		}
+		w.Header().Set("X-Error-Code", "RepoNotFound")
+		w.WriteHeader(http.StatusUnauthorized)
+	}))
+	defer srv.Close()
+	h := &hub.Hub{Endpoint: srv.URL, CacheDir: t.TempDir()}
+	for _, tc := range []struct {
+		name, id, answer, split string
+		n                       int
+	}{
+		{"aime2024", "aime2024/60", "204", "train", 1}, {"gsm8k", "gsm8k/0", "1,018", "test", 1}, {"amc23", "amc23/0", "27.0", "test", 1}, {"math500", "math500/0-0", "1", "test", 2},
+	} {
+		for range 2 { // the second time from the cache alone
+			got := tasks(t, tc.name, Options{Hub: h})
+			if len(got) != tc.n || got[0].ID != tc.id || got[0].Answers[0] != tc.answer || got[0].Split != tc.split || got[0].Messages[0].Content != boxed {
+				t.Errorf("%s: %+v", tc.name, got)
+			}
+			off := *h
+			off.Offline = true
+			h = &off
+		}
+		h = &hub.Hub{Endpoint: srv.URL, CacheDir: h.CacheDir}
+	}
+	if _, err := Open(context.Background(), "aime2025", Options{Hub: h}); !errors.Is(err, ErrNotHere) || !errors.Is(err, hub.ErrNotFound) {
+		t.Error(err)
+	}
+	if _, err := Open(context.Background(), "gsm8k", Options{Hub: h, Split: "dev"}); err == nil || !strings.Contains(err.Error(), `split "dev"`) {
+		t.Error(err)
+	}
+}

@@ -1,0 +1,303 @@
+package datasets
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"encoding/csv"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"iter"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"agentcli/parquet"
+)
+
+// Row is one row of a file, as ReadRows gives it: values are nil, bool,
+// json.Number, string, []any, map[string]any, and for Parquet also int64,
+// uint64, float64, []byte and time.Time.
+type Row struct {
+	Number int // from 1, as an editor counts the lines or records
+	Fields map[string]any
+}
+
+// maxLine bounds one line of a .jsonl file: longer ones are no dataset.
+const maxLine = 256 << 20
+
+// ReadRows streams the rows of a .jsonl, .json, .csv or .parquet file; the
+// ending decides, and a .json file of one object a line is read as such. The
+// stream ends after the first error, which names the file and the row.
+// Numbers keep the digits that the file has.
+func ReadRows(ctx context.Context, path string) iter.Seq2[Row, error] {
+	return func(yield func(Row, error) bool) {
+		var read func(context.Context, string, func(Row) bool) error
+		switch strings.ToLower(filepath.Ext(path)) {
+		case ".parquet":
+			read = readParquet
+		case ".csv":
+			read = readCSV
+		case ".json":
+			read = readJSON
+		case ".jsonl", ".ndjson":
+			read = readLines
+		default:
+			yield(Row{}, fmt.Errorf("%s: cannot tell what it is by its name; want .jsonl, .json, .csv or .parquet", path))
+			return
+		}
+		if err := read(ctx, path, func(r Row) bool { return yield(r, nil) }); err != nil {
+			yield(Row{}, err)
+		}
+	}
+}
+
+func open(path string) (*os.File, error) {
+	f, err := os.Open(path)
+	if err == nil {
+		var st os.FileInfo
+		if st, err = f.Stat(); err == nil && st.IsDir() {
+			f.Close()
+			return nil, fmt.Errorf("%s: is a folder, want a file", path)
+		}
+		return f, err
+	}
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, fmt.Errorf("%s: no such file: %w", path, fs.ErrNotExist)
+	}
+	var pe *fs.PathError
+	if errors.As(err, &pe) {
+		err = pe.Err
+	}
+	return nil, fmt.Errorf("%s: %w", path, err)
+}
+
+var bom = []byte("\xef\xbb\xbf")
+
+func readLines(ctx context.Context, path string, yield func(Row) bool) error {
+	f, err := open(path)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	return lines(ctx, path, f, yield)
+}
+
+func lines(ctx context.Context, path string, r io.Reader, yield func(Row) bool) error {
+	sc := bufio.NewScanner(r)
+	sc.Buffer(make([]byte, 64<<10), maxLine)
+	n := 0
+	for sc.Scan() {
+		n++
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+		line := sc.Bytes()
+		if n == 1 {
+			line = bytes.TrimPrefix(line, bom)
+		}
+		if line = bytes.TrimSpace(line); len(line) == 0 {
+			continue
+		}
+		m, err := object(line)
+		if err != nil {
+			return fmt.Errorf("%s: row %d: %w", path, n, err)
+		}
+		if !yield(Row{n, m}) {
+			return nil
+		}
+	}
+	if err := sc.Err(); err != nil {
+		return fmt.Errorf("%s: row %d: %w", path, n+1, err)
+	}
+	return nil
+}
+
+// object decodes one JSON object, with numbers as text.
+func object(b []byte) (map[string]any, error) {
+	d := json.NewDecoder(bytes.NewReader(b))
+	d.UseNumber()
+	var v any
+	if err := d.Decode(&v); err != nil {
+		return nil, fmt.Errorf("is not JSON: %w", plain(err))
+	}
+	m, ok := v.(map[string]any)
+	if !ok {
+		return nil, fmt.Errorf("is not a JSON object: %.40s", b)
+	}
+	if _, err := d.Token(); err != io.EOF {
+		return nil, errors.New("has something after the JSON object")
+	}
+	return m, nil
+}
+
+func plain(err error) error {
+	if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
+		return errors.New("it ends too early")
+	}
+	return err
+}
+
+// readJSON reads an array of objects, an object that holds one such array, or
+// one object a line.
+func readJSON(ctx context.Context, path string, yield func(Row) bool) error {
+	f, err := open(path)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	br := bufio.NewReaderSize(f, 64<<10)
+	if b, _ := br.Peek(3); bytes.Equal(b, bom) {
+		_, _ = br.Discard(3)
+	}
+	first, err := firstByte(br)
+	if err != nil {
+		return fmt.Errorf("%s: is empty", path)
+	}
+	d := json.NewDecoder(br)
+	d.UseNumber()
+	if first == '{' {
+		// One object: rows if it is the first of several, else a wrapper.
+		var m map[string]any
+		if err := d.Decode(&m); err != nil {
+			return fmt.Errorf("%s: row 1: is not JSON: %w", path, plain(err))
+		}
+		if !d.More() {
+			for _, k := range []string{"data", "rows", "examples", "instances"} {
+				if list, ok := m[k].([]any); ok {
+					return elements(ctx, path, list, yield)
+				}
+			}
+		}
+		for n := 1; ; n++ {
+			if err := ctx.Err(); err != nil {
+				return err
+			}
+			if !yield(Row{n, m}) || !d.More() {
+				return nil
+			}
+			m = nil
+			if err := d.Decode(&m); err != nil {
+				return fmt.Errorf("%s: row %d: is not a JSON object: %w", path, n+1, plain(err))
+			}
+		}
+	}
+	if first != '[' {
+		return fmt.Errorf("%s: want a JSON array of objects, or one object a line", path)
+	}
+	if _, err := d.Token(); err != nil {
+		return fmt.Errorf("%s: is not JSON: %w", path, plain(err))
+	}
+	n := 0
+	for d.More() {
+		n++
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+		var v any
+		if err := d.Decode(&v); err != nil {
+			return fmt.Errorf("%s: row %d: is not JSON: %w", path, n, plain(err))
+		}
+		m, ok := v.(map[string]any)
+		if !ok {
+			return fmt.Errorf("%s: row %d: is not a JSON object", path, n)
+		}
+		if !yield(Row{n, m}) {
+			return nil
+		}
+	}
+	if _, err := d.Token(); err != nil {
+		return fmt.Errorf("%s: row %d: is not JSON: %w", path, n+1, plain(err))
+	}
+	return nil
+}
+
+func firstByte(br *bufio.Reader) (byte, error) {
+	for {
+		b, err := br.ReadByte()
+		if err != nil {
+			return 0, err
+		}
+		if b != ' ' && b != '\n' && b != '\r' && b != '\t' {
+			return b, br.UnreadByte()
+		}
+	}
+}
+
+func elements(ctx context.Context, path string, list []any, yield func(Row) bool) error {
+	for i, v := range list {
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+		m, ok := v.(map[string]any)
+		if !ok {
+			return fmt.Errorf("%s: row %d: is not a JSON object", path, i+1)
+		}
+		if !yield(Row{i + 1, m}) {
+			return nil
+		}
+	}
+	return nil
+}
+
+func readCSV(ctx context.Context, path string, yield func(Row) bool) error {
+	f, err := open(path)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	br := bufio.NewReader(f)
+	if b, _ := br.Peek(3); bytes.Equal(b, bom) {
+		_, _ = br.Discard(3)
+	}
+	r := csv.NewReader(br)
+	header, err := r.Read()
+	if err != nil {
+		return fmt.Errorf("%s: has no header line", path)
+	}
+	for n := 1; ; n++ {
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+		rec, err := r.Read()
+		if err == io.EOF {
+			return nil
+		}
+		if err != nil {
+			var pe *csv.ParseError
+			if errors.As(err, &pe) {
+				return fmt.Errorf("%s: row %d (line %d): %w", path, n, pe.Line, pe.Err)
+			}
+			return fmt.Errorf("%s: row %d: %w", path, n, err)
+		}
+		m := make(map[string]any, len(header))
+		for i, h := range header {
+			m[strings.TrimSpace(h)] = rec[i]
+		}
+		if !yield(Row{n, m}) {
+			return nil
+		}
+	}
+}
+
+func readParquet(ctx context.Context, path string, yield func(Row) bool) error {
+	t, err := parquet.OpenTable(path)
+	if err != nil {
+		return err
+	}
+	defer t.Close()
+	n := 0
+	for m, err := range t.Rows(ctx) {
+		if err != nil {
+			return err
+		}
+		n++
+		if !yield(Row{n, m}) {
+			return nil
+		}
+	}
+	return nil
+}

@@ -1,0 +1,499 @@
+package parquet
+
+import (
+	"fmt"
+	"math/big"
+	"strings"
+	"time"
+
+	"github.com/apache/arrow/go/v17/parquet"
+	"github.com/apache/arrow/go/v17/parquet/file"
+	"github.com/apache/arrow/go/v17/parquet/schema"
+)
+
+// The readers of this package assemble records from definition and repetition
+// levels themselves (Dremel, as the Parquet format defines them) instead of
+// going through arrow arrays: pqarrow decodes in goroutines of its own, where
+// a panic on a damaged file cannot be recovered, and it cannot join some
+// nested columns that other writers produce.
+
+type kind int
+
+const (
+	leafKind kind = iota
+	structKind
+	listKind
+	mapKind
+)
+
+// node is one level of a file's schema as a reader thinks of it: the wrapper
+// groups of lists and maps are folded away.
+type node struct {
+	name     string
+	kind     kind
+	def      int16   // definition level at which the node itself is present
+	listDef  int16   // of a list or map: level at which it has an element
+	rep      int16   // of a list or map: repetition level of its elements
+	children []*node // of a struct: fields; of a list: the element; of a map: key, value
+	leaf     *cursor // of a leaf
+	first    *cursor // the first leaf below: its levels speak for the node
+}
+
+// typeName is what an error calls the node's type.
+func (n *node) typeName() string {
+	switch n.kind {
+	case structKind:
+		return "a struct"
+	case listKind:
+		return "a list"
+	case mapKind:
+		return "a map"
+	}
+	return n.leaf.typeName()
+}
+
+func (n *node) field(name string) *node {
+	if n == nil || n.kind != structKind {
+		return nil
+	}
+	for _, c := range n.children {
+		if c.name == name {
+			return c
+		}
+	}
+	return nil
+}
+
+// buildNode folds the file's schema below s. leaves counts the leaf columns
+// met so far, which is how Parquet numbers them.
+func buildNode(s schema.Node, def, rep int16, leaves *int) (*node, error) {
+	if def > 100 {
+		return nil, fmt.Errorf("the columns are nested too deeply")
+	}
+	repeated := s.RepetitionType() == parquet.Repetitions.Repeated
+	if repeated {
+		// A repeated field outside a LIST group is a list of itself.
+		elem, err := buildBare(s, def+1, rep+1, leaves)
+		if err != nil {
+			return nil, err
+		}
+		return &node{name: s.Name(), kind: listKind, def: def, listDef: def + 1, rep: rep + 1, children: []*node{elem}, first: elem.first}, nil
+	}
+	if s.RepetitionType() == parquet.Repetitions.Optional {
+		def++
+	}
+	return buildBare(s, def, rep, leaves)
+}
+
+func buildBare(s schema.Node, def, rep int16, leaves *int) (*node, error) {
+	if s.Type() == schema.Primitive {
+		c := &cursor{col: *leaves, maxDef: def, maxRep: rep, prim: s.(*schema.PrimitiveNode)}
+		*leaves++
+		n := &node{name: s.Name(), kind: leafKind, def: def, leaf: c, first: c}
+		return n, nil
+	}
+	g := s.(*schema.GroupNode)
+	if g.NumFields() == 0 {
+		return nil, fmt.Errorf("column %s is a group without fields", s.Name())
+	}
+	n := &node{name: s.Name(), def: def}
+	only := g.Field(0)
+	isList := isA[schema.ListLogicalType](s) || s.ConvertedType() == schema.ConvertedTypes.List
+	isMap := isA[schema.MapLogicalType](s) || s.ConvertedType() == schema.ConvertedTypes.Map || s.ConvertedType() == schema.ConvertedTypes.MapKeyValue
+	switch {
+	case isList && g.NumFields() == 1 && only.RepetitionType() == parquet.Repetitions.Repeated:
+		n.kind, n.listDef, n.rep = listKind, def+1, rep+1
+		var elem *node
+		var err error
+		og, group := only.(*schema.GroupNode)
+		if group && og.NumFields() == 1 && only.Name() != "array" && only.Name() != s.Name()+"_tuple" {
+			elem, err = buildNode(og.Field(0), def+1, rep+1, leaves) // list → repeated group → element
+		} else {
+			elem, err = buildBare(only, def+1, rep+1, leaves) // the older two-level form
+		}
+		if err != nil {
+			return nil, err
+		}
+		n.children = []*node{elem}
+	case isMap && g.NumFields() == 1 && only.RepetitionType() == parquet.Repetitions.Repeated && only.Type() == schema.Group && only.(*schema.GroupNode).NumFields() == 2:
+		n.kind, n.listDef, n.rep = mapKind, def+1, rep+1
+		kv := only.(*schema.GroupNode)
+		for i := 0; i < 2; i++ {
+			c, err := buildNode(kv.Field(i), def+1, rep+1, leaves)
+			if err != nil {
+				return nil, err
+			}
+			n.children = append(n.children, c)
+		}
+	default:
+		n.kind = structKind
+		for i := 0; i < g.NumFields(); i++ {
+			c, err := buildNode(g.Field(i), def, rep, leaves)
+			if err != nil {
+				return nil, err
+			}
+			n.children = append(n.children, c)
+		}
+	}
+	n.first = n.children[0].first
+	return n, nil
+}
+
+func isA[T any](s schema.Node) bool {
+	_, ok := s.LogicalType().(T)
+	return ok
+}
+
+// eachLeaf calls f for every leaf at or below n.
+func (n *node) eachLeaf(f func(*cursor)) {
+	if n.kind == leafKind {
+		f(n.leaf)
+		return
+	}
+	for _, c := range n.children {
+		c.eachLeaf(f)
+	}
+}
+
+// skipNull consumes the one entry that says that n is absent or empty.
+func (n *node) skipNull() { n.eachLeaf(func(c *cursor) { c.next() }) }
+
+// null consumes n and reports true where n is null.
+func (n *node) null() bool {
+	if n.first.def() >= n.def {
+		return false
+	}
+	n.skipNull()
+	return true
+}
+
+// elements calls f once for each element of the list n; f must consume it.
+func (n *node) elements(f func() error) error {
+	if n.first.def() < n.listDef {
+		n.skipNull()
+		return nil
+	}
+	for {
+		before := n.first.consumed
+		if err := f(); err != nil {
+			return err
+		}
+		if n.first.consumed == before {
+			return fmt.Errorf("column %s: the levels do not advance", n.name)
+		}
+		if n.first.rep() != n.rep {
+			return nil
+		}
+	}
+}
+
+// value assembles n as plain Go values: nil, bool, int64, uint64, float64,
+// string, []byte, time.Time, []any, map[string]any.
+func (n *node) value() (any, error) {
+	if n.first.err != nil {
+		return nil, n.first.err
+	}
+	if n.null() {
+		return nil, nil
+	}
+	switch n.kind {
+	case leafKind:
+		v := n.leaf.value()
+		n.leaf.next()
+		return v, n.leaf.err
+	case structKind:
+		m := make(map[string]any, len(n.children))
+		for _, c := range n.children {
+			v, err := c.value()
+			if err != nil {
+				return nil, err
+			}
+			m[c.name] = v
+		}
+		return m, nil
+	case mapKind:
+		m := map[string]any{}
+		err := n.elements(func() error {
+			k, err := n.children[0].value()
+			if err != nil {
+				return err
+			}
+			v, err := n.children[1].value()
+			m[fmt.Sprint(k)] = v
+			return err
+		})
+		return m, err
+	}
+	list := []any{}
+	err := n.elements(func() error {
+		v, err := n.children[0].value()
+		list = append(list, v)
+		return err
+	})
+	return list, err
+}
+
+const batchLevels = 2048
+
+// cursor walks the values of one leaf column of one row group.
+type cursor struct {
+	col            int
+	maxDef, maxRep int16
+	prim           *schema.PrimitiveNode
+	err            error
+
+	defs, reps []int16
+	n, i       int // levels in the batch, and the current one
+	vi         int // the current value among those present
+	consumed   int64
+	read       func() (levels int64, values int, err error)
+	at         func(i int) any
+
+	// Typed views of the current batch, so that long lists of numbers need no
+	// boxing; only the one of the physical type is set.
+	i32  []int32
+	i64  []int64
+	f32  []float32
+	f64  []float64
+	bool []bool
+	str  []parquet.ByteArray
+	flba []parquet.FixedLenByteArray
+	i96  []parquet.Int96
+}
+
+func (c *cursor) typeName() string {
+	if c.isText() {
+		return "string"
+	}
+	switch c.prim.PhysicalType() {
+	case parquet.Types.Boolean:
+		return "bool"
+	case parquet.Types.Int32:
+		return "int32"
+	case parquet.Types.Int64:
+		return "int64"
+	case parquet.Types.Float:
+		return "float"
+	case parquet.Types.Double:
+		return "double"
+	}
+	return strings.ToLower(c.prim.PhysicalType().String())
+}
+
+func (c *cursor) isText() bool {
+	if c.prim.PhysicalType() != parquet.Types.ByteArray {
+		return false
+	}
+	return isA[schema.StringLogicalType](c.prim) || isA[schema.JSONLogicalType](c.prim) || isA[schema.EnumLogicalType](c.prim) ||
+		c.prim.ConvertedType() == schema.ConvertedTypes.UTF8 || c.prim.ConvertedType() == schema.ConvertedTypes.JSON || c.prim.ConvertedType() == schema.ConvertedTypes.Enum
+}
+
+// open points the cursor at the column chunk of a row group.
+func (c *cursor) open(rg *file.RowGroupReader) error {
+	r, err := rg.Column(c.col)
+	if err != nil {
+		return err
+	}
+	if c.defs == nil {
+		c.defs, c.reps = make([]int16, batchLevels), make([]int16, batchLevels)
+	}
+	var defs, reps []int16
+	if c.maxDef > 0 {
+		defs = c.defs
+	}
+	if c.maxRep > 0 {
+		reps = c.reps
+	}
+	c.n, c.i, c.vi, c.err, c.consumed = 0, 0, 0, nil, 0
+	switch r := r.(type) {
+	case *file.Int32ColumnChunkReader:
+		c.i32 = grow(c.i32)
+		c.read = func() (int64, int, error) { return r.ReadBatch(batchLevels, c.i32, defs, reps) }
+	case *file.Int64ColumnChunkReader:
+		c.i64 = grow(c.i64)
+		c.read = func() (int64, int, error) { return r.ReadBatch(batchLevels, c.i64, defs, reps) }
+	case *file.Float32ColumnChunkReader:
+		c.f32 = grow(c.f32)
+		c.read = func() (int64, int, error) { return r.ReadBatch(batchLevels, c.f32, defs, reps) }
+	case *file.Float64ColumnChunkReader:
+		c.f64 = grow(c.f64)
+		c.read = func() (int64, int, error) { return r.ReadBatch(batchLevels, c.f64, defs, reps) }
+	case *file.BooleanColumnChunkReader:
+		c.bool = grow(c.bool)
+		c.read = func() (int64, int, error) { return r.ReadBatch(batchLevels, c.bool, defs, reps) }
+	case *file.ByteArrayColumnChunkReader:
+		c.str = grow(c.str)
+		c.read = func() (int64, int, error) { return r.ReadBatch(batchLevels, c.str, defs, reps) }
+	case *file.FixedLenByteArrayColumnChunkReader:
+		c.flba = grow(c.flba)
+		c.read = func() (int64, int, error) { return r.ReadBatch(batchLevels, c.flba, defs, reps) }
+	case *file.Int96ColumnChunkReader:
+		c.i96 = grow(c.i96)
+		c.read = func() (int64, int, error) { return r.ReadBatch(batchLevels, c.i96, defs, reps) }
+	default:
+		return fmt.Errorf("column %s has a type that is not supported", c.prim.Path())
+	}
+	c.at = c.decoder()
+	c.fill()
+	return c.err
+}
+
+func grow[T any](s []T) []T {
+	if s == nil {
+		return make([]T, batchLevels)
+	}
+	return s
+}
+
+// fill reads the next batch when the current one is used up.
+func (c *cursor) fill() {
+	if c.i < c.n || c.err != nil {
+		return
+	}
+	levels, _, err := c.read()
+	if err != nil {
+		c.err = fmt.Errorf("column %s: %s", c.prim.Path(), oneLine(err.Error()))
+		levels = 0
+	}
+	c.n, c.i, c.vi = int(levels), 0, 0
+}
+
+// def is the definition level of the current entry; past the end it is -1,
+// which reads as null.
+func (c *cursor) def() int16 {
+	if c.i >= c.n {
+		return -1
+	}
+	if c.maxDef == 0 {
+		return 0
+	}
+	return c.defs[c.i]
+}
+
+// rep is the repetition level of the current entry; past the end it is 0,
+// which starts a new row.
+func (c *cursor) rep() int16 {
+	if c.i >= c.n || c.maxRep == 0 {
+		return 0
+	}
+	return c.reps[c.i]
+}
+
+// next moves on by one entry.
+func (c *cursor) next() {
+	if c.i >= c.n {
+		if c.err == nil {
+			c.err = fmt.Errorf("column %s ends too early", c.prim.Path())
+		}
+		return
+	}
+	if c.def() == c.maxDef {
+		c.vi++
+	}
+	c.i++
+	c.consumed++
+	c.fill()
+}
+
+// done reports that every entry was consumed.
+func (c *cursor) done() bool { return c.i >= c.n }
+
+// value is the current value as a plain Go value; the entry must be present.
+func (c *cursor) value() any { return c.at(c.vi) }
+
+func (c *cursor) decoder() func(int) any {
+	lt := c.prim.LogicalType()
+	switch c.prim.PhysicalType() {
+	case parquet.Types.Boolean:
+		return func(i int) any { return c.bool[i] }
+	case parquet.Types.Float:
+		return func(i int) any { return float64(c.f32[i]) }
+	case parquet.Types.Double:
+		return func(i int) any { return c.f64[i] }
+	case parquet.Types.Int96:
+		return func(i int) any { return c.i96[i].ToTime().UTC() }
+	case parquet.Types.Int32, parquet.Types.Int64:
+		get := func(i int) int64 { return c.i64[i] }
+		if c.prim.PhysicalType() == parquet.Types.Int32 {
+			get = func(i int) int64 { return int64(c.i32[i]) }
+		}
+		switch t := deref(lt).(type) {
+		case schema.DateLogicalType:
+			return func(i int) any { return time.Unix(get(i)*86400, 0).UTC().Format("2006-01-02") }
+		case schema.TimestampLogicalType:
+			return func(i int) any { return timeOf(get(i), t.TimeUnit()) }
+		case schema.DecimalLogicalType:
+			return func(i int) any { return decimal(big.NewInt(get(i)), int(t.Scale())) }
+		case schema.IntLogicalType:
+			if !t.IsSigned() {
+				return func(i int) any {
+					if t.BitWidth() < 64 {
+						return get(i) & (1<<t.BitWidth() - 1)
+					}
+					return uint64(get(i))
+				}
+			}
+		}
+		return func(i int) any { return get(i) }
+	case parquet.Types.ByteArray:
+		if t, ok := deref(lt).(schema.DecimalLogicalType); ok {
+			return func(i int) any { return decimal(twosComplement(c.str[i]), int(t.Scale())) }
+		}
+		if c.isText() {
+			return func(i int) any { return string(c.str[i]) }
+		}
+		return func(i int) any { return append([]byte{}, c.str[i]...) }
+	}
+	if t, ok := deref(lt).(schema.DecimalLogicalType); ok {
+		return func(i int) any { return decimal(twosComplement(c.flba[i]), int(t.Scale())) }
+	}
+	return func(i int) any { return append([]byte{}, c.flba[i]...) }
+}
+
+// deref gives the logical type by value: arrow hands out both forms.
+func deref(t schema.LogicalType) any {
+	switch t := t.(type) {
+	case *schema.DateLogicalType:
+		return *t
+	case *schema.TimestampLogicalType:
+		return *t
+	case *schema.DecimalLogicalType:
+		return *t
+	case *schema.IntLogicalType:
+		return *t
+	}
+	return t
+}
+
+func timeOf(v int64, u schema.TimeUnitType) time.Time {
+	switch u {
+	case schema.TimeUnitMillis:
+		return time.UnixMilli(v).UTC()
+	case schema.TimeUnitNanos:
+		return time.Unix(0, v).UTC()
+	}
+	return time.UnixMicro(v).UTC()
+}
+
+func twosComplement(b []byte) *big.Int {
+	v := new(big.Int).SetBytes(b)
+	if len(b) > 0 && b[0]&0x80 != 0 {
+		v.Sub(v, new(big.Int).Lsh(big.NewInt(1), uint(8*len(b))))
+	}
+	return v
+}
+
+// decimal writes an unscaled integer exactly.
+func decimal(v *big.Int, scale int) string {
+	s := new(big.Int).Abs(v).String()
+	if scale > 0 {
+		if len(s) <= scale {
+			s = strings.Repeat("0", scale-len(s)+1) + s
+		}
+		s = s[:len(s)-scale] + "." + s[len(s)-scale:]
+	}
+	if v.Sign() < 0 {
+		s = "-" + s
+	}
+	return s
+}

@@ -1,0 +1,260 @@
+package parquet
+
+import (
+	"math"
+	"strings"
+
+	"agentcli/traj"
+
+	"github.com/apache/arrow/go/v17/arrow"
+	"github.com/apache/arrow/go/v17/arrow/array"
+)
+
+// The layout, version 1. A column that may be missing is nullable; every other
+// is required, so that a reader of another world sees no stray nulls.
+
+func col(name string, t arrow.DataType) arrow.Field {
+	return arrow.Field{Name: name, Type: t}
+}
+
+func opt(name string, t arrow.DataType) arrow.Field {
+	return arrow.Field{Name: name, Type: t, Nullable: true}
+}
+
+var (
+	i32  = arrow.PrimitiveTypes.Int32
+	i64  = arrow.PrimitiveTypes.Int64
+	f32  = arrow.PrimitiveTypes.Float32
+	f64  = arrow.PrimitiveTypes.Float64
+	text = arrow.BinaryTypes.String
+	flag = arrow.FixedWidthTypes.Boolean
+
+	toolCallType = arrow.StructOf(col("id", text), col("name", text), col("arguments", text))
+	imageType    = arrow.StructOf(opt("path", text), opt("bytes", arrow.BinaryTypes.Binary))
+	messageType  = arrow.StructOf(col("role", text), col("content", text), opt("reasoning", text), opt("name", text),
+		opt("tool_call_id", text), col("tool_calls", arrow.ListOfNonNullable(toolCallType)), col("images", arrow.ListOfNonNullable(imageType)))
+	stepType = arrow.StructOf(col("sequence", i32), col("start", i32), col("end", i32), col("finish_reason", text),
+		col("tool_calls", i32), col("tool_errors", i32), opt("reward", f64), col("prompt_tokens", i32),
+		col("completion_tokens", i32), col("model_ms", f64), col("env_ms", f64), opt("error", text))
+	sequenceType = arrow.StructOf(col("token_ids", arrow.ListOfNonNullable(i32)), col("loss_mask", arrow.ListOfNonNullable(flag)),
+		col("logprobs", arrow.ListOf(f32)))
+	partType = arrow.StructOf(col("name", text), col("value", f64))
+)
+
+// Columns of the layout, in the order in which they are written.
+var columns = []arrow.Field{
+	col("id", text), col("task_id", text), col("dataset", text), col("split", text), col("group_id", text),
+	col("attempt", i32), col("seed", i64), col("policy", text), col("policy_version", i64),
+	col("question", text), col("answer", arrow.ListOfNonNullable(text)), opt("extracted", text),
+	col("messages", arrow.ListOfNonNullable(messageType)),
+	col("steps", arrow.ListOfNonNullable(stepType)),
+	col("sequences", arrow.ListOfNonNullable(sequenceType)),
+	opt("reward", f64), col("reward_parts", arrow.ListOfNonNullable(partType)), opt("correct", flag),
+	col("termination", text), opt("error", text),
+	col("prompt_tokens", i64), col("completion_tokens", i64), col("turns", i64), col("duration_ms", i64),
+	col("started_at", &arrow.TimestampType{Unit: arrow.Microsecond, TimeZone: "UTC"}),
+	col("meta", text),
+}
+
+// ColumnNames are the columns of a trajectory file, in order.
+func ColumnNames() []string {
+	names := make([]string, len(columns))
+	for i, c := range columns {
+		names[i] = c.Name
+	}
+	return names
+}
+
+// The append functions below fill one builder each; the order of the fields is
+// that of the types above.
+
+// valid makes text fit for readers that insist on UTF-8: a reply cut in the
+// middle of a character must not make the file unreadable.
+func valid(s string) string { return strings.ToValidUTF8(s, "\uFFFD") }
+
+func addText(b array.Builder, s string) { b.(*array.StringBuilder).Append(valid(s)) }
+
+func addOptText(b array.Builder, s string) {
+	if s == "" {
+		b.AppendNull()
+		return
+	}
+	addText(b, s)
+}
+
+func addOptFloat(b array.Builder, v *float64) {
+	if v == nil {
+		b.AppendNull()
+		return
+	}
+	b.(*array.Float64Builder).Append(*v)
+}
+
+func addInt(b array.Builder, v int) {
+	if b, ok := b.(*array.Int32Builder); ok {
+		b.Append(int32(v))
+		return
+	}
+	b.(*array.Int64Builder).Append(int64(v))
+}
+
+func addMessages(b array.Builder, ms []traj.Message) {
+	lb := b.(*array.ListBuilder)
+	lb.Append(true)
+	sb := lb.ValueBuilder().(*array.StructBuilder)
+	for i := range ms {
+		m := &ms[i]
+		sb.Append(true)
+		addText(sb.FieldBuilder(0), m.Role)
+		addText(sb.FieldBuilder(1), m.Content)
+		addOptText(sb.FieldBuilder(2), m.Reasoning)
+		addOptText(sb.FieldBuilder(3), m.Name)
+		addOptText(sb.FieldBuilder(4), m.ToolCallID)
+		cb := sb.FieldBuilder(5).(*array.ListBuilder)
+		cb.Append(true)
+		for _, c := range m.ToolCalls {
+			s := cb.ValueBuilder().(*array.StructBuilder)
+			s.Append(true)
+			addText(s.FieldBuilder(0), c.ID)
+			addText(s.FieldBuilder(1), c.Name)
+			addText(s.FieldBuilder(2), c.Arguments)
+		}
+		ib := sb.FieldBuilder(6).(*array.ListBuilder)
+		ib.Append(true)
+		for _, im := range m.Images {
+			s := ib.ValueBuilder().(*array.StructBuilder)
+			s.Append(true)
+			addOptText(s.FieldBuilder(0), im.Path)
+			if im.Bytes == nil {
+				s.FieldBuilder(1).AppendNull()
+			} else {
+				s.FieldBuilder(1).(*array.BinaryBuilder).Append(im.Bytes)
+			}
+		}
+	}
+}
+
+func addSteps(b array.Builder, steps []traj.Step) {
+	lb := b.(*array.ListBuilder)
+	lb.Append(true)
+	sb := lb.ValueBuilder().(*array.StructBuilder)
+	for i := range steps {
+		s := &steps[i]
+		sb.Append(true)
+		addInt(sb.FieldBuilder(0), s.Sequence)
+		addInt(sb.FieldBuilder(1), s.Start)
+		addInt(sb.FieldBuilder(2), s.End)
+		addText(sb.FieldBuilder(3), s.FinishReason)
+		addInt(sb.FieldBuilder(4), s.ToolCalls)
+		addInt(sb.FieldBuilder(5), s.ToolErrors)
+		addOptFloat(sb.FieldBuilder(6), s.Reward)
+		addInt(sb.FieldBuilder(7), s.PromptTokens)
+		addInt(sb.FieldBuilder(8), s.CompletionTokens)
+		sb.FieldBuilder(9).(*array.Float64Builder).Append(s.ModelMS)
+		sb.FieldBuilder(10).(*array.Float64Builder).Append(s.EnvMS)
+		addOptText(sb.FieldBuilder(11), s.Error)
+	}
+}
+
+func addSequences(b array.Builder, seqs []traj.Sequence) {
+	lb := b.(*array.ListBuilder)
+	lb.Append(true)
+	sb := lb.ValueBuilder().(*array.StructBuilder)
+	for i := range seqs {
+		s := &seqs[i]
+		sb.Append(true)
+		ids := sb.FieldBuilder(0).(*array.ListBuilder)
+		ids.Append(true)
+		ids.ValueBuilder().(*array.Int32Builder).AppendValues(s.TokenIDs, nil)
+		mask := sb.FieldBuilder(1).(*array.ListBuilder)
+		mask.Append(true)
+		mask.ValueBuilder().(*array.BooleanBuilder).AppendValues(s.LossMask, nil)
+		lp := sb.FieldBuilder(2).(*array.ListBuilder)
+		lp.Append(true)
+		fb := lp.ValueBuilder().(*array.Float32Builder)
+		for _, v := range s.Logprobs {
+			if math.IsNaN(float64(v)) {
+				fb.AppendNull()
+			} else {
+				fb.Append(float32(v))
+			}
+		}
+	}
+}
+
+func addParts(b array.Builder, parts []traj.Part) {
+	lb := b.(*array.ListBuilder)
+	lb.Append(true)
+	sb := lb.ValueBuilder().(*array.StructBuilder)
+	for _, p := range parts {
+		sb.Append(true)
+		addText(sb.FieldBuilder(0), p.Name)
+		sb.FieldBuilder(1).(*array.Float64Builder).Append(p.Value)
+	}
+}
+
+// addRow appends one trajectory to the record builder.
+func addRow(rb *array.RecordBuilder, t *traj.Trajectory) {
+	f := rb.Fields()
+	i := 0
+	next := func() array.Builder { i++; return f[i-1] }
+	for _, s := range []string{t.ID, t.Task.ID, t.Task.Dataset, t.Task.Split, t.GroupID} {
+		addText(next(), s)
+	}
+	addInt(next(), t.Attempt)
+	next().(*array.Int64Builder).Append(t.Seed)
+	addText(next(), t.Policy)
+	next().(*array.Int64Builder).Append(t.PolicyVersion)
+	addText(next(), t.Task.Question)
+	answers := next().(*array.ListBuilder)
+	answers.Append(true)
+	for _, a := range t.Task.Answers {
+		addText(answers.ValueBuilder(), a)
+	}
+	if b := next(); t.Extracted == nil {
+		b.AppendNull()
+	} else {
+		addText(b, *t.Extracted)
+	}
+	addMessages(next(), t.Messages)
+	addSteps(next(), t.Steps)
+	addSequences(next(), t.Sequences)
+	addOptFloat(next(), t.Reward)
+	addParts(next(), t.RewardParts)
+	if b := next(); t.Correct == nil {
+		b.AppendNull()
+	} else {
+		b.(*array.BooleanBuilder).Append(*t.Correct)
+	}
+	addText(next(), string(t.Termination))
+	addOptText(next(), t.Error)
+	addInt(next(), t.PromptTokens)
+	addInt(next(), t.CompletionTokens)
+	addInt(next(), t.Turns())
+	next().(*array.Int64Builder).Append(t.DurationMS)
+	next().(*array.TimestampBuilder).Append(arrow.Timestamp(t.StartedAt.UnixMicro()))
+	meta := string(t.Task.Meta)
+	if meta == "" {
+		meta = "{}"
+	}
+	addText(next(), meta)
+}
+
+// sizeOf estimates the memory that a row takes in the builders.
+func sizeOf(t *traj.Trajectory) int64 {
+	n := 512 + len(t.Task.Question) + len(t.Task.Meta) + len(t.Error)
+	for i := range t.Messages {
+		m := &t.Messages[i]
+		n += 64 + len(m.Content) + len(m.Reasoning)
+		for _, c := range m.ToolCalls {
+			n += 32 + len(c.Arguments)
+		}
+		for _, im := range m.Images {
+			n += len(im.Bytes) + len(im.Path)
+		}
+	}
+	for i := range t.Sequences {
+		n += 9 * len(t.Sequences[i].TokenIDs)
+	}
+	return int64(n + 128*len(t.Steps))
+}

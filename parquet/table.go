@@ -1,0 +1,256 @@
+package parquet
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"iter"
+	"os"
+	"strconv"
+
+	"github.com/apache/arrow/go/v17/arrow/memory"
+	"github.com/apache/arrow/go/v17/parquet"
+	"github.com/apache/arrow/go/v17/parquet/file"
+)
+
+// Table reads any Parquet file row by row.
+type Table struct {
+	path    string
+	src     io.Closer
+	pq      *file.Reader
+	columns []string
+}
+
+// OpenTable opens a Parquet file of any layout.
+func OpenTable(path string) (*Table, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, pathError(path, err)
+	}
+	st, err := f.Stat()
+	switch {
+	case err == nil && st.IsDir():
+		err = fmt.Errorf("%s: is a folder, want a Parquet file", path)
+	case err == nil && !st.Mode().IsRegular():
+		err = fmt.Errorf("%s: a Parquet file must be a regular file (its index is at the end, a pipe cannot be read)", path)
+	case err == nil && st.Size() == 0:
+		err = fmt.Errorf("%s: %w: it is empty", path, ErrNotParquet)
+	}
+	if err != nil {
+		f.Close()
+		return nil, err
+	}
+	t := &Table{path: path, src: f}
+	err = guard(nil, func() (err error) {
+		if err = checkMagic(f, st.Size()); err != nil {
+			return err
+		}
+		props := parquet.NewReaderProperties(memory.NewGoAllocator())
+		if t.pq, err = file.NewParquetReader(f, file.WithReadProps(props)); err != nil {
+			return fmt.Errorf("%w: %s", ErrNotParquet, oneLine(err.Error()))
+		}
+		root := t.pq.MetaData().Schema.Root()
+		for i := 0; i < root.NumFields(); i++ {
+			t.columns = append(t.columns, root.Field(i).Name())
+		}
+		return nil
+	})
+	if err != nil {
+		f.Close()
+		return nil, fmt.Errorf("%s: %w", path, err)
+	}
+	return t, nil
+}
+
+// checkMagic tells a file that was cut off from one that is no Parquet file.
+func checkMagic(f *os.File, size int64) error {
+	const magic = "PAR1"
+	head, tail := make([]byte, 4), make([]byte, 4)
+	if n, _ := f.ReadAt(head, 0); string(head[:n]) != magic {
+		return fmt.Errorf("%w: it does not start with %s", ErrNotParquet, magic)
+	}
+	if size < 12 {
+		return fmt.Errorf("%w: it ends after %d bytes", ErrNotParquet, size)
+	}
+	if _, err := f.ReadAt(tail, size-4); err != nil || string(tail) != magic {
+		return fmt.Errorf("%w: its end is missing (the writer was interrupted, or the copy is incomplete)", ErrNotParquet)
+	}
+	return nil
+}
+
+func pathError(path string, err error) error {
+	if errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("%s: no such file: %w", path, fs.ErrNotExist)
+	}
+	var pe *fs.PathError
+	if errors.As(err, &pe) {
+		err = pe.Err
+	}
+	return fmt.Errorf("%s: %w", path, err)
+}
+
+// Columns are the names of the top-level columns, in the file's order.
+func (t *Table) Columns() []string { return t.columns }
+
+// Has reports whether the file has the column.
+func (t *Table) Has(column string) bool {
+	for _, c := range t.columns {
+		if c == column {
+			return true
+		}
+	}
+	return false
+}
+
+// NumRows is the number of rows.
+func (t *Table) NumRows() int64 { return t.pq.NumRows() }
+
+// Path is the file's path as it was opened.
+func (t *Table) Path() string { return t.path }
+
+// Value is the file metadata under key.
+func (t *Table) Value(key string) (string, bool) {
+	if v := t.pq.MetaData().KeyValueMetadata().FindValue(key); v != nil {
+		return *v, true
+	}
+	return "", false
+}
+
+// Close closes the file.
+func (t *Table) Close() error { return t.src.Close() }
+
+// metadata reads and checks what a trajectory file says about itself.
+func (t *Table) metadata() (Metadata, error) {
+	var m Metadata
+	if v, ok := t.Value(KeySchema); ok {
+		n, err := strconv.Atoi(v)
+		if err != nil {
+			return m, fmt.Errorf("%s: its metadata %s is %q, want a number", t.path, KeySchema, v)
+		}
+		if n > SchemaVersion {
+			return m, fmt.Errorf("%s: %w: the file has %s %d, this agentcli reads up to %d: read it with the agentcli that wrote it, or update", t.path, ErrNewerSchema, KeySchema, n, SchemaVersion)
+		}
+		m.Schema = n
+	}
+	if v, ok := t.Value(KeyRun); ok && json.Valid([]byte(v)) {
+		m.Run = json.RawMessage(v)
+	}
+	return m, nil
+}
+
+// Rows yields each row as a map from column name to nil, bool, int64, uint64,
+// float64, string, []byte, time.Time, []any or map[string]any. Decimals come
+// as exact text. With cols only those columns are read. The iteration ends
+// after the first error, which names the file and the row.
+func (t *Table) Rows(ctx context.Context, cols ...string) iter.Seq2[map[string]any, error] {
+	return scan(ctx, t, cols, func(nodes []*node) (map[string]any, error) {
+		row := make(map[string]any, len(nodes))
+		for _, n := range nodes {
+			v, err := n.value()
+			if err != nil {
+				return nil, err
+			}
+			row[n.name] = v
+		}
+		return row, nil
+	})
+}
+
+// scan walks the rows: decode consumes one record from every node. Only
+// arrow's side runs under guard: a panic of the iterator's consumer is its own.
+func scan[T any](ctx context.Context, t *Table, cols []string, decode func([]*node) (T, error)) iter.Seq2[T, error] {
+	return func(yield func(T, error) bool) {
+		var none T
+		var nodes []*node
+		err := guard(nil, func() (err error) {
+			nodes, err = t.nodes(cols)
+			return err
+		})
+		if err != nil {
+			yield(none, fmt.Errorf("%s: %w", t.path, err))
+			return
+		}
+		var n int64
+		for g := 0; g < t.pq.NumRowGroups(); g++ {
+			var rows int64
+			err := guard(nil, func() (err error) {
+				rg := t.pq.RowGroup(g)
+				rows = rg.NumRows()
+				for _, nd := range nodes {
+					nd.eachLeaf(func(c *cursor) {
+						if err == nil {
+							err = c.open(rg)
+						}
+					})
+				}
+				return err
+			})
+			if err != nil {
+				yield(none, fmt.Errorf("%s: row %d: %w", t.path, n+1, err))
+				return
+			}
+			for i := int64(0); i < rows; i++ {
+				if err := ctx.Err(); err != nil {
+					yield(none, err)
+					return
+				}
+				n++
+				var v T
+				err := guard(nil, func() (err error) {
+					v, err = decode(nodes)
+					return err
+				})
+				if err != nil {
+					yield(none, fmt.Errorf("%s: row %d: %w", t.path, n, err))
+					return
+				}
+				if !yield(v, nil) {
+					return
+				}
+			}
+		}
+	}
+}
+
+// nodes builds fresh cursors for the chosen columns, so that several scans of
+// one table do not disturb each other.
+func (t *Table) nodes(cols []string) ([]*node, error) {
+	root := t.pq.MetaData().Schema.Root()
+	want := map[string]bool{}
+	for _, c := range cols {
+		if !t.Has(c) {
+			return nil, fmt.Errorf("no column %q (it has: %s)", c, list(t.columns))
+		}
+		want[c] = true
+	}
+	var nodes []*node
+	leaves := 0
+	for i := 0; i < root.NumFields(); i++ {
+		n, err := buildNode(root.Field(i), 0, 0, &leaves)
+		if err != nil {
+			return nil, err
+		}
+		if len(cols) == 0 || want[n.name] {
+			nodes = append(nodes, n)
+		}
+	}
+	return nodes, nil
+}
+
+// list joins names for an error; a long list is cut.
+func list(names []string) string {
+	s := ""
+	for i, n := range names {
+		if i == 12 {
+			return s + ", ..."
+		}
+		if i > 0 {
+			s += ", "
+		}
+		s += n
+	}
+	return s
+}

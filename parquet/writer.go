@@ -1,0 +1,319 @@
+package parquet
+
+import (
+	"bufio"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strconv"
+
+	"agentcli/traj"
+
+	"github.com/apache/arrow/go/v17/arrow"
+	"github.com/apache/arrow/go/v17/arrow/array"
+	"github.com/apache/arrow/go/v17/arrow/memory"
+	"github.com/apache/arrow/go/v17/parquet"
+	"github.com/apache/arrow/go/v17/parquet/compress"
+	"github.com/apache/arrow/go/v17/parquet/pqarrow"
+)
+
+// Defaults of WriterConfig.
+const (
+	DefaultRowGroupRows  = 1024
+	DefaultRowGroupBytes = 32 << 20
+)
+
+// WriterConfig bounds the memory of a Writer. The zero value takes the
+// defaults.
+type WriterConfig struct {
+	RowGroupRows  int   // rows after which a row group is written; 0: DefaultRowGroupRows
+	RowGroupBytes int64 // estimated bytes after which a row group is written; 0: DefaultRowGroupBytes
+
+	buffer int  // size of the buffer before the sink; tests make it small
+	plain  bool // uncompressed: tests that write thousands of files need no compressor
+}
+
+// Validate checks the limits.
+func (c WriterConfig) Validate() error {
+	if c.RowGroupRows < 0 || c.RowGroupBytes < 0 {
+		return fmt.Errorf("parquet writer: row group limits must not be negative (rows %d, bytes %d)", c.RowGroupRows, c.RowGroupBytes)
+	}
+	return nil
+}
+
+// Writer writes trajectories as rows. It is not safe for concurrent use. After
+// an error every further call returns that error.
+type Writer struct {
+	sink  *sink
+	buf   *bufio.Writer
+	pq    *pqarrow.FileWriter
+	rb    *array.RecordBuilder
+	cfg   WriterConfig
+	rows  int
+	bytes int64
+	total int64
+	err   error
+	done  bool
+
+	file *os.File // of CreateFile
+	tmp  string   // "" where the file is written in place
+	path string
+}
+
+// sink remembers the first error of the writer below and refuses to go on:
+// arrow would otherwise write on after a failed page, and panics in places.
+type sink struct {
+	w   io.Writer
+	n   int64
+	err error
+}
+
+func (s *sink) Write(p []byte) (int, error) {
+	if s.err != nil {
+		return 0, s.err
+	}
+	n, err := s.w.Write(p)
+	s.n += int64(n)
+	if err == nil && n < len(p) {
+		err = io.ErrShortWrite
+	}
+	s.err = err
+	return n, err
+}
+
+func (s *sink) failed() error {
+	if s.err == nil {
+		return nil
+	}
+	err := s.err
+	var pe *os.PathError
+	if errors.As(err, &pe) {
+		err = pe.Err // the path is the temporary one; the caller names its own
+	}
+	return fmt.Errorf("cannot write the Parquet file after %d bytes: %w", s.n, err)
+}
+
+// NewWriter starts a file on w. The caller closes w after Close.
+func NewWriter(w io.Writer, meta Metadata, c WriterConfig) (*Writer, error) {
+	if err := c.Validate(); err != nil {
+		return nil, err
+	}
+	if c.RowGroupRows == 0 {
+		c.RowGroupRows = DefaultRowGroupRows
+	}
+	if c.RowGroupBytes == 0 {
+		c.RowGroupBytes = DefaultRowGroupBytes
+	}
+	if c.buffer == 0 {
+		c.buffer = 256 << 10
+	}
+	if meta.Schema == 0 {
+		meta.Schema = SchemaVersion
+	}
+	if meta.Schema != SchemaVersion {
+		return nil, fmt.Errorf("parquet writer: schema %d is not the one this program writes (%d)", meta.Schema, SchemaVersion)
+	}
+	if len(meta.Run) == 0 {
+		meta.Run = []byte("{}")
+	}
+	md := arrow.NewMetadata([]string{KeySchema, KeyRun}, []string{strconv.Itoa(meta.Schema), valid(string(meta.Run))})
+	schema := arrow.NewSchema(columns, &md)
+	s := &sink{w: w}
+	out := &Writer{sink: s, buf: bufio.NewWriterSize(s, c.buffer), cfg: c}
+	mem := memory.NewGoAllocator()
+	codec := compress.Codecs.Zstd
+	if c.plain {
+		codec = compress.Codecs.Uncompressed
+	}
+	props := parquet.NewWriterProperties(parquet.WithCompression(codec), parquet.WithAllocator(mem),
+		parquet.WithCreatedBy("agentcli"), parquet.WithStats(true))
+	err := guard(s.failed, func() (err error) {
+		out.pq, err = pqarrow.NewFileWriter(schema, out.buf, props, pqarrow.NewArrowWriterProperties(pqarrow.WithAllocator(mem)))
+		if err == nil {
+			out.rb = array.NewRecordBuilder(mem, schema)
+		}
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+// Write adds one trajectory. It reaches the sink when its row group is full.
+func (w *Writer) Write(t *traj.Trajectory) error {
+	if w.err != nil {
+		return w.err
+	}
+	if w.done {
+		return errors.New("parquet writer: write after close")
+	}
+	for i := range t.Sequences {
+		if err := t.Sequences[i].Validate(); err != nil {
+			return fmt.Errorf("trajectory %s: %w", t.ID, err) // the caller's fault: nothing was written, the writer goes on
+		}
+	}
+	w.err = guard(w.sink.failed, func() error {
+		addRow(w.rb, t)
+		w.rows++
+		w.total++
+		w.bytes += sizeOf(t)
+		if w.rows >= w.cfg.RowGroupRows || w.bytes >= w.cfg.RowGroupBytes {
+			return w.flush()
+		}
+		return nil
+	})
+	return w.err
+}
+
+// Rows is the number of trajectories taken so far.
+func (w *Writer) Rows() int64 { return w.total }
+
+func (w *Writer) flush() error {
+	if w.rows == 0 {
+		return nil
+	}
+	rec := w.rb.NewRecord()
+	defer rec.Release()
+	w.rows, w.bytes = 0, 0
+	if err := w.pq.Write(rec); err != nil {
+		return err
+	}
+	return w.buf.Flush()
+}
+
+// Close writes what is left and the footer. For CreateFile it then syncs the
+// file and gives it its name; on an error nothing is left behind.
+func (w *Writer) Close() error {
+	if w.done {
+		return w.err
+	}
+	if w.err == nil {
+		w.err = guard(w.sink.failed, func() error {
+			if err := w.flush(); err != nil {
+				return err
+			}
+			if err := w.pq.Close(); err != nil {
+				return err
+			}
+			return w.buf.Flush()
+		})
+	}
+	w.done = true
+	w.release()
+	if w.file == nil {
+		return w.err
+	}
+	if w.err != nil {
+		w.discard()
+		w.err = fmt.Errorf("%s: %w", w.path, w.err)
+		return w.err
+	}
+	w.err = w.finish()
+	return w.err
+}
+
+func (w *Writer) release() {
+	if w.rb != nil {
+		w.rb.Release()
+		w.rb = nil
+	}
+}
+
+// Abort gives the file up: nothing is left under its name nor beside it. A
+// Writer on an io.Writer only stops. It does nothing after Close.
+func (w *Writer) Abort() {
+	if w.done {
+		return
+	}
+	w.done = true
+	if w.err == nil {
+		w.err = errors.New("parquet writer: aborted")
+	}
+	w.release()
+	if w.file != nil {
+		w.discard()
+	}
+}
+
+func (w *Writer) discard() {
+	w.file.Close()
+	if w.tmp != "" {
+		os.Remove(w.tmp)
+	}
+}
+
+func (w *Writer) finish() error {
+	if w.tmp == "" {
+		if err := w.file.Close(); err != nil {
+			return pathError(w.path, err)
+		}
+		return nil
+	}
+	err := w.file.Sync()
+	if cerr := w.file.Close(); err == nil {
+		err = cerr
+	}
+	if err == nil {
+		err = os.Rename(w.tmp, w.path)
+	}
+	if err != nil {
+		os.Remove(w.tmp)
+		return pathError(w.path, err)
+	}
+	// The name is durable only once the folder is; a file system that cannot
+	// sync folders has done what it can.
+	if d, err := os.Open(filepath.Dir(w.path)); err == nil {
+		_ = d.Sync()
+		d.Close()
+	}
+	return nil
+}
+
+// CreateFile writes to path: under a temporary name in the same folder until
+// Close has synced it, so that path never holds half a file. A path that
+// exists and is no regular file (a pipe, /dev/null) is written in place.
+func CreateFile(path string, meta Metadata, c WriterConfig) (*Writer, error) {
+	if st, err := os.Stat(path); err == nil {
+		switch {
+		case st.IsDir():
+			return nil, fmt.Errorf("%s: is a folder, want the name of a file", path)
+		case !st.Mode().IsRegular():
+			f, err := os.OpenFile(path, os.O_WRONLY, 0)
+			if err != nil {
+				return nil, pathError(path, err)
+			}
+			return create(f, "", path, meta, c)
+		}
+	}
+	// Behind a symbolic link the file is replaced, not the link.
+	target := path
+	if real, err := filepath.EvalSymlinks(path); err == nil {
+		target = real
+	}
+	f, err := os.CreateTemp(filepath.Dir(target), "."+filepath.Base(target)+".*.tmp")
+	if err != nil {
+		return nil, pathError(path, err)
+	}
+	mode := os.FileMode(0o644)
+	if st, err := os.Stat(target); err == nil {
+		mode = st.Mode().Perm()
+	}
+	_ = f.Chmod(mode)
+	return create(f, f.Name(), target, meta, c)
+}
+
+func create(f *os.File, tmp, path string, meta Metadata, c WriterConfig) (*Writer, error) {
+	w, err := NewWriter(f, meta, c)
+	if err != nil {
+		f.Close()
+		if tmp != "" {
+			os.Remove(tmp)
+		}
+		return nil, fmt.Errorf("%s: %w", path, err)
+	}
+	w.file, w.tmp, w.path = f, tmp, path
+	return w, nil
+}

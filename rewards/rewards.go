@@ -1,0 +1,159 @@
+// Package rewards scores finished trajectories against their gold answers.
+//
+// It is floor 1: it imports traj and the standard library only. A reward sees
+// the whole trajectory. What the model did wrong is a score; an error means
+// that no score could be found, which says nothing of the model.
+package rewards
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"sort"
+	"strings"
+
+	"agentcli/traj"
+)
+
+// Score is what a reward makes of a trajectory. Value is nil where the
+// trajectory ended for a reason of the infrastructure and must not be scored.
+type Score struct {
+	Value     *float64
+	Parts     []traj.Part
+	Correct   *bool
+	Extracted *string // the answer as it was found in the reply; nil: there is none
+}
+
+// Reward scores trajectories. It is safe for concurrent use and does not
+// change the trajectory. An error is of the infrastructure or of the data (no
+// gold answer), never of the model's reply.
+type Reward interface {
+	Name() string
+	Score(ctx context.Context, t *traj.Trajectory) (Score, error)
+}
+
+// Options are the settings of a grader. The zero value is the usual one.
+type Options struct {
+	// Strict counts only a \boxed{} answer (math), or one between answer tags (em).
+	Strict bool `json:"strict,omitempty"`
+	// FloatRounding rounds both sides to so many decimals before they are
+	// compared (math); 0 compares exactly.
+	FloatRounding int `json:"float_rounding,omitempty"`
+	// Extraction is where an answer is looked for (math): "" (boxed, then
+	// "the answer is", then the last number), "boxed", "last_number", "none"
+	// (the whole reply).
+	Extraction string `json:"extraction,omitempty"`
+}
+
+// Validate checks the options.
+func (o Options) Validate() error {
+	switch o.Extraction {
+	case "", "boxed", "last_number", "none":
+	default:
+		return fmt.Errorf("extraction %q is unknown, want boxed, last_number or none", o.Extraction)
+	}
+	if o.FloatRounding < 0 || o.FloatRounding > 100 {
+		return fmt.Errorf("float_rounding is %d, want 0 to 100", o.FloatRounding)
+	}
+	return nil
+}
+
+// ParseOptions reads options from a JSON object; an unknown name is an error.
+func ParseOptions(b []byte) (Options, error) {
+	var o Options
+	if len(b) == 0 || string(b) == "null" {
+		return o, nil
+	}
+	d := json.NewDecoder(strings.NewReader(string(b)))
+	d.DisallowUnknownFields()
+	if err := d.Decode(&o); err != nil {
+		return o, fmt.Errorf("options: %s (they are strict, float_rounding, extraction)", strings.TrimPrefix(err.Error(), "json: "))
+	}
+	return o, o.Validate()
+}
+
+var makers = map[string]func(Options) Reward{
+	"math":  func(o Options) Reward { return mathReward{o} },
+	"exact": func(o Options) Reward { return exactReward{} },
+	"em":    func(o Options) Reward { return emReward{o} },
+}
+
+// Names are the rewards that New knows, sorted.
+func Names() []string {
+	var names []string
+	for n := range makers {
+		names = append(names, n)
+	}
+	sort.Strings(names)
+	return names
+}
+
+// New makes a reward by name.
+func New(name string, o Options) (Reward, error) {
+	mk, ok := makers[name]
+	if !ok {
+		if name == "" {
+			return nil, fmt.Errorf("no reward is named, and the dataset has none (it has no answers); the rewards are %s", strings.Join(Names(), ", "))
+		}
+		return nil, fmt.Errorf("there is no reward %q; the rewards are %s", name, strings.Join(Names(), ", "))
+	}
+	if err := o.Validate(); err != nil {
+		return nil, fmt.Errorf("reward %s: %w", name, err)
+	}
+	return mk(o), nil
+}
+
+// outcome is the score of a reward that knows right and wrong only.
+func outcome(name string, right bool, extracted *string) Score {
+	v := 0.0
+	if right {
+		v = 1
+	}
+	return Score{Value: &v, Parts: []traj.Part{{Name: name, Value: v}}, Correct: &right, Extracted: extracted}
+}
+
+// scorable reports whether a trajectory can be scored at all.
+func scorable(t *traj.Trajectory) (bool, error) {
+	if t.Termination.Infrastructure() {
+		return false, nil
+	}
+	if len(t.Task.Answers) == 0 {
+		return false, fmt.Errorf("task %s has no gold answer to score against", t.Task.ID)
+	}
+	return true, nil
+}
+
+// cutOff reports that the last reply hit a limit instead of ending by itself.
+func cutOff(t *traj.Trajectory) bool {
+	if n := len(t.Steps); n > 0 && t.Steps[n-1].FinishReason != "" {
+		return t.Steps[n-1].FinishReason == traj.FinishLength
+	}
+	return t.Termination == traj.TurnLength || t.Termination == traj.MaxTokens
+}
+
+// exactReward is 1 where the last reply is, but for white space around it, one
+// of the gold answers, and ended by itself.
+type exactReward struct{}
+
+func (exactReward) Name() string { return "exact" }
+
+func (exactReward) Score(_ context.Context, t *traj.Trajectory) (Score, error) {
+	if ok, err := scorable(t); !ok {
+		return Score{}, err
+	}
+	m := t.FinalReply()
+	if m == nil {
+		return outcome("exact", false, nil), nil
+	}
+	got := strings.TrimSpace(m.Content)
+	if got == "" {
+		return outcome("exact", false, nil), nil
+	}
+	right := false
+	if !cutOff(t) {
+		for _, a := range t.Task.Answers {
+			right = right || got == strings.TrimSpace(a)
+		}
+	}
+	return outcome("exact", right, &got), nil
+}
