@@ -195,7 +195,7 @@ func unknown(name, cache string) error {
 		}
 	}
 	sort.SliceStable(close, func(i, j int) bool { return close[i].d < close[j].d })
-	hint := "the names are " + strings.Join(names, ", ")
+	hint := "the names are " + strings.Join(names, ", ") + "."
 	if len(close) > 0 {
 		var s []string
 		for _, c := range close[:min(3, len(close))] {
@@ -203,7 +203,7 @@ func unknown(name, cache string) error {
 		}
 		hint = "did you mean " + strings.Join(s, " or ") + "?"
 	}
-	return fmt.Errorf("%w %q: %s A file of your own: give its path, or `agentcli datasets import %s FILE`", ErrUnknown, name, strings.TrimSuffix(hint, "?")+map[bool]string{true: "?", false: "."}[strings.HasSuffix(hint, "?")], unsafeName.ReplaceAllString(name, "-"))
+	return fmt.Errorf("%w %q: %s A file of your own: give its path, or `agentcli datasets import %s FILE`", ErrUnknown, name, hint, unsafeName.ReplaceAllString(name, "-"))
 }
 
 // distance is the edit distance, two neighbours swapped counting one.

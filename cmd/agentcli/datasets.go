@@ -62,7 +62,11 @@ func datasetsCommand() *cli.Command {
 func datasetsOptionsOf(c *cli.Context, names int) (datasetsOptions, error) {
 	o := datasetsOptions{Split: c.String("split"), Level: c.String("level"), Limit: c.Int("limit"), Seed: c.Int64("seed"), JSON: c.Bool("json")}
 	if c.NArg() != names {
-		return o, usagef("datasets %s wants %s, got %d arguments", c.Command.Name, strings.TrimSpace(c.Command.ArgsUsage+" "+map[bool]string{true: "no argument"}[names == 0]), c.NArg())
+		wants := c.Command.ArgsUsage
+		if names == 0 {
+			wants = "no argument"
+		}
+		return o, usagef("datasets %s wants %s, got %d", c.Command.Name, wants, c.NArg())
 	}
 	o.Name, o.File = c.Args().Get(0), c.Args().Get(1)
 	if o.Limit < 0 {

@@ -27,7 +27,7 @@ func trajectories(t *testing.T) string {
 	task := traj.Task{ID: "arith/12*7", Answers: []string{"84"}}
 	rows := []*traj.Trajectory{
 		{ID: "arith/12*7#0", Task: task, GroupID: "g", Policy: "m", Messages: msgs, Reward: &one, Correct: &right, Extracted: &found, Termination: traj.Answered, StartedAt: at,
-			Steps: []traj.Step{{End: 2, Start: 1, FinishReason: "tool_calls", ToolCalls: 1}, {Start: 3, End: 4, FinishReason: "stop"}},
+			Steps:     []traj.Step{{End: 2, Start: 1, FinishReason: "tool_calls", ToolCalls: 1}, {Start: 3, End: 4, FinishReason: "stop"}},
 			Sequences: []traj.Sequence{{TokenIDs: []int32{1, 2, 3, 4}, LossMask: []bool{false, true, false, true}, Logprobs: []traj.Logprob{no, -1, no, -2}}}},
 		{ID: "arith/12*7#1", Task: task, GroupID: "g", Policy: "m", Messages: msgs[:1], Reward: &zero, Correct: &wrong, Termination: traj.EmptyReply, StartedAt: at},
 		{ID: "b#0", Task: traj.Task{ID: "b", Answers: []string{"1"}}, GroupID: "b", Termination: traj.ModelFailed, Error: "connection refused", StartedAt: at},
@@ -122,8 +122,8 @@ func TestScoreFiles(t *testing.T) {
 		t.Errorf("%v\n%s", err, out)
 	}
 	for bad, want := range map[string]string{
-		`{"response":"x"}`:                              "row 1: has no answer",
-		`{"answer":1}`:                                  "row 1: has neither response nor messages",
+		`{"response":"x"}`: "row 1: has no answer",
+		`{"answer":1}`:     "row 1: has neither response nor messages",
 		`{"response":"x","answer":1,"options":{"x":1}}`: "row 1: options",
 		`{`: "row 1: is not JSON",
 		``:  "has no rows",
