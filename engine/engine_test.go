@@ -442,7 +442,8 @@ func TestSinkAndTaskErrors(t *testing.T) {
 	}
 	_, err = e.Run(t.Context(), func(yield func(traj.Task, error) bool) {
 		for task := range tasks(1) {
-			if !yield(task, nil) || !yield(task, nil) {
+			first, again := task, task // the same id twice
+			if !yield(first, nil) || !yield(again, nil) {
 				return
 			}
 		}

@@ -186,7 +186,7 @@ func (e *ToolEnvironment) call(ctx context.Context, c traj.ToolCall) (string, er
 		args = json.RawMessage("{}")
 	}
 	if err := checkObject(args); err != nil {
-		return "", fmt.Errorf("the arguments of %s are not a JSON object: %v", c.Name, err)
+		return "", fmt.Errorf("the arguments of %s are not a JSON object: %w", c.Name, err)
 	}
 	ctx, cancel := context.WithTimeout(ctx, e.timeout)
 	defer cancel()

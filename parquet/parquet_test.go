@@ -218,7 +218,7 @@ func TestFailingSink(t *testing.T) {
 			}
 			for _, r := range samples()[:2] {
 				if err := pw.Write(r); err != nil {
-					if again := pw.Write(r); again != err {
+					if again := pw.Write(r); !errors.Is(again, err) {
 						t.Fatalf("the error is not sticky: %v then %v", err, again)
 					}
 					if cerr := pw.Close(); cerr == nil {

@@ -135,7 +135,7 @@ func (s *Sandbox) Check(ctx context.Context, probe Program) error {
 			}
 			errs = append(errs, err)
 		}
-		s.err = fmt.Errorf("%w: %v", ErrRefused, errs[0])
+		s.err = fmt.Errorf("%w: %w", ErrRefused, errs[0])
 	})
 	return s.err
 }

@@ -17,8 +17,7 @@ run "1/5  Before: held-out problems, 4 attempts each" eval "${data[@]}" --seed 7
 step "2/5  Collect: 32 problems, 8 attempts each, every sampled token with its log-prob" "rollout --seed $seed > demo/traj.parquet"
 "$A" rollout --seed "$seed" > demo/traj.parquet
 run "3/5  Look" inspect demo/traj.parquet
-first=$("$A" inspect --json demo/traj.parquet 2>/dev/null | sed -n 's/.*"best": *"\([^"]*\)".*/\1/p' | head -n 1 || true)
-[ -z "$first" ] || run "     One trajectory: what is bold was sampled, and is trained on" inspect demo/traj.parquet "$first"
+run "     One of them: what the bar marks was sampled, and is trained on" inspect demo/traj.parquet correct
 run "4/5  Train: GRPO on that one file" train demo/traj.parquet --output demo/model \
   --lr 3e-5 --minibatch 64 --betas .9,.999 --drop-zero-std
 run "5/5  After: the same held-out problems" eval --model demo/model "${data[@]}" --seed 7 --output demo/after

@@ -126,7 +126,7 @@ func jsonError(path string, b []byte, err error) error {
 	switch {
 	case errors.As(err, &syn):
 		at := min(int(syn.Offset), len(b))
-		return fmt.Errorf("%s: line %d: %v", path, 1+bytes.Count(b[:at], []byte("\n")), err)
+		return fmt.Errorf("%s: line %d: %w", path, 1+bytes.Count(b[:at], []byte("\n")), err)
 	case errors.As(err, &typ):
 		return fmt.Errorf("%s: %s: is a %s, which cannot be read as %s", path, typ.Field, typ.Value, typ.Type)
 	}

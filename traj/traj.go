@@ -144,23 +144,18 @@ type Part struct {
 // Turns is the number of model calls that gave a reply.
 func (t *Trajectory) Turns() int { return len(t.Steps) }
 
-// FinalReply is the last assistant message, or nil. A reply whose tool calls
-// never got an answer is not final: the trajectory was cut off there, and no
+// FinalReply is the last message if it is the model's, or nil. A reply whose
+// tool calls never got an answer is not final: the trajectory was cut off there, and no
 // reward should read the calls as if they were an answer.
 func (t *Trajectory) FinalReply() *Message {
-	for i := len(t.Messages) - 1; i >= 0; i-- {
-		m := &t.Messages[i]
-		switch m.Role {
-		case RoleAssistant:
-			if len(m.ToolCalls) > 0 {
-				return nil
-			}
-			return m
-		default:
-			return nil
-		}
+	if len(t.Messages) == 0 {
+		return nil
 	}
-	return nil
+	last := &t.Messages[len(t.Messages)-1]
+	if last.Role != RoleAssistant || len(last.ToolCalls) > 0 {
+		return nil
+	}
+	return last
 }
 
 // Termination says why a trajectory ended.

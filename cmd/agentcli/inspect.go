@@ -30,9 +30,10 @@ type inspectOptions struct {
 
 func inspectCommand() *cli.Command {
 	return &cli.Command{
-		Name:      "inspect",
-		Usage:     "a summary of a file of trajectories, or one trajectory",
-		ArgsUsage: "FILE [ID]",
+		Name:        "inspect",
+		Usage:       "a summary of a file of trajectories, or one trajectory",
+		ArgsUsage:   "FILE [ID]",
+		Description: "ID names a trajectory (task#attempt); the word correct takes the first one that is.",
 		Flags: []cli.Flag{
 			&cli.BoolFlag{Name: "json", Usage: "as JSON"},
 			&cli.BoolFlag{Name: "tokens", Usage: "show the tokens, those that are trained on underlined"},
@@ -53,6 +54,9 @@ func inspectCommand() *cli.Command {
 	}
 }
 
+// anyCorrect, in the place of an ID, is the first trajectory that is correct.
+const anyCorrect = "correct"
+
 func runInspect(ctx context.Context, o inspectOptions, s streams) error {
 	r, err := parquet.Open(o.Path)
 	if err != nil {
@@ -67,7 +71,7 @@ func runInspect(ctx context.Context, o inspectOptions, s streams) error {
 		if err != nil {
 			return err
 		}
-		if t.ID == o.ID {
+		if t.ID == o.ID || (o.ID == anyCorrect && t.Correct != nil && *t.Correct) {
 			return inspectOne(t, r.Metadata(), o, s)
 		}
 		if t.Task.ID == o.ID || len(some) < 3 {
@@ -76,6 +80,9 @@ func runInspect(ctx context.Context, o inspectOptions, s streams) error {
 	}
 	if len(some) > 4 {
 		some = some[len(some)-4:]
+	}
+	if o.ID == anyCorrect {
+		return fmt.Errorf("%s: no trajectory is correct; there is %s", o.Path, strings.Join(some, ", "))
 	}
 	return fmt.Errorf("%s: there is no trajectory %q; there is %s", o.Path, o.ID, strings.Join(some, ", "))
 }

@@ -68,7 +68,7 @@ func runRollout(ctx context.Context, o rolloutOptions, s streams) error {
 	}
 	file := newTrajectoryFile(x, path)
 	sum, err := x.play(ctx, file.write)
-	saved, rest := "", ""
+	var saved, rest string
 	switch {
 	case toStdout:
 		saved, rest = " and on stdout", "> traj.parquet"

@@ -302,7 +302,7 @@ func (h *Hub) listCached(r Repo, cause error) ([]File, error) {
 		}
 		st, err := os.Stat(p)
 		if err != nil {
-			return nil // a link whose blob was removed
+			return nil //nolint:nilerr // a link whose blob was removed
 		}
 		rel, _ := filepath.Rel(root, p)
 		files = append(files, File{filepath.ToSlash(rel), st.Size()})

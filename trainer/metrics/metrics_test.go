@@ -3,6 +3,7 @@ package metrics
 import (
 	"encoding/json"
 	"encoding/xml"
+	"errors"
 	"io"
 	"math"
 	"os"
@@ -95,7 +96,7 @@ func TestPlotIsWellFormedWhateverTheNumbers(t *testing.T) {
 		svg := SVG("run <1>", []Panel{{Title: name, XLabel: "step", Curves: []Curve{c, c}}}, 2)
 		d := xml.NewDecoder(strings.NewReader(string(svg)))
 		for {
-			if _, err := d.Token(); err == io.EOF {
+			if _, err := d.Token(); errors.Is(err, io.EOF) {
 				break
 			} else if err != nil {
 				t.Fatalf("%s: %v", name, err)

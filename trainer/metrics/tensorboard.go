@@ -48,7 +48,7 @@ func (e *eventFile) scalar(tag string, step int64, v float32, now time.Time) err
 	value = binary.AppendUvarint(value, 2<<3|5)
 	value = binary.LittleEndian.AppendUint32(value, math.Float32bits(v))
 	event := double(nil, 1, seconds(now))
-	event = binary.AppendUvarint(event, 2<<3|0)
+	event = binary.AppendUvarint(event, 2<<3)
 	event = binary.AppendUvarint(event, uint64(step))
 	event = bytesField(event, 5, bytesField(nil, 1, value))
 	return e.record(event)
