@@ -94,11 +94,15 @@ func (t *Trainable) Window() int { return t.net.maxSeen }
 func (t *Trainable) Parameters() int64 {
 	var n int64
 	for _, p := range t.net.params {
-		c := int64(1)
-		for _, d := range p.shape() {
-			c *= d
-		}
-		n += c
+		n += elements(p.shape())
+	}
+	return n
+}
+
+func elements(shape []int64) int64 {
+	n := int64(1)
+	for _, d := range shape {
+		n *= d
 	}
 	return n
 }
@@ -198,6 +202,9 @@ func (t *Trainable) Step(c StepConfig) (norm float64, err error) {
 		}
 		norm = s.GlobalNorm(gs)
 		if s.Err() == nil && (math.IsNaN(norm) || math.IsInf(norm, 0)) {
+			for _, p := range ps {
+				s.ClearGrad(p) // or they would poison the next step
+			}
 			return fmt.Errorf("the gradient's norm is %v; the parameters are left as they were (lower --lr, or look at the rows of this step)", norm)
 		}
 		if c.MaxGradNorm > 0 && norm > c.MaxGradNorm {
@@ -294,8 +301,12 @@ func (t *Trainable) state() (names []string, tensors []torch.Tensor, shapes [][]
 	return names, tensors, shapes
 }
 
-// SaveState writes the masters and the optimiser's moments, bit for bit.
+// SaveState writes the masters and the optimiser's moments, bit for bit; the
+// moments are zero before the first step.
 func (t *Trainable) SaveState(path string) error {
+	if err := t.worker.Do(func(s *torch.Scope) error { t.moments(s); return s.Err() }); err != nil {
+		return err
+	}
 	names, tensors, shapes := t.state()
 	dtype := weights.F32
 	if t.net.dtype == torch.Float64 {
@@ -328,13 +339,15 @@ func (t *Trainable) SaveState(path string) error {
 	return w.Close()
 }
 
-// LoadState reads what SaveState wrote.
+// LoadState reads what SaveState wrote, and drops gradients. A state of another
+// model is refused before anything is changed.
 func (t *Trainable) LoadState(path string) error {
 	f, err := weights.OpenSafetensors(path)
 	if err != nil {
 		return err
 	}
 	defer f.Close()
+	t.grads = false
 	return t.worker.Do(func(s *torch.Scope) error {
 		t.moments(s)
 		names, tensors, shapes := t.state()
@@ -343,6 +356,18 @@ func (t *Trainable) LoadState(path string) error {
 			if !ok {
 				return fmt.Errorf("%s: tensor %s is missing; the checkpoint is of another model", path, name)
 			}
+			if want := elements(shapes[i]) * int64(t.net.dtype.Size()); int64(len(data)) != want {
+				return fmt.Errorf("%s: tensor %s has %d bytes, this model's has %d; the checkpoint is of another model", path, name, len(data), want)
+			}
+		}
+		if n := f.Len(); n != len(names) {
+			return fmt.Errorf("%s: there are %d tensors, this model has %d; the checkpoint is of another model", path, n, len(names))
+		}
+		for _, p := range t.net.params {
+			s.ClearGrad(*p.tensor)
+		}
+		for i, name := range names {
+			data, _ := f.Bytes(name)
 			c := s.Child()
 			c.Copy(tensors[i], c.FromBytes(data, t.net.dtype, shapes[i]...))
 			c.Close()
@@ -350,7 +375,7 @@ func (t *Trainable) LoadState(path string) error {
 				return fmt.Errorf("%s: tensor %s: %w", path, name, s.Err())
 			}
 		}
-		return nil
+		return s.Err()
 	})
 }
 

@@ -63,6 +63,7 @@ func (c Config) Validate() error {
 	}
 	positive := func(x float64) bool { return x > 0 && !math.IsInf(x, 0) }
 	within := func(x float64) bool { return x >= 0 && x < 1 }
+	least0 := func(x float64) bool { return x >= 0 && !math.IsInf(x, 0) }
 	switch {
 	case !known:
 		return bad("aggregation", c.Aggregation, fmt.Sprintf("one of %v", algo.Aggregations))
@@ -70,10 +71,12 @@ func (c Config) Validate() error {
 		return bad("old-logprobs", c.OldLogprobs, "file or recompute")
 	case !within(c.Clip.Low):
 		return bad("clip-low", c.Clip.Low, "a number from 0 to below 1")
-	case !(c.Clip.High >= 0):
+	case !least0(c.Clip.High):
 		return bad("clip-high", c.Clip.High, "a number of at least 0")
-	case !(c.KLCoef >= 0):
+	case !least0(c.KLCoef):
 		return bad("kl-coef", c.KLCoef, "a number of at least 0")
+	case !least0(c.MaxLength):
+		return bad("max-length", c.MaxLength, "a number of tokens, or 0 for the longest response of the data")
 	case c.Epochs < 1:
 		return bad("epochs", c.Epochs, "at least 1")
 	case c.Minibatch < 0:
@@ -90,9 +93,9 @@ func (c Config) Validate() error {
 		return bad("betas", fmt.Sprintf("%g,%g", c.Beta1, c.Beta2), "two numbers from 0 to below 1")
 	case !positive(c.AdamEps):
 		return bad("adam-eps", c.AdamEps, "a positive number")
-	case !(c.WeightDecay >= 0):
+	case !least0(c.WeightDecay):
 		return bad("weight-decay", c.WeightDecay, "at least 0")
-	case !(c.MaxGradNorm >= 0):
+	case !least0(c.MaxGradNorm):
 		return bad("max-grad-norm", c.MaxGradNorm, "a positive number, or 0 for no clipping")
 	case c.SaveEvery < 0:
 		return bad("save-every", c.SaveEvery, "at least 0")

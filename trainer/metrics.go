@@ -20,10 +20,10 @@ type metrics struct {
 	Metrics
 	score, adv, length, prompt, turns, calls series
 	tokens, observed, packedTokens           int
-	weight                                   float64 // Σ w, to undo the aggregation's scale in means over tokens
 	loss, clipped, dual, kl, entropy, refKL  float64
-	plain                                    int
+	trained                                  int // tokens that were computed: those of episodes with an advantage, or all under a KL term
 	terminations                             map[traj.Termination]int
+	ended                                    int // episodes whose termination is known
 	callErrors, callCount                    int
 	hasRef                                   bool
 }
@@ -67,11 +67,16 @@ func (m *metrics) episode(e *Episode) {
 	m.score.add(e.Score)
 	m.adv.add(e.Advantage)
 	m.length.add(float64(e.Sampled))
-	m.turns.add(float64(e.Turns))
-	m.calls.add(float64(e.ToolCalls))
-	m.callCount += e.ToolCalls
-	m.callErrors += e.ToolErrors
-	m.terminations[e.Termination]++
+	if e.Turns > 0 { // else the file has no steps: not known
+		m.turns.add(float64(e.Turns))
+		m.calls.add(float64(e.ToolCalls))
+		m.callCount += e.ToolCalls
+		m.callErrors += e.ToolErrors
+	}
+	if e.Termination != "" {
+		m.ended++
+		m.terminations[e.Termination]++
+	}
 	m.tokens += e.Sampled
 	for i := range e.Sequences {
 		s := &e.Sequences[i]
@@ -91,10 +96,9 @@ func (m *metrics) episode(e *Episode) {
 }
 
 // token counts one trained token: w its weight, kl = old − lp.
-func (m *metrics) token(w, loss float64, l algo.TokenLoss, kl, entropy, refKL float64) {
-	m.plain++
-	m.weight += w
-	m.loss += loss
+func (m *metrics) token(w float64, l algo.TokenLoss, kl, entropy float64) {
+	m.trained++
+	m.loss += w * l.Loss
 	if l.Clipped {
 		m.clipped++
 	}
@@ -103,9 +107,10 @@ func (m *metrics) token(w, loss float64, l algo.TokenLoss, kl, entropy, refKL fl
 	}
 	m.kl += kl
 	m.entropy += entropy
-	m.refKL += refKL
-	m.hasRef = m.hasRef || refKL != 0
 }
+
+// toReference adds a token's weighted KL to the reference.
+func (m *metrics) toReference(kl float64) { m.refKL, m.hasRef = m.refKL+kl, true }
 
 func (m *metrics) packed(n int) { m.packedTokens += n }
 
@@ -120,27 +125,28 @@ func (m *metrics) finish() Metrics {
 	if m.callCount > 0 {
 		m.set("tool_error_rate", float64(m.callErrors)/float64(m.callCount))
 	}
-	n := float64(m.score.n)
 	clipped := 0
 	for t, c := range m.terminations {
-		m.set("termination/"+string(t), float64(c)/n)
+		m.set("termination/"+string(t), float64(c)/float64(m.ended))
 		if t == traj.TurnLength || t == traj.MaxTokens {
 			clipped += c
 		}
 	}
-	m.set("response_length/clip_ratio", float64(clipped)/n)
+	if m.ended > 0 {
+		m.set("response_length/clip_ratio", float64(clipped)/float64(m.ended))
+	}
 	if m.tokens+m.observed > 0 {
 		m.set("observation_token_share", float64(m.observed)/float64(m.tokens+m.observed))
 	}
-	if m.plain > 0 {
-		p := float64(m.plain)
+	if m.trained > 0 {
+		p := float64(m.trained)
 		m.set("actor/pg_loss", m.loss)
 		m.set("actor/pg_clipfrac", m.clipped/p)
 		m.set("actor/pg_clipfrac_lower", m.dual/p)
 		m.set("actor/ppo_kl", m.kl/p)
 		m.set("actor/entropy", m.entropy/p)
 		if m.hasRef {
-			m.set("actor/kl_loss", m.refKL/p)
+			m.set("actor/kl_loss", m.refKL)
 		}
 	}
 	if s := m.Values["timing_s/update_actor"]; s > 0 {
@@ -160,6 +166,17 @@ type rolloutDiff struct {
 	lpAbs, lpMax float64
 	kl, k3       float64 // KL(rollout‖training) estimates: roll − lp, and k3
 	weights, sq  float64
+}
+
+// compare takes every sequence whose log-probs are all in the file.
+func (d *rolloutDiff) compare(episodes []*Episode) {
+	for _, e := range episodes {
+		for i := range e.Sequences {
+			if roll, missing := fileLogprobs(e, i); !missing {
+				d.add(e.Old[i], roll)
+			}
+		}
+	}
 }
 
 func (d *rolloutDiff) add(lp, roll []float64) {

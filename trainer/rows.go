@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math"
 	"path/filepath"
+	"slices"
 	"sort"
 	"strings"
 
@@ -21,13 +22,14 @@ type Episode struct {
 	Sequences   []traj.Sequence
 	Score       float64
 	Termination traj.Termination
-	Turns       int
+	Turns       int // 0: the file does not say, nor the two below
 	ToolCalls   int
 	ToolErrors  int
 	Sampled     int // tokens that the policy sampled, over all sequences
 
 	Advantage float64
 	Old       [][]float64 // for each sequence, the old log-probs of its sampled tokens
+	Ref       [][]float64 // the same of the reference; nil without a KL term
 }
 
 // Skipped counts the rows that cannot be trained on, by reason.
@@ -70,8 +72,8 @@ type Data struct {
 	Files    []string
 	Episodes []*Episode
 	Skipped  Skipped
-	Policy   string    // the policy that the rows name; "" where they name none
-	Run      RunSource // of the first file
+	Policy   string      // the policy that the first row with a name names; "" where none does
+	Runs     []RunSource // of each file
 }
 
 // RunSource is the part of a file's agentcli.run that training looks at; every
@@ -119,11 +121,17 @@ func Load(ctx context.Context, patterns []string, window int) (*Data, error) {
 				return nil, fmt.Errorf("%s: no file matches the pattern", p)
 			}
 		}
-		d.Files = append(d.Files, files...)
+		for _, f := range files {
+			// Overlapping patterns name a file twice; its rows count once.
+			if f = filepath.Clean(f); !slices.Contains(d.Files, f) {
+				d.Files = append(d.Files, f)
+			}
+		}
 	}
+	d.Runs = make([]RunSource, len(d.Files))
 	seen := map[string]string{}
 	for i, f := range d.Files {
-		if err := d.loadFile(ctx, f, i == 0, window, seen); err != nil {
+		if err := d.loadFile(ctx, f, &d.Runs[i], window, seen); err != nil {
 			return nil, err
 		}
 	}
@@ -136,15 +144,15 @@ func Load(ctx context.Context, patterns []string, window int) (*Data, error) {
 	return d, nil
 }
 
-func (d *Data) loadFile(ctx context.Context, path string, first bool, window int, seen map[string]string) error {
+func (d *Data) loadFile(ctx context.Context, path string, run *RunSource, window int, seen map[string]string) error {
 	r, err := parquet.Open(path)
 	if err != nil {
 		return err
 	}
 	defer r.Close()
-	if first && len(r.Metadata().Run) > 0 {
+	if raw := r.Metadata().Run; len(raw) > 0 {
 		// A file of another program may carry anything here.
-		_ = json.Unmarshal(r.Metadata().Run, &d.Run)
+		_ = json.Unmarshal(raw, run)
 	}
 	have := map[string]bool{}
 	for _, c := range r.Columns() {
@@ -169,12 +177,12 @@ func (d *Data) loadFile(ctx context.Context, path string, first bool, window int
 		row++
 		id := t.ID
 		if id == "" {
-			id = fmt.Sprintf("row %d", row)
+			id = fmt.Sprintf("%s:row %d", filepath.Base(path), row)
 		}
 		if other, dup := seen[id]; dup && t.ID != "" {
 			if other != path {
 				// The same ids in two files are two runs: their groups are not one.
-				id = path + ":" + id
+				id = filepath.Base(path) + ":" + id
 			} else {
 				d.Skipped.Add("with an id that occurs twice in the file", id)
 				continue
@@ -186,7 +194,7 @@ func (d *Data) loadFile(ctx context.Context, path string, first bool, window int
 		}
 		e, reason, err := episode(t, id, window)
 		if err != nil {
-			return fmt.Errorf("%s: %s: %w", path, id, err)
+			return fmt.Errorf("%s: %s: %w", path, strings.TrimPrefix(id, filepath.Base(path)+":"), err)
 		}
 		if reason != "" {
 			d.Skipped.Add(reason, id)
@@ -194,6 +202,10 @@ func (d *Data) loadFile(ctx context.Context, path string, first bool, window int
 		}
 		if e.Group == "" {
 			e.Group = t.Task.ID
+		}
+		if e.Group == "" {
+			d.Skipped.Add("without a group_id or task_id, so with nothing to compare them with", id)
+			continue
 		}
 		// Group ids are reused between runs.
 		e.Group = path + "\x00" + e.Group
@@ -230,6 +242,9 @@ func episode(t *traj.Trajectory, id string, window int) (e *Episode, reason stri
 			e.Sampled += n
 			e.Sequences = append(e.Sequences, *s)
 		}
+	}
+	if e.Sampled == 0 && len(t.Sequences) > 0 {
+		return nil, "without a sampled token", nil
 	}
 	if e.Sampled == 0 {
 		return nil, "without token ids (their server returned none; use vLLM or SGLang, or a local policy)", nil

@@ -21,5 +21,8 @@ func (f *File) Bytes(name string) ([]byte, bool) {
 	return f.s.data(name), true
 }
 
+// Len is the number of tensors.
+func (f *File) Len() int { return len(f.s.names) }
+
 // Close unmaps the file.
 func (f *File) Close() error { return f.s.m.Close() }

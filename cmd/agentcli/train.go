@@ -110,6 +110,12 @@ func trainCommand() *cli.Command {
 func trainOptionsOf(c *cli.Context) (trainOptions, error) {
 	files := c.Args().Slice()
 	if dir := c.String("resume"); dir != "" {
+		if c.String("config") != "" {
+			return trainOptions{}, usagef("--resume takes the settings of the run in its folder; leave --config out")
+		}
+		if out := c.String("output"); out != "" && filepath.Clean(out) != filepath.Clean(dir) {
+			return trainOptions{}, usagef("--resume goes on in its own folder; leave --output out")
+		}
 		path := filepath.Join(dir, configName)
 		if _, err := os.Stat(path); err != nil {
 			return trainOptions{}, usagef("--resume %s: there is no %s in that folder, so it holds no run", dir, configName)
@@ -152,6 +158,9 @@ func trainOptionsOf(c *cli.Context) (trainOptions, error) {
 	if err := g.Validate(); err != nil {
 		return o, usageError{err}
 	}
+	if o.Ref != "" && g.KLCoef == 0 {
+		return o, usagef("--ref %s has no effect without --kl-coef; give that too, for example --kl-coef 0.01", o.Ref)
+	}
 	o.Config = g
 	switch c.String("save-dtype") {
 	case "f32", "float32":
@@ -168,17 +177,12 @@ func trainOptionsOf(c *cli.Context) (trainOptions, error) {
 const (
 	checkpointName = "checkpoint"        // a folder, while the run is not finished
 	stateName      = "state.safetensors" // in it: masters and moments
-	positionName   = "position.json"     // in it: where the run stands
+	frozenName     = "logprobs.gob"      // in it: the log-probs from before the first update
+	positionName   = "position.json"     // in it, written last: where the run stands
 	trainFilesName = "train_files.json"
 	curveName      = "curve.svg"
 	fileMode       = 0o644
 )
-
-// position is where an interrupted run stands.
-type position struct {
-	Step  int    `json:"step"`
-	Model string `json:"model"`
-}
 
 func resumedFiles(dir string, given []string) ([]string, error) {
 	if len(given) > 0 {
@@ -213,6 +217,12 @@ func runTrain(ctx context.Context, o trainOptions, s streams) error {
 	if err != nil {
 		return err
 	}
+	if pos.Step > 0 {
+		if pos.Config != decisive(o.Config) {
+			return usagef("--resume %s: the settings are not those that the run began with; beside --resume only --micro-tokens, --save-every, --threads and --device may be given", o.Resume)
+		}
+		o.Model = pos.Model
+	}
 	path, err := startingModel(data, o, note)
 	if err != nil {
 		return err
@@ -222,8 +232,10 @@ func runTrain(ctx context.Context, o trainOptions, s streams) error {
 		return err
 	}
 	defer actor.Close()
-	if want := data.Run.Model.TokenizerHash; want != "" && want != actor.TokenizerHash() && !o.Force {
-		return fmt.Errorf("%s was sampled with another tokenizer than that of %s; its ids mean other words there (name the right model with --model, or add --force)", data.Files[0], path)
+	for i, r := range data.Runs {
+		if want := r.Model.TokenizerHash; want != "" && want != actor.TokenizerHash() && !o.Force {
+			return fmt.Errorf("%s was sampled with another tokenizer than that of %s; its ids mean other words there (name the right model with --model, or add --force)", data.Files[i], path)
+		}
 	}
 	dropLong(data, actor.Window())
 	if len(data.Episodes) == 0 {
@@ -261,6 +273,9 @@ func runTrain(ctx context.Context, o trainOptions, s streams) error {
 		if err := actor.LoadState(filepath.Join(o.Output, checkpointName, stateName)); err != nil {
 			return err
 		}
+		if run.Frozen, err = trainer.ReadFrozen(filepath.Join(o.Output, checkpointName, frozenName)); err != nil {
+			return err
+		}
 		note("going on after step %d of the run in %s", pos.Step, o.Output)
 	}
 	note("training %s (%.0f M parameters, %s) on %d trajectories in %s → %s", path, float64(actor.Parameters())/1e6, actor.DType(),
@@ -274,7 +289,13 @@ func runTrain(ctx context.Context, o trainOptions, s streams) error {
 		show.step(m)
 		return log.Write(m.Step, m.Values, time.Now())
 	}
-	run.Checkpoint = func(done int) error { return saveCheckpoint(actor, o.Output, position{done, path}) }
+	start, err := filepath.Abs(path)
+	if err != nil {
+		return err
+	}
+	run.Checkpoint = func(done int, f *trainer.Frozen) error {
+		return saveCheckpoint(actor, f, o.Output, position{done, start, decisive(o.Config)})
+	}
 	started := time.Now()
 	err = run.Run(ctx)
 	show.close()
@@ -302,8 +323,10 @@ func runTrain(ctx context.Context, o trainOptions, s streams) error {
 // checkSampled refuses files whose tokens do not come from the model's own
 // distribution: a policy gradient on them is biased.
 func checkSampled(d *trainer.Data, o trainOptions) error {
-	if how := d.Run.Filtered(); how != "" && !o.Force {
-		return fmt.Errorf("%s was sampled with %s: those tokens do not follow the model's own distribution, and the gradient would be biased (roll out with temperature 1 and nothing cut, or add --force)", d.Files[0], how)
+	for i, r := range d.Runs {
+		if how := r.Filtered(); how != "" && !o.Force {
+			return fmt.Errorf("%s was sampled with %s: those tokens do not follow the model's own distribution, and the gradient would be biased (roll out with temperature 1 and nothing cut, or add --force)", d.Files[i], how)
+		}
 	}
 	return nil
 }
@@ -319,7 +342,7 @@ func startingModel(d *trainer.Data, o trainOptions, note func(string, ...any)) (
 	}
 	name := d.Policy
 	if name == "" {
-		name = d.Run.Model.Name
+		name = d.Runs[0].Model.Name
 	}
 	if name == "" {
 		return "", fmt.Errorf("%s does not say which model sampled it; name the model to start from with --model", d.Files[0])
@@ -389,58 +412,6 @@ func prepareOutput(o trainOptions, model string, pos position) error {
 	return os.WriteFile(filepath.Join(o.Output, trainFilesName), data, fileMode)
 }
 
-func readPosition(dir string) (position, error) {
-	var p position
-	if dir == "" {
-		return p, nil
-	}
-	path := filepath.Join(dir, checkpointName, positionName)
-	data, err := os.ReadFile(path)
-	if os.IsNotExist(err) {
-		return p, nil // interrupted before its first step: start over
-	}
-	if err != nil {
-		return p, err
-	}
-	if err := json.Unmarshal(data, &p); err != nil {
-		return p, fmt.Errorf("%s: %w", path, err)
-	}
-	return p, nil
-}
-
-// saveCheckpoint writes a whole new checkpoint beside the old one and then
-// takes its place.
-func saveCheckpoint(actor trainable, dir string, p position) error {
-	final := filepath.Join(dir, checkpointName)
-	fresh, old := final+".new", final+".old"
-	if err := os.RemoveAll(fresh); err != nil {
-		return err
-	}
-	if err := os.MkdirAll(fresh, 0o755); err != nil {
-		return err
-	}
-	if err := actor.SaveState(filepath.Join(fresh, stateName)); err != nil {
-		return err
-	}
-	data, err := json.Marshal(p)
-	if err != nil {
-		return err
-	}
-	if err := os.WriteFile(filepath.Join(fresh, positionName), data, fileMode); err != nil {
-		return err
-	}
-	if err := os.RemoveAll(old); err != nil {
-		return err
-	}
-	if err := os.Rename(final, old); err != nil && !os.IsNotExist(err) {
-		return err
-	}
-	if err := os.Rename(fresh, final); err != nil {
-		return err
-	}
-	return os.RemoveAll(old)
-}
-
 // trainCurves draws what a reader wants to see first, from metrics.jsonl, so
 // that a resumed run shows all its steps.
 func trainCurves(dir string) []byte {
@@ -484,8 +455,11 @@ func summarise(w io.Writer, h []trainer.Metrics, took time.Duration) {
 		return
 	}
 	last := h[len(h)-1].Values
-	fmt.Fprintf(w, "agentcli: %d optimiser steps in %s; last step: KL %.3g, clipped %.1f %%, entropy %.3g, gradient norm %.3g\n",
-		len(h), took.Round(100*time.Millisecond), last["actor/ppo_kl"], 100*last["actor/pg_clipfrac"], last["actor/entropy"], last["actor/grad_norm"])
+	fmt.Fprintf(w, "agentcli: %d optimiser steps in %s", len(h), took.Round(100*time.Millisecond))
+	if kl, ok := last["actor/ppo_kl"]; ok { // else the last step had nothing to compare
+		fmt.Fprintf(w, "; last step: KL %.3g, clipped %.1f %%, entropy %.3g, gradient norm %.3g", kl, 100*last["actor/pg_clipfrac"], last["actor/entropy"], last["actor/grad_norm"])
+	}
+	fmt.Fprintln(w)
 	first := h[0].Values
 	if d, ok := first["rollout_logprobs_diff_mean"]; ok {
 		fmt.Fprintf(w, "agentcli: log-probs in the file against recomputed ones: %.3g apart on average, %.3g at most\n", d, first["rollout_logprobs_diff_max"])

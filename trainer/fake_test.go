@@ -1,0 +1,192 @@
+package trainer
+
+import (
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"slices"
+
+	"agentcli/policy"
+	"agentcli/traj"
+)
+
+// bigram is an Actor that is exact in float64: the logits of a token depend on
+// the token before it alone. It takes Adam or plain SGD steps.
+type bigram struct {
+	vocab  int
+	logits []float64 // [vocab × vocab], by previous token
+	grad   []float64
+	m, v   []float64
+	sgd    bool
+
+	calls int         // batches seen by Accumulate
+	steps [][]float64 // the gradient of every step, before clipping
+	taken []policy.StepConfig
+	fail  func(step int) error // asked before each step
+}
+
+func newBigram(vocab int, seed uint64) *bigram {
+	n := vocab * vocab
+	b := &bigram{vocab: vocab, logits: make([]float64, n), grad: make([]float64, n), m: make([]float64, n), v: make([]float64, n)}
+	r := rand.New(rand.NewPCG(seed, 1))
+	for i := range b.logits {
+		b.logits[i] = r.NormFloat64()
+	}
+	return b
+}
+
+// copy is what a checkpoint keeps: parameters and moments.
+func (b *bigram) copy() *bigram {
+	return &bigram{vocab: b.vocab, logits: slices.Clone(b.logits), grad: make([]float64, len(b.grad)),
+		m: slices.Clone(b.m), v: slices.Clone(b.v), sgd: b.sgd}
+}
+
+func (b *bigram) row(prev int32) []float64 {
+	z := b.logits[int(prev)*b.vocab : (int(prev)+1)*b.vocab]
+	top := slices.Max(z)
+	sum := 0.0
+	for _, x := range z {
+		sum += math.Exp(x - top)
+	}
+	out := make([]float64, len(z))
+	for i, x := range z {
+		out[i] = x - top - math.Log(sum)
+	}
+	return out
+}
+
+func (b *bigram) Window() int { return 1 << 20 }
+
+func (b *bigram) each(batch policy.Batch, do func(prev, token int32)) error {
+	if len(batch.Sequences) != len(batch.Want) {
+		return fmt.Errorf("%d sequences, %d masks", len(batch.Sequences), len(batch.Want))
+	}
+	for i, q := range batch.Sequences {
+		for j := 1; j < len(q); j++ {
+			if batch.Want[i][j] {
+				do(q[j-1], q[j])
+			}
+		}
+	}
+	return nil
+}
+
+func (b *bigram) Logprobs(batch policy.Batch) (lp, entropy []float64, err error) {
+	err = b.each(batch, func(prev, token int32) {
+		row := b.row(prev)
+		h := 0.0
+		for _, x := range row {
+			h -= math.Exp(x) * x
+		}
+		lp, entropy = append(lp, row[token]), append(entropy, h)
+	})
+	return lp, entropy, err
+}
+
+func (b *bigram) Accumulate(batch policy.Batch, loss func(lp, entropy []float64) []float64) error {
+	b.calls++
+	lp, entropy, err := b.Logprobs(batch)
+	if err != nil {
+		return err
+	}
+	d := loss(lp, entropy)
+	if len(d) != len(lp) {
+		return fmt.Errorf("%d gradients for %d log-probs", len(d), len(lp))
+	}
+	i := 0
+	return b.each(batch, func(prev, token int32) {
+		for k, x := range b.row(prev) {
+			g := -math.Exp(x) * d[i] // d lp / d z_k = 1[k = token] − p_k
+			if int32(k) == token {
+				g += d[i]
+			}
+			b.grad[int(prev)*b.vocab+k] += g
+		}
+		i++
+	})
+}
+
+func (b *bigram) Step(c policy.StepConfig) (norm float64, err error) {
+	if b.fail != nil {
+		if err := b.fail(len(b.steps)); err != nil {
+			return 0, err
+		}
+	}
+	b.steps, b.taken = append(b.steps, slices.Clone(b.grad)), append(b.taken, c)
+	for _, g := range b.grad {
+		norm += g * g
+	}
+	norm = math.Sqrt(norm)
+	scale := 1.0
+	if c.MaxGradNorm > 0 && norm > c.MaxGradNorm {
+		scale = c.MaxGradNorm / norm
+	}
+	for i, g := range b.grad {
+		g *= scale
+		if b.sgd {
+			b.logits[i] -= c.LR * g
+			continue
+		}
+		b.m[i] = c.Beta1*b.m[i] + (1-c.Beta1)*g
+		b.v[i] = c.Beta2*b.v[i] + (1-c.Beta2)*g*g
+		mh, vh := b.m[i]/(1-math.Pow(c.Beta1, float64(c.Number))), b.v[i]/(1-math.Pow(c.Beta2, float64(c.Number)))
+		b.logits[i] -= c.LR * (mh/(math.Sqrt(vh)+c.Eps) + c.WeightDecay*b.logits[i])
+	}
+	clear(b.grad)
+	return norm, nil
+}
+
+// sequence spells tokens: a capital is one that the policy sampled. a is 0.
+func sequence(text string, lp func(i int) traj.Logprob) traj.Sequence {
+	var s traj.Sequence
+	for i, c := range text {
+		sampled := c >= 'A' && c <= 'Z'
+		if sampled {
+			c += 'a' - 'A'
+		}
+		s.TokenIDs, s.LossMask = append(s.TokenIDs, c-'a'), append(s.LossMask, sampled)
+		if sampled && lp != nil {
+			s.Logprobs = append(s.Logprobs, lp(i))
+		} else {
+			s.Logprobs = append(s.Logprobs, traj.NoLogprob())
+		}
+	}
+	return s
+}
+
+// attempt is one episode of a test, each text one sequence.
+func attempt(group string, score float64, texts ...string) *Episode {
+	e := &Episode{ID: fmt.Sprintf("%s#%v#%v", group, score, texts), Group: group, Score: score, Termination: traj.Answered, Turns: 1}
+	for _, t := range texts {
+		s := sequence(t, nil)
+		e.Sequences = append(e.Sequences, s)
+		e.Sampled += s.Sampled()
+	}
+	return e
+}
+
+// record gives every sampled token the log-prob of a model, moved by up to ±d,
+// as a file's are; the numbers depend on the row and token alone.
+func record(d float64, model *bigram, episodes []*Episode) {
+	for _, e := range episodes {
+		r := rand.New(rand.NewPCG(uint64(len(e.ID)), uint64(e.ID[0])+uint64(e.Score*1000)))
+		for i := range e.Sequences {
+			s := &e.Sequences[i]
+			for j := range s.TokenIDs {
+				if s.LossMask[j] {
+					s.Logprobs[j] = traj.Logprob(model.row(s.TokenIDs[j-1])[s.TokenIDs[j]] + d*(2*r.Float64()-1))
+				}
+			}
+		}
+	}
+}
+
+// corpus is a set of groups with several turns, sequences and lengths.
+func corpus() []*Episode {
+	return []*Episode{
+		attempt("one", 1, "abcDEfghIJ"), attempt("one", 0, "abcDFFE"), attempt("one", .5, "abcAhgB", "abhjCDd"), attempt("one", 0, "abcJ"),
+		attempt("two", 0, "abdEFG"), attempt("two", 2, "abdEEeeF"),
+		attempt("flat", 1, "accB"), attempt("flat", 1, "accDDD"),
+		attempt("three", -1, "hGghFe", "hhABC"), attempt("three", 3, "hJJJJJJ"), attempt("three", .25, "hA"),
+	}
+}

@@ -1,0 +1,594 @@
+package trainer
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"agentcli/policy"
+	"agentcli/trainer/algo"
+	"agentcli/traj"
+)
+
+const vocab = 10
+
+func still() time.Time { return time.Time{} }
+
+// config is one step over everything, unclipped.
+func config() Config {
+	c := DefaultConfig()
+	c.Minibatch, c.MaxGradNorm, c.LR = 0, 0, .1
+	return c
+}
+
+// train runs GRPO on the episodes and gives the steps' metrics.
+func train(t *testing.T, model *bigram, c Config, episodes []*Episode, change ...func(*GRPO)) []Metrics {
+	t.Helper()
+	var out []Metrics
+	g := &GRPO{Actor: model, Config: c, Data: &Data{Episodes: episodes}, Clock: still,
+		OnStep: func(m Metrics) error { out = append(out, m); return nil }}
+	for _, f := range change {
+		f(g)
+	}
+	if err := g.Run(context.Background()); err != nil {
+		t.Fatal(err)
+	}
+	return out
+}
+
+func gap(a, b []float64) float64 {
+	worst := 0.0
+	for i := range a {
+		worst = math.Max(worst, math.Abs(a[i]-b[i]))
+	}
+	return worst
+}
+
+// lossOf is the step's loss over all episodes, written out a second time.
+func lossOf(model, ref *bigram, c Config, episodes []*Episode) float64 {
+	tokens, longest := 0, 0
+	for _, e := range episodes {
+		tokens += e.Sampled
+		longest = max(longest, e.Sampled)
+	}
+	total := 0.0
+	for _, e := range episodes {
+		sum := 0.0
+		for i := range e.Sequences {
+			s := &e.Sequences[i]
+			for j, sampled := range s.LossMask {
+				if !sampled {
+					continue
+				}
+				lp := model.row(s.TokenIDs[j-1])[s.TokenIDs[j]]
+				ratio := math.Exp(lp - float64(s.Logprobs[j]))
+				clipped := math.Min(math.Max(ratio, 1-c.Clip.Low), 1+c.Clip.High)
+				sum += math.Max(-e.Advantage*ratio, -e.Advantage*clipped)
+				if ref != nil {
+					d := ref.row(s.TokenIDs[j-1])[s.TokenIDs[j]] - lp
+					sum += c.KLCoef * (math.Exp(d) - d - 1)
+				}
+			}
+		}
+		switch c.Aggregation {
+		case algo.TokenMean:
+			total += sum / float64(tokens)
+		case algo.SeqMeanTokenSum:
+			total += sum / float64(len(episodes))
+		case algo.SeqMeanTokenMean:
+			total += sum / float64(e.Sampled) / float64(len(episodes))
+		case algo.SeqMeanTokenSumNorm:
+			total += sum / float64(longest) / float64(len(episodes))
+		}
+	}
+	return total
+}
+
+func TestGradientIsThatOfTheLoss(t *testing.T) {
+	for _, mode := range algo.Aggregations {
+		for _, beta := range []float64{0, .3} {
+			c := config()
+			c.Aggregation, c.KLCoef, c.OldLogprobs = mode, beta, OldFile
+			model, episodes := newBigram(vocab, 1), corpus()
+			record(.5, model, episodes)
+			var ref *bigram
+			if beta > 0 {
+				ref = newBigram(vocab, 2)
+			}
+			start := model.copy()
+			m := train(t, model, c, episodes, func(g *GRPO) {
+				if ref != nil {
+					g.Ref = ref
+				}
+			})
+			if f := m[0].Values["actor/pg_clipfrac"]; f == 0 || f == 1 {
+				t.Fatalf("%v of the tokens are clipped; the test wants some", f)
+			}
+			const h = 1e-6
+			for i := range start.logits {
+				at := func(d float64) float64 {
+					moved := start.copy()
+					moved.logits[i] += d
+					return lossOf(moved, ref, c, episodes)
+				}
+				if want := (at(h) - at(-h)) / (2 * h); math.Abs(want-model.steps[0][i]) > 1e-8 {
+					t.Fatalf("%s, β %v: dL/dz[%d] is %v, by finite differences %v", mode, beta, i, model.steps[0][i], want)
+				}
+			}
+			// The metrics' own loss is the same number.
+			got := m[0].Values["actor/pg_loss"] + beta*m[0].Values["actor/kl_loss"]
+			if want := lossOf(start, ref, c, episodes); beta > 0 && math.Abs(got-want) > 1e-12 {
+				t.Errorf("%s, β %v: the loss is %v, reported %v", mode, beta, want, got)
+			}
+		}
+	}
+}
+
+func TestNoSplitAndNoOrderChangesTheGradient(t *testing.T) {
+	for _, mode := range algo.Aggregations {
+		gradient := func(micro int, order func([]*Episode)) (*bigram, []float64) {
+			c := config()
+			c.Aggregation, c.MicroTokens, c.OldLogprobs = mode, micro, OldFile
+			model, episodes := newBigram(vocab, 1), corpus()
+			record(.3, model, episodes)
+			if order != nil {
+				order(episodes)
+			}
+			train(t, model, c, episodes)
+			if len(model.steps) != 1 {
+				t.Fatalf("%d steps", len(model.steps))
+			}
+			return model, model.steps[0]
+		}
+		whole, want := gradient(1<<30, nil)
+		if whole.calls != 1 {
+			t.Fatalf("%d micro-batches, want one", whole.calls)
+		}
+		for _, micro := range []int{1, 7, 20} {
+			model, got := gradient(micro, nil)
+			if model.calls < 2 {
+				t.Errorf("micro-tokens %d: %d micro-batches", micro, model.calls)
+			}
+			if d := gap(got, want); d > 1e-12 {
+				t.Errorf("%s: micro-tokens %d move the gradient by %v", mode, micro, d)
+			}
+		}
+		for seed := range uint64(5) {
+			_, got := gradient(11, func(e []*Episode) {
+				rand.New(rand.NewPCG(seed, 9)).Shuffle(len(e), func(i, j int) { e[i], e[j] = e[j], e[i] })
+			})
+			if d := gap(got, want); d > 1e-12 {
+				t.Errorf("%s: the rows' order moves the gradient by %v", mode, d)
+			}
+		}
+	}
+}
+
+func TestTokensThatWereNotSampledChangeNothing(t *testing.T) {
+	run := func(change func(s *traj.Sequence, j int)) []float64 {
+		c := config()
+		c.OldLogprobs = OldFile
+		model, episodes := newBigram(vocab, 1), corpus()
+		record(.3, model, episodes)
+		for _, e := range episodes {
+			for i := range e.Sequences {
+				s := &e.Sequences[i]
+				for j, sampled := range s.LossMask {
+					if !sampled {
+						change(s, j)
+					}
+				}
+			}
+		}
+		train(t, model, c, episodes)
+		return model.steps[0]
+	}
+	want := run(func(*traj.Sequence, int) {})
+	for name, change := range map[string]func(s *traj.Sequence, j int){
+		"log-probs": func(s *traj.Sequence, j int) { s.Logprobs[j] = traj.Logprob(-float64(j) - 7) },
+		"ids": func(s *traj.Sequence, j int) {
+			// The fake looks one token back: what stands before a sampled token is its context.
+			if j+1 < len(s.LossMask) && !s.LossMask[j+1] {
+				s.TokenIDs[j] = (s.TokenIDs[j] + 3) % vocab
+			}
+		},
+	} {
+		if got := run(change); !slices.Equal(got, want) {
+			t.Errorf("other %s at unsampled tokens move the gradient by %v", name, gap(got, want))
+		}
+	}
+}
+
+func TestAtRatioOneTheGradientIsREINFORCEs(t *testing.T) {
+	model, episodes := newBigram(vocab, 3), corpus()
+	start := model.copy()
+	train(t, model, config(), episodes)
+	want := make([]float64, vocab*vocab)
+	tokens := 0
+	for _, e := range episodes {
+		tokens += e.Sampled
+	}
+	for _, e := range episodes {
+		for i := range e.Sequences {
+			s := &e.Sequences[i]
+			for j, sampled := range s.LossMask {
+				if !sampled {
+					continue
+				}
+				prev := s.TokenIDs[j-1]
+				for k, lp := range start.row(prev) { // −A·∇log π(token) / N
+					d := -math.Exp(lp)
+					if int32(k) == s.TokenIDs[j] {
+						d++
+					}
+					want[int(prev)*vocab+k] -= e.Advantage * d / float64(tokens)
+				}
+			}
+		}
+	}
+	if d := gap(model.steps[0], want); d > 1e-14 {
+		t.Errorf("the gradient differs from REINFORCE's by %v", d)
+	}
+}
+
+func TestGroupsOfEqualRewardsMoveNothing(t *testing.T) {
+	flat := []*Episode{attempt("flat", .1, "abCD"), attempt("flat", .1, "abDE"), attempt("flat", .1, "abEF")}
+	model := newBigram(vocab, 1)
+	g := &GRPO{Actor: model, Config: config(), Data: &Data{Episodes: flat}}
+	err := g.Run(context.Background())
+	if err == nil || !strings.Contains(err.Error(), "same reward") || len(model.steps) > 0 {
+		t.Errorf("only equal rewards: error %v, %d steps", err, len(model.steps))
+	}
+
+	// Beside a group with spread: the flat one has no part in the gradient but
+	// in the denominator, unless it is dropped.
+	spreadGroup := func() []*Episode { return []*Episode{attempt("g", 1, "abCD"), attempt("g", 0, "abDE")} }
+	gradient := func(drop bool, episodes []*Episode) []float64 {
+		c := config()
+		c.DropZeroStd = drop
+		model := newBigram(vocab, 1)
+		train(t, model, c, episodes)
+		return model.steps[0]
+	}
+	alone := gradient(false, spreadGroup())
+	with := gradient(false, append(spreadGroup(), flat...))
+	dropped := gradient(true, append(spreadGroup(), flat...))
+	if !slices.Equal(alone, dropped) {
+		t.Errorf("--drop-zero-std: the gradient is %v off that of the other group alone", gap(alone, dropped))
+	}
+	for i := range with { // 4 tokens of 4+6
+		if math.Abs(with[i]-alone[i]*.4) > 1e-15 {
+			t.Fatalf("the flat group's tokens belong in the denominator: %v, alone %v", with[i], alone[i])
+		}
+	}
+}
+
+func TestAStepWithNothingToLearnLeavesTheModelAndAdamAlone(t *testing.T) {
+	// Minibatches of one group each; the flat ones are not updates.
+	c := config()
+	c.Minibatch, c.WeightDecay = 2, .1
+	episodes := []*Episode{attempt("f1", 1, "abC"), attempt("f1", 1, "abD"), attempt("f2", 0, "abC"), attempt("f2", 0, "abD"),
+		attempt("g", 1, "abC"), attempt("g", 0, "abD"), attempt("h", 1, "abC"), attempt("h", 0, "abD")}
+	model := newBigram(vocab, 1)
+	m := train(t, model, c, episodes)
+	if len(m) != 4 || len(model.taken) != 2 {
+		t.Fatalf("%d steps reported, %d taken; want 4 and 2", len(m), len(model.taken))
+	}
+	if model.taken[0].Number != 1 || model.taken[1].Number != 2 {
+		t.Errorf("Adam's steps are counted %d, %d", model.taken[0].Number, model.taken[1].Number)
+	}
+	for _, x := range m {
+		_, has := x.Values["actor/ppo_kl"]
+		if idle := x.Values["actor/grad_norm"] == 0; idle == has {
+			t.Errorf("step %d: gradient norm %v, KL known: %v", x.Step, x.Values["actor/grad_norm"], has)
+		}
+	}
+}
+
+func TestOldLogprobsFromTheFileOrRecomputed(t *testing.T) {
+	run := func(old string, d float64) (*bigram, []Metrics) {
+		c := config()
+		c.OldLogprobs = old
+		model, episodes := newBigram(vocab, 1), corpus()
+		record(d, model, episodes)
+		return model, train(t, model, c, episodes)
+	}
+	recomputed, m := run(OldRecompute, .5)
+	if v := m[0].Values; v["actor/ppo_kl"] != 0 || v["actor/pg_clipfrac"] != 0 {
+		t.Errorf("recomputed: KL %v, clipped %v at the first step", v["actor/ppo_kl"], v["actor/pg_clipfrac"])
+	} else if v["rollout_logprobs_diff_mean"] < .1 || v["rollout_logprobs_diff_max"] > .5001 {
+		t.Errorf("the difference to the file's: %v on average, %v at most", v["rollout_logprobs_diff_mean"], v["rollout_logprobs_diff_max"])
+	}
+	file, m := run(OldFile, .5)
+	if v := m[0].Values; v["actor/ppo_kl"] == 0 || v["actor/pg_clipfrac"] == 0 {
+		t.Errorf("from the file: KL %v, clipped %v", v["actor/ppo_kl"], v["actor/pg_clipfrac"])
+	} else if _, has := v["timing_s/old_log_prob"]; has {
+		t.Error("nothing was recomputed, but a time for it is reported")
+	}
+	if slices.Equal(file.steps[0], recomputed.steps[0]) {
+		t.Error("the two gave the same gradient")
+	}
+	exact, _ := run(OldFile, 0) // float32 in the file
+	if d := gap(exact.steps[0], recomputed.steps[0]); d > 1e-6 {
+		t.Errorf("with the model's own log-probs in the file the gradient is %v off", d)
+	}
+
+	c := config()
+	c.OldLogprobs = OldFile
+	for name, lp := range map[string]traj.Logprob{"unknown": traj.NoLogprob(), "-inf": traj.Logprob(math.Inf(-1))} {
+		model, episodes := newBigram(vocab, 1), corpus()
+		record(.1, model, episodes)
+		episodes[4].Sequences[0].Logprobs[4] = lp
+		err := (&GRPO{Actor: model, Config: c, Data: &Data{Episodes: episodes}}).Run(context.Background())
+		if err == nil || !strings.Contains(err.Error(), "--old-logprobs recompute") || !strings.Contains(err.Error(), episodes[4].ID) {
+			t.Errorf("%s: error %v", name, err)
+		}
+	}
+}
+
+func TestKLDrawsTheModelToTheReference(t *testing.T) {
+	c := config()
+	c.KLCoef, c.Epochs, c.Clip.Low, c.Clip.High = 5, 200, .2, .2
+	run := func(beta float64) float64 {
+		c := c
+		c.KLCoef = beta
+		model, ref, episodes := newBigram(vocab, 1), newBigram(vocab, 2), corpus()
+		m := train(t, model, c, episodes, func(g *GRPO) { g.Ref = ref })
+		if v := m[0].Values; (beta > 0) != (v["actor/kl_loss"] > 0) {
+			t.Errorf("β %v: kl_loss %v", beta, v["actor/kl_loss"])
+		}
+		kl := 0.0
+		for prev := range int32(vocab) {
+			p, q := model.row(prev), ref.row(prev)
+			for k := range p {
+				kl += math.Exp(p[k]) * (p[k] - q[k])
+			}
+		}
+		return kl
+	}
+	if near, far := run(5), run(0); near > .8*far {
+		t.Errorf("KL to the reference is %v with β = 5 and %v without", near, far)
+	}
+
+	// At the start the model is its own reference: known, and 0.
+	model, episodes := newBigram(vocab, 1), corpus()
+	c.Epochs = 1
+	m := train(t, model, c, episodes, func(g *GRPO) { g.Ref = model.copy() })
+	if kl, has := m[0].Values["actor/kl_loss"]; !has || kl != 0 {
+		t.Errorf("kl_loss is %v, known: %v", kl, has)
+	}
+	err := (&GRPO{Actor: model, Config: c, Data: &Data{Episodes: episodes}}).Run(context.Background())
+	if err == nil || !strings.Contains(err.Error(), "--ref") {
+		t.Errorf("no reference: %v", err)
+	}
+}
+
+func TestEpochsAndSchedules(t *testing.T) {
+	// Groups of unequal sizes: the epochs have different numbers of minibatches.
+	var episodes []*Episode
+	for i, n := range []int{1, 6, 2, 5, 3, 4, 1, 8} {
+		for k := range n {
+			episodes = append(episodes, attempt(fmt.Sprint("g", i), float64(k%2+i%2), "ab"+string(rune('A'+k))))
+		}
+	}
+	for _, schedule := range []string{"constant", "linear", "cosine"} {
+		c := config()
+		c.Minibatch, c.Epochs, c.Schedule, c.WarmupSteps = 6, 7, schedule, 3
+		model := newBigram(vocab, 1)
+		m := train(t, model, c, episodes)
+		last := m[len(m)-1]
+		if last.Step != len(m) || last.Total != len(m) || last.Values["training/epoch"] != 6 {
+			t.Fatalf("%d steps; the last says %d of %d in epoch %v", len(m), last.Step, last.Total, last.Values["training/epoch"])
+		}
+		for i, x := range m {
+			lr := x.Values["actor/lr"]
+			switch done := float64(i-3) / float64(len(m)-3); {
+			case lr <= 0:
+				t.Errorf("%s: learning rate %v at step %d", schedule, lr, x.Step)
+			case i < 3:
+				if math.Abs(lr-.1*float64(i+1)/3) > 1e-15 {
+					t.Errorf("%s: warm-up %v at step %d", schedule, lr, x.Step)
+				}
+			case schedule == "constant" && lr != .1,
+				schedule == "linear" && math.Abs(lr-.1*(1-done)) > 1e-15,
+				schedule == "cosine" && math.Abs(lr-.05*(1+math.Cos(math.Pi*done))) > 1e-15:
+				t.Errorf("%s: learning rate %v at step %d of %d", schedule, lr, x.Step, len(m))
+			}
+		}
+		if m[len(m)-1].Values["actor/ppo_kl"] == 0 {
+			t.Error("old log-probs moved with the model")
+		}
+	}
+}
+
+// interrupted runs until `after` steps are taken, then resumes from what the
+// checkpoint holds.
+func TestResumedRunEqualsUninterruptedBitForBit(t *testing.T) {
+	c := config()
+	c.Minibatch, c.Epochs, c.KLCoef, c.MaxGradNorm, c.MicroTokens = 3, 3, .1, .5, 9
+	ref := newBigram(vocab, 2)
+	for _, old := range []string{OldRecompute, OldFile} {
+		c.OldLogprobs = old
+		fresh := func() (*bigram, []*Episode) {
+			model, episodes := newBigram(vocab, 1), corpus()
+			record(.2, model, episodes)
+			return model, episodes
+		}
+		want, episodes := fresh()
+		steps := train(t, want, c, episodes, func(g *GRPO) { g.Ref = ref })
+		if len(steps) < 6 {
+			t.Fatalf("%d steps are too few for this test", len(steps))
+		}
+		for after := range len(steps) {
+			model, episodes := fresh()
+			ctx, cancel := context.WithCancel(context.Background())
+			var saved *bigram
+			done := -1
+			path := t.TempDir() + "/logprobs"
+			g := &GRPO{Actor: model, Ref: ref, Config: c, Data: &Data{Episodes: episodes}, Clock: still}
+			g.OnProgress = func(p Progress) { // in the midst of a step
+				if p.Phase == "update" && len(model.steps) == after {
+					cancel()
+				}
+			}
+			g.Checkpoint = func(n int, f *Frozen) error {
+				done, saved = n, model.copy()
+				return f.WriteFile(path)
+			}
+			// A step whose last micro-batch is done is finished: the context
+			// then ends before the next one.
+			err := g.Run(ctx)
+			if err == nil && after == len(steps)-1 {
+				continue
+			}
+			if !errors.Is(err, ErrInterrupted) || done < after || done > after+1 {
+				t.Fatalf("interrupted in step %d: %v, checkpoint after %d", after+1, err, done)
+			}
+			f, err := ReadFrozen(path)
+			if err != nil {
+				t.Fatal(err)
+			}
+			_, episodes = fresh()
+			again := train(t, saved, c, episodes, func(g *GRPO) { g.Ref, g.Done, g.Frozen = ref, done, f })
+			if !slices.Equal(saved.logits, want.logits) || !slices.Equal(saved.m, want.m) {
+				t.Fatalf("%s, interrupted after step %d: the resumed model is %v off", old, done, gap(saved.logits, want.logits))
+			}
+			for i, m := range again {
+				for k, v := range steps[done+i].Values {
+					if k != "timing_s/old_log_prob" && m.Values[k] != v {
+						t.Errorf("interrupted after step %d: %s of step %d is %v, uninterrupted %v", done, k, m.Step, m.Values[k], v)
+					}
+				}
+			}
+		}
+	}
+}
+
+func TestResumingWithOtherFilesIsRefused(t *testing.T) {
+	c := config()
+	c.Minibatch = 3
+	var f *Frozen
+	train(t, newBigram(vocab, 1), c, corpus(), func(g *GRPO) {
+		g.Config.SaveEvery = 1
+		g.Checkpoint = func(_ int, x *Frozen) error { f = x; return nil }
+	})
+	if f == nil {
+		t.Fatal("--save-every 1 wrote no checkpoint")
+	}
+	for name, episodes := range map[string][]*Episode{
+		"fewer": corpus()[:6], "another order": append(corpus()[4:], corpus()[:4]...),
+	} {
+		g := &GRPO{Actor: newBigram(vocab, 1), Config: c, Data: &Data{Episodes: episodes}, Done: 1, Frozen: f}
+		if err := g.Run(context.Background()); err == nil || !strings.Contains(err.Error(), "not those that the checkpoint") {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	g := &GRPO{Actor: newBigram(vocab, 1), Config: c, Data: &Data{Episodes: corpus()}, Done: 1}
+	if err := g.Run(context.Background()); err == nil {
+		t.Error("resumed without the log-probs of the start")
+	}
+	g = &GRPO{Actor: newBigram(vocab, 1), Config: c, Data: &Data{Episodes: corpus()}, Done: 99, Frozen: f}
+	if err := g.Run(context.Background()); err == nil || !strings.Contains(err.Error(), "99") {
+		t.Errorf("resumed beyond the end: %v", err)
+	}
+}
+
+func TestItLearnsATwoArmedBandit(t *testing.T) {
+	// a is the question, b and c the arms; c pays.
+	model := &bigram{vocab: 3, logits: make([]float64, 9), grad: make([]float64, 9), m: make([]float64, 9), v: make([]float64, 9)}
+	model.logits[0] = -20 // never the question again
+	r := rand.New(rand.NewPCG(1, 2))
+	c := DefaultConfig()
+	c.LR, c.Minibatch = .1, 0
+	for range 40 { // on-policy rounds of 4 groups of 8
+		var episodes []*Episode
+		p := math.Exp(model.row(0)[2])
+		for group := range 4 {
+			for range 8 {
+				arm, pay := "B", 0.0
+				if r.Float64() < p {
+					arm, pay = "C", 1
+				}
+				episodes = append(episodes, attempt(fmt.Sprint(group), pay, "a"+arm))
+			}
+		}
+		g := &GRPO{Actor: model, Config: c, Data: &Data{Episodes: episodes}}
+		if err := g.Run(context.Background()); err != nil {
+			if strings.Contains(err.Error(), "same reward") {
+				break // learnt so well that no attempt fails
+			}
+			t.Fatal(err)
+		}
+		model.m, model.v = make([]float64, 9), make([]float64, 9) // each run starts its own Adam
+	}
+	if p := math.Exp(model.row(0)[2]); p < .9 {
+		t.Errorf("the paying arm is drawn with probability %v", p)
+	}
+}
+
+func TestFailuresSayWhere(t *testing.T) {
+	boom := errors.New("boom")
+	model := newBigram(vocab, 1)
+	model.fail = func(step int) error {
+		if step == 1 {
+			return boom
+		}
+		return nil
+	}
+	c := config()
+	c.Epochs = 3
+	err := (&GRPO{Actor: model, Config: c, Data: &Data{Episodes: corpus()}}).Run(context.Background())
+	if !errors.Is(err, boom) || !strings.Contains(err.Error(), "step 2") {
+		t.Errorf("error %v", err)
+	}
+	err = (&GRPO{Actor: short{model}, Config: c, Data: &Data{Episodes: corpus()}}).Run(context.Background())
+	if err == nil || !strings.Contains(err.Error(), "log-probs") {
+		t.Errorf("a model that gives too few log-probs: %v", err)
+	}
+	c.Advantage = "rloo"
+	err = (&GRPO{Actor: newBigram(vocab, 1), Config: c, Data: &Data{Episodes: []*Episode{attempt("g", 1, "aB")}}}).Run(context.Background())
+	if err == nil || !strings.Contains(err.Error(), "-n 2") {
+		t.Errorf("rloo on a group of one: %v", err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	cancel()
+	if err := (&GRPO{Actor: newBigram(vocab, 1), Config: config(), Data: &Data{Episodes: corpus()}}).Run(ctx); !errors.Is(err, ErrInterrupted) {
+		t.Errorf("cancelled before the start: %v", err)
+	}
+}
+
+// short is a model that loses a log-prob.
+type short struct{ *bigram }
+
+func (s short) Logprobs(b policy.Batch) (lp, entropy []float64, err error) {
+	lp, entropy, err = s.bigram.Logprobs(b)
+	return lp[1:], entropy[1:], err
+}
+
+func TestConfigNamesTheFlagThatIsWrong(t *testing.T) {
+	for flag, change := range map[string]func(*Config){
+		"advantage": func(c *Config) { c.Advantage = "x" }, "aggregation": func(c *Config) { c.Aggregation = "x" },
+		"old-logprobs": func(c *Config) { c.OldLogprobs = "x" }, "clip-low": func(c *Config) { c.Clip.Low = 1 },
+		"clip-high": func(c *Config) { c.Clip.High = math.NaN() }, "kl-coef": func(c *Config) { c.KLCoef = math.Inf(1) },
+		"epochs": func(c *Config) { c.Epochs = 0 }, "minibatch": func(c *Config) { c.Minibatch = -1 },
+		"micro-tokens": func(c *Config) { c.MicroTokens = 0 }, "lr": func(c *Config) { c.LR = 0 }, "schedule": func(c *Config) { c.Schedule = "x" },
+		"warmup-steps": func(c *Config) { c.WarmupSteps = -1 }, "betas": func(c *Config) { c.Beta2 = 1 }, "adam-eps": func(c *Config) { c.AdamEps = 0 },
+		"weight-decay": func(c *Config) { c.WeightDecay = math.Inf(1) }, "max-grad-norm": func(c *Config) { c.MaxGradNorm = -1 },
+		"save-every": func(c *Config) { c.SaveEvery = -1 }, "max-length": func(c *Config) { c.MaxLength = -1 },
+	} {
+		c := DefaultConfig()
+		if err := c.Validate(); err != nil {
+			t.Fatal(err)
+		}
+		change(&c)
+		if err := c.Validate(); err == nil || !strings.Contains(err.Error(), "--"+flag) {
+			t.Errorf("%s: %v", flag, err)
+		}
+	}
+}

@@ -1,0 +1,232 @@
+package trainer
+
+import (
+	"context"
+	"math"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"agentcli/parquet"
+	"agentcli/traj"
+)
+
+// row is a trajectory of a test's file; nil changes nothing.
+func row(id, group string, reward *float64, change func(*traj.Trajectory)) *traj.Trajectory {
+	t := &traj.Trajectory{ID: id, GroupID: group, Policy: "model", Reward: reward, Termination: traj.Answered,
+		Task: traj.Task{ID: strings.SplitN(id, "#", 2)[0]}, Messages: []traj.Message{{Role: traj.RoleUser, Content: "?"}},
+		Steps:     []traj.Step{{Start: 1, End: 2, ToolCalls: 2, ToolErrors: 1}, {Start: 3, End: 4}},
+		Sequences: []traj.Sequence{sequence("aBcD", func(int) traj.Logprob { return -1 })}}
+	if change != nil {
+		change(t)
+	}
+	return t
+}
+
+func number(x float64) *float64 { return &x }
+
+func write(t *testing.T, path, run string, rows ...*traj.Trajectory) string {
+	t.Helper()
+	w, err := parquet.CreateFile(path, parquet.Metadata{Run: []byte(run)}, parquet.WriterConfig{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, r := range rows {
+		if err := w.Write(r); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := w.Close(); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+func TestLoadCountsAndNamesTheRowsItCannotUse(t *testing.T) {
+	f := write(t, filepath.Join(t.TempDir(), "f.parquet"), `{"model": {"name": "m"}}`,
+		row("a#0", "a", number(1), nil),
+		row("a#1", "a", number(0), nil), // a score of 0 is a score
+		row("a#2", "a", nil, nil),
+		row("a#3", "a", number(1), func(x *traj.Trajectory) { x.Sequences = nil }),
+		row("a#4", "a", number(1), func(x *traj.Trajectory) { x.Sequences = []traj.Sequence{sequence("abc", nil)} }),
+		row("a#5", "a", number(1), func(x *traj.Trajectory) { x.Termination = traj.ModelFailed }),
+		row("a#6", "a", nil, func(x *traj.Trajectory) { x.Termination = traj.ModelFailed }),
+		row("a#0", "a", number(1), nil),
+		row("a#7", "a", number(1), func(x *traj.Trajectory) {
+			x.Sequences = []traj.Sequence{sequence("aBCDEFGHI", nil)}
+		}),
+		row("", "", number(1), func(x *traj.Trajectory) { x.Task.ID = "" }),
+	)
+	d, err := Load(context.Background(), []string{f}, 8)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(d.Episodes) != 2 || d.Episodes[0].ID != "a#0" || d.Episodes[1].ID != "a#1" || d.Episodes[0].Group != d.Episodes[1].Group {
+		t.Fatalf("%d episodes", len(d.Episodes))
+	}
+	e := d.Episodes[0]
+	if e.Sampled != 2 || e.Turns != 2 || e.ToolCalls != 2 || e.ToolErrors != 1 || e.Score != 1 || d.Policy != "model" || d.Runs[0].Model.Name != "m" {
+		t.Errorf("%+v of policy %q, run %+v", e, d.Policy, d.Runs)
+	}
+	want := map[string]string{"without a reward": "a#2", "without token ids": "a#3", "without a sampled token": "a#4", "ended by model_error": "a#5",
+		"with an id that occurs twice": "a#0", "longer than the model's window of 8": "a#7", "without a group_id": "f.parquet:row 10"}
+	for reason, example := range want {
+		found := false
+		for r, x := range d.Skipped.Example {
+			found = found || (strings.HasPrefix(r, reason) && x == example)
+		}
+		if !found {
+			t.Errorf("no row %s, first %s: %s", reason, example, d.Skipped.String())
+		}
+	}
+	if len(d.Skipped.Reasons) != len(want) || d.Skipped.Rows != len(want)+1 {
+		t.Errorf("%d rows, %d reasons: %s", d.Skipped.Rows, len(d.Skipped.Reasons), d.Skipped.String())
+	}
+	if s := d.Skipped.String(); !strings.HasPrefix(s, "2 ended by model_error (first: a#5); ") || strings.Contains(s, "\n") {
+		t.Error(s)
+	}
+
+	// What takes no part shifts no baseline: (1, 0) has the mean ½.
+	g := &GRPO{Config: Config{Advantage: "dr_grpo"}, groups: groups(d.Episodes)}
+	if _, err := g.advantages(); err != nil || d.Episodes[0].Advantage != .5 || d.Episodes[1].Advantage != -.5 {
+		t.Errorf("advantages %v and %v, %v", d.Episodes[0].Advantage, d.Episodes[1].Advantage, err)
+	}
+}
+
+func TestLoadKeepsTheGroupsOfTwoFilesApart(t *testing.T) {
+	dir := t.TempDir()
+	for _, name := range []string{"a.parquet", "b.parquet"} {
+		write(t, filepath.Join(dir, name), `{"sampling": {"top_p": 0.9}}`, row("q#0", "q", number(1), nil), row("q#1", "q", number(0), nil))
+	}
+	a, glob := filepath.Join(dir, "a.parquet"), filepath.Join(dir, "*.parquet")
+	d, err := Load(context.Background(), []string{glob, a, filepath.Join(dir, ".", "a.parquet")}, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(d.Files) != 2 || len(d.Runs) != 2 || d.Skipped.Rows != 0 || len(d.Episodes) != 4 {
+		t.Fatalf("%v: %d episodes, skipped %s", d.Files, len(d.Episodes), d.Skipped.String())
+	}
+	gs := groups(d.Episodes)
+	if len(gs) != 2 || len(gs[0]) != 2 {
+		t.Errorf("%d groups", len(gs))
+	}
+	ids := map[string]bool{}
+	for _, e := range d.Episodes {
+		ids[e.ID] = true
+	}
+	if len(ids) != 4 {
+		t.Errorf("the ids are not told apart: %v", ids)
+	}
+	if how := d.Runs[1].Filtered(); how != "top_p 0.9" {
+		t.Errorf("the second file was sampled with %q", how)
+	}
+}
+
+func TestLoadRefusesInOneLine(t *testing.T) {
+	dir := t.TempDir()
+	nan := write(t, filepath.Join(dir, "nan.parquet"), "", row("a#0", "a", number(1), nil), row("a#1", "a", number(math.NaN()), nil))
+	first := write(t, filepath.Join(dir, "first.parquet"), "", row("a#0", "a", number(1), func(x *traj.Trajectory) { x.Sequences[0].LossMask[0] = true }))
+	none := write(t, filepath.Join(dir, "none.parquet"), "", row("a#0", "a", nil, nil), row("a#1", "a", nil, nil))
+	empty := write(t, filepath.Join(dir, "empty.parquet"), "")
+	torn := filepath.Join(dir, "torn.parquet")
+	whole, err := os.ReadFile(nan)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(torn, whole[:len(whole)/2], 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct {
+		name, path string
+		want       []string
+	}{
+		{"a reward that is no number", nan, []string{"nan.parquet", "a#1", "NaN", "score the file again"}},
+		{"first token sampled", first, []string{"first.parquet", "a#0", "first token"}},
+		{"no reward at all", none, []string{"none.parquet", "none of the 2 rows", "without a reward", "a#0"}},
+		{"no rows", empty, []string{"empty.parquet", "no rows"}},
+		{"torn file", torn, []string{"torn.parquet"}},
+		{"missing file", filepath.Join(dir, "x.parquet"), []string{"x.parquet"}},
+		{"no match", filepath.Join(dir, "x*.parquet"), []string{"no file matches"}},
+		{"bad pattern", filepath.Join(dir, "[.parquet"), []string{"[.parquet"}},
+		{"no sequences", "testdata/no_sequences.parquet", []string{"no_sequences.parquet", `"sequences"`}},
+		{"no reward column", "testdata/no_reward.parquet", []string{"no_reward.parquet", `"reward"`}},
+		{"unequal lengths", "testdata/ragged.parquet", []string{"ragged.parquet", "3 token_ids, 3 loss_mask and 2 logprobs"}},
+	} {
+		_, err := Load(context.Background(), []string{c.path}, 0)
+		if err == nil {
+			t.Errorf("%s: no error", c.name)
+			continue
+		}
+		for _, w := range c.want {
+			if !strings.Contains(err.Error(), w) {
+				t.Errorf("%s: %q does not say %q", c.name, err, w)
+			}
+		}
+		if strings.Contains(err.Error(), "\n") {
+			t.Errorf("%s: more than one line: %q", c.name, err)
+		}
+	}
+	if _, reason, err := episode(&traj.Trajectory{Reward: number(1), Sequences: []traj.Sequence{{TokenIDs: []int32{1, 2}, LossMask: []bool{false}}}}, "x", 0); err == nil || reason != "" {
+		t.Errorf("unequal lengths in memory: %q, %v", reason, err)
+	}
+}
+
+func TestMetricsHaveTheUsualNamesAndNoUnknownZeros(t *testing.T) {
+	dir := t.TempDir()
+	full := write(t, filepath.Join(dir, "f.parquet"), "", row("a#0", "a", number(1), nil),
+		row("a#1", "a", number(0), func(x *traj.Trajectory) { x.Termination = traj.TurnLength }))
+	values := func(path string) map[string]float64 {
+		d, err := Load(context.Background(), []string{path}, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var m Metrics
+		now := time.Time{}
+		clock := func() time.Time { now = now.Add(time.Second); return now }
+		g := &GRPO{Actor: newBigram(vocab, 1), Config: config(), Data: d, Clock: clock, OnStep: func(x Metrics) error { m = x; return nil }}
+		if err := g.Run(context.Background()); err != nil {
+			t.Fatal(err)
+		}
+		return m.Values
+	}
+	known := []string{"frac_reward_zero_std", "observation_token_share", "rollout_probs_diff_mean", "rollout_probs_diff_max",
+		"rollout_corr/kl", "rollout_corr/k3", "rollout_corr/ess", "timing_s/old_log_prob", "timing_s/update_actor", "timing_s/step", "perf/throughput",
+		"actor/pg_loss", "actor/pg_clipfrac", "actor/pg_clipfrac_lower", "actor/ppo_kl", "actor/entropy", "actor/grad_norm", "actor/lr"}
+	for _, k := range []string{"critic/score", "critic/rewards", "critic/advantages", "response_length", "prompt_length"} {
+		known = append(known, k+"/mean", k+"/min", k+"/max")
+	}
+	steps := []string{"num_turns/mean", "tool_calls/max", "tool_error_rate", "response_length/clip_ratio", "termination/answered", "termination/turn_length"}
+
+	v := values(full)
+	for _, k := range append(slices.Clone(known), steps...) {
+		if _, has := v[k]; !has {
+			t.Errorf("%s is missing", k)
+		}
+	}
+	for k, want := range map[string]float64{"critic/score/mean": .5, "critic/score/max": 1, "response_length/mean": 2, "prompt_length/mean": 1,
+		"num_turns/mean": 2, "tool_calls/mean": 2, "tool_error_rate": .5, "response_length/clip_ratio": .5, "termination/answered": .5,
+		"observation_token_share": 1. / 3, "frac_reward_zero_std": 0} {
+		if math.Abs(v[k]-want) > 1e-15 {
+			t.Errorf("%s is %v, want %v", k, v[k], want)
+		}
+	}
+	for _, k := range []string{"actor/kl_loss", "actor/kl_coef", "critic/values/mean", "critic/vf_loss"} {
+		if x, has := v[k]; has {
+			t.Errorf("%s is %v, but the run has none", k, x)
+		}
+	}
+
+	// A file without steps and terminations says nothing of turns.
+	v = values("testdata/least.parquet")
+	for _, k := range append(steps, "termination/") {
+		if x, has := v[k]; has {
+			t.Errorf("%s is %v, but the file does not say", k, x)
+		}
+	}
+	if v["rollout_logprobs_diff_max"] == 0 {
+		t.Error("the row with log-probs was not compared")
+	}
+}
