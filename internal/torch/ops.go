@@ -11,6 +11,7 @@ import "C"
 import (
 	"fmt"
 	"runtime"
+	"strings"
 	"unsafe"
 
 	"github.com/sugarme/gotch/libtch"
@@ -141,10 +142,28 @@ func (s *Scope) libtch(name string, f func(out *libtch.Ctensor), in ...Tensor) T
 	if p := libtch.GetAndResetLastErr(); p != nil {
 		text := C.GoString((*C.char)(unsafe.Pointer(p)))
 		C.free(unsafe.Pointer(p))
-		s.Fail(opError(name, firstLine(text)))
+		s.Fail(opError(name, firstLine(text)+s.shapes(in)))
 		return Tensor{}
 	}
 	return s.own(C.agt_tensor(out))
+}
+
+// shapes lists the inputs' sizes for an error message; libtorch names at best
+// the one dimension that does not fit.
+func (s *Scope) shapes(in []Tensor) string {
+	var b strings.Builder
+	for i, x := range in {
+		var d [8]C.int64_t
+		var n C.int
+		var msg *C.char
+		if C.agt_shape(x.p, &d[0], &n, &msg) != 0 {
+			C.free(unsafe.Pointer(msg))
+			continue
+		}
+		b.WriteString([2]string{" (inputs ", ", "}[min(i, 1)])
+		fmt.Fprint(&b, d[:n])
+	}
+	return b.String() + ")"
 }
 
 func firstLine(text string) string {
@@ -290,7 +309,7 @@ type CachedSegment struct{ Start, Len, Context, FirstBlock int32 }
 func (s *Scope) CachedAttention(q, k, v, kpool, vpool Tensor, segs []CachedSegment, blocks []int32, window int64) Tensor {
 	return s.op("cached_attention", func(o *C.agt_tensor, m **C.char) C.int {
 		return C.agt_cached_attention(o, q.p, k.p, v.p, kpool.p, vpool.p,
-			(*C.int32_t)(unsafe.Pointer(unsafe.SliceData(segs))), C.int(len(segs)), (*C.int32_t)(unsafe.Pointer(unsafe.SliceData(blocks))), C.int64_t(window), m)
+			(*C.int32_t)(unsafe.Pointer(unsafe.SliceData(segs))), C.int(len(segs)), (*C.int32_t)(unsafe.Pointer(unsafe.SliceData(blocks))), C.int(len(blocks)), C.int64_t(window), m)
 	}, q, k, v, kpool, vpool)
 }
 
@@ -371,7 +390,11 @@ func (s *Scope) Copy(dst, src Tensor) {
 		return
 	}
 	var msg *C.char
-	s.check("copy", C.agt_copy_(dst.p, src.p, &msg), msg)
+	if C.agt_copy_(dst.p, src.p, &msg) != 0 {
+		text := C.GoString(msg)
+		C.free(unsafe.Pointer(msg))
+		s.Fail(opError("copy", text+s.shapes([]Tensor{dst, src})))
+	}
 }
 
 // GlobalNorm is the 2-norm of all elements of all tensors together.

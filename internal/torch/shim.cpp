@@ -37,11 +37,10 @@ agt_tensor wrap(Tensor t) { return reinterpret_cast<agt_tensor>(new Tensor(std::
 
 int fail(char **err, const char *what) {
   std::string s(what ? what : "unknown error");
-  // libtorch's first line says what is wrong; the rest is a C++ backtrace.
-  auto end = s.find("\nException raised from");
+  // libtorch's first line says what is wrong; the rest is a backtrace, the
+  // dispatcher's tables, or general advice.
+  auto end = s.find('\n');
   if (end != std::string::npos) s.resize(end);
-  for (auto &c : s)
-    if (c == '\n') c = ' ';
   *err = strdup(s.c_str());
   return 1;
 }
@@ -87,10 +86,16 @@ S *out_ptr(Tensor &t) { return static_cast<S *>(t.data_ptr()); }
 // ---- rotary embedding -------------------------------------------------------
 // x [T, H, D], cos and sin [T, D/2] in x's accumulation type. The pairs are
 // (i, i + D/2), as in Hugging Face's Llama (rotate_half).
-Tensor rope_apply(const Tensor &x0, const Tensor &cos, const Tensor &sin, double sign) {
-  Tensor x = x0.contiguous();
-  TORCH_CHECK(x.dim() == 3 && cos.size(0) == x.size(0) && cos.size(1) * 2 == x.size(2), "rope: x is ", x.sizes(),
-              ", cos is ", cos.sizes(), "; want [tokens, heads, dim] and [tokens, dim/2]");
+Tensor rope_apply(const Tensor &x0, const Tensor &cos0, const Tensor &sin0, double sign) {
+  Tensor x = x0.contiguous(), cos = cos0.contiguous(), sin = sin0.contiguous();
+  TORCH_CHECK(x.dim() == 3 && cos.dim() == 2 && cos.sizes() == sin.sizes() && cos.size(0) == x.size(0) &&
+                  cos.size(1) * 2 == x.size(2),
+              "x is ", x.sizes(), ", cos is ", cos.sizes(), ", sin is ", sin.sizes(),
+              "; want [tokens, heads, dim] and [tokens, dim/2] twice");
+  // The kernels read raw memory: a type they do not expect would be read past its end.
+  TORCH_CHECK(cos.scalar_type() == acc_type(x.scalar_type()) && sin.scalar_type() == cos.scalar_type(), "x is ",
+              x.scalar_type(), ", cos is ", cos.scalar_type(), ", sin is ", sin.scalar_type(), "; want cos and sin in ",
+              acc_type(x.scalar_type()));
   if (x.is_cpu()) {
     Tensor y = at::empty_like(x);
     dispatch(x, "rope", [&](auto &kn, auto st, auto ac) {
@@ -131,7 +136,7 @@ struct SiluMul : torch::autograd::Function<SiluMul> {
   }
   static Tensor apply_(const Tensor &gu0) {
     Tensor gu = gu0.contiguous();
-    TORCH_CHECK(gu.size(-1) % 2 == 0, "silu_mul: the last dimension of ", gu.sizes(), " is not even");
+    TORCH_CHECK(gu.size(-1) % 2 == 0, "the last dimension of ", gu.sizes(), " is not even");
     int64_t f = gu.size(-1) / 2, rows = f ? gu.numel() / (2 * f) : 0;
     if (!gu.is_cpu()) {
       auto p = gu.chunk(2, -1);
@@ -194,8 +199,12 @@ struct RMSNorm : torch::autograd::Function<RMSNorm> {
     ctx->saved_data["eps"] = eps;
     return apply_(x, w, eps);
   }
+  static void check(const Tensor &x, const Tensor &w) {
+    TORCH_CHECK(w.dim() == 1 && x.dim() > 0 && x.size(-1) == w.size(0), "x is ", x.sizes(), ", the weight is ", w.sizes());
+    TORCH_CHECK(x.scalar_type() == w.scalar_type(), "x is ", x.scalar_type(), ", the weight is ", w.scalar_type());
+  }
   static Tensor apply_(const Tensor &x, const Tensor &w, double eps) {
-    TORCH_CHECK(w.dim() == 1 && x.size(-1) == w.size(0), "rms_norm: x is ", x.sizes(), ", the weight is ", w.sizes());
+    check(x, w);
     if (!x.is_cpu()) {
       auto a = x.to(acc_type(x.scalar_type()));
       return (a * at::rsqrt(a.pow(2).mean(-1, true) + eps) * w.to(a.scalar_type())).to(x.scalar_type());
@@ -246,11 +255,30 @@ Tensor flat_positions(const int32_t *blocks, int64_t ctx, int64_t block_size) {
 }
 
 Tensor cached_attention(const Tensor &q0, const Tensor &k0, const Tensor &v0, Tensor &kpool, Tensor &vpool,
-                        const int32_t *segs, int n, const int32_t *blocks, int64_t window) {
+                        const int32_t *segs, int n, const int32_t *blocks, int n_blocks, int64_t window) {
   Tensor q = q0.contiguous(), k = k0.contiguous(), v = v0.contiguous();
+  TORCH_CHECK(q.dim() == 3 && k.dim() == 3 && kpool.dim() == 4 && kpool.sizes() == vpool.sizes() && k.sizes() == v.sizes() &&
+                  k.size(0) == q.size(0) && k.size(1) == kpool.size(2) && k.size(2) == kpool.size(3) &&
+                  q.size(2) == k.size(2) && k.size(1) > 0 && q.size(1) % k.size(1) == 0,
+              "q is ", q.sizes(), ", k is ", k.sizes(), ", v is ", v.sizes(), ", the caches are ", kpool.sizes(), " and ",
+              vpool.sizes());
+  for (const Tensor *t : std::initializer_list<const Tensor *>{&k, &v, &kpool, &vpool})
+    TORCH_CHECK(t->scalar_type() == q.scalar_type(), "q is ", q.scalar_type(), ", one of k, v and the caches is ", t->scalar_type());
+  TORCH_CHECK(kpool.is_contiguous() && vpool.is_contiguous(), "the caches are not contiguous");
   int64_t bs = kpool.size(1), hkv = kpool.size(2), dim = kpool.size(3), hq = q.size(1), group = hq / hkv;
-  TORCH_CHECK(k.size(1) == hkv && k.size(2) == dim && hq % hkv == 0, "cached_attention: q is ", q.sizes(), ", k is ",
-              k.sizes(), ", the cache is ", kpool.sizes());
+  // The kernels follow these numbers blindly.
+  int64_t row = 0;
+  for (int i = 0; i < n; i++) {
+    const int32_t *s = segs + 4 * i;
+    TORCH_CHECK(s[0] == row && s[1] >= 0 && s[2] >= s[1], "segment ", i, " has ", s[1], " rows from ", s[0], " of a context of ",
+                s[2], "; the segments must tile the rows in order");
+    row += s[1];
+    int64_t used = (s[2] + bs - 1) / bs;
+    TORCH_CHECK(s[3] >= 0 && s[3] + used <= n_blocks, "segment ", i, " uses ", used, " blocks from number ", s[3], " of a list of ", n_blocks);
+    for (int64_t j = s[3]; j < s[3] + used; j++)
+      TORCH_CHECK(blocks[j] >= 0 && blocks[j] < kpool.size(0), "block ", blocks[j], " is outside the cache of ", kpool.size(0));
+  }
+  TORCH_CHECK(row == q.size(0), "the segments hold ", row, " rows, q is ", q.sizes());
   Tensor kf = kpool.view({-1, hkv, dim}), vf = vpool.view({-1, hkv, dim});
   Tensor out = at::empty_like(q);
   std::vector<int> single;
@@ -332,15 +360,19 @@ Tensor cached_attention(const Tensor &q0, const Tensor &k0, const Tensor &v0, Te
 }
 
 Tensor tree_attention(const Tensor &q, const Tensor &k, const Tensor &v, const int32_t *nodes, int n, int64_t window) {
+  TORCH_CHECK(q.dim() == 3 && k.dim() == 3 && k.sizes() == v.sizes() && k.size(0) == q.size(0) && k.size(2) == q.size(2) &&
+                  k.size(1) > 0 && q.size(1) % k.size(1) == 0,
+              "q is ", q.sizes(), ", k is ", k.sizes(), ", v is ", v.sizes(), "; want [T, Hq, D] and [T, Hkv, D] twice");
   std::vector<int64_t> sizes(n);
   int64_t at_ = 0;
   for (int i = 0; i < n; i++) {
-    TORCH_CHECK(nodes[3 * i] == at_ && nodes[3 * i + 2] < i, "tree_attention: node ", i, " does not follow the one before");
+    TORCH_CHECK(nodes[3 * i] == at_ && nodes[3 * i + 1] >= 0 && nodes[3 * i + 2] < i, "node ", i, " (start ", nodes[3 * i],
+                ", ", nodes[3 * i + 1], " tokens, parent ", nodes[3 * i + 2], ") does not follow the one before");
     sizes[i] = nodes[3 * i + 1];
     at_ += sizes[i];
   }
-  TORCH_CHECK(at_ == q.size(0), "tree_attention: the nodes hold ", at_, " tokens, q is ", q.sizes());
-  if (n == 0) return at::empty_like(q);
+  TORCH_CHECK(at_ == q.size(0), "the nodes hold ", at_, " tokens, q is ", q.sizes());
+  if (n == 0) return q.clone();  // of no tokens, and still part of the graph
   // One split and its one backward (a cat) instead of a narrow per node, whose
   // backward would fill a tensor of all tokens each time.
   auto qs = q.split_with_sizes(sizes, 0), ks = k.split_with_sizes(sizes, 0), vs = v.split_with_sizes(sizes, 0);
@@ -409,7 +441,9 @@ namespace agt {
 namespace avx512 { extern const Kernels table; }
 namespace avx2 { extern const Kernels table; }
 namespace base { extern const Kernels table; }
+std::atomic<const Kernels *> forced{nullptr};  // by agt_use_kernels
 const Kernels &kernels() {
+  if (auto *k = forced.load(std::memory_order_relaxed)) return *k;
   static const Kernels &best = [&]() -> const Kernels & {
     __builtin_cpu_init();
     if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512vl") &&
@@ -500,7 +534,7 @@ int agt_cat(agt_tensor *out, agt_tensor *xs, int n, int dim, char **err) {
 }
 int agt_linear(agt_tensor *out, agt_tensor x, agt_tensor w, agt_tensor bias, char **err) {
   return guard(err, [&] {
-    TORCH_CHECK(T(w).dim() == 2 && T(x).size(-1) == T(w).size(1), "linear: x is ", T(x).sizes(), ", the weight is ",
+    TORCH_CHECK(T(w).dim() == 2 && T(x).size(-1) == T(w).size(1), "x is ", T(x).sizes(), ", the weight is ",
                 T(w).sizes(), "; x's last dimension must equal the weight's second");
     *out = wrap(at::linear(T(x), T(w), bias ? std::optional<Tensor>(T(bias)) : std::nullopt));
   });
@@ -517,6 +551,10 @@ int agt_pack_linear(agt_tensor *out, agt_tensor w, char **err) {
 int agt_linear_packed(agt_tensor *out, agt_tensor x, agt_tensor packed, agt_tensor bias, char **err) {
   return guard(err, [&] {
     c10::AutoGradMode off(false);
+    TORCH_CHECK(T(packed).is_mkldnn(), "the weight is not packed");
+    TORCH_CHECK(T(x).dim() > 0 && T(x).size(-1) == T(packed).size(1), "x is ", T(x).sizes(), ", the weight is ",
+                T(packed).sizes(), "; x's last dimension must equal the weight's second");
+    TORCH_CHECK(T(x).scalar_type() == T(packed).scalar_type(), "x is ", T(x).scalar_type(), ", the weight is ", T(packed).scalar_type());
     using List = c10::List<std::optional<at::Scalar>>;
     static auto op = c10::Dispatcher::singleton()
                          .findSchemaOrThrow("mkldnn::_linear_pointwise", "")
@@ -533,14 +571,15 @@ int agt_rms_norm(agt_tensor *out, agt_tensor x, agt_tensor w, double eps, char *
 }
 int agt_add_rms_norm(agt_tensor *sum, agt_tensor *out, agt_tensor x, agt_tensor y, agt_tensor w, double eps, char **err) {
   return guard(err, [&] {
+    TORCH_CHECK(T(x).sizes() == T(y).sizes(), "x is ", T(x).sizes(), ", y is ", T(y).sizes());
+    TORCH_CHECK(T(x).scalar_type() == T(y).scalar_type(), "x is ", T(x).scalar_type(), ", y is ", T(y).scalar_type());
+    RMSNorm::check(T(x), T(w));
     if (at::GradMode::is_enabled() || !T(x).is_cpu()) {
       Tensor s = T(x) + T(y);
       *out = wrap(at::GradMode::is_enabled() ? RMSNorm::apply(s, T(w), eps) : RMSNorm::apply_(s, T(w), eps));
       *sum = wrap(s);
       return;
     }
-    TORCH_CHECK(T(x).sizes() == T(y).sizes() && T(x).size(-1) == T(w).size(0), "add_rms_norm: x is ", T(x).sizes(),
-                ", y is ", T(y).sizes(), ", the weight is ", T(w).sizes());
     Tensor a = T(x).contiguous(), b = T(y).contiguous(), wc = T(w).contiguous();
     Tensor s = at::empty_like(a);
     *out = wrap(rms_cpu(a, &b, wc, &s, eps));
@@ -570,21 +609,25 @@ int agt_tree_attention(agt_tensor *out, agt_tensor q, agt_tensor k, agt_tensor v
   return guard(err, [&] { *out = wrap(tree_attention(T(q), T(k), T(v), nodes, n, window)); });
 }
 int agt_cached_attention(agt_tensor *out, agt_tensor q, agt_tensor k, agt_tensor v, agt_tensor kpool, agt_tensor vpool,
-                         const int32_t *segs, int n, const int32_t *blocks, int64_t window, char **err) {
+                         const int32_t *segs, int n, const int32_t *blocks, int n_blocks, int64_t window, char **err) {
   return guard(err, [&] {
     c10::AutoGradMode off(false);
-    *out = wrap(cached_attention(T(q), T(k), T(v), T(kpool), T(vpool), segs, n, blocks, window));
+    *out = wrap(cached_attention(T(q), T(k), T(v), T(kpool), T(vpool), segs, n, blocks, n_blocks, window));
   });
 }
 int agt_head_logprobs(agt_tensor *lp, agt_tensor *entropy, agt_tensor hidden, agt_tensor weight, agt_tensor targets,
                       int64_t chunk, char **err) {
   return guard(err, [&] {
     auto &y = T(targets);
-    TORCH_CHECK(y.size(0) == T(hidden).size(0), "head_logprobs: hidden is ", T(hidden).sizes(), ", targets are ", y.sizes());
+    TORCH_CHECK(T(hidden).dim() == 2 && T(weight).dim() == 2 && y.dim() == 1 && y.size(0) == T(hidden).size(0) &&
+                    T(hidden).size(1) == T(weight).size(1),
+                "hidden is ", T(hidden).sizes(), ", the weight is ", T(weight).sizes(), ", targets are ", y.sizes(),
+                "; want [N, H], [V, H] and [N]");
     if (y.numel() > 0) {
       auto lo = y.min().item<int64_t>(), hi = y.max().item<int64_t>(), v = T(weight).size(0);
       TORCH_CHECK(lo >= 0 && hi < v, "token id ", lo < 0 ? lo : hi, " is outside the vocabulary of ", v);
     }
+    TORCH_CHECK(chunk > 0, "a chunk of ", chunk, " rows");
     auto r = HeadLogprobs::apply(T(hidden), T(weight), y.to(T(hidden).device()), chunk);
     *lp = wrap(r[0]);
     *entropy = wrap(r[1]);
@@ -593,7 +636,7 @@ int agt_head_logprobs(agt_tensor *lp, agt_tensor *entropy, agt_tensor hidden, ag
 int agt_sample(agt_tensor logits, const agt_sampling *rows, int n, int32_t *ids, float *logprobs, char **err) {
   return guard(err, [&] {
     Tensor z = T(logits).to(at::kCPU, at::kFloat).contiguous();
-    TORCH_CHECK(z.dim() == 2 && z.size(0) == n && z.size(1) > 0, "sample: logits are ", z.sizes(), ", rows ", n);
+    TORCH_CHECK(z.dim() == 2 && z.size(0) == n && z.size(1) > 0, "logits are ", z.sizes(), ", rows ", n);
     const float *p = z.const_data_ptr<float>();
     int64_t v = z.size(1);
     std::atomic<int64_t> bad{-1};
@@ -641,6 +684,7 @@ int agt_scale_(agt_tensor *xs, int n, double factor, char **err) {
 int agt_adamw_(agt_tensor *params, agt_tensor *grads, agt_tensor *m, agt_tensor *v, int n, double lr, double beta1,
                double beta2, double eps, double weight_decay, double step, char **err) {
   return guard(err, [&] {
+    if (n == 0) return;  // the fused kernel refuses an empty list
     c10::AutoGradMode off(false);
     std::vector<Tensor> p, g, em, ev, steps, none;
     for (int i = 0; i < n; i++) {
@@ -698,6 +742,20 @@ int agt_cuda_devices(char **why) {
   }();
   if (count == 0) *why = strdup(reason.c_str());
   return count;
+}
+int agt_use_kernels(const char *name, char **err) {
+  return guard(err, [&] {
+    __builtin_cpu_init();
+    std::string want(name);
+    const agt::Kernels *table = nullptr;
+    if (want == "base") table = &agt::base::table;
+    if (want == "avx2" && __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")) table = &agt::avx2::table;
+    if (want == "avx512" && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+        __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512dq"))
+      table = &agt::avx512::table;
+    TORCH_CHECK(table || want.empty(), "this processor has no ", want);
+    agt::forced = table;
+  });
 }
 int agt_throw(const char *message, char **err) {
   return guard(err, [&] { TORCH_CHECK(false, message); });

@@ -41,7 +41,7 @@ int agt_tree_attention(agt_tensor *out, agt_tensor q, agt_tensor k, agt_tensor v
                        int64_t window, char **err);
 // segs: n quadruples (q_start, q_len, ctx_len, first index in blocks).
 int agt_cached_attention(agt_tensor *out, agt_tensor q, agt_tensor k, agt_tensor v, agt_tensor kpool, agt_tensor vpool,
-                         const int32_t *segs, int n, const int32_t *blocks, int64_t window, char **err);
+                         const int32_t *segs, int n, const int32_t *blocks, int n_blocks, int64_t window, char **err);
 int agt_head_logprobs(agt_tensor *lp, agt_tensor *entropy, agt_tensor hidden, agt_tensor weight, agt_tensor targets,
                       int64_t chunk, char **err);
 typedef struct agt_sampling {
@@ -67,7 +67,9 @@ const char *agt_lib_path(void);
 const char *agt_kernels(void);
 // why: a message where there is no CUDA; tries to load libtorch_cuda first.
 int agt_cuda_devices(char **why);
-int agt_throw(const char *message, char **err);  // for the tests
+// For the tests: an exception, and a choice of kernels ("avx512", "avx2", "base", "" the best).
+int agt_throw(const char *message, char **err);
+int agt_use_kernels(const char *name, char **err);
 #ifdef __cplusplus
 }
 #endif

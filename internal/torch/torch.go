@@ -26,6 +26,7 @@ import "C"
 import (
 	"errors"
 	"fmt"
+	"os"
 	"runtime"
 	"strings"
 	"sync"
@@ -104,6 +105,15 @@ type Tensor struct{ p C.agt_tensor }
 
 // Defined reports whether there is a tensor behind the handle.
 func (t Tensor) Defined() bool { return t.p != nil }
+
+// init asks libtorch's CPU allocator for huge pages: a training step allocates
+// and frees tensors of 100 MB all the time, and filling them 4 kB page by page
+// took a fifth of it. Read by libtorch at its first allocation.
+func init() {
+	if os.Getenv("THP_MEM_ALLOC_ENABLE") == "" {
+		_ = os.Setenv("THP_MEM_ALLOC_ENABLE", "1")
+	}
+}
 
 var live atomic.Int64
 
@@ -286,7 +296,25 @@ func (s *Scope) ok(op string, ts ...Tensor) bool {
 	return true
 }
 
-// NoGrad runs f without recording for backward; Grad with it.
+// throw and useKernels are for the tests, which cannot use cgo: a C++ exception,
+// and the kernels of one instruction set ("" is the processor's best).
+func (s *Scope) throw(text string) {
+	p := C.CString(text)
+	defer C.free(unsafe.Pointer(p))
+	var msg *C.char
+	s.check("throw", C.agt_throw(p, &msg), msg)
+}
+
+func useKernels(name string) error {
+	p := C.CString(name)
+	defer C.free(unsafe.Pointer(p))
+	var s Scope
+	var msg *C.char
+	s.check("use_kernels", C.agt_use_kernels(p, &msg), msg)
+	return s.err
+}
+
+// NoGrad runs f without recording for backward; WithGrad with it.
 func (s *Scope) NoGrad(f func()) { gradMode(0, f) }
 
 // WithGrad runs f recording what backward needs.
