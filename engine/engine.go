@@ -91,7 +91,8 @@ type Progress struct {
 	Done, Total, Running int // Total is 0 where it is not known
 	Errors               int // trajectories that failed for infrastructure reasons
 	Scored               int
-	Mean, StdErr         float64 // of the rewards so far; StdErr is NaN below two
+	Mean, StdErr         float64 // of the rewards so far; the error is taken over tasks, whose attempts are not independent, and NaN below two
+	FirstError           string  // of the first of Errors
 	Tokens               int64   // sampled in this run
 	Elapsed              time.Duration
 }
@@ -137,10 +138,11 @@ type run struct {
 	cancel context.CancelCauseFunc
 	start  time.Time
 
-	mu    sync.Mutex
-	err   error // the first that ends the run
-	s     Summary
-	sumSq float64 // of the rewards' distances from their mean (Welford)
+	mu         sync.Mutex
+	err        error // the first that ends the run
+	s          Summary
+	tasks      map[string]taskMean
+	sum, sumSq float64 // of the tasks' mean rewards
 }
 
 // Run plays Samples attempts at every task and gives each finished trajectory
@@ -152,7 +154,7 @@ type run struct {
 func (e *AgentExecutionEngine) Run(ctx context.Context, tasks iter.Seq2[traj.Task, error], sink func(*traj.Trajectory) error) (Summary, error) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	r := &run{AgentExecutionEngine: e, sink: sink, cancel: cancel, start: e.c.Now()}
+	r := &run{AgentExecutionEngine: e, sink: sink, cancel: cancel, start: e.c.Now(), tasks: map[string]taskMean{}}
 	r.s.Total = e.c.Tasks * e.c.Samples
 	if e.c.Journal != nil {
 		err := e.c.Journal.Replay(func(t *traj.Trajectory) error {
@@ -278,6 +280,29 @@ func (r *run) fail(err error) {
 	r.cancel(errors.New("the run was ended by another trajectory's failure"))
 }
 
+// taskMean is the mean reward of one task's attempts so far.
+type taskMean struct {
+	n    int
+	mean float64
+}
+
+// reward counts one reward, and keeps the sum and the sum of squares of the
+// tasks' means.
+func (r *run) reward(task string, x float64) {
+	r.s.Scored++
+	r.s.Mean += (x - r.s.Mean) / float64(r.s.Scored)
+	m := r.tasks[task]
+	r.sum, r.sumSq = r.sum-m.mean, r.sumSq-m.mean*m.mean
+	m.n++
+	m.mean += (x - m.mean) / float64(m.n)
+	r.sum, r.sumSq = r.sum+m.mean, r.sumSq+m.mean*m.mean
+	r.tasks[task] = m
+	r.s.StdErr = math.NaN()
+	if n := float64(len(r.tasks)); n > 1 {
+		r.s.StdErr = math.Sqrt(math.Max(0, r.sumSq-r.sum*r.sum/n) / (n - 1) / n)
+	}
+}
+
 // deliver counts a trajectory and hands it on. After a failure nothing more is
 // handed on: the sink may be broken.
 func (r *run) deliver(t *traj.Trajectory, resumed bool) error {
@@ -293,16 +318,12 @@ func (r *run) deliver(t *traj.Trajectory, resumed bool) error {
 	}
 	if t.Termination.Infrastructure() {
 		r.s.Errors++
+		if r.s.FirstError == "" && t.Termination != traj.Cancelled {
+			r.s.FirstError = t.Error
+		}
 	}
 	if t.Reward != nil {
-		r.s.Scored++
-		d := *t.Reward - r.s.Mean
-		r.s.Mean += d / float64(r.s.Scored)
-		r.sumSq += d * (*t.Reward - r.s.Mean)
-	}
-	r.s.StdErr = math.NaN()
-	if n := float64(r.s.Scored); n > 1 {
-		r.s.StdErr = math.Sqrt(r.sumSq / (n - 1) / n)
+		r.reward(t.Task.ID, *t.Reward)
 	}
 	r.s.Elapsed = r.c.Now().Sub(r.start)
 	if r.err != nil {

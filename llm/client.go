@@ -203,7 +203,7 @@ func (c *Client) retry(ctx context.Context, try func(context.Context) *failure) 
 			continue
 		}
 		if f.quick && !c.answered.Load() && n >= min(silentRetries, c.c.Retries) {
-			return fmt.Errorf("%w (%w)", f.err, traj.ErrFatal)
+			return traj.Mark(f.err, traj.ErrFatal)
 		}
 		if !f.retry {
 			return f.err

@@ -61,13 +61,13 @@ func (c *Client) classify(err error, x *exchange, b *body) *failure {
 		f := &failure{retry: true}
 		switch trimmed := bytes.TrimSpace(x.body); {
 		case len(trimmed) == 0:
-			f.err = fmt.Errorf("%s answered with an empty body: %w", base, errNoReply)
+			f.err = traj.Mark(fmt.Errorf("%s answered with an empty body", base), errNoReply)
 		case trimmed[0] == '<':
-			f.err = fmt.Errorf("%s answered with a web page, not with JSON; is this the API's address (it often ends in /v1)?: %w", base, errNoReply)
+			f.err = traj.Mark(fmt.Errorf("%s answered with a web page, not with JSON; is this the API's address (it often ends in /v1)?", base), errNoReply)
 		case errors.Is(err, io.ErrUnexpectedEOF) || strings.Contains(err.Error(), "cut off"):
-			f.err = fmt.Errorf("%s sent a reply that was cut off after %d bytes: %w", base, len(x.body), errNoReply)
+			f.err = traj.Mark(fmt.Errorf("%s sent a reply that was cut off after %d bytes", base, len(x.body)), errNoReply)
 		default:
-			f.err = fmt.Errorf("%s sent a reply that is not the API's JSON (%s): %s: %w", base, oneLine(err.Error()), excerpt(x.body), errNoReply)
+			f.err = traj.Mark(fmt.Errorf("%s sent a reply that is not the API's JSON (%s): %s", base, oneLine(err.Error()), excerpt(x.body)), errNoReply)
 		}
 		return f
 	}
@@ -80,18 +80,18 @@ func (c *Client) classify(err error, x *exchange, b *body) *failure {
 	lower := strings.ToLower(string(x.body))
 	switch x.status {
 	case http.StatusUnauthorized, http.StatusForbidden:
-		f.err = fmt.Errorf("%s refuses the key (%d: %s); set OPENAI_API_KEY: %w", base, x.status, text, traj.ErrFatal)
+		f.err = traj.Mark(fmt.Errorf("%s refuses the key (%d: %s); set OPENAI_API_KEY", base, x.status, text), traj.ErrFatal)
 	case http.StatusNotFound:
 		if strings.Contains(lower, "model") {
-			f.err = fmt.Errorf("%s has no model %q (%s); name another one with --model: %w", base, c.c.Model, text, traj.ErrFatal)
+			f.err = traj.Mark(fmt.Errorf("%s has no model %q (%s); name another one with --model", base, c.c.Model, text), traj.ErrFatal)
 		} else {
-			f.err = fmt.Errorf("%s has no chat completions (404: %s); is this the API's address (it often ends in /v1)?: %w", base, text, traj.ErrFatal)
+			f.err = traj.Mark(fmt.Errorf("%s has no chat completions (404: %s); is this the API's address (it often ends in /v1)?", base, text), traj.ErrFatal)
 		}
 	case http.StatusRequestTimeout, http.StatusConflict, http.StatusTooEarly:
 		f.retry = true
 	case http.StatusTooManyRequests:
 		if strings.Contains(lower, "insufficient_quota") {
-			f.err = fmt.Errorf("%s: the account's quota is spent (%s): %w", base, text, traj.ErrFatal)
+			f.err = traj.Mark(fmt.Errorf("%s: the account's quota is spent (%s)", base, text), traj.ErrFatal)
 			return f
 		}
 		f.retry, f.after = true, retryAfter(x.header, c.c.Now())
@@ -130,9 +130,14 @@ func (c *Client) badRequest(f *failure, x *exchange, b *body, text string) {
 		f.now = true
 		return
 	}
+	if b.sampling.TopK < 0 && sent(x, "top_k") && mentions(raw, "top_k") {
+		c.drop("top_k", "") // ours, to keep the server's own default out; this one has no such default
+		f.now = true
+		return
+	}
 	for name, flag := range asked {
 		if sent(x, name) && mentions(raw, name) {
-			f.err = fmt.Errorf("%s does not take %s (%s); leave %s out: %w", c.c.BaseURL, name, text, flag, traj.ErrFatal)
+			f.err = traj.Mark(fmt.Errorf("%s does not take %s (%s); leave %s out", c.c.BaseURL, name, text, flag), traj.ErrFatal)
 			return
 		}
 	}

@@ -139,10 +139,10 @@ func (c *Client) fields(b *body) map[string]json.RawMessage {
 	if s.Temperature != nil {
 		set("temperature", *s.Temperature)
 	}
-	if s.TopP != 0 && s.TopP != 1 {
+	if s.TopP != 0 {
 		set("top_p", s.TopP)
 	}
-	if s.TopK > 0 {
+	if s.TopK > 0 || s.TopK < 0 && c.has("top_k") {
 		set("top_k", s.TopK)
 	}
 	if s.MinP > 0 {
@@ -203,15 +203,15 @@ type extras struct {
 
 func (c *Client) response(req *traj.Request, reply *openai.ChatCompletionResponse, x *exchange) (*traj.Response, *failure) {
 	if len(reply.Choices) == 0 {
-		return nil, &failure{err: fmt.Errorf("%s answered without choices: %s: %w", c.c.BaseURL, excerpt(x.body), errNoReply), retry: true}
+		return nil, &failure{err: traj.Mark(fmt.Errorf("%s answered without choices: %s", c.c.BaseURL, excerpt(x.body)), errNoReply), retry: true}
 	}
 	choice := &reply.Choices[0]
 	if choice.FinishReason == "abort" || choice.FinishReason == "error" {
-		return nil, &failure{err: fmt.Errorf("%s broke the reply off (finish_reason %s): %w", c.c.BaseURL, choice.FinishReason, errNoReply), retry: true}
+		return nil, &failure{err: traj.Mark(fmt.Errorf("%s broke the reply off (finish_reason %s)", c.c.BaseURL, choice.FinishReason), errNoReply), retry: true}
 	}
 	var ex extras
 	if err := json.Unmarshal(x.body, &ex); err != nil {
-		return nil, &failure{err: fmt.Errorf("%s answered with a field of the wrong type: %s: %w", c.c.BaseURL, oneLine(err.Error()), errNoReply)}
+		return nil, &failure{err: traj.Mark(fmt.Errorf("%s answered with a field of the wrong type: %s", c.c.BaseURL, oneLine(err.Error())), errNoReply)}
 	}
 	r := &traj.Response{
 		Message:      traj.Message{Role: traj.RoleAssistant, Content: choice.Message.Content},

@@ -125,14 +125,10 @@ if [ "${1:-}" = python ]; then
   venv="$cache/python"
   want=$(sha256sum "$root/scripts/requirements.txt" | cut -c1-16)
   if [ "$(cat "$venv/.done" 2>/dev/null)" != "$want" ]; then
-    say "Python environment for the tests' oracles (transformers, pyarrow, duckdb, polars, tensorboard)"
+    say "Python environment for the tests' oracles (transformers, pyarrow, duckdb, polars, tensorboard; 5 GB, some minutes)"
     rm -f "$venv/.done"
     [ -x "$venv/bin/python" ] || python3 -m venv "$venv"
     "$venv/bin/python" -m pip install --quiet --disable-pip-version-check -r "$root/scripts/requirements.txt" >&2
-    # torch without the CUDA packages that its metadata lists (4 GB): the CPU
-    # side needs two of them only. accelerate would ask for the rest.
-    "$venv/bin/python" -m pip install --quiet --disable-pip-version-check --no-deps \
-      torch==2.11.0 nvidia-cuda-cupti==13.0.85 nvidia-cuda-runtime==13.0.96 accelerate==1.15.0 >&2
     echo "$want" >"$venv/.done"
   fi
 fi

@@ -6,8 +6,8 @@ import "errors"
 // means that the field has no effect; nil means the model's own default.
 type Sampling struct {
 	Temperature *float64 `json:"temperature,omitempty"` // 0 is greedy; nil is 1 for a local policy, the server's default elsewhere
-	TopP        float64  `json:"top_p,omitempty"`       // 0 or 1: off
-	TopK        int      `json:"top_k,omitempty"`       // 0: off
+	TopP        float64  `json:"top_p,omitempty"`       // 1: off; 0: the model's default, off for a local policy
+	TopK        int      `json:"top_k,omitempty"`       // 0: the model's default, off for a local policy; -1: off, and a server is told so
 	MinP        float64  `json:"min_p,omitempty"`       // 0: off
 	MaxTokens   int      `json:"max_tokens,omitempty"`  // of this reply; 0: what the window leaves
 	Stop        []string `json:"stop,omitempty"`        // stop strings; kept in the reply's ids, cut from its text
@@ -57,3 +57,14 @@ var (
 	// ErrFatal: no request of this run can succeed (wrong key, unknown model). The run stops.
 	ErrFatal = errors.New("fatal")
 )
+
+// Mark makes err match kind in errors.Is while its text stays as it is: kinds
+// are for the program, texts for people.
+func Mark(err, kind error) error { return marked{err, kind} }
+
+type marked struct {
+	error
+	kind error
+}
+
+func (m marked) Unwrap() []error { return []error{m.error, m.kind} }

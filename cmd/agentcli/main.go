@@ -10,7 +10,9 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"regexp"
 	"runtime/debug"
+	"slices"
 	"strings"
 
 	"github.com/joho/godotenv"
@@ -119,7 +121,25 @@ func showDefault(f cli.Flag) {
 	}
 }
 
-func onUsageError(_ *cli.Context, err error, _ bool) error { return usageError{err} }
+var flagValueError = regexp.MustCompile(`^invalid value (".*") for flag -(\S+): (.*)$`)
+
+// onUsageError puts the flag package's words into ours.
+func onUsageError(c *cli.Context, err error, _ bool) error {
+	m := flagValueError.FindStringSubmatch(err.Error())
+	if m == nil {
+		return usageError{err}
+	}
+	want := "it must be a number"
+	for _, f := range c.Command.Flags {
+		if _, ok := f.(*cli.DurationFlag); ok && slices.Contains(f.Names(), m[2]) {
+			want = "it must be a time with its unit, for example 30s or 5m"
+		}
+		if _, ok := f.(*cli.BoolFlag); ok && slices.Contains(f.Names(), m[2]) {
+			want = "it must be true or false"
+		}
+	}
+	return usagef("--%s is %s; %s", m[2], m[1], want)
+}
 
 func version() string {
 	if info, ok := debug.ReadBuildInfo(); ok {

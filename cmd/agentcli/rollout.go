@@ -39,9 +39,41 @@ func rolloutCommand() *cli.Command {
 			if run.Dataset == "" {
 				run.Dataset = "arith"
 			}
+			run.Sampling = ownDistribution(run.Sampling)
 			return runRollout(c.Context, rolloutOptions{runOptions: run, File: c.String("o")}, streamsOf(c))
 		},
 	}
+}
+
+// ownDistribution fills what the user left open with sampling from the model
+// itself: a server would take its own defaults, which often cut the tail, and
+// tokens drawn so cannot be trained on.
+func ownDistribution(s traj.Sampling) traj.Sampling {
+	if s.Temperature == nil {
+		one := 1.0
+		s.Temperature = &one
+	}
+	if s.TopP == 0 {
+		s.TopP = 1
+	}
+	if s.TopK == 0 {
+		s.TopK = -1
+	}
+	return s
+}
+
+// checkWritable finds out before the run, not after it, that a file cannot be
+// made there.
+func checkWritable(path string) error {
+	if st, err := os.Stat(path); err == nil && st.IsDir() {
+		return usagef("-o %s is a folder; name a file in it", path)
+	}
+	f, err := os.CreateTemp(filepath.Dir(path), ".agentcli-*")
+	if err != nil {
+		return usagef("-o %s: its folder cannot be written to (%v)", path, errors.Unwrap(err))
+	}
+	f.Close()
+	return os.Remove(f.Name())
 }
 
 func runRollout(ctx context.Context, o rolloutOptions, s streams) error {
@@ -56,6 +88,11 @@ func runRollout(ctx context.Context, o rolloutOptions, s streams) error {
 	toStdout := o.File == "" && (scratch || inCache)
 	if toStdout && s.outTTY {
 		return usagef("stdout is a terminal and Parquet is not for reading: add > traj.parquet, -o FILE, or --output DIR")
+	}
+	if o.File != "" {
+		if err := checkWritable(o.File); err != nil {
+			return err
+		}
 	}
 	x, err := open(ctx, o.runOptions, s)
 	if err != nil {
@@ -97,6 +134,7 @@ func runRollout(ctx context.Context, o rolloutOptions, s streams) error {
 // trajectory, so that a run that never got that far leaves nothing behind.
 type trajectoryFile struct {
 	x    *session
+	said bool
 	path string // "" is stdout
 	w    *parquet.Writer
 }
@@ -120,6 +158,10 @@ func (f *trajectoryFile) write(t *traj.Trajectory) error {
 			f.w = nil
 			return err
 		}
+	}
+	if !f.said && len(t.Steps) > 0 && len(t.Sequences) == 0 {
+		f.said = true
+		f.x.notice("the server returns no token ids: these rows can be read and scored, but not trained on (vLLM and SGLang return them)")
 	}
 	return f.w.Write(t)
 }

@@ -68,12 +68,12 @@ func runFlags() []cli.Flag {
 		&cli.StringSliceFlag{Name: "field", Category: "data", Usage: "which column is which, for example question=problem; repeatable"},
 		&cli.StringFlag{Name: "system", Category: "data", Usage: "system prompt (default: the dataset's)"},
 		&cli.StringFlag{Name: "prompt", Category: "data", Usage: "text around the question, with {question} in it (default: the dataset's)"},
-		&cli.StringFlag{Name: "reward", Category: "data", Usage: "how replies are scored (default: the dataset's): " + strings.Join(rewards.Names(), ", ")},
+		&cli.StringFlag{Name: "reward", Category: "data", Usage: strings.Join(rewards.Names(), ", ") + "; how replies are scored (default: the dataset's)"},
 		&cli.Int64Flag{Name: "seed", Category: "sampling", Usage: "of the run; every attempt's seed follows from it"},
 		&cli.Float64Flag{Name: "temperature", Category: "sampling", Usage: "0 is greedy (default: 1, or the server's)"},
-		&cli.Float64Flag{Name: "top-p", Category: "sampling"},
-		&cli.IntFlag{Name: "top-k", Category: "sampling"},
-		&cli.Float64Flag{Name: "min-p", Category: "sampling"},
+		&cli.Float64Flag{Name: "top-p", Category: "sampling", Usage: "the likeliest tokens of this probability mass; 1 is off"},
+		&cli.IntFlag{Name: "top-k", Category: "sampling", Usage: "the K likeliest tokens; -1 is off"},
+		&cli.Float64Flag{Name: "min-p", Category: "sampling", Usage: "tokens at least this likely, relative to the likeliest"},
 		&cli.IntFlag{Name: "max-tokens", Category: "sampling", Usage: "of one reply (default: the dataset's)"},
 		&cli.StringSliceFlag{Name: "stop", Category: "sampling", Usage: "stop string; repeatable"},
 		&cli.StringFlag{Name: "tools", Category: "agent", Usage: "calculator, python, several with commas, or none (default: the dataset's)"},
@@ -81,8 +81,8 @@ func runFlags() []cli.Flag {
 		&cli.IntFlag{Name: "max-turns", Category: "agent", Usage: "model calls a trajectory (default: the dataset's)"},
 		&cli.IntFlag{Name: "max-prompt-tokens", Category: "agent", Usage: "of any prompt"},
 		&cli.IntFlag{Name: "max-response-tokens", Category: "agent", Usage: "of everything after the first prompt"},
-		&cli.DurationFlag{Name: "timeout", Category: "agent", Usage: "of a trajectory"},
-		&cli.DurationFlag{Name: "tool-timeout", Category: "agent", Value: 10 * time.Second, Usage: "of one tool call"},
+		&cli.DurationFlag{Name: "timeout", Category: "agent", Usage: "of a trajectory, for example 90s or 5m"},
+		&cli.DurationFlag{Name: "tool-timeout", Category: "agent", Value: 10 * time.Second, Usage: "of one tool call, for example 10s"},
 		&cli.IntFlag{Name: "parallel", Aliases: []string{"j"}, Category: "run", Value: engine.DefaultParallel, Usage: "trajectories at once"},
 		&cli.StringFlag{Name: "output", Category: "run", Usage: "`DIR` for everything of the run"},
 		&cli.StringFlag{Name: "resume", Category: "run", Usage: "go on with the run in `DIR`"},
@@ -177,7 +177,7 @@ func (o *runOptions) validate() error {
 		{"limit", float64(o.Limit), 0, math.MaxInt32}, {"samples", float64(o.Samples), 0, 1e6}, {"parallel", float64(o.Parallel), 1, 1e6},
 		{"max-turns", float64(o.MaxTurns), 0, 1e6}, {"max-tokens", float64(o.Sampling.MaxTokens), 0, 1e9},
 		{"max-prompt-tokens", float64(o.MaxPromptTokens), 0, 1e9}, {"max-response-tokens", float64(o.MaxResponseTokens), 0, 1e9},
-		{"top-p", o.Sampling.TopP, 0, 1}, {"min-p", o.Sampling.MinP, 0, 1}, {"top-k", float64(o.Sampling.TopK), 0, 1e9},
+		{"top-p", o.Sampling.TopP, 0, 1}, {"min-p", o.Sampling.MinP, 0, 1}, {"top-k", float64(o.Sampling.TopK), -1, 1e9},
 		{"timeout", float64(o.Timeout), 0, math.MaxInt64}, {"tool-timeout", float64(o.ToolTimeout), 1, math.MaxInt64},
 	} {
 		if !(f.v >= f.min && f.v <= f.max) {
@@ -396,8 +396,11 @@ func (x *session) metadata() (parquet.Metadata, error) {
 	run, err := json.Marshal(map[string]any{
 		"command": x.o.Command, "version": version(), "config": x.o.Settings, "model": x.info,
 		"sampling": x.o.Sampling, "seed": x.o.Seed, "samples": x.o.Samples, "logprobs": x.info.Logprobs,
-		"tools": x.tools.Specs(), "reward": x.reward, "max_turns": x.o.MaxTurns,
-		"dataset": map[string]any{"name": x.data.Name, "split": x.data.Split},
+		"tools": x.tools.Specs(), "reward": x.reward, "parser": x.o.Model.Parser,
+		"limits": map[string]any{"max_turns": x.o.MaxTurns, "max_prompt_tokens": x.o.MaxPromptTokens, "max_response_tokens": x.o.MaxResponseTokens,
+			"timeout": x.o.Timeout.String(), "tool_timeout": x.o.ToolTimeout.String()},
+		"dataset": map[string]any{"name": x.data.Name, "split": x.data.Split, "limit": x.o.Limit, "level": x.o.Level, "shots": x.o.Shots,
+			"system": x.o.System, "prompt": x.o.Prompt, "fields": x.o.Fields},
 	})
 	return parquet.Metadata{Run: run}, err
 }
@@ -494,9 +497,11 @@ func (x *session) ending(sum engine.Summary, err error, saved, rest string) erro
 		return interruptedError{fmt.Sprintf("interrupted: %d trajectories are finished%s; go on with: %s", finished, saved, x.resumeHint(rest))}
 	case sum.Done == 0:
 		return fmt.Errorf("dataset %s gave no tasks; nothing was run", x.data.Name)
+	case sum.Errors == sum.Done:
+		return fmt.Errorf("all %d trajectories failed: %s; try them again with: %s", sum.Done, sum.FirstError, x.resumeHint(rest))
 	case sum.Errors > 0:
-		return partialError{fmt.Sprintf("%d of %d trajectories failed for infrastructure reasons; try them again with: %s",
-			sum.Errors, sum.Done, x.resumeHint(rest))}
+		return partialError{fmt.Sprintf("%d of %d trajectories failed for infrastructure reasons (the first: %s); try them again with: %s",
+			sum.Errors, sum.Done, sum.FirstError, x.resumeHint(rest))}
 	}
 	return nil
 }

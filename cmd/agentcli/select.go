@@ -70,7 +70,7 @@ func modelFlags() []cli.Flag {
 		&cli.StringFlag{Name: "dtype", Category: "model", Usage: "of a local model: float32 or bfloat16 (default: the faster one)"},
 		&cli.IntFlag{Name: "threads", Category: "model", Usage: "of a local model (default: one a core)"},
 		&cli.IntFlag{Name: "retries", Category: "model", Value: llm.DefaultRetries, Usage: "further tries of a request that failed"},
-		&cli.DurationFlag{Name: "model-timeout", Category: "model", Value: llm.DefaultTimeout, Usage: "of one request to a server"},
+		&cli.DurationFlag{Name: "model-timeout", Category: "model", Value: llm.DefaultTimeout, Usage: "of one request to a server, for example 10m"},
 	}
 }
 
@@ -147,7 +147,7 @@ func openServer(ctx context.Context, o modelOptions, notice func(string)) (agent
 	if o.Model == "" {
 		names, err := client.Models(ctx)
 		if err != nil {
-			return fail(fmt.Errorf("cannot ask the server for its models; name one with --model: %w", err))
+			return fail(fmt.Errorf("%w (asked for the list of its models; --model NAME leaves that question out)", err))
 		}
 		if len(names) != 1 {
 			return fail(usagef("%s offers %d models (%s); name one with --model", o.BaseURL, len(names), firstFew(names, 5)))

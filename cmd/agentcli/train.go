@@ -285,6 +285,9 @@ func runTrain(ctx context.Context, o trainOptions, s streams) error {
 	run.OnProgress = show.progress
 	history := []trainer.Metrics{}
 	run.OnStep = func(m trainer.Metrics) error {
+		if d := m.Values["rollout_logprobs_diff_mean"]; len(history) == 0 && d > .5 {
+			note("warning: the file's log-probs are %.2g apart from this model's on average; is it the model that sampled the file?", d)
+		}
 		history = append(history, m)
 		show.step(m)
 		return log.Write(m.Step, m.Values, time.Now())
@@ -466,9 +469,6 @@ func summarise(w io.Writer, h []trainer.Metrics, took time.Duration) {
 	}
 	if z := first["frac_reward_zero_std"]; z > .5 {
 		fmt.Fprintf(w, "agentcli: warning: in %.0f %% of the groups all attempts have the same reward; they teach nothing (sample tasks of middling difficulty)\n", 100*z)
-	}
-	if d := first["rollout_logprobs_diff_mean"]; d > .5 {
-		fmt.Fprintln(w, "agentcli: warning: the file's log-probs are far from the model's; is this the model that sampled it?")
 	}
 	if c := last["response_length/clip_ratio"]; c > .5 {
 		fmt.Fprintf(w, "agentcli: warning: %.0f %% of the replies were cut off at their length limit (raise --max-tokens in rollout)\n", 100*c)

@@ -29,6 +29,8 @@ struct Typed {
   void (*silu_mul_backward)(const S *gu, const S *dy, S *dx, int64_t rows, int64_t f);
   // add and sum may be null; else sum = x + add is what is normalised
   void (*rms_norm)(const S *x, const S *add, const S *w, S *sum, S *y, int64_t rows, int64_t n, double eps);
+  // dw, in the accumulation type, is added to
+  void (*rms_norm_backward)(const S *x, const S *w, const S *dy, S *dx, A *dw, int64_t rows, int64_t n, double eps);
   // q and out [group, dim]; scratch of 2·group·dim + group·ctx + dim
   void (*paged_decode)(const S *q, const S *kpool, const S *vpool, const PagedArgs &a, A *scratch, S *out);
 };

@@ -59,6 +59,7 @@ int agt_adamw_(agt_tensor *params, agt_tensor *grads, agt_tensor *m, agt_tensor 
                double beta2, double eps, double weight_decay, double step, char **err);
 
 int agt_grad_mode(int on);  // returns what it was
+void agt_keep_memory(void);
 void agt_set_threads(int n);
 int agt_get_threads(void);
 const char *agt_version(void);

@@ -113,6 +113,7 @@ func init() {
 	if os.Getenv("THP_MEM_ALLOC_ENABLE") == "" {
 		_ = os.Setenv("THP_MEM_ALLOC_ENABLE", "1")
 	}
+	C.agt_keep_memory()
 }
 
 var live atomic.Int64

@@ -1,0 +1,111 @@
+//go:build libtorch
+
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"io"
+	"math"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// logprobsInTransformers opens a folder with transformers, in float32, and
+// gives the log-probs of the ids and the ids of the text.
+const logprobsInTransformers = `
+import json, sys, torch
+from transformers import AutoModelForCausalLM, AutoTokenizer
+torch.set_num_threads(2)
+ids, text = json.loads(sys.argv[2]), sys.argv[3]
+m = AutoModelForCausalLM.from_pretrained(sys.argv[1], dtype=torch.float32).eval()
+with torch.no_grad():
+    lp = torch.log_softmax(m(torch.tensor([ids])).logits[0, :-1], -1)
+lp = lp.gather(1, torch.tensor(ids[1:]).unsqueeze(1))[:, 0].tolist()
+t = AutoTokenizer.from_pretrained(sys.argv[1])
+chat = t.apply_chat_template([{"role": "user", "content": text}], add_generation_prompt=True, tokenize=False)
+print(json.dumps({"logprobs": lp, "token_ids": t(text)["input_ids"], "chat": chat}))
+`
+
+// TestTrainedFolderOpensInTransformersWithEqualLogits goes the whole way on the
+// real model: rollout, train, transformers.
+func TestTrainedFolderOpensInTransformersWithEqualLogits(t *testing.T) {
+	python := os.Getenv("AGENTCLI_PYTHON")
+	if python == "" {
+		t.Skip("AGENTCLI_PYTHON names no Python with transformers and torch; make test sets it")
+	}
+	if testing.Short() {
+		t.Skip("rolls out and trains SmolLM2")
+	}
+	dir := t.TempDir()
+	traj, model := filepath.Join(dir, "t.parquet"), filepath.Join(dir, "model")
+	run := func(in io.Reader, args ...string) string {
+		t.Helper()
+		var out, errs bytes.Buffer
+		if code := execute(t.Context(), append([]string{"agentcli"}, args...), streams{in: in, out: &out, err: &errs}); code != 0 {
+			t.Fatalf("agentcli %s: exit %d\n%s", strings.Join(args, " "), code, errs.String())
+		}
+		return out.String()
+	}
+	run(nil, "rollout", "--dataset", "lastword", "--limit", "8", "-n", "8", "--seed", "3", "-o", traj)
+	run(nil, "train", traj, "--output", model, "--lr", "3e-5", "--minibatch", "0", "--dtype", "bfloat16")
+
+	const text = "The capital of France is Paris, and 12 * 7 is 84."
+	var tok struct {
+		IDs []int32 `json:"token_ids"`
+	}
+	line := func(v any) io.Reader {
+		b, err := json.Marshal(v)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return bytes.NewReader(append(b, '\n'))
+	}
+	read := func(text string, v any) {
+		t.Helper()
+		if err := json.Unmarshal([]byte(text), v); err != nil {
+			t.Fatal(err)
+		}
+	}
+	read(run(line(map[string]any{"text": text}), "model", "tokenize", model), &tok)
+	var ours struct{ Logprobs []float64 }
+	read(run(line(map[string]any{"token_ids": tok.IDs}), "model", "logprobs", model, "--dtype", "float32"), &ours)
+	var rendered struct{ Text string }
+	read(run(line(map[string]any{"messages": []map[string]string{{"role": "user", "content": text}}, "add_generation_prompt": true}), "model", "render", model), &rendered)
+
+	ids, err := json.Marshal(tok.IDs)
+	if err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.CommandContext(t.Context(), python, "-c", logprobsInTransformers, model, string(ids), text)
+	var errs bytes.Buffer
+	cmd.Stderr = &errs
+	out, err := cmd.Output()
+	if err != nil {
+		t.Fatalf("transformers cannot open the folder: %v\n%s", err, errs.String())
+	}
+	var theirs struct {
+		Logprobs []float64 `json:"logprobs"`
+		TokenIDs []int32   `json:"token_ids"`
+		Chat     string    `json:"chat"`
+	}
+	read(string(out), &theirs)
+	if fmt.Sprint(theirs.TokenIDs) != fmt.Sprint(tok.IDs) {
+		t.Errorf("transformers tokenises to %v, we to %v", theirs.TokenIDs, tok.IDs)
+	}
+	if theirs.Chat != rendered.Text {
+		t.Errorf("transformers renders %q, we %q", theirs.Chat, rendered.Text)
+	}
+	worst := 0.0
+	for i := range theirs.Logprobs {
+		worst = math.Max(worst, math.Abs(theirs.Logprobs[i]-ours.Logprobs[i]))
+	}
+	t.Logf("%d tokens, log-probs at most %.2g apart", len(theirs.Logprobs), worst)
+	if len(ours.Logprobs) != len(theirs.Logprobs) || worst > 1e-3 {
+		t.Errorf("%d and %d log-probs, at most %v apart", len(ours.Logprobs), len(theirs.Logprobs), worst)
+	}
+}
