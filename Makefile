@@ -13,7 +13,7 @@ PURE = $(shell $(GO) list ./...)
 # CGO_CXXFLAGS and CGO_LDFLAGS for libtorch; written by set-up.
 -include $(CACHE)/torch.env.mk
 
-.PHONY: all setup setup-test build build-lite test test-lite test-full lint demo bench fuzz clean
+.PHONY: all setup setup-test build build-lite test test-lite test-full lint demo bench clean
 
 all: build
 
@@ -68,7 +68,7 @@ bench: setup-test
 
 .PHONY: bench-run
 bench-run:
-	@bench/compare.sh
+	@PYTHON=$(PYTHON) bench/compare.sh
 
 clean:
 	rm -rf bin runs demo

@@ -137,6 +137,11 @@ func (c *Client) badRequest(f *failure, x *exchange, b *body, text string) {
 	}
 	for name, flag := range asked {
 		if sent(x, name) && mentions(raw, name) {
+			if off := name == "top_p" && b.sampling.TopP == 1 || name == "temperature" && b.sampling.Temperature != nil && *b.sampling.Temperature == 1; off {
+				c.drop(name, "") // it changes nothing
+				f.now = true
+				return
+			}
 			f.err = traj.Mark(fmt.Errorf("%s does not take %s (%s); leave %s out", c.c.BaseURL, name, text, flag), traj.ErrFatal)
 			return
 		}

@@ -136,10 +136,10 @@ func (c *Client) fields(b *body) map[string]json.RawMessage {
 		}
 	}
 	s := b.sampling
-	if s.Temperature != nil {
+	if s.Temperature != nil && c.has("temperature") {
 		set("temperature", *s.Temperature)
 	}
-	if s.TopP != 0 {
+	if s.TopP != 0 && c.has("top_p") {
 		set("top_p", s.TopP)
 	}
 	if s.TopK > 0 || s.TopK < 0 && c.has("top_k") {

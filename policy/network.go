@@ -66,6 +66,9 @@ func describe(cfg weights.Config) (*network, error) {
 	if !architectures[cfg.Architecture] {
 		return nil, fmt.Errorf("the architecture %q is not one that the local policy runs (llama, qwen2, qwen3); serve the model with vLLM and use --base-url", cfg.Architecture)
 	}
+	if sc := cfg.RopeScaling; sc != nil && sc.Type != "linear" && sc.Type != "llama3" && sc.Type != "default" && sc.Type != "" {
+		return nil, fmt.Errorf("rope scaling %q is not one that the local policy computes (linear, llama3); serve the model with vLLM and use --base-url", sc.Type)
+	}
 	n := &network{cfg: cfg, layers: make([]layer, cfg.NumLayers)}
 	h, d := int64(cfg.HiddenSize), int64(cfg.HeadDim)
 	q, kv, f := int64(cfg.NumHeads)*d, int64(cfg.NumKVHeads)*d, int64(cfg.IntermediateSize)

@@ -22,7 +22,8 @@ type Policy struct {
 	cfg      Config
 	path     string
 	tok      *tokenizer.Tokenizer
-	renderer chat.Renderer
+	renderer chat.Renderer // nil where noChat says why
+	noChat   error
 	model    weights.Config
 	template string
 	worker   *torch.Worker
@@ -47,12 +48,10 @@ func Open(path string, cfg Config) (*Policy, error) {
 		return nil, err
 	}
 	p := &Policy{cfg: cfg, path: path, tok: tok, model: m.Config(), template: m.ChatTemplate(), keep: torch.NewScope()}
-	family, err := chat.Detect(p.template, p.model.Architecture)
-	if err != nil {
-		return nil, fmt.Errorf("%s: %w", path, err)
-	}
-	if p.renderer, err = chat.For(family, tok); err != nil {
-		return nil, fmt.Errorf("%s: %w", path, err)
+	// A base model has no chat format: it answers about ids all the same.
+	var family string
+	if family, p.noChat = chat.Detect(p.template, p.model.Architecture); p.noChat == nil {
+		p.renderer, p.noChat = chat.For(family, tok)
 	}
 	if p.cfg.MaxBatch <= 0 {
 		p.cfg.MaxBatch = DefaultMaxBatch
@@ -138,8 +137,13 @@ func (p *Policy) Name() string { return p.path }
 // Tokenizer is the model's tokenizer.
 func (p *Policy) Tokenizer() *tokenizer.Tokenizer { return p.tok }
 
-// Renderer is the model's chat format.
-func (p *Policy) Renderer() chat.Renderer { return p.renderer }
+// Renderer is the model's chat format, or an error that says why it has none.
+func (p *Policy) Renderer() (chat.Renderer, error) {
+	if p.noChat != nil {
+		return nil, fmt.Errorf("%s: %w", p.path, p.noChat)
+	}
+	return p.renderer, nil
+}
 
 // ChatTemplate is the text of the model's own template, for its hash.
 func (p *Policy) ChatTemplate() string { return p.template }
@@ -155,6 +159,9 @@ func (p *Policy) CountTokens(text string) int { return len(p.tok.EncodeOrdinary(
 // request carries the ids of its earlier messages, they are continued verbatim.
 // It implements agent.Model.
 func (p *Policy) Generate(ctx context.Context, req *traj.Request) (*traj.Response, error) {
+	if _, err := p.Renderer(); err != nil {
+		return nil, traj.Mark(err, traj.ErrFatal)
+	}
 	opt := chat.Options{AddGenerationPrompt: !req.Continue, ContinueFinal: req.Continue}
 	var ids []int32
 	bridged := false

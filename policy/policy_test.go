@@ -280,7 +280,11 @@ func TestDrawsFollowTheModelsDistribution(t *testing.T) {
 
 func TestStopStringsEndTheReplyAndAreCutFromItsText(t *testing.T) {
 	p := open(t, smollm2(t), Config{DType: "float32"})
-	_, ids, err := p.Renderer().Render([]traj.Message{{Role: traj.RoleUser, Content: "Count from 1 to 9, separated by commas."}}, nil, renderOptions)
+	r, err := p.Renderer()
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, ids, err := r.Render([]traj.Message{{Role: traj.RoleUser, Content: "Count from 1 to 9, separated by commas."}}, nil, renderOptions)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -72,8 +72,10 @@ func newSequence(ctx context.Context, p *Policy, ids []int32, o traj.Sampling, s
 	for _, id := range p.model.EOS {
 		q.stopIDs[id] = true
 	}
-	for _, id := range p.renderer.StopIDs() {
-		q.stopIDs[id] = true
+	if p.renderer != nil {
+		for _, id := range p.renderer.StopIDs() {
+			q.stopIDs[id] = true
+		}
 	}
 	for _, id := range o.StopIDs {
 		q.stopIDs[id] = true
@@ -391,7 +393,14 @@ func (q *sequence) stopped(id int32, out *Output) bool {
 	return true
 }
 
+// finish may be called again for a sequence that has ended: a step that fails
+// after some of its sequences were done ends them all.
 func (sc *scheduler) finish(q *sequence, out *Output, err error) {
+	select {
+	case <-q.done:
+		return
+	default:
+	}
 	sc.remove(q)
 	sc.table.release(q.blocks)
 	q.blocks = nil

@@ -240,9 +240,6 @@ func (t *Trainable) Save(dir string, dtype weights.DType) error {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return err
 	}
-	if err := t.model.WriteHF(dir, dtype); err != nil {
-		return err
-	}
 	if err := t.tok.WriteHF(dir, t.template); err != nil {
 		return err
 	}
@@ -282,7 +279,10 @@ func (t *Trainable) Save(dir string, dtype weights.DType) error {
 		w.Abort()
 		return err
 	}
-	return w.Close()
+	if err := w.Close(); err != nil {
+		return err
+	}
+	return t.model.WriteHF(dir, dtype) // last: with config.json the folder is a model
 }
 
 // state lists what a resumed run needs: masters, then AdamW's moments.

@@ -150,7 +150,8 @@ func (g *GRPO) Run(ctx context.Context) error {
 				if ctx.Err() != nil {
 					return g.interrupted(step - 1)
 				}
-				return err
+				// The step is lost, not those before it: its gradients were dropped.
+				return errors.Join(err, g.keep(step-1))
 			}
 			if g.OnStep != nil {
 				if err := g.OnStep(m.finish()); err != nil {
@@ -164,7 +165,16 @@ func (g *GRPO) Run(ctx context.Context) error {
 			}
 		}
 	}
-	return nil
+	// Until the model itself is written, this is all there is of the run.
+	return g.keep(step)
+}
+
+// keep saves the state after `done` steps, if there is anything to save.
+func (g *GRPO) keep(done int) error {
+	if g.Checkpoint == nil || done <= g.Done {
+		return nil
+	}
+	return g.Checkpoint(done, g.Frozen)
 }
 
 func (g *GRPO) interrupted(done int) error {

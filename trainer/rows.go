@@ -92,6 +92,9 @@ type RunSource struct {
 // distribution, or "" where they were.
 func (r RunSource) Filtered() string {
 	var how []string
+	if r.Model.Kind == "server" && (r.Sampling.Temperature == nil || r.Sampling.TopP == 0) {
+		how = append(how, "the server's own defaults")
+	}
 	if t := r.Sampling.Temperature; t != nil && *t != 1 {
 		how = append(how, fmt.Sprintf("temperature %g", *t))
 	}

@@ -12,8 +12,8 @@ type Logprob float32
 // NoLogprob is the log-probability that is not known.
 func NoLogprob() Logprob { return Logprob(math.NaN()) }
 
-// Known reports whether there is a number.
-func (l Logprob) Known() bool { return !math.IsNaN(float64(l)) }
+// Known reports whether there is a number; an infinity is none.
+func (l Logprob) Known() bool { return !math.IsNaN(float64(l)) && !math.IsInf(float64(l), 0) }
 
 // MarshalJSON writes null for an unknown log-probability.
 func (l Logprob) MarshalJSON() ([]byte, error) {

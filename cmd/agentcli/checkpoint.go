@@ -40,7 +40,7 @@ func readPosition(dir string) (position, error) {
 	}
 	data, err := os.ReadFile(path)
 	if os.IsNotExist(err) {
-		if _, err := os.Stat(filepath.Join(dir, "config.json")); err == nil {
+		if _, err := os.Stat(filepath.Join(dir, "model.safetensors")); err == nil {
 			return p, usagef("--resume %s: that run is finished; its model is in the folder, so train on from it with --model %s", dir, dir)
 		}
 		return p, nil // interrupted before its first step: start over

@@ -162,7 +162,11 @@ func (localQuestions) Generate(ctx context.Context, path string, o generateOptio
 				return answer{}, errors.New(`neither messages nor token_ids is given`)
 			}
 			q.Generation = true
-			if _, ids, err = q.render(p.Renderer()); err != nil {
+			r, err := p.Renderer()
+			if err != nil {
+				return answer{}, err
+			}
+			if _, ids, err = q.render(r); err != nil {
 				return answer{}, err
 			}
 		}

@@ -66,7 +66,7 @@ func modelFlags() []cli.Flag {
 		&cli.StringFlag{Name: "model", Aliases: []string{"m"}, Category: "model", Usage: "a model folder, a .gguf, or the name of a server's model"},
 		&cli.StringFlag{Name: "base-url", Category: "model", Usage: "an OpenAI-compatible server, for example http://localhost:8000/v1 (or OPENAI_BASE_URL)"},
 		&cli.StringFlag{Name: "parser", Category: "model", Value: "auto", Usage: "how tool calls are read out of a server's text: auto, hermes or none"},
-		&cli.StringFlag{Name: "device", Category: "model", Usage: "of a local model: cpu or cuda (default: the best there is)"},
+		&cli.StringFlag{Name: "device", Category: "model", Usage: "of a local model: cpu, cuda or cuda:N (default: cpu)"},
 		&cli.StringFlag{Name: "dtype", Category: "model", Usage: "of a local model: float32 or bfloat16 (default: the faster one)"},
 		&cli.IntFlag{Name: "threads", Category: "model", Usage: "of a local model (default: one a core)"},
 		&cli.IntFlag{Name: "retries", Category: "model", Value: llm.DefaultRetries, Usage: "further tries of a request that failed"},
