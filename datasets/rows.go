@@ -66,7 +66,7 @@ func open(path string) (*os.File, error) {
 		return f, err
 	}
 	if errors.Is(err, fs.ErrNotExist) {
-		return nil, fmt.Errorf("%s: %w; look at the path", path, fs.ErrNotExist)
+		return nil, traj.Mark(fmt.Errorf("%s: no such file; look at the path", path), fs.ErrNotExist)
 	}
 	var pe *fs.PathError
 	if errors.As(err, &pe) {

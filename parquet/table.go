@@ -83,7 +83,7 @@ func checkMagic(f *os.File, size int64) error {
 
 func pathError(path string, err error) error {
 	if errors.Is(err, fs.ErrNotExist) {
-		return fmt.Errorf("%s: %w; look at the path", path, fs.ErrNotExist)
+		return traj.Mark(fmt.Errorf("%s: no such file; look at the path", path), fs.ErrNotExist)
 	}
 	var pe *fs.PathError
 	if errors.As(err, &pe) {
