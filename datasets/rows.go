@@ -16,6 +16,7 @@ import (
 	"strings"
 
 	"agentcli/parquet"
+	"agentcli/traj"
 )
 
 // Row is one row of a file, as ReadRows gives it: values are nil, bool,

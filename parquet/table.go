@@ -11,6 +11,8 @@ import (
 	"os"
 	"strconv"
 
+	"agentcli/traj"
+
 	"github.com/apache/arrow/go/v17/arrow/memory"
 	"github.com/apache/arrow/go/v17/parquet"
 	"github.com/apache/arrow/go/v17/parquet/file"
