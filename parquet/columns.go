@@ -52,18 +52,6 @@ func (n *node) typeName() string {
 	return n.leaf.typeName()
 }
 
-func (n *node) field(name string) *node {
-	if n == nil || n.kind != structKind {
-		return nil
-	}
-	for _, c := range n.children {
-		if c.name == name {
-			return c
-		}
-	}
-	return nil
-}
-
 // buildNode folds the file's schema below s. leaves counts the leaf columns
 // met so far, which is how Parquet numbers them.
 func buildNode(s schema.Node, def, rep int16, leaves *int) (*node, error) {
@@ -394,9 +382,6 @@ func (c *cursor) next() {
 	c.consumed++
 	c.fill()
 }
-
-// done reports that every entry was consumed.
-func (c *cursor) done() bool { return c.i >= c.n }
 
 // value is the current value as a plain Go value; the entry must be present.
 func (c *cursor) value() any { return c.at(c.vi) }

@@ -158,11 +158,3 @@ func (t *blockTable) release(blocks []int32) {
 		}
 	}
 }
-
-// forget drops all remembered contents: the weights have changed.
-func (t *blockTable) forget() {
-	clear(t.byHash)
-	for i := range t.blocks {
-		t.blocks[i].hash = 0
-	}
-}

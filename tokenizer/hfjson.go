@@ -130,7 +130,7 @@ func jsonError(path string, b []byte, err error) error {
 	case errors.As(err, &typ):
 		return fmt.Errorf("%s: %s: is a %s, which cannot be read as %s", path, typ.Field, typ.Value, typ.Type)
 	}
-	return fmt.Errorf("%s: %v", path, err)
+	return fmt.Errorf("%s: %w", path, err)
 }
 
 func (t *Tokenizer) setVocab(vocab map[string]int64) error {

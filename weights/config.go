@@ -156,7 +156,7 @@ func parseConfig(p string, b []byte, gp string, g []byte) (Config, error) {
 	}
 	var f hfConfig
 	if err := json.Unmarshal(b, &f); err != nil {
-		return Config{}, fmt.Errorf("%s: %v", p, err)
+		return Config{}, fmt.Errorf("%s: %w", p, err)
 	}
 	arch := f.ModelType
 	if arch == "" && len(f.Architectures) > 0 {
@@ -235,7 +235,7 @@ func parseConfig(p string, b []byte, gp string, g []byte) (Config, error) {
 			EOS json.RawMessage `json:"eos_token_id"`
 		}
 		if err := json.Unmarshal(g, &gen); err != nil {
-			return Config{}, fmt.Errorf("%s: %v", gp, err)
+			return Config{}, fmt.Errorf("%s: %w", gp, err)
 		}
 		if ids := tokenIDs(gen.EOS); len(ids) > 0 {
 			c.EOS = ids

@@ -169,7 +169,7 @@ func (m *Model) openShards(dir string) error {
 		WeightMap map[string]string `json:"weight_map"`
 	}
 	if err := json.Unmarshal(b, &ix); err != nil {
-		return fmt.Errorf("%s: %v", index, err)
+		return fmt.Errorf("%s: %w", index, err)
 	}
 	if len(ix.WeightMap) == 0 {
 		return fmt.Errorf("%s: weight_map: no tensors", index)

@@ -39,9 +39,6 @@ type interruptedError struct{ message string }
 
 func (e interruptedError) Error() string { return e.message }
 
-// errInterrupted is the interruptedError to wrap with a message of one's own.
-var errInterrupted = interruptedError{"interrupted"}
-
 // exitCode is the one table from errors to exit codes.
 func exitCode(err error) int {
 	var usage usageError
