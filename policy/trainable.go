@@ -172,17 +172,6 @@ func (t *Trainable) forward(s *torch.Scope, n *network, b Batch, loss func(lp, e
 	return logprobs, entropy
 }
 
-// ZeroGrad drops the gradients.
-func (t *Trainable) ZeroGrad() error {
-	t.grads = false
-	return t.worker.Do(func(s *torch.Scope) error {
-		for _, p := range t.net.params {
-			s.ClearGrad(*p.tensor)
-		}
-		return s.Err()
-	})
-}
-
 // Step clips the gradients by their global norm, takes one AdamW step and drops
 // the gradients. It returns the norm before clipping. A norm that is not finite
 // leaves the parameters as they were and is an error.

@@ -62,11 +62,6 @@ int guard(char **err, F f) {
 
 at::Device device_of(int d) { return d < 0 ? at::Device(at::kCPU) : at::Device(at::kCUDA, d); }
 at::ScalarType acc_type(at::ScalarType t) { return t == at::kDouble ? at::kDouble : at::kFloat; }
-std::string shape_str(const Tensor &t) {
-  std::ostringstream o;
-  o << t.sizes();
-  return o.str();
-}
 
 // ---- kernels ------------------------------------------------------------------
 // call runs f(table, typed zero) for x's dtype: one place for the three types.
@@ -487,11 +482,6 @@ int agt_from_data(agt_tensor *out, const void *data, const int64_t *shape, int n
     *out = wrap(t);
   });
 }
-int agt_from_blob(agt_tensor *out, void *data, const int64_t *shape, int ndim, int dtype, char **err) {
-  return guard(err, [&] {
-    *out = wrap(at::from_blob(data, at::IntArrayRef(shape, ndim), at::TensorOptions().dtype(at::ScalarType(dtype))));
-  });
-}
 int agt_full(agt_tensor *out, const int64_t *shape, int ndim, double value, int dtype, int device, char **err) {
   return guard(err, [&] {
     auto opt = at::TensorOptions().dtype(at::ScalarType(dtype)).device(device_of(device));
@@ -732,7 +722,6 @@ void agt_keep_memory(void) {
   mallopt(M_ARENA_MAX, 1);  // the arenas of other threads drop their heaps whatever the threshold
 }
 void agt_set_threads(int n) { at::set_num_threads(n); }
-int agt_get_threads(void) { return at::get_num_threads(); }
 const char *agt_version(void) { return TORCH_VERSION; }
 const char *agt_cpu_capability(void) {
   static std::string s = at::get_cpu_capability();

@@ -13,7 +13,6 @@ void agt_free(agt_tensor t);
 
 // Dtypes here are c10::ScalarType numbers, devices -1 (CPU) or a CUDA index.
 int agt_from_data(agt_tensor *out, const void *data, const int64_t *shape, int ndim, int dtype, char **err);
-int agt_from_blob(agt_tensor *out, void *data, const int64_t *shape, int ndim, int dtype, char **err);
 int agt_full(agt_tensor *out, const int64_t *shape, int ndim, double value, int dtype, int device, char **err);
 int agt_empty(agt_tensor *out, const int64_t *shape, int ndim, int dtype, int device, char **err);
 int agt_to(agt_tensor *out, agt_tensor x, int dtype, int device, int copy, char **err);
@@ -61,7 +60,6 @@ int agt_adamw_(agt_tensor *params, agt_tensor *grads, agt_tensor *m, agt_tensor 
 int agt_grad_mode(int on);  // returns what it was
 void agt_keep_memory(void);
 void agt_set_threads(int n);
-int agt_get_threads(void);
 const char *agt_version(void);
 const char *agt_cpu_capability(void);
 const char *agt_lib_path(void);
