@@ -16,8 +16,8 @@
 package torch
 
 /*
-#cgo CXXFLAGS: -std=c++17 -O3
-#cgo LDFLAGS: -ltorch_cpu -lc10 -lstdc++ -ldl
+#cgo CXXFLAGS: -std=c++17 -O3 -fopenmp
+#cgo LDFLAGS: -ltorch_cpu -lc10 -lstdc++ -ldl -l:libgomp.so.1
 #include <stdlib.h>
 #include "shim.h"
 */
