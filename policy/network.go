@@ -202,7 +202,7 @@ func inverseFrequencies(cfg weights.Config) []float64 {
 	return inv
 }
 
-// pack adds oneDNN copies of the matrices, for sampling on a CPU in bfloat16.
+// pack adds oneDNN copies of the matrices, for sampling on a CPU.
 func (n *network) pack(s, keep *torch.Scope) {
 	one := func(m *matrix) { m.packed = s.Keep(s.PackLinear(m.w), keep) }
 	for i := range n.layers {

@@ -67,7 +67,7 @@ func Open(path string, cfg Config) (*Policy, error) {
 		if p.net, err = load(s, p.keep, m, dtype, dev, p.cfg.MaxContext); err != nil {
 			return err
 		}
-		if dev == torch.CPU && dtype == torch.BFloat16 {
+		if dev == torch.CPU && dtype != torch.Float64 {
 			p.net.pack(s, p.keep)
 		}
 		p.sched = newScheduler(s, p)

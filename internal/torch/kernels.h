@@ -20,6 +20,17 @@ struct PagedArgs {
   double scale;
 };
 
+// The last len tokens of a context against all of it, for one kv head. Each pair
+// of a token and a query head of the group is a column, numbered token first;
+// the call computes columns first_col..first_col+cols-1, at most PREFILL_COLS.
+constexpr int PREFILL_COLS = 64;
+struct PrefillArgs {
+  const int32_t *blocks;
+  int64_t block_size, kv_heads, head, group, dim, ctx, len, window, first_col, cols;
+  double scale;
+  static int64_t scratch(int64_t dim) { return 2 * dim * PREFILL_COLS + 64 * dim + (64 + 3) * PREFILL_COLS; }
+};
+
 template <class S, class A>
 struct Typed {
   // x [tokens, heads, dim], cos and sin [tokens, dim/2]
@@ -33,6 +44,8 @@ struct Typed {
   void (*rms_norm_backward)(const S *x, const S *w, const S *dy, S *dx, A *dw, int64_t rows, int64_t n, double eps);
   // q and out [group, dim]; scratch of 2·group·dim + group·ctx + dim
   void (*paged_decode)(const S *q, const S *kpool, const S *vpool, const PagedArgs &a, A *scratch, S *out);
+  // q and out [len, kv_heads·group, dim], dim a multiple of 8; null for float64
+  void (*paged_prefill)(const S *q, const S *kpool, const S *vpool, const PrefillArgs &a, float *scratch, S *out);
 };
 
 struct Kernels {

@@ -360,6 +360,32 @@ Tensor cached_attention(const Tensor &q0, const Tensor &k0, const Tensor &v0, Te
       out.narrow(0, s[0], 1).copy_(attend(q.narrow(0, s[0], 1), kf.index_select(0, idx), vf.index_select(0, idx), window));
     }
   }
+  if (q.is_cpu() && q.scalar_type() != at::kDouble && dim % 8 == 0) {
+    dispatch(q, "cached_attention", [&](auto &kn, auto st, auto) {
+      using S = decltype(st);
+      std::vector<std::pair<const int32_t *, agt::PrefillArgs>> work;
+      for (int i = 0; i < n; i++) {
+        const int32_t *s = segs + 4 * i;
+        if (s[1] <= 1) continue;
+        // The last columns see most and go first: threads then end together.
+        int64_t all = s[1] * group;
+        for (int64_t c = (all - 1) / agt::PREFILL_COLS * agt::PREFILL_COLS; c >= 0; c -= agt::PREFILL_COLS)
+          for (int64_t h = 0; h < hkv; h++)
+            work.push_back({s, {blocks + s[3], bs, hkv, h, group, dim, s[2], s[1], window, c, std::min<int64_t>(agt::PREFILL_COLS, all - c), scale}});
+      }
+      const S *qp = in<S>(q), *kp = in<S>(kpool), *vp = in<S>(vpool);
+      S *op = out_ptr<S>(out);
+      std::atomic<size_t> next{0};
+      if (!work.empty()) at::parallel_for(0, at::get_num_threads(), 1, [&](int64_t, int64_t) {
+        std::vector<float> scratch(agt::PrefillArgs::scratch(dim));
+        for (size_t w; (w = next++) < work.size();) {
+          int64_t at = int64_t(work[w].first[0]) * hq * dim;
+          kn.paged_prefill(qp + at, kp, vp, work[w].second, scratch.data(), op + at);
+        }
+      });
+    });
+    return out;
+  }
   for (int i = 0; i < n; i++) {
     const int32_t *s = segs + 4 * i;
     if (s[1] <= 1) continue;

@@ -459,6 +459,66 @@ func TestBFloat16RoundsLikePyTorch(t *testing.T) {
 	})
 }
 
+// The prompt kernel against libtorch's own attention (float64 takes that path):
+// whole prompts, the rest of a cached one, several at once, beside decoding
+// rows, with a window, over blocks in any order.
+func TestPromptAttentionEqualsLibtorchs(t *testing.T) {
+	w := worker(t, 2)
+	type shape struct{ hq, hkv, dim int64 }
+	cases := []struct {
+		shape
+		segs   [][2]int32 // new tokens, context
+		window int64
+	}{
+		{shape{3, 1, 64}, [][2]int32{{2, 2}}, 0},
+		{shape{9, 3, 64}, [][2]int32{{130, 130}}, 0},
+		{shape{9, 3, 64}, [][2]int32{{37, 200}, {1, 70}, {64, 64}, {2, 129}}, 0},
+		{shape{4, 4, 128}, [][2]int32{{65, 65}, {20, 100}}, 0},
+		{shape{7, 1, 8}, [][2]int32{{90, 150}}, 0},
+		{shape{6, 2, 64}, [][2]int32{{150, 150}, {40, 210}}, 37},
+		{shape{6, 2, 64}, [][2]int32{{100, 100}}, 1},
+		{shape{2, 1, 5}, [][2]int32{{33, 33}}, 0}, // a dimension that the kernel leaves to libtorch
+	}
+	eachKernels(t, func(t *testing.T) {
+		for i, c := range cases {
+			compute := func(d DType) (out []float64) {
+				run(t, w, func(s *Scope) {
+					rng := rand.New(rand.NewPCG(8, uint64(i)))
+					rnd := func(shape ...int64) Tensor {
+						v := make([]float64, product(shape))
+						for i := range v {
+							v[i] = rng.NormFloat64()
+						}
+						// Rounded to bfloat16 first: all types then get the same numbers.
+						return s.To(s.To(s.Float64(v, shape...), BFloat16, CPU), d, CPU)
+					}
+					var segs []CachedSegment
+					var blocks []int32
+					rows, n := int32(0), 0
+					for _, g := range c.segs {
+						n += int(g[1]+15) / 16
+					}
+					order := rng.Perm(n)
+					for _, g := range c.segs {
+						segs = append(segs, CachedSegment{rows, g[0], g[1], int32(len(blocks))})
+						rows += g[0]
+						for range (g[1] + 15) / 16 {
+							blocks = append(blocks, int32(order[len(blocks)]))
+						}
+					}
+					pool := []int64{int64(n), 16, c.hkv, c.dim}
+					out = s.Float64s(s.CachedAttention(rnd(int64(rows), c.hq, c.dim), rnd(int64(rows), c.hkv, c.dim), rnd(int64(rows), c.hkv, c.dim),
+						rnd(pool...), rnd(pool...), segs, blocks, c.window))
+				})
+				return out
+			}
+			want := compute(Float64)
+			near(t, fmt.Sprintf("case %d float32", i), compute(Float32), want, 2e-6)
+			near(t, fmt.Sprintf("case %d bfloat16", i), compute(BFloat16), want, 1.0/128)
+		}
+	})
+}
+
 func TestPackedLinearEqualsLinear(t *testing.T) {
 	w := worker(t, 2)
 	rng := rand.New(rand.NewPCG(5, 6))
