@@ -202,9 +202,15 @@ func inverseFrequencies(cfg weights.Config) []float64 {
 	return inv
 }
 
-// pack adds oneDNN copies of the matrices, for sampling on a CPU.
+// pack turns the matrices into oneDNN's layout, for sampling on a CPU.
 func (n *network) pack(s, keep *torch.Scope) {
-	one := func(m *matrix) { m.packed = s.Keep(s.PackLinear(m.w), keep) }
+	one := func(m *matrix) {
+		m.packed = s.Keep(s.PackLinear(m.w), keep)
+		if m != &n.head { // Logprobs reads the head's rows, the embedding is often the same
+			keep.Free(m.w)
+			m.w = torch.Tensor{}
+		}
+	}
 	for i := range n.layers {
 		l := &n.layers[i]
 		one(&l.qkv)
