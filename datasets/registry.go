@@ -9,7 +9,7 @@ import (
 	"path/filepath"
 	"strings"
 
-	"agentcli/datasets/hub"
+	"agentcli/hub"
 	"agentcli/traj"
 )
 

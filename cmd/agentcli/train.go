@@ -70,8 +70,8 @@ func trainCommand() *cli.Command {
 			"trained on. The output folder opens in transformers and vLLM and is taken by --model.",
 		Flags: []cli.Flag{
 			configFlag(),
-			&cli.StringFlag{Name: "model", Aliases: []string{"m"}, Category: "model", Usage: "model folder or .gguf to start from (default: the policy that the file names)"},
-			&cli.StringFlag{Name: "ref", Category: "model", Usage: "reference model `DIR` of --kl-coef (default: the model before training)"},
+			&cli.StringFlag{Name: "model", Aliases: []string{"m"}, Category: "model", Usage: "model folder, .gguf or org/name on the hub to start from (default: the policy that the file names)"},
+			&cli.StringFlag{Name: "ref", Category: "model", Usage: "reference model of --kl-coef, named as --model is (default: the model before training)"},
 			&cli.StringFlag{Name: "dtype", Category: "model", Usage: "of the computation: float32 or bfloat16 (default: the faster one); the weights that are updated are float32"},
 			&cli.StringFlag{Name: "device", Category: "model", Usage: "cpu, cuda or cuda:N (default: cpu)"},
 			&cli.IntFlag{Name: "threads", Category: "model", Usage: "of the computation (default: one a core)"},
@@ -289,7 +289,8 @@ func runTrain(ctx context.Context, o trainOptions, s streams) error {
 	if err := checkOutput(data, o); err != nil {
 		return err
 	}
-	path, err := startingModel(data, o, note)
+	say := func(m string) { note("%s", m) }
+	path, err := startingModel(ctx, data, o, say)
 	if err != nil {
 		return err
 	}
@@ -314,6 +315,9 @@ func runTrain(ctx context.Context, o trainOptions, s streams) error {
 		ref := o.Ref
 		if ref == "" {
 			ref = path
+		}
+		if ref, err = findModel(ctx, ref, true, say); err != nil {
+			return fmt.Errorf("--ref: %w", err)
 		}
 		frozen, err := openTrainable(ref, o.Open)
 		if err != nil {
@@ -433,22 +437,28 @@ func namedModel(d *trainer.Data, o trainOptions) string {
 
 // startingModel is --model, else the policy that the file names, else what
 // set-up fetched.
-func startingModel(d *trainer.Data, o trainOptions, note func(string, ...any)) (string, error) {
+func startingModel(ctx context.Context, d *trainer.Data, o trainOptions, notice func(string)) (string, error) {
 	if o.Model != "" {
-		if _, err := os.Stat(o.Model); err != nil {
-			return "", fmt.Errorf("--model %s: there is no such model folder or .gguf", o.Model)
+		path, err := findModel(ctx, o.Model, true, notice)
+		if err != nil {
+			return "", fmt.Errorf("--model: %w", err)
 		}
-		return o.Model, nil
+		if _, err := os.Stat(path); err != nil {
+			return "", fmt.Errorf("--model %s: there is no such model folder or .gguf", path)
+		}
+		return path, nil
 	}
 	name := namedModel(d, o)
 	if name == "" {
 		return "", fmt.Errorf("%s does not say which model sampled it; name the model to start from with --model", d.Files[0])
 	}
-	if _, err := os.Stat(name); err != nil {
-		return "", fmt.Errorf("%s was sampled by %q, which is not a model folder or .gguf here; name the model's own folder with --model", d.Files[0], name)
+	// Nobody asked for a download: the name is a server's, and may mean anything.
+	path, ok := cachedModel(ctx, name)
+	if !ok {
+		return "", fmt.Errorf("%s was sampled by %q, which is not a model folder or .gguf here; name the model's own folder, or org/name on the hub, with --model", d.Files[0], name)
 	}
-	note("no model is named: starting from the one that sampled the file, %s", name)
-	return name, nil
+	notice("no model is named: starting from the one that sampled the file, " + path)
+	return path, nil
 }
 
 // checkOutput stops before something is written over, and before a model is

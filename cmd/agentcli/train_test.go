@@ -13,6 +13,7 @@ import (
 	"strings"
 	"testing"
 
+	"agentcli/hub/hubtest"
 	"agentcli/parquet"
 	"agentcli/trainer"
 	"agentcli/traj"
@@ -308,5 +309,40 @@ func TestEveryFlagOfTrainSaysWhatItIs(t *testing.T) {
 		if d, ok := f.(cli.DocGenerationFlag); !ok || strings.TrimSpace(d.GetUsage()) == "" {
 			t.Errorf("--%s has no description", f.Names()[0])
 		}
+	}
+}
+
+// A run from the hub's model is a run from its folder.
+func TestTrainAndRollOutAModelOfTheHub(t *testing.T) {
+	dir := t.TempDir()
+	file := tinyRollouts(t, dir)
+	srv := hubtest.Start(t, map[string]map[string]string{"org/tiny": hubtest.Folder(t, tinyModel)})
+	var models []string
+	for _, model := range []string{tinyModel, "org/tiny"} {
+		o := tinyOptions(t, file, filepath.Join(dir, strings.ReplaceAll(filepath.Base(model), "-", "")))
+		o.Model, o.Ref = model, model
+		var log bytes.Buffer
+		if err := runTrain(context.Background(), o, streams{out: &bytes.Buffer{}, err: &log}); err != nil {
+			t.Fatal(err, log.String())
+		}
+		b, err := os.ReadFile(filepath.Join(o.Output, "model.safetensors"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		models = append(models, string(b))
+	}
+	if models[0] != models[1] {
+		t.Error("the hub's model trained to another one")
+	}
+	srv.Close()
+	m, info, closer, err := openModel(context.Background(), modelOptions{Model: "org/tiny", Threads: 1}, func(string) {})
+	if err != nil || m == nil || info.Kind != "local" || !strings.HasSuffix(info.Name, hubtest.Commit) {
+		t.Fatal(info, err)
+	}
+	_ = closer.Close()
+	o := tinyOptions(t, file, filepath.Join(dir, "x"))
+	o.Model = "org/none"
+	if err := runTrain(context.Background(), o, streams{out: &bytes.Buffer{}, err: &bytes.Buffer{}}); err == nil || !strings.Contains(err.Error(), `--model: there is no model folder or file "org/none" here`) {
+		t.Error(err)
 	}
 }
