@@ -177,6 +177,20 @@ func (d *Data) DropLong(window int) error {
 	return d.empty()
 }
 
+// CheckTokens names the first row with a token id that the model does not have.
+func (d *Data) CheckTokens(vocab int) error {
+	for _, e := range d.Episodes {
+		for i, s := range e.Sequences {
+			for j, id := range s.TokenIDs {
+				if id < 0 || int(id) >= vocab {
+					return fmt.Errorf("%s: sequence %d: token id %d at position %d is outside the model's vocabulary of %d", e.ID, i, id, j, vocab)
+				}
+			}
+		}
+	}
+	return nil
+}
+
 // CheckGroups looks whether the rows can be compared at all: every advantage
 // here is relative to a group. Groups of one among others are only a warning.
 func (d *Data) CheckGroups() (warning string, err error) {

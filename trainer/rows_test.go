@@ -285,3 +285,13 @@ func TestEveryPolicyOfTheRowsIsNamed(t *testing.T) {
 		t.Errorf("%v, want %v; %v", d.Policies, want, err)
 	}
 }
+
+func TestTokensThatTheModelDoesNotHave(t *testing.T) {
+	d := &Data{Episodes: corpus()}
+	if err := d.CheckTokens(10); err != nil {
+		t.Error(err)
+	}
+	if err := d.CheckTokens(9); err == nil || !strings.Contains(err.Error(), "token id 9 at position 9 is outside the model's vocabulary of 9") {
+		t.Error(err)
+	}
+}

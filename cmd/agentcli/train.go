@@ -31,6 +31,7 @@ type trainable interface {
 	trainer.Saver
 	trainer.Stater
 	TokenizerHash() string
+	VocabSize() int
 	DType() string
 	Parameters() int64
 	Close()
@@ -303,6 +304,9 @@ func runTrain(ctx context.Context, o trainOptions, s streams) error {
 		if want := r.Model.TokenizerHash; want != "" && want != actor.TokenizerHash() && !o.Force {
 			return fmt.Errorf("%s was sampled with another tokenizer than that of %s; its ids mean other words there (name the right model with --model, or add --force)", data.Files[i], path)
 		}
+	}
+	if err := data.CheckTokens(actor.VocabSize()); err != nil {
+		return fmt.Errorf("%w; another model than %s sampled it: name the right one with --model", err, path)
 	}
 	if err := data.DropLong(actor.Window()); err != nil {
 		return err

@@ -164,6 +164,21 @@ func TestResumeRefusesOtherSettings(t *testing.T) {
 func TestTrainRefusesInOneLine(t *testing.T) {
 	dir := t.TempDir()
 	file := tinyRollouts(t, dir)
+	foreign := filepath.Join(dir, "foreign.parquet")
+	w, err := parquet.CreateFile(foreign, parquet.Metadata{Run: json.RawMessage(`{}`)}, parquet.WriterConfig{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for k := range 2 { // the last id is only ever a target, which the model does not look up
+		reward := float64(k)
+		if err := w.Write(&traj.Trajectory{ID: fmt.Sprint("g#", k), GroupID: "g", Task: traj.Task{ID: "g"}, Reward: &reward, Termination: traj.Answered,
+			Sequences: []traj.Sequence{{TokenIDs: []int32{5, 99999}, LossMask: []bool{false, true}, Logprobs: []traj.Logprob{traj.NoLogprob(), -1}}}}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := w.Close(); err != nil {
+		t.Fatal(err)
+	}
 	taken := filepath.Join(dir, "taken")
 	if err := os.MkdirAll(taken, 0o755); err != nil {
 		t.Fatal(err)
@@ -179,6 +194,7 @@ func TestTrainRefusesInOneLine(t *testing.T) {
 		"folder of the model":  func(o *trainOptions) { o.Output = tinyModel },
 		"is not a folder":      func(o *trainOptions) { o.Output = file },
 		"config.json":          func(o *trainOptions) { o.Model = dir },
+		"vocabulary of 264":    func(o *trainOptions) { o.Files = []string{foreign} },
 	} {
 		o := tinyOptions(t, file, filepath.Join(dir, "out"))
 		change(&o)
@@ -344,5 +360,16 @@ func TestTrainAndRollOutAModelOfTheHub(t *testing.T) {
 	o.Model = "org/none"
 	if err := runTrain(context.Background(), o, streams{out: &bytes.Buffer{}, err: &bytes.Buffer{}}); err == nil || !strings.Contains(err.Error(), `--model: there is no model folder or file "org/none" here`) {
 		t.Error(err)
+	}
+}
+
+func TestLogprobsOfIdsThatAreNone(t *testing.T) {
+	for _, in := range []string{`{"token_ids":[99999]}`, `{"token_ids":[1,99999]}`, `{"token_ids":[-1]}`, `{"token_ids":[264,1]}`} {
+		var log, out bytes.Buffer
+		code := execute(context.Background(), []string{"agentcli", "model", "logprobs", tinyModel},
+			streams{in: strings.NewReader(`{"token_ids":[263]}` + "\n" + in), out: &out, err: &log})
+		if code != exitFailed || out.String() != `{"logprobs":[]}`+"\n" || !strings.Contains(log.String(), "stdin: line 2: token_ids: id ") || strings.Count(log.String(), "\n") != 1 {
+			t.Errorf("%s: %d %s%s", in, code, out.String(), log.String())
+		}
 	}
 }
