@@ -1,8 +1,8 @@
 // Package datasets turns benchmarks, local files and generators into streams
 // of tasks.
 //
-// It is floor 1: it imports traj, parquet (to read .parquet files) and its own
-// subpackage hub, and knows nothing of models, agents or environments.
+// It is floor 1: it imports traj, parquet (to read .parquet files) and hub (to
+// fetch them), and knows nothing of models, agents or environments.
 package datasets
 
 import (
@@ -16,7 +16,7 @@ import (
 	"sort"
 	"strings"
 
-	"agentcli/datasets/hub"
+	"agentcli/hub"
 	"agentcli/traj"
 )
 

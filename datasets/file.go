@@ -35,8 +35,6 @@ func openFile(ctx context.Context, src fileSource, o Options) (*Dataset, error) 
 		if len(fields) > 0 {
 			return nil, fmt.Errorf("dataset %s was imported with its fields settled; --field belongs to `datasets import`", src.name)
 		}
-	} else if src.entry != nil && len(fields) == 0 {
-		fields = src.entry.fields
 	}
 	m, err := newMapping(fields)
 	if err != nil {

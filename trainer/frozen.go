@@ -13,6 +13,8 @@ type Frozen struct {
 	IDs []string      // of the episodes that are trained on, in order
 	Old [][][]float64 // episode, sequence, sampled token
 	Ref [][][]float64 // the same; nil without a KL term
+
+	Diff RolloutDiff // of the file's log-probs to the starting policy's, once it is known
 }
 
 func freeze(episodes []*Episode, c Config) *Frozen {

@@ -23,7 +23,7 @@ import (
 // log-probs in the file come from the sampler's.
 type GRPO struct {
 	Actor  Actor
-	Ref    Scorer // needed if KLCoef > 0
+	Ref    Scorer // needed if KLCoef > 0, unless the run is resumed: its log-probs are in Frozen
 	Config Config
 	Data   *Data
 
@@ -41,7 +41,8 @@ type GRPO struct {
 	// Clock is time.Now where it is nil.
 	Clock func() time.Time
 
-	maxLength float64 // L of seq-mean-token-sum-norm
+	maxLength float64      // L of seq-mean-token-sum-norm
+	diff      *RolloutDiff // being measured in this step; nil: not in this one
 	groups    [][]*Episode
 }
 
@@ -61,7 +62,7 @@ func (g *GRPO) Run(ctx context.Context) error {
 	if err := c.Validate(); err != nil {
 		return err
 	}
-	if c.KLCoef > 0 && g.Ref == nil {
+	if c.KLCoef > 0 && g.Ref == nil && g.Done == 0 {
 		return errors.New("--kl-coef needs a reference model; name one with --ref DIR")
 	}
 	if g.Done > 0 && g.Frozen == nil {
@@ -72,6 +73,9 @@ func (g *GRPO) Run(ctx context.Context) error {
 	}
 
 	// groups → advantages: A_i = (s_i − mean s) / std s, for every token of i.
+	if _, err := g.Data.CheckGroups(); err != nil {
+		return err
+	}
 	g.groups = groups(g.Data.Episodes)
 	zero, err := g.advantages()
 	if err != nil {
@@ -94,7 +98,6 @@ func (g *GRPO) Run(ctx context.Context) error {
 	// old and reference log-probs, before anything changes. A resumed run has
 	// them from its checkpoint.
 	start := g.Clock()
-	diff := &rolloutDiff{}
 	if g.Done > 0 {
 		if err := g.Frozen.restore(episodes, c); err != nil {
 			return err
@@ -109,9 +112,9 @@ func (g *GRPO) Run(ctx context.Context) error {
 			}
 		}
 		g.Frozen = freeze(episodes, c)
-	}
-	if c.OldLogprobs == OldRecompute {
-		diff.compare(episodes)
+		if c.OldLogprobs == OldRecompute {
+			g.Frozen.Diff.compare(episodes)
+		}
 	}
 	oldSeconds := g.Clock().Sub(start).Seconds()
 	g.maxLength = c.MaxLength
@@ -145,7 +148,12 @@ func (g *GRPO) Run(ctx context.Context) error {
 			if step == 1 && c.OldLogprobs == OldRecompute {
 				m.set("timing_s/old_log_prob", oldSeconds)
 			}
-			diff.into(m)
+			// With the file's log-probs as the old ones, the forward pass of the first
+			// update is the only one by the starting policy: it measures the difference.
+			g.diff = nil
+			if updates == 1 && len(c.work(batch)) > 0 && c.OldLogprobs == OldFile {
+				g.diff = &RolloutDiff{}
+			}
 			if err := g.step(ctx, batch, stepNumbers{step, total, updates}, m); err != nil {
 				if ctx.Err() != nil {
 					return g.interrupted(step - 1)
@@ -153,6 +161,10 @@ func (g *GRPO) Run(ctx context.Context) error {
 				// The step is lost, not those before it: its gradients were dropped.
 				return errors.Join(err, g.keep(step-1))
 			}
+			if g.diff != nil {
+				g.Frozen.Diff = *g.diff
+			}
+			g.Frozen.Diff.into(m)
 			if g.OnStep != nil {
 				if err := g.OnStep(m.finish()); err != nil {
 					return err
@@ -311,6 +323,9 @@ func (g *GRPO) loss(mb micro, counts algo.Counts, lp, entropy []float64, m *metr
 		w, err := c.Aggregation.Weight(it.ep.Sampled, counts)
 		if err != nil {
 			return nil, err
+		}
+		if n := len(it.ep.Old[it.seq]); g.diff != nil {
+			g.diff.add(lp[len(grad):len(grad)+n], it.ep.Old[it.seq])
 		}
 		for t, old := range it.ep.Old[it.seq] {
 			i := len(grad)

@@ -592,3 +592,61 @@ func TestConfigNamesTheFlagThatIsWrong(t *testing.T) {
 		}
 	}
 }
+
+// With the file's log-probs as the old ones, the first update's own forward pass
+// measures how far they are from the starting policy's.
+func TestTheFilesLogprobsAreComparedWhicheverAreUsed(t *testing.T) {
+	measured := func(c Config, change ...func(*GRPO)) []Metrics {
+		model, episodes := newBigram(vocab, 1), corpus()
+		record(.5, model, episodes)
+		return train(t, model, c, episodes, change...)
+	}
+	c := config()
+	c.KLCoef, c.Minibatch, c.Epochs = .1, 4, 2 // with a KL term every row is computed
+	ref := func(g *GRPO) { g.Ref = newBigram(vocab, 2) }
+	c.OldLogprobs = OldRecompute
+	all := measured(c, ref)
+	c.OldLogprobs = OldFile
+	first := measured(c, ref)
+	tokens := 0
+	for _, e := range corpus() {
+		tokens += e.Sampled
+	}
+	if n := all[0].Values["rollout_corr/tokens"]; n != float64(tokens) {
+		t.Errorf("recomputed: compared over %v tokens of %d", n, tokens)
+	}
+	n := first[0].Values["rollout_corr/tokens"]
+	if n == 0 || n >= float64(tokens) {
+		t.Errorf("from the file: compared over %v tokens; the first step holds some of %d", n, tokens)
+	}
+	for _, m := range first {
+		for _, k := range []string{"rollout_logprobs_diff_mean", "rollout_logprobs_diff_max", "rollout_corr/k3", "rollout_corr/tokens"} {
+			if x, has := m.Values[k]; !has || x != first[0].Values[k] || x == 0 {
+				t.Errorf("step %d: %s is %v", m.Step, k, x)
+			}
+		}
+	}
+	// One step over everything sees what recomputing sees.
+	c.Minibatch, c.Epochs = 0, 1
+	whole := measured(c, ref)[0].Values
+	for _, k := range []string{"rollout_logprobs_diff_mean", "rollout_logprobs_diff_max", "rollout_corr/k3", "rollout_corr/tokens"} {
+		if want := all[0].Values[k]; math.Abs(whole[k]-want) > 1e-12 {
+			t.Errorf("%s is %v from the first forward pass, %v recomputed", k, whole[k], want)
+		}
+	}
+	// A resumed run knows it from its checkpoint, and needs no reference.
+	var kept *Frozen
+	c.Minibatch, c.Epochs = 4, 2
+	ctx, cancel := context.WithCancel(context.Background())
+	model, episodes := newBigram(vocab, 1), corpus()
+	record(.5, model, episodes)
+	g := &GRPO{Actor: model, Ref: newBigram(vocab, 2), Config: c, Data: &Data{Episodes: episodes}, Clock: still,
+		OnStep: func(Metrics) error { cancel(); return nil }, Checkpoint: func(_ int, f *Frozen) error { kept = f; return nil }}
+	if err := g.Run(ctx); !errors.Is(err, ErrInterrupted) {
+		t.Fatal(err)
+	}
+	rest := train(t, model, c, episodes, func(g *GRPO) { g.Done, g.Frozen = 1, kept })
+	if x := rest[0].Values["rollout_logprobs_diff_mean"]; x != first[0].Values["rollout_logprobs_diff_mean"] {
+		t.Errorf("resumed: %v, before %v", x, first[0].Values["rollout_logprobs_diff_mean"])
+	}
+}

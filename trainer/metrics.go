@@ -157,19 +157,19 @@ func (m *metrics) finish() Metrics {
 	return m.Metrics
 }
 
-// rolloutDiff compares the log-probs recorded at sampling with those of the
+// RolloutDiff compares the log-probs recorded at sampling with those of the
 // model in training before its first update: the same weights in another
-// precision, or another program.
-type rolloutDiff struct {
-	n            int
-	abs, max     float64 // of probabilities
-	lpAbs, lpMax float64
-	kl, k3       float64 // KL(rollout‖training) estimates: roll − lp, and k3
-	weights, sq  float64
+// precision, or another program. All fields are sums or maxima over Tokens.
+type RolloutDiff struct {
+	Tokens       int
+	Abs, Max     float64 // of probabilities
+	LPAbs, LPMax float64
+	K1, K3       float64 // KL(rollout‖training) estimates: roll − lp, and k3
+	Weights, Sq  float64
 }
 
 // compare takes every sequence whose log-probs are all in the file.
-func (d *rolloutDiff) compare(episodes []*Episode) {
+func (d *RolloutDiff) compare(episodes []*Episode) {
 	for _, e := range episodes {
 		for i := range e.Sequences {
 			if roll, missing := fileLogprobs(e, i); !missing {
@@ -179,34 +179,35 @@ func (d *rolloutDiff) compare(episodes []*Episode) {
 	}
 }
 
-func (d *rolloutDiff) add(lp, roll []float64) {
+func (d *RolloutDiff) add(lp, roll []float64) {
 	for t := range lp {
 		p := math.Abs(math.Exp(lp[t]) - math.Exp(roll[t]))
-		d.n++
-		d.abs += p
-		d.max = math.Max(d.max, p)
+		d.Tokens++
+		d.Abs += p
+		d.Max = math.Max(d.Max, p)
 		l := math.Abs(lp[t] - roll[t])
-		d.lpAbs += l
-		d.lpMax = math.Max(d.lpMax, l)
-		d.kl += algo.K1(roll[t], lp[t])
-		d.k3 += algo.K3(roll[t], lp[t])
+		d.LPAbs += l
+		d.LPMax = math.Max(d.LPMax, l)
+		d.K1 += algo.K1(roll[t], lp[t])
+		d.K3 += algo.K3(roll[t], lp[t])
 		w := math.Exp(math.Max(-20, math.Min(20, lp[t]-roll[t])))
-		d.weights += w
-		d.sq += w * w
+		d.Weights += w
+		d.Sq += w * w
 	}
 }
 
-func (d *rolloutDiff) into(m *metrics) {
-	if d.n == 0 {
+func (d *RolloutDiff) into(m *metrics) {
+	if d.Tokens == 0 {
 		return
 	}
-	n := float64(d.n)
-	m.set("rollout_probs_diff_mean", d.abs/n)
-	m.set("rollout_probs_diff_max", d.max)
-	m.set("rollout_logprobs_diff_mean", d.lpAbs/n)
-	m.set("rollout_logprobs_diff_max", d.lpMax)
-	m.set("rollout_corr/kl", d.kl/n)
-	m.set("rollout_corr/k3", d.k3/n)
+	n := float64(d.Tokens)
+	m.set("rollout_probs_diff_mean", d.Abs/n)
+	m.set("rollout_probs_diff_max", d.Max)
+	m.set("rollout_logprobs_diff_mean", d.LPAbs/n)
+	m.set("rollout_logprobs_diff_max", d.LPMax)
+	m.set("rollout_corr/tokens", n)
+	m.set("rollout_corr/kl", d.K1/n)
+	m.set("rollout_corr/k3", d.K3/n)
 	// Effective sample size of the importance weights, as a share: 1/mean((w/mean w)²).
-	m.set("rollout_corr/ess", d.weights*d.weights/(n*d.sq))
+	m.set("rollout_corr/ess", d.Weights*d.Weights/(n*d.Sq))
 }

@@ -1,6 +1,7 @@
 package trainer
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -72,8 +73,20 @@ type Data struct {
 	Files    []string
 	Episodes []*Episode
 	Skipped  Skipped
-	Policy   string      // the policy that the first row with a name names; "" where none does
+	Policies []Policy    // that the rows name, else their file, in order of appearance
 	Runs     []RunSource // of each file
+
+	Ungrouped []string // files without a column group_id
+}
+
+// Policy is a model that sampled rows.
+type Policy struct{ Name, File string } // File is the first that names it
+
+// sampledBy notes the policy of a row.
+func (d *Data) sampledBy(name, file string) {
+	if name != "" && !slices.ContainsFunc(d.Policies, func(p Policy) bool { return p.Name == name }) {
+		d.Policies = append(d.Policies, Policy{name, file})
+	}
 }
 
 // RunSource is the part of a file's agentcli.run that training looks at; every
@@ -114,7 +127,7 @@ func (r RunSource) Filtered() string {
 var columns = []string{"id", "group_id", "task_id", "policy", "sequences", "steps", "reward", "termination", "turns"}
 
 // Load reads trajectory files; a pattern with *, ? or [ names several.
-func Load(ctx context.Context, patterns []string, window int) (*Data, error) {
+func Load(ctx context.Context, patterns []string) (*Data, error) {
 	d := &Data{}
 	for _, p := range patterns {
 		files := []string{p}
@@ -134,20 +147,75 @@ func Load(ctx context.Context, patterns []string, window int) (*Data, error) {
 	d.Runs = make([]RunSource, len(d.Files))
 	seen := map[string]string{}
 	for i, f := range d.Files {
-		if err := d.loadFile(ctx, f, &d.Runs[i], window, seen); err != nil {
+		if err := d.loadFile(ctx, f, &d.Runs[i], seen); err != nil {
 			return nil, err
 		}
 	}
-	if len(d.Episodes) == 0 {
-		if d.Skipped.Rows == 0 {
-			return nil, fmt.Errorf("%s: there are no rows to train on", strings.Join(d.Files, ", "))
-		}
-		return nil, fmt.Errorf("%s: none of the %d rows can be trained on: %s", strings.Join(d.Files, ", "), d.Skipped.Rows, d.Skipped.String())
-	}
-	return d, nil
+	return d, d.empty()
 }
 
-func (d *Data) loadFile(ctx context.Context, path string, run *RunSource, window int, seen map[string]string) error {
+func (d *Data) empty() error {
+	switch {
+	case len(d.Episodes) > 0:
+		return nil
+	case d.Skipped.Rows == 0:
+		return fmt.Errorf("%s: there are no rows to train on", strings.Join(d.Files, ", "))
+	}
+	return fmt.Errorf("%s: none of the %d rows can be trained on: %s", strings.Join(d.Files, ", "), d.Skipped.Rows, d.Skipped.String())
+}
+
+// DropLong leaves out the rows that do not fit into the model's window; that
+// nothing remains is an error.
+func (d *Data) DropLong(window int) error {
+	d.Episodes = slices.DeleteFunc(d.Episodes, func(e *Episode) bool {
+		long := slices.ContainsFunc(e.Sequences, func(s traj.Sequence) bool { return len(s.TokenIDs) > window })
+		if long {
+			d.Skipped.Add(fmt.Sprintf("longer than the model's window of %d tokens", window), e.ID)
+		}
+		return long
+	})
+	return d.empty()
+}
+
+// CheckTokens names the first row with a token id that the model does not have.
+func (d *Data) CheckTokens(vocab int) error {
+	for _, e := range d.Episodes {
+		for i, s := range e.Sequences {
+			for j, id := range s.TokenIDs {
+				if id < 0 || int(id) >= vocab {
+					return fmt.Errorf("%s: sequence %d: token id %d at position %d is outside the model's vocabulary of %d", e.ID, i, id, j, vocab)
+				}
+			}
+		}
+	}
+	return nil
+}
+
+// CheckGroups looks whether the rows can be compared at all: every advantage
+// here is relative to a group. Groups of one among others are only a warning.
+func (d *Data) CheckGroups() (warning string, err error) {
+	all, lone := groups(d.Episodes), 0
+	for _, g := range all {
+		if len(g) == 1 {
+			lone++
+		}
+	}
+	why := ""
+	if len(d.Ungrouped) > 0 {
+		why = fmt.Sprintf("; %s has no column group_id, so its rows were grouped by task_id", d.Ungrouped[0])
+	}
+	const mend = "give the attempts at one task the same group_id, as in docs/format.md, or roll out with -n 2 or more"
+	switch {
+	case lone == 0:
+		return "", nil
+	case lone == len(all):
+		return "", fmt.Errorf("%s: none of the %d rows shares its group_id with another, so there is nothing to compare it with%s: %s",
+			strings.Join(d.Files, ", "), len(d.Episodes), why, mend)
+	}
+	return fmt.Sprintf("%d of the %d groups have a single row, which nothing is compared with: its advantage is its bare reward%s (%s)", lone, len(all), why, mend), nil
+}
+
+func (d *Data) loadFile(ctx context.Context, path string, run *RunSource, seen map[string]string) error {
 	r, err := parquet.Open(path)
 	if err != nil {
 		return err
@@ -165,6 +233,9 @@ func (d *Data) loadFile(ctx context.Context, path string, run *RunSource, window
 		if !have[need] {
 			return fmt.Errorf("%s: there is no column %q; train reads files in the schema of docs/format.md", path, need)
 		}
+	}
+	if !have["group_id"] {
+		d.Ungrouped = append(d.Ungrouped, path)
 	}
 	var cols []string
 	for _, c := range columns {
@@ -192,10 +263,7 @@ func (d *Data) loadFile(ctx context.Context, path string, run *RunSource, window
 			}
 		}
 		seen[t.ID] = path
-		if d.Policy == "" {
-			d.Policy = t.Policy
-		}
-		e, reason, err := episode(t, id, window)
+		e, reason, err := episode(t, id)
 		if err != nil {
 			return fmt.Errorf("%s: %s: %w", path, strings.TrimPrefix(id, filepath.Base(path)+":"), err)
 		}
@@ -213,13 +281,14 @@ func (d *Data) loadFile(ctx context.Context, path string, run *RunSource, window
 		// Group ids are reused between runs.
 		e.Group = path + "\x00" + e.Group
 		d.Episodes = append(d.Episodes, e)
+		d.sampledBy(cmp.Or(t.Policy, run.Model.Name), path)
 	}
 	return nil
 }
 
 // episode checks one row. reason is why it takes no part, err a row that
 // contradicts itself.
-func episode(t *traj.Trajectory, id string, window int) (e *Episode, reason string, err error) {
+func episode(t *traj.Trajectory, id string) (e *Episode, reason string, err error) {
 	if t.Termination.Infrastructure() {
 		return nil, "ended by " + string(t.Termination), nil
 	}
@@ -234,9 +303,6 @@ func episode(t *traj.Trajectory, id string, window int) (e *Episode, reason stri
 		s := &t.Sequences[i]
 		if err := s.Validate(); err != nil {
 			return nil, "", fmt.Errorf("sequence %d: %w", i, err)
-		}
-		if window > 0 && len(s.TokenIDs) > window {
-			return nil, fmt.Sprintf("longer than the model's window of %d tokens", window), nil
 		}
 		if len(s.LossMask) > 0 && s.LossMask[0] {
 			return nil, "", fmt.Errorf("sequence %d: its first token is marked as sampled, but nothing stands before it", i)

@@ -2,6 +2,7 @@ package trainer
 
 import (
 	"context"
+	"fmt"
 	"math"
 	"os"
 	"path/filepath"
@@ -60,16 +61,19 @@ func TestLoadCountsAndNamesTheRowsItCannotUse(t *testing.T) {
 		}),
 		row("", "", number(1), func(x *traj.Trajectory) { x.Task.ID = "" }),
 	)
-	d, err := Load(context.Background(), []string{f}, 8)
+	d, err := Load(context.Background(), []string{f})
 	if err != nil {
+		t.Fatal(err)
+	}
+	if err := d.DropLong(8); err != nil {
 		t.Fatal(err)
 	}
 	if len(d.Episodes) != 2 || d.Episodes[0].ID != "a#0" || d.Episodes[1].ID != "a#1" || d.Episodes[0].Group != d.Episodes[1].Group {
 		t.Fatalf("%d episodes", len(d.Episodes))
 	}
 	e := d.Episodes[0]
-	if e.Sampled != 2 || e.Turns != 2 || e.ToolCalls != 2 || e.ToolErrors != 1 || e.Score != 1 || d.Policy != "model" || d.Runs[0].Model.Name != "m" {
-		t.Errorf("%+v of policy %q, run %+v", e, d.Policy, d.Runs)
+	if e.Sampled != 2 || e.Turns != 2 || e.ToolCalls != 2 || e.ToolErrors != 1 || e.Score != 1 || !slices.Equal(d.Policies, []Policy{{"model", f}}) || d.Runs[0].Model.Name != "m" {
+		t.Errorf("%+v of %v, run %+v", e, d.Policies, d.Runs)
 	}
 	want := map[string]string{"without a reward": "a#2", "without token ids": "a#3", "without a sampled token": "a#4", "ended by model_error": "a#5",
 		"with an id that occurs twice": "a#0", "longer than the model's window of 8": "a#7", "without a group_id": "f.parquet:row 10"}
@@ -102,7 +106,7 @@ func TestLoadKeepsTheGroupsOfTwoFilesApart(t *testing.T) {
 		write(t, filepath.Join(dir, name), `{"sampling": {"top_p": 0.9}}`, row("q#0", "q", number(1), nil), row("q#1", "q", number(0), nil))
 	}
 	a, glob := filepath.Join(dir, "a.parquet"), filepath.Join(dir, "*.parquet")
-	d, err := Load(context.Background(), []string{glob, a, filepath.Join(dir, ".", "a.parquet")}, 0)
+	d, err := Load(context.Background(), []string{glob, a, filepath.Join(dir, ".", "a.parquet")})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -155,7 +159,7 @@ func TestLoadRefusesInOneLine(t *testing.T) {
 		{"no reward column", "testdata/no_reward.parquet", []string{"no_reward.parquet", `"reward"`}},
 		{"unequal lengths", "testdata/ragged.parquet", []string{"ragged.parquet", "3 token_ids, 3 loss_mask and 2 logprobs"}},
 	} {
-		_, err := Load(context.Background(), []string{c.path}, 0)
+		_, err := Load(context.Background(), []string{c.path})
 		if err == nil {
 			t.Errorf("%s: no error", c.name)
 			continue
@@ -169,7 +173,7 @@ func TestLoadRefusesInOneLine(t *testing.T) {
 			t.Errorf("%s: more than one line: %q", c.name, err)
 		}
 	}
-	if _, reason, err := episode(&traj.Trajectory{Reward: number(1), Sequences: []traj.Sequence{{TokenIDs: []int32{1, 2}, LossMask: []bool{false}}}}, "x", 0); err == nil || reason != "" {
+	if _, reason, err := episode(&traj.Trajectory{Reward: number(1), Sequences: []traj.Sequence{{TokenIDs: []int32{1, 2}, LossMask: []bool{false}}}}, "x"); err == nil || reason != "" {
 		t.Errorf("unequal lengths in memory: %q, %v", reason, err)
 	}
 }
@@ -179,7 +183,7 @@ func TestMetricsHaveTheUsualNamesAndNoUnknownZeros(t *testing.T) {
 	full := write(t, filepath.Join(dir, "f.parquet"), "", row("a#0", "a", number(1), nil),
 		row("a#1", "a", number(0), func(x *traj.Trajectory) { x.Termination = traj.TurnLength }))
 	values := func(path string) map[string]float64 {
-		d, err := Load(context.Background(), []string{path}, 0)
+		d, err := Load(context.Background(), []string{path})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -193,7 +197,7 @@ func TestMetricsHaveTheUsualNamesAndNoUnknownZeros(t *testing.T) {
 		return m.Values
 	}
 	known := []string{"frac_reward_zero_std", "observation_token_share", "rollout_probs_diff_mean", "rollout_probs_diff_max",
-		"rollout_corr/kl", "rollout_corr/k3", "rollout_corr/ess", "timing_s/old_log_prob", "timing_s/update_actor", "timing_s/step", "perf/throughput",
+		"rollout_logprobs_diff_mean", "rollout_logprobs_diff_max", "rollout_corr/tokens", "rollout_corr/kl", "rollout_corr/k3", "rollout_corr/ess", "timing_s/old_log_prob", "timing_s/update_actor", "timing_s/step", "perf/throughput",
 		"actor/pg_loss", "actor/pg_clipfrac", "actor/pg_clipfrac_lower", "actor/ppo_kl", "actor/entropy", "actor/grad_norm", "actor/lr"}
 	for _, k := range []string{"critic/score", "critic/rewards", "critic/advantages", "response_length", "prompt_length"} {
 		known = append(known, k+"/mean", k+"/min", k+"/max")
@@ -228,5 +232,66 @@ func TestMetricsHaveTheUsualNamesAndNoUnknownZeros(t *testing.T) {
 	}
 	if v["rollout_logprobs_diff_max"] == 0 {
 		t.Error("the row with log-probs was not compared")
+	}
+}
+
+func TestRowsThatNothingIsComparedWith(t *testing.T) {
+	dir := t.TempDir()
+	ctx := context.Background()
+	lone := func(i int) *traj.Trajectory {
+		id := fmt.Sprintf("q%d", i)
+		return row(id+"#0", id, number(float64(i)), nil)
+	}
+	alone := write(t, filepath.Join(dir, "alone.parquet"), `{}`, lone(0), lone(1), lone(2))
+	d, err := Load(ctx, []string{alone})
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, err = d.CheckGroups()
+	if err == nil || !strings.Contains(err.Error(), "none of the 3 rows shares its group_id") || strings.Contains(err.Error(), "no column") {
+		t.Error(err)
+	}
+	d.Ungrouped = []string{alone} // as where the column is missing
+	if _, err = d.CheckGroups(); err == nil || !strings.Contains(err.Error(), "no column group_id") {
+		t.Error(err)
+	}
+	g := &GRPO{Actor: newBigram(vocab, 1), Config: config(), Data: d}
+	if err := g.Run(ctx); err == nil || !strings.Contains(err.Error(), "group_id") {
+		t.Errorf("trained on them: %v", err)
+	}
+	if d, err = Load(ctx, []string{write(t, filepath.Join(dir, "some.parquet"), `{}`, lone(0), row("a#0", "a", number(1), nil), row("a#1", "a", number(0), nil))}); err != nil {
+		t.Fatal(err)
+	}
+	if warning, err := d.CheckGroups(); err != nil || !strings.Contains(warning, "1 of the 2 groups have a single row") {
+		t.Error(warning, err)
+	}
+	// A foreign file with no more than train needs.
+	if d, err = Load(ctx, []string{"testdata/least.parquet"}); err != nil {
+		t.Fatal(err)
+	}
+	if len(d.Ungrouped) != 0 {
+		t.Errorf("testdata/least.parquet has a group_id, but: %v", d.Ungrouped)
+	}
+}
+
+func TestEveryPolicyOfTheRowsIsNamed(t *testing.T) {
+	dir := t.TempDir()
+	other := func(x *traj.Trajectory) { x.Policy = "other" }
+	none := func(x *traj.Trajectory) { x.Policy = "" }
+	a := write(t, filepath.Join(dir, "a.parquet"), `{}`, row("a#0", "a", number(1), nil), row("a#1", "a", number(0), other))
+	b := write(t, filepath.Join(dir, "b.parquet"), `{"model": {"name": "third"}}`, row("a#0", "a", number(1), none), row("a#1", "a", nil, nil))
+	d, err := Load(context.Background(), []string{a, b})
+	if want := []Policy{{"model", a}, {"other", a}, {"third", b}}; err != nil || !slices.Equal(d.Policies, want) {
+		t.Errorf("%v, want %v; %v", d.Policies, want, err)
+	}
+}
+
+func TestTokensThatTheModelDoesNotHave(t *testing.T) {
+	d := &Data{Episodes: corpus()}
+	if err := d.CheckTokens(10); err != nil {
+		t.Error(err)
+	}
+	if err := d.CheckTokens(9); err == nil || !strings.Contains(err.Error(), "token id 9 at position 9 is outside the model's vocabulary of 9") {
+		t.Error(err)
 	}
 }

@@ -13,6 +13,8 @@ import (
 type position struct {
 	Step   int            `json:"step"`
 	Model  string         `json:"model"`  // the one that the run started from
+	DType  string         `json:"dtype"`  // of the computation
+	Ref    string         `json:"ref"`    // "": the model itself, or none
 	Config trainer.Config `json:"config"` // as far as it decides the outcome
 }
 

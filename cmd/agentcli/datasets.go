@@ -12,7 +12,7 @@ import (
 	"time"
 
 	"agentcli/datasets"
-	"agentcli/datasets/hub"
+	"agentcli/hub"
 
 	"github.com/urfave/cli/v2"
 )

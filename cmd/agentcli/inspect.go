@@ -293,17 +293,52 @@ func runFacts(run json.RawMessage) [][2]string {
 		if !ok || v == nil || v == "" {
 			continue
 		}
-		text, isText := v.(string)
-		if !isText {
-			b, err := json.Marshal(v)
-			if err != nil {
-				continue
-			}
-			text = string(b)
+		if text := plainWords(v); text != "" {
+			out = append(out, [2]string{"run: " + k, text})
 		}
-		out = append(out, [2]string{"run: " + k, text})
 	}
 	return out
+}
+
+// plainWords puts a JSON value on one readable line: an object as its name and
+// then each other entry that says something.
+func plainWords(v any) string {
+	switch v := v.(type) {
+	case nil:
+		return ""
+	case []any:
+		var parts []string
+		for _, e := range v {
+			parts = append(parts, plainWords(e))
+		}
+		return strings.Join(parts, " ")
+	case map[string]any:
+		keys := make([]string, 0, len(v))
+		for k := range v {
+			keys = append(keys, k)
+		}
+		sort.Strings(keys)
+		var parts []string
+		name, _ := v["name"].(string)
+		if name != "" {
+			parts = append(parts, name)
+		}
+		for _, k := range keys {
+			text := plainWords(v[k])
+			if _, nested := v[k].(map[string]any); nested && text != "" {
+				text = "(" + text + ")"
+			}
+			if text == "" || k == "name" && name != "" {
+				continue
+			}
+			if strings.HasSuffix(k, "_hash") && len(text) > 12 {
+				text = text[:12] // enough to tell two apart
+			}
+			parts = append(parts, strings.ReplaceAll(k, "_", " ")+" "+text)
+		}
+		return strings.Join(parts, ", ")
+	}
+	return safe(fmt.Sprint(v))
 }
 
 // painter colours text, or leaves it.
@@ -358,17 +393,11 @@ func inspectOne(t *traj.Trajectory, meta parquet.Metadata, o inspectOptions, s s
 func policyPath(t *traj.Trajectory, meta parquet.Metadata) string {
 	var run struct {
 		Model struct {
-			Path string `json:"path"`
 			Name string `json:"name"`
 		} `json:"model"`
 	}
-	if json.Unmarshal(meta.Run, &run) == nil {
-		if run.Model.Path != "" {
-			return run.Model.Path
-		}
-		if run.Model.Name != "" {
-			return run.Model.Name
-		}
+	if json.Unmarshal(meta.Run, &run) == nil && run.Model.Name != "" {
+		return run.Model.Name
 	}
 	return t.Policy
 }

@@ -33,7 +33,7 @@ func trajectories(t *testing.T) string {
 		{ID: "b#0", Task: traj.Task{ID: "b", Answers: []string{"1"}}, GroupID: "b", Termination: traj.ModelFailed, Error: "connection refused", StartedAt: at},
 	}
 	path := filepath.Join(t.TempDir(), "t.parquet")
-	w, err := parquet.CreateFile(path, parquet.Metadata{Run: json.RawMessage(`{"command":"rollout"}`)}, parquet.WriterConfig{})
+	w, err := parquet.CreateFile(path, parquet.Metadata{Run: json.RawMessage(`{"command":"rollout","model":{"name":"/models/m","kind":"local","dtype":"bfloat16","tokenizer_hash":"0123456789abcdef0123"},"sampling":{"temperature":1,"max_tokens":64,"stop":null}}`)}, parquet.WriterConfig{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -60,7 +60,8 @@ func TestInspect(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, want := range []string{"3 in 2 groups, 2 scored", "0.5000", "1 of 2", "1 trajectories, 2 sampled tokens", "ended: model_error", "run: command"} {
+	for _, want := range []string{"3 in 2 groups, 2 scored", "0.5000", "1 of 2", "1 trajectories, 2 sampled tokens", "ended: model_error", "run: command",
+		"/models/m, dtype bfloat16, kind local, tokenizer hash 0123456789ab\n", "max tokens 64, temperature 1\n"} {
 		if !strings.Contains(got, want) {
 			t.Errorf("no %q in\n%s", want, got)
 		}

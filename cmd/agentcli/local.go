@@ -16,6 +16,7 @@ import (
 	"agentcli/policy"
 	"agentcli/trainer"
 	"agentcli/traj"
+	"agentcli/weights"
 )
 
 // This file is what the build with libtorch adds to the commands.
@@ -96,11 +97,32 @@ func openPolicyForTraining(path string, o trainableOptions) (trainable, error) {
 	if err != nil {
 		return nil, err
 	}
-	return trainablePolicy{t}, nil
+	vocab, err := vocabSize(path)
+	if err != nil {
+		t.Close()
+		return nil, err
+	}
+	return trainablePolicy{t, vocab}, nil
+}
+
+// vocabSize is the number of the model's logits; the tokenizer may have fewer
+// tokens.
+func vocabSize(path string) (int, error) {
+	m, err := weights.Open(path)
+	if err != nil {
+		return 0, err
+	}
+	defer m.Close()
+	return m.Config().VocabSize, nil
 }
 
 // trainablePolicy adds to a policy.Trainable what the train command asks about.
-type trainablePolicy struct{ *policy.Trainable }
+type trainablePolicy struct {
+	*policy.Trainable
+	vocab int
+}
+
+func (t trainablePolicy) VocabSize() int { return t.vocab }
 
 func (t trainablePolicy) TokenizerHash() string { return t.Tokenizer().Hash() }
 
@@ -118,6 +140,10 @@ func (localQuestions) Logprobs(ctx context.Context, path, dtype, device string, 
 		return err
 	}
 	defer p.Close()
+	vocab, err := vocabSize(path)
+	if err != nil {
+		return err
+	}
 	type question struct {
 		TokenIDs []int32 `json:"token_ids"`
 	}
@@ -127,6 +153,12 @@ func (localQuestions) Logprobs(ctx context.Context, path, dtype, device string, 
 	return eachLine(ctx, in, out, func(q question) (answer, error) {
 		if len(q.TokenIDs) == 0 {
 			return answer{}, errors.New("token_ids is missing or empty")
+		}
+		// The model looks up all but the last, and would not notice that one.
+		for i, id := range q.TokenIDs {
+			if id < 0 || int(id) >= vocab {
+				return answer{}, fmt.Errorf("token_ids: id %d at position %d is outside the vocabulary of %d", id, i, vocab)
+			}
 		}
 		lps, err := p.Logprobs(ctx, [][]int32{q.TokenIDs})
 		if err != nil {

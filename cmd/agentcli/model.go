@@ -47,38 +47,45 @@ type generateOptions struct {
 func modelCommand() *cli.Command {
 	dtype := &cli.StringFlag{Name: "dtype", Value: "float32", Usage: "compute in `TYPE`: float32 or bfloat16"}
 	device := &cli.StringFlag{Name: "device", Value: "cpu", Usage: "cpu or cuda"}
-	ask := func(name, usage string, flags []cli.Flag, run func(*cli.Context, string) error) *cli.Command {
+	const tokenizerOnly, withWeights, withLibtorch = 0, 1, 2
+	ask := func(name, usage string, needs int, flags []cli.Flag, run func(*cli.Context, string) error) *cli.Command {
 		return &cli.Command{Name: name, Usage: usage, ArgsUsage: "PATH", Flags: flags, Action: func(c *cli.Context) error {
 			args, err := modelArgs(c, 1)
 			if err != nil {
 				return err
 			}
-			return run(c, args[0])
+			if needs == withLibtorch {
+				if err := needLocal(name); err != nil {
+					return err
+				}
+			}
+			path, err := findModel(c.Context, args[0], needs != tokenizerOnly, modelNotice(c))
+			if err != nil {
+				return err
+			}
+			return run(c, path)
 		}}
 	}
 	return &cli.Command{
 		Name:  "model",
 		Usage: "questions to a model folder or a .gguf file",
-		Description: "PATH is a folder in the Hugging Face layout or a .gguf file. tokenize, render, logprobs and\n" +
-			"generate read JSON lines from stdin and write one line for each to stdout.",
+		Description: "PATH is a folder in the Hugging Face layout, a .gguf file, or org/name on the hub. tokenize, render,\n" +
+			"logprobs and generate read JSON lines from stdin and write one line for each to stdout.",
 		Subcommands: []*cli.Command{
-			ask("info", "what the model is", []cli.Flag{&cli.BoolFlag{Name: "json", Usage: "print JSON"}}, func(c *cli.Context, path string) error {
+			ask("info", "what the model is", withWeights, []cli.Flag{&cli.BoolFlag{Name: "json", Usage: "print JSON"}}, func(c *cli.Context, path string) error {
 				return runModelInfo(path, c.Bool("json"), streamsOf(c))
 			}),
-			ask("tokenize", `{"text", "add_special_tokens"?} → {"token_ids"}`, []cli.Flag{&cli.BoolFlag{Name: "decode", Usage: `the other way: {"token_ids"} → {"text"}, special tokens kept`}},
+			ask("tokenize", `{"text", "add_special_tokens"?} → {"token_ids"}`, tokenizerOnly, []cli.Flag{&cli.BoolFlag{Name: "decode", Usage: `the other way: {"token_ids"} → {"text"}, special tokens kept`}},
 				func(c *cli.Context, path string) error {
 					return runModelTokenize(c.Context, path, c.Bool("decode"), streamsOf(c))
 				}),
-			ask("render", `{"messages", "tools"?, "add_generation_prompt"?, "enable_thinking"?} → {"text", "token_ids"}`, nil, func(c *cli.Context, path string) error {
+			ask("render", `{"messages", "tools"?, "add_generation_prompt"?, "enable_thinking"?} → {"text", "token_ids"}`, tokenizerOnly, nil, func(c *cli.Context, path string) error {
 				return runModelRender(c.Context, path, streamsOf(c))
 			}),
-			ask("logprobs", `{"token_ids"} → {"logprobs"}: the n−1 log-probabilities of the ids after the first`, []cli.Flag{dtype, device}, func(c *cli.Context, path string) error {
-				if err := needLocal("logprobs"); err != nil {
-					return err
-				}
+			ask("logprobs", `{"token_ids"} → {"logprobs"}: the n−1 log-probabilities of the ids after the first`, withLibtorch, []cli.Flag{dtype, device}, func(c *cli.Context, path string) error {
 				return modelLocal.Logprobs(c.Context, path, c.String("dtype"), c.String("device"), streamsOf(c).in, streamsOf(c).out)
 			}),
-			ask("generate", `{"messages"} or {"token_ids"} → {"token_ids", "text", "logprobs", "finish_reason"}`, []cli.Flag{
+			ask("generate", `{"messages"} or {"token_ids"} → {"token_ids", "text", "logprobs", "finish_reason"}`, withLibtorch, []cli.Flag{
 				&cli.Float64Flag{Name: "temperature", Value: 1, Usage: "0 is greedy"},
 				&cli.Float64Flag{Name: "top-p", Usage: "0 or 1: off"},
 				&cli.IntFlag{Name: "top-k", Usage: "0: off"},
@@ -88,9 +95,6 @@ func modelCommand() *cli.Command {
 				&cli.StringSliceFlag{Name: "stop", Usage: "end a reply at this string (repeatable)"},
 				dtype, device,
 			}, func(c *cli.Context, path string) error {
-				if err := needLocal("generate"); err != nil {
-					return err
-				}
 				return modelLocal.Generate(c.Context, path, generateOptions{Temperature: c.Float64("temperature"), TopP: c.Float64("top-p"), MinP: c.Float64("min-p"),
 					TopK: c.Int("top-k"), MaxTokens: c.Int("max-tokens"), Seed: c.Int64("seed"), Stop: c.StringSlice("stop"),
 					DType: c.String("dtype"), Device: c.String("device")}, streamsOf(c).in, streamsOf(c).out)
@@ -102,7 +106,11 @@ func modelCommand() *cli.Command {
 					if err != nil {
 						return err
 					}
-					if err := runModelConvert(args[0], args[1], c.String("dtype")); err != nil {
+					src, err := findModel(c.Context, args[0], true, modelNotice(c))
+					if err != nil {
+						return err
+					}
+					if err := runModelConvert(src, args[1], c.String("dtype")); err != nil {
 						return err
 					}
 					_, err = fmt.Fprintf(streamsOf(c).err, "wrote %s\n", args[1])
@@ -118,6 +126,11 @@ func modelArgs(c *cli.Context, want int) ([]string, error) {
 		return nil, usagef("model %s: %d arguments, not %d; usage: agentcli model %s %s", c.Command.Name, n, want, c.Command.Name, c.Command.ArgsUsage)
 	}
 	return c.Args().Slice(), nil
+}
+
+// modelNotice writes a line for people.
+func modelNotice(c *cli.Context) func(string) {
+	return func(m string) { fmt.Fprintln(streamsOf(c).err, "agentcli: "+m) }
 }
 
 func needLocal(what string) error {

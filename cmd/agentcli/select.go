@@ -63,7 +63,7 @@ type modelOptions struct {
 
 func modelFlags() []cli.Flag {
 	return []cli.Flag{
-		&cli.StringFlag{Name: "model", Aliases: []string{"m"}, Category: "model", Usage: "a model folder, a .gguf, or the name of a server's model"},
+		&cli.StringFlag{Name: "model", Aliases: []string{"m"}, Category: "model", Usage: "a model folder, a .gguf, org/name on the hub, or the name of a server's model"},
 		&cli.StringFlag{Name: "base-url", Category: "model", Usage: "an OpenAI-compatible server, for example http://localhost:8000/v1 (or OPENAI_BASE_URL)"},
 		&cli.StringFlag{Name: "parser", Category: "model", Value: "auto", Usage: "how tool calls are read out of a server's text: auto, hermes or none"},
 		&cli.StringFlag{Name: "device", Category: "model", Usage: "of a local model: cpu, cuda or cuda:N (default: cpu)"},
@@ -120,12 +120,16 @@ func openModel(ctx context.Context, o modelOptions, notice func(string)) (agent.
 		if openLocal != nil {
 			notice("no model is named: taking " + path)
 		}
-	} else if !local {
+	} else if !local && !isHubName(path) {
 		return nil, modelSource{}, nil, fmt.Errorf("there is no model folder or file %q; for a server's model add --base-url (or OPENAI_BASE_URL)", path)
 	}
 	if openLocal == nil {
 		return nil, modelSource{}, nil, fmt.Errorf("this binary was built without local models, so it cannot open %s: "+
 			"build the full one with `make build`, or name a server by --base-url", path)
+	}
+	path, err := findModel(ctx, path, true, notice)
+	if err != nil {
+		return nil, modelSource{}, nil, fmt.Errorf("%w (for a server's model add --base-url)", err)
 	}
 	return openLocal(ctx, path, localOptions{DType: o.DType, Device: o.Device, Threads: o.Threads, Parallel: o.Parallel, Parser: o.Parser, Notice: notice})
 }

@@ -1,14 +1,17 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"math"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -17,6 +20,7 @@ import (
 	"agentcli/trainer/metrics"
 	"agentcli/weights"
 
+	"github.com/goccy/go-yaml"
 	"github.com/schollz/progressbar/v3"
 	"github.com/urfave/cli/v2"
 )
@@ -27,6 +31,7 @@ type trainable interface {
 	trainer.Saver
 	trainer.Stater
 	TokenizerHash() string
+	VocabSize() int
 	DType() string
 	Parameters() int64
 	Close()
@@ -66,33 +71,33 @@ func trainCommand() *cli.Command {
 			"trained on. The output folder opens in transformers and vLLM and is taken by --model.",
 		Flags: []cli.Flag{
 			configFlag(),
-			&cli.StringFlag{Name: "model", Aliases: []string{"m"}, Category: "model", Usage: "model folder or .gguf to start from (default: the policy that the file names)"},
-			&cli.StringFlag{Name: "ref", Category: "model", Usage: "reference model `DIR` of --kl-coef (default: the model before training)"},
+			&cli.StringFlag{Name: "model", Aliases: []string{"m"}, Category: "model", Usage: "model folder, .gguf or org/name on the hub to start from (default: the policy that the file names)"},
+			&cli.StringFlag{Name: "ref", Category: "model", Usage: "reference model of --kl-coef, named as --model is (default: the model before training)"},
 			&cli.StringFlag{Name: "dtype", Category: "model", Usage: "of the computation: float32 or bfloat16 (default: the faster one); the weights that are updated are float32"},
-			&cli.StringFlag{Name: "device", Category: "model", Usage: "cpu or cuda (default: cpu)"},
-			&cli.IntFlag{Name: "threads", Category: "model", Usage: "default: one a core"},
-			&cli.StringFlag{Name: "algo", Category: "algorithm", Value: "grpo", Usage: "grpo"},
-			&cli.StringFlag{Name: "advantage", Category: "algorithm", Value: d.Advantage, Usage: strings.Join(algo.EstimatorNames(), ", ")},
+			&cli.StringFlag{Name: "device", Category: "model", Usage: "cpu, cuda or cuda:N (default: cpu)"},
+			&cli.IntFlag{Name: "threads", Category: "model", Usage: "of the computation (default: one a core)"},
+			&cli.StringFlag{Name: "algo", Category: "algorithm", Value: "grpo", Usage: "grpo: group relative policy optimisation"},
+			&cli.StringFlag{Name: "advantage", Category: "algorithm", Value: d.Advantage, Usage: "how scores of a group become advantages: " + strings.Join(algo.EstimatorNames(), ", ")},
 			&cli.StringFlag{Name: "loss", Category: "algorithm", Value: "ppo", Usage: "ppo: the clipped ratio"},
-			&cli.StringFlag{Name: "aggregation", Category: "algorithm", Value: string(d.Aggregation), Usage: "token-mean, seq-mean-token-sum, seq-mean-token-mean or seq-mean-token-sum-norm"},
-			&cli.StringFlag{Name: "old-logprobs", Category: "algorithm", Value: d.OldLogprobs, Usage: "recompute: by the model before its first update; file: as recorded at sampling"},
-			&cli.Float64Flag{Name: "clip-low", Category: "algorithm", Value: d.Clip.Low},
-			&cli.Float64Flag{Name: "clip-high", Category: "algorithm", Value: d.Clip.High},
+			&cli.StringFlag{Name: "aggregation", Category: "algorithm", Value: string(d.Aggregation), Usage: "how token losses become one: token-mean, seq-mean-token-sum, seq-mean-token-mean or seq-mean-token-sum-norm"},
+			&cli.StringFlag{Name: "old-logprobs", Category: "algorithm", Value: d.OldLogprobs, Usage: "recompute: by the model before its first update; file: as recorded at sampling; the difference of both is reported"},
+			&cli.Float64Flag{Name: "clip-low", Category: "algorithm", Value: d.Clip.Low, Usage: "ε below: the ratio of new to old probability counts down to 1 − ε"},
+			&cli.Float64Flag{Name: "clip-high", Category: "algorithm", Value: d.Clip.High, Usage: "ε above: the ratio counts up to 1 + ε"},
 			&cli.Float64Flag{Name: "kl-coef", Category: "algorithm", Value: d.KLCoef, Usage: "weight of the KL to the reference in the loss"},
 			&cli.BoolFlag{Name: "drop-zero-std", Category: "algorithm", Usage: "leave groups whose attempts all scored the same out of the loss's denominators too"},
-			&cli.Float64Flag{Name: "lr", Category: "optimiser", Value: d.LR},
-			&cli.StringFlag{Name: "schedule", Category: "optimiser", Value: d.Schedule, Usage: "constant, linear or cosine"},
-			&cli.IntFlag{Name: "warmup-steps", Category: "optimiser", Value: d.WarmupSteps},
-			&cli.StringFlag{Name: "betas", Category: "optimiser", Value: fmt.Sprintf("%g,%g", d.Beta1, d.Beta2)},
-			&cli.Float64Flag{Name: "adam-eps", Category: "optimiser", Value: d.AdamEps},
-			&cli.Float64Flag{Name: "weight-decay", Category: "optimiser", Value: d.WeightDecay},
-			&cli.Float64Flag{Name: "max-grad-norm", Category: "optimiser", Value: d.MaxGradNorm, Usage: "0: no clipping"},
-			&cli.IntFlag{Name: "epochs", Category: "optimiser", Value: d.Epochs},
+			&cli.Float64Flag{Name: "lr", Category: "optimiser", Value: d.LR, Usage: "learning rate of AdamW, after the warm-up"},
+			&cli.StringFlag{Name: "schedule", Category: "optimiser", Value: d.Schedule, Usage: "of the learning rate after the warm-up: constant, or down to 0 linear or cosine"},
+			&cli.IntFlag{Name: "warmup-steps", Category: "optimiser", Value: d.WarmupSteps, Usage: "optimiser steps in which the learning rate rises"},
+			&cli.StringFlag{Name: "betas", Category: "optimiser", Value: fmt.Sprintf("%g,%g", d.Beta1, d.Beta2), Usage: "AdamW's decay of the mean and of the square of the gradients"},
+			&cli.Float64Flag{Name: "adam-eps", Category: "optimiser", Value: d.AdamEps, Usage: "added to AdamW's divisor"},
+			&cli.Float64Flag{Name: "weight-decay", Category: "optimiser", Value: d.WeightDecay, Usage: "AdamW's, of the weight matrices; norms, biases and embeddings do not decay"},
+			&cli.Float64Flag{Name: "max-grad-norm", Category: "optimiser", Value: d.MaxGradNorm, Usage: "a longer gradient is shortened to this norm; 0: no clipping"},
+			&cli.IntFlag{Name: "epochs", Category: "optimiser", Value: d.Epochs, Usage: "how often each trajectory is trained on"},
 			&cli.IntFlag{Name: "minibatch", Category: "optimiser", Value: d.Minibatch, Usage: "trajectories an optimiser step, in whole groups; 0: all"},
 			&cli.IntFlag{Name: "micro-tokens", Category: "optimiser", Value: d.MicroTokens, Usage: "tokens computed at once; lower it where memory is short"},
 			&cli.Int64Flag{Name: "seed", Category: "optimiser", Usage: "of the order of the groups"},
-			&cli.StringFlag{Name: "output", Aliases: []string{"o"}, Category: "run", Usage: "model folder to write (default: runs/train-TIME)"},
-			&cli.StringFlag{Name: "resume", Category: "run", Usage: "go on with the interrupted run in `DIR`"},
+			&cli.StringFlag{Name: "output", Aliases: []string{"o"}, Category: "run", Usage: "model `DIR` to write, new or empty (default: runs/train-TIME)"},
+			&cli.StringFlag{Name: "resume", Category: "run", Usage: "go on with the interrupted run in `DIR`, with its own files and settings"},
 			&cli.IntFlag{Name: "save-every", Category: "run", Usage: "optimiser steps between checkpoints (default: when interrupted only)"},
 			&cli.StringFlag{Name: "save-dtype", Category: "run", Value: "f32", Usage: "of the written weights: f32 or bf16"},
 			&cli.BoolFlag{Name: "force", Category: "run", Usage: "train though the file was sampled with another tokenizer, or not from the model's own distribution"},
@@ -107,6 +112,62 @@ func trainCommand() *cli.Command {
 	}
 }
 
+// mayChange are the flags that a resumed run may be given anew: how fast, how
+// large, and how the result is stored. The others decide what is computed.
+var mayChange = []string{"resume", "output", "micro-tokens", "save-every", "threads", "device", "save-dtype", "force"}
+
+const resumeHelp = "beside --resume only --micro-tokens, --save-every, --threads, --device, --save-dtype and --force may be given"
+
+// sameAsBegun refuses a flag with another value than the run in dir began with.
+func sameAsBegun(c *cli.Context, dir string) error {
+	path := filepath.Join(dir, configName)
+	data, err := os.ReadFile(path)
+	if err != nil {
+		return err
+	}
+	began := map[string]any{}
+	if err := yaml.Unmarshal(data, &began); err != nil {
+		return nil //nolint:nilerr // applyConfig says what is wrong with it
+	}
+	for _, f := range c.Command.Flags {
+		name := f.Names()[0]
+		if slices.Contains(mayChange, name) || !slices.ContainsFunc(f.Names(), c.IsSet) {
+			continue
+		}
+		now, was := fmt.Sprint(c.Value(name)), "its default"
+		if v, ok := began[name]; ok {
+			was = fmt.Sprint(v)
+		}
+		if now != was && absolute(now) != was {
+			return usagef("--%s %s: the run in %s began with %s; %s", name, now, dir, was, resumeHelp)
+		}
+	}
+	return nil
+}
+
+// goOnFrom takes over what the checkpoint was written with.
+func (o *trainOptions) goOnFrom(pos position) error {
+	if pos.Step == 0 {
+		return nil
+	}
+	if pos.Config != decisive(o.Config) {
+		return usagef("--resume %s: the settings are not those that the run began with; %s", o.Resume, resumeHelp)
+	}
+	long := map[string]string{"f32": "float32", "fp32": "float32", "bf16": "bfloat16"}
+	dtype := cmp.Or(long[o.Open.DType], o.Open.DType)
+	if dtype == "" || dtype == "auto" {
+		dtype = pos.DType // of the machine that it began on
+	}
+	if dtype != pos.DType {
+		return usagef("--resume %s: --dtype is %s, but the run began with %s; %s", o.Resume, dtype, pos.DType, resumeHelp)
+	}
+	if absolute(o.Ref) != pos.Ref {
+		return usagef("--resume %s: --ref is %q, but the run began with %q; %s", o.Resume, o.Ref, pos.Ref, resumeHelp)
+	}
+	o.Model, o.Open.DType = pos.Model, dtype
+	return nil
+}
+
 func trainOptionsOf(c *cli.Context) (trainOptions, error) {
 	files := c.Args().Slice()
 	if dir := c.String("resume"); dir != "" {
@@ -119,6 +180,9 @@ func trainOptionsOf(c *cli.Context) (trainOptions, error) {
 		path := filepath.Join(dir, configName)
 		if _, err := os.Stat(path); err != nil {
 			return trainOptions{}, usagef("--resume %s: there is no %s in that folder, so it holds no run", dir, configName)
+		}
+		if err := sameAsBegun(c, dir); err != nil {
+			return trainOptions{}, err
 		}
 		if err := applyConfig(c, path); err != nil {
 			return trainOptions{}, err
@@ -206,7 +270,7 @@ func runTrain(ctx context.Context, o trainOptions, s streams) error {
 	note := func(format string, a ...any) { fmt.Fprintf(s.err, "agentcli: "+format+"\n", a...) }
 
 	// The files first: opening a model takes longer, and most mistakes are here.
-	data, err := trainer.Load(ctx, o.Files, 0)
+	data, err := trainer.Load(ctx, o.Files)
 	if err != nil {
 		return err
 	}
@@ -217,13 +281,17 @@ func runTrain(ctx context.Context, o trainOptions, s streams) error {
 	if err != nil {
 		return err
 	}
-	if pos.Step > 0 {
-		if pos.Config != decisive(o.Config) {
-			return usagef("--resume %s: the settings are not those that the run began with; beside --resume only --micro-tokens, --save-every, --threads and --device may be given", o.Resume)
-		}
-		o.Model = pos.Model
+	if err := o.goOnFrom(pos); err != nil {
+		return err
 	}
-	path, err := startingModel(data, o, note)
+	if err := checkRows(data, o, note); err != nil {
+		return err
+	}
+	if err := checkOutput(data, o); err != nil {
+		return err
+	}
+	say := func(m string) { note("%s", m) }
+	path, err := startingModel(ctx, data, o, say)
 	if err != nil {
 		return err
 	}
@@ -237,18 +305,23 @@ func runTrain(ctx context.Context, o trainOptions, s streams) error {
 			return fmt.Errorf("%s was sampled with another tokenizer than that of %s; its ids mean other words there (name the right model with --model, or add --force)", data.Files[i], path)
 		}
 	}
-	dropLong(data, actor.Window())
-	if len(data.Episodes) == 0 {
-		return fmt.Errorf("%s: none of the rows can be trained on: %s", strings.Join(data.Files, ", "), data.Skipped.String())
+	if err := data.CheckTokens(actor.VocabSize()); err != nil {
+		return fmt.Errorf("%w; another model than %s sampled it: name the right one with --model", err, path)
+	}
+	if err := data.DropLong(actor.Window()); err != nil {
+		return err
 	}
 	if data.Skipped.Rows > 0 {
 		note("%d rows take no part: %s", data.Skipped.Rows, data.Skipped.String())
 	}
 	run := &trainer.GRPO{Actor: actor, Config: o.Config, Data: data, Done: pos.Step}
-	if o.Config.KLCoef > 0 {
+	if o.Config.KLCoef > 0 && pos.Step == 0 { // the checkpoint has the reference's log-probs
 		ref := o.Ref
 		if ref == "" {
 			ref = path
+		}
+		if ref, err = findModel(ctx, ref, true, say); err != nil {
+			return fmt.Errorf("--ref: %w", err)
 		}
 		frozen, err := openTrainable(ref, o.Open)
 		if err != nil {
@@ -261,8 +334,10 @@ func runTrain(ctx context.Context, o trainOptions, s streams) error {
 	if o.Output == "" {
 		o.Output = filepath.Join("runs", "train-"+time.Now().Format("20060102-150405"))
 	}
-	if err := prepareOutput(o, path, pos); err != nil {
-		return err
+	if pos.Step == 0 {
+		if err := prepareOutput(o, data.Files); err != nil {
+			return err
+		}
 	}
 	log, err := metrics.Open(o.Output, pos.Step, time.Now())
 	if err != nil {
@@ -283,21 +358,20 @@ func runTrain(ctx context.Context, o trainOptions, s streams) error {
 
 	show := newTrainMeter(s)
 	run.OnProgress = show.progress
-	history := []trainer.Metrics{}
+	history, warned := []trainer.Metrics{}, false
 	run.OnStep = func(m trainer.Metrics) error {
-		if d := m.Values["rollout_logprobs_diff_mean"]; len(history) == 0 && d > .5 {
-			note("warning: the file's log-probs are %.2g apart from this model's on average; is it the model that sampled the file?", d)
+		if d := m.Values["rollout_logprobs_diff_mean"]; !warned && d > farApart {
+			warned = true
+			show.close()
+			note("warning: the file's log-probs are %.2g apart from those of %s on average: was the file sampled by another model, or with another tokenizer or chat template?", d, path)
 		}
 		history = append(history, m)
 		show.step(m)
 		return log.Write(m.Step, m.Values, time.Now())
 	}
-	start, err := filepath.Abs(path)
-	if err != nil {
-		return err
-	}
+	start := absolute(path)
 	run.Checkpoint = func(done int, f *trainer.Frozen) error {
-		return saveCheckpoint(actor, f, o.Output, position{done, start, decisive(o.Config)})
+		return saveCheckpoint(actor, f, o.Output, position{done, start, actor.DType(), absolute(o.Ref), decisive(o.Config)})
 	}
 	started := time.Now()
 	err = run.Run(ctx)
@@ -334,85 +408,126 @@ func checkSampled(d *trainer.Data, o trainOptions) error {
 	return nil
 }
 
+// farApart is a mean difference of log-probs that two precisions of one model do
+// not explain.
+const farApart = .05
+
+// checkRows looks whether the rows of all files can be trained on together.
+func checkRows(d *trainer.Data, o trainOptions, note func(string, ...any)) error {
+	warning, err := d.CheckGroups()
+	if err != nil {
+		return err
+	}
+	if warning != "" {
+		note("warning: %s", warning)
+	}
+	if p := d.Policies; len(p) > 1 {
+		who := fmt.Sprintf("the rows were sampled by %d models, among them %s (%s) and %s (%s)", len(p), p[0].Name, p[0].File, p[1].Name, p[1].File)
+		if o.Model == "" {
+			return usagef("%s; name the one to train with --model", who)
+		}
+		note("warning: %s; all are trained on as if %s had sampled them", who, o.Model)
+	}
+	return nil
+}
+
+// namedModel is the model to start from, as the user or the file names it.
+func namedModel(d *trainer.Data, o trainOptions) string {
+	if o.Model == "" && len(d.Policies) > 0 {
+		return d.Policies[0].Name
+	}
+	return o.Model
+}
+
 // startingModel is --model, else the policy that the file names, else what
 // set-up fetched.
-func startingModel(d *trainer.Data, o trainOptions, note func(string, ...any)) (string, error) {
+func startingModel(ctx context.Context, d *trainer.Data, o trainOptions, notice func(string)) (string, error) {
 	if o.Model != "" {
-		if _, err := os.Stat(o.Model); err != nil {
-			return "", fmt.Errorf("--model %s: there is no such model folder or .gguf", o.Model)
+		path, err := findModel(ctx, o.Model, true, notice)
+		if err != nil {
+			return "", fmt.Errorf("--model: %w", err)
 		}
-		return o.Model, nil
+		if _, err := os.Stat(path); err != nil {
+			return "", fmt.Errorf("--model %s: there is no such model folder or .gguf", path)
+		}
+		return path, nil
 	}
-	name := d.Policy
-	if name == "" {
-		name = d.Runs[0].Model.Name
-	}
+	name := namedModel(d, o)
 	if name == "" {
 		return "", fmt.Errorf("%s does not say which model sampled it; name the model to start from with --model", d.Files[0])
 	}
-	if _, err := os.Stat(name); err != nil {
-		return "", fmt.Errorf("%s was sampled by %q, which is not a model folder or .gguf here; name the model's own folder with --model", d.Files[0], name)
+	// Nobody asked for a download: the name is a server's, and may mean anything.
+	path, ok := cachedModel(ctx, name)
+	if !ok {
+		return "", fmt.Errorf("%s was sampled by %q, which is not a model folder or .gguf here; name the model's own folder, or org/name on the hub, with --model", d.Files[0], name)
 	}
-	note("no model is named: starting from the one that sampled the file, %s", name)
-	return name, nil
+	notice("no model is named: starting from the one that sampled the file, " + path)
+	return path, nil
 }
 
-func dropLong(d *trainer.Data, window int) {
-	kept := d.Episodes[:0]
-	for _, e := range d.Episodes {
-		long := false
-		for i := range e.Sequences {
-			long = long || len(e.Sequences[i].TokenIDs) > window
-		}
-		if long {
-			d.Skipped.Add(fmt.Sprintf("longer than the model's window of %d tokens", window), e.ID)
-		} else {
-			kept = append(kept, e)
-		}
-	}
-	d.Episodes = kept
-}
-
-// prepareOutput makes the run's folder, or stops before one that holds
-// something else is written over.
-func prepareOutput(o trainOptions, model string, pos position) error {
-	if pos.Step > 0 {
+// checkOutput stops before something is written over, and before a model is
+// opened for nothing.
+func checkOutput(d *trainer.Data, o trainOptions) error {
+	if o.Output == "" || o.Resume != "" {
 		return nil
 	}
+	at, err := os.Stat(o.Output)
+	if os.IsNotExist(err) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	if m, err := os.Stat(namedModel(d, o)); err == nil && os.SameFile(at, m) {
+		return usagef("--output %s is the folder of the model that is trained; take another", o.Output)
+	}
+	entries, err := os.ReadDir(o.Output)
+	if err != nil {
+		return usagef("--output %s is not a folder; take another name", o.Output)
+	}
+	if len(entries) > 0 {
+		return usagef("--output %s is not empty (it holds %s); take another folder, or remove that one", o.Output, entries[0].Name())
+	}
+	return nil
+}
+
+// prepareOutput makes the run's folder, with what --resume needs to know.
+func prepareOutput(o trainOptions, dataFiles []string) error {
 	if err := os.MkdirAll(o.Output, 0o755); err != nil {
 		return err
 	}
-	same := func(a, b string) bool {
-		x, e1 := os.Stat(a)
-		y, e2 := os.Stat(b)
-		return e1 == nil && e2 == nil && os.SameFile(x, y)
-	}
-	if same(o.Output, model) {
-		return usagef("--output %s is the folder of the model that is trained; take another", o.Output)
-	}
-	if o.Resume == "" {
-		for _, name := range []string{"config.json", configName} {
-			if _, err := os.Stat(filepath.Join(o.Output, name)); err == nil {
-				return usagef("--output %s holds a %s already; take another folder, or remove that one", o.Output, name)
-			}
+	// A resumed run may stand in another folder, where new files may match a pattern.
+	kept := maps.Clone(o.Settings)
+	for _, k := range []string{"model", "ref"} {
+		if p, ok := kept[k].(string); ok {
+			kept[k] = absolute(p)
 		}
 	}
-	if err := writeSettings(filepath.Join(o.Output, configName), o.Settings); err != nil {
+	if err := writeSettings(filepath.Join(o.Output, configName), kept); err != nil {
 		return err
 	}
-	files := make([]string, len(o.Files))
-	for i, f := range o.Files {
-		abs, err := filepath.Abs(f)
-		if err != nil {
-			return err
-		}
-		files[i] = abs
+	files := make([]string, len(dataFiles))
+	for i, f := range dataFiles {
+		files[i] = absolute(f)
 	}
 	data, err := json.Marshal(files)
 	if err != nil {
 		return err
 	}
 	return os.WriteFile(filepath.Join(o.Output, trainFilesName), data, fileMode)
+}
+
+// absolute is the whole path of a file or folder that is there; other names,
+// those of the hub, stay as they are.
+func absolute(name string) string {
+	if _, err := os.Stat(name); err != nil {
+		return name
+	}
+	abs, err := filepath.Abs(name)
+	if err != nil {
+		return name
+	}
+	return abs
 }
 
 // trainCurves draws what a reader wants to see first, from metrics.jsonl, so
@@ -464,8 +579,13 @@ func summarise(w io.Writer, h []trainer.Metrics, took time.Duration) {
 	}
 	fmt.Fprintln(w)
 	first := h[0].Values
-	if d, ok := first["rollout_logprobs_diff_mean"]; ok {
-		fmt.Fprintf(w, "agentcli: log-probs in the file against recomputed ones: %.3g apart on average, %.3g at most\n", d, first["rollout_logprobs_diff_max"])
+	compared := slices.IndexFunc(h, func(m trainer.Metrics) bool { return m.Values["rollout_corr/tokens"] > 0 })
+	if compared >= 0 {
+		v := h[compared].Values
+		fmt.Fprintf(w, "agentcli: log-probs in the file against recomputed ones of the starting model: |Δ| %.3g on average, %.3g at most, KL (k3) %.3g, over %.0f tokens\n",
+			v["rollout_logprobs_diff_mean"], v["rollout_logprobs_diff_max"], v["rollout_corr/k3"], v["rollout_corr/tokens"])
+	} else {
+		fmt.Fprintln(w, "agentcli: the file has no log-probs to compare with the model's own")
 	}
 	if z := first["frac_reward_zero_std"]; z > .5 {
 		fmt.Fprintf(w, "agentcli: warning: in %.0f %% of the groups all attempts have the same reward; they teach nothing (sample tasks of middling difficulty)\n", 100*z)

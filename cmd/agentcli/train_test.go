@@ -13,10 +13,13 @@ import (
 	"strings"
 	"testing"
 
+	"agentcli/hub/hubtest"
 	"agentcli/parquet"
 	"agentcli/trainer"
 	"agentcli/traj"
 	"agentcli/weights"
+
+	"github.com/urfave/cli/v2"
 )
 
 const tinyModel = "../../policy/testdata/tiny-llama"
@@ -161,6 +164,21 @@ func TestResumeRefusesOtherSettings(t *testing.T) {
 func TestTrainRefusesInOneLine(t *testing.T) {
 	dir := t.TempDir()
 	file := tinyRollouts(t, dir)
+	foreign := filepath.Join(dir, "foreign.parquet")
+	w, err := parquet.CreateFile(foreign, parquet.Metadata{Run: json.RawMessage(`{}`)}, parquet.WriterConfig{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for k := range 2 { // the last id is only ever a target, which the model does not look up
+		reward := float64(k)
+		if err := w.Write(&traj.Trajectory{ID: fmt.Sprint("g#", k), GroupID: "g", Task: traj.Task{ID: "g"}, Reward: &reward, Termination: traj.Answered,
+			Sequences: []traj.Sequence{{TokenIDs: []int32{5, 99999}, LossMask: []bool{false, true}, Logprobs: []traj.Logprob{traj.NoLogprob(), -1}}}}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := w.Close(); err != nil {
+		t.Fatal(err)
+	}
 	taken := filepath.Join(dir, "taken")
 	if err := os.MkdirAll(taken, 0o755); err != nil {
 		t.Fatal(err)
@@ -174,13 +192,184 @@ func TestTrainRefusesInOneLine(t *testing.T) {
 		"take another folder":  func(o *trainOptions) { o.Output = taken },
 		"--ref":                func(o *trainOptions) { o.Ref = filepath.Join(dir, "none") },
 		"folder of the model":  func(o *trainOptions) { o.Output = tinyModel },
+		"is not a folder":      func(o *trainOptions) { o.Output = file },
 		"config.json":          func(o *trainOptions) { o.Model = dir },
+		"vocabulary of 264":    func(o *trainOptions) { o.Files = []string{foreign} },
 	} {
 		o := tinyOptions(t, file, filepath.Join(dir, "out"))
 		change(&o)
 		err := runTrain(context.Background(), o, streams{out: &bytes.Buffer{}, err: &bytes.Buffer{}})
 		if err == nil || !strings.Contains(err.Error(), want) || strings.Contains(err.Error(), "\n") {
 			t.Errorf("%s: %v", want, err)
+		}
+	}
+}
+
+// An output folder that holds anything is refused before a model is opened.
+func TestTrainChecksItsOutputFirst(t *testing.T) {
+	dir := t.TempDir()
+	o := tinyOptions(t, tinyRollouts(t, dir), dir) // the rollouts lie there
+	real := openTrainable
+	defer func() { openTrainable = real }()
+	openTrainable = func(string, trainableOptions) (trainable, error) {
+		t.Error("the model was opened")
+		return nil, errors.New("opened")
+	}
+	err := runTrain(context.Background(), o, streams{out: &bytes.Buffer{}, err: &bytes.Buffer{}})
+	var usage usageError
+	if !errors.As(err, &usage) || !strings.Contains(err.Error(), "is not empty (it holds traj.parquet)") {
+		t.Error(err)
+	}
+}
+
+func TestTrainReportsHowFarTheFilesLogprobsAre(t *testing.T) {
+	dir := t.TempDir()
+	file := tinyRollouts(t, dir)
+	for _, old := range []string{trainer.OldFile, trainer.OldRecompute} {
+		o := tinyOptions(t, file, filepath.Join(dir, old))
+		o.Config.OldLogprobs, o.Config.KLCoef = old, 0
+		var log bytes.Buffer
+		if err := runTrain(context.Background(), o, streams{out: &bytes.Buffer{}, err: &log}); err != nil {
+			t.Fatal(err)
+		}
+		over := map[string]string{trainer.OldFile: "over 12 tokens", trainer.OldRecompute: "over 48 tokens"}[old] // the first step, or all
+		for _, want := range []string{"starting model: |Δ| ", " on average, ", "KL (k3) ", over, "warning: the file's log-probs are "} {
+			if strings.Count(log.String(), want) != 1 {
+				t.Errorf("%s: no %q, or more than one, in\n%s", old, want, log.String())
+			}
+		}
+		lines, err := os.ReadFile(filepath.Join(o.Output, "metrics.jsonl"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for line := range strings.Lines(string(lines)) {
+			var v map[string]float64
+			if err := json.Unmarshal([]byte(line), &v); err != nil || v["rollout_logprobs_diff_mean"] == 0 || v["rollout_corr/k3"] == 0 {
+				t.Errorf("%s: %v %s", old, err, line)
+			}
+		}
+	}
+}
+
+func TestTrainOnRowsOfSeveralModels(t *testing.T) {
+	data := &trainer.Data{Policies: []trainer.Policy{{Name: "a", File: "x.parquet"}, {Name: "b", File: "y.parquet"}}}
+	said := ""
+	note := func(f string, a ...any) { said += fmt.Sprintf(f, a...) }
+	var usage usageError
+	if err := checkRows(data, trainOptions{}, note); !errors.As(err, &usage) || !strings.Contains(err.Error(), "a (x.parquet) and b (y.parquet)") {
+		t.Error(err)
+	}
+	if err := checkRows(data, trainOptions{Model: "a"}, note); err != nil || !strings.Contains(said, "a (x.parquet) and b (y.parquet)") {
+		t.Error(err, said)
+	}
+}
+
+// A resumed run reads the files that it began with, though more match the
+// pattern by now, and takes no other settings.
+func TestResumeKeepsFilesAndSettings(t *testing.T) {
+	dir := t.TempDir()
+	tinyRollouts(t, dir)
+	model, err := filepath.Abs(tinyModel)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Chdir(dir)
+	ctx, cancel := context.WithCancel(context.Background())
+	defer cancel()
+	left := 1
+	begin := []string{"agentcli", "train", "*.parquet", "-m", model, "--minibatch", "4", "--dtype", "float32", "--threads", "1", "--kl-coef", "0.1", "-o", "out"}
+	if code := execute(ctx, begin, streams{out: &bytes.Buffer{}, err: stopAfter{&left, cancel}}); code != exitInterrupted {
+		t.Fatalf("exit code %d", code)
+	}
+	if err := os.Rename(tinyRollouts(t, t.TempDir()), "more.parquet"); err != nil {
+		t.Fatal(err)
+	}
+	for _, change := range []string{"--lr 1", "--dtype bfloat16", "--ref " + model, "--kl-coef 0.2", "--epochs 2", "--model other"} {
+		var log bytes.Buffer
+		args := append([]string{"agentcli", "train", "--resume", "out"}, strings.Fields(change)...)
+		if code := execute(context.Background(), args, streams{out: &bytes.Buffer{}, err: &log}); code != exitUsage ||
+			!strings.Contains(log.String(), strings.Fields(change)[0]) || strings.Count(log.String(), "\n") != 1 {
+			t.Errorf("%s: exit code %d, %s", change, code, log.String())
+		}
+	}
+	// As a library the same: nobody looked at the flags.
+	o := tinyOptions(t, "", "out")
+	o.Files, o.Resume, o.Model, o.Config = []string{"traj.parquet"}, "out", model, trainer.DefaultConfig()
+	o.Config.Minibatch, o.Config.KLCoef = 4, .1
+	for _, change := range []func(*trainOptions){func(o *trainOptions) { o.Open.DType = "bf16" }, func(o *trainOptions) { o.Ref = model }} {
+		changed := o
+		change(&changed)
+		var usage usageError
+		if err := runTrain(context.Background(), changed, streams{out: &bytes.Buffer{}, err: &bytes.Buffer{}}); !errors.As(err, &usage) {
+			t.Error(err)
+		}
+	}
+	t.Chdir(t.TempDir()) // elsewhere, too, and with what does not matter changed
+	var log bytes.Buffer
+	if code := execute(context.Background(), []string{"agentcli", "train", "--resume", filepath.Join(dir, "out"), "--micro-tokens", "50", "--save-dtype", "bf16", "--epochs=1"},
+		streams{out: &bytes.Buffer{}, err: &log}); code != exitUsage { // one that was not given at first
+		t.Errorf("exit code %d: %s", code, log.String())
+	}
+	log.Reset()
+	if code := execute(context.Background(), []string{"agentcli", "train", "--resume", filepath.Join(dir, "out"), "--micro-tokens", "50", "--save-dtype", "bf16", "--minibatch", "4"},
+		streams{out: &bytes.Buffer{}, err: &log}); code != exitDone {
+		t.Fatalf("exit code %d: %s", code, log.String())
+	}
+	if !strings.Contains(log.String(), "on 16 trajectories") || strings.Contains(log.String(), "more.parquet") {
+		t.Error(log.String())
+	}
+}
+
+func TestEveryFlagOfTrainSaysWhatItIs(t *testing.T) {
+	for _, f := range trainCommand().Flags {
+		if d, ok := f.(cli.DocGenerationFlag); !ok || strings.TrimSpace(d.GetUsage()) == "" {
+			t.Errorf("--%s has no description", f.Names()[0])
+		}
+	}
+}
+
+// A run from the hub's model is a run from its folder.
+func TestTrainAndRollOutAModelOfTheHub(t *testing.T) {
+	dir := t.TempDir()
+	file := tinyRollouts(t, dir)
+	srv := hubtest.Start(t, map[string]map[string]string{"org/tiny": hubtest.Folder(t, tinyModel)})
+	var models []string
+	for _, model := range []string{tinyModel, "org/tiny"} {
+		o := tinyOptions(t, file, filepath.Join(dir, strings.ReplaceAll(filepath.Base(model), "-", "")))
+		o.Model, o.Ref = model, model
+		var log bytes.Buffer
+		if err := runTrain(context.Background(), o, streams{out: &bytes.Buffer{}, err: &log}); err != nil {
+			t.Fatal(err, log.String())
+		}
+		b, err := os.ReadFile(filepath.Join(o.Output, "model.safetensors"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		models = append(models, string(b))
+	}
+	if models[0] != models[1] {
+		t.Error("the hub's model trained to another one")
+	}
+	srv.Close()
+	m, info, closer, err := openModel(context.Background(), modelOptions{Model: "org/tiny", Threads: 1}, func(string) {})
+	if err != nil || m == nil || info.Kind != "local" || !strings.HasSuffix(info.Name, hubtest.Commit) {
+		t.Fatal(info, err)
+	}
+	_ = closer.Close()
+	o := tinyOptions(t, file, filepath.Join(dir, "x"))
+	o.Model = "org/none"
+	if err := runTrain(context.Background(), o, streams{out: &bytes.Buffer{}, err: &bytes.Buffer{}}); err == nil || !strings.Contains(err.Error(), `--model: there is no model folder or file "org/none" here`) {
+		t.Error(err)
+	}
+}
+
+func TestLogprobsOfIdsThatAreNone(t *testing.T) {
+	for _, in := range []string{`{"token_ids":[99999]}`, `{"token_ids":[1,99999]}`, `{"token_ids":[-1]}`, `{"token_ids":[264,1]}`} {
+		var log, out bytes.Buffer
+		code := execute(context.Background(), []string{"agentcli", "model", "logprobs", tinyModel},
+			streams{in: strings.NewReader(`{"token_ids":[263]}` + "\n" + in), out: &out, err: &log})
+		if code != exitFailed || out.String() != `{"logprobs":[]}`+"\n" || !strings.Contains(log.String(), "stdin: line 2: token_ids: id ") || strings.Count(log.String(), "\n") != 1 {
+			t.Errorf("%s: %d %s%s", in, code, out.String(), log.String())
 		}
 	}
 }

@@ -13,6 +13,7 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"net"
 	"net/http"
 	"net/url"
 	"os"
@@ -153,7 +154,7 @@ func (h *Hub) endpoint() string { return strings.TrimRight(h.Endpoint, "/") }
 // defaultClient has no over-all time-out: a large file takes its time. It
 // bounds what should be quick.
 var defaultClient = &http.Client{Transport: &http.Transport{
-	Proxy: http.ProxyFromEnvironment, TLSHandshakeTimeout: 15 * time.Second,
+	Proxy: http.ProxyFromEnvironment, DialContext: (&net.Dialer{Timeout: 15 * time.Second}).DialContext, TLSHandshakeTimeout: 15 * time.Second,
 	ResponseHeaderTimeout: 30 * time.Second, ForceAttemptHTTP2: true, IdleConnTimeout: 30 * time.Second,
 }}
 
@@ -202,16 +203,22 @@ func (h *Hub) List(ctx context.Context, r Repo) ([]File, error) {
 	if h.Offline {
 		return h.listCached(r, ErrOffline)
 	}
+	files, err := h.list(ctx, r)
+	if err != nil && netError(err) && ctx.Err() == nil {
+		if cached, cerr := h.listCached(r, err); cerr == nil {
+			return cached, nil
+		}
+	}
+	return files, err
+}
+
+// list asks the hub.
+func (h *Hub) list(ctx context.Context, r Repo) ([]File, error) {
 	next := fmt.Sprintf("%s/api/%ss/%s/tree/%s?recursive=true", h.endpoint(), r.kind(), r.ID, url.PathEscape(r.revision()))
 	var files []File
 	for pages := 0; next != "" && pages < 1000; pages++ {
 		page, link, err := h.listPage(ctx, r, next)
 		if err != nil {
-			if netError(err) && ctx.Err() == nil {
-				if cached, cerr := h.listCached(r, err); cerr == nil {
-					return cached, nil
-				}
-			}
 			return nil, err
 		}
 		files = append(files, page...)
@@ -314,30 +321,6 @@ func (h *Hub) listCached(r Repo, cause error) ([]File, error) {
 	return files, nil
 }
 
-// Snapshot fetches every file that want accepts and returns the folder that
-// holds them.
-func (h *Hub) Snapshot(ctx context.Context, r Repo, want func(File) bool) (string, error) {
-	files, err := h.List(ctx, r)
-	if err != nil {
-		return "", err
-	}
-	dir := ""
-	for _, f := range files {
-		if want != nil && !want(f) {
-			continue
-		}
-		p, err := h.Download(ctx, r, f.Path)
-		if err != nil {
-			return "", err
-		}
-		dir = strings.TrimSuffix(p, string(filepath.Separator)+filepath.FromSlash(f.Path))
-	}
-	if dir == "" {
-		return "", fmt.Errorf("%s: %w: it holds none of the files that are wanted", r, ErrNotFound)
-	}
-	return dir, nil
-}
-
 // netError reports whether the hub could not be reached at all, so that the
 // cache may answer in its stead.
 func netError(err error) bool {
@@ -366,7 +349,11 @@ func statusError(r Repo, file string, resp *http.Response) error {
 		if code == "RepoNotFound" {
 			return fmt.Errorf("%s: %w (or it is private: then set HF_TOKEN)", what, ErrNotFound)
 		}
-		return fmt.Errorf("%s: %w (%d): it is gated or private: accept its terms on its page and set HF_TOKEN", what, ErrGated, resp.StatusCode)
+		mend := "it is gated or private: accept its terms on its page and set HF_TOKEN"
+		if resp.Request != nil && resp.Request.Header.Get("Authorization") != "" {
+			mend = "the token that was sent (HF_TOKEN, or the token file) is wrong, or has no access yet: accept the terms on its page"
+		}
+		return fmt.Errorf("%s: %w (%d): %s", what, ErrGated, resp.StatusCode, mend)
 	case resp.StatusCode == http.StatusNotFound:
 		if code == "RevisionNotFound" {
 			return fmt.Errorf("%s: %w: no revision %q", what, ErrNotFound, r.revision())

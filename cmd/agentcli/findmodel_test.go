@@ -1,0 +1,70 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"strings"
+	"testing"
+	"time"
+
+	"agentcli/hub/hubtest"
+)
+
+const tinyFolder = "../../policy/testdata/tiny-llama"
+
+func TestModelCommandsTakeNamesOfTheHub(t *testing.T) {
+	srv := hubtest.Start(t, map[string]map[string]string{"org/tiny": hubtest.Folder(t, tinyFolder)})
+	ask := func(in string, args ...string) (string, string, int) {
+		var out, log bytes.Buffer
+		code := execute(context.Background(), append([]string{"agentcli", "model"}, args...), streams{in: strings.NewReader(in), out: &out, err: &log})
+		return out.String(), log.String(), code
+	}
+	want, _, _ := ask(`{"text":"abc"}`, "tokenize", tinyFolder)
+	got, log, code := ask(`{"text":"abc"}`, "tokenize", "org/tiny")
+	if code != exitDone || got != want || want == "" {
+		t.Fatalf("%q, want %q: %s", got, want, log)
+	}
+	for _, r := range srv.Requests() {
+		if strings.Contains(r, "safetensors") {
+			t.Errorf("tokenize asked for the weights: %s", r)
+		}
+	}
+	if got, log, code = ask("", "info", "org/tiny"); code != exitDone || !strings.Contains(got, "llama") || !strings.Contains(log, "fetched org/tiny into ") {
+		t.Errorf("%d %s %s", code, got, log)
+	}
+	// No network any more, and no HF_HUB_OFFLINE either.
+	srv.Close()
+	if got, log, code = ask("", "info", "org/tiny"); code != exitDone || log != "" {
+		t.Errorf("%d %s %s", code, got, log)
+	}
+	if _, log, code = ask("", "info", "org/other"); code != exitFailed || strings.Count(log, "\n") != 1 || !strings.Contains(log, `no model folder or file "org/other" here`) || !strings.Contains(log, "cannot reach the hub") {
+		t.Errorf("%d %s", code, log)
+	}
+}
+
+func TestFetchLines(t *testing.T) {
+	now := time.Unix(0, 0)
+	var said []string
+	tell := fetchLines("org/m", func() time.Time { return now }, func(m string) { said = append(said, m) })
+	tell("config.json", 10, 600)
+	tell("model.safetensors", 0, 5e6)
+	tell("model.safetensors", 1e6, 5e6)
+	now = now.Add(6 * time.Second)
+	tell("model.safetensors", 4e6, 5e6)
+	if got := strings.Join(said, "|"); got != "fetching org/m from the hub: model.safetensors, 0 of 5 MB|fetching org/m from the hub: model.safetensors, 4 of 5 MB" {
+		t.Error(got)
+	}
+}
+
+// With a server, org/name is the server's own name: the hub is not asked.
+func TestAServersModelIsNotFetched(t *testing.T) {
+	srv := hubtest.Start(t, map[string]map[string]string{"org/tiny": hubtest.Folder(t, tinyFolder)})
+	_, info, closer, err := openModel(context.Background(), modelOptions{Model: "org/tiny", BaseURL: "http://127.0.0.1:9/v1", ModelTimeout: time.Second}, func(string) {})
+	if err != nil || info.Kind != "server" || info.Name != "org/tiny" {
+		t.Fatal(info, err)
+	}
+	_ = closer.Close()
+	if r := srv.Requests(); len(r) != 0 {
+		t.Error(r)
+	}
+}

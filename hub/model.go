@@ -1,0 +1,154 @@
+package hub
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+)
+
+// The files of a model folder that are read.
+const (
+	configFile = "config.json"
+	singleFile = "model.safetensors"
+	indexFile  = "model.safetensors.index.json"
+)
+
+// small are the files beside the weights, by how their names begin; all are JSON
+// but a chat template.
+var small = []string{"generation_config", "tokenizer", "chat_template", "special_tokens_map", "added_tokens", "vocab"}
+
+// Model fetches a model in the Hugging Face layout and returns its folder: the
+// configuration and the tokenizer, and the weights where they are asked for.
+// What is in the cache whole is taken as it is, and the hub is not asked.
+func (h *Hub) Model(ctx context.Context, id string, weights bool) (string, error) {
+	r := Repo{Type: Model, ID: id}
+	if err := r.Validate(); err != nil {
+		return "", err
+	}
+	if dir := h.cachedModel(r, weights, "tokenizer.json", "tokenizer_config.json"); dir != "" {
+		return dir, nil
+	}
+	err := fmt.Errorf("%s: %w by HF_HUB_OFFLINE", r, ErrOffline)
+	var files []File
+	if !h.Offline {
+		files, err = h.list(ctx, r)
+	}
+	if err != nil {
+		// Some models have another set of tokenizer files; without a hub that is no matter.
+		if dir := h.cachedModel(r, weights); dir != "" && (h.Offline || netError(err)) && ctx.Err() == nil {
+			return dir, nil
+		}
+		return "", err
+	}
+	has := func(name string) bool {
+		return slices.ContainsFunc(files, func(f File) bool { return f.Path == name })
+	}
+	if !has(configFile) {
+		return "", fmt.Errorf("%s: it has no %s, so it is not a model in the Hugging Face layout%s", r, configFile, ggufHint(files))
+	}
+	if weights && !has(singleFile) && !has(indexFile) {
+		return "", fmt.Errorf("%s: it has no weights as .safetensors%s", r, ggufHint(files))
+	}
+	// The order is what makes an interrupted fetch show in the cache: the
+	// configuration comes after all that is small, the weights come last.
+	var names []string
+	for _, f := range files {
+		ext := filepath.Ext(f.Path)
+		if (ext == ".json" || ext == ".jinja") && slices.ContainsFunc(small, func(s string) bool { return strings.HasPrefix(f.Path, s) }) && !strings.Contains(f.Path, "/") {
+			names = append(names, f.Path)
+		}
+	}
+	names = append(names, configFile)
+	switch {
+	case weights && has(indexFile):
+		p, err := h.Download(ctx, r, indexFile)
+		if err != nil {
+			return "", err
+		}
+		shards, err := shardNames(p)
+		if err != nil {
+			return "", err
+		}
+		names = append(names, shards...)
+	case weights:
+		names = append(names, singleFile)
+	}
+	dir := ""
+	for _, name := range names {
+		p, err := h.Download(ctx, r, name)
+		if err != nil {
+			return "", err
+		}
+		dir = strings.TrimSuffix(p, string(filepath.Separator)+filepath.FromSlash(name))
+	}
+	return dir, nil
+}
+
+func ggufHint(files []File) string {
+	for _, f := range files {
+		if strings.HasSuffix(f.Path, ".gguf") {
+			return fmt.Sprintf("; fetch one of its .gguf files (%s) and name that file", f.Path)
+		}
+	}
+	return ""
+}
+
+// shardNames reads from an index which files hold the weights.
+func shardNames(index string) ([]string, error) {
+	b, err := os.ReadFile(index)
+	if err != nil {
+		return nil, err
+	}
+	var ix struct {
+		WeightMap map[string]string `json:"weight_map"`
+	}
+	if err := json.Unmarshal(b, &ix); err != nil {
+		return nil, fmt.Errorf("%s: %w", index, err)
+	}
+	var names []string
+	for _, name := range ix.WeightMap {
+		if !slices.Contains(names, name) {
+			names = append(names, name)
+		}
+	}
+	if len(names) == 0 {
+		return nil, fmt.Errorf("%s: weight_map: no tensors", index)
+	}
+	slices.Sort(names)
+	return names, nil
+}
+
+// cachedModel is the folder of a model that the cache holds whole, with the
+// files that must be among them; "" if there is none.
+func (h *Hub) cachedModel(r Repo, weights bool, must ...string) string {
+	c := h.commit(r)
+	if c == "" || !filepath.IsLocal(c) {
+		return ""
+	}
+	dir := filepath.Join(h.CacheDir, r.folder(), "snapshots", c)
+	must = append(must, configFile)
+	if weights {
+		shards, err := shardNames(filepath.Join(dir, indexFile))
+		switch {
+		case errors.Is(err, os.ErrNotExist):
+			shards = []string{singleFile}
+		case err != nil:
+			return ""
+		}
+		must = append(must, shards...)
+	}
+	for _, name := range must {
+		if !filepath.IsLocal(name) {
+			return ""
+		}
+		if _, err := os.Stat(filepath.Join(dir, name)); err != nil {
+			return ""
+		}
+	}
+	return dir
+}
