@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"agentcli/chat"
 	"agentcli/llm/llmtest"
 	"agentcli/traj"
 
@@ -334,4 +335,51 @@ func FuzzErrorBody(f *testing.F) {
 			t.Fatalf("several lines: %q", got.err)
 		}
 	})
+}
+
+// TestWithoutToolParser: a server that takes no tools gets them in the text,
+// after one refusal for the whole client, and one notice.
+func TestWithoutToolParser(t *testing.T) {
+	call := "<tool_call>\n{\"name\": \"calculator\", \"arguments\": {\"expression\": \"1\"}}\n</tool_call>"
+	s := llmtest.New(t, llmtest.WithoutToolParser(func(r *llmtest.Request) llmtest.Reply {
+		if strings.Contains(r.Messages[0].Text(), `"name": "calculator"`) && r.Messages[0].Role == "system" {
+			return llmtest.Text(call)
+		}
+		return llmtest.Text("no tools were shown")
+	}))
+	c := newRig(t, s.BaseURL(), func(c *Config) {
+		c.Parse = func(text string) (traj.Message, []traj.CallError) { return chat.ParseReply("hermes", text) }
+		c.InText = chat.InText
+	})
+	for range 2 {
+		r, err := c.Generate(t.Context(), ask())
+		if err != nil || len(r.Message.ToolCalls) != 1 || r.FinishReason != traj.FinishToolCalls {
+			t.Fatalf("%+v, %v", r, err)
+		}
+	}
+	if n := len(s.Requests()); n != 3 || len(c.notices) != 1 || !strings.Contains(c.notices[0], "does not take tools") || len(c.slept) != 0 {
+		t.Fatalf("%d requests, notices %q, pauses %v", n, c.notices, c.slept)
+	}
+	if s.Requests()[2].Has("tools") || s.Requests()[2].Has("tool_choice") {
+		t.Error("the second request must know")
+	}
+	// Without a way to read calls out of the text the refusal is final.
+	c = newRig(t, s.BaseURL(), nil)
+	if _, err := c.Generate(t.Context(), ask()); !errors.Is(err, traj.ErrFatal) || !strings.Contains(err.Error(), "--parser hermes") {
+		t.Fatal(err)
+	}
+	// As Ollama, llama.cpp and routers say it.
+	for status, text := range map[int]string{400: "registry.ollama.ai/library/gemma:2b does not support tools",
+		500: "tools param requires --jinja flag", 404: "No endpoints found that support tool use."} {
+		s := llmtest.New(t, func(r *llmtest.Request) llmtest.Reply {
+			if r.Has("tools") {
+				return llmtest.Reply{Status: status, Error: text}
+			}
+			return llmtest.Text("ok")
+		})
+		c := newRig(t, s.BaseURL(), func(c *Config) { c.InText = chat.InText })
+		if _, err := c.Generate(t.Context(), ask()); err != nil || len(c.slept) != 0 {
+			t.Errorf("%s: %v, pauses %v", text, err, c.slept)
+		}
+	}
 }

@@ -37,6 +37,14 @@ var (
 // unknownField matches how servers say that they do not know a field.
 var unknownField = regexp.MustCompile(`(?i)unrecognized|unknown|unexpected|extra|not permitted|additional propert|unsupported|not supported|does not support|not allowed|invalid (?:field|parameter|argument)|not available`)
 
+// noTools matches how servers say that they take no tools in a request, or none
+// for this model: vLLM without a tool parser, Ollama, llama.cpp without --jinja,
+// and routers.
+var noTools = regexp.MustCompile(`(?i)tool choice requires --enable-auto-tool-choice|does not support (?:tools|tool use|tool calling|function calling)|` +
+	`tools param requires --jinja|no endpoints found that support tool use`)
+
+const withoutTools = "they are written into the prompt, and calls are read out of the replies' text (vLLM takes tools with --enable-auto-tool-choice and --tool-call-parser)"
+
 // classify turns what go-openai returned into one line and a decision.
 func (c *Client) classify(err error, x *exchange, b *body) *failure {
 	base := c.c.BaseURL
@@ -78,6 +86,15 @@ func (c *Client) classify(err error, x *exchange, b *body) *failure {
 	}
 	f := &failure{err: fmt.Errorf("%s answered %d: %s", base, x.status, text)}
 	lower := strings.ToLower(string(x.body))
+	if b != nil && len(b.request.Tools) > 0 && noTools.MatchString(lower) {
+		if c.c.InText == nil {
+			f.err = traj.Mark(fmt.Errorf("%s takes no tools (%s); start it with tools switched on, or let agentcli read the calls out of the text: --parser hermes", base, text), traj.ErrFatal)
+			return f
+		}
+		c.drop("tools", withoutTools)
+		f.now = true
+		return f
+	}
 	switch x.status {
 	case http.StatusUnauthorized, http.StatusForbidden:
 		f.err = traj.Mark(fmt.Errorf("%s refuses the key (%d: %s); set OPENAI_API_KEY", base, x.status, text), traj.ErrFatal)

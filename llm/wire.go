@@ -21,13 +21,18 @@ type body struct {
 	sampling traj.Sampling
 	seed     int64
 	cont     bool
-	clamp    int // max_tokens that the server's window leaves; 0: as asked
+	clamp    int  // max_tokens that the server's window leaves; 0: as asked
+	inText   bool // the tools are in the messages
 }
 
 func (c *Client) body(req *traj.Request) (*body, error) {
 	b := &body{sampling: req.Sampling, seed: req.Seed, cont: req.Continue}
 	b.request.Model = c.c.Model
-	for _, t := range req.Tools {
+	messages, tools := req.Messages, req.Tools
+	if b.inText = c.c.InText != nil && !c.has("tools"); b.inText {
+		messages, tools = c.c.InText(messages, tools), nil
+	}
+	for _, t := range tools {
 		params := t.Parameters
 		if len(params) == 0 {
 			params = json.RawMessage(`{"type":"object","properties":{}}`)
@@ -36,7 +41,7 @@ func (c *Client) body(req *traj.Request) (*body, error) {
 			Function: &openai.FunctionDefinition{Name: t.Name, Description: t.Description, Parameters: params}})
 	}
 	var err error
-	b.messages, err = encodeMessages(req.Messages)
+	b.messages, err = encodeMessages(messages)
 	return b, err
 }
 

@@ -38,6 +38,16 @@ func mock(r *llmtest.Request) llmtest.Reply {
 		}
 	}
 	switch r.Model {
+	case "noparser": // vLLM as it starts by default
+		return llmtest.WithoutToolParser(func(r *llmtest.Request) llmtest.Reply {
+			switch {
+			case strings.HasPrefix(last.Text(), "<tool_response>"):
+				return ids(llmtest.Text(strings.TrimSpace(strings.Trim(strings.TrimPrefix(last.Text(), "<tool_response>"), "</tool_response>"))))
+			case strings.Contains(r.Messages[0].Text(), "<tools>"):
+				return ids(llmtest.Text(fmt.Sprintf("<tool_call>\n{\"name\": \"calculator\", \"arguments\": {\"expression\": \"%s*%s\"}}\n</tool_call>", q[1], q[2])))
+			}
+			return ids(llmtest.Text("no tools were shown"))
+		})(r)
 	case "locked":
 		return llmtest.Reply{Status: 401, Error: "Incorrect API key provided"}
 	case "broken": // one problem never works

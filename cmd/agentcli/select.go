@@ -139,6 +139,7 @@ func openServer(ctx context.Context, o modelOptions, notice func(string)) (agent
 	}
 	if parser := o.Parser; parser == "hermes" || parser == "auto" && o.WithTools {
 		c.Parse = func(text string) (traj.Message, []traj.CallError) { return chat.ParseReply("hermes", text) }
+		c.InText = chat.InText
 	}
 	client, err := llm.New(c)
 	if err != nil {
