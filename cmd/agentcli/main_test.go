@@ -58,6 +58,10 @@ func mock(r *llmtest.Request) llmtest.Reply {
 		if !strings.Contains(last.Text(), "What is 2 *") {
 			return llmtest.Reply{Delay: time.Minute}
 		}
+	case "stops": // answers only where the ids that end a reply came along
+		if string(r.Fields["stop_token_ids"]) != "[2,50]" {
+			return ids(llmtest.Text(string(r.Fields["stop_token_ids"])))
+		}
 	case "wrong":
 		return ids(llmtest.Text("7"))
 	case "silent":

@@ -10,6 +10,7 @@ import (
 	"math"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -76,6 +77,7 @@ func runFlags() []cli.Flag {
 		&cli.Float64Flag{Name: "min-p", Category: "sampling", Usage: "tokens at least this likely, relative to the likeliest"},
 		&cli.IntFlag{Name: "max-tokens", Category: "sampling", Usage: "of one reply (default: the dataset's)"},
 		&cli.StringSliceFlag{Name: "stop", Category: "sampling", Usage: "stop string; repeatable"},
+		&cli.StringSliceFlag{Name: "stop-ids", Category: "sampling", Usage: "token ids that end a reply beside the model's own, for example 2,50"},
 		&cli.StringFlag{Name: "tools", Category: "agent", Usage: "calculator, python, several with commas, or none (default: the dataset's)"},
 		&cli.StringFlag{Name: "sandbox", Category: "agent", Value: "strict", Usage: "for python: strict, or weaker, which runs it where the kernel refuses to isolate it"},
 		&cli.IntFlag{Name: "max-turns", Category: "agent", Usage: "model calls a trajectory (default: the dataset's)"},
@@ -147,6 +149,9 @@ func runOptionsOf(c *cli.Context) (runOptions, error) {
 			o.Tools = strings.FieldsFunc(t, func(r rune) bool { return r == ',' || r == ' ' })
 		}
 	}
+	if o.Sampling.StopIDs, err = stopIDs(c.StringSlice("stop-ids")); err != nil {
+		return o, err
+	}
 	for _, f := range c.StringSlice("field") {
 		name, column, ok := strings.Cut(f, "=")
 		if !ok || name == "" || column == "" {
@@ -165,6 +170,21 @@ func runOptionsOf(c *cli.Context) (runOptions, error) {
 		return o, usagef("--sandbox %q is unknown; it is strict or weaker", c.String("sandbox"))
 	}
 	return o, o.validate()
+}
+
+// stopIDs reads ids that are separated by commas, or given one by one.
+func stopIDs(list []string) ([]int32, error) {
+	var ids []int32
+	for _, s := range list {
+		for _, one := range strings.Split(s, ",") {
+			id, err := strconv.ParseInt(strings.TrimSpace(one), 10, 32)
+			if err != nil || id < 0 {
+				return nil, usagef("--stop-ids %q: %q is no token id; write them as 2,50", s, one)
+			}
+			ids = append(ids, int32(id))
+		}
+	}
+	return ids, nil
 }
 
 func (o *runOptions) validate() error {
