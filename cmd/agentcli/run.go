@@ -310,7 +310,7 @@ func (x *session) fillDefaults() {
 }
 
 func (x *session) openTools(ctx context.Context) error {
-	x.tools = env.Config{ToolTimeout: x.o.ToolTimeout + time.Second} // the tool's own limit comes first
+	x.tools = env.Config{ToolTimeout: x.o.ToolTimeout + time.Second, Hung: &env.Hung{}} // the tool's own limit comes first
 	for _, name := range x.o.Tools {
 		switch name {
 		case "calculator":
