@@ -241,3 +241,21 @@ func FuzzMath(f *testing.F) {
 		}
 	})
 }
+
+func TestVote(t *testing.T) {
+	for _, tc := range []struct {
+		reward, a, b string
+		same         bool
+	}{
+		{"math", "1/2", `\frac{1}{2}`, true}, {"math", "0.5", `\dfrac12`, true}, {"math", "1,234", "1234", true}, {"math", `\$18.00`, "18 dollars", true},
+		{"math", "x+1", "1+x", true}, {"math", `\sqrt8`, `2\sqrt{2}`, true}, {"math", `(1/2, 3)`, "(0.5,3)", true}, {"math", "2,1", `\{1,2\}`, true},
+		{"math", "(1,2)", "(2,1)", false}, {"math", "(0,1)", "[0,1]", false}, {"math", "1/2", "1/3", false}, {"math", "x", "y", false}, {"math", "-5", "5", false},
+		{"math", `\text{Evelyn}`, "evelyn", true}, {"math", `\pm 2`, "-2,2", true}, {"math", "(5)", "5", true}, {"math", "1/0", "2/0", false},
+		{"math", "1.414", `\sqrt2`, false}, {"math", "", "0", false},
+		{"em", "The Beatles!", "beatles", true}, {"exact", "1/2", "0.5", false}, {"exact", " 84", "84", true},
+	} {
+		if got := Vote(tc.reward, tc.a) == Vote(tc.reward, tc.b); got != tc.same {
+			t.Errorf("%s: %q (%s) and %q (%s): %v", tc.reward, tc.a, Vote(tc.reward, tc.a), tc.b, Vote(tc.reward, tc.b), got)
+		}
+	}
+}

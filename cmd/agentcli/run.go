@@ -441,7 +441,7 @@ func (x *session) play(ctx context.Context, sink func(*traj.Trajectory) error) (
 		Model:    x.model,
 		NewAgent: func(traj.Task) (agent.Agent, error) { return agent.New(specs), nil },
 		NewEnv:   func(traj.Task) (env.Environment, error) { return env.New(x.tools) },
-		Reward:   scorer(x.reward, x.o.Reward == ""),
+		Reward:   scorer(x.rewardOf),
 		Run:      x.identity()[:8],
 		Policy:   x.info.Name,
 		Samples:  x.o.Samples, Tasks: total, Parallel: x.o.Parallel, Seed: x.o.Seed, Sampling: x.o.Sampling,
@@ -455,9 +455,17 @@ func (x *session) play(ctx context.Context, sink func(*traj.Trajectory) error) (
 	return e.Run(ctx, x.data.Tasks(ctx), sink)
 }
 
-// scorer scores trajectories by name; a task's own reward counts unless the
-// user named another.
-func scorer(name string, ownFirst bool) func(context.Context, *traj.Trajectory) error {
+// rewardOf names the reward of a trajectory: a task's own counts unless the user
+// named another.
+func (x *session) rewardOf(t *traj.Trajectory) string {
+	if x.o.Reward == "" && t.Task.Reward != "" {
+		return t.Task.Reward
+	}
+	return x.reward
+}
+
+// scorer scores trajectories by the reward that of names.
+func scorer(of func(*traj.Trajectory) string) func(context.Context, *traj.Trajectory) error {
 	var mu sync.Mutex
 	made := map[string]rewards.Reward{}
 	get := func(name string) (rewards.Reward, error) {
@@ -473,11 +481,7 @@ func scorer(name string, ownFirst bool) func(context.Context, *traj.Trajectory) 
 		return r, err
 	}
 	return func(ctx context.Context, t *traj.Trajectory) error {
-		which := name
-		if ownFirst && t.Task.Reward != "" {
-			which = t.Task.Reward
-		}
-		r, err := get(which)
+		r, err := get(of(t))
 		if err != nil {
 			return err
 		}
