@@ -147,18 +147,17 @@ func (c *Client) badRequest(f *failure, x *exchange, b *body, text string) {
 		f.now = true
 		return
 	}
-	if b.sampling.TopK < 0 && sent(x, "top_k") && mentions(raw, "top_k") {
-		c.drop("top_k", "") // ours, to keep the server's own default out; this one has no such default
-		f.now = true
+	for _, name := range []string{"repetition_penalty", "min_p", "top_k", "top_p", "temperature"} {
+		if sent(x, name) && b.neutral(name) && mentions(raw, name) {
+			c.drop(name, "") // ours, to keep the server's own default out; this one has no such default
+			f.now = true
+		}
+	}
+	if f.now {
 		return
 	}
 	for name, flag := range asked {
 		if sent(x, name) && mentions(raw, name) {
-			if off := name == "top_p" && b.sampling.TopP == 1 || name == "temperature" && b.sampling.Temperature != nil && *b.sampling.Temperature == 1; off {
-				c.drop(name, "") // it changes nothing
-				f.now = true
-				return
-			}
 			f.err = traj.Mark(fmt.Errorf("%s does not take %s (%s); leave %s out", c.c.BaseURL, name, text, flag), traj.ErrFatal)
 			return
 		}
@@ -172,7 +171,16 @@ func (c *Client) badRequest(f *failure, x *exchange, b *body, text string) {
 	if f.now {
 		return
 	}
-	// It names no field of ours: the one that only some servers know goes first.
+	// It names no field of ours: those that only some servers know go first.
+	for _, name := range []string{"repetition_penalty", "min_p", "top_k"} {
+		if sent(x, name) && b.neutral(name) {
+			c.drop(name, "")
+			f.now = true
+		}
+	}
+	if f.now {
+		return
+	}
 	for _, name := range []string{"return_token_ids", "logprobs", "seed"} {
 		if sent(x, name) {
 			c.drop(name, optional[name])

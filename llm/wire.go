@@ -124,6 +124,25 @@ var optional = map[string]string{
 	"seed":             "its replies cannot be repeated",
 }
 
+// neutral reports that a field is of our adding and changes nothing where the
+// server has no default of its own; one that does not know it has none.
+func (b *body) neutral(field string) bool {
+	s := b.sampling
+	switch field {
+	case "repetition_penalty":
+		return s.Neutral
+	case "min_p":
+		return s.Neutral && s.MinP == 0
+	case "top_k":
+		return s.TopK < 0
+	case "top_p":
+		return s.TopP == 1
+	case "temperature":
+		return s.Temperature != nil && *s.Temperature == 1
+	}
+	return false
+}
+
 // asked are the fields that the user set; a server that refuses one refuses
 // the run, and the flag is named.
 var asked = map[string]string{
@@ -150,8 +169,11 @@ func (c *Client) fields(b *body) map[string]json.RawMessage {
 	if s.TopK > 0 || s.TopK < 0 && c.has("top_k") {
 		set("top_k", s.TopK)
 	}
-	if s.MinP > 0 {
+	if s.MinP > 0 || s.Neutral && c.has("min_p") {
 		set("min_p", s.MinP)
+	}
+	if s.Neutral && c.has("repetition_penalty") {
+		set("repetition_penalty", 1)
 	}
 	if len(s.Stop) > 0 {
 		set("stop", s.Stop)

@@ -59,6 +59,7 @@ func ownDistribution(s traj.Sampling) traj.Sampling {
 	if s.TopK == 0 {
 		s.TopK = -1
 	}
+	s.Neutral = true
 	return s
 }
 
