@@ -517,6 +517,8 @@ func (x *session) ending(sum engine.Summary, err error, saved, rest string) erro
 		return err
 	case err != nil:
 		return fmt.Errorf("%w; %d finished trajectories are kept, go on with: %s", err, finished, x.resumeHint(rest))
+	case sum.Interrupted && finished == 0 && !x.keepDir:
+		return interruptedError{"interrupted before anything was finished; nothing is kept"}
 	case sum.Interrupted:
 		return interruptedError{fmt.Sprintf("interrupted: %d trajectories are finished%s; go on with: %s", finished, saved, x.resumeHint(rest))}
 	case sum.Done == 0:
