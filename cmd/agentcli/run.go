@@ -5,6 +5,7 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"math"
@@ -358,8 +359,15 @@ func (x *session) openFolder() (err error) {
 	id := x.identity()
 	if x.o.Resume != "" {
 		x.dir, x.keepDir = x.o.Resume, !isWithin(filepath.Join(cacheDir(), "runs"), x.o.Resume)
+		config := filepath.Join(x.dir, configName)
 		x.journal, err = engine.OpenJournal(filepath.Join(x.dir, journalName), id, x.notice)
-		return err
+		switch {
+		case errors.Is(err, engine.ErrOtherRun):
+			return usageError{fmt.Errorf("%w%s", err, changedSettings(config, x.o.Settings))}
+		case err != nil:
+			return err
+		}
+		return writeSettings(config, x.o.Settings) // as it goes on: longer, elsewhere, faster
 	}
 	x.dir, x.keepDir = x.o.Output, true
 	if x.dir == "" {
@@ -379,11 +387,45 @@ func (x *session) openFolder() (err error) {
 	return writeSettings(filepath.Join(x.dir, configName), x.o.Settings)
 }
 
+// lasting are the settings that the finished trajectories of a run were made
+// with; see identity.
+var lasting = []string{"model", "dtype", "parser", "dataset", "split", "level", "shots", "field", "system", "prompt", "reward", "seed",
+	"temperature", "top-p", "top-k", "min-p", "max-tokens", "stop", "stop-ids", "tools", "max-turns", "max-prompt-tokens", "max-response-tokens"}
+
+// changedSettings names what differs from a run's stored settings and must not.
+func changedSettings(path string, now map[string]any) string {
+	was := map[string]any{}
+	b, err := os.ReadFile(path)
+	if err != nil || yaml.Unmarshal(b, &was) != nil {
+		return ""
+	}
+	text := func(v any) string {
+		b, err := yaml.Marshal(v)
+		if v == nil || err != nil {
+			return "not set"
+		}
+		return strings.Join(strings.Fields(string(b)), " ")
+	}
+	var list []string
+	for _, name := range lasting {
+		if a, b := text(was[name]), text(now[name]); a != b {
+			list = append(list, fmt.Sprintf("--%s is %s and was %s", name, b, a))
+		}
+	}
+	if len(list) == 0 {
+		return " (no flag differs: the model's files have changed)"
+	}
+	return " (" + strings.Join(list, ", ") + ")"
+}
+
 // writeSettings writes a run's settings as --config reads them.
 func writeSettings(path string, settings map[string]any) error {
 	b, err := yaml.Marshal(settings)
 	if err == nil {
-		err = os.WriteFile(path, b, 0o644)
+		err = os.WriteFile(path+".tmp", b, 0o644)
+	}
+	if err == nil {
+		err = os.Rename(path+".tmp", path)
 	}
 	if err != nil {
 		return fmt.Errorf("cannot write the run's settings: %w", err)
