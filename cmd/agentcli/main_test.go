@@ -54,6 +54,8 @@ func mock(r *llmtest.Request) llmtest.Reply {
 		if strings.Contains(last.Text(), "What is 3 *") {
 			return llmtest.Reply{Status: 400, Error: "no luck"}
 		}
+	case "dead":
+		return llmtest.Reply{Status: 400, Error: "no luck"}
 	case "stuck":
 		return llmtest.Reply{Delay: time.Minute}
 	case "slow":

@@ -365,7 +365,11 @@ func (r *evalReport) title() string {
 }
 
 func plural(n int, word string) string {
-	if n != 1 {
+	switch {
+	case n == 1:
+	case strings.HasSuffix(word, "y"):
+		word = strings.TrimSuffix(word, "y") + "ies"
+	default:
 		word += "s"
 	}
 	return fmt.Sprintf("%d %s", n, word)

@@ -60,6 +60,9 @@ type runOptions struct {
 	Settings map[string]any // as given, for config.yaml
 }
 
+// modelsOwn is what stands for a sampling setting that is left open.
+const modelsOwn = " (default: off, for eval the server's)"
+
 func runFlags() []cli.Flag {
 	return append([]cli.Flag{
 		configFlag(),
@@ -72,19 +75,19 @@ func runFlags() []cli.Flag {
 		&cli.StringFlag{Name: "prompt", Category: "data", Usage: "text around the question, with {question} in it (default: the dataset's)"},
 		&cli.StringFlag{Name: "reward", Category: "data", Usage: strings.Join(rewards.Names(), ", ") + "; how replies are scored (default: the dataset's)"},
 		&cli.Int64Flag{Name: "seed", Category: "sampling", Usage: "of the run; every attempt's seed follows from it"},
-		&cli.Float64Flag{Name: "temperature", Category: "sampling", Usage: "0 is greedy (default: 1, or the server's)"},
-		&cli.Float64Flag{Name: "top-p", Category: "sampling", Usage: "the likeliest tokens of this probability mass; 1 is off"},
-		&cli.IntFlag{Name: "top-k", Category: "sampling", Usage: "the K likeliest tokens; -1 is off"},
-		&cli.Float64Flag{Name: "min-p", Category: "sampling", Usage: "tokens at least this likely, relative to the likeliest"},
+		&cli.Float64Flag{Name: "temperature", Category: "sampling", Usage: "0 is greedy (default: 1, for eval the server's)"},
+		&cli.Float64Flag{Name: "top-p", Category: "sampling", Usage: "the likeliest tokens of this probability mass; 1 is off" + modelsOwn},
+		&cli.IntFlag{Name: "top-k", Category: "sampling", Usage: "the K likeliest tokens; -1 is off" + modelsOwn},
+		&cli.Float64Flag{Name: "min-p", Category: "sampling", Usage: "tokens at least this likely, relative to the likeliest; 0 is off" + modelsOwn},
 		&cli.IntFlag{Name: "max-tokens", Category: "sampling", Usage: "of one reply (default: the dataset's)"},
 		&cli.StringSliceFlag{Name: "stop", Category: "sampling", Usage: "stop string; repeatable"},
 		&cli.StringSliceFlag{Name: "stop-ids", Category: "sampling", Usage: "token ids that end a reply beside the model's own, for example 2,50"},
 		&cli.StringFlag{Name: "tools", Category: "agent", Usage: "calculator, python, several with commas, or none (default: the dataset's)"},
 		&cli.StringFlag{Name: "sandbox", Category: "agent", Value: "strict", Usage: "for python: strict, or weaker, which runs it where the kernel refuses to isolate it"},
 		&cli.IntFlag{Name: "max-turns", Category: "agent", Usage: "model calls a trajectory (default: the dataset's)"},
-		&cli.IntFlag{Name: "max-prompt-tokens", Category: "agent", Usage: "of any prompt"},
-		&cli.IntFlag{Name: "max-response-tokens", Category: "agent", Usage: "of everything after the first prompt"},
-		&cli.DurationFlag{Name: "timeout", Category: "agent", Usage: "of a trajectory, for example 90s or 5m"},
+		&cli.IntFlag{Name: "max-prompt-tokens", Category: "agent", Usage: "of any prompt (default: what the model takes)"},
+		&cli.IntFlag{Name: "max-response-tokens", Category: "agent", Usage: "of everything after the first prompt (default: no limit)"},
+		&cli.DurationFlag{Name: "timeout", Category: "agent", Usage: "of a trajectory, for example 90s or 5m (default: no limit)"},
 		&cli.DurationFlag{Name: "tool-timeout", Category: "agent", Value: 10 * time.Second, Usage: "of one tool call, for example 10s"},
 		&cli.IntFlag{Name: "parallel", Aliases: []string{"j"}, Category: "run", Value: engine.DefaultParallel, Usage: "trajectories at once"},
 		&cli.StringFlag{Name: "output", Category: "run", Usage: "`DIR` for everything of the run"},
@@ -558,18 +561,22 @@ func (x *session) ending(sum engine.Summary, err error, saved, rest string) erro
 	case err != nil && finished == 0:
 		return err
 	case err != nil:
-		return fmt.Errorf("%w; %d finished trajectories are kept, go on with: %s", err, finished, x.resumeHint(rest))
+		return fmt.Errorf("%w; %s finished and kept, go on with: %s", err, plural(finished, "trajectory"), x.resumeHint(rest))
 	case sum.Interrupted && finished == 0 && !x.keepDir:
 		return interruptedError{"interrupted before anything was finished; nothing is kept"}
 	case sum.Interrupted:
-		return interruptedError{fmt.Sprintf("interrupted: %d trajectories are finished%s; go on with: %s", finished, saved, x.resumeHint(rest))}
+		return interruptedError{fmt.Sprintf("interrupted: %s finished%s; go on with: %s", plural(finished, "trajectory"), saved, x.resumeHint(rest))}
 	case sum.Done == 0:
 		return fmt.Errorf("dataset %s gave no tasks; nothing was run", x.data.Name)
 	case sum.Errors == sum.Done:
-		return fmt.Errorf("all %d trajectories failed: %s; try them again with: %s", sum.Done, sum.FirstError, x.resumeHint(rest))
+		all := "all " + plural(sum.Done, "trajectory")
+		if sum.Done == 1 {
+			all = "the one trajectory"
+		}
+		return fmt.Errorf("%s failed: %s; try again with: %s", all, sum.FirstError, x.resumeHint(rest))
 	case sum.Errors > 0:
-		return partialError{fmt.Sprintf("%d of %d trajectories failed for infrastructure reasons (the first: %s); try them again with: %s",
-			sum.Errors, sum.Done, sum.FirstError, x.resumeHint(rest))}
+		return partialError{fmt.Sprintf("%d of %s failed for infrastructure reasons (the first: %s); try again with: %s",
+			sum.Errors, plural(sum.Done, "trajectory"), sum.FirstError, x.resumeHint(rest))}
 	}
 	return nil
 }

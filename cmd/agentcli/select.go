@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -129,14 +128,14 @@ func openModel(ctx context.Context, o modelOptions, notice func(string)) (agent.
 	if path == "" {
 		path = defaultModelPath()
 		if _, err := os.Stat(path); err != nil {
-			return nil, modelSource{}, nil, errors.New("no model is named: give a server by --base-url (or OPENAI_BASE_URL), " +
+			return nil, modelSource{}, nil, usagef("no model is named: give a server by --base-url (or OPENAI_BASE_URL), " +
 				"a model folder or .gguf by --model, or run `make setup`, which fetches a small one")
 		}
 		if openLocal != nil {
 			notice("no model is named: taking " + path)
 		}
 	} else if !local {
-		return nil, modelSource{}, nil, fmt.Errorf("there is no model folder or file %q; for a server's model add --base-url (or OPENAI_BASE_URL)", path)
+		return nil, modelSource{}, nil, usagef("there is no model folder or file %q; for a server's model add --base-url (or OPENAI_BASE_URL)", path)
 	}
 	if openLocal == nil {
 		return nil, modelSource{}, nil, fmt.Errorf("this binary was built without local models, so it cannot open %s: "+
