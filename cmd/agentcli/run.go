@@ -370,6 +370,7 @@ func (x *session) openFolder() (err error) {
 		case err != nil:
 			return err
 		}
+		sweep(x.dir)                               // the journal is ours, so nobody else writes here
 		return writeSettings(config, x.o.Settings) // as it goes on: longer, elsewhere, faster
 	}
 	x.dir, x.keepDir = x.o.Output, true
@@ -388,6 +389,20 @@ func (x *session) openFolder() (err error) {
 		return err
 	}
 	return writeSettings(filepath.Join(x.dir, configName), x.o.Settings)
+}
+
+// sweep removes what a run that was killed left half written in its folder.
+func sweep(dir string) {
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		return // the run will say what is wrong with the folder
+	}
+	for _, e := range entries {
+		name := e.Name()
+		if strings.HasPrefix(name, "."+dataName+".") && strings.HasSuffix(name, ".tmp") || name == reportName+".tmp" || name == configName+".tmp" {
+			_ = os.Remove(filepath.Join(dir, name))
+		}
+	}
 }
 
 // lasting are the settings that the finished trajectories of a run were made
