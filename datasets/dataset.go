@@ -24,9 +24,15 @@ import (
 var (
 	// ErrUnknown: no dataset and no file has the name.
 	ErrUnknown = errors.New("unknown dataset")
+	// ErrOptions: the dataset is there, and has no such split, level, field, ….
+	ErrOptions = errors.New("the options do not fit the dataset")
 	// ErrNotHere: the dataset is known but is not on this machine and could not be fetched.
 	ErrNotHere = errors.New("dataset is not on this machine")
 )
+
+func misfit(format string, args ...any) error {
+	return traj.Mark(fmt.Errorf(format, args...), ErrOptions)
+}
 
 // Options choose what Open reads. The zero value is the dataset's own choice.
 type Options struct {
@@ -104,25 +110,25 @@ const mathPrompt = "{question}\n\nPlease reason step by step, and put your final
 // import is read once here to check every row and to count them.
 func Open(ctx context.Context, name string, o Options) (*Dataset, error) {
 	if o.Limit < 0 {
-		return nil, fmt.Errorf("dataset %s: the limit must not be negative, it is %d", name, o.Limit)
+		return nil, misfit("dataset %s: the limit must not be negative, it is %d", name, o.Limit)
 	}
 	if o.Prompt != nil && !strings.Contains(*o.Prompt, "{question}") {
-		return nil, fmt.Errorf("dataset %s: the prompt must hold {question}", name)
+		return nil, misfit("dataset %s: the prompt must hold {question}", name)
 	}
 	if o.Cache == "" {
 		o.Cache = CacheDir()
 	}
 	if g := generatorNamed(name); g != nil {
 		if len(o.Fields) > 0 {
-			return nil, fmt.Errorf("dataset %s is generated: it has no fields to rename (--field)", name)
+			return nil, misfit("dataset %s is generated: it has no fields to rename (--field)", name)
 		}
 		return g.open(o)
 	}
 	if o.Level != "" {
-		return nil, fmt.Errorf("dataset %s has no levels (--level); generated ones have: %s", name, strings.Join(generatorNames(), ", "))
+		return nil, misfit("dataset %s has no levels (--level); generated ones have: %s", name, strings.Join(generatorNames(), ", "))
 	}
 	if o.Shots != nil && *o.Shots > 0 {
-		return nil, fmt.Errorf("dataset %s has no worked examples (--shots); generated ones have: %s", name, strings.Join(generatorNames(), ", "))
+		return nil, misfit("dataset %s has no worked examples (--shots); generated ones have: %s", name, strings.Join(generatorNames(), ", "))
 	}
 	if e := entryNamed(name); e != nil {
 		return e.open(ctx, o)

@@ -39,7 +39,7 @@ func newMapping(fields map[string]string) (mapping, error) {
 		switch ours {
 		case "question", "prompt", "problem", "messages", "answer", "id":
 		default:
-			return mapping{}, fmt.Errorf("--field %s=%s: we have no field %q; ours are question, prompt, messages, answer, id", ours, fields[ours], ours)
+			return mapping{}, misfit("--field %s=%s: we have no field %q; ours are question, prompt, messages, answer, id", ours, fields[ours], ours)
 		}
 	}
 	return mapping{fields}, nil

@@ -33,7 +33,7 @@ func openFile(ctx context.Context, src fileSource, o Options) (*Dataset, error) 
 	fields := o.Fields
 	if src.imported {
 		if len(fields) > 0 {
-			return nil, fmt.Errorf("dataset %s was imported with its fields settled; --field belongs to `datasets import`", src.name)
+			return nil, misfit("dataset %s was imported with its fields settled; --field belongs to `datasets import`", src.name)
 		}
 	}
 	m, err := newMapping(fields)

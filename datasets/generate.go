@@ -72,13 +72,13 @@ func (g *generator) open(o Options) (*Dataset, error) {
 		split = "train"
 	}
 	if split != "train" && split != "test" {
-		return nil, fmt.Errorf("dataset %s has no split %q; it has train and test", g.name, split)
+		return nil, misfit("dataset %s has no split %q; it has train and test", g.name, split)
 	}
 	level := 1
 	if o.Level != "" {
 		n, err := strconv.Atoi(o.Level)
 		if err != nil || n < 1 || n > g.levels {
-			return nil, fmt.Errorf("dataset %s has no level %q; it has 1 to %d", g.name, o.Level, g.levels)
+			return nil, misfit("dataset %s has no level %q; it has 1 to %d", g.name, o.Level, g.levels)
 		}
 		level = n
 	}
@@ -88,7 +88,7 @@ func (g *generator) open(o Options) (*Dataset, error) {
 		shots = *o.Shots
 	}
 	if shots < 0 || shots > len(examples) {
-		return nil, fmt.Errorf("dataset %s has 0 to %d worked examples (--shots), not %d", g.name, len(examples), shots)
+		return nil, misfit("dataset %s has 0 to %d worked examples (--shots), not %d", g.name, len(examples), shots)
 	}
 	d := &Dataset{Name: g.name, Split: split, Description: g.about, DefaultTools: g.tools, Reward: g.reward,
 		MaxTurns: g.maxTurns, MaxTokens: g.maxTokens, Shots: shots, System: g.system, Source: "generated", n: -1, limit: o.Limit}

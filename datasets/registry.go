@@ -198,7 +198,7 @@ func Pull(ctx context.Context, name string, o Options) ([]string, error) {
 	e := entryNamed(name)
 	if e == nil {
 		if g := generatorNamed(name); g != nil {
-			return nil, fmt.Errorf("%s is generated here; there is nothing to pull", name)
+			return nil, misfit("%s is generated here; there is nothing to pull", name)
 		}
 		if o.Cache == "" {
 			o.Cache = CacheDir()

@@ -2,9 +2,11 @@ package engine
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"iter"
+	"math"
 	"slices"
 	"strings"
 	"sync"
@@ -218,6 +220,21 @@ func TestTerminations(t *testing.T) {
 		{"reward is no number", always("84"), func(c *Config) {
 			c.Reward = func(_ context.Context, t *traj.Trajectory) error { z := 0.0; z /= z; t.Reward = &z; return nil }
 		}, traj.RewardFailed, "NaN", "nil", true, 1},
+		{"a reward part is no number", always("84"), func(c *Config) {
+			c.Reward = func(_ context.Context, t *traj.Trajectory) error {
+				t.Reward, t.RewardParts = new(float64), []traj.Part{{Name: "style", Value: math.Inf(-1)}}
+				return nil
+			}
+		}, traj.RewardFailed, "the reward style is -Inf", "nil", true, 1},
+		{"env's reward is no number", always("", calc("1")), func(c *Config) {
+			c.NewEnv = func(traj.Task) (env.Environment, error) { return fakeEnv{ok: true, reward: math.NaN()}, nil }
+		}, traj.EnvFailed, "reward of step 0 is NaN", "nil", false, 1},
+		{"env's rewards have no sum", always("", calc("1")), func(c *Config) {
+			c.NewEnv = func(traj.Task) (env.Environment, error) {
+				return fakeEnv{ok: true, reward: math.MaxFloat64, endless: true}, nil
+			}
+			c.Reward, c.MaxTurns = nil, 3
+		}, traj.RewardFailed, "the reward is +Inf", "nil", false, 3},
 		{"reward hangs", always("84"), func(c *Config) {
 			c.RewardLimit = time.Second
 			c.Reward = func(ctx context.Context, _ *traj.Trajectory) error { <-ctx.Done(); return ctx.Err() }
@@ -234,6 +251,9 @@ func TestTerminations(t *testing.T) {
 					t.Fatal(len(all), err)
 				}
 				x := all[0]
+				if _, err := json.Marshal(x); err != nil { // as the journal writes it
+					t.Fatal(err)
+				}
 				reward := "nil"
 				if x.Reward != nil {
 					reward = fmt.Sprint(*x.Reward)
@@ -253,7 +273,11 @@ func TestTerminations(t *testing.T) {
 	}
 }
 
-type fakeEnv struct{ ok bool }
+type fakeEnv struct {
+	ok      bool
+	reward  float64 // of a step; 0: 0.5
+	endless bool    // it is never done
+}
 
 func (fakeEnv) Reset(_ context.Context, task traj.Task) (traj.Observation, error) {
 	return traj.Observation{Messages: task.Messages}, nil
@@ -263,8 +287,11 @@ func (f fakeEnv) Step(context.Context, traj.Action) (env.Result, error) {
 	if !f.ok {
 		panic("environment is broken")
 	}
-	half := 0.5
-	return env.Result{Done: true, Reward: &half}, nil
+	r := env.Result{Done: !f.endless, Reward: &f.reward}
+	if f.reward == 0 {
+		f.reward = 0.5
+	}
+	return r, nil
 }
 func (fakeEnv) Close() error { return nil }
 

@@ -28,6 +28,9 @@ const (
 	recordHead     = 8
 )
 
+// ErrOtherRun is wrapped where a journal belongs to a run with other settings.
+var ErrOtherRun = errors.New("the journal is of a run with other settings")
+
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
 type journalHeader struct {
@@ -123,8 +126,8 @@ func (j *Journal) load(config string, notice func(string)) error {
 				return fmt.Errorf("%s is a journal of version %d; this program reads up to %d", j.path, h.Journal, journalVersion)
 			}
 			if h.Config != config {
-				return fmt.Errorf("%s belongs to a run with other settings; resume with the settings in %s, or start anew with another --output",
-					j.path, filepath.Join(filepath.Dir(j.path), "config.yaml"))
+				return traj.Mark(fmt.Errorf("%s belongs to a run with other settings; resume with the settings in %s, or start anew with another --output",
+					j.path, filepath.Join(filepath.Dir(j.path), "config.yaml")), ErrOtherRun)
 			}
 			return nil
 		}

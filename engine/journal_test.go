@@ -46,7 +46,7 @@ func TestJournalResume(t *testing.T) {
 	if _, err := CreateJournal(path, "hash"); err == nil || !strings.Contains(err.Error(), "--resume") {
 		t.Fatal(err)
 	}
-	if _, err := OpenJournal(path, "other", nil); err == nil || !strings.Contains(err.Error(), "other settings") {
+	if _, err := OpenJournal(path, "other", nil); !errors.Is(err, ErrOtherRun) || !strings.Contains(err.Error(), "other settings") {
 		t.Fatal(err)
 	}
 	calls, failing = 0, false

@@ -113,6 +113,9 @@ func (p *player) play(ctx, own context.Context) (end traj.Termination, reason st
 		if err != nil {
 			return p.ended(ctx, own, traj.EnvFailed, err)
 		}
+		if r := res.Reward; r != nil && !finite(*r) {
+			return traj.EnvFailed, fmt.Sprintf("the environment's reward of step %d is %v", turn, *r)
+		}
 		step.Reward, step.ToolErrors = res.Reward, res.ToolErrors
 		if action.Final {
 			p.observe(res.Observation)
@@ -298,6 +301,9 @@ func (p *player) score(ctx context.Context) {
 				*t.Reward += *r
 			}
 		}
+		if err := numbers(t); err != nil {
+			t.Termination, t.Error = traj.RewardFailed, oneLine(err)
+		}
 		return
 	}
 	own, cancel := ctx, context.CancelFunc(func() {})
@@ -306,8 +312,8 @@ func (p *player) score(ctx context.Context) {
 	}
 	defer cancel()
 	err := p.callReward(own)
-	if err == nil && t.Reward != nil && (math.IsNaN(*t.Reward) || math.IsInf(*t.Reward, 0)) {
-		err = fmt.Errorf("the reward is %v", *t.Reward)
+	if err == nil {
+		err = numbers(t)
 	}
 	switch {
 	case err == nil:
@@ -317,6 +323,21 @@ func (p *player) score(ctx context.Context) {
 		t.Termination, t.Error = traj.RewardFailed, oneLine(err)
 	}
 }
+
+// numbers refuses rewards that are none: neither JSON nor a mean can hold them.
+func numbers(t *traj.Trajectory) error {
+	for _, part := range t.RewardParts {
+		if !finite(part.Value) {
+			return fmt.Errorf("the reward %s is %v", part.Name, part.Value)
+		}
+	}
+	if t.Reward != nil && !finite(*t.Reward) {
+		return fmt.Errorf("the reward is %v", *t.Reward)
+	}
+	return nil
+}
+
+func finite(x float64) bool { return !math.IsNaN(x) && !math.IsInf(x, 0) }
 
 func (p *player) callReward(ctx context.Context) (err error) {
 	defer func() {

@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 	"unicode/utf8"
 
@@ -51,6 +52,9 @@ type Sequential interface {
 const (
 	DefaultToolTimeout    = 30 * time.Second
 	DefaultMaxObservation = 8000
+
+	parallelCalls = 8  // of one reply that run at once
+	maxCalls      = 64 // of one reply that are run; the rest come back as errors
 )
 
 // Config describes a ToolEnvironment.
@@ -58,6 +62,34 @@ type Config struct {
 	Tools          []Tool
 	ToolTimeout    time.Duration // of one call; 0: DefaultToolTimeout
 	MaxObservation int           // characters of one result; 0: DefaultMaxObservation; < 0: no limit
+	Hung           *Hung         // shared by all environments of a run; nil: one of its own
+}
+
+// maxHung is how many calls of one tool may be left behind before it is taken
+// for broken.
+const maxHung = 64
+
+// Hung counts, by tool, the calls that did not come back when their time was
+// over and still run: Go cannot stop them. The zero value is ready for use.
+type Hung struct {
+	mu sync.Mutex
+	n  map[string]int
+}
+
+func (h *Hung) add(tool string, d int) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.n == nil {
+		h.n = map[string]int{}
+	}
+	h.n[tool] += d
+}
+
+// Count is how many calls of a tool hang now.
+func (h *Hung) Count(tool string) int {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.n[tool]
 }
 
 // Validate reports what makes the configuration unusable.
@@ -95,6 +127,7 @@ type ToolEnvironment struct {
 	names   []string
 	timeout time.Duration
 	maxObs  int
+	hung    *Hung
 }
 
 // New returns an environment for one trajectory.
@@ -102,7 +135,10 @@ func New(c Config) (*ToolEnvironment, error) {
 	if err := c.Validate(); err != nil {
 		return nil, err
 	}
-	e := &ToolEnvironment{tools: make(map[string]Tool, len(c.Tools)), timeout: c.ToolTimeout, maxObs: c.MaxObservation}
+	e := &ToolEnvironment{tools: make(map[string]Tool, len(c.Tools)), timeout: c.ToolTimeout, maxObs: c.MaxObservation, hung: c.Hung}
+	if e.hung == nil {
+		e.hung = &Hung{}
+	}
 	if e.timeout == 0 {
 		e.timeout = DefaultToolTimeout
 	}
@@ -127,21 +163,36 @@ func (e *ToolEnvironment) Reset(_ context.Context, task traj.Task) (traj.Observa
 
 // Step runs the action's calls. Whatever a tool does, it is data: a failure, a
 // panic, a time-out and a call that could not be read all become messages that
-// the model can answer to.
+// the model can answer to. Only a tool that hangs again and again is broken, and
+// the error says so.
 func (e *ToolEnvironment) Step(ctx context.Context, a traj.Action) (Result, error) {
 	if a.Final {
 		return Result{Done: true}, nil
+	}
+	for _, c := range a.ToolCalls {
+		if n := e.hung.Count(c.Name); n >= maxHung {
+			return Result{}, fmt.Errorf("the tool %s is broken: %d calls of it still run, though their time is over", c.Name, n)
+		}
 	}
 	outs := make([]string, len(a.ToolCalls))
 	errs := make([]error, len(a.ToolCalls))
 	var wg sync.WaitGroup
 	var inOrder []int
+	room := make(chan struct{}, parallelCalls)
 	for i, c := range a.ToolCalls {
+		if i >= maxCalls {
+			errs[i] = fmt.Errorf("this call was not run: %d calls stand in one reply, and %d are the most that are run", len(a.ToolCalls), maxCalls)
+			continue
+		}
 		if s, ok := e.tools[c.Name].(Sequential); ok && s.Sequential() || len(a.ToolCalls) == 1 {
 			inOrder = append(inOrder, i)
 			continue
 		}
-		wg.Go(func() { outs[i], errs[i] = e.call(ctx, c) })
+		wg.Go(func() {
+			room <- struct{}{}
+			defer func() { <-room }()
+			outs[i], errs[i] = e.call(ctx, c)
+		})
 	}
 	for _, i := range inOrder {
 		outs[i], errs[i] = e.call(ctx, a.ToolCalls[i])
@@ -172,7 +223,8 @@ func (e *ToolEnvironment) Step(ctx context.Context, a traj.Action) (Result, erro
 func (e *ToolEnvironment) Close() error { return nil }
 
 // call runs one call and waits no longer than the tool's time-out, even for a
-// tool that does not heed its context: that goroutine is left behind.
+// tool that does not heed its context: that goroutine is left behind, and
+// counted as long as it runs.
 func (e *ToolEnvironment) call(ctx context.Context, c traj.ToolCall) (string, error) {
 	tool, ok := e.tools[c.Name]
 	if !ok {
@@ -195,11 +247,15 @@ func (e *ToolEnvironment) call(ctx context.Context, c traj.ToolCall) (string, er
 		err error
 	}
 	done := make(chan result, 1)
+	var state atomic.Int32 // who came first: 1 the call's end, 2 our leaving it behind
 	go func() {
 		var r result
 		defer func() {
 			if p := recover(); p != nil {
 				r = result{err: fmt.Errorf("%s failed: %v", c.Name, p)}
+			}
+			if !state.CompareAndSwap(0, 1) {
+				e.hung.add(c.Name, -1)
 			}
 			done <- r
 		}()
@@ -212,6 +268,10 @@ func (e *ToolEnvironment) call(ctx context.Context, c traj.ToolCall) (string, er
 		}
 		return r.out, r.err
 	case <-ctx.Done():
+		e.hung.add(c.Name, 1)
+		if !state.CompareAndSwap(0, 2) {
+			e.hung.add(c.Name, -1)
+		}
 		return "", fmt.Errorf("%s took longer than %v and was stopped", c.Name, e.timeout)
 	}
 }

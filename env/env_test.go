@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -123,6 +124,74 @@ func TestStepHangingToolIsData(t *testing.T) {
 			t.Fatal(m)
 		}
 		close(release)
+	})
+}
+
+// TestStepBoundsCalls: a reply with very many calls runs eight at once, 64 in
+// all; the others are told so, and every call has its answer, in order.
+func TestStepBoundsCalls(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var running, most, ran atomic.Int32
+		tool := fakeTool{name: "p", do: func(_ context.Context, args string) (string, error) {
+			ran.Add(1)
+			for n := running.Add(1); ; {
+				if m := most.Load(); n <= m || most.CompareAndSwap(m, n) {
+					break
+				}
+			}
+			defer running.Add(-1)
+			time.Sleep(time.Second)
+			return args, nil
+		}}
+		var pairs []string
+		for i := range 200 {
+			pairs = append(pairs, "p", fmt.Sprintf(`{"i":%d}`, i))
+		}
+		r := step(t, Config{Tools: []Tool{tool}}, calls(pairs...))
+		if ran.Load() != 64 || most.Load() != 8 || r.ToolErrors != 136 || len(r.Observation.Messages) != 200 {
+			t.Fatalf("%d ran, %d at once, %d errors, %d messages", ran.Load(), most.Load(), r.ToolErrors, len(r.Observation.Messages))
+		}
+		for i, m := range r.Observation.Messages {
+			want := fmt.Sprintf(`{"i":%d}`, i)
+			if i >= 64 {
+				want = "error: this call was not run: 200 calls stand in one reply, and 64 are the most that are run"
+			}
+			if m.Content != want || m.ToolCallID != fmt.Sprint("call_", i) {
+				t.Fatalf("%d: %+v", i, m)
+			}
+		}
+	})
+}
+
+// TestStepBrokenTool: a tool of which 64 calls hang gets no more, in any
+// environment of the run; once they come back it does.
+func TestStepBrokenTool(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		release := make(chan struct{})
+		var entered atomic.Int32
+		hang := fakeTool{name: "hang", do: func(context.Context, string) (string, error) { entered.Add(1); <-release; return "", nil }}
+		c := Config{Tools: []Tool{hang, Calculator{}}, ToolTimeout: time.Second, Hung: &Hung{}}
+		for range 64 {
+			step(t, c, calls("hang", "{}"))
+		}
+		e, err := New(c)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := e.Step(t.Context(), calls("hang", "{}")); err == nil || !strings.Contains(err.Error(), "the tool hang is broken: 64 calls") || entered.Load() != 64 {
+			t.Fatalf("%v, %d calls", err, entered.Load())
+		}
+		if r := step(t, c, calls("calculator", `{"expression":"1"}`)); r.ToolErrors != 0 {
+			t.Fatalf("another tool still works: %+v", r)
+		}
+		close(release)
+		synctest.Wait()
+		if n := c.Hung.Count("hang"); n != 0 {
+			t.Fatalf("%d still counted", n)
+		}
+		if r := step(t, c, calls("hang", "{}")); r.ToolErrors != 0 {
+			t.Fatalf("%+v", r)
+		}
 	})
 }
 

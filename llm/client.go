@@ -28,6 +28,7 @@ const (
 	maxBackoff    = 30 * time.Second
 	maxRetryAfter = 10 * time.Minute // a server that asks for more has given up on us
 	silentRetries = 2                // while nothing has ever answered at that address
+	maxMended     = 16               // a request has fewer parts that can be left out
 )
 
 // Config describes a server.
@@ -44,6 +45,10 @@ type Config struct {
 	// Parse reads the tool calls out of a reply's text, for servers that leave
 	// them there. nil: the text is taken as it is.
 	Parse func(text string) (traj.Message, []traj.CallError)
+	// InText writes the tools, the calls and their results into the messages'
+	// text, for servers that take no tools; Parse then reads the calls. nil: such
+	// a server's refusal is final.
+	InText func(messages []traj.Message, tools []traj.ToolSpec) []traj.Message
 	// Notice tells the user once about something that was left out of requests.
 	Notice func(string)
 
@@ -158,6 +163,13 @@ func (c *Client) Generate(ctx context.Context, req *traj.Request) (*traj.Respons
 	}
 	var resp *traj.Response
 	err = c.retry(ctx, func(ctx context.Context) *failure {
+		if !b.inText && !c.has("tools") { // found out by this request, or by another
+			clamp := b.clamp
+			if b, err = c.body(req); err != nil {
+				return &failure{err: err}
+			}
+			b.clamp = clamp
+		}
 		x := &exchange{fields: c.fields(b)}
 		reply, err := c.api.CreateChatCompletion(context.WithValue(ctx, exchangeKey{}, x), b.request)
 		if err != nil {
@@ -197,7 +209,7 @@ func (c *Client) retry(ctx context.Context, try func(context.Context) *failure) 
 		if ctx.Err() != nil {
 			return fmt.Errorf("%s: %w", c.c.BaseURL, ctx.Err())
 		}
-		if f.now && mended < 8 {
+		if f.now && mended < maxMended {
 			mended++
 			n--
 			continue

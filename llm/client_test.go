@@ -5,10 +5,12 @@ import (
 	"errors"
 	"net"
 	"net/http"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
+	"agentcli/chat"
 	"agentcli/llm/llmtest"
 	"agentcli/traj"
 
@@ -334,4 +336,110 @@ func FuzzErrorBody(f *testing.F) {
 			t.Fatalf("several lines: %q", got.err)
 		}
 	})
+}
+
+// TestGenerateNeutral: the fields that keep a server's defaults out are sent,
+// and left out, for good, where a server does not know them.
+func TestGenerateNeutral(t *testing.T) {
+	strict := func(text string, known ...string) func(*llmtest.Request) llmtest.Reply {
+		return func(r *llmtest.Request) llmtest.Reply {
+			var unknown []string
+			for _, f := range []string{"min_p", "repetition_penalty", "top_k", "return_token_ids"} {
+				if r.Has(f) && !slices.Contains(known, f) {
+					unknown = append(unknown, f)
+				}
+			}
+			if len(unknown) > 0 {
+				return llmtest.Reply{Status: 400, Error: strings.ReplaceAll(text, "FIELDS", strings.Join(unknown, ", "))}
+			}
+			return llmtest.Text("ok")
+		}
+	}
+	for _, c := range []struct {
+		name     string
+		script   func(*llmtest.Request) llmtest.Reply
+		requests int // for two replies
+		sent     string
+	}{
+		{"vLLM", llmtest.Sequence(llmtest.Text("ok")), 2, "min_p=0 repetition_penalty=1 top_k=-1 top_p=1 temperature=1"},
+		{"OpenAI", strict("Unrecognized request arguments supplied: FIELDS"), 4, "top_p=1 temperature=1"},
+		{"knows some", strict("Unrecognized request argument supplied: FIELDS", "top_k", "min_p", "return_token_ids"), 3, "min_p=0 top_k=-1 top_p=1 temperature=1"},
+		{"names none", strict("Extra inputs are not permitted", "return_token_ids"), 3, "top_p=1 temperature=1"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			s := llmtest.New(t, c.script)
+			r := newRig(t, s.BaseURL(), nil)
+			req := ask()
+			req.Sampling = traj.Sampling{Temperature: ptr(1.0), TopP: 1, TopK: -1, Neutral: true}
+			for range 2 {
+				if _, err := r.Generate(t.Context(), req); err != nil {
+					t.Fatal(err)
+				}
+			}
+			all := s.Requests()
+			var sent []string
+			for _, f := range []string{"min_p", "repetition_penalty", "top_k", "top_p", "temperature"} {
+				if v, ok := all[len(all)-1].Fields[f]; ok {
+					sent = append(sent, f+"="+string(v))
+				}
+			}
+			if len(all) != c.requests || strings.Join(sent, " ") != c.sent || len(r.slept) > 0 {
+				t.Errorf("%d requests, the last with %v, pauses %v", len(all), sent, r.slept)
+			}
+		})
+	}
+	// What the user asked for is not left out in silence.
+	s := llmtest.New(t, strict("Unrecognized request argument supplied: FIELDS", "return_token_ids", "repetition_penalty", "top_k"))
+	req := ask()
+	req.Sampling = traj.Sampling{MinP: 0.1, Neutral: true}
+	if _, err := newRig(t, s.BaseURL(), nil).Generate(t.Context(), req); err == nil || !strings.Contains(err.Error(), "--min-p") {
+		t.Fatal(err)
+	}
+}
+
+// TestWithoutToolParser: a server that takes no tools gets them in the text,
+// after one refusal for the whole client, and one notice.
+func TestWithoutToolParser(t *testing.T) {
+	call := "<tool_call>\n{\"name\": \"calculator\", \"arguments\": {\"expression\": \"1\"}}\n</tool_call>"
+	s := llmtest.New(t, llmtest.WithoutToolParser(func(r *llmtest.Request) llmtest.Reply {
+		if strings.Contains(r.Messages[0].Text(), `"name": "calculator"`) && r.Messages[0].Role == "system" {
+			return llmtest.Text(call)
+		}
+		return llmtest.Text("no tools were shown")
+	}))
+	c := newRig(t, s.BaseURL(), func(c *Config) {
+		c.Parse = func(text string) (traj.Message, []traj.CallError) { return chat.ParseReply("hermes", text) }
+		c.InText = chat.InText
+	})
+	for range 2 {
+		r, err := c.Generate(t.Context(), ask())
+		if err != nil || len(r.Message.ToolCalls) != 1 || r.FinishReason != traj.FinishToolCalls {
+			t.Fatalf("%+v, %v", r, err)
+		}
+	}
+	if n := len(s.Requests()); n != 3 || len(c.notices) != 1 || !strings.Contains(c.notices[0], "does not take tools") || len(c.slept) != 0 {
+		t.Fatalf("%d requests, notices %q, pauses %v", n, c.notices, c.slept)
+	}
+	if s.Requests()[2].Has("tools") || s.Requests()[2].Has("tool_choice") {
+		t.Error("the second request must know")
+	}
+	// Without a way to read calls out of the text the refusal is final.
+	c = newRig(t, s.BaseURL(), nil)
+	if _, err := c.Generate(t.Context(), ask()); !errors.Is(err, traj.ErrFatal) || !strings.Contains(err.Error(), "--parser hermes") {
+		t.Fatal(err)
+	}
+	// As Ollama, llama.cpp and routers say it.
+	for status, text := range map[int]string{400: "registry.ollama.ai/library/gemma:2b does not support tools",
+		500: "tools param requires --jinja flag", 404: "No endpoints found that support tool use."} {
+		s := llmtest.New(t, func(r *llmtest.Request) llmtest.Reply {
+			if r.Has("tools") {
+				return llmtest.Reply{Status: status, Error: text}
+			}
+			return llmtest.Text("ok")
+		})
+		c := newRig(t, s.BaseURL(), func(c *Config) { c.InText = chat.InText })
+		if _, err := c.Generate(t.Context(), ask()); err != nil || len(c.slept) != 0 {
+			t.Errorf("%s: %v, pauses %v", text, err, c.slept)
+		}
+	}
 }

@@ -37,6 +37,14 @@ var (
 // unknownField matches how servers say that they do not know a field.
 var unknownField = regexp.MustCompile(`(?i)unrecognized|unknown|unexpected|extra|not permitted|additional propert|unsupported|not supported|does not support|not allowed|invalid (?:field|parameter|argument)|not available`)
 
+// noTools matches how servers say that they take no tools in a request, or none
+// for this model: vLLM without a tool parser, Ollama, llama.cpp without --jinja,
+// and routers.
+var noTools = regexp.MustCompile(`(?i)tool choice requires --enable-auto-tool-choice|does not support (?:tools|tool use|tool calling|function calling)|` +
+	`tools param requires --jinja|no endpoints found that support tool use`)
+
+const withoutTools = "they are written into the prompt, and calls are read out of the replies' text (vLLM takes tools with --enable-auto-tool-choice and --tool-call-parser)"
+
 // classify turns what go-openai returned into one line and a decision.
 func (c *Client) classify(err error, x *exchange, b *body) *failure {
 	base := c.c.BaseURL
@@ -78,6 +86,15 @@ func (c *Client) classify(err error, x *exchange, b *body) *failure {
 	}
 	f := &failure{err: fmt.Errorf("%s answered %d: %s", base, x.status, text)}
 	lower := strings.ToLower(string(x.body))
+	if b != nil && len(b.request.Tools) > 0 && noTools.MatchString(lower) {
+		if c.c.InText == nil {
+			f.err = traj.Mark(fmt.Errorf("%s takes no tools (%s); start it with tools switched on, or let agentcli read the calls out of the text: --parser hermes", base, text), traj.ErrFatal)
+			return f
+		}
+		c.drop("tools", withoutTools)
+		f.now = true
+		return f
+	}
 	switch x.status {
 	case http.StatusUnauthorized, http.StatusForbidden:
 		f.err = traj.Mark(fmt.Errorf("%s refuses the key (%d: %s); set OPENAI_API_KEY", base, x.status, text), traj.ErrFatal)
@@ -130,18 +147,17 @@ func (c *Client) badRequest(f *failure, x *exchange, b *body, text string) {
 		f.now = true
 		return
 	}
-	if b.sampling.TopK < 0 && sent(x, "top_k") && mentions(raw, "top_k") {
-		c.drop("top_k", "") // ours, to keep the server's own default out; this one has no such default
-		f.now = true
+	for _, name := range []string{"repetition_penalty", "min_p", "top_k", "top_p", "temperature"} {
+		if sent(x, name) && b.neutral(name) && mentions(raw, name) {
+			c.drop(name, "") // ours, to keep the server's own default out; this one has no such default
+			f.now = true
+		}
+	}
+	if f.now {
 		return
 	}
 	for name, flag := range asked {
 		if sent(x, name) && mentions(raw, name) {
-			if off := name == "top_p" && b.sampling.TopP == 1 || name == "temperature" && b.sampling.Temperature != nil && *b.sampling.Temperature == 1; off {
-				c.drop(name, "") // it changes nothing
-				f.now = true
-				return
-			}
 			f.err = traj.Mark(fmt.Errorf("%s does not take %s (%s); leave %s out", c.c.BaseURL, name, text, flag), traj.ErrFatal)
 			return
 		}
@@ -155,7 +171,16 @@ func (c *Client) badRequest(f *failure, x *exchange, b *body, text string) {
 	if f.now {
 		return
 	}
-	// It names no field of ours: the one that only some servers know goes first.
+	// It names no field of ours: those that only some servers know go first.
+	for _, name := range []string{"repetition_penalty", "min_p", "top_k"} {
+		if sent(x, name) && b.neutral(name) {
+			c.drop(name, "")
+			f.now = true
+		}
+	}
+	if f.now {
+		return
+	}
 	for _, name := range []string{"return_token_ids", "logprobs", "seed"} {
 		if sent(x, name) {
 			c.drop(name, optional[name])

@@ -21,13 +21,18 @@ type body struct {
 	sampling traj.Sampling
 	seed     int64
 	cont     bool
-	clamp    int // max_tokens that the server's window leaves; 0: as asked
+	clamp    int  // max_tokens that the server's window leaves; 0: as asked
+	inText   bool // the tools are in the messages
 }
 
 func (c *Client) body(req *traj.Request) (*body, error) {
 	b := &body{sampling: req.Sampling, seed: req.Seed, cont: req.Continue}
 	b.request.Model = c.c.Model
-	for _, t := range req.Tools {
+	messages, tools := req.Messages, req.Tools
+	if b.inText = c.c.InText != nil && !c.has("tools"); b.inText {
+		messages, tools = c.c.InText(messages, tools), nil
+	}
+	for _, t := range tools {
 		params := t.Parameters
 		if len(params) == 0 {
 			params = json.RawMessage(`{"type":"object","properties":{}}`)
@@ -36,7 +41,7 @@ func (c *Client) body(req *traj.Request) (*body, error) {
 			Function: &openai.FunctionDefinition{Name: t.Name, Description: t.Description, Parameters: params}})
 	}
 	var err error
-	b.messages, err = encodeMessages(req.Messages)
+	b.messages, err = encodeMessages(messages)
 	return b, err
 }
 
@@ -119,6 +124,25 @@ var optional = map[string]string{
 	"seed":             "its replies cannot be repeated",
 }
 
+// neutral reports that a field is of our adding and changes nothing where the
+// server has no default of its own; one that does not know it has none.
+func (b *body) neutral(field string) bool {
+	s := b.sampling
+	switch field {
+	case "repetition_penalty":
+		return s.Neutral
+	case "min_p":
+		return s.Neutral && s.MinP == 0
+	case "top_k":
+		return s.TopK < 0
+	case "top_p":
+		return s.TopP == 1
+	case "temperature":
+		return s.Temperature != nil && *s.Temperature == 1
+	}
+	return false
+}
+
 // asked are the fields that the user set; a server that refuses one refuses
 // the run, and the flag is named.
 var asked = map[string]string{
@@ -145,8 +169,11 @@ func (c *Client) fields(b *body) map[string]json.RawMessage {
 	if s.TopK > 0 || s.TopK < 0 && c.has("top_k") {
 		set("top_k", s.TopK)
 	}
-	if s.MinP > 0 {
+	if s.MinP > 0 || s.Neutral && c.has("min_p") {
 		set("min_p", s.MinP)
+	}
+	if s.Neutral && c.has("repetition_penalty") {
+		set("repetition_penalty", 1)
 	}
 	if len(s.Stop) > 0 {
 		set("stop", s.Stop)

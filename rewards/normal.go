@@ -53,8 +53,8 @@ var (
 		"**", "^", `{,}`, ",",
 	)
 	wrapper   = regexp.MustCompile(`\\(?:text|textbf|textit|textrm|mathrm|mathbf|mathit|mathsf|mbox|operatorname|emph|bm)\s*\{([^{}]*)\}`)
-	unitText  = regexp.MustCompile(`([0-9}%)])\s*\\(?:text|mathrm|mbox|textrm)\s*\{[^{}]*\}(?:\^\{?[0-9]\}?)?\s*$`)
-	unitWord  = regexp.MustCompile(`^(.*[0-9}])\s+([A-Za-z]{2,}\.?(?:[ /][A-Za-z]+\.?){0,3})(?:\^\{?[0-9]\}?)?$`)
+	unitText  = regexp.MustCompile(`([0-9}%)])\s*\\(?:text|mathrm|mbox|textrm)\s*\{([^{}]*)\}(?:\^\{?[0-9]\}?)?\s*$`)
+	unitWord  = regexp.MustCompile(`^(.*(?:[0-9}]|pi))\s+([A-Za-z]{2,}\.?(?:[ /][A-Za-z]+\.?){0,3})(?:\^\{?[0-9]\}?)?$`)
 	unitTight = regexp.MustCompile(`^(-?[0-9][0-9.,]*)\s*(?:cm|mm|km|m|kg|g|ft|in|lb|lbs|mph|hours?|minutes?|seconds?|days?|units?|dollars?|cents?|degrees?|percent)(?:\^\{?[0-9]\}?)?$`)
 	mixedText = regexp.MustCompile(`^(-?)\s*(\d+)\s+(\d+)\s*/\s*(\d+)$`)
 	assigned  = regexp.MustCompile(`^\\?[A-Za-z]+(?:_\{?\w\}?)?(?:\([A-Za-z]\))?=([^=]+)$`)
@@ -69,6 +69,17 @@ var (
 	script    = regexp.MustCompile(`([_^])\{(\w)\}`)
 )
 
+// mathWord are the words after a number that are no unit: constants, functions,
+// joining words, and products of the usual letters.
+var mathWord = regexp.MustCompile(`^(?:pi|e|i|sqrt|cbrt|root|frac|sin|cos|tan|cot|sec|csc|arc(?:sin|cos|tan)|sinh|cosh|tanh|ln|log|lg|exp|inf|infty|infinity|` +
+	`times|plus|minus|over|divided|mod|choose|and|or|to|phi|alpha|beta|gamma|theta|lambda|mu|omega|[abcxyz]{1,3})$`)
+
+// isMath reports that what follows a number begins as mathematics, not as a unit.
+func isMath(words string) bool {
+	first, _, _ := strings.Cut(strings.TrimSpace(words), " ")
+	return mathWord.MatchString(strings.TrimRight(first, "."))
+}
+
 // normal is the normal form of an answer: no wrappers, units, dollar signs,
 // spacing commands or white space, one way to write each construct.
 func normal(s string) string {
@@ -79,7 +90,9 @@ func normal(s string) string {
 	s = dropped.Replace(s)
 	s = strings.ReplaceAll(s, "\x01", `\\`)
 	s = strings.TrimSpace(s)
-	s = unitText.ReplaceAllString(s, "$1")
+	if m := unitText.FindStringSubmatchIndex(s); m != nil && !isMath(s[m[4]:m[5]]) {
+		s = s[:m[3]]
+	}
 	for range 8 {
 		t := wrapper.ReplaceAllString(s, "$1")
 		if t == s {
@@ -91,7 +104,7 @@ func normal(s string) string {
 	if m := mixedText.FindStringSubmatch(s); m != nil {
 		s = m[1] + m[2] + `\frac{` + m[3] + `}{` + m[4] + `}`
 	}
-	if m := unitWord.FindStringSubmatch(s); m != nil && !strings.Contains(" and or to ", " "+strings.ToLower(m[2])+" ") && !strings.ContainsAny(m[1], ",=") {
+	if m := unitWord.FindStringSubmatch(s); m != nil && !isMath(m[2]) && !strings.ContainsAny(m[1], ",=") {
 		if strings.HasPrefix(strings.ToLower(m[2]), "percent") {
 			m[1] += "%"
 		}

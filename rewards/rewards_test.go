@@ -68,6 +68,28 @@ func TestMathEqual(t *testing.T) {
 	}
 }
 
+// TestUnits: what follows a number is dropped where it is a unit, and only there.
+func TestUnits(t *testing.T) {
+	for _, tc := range []struct {
+		got, gold string
+		want      bool
+	}{
+		{"3 pi", "3", false}, {"3 pi", `3\pi`, true}, {"3pi", `3\pi`, true}, {`3 \pi`, `3\pi`, true}, {"3 pi^2", "3", false}, {"3 pi^2", `3\pi^2`, true},
+		{"3 pi cm", `3\pi`, true}, {`3\pi cm`, `3\pi`, true}, {`3\pi\text{ cm}^2`, `3\pi`, true}, {"3 pi radians", `3\pi`, true},
+		{"2 e", "2", false}, {"2 e", "2e", true}, {`2\mathrm{e}`, "2e", true}, {`2\mathrm{e}`, "2", false},
+		{`3+2\mathrm{i}`, "3+2i", true}, {`3+2\mathrm{i}`, "5", false}, {`3+2\text{i}`, "3+2", false},
+		{"2 sqrt(3)", `2\sqrt{3}`, true}, {"2 sqrt", "2", false}, {"2 xy", "2", false}, {"2 xy", "2xy", true}, {"3 ab", "3ab", true},
+		{"2 infty", "2", false}, {"5 sin", "5", false}, {"4 and", "4", false},
+		{"3 cm", "3", true}, {"3 cm^2", "3", true}, {"3 square meters", "3", true}, {"12 apples", "12", true}, {"5 in.", "5", true}, {"7 km/h", "7", true},
+		{`\frac{3}{4} in`, "3/4", true}, {"8 kb", "8", true}, {"40 percent", "40%", true}, {"40 percent", "0.4", true}, {`\frac{3}{4} miles`, "3/4", true}, {"1/2 hour", "0.5", true}, {"6 pie slices", "6", true},
+		{"90 degrees", "90", true}, {"10 cents", "10", true}, {"2 eggs", "2", true}, {`5\text{ pints}`, "5", true}, {`5\text{ in}`, "5", true},
+	} {
+		if got := equalAnswers(tc.got, tc.gold, Options{}); got != tc.want {
+			t.Errorf("%q against %q: %v (normal %q and %q)", tc.got, tc.gold, got, normal(tc.got), normal(tc.gold))
+		}
+	}
+}
+
 func TestMathExtract(t *testing.T) {
 	for _, tc := range []struct {
 		reply, want string
@@ -223,6 +245,9 @@ func TestSharedAnswers(t *testing.T) {
 	}
 }
 
+// Fuzz it with -fuzzminimizetime 1x: by default the minimising of a find may
+// take a minute, in which nothing else is tried, and a -fuzztime that ends
+// meanwhile is reported as "context deadline exceeded".
 func FuzzMath(f *testing.F) {
 	for _, s := range []string{`\frac{1}{2}`, `\sqrt{`, "((((", `\{1,2\}`, "1,234", `\begin{pmatrix}`, "9^9^9^9", "1!!!!", `\boxed{\boxed{`, "-+-+1", `\pm\pm`, `\frac\frac`, "|1|", "%"} {
 		f.Add(s, s)
@@ -240,4 +265,22 @@ func FuzzMath(f *testing.F) {
 			t.Errorf("took %v", d)
 		}
 	})
+}
+
+func TestVote(t *testing.T) {
+	for _, tc := range []struct {
+		reward, a, b string
+		same         bool
+	}{
+		{"math", "1/2", `\frac{1}{2}`, true}, {"math", "0.5", `\dfrac12`, true}, {"math", "1,234", "1234", true}, {"math", `\$18.00`, "18 dollars", true},
+		{"math", "x+1", "1+x", true}, {"math", `\sqrt8`, `2\sqrt{2}`, true}, {"math", `(1/2, 3)`, "(0.5,3)", true}, {"math", "2,1", `\{1,2\}`, true},
+		{"math", "(1,2)", "(2,1)", false}, {"math", "(0,1)", "[0,1]", false}, {"math", "1/2", "1/3", false}, {"math", "x", "y", false}, {"math", "-5", "5", false},
+		{"math", `\text{Evelyn}`, "evelyn", true}, {"math", `\pm 2`, "-2,2", true}, {"math", "(5)", "5", true}, {"math", "1/0", "2/0", false},
+		{"math", "1.414", `\sqrt2`, false}, {"math", "", "0", false},
+		{"em", "The Beatles!", "beatles", true}, {"exact", "1/2", "0.5", false}, {"exact", " 84", "84", true},
+	} {
+		if got := Vote(tc.reward, tc.a) == Vote(tc.reward, tc.b); got != tc.same {
+			t.Errorf("%s: %q (%s) and %q (%s): %v", tc.reward, tc.a, Vote(tc.reward, tc.a), tc.b, Vote(tc.reward, tc.b), got)
+		}
+	}
 }

@@ -86,13 +86,14 @@ type Sandbox struct {
 type mode int
 
 const (
-	asNobody mode = iota // namespaces, as a user who owns nothing (we are root)
-	asSelf               // namespaces, as our own user
-	plain                // limits only
+	unchecked mode = iota // Check has not been called
+	asNobody              // namespaces, as a user who owns nothing (we are root)
+	asSelf                // namespaces, as our own user
+	plain                 // limits only
 )
 
-// New returns a sandbox; whether the machine can isolate is found out by the
-// first Check or Run.
+// New returns a sandbox; whether the machine can isolate is found out by Check,
+// without which nothing runs.
 func New(c Config) *Sandbox { return &Sandbox{limits: c.Limits.filled(), weaker: c.Weaker} }
 
 // Program is what to run.
@@ -116,6 +117,10 @@ type Result struct {
 // ErrRefused.
 func (s *Sandbox) Check(ctx context.Context, probe Program) error {
 	s.once.Do(func() {
+		// Whoever lets programs run for a moment only still asks whether they run
+		// at all, and the first start, from a cold disk, is slow.
+		limits := s.limits
+		limits.Wall = max(limits.Wall, DefaultWall)
 		modes := []mode{asSelf}
 		if os.Getuid() == 0 {
 			modes = []mode{asNobody, asSelf}
@@ -125,7 +130,10 @@ func (s *Sandbox) Check(ctx context.Context, probe Program) error {
 		}
 		var errs []error
 		for _, m := range modes {
-			r, err := s.run(ctx, probe, m)
+			r, err := s.run(ctx, probe, m, limits)
+			if err == nil && r.TimedOut {
+				err = fmt.Errorf("the probe took longer than %v", limits.Wall)
+			}
 			if err == nil && r.ExitCode != 0 {
 				err = fmt.Errorf("the probe ended with status %d: %s", r.ExitCode, firstLine(r.Stderr))
 			}
@@ -141,7 +149,7 @@ func (s *Sandbox) Check(ctx context.Context, probe Program) error {
 }
 
 // Isolated says whether programs run in namespaces; meaningful after Check.
-func (s *Sandbox) Isolated() bool { return s.mode != plain }
+func (s *Sandbox) Isolated() bool { return s.mode == asNobody || s.mode == asSelf }
 
 // Run runs a program to its end, which the wall limit or ctx may bring about.
 // An error means that it could not be run at all.
@@ -149,21 +157,24 @@ func (s *Sandbox) Run(ctx context.Context, p Program) (Result, error) {
 	if s.err != nil {
 		return Result{}, s.err
 	}
-	return s.run(ctx, p, s.mode)
+	if s.mode == unchecked {
+		return Result{}, errors.New("sandbox: Run before Check")
+	}
+	return s.run(ctx, p, s.mode, s.limits)
 }
 
-func (s *Sandbox) run(ctx context.Context, p Program, m mode) (Result, error) {
+func (s *Sandbox) run(ctx context.Context, p Program, m mode, l Limits) (Result, error) {
 	dir, err := os.MkdirTemp("", "agentcli-sandbox-")
 	if err != nil {
 		return Result{}, fmt.Errorf("sandbox: %w", err)
 	}
 	defer removeAll(dir)
-	ctx, cancel := context.WithTimeout(ctx, s.limits.Wall)
+	ctx, cancel := context.WithTimeout(ctx, l.Wall)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, p.Args[0], p.Args[1:]...)
 	cmd.Dir = dir
 	cmd.Env = append([]string{"HOME=" + dir, "TMPDIR=" + dir, "PATH=/usr/local/bin:/usr/bin:/bin", "LANG=C.UTF-8"}, p.Env...)
-	out, errs := &bounded{max: s.limits.Output}, &bounded{max: s.limits.Output}
+	out, errs := &bounded{max: l.Output}, &bounded{max: l.Output}
 	cmd.Stdout, cmd.Stderr = out, errs
 	cmd.WaitDelay = killDelay
 	cmd.Cancel = func() error { return killGroup(cmd.Process.Pid) }
@@ -175,7 +186,7 @@ func (s *Sandbox) run(ctx context.Context, p Program, m mode) (Result, error) {
 	if err := cmd.Start(); err != nil {
 		return Result{}, fmt.Errorf("sandbox: %w", err)
 	}
-	if err := limit(cmd.Process.Pid, s.limits); err != nil {
+	if err := limit(cmd.Process.Pid, l); err != nil {
 		_ = killGroup(cmd.Process.Pid)
 		_ = cmd.Wait()
 		return Result{}, fmt.Errorf("sandbox: %w", err)

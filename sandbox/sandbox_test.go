@@ -69,6 +69,26 @@ func TestRefusedSaysSo(t *testing.T) {
 	}
 }
 
+// TestCheckTakesItsTime: programs that may run for a moment only do not shorten
+// the probe, which starts from a cold disk.
+func TestCheckTakesItsTime(t *testing.T) {
+	box(t, Config{})
+	s := New(Config{Limits: Limits{Wall: 50 * time.Millisecond}})
+	if err := s.Check(t.Context(), sh("sleep 0.3")); err != nil {
+		t.Fatal(err)
+	}
+	r, err := s.Run(t.Context(), sh("sleep 5"))
+	if err != nil || !r.TimedOut {
+		t.Fatalf("the limit still holds for programs: %+v %v", r, err)
+	}
+}
+
+func TestRunBeforeCheck(t *testing.T) {
+	if _, err := New(Config{}).Run(t.Context(), sh("true")); err == nil {
+		t.Fatal("nothing runs before it is known how")
+	}
+}
+
 func TestMissingProgram(t *testing.T) {
 	s := box(t, Config{})
 	if _, err := s.Run(t.Context(), Program{Args: []string{"/does/not/exist"}}); err == nil {

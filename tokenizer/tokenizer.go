@@ -70,6 +70,12 @@ type addedToken struct {
 	Special    bool   `json:"special"`
 }
 
+// missing is the error of a path that is not there.
+type missing string
+
+func (m missing) Error() string      { return string(m) + ": no such file or folder; look at the path" }
+func (m missing) Is(kind error) bool { return kind == fs.ErrNotExist }
+
 // Open reads the tokenizer of a Hugging Face folder (tokenizer.json and, where
 // present, tokenizer_config.json), of a tokenizer.json named by itself, or of a
 // GGUF file.
@@ -77,7 +83,7 @@ func Open(path string) (*Tokenizer, error) {
 	st, err := os.Stat(path)
 	if err != nil {
 		if errors.Is(err, fs.ErrNotExist) {
-			return nil, fmt.Errorf("%s: no such file or folder", path)
+			return nil, missing(path)
 		}
 		return nil, err
 	}

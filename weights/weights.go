@@ -103,10 +103,16 @@ func Open(path string) (*Model, error) {
 	return m, nil
 }
 
+// missing is the error of a path that is not there.
+type missing string
+
+func (m missing) Error() string      { return string(m) + ": no such file or folder; look at the path" }
+func (m missing) Is(kind error) bool { return kind == fs.ErrNotExist }
+
 func open(path string) (*Model, error) {
 	st, err := os.Stat(path)
 	if errors.Is(err, fs.ErrNotExist) {
-		return nil, fmt.Errorf("%s: no such file or folder", path)
+		return nil, missing(path)
 	}
 	if err != nil {
 		return nil, err

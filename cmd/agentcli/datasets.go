@@ -196,7 +196,7 @@ func runDatasetsImport(ctx context.Context, o datasetsOptions, s streams) error 
 	if err != nil {
 		return err
 	}
-	fmt.Fprintf(s.err, "%d rows; now --dataset %s finds them\n", n, o.Name)
+	fmt.Fprintf(s.err, "%s; now --dataset %s is it\n", plural(n, "row"), o.Name)
 	fmt.Fprintln(s.out, path)
 	return nil
 }

@@ -7,6 +7,7 @@ import (
 	"io"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"runtime"
 	"time"
 
@@ -47,7 +48,7 @@ func runDoctor(ctx context.Context, asJSON bool, s streams) error {
 	} else {
 		list = append(list, libtorchReport()...)
 	}
-	list = append(list, modelFinding(), pythonFinding(ctx), serverFinding())
+	list = append(list, modelFinding(), pythonFinding(ctx), serverFinding(), runsFinding(filepath.Join(cacheDir(), "runs")))
 	if asJSON {
 		e := json.NewEncoder(s.out)
 		for _, f := range list {
@@ -107,6 +108,25 @@ func pythonFinding(ctx context.Context) finding {
 		return f
 	}
 	f.OK, f.Detail = true, "runs isolated; 6 * 7 gives "+out
+	return f
+}
+
+// runsFinding counts the rollouts without a folder of their own that never came
+// to their end; a finished one takes its journal away.
+func runsFinding(dir string) finding {
+	f := finding{Name: "unfinished", OK: true, Detail: "no rollout waits to be resumed"}
+	entries, err := os.ReadDir(dir)
+	if err != nil || len(entries) == 0 {
+		return f
+	}
+	old := 0
+	for _, e := range entries {
+		if st, err := e.Info(); err == nil && time.Since(st.ModTime()) > 30*24*time.Hour {
+			old++
+		}
+	}
+	f.Detail = fmt.Sprintf("%s in %s, %d older than 30 days", plural(len(entries), "rollout"), dir, old)
+	f.Mend = "agentcli rollout --resume FOLDER > traj.parquet, or remove what nobody needs"
 	return f
 }
 

@@ -5,7 +5,10 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"strings"
+
+	"agentcli/datasets"
 )
 
 // Exit codes, as --help prints them.
@@ -49,10 +52,10 @@ func exitCode(err error) int {
 		return exitDone
 	case errors.As(err, &interrupted), errors.Is(err, context.Canceled):
 		return exitInterrupted
-	case errors.As(err, &usage):
-		return exitUsage
 	case errors.As(err, &partial):
 		return exitPartial
+	case errors.As(err, &usage), errors.Is(err, datasets.ErrUnknown), errors.Is(err, datasets.ErrOptions), errors.Is(err, fs.ErrNotExist):
+		return exitUsage // what was named is not there
 	}
 	return exitFailed
 }

@@ -64,7 +64,7 @@ func runEval(ctx context.Context, o evalOptions, s streams) error {
 	}
 	defer x.close()
 	file := newTrajectoryFile(x, filepath.Join(x.dir, dataName))
-	score := newTally(x.data.Name, x.data.Split, x.info.Name, o.Samples, o.PassK)
+	score := newTally(x.data.Name, x.data.Split, x.info.Name, o.Samples, o.PassK, x.rewardOf)
 	sum, err := x.play(ctx, func(t *traj.Trajectory) error {
 		score.add(t)
 		return file.write(t)

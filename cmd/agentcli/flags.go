@@ -3,6 +3,7 @@ package main
 import (
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"slices"
 	"sort"
@@ -86,6 +87,9 @@ func applyConfig(c *cli.Context, path string) error {
 		return nil
 	}
 	b, err := os.ReadFile(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return usagef("--config %s: there is no such file; look at the path, or leave --config out (every run's folder has a %s that it reads)", path, configName)
+	}
 	if err != nil {
 		return usagef("cannot read --config: %w", err)
 	}

@@ -14,6 +14,7 @@ import (
 	"runtime/debug"
 	"slices"
 	"strings"
+	"syscall"
 
 	"github.com/joho/godotenv"
 	"github.com/urfave/cli/v2"
@@ -45,9 +46,19 @@ func commands() []*cli.Command {
 	}
 }
 
+// printers are the commands that do nothing but print: a reader that goes away,
+// as head does, is no failure of theirs.
+var printers = []string{"score", "inspect", "datasets", "model", "doctor"}
+
 // execute runs the program and returns its exit code.
 func execute(ctx context.Context, args []string, s streams) int {
+	if len(args) > 1 && args[1] == "help" { // help COMMAND is COMMAND --help
+		args = append(append([]string{args[0]}, args[2:]...), "--help")
+	}
 	err := newApp(s).RunContext(ctx, interspersed(args, commands()))
+	if errors.Is(err, syscall.EPIPE) && len(args) > 1 && slices.Contains(printers, args[1]) {
+		err = nil // whoever read along has seen enough
+	}
 	return report(s.err, err)
 }
 
@@ -106,7 +117,7 @@ func showDefault(f cli.Flag) {
 		if before, after, ok := strings.Cut(*usage, " (default: "); ok && *text == "" {
 			*usage, *text = before, strings.TrimSuffix(after, ")")
 		} else if zero && *text == "" {
-			*text = "off"
+			*text = "none"
 		}
 	}
 	switch f := f.(type) {

@@ -38,15 +38,33 @@ func mock(r *llmtest.Request) llmtest.Reply {
 		}
 	}
 	switch r.Model {
+	case "noparser": // vLLM as it starts by default
+		return llmtest.WithoutToolParser(func(r *llmtest.Request) llmtest.Reply {
+			switch {
+			case strings.HasPrefix(last.Text(), "<tool_response>"):
+				return ids(llmtest.Text(strings.TrimSpace(strings.Trim(strings.TrimPrefix(last.Text(), "<tool_response>"), "</tool_response>"))))
+			case strings.Contains(r.Messages[0].Text(), "<tools>"):
+				return ids(llmtest.Text(fmt.Sprintf("<tool_call>\n{\"name\": \"calculator\", \"arguments\": {\"expression\": \"%s*%s\"}}\n</tool_call>", q[1], q[2])))
+			}
+			return ids(llmtest.Text("no tools were shown"))
+		})(r)
 	case "locked":
 		return llmtest.Reply{Status: 401, Error: "Incorrect API key provided"}
 	case "broken": // one problem never works
 		if strings.Contains(last.Text(), "What is 3 *") {
 			return llmtest.Reply{Status: 400, Error: "no luck"}
 		}
+	case "dead":
+		return llmtest.Reply{Status: 400, Error: "no luck"}
+	case "stuck":
+		return llmtest.Reply{Delay: time.Minute}
 	case "slow":
 		if !strings.Contains(last.Text(), "What is 2 *") {
 			return llmtest.Reply{Delay: time.Minute}
+		}
+	case "stops": // answers only where the ids that end a reply came along
+		if string(r.Fields["stop_token_ids"]) != "[2,50]" {
+			return ids(llmtest.Text(string(r.Fields["stop_token_ids"])))
 		}
 	case "wrong":
 		return ids(llmtest.Text("7"))

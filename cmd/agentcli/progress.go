@@ -57,11 +57,11 @@ func (m *meter) show(p engine.Progress) {
 
 func (m *meter) line() {
 	m.said = true
-	of := ""
+	count := plural(m.p.Done, "trajectory")
 	if m.p.Total > 0 {
-		of = fmt.Sprintf("/%d", m.p.Total)
+		count = fmt.Sprintf("%d of %s", m.p.Done, plural(m.p.Total, "trajectory"))
 	}
-	fmt.Fprintf(m.s.err, "agentcli: %d%s trajectories, %d running, %s\n", m.p.Done, of, m.p.Running, describe(m.p))
+	fmt.Fprintf(m.s.err, "agentcli: %s, %d running, %s\n", count, m.p.Running, describe(m.p))
 }
 
 // clear takes the bar away so that a line can be written.
@@ -81,7 +81,7 @@ func (m *meter) close() {
 		_ = m.bar.Clear()
 	}
 	if m.p.Done > 0 {
-		fmt.Fprintf(m.s.err, "agentcli: %d trajectories in %s, %s\n", m.p.Done, m.p.Elapsed.Round(100*time.Millisecond), describe(m.p))
+		fmt.Fprintf(m.s.err, "agentcli: %s in %s, %s\n", plural(m.p.Done, "trajectory"), m.p.Elapsed.Round(100*time.Millisecond), describe(m.p))
 	}
 }
 

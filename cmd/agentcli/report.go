@@ -11,6 +11,7 @@ import (
 	"strconv"
 	"strings"
 
+	"agentcli/rewards"
 	"agentcli/traj"
 )
 
@@ -34,7 +35,7 @@ type problem struct {
 // graded is one attempt that counts.
 type graded struct {
 	attempt int
-	answer  string
+	answer  string // as it counts in a vote
 	none    bool
 	correct bool
 }
@@ -78,11 +79,13 @@ type tally struct {
 	rewardSum, rewardN   map[string]float64
 	samples, passK       int
 	dataset, split, name string
+	reward               func(*traj.Trajectory) string
 }
 
-func newTally(dataset, split, model string, samples, passK int) *tally {
+// reward names the reward that a trajectory was scored by.
+func newTally(dataset, split, model string, samples, passK int, reward func(*traj.Trajectory) string) *tally {
 	return &tally{byID: map[string]*problem{}, ends: map[traj.Termination]int{}, rewardSum: map[string]float64{}, rewardN: map[string]float64{},
-		samples: samples, passK: passK, dataset: dataset, split: split, name: model}
+		samples: samples, passK: passK, reward: reward, dataset: dataset, split: split, name: model}
 }
 
 func (y *tally) add(t *traj.Trajectory) {
@@ -120,8 +123,8 @@ func (y *tally) add(t *traj.Trajectory) {
 	if g.none {
 		y.unanswered++
 	} else {
-		g.answer = *t.Extracted
-		p.Answers[g.answer]++
+		g.answer = rewards.Vote(y.reward(t), *t.Extracted)
+		p.Answers[*t.Extracted]++
 	}
 	switch t.Termination {
 	case traj.MaxTokens, traj.TurnLength, traj.PromptTooLong:
@@ -173,7 +176,8 @@ func passHatK(n, c, k int) float64 {
 // more than k attempts.
 const majSubsets = 400
 
-// majAtK is the chance that the most frequent answer of k attempts is correct;
+// majAtK is the chance that the most frequent answer of k attempts is correct,
+// where what the reward takes for the same is one answer;
 // a tie is broken at random, and an attempt without an answer has no vote.
 func majAtK(p *problem, k int) float64 {
 	sort.Slice(p.attempts, func(i, j int) bool { return p.attempts[i].attempt < p.attempts[j].attempt })
@@ -248,7 +252,7 @@ func (y *tally) report() *evalReport {
 		Tokens: reportTokens{Prompt: y.prompt, Completion: y.completion, PerTrajectory: ratio(float64(y.completion), float64(y.all))},
 		Turns:  ratio(float64(y.turns), float64(y.all))}
 	sort.Slice(y.order, func(i, j int) bool { return naturalLess(y.order[i], y.order[j]) })
-	var rewards []float64
+	var means []float64
 	for _, id := range y.order {
 		p := y.byID[id]
 		r.PerProblem = append(r.PerProblem, p)
@@ -256,10 +260,10 @@ func (y *tally) report() *evalReport {
 			r.Incomplete++
 		}
 		if y.rewardN[id] > 0 {
-			rewards = append(rewards, y.rewardSum[id]/y.rewardN[id])
+			means = append(means, y.rewardSum[id]/y.rewardN[id])
 		}
 	}
-	r.Reward = over(rewards)
+	r.Reward = over(means)
 	metric := func(name string, k int, f func(*problem) float64) {
 		var values []float64
 		for _, p := range r.PerProblem {
@@ -361,7 +365,11 @@ func (r *evalReport) title() string {
 }
 
 func plural(n int, word string) string {
-	if n != 1 {
+	switch {
+	case n == 1:
+	case strings.HasSuffix(word, "y"):
+		word = strings.TrimSuffix(word, "y") + "ies"
+	default:
 		word += "s"
 	}
 	return fmt.Sprintf("%d %s", n, word)

@@ -83,8 +83,28 @@ func played(task string, attempt int, end traj.Termination, answer string, corre
 	return x
 }
 
+func byMath(*traj.Trajectory) string { return "math" }
+
+// TestMajorityByMeaning: two ways to write the right number outvote a wrong one
+// that is written alike twice; to a reward that compares text they do not.
+func TestMajorityByMeaning(t *testing.T) {
+	for reward, want := range map[string]float64{"math": 1, "exact": 0} {
+		y := newTally("d", "", "m", 5, 5, func(*traj.Trajectory) string { return reward })
+		for i, a := range []string{"1/2", "0.5", `\frac{1}{2}`, "3", "3"} {
+			y.add(played("p", i, traj.Answered, a, a != "3"))
+		}
+		r := y.report()
+		if got := *r.Metrics["maj@5"].Value; got != want {
+			t.Errorf("%s: maj@5 is %v, want %v", reward, got, want)
+		}
+		if len(r.PerProblem[0].Answers) != 4 {
+			t.Errorf("the report shows the answers as they were: %v", r.PerProblem[0].Answers)
+		}
+	}
+}
+
 func TestReport(t *testing.T) {
-	y := newTally("d", "test", "m", 2, 2)
+	y := newTally("d", "test", "m", 2, 2, byMath)
 	for _, x := range []*traj.Trajectory{
 		played("p/10", 0, traj.Answered, "4", true), played("p/10", 1, traj.Answered, "4", true),
 		played("p/9", 0, traj.TurnLength, "", false), played("p/9", 1, traj.Answered, "4", true),
@@ -122,7 +142,7 @@ func TestReport(t *testing.T) {
 }
 
 func TestReportOfNothing(t *testing.T) {
-	y := newTally("d", "", "m", 1, 1)
+	y := newTally("d", "", "m", 1, 1, byMath)
 	y.add(played("p", 0, traj.ModelFailed, "", false))
 	r := y.report()
 	if r.Metrics["pass@1"].Value != nil {

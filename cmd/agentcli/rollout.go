@@ -59,6 +59,7 @@ func ownDistribution(s traj.Sampling) traj.Sampling {
 	if s.TopK == 0 {
 		s.TopK = -1
 	}
+	s.Neutral = true
 	return s
 }
 
@@ -120,7 +121,9 @@ func runRollout(ctx context.Context, o rolloutOptions, s streams) error {
 		err = cerr
 	}
 	err = x.ending(sum, err, saved, rest)
-	if useless := errors.Is(err, traj.ErrFatal) && sum.Done == sum.Errors || sum.Done == 0; !x.keepDir && (err == nil || useless) {
+	var interrupted interruptedError
+	stopped := errors.As(err, &interrupted) && sum.Done == sum.Errors // ending says that nothing is kept
+	if useless := errors.Is(err, traj.ErrFatal) && sum.Done == sum.Errors || sum.Done == 0 || stopped; !x.keepDir && (err == nil || useless) {
 		x.close()
 		_ = os.RemoveAll(x.dir)
 	}

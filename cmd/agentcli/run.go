@@ -5,11 +5,13 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"math"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -58,6 +60,9 @@ type runOptions struct {
 	Settings map[string]any // as given, for config.yaml
 }
 
+// modelsOwn is what stands for a sampling setting that is left open.
+const modelsOwn = " (default: off, for eval the server's)"
+
 func runFlags() []cli.Flag {
 	return append([]cli.Flag{
 		configFlag(),
@@ -70,18 +75,19 @@ func runFlags() []cli.Flag {
 		&cli.StringFlag{Name: "prompt", Category: "data", Usage: "text around the question, with {question} in it (default: the dataset's)"},
 		&cli.StringFlag{Name: "reward", Category: "data", Usage: strings.Join(rewards.Names(), ", ") + "; how replies are scored (default: the dataset's)"},
 		&cli.Int64Flag{Name: "seed", Category: "sampling", Usage: "of the run; every attempt's seed follows from it"},
-		&cli.Float64Flag{Name: "temperature", Category: "sampling", Usage: "0 is greedy (default: 1, or the server's)"},
-		&cli.Float64Flag{Name: "top-p", Category: "sampling", Usage: "the likeliest tokens of this probability mass; 1 is off"},
-		&cli.IntFlag{Name: "top-k", Category: "sampling", Usage: "the K likeliest tokens; -1 is off"},
-		&cli.Float64Flag{Name: "min-p", Category: "sampling", Usage: "tokens at least this likely, relative to the likeliest"},
+		&cli.Float64Flag{Name: "temperature", Category: "sampling", Usage: "0 is greedy (default: 1, for eval the server's)"},
+		&cli.Float64Flag{Name: "top-p", Category: "sampling", Usage: "the likeliest tokens of this probability mass; 1 is off" + modelsOwn},
+		&cli.IntFlag{Name: "top-k", Category: "sampling", Usage: "the K likeliest tokens; -1 is off" + modelsOwn},
+		&cli.Float64Flag{Name: "min-p", Category: "sampling", Usage: "tokens at least this likely, relative to the likeliest; 0 is off" + modelsOwn},
 		&cli.IntFlag{Name: "max-tokens", Category: "sampling", Usage: "of one reply (default: the dataset's)"},
 		&cli.StringSliceFlag{Name: "stop", Category: "sampling", Usage: "stop string; repeatable"},
+		&cli.StringSliceFlag{Name: "stop-ids", Category: "sampling", Usage: "token ids that end a reply beside the model's own, for example 2,50"},
 		&cli.StringFlag{Name: "tools", Category: "agent", Usage: "calculator, python, several with commas, or none (default: the dataset's)"},
 		&cli.StringFlag{Name: "sandbox", Category: "agent", Value: "strict", Usage: "for python: strict, or weaker, which runs it where the kernel refuses to isolate it"},
 		&cli.IntFlag{Name: "max-turns", Category: "agent", Usage: "model calls a trajectory (default: the dataset's)"},
-		&cli.IntFlag{Name: "max-prompt-tokens", Category: "agent", Usage: "of any prompt"},
-		&cli.IntFlag{Name: "max-response-tokens", Category: "agent", Usage: "of everything after the first prompt"},
-		&cli.DurationFlag{Name: "timeout", Category: "agent", Usage: "of a trajectory, for example 90s or 5m"},
+		&cli.IntFlag{Name: "max-prompt-tokens", Category: "agent", Usage: "of any prompt (default: what the model takes)"},
+		&cli.IntFlag{Name: "max-response-tokens", Category: "agent", Usage: "of everything after the first prompt (default: no limit)"},
+		&cli.DurationFlag{Name: "timeout", Category: "agent", Usage: "of a trajectory, for example 90s or 5m (default: no limit)"},
 		&cli.DurationFlag{Name: "tool-timeout", Category: "agent", Value: 10 * time.Second, Usage: "of one tool call, for example 10s"},
 		&cli.IntFlag{Name: "parallel", Aliases: []string{"j"}, Category: "run", Value: engine.DefaultParallel, Usage: "trajectories at once"},
 		&cli.StringFlag{Name: "output", Category: "run", Usage: "`DIR` for everything of the run"},
@@ -147,6 +153,9 @@ func runOptionsOf(c *cli.Context) (runOptions, error) {
 			o.Tools = strings.FieldsFunc(t, func(r rune) bool { return r == ',' || r == ' ' })
 		}
 	}
+	if o.Sampling.StopIDs, err = stopIDs(c.StringSlice("stop-ids")); err != nil {
+		return o, err
+	}
 	for _, f := range c.StringSlice("field") {
 		name, column, ok := strings.Cut(f, "=")
 		if !ok || name == "" || column == "" {
@@ -165,6 +174,21 @@ func runOptionsOf(c *cli.Context) (runOptions, error) {
 		return o, usagef("--sandbox %q is unknown; it is strict or weaker", c.String("sandbox"))
 	}
 	return o, o.validate()
+}
+
+// stopIDs reads ids that are separated by commas, or given one by one.
+func stopIDs(list []string) ([]int32, error) {
+	var ids []int32
+	for _, s := range list {
+		for _, one := range strings.Split(s, ",") {
+			id, err := strconv.ParseInt(strings.TrimSpace(one), 10, 32)
+			if err != nil || id < 0 {
+				return nil, usagef("--stop-ids %q: %q is no token id; write them as 2,50", s, one)
+			}
+			ids = append(ids, int32(id))
+		}
+	}
+	return ids, nil
 }
 
 func (o *runOptions) validate() error {
@@ -290,7 +314,7 @@ func (x *session) fillDefaults() {
 }
 
 func (x *session) openTools(ctx context.Context) error {
-	x.tools = env.Config{ToolTimeout: x.o.ToolTimeout + time.Second} // the tool's own limit comes first
+	x.tools = env.Config{ToolTimeout: x.o.ToolTimeout + time.Second, Hung: &env.Hung{}} // the tool's own limit comes first
 	for _, name := range x.o.Tools {
 		switch name {
 		case "calculator":
@@ -338,8 +362,16 @@ func (x *session) openFolder() (err error) {
 	id := x.identity()
 	if x.o.Resume != "" {
 		x.dir, x.keepDir = x.o.Resume, !isWithin(filepath.Join(cacheDir(), "runs"), x.o.Resume)
+		config := filepath.Join(x.dir, configName)
 		x.journal, err = engine.OpenJournal(filepath.Join(x.dir, journalName), id, x.notice)
-		return err
+		switch {
+		case errors.Is(err, engine.ErrOtherRun):
+			return usageError{fmt.Errorf("%w%s", err, changedSettings(config, x.o.Settings))}
+		case err != nil:
+			return err
+		}
+		sweep(x.dir)                               // the journal is ours, so nobody else writes here
+		return writeSettings(config, x.o.Settings) // as it goes on: longer, elsewhere, faster
 	}
 	x.dir, x.keepDir = x.o.Output, true
 	if x.dir == "" {
@@ -359,11 +391,59 @@ func (x *session) openFolder() (err error) {
 	return writeSettings(filepath.Join(x.dir, configName), x.o.Settings)
 }
 
+// sweep removes what a run that was killed left half written in its folder.
+func sweep(dir string) {
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		return // the run will say what is wrong with the folder
+	}
+	for _, e := range entries {
+		name := e.Name()
+		if strings.HasPrefix(name, "."+dataName+".") && strings.HasSuffix(name, ".tmp") || name == reportName+".tmp" || name == configName+".tmp" {
+			_ = os.Remove(filepath.Join(dir, name))
+		}
+	}
+}
+
+// lasting are the settings that the finished trajectories of a run were made
+// with; see identity.
+var lasting = []string{"model", "dtype", "parser", "dataset", "split", "level", "shots", "field", "system", "prompt", "reward", "seed",
+	"temperature", "top-p", "top-k", "min-p", "max-tokens", "stop", "stop-ids", "tools", "max-turns", "max-prompt-tokens", "max-response-tokens"}
+
+// changedSettings names what differs from a run's stored settings and must not.
+func changedSettings(path string, now map[string]any) string {
+	was := map[string]any{}
+	b, err := os.ReadFile(path)
+	if err != nil || yaml.Unmarshal(b, &was) != nil {
+		return ""
+	}
+	text := func(v any) string {
+		b, err := yaml.Marshal(v)
+		if v == nil || err != nil {
+			return "not set"
+		}
+		return strings.Join(strings.Fields(string(b)), " ")
+	}
+	var list []string
+	for _, name := range lasting {
+		if a, b := text(was[name]), text(now[name]); a != b {
+			list = append(list, fmt.Sprintf("--%s is %s and was %s", name, b, a))
+		}
+	}
+	if len(list) == 0 {
+		return " (no flag differs: the model's files have changed)"
+	}
+	return " (" + strings.Join(list, ", ") + ")"
+}
+
 // writeSettings writes a run's settings as --config reads them.
 func writeSettings(path string, settings map[string]any) error {
 	b, err := yaml.Marshal(settings)
 	if err == nil {
-		err = os.WriteFile(path, b, 0o644)
+		err = os.WriteFile(path+".tmp", b, 0o644)
+	}
+	if err == nil {
+		err = os.Rename(path+".tmp", path)
 	}
 	if err != nil {
 		return fmt.Errorf("cannot write the run's settings: %w", err)
@@ -421,7 +501,7 @@ func (x *session) play(ctx context.Context, sink func(*traj.Trajectory) error) (
 		Model:    x.model,
 		NewAgent: func(traj.Task) (agent.Agent, error) { return agent.New(specs), nil },
 		NewEnv:   func(traj.Task) (env.Environment, error) { return env.New(x.tools) },
-		Reward:   scorer(x.reward, x.o.Reward == ""),
+		Reward:   scorer(x.rewardOf),
 		Run:      x.identity()[:8],
 		Policy:   x.info.Name,
 		Samples:  x.o.Samples, Tasks: total, Parallel: x.o.Parallel, Seed: x.o.Seed, Sampling: x.o.Sampling,
@@ -435,9 +515,17 @@ func (x *session) play(ctx context.Context, sink func(*traj.Trajectory) error) (
 	return e.Run(ctx, x.data.Tasks(ctx), sink)
 }
 
-// scorer scores trajectories by name; a task's own reward counts unless the
-// user named another.
-func scorer(name string, ownFirst bool) func(context.Context, *traj.Trajectory) error {
+// rewardOf names the reward of a trajectory: a task's own counts unless the user
+// named another.
+func (x *session) rewardOf(t *traj.Trajectory) string {
+	if x.o.Reward == "" && t.Task.Reward != "" {
+		return t.Task.Reward
+	}
+	return x.reward
+}
+
+// scorer scores trajectories by the reward that of names.
+func scorer(of func(*traj.Trajectory) string) func(context.Context, *traj.Trajectory) error {
 	var mu sync.Mutex
 	made := map[string]rewards.Reward{}
 	get := func(name string) (rewards.Reward, error) {
@@ -453,11 +541,7 @@ func scorer(name string, ownFirst bool) func(context.Context, *traj.Trajectory) 
 		return r, err
 	}
 	return func(ctx context.Context, t *traj.Trajectory) error {
-		which := name
-		if ownFirst && t.Task.Reward != "" {
-			which = t.Task.Reward
-		}
-		r, err := get(which)
+		r, err := get(of(t))
 		if err != nil {
 			return err
 		}
@@ -492,16 +576,22 @@ func (x *session) ending(sum engine.Summary, err error, saved, rest string) erro
 	case err != nil && finished == 0:
 		return err
 	case err != nil:
-		return fmt.Errorf("%w; %d finished trajectories are kept, go on with: %s", err, finished, x.resumeHint(rest))
+		return fmt.Errorf("%w; %s finished and kept, go on with: %s", err, plural(finished, "trajectory"), x.resumeHint(rest))
+	case sum.Interrupted && finished == 0 && !x.keepDir:
+		return interruptedError{"interrupted before anything was finished; nothing is kept"}
 	case sum.Interrupted:
-		return interruptedError{fmt.Sprintf("interrupted: %d trajectories are finished%s; go on with: %s", finished, saved, x.resumeHint(rest))}
+		return interruptedError{fmt.Sprintf("interrupted: %s finished%s; go on with: %s", plural(finished, "trajectory"), saved, x.resumeHint(rest))}
 	case sum.Done == 0:
 		return fmt.Errorf("dataset %s gave no tasks; nothing was run", x.data.Name)
 	case sum.Errors == sum.Done:
-		return fmt.Errorf("all %d trajectories failed: %s; try them again with: %s", sum.Done, sum.FirstError, x.resumeHint(rest))
+		all := "all " + plural(sum.Done, "trajectory")
+		if sum.Done == 1 {
+			all = "the one trajectory"
+		}
+		return fmt.Errorf("%s failed: %s; try again with: %s", all, sum.FirstError, x.resumeHint(rest))
 	case sum.Errors > 0:
-		return partialError{fmt.Sprintf("%d of %d trajectories failed for infrastructure reasons (the first: %s); try them again with: %s",
-			sum.Errors, sum.Done, sum.FirstError, x.resumeHint(rest))}
+		return partialError{fmt.Sprintf("%d of %s failed for infrastructure reasons (the first: %s); try again with: %s",
+			sum.Errors, plural(sum.Done, "trajectory"), sum.FirstError, x.resumeHint(rest))}
 	}
 	return nil
 }

@@ -102,12 +102,12 @@ func runScore(ctx context.Context, o scoreOptions, s streams) error {
 		return fmt.Errorf("%s: has no rows", o.Path)
 	}
 	if scored == 0 {
-		fmt.Fprintf(s.err, "%d rows, none of which can be scored (they failed for reasons of the infrastructure)\n", n)
+		fmt.Fprintf(s.err, "%s, none scored: failed for reasons of the infrastructure\n", plural(n, "row"))
 		return nil
 	}
 	mean := sum / float64(scored)
-	fmt.Fprintf(s.err, "%d rows, %d scored by %s: mean reward %.4f, %d correct (%.1f %%), %d without an answer\n",
-		n, scored, o.Reward, mean, right, 100*float64(right)/float64(scored), n-answered)
+	fmt.Fprintf(s.err, "%s, %d scored by %s: mean reward %.4f, %d correct (%.1f %%), %d without an answer\n",
+		plural(n, "row"), scored, o.Reward, mean, right, 100*float64(right)/float64(scored), n-answered)
 	return nil
 }
 

@@ -2,11 +2,11 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"time"
 
@@ -37,8 +37,6 @@ type localOptions struct {
 	Device   string
 	Threads  int
 	Parallel int // trajectories at once: how many sequences to expect
-	Parser   string
-	Notice   func(string)
 }
 
 // openLocal opens a model folder or a .gguf. It is nil in a binary without
@@ -65,7 +63,7 @@ func modelFlags() []cli.Flag {
 	return []cli.Flag{
 		&cli.StringFlag{Name: "model", Aliases: []string{"m"}, Category: "model", Usage: "a model folder, a .gguf, org/name on the hub, or the name of a server's model"},
 		&cli.StringFlag{Name: "base-url", Category: "model", Usage: "an OpenAI-compatible server, for example http://localhost:8000/v1 (or OPENAI_BASE_URL)"},
-		&cli.StringFlag{Name: "parser", Category: "model", Value: "auto", Usage: "how tool calls are read out of a server's text: auto, hermes or none"},
+		&cli.StringFlag{Name: "parser", Category: "model", Value: "auto", Usage: "how tool calls are read out of a server's text: auto (hermes, if there are tools), hermes or none"},
 		&cli.StringFlag{Name: "device", Category: "model", Usage: "of a local model: cpu, cuda or cuda:N (default: cpu)"},
 		&cli.StringFlag{Name: "dtype", Category: "model", Usage: "of a local model: float32 or bfloat16 (default: the faster one)"},
 		&cli.IntFlag{Name: "threads", Category: "model", Usage: "of a local model (default: one a core)"},
@@ -74,6 +72,8 @@ func modelFlags() []cli.Flag {
 	}
 }
 
+var validDevice = regexp.MustCompile(`^(cpu|cuda(:[0-9]{1,3})?)?$`)
+
 func modelOptionsOf(c *cli.Context) (modelOptions, error) {
 	o := modelOptions{Model: c.String("model"), BaseURL: c.String("base-url"), APIKey: os.Getenv("OPENAI_API_KEY"),
 		Parser: c.String("parser"), DType: c.String("dtype"), Device: c.String("device"), Threads: c.Int("threads"),
@@ -81,6 +81,17 @@ func modelOptionsOf(c *cli.Context) (modelOptions, error) {
 	if o.BaseURL == "" {
 		o.BaseURL = os.Getenv("OPENAI_BASE_URL")
 		o.baseFromEnv = o.BaseURL != ""
+	}
+	switch o.DType {
+	case "", "auto", "float32", "f32", "fp32", "bfloat16", "bf16", "float64":
+	default:
+		return o, usagef("--dtype %q is unknown; it is float32 or bfloat16", o.DType)
+	}
+	if !validDevice.MatchString(o.Device) {
+		return o, usagef("--device %q is unknown; it is cpu, cuda or cuda:N", o.Device)
+	}
+	if o.Threads < 0 {
+		return o, usagef("--threads is %d; it must not be negative", o.Threads)
 	}
 	switch o.Parser {
 	case "auto", "hermes", "none":
@@ -110,18 +121,21 @@ func openModel(ctx context.Context, o modelOptions, notice func(string)) (agent.
 	if o.BaseURL != "" && !local {
 		return openServer(ctx, o, notice)
 	}
+	if o.Parser == "none" {
+		return nil, modelSource{}, nil, usagef("--parser none is for servers: a local model's calls are read as its chat format writes them; --tools none offers it no tools")
+	}
 	path := o.Model
 	if path == "" {
 		path = defaultModelPath()
 		if _, err := os.Stat(path); err != nil {
-			return nil, modelSource{}, nil, errors.New("no model is named: give a server by --base-url (or OPENAI_BASE_URL), " +
+			return nil, modelSource{}, nil, usagef("no model is named: give a server by --base-url (or OPENAI_BASE_URL), " +
 				"a model folder or .gguf by --model, or run `make setup`, which fetches a small one")
 		}
 		if openLocal != nil {
 			notice("no model is named: taking " + path)
 		}
 	} else if !local && !isHubName(path) {
-		return nil, modelSource{}, nil, fmt.Errorf("there is no model folder or file %q; for a server's model add --base-url (or OPENAI_BASE_URL)", path)
+		return nil, modelSource{}, nil, usagef("there is no model folder or file %q; for a server's model add --base-url (or OPENAI_BASE_URL)", path)
 	}
 	if openLocal == nil {
 		return nil, modelSource{}, nil, fmt.Errorf("this binary was built without local models, so it cannot open %s: "+
@@ -131,7 +145,7 @@ func openModel(ctx context.Context, o modelOptions, notice func(string)) (agent.
 	if err != nil {
 		return nil, modelSource{}, nil, fmt.Errorf("%w (for a server's model add --base-url)", err)
 	}
-	return openLocal(ctx, path, localOptions{DType: o.DType, Device: o.Device, Threads: o.Threads, Parallel: o.Parallel, Parser: o.Parser, Notice: notice})
+	return openLocal(ctx, path, localOptions{DType: o.DType, Device: o.Device, Threads: o.Threads, Parallel: o.Parallel})
 }
 
 func openServer(ctx context.Context, o modelOptions, notice func(string)) (agent.Model, modelSource, io.Closer, error) {
@@ -143,6 +157,7 @@ func openServer(ctx context.Context, o modelOptions, notice func(string)) (agent
 	}
 	if parser := o.Parser; parser == "hermes" || parser == "auto" && o.WithTools {
 		c.Parse = func(text string) (traj.Message, []traj.CallError) { return chat.ParseReply("hermes", text) }
+		c.InText = chat.InText
 	}
 	client, err := llm.New(c)
 	if err != nil {

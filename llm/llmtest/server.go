@@ -117,6 +117,18 @@ func Sequence(replies ...Reply) func(*Request) Reply {
 	return func(r *Request) Reply { return replies[min(r.N, len(replies)-1)] }
 }
 
+// WithoutToolParser refuses tools in a request as vLLM does that was started
+// without --enable-auto-tool-choice, and answers by the script otherwise.
+func WithoutToolParser(script func(*Request) Reply) func(*Request) Reply {
+	return func(r *Request) Reply {
+		choice := string(r.Fields["tool_choice"])
+		if r.Has("tools") && (choice == "" || choice == `"auto"`) {
+			return Reply{Status: http.StatusBadRequest, Error: `"auto" tool choice requires --enable-auto-tool-choice and --tool-call-parser to be set`}
+		}
+		return script(r)
+	}
+}
+
 // BaseURL is what a client is given.
 func (s *Server) BaseURL() string { return s.URL + "/v1" }
 

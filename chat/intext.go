@@ -1,0 +1,76 @@
+package chat
+
+import (
+	"encoding/json"
+	"strings"
+
+	"agentcli/traj"
+)
+
+// InText writes a conversation with tools as one without: the tools stand in
+// the system prompt, calls in the assistant's text, and results in the user's
+// turns, in the words of Qwen's templates (the Hermes form). So a server that
+// takes no tools shows the model what its own template would, and ParseReply
+// reads the calls of its replies.
+func InText(msgs []traj.Message, tools []traj.ToolSpec) []traj.Message {
+	if len(tools) == 0 {
+		return msgs
+	}
+	var system strings.Builder
+	if len(msgs) > 0 && msgs[0].Role == traj.RoleSystem {
+		system.WriteString(msgs[0].Content + "\n\n")
+		msgs = msgs[1:]
+	}
+	system.WriteString(qwenTools)
+	for _, t := range tools {
+		system.WriteString("\n" + specText(t))
+	}
+	system.WriteString(qwenToolsEnd)
+	out := []traj.Message{{Role: traj.RoleSystem, Content: system.String()}}
+	for i, m := range msgs {
+		switch m.Role {
+		case traj.RoleAssistant:
+			for _, c := range m.ToolCalls {
+				if m.Content != "" {
+					m.Content += "\n"
+				}
+				m.Content += callText(c)
+			}
+			m.ToolCalls = nil
+		case traj.RoleTool:
+			text := "<tool_response>\n" + m.Content + "\n</tool_response>"
+			if i > 0 && msgs[i-1].Role == traj.RoleTool { // neighbours share one turn
+				last := &out[len(out)-1]
+				last.Content += "\n" + text
+				last.Images = append(last.Images[:len(last.Images):len(last.Images)], m.Images...)
+				continue
+			}
+			m = traj.Message{Role: traj.RoleUser, Content: text, Images: m.Images}
+		}
+		out = append(out, m)
+	}
+	return out
+}
+
+// specText is a tool as the templates write it; where its parameters are no
+// JSON, that a template would refuse, they stand as they are.
+func specText(t traj.ToolSpec) string {
+	raw, err := toolJSON([]traj.ToolSpec{t})
+	if err != nil {
+		return t.Name
+	}
+	return pythonOr(raw[0])
+}
+
+// callText is a call as the templates write it; arguments that cannot be read
+// show the model what it wrote.
+func callText(c traj.ToolCall) string {
+	return "<tool_call>\n{\"name\": \"" + c.Name + "\", \"arguments\": " + pythonOr(json.RawMessage(c.Arguments)) + "}\n</tool_call>"
+}
+
+func pythonOr(raw json.RawMessage) string {
+	if s, err := PythonJSON(raw); err == nil {
+		return s
+	}
+	return string(raw)
+}

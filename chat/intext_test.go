@@ -1,0 +1,60 @@
+package chat_test
+
+import (
+	"encoding/json"
+	"testing"
+
+	"agentcli/chat"
+	"agentcli/traj"
+)
+
+// TestInText: through a template without tools, the conversation in text is
+// what the template with tools makes of it.
+func TestInText(t *testing.T) {
+	var g goldenFile
+	load(t, "golden.json", &g)
+	tools := []traj.ToolSpec{{Name: "calculator", Description: "Compute <é>.", Parameters: json.RawMessage(`{"type":"object","properties":{"expression":{"type":"string"}}}`)}, {Name: "clock"}}
+	n := 0
+	for i, row := range g.Rows {
+		if row.Family != "qwen2.5" && row.Family != "qwen3" || row.Messages[0].Role != "system" {
+			continue
+		}
+		var msgs []traj.Message
+		calls, thinks := 0, false
+		for _, m := range row.Messages {
+			msgs = append(msgs, m.message())
+			calls += len(m.ToolCalls)
+			thinks = thinks || m.Reasoning != ""
+		}
+		if calls == 0 || thinks { // where a thought goes is the template's affair
+			continue
+		}
+		r, err := chat.For(row.Family, fake{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		want, _, err := r.Render(msgs, tools, chat.Options{AddGenerationPrompt: true})
+		if err != nil {
+			t.Fatal(err)
+		}
+		got, _, err := r.Render(chat.InText(msgs, tools), nil, chat.Options{AddGenerationPrompt: true})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got != want {
+			t.Errorf("row %d (%s)\n got %q\nwant %q", i, row.Family, got, want)
+		}
+		n++
+	}
+	if n < 4 {
+		t.Errorf("only %d conversations with calls", n)
+	}
+	plain := []traj.Message{{Role: "user", Content: "q"}}
+	if got := chat.InText(plain, nil); len(got) != 1 || got[0].Content != "q" {
+		t.Errorf("without tools nothing changes: %+v", got)
+	}
+	broken := chat.InText([]traj.Message{{Role: "user", Content: "q"}, {Role: "assistant", Content: "Hm.", ToolCalls: []traj.ToolCall{{Name: "f", Arguments: "{x"}}}}, tools)
+	if got := broken[len(broken)-1].Content; got != "Hm.\n<tool_call>\n{\"name\": \"f\", \"arguments\": {x}\n</tool_call>" {
+		t.Errorf("%q", got)
+	}
+}
