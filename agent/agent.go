@@ -55,11 +55,12 @@ type ToolAgent struct {
 	prefixIDs      []int32
 	prefixMessages int
 	continued      bool
+	memo           *traj.Memo
 }
 
 // New returns an agent that offers these tools.
 func New(tools []traj.ToolSpec) *ToolAgent {
-	return &ToolAgent{tools: tools, taken: map[string]bool{}}
+	return &ToolAgent{tools: tools, taken: map[string]bool{}, memo: &traj.Memo{}}
 }
 
 // Observe appends the observation to the conversation.
@@ -79,6 +80,7 @@ func (a *ToolAgent) Observe(o traj.Observation) {
 			// The ids so far end before the inserted text, in the middle of a
 			// message: they are no prefix of whole messages any more.
 			a.prefixIDs, a.prefixMessages = nil, 0
+			a.memo = &traj.Memo{}
 		}
 	}
 }
@@ -93,6 +95,7 @@ func (a *ToolAgent) Request() *traj.Request {
 		PrefixIDs:      a.prefixIDs,
 		PrefixMessages: a.prefixMessages,
 		Continue:       a.continued,
+		Memo:           a.memo,
 	}
 }
 
@@ -107,6 +110,7 @@ func (a *ToolAgent) Update(r *traj.Response) traj.Action {
 		m := &a.messages[last]
 		m.Content += r.Message.Content
 		m.ToolCalls = r.Message.ToolCalls
+		a.memo = &traj.Memo{}
 	} else {
 		a.messages = append(a.messages, r.Message)
 	}

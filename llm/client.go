@@ -75,6 +75,7 @@ type Client struct {
 	api      *openai.Client
 	close    func()
 	answered atomic.Bool // something that speaks HTTP is there
+	tools    atomic.Pointer[encodedTools]
 
 	mu      sync.Mutex
 	refused map[string]bool // optional fields that this server does not take
@@ -110,7 +111,8 @@ func New(c Config) (*Client, error) {
 	cl := &Client{c: c, close: func() {}, refused: map[string]bool{}}
 	if c.Transport == nil {
 		t := http.DefaultTransport.(*http.Transport).Clone()
-		t.MaxIdleConns, t.MaxIdleConnsPerHost = 0, 4096
+		t.MaxIdleConns, t.MaxIdleConnsPerHost = 0, 1<<16   // the engine bounds how many there are
+		t.ReadBufferSize, t.WriteBufferSize = 2<<10, 2<<10 // of thousands of connections; bodies pass in one piece
 		c.Transport, cl.close = t, t.CloseIdleConnections
 	}
 	oc := openai.DefaultConfig(c.APIKey)
@@ -170,7 +172,7 @@ func (c *Client) Generate(ctx context.Context, req *traj.Request) (*traj.Respons
 			}
 			b.clamp = clamp
 		}
-		x := &exchange{fields: c.fields(b)}
+		x := &exchange{fields: c.fields(b), messages: b.messages}
 		reply, err := c.api.CreateChatCompletion(context.WithValue(ctx, exchangeKey{}, x), b.request)
 		if err != nil {
 			return c.classify(err, x, b)

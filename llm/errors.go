@@ -86,7 +86,7 @@ func (c *Client) classify(err error, x *exchange, b *body) *failure {
 	}
 	f := &failure{err: fmt.Errorf("%s answered %d: %s", base, x.status, text)}
 	lower := strings.ToLower(string(x.body))
-	if b != nil && len(b.request.Tools) > 0 && noTools.MatchString(lower) {
+	if b != nil && b.tools != nil && noTools.MatchString(lower) {
 		if c.c.InText == nil {
 			f.err = traj.Mark(fmt.Errorf("%s takes no tools (%s); start it with tools switched on, or let agentcli read the calls out of the text: --parser hermes", base, text), traj.ErrFatal)
 			return f

@@ -5,7 +5,9 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"maps"
 	"net/http"
+	"slices"
 )
 
 // maxBody bounds a reply in memory: ids and log-probs of 100,000 tokens fit.
@@ -14,13 +16,15 @@ const maxBody = 256 << 20
 type exchangeKey struct{}
 
 // exchange carries what go-openai has no field for past it, through the
-// request's context: out, the fields to merge into the body; back, the body as
-// it came and the headers.
+// request's context: out, the messages and the fields to merge into the body;
+// back, the body without its token ids, these, and the headers.
 type exchange struct {
-	fields map[string]json.RawMessage
-	body   []byte
-	header http.Header
-	status int
+	messages []byte // a JSON array without its last bracket; nil: go-openai's own
+	fields   map[string]json.RawMessage
+	body     []byte
+	ids      tokenIDs
+	header   http.Header
+	status   int
 }
 
 // transport merges an exchange's fields into the request and keeps the raw
@@ -36,12 +40,13 @@ func (t *transport) RoundTrip(req *http.Request) (*http.Response, error) {
 	if x == nil {
 		return t.next.RoundTrip(req)
 	}
-	req = req.Clone(req.Context())
+	req = req.WithContext(req.Context()) // a copy: a RoundTripper changes no request
 	if t.agent != "" {
-		req.Header.Set("User-Agent", t.agent)
+		req.Header = maps.Clone(req.Header)
+		req.Header["User-Agent"] = []string{t.agent}
 	}
 	if req.Body != nil {
-		body, err := merge(req.Body, x.fields)
+		body, err := x.merge(req.Body)
 		if err != nil {
 			return nil, err
 		}
@@ -62,12 +67,14 @@ func (t *transport) RoundTrip(req *http.Request) (*http.Response, error) {
 	if len(x.body) > maxBody {
 		return nil, fmt.Errorf("the reply is longer than %d bytes", maxBody)
 	}
+	x.body, x.ids = takeIDs(x.body)
 	resp.Body = io.NopCloser(bytes.NewReader(x.body))
 	return resp, nil
 }
 
-// merge sets top-level fields of a JSON object; a nil value removes one.
-func merge(body io.ReadCloser, fields map[string]json.RawMessage) ([]byte, error) {
+// merge sets top-level fields of a JSON object and writes it anew, the long
+// parts as they are.
+func (x *exchange) merge(body io.ReadCloser) ([]byte, error) {
 	defer body.Close()
 	raw, err := io.ReadAll(body)
 	if err != nil {
@@ -77,12 +84,25 @@ func merge(body io.ReadCloser, fields map[string]json.RawMessage) ([]byte, error
 	if err := json.Unmarshal(raw, &all); err != nil {
 		return nil, err
 	}
-	for k, v := range fields {
-		if v == nil {
-			delete(all, k)
+	size := len(raw) + len(x.messages)
+	for k, v := range x.fields {
+		all[k] = v
+		size += len(k) + len(v) + 4
+	}
+	if x.messages != nil {
+		all["messages"] = nil
+	}
+	out := append(make([]byte, 0, size+16), '{')
+	for i, k := range slices.Sorted(maps.Keys(all)) {
+		if i > 0 {
+			out = append(out, ',')
+		}
+		out = append(append(append(out, '"'), k...), '"', ':')
+		if k == "messages" && x.messages != nil {
+			out = append(append(out, x.messages...), ']')
 		} else {
-			all[k] = v
+			out = append(out, all[k]...)
 		}
 	}
-	return json.Marshal(all)
+	return append(out, '}'), nil
 }

@@ -17,7 +17,8 @@ import (
 // body is a request that is made once and sent as often as needed.
 type body struct {
 	request  openai.ChatCompletionRequest
-	messages json.RawMessage
+	messages []byte          // the JSON array without its last bracket
+	tools    json.RawMessage // nil: none
 	sampling traj.Sampling
 	seed     int64
 	cont     bool
@@ -32,17 +33,46 @@ func (c *Client) body(req *traj.Request) (*body, error) {
 	if b.inText = c.c.InText != nil && !c.has("tools"); b.inText {
 		messages, tools = c.c.InText(messages, tools), nil
 	}
+	var err error
+	if b.tools, err = c.encodeTools(tools); err != nil {
+		return nil, err
+	}
+	memo := req.Memo
+	if b.inText { // the messages are not the conversation's own
+		memo = nil
+	}
+	b.messages, err = encodeMessages(messages, memo)
+	return b, err
+}
+
+// encodeTools keeps the last list: a run offers one, in every request.
+func (c *Client) encodeTools(tools []traj.ToolSpec) (json.RawMessage, error) {
+	if len(tools) == 0 {
+		return nil, nil
+	}
+	if t := c.tools.Load(); t != nil && len(t.specs) == len(tools) && &t.specs[0] == &tools[0] {
+		return t.raw, nil
+	}
+	var list []openai.Tool
 	for _, t := range tools {
 		params := t.Parameters
 		if len(params) == 0 {
 			params = json.RawMessage(`{"type":"object","properties":{}}`)
 		}
-		b.request.Tools = append(b.request.Tools, openai.Tool{Type: openai.ToolTypeFunction,
+		list = append(list, openai.Tool{Type: openai.ToolTypeFunction,
 			Function: &openai.FunctionDefinition{Name: t.Name, Description: t.Description, Parameters: params}})
 	}
-	var err error
-	b.messages, err = encodeMessages(messages)
-	return b, err
+	raw, err := json.Marshal(list)
+	if err != nil {
+		return nil, fmt.Errorf("a tool's parameters are no JSON: %w", err)
+	}
+	c.tools.Store(&encodedTools{tools, raw})
+	return raw, nil
+}
+
+type encodedTools struct {
+	specs []traj.ToolSpec
+	raw   json.RawMessage
 }
 
 // wireMessage is a message on its way out. go-openai leaves an empty content
@@ -67,37 +97,68 @@ type wireFunction struct {
 	Arguments string `json:"arguments"`
 }
 
-func encodeMessages(messages []traj.Message) (json.RawMessage, error) {
-	out := make([]wireMessage, len(messages))
-	for i := range messages {
-		m := &messages[i]
-		w := wireMessage{Role: m.Role, Content: m.Content, Reasoning: m.Reasoning, Name: m.Name, ToolCallID: m.ToolCallID}
-		if m.Role == traj.RoleTool && w.ToolCallID == "" {
-			w.ToolCallID = fmt.Sprintf("unread_%d", i) // the answer to a call that had no id to read
+// encoded is what a conversation's memo holds: its first n messages. raw only
+// ever grows at its end: a request that is still being sent shares it.
+type encoded struct {
+	n   int
+	raw []byte
+}
+
+// encodeMessages encodes the messages that memo does not hold yet, so that the
+// work of a long conversation grows with its length and not with its square.
+func encodeMessages(messages []traj.Message, memo *traj.Memo) ([]byte, error) {
+	if memo == nil {
+		memo = &traj.Memo{}
+	}
+	e, ok := memo.Value.(*encoded)
+	if !ok || e.n > len(messages) {
+		e = &encoded{raw: []byte{'['}}
+	}
+	for i := e.n; i < len(messages); i++ {
+		w, err := wire(&messages[i], i)
+		if err != nil {
+			return nil, err
 		}
-		for _, call := range m.ToolCalls {
-			args := call.Arguments
-			if !json.Valid([]byte(args)) {
-				// Servers decode the arguments to render them; a JSON string
-				// shows the model what it wrote and breaks nothing.
-				quoted, err := json.Marshal(args)
-				if err != nil {
-					return nil, err
-				}
-				args = string(quoted)
-			}
-			w.ToolCalls = append(w.ToolCalls, wireCall{ID: call.ID, Type: "function", Function: wireFunction{call.Name, args}})
+		raw, err := json.Marshal(w)
+		if err != nil {
+			return nil, err
 		}
-		if len(m.Images) > 0 {
-			parts, err := encodeImages(m)
+		if i > 0 {
+			e.raw = append(e.raw, ',')
+		}
+		e.raw = append(e.raw, raw...)
+		e.n = i + 1
+	}
+	memo.Value = e
+	return e.raw, nil
+}
+
+func wire(m *traj.Message, i int) (*wireMessage, error) {
+	w := &wireMessage{Role: m.Role, Content: m.Content, Reasoning: m.Reasoning, Name: m.Name, ToolCallID: m.ToolCallID}
+	if m.Role == traj.RoleTool && w.ToolCallID == "" {
+		w.ToolCallID = fmt.Sprintf("unread_%d", i) // the answer to a call that had no id to read
+	}
+	for _, call := range m.ToolCalls {
+		args := call.Arguments
+		if !json.Valid([]byte(args)) {
+			// Servers decode the arguments to render them; a JSON string
+			// shows the model what it wrote and breaks nothing.
+			quoted, err := json.Marshal(args)
 			if err != nil {
 				return nil, err
 			}
-			w.Content = parts
+			args = string(quoted)
 		}
-		out[i] = w
+		w.ToolCalls = append(w.ToolCalls, wireCall{ID: call.ID, Type: "function", Function: wireFunction{call.Name, args}})
 	}
-	return json.Marshal(out)
+	if len(m.Images) > 0 {
+		parts, err := encodeImages(m)
+		if err != nil {
+			return nil, err
+		}
+		w.Content = parts
+	}
+	return w, nil
 }
 
 func encodeImages(m *traj.Message) ([]map[string]any, error) {
@@ -152,7 +213,10 @@ var asked = map[string]string{
 
 // fields are the top-level fields that go-openai lacks or leaves out.
 func (c *Client) fields(b *body) map[string]json.RawMessage {
-	f := map[string]json.RawMessage{"messages": b.messages}
+	f := map[string]json.RawMessage{}
+	if b.tools != nil {
+		f["tools"] = b.tools
+	}
 	set := func(name string, v any) {
 		raw, err := json.Marshal(v)
 		if err == nil {
@@ -212,11 +276,8 @@ func (c *Client) fields(b *body) map[string]json.RawMessage {
 
 // extras is what go-openai does not decode.
 type extras struct {
-	PromptTokenIDs []int32 `json:"prompt_token_ids"`
-	Choices        []struct {
-		TokenIDs       []int32 `json:"token_ids"`
-		PromptTokenIDs []int32 `json:"prompt_token_ids"`
-		Message        struct {
+	Choices []struct {
+		Message struct {
 			Reasoning        string `json:"reasoning"`
 			ReasoningContent string `json:"reasoning_content"`
 		} `json:"message"`
@@ -237,7 +298,7 @@ func (c *Client) response(req *traj.Request, reply *openai.ChatCompletionRespons
 		return nil, &failure{err: traj.Mark(fmt.Errorf("%s broke the reply off (finish_reason %s)", c.c.BaseURL, choice.FinishReason), errNoReply), retry: true}
 	}
 	var ex extras
-	if err := json.Unmarshal(x.body, &ex); err != nil {
+	if err := json.Unmarshal(x.body, &ex); err != nil { // the ids of its first choice were taken out
 		return nil, &failure{err: traj.Mark(fmt.Errorf("%s answered with a field of the wrong type: %s", c.c.BaseURL, oneLine(err.Error())), errNoReply)}
 	}
 	r := &traj.Response{
@@ -279,22 +340,18 @@ func (c *Client) response(req *traj.Request, reply *openai.ChatCompletionRespons
 	if r.FinishReason == "function_call" {
 		r.FinishReason = traj.FinishToolCalls
 	}
-	c.tokens(r, &ex)
+	c.tokens(r, &ex, x)
 	return r, nil
 }
 
 // tokens takes over ids and log-probs, as far as they fit together.
-func (c *Client) tokens(r *traj.Response, ex *extras) {
+func (c *Client) tokens(r *traj.Response, ex *extras, x *exchange) {
 	e := &ex.Choices[0]
-	prompt := ex.PromptTokenIDs
-	if len(prompt) == 0 {
-		prompt = e.PromptTokenIDs
-	}
-	if len(prompt) == 0 || len(e.TokenIDs) == 0 {
+	if len(x.ids.prompt) == 0 || len(x.ids.sampled) == 0 {
 		return
 	}
-	r.PromptIDs, r.SampledIDs = prompt, e.TokenIDs
-	r.PromptTokens, r.OutputTokens = len(prompt), len(e.TokenIDs)
+	r.PromptIDs, r.SampledIDs = x.ids.prompt, x.ids.sampled
+	r.PromptTokens, r.OutputTokens = len(r.PromptIDs), len(r.SampledIDs)
 	if e.Logprobs == nil {
 		return
 	}

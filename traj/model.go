@@ -31,7 +31,14 @@ type Request struct {
 	Group          string // requests of one group open with the same prompt: a hint to compute it once
 	MaxPrompt      int    // longest prompt in tokens; 0: the model's window. A longer one is ErrPromptTooLong
 	Continue       bool   // the last message is the model's own, to be continued
+	Memo           *Memo  // nil: none
 }
+
+// Memo is a place that belongs to one conversation, where a model may keep what
+// saves it work at the next request: what it made of the messages so far. Whoever
+// changes a message that was shown in a request gives a new Memo. It is used by
+// one request at a time.
+type Memo struct{ Value any }
 
 // Response is one reply.
 //

@@ -11,7 +11,7 @@ package main
 
 import (
 	"bytes"
-	"encoding/json"
+	"context"
 	"flag"
 	"fmt"
 	"io"
@@ -25,6 +25,9 @@ import (
 	"sync"
 	"syscall"
 	"time"
+
+	"agentcli/parquet"
+	"agentcli/traj"
 )
 
 type bench struct {
@@ -171,38 +174,33 @@ func (b bench) run(program, dir, data string) (measure, error) {
 		return measure{}, err
 	}
 	defer stop()
-	out := filepath.Join(dir, "out.parquet")
-	defer os.Remove(out)
+	out := filepath.Join(dir, "out")
+	defer os.RemoveAll(out)
 	m, err := timed(exec.Command(program, "rollout", "--base-url", "http://"+addr+"/v1", "--model", "mock", "--dataset", data, "--tools", "calculator",
-		"-n", "1", "--parallel", strconv.Itoa(b.parallel), "--max-turns", strconv.Itoa(b.calls+1), "--output", out))
+		"-n", "1", "--limit", strconv.Itoa(b.tasks), "--parallel", strconv.Itoa(b.parallel), "--max-turns", strconv.Itoa(b.calls+1), "--output", out))
 	if err != nil {
 		return m, err
 	}
-	m.p90, err = p90(program, out, b.tasks)
+	m.p90, err = p90(filepath.Join(out, "traj.parquet"), b.tasks)
 	return m, err
 }
 
 // p90 reads the durations of the trajectories and checks that all are there.
-func p90(program, out string, tasks int) (float64, error) {
-	raw, err := exec.Command(program, "inspect", "--json", out).Output()
+func p90(out string, tasks int) (float64, error) {
+	r, err := parquet.Open(out)
 	if err != nil {
-		return 0, nil // an older program
+		return 0, err
 	}
+	defer r.Close()
 	var d []float64
-	for dec := json.NewDecoder(bytes.NewReader(raw)); ; {
-		var row struct {
-			Duration    float64 `json:"duration_ms"`
-			Termination string  `json:"termination"`
-		}
-		if err := dec.Decode(&row); err == io.EOF {
-			break
-		} else if err != nil {
+	for t, err := range r.Rows(context.Background()) {
+		if err != nil {
 			return 0, err
 		}
-		if row.Termination != "answered" {
-			return 0, fmt.Errorf("a trajectory ended as %s", row.Termination)
+		if t.Termination != traj.Answered {
+			return 0, fmt.Errorf("%s ended as %s: %s", t.ID, t.Termination, t.Error)
 		}
-		d = append(d, row.Duration/1000)
+		d = append(d, float64(t.DurationMS)/1000)
 	}
 	if len(d) != tasks {
 		return 0, fmt.Errorf("%d trajectories of %d", len(d), tasks)

@@ -21,6 +21,7 @@ import (
 )
 
 func main() {
+	growHeapFloor()
 	s := systemStreams()
 	// The environment wins over .env; a missing file is no error.
 	if err := godotenv.Load(); err != nil && !errors.Is(err, os.ErrNotExist) {
