@@ -198,13 +198,17 @@ type Output struct {
 	stopString   string         // the stop string that ended it
 }
 
-// visible is the ids that the reply's message is read from: all, or where a
-// stop string cut the text, those of the cut text.
+// visible is the ids that the reply's message is read from: those of the cut
+// text where a stop string cut it, and none of a stop id, be it one that the chat
+// format does not know.
 func (o *Output) visible(tok *tokenizer.Tokenizer) []int32 {
-	if o.stopString == "" {
-		return o.IDs
+	switch {
+	case o.stopString != "":
+		return tok.Encode(o.Text, false)
+	case o.FinishReason == traj.FinishStop && len(o.IDs) > 0:
+		return o.IDs[:len(o.IDs)-1]
 	}
-	return tok.Encode(o.Text, false)
+	return o.IDs
 }
 
 // Sample draws one continuation of ids.

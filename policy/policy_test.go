@@ -308,6 +308,33 @@ func TestStopStringsEndTheReplyAndAreCutFromItsText(t *testing.T) {
 	}
 }
 
+func TestAStopIDEndsTheReplyAndIsNoPartOfItsMessage(t *testing.T) {
+	p := open(t, smollm2(t), Config{DType: "float32"})
+	zero := 0.0
+	req := &traj.Request{Messages: []traj.Message{{Role: traj.RoleUser, Content: "Count from 1 to 9, separated by commas."}},
+		Sampling: traj.Sampling{Temperature: &zero, MaxTokens: 40}}
+	plain, err := p.Generate(context.Background(), req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	at := 4
+	for slices.Contains(plain.SampledIDs[:at], plain.SampledIDs[at]) {
+		at++
+	}
+	req.Sampling.StopIDs = []int32{plain.SampledIDs[at]}
+	cut, err := p.Generate(context.Background(), req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	tok := p.tok
+	if !slices.Equal(cut.SampledIDs, plain.SampledIDs[:at+1]) || cut.FinishReason != traj.FinishStop {
+		t.Errorf("sampled %v (%s) of %v, want it to end with %d", cut.SampledIDs, cut.FinishReason, plain.SampledIDs, req.Sampling.StopIDs)
+	}
+	if want := tok.Decode(plain.SampledIDs[:at], false); cut.Message.Content != want {
+		t.Errorf("the message is %q, want %q", cut.Message.Content, want)
+	}
+}
+
 func TestOpenNamesWhatIsWrong(t *testing.T) {
 	for _, c := range []struct{ name, path, dtype, device string }{
 		{"missing file", "testdata/none.gguf", "", ""},
