@@ -13,6 +13,7 @@ import (
 	"syscall"
 	"time"
 
+	"agentcli/internal/text"
 	"agentcli/traj"
 
 	"encoding/json"
@@ -75,7 +76,7 @@ func (c *Client) classify(err error, x *exchange, b *body) *failure {
 		case errors.Is(err, io.ErrUnexpectedEOF) || strings.Contains(err.Error(), "cut off"):
 			f.err = traj.Mark(fmt.Errorf("%s sent a reply that was cut off after %d bytes", base, len(x.body)), errNoReply)
 		default:
-			f.err = traj.Mark(fmt.Errorf("%s sent a reply that is not the API's JSON (%s): %s", base, oneLine(err.Error()), excerpt(x.body)), errNoReply)
+			f.err = traj.Mark(fmt.Errorf("%s sent a reply that is not the API's JSON (%s): %s", base, brief(err.Error()), excerpt(x.body)), errNoReply)
 		}
 		return f
 	}
@@ -278,26 +279,17 @@ func (c *Client) clean(s string) string {
 	if c.c.APIKey != "" {
 		s = strings.ReplaceAll(s, c.c.APIKey, "***")
 	}
-	return oneLine(s)
+	return brief(s)
 }
 
-func oneLine(s string) string {
-	s = strings.Join(strings.Fields(s), " ")
-	if r := []rune(s); len(r) > 300 {
-		s = string(r[:300]) + "…"
-	}
-	return s
-}
+// brief is s in one line of bounded length.
+func brief(s string) string { return text.Cut(text.OneLine(s), 300) }
 
 func excerpt(b []byte) string {
 	if len(b) > 400 {
 		b = b[:400]
 	}
-	s := oneLine(string(b))
-	if r := []rune(s); len(r) > 120 {
-		s = string(r[:120]) + "…"
-	}
-	return s
+	return text.Cut(text.OneLine(string(b)), 120)
 }
 
 // trimURL drops the method and address that net/http puts before an error: the

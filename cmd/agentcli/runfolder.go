@@ -12,6 +12,8 @@ import (
 	"time"
 
 	"agentcli/engine"
+	"agentcli/internal/cachedir"
+	"agentcli/internal/text"
 
 	"github.com/goccy/go-yaml"
 )
@@ -47,7 +49,7 @@ func (x *session) identity() string {
 func (x *session) openFolder() (err error) {
 	id := x.identity()
 	if x.o.Resume != "" {
-		x.dir, x.keepDir = x.o.Resume, !isWithin(filepath.Join(cacheDir(), "runs"), x.o.Resume)
+		x.dir, x.keepDir = x.o.Resume, !isWithin(cachedir.Path("runs"), x.o.Resume)
 		config := filepath.Join(x.dir, configName)
 		x.journal, err = engine.OpenJournal(filepath.Join(x.dir, journalName), id, x.notice)
 		switch {
@@ -65,7 +67,7 @@ func (x *session) openFolder() (err error) {
 		if x.o.Command == "eval" {
 			x.dir = filepath.Join("runs", name)
 		} else {
-			x.dir, x.keepDir = filepath.Join(cacheDir(), "runs", name), false
+			x.dir, x.keepDir = cachedir.Path("runs", name), false
 		}
 	}
 	if err := os.MkdirAll(x.dir, 0o755); err != nil {
@@ -108,7 +110,7 @@ func changedSettings(path string, now map[string]any) string {
 		if v == nil || err != nil {
 			return "not set"
 		}
-		return strings.Join(strings.Fields(string(b)), " ")
+		return text.OneLine(string(b))
 	}
 	var list []string
 	for _, name := range lasting {
