@@ -12,6 +12,7 @@ import (
 	"pgregory.net/rapid"
 
 	"agentcli/chat"
+	"agentcli/chat/chattest"
 	"agentcli/internal/gguf/testmodel"
 	"agentcli/internal/goldenfile"
 	"agentcli/tokenizer"
@@ -429,5 +430,28 @@ func FuzzParseReply(f *testing.F) {
 				t.Errorf("error %+v", e)
 			}
 		}
+	})
+}
+
+func TestConformance(t *testing.T) {
+	for _, family := range chat.Families() {
+		t.Run(family, func(t *testing.T) {
+			r, err := chat.For(family, fake{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			chattest.Run(t, r, fake{})
+		})
+	}
+	t.Run("smollm2 with its own tokenizer", func(t *testing.T) {
+		tok, err := tokenizer.Open(testmodel.Path(t))
+		if err != nil {
+			t.Fatal(err)
+		}
+		r, err := chat.For("smollm2", tok)
+		if err != nil {
+			t.Fatal(err)
+		}
+		chattest.Run(t, r, tok)
 	})
 }
