@@ -76,7 +76,7 @@ func (c *Client) classify(err error, x *exchange, b *body) *failure {
 		case errors.Is(err, io.ErrUnexpectedEOF) || strings.Contains(err.Error(), "cut off"):
 			f.err = traj.Mark(fmt.Errorf("%s sent a reply that was cut off after %d bytes", base, len(x.body)), errNoReply)
 		default:
-			f.err = traj.Mark(fmt.Errorf("%s sent a reply that is not the API's JSON (%s): %s", base, brief(err.Error()), excerpt(x.body)), errNoReply)
+			f.err = traj.Mark(fmt.Errorf("%s sent a reply that is not the API's JSON (%s): %s", base, oneLine(err.Error()), excerpt(x.body)), errNoReply)
 		}
 		return f
 	}
@@ -279,11 +279,11 @@ func (c *Client) clean(s string) string {
 	if c.c.APIKey != "" {
 		s = strings.ReplaceAll(s, c.c.APIKey, "***")
 	}
-	return brief(s)
+	return oneLine(s)
 }
 
-// brief is s in one line of bounded length.
-func brief(s string) string { return text.Cut(text.OneLine(s), 300) }
+// oneLine is s in one line of bounded length.
+func oneLine(s string) string { return text.Cut(text.OneLine(s), 300) }
 
 func excerpt(b []byte) string {
 	if len(b) > 400 {

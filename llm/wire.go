@@ -238,7 +238,7 @@ func (c *Client) response(req *traj.Request, reply *openai.ChatCompletionRespons
 	}
 	var ex extras
 	if err := json.Unmarshal(x.body, &ex); err != nil {
-		return nil, &failure{err: traj.Mark(fmt.Errorf("%s answered with a field of the wrong type: %s", c.c.BaseURL, brief(err.Error())), errNoReply)}
+		return nil, &failure{err: traj.Mark(fmt.Errorf("%s answered with a field of the wrong type: %s", c.c.BaseURL, oneLine(err.Error())), errNoReply)}
 	}
 	r := &traj.Response{
 		Message:      traj.Message{Role: traj.RoleAssistant, Content: choice.Message.Content},
