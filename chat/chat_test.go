@@ -12,7 +12,9 @@ import (
 	"pgregory.net/rapid"
 
 	"agentcli/chat"
+	"agentcli/chat/chattest"
 	"agentcli/internal/gguf/testmodel"
+	"agentcli/internal/goldenfile"
 	"agentcli/tokenizer"
 	"agentcli/traj"
 )
@@ -48,17 +50,6 @@ func (g goldenMessage) message() traj.Message {
 		m.ToolCalls = append(m.ToolCalls, traj.ToolCall{Name: c.Function.Name, Arguments: string(c.Function.Arguments)})
 	}
 	return m
-}
-
-func load(t *testing.T, name string, v any) {
-	t.Helper()
-	b, err := os.ReadFile(filepath.Join("testdata", name))
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := json.Unmarshal(b, v); err != nil {
-		t.Fatal(err)
-	}
 }
 
 // fake is a tokenizer of bytes with the control tokens above them.
@@ -98,7 +89,7 @@ func (fake) Decode(ids []int32, _ bool) string {
 
 func TestGoldenText(t *testing.T) {
 	var g goldenFile
-	load(t, "golden.json", &g)
+	goldenfile.Load(t, "golden.json", &g)
 	for i := range g.Rows {
 		checkRow(t, i, g, fake{}, false)
 	}
@@ -109,7 +100,7 @@ func TestGoldenText(t *testing.T) {
 
 func TestGoldenIDs(t *testing.T) {
 	var g goldenFile
-	load(t, "golden.json", &g)
+	goldenfile.Load(t, "golden.json", &g)
 	for _, family := range []string{"smollm2", "qwen2.5", "qwen3"} {
 		t.Run(family, func(t *testing.T) {
 			path := ""
@@ -163,7 +154,7 @@ func checkRow(t *testing.T, i int, g goldenFile, tok chat.Tokenizer, ids bool) {
 
 func TestDetect(t *testing.T) {
 	var templates map[string]string
-	load(t, "templates.json", &templates)
+	goldenfile.Load(t, "templates.json", &templates)
 	for want, text := range templates {
 		if got, err := chat.Detect(text, ""); got != want || err != nil {
 			t.Errorf("Detect = %q, %v; want %q", got, err, want)
@@ -439,5 +430,28 @@ func FuzzParseReply(f *testing.F) {
 				t.Errorf("error %+v", e)
 			}
 		}
+	})
+}
+
+func TestConformance(t *testing.T) {
+	for _, family := range chat.Families() {
+		t.Run(family, func(t *testing.T) {
+			r, err := chat.For(family, fake{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			chattest.Run(t, r, fake{})
+		})
+	}
+	t.Run("smollm2 with its own tokenizer", func(t *testing.T) {
+		tok, err := tokenizer.Open(testmodel.Path(t))
+		if err != nil {
+			t.Fatal(err)
+		}
+		r, err := chat.For("smollm2", tok)
+		if err != nil {
+			t.Fatal(err)
+		}
+		chattest.Run(t, r, tok)
 	})
 }

@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"agentcli/chat"
+	"agentcli/internal/goldenfile"
 	"agentcli/traj"
 )
 
@@ -12,7 +13,7 @@ import (
 // what the template with tools makes of it.
 func TestInText(t *testing.T) {
 	var g goldenFile
-	load(t, "golden.json", &g)
+	goldenfile.Load(t, "golden.json", &g)
 	tools := []traj.ToolSpec{{Name: "calculator", Description: "Compute <é>.", Parameters: json.RawMessage(`{"type":"object","properties":{"expression":{"type":"string"}}}`)}, {Name: "clock"}}
 	n := 0
 	for i, row := range g.Rows {

@@ -83,21 +83,30 @@ func lookup(row map[string]any, name string) (any, bool) {
 	return v, v != nil
 }
 
+// open takes a row's messages for the conversation; the last of the user's is
+// the question.
+func (p *problem) open(v any) error {
+	ms, err := messages(v)
+	if err != nil {
+		return err
+	}
+	p.Messages = ms
+	for _, m := range ms {
+		if m.Role == traj.RoleUser {
+			p.Question = m.Content
+		}
+	}
+	return nil
+}
+
 // read makes a problem of a row.
 func (m mapping) read(row map[string]any) (problem, error) {
 	var p problem
 	used := map[string]bool{}
 	if v, name, ok := m.find(row, "messages"); ok {
 		used[name] = true
-		ms, err := messages(v)
-		if err != nil {
+		if err := p.open(v); err != nil {
 			return p, fmt.Errorf("%s: %w", name, err)
-		}
-		p.Messages = ms
-		for _, msg := range ms {
-			if msg.Role == traj.RoleUser {
-				p.Question = msg.Content
-			}
 		}
 	}
 	ours := "question"
@@ -109,15 +118,8 @@ func (m mapping) read(row map[string]any) (problem, error) {
 	if v, name, ok := m.find(row, ours); ok && len(p.Messages) == 0 {
 		used[name] = true
 		if list, isList := v.([]any); isList { // a prompt column of chat messages, as some RL datasets have
-			ms, err := messages(list)
-			if err != nil {
+			if err := p.open(list); err != nil {
 				return p, fmt.Errorf("%s: %w", name, err)
-			}
-			p.Messages = ms
-			for _, msg := range ms {
-				if msg.Role == traj.RoleUser {
-					p.Question = msg.Content
-				}
 			}
 		} else {
 			s, err := scalar(v)

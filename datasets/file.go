@@ -13,6 +13,7 @@ import (
 	"strconv"
 	"strings"
 
+	"agentcli/internal/cachedir"
 	"agentcli/traj"
 )
 
@@ -147,17 +148,7 @@ func problems(ctx context.Context, path string, m mapping) iter.Seq2[problem, er
 }
 
 // CacheDir is the folder of imported datasets.
-func CacheDir() string {
-	base := os.Getenv("XDG_CACHE_HOME")
-	if base == "" {
-		home, err := os.UserHomeDir()
-		if err != nil {
-			home = "."
-		}
-		base = filepath.Join(home, ".cache")
-	}
-	return filepath.Join(base, "agentcli", "datasets")
-}
+func CacheDir() string { return cachedir.Path("datasets") }
 
 const defaultSplit = "test"
 

@@ -11,6 +11,7 @@ import (
 	"strconv"
 	"strings"
 
+	"agentcli/internal/splitmix"
 	"agentcli/traj"
 )
 
@@ -170,17 +171,10 @@ type permutation struct {
 func newPermutation(n, seed uint64) permutation {
 	p := permutation{n: n, half: (uint(bits.Len64(max(n, 2)-1)) + 1) / 2}
 	for i := range p.keys {
-		seed += 0x9e3779b97f4a7c15
-		p.keys[i] = mix(seed)
+		seed += splitmix.Gamma
+		p.keys[i] = splitmix.Mix(seed)
 	}
 	return p
-}
-
-// mix is the finaliser of splitmix64.
-func mix(x uint64) uint64 {
-	x = (x ^ x>>30) * 0xbf58476d1ce4e5b9
-	x = (x ^ x>>27) * 0x94d049bb133111eb
-	return x ^ x>>31
 }
 
 func (p permutation) at(i uint64) uint64 {
@@ -188,7 +182,7 @@ func (p permutation) at(i uint64) uint64 {
 	for {
 		l, r := i>>p.half&mask, i&mask
 		for _, k := range p.keys {
-			l, r = r, l^mix(r^k)&mask
+			l, r = r, l^splitmix.Mix(r^k)&mask
 		}
 		if i = l<<p.half | r; i < p.n {
 			return i

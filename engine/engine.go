@@ -16,6 +16,7 @@ import (
 
 	"agentcli/agent"
 	"agentcli/env"
+	"agentcli/internal/splitmix"
 	"agentcli/traj"
 )
 
@@ -344,19 +345,13 @@ func hash(s string) uint64 {
 	return h.Sum64()
 }
 
-// splitmix scatters a number over all 64 bits (Steele, Lea, Flood 2014).
-func splitmix(x uint64) uint64 {
-	x += 0x9e3779b97f4a7c15
-	x = (x ^ x>>30) * 0xbf58476d1ce4e5b9
-	x = (x ^ x>>27) * 0x94d049bb133111eb
-	return x ^ x>>31
-}
-
 // AttemptSeed is the seed of one attempt: it depends on nothing but the run's
 // seed, the task and the attempt's number, so no schedule changes it.
 func AttemptSeed(run int64, task string, attempt int) int64 {
-	return int64(splitmix(splitmix(splitmix(uint64(run))^hash(task)) + uint64(attempt)))
+	return int64(splitmix.Next(splitmix.Next(splitmix.Next(uint64(run))^hash(task)) + uint64(attempt)))
 }
 
 // turnSeed is the seed of one model call.
-func turnSeed(attempt int64, turn int) int64 { return int64(splitmix(uint64(attempt) + uint64(turn))) }
+func turnSeed(attempt int64, turn int) int64 {
+	return int64(splitmix.Next(uint64(attempt) + uint64(turn)))
+}

@@ -10,6 +10,7 @@ import (
 
 	"agentcli/agent"
 	"agentcli/env"
+	"agentcli/internal/text"
 	"agentcli/traj"
 )
 
@@ -62,11 +63,11 @@ func (p *player) play(ctx, own context.Context) (end traj.Termination, reason st
 	}()
 	var err error
 	if p.env, err = p.c.NewEnv(p.t.Task); err != nil {
-		return traj.EnvFailed, oneLine(err)
+		return traj.EnvFailed, text.Line(err)
 	}
 	defer p.env.Close()
 	if p.agent, err = p.c.NewAgent(p.t.Task); err != nil {
-		return traj.EnvFailed, oneLine(err)
+		return traj.EnvFailed, text.Line(err)
 	}
 	obs, err := p.env.Reset(own, p.t.Task)
 	if err != nil {
@@ -77,7 +78,7 @@ func (p *player) play(ctx, own context.Context) (end traj.Termination, reason st
 		resp, left, err := p.ask(own, turn)
 		if err != nil {
 			if errors.Is(err, traj.ErrPromptTooLong) {
-				return traj.PromptTooLong, oneLine(err)
+				return traj.PromptTooLong, text.Line(err)
 			}
 			if errors.Is(err, traj.ErrFatal) {
 				p.fatal = err
@@ -160,7 +161,7 @@ func (p *player) ask(ctx context.Context, turn int) (resp *traj.Response, left i
 	step := traj.Step{Sequence: seq, Start: from, End: to, FinishReason: resp.FinishReason,
 		PromptTokens: resp.PromptTokens, CompletionTokens: resp.OutputTokens, ModelMS: ms(p.c.Now().Sub(start))}
 	if rerr != nil {
-		step.Error = oneLine(rerr)
+		step.Error = text.Line(rerr)
 	}
 	if len(p.t.Steps) == 0 {
 		p.t.PromptTokens = resp.PromptTokens
@@ -209,13 +210,13 @@ func (p *player) generate(ctx context.Context, req *traj.Request) (resp *traj.Re
 func (p *player) ended(ctx, own context.Context, otherwise traj.Termination, err error) (traj.Termination, string) {
 	switch {
 	case errors.Is(err, traj.ErrFatal):
-		return otherwise, oneLine(err)
+		return otherwise, text.Line(err)
 	case ctx.Err() != nil:
-		return traj.Cancelled, oneLine(context.Cause(ctx))
+		return traj.Cancelled, text.Line(context.Cause(ctx))
 	case own.Err() != nil:
 		return traj.Timeout, fmt.Sprintf("the trajectory took longer than %v", p.c.Timeout)
 	}
-	return otherwise, oneLine(err)
+	return otherwise, text.Line(err)
 }
 
 // observe shows an observation to the agent and keeps it.
@@ -302,7 +303,7 @@ func (p *player) score(ctx context.Context) {
 			}
 		}
 		if err := numbers(t); err != nil {
-			t.Termination, t.Error = traj.RewardFailed, oneLine(err)
+			t.Termination, t.Error = traj.RewardFailed, text.Line(err)
 		}
 		return
 	}
@@ -318,9 +319,9 @@ func (p *player) score(ctx context.Context) {
 	switch {
 	case err == nil:
 	case ctx.Err() != nil:
-		t.Termination, t.Error = traj.Cancelled, oneLine(context.Cause(ctx))
+		t.Termination, t.Error = traj.Cancelled, text.Line(context.Cause(ctx))
 	default:
-		t.Termination, t.Error = traj.RewardFailed, oneLine(err)
+		t.Termination, t.Error = traj.RewardFailed, text.Line(err)
 	}
 }
 
@@ -349,10 +350,3 @@ func (p *player) callReward(ctx context.Context) (err error) {
 }
 
 func ms(d time.Duration) float64 { return float64(d.Microseconds()) / 1000 }
-
-func oneLine(err error) string {
-	if err == nil {
-		return ""
-	}
-	return strings.Join(strings.Fields(err.Error()), " ")
-}

@@ -13,6 +13,7 @@ import (
 	"syscall"
 	"time"
 
+	"agentcli/internal/text"
 	"agentcli/traj"
 
 	"encoding/json"
@@ -281,23 +282,14 @@ func (c *Client) clean(s string) string {
 	return oneLine(s)
 }
 
-func oneLine(s string) string {
-	s = strings.Join(strings.Fields(s), " ")
-	if r := []rune(s); len(r) > 300 {
-		s = string(r[:300]) + "…"
-	}
-	return s
-}
+// oneLine is s in one line of bounded length.
+func oneLine(s string) string { return text.Cut(text.OneLine(s), 300) }
 
 func excerpt(b []byte) string {
 	if len(b) > 400 {
 		b = b[:400]
 	}
-	s := oneLine(string(b))
-	if r := []rune(s); len(r) > 120 {
-		s = string(r[:120]) + "…"
-	}
-	return s
+	return text.Cut(text.OneLine(string(b)), 120)
 }
 
 // trimURL drops the method and address that net/http puts before an error: the

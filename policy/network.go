@@ -59,6 +59,8 @@ type part struct {
 	shape []int64
 }
 
+const headName = "lm_head.weight"
+
 // architectures that network runs.
 var architectures = map[string]bool{"llama": true, "qwen2": true, "qwen3": true}
 
@@ -70,35 +72,45 @@ func describe(cfg weights.Config) (*network, error) {
 		return nil, fmt.Errorf("rope scaling %q is not one that the local policy computes (linear, llama3); serve the model with vLLM and use --base-url", sc.Type)
 	}
 	n := &network{cfg: cfg, layers: make([]layer, cfg.NumLayers)}
-	h, d := int64(cfg.HiddenSize), int64(cfg.HeadDim)
-	q, kv, f := int64(cfg.NumHeads)*d, int64(cfg.NumKVHeads)*d, int64(cfg.IntermediateSize)
-	add := func(t *torch.Tensor, parts ...part) { n.params = append(n.params, param{t, parts}) }
-	add(&n.embed, part{"model.embed_tokens.weight", []int64{int64(cfg.VocabSize), h}})
-	for i := range n.layers {
-		l := &n.layers[i]
-		at := func(name string, shape ...int64) part {
-			return part{fmt.Sprintf("model.layers.%d.%s", i, name), shape}
-		}
-		add(&l.inNorm, at("input_layernorm.weight", h))
-		add(&l.qkv.w, at("self_attn.q_proj.weight", q, h), at("self_attn.k_proj.weight", kv, h), at("self_attn.v_proj.weight", kv, h))
-		if cfg.AttentionBias {
-			add(&l.qkvBias, at("self_attn.q_proj.bias", q), at("self_attn.k_proj.bias", kv), at("self_attn.v_proj.bias", kv))
-		}
-		if cfg.Architecture == "qwen3" {
-			add(&l.qNorm, at("self_attn.q_norm.weight", d))
-			add(&l.kNorm, at("self_attn.k_norm.weight", d))
-		}
-		if cfg.AttentionBias && cfg.Architecture != "qwen2" {
-			add(&l.oBias, at("self_attn.o_proj.bias", h))
-		}
-		add(&l.o.w, at("self_attn.o_proj.weight", h, q))
-		add(&l.postNorm, at("post_attention_layernorm.weight", h))
-		add(&l.gateUp.w, at("mlp.gate_proj.weight", f, h), at("mlp.up_proj.weight", f, h))
-		add(&l.down.w, at("mlp.down_proj.weight", h, f))
+	// The shapes, and which tensors an architecture has, are weights.Config's to
+	// say; here is which of them stand below each other in one parameter.
+	shapes := map[string][]int64{}
+	for _, t := range cfg.Tensors() {
+		shapes[t.Name] = t.Shape
 	}
-	add(&n.norm, part{"model.norm.weight", []int64{h}})
-	if !cfg.TieWordEmbeddings {
-		add(&n.head.w, part{"lm_head.weight", []int64{int64(cfg.VocabSize), h}})
+	if cfg.TieWordEmbeddings {
+		delete(shapes, headName)
+	}
+	known, used := len(shapes), 0
+	add := func(t *torch.Tensor, prefix string, names ...string) {
+		p := param{tensor: t}
+		for _, name := range names {
+			if shape, ok := shapes[prefix+name]; ok {
+				p.parts = append(p.parts, part{prefix + name, shape})
+			}
+		}
+		if used += len(p.parts); len(p.parts) > 0 { // otherwise the architecture has none
+			n.params = append(n.params, p)
+		}
+	}
+	add(&n.embed, "", "model.embed_tokens.weight")
+	for i := range n.layers {
+		l, at := &n.layers[i], fmt.Sprintf("model.layers.%d.", i)
+		add(&l.inNorm, at, "input_layernorm.weight")
+		add(&l.qkv.w, at, "self_attn.q_proj.weight", "self_attn.k_proj.weight", "self_attn.v_proj.weight")
+		add(&l.qkvBias, at, "self_attn.q_proj.bias", "self_attn.k_proj.bias", "self_attn.v_proj.bias")
+		add(&l.qNorm, at, "self_attn.q_norm.weight")
+		add(&l.kNorm, at, "self_attn.k_norm.weight")
+		add(&l.oBias, at, "self_attn.o_proj.bias")
+		add(&l.o.w, at, "self_attn.o_proj.weight")
+		add(&l.postNorm, at, "post_attention_layernorm.weight")
+		add(&l.gateUp.w, at, "mlp.gate_proj.weight", "mlp.up_proj.weight")
+		add(&l.down.w, at, "mlp.down_proj.weight")
+	}
+	add(&n.norm, "", "model.norm.weight")
+	add(&n.head.w, "", headName)
+	if used != known {
+		return nil, fmt.Errorf("the local policy knows what to do with %d of the %d tensors of a %s model", used, known, cfg.Architecture)
 	}
 	return n, nil
 }
@@ -156,7 +168,7 @@ func load(s, keep *torch.Scope, m *weights.Model, dtype torch.DType, dev torch.D
 // rotary makes the tables of the rotary embedding (Su et al. 2021) in float64.
 func (n *network) rotary(s, keep *torch.Scope, positions int) {
 	half := n.cfg.HeadDim / 2
-	inv := inverseFrequencies(n.cfg)
+	inv := n.cfg.InverseFrequencies()
 	cos, sin := make([]float64, positions*half), make([]float64, positions*half)
 	for p := 0; p < positions; p++ {
 		for i, f := range inv {
@@ -171,35 +183,6 @@ func (n *network) rotary(s, keep *torch.Scope, positions int) {
 	n.cos = s.Keep(s.To(s.Float64(cos, shape...), acc, n.device), keep)
 	n.sin = s.Keep(s.To(s.Float64(sin, shape...), acc, n.device), keep)
 	n.maxSeen = positions
-}
-
-// inverseFrequencies are θ^(−2i/d), in Llama 3's scaling where the config asks
-// for it: long wavelengths are stretched, short ones kept, those between blended.
-func inverseFrequencies(cfg weights.Config) []float64 {
-	half := cfg.HeadDim / 2
-	inv := make([]float64, half)
-	for i := range inv {
-		inv[i] = math.Pow(cfg.RopeTheta, -float64(2*i)/float64(cfg.HeadDim))
-		sc := cfg.RopeScaling
-		if sc == nil {
-			continue
-		}
-		switch sc.Type {
-		case "linear":
-			inv[i] /= sc.Factor
-		case "llama3":
-			wave := 2 * math.Pi / inv[i]
-			low, high := float64(sc.OriginalMaxPositions)/sc.LowFreqFactor, float64(sc.OriginalMaxPositions)/sc.HighFreqFactor
-			switch {
-			case wave > low:
-				inv[i] /= sc.Factor
-			case wave >= high:
-				smooth := (float64(sc.OriginalMaxPositions)/wave - sc.LowFreqFactor) / (sc.HighFreqFactor - sc.LowFreqFactor)
-				inv[i] = (1-smooth)*inv[i]/sc.Factor + smooth*inv[i]
-			}
-		}
-	}
-	return inv
 }
 
 // pack turns the matrices into oneDNN's layout, for sampling on a CPU.

@@ -3,6 +3,8 @@ package tokenizer
 import (
 	"testing"
 
+	"agentcli/internal/goldenfile"
+
 	"golang.org/x/text/unicode/norm"
 )
 
@@ -10,7 +12,7 @@ import (
 // by Python's unicodedata.
 func TestNormaliseManyMarks(t *testing.T) {
 	var rows [][]string
-	load(t, "marks.json", &rows)
+	goldenfile.Load(t, "marks.json", &rows)
 	for _, r := range rows {
 		for i, f := range []norm.Form{norm.NFC, norm.NFD, norm.NFKC, norm.NFKD} {
 			if got := normalise(f, r[0]); got != r[i+1] {

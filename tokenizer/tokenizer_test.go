@@ -3,7 +3,6 @@ package tokenizer
 import (
 	"crypto/sha256"
 	"encoding/hex"
-	"encoding/json"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -14,6 +13,7 @@ import (
 	"time"
 
 	"agentcli/internal/gguf/testmodel"
+	"agentcli/internal/goldenfile"
 )
 
 type golden struct {
@@ -24,17 +24,6 @@ type golden struct {
 	IDs        [][]int32         `json:"ids"`
 	Decode     []string          `json:"decode"`
 	DecodeSkip []string          `json:"decode_skip"`
-}
-
-func load(t testing.TB, name string, v any) {
-	t.Helper()
-	b, err := os.ReadFile(filepath.Join("testdata", name))
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := json.Unmarshal(b, v); err != nil {
-		t.Fatal(err)
-	}
 }
 
 // open finds the real tokenizer of a golden file, or skips.
@@ -66,9 +55,9 @@ func TestGolden(t *testing.T) {
 
 func checkGolden(t *testing.T, tok *Tokenizer, name string) {
 	var g golden
-	load(t, name+".json", &g)
+	goldenfile.Load(t, name+".json", &g)
 	var texts []string
-	load(t, "hard.json", &texts)
+	goldenfile.Load(t, "hard.json", &texts)
 	if len(texts) != len(g.Encode) {
 		t.Fatalf("%d texts, %d golden rows", len(texts), len(g.Encode))
 	}
@@ -130,9 +119,9 @@ func digest(ids []int32) string {
 func TestConcurrent(t *testing.T) {
 	tok := open(t, "smollm2")
 	var g golden
-	load(t, "smollm2.json", &g)
+	goldenfile.Load(t, "smollm2.json", &g)
 	var texts []string
-	load(t, "hard.json", &texts)
+	goldenfile.Load(t, "hard.json", &texts)
 	var wg sync.WaitGroup
 	for range 4 {
 		wg.Go(func() {

@@ -8,6 +8,8 @@ import (
 	"testing"
 	"time"
 	"unicode/utf8"
+
+	"agentcli/internal/goldenfile"
 )
 
 type variantFile struct {
@@ -25,7 +27,7 @@ type variantFile struct {
 
 func TestVariants(t *testing.T) {
 	var g variantFile
-	load(t, "variants.json", &g)
+	goldenfile.Load(t, "variants.json", &g)
 	for _, v := range g.Variants {
 		t.Run(v.Name, func(t *testing.T) {
 			tok, err := parseJSON("tokenizer.json", v.Tokenizer)
@@ -65,7 +67,7 @@ func words(tok *Tokenizer, ids []int32) []string {
 func variant(t testing.TB, name string) (*Tokenizer, []byte) {
 	t.Helper()
 	var g variantFile
-	load(t, "variants.json", &g)
+	goldenfile.Load(t, "variants.json", &g)
 	for _, v := range g.Variants {
 		if v.Name == name {
 			tok, err := parseJSON("tokenizer.json", v.Tokenizer)

@@ -11,7 +11,7 @@ import (
 	"testing"
 	"time"
 
-	"agentcli/parquet"
+	"agentcli/parquet/parquettest"
 	"agentcli/traj"
 )
 
@@ -29,25 +29,8 @@ func row(id, group string, reward *float64, change func(*traj.Trajectory)) *traj
 
 func number(x float64) *float64 { return &x }
 
-func write(t *testing.T, path, run string, rows ...*traj.Trajectory) string {
-	t.Helper()
-	w, err := parquet.CreateFile(path, parquet.Metadata{Run: []byte(run)}, parquet.WriterConfig{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, r := range rows {
-		if err := w.Write(r); err != nil {
-			t.Fatal(err)
-		}
-	}
-	if err := w.Close(); err != nil {
-		t.Fatal(err)
-	}
-	return path
-}
-
 func TestLoadCountsAndNamesTheRowsItCannotUse(t *testing.T) {
-	f := write(t, filepath.Join(t.TempDir(), "f.parquet"), `{"model": {"name": "m"}}`,
+	f := parquettest.Write(t, filepath.Join(t.TempDir(), "f.parquet"), `{"model": {"name": "m"}}`,
 		row("a#0", "a", number(1), nil),
 		row("a#1", "a", number(0), nil), // a score of 0 is a score
 		row("a#2", "a", nil, nil),
@@ -103,7 +86,7 @@ func TestLoadCountsAndNamesTheRowsItCannotUse(t *testing.T) {
 func TestLoadKeepsTheGroupsOfTwoFilesApart(t *testing.T) {
 	dir := t.TempDir()
 	for _, name := range []string{"a.parquet", "b.parquet"} {
-		write(t, filepath.Join(dir, name), `{"sampling": {"top_p": 0.9}}`, row("q#0", "q", number(1), nil), row("q#1", "q", number(0), nil))
+		parquettest.Write(t, filepath.Join(dir, name), `{"sampling": {"top_p": 0.9}}`, row("q#0", "q", number(1), nil), row("q#1", "q", number(0), nil))
 	}
 	a, glob := filepath.Join(dir, "a.parquet"), filepath.Join(dir, "*.parquet")
 	d, err := Load(context.Background(), []string{glob, a, filepath.Join(dir, ".", "a.parquet")})
@@ -131,10 +114,10 @@ func TestLoadKeepsTheGroupsOfTwoFilesApart(t *testing.T) {
 
 func TestLoadRefusesInOneLine(t *testing.T) {
 	dir := t.TempDir()
-	nan := write(t, filepath.Join(dir, "nan.parquet"), "", row("a#0", "a", number(1), nil), row("a#1", "a", number(math.NaN()), nil))
-	first := write(t, filepath.Join(dir, "first.parquet"), "", row("a#0", "a", number(1), func(x *traj.Trajectory) { x.Sequences[0].LossMask[0] = true }))
-	none := write(t, filepath.Join(dir, "none.parquet"), "", row("a#0", "a", nil, nil), row("a#1", "a", nil, nil))
-	empty := write(t, filepath.Join(dir, "empty.parquet"), "")
+	nan := parquettest.Write(t, filepath.Join(dir, "nan.parquet"), "", row("a#0", "a", number(1), nil), row("a#1", "a", number(math.NaN()), nil))
+	first := parquettest.Write(t, filepath.Join(dir, "first.parquet"), "", row("a#0", "a", number(1), func(x *traj.Trajectory) { x.Sequences[0].LossMask[0] = true }))
+	none := parquettest.Write(t, filepath.Join(dir, "none.parquet"), "", row("a#0", "a", nil, nil), row("a#1", "a", nil, nil))
+	empty := parquettest.Write(t, filepath.Join(dir, "empty.parquet"), "")
 	torn := filepath.Join(dir, "torn.parquet")
 	whole, err := os.ReadFile(nan)
 	if err != nil {
@@ -180,7 +163,7 @@ func TestLoadRefusesInOneLine(t *testing.T) {
 
 func TestMetricsHaveTheUsualNamesAndNoUnknownZeros(t *testing.T) {
 	dir := t.TempDir()
-	full := write(t, filepath.Join(dir, "f.parquet"), "", row("a#0", "a", number(1), nil),
+	full := parquettest.Write(t, filepath.Join(dir, "f.parquet"), "", row("a#0", "a", number(1), nil),
 		row("a#1", "a", number(0), func(x *traj.Trajectory) { x.Termination = traj.TurnLength }))
 	values := func(path string) map[string]float64 {
 		d, err := Load(context.Background(), []string{path})
@@ -242,7 +225,7 @@ func TestRowsThatNothingIsComparedWith(t *testing.T) {
 		id := fmt.Sprintf("q%d", i)
 		return row(id+"#0", id, number(float64(i)), nil)
 	}
-	alone := write(t, filepath.Join(dir, "alone.parquet"), `{}`, lone(0), lone(1), lone(2))
+	alone := parquettest.Write(t, filepath.Join(dir, "alone.parquet"), `{}`, lone(0), lone(1), lone(2))
 	d, err := Load(ctx, []string{alone})
 	if err != nil {
 		t.Fatal(err)
@@ -259,7 +242,7 @@ func TestRowsThatNothingIsComparedWith(t *testing.T) {
 	if err := g.Run(ctx); err == nil || !strings.Contains(err.Error(), "group_id") {
 		t.Errorf("trained on them: %v", err)
 	}
-	if d, err = Load(ctx, []string{write(t, filepath.Join(dir, "some.parquet"), `{}`, lone(0), row("a#0", "a", number(1), nil), row("a#1", "a", number(0), nil))}); err != nil {
+	if d, err = Load(ctx, []string{parquettest.Write(t, filepath.Join(dir, "some.parquet"), `{}`, lone(0), row("a#0", "a", number(1), nil), row("a#1", "a", number(0), nil))}); err != nil {
 		t.Fatal(err)
 	}
 	if warning, err := d.CheckGroups(); err != nil || !strings.Contains(warning, "1 of the 2 groups have a single row") {
@@ -278,8 +261,8 @@ func TestEveryPolicyOfTheRowsIsNamed(t *testing.T) {
 	dir := t.TempDir()
 	other := func(x *traj.Trajectory) { x.Policy = "other" }
 	none := func(x *traj.Trajectory) { x.Policy = "" }
-	a := write(t, filepath.Join(dir, "a.parquet"), `{}`, row("a#0", "a", number(1), nil), row("a#1", "a", number(0), other))
-	b := write(t, filepath.Join(dir, "b.parquet"), `{"model": {"name": "third"}}`, row("a#0", "a", number(1), none), row("a#1", "a", nil, nil))
+	a := parquettest.Write(t, filepath.Join(dir, "a.parquet"), `{}`, row("a#0", "a", number(1), nil), row("a#1", "a", number(0), other))
+	b := parquettest.Write(t, filepath.Join(dir, "b.parquet"), `{"model": {"name": "third"}}`, row("a#0", "a", number(1), none), row("a#1", "a", nil, nil))
 	d, err := Load(context.Background(), []string{a, b})
 	if want := []Policy{{"model", a}, {"other", a}, {"third", b}}; err != nil || !slices.Equal(d.Policies, want) {
 		t.Errorf("%v, want %v; %v", d.Policies, want, err)

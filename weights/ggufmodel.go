@@ -51,11 +51,11 @@ func openGGUF(path string) (*Model, error) {
 				continue
 			}
 			m.Close()
-			return nil, fmt.Errorf("%s: tensor %s: not known in models of the Llama kind", path, oneLine(t.Name))
+			return nil, fmt.Errorf("%s: tensor %s: not known in models of the Llama kind", path, printable(t.Name))
 		}
 		if !canDequantise(t.Type) {
 			m.Close()
-			return nil, fmt.Errorf("%s: tensor %s: type %s is not supported; convert the file to Q8_0, Q4_0, Q4_1, Q4_K, Q6_K, F16 or F32", path, oneLine(t.Name), t.Type)
+			return nil, fmt.Errorf("%s: tensor %s: type %s is not supported; convert the file to Q8_0, Q4_0, Q4_1, Q4_K, Q6_K, F16 or F32", path, printable(t.Name), t.Type)
 		}
 		shape := make([]int64, len(t.Dims))
 		for i, d := range t.Dims {
@@ -179,34 +179,15 @@ func (m *Model) ropeFactors(c *Config) error {
 		return nil
 	}
 	s := RopeScaling{Type: "llama3", Factor: tidy(factor), LowFreqFactor: 1, HighFreqFactor: 4, OriginalMaxPositions: 8192}
-	for i, want := range s.llama3Divisors(c.RopeTheta, c.HeadDim) {
+	for i := range got {
+		f := c.frequency(i)
+		want := f / s.scale(f)
 		if math.Abs(got[i]-want) > 1e-3*want {
 			return fmt.Errorf("%s: tensor %s: value %d is %v; Llama 3's scaling by %v would be %v", m.path, ropeFreqs, i, got[i], s.Factor, want)
 		}
 	}
 	c.RopeScaling = &s
 	return nil
-}
-
-// llama3Divisors are the numbers by which Llama 3 divides the frequency
-// θ^(−2i/d) of each pair i, from the paper's code: long waves by the whole
-// factor, short ones not at all, between them a smooth step.
-func (s RopeScaling) llama3Divisors(theta float64, headDim int) []float64 {
-	out := make([]float64, headDim/2)
-	old := float64(s.OriginalMaxPositions)
-	for i := range out {
-		wave := 2 * math.Pi * math.Pow(theta, 2*float64(i)/float64(headDim))
-		switch {
-		case wave < old/s.HighFreqFactor:
-			out[i] = 1
-		case wave > old/s.LowFreqFactor:
-			out[i] = s.Factor
-		default:
-			smooth := (old/wave - s.LowFreqFactor) / (s.HighFreqFactor - s.LowFreqFactor)
-			out[i] = 1 / ((1-smooth)/s.Factor + smooth)
-		}
-	}
-	return out
 }
 
 func (m *Model) ggufData(name string) ([]byte, error) {

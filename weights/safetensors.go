@@ -11,9 +11,9 @@ import (
 	"os"
 	"path/filepath"
 	"sort"
-	"strings"
 
 	"agentcli/internal/gguf"
+	"agentcli/internal/text"
 )
 
 // maxHeader is the limit of the safetensors library itself.
@@ -50,7 +50,7 @@ func openShard(path string) (*shard, error) {
 
 func parseSafetensors(path string, b []byte) (*shard, error) {
 	fail := func(field, format string, a ...any) error {
-		return fmt.Errorf("%s: %s: %s", path, oneLine(field), fmt.Sprintf(format, a...))
+		return fmt.Errorf("%s: %s: %s", path, printable(field), fmt.Sprintf(format, a...))
 	}
 	if len(b) < 8 {
 		return nil, fail("header length", "the file has %d bytes; it is cut off", len(b))
@@ -116,23 +116,15 @@ func parseSafetensors(path string, b []byte) (*shard, error) {
 			continue
 		}
 		if sp[0] < end {
-			return nil, fail("tensor "+name, "data_offsets: %d to %d overlap tensor %s", sp[0], sp[1], oneLine(prev))
+			return nil, fail("tensor "+name, "data_offsets: %d to %d overlap tensor %s", sp[0], sp[1], printable(prev))
 		}
 		end, prev = sp[1], name
 	}
 	return s, nil
 }
 
-// oneLine keeps a hostile name from breaking the line.
-func oneLine(s string) string {
-	if len(s) > 120 {
-		s = s[:120] + "…"
-	}
-	if strings.ContainsFunc(s, func(r rune) bool { return r < ' ' || r == 0x7f || r == 0xfffd }) {
-		return fmt.Sprintf("%q", s)
-	}
-	return s
-}
+// printable keeps a hostile name fit for an error.
+func printable(s string) string { return text.Name(s, 120) }
 
 func openFolder(dir string) (*Model, error) {
 	c, err := ReadConfig(dir)
@@ -177,7 +169,7 @@ func (m *Model) openShards(dir string) error {
 	byFile := map[string]map[string]bool{}
 	for name, file := range ix.WeightMap {
 		if file == "" || file != filepath.Base(file) || !filepath.IsLocal(file) {
-			return fmt.Errorf("%s: weight_map: %s: %q is not the name of a file in this folder", index, oneLine(name), file)
+			return fmt.Errorf("%s: weight_map: %s: %q is not the name of a file in this folder", index, printable(name), file)
 		}
 		if byFile[file] == nil {
 			byFile[file] = map[string]bool{}
@@ -210,7 +202,7 @@ func (m *Model) addShard(path string, want map[string]bool) error {
 	m.files = append(m.files, path)
 	for name := range want {
 		if _, ok := s.infos[name]; !ok {
-			return fmt.Errorf("%s: tensor %s is not in this file, but the index says so", path, oneLine(name))
+			return fmt.Errorf("%s: tensor %s is not in this file, but the index says so", path, printable(name))
 		}
 	}
 	for _, name := range s.names {

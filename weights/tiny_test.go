@@ -7,13 +7,15 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"agentcli/internal/goldenfile"
 )
 
 // The three architectures from a GGUF: names, biases, the order of rows, and
 // that the folder written from it holds the same.
 func TestTinyGGUFs(t *testing.T) {
 	var sums map[string]map[string]string
-	golden(t, "tiny.json", &sums)
+	goldenfile.Load(t, "tiny.json", &sums)
 	for arch, want := range sums {
 		t.Run(arch, func(t *testing.T) {
 			m, err := Open(filepath.Join("testdata", arch+".gguf"))

@@ -19,24 +19,14 @@ import (
 
 	"agentcli/internal/gguf"
 	"agentcli/internal/gguf/testmodel"
+	"agentcli/internal/goldenfile"
 )
-
-func golden(t *testing.T, name string, v any) {
-	t.Helper()
-	b, err := os.ReadFile(filepath.Join("testdata", name))
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := json.Unmarshal(b, v); err != nil {
-		t.Fatal(err)
-	}
-}
 
 func TestDequantiseGolden(t *testing.T) {
 	types := map[string]gguf.TensorType{"F16": gguf.F16, "BF16": gguf.BF16, "Q4_0": gguf.Q4_0, "Q4_1": gguf.Q4_1, "Q5_0": gguf.Q5_0,
 		"Q5_1": gguf.Q5_1, "Q8_0": gguf.Q8_0, "Q4_K": gguf.Q4_K, "Q5_K": gguf.Q5_K, "Q6_K": gguf.Q6_K}
 	var g map[string]struct{ Raw, F32 string }
-	golden(t, "dequant.json", &g)
+	goldenfile.Load(t, "dequant.json", &g)
 	if len(g) != len(types) {
 		t.Fatalf("%d golden types, %d known", len(g), len(types))
 	}
@@ -63,7 +53,7 @@ func TestSmolLM2EqualsTransformers(t *testing.T) {
 	}
 	defer m.Close()
 	var want map[string]string
-	golden(t, "smollm2.json", &want)
+	goldenfile.Load(t, "smollm2.json", &want)
 	if len(want) != len(m.Names()) {
 		t.Errorf("%d tensors, want %d", len(m.Names()), len(want))
 	}
@@ -386,11 +376,29 @@ func TestWriterErrors(t *testing.T) {
 	}
 }
 
-func TestLlama3Divisors(t *testing.T) {
-	s := RopeScaling{Type: "llama3", Factor: 8, LowFreqFactor: 1, HighFreqFactor: 4, OriginalMaxPositions: 8192}
-	d := s.llama3Divisors(500000, 128)
+func TestInverseFrequencies(t *testing.T) {
+	c := Config{RopeTheta: 500000, HeadDim: 128}
+	plain := c.InverseFrequencies()
+	if plain[0] != 1 || plain[32] != math.Pow(500000, -.5) {
+		t.Errorf("%v", plain)
+	}
+	divisors := func(s RopeScaling) []float64 {
+		c.RopeScaling = &s
+		d := c.InverseFrequencies()
+		for i := range d {
+			d[i] = plain[i] / d[i]
+		}
+		return d
+	}
+	d := divisors(RopeScaling{Type: "llama3", Factor: 8, LowFreqFactor: 1, HighFreqFactor: 4, OriginalMaxPositions: 8192})
 	if d[0] != 1 || d[63] != 8 || !slices.IsSorted(d) {
-		t.Errorf("%v", d)
+		t.Errorf("llama3: %v", d)
+	}
+	if d := divisors(RopeScaling{Type: "linear", Factor: 4}); d[0] != 4 || d[63] != 4 {
+		t.Errorf("linear: %v", d)
+	}
+	if d := divisors(RopeScaling{Type: "default"}); d[0] != 1 || d[63] != 1 {
+		t.Errorf("default: %v", d)
 	}
 }
 

@@ -7,11 +7,12 @@ import (
 	"io"
 	"os"
 	"os/exec"
-	"path/filepath"
 	"runtime"
 	"time"
 
 	"agentcli/env"
+	"agentcli/internal/cachedir"
+	"agentcli/internal/text"
 
 	"github.com/urfave/cli/v2"
 )
@@ -48,7 +49,7 @@ func runDoctor(ctx context.Context, asJSON bool, s streams) error {
 	} else {
 		list = append(list, libtorchReport()...)
 	}
-	list = append(list, modelFinding(), pythonFinding(ctx), serverFinding(), runsFinding(filepath.Join(cacheDir(), "runs")))
+	list = append(list, modelFinding(), pythonFinding(ctx), serverFinding(), runsFinding(cachedir.Path("runs")))
 	if asJSON {
 		e := json.NewEncoder(s.out)
 		for _, f := range list {
@@ -99,12 +100,12 @@ func pythonFinding(ctx context.Context) finding {
 	}
 	p, err := env.NewPython(ctx, env.PythonConfig{Timeout: 10 * time.Second})
 	if err != nil {
-		f.Detail = oneLine(err)
+		f.Detail = text.Line(err)
 		return f
 	}
 	out, err := p.Call(ctx, json.RawMessage(`{"code": "6 * 7"}`))
 	if err != nil {
-		f.Detail = oneLine(err)
+		f.Detail = text.Line(err)
 		return f
 	}
 	f.OK, f.Detail = true, "runs isolated; 6 * 7 gives "+out

@@ -6,9 +6,9 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
-	"strings"
 
 	"agentcli/datasets"
+	"agentcli/internal/text"
 )
 
 // Exit codes, as --help prints them.
@@ -68,9 +68,7 @@ func report(stderr io.Writer, err error) int {
 	case code == exitInterrupted && errors.Is(err, context.Canceled):
 		fmt.Fprintln(stderr, "agentcli: interrupted")
 	default:
-		fmt.Fprintln(stderr, "agentcli: "+oneLine(err))
+		fmt.Fprintln(stderr, "agentcli: "+text.Line(err))
 	}
 	return code
 }
-
-func oneLine(err error) string { return strings.Join(strings.Fields(err.Error()), " ") }

@@ -9,6 +9,8 @@ import (
 	"slices"
 	"strings"
 
+	"agentcli/eval"
+	"agentcli/rewards"
 	"agentcli/traj"
 
 	"github.com/urfave/cli/v2"
@@ -64,9 +66,10 @@ func runEval(ctx context.Context, o evalOptions, s streams) error {
 	}
 	defer x.close()
 	file := newTrajectoryFile(x, filepath.Join(x.dir, dataName))
-	score := newTally(x.data.Name, x.data.Split, x.info.Name, o.Samples, o.PassK, x.rewardOf)
+	score := eval.New(eval.Config{Dataset: x.data.Name, Split: x.data.Split, Model: x.info.Name, Samples: o.Samples, PassK: o.PassK,
+		Vote: func(t *traj.Trajectory) string { return rewards.Vote(x.rewardOf(t), *t.Extracted) }})
 	sum, err := x.play(ctx, func(t *traj.Trajectory) error {
-		score.add(t)
+		score.Add(t)
 		return file.write(t)
 	})
 	if err != nil && sum.Done == sum.Errors {
@@ -82,14 +85,14 @@ func runEval(ctx context.Context, o evalOptions, s streams) error {
 		err = cerr
 	}
 	if sum.Done > 0 {
-		r := score.report()
+		r := score.Report()
 		if werr := writeReport(filepath.Join(x.dir, reportName), r); werr != nil && err == nil {
 			err = werr
 		}
 		// An interrupted run's numbers are of part of the data; they are in
 		// the folder, and not shown as if they were the result.
 		if err == nil && !sum.Interrupted {
-			if err := r.write(s.out, o.Format); err != nil {
+			if err := printReport(s.out, r, o.Format); err != nil {
 				return fmt.Errorf("cannot write the report: %w", err)
 			}
 		}
@@ -99,9 +102,9 @@ func runEval(ctx context.Context, o evalOptions, s streams) error {
 }
 
 // writeReport replaces the file in one step.
-func writeReport(path string, r *evalReport) error {
+func writeReport(path string, r *eval.Report) error {
 	var b bytes.Buffer
-	if err := r.json(&b); err != nil {
+	if err := r.WriteJSON(&b); err != nil {
 		return err
 	}
 	tmp := path + ".tmp"

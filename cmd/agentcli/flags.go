@@ -9,6 +9,8 @@ import (
 	"sort"
 	"strings"
 
+	"agentcli/internal/text"
+
 	"github.com/goccy/go-yaml"
 	"github.com/urfave/cli/v2"
 )
@@ -123,7 +125,7 @@ func applyConfig(c *cli.Context, path string) error {
 		}
 		for _, v := range values {
 			if err := c.Set(f.Names()[0], v); err != nil {
-				return usagef("%s: %s: %q does not fit: %s", path, name, v, oneLine(err))
+				return usagef("%s: %s: %q does not fit: %s", path, name, v, text.Line(err))
 			}
 		}
 	}

@@ -6,12 +6,12 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
-	"math"
 	"os"
 	"sort"
 	"strings"
 	"text/tabwriter"
 
+	"agentcli/eval"
 	"agentcli/parquet"
 	"agentcli/tokenizer"
 	"agentcli/traj"
@@ -148,25 +148,15 @@ func overGroups(groups map[string][]float64) *groupMean {
 	}
 	sort.Strings(keys) // sums do not depend on the order of a map
 	means := make([]float64, 0, len(keys))
-	total := 0.0
 	for _, k := range keys {
 		m := 0.0
 		for _, v := range groups[k] {
 			m += v
 		}
 		means = append(means, m/float64(len(groups[k])))
-		total += means[len(means)-1]
 	}
-	e := &groupMean{Value: total / float64(len(means))}
-	if len(means) > 1 {
-		sq := 0.0
-		for _, m := range means {
-			sq += (m - e.Value) * (m - e.Value)
-		}
-		se := math.Sqrt(sq / float64(len(means)-1) / float64(len(means)))
-		e.StdErr = &se
-	}
-	return e
+	e := eval.Mean(means)
+	return &groupMean{Value: *e.Value, StdErr: e.StdErr}
 }
 
 func inspectFile(ctx context.Context, r *parquet.Reader, o inspectOptions, s streams) error {

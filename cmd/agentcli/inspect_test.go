@@ -10,7 +10,7 @@ import (
 	"testing"
 	"time"
 
-	"agentcli/parquet"
+	"agentcli/parquet/parquettest"
 	"agentcli/traj"
 )
 
@@ -32,20 +32,7 @@ func trajectories(t *testing.T) string {
 		{ID: "arith/12*7#1", Task: task, GroupID: "g", Policy: "m", Messages: msgs[:1], Reward: &zero, Correct: &wrong, Termination: traj.EmptyReply, StartedAt: at},
 		{ID: "b#0", Task: traj.Task{ID: "b", Answers: []string{"1"}}, GroupID: "b", Termination: traj.ModelFailed, Error: "connection refused", StartedAt: at},
 	}
-	path := filepath.Join(t.TempDir(), "t.parquet")
-	w, err := parquet.CreateFile(path, parquet.Metadata{Run: json.RawMessage(`{"command":"rollout","model":{"name":"/models/m","kind":"local","dtype":"bfloat16","tokenizer_hash":"0123456789abcdef0123"},"sampling":{"temperature":1,"max_tokens":64,"stop":null}}`)}, parquet.WriterConfig{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, r := range rows {
-		if err := w.Write(r); err != nil {
-			t.Fatal(err)
-		}
-	}
-	if err := w.Close(); err != nil {
-		t.Fatal(err)
-	}
-	return path
+	return parquettest.Write(t, filepath.Join(t.TempDir(), "t.parquet"), `{"command":"rollout","model":{"name":"/models/m","kind":"local","dtype":"bfloat16","tokenizer_hash":"0123456789abcdef0123"},"sampling":{"temperature":1,"max_tokens":64,"stop":null}}`, rows...)
 }
 
 func TestInspect(t *testing.T) {

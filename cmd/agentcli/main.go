@@ -16,6 +16,8 @@ import (
 	"strings"
 	"syscall"
 
+	"agentcli/internal/text"
+
 	"github.com/joho/godotenv"
 	"github.com/urfave/cli/v2"
 )
@@ -25,7 +27,7 @@ func main() {
 	s := systemStreams()
 	// The environment wins over .env; a missing file is no error.
 	if err := godotenv.Load(); err != nil && !errors.Is(err, os.ErrNotExist) {
-		fmt.Fprintf(s.err, "agentcli: .env: %s; it is left unread\n", oneLine(err))
+		fmt.Fprintf(s.err, "agentcli: .env: %s; it is left unread\n", text.Line(err))
 	}
 	ctx, done := withInterrupt(context.Background(), s.err)
 	code := execute(ctx, os.Args, s)

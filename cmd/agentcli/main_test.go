@@ -42,7 +42,7 @@ func mock(r *llmtest.Request) llmtest.Reply {
 		return llmtest.WithoutToolParser(func(r *llmtest.Request) llmtest.Reply {
 			switch {
 			case strings.HasPrefix(last.Text(), "<tool_response>"):
-				return ids(llmtest.Text(strings.TrimSpace(strings.Trim(strings.TrimPrefix(last.Text(), "<tool_response>"), "</tool_response>"))))
+				return ids(llmtest.Text(strings.TrimSpace(strings.TrimSuffix(strings.TrimPrefix(last.Text(), "<tool_response>"), "</tool_response>"))))
 			case strings.Contains(r.Messages[0].Text(), "<tools>"):
 				return ids(llmtest.Text(fmt.Sprintf("<tool_call>\n{\"name\": \"calculator\", \"arguments\": {\"expression\": \"%s*%s\"}}\n</tool_call>", q[1], q[2])))
 			}

@@ -1,166 +1,35 @@
 package main
 
 import (
-	"encoding/json"
-	"fmt"
-	"math"
 	"strings"
 	"testing"
 
+	"agentcli/eval"
 	"agentcli/traj"
 )
 
-// choose is C(n,k) by its definition, for small numbers.
-func choose(n, k int) float64 {
-	if k < 0 || k > n {
-		return 0
-	}
-	v := 1.0
-	for i := range k {
-		v = v * float64(n-i) / float64(i+1)
-	}
-	return v
-}
-
-func TestPassAtKEqualsItsDefinition(t *testing.T) {
-	for n := 1; n <= 12; n++ {
-		for c := 0; c <= n; c++ {
-			for k := 1; k <= n; k++ {
-				if got, want := passAtK(n, c, k), 1-choose(n-c, k)/choose(n, k); math.Abs(got-want) > 1e-12 {
-					t.Fatalf("pass@%d of %d/%d = %v, want %v", k, c, n, got, want)
-				}
-				if got, want := passHatK(n, c, k), choose(c, k)/choose(n, k); math.Abs(got-want) > 1e-12 {
-					t.Fatalf("pass^%d of %d/%d = %v, want %v", k, c, n, got, want)
-				}
+// TestPrintReport: every format says what is incomplete, and that a number is
+// not there, rather than that it is 0.
+func TestPrintReport(t *testing.T) {
+	y := eval.New(eval.Config{Dataset: "d", Model: "m", Samples: 1, PassK: 1})
+	y.Add(&traj.Trajectory{Task: traj.Task{ID: "p"}, Termination: traj.ModelFailed})
+	for format, want := range map[string][]string{
+		"table":    {"d · m · 1 problem × 1 sample", "pass@1", "– ± –", "1 problem incomplete", "ended: model_error 1"},
+		"markdown": {"**d · m · 1 problem × 1 sample**", "| pass@1 | – | – |", "1 problem incomplete"},
+		"csv":      {"d,m,pass@1,,,0,1"},
+		"json":     {`"value": null`, `"incomplete": 1`},
+	} {
+		var b strings.Builder
+		if err := printReport(&b, y.Report(), format); err != nil {
+			t.Fatal(err)
+		}
+		for _, part := range want {
+			if !strings.Contains(b.String(), part) {
+				t.Errorf("%s: %q is not in\n%s", format, part, b.String())
 			}
 		}
 	}
-	if p := passAtK(100000, 1, 50000); math.Abs(p-0.5) > 1e-9 {
-		t.Fatalf("large numbers: %v", p)
-	}
-}
-
-func votes(correct string, answers ...string) *problem {
-	p := &problem{}
-	for i, a := range answers {
-		p.attempts = append(p.attempts, graded{attempt: i, answer: a, none: a == "", correct: a == correct})
-	}
-	return p
-}
-
-func TestMajority(t *testing.T) {
-	for _, c := range []struct {
-		p    *problem
-		k    int
-		want float64
-	}{
-		{votes("1", "1", "1", "2", "3"), 4, 1},
-		{votes("1", "2", "2", "1", "3"), 4, 0},
-		{votes("1", "1", "1", "2", "2"), 4, .5},
-		{votes("1", "1", "", "", ""), 4, 1},
-		{votes("1", "", ""), 2, 0},
-		{votes("1", "1", "2"), 1, .5}, // by subsets
-	} {
-		if got := majAtK(c.p, c.k); math.Abs(got-c.want) > .08 || c.k == len(c.p.attempts) && got != c.want {
-			t.Errorf("maj@%d of %v = %v, want %v", c.k, c.p.attempts, got, c.want)
-		}
-	}
-}
-
-func played(task string, attempt int, end traj.Termination, answer string, correct bool) *traj.Trajectory {
-	x := &traj.Trajectory{Task: traj.Task{ID: task}, Attempt: attempt, Termination: end, CompletionTokens: 10,
-		Steps: []traj.Step{{ToolCalls: 2, ToolErrors: 1, PromptTokens: 5}}}
-	if !end.Infrastructure() {
-		v := 0.0
-		if correct {
-			v = 1
-		}
-		x.Reward, x.Correct = &v, &correct
-		if answer != "" {
-			x.Extracted = &answer
-		}
-	}
-	return x
-}
-
-func byMath(*traj.Trajectory) string { return "math" }
-
-// TestMajorityByMeaning: two ways to write the right number outvote a wrong one
-// that is written alike twice; to a reward that compares text they do not.
-func TestMajorityByMeaning(t *testing.T) {
-	for reward, want := range map[string]float64{"math": 1, "exact": 0} {
-		y := newTally("d", "", "m", 5, 5, func(*traj.Trajectory) string { return reward })
-		for i, a := range []string{"1/2", "0.5", `\frac{1}{2}`, "3", "3"} {
-			y.add(played("p", i, traj.Answered, a, a != "3"))
-		}
-		r := y.report()
-		if got := *r.Metrics["maj@5"].Value; got != want {
-			t.Errorf("%s: maj@5 is %v, want %v", reward, got, want)
-		}
-		if len(r.PerProblem[0].Answers) != 4 {
-			t.Errorf("the report shows the answers as they were: %v", r.PerProblem[0].Answers)
-		}
-	}
-}
-
-func TestReport(t *testing.T) {
-	y := newTally("d", "test", "m", 2, 2, byMath)
-	for _, x := range []*traj.Trajectory{
-		played("p/10", 0, traj.Answered, "4", true), played("p/10", 1, traj.Answered, "4", true),
-		played("p/9", 0, traj.TurnLength, "", false), played("p/9", 1, traj.Answered, "4", true),
-		played("p/11", 0, traj.ModelFailed, "", false), played("p/11", 1, traj.Answered, "5", false),
-	} {
-		y.add(x)
-	}
-	r := y.report()
-	if r.PerProblem[0].ID != "p/9" || r.Incomplete != 1 || r.Problems != 3 {
-		t.Errorf("%+v", r)
-	}
-	check := func(name string, value, stderr float64, problems int) {
-		m := r.Metrics[name]
-		if m.Value == nil || math.Abs(*m.Value-value) > 1e-9 || math.Abs(*m.StdErr-stderr) > 1e-9 || m.Problems != problems {
-			b, _ := json.Marshal(m)
-			t.Errorf("%s = %s, want %v ± %v over %d", name, b, value, stderr, problems)
-		}
-	}
-	check("pass@1", .5, math.Sqrt(.25/3), 3) // 1, .5, 0
-	check("pass@2", 1, 0, 2)                 // p/11 is one attempt short
-	check("pass^2", .5, .5, 2)
-	check("maj@2", 1, 0, 2)
-	if *r.Rates["infrastructure_error"] != 1./6 || *r.Rates["no_answer"] != .2 || *r.Rates["truncated"] != .2 || *r.Rates["tool_error"] != .5 {
-		t.Errorf("%+v", r.Rates)
-	}
-	var b strings.Builder
-	for _, f := range reportFormats {
-		if err := r.write(&b, f); err != nil {
-			t.Fatal(err)
-		}
-	}
-	if !strings.Contains(b.String(), "1 problem incomplete") {
-		t.Error(b.String())
-	}
-}
-
-func TestReportOfNothing(t *testing.T) {
-	y := newTally("d", "", "m", 1, 1, byMath)
-	y.add(played("p", 0, traj.ModelFailed, "", false))
-	r := y.report()
-	if r.Metrics["pass@1"].Value != nil {
-		t.Error("no attempt counts, so there is no number, and it is not zero")
-	}
-	var b strings.Builder
-	if err := r.table(&b); err != nil || !strings.Contains(b.String(), "–") {
-		t.Error(b.String(), err)
-	}
-	if err := r.json(&b); err != nil {
-		t.Error(err)
-	}
-}
-
-func TestKs(t *testing.T) {
-	for k, want := range map[int]string{1: "[1]", 2: "[1 2]", 8: "[1 2 4 8]", 10: "[1 2 4 8 10]"} {
-		if got := fmt.Sprint(ks(k)); got != want {
-			t.Errorf("ks(%d) = %s", k, got)
-		}
+	if len(reportFormats) != 4 {
+		t.Error("a format is not tested")
 	}
 }

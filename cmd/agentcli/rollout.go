@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 
+	"agentcli/internal/cachedir"
 	"agentcli/parquet"
 	"agentcli/traj"
 
@@ -85,7 +86,7 @@ func runRollout(ctx context.Context, o rolloutOptions, s streams) error {
 		return usagef("-o names a file and --output a folder; give one of them")
 	}
 	scratch := o.Resume == "" && o.Output == ""
-	inCache := o.Resume != "" && isWithin(filepath.Join(cacheDir(), "runs"), o.Resume)
+	inCache := o.Resume != "" && isWithin(cachedir.Path("runs"), o.Resume)
 	toStdout := o.File == "" && (scratch || inCache)
 	if toStdout && s.outTTY {
 		return usagef("stdout is a terminal and Parquet is not for reading: add > traj.parquet, -o FILE, or --output DIR")

@@ -5,13 +5,13 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"path/filepath"
 	"regexp"
 	"strings"
 	"time"
 
 	"agentcli/agent"
 	"agentcli/chat"
+	"agentcli/internal/cachedir"
 	"agentcli/llm"
 	"agentcli/traj"
 
@@ -187,20 +187,7 @@ func firstFew(names []string, n int) string {
 	return strings.Join(names, ", ")
 }
 
-// cacheDir is where set-up and unfinished runs keep their files.
-func cacheDir() string {
-	dir := os.Getenv("XDG_CACHE_HOME")
-	if dir == "" {
-		home, err := os.UserHomeDir()
-		if err != nil {
-			home = os.TempDir()
-		}
-		dir = filepath.Join(home, ".cache")
-	}
-	return filepath.Join(dir, "agentcli")
-}
-
 // defaultModelPath is the small model that set-up fetches.
 func defaultModelPath() string {
-	return filepath.Join(cacheDir(), "models", "SmolLM2-135M-Instruct.Q4_1.gguf")
+	return cachedir.Path("models", "SmolLM2-135M-Instruct.Q4_1.gguf")
 }

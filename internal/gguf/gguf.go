@@ -1,7 +1,7 @@
 // Package gguf reads the GGUF container: metadata, tensor descriptions and the
 // tensors' bytes, mapped rather than copied. It knows the container only; what
 // the keys mean and how a quantised block is read is the business of packages
-// weights and tokenizer. It imports nothing of this module.
+// weights and tokenizer. Of this module it imports internal/text only.
 //
 // A file is never trusted: every count is held against the bytes that are left
 // before anything is allocated for it, and every error is one line that names
@@ -9,14 +9,14 @@
 package gguf
 
 import (
-	"bytes"
 	"encoding/binary"
 	"errors"
 	"fmt"
 	"math"
 	"os"
 	"sort"
-	"unicode/utf8"
+
+	"agentcli/internal/text"
 )
 
 // ErrNotGGUF is wrapped by the error for a file that does not start with the
@@ -365,15 +365,7 @@ func (f *File) Data(t Tensor) []byte {
 	return f.data[t.Offset : t.Offset+t.Size : t.Offset+t.Size]
 }
 
-// clip keeps a hostile name from filling the screen or breaking the line.
-func clip(s string) string {
-	if len(s) > 80 {
-		s = s[:80] + "…"
-	}
-	if !utf8.ValidString(s) || bytes.ContainsFunc([]byte(s), func(r rune) bool { return r < ' ' || r == 0x7f }) {
-		return fmt.Sprintf("%q", s)
-	}
-	return s
-}
+// clip keeps a hostile name fit for an error.
+func clip(s string) string { return text.Name(s, 80) }
 
 var le = binary.LittleEndian

@@ -315,14 +315,9 @@ func useKernels(name string) error {
 	return s.err
 }
 
-// NoGrad runs f without recording for backward; WithGrad with it.
-func (s *Scope) NoGrad(f func()) { gradMode(0, f) }
-
-// WithGrad runs f recording what backward needs.
-func (s *Scope) WithGrad(f func()) { gradMode(1, f) }
-
-func gradMode(on C.int, f func()) {
-	was := C.agt_grad_mode(on)
+// WithGrad runs f recording what backward needs; without it nothing is recorded.
+func (s *Scope) WithGrad(f func()) {
+	was := C.agt_grad_mode(1)
 	defer C.agt_grad_mode(was)
 	f()
 }

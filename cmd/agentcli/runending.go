@@ -1,0 +1,76 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"strings"
+
+	"agentcli/engine"
+	"agentcli/parquet"
+)
+
+// notice tells the user something, above the progress bar if there is one.
+func (x *session) notice(text string) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	if x.meter != nil {
+		x.meter.clear()
+	}
+	fmt.Fprintln(x.s.err, "agentcli: "+text)
+}
+
+// metadata is what the Parquet file says of the run.
+func (x *session) metadata() (parquet.Metadata, error) {
+	run, err := json.Marshal(map[string]any{
+		"command": x.o.Command, "version": version(), "config": x.o.Settings, "model": x.info,
+		"sampling": x.o.Sampling, "seed": x.o.Seed, "samples": x.o.Samples, "logprobs": x.info.Logprobs,
+		"tools": x.tools.Specs(), "reward": x.reward, "parser": x.o.Model.Parser,
+		"limits": map[string]any{"max_turns": x.o.MaxTurns, "max_prompt_tokens": x.o.MaxPromptTokens, "max_response_tokens": x.o.MaxResponseTokens,
+			"timeout": x.o.Timeout.String(), "tool_timeout": x.o.ToolTimeout.String()},
+		"dataset": map[string]any{"name": x.data.Name, "split": x.data.Split, "limit": x.o.Limit, "level": x.o.Level, "shots": x.o.Shots,
+			"system": x.o.System, "prompt": x.o.Prompt, "fields": x.o.Fields},
+	})
+	return parquet.Metadata{Run: run}, err
+}
+
+// resumeHint is the command that goes on with this run.
+func (x *session) resumeHint(rest string) string {
+	return strings.TrimSpace(fmt.Sprintf("agentcli %s --resume %s %s", x.o.Command, shellWord(x.dir), rest))
+}
+
+func shellWord(s string) string {
+	if s != "" && !strings.ContainsFunc(s, func(r rune) bool {
+		return !(r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || strings.ContainsRune("-_./=+:@%", r))
+	}) {
+		return s
+	}
+	return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'"
+}
+
+// ending turns how a run ended into the command's error. saved says where the
+// finished trajectories are.
+func (x *session) ending(sum engine.Summary, err error, saved, rest string) error {
+	finished := sum.Done - sum.Errors
+	switch {
+	case err != nil && finished == 0:
+		return err
+	case err != nil:
+		return fmt.Errorf("%w; %s finished and kept, go on with: %s", err, plural(finished, "trajectory"), x.resumeHint(rest))
+	case sum.Interrupted && finished == 0 && !x.keepDir:
+		return interruptedError{"interrupted before anything was finished; nothing is kept"}
+	case sum.Interrupted:
+		return interruptedError{fmt.Sprintf("interrupted: %s finished%s; go on with: %s", plural(finished, "trajectory"), saved, x.resumeHint(rest))}
+	case sum.Done == 0:
+		return fmt.Errorf("dataset %s gave no tasks; nothing was run", x.data.Name)
+	case sum.Errors == sum.Done:
+		all := "all " + plural(sum.Done, "trajectory")
+		if sum.Done == 1 {
+			all = "the one trajectory"
+		}
+		return fmt.Errorf("%s failed: %s; try again with: %s", all, sum.FirstError, x.resumeHint(rest))
+	case sum.Errors > 0:
+		return partialError{fmt.Sprintf("%d of %s failed for infrastructure reasons (the first: %s); try again with: %s",
+			sum.Errors, plural(sum.Done, "trajectory"), sum.FirstError, x.resumeHint(rest))}
+	}
+	return nil
+}

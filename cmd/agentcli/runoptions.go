@@ -1,0 +1,208 @@
+package main
+
+import (
+	"math"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"time"
+
+	"agentcli/engine"
+	"agentcli/rewards"
+	"agentcli/traj"
+
+	"github.com/urfave/cli/v2"
+)
+
+// runOptions are the settings that eval and rollout share.
+type runOptions struct {
+	Command string
+	Model   modelOptions
+
+	Dataset string
+	Split   string
+	Limit   int
+	Level   string
+	Shots   *int
+	Fields  map[string]string
+	System  *string
+	Prompt  *string
+	Reward  string
+
+	Samples  int
+	Seed     int64
+	Sampling traj.Sampling
+
+	Tools    []string // nil: the dataset's
+	Weaker   bool
+	MaxTurns int
+
+	MaxPromptTokens, MaxResponseTokens int
+	Timeout, ToolTimeout               time.Duration
+	Parallel                           int
+
+	Output   string
+	Resume   string
+	Settings map[string]any // as given, for config.yaml
+}
+
+// modelsOwn is what stands for a sampling setting that is left open.
+const modelsOwn = " (default: off, for eval the server's)"
+
+func runFlags() []cli.Flag {
+	return append([]cli.Flag{
+		configFlag(),
+		&cli.StringFlag{Name: "dataset", Aliases: []string{"d"}, Category: "data", Usage: "a `NAME` of `agentcli datasets list`, or a .jsonl, .json, .csv or .parquet file"},
+		&cli.StringFlag{Name: "split", Category: "data", Usage: "of the dataset (default: its own)"},
+		&cli.StringFlag{Name: "level", Category: "data", Usage: "how hard a generated dataset is (default: 1)"},
+		&cli.IntFlag{Name: "shots", Category: "data", Usage: "worked examples before the question (default: the dataset's)"},
+		&cli.StringSliceFlag{Name: "field", Category: "data", Usage: "which column is which, for example question=problem; repeatable"},
+		&cli.StringFlag{Name: "system", Category: "data", Usage: "system prompt (default: the dataset's)"},
+		&cli.StringFlag{Name: "prompt", Category: "data", Usage: "text around the question, with {question} in it (default: the dataset's)"},
+		&cli.StringFlag{Name: "reward", Category: "data", Usage: strings.Join(rewards.Names(), ", ") + "; how replies are scored (default: the dataset's)"},
+		&cli.Int64Flag{Name: "seed", Category: "sampling", Usage: "of the run; every attempt's seed follows from it"},
+		&cli.Float64Flag{Name: "temperature", Category: "sampling", Usage: "0 is greedy (default: 1, for eval the server's)"},
+		&cli.Float64Flag{Name: "top-p", Category: "sampling", Usage: "the likeliest tokens of this probability mass; 1 is off" + modelsOwn},
+		&cli.IntFlag{Name: "top-k", Category: "sampling", Usage: "the K likeliest tokens; -1 is off" + modelsOwn},
+		&cli.Float64Flag{Name: "min-p", Category: "sampling", Usage: "tokens at least this likely, relative to the likeliest; 0 is off" + modelsOwn},
+		&cli.IntFlag{Name: "max-tokens", Category: "sampling", Usage: "of one reply (default: the dataset's)"},
+		&cli.StringSliceFlag{Name: "stop", Category: "sampling", Usage: "stop string; repeatable"},
+		&cli.StringSliceFlag{Name: "stop-ids", Category: "sampling", Usage: "token ids that end a reply beside the model's own, for example 2,50"},
+		&cli.StringFlag{Name: "tools", Category: "agent", Usage: "calculator, python, several with commas, or none (default: the dataset's)"},
+		&cli.StringFlag{Name: "sandbox", Category: "agent", Value: "strict", Usage: "for python: strict, or weaker, which runs it where the kernel refuses to isolate it"},
+		&cli.IntFlag{Name: "max-turns", Category: "agent", Usage: "model calls a trajectory (default: the dataset's)"},
+		&cli.IntFlag{Name: "max-prompt-tokens", Category: "agent", Usage: "of any prompt (default: what the model takes)"},
+		&cli.IntFlag{Name: "max-response-tokens", Category: "agent", Usage: "of everything after the first prompt (default: no limit)"},
+		&cli.DurationFlag{Name: "timeout", Category: "agent", Usage: "of a trajectory, for example 90s or 5m (default: no limit)"},
+		&cli.DurationFlag{Name: "tool-timeout", Category: "agent", Value: 10 * time.Second, Usage: "of one tool call, for example 10s"},
+		&cli.IntFlag{Name: "parallel", Aliases: []string{"j"}, Category: "run", Value: engine.DefaultParallel, Usage: "trajectories at once"},
+		&cli.StringFlag{Name: "output", Category: "run", Usage: "`DIR` for everything of the run"},
+		&cli.StringFlag{Name: "resume", Category: "run", Usage: "go on with the run in `DIR`"},
+	}, modelFlags()...)
+}
+
+// notSettings are flags that do not change what a run is, and stay out of the
+// folder's config.yaml.
+var notSettings = []string{"output", "resume", "o"}
+
+func runOptionsOf(c *cli.Context) (runOptions, error) {
+	if err := noArguments(c); err != nil {
+		return runOptions{}, err
+	}
+	if dir := c.String("resume"); dir != "" {
+		if c.String("config") != "" {
+			return runOptions{}, usagef("--resume takes the settings of the run in its folder; leave --config out")
+		}
+		if _, err := os.Stat(filepath.Join(dir, configName)); err != nil {
+			return runOptions{}, usagef("--resume %s: there is no %s in that folder, so it holds no run", dir, configName)
+		}
+		if err := applyConfig(c, filepath.Join(dir, configName)); err != nil {
+			return runOptions{}, err
+		}
+	}
+	if err := applyConfig(c, c.String("config")); err != nil {
+		return runOptions{}, err
+	}
+	m, err := modelOptionsOf(c)
+	if err != nil {
+		return runOptions{}, err
+	}
+	o := runOptions{
+		Command: c.Command.Name, Model: m,
+		Dataset: c.String("dataset"), Split: c.String("split"), Limit: c.Int("limit"), Level: c.String("level"), Reward: c.String("reward"),
+		Samples: c.Int("samples"), Seed: c.Int64("seed"),
+		Sampling: traj.Sampling{TopP: c.Float64("top-p"), TopK: c.Int("top-k"), MinP: c.Float64("min-p"),
+			MaxTokens: c.Int("max-tokens"), Stop: c.StringSlice("stop")},
+		MaxTurns: c.Int("max-turns"), MaxPromptTokens: c.Int("max-prompt-tokens"), MaxResponseTokens: c.Int("max-response-tokens"),
+		Timeout: c.Duration("timeout"), ToolTimeout: c.Duration("tool-timeout"), Parallel: c.Int("parallel"),
+		Output: c.String("output"), Resume: c.String("resume"), Settings: settings(c, notSettings...),
+	}
+	if c.IsSet("shots") {
+		n := c.Int("shots")
+		o.Shots = &n
+	}
+	if c.IsSet("system") {
+		s := c.String("system")
+		o.System = &s
+	}
+	if c.IsSet("prompt") {
+		s := c.String("prompt")
+		o.Prompt = &s
+	}
+	if c.IsSet("temperature") {
+		t := c.Float64("temperature")
+		o.Sampling.Temperature = &t
+	}
+	if t := c.String("tools"); t != "" {
+		o.Tools = []string{}
+		if t != "none" {
+			o.Tools = strings.FieldsFunc(t, func(r rune) bool { return r == ',' || r == ' ' })
+		}
+	}
+	if o.Sampling.StopIDs, err = stopIDs(c.StringSlice("stop-ids")); err != nil {
+		return o, err
+	}
+	for _, f := range c.StringSlice("field") {
+		name, column, ok := strings.Cut(f, "=")
+		if !ok || name == "" || column == "" {
+			return o, usagef("--field %q is not of the form question=COLUMN", f)
+		}
+		if o.Fields == nil {
+			o.Fields = map[string]string{}
+		}
+		o.Fields[name] = column
+	}
+	switch c.String("sandbox") {
+	case "strict":
+	case "weaker":
+		o.Weaker = true
+	default:
+		return o, usagef("--sandbox %q is unknown; it is strict or weaker", c.String("sandbox"))
+	}
+	return o, o.validate()
+}
+
+// stopIDs reads ids that are separated by commas, or given one by one.
+func stopIDs(list []string) ([]int32, error) {
+	var ids []int32
+	for _, s := range list {
+		for _, one := range strings.Split(s, ",") {
+			id, err := strconv.ParseInt(strings.TrimSpace(one), 10, 32)
+			if err != nil || id < 0 {
+				return nil, usagef("--stop-ids %q: %q is no token id; write them as 2,50", s, one)
+			}
+			ids = append(ids, int32(id))
+		}
+	}
+	return ids, nil
+}
+
+func (o *runOptions) validate() error {
+	for _, f := range []struct {
+		name string
+		v    float64
+		min  float64
+		max  float64
+	}{
+		{"limit", float64(o.Limit), 0, math.MaxInt32}, {"samples", float64(o.Samples), 0, 1e6}, {"parallel", float64(o.Parallel), 1, 1e6},
+		{"max-turns", float64(o.MaxTurns), 0, 1e6}, {"max-tokens", float64(o.Sampling.MaxTokens), 0, 1e9},
+		{"max-prompt-tokens", float64(o.MaxPromptTokens), 0, 1e9}, {"max-response-tokens", float64(o.MaxResponseTokens), 0, 1e9},
+		{"top-p", o.Sampling.TopP, 0, 1}, {"min-p", o.Sampling.MinP, 0, 1}, {"top-k", float64(o.Sampling.TopK), -1, 1e9},
+		{"timeout", float64(o.Timeout), 0, math.MaxInt64}, {"tool-timeout", float64(o.ToolTimeout), 1, math.MaxInt64},
+	} {
+		if !(f.v >= f.min && f.v <= f.max) {
+			if strings.HasSuffix(f.name, "timeout") {
+				return usagef("--%s is %v; it must be positive", f.name, time.Duration(f.v))
+			}
+			return usagef("--%s is %v; it must be from %v to %v", f.name, f.v, f.min, f.max)
+		}
+	}
+	if t := o.Sampling.Temperature; t != nil && !(*t >= 0 && *t <= 100) {
+		return usagef("--temperature is %v; it must be from 0 to 100", *t)
+	}
+	if o.Output != "" && o.Resume != "" && filepath.Clean(o.Output) != filepath.Clean(o.Resume) {
+		return usagef("--resume goes on in its own folder; leave --output out")
+	}
+	return nil
+}

@@ -1,0 +1,25 @@
+package text
+
+import (
+	"errors"
+	"testing"
+)
+
+func TestText(t *testing.T) {
+	for _, c := range []struct{ got, want string }{
+		{OneLine(" a\n\tb\r\n c\u00a0"), "a b c"},
+		{OneLine(""), ""},
+		{Line(nil), ""},
+		{Line(errors.New("a\nb")), "a b"},
+		{Cut("äöü", 3), "äöü"},
+		{Cut("äöü!", 3), "äöü…"},
+		{Name("model.norm", 10), "model.norm"},
+		{Name("model.norms", 10), "model.norm…"},
+		{Name("a\x1b[2J", 10), `"a\x1b[2J"`},
+		{Name("\xff", 10), `"\xff"`},
+	} {
+		if c.got != c.want {
+			t.Errorf("%q, want %q", c.got, c.want)
+		}
+	}
+}

@@ -1,0 +1,207 @@
+//go:build libtorch
+
+package torch
+
+import (
+	"bytes"
+	"encoding/binary"
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"slices"
+	"testing"
+)
+
+// The tables do the same sums in another order: they agree to a few ulp on
+// sizes with and without tails, on all threads.
+func TestKernelTablesAgree(t *testing.T) {
+	w := worker(t, 2)
+	type result struct {
+		vals map[string][]float64
+		ids  []int32
+	}
+	compute := func(d DType) (r result) {
+		r.vals = map[string][]float64{}
+		run(t, w, func(s *Scope) {
+			rng := rand.New(rand.NewPCG(3, 4))
+			rnd := func(scale float64, shape ...int64) Tensor {
+				v := make([]float64, product(shape))
+				for i := range v {
+					v[i] = rng.NormFloat64() * scale
+				}
+				return s.To(s.Float64(v, shape...), d, CPU)
+			}
+			acc := Float32
+			if d == Float64 {
+				acc = Float64
+			}
+			for _, n := range []int64{1, 15, 16, 17, 576} {
+				r.vals[fmt.Sprint("rms_norm ", n)] = s.Float64s(s.RMSNorm(rnd(1, 33, n), rnd(1, n), 1e-5))
+				_, out := s.AddRMSNorm(rnd(1, 33, n), rnd(1, 33, n), rnd(1, n), 1e-5)
+				r.vals[fmt.Sprint("add_rms_norm ", n)] = s.Float64s(out)
+				r.vals[fmt.Sprint("silu_mul ", n)] = s.Float64s(s.SiluMul(rnd(10, 33, 2*n)))
+				ang := rnd(1, 33, n)
+				r.vals[fmt.Sprint("rope ", n)] = s.Float64s(s.Rope(rnd(1, 33, 3, 2*n), s.To(ang, acc, CPU), s.To(ang, acc, CPU)))
+				x := s.RequiresGrad(rnd(10, 33, 2*n), true)
+				s.WithGrad(func() { s.Backward(s.SiluMul(x), rnd(1, 33, n)) })
+				r.vals[fmt.Sprint("silu_mul backward ", n)] = s.Float64s(s.Grad(x))
+			}
+			for _, dim := range []int64{5, 64} {
+				o := s.CachedAttention(rnd(1, 2, 6, dim), rnd(1, 2, 3, dim), rnd(1, 2, 3, dim), rnd(1, 9, 16, 3, dim), rnd(1, 9, 16, 3, dim),
+					[]CachedSegment{{0, 1, 70, 0}, {1, 1, 1, 5}}, []int32{8, 1, 7, 2, 4, 3}, 0)
+				r.vals[fmt.Sprint("paged_decode ", dim)] = s.Float64s(o)
+			}
+			const vocab = 5003
+			z := s.To(rnd(2, 64, vocab), Float32, CPU)
+			rows := make([]SampleRow, 64)
+			for i := range rows {
+				rows[i] = SampleRow{Temperature: float64(i%4) * .5, Uniform: rng.Float64(), TopK: int64(i%3) * 20, TopP: float64(i%5) * .2, MinP: float64(i%2) * .01}
+			}
+			ids, lp := s.Sample(z, rows)
+			r.ids = ids
+			for _, x := range lp {
+				r.vals["sample"] = append(r.vals["sample"], float64(x))
+			}
+		})
+		return r
+	}
+	for _, d := range []DType{Float64, Float32, BFloat16} {
+		if err := useKernels("base"); err != nil {
+			t.Fatal(err)
+		}
+		want := compute(d)
+		for _, name := range []string{"avx2", "avx512"} {
+			if err := useKernels(name); err != nil {
+				t.Log(err)
+				continue
+			}
+			got := compute(d)
+			// A bfloat16 result may fall to the other neighbour: one ulp, 2⁻⁷.
+			tol := map[DType]float64{Float64: 1e-14, Float32: 1e-6, BFloat16: 1.0 / 128}[d]
+			for k := range want.vals {
+				tk := tol
+				if k == "sample" {
+					tk = 1e-6
+				}
+				near(t, fmt.Sprintf("%s %s %v", name, k, d), got.vals[k], want.vals[k], tk)
+			}
+			if !slices.Equal(got.ids, want.ids) {
+				t.Errorf("%s samples %v, base %v", name, got.ids, want.ids)
+			}
+		}
+	}
+	useKernels("")
+}
+
+func TestBFloat16RoundsLikePyTorch(t *testing.T) {
+	g := data(t)
+	w := worker(t, 1)
+	eachKernels(t, func(t *testing.T) {
+		run(t, w, func(s *Scope) {
+			want := make([]byte, 0, 2*len(g.Rounding.Bits))
+			for _, b := range g.Rounding.Bits {
+				want = binary.LittleEndian.AppendUint16(want, b)
+			}
+			if got := s.Bytes(s.To(g.Rounding.In.tensor(s, Float32), BFloat16, CPU)); !bytes.Equal(got, want) {
+				t.Errorf("To: % x, want % x", got, want)
+			}
+			// Our kernels' own rounding, seen through the sum of AddRMSNorm.
+			rng := rand.New(rand.NewPCG(1, 2))
+			v := make([]float32, 4096)
+			for i := range v {
+				v[i] = float32(rng.NormFloat64()) * float32(math.Exp2(float64(i%20)))
+			}
+			x := s.To(s.Float32(v, 64, 64), BFloat16, CPU)
+			slices.Reverse(v)
+			y := s.To(s.Float32(v, 64, 64), BFloat16, CPU)
+			sum, _ := s.AddRMSNorm(x, y, s.Full(1, BFloat16, CPU, 64), 1e-5)
+			if !bytes.Equal(s.Bytes(sum), s.Bytes(s.Add(x, y))) {
+				t.Error("a sum in the kernel is not libtorch's sum")
+			}
+		})
+	})
+}
+
+// The prompt kernel against libtorch's own attention (float64 takes that path):
+// whole prompts, the rest of a cached one, several at once, beside decoding
+// rows, with a window, over blocks in any order.
+func TestPromptAttentionEqualsLibtorchs(t *testing.T) {
+	w := worker(t, 2)
+	type shape struct{ hq, hkv, dim int64 }
+	cases := []struct {
+		shape
+		segs   [][2]int32 // new tokens, context
+		window int64
+	}{
+		{shape{3, 1, 64}, [][2]int32{{2, 2}}, 0},
+		{shape{9, 3, 64}, [][2]int32{{130, 130}}, 0},
+		{shape{9, 3, 64}, [][2]int32{{37, 200}, {1, 70}, {64, 64}, {2, 129}}, 0},
+		{shape{4, 4, 128}, [][2]int32{{65, 65}, {20, 100}}, 0},
+		{shape{7, 1, 8}, [][2]int32{{90, 150}}, 0},
+		{shape{6, 2, 64}, [][2]int32{{150, 150}, {40, 210}}, 37},
+		{shape{6, 2, 64}, [][2]int32{{100, 100}}, 1},
+		{shape{2, 1, 5}, [][2]int32{{33, 33}}, 0}, // a dimension that the kernel leaves to libtorch
+	}
+	eachKernels(t, func(t *testing.T) {
+		for i, c := range cases {
+			compute := func(d DType) (out []float64) {
+				run(t, w, func(s *Scope) {
+					rng := rand.New(rand.NewPCG(8, uint64(i)))
+					rnd := func(shape ...int64) Tensor {
+						v := make([]float64, product(shape))
+						for i := range v {
+							v[i] = rng.NormFloat64()
+						}
+						// Rounded to bfloat16 first: all types then get the same numbers.
+						return s.To(s.To(s.Float64(v, shape...), BFloat16, CPU), d, CPU)
+					}
+					var segs []CachedSegment
+					var blocks []int32
+					rows, n := int32(0), 0
+					for _, g := range c.segs {
+						n += int(g[1]+15) / 16
+					}
+					order := rng.Perm(n)
+					for _, g := range c.segs {
+						segs = append(segs, CachedSegment{rows, g[0], g[1], int32(len(blocks))})
+						rows += g[0]
+						for range (g[1] + 15) / 16 {
+							blocks = append(blocks, int32(order[len(blocks)]))
+						}
+					}
+					pool := []int64{int64(n), 16, c.hkv, c.dim}
+					out = s.Float64s(s.CachedAttention(rnd(int64(rows), c.hq, c.dim), rnd(int64(rows), c.hkv, c.dim), rnd(int64(rows), c.hkv, c.dim),
+						rnd(pool...), rnd(pool...), segs, blocks, c.window))
+				})
+				return out
+			}
+			want := compute(Float64)
+			near(t, fmt.Sprintf("case %d float32", i), compute(Float32), want, 2e-6)
+			near(t, fmt.Sprintf("case %d bfloat16", i), compute(BFloat16), want, 1.0/128)
+		}
+	})
+}
+
+func TestPackedLinearEqualsLinear(t *testing.T) {
+	w := worker(t, 2)
+	rng := rand.New(rand.NewPCG(5, 6))
+	rnd := func(s *Scope, d DType, shape ...int64) Tensor {
+		v := make([]float32, product(shape))
+		for i := range v {
+			v[i] = float32(rng.NormFloat64())
+		}
+		return s.To(s.Float32(v, shape...), d, CPU)
+	}
+	for _, d := range []DType{BFloat16, Float32} {
+		for _, rows := range []int64{0, 1, 3, 32, 65} {
+			run(t, w, func(s *Scope) {
+				x, wt, b := rnd(s, d, rows, 70), rnd(s, d, 50, 70), rnd(s, d, 50)
+				p := s.PackLinear(wt)
+				// One rounding of a float32 sum in each: two units of 2⁻⁸ apart at most.
+				tol := map[DType]float64{BFloat16: 2.0 / 256, Float32: 1e-6}[d]
+				near(t, fmt.Sprintf("%v %d rows", d, rows), s.Float64s(s.LinearPacked(x, p, Tensor{})), s.Float64s(s.Linear(x, wt, Tensor{})), tol)
+				near(t, fmt.Sprintf("%v %d rows, bias", d, rows), s.Float64s(s.LinearPacked(x, p, b)), s.Float64s(s.Linear(x, wt, b)), tol)
+			})
+		}
+	}
+}

@@ -1,0 +1,203 @@
+//go:build libtorch
+
+package torch
+
+import (
+	"bytes"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+)
+
+func (c *opCase) call(s *Scope, in map[string]Tensor, chunk int64) map[string]Tensor {
+	one := func(t Tensor) map[string]Tensor { return map[string]Tensor{"out": t} }
+	switch c.Op {
+	case "add":
+		return one(s.Add(in["a"], in["b"]))
+	case "mul":
+		return one(s.Mul(in["a"], in["b"]))
+	case "matmul":
+		return one(s.MatMul(in["a"], in["b"]))
+	case "index_select":
+		return one(s.IndexSelect(in["x"], c.Attrs.Dim, in["i"]))
+	case "sum":
+		return one(s.Sum(in["x"], s.DType(in["x"])))
+	case "linear":
+		return one(s.Linear(in["x"], in["w"], in["b"]))
+	case "rms_norm":
+		return one(s.RMSNorm(in["x"], in["w"], c.Attrs.Eps))
+	case "add_rms_norm":
+		sum, out := s.AddRMSNorm(in["x"], in["y"], in["w"], c.Attrs.Eps)
+		return map[string]Tensor{"sum": sum, "out": out}
+	case "embedding":
+		return one(s.Embedding(in["w"], in["i"]))
+	case "rope":
+		return one(s.Rope(in["x"], in["cos"], in["sin"]))
+	case "silu_mul":
+		return one(s.SiluMul(in["x"]))
+	case "tree_attention":
+		var nodes []TreeNode
+		for _, n := range c.Attrs.Nodes {
+			nodes = append(nodes, TreeNode{n[0], n[1], n[2]})
+		}
+		return one(s.TreeAttention(in["q"], in["k"], in["v"], nodes, c.Attrs.Window))
+	case "cached_attention":
+		var segs []CachedSegment
+		for _, n := range c.Attrs.Segs {
+			segs = append(segs, CachedSegment{n[0], n[1], n[2], n[3]})
+		}
+		return one(s.CachedAttention(in["q"], in["k"], in["v"], in["kpool"], in["vpool"], segs, c.Attrs.Blocks, c.Attrs.Window))
+	case "head_logprobs":
+		lp, ent := s.HeadLogprobs(in["h"], in["w"], in["y"], chunk)
+		return map[string]Tensor{"logprobs": lp, "entropy": ent}
+	case "narrow":
+		return one(s.Narrow(in["x"], 1, 2, 3))
+	case "reshape":
+		return one(s.Reshape(in["x"], 3, 4))
+	case "cat":
+		return one(s.Cat(1, in["a"], in["b"], in["a"]))
+	case "clone":
+		return one(clone(s, in["x"]))
+	}
+	s.Fail(fmt.Errorf("no op %s", c.Op))
+	return nil
+}
+
+func (c *opCase) inputs(s *Scope, d DType, grad bool) map[string]Tensor {
+	in := map[string]Tensor{}
+	for k, a := range c.In {
+		dt := d
+		if d == BFloat16 && slices.Contains(c.Acc, k) {
+			dt = Float32
+		}
+		in[k] = a.tensor(s, dt)
+		if grad && a.Kind != "i8" && !slices.Contains(c.Acc, k) && !slices.Contains(c.Nograd, k) {
+			s.RequiresGrad(in[k], true)
+		}
+	}
+	return in
+}
+
+// bf16Bound is how far a bfloat16 result may be from the exact one on the same
+// inputs, relative to the largest value. The unit of rounding is u = 2⁻⁸.
+func bf16Bound(op string) float64 {
+	const u = 1.0 / 256
+	switch op {
+	case "add_rms_norm": // the sum is rounded, then the norm of the rounded sum
+		return 2.5 * u
+	case "tree_attention", "cached_attention":
+		// libtorch's kernel rounds the scores' weights to bfloat16 before the
+		// product with v, and the result: u each, and u for scaled queries.
+		return 3 * u
+	case "head_logprobs": // the logits are rounded, twice in z_y − logsumexp(z)
+		return 3 * u
+	case "narrow", "reshape", "cat", "clone", "index_select", "embedding":
+		return 0
+	}
+	return u * 1.01 // everything in float32, rounded once
+}
+
+// The whole table for each kernel set: values in three types without recording,
+// values and gradients in two with it.
+func TestOpsEqualPyTorch(t *testing.T) {
+	g := data(t)
+	w := worker(t, 1)
+	eachKernels(t, func(t *testing.T) {
+		before := Live()
+		for i := range g.Cases {
+			c := &g.Cases[i]
+			chunks := []int64{0}
+			if c.Op == "head_logprobs" {
+				chunks = []int64{1, 4, 9, 100} // of 9 rows
+			}
+			for _, chunk := range chunks {
+				for _, d := range []DType{Float64, Float32, BFloat16} {
+					label := fmt.Sprintf("%s/%v", c.Name, d)
+					if chunk > 0 {
+						label += "/chunk=" + strconv.Itoa(int(chunk))
+					}
+					t.Run(label, func(t *testing.T) { checkCase(t, w, c, d, chunk) })
+				}
+			}
+		}
+		if n := Live(); n != before {
+			t.Errorf("%d tensors live after all scopes closed", n-before)
+		}
+	})
+}
+
+func checkCase(t *testing.T, w *Worker, c *opCase, d DType, chunk int64) {
+	// float64: the sums are of at most a few hundred terms. float32: exp_ is
+	// good to 2e-7 and sums of tens of terms lose a few ulp (6e-8).
+	tol, want := map[DType]float64{Float64: 1e-13, Float32: 2e-6, BFloat16: bf16Bound(c.Op)}[d], c.F64
+	if d == BFloat16 {
+		want = c.BF16
+	}
+	exact := want.Out
+	values := func(s *Scope, how string, out map[string]Tensor) {
+		for k, a := range exact {
+			near(t, how+" "+k, s.Float64s(out[k]), a.floats(), tol)
+			if shape := s.Shape(out[k]); s.Err() == nil && !slices.Equal(shape, a.Shape) {
+				t.Errorf("%s %s: shape %v, want %v", how, k, shape, a.Shape)
+			}
+		}
+	}
+	run(t, w, func(s *Scope) {
+		in := c.inputs(s, d, false)
+		before := map[string][]byte{}
+		for k, x := range in {
+			before[k] = s.Bytes(x)
+		}
+		values(s, "without grad", c.call(s, in, chunk))
+		for k, x := range in {
+			if c.Op == "cached_attention" && strings.HasSuffix(k, "pool") {
+				checkPool(t, s, c, k, before[k], before[k[:1]], s.Bytes(x), d)
+			} else if !bytes.Equal(before[k], s.Bytes(x)) {
+				t.Errorf("the op changed its input %s", k)
+			}
+		}
+	})
+	if d == BFloat16 || len(want.Grad) == 0 {
+		return
+	}
+	run(t, w, func(s *Scope) {
+		in := c.inputs(s, d, true)
+		s.WithGrad(func() {
+			out := c.call(s, in, chunk)
+			values(s, "with grad", out)
+			var loss Tensor
+			for k, x := range out {
+				if slices.Contains(c.Fixed, k) {
+					continue
+				}
+				part := s.Sum(s.Mul(x, c.Cot[k].tensor(s, d)), d)
+				if loss.Defined() {
+					part = s.Add(loss, part)
+				}
+				loss = part
+			}
+			s.Backward(loss, Tensor{})
+		})
+		for k, a := range want.Grad {
+			near(t, "gradient of "+k, s.Float64s(s.Grad(in[k])), a.floats(), 4*tol)
+		}
+	})
+}
+
+// checkPool sees that exactly the new tokens' slots were written, with k or v.
+func checkPool(t *testing.T, s *Scope, c *opCase, k string, before, fresh, after []byte, d DType) {
+	shape := c.In[k].Shape
+	bs, row := int32(shape[1]), int(shape[2]*shape[3])*d.Size()
+	for _, g := range c.Attrs.Segs {
+		for j := range g[1] {
+			at := g[2] - g[1] + j
+			slot := int(c.Attrs.Blocks[g[3]+at/bs]*bs + at%bs)
+			copy(before[slot*row:(slot+1)*row], fresh[int(g[0]+j)*row:])
+		}
+	}
+	if !bytes.Equal(before, after) {
+		t.Errorf("%s does not hold the new tokens, or something else changed", k)
+	}
+}
