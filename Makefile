@@ -66,9 +66,13 @@ demo: build
 bench: setup-test
 	@$(MAKE) --no-print-directory bench-run
 
-.PHONY: bench-run
+.PHONY: bench-run bench-engine
 bench-run:
 	@PYTHON=$(PYTHON) bench/compare.sh
+
+# The engine against a mock server, beside a bare client.
+bench-engine: build-lite
+	$(GO) run ./bench/engine -agentcli bin/agentcli-lite -n 3
 
 clean:
 	rm -rf bin runs demo

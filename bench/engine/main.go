@@ -135,7 +135,7 @@ func writeTasks(path string, n int) error {
 
 // server starts a server of its own process and returns its address.
 func (b bench) server() (string, func(), error) {
-	cmd := exec.Command(os.Args[0], "-serve", "-latency", b.latency.String(), "-calls", strconv.Itoa(b.calls), "-slow", strconv.Itoa(b.slowEvery))
+	cmd := exec.CommandContext(context.Background(), os.Args[0], "-serve", "-latency", b.latency.String(), "-calls", strconv.Itoa(b.calls), "-slow", strconv.Itoa(b.slowEvery))
 	cmd.Stderr = os.Stderr
 	in, err := cmd.StdinPipe()
 	if err != nil {
@@ -176,7 +176,7 @@ func (b bench) run(program, dir, data string) (measure, error) {
 	defer stop()
 	out := filepath.Join(dir, "out")
 	defer os.RemoveAll(out)
-	m, err := timed(exec.Command(program, "rollout", "--base-url", "http://"+addr+"/v1", "--model", "mock", "--dataset", data, "--tools", "calculator",
+	m, err := timed(exec.CommandContext(context.Background(), program, "rollout", "--base-url", "http://"+addr+"/v1", "--model", "mock", "--dataset", data, "--tools", "calculator",
 		"-n", "1", "--limit", strconv.Itoa(b.tasks), "--parallel", strconv.Itoa(b.parallel), "--max-turns", strconv.Itoa(b.calls+1), "--output", out))
 	if err != nil {
 		return m, err
@@ -215,7 +215,7 @@ func (b bench) bare() (measure, error) {
 		return measure{}, err
 	}
 	defer stop()
-	return timed(exec.Command(os.Args[0], "-client", addr, "-tasks", strconv.Itoa(b.tasks), "-parallel", strconv.Itoa(b.parallel), "-calls", strconv.Itoa(b.calls)))
+	return timed(exec.CommandContext(context.Background(), os.Args[0], "-client", addr, "-tasks", strconv.Itoa(b.tasks), "-parallel", strconv.Itoa(b.parallel), "-calls", strconv.Itoa(b.calls)))
 }
 
 // bare posts bodies of the sizes that the program posts, and reads the replies.
@@ -239,7 +239,12 @@ func bare(addr string, tasks, parallel, calls int) error {
 			for range next {
 				for k := range calls + 1 {
 					body := head + strings.Repeat(turn, k) + tail
-					resp, err := client.Post("http://"+addr+"/v1/chat/completions", "application/json", strings.NewReader(body))
+					var resp *http.Response
+					req, err := http.NewRequestWithContext(context.Background(), http.MethodPost, "http://"+addr+"/v1/chat/completions", strings.NewReader(body))
+					if err == nil {
+						req.Header.Set("Content-Type", "application/json")
+						resp, err = client.Do(req)
+					}
 					if err == nil {
 						_, err = io.Copy(io.Discard, resp.Body)
 						resp.Body.Close()

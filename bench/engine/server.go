@@ -3,6 +3,7 @@ package main
 import (
 	"bufio"
 	"bytes"
+	"context"
 	"fmt"
 	"io"
 	"net"
@@ -19,7 +20,7 @@ import (
 // is measured. Every request is answered after latency; those whose task's
 // number divides by slowEvery twenty times later.
 func serve(latency time.Duration, calls, slowEvery int) error {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
+	l, err := (&net.ListenConfig{}).Listen(context.Background(), "tcp", "127.0.0.1:0")
 	if err != nil {
 		return err
 	}
