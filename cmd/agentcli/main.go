@@ -11,6 +11,7 @@ import (
 	"io"
 	"os"
 	"regexp"
+	"runtime"
 	"runtime/debug"
 	"slices"
 	"strings"
@@ -23,7 +24,7 @@ import (
 )
 
 func main() {
-	growHeapFloor()
+	floor := heapFloor()
 	s := systemStreams()
 	// The environment wins over .env; a missing file is no error.
 	if err := godotenv.Load(); err != nil && !errors.Is(err, os.ErrNotExist) {
@@ -32,6 +33,7 @@ func main() {
 	ctx, done := withInterrupt(context.Background(), s.err)
 	code := execute(ctx, os.Args, s)
 	done()
+	runtime.KeepAlive(floor)
 	os.Exit(code)
 }
 
