@@ -44,6 +44,22 @@ type generateOptions struct {
 	DType, Device string
 }
 
+func (o *generateOptions) validate() error {
+	switch {
+	case !(o.Temperature >= 0 && o.Temperature <= 100):
+		return usagef("--temperature is %v; it must be from 0 (greedy) to 100", o.Temperature)
+	case !(o.TopP > 0 && o.TopP <= 1):
+		return usagef("--top-p is %v; it must be above 0 and at most 1 (off)", o.TopP)
+	case !(o.MinP >= 0 && o.MinP <= 1):
+		return usagef("--min-p is %v; it must be from 0 (off) to 1", o.MinP)
+	case o.TopK < -1:
+		return usagef("--top-k is %d; it must be positive, or -1 (off)", o.TopK)
+	case o.MaxTokens < 1:
+		return usagef("--max-tokens is %d; it must be at least 1", o.MaxTokens)
+	}
+	return nil
+}
+
 func modelCommand() *cli.Command {
 	dtype := &cli.StringFlag{Name: "dtype", Value: "float32", Usage: "compute in `TYPE`: float32 or bfloat16"}
 	device := &cli.StringFlag{Name: "device", Value: "cpu", Usage: "cpu or cuda"}
@@ -87,17 +103,21 @@ func modelCommand() *cli.Command {
 			}),
 			ask("generate", `{"messages"} or {"token_ids"} → {"token_ids", "text", "logprobs", "finish_reason"}`, withLibtorch, []cli.Flag{
 				&cli.Float64Flag{Name: "temperature", Value: 1, Usage: "0 is greedy"},
-				&cli.Float64Flag{Name: "top-p", Usage: "0 or 1: off"},
-				&cli.IntFlag{Name: "top-k", Usage: "0: off"},
-				&cli.Float64Flag{Name: "min-p", Usage: "0: off"},
+				&cli.Float64Flag{Name: "top-p", Value: 1, Usage: "the likeliest tokens of this probability mass; 1 is off"},
+				&cli.IntFlag{Name: "top-k", Value: -1, Usage: "the K likeliest tokens; -1 is off"},
+				&cli.Float64Flag{Name: "min-p", Usage: "tokens at least this likely, relative to the likeliest; 0 is off"},
 				&cli.IntFlag{Name: "max-tokens", Value: 256, Usage: "of each reply"},
 				&cli.Int64Flag{Name: "seed", Usage: "of the sampling"},
 				&cli.StringSliceFlag{Name: "stop", Usage: "end a reply at this string (repeatable)"},
 				dtype, device,
 			}, func(c *cli.Context, path string) error {
-				return modelLocal.Generate(c.Context, path, generateOptions{Temperature: c.Float64("temperature"), TopP: c.Float64("top-p"), MinP: c.Float64("min-p"),
+				o := generateOptions{Temperature: c.Float64("temperature"), TopP: c.Float64("top-p"), MinP: c.Float64("min-p"),
 					TopK: c.Int("top-k"), MaxTokens: c.Int("max-tokens"), Seed: c.Int64("seed"), Stop: c.StringSlice("stop"),
-					DType: c.String("dtype"), Device: c.String("device")}, streamsOf(c).in, streamsOf(c).out)
+					DType: c.String("dtype"), Device: c.String("device")}
+				if err := o.validate(); err != nil {
+					return err
+				}
+				return modelLocal.Generate(c.Context, path, o, streamsOf(c).in, streamsOf(c).out)
 			}),
 			{Name: "convert", Usage: "write a Hugging Face folder that transformers and vLLM open", ArgsUsage: "SRC DST",
 				Flags: []cli.Flag{&cli.StringFlag{Name: "dtype", Usage: "store as `TYPE`: f32, bf16 or f16 (default: what loses nothing)"}},

@@ -13,6 +13,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"syscall"
 	"time"
 
 	"agentcli/trainer"
@@ -334,6 +335,9 @@ func runTrain(ctx context.Context, o trainOptions, s streams) error {
 	if o.Output == "" {
 		o.Output = filepath.Join("runs", "train-"+time.Now().Format("20060102-150405"))
 	}
+	if err := checkRoom(o.Output, freeBytes(o.Output), actor.Parameters(), o.Save, note); err != nil {
+		return err
+	}
 	if pos.Step == 0 {
 		if err := prepareOutput(o, data.Files); err != nil {
 			return err
@@ -371,7 +375,14 @@ func runTrain(ctx context.Context, o trainOptions, s streams) error {
 	}
 	start := absolute(path)
 	run.Checkpoint = func(done int, f *trainer.Frozen) error {
-		return saveCheckpoint(actor, f, o.Output, position{done, start, actor.DType(), absolute(o.Ref), decisive(o.Config)})
+		err := saveCheckpoint(actor, f, o.Output, position{done, start, actor.DType(), absolute(o.Ref), decisive(o.Config)})
+		if !errors.Is(err, syscall.ENOSPC) {
+			return err
+		}
+		// The steps so far are worth more than the checkpoint: the model is
+		// smaller, and may still fit at the end.
+		note("warning: the disk of %s is full: no checkpoint after step %d, the run goes on without; free some room, or it will be lost", o.Output, done)
+		return os.RemoveAll(filepath.Join(o.Output, checkpointName+".new"))
 	}
 	started := time.Now()
 	err = run.Run(ctx)
@@ -383,6 +394,9 @@ func runTrain(ctx context.Context, o trainOptions, s streams) error {
 		return err
 	}
 	if err := actor.Save(o.Output, o.Save); err != nil {
+		if errors.Is(err, syscall.ENOSPC) {
+			err = fmt.Errorf("the disk is full, so the model could not be written; free some room and go on from the last checkpoint, if there is one, with: agentcli train --resume %s", o.Output)
+		}
 		return fmt.Errorf("%s: %w", o.Output, err)
 	}
 	if err := os.WriteFile(filepath.Join(o.Output, curveName), trainCurves(o.Output), fileMode); err != nil {
@@ -395,6 +409,24 @@ func runTrain(ctx context.Context, o trainOptions, s streams) error {
 	// The one datum of this command: where the model is.
 	_, err = fmt.Fprintln(s.out, o.Output)
 	return err
+}
+
+// checkRoom refuses a disk that the model will not fit on, before the work is
+// done, and warns of one that has no room for checkpoints: two at a time, of
+// three float32 numbers a parameter. free < 0 is not known.
+func checkRoom(dir string, free, parameters int64, save weights.DType, note func(string, ...any)) error {
+	model := parameters * 4
+	if save == weights.BF16 || save == weights.F16 {
+		model = parameters * 2
+	}
+	switch gb := func(n int64) float64 { return float64(n) / 1e9 }; {
+	case free < 0:
+	case free < model+model/20:
+		return fmt.Errorf("%s: %.2f GB are free there, and the trained model takes %.2f; free some room or choose another --output", dir, gb(free), gb(model))
+	case free < model+24*parameters:
+		note("warning: %.1f GB are free in %s; the model and its checkpoints take up to %.1f", gb(free), dir, gb(model+24*parameters))
+	}
+	return nil
 }
 
 // checkSampled refuses files whose tokens do not come from the model's own
@@ -578,7 +610,6 @@ func summarise(w io.Writer, h []trainer.Metrics, took time.Duration) {
 		fmt.Fprintf(w, "; last step: KL %.3g, clipped %.1f %%, entropy %.3g, gradient norm %.3g", kl, 100*last["actor/pg_clipfrac"], last["actor/entropy"], last["actor/grad_norm"])
 	}
 	fmt.Fprintln(w)
-	first := h[0].Values
 	compared := slices.IndexFunc(h, func(m trainer.Metrics) bool { return m.Values["rollout_corr/tokens"] > 0 })
 	if compared >= 0 {
 		v := h[compared].Values
@@ -587,10 +618,19 @@ func summarise(w io.Writer, h []trainer.Metrics, took time.Duration) {
 	} else {
 		fmt.Fprintln(w, "agentcli: the file has no log-probs to compare with the model's own")
 	}
-	if z := first["frac_reward_zero_std"]; z > .5 {
+	mean := func(key string) float64 { // over the steps that measured it
+		sum, n := 0.0, 0
+		for _, m := range h {
+			if v, ok := m.Values[key]; ok {
+				sum, n = sum+v, n+1
+			}
+		}
+		return sum / float64(max(n, 1))
+	}
+	if z := mean("frac_reward_zero_std"); z > .5 {
 		fmt.Fprintf(w, "agentcli: warning: in %.0f %% of the groups all attempts have the same reward; they teach nothing (sample tasks of middling difficulty)\n", 100*z)
 	}
-	if c := last["response_length/clip_ratio"]; c > .5 {
+	if c := mean("response_length/clip_ratio"); c > .5 {
 		fmt.Fprintf(w, "agentcli: warning: %.0f %% of the replies were cut off at their length limit (raise --max-tokens in rollout)\n", 100*c)
 	}
 }

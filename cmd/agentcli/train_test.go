@@ -8,6 +8,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"math"
 	"os"
 	"path/filepath"
 	"strings"
@@ -370,6 +371,49 @@ func TestLogprobsOfIdsThatAreNone(t *testing.T) {
 			streams{in: strings.NewReader(`{"token_ids":[263]}` + "\n" + in), out: &out, err: &log})
 		if code != exitFailed || out.String() != `{"logprobs":[]}`+"\n" || !strings.Contains(log.String(), "stdin: line 2: token_ids: id ") || strings.Count(log.String(), "\n") != 1 {
 			t.Errorf("%s: %d %s%s", in, code, out.String(), log.String())
+		}
+	}
+}
+
+func TestTrainRefusesADiskThatTheModelWillNotFitOn(t *testing.T) {
+	const million = 1_000_000
+	for _, c := range []struct {
+		free        int64
+		save        weights.DType
+		fails, says bool
+	}{
+		{-1, weights.F32, false, false},
+		{100 * million, weights.F32, true, false}, // 135 M parameters
+		{300 * million, weights.BF16, false, true},
+		{300 * million, weights.F32, true, false},
+		{3000 * million, weights.F32, false, true},
+		{9000 * million, weights.F32, false, false},
+	} {
+		said := ""
+		err := checkRoom("out", c.free, 135*million, c.save, func(f string, a ...any) { said = fmt.Sprintf(f, a...) })
+		if (err != nil) != c.fails || (said != "") != c.says {
+			t.Errorf("%d bytes free, %s: error %v, warning %q", c.free, c.save, err, said)
+		}
+		if err != nil && !strings.Contains(err.Error(), "--output") {
+			t.Errorf("the error names no mend: %v", err)
+		}
+	}
+}
+
+func TestGenerateRefusesNumbersThatMeanNothing(t *testing.T) {
+	good := generateOptions{Temperature: 1, TopP: 1, TopK: -1, MaxTokens: 1}
+	if err := good.validate(); err != nil {
+		t.Fatal(err)
+	}
+	for flag, bad := range map[string]func(*generateOptions){
+		"--temperature": func(o *generateOptions) { o.Temperature = -1 }, "--top-p": func(o *generateOptions) { o.TopP = 7 },
+		"--top-k": func(o *generateOptions) { o.TopK = -3 }, "--min-p": func(o *generateOptions) { o.MinP = math.NaN() },
+		"--max-tokens": func(o *generateOptions) { o.MaxTokens = 0 },
+	} {
+		o := good
+		bad(&o)
+		if err := o.validate(); err == nil || !strings.Contains(err.Error(), flag) {
+			t.Errorf("%+v: %v, want an error that names %s", o, err, flag)
 		}
 	}
 }

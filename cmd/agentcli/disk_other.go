@@ -1,0 +1,5 @@
+//go:build !unix
+
+package main
+
+func freeBytes(string) int64 { return -1 }
