@@ -49,7 +49,8 @@ type Config struct {
 	// text, for servers that take no tools; Parse then reads the calls. nil: such
 	// a server's refusal is final.
 	InText func(messages []traj.Message, tools []traj.ToolSpec) []traj.Message
-	// Notice tells the user once about something that was left out of requests.
+	// Notice tells the user once about something that was left out of requests,
+	// and now and then what is being waited for.
 	Notice func(string)
 
 	Transport http.RoundTripper // nil: one of our own, with room for many connections
@@ -79,6 +80,7 @@ type Client struct {
 
 	mu      sync.Mutex
 	refused map[string]bool // optional fields that this server does not take
+	told    time.Time       // when the user last heard of a pause
 }
 
 // New returns a client; it does not connect yet.
@@ -196,7 +198,7 @@ type failure struct {
 	retry bool
 	now   bool          // at once: the request itself was mended
 	after time.Duration // not sooner than this
-	quick bool          // nothing listens there: give up early if nothing ever has
+	quick bool          // no API answers there: give up early if none ever has
 }
 
 // retry runs try until it succeeds or a further try is pointless.
@@ -231,7 +233,11 @@ func (c *Client) retry(ctx context.Context, try func(context.Context) *failure) 
 		if f.after > maxRetryAfter {
 			return fmt.Errorf("%w (the server asks to wait %v, which is too long)", f.err, f.after)
 		}
-		if err := c.c.Sleep(ctx, c.wait(n, f.after)); err != nil {
+		d := c.wait(n, f.after)
+		if n > 0 { // the first hiccup is nobody's concern
+			c.waits(f.err, d)
+		}
+		if err := c.c.Sleep(ctx, d); err != nil {
 			return fmt.Errorf("%s: %w", c.c.BaseURL, err)
 		}
 	}
@@ -245,6 +251,20 @@ func (c *Client) once(ctx context.Context, try func(context.Context) *failure) *
 		return &failure{err: fmt.Errorf("%s gave no reply within %v", c.c.BaseURL, c.c.Timeout), retry: true}
 	}
 	return f
+}
+
+// waits tells the user what is being waited for, every now and then.
+func (c *Client) waits(err error, d time.Duration) {
+	c.mu.Lock()
+	now := c.c.Now()
+	quiet := !c.told.IsZero() && now.Sub(c.told) < 10*time.Second
+	if !quiet {
+		c.told = now
+	}
+	c.mu.Unlock()
+	if !quiet {
+		c.c.Notice(fmt.Sprintf("%v; trying again in %v", err, d.Round(100*time.Millisecond)))
+	}
 }
 
 // wait is the pause before try n+1: exponential with jitter, so that many

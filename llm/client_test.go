@@ -159,7 +159,8 @@ func TestGenerateFaults(t *testing.T) {
 		{"401", []llmtest.Reply{status(401, "Incorrect API key provided: sk-secret")}, "refuses the key (401: Incorrect API key provided: ***); set OPENAI_API_KEY", traj.ErrFatal, 1, nil},
 		{"404 model", []llmtest.Reply{status(404, "The model `mock` does not exist.")}, `has no model "mock"`, traj.ErrFatal, 1, nil},
 		{"400", []llmtest.Reply{status(400, "bad\nthing")}, "answered 400: bad thing", nil, 1, nil},
-		{"web page", []llmtest.Reply{{Raw: ptr("<html>hello</html>")}}, "web page", nil, 3, nil},
+		{"web page", []llmtest.Reply{{Raw: ptr("<html>hello</html>")}}, "web page", traj.ErrFatal, 3, nil},
+		{"web page then well", []llmtest.Reply{{Raw: ptr("<html>hello</html>")}, ok}, "", nil, 2, nil},
 		{"garbage", []llmtest.Reply{{Raw: ptr("{]")}, ok}, "", nil, 2, nil},
 		{"empty body", []llmtest.Reply{{Raw: ptr("")}}, "empty body", nil, 3, nil},
 		{"empty choices", []llmtest.Reply{{Raw: ptr(`{"choices":[]}`)}}, "without choices", nil, 3, nil},
@@ -441,5 +442,27 @@ func TestWithoutToolParser(t *testing.T) {
 		if _, err := c.Generate(t.Context(), ask()); err != nil || len(c.slept) != 0 {
 			t.Errorf("%s: %v, pauses %v", text, err, c.slept)
 		}
+	}
+}
+
+// Half a minute of retries must not pass in silence, nor fill the screen.
+func TestTheUserHearsWhatIsWaitedFor(t *testing.T) {
+	s := llmtest.New(t, llmtest.Sequence(llmtest.Reply{Status: 503, Error: "loading"}))
+	var said []string
+	r := newRig(t, s.BaseURL(), func(c *Config) { c.Retries = 5; c.Notice = func(s string) { said = append(said, s) } })
+	if _, err := r.Generate(t.Context(), ask()); err == nil {
+		t.Fatal("want an error")
+	}
+	if len(said) != 1 || !strings.Contains(said[0], "503: loading; trying again in ") {
+		t.Errorf("%q", said)
+	}
+}
+
+func TestTLSOnAPlainPortIsSaidSo(t *testing.T) {
+	s := llmtest.New(t, llmtest.Sequence(llmtest.Text("ok")))
+	r := newRig(t, strings.Replace(s.BaseURL(), "http://", "https://", 1), nil)
+	_, err := r.Generate(t.Context(), ask())
+	if !errors.Is(err, traj.ErrFatal) || !strings.Contains(err.Error(), "does not speak TLS") {
+		t.Fatal(err)
 	}
 }

@@ -2,6 +2,7 @@ package llm
 
 import (
 	"bytes"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"io"
@@ -62,7 +63,17 @@ func (c *Client) classify(err error, x *exchange, b *body) *failure {
 		default:
 			f.err = fmt.Errorf("%s: %s", base, c.clean(trimURL(err)))
 			var op *net.OpError
-			f.quick = errors.As(err, &op) && op.Op == "dial"
+			var record tls.RecordHeaderError
+			switch {
+			case errors.As(err, &record) || strings.Contains(err.Error(), "server gave HTTP response to HTTPS client"):
+				f.err = fmt.Errorf("cannot reach %s: what listens there does not speak TLS; is it http:// instead?", base)
+				f.quick = true
+			case errors.Is(err, io.EOF):
+				f.err = fmt.Errorf("%s closed the connection without a reply", base)
+				f.quick = true
+			default:
+				f.quick = errors.As(err, &op) && op.Op == "dial"
+			}
 		}
 		return f
 	}
@@ -73,10 +84,12 @@ func (c *Client) classify(err error, x *exchange, b *body) *failure {
 			f.err = traj.Mark(fmt.Errorf("%s answered with an empty body", base), errNoReply)
 		case trimmed[0] == '<':
 			f.err = traj.Mark(fmt.Errorf("%s answered with a web page, not with JSON; is this the API's address (it often ends in /v1)?", base), errNoReply)
+			f.quick = true
 		case errors.Is(err, io.ErrUnexpectedEOF) || strings.Contains(err.Error(), "cut off"):
 			f.err = traj.Mark(fmt.Errorf("%s sent a reply that was cut off after %d bytes", base, len(x.body)), errNoReply)
 		default:
 			f.err = traj.Mark(fmt.Errorf("%s sent a reply that is not the API's JSON (%s): %s", base, oneLine(err.Error()), excerpt(x.body)), errNoReply)
+			f.quick = true
 		}
 		return f
 	}
