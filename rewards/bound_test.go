@@ -3,11 +3,11 @@ package rewards
 import (
 	"strings"
 	"testing"
-	"time"
 )
 
-// TestMathIsBounded: the longest answers of the worst kinds take a fraction of
-// a second each; five are allowed, for slow machines under the race detector.
+// TestMathIsBounded: the longest answers of the worst kinds end. What is bounded
+// takes a fraction of a second; what is not never ends, and runs into the
+// time-out of go test, whose trace names the case.
 func TestMathIsBounded(t *testing.T) {
 	list := func(e string, n int) string { return strings.TrimSuffix(strings.Repeat(e+",", n), ",") }
 	rep := strings.Repeat
@@ -24,13 +24,10 @@ func TestMathIsBounded(t *testing.T) {
 		"units":      {"1 " + rep("ab ", 1300), rep(`x\in`, 900) + "1"},
 		"boxes":      {rep(`\boxed{`, 100000), rep("1,234 ", 170000)},
 	} {
-		start := time.Now()
+		t.Log(name)
 		extract(p[0], Options{})
 		extract(p[1], Options{})
 		equalAnswers(p[0], p[1], Options{})
 		Vote("math", p[0])
-		if d := time.Since(start); d > 5*time.Second {
-			t.Errorf("%s: took %v", name, d)
-		}
 	}
 }
