@@ -112,6 +112,9 @@ func applyConfig(c *cli.Context, path string) error {
 		}
 	}
 	for _, name := range names {
+		if name == commandKey { // whose run the file is of: not a setting
+			continue
+		}
 		f := flagNamed(c.Command.Flags, name)
 		if f == nil || name == "config" || name == "help" {
 			return usagef("%s: there is no setting %q; the names are those of the flags of %s", path, name, c.Command.Name)

@@ -84,7 +84,7 @@ func runInspect(ctx context.Context, o inspectOptions, s streams) error {
 	if o.ID == anyCorrect {
 		return fmt.Errorf("%s: no trajectory is correct; there is %s", o.Path, strings.Join(some, ", "))
 	}
-	return fmt.Errorf("%s: there is no trajectory %q; there is %s", o.Path, o.ID, strings.Join(some, ", "))
+	return usagef("%s: there is no trajectory %q; there is %s", o.Path, o.ID, strings.Join(some, ", "))
 }
 
 // fileSummary is what inspect says of a whole file.

@@ -97,6 +97,12 @@ func runOptionsOf(c *cli.Context) (runOptions, error) {
 		if _, err := os.Stat(filepath.Join(dir, configName)); err != nil {
 			return runOptions{}, usagef("--resume %s: there is no %s in that folder, so it holds no run", dir, configName)
 		}
+		if was := commandOf(dir); was != "" && was != c.Command.Name {
+			return runOptions{}, usagef("--resume %s: that is a run of %s: agentcli %s --resume %s", dir, was, was, shellWord(dir))
+		}
+		if _, err := os.Stat(filepath.Join(dir, journalName)); err != nil {
+			return runOptions{}, usagef("--resume %s: there is no %s in that folder, so it holds no run of %s", dir, journalName, c.Command.Name)
+		}
 		if err := applyConfig(c, filepath.Join(dir, configName)); err != nil {
 			return runOptions{}, err
 		}
