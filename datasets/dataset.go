@@ -61,6 +61,7 @@ type Dataset struct {
 	MaxTokens    int // of one reply; 0: no suggestion
 	Shots        int
 	System       string
+	Unanswered   string // the file and the number of the first row that has no answer; "": all have one
 	Source       string // where the problems are from: a path, or "generated"
 
 	tasks func(ctx context.Context) iter.Seq2[traj.Task, error]

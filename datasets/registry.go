@@ -87,6 +87,9 @@ func (e *entry) openMany(ctx context.Context, files []string, split string, o Op
 			return nil, err
 		}
 		all.n += d.n
+		if all.Unanswered == "" {
+			all.Unanswered = d.Unanswered
+		}
 		parts = append(parts, d)
 	}
 	all.tasks = func(ctx context.Context) iter.Seq2[traj.Task, error] {

@@ -284,6 +284,23 @@ func readCSV(ctx context.Context, path string, yield func(Row) bool) error {
 	}
 }
 
+// noTrajectories refuses a file of trajectories as a source of tasks: its
+// messages hold the old replies.
+func noTrajectories(path string) error {
+	if !strings.EqualFold(filepath.Ext(path), ".parquet") {
+		return nil
+	}
+	t, err := parquet.OpenTable(path)
+	if err != nil {
+		return nil //nolint:nilerr // whoever reads it will say so
+	}
+	defer t.Close()
+	if _, ok := t.Value(parquet.KeySchema); ok {
+		return misfit("%s: holds trajectories, with the replies of the model that played them, and no tasks; `agentcli score %s` scores them again, and --dataset wants the file of questions that they were made from", path, path)
+	}
+	return nil
+}
+
 func readParquet(ctx context.Context, path string, yield func(Row) bool) error {
 	t, err := parquet.OpenTable(path)
 	if err != nil {

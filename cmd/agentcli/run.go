@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"fmt"
 	"io"
 	"sync"
 	"time"
@@ -60,6 +61,9 @@ func open(ctx context.Context, o runOptions, s streams) (_ *session, err error) 
 	}
 	if _, err = rewards.New(x.reward, rewards.Options{}); err != nil {
 		return nil, usageError{err}
+	}
+	if x.data.Unanswered != "" { // every reward compares with it
+		return nil, fmt.Errorf("%s: has no answer, and the reward %s needs one in every row", x.data.Unanswered, x.reward)
 	}
 	m := x.o.Model
 	m.WithTools, m.Parallel = len(x.tools.Tools) > 0, x.o.Parallel
