@@ -46,6 +46,8 @@ type Options struct {
 	Prompt *string           // replaces the text around a question; holds {question}
 	Cache  string            // folder of imported datasets; "": CacheDir()
 	Hub    *hub.Hub          // nil: hub.FromEnv()
+	// Replace lets Import write over what was imported before.
+	Replace bool
 	// Offline never asks the hub.
 	Offline bool
 }
@@ -140,8 +142,14 @@ func Open(ctx context.Context, name string, o Options) (*Dataset, error) {
 	if path, ok := importedPath(o.Cache, name, o.Split); ok {
 		return openFile(ctx, fileSource{path: path, name: name, imported: true}, o)
 	}
+	if have := importedSplits(o.Cache, name); len(have) > 0 {
+		return nil, noSplit(name, o.Split, have)
+	}
 	return nil, unknown(name, o.Cache)
 }
+
+// Generated reports whether a dataset is made here, from a seed.
+func Generated(name string) bool { return generatorNamed(name) != nil }
 
 func looksLikeFile(name string) bool {
 	if st, err := os.Stat(name); err == nil && !st.IsDir() {

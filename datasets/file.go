@@ -179,6 +179,27 @@ func importedPath(cache, name, split string) (string, bool) {
 	return at(split), err == nil
 }
 
+// importedSplits names what was imported under a name, sorted.
+func importedSplits(cache, name string) []string {
+	if name == "" || unsafeName.MatchString(name) || strings.Trim(name, ".") == "" {
+		return nil
+	}
+	files, _ := filepath.Glob(filepath.Join(cache, name, "*.jsonl"))
+	var splits []string
+	for _, f := range files {
+		splits = append(splits, strings.TrimSuffix(filepath.Base(f), ".jsonl"))
+	}
+	return splits
+}
+
+// noSplit makes the one line for a split that an imported dataset does not have.
+func noSplit(name, split string, have []string) error {
+	if split == "" {
+		return misfit("dataset %s has several splits; name one with --split: %s", name, strings.Join(have, ", "))
+	}
+	return misfit("dataset %s has no split %q; it has %s", name, split, strings.Join(have, ", "))
+}
+
 // imported names the datasets in the cache folder, sorted.
 func imported(cache string) []string {
 	files, _ := filepath.Glob(filepath.Join(cache, "*", "*.jsonl"))
@@ -211,6 +232,11 @@ func Import(ctx context.Context, name, path string, o Options) (int, string, err
 	m, err := newMapping(o.Fields)
 	if err != nil {
 		return 0, "", err
+	}
+	if at := filepath.Join(o.Cache, name, o.Split+".jsonl"); !o.Replace {
+		if _, err := os.Stat(at); err == nil {
+			return 0, "", misfit("%s is there already: %s; --force replaces it, and --split NAME keeps both", name, at)
+		}
 	}
 	dir := filepath.Join(o.Cache, name)
 	if err := os.MkdirAll(dir, 0o755); err != nil {
