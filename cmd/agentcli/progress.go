@@ -96,8 +96,11 @@ func describe(p engine.Progress) string {
 	if s := p.Elapsed.Seconds(); s > 0 && p.Tokens > 0 {
 		text += fmt.Sprintf(", %.0f tok/s", float64(p.Tokens)/s)
 	}
-	if p.Errors > 0 {
-		text += fmt.Sprintf(", %d failed", p.Errors)
+	if n := p.Errors - p.Cancelled; n > 0 {
+		text += fmt.Sprintf(", %d failed", n)
+	}
+	if p.Cancelled > 0 {
+		text += fmt.Sprintf(", %d cancelled", p.Cancelled)
 	}
 	return text
 }
