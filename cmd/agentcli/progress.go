@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"agentcli/engine"
+	"agentcli/eval"
 
 	"github.com/schollz/progressbar/v3"
 )
@@ -89,7 +90,9 @@ func describe(p engine.Progress) string {
 	text := "no reward yet"
 	if p.Scored > 0 {
 		text = fmt.Sprintf("reward %.3f", p.Mean)
-		if !math.IsNaN(p.StdErr) {
+		if b := eval.Bound(p.Mean, p.Groups); b != nil {
+			text += certainty(&p.Mean, nil, b, 3)
+		} else if !math.IsNaN(p.StdErr) {
 			text += fmt.Sprintf(" ± %.3f", p.StdErr)
 		}
 	}

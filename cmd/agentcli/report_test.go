@@ -14,7 +14,7 @@ func TestPrintReport(t *testing.T) {
 	y := eval.New(eval.Config{Dataset: "d", Model: "m", Samples: 1, PassK: 1})
 	y.Add(&traj.Trajectory{Task: traj.Task{ID: "p"}, Termination: traj.ModelFailed})
 	for format, want := range map[string][]string{
-		"table":    {"d · m · 1 problem × 1 sample", "pass@1", "– ± –", "1 problem incomplete", "ended: model_error 1"},
+		"table":    {"d · m · 1 problem × 1 sample", "pass@1", "– ± –\n", "1 problem incomplete", "ended: model_error 1"},
 		"markdown": {"**d · m · 1 problem × 1 sample**", "| pass@1 | – | – |", "1 problem incomplete"},
 		"csv":      {"d,m,pass@1,,,0,1"},
 		"json":     {`"value": null`, `"incomplete": 1`},

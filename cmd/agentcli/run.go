@@ -35,6 +35,9 @@ type session struct {
 // maxUnlimited is how many tasks a run takes on without being told a number.
 const maxUnlimited = 1_000_000
 
+// evalSplit is the split of a generated dataset that eval takes by itself.
+const evalSplit = "test"
+
 // open sets a run up. Nothing is on disk before everything named is known to
 // exist.
 func open(ctx context.Context, o runOptions, s streams) (_ *session, err error) {
@@ -44,6 +47,9 @@ func open(ctx context.Context, o runOptions, s streams) (_ *session, err error) 
 			x.close()
 		}
 	}()
+	if o.Command == "eval" && o.Split == "" && datasets.Generated(o.Dataset) {
+		o.Split, x.o.Split = evalSplit, evalSplit // what was trained on is no measure
+	}
 	if x.data, err = datasets.Open(ctx, o.Dataset, datasets.Options{Split: o.Split, Limit: o.Limit, Seed: o.Seed, Level: o.Level,
 		Shots: o.Shots, Fields: o.Fields, System: o.System, Prompt: o.Prompt}); err != nil {
 		return nil, err
