@@ -47,7 +47,7 @@ func TestInspect(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, want := range []string{"3 in 2 groups, 2 scored", "0.5000", "1 of 2", "1 trajectories, 2 sampled tokens", "ended: model_error", "run: command",
+	for _, want := range []string{"3 in 2 groups, 2 scored", "0.5000", "1 of 2", "1 trajectory, 2 sampled tokens", "mean 1.0, 0 to 2", "left out of these          1 trajectory that failed or were cancelled", "ended: model_error", "run: command",
 		"/models/m, dtype bfloat16, kind local, tokenizer hash 0123456789ab\n", "max tokens 64, temperature 1\n"} {
 		if !strings.Contains(got, want) {
 			t.Errorf("no %q in\n%s", want, got)
@@ -101,7 +101,7 @@ func TestScoreFiles(t *testing.T) {
 	if len(lines) != 3 || lines[0] != want || !strings.Contains(lines[1], `"reward":1`) || !strings.Contains(lines[2], `"extracted":null`) {
 		t.Errorf("%s", out)
 	}
-	if !strings.Contains(errs, "3 rows, 3 scored by math: mean reward 0.6667, 2 correct") {
+	if !strings.Contains(errs, "3 rows, 3 scored by math: mean reward 0.6667 ± 0.3333, 2 correct") {
 		t.Error(errs)
 	}
 	out, _, err = run(trajectories(t), "math")

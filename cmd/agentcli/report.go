@@ -72,6 +72,14 @@ func estimate(e eval.Estimate) string {
 	return fmt.Sprintf("%6s", dash(number(e.Value, 3))) + certainty(e.Value, e.StdErr, e.Bound, 3)
 }
 
+// withError is a number and its standard error, if it has one.
+func withError(v, stderr *float64, decimals int) string {
+	if stderr == nil {
+		return dash(number(v, decimals))
+	}
+	return number(v, decimals) + " ± " + number(stderr, decimals)
+}
+
 func dash(s string) string {
 	if s == "" {
 		return "–"
@@ -147,13 +155,12 @@ func reportNotes(r *eval.Report) []string {
 		if b, ok := r.RatesBound[name]; ok {
 			return fmt.Sprintf("%.1f %% (%s %%, 95 %%)", 100**v, limit(*v, b, 100))
 		}
-		return number(times100(v), 1) + " ± " + dash(number(times100(r.RatesStdErr[name]), 1)) + " %"
+		return withError(times100(v), times100(r.RatesStdErr[name]), 1) + " %"
 	}
 	notes := []string{
 		"ended: " + strings.Join(ends, ", "),
 		fmt.Sprintf("no answer %s, truncated %s, tool errors %s", percent("no_answer"), percent("truncated"), percent("tool_error")),
-		fmt.Sprintf("%s ± %s turns and %s ± %s tokens a trajectory", dash(number(r.Turns, 2)), dash(number(r.TurnsStdErr, 2)),
-			dash(number(r.Tokens.PerTrajectory, 1)), dash(number(r.Tokens.StdErr, 1))),
+		fmt.Sprintf("%s turns and %s tokens a trajectory", withError(r.Turns, r.TurnsStdErr, 2), withError(r.Tokens.PerTrajectory, r.Tokens.StdErr, 1)),
 	}
 	if r.LeftOut > 0 {
 		notes = append(notes, fmt.Sprintf("%s failed or cancelled, left out of every number but \"ended\"", plural(r.LeftOut, "trajectory")))
