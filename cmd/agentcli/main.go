@@ -141,6 +141,12 @@ var flagValueError = regexp.MustCompile(`^invalid value (".*") for flag -(\S+): 
 
 // onUsageError puts the flag package's words into ours.
 func onUsageError(c *cli.Context, err error, _ bool) error {
+	if name, ok := strings.CutPrefix(err.Error(), "flag provided but not defined: -"); ok {
+		return unknownFlag(c, name)
+	}
+	if name, ok := strings.CutPrefix(err.Error(), "flag needs an argument: -"); ok {
+		return usagef("--%s wants a value", strings.TrimPrefix(name, "-"))
+	}
 	m := flagValueError.FindStringSubmatch(err.Error())
 	if m == nil {
 		return usageError{err}
@@ -155,6 +161,27 @@ func onUsageError(c *cli.Context, err error, _ bool) error {
 		}
 	}
 	return usagef("--%s is %s; %s", m[2], m[1], want)
+}
+
+// unknownFlag names the flags that look like one that is not there.
+func unknownFlag(c *cli.Context, name string) error {
+	name, _, _ = strings.Cut(strings.TrimLeft(name, "-"), "=")
+	full := c.Command.HelpName // agentcli datasets show
+	if full == "" {
+		full = "agentcli"
+	}
+	var names []string
+	for _, f := range c.Command.Flags {
+		for _, n := range f.Names() {
+			if len(n) > 1 {
+				names = append(names, n)
+			}
+		}
+	}
+	if near := text.Nearest(name, names); near != "" {
+		return usagef("there is no flag --%s; did you mean --%s? %s --help lists them all", name, near, full)
+	}
+	return usagef("there is no flag --%s; %s --help lists them", name, full)
 }
 
 func version() string {

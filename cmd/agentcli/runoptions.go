@@ -201,7 +201,8 @@ func (o *runOptions) validate() error {
 			if strings.HasSuffix(f.name, "timeout") {
 				return usagef("--%s is %v; it must be positive", f.name, time.Duration(f.v))
 			}
-			return usagef("--%s is %v; it must be from %v to %v", f.name, f.v, f.min, f.max)
+			plain := func(v float64) string { return strconv.FormatFloat(v, 'f', -1, 64) }
+			return usagef("--%s is %s; it must be from %s to %s", f.name, plain(f.v), plain(f.min), plain(f.max))
 		}
 	}
 	if t := o.Sampling.Temperature; t != nil && !(*t >= 0 && *t <= 100) {
