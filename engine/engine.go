@@ -269,6 +269,10 @@ func (r *run) one(ctx context.Context, task traj.Task, attempt int) {
 	if r.c.Journal != nil {
 		if err := r.c.Journal.Append(t); err != nil {
 			r.fail(err)
+			r.mu.Lock()
+			r.s.Running-- // it is lost: neither done nor kept
+			r.mu.Unlock()
+			return
 		}
 	}
 	if err := r.deliver(t, false); err != nil {

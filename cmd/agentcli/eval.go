@@ -93,7 +93,7 @@ func runEval(ctx context.Context, o evalOptions, s streams) error {
 		// the folder, and not shown as if they were the result.
 		if err == nil && !sum.Interrupted {
 			if err := printReport(s.out, r, o.Format); err != nil {
-				return fmt.Errorf("cannot write the report: %w", err)
+				return fmt.Errorf("cannot write the report to stdout (%w); it is in %s", bare(err), filepath.Join(x.dir, reportName))
 			}
 		}
 		fmt.Fprintf(s.err, "agentcli: the run is in %s\n", x.dir)
@@ -108,11 +108,13 @@ func writeReport(path string, r *eval.Report) error {
 		return err
 	}
 	tmp := path + ".tmp"
-	if err := os.WriteFile(tmp, b.Bytes(), 0o644); err != nil {
-		return fmt.Errorf("cannot write the report: %w", err)
+	err := os.WriteFile(tmp, b.Bytes(), 0o644)
+	if err == nil {
+		err = os.Rename(tmp, path)
 	}
-	if err := os.Rename(tmp, path); err != nil {
-		return fmt.Errorf("cannot write the report: %w", err)
+	if err != nil {
+		_ = os.Remove(tmp)
+		return fmt.Errorf("cannot write the report %s: %w", path, bare(err))
 	}
 	return nil
 }

@@ -151,16 +151,7 @@ func onUsageError(c *cli.Context, err error, _ bool) error {
 	if m == nil {
 		return usageError{err}
 	}
-	want := "it must be a number"
-	for _, f := range c.Command.Flags {
-		if _, ok := f.(*cli.DurationFlag); ok && slices.Contains(f.Names(), m[2]) {
-			want = "it must be a time with its unit, for example 30s or 5m"
-		}
-		if _, ok := f.(*cli.BoolFlag); ok && slices.Contains(f.Names(), m[2]) {
-			want = "it must be true or false"
-		}
-	}
-	return usagef("--%s is %s; %s", m[2], m[1], want)
+	return usagef("--%s is %s; %s", m[2], m[1], wanted(flagNamed(c.Command.Flags, m[2]), err))
 }
 
 // unknownFlag names the flags that look like one that is not there.

@@ -21,14 +21,14 @@ type meter struct {
 	mu   sync.Mutex
 	s    streams
 	bar  *progressbar.ProgressBar
-	last time.Time
+	at   time.Time // of the last line
 	now  func() time.Time
 	p    engine.Progress
 	said bool
 }
 
 func newMeter(s streams, total int) *meter {
-	m := &meter{s: s, now: time.Now, last: time.Now()}
+	m := &meter{s: s, now: time.Now, at: time.Now()}
 	if s.errTTY {
 		if total == 0 {
 			total = -1
@@ -50,10 +50,17 @@ func (m *meter) show(p engine.Progress) {
 		_ = m.bar.Set(p.Done)
 		return
 	}
-	if now := m.now(); now.Sub(m.last) >= plainEvery {
-		m.last = now
+	if now := m.now(); now.Sub(m.at) >= plainEvery {
+		m.at = now
 		m.line()
 	}
+}
+
+// last is what a run came to, whatever was shown of it.
+func (m *meter) last(p engine.Progress) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.p = p
 }
 
 func (m *meter) line() {
@@ -82,7 +89,7 @@ func (m *meter) close() {
 		_ = m.bar.Clear()
 	}
 	if m.p.Done > 0 {
-		fmt.Fprintf(m.s.err, "agentcli: %s in %s, %s\n", plural(m.p.Done, "trajectory"), m.p.Elapsed.Round(100*time.Millisecond), describe(m.p))
+		fmt.Fprintf(m.s.err, "agentcli: %s in %s, %s\n", plural(m.p.Done-m.p.Cancelled, "trajectory"), m.p.Elapsed.Round(100*time.Millisecond), describe(m.p))
 	}
 }
 

@@ -160,7 +160,9 @@ func (x *session) play(ctx context.Context, sink func(*traj.Trajectory) error) (
 	if err != nil {
 		return engine.Summary{}, usageError{err}
 	}
-	return e.Run(ctx, x.data.Tasks(ctx), sink)
+	sum, err := e.Run(ctx, x.data.Tasks(ctx), sink)
+	m.last(sum.Progress)
+	return sum, err
 }
 
 // rewardOf names the reward of a trajectory: a task's own counts unless the user
