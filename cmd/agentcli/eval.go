@@ -33,7 +33,7 @@ func evalCommand() *cli.Command {
 		Flags: append(runFlags(),
 			&cli.IntFlag{Name: "pass-k", Aliases: []string{"k"}, Value: 1, Category: "run", Usage: "the k of pass@k"},
 			&cli.IntFlag{Name: "samples", Aliases: []string{"n"}, Category: "run", Usage: "attempts at each problem, at least k (default: k)"},
-			&cli.IntFlag{Name: "limit", Category: "data", Usage: "problems (default: all of them)"},
+			&cli.IntFlag{Name: "limit", Category: "data", Usage: "problems, 0 is all of them; a generated dataset has no end and needs a number (default: all)"},
 			&cli.StringFlag{Name: "format", Value: "table", Category: "run", Usage: "of the report on stdout: " + strings.Join(reportFormats, ", ")},
 		),
 		Action: func(c *cli.Context) error {

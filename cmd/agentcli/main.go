@@ -99,6 +99,9 @@ func prepare(list []*cli.Command) {
 	for _, c := range list {
 		c.OnUsageError = onUsageError
 		c.HideHelpCommand = true
+		if !slices.Contains(c.Flags, cli.HelpFlag) && len(c.Subcommands) == 0 {
+			c.Flags = append(c.Flags, cli.HelpFlag) // the library lists it beside flags without a category only
+		}
 		for _, f := range c.Flags {
 			showDefault(f)
 		}
@@ -126,6 +129,8 @@ func showDefault(f cli.Flag) {
 		}
 	}
 	switch f := f.(type) {
+	case *cli.BoolFlag:
+		f.DisableDefaultText = true
 	case *cli.StringFlag:
 		set(&f.Usage, &f.DefaultText, false)
 	case *cli.IntFlag:
