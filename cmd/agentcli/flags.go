@@ -181,6 +181,10 @@ func settingValues(v any) ([]string, error) {
 		sort.Strings(keys)
 		var all []string
 		for _, k := range keys { // field: {question: problem} is --field question=problem
+			switch v[k].(type) {
+			case map[string]any, []any, nil:
+				return nil, errors.New("it is neither a value nor a list of values")
+			}
 			all = append(all, fmt.Sprintf("%s=%v", k, v[k]))
 		}
 		return all, nil

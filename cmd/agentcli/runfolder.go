@@ -57,6 +57,8 @@ func (x *session) openFolder() (err error) {
 		switch {
 		case errors.Is(err, engine.ErrOtherRun):
 			return usageError{fmt.Errorf("%w%s", err, changedSettings(config, x.o.Settings))}
+		case errors.Is(err, engine.ErrInUse):
+			return usagef("--resume %s: that run is going on in another process; wait for it, or end it", x.dir)
 		case err != nil:
 			return err
 		}
