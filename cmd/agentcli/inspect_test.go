@@ -124,3 +124,22 @@ func TestScoreFiles(t *testing.T) {
 		}
 	}
 }
+
+// TestInspectDamagedIndex: a damaged file is told of in plain words.
+func TestInspectDamagedIndex(t *testing.T) {
+	path := trajectories(t)
+	b, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := len(b) - 900; i < len(b)-300; i++ {
+		b[i] ^= 0x5a
+	}
+	if err := os.WriteFile(path, b, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	err = runInspect(context.Background(), inspectOptions{Path: path}, streams{out: &bytes.Buffer{}, err: &bytes.Buffer{}})
+	if err == nil || !strings.Contains(err.Error(), "its index is damaged") || strings.Contains(err.Error(), "*parquet") {
+		t.Error(err)
+	}
+}
