@@ -17,6 +17,7 @@ import (
 	"strings"
 
 	"agentcli/hub"
+	"agentcli/internal/text"
 	"agentcli/traj"
 )
 
@@ -46,6 +47,8 @@ type Options struct {
 	Prompt *string           // replaces the text around a question; holds {question}
 	Cache  string            // folder of imported datasets; "": CacheDir()
 	Hub    *hub.Hub          // nil: hub.FromEnv()
+	// Replace lets Import write over what was imported before.
+	Replace bool
 	// Offline never asks the hub.
 	Offline bool
 }
@@ -61,6 +64,7 @@ type Dataset struct {
 	MaxTokens    int // of one reply; 0: no suggestion
 	Shots        int
 	System       string
+	Unanswered   string // the file and the number of the first row that has no answer; "": all have one
 	Source       string // where the problems are from: a path, or "generated"
 
 	tasks func(ctx context.Context) iter.Seq2[traj.Task, error]
@@ -139,8 +143,14 @@ func Open(ctx context.Context, name string, o Options) (*Dataset, error) {
 	if path, ok := importedPath(o.Cache, name, o.Split); ok {
 		return openFile(ctx, fileSource{path: path, name: name, imported: true}, o)
 	}
+	if have := importedSplits(o.Cache, name); len(have) > 0 {
+		return nil, noSplit(name, o.Split, have)
+	}
 	return nil, unknown(name, o.Cache)
 }
+
+// Generated reports whether a dataset is made here, from a seed.
+func Generated(name string) bool { return generatorNamed(name) != nil }
 
 func looksLikeFile(name string) bool {
 	if st, err := os.Stat(name); err == nil && !st.IsDir() {
@@ -195,7 +205,7 @@ func unknown(name, cache string) error {
 	}
 	var close []near
 	for _, n := range names {
-		d := distance(strings.ToLower(name), strings.ToLower(n))
+		d := text.Distance(strings.ToLower(name), strings.ToLower(n))
 		if d <= 1+len(n)/3 || len(name) > 2 && strings.Contains(n, name) || len(name) > 2 && strings.HasPrefix(name, n) {
 			close = append(close, near{n, d})
 		}
@@ -210,29 +220,4 @@ func unknown(name, cache string) error {
 		hint = "did you mean " + strings.Join(s, " or ") + "?"
 	}
 	return fmt.Errorf("%w %q: %s A file of your own: give its path, or `agentcli datasets import %s FILE`", ErrUnknown, name, hint, unsafeName.ReplaceAllString(name, "-"))
-}
-
-// distance is the edit distance, two neighbours swapped counting one.
-func distance(a, b string) int {
-	rows := make([][]int, len(a)+1)
-	for i := range rows {
-		rows[i] = make([]int, len(b)+1)
-		rows[i][0] = i
-	}
-	for j := range rows[0] {
-		rows[0][j] = j
-	}
-	for i := 1; i <= len(a); i++ {
-		for j := 1; j <= len(b); j++ {
-			cost := 1
-			if a[i-1] == b[j-1] {
-				cost = 0
-			}
-			rows[i][j] = min(rows[i-1][j]+1, rows[i][j-1]+1, rows[i-1][j-1]+cost)
-			if i > 1 && j > 1 && a[i-1] == b[j-2] && a[i-2] == b[j-1] {
-				rows[i][j] = min(rows[i][j], rows[i-2][j-2]+1)
-			}
-		}
-	}
-	return rows[len(a)][len(b)]
 }

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"sort"
 	"strconv"
 	"strings"
@@ -28,7 +29,13 @@ type problem struct {
 	Answers  []string        `json:"answer"`
 	Meta     json.RawMessage `json:"meta,omitempty"`
 
+	row      int  // its number in the file
 	verbatim bool // the question is a whole prompt already
+}
+
+// answered reports whether there is something to score a reply against.
+func (p *problem) answered() bool {
+	return slices.ContainsFunc(p.Answers, func(a string) bool { return a != "" })
 }
 
 // mapping finds our fields in a file's rows.

@@ -68,7 +68,10 @@ func openFile(ctx context.Context, src fileSource, o Options) (*Dataset, error) 
 			return nil, err
 		}
 		n++
-		answered = answered || len(p.Answers) > 0
+		answered = answered || p.answered()
+		if !p.answered() && d.Unanswered == "" {
+			d.Unanswered = fmt.Sprintf("%s: row %d", src.path, p.row)
+		}
 		if o.Limit > 0 && n == o.Limit {
 			break // the rest is not asked for, be it whole or not
 		}
@@ -118,6 +121,10 @@ func withSystem(system string, ms []traj.Message) []traj.Message {
 // is named by its number, counted from 0.
 func problems(ctx context.Context, path string, m mapping) iter.Seq2[problem, error] {
 	return func(yield func(problem, error) bool) {
+		if err := noTrajectories(path); err != nil {
+			yield(problem{}, err)
+			return
+		}
 		seen := map[string]int{}
 		i := 0
 		for row, err := range ReadRows(ctx, path) {
@@ -139,6 +146,7 @@ func problems(ctx context.Context, path string, m mapping) iter.Seq2[problem, er
 				return
 			}
 			seen[p.ID] = row.Number
+			p.row = row.Number
 			i++
 			if !yield(p, nil) {
 				return
@@ -171,6 +179,27 @@ func importedPath(cache, name, split string) (string, bool) {
 	return at(split), err == nil
 }
 
+// importedSplits names what was imported under a name, sorted.
+func importedSplits(cache, name string) []string {
+	if name == "" || unsafeName.MatchString(name) || strings.Trim(name, ".") == "" {
+		return nil
+	}
+	files, _ := filepath.Glob(filepath.Join(cache, name, "*.jsonl"))
+	var splits []string
+	for _, f := range files {
+		splits = append(splits, strings.TrimSuffix(filepath.Base(f), ".jsonl"))
+	}
+	return splits
+}
+
+// noSplit makes the one line for a split that an imported dataset does not have.
+func noSplit(name, split string, have []string) error {
+	if split == "" {
+		return misfit("dataset %s has several splits; name one with --split: %s", name, strings.Join(have, ", "))
+	}
+	return misfit("dataset %s has no split %q; it has %s", name, split, strings.Join(have, ", "))
+}
+
 // imported names the datasets in the cache folder, sorted.
 func imported(cache string) []string {
 	files, _ := filepath.Glob(filepath.Join(cache, "*", "*.jsonl"))
@@ -189,10 +218,10 @@ func imported(cache string) []string {
 // Open finds them by name. It returns the number of rows and where they are.
 func Import(ctx context.Context, name, path string, o Options) (int, string, error) {
 	if name == "" || unsafeName.MatchString(name) || strings.Trim(name, ".") == "" || unsafeName.MatchString(o.Split) {
-		return 0, "", fmt.Errorf("%q cannot be the name of a dataset: want letters, digits, dots, - and _", name)
+		return 0, "", misfit("%q cannot be the name of a dataset or of its split: want letters, digits, dots, - and _", strings.Trim(name+" "+o.Split, " "))
 	}
 	if generatorNamed(name) != nil {
-		return 0, "", fmt.Errorf("%s is a generated dataset; import the file under another name", name)
+		return 0, "", misfit("%s is a generated dataset; import the file under another name", name)
 	}
 	if o.Cache == "" {
 		o.Cache = CacheDir()
@@ -204,13 +233,18 @@ func Import(ctx context.Context, name, path string, o Options) (int, string, err
 	if err != nil {
 		return 0, "", err
 	}
+	if at := filepath.Join(o.Cache, name, o.Split+".jsonl"); !o.Replace {
+		if _, err := os.Stat(at); err == nil {
+			return 0, "", misfit("%s is there already: %s; --force replaces it, and --split NAME keeps both", name, at)
+		}
+	}
 	dir := filepath.Join(o.Cache, name)
 	if err := os.MkdirAll(dir, 0o755); err != nil {
-		return 0, "", fmt.Errorf("cannot make the folder of imported datasets: %w", err)
+		return 0, "", fmt.Errorf("cannot make the folder of imported datasets: %w; name another place by XDG_CACHE_HOME", err)
 	}
 	f, err := os.CreateTemp(dir, ".import.*.tmp")
 	if err != nil {
-		return 0, "", fmt.Errorf("cannot write into the folder of imported datasets: %w", err)
+		return 0, "", fmt.Errorf("cannot write into the folder of imported datasets: %w; name another place by XDG_CACHE_HOME", err)
 	}
 	defer os.Remove(f.Name())
 	defer f.Close()

@@ -5,11 +5,15 @@ import (
 	"errors"
 	"fmt"
 	"iter"
+	"net"
+	"net/url"
 	"path"
 	"path/filepath"
 	"strings"
+	"syscall"
 
 	"agentcli/hub"
+	"agentcli/internal/text"
 	"agentcli/traj"
 )
 
@@ -60,7 +64,10 @@ func (e *entry) open(ctx context.Context, o Options) (*Dataset, error) {
 		if ctx.Err() != nil {
 			return nil, ctx.Err()
 		}
-		return nil, fmt.Errorf("%w: %s (%w); bring a copy with `agentcli datasets import %s FILE`", ErrNotHere, e.name, err, e.name)
+		if have := importedSplits(o.Cache, e.name); len(have) > 0 {
+			return nil, noSplit(e.name, asked, have)
+		}
+		return nil, e.notHere(err)
 	}
 	split := asked
 	if split == "" {
@@ -87,6 +94,9 @@ func (e *entry) openMany(ctx context.Context, files []string, split string, o Op
 			return nil, err
 		}
 		all.n += d.n
+		if all.Unanswered == "" {
+			all.Unanswered = d.Unanswered
+		}
 		parts = append(parts, d)
 	}
 	all.tasks = func(ctx context.Context) iter.Seq2[traj.Task, error] {
@@ -205,7 +215,41 @@ func Pull(ctx context.Context, name string, o Options) ([]string, error) {
 		}
 		return nil, unknown(name, o.Cache)
 	}
-	return e.fetch(ctx, o)
+	files, err := e.fetch(ctx, o)
+	if err != nil && ctx.Err() == nil {
+		err = e.notHere(err)
+	}
+	return files, err
+}
+
+// notHere makes the one line for a benchmark that could not be fetched.
+func (e *entry) notHere(err error) error {
+	reason := text.Line(err)
+	var dns *net.DNSError
+	var op *net.OpError
+	var call *url.Error
+	switch {
+	case errors.Is(err, hub.ErrOffline):
+		reason = "the hub is switched off by HF_HUB_OFFLINE"
+	case errors.As(err, &dns):
+		reason = "the hub cannot be reached: there is no host " + dns.Name
+	case errors.Is(err, syscall.ECONNREFUSED):
+		reason = "the hub cannot be reached: connection refused"
+	case errors.As(err, &op):
+		reason = "the hub cannot be reached: " + text.Line(op.Err)
+	case errors.As(err, &call):
+		reason = "the hub cannot be reached: " + text.Line(call.Err)
+	}
+	line := fmt.Errorf("dataset %s is not on this machine and could not be fetched (%s); bring a copy with `agentcli datasets import %s FILE`", e.name, reason, e.name)
+	return traj.Mark(traj.Mark(line, ErrNotHere), err) // the chain is for errors.Is, not for people
+}
+
+// Expected is how many problems a benchmark is known to have; 0: not known.
+func Expected(name string) int {
+	if e := entryNamed(name); e != nil {
+		return e.size
+	}
+	return 0
 }
 
 // Info describes a dataset without opening it.

@@ -14,6 +14,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"unicode/utf8"
 
 	"agentcli/parquet"
 	"agentcli/traj"
@@ -104,6 +105,9 @@ func lines(ctx context.Context, path string, r io.Reader, yield func(Row) bool) 
 			continue
 		}
 		m, err := object(line)
+		if !utf8.Valid(line) {
+			err = errNotText
+		}
 		if err != nil {
 			return fmt.Errorf("%s: row %d: %w", path, n, err)
 		}
@@ -115,6 +119,37 @@ func lines(ctx context.Context, path string, r io.Reader, yield func(Row) bool) 
 		return fmt.Errorf("%s: row %d: %w", path, n+1, err)
 	}
 	return nil
+}
+
+var errNotText = errors.New("is not UTF-8 text; save the file as UTF-8")
+
+// textOnly passes UTF-8 on and ends with errNotText at the first byte that is
+// none: package json would put U+FFFD in its place.
+type textOnly struct {
+	r    io.Reader
+	rest []byte // of a character that the next read ends
+	err  error
+}
+
+func (t *textOnly) Read(p []byte) (int, error) {
+	if t.err != nil {
+		return 0, t.err
+	}
+	n, err := t.r.Read(p)
+	b := append(t.rest, p[:n]...)
+	for len(b) > 0 {
+		if !utf8.FullRune(b) && err == nil {
+			break
+		}
+		r, size := utf8.DecodeRune(b)
+		if r == utf8.RuneError && size == 1 {
+			t.err = errNotText
+			return 0, t.err
+		}
+		b = b[size:]
+	}
+	t.rest, t.err = append(t.rest[:0], b...), err
+	return n, err
 }
 
 // object decodes one JSON object, with numbers as text.
@@ -139,6 +174,10 @@ func plain(err error) error {
 	if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
 		return errors.New("it ends too early")
 	}
+	var kind *json.UnmarshalTypeError
+	if errors.As(err, &kind) {
+		return fmt.Errorf("it is a %s", strings.Fields(kind.Value)[0])
+	}
 	return err
 }
 
@@ -158,7 +197,7 @@ func readJSON(ctx context.Context, path string, yield func(Row) bool) error {
 	if err != nil {
 		return fmt.Errorf("%s: is empty", path)
 	}
-	d := json.NewDecoder(br)
+	d := json.NewDecoder(&textOnly{r: br})
 	d.UseNumber()
 	if first == '{' {
 		// One object: rows if it is the first of several, else a wrapper.
@@ -270,16 +309,55 @@ func readCSV(ctx context.Context, path string, yield func(Row) bool) error {
 		if err != nil {
 			var pe *csv.ParseError
 			if errors.As(err, &pe) {
+				if errors.Is(err, csv.ErrFieldCount) {
+					return fmt.Errorf("%s: row %d (line %d): has %s, and the header %d (commas in a text want quotes around it)", path, n, pe.Line, columns(len(rec)), len(header))
+				}
 				return fmt.Errorf("%s: row %d (line %d): %w", path, n, pe.Line, pe.Err)
 			}
 			return fmt.Errorf("%s: row %d: %w", path, n, err)
 		}
 		m := make(map[string]any, len(header))
 		for i, h := range header {
+			if !utf8.ValidString(rec[i]) {
+				return fmt.Errorf("%s: row %d: %w", path, n, errNotText)
+			}
 			m[strings.TrimSpace(h)] = rec[i]
 		}
 		if !yield(Row{n, m}) {
 			return nil
+		}
+	}
+}
+
+// noTrajectories refuses a file of trajectories as a source of tasks: its
+// messages hold the old replies.
+func noTrajectories(path string) error {
+	if !strings.EqualFold(filepath.Ext(path), ".parquet") {
+		return nil
+	}
+	t, err := parquet.OpenTable(path)
+	if err != nil {
+		return nil //nolint:nilerr // whoever reads it will say so
+	}
+	defer t.Close()
+	if _, ok := t.Value(parquet.KeySchema); ok {
+		return misfit("%s: holds trajectories, with the replies of the model that played them, and no tasks; `agentcli score %s` scores them again, and --dataset wants the file of questions that they were made from", path, path)
+	}
+	return nil
+}
+
+func columns(n int) string {
+	if n == 1 {
+		return "1 column"
+	}
+	return fmt.Sprintf("%d columns", n)
+}
+
+// ReadLines streams the rows of JSON lines that name tells of.
+func ReadLines(ctx context.Context, name string, r io.Reader) iter.Seq2[Row, error] {
+	return func(yield func(Row, error) bool) {
+		if err := lines(ctx, name, r, func(r Row) bool { return yield(r, nil) }); err != nil {
+			yield(Row{}, err)
 		}
 	}
 }

@@ -90,10 +90,14 @@ func (c *Config) Validate() error {
 // Progress is where a run stands.
 type Progress struct {
 	Done, Total, Running int // Total is 0 where it is not known
-	Errors               int // trajectories that failed for infrastructure reasons
+	Errors               int // trajectories that failed for infrastructure reasons, or were cancelled
+	Cancelled            int // of Errors
+	TooLong              int // trajectories that ended as prompt_too_long
+	Groups               int // tasks that have a reward
 	Scored               int
 	Mean, StdErr         float64 // of the rewards so far; the error is taken over tasks, whose attempts are not independent, and NaN below two
-	FirstError           string  // of the first of Errors
+	FirstError           string  // of the first of Errors that was not cancelled
+	FirstTooLong         string  // of the first of TooLong
 	Tokens               int64   // sampled in this run
 	Elapsed              time.Duration
 }
@@ -265,6 +269,10 @@ func (r *run) one(ctx context.Context, task traj.Task, attempt int) {
 	if r.c.Journal != nil {
 		if err := r.c.Journal.Append(t); err != nil {
 			r.fail(err)
+			r.mu.Lock()
+			r.s.Running-- // it is lost: neither done nor kept
+			r.mu.Unlock()
+			return
 		}
 	}
 	if err := r.deliver(t, false); err != nil {
@@ -298,6 +306,7 @@ func (r *run) reward(task string, x float64) {
 	m.mean += (x - m.mean) / float64(m.n)
 	r.sum, r.sumSq = r.sum+m.mean, r.sumSq+m.mean*m.mean
 	r.tasks[task] = m
+	r.s.Groups = len(r.tasks)
 	r.s.StdErr = math.NaN()
 	if n := float64(len(r.tasks)); n > 1 {
 		r.s.StdErr = math.Sqrt(math.Max(0, r.sumSq-r.sum*r.sum/n) / (n - 1) / n)
@@ -316,6 +325,13 @@ func (r *run) deliver(t *traj.Trajectory, resumed bool) error {
 	}
 	if t.Termination == traj.Cancelled {
 		r.s.Interrupted = true
+		r.s.Cancelled++
+	}
+	if t.Termination == traj.PromptTooLong {
+		r.s.TooLong++
+		if r.s.FirstTooLong == "" {
+			r.s.FirstTooLong = t.Error
+		}
 	}
 	if t.Termination.Infrastructure() {
 		r.s.Errors++

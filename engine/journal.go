@@ -31,6 +31,9 @@ const (
 // ErrOtherRun is wrapped where a journal belongs to a run with other settings.
 var ErrOtherRun = errors.New("the journal is of a run with other settings")
 
+// ErrInUse is wrapped where another process writes the journal.
+var ErrInUse = errors.New("the journal is in use by another run")
+
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
 type journalHeader struct {
@@ -104,7 +107,7 @@ func OpenJournal(path, config string, notice func(string)) (*Journal, error) {
 func newJournal(path string, f *os.File) (*Journal, error) {
 	if err := lockFile(f); err != nil {
 		_ = f.Close()
-		return nil, fmt.Errorf("%s is in use by another run: %w", path, err)
+		return nil, traj.Mark(fmt.Errorf("%s is in use by another run: %w", path, err), ErrInUse)
 	}
 	j := &Journal{path: path, file: f, finished: map[string]int64{}, ended: make(chan struct{})}
 	j.wake.L = &j.mu

@@ -11,7 +11,65 @@ import (
 type Estimate struct {
 	Value    *float64 `json:"value"`
 	StdErr   *float64 `json:"stderr"`
-	Problems int      `json:"problems"` // that it is taken over
+	Problems int      `json:"problems"`          // that it is taken over
+	Bound    *float64 `json:"bound95,omitempty"` // of a share that came out as exactly 0 or 1: see Bound
+}
+
+// Bound is the one-sided 95 % limit of a share that came out as exactly 0 (an
+// upper limit) or 1 (a lower one) over n problems, whose standard error of 0
+// would read as certainty: the p at which n problems come out so with a chance
+// of 5 %, 1 − 0.05^(1/n), and its mirror (the exact limit of Clopper and
+// Pearson 1934, of which 3/n, the rule of three, is the approximation). nil
+// for any other share, and over no problem. It holds for means of numbers from
+// 0 to 1 too: a mean is at most the share of the problems that are not 0.
+func Bound(value float64, n int) *float64 {
+	if n < 1 || value != 0 && value != 1 {
+		return nil
+	}
+	b := 1 - math.Pow(0.05, 1/float64(n))
+	if value == 1 {
+		b = 1 - b
+	}
+	return &b
+}
+
+// Share is Mean of numbers from 0 to 1.
+func Share(values []float64) Estimate {
+	e := Mean(values)
+	if e.Value != nil {
+		e.Bound = Bound(*e.Value, e.Problems)
+	}
+	return e
+}
+
+// Ratio is Σ sums / Σ counts with its standard error where the problem is the
+// cluster: √(m/(m−1) · Σ (sum − ratio·count)²) / Σ count over m problems (Cochran
+// 1977, "Sampling Techniques", section 6.4). Where every count is the same it is
+// that of Mean. Problems of which nothing is counted are left out.
+func Ratio(sums, counts []float64) Estimate {
+	var e Estimate
+	a, b := 0.0, 0.0
+	for i, n := range counts {
+		if n > 0 {
+			e.Problems++
+			a, b = a+sums[i], b+n
+		}
+	}
+	if b == 0 {
+		return e
+	}
+	r := a / b
+	e.Value = &r
+	if m := float64(e.Problems); m > 1 {
+		sq := 0.0
+		for i, n := range counts {
+			d := sums[i] - r*n
+			sq += d * d
+		}
+		se := math.Sqrt(m/(m-1)*sq) / b
+		e.StdErr = &se
+	}
+	return e
 }
 
 // Mean is the mean of values, one a problem, and its standard error by the

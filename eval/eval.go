@@ -20,19 +20,25 @@ import (
 
 // Problem is one problem's summary.
 type Problem struct {
-	ID       string         `json:"id"`
-	N        int            `json:"n"` // attempts that count
-	C        int            `json:"c"` // of them correct
-	Failed   int            `json:"failed,omitempty"`
-	Answers  map[string]int `json:"answers"`
-	attempts []graded
+	ID        string         `json:"id"`
+	N         int            `json:"n"`                   // attempts that count
+	C         int            `json:"c"`                   // of them correct
+	Failed    int            `json:"failed,omitempty"`    // for infrastructure reasons
+	Cancelled int            `json:"cancelled,omitempty"` // by the run's end
+	Answers   map[string]int `json:"answers"`
+	attempts  []graded
+	sums      sums
 }
+
+// sums are over the attempts that count.
+type sums struct{ unanswered, cut, calls, callErrors, completion, turns int }
 
 // Tokens are what the trajectories took.
 type Tokens struct {
 	Prompt        int64    `json:"prompt"`
 	Completion    int64    `json:"completion"`
-	PerTrajectory *float64 `json:"completion_per_trajectory"`
+	PerTrajectory *float64 `json:"completion_per_trajectory"` // of those that count
+	StdErr        *float64 `json:"completion_per_trajectory_stderr"`
 }
 
 // Report is report.json, schema version 1.
@@ -48,9 +54,13 @@ type Report struct {
 	Metrics      map[string]Estimate      `json:"metrics"`
 	MetricOrder  []string                 `json:"-"`
 	Reward       Estimate                 `json:"reward"`
-	Rates        map[string]*float64      `json:"rates"`
+	Rates        map[string]*float64      `json:"rates"` // of the attempts that count, but for infrastructure_error
+	RatesStdErr  map[string]*float64      `json:"rates_stderr"`
+	RatesBound   map[string]float64       `json:"rates_bound95,omitempty"`
 	Tokens       Tokens                   `json:"tokens"`
 	Turns        *float64                 `json:"turns_per_trajectory"`
+	TurnsStdErr  *float64                 `json:"turns_per_trajectory_stderr"`
+	LeftOut      int                      `json:"left_out"` // trajectories that failed or were cancelled: in no mean and no rate
 	Terminations map[traj.Termination]int `json:"terminations"`
 	PerProblem   []*Problem               `json:"per_problem"`
 }
@@ -73,11 +83,8 @@ type Tally struct {
 	byID               map[string]*Problem
 	order              []string
 	ends               map[traj.Termination]int
-	all, failed        int
-	unanswered, cut    int
-	calls, callErrors  int
+	all                int
 	prompt, completion int64
-	turns              int
 	rewardSum, rewardN map[string]float64
 }
 
@@ -99,18 +106,24 @@ func (y *Tally) Add(t *traj.Trajectory) {
 	}
 	y.all++
 	y.ends[t.Termination]++
-	y.turns += t.Turns()
 	for _, s := range t.Steps {
-		y.calls += s.ToolCalls
-		y.callErrors += s.ToolErrors
 		y.prompt += int64(s.PromptTokens)
 	}
 	y.completion += int64(t.CompletionTokens)
-	if t.Termination.Infrastructure() {
-		y.failed++
+	switch {
+	case t.Termination == traj.Cancelled:
+		p.Cancelled++
+		return
+	case t.Termination.Infrastructure():
 		p.Failed++
 		return
 	}
+	for _, s := range t.Steps {
+		p.sums.calls += s.ToolCalls
+		p.sums.callErrors += s.ToolErrors
+	}
+	p.sums.turns += t.Turns()
+	p.sums.completion += t.CompletionTokens
 	g := graded{attempt: t.Attempt, none: t.Extracted == nil}
 	switch {
 	case t.Correct != nil:
@@ -123,14 +136,14 @@ func (y *Tally) Add(t *traj.Trajectory) {
 		p.C++
 	}
 	if g.none {
-		y.unanswered++
+		p.sums.unanswered++
 	} else {
 		g.answer = y.c.Vote(t)
 		p.Answers[*t.Extracted]++
 	}
 	switch t.Termination {
 	case traj.MaxTokens, traj.TurnLength, traj.PromptTooLong:
-		y.cut++
+		p.sums.cut++
 	}
 	if t.Reward != nil {
 		y.rewardSum[p.ID] += *t.Reward
@@ -143,8 +156,8 @@ func (y *Tally) Add(t *traj.Trajectory) {
 func (y *Tally) Report() *Report {
 	r := &Report{Schema: 1, Dataset: y.c.Dataset, Split: y.c.Split, Model: y.c.Model, Problems: len(y.order), Samples: y.c.Samples,
 		Trajectories: y.all, Metrics: map[string]Estimate{}, Terminations: y.ends, PerProblem: make([]*Problem, 0, len(y.order)),
-		Tokens: Tokens{Prompt: y.prompt, Completion: y.completion, PerTrajectory: ratio(float64(y.completion), float64(y.all))},
-		Turns:  ratio(float64(y.turns), float64(y.all))}
+		Tokens: Tokens{Prompt: y.prompt, Completion: y.completion},
+		Rates:  map[string]*float64{}, RatesStdErr: map[string]*float64{}, RatesBound: map[string]float64{}}
 	sort.Slice(y.order, func(i, j int) bool { return naturalLess(y.order[i], y.order[j]) })
 	var means []float64
 	for _, id := range y.order {
@@ -157,7 +170,7 @@ func (y *Tally) Report() *Report {
 			means = append(means, y.rewardSum[id]/y.rewardN[id])
 		}
 	}
-	r.Reward = Mean(means)
+	r.Reward = Share(means)
 	metric := func(name string, k int, f func(*Problem) float64) {
 		var values []float64
 		for _, p := range r.PerProblem {
@@ -165,7 +178,7 @@ func (y *Tally) Report() *Report {
 				values = append(values, f(p))
 			}
 		}
-		r.Metrics[name] = Mean(values)
+		r.Metrics[name] = Share(values)
 		r.MetricOrder = append(r.MetricOrder, name)
 	}
 	for _, k := range Ks(y.c.PassK) {
@@ -175,22 +188,34 @@ func (y *Tally) Report() *Report {
 		metric(fmt.Sprintf("maj@%d", k), k, func(p *Problem) float64 { return p.majAtK(k) })
 		metric(fmt.Sprintf("pass^%d", k), k, func(p *Problem) float64 { return PassHatK(p.N, p.C, k) })
 	}
-	good := float64(y.all - y.failed)
-	r.Rates = map[string]*float64{
-		"no_answer":            ratio(float64(y.unanswered), good),
-		"truncated":            ratio(float64(y.cut), good),
-		"infrastructure_error": ratio(float64(y.failed), float64(y.all)),
-		"tool_error":           ratio(float64(y.callErrors), float64(y.calls)),
+	over := func(a, b func(*Problem) int) Estimate {
+		var as, bs []float64
+		for _, p := range r.PerProblem {
+			as, bs = append(as, float64(a(p))), append(bs, float64(b(p)))
+		}
+		return Ratio(as, bs)
+	}
+	counting := func(p *Problem) int { return p.N }
+	rate := func(name string, a, b func(*Problem) int) {
+		e := over(a, b)
+		r.Rates[name], r.RatesStdErr[name] = e.Value, e.StdErr
+		if e.Value != nil {
+			if bound := Bound(*e.Value, e.Problems); bound != nil {
+				r.RatesBound[name] = *bound
+			}
+		}
+	}
+	rate("no_answer", func(p *Problem) int { return p.sums.unanswered }, counting)
+	rate("truncated", func(p *Problem) int { return p.sums.cut }, counting)
+	rate("tool_error", func(p *Problem) int { return p.sums.callErrors }, func(p *Problem) int { return p.sums.calls })
+	rate("infrastructure_error", func(p *Problem) int { return p.Failed }, func(p *Problem) int { return p.N + p.Failed + p.Cancelled })
+	tokens, turns := over(func(p *Problem) int { return p.sums.completion }, counting), over(func(p *Problem) int { return p.sums.turns }, counting)
+	r.Tokens.PerTrajectory, r.Tokens.StdErr = tokens.Value, tokens.StdErr
+	r.Turns, r.TurnsStdErr = turns.Value, turns.StdErr
+	for _, p := range r.PerProblem {
+		r.LeftOut += p.Failed + p.Cancelled
 	}
 	return r
-}
-
-func ratio(a, b float64) *float64 {
-	if b == 0 {
-		return nil
-	}
-	v := a / b
-	return &v
 }
 
 // naturalLess orders ids so that aime/9 comes before aime/10.

@@ -131,6 +131,57 @@ func TestReport(t *testing.T) {
 	}
 }
 
+// TestNothingDilutes: what failed or was cancelled is in no mean.
+func TestNothingDilutes(t *testing.T) {
+	y := New(Config{Samples: 2, PassK: 1})
+	for i, end := range []traj.Termination{traj.Answered, traj.ModelFailed, traj.Answered, traj.Cancelled} {
+		x := played(fmt.Sprint("p", i/2), i%2, end, "4", true)
+		x.CompletionTokens = 10 + 4*(i/2)
+		if end.Infrastructure() {
+			x.CompletionTokens, x.Steps = 0, nil
+		}
+		y.Add(x)
+	}
+	r := y.Report()
+	if *r.Turns != 1 || *r.TurnsStdErr != 0 || *r.Tokens.PerTrajectory != 12 || *r.Tokens.StdErr != 2 || r.LeftOut != 2 {
+		t.Errorf("turns %v ± %v, tokens %v ± %v, %d left out", *r.Turns, *r.TurnsStdErr, *r.Tokens.PerTrajectory, *r.Tokens.StdErr, r.LeftOut)
+	}
+	if *r.Rates["infrastructure_error"] != .25 || r.PerProblem[0].Failed != 1 || r.PerProblem[1].Cancelled != 1 {
+		t.Errorf("%v %+v", *r.Rates["infrastructure_error"], r.PerProblem)
+	}
+}
+
+// TestRatio: where every problem counts the same it is Mean; weighted it is the
+// ratio of the sums.
+func TestRatio(t *testing.T) {
+	a, b := Ratio([]float64{2, 0, 1}, []float64{2, 2, 2}), Mean([]float64{1, 0, .5})
+	if math.Abs(*a.Value-*b.Value) > 1e-12 || math.Abs(*a.StdErr-*b.StdErr) > 1e-12 {
+		t.Errorf("%v ± %v, want %v ± %v", *a.Value, *a.StdErr, *b.Value, *b.StdErr)
+	}
+	// d = 1−0.4, 1−1.6, 0: √(2·(0.36+0.36))/5
+	if a = Ratio([]float64{1, 1, 0}, []float64{1, 4, 0}); *a.Value != .4 || math.Abs(*a.StdErr-math.Sqrt(2*.72)/5) > 1e-12 || a.Problems != 2 {
+		t.Errorf("%v ± %v", *a.Value, *a.StdErr)
+	}
+	if a = Ratio([]float64{0}, []float64{0}); a.Value != nil || a.StdErr != nil {
+		t.Error("a ratio of nothing")
+	}
+}
+
+func TestBound(t *testing.T) {
+	for _, c := range []struct {
+		v    float64
+		n    int
+		want float64
+	}{{0, 10, 0.2589}, {1, 10, 0.7411}, {0, 1, 0.95}, {0, 1000, 0.00299}} {
+		if b := Bound(c.v, c.n); b == nil || math.Abs(*b-c.want) > 1e-4 {
+			t.Errorf("%v of %d: %v, want %v", c.v, c.n, b, c.want)
+		}
+	}
+	if Bound(.5, 10) != nil || Bound(0, 0) != nil {
+		t.Error("a bound where there is none")
+	}
+}
+
 func TestReportOfNothing(t *testing.T) {
 	y := New(Config{Dataset: "d", Model: "m", Samples: 1, PassK: 1})
 	y.Add(played("p", 0, traj.ModelFailed, "", false))

@@ -156,7 +156,7 @@ func TestGenerateFaults(t *testing.T) {
 		{"429 for an hour", []llmtest.Reply{header(status(429, "slow"), "Retry-After", "3600")}, "too long", nil, 1, nil},
 		{"429 for ever", []llmtest.Reply{status(429, "slow")}, "answered 429: slow (after 3 tries)", nil, 3, []time.Duration{375 * time.Millisecond, 750 * time.Millisecond}},
 		{"quota", []llmtest.Reply{status(429, "insufficient_quota")}, "quota", traj.ErrFatal, 1, nil},
-		{"401", []llmtest.Reply{status(401, "Incorrect API key provided: sk-secret")}, "refuses the key (401: Incorrect API key provided: ***); set OPENAI_API_KEY", traj.ErrFatal, 1, nil},
+		{"401", []llmtest.Reply{status(401, "Incorrect API key provided: sk-secret")}, "answered 401 (Incorrect API key provided: ***); the key in OPENAI_API_KEY was refused", traj.ErrFatal, 1, nil},
 		{"404 model", []llmtest.Reply{status(404, "The model `mock` does not exist.")}, `has no model "mock"`, traj.ErrFatal, 1, nil},
 		{"400", []llmtest.Reply{status(400, "bad\nthing")}, "answered 400: bad thing", nil, 1, nil},
 		{"web page", []llmtest.Reply{{Raw: ptr("<html>hello</html>")}}, "web page", traj.ErrFatal, 3, nil},

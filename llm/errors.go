@@ -111,7 +111,11 @@ func (c *Client) classify(err error, x *exchange, b *body) *failure {
 	}
 	switch x.status {
 	case http.StatusUnauthorized, http.StatusForbidden:
-		f.err = traj.Mark(fmt.Errorf("%s refuses the key (%d: %s); set OPENAI_API_KEY", base, x.status, text), traj.ErrFatal)
+		mend := "it wants a key: set OPENAI_API_KEY"
+		if c.c.APIKey != "" {
+			mend = "the key in OPENAI_API_KEY was refused: look at it, and at what it may do"
+		}
+		f.err = traj.Mark(fmt.Errorf("%s answered %d (%s); %s", base, x.status, text, mend), traj.ErrFatal)
 	case http.StatusNotFound:
 		if strings.Contains(lower, "model") {
 			f.err = traj.Mark(fmt.Errorf("%s has no model %q (%s); name another one with --model", base, c.c.Model, text), traj.ErrFatal)

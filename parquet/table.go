@@ -52,7 +52,7 @@ func OpenTable(path string) (*Table, error) {
 		}
 		props := parquet.NewReaderProperties(memory.NewGoAllocator())
 		if t.pq, err = file.NewParquetReader(f, file.WithReadProps(props)); err != nil {
-			return fmt.Errorf("%w: %s", ErrNotParquet, oneLine(err.Error()))
+			return fmt.Errorf("%w: its index is damaged (copy or write the file again)", ErrNotParquet)
 		}
 		root := t.pq.MetaData().Schema.Root()
 		for i := 0; i < root.NumFields(); i++ {

@@ -8,7 +8,9 @@ package rewards
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
+	"io"
 	"sort"
 	"strings"
 
@@ -67,7 +69,17 @@ func ParseOptions(b []byte) (Options, error) {
 	d := json.NewDecoder(strings.NewReader(string(b)))
 	d.DisallowUnknownFields()
 	if err := d.Decode(&o); err != nil {
-		return o, fmt.Errorf("options: %s (they are strict, float_rounding, extraction)", strings.TrimPrefix(err.Error(), "json: "))
+		what := strings.TrimPrefix(err.Error(), "json: ")
+		var kind *json.UnmarshalTypeError
+		switch {
+		case errors.As(err, &kind) && kind.Field == "":
+			what = "they are no JSON object"
+		case errors.As(err, &kind):
+			what = kind.Field + " is of the wrong kind: " + kind.Value
+		case errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, io.EOF):
+			what = "they end too early"
+		}
+		return o, fmt.Errorf("options: %s (want strict: true or false, float_rounding: a whole number, extraction: a name)", what)
 	}
 	return o, o.Validate()
 }

@@ -26,6 +26,7 @@ type datasetsOptions struct {
 	Shots      *int
 	Fields     map[string]string
 	JSON       bool
+	Force      bool
 }
 
 func datasetsCommand() *cli.Command {
@@ -48,7 +49,9 @@ func datasetsCommand() *cli.Command {
 			{Name: "list", Usage: "the datasets that are known by name", Flags: []cli.Flag{asJSON}, Action: act(0, runDatasetsList)},
 			{Name: "info", Usage: "describe a dataset or a file", ArgsUsage: "NAME", Flags: []cli.Flag{asJSON, split, field}, Action: act(1, runDatasetsInfo)},
 			{Name: "pull", Usage: "fetch a benchmark from the hub (HF_HOME, HF_ENDPOINT and HF_TOKEN count)", ArgsUsage: "NAME", Flags: []cli.Flag{split}, Action: act(1, runDatasetsPull)},
-			{Name: "import", Usage: "give a file a name: its rows are copied where --dataset NAME finds them", ArgsUsage: "NAME FILE", Flags: []cli.Flag{split, field}, Action: act(2, runDatasetsImport)},
+			{Name: "import", Usage: "give a file a name: its rows are copied where --dataset NAME finds them", ArgsUsage: "NAME FILE", Flags: []cli.Flag{field,
+				&cli.StringFlag{Name: "split", Usage: "that the rows become (default: test)"},
+				&cli.BoolFlag{Name: "force", Usage: "replace what was imported under that name before"}}, Action: act(2, runDatasetsImport)},
 			{Name: "show", Usage: "tasks as JSON lines, with the whole prompt", ArgsUsage: "NAME", Flags: []cli.Flag{split, field,
 				&cli.StringFlag{Name: "level", Usage: "how hard a generated dataset is"},
 				&cli.IntFlag{Name: "limit", Aliases: []string{"n"}, Value: 3, Usage: "how many; 0 is all"},
@@ -60,7 +63,8 @@ func datasetsCommand() *cli.Command {
 }
 
 func datasetsOptionsOf(c *cli.Context, names int) (datasetsOptions, error) {
-	o := datasetsOptions{Split: c.String("split"), Level: c.String("level"), Limit: c.Int("limit"), Seed: c.Int64("seed"), JSON: c.Bool("json")}
+	o := datasetsOptions{Split: c.String("split"), Level: c.String("level"), Limit: c.Int("limit"), Seed: c.Int64("seed"),
+		JSON: c.Bool("json"), Force: c.Bool("force")}
 	if c.NArg() != names {
 		wants := c.Command.ArgsUsage
 		if names == 0 {
@@ -192,11 +196,16 @@ func runDatasetsPull(ctx context.Context, o datasetsOptions, s streams) error {
 }
 
 func runDatasetsImport(ctx context.Context, o datasetsOptions, s streams) error {
-	n, path, err := datasets.Import(ctx, o.Name, o.File, o.open())
+	open := o.open()
+	open.Replace = o.Force
+	n, path, err := datasets.Import(ctx, o.Name, o.File, open)
 	if err != nil {
 		return err
 	}
-	fmt.Fprintf(s.err, "%s; now --dataset %s is it\n", plural(n, "row"), o.Name)
+	if want := datasets.Expected(o.Name); want > 0 && want != n && o.Split == "" {
+		fmt.Fprintf(s.err, "agentcli: %s has %s, and this file %d: is it the right one?\n", o.Name, plural(want, "problem"), n)
+	}
+	fmt.Fprintf(s.err, "agentcli: %s; now --dataset %s finds them\n", plural(n, "row"), o.Name)
 	fmt.Fprintln(s.out, path)
 	return nil
 }

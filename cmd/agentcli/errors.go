@@ -20,9 +20,11 @@ const (
 	exitInterrupted = 130
 )
 
-const exitCodeHelp = `Data goes to stdout, everything else to stderr. Exit codes: 0 done, 1 failed,
-2 wrong usage, 3 done but some trajectories failed for infrastructure reasons
-(they are in the file, marked), 130 interrupted (what was finished is saved).`
+const exitCodeHelp = `Data goes to stdout, everything else to stderr. Exit codes: 0 done, 1 failed
+(so did a run of which every trajectory failed), 2 wrong usage (or what was
+named is not there), 3 done but some trajectories failed for infrastructure
+reasons (they are in the file, marked), 130 interrupted (what was finished is
+saved).`
 
 // usageError is a mistake on the command line or in a configuration file.
 type usageError struct{ err error }

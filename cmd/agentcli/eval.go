@@ -33,7 +33,7 @@ func evalCommand() *cli.Command {
 		Flags: append(runFlags(),
 			&cli.IntFlag{Name: "pass-k", Aliases: []string{"k"}, Value: 1, Category: "run", Usage: "the k of pass@k"},
 			&cli.IntFlag{Name: "samples", Aliases: []string{"n"}, Category: "run", Usage: "attempts at each problem, at least k (default: k)"},
-			&cli.IntFlag{Name: "limit", Category: "data", Usage: "problems (default: all of them)"},
+			&cli.IntFlag{Name: "limit", Category: "data", Usage: "problems, 0 is all of them; a generated dataset has no end and needs a number (default: all)"},
 			&cli.StringFlag{Name: "format", Value: "table", Category: "run", Usage: "of the report on stdout: " + strings.Join(reportFormats, ", ")},
 		),
 		Action: func(c *cli.Context) error {
@@ -93,7 +93,7 @@ func runEval(ctx context.Context, o evalOptions, s streams) error {
 		// the folder, and not shown as if they were the result.
 		if err == nil && !sum.Interrupted {
 			if err := printReport(s.out, r, o.Format); err != nil {
-				return fmt.Errorf("cannot write the report: %w", err)
+				return fmt.Errorf("cannot write the report to stdout (%w); it is in %s", bare(err), filepath.Join(x.dir, reportName))
 			}
 		}
 		fmt.Fprintf(s.err, "agentcli: the run is in %s\n", x.dir)
@@ -108,11 +108,13 @@ func writeReport(path string, r *eval.Report) error {
 		return err
 	}
 	tmp := path + ".tmp"
-	if err := os.WriteFile(tmp, b.Bytes(), 0o644); err != nil {
-		return fmt.Errorf("cannot write the report: %w", err)
+	err := os.WriteFile(tmp, b.Bytes(), 0o644)
+	if err == nil {
+		err = os.Rename(tmp, path)
 	}
-	if err := os.Rename(tmp, path); err != nil {
-		return fmt.Errorf("cannot write the report: %w", err)
+	if err != nil {
+		_ = os.Remove(tmp)
+		return fmt.Errorf("cannot write the report %s: %w", path, bare(err))
 	}
 	return nil
 }

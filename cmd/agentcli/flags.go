@@ -7,9 +7,8 @@ import (
 	"os"
 	"slices"
 	"sort"
+	"strconv"
 	"strings"
-
-	"agentcli/internal/text"
 
 	"github.com/goccy/go-yaml"
 	"github.com/urfave/cli/v2"
@@ -112,6 +111,9 @@ func applyConfig(c *cli.Context, path string) error {
 		}
 	}
 	for _, name := range names {
+		if name == commandKey { // whose run the file is of: not a setting
+			continue
+		}
 		f := flagNamed(c.Command.Flags, name)
 		if f == nil || name == "config" || name == "help" {
 			return usagef("%s: there is no setting %q; the names are those of the flags of %s", path, name, c.Command.Name)
@@ -125,7 +127,7 @@ func applyConfig(c *cli.Context, path string) error {
 		}
 		for _, v := range values {
 			if err := c.Set(f.Names()[0], v); err != nil {
-				return usagef("%s: %s: %q does not fit: %s", path, name, v, text.Line(err))
+				return usagef("%s: %s: %q does not fit; %s", path, name, v, wanted(f, err))
 			}
 		}
 	}
@@ -139,6 +141,22 @@ func flagNamed(flags []cli.Flag, name string) cli.Flag {
 		}
 	}
 	return nil
+}
+
+// wanted says in plain words what a flag takes.
+func wanted(f cli.Flag, err error) string {
+	switch f.(type) {
+	case *cli.DurationFlag:
+		return "it must be a time with its unit, for example 30s or 5m"
+	case *cli.BoolFlag:
+		return "it must be true or false"
+	case *cli.IntFlag, *cli.Int64Flag:
+		if strings.Contains(err.Error(), "out of range") {
+			return "it is too large"
+		}
+		return "it must be a whole number"
+	}
+	return "it must be a number"
 }
 
 func settingValues(v any) ([]string, error) {
@@ -163,10 +181,16 @@ func settingValues(v any) ([]string, error) {
 		sort.Strings(keys)
 		var all []string
 		for _, k := range keys { // field: {question: problem} is --field question=problem
+			switch v[k].(type) {
+			case map[string]any, []any, nil:
+				return nil, errors.New("it is neither a value nor a list of values")
+			}
 			all = append(all, fmt.Sprintf("%s=%v", k, v[k]))
 		}
 		return all, nil
-	case string, bool, int, int64, uint64, float64:
+	case float64: // 1e6 is a whole number too
+		return []string{strconv.FormatFloat(v, 'f', -1, 64)}, nil
+	case string, bool, int, int64, uint64:
 		return []string{fmt.Sprint(v)}, nil
 	}
 	return nil, errors.New("it is neither a value nor a list of values")

@@ -6,7 +6,9 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"maps"
 	"os"
+	"slices"
 	"sort"
 	"strings"
 	"text/tabwriter"
@@ -84,7 +86,7 @@ func runInspect(ctx context.Context, o inspectOptions, s streams) error {
 	if o.ID == anyCorrect {
 		return fmt.Errorf("%s: no trajectory is correct; there is %s", o.Path, strings.Join(some, ", "))
 	}
-	return fmt.Errorf("%s: there is no trajectory %q; there is %s", o.Path, o.ID, strings.Join(some, ", "))
+	return usagef("%s: there is no trajectory %q; there is %s", o.Path, o.ID, strings.Join(some, ", "))
 }
 
 // fileSummary is what inspect says of a whole file.
@@ -98,6 +100,7 @@ type fileSummary struct {
 	MixedGroups  int                `json:"groups_with_both_outcomes"`
 	Trainable    int                `json:"trainable"`
 	TrainTokens  int64              `json:"trainable_tokens"`
+	LeftOut      int                `json:"left_out"` // failed or cancelled: not in the tokens and turns
 	Terminations map[string]int     `json:"terminations"`
 	Tokens       map[string]*spread `json:"tokens"`
 	Turns        *spread            `json:"turns"`
@@ -114,18 +117,21 @@ type fileSummary struct {
 type groupMean struct {
 	Value  float64  `json:"value"`
 	StdErr *float64 `json:"stderr"`
+	Bound  *float64 `json:"bound95,omitempty"` // see eval.Bound
 }
 
-// spread is the mean and the ends of a number.
+// spread is the mean and the ends of a number, with the mean's standard error
+// over groups.
 type spread struct {
-	Mean float64 `json:"mean"`
-	Min  int     `json:"min"`
-	Max  int     `json:"max"`
-	n    int
-	sum  float64
+	Mean   float64  `json:"mean"`
+	StdErr *float64 `json:"stderr"`
+	Min    int      `json:"min"`
+	Max    int      `json:"max"`
+	n      int
+	groups map[string][2]float64 // sum and count
 }
 
-func (s *spread) add(v int) {
+func (s *spread) add(group string, v int) {
 	if s.n == 0 || v < s.Min {
 		s.Min = v
 	}
@@ -133,8 +139,22 @@ func (s *spread) add(v int) {
 		s.Max = v
 	}
 	s.n++
-	s.sum += float64(v)
-	s.Mean = s.sum / float64(s.n)
+	if s.groups == nil {
+		s.groups = map[string][2]float64{}
+	}
+	g := s.groups[group]
+	s.groups[group] = [2]float64{g[0] + float64(v), g[1] + 1}
+}
+
+// finish settles the mean.
+func (s *spread) finish() {
+	var sums, counts []float64
+	for _, k := range slices.Sorted(maps.Keys(s.groups)) { // sums do not depend on the order of a map
+		sums, counts = append(sums, s.groups[k][0]), append(counts, s.groups[k][1])
+	}
+	if e := eval.Ratio(sums, counts); e.Value != nil {
+		s.Mean, s.StdErr = *e.Value, e.StdErr
+	}
 }
 
 // overGroups averages within each group, then over the groups.
@@ -155,8 +175,8 @@ func overGroups(groups map[string][]float64) *groupMean {
 		}
 		means = append(means, m/float64(len(groups[k])))
 	}
-	e := eval.Mean(means)
-	return &groupMean{Value: *e.Value, StdErr: e.StdErr}
+	e := eval.Share(means)
+	return &groupMean{Value: *e.Value, StdErr: e.StdErr, Bound: e.Bound}
 }
 
 func inspectFile(ctx context.Context, r *parquet.Reader, o inspectOptions, s streams) error {
@@ -171,6 +191,9 @@ func inspectFile(ctx context.Context, r *parquet.Reader, o inspectOptions, s str
 		f.add(t, seen)
 	}
 	f.Groups = len(seen)
+	for _, s := range []*spread{f.Tokens["prompt"], f.Tokens["completion"], f.Turns} {
+		s.finish()
+	}
 	f.Reward, f.Pass1 = overGroups(f.groups), overGroups(f.right)
 	for _, rs := range f.groups {
 		for _, v := range rs {
@@ -210,9 +233,13 @@ func (f *fileSummary) add(t *traj.Trajectory, seen map[string]bool) {
 		f.Trainable++
 		f.TrainTokens += int64(sampled)
 	}
-	f.Tokens["prompt"].add(t.PromptTokens)
-	f.Tokens["completion"].add(t.CompletionTokens)
-	f.Turns.add(t.Turns())
+	if t.Termination.Infrastructure() {
+		f.LeftOut++
+	} else {
+		f.Tokens["prompt"].add(t.GroupID, t.PromptTokens)
+		f.Tokens["completion"].add(t.GroupID, t.CompletionTokens)
+		f.Turns.add(t.GroupID, t.Turns())
+	}
 	for i := range t.Steps {
 		f.ToolCalls += t.Steps[i].ToolCalls
 		f.ToolErrors += t.Steps[i].ToolErrors
@@ -224,14 +251,17 @@ func (f *fileSummary) write(out io.Writer, p painter) error {
 	fmt.Fprintln(b, p.bold(f.File))
 	w := tabwriter.NewWriter(b, 0, 4, 2, ' ', 0)
 	line := func(k, format string, args ...any) { fmt.Fprintf(w, "  %s\t%s\n", k, fmt.Sprintf(format, args...)) }
-	line("trajectories", "%d in %d groups, %d scored", f.Trajectories, f.Groups, f.Scored)
+	line("trajectories", "%d in %s, %d scored", f.Trajectories, plural(f.Groups, "group"), f.Scored)
 	line("reward", "%s", f.Reward)
 	line("pass@1", "%s", f.Pass1)
 	line("groups with both outcomes", "%d of %d", f.MixedGroups, f.Groups)
-	line("trainable", "%d trajectories, %d sampled tokens", f.Trainable, f.TrainTokens)
+	line("trainable", "%s, %s", plural(f.Trainable, "trajectory"), plural(int(f.TrainTokens), "sampled token"))
 	line("prompt tokens", "%s", f.Tokens["prompt"])
 	line("completion tokens", "%s", f.Tokens["completion"])
 	line("turns", "%s", f.Turns)
+	if f.LeftOut > 0 {
+		line("left out of these", "%s that failed or were cancelled", plural(f.LeftOut, "trajectory"))
+	}
 	line("tool calls", "%d, of which %d failed", f.ToolCalls, f.ToolErrors)
 	for _, k := range traj.Terminations {
 		if n := f.Terminations[string(k)]; n > 0 {
@@ -254,13 +284,23 @@ func (e *groupMean) String() string {
 	switch {
 	case e == nil:
 		return "none"
+	case e.Bound != nil:
+		return fmt.Sprintf("%.4f", e.Value) + certainty(&e.Value, e.StdErr, e.Bound, 4)
 	case e.StdErr == nil:
 		return fmt.Sprintf("%.4f", e.Value)
 	}
 	return fmt.Sprintf("%.4f ± %.4f", e.Value, *e.StdErr)
 }
 
-func (s *spread) String() string { return fmt.Sprintf("mean %.1f, %d to %d", s.Mean, s.Min, s.Max) }
+func (s *spread) String() string {
+	switch {
+	case s.n == 0:
+		return "none"
+	case s.StdErr == nil:
+		return fmt.Sprintf("mean %.1f, %d to %d", s.Mean, s.Min, s.Max)
+	}
+	return fmt.Sprintf("mean %.1f ± %.1f, %d to %d", s.Mean, *s.StdErr, s.Min, s.Max)
+}
 
 func sortedKeys(m map[string]int) []string {
 	keys := make([]string, 0, len(m))

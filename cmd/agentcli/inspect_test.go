@@ -47,7 +47,7 @@ func TestInspect(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, want := range []string{"3 in 2 groups, 2 scored", "0.5000", "1 of 2", "1 trajectories, 2 sampled tokens", "ended: model_error", "run: command",
+	for _, want := range []string{"3 in 2 groups, 2 scored", "0.5000", "1 of 2", "1 trajectory, 2 sampled tokens", "mean 1.0, 0 to 2", "left out of these          1 trajectory that failed or were cancelled", "ended: model_error", "run: command",
 		"/models/m, dtype bfloat16, kind local, tokenizer hash 0123456789ab\n", "max tokens 64, temperature 1\n"} {
 		if !strings.Contains(got, want) {
 			t.Errorf("no %q in\n%s", want, got)
@@ -101,7 +101,7 @@ func TestScoreFiles(t *testing.T) {
 	if len(lines) != 3 || lines[0] != want || !strings.Contains(lines[1], `"reward":1`) || !strings.Contains(lines[2], `"extracted":null`) {
 		t.Errorf("%s", out)
 	}
-	if !strings.Contains(errs, "3 rows, 3 scored by math: mean reward 0.6667, 2 correct") {
+	if !strings.Contains(errs, "3 rows, 3 scored by math: mean reward 0.6667 ± 0.3333, 2 correct") {
 		t.Error(errs)
 	}
 	out, _, err = run(trajectories(t), "math")
@@ -122,5 +122,24 @@ func TestScoreFiles(t *testing.T) {
 		if _, _, err := run(path, "math"); err == nil || !strings.Contains(err.Error(), want) || strings.Contains(err.Error(), "\n") {
 			t.Errorf("%s: %v, want %q", bad, err, want)
 		}
+	}
+}
+
+// TestInspectDamagedIndex: a damaged file is told of in plain words.
+func TestInspectDamagedIndex(t *testing.T) {
+	path := trajectories(t)
+	b, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := len(b) - 900; i < len(b)-300; i++ {
+		b[i] ^= 0x5a
+	}
+	if err := os.WriteFile(path, b, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	err = runInspect(context.Background(), inspectOptions{Path: path}, streams{out: &bytes.Buffer{}, err: &bytes.Buffer{}})
+	if err == nil || !strings.Contains(err.Error(), "its index is damaged") || strings.Contains(err.Error(), "*parquet") {
+		t.Error(err)
 	}
 }

@@ -99,6 +99,9 @@ func prepare(list []*cli.Command) {
 	for _, c := range list {
 		c.OnUsageError = onUsageError
 		c.HideHelpCommand = true
+		if !slices.Contains(c.Flags, cli.HelpFlag) && len(c.Subcommands) == 0 {
+			c.Flags = append(c.Flags, cli.HelpFlag) // the library lists it beside flags without a category only
+		}
 		for _, f := range c.Flags {
 			showDefault(f)
 		}
@@ -126,6 +129,8 @@ func showDefault(f cli.Flag) {
 		}
 	}
 	switch f := f.(type) {
+	case *cli.BoolFlag:
+		f.DisableDefaultText = true
 	case *cli.StringFlag:
 		set(&f.Usage, &f.DefaultText, false)
 	case *cli.IntFlag:
@@ -141,20 +146,38 @@ var flagValueError = regexp.MustCompile(`^invalid value (".*") for flag -(\S+): 
 
 // onUsageError puts the flag package's words into ours.
 func onUsageError(c *cli.Context, err error, _ bool) error {
+	if name, ok := strings.CutPrefix(err.Error(), "flag provided but not defined: -"); ok {
+		return unknownFlag(c, name)
+	}
+	if name, ok := strings.CutPrefix(err.Error(), "flag needs an argument: -"); ok {
+		return usagef("--%s wants a value", strings.TrimPrefix(name, "-"))
+	}
 	m := flagValueError.FindStringSubmatch(err.Error())
 	if m == nil {
 		return usageError{err}
 	}
-	want := "it must be a number"
+	return usagef("--%s is %s; %s", m[2], m[1], wanted(flagNamed(c.Command.Flags, m[2]), err))
+}
+
+// unknownFlag names the flags that look like one that is not there.
+func unknownFlag(c *cli.Context, name string) error {
+	name, _, _ = strings.Cut(strings.TrimLeft(name, "-"), "=")
+	full := c.Command.HelpName // agentcli datasets show
+	if full == "" {
+		full = "agentcli"
+	}
+	var names []string
 	for _, f := range c.Command.Flags {
-		if _, ok := f.(*cli.DurationFlag); ok && slices.Contains(f.Names(), m[2]) {
-			want = "it must be a time with its unit, for example 30s or 5m"
-		}
-		if _, ok := f.(*cli.BoolFlag); ok && slices.Contains(f.Names(), m[2]) {
-			want = "it must be true or false"
+		for _, n := range f.Names() {
+			if len(n) > 1 {
+				names = append(names, n)
+			}
 		}
 	}
-	return usagef("--%s is %s; %s", m[2], m[1], want)
+	if near := text.Nearest(name, names); near != "" {
+		return usagef("there is no flag --%s; did you mean --%s? %s --help lists them all", name, near, full)
+	}
+	return usagef("there is no flag --%s; %s --help lists them", name, full)
 }
 
 func version() string {

@@ -54,6 +54,12 @@ func mock(r *llmtest.Request) llmtest.Reply {
 		if strings.Contains(last.Text(), "What is 3 *") {
 			return llmtest.Reply{Status: 400, Error: "no luck"}
 		}
+	case "narrow": // a window that nothing fits into, or not the third question
+		return llmtest.Reply{Status: 400, Error: "This model's maximum context length is 8 tokens"}
+	case "tight":
+		if strings.Contains(last.Text(), "What is 3 *") {
+			return llmtest.Reply{Status: 400, Error: "This model's maximum context length is 8 tokens"}
+		}
 	case "dead":
 		return llmtest.Reply{Status: 400, Error: "no luck"}
 	case "stuck":

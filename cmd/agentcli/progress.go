@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"agentcli/engine"
+	"agentcli/eval"
 
 	"github.com/schollz/progressbar/v3"
 )
@@ -20,14 +21,14 @@ type meter struct {
 	mu   sync.Mutex
 	s    streams
 	bar  *progressbar.ProgressBar
-	last time.Time
+	at   time.Time // of the last line
 	now  func() time.Time
 	p    engine.Progress
 	said bool
 }
 
 func newMeter(s streams, total int) *meter {
-	m := &meter{s: s, now: time.Now, last: time.Now()}
+	m := &meter{s: s, now: time.Now, at: time.Now()}
 	if s.errTTY {
 		if total == 0 {
 			total = -1
@@ -49,10 +50,17 @@ func (m *meter) show(p engine.Progress) {
 		_ = m.bar.Set(p.Done)
 		return
 	}
-	if now := m.now(); now.Sub(m.last) >= plainEvery {
-		m.last = now
+	if now := m.now(); now.Sub(m.at) >= plainEvery {
+		m.at = now
 		m.line()
 	}
+}
+
+// last is what a run came to, whatever was shown of it.
+func (m *meter) last(p engine.Progress) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.p = p
 }
 
 func (m *meter) line() {
@@ -81,7 +89,7 @@ func (m *meter) close() {
 		_ = m.bar.Clear()
 	}
 	if m.p.Done > 0 {
-		fmt.Fprintf(m.s.err, "agentcli: %s in %s, %s\n", plural(m.p.Done, "trajectory"), m.p.Elapsed.Round(100*time.Millisecond), describe(m.p))
+		fmt.Fprintf(m.s.err, "agentcli: %s in %s, %s\n", plural(m.p.Done-m.p.Cancelled, "trajectory"), m.p.Elapsed.Round(100*time.Millisecond), describe(m.p))
 	}
 }
 
@@ -89,15 +97,20 @@ func describe(p engine.Progress) string {
 	text := "no reward yet"
 	if p.Scored > 0 {
 		text = fmt.Sprintf("reward %.3f", p.Mean)
-		if !math.IsNaN(p.StdErr) {
+		if b := eval.Bound(p.Mean, p.Groups); b != nil {
+			text += certainty(&p.Mean, nil, b, 3)
+		} else if !math.IsNaN(p.StdErr) {
 			text += fmt.Sprintf(" ± %.3f", p.StdErr)
 		}
 	}
 	if s := p.Elapsed.Seconds(); s > 0 && p.Tokens > 0 {
 		text += fmt.Sprintf(", %.0f tok/s", float64(p.Tokens)/s)
 	}
-	if p.Errors > 0 {
-		text += fmt.Sprintf(", %d failed", p.Errors)
+	if n := p.Errors - p.Cancelled; n > 0 {
+		text += fmt.Sprintf(", %d failed", n)
+	}
+	if p.Cancelled > 0 {
+		text += fmt.Sprintf(", %d cancelled", p.Cancelled)
 	}
 	return text
 }

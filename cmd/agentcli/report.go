@@ -4,6 +4,7 @@ import (
 	"encoding/csv"
 	"fmt"
 	"io"
+	"math"
 	"strconv"
 	"strings"
 
@@ -44,6 +45,41 @@ func number(v *float64, decimals int) string {
 	return strconv.FormatFloat(*v, 'f', decimals, 64)
 }
 
+// certainty is what stands after a number: its standard error, or, of a share
+// that came out as exactly 0 or 1, how far from it the truth may be.
+func certainty(value, stderr, bound *float64, decimals int) string {
+	switch {
+	case value == nil:
+		return " ± –"
+	case bound != nil:
+		return fmt.Sprintf(" (%s, 95 %%)", limit(*value, *bound, 1))
+	}
+	return " ± " + dash(number(stderr, decimals))
+}
+
+// limit is a bound with two digits of its distance from the value; scale is
+// 100 for percent.
+func limit(value, bound, scale float64) string {
+	sign, far := "≤", bound
+	if value == 1 {
+		sign, far = "≥", 1-bound
+	}
+	decimals := max(0, int(math.Ceil(-math.Log10(far*scale)))+1)
+	return sign + " " + strconv.FormatFloat(scale*bound, 'f', decimals, 64)
+}
+
+func estimate(e eval.Estimate) string {
+	return fmt.Sprintf("%6s", dash(number(e.Value, 3))) + certainty(e.Value, e.StdErr, e.Bound, 3)
+}
+
+// withError is a number and its standard error, if it has one.
+func withError(v, stderr *float64, decimals int) string {
+	if stderr == nil {
+		return dash(number(v, decimals))
+	}
+	return number(v, decimals) + " ± " + number(stderr, decimals)
+}
+
 func dash(s string) string {
 	if s == "" {
 		return "–"
@@ -52,7 +88,11 @@ func dash(s string) string {
 }
 
 func reportTitle(r *eval.Report) string {
-	return fmt.Sprintf("%s · %s · %s × %s", r.Dataset, r.Model, plural(r.Problems, "problem"), plural(r.Samples, "sample"))
+	data := r.Dataset
+	if r.Split != "" {
+		data += " (" + r.Split + ")"
+	}
+	return fmt.Sprintf("%s · %s · %s × %s", data, r.Model, plural(r.Problems, "problem"), plural(r.Samples, "sample"))
 }
 
 func plural(n int, word string) string {
@@ -71,7 +111,7 @@ func reportMarkdown(w io.Writer, r *eval.Report) error {
 	fmt.Fprintf(&b, "**%s**\n\n| metric | value | ± |\n|---|---:|---:|\n", reportTitle(r))
 	for _, name := range r.MetricOrder {
 		m := r.Metrics[name]
-		fmt.Fprintf(&b, "| %s | %s | %s |\n", name, dash(number(m.Value, 3)), dash(number(m.StdErr, 3)))
+		fmt.Fprintf(&b, "| %s | %s | %s |\n", name, dash(number(m.Value, 3)), strings.Trim(strings.TrimPrefix(certainty(m.Value, m.StdErr, m.Bound, 3), " ± "), " ()"))
 	}
 	fmt.Fprintf(&b, "\n%s\n", strings.Join(reportNotes(r), "; "))
 	_, err := io.WriteString(w, b.String())
@@ -83,7 +123,7 @@ func reportTable(w io.Writer, r *eval.Report) error {
 	fmt.Fprintf(&b, "%s\n\n", reportTitle(r))
 	for _, name := range r.MetricOrder {
 		m := r.Metrics[name]
-		fmt.Fprintf(&b, "  %-9s %6s ± %-6s\n", name, dash(number(m.Value, 3)), dash(number(m.StdErr, 3)))
+		fmt.Fprintf(&b, "  %-9s %s\n", name, estimate(m))
 	}
 	b.WriteByte('\n')
 	for _, line := range reportNotes(r) {
@@ -101,15 +141,29 @@ func reportNotes(r *eval.Report) []string {
 		}
 	}
 	percent := func(name string) string {
-		if v := r.Rates[name]; v != nil {
-			return fmt.Sprintf("%.1f %%", 100**v)
+		v := r.Rates[name]
+		if v == nil {
+			return "–"
 		}
-		return "–"
+		times100 := func(v *float64) *float64 {
+			if v == nil {
+				return nil
+			}
+			x := 100 * *v
+			return &x
+		}
+		if b, ok := r.RatesBound[name]; ok {
+			return fmt.Sprintf("%.1f %% (%s %%, 95 %%)", 100**v, limit(*v, b, 100))
+		}
+		return withError(times100(v), times100(r.RatesStdErr[name]), 1) + " %"
 	}
 	notes := []string{
 		"ended: " + strings.Join(ends, ", "),
 		fmt.Sprintf("no answer %s, truncated %s, tool errors %s", percent("no_answer"), percent("truncated"), percent("tool_error")),
-		fmt.Sprintf("%s turns and %s tokens a trajectory", dash(number(r.Turns, 2)), dash(number(r.Tokens.PerTrajectory, 1))),
+		fmt.Sprintf("%s turns and %s tokens a trajectory", withError(r.Turns, r.TurnsStdErr, 2), withError(r.Tokens.PerTrajectory, r.Tokens.StdErr, 1)),
+	}
+	if r.LeftOut > 0 {
+		notes = append(notes, fmt.Sprintf("%s failed or cancelled, left out of every number but \"ended\"", plural(r.LeftOut, "trajectory")))
 	}
 	if r.Incomplete > 0 {
 		notes = append(notes, fmt.Sprintf("%s incomplete: an attempt failed for infrastructure reasons or was never made, and counts nowhere",

@@ -1,6 +1,8 @@
 package main
 
 import (
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 
@@ -14,7 +16,7 @@ func TestPrintReport(t *testing.T) {
 	y := eval.New(eval.Config{Dataset: "d", Model: "m", Samples: 1, PassK: 1})
 	y.Add(&traj.Trajectory{Task: traj.Task{ID: "p"}, Termination: traj.ModelFailed})
 	for format, want := range map[string][]string{
-		"table":    {"d · m · 1 problem × 1 sample", "pass@1", "– ± –", "1 problem incomplete", "ended: model_error 1"},
+		"table":    {"d · m · 1 problem × 1 sample", "pass@1", "– ± –\n", "1 problem incomplete", "ended: model_error 1"},
 		"markdown": {"**d · m · 1 problem × 1 sample**", "| pass@1 | – | – |", "1 problem incomplete"},
 		"csv":      {"d,m,pass@1,,,0,1"},
 		"json":     {`"value": null`, `"incomplete": 1`},
@@ -31,5 +33,32 @@ func TestPrintReport(t *testing.T) {
 	}
 	if len(reportFormats) != 4 {
 		t.Error("a format is not tested")
+	}
+}
+
+// TestWriteReportLeavesNothing: a report that cannot be written leaves no
+// half of one behind.
+func TestWriteReportLeavesNothing(t *testing.T) {
+	path := filepath.Join(t.TempDir(), reportName)
+	if err := os.MkdirAll(filepath.Join(path, "full"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := writeReport(path, eval.New(eval.Config{}).Report()); err == nil || !strings.Contains(err.Error(), path) {
+		t.Error(err)
+	}
+	if _, err := os.Stat(path + ".tmp"); !os.IsNotExist(err) {
+		t.Error("a .tmp is left")
+	}
+}
+
+// TestLimit: two digits of the distance from 0 or 1.
+func TestLimit(t *testing.T) {
+	for _, c := range []struct {
+		value, bound, scale float64
+		want                string
+	}{{0, .2589, 1, "≤ 0.26"}, {1, .7411, 1, "≥ 0.74"}, {0, .002991, 1, "≤ 0.0030"}, {1, .997, 1, "≥ 0.9970"}, {0, .0457, 100, "≤ 4.6"}, {0, .53, 100, "≤ 53"}, {0, .95, 1, "≤ 0.95"}} {
+		if got := limit(c.value, c.bound, c.scale); got != c.want {
+			t.Errorf("%v %v: %s, want %s", c.value, c.bound, got, c.want)
+		}
 	}
 }

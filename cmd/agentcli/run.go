@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"fmt"
 	"io"
 	"sync"
 	"time"
@@ -34,6 +35,9 @@ type session struct {
 // maxUnlimited is how many tasks a run takes on without being told a number.
 const maxUnlimited = 1_000_000
 
+// evalSplit is the split of a generated dataset that eval takes by itself.
+const evalSplit = "test"
+
 // open sets a run up. Nothing is on disk before everything named is known to
 // exist.
 func open(ctx context.Context, o runOptions, s streams) (_ *session, err error) {
@@ -43,6 +47,9 @@ func open(ctx context.Context, o runOptions, s streams) (_ *session, err error) 
 			x.close()
 		}
 	}()
+	if o.Command == "eval" && o.Split == "" && datasets.Generated(o.Dataset) {
+		o.Split, x.o.Split = evalSplit, evalSplit // what was trained on is no measure
+	}
 	if x.data, err = datasets.Open(ctx, o.Dataset, datasets.Options{Split: o.Split, Limit: o.Limit, Seed: o.Seed, Level: o.Level,
 		Shots: o.Shots, Fields: o.Fields, System: o.System, Prompt: o.Prompt}); err != nil {
 		return nil, err
@@ -60,6 +67,9 @@ func open(ctx context.Context, o runOptions, s streams) (_ *session, err error) 
 	}
 	if _, err = rewards.New(x.reward, rewards.Options{}); err != nil {
 		return nil, usageError{err}
+	}
+	if x.data.Unanswered != "" { // every reward compares with it
+		return nil, fmt.Errorf("%s: has no answer, and the reward %s needs one in every row", x.data.Unanswered, x.reward)
 	}
 	m := x.o.Model
 	m.WithTools, m.Parallel = len(x.tools.Tools) > 0, x.o.Parallel
@@ -150,7 +160,9 @@ func (x *session) play(ctx context.Context, sink func(*traj.Trajectory) error) (
 	if err != nil {
 		return engine.Summary{}, usageError{err}
 	}
-	return e.Run(ctx, x.data.Tasks(ctx), sink)
+	sum, err := e.Run(ctx, x.data.Tasks(ctx), sink)
+	m.last(sum.Progress)
+	return sum, err
 }
 
 // rewardOf names the reward of a trajectory: a task's own counts unless the user

@@ -51,6 +51,10 @@ func shellWord(s string) string {
 // finished trajectories are.
 func (x *session) ending(sum engine.Summary, err error, saved, rest string) error {
 	finished := sum.Done - sum.Errors
+	allTooLong := finished > 0 && sum.TooLong == finished
+	if sum.TooLong > 0 && (err != nil || sum.Interrupted || !allTooLong || sum.Errors > 0) {
+		x.notice(fmt.Sprintf("%d of %s ended because the prompt was too long (the first: %s)", sum.TooLong, plural(sum.Done, "trajectory"), sum.FirstTooLong))
+	}
 	switch {
 	case err != nil && finished == 0:
 		return err
@@ -63,14 +67,20 @@ func (x *session) ending(sum engine.Summary, err error, saved, rest string) erro
 	case sum.Done == 0:
 		return fmt.Errorf("dataset %s gave no tasks; nothing was run", x.data.Name)
 	case sum.Errors == sum.Done:
-		all := "all " + plural(sum.Done, "trajectory")
-		if sum.Done == 1 {
-			all = "the one trajectory"
-		}
-		return fmt.Errorf("%s failed: %s; try again with: %s", all, sum.FirstError, x.resumeHint(rest))
+		return fmt.Errorf("%s failed: %s; try again with: %s", allOf(sum.Done), sum.FirstError, x.resumeHint(rest))
+	case allTooLong && sum.Errors == 0:
+		return fmt.Errorf("%s ended because the prompt was too long: %s; ask with a shorter one (--shots, --system, --prompt), or a model with a larger window",
+			allOf(sum.Done), sum.FirstTooLong)
 	case sum.Errors > 0:
 		return partialError{fmt.Sprintf("%d of %s failed for infrastructure reasons (the first: %s); try again with: %s",
 			sum.Errors, plural(sum.Done, "trajectory"), sum.FirstError, x.resumeHint(rest))}
 	}
 	return nil
+}
+
+func allOf(n int) string {
+	if n == 1 {
+		return "the one trajectory"
+	}
+	return "all " + plural(n, "trajectory")
 }

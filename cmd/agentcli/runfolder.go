@@ -6,6 +6,8 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io/fs"
+	"maps"
 	"os"
 	"path/filepath"
 	"strings"
@@ -55,11 +57,13 @@ func (x *session) openFolder() (err error) {
 		switch {
 		case errors.Is(err, engine.ErrOtherRun):
 			return usageError{fmt.Errorf("%w%s", err, changedSettings(config, x.o.Settings))}
+		case errors.Is(err, engine.ErrInUse):
+			return usagef("--resume %s: that run is going on in another process; wait for it, or end it", x.dir)
 		case err != nil:
 			return err
 		}
 		sweep(x.dir)                               // the journal is ours, so nobody else writes here
-		return writeSettings(config, x.o.Settings) // as it goes on: longer, elsewhere, faster
+		return writeSettings(config, x.settings()) // as it goes on: longer, elsewhere, faster
 	}
 	x.dir, x.keepDir = x.o.Output, true
 	if x.dir == "" {
@@ -70,13 +74,80 @@ func (x *session) openFolder() (err error) {
 			x.dir, x.keepDir = cachedir.Path("runs", name), false
 		}
 	}
+	if x.o.Output != "" {
+		if err := emptyFolder(x.dir, x.o.Command); err != nil {
+			return err
+		}
+	}
+	mend := "name another by --output DIR"
+	if !x.keepDir {
+		mend = "name another place by XDG_CACHE_HOME, or the run's own folder by --output DIR"
+	}
 	if err := os.MkdirAll(x.dir, 0o755); err != nil {
-		return fmt.Errorf("cannot make the run's folder: %w", err)
+		return fmt.Errorf("cannot make the run's folder %s (%w); %s", x.dir, bare(err), mend)
 	}
 	if x.journal, err = engine.CreateJournal(filepath.Join(x.dir, journalName), id); err != nil {
+		if errors.Is(err, fs.ErrPermission) {
+			return fmt.Errorf("cannot write into the run's folder %s (%w); %s", x.dir, bare(err), mend)
+		}
 		return err
 	}
-	return writeSettings(filepath.Join(x.dir, configName), x.o.Settings)
+	return writeSettings(filepath.Join(x.dir, configName), x.settings())
+}
+
+// settings are the run's, as its folder keeps them.
+func (x *session) settings() map[string]any {
+	all := maps.Clone(x.o.Settings)
+	if all == nil {
+		all = map[string]any{}
+	}
+	all[commandKey] = x.o.Command
+	return all
+}
+
+// commandKey names, in a run's config.yaml, the command whose run it is.
+const commandKey = "command"
+
+// emptyFolder refuses a folder that has something in it: a run writes over no
+// file that is not its own.
+func emptyFolder(dir, command string) error {
+	entries, err := os.ReadDir(dir)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return nil
+	case err != nil:
+		return usagef("--output %s: cannot be used as a folder (%w); name another", dir, bare(err))
+	case len(entries) == 0:
+		return nil
+	}
+	if _, err := os.Stat(filepath.Join(dir, journalName)); err == nil {
+		if was := commandOf(dir); was != "" {
+			command = was
+		}
+		return usagef("--output %s: there is a run in that folder; name a new one, or go on with that run: agentcli %s --resume %s", dir, command, shellWord(dir))
+	}
+	return usagef("--output %s: that folder is not empty; name a new one", dir)
+}
+
+// commandOf is the command whose run is in the folder; "" where it does not say.
+func commandOf(dir string) string {
+	var was struct {
+		Command string `yaml:"command"`
+	}
+	b, err := os.ReadFile(filepath.Join(dir, configName))
+	if err != nil || yaml.Unmarshal(b, &was) != nil {
+		return ""
+	}
+	return was.Command
+}
+
+// bare is a file error without the call and the path, which the message names.
+func bare(err error) error {
+	var pe *fs.PathError
+	if errors.As(err, &pe) {
+		return pe.Err
+	}
+	return err
 }
 
 // sweep removes what a run that was killed left half written in its folder.
@@ -134,6 +205,7 @@ func writeSettings(path string, settings map[string]any) error {
 		err = os.Rename(path+".tmp", path)
 	}
 	if err != nil {
+		_ = os.Remove(path + ".tmp")
 		return fmt.Errorf("cannot write the run's settings: %w", err)
 	}
 	return nil

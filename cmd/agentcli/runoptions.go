@@ -54,7 +54,7 @@ func runFlags() []cli.Flag {
 	return append([]cli.Flag{
 		configFlag(),
 		&cli.StringFlag{Name: "dataset", Aliases: []string{"d"}, Category: "data", Usage: "a `NAME` of `agentcli datasets list`, or a .jsonl, .json, .csv or .parquet file"},
-		&cli.StringFlag{Name: "split", Category: "data", Usage: "of the dataset (default: its own)"},
+		&cli.StringFlag{Name: "split", Category: "data", Usage: "of the dataset (default: its own; of a generated one train, for eval test)"},
 		&cli.StringFlag{Name: "level", Category: "data", Usage: "how hard a generated dataset is (default: 1)"},
 		&cli.IntFlag{Name: "shots", Category: "data", Usage: "worked examples before the question (default: the dataset's)"},
 		&cli.StringSliceFlag{Name: "field", Category: "data", Usage: "which column is which, for example question=problem; repeatable"},
@@ -63,18 +63,18 @@ func runFlags() []cli.Flag {
 		&cli.StringFlag{Name: "reward", Category: "data", Usage: strings.Join(rewards.Names(), ", ") + "; how replies are scored (default: the dataset's)"},
 		&cli.Int64Flag{Name: "seed", Category: "sampling", Usage: "of the run; every attempt's seed follows from it"},
 		&cli.Float64Flag{Name: "temperature", Category: "sampling", Usage: "0 is greedy (default: 1, for eval the server's)"},
-		&cli.Float64Flag{Name: "top-p", Category: "sampling", Usage: "the likeliest tokens of this probability mass; 1 is off" + modelsOwn},
-		&cli.IntFlag{Name: "top-k", Category: "sampling", Usage: "the K likeliest tokens; -1 is off" + modelsOwn},
-		&cli.Float64Flag{Name: "min-p", Category: "sampling", Usage: "tokens at least this likely, relative to the likeliest; 0 is off" + modelsOwn},
-		&cli.IntFlag{Name: "max-tokens", Category: "sampling", Usage: "of one reply (default: the dataset's)"},
+		&cli.Float64Flag{Name: "top-p", Category: "sampling", Usage: "the likeliest tokens of this probability mass, above 0; 1 is off" + modelsOwn},
+		&cli.IntFlag{Name: "top-k", Category: "sampling", Usage: "the K likeliest tokens; -1 or 0 is off" + modelsOwn},
+		&cli.Float64Flag{Name: "min-p", Category: "sampling", Usage: "tokens at least this likely, relative to the likeliest; 0 is the default" + modelsOwn},
+		&cli.IntFlag{Name: "max-tokens", Category: "sampling", Usage: "of one reply; 0 is the default (default: the dataset's)"},
 		&cli.StringSliceFlag{Name: "stop", Category: "sampling", Usage: "stop string; repeatable"},
 		&cli.StringSliceFlag{Name: "stop-ids", Category: "sampling", Usage: "token ids that end a reply beside the model's own, for example 2,50"},
 		&cli.StringFlag{Name: "tools", Category: "agent", Usage: "calculator, python, several with commas, or none (default: the dataset's)"},
 		&cli.StringFlag{Name: "sandbox", Category: "agent", Value: "strict", Usage: "for python: strict, or weaker, which runs it where the kernel refuses to isolate it"},
-		&cli.IntFlag{Name: "max-turns", Category: "agent", Usage: "model calls a trajectory (default: the dataset's)"},
-		&cli.IntFlag{Name: "max-prompt-tokens", Category: "agent", Usage: "of any prompt (default: what the model takes)"},
-		&cli.IntFlag{Name: "max-response-tokens", Category: "agent", Usage: "of everything after the first prompt (default: no limit)"},
-		&cli.DurationFlag{Name: "timeout", Category: "agent", Usage: "of a trajectory, for example 90s or 5m (default: no limit)"},
+		&cli.IntFlag{Name: "max-turns", Category: "agent", Usage: "model calls a trajectory; 0 is the default (default: the dataset's)"},
+		&cli.IntFlag{Name: "max-prompt-tokens", Category: "agent", Usage: "of any prompt; 0 is the default (default: what the model takes)"},
+		&cli.IntFlag{Name: "max-response-tokens", Category: "agent", Usage: "of everything after the first prompt; 0 is the default (default: no limit)"},
+		&cli.DurationFlag{Name: "timeout", Category: "agent", Usage: "of a trajectory, for example 90s or 5m; 0 is the default (default: no limit)"},
 		&cli.DurationFlag{Name: "tool-timeout", Category: "agent", Value: 10 * time.Second, Usage: "of one tool call, for example 10s"},
 		&cli.IntFlag{Name: "parallel", Aliases: []string{"j"}, Category: "run", Value: engine.DefaultParallel, Usage: "trajectories at once"},
 		&cli.StringFlag{Name: "output", Category: "run", Usage: "`DIR` for everything of the run"},
@@ -96,6 +96,12 @@ func runOptionsOf(c *cli.Context) (runOptions, error) {
 		}
 		if _, err := os.Stat(filepath.Join(dir, configName)); err != nil {
 			return runOptions{}, usagef("--resume %s: there is no %s in that folder, so it holds no run", dir, configName)
+		}
+		if was := commandOf(dir); was != "" && was != c.Command.Name {
+			return runOptions{}, usagef("--resume %s: that is a run of %s: agentcli %s --resume %s", dir, was, was, shellWord(dir))
+		}
+		if _, err := os.Stat(filepath.Join(dir, journalName)); err != nil {
+			return runOptions{}, usagef("--resume %s: there is no %s in that folder, so it holds no run of %s", dir, journalName, c.Command.Name)
 		}
 		if err := applyConfig(c, filepath.Join(dir, configName)); err != nil {
 			return runOptions{}, err
@@ -133,6 +139,12 @@ func runOptionsOf(c *cli.Context) (runOptions, error) {
 	if c.IsSet("temperature") {
 		t := c.Float64("temperature")
 		o.Sampling.Temperature = &t
+	}
+	if c.IsSet("top-p") && o.Sampling.TopP == 0 {
+		return o, usagef("--top-p is 0, which leaves no token; it must be above 0, up to 1 (off); --temperature 0 is greedy")
+	}
+	if c.IsSet("top-k") && o.Sampling.TopK == 0 {
+		o.Sampling.TopK = -1 // off, as Hugging Face writes it; left open it would be the server's own
 	}
 	if t := c.String("tools"); t != "" {
 		o.Tools = []string{}
@@ -195,7 +207,8 @@ func (o *runOptions) validate() error {
 			if strings.HasSuffix(f.name, "timeout") {
 				return usagef("--%s is %v; it must be positive", f.name, time.Duration(f.v))
 			}
-			return usagef("--%s is %v; it must be from %v to %v", f.name, f.v, f.min, f.max)
+			plain := func(v float64) string { return strconv.FormatFloat(v, 'f', -1, 64) }
+			return usagef("--%s is %s; it must be from %s to %s", f.name, plain(f.v), plain(f.min), plain(f.max))
 		}
 	}
 	if t := o.Sampling.Temperature; t != nil && !(*t >= 0 && *t <= 100) {

@@ -28,8 +28,9 @@ func scoreCommand() *cli.Command {
 		Name:      "score",
 		Usage:     "score rows again: response (or messages) and answer in, the rows with their scores out",
 		ArgsUsage: "FILE",
-		Description: "FILE is .jsonl, .json, .csv or .parquet. A row has a response (text) or messages, and an answer (text, a number or a list);\n" +
-			"options, if there, are the grader's settings for that row: strict, float_rounding, extraction.",
+		Description: "FILE is .jsonl, .json, .csv or .parquet; - reads JSON lines from stdin. A row has a response (text) or messages, and an answer (text, a number or a list);\n" +
+			"options, if there, are the grader's settings for that row: strict, float_rounding, extraction.\n" +
+			"A row whose response is null has no score: its reward is null, and error says why.",
 		Flags: []cli.Flag{
 			&cli.StringFlag{Name: "reward", Value: "math", Usage: strings.Join(rewards.Names(), ", ")},
 		},
@@ -51,8 +52,13 @@ func runScore(ctx context.Context, o scoreOptions, s streams) error {
 	enc := json.NewEncoder(out)
 	enc.SetEscapeHTML(false)
 	made := map[rewards.Options]rewards.Reward{}
-	n, scored, right, answered, sum := 0, 0, 0, 0, 0.0
-	for row, err := range scoreRows(ctx, o.Path) {
+	n, scored, right, answered, silent := 0, 0, 0, 0, 0
+	groups := map[string][]float64{} // attempts at one task are not independent
+	name, rows := o.Path, datasets.ReadRows(ctx, o.Path)
+	if o.Path == stdinPath {
+		name, rows = "stdin", datasets.ReadLines(ctx, "stdin", s.in)
+	}
+	for row, err := range scoreRows(rows, strings.EqualFold(filepath.Ext(o.Path), ".parquet")) {
 		if err != nil {
 			_ = out.Flush()
 			return err
@@ -60,7 +66,7 @@ func runScore(ctx context.Context, o scoreOptions, s streams) error {
 		n++
 		fail := func(err error) error {
 			_ = out.Flush()
-			return fmt.Errorf("%s: row %d: %w", o.Path, row.number, err)
+			return fmt.Errorf("%s: row %d: %w", name, row.number, err)
 		}
 		if row.err != nil {
 			return fail(row.err)
@@ -72,8 +78,11 @@ func runScore(ctx context.Context, o scoreOptions, s streams) error {
 			}
 			made[row.options] = r
 		}
-		sc, err := r.Score(ctx, row.attempt)
-		if err != nil {
+		var sc rewards.Score
+		if row.attempt == nil {
+			silent++
+			row.fields["error"] = "has no response"
+		} else if sc, err = r.Score(ctx, row.attempt); err != nil {
 			return fail(err)
 		}
 		row.fields["reward"], row.fields["correct"], row.fields["extracted"] = sc.Value, sc.Correct, sc.Extracted
@@ -86,7 +95,13 @@ func runScore(ctx context.Context, o scoreOptions, s streams) error {
 		}
 		if sc.Value != nil {
 			scored++
-			sum += *sc.Value
+			group := row.attempt.Task.ID
+			if g, ok := row.fields["group_id"].(string); ok && g != "" {
+				group = g
+			} else if group == "" {
+				group = fmt.Sprint("row ", row.number)
+			}
+			groups[group] = append(groups[group], *sc.Value)
 		}
 		if sc.Correct != nil && *sc.Correct {
 			right++
@@ -99,36 +114,42 @@ func runScore(ctx context.Context, o scoreOptions, s streams) error {
 		return err
 	}
 	if n == 0 {
-		return fmt.Errorf("%s: has no rows", o.Path)
+		return fmt.Errorf("%s: has no rows", name)
+	}
+	without := ""
+	if silent > 0 {
+		without = fmt.Sprintf(", %d without a response", silent)
 	}
 	if scored == 0 {
-		fmt.Fprintf(s.err, "%s, none scored: failed for reasons of the infrastructure\n", plural(n, "row"))
+		fmt.Fprintf(s.err, "agentcli: %s, none scored: failed for reasons of the infrastructure, or never answered%s\n", plural(n, "row"), without)
 		return nil
 	}
-	mean := sum / float64(scored)
-	fmt.Fprintf(s.err, "%s, %d scored by %s: mean reward %.4f, %d correct (%.1f %%), %d without an answer\n",
-		plural(n, "row"), scored, o.Reward, mean, right, 100*float64(right)/float64(scored), n-answered)
+	fmt.Fprintf(s.err, "agentcli: %s, %d scored by %s: mean reward %s, %d correct (%.1f %%), %d without an answer%s\n",
+		plural(n, "row"), scored, o.Reward, overGroups(groups), right, 100*float64(right)/float64(scored), scored-answered, without)
 	return nil
 }
+
+// stdinPath stands for stdin in the place of a file.
+const stdinPath = "-"
 
 // scoreRow is a row of the file, and the attempt that it tells of.
 type scoreRow struct {
 	number  int
 	fields  map[string]any
-	attempt *traj.Trajectory
+	attempt *traj.Trajectory // nil: there is no response
 	options rewards.Options
 	err     error
 }
 
-func scoreRows(ctx context.Context, path string) iter.Seq2[scoreRow, error] {
+func scoreRows(rows iter.Seq2[datasets.Row, error], areTrajectories bool) iter.Seq2[scoreRow, error] {
 	return func(yield func(scoreRow, error) bool) {
-		for r, err := range datasets.ReadRows(ctx, path) {
+		for r, err := range rows {
 			if err != nil {
 				yield(scoreRow{}, err)
 				return
 			}
 			row := scoreRow{number: r.Number, fields: r.Fields}
-			row.attempt, row.options, row.err = attemptOf(r.Fields, strings.EqualFold(filepath.Ext(path), ".parquet"))
+			row.attempt, row.options, row.err = attemptOf(r.Fields, areTrajectories)
 			if !yield(row, nil) {
 				return
 			}
@@ -136,6 +157,7 @@ func scoreRows(ctx context.Context, path string) iter.Seq2[scoreRow, error] {
 	}
 }
 
+// attemptOf is the attempt that a row tells of; nil where its response is null.
 func attemptOf(fields map[string]any, isTrajectory bool) (*traj.Trajectory, rewards.Options, error) {
 	t := &traj.Trajectory{Termination: traj.Answered}
 	var o rewards.Options
@@ -158,6 +180,9 @@ func attemptOf(fields map[string]any, isTrajectory bool) (*traj.Trajectory, rewa
 		t.Messages = []traj.Message{{Role: traj.RoleAssistant, Content: resp}}
 	case nil:
 		ms, ok := fields["messages"]
+		if _, given := fields["response"]; given && ms == nil {
+			return nil, o, nil
+		}
 		if !ok || ms == nil {
 			return nil, o, fmt.Errorf("has neither response nor messages")
 		}

@@ -25,14 +25,18 @@ type interrupt struct {
 
 type interruptKey struct{}
 
-// withInterrupt makes the first ^C (or SIGTERM) close the stop channel of a
-// command that asked for one by stopRequested, and cancel every other; the
-// second cancels in any case; a third ends the process as the system does.
+// withInterrupt makes the first ^C (or SIGTERM, or SIGHUP: a terminal that
+// goes away) close the stop channel of a command that asked for one by
+// stopRequested, and cancel every other; the second cancels in any case; a third
+// ends the process as the system does.
 func withInterrupt(parent context.Context, stderr io.Writer) (context.Context, func()) {
 	in := &interrupt{stop: make(chan struct{})}
 	ctx, cancel := context.WithCancel(context.WithValue(parent, interruptKey{}, in))
 	signals := make(chan os.Signal, 2)
 	signal.Notify(signals, os.Interrupt, syscall.SIGTERM)
+	if !signal.Ignored(syscall.SIGHUP) { // nohup is heeded
+		signal.Notify(signals, syscall.SIGHUP)
+	}
 	// A reader of stdout that goes away gives an error, which says how to go
 	// on, instead of a silent end.
 	signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE)
