@@ -102,6 +102,7 @@ func pythonFinding(ctx context.Context) finding {
 		f.Detail = oneLine(err)
 		return f
 	}
+	defer p.Close()
 	out, err := p.Call(ctx, json.RawMessage(`{"code": "6 * 7"}`))
 	if err != nil {
 		f.Detail = oneLine(err)

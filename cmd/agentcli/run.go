@@ -11,6 +11,7 @@ import (
 	"math"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -22,6 +23,7 @@ import (
 	"agentcli/env"
 	"agentcli/parquet"
 	"agentcli/rewards"
+	"agentcli/sandbox"
 	"agentcli/traj"
 
 	"github.com/goccy/go-yaml"
@@ -49,6 +51,8 @@ type runOptions struct {
 
 	Tools    []string // nil: the dataset's
 	Weaker   bool
+	Python   string // the interpreter; "": one in PATH
+	Session  bool   // python keeps its variables within a trajectory
 	MaxTurns int
 
 	MaxPromptTokens, MaxResponseTokens int
@@ -83,7 +87,9 @@ func runFlags() []cli.Flag {
 		&cli.StringSliceFlag{Name: "stop", Category: "sampling", Usage: "stop string; repeatable"},
 		&cli.StringSliceFlag{Name: "stop-ids", Category: "sampling", Usage: "token ids that end a reply beside the model's own, for example 2,50"},
 		&cli.StringFlag{Name: "tools", Category: "agent", Usage: "calculator, python, several with commas, or none (default: the dataset's)"},
-		&cli.StringFlag{Name: "sandbox", Category: "agent", Value: "strict", Usage: "for python: strict, or weaker, which runs it where the kernel refuses to isolate it"},
+		&cli.StringFlag{Name: "sandbox", Category: "agent", Value: "strict", Usage: "for python: strict, or weaker, which leaves out what the kernel refuses (agentcli doctor says what)"},
+		&cli.StringFlag{Name: "python", Category: "agent", Usage: "`PATH` of the interpreter for the python tool (default: the first in PATH that works)"},
+		&cli.BoolFlag{Name: "python-session", Category: "agent", Usage: "the python tool keeps variables and files within a trajectory"},
 		&cli.IntFlag{Name: "max-turns", Category: "agent", Usage: "model calls a trajectory (default: the dataset's)"},
 		&cli.IntFlag{Name: "max-prompt-tokens", Category: "agent", Usage: "of any prompt (default: what the model takes)"},
 		&cli.IntFlag{Name: "max-response-tokens", Category: "agent", Usage: "of everything after the first prompt (default: no limit)"},
@@ -127,6 +133,7 @@ func runOptionsOf(c *cli.Context) (runOptions, error) {
 		Samples: c.Int("samples"), Seed: c.Int64("seed"),
 		Sampling: traj.Sampling{TopP: c.Float64("top-p"), TopK: c.Int("top-k"), MinP: c.Float64("min-p"),
 			MaxTokens: c.Int("max-tokens"), Stop: c.StringSlice("stop")},
+		Python: c.String("python"), Session: c.Bool("python-session"),
 		MaxTurns: c.Int("max-turns"), MaxPromptTokens: c.Int("max-prompt-tokens"), MaxResponseTokens: c.Int("max-response-tokens"),
 		Timeout: c.Duration("timeout"), ToolTimeout: c.Duration("tool-timeout"), Parallel: c.Int("parallel"),
 		Output: c.String("output"), Resume: c.String("resume"), Settings: settings(c, notSettings...),
@@ -320,14 +327,9 @@ func (x *session) openTools(ctx context.Context) error {
 		case "calculator":
 			x.tools.Tools = append(x.tools.Tools, env.Calculator{})
 		case "python":
-			p, err := env.NewPython(ctx, env.PythonConfig{Timeout: x.o.ToolTimeout, Weaker: x.o.Weaker})
-			if err != nil {
+			if err := x.openPython(ctx); err != nil {
 				return err
 			}
-			if !p.Isolated() {
-				x.notice("--sandbox weaker: python code of the model runs here without isolation, with the network in reach")
-			}
-			x.tools.Tools = append(x.tools.Tools, p)
 		default:
 			return usagef("there is no tool %q; the tools are calculator and python", name)
 		}
@@ -338,16 +340,47 @@ func (x *session) openTools(ctx context.Context) error {
 	return nil
 }
 
+// openPython starts the python tool.
+func (x *session) openPython(ctx context.Context) error {
+	c := env.PythonConfig{Path: x.o.Python, Timeout: x.o.ToolTimeout, Weaker: x.o.Weaker}
+	if x.o.Session {
+		if x.o.Parallel > env.MaxPythonSessions {
+			return usagef("--python-session holds a process for each trajectory; --parallel may be %d at most", env.MaxPythonSessions)
+		}
+		c.Parallel = max(x.o.Parallel, 2)
+	}
+	p, err := env.NewPython(ctx, c)
+	if err != nil {
+		return err
+	}
+	x.closers = append(x.closers, p)
+	for _, h := range p.Parts() {
+		if !h.OK && h.Part != sandbox.Cgroup {
+			x.notice(fmt.Sprintf("--sandbox weaker: python code of the model runs here without %s (%s)", h.Part, h.Detail))
+		}
+	}
+	if x.o.Session {
+		x.tools.Tools = append(x.tools.Tools, env.PythonSessions{Python: p})
+	} else {
+		x.tools.Tools = append(x.tools.Tools, p)
+	}
+	return nil
+}
+
 // identity is the hash of everything that decides what a run's rows mean; a run
 // is resumed only by the same. How fast, where to and how often to try again
 // are not part of it, nor how many tasks and samples: a run may be made longer.
 func (x *session) identity() string {
 	info := x.info
 	info.BaseURL = "" // a server may move
+	tools := x.o.Tools
+	if x.o.Session {
+		tools = append(slices.Clone(tools), "python-session")
+	}
 	b, err := json.Marshal(map[string]any{
 		"model": info, "parser": x.o.Model.Parser, "dataset": x.o.Dataset, "split": x.o.Split, "level": x.o.Level, "shots": x.o.Shots,
 		"fields": x.o.Fields, "system": x.o.System, "prompt": x.o.Prompt, "reward": x.reward, "seed": x.o.Seed, "sampling": x.o.Sampling,
-		"tools": x.o.Tools, "max_turns": x.o.MaxTurns, "max_prompt": x.o.MaxPromptTokens, "max_response": x.o.MaxResponseTokens,
+		"tools": tools, "max_turns": x.o.MaxTurns, "max_prompt": x.o.MaxPromptTokens, "max_response": x.o.MaxResponseTokens,
 	})
 	if err != nil {
 		return ""
@@ -408,7 +441,7 @@ func sweep(dir string) {
 // lasting are the settings that the finished trajectories of a run were made
 // with; see identity.
 var lasting = []string{"model", "dtype", "parser", "dataset", "split", "level", "shots", "field", "system", "prompt", "reward", "seed",
-	"temperature", "top-p", "top-k", "min-p", "max-tokens", "stop", "stop-ids", "tools", "max-turns", "max-prompt-tokens", "max-response-tokens"}
+	"temperature", "top-p", "top-k", "min-p", "max-tokens", "stop", "stop-ids", "tools", "python-session", "max-turns", "max-prompt-tokens", "max-response-tokens"}
 
 // changedSettings names what differs from a run's stored settings and must not.
 func changedSettings(path string, now map[string]any) string {
