@@ -38,6 +38,9 @@ var systemPaths = []string{"/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", 
 
 var devices = []string{"/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom"}
 
+// refuse is a part that tests take for refused.
+var refuse Part
+
 // errLost is the end of a process whose zygote has died.
 var errLost = errors.New("the sandbox's zygote has died")
 
@@ -129,6 +132,9 @@ func (p *Pool) try(ctx context.Context) error {
 			return fmt.Errorf("sandbox: %w", err)
 		}
 		p.scrap = dir
+	}
+	if refuse != "" && p.has(refuse) {
+		return &refusal{refuse, "a test refuses it"}
 	}
 	z, err := p.launch(ctx)
 	if err != nil {

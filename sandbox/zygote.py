@@ -9,7 +9,10 @@
 # says whether the process goes on afterwards (1), and code;
 # out, one byte "R" (ready), "F" + reason (a part is refused, then the end), or
 # "D" + exit code (4 bytes) after each code.
-import sys
+import builtins, sys
+
+# Ours: code that spoils its own builtins does not spoil what shows its results.
+__builtins__ = dict(vars(builtins))
 
 
 def main():
