@@ -59,74 +59,89 @@ var deniedCode = []uint32{unix.SYS_MOUNT, unix.SYS_UMOUNT2, unix.SYS_UNSHARE, un
 // group, for want of a pid namespace.
 var deniedGrouped = []uint32{unix.SYS_SETSID, unix.SYS_SETPGID}
 
-// filter is a seccomp program. Denied calls fail with EPERM, unknown ones with
-// ENOSYS; a call of another architecture kills.
-func filter(code, grouped bool) ([]unix.SockFilter, error) {
+const (
+	bpfLoad = unix.BPF_LD | unix.BPF_W | unix.BPF_ABS
+	bpfEq   = unix.BPF_JMP | unix.BPF_JEQ | unix.BPF_K
+	bpfGt   = unix.BPF_JMP | unix.BPF_JGT | unix.BPF_K
+	bpfSet  = unix.BPF_JMP | unix.BPF_JSET | unix.BPF_K
+	bpfAnd  = unix.BPF_ALU | unix.BPF_AND | unix.BPF_K
+	bpfRet  = unix.BPF_RET | unix.BPF_K
+
+	allow = unix.SECCOMP_RET_ALLOW
+	kill  = unix.SECCOMP_RET_KILL_PROCESS
+	eperm = unix.SECCOMP_RET_ERRNO | uint32(unix.EPERM)
+	nosys = unix.SECCOMP_RET_ERRNO | uint32(unix.ENOSYS)
+)
+
+// opening loads the system call's number; a call of another architecture kills.
+func opening() []unix.SockFilter {
+	return []unix.SockFilter{
+		{Code: bpfLoad, K: offArch},
+		{Code: bpfEq, K: auditArch, Jt: 1},
+		{Code: bpfRet, K: kill},
+		{Code: bpfLoad, K: offNr},
+	}
+}
+
+func deny(f []unix.SockFilter, list []uint32) []unix.SockFilter {
+	for _, nr := range list {
+		f = append(f, unix.SockFilter{Code: bpfEq, K: nr, Jf: 1}, unix.SockFilter{Code: bpfRet, K: eperm})
+	}
+	return f
+}
+
+// filter is the seccomp program of the zygote, which its processes inherit.
+// Denied calls fail with EPERM, unknown ones with ENOSYS.
+func filter() ([]unix.SockFilter, error) {
 	if auditArch == 0 {
 		return nil, errors.New("no filter was written for this processor")
 	}
-	const (
-		ld  = unix.BPF_LD | unix.BPF_W | unix.BPF_ABS
-		jeq = unix.BPF_JMP | unix.BPF_JEQ | unix.BPF_K
-		jgt = unix.BPF_JMP | unix.BPF_JGT | unix.BPF_K
-		set = unix.BPF_JMP | unix.BPF_JSET | unix.BPF_K
-		and = unix.BPF_ALU | unix.BPF_AND | unix.BPF_K
-		ret = unix.BPF_RET | unix.BPF_K
-	)
-	const (
-		allow = unix.SECCOMP_RET_ALLOW
-		kill  = unix.SECCOMP_RET_KILL_PROCESS
-		eperm = unix.SECCOMP_RET_ERRNO | uint32(unix.EPERM)
-		nosys = unix.SECCOMP_RET_ERRNO | uint32(unix.ENOSYS)
-	)
-	f := []unix.SockFilter{
-		{Code: ld, K: offArch},
-		{Code: jeq, K: auditArch, Jt: 1},
-		{Code: ret, K: kill},
-		{Code: ld, K: offNr},
-		{Code: jgt, K: lastKnown, Jf: 1}, // the x32 calls of amd64, too
-		{Code: ret, K: nosys},
+	f := append(opening(),
+		unix.SockFilter{Code: bpfGt, K: lastKnown, Jf: 1}, // the x32 calls of amd64, too
+		unix.SockFilter{Code: bpfRet, K: nosys},
 		// clone3's flags are in memory, where a filter cannot look: libc falls back to clone.
-		{Code: jeq, K: unix.SYS_CLONE3, Jf: 1},
-		{Code: ret, K: nosys},
-	}
-	denied := deniedAlways
-	if code {
-		denied = append(denied[:len(denied):len(denied)], deniedCode...)
-	}
-	if grouped {
-		denied = append(denied[:len(denied):len(denied)], deniedGrouped...)
-	}
-	for _, nr := range denied {
-		f = append(f, unix.SockFilter{Code: jeq, K: nr, Jf: 1}, unix.SockFilter{Code: ret, K: eperm})
-	}
-	// A pair of connected streams cannot be pointed at anybody else; a pair of
-	// datagram sockets can.
-	f = append(f,
-		unix.SockFilter{Code: jeq, K: unix.SYS_SOCKETPAIR, Jf: 7},
-		unix.SockFilter{Code: ld, K: offArg0},
-		unix.SockFilter{Code: jeq, K: unix.AF_UNIX, Jf: 3},
-		unix.SockFilter{Code: ld, K: offArg1},
-		unix.SockFilter{Code: and, K: ^uint32(unix.SOCK_CLOEXEC | unix.SOCK_NONBLOCK)},
-		unix.SockFilter{Code: jeq, K: unix.SOCK_STREAM, Jt: 1},
-		unix.SockFilter{Code: ret, K: eperm},
-		unix.SockFilter{Code: ret, K: allow},
-		// characters typed into a terminal
-		unix.SockFilter{Code: jeq, K: unix.SYS_IOCTL, Jf: 4},
-		unix.SockFilter{Code: ld, K: offArg1},
-		unix.SockFilter{Code: jeq, K: unix.TIOCSTI, Jf: 1},
-		unix.SockFilter{Code: ret, K: eperm},
-		unix.SockFilter{Code: ret, K: allow},
+		unix.SockFilter{Code: bpfEq, K: unix.SYS_CLONE3, Jf: 1},
+		unix.SockFilter{Code: bpfRet, K: nosys},
 	)
-	if code {
-		f = append(f,
-			unix.SockFilter{Code: jeq, K: unix.SYS_CLONE, Jf: 3},
-			unix.SockFilter{Code: ld, K: offArg0},
-			unix.SockFilter{Code: set, K: newNamespaces, Jf: 1},
-			unix.SockFilter{Code: ret, K: eperm},
-		)
+	f = deny(f, deniedAlways)
+	return append(f,
+		// A pair of connected streams cannot be pointed at anybody else; a pair of
+		// datagram sockets can.
+		unix.SockFilter{Code: bpfEq, K: unix.SYS_SOCKETPAIR, Jf: 7},
+		unix.SockFilter{Code: bpfLoad, K: offArg0},
+		unix.SockFilter{Code: bpfEq, K: unix.AF_UNIX, Jf: 3},
+		unix.SockFilter{Code: bpfLoad, K: offArg1},
+		unix.SockFilter{Code: bpfAnd, K: ^uint32(unix.SOCK_CLOEXEC | unix.SOCK_NONBLOCK)},
+		unix.SockFilter{Code: bpfEq, K: unix.SOCK_STREAM, Jt: 1},
+		unix.SockFilter{Code: bpfRet, K: eperm},
+		unix.SockFilter{Code: bpfRet, K: allow},
+		// characters typed into a terminal
+		unix.SockFilter{Code: bpfEq, K: unix.SYS_IOCTL, Jf: 3},
+		unix.SockFilter{Code: bpfLoad, K: offArg1},
+		unix.SockFilter{Code: bpfEq, K: unix.TIOCSTI, Jf: 1},
+		unix.SockFilter{Code: bpfRet, K: eperm},
+		unix.SockFilter{Code: bpfRet, K: allow},
+	), nil
+}
+
+// codeFilter is what a process adds before it runs code: no namespaces and no
+// mounts any more. It is short, because the kernel compiles it for each call.
+// grouped is for processes that are kept together by their process group.
+func codeFilter(grouped bool) ([]unix.SockFilter, error) {
+	if auditArch == 0 {
+		return nil, errors.New("no filter was written for this processor")
 	}
-	return append(f, unix.SockFilter{Code: ret, K: allow}), nil
+	f := deny(opening(), deniedCode)
+	if grouped {
+		f = deny(f, deniedGrouped)
+	}
+	return append(f,
+		unix.SockFilter{Code: bpfEq, K: unix.SYS_CLONE, Jf: 3},
+		unix.SockFilter{Code: bpfLoad, K: offArg0},
+		unix.SockFilter{Code: bpfSet, K: newNamespaces, Jf: 1},
+		unix.SockFilter{Code: bpfRet, K: eperm},
+		unix.SockFilter{Code: bpfRet, K: allow},
+	), nil
 }
 
 // program gives a filter's bytes, as the zygote hands them to the kernel.

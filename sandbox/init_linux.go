@@ -78,7 +78,7 @@ func becomeZygote() {
 		}
 	}
 	if c.Seccomp {
-		f, err := filter(false, false)
+		f, err := filter()
 		if err == nil {
 			err = install(f)
 		}
@@ -126,6 +126,10 @@ func keepOnly(root bool, keep uintptr) error {
 	return unix.Prctl(unix.PR_CAP_AMBIENT, unix.PR_CAP_AMBIENT_RAISE, keep, 0, 0)
 }
 
+// workDir is a call's own folder, and /tmp. Its parent holds nothing else, so
+// that one Landlock rule for the parent serves every call.
+const workDir = "/home/user"
+
 const old = "/.old" // where the host's root is until it is let go
 
 // makeRoot leaves nothing of the host's files in sight but what is bound.
@@ -153,7 +157,7 @@ func makeRoot(c initConfig) error {
 		return err
 	}
 	// A new proc can only be mounted while one is in sight.
-	for _, d := range []string{"/proc", "/tmp", "/dev", "/etc"} {
+	for _, d := range []string{"/proc", "/dev", "/etc", filepath.Dir(workDir), workDir} {
 		if err := os.Mkdir(d, 0o755); err != nil {
 			return err
 		}
@@ -166,6 +170,9 @@ func makeRoot(c initConfig) error {
 			return err
 		}
 	}
+	if err := os.Symlink(strings.TrimPrefix(workDir, "/"), "/tmp"); err != nil {
+		return err
+	}
 	for name, target := range map[string]string{"fd": "/proc/self/fd", "stdin": "/proc/self/fd/0", "stdout": "/proc/self/fd/1",
 		"stderr": "/proc/self/fd/2", "shm": "/tmp"} {
 		if err := os.Symlink(target, "/dev/"+name); err != nil {
@@ -173,7 +180,7 @@ func makeRoot(c initConfig) error {
 		}
 	}
 	for name, text := range map[string]string{
-		"passwd":   fmt.Sprintf("root:x:0:0:root:/:/sbin/nologin\nuser:x:%d:%d::/tmp:/bin/sh\n", inside, inside),
+		"passwd":   fmt.Sprintf("root:x:0:0:root:/:/sbin/nologin\nuser:x:%d:%d::%s:/bin/sh\n", inside, inside, workDir),
 		"group":    fmt.Sprintf("root:x:0:\nuser:x:%d:\n", inside),
 		"hosts":    "127.0.0.1 localhost\n",
 		"hostname": "sandbox\n",

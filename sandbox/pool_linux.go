@@ -30,7 +30,7 @@ var zygoteCode string
 // modules are imported before anything is forked; what is not installed is left out.
 var modules = []string{"math", "cmath", "json", "re", "itertools", "functools", "collections", "fractions", "decimal", "statistics",
 	"random", "datetime", "time", "heapq", "bisect", "string", "operator", "typing", "dataclasses", "copy", "textwrap", "hashlib",
-	"io", "os", "numpy", "sympy"}
+	"io", "os", "contextlib", "numpy", "numpy.random", "numpy.linalg", "sympy"}
 
 // systemPaths are shown to the code beside the interpreter's own folders.
 var systemPaths = []string{"/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32",
@@ -299,7 +299,7 @@ func (p *Pool) launch(ctx context.Context) (_ *zygote, err error) {
 		Namespaces: p.has(Namespaces), Seccomp: p.has(Seccomp), Root: root, Binds: binds,
 		// -B: no .pyc files; -s: nothing of a user's own; the environment is ours.
 		Program: p.py.Real, Args: []string{p.py.Executable, "-s", "-B", "-X", "utf8", "-c", zygoteCode},
-		Env: []string{"PYTHONHASHSEED=0", "PYTHONSAFEPATH=1", "HOME=/tmp", "TMPDIR=/tmp", "PATH=/usr/local/bin:/usr/bin:/bin", "LANG=C.UTF-8",
+		Env: []string{"PYTHONHASHSEED=0", "PYTHONSAFEPATH=1", "HOME=" + workDir, "PATH=/usr/local/bin:/usr/bin:/bin", "LANG=C.UTF-8",
 			"OMP_NUM_THREADS=1", "OPENBLAS_NUM_THREADS=1", "MKL_NUM_THREADS=1", "NUMEXPR_NUM_THREADS=1", "MPLBACKEND=Agg"},
 	}); err != nil && !errors.Is(err, syscall.EPIPE) {
 		return nil, fmt.Errorf("sandbox: %w", err)
@@ -315,6 +315,9 @@ func (p *Pool) launch(ctx context.Context) (_ *zygote, err error) {
 		return nil, &r
 	}
 	if err := z.greet(p); err != nil {
+		if errors.Is(err, ErrRefused) {
+			return nil, err
+		}
 		if ctx.Err() != nil {
 			err = ctx.Err()
 		}
@@ -330,7 +333,7 @@ func (p *Pool) launch(ctx context.Context) (_ *zygote, err error) {
 
 // greet tells the zygote its configuration and waits for it to be ready.
 func (z *zygote) greet(p *Pool) error {
-	f, err := filter(true, !p.has(Namespaces))
+	f, err := codeFilter(!p.has(Namespaces))
 	if err != nil && p.has(Seccomp) {
 		return &refusal{Seccomp, err.Error()}
 	}
@@ -339,7 +342,7 @@ func (z *zygote) greet(p *Pool) error {
 	config, err := json.Marshal(map[string]any{
 		"parts": p.parts, "arch": runtime.GOARCH, "modules": modules, "filter": hex.EncodeToString(program(f)),
 		"read":    slices.Concat(systemPaths, p.py.Paths, p.own()),
-		"devices": devices, "disk": l.Disk, "inodes": max(l.Disk>>14, 256), "cpu": cpu, "tmp": "/tmp",
+		"devices": devices, "disk": l.Disk, "inodes": max(l.Disk>>14, 256), "cpu": cpu, "tmp": workDir,
 		"limits": map[string]int64{"CPU": 3600, "AS": l.Memory, "FSIZE": l.FileSize, "NOFILE": int64(l.Files), "NPROC": int64(l.Processes), "CORE": 0},
 	})
 	if err != nil {
@@ -355,8 +358,13 @@ func (z *zygote) greet(p *Pool) error {
 	}
 	var hello struct {
 		Modules []string `json:"modules"`
+		Refused string   `json:"refused"`
 	}
 	err = json.Unmarshal(b[:n], &hello)
+	if hello.Refused != "" {
+		part, why, _ := strings.Cut(hello.Refused, "\n")
+		return &refusal{Part(part), why}
+	}
 	z.modules = hello.Modules
 	return err
 }
@@ -617,7 +625,7 @@ func (p *Pool) fork(ctx context.Context, z *zygote) (_ *Proc, err error) {
 		_ = unix.SetNonblock(pipe[0], true)
 		*f = os.NewFile(uintptr(pipe[0]), "output")
 	}
-	tmp := "/tmp"
+	tmp := workDir
 	if p.scrap != "" {
 		if c.dir, err = os.MkdirTemp(p.scrap, "call-"); err != nil {
 			return nil, fmt.Errorf("sandbox: %w", err)

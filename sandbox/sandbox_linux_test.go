@@ -65,7 +65,7 @@ func TestRun(t *testing.T) {
 		{"1/0", "", "Traceback (most recent call last):\n  File \"<code>\", line 1, in <module>\n    1/0\n    ~^~\nZeroDivisionError: division by zero\n", 1},
 		{"import os; print('x'); os._exit(7)", "x\n", "", 7},
 		{"input()", "", "EOFError: EOF when reading a line\n", 1},
-		{"import os; os.getuid(), os.getpid(), os.uname().nodename, os.getcwd()", "(1000, 1, 'sandbox', '/tmp')\n", "", 0},
+		{"import os; os.getuid(), os.getpid(), os.uname().nodename, os.getcwd()", "(1000, 1, 'sandbox', '/home/user')\n", "", 0},
 		{"import subprocess; subprocess.run(['echo', 'a'], capture_output=True).stdout", "b'a\\n'\n", "", 0},
 		{"import multiprocessing as m\nwith m.get_context('fork').Pool(2) as p: print(p.map(abs, [-1, -2]))", "[1, 2]\n", "", 0},
 		{"import asyncio\nasync def f(): return 1\nasyncio.run(f())", "1\n", "", 0},

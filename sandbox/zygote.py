@@ -66,7 +66,7 @@ def main():
                 return
             seen.add(id(t))
             if t.stack is not None:
-                own = [f for f in t.stack if f.filename.startswith("<code") or f.filename.startswith(cfg["tmp"] + "/")]
+                own = [f for f in t.stack if f.filename.startswith("<code") or f.filename.startswith(os.getcwd() + "/")]
                 t.stack = traceback.StackSummary.from_list(own)
             trim(t.__cause__)
             trim(t.__context__)
@@ -117,7 +117,7 @@ def main():
 
     LANDLOCK_READ = 1 | 4 | 8
 
-    def landlock():
+    def ruleset(writable):
         abi = check("Landlock", "Landlock", libc.syscall(NR_LANDLOCK, None, ctypes.c_size_t(0), 1))
         fs = (1 << 13) - 1
         for version, bit in ((2, 13), (3, 14), (5, 15)):
@@ -127,8 +127,10 @@ def main():
         fd = check("Landlock", "a ruleset", libc.syscall(NR_LANDLOCK, attr, ctypes.c_size_t(len(attr)), 0))
         of_files = 1 | 2 | 4 | 1 << 14 | 1 << 15
         everything = fs & ~(1 << 6 | 1 << 11)  # no device nodes
-        seen = [("/", 8)] if "namespaces" in want else []  # nothing is there but what is shown
-        for path, access in seen + [(p, LANDLOCK_READ) for p in cfg["read"]] + [(p, 2 | 4) for p in cfg["devices"]] + [(os.getcwd(), everything)]:
+        paths = [(p, LANDLOCK_READ) for p in cfg["read"]] + [(p, 2 | 4) for p in cfg["devices"]] + [(writable, everything)]
+        if "namespaces" in want:
+            paths.append(("/", 8))  # nothing is there but what is shown
+        for path, access in paths:
             try:
                 at = os.open(path, os.O_PATH | os.O_CLOEXEC)
             except OSError:
@@ -138,8 +140,7 @@ def main():
             rule = struct.pack("=Qi", access & fs, at)
             check("Landlock", path, libc.syscall(NR_LANDLOCK + 1, fd, 1, rule, 0))
             os.close(at)
-        check("Landlock", "restrict_self", libc.syscall(NR_LANDLOCK + 2, fd, 0))
-        os.close(fd)
+        return fd
 
     class Prog(ctypes.Structure):
         _fields_ = [("len", ctypes.c_ushort), ("filter", ctypes.c_char_p)]
@@ -159,7 +160,7 @@ def main():
             part = "namespaces"
             check(part, "a mount and an ipc namespace of a call's own", libc.unshare(CLONE_NEWNS | CLONE_NEWIPC))
             options = b"mode=1777,size=%d,nr_inodes=%d" % (cfg["disk"], cfg["inodes"])
-            check(part, "a /tmp of a call's own", libc.mount(b"tmpfs", b"/tmp", b"tmpfs", NOSUID | NODEV, options))
+            check(part, "a folder of a call's own", libc.mount(b"tmpfs", tmp.encode(), b"tmpfs", NOSUID | NODEV, options))
             if libc.mount(b"proc", b"/proc", b"proc", NOSUID | NODEV | NOEXEC, b"subset=pid") < 0:
                 check(part, "a /proc of a call's own", libc.mount(b"proc", b"/proc", b"proc", NOSUID | NODEV | NOEXEC, None))
             uid, gid = os.getuid(), os.getgid()
@@ -190,7 +191,9 @@ def main():
             check("namespaces", "dropping capabilities", libc.syscall(NR_CAPSET, header, none))
         check("seccomp", "no_new_privs", libc.prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0))
         if "Landlock" in want:
-            landlock()
+            fd = rules if rules >= 0 else ruleset(tmp)
+            check("Landlock", "restrict_self", libc.syscall(NR_LANDLOCK + 2, fd, 0))
+            os.close(fd)
         if "seccomp" in want:
             check("seccomp", "a filter", libc.syscall(NR_SECCOMP, 1, 0, ctypes.byref(prog)))
 
@@ -221,7 +224,7 @@ def main():
             os._exit(1)
         if numpy is not None:
             try:
-                numpy.random.seed()
+                numpy.random.seed(int.from_bytes(os.urandom(4), "little"))
             except Exception:
                 pass
         main = types.ModuleType("__main__")
@@ -286,6 +289,15 @@ def main():
     sys.stderr = io.TextIOWrapper(io.BufferedWriter(io.FileIO(2, "w", closefd=False)), "utf-8", "backslashreplace", line_buffering=True)
     sys.__stdin__, sys.__stdout__, sys.__stderr__ = sys.stdin, sys.stdout, sys.stderr
 
+    rules = -1
+    if "Landlock" in want and "namespaces" in want:
+        # One for all: what is mounted in a call's own folder is beneath its parent.
+        try:
+            rules = ruleset(os.path.dirname(cfg["tmp"]))
+        except Refused as e:
+            control.send(json.dumps({"refused": str(e)}).encode())
+            os._exit(1)
+
     pids, ids = {}, {}
     grouped = "namespaces" not in want
 
@@ -331,6 +343,13 @@ def main():
                 os._exit(70)
         pids[pid], ids[id] = id, pid
 
+    # What the first use of something sets up, every process has from here.
+    warm = io.StringIO()
+    for code in ("import math\nx = [math.sqrt(i) for i in range(9)]\ndef f(): return sum(x)\nf'{f():.3f}'", "1/0", "def"):
+        hidden, sys.stdout, sys.stderr = (sys.stdout, sys.stderr), warm, warm
+        execute(code, {"__builtins__": builtins}, 1)
+        sys.stdout, sys.stderr = hidden
+    linecache.cache.clear()
     gc.collect()
     gc.freeze()
     control.send(json.dumps({"ready": sys.version.split()[0], "modules": [m for m in ("numpy", "sympy") if m in sys.modules]}).encode())
@@ -355,7 +374,7 @@ def main():
                 os._exit(0)
             m = json.loads(msg)
             if m["op"] == "start":
-                start(m["id"], fds, m.get("tmp", "/tmp"))
+                start(m["id"], fds, m["tmp"])
                 for fd in fds:
                     os.close(fd)
             elif m["id"] in ids:
