@@ -75,6 +75,9 @@ func (p *Python) Parts() []sandbox.Held { return p.pool.Parts() }
 // Version is the interpreter's, and the large modules that it has at hand.
 func (p *Python) Version() (string, []string) { return p.pool.Python() }
 
+// Probe tries to break out of the sandbox and says what came of it.
+func (p *Python) Probe(ctx context.Context) ([]sandbox.Outcome, error) { return p.pool.Probe(ctx) }
+
 // Close ends the interpreter and every process of it.
 func (p *Python) Close() error { return p.pool.Close() }
 

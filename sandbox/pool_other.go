@@ -33,6 +33,9 @@ func (p *Pool) Isolated() bool { return false }
 // Python says nothing.
 func (p *Pool) Python() (string, []string) { return "", nil }
 
+// Probe fails.
+func (p *Pool) Probe(context.Context) ([]Outcome, error) { return nil, ErrClosed }
+
 // Close does nothing.
 func (p *Pool) Close() error { return nil }
 
