@@ -56,10 +56,14 @@ func becomeZygote() {
 		_ = json.NewEncoder(report).Encode(refusal{Part: p, Reason: err.Error()})
 		os.Exit(1)
 	}
-	unix.CloseOnExec(fdReport)
+	// Whoever started us may have left descriptors open that we do not know of.
+	if err := unix.CloseRange(fdConfig, 1<<31-1, unix.CLOSE_RANGE_CLOEXEC); err != nil {
+		for fd := fdConfig; fd < 4096; fd++ { // before Linux 5.11
+			unix.CloseOnExec(fd)
+		}
+	}
 	var c initConfig
 	err := json.NewDecoder(os.NewFile(fdConfig, "config")).Decode(&c)
-	unix.CloseOnExec(fdConfig)
 	if err != nil {
 		die("", err)
 	}

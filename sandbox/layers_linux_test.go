@@ -16,8 +16,8 @@ func TestLayers(t *testing.T) {
 	}{
 		{nil, "", ""},
 		{[]Part{Landlock}, "", ""},
-		{[]Part{Seccomp}, kernel, "ptrace, memfd"},
-		{[]Part{Landlock, Seccomp}, kernel, "ptrace, memfd"},
+		{[]Part{Seccomp}, kernel, "memfd"},
+		{[]Part{Landlock, Seccomp}, kernel, "memfd"},
 		{[]Part{Namespaces}, "disk, fork bomb, user 0", "disk"},
 		{[]Part{Namespaces, Seccomp}, kernel + ", disk, fork bomb, user 0, udp, unix socket, mount", "udp, unix socket"},
 		{[]Part{Namespaces, Landlock}, "home file, project file, etc shadow, symlink, proc root, write to usr, parent memory, signal, fork bomb, disk, user 0, capabilities, environment",

@@ -138,6 +138,42 @@ func outside(t *testing.T, code string) string {
 	return string(out)
 }
 
+// TestDescriptors: what whoever started us left open is not handed on.
+func TestDescriptors(t *testing.T) {
+	name := filepath.Join(t.TempDir(), "open-file-of-the-caller")
+	if err := os.WriteFile(name, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	fd, err := syscall.Open(name, syscall.O_RDONLY, 0) // without O_CLOEXEC
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer syscall.Close(fd)
+	const look = `
+import os
+for fd in os.listdir('/proc/self/fd'):
+    try: print(fd, os.readlink('/proc/self/fd/' + fd))
+    except OSError: pass
+`
+	if out := outside(t, look); !strings.Contains(out, name) {
+		t.Errorf("it is not handed on outside either, which shows nothing: %s", out)
+	}
+	r := do(t, pool(t, Config{}), look)
+	for line := range strings.Lines(string(r.Stdout)) {
+		n, what, _ := strings.Cut(strings.TrimSpace(line), " ")
+		switch {
+		case n == "0" && what == "/dev/null", n == "1" && strings.HasPrefix(what, "pipe:"), n == "2" && strings.HasPrefix(what, "pipe:"):
+		case strings.HasPrefix(what, "socket:") && strings.Count(string(r.Stdout), "socket:") == 1: // its control
+		case strings.HasPrefix(what, "/proc/"): // the listing itself
+		default:
+			t.Errorf("descriptor %s is %s", n, what)
+		}
+	}
+	if !strings.Contains(string(r.Stdout), "0 /dev/null") {
+		t.Errorf("%s%s", r.Stdout, r.Stderr)
+	}
+}
+
 func TestEndlessLoop(t *testing.T) {
 	p := pool(t, Config{Limits: Limits{Wall: 300 * time.Millisecond}})
 	for _, code := range []string{"print('begun')\nwhile True: pass", "print('begun')\nimport time; time.sleep(60)",

@@ -189,6 +189,7 @@ def main():
             libc.prctl(PR_CAP_AMBIENT, 4, 0, 0, 0)
             header, none = struct.pack("=Ii", 0x20080522, 0), bytes(24)
             check("namespaces", "dropping capabilities", libc.syscall(NR_CAPSET, header, none))
+        libc.prctl(PR_SET_DUMPABLE, 0, 0, 0, 0)  # no core for a handler of the host's
         check("seccomp", "no_new_privs", libc.prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0))
         if "Landlock" in want:
             fd = rules if rules >= 0 else ruleset(tmp)
@@ -284,7 +285,7 @@ def main():
     if "namespaces" in want:
         self_fd = libc.syscall(NR_PIDFD_OPEN, os.getpid(), 0)
 
-    sys.stdin = open("/dev/null")
+    sys.stdin = open(0, closefd=False)
     sys.stdout = io.TextIOWrapper(io.BufferedWriter(io.FileIO(1, "w", closefd=False)), "utf-8", "backslashreplace", line_buffering=True)
     sys.stderr = io.TextIOWrapper(io.BufferedWriter(io.FileIO(2, "w", closefd=False)), "utf-8", "backslashreplace", line_buffering=True)
     sys.__stdin__, sys.__stdout__, sys.__stderr__ = sys.stdin, sys.stdout, sys.stderr
