@@ -415,6 +415,43 @@ func TestRefused(t *testing.T) {
 	refuse = ""
 }
 
+// TestKernelRefuses runs itself where the kernel grants no namespaces.
+func TestKernelRefuses(t *testing.T) {
+	const marker = "AGENTCLI_TEST_NO_NAMESPACES"
+	if os.Getenv(marker) == "" {
+		pool(t, Config{}) // here it grants them
+		cmd := exec.CommandContext(t.Context(), "/proc/self/exe", "-test.run=^TestKernelRefuses$", "-test.v")
+		cmd.Env = append(os.Environ(), marker+"=1")
+		cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWUSER,
+			UidMappings: []syscall.SysProcIDMap{{ContainerID: 0, HostID: os.Getuid(), Size: 1}},
+			GidMappings: []syscall.SysProcIDMap{{ContainerID: 0, HostID: os.Getgid(), Size: 1}}}
+		out, err := cmd.CombinedOutput()
+		if err != nil || !strings.Contains(string(out), "--- PASS: TestKernelRefuses") {
+			t.Errorf("%v\n%s", err, out)
+		}
+		return
+	}
+	if err := os.WriteFile("/proc/sys/user/max_user_namespaces", []byte("0"), 0); err != nil {
+		t.Fatal(err)
+	}
+	_, err := Open(t.Context(), Config{Python: python(t)})
+	var r *refusal
+	if !errors.As(err, &r) || r.Part != Namespaces {
+		t.Fatal(err)
+	}
+	p, err := Open(t.Context(), Config{Python: python(t), Weaker: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer p.Close()
+	if p.Isolated() {
+		t.Error("it takes itself for isolated")
+	}
+	if r := do(t, p, "6*7"); string(r.Stdout) != "42\n" {
+		t.Errorf("%+v", r)
+	}
+}
+
 // TestZygoteDies: the next call gets a new one, and calls that were running
 // say so.
 func TestZygoteDies(t *testing.T) {
