@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"sync"
@@ -20,10 +21,22 @@ import (
 // is a process.
 const MaxPythonSessions = 512
 
+// science are the modules that are worth a pool of their own: a process that
+// has them costs twice what one without does, and importing them in a call a
+// hundred times that.
+var science = []string{"numpy", "numpy.random", "numpy.linalg", "sympy"}
+
+var mentionsScience = regexp.MustCompile(`\b(numpy|sympy|scipy|pandas|mpmath|matplotlib|networkx)\b`)
+
 // Python runs code in a sandboxed process, a fresh one for every call.
 type Python struct {
-	pool *sandbox.Pool
-	wall time.Duration
+	pool   *sandbox.Pool
+	config sandbox.Config
+	wall   time.Duration
+
+	mu    sync.Mutex
+	large *sandbox.Pool // for code that mentions what is in science; nil: not made
+	tried bool          // to make it; once closed there is nothing to try
 }
 
 // PythonConfig describes the python tool.
@@ -48,10 +61,10 @@ func NewPython(ctx context.Context, c PythonConfig) (*Python, error) {
 	}
 	var first error
 	for _, path := range candidates {
-		pool, err := sandbox.Open(ctx, sandbox.Config{Python: path, Parallel: c.Parallel, Weaker: c.Weaker,
-			Limits: sandbox.Limits{Wall: c.Timeout}})
+		config := sandbox.Config{Python: path, Parallel: c.Parallel, Weaker: c.Weaker, Limits: sandbox.Limits{Wall: c.Timeout}}
+		pool, err := sandbox.Open(ctx, config)
 		if err == nil {
-			return &Python{pool: pool, wall: c.Timeout}, nil
+			return &Python{pool: pool, config: config, wall: c.Timeout}, nil
 		}
 		if errors.Is(err, sandbox.ErrRefused) { // another interpreter would not help
 			return nil, fmt.Errorf("the python tool cannot run isolated here: %w; --sandbox weaker runs it with what is left", err)
@@ -72,14 +85,53 @@ func (p *Python) Isolated() bool { return p.pool.Isolated() }
 // Parts says which parts of the sandbox hold.
 func (p *Python) Parts() []sandbox.Held { return p.pool.Parts() }
 
-// Version is the interpreter's, and the large modules that it has at hand.
-func (p *Python) Version() (string, []string) { return p.pool.Python() }
+// Version is the interpreter's, and those of numpy and sympy that it has.
+func (p *Python) Version(ctx context.Context) (version string, modules []string) {
+	version, _ = p.pool.Python()
+	_, all := p.poolFor(ctx, science[0]).Python()
+	for _, m := range all {
+		if m == "numpy" || m == "sympy" {
+			modules = append(modules, m)
+		}
+	}
+	return version, modules
+}
+
+// poolFor gives the pool that suits the code: any runs it, but not as fast.
+func (p *Python) poolFor(ctx context.Context, code string) *sandbox.Pool {
+	if !mentionsScience.MatchString(code) {
+		return p.pool
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if !p.tried {
+		p.tried = true
+		config := p.config
+		config.Modules = science
+		// It is made for all calls, not only for this one.
+		if large, err := sandbox.Open(context.WithoutCancel(ctx), config); err == nil {
+			p.large = large
+		}
+	}
+	if p.large == nil {
+		return p.pool
+	}
+	return p.large
+}
 
 // Probe tries to break out of the sandbox and says what came of it.
 func (p *Python) Probe(ctx context.Context) ([]sandbox.Outcome, error) { return p.pool.Probe(ctx) }
 
 // Close ends the interpreter and every process of it.
-func (p *Python) Close() error { return p.pool.Close() }
+func (p *Python) Close() error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.tried = true
+	if p.large != nil {
+		return errors.Join(p.large.Close(), p.pool.Close())
+	}
+	return p.pool.Close()
+}
 
 // interpreters lists every python3 in PATH, and then those of the system.
 func interpreters() []string {
@@ -112,7 +164,7 @@ func (p *Python) Call(ctx context.Context, args json.RawMessage) (string, error)
 	if err != nil {
 		return "", err
 	}
-	r, err := p.pool.Run(ctx, code)
+	r, err := p.poolFor(ctx, code).Run(ctx, code)
 	if err != nil {
 		return "", err
 	}
@@ -204,7 +256,7 @@ func (s *pythonSession) Call(ctx context.Context, args json.RawMessage) (string,
 		return "", sandbox.ErrClosed
 	}
 	if s.proc == nil {
-		if s.proc, err = s.pool.Start(ctx); err != nil {
+		if s.proc, err = s.poolFor(ctx, code).Start(ctx); err != nil {
 			return "", err
 		}
 	}

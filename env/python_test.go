@@ -3,6 +3,8 @@ package env
 import (
 	"encoding/json"
 	"errors"
+	"os"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -125,6 +127,39 @@ func TestPythonSession(t *testing.T) {
 		t.Fatal(err)
 	}
 	call(a, "1", "", "closed")
+}
+
+// TestPythonScience: numpy and sympy are at hand where they are installed, and
+// draw different numbers in each call.
+func TestPythonScience(t *testing.T) {
+	p := python(t, 0)
+	_, modules := p.Version(t.Context())
+	if path := os.Getenv("AGENTCLI_PYTHON"); path != "" {
+		var err error
+		if p, err = NewPython(t.Context(), PythonConfig{Path: path}); err != nil {
+			t.Fatal(err)
+		}
+		defer p.Close()
+		_, modules = p.Version(t.Context())
+	}
+	if len(modules) == 0 {
+		t.Skip("neither is installed")
+	}
+	if slices.Contains(modules, "sympy") {
+		if got, err := run(t, p, "import sympy as sp\nx = sp.Symbol('x')\nsp.factor(x**2 - 1)"); got != "(x - 1)*(x + 1)" {
+			t.Error(got, err)
+		}
+	}
+	if slices.Contains(modules, "numpy") {
+		if got, err := run(t, p, "import numpy as np\nfloat(np.eye(3).sum())"); got != "3.0" {
+			t.Error(got, err)
+		}
+		a, _ := run(t, p, "import numpy as np\nnp.random.rand()")
+		b, _ := run(t, p, "import numpy as np\nnp.random.rand()")
+		if a == b || a == "" {
+			t.Error(a, b)
+		}
+	}
 }
 
 // TestPythonSessionInEnvironment: an environment opens a session of its own for

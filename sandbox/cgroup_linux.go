@@ -139,12 +139,18 @@ func has(list []string, s string) bool {
 
 func (g *group) held() Held { return Held{Part: Cgroup, OK: len(g.dirs) > 0, Detail: g.detail} }
 
-// remove removes the group once its processes are gone.
+// remove removes the group, with what is still in it.
 func (g *group) remove() {
 	for _, d := range g.dirs {
-		for range 50 { // the kernel takes its time to let go of the last process
+		for range 100 { // the kernel takes its time to let go of the last process
 			if err := os.Remove(d); err == nil || os.IsNotExist(err) {
 				break
+			}
+			left, _ := os.ReadFile(filepath.Join(d, "cgroup.procs"))
+			for f := range strings.FieldsSeq(string(left)) {
+				if pid, err := strconv.Atoi(f); err == nil && pid > 1 {
+					_ = unix.Kill(pid, unix.SIGKILL)
+				}
 			}
 			time.Sleep(2 * time.Millisecond)
 		}

@@ -27,10 +27,10 @@ import (
 //go:embed zygote.py
 var zygoteCode string
 
-// modules are imported before anything is forked; what is not installed is left out.
+// modules are always imported before anything is forked.
 var modules = []string{"math", "cmath", "json", "re", "itertools", "functools", "collections", "fractions", "decimal", "statistics",
 	"random", "datetime", "time", "heapq", "bisect", "string", "operator", "typing", "dataclasses", "copy", "textwrap", "hashlib",
-	"io", "os", "contextlib", "numpy", "numpy.random", "numpy.linalg", "sympy"}
+	"io", "os", "contextlib"}
 
 // systemPaths are shown to the code beside the interpreter's own folders.
 var systemPaths = []string{"/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32",
@@ -161,7 +161,7 @@ func (p *Pool) Parts() []Held { return p.held }
 // Isolated says whether every required part holds.
 func (p *Pool) Isolated() bool { return len(p.parts) == len(required) }
 
-// Python is the interpreter's version, and the large modules that it has at hand.
+// Python is the interpreter's version, and those of Config.Modules that it has.
 func (p *Pool) Python() (version string, modules []string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -215,6 +215,7 @@ print(json.dumps({"Executable":sys.executable,"Real":os.path.realpath(sys.execut
 type zygote struct {
 	cmd     *exec.Cmd
 	control *net.UnixConn
+	grouped bool // without a pid namespace
 	stderr  *bounded
 	modules []string
 	group   *group
@@ -239,7 +240,7 @@ func (p *Pool) launch(ctx context.Context) (_ *zygote, err error) {
 	if err != nil {
 		return nil, fmt.Errorf("sandbox: %w", err)
 	}
-	z := &zygote{control: conn.(*net.UnixConn), live: map[int]*Proc{}, done: make(chan struct{}), stderr: &bounded{max: 64 << 10}}
+	z := &zygote{control: conn.(*net.UnixConn), grouped: !p.has(Namespaces), live: map[int]*Proc{}, done: make(chan struct{}), stderr: &bounded{max: 64 << 10}}
 	defer func() {
 		if err != nil {
 			_ = conn.Close()
@@ -340,7 +341,7 @@ func (z *zygote) greet(p *Pool) error {
 	l := p.c.Limits
 	cpu := int64((l.Wall+time.Second-1)/time.Second) + 1
 	config, err := json.Marshal(map[string]any{
-		"parts": p.parts, "arch": runtime.GOARCH, "modules": modules, "filter": hex.EncodeToString(program(f)),
+		"parts": p.parts, "arch": runtime.GOARCH, "modules": slices.Concat(modules, p.c.Modules), "filter": hex.EncodeToString(program(f)),
 		"read":    slices.Concat(systemPaths, p.py.Paths, p.own()),
 		"devices": devices, "disk": l.Disk, "inodes": max(l.Disk>>14, 256), "cpu": cpu, "tmp": workDir,
 		"limits": map[string]int64{"CPU": 3600, "AS": l.Memory, "FSIZE": l.FileSize, "NOFILE": int64(l.Files), "NPROC": int64(l.Processes), "CORE": 0},
@@ -377,11 +378,18 @@ func (p *Pool) own() []string {
 	return nil
 }
 
-// end kills the zygote, which ends everything that it has started, and waits.
+// end ends the zygote and everything that it has started, and waits. In a pid
+// namespace the kernel sees to the rest; without one the zygote does, before it
+// ends by itself.
 func (z *zygote) end() {
 	_ = z.control.Close()
-	_ = z.cmd.Process.Kill()
+	patience := time.Duration(0)
+	if z.grouped {
+		patience = 2 * time.Second
+	}
+	t := time.AfterFunc(patience, func() { _ = z.cmd.Process.Kill() })
 	_ = z.cmd.Wait()
+	t.Stop()
 	z.group.remove()
 }
 
@@ -566,8 +574,7 @@ func (p *Pool) shut() {
 	z := p.z
 	p.mu.Unlock()
 	if z != nil {
-		_ = z.cmd.Process.Kill()
-		_ = z.control.Close()
+		_ = z.control.Close() // listen ends it
 		<-z.done
 	}
 	if p.scrap != "" {

@@ -77,7 +77,8 @@ func (l Limits) filled() Limits {
 
 // Config says what runs, and how it is held.
 type Config struct {
-	Python   string // an absolute path
+	Python   string   // an absolute path
+	Modules  []string // imported ahead, beside the usual ones, where they are installed
 	Limits   Limits
 	Parallel int // processes at once; 0: DefaultParallel
 	Spare    int // processes that wait for a call; 0: the processors, < 0: none

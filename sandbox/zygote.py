@@ -190,6 +190,7 @@ def main():
             header, none = struct.pack("=Ii", 0x20080522, 0), bytes(24)
             check("namespaces", "dropping capabilities", libc.syscall(NR_CAPSET, header, none))
         libc.prctl(PR_SET_DUMPABLE, 0, 0, 0, 0)  # no core for a handler of the host's
+        libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
         check("seccomp", "no_new_privs", libc.prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0))
         if "Landlock" in want:
             fd = rules if rules >= 0 else ruleset(tmp)
@@ -353,7 +354,7 @@ def main():
     linecache.cache.clear()
     gc.collect()
     gc.freeze()
-    control.send(json.dumps({"ready": sys.version.split()[0], "modules": [m for m in ("numpy", "sympy") if m in sys.modules]}).encode())
+    control.send(json.dumps({"ready": sys.version.split()[0], "modules": [m for m in cfg["modules"] if m in sys.modules]}).encode())
     poll = select.poll()
     poll.register(control, select.POLLIN)
     poll.register(wake_r, select.POLLIN)

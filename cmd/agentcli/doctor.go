@@ -119,7 +119,7 @@ func pythonFindings(ctx context.Context, path string) []finding {
 	start := time.Now()
 	out, err := p.Call(ctx, json.RawMessage(`{"code": "6 * 7"}`))
 	took := time.Since(start)
-	version, modules := p.Version()
+	version, modules := p.Version(ctx)
 	switch {
 	case err != nil:
 		f.Detail = oneLine(err)
