@@ -40,6 +40,7 @@ func join(pid int, c Config) *group {
 	} {
 		dir, file, err := home(controller.name, controller.v2, controller.v1)
 		if err == nil {
+			sweep(dir)
 			dir = filepath.Join(dir, name)
 			if err = os.Mkdir(dir, 0o755); os.IsExist(err) {
 				err = nil // v2: the other controller has made it
@@ -72,6 +73,17 @@ func join(pid int, c Config) *group {
 	}
 	g.detail = strings.Join(kinds, " and ") + " for all calls together"
 	return g
+}
+
+// sweep removes the empty groups of those who were killed before they could.
+func sweep(dir string) {
+	old, _ := filepath.Glob(filepath.Join(dir, "agentcli-*-*"))
+	for _, d := range old {
+		var pid int
+		if _, err := fmt.Sscanf(filepath.Base(d), "agentcli-%d-", &pid); err == nil && unix.Kill(pid, 0) == unix.ESRCH {
+			_ = os.Remove(d)
+		}
+	}
 }
 
 // home finds the folder of our own group in which one for a controller can be made.

@@ -550,6 +550,42 @@ func TestCloseWithoutNamespaces(t *testing.T) {
 	t.Error("what code has started outlived the sandbox")
 }
 
+// TestKilled runs itself and kills that with SIGKILL while code runs in its
+// sandbox: nothing of it stays.
+func TestKilled(t *testing.T) {
+	const marker = "AGENTCLI_TEST_KILLED"
+	if os.Getenv(marker) != "" {
+		p := pool(t, Config{})
+		do(t, p, "import subprocess; subprocess.run(['sleep', '64.5'])")
+		return
+	}
+	pool(t, Config{})
+	running := func() bool { return exec.CommandContext(t.Context(), "pgrep", "-f", "^sleep 64.5$").Run() == nil }
+	cmd := exec.CommandContext(t.Context(), "/proc/self/exe", "-test.run=^TestKilled$")
+	cmd.Env = append(os.Environ(), marker+"=1")
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	for range 300 {
+		if running() {
+			break
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
+	if !running() {
+		t.Error("it was never there, which shows nothing")
+	}
+	_ = cmd.Process.Kill()
+	_ = cmd.Wait()
+	for range 100 {
+		if !running() {
+			return
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
+	t.Error("what code has started outlived agentcli")
+}
+
 func TestMissingPython(t *testing.T) {
 	if _, err := Open(t.Context(), Config{Python: "/does/not/exist"}); err == nil || errors.Is(err, ErrRefused) {
 		t.Fatal(err)
