@@ -7,7 +7,9 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
+	"io"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -46,6 +48,19 @@ type Tool interface {
 // in the order in which the model wrote them. Tools without it run in parallel.
 type Sequential interface {
 	Sequential() bool
+}
+
+// PerTrajectory is a Tool that keeps something within a trajectory: an
+// environment opens one of its own, and closes it at its end.
+type PerTrajectory interface {
+	Tool
+	Open() ClosableTool
+}
+
+// ClosableTool is a Tool of one trajectory.
+type ClosableTool interface {
+	Tool
+	io.Closer
 }
 
 // Defaults of Config.
@@ -128,6 +143,7 @@ type ToolEnvironment struct {
 	timeout time.Duration
 	maxObs  int
 	hung    *Hung
+	closers []io.Closer
 }
 
 // New returns an environment for one trajectory.
@@ -147,6 +163,11 @@ func New(c Config) (*ToolEnvironment, error) {
 	}
 	for _, t := range c.Tools {
 		name := t.Spec().Name
+		if p, ok := t.(PerTrajectory); ok {
+			own := p.Open()
+			e.closers = append(e.closers, own)
+			t = own
+		}
 		e.tools[name] = t
 		e.names = append(e.names, name)
 	}
@@ -219,8 +240,15 @@ func (e *ToolEnvironment) Step(ctx context.Context, a traj.Action) (Result, erro
 	return res, nil
 }
 
-// Close frees what the environment holds; ToolEnvironment holds nothing.
-func (e *ToolEnvironment) Close() error { return nil }
+// Close closes the tools of this trajectory.
+func (e *ToolEnvironment) Close() error {
+	var errs []error
+	for _, c := range e.closers {
+		errs = append(errs, c.Close())
+	}
+	e.closers = nil
+	return errors.Join(errs...)
+}
 
 // call runs one call and waits no longer than the tool's time-out, even for a
 // tool that does not heed its context: that goroutine is left behind, and

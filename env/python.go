@@ -2,39 +2,52 @@ package env
 
 import (
 	"context"
-	_ "embed"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
+	"regexp"
+	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"agentcli/sandbox"
 	"agentcli/traj"
 )
 
-// driver runs the code that it finds on stdin and shows the value of a last
-// expression, as a notebook does.
-//
-//go:embed driver.py
-var driver string
+// MaxPythonSessions is how many trajectories may hold a session at once: each
+// is a process.
+const MaxPythonSessions = 512
 
-// Python runs code in a sandboxed process of its own for every call.
+// science are the modules that are worth a pool of their own: a process that
+// has them costs twice what one without does, and importing them in a call a
+// hundred times that.
+var science = []string{"numpy", "numpy.random", "numpy.linalg", "sympy"}
+
+var mentionsScience = regexp.MustCompile(`\b(numpy|sympy|scipy|pandas|mpmath|matplotlib|networkx)\b`)
+
+// Python runs code in a sandboxed process, a fresh one for every call.
 type Python struct {
-	box  *sandbox.Sandbox
-	path string
-	wall time.Duration
+	pool   *sandbox.Pool
+	config sandbox.Config
+	wall   time.Duration
+
+	mu    sync.Mutex
+	large *sandbox.Pool // for code that mentions what is in science; nil: not made
+	tried bool          // to make it; once closed there is nothing to try
 }
 
 // PythonConfig describes the python tool.
 type PythonConfig struct {
-	Path    string        // of the interpreter; "" looks for one that works
-	Timeout time.Duration // of one call; 0: sandbox.DefaultWall
-	Weaker  bool          // run without isolation where the kernel refuses it
+	Path     string        // of the interpreter; "" looks for one that works
+	Timeout  time.Duration // of one call; 0: sandbox.DefaultWall
+	Parallel int           // calls at once, or sessions; 0: sandbox.DefaultParallel
+	Weaker   bool          // leave out what the kernel refuses
 }
 
-// NewPython finds an interpreter and checks that it can be isolated here.
+// NewPython finds an interpreter and starts it in its sandbox. Close it.
 func NewPython(ctx context.Context, c PythonConfig) (*Python, error) {
 	candidates := []string{c.Path}
 	if c.Path == "" {
@@ -48,29 +61,84 @@ func NewPython(ctx context.Context, c PythonConfig) (*Python, error) {
 	}
 	var first error
 	for _, path := range candidates {
-		p := &Python{path: path, wall: c.Timeout,
-			box: sandbox.New(sandbox.Config{Limits: sandbox.Limits{Wall: c.Timeout}, Weaker: c.Weaker})}
-		err := p.box.Check(ctx, p.program("1"))
+		config := sandbox.Config{Python: path, Parallel: c.Parallel, Weaker: c.Weaker, Limits: sandbox.Limits{Wall: c.Timeout}}
+		pool, err := sandbox.Open(ctx, config)
 		if err == nil {
-			return p, nil
+			return &Python{pool: pool, config: config, wall: c.Timeout}, nil
+		}
+		if errors.Is(err, sandbox.ErrRefused) { // another interpreter would not help
+			return nil, fmt.Errorf("the python tool cannot run isolated here: %w; --sandbox weaker runs it with what is left", err)
+		}
+		if ctx.Err() != nil {
+			return nil, ctx.Err()
 		}
 		if first == nil {
 			first = err
 		}
 	}
-	return nil, fmt.Errorf("the python tool cannot run: %w; --sandbox weaker runs it without isolation", first)
+	return nil, fmt.Errorf("the python tool cannot run: %w", first)
 }
 
-// Isolated says whether calls run without network, in namespaces of their own.
-func (p *Python) Isolated() bool { return p.box.Isolated() }
+// Isolated says whether every part of the sandbox holds.
+func (p *Python) Isolated() bool { return p.pool.Isolated() }
 
-// interpreters lists every python3 in PATH, and those of the system first:
-// a version manager's shim is often not readable to anybody else.
+// Parts says which parts of the sandbox hold.
+func (p *Python) Parts() []sandbox.Held { return p.pool.Parts() }
+
+// Version is the interpreter's, and those of numpy and sympy that it has.
+func (p *Python) Version(ctx context.Context) (version string, modules []string) {
+	version, _ = p.pool.Python()
+	_, all := p.poolFor(ctx, science[0]).Python()
+	for _, m := range all {
+		if m == "numpy" || m == "sympy" {
+			modules = append(modules, m)
+		}
+	}
+	return version, modules
+}
+
+// poolFor gives the pool that suits the code: any runs it, but not as fast.
+func (p *Python) poolFor(ctx context.Context, code string) *sandbox.Pool {
+	if !mentionsScience.MatchString(code) {
+		return p.pool
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if !p.tried {
+		p.tried = true
+		config := p.config
+		config.Modules = science
+		// It is made for all calls, not only for this one.
+		if large, err := sandbox.Open(context.WithoutCancel(ctx), config); err == nil {
+			p.large = large
+		}
+	}
+	if p.large == nil {
+		return p.pool
+	}
+	return p.large
+}
+
+// Probe tries to break out of the sandbox and says what came of it.
+func (p *Python) Probe(ctx context.Context) ([]sandbox.Outcome, error) { return p.pool.Probe(ctx) }
+
+// Close ends the interpreter and every process of it.
+func (p *Python) Close() error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.tried = true
+	if p.large != nil {
+		return errors.Join(p.large.Close(), p.pool.Close())
+	}
+	return p.pool.Close()
+}
+
+// interpreters lists every python3 in PATH, and then those of the system.
 func interpreters() []string {
 	var found []string
-	for _, dir := range append([]string{"/usr/bin", "/usr/local/bin"}, filepath.SplitList(os.Getenv("PATH"))...) {
+	for _, dir := range append(filepath.SplitList(os.Getenv("PATH")), "/usr/local/bin", "/usr/bin") {
 		path := filepath.Join(dir, "python3")
-		if st, err := os.Stat(path); filepath.IsAbs(path) && err == nil && st.Mode()&0o111 != 0 && !contains(found, path) {
+		if st, err := os.Stat(path); filepath.IsAbs(path) && err == nil && st.Mode()&0o111 != 0 && !slices.Contains(found, path) {
 			found = append(found, path)
 		}
 	}
@@ -79,16 +147,31 @@ func interpreters() []string {
 
 // Spec describes the tool to a model.
 func (p *Python) Spec() traj.ToolSpec {
+	return pythonSpec("Every call starts afresh; there is no network.")
+}
+
+func pythonSpec(memory string) traj.ToolSpec {
 	return traj.ToolSpec{
-		Name: "python",
-		Description: "Run Python 3 code and return what it prints, and the value of its last expression. " +
-			"Every call starts afresh; there is no network.",
-		Parameters: json.RawMessage(`{"type":"object","properties":{"code":{"type":"string","description":"the code to run"}},"required":["code"]}`),
+		Name:        "python",
+		Description: "Run Python 3 code and return what it prints, and the value of its last expression. " + memory,
+		Parameters:  json.RawMessage(`{"type":"object","properties":{"code":{"type":"string","description":"the code to run"}},"required":["code"]}`),
 	}
 }
 
 // Call runs the code. A traceback comes back as the tool's error.
 func (p *Python) Call(ctx context.Context, args json.RawMessage) (string, error) {
+	code, err := codeOf(args)
+	if err != nil {
+		return "", err
+	}
+	r, err := p.poolFor(ctx, code).Run(ctx, code)
+	if err != nil {
+		return "", err
+	}
+	return p.text(r, "")
+}
+
+func codeOf(args json.RawMessage) (string, error) {
 	var a struct {
 		Code *string `json:"code"`
 	}
@@ -98,10 +181,12 @@ func (p *Python) Call(ctx context.Context, args json.RawMessage) (string, error)
 	if a.Code == nil {
 		return "", fmt.Errorf(`wrong arguments: "code" is missing`)
 	}
-	r, err := p.box.Run(ctx, p.program(*a.Code))
-	if err != nil {
-		return "", err
-	}
+	return *a.Code, nil
+}
+
+// text is what the model reads of a result; lost is added where the process has
+// ended.
+func (p *Python) text(r sandbox.Result, lost string) (string, error) {
 	text := strings.TrimRight(string(r.Stdout), "\n")
 	if e := strings.TrimRight(string(r.Stderr), "\n"); e != "" {
 		text = strings.TrimLeft(text+"\n"+e, "\n")
@@ -111,11 +196,13 @@ func (p *Python) Call(ctx context.Context, args json.RawMessage) (string, error)
 	}
 	switch {
 	case r.TimedOut:
-		return "", fail(text, fmt.Sprintf("the code ran longer than %v and was stopped", p.wall))
+		return "", fail(text, fmt.Sprintf("the code ran longer than %v and was stopped%s", p.wall, lost))
 	case r.Signal != "":
-		return "", fail(text, "the code was stopped by the system: "+r.Signal)
+		return "", fail(text, fmt.Sprintf("the code was stopped by the system: %s%s", r.Signal, lost))
 	case r.ExitCode != 0:
-		return "", fail(text, fmt.Sprintf("the code ended with status %d", r.ExitCode))
+		return "", fail(text, fmt.Sprintf("the code ended with status %d%s", r.ExitCode, lost))
+	case lost != "":
+		text = strings.TrimLeft(text+"\n[the process ended"+lost+"]", "\n")
 	}
 	return text, nil
 }
@@ -123,16 +210,77 @@ func (p *Python) Call(ctx context.Context, args json.RawMessage) (string, error)
 // fail joins what was printed before the end with the reason for it.
 func fail(text, reason string) error {
 	if text == "" {
-		return fmt.Errorf("%s", reason)
+		return errors.New(reason)
 	}
 	return fmt.Errorf("%s\n%s", reason, text)
 }
 
-func (p *Python) program(code string) sandbox.Program {
-	return sandbox.Program{
-		// -I: neither the user's folders nor PYTHON* variables; -B: no .pyc files.
-		Args:  []string{p.path, "-I", "-B", "-X", "utf8", "-c", driver},
-		Env:   []string{"OMP_NUM_THREADS=1", "OPENBLAS_NUM_THREADS=1", "MKL_NUM_THREADS=1", "MPLBACKEND=Agg"},
-		Stdin: []byte(code),
+// PythonSessions is Python whose variables last for a trajectory.
+type PythonSessions struct{ *Python }
+
+// Spec describes the tool to a model.
+func (p PythonSessions) Spec() traj.ToolSpec {
+	return pythonSpec("Variables and files last from call to call; there is no network.")
+}
+
+// Open gives a trajectory its own; its process starts with the first call.
+func (p PythonSessions) Open() ClosableTool { return &pythonSession{PythonSessions: p} }
+
+// Call runs the code as if it were a trajectory's only one.
+func (p PythonSessions) Call(ctx context.Context, args json.RawMessage) (string, error) {
+	s := p.Open()
+	defer s.Close()
+	return s.Call(ctx, args)
+}
+
+// pythonSession is the process of one trajectory.
+type pythonSession struct {
+	PythonSessions
+
+	mu     sync.Mutex
+	proc   *sandbox.Proc // nil: not started, or lost
+	closed bool
+}
+
+// Sequential says that calls of one reply run in order.
+func (s *pythonSession) Sequential() bool { return true }
+
+func (s *pythonSession) Call(ctx context.Context, args json.RawMessage) (string, error) {
+	code, err := codeOf(args)
+	if err != nil {
+		return "", err
 	}
+	s.mu.Lock() // a process takes one code at a time
+	defer s.mu.Unlock()
+	if s.closed {
+		return "", sandbox.ErrClosed
+	}
+	if s.proc == nil {
+		if s.proc, err = s.poolFor(ctx, code).Start(ctx); err != nil {
+			return "", err
+		}
+	}
+	r, err := s.proc.Run(ctx, code)
+	lost := ""
+	if err != nil || !s.proc.Alive() {
+		s.proc.Close()
+		s.proc = nil
+		lost = "; its variables and files are gone"
+	}
+	if err != nil {
+		return "", fmt.Errorf("%w%s", err, lost)
+	}
+	return s.text(r, lost)
+}
+
+// Close ends the process, after a call that still runs.
+func (s *pythonSession) Close() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.closed = true
+	if s.proc != nil {
+		s.proc.Close()
+		s.proc = nil
+	}
+	return nil
 }

@@ -4,11 +4,13 @@ import (
 	"encoding/json"
 	"errors"
 	"os"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	"agentcli/sandbox"
+	"agentcli/traj"
 )
 
 func python(t *testing.T, timeout time.Duration) *Python {
@@ -23,10 +25,13 @@ func python(t *testing.T, timeout time.Duration) *Python {
 	if err != nil {
 		t.Fatal(err)
 	}
+	t.Cleanup(func() { _ = p.Close() })
 	return p
 }
 
-func run(t *testing.T, p *Python, code string) (string, error) {
+func run(t *testing.T, p *Python, code string) (string, error) { return runTool(t, p, code) }
+
+func runTool(t *testing.T, p Tool, code string) (string, error) {
 	args, err := json.Marshal(map[string]string{"code": code})
 	if err != nil {
 		t.Fatal(err)
@@ -48,8 +53,10 @@ func TestPython(t *testing.T) {
 		{"import os; os.environ.get('AGENTCLI_CANARY')", "", ""},
 		{"import os; sorted(os.listdir('.'))", "[]", ""},
 		{"open('f','w').write('x')", "1", ""},
-		{"import socket; s=socket.socket(socket.AF_INET, socket.SOCK_DGRAM); s.sendto(b'x',('127.0.0.1',9))", "", "Network is unreachable"},
-		{"import socket; [n for _, n in socket.if_nameindex()]", "['lo']", ""},
+		{"import socket; s=socket.socket(socket.AF_INET, socket.SOCK_DGRAM); s.sendto(b'x',('127.0.0.1',9))", "", "PermissionError"},
+		{"1;", "", ""},
+		{"'a;'", "'a;'", ""},
+		{"import json\njson.loads('{')", "", "line 2, in <module>\n    json.loads('{')\njson.decoder.JSONDecodeError"},
 		{"import os; os.getuid()", "1000", ""},
 		{"x = bytearray(4<<30)", "", "MemoryError"},
 		{"f=open('big','wb')\nfor i in range(100): f.write(b'x'*(1<<20))", "", ""},
@@ -88,19 +95,107 @@ func TestPythonTimeoutKillsTheGroup(t *testing.T) {
 	}
 }
 
-func TestPythonLeavesNothingBehind(t *testing.T) {
-	dir := t.TempDir()
-	if err := os.Chmod(dir, 0o777); err != nil {
+func TestPythonSession(t *testing.T) {
+	p := PythonSessions{python(t, time.Second)}
+	a, b := p.Open(), p.Open()
+	defer b.Close()
+	call := func(tool Tool, code, want, wantErr string) {
+		t.Helper()
+		got, err := runTool(t, tool, code)
+		if got != want || wantErr == "" != (err == nil) || err != nil && !strings.Contains(err.Error(), wantErr) {
+			t.Errorf("%q: %q, %v; want %q, %q", code, got, err, want, wantErr)
+		}
+	}
+	call(a, "x = 6\nopen('f','w').write('kept')\nimport math; math.pi = 3\ndef f(): return 1/0", "", "")
+	call(a, "x*7", "42", "")
+	call(a, "_, open('f').read(), math.pi", "(42, 'kept', 3)", "")
+	call(a, "f()", "", "File \"<code>\", line 4, in f")
+	call(b, "x", "", "NameError")
+	call(b, "import math; math.pi", "3.141592653589793", "")
+	call(b, "import os; os.path.exists('f')", "False", "")
+	call(p, "x = 1", "", "")
+	call(p, "x", "", "NameError")
+	// What runs on is gone before the next call, and so is its output.
+	call(a, "import subprocess; q = subprocess.Popen(['sh','-c','sleep 0.1; echo late']); 1", "1", "")
+	call(a, "import time; time.sleep(.3); q.poll() is not None", "True", "")
+	call(a, "import sys; sys.exit(3)", "", "status 3")
+	call(a, "x", "6", "")
+	call(a, "while True: pass", "", "was stopped; its variables and files are gone")
+	call(a, "x", "", "NameError")
+	call(a, "import os; os._exit(0)", "[the process ended; its variables and files are gone]", "")
+	if err := a.Close(); err != nil {
 		t.Fatal(err)
 	}
+	call(a, "1", "", "closed")
+}
+
+// TestPythonScience: numpy and sympy are at hand where they are installed, and
+// draw different numbers in each call.
+func TestPythonScience(t *testing.T) {
 	p := python(t, 0)
-	t.Setenv("TMPDIR", dir)
-	if _, err := run(t, p, "import subprocess,os\nos.makedirs('d/e')\nos.chmod('d',0)\nsubprocess.Popen(['sleep','60'],start_new_session=True)\n1"); err != nil {
-		t.Log(err)
+	_, modules := p.Version(t.Context())
+	if path := os.Getenv("AGENTCLI_PYTHON"); path != "" {
+		var err error
+		if p, err = NewPython(t.Context(), PythonConfig{Path: path}); err != nil {
+			t.Fatal(err)
+		}
+		defer p.Close()
+		_, modules = p.Version(t.Context())
 	}
-	left, err := os.ReadDir(dir)
-	if err != nil || len(left) != 0 {
-		t.Fatalf("left behind: %v, %v", left, err)
+	if len(modules) == 0 {
+		t.Skip("neither is installed")
+	}
+	if slices.Contains(modules, "sympy") {
+		if got, err := run(t, p, "import sympy as sp\nx = sp.Symbol('x')\nsp.factor(x**2 - 1)"); got != "(x - 1)*(x + 1)" {
+			t.Error(got, err)
+		}
+	}
+	if slices.Contains(modules, "numpy") {
+		if got, err := run(t, p, "import numpy as np\nfloat(np.eye(3).sum())"); got != "3.0" {
+			t.Error(got, err)
+		}
+		a, _ := run(t, p, "import numpy as np\nnp.random.rand()")
+		b, _ := run(t, p, "import numpy as np\nnp.random.rand()")
+		if a == b || a == "" {
+			t.Error(a, b)
+		}
+	}
+}
+
+// TestPythonSessionInEnvironment: an environment opens a session of its own for
+// each trajectory, and closes it.
+func TestPythonSessionInEnvironment(t *testing.T) {
+	p := PythonSessions{python(t, 0)}
+	step := func(e *ToolEnvironment, code string) string {
+		args, _ := json.Marshal(map[string]string{"code": code})
+		r, err := e.Step(t.Context(), traj.Action{ToolCalls: []traj.ToolCall{{ID: "1", Name: "python", Arguments: string(args)}}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return r.Observation.Messages[0].Content
+	}
+	var envs []*ToolEnvironment
+	for range 2 {
+		e, err := New(Config{Tools: []Tool{p}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		envs = append(envs, e)
+	}
+	step(envs[0], "x = 1")
+	if got := step(envs[0], "x"); got != "1" {
+		t.Error(got)
+	}
+	if got := step(envs[1], "x"); !strings.Contains(got, "NameError") {
+		t.Error(got)
+	}
+	for _, e := range envs {
+		if err := e.Close(); err != nil {
+			t.Error(err)
+		}
+	}
+	if got := step(envs[0], "x"); !strings.Contains(got, "closed") {
+		t.Error(got)
 	}
 }
 

@@ -1,44 +1,53 @@
-// Package sandbox runs a program that nobody trusts: in its own namespaces
-// without a network, under resource limits, with an empty environment, an
-// empty folder of its own, bounded output, and nothing left behind. It imports
-// no other package of agentcli.
+// Package sandbox runs Python code that nobody trusts, fast enough to run it
+// for every tool call of a model: a zygote, a Python that has imported the usual
+// modules, waits behind namespaces, a root of its own, a system call filter and
+// limits, and forks a process for each call, which puts itself behind more of
+// them before it sees the code. docs/sandbox.md says what stops what.
+//
+// The zygote is started through a second instance of the running program, whose
+// init function here takes over: every program (and test) that imports this
+// package can hold a sandbox. It imports no other package of agentcli.
 package sandbox
 
 import (
 	"bytes"
-	"context"
 	"errors"
 	"fmt"
-	"io/fs"
-	"os"
-	"os/exec"
-	"path/filepath"
-	"sync"
+	"strings"
 	"time"
 )
 
 // ErrRefused is wrapped by the error of a machine that cannot isolate.
 var ErrRefused = errors.New("this machine refuses to isolate programs")
 
-// Defaults of Limits.
+// ErrClosed is returned by a Pool that was closed.
+var ErrClosed = errors.New("the sandbox is closed")
+
+// Defaults of Config and Limits.
 const (
 	DefaultWall      = 10 * time.Second
 	DefaultMemory    = 1 << 30
 	DefaultProcesses = 32
 	DefaultFileSize  = 16 << 20
+	DefaultDisk      = 64 << 20
 	DefaultFiles     = 128
 	DefaultOutput    = 64 << 10
 
-	// killDelay is how long a killed program's pipes may stay open.
-	killDelay = 500 * time.Millisecond
+	// DefaultParallel is how many processes may live at once.
+	DefaultParallel = 64
+
+	// startLimit is how long the zygote may take to import its modules from a
+	// cold disk.
+	startLimit = 60 * time.Second
 )
 
-// Limits bound one run; zero fields take the defaults.
+// Limits bound one process and all that it starts; zero fields take the defaults.
 type Limits struct {
-	Wall      time.Duration // by the clock; the CPU limit follows from it
+	Wall      time.Duration // of one Run by the clock; the CPU limit follows from it
 	Memory    int64         // bytes of address space of each process
 	Processes int           // and threads, at once
 	FileSize  int64         // bytes of one file
+	Disk      int64         // bytes of all files
 	Files     int           // open at once, in each process
 	Output    int           // bytes kept of stdout, and of stderr
 }
@@ -49,180 +58,73 @@ func (l Limits) filled() Limits {
 			*p = d
 		}
 	}
+	set64 := func(p *int64, d int64) {
+		if *p == 0 {
+			*p = d
+		}
+	}
 	if l.Wall == 0 {
 		l.Wall = DefaultWall
 	}
-	if l.Memory == 0 {
-		l.Memory = DefaultMemory
-	}
-	if l.FileSize == 0 {
-		l.FileSize = DefaultFileSize
-	}
+	set64(&l.Memory, DefaultMemory)
+	set64(&l.FileSize, DefaultFileSize)
+	set64(&l.Disk, DefaultDisk)
 	set(&l.Processes, DefaultProcesses)
 	set(&l.Files, DefaultFiles)
 	set(&l.Output, DefaultOutput)
 	return l
 }
 
-// Config says how programs are held.
+// Config says what runs, and how it is held.
 type Config struct {
-	Limits Limits
-	// Weaker runs without namespaces where the kernel refuses them: limits and
-	// an empty environment only, with the network in reach.
+	Python   string   // an absolute path
+	Modules  []string // imported ahead, beside the usual ones, where they are installed
+	Limits   Limits
+	Parallel int // processes at once; 0: DefaultParallel
+	Spare    int // processes that wait for a call; 0: the processors, < 0: none
+	// Weaker leaves out the parts that the kernel refuses, instead of failing.
 	Weaker bool
+	// Without leaves parts out on purpose; for tests that show what they are for.
+	Without []Part
 }
 
-// Sandbox runs programs. It is safe for concurrent use.
-type Sandbox struct {
-	limits Limits
-	weaker bool
+// Part is one layer of the sandbox.
+type Part string
 
-	once sync.Once
-	mode mode
-	err  error
-}
-
-// mode is how far a program is kept apart from us.
-type mode int
-
+// The parts. Namespaces stand for the zygote's (user, mount, pid, net, ipc, uts)
+// and for those of each process (user, mount, pid, ipc).
 const (
-	unchecked mode = iota // Check has not been called
-	asNobody              // namespaces, as a user who owns nothing (we are root)
-	asSelf                // namespaces, as our own user
-	plain                 // limits only
+	Namespaces Part = "namespaces"
+	Landlock   Part = "Landlock"
+	Seccomp    Part = "seccomp"
+	Cgroup     Part = "cgroup" // where permitted: its absence refuses nothing
 )
 
-// New returns a sandbox; whether the machine can isolate is found out by Check,
-// without which nothing runs.
-func New(c Config) *Sandbox { return &Sandbox{limits: c.Limits.filled(), weaker: c.Weaker} }
+var required = []Part{Namespaces, Landlock, Seccomp}
 
-// Program is what to run.
-type Program struct {
-	Args  []string // Args[0] is an absolute path
-	Env   []string
-	Stdin []byte // reaches the program only once every limit is in force
+// Held is how one part stands in an open Pool.
+type Held struct {
+	Part   Part
+	OK     bool
+	Detail string // what it is made of, or why it is missing
 }
 
-// Result is how a program ended.
+// refusal is a part that the kernel did not grant.
+type refusal struct {
+	Part   Part
+	Reason string
+}
+
+func (r *refusal) Error() string { return fmt.Sprintf("no %s: %s", r.Part, r.Reason) }
+func (r *refusal) Unwrap() error { return ErrRefused }
+
+// Result is how one Run ended.
 type Result struct {
 	Stdout, Stderr []byte
 	Cut            bool // some output was thrown away
 	TimedOut       bool
-	ExitCode       int // -1 after a signal
-	Signal         string
-}
-
-// Check finds out how far this machine lets programs be isolated, by running
-// probe, which must end with status 0. It does so once; the error wraps
-// ErrRefused.
-func (s *Sandbox) Check(ctx context.Context, probe Program) error {
-	s.once.Do(func() {
-		// Whoever lets programs run for a moment only still asks whether they run
-		// at all, and the first start, from a cold disk, is slow.
-		limits := s.limits
-		limits.Wall = max(limits.Wall, DefaultWall)
-		modes := []mode{asSelf}
-		if os.Getuid() == 0 {
-			modes = []mode{asNobody, asSelf}
-		}
-		if s.weaker {
-			modes = append(modes, plain)
-		}
-		var errs []error
-		for _, m := range modes {
-			r, err := s.run(ctx, probe, m, limits)
-			if err == nil && r.TimedOut {
-				err = fmt.Errorf("the probe took longer than %v", limits.Wall)
-			}
-			if err == nil && r.ExitCode != 0 {
-				err = fmt.Errorf("the probe ended with status %d: %s", r.ExitCode, firstLine(r.Stderr))
-			}
-			if err == nil {
-				s.mode = m
-				return
-			}
-			errs = append(errs, err)
-		}
-		s.err = fmt.Errorf("%w: %w", ErrRefused, errs[0])
-	})
-	return s.err
-}
-
-// Isolated says whether programs run in namespaces; meaningful after Check.
-func (s *Sandbox) Isolated() bool { return s.mode == asNobody || s.mode == asSelf }
-
-// Run runs a program to its end, which the wall limit or ctx may bring about.
-// An error means that it could not be run at all.
-func (s *Sandbox) Run(ctx context.Context, p Program) (Result, error) {
-	if s.err != nil {
-		return Result{}, s.err
-	}
-	if s.mode == unchecked {
-		return Result{}, errors.New("sandbox: Run before Check")
-	}
-	return s.run(ctx, p, s.mode, s.limits)
-}
-
-func (s *Sandbox) run(ctx context.Context, p Program, m mode, l Limits) (Result, error) {
-	dir, err := os.MkdirTemp("", "agentcli-sandbox-")
-	if err != nil {
-		return Result{}, fmt.Errorf("sandbox: %w", err)
-	}
-	defer removeAll(dir)
-	ctx, cancel := context.WithTimeout(ctx, l.Wall)
-	defer cancel()
-	cmd := exec.CommandContext(ctx, p.Args[0], p.Args[1:]...)
-	cmd.Dir = dir
-	cmd.Env = append([]string{"HOME=" + dir, "TMPDIR=" + dir, "PATH=/usr/local/bin:/usr/bin:/bin", "LANG=C.UTF-8"}, p.Env...)
-	out, errs := &bounded{max: l.Output}, &bounded{max: l.Output}
-	cmd.Stdout, cmd.Stderr = out, errs
-	cmd.WaitDelay = killDelay
-	cmd.Cancel = func() error { return killGroup(cmd.Process.Pid) }
-	isolate(cmd, dir, m)
-	stdin, err := cmd.StdinPipe()
-	if err != nil {
-		return Result{}, fmt.Errorf("sandbox: %w", err)
-	}
-	if err := cmd.Start(); err != nil {
-		return Result{}, fmt.Errorf("sandbox: %w", err)
-	}
-	if err := limit(cmd.Process.Pid, l); err != nil {
-		_ = killGroup(cmd.Process.Pid)
-		_ = cmd.Wait()
-		return Result{}, fmt.Errorf("sandbox: %w", err)
-	}
-	written := make(chan struct{})
-	go func() { // a program need not read what it is given
-		defer close(written)
-		_, _ = stdin.Write(p.Stdin)
-		_ = stdin.Close()
-	}()
-	err = cmd.Wait() // closes stdin's pipe too, so the writer ends
-	<-written
-	_ = killGroup(cmd.Process.Pid) // whatever it left running in its group
-	r := Result{Stdout: out.b.Bytes(), Stderr: errs.b.Bytes(), Cut: out.cut || errs.cut,
-		ExitCode: cmd.ProcessState.ExitCode(), Signal: signalName(cmd.ProcessState)}
-	r.TimedOut = ctx.Err() == context.DeadlineExceeded
-	var exit *exec.ExitError
-	if err != nil && !errors.As(err, &exit) && !errors.Is(err, exec.ErrWaitDelay) && ctx.Err() == nil {
-		return r, fmt.Errorf("sandbox: %w", err)
-	}
-	return r, nil
-}
-
-// removeAll removes a folder in which a program may have made folders that we
-// cannot look into.
-func removeAll(dir string) {
-	if os.RemoveAll(dir) == nil {
-		return
-	}
-	_ = filepath.WalkDir(dir, func(path string, d fs.DirEntry, _ error) error {
-		if d != nil && d.IsDir() {
-			_ = os.Chmod(path, 0o700)
-		}
-		return nil
-	})
-	_ = os.RemoveAll(dir)
+	ExitCode       int    // what the code ended with: 1 after an exception, -1 after a signal
+	Signal         string // that ended the process
 }
 
 // bounded keeps the first max bytes and swallows the rest, so that a flood
@@ -243,7 +145,7 @@ func (w *bounded) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-func firstLine(b []byte) string {
-	line, _, _ := bytes.Cut(bytes.TrimSpace(b), []byte("\n"))
-	return string(line)
+func lastLine(b []byte) string {
+	s := strings.TrimSpace(string(b))
+	return s[strings.LastIndexByte(s, '\n')+1:]
 }

@@ -3,16 +3,19 @@ package main
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"os"
 	"os/exec"
 	"runtime"
+	"strings"
 	"time"
 
 	"agentcli/env"
 	"agentcli/internal/cachedir"
 	"agentcli/internal/text"
+	"agentcli/sandbox"
 
 	"github.com/urfave/cli/v2"
 )
@@ -32,24 +35,29 @@ func doctorCommand() *cli.Command {
 	return &cli.Command{
 		Name:  "doctor",
 		Usage: "show what is installed and what works here",
-		Flags: []cli.Flag{&cli.BoolFlag{Name: "json", Usage: "one JSON object a line"}},
+		Flags: []cli.Flag{
+			&cli.BoolFlag{Name: "json", Usage: "one JSON object a line"},
+			&cli.StringFlag{Name: "python", Usage: "`PATH` of the interpreter for the python tool (default: the first in PATH that works)"},
+		},
 		Action: func(c *cli.Context) error {
 			if err := noArguments(c); err != nil {
 				return err
 			}
-			return runDoctor(c.Context, c.Bool("json"), streamsOf(c))
+			return runDoctor(c.Context, c.String("python"), c.Bool("json"), streamsOf(c))
 		},
 	}
 }
 
-func runDoctor(ctx context.Context, asJSON bool, s streams) error {
+func runDoctor(ctx context.Context, python string, asJSON bool, s streams) error {
 	list := []finding{{Name: "agentcli", OK: true, Detail: fmt.Sprintf("%s, %s, %s/%s, %d processors", version(), runtime.Version(), runtime.GOOS, runtime.GOARCH, runtime.NumCPU())}}
 	if libtorchReport == nil {
 		list = append(list, finding{Name: "libtorch", Detail: "not in this binary: local models and train are off", Mend: "make build"})
 	} else {
 		list = append(list, libtorchReport()...)
 	}
-	list = append(list, modelFinding(), pythonFinding(ctx), serverFinding(), runsFinding(cachedir.Path("runs")))
+	list = append(list, modelFinding())
+	list = append(list, pythonFindings(ctx, python)...)
+	list = append(list, serverFinding(), runsFinding(cachedir.Path("runs")))
 	if asJSON {
 		e := json.NewEncoder(s.out)
 		for _, f := range list {
@@ -91,24 +99,66 @@ func modelFinding() finding {
 	return f
 }
 
-// pythonFinding runs the python tool once, in its sandbox.
-func pythonFinding(ctx context.Context) finding {
+// pythonFindings starts the python tool, says which parts of its sandbox hold,
+// and lets code try to get out of it.
+func pythonFindings(ctx context.Context, path string) []finding {
 	f := finding{Name: "python tool"}
-	if _, err := exec.LookPath("python3"); err != nil {
+	if _, err := exec.LookPath("python3"); err != nil && path == "" {
 		f.Detail, f.Mend = "python3 is not installed", "install Python 3; Debian: apt-get install python3"
-		return f
+		return []finding{f}
 	}
-	p, err := env.NewPython(ctx, env.PythonConfig{Timeout: 10 * time.Second})
+	p, err := env.NewPython(ctx, env.PythonConfig{Path: path, Timeout: 10 * time.Second})
+	refused := err
+	if errors.Is(err, sandbox.ErrRefused) { // see what is left
+		p, err = env.NewPython(ctx, env.PythonConfig{Path: path, Timeout: 10 * time.Second, Weaker: true})
+	}
 	if err != nil {
 		f.Detail = text.Line(err)
-		return f
+		return []finding{f}
 	}
+	defer p.Close()
+	start := time.Now()
 	out, err := p.Call(ctx, json.RawMessage(`{"code": "6 * 7"}`))
+	took := time.Since(start)
+	version, modules := p.Version(ctx)
+	switch {
+	case err != nil:
+		f.Detail = text.Line(err)
+	case refused != nil:
+		f.Detail, f.Mend = "refuses to start: "+text.Line(refused), "docs/sandbox.md says what each part needs"
+	default:
+		with := "neither numpy nor sympy"
+		if len(modules) > 0 {
+			with = strings.Join(modules, " and ")
+		}
+		f.OK, f.Detail = true, fmt.Sprintf("Python %s with %s; 6 * 7 gives %s in %.1f ms", version, with, out, float64(took.Microseconds())/1000)
+	}
+	list := []finding{f}
+	for _, h := range p.Parts() {
+		list = append(list, finding{Name: "sandbox", OK: h.OK, Detail: fmt.Sprintf("%s: %s", h.Part, h.Detail)})
+	}
+	return append(list, probeFinding(ctx, p))
+}
+
+// probeFinding says what code in the sandbox could reach.
+func probeFinding(ctx context.Context, p *env.Python) finding {
+	f := finding{Name: "sandbox"}
+	outcomes, err := p.Probe(ctx)
 	if err != nil {
 		f.Detail = text.Line(err)
 		return f
 	}
-	f.OK, f.Detail = true, "runs isolated; 6 * 7 gives "+out
+	var reached []string
+	for _, o := range outcomes {
+		if !o.Stopped {
+			reached = append(reached, o.Name)
+		}
+	}
+	f.OK = len(reached) == 0
+	f.Detail = fmt.Sprintf("all %d attempts at getting out, or past a limit, were stopped", len(outcomes))
+	if !f.OK {
+		f.Detail = fmt.Sprintf("%d of %d attempts at getting out, or past a limit, succeeded: %s", len(reached), len(outcomes), strings.Join(reached, ", "))
+	}
 	return f
 }
 

@@ -12,6 +12,7 @@ import (
 	"agentcli/engine"
 	"agentcli/env"
 	"agentcli/rewards"
+	"agentcli/sandbox"
 	"agentcli/traj"
 )
 
@@ -106,20 +107,42 @@ func (x *session) openTools(ctx context.Context) error {
 		case "calculator":
 			x.tools.Tools = append(x.tools.Tools, env.Calculator{})
 		case "python":
-			p, err := env.NewPython(ctx, env.PythonConfig{Timeout: x.o.ToolTimeout, Weaker: x.o.Weaker})
-			if err != nil {
+			if err := x.openPython(ctx); err != nil {
 				return err
 			}
-			if !p.Isolated() {
-				x.notice("--sandbox weaker: python code of the model runs here without isolation, with the network in reach")
-			}
-			x.tools.Tools = append(x.tools.Tools, p)
 		default:
 			return usagef("there is no tool %q; the tools are calculator and python", name)
 		}
 	}
 	if err := x.tools.Validate(); err != nil {
 		return usageError{err}
+	}
+	return nil
+}
+
+// openPython starts the python tool.
+func (x *session) openPython(ctx context.Context) error {
+	c := env.PythonConfig{Path: x.o.Python, Timeout: x.o.ToolTimeout, Weaker: x.o.Weaker}
+	if x.o.Session {
+		if x.o.Parallel > env.MaxPythonSessions {
+			return usagef("--python-session holds a process for each trajectory; --parallel may be %d at most", env.MaxPythonSessions)
+		}
+		c.Parallel = max(x.o.Parallel, 2)
+	}
+	p, err := env.NewPython(ctx, c)
+	if err != nil {
+		return err
+	}
+	x.closers = append(x.closers, p)
+	for _, h := range p.Parts() {
+		if !h.OK && h.Part != sandbox.Cgroup {
+			x.notice(fmt.Sprintf("--sandbox weaker: python code of the model runs here without %s (%s)", h.Part, h.Detail))
+		}
+	}
+	if x.o.Session {
+		x.tools.Tools = append(x.tools.Tools, env.PythonSessions{Python: p})
+	} else {
+		x.tools.Tools = append(x.tools.Tools, p)
 	}
 	return nil
 }

@@ -36,6 +36,8 @@ type runOptions struct {
 
 	Tools    []string // nil: the dataset's
 	Weaker   bool
+	Python   string // the interpreter; "": one in PATH
+	Session  bool   // python keeps its variables within a trajectory
 	MaxTurns int
 
 	MaxPromptTokens, MaxResponseTokens int
@@ -70,7 +72,9 @@ func runFlags() []cli.Flag {
 		&cli.StringSliceFlag{Name: "stop", Category: "sampling", Usage: "stop string; repeatable"},
 		&cli.StringSliceFlag{Name: "stop-ids", Category: "sampling", Usage: "token ids that end a reply beside the model's own, for example 2,50"},
 		&cli.StringFlag{Name: "tools", Category: "agent", Usage: "calculator, python, several with commas, or none (default: the dataset's)"},
-		&cli.StringFlag{Name: "sandbox", Category: "agent", Value: "strict", Usage: "for python: strict, or weaker, which runs it where the kernel refuses to isolate it"},
+		&cli.StringFlag{Name: "sandbox", Category: "agent", Value: "strict", Usage: "for python: strict, or weaker, which leaves out what the kernel refuses (agentcli doctor says what)"},
+		&cli.StringFlag{Name: "python", Category: "agent", Usage: "`PATH` of the interpreter for the python tool (default: the first in PATH that works)"},
+		&cli.BoolFlag{Name: "python-session", Category: "agent", Usage: "the python tool keeps variables and files within a trajectory"},
 		&cli.IntFlag{Name: "max-turns", Category: "agent", Usage: "model calls a trajectory; 0 is the default (default: the dataset's)"},
 		&cli.IntFlag{Name: "max-prompt-tokens", Category: "agent", Usage: "of any prompt; 0 is the default (default: what the model takes)"},
 		&cli.IntFlag{Name: "max-response-tokens", Category: "agent", Usage: "of everything after the first prompt; 0 is the default (default: no limit)"},
@@ -120,6 +124,7 @@ func runOptionsOf(c *cli.Context) (runOptions, error) {
 		Samples: c.Int("samples"), Seed: c.Int64("seed"),
 		Sampling: traj.Sampling{TopP: c.Float64("top-p"), TopK: c.Int("top-k"), MinP: c.Float64("min-p"),
 			MaxTokens: c.Int("max-tokens"), Stop: c.StringSlice("stop")},
+		Python: c.String("python"), Session: c.Bool("python-session"),
 		MaxTurns: c.Int("max-turns"), MaxPromptTokens: c.Int("max-prompt-tokens"), MaxResponseTokens: c.Int("max-response-tokens"),
 		Timeout: c.Duration("timeout"), ToolTimeout: c.Duration("tool-timeout"), Parallel: c.Int("parallel"),
 		Output: c.String("output"), Resume: c.String("resume"), Settings: settings(c, notSettings...),

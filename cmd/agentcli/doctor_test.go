@@ -1,0 +1,47 @@
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"os/exec"
+	"strings"
+	"testing"
+)
+
+// TestDoctorTriesTheSandbox: doctor names the parts of the sandbox and says
+// what code could reach.
+func TestDoctorTriesTheSandbox(t *testing.T) {
+	if _, err := exec.LookPath("python3"); err != nil {
+		t.Skip("no python3 here")
+	}
+	var out, errs bytes.Buffer
+	if err := runDoctor(t.Context(), "", true, streams{out: &out, err: &errs}); err != nil {
+		t.Fatal(err)
+	}
+	said := map[string]finding{}
+	for line := range strings.Lines(out.String()) {
+		var f finding
+		if err := json.Unmarshal([]byte(line), &f); err != nil {
+			t.Fatal(err)
+		}
+		if f.Name == "python tool" && strings.Contains(f.Detail, "refuse") {
+			t.Skip(f.Detail)
+		}
+		if f.Name == "sandbox" {
+			what, _, _ := strings.Cut(f.Detail, ":")
+			said[what] = f
+		}
+	}
+	for _, what := range []string{"namespaces", "Landlock", "seccomp"} {
+		if !said[what].OK {
+			t.Errorf("%s: %+v", what, said[what])
+		}
+	}
+	found := false
+	for what, f := range said {
+		found = found || strings.HasPrefix(what, "all ") && f.OK
+	}
+	if !found {
+		t.Errorf("%s", out.String())
+	}
+}
