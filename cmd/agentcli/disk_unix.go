@@ -21,5 +21,5 @@ func freeBytes(dir string) int64 {
 	if syscall.Statfs(dir, &s) != nil {
 		return -1
 	}
-	return int64(s.Bavail) * int64(s.Bsize)
+	return int64(s.Bavail) * int64(s.Bsize) //nolint:unconvert // Bsize has another type on other systems
 }
