@@ -174,11 +174,13 @@ func makeRoot(c initConfig) error {
 			return err
 		}
 	}
-	if err := os.Symlink(strings.TrimPrefix(workDir, "/"), "/tmp"); err != nil {
+	// An interpreter below /tmp has made a folder of it: code then finds its own
+	// place by TMPDIR only.
+	if err := os.Symlink(strings.TrimPrefix(workDir, "/"), "/tmp"); err != nil && !errors.Is(err, fs.ErrExist) {
 		return err
 	}
 	for name, target := range map[string]string{"fd": "/proc/self/fd", "stdin": "/proc/self/fd/0", "stdout": "/proc/self/fd/1",
-		"stderr": "/proc/self/fd/2", "shm": "/tmp"} {
+		"stderr": "/proc/self/fd/2", "shm": workDir} {
 		if err := os.Symlink(target, "/dev/"+name); err != nil {
 			return err
 		}

@@ -300,7 +300,7 @@ func (p *Pool) launch(ctx context.Context) (_ *zygote, err error) {
 		Namespaces: p.has(Namespaces), Seccomp: p.has(Seccomp), Root: root, Binds: binds,
 		// -B: no .pyc files; -s: nothing of a user's own; the environment is ours.
 		Program: p.py.Real, Args: []string{p.py.Executable, "-s", "-B", "-X", "utf8", "-c", zygoteCode},
-		Env: []string{"PYTHONHASHSEED=0", "PYTHONSAFEPATH=1", "HOME=" + workDir, "PATH=/usr/local/bin:/usr/bin:/bin", "LANG=C.UTF-8",
+		Env: []string{"PYTHONHASHSEED=0", "PYTHONSAFEPATH=1", "HOME=" + workDir, "TMPDIR=" + workDir, "PATH=/usr/local/bin:/usr/bin:/bin", "LANG=C.UTF-8",
 			"OMP_NUM_THREADS=1", "OPENBLAS_NUM_THREADS=1", "MKL_NUM_THREADS=1", "NUMEXPR_NUM_THREADS=1", "MPLBACKEND=Agg"},
 	}); err != nil && !errors.Is(err, syscall.EPIPE) {
 		return nil, fmt.Errorf("sandbox: %w", err)

@@ -274,7 +274,7 @@ import math, builtins, sys, os, json, random
 math.sqrt = lambda x: 'spoilt'; builtins.len = lambda x: 'spoilt'; json.dumps = lambda x: 'spoilt'
 sys.modules['statistics'] = None
 os.environ['SPOILT'] = 'spoilt'
-open('/tmp/spoilt', 'w').write('spoilt')
+open('/home/user/spoilt', 'w').write('spoilt')
 try: open('/dev/shm/spoilt', 'w').write('spoilt')
 except OSError: pass
 x = 'spoilt'
@@ -282,7 +282,7 @@ x = 'spoilt'
 	const look = `
 import math, os, json
 found = [str(math.sqrt(4)), str(len('')), json.dumps(1), os.environ.get('SPOILT', ''), str(globals().get('x', ''))]
-found += [open(f).read() for f in ('/tmp/spoilt', '/dev/shm/spoilt') if os.path.exists(f)]
+found += [open(f).read() for f in ('/home/user/spoilt', '/dev/shm/spoilt') if os.path.exists(f)]
 try: import statistics
 except ImportError: found.append('spoilt')
 sum('spoilt' in f for f in found)
