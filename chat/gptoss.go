@@ -38,10 +38,8 @@ func readHarmony(r *reading, text string, at int) int {
 func (r *reading) harmonyMessage(text string, at int) int {
 	const message = "<|message|>"
 	start := skipAny(text, at, "<|start|>")
-	header, body, ok := strings.Cut(text[start:], message)
-	if i := strings.Index(header, "<|start|>"); i >= 0 { // a header without a message
-		header, ok = header[:i], false
-	}
+	header, _, _ := strings.Cut(text[start:], "<|start|>")
+	header, _, ok := strings.Cut(header, message)
 	to := ""
 	if m := harmonyTo.FindStringSubmatch(header); m != nil {
 		to = m[1]
@@ -56,7 +54,8 @@ func (r *reading) harmonyMessage(text string, at int) int {
 		}
 		return max(end, at+1)
 	}
-	inner := len(text) - len(body)
+	inner := start + len(header) + len(message)
+	body := text[inner:]
 	end, next := len(text), len(text)
 	if loc := harmonyEnd.FindStringIndex(body); loc != nil {
 		end, next = inner+loc[0], inner+loc[1]

@@ -28,7 +28,7 @@ var (
 )
 
 func findLlama3(r *reading, text string, at int) int {
-	for at < len(text) {
+	for ; at < len(text) && r.tries < maxCalls; r.tries++ {
 		loc := llama3Start.FindStringIndex(text[at:])
 		if loc == nil {
 			return -1
@@ -113,7 +113,7 @@ func readLlama3(r *reading, text string, at int) int {
 		r.call(tool, args)
 	case err == nil && whole && (!tagged || r.tools[name].types != nil):
 		r.call(name, args)
-	case err != nil && strings.HasPrefix(rest, tool+".call(") && builtinName.MatchString(rest):
+	case err != nil && builtinName.MatchString(rest):
 		r.bad(text[at:end], err.Error())
 	case strings.TrimSpace(text[p:end]) == "":
 		r.bad(text[at:end], "nothing follows <|python_tag|>")
@@ -127,7 +127,7 @@ func readLlama3(r *reading, text string, at int) int {
 		a.add(key, pyString(strings.TrimRight(text[p:end], blanks)))
 		r.call(tool, a.object())
 	}
-	return end
+	return skipAny(text, end, "<|eom_id|>", "<|eot_id|>")
 }
 
 var builtinName = regexp.MustCompile(`^[A-Za-z_]\w*\.call\(`)

@@ -14,6 +14,10 @@ const (
 	ParserAuto = "auto" // what AutoParser says, of no model: hermes
 )
 
+// maxCalls is how many calls of a reply are read, good ones and bad ones: a
+// model that repeats itself for ever costs no more than that.
+const maxCalls = 256
+
 const openThink, closeThink = "<think>", "</think>"
 
 // format is how one family writes tool calls into its replies.
@@ -120,6 +124,9 @@ func (p *Parser) Parse(text string) (traj.Message, []traj.CallError) {
 			call = p.find(r, text, at)
 		}
 		switch {
+		case call >= 0 && len(r.msg.ToolCalls)+len(r.errs) >= maxCalls:
+			r.bad(text[at:], fmt.Sprintf("the reply has more than %d calls; this and what follows was not read", maxCalls))
+			at = len(text)
 		case call >= 0 && (thinks < 0 || call < thinks):
 			r.out.WriteString(text[at:call])
 			if at = p.read(r, text, call); at <= call {
@@ -159,6 +166,7 @@ type reading struct {
 	errs     []traj.CallError
 	out      strings.Builder // the content
 	thoughts []string
+	tries    int // places that looked like a call and were none
 }
 
 func (r *reading) thought(s string) { r.thoughts = append(r.thoughts, strings.Trim(s, "\n")) }

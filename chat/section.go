@@ -20,6 +20,9 @@ type section struct {
 
 func (s *section) find(_ *reading, text string, at int) int { return findRegexp(s.first, text, at) }
 
+// maxHeader is where a marker between name and arguments is looked for.
+const maxHeader = 1024
+
 // here is the length of a match at the very position, 0 if there is none.
 func here(re *regexp.Regexp, text string, at int) int {
 	// Markers are short: a window keeps the search from running on.
@@ -56,21 +59,22 @@ func (s *section) read(r *reading, text string, at int) int {
 func (s *section) one(r *reading, text string, at, inner int) int {
 	fail := func(reason string) int {
 		end := len(text)
-		if loc := s.done.FindStringIndex(text[inner:]); loc != nil {
-			end = inner + loc[1]
+		if next := findRegexp(s.first, text, inner); next >= 0 {
+			end = next
 		}
-		if loc := s.first.FindStringIndex(text[inner:]); loc != nil && inner+loc[0] < end {
-			end = inner + loc[0]
+		if loc := s.done.FindStringIndex(text[inner:end]); loc != nil {
+			end = inner + loc[1]
 		}
 		r.bad(text[at:end], reason)
 		return end
 	}
-	sep := s.between.FindStringIndex(text[inner:])
-	if sep == nil {
-		return fail("it was cut off or has no arguments; write " + s.form)
-	}
-	if stop := s.done.FindStringIndex(text[inner:]); stop != nil && stop[0] < sep[0] {
+	window := text[inner:min(len(text), inner+maxHeader)]
+	sep, stop := s.between.FindStringIndex(window), s.done.FindStringIndex(window)
+	switch {
+	case stop != nil && (sep == nil || stop[0] < sep[0]):
 		return fail("it has no arguments; write " + s.form)
+	case sep == nil:
+		return fail("it was cut off or has no arguments; write " + s.form)
 	}
 	name, p := s.header(text[inner:inner+sep[0]], text, inner+sep[1])
 	if name == "" {
