@@ -239,3 +239,19 @@ func (r *reading) oneOf(names ...string) string {
 	}
 	return names[len(names)-1]
 }
+
+// ParseInText is Parse for a server that may have been shown the tools by
+// InText: where a reply has no call of the format's own, calls of the Hermes form
+// are read, in which InText asks for them.
+func (p *Parser) ParseInText(text string) (traj.Message, []traj.CallError) {
+	m, errs := p.Parse(text)
+	if p.name == ParserNone || len(m.ToolCalls)+len(errs) > 0 || !strings.Contains(m.Content, openCall) {
+		return m, errs
+	}
+	again, errs := (&Parser{hermes, p.tools}).Parse(m.Content)
+	if m.Reasoning != "" && again.Reasoning != "" {
+		m.Reasoning += "\n"
+	}
+	again.Reasoning = m.Reasoning + again.Reasoning
+	return again, errs
+}
