@@ -31,8 +31,9 @@ type format struct {
 	// finish, where there is one, has the last word on content and reasoning.
 	finish func(r *reading)
 
-	think  [2]string // the tags around thinking; zero: <think> and </think>
-	paired bool      // the prompt never opens the thinking: a closing tag alone is text
+	prompted *prompted // of a form that no template knows
+	think    [2]string // the tags around thinking; zero: <think> and </think>
+	paired   bool      // the prompt never opens the thinking: a closing tag alone is text
 }
 
 var formats = []format{hermes, qwen3Coder, deepseekR1, deepseekV3, llama3JSON, llama3Python, mistral, glm, kimi, gptOSS, react, search}
@@ -84,6 +85,28 @@ func ParserFor(name string, tools []traj.ToolSpec) (*Parser, error) {
 	return nil, fmt.Errorf("there is no format of tool calls %q; there are %s", name, strings.Join(Parsers(), ", "))
 }
 
+// prompted is a form of calls that only the prompt knows.
+type prompted struct {
+	intro  func(tools []traj.ToolSpec) string // for the system prompt; nil: the question says it all
+	call   func(traj.ToolCall) string
+	result func(string) string
+}
+
+// InText writes a conversation with tools as one without, in the words of a
+// form that no chat template knows (react, search); nil for the others, where
+// the template or the server shows the tools.
+func (p *Parser) InText() func(msgs []traj.Message, tools []traj.ToolSpec) []traj.Message {
+	if p.prompted == nil {
+		return nil
+	}
+	return func(msgs []traj.Message, tools []traj.ToolSpec) []traj.Message {
+		if len(tools) == 0 {
+			return msgs
+		}
+		return inText(msgs, tools, *p.prompted)
+	}
+}
+
 // Name is the format's name.
 func (p *Parser) Name() string { return p.name }
 
@@ -105,7 +128,7 @@ func (p *Parser) Parse(text string) (traj.Message, []traj.CallError) {
 	r := &reading{tools: p.tools}
 	r.msg.Role = traj.RoleAssistant
 	open, shut := openThink, closeThink
-	if p.think[0] != "" {
+	if p.think[0] != "" && (strings.Contains(text, p.think[0]) || strings.Contains(text, p.think[1])) {
 		open, shut = p.think[0], p.think[1]
 	}
 	at := 0
@@ -245,7 +268,7 @@ func (r *reading) oneOf(names ...string) string {
 // are read, in which InText asks for them.
 func (p *Parser) ParseInText(text string) (traj.Message, []traj.CallError) {
 	m, errs := p.Parse(text)
-	if p.name == ParserNone || len(m.ToolCalls)+len(errs) > 0 || !strings.Contains(m.Content, openCall) {
+	if p.name == ParserNone || p.prompted != nil || len(m.ToolCalls)+len(errs) > 0 || !strings.Contains(m.Content, openCall) {
 		return m, errs
 	}
 	again, errs := (&Parser{hermes, p.tools}).Parse(m.Content)

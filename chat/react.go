@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"regexp"
 	"strings"
+
+	"agentcli/traj"
 )
 
 // react: lines of Thought, Action and Action Input, as ReAct prompts ask for
@@ -11,7 +13,8 @@ import (
 // the tool's only required parameter. What follows a line of Observation the
 // model made up: it is cut off. Final Answer ends it: the content is what
 // follows, and what came before is reasoning.
-var react = format{name: "react", find: findReact, read: readReact, finish: finishReact}
+var react = format{name: "react", find: findReact, read: readReact, finish: finishReact,
+	prompted: &prompted{intro: reactIntro, call: reactCall, result: func(s string) string { return "Observation: " + s }}}
 
 var (
 	reactAction = regexp.MustCompile(`(?m)^[ \t]*\**Action\**:\**[ \t]*(.*)$`)
@@ -131,4 +134,36 @@ func finishReact(r *reading) {
 		r.thought(strings.TrimPrefix(before, "Thought: "))
 	}
 	r.msg.Content = strings.TrimSpace(r.msg.Content[loc[1]:])
+}
+
+// reactPrompt is how ReAct prompts ask for the form, as LangChain words it.
+const reactPrompt = `Answer the question as best you can. You have access to the following tools:
+
+%s
+
+Use the following format:
+
+Thought: you should always think about what to do
+Action: the action to take, one of %s
+Action Input: the input to the action, a JSON object
+Observation: the result of the action
+... (this Thought/Action/Action Input/Observation can repeat N times)
+Thought: I now know the final answer
+Final Answer: the final answer to the question`
+
+func reactIntro(tools []traj.ToolSpec) string {
+	var list, names []string
+	for _, t := range tools {
+		params := string(t.Parameters)
+		if params == "" {
+			params = "{}"
+		}
+		list = append(list, t.Name+": "+t.Description+" The input's JSON schema: "+pythonOr([]byte(params)))
+		names = append(names, t.Name)
+	}
+	return fmt.Sprintf(reactPrompt, strings.Join(list, "\n"), strings.Join(names, ", "))
+}
+
+func reactCall(c traj.ToolCall) string {
+	return "Action: " + c.Name + "\nAction Input: " + pythonOr([]byte(c.Arguments))
 }

@@ -1,13 +1,36 @@
 package chat
 
-import "strings"
+import (
+	"encoding/json"
+	"strings"
+
+	"agentcli/traj"
+)
 
 // search: <search>query</search> and <answer>…</answer>, as Search-R1 and its
 // kin are trained. The first of the two decides, as there: what the model writes
 // behind it was made up without the results, and is cut off. A closing tag may
 // be missing at the end, where it was the stop string. The answer keeps its tags:
-// rewards look for them.
-var search = format{name: "search", find: findSearch, read: readSearch}
+// rewards look for them. That there is a search is for the question to say.
+var search = format{name: "search", find: findSearch, read: readSearch,
+	prompted: &prompted{call: searchCall, result: func(s string) string { return "<information>" + s + "</information>" }}}
+
+// searchCall writes a call's query: its only argument.
+func searchCall(c traj.ToolCall) string {
+	query := c.Arguments
+	var args map[string]any
+	if json.Unmarshal([]byte(c.Arguments), &args) == nil && len(args) == 1 {
+		for _, v := range args {
+			if list, ok := v.([]any); ok && len(list) == 1 {
+				v = list[0]
+			}
+			if s, ok := v.(string); ok {
+				query = s
+			}
+		}
+	}
+	return openSearch + query + closeSearch
+}
 
 const (
 	openSearch, closeSearch = "<search>", "</search>"

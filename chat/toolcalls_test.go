@@ -486,3 +486,38 @@ func TestFuzzCorpusIsThere(t *testing.T) {
 		t.Errorf("%d files, %v", len(files), err)
 	}
 }
+
+// What InText writes of calls in the prompted forms is read back.
+func TestPromptedForms(t *testing.T) {
+	_, tools := replies(t)
+	for _, c := range []struct{ family, tool, args, call, result string }{
+		{"react", "calculator", `{"expression": "12*7", "digits": 2}`, "Hm.\nAction: calculator\nAction Input: {\"expression\": \"12*7\", \"digits\": 2}", "Observation: 84\nObservation: 84"},
+		{"search", "search", `{"query": "Faust"}`, "Hm.\n<search>Faust</search>", "<information>84</information>\n<information>84</information>"},
+	} {
+		p := parserOf(t, c.family, tools)
+		msgs := []traj.Message{{Role: "user", Content: "q"}, {Role: "assistant", Content: "Hm.", ToolCalls: []traj.ToolCall{{Name: c.tool, Arguments: c.args}}}, {Role: "tool", Content: "84"}, {Role: "tool", Content: "84"}}
+		out := p.InText()(msgs, tools[:1])
+		if c.family == "react" {
+			if !strings.Contains(out[0].Content, "one of calculator") || !strings.Contains(out[0].Content, `"expression"`) {
+				t.Errorf("%q", out[0].Content)
+			}
+			out = out[1:]
+		}
+		if len(out) != 3 || out[1].Content != c.call || out[2].Role != "user" || out[2].Content != c.result {
+			t.Errorf("%s: %+v", c.family, out)
+		}
+		m, errs := p.Parse(out[1].Content)
+		if len(errs) > 0 || m.Content != "Hm." || len(m.ToolCalls) != 1 || m.ToolCalls[0].Name != c.tool || !same(m.ToolCalls[0].Arguments, c.args) {
+			t.Errorf("%s: %+v %v", c.family, m, errs)
+		}
+	}
+	if parserOf(t, "hermes", tools).InText() != nil {
+		t.Error("hermes is a template's own form")
+	}
+	// What was asked for in the Hermes form is read whatever the model; thinking stays closed.
+	p := parserOf(t, "kimi", tools)
+	m, _ := p.ParseInText(`<think><tool_call>{"name": "now"}</tool_call></think>so <tool_call>{"name": "now"}</tool_call>`)
+	if len(m.ToolCalls) != 1 || m.Content != "so" || !strings.Contains(m.Reasoning, "<tool_call>") {
+		t.Errorf("%+v", m)
+	}
+}

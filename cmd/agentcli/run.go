@@ -62,7 +62,7 @@ func open(ctx context.Context, o runOptions, s streams) (_ *session, err error) 
 		return nil, usageError{err}
 	}
 	m := x.o.Model
-	m.WithTools, m.Parallel = len(x.tools.Tools) > 0, x.o.Parallel
+	m.Tools, m.Parallel = x.tools.Specs(), x.o.Parallel
 	var closer io.Closer
 	if x.model, x.info, closer, err = openModel(ctx, m, x.notice); err != nil {
 		return nil, err
