@@ -10,7 +10,9 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
+	"time"
 
 	"agentcli/traj"
 )
@@ -30,6 +32,9 @@ type Options struct {
 	AddGenerationPrompt bool  // open a new assistant turn at the end
 	ContinueFinal       bool  // leave the last assistant message open, to be continued
 	EnableThinking      *bool // nil: the template's default
+	// Date, where set, is what a template prints as today's (Llama 3.2); else it is
+	// the day on which the renderer was made.
+	Date string
 	// RawTools, where set, are the tools as JSON, written in their own order
 	// of keys, in place of the list that Render is given.
 	RawTools []json.RawMessage
@@ -58,16 +63,34 @@ type Renderer interface {
 // ErrNoTemplate is wrapped where a model has no chat template: a base model.
 var ErrNoTemplate = errors.New("the model has no chat template")
 
-// family is what distinguishes one ChatML dialect from another.
+// family is what distinguishes one chat format from another.
 type family struct {
 	name     string
+	frame    *frame                                                                          // how turns are marked; nil: as in ChatML
+	parser   string                                                                          // the format of its tool calls; "": hermes
 	head     func(w *writer, msgs []traj.Message, tools []string)                            // what comes before the messages
 	message  func(w *writer, msgs []traj.Message, i int, headed bool) error                  // one message
 	open     func(w *writer, o Options)                                                      // after the assistant header of a generation prompt
 	rewrites func(prev []int32, msgs []traj.Message, endThink int32, haveEndThink bool) bool // whether a new turn changes earlier ones
 }
 
-var families = []family{smollm2, chatml, qwen25, qwen25Math, qwen3}
+// frame is how a format marks its turns.
+type frame struct {
+	controls []string // the tokens that only the template writes; all must be there
+	end      string   // ends a turn
+	closes   []string // ends one too, where a model writes it
+	stops    []string // end a reply, besides these
+	after    string   // follows the end of a turn
+	header   func(w *writer, role string)
+}
+
+var chatML = frame{controls: []string{imStart, imEnd}, end: imEnd, stops: []string{"<|endoftext|>"}, after: "\n",
+	header: func(w *writer, role string) {
+		w.control(imStart)
+		w.plain(role, "\n")
+	}}
+
+var families = []family{smollm2, chatml, qwen25, qwen25Math, qwen3, llama3, llama31, llama32}
 
 // Families lists the names that For takes.
 func Families() []string {
@@ -84,17 +107,31 @@ func For(name string, tok Tokenizer) (Renderer, error) {
 		if f.name != name {
 			continue
 		}
-		r := &renderer{family: f, tok: tok, control: map[string]int32{}}
-		for _, s := range []string{imStart, imEnd} {
+		r := &renderer{family: f, tok: tok, control: map[string]int32{}, today: time.Now().Format("02 Jan 2006")}
+		if r.frame == nil {
+			r.frame = &chatML
+		}
+		if r.parser == "" {
+			r.parser = ParserHermes
+		}
+		for _, s := range r.frame.controls {
 			id, ok := tok.ID(s)
 			if !ok {
 				return nil, fmt.Errorf("the tokenizer has no token %s, which the chat format %s needs", s, name)
 			}
 			r.control[s] = id
 		}
-		r.stops = []int32{r.control[imEnd]}
-		if id, ok := tok.ID("<|endoftext|>"); ok {
-			r.stops = append(r.stops, id)
+		r.stops = []int32{r.control[r.frame.end]}
+		for _, s := range r.frame.closes {
+			if id, ok := tok.ID(s); ok {
+				r.stops = append(r.stops, id)
+			}
+		}
+		r.closing = len(r.stops)
+		for _, s := range r.frame.stops {
+			if id, ok := tok.ID(s); ok {
+				r.stops = append(r.stops, id)
+			}
 		}
 		r.endThink, r.haveEndThink = tok.ID("</think>")
 		return r, nil
@@ -130,6 +167,12 @@ func Detect(template, architecture string) (string, error) {
 		return qwen25Math.name, nil
 	case has(imStart, imEnd) && !has("tool") && !has("think") && !has("You are"):
 		return chatml.name, nil
+	case has(llamaHeader, llamaEOT, "Cutting Knowledge Date: December 2023", "tools_in_user_message", "strftime_now"):
+		return llama32.name, nil
+	case has(llamaHeader, llamaEOT, "Cutting Knowledge Date: December 2023", "tools_in_user_message"):
+		return llama31.name, nil
+	case has(llamaHeader, llamaEOT, "trim", "bos_token") && !has("tool") && !has("Cutting Knowledge"):
+		return llama3.name, nil
 	}
 	return "", fmt.Errorf("the chat template is of no known format; there are %s", strings.Join(Families(), ", "))
 }
@@ -147,6 +190,10 @@ type writer struct {
 	text strings.Builder
 	run  strings.Builder
 	ids  []int32
+	date string
+	skip int   // messages that head has written
+	open bool  // turns are left without their end
+	err  error // of head
 }
 
 func (w *writer) plain(parts ...string) {
@@ -171,15 +218,17 @@ func (w *writer) flush() {
 
 // turn writes a whole turn.
 func (w *writer) turn(role string, parts ...string) {
-	w.control(imStart)
-	w.plain(role, "\n")
+	w.r.frame.header(w, role)
 	w.plain(parts...)
 	w.end()
 }
 
 func (w *writer) end() {
-	w.control(imEnd)
-	w.plain("\n")
+	if w.open {
+		return
+	}
+	w.control(w.r.frame.end)
+	w.plain(w.r.frame.after)
 }
 
 type renderer struct {
@@ -187,6 +236,8 @@ type renderer struct {
 	tok          Tokenizer
 	control      map[string]int32
 	stops        []int32
+	closing      int // how many of stops end a turn as well
+	today        string
 	endThink     int32
 	haveEndThink bool
 }
@@ -214,7 +265,13 @@ func (r *renderer) Render(msgs []traj.Message, tools []traj.ToolSpec, o Options)
 		}
 		lines = append(lines, s)
 	}
+	if w.date = o.Date; w.date == "" {
+		w.date = r.today
+	}
 	r.head(w, msgs, lines)
+	if w.err != nil {
+		return "", nil, w.err
+	}
 	if err := r.body(w, msgs, o, true); err != nil {
 		return "", nil, err
 	}
@@ -228,37 +285,27 @@ func (r *renderer) body(w *writer, msgs []traj.Message, o Options, headed bool) 
 	if o.ContinueFinal && (len(msgs) == 0 || msgs[len(msgs)-1].Role != traj.RoleAssistant) {
 		return errors.New("messages: the last one is not the assistant's, so it cannot be continued")
 	}
+	if o.ContinueFinal && len(msgs) <= w.skip {
+		return errors.New("messages: the last one opens the conversation, so it cannot be continued")
+	}
 	for i := range msgs {
 		if len(msgs[i].Images) > 0 {
 			return fmt.Errorf("messages: message %d has an image; the chat format %s takes text only", i, r.name)
 		}
-		if o.ContinueFinal && i == len(msgs)-1 {
-			return r.unfinished(w, msgs, i, headed)
+		if i < w.skip {
+			continue
 		}
+		w.open = o.ContinueFinal && i == len(msgs)-1
 		if err := r.message(w, msgs, i, headed); err != nil {
 			return fmt.Errorf("messages: message %d: %w", i, err)
 		}
 	}
-	if o.AddGenerationPrompt {
-		w.control(imStart)
-		w.plain("assistant\n")
+	if o.AddGenerationPrompt && !w.open {
+		r.frame.header(w, traj.RoleAssistant)
 		if r.open != nil {
 			r.open(w, o)
 		}
 	}
-	return nil
-}
-
-// unfinished writes a message without the end of its turn.
-func (r *renderer) unfinished(w *writer, msgs []traj.Message, i int, headed bool) error {
-	sub := &writer{r: r}
-	if err := r.message(sub, msgs, i, headed); err != nil {
-		return fmt.Errorf("messages: message %d: %w", i, err)
-	}
-	s := strings.TrimSuffix(sub.text.String(), imEnd+"\n")
-	s = strings.TrimPrefix(s, imStart)
-	w.control(imStart)
-	w.plain(s)
 	return nil
 }
 
@@ -267,10 +314,10 @@ func (r *renderer) Bridge(prev []int32, msgs []traj.Message, o Options) ([]int32
 		return nil, false
 	}
 	w := &writer{r: r, ids: append([]int32(nil), prev...)}
-	if prev[len(prev)-1] != r.control[imEnd] {
-		w.control(imEnd) // stopped by length: the turn is still open
+	if !slices.Contains(r.stops[:r.closing], prev[len(prev)-1]) {
+		w.control(r.frame.end) // stopped by length: the turn is still open
 	}
-	w.plain("\n")
+	w.plain(r.frame.after)
 	if r.body(w, msgs, o, false) != nil {
 		return nil, false
 	}
@@ -283,16 +330,11 @@ func (r *renderer) Parse(sampled []int32) (traj.Message, []traj.CallError) {
 	for n > 0 && r.isStop(sampled[n-1]) {
 		n--
 	}
-	return ParseReply("hermes", r.tok.Decode(sampled[:n], false))
+	return ParseReply(r.parser, r.tok.Decode(sampled[:n], false))
 }
 
 func (r *renderer) isStop(id int32) bool {
-	for _, s := range r.stops {
-		if s == id {
-			return true
-		}
-	}
-	return false
+	return slices.Contains(r.stops, id)
 }
 
 // toolJSON writes tools in the shape of the OpenAI API, which is what templates

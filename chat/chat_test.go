@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"pgregory.net/rapid"
 
@@ -55,12 +56,13 @@ func (g goldenMessage) message() traj.Message {
 // fake is a tokenizer of bytes with the control tokens above them.
 type fake struct{}
 
-var fakeControl = []string{"<|endoftext|>", "<|im_start|>", "<|im_end|>", "<think>", "</think>"}
+var fakeControl = []string{"<|endoftext|>", "<|im_start|>", "<|im_end|>", "<think>", "</think>",
+	"<|begin_of_text|>", "<|start_header_id|>", "<|end_header_id|>", "<|eot_id|>", "<|eom_id|>", "<|end_of_text|>"}
 
 func (fake) EncodeOrdinary(s string) []int32 {
 	var out []int32
 	for len(s) > 0 {
-		if i := slices.IndexFunc(fakeControl[3:], func(c string) bool { return strings.HasPrefix(s, c) }); i >= 0 {
+		if i := slices.IndexFunc(fakeControl[3:5], func(c string) bool { return strings.HasPrefix(s, c) }); i >= 0 {
 			out = append(out, int32(256+3+i))
 			s = s[len(fakeControl[3+i]):]
 			continue
@@ -96,14 +98,25 @@ func TestGoldenText(t *testing.T) {
 	if len(g.Rows) < 100 {
 		t.Errorf("only %d rows", len(g.Rows))
 	}
+	goldenfile.Load(t, "llama3.json", &g)
+	for i := range g.Rows {
+		checkRow(t, i, g, fake{}, false)
+	}
+	if len(g.Rows) < 25 {
+		t.Errorf("only %d rows of Llama 3", len(g.Rows))
+	}
 }
 
 func TestGoldenIDs(t *testing.T) {
 	var g goldenFile
 	goldenfile.Load(t, "golden.json", &g)
-	for _, family := range []string{"smollm2", "qwen2.5", "qwen3"} {
+	for _, family := range []string{"smollm2", "qwen2.5", "qwen3", "llama3"} {
 		t.Run(family, func(t *testing.T) {
-			path := ""
+			g, path := g, ""
+			if family == "llama3" {
+				g = goldenFile{}
+				goldenfile.Load(t, "llama3.json", &g)
+			}
 			if family == "smollm2" {
 				path = testmodel.Path(t)
 			} else if dir := os.Getenv("AGENTCLI_TOKENIZERS"); dir != "" {
@@ -116,7 +129,7 @@ func TestGoldenIDs(t *testing.T) {
 				t.Fatal(err)
 			}
 			for i, row := range g.Rows {
-				if row.Family == family {
+				if row.Family == family || family == "llama3" {
 					checkRow(t, i, g, tok, true)
 				}
 			}
@@ -135,7 +148,7 @@ func checkRow(t *testing.T, i int, g goldenFile, tok chat.Tokenizer, ids bool) {
 	for _, m := range row.Messages {
 		msgs = append(msgs, m.message())
 	}
-	o := chat.Options{AddGenerationPrompt: row.Gen, EnableThinking: row.Think}
+	o := chat.Options{AddGenerationPrompt: row.Gen, EnableThinking: row.Think, Date: "02 Nov 2026"}
 	if row.Tools {
 		o.RawTools = g.Tools
 	}
@@ -195,12 +208,12 @@ func TestNoForgery(t *testing.T) {
 		}
 		start := 0
 		for _, id := range ids {
-			if id == 257 {
+			if id == 257 || id == 262 { // <|im_start|>, <|start_header_id|>
 				start++
 			}
 		}
 		want := 3
-		if f == "smollm2" || f == "qwen2.5" || f == "qwen2.5-math" {
+		if f == "smollm2" || strings.HasPrefix(f, "qwen2.5") || strings.HasPrefix(f, "llama3.") {
 			want = 4 // the default system prompt
 		}
 		if start != want {
@@ -222,6 +235,31 @@ func TestContinueFinal(t *testing.T) {
 	}
 	if _, _, err := r.Render(nil, nil, chat.Options{}); err == nil {
 		t.Error("an empty conversation was rendered")
+	}
+}
+
+func TestLlama3(t *testing.T) {
+	tok := fake{}
+	r, _ := chat.For("llama3.2", tok)
+	if text, _, err := r.Render([]traj.Message{{Role: "user", Content: "q"}}, nil, chat.Options{}); err != nil || !strings.Contains(text, "Today Date: "+time.Now().Format("02 Jan 2006")) {
+		t.Error(text, err)
+	}
+	if _, _, err := r.Render([]traj.Message{{Role: "system", Content: "s"}}, []traj.ToolSpec{{Name: "f"}}, chat.Options{}); err == nil {
+		t.Error("tools without a question")
+	}
+	text, _, err := r.Render([]traj.Message{{Role: "user", Content: "q"}, {Role: "assistant", Content: " so far "}}, nil, chat.Options{ContinueFinal: true})
+	if err != nil || !strings.HasSuffix(text, "<|end_header_id|>\n\nso far ") {
+		t.Errorf("%q %v", text, err)
+	}
+	// A turn that ended with <|eom_id|> is not ended again; code after the tag is a call.
+	prev := append(tok.EncodeOrdinary("P"), 265)
+	if ids, ok := r.Bridge(prev, []traj.Message{{Role: "tool", Content: "4"}}, chat.Options{AddGenerationPrompt: true}); !ok ||
+		tok.Decode(ids, false) != "P<|eom_id|><|start_header_id|>ipython<|end_header_id|>\n\n\"4\"<|eot_id|><|start_header_id|>assistant<|end_header_id|>\n\n" {
+		t.Errorf("%q", tok.Decode(ids, false))
+	}
+	m, errs := r.Parse(append(tok.EncodeOrdinary("<|python_tag|>print(2+2)"), 265))
+	if len(errs) > 0 || len(m.ToolCalls) != 1 || m.ToolCalls[0].Arguments != `{"code": "print(2+2)"}` {
+		t.Errorf("%+v %v", m, errs)
 	}
 }
 
@@ -299,7 +337,7 @@ func TestBridgeEqualsRender(t *testing.T) {
 						t.Fatal("the reply does not continue the prompt")
 					}
 					sampled := with[len(before):]
-					sampled = sampled[:slices.Index(sampled, 258)+1]
+					sampled = sampled[:slices.Index(sampled, r.StopIDs()[0])+1]
 					if rapid.Bool().Draw(t, "cut") {
 						sampled = sampled[:len(sampled)-1] // stopped by length
 					}

@@ -16,17 +16,30 @@ func InText(msgs []traj.Message, tools []traj.ToolSpec) []traj.Message {
 	if len(tools) == 0 {
 		return msgs
 	}
-	var system strings.Builder
-	if len(msgs) > 0 && msgs[0].Role == traj.RoleSystem {
-		system.WriteString(msgs[0].Content + "\n\n")
-		msgs = msgs[1:]
+	return inText(msgs, tools, prompted{
+		intro: func(tools []traj.ToolSpec) string {
+			var b strings.Builder
+			b.WriteString(qwenTools)
+			for _, t := range tools {
+				b.WriteString("\n" + specText(t))
+			}
+			return b.String() + qwenToolsEnd
+		},
+		call:   callText,
+		result: func(s string) string { return "<tool_response>\n" + s + "\n</tool_response>" },
+	})
+}
+
+func inText(msgs []traj.Message, tools []traj.ToolSpec, p prompted) []traj.Message {
+	var out []traj.Message
+	if p.intro != nil {
+		system := ""
+		if len(msgs) > 0 && msgs[0].Role == traj.RoleSystem {
+			system = msgs[0].Content + "\n\n"
+			msgs = msgs[1:]
+		}
+		out = []traj.Message{{Role: traj.RoleSystem, Content: system + p.intro(tools)}}
 	}
-	system.WriteString(qwenTools)
-	for _, t := range tools {
-		system.WriteString("\n" + specText(t))
-	}
-	system.WriteString(qwenToolsEnd)
-	out := []traj.Message{{Role: traj.RoleSystem, Content: system.String()}}
 	for i, m := range msgs {
 		switch m.Role {
 		case traj.RoleAssistant:
@@ -34,11 +47,11 @@ func InText(msgs []traj.Message, tools []traj.ToolSpec) []traj.Message {
 				if m.Content != "" {
 					m.Content += "\n"
 				}
-				m.Content += callText(c)
+				m.Content += p.call(c)
 			}
 			m.ToolCalls = nil
 		case traj.RoleTool:
-			text := "<tool_response>\n" + m.Content + "\n</tool_response>"
+			text := p.result(m.Content)
 			if i > 0 && msgs[i-1].Role == traj.RoleTool { // neighbours share one turn
 				last := &out[len(out)-1]
 				last.Content += "\n" + text

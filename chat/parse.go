@@ -1,190 +1,280 @@
 package chat
 
 import (
-	"bytes"
-	"encoding/json"
-	"errors"
 	"fmt"
-	"io"
+	"slices"
 	"strings"
 
 	"agentcli/traj"
 )
 
-// Names of the reply parsers that ParseReply takes.
+// Names that ParserFor takes besides those of the formats.
 const (
-	ParserHermes = "hermes"
-	ParserNone   = "none"
-	ParserAuto   = "auto" // hermes
+	ParserNone = "none" // only reasoning is split off
+	ParserAuto = "auto" // what AutoParser says, of no model: hermes
 )
 
-const (
-	openCall, closeCall   = "<tool_call>", "</tool_call>"
-	openThink, closeThink = "<think>", "</think>"
-)
+// maxCalls is how many calls of a reply are read, good ones and bad ones: a
+// model that repeats itself for ever costs no more than that.
+const maxCalls = 256
 
-// ParseReply reads a reply's text: reasoning is split off; with the parser
-// "hermes" (or "auto") so are <tool_call> blocks. A call that cannot be read
-// becomes a CallError and stays in the content. "none" leaves calls alone.
+const openThink, closeThink = "<think>", "</think>"
+
+// format is how one family writes tool calls into its replies.
+type format struct {
+	name string
+	// find is where the next call begins in text from position at on, or -1.
+	find func(r *reading, text string, at int) int
+	// read reads the call, or calls, that find found at position at; it gives
+	// what it found to r, and returns where the text goes on.
+	read func(r *reading, text string, at int) int
+	// finish, where there is one, has the last word on content and reasoning.
+	finish func(r *reading)
+
+	prompted *prompted // of a form that no template knows
+	think    [2]string // the tags around thinking; zero: <think> and </think>
+	paired   bool      // the prompt never opens the thinking: a closing tag alone is text
+}
+
+var formats = []format{hermes, qwen3Coder, deepseekR1, deepseekV3, llama3JSON, llama3Python, mistral, glm, kimi, gptOSS, react, search}
+
+// aliases are other names of the formats, most of them those of vLLM's
+// --tool-call-parser.
+var aliases = map[string]string{
+	"qwen": "hermes", "qwen2.5": "hermes", "qwen3": "hermes", "qwen3-xml": "qwen3-coder",
+	"deepseek": "deepseek-v3", "deepseek-v31": "deepseek-v3", "deepseek-v3.1": "deepseek-v3",
+	"llama3": "llama3-json", "llama3.1": "llama3-json", "llama3.2": "llama3-json", "llama4-json": "llama3-json", "pythonic": "llama3-python",
+	"glm45": "glm", "glm47": "glm", "glm4.5": "glm", "kimi-k2": "kimi", "openai": "gpt-oss", "harmony": "gpt-oss", "search-r1": "search",
+}
+
+// Parsers lists the names of the formats that ParserFor takes, auto first and
+// none last.
+func Parsers() []string {
+	out := []string{ParserAuto}
+	for _, f := range formats {
+		out = append(out, f.name)
+	}
+	return append(out, ParserNone)
+}
+
+// Parser reads replies of one format. It is safe for concurrent use.
+type Parser struct {
+	format
+	tools toolSet
+}
+
+// ParserFor makes the parser of a format. The tools matter where a format
+// writes arguments without their types: their schemas say what a 5 is. Vendors'
+// names (qwen3_coder, kimi_k2) are taken too.
+func ParserFor(name string, tools []traj.ToolSpec) (*Parser, error) {
+	key := strings.ReplaceAll(strings.ToLower(name), "_", "-")
+	if to, ok := aliases[key]; ok {
+		key = to
+	}
+	switch key {
+	case ParserNone:
+		return &Parser{format: format{name: ParserNone}}, nil
+	case ParserAuto:
+		key = AutoParser("")
+	}
+	for _, f := range formats {
+		if f.name == key {
+			return &Parser{f, newToolSet(tools)}, nil
+		}
+	}
+	return nil, fmt.Errorf("there is no format of tool calls %q; there are %s", name, strings.Join(Parsers(), ", "))
+}
+
+// prompted is a form of calls that only the prompt knows.
+type prompted struct {
+	intro  func(tools []traj.ToolSpec) string // for the system prompt; nil: the question says it all
+	call   func(traj.ToolCall) string
+	result func(string) string
+}
+
+// InText writes a conversation with tools as one without, in the words of a
+// form that no chat template knows (react, search); nil for the others, where
+// the template or the server shows the tools.
+func (p *Parser) InText() func(msgs []traj.Message, tools []traj.ToolSpec) []traj.Message {
+	if p.prompted == nil {
+		return nil
+	}
+	return func(msgs []traj.Message, tools []traj.ToolSpec) []traj.Message {
+		if len(tools) == 0 {
+			return msgs
+		}
+		return inText(msgs, tools, *p.prompted)
+	}
+}
+
+// Name is the format's name.
+func (p *Parser) Name() string { return p.name }
+
+// ParseReply reads a reply by the parser of that name, hermes where there is
+// none, without the tools' schemas.
 func ParseReply(parser, text string) (traj.Message, []traj.CallError) {
-	m := traj.Message{Role: traj.RoleAssistant}
-	m.Reasoning, m.Content = splitReasoning(text)
-	if parser == ParserNone {
-		return m, nil
+	p, err := ParserFor(parser, nil)
+	if err != nil {
+		p = &Parser{format: hermes}
 	}
-	var errs []traj.CallError
-	var out strings.Builder
-	rest := m.Content
-	for {
-		i := strings.Index(rest, openCall)
-		if i < 0 {
-			break
-		}
-		out.WriteString(rest[:i])
-		call, n, reason := readCall(rest[i+len(openCall):])
-		raw := rest[i : i+len(openCall)+n]
-		if reason != "" {
-			errs = append(errs, traj.CallError{Raw: raw, Reason: reason})
-			out.WriteString(raw)
-		} else {
-			call.ID = fmt.Sprintf("call_%d", len(m.ToolCalls))
-			m.ToolCalls = append(m.ToolCalls, call)
-		}
-		rest = rest[i+len(openCall)+n:]
-	}
-	out.WriteString(rest)
-	m.Content = out.String()
-	if len(m.ToolCalls) > 0 {
-		m.Content = strings.TrimSpace(m.Content)
-	}
-	return m, errs
+	return p.Parse(text)
 }
 
-// splitReasoning takes every <think> block out of a text. A closing tag without
-// an opening one closes what the prompt opened; a block that never closes was
-// cut off.
-func splitReasoning(text string) (reasoning, content string) {
-	open, end := strings.Index(text, openThink), strings.Index(text, closeThink)
-	if open < 0 && end < 0 {
-		return "", text
+// Parse reads a reply's text. Reasoning is split off, and no call is ever read
+// out of it. Calls get the ids call_0, call_1, …; a call that cannot be read
+// becomes a CallError, which says what is wrong and where, and stays in the
+// content, as does what stands around calls.
+func (p *Parser) Parse(text string) (traj.Message, []traj.CallError) {
+	r := &reading{tools: p.tools}
+	r.msg.Role = traj.RoleAssistant
+	open, shut := openThink, closeThink
+	if p.think[0] != "" && (strings.Contains(text, p.think[0]) || strings.Contains(text, p.think[1])) {
+		open, shut = p.think[0], p.think[1]
 	}
-	var thoughts []string
-	var out strings.Builder
-	if end >= 0 && (open < 0 || end < open) {
-		thoughts = append(thoughts, text[:end])
-		text = strings.TrimLeft(text[end+len(closeThink):], "\n")
+	at := 0
+	thinks := strings.Index(text, open)
+	if end := strings.Index(text, shut); end >= 0 && (thinks < 0 || end < thinks) && !p.paired {
+		// The prompt opened what this tag closes.
+		r.thought(text[:end])
+		at = skipBreaks(text, end+len(shut))
 	}
-	for {
-		before, after, ok := strings.Cut(text, openThink)
-		out.WriteString(before)
-		if !ok {
-			break
+	for at < len(text) {
+		if thinks >= 0 && thinks < at {
+			thinks = index(text, open, at)
 		}
-		thought, rest, _ := strings.Cut(after, closeThink)
-		thoughts = append(thoughts, thought)
-		text = strings.TrimLeft(rest, "\n")
-	}
-	for i, s := range thoughts {
-		thoughts[i] = strings.Trim(s, "\n")
-	}
-	content = out.String()
-	if strings.TrimSpace(content) == "" {
-		content = ""
-	}
-	return strings.Join(thoughts, "\n"), content
-}
-
-// readCall reads what follows <tool_call>. n is how much of s belongs to the
-// call, its closing tag included; reason is "" or what is wrong.
-func readCall(s string) (call traj.ToolCall, n int, reason string) {
-	d := json.NewDecoder(strings.NewReader(s))
-	var body json.RawMessage
-	err := d.Decode(&body)
-	if err == nil {
-		end := int(d.InputOffset())
-		tail := strings.TrimLeft(s[end:], " \t\r\n")
-		n = len(s) - len(tail)
+		call := -1
+		if p.find != nil {
+			call = p.find(r, text, at)
+		}
 		switch {
-		case strings.HasPrefix(tail, closeCall):
-			n += len(closeCall)
-		case tail == "": // the reply ended where the tag should be
+		case call >= 0 && len(r.msg.ToolCalls)+len(r.errs) >= maxCalls:
+			r.bad(text[at:], fmt.Sprintf("the reply has more than %d calls; this and what follows was not read", maxCalls))
+			at = len(text)
+		case call >= 0 && (thinks < 0 || call < thinks):
+			r.out.WriteString(text[at:call])
+			if at = p.read(r, text, call); at <= call {
+				r.out.WriteByte(text[call])
+				at = call + 1
+			}
+		case thinks >= 0:
+			r.out.WriteString(text[at:thinks])
+			thought, rest, closed := strings.Cut(text[thinks+len(open):], shut)
+			r.thought(thought)
+			if at = len(text); closed {
+				at = skipBreaks(text, len(text)-len(rest))
+			}
 		default:
-			n = extent(s)
-			return call, n, "there is text after the JSON object; a call is one JSON object between <tool_call> and </tool_call>"
+			r.out.WriteString(text[at:])
+			at = len(text)
 		}
-		call, reason = readBody(body)
-		return call, n, reason
 	}
-	n = extent(s)
-	inner, closed := strings.CutSuffix(s[:n], closeCall)
-	switch {
-	case strings.TrimSpace(inner) == "":
-		return call, n, `it is empty; write {"name": ..., "arguments": {...}} between <tool_call> and </tool_call>`
-	case !closed && (errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, io.EOF)):
-		return call, n, "it was cut off: the JSON is incomplete and </tool_call> is missing"
-	case !closed:
-		return call, n, fmt.Sprintf("</tool_call> is missing, and the JSON is not valid: %v", err)
+	r.msg.Content = r.out.String()
+	if len(r.thoughts) > 0 && strings.TrimSpace(r.msg.Content) == "" {
+		r.msg.Content = ""
 	}
-	// Decode again without what follows, for an error about the call alone.
-	var v any
-	if e := json.Unmarshal([]byte(inner), &v); e != nil {
-		err = e
+	if p.finish != nil {
+		p.finish(r)
 	}
-	return call, n, fmt.Sprintf("the JSON is not valid: %v", err)
+	if len(r.msg.ToolCalls) > 0 {
+		r.msg.Content = strings.TrimSpace(r.msg.Content)
+	}
+	r.msg.Reasoning = strings.Join(r.thoughts, "\n")
+	return r.msg, r.errs
 }
 
-// extent is where a call that cannot be read ends: with its closing tag, or
-// before the next call, or with the text.
-func extent(s string) int {
-	end, next := strings.Index(s, closeCall), strings.Index(s, openCall)
+// reading collects what a reply is made of.
+type reading struct {
+	tools    toolSet
+	msg      traj.Message
+	errs     []traj.CallError
+	out      strings.Builder // the content
+	thoughts []string
+	tries    int // places that looked like a call and were none
+}
+
+func (r *reading) thought(s string) { r.thoughts = append(r.thoughts, strings.Trim(s, "\n")) }
+
+func (r *reading) call(name, args string) {
+	r.msg.ToolCalls = append(r.msg.ToolCalls, traj.ToolCall{ID: fmt.Sprintf("call_%d", len(r.msg.ToolCalls)), Name: name, Arguments: args})
+}
+
+// bad takes note of a call that cannot be read; it stays in the content.
+func (r *reading) bad(raw, reason string) {
+	r.errs = append(r.errs, traj.CallError{Raw: raw, Reason: reason})
+	r.out.WriteString(raw)
+}
+
+// result is call or bad, by whether there is a reason.
+func (r *reading) result(name, args, raw, reason string) {
+	if reason != "" {
+		r.bad(raw, reason)
+		return
+	}
+	r.call(name, args)
+}
+
+// index is strings.Index from a position on.
+func index(text, s string, at int) int {
+	if i := strings.Index(text[at:], s); i >= 0 {
+		return at + i
+	}
+	return -1
+}
+
+const blanks = " \t\r\n"
+
+func skipBlanks(text string, at int) int { return len(text) - len(strings.TrimLeft(text[at:], blanks)) }
+func skipBreaks(text string, at int) int { return len(text) - len(strings.TrimLeft(text[at:], "\n")) }
+
+// skipAny skips the first of these that text has at a position.
+func skipAny(text string, at int, parts ...string) int {
+	for _, p := range parts {
+		if strings.HasPrefix(text[at:], p) {
+			return at + len(p)
+		}
+	}
+	return at
+}
+
+// extent is where a call that cannot be read ends, from a position behind its
+// opening tag: with its closing tag, or before the next call, or with the text.
+func extent(text string, at int, open, shut string) int {
+	end, next := index(text, shut, at), index(text, open, at)
 	switch {
 	case end >= 0 && (next < 0 || end < next):
-		return end + len(closeCall)
+		return end + len(shut)
 	case next >= 0:
 		return next
 	}
-	return len(s)
+	return len(text)
 }
 
-func readBody(body json.RawMessage) (traj.ToolCall, string) {
-	var call traj.ToolCall
-	if !isObject(body) {
-		return call, `the JSON is not an object; write {"name": ..., "arguments": {...}}`
-	}
-	var f map[string]json.RawMessage
-	if err := json.Unmarshal(body, &f); err != nil {
-		return call, fmt.Sprintf("the JSON is not valid: %v", err)
-	}
-	if err := json.Unmarshal(f["name"], &call.Name); err != nil || call.Name == "" {
-		return call, `"name" is missing or is not a string; write {"name": ..., "arguments": {...}}`
-	}
-	args, ok := f["arguments"]
-	if !ok {
-		args = f["parameters"] // as Llama names them
-	}
-	args = bytes.TrimSpace(args)
-	var text string
-	switch {
-	case len(args) == 0 || string(args) == "null":
-		call.Arguments = "{}"
-	case isObject(args):
-		call.Arguments = string(args)
-	case json.Unmarshal(args, &text) == nil:
-		text = strings.TrimSpace(text)
-		if text == "" {
-			text = "{}"
-		}
-		if !isObject([]byte(text)) || !json.Valid([]byte(text)) {
-			return call, `"arguments" is a string that holds no JSON object; write the object itself`
-		}
-		call.Arguments = text
-	default:
-		return call, `"arguments" is not an object; write {"name": ..., "arguments": {...}}`
-	}
-	return call, ""
+// known reports whether s names a tool, or no tools are known at all.
+func (r *reading) known(s string) bool {
+	_, ok := r.tools[s]
+	return ok || len(r.tools) == 0
 }
 
-func isObject(b []byte) bool {
-	b = bytes.TrimSpace(b)
-	return len(b) > 0 && b[0] == '{'
+// oneOf is the first of the names that a tool has.
+func (r *reading) oneOf(names ...string) string {
+	if i := slices.IndexFunc(names, func(n string) bool { _, ok := r.tools[n]; return ok }); i >= 0 {
+		return names[i]
+	}
+	return names[len(names)-1]
+}
+
+// ParseInText is Parse for a server that may have been shown the tools by
+// InText: where a reply has no call of the format's own, calls of the Hermes form
+// are read, in which InText asks for them.
+func (p *Parser) ParseInText(text string) (traj.Message, []traj.CallError) {
+	m, errs := p.Parse(text)
+	if p.name == ParserNone || p.prompted != nil || len(m.ToolCalls)+len(errs) > 0 || !strings.Contains(m.Content, openCall) {
+		return m, errs
+	}
+	again, errs := (&Parser{hermes, p.tools}).Parse(m.Content)
+	if m.Reasoning != "" && again.Reasoning != "" {
+		m.Reasoning += "\n"
+	}
+	again.Reasoning = m.Reasoning + again.Reasoning
+	return again, errs
 }

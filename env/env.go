@@ -17,6 +17,8 @@ import (
 	"unicode/utf8"
 
 	"agentcli/traj"
+
+	"github.com/santhosh-tekuri/jsonschema/v6"
 )
 
 // Environment serves one trajectory and is used by one goroutine. What the
@@ -139,6 +141,7 @@ func (c *Config) Specs() []traj.ToolSpec {
 // one tool message a call, in call order. A final action ends it.
 type ToolEnvironment struct {
 	tools   map[string]Tool
+	schemas map[string]*jsonschema.Schema // of the tools' arguments; nil: not checked
 	names   []string
 	timeout time.Duration
 	maxObs  int
@@ -151,7 +154,7 @@ func New(c Config) (*ToolEnvironment, error) {
 	if err := c.Validate(); err != nil {
 		return nil, err
 	}
-	e := &ToolEnvironment{tools: make(map[string]Tool, len(c.Tools)), timeout: c.ToolTimeout, maxObs: c.MaxObservation, hung: c.Hung}
+	e := &ToolEnvironment{tools: make(map[string]Tool, len(c.Tools)), schemas: make(map[string]*jsonschema.Schema, len(c.Tools)), timeout: c.ToolTimeout, maxObs: c.MaxObservation, hung: c.Hung}
 	if e.hung == nil {
 		e.hung = &Hung{}
 	}
@@ -162,13 +165,15 @@ func New(c Config) (*ToolEnvironment, error) {
 		e.maxObs = DefaultMaxObservation
 	}
 	for _, t := range c.Tools {
-		name := t.Spec().Name
+		spec := t.Spec()
+		name := spec.Name
 		if p, ok := t.(PerTrajectory); ok {
 			own := p.Open()
 			e.closers = append(e.closers, own)
 			t = own
 		}
 		e.tools[name] = t
+		e.schemas[name] = schemaOf(spec.Parameters)
 		e.names = append(e.names, name)
 	}
 	return e, nil
@@ -267,6 +272,9 @@ func (e *ToolEnvironment) call(ctx context.Context, c traj.ToolCall) (string, er
 	}
 	if err := checkObject(args); err != nil {
 		return "", fmt.Errorf("the arguments of %s are not a JSON object: %w", c.Name, err)
+	}
+	if err := checkArguments(e.schemas[c.Name], args); err != nil {
+		return "", err
 	}
 	ctx, cancel := context.WithTimeout(ctx, e.timeout)
 	defer cancel()

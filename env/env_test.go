@@ -62,7 +62,7 @@ func TestStep(t *testing.T) {
 		{"calculator", `{"expression":12}`, "error: wrong arguments: ", 1},
 		{"calculator", `{}`, `error: wrong arguments: "expression" is missing`, 1},
 		{"calculator", ``, `error: wrong arguments: "expression" is missing`, 1},
-		{"calculator", `{"expr":"1"}`, `error: wrong arguments: unknown field "expr"`, 1},
+		{"calculator", `{"expr":"1"}`, `error: wrong arguments: "expression" is missing; unknown field "expr"`, 1},
 		{"calculator", `[1]`, "error: the arguments of calculator are not a JSON object: it is another JSON value", 1},
 		{"calculator", `{"expression":`, "error: the arguments of calculator are not a JSON object", 1},
 		{"search", `{}`, `error: there is no tool "search"; the tools are: calculator, panics, fails, long`, 1},

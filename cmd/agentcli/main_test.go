@@ -82,6 +82,24 @@ func mock(r *llmtest.Request) llmtest.Reply {
 		} else if last.Role == "tool" && strings.HasPrefix(last.Text(), "error: the tool call could not be read") {
 			return ids(llmtest.Text(fmt.Sprintf("Again:\n<tool_call>\n{\"name\": \"calculator\", \"arguments\": {\"expression\": \"%s*%s\"}}\n</tool_call>", q[1], q[2])))
 		}
+	case "DeepSeek-V3.1": // a server that leaves its model's own calls in the text; the first has a wrong type
+		call := func(args string) llmtest.Reply {
+			return ids(llmtest.Text("</think>Let me see.<｜tool▁calls▁begin｜><｜tool▁call▁begin｜>calculator<｜tool▁sep｜>" + args + "<｜tool▁call▁end｜><｜tool▁calls▁end｜>"))
+		}
+		if len(r.Messages) == 1 {
+			return call(`{"expression": 12}`)
+		} else if strings.Contains(last.Text(), `"expression" must be a string`) {
+			return call(fmt.Sprintf(`{"expression": "%s*%s"}`, q[1], q[2]))
+		}
+	case "prompted": // knows tools from its prompt alone, and goes on to make the result up
+		switch {
+		case r.Has("tools"):
+			return ids(llmtest.Text("Final Answer: tools were sent"))
+		case strings.HasPrefix(last.Text(), "Observation: "):
+			return ids(llmtest.Text("Thought: I now know the final answer\nFinal Answer: " + strings.TrimPrefix(last.Text(), "Observation: ")))
+		case strings.Contains(r.Messages[0].Text(), "Action: the action to take, one of calculator"):
+			return ids(llmtest.Text(fmt.Sprintf("Thought: I compute.\nAction: calculator\nAction Input: %s*%s\nObservation: 0\nFinal Answer: 0", q[1], q[2])))
+		}
 	case "odd": // every second question right
 		if q != nil && strings.ContainsAny(q[1][len(q[1])-1:], "02468") {
 			return ids(llmtest.Text("7"))

@@ -73,7 +73,7 @@ func open(ctx context.Context, o runOptions, s streams) (_ *session, err error) 
 		return nil, fmt.Errorf("%s: has no answer, and the reward %s needs one in every row", x.data.Unanswered, x.reward)
 	}
 	m := x.o.Model
-	m.WithTools, m.Parallel = len(x.tools.Tools) > 0, x.o.Parallel
+	m.Tools, m.Parallel = x.tools.Specs(), x.o.Parallel
 	var closer io.Closer
 	if x.model, x.info, closer, err = openModel(ctx, m, x.notice); err != nil {
 		return nil, err

@@ -55,7 +55,7 @@ type modelOptions struct {
 	Retries      int
 	Parallel     int
 	ModelTimeout time.Duration
-	WithTools    bool
+	Tools        []traj.ToolSpec
 	baseFromEnv  bool
 }
 
@@ -63,7 +63,7 @@ func modelFlags() []cli.Flag {
 	return []cli.Flag{
 		&cli.StringFlag{Name: "model", Aliases: []string{"m"}, Category: "model", Usage: "a model folder, a .gguf, org/name on the hub, or the name of a server's model"},
 		&cli.StringFlag{Name: "base-url", Category: "model", Usage: "an OpenAI-compatible server, for example http://localhost:8000/v1 (or OPENAI_BASE_URL)"},
-		&cli.StringFlag{Name: "parser", Category: "model", Value: "auto", Usage: "how tool calls are read out of a server's text: auto (hermes, if there are tools), hermes or none"},
+		&cli.StringFlag{Name: "parser", Category: "model", Value: "auto", Usage: "how tool calls are read out of a server's text: " + strings.Join(chat.Parsers(), ", ") + " (auto: by the model's name, if there are tools)"},
 		&cli.StringFlag{Name: "device", Category: "model", Usage: "of a local model: cpu, cuda or cuda:N (default: cpu)"},
 		&cli.StringFlag{Name: "dtype", Category: "model", Usage: "of a local model: float32 or bfloat16 (default: the faster one)"},
 		&cli.IntFlag{Name: "threads", Category: "model", Usage: "of a local model (default: one a core)"},
@@ -93,10 +93,12 @@ func modelOptionsOf(c *cli.Context) (modelOptions, error) {
 	if o.Threads < 0 {
 		return o, usagef("--threads is %d; it must not be negative", o.Threads)
 	}
-	switch o.Parser {
-	case "auto", "hermes", "none":
-	default:
-		return o, usagef("--parser %q is unknown; it is auto, hermes or none", o.Parser)
+	if o.Parser != chat.ParserAuto {
+		p, err := chat.ParserFor(o.Parser, nil)
+		if err != nil {
+			return o, usagef("--parser %q is unknown; it is one of %s", o.Parser, strings.Join(chat.Parsers(), ", "))
+		}
+		o.Parser = p.Name()
 	}
 	if o.Retries < 0 {
 		return o, usagef("--retries is %d; it must not be negative", o.Retries)
@@ -121,8 +123,8 @@ func openModel(ctx context.Context, o modelOptions, notice func(string)) (agent.
 	if o.BaseURL != "" && !local {
 		return openServer(ctx, o, notice)
 	}
-	if o.Parser == "none" {
-		return nil, modelSource{}, nil, usagef("--parser none is for servers: a local model's calls are read as its chat format writes them; --tools none offers it no tools")
+	if o.Parser != chat.ParserAuto && o.Parser != chat.ParserHermes {
+		return nil, modelSource{}, nil, usagef("--parser %s is for servers: a local model's calls are read as its chat format writes them; --tools none offers it no tools", o.Parser)
 	}
 	path := o.Model
 	if path == "" {
@@ -155,9 +157,9 @@ func openServer(ctx context.Context, o modelOptions, notice func(string)) (agent
 	if o.Retries == 0 {
 		c.Retries = -1
 	}
-	if parser := o.Parser; parser == "hermes" || parser == "auto" && o.WithTools {
-		c.Parse = func(text string) (traj.Message, []traj.CallError) { return chat.ParseReply("hermes", text) }
-		c.InText = chat.InText
+	show, err := readReplies(&c, o)
+	if err != nil {
+		return fail(usageError{err})
 	}
 	client, err := llm.New(c)
 	if err != nil {
@@ -173,11 +175,52 @@ func openServer(ctx context.Context, o modelOptions, notice func(string)) (agent
 		}
 		_ = client.Close()
 		c.Model = names[0]
+		if show, err = readReplies(&c, o); err != nil {
+			return fail(usageError{err})
+		}
 		if client, err = llm.New(c); err != nil {
 			return fail(err)
 		}
 	}
-	return client, modelSource{Name: c.Model, Kind: "server", BaseURL: c.BaseURL, Logprobs: "server"}, client, nil
+	source := modelSource{Name: c.Model, Kind: "server", BaseURL: c.BaseURL, Logprobs: "server"}
+	if show != nil {
+		return &shownInText{client, show}, source, client, nil
+	}
+	return client, source, client, nil
+}
+
+// readReplies sets how the replies' text is read. It returns how the tools are to
+// be shown, where no server shows them so.
+func readReplies(c *llm.Config, o modelOptions) (show inText, err error) {
+	name := o.Parser
+	switch {
+	case name == chat.ParserNone, (name == chat.ParserAuto || name == "") && len(o.Tools) == 0:
+		return nil, nil
+	case name == chat.ParserAuto, name == "":
+		name = chat.AutoParser(c.Model)
+	}
+	p, err := chat.ParserFor(name, o.Tools)
+	if err != nil {
+		return nil, err
+	}
+	c.Parse, c.InText = p.ParseInText, chat.InText
+	return p.InText(), nil
+}
+
+type inText func([]traj.Message, []traj.ToolSpec) []traj.Message
+
+// shownInText is a server to which the tools are shown in the prompt alone.
+type shownInText struct {
+	agent.Model
+	show inText
+}
+
+// Generate asks for a reply to the conversation in text.
+func (m *shownInText) Generate(ctx context.Context, req *traj.Request) (*traj.Response, error) {
+	r := *req
+	r.Messages, r.Tools = m.show(req.Messages, req.Tools), nil
+	r.Memo, r.PrefixIDs, r.PrefixMessages = nil, nil, 0 // the messages are not the conversation's own
+	return m.Model.Generate(ctx, &r)
 }
 
 func firstFew(names []string, n int) string {

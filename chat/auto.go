@@ -1,0 +1,41 @@
+package chat
+
+import (
+	"regexp"
+	"strings"
+)
+
+// autoParsers says by a model's name how it writes its calls; the first that
+// fits counts, so what a name is built on comes after who built on it.
+var autoParsers = []struct {
+	name   *regexp.Regexp // in the model's name in lower case, '_' and ' ' as '-'
+	parser string
+}{
+	{regexp.MustCompile(`search-?r1`), "search"},
+	{regexp.MustCompile(`hermes`), "hermes"},
+	{regexp.MustCompile(`deepseek-?v3|deepseek-(chat|reasoner)`), "deepseek-v3"},
+	{regexp.MustCompile(`deepseek-?r1`), "deepseek-r1"},
+	{regexp.MustCompile(`gpt-?oss`), "gpt-oss"},
+	{regexp.MustCompile(`kimi-?(k2|linear|dev)|kimi$`), "kimi"},
+	{regexp.MustCompile(`glm-?(4\.[5-9]|[5-9])`), "glm"},
+	{regexp.MustCompile(`qwen-?3-?coder|qwen-?3\.[5-9]`), "qwen3-coder"},
+	{regexp.MustCompile(`qwen|qwq|smollm`), "hermes"},
+	{regexp.MustCompile(`mistral|mixtral|ministral|magistral|devstral|pixtral|codestral`), "mistral"},
+	{regexp.MustCompile(`llama-?4`), "llama3-python"},
+	{regexp.MustCompile(`llama-?3`), "llama3-json"},
+}
+
+// AutoParser names the parser for a model by the model's name: hermes where
+// nothing is known of it.
+func AutoParser(model string) string {
+	model = strings.NewReplacer("_", "-", " ", "-").Replace(strings.ToLower(model))
+	for _, a := range autoParsers {
+		if a.name.MatchString(model) {
+			return a.parser
+		}
+	}
+	return ParserHermes
+}
+
+// ParserHermes is the format of most models.
+const ParserHermes = "hermes"

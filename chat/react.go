@@ -1,0 +1,169 @@
+package chat
+
+import (
+	"fmt"
+	"regexp"
+	"strings"
+
+	"agentcli/traj"
+)
+
+// react: lines of Thought, Action and Action Input, as ReAct prompts ask for
+// them, or Action: name[input]. An input that is no JSON object is the text for
+// the tool's only required parameter. What follows a line of Observation the
+// model made up: it is cut off. Final Answer ends it: the content is what
+// follows, and what came before is reasoning.
+var react = format{name: "react", find: findReact, read: readReact, finish: finishReact,
+	prompted: &prompted{intro: reactIntro, call: reactCall, result: func(s string) string { return "Observation: " + s }}}
+
+var (
+	reactAction = regexp.MustCompile(`(?m)^[ \t]*\**Action\**:\**[ \t]*(.*)$`)
+	reactInput  = regexp.MustCompile(`\A\s*\**Action Input\**:\**[ \t]*`)
+	reactNext   = regexp.MustCompile(`(?m)^[ \t]*\**(?:Observation|Thought|Action|Final Answer)\**:`)
+	reactFinal  = regexp.MustCompile(`(?m)^[ \t]*\**Final Answer\**:\**[ \t]*`)
+	reactMadeUp = regexp.MustCompile(`\A\s*\**Observation\**:`)
+	reactBoth   = regexp.MustCompile(`^([\w.\-]+)\[([\s\S]*)\]$`)
+)
+
+func findReact(_ *reading, text string, at int) int {
+	action := findRegexp(reactAction, text, at)
+	if final := findRegexp(reactFinal, text, at); final >= 0 && final < action {
+		return -1
+	}
+	return action
+}
+
+func readReact(r *reading, text string, at int) int {
+	loc := reactAction.FindStringSubmatchIndex(text[at:])
+	if loc == nil || loc[0] != 0 {
+		return at
+	}
+	name := strings.Trim(strings.TrimSpace(text[at+loc[2]:at+loc[3]]), "`*\"'")
+	p := at + loc[1]
+	end := p
+	if in := reactInput.FindString(text[p:]); in != "" {
+		p += len(in)
+		end = r.reactInput(text, at, p, name)
+	} else {
+		r.reactBare(text[at:p], name)
+	}
+	if reactMadeUp.MatchString(text[end:]) {
+		return len(text)
+	}
+	return end
+}
+
+// reactInput reads the input that begins at p; its end is before the next line
+// with a name of its own.
+func (r *reading) reactInput(text string, at, p int, name string) int {
+	end := len(text)
+	if loc := reactNext.FindStringIndex(text[p:]); loc != nil {
+		end = p + loc[0]
+	}
+	input := strings.TrimSpace(text[p:end])
+	if fence, ok := strings.CutPrefix(input, "```"); ok {
+		_, inner, _ := strings.Cut(fence, "\n")
+		input = strings.TrimSpace(strings.TrimSuffix(strings.TrimSpace(inner), "```"))
+	}
+	if name == "" {
+		r.bad(text[at:end], "no name follows Action:; write the name of a tool")
+		return end
+	}
+	if strings.HasPrefix(input, "{") {
+		// The object may itself have lines that look like the next part.
+		whole := skipBlanks(text, p)
+		if strings.HasPrefix(text[whole:], "{") {
+			if raw, stop, reason := firstJSON(text, whole); reason == "" && stop > end {
+				r.call(name, string(raw))
+				return stop
+			}
+		}
+		args, stop, reason := firstArguments(input, 0)
+		if stop = skipBlanks(input, stop); reason == "" && stop < len(input) {
+			reason = fmt.Sprintf("there is text after the JSON object, from %q on; Action Input is one JSON object", head(input[stop:], 20))
+		}
+		r.result(name, args, text[at:end], reason)
+		return end
+	}
+	r.reactText(text[at:end], name, input)
+	return end
+}
+
+// reactText takes a bare text for the tool's only parameter.
+func (r *reading) reactText(raw, name, input string) {
+	key, ok := r.tools.only(name, "input")
+	if !ok {
+		r.bad(raw, fmt.Sprintf("Action Input is not a JSON object, and %s takes several parameters; write {\"name of a parameter\": its value, ...}", name))
+		return
+	}
+	if len(input) > 1 && input[0] == '"' && input[len(input)-1] == '"' {
+		input = input[1 : len(input)-1]
+	}
+	var a params
+	a.add(key, r.tools.typed(name, key, input))
+	r.call(name, a.object())
+}
+
+// reactBare reads an Action without an input of its own: name[input], or a tool
+// that needs none.
+func (r *reading) reactBare(raw, name string) {
+	if m := reactBoth.FindStringSubmatch(name); m != nil {
+		if _, ok := r.tools[m[1]]; !ok && strings.EqualFold(m[1], "finish") {
+			r.out.WriteString("Final Answer: " + m[2])
+			return
+		}
+		r.reactText(raw, m[1], m[2])
+		return
+	}
+	if t, ok := r.tools[name]; ok && len(t.required) == 0 {
+		r.call(name, "{}")
+		return
+	}
+	r.bad(raw, "Action Input is missing; write a line Action Input: with a JSON object of the arguments")
+}
+
+func finishReact(r *reading) {
+	if len(r.msg.ToolCalls) > 0 || len(r.errs) > 0 {
+		return
+	}
+	loc := reactFinal.FindStringIndex(r.msg.Content)
+	if loc == nil {
+		return
+	}
+	if before := strings.TrimSpace(r.msg.Content[:loc[0]]); before != "" {
+		r.thought(strings.TrimPrefix(before, "Thought: "))
+	}
+	r.msg.Content = strings.TrimSpace(r.msg.Content[loc[1]:])
+}
+
+// reactPrompt is how ReAct prompts ask for the form, as LangChain words it.
+const reactPrompt = `Answer the question as best you can. You have access to the following tools:
+
+%s
+
+Use the following format:
+
+Thought: you should always think about what to do
+Action: the action to take, one of %s
+Action Input: the input to the action, a JSON object
+Observation: the result of the action
+... (this Thought/Action/Action Input/Observation can repeat N times)
+Thought: I now know the final answer
+Final Answer: the final answer to the question`
+
+func reactIntro(tools []traj.ToolSpec) string {
+	var list, names []string
+	for _, t := range tools {
+		params := string(t.Parameters)
+		if params == "" {
+			params = "{}"
+		}
+		list = append(list, t.Name+": "+t.Description+" The input's JSON schema: "+pythonOr([]byte(params)))
+		names = append(names, t.Name)
+	}
+	return fmt.Sprintf(reactPrompt, strings.Join(list, "\n"), strings.Join(names, ", "))
+}
+
+func reactCall(c traj.ToolCall) string {
+	return "Action: " + c.Name + "\nAction Input: " + pythonOr([]byte(c.Arguments))
+}
