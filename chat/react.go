@@ -27,7 +27,8 @@ var (
 
 func findReact(_ *reading, text string, at int) int {
 	action := findRegexp(reactAction, text, at)
-	if final := findRegexp(reactFinal, text, at); final >= 0 && final < action {
+	// Only what is before the action is searched: a reply of many is read once.
+	if action >= 0 && findRegexp(reactFinal, text[:action], at) >= 0 {
 		return -1
 	}
 	return action

@@ -8,7 +8,6 @@ import (
 	"reflect"
 	"strings"
 	"testing"
-	"time"
 
 	"pgregory.net/rapid"
 
@@ -460,22 +459,15 @@ func FuzzParsers(f *testing.F) {
 	})
 }
 
-// Work grows with a reply's length, not with its square.
+// The longest replies of the worst kinds are read to their end; where the work
+// grew with the square of the length, the time-out of go test would name it.
 func TestLongReplies(t *testing.T) {
-	if testing.Short() {
-		t.Skip("long")
-	}
 	_, tools := replies(t)
 	for _, name := range chat.Parsers() {
 		p := parserOf(t, name, tools)
 		for _, part := range []string{"<tool_call>", "<function=f>", "<｜tool▁calls▁begin｜>", "<｜tool▁call▁begin｜>", `{"name": `, "[TOOL_CALLS]", "<|channel|>", "<|start|>x", "<think>", "\nAction: x", "[f("} {
-			start := time.Now()
+			t.Log(name, part)
 			p.Parse(strings.Repeat(part, 200_000/len(part)))
-			if d := time.Since(start); d > 10*time.Second {
-				t.Errorf("%s takes %v for 200 kB of %q", name, d, part)
-			} else if testing.Verbose() && d > 100*time.Millisecond {
-				t.Logf("%s %q %v", name, part, d)
-			}
 		}
 	}
 }
