@@ -123,7 +123,7 @@ func openModel(ctx context.Context, o modelOptions, notice func(string)) (agent.
 	if o.BaseURL != "" && !local {
 		return openServer(ctx, o, notice)
 	}
-	if o.Parser != chat.ParserAuto && o.Parser != chat.ParserHermes {
+	if o.Parser != "" && o.Parser != chat.ParserAuto && o.Parser != chat.ParserHermes {
 		return nil, modelSource{}, nil, usagef("--parser %s is for servers: a local model's calls are read as its chat format writes them; --tools none offers it no tools", o.Parser)
 	}
 	path := o.Model
