@@ -25,9 +25,12 @@ var (
 	reactBoth   = regexp.MustCompile(`^([\w.\-]+)\[([\s\S]*)\]$`)
 )
 
-func findReact(_ *reading, text string, at int) int {
+func findReact(r *reading, text string, at int) int {
+	if !r.sought || r.final >= 0 && r.final < at { // once is enough where there is none
+		r.sought, r.final = true, findRegexp(reactFinal, text, at)
+	}
 	action := findRegexp(reactAction, text, at)
-	if final := findRegexp(reactFinal, text, at); final >= 0 && final < action {
+	if r.final >= 0 && r.final < action {
 		return -1
 	}
 	return action
