@@ -189,9 +189,7 @@ type reading struct {
 	errs     []traj.CallError
 	out      strings.Builder // the content
 	thoughts []string
-	sought   bool // react: whether final is known
-	final    int  // react: where the final answer begins, or -1
-	tries    int  // llama3: places that looked like a call and were none
+	tries    int // llama3: places that looked like a call and were none
 }
 
 func (r *reading) thought(s string) { r.thoughts = append(r.thoughts, strings.Trim(s, "\n")) }

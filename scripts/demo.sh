@@ -23,7 +23,7 @@ run "4/5  Train: GRPO on that one file" train demo/traj.parquet --output demo/mo
 run "5/5  After: the same held-out problems" eval --model demo/model "${data[@]}" --seed 7 --output demo/after
 
 metric() { tr -d ' \n' <"demo/$1/report.json" | sed -n 's/.*"pass@1":{"value":\([0-9.e-]*\),"stderr":\([0-9.e-]*\).*/\1 \2/p'; }
-rate() { tr -d ' \n' <"demo/$1/report.json" | sed -n "s/.*\"$2\":\([0-9.e-]*\)[,}].*/\1/p" | head -n 1; }
+rate() { tr -d ' \n' <"demo/$1/report.json" | sed -n "s/.*\"rates\":{[^}]*\"$2\":\([0-9.e-]*\)[,}].*/\1/p"; }
 row() { printf '   %-34s %8s ± %-8s %8s ± %-8s\n' "$1" $2 $3; }
 printf '\n\033[1m== Side by side: 64 held-out problems × 4 attempts\033[0m\n   %-34s %-19s  %s\n' "" "before" "after"
 LC_ALL=C row "pass@1 (± standard error)" "$(metric before | LC_ALL=C awk '{printf "%.3f %.3f", $1, $2}')" "$(metric after | LC_ALL=C awk '{printf "%.3f %.3f", $1, $2}')"
