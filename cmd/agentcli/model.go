@@ -10,6 +10,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"reflect"
 	"strings"
 	"text/tabwriter"
 
@@ -203,12 +204,29 @@ func eachLine[Q, A any](ctx context.Context, in io.Reader, out io.Writer, answer
 	}
 }
 
+// jsonLineError says in plain words what is wrong with a line.
 func jsonLineError(err error) error {
 	var typ *json.UnmarshalTypeError
-	if errors.As(err, &typ) && typ.Field != "" {
-		return fmt.Errorf("%s: a %s cannot be read as %s", typ.Field, typ.Value, typ.Type)
+	if !errors.As(err, &typ) {
+		return fmt.Errorf("not a JSON object: %w", err)
 	}
-	return fmt.Errorf("not a JSON object: %w", err)
+	want := "an object"
+	switch typ.Type.Kind() {
+	case reflect.Slice, reflect.Array:
+		want = "a list"
+	case reflect.String:
+		want = "a string"
+	case reflect.Bool:
+		want = "true or false"
+	case reflect.Int32, reflect.Int64, reflect.Int:
+		want = "a whole number"
+	case reflect.Float32, reflect.Float64:
+		want = "a number"
+	}
+	if typ.Field == "" {
+		return fmt.Errorf("not a JSON object, but of type %s", typ.Value)
+	}
+	return fmt.Errorf("%s: of type %s, want %s", typ.Field, typ.Value, want)
 }
 
 type tokenizeLine struct {

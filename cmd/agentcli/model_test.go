@@ -168,7 +168,8 @@ func TestModelLineErrors(t *testing.T) {
 	path := testmodel.Path(t)
 	for _, tt := range []struct{ cmd, in, want string }{
 		{"tokenize", `{"text": "a"}` + "\nnope\n", "line 2: not a JSON object"},
-		{"tokenize", `{"text": 7}`, "line 1: text: a number cannot be read"},
+		{"tokenize", "[1]\n", "line 1: not a JSON object, but of type array"},
+		{"tokenize", `{"text": 7}`, "line 1: text: of type number, want a string"},
 		{"tokenize", `{}`, "line 1: text is missing"},
 		{"render", "\n" + `{"messages": []}`, "line 2: messages: the conversation is empty"},
 		{"render", `{"messages": [{"content": "x"}]}`, "line 1: messages: message 0: role is missing"},
