@@ -2,11 +2,26 @@ package policy
 
 // Batch is a set of sequences and, for each, which of its tokens are wanted:
 // Want[i][j] asks for the log-prob of token j of sequence i given those before
-// it. Token 0 has none.
+// it, or for the value of the state before it. Token 0 has none.
+//
+// With Own the value of a model with a value head is that of the text up to and
+// with the wanted token, as a reward model's is; no log-probs are computed.
 type Batch struct {
 	Sequences [][]int32
 	Want      [][]bool
+	Own       bool
 }
+
+// Outputs are what a model says of a batch's wanted tokens, in their order.
+// Slices of heads that the model lacks are nil.
+type Outputs struct {
+	Logprobs []float64 // natural, at temperature 1
+	Entropy  []float64 // of the distribution that the token was drawn from, nats
+	Values   []float64 // of the value head
+}
+
+// Gradients are the derivatives of a loss with respect to Outputs; nil is zero.
+type Gradients Outputs
 
 // rows lists, for the pack of the batch, the row that predicts each wanted
 // token, and the token.
@@ -14,6 +29,14 @@ func (b Batch) rows() (pack *Pack, rows, targets []int32) {
 	pack = NewPack(b.Sequences)
 	for i, q := range b.Sequences {
 		all := pack.Rows(i, 0, len(q))
+		if b.Own {
+			for j := range q {
+				if b.Want[i][j] {
+					rows = append(rows, all[j])
+				}
+			}
+			continue
+		}
 		for j := 1; j < len(q); j++ {
 			if b.Want[i][j] {
 				rows, targets = append(rows, all[j-1]), append(targets, q[j])
@@ -27,5 +50,6 @@ func (b Batch) rows() (pack *Pack, rows, targets []int32) {
 type StepConfig struct {
 	LR, Beta1, Beta2, Eps, WeightDecay float64
 	MaxGradNorm                        float64 // 0: no clipping
+	EMA                                float64 // share of the running mean that stays, if one is kept (Trainable.KeepAverage); 0: it does not move
 	Number                             int     // of the step, from 1: for Adam's bias correction
 }

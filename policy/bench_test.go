@@ -97,12 +97,12 @@ func BenchmarkTrainStep(b *testing.B) {
 		b.Run(dtype, func(b *testing.B) {
 			start := time.Now()
 			for range b.N {
-				err := tr.Accumulate(batch, func(lp, _ []float64) []float64 {
-					g := make([]float64, len(lp))
+				err := tr.Accumulate(batch, func(o Outputs) Gradients {
+					g := make([]float64, len(o.Logprobs))
 					for i := range g {
 						g[i] = -1
 					}
-					return g
+					return Gradients{Logprobs: g}
 				})
 				if err != nil {
 					b.Fatal(err)

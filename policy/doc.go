@@ -32,4 +32,15 @@ type Config struct {
 	CacheBytes int64  // of the key-value cache; 0: DefaultCacheBytes
 	MaxContext int    // tokens; 0: the model's own window
 	Version    int64  // stamped on every response
+	Head       Head   // of a Trainable
 }
+
+// Head is what a trained model says of a text.
+type Head string
+
+// The heads.
+const (
+	HeadLM    Head = ""      // the next token
+	HeadScore Head = "score" // one number: a critic's or a reward model's value
+	HeadBoth  Head = "both"  // a policy and its critic on one backbone
+)

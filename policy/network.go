@@ -22,7 +22,8 @@ type network struct {
 	params  []param // what is trained and saved, in a fixed order
 	embed   torch.Tensor
 	norm    torch.Tensor
-	head    matrix // the embedding itself where they are tied
+	head    matrix       // the embedding itself where they are tied; none in a scoring model
+	score   torch.Tensor // [1, hidden size] of the value head, in the type of the masters; none without one
 	layers  []layer
 	cos     torch.Tensor // [positions, head dim/2], float32 (float64 in a float64 network)
 	sin     torch.Tensor
@@ -59,12 +60,17 @@ type part struct {
 	shape []int64
 }
 
-const headName = "lm_head.weight"
+const (
+	headName  = "lm_head.weight"
+	scoreName = "score.weight"
+)
 
 // architectures that network runs.
 var architectures = map[string]bool{"llama": true, "qwen2": true, "qwen3": true}
 
-func describe(cfg weights.Config) (*network, error) {
+// describe lays the parameters out. withScore adds a value head to a model that
+// has a language-model head.
+func describe(cfg weights.Config, withScore bool) (*network, error) {
 	if !architectures[cfg.Architecture] {
 		return nil, fmt.Errorf("the architecture %q is not one that the local policy runs (llama, qwen2, qwen3); serve the model with vLLM and use --base-url", cfg.Architecture)
 	}
@@ -80,6 +86,9 @@ func describe(cfg weights.Config) (*network, error) {
 	}
 	if cfg.TieWordEmbeddings {
 		delete(shapes, headName)
+	}
+	if withScore {
+		shapes[scoreName] = []int64{1, int64(cfg.HiddenSize)}
 	}
 	known, used := len(shapes), 0
 	add := func(t *torch.Tensor, prefix string, names ...string) {
@@ -109,6 +118,7 @@ func describe(cfg weights.Config) (*network, error) {
 	}
 	add(&n.norm, "", "model.norm.weight")
 	add(&n.head.w, "", headName)
+	add(&n.score, "", scoreName)
 	if used != known {
 		return nil, fmt.Errorf("the local policy knows what to do with %d of the %d tensors of a %s model", used, known, cfg.Architecture)
 	}
@@ -124,17 +134,18 @@ func (p param) shape() []int64 {
 	return s
 }
 
-// load reads a model into tensors owned by keep.
-func load(s, keep *torch.Scope, m *weights.Model, dtype torch.DType, dev torch.Device, maxPositions int) (*network, error) {
-	n, err := describe(m.Config())
-	if err != nil {
-		return nil, err
-	}
+// load reads a model into tensors owned by keep. A value head that the files do
+// not have is 0: its values are, until it has learned.
+func load(s, keep *torch.Scope, m *weights.Model, n *network, dtype torch.DType, dev torch.Device, maxPositions int) (*network, error) {
 	n.dtype, n.device = dtype, dev
 	for _, p := range n.params {
 		c := s.Child()
 		var parts []torch.Tensor
 		for _, q := range p.parts {
+			if q.name == scoreName && !m.Has(scoreName) {
+				parts = append(parts, c.Full(0, dtype, dev, q.shape...))
+				continue
+			}
 			t, err := m.Tensor(q.name)
 			if err != nil {
 				return nil, err
@@ -158,11 +169,16 @@ func load(s, keep *torch.Scope, m *weights.Model, dtype torch.DType, dev torch.D
 			return nil, s.Err()
 		}
 	}
-	if m.Config().TieWordEmbeddings {
-		n.head.w = n.embed
-	}
+	n.tie()
 	n.rotary(s, keep, maxPositions)
 	return n, s.Err()
+}
+
+// tie makes the embedding the output matrix too, where the model says so.
+func (n *network) tie() {
+	if n.cfg.TieWordEmbeddings && !n.cfg.Score {
+		n.head.w = n.embed
+	}
 }
 
 // rotary makes the tables of the rotary embedding (Su et al. 2021) in float64.

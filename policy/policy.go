@@ -48,6 +48,9 @@ func Open(path string, cfg Config) (*Policy, error) {
 		return nil, err
 	}
 	p := &Policy{cfg: cfg, path: path, tok: tok, model: m.Config(), template: m.ChatTemplate(), keep: torch.NewScope()}
+	if p.model.Score {
+		return nil, fmt.Errorf("%s is a reward model or a critic: it scores texts and cannot write them", path)
+	}
 	// A base model has no chat format: it answers about ids all the same.
 	var family string
 	if family, p.noChat = chat.Detect(p.template, p.model.Architecture); p.noChat == nil {
@@ -64,7 +67,11 @@ func Open(path string, cfg Config) (*Policy, error) {
 	}
 	p.worker = torch.NewWorker(cfg.Threads)
 	err = p.worker.Do(func(s *torch.Scope) error {
-		if p.net, err = load(s, p.keep, m, dtype, dev, p.cfg.MaxContext); err != nil {
+		n, err := describe(p.model, false)
+		if err != nil {
+			return err
+		}
+		if p.net, err = load(s, p.keep, m, n, dtype, dev, p.cfg.MaxContext); err != nil {
 			return err
 		}
 		if dev == torch.CPU && dtype != torch.Float64 {

@@ -26,12 +26,12 @@ func openTiny(t *testing.T, arch, dtype string) *Trainable {
 func learn(t *testing.T, tr *Trainable, number int) []float64 {
 	t.Helper()
 	b := Batch{Sequences: [][]int32{{5, 6, 7, 8, 9}, {5, 6, 20, 21}}, Want: [][]bool{{false, false, true, true, true}, {false, false, true, true}}}
-	err := tr.Accumulate(b, func(lp, _ []float64) []float64 {
-		g := make([]float64, len(lp))
+	err := tr.Accumulate(b, func(o Outputs) Gradients {
+		g := make([]float64, len(o.Logprobs))
 		for i := range g {
-			g[i] = lp[i] * float64(number) / 7
+			g[i] = o.Logprobs[i] * float64(number) / 7
 		}
-		return g
+		return Gradients{Logprobs: g}
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -39,11 +39,11 @@ func learn(t *testing.T, tr *Trainable, number int) []float64 {
 	if _, err := tr.Step(StepConfig{LR: 1e-2, Beta1: .9, Beta2: .95, Eps: 1e-8, WeightDecay: .01, MaxGradNorm: 1, Number: number}); err != nil {
 		t.Fatal(err)
 	}
-	lp, _, err := tr.Logprobs(b)
+	after, err := tr.Forward(b)
 	if err != nil {
 		t.Fatal(err)
 	}
-	return lp
+	return after.Logprobs
 }
 
 func TestTrainingGoesOnBitForBitFromASavedState(t *testing.T) {
@@ -61,7 +61,7 @@ func TestTrainingGoesOnBitForBitFromASavedState(t *testing.T) {
 			b := openTiny(t, arch, dtype)
 			learn(t, b, 5) // somewhere else, with moments of its own
 			// Half a step's gradients, as an interruption leaves them.
-			if err := b.Accumulate(Batch{Sequences: [][]int32{{1, 2}}, Want: [][]bool{{false, true}}}, func([]float64, []float64) []float64 { return []float64{1} }); err != nil {
+			if err := b.Accumulate(Batch{Sequences: [][]int32{{1, 2}}, Want: [][]bool{{false, true}}}, func(Outputs) Gradients { return Gradients{Logprobs: []float64{1}} }); err != nil {
 				t.Fatal(err)
 			}
 			if err := b.LoadState(path); err != nil {
@@ -139,7 +139,7 @@ func TestAGradientThatIsNotFiniteChangesNothing(t *testing.T) {
 	tr, same := openTiny(t, "llama", "float32"), openTiny(t, "llama", "float32")
 	b := Batch{Sequences: [][]int32{{5, 6, 7}}, Want: [][]bool{{false, true, true}}}
 	zero := 0.0
-	if err := tr.Accumulate(b, func([]float64, []float64) []float64 { return []float64{1 / zero, 1} }); err != nil {
+	if err := tr.Accumulate(b, func(Outputs) Gradients { return Gradients{Logprobs: []float64{1 / zero, 1}} }); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := tr.Step(StepConfig{LR: 1, Beta1: .9, Beta2: .95, Eps: 1e-8, Number: 1}); err == nil || !strings.Contains(err.Error(), "norm") {

@@ -3,6 +3,7 @@
 package policy
 
 import (
+	"errors"
 	"fmt"
 	"math"
 	"os"
@@ -26,6 +27,7 @@ type Trainable struct {
 	keep     *torch.Scope
 	net      *network // the masters
 	compute  torch.DType
+	ema      []torch.Tensor // nil: no average is kept
 	m, v     []torch.Tensor // AdamW's moments
 	grads    bool           // the masters hold gradients of this step
 }
@@ -50,14 +52,24 @@ func OpenTrainable(path string, cfg Config) (*Trainable, error) {
 	if err != nil {
 		return nil, err
 	}
+	if cfg.Head == HeadLM && m.Config().Score {
+		return nil, fmt.Errorf("%s is a reward model or a critic: it scores texts and cannot write them", path)
+	}
 	t := &Trainable{cfg: cfg, path: path, model: m.Config(), tok: tok, template: m.ChatTemplate(), keep: torch.NewScope(), compute: compute}
+	if cfg.Head == HeadScore {
+		t.model.Score = true
+	}
+	n, err := describe(t.model, cfg.Head == HeadBoth)
+	if err != nil {
+		return nil, err
+	}
 	window := t.model.MaxPositions
 	if cfg.MaxContext > 0 && cfg.MaxContext < window {
 		window = cfg.MaxContext
 	}
 	t.worker = torch.NewWorker(cfg.Threads)
 	err = t.worker.Do(func(s *torch.Scope) error {
-		if t.net, err = load(s, t.keep, m, master, dev, window); err != nil {
+		if t.net, err = load(s, t.keep, m, n, master, dev, window); err != nil {
 			return err
 		}
 		for _, p := range t.net.params {
@@ -113,63 +125,83 @@ func (t *Trainable) cast(s *torch.Scope) *network {
 	if t.compute == t.net.dtype {
 		return t.net
 	}
-	n, err := describe(t.model)
+	n, err := describe(t.model, t.cfg.Head == HeadBoth)
 	if err != nil {
 		s.Fail(err)
 		return t.net
 	}
 	n.dtype, n.device, n.cos, n.sin, n.maxSeen = t.compute, t.net.device, t.net.cos, t.net.sin, t.net.maxSeen
 	for i, p := range t.net.params {
-		*n.params[i].tensor = s.To(*p.tensor, t.compute, t.net.device)
+		d := t.compute
+		if p.tensor == &t.net.score {
+			d = t.net.dtype // a value of 8 bits would be a poor baseline
+		}
+		*n.params[i].tensor = s.To(*p.tensor, d, t.net.device)
 	}
-	if t.model.TieWordEmbeddings {
-		n.head.w = n.embed
-	}
+	n.tie()
 	return n
 }
 
-// Logprobs gives the log-prob and the entropy (nats) of every wanted token, in
-// the order of the batch, without gradients.
-func (t *Trainable) Logprobs(b Batch) (logprobs, entropy []float64, err error) {
+// Forward gives what the model says of every wanted token, without gradients.
+func (t *Trainable) Forward(b Batch) (out Outputs, err error) {
 	err = t.worker.Do(func(s *torch.Scope) error {
-		logprobs, entropy = t.forward(s, t.cast(s), b, nil)
+		out = t.forward(s, t.cast(s), b, nil)
 		return s.Err()
 	})
-	return logprobs, entropy, err
+	return out, err
 }
 
-// Accumulate runs the batch forward, hands the wanted tokens' log-probs and
-// entropies to loss, which returns dL/dlogprob of each, and adds the gradient
-// of L to the parameters. The loss itself thus lives in plain float64 Go: every
-// policy loss here is a function of the log-probs alone.
-func (t *Trainable) Accumulate(b Batch, loss func(logprobs, entropy []float64) (grad []float64)) error {
+// Accumulate runs the batch forward, hands what the model says of the wanted
+// tokens to loss, which returns the derivatives of L, and adds the gradient of L
+// to the parameters. The loss itself thus lives in plain float64 Go: every loss
+// here is a function of these numbers alone. Where all derivatives are nil there
+// is no backward pass.
+func (t *Trainable) Accumulate(b Batch, loss func(Outputs) Gradients) error {
 	return t.worker.Do(func(s *torch.Scope) error {
-		s.WithGrad(func() {
-			t.forward(s, t.cast(s), b, loss)
-		})
-		t.grads = true
+		s.WithGrad(func() { t.forward(s, t.cast(s), b, loss) })
 		return s.Err()
 	})
 }
 
-func (t *Trainable) forward(s *torch.Scope, n *network, b Batch, loss func(lp, ent []float64) []float64) (logprobs, entropy []float64) {
+func (t *Trainable) forward(s *torch.Scope, n *network, b Batch, loss func(Outputs) Gradients) (out Outputs) {
 	pack, rows, targets := b.rows()
 	if len(rows) == 0 {
-		return nil, nil
+		return out
 	}
 	h := n.hidden(s, pack.IDs, pack.Positions, n.tree(pack), rows)
-	lp, ent := s.HeadLogprobs(h, n.head.w, s.IDs(targets), headChunk)
-	logprobs, entropy = s.Float64s(lp), s.Float64s(ent)
+	var lp, ent, value torch.Tensor
+	if n.head.w.Defined() && !b.Own {
+		lp, ent = s.HeadLogprobs(h, n.head.w, s.IDs(targets), headChunk)
+		out.Logprobs, out.Entropy = s.Float64s(lp), s.Float64s(ent)
+	}
+	if n.score.Defined() {
+		value = s.Reshape(s.Linear(s.To(h, t.net.dtype, n.device), n.score, torch.Tensor{}), int64(len(rows)))
+		out.Values = s.Float64s(value)
+	}
 	if loss == nil || s.Err() != nil {
-		return logprobs, entropy
+		return out
 	}
-	grad := loss(logprobs, entropy)
-	if len(grad) != len(logprobs) {
-		s.Fail(fmt.Errorf("the loss gave %d gradients for %d log-probs", len(grad), len(logprobs)))
-		return logprobs, entropy
+	g := loss(out)
+	var ys, grads []torch.Tensor
+	for _, x := range []struct {
+		of   torch.Tensor
+		grad []float64
+		name string
+	}{{lp, g.Logprobs, "log-probs"}, {ent, g.Entropy, "entropies"}, {value, g.Values, "values"}} {
+		switch {
+		case x.grad == nil:
+		case !x.of.Defined() || len(x.grad) != len(rows):
+			s.Fail(fmt.Errorf("the loss gave %d gradients of %s for %d tokens", len(x.grad), x.name, len(rows)))
+			return out
+		default:
+			ys, grads = append(ys, x.of), append(grads, s.To(s.Float64(x.grad), s.DType(x.of), n.device))
+		}
 	}
-	s.Backward(lp, s.To(s.Float64(grad), s.DType(lp), n.device))
-	return logprobs, entropy
+	if len(ys) > 0 {
+		s.BackwardAll(ys, grads)
+		t.grads = true
+	}
+	return out
 }
 
 // Step clips the gradients by their global norm, takes one AdamW step and drops
@@ -178,9 +210,10 @@ func (t *Trainable) forward(s *torch.Scope, n *network, b Batch, loss func(lp, e
 func (t *Trainable) Step(c StepConfig) (norm float64, err error) {
 	err = t.worker.Do(func(s *torch.Scope) error {
 		var ps, gs []torch.Tensor
-		for _, p := range t.net.params {
-			if t.grads {
-				ps, gs = append(ps, *p.tensor), append(gs, s.Grad(*p.tensor))
+		var which []int
+		for i, p := range t.net.params {
+			if t.grads && s.HasGrad(*p.tensor) { // a head that no loss asked has none
+				which, ps, gs = append(which, i), append(ps, *p.tensor), append(gs, s.Grad(*p.tensor))
 			}
 		}
 		if s.Err() != nil {
@@ -206,9 +239,9 @@ func (t *Trainable) Step(c StepConfig) (norm float64, err error) {
 				cfg.WeightDecay = c.WeightDecay
 			}
 			var p, g, m, v []torch.Tensor
-			for i := range ps {
-				if t.decays(i) == decays {
-					p, g, m, v = append(p, ps[i]), append(g, gs[i]), append(m, t.m[i]), append(v, t.v[i])
+			for i, at := range which {
+				if t.decays(at) == decays {
+					p, g, m, v = append(p, ps[i]), append(g, gs[i]), append(m, t.m[at]), append(v, t.v[at])
 				}
 			}
 			s.AdamW(p, g, m, v, cfg, c.Number)
@@ -216,10 +249,46 @@ func (t *Trainable) Step(c StepConfig) (norm float64, err error) {
 		for _, p := range ps {
 			s.ClearGrad(p)
 		}
+		if c.EMA > 0 {
+			t.average(s, c.EMA)
+		}
 		return s.Err()
 	})
 	t.grads = false
 	return norm, err
+}
+
+// average moves the running mean of the masters: mean ← d·mean + (1−d)·master. It
+// begins as the model before its first step.
+func (t *Trainable) average(s *torch.Scope, d float64) {
+	for i, p := range t.net.params {
+		if i < len(t.ema) {
+			s.Scale([]torch.Tensor{t.ema[i]}, d)
+			c := s.Child()
+			c.Copy(t.ema[i], c.Add(t.ema[i], c.Mul(*p.tensor, c.Full(1-d, t.net.dtype, t.net.device))))
+			c.Close()
+		}
+	}
+}
+
+// KeepAverage makes Step keep a running mean of the parameters, from where they
+// are now; SaveAverage writes it.
+func (t *Trainable) KeepAverage() error {
+	return t.worker.Do(func(s *torch.Scope) error {
+		t.keepAverage(s)
+		return s.Err()
+	})
+}
+
+func (t *Trainable) keepAverage(s *torch.Scope) {
+	if t.ema != nil {
+		return
+	}
+	for _, p := range t.net.params {
+		e := s.Keep(s.Empty(t.net.dtype, t.net.device, p.shape()...), t.keep)
+		s.Copy(e, *p.tensor)
+		t.ema = append(t.ema, e)
+	}
 }
 
 // decays reports whether weight decay acts on parameter i: on the matrices of the
@@ -245,6 +314,22 @@ func (t *Trainable) Gradients() (map[string][]float64, error) {
 // generation_config.json, model.safetensors in dtype, the tokenizer and its chat
 // template. transformers and vLLM open it.
 func (t *Trainable) Save(dir string, dtype weights.DType) error {
+	return t.save(dir, dtype, func(i int) torch.Tensor { return *t.net.params[i].tensor })
+}
+
+// SaveAverage is Save of the running mean that KeepAverage began.
+func (t *Trainable) SaveAverage(dir string, dtype weights.DType) error {
+	if t.ema == nil {
+		return errors.New("no average of the parameters was kept")
+	}
+	return t.save(dir, dtype, func(i int) torch.Tensor { return t.ema[i] })
+}
+
+// valueHeadName is the file of a value head that shares its backbone with a
+// policy: what reads the folder as a language model must not meet it.
+const valueHeadName = "value_head.safetensors"
+
+func (t *Trainable) save(dir string, dtype weights.DType, tensor func(param int) torch.Tensor) error {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return err
 	}
@@ -255,22 +340,43 @@ func (t *Trainable) Save(dir string, dtype weights.DType) error {
 	if err != nil {
 		return err
 	}
+	var model, head []int
+	for i, p := range t.net.params {
+		if p.tensor == &t.net.score && t.cfg.Head == HeadBoth {
+			head = append(head, i)
+		} else {
+			model = append(model, i)
+		}
+	}
+	if len(head) > 0 {
+		if err := t.write(filepath.Join(dir, valueHeadName), head, dtype, td, tensor); err != nil {
+			return err
+		}
+	}
+	if err := t.write(filepath.Join(dir, "model.safetensors"), model, dtype, td, tensor); err != nil {
+		return err
+	}
+	return t.model.WriteHF(dir, dtype) // last: with config.json the folder is a model
+}
+
+// write puts the tensors of some parameters into one file.
+func (t *Trainable) write(path string, params []int, dtype weights.DType, td torch.DType, tensor func(param int) torch.Tensor) error {
 	var infos []weights.TensorInfo
-	for _, p := range t.net.params {
-		for _, q := range p.parts {
+	for _, i := range params {
+		for _, q := range t.net.params[i].parts {
 			infos = append(infos, weights.TensorInfo{Name: q.name, DType: dtype, Shape: q.shape})
 		}
 	}
-	w, err := weights.CreateSafetensors(filepath.Join(dir, "model.safetensors"), infos, map[string]string{"format": "pt"})
+	w, err := weights.CreateSafetensors(path, infos, map[string]string{"format": "pt"})
 	if err != nil {
 		return err
 	}
 	err = t.worker.Do(func(s *torch.Scope) error {
-		for _, p := range t.net.params {
+		for _, i := range params {
 			row := int64(0)
-			for _, q := range p.parts {
+			for _, q := range t.net.params[i].parts {
 				c := s.Child()
-				data := c.Bytes(c.To(c.Narrow(*p.tensor, 0, row, q.shape[0]), td, torch.CPU))
+				data := c.Bytes(c.To(c.Narrow(tensor(i), 0, row, q.shape[0]), td, torch.CPU))
 				c.Close()
 				if s.Err() != nil {
 					return s.Err()
@@ -287,10 +393,7 @@ func (t *Trainable) Save(dir string, dtype weights.DType) error {
 		w.Abort()
 		return err
 	}
-	if err := w.Close(); err != nil {
-		return err
-	}
-	return t.model.WriteHF(dir, dtype) // last: with config.json the folder is a model
+	return w.Close()
 }
 
 // state lists what a resumed run needs: masters, then AdamW's moments.
@@ -305,6 +408,9 @@ func (t *Trainable) state() (names []string, tensors []torch.Tensor, shapes [][]
 	for i := range t.m {
 		add("adam_m.", i, t.m[i])
 		add("adam_v.", i, t.v[i])
+	}
+	for i := range t.ema {
+		add("ema.", i, t.ema[i])
 	}
 	return names, tensors, shapes
 }

@@ -16,6 +16,7 @@ import (
 const (
 	embedTokens = "model.embed_tokens.weight"
 	lmHead      = "lm_head.weight"
+	scoreHead   = "score.weight"
 )
 
 // RopeScaling stretches rotary embeddings to longer texts. Type is "linear",
@@ -48,6 +49,7 @@ type Config struct {
 	TieWordEmbeddings bool
 	AttentionBias     bool    // biases on q, k and v; for llama also on o
 	SlidingWindow     int     // 0: none
+	Score             bool    // a critic or a reward model: score.weight [1, hidden size] stands in lm_head's place
 	BOS               int32   // -1: none
 	EOS               []int32 // every id that ends a reply
 	Pad               int32   // -1: none
@@ -92,7 +94,11 @@ func (c Config) Tensors() []TensorInfo {
 		add(p+"mlp.down_proj.weight", h, ffn)
 	}
 	add("model.norm.weight", h)
-	add(lmHead, int64(c.VocabSize), h)
+	if c.Score {
+		add(scoreHead, 1, h)
+	} else {
+		add(lmHead, int64(c.VocabSize), h)
+	}
 	return out
 }
 
@@ -130,7 +136,14 @@ type hfConfig struct {
 	Pad              json.RawMessage `json:"pad_token_id"`
 	Quantization     json.RawMessage `json:"quantization_config"`
 	PartialRotary    *float64        `json:"partial_rotary_factor"`
+	NumLabels        *int            `json:"num_labels"`
+	Labels           map[string]any  `json:"id2label"`
 }
+
+const (
+	causal     = "ForCausalLM"
+	classifier = "ForSequenceClassification"
+)
 
 // ReadConfig reads config.json and generation_config.json of a folder.
 func ReadConfig(dir string) (Config, error) {
@@ -160,7 +173,7 @@ func parseConfig(p string, b []byte, gp string, g []byte) (Config, error) {
 	}
 	arch := f.ModelType
 	if arch == "" && len(f.Architectures) > 0 {
-		arch = strings.ToLower(strings.TrimSuffix(f.Architectures[0], "ForCausalLM"))
+		arch = strings.ToLower(strings.TrimSuffix(strings.TrimSuffix(f.Architectures[0], causal), classifier))
 	}
 	if _, ok := architectures[arch]; !ok {
 		return fail("model_type", "%q is not supported; llama, qwen2 and qwen3 are", arch)
@@ -181,6 +194,19 @@ func parseConfig(p string, b []byte, gp string, g []byte) (Config, error) {
 		NumLayers: f.NumLayers, NumHeads: f.NumHeads, NumKVHeads: f.NumHeads, MaxPositions: f.MaxPositions,
 		RMSNormEps: 1e-6, RopeTheta: 10000, TieWordEmbeddings: f.Tie, AttentionBias: f.AttentionBias || arch == "qwen2",
 		BOS: -1, Pad: -1, Raw: b}
+	if len(f.Architectures) > 0 && strings.HasSuffix(f.Architectures[0], classifier) {
+		labels := 2 // transformers' default
+		switch {
+		case f.NumLabels != nil:
+			labels = *f.NumLabels
+		case f.Labels != nil:
+			labels = len(f.Labels)
+		}
+		if labels != 1 {
+			return fail("num_labels", "%d; a critic or a reward model has 1", labels)
+		}
+		c.Score = true
+	}
 	if f.NumKVHeads != nil {
 		c.NumKVHeads = *f.NumKVHeads
 	}
@@ -357,6 +383,10 @@ func (c Config) WriteHF(dir string, dtype DType) error {
 			m["rope_scaling"] = c.RopeScaling
 		}
 		tokenFields(m, c)
+	}
+	if c.Score {
+		m["architectures"] = []string{strings.TrimSuffix(architectures[c.Architecture], causal) + classifier}
+		m["num_labels"], m["id2label"], m["label2id"] = 1, map[string]string{"0": "LABEL_0"}, map[string]int{"LABEL_0": 0}
 	}
 	// Both names: transformers 5 and vLLM read the first, older ones the second.
 	m["dtype"], m["torch_dtype"] = dtype.TorchName(), dtype.TorchName()

@@ -313,7 +313,7 @@ func (s *Scope) CachedAttention(q, k, v, kpool, vpool Tensor, segs []CachedSegme
 
 // HeadLogprobs gives, for hidden [N, H], an output matrix [V, H] and target ids
 // [N], the log-prob of each target and the entropy of each row's distribution
-// in nats (without gradient), both [N] in float32. Logits exist for `chunk` rows
+// in nats, both [N] in float32 and differentiable. Logits exist for `chunk` rows
 // at a time only and are computed again in backward.
 func (s *Scope) HeadLogprobs(hidden, weight, targets Tensor, chunk int64) (logprobs, entropy Tensor) {
 	logprobs = s.op("head_logprobs", func(o *C.agt_tensor, m **C.char) C.int {
@@ -346,17 +346,34 @@ func (s *Scope) Sample(logits Tensor, rows []SampleRow) (ids []int32, logprobs [
 
 // Backward adds the gradient of x to every leaf under it; grad is dL/dx, or the
 // zero Tensor where x is a scalar. An error leaves partial gradients: clear them.
-func (s *Scope) Backward(x, grad Tensor) {
-	if !s.ok("backward", x) {
+func (s *Scope) Backward(x, grad Tensor) { s.BackwardAll([]Tensor{x}, []Tensor{grad}) }
+
+// BackwardAll is Backward of several outputs of one computation, which is walked
+// through once.
+func (s *Scope) BackwardAll(xs, grads []Tensor) {
+	if !s.ok("backward", xs...) || len(xs) == 0 {
 		return
 	}
+	if len(xs) != len(grads) {
+		s.Fail(fmt.Errorf("torch: backward: %d outputs, %d gradients", len(xs), len(grads)))
+		return
+	}
+	p, g := pointers(xs), pointers(grads)
 	var msg *C.char
-	s.check("backward", C.agt_backward(x.p, grad.p, &msg), msg)
+	s.check("backward", C.agt_backward(ptr0(p), ptr0(g), C.int(len(p)), &msg), msg)
 }
 
 // Grad is the gradient that backward left at a leaf.
 func (s *Scope) Grad(x Tensor) Tensor {
 	return s.op("grad", func(o *C.agt_tensor, m **C.char) C.int { return C.agt_grad(o, x.p, m) }, x)
+}
+
+// HasGrad reports whether backward left a gradient at a leaf.
+func (s *Scope) HasGrad(x Tensor) bool {
+	if !s.ok("has_grad", x) {
+		return false
+	}
+	return C.agt_has_grad(x.p) != 0
 }
 
 // ClearGrad drops the gradient of a leaf.

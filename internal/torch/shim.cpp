@@ -15,6 +15,7 @@
 #include <c10/util/Exception.h>
 #include <dlfcn.h>
 #include <malloc.h>
+#include <torch/csrc/autograd/autograd.h>
 #include <torch/csrc/autograd/custom_function.h>
 #include <torch/csrc/autograd/function.h>
 #include <torch/csrc/autograd/variable.h>
@@ -432,7 +433,7 @@ Tensor tree_attention(const Tensor &q, const Tensor &k, const Tensor &v, const i
 // ---- log-probs of given tokens, without keeping [tokens × vocabulary] ---------------
 // forward: lp_i = z_{i,y_i} − logsumexp(z_i), H_i = logsumexp(z_i) − Σ p z, with
 // z = hidden·Wᵀ computed `chunk` rows at a time; backward computes z again.
-// dL/dz = g·(onehot(y) − p).
+// dL/dz = g·(onehot(y) − p) − g_H·p·(log p + H).
 struct HeadLogprobs : torch::autograd::Function<HeadLogprobs> {
   static variable_list forward(AutogradContext *ctx, const Tensor &h, const Tensor &w, const Tensor &y, int64_t chunk) {
     int64_t n = h.size(0);
@@ -448,7 +449,7 @@ struct HeadLogprobs : torch::autograd::Function<HeadLogprobs> {
     }
     ctx->save_for_backward({h, w, y});
     ctx->saved_data["chunk"] = chunk;
-    ctx->mark_non_differentiable({ent});
+    ctx->set_materialize_grads(false);
     return {lp, ent};
   }
   static variable_list backward(AutogradContext *ctx, variable_list grads) {
@@ -456,13 +457,22 @@ struct HeadLogprobs : torch::autograd::Function<HeadLogprobs> {
     auto &h = saved[0], &w = saved[1], &y = saved[2];
     int64_t n = h.size(0), chunk = ctx->saved_data["chunk"].toInt();
     auto acc = acc_type(h.scalar_type());
-    auto g = grads[0].to(acc);
+    bool entropic = grads[1].defined();  // most losses ask nothing of it
+    Tensor g = grads[0].defined() ? grads[0].to(acc) : at::zeros({n}, h.options().dtype(acc)), ge;
+    if (entropic) ge = grads[1].to(acc);
     Tensor dh = at::empty_like(h), dw;
     for (int64_t i = 0; i < n; i += chunk) {
       int64_t m = std::min(chunk, n - i);
       auto hc = h.narrow(0, i, m), gc = g.narrow(0, i, m).unsqueeze(1);
       auto z = at::linear(hc, w).to(acc);
-      auto d = at::softmax(z, -1).mul_(-gc);
+      Tensor d;
+      if (entropic) {
+        auto logp = at::log_softmax(z, -1), p = logp.exp();
+        auto ent = -(p * logp).sum(-1, true);
+        d = p.mul(-gc).sub_(p.mul_(logp.add_(ent)).mul_(ge.narrow(0, i, m).unsqueeze(1)));
+      } else {
+        d = at::softmax(z, -1).mul_(-gc);
+      }
       d.scatter_add_(1, y.narrow(0, i, m).unsqueeze(1), gc);
       auto dl = d.to(h.scalar_type());
       dh.narrow(0, i, m).copy_(at::matmul(dl, w));
@@ -686,8 +696,15 @@ int agt_sample(agt_tensor logits, const agt_sampling *rows, int n, int32_t *ids,
     TORCH_CHECK(bad < 0, "the model's logits in row ", bad.load(), " are not finite");
   });
 }
-int agt_backward(agt_tensor x, agt_tensor grad, char **err) {
-  return guard(err, [&] { T(x).backward(grad ? T(grad) : Tensor()); });
+int agt_backward(agt_tensor *xs, agt_tensor *grads, int n, char **err) {
+  return guard(err, [&] {
+    variable_list x, g;
+    for (int i = 0; i < n; i++) {
+      x.push_back(T(xs[i]));
+      g.push_back(grads[i] ? T(grads[i]) : Tensor());
+    }
+    torch::autograd::backward(x, g);
+  });
 }
 int agt_grad(agt_tensor *out, agt_tensor x, char **err) {
   return guard(err, [&] {
@@ -696,6 +713,7 @@ int agt_grad(agt_tensor *out, agt_tensor x, char **err) {
     *out = wrap(g);
   });
 }
+int agt_has_grad(agt_tensor x) { return T(x).grad().defined(); }
 int agt_clear_grad(agt_tensor x, char **err) {
   return guard(err, [&] { T(x).mutable_grad() = Tensor(); });
 }

@@ -49,7 +49,8 @@ typedef struct agt_sampling {
 } agt_sampling;
 int agt_sample(agt_tensor logits, const agt_sampling *rows, int n, int32_t *ids, float *logprobs, char **err);
 
-int agt_backward(agt_tensor x, agt_tensor grad, char **err);
+int agt_has_grad(agt_tensor x);
+int agt_backward(agt_tensor *xs, agt_tensor *grads, int n, char **err);
 int agt_grad(agt_tensor *out, agt_tensor x, char **err);
 int agt_clear_grad(agt_tensor x, char **err);
 int agt_global_norm(agt_tensor *xs, int n, double *norm, char **err);

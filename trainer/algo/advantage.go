@@ -3,28 +3,7 @@ package algo
 import (
 	"fmt"
 	"math"
-	"sort"
 )
-
-// Estimator turns the scores of one group into advantages, one a member.
-type Estimator func(score_G []float64) ([]float64, error)
-
-// Estimators by the names that --advantage takes.
-var Estimators = map[string]Estimator{
-	"grpo":    func(s []float64) ([]float64, error) { return GRPO(s), nil },
-	"dr_grpo": func(s []float64) ([]float64, error) { return DrGRPO(s), nil },
-	"rloo":    RLOO,
-}
-
-// EstimatorNames lists the names, sorted.
-func EstimatorNames() []string {
-	var names []string
-	for n := range Estimators {
-		names = append(names, n)
-	}
-	sort.Strings(names)
-	return names
-}
 
 // groupEpsilon keeps a group without spread from dividing by zero.
 const groupEpsilon = 1e-6
@@ -98,42 +77,85 @@ func ZeroSpread(score_G []float64) bool {
 	return true
 }
 
-// GAE is the generalised advantage estimate (Schulman et al. 2016, equation 16)
-// over the sequence of sampled tokens only: a token that the policy did not
-// sample is no action, so both the next value and the running sum are carried
-// past it unchanged. returns = advantages + values. Entries where the mask is
-// false are 0 in both.
-func GAE(reward_T, value_T []float64, mask_T []bool, gamma, lambda float64) (adv_T, return_T []float64, err error) {
-	if len(reward_T) != len(mask_T) || len(value_T) != len(mask_T) {
-		return nil, nil, fmt.Errorf("gae: %d rewards, %d values and %d mask entries; the three must be of one length", len(reward_T), len(value_T), len(mask_T))
+// OPO is s − Σ len·s / Σ len: the optimal baseline of a policy gradient whose
+// size grows with the length (Hao et al. 2025, "On-Policy RL with Optimal Reward
+// Baseline", equation 6). A group of one has no baseline.
+func OPO(score_G []float64, tokens_G []int) []float64 {
+	sum, n := 0.0, 0.0
+	for i, s := range score_G {
+		sum += float64(tokens_G[i]) * s
+		n += float64(tokens_G[i])
 	}
-	adv_T, return_T = make([]float64, len(mask_T)), make([]float64, len(mask_T))
-	next, running := 0.0, 0.0
-	for t := len(mask_T) - 1; t >= 0; t-- {
-		if !mask_T[t] {
-			continue
-		}
-		delta := reward_T[t] + gamma*next - value_T[t]
-		running = delta + gamma*lambda*running
-		next = value_T[t]
-		adv_T[t], return_T[t] = running, running+value_T[t]
+	baseline := 0.0
+	if len(score_G) > 1 && n > 0 {
+		baseline = sum / n
 	}
-	return adv_T, return_T, nil
+	adv_G := make([]float64, len(score_G))
+	for i, s := range score_G {
+		adv_G[i] = s - baseline
+	}
+	return adv_G
 }
 
-// Returns is R_t = r_t + γ·R_{t+1} over the sampled tokens; 0 where the mask is
-// false.
-func Returns(reward_T []float64, mask_T []bool, gamma float64) ([]float64, error) {
-	if len(reward_T) != len(mask_T) {
-		return nil, fmt.Errorf("returns: %d rewards and %d mask entries", len(reward_T), len(mask_T))
+// PassK gives the best of a group what it is better by than the second best,
+// over σ + 1e-6 where norm is set, and the others 0 (verl's grpo_passk, after
+// Chen et al. 2025, "Pass@k Training"). A group of one is an error.
+func PassK(score_G []float64, norm bool) ([]float64, error) {
+	if len(score_G) < 2 {
+		return nil, fmt.Errorf("grpo_passk needs at least 2 attempts in a group, this one has %d", len(score_G))
 	}
-	out := make([]float64, len(mask_T))
-	running := 0.0
-	for t := len(mask_T) - 1; t >= 0; t-- {
-		if mask_T[t] {
-			running = reward_T[t] + gamma*running
-			out[t] = running
+	best := 0
+	for i, s := range score_G {
+		if s > score_G[best] {
+			best = i
 		}
 	}
-	return out, nil
+	second := math.Inf(-1)
+	for i, s := range score_G {
+		if i != best {
+			second = math.Max(second, s)
+		}
+	}
+	adv_G := make([]float64, len(score_G))
+	adv_G[best] = score_G[best] - second
+	if norm {
+		_, std := meanStd(score_G)
+		adv_G[best] /= std + groupEpsilon
+	}
+	return adv_G, nil
+}
+
+// MaxRL is (s − μ)/μ, 0 where μ ≤ 0: maximum-likelihood reinforcement learning
+// weighs a task by how seldom it is solved (arXiv 2602.02710).
+func MaxRL(score_G []float64) []float64 {
+	adv_G := make([]float64, len(score_G))
+	mean := 0.0
+	for _, s := range score_G {
+		mean += s / float64(len(score_G))
+	}
+	if mean <= 0 {
+		return adv_G
+	}
+	for i, s := range score_G {
+		adv_G[i] = (s - mean) / mean
+	}
+	return adv_G
+}
+
+// RAE is s − b, with b the exponential average of its role's earlier scores
+// (role-conditioned advantage estimation, Liu et al. 2025, SPIRAL, arXiv
+// 2506.24119): b is used before it takes the score in.
+type RAE struct {
+	Decay    float64 // of the average; SPIRAL takes .95
+	baseline map[string]float64
+}
+
+// Next is the advantage of the next score of a role; the first is compared with 0.
+func (r *RAE) Next(role string, score float64) float64 {
+	if r.baseline == nil {
+		r.baseline = map[string]float64{}
+	}
+	b := r.baseline[role]
+	r.baseline[role] = r.Decay*b + (1-r.Decay)*score
+	return score - b
 }

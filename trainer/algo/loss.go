@@ -47,29 +47,6 @@ func PPO(lp, old, adv float64, c Clip) TokenLoss {
 	return t
 }
 
-// KL estimates of KL(π‖ref) for one token (Schulman 2020, "Approximating KL
-// Divergence"): K1 = lp − ref, K2 = ½(lp − ref)², K3 = e^d − d − 1 with
-// d = ref − lp.
-func K1(lp, ref float64) float64 { return lp - ref }
-
-// K2 is ½(lp − ref)².
-func K2(lp, ref float64) float64 { return (lp - ref) * (lp - ref) / 2 }
-
-// K3 is e^d − d − 1, d = ref − lp: unbiased and never negative.
-func K3(lp, ref float64) float64 {
-	d := math.Max(-maxLogRatio, math.Min(maxLogRatio, ref-lp))
-	return math.Exp(d) - d - 1
-}
-
-// K3Grad is dK3/dlp = 1 − e^d.
-func K3Grad(lp, ref float64) float64 {
-	d := ref - lp
-	if math.Abs(d) > maxLogRatio {
-		return 0
-	}
-	return 1 - math.Exp(d)
-}
-
 // Aggregation says how token losses become one number.
 type Aggregation string
 

@@ -1,0 +1,215 @@
+package algo
+
+import (
+	"fmt"
+	"math"
+	"slices"
+)
+
+// LossConfig are the constants of the policy losses. Each loss reads those that
+// its formula names.
+type LossConfig struct {
+	Clip      Clip
+	SAPO      [2]float64 // temperatures where A > 0 and elsewhere
+	Threshold float64    // of dppo and ipo, on the difference of probabilities
+	RolloutKL float64    // τ of (lp − roll)², dppo and ipo
+}
+
+// DefaultLoss are the constants that the papers name.
+func DefaultLoss() LossConfig {
+	return LossConfig{Clip: Clip{Low: .2, High: .2}, SAPO: [2]float64{1, 1.05}, Threshold: .2, RolloutKL: 1e-3}
+}
+
+// Span is one trajectory's sampled tokens as a loss sees them; all slices are of
+// one length.
+type Span struct {
+	LP     []float64 // log-probs of the policy that is trained
+	Old    []float64 // of the policy before the update
+	Roll   []float64 // as recorded at sampling; nil where no loss or correction asks
+	Adv    []float64
+	Weight []float64 // what each token's loss weighs in the step's: aggregation × mask × correction
+}
+
+// Result is what a loss makes of a span, one entry a token.
+type Result struct {
+	Loss    []float64 // before weighting
+	Grad    []float64 // d(Σ_t weight_t·loss_t)/d lp_t
+	Clipped []bool    // the token's gradient is cut off by the loss
+	Dual    []bool    // by the dual clip
+}
+
+// Loss is a policy loss. Every one of them is a function of the log-probs of the
+// sampled tokens alone, given here with its derivative.
+type Loss struct {
+	Name    string
+	Formula string
+	// Rollout says that the loss is about the distribution that sampled: it needs
+	// the file's log-probs.
+	Rollout bool
+	// Aggregation is what the paper aggregates with; "" where it is the common
+	// token-mean.
+	Aggregation Aggregation
+	apply       func(s Span, c LossConfig, out *Result)
+}
+
+// At computes the loss of one trajectory.
+func (l *Loss) At(s Span, c LossConfig) (Result, error) {
+	n := len(s.LP)
+	if len(s.Old) != n || len(s.Adv) != n || len(s.Weight) != n || (l.Rollout && len(s.Roll) != n) {
+		return Result{}, fmt.Errorf("loss %s: %d log-probs, %d old, %d of the rollout, %d advantages and %d weights", l.Name, n, len(s.Old), len(s.Roll), len(s.Adv), len(s.Weight))
+	}
+	out := Result{Loss: make([]float64, n), Grad: make([]float64, n), Clipped: make([]bool, n), Dual: make([]bool, n)}
+	if n > 0 {
+		l.apply(s, c, &out)
+	}
+	return out, nil
+}
+
+// Losses are those that --loss takes.
+var Losses = []*Loss{
+	{Name: "ppo", Formula: "max(−Aρ, −A·clip(ρ,1−ε_l,1+ε_h))", apply: tokenwise(func(lp, old, adv float64, c LossConfig) TokenLoss { return PPO(lp, old, adv, c.Clip) })},
+	{Name: "gspo", Formula: "ppo with the sequence's ratio exp(mean(lp−old))", Aggregation: SeqMeanTokenMean, apply: gspo},
+	{Name: "cispo", Formula: "−clip(ρ)·A·lp, the ratio a constant", apply: tokenwise(CISPO)},
+	{Name: "sapo", Formula: "−A·σ(τ(ρ−1))·4/τ", apply: tokenwise(SAPO)},
+	{Name: "gmpo", Formula: "−A·geometric mean of the clipped ratios", Aggregation: SeqMeanTokenMean, apply: gmpo},
+	{Name: "gpg", Formula: "−A·lp", apply: tokenwise(REINFORCE)},
+	{Name: "reinforce", Formula: "−A·lp", apply: tokenwise(REINFORCE)},
+	{Name: "dppo", Formula: "−Aρ where the probability moved < .2 in A's direction, + τ(lp−roll)²", Rollout: true, apply: trustRegion(false)},
+	{Name: "ipo", Formula: "−Aρ where the probability moved < .2, + τ(lp−roll)²", Rollout: true, apply: trustRegion(true)},
+}
+
+// LossByName finds a loss.
+func LossByName(name string) (*Loss, bool) {
+	i := slices.IndexFunc(Losses, func(l *Loss) bool { return l.Name == name })
+	if i < 0 {
+		return nil, false
+	}
+	return Losses[i], true
+}
+
+// LossNames lists the names.
+func LossNames() []string {
+	names := make([]string, len(Losses))
+	for i, l := range Losses {
+		names[i] = l.Name
+	}
+	return names
+}
+
+func tokenwise(f func(lp, old, adv float64, c LossConfig) TokenLoss) func(Span, LossConfig, *Result) {
+	return func(s Span, c LossConfig, out *Result) {
+		for t := range s.LP {
+			l := f(s.LP[t], s.Old[t], s.Adv[t], c)
+			out.Loss[t], out.Grad[t], out.Clipped[t], out.Dual[t] = l.Loss, s.Weight[t]*l.Grad, l.Clipped, l.Dual
+		}
+	}
+}
+
+// ratio is exp(d) with |d| ≤ 20, and whether d was beyond: there it is constant.
+func ratio(d float64) (r float64, saturated bool) {
+	return math.Exp(math.Max(-maxLogRatio, math.Min(maxLogRatio, d))), math.Abs(d) > maxLogRatio
+}
+
+// CISPO is −sg(clip(ρ, 1−ε_l, 1+ε_h))·A·lp: the ratio is a clipped weight, and no
+// token's gradient is cut off (MiniMax 2025, MiniMax-M1, equation 4).
+func CISPO(lp, old, adv float64, c LossConfig) TokenLoss {
+	r, _ := ratio(lp - old)
+	w := math.Max(1-c.Clip.Low, math.Min(1+c.Clip.High, r))
+	return TokenLoss{Loss: -w * adv * lp, Grad: -w * adv, Ratio: r}
+}
+
+// SAPO is −A·σ(τ(ρ−1))·4/τ: a soft gate for the hard clip, of slope 1 at ρ = 1
+// (Gao et al. 2025, soft adaptive policy optimisation, equation 5).
+func SAPO(lp, old, adv float64, c LossConfig) TokenLoss {
+	tau := c.SAPO[1]
+	if adv > 0 {
+		tau = c.SAPO[0]
+	}
+	r, saturated := ratio(lp - old)
+	gate := 1 / (1 + math.Exp(-tau*(r-1)))
+	t := TokenLoss{Loss: -adv * gate * 4 / tau, Grad: -adv * 4 * gate * (1 - gate) * r, Ratio: r}
+	if saturated {
+		t.Grad = 0
+	}
+	return t
+}
+
+// REINFORCE is −A·lp (Williams 1992), without a ratio: for tokens of the policy
+// itself.
+func REINFORCE(lp, old, adv float64, _ LossConfig) TokenLoss {
+	r, _ := ratio(lp - old)
+	return TokenLoss{Loss: -adv * lp, Grad: -adv, Ratio: r}
+}
+
+// gspo takes one ratio for the whole sequence, s = exp(mean_t(lp − old)), with the
+// gradient through each token's own log-prob: s_t = sg(s)·exp(lp_t − sg(lp_t))
+// (Zheng et al. 2025, GSPO-token, equation 17).
+func gspo(s Span, c LossConfig, out *Result) {
+	mean := 0.0
+	for t := range s.LP {
+		mean += (s.LP[t] - s.Old[t]) / float64(len(s.LP))
+	}
+	for t := range s.LP {
+		l := PPO(mean, 0, s.Adv[t], c.Clip)
+		out.Loss[t], out.Grad[t], out.Clipped[t], out.Dual[t] = l.Loss, s.Weight[t]*l.Grad, l.Clipped, l.Dual
+	}
+}
+
+// gmpo is −A·exp(mean_t d_t), d_t = lp − old clipped on the side where A pushes
+// it (Zhao et al. 2025, geometric-mean policy optimisation, equation 4). The
+// bounds ε are of the log-ratio.
+func gmpo(s Span, c LossConfig, out *Result) {
+	n := float64(len(s.LP))
+	mean, adv, weight := 0.0, 0.0, 0.0
+	for t := range s.LP {
+		d := s.LP[t] - s.Old[t]
+		clipped := math.Max(-c.Clip.Low, math.Min(c.Clip.High, d))
+		sign := 1.0
+		if s.Adv[t] < 0 {
+			sign = -1
+		}
+		kept := sign * math.Min(sign*d, sign*clipped)
+		out.Clipped[t] = kept != d
+		mean += kept / n
+		adv += s.Adv[t] / n
+		weight += s.Weight[t]
+	}
+	g, saturated := ratio(mean)
+	for t := range s.LP {
+		out.Loss[t] = -adv * g
+		if !out.Clipped[t] && !saturated {
+			out.Grad[t] = -adv * g * weight / n
+		}
+	}
+}
+
+// trustRegion is dppo and ipo: no clip of the ratio ρ = exp(lp − roll); a token
+// whose probability has moved by more than the threshold, in the direction of A
+// or in either, leaves the policy term. τ·(lp − roll)² holds all of them back
+// (arXiv 2602.04879 for the mask, 2602.02276 for the second term).
+func trustRegion(both bool) func(Span, LossConfig, *Result) {
+	return func(s Span, c LossConfig, out *Result) {
+		for t, lp := range s.LP {
+			d := lp - s.Roll[t]
+			r, saturated := ratio(d)
+			moved := math.Exp(lp) - math.Exp(s.Roll[t])
+			switch {
+			case both:
+				out.Clipped[t] = math.Abs(moved) > c.Threshold
+			case s.Adv[t] > 0:
+				out.Clipped[t] = moved > c.Threshold
+			case s.Adv[t] < 0:
+				out.Clipped[t] = moved < -c.Threshold
+			}
+			out.Loss[t] = c.RolloutKL * d * d
+			grad := 2 * c.RolloutKL * d
+			if !out.Clipped[t] {
+				out.Loss[t] -= s.Adv[t] * r
+				if !saturated {
+					grad -= s.Adv[t] * r
+				}
+			}
+			out.Grad[t] = s.Weight[t] * grad
+		}
+	}
+}

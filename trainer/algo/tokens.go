@@ -1,0 +1,137 @@
+package algo
+
+import (
+	"fmt"
+	"math"
+)
+
+// GAE is the generalised advantage estimate (Schulman et al. 2016, equation 16)
+// over the sequence of sampled tokens only: a token that the policy did not
+// sample is no action, so both the next value and the running sum are carried
+// past it unchanged. returns = advantages + values. Entries where the mask is
+// false are 0 in both.
+func GAE(reward_T, value_T []float64, mask_T []bool, gamma, lambda float64) (adv_T, return_T []float64, err error) {
+	if len(reward_T) != len(mask_T) || len(value_T) != len(mask_T) {
+		return nil, nil, fmt.Errorf("gae: %d rewards, %d values and %d mask entries; the three must be of one length", len(reward_T), len(value_T), len(mask_T))
+	}
+	adv_T, return_T = make([]float64, len(mask_T)), make([]float64, len(mask_T))
+	next, running := 0.0, 0.0
+	for t := len(mask_T) - 1; t >= 0; t-- {
+		if !mask_T[t] {
+			continue
+		}
+		delta := reward_T[t] + gamma*next - value_T[t]
+		running = delta + gamma*lambda*running
+		next = value_T[t]
+		adv_T[t], return_T[t] = running, running+value_T[t]
+	}
+	return adv_T, return_T, nil
+}
+
+// Returns is R_t = r_t + γ·R_{t+1} over the sampled tokens; 0 where the mask is
+// false.
+func Returns(reward_T []float64, mask_T []bool, gamma float64) ([]float64, error) {
+	if len(reward_T) != len(mask_T) {
+		return nil, fmt.Errorf("returns: %d rewards and %d mask entries", len(reward_T), len(mask_T))
+	}
+	out := make([]float64, len(mask_T))
+	running := 0.0
+	for t := len(mask_T) - 1; t >= 0; t-- {
+		if mask_T[t] {
+			running = reward_T[t] + gamma*running
+			out[t] = running
+		}
+	}
+	return out, nil
+}
+
+// ReturnsOf is Returns where every token was sampled.
+func ReturnsOf(reward_T []float64, gamma float64) []float64 {
+	out := make([]float64, len(reward_T))
+	running := 0.0
+	for t := len(reward_T) - 1; t >= 0; t-- {
+		running = reward_T[t] + gamma*running
+		out[t] = running
+	}
+	return out
+}
+
+// TokenRewards are −β·kl_t for each sampled token, and the score, clipped to
+// ±clip where clip > 0, on the last of them (Ouyang et al. 2022, InstructGPT,
+// equation 2, without its language-model term). kl_T may be nil.
+func TokenRewards(score float64, kl_T []float64, mask_T []bool, beta, clip float64) ([]float64, error) {
+	if kl_T != nil && len(kl_T) != len(mask_T) {
+		return nil, fmt.Errorf("token rewards: %d KL values and %d mask entries", len(kl_T), len(mask_T))
+	}
+	if clip > 0 {
+		score = math.Max(-clip, math.Min(clip, score))
+	}
+	out, last := make([]float64, len(mask_T)), -1
+	for t, m := range mask_T {
+		if m {
+			last = t
+			if kl_T != nil {
+				out[t] = -beta * kl_T[t]
+			}
+		}
+	}
+	if last < 0 {
+		return nil, fmt.Errorf("token rewards: no token was sampled")
+	}
+	out[last] += score
+	return out, nil
+}
+
+// Overlong is the soft punishment of a reply longer than limit − buffer tokens:
+// from 0 there down to −factor at the limit (Yu et al. 2025, DAPO, equation 13).
+func Overlong(length, limit, buffer int, factor float64) float64 {
+	over := length - (limit - buffer)
+	if over <= 0 || buffer <= 0 {
+		return 0
+	}
+	return -math.Min(float64(over)/float64(buffer), 1) * factor
+}
+
+// LengthPenalty is s_i − μ·(w_out·out_i/max out + w_in·in_i/max in +
+// w_turns·turns_i/max turns) for a group, before it is centred: only a group
+// that is good can afford to be short (μ is the group's mean score).
+func LengthPenalty(score_G []float64, out_G, in_G, turns_G []int, wOut, wIn, wTurns float64) []float64 {
+	share := func(x_G []int) []float64 {
+		most := 0
+		for _, x := range x_G {
+			most = max(most, x)
+		}
+		f := make([]float64, len(score_G))
+		for i := range x_G {
+			f[i] = float64(x_G[i]) / float64(max(most, 1))
+		}
+		return f
+	}
+	mean := 0.0
+	for _, s := range score_G {
+		mean += s / float64(len(score_G))
+	}
+	out, in, turns := share(out_G), share(in_G), share(turns_G)
+	got := make([]float64, len(score_G))
+	for i, s := range score_G {
+		got[i] = s - mean*(wOut*out[i]+wIn*in[i]+wTurns*turns[i])
+	}
+	return got
+}
+
+// KLController sets the β of a KL.
+type KLController struct {
+	Beta    float64
+	Target  float64 // 0: Beta stays as it is
+	Horizon float64 // number of trajectories over which Beta follows
+}
+
+// Update moves β towards the target: β·(1 + clip(kl/target − 1, ±.2)·n/horizon)
+// (Ziegler et al. 2019, section 2.2), with kl the mean KL of a trajectory's
+// sampled tokens and n the number of trajectories that it was measured on.
+func (k *KLController) Update(kl float64, n int) {
+	if k.Target <= 0 || n <= 0 {
+		return
+	}
+	k.Beta *= 1 + math.Max(-.2, math.Min(.2, kl/k.Target-1))*float64(n)/k.Horizon
+}
