@@ -5,22 +5,23 @@ import (
 	"agentcli/weights"
 )
 
-// Actor is the model that is trained. One goroutine uses it at a time.
+// Actor is a model that is trained: a policy, a critic, or both on one backbone
+// (then its outputs have values beside log-probs). One goroutine uses it at a
+// time.
 //
-// Log-probs are natural, of the model at temperature 1; they come in the order
-// of the batch's wanted tokens. Accumulate adds the gradient of the loss whose
-// derivative with respect to each log-prob the callback returns; Step applies
-// and drops the gradients and returns their norm before clipping.
+// Outputs come in the order of the batch's wanted tokens. Accumulate adds the
+// gradient of the loss whose derivatives the callback returns; Step applies and
+// drops the gradients and returns their norm before clipping.
 type Actor interface {
-	Logprobs(policy.Batch) (logprobs, entropy []float64, err error)
-	Accumulate(b policy.Batch, loss func(logprobs, entropy []float64) (grad []float64)) error
+	Scorer
+	Accumulate(b policy.Batch, loss func(policy.Outputs) policy.Gradients) error
 	Step(policy.StepConfig) (gradNorm float64, err error)
 	Window() int
 }
 
-// Scorer gives the log-probs of a frozen model, the reference.
+// Scorer says what a model makes of a batch, without gradients.
 type Scorer interface {
-	Logprobs(policy.Batch) (logprobs, entropy []float64, err error)
+	Forward(policy.Batch) (policy.Outputs, error)
 }
 
 // Saver writes the model as a Hugging Face folder.

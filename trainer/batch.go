@@ -1,6 +1,7 @@
 package trainer
 
 import (
+	"fmt"
 	"math/rand/v2"
 
 	"agentcli/policy"
@@ -38,7 +39,7 @@ func microBatches(episodes []*Episode, maxTokens int) []micro {
 			m := &out[len(out)-1]
 			m.items = append(m.items, item{e, i})
 			m.batch.Sequences = append(m.batch.Sequences, s.TokenIDs)
-			m.batch.Want = append(m.batch.Want, s.LossMask)
+			m.batch.Want = append(m.batch.Want, e.Streams[i].Want)
 			size += cost
 			prev = s.TokenIDs
 		}
@@ -69,4 +70,40 @@ func minibatches(groups [][]*Episode, size int, r *rand.Rand) [][]*Episode {
 		out[len(out)-1] = append(out[len(out)-1], groups[g]...)
 	}
 	return out
+}
+
+func (it item) stream() *Stream { return &it.ep.Streams[it.seq] }
+
+// each cuts what a model said of a micro-batch into its sequences' parts.
+func (m micro) each(o policy.Outputs, f func(it item, part policy.Outputs) error) error {
+	want := 0
+	for _, it := range m.items {
+		want += len(it.stream().RL)
+	}
+	for _, x := range []struct {
+		name string
+		n    int
+		have bool
+	}{{"log-probs", len(o.Logprobs), o.Logprobs != nil}, {"entropies", len(o.Entropy), o.Entropy != nil}, {"values", len(o.Values), o.Values != nil}} {
+		if x.have && x.n != want {
+			return fmt.Errorf("the model gave %d %s for %d tokens", x.n, x.name, want)
+		}
+	}
+	cut := func(x []float64, n int) ([]float64, []float64) {
+		if x == nil {
+			return nil, nil
+		}
+		return x[:n:n], x[n:]
+	}
+	for _, it := range m.items {
+		n := len(it.stream().RL)
+		var part policy.Outputs
+		part.Logprobs, o.Logprobs = cut(o.Logprobs, n)
+		part.Entropy, o.Entropy = cut(o.Entropy, n)
+		part.Values, o.Values = cut(o.Values, n)
+		if err := f(it, part); err != nil {
+			return err
+		}
+	}
+	return nil
 }

@@ -10,13 +10,44 @@ import (
 // Config are the settings of a training run. Zero values mean the defaults of
 // DefaultConfig only where a field's comment says so.
 type Config struct {
-	Advantage   string           // an estimator of algo.Estimators
+	Algo        string           // AlgoGRPO or AlgoPPO
+	Advantage   string           // one of algo.Estimators
+	Loss        string           // one of algo.Losses
+	LossScale   LossScale        // which tokens are actions
 	Aggregation algo.Aggregation // how token losses become one number
 	MaxLength   float64          // divisor of seq-mean-token-sum-norm; 0: the longest response of the data
 	OldLogprobs string           // OldFile or OldRecompute
 	Clip        algo.Clip
-	KLCoef      float64 // β of the k3 loss against the reference; 0: none
-	DropZeroStd bool    // groups without spread leave the loss and its denominators (DAPO's dynamic sampling)
+	SAPOPos     float64 // temperatures of sapo, where A > 0 and elsewhere
+	SAPONeg     float64
+	Threshold   float64 // of dppo, ipo and opd: how far a token's probability may have moved
+	RolloutKL   float64 // τ of (lp − roll)² in dppo, ipo and opd
+	OffPolicy   algo.Correction
+	KLCoef      float64     // β of the KL to the reference; 0: none
+	KL          algo.KLKind // its estimate
+	KLIn        string      // KLInLoss or KLInReward
+	EntropyCoef float64     // of an entropy bonus
+	Echo        float64     // weight of the cross-entropy of observation tokens
+	TargetKL    float64     // the run ends once a step's KL to the old policy is over 1½ times this; 0: never
+
+	Gamma          float64 // discount of a token's reward
+	Lambda         float64 // of GAE
+	PartWeights    string  // of gdpo, with commas between them; "": 1 each
+	RewardClip     float64 // scores beyond ± this are cut; 0: none
+	OverlongBuffer int     // tokens before OverlongLimit in which the punishment rises to OverlongFactor; 0: none
+	OverlongLimit  int
+	OverlongFactor float64
+	OverlongFilter bool   // replies that were cut off at their limit leave the loss and its counts
+	LengthPenalty  string // of output, observations and turns, with commas between them; "": none
+
+	CriticLR     float64
+	CriticWarmup int     // updates in which only the critic learns
+	ValueClip    float64 // ε of the value loss; 0: none
+	ValueCoef    float64 // weight of the value loss on a shared backbone
+	SharedCritic bool
+	EMA          float64 // share of the running mean of the policy that stays in a step; 0: none is kept
+
+	DropZeroStd bool // groups without spread leave the loss and its denominators (DAPO's dynamic sampling)
 
 	Epochs      int
 	Minibatch   int // episodes an optimiser step; whole groups; 0: all
@@ -40,10 +71,24 @@ const (
 	OldRecompute = "recompute" // by the model in training, before the first update
 )
 
+// The algorithms.
+const (
+	AlgoGRPO = "grpo" // advantages from the group, no critic
+	AlgoPPO  = "ppo"  // advantages from a critic
+)
+
+// Where the KL to the reference acts.
+const (
+	KLInLoss   = "loss"
+	KLInReward = "reward"
+)
+
 // DefaultConfig are the settings of a bare `agentcli train`.
 func DefaultConfig() Config {
 	return Config{
-		Advantage: "grpo", Aggregation: algo.TokenMean, OldLogprobs: OldRecompute,
+		Algo: AlgoGRPO, Advantage: "grpo", Loss: "ppo", LossScale: ScaleDefault, Aggregation: algo.TokenMean, OldLogprobs: OldRecompute,
+		SAPOPos: 1, SAPONeg: 1.05, Threshold: .2, RolloutKL: 1e-3, OffPolicy: algo.Correction{Kind: algo.NoCorrection, Low: .5, High: 2},
+		KL: algo.KLK3, KLIn: KLInLoss, Gamma: 1, Lambda: 1, OverlongFactor: 1, CriticLR: 9e-6, ValueClip: .2, ValueCoef: .5,
 		Clip: algo.Clip{Low: .2, High: .2}, Epochs: 1, Minibatch: 64, MicroTokens: 4096,
 		LR: 1e-5, Schedule: "constant", Beta1: .9, Beta2: .95, AdamEps: 1e-8, MaxGradNorm: 1,
 	}
@@ -54,8 +99,23 @@ func (c Config) Validate() error {
 	bad := func(flag string, v any, want string) error {
 		return fmt.Errorf("--%s %v: want %s", flag, v, want)
 	}
-	if _, ok := algo.Estimators[c.Advantage]; !ok {
+	if _, ok := algo.EstimatorByName(c.Advantage); !ok {
 		return bad("advantage", c.Advantage, fmt.Sprintf("one of %v", algo.EstimatorNames()))
+	}
+	if _, ok := algo.LossByName(c.Loss); !ok {
+		return bad("loss", c.Loss, fmt.Sprintf("one of %v", algo.LossNames()))
+	}
+	if err := c.OffPolicy.Validate(); err != nil {
+		return fmt.Errorf("--off-policy: %w", err)
+	}
+	if err := c.KL.Known(); err != nil {
+		return fmt.Errorf("--kl: %w", err)
+	}
+	if _, err := numbers("part-weights", c.PartWeights); err != nil {
+		return err
+	}
+	if _, _, _, err := c.lengthWeights(); err != nil {
+		return err
 	}
 	known := false
 	for _, a := range algo.Aggregations {
@@ -65,6 +125,52 @@ func (c Config) Validate() error {
 	within := func(x float64) bool { return x >= 0 && x < 1 }
 	least0 := func(x float64) bool { return x >= 0 && !math.IsInf(x, 0) }
 	switch {
+	case c.Algo != AlgoGRPO && c.Algo != AlgoPPO:
+		return bad("algo", c.Algo, "grpo or ppo")
+	case (c.Algo == AlgoPPO) != (c.Advantage == "gae"):
+		return bad("advantage", c.Advantage, "gae with --algo ppo, and only there: it needs the critic")
+	case c.LossScale != ScaleDefault && c.LossScale != ScaleLastRound && c.LossScale != ScaleAll:
+		return bad("loss-scale", c.LossScale, "default, last_round or all")
+	case c.LossScale == ScaleAll && (c.OldLogprobs == OldFile || c.needsRollout()):
+		return bad("loss-scale", c.LossScale, "--old-logprobs recompute and no off-policy correction with it: tokens that were not sampled have no log-prob in the file")
+	case c.KLIn != KLInLoss && c.KLIn != KLInReward:
+		return bad("kl-in", c.KLIn, "loss or reward")
+	case c.Clip.Dual != 0 && !(c.Clip.Dual > 1 && !math.IsInf(c.Clip.Dual, 0)):
+		return bad("clip-dual", c.Clip.Dual, "a number above 1, or 0 for none")
+	case !positive(c.SAPOPos) || !positive(c.SAPONeg):
+		return bad("sapo", fmt.Sprintf("%g,%g", c.SAPOPos, c.SAPONeg), "two positive numbers")
+	case !positive(c.Threshold):
+		return bad("threshold", c.Threshold, "a positive number")
+	case !least0(c.RolloutKL):
+		return bad("rollout-kl", c.RolloutKL, "a number of at least 0")
+	case math.IsNaN(c.EntropyCoef) || math.IsInf(c.EntropyCoef, 0):
+		return bad("entropy-coef", c.EntropyCoef, "a number")
+	case !least0(c.Echo):
+		return bad("echo", c.Echo, "a number of at least 0")
+	case !least0(c.TargetKL):
+		return bad("target-kl", c.TargetKL, "a positive number, or 0 for none")
+	case !(c.Gamma >= 0 && c.Gamma <= 1):
+		return bad("gamma", c.Gamma, "a number from 0 to 1")
+	case !(c.Lambda >= 0 && c.Lambda <= 1):
+		return bad("lambda", c.Lambda, "a number from 0 to 1")
+	case !least0(c.RewardClip):
+		return bad("reward-clip", c.RewardClip, "a positive number, or 0 for none")
+	case c.OverlongBuffer < 0 || c.OverlongLimit < 0 || (c.OverlongBuffer > 0 && c.OverlongLimit < c.OverlongBuffer):
+		return bad("overlong-buffer", c.OverlongBuffer, "a number of tokens up to --overlong-limit, the length at which replies were cut off")
+	case !least0(c.OverlongFactor):
+		return bad("overlong-factor", c.OverlongFactor, "a number of at least 0")
+	case !positive(c.CriticLR):
+		return bad("critic-lr", c.CriticLR, "a positive number")
+	case c.CriticWarmup < 0:
+		return bad("critic-warmup", c.CriticWarmup, "a number of updates")
+	case !least0(c.ValueClip):
+		return bad("value-clip", c.ValueClip, "a positive number, or 0 for none")
+	case !least0(c.ValueCoef):
+		return bad("value-coef", c.ValueCoef, "a number of at least 0")
+	case c.SharedCritic && c.Algo != AlgoPPO:
+		return bad("shared-critic", c.SharedCritic, "--algo ppo with it")
+	case !within(c.EMA):
+		return bad("ema", c.EMA, "a number from 0 to below 1")
 	case !known:
 		return bad("aggregation", c.Aggregation, fmt.Sprintf("one of %v", algo.Aggregations))
 	case c.OldLogprobs != OldFile && c.OldLogprobs != OldRecompute:
@@ -105,20 +211,46 @@ func (c Config) Validate() error {
 
 // lr is the learning rate of optimiser step number `step` (from 1) of `total`:
 // a linear warm-up from LR/warmup to LR, then the schedule down to 0.
-func (c Config) lr(step, total int) float64 {
+func (c Config) lr(step, total int) float64 { return c.rate(c.LR, step, total) }
+
+// rate is lr for another peak than LR.
+func (c Config) rate(peak float64, step, total int) float64 {
 	if step <= c.WarmupSteps {
-		return c.LR * float64(step) / float64(c.WarmupSteps)
+		return peak * float64(step) / float64(c.WarmupSteps)
 	}
 	left := total - c.WarmupSteps
 	if left <= 0 {
-		return c.LR
+		return peak
 	}
 	done := float64(step-1-c.WarmupSteps) / float64(left)
 	switch c.Schedule {
 	case "linear":
-		return c.LR * (1 - done)
+		return peak * (1 - done)
 	case "cosine":
-		return c.LR * (1 + math.Cos(math.Pi*done)) / 2
+		return peak * (1 + math.Cos(math.Pi*done)) / 2
 	}
-	return c.LR
+	return peak
+}
+
+// loss are the constants of the policy loss.
+func (c Config) loss() algo.LossConfig {
+	return algo.LossConfig{Clip: c.Clip, SAPO: [2]float64{c.SAPOPos, c.SAPONeg}, Threshold: c.Threshold, RolloutKL: c.RolloutKL}
+}
+
+// needsRollout reports whether the file's own log-probs enter the loss.
+func (c Config) needsRollout() bool {
+	loss, _ := algo.LossByName(c.Loss)
+	return (loss != nil && loss.Rollout) || c.OffPolicy.Kind != algo.NoCorrection
+}
+
+// lengthWeights reads LengthPenalty.
+func (c Config) lengthWeights() (out, in, turns float64, err error) {
+	w, err := numbers("length-penalty", c.LengthPenalty)
+	if err != nil || w == nil {
+		return 0, 0, 0, err
+	}
+	if len(w) != 3 {
+		return 0, 0, 0, fmt.Errorf("--length-penalty %q: want three numbers: of output tokens, observation tokens and turns, for example .2,0,0", c.LengthPenalty)
+	}
+	return w[0], w[1], w[2], nil
 }

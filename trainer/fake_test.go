@@ -19,6 +19,9 @@ type bigram struct {
 	m, v   []float64
 	sgd    bool
 
+	values, valueGrad []float64 // a value for each previous token; nil: no value head. Plain gradient descent
+	valueSteps        [][]float64
+
 	calls int         // batches seen by Accumulate
 	steps [][]float64 // the gradient of every step, before clipping
 	taken []policy.StepConfig
@@ -38,7 +41,7 @@ func newBigram(vocab int, seed uint64) *bigram {
 // copy is what a checkpoint keeps: parameters and moments.
 func (b *bigram) copy() *bigram {
 	return &bigram{vocab: b.vocab, logits: slices.Clone(b.logits), grad: make([]float64, len(b.grad)),
-		m: slices.Clone(b.m), v: slices.Clone(b.v), sgd: b.sgd}
+		m: slices.Clone(b.m), v: slices.Clone(b.v), sgd: b.sgd, values: slices.Clone(b.values), valueGrad: make([]float64, len(b.values))}
 }
 
 func (b *bigram) row(prev int32) []float64 {
@@ -71,36 +74,48 @@ func (b *bigram) each(batch policy.Batch, do func(prev, token int32)) error {
 	return nil
 }
 
-func (b *bigram) Logprobs(batch policy.Batch) (lp, entropy []float64, err error) {
+func (b *bigram) Forward(batch policy.Batch) (o policy.Outputs, err error) {
 	err = b.each(batch, func(prev, token int32) {
 		row := b.row(prev)
 		h := 0.0
 		for _, x := range row {
 			h -= math.Exp(x) * x
 		}
-		lp, entropy = append(lp, row[token]), append(entropy, h)
+		o.Logprobs, o.Entropy = append(o.Logprobs, row[token]), append(o.Entropy, h)
+		if b.values != nil {
+			o.Values = append(o.Values, b.values[prev])
+		}
 	})
-	return lp, entropy, err
+	return o, err
 }
 
-func (b *bigram) Accumulate(batch policy.Batch, loss func(lp, entropy []float64) []float64) error {
+func (b *bigram) Accumulate(batch policy.Batch, loss func(policy.Outputs) policy.Gradients) error {
 	b.calls++
-	lp, entropy, err := b.Logprobs(batch)
+	o, err := b.Forward(batch)
 	if err != nil {
 		return err
 	}
-	d := loss(lp, entropy)
-	if len(d) != len(lp) {
-		return fmt.Errorf("%d gradients for %d log-probs", len(d), len(lp))
+	d := loss(o)
+	if d.Logprobs != nil && len(d.Logprobs) != len(o.Logprobs) {
+		return fmt.Errorf("%d gradients for %d log-probs", len(d.Logprobs), len(o.Logprobs))
 	}
 	i := 0
 	return b.each(batch, func(prev, token int32) {
 		for k, x := range b.row(prev) {
-			g := -math.Exp(x) * d[i] // d lp / d z_k = 1[k = token] − p_k
-			if int32(k) == token {
-				g += d[i]
+			g := 0.0
+			if d.Logprobs != nil {
+				g = -math.Exp(x) * d.Logprobs[i] // d lp / d z_k = 1[k = token] − p_k
+				if int32(k) == token {
+					g += d.Logprobs[i]
+				}
+			}
+			if d.Entropy != nil { // d H / d z_k = −p_k·(log p_k + H)
+				g -= d.Entropy[i] * math.Exp(x) * (x + o.Entropy[i])
 			}
 			b.grad[int(prev)*b.vocab+k] += g
+		}
+		if d.Values != nil {
+			b.valueGrad[prev] += d.Values[i]
 		}
 		i++
 	})
@@ -111,6 +126,13 @@ func (b *bigram) Step(c policy.StepConfig) (norm float64, err error) {
 		if err := b.fail(len(b.steps)); err != nil {
 			return 0, err
 		}
+	}
+	if b.values != nil {
+		b.valueSteps = append(b.valueSteps, slices.Clone(b.valueGrad))
+		for i, g := range b.valueGrad {
+			b.values[i] -= c.LR * g
+		}
+		clear(b.valueGrad)
 	}
 	b.steps, b.taken = append(b.steps, slices.Clone(b.grad)), append(b.taken, c)
 	for _, g := range b.grad {
@@ -162,6 +184,7 @@ func attempt(group string, score float64, texts ...string) *Episode {
 		e.Sequences = append(e.Sequences, s)
 		e.Sampled += s.Sampled()
 	}
+	e.Prompt, e.LastRound = slices.Index(e.Sequences[0].LossMask, true), -1
 	return e
 }
 

@@ -31,8 +31,8 @@ func config() Config {
 func train(t *testing.T, model *bigram, c Config, episodes []*Episode, change ...func(*GRPO)) []Metrics {
 	t.Helper()
 	var out []Metrics
-	g := &GRPO{Actor: model, Config: c, Data: &Data{Episodes: episodes}, Clock: still,
-		OnStep: func(m Metrics) error { out = append(out, m); return nil }}
+	g := &GRPO{Session{Actor: model, Config: c, Data: &Data{Episodes: episodes}, Clock: still,
+		OnStep: func(m Metrics) error { out = append(out, m); return nil }}}
 	for _, f := range change {
 		f(g)
 	}
@@ -41,6 +41,9 @@ func train(t *testing.T, model *bigram, c Config, episodes []*Episode, change ..
 	}
 	return out
 }
+
+// adv is an episode's advantage, the same for all its tokens.
+func adv(e *Episode) float64 { x, _ := e.advantage(); return x }
 
 func gap(a, b []float64) float64 {
 	worst := 0.0
@@ -69,7 +72,7 @@ func lossOf(model, ref *bigram, c Config, episodes []*Episode) float64 {
 				lp := model.row(s.TokenIDs[j-1])[s.TokenIDs[j]]
 				ratio := math.Exp(lp - float64(s.Logprobs[j]))
 				clipped := math.Min(math.Max(ratio, 1-c.Clip.Low), 1+c.Clip.High)
-				sum += math.Max(-e.Advantage*ratio, -e.Advantage*clipped)
+				sum += math.Max(-adv(e)*ratio, -adv(e)*clipped)
 				if ref != nil {
 					d := ref.row(s.TokenIDs[j-1])[s.TokenIDs[j]] - lp
 					sum += c.KLCoef * (math.Exp(d) - d - 1)
@@ -227,7 +230,7 @@ func TestAtRatioOneTheGradientIsREINFORCEs(t *testing.T) {
 					if int32(k) == s.TokenIDs[j] {
 						d++
 					}
-					want[int(prev)*vocab+k] -= e.Advantage * d / float64(tokens)
+					want[int(prev)*vocab+k] -= adv(e) * d / float64(tokens)
 				}
 			}
 		}
@@ -240,7 +243,7 @@ func TestAtRatioOneTheGradientIsREINFORCEs(t *testing.T) {
 func TestGroupsOfEqualRewardsMoveNothing(t *testing.T) {
 	flat := []*Episode{attempt("flat", .1, "abCD"), attempt("flat", .1, "abDE"), attempt("flat", .1, "abEF")}
 	model := newBigram(vocab, 1)
-	g := &GRPO{Actor: model, Config: config(), Data: &Data{Episodes: flat}}
+	g := &GRPO{Session{Actor: model, Config: config(), Data: &Data{Episodes: flat}}}
 	err := g.Run(context.Background())
 	if err == nil || !strings.Contains(err.Error(), "same reward") || len(model.steps) > 0 {
 		t.Errorf("only equal rewards: error %v, %d steps", err, len(model.steps))
@@ -325,7 +328,7 @@ func TestOldLogprobsFromTheFileOrRecomputed(t *testing.T) {
 		model, episodes := newBigram(vocab, 1), corpus()
 		record(.1, model, episodes)
 		episodes[4].Sequences[0].Logprobs[4] = lp
-		err := (&GRPO{Actor: model, Config: c, Data: &Data{Episodes: episodes}}).Run(context.Background())
+		err := (&GRPO{Session{Actor: model, Config: c, Data: &Data{Episodes: episodes}}}).Run(context.Background())
 		if err == nil || !strings.Contains(err.Error(), "--old-logprobs recompute") || !strings.Contains(err.Error(), episodes[4].ID) {
 			t.Errorf("%s: error %v", name, err)
 		}
@@ -363,7 +366,7 @@ func TestKLDrawsTheModelToTheReference(t *testing.T) {
 	if kl, has := m[0].Values["actor/kl_loss"]; !has || kl != 0 {
 		t.Errorf("kl_loss is %v, known: %v", kl, has)
 	}
-	err := (&GRPO{Actor: model, Config: c, Data: &Data{Episodes: episodes}}).Run(context.Background())
+	err := (&GRPO{Session{Actor: model, Config: c, Data: &Data{Episodes: episodes}}}).Run(context.Background())
 	if err == nil || !strings.Contains(err.Error(), "--ref") {
 		t.Errorf("no reference: %v", err)
 	}
@@ -431,7 +434,7 @@ func TestResumedRunEqualsUninterruptedBitForBit(t *testing.T) {
 			var saved *bigram
 			done := -1
 			path := t.TempDir() + "/logprobs"
-			g := &GRPO{Actor: model, Ref: ref, Config: c, Data: &Data{Episodes: episodes}, Clock: still}
+			g := &GRPO{Session{Actor: model, Ref: ref, Config: c, Data: &Data{Episodes: episodes}, Clock: still}}
 			g.OnProgress = func(p Progress) { // in the midst of a step
 				if p.Phase == "update" && len(model.steps) == after {
 					cancel()
@@ -484,16 +487,16 @@ func TestResumingWithOtherFilesIsRefused(t *testing.T) {
 	for name, episodes := range map[string][]*Episode{
 		"fewer": corpus()[:6], "another order": append(corpus()[4:], corpus()[:4]...),
 	} {
-		g := &GRPO{Actor: newBigram(vocab, 1), Config: c, Data: &Data{Episodes: episodes}, Done: 1, Frozen: f}
+		g := &GRPO{Session{Actor: newBigram(vocab, 1), Config: c, Data: &Data{Episodes: episodes}, Done: 1, Frozen: f}}
 		if err := g.Run(context.Background()); err == nil || !strings.Contains(err.Error(), "not those that the checkpoint") {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
-	g := &GRPO{Actor: newBigram(vocab, 1), Config: c, Data: &Data{Episodes: corpus()}, Done: 1}
+	g := &GRPO{Session{Actor: newBigram(vocab, 1), Config: c, Data: &Data{Episodes: corpus()}, Done: 1}}
 	if err := g.Run(context.Background()); err == nil {
 		t.Error("resumed without the log-probs of the start")
 	}
-	g = &GRPO{Actor: newBigram(vocab, 1), Config: c, Data: &Data{Episodes: corpus()}, Done: 99, Frozen: f}
+	g = &GRPO{Session{Actor: newBigram(vocab, 1), Config: c, Data: &Data{Episodes: corpus()}, Done: 99, Frozen: f}}
 	if err := g.Run(context.Background()); err == nil || !strings.Contains(err.Error(), "99") {
 		t.Errorf("resumed beyond the end: %v", err)
 	}
@@ -518,7 +521,7 @@ func TestItLearnsATwoArmedBandit(t *testing.T) {
 				episodes = append(episodes, attempt(fmt.Sprint(group), pay, "a"+arm))
 			}
 		}
-		g := &GRPO{Actor: model, Config: c, Data: &Data{Episodes: episodes}}
+		g := &GRPO{Session{Actor: model, Config: c, Data: &Data{Episodes: episodes}}}
 		if err := g.Run(context.Background()); err != nil {
 			if strings.Contains(err.Error(), "same reward") {
 				break // learnt so well that no attempt fails
@@ -543,22 +546,22 @@ func TestFailuresSayWhere(t *testing.T) {
 	}
 	c := config()
 	c.Epochs = 3
-	err := (&GRPO{Actor: model, Config: c, Data: &Data{Episodes: corpus()}}).Run(context.Background())
+	err := (&GRPO{Session{Actor: model, Config: c, Data: &Data{Episodes: corpus()}}}).Run(context.Background())
 	if !errors.Is(err, boom) || !strings.Contains(err.Error(), "step 2") {
 		t.Errorf("error %v", err)
 	}
-	err = (&GRPO{Actor: short{model}, Config: c, Data: &Data{Episodes: corpus()}}).Run(context.Background())
+	err = (&GRPO{Session{Actor: short{model}, Config: c, Data: &Data{Episodes: corpus()}}}).Run(context.Background())
 	if err == nil || !strings.Contains(err.Error(), "log-probs") {
 		t.Errorf("a model that gives too few log-probs: %v", err)
 	}
 	c.Advantage = "rloo"
-	err = (&GRPO{Actor: newBigram(vocab, 1), Config: c, Data: &Data{Episodes: []*Episode{attempt("g", 1, "aB")}}}).Run(context.Background())
+	err = (&GRPO{Session{Actor: newBigram(vocab, 1), Config: c, Data: &Data{Episodes: []*Episode{attempt("g", 1, "aB")}}}}).Run(context.Background())
 	if err == nil || !strings.Contains(err.Error(), "-n 2") {
 		t.Errorf("rloo on a group of one: %v", err)
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel()
-	if err := (&GRPO{Actor: newBigram(vocab, 1), Config: config(), Data: &Data{Episodes: corpus()}}).Run(ctx); !errors.Is(err, ErrInterrupted) {
+	if err := (&GRPO{Session{Actor: newBigram(vocab, 1), Config: config(), Data: &Data{Episodes: corpus()}}}).Run(ctx); !errors.Is(err, ErrInterrupted) {
 		t.Errorf("cancelled before the start: %v", err)
 	}
 }
@@ -566,9 +569,9 @@ func TestFailuresSayWhere(t *testing.T) {
 // short is a model that loses a log-prob.
 type short struct{ *bigram }
 
-func (s short) Logprobs(b policy.Batch) (lp, entropy []float64, err error) {
-	lp, entropy, err = s.bigram.Logprobs(b)
-	return lp[1:], entropy[1:], err
+func (s short) Forward(b policy.Batch) (policy.Outputs, error) {
+	o, err := s.bigram.Forward(b)
+	return policy.Outputs{Logprobs: o.Logprobs[1:], Entropy: o.Entropy[1:]}, err
 }
 
 func TestConfigNamesTheFlagThatIsWrong(t *testing.T) {
@@ -640,8 +643,8 @@ func TestTheFilesLogprobsAreComparedWhicheverAreUsed(t *testing.T) {
 	ctx, cancel := context.WithCancel(context.Background())
 	model, episodes := newBigram(vocab, 1), corpus()
 	record(.5, model, episodes)
-	g := &GRPO{Actor: model, Ref: newBigram(vocab, 2), Config: c, Data: &Data{Episodes: episodes}, Clock: still,
-		OnStep: func(Metrics) error { cancel(); return nil }, Checkpoint: func(_ int, f *Frozen) error { kept = f; return nil }}
+	g := &GRPO{Session{Actor: model, Ref: newBigram(vocab, 2), Config: c, Data: &Data{Episodes: episodes}, Clock: still,
+		OnStep: func(Metrics) error { cancel(); return nil }, Checkpoint: func(_ int, f *Frozen) error { kept = f; return nil }}}
 	if err := g.Run(ctx); !errors.Is(err, ErrInterrupted) {
 		t.Fatal(err)
 	}

@@ -21,6 +21,11 @@ type metrics struct {
 	score, adv, length, prompt, turns, calls series
 	tokens, observed, packedTokens           int
 	loss, clipped, dual, kl, entropy, refKL  float64
+	ceLoss                                   float64
+	correction                               []float64 // off-policy weights
+	vfLoss                                   float64
+	vfClipped                                int
+	values, returns                          []float64
 	trained                                  int // tokens that were computed: those of episodes with an advantage, or all under a KL term
 	terminations                             map[traj.Termination]int
 	ended                                    int // episodes whose termination is known
@@ -65,7 +70,7 @@ func (m *metrics) stats(key string, s series) {
 // episode counts one episode of the step's minibatch.
 func (m *metrics) episode(e *Episode) {
 	m.score.add(e.Score)
-	m.adv.add(e.Advantage)
+	e.each(func(_ int, s *Stream, t int) { m.adv.add(s.Adv[t]) })
 	m.length.add(float64(e.Sampled))
 	if e.Turns > 0 { // else the file has no steps: not known
 		m.turns.add(float64(e.Turns))
@@ -95,18 +100,32 @@ func (m *metrics) episode(e *Episode) {
 	}
 }
 
-// token counts one trained token: w its weight, kl = old − lp.
-func (m *metrics) token(w float64, l algo.TokenLoss, kl, entropy float64) {
+// token counts one trained token: its weighted loss, and kl = old − lp.
+func (m *metrics) token(loss float64, clipped, dual bool, kl, entropy float64) {
 	m.trained++
-	m.loss += w * l.Loss
-	if l.Clipped {
-		m.clipped++
-	}
-	if l.Dual {
+	m.loss += loss
+	if dual {
 		m.dual++
+	} else if clipped {
+		m.clipped++
 	}
 	m.kl += kl
 	m.entropy += entropy
+}
+
+// crossEntropy adds an observation token's weighted loss.
+func (m *metrics) crossEntropy(l float64) { m.ceLoss += l }
+
+// corrected counts one off-policy weight.
+func (m *metrics) corrected(w float64) { m.correction = append(m.correction, w) }
+
+// value counts one value of the critic.
+func (m *metrics) value(loss, v, ret float64, clipped bool) {
+	m.vfLoss += loss
+	if clipped {
+		m.vfClipped++
+	}
+	m.values, m.returns = append(m.values, v), append(m.returns, ret)
 }
 
 // toReference adds a token's weighted KL to the reference.
@@ -149,7 +168,32 @@ func (m *metrics) finish() Metrics {
 			m.set("actor/kl_loss", m.refKL)
 		}
 	}
-	if s := m.Values["timing_s/update_actor"]; s > 0 {
+	if m.ceLoss != 0 {
+		m.set("actor/echo_loss", m.ceLoss)
+	}
+	if n := len(m.correction); n > 0 {
+		var w series
+		for _, x := range m.correction {
+			w.add(x)
+		}
+		m.stats("rollout_corr/weight", w)
+		m.set("rollout_corr/weight_ess", algo.EffectiveSampleSize(m.correction))
+	}
+	if n := len(m.values); n > 0 {
+		var v, r series
+		for i := range m.values {
+			v.add(m.values[i])
+			r.add(m.returns[i])
+		}
+		m.stats("critic/values", v)
+		m.stats("critic/returns", r)
+		m.set("critic/vf_loss", m.vfLoss)
+		m.set("critic/vf_clipfrac", float64(m.vfClipped)/float64(n))
+		if x := algo.ExplainedVariance(m.values, m.returns); !math.IsNaN(x) {
+			m.set("critic/vf_explained_var", x)
+		}
+	}
+	if s := m.Values["timing_s/update_actor"] + m.Values["timing_s/update_critic"]; s > 0 {
 		m.set("timing_s/step", s)
 		m.set("perf/throughput", float64(m.tokens+m.observed)/s)
 		m.set("perf/packed_tokens_per_s", float64(m.packedTokens)/s)
@@ -171,16 +215,20 @@ type RolloutDiff struct {
 // compare takes every sequence whose log-probs are all in the file.
 func (d *RolloutDiff) compare(episodes []*Episode) {
 	for _, e := range episodes {
-		for i := range e.Sequences {
-			if roll, missing := fileLogprobs(e, i); !missing {
-				d.add(e.Old[i], roll)
+		for i := range e.Streams {
+			if x := &e.Streams[i]; x.Roll != nil {
+				d.add(x.Old, x.Roll, x.RL)
 			}
 		}
 	}
 }
 
-func (d *RolloutDiff) add(lp, roll []float64) {
+// add takes the tokens whose weight is not 0.
+func (d *RolloutDiff) add(lp, roll, weight []float64) {
 	for t := range lp {
+		if weight[t] <= 0 {
+			continue
+		}
 		p := math.Abs(math.Exp(lp[t]) - math.Exp(roll[t]))
 		d.Tokens++
 		d.Abs += p

@@ -15,24 +15,6 @@ import (
 	"agentcli/traj"
 )
 
-// Episode is one trajectory as the trainer needs it: its sequences, which of
-// their tokens are trained on, and its score.
-type Episode struct {
-	ID          string
-	Group       string
-	Sequences   []traj.Sequence
-	Score       float64
-	Termination traj.Termination
-	Turns       int // 0: the file does not say, nor the two below
-	ToolCalls   int
-	ToolErrors  int
-	Sampled     int // tokens that the policy sampled, over all sequences
-
-	Advantage float64
-	Old       [][]float64 // for each sequence, the old log-probs of its sampled tokens
-	Ref       [][]float64 // the same of the reference; nil without a KL term
-}
-
 // Skipped counts the rows that cannot be trained on, by reason.
 type Skipped struct {
 	Rows    int
@@ -124,7 +106,7 @@ func (r RunSource) Filtered() string {
 }
 
 // columns that training reads.
-var columns = []string{"id", "group_id", "task_id", "policy", "sequences", "steps", "reward", "termination", "turns"}
+var columns = []string{"id", "group_id", "task_id", "dataset", "policy", "sequences", "steps", "reward", "reward_parts", "termination", "turns", "meta"}
 
 // Load reads trajectory files; a pattern with *, ? or [ names several.
 func Load(ctx context.Context, patterns []string) (*Data, error) {
@@ -298,8 +280,11 @@ func episode(t *traj.Trajectory, id string) (e *Episode, reason string, err erro
 	if math.IsNaN(*t.Reward) || math.IsInf(*t.Reward, 0) {
 		return nil, "", fmt.Errorf("the reward is %v; score the file again", *t.Reward)
 	}
-	e = &Episode{ID: id, Group: t.GroupID, Score: *t.Reward, Termination: t.Termination, Turns: len(t.Steps)}
+	e = &Episode{ID: id, Group: t.GroupID, Task: t.Task.ID, Role: roleOf(t), Score: *t.Reward, Parts: t.RewardParts, Termination: t.Termination,
+		Turns: len(t.Steps), LastRound: -1}
+	kept := make([]int, len(t.Sequences)) // where a sequence stands in the episode
 	for i := range t.Sequences {
+		kept[i] = -1
 		s := &t.Sequences[i]
 		if err := s.Validate(); err != nil {
 			return nil, "", fmt.Errorf("sequence %d: %w", i, err)
@@ -309,6 +294,7 @@ func episode(t *traj.Trajectory, id string) (e *Episode, reason string, err erro
 		}
 		if n := s.Sampled(); n > 0 {
 			e.Sampled += n
+			kept[i] = len(e.Sequences)
 			e.Sequences = append(e.Sequences, *s)
 		}
 	}
@@ -318,11 +304,38 @@ func episode(t *traj.Trajectory, id string) (e *Episode, reason string, err erro
 	if e.Sampled == 0 {
 		return nil, "without token ids (their server returned none; use vLLM or SGLang, or a local policy)", nil
 	}
-	for _, s := range t.Steps {
+	e.Prompt = slices.Index(e.Sequences[0].LossMask, true)
+	for i, s := range t.Steps {
 		e.ToolCalls += s.ToolCalls
 		e.ToolErrors += s.ToolErrors
+		if s.Sequence < 0 || s.Sequence >= len(kept) || kept[s.Sequence] < 0 || s.Start < 0 || s.End > len(t.Sequences[s.Sequence].TokenIDs) || s.Start >= s.End {
+			if s.Reward != nil && *s.Reward != 0 {
+				return nil, "", fmt.Errorf("step %d has a reward, but no tokens that it is for", i)
+			}
+			continue
+		}
+		if kept[s.Sequence] == len(e.Sequences)-1 {
+			e.LastRound = s.Start
+		}
+		if r := s.Reward; r != nil {
+			if math.IsNaN(*r) || math.IsInf(*r, 0) {
+				return nil, "", fmt.Errorf("the reward of step %d is %v; score the file again", i, *r)
+			}
+			e.StepRewards = append(e.StepRewards, StepReward{kept[s.Sequence], s.End - 1, *r})
+		}
 	}
 	return e, "", nil
+}
+
+// roleOf is the key "role" of a row's meta, else its dataset.
+func roleOf(t *traj.Trajectory) string {
+	var meta struct {
+		Role string `json:"role"`
+	}
+	if len(t.Task.Meta) > 0 && json.Unmarshal(t.Task.Meta, &meta) == nil && meta.Role != "" {
+		return meta.Role
+	}
+	return t.Task.Dataset
 }
 
 // groups lists the episodes by group, in order of first appearance.

@@ -77,9 +77,10 @@ func TestLoadCountsAndNamesTheRowsItCannotUse(t *testing.T) {
 	}
 
 	// What takes no part shifts no baseline: (1, 0) has the mean ½.
-	g := &GRPO{Config: Config{Advantage: "dr_grpo"}, groups: groups(d.Episodes)}
-	if _, err := g.advantages(); err != nil || d.Episodes[0].Advantage != .5 || d.Episodes[1].Advantage != -.5 {
-		t.Errorf("advantages %v and %v, %v", d.Episodes[0].Advantage, d.Episodes[1].Advantage, err)
+	g := &GRPO{Session{Actor: newBigram(vocab, 1), Config: config(), Data: d}}
+	g.Config.Advantage = "dr_grpo"
+	if err := g.Run(context.Background()); err != nil || adv(d.Episodes[0]) != .5 || adv(d.Episodes[1]) != -.5 {
+		t.Errorf("advantages %v and %v, %v", adv(d.Episodes[0]), adv(d.Episodes[1]), err)
 	}
 }
 
@@ -173,7 +174,7 @@ func TestMetricsHaveTheUsualNamesAndNoUnknownZeros(t *testing.T) {
 		var m Metrics
 		now := time.Time{}
 		clock := func() time.Time { now = now.Add(time.Second); return now }
-		g := &GRPO{Actor: newBigram(vocab, 1), Config: config(), Data: d, Clock: clock, OnStep: func(x Metrics) error { m = x; return nil }}
+		g := &GRPO{Session{Actor: newBigram(vocab, 1), Config: config(), Data: d, Clock: clock, OnStep: func(x Metrics) error { m = x; return nil }}}
 		if err := g.Run(context.Background()); err != nil {
 			t.Fatal(err)
 		}
@@ -238,7 +239,7 @@ func TestRowsThatNothingIsComparedWith(t *testing.T) {
 	if _, err = d.CheckGroups(); err == nil || !strings.Contains(err.Error(), "no column group_id") {
 		t.Error(err)
 	}
-	g := &GRPO{Actor: newBigram(vocab, 1), Config: config(), Data: d}
+	g := &GRPO{Session{Actor: newBigram(vocab, 1), Config: config(), Data: d}}
 	if err := g.Run(ctx); err == nil || !strings.Contains(err.Error(), "group_id") {
 		t.Errorf("trained on them: %v", err)
 	}

@@ -23,11 +23,12 @@ func DefaultLoss() LossConfig {
 // Span is one trajectory's sampled tokens as a loss sees them; all slices are of
 // one length.
 type Span struct {
-	LP     []float64 // log-probs of the policy that is trained
-	Old    []float64 // of the policy before the update
-	Roll   []float64 // as recorded at sampling; nil where no loss or correction asks
-	Adv    []float64
-	Weight []float64 // what each token's loss weighs in the step's: aggregation × mask × correction
+	LP      []float64 // log-probs of the policy that is trained
+	Old     []float64 // of the policy before the update
+	Roll    []float64 // as recorded at sampling; nil where no loss or correction asks
+	Adv     []float64
+	Teacher []float64 // of the teacher; opd only
+	Weight  []float64 // what each token's loss weighs in the step's: aggregation × mask × correction
 }
 
 // Result is what a loss makes of a span, one entry a token.
@@ -49,13 +50,14 @@ type Loss struct {
 	// Aggregation is what the paper aggregates with; "" where it is the common
 	// token-mean.
 	Aggregation Aggregation
+	Teacher     bool // it needs the teacher's log-probs
 	apply       func(s Span, c LossConfig, out *Result)
 }
 
 // At computes the loss of one trajectory.
 func (l *Loss) At(s Span, c LossConfig) (Result, error) {
 	n := len(s.LP)
-	if len(s.Old) != n || len(s.Adv) != n || len(s.Weight) != n || (l.Rollout && len(s.Roll) != n) {
+	if len(s.Old) != n || len(s.Adv) != n || len(s.Weight) != n || (l.Rollout && len(s.Roll) != n) || (l.Teacher && len(s.Teacher) != n) {
 		return Result{}, fmt.Errorf("loss %s: %d log-probs, %d old, %d of the rollout, %d advantages and %d weights", l.Name, n, len(s.Old), len(s.Roll), len(s.Adv), len(s.Weight))
 	}
 	out := Result{Loss: make([]float64, n), Grad: make([]float64, n), Clipped: make([]bool, n), Dual: make([]bool, n)}
@@ -76,6 +78,7 @@ var Losses = []*Loss{
 	{Name: "reinforce", Formula: "−A·lp", apply: tokenwise(REINFORCE)},
 	{Name: "dppo", Formula: "−Aρ where the probability moved < .2 in A's direction, + τ(lp−roll)²", Rollout: true, apply: trustRegion(false)},
 	{Name: "ipo", Formula: "−Aρ where the probability moved < .2, + τ(lp−roll)²", Rollout: true, apply: trustRegion(true)},
+	{Name: "opd", Formula: "dppo with A = teacher − lp, a constant: on-policy distillation", Rollout: true, Teacher: true, apply: distil},
 }
 
 // LossByName finds a loss.
@@ -211,5 +214,27 @@ func trustRegion(both bool) func(Span, LossConfig, *Result) {
 			}
 			out.Grad[t] = s.Weight[t] * grad
 		}
+	}
+}
+
+// distil is on-policy distillation (Agarwal et al. 2024, GKD; Lu et al. 2025):
+// the policy samples, and the teacher's log-prob of each token, less the policy's
+// own, is its advantage. A token whose probability has fallen by more than the
+// threshold since it was sampled leaves the policy term.
+func distil(s Span, c LossConfig, out *Result) {
+	for t, lp := range s.LP {
+		d := lp - s.Roll[t]
+		r, saturated := ratio(d)
+		adv := s.Teacher[t] - lp
+		out.Clipped[t] = math.Exp(lp)-math.Exp(s.Roll[t]) < -c.Threshold
+		out.Loss[t] = c.RolloutKL * d * d
+		grad := 2 * c.RolloutKL * d
+		if !out.Clipped[t] {
+			out.Loss[t] -= adv * r
+			if !saturated {
+				grad -= adv * r
+			}
+		}
+		out.Grad[t] = s.Weight[t] * grad
 	}
 }

@@ -1,0 +1,218 @@
+package trainer
+
+import (
+	"fmt"
+	"math"
+	"slices"
+
+	"agentcli/trainer/algo"
+	"agentcli/traj"
+)
+
+// Episode is one trajectory as the trainer needs it: its sequences, which of
+// their tokens are trained on, and its score.
+type Episode struct {
+	ID          string
+	Group       string
+	Task        string // id of the task, for the greedy attempt that remax compares with
+	Role        string // rae only
+	Sequences   []traj.Sequence
+	Score       float64
+	Parts       []traj.Part  // the reward's components
+	StepRewards []StepReward // that the environment gave on the way
+	Termination traj.Termination
+	Turns       int // 0: the file does not say, nor the two below
+	ToolCalls   int
+	ToolErrors  int
+	Prompt      int // tokens before the first sampled one
+	Sampled     int // tokens that the policy sampled, over all sequences
+	LastRound   int // of the last sequence: where its last model call begins; -1: not known
+
+	Greedy   *float64 // score of the greedy attempt at the same task; remax only
+	Filtered bool     // left out of the loss and its counts, not out of its group's baseline
+	Streams  []Stream // one a sequence
+}
+
+// StepReward is what the environment gave for one model call, at the last token
+// that the policy sampled in it.
+type StepReward struct {
+	Sequence, Token int
+	Reward          float64
+}
+
+// Stream is what is trained on of one sequence. Want says which of its tokens
+// take part; the other slices have one entry for each of those, in order.
+type Stream struct {
+	Want    []bool
+	RL      []float64 // weight in the policy loss; 0: in neither the loss nor its counts
+	CE      []float64 // weight in the cross-entropy (echo); nil: none
+	Reward  []float64
+	Adv     []float64
+	Old     []float64 // log-probs of the policy before the update
+	Ref     []float64 // of the reference
+	Teacher []float64 // of the teacher (opd)
+	Roll    []float64 // as recorded at sampling; nil where the file lacks some
+	Value   []float64 // of the critic before the update
+	Return  []float64
+}
+
+// LossScale says which tokens are the policy's actions.
+type LossScale string
+
+// The kinds of --loss-scale.
+const (
+	ScaleDefault   LossScale = "default"    // every token that the policy sampled
+	ScaleLastRound LossScale = "last_round" // those of its last reply only
+	ScaleAll       LossScale = "all"        // everything after the prompt, observations too: for showing what that does
+)
+
+// streams lays out what is computed of an episode. echo asks for the
+// cross-entropy of observation tokens beside.
+func (e *Episode) streams(scale LossScale, echo bool) {
+	e.Streams = make([]Stream, len(e.Sequences))
+	for i := range e.Sequences {
+		s := &e.Sequences[i]
+		x := &e.Streams[i]
+		first := slices.Index(s.LossMask, true)
+		from := first
+		if scale == ScaleLastRound {
+			if from = len(s.LossMask); i == len(e.Sequences)-1 {
+				from = max(first, e.LastRound)
+			}
+		}
+		x.Want = make([]bool, len(s.LossMask))
+		known := true
+		for t := range s.LossMask {
+			action := t >= from && (s.LossMask[t] || scale == ScaleAll)
+			observed := echo && t > first && !s.LossMask[t]
+			if x.Want[t] = action || observed; !x.Want[t] {
+				continue
+			}
+			rl, ce, roll := 0.0, 0.0, math.NaN()
+			if action {
+				rl = 1
+				// No token that was sampled had a log-prob of −∞.
+				if lp := s.Logprobs[t]; lp.Known() && !math.IsInf(float64(lp), 0) {
+					roll = float64(lp)
+				}
+				known = known && !math.IsNaN(roll)
+			}
+			if observed && !action {
+				ce = 1
+			}
+			x.RL, x.CE, x.Roll = append(x.RL, rl), append(x.CE, ce), append(x.Roll, roll)
+		}
+		if !known {
+			x.Roll = nil
+		}
+		if !echo {
+			x.CE = nil
+		}
+	}
+}
+
+// actions is the number of tokens that are trained on as the policy's.
+func (e *Episode) actions() int {
+	n := 0
+	for i := range e.Streams {
+		for _, w := range e.Streams[i].RL {
+			if w > 0 {
+				n++
+			}
+		}
+	}
+	return n
+}
+
+// observations is the number of tokens in the cross-entropy.
+func (e *Episode) observations() int {
+	n := 0
+	for i := range e.Streams {
+		for _, w := range e.Streams[i].CE {
+			if w > 0 {
+				n++
+			}
+		}
+	}
+	return n
+}
+
+// each calls f for every action token, in order, with its number.
+func (e *Episode) each(f func(n int, s *Stream, t int)) {
+	n := 0
+	for i := range e.Streams {
+		s := &e.Streams[i]
+		for t, w := range s.RL {
+			if w > 0 {
+				f(n, s, t)
+				n++
+			}
+		}
+	}
+}
+
+// row is the episode as an estimator sees it: its actions only.
+func (e *Episode) row(parts []string) (algo.Row, error) {
+	r := algo.Row{Role: e.Role, Greedy: e.Greedy}
+	e.each(func(_ int, s *Stream, t int) {
+		r.Reward_T = append(r.Reward_T, s.Reward[t])
+		if s.Value != nil {
+			r.Value_T = append(r.Value_T, s.Value[t])
+		}
+	})
+	for _, name := range parts {
+		i := slices.IndexFunc(e.Parts, func(p traj.Part) bool { return p.Name == name })
+		if i < 0 {
+			return r, fmt.Errorf("%s: its reward has no component %q, as that of other rows has", e.ID, name)
+		}
+		r.Parts = append(r.Parts, e.Parts[i].Value)
+	}
+	return r, nil
+}
+
+// advantage is the mean of the actions' advantages, for the metrics and for
+// knowing whether there is anything to learn.
+func (e *Episode) advantage() (mean float64, some bool) {
+	n := 0
+	e.each(func(i int, s *Stream, t int) {
+		mean += s.Adv[t]
+		some = some || s.Adv[t] != 0
+		n = i + 1
+	})
+	return mean / float64(max(n, 1)), some
+}
+
+// rewards puts the score on the episode's tokens: what the environment gave for
+// a step on the last token of that step, the rest on the last token of all, so
+// that they sum up to score. A token that is no action hands its reward to the
+// last action before it, else to the first after.
+func (e *Episode) rewards(score float64) {
+	last := -1
+	where := map[[2]int]int{} // sequence, token → action number at or before it
+	n := 0
+	for i := range e.Streams {
+		s := &e.Streams[i]
+		s.Reward = make([]float64, len(s.RL))
+		k := 0
+		for t, want := range s.Want {
+			if want {
+				if s.RL[k] > 0 {
+					last = n
+					n++
+				}
+				k++
+			}
+			where[[2]int{i, t}] = last
+		}
+	}
+	at := make([]float64, n)
+	if n == 0 {
+		return
+	}
+	for _, r := range e.StepRewards {
+		at[max(where[[2]int{r.Sequence, r.Token}], 0)] += r.Reward
+		score -= r.Reward
+	}
+	at[n-1] += score
+	e.each(func(i int, s *Stream, t int) { s.Reward[t] = at[i] })
+}

@@ -1,0 +1,165 @@
+package trainer
+
+import (
+	"context"
+	"errors"
+
+	"agentcli/policy"
+	"agentcli/trainer/algo"
+)
+
+// PPO: proximal policy optimisation with a learned critic (Schulman et al. 2017,
+// algorithm 1) on trajectories of several turns, from files, as RLHF does it
+// (Ouyang et al. 2022): the reward of a trajectory, less β·KL to the reference a
+// token where --kl-in reward asks, becomes advantages by GAE (Schulman et al.
+// 2016, equation 16).
+//
+// Departures from the papers: everything runs on the sequence of sampled tokens;
+// an observation is no action, so it has no value, and neither the discount nor λ
+// runs across it. The critic is a backbone of its own, or a head on the policy's
+// (SharedCritic); its head starts at 0. Returns are the advantages before
+// whitening plus the old values. Old log-probs, values and returns are computed
+// once for the whole file, as they are for one batch of rollouts.
+type PPO struct {
+	Session
+	Critic Actor // nil: the policy has a value head (Config.SharedCritic)
+}
+
+// Run trains to the end.
+func (p *PPO) Run(ctx context.Context) error {
+	c := p.Config
+	if err := p.begin(); err != nil {
+		return err
+	}
+	if (p.Critic == nil) != c.SharedCritic {
+		return errors.New("--algo ppo needs a critic: a model of its own, or --shared-critic")
+	}
+	critic := p.critic()
+	episodes := flatten(p.groups)
+
+	// old and reference log-probs, and values, before anything changes.
+	start := p.Clock()
+	if err := p.before(ctx, episodes, critic); err != nil {
+		return err
+	}
+	prepared := p.Clock().Sub(start).Seconds()
+
+	// rewards: r_t = step rewards, the rest of the score on the last token,
+	// − β·kl(old, ref) on each.
+	if err := p.shape(); err != nil {
+		return err
+	}
+	p.klReward(episodes)
+
+	// advantages: δ_t = r_t + γV_{t+1} − V_t, A_t = Σ (γλ)^k δ_{t+k}, whitened.
+	if err := p.advantages(); err != nil {
+		return err
+	}
+	p.maxLength = p.longest(episodes)
+
+	// epochs → minibatches → step
+	return p.epochs(ctx, p.groups, p, prepared)
+}
+
+func (p *PPO) critic() Actor {
+	if p.Critic != nil {
+		return p.Critic
+	}
+	return p.Actor
+}
+
+// moves: the critic learns from every episode, whatever its advantage.
+func (p *PPO) moves(batch []*Episode) bool { return p.count(batch).rl.Tokens > 0 }
+
+// step: policy loss → actor's AdamW; value loss → critic's AdamW.
+func (p *PPO) step(ctx context.Context, batch []*Episode, at stepNumbers, m *metrics) (stop bool, err error) {
+	c := p.Config
+	start := p.Clock()
+	n := p.count(batch)
+	for _, e := range batch {
+		m.episode(e)
+	}
+	warm := at.update > c.CriticWarmup // until then only the critic learns
+	var work []*Episode
+	for _, e := range batch {
+		if !e.Filtered {
+			work = append(work, e)
+		}
+	}
+	if p.Critic != nil {
+		err = p.accumulate(ctx, p.Critic, "critic", work, at, m, func(mb micro, o policy.Outputs) (policy.Gradients, error) {
+			return p.valueLoss(mb, n, o, 1, m)
+		})
+		if err != nil {
+			return false, err
+		}
+		lr := c.rate(c.CriticLR, at.step, at.total)
+		norm, err := p.Critic.Step(c.optimiser(lr, at.update))
+		if err != nil {
+			return false, stepError(at, "critic", err)
+		}
+		m.set("critic/grad_norm", norm)
+		m.set("critic/lr", lr)
+		m.set("timing_s/update_critic", p.Clock().Sub(start).Seconds())
+		start = p.Clock()
+	}
+	if warm || p.Critic == nil {
+		if p.Critic != nil {
+			work = c.work(batch)
+		}
+		err = p.accumulate(ctx, p.Actor, "update", work, at, m, func(mb micro, o policy.Outputs) (g policy.Gradients, err error) {
+			if warm {
+				if g, err = p.policyLoss(mb, n, o, m); err != nil {
+					return g, err
+				}
+			}
+			if p.Critic == nil {
+				v, err := p.valueLoss(mb, n, o, c.ValueCoef, m)
+				if err != nil {
+					return g, err
+				}
+				g.Values = v.Values
+			}
+			return g, nil
+		})
+		if err != nil {
+			return false, err
+		}
+		if p.Critic != nil {
+			at.update -= c.CriticWarmup // Adam counts the steps that the policy took
+		}
+		if err := p.stepActor(work, at, m); err != nil {
+			return false, err
+		}
+	}
+	m.set("timing_s/update_actor", p.Clock().Sub(start).Seconds())
+	return p.tooFar(m), nil
+}
+
+// valueLoss is the derivative of coef·Σ w·½·max((V−R)², (clip(V, V_old±ε)−R)²).
+func (p *PPO) valueLoss(mb micro, n counts, o policy.Outputs, coef float64, m *metrics) (policy.Gradients, error) {
+	c := p.Config
+	var g policy.Gradients
+	if o.Values == nil {
+		return g, errors.New("the critic has no value head")
+	}
+	err := mb.each(o, func(it item, part policy.Outputs) error {
+		x, dv := it.stream(), make([]float64, len(it.stream().RL))
+		if !it.ep.Filtered {
+			w, err := c.Aggregation.Weight(it.ep.actions(), n.rl)
+			if err != nil {
+				return err
+			}
+			for t, rl := range x.RL {
+				if rl > 0 {
+					l, d, clipped := algo.Value(part.Values[t], x.Value[t], x.Return[t], c.ValueClip)
+					dv[t] = coef * w * d
+					m.value(w*l, part.Values[t], x.Return[t], clipped)
+				}
+			}
+		}
+		g.Values = append(g.Values, dv...)
+		return nil
+	})
+	return g, err
+}

@@ -1,0 +1,316 @@
+package trainer
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"time"
+
+	"agentcli/policy"
+	"agentcli/trainer/algo"
+)
+
+// Session is what every algorithm runs on: models, data, the order of the
+// epochs, checkpoints. It knows no formula.
+type Session struct {
+	Actor   Actor
+	Ref     Scorer // needed if KLCoef > 0, unless the run is resumed: its log-probs are in Frozen
+	Teacher Scorer // needed by the loss opd, with the same exception
+	Config  Config
+	Data    *Data
+
+	// OnStep is called after each optimiser step, OnProgress while the old and
+	// reference log-probs are computed and within a step. Either may be nil.
+	OnStep     func(Metrics) error
+	OnProgress func(Progress)
+	// Checkpoint is called every SaveEvery steps and when the run is
+	// interrupted; done is the number of optimiser steps so far. May be nil.
+	Checkpoint func(done int, f *Frozen) error
+	// Done is the number of optimiser steps that an interrupted run had taken,
+	// Frozen what its checkpoint was given; needed if Done > 0.
+	Done   int
+	Frozen *Frozen
+	// Clock is time.Now where it is nil.
+	Clock func() time.Time
+
+	maxLength float64      // L of seq-mean-token-sum-norm
+	diff      *RolloutDiff // being measured in this step; nil: not in this one
+	groups    [][]*Episode
+	flat      int // groups whose attempts all scored the same
+}
+
+// Progress says how far a phase is, in sequences.
+type Progress struct {
+	Phase       string // old_log_prob, ref, teacher, values or update
+	Done, Total int
+}
+
+// ErrInterrupted is returned by Run when its context ended between two
+// optimiser steps; what was done is in the checkpoint.
+var ErrInterrupted = errors.New("interrupted")
+
+// begin checks the settings and lays the data out.
+func (s *Session) begin() error {
+	c := s.Config
+	if err := c.Validate(); err != nil {
+		return err
+	}
+	if c.KLCoef > 0 && s.Ref == nil && s.Done == 0 {
+		return errors.New("--kl-coef needs a reference model; name one with --ref DIR")
+	}
+	if c.Loss == "opd" && s.Teacher == nil && s.Done == 0 {
+		return errors.New("--loss opd learns from a teacher; name one with --teacher DIR")
+	}
+	if s.Done > 0 && s.Frozen == nil {
+		return errors.New("a resumed run needs the log-probs of its checkpoint: the model has moved on since they were computed")
+	}
+	if s.Clock == nil {
+		s.Clock = time.Now
+	}
+	if est, _ := algo.EstimatorByName(c.Advantage); est.Relative && c.Loss != "opd" {
+		if _, err := s.Data.CheckGroups(); err != nil {
+			return err
+		}
+	}
+	for _, e := range s.Data.Episodes {
+		e.streams(c.LossScale, c.Echo > 0)
+		if e.actions() == 0 {
+			return fmt.Errorf("%s: with --loss-scale %s none of its tokens is trained on; the file does not say where its last reply begins", e.ID, c.LossScale)
+		}
+	}
+	s.groups = groups(s.Data.Episodes)
+	return nil
+}
+
+// before fills in what the models said before anything changed: from the
+// checkpoint of a resumed run, else by asking them.
+func (s *Session) before(ctx context.Context, episodes []*Episode, values Scorer) error {
+	c := s.Config
+	if s.Done > 0 {
+		return s.Frozen.restore(episodes, c, values != nil)
+	}
+	if err := s.oldLogprobs(ctx, episodes); err != nil {
+		return err
+	}
+	if c.KLCoef > 0 {
+		err := s.score(ctx, "ref", s.Ref, episodes, func(x *Stream, o policy.Outputs) { x.Ref = o.Logprobs })
+		if err != nil {
+			return err
+		}
+	}
+	if c.Loss == "opd" {
+		err := s.score(ctx, "teacher", s.Teacher, episodes, func(x *Stream, o policy.Outputs) { x.Teacher = o.Logprobs })
+		if err != nil {
+			return err
+		}
+	}
+	if values != nil {
+		err := s.score(ctx, "values", values, episodes, func(x *Stream, o policy.Outputs) { x.Value = o.Values })
+		if err != nil {
+			return err
+		}
+	}
+	s.Frozen = freeze(episodes)
+	if c.OldLogprobs == OldRecompute {
+		s.Frozen.Diff.compare(episodes)
+	}
+	return nil
+}
+
+// oldLogprobs fills Stream.Old, and looks that the file has what the settings
+// ask of it.
+func (s *Session) oldLogprobs(ctx context.Context, episodes []*Episode) error {
+	c := s.Config
+	for _, e := range episodes {
+		for i := range e.Streams {
+			x := &e.Streams[i]
+			switch {
+			case x.Roll != nil:
+			case c.OldLogprobs == OldFile:
+				return fmt.Errorf("%s: some of its tokens have no log-prob in the file; use --old-logprobs recompute", e.ID)
+			case c.needsRollout():
+				return fmt.Errorf("%s: some of its tokens have no log-prob in the file, which --loss %s or --off-policy %s needs", e.ID, c.Loss, c.OffPolicy.Kind)
+			}
+			if c.OldLogprobs == OldFile {
+				x.Old = x.Roll
+			}
+		}
+	}
+	if c.OldLogprobs == OldFile {
+		return nil
+	}
+	return s.score(ctx, "old_log_prob", s.Actor, episodes, func(x *Stream, o policy.Outputs) { x.Old = o.Logprobs })
+}
+
+// score runs the episodes through a model and hands on what it says of each
+// sequence's tokens.
+func (s *Session) score(ctx context.Context, phase string, model Scorer, episodes []*Episode, take func(*Stream, policy.Outputs)) error {
+	done, total := 0, sequences(episodes)
+	for _, mb := range microBatches(episodes, s.Config.MicroTokens) {
+		if err := ctx.Err(); err != nil {
+			return ErrInterrupted
+		}
+		o, err := model.Forward(mb.batch)
+		if err == nil {
+			err = mb.each(o, func(it item, part policy.Outputs) error { take(it.stream(), part); return nil })
+		}
+		if err != nil {
+			return fmt.Errorf("%s: %s: %w", phase, names(mb.items), err)
+		}
+		done += len(mb.items)
+		s.progress(phase, done, total)
+	}
+	return nil
+}
+
+func sequences(episodes []*Episode) int {
+	n := 0
+	for _, e := range episodes {
+		n += len(e.Sequences)
+	}
+	return n
+}
+
+func (s *Session) progress(phase string, done, total int) {
+	if s.OnProgress != nil {
+		s.OnProgress(Progress{phase, done, total})
+	}
+}
+
+// algorithm is what differs from one to the next within an epoch.
+type algorithm interface {
+	// moves reports whether a minibatch changes the model at all.
+	moves(batch []*Episode) bool
+	// step takes one optimiser step. stop ends the run after it.
+	step(ctx context.Context, batch []*Episode, at stepNumbers, m *metrics) (stop bool, err error)
+}
+
+// stepNumbers are where a step stands, each from 1.
+type stepNumbers struct{ step, total, update int }
+
+// epochs walks through the groups in shuffled order, epoch by epoch, minibatch
+// by minibatch.
+func (s *Session) epochs(ctx context.Context, train [][]*Episode, alg algorithm, prepared float64) error {
+	c := s.Config
+	// Groups of unequal sizes fill another number of batches in each epoch's order.
+	total := 0
+	for epoch := range c.Epochs {
+		total += len(minibatches(train, c.Minibatch, rng(c.Seed, epoch)))
+	}
+	if s.Done > total {
+		return fmt.Errorf("the checkpoint stands after step %d, but this run has %d steps: its files or settings have changed", s.Done, total)
+	}
+	step, updates := 0, 0 // updates: steps that moved the model, as Adam counts them
+	for epoch := range c.Epochs {
+		for _, batch := range minibatches(train, c.Minibatch, rng(c.Seed, epoch)) {
+			moves := alg.moves(batch)
+			if moves {
+				updates++
+			}
+			if step++; step <= s.Done {
+				continue // taken before the interruption
+			}
+			if ctx.Err() != nil {
+				return s.interrupted(step - 1)
+			}
+			m := newMetrics(step, total, epoch, s.Data, s.groups, s.flat)
+			if step == 1 && c.OldLogprobs == OldRecompute {
+				m.set("timing_s/old_log_prob", prepared)
+			}
+			// With the file's log-probs as the old ones, the forward pass of the first
+			// update is the only one by the starting policy: it measures the difference.
+			s.diff = nil
+			if updates == 1 && moves && c.OldLogprobs == OldFile {
+				s.diff = &RolloutDiff{}
+			}
+			stop, err := alg.step(ctx, batch, stepNumbers{step, total, updates}, m)
+			if err != nil {
+				if ctx.Err() != nil {
+					return s.interrupted(step - 1)
+				}
+				// The step is lost, not those before it: its gradients were dropped.
+				return errors.Join(err, s.keep(step-1))
+			}
+			if s.diff != nil {
+				s.Frozen.Diff = *s.diff
+			}
+			s.Frozen.Diff.into(m)
+			if s.OnStep != nil {
+				if err := s.OnStep(m.finish()); err != nil {
+					return err
+				}
+			}
+			if stop {
+				return s.keep(step)
+			}
+			if s.Checkpoint != nil && c.SaveEvery > 0 && step%c.SaveEvery == 0 && step < total {
+				if err := s.Checkpoint(step, s.Frozen); err != nil {
+					return err
+				}
+			}
+		}
+	}
+	// Until the model itself is written, this is all there is of the run.
+	return s.keep(step)
+}
+
+// keep saves the state after `done` steps, if there is anything to save.
+func (s *Session) keep(done int) error {
+	if s.Checkpoint == nil || done <= s.Done {
+		return nil
+	}
+	return s.Checkpoint(done, s.Frozen)
+}
+
+func (s *Session) interrupted(done int) error {
+	if s.Checkpoint != nil {
+		if err := s.Checkpoint(done, s.Frozen); err != nil {
+			return err
+		}
+	}
+	return ErrInterrupted
+}
+
+// accumulate runs a step's episodes through a model, micro-batch by micro-batch,
+// and adds up the gradients of loss.
+func (s *Session) accumulate(ctx context.Context, model Actor, phase string, work []*Episode, at stepNumbers, m *metrics,
+	loss func(mb micro, o policy.Outputs) (policy.Gradients, error)) error {
+	done, total := 0, sequences(work)
+	for _, mb := range microBatches(work, s.Config.MicroTokens) {
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+		var lossErr error
+		err := model.Accumulate(mb.batch, func(o policy.Outputs) policy.Gradients {
+			var g policy.Gradients
+			g, lossErr = loss(mb, o)
+			return g
+		})
+		if lossErr != nil {
+			err = lossErr
+		}
+		if err != nil {
+			return fmt.Errorf("step %d, %s: %w", at.step, names(mb.items), err)
+		}
+		done += len(mb.items)
+		m.packed(policy.PackedTokens(mb.batch.Sequences))
+		s.progress(phase, done, total)
+	}
+	return nil
+}
+
+func (c Config) optimiser(lr float64, number int) policy.StepConfig {
+	return policy.StepConfig{LR: lr, Beta1: c.Beta1, Beta2: c.Beta2, Eps: c.AdamEps, WeightDecay: c.WeightDecay, MaxGradNorm: c.MaxGradNorm, Number: number}
+}
+
+// names says which rows a batch holds, for an error.
+func names(items []item) string {
+	if len(items) == 1 {
+		return items[0].ep.ID
+	}
+	return fmt.Sprintf("rows %s to %s", items[0].ep.ID, items[len(items)-1].ep.ID)
+}
+
+// rng is the random source of one epoch's order.
+func rng(seed int64, epoch int) *rand.Rand { return rand.New(rand.NewPCG(uint64(seed), uint64(epoch))) }
