@@ -217,11 +217,11 @@ func (e *ToolEnvironment) Step(ctx context.Context, a traj.Action) (Result, erro
 		wg.Go(func() {
 			room <- struct{}{}
 			defer func() { <-room }()
-			outs[i], errs[i] = e.call(ctx, c)
+			outs[i], errs[i] = e.watched(ctx, c)
 		})
 	}
 	for _, i := range inOrder {
-		outs[i], errs[i] = e.call(ctx, a.ToolCalls[i])
+		outs[i], errs[i] = e.watched(ctx, a.ToolCalls[i])
 	}
 	wg.Wait()
 	if err := ctx.Err(); err != nil {
@@ -262,19 +262,19 @@ func (e *ToolEnvironment) call(ctx context.Context, c traj.ToolCall) (string, er
 	tool, ok := e.tools[c.Name]
 	if !ok {
 		if len(e.names) == 0 {
-			return "", fmt.Errorf("there is no tool %q; there are no tools here", c.Name)
+			return "", traj.Mark(fmt.Errorf("there is no tool %q; there are no tools here", c.Name), errRefused)
 		}
-		return "", fmt.Errorf("there is no tool %q; the tools are: %s", c.Name, strings.Join(e.names, ", "))
+		return "", traj.Mark(fmt.Errorf("there is no tool %q; the tools are: %s", c.Name, strings.Join(e.names, ", ")), errRefused)
 	}
 	args := json.RawMessage(strings.TrimSpace(c.Arguments))
 	if len(args) == 0 {
 		args = json.RawMessage("{}")
 	}
 	if err := checkObject(args); err != nil {
-		return "", fmt.Errorf("the arguments of %s are not a JSON object: %w", c.Name, err)
+		return "", traj.Mark(fmt.Errorf("the arguments of %s are not a JSON object: %w", c.Name, err), errRefused)
 	}
 	if err := checkArguments(e.schemas[c.Name], args); err != nil {
-		return "", err
+		return "", traj.Mark(err, errRefused)
 	}
 	ctx, cancel := context.WithTimeout(ctx, e.timeout)
 	defer cancel()
@@ -300,7 +300,7 @@ func (e *ToolEnvironment) call(ctx context.Context, c traj.ToolCall) (string, er
 	select {
 	case r := <-done:
 		if r.err != nil && ctx.Err() == context.DeadlineExceeded {
-			return "", fmt.Errorf("%s took longer than %v and was stopped", c.Name, e.timeout)
+			return "", traj.Mark(fmt.Errorf("%s took longer than %v and was stopped", c.Name, e.timeout), errTimeout)
 		}
 		return r.out, r.err
 	case <-ctx.Done():
@@ -308,7 +308,7 @@ func (e *ToolEnvironment) call(ctx context.Context, c traj.ToolCall) (string, er
 		if !state.CompareAndSwap(0, 2) {
 			e.hung.add(c.Name, -1)
 		}
-		return "", fmt.Errorf("%s took longer than %v and was stopped", c.Name, e.timeout)
+		return "", traj.Mark(fmt.Errorf("%s took longer than %v and was stopped", c.Name, e.timeout), errTimeout)
 	}
 }
 
