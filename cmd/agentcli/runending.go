@@ -75,18 +75,19 @@ func (x *session) ending(sum engine.Summary, err error, saved, rest string) erro
 	return nil
 }
 
-// budgetEnding says how to go on after the budget was spent: with twice as much.
+// budgetEnding says how to go on after the budget was spent: with twice what the
+// run has taken.
 func (x *session) budgetEnding(sum engine.Summary, finished int, saved, rest string) error {
 	b := x.o.Budget
 	what, more := plural(int(sum.Spent), "token"), ""
 	if b.Tokens > 0 && sum.Spent >= b.Tokens {
-		more = fmt.Sprintf(" --budget-tokens %d", 2*b.Tokens)
+		more = fmt.Sprintf(" --budget-tokens %d", 2*max(b.Tokens, sum.Spent))
 	}
 	if b.PriceIn > 0 || b.PriceOut > 0 {
 		what += ", " + dollars(sum.Cost)
 	}
 	if b.Cost > 0 && sum.Cost >= b.Cost {
-		more += " --budget-cost " + strconv.FormatFloat(2*b.Cost, 'f', -1, 64)
+		more += " --budget-cost " + strconv.FormatFloat(2*max(b.Cost, sum.Cost), 'g', 2, 64)
 	}
 	if finished == 0 && !x.keepDir {
 		return interruptedError{fmt.Sprintf("the budget is spent (%s) and nothing was finished with it; nothing is kept", what)}

@@ -36,7 +36,7 @@ func (x *session) tracer() *tracer {
 // observe takes the first trajectory that the id names: of a task, its first
 // attempt that is played.
 func (t *tracer) observe(x *traj.Trajectory) engine.Watcher {
-	if t.id != firstTrace && t.id != x.ID && t.id != x.Task.ID {
+	if t.id != firstTrace && !named(x.ID, t.id) && !named(x.Task.ID, t.id) {
 		return nil
 	}
 	t.mu.Lock()
@@ -49,6 +49,9 @@ func (t *tracer) observe(x *traj.Trajectory) engine.Watcher {
 	w.head("trace of "+x.ID, "event", "start")
 	return w
 }
+
+// named reports whether a user means id by name: its dataset may be left out.
+func named(id, name string) bool { return id == name || strings.HasSuffix(id, "/"+name) }
 
 func (t *tracer) taken() bool {
 	t.mu.Lock()
