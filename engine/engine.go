@@ -46,13 +46,18 @@ type Config struct {
 	Seed     int64
 	Sampling traj.Sampling // MaxTokens is of one turn
 
-	MaxTurns          int // model calls; 0: DefaultMaxTurns
+	MaxTurns int // model calls; 0: DefaultMaxTurns
+	// FinalTurn gives a model that still calls tools in its last turn the
+	// results, and one more turn without tools.
+	FinalTurn         bool
 	MaxPromptTokens   int // of any prompt
 	MaxResponseTokens int // of everything after the first prompt, observations included
 
 	Timeout      time.Duration // of a trajectory; the reward is not counted
 	ModelTimeout time.Duration // of one model call, its retries included
 	RewardLimit  time.Duration // of one score
+
+	Budget Budget // of the whole run
 
 	// Stop, once closed, ends the run in good order: nothing new starts, what
 	// runs has Grace to finish. Cancelling Run's context ends it at once.
@@ -61,7 +66,12 @@ type Config struct {
 
 	Journal  *Journal       // nil: none
 	Progress func(Progress) // called by one goroutine at a time; must be quick
-	Now      func() time.Time
+	Tick     time.Duration  // Progress is called so often, and when a trajectory ends; 0: only then
+	// Observe is asked at the start of every attempt who wants to see it: what is
+	// known of it then are its names, task and seed. nil, and a nil Watcher:
+	// nobody, at no cost.
+	Observe func(*traj.Trajectory) Watcher
+	Now     func() time.Time
 }
 
 // Validate reports what makes the configuration unusable.
@@ -84,29 +94,14 @@ func (c *Config) Validate() error {
 	if c.Timeout < 0 || c.ModelTimeout < 0 || c.RewardLimit < 0 {
 		return errors.New("a time-out must not be negative")
 	}
-	return nil
-}
-
-// Progress is where a run stands.
-type Progress struct {
-	Done, Total, Running int // Total is 0 where it is not known
-	Errors               int // trajectories that failed for infrastructure reasons, or were cancelled
-	Cancelled            int // of Errors
-	TooLong              int // trajectories that ended as prompt_too_long
-	Groups               int // tasks that have a reward
-	Scored               int
-	Mean, StdErr         float64 // of the rewards so far; the error is taken over tasks, whose attempts are not independent, and NaN below two
-	FirstError           string  // of the first of Errors that was not cancelled
-	FirstTooLong         string  // of the first of TooLong
-	Tokens               int64   // sampled in this run
-	Elapsed              time.Duration
+	return c.Budget.validate()
 }
 
 // Summary is how a run ended.
 type Summary struct {
 	Progress
-	Resumed     int  // trajectories taken from the journal
 	Interrupted bool // it was stopped before its end
+	BudgetSpent bool // that is why
 }
 
 // AgentExecutionEngine plays trajectories. One engine serves one run.
@@ -143,6 +138,8 @@ type run struct {
 	cancel context.CancelCauseFunc
 	start  time.Time
 
+	billed, before tokens // in this process, and in those that it goes on with
+
 	mu         sync.Mutex
 	err        error // the first that ends the run
 	s          Summary
@@ -162,6 +159,9 @@ func (e *AgentExecutionEngine) Run(ctx context.Context, tasks iter.Seq2[traj.Tas
 	r := &run{AgentExecutionEngine: e, sink: sink, cancel: cancel, start: e.c.Now(), tasks: map[string]taskMean{}}
 	r.s.Total = e.c.Tasks * e.c.Samples
 	if e.c.Journal != nil {
+		in, out := e.c.Journal.Spent()
+		r.before.in.Store(in)
+		r.before.out.Store(out)
 		err := e.c.Journal.Replay(func(t *traj.Trajectory) error {
 			r.s.Resumed++
 			return r.deliver(t, true)
@@ -170,12 +170,17 @@ func (e *AgentExecutionEngine) Run(ctx context.Context, tasks iter.Seq2[traj.Tas
 			return r.s, err
 		}
 	}
+	r.start = e.c.Now() // reading the journal took time too, in which nothing was played
 	over := make(chan struct{})
 	var watch sync.WaitGroup
 	watch.Go(func() { e.watch(over, cancel) })
+	if e.c.Tick > 0 {
+		watch.Go(func() { r.tick(over) })
+	}
 	r.startAll(ctx, tasks)
 	close(over)
 	watch.Wait()
+	r.progress()
 	if e.c.Journal != nil {
 		if err := e.c.Journal.Sync(); err != nil && r.err == nil {
 			r.err = err
@@ -241,6 +246,13 @@ func (r *run) startAll(ctx context.Context, tasks iter.Seq2[traj.Task, error]) {
 				return
 			case <-ctx.Done():
 				r.interrupted()
+				return
+			}
+			if r.spent() {
+				r.interrupted()
+				r.mu.Lock()
+				r.s.BudgetSpent = true
+				r.mu.Unlock()
 				return
 			}
 			r.mu.Lock()
@@ -321,7 +333,6 @@ func (r *run) deliver(t *traj.Trajectory, resumed bool) error {
 	r.s.Done++
 	if !resumed {
 		r.s.Running--
-		r.s.Tokens += int64(t.CompletionTokens)
 	}
 	if t.Termination == traj.Cancelled {
 		r.s.Interrupted = true
@@ -342,14 +353,14 @@ func (r *run) deliver(t *traj.Trajectory, resumed bool) error {
 	if t.Reward != nil {
 		r.reward(t.Task.ID, *t.Reward)
 	}
-	r.s.Elapsed = r.c.Now().Sub(r.start)
+	p := r.progress()
 	if r.err != nil {
 		return r.err
 	}
 	if err := r.sink(t); err != nil {
 		return err
 	}
-	r.c.Progress(r.s.Progress)
+	r.c.Progress(p)
 	return nil
 }
 

@@ -46,6 +46,7 @@ type Journal struct {
 	path     string
 	file     *os.File
 	finished map[string]int64 // id → offset of its record
+	in, out  int64            // tokens of all trajectories in it when it was opened, the failed ones too
 
 	mu      sync.Mutex
 	wake    sync.Cond
@@ -137,9 +138,16 @@ func (j *Journal) load(config string, notice func(string)) error {
 		var t struct {
 			ID          string           `json:"id"`
 			Termination traj.Termination `json:"termination"`
+			Steps       []struct {
+				In  int64 `json:"prompt_tokens"`
+				Out int64 `json:"completion_tokens"`
+			} `json:"steps"`
 		}
 		if err := json.Unmarshal(payload, &t); err != nil {
 			return fmt.Errorf("%s: the record at byte %d is not a trajectory: %w", j.path, offset, err)
+		}
+		for _, s := range t.Steps {
+			j.in, j.out = j.in+s.In, j.out+s.Out
 		}
 		if t.Termination.Infrastructure() {
 			delete(j.finished, t.ID) // to be tried again
@@ -205,6 +213,10 @@ func (j *Journal) scan(do func(offset int64, payload []byte) error) (end int64, 
 
 // Finished reports whether a trajectory needs no further attempt.
 func (j *Journal) Finished(id string) bool { _, ok := j.finished[id]; return ok }
+
+// Spent is how many tokens of prompts and replies the run took before it was
+// resumed.
+func (j *Journal) Spent() (in, out int64) { return j.in, j.out }
 
 // Replay gives the finished trajectories of the run that is resumed, in the
 // order in which they ended. Call it before the first Append.

@@ -23,6 +23,8 @@ type player struct {
 	used  int  // tokens after the first prompt
 	cont  bool // the next reply goes on with the last message
 	fatal error
+
+	watcher Watcher // nil: nobody
 }
 
 // attempt plays one attempt to its end and scores it. Whatever happens, there
@@ -36,7 +38,7 @@ func (r *run) attempt(ctx context.Context, task traj.Task, attempt int) (t *traj
 	if r.c.Run != "" {
 		t.GroupID += "@" + r.c.Run
 	}
-	p := &player{run: r, t: t}
+	p := &player{run: r, t: t, watcher: r.watchFor(t)}
 	own, cancel := ctx, context.CancelFunc(func() {})
 	if r.c.Timeout > 0 {
 		own, cancel = context.WithTimeout(ctx, r.c.Timeout)
@@ -50,6 +52,9 @@ func (r *run) attempt(ctx context.Context, task traj.Task, attempt int) (t *traj
 		t.Reward, t.RewardParts, t.Correct, t.Extracted = nil, nil, nil, nil
 	}
 	t.DurationMS = r.c.Now().Sub(start).Milliseconds()
+	if p.watcher != nil {
+		p.emit(TrajectoryEnd{t})
+	}
 	return t, p.fatal
 }
 
@@ -75,6 +80,9 @@ func (p *player) play(ctx, own context.Context) (end traj.Termination, reason st
 	}
 	p.observe(obs)
 	for turn := 0; ; turn++ {
+		if p.watcher != nil {
+			p.emit(TurnStart{turn})
+		}
 		resp, left, err := p.ask(own, turn)
 		if err != nil {
 			if errors.Is(err, traj.ErrPromptTooLong) {
@@ -101,7 +109,7 @@ func (p *player) play(ctx, own context.Context) (end traj.Termination, reason st
 			return traj.TurnLength, ""
 		case strings.TrimSpace(resp.Message.Content) == "" && len(action.ToolCalls) == 0 && len(action.CallErrors) == 0:
 			return traj.EmptyReply, ""
-		case !action.Final && turn+1 >= p.c.MaxTurns:
+		case !action.Final && turn+1 >= p.turns():
 			p.answerUnread(own, action)
 			return traj.MaxTurns, ""
 		case !action.Final && p.c.MaxResponseTokens > 0 && p.used >= p.c.MaxResponseTokens:
@@ -109,7 +117,7 @@ func (p *player) play(ctx, own context.Context) (end traj.Termination, reason st
 			return traj.MaxTokens, ""
 		}
 		start := p.c.Now()
-		res, err := p.env.Step(own, action)
+		res, err := p.env.Step(p.watchTools(own), action)
 		step.EnvMS = ms(p.c.Now().Sub(start))
 		if err != nil {
 			return p.ended(ctx, own, traj.EnvFailed, err)
@@ -138,6 +146,14 @@ func (p *player) play(ctx, own context.Context) (end traj.Termination, reason st
 	}
 }
 
+// turns is how many model calls the trajectory may take.
+func (p *player) turns() int {
+	if p.c.FinalTurn {
+		return p.c.MaxTurns + 1
+	}
+	return p.c.MaxTurns
+}
+
 // ask calls the model. left is what remained of the trajectory's budget.
 func (p *player) ask(ctx context.Context, turn int) (resp *traj.Response, left int, err error) {
 	req := p.agent.Request()
@@ -145,6 +161,9 @@ func (p *player) ask(ctx context.Context, turn int) (resp *traj.Response, left i
 	req.Seed = turnSeed(p.t.Seed, turn)
 	req.MaxPrompt = p.c.MaxPromptTokens
 	req.Group = p.t.GroupID
+	if turn >= p.c.MaxTurns { // the final turn
+		req.Tools = nil
+	}
 	left = math.MaxInt
 	if p.c.MaxResponseTokens > 0 {
 		left = p.c.MaxResponseTokens - p.used
@@ -153,13 +172,23 @@ func (p *player) ask(ctx context.Context, turn int) (resp *traj.Response, left i
 		}
 	}
 	start := p.c.Now()
+	if p.watcher != nil {
+		p.emit(ModelStart{req})
+	}
 	resp, err = p.generate(ctx, req)
+	took := p.c.Now().Sub(start)
+	if p.watcher != nil {
+		p.emit(ModelEnd{req, resp, err, took})
+	}
 	if err != nil {
+		return nil, left, err
+	}
+	if err := p.bill(resp); err != nil {
 		return nil, left, err
 	}
 	seq, from, to, rerr := p.t.Record(resp.PromptIDs, resp.SampledIDs, resp.Logprobs)
 	step := traj.Step{Sequence: seq, Start: from, End: to, FinishReason: resp.FinishReason,
-		PromptTokens: resp.PromptTokens, CompletionTokens: resp.OutputTokens, ModelMS: ms(p.c.Now().Sub(start))}
+		PromptTokens: resp.PromptTokens, CompletionTokens: resp.OutputTokens, ModelMS: ms(took)}
 	if rerr != nil {
 		step.Error = text.Line(rerr)
 	}
@@ -226,6 +255,9 @@ func (p *player) observe(o traj.Observation) {
 	}
 	p.agent.Observe(o)
 	p.append(o)
+	if p.watcher != nil {
+		p.emit(Observed{o})
+	}
 }
 
 // reply keeps what the model wrote.

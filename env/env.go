@@ -14,7 +14,6 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
-	"unicode/utf8"
 
 	"agentcli/traj"
 
@@ -79,7 +78,13 @@ type Config struct {
 	Tools          []Tool
 	ToolTimeout    time.Duration // of one call; 0: DefaultToolTimeout
 	MaxObservation int           // characters of one result; 0: DefaultMaxObservation; < 0: no limit
-	Hung           *Hung         // shared by all environments of a run; nil: one of its own
+
+	// MaxObservationTokens takes the place of MaxObservation; 0: it does not.
+	// CountTokens says how many tokens a text takes; nil: four bytes make one.
+	MaxObservationTokens int
+	CountTokens          func(string) int
+
+	Hung *Hung // shared by all environments of a run; nil: one of its own
 }
 
 // maxHung is how many calls of one tool may be left behind before it is taken
@@ -145,6 +150,8 @@ type ToolEnvironment struct {
 	names   []string
 	timeout time.Duration
 	maxObs  int
+	tokens  int              // of one result; 0: maxObs counts
+	count   func(string) int // of tokens
 	hung    *Hung
 	closers []io.Closer
 }
@@ -154,7 +161,8 @@ func New(c Config) (*ToolEnvironment, error) {
 	if err := c.Validate(); err != nil {
 		return nil, err
 	}
-	e := &ToolEnvironment{tools: make(map[string]Tool, len(c.Tools)), schemas: make(map[string]*jsonschema.Schema, len(c.Tools)), timeout: c.ToolTimeout, maxObs: c.MaxObservation, hung: c.Hung}
+	e := &ToolEnvironment{tools: make(map[string]Tool, len(c.Tools)), schemas: make(map[string]*jsonschema.Schema, len(c.Tools)), timeout: c.ToolTimeout, maxObs: c.MaxObservation, hung: c.Hung,
+		tokens: c.MaxObservationTokens, count: c.CountTokens}
 	if e.hung == nil {
 		e.hung = &Hung{}
 	}
@@ -217,11 +225,11 @@ func (e *ToolEnvironment) Step(ctx context.Context, a traj.Action) (Result, erro
 		wg.Go(func() {
 			room <- struct{}{}
 			defer func() { <-room }()
-			outs[i], errs[i] = e.call(ctx, c)
+			outs[i], errs[i] = e.watched(ctx, c)
 		})
 	}
 	for _, i := range inOrder {
-		outs[i], errs[i] = e.call(ctx, a.ToolCalls[i])
+		outs[i], errs[i] = e.watched(ctx, a.ToolCalls[i])
 	}
 	wg.Wait()
 	if err := ctx.Err(); err != nil {
@@ -235,12 +243,12 @@ func (e *ToolEnvironment) Step(ctx context.Context, a traj.Action) (Result, erro
 			content = "error: " + errs[i].Error()
 		}
 		res.Observation.Messages = append(res.Observation.Messages, traj.Message{
-			Role: traj.RoleTool, Name: c.Name, ToolCallID: c.ID, Content: clip(content, e.maxObs)})
+			Role: traj.RoleTool, Name: c.Name, ToolCallID: c.ID, Content: e.clip(content)})
 	}
 	for _, c := range a.CallErrors {
 		res.ToolErrors++
 		res.Observation.Messages = append(res.Observation.Messages, traj.Message{
-			Role: traj.RoleTool, Content: clip("error: the tool call could not be read: "+c.Reason, e.maxObs)})
+			Role: traj.RoleTool, Content: e.clip("error: the tool call could not be read: " + c.Reason)})
 	}
 	return res, nil
 }
@@ -262,19 +270,19 @@ func (e *ToolEnvironment) call(ctx context.Context, c traj.ToolCall) (string, er
 	tool, ok := e.tools[c.Name]
 	if !ok {
 		if len(e.names) == 0 {
-			return "", fmt.Errorf("there is no tool %q; there are no tools here", c.Name)
+			return "", traj.Mark(fmt.Errorf("there is no tool %q; there are no tools here", c.Name), errRefused)
 		}
-		return "", fmt.Errorf("there is no tool %q; the tools are: %s", c.Name, strings.Join(e.names, ", "))
+		return "", traj.Mark(fmt.Errorf("there is no tool %q; the tools are: %s", c.Name, strings.Join(e.names, ", ")), errRefused)
 	}
 	args := json.RawMessage(strings.TrimSpace(c.Arguments))
 	if len(args) == 0 {
 		args = json.RawMessage("{}")
 	}
 	if err := checkObject(args); err != nil {
-		return "", fmt.Errorf("the arguments of %s are not a JSON object: %w", c.Name, err)
+		return "", traj.Mark(fmt.Errorf("the arguments of %s are not a JSON object: %w", c.Name, err), errRefused)
 	}
 	if err := checkArguments(e.schemas[c.Name], args); err != nil {
-		return "", err
+		return "", traj.Mark(err, errRefused)
 	}
 	ctx, cancel := context.WithTimeout(ctx, e.timeout)
 	defer cancel()
@@ -300,7 +308,7 @@ func (e *ToolEnvironment) call(ctx context.Context, c traj.ToolCall) (string, er
 	select {
 	case r := <-done:
 		if r.err != nil && ctx.Err() == context.DeadlineExceeded {
-			return "", fmt.Errorf("%s took longer than %v and was stopped", c.Name, e.timeout)
+			return "", traj.Mark(fmt.Errorf("%s took longer than %v and was stopped", c.Name, e.timeout), errTimeout)
 		}
 		return r.out, r.err
 	case <-ctx.Done():
@@ -308,7 +316,7 @@ func (e *ToolEnvironment) call(ctx context.Context, c traj.ToolCall) (string, er
 		if !state.CompareAndSwap(0, 2) {
 			e.hung.add(c.Name, -1)
 		}
-		return "", fmt.Errorf("%s took longer than %v and was stopped", c.Name, e.timeout)
+		return "", traj.Mark(fmt.Errorf("%s took longer than %v and was stopped", c.Name, e.timeout), errTimeout)
 	}
 }
 
@@ -332,22 +340,4 @@ func readArgs(args json.RawMessage, to any) error {
 		return fmt.Errorf("wrong arguments: %s", strings.TrimPrefix(err.Error(), "json: "))
 	}
 	return nil
-}
-
-// clip bounds a result to n characters: it keeps the beginning and the end,
-// where a traceback says what went wrong, and says how much is missing.
-func clip(s string, n int) string {
-	s = strings.ToValidUTF8(s, "�")
-	if n < 0 || len(s) <= n {
-		return s
-	}
-	count := utf8.RuneCountInString(s)
-	if count <= n {
-		return s
-	}
-	r := []rune(s)
-	notice := fmt.Sprintf("\n… [%d characters left out] …\n", count-n)
-	head := n * 2 / 3
-	tail := n - head
-	return string(r[:head]) + notice + string(r[len(r)-tail:])
 }

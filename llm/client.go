@@ -53,6 +53,10 @@ type Config struct {
 	// and now and then what is being waited for.
 	Notice func(string)
 
+	// OnRetry hears of every request that is tried again, and why: one of Reasons.
+	// nil: nobody does.
+	OnRetry func(reason string)
+
 	Transport http.RoundTripper // nil: one of our own, with room for many connections
 	Sleep     func(ctx context.Context, d time.Duration) error
 	Now       func() time.Time
@@ -199,6 +203,7 @@ type failure struct {
 	now   bool          // at once: the request itself was mended
 	after time.Duration // not sooner than this
 	quick bool          // no API answers there: give up early if none ever has
+	why   string        // one of Reasons; "": ReasonReply
 }
 
 // retry runs try until it succeeds or a further try is pointless.
@@ -234,6 +239,9 @@ func (c *Client) retry(ctx context.Context, try func(context.Context) *failure) 
 			return fmt.Errorf("%w (the server asks to wait %v, which is too long)", f.err, f.after)
 		}
 		d := c.wait(n, f.after)
+		if c.c.OnRetry != nil {
+			c.c.OnRetry(f.reason())
+		}
 		if n > 0 { // the first hiccup is nobody's concern
 			c.waits(f.err, d)
 		}
@@ -248,7 +256,7 @@ func (c *Client) once(ctx context.Context, try func(context.Context) *failure) *
 	defer cancel()
 	f := try(one)
 	if f != nil && one.Err() != nil && ctx.Err() == nil {
-		return &failure{err: fmt.Errorf("%s gave no reply within %v", c.c.BaseURL, c.c.Timeout), retry: true}
+		return &failure{err: fmt.Errorf("%s gave no reply within %v", c.c.BaseURL, c.c.Timeout), retry: true, why: ReasonTimeout}
 	}
 	return f
 }

@@ -48,7 +48,8 @@ var noTools = regexp.MustCompile(`(?i)tool choice requires --enable-auto-tool-ch
 const withoutTools = "they are written into the prompt, and calls are read out of the replies' text (vLLM takes tools with --enable-auto-tool-choice and --tool-call-parser)"
 
 // classify turns what go-openai returned into one line and a decision.
-func (c *Client) classify(err error, x *exchange, b *body) *failure {
+func (c *Client) classify(err error, x *exchange, b *body) (end *failure) {
+	defer func() { end.why = reasonOf(x.status) }()
 	base := c.c.BaseURL
 	if x.status == 0 { // no reply, or none to its end
 		f := &failure{retry: true}

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 
 	"agentcli/datasets"
@@ -63,14 +62,14 @@ func exitCode(err error) int {
 }
 
 // report tells the user what went wrong, in one line.
-func report(stderr io.Writer, err error) int {
+func report(s streams, err error) int {
 	code := exitCode(err)
 	switch {
 	case err == nil:
 	case code == exitInterrupted && errors.Is(err, context.Canceled):
-		fmt.Fprintln(stderr, "agentcli: interrupted")
+		s.log().Error("interrupted", "exit_code", code)
 	default:
-		fmt.Fprintln(stderr, "agentcli: "+text.Line(err))
+		s.log().Error(text.Line(err), "exit_code", code)
 	}
 	return code
 }

@@ -96,7 +96,7 @@ func runEval(ctx context.Context, o evalOptions, s streams) error {
 				return fmt.Errorf("cannot write the report to stdout (%w); it is in %s", bare(err), filepath.Join(x.dir, reportName))
 			}
 		}
-		fmt.Fprintf(s.err, "agentcli: the run is in %s\n", x.dir)
+		s.log().Info("the run is in "+x.dir, "dir", x.dir)
 	}
 	return x.ending(sum, err, " and in "+x.dir, "")
 }

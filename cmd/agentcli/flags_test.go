@@ -45,7 +45,7 @@ func TestExitCode(t *testing.T) {
 		{partialError{"x"}, 3}, {interruptedError{"x"}, 130}, {syscall.EPIPE, 1},
 	} {
 		var b strings.Builder
-		if got := report(&b, c.err); got != c.want || c.err != nil && strings.Count(b.String(), "\n") != 1 {
+		if got := report(streams{err: &b}, c.err); got != c.want || c.err != nil && strings.Count(b.String(), "\n") != 1 {
 			t.Errorf("%v: %d %q", c.err, got, b.String())
 		}
 	}

@@ -14,6 +14,7 @@ import (
 	"text/tabwriter"
 
 	"agentcli/eval"
+	"agentcli/internal/text"
 	"agentcli/parquet"
 	"agentcli/tokenizer"
 	"agentcli/traj"
@@ -47,7 +48,7 @@ func inspectCommand() *cli.Command {
 			}
 			s := streamsOf(c)
 			o := inspectOptions{Path: c.Args().Get(0), ID: c.Args().Get(1), JSON: c.Bool("json"), Tokens: c.Bool("tokens"),
-				Tokenizer: c.String("tokenizer"), Color: s.outTTY && os.Getenv("NO_COLOR") == "" && os.Getenv("TERM") != "dumb"}
+				Tokenizer: c.String("tokenizer"), Color: colours(s.outTTY)}
 			if o.Tokens && o.ID == "" {
 				return usagef("--tokens shows one trajectory: give its ID")
 			}
@@ -368,7 +369,12 @@ func plainWords(v any) string {
 		}
 		return strings.Join(parts, ", ")
 	}
-	return safe(fmt.Sprint(v))
+	return text.Harmless(fmt.Sprint(v))
+}
+
+// colours reports whether a stream that is a terminal, or not, is to be coloured.
+func colours(tty bool) bool {
+	return tty && os.Getenv("NO_COLOR") == "" && os.Getenv("TERM") != "dumb"
 }
 
 // painter colours text, or leaves it.
@@ -448,7 +454,7 @@ func writeHead(b io.Writer, t *traj.Trajectory, p painter) {
 	}
 	fmt.Fprintf(b, "  ended: %s\n", t.Termination)
 	if t.Error != "" {
-		fmt.Fprintf(b, "%s\n", p.paint("31", "error: "+safe(t.Error)))
+		fmt.Fprintf(b, "%s\n", p.paint("31", "error: "+text.Harmless(t.Error)))
 	}
 	extracted := "none"
 	if t.Extracted != nil {
@@ -485,11 +491,11 @@ func writeMessages(b io.Writer, t *traj.Trajectory, p painter) {
 		}
 		name := m.Role
 		if m.Name != "" {
-			name += " " + m.Name
+			name += " " + text.Name(m.Name, 200)
 		}
 		fmt.Fprintf(b, "%s%s%s\n", bar, p.role(m.Role, name), note)
-		body := func(text string, style func(string) string) {
-			for _, l := range strings.Split(safe(text), "\n") {
+		body := func(content string, style func(string) string) {
+			for _, l := range strings.Split(text.Harmless(content), "\n") {
 				fmt.Fprintf(b, "%s  %s\n", bar, style(l))
 			}
 		}
@@ -572,28 +578,18 @@ func writeTokens(b io.Writer, t *traj.Trajectory, tok *tokenizer.Tokenizer, p pa
 			for j < len(s.TokenIDs) && s.LossMask[j] == s.LossMask[i] {
 				j++
 			}
-			text := safe(tok.Decode(s.TokenIDs[i:j], false))
+			shown := text.Harmless(tok.Decode(s.TokenIDs[i:j], false))
 			switch {
 			case !s.LossMask[i]:
-				text = p.dim(text)
+				shown = p.dim(shown)
 			case bool(p):
-				text = p.paint("4;32", text)
+				shown = p.paint("4;32", shown)
 			default:
-				text = "⟦" + text + "⟧"
+				shown = "⟦" + shown + "⟧"
 			}
-			fmt.Fprint(b, text)
+			fmt.Fprint(b, shown)
 			i = j
 		}
 		fmt.Fprintln(b)
 	}
-}
-
-// safe keeps a model's text from commanding the terminal.
-func safe(s string) string {
-	return strings.Map(func(r rune) rune {
-		if r < ' ' && r != '\n' && r != '\t' || r == 0x7f || r >= 0x80 && r < 0xa0 {
-			return '\uFFFD'
-		}
-		return r
-	}, s)
 }

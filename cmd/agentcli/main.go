@@ -26,11 +26,13 @@ import (
 func main() {
 	floor := heapFloor()
 	s := systemStreams()
+	s.con = &console{w: s.err}
+	s.con.setFormat(logFormatIn(os.Args))
 	// The environment wins over .env; a missing file is no error.
 	if err := godotenv.Load(); err != nil && !errors.Is(err, os.ErrNotExist) {
-		fmt.Fprintf(s.err, "agentcli: .env: %s; it is left unread\n", text.Line(err))
+		s.say(fmt.Sprintf(".env: %s; it is left unread", text.Line(err)))
 	}
-	ctx, done := withInterrupt(context.Background(), s.err)
+	ctx, done := withInterrupt(context.Background(), s)
 	code := execute(ctx, os.Args, s)
 	done()
 	runtime.KeepAlive(floor)
@@ -57,6 +59,10 @@ var printers = []string{"score", "inspect", "datasets", "model", "doctor"}
 
 // execute runs the program and returns its exit code.
 func execute(ctx context.Context, args []string, s streams) int {
+	if s.con == nil {
+		s.con = &console{w: s.err}
+		s.con.setFormat(logFormatIn(args))
+	}
 	if len(args) > 1 && args[1] == "help" { // help COMMAND is COMMAND --help
 		args = append(append([]string{args[0]}, args[2:]...), "--help")
 	}
@@ -64,7 +70,7 @@ func execute(ctx context.Context, args []string, s streams) int {
 	if errors.Is(err, syscall.EPIPE) && len(args) > 1 && slices.Contains(printers, args[1]) {
 		err = nil // whoever read along has seen enough
 	}
-	return report(s.err, err)
+	return report(s, err)
 }
 
 func newApp(s streams) *cli.App {
@@ -205,6 +211,7 @@ type streams struct {
 	err    io.Writer
 	outTTY bool
 	errTTY bool
+	con    *console // what err is written through; nil: nothing is said as JSON
 }
 
 const streamsKey = "streams"

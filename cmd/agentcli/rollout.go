@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"errors"
-	"fmt"
 	"os"
 	"path/filepath"
 
@@ -129,7 +128,7 @@ func runRollout(ctx context.Context, o rolloutOptions, s streams) error {
 		_ = os.RemoveAll(x.dir)
 	}
 	if err == nil && path != "" {
-		fmt.Fprintf(s.err, "agentcli: wrote %s\n", path)
+		s.log().Info("wrote "+path, "file", path)
 	}
 	return err
 }

@@ -20,8 +20,7 @@ import (
 type session struct {
 	o       runOptions
 	s       streams
-	mu      sync.Mutex // of what is written to stderr
-	meter   *meter
+	see     seeing
 	model   agent.Model
 	info    modelSource
 	data    *datasets.Dataset
@@ -74,12 +73,22 @@ func open(ctx context.Context, o runOptions, s streams) (_ *session, err error) 
 	}
 	m := x.o.Model
 	m.Tools, m.Parallel = x.tools.Specs(), x.o.Parallel
+	if err = x.openMetrics(ctx); err != nil {
+		return nil, err
+	}
+	m.OnRetry = x.see.retry()
 	var closer io.Closer
 	if x.model, x.info, closer, err = openModel(ctx, m, x.notice); err != nil {
 		return nil, err
 	}
 	if closer != nil {
 		x.closers = append(x.closers, closer)
+	}
+	if counter, ok := x.model.(agent.TokenCounter); ok {
+		x.tools.CountTokens = counter.CountTokens
+	}
+	if err = x.openSpans(ctx); err != nil {
+		return nil, err
 	}
 	return x, x.openFolder()
 }
@@ -101,7 +110,7 @@ func (x *session) fillDefaults() {
 }
 
 func (x *session) openTools(ctx context.Context) error {
-	x.tools = env.Config{ToolTimeout: x.o.ToolTimeout + time.Second, Hung: &env.Hung{}} // the tool's own limit comes first
+	x.tools = env.Config{ToolTimeout: x.o.ToolTimeout + time.Second, Hung: &env.Hung{}, MaxObservationTokens: x.o.MaxObservationTokens} // the tool's own limit comes first
 	for _, name := range x.o.Tools {
 		switch name {
 		case "calculator":
@@ -148,6 +157,7 @@ func (x *session) openPython(ctx context.Context) error {
 }
 
 func (x *session) close() {
+	x.see.close()
 	if x.journal != nil {
 		_ = x.journal.Close()
 	}
@@ -163,9 +173,6 @@ func (x *session) play(ctx context.Context, sink func(*traj.Trajectory) error) (
 		total = n
 	}
 	m := newMeter(x.s, total*max(x.o.Samples, 1))
-	x.mu.Lock()
-	x.meter = m
-	x.mu.Unlock()
 	defer m.close()
 	specs := x.tools.Specs()
 	e, err := engine.New(engine.Config{
@@ -176,15 +183,16 @@ func (x *session) play(ctx context.Context, sink func(*traj.Trajectory) error) (
 		Run:      x.identity()[:8],
 		Policy:   x.info.Name,
 		Samples:  x.o.Samples, Tasks: total, Parallel: x.o.Parallel, Seed: x.o.Seed, Sampling: x.o.Sampling,
-		MaxTurns: x.o.MaxTurns, MaxPromptTokens: x.o.MaxPromptTokens, MaxResponseTokens: x.o.MaxResponseTokens,
-		Timeout: x.o.Timeout, RewardLimit: time.Minute,
-		Stop: stopRequested(ctx), Journal: x.journal, Progress: m.show,
+		MaxTurns: x.o.MaxTurns, FinalTurn: x.o.FinalTurn, MaxPromptTokens: x.o.MaxPromptTokens, MaxResponseTokens: x.o.MaxResponseTokens,
+		Timeout: x.o.Timeout, RewardLimit: time.Minute, Budget: x.o.Budget,
+		Stop: stopRequested(ctx), Journal: x.journal, Progress: m.show, Tick: m.tick(), Observe: x.see.observe(x.tracer()),
 	})
 	if err != nil {
 		return engine.Summary{}, usageError{err}
 	}
 	sum, err := e.Run(ctx, x.data.Tasks(ctx), sink)
 	m.last(sum.Progress)
+	x.see.untraced(x.notice)
 	return sum, err
 }
 

@@ -3,6 +3,7 @@ package main
 import (
 	"encoding/json"
 	"fmt"
+	"strconv"
 	"strings"
 
 	"agentcli/engine"
@@ -10,14 +11,7 @@ import (
 )
 
 // notice tells the user something, above the progress bar if there is one.
-func (x *session) notice(text string) {
-	x.mu.Lock()
-	defer x.mu.Unlock()
-	if x.meter != nil {
-		x.meter.clear()
-	}
-	fmt.Fprintln(x.s.err, "agentcli: "+text)
-}
+func (x *session) notice(text string) { x.s.say(text) }
 
 // metadata is what the Parquet file says of the run.
 func (x *session) metadata() (parquet.Metadata, error) {
@@ -26,6 +20,7 @@ func (x *session) metadata() (parquet.Metadata, error) {
 		"sampling": x.o.Sampling, "seed": x.o.Seed, "samples": x.o.Samples, "logprobs": x.info.Logprobs,
 		"tools": x.tools.Specs(), "reward": x.reward, "parser": x.o.Model.Parser,
 		"limits": map[string]any{"max_turns": x.o.MaxTurns, "max_prompt_tokens": x.o.MaxPromptTokens, "max_response_tokens": x.o.MaxResponseTokens,
+			"max_observation_tokens": x.o.MaxObservationTokens, "final_turn": x.o.FinalTurn,
 			"timeout": x.o.Timeout.String(), "tool_timeout": x.o.ToolTimeout.String()},
 		"dataset": map[string]any{"name": x.data.Name, "split": x.data.Split, "limit": x.o.Limit, "level": x.o.Level, "shots": x.o.Shots,
 			"system": x.o.System, "prompt": x.o.Prompt, "fields": x.o.Fields},
@@ -60,6 +55,8 @@ func (x *session) ending(sum engine.Summary, err error, saved, rest string) erro
 		return err
 	case err != nil:
 		return fmt.Errorf("%w; %s finished and kept, go on with: %s", err, plural(finished, "trajectory"), x.resumeHint(rest))
+	case sum.BudgetSpent:
+		return x.budgetEnding(sum, finished, saved, rest)
 	case sum.Interrupted && finished == 0 && !x.keepDir:
 		return interruptedError{"interrupted before anything was finished; nothing is kept"}
 	case sum.Interrupted:
@@ -76,6 +73,27 @@ func (x *session) ending(sum engine.Summary, err error, saved, rest string) erro
 			sum.Errors, plural(sum.Done, "trajectory"), sum.FirstError, x.resumeHint(rest))}
 	}
 	return nil
+}
+
+// budgetEnding says how to go on after the budget was spent: with twice what the
+// run has taken.
+func (x *session) budgetEnding(sum engine.Summary, finished int, saved, rest string) error {
+	b := x.o.Budget
+	what, more := plural(int(sum.Spent), "token"), ""
+	if b.Tokens > 0 && sum.Spent >= b.Tokens {
+		more = fmt.Sprintf(" --budget-tokens %d", 2*max(b.Tokens, sum.Spent))
+	}
+	if b.PriceIn > 0 || b.PriceOut > 0 {
+		what += ", " + dollars(sum.Cost)
+	}
+	if b.Cost > 0 && sum.Cost >= b.Cost {
+		more += " --budget-cost " + strconv.FormatFloat(2*max(b.Cost, sum.Cost), 'g', 2, 64)
+	}
+	if finished == 0 && !x.keepDir {
+		return interruptedError{fmt.Sprintf("the budget is spent (%s) and nothing was finished with it; nothing is kept", what)}
+	}
+	return interruptedError{fmt.Sprintf("the budget is spent (%s): %s finished%s; go on with a larger one: %s", what, plural(finished, "trajectory"), saved,
+		x.resumeHint(strings.TrimSpace(strings.TrimSpace(more)+" "+rest)))}
 }
 
 func allOf(n int) string {

@@ -39,11 +39,18 @@ func (x *session) identity() string {
 	if x.o.Session {
 		tools = append(slices.Clone(tools), "python-session")
 	}
-	b, err := json.Marshal(map[string]any{
+	decisive := map[string]any{
 		"model": info, "parser": x.o.Model.Parser, "dataset": x.o.Dataset, "split": x.o.Split, "level": x.o.Level, "shots": x.o.Shots,
 		"fields": x.o.Fields, "system": x.o.System, "prompt": x.o.Prompt, "reward": x.reward, "seed": x.o.Seed, "sampling": x.o.Sampling,
 		"tools": tools, "max_turns": x.o.MaxTurns, "max_prompt": x.o.MaxPromptTokens, "max_response": x.o.MaxResponseTokens,
-	})
+	}
+	if x.o.FinalTurn { // runs from before there was such a thing keep their hash
+		decisive["final_turn"] = true
+	}
+	if n := x.o.MaxObservationTokens; n > 0 {
+		decisive["max_observation"] = n
+	}
+	b, err := json.Marshal(decisive)
 	if err != nil {
 		return ""
 	}
@@ -172,7 +179,7 @@ func sweep(dir string) {
 // lasting are the settings that the finished trajectories of a run were made
 // with; see identity.
 var lasting = []string{"model", "dtype", "parser", "dataset", "split", "level", "shots", "field", "system", "prompt", "reward", "seed",
-	"temperature", "top-p", "top-k", "min-p", "max-tokens", "stop", "stop-ids", "tools", "python-session", "max-turns", "max-prompt-tokens", "max-response-tokens"}
+	"temperature", "top-p", "top-k", "min-p", "max-tokens", "stop", "stop-ids", "tools", "python-session", "max-turns", "max-prompt-tokens", "max-response-tokens", "max-observation-tokens", "final-turn"}
 
 // changedSettings names what differs from a run's stored settings and must not.
 func changedSettings(path string, now map[string]any) string {

@@ -40,9 +40,16 @@ type runOptions struct {
 	Session  bool   // python keeps its variables within a trajectory
 	MaxTurns int
 
+	FinalTurn                          bool
 	MaxPromptTokens, MaxResponseTokens int
+	MaxObservationTokens               int
+	Budget                             engine.Budget
 	Timeout, ToolTimeout               time.Duration
 	Parallel                           int
+
+	MetricsAddr string
+	OTLP        string
+	Trace       string
 
 	Output   string
 	Resume   string
@@ -78,9 +85,19 @@ func runFlags() []cli.Flag {
 		&cli.IntFlag{Name: "max-turns", Category: "agent", Usage: "model calls a trajectory; 0 is the default (default: the dataset's)"},
 		&cli.IntFlag{Name: "max-prompt-tokens", Category: "agent", Usage: "of any prompt; 0 is the default (default: what the model takes)"},
 		&cli.IntFlag{Name: "max-response-tokens", Category: "agent", Usage: "of everything after the first prompt; 0 is the default (default: no limit)"},
+		&cli.BoolFlag{Name: "final-turn", Category: "agent", Usage: "a model that still calls tools in its last turn gets the results, and one turn more without tools"},
+		&cli.IntFlag{Name: "max-observation-tokens", Category: "agent", Usage: "of one tool result, the beginning and the end of a longer one are kept; 0 is the default (default: 8000 characters)"},
 		&cli.DurationFlag{Name: "timeout", Category: "agent", Usage: "of a trajectory, for example 90s or 5m; 0 is the default (default: no limit)"},
 		&cli.DurationFlag{Name: "tool-timeout", Category: "agent", Value: 10 * time.Second, Usage: "of one tool call, for example 10s"},
 		&cli.IntFlag{Name: "parallel", Aliases: []string{"j"}, Category: "run", Value: engine.DefaultParallel, Usage: "trajectories at once"},
+		&cli.Int64Flag{Name: "budget-tokens", Category: "run", Usage: "start nothing more once prompts and replies took so many tokens, all --resume together; 0 is the default (default: no limit)"},
+		&cli.Float64Flag{Name: "budget-cost", Category: "run", Usage: "the same in `USD`, by --price-in and --price-out; 0 is the default (default: no limit)"},
+		&cli.Float64Flag{Name: "price-in", Category: "run", Usage: "`USD` for a million prompt tokens"},
+		&cli.Float64Flag{Name: "price-out", Category: "run", Usage: "`USD` for a million sampled tokens"},
+		&cli.StringFlag{Name: "trace", Category: "seeing", Usage: "show one trajectory on stderr while it is played: `ID` is a task's id, task#attempt, or first"},
+		&cli.StringFlag{Name: "metrics-addr", Category: "seeing", Usage: "serve numbers for Prometheus at http://`HOST:PORT`/metrics"},
+		&cli.StringFlag{Name: "otlp", Category: "seeing", Usage: "send OpenTelemetry spans to the collector at `URL`, for example http://localhost:4318 (or OTEL_EXPORTER_OTLP_ENDPOINT)"},
+		logFlag(),
 		&cli.StringFlag{Name: "output", Category: "run", Usage: "`DIR` for everything of the run"},
 		&cli.StringFlag{Name: "resume", Category: "run", Usage: "go on with the run in `DIR`"},
 	}, modelFlags()...)
@@ -88,7 +105,7 @@ func runFlags() []cli.Flag {
 
 // notSettings are flags that do not change what a run is, and stay out of the
 // folder's config.yaml.
-var notSettings = []string{"output", "resume", "o"}
+var notSettings = []string{"output", "resume", "o", "log-format", "trace", "metrics-addr", "otlp"}
 
 func runOptionsOf(c *cli.Context) (runOptions, error) {
 	if err := noArguments(c); err != nil {
@@ -114,6 +131,9 @@ func runOptionsOf(c *cli.Context) (runOptions, error) {
 	if err := applyConfig(c, c.String("config")); err != nil {
 		return runOptions{}, err
 	}
+	if err := setLogFormat(c); err != nil {
+		return runOptions{}, err
+	}
 	m, err := modelOptionsOf(c)
 	if err != nil {
 		return runOptions{}, err
@@ -126,6 +146,9 @@ func runOptionsOf(c *cli.Context) (runOptions, error) {
 			MaxTokens: c.Int("max-tokens"), Stop: c.StringSlice("stop")},
 		Python: c.String("python"), Session: c.Bool("python-session"),
 		MaxTurns: c.Int("max-turns"), MaxPromptTokens: c.Int("max-prompt-tokens"), MaxResponseTokens: c.Int("max-response-tokens"),
+		MaxObservationTokens: c.Int("max-observation-tokens"), FinalTurn: c.Bool("final-turn"),
+		Budget:      engine.Budget{Tokens: c.Int64("budget-tokens"), Cost: c.Float64("budget-cost"), PriceIn: c.Float64("price-in"), PriceOut: c.Float64("price-out")},
+		MetricsAddr: c.String("metrics-addr"), OTLP: c.String("otlp"), Trace: c.String("trace"),
 		Timeout: c.Duration("timeout"), ToolTimeout: c.Duration("tool-timeout"), Parallel: c.Int("parallel"),
 		Output: c.String("output"), Resume: c.String("resume"), Settings: settings(c, notSettings...),
 	}
@@ -205,6 +228,8 @@ func (o *runOptions) validate() error {
 		{"limit", float64(o.Limit), 0, math.MaxInt32}, {"samples", float64(o.Samples), 0, 1e6}, {"parallel", float64(o.Parallel), 1, 1e6},
 		{"max-turns", float64(o.MaxTurns), 0, 1e6}, {"max-tokens", float64(o.Sampling.MaxTokens), 0, 1e9},
 		{"max-prompt-tokens", float64(o.MaxPromptTokens), 0, 1e9}, {"max-response-tokens", float64(o.MaxResponseTokens), 0, 1e9},
+		{"max-observation-tokens", float64(o.MaxObservationTokens), 0, 1e9}, {"budget-tokens", float64(o.Budget.Tokens), 0, 1e15},
+		{"budget-cost", o.Budget.Cost, 0, 1e9}, {"price-in", o.Budget.PriceIn, 0, 1e9}, {"price-out", o.Budget.PriceOut, 0, 1e9},
 		{"top-p", o.Sampling.TopP, 0, 1}, {"min-p", o.Sampling.MinP, 0, 1}, {"top-k", float64(o.Sampling.TopK), -1, 1e9},
 		{"timeout", float64(o.Timeout), 0, math.MaxInt64}, {"tool-timeout", float64(o.ToolTimeout), 1, math.MaxInt64},
 	} {
@@ -218,6 +243,9 @@ func (o *runOptions) validate() error {
 	}
 	if t := o.Sampling.Temperature; t != nil && !(*t >= 0 && *t <= 100) {
 		return usagef("--temperature is %v; it must be from 0 to 100", *t)
+	}
+	if o.Budget.Cost > 0 && o.Budget.PriceIn == 0 && o.Budget.PriceOut == 0 {
+		return usagef("--budget-cost needs to know what tokens cost: --price-in and --price-out, in USD for a million")
 	}
 	if o.Output != "" && o.Resume != "" && filepath.Clean(o.Output) != filepath.Clean(o.Resume) {
 		return usagef("--resume goes on in its own folder; leave --output out")

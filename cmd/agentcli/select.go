@@ -56,6 +56,7 @@ type modelOptions struct {
 	Parallel     int
 	ModelTimeout time.Duration
 	Tools        []traj.ToolSpec
+	OnRetry      func(reason string) // hears of requests to a server that are tried again; nil: nobody
 	baseFromEnv  bool
 }
 
@@ -153,7 +154,7 @@ func openModel(ctx context.Context, o modelOptions, notice func(string)) (agent.
 func openServer(ctx context.Context, o modelOptions, notice func(string)) (agent.Model, modelSource, io.Closer, error) {
 	fail := func(err error) (agent.Model, modelSource, io.Closer, error) { return nil, modelSource{}, nil, err }
 	c := llm.Config{BaseURL: o.BaseURL, APIKey: o.APIKey, Model: o.Model, Retries: o.Retries, Timeout: o.ModelTimeout,
-		WantIDs: true, UserAgent: "agentcli/" + version(), Notice: notice}
+		WantIDs: true, UserAgent: "agentcli/" + version(), Notice: notice, OnRetry: o.OnRetry}
 	if o.Retries == 0 {
 		c.Retries = -1
 	}

@@ -2,8 +2,6 @@ package main
 
 import (
 	"context"
-	"fmt"
-	"io"
 	"os"
 	"os/signal"
 	"sync/atomic"
@@ -29,7 +27,7 @@ type interruptKey struct{}
 // goes away) close the stop channel of a command that asked for one by
 // stopRequested, and cancel every other; the second cancels in any case; a third
 // ends the process as the system does.
-func withInterrupt(parent context.Context, stderr io.Writer) (context.Context, func()) {
+func withInterrupt(parent context.Context, s streams) (context.Context, func()) {
 	in := &interrupt{stop: make(chan struct{})}
 	ctx, cancel := context.WithCancel(context.WithValue(parent, interruptKey{}, in))
 	signals := make(chan os.Signal, 2)
@@ -48,7 +46,7 @@ func withInterrupt(parent context.Context, stderr io.Writer) (context.Context, f
 		}
 		if in.graceful.Load() {
 			close(in.stop)
-			fmt.Fprintln(stderr, "\nagentcli: stopping: what runs has 10 s to finish; ^C again stops at once")
+			s.say("\nstopping: what runs has 10 s to finish; ^C again stops at once")
 			select {
 			case <-signals:
 			case <-ctx.Done():

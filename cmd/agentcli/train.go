@@ -6,7 +6,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"maps"
 	"math"
 	"os"
@@ -101,6 +100,7 @@ func trainCommand() *cli.Command {
 			&cli.StringFlag{Name: "resume", Category: "run", Usage: "go on with the interrupted run in `DIR`, with its own files and settings"},
 			&cli.IntFlag{Name: "save-every", Category: "run", Usage: "optimiser steps between checkpoints (default: when interrupted only)"},
 			&cli.StringFlag{Name: "save-dtype", Category: "run", Value: "f32", Usage: "of the written weights: f32 or bf16"},
+			logFlag(),
 			&cli.BoolFlag{Name: "force", Category: "run", Usage: "train though the file was sampled with another tokenizer, or not from the model's own distribution"},
 		},
 		Action: func(c *cli.Context) error {
@@ -115,7 +115,7 @@ func trainCommand() *cli.Command {
 
 // mayChange are the flags that a resumed run may be given anew: how fast, how
 // large, and how the result is stored. The others decide what is computed.
-var mayChange = []string{"resume", "output", "micro-tokens", "save-every", "threads", "device", "save-dtype", "force"}
+var mayChange = []string{"log-format", "resume", "output", "micro-tokens", "save-every", "threads", "device", "save-dtype", "force"}
 
 const resumeHelp = "beside --resume only --micro-tokens, --save-every, --threads, --device, --save-dtype and --force may be given"
 
@@ -192,9 +192,12 @@ func trainOptionsOf(c *cli.Context) (trainOptions, error) {
 	if err := applyConfig(c, c.String("config")); err != nil {
 		return trainOptions{}, err
 	}
+	if err := setLogFormat(c); err != nil {
+		return trainOptions{}, err
+	}
 	o := trainOptions{Files: files, Model: c.String("model"), Ref: c.String("ref"), Output: c.String("output"), Resume: c.String("resume"),
 		Open:  trainableOptions{DType: c.String("dtype"), Device: c.String("device"), Threads: c.Int("threads")},
-		Force: c.Bool("force"), Settings: settings(c, "output", "resume", "o")}
+		Force: c.Bool("force"), Settings: settings(c, "output", "resume", "o", "log-format")}
 	if o.Resume != "" {
 		var err error
 		if o.Files, err = resumedFiles(o.Resume, files); err != nil {
@@ -268,7 +271,7 @@ func runTrain(ctx context.Context, o trainOptions, s streams) error {
 	if openTrainable == nil {
 		return errors.New("this binary was built without libtorch, so it cannot train; build the full one with `make build`")
 	}
-	note := func(format string, a ...any) { fmt.Fprintf(s.err, "agentcli: "+format+"\n", a...) }
+	note := func(format string, a ...any) { s.say(fmt.Sprintf(format, a...)) }
 
 	// The files first: opening a model takes longer, and most mistakes are here.
 	data, err := trainer.Load(ctx, o.Files)
@@ -405,7 +408,7 @@ func runTrain(ctx context.Context, o trainOptions, s streams) error {
 	if err := os.RemoveAll(filepath.Join(o.Output, checkpointName)); err != nil {
 		return err
 	}
-	summarise(s.err, history, time.Since(started))
+	summarise(note, history, time.Since(started))
 	// The one datum of this command: where the model is.
 	_, err = fmt.Fprintln(s.out, o.Output)
 	return err
@@ -600,23 +603,23 @@ func trainCurves(dir string) []byte {
 }
 
 // summarise says in words how it went, and names the known bad signs.
-func summarise(w io.Writer, h []trainer.Metrics, took time.Duration) {
+func summarise(note func(string, ...any), h []trainer.Metrics, took time.Duration) {
 	if len(h) == 0 {
 		return
 	}
 	last := h[len(h)-1].Values
-	fmt.Fprintf(w, "agentcli: %d optimiser steps in %s", len(h), took.Round(100*time.Millisecond))
+	how := fmt.Sprintf("%d optimiser steps in %s", len(h), took.Round(100*time.Millisecond))
 	if kl, ok := last["actor/ppo_kl"]; ok { // else the last step had nothing to compare
-		fmt.Fprintf(w, "; last step: KL %.3g, clipped %.1f %%, entropy %.3g, gradient norm %.3g", kl, 100*last["actor/pg_clipfrac"], last["actor/entropy"], last["actor/grad_norm"])
+		how += fmt.Sprintf("; last step: KL %.3g, clipped %.1f %%, entropy %.3g, gradient norm %.3g", kl, 100*last["actor/pg_clipfrac"], last["actor/entropy"], last["actor/grad_norm"])
 	}
-	fmt.Fprintln(w)
+	note("%s", how)
 	compared := slices.IndexFunc(h, func(m trainer.Metrics) bool { return m.Values["rollout_corr/tokens"] > 0 })
 	if compared >= 0 {
 		v := h[compared].Values
-		fmt.Fprintf(w, "agentcli: log-probs in the file against recomputed ones of the starting model: |Δ| %.3g on average, %.3g at most, KL (k3) %.3g, over %.0f tokens\n",
+		note("log-probs in the file against recomputed ones of the starting model: |Δ| %.3g on average, %.3g at most, KL (k3) %.3g, over %.0f tokens",
 			v["rollout_logprobs_diff_mean"], v["rollout_logprobs_diff_max"], v["rollout_corr/k3"], v["rollout_corr/tokens"])
 	} else {
-		fmt.Fprintln(w, "agentcli: the file has no log-probs to compare with the model's own")
+		note("the file has no log-probs to compare with the model's own")
 	}
 	mean := func(key string) float64 { // over the steps that measured it
 		sum, n := 0.0, 0
@@ -628,10 +631,10 @@ func summarise(w io.Writer, h []trainer.Metrics, took time.Duration) {
 		return sum / float64(max(n, 1))
 	}
 	if z := mean("frac_reward_zero_std"); z > .5 {
-		fmt.Fprintf(w, "agentcli: warning: in %.0f %% of the groups all attempts have the same reward; they teach nothing (sample tasks of middling difficulty)\n", 100*z)
+		note("warning: in %.0f %% of the groups all attempts have the same reward; they teach nothing (sample tasks of middling difficulty)", 100*z)
 	}
 	if c := mean("response_length/clip_ratio"); c > .5 {
-		fmt.Fprintf(w, "agentcli: warning: %.0f %% of the replies were cut off at their length limit (raise --max-tokens in rollout)\n", 100*c)
+		note("warning: %.0f %% of the replies were cut off at their length limit (raise --max-tokens in rollout)", 100*c)
 	}
 }
 
@@ -649,10 +652,10 @@ var phaseNames = map[string]string{"old_log_prob": "old log-probs", "ref": "refe
 
 func (m *trainMeter) progress(p trainer.Progress) {
 	name := phaseNames[p.Phase]
-	if !m.s.errTTY {
+	if !m.s.errTTY || m.s.jsonLog() {
 		if time.Since(m.last) >= plainEvery {
 			m.last = time.Now()
-			fmt.Fprintf(m.s.err, "agentcli: %s: %d of %d sequences\n", name, p.Done, p.Total)
+			m.s.log().Info(fmt.Sprintf("%s: %d of %d sequences", name, p.Done, p.Total), "phase", p.Phase, "done", p.Done, "total", p.Total)
 		}
 		return
 	}
@@ -676,9 +679,15 @@ func (m *trainMeter) step(x trainer.Metrics) {
 		}
 		return "–"
 	}
-	fmt.Fprintf(m.s.err, "agentcli: step %d/%d  reward %s  loss %s  KL %s  clipped %s  entropy %s  grad %s  %s s\n", x.Step, x.Total,
+	all := []any{"step", x.Step, "total", x.Total} // what metrics.jsonl has of the step, for programs
+	for _, key := range slices.Sorted(maps.Keys(v)) {
+		if y := v[key]; !math.IsNaN(y) && !math.IsInf(y, 0) {
+			all = append(all, key, y)
+		}
+	}
+	m.s.log().Info(fmt.Sprintf("step %d/%d  reward %s  loss %s  KL %s  clipped %s  entropy %s  grad %s  %s s", x.Step, x.Total,
 		num("critic/score/mean", "%.3f"), num("actor/pg_loss", "%+.4f"), num("actor/ppo_kl", "%+.4f"), num("actor/pg_clipfrac", "%.3f"),
-		num("actor/entropy", "%.3f"), num("actor/grad_norm", "%.2f"), num("timing_s/update_actor", "%.1f"))
+		num("actor/entropy", "%.3f"), num("actor/grad_norm", "%.2f"), num("timing_s/update_actor", "%.1f")), all...)
 	m.last = time.Now()
 }
 

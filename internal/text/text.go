@@ -39,3 +39,18 @@ func Name(s string, n int) string {
 	}
 	return s
 }
+
+// Harmless is s in its own lines, but unable to command a terminal or to turn the
+// direction of what follows: every control character but line feed and tab, and
+// every character that changes the direction of text, becomes U+FFFD.
+func Harmless(s string) string {
+	return strings.Map(func(r rune) rune {
+		switch {
+		case r == '\n' || r == '\t':
+			return r
+		case r < ' ', r >= 0x7f && r < 0xa0, r >= 0x202a && r <= 0x202e, r >= 0x2066 && r <= 0x2069, r == 0x200e, r == 0x200f, r == 0x061c:
+			return utf8.RuneError
+		}
+		return r
+	}, s)
+}

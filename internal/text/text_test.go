@@ -17,6 +17,8 @@ func TestText(t *testing.T) {
 		{Name("model.norms", 10), "model.norm…"},
 		{Name("a\x1b[2J", 10), `"a\x1b[2J"`},
 		{Name("\xff", 10), `"\xff"`},
+		{Harmless("a\x1b[2J\tb\r\nc\u009b1m\u202ed\x7f\u2066é"), "a\ufffd[2J\tb\ufffd\nc\ufffd1m\ufffdd\ufffd\ufffdé"},
+		{Harmless("\xff"), "\ufffd"},
 	} {
 		if c.got != c.want {
 			t.Errorf("%q, want %q", c.got, c.want)

@@ -1,0 +1,61 @@
+package env
+
+import (
+	"context"
+	"errors"
+
+	"agentcli/traj"
+)
+
+// Outcomes of a tool call.
+const (
+	OutcomeOK        = "ok"
+	OutcomeError     = "error"     // the tool said no
+	OutcomeTimeout   = "timeout"   // it took longer than it may
+	OutcomeRefused   = "refused"   // there is no such tool, or the arguments do not fit: it did not run
+	OutcomeCancelled = "cancelled" // the trajectory ended meanwhile
+)
+
+// Outcomes lists them.
+var Outcomes = []string{OutcomeOK, OutcomeError, OutcomeTimeout, OutcomeRefused, OutcomeCancelled}
+
+var (
+	errRefused = errors.New("refused")
+	errTimeout = errors.New("time-out")
+)
+
+// ToolHook is called when a tool call begins, by several goroutines at once. The
+// function that it returns is called at the call's end, with what the tool gave
+// before it is cut to size, and one of Outcomes.
+type ToolHook func(traj.ToolCall) (end func(result string, err error, outcome string))
+
+type hookKey struct{}
+
+// WithToolHook makes Step tell hook of the calls that it runs. An environment of
+// your own may call it too.
+func WithToolHook(ctx context.Context, hook ToolHook) context.Context {
+	return context.WithValue(ctx, hookKey{}, hook)
+}
+
+// watched is call, seen by the context's hook if there is one.
+func (e *ToolEnvironment) watched(ctx context.Context, c traj.ToolCall) (string, error) {
+	hook, _ := ctx.Value(hookKey{}).(ToolHook)
+	if hook == nil {
+		return e.call(ctx, c)
+	}
+	end := hook(c)
+	out, err := e.call(ctx, c)
+	outcome := OutcomeError
+	switch {
+	case err == nil:
+		outcome = OutcomeOK
+	case ctx.Err() != nil:
+		outcome = OutcomeCancelled
+	case errors.Is(err, errRefused):
+		outcome = OutcomeRefused
+	case errors.Is(err, errTimeout):
+		outcome = OutcomeTimeout
+	}
+	end(out, err, outcome)
+	return out, err
+}
