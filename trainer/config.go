@@ -237,6 +237,13 @@ func (c Config) loss() algo.LossConfig {
 	return algo.LossConfig{Clip: c.Clip, SAPO: [2]float64{c.SAPOPos, c.SAPONeg}, Threshold: c.Threshold, RolloutKL: c.RolloutKL}
 }
 
+// ComparesGroups reports whether an attempt is compared with the others of its
+// group: then a file without groups teaches nothing.
+func (c Config) ComparesGroups() bool {
+	est, ok := algo.EstimatorByName(c.Advantage)
+	return ok && est.Relative && c.Loss != "opd"
+}
+
 // needsRollout reports whether the file's own log-probs enter the loss.
 func (c Config) needsRollout() bool {
 	loss, _ := algo.LossByName(c.Loss)

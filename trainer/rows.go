@@ -173,6 +173,33 @@ func (d *Data) CheckTokens(vocab int) error {
 	return nil
 }
 
+// CompareWithGreedy reads the scores of greedy attempts at the same tasks, for
+// remax. A row whose task has none is an error.
+func (d *Data) CompareWithGreedy(ctx context.Context, path string) error {
+	r, err := parquet.Open(path)
+	if err != nil {
+		return err
+	}
+	defer r.Close()
+	score := map[string]float64{}
+	for t, err := range r.Rows(ctx, "id", "task_id", "reward") {
+		if err != nil {
+			return err
+		}
+		if t.Reward != nil && !math.IsNaN(*t.Reward) {
+			score[t.Task.ID] = *t.Reward
+		}
+	}
+	for _, e := range d.Episodes {
+		x, ok := score[e.Task]
+		if !ok {
+			return fmt.Errorf("%s: there is no greedy attempt with a reward at task %q of %s; roll the same dataset out with --temperature 0", path, e.Task, e.ID)
+		}
+		e.Greedy = &x
+	}
+	return nil
+}
+
 // CheckGroups looks whether the rows can be compared at all: every advantage
 // here is relative to a group. Groups of one among others are only a warning.
 func (d *Data) CheckGroups() (warning string, err error) {

@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"agentcli/policy"
-	"agentcli/trainer/algo"
 )
 
 // Session is what every algorithm runs on: models, data, the order of the
@@ -17,6 +16,7 @@ type Session struct {
 	Actor   Actor
 	Ref     Scorer // needed if KLCoef > 0, unless the run is resumed: its log-probs are in Frozen
 	Teacher Scorer // needed by the loss opd, with the same exception
+	Release func() // called once Ref and Teacher are needed no more; may be nil
 	Config  Config
 	Data    *Data
 
@@ -68,7 +68,7 @@ func (s *Session) begin() error {
 	if s.Clock == nil {
 		s.Clock = time.Now
 	}
-	if est, _ := algo.EstimatorByName(c.Advantage); est.Relative && c.Loss != "opd" {
+	if c.ComparesGroups() {
 		if _, err := s.Data.CheckGroups(); err != nil {
 			return err
 		}
@@ -93,7 +93,15 @@ func (s *Session) before(ctx context.Context, episodes []*Episode, values Scorer
 	if err := s.oldLogprobs(ctx, episodes); err != nil {
 		return err
 	}
-	if c.KLCoef > 0 {
+	switch {
+	case c.KLCoef == 0:
+	case s.Ref == Scorer(s.Actor) && c.OldLogprobs == OldRecompute: // it was just asked
+		for _, e := range episodes {
+			for i := range e.Streams {
+				e.Streams[i].Ref = e.Streams[i].Old
+			}
+		}
+	default:
 		err := s.score(ctx, "ref", s.Ref, episodes, func(x *Stream, o policy.Outputs) { x.Ref = o.Logprobs })
 		if err != nil {
 			return err
@@ -110,6 +118,10 @@ func (s *Session) before(ctx context.Context, episodes []*Episode, values Scorer
 		if err != nil {
 			return err
 		}
+	}
+	if s.Release != nil {
+		s.Release()
+		s.Ref, s.Teacher = nil, nil
 	}
 	s.Frozen = freeze(episodes)
 	if c.OldLogprobs == OldRecompute {

@@ -11,11 +11,13 @@ import (
 
 // position is where an interrupted run stands.
 type position struct {
-	Step   int            `json:"step"`
-	Model  string         `json:"model"`  // the one that the run started from
-	DType  string         `json:"dtype"`  // of the computation
-	Ref    string         `json:"ref"`    // "": the model itself, or none
-	Config trainer.Config `json:"config"` // as far as it decides the outcome
+	Step    int            `json:"step"`
+	Model   string         `json:"model"` // the one that the run started from
+	DType   string         `json:"dtype"` // of the computation
+	Ref     string         `json:"ref"`   // "": the model itself, or none
+	Critic  string         `json:"critic,omitempty"`
+	Teacher string         `json:"teacher,omitempty"`
+	Config  trainer.Config `json:"config"` // as far as it decides the outcome
 }
 
 // decisive leaves out of a configuration what may change between an
@@ -58,7 +60,7 @@ func readPosition(dir string) (position, error) {
 
 // saveCheckpoint writes a whole new checkpoint beside the old one and then
 // takes its place.
-func saveCheckpoint(actor trainable, f *trainer.Frozen, dir string, p position) error {
+func saveCheckpoint(m *trainModels, f *trainer.Frozen, dir string, p position) error {
 	final := filepath.Join(dir, checkpointName)
 	fresh, old := final+".new", final+".old"
 	if err := os.RemoveAll(fresh); err != nil {
@@ -67,8 +69,13 @@ func saveCheckpoint(actor trainable, f *trainer.Frozen, dir string, p position) 
 	if err := os.MkdirAll(fresh, 0o755); err != nil {
 		return err
 	}
-	if err := actor.SaveState(filepath.Join(fresh, stateName)); err != nil {
+	if err := m.actor.SaveState(filepath.Join(fresh, stateName)); err != nil {
 		return err
+	}
+	if m.critic != nil {
+		if err := m.critic.SaveState(filepath.Join(fresh, criticStateName)); err != nil {
+			return err
+		}
 	}
 	if err := f.WriteFile(filepath.Join(fresh, frozenName)); err != nil {
 		return err

@@ -93,7 +93,7 @@ func hashEnds(h io.Writer, name string) error {
 }
 
 func openPolicyForTraining(path string, o trainableOptions) (trainable, error) {
-	t, err := policy.OpenTrainable(path, policy.Config{DType: o.DType, Device: o.Device, Threads: o.Threads})
+	t, err := policy.OpenTrainable(path, policy.Config{DType: o.DType, Device: o.Device, Threads: o.Threads, Head: policy.Head(o.Head)})
 	if err != nil {
 		return nil, err
 	}

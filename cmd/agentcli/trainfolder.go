@@ -1,0 +1,185 @@
+package main
+
+import (
+	"cmp"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+
+	"agentcli/trainer"
+	"agentcli/weights"
+
+	"github.com/goccy/go-yaml"
+	"github.com/urfave/cli/v2"
+)
+
+// Names within a training run's folder, beside the model's own files.
+const (
+	checkpointName  = "checkpoint"        // a folder, while the run is not finished
+	stateName       = "state.safetensors" // in it: masters and moments
+	criticStateName = "critic.safetensors"
+	frozenName      = "logprobs.gob"  // in it: the log-probs from before the first update
+	positionName    = "position.json" // in it, written last: where the run stands
+	trainFilesName  = "train_files.json"
+	curveName       = "curve.svg"
+	fileMode        = 0o644
+)
+
+func resumedFiles(dir string, given []string) ([]string, error) {
+	if len(given) > 0 {
+		return nil, usagef("--resume takes the files of the run in its folder; leave %s out", given[0])
+	}
+	data, err := os.ReadFile(filepath.Join(dir, trainFilesName))
+	if err != nil {
+		return nil, usagef("--resume %s: %v", dir, err)
+	}
+	var files []string
+	if err := json.Unmarshal(data, &files); err != nil {
+		return nil, fmt.Errorf("%s: %w", filepath.Join(dir, trainFilesName), err)
+	}
+	return files, nil
+}
+
+// mayChange are the flags that a resumed run may be given anew: how fast, how
+// large, and how the result is stored. The others decide what is computed.
+var mayChange = []string{"log-format", "resume", "output", "micro-tokens", "save-every", "threads", "device", "save-dtype", "force"}
+
+const resumeHelp = "beside --resume only --micro-tokens, --save-every, --threads, --device, --save-dtype and --force may be given"
+
+// sameAsBegun refuses a flag with another value than the run in dir began with.
+func sameAsBegun(c *cli.Context, dir string) error {
+	path := filepath.Join(dir, configName)
+	data, err := os.ReadFile(path)
+	if err != nil {
+		return err
+	}
+	began := map[string]any{}
+	if err := yaml.Unmarshal(data, &began); err != nil {
+		return nil //nolint:nilerr // applyConfig says what is wrong with it
+	}
+	for _, f := range c.Command.Flags {
+		name := f.Names()[0]
+		if slices.Contains(mayChange, name) || !slices.ContainsFunc(f.Names(), c.IsSet) {
+			continue
+		}
+		now, was := fmt.Sprint(c.Value(name)), "its default"
+		if v, ok := began[name]; ok {
+			was = fmt.Sprint(v)
+		}
+		if now != was && absolute(now) != was {
+			return usagef("--%s %s: the run in %s began with %s; %s", name, now, dir, was, resumeHelp)
+		}
+	}
+	return nil
+}
+
+// goOnFrom takes over what the checkpoint was written with.
+func (o *trainOptions) goOnFrom(pos position) error {
+	if pos.Step == 0 {
+		return nil
+	}
+	if pos.Config != decisive(o.Config) {
+		return usagef("--resume %s: the settings are not those that the run began with; %s", o.Resume, resumeHelp)
+	}
+	long := map[string]string{"f32": "float32", "fp32": "float32", "bf16": "bfloat16"}
+	dtype := cmp.Or(long[o.Open.DType], o.Open.DType)
+	if dtype == "" || dtype == "auto" {
+		dtype = pos.DType // of the machine that it began on
+	}
+	if dtype != pos.DType {
+		return usagef("--resume %s: --dtype is %s, but the run began with %s; %s", o.Resume, dtype, pos.DType, resumeHelp)
+	}
+	for _, m := range []struct{ flag, now, was string }{{"ref", o.Ref, pos.Ref}, {"critic", o.Critic, pos.Critic}, {"teacher", o.Teacher, pos.Teacher}} {
+		if absolute(m.now) != m.was {
+			return usagef("--resume %s: --%s is %q, but the run began with %q; %s", o.Resume, m.flag, m.now, m.was, resumeHelp)
+		}
+	}
+	o.Model, o.Open.DType = pos.Model, dtype
+	return nil
+}
+
+// checkRoom refuses a disk that the model will not fit on, before the work is
+// done, and warns of one that has no room for checkpoints: two at a time, of
+// three float32 numbers a parameter. free < 0 is not known.
+func checkRoom(dir string, free, parameters int64, save weights.DType, note func(string, ...any)) error {
+	model := parameters * 4
+	if save == weights.BF16 || save == weights.F16 {
+		model = parameters * 2
+	}
+	switch gb := func(n int64) float64 { return float64(n) / 1e9 }; {
+	case free < 0:
+	case free < model+model/20:
+		return fmt.Errorf("%s: %.2f GB are free there, and the trained model takes %.2f; free some room or choose another --output", dir, gb(free), gb(model))
+	case free < model+24*parameters:
+		note("warning: %.1f GB are free in %s; the model and its checkpoints take up to %.1f", gb(free), dir, gb(model+24*parameters))
+	}
+	return nil
+}
+
+// checkOutput stops before something is written over, and before a model is
+// opened for nothing.
+func checkOutput(d *trainer.Data, o trainOptions) error {
+	if o.Output == "" || o.Resume != "" {
+		return nil
+	}
+	at, err := os.Stat(o.Output)
+	if os.IsNotExist(err) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	if m, err := os.Stat(namedModel(d, o)); err == nil && os.SameFile(at, m) {
+		return usagef("--output %s is the folder of the model that is trained; take another", o.Output)
+	}
+	entries, err := os.ReadDir(o.Output)
+	if err != nil {
+		return usagef("--output %s is not a folder; take another name", o.Output)
+	}
+	if len(entries) > 0 {
+		return usagef("--output %s is not empty (it holds %s); take another folder, or remove that one", o.Output, entries[0].Name())
+	}
+	return nil
+}
+
+// prepareOutput makes the run's folder, with what --resume needs to know.
+func prepareOutput(o trainOptions, dataFiles []string) error {
+	if err := os.MkdirAll(o.Output, 0o755); err != nil {
+		return err
+	}
+	// A resumed run may stand in another folder, where new files may match a pattern.
+	kept := maps.Clone(o.Settings)
+	for _, k := range []string{"model", "ref", "critic", "teacher", "greedy"} {
+		if p, ok := kept[k].(string); ok {
+			kept[k] = absolute(p)
+		}
+	}
+	if err := writeSettings(filepath.Join(o.Output, configName), kept); err != nil {
+		return err
+	}
+	files := make([]string, len(dataFiles))
+	for i, f := range dataFiles {
+		files[i] = absolute(f)
+	}
+	data, err := json.Marshal(files)
+	if err != nil {
+		return err
+	}
+	return os.WriteFile(filepath.Join(o.Output, trainFilesName), data, fileMode)
+}
+
+// absolute is the whole path of a file or folder that is there; other names,
+// those of the hub, stay as they are.
+func absolute(name string) string {
+	if _, err := os.Stat(name); err != nil {
+		return name
+	}
+	abs, err := filepath.Abs(name)
+	if err != nil {
+		return name
+	}
+	return abs
+}

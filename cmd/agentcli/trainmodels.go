@@ -1,0 +1,213 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"path/filepath"
+	"time"
+
+	"agentcli/policy"
+	"agentcli/trainer"
+)
+
+// trainModels are the models of one training run.
+type trainModels struct {
+	actor   trainable
+	critic  trainable // nil: none, or a head on the actor
+	ref     trainable // nil: none, or the actor as it is before its first update
+	teacher trainable
+}
+
+// Within the output folder, beside the model's own files.
+const (
+	criticFolder = "critic"
+	emaFolder    = "ema"
+)
+
+// openModels opens what the settings ask for. A resumed run has in its checkpoint
+// what the frozen models said.
+func openModels(ctx context.Context, path string, o trainOptions, resumed bool, note func(string, ...any)) (m *trainModels, err error) {
+	m = &trainModels{}
+	defer func() {
+		if err != nil {
+			m.close()
+		}
+	}()
+	open := func(flag, name, head string) (trainable, error) {
+		found, err := findModel(ctx, name, true, func(text string) { note("%s", text) })
+		if err != nil {
+			return nil, fmt.Errorf("--%s: %w", flag, err)
+		}
+		how := o.Open
+		how.Head = head
+		x, err := openTrainable(found, how)
+		if err != nil {
+			return nil, fmt.Errorf("--%s: %w", flag, err)
+		}
+		if x.TokenizerHash() != m.actor.TokenizerHash() && !o.Force {
+			x.Close()
+			return nil, fmt.Errorf("--%s %s has another tokenizer than %s: the same ids mean other words to it", flag, name, path)
+		}
+		return x, nil
+	}
+	how := o.Open
+	if o.Config.SharedCritic {
+		how.Head = string(policy.HeadBoth)
+	}
+	if m.actor, err = openTrainable(path, how); err != nil {
+		return m, err
+	}
+	if o.Config.EMA > 0 {
+		if err = m.actor.KeepAverage(); err != nil {
+			return m, err
+		}
+	}
+	if o.Config.Algo == trainer.AlgoPPO && !o.Config.SharedCritic {
+		start := o.Critic
+		if start == "" {
+			start = path
+		}
+		if m.critic, err = open("critic", start, string(policy.HeadScore)); err != nil {
+			return m, err
+		}
+	}
+	if o.Config.KLCoef > 0 && o.Ref != "" && !resumed {
+		if m.ref, err = open("ref", o.Ref, ""); err != nil {
+			return m, err
+		}
+	}
+	if o.Teacher != "" && !resumed {
+		m.teacher, err = open("teacher", o.Teacher, "")
+	}
+	return m, err
+}
+
+func (m *trainModels) close() {
+	m.release()
+	for _, x := range []trainable{m.actor, m.critic} {
+		if x != nil {
+			x.Close()
+		}
+	}
+}
+
+// release frees the models that are asked before the first update only.
+func (m *trainModels) release() {
+	for _, x := range []*trainable{&m.ref, &m.teacher} {
+		if *x != nil {
+			(*x).Close()
+			*x = nil
+		}
+	}
+}
+
+// parameters that have masters and moments.
+func (m *trainModels) parameters() int64 {
+	n := m.actor.Parameters()
+	if m.critic != nil {
+		n += m.critic.Parameters()
+	}
+	return n
+}
+
+// session is a run of these models.
+func (m *trainModels) session(o trainOptions, data *trainer.Data) *trainer.Session {
+	s := &trainer.Session{Actor: m.actor, Config: o.Config, Data: data, Release: m.release}
+	switch {
+	case m.ref != nil:
+		s.Ref = m.ref
+	case o.Config.KLCoef > 0:
+		s.Ref = m.actor // as it is before its first update
+	}
+	if m.teacher != nil {
+		s.Teacher = m.teacher
+	}
+	return s
+}
+
+func (m *trainModels) run(ctx context.Context, s *trainer.Session) error {
+	if s.Config.Algo != trainer.AlgoPPO {
+		return (&trainer.GRPO{Session: *s}).Run(ctx)
+	}
+	p := &trainer.PPO{Session: *s}
+	if m.critic != nil {
+		p.Critic = m.critic
+	}
+	return p.Run(ctx)
+}
+
+// loadState reads the checkpoint of the run in dir.
+func (m *trainModels) loadState(dir string) (*trainer.Frozen, error) {
+	at := filepath.Join(dir, checkpointName)
+	if err := m.actor.LoadState(filepath.Join(at, stateName)); err != nil {
+		return nil, err
+	}
+	if m.critic != nil {
+		if err := m.critic.LoadState(filepath.Join(at, criticStateName)); err != nil {
+			return nil, err
+		}
+	}
+	return trainer.ReadFrozen(filepath.Join(at, frozenName))
+}
+
+// save writes the policy, and beside it what else was trained. The policy is
+// last: with its config.json the folder is a model.
+func (m *trainModels) save(o trainOptions) error {
+	if m.critic != nil {
+		if err := m.critic.Save(filepath.Join(o.Output, criticFolder), o.Save); err != nil {
+			return err
+		}
+	}
+	if o.Config.EMA > 0 {
+		if err := m.actor.SaveAverage(filepath.Join(o.Output, emaFolder), o.Save); err != nil {
+			return err
+		}
+	}
+	return m.actor.Save(o.Output, o.Save)
+}
+
+// dryRun says what would be trained and what it takes.
+func dryRun(data *trainer.Data, m *trainModels, path string, o trainOptions, s streams) error {
+	p, err := trainer.MakePlan(data, o.Config)
+	if err != nil {
+		return err
+	}
+	start := time.Now()
+	tokens, err := p.Probe(m.actor)
+	if err != nil {
+		return err
+	}
+	perToken := time.Since(start).Seconds() / float64(max(tokens, 1))
+	// A backward pass takes about twice a forward pass; what is recomputed and
+	// scored beforehand one more.
+	passes := float64(3 * o.Config.Epochs)
+	if o.Config.OldLogprobs == trainer.OldRecompute {
+		passes++
+	}
+	if m.ref != nil {
+		passes++
+	}
+	factor := 1.0
+	if m.critic != nil {
+		factor = 2
+	}
+	gb := func(n float64) float64 { return n / 1e9 }
+	parameters := float64(m.parameters())
+	w := s.out
+	fmt.Fprintf(w, "model            %s, %.0f M parameters trained, %s\n", path, parameters/1e6, m.actor.DType())
+	fmt.Fprintf(w, "trajectories     %d in %d groups; in %d of them all scored the same\n", p.Episodes, p.Groups, p.Flat)
+	fmt.Fprintf(w, "reward           %.3f ± %.3f\n", p.Reward, p.StdErr)
+	fmt.Fprintf(w, "tokens           %d, %d of them trained on; %d once shared prompts are computed once\n", p.Tokens, p.Actions, p.Packed)
+	fmt.Fprintf(w, "optimiser steps  %d of %s\n", p.Steps, perStep(o.Config.Minibatch))
+	fmt.Fprintf(w, "memory           about %.1f GB for weights, gradients and moments, and what %d tokens at once take\n", gb(16*parameters+2*parameters), o.Config.MicroTokens)
+	fmt.Fprintf(w, "time             about %s (one forward pass over %d tokens took %.1f s)\n",
+		(time.Duration(perToken*passes*factor*float64(p.Packed)*1e9) * time.Nanosecond).Round(time.Second), tokens, perToken*float64(tokens))
+	return nil
+}
+
+func perStep(minibatch int) string {
+	if minibatch == 0 {
+		return "all trajectories"
+	}
+	return fmt.Sprintf("%d trajectories or more, in whole groups", minibatch)
+}

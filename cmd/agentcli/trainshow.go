@@ -1,0 +1,151 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"maps"
+	"math"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"agentcli/trainer"
+	"agentcli/trainer/metrics"
+
+	"github.com/schollz/progressbar/v3"
+)
+
+// trainCurves draws what a reader wants to see first, from metrics.jsonl, so
+// that a resumed run shows all its steps.
+func trainCurves(dir string) []byte {
+	series := map[string]*metrics.Curve{}
+	data, err := os.ReadFile(filepath.Join(dir, "metrics.jsonl"))
+	if err == nil {
+		for line := range strings.Lines(string(data)) {
+			var v map[string]*float64
+			if json.Unmarshal([]byte(line), &v) != nil || v["step"] == nil {
+				continue
+			}
+			for k, y := range v {
+				if y == nil {
+					continue
+				}
+				if series[k] == nil {
+					series[k] = &metrics.Curve{Name: k}
+				}
+				series[k].X, series[k].Y = append(series[k].X, *v["step"]), append(series[k].Y, *y)
+			}
+		}
+	}
+	var panels []metrics.Panel
+	for _, p := range []struct{ title, key string }{
+		{"Mean reward of the step's trajectories", "critic/score/mean"}, {"Policy loss", "actor/pg_loss"},
+		{"Clipped share of tokens", "actor/pg_clipfrac"}, {"KL(old‖new), k1, nats a token", "actor/ppo_kl"},
+		{"Entropy, nats a token", "actor/entropy"}, {"Gradient norm before clipping", "actor/grad_norm"},
+	} {
+		panel := metrics.Panel{Title: p.title, XLabel: "optimiser step"}
+		if c := series[p.key]; c != nil {
+			panel.Curves = []metrics.Curve{*c}
+		}
+		panels = append(panels, panel)
+	}
+	return metrics.SVG(filepath.Base(dir), panels, 3)
+}
+
+// summarise says in words how it went, and names the known bad signs.
+func summarise(note func(string, ...any), h []trainer.Metrics, took time.Duration) {
+	if len(h) == 0 {
+		return
+	}
+	last := h[len(h)-1].Values
+	how := fmt.Sprintf("%d optimiser steps in %s", len(h), took.Round(100*time.Millisecond))
+	if kl, ok := last["actor/ppo_kl"]; ok { // else the last step had nothing to compare
+		how += fmt.Sprintf("; last step: KL %.3g, clipped %.1f %%, entropy %.3g, gradient norm %.3g", kl, 100*last["actor/pg_clipfrac"], last["actor/entropy"], last["actor/grad_norm"])
+	}
+	note("%s", how)
+	compared := slices.IndexFunc(h, func(m trainer.Metrics) bool { return m.Values["rollout_corr/tokens"] > 0 })
+	if compared >= 0 {
+		v := h[compared].Values
+		note("log-probs in the file against recomputed ones of the starting model: |Δ| %.3g on average, %.3g at most, KL (k3) %.3g, over %.0f tokens",
+			v["rollout_logprobs_diff_mean"], v["rollout_logprobs_diff_max"], v["rollout_corr/k3"], v["rollout_corr/tokens"])
+	} else {
+		note("the file has no log-probs to compare with the model's own")
+	}
+	mean := func(key string) float64 { // over the steps that measured it
+		sum, n := 0.0, 0
+		for _, m := range h {
+			if v, ok := m.Values[key]; ok {
+				sum, n = sum+v, n+1
+			}
+		}
+		return sum / float64(max(n, 1))
+	}
+	if z := mean("frac_reward_zero_std"); z > .5 {
+		note("warning: in %.0f %% of the groups all attempts have the same reward; they teach nothing (sample tasks of middling difficulty)", 100*z)
+	}
+	if c := mean("response_length/clip_ratio"); c > .5 {
+		note("warning: %.0f %% of the replies were cut off at their length limit (raise --max-tokens in rollout)", 100*c)
+	}
+}
+
+// trainMeter shows how far training is.
+type trainMeter struct {
+	s     streams
+	bar   *progressbar.ProgressBar
+	phase string
+	last  time.Time
+}
+
+func newTrainMeter(s streams) *trainMeter { return &trainMeter{s: s, last: time.Now()} }
+
+var phaseNames = map[string]string{"old_log_prob": "old log-probs", "ref": "reference log-probs", "teacher": "teacher log-probs", "values": "values", "critic": "critic", "update": "update"}
+
+func (m *trainMeter) progress(p trainer.Progress) {
+	name := phaseNames[p.Phase]
+	if !m.s.errTTY || m.s.jsonLog() {
+		if time.Since(m.last) >= plainEvery {
+			m.last = time.Now()
+			m.s.log().Info(fmt.Sprintf("%s: %d of %d sequences", name, p.Done, p.Total), "phase", p.Phase, "done", p.Done, "total", p.Total)
+		}
+		return
+	}
+	if m.bar == nil || m.phase != p.Phase {
+		m.close()
+		m.phase = p.Phase
+		m.bar = progressbar.NewOptions(p.Total, progressbar.OptionSetWriter(m.s.err), progressbar.OptionShowCount(),
+			progressbar.OptionSetDescription(name), progressbar.OptionThrottle(100*time.Millisecond),
+			progressbar.OptionClearOnFinish(), progressbar.OptionFullWidth())
+	}
+	_ = m.bar.Set(p.Done)
+}
+
+// step leaves one line for each optimiser step.
+func (m *trainMeter) step(x trainer.Metrics) {
+	m.close()
+	v := x.Values
+	num := func(key, format string) string {
+		if y, ok := v[key]; ok && !math.IsNaN(y) {
+			return fmt.Sprintf(format, y)
+		}
+		return "–"
+	}
+	all := []any{"step", x.Step, "total", x.Total} // what metrics.jsonl has of the step, for programs
+	for _, key := range slices.Sorted(maps.Keys(v)) {
+		if y := v[key]; !math.IsNaN(y) && !math.IsInf(y, 0) {
+			all = append(all, key, y)
+		}
+	}
+	m.s.log().Info(fmt.Sprintf("step %d/%d  reward %s  loss %s  KL %s  clipped %s  entropy %s  grad %s  %s s", x.Step, x.Total,
+		num("critic/score/mean", "%.3f"), num("actor/pg_loss", "%+.4f"), num("actor/ppo_kl", "%+.4f"), num("actor/pg_clipfrac", "%.3f"),
+		num("actor/entropy", "%.3f"), num("actor/grad_norm", "%.2f"), num("timing_s/update_actor", "%.1f")), all...)
+	m.last = time.Now()
+}
+
+func (m *trainMeter) close() {
+	if m.bar != nil {
+		_ = m.bar.Clear()
+		m.bar = nil
+	}
+}

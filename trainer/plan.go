@@ -1,0 +1,70 @@
+package trainer
+
+import (
+	"math"
+
+	"agentcli/policy"
+)
+
+// Plan is what a run would train on.
+type Plan struct {
+	Episodes, Groups int
+	Flat             int // groups whose attempts all scored the same
+	Steps            int // of the optimiser
+	Tokens           int // of all sequences
+	Actions          int // tokens that are trained on
+	Packed           int // tokens that a forward pass computes: a shared prompt once
+	Reward, StdErr   float64
+	first            micro
+}
+
+// MakePlan looks at the data as a run with these settings would. The standard
+// error is taken over groups.
+func MakePlan(d *Data, c Config) (*Plan, error) {
+	if err := c.Validate(); err != nil {
+		return nil, err
+	}
+	p := &Plan{Episodes: len(d.Episodes)}
+	all := groups(d.Episodes)
+	p.Groups = len(all)
+	var means []float64
+	for _, g := range all {
+		flat, mean := len(g) > 1, 0.0
+		for _, e := range g {
+			e.streams(c.LossScale, c.Echo > 0)
+			p.Actions += e.actions()
+			for i := range e.Sequences {
+				p.Tokens += len(e.Sequences[i].TokenIDs)
+			}
+			flat = flat && e.Score == g[0].Score
+			mean += e.Score / float64(len(g))
+		}
+		if flat {
+			p.Flat++
+		}
+		means = append(means, mean)
+		p.Reward += mean / float64(len(all))
+	}
+	ss := 0.0
+	for _, m := range means {
+		ss += (m - p.Reward) * (m - p.Reward)
+	}
+	p.StdErr = math.Sqrt(ss / math.Max(1, float64(len(means)-1)) / float64(len(means)))
+	for epoch := range c.Epochs {
+		p.Steps += len(minibatches(all, c.Minibatch, rng(c.Seed, epoch)))
+	}
+	for i, mb := range microBatches(flatten(all), c.MicroTokens) {
+		if i == 0 {
+			p.first = mb
+		}
+		p.Packed += policy.PackedTokens(mb.batch.Sequences)
+	}
+	return p, nil
+}
+
+// Probe runs one micro-batch through a model, to be timed, and gives the number
+// of tokens that were computed.
+func (p *Plan) Probe(model Scorer) (tokens int, err error) {
+	_, err = model.Forward(p.first.batch)
+	return policy.PackedTokens(p.first.batch.Sequences), err
+}
