@@ -2,11 +2,26 @@ package main
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
+	"strings"
 
 	"agentcli/trainer"
+)
+
+// A checkpoint is a folder checkpoint-NNNNNN within the run's, named by the
+// number of optimiser steps. It is written as checkpoint-NNNNNN.new, synced and
+// renamed, so that a folder of that name is always whole.
+const (
+	checkpointPrefix = "checkpoint-"
+	unfinished       = ".new"
+	stateName        = "state.safetensors"  // in it: masters and moments, the running mean
+	criticStateName  = "critic.safetensors" // in it: the same of the critic
+	frozenName       = "logprobs.gob"       // in it: what the models said before the first update
+	positionName     = "position.json"      // in it, written last: where the run stands
 )
 
 // position is where an interrupted run stands.
@@ -18,6 +33,8 @@ type position struct {
 	Critic  string         `json:"critic,omitempty"`
 	Teacher string         `json:"teacher,omitempty"`
 	Config  trainer.Config `json:"config"` // as far as it decides the outcome
+
+	folder string
 }
 
 // decisive leaves out of a configuration what may change between an
@@ -27,6 +44,22 @@ func decisive(c trainer.Config) trainer.Config {
 	return c
 }
 
+// checkpoints lists the whole checkpoints of the run in dir, the oldest first.
+func checkpoints(dir string) ([]string, error) {
+	all, err := filepath.Glob(filepath.Join(escapeGlob(dir), checkpointPrefix+"*"))
+	if err != nil {
+		return nil, err
+	}
+	all = slices.DeleteFunc(all, func(name string) bool { return strings.HasSuffix(name, unfinished) })
+	slices.Sort(all) // the numbers have one width
+	return all, nil
+}
+
+// escapeGlob makes a folder's name stand for itself in a pattern.
+func escapeGlob(dir string) string {
+	return strings.NewReplacer(`\`, `\\`, "*", `\*`, "?", `\?`, "[", `\[`).Replace(dir)
+}
+
 // readPosition says where the run in dir stands: zero where dir is "" or the run
 // has no checkpoint yet.
 func readPosition(dir string) (position, error) {
@@ -34,23 +67,21 @@ func readPosition(dir string) (position, error) {
 	if dir == "" {
 		return p, nil
 	}
-	final := filepath.Join(dir, checkpointName)
-	path := filepath.Join(final, positionName)
-	if _, err := os.Stat(final); os.IsNotExist(err) {
-		// Ended between the two renames of saveCheckpoint: the new one is whole.
-		if err := os.Rename(final+".new", final); err != nil && !os.IsNotExist(err) {
-			return p, err
-		}
+	all, err := checkpoints(dir)
+	if err != nil {
+		return p, err
 	}
-	data, err := os.ReadFile(path)
-	if os.IsNotExist(err) {
+	if len(all) == 0 {
 		if _, err := os.Stat(filepath.Join(dir, "model.safetensors")); err == nil {
 			return p, usagef("--resume %s: that run is finished; its model is in the folder, so train on from it with --model %s", dir, dir)
 		}
 		return p, nil // interrupted before its first step: start over
 	}
+	p.folder = all[len(all)-1]
+	path := filepath.Join(p.folder, positionName)
+	data, err := os.ReadFile(path)
 	if err != nil {
-		return p, err
+		return p, fmt.Errorf("%w; the checkpoint is damaged: remove its folder to go on from the one before, or afresh", err)
 	}
 	if err := json.Unmarshal(data, &p); err != nil {
 		return p, fmt.Errorf("%s: %w", path, err)
@@ -58,12 +89,15 @@ func readPosition(dir string) (position, error) {
 	return p, nil
 }
 
-// saveCheckpoint writes a whole new checkpoint beside the old one and then
-// takes its place.
-func saveCheckpoint(m *trainModels, f *trainer.Frozen, dir string, p position) error {
-	final := filepath.Join(dir, checkpointName)
-	fresh, old := final+".new", final+".old"
-	if err := os.RemoveAll(fresh); err != nil {
+// saveCheckpoint writes a whole new checkpoint and then removes all but the
+// newest `keep`.
+func saveCheckpoint(m *trainModels, f *trainer.Frozen, dir string, p position, keep int) error {
+	final := filepath.Join(dir, fmt.Sprintf("%s%06d", checkpointPrefix, p.Step))
+	fresh := final + unfinished
+	if _, err := os.Stat(final); err == nil {
+		return nil // interrupted just after it was written
+	}
+	if err := dropUnfinished(dir); err != nil {
 		return err
 	}
 	if err := os.MkdirAll(fresh, 0o755); err != nil {
@@ -87,14 +121,80 @@ func saveCheckpoint(m *trainModels, f *trainer.Frozen, dir string, p position) e
 	if err := os.WriteFile(filepath.Join(fresh, positionName), data, fileMode); err != nil {
 		return err
 	}
-	if err := os.RemoveAll(old); err != nil {
-		return err
-	}
-	if err := os.Rename(final, old); err != nil && !os.IsNotExist(err) {
+	if err := syncAll(filepath.Join(fresh, frozenName), filepath.Join(fresh, positionName), fresh); err != nil {
 		return err
 	}
 	if err := os.Rename(fresh, final); err != nil {
 		return err
 	}
-	return os.RemoveAll(old)
+	if err := syncAll(dir); err != nil {
+		return err
+	}
+	all, err := checkpoints(dir)
+	if err != nil {
+		return err
+	}
+	for _, old := range all[:max(len(all)-max(keep, 1), 0)] {
+		if err := removeCheckpoint(old); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// syncAll has files and folders on disk before it returns.
+func syncAll(paths ...string) error {
+	for _, path := range paths {
+		f, err := os.Open(path)
+		if err != nil {
+			return err
+		}
+		st, err := f.Stat()
+		if err == nil {
+			if err = f.Sync(); st.IsDir() {
+				err = nil // not every file system can
+			}
+		}
+		if err := errors.Join(err, f.Close()); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// removeCheckpoint takes a checkpoint out of sight before it takes it apart: half
+// of one must not be found.
+func removeCheckpoint(path string) error {
+	if err := os.Rename(path, path+unfinished); err != nil {
+		return err
+	}
+	return os.RemoveAll(path + unfinished)
+}
+
+// dropUnfinished removes what an interruption left of checkpoints.
+func dropUnfinished(dir string) error {
+	all, err := filepath.Glob(filepath.Join(escapeGlob(dir), checkpointPrefix+"*"+unfinished))
+	if err != nil {
+		return err
+	}
+	for _, path := range all {
+		if err := os.RemoveAll(path); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// dropCheckpoints removes all: the model itself is written.
+func dropCheckpoints(dir string) error {
+	all, err := checkpoints(dir)
+	if err != nil {
+		return err
+	}
+	for _, path := range all {
+		if err := removeCheckpoint(path); err != nil {
+			return err
+		}
+	}
+	return dropUnfinished(dir)
 }

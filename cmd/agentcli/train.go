@@ -51,6 +51,7 @@ type trainOptions struct {
 	Teacher  string
 	Greedy   string
 	DryRun   bool
+	Keep     int
 	Open     trainableOptions
 	Config   trainer.Config
 	Output   string
@@ -87,6 +88,7 @@ func trainCommand() *cli.Command {
 			&cli.StringFlag{Name: "output", Aliases: []string{"o"}, Category: "run", Usage: "model `DIR` to write, new or empty (default: runs/train-TIME)"},
 			&cli.StringFlag{Name: "resume", Category: "run", Usage: "go on with the interrupted run in `DIR`, with its own files and settings"},
 			&cli.IntFlag{Name: "save-every", Category: "run", Usage: "optimiser steps between checkpoints (default: when interrupted only)"},
+			&cli.IntFlag{Name: "keep", Category: "run", Value: 1, Usage: "checkpoints that are kept until the end, the newest"},
 			&cli.StringFlag{Name: "save-dtype", Category: "run", Value: "f32", Usage: "of the written weights: f32 or bf16"},
 			logFlag(),
 			&cli.BoolFlag{Name: "force", Category: "run", Usage: "train though the file was sampled with another tokenizer, or not from the model's own distribution"},
@@ -176,6 +178,9 @@ func trainOptionsOf(c *cli.Context) (trainOptions, error) {
 		return o, usageError{err}
 	}
 	o.Critic, o.Teacher, o.Greedy, o.DryRun = c.String("critic"), c.String("teacher"), c.String("greedy"), c.Bool("dry-run")
+	if o.Keep = c.Int("keep"); o.Keep < 1 {
+		return o, usagef("--keep %d: want at least 1", o.Keep)
+	}
 	switch {
 	case o.Critic != "" && (g.Algo != trainer.AlgoPPO || g.SharedCritic):
 		return o, usagef("--critic %s has no effect without --algo ppo, nor with --shared-critic", o.Critic)
@@ -274,7 +279,7 @@ func runTrain(ctx context.Context, o trainOptions, s streams) error {
 	run := m.session(o, data)
 	run.Done = pos.Step
 	if pos.Step > 0 {
-		if run.Frozen, err = m.loadState(o.Output); err != nil {
+		if run.Frozen, err = m.loadState(pos.folder); err != nil {
 			return err
 		}
 		note("going on after step %d of the run in %s", pos.Step, o.Output)
@@ -298,14 +303,14 @@ func runTrain(ctx context.Context, o trainOptions, s streams) error {
 	at := position{Model: absolute(path), DType: m.actor.DType(), Ref: absolute(o.Ref), Critic: absolute(o.Critic), Teacher: absolute(o.Teacher), Config: decisive(o.Config)}
 	run.Checkpoint = func(done int, f *trainer.Frozen) error {
 		at.Step = done
-		err := saveCheckpoint(m, f, o.Output, at)
+		err := saveCheckpoint(m, f, o.Output, at, o.Keep)
 		if !errors.Is(err, syscall.ENOSPC) {
 			return err
 		}
 		// The steps so far are worth more than the checkpoint: the model is
 		// smaller, and may still fit at the end.
 		note("warning: the disk of %s is full: no checkpoint after step %d, the run goes on without; free some room, or it will be lost", o.Output, done)
-		return os.RemoveAll(filepath.Join(o.Output, checkpointName+".new"))
+		return dropUnfinished(o.Output)
 	}
 	started := time.Now()
 	err = m.run(ctx, run)
@@ -325,7 +330,7 @@ func runTrain(ctx context.Context, o trainOptions, s streams) error {
 	if err := os.WriteFile(filepath.Join(o.Output, curveName), trainCurves(o.Output), fileMode); err != nil {
 		return err
 	}
-	if err := os.RemoveAll(filepath.Join(o.Output, checkpointName)); err != nil {
+	if err := dropCheckpoints(o.Output); err != nil {
 		return err
 	}
 	summarise(note, history, time.Since(started))

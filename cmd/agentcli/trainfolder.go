@@ -18,14 +18,9 @@ import (
 
 // Names within a training run's folder, beside the model's own files.
 const (
-	checkpointName  = "checkpoint"        // a folder, while the run is not finished
-	stateName       = "state.safetensors" // in it: masters and moments
-	criticStateName = "critic.safetensors"
-	frozenName      = "logprobs.gob"  // in it: the log-probs from before the first update
-	positionName    = "position.json" // in it, written last: where the run stands
-	trainFilesName  = "train_files.json"
-	curveName       = "curve.svg"
-	fileMode        = 0o644
+	trainFilesName = "train_files.json"
+	curveName      = "curve.svg"
+	fileMode       = 0o644
 )
 
 func resumedFiles(dir string, given []string) ([]string, error) {
@@ -45,9 +40,9 @@ func resumedFiles(dir string, given []string) ([]string, error) {
 
 // mayChange are the flags that a resumed run may be given anew: how fast, how
 // large, and how the result is stored. The others decide what is computed.
-var mayChange = []string{"log-format", "resume", "output", "micro-tokens", "save-every", "threads", "device", "save-dtype", "force"}
+var mayChange = []string{"log-format", "resume", "output", "micro-tokens", "save-every", "keep", "threads", "device", "save-dtype", "force"}
 
-const resumeHelp = "beside --resume only --micro-tokens, --save-every, --threads, --device, --save-dtype and --force may be given"
+const resumeHelp = "beside --resume only --micro-tokens, --save-every, --keep, --threads, --device, --save-dtype and --force may be given"
 
 // sameAsBegun refuses a flag with another value than the run in dir began with.
 func sameAsBegun(c *cli.Context, dir string) error {

@@ -136,9 +136,8 @@ func (m *trainModels) run(ctx context.Context, s *trainer.Session) error {
 	return p.Run(ctx)
 }
 
-// loadState reads the checkpoint of the run in dir.
-func (m *trainModels) loadState(dir string) (*trainer.Frozen, error) {
-	at := filepath.Join(dir, checkpointName)
+// loadState reads the checkpoint in a folder.
+func (m *trainModels) loadState(at string) (*trainer.Frozen, error) {
 	if err := m.actor.LoadState(filepath.Join(at, stateName)); err != nil {
 		return nil, err
 	}

@@ -322,11 +322,12 @@ func TestEveryLossHasTheGradientOfItsValue(t *testing.T) {
 	for _, l := range Losses {
 		for range 300 {
 			n := 1 + r.IntN(5)
-			s := Span{LP: make([]float64, n), Old: make([]float64, n), Roll: make([]float64, n), Adv: make([]float64, n), Weight: make([]float64, n)}
+			s := Span{LP: make([]float64, n), Old: make([]float64, n), Roll: make([]float64, n), Adv: make([]float64, n), Weight: make([]float64, n), Teacher: make([]float64, n)}
 			a := r.NormFloat64() // of the whole trajectory: gspo and gmpo say so
 			for i := range n {
 				s.LP[i] = -3 * r.Float64()
 				s.Old[i], s.Roll[i], s.Adv[i], s.Weight[i] = s.LP[i]+.3*r.NormFloat64(), s.LP[i]+.3*r.NormFloat64(), a, .5
+				s.Teacher[i] = -3 * r.Float64()
 			}
 			c := DefaultLoss()
 			got, err := l.At(s, c)
@@ -353,6 +354,14 @@ func TestEveryLossHasTheGradientOfItsValue(t *testing.T) {
 				want := (up - down) / (2 * h)
 				if l.Name == "cispo" { // the ratio is a constant there
 					want = s.Weight[i] * CISPO(s.LP[i], s.Old[i], a, c).Grad
+				}
+				if l.Name == "opd" { // the advantage is a constant there
+					d := s.LP[i] - s.Roll[i]
+					want = 2 * c.RolloutKL * d
+					if !got.Clipped[i] {
+						want -= (s.Teacher[i] - s.LP[i]) * math.Exp(d)
+					}
+					want *= s.Weight[i]
 				}
 				near(t, l.Name+": derivative", got.Grad[i], want, 1e-5)
 			}

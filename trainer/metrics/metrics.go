@@ -4,10 +4,13 @@
 package metrics
 
 import (
+	"bytes"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
+	"slices"
 	"sort"
 	"time"
 )
@@ -21,29 +24,68 @@ type Log struct {
 
 // Open starts or continues the log in dir. Lines of metrics.jsonl beyond step
 // `keep` belong to steps that an interruption undid, and are dropped; keep 0
-// starts afresh.
+// starts afresh. The event files are made again from what is kept, so that no
+// step is in them twice. An interruption in here loses nothing.
 func Open(dir string, keep int, now time.Time) (*Log, error) {
 	path := filepath.Join(dir, "metrics.jsonl")
 	old, err := readSteps(path, keep)
 	if err != nil {
 		return nil, err
 	}
-	f, err := os.Create(path)
+	if err := os.WriteFile(path+".new", bytes.Join(old, nil), 0o644); err != nil {
+		return nil, err
+	}
+	if err := os.Rename(path+".new", path); err != nil {
+		return nil, err
+	}
+	f, err := os.OpenFile(path, os.O_APPEND|os.O_WRONLY, 0)
 	if err != nil {
 		return nil, err
 	}
-	for _, line := range old {
-		if _, err := f.Write(line); err != nil {
-			f.Close()
-			return nil, err
-		}
+	stale, err := eventFiles(dir)
+	if err != nil {
+		f.Close()
+		return nil, err
 	}
 	ev, err := newEventFile(dir, now)
 	if err != nil {
 		f.Close()
 		return nil, err
 	}
-	return &Log{jsonl: f, events: ev}, nil
+	l := &Log{jsonl: f, events: ev}
+	for _, line := range old {
+		if err := l.again(line, now); err != nil {
+			l.Close()
+			return nil, err
+		}
+	}
+	for _, name := range stale {
+		if name == ev.path {
+			continue
+		}
+		if err := os.Remove(name); err != nil {
+			l.Close()
+			return nil, err
+		}
+	}
+	return l, nil
+}
+
+// again writes the events of a line that was kept.
+func (l *Log) again(line []byte, now time.Time) error {
+	var values map[string]*float64
+	if err := json.Unmarshal(line, &values); err != nil || values["step"] == nil {
+		return err
+	}
+	step := int64(*values["step"])
+	for _, k := range slices.Sorted(maps.Keys(values)) {
+		if v := values[k]; k != "step" && v != nil {
+			if err := l.events.scalar(k, step, float32(*v), now); err != nil {
+				return err
+			}
+		}
+	}
+	return l.events.flush()
 }
 
 func readSteps(path string, keep int) ([][]byte, error) {

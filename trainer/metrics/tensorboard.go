@@ -8,6 +8,7 @@ import (
 	"math"
 	"os"
 	"path/filepath"
+	"strings"
 	"time"
 )
 
@@ -15,8 +16,24 @@ import (
 // masked CRC of that) that hold Event protocol buffers, written by hand since
 // three messages of five fields are all there is to it.
 type eventFile struct {
-	f *os.File
-	w *bufio.Writer
+	path string
+	f    *os.File
+	w    *bufio.Writer
+}
+
+// eventFiles lists the event files of a folder.
+func eventFiles(dir string) ([]string, error) {
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		return nil, err
+	}
+	var out []string
+	for _, e := range entries {
+		if strings.HasPrefix(e.Name(), "events.out.tfevents.") {
+			out = append(out, filepath.Join(dir, e.Name()))
+		}
+	}
+	return out, nil
 }
 
 func newEventFile(dir string, now time.Time) (*eventFile, error) {
@@ -27,11 +44,12 @@ func newEventFile(dir string, now time.Time) (*eventFile, error) {
 	// TensorBoard reads every file of a folder whose name holds "tfevents", in
 	// the order of the time stamp.
 	name := fmt.Sprintf("events.out.tfevents.%010d.%s.%d", now.Unix(), host, os.Getpid())
-	f, err := os.Create(filepath.Join(dir, name))
+	path := filepath.Join(dir, name)
+	f, err := os.Create(path)
 	if err != nil {
 		return nil, err
 	}
-	e := &eventFile{f: f, w: bufio.NewWriter(f)}
+	e := &eventFile{path: path, f: f, w: bufio.NewWriter(f)}
 	// Event{wall_time: 1, file_version: 3}
 	b := double(nil, 1, seconds(now))
 	b = bytesField(b, 3, []byte("brain.Event:2"))

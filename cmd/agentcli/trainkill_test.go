@@ -1,0 +1,108 @@
+//go:build libtorch
+
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+)
+
+// A training run that is killed at random moments, fifty times in all, goes on
+// from its last checkpoint and writes the model that an uninterrupted one does,
+// bit for bit.
+func TestKilledAtAnyMomentTrainingGoesOn(t *testing.T) {
+	const kills = 50
+	rng := rand.New(rand.NewPCG(5, 6))
+	dir := t.TempDir()
+	file := tinyRollouts(t, dir)
+	args := []string{"train", file, "--model", tinyModel, "--algo", "ppo", "--kl-coef", ".05", "--kl-in", "reward", "--epochs", "6", "--minibatch", "4", "--lr", "1e-3",
+		"--critic-lr", "1e-3", "--ema", ".9", "--dtype", "float32", "--threads", "1", "--save-every", "1", "--keep", "2"}
+	whole := filepath.Join(dir, "whole")
+	if text, err := program(t, t.Context(), append(args, "--output", whole)...).CombinedOutput(); err != nil {
+		t.Fatalf("%v: %s", err, text)
+	}
+	names := []string{"model.safetensors", "critic/model.safetensors", "ema/model.safetensors", "critic/config.json"}
+	want := map[string][]byte{}
+	for _, name := range names {
+		want[name] = read(t, filepath.Join(whole, name))
+	}
+	steps := bytes.Count(read(t, filepath.Join(whole, "metrics.jsonl")), []byte("\n"))
+	done, later := 0, 0
+	for run := 0; done < kills; run++ {
+		out := filepath.Join(dir, "run")
+		if err := os.RemoveAll(out); err != nil {
+			t.Fatal(err)
+		}
+		for {
+			now := append(args, "--output", out)
+			if _, err := os.Stat(filepath.Join(out, trainFilesName)); err == nil {
+				now = []string{"train", "--resume", out, "--save-every", "1"}
+				if p, err := readPosition(out); err == nil && p.Step > 0 {
+					later++
+				}
+			} else if err := os.RemoveAll(out); err != nil { // killed before there was anything to resume
+				t.Fatal(err)
+			}
+			ctx, cancel := context.WithCancel(t.Context())
+			cmd := program(t, ctx, now...)
+			var text strings.Builder
+			cmd.Stderr = &text
+			if err := cmd.Start(); err != nil {
+				t.Fatal(err)
+			}
+			if done < kills {
+				timer := time.AfterFunc(time.Duration(100+rng.IntN(900))*time.Millisecond, cancel)
+				defer timer.Stop()
+			}
+			err := cmd.Wait()
+			killed := ctx.Err() != nil && err != nil
+			cancel()
+			if killed {
+				done++
+				continue
+			}
+			if err != nil && !strings.Contains(text.String(), "that run is finished") { // killed after its last word
+				t.Fatalf("after %d kills: %v: %s", done, err, text.String())
+			}
+			break
+		}
+		for _, name := range names {
+			if !bytes.Equal(read(t, filepath.Join(out, name)), want[name]) {
+				t.Errorf("run %d: %s differs from the uninterrupted run's", run, name)
+			}
+		}
+		lines := bytes.Split(bytes.TrimSpace(read(t, filepath.Join(out, "metrics.jsonl"))), []byte("\n"))
+		for i, line := range lines {
+			var at struct{ Step int }
+			if err := json.Unmarshal(line, &at); err != nil || at.Step != i+1 {
+				t.Errorf("run %d: line %d of metrics.jsonl is of step %d, %v", run, i+1, at.Step, err)
+			}
+		}
+		if len(lines) != steps {
+			t.Errorf("run %d: metrics of %d steps, want %d", run, len(lines), steps)
+		}
+		left, _ := filepath.Glob(filepath.Join(out, checkpointPrefix+"*"))
+		if events, _ := filepath.Glob(filepath.Join(out, "events.out.tfevents.*")); len(left) > 0 || len(events) != 1 {
+			t.Errorf("run %d: left behind: %v, %v", run, left, events)
+		}
+	}
+	if later == 0 {
+		t.Error("no run was ever resumed from a checkpoint; the test proves nothing")
+	}
+}
+
+func read(t *testing.T, path string) []byte {
+	t.Helper()
+	data, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return data
+}
