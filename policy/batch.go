@@ -1,5 +1,11 @@
 package policy
 
+import "errors"
+
+// ErrNotFinite is wrapped by the errors of a step whose gradient or loss is NaN or
+// infinite: the parameters are as they were.
+var ErrNotFinite = errors.New("not finite")
+
 // Batch is a set of sequences and, for each, which of its tokens are wanted:
 // Want[i][j] asks for the log-prob of token j of sequence i given those before
 // it, or for the value of the state before it. Token 0 has none.

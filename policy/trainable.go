@@ -227,7 +227,7 @@ func (t *Trainable) Step(c StepConfig) (norm float64, err error) {
 			for _, p := range ps {
 				s.ClearGrad(p) // or they would poison the next step
 			}
-			return fmt.Errorf("the gradient's norm is %v; the parameters are left as they were (lower --lr, or look at the rows of this step)", norm)
+			return notFinite{norm}
 		}
 		if c.MaxGradNorm > 0 && norm > c.MaxGradNorm {
 			s.Scale(gs, c.MaxGradNorm/(norm+1e-6)) // as torch's clip_grad_norm_
@@ -256,6 +256,26 @@ func (t *Trainable) Step(c StepConfig) (norm float64, err error) {
 	})
 	t.grads = false
 	return norm, err
+}
+
+// notFinite is a step that was not taken.
+type notFinite struct{ norm float64 }
+
+func (n notFinite) Error() string {
+	return fmt.Sprintf("the gradient's norm is %v; the parameters are left as they were (lower --lr, or look at the rows of this step)", n.norm)
+}
+
+func (notFinite) Is(kind error) bool { return kind == ErrNotFinite }
+
+// Drop forgets the gradients that Accumulate has added up.
+func (t *Trainable) Drop() error {
+	t.grads = false
+	return t.worker.Do(func(s *torch.Scope) error {
+		for _, p := range t.net.params {
+			s.ClearGrad(*p.tensor)
+		}
+		return s.Err()
+	})
 }
 
 // average moves the running mean of the masters: mean ← d·mean + (1−d)·master. It

@@ -16,6 +16,7 @@ type Actor interface {
 	Scorer
 	Accumulate(b policy.Batch, loss func(policy.Outputs) policy.Gradients) error
 	Step(policy.StepConfig) (gradNorm float64, err error)
+	Drop() error // forgets the gradients so far
 	Window() int
 }
 

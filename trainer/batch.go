@@ -2,9 +2,12 @@ package trainer
 
 import (
 	"fmt"
+	"math"
 	"math/rand/v2"
+	"slices"
 
 	"agentcli/policy"
+	"agentcli/traj"
 )
 
 // item is one sequence of one episode in a batch.
@@ -101,6 +104,11 @@ func (m micro) each(o policy.Outputs, f func(it item, part policy.Outputs) error
 		part.Logprobs, o.Logprobs = cut(o.Logprobs, n)
 		part.Entropy, o.Entropy = cut(o.Entropy, n)
 		part.Values, o.Values = cut(o.Values, n)
+		for _, x := range [][]float64{part.Logprobs, part.Values} {
+			if i := slices.IndexFunc(x, func(v float64) bool { return math.IsNaN(v) || math.IsInf(v, 0) }); i >= 0 {
+				return traj.Mark(fmt.Errorf("%s: the model's output for token %d of those that it is trained on is %v", it.ep.ID, i, x[i]), policy.ErrNotFinite)
+			}
+		}
 		if err := f(it, part); err != nil {
 			return err
 		}

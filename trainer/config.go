@@ -62,7 +62,8 @@ type Config struct {
 	WeightDecay float64
 	MaxGradNorm float64 // 0: no clipping
 	Seed        int64
-	SaveEvery   int // optimiser steps between checkpoints; 0: at the end and when interrupted only
+	SkipBad     bool // a step whose loss or gradient is not finite is left out, in place of ending the run
+	SaveEvery   int  // optimiser steps between checkpoints; 0: at the end and when interrupted only
 }
 
 // The two sources of old log-probs.

@@ -121,6 +121,8 @@ func (b *bigram) Accumulate(batch policy.Batch, loss func(policy.Outputs) policy
 	})
 }
 
+func (b *bigram) Drop() error { clear(b.grad); clear(b.valueGrad); return nil }
+
 func (b *bigram) Step(c policy.StepConfig) (norm float64, err error) {
 	if b.fail != nil {
 		if err := b.fail(len(b.steps)); err != nil {

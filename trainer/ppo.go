@@ -35,6 +35,7 @@ func (p *PPO) Run(ctx context.Context) error {
 		return errors.New("--algo ppo needs a critic: a model of its own, or --shared-critic")
 	}
 	critic := p.critic()
+	p.drop = func() error { return errors.Join(p.Actor.Drop(), critic.Drop()) }
 	episodes := flatten(p.groups)
 
 	// old and reference log-probs, and values, before anything changes.

@@ -10,6 +10,7 @@ import (
 	"strings"
 	"testing"
 
+	"agentcli/policy"
 	"agentcli/trainer/algo"
 	"agentcli/traj"
 )
@@ -427,5 +428,63 @@ func TestDistillationDrawsThePolicyToTheTeacher(t *testing.T) {
 	err := (&GRPO{Session{Actor: student, Config: c, Data: &Data{Episodes: episodes}}}).Run(context.Background())
 	if err == nil || !strings.Contains(err.Error(), "--teacher") {
 		t.Errorf("no teacher: %v", err)
+	}
+}
+
+// broken says NaN of one row.
+type broken struct {
+	*bigram
+	row  []int32
+	once bool
+}
+
+func (b *broken) Accumulate(batch policy.Batch, loss func(policy.Outputs) policy.Gradients) error {
+	return b.bigram.Accumulate(batch, func(o policy.Outputs) policy.Gradients {
+		if len(batch.Sequences) > 0 && slices.Equal(batch.Sequences[0], b.row) {
+			o.Logprobs[0] = math.NaN()
+		}
+		return loss(o)
+	})
+}
+
+func TestABadStepIsNamedAndLeavesNothingBehind(t *testing.T) {
+	c := config()
+	c.MicroTokens, c.Minibatch = 1, 2 // each row alone, several to a step
+	row := corpus()[9].Sequences[0].TokenIDs
+	model := &broken{bigram: newBigram(vocab, 1), row: row}
+	kept := -1
+	g := &GRPO{Session{Actor: model, Config: c, Data: &Data{Episodes: corpus()}, Clock: still, Checkpoint: func(n int, _ *Frozen) error { kept = n; return nil }}}
+	err := g.Run(context.Background())
+	if !errors.Is(err, policy.ErrNotFinite) || !strings.Contains(err.Error(), corpus()[9].ID) || !strings.Contains(err.Error(), "--skip-bad-steps") {
+		t.Fatalf("error %v", err)
+	}
+	if kept != len(model.steps) || kept < 1 {
+		t.Errorf("the checkpoint stands after step %d of %d that were taken", kept, len(model.steps))
+	}
+
+	c.SkipBad = true
+	model = &broken{bigram: newBigram(vocab, 1), row: row}
+	var told []string
+	var m []Metrics
+	g = &GRPO{Session{Actor: model, Config: c, Data: &Data{Episodes: corpus()}, Clock: still,
+		OnSkip: func(err error) { told = append(told, err.Error()) }, OnStep: func(x Metrics) error { m = append(m, x); return nil }}}
+	if err := g.Run(context.Background()); err != nil {
+		t.Fatal(err)
+	}
+	skipped := 0
+	for _, x := range m {
+		if x.Values["actor/skipped_step"] == 1 {
+			skipped++
+		}
+	}
+	if len(told) != 1 || skipped != 1 || !strings.Contains(told[0], corpus()[9].ID) {
+		t.Errorf("told %q, %d steps marked", told, skipped)
+	}
+	for _, g := range model.steps {
+		for _, x := range g {
+			if math.IsNaN(x) {
+				t.Fatal("a step was taken with a gradient that is no number")
+			}
+		}
 	}
 }

@@ -24,6 +24,7 @@ type Session struct {
 	// reference log-probs are computed and within a step. Either may be nil.
 	OnStep     func(Metrics) error
 	OnProgress func(Progress)
+	OnSkip     func(error) // told why a step was left out (Config.SkipBad); may be nil
 	// Checkpoint is called every SaveEvery steps and when the run is
 	// interrupted; done is the number of optimiser steps so far. May be nil.
 	Checkpoint func(done int, f *Frozen) error
@@ -34,6 +35,7 @@ type Session struct {
 	// Clock is time.Now where it is nil.
 	Clock func() time.Time
 
+	drop      func() error // forgets what a step has added up
 	maxLength float64      // L of seq-mean-token-sum-norm
 	diff      *RolloutDiff // being measured in this step; nil: not in this one
 	groups    [][]*Episode
@@ -68,6 +70,7 @@ func (s *Session) begin() error {
 	if s.Clock == nil {
 		s.Clock = time.Now
 	}
+	s.drop = s.Actor.Drop
 	if c.ComparesGroups() {
 		if _, err := s.Data.CheckGroups(); err != nil {
 			return err
@@ -241,8 +244,10 @@ func (s *Session) epochs(ctx context.Context, train [][]*Episode, alg algorithm,
 				if ctx.Err() != nil {
 					return s.interrupted(step - 1)
 				}
-				// The step is lost, not those before it: its gradients were dropped.
-				return errors.Join(err, s.keep(step-1))
+				if err = s.bad(err, m); err != nil {
+					// The step is lost, not those before it: its gradients were dropped.
+					return errors.Join(err, s.keep(step-1))
+				}
 			}
 			if s.diff != nil {
 				s.Frozen.Diff = *s.diff
@@ -265,6 +270,22 @@ func (s *Session) epochs(ctx context.Context, train [][]*Episode, alg algorithm,
 	}
 	// Until the model itself is written, this is all there is of the run.
 	return s.keep(step)
+}
+
+// bad drops a step whose loss or gradient is not finite, where that is asked for,
+// and says which rows it was.
+func (s *Session) bad(err error, m *metrics) error {
+	if !errors.Is(err, policy.ErrNotFinite) {
+		return err
+	}
+	if !s.Config.SkipBad {
+		return fmt.Errorf("%w (--skip-bad-steps leaves such a step out)", err)
+	}
+	m.set("actor/skipped_step", 1)
+	if s.OnSkip != nil {
+		s.OnSkip(err)
+	}
+	return s.drop()
 }
 
 // keep saves the state after `done` steps, if there is anything to save.

@@ -288,6 +288,7 @@ func runTrain(ctx context.Context, o trainOptions, s streams) error {
 		len(data.Episodes), strings.Join(data.Files, ", "), o.Output)
 
 	show := newTrainMeter(s)
+	run.OnSkip = func(err error) { show.close(); note("warning: %v: this step is left out", err) }
 	run.OnProgress = show.progress
 	history, warned := []trainer.Metrics{}, false
 	run.OnStep = func(m trainer.Metrics) error {

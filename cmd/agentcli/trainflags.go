@@ -103,6 +103,7 @@ func trainKnobs() []knob {
 		whole(opt, "epochs", "how often each trajectory is trained on", func(g *trainer.Config) *int { return &g.Epochs }),
 		whole(opt, "minibatch", "trajectories an optimiser step, in whole groups; 0: all", func(g *trainer.Config) *int { return &g.Minibatch }),
 		whole(opt, "micro-tokens", "tokens computed at once; lower it where memory is short", func(g *trainer.Config) *int { return &g.MicroTokens }),
+		yes(opt, "skip-bad-steps", "leave out a step whose loss or gradient is NaN or infinite, and name its rows, in place of ending the run", func(g *trainer.Config) *bool { return &g.SkipBad }),
 		{&cli.Int64Flag{Name: "seed", Category: opt, Usage: "of the order of the groups"}, func(c *cli.Context, g *trainer.Config) { g.Seed = c.Int64("seed") }},
 	}
 }
