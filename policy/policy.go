@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
+	"sync/atomic"
 
 	"agentcli/chat"
 	"agentcli/internal/torch"
@@ -27,9 +28,11 @@ type Policy struct {
 	model    weights.Config
 	template string
 	worker   *torch.Worker
-	keep     *torch.Scope // parameters and cache; touched on the worker only
+	keep     *torch.Scope // the cache; touched on the worker only
+	weights  *torch.Scope // the parameters: Adopt exchanges them
 	net      *network
 	sched    *scheduler
+	version  atomic.Int64 // of the weights
 }
 
 // Open reads a model: a folder in Hugging Face's layout, or a GGUF file.
@@ -47,7 +50,8 @@ func Open(path string, cfg Config) (*Policy, error) {
 	if err != nil {
 		return nil, err
 	}
-	p := &Policy{cfg: cfg, path: path, tok: tok, model: m.Config(), template: m.ChatTemplate(), keep: torch.NewScope()}
+	p := &Policy{cfg: cfg, path: path, tok: tok, model: m.Config(), template: m.ChatTemplate(), keep: torch.NewScope(), weights: torch.NewScope()}
+	p.version.Store(cfg.Version)
 	if p.model.Score {
 		return nil, fmt.Errorf("%s is a reward model or a critic: it scores texts and cannot write them", path)
 	}
@@ -71,11 +75,11 @@ func Open(path string, cfg Config) (*Policy, error) {
 		if err != nil {
 			return err
 		}
-		if p.net, err = load(s, p.keep, m, n, dtype, dev, p.cfg.MaxContext); err != nil {
+		if p.net, err = load(s, p.weights, m, n, dtype, dev, p.cfg.MaxContext); err != nil {
 			return err
 		}
 		if dev == torch.CPU && dtype != torch.Float64 {
-			p.net.pack(s, p.keep)
+			p.net.pack(s, p.weights)
 		}
 		p.sched = newScheduler(s, p)
 		return s.Err()
@@ -134,7 +138,7 @@ func (p *Policy) Close() error {
 }
 
 func (p *Policy) shut() {
-	_ = p.worker.Do(func(*torch.Scope) error { p.keep.Close(); return nil })
+	_ = p.worker.Do(func(*torch.Scope) error { p.keep.Close(); p.weights.Close(); return nil })
 	p.worker.Close()
 }
 
@@ -192,7 +196,7 @@ func (p *Policy) Generate(ctx context.Context, req *traj.Request) (*traj.Respons
 	return &traj.Response{
 		Message: msg, CallErrors: bad, PromptIDs: ids, SampledIDs: out.IDs, Logprobs: out.Logprobs,
 		FinishReason: out.FinishReason, PromptTokens: len(ids), OutputTokens: len(out.IDs),
-		Policy: p.path, PolicyVersion: p.cfg.Version,
+		Policy: p.path, PolicyVersion: p.version.Load(),
 	}, nil
 }
 

@@ -25,6 +25,7 @@ type scheduler struct {
 	mu     sync.Mutex
 	wake   *sync.Cond
 	inbox  []*sequence
+	change *change // of the weights, wanted as soon as nothing runs
 	closed bool
 	done   chan struct{}
 
@@ -141,11 +142,14 @@ func (sc *scheduler) loop() {
 	defer close(sc.done)
 	for {
 		sc.mu.Lock()
-		for len(sc.inbox) == 0 && len(sc.waiting) == 0 && len(sc.running) == 0 && !sc.closed {
+		for len(sc.inbox) == 0 && len(sc.waiting) == 0 && len(sc.running) == 0 && !sc.closed && sc.change == nil {
 			sc.wake.Wait()
 		}
-		sc.waiting = append(sc.waiting, sc.inbox...)
-		sc.inbox = nil
+		change := sc.change
+		if change == nil { // else what is new waits for the new weights
+			sc.waiting = append(sc.waiting, sc.inbox...)
+			sc.inbox = nil
+		}
 		closed := sc.closed
 		sc.mu.Unlock()
 		if closed {
@@ -153,7 +157,14 @@ func (sc *scheduler) loop() {
 				q.err = errClosed
 				close(q.done)
 			}
+			if change != nil {
+				change.done <- errClosed
+			}
 			return
+		}
+		if change != nil && len(sc.waiting) == 0 && len(sc.running) == 0 {
+			sc.exchange(change)
+			continue
 		}
 		sc.dropCancelled()
 		plan := sc.schedule()
@@ -167,6 +178,41 @@ func (sc *scheduler) loop() {
 			}
 		}
 	}
+}
+
+// change is a wish for other weights.
+type change struct {
+	make func(s *torch.Scope) error
+	done chan error
+}
+
+// exchange is called while no sequence runs. What the cache holds is of the old
+// weights: it is forgotten.
+func (sc *scheduler) exchange(c *change) {
+	err := sc.p.worker.Do(c.make)
+	sc.table = newBlockTable(len(sc.table.blocks))
+	sc.mu.Lock()
+	sc.change = nil
+	sc.mu.Unlock()
+	c.done <- err
+}
+
+// swap has f run once nothing is being sampled; what is submitted meanwhile waits.
+func (sc *scheduler) swap(f func(s *torch.Scope) error) error {
+	c := &change{make: f, done: make(chan error, 1)}
+	sc.mu.Lock()
+	switch {
+	case sc.closed:
+		sc.mu.Unlock()
+		return errClosed
+	case sc.change != nil:
+		sc.mu.Unlock()
+		return errors.New("the weights are being exchanged already")
+	}
+	sc.change = c
+	sc.wake.Signal()
+	sc.mu.Unlock()
+	return <-c.done
 }
 
 func (sc *scheduler) dropCancelled() {

@@ -205,7 +205,10 @@ func (s *Scope) Sum(x Tensor, d DType) Tensor {
 // To converts; it returns a new handle even where nothing changes.
 func (s *Scope) To(x Tensor, d DType, dev Device) Tensor { return s.to(x, d, dev, false) }
 
-// to is To; fresh copies even where nothing changes, which only the tests ask for.
+// Clone is To into memory of its own, even where nothing changes.
+func (s *Scope) Clone(x Tensor, d DType, dev Device) Tensor { return s.to(x, d, dev, true) }
+
+// to is To; fresh copies even where nothing changes.
 func (s *Scope) to(x Tensor, d DType, dev Device, fresh bool) Tensor {
 	c := C.int(0)
 	if fresh {
