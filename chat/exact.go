@@ -5,8 +5,8 @@ import (
 	"fmt"
 	"slices"
 	"sort"
-	"strings"
 
+	"agentcli/internal/text"
 	"agentcli/traj"
 )
 
@@ -111,9 +111,9 @@ func (e *Exact) read(c *traj.Completion, s *traj.Sampling) (traj.Message, []traj
 	for n := len(visible); n > 0 && c.FinishReason == traj.FinishStop && slices.Contains(e.Renderer.StopIDs(), visible[n-1]); n-- {
 		visible = visible[:n-1]
 	}
-	text := e.Tokenizer.Decode(visible, false)
-	raw := text
-	at, stop := firstStop(text, s.Stop)
+	words := e.Tokenizer.Decode(visible, false)
+	raw := words
+	at, stop := text.FirstOf(words, s.Stop)
 	switch {
 	case at >= 0:
 		if k := e.reach(visible, s.Stop); k < len(c.IDs) {
@@ -121,21 +121,21 @@ func (e *Exact) read(c *traj.Completion, s *traj.Sampling) (traj.Message, []traj
 			if len(c.Logprobs) > 0 {
 				c.Logprobs = c.Logprobs[:k:k]
 			}
-			text = e.Tokenizer.Decode(c.IDs, false)
-			at, stop = firstStop(text, s.Stop)
-			raw = text
+			words = e.Tokenizer.Decode(c.IDs, false)
+			at, stop = text.FirstOf(words, s.Stop)
+			raw = words
 		}
 		c.FinishReason, c.StopString, c.Ended = traj.FinishStop, stop, false
-		text = text[:at]
+		words = words[:at]
 	case c.StopString != "" && c.Text != "": // found where special tokens were left out
-		text, raw = c.Text, c.Text+c.StopString
+		words, raw = c.Text, c.Text+c.StopString
 	}
 	if e.Parser != nil {
-		m, bad := e.Parser.Parse(text)
+		m, bad := e.Parser.Parse(words)
 		return m, bad, raw
 	}
 	if c.StopString != "" {
-		visible = e.Tokenizer.Encode(text, false)
+		visible = e.Tokenizer.Encode(words, false)
 	}
 	m, bad := e.Renderer.Parse(visible)
 	return m, bad, raw
@@ -144,22 +144,7 @@ func (e *Exact) read(c *traj.Completion, s *traj.Sampling) (traj.Message, []traj
 // reach is how many of the ids it takes until their text has a stop string.
 func (e *Exact) reach(ids []int32, stops []string) int {
 	return sort.Search(len(ids), func(n int) bool {
-		at, _ := firstStop(e.Tokenizer.Decode(ids[:n+1], false), stops)
+		at, _ := text.FirstOf(e.Tokenizer.Decode(ids[:n+1], false), stops)
 		return at >= 0
 	}) + 1
-}
-
-// firstStop is where the first of the stop strings begins, and which it is; -1 if
-// there is none.
-func firstStop(text string, stops []string) (int, string) {
-	best, which := -1, ""
-	for _, s := range stops {
-		if s == "" {
-			continue
-		}
-		if i := strings.Index(text, s); i >= 0 && (best < 0 || i < best) {
-			best, which = i, s
-		}
-	}
-	return best, which
 }

@@ -40,7 +40,12 @@ type Config struct {
 	Retries   int           // after the first try; 0: DefaultRetries; < 0: none
 	Timeout   time.Duration // of one try; 0: DefaultTimeout
 	WantIDs   bool          // ask for token ids and log-probs
+	Stream    bool          // take replies piece by piece, as server-sent events
 	UserAgent string
+
+	// KeepSpecial asks for special tokens in the replies' text, for formats of
+	// calls that are made of them.
+	KeepSpecial bool
 
 	// Parse reads the tool calls out of a reply's text, for servers that leave
 	// them there. nil: the text is taken as it is.
@@ -74,6 +79,7 @@ func (c *Config) Validate() error {
 type Client struct {
 	c        Config
 	api      *openai.Client
+	http     *http.Client
 	close    func()
 	answered atomic.Bool // something that speaks HTTP is there
 	tools    atomic.Pointer[encodedTools]
@@ -119,7 +125,8 @@ func New(c Config) (*Client, error) {
 	}
 	oc := openai.DefaultConfig(c.APIKey)
 	oc.BaseURL = c.BaseURL
-	oc.HTTPClient = &http.Client{Transport: &transport{next: c.Transport, agent: c.UserAgent}}
+	cl.http = &http.Client{Transport: &transport{next: c.Transport, agent: c.UserAgent}}
+	oc.HTTPClient = cl.http
 	cl.api = openai.NewClientWithConfig(oc)
 	return cl, nil
 }
@@ -141,24 +148,6 @@ func (c *Client) Close() error { c.close(); return nil }
 // Model is the name that the server knows the model by.
 func (c *Client) Model() string { return c.c.Model }
 
-// Models lists what the server offers.
-func (c *Client) Models(ctx context.Context) ([]string, error) {
-	var names []string
-	err := c.retry(ctx, func(ctx context.Context) *failure {
-		x := &exchange{}
-		list, err := c.api.ListModels(context.WithValue(ctx, exchangeKey{}, x))
-		if err != nil {
-			return c.classify(err, x, nil)
-		}
-		names = names[:0]
-		for _, m := range list.Models {
-			names = append(names, m.ID)
-		}
-		return nil
-	})
-	return names, err
-}
-
 // Generate asks for one reply and retries what may pass.
 func (c *Client) Generate(ctx context.Context, req *traj.Request) (*traj.Response, error) {
 	b, err := c.body(req)
@@ -174,13 +163,10 @@ func (c *Client) Generate(ctx context.Context, req *traj.Request) (*traj.Respons
 			}
 			b.clamp = clamp
 		}
-		x := &exchange{fields: c.fields(b), messages: b.messages}
-		reply, err := c.api.CreateChatCompletion(context.WithValue(ctx, exchangeKey{}, x), b.request)
-		if err != nil {
-			return c.classify(err, x, b)
+		rp, f := c.chat(ctx, b)
+		if f == nil {
+			resp, f = c.response(b, rp)
 		}
-		var f *failure
-		resp, f = c.response(req, &reply, x)
 		return f
 	})
 	if err != nil {
@@ -190,6 +176,19 @@ func (c *Client) Generate(ctx context.Context, req *traj.Request) (*traj.Respons
 		return nil, fmt.Errorf("the prompt has %d tokens, the limit is %d: %w", resp.PromptTokens, req.MaxPrompt, traj.ErrPromptTooLong)
 	}
 	return resp, nil
+}
+
+// chat sends a chat request once.
+func (c *Client) chat(ctx context.Context, b *body) (*reply, *failure) {
+	x := &exchange{fields: c.fields(b), messages: b.messages, stream: c.streams()}
+	if x.stream {
+		return c.chatStream(ctx, b, x)
+	}
+	r, err := c.api.CreateChatCompletion(context.WithValue(ctx, exchangeKey{}, x), b.request)
+	if err != nil {
+		return nil, c.classify(err, x, b)
+	}
+	return c.whole(&r, x)
 }
 
 // failure is one try's end: what to tell, and whether another try makes sense.

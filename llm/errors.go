@@ -120,7 +120,11 @@ func (c *Client) classify(err error, x *exchange, b *body) *failure {
 		if strings.Contains(lower, "model") {
 			f.err = traj.Mark(fmt.Errorf("%s has no model %q (%s); name another one with --model", base, c.c.Model, text), traj.ErrFatal)
 		} else {
-			f.err = traj.Mark(fmt.Errorf("%s has no chat completions (404: %s); is this the API's address (it often ends in /v1)?", base, text), traj.ErrFatal)
+			wanted := x.wanted
+			if wanted == "" {
+				wanted = "chat completions"
+			}
+			f.err = traj.Mark(fmt.Errorf("%s has no %s (404: %s); is this the API's address (it often ends in /v1)?", base, wanted, text), traj.ErrFatal)
 		}
 	case http.StatusRequestTimeout, http.StatusConflict, http.StatusTooEarly:
 		f.retry = true
@@ -199,7 +203,7 @@ func (c *Client) badRequest(f *failure, x *exchange, b *body, text string) {
 	if f.now {
 		return
 	}
-	for _, name := range []string{"return_token_ids", "logprobs", "seed"} {
+	for _, name := range []string{"return_tokens_as_token_ids", "stream_options", "skip_special_tokens", "return_token_ids", "logprobs", "seed"} {
 		if sent(x, name) {
 			c.drop(name, optional[name])
 			f.now = true
@@ -208,7 +212,11 @@ func (c *Client) badRequest(f *failure, x *exchange, b *body, text string) {
 	}
 }
 
-func sent(x *exchange, field string) bool { _, ok := x.fields[field]; return ok }
+func sent(x *exchange, field string) bool {
+	_, ok := x.fields[field]
+	_, in := x.nested[field]
+	return ok || in
+}
 
 // mentions looks for a whole word: "stop" is not named by "stop_token_ids".
 func mentions(text, field string) bool {
