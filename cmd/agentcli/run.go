@@ -178,7 +178,7 @@ func (x *session) play(ctx context.Context, sink func(*traj.Trajectory) error) (
 		Samples:  x.o.Samples, Tasks: total, Parallel: x.o.Parallel, Seed: x.o.Seed, Sampling: x.o.Sampling,
 		MaxTurns: x.o.MaxTurns, MaxPromptTokens: x.o.MaxPromptTokens, MaxResponseTokens: x.o.MaxResponseTokens,
 		Timeout: x.o.Timeout, RewardLimit: time.Minute,
-		Stop: stopRequested(ctx), Journal: x.journal, Progress: m.show,
+		Stop: stopRequested(ctx), Journal: x.journal, Ordered: x.o.Ordered, Progress: m.show,
 	})
 	if err != nil {
 		return engine.Summary{}, usageError{err}

@@ -43,6 +43,7 @@ type runOptions struct {
 	MaxPromptTokens, MaxResponseTokens int
 	Timeout, ToolTimeout               time.Duration
 	Parallel                           int
+	Ordered                            bool // rows in the tasks' order
 
 	Output   string
 	Resume   string
@@ -81,6 +82,7 @@ func runFlags() []cli.Flag {
 		&cli.DurationFlag{Name: "timeout", Category: "agent", Usage: "of a trajectory, for example 90s or 5m; 0 is the default (default: no limit)"},
 		&cli.DurationFlag{Name: "tool-timeout", Category: "agent", Value: 10 * time.Second, Usage: "of one tool call, for example 10s"},
 		&cli.IntFlag{Name: "parallel", Aliases: []string{"j"}, Category: "run", Value: engine.DefaultParallel, Usage: "trajectories at once"},
+		&cli.BoolFlag{Name: "ordered", Category: "run", Usage: "rows in the tasks' order, then by attempt; one that ends sooner waits in the journal"},
 		&cli.StringFlag{Name: "output", Category: "run", Usage: "`DIR` for everything of the run"},
 		&cli.StringFlag{Name: "resume", Category: "run", Usage: "go on with the run in `DIR`"},
 	}, modelFlags()...)
@@ -126,7 +128,7 @@ func runOptionsOf(c *cli.Context) (runOptions, error) {
 			MaxTokens: c.Int("max-tokens"), Stop: c.StringSlice("stop")},
 		Python: c.String("python"), Session: c.Bool("python-session"),
 		MaxTurns: c.Int("max-turns"), MaxPromptTokens: c.Int("max-prompt-tokens"), MaxResponseTokens: c.Int("max-response-tokens"),
-		Timeout: c.Duration("timeout"), ToolTimeout: c.Duration("tool-timeout"), Parallel: c.Int("parallel"),
+		Timeout: c.Duration("timeout"), ToolTimeout: c.Duration("tool-timeout"), Parallel: c.Int("parallel"), Ordered: c.Bool("ordered"),
 		Output: c.String("output"), Resume: c.String("resume"), Settings: settings(c, notSettings...),
 	}
 	if c.IsSet("shots") {
