@@ -47,24 +47,6 @@ func (c *Client) Models(ctx context.Context) ([]string, error) {
 	return names, err
 }
 
-// SGLang reports whether the server is one, which has an address /generate beside
-// the OpenAI API, and where it has its model from.
-func (c *Client) SGLang(ctx context.Context) (model string, ok bool) {
-	var info struct {
-		ModelPath string `json:"model_path"`
-	}
-	for _, path := range []string{"/model_info", "/get_model_info"} { // the second is the older name
-		one, cancel := context.WithTimeout(ctx, c.c.Timeout)
-		x := &exchange{whole: true}
-		err := c.get(one, c.root()+path, x)
-		cancel()
-		if err == nil && json.Unmarshal(x.body, &info) == nil && info.ModelPath != "" {
-			return info.ModelPath, true
-		}
-	}
-	return "", false
-}
-
 func (c *Client) get(ctx context.Context, url string, x *exchange) error {
 	req, err := http.NewRequestWithContext(context.WithValue(ctx, exchangeKey{}, x), http.MethodGet, url, nil)
 	if err != nil {

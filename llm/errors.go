@@ -45,6 +45,9 @@ var unknownField = regexp.MustCompile(`(?i)unrecognized|unknown|unexpected|extra
 var noTools = regexp.MustCompile(`(?i)tool choice requires --enable-auto-tool-choice|does not support (?:tools|tool use|tool calling|function calling)|` +
 	`tools param requires --jinja|no endpoints found that support tool use`)
 
+// idsOrStream matches how SGLang says that its chat streams have no token ids.
+var idsOrStream = regexp.MustCompile(`(?is)return_token_ids.*stream|stream.*return_token_ids`)
+
 const withoutTools = "they are written into the prompt, and calls are read out of the replies' text (vLLM takes tools with --enable-auto-tool-choice and --tool-call-parser)"
 
 // classify turns what go-openai returned into one line and a decision.
@@ -183,6 +186,10 @@ func (c *Client) badRequest(f *failure, x *exchange, b *body, text string) {
 			f.err = traj.Mark(fmt.Errorf("%s does not take %s (%s); leave %s out", c.c.BaseURL, name, text, flag), traj.ErrFatal)
 			return
 		}
+	}
+	if f.now = idsOrStream.MatchString(raw) && sent(x, "stream") && sent(x, "return_token_ids"); f.now {
+		c.drop("stream", "token ids come with whole replies only, so its replies come in one piece")
+		return
 	}
 	for name, meaning := range optional {
 		if sent(x, name) && mentions(raw, name) {

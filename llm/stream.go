@@ -148,6 +148,11 @@ func (c *Client) chatStream(ctx context.Context, b *body, x *exchange) (*reply, 
 	if f := c.streamed(resp.Body, x, b, s.add, func() bool { return s.finish != "" }); f != nil {
 		return nil, f
 	}
+	if n := len(s.ids.sampled); n > 0 && s.counted && s.output > 0 && n != s.output {
+		// Some versions leave out the ids of pieces that their parsers hold back.
+		c.drop("the ids of every piece", fmt.Sprintf("it sent %d ids of %d tokens; such replies are kept without ids", n, s.output))
+		s.ids = tokenIDs{}
+	}
 	return s.whole(), nil
 }
 

@@ -226,6 +226,30 @@ func TestAServerThatTakesNoStreamIsAskedWithout(t *testing.T) {
 	}
 }
 
+// SGLang gives ids with whole chat replies only; the ids are worth more.
+func TestIDsAreWorthMoreThanAStream(t *testing.T) {
+	s := llmtest.New(t, func(r *llmtest.Request) llmtest.Reply {
+		if string(r.Fields["stream"]) == "true" && r.Has("return_token_ids") {
+			return llmtest.Reply{Status: 400, Error: "return_token_ids is not supported with stream=true"}
+		}
+		return llmtest.Reply{Content: "x", PromptIDs: []int32{1}, IDs: []int32{2}}
+	})
+	r := newRig(t, s.BaseURL(), streaming)
+	got, err := r.Generate(t.Context(), ask())
+	if err != nil || len(got.SampledIDs) != 1 || len(r.notices) != 1 {
+		t.Errorf("%+v, %v, %q", got, err, r.notices)
+	}
+}
+
+func TestAStreamWithIDsMissingHasNone(t *testing.T) {
+	s := llmtest.New(t, llmtest.Sequence(llmtest.Reply{Content: "abc", PromptIDs: []int32{1}, IDs: []int32{2, 3}, PromptTokens: 1, OutputTokens: 3}))
+	r := newRig(t, s.BaseURL(), streaming)
+	got, err := r.Generate(t.Context(), ask())
+	if err != nil || got.SampledIDs != nil || got.OutputTokens != 3 || len(r.notices) != 1 || !strings.Contains(r.notices[0], "2 ids of 3 tokens") {
+		t.Errorf("%+v, %v, %q", got, err, r.notices)
+	}
+}
+
 func TestSpecialTokensAreAskedForWhereCallsAreMadeOfThem(t *testing.T) {
 	s := llmtest.New(t, llmtest.Sequence(llmtest.Text("x")))
 	for _, keep := range []bool{false, true} {

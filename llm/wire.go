@@ -25,6 +25,9 @@ type body struct {
 	inText   bool // the tools are in the messages
 }
 
+// seed31 is the seed in what every server takes.
+func (b *body) seed31() int64 { return (b.seed ^ b.seed>>32) & math.MaxInt32 }
+
 func (c *Client) body(req *traj.Request) (*body, error) {
 	b := &body{sampling: req.Sampling, seed: req.Seed, cont: req.Continue}
 	b.request.Model = c.c.Model
@@ -262,7 +265,7 @@ func (c *Client) fields(b *body) map[string]json.RawMessage {
 		}
 	}
 	if c.has("seed") {
-		set("seed", (b.seed^b.seed>>32)&math.MaxInt32)
+		set("seed", b.seed31())
 	}
 	if c.c.WantIDs {
 		if c.has("return_token_ids") {
