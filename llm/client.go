@@ -281,13 +281,24 @@ func (c *Client) wait(n int, after time.Duration) time.Duration {
 
 // drop remembers that the server does not take a field, and says so once.
 func (c *Client) drop(field, meaning string) {
-	c.mu.Lock()
-	known := c.refused[field]
-	c.refused[field] = true
-	c.mu.Unlock()
-	if !known && meaning != "" {
+	if c.first(field) && meaning != "" {
 		c.c.Notice(fmt.Sprintf("%s does not take %s: %s", c.c.BaseURL, field, meaning))
 	}
+}
+
+// tell says something about the server once.
+func (c *Client) tell(what, text string) {
+	if c.first(what) {
+		c.c.Notice(c.c.BaseURL + " " + text)
+	}
+}
+
+func (c *Client) first(what string) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	known := c.refused[what]
+	c.refused[what] = true
+	return !known
 }
 
 func (c *Client) has(field string) bool {

@@ -116,7 +116,7 @@ func (c *Client) response(b *body, rp *reply) (*traj.Response, *failure) {
 	if at, s := text.FirstOf(rp.content, b.sampling.Stop); at >= 0 {
 		// The server did not look for it, or left it in the text.
 		if at+len(s) < len(rp.content) && len(rp.ids.sampled) > 0 {
-			c.drop("stop strings", "what it wrote behind one is cut off here, and the ids of such a reply are left out")
+			c.tell("stop strings", "does not stop at stop strings: what it wrote behind one is cut off here, and the ids of such a reply are left out")
 			rp.ids = tokenIDs{}
 		}
 		r.Message.Content, stop, r.FinishReason = rp.content[:at], s, traj.FinishStop
@@ -159,7 +159,7 @@ const lowest = -9999
 func (c *Client) aligned(list []*float64, n int) []traj.Logprob {
 	if m := len(list); m != n && m != n-1 || m == 0 {
 		if m > 0 {
-			c.drop("aligned logprobs", fmt.Sprintf("it sent %d numbers for %d tokens; they are left out", m, n))
+			c.tell("aligned logprobs", fmt.Sprintf("sent %d log-probs for %d tokens; they are left out", m, n))
 		}
 		return nil
 	}

@@ -150,7 +150,7 @@ func (c *Client) chatStream(ctx context.Context, b *body, x *exchange) (*reply, 
 	}
 	if n := len(s.ids.sampled); n > 0 && s.counted && s.output > 0 && n != s.output {
 		// Some versions leave out the ids of pieces that their parsers hold back.
-		c.drop("the ids of every piece", fmt.Sprintf("it sent %d ids of %d tokens; such replies are kept without ids", n, s.output))
+		c.tell("ids of pieces", fmt.Sprintf("sent %d ids of %d tokens of a stream; such replies are kept without ids", n, s.output))
 		s.ids = tokenIDs{}
 	}
 	return s.whole(), nil
