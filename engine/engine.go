@@ -147,6 +147,7 @@ type run struct {
 	mu         sync.Mutex
 	order      *order
 	err        error // the first that ends the run
+	broken     bool  // the sink failed, or the journal while it was read for it
 	s          Summary
 	tasks      map[string]taskMean
 	sum, sumSq float64 // of the tasks' mean rewards
@@ -186,8 +187,10 @@ func (e *AgentExecutionEngine) Run(ctx context.Context, tasks iter.Seq2[traj.Tas
 	var watch sync.WaitGroup
 	watch.Go(func() { e.watch(over, cancel) })
 	r.startAll(ctx, tasks)
-	if r.order != nil && r.err == nil {
-		r.err = r.order.rest(r.sink)
+	if r.order != nil && !r.broken { // nobody else runs any more
+		if err := r.order.rest(r.sink); r.err == nil {
+			r.err = err
+		}
 	}
 	close(over)
 	watch.Wait()
@@ -356,10 +359,12 @@ func (r *run) deliver(t *traj.Trajectory, resumed bool, turn int, at int64) erro
 	} else {
 		err = r.sink(t)
 	}
-	if err == nil {
-		r.c.Progress(r.s.Progress)
+	if err != nil {
+		r.broken, r.err = true, err
+		return err
 	}
-	return err
+	r.c.Progress(r.s.Progress)
+	return nil
 }
 
 // resumed hands on what the journal has of an earlier run, when its turn comes.
@@ -369,7 +374,11 @@ func (r *run) resumed(id string) error {
 	if r.err != nil {
 		return r.err
 	}
-	return r.order.kept(id, r.sink)
+	err := r.order.kept(id, r.sink)
+	if err != nil {
+		r.broken, r.err = true, err
+	}
+	return err
 }
 
 // count takes a trajectory into the numbers.

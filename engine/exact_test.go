@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -317,4 +318,9 @@ func TestWhatWasSampledIsWhatIsTrainedInRandomConversations(t *testing.T) {
 	rapid.Check(t, conversations)
 }
 
-func FuzzConversations(f *testing.F) { f.Fuzz(rapid.MakeFuzz(conversations)) }
+func FuzzConversations(f *testing.F) {
+	for i := range byte(8) { // what the draws are made of
+		f.Add(bytes.Repeat([]byte{i, 37 * i, 255 - i}, 200))
+	}
+	f.Fuzz(rapid.MakeFuzz(conversations))
+}

@@ -139,3 +139,50 @@ func TestOrderedRowsOfAResumedRunComeInTheTasksOrder(t *testing.T) {
 		}
 	})
 }
+
+// What had ended when a run fails is handed on, in order, though an attempt before
+// it never ended.
+func TestOrderedRowsOfARunThatFailsAreNotLost(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := config(func(ctx context.Context, req *traj.Request) (*traj.Response, error) {
+			switch q := req.Messages[0].Content; q {
+			case "question 0":
+				<-ctx.Done()
+				return nil, ctx.Err()
+			case "question 5":
+				time.Sleep(time.Minute)
+				return nil, traj.Mark(errors.New("wrong key"), traj.ErrFatal)
+			}
+			return toolThenAnswer(ctx, req)
+		})
+		c.Parallel, c.Ordered = 6, true
+		all, _, err := play(t, c, 6)
+		if !errors.Is(err, traj.ErrFatal) {
+			t.Fatal(err)
+		}
+		if diff := cmp.Diff([]string{"t/1#0", "t/2#0", "t/3#0", "t/4#0"}, idsOf(all)); diff != "" {
+			t.Error(diff)
+		}
+	})
+}
+
+func TestOrderedRowsEndWithASinkThatFails(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := config(shuffled)
+		c.Parallel, c.Ordered = 8, true
+		e, err := New(c)
+		if err != nil {
+			t.Fatal(err)
+		}
+		n := 0
+		_, err = e.Run(t.Context(), tasks(20), func(*traj.Trajectory) error {
+			if n++; n == 3 {
+				return errors.New("the disk is full")
+			}
+			return nil
+		})
+		if err == nil || err.Error() != "the disk is full" || n != 3 {
+			t.Errorf("%v after %d rows", err, n)
+		}
+	})
+}

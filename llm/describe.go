@@ -90,16 +90,47 @@ func (t *Tokens) ProbeIDs(ctx context.Context, prompt []int32) error {
 // tell them apart: the model's own number is the same in both, that after the cut
 // to one token is 0.
 func (t *Tokens) ProbeLogprobs(ctx context.Context, prompt []int32) (string, error) {
+	return probeLogprobs(func(s traj.Sampling) ([]traj.Logprob, error) {
+		c, err := t.Sample(ctx, prompt, s, 1)
+		if err != nil {
+			return nil, err
+		}
+		return c.Logprobs, nil
+	})
+}
+
+// ProbeChat reports whether the server returns ids with chat replies, and what
+// their log-probs are of.
+func (c *Client) ProbeChat(ctx context.Context) (ids bool, logprobs string, err error) {
+	ask := func(s traj.Sampling) ([]traj.Logprob, error) {
+		r, err := c.Generate(ctx, &traj.Request{Messages: []traj.Message{{Role: traj.RoleUser, Content: "Name any town."}}, Sampling: s, Seed: 1})
+		if err != nil {
+			return nil, err
+		}
+		ids = len(r.SampledIDs) > 0
+		return r.Logprobs, nil
+	}
+	cool := 1.0
+	if _, err = ask(traj.Sampling{Temperature: &cool, MaxTokens: 1}); err != nil || !ids {
+		return ids, LogprobsNotKnown, err
+	}
+	if logprobs, err = probeLogprobs(ask); errors.Is(err, errNoProbe) {
+		err = nil
+	}
+	return ids, logprobs, err
+}
+
+func probeLogprobs(ask func(traj.Sampling) ([]traj.Logprob, error)) (string, error) {
 	var lp [2]float64
 	for i, temperature := range []float64{1, 4} {
-		c, err := t.Sample(ctx, prompt, traj.Sampling{Temperature: &temperature, TopK: 1, MaxTokens: 1}, 1)
+		list, err := ask(traj.Sampling{Temperature: &temperature, TopK: 1, MaxTokens: 1})
 		if err != nil {
 			return LogprobsNotKnown, err
 		}
-		if len(c.Logprobs) == 0 || !c.Logprobs[0].Known() {
+		if len(list) == 0 || !list[0].Known() {
 			return LogprobsNotKnown, errNoProbe
 		}
-		lp[i] = float64(c.Logprobs[0])
+		lp[i] = float64(list[0])
 	}
 	switch {
 	case lp[0] > -1e-6 && lp[1] > -1e-6:
@@ -108,14 +139,4 @@ func (t *Tokens) ProbeLogprobs(ctx context.Context, prompt []int32) (string, err
 		return LogprobsOfModel, nil
 	}
 	return LogprobsAfterTemp, nil
-}
-
-// ProbeChat reports whether the server returns ids with chat replies.
-func (c *Client) ProbeChat(ctx context.Context) (bool, error) {
-	r, err := c.Generate(ctx, &traj.Request{Messages: []traj.Message{{Role: traj.RoleUser, Content: "Hello"}},
-		Sampling: traj.Sampling{MaxTokens: 1}})
-	if errors.Is(err, traj.ErrPromptTooLong) {
-		err = nil
-	}
-	return r != nil && len(r.SampledIDs) > 0, err
 }

@@ -180,6 +180,16 @@ func TestTheProbeTellsWhatLogprobsAreOf(t *testing.T) {
 			}
 		})
 	}
+	chat := llmtest.New(t, func(r *llmtest.Request) llmtest.Reply {
+		return llmtest.Reply{Content: "x", PromptIDs: []int32{1}, IDs: []int32{1}, Logprobs: []float64{after(map[string]float64{"4": 4}[string(r.Fields["temperature"])] + 1)}, Finish: "length"}
+	})
+	if ids, kind, err := newRig(t, chat.BaseURL(), nil).ProbeChat(t.Context()); !ids || kind != LogprobsAfterTemp || err != nil {
+		t.Errorf("chat: %v, %q, %v", ids, kind, err)
+	}
+	none := llmtest.New(t, func(*llmtest.Request) llmtest.Reply { return llmtest.Text("x") })
+	if ids, kind, err := newRig(t, none.BaseURL(), nil).ProbeChat(t.Context()); ids || kind != LogprobsNotKnown || err != nil || len(none.Requests()) != 1 {
+		t.Errorf("chat without ids: %v, %q, %v", ids, kind, err)
+	}
 	s := llmtest.NewWith(t, both, func(*llmtest.Request) llmtest.Reply { return llmtest.Reply{IDs: []int32{1}, Finish: "length"} })
 	tok := &Tokens{Client: newRig(t, s.BaseURL(), nil).Client}
 	if got, err := tok.ProbeLogprobs(t.Context(), []int32{1}); got != LogprobsNotKnown || err == nil {

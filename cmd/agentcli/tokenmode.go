@@ -48,7 +48,7 @@ func inTokens(ctx context.Context, client *llm.Client, source *modelSource, o mo
 	case o.Tokenizer != "" && m == nil:
 		return nil, err // what was named is not there
 	default:
-		return nil, chatInstead(ctx, client, err, notice)
+		return nil, chatInstead(ctx, client, source, err, notice)
 	}
 	where := "/v1/completions"
 	if tokens.SGLang {
@@ -67,11 +67,12 @@ func inTokens(ctx context.Context, client *llm.Client, source *modelSource, o mo
 }
 
 // chatInstead says that the server is asked in messages, and what comes of it.
-func chatInstead(ctx context.Context, client *llm.Client, why error, notice func(string)) error {
-	ids, err := client.ProbeChat(ctx)
-	if err != nil {
+func chatInstead(ctx context.Context, client *llm.Client, source *modelSource, why error, notice func(string)) error {
+	ids, logprobs, err := client.ProbeChat(ctx)
+	if errors.Is(err, traj.ErrFatal) || ctx.Err() != nil {
 		return err
 	}
+	source.Logprobs = "server: " + logprobs
 	gives := "which returns no token ids, so the file cannot be trained on"
 	if ids {
 		gives = "which returns token ids"
