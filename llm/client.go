@@ -1,6 +1,8 @@
 // Package llm talks to any server of the OpenAI chat API: OpenAI itself, vLLM,
 // SGLang, llama.cpp, Ollama and their like. A Client satisfies agent.Model by
-// shape. It imports traj only, and go-openai, which no other package imports.
+// shape. Tokens asks vLLM and SGLang in token ids, and satisfies chat.Sampler.
+// Either takes replies in one piece or as a stream. It imports traj only, and
+// go-openai, which no other package imports.
 package llm
 
 import (

@@ -74,7 +74,10 @@ const (
 	LogprobsNotKnown  = "as the server computes them, not probed"
 )
 
-var errNoProbe = errors.New("the server gives no log-probs")
+var (
+	errNoProbe = errors.New("the server gives no log-probs")
+	errLogits  = errors.New("they are above 0, so they are none; start vLLM without --logprobs-mode raw_logits or processed_logits")
+)
 
 // ProbeIDs has one token sampled after a prompt: an error says that the server
 // does not take ids or gives none.
@@ -130,7 +133,9 @@ func probeLogprobs(ask func(traj.Sampling) ([]traj.Logprob, error)) (string, err
 		if len(list) == 0 || !list[0].Known() {
 			return LogprobsNotKnown, errNoProbe
 		}
-		lp[i] = float64(list[0])
+		if lp[i] = float64(list[0]); lp[i] > 1e-3 {
+			return LogprobsNotKnown, errLogits
+		}
 	}
 	switch {
 	case lp[0] > -1e-6 && lp[1] > -1e-6:

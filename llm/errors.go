@@ -183,6 +183,10 @@ func (c *Client) badRequest(f *failure, x *exchange, b *body, text string) {
 	}
 	for name, flag := range asked {
 		if sent(x, name) && mentions(raw, name) {
+			if b.inIDs && name == "stop_token_ids" { // the chat format's, whoever else's
+				f.err = traj.Mark(fmt.Errorf("%s does not take stop_token_ids (%s), which prompts of token ids need", c.c.BaseURL, text), traj.ErrFatal)
+				return
+			}
 			f.err = traj.Mark(fmt.Errorf("%s does not take %s (%s); leave %s out", c.c.BaseURL, name, text, flag), traj.ErrFatal)
 			return
 		}

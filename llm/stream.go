@@ -16,8 +16,8 @@ import (
 	openai "github.com/sashabaranov/go-openai"
 )
 
-// send posts fields as a JSON object. The caller closes the body of a stream;
-// what came in one piece is in x already.
+// send posts fields as a JSON object. The caller closes the body, and reads it if
+// it is a stream; what came in one piece is in x already.
 func (c *Client) send(ctx context.Context, url string, fields map[string]json.RawMessage, x *exchange) (*http.Response, error) {
 	x.fields = fields
 	req, err := http.NewRequestWithContext(context.WithValue(ctx, exchangeKey{}, x), http.MethodPost, url, strings.NewReader("{}"))
@@ -44,8 +44,7 @@ func (c *Client) send(ctx context.Context, url string, fields map[string]json.Ra
 
 // streamed reads a stream of events. done says afterwards whether the reply is
 // whole: one that broke off is never kept, and asked for again.
-func (c *Client) streamed(body io.ReadCloser, x *exchange, b *body, add func(data []byte) error, done func() bool) *failure {
-	defer body.Close()
+func (c *Client) streamed(body io.Reader, x *exchange, b *body, add func(data []byte) error, done func() bool) *failure {
 	n := 0
 	err := events(body, func(data []byte) error {
 		n++
@@ -81,8 +80,9 @@ func (c *Client) inStream(data []byte, x *exchange, b *body) *failure {
 		Error  json.RawMessage `json:"error"`
 		Code   json.RawMessage `json:"code"`
 	}
-	if json.Unmarshal(data, &e) != nil || e.Object != "error" && (len(e.Error) == 0 || string(e.Error) == "null") {
-		return nil
+	err := json.Unmarshal(data, &e)
+	if said := e.Object == "error" || len(e.Error) > 0 && string(e.Error) != "null"; err != nil || !said {
+		return nil //nolint:nilerr // what is no JSON is complained of where the reply is read
 	}
 	var inner struct {
 		Code json.RawMessage `json:"code"`
@@ -141,6 +141,7 @@ func (c *Client) chatStream(ctx context.Context, b *body, x *exchange) (*reply, 
 	if err != nil {
 		return nil, c.classify(err, x, b)
 	}
+	defer resp.Body.Close()
 	if !x.stream {
 		return c.unstreamed(x)
 	}

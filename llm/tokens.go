@@ -42,7 +42,7 @@ func (t *Tokens) Sample(ctx context.Context, prompt []int32, s traj.Sampling, se
 			s.StopIDs = append(s.StopIDs[:len(s.StopIDs):len(s.StopIDs)], id)
 		}
 	}
-	b := &body{sampling: s, seed: seed}
+	b := &body{sampling: s, seed: seed, inIDs: true}
 	var out *traj.Completion
 	err := c.retry(ctx, func(ctx context.Context) *failure {
 		p, f := t.once(ctx, b, prompt)
@@ -89,6 +89,7 @@ func (t *Tokens) once(ctx context.Context, b *body, prompt []int32) (*sampledPie
 	if err != nil {
 		return nil, c.classify(err, x, b)
 	}
+	defer resp.Body.Close()
 	if !x.stream {
 		if err := s.add(x.body); err != nil {
 			return nil, c.classify(err, x, b)

@@ -102,11 +102,12 @@ func TestSampleRefusesWhatIsNotExact(t *testing.T) {
 		"aborted, too long": {body(`{"text":"","meta_info":{"prompt_tokens":2,"completion_tokens":0,"finish_reason":{"type":"abort","message":"The input (9 tokens) is longer than the model's context length (4 tokens).","status_code":400}}}`), true, "longer than", traj.ErrPromptTooLong},
 		"aborted":           {body(`{"text":"","meta_info":{"prompt_tokens":2,"completion_tokens":0,"finish_reason":{"type":"abort","message":"shutting down"}}}`), true, "broke the reply off", errNoReply},
 		"too long":          {llmtest.Reply{Status: 400, Error: "This model's maximum context length is 4 tokens. However, your request has 9 input tokens."}, false, "maximum context", traj.ErrPromptTooLong},
+		"no stop ids":       {llmtest.Reply{Status: 400, Error: "Unrecognized request argument supplied: stop_token_ids"}, false, "does not take stop_token_ids", traj.ErrFatal},
 		"no such address":   {llmtest.Reply{Status: 404, Error: "Not Found"}, false, "has no completions", traj.ErrFatal},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := llmtest.NewWith(t, both, func(*llmtest.Request) llmtest.Reply { return tc.reply })
-			tok := &Tokens{Client: newRig(t, s.BaseURL(), func(c *Config) { c.Retries = -1 }).Client, SGLang: tc.sglang}
+			tok := &Tokens{Client: newRig(t, s.BaseURL(), func(c *Config) { c.Retries = -1 }).Client, SGLang: tc.sglang, Stops: []int32{9}}
 			got, err := tok.Sample(t.Context(), []int32{1, 2}, traj.Sampling{MaxTokens: 2}, 0)
 			if err == nil || !strings.Contains(err.Error(), tc.want) || !errors.Is(err, tc.kind) {
 				t.Errorf("%+v, %v; want %q", got, err, tc.want)
@@ -179,6 +180,12 @@ func TestTheProbeTellsWhatLogprobsAreOf(t *testing.T) {
 				t.Errorf("%q, %v; want %q", got, err, want)
 			}
 		})
+	}
+	logits := llmtest.NewWith(t, both, func(*llmtest.Request) llmtest.Reply {
+		return llmtest.Reply{IDs: []int32{1}, Logprobs: []float64{17.5}, Finish: "length"}
+	})
+	if kind, err := (&Tokens{Client: newRig(t, logits.BaseURL(), nil).Client}).ProbeLogprobs(t.Context(), []int32{1}); kind != LogprobsNotKnown || !errors.Is(err, errLogits) {
+		t.Errorf("logits: %q, %v", kind, err)
 	}
 	chat := llmtest.New(t, func(r *llmtest.Request) llmtest.Reply {
 		return llmtest.Reply{Content: "x", PromptIDs: []int32{1}, IDs: []int32{1}, Logprobs: []float64{after(map[string]float64{"4": 4}[string(r.Fields["temperature"])] + 1)}, Finish: "length"}

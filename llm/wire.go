@@ -23,6 +23,7 @@ type body struct {
 	cont     bool
 	clamp    int  // max_tokens that the server's window leaves; 0: as asked
 	inText   bool // the tools are in the messages
+	inIDs    bool // the prompt is ids
 }
 
 // seed31 is the seed in what every server takes.
