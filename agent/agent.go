@@ -48,13 +48,12 @@ type Agent interface {
 // holds tokens continues them verbatim.
 type ToolAgent struct {
 	tools    []traj.ToolSpec
-	messages []traj.Message
+	talk     traj.Conversation
 	taken    map[string]bool // call ids in use
 	nextCall int
 
 	prefixIDs      []int32
 	prefixMessages int
-	continued      bool
 	memo           *traj.Memo
 }
 
@@ -63,38 +62,31 @@ func New(tools []traj.ToolSpec) *ToolAgent {
 	return &ToolAgent{tools: tools, taken: map[string]bool{}, memo: &traj.Memo{}}
 }
 
-// Observe appends the observation to the conversation.
+// Observe appends the observation to the conversation, or its text to the model's
+// own last message. The ids so far stay what they are: the model that holds them
+// puts the text behind them.
 func (a *ToolAgent) Observe(o traj.Observation) {
 	for _, m := range o.Messages {
-		a.messages = append(a.messages, m)
 		for _, c := range m.ToolCalls {
 			a.taken[c.ID] = true
 		}
 	}
-	a.continued = false
-	if o.Continue != "" && len(a.messages) > 0 && len(o.Messages) == 0 {
-		last := &a.messages[len(a.messages)-1]
-		if last.Role == traj.RoleAssistant {
-			last.Content += o.Continue
-			a.continued = true
-			// The ids so far end before the inserted text, in the middle of a
-			// message: they are no prefix of whole messages any more.
-			a.prefixIDs, a.prefixMessages = nil, 0
-			a.memo = &traj.Memo{}
-		}
+	if a.talk.Observe(o); a.talk.Continued {
+		a.memo = &traj.Memo{} // a message that was shown has changed
 	}
 }
 
 // Request is the conversation so far. The slices are the agent's own; a model
 // only reads them.
 func (a *ToolAgent) Request() *traj.Request {
-	n := len(a.messages)
+	n := len(a.talk.Messages)
 	return &traj.Request{
-		Messages:       a.messages[:n:n],
+		Messages:       a.talk.Messages[:n:n],
 		Tools:          a.tools,
 		PrefixIDs:      a.prefixIDs,
 		PrefixMessages: a.prefixMessages,
-		Continue:       a.continued,
+		Continue:       a.talk.Continued,
+		Inserted:       a.talk.Inserted,
 		Memo:           a.memo,
 	}
 }
@@ -104,22 +96,15 @@ func (a *ToolAgent) Update(r *traj.Response) traj.Action {
 	for i := range r.Message.ToolCalls {
 		r.Message.ToolCalls[i].ID = a.callID()
 	}
-	r.Message.Role = traj.RoleAssistant
-	if last := len(a.messages) - 1; a.continued && last >= 0 {
-		// The model went on writing its own last message.
-		m := &a.messages[last]
-		m.Content += r.Message.Content
-		m.ToolCalls = r.Message.ToolCalls
+	if a.talk.Continued { // the model went on writing its own last message
 		a.memo = &traj.Memo{}
-	} else {
-		a.messages = append(a.messages, r.Message)
 	}
-	a.continued = false
+	a.talk.Reply(r)
 	a.prefixIDs, a.prefixMessages = nil, 0
 	if len(r.PromptIDs) > 0 && len(r.SampledIDs) > 0 {
 		ids := make([]int32, 0, len(r.PromptIDs)+len(r.SampledIDs))
 		a.prefixIDs = append(append(ids, r.PromptIDs...), r.SampledIDs...)
-		a.prefixMessages = len(a.messages)
+		a.prefixMessages = len(a.talk.Messages)
 	}
 	if len(r.Message.ToolCalls) == 0 && len(r.CallErrors) == 0 {
 		return traj.Action{Final: true, Answer: r.Message.Content}

@@ -59,6 +59,9 @@ func TestToolAgentContinue(t *testing.T) {
 	if !req.Continue || req.Messages[1].Content != "one two " {
 		t.Fatalf("%+v", req)
 	}
+	if diff := cmp.Diff([]int32{1, 2}, req.PrefixIDs); diff != "" || req.PrefixMessages != 2 || req.Inserted != "two " {
+		t.Fatalf("the ids so far were not kept: %+v", req)
+	}
 	a.Update(&traj.Response{Message: traj.Message{Content: "three"}})
 	if req = a.Request(); len(req.Messages) != 2 || req.Messages[1].Content != "one two three" {
 		t.Fatalf("%+v", req.Messages)

@@ -10,8 +10,8 @@ import (
 // the bare arguments. Both are read by either name: the model decides. Distilled
 // models spell the markers with plain bars, spaces or underscores too.
 var (
-	deepseekR1 = format{name: "deepseek-r1", find: deepseek.find, read: deepseek.read}
-	deepseekV3 = format{name: "deepseek-v3", find: deepseek.find, read: deepseek.read}
+	deepseekR1 = format{name: "deepseek-r1", find: deepseek.find, read: deepseek.read, special: true}
+	deepseekV3 = format{name: "deepseek-v3", find: deepseek.find, read: deepseek.read, special: true}
 )
 
 func deepseekMarker(words string) *regexp.Regexp {

@@ -7,7 +7,7 @@ import (
 
 // kimi: Kimi K2's section of calls. A call's id, functions.name:0, says the
 // name.
-var kimi = format{name: "kimi", find: kimiSection.find, read: kimiSection.read}
+var kimi = format{name: "kimi", find: kimiSection.find, read: kimiSection.read, special: true}
 
 var kimiIndex = regexp.MustCompile(`:\d+$`)
 

@@ -33,6 +33,7 @@ type format struct {
 
 	prompted *prompted // of a form that no template knows
 	think    [2]string // the tags around thinking; zero: <think> and </think>
+	special  bool      // made of special tokens
 	paired   bool      // the prompt never opens the thinking: a closing tag alone is text
 }
 
@@ -106,6 +107,10 @@ func (p *Parser) InText() func(msgs []traj.Message, tools []traj.ToolSpec) []tra
 		return inText(msgs, tools, *p.prompted)
 	}
 }
+
+// NeedsSpecial reports whether calls are made of special tokens, which servers
+// leave out of their text unless they are told to keep them.
+func (p *Parser) NeedsSpecial() bool { return p.special }
 
 // Name is the format's name.
 func (p *Parser) Name() string { return p.name }

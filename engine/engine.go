@@ -65,6 +65,7 @@ type Config struct {
 	Grace time.Duration // 0: DefaultGrace
 
 	Journal  *Journal       // nil: none
+	Ordered  bool           // sink gets the trajectories in the tasks' order, then by attempt
 	Progress func(Progress) // called by one goroutine at a time; must be quick
 	Tick     time.Duration  // Progress is called so often, and when a trajectory ends; 0: only then
 	// Observe is asked at the start of every attempt who wants to see it: what is
@@ -141,15 +142,18 @@ type run struct {
 	billed, before tokens // in this process, and in those that it goes on with
 
 	mu         sync.Mutex
+	order      *order
 	err        error // the first that ends the run
+	broken     bool  // the sink failed, or the journal while it was read for it
 	s          Summary
 	tasks      map[string]taskMean
 	sum, sumSq float64 // of the tasks' mean rewards
 }
 
 // Run plays Samples attempts at every task and gives each finished trajectory
-// to sink, one at a time, in the order in which they end; with a journal, those
-// of the run that is resumed come first. It returns when every goroutine of its
+// to sink, one at a time, in the order in which they end, or that of the tasks if
+// Ordered; with a journal, those of the run that is resumed come first, unless
+// Ordered. It returns when every goroutine of its
 // own has ended. The error is what made it end early: a task that could not be
 // read, a sink or a journal that failed, or a model's traj.ErrFatal. Being
 // stopped is no error: see Summary.Interrupted.
@@ -158,13 +162,22 @@ func (e *AgentExecutionEngine) Run(ctx context.Context, tasks iter.Seq2[traj.Tas
 	defer cancel(nil)
 	r := &run{AgentExecutionEngine: e, sink: sink, cancel: cancel, start: e.c.Now(), tasks: map[string]taskMean{}}
 	r.s.Total = e.c.Tasks * e.c.Samples
+	if e.c.Ordered {
+		r.order = newOrder(e.c.Journal)
+	}
 	if e.c.Journal != nil {
 		in, out := e.c.Journal.Spent()
 		r.before.in.Store(in)
 		r.before.out.Store(out)
 		err := e.c.Journal.Replay(func(t *traj.Trajectory) error {
 			r.s.Resumed++
-			return r.deliver(t, true)
+			if r.order != nil {
+				r.mu.Lock()
+				defer r.mu.Unlock()
+				r.count(t, true) // it is handed on when its turn comes
+				return nil
+			}
+			return r.deliver(t, true, 0, 0)
 		})
 		if err != nil {
 			return r.s, err
@@ -178,6 +191,11 @@ func (e *AgentExecutionEngine) Run(ctx context.Context, tasks iter.Seq2[traj.Tas
 		watch.Go(func() { r.tick(over) })
 	}
 	r.startAll(ctx, tasks)
+	if r.order != nil && !r.broken { // nobody else runs any more
+		if err := r.order.rest(r.sink); r.err == nil {
+			r.err = err
+		}
+	}
 	close(over)
 	watch.Wait()
 	r.progress()
@@ -227,7 +245,13 @@ func (r *run) startAll(ctx context.Context, tasks iter.Seq2[traj.Task, error]) {
 		}
 		seen[h] = struct{}{}
 		for attempt := range r.c.Samples {
-			if r.c.Journal != nil && r.c.Journal.Finished(trajectoryID(task.ID, attempt)) {
+			if id := trajectoryID(task.ID, attempt); r.c.Journal != nil && r.c.Journal.Finished(id) {
+				if r.order != nil {
+					if err := r.resumed(id); err != nil {
+						r.fail(err)
+						return
+					}
+				}
 				continue
 			}
 			select { // a stop wins over room
@@ -255,12 +279,16 @@ func (r *run) startAll(ctx context.Context, tasks iter.Seq2[traj.Task, error]) {
 				r.mu.Unlock()
 				return
 			}
+			turn := 0
 			r.mu.Lock()
 			r.s.Running++
+			if r.order != nil {
+				turn = r.order.turn()
+			}
 			r.mu.Unlock()
 			wg.Go(func() {
 				defer func() { <-room }()
-				r.one(ctx, task, attempt)
+				r.one(ctx, task, attempt, turn)
 			})
 		}
 	}
@@ -273,13 +301,15 @@ func (r *run) interrupted() {
 }
 
 // one plays an attempt and sees it safely on disk and handed on.
-func (r *run) one(ctx context.Context, task traj.Task, attempt int) {
+func (r *run) one(ctx context.Context, task traj.Task, attempt, turn int) {
 	t, fatal := r.attempt(ctx, task, attempt)
 	if fatal != nil {
 		r.fail(fatal) // first: a run that cannot succeed hands nothing more on
 	}
+	var at int64
 	if r.c.Journal != nil {
-		if err := r.c.Journal.Append(t); err != nil {
+		var err error
+		if at, err = r.c.Journal.keep(t); err != nil {
 			r.fail(err)
 			r.mu.Lock()
 			r.s.Running-- // it is lost: neither done nor kept
@@ -287,7 +317,7 @@ func (r *run) one(ctx context.Context, task traj.Task, attempt int) {
 			return
 		}
 	}
-	if err := r.deliver(t, false); err != nil {
+	if err := r.deliver(t, false, turn, at); err != nil {
 		r.fail(err)
 	}
 }
@@ -325,11 +355,47 @@ func (r *run) reward(task string, x float64) {
 	}
 }
 
-// deliver counts a trajectory and hands it on. After a failure nothing more is
-// handed on: the sink may be broken.
-func (r *run) deliver(t *traj.Trajectory, resumed bool) error {
+// deliver counts a trajectory and hands it on, or lets it wait for its turn; at is
+// where the journal has it. After a failure nothing more is handed on: the sink
+// may be broken.
+func (r *run) deliver(t *traj.Trajectory, resumed bool, turn int, at int64) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	r.count(t, resumed)
+	p := r.progress()
+	if r.err != nil {
+		return r.err
+	}
+	var err error
+	if r.order != nil {
+		err = r.order.arrive(turn, t, at, r.sink)
+	} else {
+		err = r.sink(t)
+	}
+	if err != nil {
+		r.broken, r.err = true, err
+		return err
+	}
+	r.c.Progress(p)
+	return nil
+}
+
+// resumed hands on what the journal has of an earlier run, when its turn comes.
+func (r *run) resumed(id string) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.err != nil {
+		return r.err
+	}
+	err := r.order.kept(id, r.sink)
+	if err != nil {
+		r.broken, r.err = true, err
+	}
+	return err
+}
+
+// count takes a trajectory into the numbers.
+func (r *run) count(t *traj.Trajectory, resumed bool) {
 	r.s.Done++
 	if !resumed {
 		r.s.Running--
@@ -353,15 +419,6 @@ func (r *run) deliver(t *traj.Trajectory, resumed bool) error {
 	if t.Reward != nil {
 		r.reward(t.Task.ID, *t.Reward)
 	}
-	p := r.progress()
-	if r.err != nil {
-		return r.err
-	}
-	if err := r.sink(t); err != nil {
-		return err
-	}
-	r.c.Progress(p)
-	return nil
 }
 
 func trajectoryID(task string, attempt int) string { return fmt.Sprintf("%s#%d", task, attempt) }

@@ -36,6 +36,12 @@ var ErrInUse = errors.New("the journal is in use by another run")
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
+// written is where a record is, or why it is not.
+type written struct {
+	at  int64
+	err error
+}
+
 type journalHeader struct {
 	Journal int    `json:"agentcli_journal"`
 	Config  string `json:"config"`
@@ -51,7 +57,7 @@ type Journal struct {
 	mu      sync.Mutex
 	wake    sync.Cond
 	pending [][]byte
-	waiting []chan error
+	waiting []chan written
 	closing bool
 	size    int64 // of the whole records in the file
 	err     error // the first that broke the file
@@ -74,7 +80,7 @@ func CreateJournal(path, config string) (*Journal, error) {
 	}
 	head, err := json.Marshal(journalHeader{journalVersion, config})
 	if err == nil {
-		err = j.appendBytes(head)
+		_, err = j.appendBytes(head)
 	}
 	if err == nil {
 		err = syncDir(filepath.Dir(path))
@@ -242,22 +248,55 @@ func (j *Journal) Replay(do func(*traj.Trajectory) error) error {
 
 // Append returns when the trajectory is on disk.
 func (j *Journal) Append(t *traj.Trajectory) error {
+	_, err := j.keep(t)
+	return err
+}
+
+// keep is Append; it says where the record is.
+func (j *Journal) keep(t *traj.Trajectory) (int64, error) {
 	b, err := json.Marshal(t)
 	if err != nil {
-		return fmt.Errorf("cannot write %s into the journal: %w", t.ID, err)
+		return 0, fmt.Errorf("cannot write %s into the journal: %w", t.ID, err)
 	}
 	return j.appendBytes(b)
 }
 
-func (j *Journal) appendBytes(payload []byte) error {
+// at reads the trajectory whose record begins at an offset.
+func (j *Journal) at(offset int64) (*traj.Trajectory, error) {
+	fail := func(err error) (*traj.Trajectory, error) {
+		return nil, fmt.Errorf("cannot read the journal %s at byte %d: %w", j.path, offset, err)
+	}
+	head := make([]byte, recordHead)
+	if _, err := j.file.ReadAt(head, offset); err != nil {
+		return fail(err)
+	}
+	n := binary.LittleEndian.Uint32(head)
+	if n > maxRecord {
+		return fail(errors.New("there is no record"))
+	}
+	payload := make([]byte, n)
+	if _, err := j.file.ReadAt(payload, offset+recordHead); err != nil {
+		return fail(err)
+	}
+	if crc32.Checksum(payload, castagnoli) != binary.LittleEndian.Uint32(head[4:]) {
+		return fail(errors.New("the record is damaged"))
+	}
+	var t traj.Trajectory
+	if err := json.Unmarshal(payload, &t); err != nil {
+		return fail(err)
+	}
+	return &t, nil
+}
+
+func (j *Journal) appendBytes(payload []byte) (int64, error) {
 	if len(payload) > maxRecord {
-		return fmt.Errorf("a record of %d bytes is too long for the journal", len(payload))
+		return 0, fmt.Errorf("a record of %d bytes is too long for the journal", len(payload))
 	}
 	record := make([]byte, recordHead, recordHead+len(payload))
 	binary.LittleEndian.PutUint32(record, uint32(len(payload)))
 	binary.LittleEndian.PutUint32(record[4:], crc32.Checksum(payload, castagnoli))
 	record = append(record, payload...)
-	done := make(chan error, 1)
+	done := make(chan written, 1)
 	j.mu.Lock()
 	if j.closing || j.err != nil {
 		err := j.err
@@ -265,13 +304,14 @@ func (j *Journal) appendBytes(payload []byte) error {
 		if err == nil {
 			err = errors.New("the journal is closed")
 		}
-		return err
+		return 0, err
 	}
 	j.pending = append(j.pending, record)
 	j.waiting = append(j.waiting, done)
 	j.wake.Signal()
 	j.mu.Unlock()
-	return <-done
+	w := <-done
+	return w.at, w.err
 }
 
 // write is the only goroutine that writes: it takes all that waits, and syncs
@@ -299,8 +339,9 @@ func (j *Journal) write() {
 			j.err = err
 		}
 		j.mu.Unlock()
-		for _, w := range waiting {
-			w <- err
+		for i, w := range waiting {
+			w <- written{at, err}
+			at += int64(len(batch[i]))
 		}
 	}
 }

@@ -20,8 +20,8 @@ type player struct {
 	t     *traj.Trajectory
 	agent agent.Agent
 	env   env.Environment
-	used  int  // tokens after the first prompt
-	cont  bool // the next reply goes on with the last message
+	talk  traj.Conversation
+	used  int // tokens after the first prompt
 	fatal error
 
 	watcher Watcher // nil: nobody
@@ -94,7 +94,7 @@ func (p *player) play(ctx, own context.Context) (end traj.Termination, reason st
 			return p.ended(ctx, own, traj.ModelFailed, err)
 		}
 		action := p.agent.Update(resp)
-		p.reply(resp.Message)
+		p.reply(resp)
 		step := &p.t.Steps[len(p.t.Steps)-1]
 		step.ToolCalls = len(action.ToolCalls) + len(action.CallErrors)
 		step.ToolErrors = len(action.CallErrors)
@@ -261,22 +261,14 @@ func (p *player) observe(o traj.Observation) {
 }
 
 // reply keeps what the model wrote.
-func (p *player) reply(m traj.Message) {
-	m.Role = traj.RoleAssistant
-	if last := len(p.t.Messages) - 1; p.cont && last >= 0 {
-		p.t.Messages[last].Content += m.Content
-		p.t.Messages[last].ToolCalls = m.ToolCalls
-		return
-	}
-	p.t.Messages = append(p.t.Messages, m)
+func (p *player) reply(r *traj.Response) {
+	p.talk.Reply(r)
+	p.t.Messages = p.talk.Messages
 }
 
 func (p *player) append(o traj.Observation) {
-	p.t.Messages = append(p.t.Messages, o.Messages...)
-	p.cont = o.Continue != "" && len(o.Messages) == 0 && len(p.t.Messages) > 0
-	if p.cont {
-		p.t.Messages[len(p.t.Messages)-1].Content += o.Continue
-	}
+	p.talk.Observe(o)
+	p.t.Messages = p.talk.Messages
 }
 
 // answerUnread appends the messages for calls that could not be read, where the

@@ -1,6 +1,8 @@
 // Package llm talks to any server of the OpenAI chat API: OpenAI itself, vLLM,
 // SGLang, llama.cpp, Ollama and their like. A Client satisfies agent.Model by
-// shape. It imports traj only, and go-openai, which no other package imports.
+// shape. Tokens asks vLLM and SGLang in token ids, and satisfies chat.Sampler.
+// Either takes replies in one piece or as a stream. It imports traj only, and
+// go-openai, which no other package imports.
 package llm
 
 import (
@@ -40,7 +42,12 @@ type Config struct {
 	Retries   int           // after the first try; 0: DefaultRetries; < 0: none
 	Timeout   time.Duration // of one try; 0: DefaultTimeout
 	WantIDs   bool          // ask for token ids and log-probs
+	Stream    bool          // take replies piece by piece, as server-sent events
 	UserAgent string
+
+	// KeepSpecial asks for special tokens in the replies' text, for formats of
+	// calls that are made of them.
+	KeepSpecial bool
 
 	// Parse reads the tool calls out of a reply's text, for servers that leave
 	// them there. nil: the text is taken as it is.
@@ -78,6 +85,7 @@ func (c *Config) Validate() error {
 type Client struct {
 	c        Config
 	api      *openai.Client
+	http     *http.Client
 	close    func()
 	answered atomic.Bool // something that speaks HTTP is there
 	tools    atomic.Pointer[encodedTools]
@@ -123,7 +131,8 @@ func New(c Config) (*Client, error) {
 	}
 	oc := openai.DefaultConfig(c.APIKey)
 	oc.BaseURL = c.BaseURL
-	oc.HTTPClient = &http.Client{Transport: &transport{next: c.Transport, agent: c.UserAgent}}
+	cl.http = &http.Client{Transport: &transport{next: c.Transport, agent: c.UserAgent}}
+	oc.HTTPClient = cl.http
 	cl.api = openai.NewClientWithConfig(oc)
 	return cl, nil
 }
@@ -145,24 +154,6 @@ func (c *Client) Close() error { c.close(); return nil }
 // Model is the name that the server knows the model by.
 func (c *Client) Model() string { return c.c.Model }
 
-// Models lists what the server offers.
-func (c *Client) Models(ctx context.Context) ([]string, error) {
-	var names []string
-	err := c.retry(ctx, func(ctx context.Context) *failure {
-		x := &exchange{}
-		list, err := c.api.ListModels(context.WithValue(ctx, exchangeKey{}, x))
-		if err != nil {
-			return c.classify(err, x, nil)
-		}
-		names = names[:0]
-		for _, m := range list.Models {
-			names = append(names, m.ID)
-		}
-		return nil
-	})
-	return names, err
-}
-
 // Generate asks for one reply and retries what may pass.
 func (c *Client) Generate(ctx context.Context, req *traj.Request) (*traj.Response, error) {
 	b, err := c.body(req)
@@ -178,13 +169,10 @@ func (c *Client) Generate(ctx context.Context, req *traj.Request) (*traj.Respons
 			}
 			b.clamp = clamp
 		}
-		x := &exchange{fields: c.fields(b), messages: b.messages}
-		reply, err := c.api.CreateChatCompletion(context.WithValue(ctx, exchangeKey{}, x), b.request)
-		if err != nil {
-			return c.classify(err, x, b)
+		rp, f := c.chat(ctx, b)
+		if f == nil {
+			resp, f = c.response(b, rp)
 		}
-		var f *failure
-		resp, f = c.response(req, &reply, x)
 		return f
 	})
 	if err != nil {
@@ -194,6 +182,19 @@ func (c *Client) Generate(ctx context.Context, req *traj.Request) (*traj.Respons
 		return nil, fmt.Errorf("the prompt has %d tokens, the limit is %d: %w", resp.PromptTokens, req.MaxPrompt, traj.ErrPromptTooLong)
 	}
 	return resp, nil
+}
+
+// chat sends a chat request once.
+func (c *Client) chat(ctx context.Context, b *body) (*reply, *failure) {
+	x := &exchange{fields: c.fields(b), messages: b.messages, stream: c.streams()}
+	if x.stream {
+		return c.chatStream(ctx, b, x)
+	}
+	r, err := c.api.CreateChatCompletion(context.WithValue(ctx, exchangeKey{}, x), b.request)
+	if err != nil {
+		return nil, c.classify(err, x, b)
+	}
+	return c.whole(&r, x)
 }
 
 // failure is one try's end: what to tell, and whether another try makes sense.
@@ -290,13 +291,24 @@ func (c *Client) wait(n int, after time.Duration) time.Duration {
 
 // drop remembers that the server does not take a field, and says so once.
 func (c *Client) drop(field, meaning string) {
-	c.mu.Lock()
-	known := c.refused[field]
-	c.refused[field] = true
-	c.mu.Unlock()
-	if !known && meaning != "" {
+	if c.first(field) && meaning != "" {
 		c.c.Notice(fmt.Sprintf("%s does not take %s: %s", c.c.BaseURL, field, meaning))
 	}
+}
+
+// tell says something about the server once.
+func (c *Client) tell(what, text string) {
+	if c.first(what) {
+		c.c.Notice(c.c.BaseURL + " " + text)
+	}
+}
+
+func (c *Client) first(what string) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	known := c.refused[what]
+	c.refused[what] = true
+	return !known
 }
 
 func (c *Client) has(field string) bool {

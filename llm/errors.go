@@ -45,6 +45,9 @@ var unknownField = regexp.MustCompile(`(?i)unrecognized|unknown|unexpected|extra
 var noTools = regexp.MustCompile(`(?i)tool choice requires --enable-auto-tool-choice|does not support (?:tools|tool use|tool calling|function calling)|` +
 	`tools param requires --jinja|no endpoints found that support tool use`)
 
+// idsOrStream matches how SGLang says that its chat streams have no token ids.
+var idsOrStream = regexp.MustCompile(`(?is)return_token_ids.*stream|stream.*return_token_ids`)
+
 const withoutTools = "they are written into the prompt, and calls are read out of the replies' text (vLLM takes tools with --enable-auto-tool-choice and --tool-call-parser)"
 
 // classify turns what go-openai returned into one line and a decision.
@@ -121,7 +124,11 @@ func (c *Client) classify(err error, x *exchange, b *body) (end *failure) {
 		if strings.Contains(lower, "model") {
 			f.err = traj.Mark(fmt.Errorf("%s has no model %q (%s); name another one with --model", base, c.c.Model, text), traj.ErrFatal)
 		} else {
-			f.err = traj.Mark(fmt.Errorf("%s has no chat completions (404: %s); is this the API's address (it often ends in /v1)?", base, text), traj.ErrFatal)
+			wanted := x.wanted
+			if wanted == "" {
+				wanted = "chat completions"
+			}
+			f.err = traj.Mark(fmt.Errorf("%s has no %s (404: %s); is this the API's address (it often ends in /v1)?", base, wanted, text), traj.ErrFatal)
 		}
 	case http.StatusRequestTimeout, http.StatusConflict, http.StatusTooEarly:
 		f.retry = true
@@ -177,9 +184,17 @@ func (c *Client) badRequest(f *failure, x *exchange, b *body, text string) {
 	}
 	for name, flag := range asked {
 		if sent(x, name) && mentions(raw, name) {
+			if b.inIDs && name == "stop_token_ids" { // the chat format's, whoever else's
+				f.err = traj.Mark(fmt.Errorf("%s does not take stop_token_ids (%s), which prompts of token ids need", c.c.BaseURL, text), traj.ErrFatal)
+				return
+			}
 			f.err = traj.Mark(fmt.Errorf("%s does not take %s (%s); leave %s out", c.c.BaseURL, name, text, flag), traj.ErrFatal)
 			return
 		}
+	}
+	if f.now = idsOrStream.MatchString(raw) && sent(x, "stream") && sent(x, "return_token_ids"); f.now {
+		c.drop("stream", "token ids come with whole replies only, so its replies come in one piece")
+		return
 	}
 	for name, meaning := range optional {
 		if sent(x, name) && mentions(raw, name) {
@@ -200,7 +215,7 @@ func (c *Client) badRequest(f *failure, x *exchange, b *body, text string) {
 	if f.now {
 		return
 	}
-	for _, name := range []string{"return_token_ids", "logprobs", "seed"} {
+	for _, name := range []string{"return_tokens_as_token_ids", "stream_options", "skip_special_tokens", "return_token_ids", "logprobs", "seed"} {
 		if sent(x, name) {
 			c.drop(name, optional[name])
 			f.now = true
@@ -209,7 +224,11 @@ func (c *Client) badRequest(f *failure, x *exchange, b *body, text string) {
 	}
 }
 
-func sent(x *exchange, field string) bool { _, ok := x.fields[field]; return ok }
+func sent(x *exchange, field string) bool {
+	_, ok := x.fields[field]
+	_, in := x.nested[field]
+	return ok || in
+}
 
 // mentions looks for a whole word: "stop" is not named by "stop_token_ids".
 func mentions(text, field string) bool {

@@ -8,6 +8,7 @@ import (
 	"maps"
 	"net/http"
 	"slices"
+	"strings"
 )
 
 // maxBody bounds a reply in memory: ids and log-probs of 100,000 tokens fit.
@@ -25,6 +26,11 @@ type exchange struct {
 	ids      tokenIDs
 	header   http.Header
 	status   int
+
+	stream bool                       // a stream of events is the caller's to read
+	nested map[string]json.RawMessage // fields within a field, known to sent
+	wanted string                     // what was asked for, if not chat completions
+	whole  bool                       // the ids stay in the body
 }
 
 // transport merges an exchange's fields into the request and keeps the raw
@@ -58,8 +64,12 @@ func (t *transport) RoundTrip(req *http.Request) (*http.Response, error) {
 	if err != nil {
 		return nil, err
 	}
-	defer resp.Body.Close()
 	x.header, x.status = resp.Header, resp.StatusCode
+	if x.stream && resp.StatusCode/100 == 2 && strings.HasPrefix(resp.Header.Get("Content-Type"), "text/event-stream") {
+		return resp, nil
+	}
+	x.stream = false
+	defer resp.Body.Close()
 	x.body, err = io.ReadAll(io.LimitReader(resp.Body, maxBody+1))
 	if err != nil {
 		return nil, fmt.Errorf("the reply was cut off after %d bytes: %w", len(x.body), err)
@@ -67,7 +77,9 @@ func (t *transport) RoundTrip(req *http.Request) (*http.Response, error) {
 	if len(x.body) > maxBody {
 		return nil, fmt.Errorf("the reply is longer than %d bytes", maxBody)
 	}
-	x.body, x.ids = takeIDs(x.body)
+	if !x.whole {
+		x.body, x.ids = takeIDs(x.body)
+	}
 	resp.Body = io.NopCloser(bytes.NewReader(x.body))
 	return resp, nil
 }

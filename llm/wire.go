@@ -7,7 +7,6 @@ import (
 	"math"
 	"net/http"
 	"os"
-	"strings"
 
 	"agentcli/traj"
 
@@ -24,7 +23,11 @@ type body struct {
 	cont     bool
 	clamp    int  // max_tokens that the server's window leaves; 0: as asked
 	inText   bool // the tools are in the messages
+	inIDs    bool // the prompt is ids
 }
+
+// seed31 is the seed in what every server takes.
+func (b *body) seed31() int64 { return (b.seed ^ b.seed>>32) & math.MaxInt32 }
 
 func (c *Client) body(req *traj.Request) (*body, error) {
 	b := &body{sampling: req.Sampling, seed: req.Seed, cont: req.Continue}
@@ -183,6 +186,12 @@ var optional = map[string]string{
 	"return_token_ids": "no token ids, so the file cannot be trained on",
 	"logprobs":         "no log-probs are recorded",
 	"seed":             "its replies cannot be repeated",
+	"sampling_seed":    "its replies cannot be repeated",
+	"stream":           "its replies come in one piece",
+	"stream_options":   "it does not say how many tokens a reply took",
+
+	"return_tokens_as_token_ids": "",
+	"skip_special_tokens":        "special tokens are missing in its text, and calls that are made of them go unread",
 }
 
 // neutral reports that a field is of our adding and changes nothing where the
@@ -257,7 +266,7 @@ func (c *Client) fields(b *body) map[string]json.RawMessage {
 		}
 	}
 	if c.has("seed") {
-		set("seed", (b.seed^b.seed>>32)&math.MaxInt32)
+		set("seed", b.seed31())
 	}
 	if c.c.WantIDs {
 		if c.has("return_token_ids") {
@@ -271,103 +280,17 @@ func (c *Client) fields(b *body) map[string]json.RawMessage {
 		set("continue_final_message", true)
 		set("add_generation_prompt", false)
 	}
+	if c.c.KeepSpecial && c.has("skip_special_tokens") {
+		set("skip_special_tokens", false)
+	}
+	if c.streams() {
+		set("stream", true)
+		if c.has("stream_options") {
+			set("stream_options", map[string]bool{"include_usage": true})
+		}
+	}
 	return f
 }
 
-// extras is what go-openai does not decode.
-type extras struct {
-	Choices []struct {
-		Message struct {
-			Reasoning        string `json:"reasoning"`
-			ReasoningContent string `json:"reasoning_content"`
-		} `json:"message"`
-		Logprobs *struct {
-			Content []struct {
-				Logprob *float64 `json:"logprob"`
-			} `json:"content"`
-		} `json:"logprobs"`
-	} `json:"choices"`
-}
-
-func (c *Client) response(req *traj.Request, reply *openai.ChatCompletionResponse, x *exchange) (*traj.Response, *failure) {
-	if len(reply.Choices) == 0 {
-		return nil, &failure{err: traj.Mark(fmt.Errorf("%s answered without choices: %s", c.c.BaseURL, excerpt(x.body)), errNoReply), retry: true}
-	}
-	choice := &reply.Choices[0]
-	if choice.FinishReason == "abort" || choice.FinishReason == "error" {
-		return nil, &failure{err: traj.Mark(fmt.Errorf("%s broke the reply off (finish_reason %s)", c.c.BaseURL, choice.FinishReason), errNoReply), retry: true}
-	}
-	var ex extras
-	if err := json.Unmarshal(x.body, &ex); err != nil { // the ids of its first choice were taken out
-		return nil, &failure{err: traj.Mark(fmt.Errorf("%s answered with a field of the wrong type: %s", c.c.BaseURL, oneLine(err.Error())), errNoReply)}
-	}
-	r := &traj.Response{
-		Message:      traj.Message{Role: traj.RoleAssistant, Content: choice.Message.Content},
-		FinishReason: string(choice.FinishReason),
-		PromptTokens: reply.Usage.PromptTokens,
-		OutputTokens: reply.Usage.CompletionTokens,
-		Policy:       c.c.Model,
-	}
-	if len(choice.Message.MultiContent) > 0 { // content as a list of parts
-		var text strings.Builder
-		for _, p := range choice.Message.MultiContent {
-			text.WriteString(p.Text)
-		}
-		r.Message.Content = text.String()
-	}
-	e := &ex.Choices[0]
-	r.Message.Reasoning = e.Message.Reasoning
-	if r.Message.Reasoning == "" {
-		r.Message.Reasoning = e.Message.ReasoningContent
-	}
-	switch {
-	case len(choice.Message.ToolCalls) > 0:
-		for _, call := range choice.Message.ToolCalls {
-			r.Message.ToolCalls = append(r.Message.ToolCalls,
-				traj.ToolCall{ID: call.ID, Name: call.Function.Name, Arguments: call.Function.Arguments})
-		}
-	case c.c.Parse != nil:
-		m, errs := c.c.Parse(r.Message.Content)
-		if r.Message.Reasoning != "" && m.Reasoning == "" {
-			m.Reasoning = r.Message.Reasoning
-		}
-		m.Role = traj.RoleAssistant
-		r.Message, r.CallErrors = m, errs
-		if len(m.ToolCalls) > 0 && r.FinishReason == traj.FinishStop {
-			r.FinishReason = traj.FinishToolCalls
-		}
-	}
-	if r.FinishReason == "function_call" {
-		r.FinishReason = traj.FinishToolCalls
-	}
-	c.tokens(r, &ex, x)
-	return r, nil
-}
-
-// tokens takes over ids and log-probs, as far as they fit together.
-func (c *Client) tokens(r *traj.Response, ex *extras, x *exchange) {
-	e := &ex.Choices[0]
-	if len(x.ids.prompt) == 0 || len(x.ids.sampled) == 0 {
-		return
-	}
-	r.PromptIDs, r.SampledIDs = x.ids.prompt, x.ids.sampled
-	r.PromptTokens, r.OutputTokens = len(r.PromptIDs), len(r.SampledIDs)
-	if e.Logprobs == nil {
-		return
-	}
-	// Some servers give no number for the end-of-turn token.
-	n := len(e.Logprobs.Content)
-	if n != len(r.SampledIDs) && n != len(r.SampledIDs)-1 {
-		if n > 0 {
-			c.drop("aligned logprobs", fmt.Sprintf("it sent %d numbers for %d tokens; they are left out", n, len(r.SampledIDs)))
-		}
-		return
-	}
-	r.Logprobs = make([]traj.Logprob, len(r.SampledIDs))
-	for i := range r.Logprobs {
-		r.Logprobs[i] = traj.NoLogprob()
-		if i < n && e.Logprobs.Content[i].Logprob != nil {
-			r.Logprobs[i] = traj.Logprob(*e.Logprobs.Content[i].Logprob)
-		}
-	}
-}
+// streams reports whether replies are asked for piece by piece.
+func (c *Client) streams() bool { return c.c.Stream && c.has("stream") }

@@ -24,6 +24,7 @@ type Policy struct {
 	path     string
 	tok      *tokenizer.Tokenizer
 	renderer chat.Renderer // nil where noChat says why
+	exact    chat.Exact
 	noChat   error
 	model    weights.Config
 	template string
@@ -60,6 +61,7 @@ func Open(path string, cfg Config) (*Policy, error) {
 	if family, p.noChat = chat.Detect(p.template, p.model.Architecture); p.noChat == nil {
 		p.renderer, p.noChat = chat.For(family, tok)
 	}
+	p.exact = chat.Exact{Renderer: p.renderer, Tokenizer: tok, Sampler: p, Policy: path, Version: cfg.Version}
 	if p.cfg.MaxBatch <= 0 {
 		p.cfg.MaxBatch = DefaultMaxBatch
 	}
@@ -173,54 +175,14 @@ func (p *Policy) Generate(ctx context.Context, req *traj.Request) (*traj.Respons
 	if _, err := p.Renderer(); err != nil {
 		return nil, traj.Mark(err, traj.ErrFatal)
 	}
-	opt := chat.Options{AddGenerationPrompt: !req.Continue, ContinueFinal: req.Continue}
-	var ids []int32
-	bridged := false
-	if len(req.PrefixIDs) > 0 && req.PrefixMessages <= len(req.Messages) {
-		ids, bridged = p.renderer.Bridge(req.PrefixIDs, req.Messages[req.PrefixMessages:], opt)
-	}
-	if !bridged {
-		var err error
-		if _, ids, err = p.renderer.Render(req.Messages, req.Tools, opt); err != nil {
-			return nil, err
-		}
-	}
-	if req.MaxPrompt > 0 && len(ids) > req.MaxPrompt {
-		return nil, fmt.Errorf("%w: %d tokens, the limit is %d (--max-prompt-tokens)", traj.ErrPromptTooLong, len(ids), req.MaxPrompt)
-	}
-	out, err := p.Sample(ctx, ids, req.Sampling, req.Seed)
-	if err != nil {
-		return nil, err
-	}
-	msg, bad := p.renderer.Parse(out.visible(p.tok))
-	return &traj.Response{
-		Message: msg, CallErrors: bad, PromptIDs: ids, SampledIDs: out.IDs, Logprobs: out.Logprobs,
-		FinishReason: out.FinishReason, PromptTokens: len(ids), OutputTokens: len(out.IDs),
-		Policy: p.path, PolicyVersion: p.version.Load(),
-	}, nil
+	e := p.exact
+	e.Version = p.version.Load()
+	return e.Generate(ctx, req)
 }
 
-// Output is what was sampled after a prompt.
-type Output struct {
-	IDs          []int32        // every token that was drawn, a final stop token included
-	Logprobs     []traj.Logprob // of each under the model (LogprobKind)
-	Text         string         // without a stop token and what follows a stop string
-	FinishReason string         // stop or length
-	stopString   string         // the stop string that ended it
-}
-
-// visible is the ids that the reply's message is read from: those of the cut
-// text where a stop string cut it, and none of a stop id, be it one that the chat
-// format does not know.
-func (o *Output) visible(tok *tokenizer.Tokenizer) []int32 {
-	switch {
-	case o.stopString != "":
-		return tok.Encode(o.Text, false)
-	case o.FinishReason == traj.FinishStop && len(o.IDs) > 0:
-		return o.IDs[:len(o.IDs)-1]
-	}
-	return o.IDs
-}
+// Output is what was sampled after a prompt; its log-probs are those under the
+// model (LogprobKind).
+type Output = traj.Completion
 
 // Sample draws one continuation of ids.
 func (p *Policy) Sample(ctx context.Context, ids []int32, s traj.Sampling, seed int64) (*Output, error) {

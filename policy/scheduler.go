@@ -404,7 +404,7 @@ func (sc *scheduler) append(q *sequence, id int32, lp traj.Logprob) {
 	out := &Output{IDs: sampled, Logprobs: q.logprobs}
 	switch {
 	case q.stopIDs[id]:
-		out.FinishReason = traj.FinishStop
+		out.FinishReason, out.Ended = traj.FinishStop, true
 		out.Text = sc.p.tok.Decode(sampled[:len(sampled)-1], true)
 	case q.stopped(id, out):
 		out.FinishReason = traj.FinishStop
@@ -429,7 +429,7 @@ func (q *sequence) stopped(id int32, out *Output) bool {
 		// A stop string may begin in earlier text.
 		at := max(0, from-len(s)+1)
 		if i := strings.Index(q.text[at:], s); i >= 0 && (best < 0 || at+i < best) {
-			best, out.stopString = at+i, s
+			best, out.StopString = at+i, s
 		}
 	}
 	if best < 0 {

@@ -31,6 +31,7 @@ type Request struct {
 	Group          string // requests of one group open with the same prompt: a hint to compute it once
 	MaxPrompt      int    // longest prompt in tokens; 0: the model's window. A longer one is ErrPromptTooLong
 	Continue       bool   // the last message is the model's own, to be continued
+	Inserted       string // where Continue and PrefixMessages is all of Messages: the text behind PrefixIDs that ends the last message
 	Memo           *Memo  // nil: none
 }
 
@@ -45,9 +46,13 @@ type Memo struct{ Value any }
 // SampledIDs holds every token the model drew, the end-of-turn token included
 // if it was drawn. Logprobs is empty or as long. PromptIDs is what the model
 // was given. All three are empty where a server returns no ids.
+//
+// Raw is the reply as the model wrote it, before thinking and calls were read out
+// of it, a stop string that ended it included; empty where it is not known.
 type Response struct {
 	Message       Message
 	CallErrors    []CallError
+	Raw           string
 	PromptIDs     []int32
 	SampledIDs    []int32
 	Logprobs      []Logprob
@@ -56,6 +61,16 @@ type Response struct {
 	OutputTokens  int
 	Policy        string
 	PolicyVersion int64
+}
+
+// Completion is what was sampled after a prompt of ids.
+type Completion struct {
+	IDs          []int32   // every token that was drawn, a final stop token included
+	Logprobs     []Logprob // of each; empty or as long as IDs
+	Text         string    // without a stop token and what follows a stop string; may be empty where the ids say it all
+	FinishReason string    // stop or length
+	StopString   string    // the stop string that ended it, if one did and that is known
+	Ended        bool      // the last of IDs is a stop token
 }
 
 // Errors that a model returns and the engine tells apart; wrap them with %w.

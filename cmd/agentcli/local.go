@@ -45,11 +45,6 @@ func openLocalPolicy(_ context.Context, path string, o localOptions) (agent.Mode
 		TemplateHash: hashText(p.ChatTemplate()), Logprobs: policy.LogprobKind}, p, nil
 }
 
-func hashText(s string) string {
-	sum := sha256.Sum256([]byte(s))
-	return hex.EncodeToString(sum[:])
-}
-
 // fingerprint tells a model's weights from others': a hash of each weight
 // file's name and size and of its first and last megabyte.
 func fingerprint(path string) (string, error) {

@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"os"
+	"path/filepath"
 	"regexp"
 	"strings"
 	"testing"
@@ -28,6 +29,7 @@ func mock(r *llmtest.Request) llmtest.Reply {
 	ids := func(x llmtest.Reply) llmtest.Reply {
 		x.PromptTokens, x.OutputTokens = 10*len(r.Messages), 5
 		x.PromptIDs, x.IDs, x.Logprobs = []int32{1, 2, 3}, []int32{4, 5}, []float64{-0.5, -0.25}
+		x.OutputTokens = len(x.IDs)
 		return x
 	}
 	last := r.Messages[len(r.Messages)-1]
@@ -127,6 +129,14 @@ func TestScripts(t *testing.T) {
 			s := llmtest.Start(mock)
 			e.Defer(s.Close)
 			e.Setenv("MOCK", s.BaseURL())
+			ids := llmtest.StartWith(everyAddress, newOracle(t, tinyFolder).script)
+			e.Defer(ids.Close)
+			e.Setenv("MOCK_IDS", ids.BaseURL())
+			tiny, err := filepath.Abs(tinyFolder)
+			if err != nil {
+				return err
+			}
+			e.Setenv("TINY", tiny)
 			e.Setenv("HOME", e.WorkDir)
 			e.Setenv("XDG_CACHE_HOME", e.WorkDir+"/cache")
 			return nil

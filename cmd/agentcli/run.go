@@ -185,7 +185,7 @@ func (x *session) play(ctx context.Context, sink func(*traj.Trajectory) error) (
 		Samples:  x.o.Samples, Tasks: total, Parallel: x.o.Parallel, Seed: x.o.Seed, Sampling: x.o.Sampling,
 		MaxTurns: x.o.MaxTurns, FinalTurn: x.o.FinalTurn, MaxPromptTokens: x.o.MaxPromptTokens, MaxResponseTokens: x.o.MaxResponseTokens,
 		Timeout: x.o.Timeout, RewardLimit: time.Minute, Budget: x.o.Budget,
-		Stop: stopRequested(ctx), Journal: x.journal, Progress: m.show, Tick: m.tick(), Observe: x.see.observe(x.tracer()),
+		Stop: stopRequested(ctx), Journal: x.journal, Ordered: x.o.Ordered, Progress: m.show, Tick: m.tick(), Observe: x.see.observe(x.tracer()),
 	})
 	if err != nil {
 		return engine.Summary{}, usageError{err}

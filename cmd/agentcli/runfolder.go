@@ -35,6 +35,9 @@ const (
 func (x *session) identity() string {
 	info := x.info
 	info.BaseURL = "" // a server may move
+	if info.Kind == "server" {
+		info.Logprobs = "server" // what a probe found is no setting
+	}
 	tools := x.o.Tools
 	if x.o.Session {
 		tools = append(slices.Clone(tools), "python-session")
@@ -178,7 +181,7 @@ func sweep(dir string) {
 
 // lasting are the settings that the finished trajectories of a run were made
 // with; see identity.
-var lasting = []string{"model", "dtype", "parser", "dataset", "split", "level", "shots", "field", "system", "prompt", "reward", "seed",
+var lasting = []string{"model", "token-mode", "tokenizer", "dtype", "parser", "dataset", "split", "level", "shots", "field", "system", "prompt", "reward", "seed",
 	"temperature", "top-p", "top-k", "min-p", "max-tokens", "stop", "stop-ids", "tools", "python-session", "max-turns", "max-prompt-tokens", "max-response-tokens", "max-observation-tokens", "final-turn"}
 
 // changedSettings names what differs from a run's stored settings and must not.

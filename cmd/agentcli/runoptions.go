@@ -46,6 +46,7 @@ type runOptions struct {
 	Budget                             engine.Budget
 	Timeout, ToolTimeout               time.Duration
 	Parallel                           int
+	Ordered                            bool // rows in the tasks' order
 
 	MetricsAddr string
 	OTLP        string
@@ -98,6 +99,7 @@ func runFlags() []cli.Flag {
 		&cli.StringFlag{Name: "metrics-addr", Category: "seeing", Usage: "serve numbers for Prometheus at http://`HOST:PORT`/metrics"},
 		&cli.StringFlag{Name: "otlp", Category: "seeing", Usage: "send OpenTelemetry spans to the collector at `URL`, for example http://localhost:4318 (or OTEL_EXPORTER_OTLP_ENDPOINT)"},
 		logFlag(),
+		&cli.BoolFlag{Name: "ordered", Category: "run", Usage: "rows in the tasks' order, then by attempt; one that ends sooner waits in the journal"},
 		&cli.StringFlag{Name: "output", Category: "run", Usage: "`DIR` for everything of the run"},
 		&cli.StringFlag{Name: "resume", Category: "run", Usage: "go on with the run in `DIR`"},
 	}, modelFlags()...)
@@ -149,7 +151,7 @@ func runOptionsOf(c *cli.Context) (runOptions, error) {
 		MaxObservationTokens: c.Int("max-observation-tokens"), FinalTurn: c.Bool("final-turn"),
 		Budget:      engine.Budget{Tokens: c.Int64("budget-tokens"), Cost: c.Float64("budget-cost"), PriceIn: c.Float64("price-in"), PriceOut: c.Float64("price-out")},
 		MetricsAddr: c.String("metrics-addr"), OTLP: c.String("otlp"), Trace: c.String("trace"),
-		Timeout: c.Duration("timeout"), ToolTimeout: c.Duration("tool-timeout"), Parallel: c.Int("parallel"),
+		Timeout: c.Duration("timeout"), ToolTimeout: c.Duration("tool-timeout"), Parallel: c.Int("parallel"), Ordered: c.Bool("ordered"),
 		Output: c.String("output"), Resume: c.String("resume"), Settings: settings(c, notSettings...),
 	}
 	if c.IsSet("shots") {

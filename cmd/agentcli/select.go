@@ -2,6 +2,8 @@ package main
 
 import (
 	"context"
+	"crypto/sha256"
+	"encoding/hex"
 	"fmt"
 	"io"
 	"os"
@@ -26,9 +28,15 @@ type modelSource struct {
 	Version       int64  `json:"version,omitempty"`
 	Fingerprint   string `json:"fingerprint,omitempty"` // of the weights
 	DType         string `json:"dtype,omitempty"`       // of a local model
+	TokenMode     string `json:"token_mode,omitempty"`  // of a server, unless chat
 	TokenizerHash string `json:"tokenizer_hash,omitempty"`
 	TemplateHash  string `json:"template_hash,omitempty"`
 	Logprobs      string `json:"logprobs,omitempty"` // what the log-probs are of
+}
+
+func hashText(s string) string {
+	sum := sha256.Sum256([]byte(s))
+	return hex.EncodeToString(sum[:])
 }
 
 // localOptions is how a local model is to be opened.
@@ -57,6 +65,9 @@ type modelOptions struct {
 	ModelTimeout time.Duration
 	Tools        []traj.ToolSpec
 	OnRetry      func(reason string) // hears of requests to a server that are tried again; nil: nobody
+	TokenMode    string              // chat, completions or auto; "": chat
+	Tokenizer    string
+	Stream       bool
 	baseFromEnv  bool
 }
 
@@ -65,6 +76,9 @@ func modelFlags() []cli.Flag {
 		&cli.StringFlag{Name: "model", Aliases: []string{"m"}, Category: "model", Usage: "a model folder, a .gguf, org/name on the hub, or the name of a server's model"},
 		&cli.StringFlag{Name: "base-url", Category: "model", Usage: "an OpenAI-compatible server, for example http://localhost:8000/v1 (or OPENAI_BASE_URL)"},
 		&cli.StringFlag{Name: "parser", Category: "model", Value: "auto", Usage: "how tool calls are read out of a server's text: " + strings.Join(chat.Parsers(), ", ") + " (auto: by the model's name, if there are tools)"},
+		&cli.StringFlag{Name: "token-mode", Category: "model", Value: modeChat, Usage: "how a server is asked: chat (messages), completions (token ids, made here: what was sampled is exactly what is kept), or auto"},
+		&cli.StringFlag{Name: "tokenizer", Category: "model", Usage: "of a server's model, for completions: a folder, a .gguf or org/name on the hub (default: what the server calls its model)"},
+		&cli.BoolFlag{Name: "stream", Category: "model", Usage: "take a server's replies piece by piece"},
 		&cli.StringFlag{Name: "device", Category: "model", Usage: "of a local model: cpu, cuda or cuda:N (default: cpu)"},
 		&cli.StringFlag{Name: "dtype", Category: "model", Usage: "of a local model: float32 or bfloat16 (default: the faster one)"},
 		&cli.IntFlag{Name: "threads", Category: "model", Usage: "of a local model (default: one a core)"},
@@ -78,7 +92,13 @@ var validDevice = regexp.MustCompile(`^(cpu|cuda(:[0-9]{1,3})?)?$`)
 func modelOptionsOf(c *cli.Context) (modelOptions, error) {
 	o := modelOptions{Model: c.String("model"), BaseURL: c.String("base-url"), APIKey: os.Getenv("OPENAI_API_KEY"),
 		Parser: c.String("parser"), DType: c.String("dtype"), Device: c.String("device"), Threads: c.Int("threads"),
-		Retries: c.Int("retries"), ModelTimeout: c.Duration("model-timeout")}
+		Retries: c.Int("retries"), ModelTimeout: c.Duration("model-timeout"),
+		TokenMode: c.String("token-mode"), Tokenizer: c.String("tokenizer"), Stream: c.Bool("stream")}
+	switch o.TokenMode {
+	case modeChat, modeCompletions, modeAuto:
+	default:
+		return o, usagef("--token-mode %q is unknown; it is chat, completions or auto", o.TokenMode)
+	}
 	if o.BaseURL == "" {
 		o.BaseURL = os.Getenv("OPENAI_BASE_URL")
 		o.baseFromEnv = o.BaseURL != ""
@@ -124,6 +144,9 @@ func openModel(ctx context.Context, o modelOptions, notice func(string)) (agent.
 	if o.BaseURL != "" && !local {
 		return openServer(ctx, o, notice)
 	}
+	if o.TokenMode == modeCompletions || o.Tokenizer != "" || o.Stream {
+		return nil, modelSource{}, nil, usagef("--token-mode completions, --tokenizer and --stream are for servers (--base-url): a local model is always asked in token ids")
+	}
 	if o.Parser != "" && o.Parser != chat.ParserAuto && o.Parser != chat.ParserHermes {
 		return nil, modelSource{}, nil, usagef("--parser %s is for servers: a local model's calls are read as its chat format writes them; --tools none offers it no tools", o.Parser)
 	}
@@ -154,7 +177,7 @@ func openModel(ctx context.Context, o modelOptions, notice func(string)) (agent.
 func openServer(ctx context.Context, o modelOptions, notice func(string)) (agent.Model, modelSource, io.Closer, error) {
 	fail := func(err error) (agent.Model, modelSource, io.Closer, error) { return nil, modelSource{}, nil, err }
 	c := llm.Config{BaseURL: o.BaseURL, APIKey: o.APIKey, Model: o.Model, Retries: o.Retries, Timeout: o.ModelTimeout,
-		WantIDs: true, UserAgent: "agentcli/" + version(), Notice: notice, OnRetry: o.OnRetry}
+		WantIDs: true, Stream: o.Stream, UserAgent: "agentcli/" + version(), Notice: notice, OnRetry: o.OnRetry}
 	if o.Retries == 0 {
 		c.Retries = -1
 	}
@@ -183,7 +206,17 @@ func openServer(ctx context.Context, o modelOptions, notice func(string)) (agent
 			return fail(err)
 		}
 	}
-	source := modelSource{Name: c.Model, Kind: "server", BaseURL: c.BaseURL, Logprobs: "server"}
+	source := modelSource{Name: c.Model, Kind: "server", BaseURL: c.BaseURL, Logprobs: serverLogprobs}
+	if o.TokenMode == modeCompletions || o.TokenMode == modeAuto {
+		m, err := inTokens(ctx, client, &source, o, notice)
+		switch {
+		case err != nil:
+			_ = client.Close()
+			return fail(err)
+		case m != nil:
+			return m, source, client, nil
+		}
+	}
 	if show != nil {
 		return &shownInText{client, show}, source, client, nil
 	}
@@ -204,7 +237,7 @@ func readReplies(c *llm.Config, o modelOptions) (show inText, err error) {
 	if err != nil {
 		return nil, err
 	}
-	c.Parse, c.InText = p.ParseInText, chat.InText
+	c.Parse, c.InText, c.KeepSpecial = p.ParseInText, chat.InText, p.NeedsSpecial()
 	return p.InText(), nil
 }
 

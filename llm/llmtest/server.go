@@ -4,6 +4,7 @@
 package llmtest
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"net/http"
@@ -43,11 +44,27 @@ func NewCall(id, name, arguments string) Call {
 
 // Request is what the client sent.
 type Request struct {
-	N        int // counted from 0
+	N        int    // counted from 0
+	Path     string // Chat, Completions or Generate
 	Model    string
 	Messages []Message
-	Fields   map[string]json.RawMessage // all of the body
+	Prompt   []int32                    // of Completions and Generate
+	Fields   map[string]json.RawMessage // all of the body; of Generate sampling_params too
 	Header   http.Header
+}
+
+// The addresses that the server answers at.
+const (
+	Chat        = "/v1/chat/completions"
+	Completions = "/v1/completions" // as vLLM does
+	Generate    = "/generate"       // as SGLang does
+)
+
+// Int is a field's number; 0 where there is none.
+func (r *Request) Int(field string) int64 {
+	var n int64
+	_ = json.Unmarshal(r.Fields[field], &n)
+	return n
 }
 
 // Last is the text of the last message.
@@ -73,6 +90,13 @@ type Reply struct {
 	PromptIDs []int32
 	IDs       []int32
 	Logprobs  []float64
+	Stop      any // what ended it: a stop string or a stop id; vLLM's stop_reason, SGLang's matched
+
+	// Of a stream: the pieces that the content comes in (nil: one a rune), and
+	// where its bytes are sent off, so that a reader sees borders there.
+	Pieces  []string
+	Borders []int
+	NoDone  bool // it ends before its last events
 
 	PromptTokens, OutputTokens int
 
@@ -94,6 +118,32 @@ type Server struct {
 	mu       sync.Mutex
 	requests []Request
 	script   func(*Request) Reply
+	o        Options
+}
+
+// Options say what a server is beside one of chat completions. Its list of models
+// tells Window and Root where they are set.
+type Options struct {
+	Completions bool // has /v1/completions
+	SGLang      bool // has /generate and /model_info
+	Incremental bool // SGLang: the pieces of a stream hold what is new alone
+	Window      int
+	Root        string // where it has its model from
+}
+
+// NewWith is New with options.
+func NewWith(t testing.TB, o Options, script func(*Request) Reply) *Server {
+	t.Helper()
+	s := StartWith(o, script)
+	t.Cleanup(s.Close)
+	return s
+}
+
+// StartWith is Start with options.
+func StartWith(o Options, script func(*Request) Reply) *Server {
+	s := &Server{script: script, o: o}
+	s.Server = httptest.NewServer(s)
+	return s
 }
 
 // New starts a server that answers by the script until the test ends. The
@@ -107,9 +157,7 @@ func New(t testing.TB, script func(*Request) Reply) *Server {
 
 // Start is New without a test to end it; the caller closes the server.
 func Start(script func(*Request) Reply) *Server {
-	s := &Server{script: script}
-	s.Server = httptest.NewServer(s)
-	return s
+	return StartWith(Options{}, script)
 }
 
 // Sequence answers with one reply after the other, and goes on with the last.
@@ -141,23 +189,39 @@ func (s *Server) Requests() []Request {
 
 // ServeHTTP implements http.Handler.
 func (s *Server) ServeHTTP(w http.ResponseWriter, hr *http.Request) {
-	switch hr.URL.Path {
-	case "/v1/models":
+	switch path := hr.URL.Path; {
+	case path == "/v1/models":
 		w.Header().Set("Content-Type", "application/json")
-		fmt.Fprint(w, `{"object":"list","data":[{"id":"mock","object":"model"}]}`)
+		model := map[string]any{"id": "mock", "object": "model"}
+		if s.o.Window > 0 {
+			model["max_model_len"] = s.o.Window
+		}
+		if s.o.Root != "" {
+			model["root"] = s.o.Root
+		}
+		_, _ = w.Write(marshal(map[string]any{"object": "list", "data": []any{model}}))
 		return
-	case "/v1/chat/completions":
+	case path == "/model_info" && s.o.SGLang:
+		w.Header().Set("Content-Type", "application/json")
+		_, _ = w.Write(marshal(map[string]any{"model_path": cmp.Or(s.o.Root, "mock"), "is_generation": true}))
+		return
+	case path == Chat, path == Completions && s.o.Completions, path == Generate && s.o.SGLang:
 	default:
 		http.Error(w, `{"error":{"message":"no such route"}}`, http.StatusNotFound)
 		return
 	}
-	req := Request{Header: hr.Header}
+	req := Request{Header: hr.Header, Path: hr.URL.Path}
 	if err := json.NewDecoder(hr.Body).Decode(&req.Fields); err != nil {
 		http.Error(w, err.Error(), http.StatusBadRequest)
 		return
 	}
 	_ = json.Unmarshal(req.Fields["model"], &req.Model)
 	_ = json.Unmarshal(req.Fields["messages"], &req.Messages)
+	_ = json.Unmarshal(req.Fields["prompt"], &req.Prompt)
+	if req.Path == Generate {
+		_ = json.Unmarshal(req.Fields["input_ids"], &req.Prompt)
+		_ = json.Unmarshal(req.Fields["sampling_params"], &req.Fields) // beside the others
+	}
 	s.mu.Lock()
 	req.N = len(s.requests)
 	s.requests = append(s.requests, req)
@@ -185,10 +249,19 @@ func (s *Server) write(w http.ResponseWriter, hr *http.Request, req *Request, r 
 		body = []byte(*r.Raw)
 	case r.Status != 0 && r.Status != http.StatusOK:
 		body = marshal(map[string]any{"error": map[string]any{"message": r.Error, "type": "error", "code": nil}})
+	case string(req.Fields["stream"]) == "true":
+		s.stream(w, hr, req, r)
+		return
+	case req.Path == Completions:
+		body = marshal(r.inIDs(req))
+	case req.Path == Generate:
+		body = marshal(r.generated(len(r.IDs), false, true, req))
 	default:
 		body = marshal(r.completion(req))
 	}
-	w.Header().Set("Content-Type", "application/json")
+	if w.Header().Get("Content-Type") == "" {
+		w.Header().Set("Content-Type", "application/json")
+	}
 	if r.Cut > 0 {
 		w.Header().Set("Content-Length", fmt.Sprint(len(body)))
 		body = body[:min(r.Cut, len(body))]
@@ -213,33 +286,21 @@ func (r *Reply) completion(req *Request) map[string]any {
 	if r.ReasoningContent != "" {
 		message["reasoning_content"] = r.ReasoningContent
 	}
-	finish := r.Finish
 	if len(r.Calls) > 0 {
 		message["tool_calls"] = r.Calls
-		if finish == "" {
-			finish = "tool_calls"
-		}
 	}
-	if finish == "" {
-		finish = "stop"
-	}
-	choice := map[string]any{"index": 0, "message": message, "finish_reason": finish}
+	choice := map[string]any{"index": 0, "message": message, "finish_reason": r.finish(), "stop_reason": r.Stop}
 	out := map[string]any{
 		"id": fmt.Sprint("chatcmpl-", req.N), "object": "chat.completion", "model": req.Model,
 		"choices": []any{choice},
-		"usage": map[string]int{"prompt_tokens": r.PromptTokens, "completion_tokens": r.OutputTokens,
-			"total_tokens": r.PromptTokens + r.OutputTokens},
+		"usage":   r.usage(req),
 	}
 	if req.Has("return_token_ids") && r.IDs != nil {
 		choice["token_ids"] = r.IDs
 		out["prompt_token_ids"] = r.PromptIDs
 	}
 	if req.Has("logprobs") && r.Logprobs != nil {
-		var content []any
-		for _, p := range r.Logprobs {
-			content = append(content, map[string]any{"token": "t", "logprob": p, "bytes": []int{116}, "top_logprobs": []any{}})
-		}
-		choice["logprobs"] = map[string]any{"content": content}
+		choice["logprobs"] = chatLogprobs(r.Logprobs)
 	}
 	return out
 }

@@ -1,0 +1,150 @@
+package chat
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"sort"
+
+	"agentcli/internal/text"
+	"agentcli/traj"
+)
+
+// Sampler draws one continuation of a prompt of ids: a local model, or a server
+// that takes ids and gives ids. It is safe for concurrent use and does not keep
+// or change the prompt.
+type Sampler interface {
+	Sample(ctx context.Context, prompt []int32, s traj.Sampling, seed int64) (*traj.Completion, error)
+}
+
+// Exact makes a model of conversations out of a model of tokens. Nothing that was
+// sampled is ever made from text again: the next prompt is the ids so far and a
+// bridge to the new turn, or the text that goes on with the model's own reply.
+// Only where the template rewrites what came before is the whole conversation
+// rendered anew. It is safe for concurrent use, and satisfies agent.Model and
+// agent.TokenCounter by shape.
+type Exact struct {
+	Renderer  Renderer
+	Tokenizer Tokenizer
+	Sampler   Sampler
+	// Parser reads the replies; nil: the renderer does. One that needs the tools
+	// shown in the prompt (react, search) shows them.
+	Parser *Parser
+
+	Policy  string
+	Version int64
+}
+
+// CountTokens is the number of tokens of a text.
+func (e *Exact) CountTokens(text string) int { return len(e.Tokenizer.EncodeOrdinary(text)) }
+
+// Generate renders the conversation, has a reply sampled, and reads it.
+func (e *Exact) Generate(ctx context.Context, req *traj.Request) (*traj.Response, error) {
+	prompt, err := e.Prompt(req)
+	if err != nil {
+		return nil, err
+	}
+	if req.MaxPrompt > 0 && len(prompt) > req.MaxPrompt {
+		return nil, fmt.Errorf("%w: %d tokens, the limit is %d (--max-prompt-tokens)", traj.ErrPromptTooLong, len(prompt), req.MaxPrompt)
+	}
+	c, err := e.Sampler.Sample(ctx, prompt, req.Sampling, req.Seed)
+	if err != nil {
+		return nil, err
+	}
+	if len(c.Logprobs) != 0 && len(c.Logprobs) != len(c.IDs) {
+		return nil, fmt.Errorf("the model returned %d log-probs for %d sampled tokens", len(c.Logprobs), len(c.IDs))
+	}
+	msg, bad, raw := e.read(c, &req.Sampling)
+	return &traj.Response{
+		Message: msg, CallErrors: bad, Raw: raw, PromptIDs: prompt, SampledIDs: c.IDs, Logprobs: c.Logprobs,
+		FinishReason: c.FinishReason, PromptTokens: len(prompt), OutputTokens: len(c.IDs),
+		Policy: e.Policy, PolicyVersion: e.Version,
+	}, nil
+}
+
+// Prompt is the ids of a request's prompt.
+func (e *Exact) Prompt(req *traj.Request) ([]int32, error) {
+	msgs, tools, known := req.Messages, req.Tools, req.PrefixMessages
+	prefix := req.PrefixIDs
+	if known > len(msgs) {
+		prefix = nil
+	}
+	if show := e.show(); show != nil {
+		known = len(show(msgs[:min(known, len(msgs))], tools)) // the same messages in other words
+		msgs, tools = show(msgs, tools), nil
+	}
+	opt := Options{AddGenerationPrompt: !req.Continue, ContinueFinal: req.Continue}
+	if len(prefix) > 0 {
+		switch {
+		case req.Continue && known == len(msgs):
+			// A turn that the model has ended is open again, so its end is taken
+			// back, and a new sequence begins. A reply that a stop string ended has none.
+			open := prefix[:len(prefix):len(prefix)]
+			for len(open) > 0 && slices.Contains(e.Renderer.StopIDs(), open[len(open)-1]) {
+				open = open[:len(open)-1]
+			}
+			return append(slices.Clone(open), e.Tokenizer.EncodeOrdinary(req.Inserted)...), nil
+		default:
+			if ids, ok := e.Renderer.Bridge(prefix, msgs[known:], opt); ok {
+				return ids, nil
+			}
+		}
+	}
+	_, ids, err := e.Renderer.Render(msgs, tools, opt)
+	return ids, err
+}
+
+func (e *Exact) show() func([]traj.Message, []traj.ToolSpec) []traj.Message {
+	if e.Parser == nil {
+		return nil
+	}
+	return e.Parser.InText()
+}
+
+// read makes a message of what was sampled. Tokens behind a stop string, from a
+// server that does not look for it or drew several at once, are cut off.
+func (e *Exact) read(c *traj.Completion, s *traj.Sampling) (traj.Message, []traj.CallError, string) {
+	visible := c.IDs
+	if n := len(visible); c.Ended && n > 0 {
+		visible = visible[:n-1]
+	}
+	for n := len(visible); n > 0 && c.FinishReason == traj.FinishStop && slices.Contains(e.Renderer.StopIDs(), visible[n-1]); n-- {
+		visible = visible[:n-1]
+	}
+	words := e.Tokenizer.Decode(visible, false)
+	raw := words
+	at, stop := text.FirstOf(words, s.Stop)
+	switch {
+	case at >= 0:
+		if k := e.reach(visible, s.Stop); k < len(c.IDs) {
+			c.IDs = c.IDs[:k:k]
+			if len(c.Logprobs) > 0 {
+				c.Logprobs = c.Logprobs[:k:k]
+			}
+			words = e.Tokenizer.Decode(c.IDs, false)
+			at, stop = text.FirstOf(words, s.Stop)
+			raw = words
+		}
+		c.FinishReason, c.StopString, c.Ended = traj.FinishStop, stop, false
+		words = words[:at]
+	case c.StopString != "" && c.Text != "": // found where special tokens were left out
+		words, raw = c.Text, c.Text+c.StopString
+	}
+	if e.Parser != nil {
+		m, bad := e.Parser.Parse(words)
+		return m, bad, raw
+	}
+	if c.StopString != "" {
+		visible = e.Tokenizer.Encode(words, false)
+	}
+	m, bad := e.Renderer.Parse(visible)
+	return m, bad, raw
+}
+
+// reach is how many of the ids it takes until their text has a stop string.
+func (e *Exact) reach(ids []int32, stops []string) int {
+	return sort.Search(len(ids), func(n int) bool {
+		at, _ := text.FirstOf(e.Tokenizer.Decode(ids[:n+1], false), stops)
+		return at >= 0
+	}) + 1
+}

@@ -1,0 +1,135 @@
+package chat_test
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"strings"
+	"testing"
+
+	"agentcli/chat"
+	"agentcli/chat/chattest"
+	"agentcli/traj"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+type samplerFunc func(prompt []int32, s traj.Sampling) *traj.Completion
+
+func (f samplerFunc) Sample(_ context.Context, prompt []int32, s traj.Sampling, _ int64) (*traj.Completion, error) {
+	return f(prompt, s), nil
+}
+
+func exactly(t *testing.T, family string, f samplerFunc) (*chat.Exact, chattest.Tokenizer) {
+	t.Helper()
+	var tok chattest.Tokenizer
+	r, err := chat.For(family, tok)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return &chat.Exact{Renderer: r, Tokenizer: tok, Sampler: f}, tok
+}
+
+// bytesOf encodes a text a byte at a time: never as a tokenizer would.
+func bytesOf(s string) (ids []int32) {
+	for _, b := range []byte(s) {
+		ids = append(ids, int32(b))
+	}
+	return ids
+}
+
+func TestExactReadsWhatTheIDsSay(t *testing.T) {
+	var tok chattest.Tokenizer
+	end, _ := tok.ID("<|im_end|>")
+	pair, ok := tok.Pair("> ")
+	if !ok {
+		t.Fatal("no such token")
+	}
+	search := append(bytesOf("<search>é</search"), pair)
+	for name, tc := range map[string]struct {
+		c            traj.Completion
+		stop         []string
+		content, raw string
+		ids          []int32 // nil: those of c
+		calls        int
+		finish       string
+	}{
+		"an end of turn":            {c: traj.Completion{IDs: append(bytesOf("hi"), end), FinishReason: "stop", Ended: true}, content: "hi", raw: "hi", finish: "stop"},
+		"one that nobody speaks of": {c: traj.Completion{IDs: append(bytesOf("hi"), end), FinishReason: "stop"}, content: "hi", raw: "hi", finish: "stop"},
+		"an id of the user's":       {c: traj.Completion{IDs: []int32{'h', 'i', 'x'}, FinishReason: "stop", Ended: true}, content: "hi", raw: "hi", finish: "stop"},
+		"length":                    {c: traj.Completion{IDs: bytesOf("hi"), FinishReason: "length"}, content: "hi", raw: "hi", finish: "length"},
+		// The token that completes the stop string has more in it: the text is cut
+		// before, the ids and what is gone on with are not.
+		"a stop string within a token": {c: traj.Completion{IDs: search, FinishReason: "stop", StopString: "</search>"}, stop: []string{"</search>"},
+			content: "<search>é", raw: "<search>é</search> ", finish: "stop"},
+		"a server that goes on behind it": {c: traj.Completion{IDs: append(append(slices.Clone(search), bytesOf("made up")...), end), FinishReason: "stop", Ended: true}, stop: []string{"zzz", "</search>"},
+			content: "<search>é", raw: "<search>é</search> ", ids: search, finish: "stop"},
+		"one that goes on to the limit": {c: traj.Completion{IDs: append(slices.Clone(search), bytesOf("made up")...), FinishReason: "length"}, stop: []string{"</search>"},
+			content: "<search>é", raw: "<search>é</search> ", ids: search, finish: "stop"},
+		"an end behind a stop string": {c: traj.Completion{IDs: append(bytesOf("a#"), end), FinishReason: "stop", Ended: true}, stop: []string{"#"},
+			content: "a", raw: "a#", ids: bytesOf("a#"), finish: "stop"},
+		"a call": {c: traj.Completion{IDs: append(bytesOf("<tool_call>\n{\"name\": \"f\", \"arguments\": {}}\n</tool_call>"), end), FinishReason: "stop", Ended: true},
+			raw: "<tool_call>\n{\"name\": \"f\", \"arguments\": {}}\n</tool_call>", calls: 1, finish: "stop"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			want := tc.ids
+			if want == nil {
+				want = slices.Clone(tc.c.IDs)
+			}
+			for range tc.c.IDs {
+				tc.c.Logprobs = append(tc.c.Logprobs, traj.Logprob(-len(tc.c.Logprobs)))
+			}
+			e, _ := exactly(t, "chatml", func([]int32, traj.Sampling) *traj.Completion { return &tc.c })
+			got, err := e.Generate(t.Context(), &traj.Request{Messages: []traj.Message{{Role: traj.RoleUser, Content: "q"}}, Sampling: traj.Sampling{Stop: tc.stop}})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if got.Message.Content != tc.content || got.Raw != tc.raw || got.FinishReason != tc.finish || len(got.Message.ToolCalls) != tc.calls {
+				t.Errorf("%q, raw %q, %s, %d calls", got.Message.Content, got.Raw, got.FinishReason, len(got.Message.ToolCalls))
+			}
+			if diff := cmp.Diff(want, got.SampledIDs); diff != "" {
+				t.Error(diff)
+			}
+			if n := len(want); len(got.Logprobs) != n || got.OutputTokens != n || got.Logprobs[n-1] != traj.Logprob(1-n) {
+				t.Errorf("%d log-probs of %d tokens: %v", len(got.Logprobs), n, got.Logprobs)
+			}
+		})
+	}
+}
+
+func TestExactGoesOnWithItsOwnReply(t *testing.T) {
+	e, tok := exactly(t, "chatml", nil)
+	end, _ := tok.ID("<|im_end|>")
+	msgs := []traj.Message{{Role: traj.RoleUser, Content: "q"}, {Role: traj.RoleAssistant, Content: "<search>x</search> found <|im_end|>"}}
+	before, err := e.Prompt(&traj.Request{Messages: msgs[:1]})
+	if err != nil {
+		t.Fatal(err)
+	}
+	reply := slices.Concat(before, bytesOf("<search>x</search>"))
+	for name, prefix := range map[string][]int32{"a reply that was stopped": reply, "a turn that was ended": append(slices.Clone(reply), end)} {
+		got, err := e.Prompt(&traj.Request{Messages: msgs, PrefixIDs: prefix, PrefixMessages: 2, Continue: true, Inserted: " found <|im_end|>"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		want := slices.Concat(reply, tok.EncodeOrdinary(" found <|im_end|>"))
+		if diff := cmp.Diff(want, got); diff != "" {
+			t.Errorf("%s: %s", name, diff)
+		}
+		if slices.Contains(got[len(reply):], end) {
+			t.Error("a text forged the end of the turn")
+		}
+	}
+	// Without the ids the text is rendered, and left open.
+	got, err := e.Prompt(&traj.Request{Messages: msgs, Continue: true})
+	if err != nil || !strings.HasSuffix(tok.Decode(got, false), msgs[1].Content) {
+		t.Errorf("%q, %v", tok.Decode(got, false), err)
+	}
+}
+
+func TestExactRefusesALongPrompt(t *testing.T) {
+	e, _ := exactly(t, "chatml", func([]int32, traj.Sampling) *traj.Completion { t.Error("it was asked"); return nil })
+	_, err := e.Generate(t.Context(), &traj.Request{Messages: []traj.Message{{Role: traj.RoleUser, Content: "0123456789"}}, MaxPrompt: 5})
+	if !errors.Is(err, traj.ErrPromptTooLong) || !strings.Contains(err.Error(), "--max-prompt-tokens") {
+		t.Error(err)
+	}
+}

@@ -1,0 +1,92 @@
+package llm
+
+import (
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// completionFields is a request to /v1/completions, as vLLM reads it.
+func (t *Tokens) completionFields(b *body, prompt []int32) map[string]json.RawMessage {
+	c := t.Client
+	f := c.fields(b)
+	f["prompt"] = encodeIDs(prompt)
+	f["model"], _ = json.Marshal(c.c.Model) //nolint:errchkjson // a string
+	if _, ok := f["logprobs"]; ok {
+		f["logprobs"] = json.RawMessage("0") // of the sampled token alone
+	}
+	if c.has("return_tokens_as_token_ids") {
+		f["return_tokens_as_token_ids"] = json.RawMessage("true") // ids from a vLLM that does not know return_token_ids
+	}
+	if c.has("skip_special_tokens") {
+		f["skip_special_tokens"] = json.RawMessage("false") // stop strings may have special tokens in them
+	}
+	return f
+}
+
+// completionPieces reads vLLM's replies.
+type completionPieces struct{ s sampledPieces }
+
+func (p *completionPieces) add(data []byte) error {
+	rest, ids := takeIDs(data)
+	var chunk struct {
+		Choices []struct {
+			Index    int    `json:"index"`
+			Text     string `json:"text"`
+			Logprobs *struct {
+				Tokens        []string   `json:"tokens"`
+				TokenLogprobs []*float64 `json:"token_logprobs"`
+			} `json:"logprobs"`
+			FinishReason string `json:"finish_reason"`
+			ended
+		} `json:"choices"`
+		Usage *usage `json:"usage"`
+	}
+	if err := json.Unmarshal(rest, &chunk); err != nil {
+		return fmt.Errorf("not the API's JSON: %w: %s", err, excerpt(data))
+	}
+	if u := chunk.Usage; u != nil {
+		p.s.promptN, p.s.n = u.Prompt, u.Completion
+	}
+	if ids.prompt != nil {
+		p.s.prompt = ids.prompt
+	}
+	for i := range chunk.Choices {
+		ch := &chunk.Choices[i]
+		if ch.Index != 0 {
+			continue
+		}
+		p.s.text += ch.Text
+		sampled := ids.sampled
+		if l := ch.Logprobs; l != nil {
+			p.s.logprobs = append(p.s.logprobs, l.TokenLogprobs...)
+			if sampled == nil {
+				sampled = namedIDs(l.Tokens)
+			}
+		}
+		p.s.ids = append(p.s.ids, sampled...)
+		if ch.FinishReason != "" {
+			p.s.finish, p.s.stop = ch.FinishReason, slices.Clone(ch.what())
+		}
+	}
+	return nil
+}
+
+func (p *completionPieces) done() bool           { return p.s.finish != "" }
+func (p *completionPieces) take() *sampledPieces { return &p.s }
+
+// namedIDs reads tokens of the form token_id:17, as vLLM writes them on request.
+func namedIDs(tokens []string) []int32 {
+	out := make([]int32, 0, len(tokens))
+	for _, t := range tokens {
+		digits, ok := strings.CutPrefix(t, "token_id:")
+		id, err := strconv.ParseInt(digits, 10, 32)
+		if !ok || err != nil || id < 0 {
+			return nil
+		}
+		out = append(out, int32(id))
+	}
+	return out
+}

@@ -1,0 +1,147 @@
+package llm
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"math"
+	"net/http"
+
+	"agentcli/traj"
+)
+
+// Offer is a model that a server offers.
+type Offer struct {
+	ID     string `json:"id"`
+	Root   string `json:"root"`          // where the server has it from: a folder of its own, org/name; "": it does not say
+	Window int    `json:"max_model_len"` // tokens of prompt and reply; 0: it does not say
+}
+
+// Offers lists the models of a server.
+func (c *Client) Offers(ctx context.Context) ([]Offer, error) {
+	var list struct {
+		Data []Offer `json:"data"`
+	}
+	err := c.retry(ctx, func(ctx context.Context) *failure {
+		x := &exchange{}
+		if _, err := c.api.ListModels(context.WithValue(ctx, exchangeKey{}, x)); err != nil {
+			return c.classify(err, x, nil)
+		}
+		list.Data = nil
+		if err := json.Unmarshal(x.body, &list); err != nil {
+			return c.classify(err, x, nil)
+		}
+		return nil
+	})
+	return list.Data, err
+}
+
+// Models lists the names of the models of a server.
+func (c *Client) Models(ctx context.Context) ([]string, error) {
+	list, err := c.Offers(ctx)
+	var names []string
+	for _, m := range list {
+		names = append(names, m.ID)
+	}
+	return names, err
+}
+
+func (c *Client) get(ctx context.Context, url string, x *exchange) error {
+	req, err := http.NewRequestWithContext(context.WithValue(ctx, exchangeKey{}, x), http.MethodGet, url, nil)
+	if err != nil {
+		return err
+	}
+	if c.c.APIKey != "" {
+		req.Header.Set("Authorization", "Bearer "+c.c.APIKey)
+	}
+	resp, err := c.http.Do(req)
+	if err != nil {
+		return err
+	}
+	resp.Body.Close()
+	if resp.StatusCode/100 != 2 {
+		return fmt.Errorf("status %d", resp.StatusCode)
+	}
+	return nil
+}
+
+// What a server's log-probs are of, as ProbeLogprobs finds out.
+const (
+	LogprobsOfModel   = "model, temperature 1, full vocabulary" // as policy.LogprobKind
+	LogprobsAfterTemp = "after temperature, before top-k, top-p and min-p"
+	LogprobsAfterCuts = "after temperature and cuts (top-k, top-p, min-p)"
+	LogprobsNotKnown  = "as the server computes them, not probed"
+)
+
+var (
+	errNoProbe = errors.New("the server gives no log-probs")
+	errLogits  = errors.New("they are above 0, so they are none; start vLLM without --logprobs-mode raw_logits or processed_logits")
+)
+
+// ProbeIDs has one token sampled after a prompt: an error says that the server
+// does not take ids or gives none.
+func (t *Tokens) ProbeIDs(ctx context.Context, prompt []int32) error {
+	cool := 1.0
+	_, err := t.Sample(ctx, prompt, traj.Sampling{Temperature: &cool, MaxTokens: 1}, 1)
+	return err
+}
+
+// ProbeLogprobs finds out what the server's log-probs are of. vLLM gives those of
+// the model itself unless --logprobs-mode says otherwise, SGLang those after
+// temperature. Two requests for the likeliest token, at temperature 1 and at 4,
+// tell them apart: the model's own number is the same in both, that after the cut
+// to one token is 0.
+func (t *Tokens) ProbeLogprobs(ctx context.Context, prompt []int32) (string, error) {
+	return probeLogprobs(func(s traj.Sampling) ([]traj.Logprob, error) {
+		c, err := t.Sample(ctx, prompt, s, 1)
+		if err != nil {
+			return nil, err
+		}
+		return c.Logprobs, nil
+	})
+}
+
+// ProbeChat reports whether the server returns ids with chat replies, and what
+// their log-probs are of.
+func (c *Client) ProbeChat(ctx context.Context) (ids bool, logprobs string, err error) {
+	ask := func(s traj.Sampling) ([]traj.Logprob, error) {
+		r, err := c.Generate(ctx, &traj.Request{Messages: []traj.Message{{Role: traj.RoleUser, Content: "Name any town."}}, Sampling: s, Seed: 1})
+		if err != nil {
+			return nil, err
+		}
+		ids = len(r.SampledIDs) > 0
+		return r.Logprobs, nil
+	}
+	cool := 1.0
+	if _, err = ask(traj.Sampling{Temperature: &cool, MaxTokens: 1}); err != nil || !ids {
+		return ids, LogprobsNotKnown, err
+	}
+	if logprobs, err = probeLogprobs(ask); errors.Is(err, errNoProbe) {
+		err = nil
+	}
+	return ids, logprobs, err
+}
+
+func probeLogprobs(ask func(traj.Sampling) ([]traj.Logprob, error)) (string, error) {
+	var lp [2]float64
+	for i, temperature := range []float64{1, 4} {
+		list, err := ask(traj.Sampling{Temperature: &temperature, TopK: 1, MaxTokens: 1})
+		if err != nil {
+			return LogprobsNotKnown, err
+		}
+		if len(list) == 0 || !list[0].Known() {
+			return LogprobsNotKnown, errNoProbe
+		}
+		if lp[i] = float64(list[0]); lp[i] > 1e-3 {
+			return LogprobsNotKnown, errLogits
+		}
+	}
+	switch {
+	case lp[0] > -1e-6 && lp[1] > -1e-6:
+		return LogprobsAfterCuts, nil
+	case math.Abs(lp[0]-lp[1]) <= 1e-3:
+		return LogprobsOfModel, nil
+	}
+	return LogprobsAfterTemp, nil
+}

@@ -1,0 +1,174 @@
+package llm
+
+import (
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+
+	"agentcli/internal/text"
+	"agentcli/traj"
+
+	openai "github.com/sashabaranov/go-openai"
+)
+
+// reply is a chat reply as it came over the wire, in one piece or in many.
+type reply struct {
+	content, reasoning string
+	calls              []traj.ToolCall
+	finish             string
+	stop               json.RawMessage // what ended it: a string, an id, null; nil where the server does not say
+	prompt, output     int             // tokens, as the server counts
+	ids                tokenIDs
+	logprobs           []*float64 // nil: none
+}
+
+// extras is what go-openai does not decode.
+type extras struct {
+	Choices []struct {
+		Message struct {
+			Reasoning        string `json:"reasoning"`
+			ReasoningContent string `json:"reasoning_content"`
+		} `json:"message"`
+		Logprobs *chatLogprobs `json:"logprobs"`
+		ended
+	} `json:"choices"`
+}
+
+type chatLogprobs struct {
+	Content []struct {
+		Logprob *float64 `json:"logprob"`
+	} `json:"content"`
+}
+
+func (l *chatLogprobs) list() []*float64 {
+	if l == nil {
+		return nil
+	}
+	out := make([]*float64, 0, len(l.Content))
+	for _, t := range l.Content {
+		out = append(out, t.Logprob)
+	}
+	return out
+}
+
+// ended is how vLLM and SGLang say what ended a reply: a stop string, a stop id.
+type ended struct {
+	StopReason  json.RawMessage `json:"stop_reason"`
+	MatchedStop json.RawMessage `json:"matched_stop"`
+}
+
+func (e ended) what() json.RawMessage {
+	if len(e.MatchedStop) > 0 {
+		return e.MatchedStop
+	}
+	return e.StopReason
+}
+
+// whole reads a reply that came in one piece.
+func (c *Client) whole(r *openai.ChatCompletionResponse, x *exchange) (*reply, *failure) {
+	if len(r.Choices) == 0 {
+		return nil, &failure{err: traj.Mark(fmt.Errorf("%s answered without choices: %s", c.c.BaseURL, excerpt(x.body)), errNoReply), retry: true}
+	}
+	var ex extras
+	if err := json.Unmarshal(x.body, &ex); err != nil { // the ids of its first choice were taken out
+		return nil, &failure{err: traj.Mark(fmt.Errorf("%s answered with a field of the wrong type: %s", c.c.BaseURL, oneLine(err.Error())), errNoReply)}
+	}
+	choice, e := &r.Choices[0], &ex.Choices[0]
+	rp := &reply{content: choice.Message.Content, reasoning: e.Message.Reasoning, finish: string(choice.FinishReason), stop: e.what(),
+		prompt: r.Usage.PromptTokens, output: r.Usage.CompletionTokens, ids: x.ids, logprobs: e.Logprobs.list()}
+	if len(choice.Message.MultiContent) > 0 { // content as a list of parts
+		var text strings.Builder
+		for _, p := range choice.Message.MultiContent {
+			text.WriteString(p.Text)
+		}
+		rp.content = text.String()
+	}
+	if rp.reasoning == "" {
+		rp.reasoning = e.Message.ReasoningContent
+	}
+	for _, call := range choice.Message.ToolCalls {
+		rp.calls = append(rp.calls, traj.ToolCall{ID: call.ID, Name: call.Function.Name, Arguments: call.Function.Arguments})
+	}
+	return rp, nil
+}
+
+// brokenOff reports a reply that the server itself gave up.
+func (c *Client) brokenOff(finish string) *failure {
+	if finish != "abort" && finish != "error" {
+		return nil
+	}
+	return &failure{err: traj.Mark(fmt.Errorf("%s broke the reply off (finish_reason %s)", c.c.BaseURL, finish), errNoReply), retry: true}
+}
+
+func (c *Client) response(b *body, rp *reply) (*traj.Response, *failure) {
+	if f := c.brokenOff(rp.finish); f != nil {
+		return nil, f
+	}
+	r := &traj.Response{
+		Message:      traj.Message{Role: traj.RoleAssistant, Content: rp.content, Reasoning: rp.reasoning},
+		FinishReason: rp.finish, PromptTokens: rp.prompt, OutputTokens: rp.output, Policy: c.c.Model,
+	}
+	stop := ""
+	if json.Unmarshal(rp.stop, &stop) != nil || !slices.Contains(b.sampling.Stop, stop) {
+		stop = ""
+	}
+	if at, s := text.FirstOf(rp.content, b.sampling.Stop); at >= 0 {
+		// The server did not look for it, or left it in the text.
+		if at+len(s) < len(rp.content) && len(rp.ids.sampled) > 0 {
+			c.tell("stop strings", "does not stop at stop strings: what it wrote behind one is cut off here, and the ids of such a reply are left out")
+			rp.ids = tokenIDs{}
+		}
+		r.Message.Content, stop, r.FinishReason = rp.content[:at], s, traj.FinishStop
+	}
+	switch {
+	case len(rp.calls) > 0:
+		r.Message.ToolCalls = rp.calls
+	case c.c.Parse != nil:
+		if rp.reasoning == "" {
+			r.Raw = r.Message.Content + stop
+		}
+		m, errs := c.c.Parse(r.Message.Content)
+		if rp.reasoning != "" && m.Reasoning == "" {
+			m.Reasoning = rp.reasoning
+		}
+		m.Role = traj.RoleAssistant
+		r.Message, r.CallErrors = m, errs
+		if len(m.ToolCalls) > 0 && r.FinishReason == traj.FinishStop {
+			r.FinishReason = traj.FinishToolCalls
+		}
+	case rp.reasoning == "":
+		r.Raw = r.Message.Content + stop
+	}
+	if r.FinishReason == "function_call" {
+		r.FinishReason = traj.FinishToolCalls
+	}
+	if len(rp.ids.prompt) > 0 && len(rp.ids.sampled) > 0 {
+		r.PromptIDs, r.SampledIDs = rp.ids.prompt, rp.ids.sampled
+		r.PromptTokens, r.OutputTokens = len(r.PromptIDs), len(r.SampledIDs)
+		r.Logprobs = c.aligned(rp.logprobs, len(r.SampledIDs))
+	}
+	return r, nil
+}
+
+// lowest is what vLLM writes for a log-prob of minus infinity, which JSON lacks.
+const lowest = -9999
+
+// aligned are the log-probs of n sampled tokens, or nil where the server's do not
+// fit. Some servers give no number for the end-of-turn token.
+func (c *Client) aligned(list []*float64, n int) []traj.Logprob {
+	if m := len(list); m != n && m != n-1 || m == 0 {
+		if m > 0 {
+			c.tell("aligned logprobs", fmt.Sprintf("sent %d log-probs for %d tokens; they are left out", m, n))
+		}
+		return nil
+	}
+	out := make([]traj.Logprob, n)
+	for i := range out {
+		out[i] = traj.NoLogprob()
+		if i < len(list) && list[i] != nil && *list[i] > lowest {
+			out[i] = traj.Logprob(*list[i])
+		}
+	}
+	return out
+}

@@ -1,0 +1,267 @@
+package llm
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"slices"
+	"strings"
+
+	"agentcli/internal/text"
+	"agentcli/traj"
+
+	openai "github.com/sashabaranov/go-openai"
+)
+
+// send posts fields as a JSON object. The caller closes the body, and reads it if
+// it is a stream; what came in one piece is in x already.
+func (c *Client) send(ctx context.Context, url string, fields map[string]json.RawMessage, x *exchange) (*http.Response, error) {
+	x.fields = fields
+	req, err := http.NewRequestWithContext(context.WithValue(ctx, exchangeKey{}, x), http.MethodPost, url, strings.NewReader("{}"))
+	if err != nil {
+		return nil, err
+	}
+	req.Header.Set("Content-Type", "application/json")
+	if x.stream {
+		req.Header.Set("Accept", "text/event-stream")
+	}
+	if c.c.APIKey != "" {
+		req.Header.Set("Authorization", "Bearer "+c.c.APIKey)
+	}
+	resp, err := c.http.Do(req)
+	if err != nil {
+		return nil, err
+	}
+	if resp.StatusCode/100 != 2 {
+		resp.Body.Close()
+		return nil, fmt.Errorf("status %d", resp.StatusCode)
+	}
+	return resp, nil
+}
+
+// streamed reads a stream of events. done says afterwards whether the reply is
+// whole: one that broke off is never kept, and asked for again.
+func (c *Client) streamed(body io.Reader, x *exchange, b *body, add func(data []byte) error, done func() bool) *failure {
+	n := 0
+	err := events(body, func(data []byte) error {
+		n++
+		if f := c.inStream(data, x, b); f != nil {
+			return f
+		}
+		return add(data)
+	})
+	var f *failure
+	switch {
+	case errors.As(err, &f):
+		return f
+	case errors.Is(err, errEnough):
+		return nil
+	case err != nil:
+		return &failure{err: traj.Mark(fmt.Errorf("%s broke the stream off after %d events (%s)", c.c.BaseURL, n, c.clean(err.Error())), errNoReply), retry: true}
+	case !done():
+		return &failure{err: traj.Mark(fmt.Errorf("%s ended the stream after %d events, before the reply's end", c.c.BaseURL, n), errNoReply), retry: true}
+	}
+	return nil
+}
+
+// Error makes a failure pass through the reading of a stream.
+func (f *failure) Error() string { return f.err.Error() }
+
+// inStream recognises an error that a server sends as an event.
+func (c *Client) inStream(data []byte, x *exchange, b *body) *failure {
+	if !strings.Contains(string(data), `"error"`) {
+		return nil
+	}
+	var e struct {
+		Object string          `json:"object"`
+		Error  json.RawMessage `json:"error"`
+		Code   json.RawMessage `json:"code"`
+	}
+	err := json.Unmarshal(data, &e)
+	if said := e.Object == "error" || len(e.Error) > 0 && string(e.Error) != "null"; err != nil || !said {
+		return nil //nolint:nilerr // what is no JSON is complained of where the reply is read
+	}
+	var inner struct {
+		Code json.RawMessage `json:"code"`
+	}
+	code := e.Code
+	if json.Unmarshal(e.Error, &inner) == nil && len(inner.Code) > 0 {
+		code = inner.Code
+	}
+	status := 0
+	if json.Unmarshal(code, &status) != nil || status < 400 || status > 599 {
+		status = http.StatusInternalServerError
+	}
+	x.status, x.body = status, slices.Clone(data)
+	return c.classify(errors.New("an error in the stream"), x, b)
+}
+
+// chatChunk is one event of a chat reply.
+type chatChunk struct {
+	Choices []struct {
+		Index int `json:"index"`
+		Delta struct {
+			Content          string `json:"content"`
+			Reasoning        string `json:"reasoning"`
+			ReasoningContent string `json:"reasoning_content"`
+			ToolCalls        []struct {
+				Index    *int   `json:"index"`
+				ID       string `json:"id"`
+				Function struct {
+					Name      string `json:"name"`
+					Arguments string `json:"arguments"`
+				} `json:"function"`
+			} `json:"tool_calls"`
+		} `json:"delta"`
+		FinishReason string        `json:"finish_reason"`
+		Logprobs     *chatLogprobs `json:"logprobs"`
+		ended
+	} `json:"choices"`
+	Usage *usage `json:"usage"`
+}
+
+type usage struct {
+	Prompt     int `json:"prompt_tokens"`
+	Completion int `json:"completion_tokens"`
+}
+
+// chatStream sends a chat request once and takes its reply piece by piece.
+func (c *Client) chatStream(ctx context.Context, b *body, x *exchange) (*reply, *failure) {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel() // a stream that is left early ends at the server too
+	model, err := json.Marshal(b.request.Model)
+	if err != nil {
+		return nil, &failure{err: err}
+	}
+	x.fields["model"] = model
+	resp, err := c.send(ctx, c.c.BaseURL+"/chat/completions", x.fields, x)
+	if err != nil {
+		return nil, c.classify(err, x, b)
+	}
+	defer resp.Body.Close()
+	if !x.stream {
+		return c.unstreamed(x)
+	}
+	s := chatPieces{stops: b.sampling.Stop}
+	if f := c.streamed(resp.Body, x, b, s.add, func() bool { return s.finish != "" }); f != nil {
+		return nil, f
+	}
+	if n := len(s.ids.sampled); n > 0 && s.counted && s.output > 0 && n != s.output {
+		// Some versions leave out the ids of pieces that their parsers hold back.
+		c.tell("ids of pieces", fmt.Sprintf("sent %d ids of %d tokens of a stream; such replies are kept without ids", n, s.output))
+		s.ids = tokenIDs{}
+	}
+	return s.whole(), nil
+}
+
+// chatPieces puts a chat reply together.
+type chatPieces struct {
+	reply
+	stops              []string
+	content, reasoning strings.Builder
+	looked             int // up to where no stop string begins
+	pieces             int
+	counted            bool // the server said how many tokens there are
+}
+
+func (s *chatPieces) add(data []byte) error {
+	rest, ids := takeIDs(data)
+	var chunk chatChunk
+	if err := json.Unmarshal(rest, &chunk); err != nil {
+		return fmt.Errorf("an event is not the API's JSON: %w: %s", err, excerpt(data))
+	}
+	if u := chunk.Usage; u != nil {
+		s.prompt, s.output, s.counted = u.Prompt, u.Completion, true
+	}
+	if len(ids.prompt) > 0 && len(s.ids.prompt) == 0 {
+		s.ids.prompt = ids.prompt
+	}
+	s.ids.sampled = append(s.ids.sampled, ids.sampled...)
+	for i := range chunk.Choices {
+		ch := &chunk.Choices[i]
+		if ch.Index != 0 {
+			continue
+		}
+		s.logprobs = append(s.logprobs, ch.Logprobs.list()...)
+		d := &ch.Delta
+		s.reasoning.WriteString(d.Reasoning)
+		if d.Reasoning == "" {
+			s.reasoning.WriteString(d.ReasoningContent)
+		}
+		for _, t := range d.ToolCalls {
+			at := len(s.calls) - 1
+			if t.Index != nil {
+				at = *t.Index
+			} else if t.ID != "" || at < 0 {
+				at++
+			}
+			if at < 0 || at > len(s.calls) { // a gap: some servers do not count
+				at = len(s.calls)
+			}
+			if at == len(s.calls) {
+				s.calls = append(s.calls, traj.ToolCall{})
+			}
+			call := &s.calls[at]
+			if t.ID != "" {
+				call.ID = t.ID
+			}
+			call.Name += t.Function.Name
+			call.Arguments += t.Function.Arguments
+		}
+		if ch.FinishReason != "" {
+			s.finish, s.stop = ch.FinishReason, slices.Clone(ch.what())
+		}
+		if d.Content != "" {
+			s.pieces++
+			s.content.WriteString(d.Content)
+			if s.stopped() {
+				return errEnough
+			}
+		}
+	}
+	return nil
+}
+
+// stopped reports whether a stop string stands in the text, also across pieces:
+// then the server does not look for it, and what it writes further is not wanted.
+func (s *chatPieces) stopped() bool {
+	all := s.content.String()
+	at, _ := text.FirstOf(all[s.looked:], s.stops)
+	if n := longest(s.stops); n > 0 {
+		s.looked = max(s.looked, len(all)-n+1)
+	}
+	if at < 0 {
+		return false
+	}
+	s.finish = traj.FinishStop
+	return true
+}
+
+func longest(list []string) int {
+	n := 0
+	for _, s := range list {
+		n = max(n, len(s))
+	}
+	return n
+}
+
+func (s *chatPieces) whole() *reply {
+	r := s.reply
+	r.content, r.reasoning = s.content.String(), s.reasoning.String()
+	if !s.counted { // left early, or a server that does not count
+		r.output = s.pieces
+	}
+	return &r
+}
+
+// unstreamed reads a reply that came in one piece although pieces were asked for.
+func (c *Client) unstreamed(x *exchange) (*reply, *failure) {
+	var r openai.ChatCompletionResponse
+	if err := json.Unmarshal(x.body, &r); err != nil {
+		return nil, c.classify(err, x, nil)
+	}
+	return c.whole(&r, x)
+}

@@ -1,0 +1,161 @@
+package llm
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+
+	"agentcli/traj"
+)
+
+// Tokens asks a server in ids and is answered in ids: vLLM's /v1/completions, or
+// SGLang's own /generate. It satisfies chat.Sampler by shape, and is safe for
+// concurrent use.
+type Tokens struct {
+	Client *Client
+	SGLang bool    // ask /generate
+	Window int     // tokens of prompt and reply; 0: not known
+	Stops  []int32 // ids that end a reply in this model's chat format
+}
+
+// Sample draws one continuation of prompt, and retries what may pass.
+func (t *Tokens) Sample(ctx context.Context, prompt []int32, s traj.Sampling, seed int64) (*traj.Completion, error) {
+	c := t.Client
+	if t.Window > 0 {
+		room := t.Window - len(prompt)
+		if room < 1 {
+			return nil, fmt.Errorf("%w: %d tokens, the server's window is %d", traj.ErrPromptTooLong, len(prompt), t.Window)
+		}
+		if s.MaxTokens == 0 || room < s.MaxTokens {
+			s.MaxTokens = room
+		}
+	}
+	if s.MaxTokens == 0 {
+		// Left open it would be 16 with vLLM and 128 with SGLang.
+		return nil, traj.Mark(fmt.Errorf("%s does not say how long its window is; give the longest reply by --max-tokens N", c.c.BaseURL), traj.ErrFatal)
+	}
+	for _, id := range t.Stops {
+		if !slices.Contains(s.StopIDs, id) {
+			s.StopIDs = append(s.StopIDs[:len(s.StopIDs):len(s.StopIDs)], id)
+		}
+	}
+	b := &body{sampling: s, seed: seed, inIDs: true}
+	var out *traj.Completion
+	err := c.retry(ctx, func(ctx context.Context) *failure {
+		p, f := t.once(ctx, b, prompt)
+		if f == nil {
+			out, f = t.completion(p, b, prompt)
+		}
+		return f
+	})
+	return out, err
+}
+
+// pieces puts a reply in ids together, of one piece or of many.
+type pieces interface {
+	add(data []byte) error
+	done() bool
+	take() *sampledPieces
+}
+
+// sampledPieces is what a reply in ids consists of.
+type sampledPieces struct {
+	ids        []int32
+	logprobs   []*float64
+	prompt     []int32 // as the server saw it; nil: it does not say
+	promptN, n int     // tokens, as the server counts; 0: it does not
+	text       string
+	finish     string
+	stop       json.RawMessage
+	message    string // why it was broken off
+	brokenOff  int    // the status that goes with it
+}
+
+func (t *Tokens) once(ctx context.Context, b *body, prompt []int32) (*sampledPieces, *failure) {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	c := t.Client
+	x := &exchange{stream: c.streams(), wanted: "completions", whole: true}
+	url, fields, s := c.c.BaseURL+"/completions", t.completionFields(b, prompt), pieces(&completionPieces{})
+	if t.SGLang {
+		x.wanted = "/generate"
+		url, s = c.root()+"/generate", &sglangPieces{}
+		fields, x.nested = t.generateFields(b, prompt)
+	}
+	resp, err := c.send(ctx, url, fields, x)
+	if err != nil {
+		return nil, c.classify(err, x, b)
+	}
+	defer resp.Body.Close()
+	if !x.stream {
+		if err := s.add(x.body); err != nil {
+			return nil, c.classify(err, x, b)
+		}
+		return s.take(), nil
+	}
+	if f := c.streamed(resp.Body, x, b, s.add, s.done); f != nil {
+		return nil, f
+	}
+	return s.take(), nil
+}
+
+// root is the server's address without the API's version.
+func (c *Client) root() string { return strings.TrimSuffix(c.c.BaseURL, "/v1") }
+
+// completion makes sure that what came back is what was asked for.
+func (t *Tokens) completion(p *sampledPieces, b *body, prompt []int32) (*traj.Completion, *failure) {
+	c := t.Client
+	base := c.c.BaseURL
+	if p.finish == "abort" && p.brokenOff >= 400 {
+		x := &exchange{status: p.brokenOff, body: []byte(p.message)}
+		return nil, c.classify(fmt.Errorf("aborted"), x, b)
+	}
+	if f := c.brokenOff(p.finish); f != nil {
+		return nil, f
+	}
+	fatal := func(format string, args ...any) (*traj.Completion, *failure) {
+		return nil, &failure{err: traj.Mark(fmt.Errorf(format, args...), traj.ErrFatal)}
+	}
+	if len(p.ids) == 0 && (p.n > 0 || p.text != "") {
+		return fatal("%s returns no token ids (vLLM since 0.10.2 and SGLang do); leave --token-mode completions out", base)
+	}
+	if p.prompt != nil && !slices.Equal(p.prompt, prompt) || p.prompt == nil && p.promptN > 0 && p.promptN != len(prompt) {
+		n := p.promptN
+		if p.prompt != nil {
+			n = len(p.prompt)
+		}
+		return fatal("%s was given a prompt of %d ids and used another, of %d: its replies do not belong to what was asked", base, len(prompt), n)
+	}
+	if p.n > 0 && p.n != len(p.ids) {
+		return nil, &failure{err: traj.Mark(fmt.Errorf("%s sampled %d tokens and sent the ids of %d", base, p.n, len(p.ids)), errNoReply), retry: true}
+	}
+	out := &traj.Completion{IDs: p.ids, Text: p.text, FinishReason: p.finish}
+	out.Logprobs = c.aligned(p.logprobs, len(p.ids))
+	if n := len(p.ids); n > 0 && p.finish == traj.FinishStop {
+		var id int32
+		switch {
+		case json.Unmarshal(p.stop, &out.StopString) == nil && out.StopString != "":
+		case json.Unmarshal(p.stop, &id) == nil && id == p.ids[n-1]:
+			out.Ended = true
+		default:
+			out.Ended = slices.Contains(b.sampling.StopIDs, p.ids[n-1]) || len(b.sampling.Stop) == 0
+		}
+	}
+	return out, nil
+}
+
+// encodeIDs is ids as a JSON array.
+func encodeIDs(ids []int32) json.RawMessage {
+	out := make([]byte, 0, 6*len(ids)+2)
+	out = append(out, '[')
+	for i, id := range ids {
+		if i > 0 {
+			out = append(out, ',')
+		}
+		out = strconv.AppendInt(out, int64(id), 10)
+	}
+	return append(out, ']')
+}

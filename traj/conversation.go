@@ -1,0 +1,61 @@
+package traj
+
+// Conversation grows by observations and replies. The zero value is empty. It is
+// used by one goroutine.
+type Conversation struct {
+	Messages []Message
+	// Continued says that the next reply goes on with the last message.
+	Continued bool
+	// Inserted is the text that was put at the end of the last message since the
+	// last reply, where Continued.
+	Inserted string
+
+	written string // the last message as it stands in the prompt; "": not known
+}
+
+// Observe appends an observation's messages, or its text at the end of the last
+// message, if that is the model's own.
+func (c *Conversation) Observe(o Observation) {
+	last := len(c.Messages) - 1
+	if o.Continue == "" || len(o.Messages) > 0 || last < 0 || c.Messages[last].Role != RoleAssistant {
+		c.Messages = append(c.Messages, o.Messages...)
+		if len(o.Messages) > 0 {
+			c.Continued, c.Inserted, c.written = false, "", ""
+		}
+		return
+	}
+	m := &c.Messages[last]
+	if c.written != "" {
+		// What goes on is the text that the model wrote: the calls and the thinking
+		// that were read out of it stand in it, and so does the stop string.
+		c.written += o.Continue
+		m.Content, m.ToolCalls, m.Reasoning = c.written, nil, ""
+	} else {
+		m.Content += o.Continue
+	}
+	c.Continued, c.Inserted = true, c.Inserted+o.Continue
+}
+
+// Reply appends a reply, or goes on with the last message by it.
+func (c *Conversation) Reply(r *Response) {
+	reply := r.Message
+	reply.Role = RoleAssistant
+	if last := len(c.Messages) - 1; c.Continued && last >= 0 {
+		m := &c.Messages[last]
+		m.Content += reply.Content
+		m.ToolCalls = reply.ToolCalls
+		if m.Reasoning != "" && reply.Reasoning != "" {
+			m.Reasoning += "\n"
+		}
+		m.Reasoning += reply.Reasoning
+		if c.written != "" && r.Raw != "" {
+			c.written += r.Raw
+		} else {
+			c.written = ""
+		}
+	} else {
+		c.Messages = append(c.Messages, reply)
+		c.written = r.Raw
+	}
+	c.Continued, c.Inserted = false, ""
+}

@@ -1,0 +1,48 @@
+package traj
+
+import (
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+func TestAContinuedReplyIsWhatTheModelWrote(t *testing.T) {
+	var c Conversation
+	call := []ToolCall{{ID: "call_0", Name: "search"}}
+	c.Observe(Observation{Messages: []Message{{Role: RoleUser, Content: "q"}}})
+	c.Reply(&Response{Message: Message{Content: "", Reasoning: "hm", ToolCalls: call}, Raw: "<think>hm</think><search>x</search>"})
+	if m := c.Messages[1]; m.Role != RoleAssistant || len(m.ToolCalls) != 1 || m.Reasoning != "hm" {
+		t.Errorf("before it is continued the reply is %+v", m)
+	}
+	c.Observe(Observation{Continue: " found"})
+	c.Observe(Observation{Continue: " more"})
+	want := []Message{{Role: RoleUser, Content: "q"}, {Role: RoleAssistant, Content: "<think>hm</think><search>x</search> found more"}}
+	if diff := cmp.Diff(want, c.Messages); diff != "" || !c.Continued || c.Inserted != " found more" {
+		t.Errorf("%s, inserted %q", diff, c.Inserted)
+	}
+	c.Reply(&Response{Message: Message{Content: "", ToolCalls: call}, Raw: "<search>y</search>"})
+	if m := c.Messages[1]; len(m.ToolCalls) != 1 || c.Continued || c.Inserted != "" {
+		t.Errorf("%+v, inserted %q", m, c.Inserted)
+	}
+	c.Observe(Observation{Continue: " again"})
+	want[1].Content += "<search>y</search> again"
+	if diff := cmp.Diff(want, c.Messages); diff != "" {
+		t.Error(diff)
+	}
+	// A new turn: the next text goes behind that turn's reply alone.
+	c.Reply(&Response{Message: Message{Content: "done"}, Raw: "done"})
+	c.Observe(Observation{Messages: []Message{{Role: RoleUser, Content: "next"}}})
+	c.Reply(&Response{Message: Message{Content: "one"}}) // how it was written is not known
+	c.Observe(Observation{Continue: " two"})
+	want[1].Content += "done"
+	want = append(want, Message{Role: RoleUser, Content: "next"}, Message{Role: RoleAssistant, Content: "one two"})
+	if diff := cmp.Diff(want, c.Messages); diff != "" {
+		t.Error(diff)
+	}
+	// Nothing but the model's own message is continued.
+	c.Observe(Observation{Messages: []Message{{Role: RoleUser, Content: "user"}}})
+	c.Observe(Observation{Continue: "x"})
+	if c.Continued || c.Messages[4].Content != "user" || len(c.Messages) != 5 {
+		t.Errorf("%+v", c.Messages)
+	}
+}
