@@ -31,11 +31,13 @@ var (
 )
 
 const (
-	maxLine     = 16 << 20         // bytes of one answer
-	maxFailures = 20               // ends without an answer between them, before the program counts as broken
-	pause       = 30 * time.Second // until a broken program is tried again
-	maxLost     = 8                // calls given up with no answer to any, before the program is ended
-	startLimit  = time.Minute      // from its start to its answer to Hello
+	maxLine = 16 << 20 // bytes of one answer
+
+	// MaxLost is how many calls may be given up with no answer to any, before
+	// the program is ended.
+	MaxLost = 8
+	// StartLimit is from a program's start to its answer to the first request.
+	StartLimit = time.Minute
 )
 
 // LinesConfig describes a program that answers JSON lines.
@@ -54,14 +56,12 @@ type LinesConfig struct {
 type Lines struct {
 	c LinesConfig
 
-	mu       sync.Mutex
-	now      *conn // nil: none runs
-	closed   bool
-	failures int // in a row
-	failedAt time.Time
-	last     error
-	noticed  bool // that it writes what is no answer
-	all      sync.WaitGroup
+	mu      sync.Mutex
+	now     *conn // nil: none runs
+	closed  bool
+	row     Row
+	noticed bool // that it writes what is no answer
+	all     sync.WaitGroup
 }
 
 // NewLines does not start anything: the first call does.
@@ -108,7 +108,7 @@ func (l *Lines) Call(ctx context.Context, request map[string]any, alone bool) ([
 	case a := <-got:
 		if a.err == nil {
 			l.mu.Lock()
-			l.failures = 0
+			l.row = Row{}
 			l.mu.Unlock()
 		}
 		return a.line, a.err
@@ -165,8 +165,7 @@ func (l *Lines) running(ctx context.Context) (*conn, error) {
 	}
 	c := l.now
 	if c == nil {
-		if l.failures >= maxFailures && l.c.Now().Sub(l.failedAt) < pause {
-			err := fmt.Errorf("%w: it ended %d times in a row without an answer; the last time %w", ErrBroken, l.failures, l.last)
+		if err := l.row.Broken(l.c.Now()); err != nil {
 			l.mu.Unlock()
 			return nil, err
 		}
@@ -212,9 +211,8 @@ func (c *conn) run() {
 	reason := c.live()
 	c.l.mu.Lock()
 	c.l.now = nil
-	if !errors.Is(reason, ErrClosed) {
-		c.l.failures++
-		c.l.failedAt, c.l.last = c.l.c.Now(), reason
+	if !errors.Is(reason, ErrClosed) && !errors.Is(reason, errAbandoned) {
+		c.l.row.Add(reason, c.l.c.Now())
 	}
 	c.l.mu.Unlock()
 	c.mu.Lock()
@@ -282,7 +280,7 @@ func (c *conn) greet(over <-chan struct{}) {
 		return
 	}
 	c.tell(b)
-	limit := time.NewTimer(startLimit)
+	limit := time.NewTimer(StartLimit)
 	defer limit.Stop()
 	select {
 	case a := <-got:
@@ -295,7 +293,7 @@ func (c *conn) greet(over <-chan struct{}) {
 		}
 		close(c.ready)
 	case <-limit.C:
-		c.end(fmt.Errorf("%w: it did not answer the first request within %v", ErrEnded, startLimit))
+		c.end(fmt.Errorf("%w: it did not answer the first request within %v", ErrEnded, StartLimit))
 	case <-over:
 	}
 }
@@ -354,13 +352,10 @@ func (c *conn) lose(id int64, alone bool, why error) {
 	c.mu.Unlock()
 	switch {
 	case alone && errors.Is(why, context.Canceled): // whose trajectory has ended: nobody's fault
-		c.l.mu.Lock()
-		c.l.failures--
-		c.l.mu.Unlock()
-		c.end(fmt.Errorf("%w: it was stopped in a call that nobody waits for any more", ErrEnded))
+		c.end(errAbandoned)
 	case alone:
 		c.end(fmt.Errorf("%w: it gave no answer in time and was stopped", ErrEnded))
-	case n >= maxLost:
+	case n >= MaxLost:
 		c.end(fmt.Errorf("%w: it gave no answer to %d calls in time and was stopped", ErrEnded, n))
 	default:
 		if b, err := line(id, map[string]any{"method": "cancel"}); err == nil {
@@ -443,6 +438,8 @@ func firstID(b []byte) string {
 func shorten(b []byte) string {
 	return text.Cut(string(bytes.ToValidUTF8(b[:min(len(b), 400)], []byte("�"))), 80)
 }
+
+var errAbandoned = fmt.Errorf("%w: it was stopped in a call that nobody waits for any more", ErrEnded)
 
 var errLong = errors.New("a line is too long")
 

@@ -243,7 +243,7 @@ func TestManyCallsWithoutAnyAnswerEndTheProgram(t *testing.T) {
 		_, err := l.Call(t.Context(), map[string]any{"do": "nothing"}, false)
 		stuck <- err
 	}()
-	for range maxLost {
+	for range MaxLost {
 		wg.Go(func() { _, _ = l.Call(ctx, map[string]any{"do": "nothing"}, false) })
 	}
 	wg.Wait()
