@@ -37,6 +37,7 @@ func (r *run) attempt(ctx context.Context, task traj.Task, attempt int) (t *traj
 		t.GroupID += "@" + r.c.Run
 	}
 	p := &player{run: r, t: t}
+	ctx = traj.WithID(ctx, t.ID)
 	own, cancel := ctx, context.CancelFunc(func() {})
 	if r.c.Timeout > 0 {
 		own, cancel = context.WithTimeout(ctx, r.c.Timeout)

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"regexp"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -17,7 +18,7 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	testscript.Main(m, map[string]func(){"agentcli": main})
+	testscript.Main(m, map[string]func(){"agentcli": main, "mcp-sums": mcpOverStdio})
 }
 
 var question = regexp.MustCompile(`What is (\d+) \* (\d+)\?`)
@@ -126,6 +127,9 @@ func TestScripts(t *testing.T) {
 		Setup: func(e *testscript.Env) error {
 			s := llmtest.Start(mock)
 			e.Defer(s.Close)
+			tools := mcpOverHTTP()
+			e.Defer(func() { tools.CloseClientConnections(); tools.Close() })
+			e.Setenv("MCP", tools.URL)
 			e.Setenv("MOCK", s.BaseURL())
 			e.Setenv("HOME", e.WorkDir)
 			e.Setenv("XDG_CACHE_HOME", e.WorkDir+"/cache")
@@ -162,6 +166,12 @@ func TestScripts(t *testing.T) {
 				st, err := os.Stat(path)
 				ts.Check(err)
 				ts.Check(os.Truncate(path, st.Size()-5))
+			},
+			// lines FILE N: the file has N lines.
+			"lines": func(ts *testscript.TestScript, neg bool, args []string) {
+				if n := strings.Count(ts.ReadFile(args[0]), "\n"); strconv.Itoa(n) != args[1] {
+					ts.Fatalf("%s has %d lines, want %s", args[0], n, args[1])
+				}
 			},
 			// exits CODE COMMAND...: as exec, with the exit code checked.
 			"exits": func(ts *testscript.TestScript, neg bool, args []string) {
