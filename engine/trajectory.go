@@ -62,10 +62,11 @@ func (p *player) play(ctx, own context.Context) (end traj.Termination, reason st
 			end, reason = traj.EnvFailed, fmt.Sprintf("panic in the agent or the environment: %v", x)
 		}
 	}()
-	var err error
-	if p.env, err = p.c.NewEnv(p.t.Task); err != nil {
+	e, err := p.c.NewEnv(p.t.Task)
+	if err != nil {
 		return traj.EnvFailed, text.Line(err)
 	}
+	p.env = &guarded{Environment: e}
 	defer p.env.Close()
 	if p.agent, err = p.c.NewAgent(p.t.Task); err != nil {
 		return traj.EnvFailed, text.Line(err)
@@ -214,6 +215,8 @@ func (p *player) ended(ctx, own context.Context, otherwise traj.Termination, err
 		return otherwise, text.Line(err)
 	case ctx.Err() != nil:
 		return traj.Cancelled, text.Line(context.Cause(ctx))
+	case errors.Is(err, errLeft): // not the policy's doing
+		return traj.EnvFailed, text.Line(err)
 	case own.Err() != nil:
 		return traj.Timeout, fmt.Sprintf("the trajectory took longer than %v", p.c.Timeout)
 	}
