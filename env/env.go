@@ -363,9 +363,9 @@ func checkObject(b json.RawMessage) error {
 	return json.Unmarshal(b, &v)
 }
 
-// readArgs decodes arguments strictly, so that a misspelt name is told to the
+// ReadArgs decodes arguments strictly, so that a misspelt name is told to the
 // model instead of being taken for an absent one.
-func readArgs(args json.RawMessage, to any) error {
+func ReadArgs(args json.RawMessage, to any) error {
 	d := json.NewDecoder(bytes.NewReader(args))
 	d.DisallowUnknownFields()
 	if err := d.Decode(to); err != nil {

@@ -182,7 +182,7 @@ func codeOf(args json.RawMessage) (string, error) {
 	var a struct {
 		Code *string `json:"code"`
 	}
-	if err := readArgs(args, &a); err != nil {
+	if err := ReadArgs(args, &a); err != nil {
 		return "", err
 	}
 	if a.Code == nil {
