@@ -107,10 +107,7 @@ func (p *Pool) fork(ctx context.Context, z *zygote) (_ *Proc, err error) {
 		reason, _ := io.ReadAll(io.LimitReader(c.ctl, 4096))
 		c.kill()
 		part, why, _ := bytes.Cut(reason, []byte("\n"))
-		if len(part) == 0 {
-			return nil, fmt.Errorf("sandbox: %s", why)
-		}
-		return nil, &refusal{Part(part), string(why)}
+		return nil, reported(Part(part), string(why))
 	}
 	return c, nil
 }

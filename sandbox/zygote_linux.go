@@ -145,7 +145,7 @@ func (p *Pool) launch(ctx context.Context) (_ *zygote, err error) {
 	z.cmd.SysProcAttr = attr
 	if err := z.cmd.Start(); err != nil {
 		if p.has(Namespaces) {
-			return nil, &refusal{Namespaces, err.Error()}
+			return nil, reported(notGranted(Namespaces, kernel("new namespaces", err)).both())
 		}
 		return nil, fmt.Errorf("sandbox: %w", err)
 	}
@@ -173,10 +173,7 @@ func (p *Pool) launch(ctx context.Context) (_ *zygote, err error) {
 	defer stop()
 	var r refusal
 	if err := json.NewDecoder(reportR).Decode(&r); err == nil {
-		if r.Part == "" {
-			return nil, fmt.Errorf("sandbox: %s", r.Reason)
-		}
-		return nil, &r
+		return nil, reported(r.both())
 	}
 	if err := z.greet(p); err != nil {
 		if errors.Is(err, ErrRefused) {
@@ -227,7 +224,7 @@ func (z *zygote) greet(p *Pool) error {
 	err = json.Unmarshal(b[:n], &hello)
 	if hello.Refused != "" {
 		part, why, _ := strings.Cut(hello.Refused, "\n")
-		return &refusal{Part(part), why}
+		return reported(Part(part), why)
 	}
 	z.modules = hello.Modules
 	return err
