@@ -225,3 +225,12 @@ func TestCacheLeavesSessionsAlone(t *testing.T) {
 		t.Errorf("%d hits of %d: %q", hits, n, got)
 	}
 }
+
+// BenchmarkCacheHit is a call that the folder answers.
+func BenchmarkCacheHit(b *testing.B) {
+	c, err := OpenCache(b.TempDir())
+	if err != nil {
+		b.Fatal(err)
+	}
+	benchmarkTool(b, Config{Tools: []Tool{counted("1", true, nil)}, Cache: c}, "t")
+}

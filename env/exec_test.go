@@ -293,3 +293,29 @@ func TestExecExampleInPython(t *testing.T) {
 		t.Errorf("docs/tools.md does not show the example as it is: %v", err)
 	}
 }
+
+// BenchmarkExec is a call of a program that does nothing, checks and all.
+func BenchmarkExec(b *testing.B) {
+	exe, err := os.Executable()
+	if err != nil {
+		b.Fatal(err)
+	}
+	x, err := OpenExec(b.Context(), ExecConfig{Command: fmt.Sprintf("%s=text exec '%s'", asTool, exe)})
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer x.Close()
+	benchmarkTool(b, Config{Tools: x.Tools()}, "text")
+}
+
+func benchmarkTool(b *testing.B, c Config, name string) {
+	e, err := New(c)
+	if err != nil {
+		b.Fatal(err)
+	}
+	for b.Loop() {
+		if r, err := e.Step(b.Context(), calls(name, "{}")); err != nil || r.ToolErrors != 0 {
+			b.Fatal(r, err)
+		}
+	}
+}

@@ -391,3 +391,84 @@ func TestServerOfThePythonSDK(t *testing.T) {
 		t.Error(got)
 	}
 }
+
+// pythonHTTP serves over streamable HTTP, at a port that it prints.
+const pythonHTTP = `
+import socket, sys, uvicorn
+from mcp.server.mcpserver import MCPServer
+
+server = MCPServer("pad")
+notes = {}
+
+@server.tool()
+def keep(name: str, text: str = "nothing") -> str:
+    """Keep a note."""
+    notes[name] = text
+    return "kept"
+
+@server.tool()
+def show(name: str) -> str:
+    """Show a note."""
+    if name not in notes:
+        raise ValueError("there is no note " + name)
+    return notes[name]
+
+s = socket.socket()
+s.bind(("127.0.0.1", 0))
+s.listen()
+print(s.getsockname()[1], flush=True)
+uvicorn.Server(uvicorn.Config(server.streamable_http_app(), log_level="warning")).run(sockets=[s])
+`
+
+func TestServerOfThePythonSDKOverHTTP(t *testing.T) {
+	python := os.Getenv("AGENTCLI_PYTHON")
+	if python == "" {
+		t.Skip("AGENTCLI_PYTHON names no Python with mcp; make test sets it")
+	}
+	p, err := child.Start(child.Command{Args: []string{python, "-c", pythonHTTP}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer p.Kill()
+	var port int
+	if _, err := fmt.Fscan(p.Stdout, &port); err != nil {
+		p.Stop()
+		t.Fatal(err, p.Ending())
+	}
+	s := open(t, Config{Servers: []Server{Parse(fmt.Sprintf("http://127.0.0.1:%d/mcp", port))}, Timeout: time.Minute})
+	for _, c := range []struct {
+		name, args, want string
+		errors           int
+	}{
+		{"keep", `{"name":"a","text":"é"}`, "kept", 0},
+		{"show", `{"name":"a"}`, "é", 0},
+		{"show", `{"name":"b"}`, "Error executing tool show", 1},
+		{"keep", `{"text":"x"}`, `error: wrong arguments: "name" is missing`, 1},
+	} {
+		if got, n := call(t, s, c.name, c.args); !strings.Contains(got, c.want) || n != c.errors {
+			t.Errorf("%s(%s) = %q with %d errors, want %q", c.name, c.args, got, n, c.want)
+		}
+	}
+}
+
+// BenchmarkStdio is a call of a server of the Go SDK that does nothing.
+func BenchmarkStdio(b *testing.B) {
+	exe, err := os.Executable()
+	if err != nil {
+		b.Fatal(err)
+	}
+	s, err := Open(b.Context(), Config{Servers: []Server{{Command: child.Command{Args: []string{exe}, Env: []string{asServer + "=1"}}}}})
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer s.Close()
+	for _, t := range s.Tools() {
+		if t.Spec().Name == "text" {
+			for b.Loop() {
+				if _, err := t.Call(b.Context(), json.RawMessage("{}")); err != nil {
+					b.Fatal(err)
+				}
+			}
+		}
+	}
+}

@@ -4,12 +4,7 @@ package child
 
 import (
 	"os"
-	"os/exec"
 	"syscall"
 )
-
-// ownGroup makes the program the leader of a process group: a ^C at the terminal
-// is ours alone, and what it starts can be ended with it.
-func ownGroup(c *exec.Cmd) { c.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} }
 
 func killGroup(p *os.Process) { _ = syscall.Kill(-p.Pid, syscall.SIGKILL) }

@@ -1,3 +1,5 @@
+//go:build unix
+
 package child
 
 import (
@@ -8,6 +10,7 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"runtime"
 	"strconv"
 	"strings"
 	"sync"
@@ -19,7 +22,16 @@ import (
 const asProgram = "AGENTCLI_TEST_CHILD"
 
 func TestMain(m *testing.M) {
-	if os.Getenv(asProgram) != "" {
+	switch os.Getenv(asProgram) {
+	case "":
+	case "parent": // of a program that does not end by itself
+		p, err := Start(Command{Args: []string{"sleep", "1000"}})
+		if err != nil {
+			panic(err)
+		}
+		fmt.Println(p.cmd.Process.Pid)
+		select {}
+	default:
 		program()
 		return
 	}
@@ -268,14 +280,43 @@ func TestCloseEndsEverythingThatTheProgramStarted(t *testing.T) {
 	}
 	l.Close()
 	n, _ := strconv.Atoi(pid)
-	for syscall.Kill(n, 0) == nil { // init takes a moment to bury it; a living one never ends
-		if b, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", n)); err == nil && strings.Contains(string(b), ") Z ") {
-			break
-		}
-	}
+	waitForTheEnd(n)
 	if _, err := do(t, l, "echo a"); !errors.Is(err, ErrClosed) {
 		t.Errorf("after Close: %v", err)
 	}
+}
+
+// waitForTheEnd returns when a process is dead; init takes a moment to bury it.
+func waitForTheEnd(pid int) {
+	for syscall.Kill(pid, 0) == nil {
+		if b, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid)); err == nil && strings.Contains(string(b), ") Z ") {
+			return
+		}
+	}
+}
+
+// A program that does not look at its input does not outlive us.
+func TestAProgramEndsWithUsHoweverWeEnd(t *testing.T) {
+	if runtime.GOOS != "linux" {
+		t.Skip("the kernel ends it on Linux only")
+	}
+	us := self(t)
+	cmd := exec.CommandContext(t.Context(), us.Args[0])
+	cmd.Env = append(os.Environ(), asProgram+"=parent")
+	out, err := cmd.StdoutPipe()
+	if err == nil {
+		err = cmd.Start()
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	var pid int
+	if _, err := fmt.Fscan(out, &pid); err != nil {
+		t.Fatal(err)
+	}
+	_ = cmd.Process.Kill()
+	_ = cmd.Wait()
+	waitForTheEnd(pid)
 }
 
 func TestWhatAProgramLeftBehindDoesNotHoldItsEndUp(t *testing.T) {

@@ -11,6 +11,7 @@ import (
 	"io"
 	"os"
 	"os/exec"
+	"runtime"
 	"strings"
 	"sync"
 	"time"
@@ -85,7 +86,9 @@ func Start(c Command) (*Process, error) {
 		return nil, fmt.Errorf("cannot start %s: %w", c.Name(), err)
 	}
 	p.cmd.Stdin, p.cmd.Stdout, p.cmd.Stderr = inR, outW, errW
-	if err := p.cmd.Start(); err != nil {
+	started := make(chan error)
+	go p.live(started, errR)
+	if err := <-started; err != nil {
 		closeAll()
 		return nil, fmt.Errorf("cannot start %s: %w", c.Name(), bare(err))
 	}
@@ -93,18 +96,28 @@ func Start(c Command) (*Process, error) {
 		f.Close()
 	}
 	p.Stdin, p.Stdout = inW, outR
+	return p, nil
+}
+
+// live starts the program and stays with it.
+func (p *Process) live(started chan<- error, errR *os.File) {
+	// The program ends with the thread that starts it: see ownGroup.
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	err := p.cmd.Start()
+	started <- err
+	if err != nil {
+		return
+	}
 	var read sync.WaitGroup
 	read.Go(func() {
 		_, _ = io.Copy(&p.stderr, errR)
 		errR.Close()
 	})
-	go func() {
-		p.err = p.cmd.Wait()
-		killGroup(p.cmd.Process) // what it has left behind
-		read.Wait()              // its last words
-		close(p.done)
-	}()
-	return p, nil
+	p.err = p.cmd.Wait()
+	killGroup(p.cmd.Process) // what it has left behind
+	read.Wait()              // its last words
+	close(p.done)
 }
 
 // Done is closed when the program has ended, and all that it had started.
