@@ -42,6 +42,11 @@ type Result struct {
 // tool cannot work, whatever it is asked. It ends the trajectory as env_error.
 var ErrBroken = errors.New("the tool is broken")
 
+// TookTooLong is the error of a call that was stopped for its time.
+func TookTooLong(tool string, limit time.Duration) error {
+	return fmt.Errorf("%s took longer than %v and was stopped", tool, limit)
+}
+
 // Tool is something a model can call. Call is safe for concurrent use and
 // returns when ctx is done; its error is told to the model and is no fault of
 // the infrastructure, unless it wraps ErrBroken.
@@ -340,7 +345,7 @@ func (e *ToolEnvironment) run(ctx context.Context, tool Tool, name string, args 
 	select {
 	case r := <-done:
 		if r.err != nil && ctx.Err() == context.DeadlineExceeded {
-			return "", fmt.Errorf("%s took longer than %v and was stopped", name, e.timeout)
+			return "", TookTooLong(name, e.timeout)
 		}
 		return r.out, r.err
 	case <-ctx.Done():
@@ -348,7 +353,7 @@ func (e *ToolEnvironment) run(ctx context.Context, tool Tool, name string, args 
 		if !state.CompareAndSwap(0, 2) {
 			e.hung.add(name, -1)
 		}
-		return "", fmt.Errorf("%s took longer than %v and was stopped", name, e.timeout)
+		return "", TookTooLong(name, e.timeout)
 	}
 }
 

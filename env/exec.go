@@ -180,7 +180,7 @@ func (t *execTool) Call(ctx context.Context, args json.RawMessage) (string, erro
 	case errors.Is(err, child.ErrBroken):
 		return "", fmt.Errorf("%w: exec:%s: %w", ErrBroken, text.Cut(text.OneLine(t.x.c.Command), 80), err)
 	case errors.Is(err, child.ErrSilent) && ctx.Err() == nil:
-		return "", fmt.Errorf("%s took longer than %v and was stopped", t.spec.Name, t.x.c.Timeout)
+		return "", TookTooLong(t.spec.Name, t.x.c.Timeout)
 	case err != nil:
 		return "", fmt.Errorf("%s failed: %w", t.spec.Name, err)
 	}

@@ -179,7 +179,7 @@ func (t *tool) Call(ctx context.Context, args json.RawMessage) (string, error) {
 	r, err := t.x.call(own, &mcp.CallToolParams{Name: t.original, Arguments: args})
 	switch {
 	case err != nil && own.Err() != nil && ctx.Err() == nil:
-		return "", fmt.Errorf("%s took longer than %v and was stopped", t.name, t.x.c.Timeout)
+		return "", env.TookTooLong(t.name, t.x.c.Timeout)
 	case err != nil:
 		return "", err
 	case r.IsError:
