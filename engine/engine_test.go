@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"iter"
 	"math"
+	"runtime"
 	"slices"
 	"strings"
 	"sync"
@@ -14,6 +15,7 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+	"unicode/utf8"
 
 	"agentcli/agent"
 	"agentcli/env"
@@ -207,6 +209,24 @@ func TestTerminations(t *testing.T) {
 			c.NewEnv = func(traj.Task) (env.Environment, error) { return nil, errors.New("no env") }
 		}, traj.EnvFailed, "no env", "nil", false, 0},
 		{"env panic", always("84"), func(c *Config) { c.NewEnv = func(traj.Task) (env.Environment, error) { return fakeEnv{}, nil } }, traj.EnvFailed, "panic", "nil", true, 1},
+		{"env hangs", always("", calc("1")), func(c *Config) {
+			c.NewEnv = func(traj.Task) (env.Environment, error) { return oddEnv{step: time.Hour}, nil }
+			c.Timeout = time.Minute
+		}, traj.EnvFailed, "was left behind", "nil", false, 1},
+		{"env hangs at its beginning", always("84"), func(c *Config) {
+			c.NewEnv = func(traj.Task) (env.Environment, error) { return oddEnv{reset: time.Hour}, nil }
+			c.Timeout = time.Minute
+		}, traj.EnvFailed, "was left behind", "nil", false, 0},
+		{"env comes back late", always("", calc("1")), func(c *Config) {
+			c.NewEnv = func(traj.Task) (env.Environment, error) { return oddEnv{step: time.Minute + time.Second}, nil }
+			c.Timeout = time.Minute
+		}, traj.Timeout, "longer than 1m0s", "0", false, 1},
+		{"env hangs at its end", always("84"), func(c *Config) {
+			c.NewEnv = func(traj.Task) (env.Environment, error) { return oddEnv{close: time.Hour}, nil }
+		}, traj.Answered, "", "1", true, 1},
+		{"env exits", always("84"), func(c *Config) {
+			c.NewEnv = func(traj.Task) (env.Environment, error) { return oddEnv{exit: true}, nil }
+		}, traj.EnvFailed, "ended its goroutine", "nil", true, 1},
 		{"env done", always("", calc("1")), func(c *Config) {
 			c.NewEnv = func(traj.Task) (env.Environment, error) { return fakeEnv{ok: true}, nil }
 			c.Reward = nil
@@ -265,6 +285,7 @@ func TestTerminations(t *testing.T) {
 				if (s.Errors == 1) != c.want.Infrastructure() {
 					t.Errorf("%d errors", s.Errors)
 				}
+				time.Sleep(2 * time.Hour) // of the bubble: what was left behind comes back
 				if reward == "nil" && (x.Correct != nil || x.Extracted != nil) {
 					t.Error("a trajectory without a reward has no correctness")
 				}
@@ -294,6 +315,73 @@ func (f fakeEnv) Step(context.Context, traj.Action) (env.Result, error) {
 	return r, nil
 }
 func (fakeEnv) Close() error { return nil }
+
+// oddEnv takes its time, whatever its context says.
+type oddEnv struct {
+	reset, step, close time.Duration
+	exit               bool
+	says               string
+}
+
+func (e oddEnv) Reset(_ context.Context, task traj.Task) (traj.Observation, error) {
+	time.Sleep(e.reset)
+	return traj.Observation{Messages: task.Messages}, nil
+}
+
+func (e oddEnv) Step(ctx context.Context, a traj.Action) (env.Result, error) {
+	if e.exit {
+		runtime.Goexit()
+	}
+	time.Sleep(e.step)
+	if e.says != "" && !a.Final {
+		return env.Result{Observation: traj.Observation{Messages: []traj.Message{{Role: traj.RoleTool, Name: e.says, Content: e.says, ToolCallID: e.says}}}}, ctx.Err()
+	}
+	return env.Result{Done: true}, ctx.Err()
+}
+
+func (e oddEnv) Close() error { time.Sleep(e.close); return nil }
+
+// idEnv says whose it is.
+type idEnv struct{ oddEnv }
+
+func (idEnv) Step(ctx context.Context, a traj.Action) (env.Result, error) {
+	return oddEnv{says: traj.IDOf(ctx)}.Step(ctx, a)
+}
+
+func TestToolsCanTellWhoseCallItIs(t *testing.T) {
+	c := config(toolThenAnswer)
+	c.NewEnv = func(traj.Task) (env.Environment, error) { return idEnv{}, nil }
+	c.Samples = 2
+	all, _, err := play(t, c, 2)
+	if err != nil || len(all) != 4 {
+		t.Fatal(all, err)
+	}
+	for _, x := range all {
+		if !slices.ContainsFunc(x.Messages, func(m traj.Message) bool { return m.Role == traj.RoleTool && m.Content == x.ID }) {
+			t.Errorf("%s: %+v", x.ID, x.Messages)
+		}
+	}
+}
+
+// What an environment says is written into files that hold UTF-8.
+func TestGarbageOfAnEnvironmentIsMadeText(t *testing.T) {
+	c := config(toolThenAnswer)
+	c.NewEnv = func(traj.Task) (env.Environment, error) { return oddEnv{says: "a\xffb"}, nil }
+	all, _, err := play(t, c, 1)
+	if err != nil || len(all) != 1 {
+		t.Fatal(all, err)
+	}
+	found := false
+	for _, m := range all[0].Messages {
+		found = found || m.Content == "a\uFFFDb" && m.Name == m.Content && m.ToolCallID == m.Content
+		if !utf8.ValidString(m.Content + m.Name + m.ToolCallID) {
+			t.Errorf("%q", m)
+		}
+	}
+	if !found {
+		t.Errorf("%q", all[0].Messages)
+	}
+}
 
 func TestLengthRunsNoTool(t *testing.T) {
 	var ran atomic.Bool

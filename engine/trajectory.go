@@ -39,6 +39,7 @@ func (r *run) attempt(ctx context.Context, task traj.Task, attempt int) (t *traj
 		t.GroupID += "@" + r.c.Run
 	}
 	p := &player{run: r, t: t, watcher: r.watchFor(t)}
+	ctx = traj.WithID(ctx, t.ID)
 	own, cancel := ctx, context.CancelFunc(func() {})
 	if r.c.Timeout > 0 {
 		own, cancel = context.WithTimeout(ctx, r.c.Timeout)
@@ -66,10 +67,11 @@ func (p *player) play(ctx, own context.Context) (end traj.Termination, reason st
 			end, reason = traj.EnvFailed, fmt.Sprintf("panic in the agent or the environment: %v", x)
 		}
 	}()
-	var err error
-	if p.env, err = p.c.NewEnv(p.t.Task); err != nil {
+	e, err := p.c.NewEnv(p.t.Task)
+	if err != nil {
 		return traj.EnvFailed, text.Line(err)
 	}
+	p.env = &guarded{Environment: e}
 	defer p.env.Close()
 	if p.agent, err = p.c.NewAgent(p.t.Task); err != nil {
 		return traj.EnvFailed, text.Line(err)
@@ -242,6 +244,8 @@ func (p *player) ended(ctx, own context.Context, otherwise traj.Termination, err
 		return otherwise, text.Line(err)
 	case ctx.Err() != nil:
 		return traj.Cancelled, text.Line(context.Cause(ctx))
+	case errors.Is(err, errLeft): // not the policy's doing
+		return traj.EnvFailed, text.Line(err)
 	case own.Err() != nil:
 		return traj.Timeout, fmt.Sprintf("the trajectory took longer than %v", p.c.Timeout)
 	}

@@ -26,7 +26,7 @@ func (Calculator) Call(_ context.Context, args json.RawMessage) (string, error) 
 	var a struct {
 		Expression *string `json:"expression"`
 	}
-	if err := readArgs(args, &a); err != nil {
+	if err := ReadArgs(args, &a); err != nil {
 		return "", err
 	}
 	if a.Expression == nil {

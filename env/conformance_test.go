@@ -1,14 +1,21 @@
 package env_test
 
 import (
+	"context"
 	"errors"
+	"net/http"
+	"net/http/httptest"
 	"os/exec"
+	"strings"
 	"testing"
 
 	"agentcli/env"
 	"agentcli/env/envtest"
+	"agentcli/env/mcptool"
 	"agentcli/sandbox"
 	"agentcli/traj"
+
+	"github.com/modelcontextprotocol/go-sdk/mcp"
 )
 
 func TestCalculatorConforms(t *testing.T) {
@@ -27,6 +34,39 @@ func TestPythonConforms(t *testing.T) {
 		t.Fatal(err)
 	}
 	envtest.Tool(t, p, envtest.Example{Args: `{"code": "6*7"}`, Want: "42"}, envtest.Example{Args: `{"code": "print('a')"}`, Want: "a"})
+}
+
+// The program of docs/tools.md.
+func TestExecConforms(t *testing.T) {
+	python, err := exec.LookPath("python3")
+	if err != nil {
+		t.Skip(err)
+	}
+	x, err := env.OpenExec(t.Context(), env.ExecConfig{Command: python + " ../examples/tool_python/words.py"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer x.Close()
+	envtest.Tool(t, x.Tools()[0], envtest.Example{Args: `{"text": "to be or not"}`, Want: "4"}, envtest.Example{Args: `{"text": "one"}`, Want: "1"})
+}
+
+func TestMCPConforms(t *testing.T) {
+	s := mcp.NewServer(&mcp.Implementation{Name: "test", Version: "1"}, nil)
+	type in struct {
+		Text string `json:"text"`
+	}
+	mcp.AddTool(s, &mcp.Tool{Name: "shout", Description: "Write in capitals."}, func(_ context.Context, _ *mcp.CallToolRequest, a in) (*mcp.CallToolResult, any, error) {
+		return &mcp.CallToolResult{Content: []mcp.Content{&mcp.TextContent{Text: strings.ToUpper(a.Text)}}}, nil, nil
+	})
+	web := httptest.NewServer(mcp.NewStreamableHTTPHandler(func(*http.Request) *mcp.Server { return s }, nil))
+	defer web.Close()
+	defer web.CloseClientConnections()
+	set, err := mcptool.Open(t.Context(), mcptool.Config{Servers: []mcptool.Server{{URL: web.URL}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer set.Close()
+	envtest.Tool(t, set.Tools()[0], envtest.Example{Args: `{"text": "to be"}`, Want: "TO BE"}, envtest.Example{Args: `{"text": ""}`, Want: ""})
 }
 
 func TestToolEnvironmentConforms(t *testing.T) {

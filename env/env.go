@@ -37,9 +37,18 @@ type Result struct {
 	ToolErrors  int // calls that failed or could not be read
 }
 
+// ErrBroken is wrapped by a tool's error that is no answer to the model: the
+// tool cannot work, whatever it is asked. It ends the trajectory as env_error.
+var ErrBroken = errors.New("the tool is broken")
+
+// TookTooLong is the error of a call that was stopped for its time.
+func TookTooLong(tool string, limit time.Duration) error {
+	return traj.Mark(fmt.Errorf("%s took longer than %v and was stopped", tool, limit), errTimeout)
+}
+
 // Tool is something a model can call. Call is safe for concurrent use and
 // returns when ctx is done; its error is told to the model and is no fault of
-// the infrastructure.
+// the infrastructure, unless it wraps ErrBroken.
 type Tool interface {
 	Spec() traj.ToolSpec
 	Call(ctx context.Context, args json.RawMessage) (string, error)
@@ -49,6 +58,13 @@ type Tool interface {
 // in the order in which the model wrote them. Tools without it run in parallel.
 type Sequential interface {
 	Sequential() bool
+}
+
+// Queued is a Tool whose calls may have to wait for those of other trajectories.
+// Turn waits until a call may begin, and gives what ends its turn; the tool's
+// time-out begins then.
+type Queued interface {
+	Turn(ctx context.Context) (done func(), err error)
 }
 
 // PerTrajectory is a Tool that keeps something within a trajectory: an
@@ -84,7 +100,8 @@ type Config struct {
 	MaxObservationTokens int
 	CountTokens          func(string) int
 
-	Hung *Hung // shared by all environments of a run; nil: one of its own
+	Hung  *Hung  // shared by all environments of a run; nil: one of its own
+	Cache *Cache // of results, shared too; nil: none
 }
 
 // maxHung is how many calls of one tool may be left behind before it is taken
@@ -153,6 +170,8 @@ type ToolEnvironment struct {
 	tokens  int              // of one result; 0: maxObs counts
 	count   func(string) int // of tokens
 	hung    *Hung
+	cache   *Cache
+	kept    map[string]string // version of each tool whose results the cache keeps
 	closers []io.Closer
 }
 
@@ -161,8 +180,8 @@ func New(c Config) (*ToolEnvironment, error) {
 	if err := c.Validate(); err != nil {
 		return nil, err
 	}
-	e := &ToolEnvironment{tools: make(map[string]Tool, len(c.Tools)), schemas: make(map[string]*jsonschema.Schema, len(c.Tools)), timeout: c.ToolTimeout, maxObs: c.MaxObservation, hung: c.Hung,
-		tokens: c.MaxObservationTokens, count: c.CountTokens}
+	e := &ToolEnvironment{tools: make(map[string]Tool, len(c.Tools)), schemas: make(map[string]*jsonschema.Schema, len(c.Tools)), timeout: c.ToolTimeout, maxObs: c.MaxObservation,
+		hung: c.Hung, cache: c.Cache, kept: map[string]string{}, tokens: c.MaxObservationTokens, count: c.CountTokens}
 	if e.hung == nil {
 		e.hung = &Hung{}
 	}
@@ -175,6 +194,9 @@ func New(c Config) (*ToolEnvironment, error) {
 	for _, t := range c.Tools {
 		spec := t.Spec()
 		name := spec.Name
+		if version, ok := c.Cache.version(t); ok {
+			e.kept[name] = version
+		}
 		if p, ok := t.(PerTrajectory); ok {
 			own := p.Open()
 			e.closers = append(e.closers, own)
@@ -235,6 +257,11 @@ func (e *ToolEnvironment) Step(ctx context.Context, a traj.Action) (Result, erro
 	if err := ctx.Err(); err != nil {
 		return Result{}, err // the trajectory's own end, not the tool's
 	}
+	for _, err := range errs {
+		if errors.Is(err, ErrBroken) {
+			return Result{}, err
+		}
+	}
 	res := Result{Observation: traj.Observation{Messages: make([]traj.Message, 0, len(outs)+len(a.CallErrors))}}
 	for i, c := range a.ToolCalls {
 		content := outs[i]
@@ -263,9 +290,7 @@ func (e *ToolEnvironment) Close() error {
 	return errors.Join(errs...)
 }
 
-// call runs one call and waits no longer than the tool's time-out, even for a
-// tool that does not heed its context: that goroutine is left behind, and
-// counted as long as it runs.
+// call checks one call and answers it from the cache or by running it.
 func (e *ToolEnvironment) call(ctx context.Context, c traj.ToolCall) (string, error) {
 	tool, ok := e.tools[c.Name]
 	if !ok {
@@ -284,6 +309,23 @@ func (e *ToolEnvironment) call(ctx context.Context, c traj.ToolCall) (string, er
 	if err := checkArguments(e.schemas[c.Name], args); err != nil {
 		return "", traj.Mark(err, errRefused)
 	}
+	if version, ok := e.kept[c.Name]; ok {
+		return e.cache.call(ctx, c.Name, version, args, func() (string, error) { return e.run(ctx, tool, c.Name, args) })
+	}
+	return e.run(ctx, tool, c.Name, args)
+}
+
+// run waits for the call's turn and then no longer than the tool's time-out,
+// even for a tool that does not heed its context: that goroutine is left behind,
+// and counted as long as it runs.
+func (e *ToolEnvironment) run(ctx context.Context, tool Tool, name string, args json.RawMessage) (string, error) {
+	over := func() {}
+	if q, ok := tool.(Queued); ok {
+		var err error
+		if over, err = q.Turn(ctx); err != nil {
+			return "", err
+		}
+	}
 	ctx, cancel := context.WithTimeout(ctx, e.timeout)
 	defer cancel()
 	type result struct {
@@ -293,30 +335,32 @@ func (e *ToolEnvironment) call(ctx context.Context, c traj.ToolCall) (string, er
 	done := make(chan result, 1)
 	var state atomic.Int32 // who came first: 1 the call's end, 2 our leaving it behind
 	go func() {
-		var r result
+		r := result{err: fmt.Errorf("%s failed: it ended its goroutine", name)}
 		defer func() {
 			if p := recover(); p != nil {
-				r = result{err: fmt.Errorf("%s failed: %v", c.Name, p)}
+				r = result{err: fmt.Errorf("%s failed: %v", name, p)}
 			}
+			over()
 			if !state.CompareAndSwap(0, 1) {
-				e.hung.add(c.Name, -1)
+				e.hung.add(name, -1)
 			}
 			done <- r
 		}()
-		r.out, r.err = tool.Call(ctx, args)
+		out, err := tool.Call(ctx, args)
+		r = result{out, err}
 	}()
 	select {
 	case r := <-done:
 		if r.err != nil && ctx.Err() == context.DeadlineExceeded {
-			return "", traj.Mark(fmt.Errorf("%s took longer than %v and was stopped", c.Name, e.timeout), errTimeout)
+			return "", TookTooLong(name, e.timeout)
 		}
 		return r.out, r.err
 	case <-ctx.Done():
-		e.hung.add(c.Name, 1)
+		e.hung.add(name, 1)
 		if !state.CompareAndSwap(0, 2) {
-			e.hung.add(c.Name, -1)
+			e.hung.add(name, -1)
 		}
-		return "", traj.Mark(fmt.Errorf("%s took longer than %v and was stopped", c.Name, e.timeout), errTimeout)
+		return "", TookTooLong(name, e.timeout)
 	}
 }
 
@@ -331,9 +375,9 @@ func checkObject(b json.RawMessage) error {
 	return json.Unmarshal(b, &v)
 }
 
-// readArgs decodes arguments strictly, so that a misspelt name is told to the
+// ReadArgs decodes arguments strictly, so that a misspelt name is told to the
 // model instead of being taken for an absent one.
-func readArgs(args json.RawMessage, to any) error {
+func ReadArgs(args json.RawMessage, to any) error {
 	d := json.NewDecoder(bytes.NewReader(args))
 	d.DisallowUnknownFields()
 	if err := d.Decode(to); err != nil {

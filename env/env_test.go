@@ -5,6 +5,8 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"math"
+	"runtime"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -25,6 +27,10 @@ func (f fakeTool) Sequential() bool    { return f.seq }
 func (f fakeTool) Call(ctx context.Context, args json.RawMessage) (string, error) {
 	return f.do(ctx, string(args))
 }
+
+type badStringer struct{}
+
+func (badStringer) String() string { panic("again") }
 
 func step(t *testing.T, c Config, a traj.Action) Result {
 	t.Helper()
@@ -52,6 +58,12 @@ func TestStep(t *testing.T) {
 		Calculator{},
 		fakeTool{name: "panics", do: func(context.Context, string) (string, error) { panic("boom") }},
 		fakeTool{name: "fails", do: func(context.Context, string) (string, error) { return "", errors.New("no luck") }},
+		fakeTool{name: "panics oddly", do: func(context.Context, string) (string, error) { panic(badStringer{}) }},
+		fakeTool{name: "exits", do: func(context.Context, string) (string, error) { runtime.Goexit(); return "", nil }},
+		fakeTool{name: "garbage", do: func(context.Context, string) (string, error) { return "a\xff\xfeb", nil }},
+		fakeTool{name: "bad words", do: func(context.Context, string) (string, error) { return "", errors.New("a\xffb") }},
+		fakeTool{name: "nan", do: func(context.Context, string) (string, error) { return fmt.Sprint(math.NaN()), nil }},
+		fakeTool{name: "huge", do: func(context.Context, string) (string, error) { return strings.Repeat("é", 16<<20), nil }},
 		fakeTool{name: "long", do: func(context.Context, string) (string, error) { return strings.Repeat("é", 100), nil }},
 	}
 	for _, c := range []struct {
@@ -65,8 +77,14 @@ func TestStep(t *testing.T) {
 		{"calculator", `{"expr":"1"}`, `error: wrong arguments: "expression" is missing; unknown field "expr"`, 1},
 		{"calculator", `[1]`, "error: the arguments of calculator are not a JSON object: it is another JSON value", 1},
 		{"calculator", `{"expression":`, "error: the arguments of calculator are not a JSON object", 1},
-		{"search", `{}`, `error: there is no tool "search"; the tools are: calculator, panics, fails, long`, 1},
+		{"search", `{}`, `error: there is no tool "search"; the tools are: calculator, panics, fails, panics oddly, exits,`, 1},
 		{"panics", `{}`, "error: panics failed: boom", 1},
+		{"panics oddly", `{}`, "error: panics oddly failed: %!v(PANIC=String method: again)", 1},
+		{"exits", `{}`, "error: exits failed: it ended its goroutine", 1},
+		{"garbage", `{}`, "a\uFFFDb", 0},
+		{"bad words", `{}`, "error: a\uFFFDb", 1},
+		{"nan", `{}`, "NaN", 0},
+		{"huge", `{}`, strings.Repeat("é", 5333) + "\n… [16769216 characters left out] …\n" + strings.Repeat("é", 2667), 0},
 		{"fails", `{}`, "error: no luck", 1},
 		{"long", `{}`, strings.Repeat("é", 34) + "\n… [48 characters left out] …\n" + strings.Repeat("é", 18), 0},
 	} {
@@ -79,6 +97,17 @@ func TestStep(t *testing.T) {
 		if len(m) != 1 || !strings.HasPrefix(m[0].Content, c.want) || r.ToolErrors != c.errors || m[0].ToolCallID != "call_0" || m[0].Role != "tool" || r.Done {
 			t.Errorf("%s(%s) = %+v", c.name, c.args, r)
 		}
+	}
+}
+
+func TestStepOfABrokenToolIsTheEnvironmentsFault(t *testing.T) {
+	broken := fakeTool{name: "broken", do: func(context.Context, string) (string, error) { return "", fmt.Errorf("%w: no disk", ErrBroken) }}
+	e, err := New(Config{Tools: []Tool{broken}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := e.Step(t.Context(), calls("broken", "{}")); !errors.Is(err, ErrBroken) {
+		t.Error(err)
 	}
 }
 

@@ -158,6 +158,13 @@ func pythonSpec(memory string) traj.ToolSpec {
 	}
 }
 
+// CacheVersion names the interpreter. Code that draws numbers or asks for the time
+// counts as deterministic: whoever keeps results of code wants the first.
+func (p *Python) CacheVersion() (string, bool) {
+	version, _ := p.pool.Python()
+	return "python " + version + " " + p.config.Python, true
+}
+
 // Call runs the code. A traceback comes back as the tool's error.
 func (p *Python) Call(ctx context.Context, args json.RawMessage) (string, error) {
 	code, err := codeOf(args)
@@ -175,7 +182,7 @@ func codeOf(args json.RawMessage) (string, error) {
 	var a struct {
 		Code *string `json:"code"`
 	}
-	if err := readArgs(args, &a); err != nil {
+	if err := ReadArgs(args, &a); err != nil {
 		return "", err
 	}
 	if a.Code == nil {
@@ -200,7 +207,7 @@ func (p *Python) text(r sandbox.Result, lost string) (string, error) {
 	case r.Signal != "":
 		return "", fail(text, fmt.Sprintf("the code was stopped by the system: %s%s", r.Signal, lost))
 	case r.ExitCode != 0:
-		return "", fail(text, fmt.Sprintf("the code ended with status %d%s", r.ExitCode, lost))
+		return "", Lasting(fail(text, fmt.Sprintf("the code ended with status %d%s", r.ExitCode, lost)))
 	case lost != "":
 		text = strings.TrimLeft(text+"\n[the process ended"+lost+"]", "\n")
 	}

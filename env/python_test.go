@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 	"time"
+	"unicode/utf8"
 
 	"agentcli/sandbox"
 	"agentcli/traj"
@@ -55,6 +56,11 @@ func TestPython(t *testing.T) {
 		{"open('f','w').write('x')", "1", ""},
 		{"import socket; s=socket.socket(socket.AF_INET, socket.SOCK_DGRAM); s.sendto(b'x',('127.0.0.1',9))", "", "PermissionError"},
 		{"1;", "", ""},
+		{"float('nan')", "nan", ""},
+		{"import sys; sys.stdout.buffer.write(b'a\\xff\\xfeb'); None", "a\xff\xfeb", ""},
+		{"import os; os.abort()", "", "the code was stopped by the system: "},
+		{"import ctypes; ctypes.string_at(0)", "", "the code was stopped by the system: "},
+		{"raise SystemExit('enough')", "", "enough"},
 		{"'a;'", "'a;'", ""},
 		{"import json\njson.loads('{')", "", "line 2, in <module>\n    json.loads('{')\njson.decoder.JSONDecodeError"},
 		{"import os; os.getuid()", "1000", ""},
@@ -196,6 +202,24 @@ func TestPythonSessionInEnvironment(t *testing.T) {
 	}
 	if got := step(envs[0], "x"); !strings.Contains(got, "closed") {
 		t.Error(got)
+	}
+}
+
+// TestPythonFaultsAreData: whatever code does to its process, the step has a
+// message that can be written down, and the next call works.
+func TestPythonFaultsAreData(t *testing.T) {
+	p := python(t, time.Second)
+	for _, code := range []string{"import os; os.abort()", "while True: pass", "import sys; sys.stdout.buffer.write(b'\\xff'*100000)", "x = bytearray(4<<30)",
+		"import os, signal; os.kill(os.getpid(), signal.SIGSTOP)", "import os; os.close(1); os.close(2); os.close(0)", "1/0"} {
+		args, err := json.Marshal(map[string]string{"code": code})
+		if err != nil {
+			t.Fatal(err)
+		}
+		r := step(t, Config{Tools: []Tool{p}}, calls("python", string(args), "python", `{"code":"6*7"}`))
+		m := r.Observation.Messages
+		if len(m) != 2 || m[1].Content != "42" || !utf8.ValidString(m[0].Content) || len(m[0].Content) > 4*DefaultMaxObservation {
+			t.Errorf("%s: %d errors, %q", code, r.ToolErrors, m)
+		}
 	}
 }
 

@@ -2,8 +2,6 @@ package sandbox
 
 import (
 	"encoding/binary"
-	"errors"
-	"fmt"
 	"unsafe"
 
 	"golang.org/x/sys/unix"
@@ -94,7 +92,7 @@ func deny(f []unix.SockFilter, list []uint32) []unix.SockFilter {
 // Denied calls fail with EPERM, unknown ones with ENOSYS.
 func filter() ([]unix.SockFilter, error) {
 	if auditArch == 0 {
-		return nil, errors.New("no filter was written for this processor")
+		return nil, errNoFilter
 	}
 	f := append(opening(),
 		unix.SockFilter{Code: bpfGt, K: lastKnown, Jf: 1}, // the x32 calls of amd64, too
@@ -129,7 +127,7 @@ func filter() ([]unix.SockFilter, error) {
 // grouped is for processes that are kept together by their process group.
 func codeFilter(grouped bool) ([]unix.SockFilter, error) {
 	if auditArch == 0 {
-		return nil, errors.New("no filter was written for this processor")
+		return nil, errNoFilter
 	}
 	f := deny(opening(), deniedCode)
 	if grouped {
@@ -159,7 +157,7 @@ func program(f []unix.SockFilter) []byte {
 func install(f []unix.SockFilter) error {
 	p := unix.SockFprog{Len: uint16(len(f)), Filter: &f[0]}
 	if _, _, errno := unix.Syscall(unix.SYS_SECCOMP, unix.SECCOMP_SET_MODE_FILTER, 0, uintptr(unsafe.Pointer(&p))); errno != 0 {
-		return fmt.Errorf("seccomp: %w", errno)
+		return kernel("seccomp", errno)
 	}
 	return nil
 }

@@ -53,7 +53,7 @@ func init() {
 func becomeZygote() {
 	report := os.NewFile(fdReport, "report")
 	die := func(p Part, err error) {
-		_ = json.NewEncoder(report).Encode(refusal{Part: p, Reason: err.Error()})
+		_ = json.NewEncoder(report).Encode(notGranted(p, err))
 		os.Exit(1)
 	}
 	// Whoever started us may have left descriptors open that we do not know of.
@@ -74,11 +74,11 @@ func becomeZygote() {
 		_ = unix.Sethostname([]byte("sandbox"))
 	}
 	if err := unix.Prctl(unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0); err != nil {
-		die(Seccomp, fmt.Errorf("no_new_privs: %w", err))
+		die(Seccomp, kernel("no_new_privs", err))
 	}
 	if c.Namespaces {
 		if err := keepOnly(c.Root, unix.CAP_SYS_ADMIN); err != nil {
-			die(Namespaces, fmt.Errorf("capabilities: %w", err))
+			die(Namespaces, kernel("capabilities", err))
 		}
 	}
 	if c.Seccomp {
@@ -139,10 +139,7 @@ const old = "/.old" // where the host's root is until it is let go
 // makeRoot leaves nothing of the host's files in sight but what is bound.
 func makeRoot(c initConfig) error {
 	mount := func(what, source, target, fstype string, flags uintptr, data string) error {
-		if err := unix.Mount(source, target, fstype, flags, data); err != nil {
-			return fmt.Errorf("%s: %w", what, err)
-		}
-		return nil
+		return kernel(what, unix.Mount(source, target, fstype, flags, data))
 	}
 	if err := mount("private mounts", "", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""); err != nil {
 		return err
@@ -154,8 +151,8 @@ func makeRoot(c initConfig) error {
 	if err := os.Mkdir(base+old, 0o700); err != nil {
 		return err
 	}
-	if err := unix.PivotRoot(base, base+old); err != nil {
-		return fmt.Errorf("pivot_root: %w", err)
+	if err := kernel("pivot_root", unix.PivotRoot(base, base+old)); err != nil {
+		return err
 	}
 	if err := os.Chdir("/"); err != nil {
 		return err
@@ -195,8 +192,8 @@ func makeRoot(c initConfig) error {
 			return err
 		}
 	}
-	if err := unix.Unmount(old, unix.MNT_DETACH); err != nil {
-		return fmt.Errorf("letting go of the host's root: %w", err)
+	if err := kernel("letting go of the host's root", unix.Unmount(old, unix.MNT_DETACH)); err != nil {
+		return err
 	}
 	if err := os.Remove(old); err != nil {
 		return err
@@ -235,8 +232,8 @@ func bind(path string) error {
 	if err != nil {
 		return err
 	}
-	if err := unix.Mount(old+path, path, "", unix.MS_BIND|unix.MS_REC, ""); err != nil {
-		return fmt.Errorf("showing %s: %w", path, err)
+	if err := kernel("showing "+path, unix.Mount(old+path, path, "", unix.MS_BIND|unix.MS_REC, "")); err != nil {
+		return err
 	}
 	attr := unix.MountAttr{Attr_set: unix.MOUNT_ATTR_RDONLY | unix.MOUNT_ATTR_NOSUID}
 	if strings.HasPrefix(path, "/dev/") {
@@ -244,8 +241,5 @@ func bind(path string) error {
 	} else {
 		attr.Attr_set |= unix.MOUNT_ATTR_NODEV
 	}
-	if err := unix.MountSetattr(unix.AT_FDCWD, path, unix.AT_RECURSIVE, &attr); err != nil {
-		return fmt.Errorf("making %s read-only: %w", path, err)
-	}
-	return nil
+	return kernel("making "+path+" read-only", unix.MountSetattr(unix.AT_FDCWD, path, unix.AT_RECURSIVE, &attr))
 }

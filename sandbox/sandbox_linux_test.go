@@ -418,6 +418,53 @@ func TestRefused(t *testing.T) {
 	refuse = ""
 }
 
+// TestFaultsAreNoRefusals: what goes wrong by our own fault, or by the moment's,
+// fails, in the tests too; it neither skips them nor leaves a part out.
+func TestFaultsAreNoRefusals(t *testing.T) {
+	for errno, want := range map[syscall.Errno]bool{syscall.EPERM: true, syscall.EACCES: true, syscall.ENOSYS: true, syscall.EINVAL: true,
+		syscall.EOPNOTSUPP: true, syscall.ENOSPC: true,
+		syscall.ENOENT: false, syscall.EEXIST: false, syscall.ENOMEM: false, syscall.EAGAIN: false, syscall.EMFILE: false, syscall.ENAMETOOLONG: false} {
+		r := notGranted(Namespaces, kernel("a mount", errno))
+		if got := errors.Is(reported(r.both()), ErrRefused); got != want || !strings.Contains(reported(r.both()).Error(), "a mount") {
+			t.Errorf("%v of the kernel: refused %v, %v", errno, got, r)
+		}
+		if r := notGranted(Namespaces, &os.PathError{Op: "mkdir", Path: "/dev", Err: errno}); errors.Is(reported(r.both()), ErrRefused) {
+			t.Errorf("%v of a mkdir counts as a refusal: %v", errno, r)
+		}
+	}
+	if !refused(errNoFilter) || refused(nil) || refused(errors.New("?")) {
+		t.Error("a processor without a filter is refused, and nothing else without a number")
+	}
+}
+
+// A set-up fault for real: a folder of the interpreter's whose name is too long
+// to be shown in the new root.
+func TestAFaultOfSetUpFailsWhateverMayBeLeftOut(t *testing.T) {
+	real := pool(t, Config{}) // here nothing is refused
+	dir := t.TempDir()
+	long := dir
+	for len(long) < 4092 { // of 4095 that a path may have; under the old root it is 5 longer
+		long += "/" + strings.Repeat("x", min(200, 4092-len(long)-1))
+	}
+	if err := os.MkdirAll(long, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	fake := filepath.Join(dir, "python")
+	script := fmt.Sprintf("#!/bin/sh\necho '{\"Executable\":%q,\"Real\":%q,\"Version\":\"3\",\"Paths\":[%q]}'\n", real.py.Executable, real.py.Real, long)
+	if err := os.WriteFile(fake, []byte(script), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	for _, weaker := range []bool{false, true} {
+		p, err := Open(t.Context(), Config{Python: fake, Weaker: weaker})
+		if err == nil {
+			p.Close()
+		}
+		if err == nil || errors.Is(err, ErrRefused) || !strings.Contains(err.Error(), "namespaces: ") || !strings.Contains(err.Error(), "too long") {
+			t.Errorf("weaker %v: %.300v", weaker, err)
+		}
+	}
+}
+
 // TestKernelRefuses runs itself where the kernel grants no namespaces.
 func TestKernelRefuses(t *testing.T) {
 	const marker = "AGENTCLI_TEST_NO_NAMESPACES"

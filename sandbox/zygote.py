@@ -35,10 +35,24 @@ def main():
     class Refused(Exception):
         pass
 
+    # What a kernel says that does not do something, or not for us; any other
+    # error is a fault, and refuses no part. refusal_linux.go has the same list.
+    refusals = {errno.EPERM, errno.EACCES, errno.ENOSYS, errno.EINVAL, errno.EOPNOTSUPP, errno.ENOSPC}
+
+    def refuse(part, what, e):
+        if e not in refusals:
+            raise OSError(e, f"{part}: {what}: {os.strerror(e)}")
+        raise Refused(f"{part}\n{what}: {os.strerror(e)}")
+
     def check(part, what, r):
         if r < 0:
-            e = ctypes.get_errno()
-            raise Refused(f"{part}\n{what}: {os.strerror(e)}")
+            refuse(part, what, ctypes.get_errno())
+        return r
+
+    def must(what, r):
+        # A call that fails by our own fault only.
+        if r < 0:
+            raise OSError(ctypes.get_errno(), what)
         return r
 
     # --- the modules
@@ -124,7 +138,7 @@ def main():
             if abi >= version:
                 fs |= 1 << bit
         attr = struct.pack("QQQ", fs, 3, 3)[: 8 if abi < 4 else 16 if abi < 6 else 24]
-        fd = check("Landlock", "a ruleset", libc.syscall(NR_LANDLOCK, attr, ctypes.c_size_t(len(attr)), 0))
+        fd = must("Landlock: a ruleset", libc.syscall(NR_LANDLOCK, attr, ctypes.c_size_t(len(attr)), 0))
         of_files = 1 | 2 | 4 | 1 << 14 | 1 << 15
         everything = fs & ~(1 << 6 | 1 << 11)  # no device nodes
         paths = [(p, LANDLOCK_READ) for p in cfg["read"]] + [(p, 2 | 4) for p in cfg["devices"]] + [(writable, everything)]
@@ -138,7 +152,7 @@ def main():
             if not os.path.isdir(path):
                 access &= of_files
             rule = struct.pack("=Qi", access & fs, at)
-            check("Landlock", path, libc.syscall(NR_LANDLOCK + 1, fd, 1, rule, 0))
+            must(f"Landlock: a rule for {path}", libc.syscall(NR_LANDLOCK + 1, fd, 1, rule, 0))
             os.close(at)
         return fd
 
@@ -171,7 +185,7 @@ def main():
                 write("/proc/self/uid_map", b"%d %d 1" % (uid, uid))
                 write("/proc/self/gid_map", b"%d %d 1" % (gid, gid))
             except OSError as e:
-                raise Refused(f"{part}\nthe users of a call's own namespace: {e}")
+                refuse(part, "the users of a call's own namespace", e.errno)
         os.chdir(tmp)
         r = resource
         for limit, value in cfg["limits"].items():
@@ -296,8 +310,8 @@ def main():
         # One for all: what is mounted in a call's own folder is beneath its parent.
         try:
             rules = ruleset(os.path.dirname(cfg["tmp"]))
-        except Refused as e:
-            control.send(json.dumps({"refused": str(e)}).encode())
+        except (Refused, OSError) as e:
+            control.send(json.dumps({"refused": str(e) if isinstance(e, Refused) else f"\n{e}"}).encode())
             os._exit(1)
 
     pids, ids = {}, {}
@@ -334,7 +348,7 @@ def main():
                 check("namespaces", "a pid namespace of a call's own", libc.unshare(CLONE_NEWPID))
             pid = os.fork()
         except (Refused, OSError) as e:
-            reason = str(e) if isinstance(e, Refused) else f"\nfork: {e}"
+            reason = str(e) if isinstance(e, Refused) else f"\na new process: {e}"
             os.write(fds[0], b"F" + reason.encode())
             control.send(json.dumps({"exit": id, "status": 0}).encode())
             return

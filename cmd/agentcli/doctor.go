@@ -35,20 +35,24 @@ func doctorCommand() *cli.Command {
 	return &cli.Command{
 		Name:  "doctor",
 		Usage: "show what is installed and what works here",
-		Flags: []cli.Flag{
+		Flags: append([]cli.Flag{
 			&cli.BoolFlag{Name: "json", Usage: "one JSON object a line"},
 			&cli.StringFlag{Name: "python", Usage: "`PATH` of the interpreter for the python tool (default: the first in PATH that works)"},
-		},
+		}, addedToolFlags()...),
 		Action: func(c *cli.Context) error {
 			if err := noArguments(c); err != nil {
 				return err
 			}
-			return runDoctor(c.Context, c.String("python"), c.Bool("json"), streamsOf(c))
+			tools, err := toolOptionsOf(c)
+			if err != nil {
+				return err
+			}
+			return runDoctor(c.Context, c.String("python"), tools, c.Bool("json"), streamsOf(c))
 		},
 	}
 }
 
-func runDoctor(ctx context.Context, python string, asJSON bool, s streams) error {
+func runDoctor(ctx context.Context, python string, tools toolOptions, asJSON bool, s streams) error {
 	list := []finding{{Name: "agentcli", OK: true, Detail: fmt.Sprintf("%s, %s, %s/%s, %d processors", version(), runtime.Version(), runtime.GOOS, runtime.GOARCH, runtime.NumCPU())}}
 	if libtorchReport == nil {
 		list = append(list, finding{Name: "libtorch", Detail: "not in this binary: local models and train are off", Mend: "make build"})
@@ -56,6 +60,7 @@ func runDoctor(ctx context.Context, python string, asJSON bool, s streams) error
 		list = append(list, libtorchReport()...)
 	}
 	list = append(list, modelFinding())
+	list = append(list, toolFindings(ctx, tools)...)
 	list = append(list, pythonFindings(ctx, python)...)
 	list = append(list, serverFinding(), runsFinding(cachedir.Path("runs")))
 	if asJSON {

@@ -15,7 +15,7 @@ func TestDoctorTriesTheSandbox(t *testing.T) {
 		t.Skip("no python3 here")
 	}
 	var out, errs bytes.Buffer
-	if err := runDoctor(t.Context(), "", true, streams{out: &out, err: &errs}); err != nil {
+	if err := runDoctor(t.Context(), "", toolOptions{}, true, streams{out: &out, err: &errs}); err != nil {
 		t.Fatal(err)
 	}
 	said := map[string]finding{}

@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -18,7 +19,7 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	testscript.Main(m, map[string]func(){"agentcli": main})
+	testscript.Main(m, map[string]func(){"agentcli": main, "mcp-sums": mcpOverStdio})
 }
 
 var question = regexp.MustCompile(`What is (\d+) \* (\d+)\?`)
@@ -128,6 +129,9 @@ func TestScripts(t *testing.T) {
 		Setup: func(e *testscript.Env) error {
 			s := llmtest.Start(mock)
 			e.Defer(s.Close)
+			tools := mcpOverHTTP()
+			e.Defer(func() { tools.CloseClientConnections(); tools.Close() })
+			e.Setenv("MCP", tools.URL)
 			e.Setenv("MOCK", s.BaseURL())
 			ids := llmtest.StartWith(everyAddress, newOracle(t, tinyFolder).script)
 			e.Defer(ids.Close)
@@ -172,6 +176,12 @@ func TestScripts(t *testing.T) {
 				st, err := os.Stat(path)
 				ts.Check(err)
 				ts.Check(os.Truncate(path, st.Size()-5))
+			},
+			// lines FILE N: the file has N lines.
+			"lines": func(ts *testscript.TestScript, neg bool, args []string) {
+				if n := strings.Count(ts.ReadFile(args[0]), "\n"); strconv.Itoa(n) != args[1] {
+					ts.Fatalf("%s has %d lines, want %s", args[0], n, args[1])
+				}
 			},
 			// exits CODE COMMAND...: as exec, with the exit code checked.
 			"exits": func(ts *testscript.TestScript, neg bool, args []string) {

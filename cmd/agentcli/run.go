@@ -12,7 +12,6 @@ import (
 	"agentcli/engine"
 	"agentcli/env"
 	"agentcli/rewards"
-	"agentcli/sandbox"
 	"agentcli/traj"
 )
 
@@ -25,6 +24,7 @@ type session struct {
 	info    modelSource
 	data    *datasets.Dataset
 	tools   env.Config
+	added   []any // specs and versions of tools that are not built in
 	reward  string
 	journal *engine.Journal
 	dir     string
@@ -109,53 +109,6 @@ func (x *session) fillDefaults() {
 	}
 }
 
-func (x *session) openTools(ctx context.Context) error {
-	x.tools = env.Config{ToolTimeout: x.o.ToolTimeout + time.Second, Hung: &env.Hung{}, MaxObservationTokens: x.o.MaxObservationTokens} // the tool's own limit comes first
-	for _, name := range x.o.Tools {
-		switch name {
-		case "calculator":
-			x.tools.Tools = append(x.tools.Tools, env.Calculator{})
-		case "python":
-			if err := x.openPython(ctx); err != nil {
-				return err
-			}
-		default:
-			return usagef("there is no tool %q; the tools are calculator and python", name)
-		}
-	}
-	if err := x.tools.Validate(); err != nil {
-		return usageError{err}
-	}
-	return nil
-}
-
-// openPython starts the python tool.
-func (x *session) openPython(ctx context.Context) error {
-	c := env.PythonConfig{Path: x.o.Python, Timeout: x.o.ToolTimeout, Weaker: x.o.Weaker}
-	if x.o.Session {
-		if x.o.Parallel > env.MaxPythonSessions {
-			return usagef("--python-session holds a process for each trajectory; --parallel may be %d at most", env.MaxPythonSessions)
-		}
-		c.Parallel = max(x.o.Parallel, 2)
-	}
-	p, err := env.NewPython(ctx, c)
-	if err != nil {
-		return err
-	}
-	x.closers = append(x.closers, p)
-	for _, h := range p.Parts() {
-		if !h.OK && h.Part != sandbox.Cgroup {
-			x.notice(fmt.Sprintf("--sandbox weaker: python code of the model runs here without %s (%s)", h.Part, h.Detail))
-		}
-	}
-	if x.o.Session {
-		x.tools.Tools = append(x.tools.Tools, env.PythonSessions{Python: p})
-	} else {
-		x.tools.Tools = append(x.tools.Tools, p)
-	}
-	return nil
-}
-
 func (x *session) close() {
 	x.see.close()
 	if x.journal != nil {
@@ -193,6 +146,7 @@ func (x *session) play(ctx context.Context, sink func(*traj.Trajectory) error) (
 	sum, err := e.Run(ctx, x.data.Tasks(ctx), sink)
 	m.last(sum.Progress)
 	x.see.untraced(x.notice)
+	x.sayCache()
 	return sum, err
 }
 

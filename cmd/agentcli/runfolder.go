@@ -42,18 +42,21 @@ func (x *session) identity() string {
 	if x.o.Session {
 		tools = append(slices.Clone(tools), "python-session")
 	}
-	decisive := map[string]any{
+	what := map[string]any{
 		"model": info, "parser": x.o.Model.Parser, "dataset": x.o.Dataset, "split": x.o.Split, "level": x.o.Level, "shots": x.o.Shots,
 		"fields": x.o.Fields, "system": x.o.System, "prompt": x.o.Prompt, "reward": x.reward, "seed": x.o.Seed, "sampling": x.o.Sampling,
 		"tools": tools, "max_turns": x.o.MaxTurns, "max_prompt": x.o.MaxPromptTokens, "max_response": x.o.MaxResponseTokens,
 	}
 	if x.o.FinalTurn { // runs from before there was such a thing keep their hash
-		decisive["final_turn"] = true
+		what["final_turn"] = true
 	}
 	if n := x.o.MaxObservationTokens; n > 0 {
-		decisive["max_observation"] = n
+		what["max_observation"] = n
 	}
-	b, err := json.Marshal(decisive)
+	if len(x.added) > 0 {
+		what["added_tools"] = x.added
+	}
+	b, err := json.Marshal(what)
 	if err != nil {
 		return ""
 	}
@@ -182,7 +185,7 @@ func sweep(dir string) {
 // lasting are the settings that the finished trajectories of a run were made
 // with; see identity.
 var lasting = []string{"model", "token-mode", "tokenizer", "dtype", "parser", "dataset", "split", "level", "shots", "field", "system", "prompt", "reward", "seed",
-	"temperature", "top-p", "top-k", "min-p", "max-tokens", "stop", "stop-ids", "tools", "python-session", "max-turns", "max-prompt-tokens", "max-response-tokens", "max-observation-tokens", "final-turn"}
+	"temperature", "top-p", "top-k", "min-p", "max-tokens", "stop", "stop-ids", "tools", "tool", "mcp", "mcp-config", "python-session", "max-turns", "max-prompt-tokens", "max-response-tokens", "max-observation-tokens", "final-turn"}
 
 // changedSettings names what differs from a run's stored settings and must not.
 func changedSettings(path string, now map[string]any) string {
@@ -205,7 +208,7 @@ func changedSettings(path string, now map[string]any) string {
 		}
 	}
 	if len(list) == 0 {
-		return " (no flag differs: the model's files have changed)"
+		return " (no flag differs: the model's files, or what a tool offers, have changed)"
 	}
 	return " (" + strings.Join(list, ", ") + ")"
 }

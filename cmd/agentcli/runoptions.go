@@ -4,6 +4,7 @@ import (
 	"math"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -35,6 +36,7 @@ type runOptions struct {
 	Sampling traj.Sampling
 
 	Tools    []string // nil: the dataset's
+	Added    toolOptions
 	Weaker   bool
 	Python   string // the interpreter; "": one in PATH
 	Session  bool   // python keeps its variables within a trajectory
@@ -61,7 +63,7 @@ type runOptions struct {
 const modelsOwn = " (default: off, for eval the server's)"
 
 func runFlags() []cli.Flag {
-	return append([]cli.Flag{
+	return slices.Concat([]cli.Flag{
 		configFlag(),
 		&cli.StringFlag{Name: "dataset", Aliases: []string{"d"}, Category: "data", Usage: "a `NAME` of `agentcli datasets list`, or a .jsonl, .json, .csv or .parquet file"},
 		&cli.StringFlag{Name: "split", Category: "data", Usage: "of the dataset (default: its own; of a generated one train, for eval test)"},
@@ -79,7 +81,7 @@ func runFlags() []cli.Flag {
 		&cli.IntFlag{Name: "max-tokens", Category: "sampling", Usage: "of one reply; 0 is the default (default: the dataset's)"},
 		&cli.StringSliceFlag{Name: "stop", Category: "sampling", Usage: "stop string; repeatable"},
 		&cli.StringSliceFlag{Name: "stop-ids", Category: "sampling", Usage: "token ids that end a reply beside the model's own, for example 2,50"},
-		&cli.StringFlag{Name: "tools", Category: "agent", Usage: "calculator, python, several with commas, or none (default: the dataset's)"},
+		&cli.StringFlag{Name: "tools", Category: "agent", Usage: strings.Join(builtinTools, ", ") + ", several with commas, or none (default: the dataset's)"},
 		&cli.StringFlag{Name: "sandbox", Category: "agent", Value: "strict", Usage: "for python: strict, or weaker, which leaves out what the kernel refuses (agentcli doctor says what)"},
 		&cli.StringFlag{Name: "python", Category: "agent", Usage: "`PATH` of the interpreter for the python tool (default: the first in PATH that works)"},
 		&cli.BoolFlag{Name: "python-session", Category: "agent", Usage: "the python tool keeps variables and files within a trajectory"},
@@ -102,7 +104,7 @@ func runFlags() []cli.Flag {
 		&cli.BoolFlag{Name: "ordered", Category: "run", Usage: "rows in the tasks' order, then by attempt; one that ends sooner waits in the journal"},
 		&cli.StringFlag{Name: "output", Category: "run", Usage: "`DIR` for everything of the run"},
 		&cli.StringFlag{Name: "resume", Category: "run", Usage: "go on with the run in `DIR`"},
-	}, modelFlags()...)
+	}, toolFlags(), modelFlags())
 }
 
 // notSettings are flags that do not change what a run is, and stay out of the
@@ -181,6 +183,9 @@ func runOptionsOf(c *cli.Context) (runOptions, error) {
 		if t != "none" {
 			o.Tools = strings.FieldsFunc(t, func(r rune) bool { return r == ',' || r == ' ' })
 		}
+	}
+	if o.Added, err = toolOptionsOf(c); err != nil {
+		return o, err
 	}
 	if o.Sampling.StopIDs, err = stopIDs(c.StringSlice("stop-ids")); err != nil {
 		return o, err

@@ -1,0 +1,109 @@
+package engine
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+	"unicode/utf8"
+
+	"agentcli/env"
+	"agentcli/traj"
+)
+
+// patience is how long an environment may go on after its trajectory's end,
+// before it is left behind.
+const patience = 5 * time.Second
+
+var errLeft = errors.New("the environment did not come back after the trajectory's end, and was left behind")
+
+var errExited = errors.New("the environment ended its goroutine")
+
+// guarded is an environment that can hang and panic without harm to more than
+// its own trajectory.
+type guarded struct {
+	env.Environment
+	left bool
+}
+
+// do runs f to its end, or to a while after ctx's end: Go cannot stop it. An
+// environment that was left behind is not closed: it still runs.
+func (g *guarded) do(ctx context.Context, f func() error) error {
+	done := make(chan error, 1)
+	go func() {
+		err := errExited
+		defer func() {
+			if x := recover(); x != nil {
+				err = fmt.Errorf("panic in the environment: %v", x)
+			}
+			done <- err
+		}()
+		err = f()
+	}()
+	select {
+	case err := <-done:
+		return err
+	case <-ctx.Done():
+	}
+	late := time.NewTimer(patience)
+	defer late.Stop()
+	select {
+	case err := <-done:
+		return err
+	case <-late.C:
+		g.left = true
+		return errLeft
+	}
+}
+
+func (g *guarded) Reset(ctx context.Context, task traj.Task) (traj.Observation, error) {
+	var o traj.Observation
+	err := g.do(ctx, func() (err error) { o, err = g.Environment.Reset(ctx, task); return err })
+	if err != nil {
+		return traj.Observation{}, err // what was left behind may still write to o
+	}
+	return valid(o), nil
+}
+
+func (g *guarded) Step(ctx context.Context, a traj.Action) (env.Result, error) {
+	var r env.Result
+	err := g.do(ctx, func() (err error) { r, err = g.Environment.Step(ctx, a); return err })
+	if err != nil {
+		return env.Result{}, err
+	}
+	r.Observation = valid(r.Observation)
+	return r, nil
+}
+
+// Close waits no longer than for anything else.
+func (g *guarded) Close() error {
+	if g.left {
+		return nil
+	}
+	over, cancel := context.WithCancel(context.Background())
+	cancel()
+	return g.do(over, g.Environment.Close)
+}
+
+// valid is an observation that JSON and Parquet can hold. The messages may be
+// the task's own: they are not changed in place.
+func valid(o traj.Observation) traj.Observation {
+	o.Continue = strings.ToValidUTF8(o.Continue, "�")
+	for i := range o.Messages {
+		m := o.Messages[i]
+		if utf8.ValidString(m.Content) && utf8.ValidString(m.Reasoning) && utf8.ValidString(m.Name) && utf8.ValidString(m.ToolCallID) {
+			continue
+		}
+		o.Messages = slices.Clone(o.Messages)
+		for i := range o.Messages {
+			m := &o.Messages[i]
+			for _, s := range []*string{&m.Content, &m.Reasoning, &m.Name, &m.ToolCallID} {
+				*s = strings.ToValidUTF8(*s, "�")
+			}
+		}
+		break
+	}
+	return o
+}

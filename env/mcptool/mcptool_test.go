@@ -1,0 +1,474 @@
+package mcptool
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"agentcli/env"
+	"agentcli/internal/child"
+	"agentcli/traj"
+
+	"github.com/modelcontextprotocol/go-sdk/mcp"
+)
+
+const asServer = "AGENTCLI_TEST_MCP"
+
+func TestMain(m *testing.M) {
+	if os.Getenv(asServer) != "" {
+		if os.Getenv(asServer) == "prints" {
+			fmt.Println("Loading the model…")
+		}
+		if err := testServer("files", nil).Run(context.Background(), &mcp.StdioTransport{}); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+		}
+		return
+	}
+	os.Exit(m.Run())
+}
+
+type noArgs struct{}
+
+type number struct {
+	N int `json:"n" jsonschema:"a whole number"`
+}
+
+// testServer has tools of every kind, good and bad.
+func testServer(name string, more func(*mcp.Server)) *mcp.Server {
+	s := mcp.NewServer(&mcp.Implementation{Name: name, Version: "1.2"}, nil)
+	add := func(name string, do func(context.Context) (*mcp.CallToolResult, error)) {
+		mcp.AddTool(s, &mcp.Tool{Name: name, Description: "about " + name}, func(ctx context.Context, _ *mcp.CallToolRequest, _ noArgs) (*mcp.CallToolResult, any, error) {
+			r, err := do(ctx)
+			return r, nil, err
+		})
+	}
+	content := func(c ...mcp.Content) func(context.Context) (*mcp.CallToolResult, error) {
+		return func(context.Context) (*mcp.CallToolResult, error) { return &mcp.CallToolResult{Content: c}, nil }
+	}
+	mcp.AddTool(s, &mcp.Tool{Name: "square", Description: "Square a number."}, func(_ context.Context, _ *mcp.CallToolRequest, in number) (*mcp.CallToolResult, struct {
+		Square int `json:"square"`
+	}, error) {
+		return nil, struct {
+			Square int `json:"square"`
+		}{in.N * in.N}, nil
+	})
+	add("text", content(&mcp.TextContent{Text: "two"}, &mcp.TextContent{Text: "lines"}))
+	add("fails", func(context.Context) (*mcp.CallToolResult, error) { return nil, errors.New("no luck") })
+	add("fails.silently", func(context.Context) (*mcp.CallToolResult, error) { return &mcp.CallToolResult{IsError: true}, nil })
+	add("media", content(&mcp.ImageContent{MIMEType: "image/png", Data: []byte("123")}, &mcp.AudioContent{MIMEType: "audio/wav", Data: []byte("1")},
+		&mcp.ResourceLink{URI: "file:///a", Name: "a"}, &mcp.EmbeddedResource{Resource: &mcp.ResourceContents{URI: "file:///b", Text: "b's text"}},
+		&mcp.EmbeddedResource{Resource: &mcp.ResourceContents{URI: "file:///c", Blob: []byte("12"), MIMEType: "x/y"}}))
+	add("hangs", func(ctx context.Context) (*mcp.CallToolResult, error) { <-ctx.Done(); return nil, ctx.Err() })
+	add("stuck", func(ctx context.Context) (*mcp.CallToolResult, error) { select {} })
+	add("panics", func(context.Context) (*mcp.CallToolResult, error) { panic("out of cheese") })
+	add("exits", func(context.Context) (*mcp.CallToolResult, error) {
+		fmt.Fprintln(os.Stderr, "out of cheese")
+		os.Exit(3)
+		return nil, nil
+	})
+	add("pid", func(context.Context) (*mcp.CallToolResult, error) {
+		return &mcp.CallToolResult{Content: []mcp.Content{&mcp.TextContent{Text: strconv.Itoa(os.Getpid())}}}, nil
+	})
+	add("huge", content(&mcp.TextContent{Text: strings.Repeat("é", 2<<20)}))
+	add("garbage", func(context.Context) (*mcp.CallToolResult, error) {
+		os.Stdout.WriteString(`{"jsonrpc":"2.0","id":3,"result":NaN}` + "\n")
+		select {}
+	})
+	add("utf8", func(context.Context) (*mcp.CallToolResult, error) {
+		return &mcp.CallToolResult{Content: []mcp.Content{&mcp.TextContent{Text: "a\xffb"}}}, nil
+	})
+	if more != nil {
+		more(s)
+	}
+	return s
+}
+
+// overHTTP is a streamable HTTP server whose handler can be taken for a new one,
+// as when it is started again.
+func overHTTP(t *testing.T, s func() *mcp.Server) (url string, restart func()) {
+	t.Helper()
+	var now atomic.Pointer[mcp.StreamableHTTPHandler]
+	restart = func() {
+		one := s()
+		now.Store(mcp.NewStreamableHTTPHandler(func(*http.Request) *mcp.Server { return one }, nil))
+	}
+	restart()
+	h := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { now.Load().ServeHTTP(w, r) }))
+	t.Cleanup(func() { h.CloseClientConnections(); h.Close() })
+	return h.URL, restart
+}
+
+func overStdio(t *testing.T, mode string) Server {
+	t.Helper()
+	exe, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return Server{Command: child.Command{Args: []string{exe}, Env: []string{asServer + "=" + mode}}}
+}
+
+func open(t *testing.T, c Config) *Set {
+	t.Helper()
+	s, err := Open(t.Context(), c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = s.Close() })
+	return s
+}
+
+func call(t *testing.T, s *Set, name, args string) (string, int) {
+	t.Helper()
+	e, err := env.New(env.Config{Tools: s.Tools(), ToolTimeout: time.Hour, MaxObservation: 200})
+	if err != nil {
+		t.Fatal(err)
+	}
+	r, err := e.Step(t.Context(), traj.Action{ToolCalls: []traj.ToolCall{{ID: "c", Name: name, Arguments: args}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return r.Observation.Messages[0].Content, r.ToolErrors
+}
+
+func TestResultsAndFaultsAreData(t *testing.T) {
+	url, _ := overHTTP(t, func() *mcp.Server { return testServer("files", nil) })
+	for name, where := range map[string]Server{"http": {URL: url}, "stdio": overStdio(t, "1"), "stdio with prints": overStdio(t, "prints")} {
+		t.Run(name, func(t *testing.T) {
+			var notices []string
+			s := open(t, Config{Servers: []Server{where}, Timeout: time.Minute, Notice: func(s string) { notices = append(notices, s) }})
+			for _, c := range []struct {
+				name, args, want string
+				errors           int
+			}{
+				{"square", `{"n": 12}`, `{"square":144}`, 0},
+				{"square", `{"n": "x"}`, `error: wrong arguments: "n" must be an integer, not a string`, 1},
+				{"text", `{}`, "two\nlines", 0},
+				{"fails", `{}`, "error: no luck", 1},
+				{"fails_silently", `{}`, "error: the tool says that it failed, and not why", 1},
+				{"media", `{}`, "[an image, image/png, 3 bytes]\n[sound, audio/wav, 1 bytes]\n[a resource, a: file:///a]\nfile:///b:\nb's text\n[a resource, file:///c, x/y, 2 bytes]", 0},
+				{"utf8", `{}`, "a\uFFFDb", 0},
+				{"huge", `{}`, strings.Repeat("é", 133) + "\n… [2096952 characters left out] …\n" + strings.Repeat("é", 67), 0},
+			} {
+				if got, n := call(t, s, c.name, c.args); got != c.want || n != c.errors {
+					t.Errorf("%s(%s) = %q with %d errors, want %q", c.name, c.args, got, n, c.want)
+				}
+			}
+			if said := strings.Join(notices, "\n"); strings.Contains(name, "prints") != strings.Contains(said, `writes "Loading the model…" on stdout`) {
+				t.Errorf("%q", said)
+			}
+			spec := s.Tools()[len(s.Tools())-1].Spec()
+			for _, x := range s.Tools() {
+				if x.Spec().Name == "square" {
+					spec = x.Spec()
+				}
+			}
+			if spec.Description != "Square a number." || !strings.Contains(string(spec.Parameters), `"a whole number"`) {
+				t.Errorf("%+v", spec)
+			}
+		})
+	}
+}
+
+func TestAServerThatEndsIsStartedAgain(t *testing.T) {
+	s := open(t, Config{Servers: []Server{overStdio(t, "1")}, Timeout: time.Minute})
+	first, _ := call(t, s, "pid", "{}")
+	got, n := call(t, s, "exits", "{}")
+	if n != 1 || !strings.Contains(got, "failed: ") || !strings.Contains(got, "its last words: out of cheese") {
+		t.Error(got)
+	}
+	if second, n := call(t, s, "pid", "{}"); second == first || n != 0 {
+		t.Errorf("%s after %s", second, first)
+	}
+	if got, n := call(t, s, "panics", "{}"); n != 1 {
+		t.Error(got)
+	}
+	if got, n := call(t, s, "garbage", "{}"); n != 1 || !strings.Contains(got, "failed: ") {
+		t.Error(got)
+	}
+	if third, n := call(t, s, "pid", "{}"); third == first || n != 0 {
+		t.Error(third)
+	}
+}
+
+func TestAServerThatForgotItsSessionIsAskedAgain(t *testing.T) {
+	url, restart := overHTTP(t, func() *mcp.Server { return testServer("files", nil) })
+	s := open(t, Config{Servers: []Server{{URL: url}}, Timeout: time.Minute})
+	for range 3 {
+		if got, n := call(t, s, "text", "{}"); n != 0 {
+			t.Error(got)
+		}
+		restart()
+	}
+}
+
+func TestAServerThatHangsIsStopped(t *testing.T) {
+	s := open(t, Config{Servers: []Server{overStdio(t, "1")}, Timeout: 50 * time.Millisecond})
+	for range child.MaxLost {
+		for _, name := range []string{"hangs", "stuck"} {
+			if got, n := call(t, s, name, "{}"); n != 1 || got != "error: "+name+" took longer than 50ms and was stopped" {
+				t.Fatal(got)
+			}
+		}
+	}
+}
+
+func TestAServerThatIsGoneBreaksTheTool(t *testing.T) {
+	now := time.Unix(0, 0)
+	h := httptest.NewServer(mcp.NewStreamableHTTPHandler(func(*http.Request) *mcp.Server { return testServer("files", nil) }, nil))
+	s := open(t, Config{Servers: []Server{{URL: h.URL}}, Timeout: time.Minute, Now: func() time.Time { return now }})
+	h.CloseClientConnections()
+	h.Config.Close()
+	var err error
+	for i := range 100 {
+		if _, err = s.Tools()[0].Call(t.Context(), json.RawMessage(`{}`)); errors.Is(err, env.ErrBroken) {
+			break
+		} else if i == 0 && (err == nil || !strings.Contains(err.Error(), "connection refused")) {
+			t.Error(err)
+		}
+	}
+	if !errors.Is(err, env.ErrBroken) {
+		t.Error(err)
+	}
+}
+
+func TestCallsRunAtOnce(t *testing.T) {
+	var inside sync.WaitGroup
+	inside.Add(2)
+	url, _ := overHTTP(t, func() *mcp.Server {
+		return testServer("files", func(s *mcp.Server) {
+			mcp.AddTool(s, &mcp.Tool{Name: "both"}, func(context.Context, *mcp.CallToolRequest, noArgs) (*mcp.CallToolResult, any, error) {
+				inside.Done()
+				inside.Wait()
+				return &mcp.CallToolResult{}, nil, nil
+			})
+		})
+	})
+	s := open(t, Config{Servers: []Server{{URL: url}}, Timeout: time.Minute})
+	e, err := env.New(env.Config{Tools: s.Tools(), ToolTimeout: time.Minute})
+	if err != nil {
+		t.Fatal(err)
+	}
+	r, err := e.Step(t.Context(), traj.Action{ToolCalls: []traj.ToolCall{{Name: "both", Arguments: "{}"}, {Name: "both", Arguments: "{}"}}})
+	if err != nil || r.ToolErrors != 0 {
+		t.Errorf("%+v, %v", r, err)
+	}
+}
+
+func TestAChangedListIsToldOnce(t *testing.T) {
+	said := make(chan string, 10)
+	var server *mcp.Server
+	url, _ := overHTTP(t, func() *mcp.Server { server = testServer("files", nil); return server })
+	s := open(t, Config{Servers: []Server{{URL: url}}, Timeout: time.Minute, Notice: func(s string) { said <- s }})
+	n := len(s.Tools())
+	mcp.AddTool(server, &mcp.Tool{Name: "new"}, func(context.Context, *mcp.CallToolRequest, noArgs) (*mcp.CallToolResult, any, error) {
+		return nil, nil, nil
+	})
+	if got := <-said; !strings.Contains(got, "its tools have changed; this run goes on with those that it began with") || len(s.Tools()) != n {
+		t.Error(got)
+	}
+}
+
+func TestHeadersGoWithEveryRequest(t *testing.T) {
+	h := mcp.NewStreamableHTTPHandler(func(*http.Request) *mcp.Server { return testServer("files", nil) }, nil)
+	web := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.Header.Get("Authorization") != "Bearer x" {
+			http.Error(w, "who are you?", http.StatusUnauthorized)
+			return
+		}
+		h.ServeHTTP(w, r)
+	}))
+	t.Cleanup(func() { web.CloseClientConnections(); web.Close() })
+	s := open(t, Config{Servers: []Server{{URL: web.URL, Headers: map[string]string{"Authorization": "Bearer x"}}}})
+	if got, n := call(t, s, "text", "{}"); n != 0 {
+		t.Error(got)
+	}
+	if _, err := Open(t.Context(), Config{Servers: []Server{{Name: "docs", URL: web.URL}}}); err == nil || !strings.Contains(err.Error(), "the MCP server docs cannot be used: ") {
+		t.Error(err)
+	}
+}
+
+func TestServersThatAreNotThereSayWhy(t *testing.T) {
+	for command, want := range map[string]string{
+		"no-such-program-here":   "its last words: ",
+		"echo hello >&2; exit 3": "its last words: hello",
+	} {
+		_, err := Open(t.Context(), Config{Servers: []Server{Parse(command)}})
+		if err == nil || !strings.Contains(err.Error(), "the MCP server "+command+" cannot be used: ") || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v", command, err)
+		}
+	}
+	if _, err := Open(t.Context(), Config{Servers: []Server{Parse("http://127.0.0.1:1/mcp")}}); err == nil {
+		t.Error("nobody is there")
+	}
+}
+
+func TestNamesAreUniqueAndPrefixedOnlyWhereTwoClash(t *testing.T) {
+	a, b, c := &server{title: "files"}, &server{title: "git hub"}, &server{title: "git hub"}
+	long := strings.Repeat("x", 70)
+	all := []*tool{{x: a, original: "read"}, {x: a, original: "a.b/c"}, {x: b, original: "read"}, {x: b, original: "only"}, {x: c, original: "read"},
+		{x: a, original: "python"}, {x: a, original: long}, {x: b, original: long}, {x: c, original: long}, {x: a, original: "git_hub_read"}}
+	unique(all, []string{"python", "calculator"})
+	seen := map[string]bool{}
+	for i, want := range []string{"files_read", "a_b_c", "git_hub_read_2", "only", "git_hub_read_3", "files_python",
+		"files_" + long[:58], "git_hub_" + long[:56], "git_hub_" + long[:54] + "_2", "git_hub_read"} {
+		if all[i].name != want || len(want) > 64 || seen[want] || !env.ToolName.MatchString(want) {
+			t.Errorf("%s of %s is %q, want %q", all[i].original, all[i].x.title, all[i].name, want)
+		}
+		seen[want] = true
+	}
+}
+
+func TestReadConfig(t *testing.T) {
+	t.Setenv("TOKEN", "secret")
+	got, err := ReadConfig([]byte(`{"globalShortcut": "x", "mcpServers": {
+		"time": {"command": "python", "args": ["-m", "time", "${HOME_ZONE:-UTC}"], "env": {"B": "2", "A": "${env:TOKEN}"}, "autoApprove": []},
+		"docs": {"type": "http", "url": "https://docs.example/mcp", "headers": {"Authorization": "Bearer ${TOKEN}"}},
+		"off": {"disabled": true}}}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := []Server{{Name: "docs", URL: "https://docs.example/mcp", Headers: map[string]string{"Authorization": "Bearer secret"}},
+		{Name: "time", Command: child.Command{Args: []string{"python", "-m", "time", "UTC"}, Env: []string{"A=secret", "B=2"}}}}
+	if fmt.Sprintf("%+v", got) != fmt.Sprintf("%+v", want) {
+		t.Errorf("%+v, want %+v", got, want)
+	}
+	for text, want := range map[string]string{
+		`{`:                       "it is no JSON of the form",
+		`{}`:                      "it names no servers",
+		`{"mcpServers":{"a":{}}}`: `the server "a" has neither "command" nor "url"`,
+		`{"mcpServers":{"a":{"command":"x","url":"http://y"}}}`:               `the server "a" has both`,
+		`{"mcpServers":{"a":{"url":"y"}}}`:                                    `must begin with http`,
+		`{"mcpServers":{"a":{"type":"sse","url":"http://y"}}}`:                `the type "sse", which MCP has given up`,
+		`{"mcpServers":{"a":{"command":"x","args":["${AGENTCLI_NOT_SET}"]}}}`: `the server "a" needs AGENTCLI_NOT_SET in the environment`,
+	} {
+		if _, err := ReadConfig([]byte(text)); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v", text, err)
+		}
+	}
+}
+
+// The real thing: the reference servers' own, written with the Python SDK.
+func TestServerOfThePythonSDK(t *testing.T) {
+	python := os.Getenv("AGENTCLI_PYTHON")
+	if python == "" {
+		t.Skip("AGENTCLI_PYTHON names no Python with mcp-server-time; make test sets it")
+	}
+	s := open(t, Config{Servers: []Server{Parse("'" + python + "' -m mcp_server_time --local-timezone UTC")}, Timeout: time.Minute})
+	got, n := call(t, s, "convert_time", `{"source_timezone":"UTC","time":"12:00","target_timezone":"Asia/Tokyo"}`)
+	var r struct {
+		Difference string `json:"time_difference"`
+		Target     struct{ Datetime string }
+	}
+	// The environment's limit cut the middle out: ask the tool itself.
+	if n != 0 {
+		t.Fatal(got)
+	}
+	for _, x := range s.Tools() {
+		if x.Spec().Name == "convert_time" {
+			whole, err := x.Call(t.Context(), json.RawMessage(`{"source_timezone":"UTC","time":"12:00","target_timezone":"Asia/Tokyo"}`))
+			if err != nil || json.Unmarshal([]byte(whole), &r) != nil || r.Difference != "+9.0h" || !strings.Contains(r.Target.Datetime, "T21:00:00+09:00") {
+				t.Errorf("%s, %v", whole, err)
+			}
+		}
+	}
+	if r.Difference == "" {
+		t.Error("there is no tool convert_time")
+	}
+	if got, n := call(t, s, "convert_time", `{"source_timezone":"Nowhere","time":"12:00","target_timezone":"UTC"}`); n != 1 || !strings.Contains(got, "Nowhere") {
+		t.Error(got)
+	}
+	if got, n := call(t, s, "convert_time", `{"time":"12:00"}`); n != 1 || !strings.Contains(got, `"source_timezone" is missing`) {
+		t.Error(got)
+	}
+}
+
+// pythonHTTP serves over streamable HTTP, at a port that it prints.
+const pythonHTTP = `
+import socket, sys, uvicorn
+from mcp.server.mcpserver import MCPServer
+
+server = MCPServer("pad")
+notes = {}
+
+@server.tool()
+def keep(name: str, text: str = "nothing") -> str:
+    """Keep a note."""
+    notes[name] = text
+    return "kept"
+
+@server.tool()
+def show(name: str) -> str:
+    """Show a note."""
+    if name not in notes:
+        raise ValueError("there is no note " + name)
+    return notes[name]
+
+s = socket.socket()
+s.bind(("127.0.0.1", 0))
+s.listen()
+print(s.getsockname()[1], flush=True)
+uvicorn.Server(uvicorn.Config(server.streamable_http_app(), log_level="warning")).run(sockets=[s])
+`
+
+func TestServerOfThePythonSDKOverHTTP(t *testing.T) {
+	python := os.Getenv("AGENTCLI_PYTHON")
+	if python == "" {
+		t.Skip("AGENTCLI_PYTHON names no Python with mcp; make test sets it")
+	}
+	p, err := child.Start(child.Command{Args: []string{python, "-c", pythonHTTP}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer p.Kill()
+	var port int
+	if _, err := fmt.Fscan(p.Stdout, &port); err != nil {
+		p.Stop()
+		t.Fatal(err, p.Ending())
+	}
+	s := open(t, Config{Servers: []Server{Parse(fmt.Sprintf("http://127.0.0.1:%d/mcp", port))}, Timeout: time.Minute})
+	for _, c := range []struct {
+		name, args, want string
+		errors           int
+	}{
+		{"keep", `{"name":"a","text":"é"}`, "kept", 0},
+		{"show", `{"name":"a"}`, "é", 0},
+		{"show", `{"name":"b"}`, "Error executing tool show", 1},
+		{"keep", `{"text":"x"}`, `error: wrong arguments: "name" is missing`, 1},
+	} {
+		if got, n := call(t, s, c.name, c.args); !strings.Contains(got, c.want) || n != c.errors {
+			t.Errorf("%s(%s) = %q with %d errors, want %q", c.name, c.args, got, n, c.want)
+		}
+	}
+}
+
+// BenchmarkStdio is a call of a server of the Go SDK that does nothing.
+func BenchmarkStdio(b *testing.B) {
+	exe, err := os.Executable()
+	if err != nil {
+		b.Fatal(err)
+	}
+	s, err := Open(b.Context(), Config{Servers: []Server{{Command: child.Command{Args: []string{exe}, Env: []string{asServer + "=1"}}}}})
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer s.Close()
+	for _, t := range s.Tools() {
+		if t.Spec().Name == "text" {
+			for b.Loop() {
+				if _, err := t.Call(b.Context(), json.RawMessage("{}")); err != nil {
+					b.Fatal(err)
+				}
+			}
+		}
+	}
+}

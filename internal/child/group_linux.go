@@ -1,0 +1,13 @@
+package child
+
+import (
+	"os/exec"
+	"syscall"
+)
+
+// ownGroup makes the program the leader of a process group: a ^C at the terminal
+// is ours alone, and what it starts can be ended with it. The kernel ends it with
+// the thread that started it, and so with us, should we be killed.
+func ownGroup(c *exec.Cmd) {
+	c.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
+}

@@ -1,0 +1,463 @@
+package child
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"strconv"
+	"sync"
+	"time"
+
+	"agentcli/internal/text"
+)
+
+// Errors of a call that is told apart from the program's own answers.
+var (
+	// ErrEnded: the program ended, or was ended, before it answered.
+	ErrEnded = errors.New("the program has ended")
+	// ErrSilent: there was no answer before the context ended.
+	ErrSilent = errors.New("no answer")
+	// ErrGarbage: the answer could not be read.
+	ErrGarbage = errors.New("garbage")
+	// ErrBroken: the program has failed so often in a row that it is not started
+	// again for a while.
+	ErrBroken = errors.New("broken")
+	// ErrClosed: the program was closed by us.
+	ErrClosed = errors.New("closed")
+)
+
+const (
+	maxLine = 16 << 20 // bytes of one answer
+
+	// MaxLost is how many calls may be given up with no answer to any, before
+	// the program is ended.
+	MaxLost = 8
+	// StartLimit is from a program's start to its answer to the first request.
+	StartLimit = time.Minute
+)
+
+// LinesConfig describes a program that answers JSON lines.
+type LinesConfig struct {
+	Command Command
+	// Hello is the first request to every process; Greeted looks at the answer.
+	Hello   map[string]any
+	Greeted func(answer []byte) error
+	Notice  func(string)     // for people; nil: none
+	Now     func() time.Time // nil: time.Now
+}
+
+// Lines asks a program that reads one JSON object a line and answers each with
+// one that carries the same id, in any order. A program that ends is started
+// again with the next call. It is safe for concurrent use.
+type Lines struct {
+	c LinesConfig
+
+	mu      sync.Mutex
+	now     *conn // nil: none runs
+	closed  bool
+	row     Row
+	noticed bool // that it writes what is no answer
+	all     sync.WaitGroup
+}
+
+// NewLines does not start anything: the first call does.
+func NewLines(c LinesConfig) *Lines {
+	if c.Now == nil {
+		c.Now = time.Now
+	}
+	if c.Notice == nil {
+		c.Notice = func(string) {}
+	}
+	return &Lines{c: c}
+}
+
+// Open starts the program, so that the first call finds it ready.
+func (l *Lines) Open(ctx context.Context) error {
+	_, err := l.running(ctx)
+	return err
+}
+
+// Call sends a request and waits for the answer, which is a JSON object with the
+// request's id. alone says that the program works on nothing else meanwhile:
+// where it gives no answer in time it is ended, for it hangs. Else it gets
+// {"method":"cancel","id":…}.
+func (l *Lines) Call(ctx context.Context, request map[string]any, alone bool) ([]byte, error) {
+	c, err := l.running(ctx)
+	if err != nil {
+		return nil, err
+	}
+	id, got := c.expect()
+	b, err := line(id, request)
+	if err != nil {
+		c.forget(id)
+		return nil, err
+	}
+	select {
+	case c.out <- b:
+	case <-c.gone:
+		return nil, c.reason
+	case <-ctx.Done():
+		c.lose(id, alone, ctx.Err())
+		return nil, ErrSilent
+	}
+	select {
+	case a := <-got:
+		if a.err == nil {
+			l.mu.Lock()
+			l.row = Row{}
+			l.mu.Unlock()
+		}
+		return a.line, a.err
+	case <-ctx.Done():
+		c.lose(id, alone, ctx.Err())
+		return nil, ErrSilent
+	}
+}
+
+// Notify sends a message that has no answer, if the program runs.
+func (l *Lines) Notify(message map[string]any) {
+	l.mu.Lock()
+	c := l.now
+	l.mu.Unlock()
+	if c == nil {
+		return
+	}
+	if b, err := line(0, message); err == nil {
+		c.tell(b)
+	}
+}
+
+// Close ends the program.
+func (l *Lines) Close() {
+	l.mu.Lock()
+	l.closed = true
+	c := l.now
+	l.mu.Unlock()
+	if c != nil {
+		c.end(ErrClosed)
+	}
+	l.all.Wait()
+}
+
+// line is a request as the program reads it; id 0 is left out.
+func line(id int64, request map[string]any) ([]byte, error) {
+	m := map[string]any{}
+	for k, v := range request {
+		m[k] = v
+	}
+	if id > 0 {
+		m["id"] = id
+	}
+	b, err := json.Marshal(m)
+	return append(b, '\n'), err
+}
+
+// running gives the process, greeted; a new one where the last has ended.
+func (l *Lines) running(ctx context.Context) (*conn, error) {
+	l.mu.Lock()
+	if l.closed {
+		l.mu.Unlock()
+		return nil, ErrClosed
+	}
+	c := l.now
+	if c == nil {
+		if err := l.row.Broken(l.c.Now()); err != nil {
+			l.mu.Unlock()
+			return nil, err
+		}
+		c = &conn{l: l, out: make(chan []byte, 64), pending: map[int64]chan answer{}, gone: make(chan struct{}), ready: make(chan struct{})}
+		l.now = c
+		l.all.Go(c.run)
+	}
+	l.mu.Unlock()
+	select {
+	case <-c.ready:
+		return c, nil
+	case <-c.gone:
+		return nil, c.reason
+	case <-ctx.Done():
+		return nil, ErrSilent
+	}
+}
+
+// conn is one process.
+type conn struct {
+	l     *Lines
+	out   chan []byte   // lines to be written
+	ready chan struct{} // closed when it has greeted
+	gone  chan struct{} // closed when it has ended, with reason set
+
+	reason error
+
+	mu      sync.Mutex
+	p       *Process
+	ended   error // why we ended it; nil: we did not
+	next    int64
+	pending map[int64]chan answer
+	lost    int // calls given up since the last answer
+}
+
+type answer struct {
+	line []byte
+	err  error
+}
+
+// run is the life of the process.
+func (c *conn) run() {
+	reason := c.live()
+	c.l.mu.Lock()
+	c.l.now = nil
+	if !errors.Is(reason, ErrClosed) && !errors.Is(reason, errAbandoned) {
+		c.l.row.Add(reason, c.l.c.Now())
+	}
+	c.l.mu.Unlock()
+	c.mu.Lock()
+	c.reason = reason
+	for _, got := range c.pending {
+		got <- answer{err: reason}
+	}
+	c.pending = nil
+	c.mu.Unlock()
+	close(c.gone)
+}
+
+func (c *conn) live() error {
+	p, err := Start(c.l.c.Command)
+	if err != nil {
+		return fmt.Errorf("%w: %w", ErrEnded, err)
+	}
+	c.mu.Lock()
+	c.p = p
+	ended := c.ended
+	c.mu.Unlock()
+	if ended != nil { // Close came first
+		p.Kill()
+	}
+	var work sync.WaitGroup
+	over := make(chan struct{})
+	work.Go(func() { c.write(p, over) })
+	work.Go(func() { c.greet(over) })
+	c.read(p)
+	// Its output has ended: so has it, or it is of no use any more.
+	p.Stop()
+	close(over)
+	work.Wait()
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.ended != nil {
+		return c.ended
+	}
+	return fmt.Errorf("%w: %s", ErrEnded, p.Ending())
+}
+
+func (c *conn) write(p *Process, over <-chan struct{}) {
+	for {
+		select {
+		case b := <-c.out:
+			if _, err := p.Stdin.Write(b); err != nil {
+				return // the reader sees the end, and knows more
+			}
+		case <-over:
+			return
+		}
+	}
+}
+
+// greet sends Hello and lets the calls in.
+func (c *conn) greet(over <-chan struct{}) {
+	if c.l.c.Hello == nil {
+		close(c.ready)
+		return
+	}
+	id, got := c.expect()
+	b, err := line(id, c.l.c.Hello)
+	if err != nil {
+		c.end(err)
+		return
+	}
+	c.tell(b)
+	limit := time.NewTimer(StartLimit)
+	defer limit.Stop()
+	select {
+	case a := <-got:
+		if a.err == nil && c.l.c.Greeted != nil {
+			a.err = c.l.c.Greeted(a.line)
+		}
+		if a.err != nil {
+			c.end(a.err)
+			return
+		}
+		close(c.ready)
+	case <-limit.C:
+		c.end(fmt.Errorf("%w: it did not answer the first request within %v", ErrEnded, StartLimit))
+	case <-over:
+	}
+}
+
+// tell sends what nobody waits for.
+func (c *conn) tell(b []byte) {
+	select {
+	case c.out <- b:
+	default: // it does not read; whoever waits will find out
+	}
+}
+
+// end kills the process.
+func (c *conn) end(why error) {
+	c.mu.Lock()
+	if c.ended == nil {
+		c.ended = why
+	}
+	p := c.p
+	c.mu.Unlock()
+	if p == nil {
+		return
+	}
+	if errors.Is(why, ErrClosed) {
+		p.Stop()
+	} else {
+		p.Kill()
+	}
+}
+
+func (c *conn) expect() (int64, chan answer) {
+	got := make(chan answer, 1)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.next++
+	if c.pending == nil { // it has ended meanwhile
+		got <- answer{err: c.reason}
+	} else {
+		c.pending[c.next] = got
+	}
+	return c.next, got
+}
+
+func (c *conn) forget(id int64) {
+	c.mu.Lock()
+	delete(c.pending, id)
+	c.mu.Unlock()
+}
+
+// lose gives a call up.
+func (c *conn) lose(id int64, alone bool, why error) {
+	c.forget(id)
+	c.mu.Lock()
+	c.lost++
+	n := c.lost
+	c.mu.Unlock()
+	switch {
+	case alone && errors.Is(why, context.Canceled): // whose trajectory has ended: nobody's fault
+		c.end(errAbandoned)
+	case alone:
+		c.end(fmt.Errorf("%w: it gave no answer in time and was stopped", ErrEnded))
+	case n >= MaxLost:
+		c.end(fmt.Errorf("%w: it gave no answer to %d calls in time and was stopped", ErrEnded, n))
+	default:
+		if b, err := line(id, map[string]any{"method": "cancel"}); err == nil {
+			c.tell(b)
+		}
+	}
+}
+
+// read hands the answers out until the output ends.
+func (c *conn) read(p *Process) {
+	r := bufio.NewReaderSize(p.Stdout, 64<<10)
+	for {
+		b, err := readLine(r)
+		if err != nil {
+			if errors.Is(err, errLong) {
+				c.end(fmt.Errorf("%w: it wrote a line of more than %d MiB and was stopped", ErrGarbage, maxLine>>20))
+			}
+			return
+		}
+		if b = bytes.TrimSpace(b); len(b) > 0 {
+			c.take(b)
+		}
+	}
+}
+
+// take finds the call that a line answers.
+func (c *conn) take(b []byte) {
+	if b[0] != '{' { // a print that was left in the program
+		c.l.mu.Lock()
+		said := c.l.noticed
+		c.l.noticed = true
+		c.l.mu.Unlock()
+		if !said {
+			c.l.c.Notice(fmt.Sprintf("%s writes %q on stdout, which is no answer: it is left out; what is for people belongs on stderr",
+				c.l.c.Command.Name(), shorten(b)))
+		}
+		return
+	}
+	var head struct {
+		ID json.Number `json:"id"`
+	}
+	a := answer{line: b}
+	err := json.Unmarshal(b, &head)
+	if err != nil || !json.Valid(b) {
+		a = answer{err: fmt.Errorf("%w: the answer %s is not valid JSON", ErrGarbage, shorten(b))}
+		head.ID = json.Number(firstID(b))
+	}
+	id, err := strconv.ParseInt(head.ID.String(), 10, 64)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.lost = 0
+	got := c.pending[id]
+	switch {
+	case err == nil && got != nil:
+		delete(c.pending, id)
+		got <- a
+	case err == nil && id > 0 && id <= c.next: // given up
+	default: // whose answer it is cannot be known: nobody shall wait in vain
+		for id, got := range c.pending {
+			got <- answer{err: fmt.Errorf("%w: the answer %s has no id of a request", ErrGarbage, shorten(b))}
+			delete(c.pending, id)
+		}
+	}
+}
+
+// firstID finds the id in an answer that is no JSON.
+func firstID(b []byte) string {
+	_, rest, ok := bytes.Cut(b, []byte(`"id"`))
+	if !ok {
+		return ""
+	}
+	rest = bytes.TrimLeft(rest, ": \t")
+	n := 0
+	for n < len(rest) && rest[n] >= '0' && rest[n] <= '9' {
+		n++
+	}
+	return string(rest[:n])
+}
+
+func shorten(b []byte) string {
+	return text.Cut(string(bytes.ToValidUTF8(b[:min(len(b), 400)], []byte("�"))), 80)
+}
+
+var errAbandoned = fmt.Errorf("%w: it was stopped in a call that nobody waits for any more", ErrEnded)
+
+var errLong = errors.New("a line is too long")
+
+func readLine(r *bufio.Reader) ([]byte, error) {
+	var all []byte
+	for {
+		b, err := r.ReadSlice('\n')
+		all = append(all, b...)
+		switch {
+		case len(all) > maxLine:
+			return nil, errLong
+		case err == nil:
+			return all, nil
+		case errors.Is(err, bufio.ErrBufferFull):
+		case errors.Is(err, io.EOF) && len(all) > 0:
+			return all, nil
+		default:
+			return nil, err
+		}
+	}
+}

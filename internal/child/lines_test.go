@@ -1,0 +1,397 @@
+//go:build unix
+
+package child
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"runtime"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+)
+
+const asProgram = "AGENTCLI_TEST_CHILD"
+
+func TestMain(m *testing.M) {
+	switch os.Getenv(asProgram) {
+	case "":
+	case "parent": // of a program that does not end by itself
+		p, err := Start(Command{Args: []string{"sleep", "1000"}})
+		if err != nil {
+			panic(err)
+		}
+		fmt.Println(p.cmd.Process.Pid)
+		select {}
+	default:
+		program()
+		return
+	}
+	os.Exit(m.Run())
+}
+
+// program answers JSON lines as its requests tell it to.
+func program() {
+	in := bufio.NewScanner(os.Stdin)
+	var waiting []int64
+	cancelled := false
+	for in.Scan() {
+		var r struct {
+			ID     int64  `json:"id"`
+			Do     string `json:"do"`
+			Method string `json:"method"`
+		}
+		if err := json.Unmarshal(in.Bytes(), &r); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(9)
+		}
+		say := func(id int64, text string) { fmt.Printf("{\"id\":%d,\"result\":%q}\n", id, text) }
+		switch do, arg, _ := strings.Cut(r.Do, " "); do {
+		case "echo":
+			say(r.ID, arg)
+		case "pid":
+			say(r.ID, strconv.Itoa(os.Getpid()))
+		case "crash":
+			fmt.Fprintln(os.Stderr, "first word\nout of cheese")
+			os.Exit(3)
+		case "pair": // both are answered when both are there, the second first
+			if waiting = append(waiting, r.ID); len(waiting) == 2 {
+				say(waiting[1], "second")
+				say(waiting[0], "first")
+				waiting = nil
+			}
+		case "nan":
+			fmt.Printf("{\"id\":%d,\"result\":NaN}\n", r.ID)
+		case "cut":
+			fmt.Println(`{"result":`)
+		case "print":
+			fmt.Printf("loading…\n\nstill loading\n")
+			say(r.ID, "done")
+		case "stray":
+			say(987654, "whose?")
+		case "long":
+			fmt.Println(strings.Repeat("x", maxLine+100))
+		case "child": // something that outlives us and holds our output
+			c := exec.Command("sleep", "1000")
+			c.Stdout, c.Stderr = os.Stdout, os.Stderr
+			if err := c.Start(); err != nil {
+				panic(err)
+			}
+			say(r.ID, strconv.Itoa(c.Process.Pid))
+		case "exit":
+			os.Exit(0)
+		}
+		cancelled = cancelled || r.Method == "cancel"
+		if cancelled && len(waiting) == 1 {
+			say(waiting[0], "the other was cancelled")
+			waiting = nil
+		}
+		if r.Method == "hello" {
+			say(r.ID, "hello")
+		}
+	}
+}
+
+func self(t *testing.T) Command {
+	t.Helper()
+	exe, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return Command{Args: []string{exe}, Env: []string{asProgram + "=1"}}
+}
+
+func lines(t *testing.T, c LinesConfig) *Lines {
+	if c.Command.Args == nil {
+		c.Command = self(t)
+	}
+	l := NewLines(c)
+	t.Cleanup(l.Close)
+	return l
+}
+
+func do(t *testing.T, l *Lines, what string) (string, error) {
+	t.Helper()
+	b, err := l.Call(t.Context(), map[string]any{"do": what}, true)
+	var a struct{ Result string }
+	if err == nil {
+		err = json.Unmarshal(b, &a)
+	}
+	return a.Result, err
+}
+
+func TestCallsAreMultiplexedAndMatchedById(t *testing.T) {
+	l := lines(t, LinesConfig{})
+	got := make([]string, 2)
+	var wg sync.WaitGroup
+	for i := range got {
+		wg.Go(func() {
+			b, err := l.Call(t.Context(), map[string]any{"do": "pair"}, false)
+			got[i] = string(b)
+			if err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	wg.Wait()
+	if both := got[0] + got[1]; !strings.Contains(both, "first") || !strings.Contains(both, "second") {
+		t.Errorf("%q", got)
+	}
+}
+
+func TestAProgramThatEndsFailsItsCallsAndIsStartedAgain(t *testing.T) {
+	l := lines(t, LinesConfig{})
+	first, err := do(t, l, "pid")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := do(t, l, "crash"); !errors.Is(err, ErrEnded) || !strings.Contains(err.Error(), "exit status 3); its last words: first word / out of cheese") {
+		t.Errorf("%v", err)
+	}
+	if second, err := do(t, l, "pid"); err != nil || second == first {
+		t.Errorf("%q after %q, %v", second, first, err)
+	}
+}
+
+func TestAProgramThatEndsAgainAndAgainIsLeftAloneForAWhile(t *testing.T) {
+	now := time.Unix(0, 0)
+	l := lines(t, LinesConfig{Now: func() time.Time { return now }})
+	for range maxFailures {
+		if _, err := do(t, l, "crash"); !errors.Is(err, ErrEnded) || errors.Is(err, ErrBroken) {
+			t.Fatal(err)
+		}
+	}
+	if _, err := do(t, l, "echo a"); !errors.Is(err, ErrBroken) || !strings.Contains(err.Error(), "out of cheese") {
+		t.Errorf("it was started once more: %v", err)
+	}
+	now = now.Add(pause)
+	if got, err := do(t, l, "echo a"); got != "a" {
+		t.Errorf("after the pause: %q, %v", got, err)
+	}
+	if _, err := do(t, l, "crash"); errors.Is(err, ErrBroken) {
+		t.Error("an answer did not end the row of failures")
+	}
+}
+
+func TestGarbageIsOneClearError(t *testing.T) {
+	var notices []string
+	l := lines(t, LinesConfig{Notice: func(s string) { notices = append(notices, s) }})
+	for _, c := range []struct{ do, want string }{
+		{"nan", `garbage: the answer {"id":1,"result":NaN} is not valid JSON`},
+		{"cut", `garbage: the answer {"result": has no id of a request`},
+		{"stray", `has no id of a request`},
+		{"long", "garbage: it wrote a line of more than 16 MiB and was stopped"},
+	} {
+		if _, err := do(t, l, c.do); !errors.Is(err, ErrGarbage) || !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%s: %v", c.do, err)
+		}
+	}
+	for range 2 {
+		if got, err := do(t, l, "print"); got != "done" || err != nil {
+			t.Errorf("a print made a call fail: %q, %v", got, err)
+		}
+	}
+	if len(notices) != 1 || !strings.Contains(notices[0], `"loading…" on stdout, which is no answer`) {
+		t.Errorf("%q", notices)
+	}
+}
+
+func TestASilentProgramIsStoppedAndAnotherTakesItsPlace(t *testing.T) {
+	l := lines(t, LinesConfig{})
+	first, _ := do(t, l, "pid")
+	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+	defer cancel()
+	if _, err := l.Call(ctx, map[string]any{"do": "sleep"}, true); !errors.Is(err, ErrSilent) {
+		t.Fatal(err)
+	}
+	for { // the old one may be on its way out
+		second, err := do(t, l, "pid")
+		if err == nil && second != first {
+			break
+		}
+	}
+}
+
+func TestACallGivenUpBesideOthersIsCancelled(t *testing.T) {
+	l := lines(t, LinesConfig{})
+	before, _ := do(t, l, "pid")
+	got := make(chan string, 1)
+	go func() { // the second call; it is answered when the program hears of the first one's end
+		b, err := l.Call(t.Context(), map[string]any{"do": "pair"}, false)
+		got <- fmt.Sprint(string(b), err)
+	}()
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
+	defer cancel()
+	if _, err := l.Call(ctx, map[string]any{"do": "nothing"}, false); !errors.Is(err, ErrSilent) {
+		t.Fatal(err)
+	}
+	if s := <-got; !strings.Contains(s, "cancelled") {
+		t.Error(s)
+	}
+	if after, _ := do(t, l, "pid"); after != before {
+		t.Error("the program was ended, and with it the calls of others")
+	}
+}
+
+func TestManyCallsWithoutAnyAnswerEndTheProgram(t *testing.T) {
+	l := lines(t, LinesConfig{})
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	if err := l.Open(ctx); err != nil {
+		t.Fatal(err)
+	}
+	cancel()
+	var wg sync.WaitGroup
+	stuck := make(chan error, 1)
+	go func() {
+		_, err := l.Call(t.Context(), map[string]any{"do": "nothing"}, false)
+		stuck <- err
+	}()
+	for range MaxLost {
+		wg.Go(func() { _, _ = l.Call(ctx, map[string]any{"do": "nothing"}, false) })
+	}
+	wg.Wait()
+	for {
+		select {
+		case err := <-stuck:
+			if !errors.Is(err, ErrEnded) {
+				t.Error(err)
+			}
+			return
+		default: // running may have failed before the call was made
+			_, _ = l.Call(ctx, map[string]any{"do": "nothing"}, false)
+		}
+	}
+}
+
+func TestCloseEndsEverythingThatTheProgramStarted(t *testing.T) {
+	l := lines(t, LinesConfig{})
+	pid, err := do(t, l, "child")
+	if err != nil {
+		t.Fatal(err)
+	}
+	l.Close()
+	n, _ := strconv.Atoi(pid)
+	waitForTheEnd(n)
+	if _, err := do(t, l, "echo a"); !errors.Is(err, ErrClosed) {
+		t.Errorf("after Close: %v", err)
+	}
+}
+
+// waitForTheEnd returns when a process is dead; init takes a moment to bury it.
+func waitForTheEnd(pid int) {
+	for syscall.Kill(pid, 0) == nil {
+		if b, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid)); err == nil && strings.Contains(string(b), ") Z ") {
+			return
+		}
+	}
+}
+
+// A program that does not look at its input does not outlive us.
+func TestAProgramEndsWithUsHoweverWeEnd(t *testing.T) {
+	if runtime.GOOS != "linux" {
+		t.Skip("the kernel ends it on Linux only")
+	}
+	us := self(t)
+	cmd := exec.CommandContext(t.Context(), us.Args[0])
+	cmd.Env = append(os.Environ(), asProgram+"=parent")
+	out, err := cmd.StdoutPipe()
+	if err == nil {
+		err = cmd.Start()
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	var pid int
+	if _, err := fmt.Fscan(out, &pid); err != nil {
+		t.Fatal(err)
+	}
+	_ = cmd.Process.Kill()
+	_ = cmd.Wait()
+	waitForTheEnd(pid)
+}
+
+func TestWhatAProgramLeftBehindDoesNotHoldItsEndUp(t *testing.T) {
+	l := lines(t, LinesConfig{})
+	if _, err := do(t, l, "child"); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := do(t, l, "exit"); !errors.Is(err, ErrEnded) {
+		t.Errorf("%v", err)
+	}
+}
+
+func TestHelloIsTheFirstRequestToEveryProcess(t *testing.T) {
+	greeted := 0
+	l := lines(t, LinesConfig{Hello: map[string]any{"method": "hello"}, Greeted: func(b []byte) error {
+		greeted++
+		if !strings.Contains(string(b), "hello") {
+			return fmt.Errorf("it said %s", b)
+		}
+		return nil
+	}})
+	for i := range 3 {
+		if got, err := do(t, l, "echo a"); got != "a" || greeted != i+1 {
+			t.Errorf("%q, %v, greeted %d times", got, err, greeted)
+		}
+		_, _ = do(t, l, "crash")
+	}
+	refused := lines(t, LinesConfig{Hello: map[string]any{"method": "hello"}, Greeted: func([]byte) error { return errors.New("not the one") }})
+	if err := refused.Open(t.Context()); err == nil || err.Error() != "not the one" {
+		t.Error(err)
+	}
+}
+
+func TestAProgramThatIsNotThereSaysSo(t *testing.T) {
+	for _, c := range []struct {
+		command Command
+		want    string
+	}{
+		{Command{Shell: "no-such-program-here --x"}, "not found"},
+		{Command{Args: []string{"/no/such/program"}}, "cannot start /no/such/program: no such file or directory"},
+		{Command{}, "there is no command"},
+		{Command{Shell: "true"}, "it ended"},
+	} {
+		l := NewLines(LinesConfig{Command: c.command, Hello: map[string]any{"method": "hello"}})
+		if err := l.Open(t.Context()); !errors.Is(err, ErrEnded) || !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%+v: %v", c.command, err)
+		}
+		l.Close()
+	}
+}
+
+func FuzzAnyLineIsTakenWithoutHarm(f *testing.F) {
+	for _, s := range []string{`{"id":1,"result":NaN}`, `{"id":`, "x", `{"id":"1"}`, `{"id":1e3}`, `[1]`, "{\"id\":\xff}"} {
+		f.Add([]byte(s))
+	}
+	f.Fuzz(func(t *testing.T, b []byte) {
+		l := NewLines(LinesConfig{})
+		c := &conn{l: l, pending: map[int64]chan answer{}}
+		id, got := c.expect()
+		if len(b) == 0 {
+			return
+		}
+		c.take(b)
+		select {
+		case a := <-got:
+			if _, still := c.pending[id]; still {
+				t.Error("an answered call is kept")
+			}
+			if a.err == nil && !json.Valid(a.line) {
+				t.Errorf("%q was handed out as an answer", a.line)
+			}
+		default:
+			if _, still := c.pending[id]; !still {
+				t.Error("a call was lost without an answer")
+			}
+		}
+	})
+}

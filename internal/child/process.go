@@ -1,0 +1,190 @@
+// Package child runs programs of the user's beside this one: tools, rewards and
+// MCP servers in any language. A Process is one running program with everything
+// that it has started; Lines asks programs that answer JSON lines, and starts
+// them again when they end. It is floor 0 and imports the standard library and
+// internal/text only.
+package child
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"runtime"
+	"strings"
+	"sync"
+	"time"
+
+	"agentcli/internal/text"
+)
+
+const (
+	tailBytes = 4 << 10         // of stderr that are kept for messages
+	stopGrace = 2 * time.Second // from the end of its input to being killed
+	lastLines = 3               // of stderr that a message shows
+)
+
+// Command is a program and how to start it.
+type Command struct {
+	Shell string   // a line for the shell; or
+	Args  []string // the program and its arguments
+	Env   []string // KEY=value, beside our own environment
+}
+
+// Name is what a message calls the program.
+func (c Command) Name() string {
+	if c.Shell != "" {
+		return text.Cut(text.OneLine(c.Shell), 80)
+	}
+	return text.Cut(text.OneLine(strings.Join(c.Args, " ")), 80)
+}
+
+// Process is a running program in a process group of its own.
+type Process struct {
+	Stdin  io.WriteCloser
+	Stdout io.ReadCloser
+
+	cmd    *exec.Cmd
+	stderr tail
+	done   chan struct{}
+	err    error // of Wait, once done is closed
+	stop   sync.Once
+}
+
+// Start starts the program. Stop it.
+func Start(c Command) (*Process, error) {
+	args := c.Args
+	if c.Shell != "" {
+		args = []string{"/bin/sh", "-c", c.Shell}
+	}
+	if len(args) == 0 {
+		return nil, errors.New("there is no command")
+	}
+	p := &Process{cmd: exec.Command(args[0], args[1:]...), done: make(chan struct{})} //nolint:noctx // it outlives any call; Stop ends it
+	p.cmd.Env = append(os.Environ(), c.Env...)
+	ownGroup(p.cmd)
+	// Pipes of our own: Wait must come back when the program ends, even where
+	// something that it has started holds its output open.
+	var files []*os.File
+	closeAll := func() {
+		for _, f := range files {
+			f.Close()
+		}
+	}
+	pipe := func() (r, w *os.File, err error) {
+		if r, w, err = os.Pipe(); err == nil {
+			files = append(files, r, w)
+		}
+		return r, w, err
+	}
+	inR, inW, err1 := pipe()
+	outR, outW, err2 := pipe()
+	errR, errW, err3 := pipe()
+	if err := errors.Join(err1, err2, err3); err != nil {
+		closeAll()
+		return nil, fmt.Errorf("cannot start %s: %w", c.Name(), err)
+	}
+	p.cmd.Stdin, p.cmd.Stdout, p.cmd.Stderr = inR, outW, errW
+	started := make(chan error)
+	go p.live(started, errR)
+	if err := <-started; err != nil {
+		closeAll()
+		return nil, fmt.Errorf("cannot start %s: %w", c.Name(), bare(err))
+	}
+	for _, f := range []*os.File{inR, outW, errW} {
+		f.Close()
+	}
+	p.Stdin, p.Stdout = inW, outR
+	return p, nil
+}
+
+// live starts the program and stays with it.
+func (p *Process) live(started chan<- error, errR *os.File) {
+	// The program ends with the thread that starts it: see ownGroup.
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	err := p.cmd.Start()
+	started <- err
+	if err != nil {
+		return
+	}
+	var read sync.WaitGroup
+	read.Go(func() {
+		_, _ = io.Copy(&p.stderr, errR)
+		errR.Close()
+	})
+	p.err = p.cmd.Wait()
+	killGroup(p.cmd.Process) // what it has left behind
+	read.Wait()              // its last words
+	close(p.done)
+}
+
+// Done is closed when the program has ended, and all that it had started.
+func (p *Process) Done() <-chan struct{} { return p.done }
+
+// Kill ends the program and all that it has started.
+func (p *Process) Kill() { killGroup(p.cmd.Process) }
+
+// Stop closes the program's input, gives it a moment to end by itself, and kills
+// it. It returns when the program is gone.
+func (p *Process) Stop() {
+	p.stop.Do(func() {
+		_ = p.Stdin.Close()
+		grace := time.NewTimer(stopGrace)
+		defer grace.Stop()
+		select {
+		case <-p.done:
+		case <-grace.C:
+			p.Kill()
+			<-p.done
+		}
+		_ = p.Stdout.Close()
+	})
+	<-p.done
+}
+
+// Ending says how the program ended, with its last words.
+func (p *Process) Ending() string {
+	s := "it ended"
+	if p.err != nil {
+		s += " (" + text.Line(p.err) + ")"
+	}
+	if words := p.stderr.last(); words != "" {
+		s += "; its last words: " + words
+	}
+	return s
+}
+
+// Words are the last lines that the program wrote on stderr, joined to one.
+func (p *Process) Words() string { return p.stderr.last() }
+
+func bare(err error) error {
+	if e, ok := errors.AsType[*os.PathError](err); ok {
+		return e.Err
+	}
+	return err
+}
+
+// tail keeps the last bytes that are written to it.
+type tail struct {
+	mu sync.Mutex
+	b  []byte
+}
+
+func (t *tail) Write(p []byte) (int, error) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.b = append(t.b, p...)
+	if n := len(t.b) - tailBytes; n > 0 {
+		t.b = append(t.b[:0], t.b[n:]...)
+	}
+	return len(p), nil
+}
+
+func (t *tail) last() string {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	lines := strings.Split(strings.TrimSpace(strings.ToValidUTF8(string(t.b), "�")), "\n")
+	return text.OneLine(strings.Join(lines[max(0, len(lines)-lastLines):], " / "))
+}

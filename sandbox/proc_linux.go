@@ -1,0 +1,260 @@
+package sandbox
+
+import (
+	"bytes"
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"sync"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// Proc is a process of a Pool; it is used by one goroutine.
+type Proc struct {
+	z        *zygote
+	id       int
+	limits   Limits
+	ctl      *os.File
+	out, err *os.File
+	dir      string
+	leave    func()
+	stopped  bool
+
+	over   chan struct{} // closed at its end
+	status syscall.WaitStatus
+	lost   error
+}
+
+func (c *Proc) ended(s syscall.WaitStatus, err error) {
+	c.status, c.lost = s, err
+	close(c.over)
+}
+
+// fork asks the zygote for a process and waits until its walls stand.
+func (p *Pool) fork(ctx context.Context, z *zygote) (_ *Proc, err error) {
+	c := &Proc{z: z, limits: p.c.Limits, over: make(chan struct{})}
+	var theirs []int
+	defer func() {
+		for _, fd := range theirs {
+			_ = unix.Close(fd)
+		}
+		if err != nil {
+			c.shut()
+		}
+	}()
+	pair, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return nil, fmt.Errorf("sandbox: %w", err)
+	}
+	theirs = append(theirs, pair[1])
+	_ = unix.SetNonblock(pair[0], true)
+	c.ctl = os.NewFile(uintptr(pair[0]), "process")
+	for _, f := range []**os.File{&c.out, &c.err} {
+		var pipe [2]int
+		if err := unix.Pipe2(pipe[:], unix.O_CLOEXEC); err != nil {
+			return nil, fmt.Errorf("sandbox: %w", err)
+		}
+		theirs = append(theirs, pipe[1])
+		_ = unix.SetNonblock(pipe[0], true)
+		*f = os.NewFile(uintptr(pipe[0]), "output")
+	}
+	tmp := workDir
+	if p.scrap != "" {
+		if c.dir, err = os.MkdirTemp(p.scrap, "call-"); err != nil {
+			return nil, fmt.Errorf("sandbox: %w", err)
+		}
+		tmp = c.dir
+	}
+	z.mu.Lock()
+	if z.dead || z.live == nil {
+		z.mu.Unlock()
+		return nil, errLost
+	}
+	z.next++
+	c.id = z.next
+	z.live[c.id] = c
+	z.mu.Unlock()
+	if err := z.send("start", c.id, tmp, theirs...); err != nil {
+		z.mu.Lock()
+		delete(z.live, c.id)
+		z.mu.Unlock()
+		return nil, fmt.Errorf("%w: %w", errLost, err)
+	}
+	for _, fd := range theirs {
+		_ = unix.Close(fd)
+	}
+	theirs = nil
+	stop := context.AfterFunc(ctx, func() { _ = c.ctl.SetReadDeadline(time.Unix(1, 0)) })
+	defer stop()
+	var b [1]byte
+	if _, err := io.ReadFull(c.ctl, b[:]); err != nil {
+		c.kill()
+		switch {
+		case ctx.Err() != nil:
+			return nil, ctx.Err()
+		case c.lost != nil:
+			return nil, c.lost
+		}
+		return nil, fmt.Errorf("sandbox: a process ended before it began: %v", signalName(c.status))
+	}
+	if b[0] != 'R' {
+		reason, _ := io.ReadAll(io.LimitReader(c.ctl, 4096))
+		c.kill()
+		part, why, _ := bytes.Cut(reason, []byte("\n"))
+		return nil, reported(Part(part), string(why))
+	}
+	return c, nil
+}
+
+// kill ends the process, with all that it started, and waits.
+func (c *Proc) kill() {
+	if c.id == 0 {
+		return
+	}
+	if c.Alive() {
+		_ = c.z.send("kill", c.id, "")
+	}
+	<-c.over
+}
+
+func (c *Proc) shut() {
+	for _, f := range []*os.File{c.ctl, c.out, c.err} {
+		if f != nil {
+			_ = f.Close()
+		}
+	}
+	if c.dir != "" {
+		removeAll(c.dir)
+	}
+}
+
+// Close ends the process and forgets its files.
+func (c *Proc) Close() {
+	c.kill()
+	c.shut()
+	if c.leave != nil {
+		c.leave()
+	}
+}
+
+// Alive says whether the process can run code.
+func (c *Proc) Alive() bool {
+	select {
+	case <-c.over:
+		return false
+	default:
+		return true
+	}
+}
+
+// Run runs code in the process, in the names that earlier code has left, and
+// leaves it stopped until the next. Where the limits or ctx demand it the
+// process is ended. What the code has started is gone when Run returns.
+func (c *Proc) Run(ctx context.Context, code string) (Result, error) {
+	if c.stopped {
+		c.stopped = false
+		if err := c.z.send("cont", c.id, ""); err != nil {
+			return Result{}, fmt.Errorf("%w: %w", errLost, err)
+		}
+	}
+	r, err := c.run(ctx, code, c.limits.Wall, true)
+	if err == nil && c.Alive() {
+		c.stopped = c.z.send("stop", c.id, "") == nil
+	}
+	return r, err
+}
+
+// run gives the process one code; without keep it is the last.
+func (c *Proc) run(ctx context.Context, code string, wall time.Duration, keep bool) (Result, error) {
+	out, errs := &bounded{max: c.limits.Output}, &bounded{max: c.limits.Output}
+	var wg sync.WaitGroup
+	streams := []struct {
+		f *os.File
+		b *bounded
+	}{{c.out, out}, {c.err, errs}}
+	for _, s := range streams {
+		wg.Go(func() { _, _ = io.CopyBuffer(s.b, struct{ io.Reader }{s.f}, make([]byte, 4096)) })
+	}
+	_ = c.ctl.SetDeadline(time.Now().Add(wall))
+	stop := context.AfterFunc(ctx, func() { _ = c.ctl.SetDeadline(time.Unix(1, 0)) })
+	defer stop()
+	frame := binary.LittleEndian.AppendUint32(make([]byte, 0, len(code)+5), uint32(len(code)))
+	if keep {
+		frame = append(frame, 1)
+	} else {
+		frame = append(frame, 0)
+	}
+	_, err := c.ctl.Write(append(frame, code...))
+	var reply [5]byte
+	if err == nil {
+		_, err = io.ReadFull(c.ctl, reply[:])
+	}
+	if err == nil && reply[0] != 'D' {
+		err = errors.New("the process has lost its way") // the code wrote into its control
+	}
+	r := Result{TimedOut: errors.Is(err, os.ErrDeadlineExceeded)}
+	if keep = keep && err == nil; keep {
+		for _, s := range streams {
+			_ = s.f.SetReadDeadline(time.Unix(1, 0))
+		}
+	} else {
+		c.kill()
+	}
+	wg.Wait() // all writers are gone, or the deadline is over
+	if keep {
+		for _, s := range streams {
+			_ = s.f.SetReadDeadline(time.Time{})
+			drain(s.f, s.b)
+		}
+	}
+	r.Stdout, r.Stderr, r.Cut = out.b.Bytes(), errs.b.Bytes(), out.cut || errs.cut
+	switch {
+	case err == nil:
+		r.ExitCode = int(reply[1])
+	case r.TimedOut && errors.Is(ctx.Err(), context.Canceled):
+		return r, ctx.Err()
+	case r.TimedOut:
+		r.ExitCode = -1
+	case c.lost != nil:
+		return r, c.lost
+	default: // it ended before the code did
+		if r.Signal = signalName(c.status); r.Signal != "" {
+			r.ExitCode = -1
+		} else {
+			r.ExitCode = c.status.ExitStatus()
+		}
+	}
+	return r, nil
+}
+
+// drain takes what is in a pipe now.
+func drain(f *os.File, to io.Writer) {
+	raw, err := f.SyscallConn()
+	if err != nil {
+		return
+	}
+	b := make([]byte, 4096)
+	_ = raw.Read(func(fd uintptr) bool {
+		for range 64 { // a pipe holds no more
+			n, err := unix.Read(int(fd), b)
+			if n <= 0 || err != nil {
+				break
+			}
+			_, _ = to.Write(b[:n])
+		}
+		return true
+	})
+}
+
+func signalName(w syscall.WaitStatus) string {
+	if w.Signaled() {
+		return w.Signal().String()
+	}
+	return ""
+}

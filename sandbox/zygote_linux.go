@@ -1,0 +1,302 @@
+package sandbox
+
+import (
+	"context"
+	_ "embed"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+//go:embed zygote.py
+var zygoteCode string
+
+// errLost is the end of a process whose zygote has died.
+var errLost = errors.New("the sandbox's zygote has died")
+
+// interpreter is what a Python says of itself.
+type interpreter struct {
+	Executable, Real string
+	Version          string
+	Paths            []string // folders it needs
+}
+
+// ask runs the interpreter, outside of the sandbox, to learn where its files are.
+func ask(ctx context.Context, path string) (interpreter, error) {
+	const question = `import json,os,sys,sysconfig
+p=[]
+for x in (sys.prefix,sys.base_prefix,sys.exec_prefix,sys.base_exec_prefix):
+    p+=[os.path.join(x,y) for y in ("bin","lib","lib64","pyvenv.cfg")]
+p+=[os.path.dirname(os.path.realpath(sys.executable))]+[x for x in sys.path if x]
+print(json.dumps({"Executable":sys.executable,"Real":os.path.realpath(sys.executable),"Version":sys.version.split()[0],"Paths":p}))`
+	var i interpreter
+	cmd := exec.CommandContext(ctx, path, "-I", "-c", question)
+	cmd.WaitDelay = time.Second
+	out, err := cmd.Output()
+	if err == nil {
+		err = json.Unmarshal(out, &i)
+	}
+	if err == nil && i.Executable == "" {
+		err = errors.New("it does not know where it is")
+	}
+	if err != nil {
+		var exit *exec.ExitError
+		if errors.As(err, &exit) && len(exit.Stderr) > 0 {
+			err = errors.New(lastLine(exit.Stderr))
+		}
+		return i, fmt.Errorf("%s does not run as Python: %w", path, err)
+	}
+	var paths []string
+	for _, x := range i.Paths {
+		x = filepath.Clean(x)
+		if !filepath.IsAbs(x) || x == "/" || x == "/usr" || strings.HasPrefix(x, "/usr/") || slices.Contains(systemPaths, x) || slices.Contains(paths, x) {
+			continue
+		}
+		if _, err := os.Stat(x); err == nil {
+			paths = append(paths, x)
+		}
+	}
+	slices.Sort(paths) // a folder before what is in it
+	i.Paths = paths
+	return i, nil
+}
+
+// zygote is one running zygote.
+type zygote struct {
+	cmd     *exec.Cmd
+	control *net.UnixConn
+	grouped bool // without a pid namespace
+	stderr  *bounded
+	modules []string
+	group   *group
+	done    chan struct{} // closed when it is gone
+
+	mu   sync.Mutex
+	next int
+	live map[int]*Proc
+	dead bool
+}
+
+// launch starts a zygote and waits until it has imported its modules.
+func (p *Pool) launch(ctx context.Context) (_ *zygote, err error) {
+	pair, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return nil, fmt.Errorf("sandbox: %w", err)
+	}
+	ours, theirs := os.NewFile(uintptr(pair[0]), "control"), os.NewFile(uintptr(pair[1]), "control")
+	defer ours.Close()
+	defer theirs.Close()
+	conn, err := net.FileConn(ours)
+	if err != nil {
+		return nil, fmt.Errorf("sandbox: %w", err)
+	}
+	z := &zygote{control: conn.(*net.UnixConn), grouped: !p.has(Namespaces), live: map[int]*Proc{}, done: make(chan struct{}), stderr: &bounded{max: 64 << 10}}
+	defer func() {
+		if err != nil {
+			_ = conn.Close()
+		}
+	}()
+	configR, configW, err := os.Pipe()
+	if err != nil {
+		return nil, fmt.Errorf("sandbox: %w", err)
+	}
+	reportR, reportW, err := os.Pipe()
+	if err != nil {
+		return nil, fmt.Errorf("sandbox: %w", err)
+	}
+	defer configR.Close()
+	defer configW.Close()
+	defer reportR.Close()
+	defer reportW.Close()
+
+	z.cmd = &exec.Cmd{Path: "/proc/self/exe", Args: []string{initName}, Env: []string{}, Dir: "/",
+		ExtraFiles: []*os.File{theirs, configR, reportW}, Stdout: z.stderr, Stderr: z.stderr, WaitDelay: time.Second}
+	attr := &syscall.SysProcAttr{Setsid: true}
+	root := os.Getuid() == 0
+	if p.has(Namespaces) {
+		attr.Cloneflags = syscall.CLONE_NEWUSER | syscall.CLONE_NEWNET | syscall.CLONE_NEWPID |
+			syscall.CLONE_NEWNS | syscall.CLONE_NEWIPC | syscall.CLONE_NEWUTS
+		if root {
+			// User 0 is there for the mounts only: the init leaves it for good.
+			attr.UidMappings = []syscall.SysProcIDMap{{ContainerID: 0, HostID: 0, Size: 1}, {ContainerID: inside, HostID: nobody, Size: 1}}
+			attr.GidMappings = []syscall.SysProcIDMap{{ContainerID: 0, HostID: 0, Size: 1}, {ContainerID: inside, HostID: nobody, Size: 1}}
+			attr.GidMappingsEnableSetgroups = true
+		} else {
+			attr.UidMappings = []syscall.SysProcIDMap{{ContainerID: inside, HostID: os.Getuid(), Size: 1}}
+			attr.GidMappings = []syscall.SysProcIDMap{{ContainerID: inside, HostID: os.Getgid(), Size: 1}}
+			for c := uintptr(0); c <= unix.CAP_CHECKPOINT_RESTORE; c++ {
+				attr.AmbientCaps = append(attr.AmbientCaps, c)
+			}
+		}
+	}
+	z.cmd.SysProcAttr = attr
+	if err := z.cmd.Start(); err != nil {
+		if p.has(Namespaces) {
+			return nil, reported(notGranted(Namespaces, kernel("new namespaces", err)).both())
+		}
+		return nil, fmt.Errorf("sandbox: %w", err)
+	}
+	_ = theirs.Close()
+	_ = configR.Close()
+	_ = reportW.Close()
+	z.group = join(z.cmd.Process.Pid, p.c)
+	defer func() {
+		if err != nil {
+			z.end()
+		}
+	}()
+	binds := slices.Concat(systemPaths, devices, p.py.Paths)
+	if err := json.NewEncoder(configW).Encode(initConfig{
+		Namespaces: p.has(Namespaces), Seccomp: p.has(Seccomp), Root: root, Binds: binds,
+		// -B: no .pyc files; -s: nothing of a user's own; the environment is ours.
+		Program: p.py.Real, Args: []string{p.py.Executable, "-s", "-B", "-X", "utf8", "-c", zygoteCode},
+		Env: []string{"PYTHONHASHSEED=0", "PYTHONSAFEPATH=1", "HOME=" + workDir, "TMPDIR=" + workDir, "PATH=/usr/local/bin:/usr/bin:/bin", "LANG=C.UTF-8",
+			"OMP_NUM_THREADS=1", "OPENBLAS_NUM_THREADS=1", "MKL_NUM_THREADS=1", "NUMEXPR_NUM_THREADS=1", "MPLBACKEND=Agg"},
+	}); err != nil && !errors.Is(err, syscall.EPIPE) {
+		return nil, fmt.Errorf("sandbox: %w", err)
+	}
+	_ = configW.Close()
+	stop := context.AfterFunc(ctx, func() { _ = z.cmd.Process.Kill() })
+	defer stop()
+	var r refusal
+	if err := json.NewDecoder(reportR).Decode(&r); err == nil {
+		return nil, reported(r.both())
+	}
+	if err := z.greet(p); err != nil {
+		if errors.Is(err, ErrRefused) {
+			return nil, err
+		}
+		if ctx.Err() != nil {
+			err = ctx.Err()
+		}
+		z.end()
+		if s := lastLine(z.stderr.b.Bytes()); s != "" {
+			return nil, fmt.Errorf("the sandbox's Python (%s) does not start: %s", p.py.Executable, s)
+		}
+		return nil, fmt.Errorf("the sandbox's Python (%s) does not start: %w", p.py.Executable, err)
+	}
+	go z.listen()
+	return z, nil
+}
+
+// greet tells the zygote its configuration and waits for it to be ready.
+func (z *zygote) greet(p *Pool) error {
+	f, err := codeFilter(!p.has(Namespaces))
+	if err != nil && p.has(Seccomp) {
+		return &refusal{Seccomp, err.Error()}
+	}
+	l := p.c.Limits
+	cpu := int64((l.Wall+time.Second-1)/time.Second) + 1
+	config, err := json.Marshal(map[string]any{
+		"parts": p.parts, "arch": runtime.GOARCH, "modules": slices.Concat(modules, p.c.Modules), "filter": hex.EncodeToString(program(f)),
+		"read":    slices.Concat(systemPaths, p.py.Paths, p.own()),
+		"devices": devices, "disk": l.Disk, "inodes": max(l.Disk>>14, 256), "cpu": cpu, "tmp": workDir,
+		"limits": map[string]int64{"CPU": 3600, "AS": l.Memory, "FSIZE": l.FileSize, "NOFILE": int64(l.Files), "NPROC": int64(l.Processes), "CORE": 0},
+	})
+	if err != nil {
+		return err
+	}
+	if _, err := z.control.Write(config); err != nil {
+		return err
+	}
+	b := make([]byte, 4096)
+	n, err := z.control.Read(b)
+	if err != nil {
+		return err
+	}
+	var hello struct {
+		Modules []string `json:"modules"`
+		Refused string   `json:"refused"`
+	}
+	err = json.Unmarshal(b[:n], &hello)
+	if hello.Refused != "" {
+		part, why, _ := strings.Cut(hello.Refused, "\n")
+		return reported(Part(part), why)
+	}
+	z.modules = hello.Modules
+	return err
+}
+
+// own are the files that only a root of its own has.
+func (p *Pool) own() []string {
+	if p.has(Namespaces) {
+		return []string{"/proc", "/dev", "/etc"}
+	}
+	return nil
+}
+
+// end ends the zygote and everything that it has started, and waits. In a pid
+// namespace the kernel sees to the rest; without one the zygote does, before it
+// ends by itself.
+func (z *zygote) end() {
+	_ = z.control.Close()
+	patience := time.Duration(0)
+	if z.grouped {
+		patience = 2 * time.Second
+	}
+	t := time.AfterFunc(patience, func() { _ = z.cmd.Process.Kill() })
+	_ = z.cmd.Wait()
+	t.Stop()
+	z.group.remove()
+}
+
+// listen hands out the ends of processes until the zygote is gone.
+func (z *zygote) listen() {
+	b := make([]byte, 4096)
+	for {
+		n, err := z.control.Read(b)
+		if err != nil || n == 0 {
+			break
+		}
+		var m struct {
+			Exit   int `json:"exit"`
+			Status int `json:"status"`
+		}
+		if json.Unmarshal(b[:n], &m) != nil {
+			break
+		}
+		z.mu.Lock()
+		c := z.live[m.Exit]
+		delete(z.live, m.Exit)
+		z.mu.Unlock()
+		if c != nil {
+			c.ended(syscall.WaitStatus(m.Status), nil)
+		}
+	}
+	z.end()
+	z.mu.Lock()
+	z.dead = true
+	lost := z.live
+	z.live = nil
+	z.mu.Unlock()
+	for _, c := range lost {
+		c.ended(0, errLost)
+	}
+	close(z.done)
+}
+
+func (z *zygote) send(op string, id int, tmp string, fds ...int) error {
+	b, err := json.Marshal(map[string]any{"op": op, "id": id, "tmp": tmp})
+	if err != nil {
+		return err
+	}
+	var oob []byte
+	if len(fds) > 0 {
+		oob = unix.UnixRights(fds...)
+	}
+	_, _, err = z.control.WriteMsgUnix(b, oob, nil)
+	return err
+}
