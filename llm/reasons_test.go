@@ -24,8 +24,8 @@ func TestRetriesAreCountedByReason(t *testing.T) {
 		bad  http.HandlerFunc
 		want string
 	}{
-		{"429", func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(429) }, ReasonRateLimit},
-		{"503", func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(503) }, ReasonServer},
+		{"429", func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusTooManyRequests) }, ReasonRateLimit},
+		{"503", func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusServiceUnavailable) }, ReasonServer},
 		{"reset", func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) }, ReasonConnection},
 		{"no JSON", func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte("{")) }, ReasonReply},
 		{"no choices", func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte(`{"choices":[]}`)) }, ReasonReply},
@@ -68,7 +68,7 @@ func (s *silent) RoundTrip(r *http.Request) (*http.Response, error) {
 		<-r.Context().Done()
 		return nil, r.Context().Err()
 	}
-	return &http.Response{StatusCode: 200, Header: http.Header{}, Body: io.NopCloser(strings.NewReader(fine)), Request: r}, nil
+	return &http.Response{StatusCode: http.StatusOK, Header: http.Header{}, Body: io.NopCloser(strings.NewReader(fine)), Request: r}, nil
 }
 
 func TestRetryAfterTimeoutIsCounted(t *testing.T) {

@@ -27,7 +27,7 @@ func scrape(t *testing.T, addr string) string {
 	}
 	defer resp.Body.Close()
 	b, err := io.ReadAll(resp.Body)
-	if err != nil || resp.StatusCode != 200 || !strings.HasPrefix(resp.Header.Get("Content-Type"), "text/plain") {
+	if err != nil || resp.StatusCode != http.StatusOK || !strings.HasPrefix(resp.Header.Get("Content-Type"), "text/plain") {
 		t.Fatal(resp.Status, resp.Header, err)
 	}
 	http.DefaultClient.CloseIdleConnections()

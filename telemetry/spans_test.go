@@ -45,7 +45,7 @@ func newReceiver(t *testing.T) *receiver {
 		var x collector.ExportTraceServiceRequest
 		if err != nil || req.Method != http.MethodPost || req.URL.Path != "/v1/traces" || req.Header.Get("Content-Type") != "application/x-protobuf" || proto.Unmarshal(body, &x) != nil {
 			t.Errorf("%s %s %v", req.Method, req.URL, err)
-			w.WriteHeader(400)
+			w.WriteHeader(http.StatusBadRequest)
 			return
 		}
 		r.mu.Lock()
