@@ -13,6 +13,7 @@ import (
 	"agentcli/env"
 	"agentcli/eval"
 	"agentcli/parquet"
+	"agentcli/parquet/parquettest"
 	"agentcli/traj"
 
 	"github.com/google/go-cmp/cmp"
@@ -59,6 +60,7 @@ func (doneEnv) Step(context.Context, traj.Action) (env.Result, error) {
 func TestEveryEndingIsStoredAndCounted(t *testing.T) {
 	dir := t.TempDir()
 	var report *eval.Report
+	var all []*traj.Trajectory
 	synctest.Test(t, func(t *testing.T) {
 		journal, err := engine.CreateJournal(filepath.Join(dir, "journal"), "x")
 		if err != nil {
@@ -90,10 +92,6 @@ func TestEveryEndingIsStoredAndCounted(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		w, err := parquet.CreateFile(filepath.Join(dir, "traj.parquet"), parquet.Metadata{Run: []byte("{}")}, parquet.WriterConfig{})
-		if err != nil {
-			t.Fatal(err)
-		}
 		score := eval.New(eval.Config{Samples: 1, PassK: 1})
 		sum, err := e.Run(t.Context(), func(yield func(traj.Task, error) bool) {
 			for _, end := range traj.Terminations { // cancelled is the last: it stops the run
@@ -101,11 +99,11 @@ func TestEveryEndingIsStoredAndCounted(t *testing.T) {
 					return
 				}
 			}
-		}, func(x *traj.Trajectory) error { score.Add(x); return w.Write(x) })
+		}, func(x *traj.Trajectory) error { score.Add(x); all = append(all, x); return nil })
 		if err != nil || sum.Done != len(traj.Terminations) {
 			t.Fatalf("%+v %v", sum, err)
 		}
-		if err := errors.Join(w.Close(), journal.Close()); err != nil {
+		if err := journal.Close(); err != nil {
 			t.Fatal(err)
 		}
 		report = score.Report()
@@ -132,6 +130,7 @@ func TestEveryEndingIsStoredAndCounted(t *testing.T) {
 			t.Errorf("%s: a pending call is taken for an answer", where)
 		}
 	}
+	parquettest.Write(t, filepath.Join(dir, "traj.parquet"), "{}", all...)
 	r, err := parquet.Open(filepath.Join(dir, "traj.parquet"))
 	if err != nil {
 		t.Fatal(err)
