@@ -108,6 +108,19 @@ func mock(r *llmtest.Request) llmtest.Reply {
 			return ids(x)
 		}
 		return ids(llmtest.Text(last.Text()))
+	case "textcaller": // the same on a server that takes no tools
+		return llmtest.WithoutToolParser(func(r *llmtest.Request) llmtest.Reply {
+			if strings.Contains(r.Messages[0].Text(), "<tools>") {
+				q := question.FindStringSubmatch(r.Messages[1].Text())
+				return ids(llmtest.Text(fmt.Sprintf("7\n<tool_call>\n{\"name\": \"calculator\", \"arguments\": {\"expression\": \"%s*%s\"}}\n</tool_call>", q[1], q[2])))
+			}
+			for _, m := range r.Messages {
+				if m.Role == "tool" {
+					return llmtest.Reply{Status: 400, Error: "what is a tool?"}
+				}
+			}
+			return ids(llmtest.Text(strings.TrimSuffix(strings.TrimPrefix(last.Text(), "<tool_response>\n"), "\n</tool_response>")))
+		})(r)
 	case "hostile": // commands the terminal
 		return ids(llmtest.Text("\x1b[2Jgone\u202e"))
 	case "odd": // every second question right
