@@ -2,6 +2,7 @@ package chat
 
 import (
 	"encoding/json"
+	"slices"
 	"strings"
 
 	"agentcli/traj"
@@ -13,9 +14,6 @@ import (
 // takes no tools shows the model what its own template would, and ParseReply
 // reads the calls of its replies.
 func InText(msgs []traj.Message, tools []traj.ToolSpec) []traj.Message {
-	if len(tools) == 0 {
-		return msgs
-	}
 	return inText(msgs, tools, prompted{
 		intro: func(tools []traj.ToolSpec) string {
 			var b strings.Builder
@@ -30,7 +28,15 @@ func InText(msgs []traj.Message, tools []traj.ToolSpec) []traj.Message {
 	})
 }
 
+// inText writes a conversation in the words of p. Where no tools are offered (any
+// more), the calls and results so far are text all the same.
 func inText(msgs []traj.Message, tools []traj.ToolSpec, p prompted) []traj.Message {
+	if len(tools) == 0 {
+		if !slices.ContainsFunc(msgs, func(m traj.Message) bool { return m.Role == traj.RoleTool || len(m.ToolCalls) > 0 }) {
+			return msgs
+		}
+		p.intro = nil
+	}
 	var out []traj.Message
 	if p.intro != nil {
 		system := ""

@@ -34,16 +34,18 @@ func TestInText(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		want, _, err := r.Render(msgs, tools, chat.Options{AddGenerationPrompt: true})
-		if err != nil {
-			t.Fatal(err)
-		}
-		got, _, err := r.Render(chat.InText(msgs, tools), nil, chat.Options{AddGenerationPrompt: true})
-		if err != nil {
-			t.Fatal(err)
-		}
-		if got != want {
-			t.Errorf("row %d (%s)\n got %q\nwant %q", i, row.Family, got, want)
+		for _, tools := range [][]traj.ToolSpec{tools, nil} { // nil: they are not offered any more
+			want, _, err := r.Render(msgs, tools, chat.Options{AddGenerationPrompt: true})
+			if err != nil {
+				t.Fatal(err)
+			}
+			got, _, err := r.Render(chat.InText(msgs, tools), nil, chat.Options{AddGenerationPrompt: true})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if got != want {
+				t.Errorf("row %d (%s), %d tools\n got %q\nwant %q", i, row.Family, len(tools), got, want)
+			}
 		}
 		n++
 	}

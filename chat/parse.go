@@ -101,9 +101,6 @@ func (p *Parser) InText() func(msgs []traj.Message, tools []traj.ToolSpec) []tra
 		return nil
 	}
 	return func(msgs []traj.Message, tools []traj.ToolSpec) []traj.Message {
-		if len(tools) == 0 {
-			return msgs
-		}
 		return inText(msgs, tools, *p.prompted)
 	}
 }

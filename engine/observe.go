@@ -9,10 +9,9 @@ import (
 )
 
 // Watcher sees what happens in one trajectory, as it happens. Event is called by
-// the trajectory's goroutine, but for ToolStart and ToolEnd, which come from the
-// tools': several at once. It must be quick, and neither keeps nor changes what
-// an event points to after it has returned. A panic in it is swallowed: who looks
-// on breaks nothing.
+// one goroutine at a time, and not any more after TrajectoryEnd. It must be quick,
+// and neither keeps nor changes what an event points to after it has returned. A
+// panic in it is swallowed: who looks on breaks nothing.
 type Watcher interface {
 	Event(at time.Time, e Event)
 }
@@ -73,8 +72,15 @@ func (r *run) watchFor(t *traj.Trajectory) (w Watcher) {
 }
 
 // emit tells the watcher. Callers look first whether there is one, so that an
-// event that nobody sees is not even made.
+// event that nobody sees is not even made. Tools that were left behind speak after
+// the end, and are not heard.
 func (p *player) emit(e Event) {
+	p.telling.Lock()
+	defer p.telling.Unlock()
+	if p.told {
+		return
+	}
+	_, p.told = e.(TrajectoryEnd)
 	defer func() { _ = recover() }()
 	p.watcher.Event(p.c.Now(), e)
 }

@@ -131,6 +131,34 @@ func TestWatcherSeesFailures(t *testing.T) {
 	}
 }
 
+// lateEnv runs a tool that comes back after the trajectory's end.
+type lateEnv struct{ fakeEnv }
+
+func (lateEnv) Step(ctx context.Context, a traj.Action) (env.Result, error) {
+	hook := env.HookOf(ctx)
+	end := hook(a.ToolCalls[0])
+	time.AfterFunc(time.Hour, func() { end("late", nil, env.OutcomeOK); hook(a.ToolCalls[0]) })
+	return env.Result{Done: true}, nil
+}
+
+func TestNothingIsToldAfterTheEnd(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := &recorder{}
+		c := config(func(_ context.Context, req *traj.Request) (*traj.Response, error) {
+			return say(req, "", calc("1")), nil
+		})
+		c.NewEnv = func(traj.Task) (env.Environment, error) { return lateEnv{}, nil }
+		c.Observe = func(*traj.Trajectory) Watcher { return r }
+		if _, _, err := play(t, c, 1); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(2 * time.Hour)
+		if last := r.lines[len(r.lines)-1]; !strings.HasPrefix(last, "TrajectoryEnd") || !slices.Contains(r.lines, "ToolStart call_0 calculator") {
+			t.Errorf("%q", r.lines)
+		}
+	})
+}
+
 // ended writes down the termination alone, where there is no reward.
 type ended struct{ *recorder }
 

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math"
 	"strings"
+	"sync"
 	"time"
 
 	"agentcli/agent"
@@ -25,6 +26,8 @@ type player struct {
 	fatal error
 
 	watcher Watcher // nil: nobody
+	telling sync.Mutex
+	told    bool // of the end
 }
 
 // attempt plays one attempt to its end and scores it. Whatever happens, there

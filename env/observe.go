@@ -31,15 +31,21 @@ type ToolHook func(traj.ToolCall) (end func(result string, err error, outcome st
 
 type hookKey struct{}
 
-// WithToolHook makes Step tell hook of the calls that it runs. An environment of
-// your own may call it too.
+// WithToolHook makes Step tell hook of the calls that it runs.
 func WithToolHook(ctx context.Context, hook ToolHook) context.Context {
 	return context.WithValue(ctx, hookKey{}, hook)
 }
 
+// HookOf is the hook that Step's context carries, or nil: for an environment of
+// your own that runs tools.
+func HookOf(ctx context.Context) ToolHook {
+	hook, _ := ctx.Value(hookKey{}).(ToolHook)
+	return hook
+}
+
 // watched is call, seen by the context's hook if there is one.
 func (e *ToolEnvironment) watched(ctx context.Context, c traj.ToolCall) (string, error) {
-	hook, _ := ctx.Value(hookKey{}).(ToolHook)
+	hook := HookOf(ctx)
 	if hook == nil {
 		return e.call(ctx, c)
 	}

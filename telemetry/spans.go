@@ -7,7 +7,6 @@ import (
 	"os"
 	"strconv"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"time"
 
@@ -209,7 +208,6 @@ type spans struct {
 	ctx  context.Context // with the trajectory's span
 	root trace.Span
 
-	mu    sync.Mutex
 	turn  trace.Span      // nil: none
 	inner context.Context // with the turn's span
 	model trace.Span      // nil: none
@@ -218,8 +216,6 @@ type spans struct {
 
 // Event implements engine.Watcher.
 func (w *spans) Event(at time.Time, e engine.Event) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
 	when := trace.WithTimestamp(at)
 	switch e := e.(type) {
 	case engine.TurnStart:

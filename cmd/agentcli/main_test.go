@@ -3,6 +3,7 @@ package main
 import (
 	"bytes"
 	"context"
+	"encoding/json"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -103,6 +104,28 @@ func mock(r *llmtest.Request) llmtest.Reply {
 		case strings.Contains(r.Messages[0].Text(), "Action: the action to take, one of calculator"):
 			return ids(llmtest.Text(fmt.Sprintf("Thought: I compute.\nAction: calculator\nAction Input: %s*%s\nObservation: 0\nFinal Answer: 0", q[1], q[2])))
 		}
+	case "caller": // calls a tool as long as it is offered one, and says a wrong number beside it
+		if r.Has("tools") {
+			x := llmtest.Text("7")
+			x.Calls = []llmtest.Call{llmtest.NewCall("x", "calculator", fmt.Sprintf(`{"expression":"%s*%s"}`, q[1], q[2]))}
+			return ids(x)
+		}
+		return ids(llmtest.Text(last.Text()))
+	case "textcaller": // the same on a server that takes no tools
+		return llmtest.WithoutToolParser(func(r *llmtest.Request) llmtest.Reply {
+			if strings.Contains(r.Messages[0].Text(), "<tools>") {
+				q := question.FindStringSubmatch(r.Messages[1].Text())
+				return ids(llmtest.Text(fmt.Sprintf("7\n<tool_call>\n{\"name\": \"calculator\", \"arguments\": {\"expression\": \"%s*%s\"}}\n</tool_call>", q[1], q[2])))
+			}
+			for _, m := range r.Messages {
+				if m.Role == "tool" {
+					return llmtest.Reply{Status: 400, Error: "what is a tool?"}
+				}
+			}
+			return ids(llmtest.Text(strings.TrimSuffix(strings.TrimPrefix(last.Text(), "<tool_response>\n"), "\n</tool_response>")))
+		})(r)
+	case "hostile": // commands the terminal
+		return ids(llmtest.Text("\x1b[2Jgone\u202e"))
 	case "odd": // every second question right
 		if q != nil && strings.ContainsAny(q[1][len(q[1])-1:], "02468") {
 			return ids(llmtest.Text("7"))
@@ -141,6 +164,7 @@ func TestScripts(t *testing.T) {
 				return err
 			}
 			e.Setenv("TINY", tiny)
+			e.Setenv("MOCK_ADDR", strings.TrimSuffix(strings.TrimPrefix(s.BaseURL(), "http://"), "/v1"))
 			e.Setenv("HOME", e.WorkDir)
 			e.Setenv("XDG_CACHE_HOME", e.WorkDir+"/cache")
 			return nil
@@ -181,6 +205,15 @@ func TestScripts(t *testing.T) {
 			"lines": func(ts *testscript.TestScript, neg bool, args []string) {
 				if n := strings.Count(ts.ReadFile(args[0]), "\n"); strconv.Itoa(n) != args[1] {
 					ts.Fatalf("%s has %d lines, want %s", args[0], n, args[1])
+				}
+			},
+			// objects FILE: every line is a JSON object with a time, a level and a message.
+			"objects": func(ts *testscript.TestScript, neg bool, args []string) {
+				for _, line := range strings.Split(strings.TrimSpace(ts.ReadFile(args[0])), "\n") {
+					var o struct{ Time, Level, Msg string }
+					if err := json.Unmarshal([]byte(line), &o); err != nil || o.Time == "" || o.Level == "" || o.Msg == "" || strings.HasPrefix(o.Msg, "agentcli") {
+						ts.Fatalf("%q: %v", line, err)
+					}
 				}
 			},
 			// exits CODE COMMAND...: as exec, with the exit code checked.

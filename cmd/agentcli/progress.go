@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"math"
 	"os"
+	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -22,6 +23,7 @@ import (
 const (
 	plainEvery  = 10 * time.Second
 	redrawEvery = time.Second
+	redrawMost  = 100 * time.Millisecond
 )
 
 // meter shows a run's progress on stderr: a line that redraws itself on a
@@ -31,7 +33,7 @@ type meter struct {
 	s     streams
 	bar   *progressbar.ProgressBar
 	width func() int // of the terminal
-	at    time.Time  // of the last line
+	at    time.Time  // of the last line, or drawing
 	now   func() time.Time
 	p     engine.Progress
 }
@@ -44,7 +46,7 @@ func newMeter(s streams, total int) *meter {
 		}
 		// The library's own prediction counts resumed trajectories as quick ones.
 		m.bar = progressbar.NewOptions(total, progressbar.OptionSetWriter(s.err), progressbar.OptionShowCount(),
-			progressbar.OptionSetPredictTime(false), progressbar.OptionSetElapsedTime(false), progressbar.OptionThrottle(100*time.Millisecond),
+			progressbar.OptionSetPredictTime(false), progressbar.OptionSetElapsedTime(false), progressbar.OptionSetSpinnerChangeInterval(0),
 			progressbar.OptionClearOnFinish(), progressbar.OptionSetWidth(barWidth), progressbar.OptionSetRenderBlankState(true))
 		s.redraws(m.clear)
 	}
@@ -76,9 +78,14 @@ func (m *meter) show(p engine.Progress) {
 	defer m.mu.Unlock()
 	m.p = p
 	if m.bar != nil {
+		now := m.now()
+		if now.Sub(m.at) < redrawMost {
+			return
+		}
+		m.at = now
 		count := fmt.Sprintf(" 100%% || (%d/%d) ", p.Done, p.Total)
-		m.bar.Describe(fit(parts(p), m.width()-len(count)-1))
-		_ = m.bar.Set(p.Done)
+		progressbar.OptionSetDescription(fit(parts(p), m.width()-len(count)-1))(m.bar)
+		_ = m.bar.Set(p.Done) // draws
 		return
 	}
 	// A tick that comes a moment early is one all the same.
@@ -176,11 +183,15 @@ func parts(p engine.Progress) []string {
 	return list
 }
 
-func dollars(x float64) string {
-	if x < 0.01 {
-		return fmt.Sprintf("$%.4f", x)
+func dollars(x float64) string { return "$" + money(x) }
+
+// money is an amount to the cent, or to two digits where that is less.
+func money(x float64) string {
+	decimals := 2
+	if x > 0 && x < 0.1 {
+		decimals = 1 - int(math.Floor(math.Log10(x)))
 	}
-	return fmt.Sprintf("$%.2f", x)
+	return strconv.FormatFloat(x, 'f', decimals, 64)
 }
 
 // tokenRate is what was sampled a second in this process.

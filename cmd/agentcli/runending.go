@@ -3,7 +3,6 @@ package main
 import (
 	"encoding/json"
 	"fmt"
-	"strconv"
 	"strings"
 
 	"agentcli/engine"
@@ -87,7 +86,7 @@ func (x *session) budgetEnding(sum engine.Summary, finished int, saved, rest str
 		what += ", " + dollars(sum.Cost)
 	}
 	if b.Cost > 0 && sum.Cost >= b.Cost {
-		more += " --budget-cost " + strconv.FormatFloat(2*max(b.Cost, sum.Cost), 'g', 2, 64)
+		more += " --budget-cost " + money(2*max(b.Cost, sum.Cost))
 	}
 	if finished == 0 && !x.keepDir {
 		return interruptedError{fmt.Sprintf("the budget is spent (%s) and nothing was finished with it; nothing is kept", what)}

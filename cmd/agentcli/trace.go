@@ -63,7 +63,6 @@ func (t *tracer) taken() bool {
 type traced struct {
 	*tracer
 	id      string
-	mu      sync.Mutex
 	results map[string]string // what tools gave, by call, as the model would be shown it whole
 }
 
@@ -108,8 +107,6 @@ func (w *traced) write(s string) {
 
 // Event implements engine.Watcher.
 func (w *traced) Event(_ time.Time, e engine.Event) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
 	switch e := e.(type) {
 	case engine.TurnStart:
 		w.head(fmt.Sprintf("turn %d", e.Turn+1), "event", "turn", "turn", e.Turn+1)

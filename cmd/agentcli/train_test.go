@@ -312,9 +312,22 @@ func TestResumeKeepsFilesAndSettings(t *testing.T) {
 		t.Errorf("exit code %d: %s", code, log.String())
 	}
 	log.Reset()
-	if code := execute(context.Background(), []string{"agentcli", "train", "--resume", filepath.Join(dir, "out"), "--micro-tokens", "50", "--save-dtype", "bf16", "--minibatch", "4"},
+	if code := execute(context.Background(), []string{"agentcli", "train", "--resume", filepath.Join(dir, "out"), "--micro-tokens", "50", "--save-dtype", "bf16", "--minibatch", "4", "--log-format", "json"},
 		streams{out: &bytes.Buffer{}, err: &log}); code != exitDone {
 		t.Fatalf("exit code %d: %s", code, log.String())
+	}
+	steps := 0
+	for _, line := range strings.Split(strings.TrimSpace(log.String()), "\n") {
+		var o map[string]any
+		if err := json.Unmarshal([]byte(line), &o); err != nil || o["msg"] == "" {
+			t.Errorf("%q is no object: %v", line, err)
+		}
+		if _, ok := o["actor/pg_loss"]; ok {
+			steps++
+		}
+	}
+	if steps != 3 { // the first was before the interruption
+		t.Errorf("%d steps as objects in %s", steps, log.String())
 	}
 	if !strings.Contains(log.String(), "on 16 trajectories") || strings.Contains(log.String(), "more.parquet") {
 		t.Error(log.String())
