@@ -212,10 +212,11 @@ func (c Config) Validate() error {
 
 // lr is the learning rate of optimiser step number `step` (from 1) of `total`:
 // a linear warm-up from LR/warmup to LR, then the schedule down to 0.
-func (c Config) lr(step, total int) float64 { return c.rate(c.LR, step, total) }
+func (c Config) lr(step, total int) float64 { return c.Rate(c.LR, step, total) }
 
-// rate is lr for another peak than LR.
-func (c Config) rate(peak float64, step, total int) float64 {
+// Rate is the learning rate of step number `step` (from 1) of `total`, by the
+// schedule, where its peak is `peak`.
+func (c Config) Rate(peak float64, step, total int) float64 {
 	if step <= c.WarmupSteps {
 		return peak * float64(step) / float64(c.WarmupSteps)
 	}

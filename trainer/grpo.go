@@ -5,6 +5,7 @@ import (
 	"fmt"
 
 	"agentcli/policy"
+	"agentcli/traj"
 )
 
 // GRPO: group relative policy optimisation (Shao et al. 2024, DeepSeekMath,
@@ -41,7 +42,7 @@ func (g *GRPO) Run(ctx context.Context) error {
 		}
 		// A KL to a reference that is another model moves the policy by itself.
 		if c.Loss != "opd" && (len(train) == 0 || (len(teaching(g.groups)) == 0 && c.KLCoef == 0)) {
-			return fmt.Errorf("all attempts within each of the %d groups have the same reward: there is nothing to compare, hence nothing to learn (sample more attempts with rollout -n, or harder or easier tasks)", len(g.groups))
+			return traj.Mark(fmt.Errorf("all attempts within each of the %d groups have the same reward: there is nothing to compare, hence nothing to learn (sample more attempts with rollout -n, or harder or easier tasks)", len(g.groups)), ErrNothingToLearn)
 		}
 	}
 

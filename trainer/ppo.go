@@ -94,7 +94,7 @@ func (p *PPO) step(ctx context.Context, batch []*Episode, at stepNumbers, m *met
 		if err != nil {
 			return false, err
 		}
-		lr := c.rate(c.CriticLR, at.step, at.total)
+		lr := c.Rate(c.CriticLR, at.step, at.total)
 		norm, err := p.Critic.Step(c.optimiser(lr, at.update))
 		if err != nil {
 			return false, stepError(at, "critic", err)

@@ -32,8 +32,15 @@ type Session struct {
 	// Frozen what its checkpoint was given; needed if Done > 0.
 	Done   int
 	Frozen *Frozen
+	// Updates is the number of updates that earlier runs took with the same
+	// optimiser: Adam goes on counting.
+	Updates int
 	// Clock is time.Now where it is nil.
 	Clock func() time.Time
+
+	// RefKL is the mean over all actions of the KL to the reference before the
+	// first update, once a run with the KL in the reward has measured it.
+	RefKL float64
 
 	drop      func() error // forgets what a step has added up
 	maxLength float64      // L of seq-mean-token-sum-norm
@@ -51,6 +58,10 @@ type Progress struct {
 // ErrInterrupted is returned by Run when its context ended between two
 // optimiser steps; what was done is in the checkpoint.
 var ErrInterrupted = errors.New("interrupted")
+
+// ErrNothingToLearn is wrapped by Run's error where no attempt is better or worse
+// than the others of its group.
+var ErrNothingToLearn = errors.New("nothing to learn")
 
 // begin checks the settings and lays the data out.
 func (s *Session) begin() error {
@@ -216,7 +227,8 @@ func (s *Session) epochs(ctx context.Context, train [][]*Episode, alg algorithm,
 	if s.Done > total {
 		return fmt.Errorf("the checkpoint stands after step %d, but this run has %d steps: its files or settings have changed", s.Done, total)
 	}
-	step, updates := 0, 0 // updates: steps that moved the model, as Adam counts them
+	step, updates := 0, s.Updates // updates: steps that moved the model, as Adam counts them
+	defer func() { s.Updates = updates }()
 	for epoch := range c.Epochs {
 		for _, batch := range minibatches(train, c.Minibatch, rng(c.Seed, epoch)) {
 			moves := alg.moves(batch)
@@ -236,7 +248,7 @@ func (s *Session) epochs(ctx context.Context, train [][]*Episode, alg algorithm,
 			// With the file's log-probs as the old ones, the forward pass of the first
 			// update is the only one by the starting policy: it measures the difference.
 			s.diff = nil
-			if updates == 1 && moves && c.OldLogprobs == OldFile {
+			if updates == s.Updates+1 && moves && c.OldLogprobs == OldFile {
 				s.diff = &RolloutDiff{}
 			}
 			stop, err := alg.step(ctx, batch, stepNumbers{step, total, updates}, m)

@@ -151,12 +151,15 @@ func (s *Session) klReward(episodes []*Episode) {
 	if c.KLCoef == 0 || c.KLIn != KLInReward {
 		return
 	}
+	sum, n := 0.0, 0
 	for _, e := range episodes {
 		e.each(func(_ int, x *Stream, t int) {
 			kl, _ := c.KL.At(x.Old[t], x.Ref[t])
 			x.Reward[t] -= c.KLCoef * kl
+			sum, n = sum+kl, n+1
 		})
 	}
+	s.RefKL = sum / float64(max(n, 1))
 }
 
 // stepActor applies the gradients that work left.
@@ -175,6 +178,9 @@ func (s *Session) stepActor(work []*Episode, at stepNumbers, m *metrics) error {
 	m.set("actor/lr", lr)
 	if c.KLCoef > 0 {
 		m.set("actor/kl_coef", c.KLCoef)
+		if c.KLIn == KLInReward {
+			m.set("actor/reward_kl_penalty", s.RefKL)
+		}
 	}
 	return nil
 }

@@ -24,6 +24,7 @@ func init() {
 	openLocal = openLocalPolicy
 	modelLocal = localQuestions{}
 	openTrainable = openPolicyForTraining
+	adopt = adoptWeights
 	libtorchReport = reportLibtorch
 }
 
@@ -98,6 +99,15 @@ func openPolicyForTraining(path string, o trainableOptions) (trainable, error) {
 		return nil, err
 	}
 	return trainablePolicy{t, vocab}, nil
+}
+
+func adoptWeights(m agent.Model, from trainable, version int64) error {
+	p, ok := m.(*policy.Policy)
+	t, trains := from.(trainablePolicy)
+	if !ok || !trains {
+		return errors.New("only a local policy takes the weights of a local model")
+	}
+	return p.Adopt(t.Trainable, version)
 }
 
 // vocabSize is the number of the model's logits; the tokenizer may have fewer

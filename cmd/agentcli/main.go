@@ -45,6 +45,7 @@ func commands() []*cli.Command {
 		evalCommand(),
 		rolloutCommand(),
 		trainCommand(),
+		loopCommand(),
 		scoreCommand(),
 		inspectCommand(),
 		datasetsCommand(),

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"iter"
 	"sync"
 	"time"
 
@@ -38,9 +39,22 @@ const maxUnlimited = 1_000_000
 // evalSplit is the split of a generated dataset that eval takes by itself.
 const evalSplit = "test"
 
-// open sets a run up. Nothing is on disk before everything named is known to
-// exist.
-func open(ctx context.Context, o runOptions, s streams) (_ *session, err error) {
+// open sets a run up, with its folder and journal. Nothing is on disk before
+// everything named is known to exist.
+func open(ctx context.Context, o runOptions, s streams) (*session, error) {
+	x, err := setUp(ctx, o, s)
+	if err != nil {
+		return nil, err
+	}
+	if err := x.openFolder(); err != nil {
+		x.close()
+		return nil, err
+	}
+	return x, nil
+}
+
+// setUp is open without anything on disk.
+func setUp(ctx context.Context, o runOptions, s streams) (_ *session, err error) {
 	x := &session{o: o, s: s}
 	defer func() {
 		if err != nil {
@@ -54,7 +68,7 @@ func open(ctx context.Context, o runOptions, s streams) (_ *session, err error) 
 		Shots: o.Shots, Fields: o.Fields, System: o.System, Prompt: o.Prompt}); err != nil {
 		return nil, err
 	}
-	if n, known := x.data.Len(); o.Limit == 0 && (!known || n > maxUnlimited) {
+	if n, known := x.data.Len(); o.Limit == 0 && o.Command != "loop" && (!known || n > maxUnlimited) {
 		return nil, usagef("dataset %s is generated and has no end worth waiting for; say how many problems with --limit N", x.data.Name)
 	}
 	x.fillDefaults()
@@ -90,7 +104,7 @@ func open(ctx context.Context, o runOptions, s streams) (_ *session, err error) 
 	if err = x.openSpans(ctx); err != nil {
 		return nil, err
 	}
-	return x, x.openFolder()
+	return x, nil
 }
 
 // fillDefaults takes from the dataset what the user left open.
@@ -119,13 +133,30 @@ func (x *session) close() {
 	}
 }
 
+// part is what the engine is to play of a run.
+type part struct {
+	name    string // the run's, in the ids of groups
+	tasks   iter.Seq2[traj.Task, error]
+	total   int // tasks; 0: not known
+	samples int
+	seed    int64
+	journal *engine.Journal
+}
+
 // play runs the engine with a progress display.
 func (x *session) play(ctx context.Context, sink func(*traj.Trajectory) error) (engine.Summary, error) {
 	total := x.o.Limit
 	if n, known := x.data.Len(); known {
 		total = n
 	}
-	m := newMeter(x.s, total*max(x.o.Samples, 1))
+	sum, err := x.playPart(ctx, part{x.identity()[:8], x.data.Tasks(ctx), total, x.o.Samples, x.o.Seed, x.journal}, sink)
+	x.see.untraced(x.notice)
+	x.sayCache()
+	return sum, err
+}
+
+func (x *session) playPart(ctx context.Context, p part, sink func(*traj.Trajectory) error) (engine.Summary, error) {
+	m := newMeter(x.s, p.total*max(p.samples, 1))
 	defer m.close()
 	specs := x.tools.Specs()
 	e, err := engine.New(engine.Config{
@@ -133,20 +164,18 @@ func (x *session) play(ctx context.Context, sink func(*traj.Trajectory) error) (
 		NewAgent: func(traj.Task) (agent.Agent, error) { return agent.New(specs), nil },
 		NewEnv:   func(traj.Task) (env.Environment, error) { return env.New(x.tools) },
 		Reward:   scorer(x.rewardOf),
-		Run:      x.identity()[:8],
+		Run:      p.name,
 		Policy:   x.info.Name,
-		Samples:  x.o.Samples, Tasks: total, Parallel: x.o.Parallel, Seed: x.o.Seed, Sampling: x.o.Sampling,
+		Samples:  p.samples, Tasks: p.total, Parallel: x.o.Parallel, Seed: p.seed, Sampling: x.o.Sampling,
 		MaxTurns: x.o.MaxTurns, FinalTurn: x.o.FinalTurn, MaxPromptTokens: x.o.MaxPromptTokens, MaxResponseTokens: x.o.MaxResponseTokens,
 		Timeout: x.o.Timeout, RewardLimit: time.Minute, Budget: x.o.Budget,
-		Stop: stopRequested(ctx), Journal: x.journal, Ordered: x.o.Ordered, Progress: m.show, Tick: m.tick(), Observe: x.see.observe(x.tracer()),
+		Stop: stopRequested(ctx), Journal: p.journal, Ordered: x.o.Ordered, Progress: m.show, Tick: m.tick(), Observe: x.see.observe(x.tracer()),
 	})
 	if err != nil {
 		return engine.Summary{}, usageError{err}
 	}
-	sum, err := e.Run(ctx, x.data.Tasks(ctx), sink)
+	sum, err := e.Run(ctx, p.tasks, sink)
 	m.last(sum.Progress)
-	x.see.untraced(x.notice)
-	x.sayCache()
 	return sum, err
 }
 

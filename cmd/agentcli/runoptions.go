@@ -135,6 +135,11 @@ func runOptionsOf(c *cli.Context) (runOptions, error) {
 	if err := applyConfig(c, c.String("config")); err != nil {
 		return runOptions{}, err
 	}
+	return runSettingsOf(c)
+}
+
+// runSettingsOf reads the flags, once files have been applied.
+func runSettingsOf(c *cli.Context) (runOptions, error) {
 	if err := setLogFormat(c); err != nil {
 		return runOptions{}, err
 	}

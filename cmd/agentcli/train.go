@@ -153,11 +153,12 @@ func trainOptionsOf(c *cli.Context) (trainOptions, error) {
 	if err := setLogFormat(c); err != nil {
 		return trainOptions{}, err
 	}
-	o := trainOptions{Files: files, Model: c.String("model"), Ref: c.String("ref"), Output: c.String("output"), Resume: c.String("resume"),
-		Open:  trainableOptions{DType: c.String("dtype"), Device: c.String("device"), Threads: c.Int("threads")},
-		Force: c.Bool("force"), Settings: settings(c, "output", "resume", "o", "log-format")}
+	o, err := trainSettingsOf(c)
+	if err != nil {
+		return o, err
+	}
+	o.Files = files
 	if o.Resume != "" {
-		var err error
 		if o.Files, err = resumedFiles(o.Resume, files); err != nil {
 			return o, err
 		}
@@ -166,6 +167,21 @@ func trainOptionsOf(c *cli.Context) (trainOptions, error) {
 	if len(o.Files) == 0 {
 		return o, usagef("train needs a trajectory file: agentcli train traj.parquet (agentcli rollout > traj.parquet makes one)")
 	}
+	switch {
+	case o.Greedy != "" && o.Config.Advantage != "remax":
+		return o, usagef("--greedy %s has no effect without --advantage remax", o.Greedy)
+	case o.Greedy == "" && o.Config.Advantage == "remax":
+		return o, usagef("--advantage remax compares with greedy attempts; roll them out with --temperature 0 and name their file with --greedy FILE")
+	}
+	return o, nil
+}
+
+// trainSettingsOf reads the flags that say how to train, once files have been
+// applied.
+func trainSettingsOf(c *cli.Context) (trainOptions, error) {
+	o := trainOptions{Model: c.String("model"), Ref: c.String("ref"), Output: c.String("output"), Resume: c.String("resume"),
+		Open:  trainableOptions{DType: c.String("dtype"), Device: c.String("device"), Threads: c.Int("threads")},
+		Force: c.Bool("force"), Settings: settings(c, "output", "resume", "o", "log-format")}
 	g := trainer.DefaultConfig()
 	for _, k := range trainKnobs() {
 		k.set(c, &g)
@@ -188,10 +204,6 @@ func trainOptionsOf(c *cli.Context) (trainOptions, error) {
 		return o, usagef("--teacher %s has no effect without --loss opd", o.Teacher)
 	case o.Teacher == "" && g.Loss == "opd":
 		return o, usagef("--loss opd learns from a teacher; name one with --teacher DIR")
-	case o.Greedy != "" && g.Advantage != "remax":
-		return o, usagef("--greedy %s has no effect without --advantage remax", o.Greedy)
-	case o.Greedy == "" && g.Advantage == "remax":
-		return o, usagef("--advantage remax compares with greedy attempts; roll them out with --temperature 0 and name their file with --greedy FILE")
 	}
 	if o.Ref != "" && g.KLCoef == 0 {
 		return o, usagef("--ref %s has no effect without --kl-coef; give that too, for example --kl-coef 0.01", o.Ref)

@@ -125,15 +125,21 @@ func (m *trainModels) session(o trainOptions, data *trainer.Data) *trainer.Sessi
 	return s
 }
 
+// run trains; s then says where the run stands.
 func (m *trainModels) run(ctx context.Context, s *trainer.Session) error {
 	if s.Config.Algo != trainer.AlgoPPO {
-		return (&trainer.GRPO{Session: *s}).Run(ctx)
+		g := &trainer.GRPO{Session: *s}
+		err := g.Run(ctx)
+		*s = g.Session
+		return err
 	}
 	p := &trainer.PPO{Session: *s}
 	if m.critic != nil {
 		p.Critic = m.critic
 	}
-	return p.Run(ctx)
+	err := p.Run(ctx)
+	*s = p.Session
+	return err
 }
 
 // loadState reads the checkpoint in a folder.

@@ -17,9 +17,8 @@ import (
 	"github.com/schollz/progressbar/v3"
 )
 
-// trainCurves draws what a reader wants to see first, from metrics.jsonl, so
-// that a resumed run shows all its steps.
-func trainCurves(dir string) []byte {
+// readCurves is metrics.jsonl, by metric.
+func readCurves(dir string) map[string]*metrics.Curve {
 	series := map[string]*metrics.Curve{}
 	data, err := os.ReadFile(filepath.Join(dir, "metrics.jsonl"))
 	if err == nil {
@@ -39,6 +38,13 @@ func trainCurves(dir string) []byte {
 			}
 		}
 	}
+	return series
+}
+
+// trainCurves draws what a reader wants to see first, from metrics.jsonl, so
+// that a resumed run shows all its steps.
+func trainCurves(dir string) []byte {
+	series := readCurves(dir)
 	var panels []metrics.Panel
 	for _, p := range []struct{ title, key string }{
 		{"Mean reward of the step's trajectories", "critic/score/mean"}, {"Policy loss", "actor/pg_loss"},

@@ -1,0 +1,359 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"time"
+
+	"agentcli/trainer"
+	"agentcli/trainer/algo"
+	"agentcli/trainer/metrics"
+
+	"github.com/urfave/cli/v2"
+)
+
+// loopOptions are the settings of loop: those of a rollout, those of a training
+// run, and how they take turns.
+type loopOptions struct {
+	run   runOptions
+	train trainOptions
+
+	Steps     int // rollouts, each trained on
+	Tasks     int // of each rollout
+	Async     int // how many steps the policy that samples may be behind
+	EvalEvery int // steps; 0: never
+	EvalTasks int
+	EvalTries int // attempts at each
+	KLTarget  float64
+	KLHorizon float64
+	Output    string
+	Resume    string
+	Settings  map[string]any
+}
+
+func loopCommand() *cli.Command {
+	own := []cli.Flag{
+		&cli.IntFlag{Name: "steps", Category: "loop", Value: 20, Usage: "rollouts, each trained on before the next"},
+		&cli.IntFlag{Name: "tasks", Category: "loop", Value: 16, Usage: "of each rollout"},
+		&cli.IntFlag{Name: "samples", Aliases: []string{"n"}, Category: "loop", Value: 8, Usage: "attempts at each task"},
+		&cli.IntFlag{Name: "async", Category: "loop", Usage: "1: sample the next step's trajectories while this one's are trained on, by a policy one step old; --off-policy tis is then the default"},
+		&cli.IntFlag{Name: "eval-every", Category: "loop", Value: 5, Usage: "steps between evaluations on the test split; 0: none"},
+		&cli.IntFlag{Name: "eval-tasks", Category: "loop", Value: 64, Usage: "of each evaluation"},
+		&cli.IntFlag{Name: "eval-samples", Category: "loop", Value: 2, Usage: "attempts at each"},
+		&cli.Float64Flag{Name: "kl-target", Category: "loop", Usage: "--kl-coef follows the measured KL to this (with --kl-in reward); 0: it stays"},
+		&cli.Float64Flag{Name: "kl-horizon", Category: "loop", Value: 10000, Usage: "trajectories over which it follows"},
+	}
+	taken := map[string]bool{}
+	var flags []cli.Flag
+	for _, f := range slices.Concat(own, trainCommand().Flags, runFlags()) {
+		name := f.Names()[0]
+		if taken[name] {
+			continue
+		}
+		taken[name] = true
+		if slices.Contains(notOfLoop, name) {
+			hide(f)
+		}
+		flags = append(flags, f)
+	}
+	return &cli.Command{
+		Name:  "loop",
+		Usage: "roll out and train in turn, until --steps",
+		Description: "Each step plays --tasks tasks with the policy as it is, keeps them in rollouts/ of the run's\n" +
+			"folder, and trains on them; --eval-every steps it is measured on the test split, and the best\n" +
+			"model is kept in best/. The code is that of rollout, train and eval.\n\n" +
+			"  agentcli loop -d lastword --steps 12 --lr 2e-5 --minibatch 0 --output runs/lastword",
+		Flags: flags,
+		Action: func(c *cli.Context) error {
+			o, err := loopOptionsOf(c)
+			if err != nil {
+				return err
+			}
+			return runLoop(c.Context, o, streamsOf(c))
+		},
+	}
+}
+
+// hide keeps a flag, with its default, out of the help.
+func hide(f cli.Flag) {
+	switch f := f.(type) {
+	case *cli.StringFlag:
+		f.Hidden = true
+	case *cli.BoolFlag:
+		f.Hidden = true
+	case *cli.IntFlag:
+		f.Hidden = true
+	case *cli.Int64Flag:
+		f.Hidden = true
+	case *cli.Float64Flag:
+		f.Hidden = true
+	case *cli.DurationFlag:
+		f.Hidden = true
+	}
+}
+
+// notOfLoop are flags of its parts that have no meaning in a loop.
+var notOfLoop = []string{"base-url", "parser", "token-mode", "tokenizer", "stream", "retries", "model-timeout", "ordered", "greedy", "dry-run", "print-config",
+	"budget-tokens", "budget-cost", "price-in", "price-out"}
+
+func loopOptionsOf(c *cli.Context) (loopOptions, error) {
+	var o loopOptions
+	o.Resume, o.Output = c.String("resume"), c.String("output")
+	if err := noArguments(c); err != nil {
+		return o, err
+	}
+	for _, name := range notOfLoop {
+		if c.IsSet(name) {
+			return o, usagef("--%s has no meaning in a loop, which trains a local model on rollouts of its own", name)
+		}
+	}
+	if o.Resume != "" {
+		path := filepath.Join(o.Resume, configName)
+		if _, err := os.Stat(path); err != nil || commandOf(o.Resume) != "loop" {
+			return o, usagef("--resume %s: there is no run of loop in that folder", o.Resume)
+		}
+		if o.Output != "" && filepath.Clean(o.Output) != filepath.Clean(o.Resume) {
+			return o, usagef("--resume goes on in its own folder; leave --output out")
+		}
+		if err := applyConfig(c, path); err != nil {
+			return o, err
+		}
+		o.Output = o.Resume
+	}
+	if err := applyConfig(c, c.String("config")); err != nil {
+		return o, err
+	}
+	if err := applyPreset(c); err != nil {
+		return o, err
+	}
+	if c.Int("async") > 0 && !c.IsSet("off-policy") {
+		if err := c.Set("off-policy", algo.TIS); err != nil {
+			return o, err
+		}
+	}
+	o.Settings = settings(c, notSettings...)
+	o.Settings[commandKey] = "loop"
+	var err error
+	if o.run, err = runSettingsOf(c); err != nil {
+		return o, err
+	}
+	o.run.Command, o.run.Output, o.run.Resume, o.run.Sampling = "loop", "", "", ownDistribution(o.run.Sampling)
+	if o.run.Dataset == "" {
+		o.run.Dataset = "arith"
+	}
+	if o.train, err = trainSettingsOf(c); err != nil {
+		return o, err
+	}
+	o.Steps, o.Tasks, o.Async = c.Int("steps"), c.Int("tasks"), c.Int("async")
+	o.EvalEvery, o.EvalTasks, o.EvalTries = c.Int("eval-every"), c.Int("eval-tasks"), c.Int("eval-samples")
+	o.KLTarget, o.KLHorizon = c.Float64("kl-target"), c.Float64("kl-horizon")
+	if o.train.Config.SaveEvery == 0 {
+		o.train.Config.SaveEvery = 1
+	}
+	switch {
+	case o.Steps < 1, o.Tasks < 1, o.run.Samples < 1:
+		return o, usagef("--steps, --tasks and --samples must be at least 1")
+	case o.Async < 0 || o.Async > 1:
+		return o, usagef("--async %d: want 0 or 1", o.Async)
+	case o.EvalEvery < 0, o.EvalTasks < 1, o.EvalTries < 1:
+		return o, usagef("--eval-every must be at least 0, --eval-tasks and --eval-samples at least 1")
+	case o.KLTarget < 0 || o.KLHorizon <= 0:
+		return o, usagef("--kl-target must be at least 0, --kl-horizon above 0")
+	case o.KLTarget > 0 && (o.train.Config.KLCoef == 0 || o.train.Config.KLIn != trainer.KLInReward):
+		return o, usagef("--kl-target moves --kl-coef by the KL in the reward; give --kl-coef above 0 and --kl-in reward too")
+	case o.train.Config.Advantage == "remax":
+		return o, usagef("--advantage remax needs a file of greedy attempts, which a loop does not make; use rollout and train")
+	}
+	return o, nil
+}
+
+// loopState is what a loop's checkpoint knows beside the models.
+type loopState struct {
+	Updates  int     `json:"updates"` // of the optimiser, as Adam counts them
+	Best     float64 `json:"best"`    // mean reward of the best evaluation; below 0: none yet
+	BestStep int     `json:"best_step"`
+	KLCoef   float64 `json:"kl_coef"`
+}
+
+// Within a loop's folder.
+const (
+	rolloutsFolder = "rollouts"
+	bestFolder     = "best"
+)
+
+func runLoop(ctx context.Context, o loopOptions, s streams) error {
+	if openTrainable == nil {
+		return errors.New("this binary was built without libtorch, so it cannot train; build the full one with `make build`")
+	}
+	l := &loop{o: o, s: s, state: loopState{Best: -1, KLCoef: o.train.Config.KLCoef}}
+	if err := l.open(ctx); err != nil {
+		l.close()
+		return err
+	}
+	defer l.close()
+	err := l.run(ctx)
+	if errors.Is(err, trainer.ErrInterrupted) {
+		return interruptedError{"interrupted; what was sampled is kept; go on with: agentcli loop --resume " + shellWord(l.dir)}
+	}
+	if err != nil {
+		return err
+	}
+	_, err = fmt.Fprintln(s.out, l.dir)
+	return err
+}
+
+// run takes the steps that are left.
+func (l *loop) run(ctx context.Context) error {
+	o := l.o
+	if l.done == 0 && o.EvalEvery > 0 {
+		if err := l.evaluate(ctx, 0, nil); err != nil {
+			return err
+		}
+	}
+	rolled := make(chan rollout, 1)
+	start := func(step int) { // by the weights as they are now
+		if step > o.Steps {
+			return
+		}
+		version := int64(step - 1 - o.Async)
+		if o.Async == 0 || step == l.done+1 {
+			version = int64(step - 1)
+		}
+		go func() { rolled <- l.rollout(ctx, step, version) }()
+	}
+	if l.done < o.Steps {
+		start(l.done + 1)
+	}
+	for step := l.done + 1; step <= o.Steps; step++ {
+		r := <-rolled
+		if r.err != nil {
+			return r.err
+		}
+		if o.Async > 0 && step < o.Steps {
+			// The next tokens come from what this step began with.
+			if err := l.adopt(int64(step - 1)); err != nil {
+				return err
+			}
+			start(step + 1)
+		}
+		values, err := l.train(ctx, step, r)
+		if err != nil {
+			if o.Async > 0 && step < o.Steps {
+				<-rolled // its journal must be closed
+			}
+			return err
+		}
+		if o.Async == 0 {
+			if err := l.adopt(int64(step)); err != nil {
+				return err
+			}
+		}
+		if o.EvalEvery > 0 && (step%o.EvalEvery == 0 || step == o.Steps) {
+			if o.Async > 0 && step < o.Steps {
+				// The sampler is at work with older weights: what it has sampled waits.
+				next := <-rolled
+				rolled <- next
+				if next.err != nil {
+					return next.err
+				}
+			}
+			if o.Async > 0 {
+				if err := l.adopt(int64(step)); err != nil {
+					return err
+				}
+			}
+			if err := l.evaluate(ctx, step, values); err != nil {
+				return err
+			}
+		}
+		if err := l.log.Write(step, values, time.Now()); err != nil {
+			return err
+		}
+		l.report(step, values)
+		if step%o.train.Config.SaveEvery == 0 || step == o.Steps {
+			if err := l.save(step); err != nil {
+				return err
+			}
+		}
+		if o.Async == 0 {
+			start(step + 1)
+		}
+	}
+	if err := l.m.save(l.outputOf(l.dir)); err != nil {
+		return fmt.Errorf("%s: %w", l.dir, err)
+	}
+	if err := os.WriteFile(filepath.Join(l.dir, curveName), loopCurves(l.dir), fileMode); err != nil {
+		return err
+	}
+	l.summary()
+	return dropCheckpoints(l.dir)
+}
+
+func (l *loop) outputOf(dir string) trainOptions {
+	o := l.o.train
+	o.Output = dir
+	return o
+}
+
+// report leaves one line for each step.
+func (l *loop) report(step int, v map[string]float64) {
+	num := func(key, format string) string {
+		if x, ok := v[key]; ok {
+			return fmt.Sprintf(format, x)
+		}
+		return "–"
+	}
+	text := fmt.Sprintf("step %d/%d  reward %s ± %s  loss %s  KL %s  entropy %s  grad %s  rollout %s s, training %s s", step, l.o.Steps,
+		num("critic/score/mean", "%.3f"), num("critic/score/stderr", "%.3f"), num("actor/pg_loss", "%+.4f"), num("actor/ppo_kl", "%+.4f"),
+		num("actor/entropy", "%.3f"), num("actor/grad_norm", "%.2f"), num("timing_s/rollout", "%.1f"), num("timing_s/train", "%.1f"))
+	if x, ok := v["val/reward"]; ok {
+		text += fmt.Sprintf("  test %.3f ± %.3f", x, v["val/stderr"])
+	}
+	attrs := []any{"step", step, "total", l.o.Steps}
+	for _, k := range slices.Sorted(maps.Keys(v)) {
+		attrs = append(attrs, k, v[k])
+	}
+	l.s.log().Info(text, attrs...)
+}
+
+func (l *loop) summary() {
+	if l.state.BestStep >= 0 && l.state.Best >= 0 && l.o.EvalEvery > 0 {
+		l.note("best on the test split: %.3f after step %d, kept in %s", l.state.Best, l.state.BestStep, filepath.Join(l.dir, bestFolder))
+	}
+}
+
+// loopCurves draws a loop's metrics.
+func loopCurves(dir string) []byte {
+	series := readCurves(dir)
+	withError := func(key, band string) metrics.Curve {
+		c := metrics.Curve{}
+		if x := series[key]; x != nil {
+			c = *x
+			if e := series[band]; e != nil && len(e.Y) == len(c.Y) {
+				c.Err = e.Y
+			}
+		}
+		return c
+	}
+	test := withError("val/reward", "val/stderr")
+	test.Name = "test split"
+	rolled := withError("critic/score/mean", "critic/score/stderr")
+	rolled.Name = "rollouts"
+	panels := []metrics.Panel{{Title: "Mean reward", XLabel: "step", Curves: []metrics.Curve{rolled, test}}}
+	for _, p := range []struct{ title, key string }{
+		{"Policy loss", "actor/pg_loss"}, {"KL(old‖new), k1, nats a token", "actor/ppo_kl"}, {"Entropy, nats a token", "actor/entropy"},
+		{"Groups without spread", "frac_reward_zero_std"}, {"Gradient norm before clipping", "actor/grad_norm"},
+	} {
+		panel := metrics.Panel{Title: p.title, XLabel: "step"}
+		if c := series[p.key]; c != nil {
+			panel.Curves = []metrics.Curve{*c}
+		}
+		panels = append(panels, panel)
+	}
+	return metrics.SVG(filepath.Base(dir), panels, 3)
+}

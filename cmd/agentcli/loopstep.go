@@ -1,0 +1,349 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"iter"
+	"math"
+	"os"
+	"path/filepath"
+	"time"
+
+	"agentcli/agent"
+	"agentcli/datasets"
+	"agentcli/engine"
+	"agentcli/parquet"
+	"agentcli/trainer"
+	"agentcli/trainer/algo"
+	"agentcli/trainer/metrics"
+	"agentcli/traj"
+)
+
+// adopt gives a local policy the weights of the model in training. It is nil in a
+// binary without libtorch; local.go sets it.
+var adopt func(policy agent.Model, from trainable, version int64) error
+
+// loop is a run of loop: one model that samples, one that is trained.
+type loop struct {
+	o     loopOptions
+	s     streams
+	x     *session // that plays
+	m     *trainModels
+	log   *metrics.Log
+	dir   string
+	path  string // of the model that it starts from
+	done  int    // steps before this process
+	state loopState
+	test  *datasets.Dataset
+}
+
+func (l *loop) note(format string, a ...any) { l.s.say(fmt.Sprintf(format, a...)) }
+
+// open sets everything up; files are made last.
+func (l *loop) open(ctx context.Context) (err error) {
+	o := l.o
+	pos, err := readPosition(o.Resume)
+	if err != nil {
+		return err
+	}
+	if l.x, err = setUp(ctx, o.run, l.s); err != nil {
+		return err
+	}
+	if l.x.info.Kind != "local" {
+		return usagef("loop trains a local model; --base-url and OPENAI_BASE_URL name a server")
+	}
+	l.path = l.x.info.Name
+	if pos.Step > 0 && pos.Model != l.path {
+		return usagef("--resume %s: the run began with %s, not with %s", o.Resume, pos.Model, l.path)
+	}
+	if o.EvalEvery > 0 {
+		if l.test, err = datasets.Open(ctx, o.run.Dataset, datasets.Options{Split: evalSplitOf(o.run), Limit: o.EvalTasks, Seed: o.run.Seed, Level: o.run.Level,
+			Shots: o.run.Shots, Fields: o.run.Fields, System: o.run.System, Prompt: o.run.Prompt}); err != nil {
+			return fmt.Errorf("%w (of the evaluation; --eval-every 0 leaves it out)", err)
+		}
+	}
+	train := o.train
+	if train.Config.KLCoef > 0 && train.Ref == "" {
+		train.Ref = l.path // as it was before the first step, not as it is
+	}
+	if l.m, err = openModels(ctx, l.path, train, false, l.note); err != nil {
+		return err
+	}
+	l.dir = o.Output
+	if l.dir == "" {
+		l.dir = filepath.Join("runs", "loop-"+time.Now().Format("20060102-150405"))
+	}
+	if o.Resume == "" {
+		if err := emptyFolder(l.dir, "loop"); err != nil {
+			return err
+		}
+	}
+	if err := checkRoom(l.dir, freeBytes(l.dir), l.m.parameters(), o.train.Save, l.note); err != nil {
+		return err
+	}
+	if err := os.MkdirAll(filepath.Join(l.dir, rolloutsFolder), 0o755); err != nil {
+		return err
+	}
+	if err := writeSettings(filepath.Join(l.dir, configName), o.Settings); err != nil {
+		return err
+	}
+	if pos.Step > 0 {
+		if pos.Loop == nil || pos.Config != decisive(o.train.Config) {
+			return usagef("--resume %s: the settings are not those that the run began with", o.Resume)
+		}
+		if _, err := l.m.loadState(pos.folder); err != nil {
+			return err
+		}
+		l.done, l.state = pos.Step, *pos.Loop
+		if err := l.adopt(int64(l.done)); err != nil {
+			return err
+		}
+		l.note("going on after step %d of the run in %s", l.done, l.dir)
+	}
+	l.log, err = metrics.Open(l.dir, l.done, time.Now())
+	return err
+}
+
+func evalSplitOf(o runOptions) string {
+	if datasets.Generated(o.Dataset) {
+		return evalSplit
+	}
+	return o.Split
+}
+
+func (l *loop) close() {
+	if l.x != nil {
+		l.x.close()
+	}
+	if l.m != nil {
+		l.m.close()
+	}
+	if l.log != nil {
+		_ = l.log.Close()
+	}
+}
+
+func (l *loop) adopt(version int64) error { return adopt(l.x.model, l.m.actor, version) }
+
+// rollout is what one step sampled.
+type rollout struct {
+	path    string
+	seconds float64
+	err     error
+}
+
+// rollout plays one step's tasks, or takes what an interrupted run has of them.
+func (l *loop) rollout(ctx context.Context, step int, version int64) (r rollout) {
+	r.path = filepath.Join(l.dir, rolloutsFolder, fmt.Sprintf("%06d.parquet", step))
+	start := time.Now()
+	defer func() { r.seconds = time.Since(start).Seconds() }()
+	if f, err := parquet.Open(r.path); err == nil { // written whole or not at all
+		f.Close()
+		return r
+	}
+	name := fmt.Sprintf("%s.%d", l.x.identity()[:8], step)
+	journal, path, err := l.journal(step, fmt.Sprintf("%s %d", l.x.identity(), version))
+	if err != nil {
+		r.err = err
+		return r
+	}
+	defer journal.Close()
+	meta, err := l.x.metadata()
+	if err != nil {
+		r.err = err
+		return r
+	}
+	w, err := parquet.CreateFile(r.path, meta, parquet.WriterConfig{})
+	if err != nil {
+		r.err = err
+		return r
+	}
+	sum, err := l.x.playPart(ctx, part{name, l.tasks(ctx, step), l.o.Tasks, l.o.run.Samples, l.o.run.Seed + int64(step), journal}, w.Write)
+	if err == nil && sum.Interrupted {
+		err = trainer.ErrInterrupted
+	}
+	if err != nil {
+		w.Abort() // the journal has it
+		r.err = err
+		return r
+	}
+	if r.err = w.Close(); r.err == nil {
+		r.err = os.Remove(path)
+	}
+	return r
+}
+
+// journal of one step's rollout; that of an interrupted one is gone on with.
+func (l *loop) journal(step int, id string) (*engine.Journal, string, error) {
+	path := filepath.Join(l.dir, rolloutsFolder, fmt.Sprintf("%06d.journal", step))
+	if _, err := os.Stat(path); err == nil {
+		j, err := engine.OpenJournal(path, id, func(string) {})
+		if err == nil || !errors.Is(err, engine.ErrOtherRun) {
+			return j, path, err
+		}
+		if err := os.Remove(path); err != nil { // by another policy: an --async run went back a step
+			return nil, "", err
+		}
+	}
+	j, err := engine.CreateJournal(path, id)
+	return j, path, err
+}
+
+// tasks are those of one step: the dataset in order, from the beginning again
+// when it ends.
+func (l *loop) tasks(ctx context.Context, step int) iter.Seq2[traj.Task, error] {
+	skip, want := (step-1)*l.o.Tasks, l.o.Tasks
+	if n, known := l.x.data.Len(); known && n > 0 {
+		skip %= n
+		want = min(want, n)
+	}
+	return func(yield func(traj.Task, error) bool) {
+		n := 0
+		for want > 0 {
+			before := n
+			for t, err := range l.x.data.Tasks(ctx) {
+				if err != nil {
+					yield(t, err)
+					return
+				}
+				if n++; n <= skip {
+					continue
+				}
+				if !yield(t, nil) {
+					return
+				}
+				if want--; want == 0 {
+					return
+				}
+			}
+			if n == before {
+				return // an empty dataset
+			}
+		}
+	}
+}
+
+// train takes the updates of one step and gives its metrics.
+func (l *loop) train(ctx context.Context, step int, r rollout) (map[string]float64, error) {
+	start := time.Now()
+	data, err := trainer.Load(ctx, []string{r.path})
+	if err != nil {
+		return nil, err
+	}
+	if err := data.DropLong(l.m.actor.Window()); err != nil {
+		return nil, err
+	}
+	o := l.o.train
+	o.Config.LR, o.Config.CriticLR = o.Config.Rate(o.Config.LR, step, l.o.Steps), o.Config.Rate(o.Config.CriticLR, step, l.o.Steps)
+	o.Config.Schedule, o.Config.WarmupSteps, o.Config.SaveEvery, o.Config.KLCoef = "constant", 0, 0, l.state.KLCoef
+	o.Config.Seed += int64(step)
+	s := l.m.session(o, data)
+	s.Release, s.Updates = nil, l.state.Updates
+	show := newTrainMeter(l.s)
+	s.OnProgress = show.progress
+	s.OnSkip = func(err error) { show.close(); l.note("warning: %v: this update is left out", err) }
+	var all []map[string]float64
+	s.OnStep = func(m trainer.Metrics) error { all = append(all, m.Values); return nil }
+	// The first ^C ends the step; what it changed is not kept.
+	own, cancel := context.WithCancel(ctx)
+	defer cancel()
+	stop, over := stopRequested(ctx), make(chan struct{})
+	go func() {
+		select {
+		case <-stop:
+			cancel()
+		case <-over:
+		}
+	}()
+	err = l.m.run(own, s)
+	close(over)
+	show.close()
+	values := average(all)
+	switch {
+	case errors.Is(err, trainer.ErrNothingToLearn):
+		values["actor/skipped_step"] = 1
+	case err != nil:
+		return nil, err
+	}
+	l.state.Updates = s.Updates
+	if l.o.KLTarget > 0 && len(all) > 0 {
+		k := algo.KLController{Beta: l.state.KLCoef, Target: l.o.KLTarget, Horizon: l.o.KLHorizon}
+		k.Update(s.RefKL, len(data.Episodes))
+		l.state.KLCoef = k.Beta
+	}
+	p, err := trainer.MakePlan(data, l.o.train.Config)
+	if err != nil {
+		return nil, err
+	}
+	values["critic/score/mean"], values["critic/score/stderr"] = p.Reward, p.StdErr
+	values["frac_reward_zero_std"] = float64(p.Flat) / float64(p.Groups)
+	values["timing_s/rollout"], values["timing_s/train"] = r.seconds, time.Since(start).Seconds()
+	values["training/updates"] = float64(l.state.Updates)
+	return values, nil
+}
+
+// average is the mean of each metric over the updates that measured it.
+func average(all []map[string]float64) map[string]float64 {
+	sum, n := map[string]float64{}, map[string]float64{}
+	for _, v := range all {
+		for k, x := range v {
+			if !math.IsNaN(x) {
+				sum[k] += x
+				n[k]++
+			}
+		}
+	}
+	for k := range sum {
+		sum[k] /= n[k]
+	}
+	delete(sum, "training/epoch")
+	return sum
+}
+
+// evaluate measures the policy on the test split and keeps the best model.
+func (l *loop) evaluate(ctx context.Context, step int, values map[string]float64) error {
+	reward, n := map[string]float64{}, map[string]float64{}
+	sum, err := l.x.playPart(ctx, part{fmt.Sprintf("%s.test.%d", l.x.identity()[:8], step), l.test.Tasks(ctx), l.o.EvalTasks, l.o.EvalTries, l.o.run.Seed, nil},
+		func(t *traj.Trajectory) error {
+			if t.Reward != nil {
+				reward[t.Task.ID] += *t.Reward
+				n[t.Task.ID]++
+			}
+			return nil
+		})
+	if err == nil && sum.Interrupted {
+		err = trainer.ErrInterrupted
+	}
+	if err != nil {
+		return err
+	}
+	if len(n) == 0 {
+		return errors.New("no attempt of the evaluation has a reward: " + sum.FirstError)
+	}
+	mean, ss := 0.0, 0.0
+	for k := range n {
+		mean += reward[k] / n[k] / float64(len(n))
+	}
+	for k := range n {
+		ss += (reward[k]/n[k] - mean) * (reward[k]/n[k] - mean)
+	}
+	stderr := math.Sqrt(ss / math.Max(1, float64(len(n)-1)) / float64(len(n)))
+	if values == nil {
+		l.note("before the first step: test %.3f ± %.3f", mean, stderr)
+	} else {
+		values["val/reward"], values["val/stderr"] = mean, stderr
+	}
+	if step > 0 && mean > l.state.Best {
+		l.state.Best, l.state.BestStep = mean, step
+		return l.m.save(l.outputOf(filepath.Join(l.dir, bestFolder)))
+	}
+	return nil
+}
+
+// save writes the loop's checkpoint.
+func (l *loop) save(step int) error {
+	state := l.state
+	at := position{Step: step, Model: l.path, DType: l.m.actor.DType(), Config: decisive(l.o.train.Config), Loop: &state}
+	return saveCheckpoint(l.m, &trainer.Frozen{}, l.dir, at, l.o.train.Keep)
+}
