@@ -15,7 +15,7 @@ type canned []byte
 
 func (c canned) RoundTrip(r *http.Request) (*http.Response, error) {
 	_, err := io.Copy(io.Discard, r.Body)
-	return &http.Response{StatusCode: 200, Header: http.Header{}, Body: io.NopCloser(bytes.NewReader(c)), Request: r}, err
+	return &http.Response{StatusCode: http.StatusOK, Header: http.Header{}, Body: io.NopCloser(bytes.NewReader(c)), Request: r}, err
 }
 
 // BenchmarkSample is our own work for one reply of 200 tokens in ids.
