@@ -133,3 +133,19 @@ func TestExactRefusesALongPrompt(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+func TestFormatsOfSpecialTokensSaySo(t *testing.T) {
+	var got []string
+	for _, name := range chat.Parsers() {
+		p, err := chat.ParserFor(name, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if p.NeedsSpecial() {
+			got = append(got, name)
+		}
+	}
+	if diff := cmp.Diff([]string{"deepseek-r1", "deepseek-v3", "mistral", "kimi", "gpt-oss"}, got); diff != "" {
+		t.Error(diff)
+	}
+}

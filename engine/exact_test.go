@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"math"
 	"math/rand/v2"
 	"slices"
 	"strings"
@@ -15,6 +16,8 @@ import (
 	"agentcli/chat"
 	"agentcli/chat/chattest"
 	"agentcli/env"
+	"agentcli/llm"
+	"agentcli/llm/llmtest"
 	"agentcli/traj"
 
 	"pgregory.net/rapid"
@@ -88,8 +91,33 @@ func (b *babbler) Sample(_ context.Context, prompt []int32, s traj.Sampling, see
 	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	b.drew[seed] = sampled{slices.Clone(prompt), slices.Clone(c.IDs), slices.Clone(c.Logprobs), stopped}
+	b.drew[onTheWire(seed)] = sampled{slices.Clone(prompt), slices.Clone(c.IDs), slices.Clone(c.Logprobs), stopped}
 	return c, nil
+}
+
+// onTheWire is a seed as servers are sent it.
+func onTheWire(seed int64) int64 { return (seed ^ seed>>32) & math.MaxInt32 }
+
+// serve is the babbler as a server.
+func (b *babbler) serve(r *llmtest.Request) llmtest.Reply {
+	var s traj.Sampling
+	_ = json.Unmarshal(r.Fields["stop"], &s.Stop)
+	c, err := b.Sample(context.Background(), r.Prompt, s, r.Int("seed")+r.Int("sampling_seed"))
+	if err != nil {
+		return llmtest.Reply{Status: 500, Error: err.Error()}
+	}
+	reply := llmtest.Reply{IDs: c.IDs, Content: b.tok.Decode(c.IDs, true), Finish: c.FinishReason}
+	if c.Ended {
+		reply.Stop = c.IDs[len(c.IDs)-1]
+	}
+	for _, lp := range c.Logprobs {
+		x := -9999.0 // as vLLM writes what is no number
+		if lp.Known() {
+			x = float64(lp)
+		}
+		reply.Logprobs = append(reply.Logprobs, x)
+	}
+	return reply
 }
 
 // carelessly encodes a text, tokens of the formats and pairs sometimes as bytes.
@@ -167,6 +195,24 @@ var someTools = []traj.ToolSpec{{Name: "f", Description: "does it", Parameters: 
 // conversations plays random ones in a chat format, and holds each trajectory
 // against what the model drew.
 func conversations(t *rapid.T) {
+	converse(t, func(b *babbler) (chat.Sampler, func()) { return b, func() {} })
+}
+
+// conversationsOverAServer are the same, with the tokens going over the wire.
+func conversationsOverAServer(t *rapid.T) {
+	o := llmtest.Options{Completions: true, SGLang: rapid.Bool().Draw(t, "sglang"), Incremental: rapid.Bool().Draw(t, "incremental")}
+	stream := rapid.Bool().Draw(t, "stream")
+	converse(t, func(b *babbler) (chat.Sampler, func()) {
+		s := llmtest.StartWith(o, b.serve)
+		c, err := llm.New(llm.Config{BaseURL: s.BaseURL(), Model: "m", WantIDs: true, Stream: stream})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return &llm.Tokens{Client: c, SGLang: o.SGLang, Window: 1 << 20, Stops: b.stops}, func() { _ = c.Close(); s.Close() }
+	})
+}
+
+func converse(t *rapid.T, ask func(*babbler) (chat.Sampler, func())) {
 	family := rapid.SampledFrom(chat.Families()).Draw(t, "family")
 	parser := rapid.SampledFrom([]string{"", "hermes", "llama3-json", "search", "react", "none"}).Draw(t, "parser")
 	seed := rapid.Int64().Draw(t, "seed")
@@ -178,7 +224,9 @@ func conversations(t *rapid.T) {
 		t.Fatal(err)
 	}
 	model := &babbler{tok: tok, stops: r.StopIDs(), drew: map[int64]sampled{}}
-	exact := &chat.Exact{Renderer: r, Tokenizer: tok, Sampler: model, Policy: family}
+	sampler, done := ask(model)
+	defer done()
+	exact := &chat.Exact{Renderer: r, Tokenizer: tok, Sampler: sampler, Policy: family}
 	if parser != "" {
 		if exact.Parser, err = chat.ParserFor(parser, someTools); err != nil {
 			t.Fatal(err)
@@ -248,7 +296,7 @@ func (b *babbler) check(t *rapid.T, x *traj.Trajectory, w *whim, family string, 
 	}
 	reopened := 0
 	for turn, step := range x.Steps {
-		drew, ok := b.drew[turnSeed(x.Seed, turn)]
+		drew, ok := b.drew[onTheWire(turnSeed(x.Seed, turn))]
 		if !ok {
 			t.Fatalf("turn %d was never asked for", turn)
 		}
@@ -316,6 +364,10 @@ func (b *babbler) check(t *rapid.T, x *traj.Trajectory, w *whim, family string, 
 
 func TestWhatWasSampledIsWhatIsTrainedInRandomConversations(t *testing.T) {
 	rapid.Check(t, conversations)
+}
+
+func TestWhatAServerSampledIsWhatIsTrainedInRandomConversations(t *testing.T) {
+	rapid.Check(t, conversationsOverAServer)
 }
 
 func FuzzConversations(f *testing.F) {

@@ -149,7 +149,7 @@ func (t *Tokens) completion(p *sampledPieces, b *body, prompt []int32) (*traj.Co
 
 // encodeIDs is ids as a JSON array.
 func encodeIDs(ids []int32) json.RawMessage {
-	out := make([]byte, 0, 6*len(ids)+2)
+	out := make([]byte, 0, 7*len(ids)+2)
 	out = append(out, '[')
 	for i, id := range ids {
 		if i > 0 {
