@@ -22,8 +22,8 @@ const (
 const exitCodeHelp = `Data goes to stdout, everything else to stderr. Exit codes: 0 done, 1 failed
 (so did a run of which every trajectory failed), 2 wrong usage (or what was
 named is not there), 3 done but some trajectories failed for infrastructure
-reasons (they are in the file, marked), 130 interrupted (what was finished is
-saved).`
+reasons (they are in the file, marked), 130 interrupted, or a budget is spent
+(what was finished is saved).`
 
 // usageError is a mistake on the command line or in a configuration file.
 type usageError struct{ err error }
@@ -38,7 +38,7 @@ type partialError struct{ message string }
 
 func (e partialError) Error() string { return e.message }
 
-// interruptedError: ended by ^C, with what was finished in safety.
+// interruptedError: ended by ^C or by its budget, with what was finished in safety.
 type interruptedError struct{ message string }
 
 func (e interruptedError) Error() string { return e.message }

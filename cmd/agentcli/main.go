@@ -142,6 +142,8 @@ func showDefault(f cli.Flag) {
 		set(&f.Usage, &f.DefaultText, false)
 	case *cli.IntFlag:
 		set(&f.Usage, &f.DefaultText, f.Value == 0)
+	case *cli.Int64Flag:
+		set(&f.Usage, &f.DefaultText, false)
 	case *cli.Float64Flag:
 		set(&f.Usage, &f.DefaultText, f.Value == 0)
 	case *cli.DurationFlag:

@@ -93,7 +93,7 @@ func runFlags() []cli.Flag {
 		&cli.DurationFlag{Name: "timeout", Category: "agent", Usage: "of a trajectory, for example 90s or 5m; 0 is the default (default: no limit)"},
 		&cli.DurationFlag{Name: "tool-timeout", Category: "agent", Value: 10 * time.Second, Usage: "of one tool call, for example 10s"},
 		&cli.IntFlag{Name: "parallel", Aliases: []string{"j"}, Category: "run", Value: engine.DefaultParallel, Usage: "trajectories at once"},
-		&cli.Int64Flag{Name: "budget-tokens", Category: "run", Usage: "start nothing more once prompts and replies took so many tokens, all --resume together; 0 is the default (default: no limit)"},
+		&cli.Int64Flag{Name: "budget-tokens", Category: "run", Usage: "start nothing more once prompts and replies took `N` tokens, all --resume together; 0 is the default (default: no limit)"},
 		&cli.Float64Flag{Name: "budget-cost", Category: "run", Usage: "the same in `USD`, by --price-in and --price-out; 0 is the default (default: no limit)"},
 		&cli.Float64Flag{Name: "price-in", Category: "run", Usage: "`USD` for a million prompt tokens"},
 		&cli.Float64Flag{Name: "price-out", Category: "run", Usage: "`USD` for a million sampled tokens"},
