@@ -332,9 +332,6 @@ func TestHeadersGoToNoOtherHost(t *testing.T) {
 
 // A server that does not answer any more does not hold the end of a run up.
 func TestCloseDoesNotWaitForADeadServer(t *testing.T) {
-	was := closeGrace
-	closeGrace = 10 * time.Millisecond
-	t.Cleanup(func() { closeGrace = was })
 	h := mcp.NewStreamableHTTPHandler(func(*http.Request) *mcp.Server { return testServer("files", nil) }, nil)
 	deleted, release := make(chan struct{}, 10), make(chan struct{})
 	web := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -346,7 +343,7 @@ func TestCloseDoesNotWaitForADeadServer(t *testing.T) {
 		h.ServeHTTP(w, r)
 	}))
 	t.Cleanup(func() { close(release); web.CloseClientConnections(); web.Close() })
-	s, err := Open(t.Context(), Config{Servers: []Server{{URL: web.URL}}})
+	s, err := Open(t.Context(), Config{Servers: []Server{{URL: web.URL}}, closeGrace: 10 * time.Millisecond})
 	if err != nil {
 		t.Fatal(err)
 	}

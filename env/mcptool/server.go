@@ -46,6 +46,8 @@ type session struct {
 	p      *child.Process  // nil: over HTTP
 	web    *http.Transport // nil: over stdio
 
+	failed bool // it is counted as a failure; of the server's mu
+
 	mu   sync.Mutex
 	lost int // calls given up since the last answer
 }
@@ -235,7 +237,7 @@ func (x *server) opened(n *session, s *mcp.ClientSession, err error) {
 	x.mu.Unlock()
 	if closed && n.err == nil {
 		n.err = child.ErrClosed
-		n.end()
+		x.end(n)
 	}
 	close(n.opened)
 	if n.err == nil {
@@ -246,7 +248,7 @@ func (x *server) opened(n *session, s *mcp.ClientSession, err error) {
 				x.now = nil
 			}
 			x.mu.Unlock()
-			n.end()
+			x.end(n)
 		}()
 	}
 }
@@ -264,30 +266,30 @@ func (x *server) drop(n *session, err error) error {
 	x.mu.Lock()
 	if x.now == n {
 		x.now = nil
+	}
+	if !n.failed && !x.closed { // its calls fail together: that is one failure
+		n.failed = true
 		x.row.Add(err, x.c.Now())
-		tell = n.err == nil && n.s != nil && x.row.Worth()
+		tell = n.s != nil && x.row.Worth()
 	}
 	x.mu.Unlock()
 	if tell {
 		x.c.Notice(fmt.Sprintf("the MCP server %s failed: %s; the next call starts or opens it again", x.where, text.Line(err)))
 	}
-	go n.end() // over HTTP it may take its time
+	go x.end(n) // over HTTP it may take its time
 	return err
 }
 
-// closeGrace is how long a server may take to close a session.
-var closeGrace = 2 * time.Second
-
 // end closes the session; more than once does no harm. It does not wait for a
 // server that does not answer any more.
-func (n *session) end() {
+func (x *server) end(n *session) {
 	if n.s != nil {
 		done := make(chan struct{})
 		go func() {
 			_ = n.s.Close()
 			close(done)
 		}()
-		grace := time.NewTimer(closeGrace)
+		grace := time.NewTimer(x.c.closeGrace)
 		defer grace.Stop()
 		select {
 		case <-done:
@@ -313,7 +315,7 @@ func (x *server) close() {
 	}
 	select {
 	case <-n.opened:
-		n.end()
+		x.end(n)
 	default: // opened sees that it is closed
 	}
 }
