@@ -294,6 +294,26 @@ func TestExecExampleInPython(t *testing.T) {
 	}
 }
 
+func FuzzExecAnswers(f *testing.F) {
+	for _, s := range []string{`{"id":1,"result":"a"}`, `{"result":null}`, `{"error":{"a":[1]}}`, `{"tools":[{"name":"a","parameters":{"type":"object"}}]}`, `{"tools":null}`, `[]`} {
+		f.Add([]byte(s))
+	}
+	f.Fuzz(func(t *testing.T, b []byte) {
+		out, err := readAnswer("t", b)
+		if err != nil && (err.Error() == "" && !errors.As(err, new(lasting)) || out != "") {
+			t.Errorf("%q, %v", out, err)
+		}
+		x := &Exec{}
+		if x.greeted(b) == nil {
+			for _, s := range x.offers {
+				if !ToolName.MatchString(s.Name) || schemaOf(s.Parameters) == nil {
+					t.Errorf("%+v was taken for a tool", s)
+				}
+			}
+		}
+	})
+}
+
 // BenchmarkExec is a call of a program that does nothing, checks and all.
 func BenchmarkExec(b *testing.B) {
 	exe, err := os.Executable()

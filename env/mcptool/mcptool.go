@@ -45,7 +45,11 @@ type Config struct {
 	Timeout time.Duration // of one call; 0: env.DefaultToolTimeout
 	Notice  func(string)  // what people should know; nil: nobody
 	Now     func() time.Time
+
+	closeGrace time.Duration // for a server to close a session; 0: closeGrace
 }
+
+const closeGrace = 2 * time.Second
 
 // Set are the tools of several servers.
 type Set struct {
@@ -63,6 +67,9 @@ func Open(ctx context.Context, c Config) (_ *Set, err error) {
 	}
 	if c.Now == nil {
 		c.Now = time.Now
+	}
+	if c.closeGrace == 0 {
+		c.closeGrace = closeGrace
 	}
 	s := &Set{}
 	defer func() {

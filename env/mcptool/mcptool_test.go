@@ -180,9 +180,13 @@ func TestResultsAndFaultsAreData(t *testing.T) {
 }
 
 func TestAServerThatEndsIsStartedAgain(t *testing.T) {
-	s := open(t, Config{Servers: []Server{overStdio(t, "1")}, Timeout: time.Minute})
+	said := make(chan string, 10)
+	s := open(t, Config{Servers: []Server{overStdio(t, "1")}, Timeout: time.Minute, Notice: func(s string) { said <- s }})
 	first, _ := call(t, s, "pid", "{}")
 	got, n := call(t, s, "exits", "{}")
+	if told := <-said; !strings.Contains(told, "out of cheese; the next call starts or opens it again") {
+		t.Error(told)
+	}
 	if n != 1 || !strings.Contains(got, "failed: ") || !strings.Contains(got, "its last words: out of cheese") {
 		t.Error(got)
 	}
@@ -295,6 +299,58 @@ func TestHeadersGoWithEveryRequest(t *testing.T) {
 	if _, err := Open(t.Context(), Config{Servers: []Server{{Name: "docs", URL: web.URL}}}); err == nil || !strings.Contains(err.Error(), "the MCP server docs cannot be used: ") {
 		t.Error(err)
 	}
+}
+
+// A server that sends us elsewhere does not get its key carried there.
+func TestHeadersGoToNoOtherHost(t *testing.T) {
+	got := make(chan string, 100)
+	other := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		got <- r.Header.Get("X-Key")
+		http.Error(w, "no", http.StatusNotFound)
+	}))
+	t.Cleanup(other.Close)
+	first := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.Header.Get("X-Key") != "secret" {
+			t.Error("the server itself did not get its header")
+		}
+		http.Redirect(w, r, other.URL, http.StatusTemporaryRedirect)
+	}))
+	t.Cleanup(first.Close)
+	if s, err := Open(t.Context(), Config{Servers: []Server{{URL: first.URL, Headers: map[string]string{"X-Key": "secret"}}}}); err == nil {
+		s.Close()
+		t.Error("nobody answered")
+	}
+	if len(got) == 0 {
+		t.Fatal("the other host was never asked")
+	}
+	for range len(got) {
+		if key := <-got; key != "" {
+			t.Errorf("another host got the key %q", key)
+		}
+	}
+}
+
+// A server that does not answer any more does not hold the end of a run up.
+func TestCloseDoesNotWaitForADeadServer(t *testing.T) {
+	h := mcp.NewStreamableHTTPHandler(func(*http.Request) *mcp.Server { return testServer("files", nil) }, nil)
+	deleted, release := make(chan struct{}, 10), make(chan struct{})
+	web := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.Method == http.MethodDelete {
+			deleted <- struct{}{}
+			<-release
+			return
+		}
+		h.ServeHTTP(w, r)
+	}))
+	t.Cleanup(func() { close(release); web.CloseClientConnections(); web.Close() })
+	s, err := Open(t.Context(), Config{Servers: []Server{{URL: web.URL}}, closeGrace: 10 * time.Millisecond})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Close(); err != nil { // without the limit it would be here for ever
+		t.Error(err)
+	}
+	<-deleted
 }
 
 func TestServersThatAreNotThereSayWhy(t *testing.T) {
@@ -471,4 +527,21 @@ func BenchmarkStdio(b *testing.B) {
 			}
 		}
 	}
+}
+
+func FuzzReadConfig(f *testing.F) {
+	for _, s := range []string{`{}`, `{"mcpServers":{"a":{"command":"x","args":["${A:-b}"]}}}`, `{"mcpServers":{"a":{"url":"http://x"}}}`, `{"mcpServers":null}`} {
+		f.Add([]byte(s))
+	}
+	f.Fuzz(func(t *testing.T, b []byte) {
+		all, err := ReadConfig(b)
+		if err != nil && err.Error() == "" {
+			t.Error("an error says nothing")
+		}
+		for _, s := range all {
+			if IsURL(s.URL) == (len(s.Command.Args) > 0) {
+				t.Errorf("%+v is neither a program nor an address", s)
+			}
+		}
+	})
 }

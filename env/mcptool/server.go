@@ -9,7 +9,9 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"net/url"
 	"sync"
+	"time"
 
 	"agentcli/env"
 	"agentcli/internal/child"
@@ -41,7 +43,10 @@ type session struct {
 	opened chan struct{}
 	err    error // why it could not be opened
 	s      *mcp.ClientSession
-	p      *child.Process // nil: over HTTP
+	p      *child.Process  // nil: over HTTP
+	web    *http.Transport // nil: over stdio
+
+	failed bool // it is counted as a failure; of the server's mu
 
 	mu   sync.Mutex
 	lost int // calls given up since the last answer
@@ -197,8 +202,9 @@ func (x *server) open(n *session) {
 	defer cancel()
 	var t mcp.Transport
 	if x.where.URL != "" {
+		n.web = transport()
 		t = &mcp.StreamableClientTransport{Endpoint: x.where.URL, MaxRetries: 2,
-			HTTPClient: &http.Client{Transport: withHeaders{x.where.Headers}}}
+			HTTPClient: &http.Client{Transport: withHeaders{n.web, x.where}}}
 	} else {
 		var err error
 		if n.p, err = child.Start(x.where.Command); err != nil {
@@ -231,7 +237,7 @@ func (x *server) opened(n *session, s *mcp.ClientSession, err error) {
 	x.mu.Unlock()
 	if closed && n.err == nil {
 		n.err = child.ErrClosed
-		n.end()
+		x.end(n)
 	}
 	close(n.opened)
 	if n.err == nil {
@@ -242,7 +248,7 @@ func (x *server) opened(n *session, s *mcp.ClientSession, err error) {
 				x.now = nil
 			}
 			x.mu.Unlock()
-			n.end()
+			x.end(n)
 		}()
 	}
 }
@@ -256,23 +262,45 @@ func (x *server) drop(n *session, err error) error {
 			err = fmt.Errorf("%w; its last words: %s", err, words)
 		}
 	}
+	tell := false
 	x.mu.Lock()
 	if x.now == n {
 		x.now = nil
+	}
+	if !n.failed && !x.closed { // its calls fail together: that is one failure
+		n.failed = true
 		x.row.Add(err, x.c.Now())
+		tell = n.s != nil && x.row.Worth()
 	}
 	x.mu.Unlock()
-	go n.end() // over HTTP it may take its time
+	if tell {
+		x.c.Notice(fmt.Sprintf("the MCP server %s failed: %s; the next call starts or opens it again", x.where, text.Line(err)))
+	}
+	go x.end(n) // over HTTP it may take its time
 	return err
 }
 
-// end closes the session; more than once does no harm.
-func (n *session) end() {
+// end closes the session; more than once does no harm. It does not wait for a
+// server that does not answer any more.
+func (x *server) end(n *session) {
 	if n.s != nil {
-		_ = n.s.Close()
+		done := make(chan struct{})
+		go func() {
+			_ = n.s.Close()
+			close(done)
+		}()
+		grace := time.NewTimer(x.c.closeGrace)
+		defer grace.Stop()
+		select {
+		case <-done:
+		case <-grace.C:
+		}
 	}
 	if n.p != nil {
 		n.p.Stop()
+	}
+	if n.web != nil {
+		n.web.CloseIdleConnections()
 	}
 }
 
@@ -287,7 +315,7 @@ func (x *server) close() {
 	}
 	select {
 	case <-n.opened:
-		n.end()
+		x.end(n)
 	default: // opened sees that it is closed
 	}
 }
@@ -336,13 +364,32 @@ func (r readCloser) Close() error {
 	return errors.Join(r.PipeReader.Close(), r.source.Close())
 }
 
-// withHeaders adds headers to every request.
-type withHeaders struct{ headers map[string]string }
+// transport has room for the calls of many trajectories.
+func transport() *http.Transport {
+	t, ok := http.DefaultTransport.(*http.Transport)
+	if !ok {
+		return &http.Transport{MaxIdleConnsPerHost: idleConns}
+	}
+	t = t.Clone()
+	t.MaxIdleConns, t.MaxIdleConnsPerHost = 0, idleConns
+	return t
+}
+
+const idleConns = 256
+
+// withHeaders adds the server's headers to every request to it, and to no other
+// host that it sends us to: they may hold a key.
+type withHeaders struct {
+	http.RoundTripper
+	where Server
+}
 
 func (w withHeaders) RoundTrip(r *http.Request) (*http.Response, error) {
-	r = r.Clone(r.Context())
-	for k, v := range w.headers {
-		r.Header.Set(k, v)
+	if u, err := url.Parse(w.where.URL); err == nil && u.Host == r.URL.Host && u.Scheme == r.URL.Scheme {
+		r = r.Clone(r.Context())
+		for k, v := range w.where.Headers {
+			r.Header.Set(k, v)
+		}
 	}
-	return http.DefaultTransport.RoundTrip(r)
+	return w.RoundTripper.RoundTrip(r)
 }

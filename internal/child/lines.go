@@ -209,12 +209,21 @@ type answer struct {
 // run is the life of the process.
 func (c *conn) run() {
 	reason := c.live()
+	tell := false
 	c.l.mu.Lock()
 	c.l.now = nil
 	if !errors.Is(reason, ErrClosed) && !errors.Is(reason, errAbandoned) {
 		c.l.row.Add(reason, c.l.c.Now())
+		select {
+		case <-c.ready:
+			tell = c.l.row.Worth()
+		default: // whoever opened it has the error
+		}
 	}
 	c.l.mu.Unlock()
+	if tell {
+		c.l.c.Notice(fmt.Sprintf("%s: %v; the next call starts it again", c.l.c.Command.Name(), reason))
+	}
 	c.mu.Lock()
 	c.reason = reason
 	for _, got := range c.pending {

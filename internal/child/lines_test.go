@@ -163,7 +163,9 @@ func TestAProgramThatEndsFailsItsCallsAndIsStartedAgain(t *testing.T) {
 
 func TestAProgramThatEndsAgainAndAgainIsLeftAloneForAWhile(t *testing.T) {
 	now := time.Unix(0, 0)
-	l := lines(t, LinesConfig{Now: func() time.Time { return now }})
+	var mu sync.Mutex
+	var notices []string
+	l := lines(t, LinesConfig{Now: func() time.Time { return now }, Notice: func(s string) { mu.Lock(); notices = append(notices, s); mu.Unlock() }})
 	for range maxFailures {
 		if _, err := do(t, l, "crash"); !errors.Is(err, ErrEnded) || errors.Is(err, ErrBroken) {
 			t.Fatal(err)
@@ -172,6 +174,11 @@ func TestAProgramThatEndsAgainAndAgainIsLeftAloneForAWhile(t *testing.T) {
 	if _, err := do(t, l, "echo a"); !errors.Is(err, ErrBroken) || !strings.Contains(err.Error(), "out of cheese") {
 		t.Errorf("it was started once more: %v", err)
 	}
+	mu.Lock()
+	if len(notices) != 2 || !strings.Contains(notices[0], "out of cheese; the next call starts it again") {
+		t.Errorf("the first of a row and the last are told: %q", notices)
+	}
+	mu.Unlock()
 	now = now.Add(pause)
 	if got, err := do(t, l, "echo a"); got != "a" {
 		t.Errorf("after the pause: %q, %v", got, err)
@@ -182,8 +189,8 @@ func TestAProgramThatEndsAgainAndAgainIsLeftAloneForAWhile(t *testing.T) {
 }
 
 func TestGarbageIsOneClearError(t *testing.T) {
-	var notices []string
-	l := lines(t, LinesConfig{Notice: func(s string) { notices = append(notices, s) }})
+	said := make(chan string, 10)
+	l := lines(t, LinesConfig{Notice: func(s string) { said <- s }})
 	for _, c := range []struct{ do, want string }{
 		{"nan", `garbage: the answer {"id":1,"result":NaN} is not valid JSON`},
 		{"cut", `garbage: the answer {"result": has no id of a request`},
@@ -199,8 +206,13 @@ func TestGarbageIsOneClearError(t *testing.T) {
 			t.Errorf("a print made a call fail: %q, %v", got, err)
 		}
 	}
-	if len(notices) != 1 || !strings.Contains(notices[0], `"loading…" on stdout, which is no answer`) {
-		t.Errorf("%q", notices)
+	for _, want := range []string{"was stopped; the next call starts it again", `"loading…" on stdout, which is no answer`} {
+		if got := <-said; !strings.Contains(got, want) {
+			t.Errorf("%q, want %q", got, want)
+		}
+	}
+	if len(said) > 0 {
+		t.Errorf("said more: %q", <-said)
 	}
 }
 

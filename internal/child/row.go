@@ -20,6 +20,10 @@ type Row struct {
 // Add counts one more.
 func (r *Row) Add(err error, now time.Time) { r.n, r.at, r.last = r.n+1, now, err }
 
+// Worth says whether people should be told of the failure that was added last:
+// the first of a row, and the one that breaks the program.
+func (r *Row) Worth() bool { return r.n == 1 || r.n == maxFailures }
+
 // Broken is an ErrBroken while it is no use to try again.
 func (r *Row) Broken(now time.Time) error {
 	if r.n < maxFailures || now.Sub(r.at) >= pause {
