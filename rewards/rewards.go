@@ -1,6 +1,7 @@
 // Package rewards scores finished trajectories against their gold answers.
 //
-// It is floor 1: it imports traj and the standard library only. A reward sees
+// It is floor 1: it imports traj, internal/child, internal/text and the standard
+// library only. A reward sees
 // the whole trajectory. What the model did wrong is a score; an error means
 // that no score could be found, which says nothing of the model.
 package rewards
@@ -45,6 +46,9 @@ type Options struct {
 	// "the answer is", then the last number), "boxed", "last_number", "none"
 	// (the whole reply).
 	Extraction string `json:"extraction,omitempty"`
+
+	// Notice tells people what a program of theirs did wrong; nil: nobody.
+	Notice func(string) `json:"-"`
 }
 
 // Validate checks the options.
@@ -100,19 +104,36 @@ func Names() []string {
 	return names
 }
 
-// New makes a reward by name.
+// New makes a reward by name: one of Names, exec:COMMAND, or the address of a
+// remote reward. One that implements io.Closer wants to be closed.
 func New(name string, o Options) (Reward, error) {
+	if External(name) {
+		return newExternal(name, o)
+	}
 	mk, ok := makers[name]
 	if !ok {
 		if name == "" {
 			return nil, fmt.Errorf("no reward is named, and the dataset has none (it has no answers); the rewards are %s", strings.Join(Names(), ", "))
 		}
-		return nil, fmt.Errorf("there is no reward %q; the rewards are %s", name, strings.Join(Names(), ", "))
+		return nil, fmt.Errorf("there is no reward %q; the rewards are %s, exec:COMMAND and the address of a server", name, strings.Join(Names(), ", "))
 	}
 	if err := o.Validate(); err != nil {
 		return nil, fmt.Errorf("reward %s: %w", name, err)
 	}
 	return mk(o), nil
+}
+
+func newExternal(name string, o Options) (Reward, error) {
+	if o.Strict || o.FloatRounding != 0 || o.Extraction != "" {
+		return nil, fmt.Errorf("reward %s: options are for the graders %s", name, strings.Join(Names(), ", "))
+	}
+	if !strings.HasPrefix(name, execPrefix) {
+		return newRemote(name), nil
+	}
+	if strings.TrimSpace(strings.TrimPrefix(name, execPrefix)) == "" {
+		return nil, errors.New("reward exec: names no command; for example exec:'python3 reward.py'")
+	}
+	return newExec(name, o.Notice), nil
 }
 
 // outcome is the score of a reward that knows right and wrong only.

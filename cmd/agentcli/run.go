@@ -27,6 +27,7 @@ type session struct {
 	tools   env.Config
 	added   []any // specs and versions of tools that are not built in
 	reward  string
+	scores  *scorer
 	journal *engine.Journal
 	dir     string
 	keepDir bool // the folder is the user's, not a scratch one
@@ -79,10 +80,12 @@ func setUp(ctx context.Context, o runOptions, s streams) (_ *session, err error)
 	if x.reward == "" {
 		x.reward = x.data.Reward
 	}
-	if _, err = rewards.New(x.reward, rewards.Options{}); err != nil {
+	x.scores = newScorer(x.rewardOf, x.notice)
+	x.closers = append(x.closers, x.scores)
+	if _, err = x.scores.get(x.reward); err != nil {
 		return nil, usageError{err}
 	}
-	if x.data.Unanswered != "" { // every reward compares with it
+	if x.data.Unanswered != "" && !rewards.External(x.reward) { // every reward compares with it
 		return nil, fmt.Errorf("%s: has no answer, and the reward %s needs one in every row", x.data.Unanswered, x.reward)
 	}
 	m := x.o.Model
@@ -163,7 +166,7 @@ func (x *session) playPart(ctx context.Context, p part, sink func(*traj.Trajecto
 		Model:    x.model,
 		NewAgent: func(traj.Task) (agent.Agent, error) { return agent.New(specs), nil },
 		NewEnv:   func(traj.Task) (env.Environment, error) { return env.New(x.tools) },
-		Reward:   scorer(x.rewardOf),
+		Reward:   x.scores.score,
 		Run:      p.name,
 		Policy:   x.info.Name,
 		Samples:  p.samples, Tasks: p.total, Parallel: x.o.Parallel, Seed: p.seed, Sampling: x.o.Sampling,
@@ -188,32 +191,53 @@ func (x *session) rewardOf(t *traj.Trajectory) string {
 	return x.reward
 }
 
-// scorer scores trajectories by the reward that of names.
-func scorer(of func(*traj.Trajectory) string) func(context.Context, *traj.Trajectory) error {
-	var mu sync.Mutex
-	made := map[string]rewards.Reward{}
-	get := func(name string) (rewards.Reward, error) {
-		mu.Lock()
-		defer mu.Unlock()
-		if r, ok := made[name]; ok {
-			return r, nil
-		}
-		r, err := rewards.New(name, rewards.Options{})
-		if err == nil {
-			made[name] = r
-		}
-		return r, err
+// scorer scores trajectories by the reward that of names, and makes each reward
+// once.
+type scorer struct {
+	of     func(*traj.Trajectory) string
+	notice func(string)
+	mu     sync.Mutex
+	made   map[string]rewards.Reward
+}
+
+func newScorer(of func(*traj.Trajectory) string, notice func(string)) *scorer {
+	return &scorer{of: of, notice: notice, made: map[string]rewards.Reward{}}
+}
+
+func (s *scorer) get(name string) (rewards.Reward, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if r, ok := s.made[name]; ok {
+		return r, nil
 	}
-	return func(ctx context.Context, t *traj.Trajectory) error {
-		r, err := get(of(t))
-		if err != nil {
-			return err
-		}
-		s, err := r.Score(ctx, t)
-		if err != nil {
-			return err
-		}
-		t.Reward, t.RewardParts, t.Correct, t.Extracted = s.Value, s.Parts, s.Correct, s.Extracted
-		return nil
+	r, err := rewards.New(name, rewards.Options{Notice: s.notice})
+	if err == nil {
+		s.made[name] = r
 	}
+	return r, err
+}
+
+func (s *scorer) score(ctx context.Context, t *traj.Trajectory) error {
+	r, err := s.get(s.of(t))
+	if err != nil {
+		return err
+	}
+	got, err := r.Score(ctx, t)
+	if err != nil {
+		return err
+	}
+	t.Reward, t.RewardParts, t.Correct, t.Extracted = got.Value, got.Parts, got.Correct, got.Extracted
+	return nil
+}
+
+// Close ends the programs behind rewards.
+func (s *scorer) Close() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, r := range s.made {
+		if c, ok := r.(io.Closer); ok {
+			_ = c.Close()
+		}
+	}
+	return nil
 }

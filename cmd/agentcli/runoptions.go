@@ -59,6 +59,9 @@ type runOptions struct {
 	Settings map[string]any // as given, for config.yaml
 }
 
+// rewardUsage is what --reward takes.
+var rewardUsage = strings.Join(rewards.Names(), ", ") + ", exec:COMMAND (a program of yours) or http://… (a remote reward server)"
+
 // modelsOwn is what stands for a sampling setting that is left open.
 const modelsOwn = " (default: off, for eval the server's)"
 
@@ -72,7 +75,7 @@ func runFlags() []cli.Flag {
 		&cli.StringSliceFlag{Name: "field", Category: "data", Usage: "which column is which, for example question=problem; repeatable"},
 		&cli.StringFlag{Name: "system", Category: "data", Usage: "system prompt (default: the dataset's)"},
 		&cli.StringFlag{Name: "prompt", Category: "data", Usage: "text around the question, with {question} in it (default: the dataset's)"},
-		&cli.StringFlag{Name: "reward", Category: "data", Usage: strings.Join(rewards.Names(), ", ") + "; how replies are scored (default: the dataset's)"},
+		&cli.StringFlag{Name: "reward", Category: "data", Usage: "how replies are scored: " + rewardUsage + " (default: the dataset's)"},
 		&cli.Int64Flag{Name: "seed", Category: "sampling", Usage: "of the run; every attempt's seed follows from it"},
 		&cli.Float64Flag{Name: "temperature", Category: "sampling", Usage: "0 is greedy (default: 1, for eval the server's)"},
 		&cli.Float64Flag{Name: "top-p", Category: "sampling", Usage: "the likeliest tokens of this probability mass, above 0; 1 is off" + modelsOwn},

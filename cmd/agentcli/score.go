@@ -6,6 +6,7 @@ import (
 	"encoding/base64"
 	"encoding/json"
 	"fmt"
+	"io"
 	"iter"
 	"math"
 	"path/filepath"
@@ -32,7 +33,7 @@ func scoreCommand() *cli.Command {
 			"options, if there, are the grader's settings for that row: strict, float_rounding, extraction.\n" +
 			"A row whose response is null has no score: its reward is null, and error says why.",
 		Flags: []cli.Flag{
-			&cli.StringFlag{Name: "reward", Value: "math", Usage: strings.Join(rewards.Names(), ", ")},
+			&cli.StringFlag{Name: "reward", Value: "math", Usage: rewardUsage},
 		},
 		Action: func(c *cli.Context) error {
 			if c.NArg() != 1 {
@@ -43,22 +44,37 @@ func scoreCommand() *cli.Command {
 	}
 }
 
+// graderOptions are the options that tell graders apart.
+type graderOptions struct {
+	strict     bool
+	rounding   int
+	extraction string
+}
+
+func graderOf(o rewards.Options) graderOptions {
+	return graderOptions{o.Strict, o.FloatRounding, o.Extraction}
+}
+
 // runScore writes each row as one line of JSON, in order, as it is scored.
 func runScore(ctx context.Context, o scoreOptions, s streams) error {
-	if _, err := rewards.New(o.Reward, rewards.Options{}); err != nil {
+	first, err := rewards.New(o.Reward, rewards.Options{Notice: s.say})
+	if err != nil {
 		return usageError{err}
+	}
+	if c, ok := first.(io.Closer); ok {
+		defer c.Close()
 	}
 	out := bufio.NewWriter(s.out)
 	enc := json.NewEncoder(out)
 	enc.SetEscapeHTML(false)
-	made := map[rewards.Options]rewards.Reward{}
+	made := map[graderOptions]rewards.Reward{graderOf(rewards.Options{}): first}
 	n, scored, right, answered, silent := 0, 0, 0, 0, 0
 	groups := map[string][]float64{} // attempts at one task are not independent
 	name, rows := o.Path, datasets.ReadRows(ctx, o.Path)
 	if o.Path == stdinPath {
 		name, rows = "stdin", datasets.ReadLines(ctx, "stdin", s.in)
 	}
-	for row, err := range scoreRows(rows, strings.EqualFold(filepath.Ext(o.Path), ".parquet")) {
+	for row, err := range scoreRows(rows, strings.EqualFold(filepath.Ext(o.Path), ".parquet"), !rewards.External(o.Reward)) {
 		if err != nil {
 			_ = out.Flush()
 			return err
@@ -71,12 +87,12 @@ func runScore(ctx context.Context, o scoreOptions, s streams) error {
 		if row.err != nil {
 			return fail(row.err)
 		}
-		r := made[row.options]
+		r := made[graderOf(row.options)]
 		if r == nil {
 			if r, err = rewards.New(o.Reward, row.options); err != nil {
 				return fail(err)
 			}
-			made[row.options] = r
+			made[graderOf(row.options)] = r
 		}
 		var sc rewards.Score
 		if row.attempt == nil {
@@ -141,7 +157,7 @@ type scoreRow struct {
 	err     error
 }
 
-func scoreRows(rows iter.Seq2[datasets.Row, error], areTrajectories bool) iter.Seq2[scoreRow, error] {
+func scoreRows(rows iter.Seq2[datasets.Row, error], areTrajectories, needAnswers bool) iter.Seq2[scoreRow, error] {
 	return func(yield func(scoreRow, error) bool) {
 		for r, err := range rows {
 			if err != nil {
@@ -149,7 +165,7 @@ func scoreRows(rows iter.Seq2[datasets.Row, error], areTrajectories bool) iter.S
 				return
 			}
 			row := scoreRow{number: r.Number, fields: r.Fields}
-			row.attempt, row.options, row.err = attemptOf(r.Fields, areTrajectories)
+			row.attempt, row.options, row.err = attemptOf(r.Fields, areTrajectories, needAnswers)
 			if !yield(row, nil) {
 				return
 			}
@@ -158,7 +174,7 @@ func scoreRows(rows iter.Seq2[datasets.Row, error], areTrajectories bool) iter.S
 }
 
 // attemptOf is the attempt that a row tells of; nil where its response is null.
-func attemptOf(fields map[string]any, isTrajectory bool) (*traj.Trajectory, rewards.Options, error) {
+func attemptOf(fields map[string]any, isTrajectory, needAnswer bool) (*traj.Trajectory, rewards.Options, error) {
 	t := &traj.Trajectory{Termination: traj.Answered}
 	var o rewards.Options
 	t.Task.ID, _ = fields["task_id"].(string)
@@ -169,7 +185,7 @@ func attemptOf(fields map[string]any, isTrajectory bool) (*traj.Trajectory, rewa
 	if t.Task.Answers, err = datasets.ReadAnswers(fields["answer"]); err != nil {
 		return nil, o, fmt.Errorf("answer: %w", err)
 	}
-	if len(t.Task.Answers) == 0 {
+	if len(t.Task.Answers) == 0 && needAnswer {
 		return nil, o, fmt.Errorf("has no answer to score against")
 	}
 	if term, ok := fields["termination"].(string); ok && term != "" {

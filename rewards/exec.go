@@ -1,0 +1,97 @@
+package rewards
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"math"
+	"slices"
+	"strings"
+
+	"agentcli/internal/child"
+	"agentcli/internal/text"
+	"agentcli/traj"
+)
+
+// Names of rewards that are no graders of ours begin so.
+const (
+	execPrefix  = "exec:"
+	httpPrefix  = "http://"
+	httpsPrefix = "https://"
+)
+
+// External reports whether a reward is a program or a server of the user's: it
+// may score tasks without gold answers.
+func External(name string) bool {
+	return strings.HasPrefix(name, execPrefix) || strings.HasPrefix(name, httpPrefix) || strings.HasPrefix(name, httpsPrefix)
+}
+
+// execReward asks a program in any language, one JSON object a line.
+type execReward struct {
+	name  string
+	lines *child.Lines
+}
+
+func newExec(name string, notice func(string)) Reward {
+	return &execReward{name, child.NewLines(child.LinesConfig{Command: child.Command{Shell: strings.TrimPrefix(name, execPrefix)}, Notice: notice})}
+}
+
+func (r *execReward) Name() string { return r.name }
+
+// Close ends the program.
+func (r *execReward) Close() error { r.lines.Close(); return nil }
+
+func (r *execReward) Score(ctx context.Context, t *traj.Trajectory) (Score, error) {
+	if t.Termination.Infrastructure() {
+		return Score{}, nil
+	}
+	request := map[string]any{"id": 0, "task_id": t.Task.ID, "dataset": t.Task.Dataset, "question": t.Task.Question, "answer": t.Task.Answers,
+		"response": response(t), "messages": t.Messages, "termination": t.Termination, "meta": t.Task.Meta}
+	if t.Task.Answers == nil {
+		request["answer"] = []string{}
+	}
+	line, err := r.lines.Call(ctx, request, false)
+	if err != nil {
+		if errors.Is(err, child.ErrSilent) && ctx.Err() != nil {
+			return Score{}, fmt.Errorf("reward %s gave no answer in time", r.name)
+		}
+		return Score{}, fmt.Errorf("reward %s: %w", r.name, err)
+	}
+	var a struct {
+		Reward    *float64           `json:"reward"`
+		Parts     map[string]float64 `json:"parts"`
+		Correct   *bool              `json:"correct"`
+		Extracted *string            `json:"extracted"`
+		Error     *string            `json:"error"`
+	}
+	if err := json.Unmarshal(line, &a); err != nil {
+		return Score{}, fmt.Errorf(`reward %s: its answer %s is not of the form {"id": …, "reward": NUMBER}: %w`, r.name, text.Cut(text.OneLine(string(line)), 120), err)
+	}
+	switch {
+	case a.Error != nil:
+		return Score{}, fmt.Errorf("reward %s: %s", r.name, text.Cut(text.OneLine(*a.Error), 300))
+	case a.Reward == nil:
+		return Score{}, fmt.Errorf(`reward %s: its answer %s has no "reward"; a trajectory that it cannot score is {"id": …, "error": "why"}`, r.name, text.Cut(text.OneLine(string(line)), 120))
+	}
+	return Score{Value: a.Reward, Parts: named(a.Parts), Correct: a.Correct, Extracted: a.Extracted}, nil
+}
+
+func named(m map[string]float64) []traj.Part {
+	var out []traj.Part
+	for name, v := range m {
+		if !math.IsNaN(v) {
+			out = append(out, traj.Part{Name: name, Value: v})
+		}
+	}
+	slices.SortFunc(out, func(a, b traj.Part) int { return strings.Compare(a.Name, b.Name) })
+	return out
+}
+
+// response is the text of the final reply; "" where there is none.
+func response(t *traj.Trajectory) string {
+	if m := t.FinalReply(); m != nil {
+		return m.Content
+	}
+	return ""
+}

@@ -1,0 +1,147 @@
+package rewards
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"agentcli/traj"
+)
+
+func asked() *traj.Trajectory {
+	return &traj.Trajectory{Termination: traj.Answered, Task: traj.Task{ID: "t/1", Question: "2+2?", Answers: []string{"4"}, Messages: []traj.Message{{Role: traj.RoleSystem, Content: "Be brief."}, {Role: traj.RoleUser, Content: "2+2?"}}},
+		Messages: []traj.Message{{Role: traj.RoleSystem, Content: "Be brief."}, {Role: traj.RoleUser, Content: "2+2?"}, {Role: traj.RoleAssistant, Content: "4"}}}
+}
+
+// shell writes a program that answers each line by what the shell function says.
+func shell(t *testing.T, body string) string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "reward.sh")
+	if err := os.WriteFile(path, []byte("#!/bin/sh\nwhile read -r line; do id=$(printf '%s' \"$line\" | sed 's/.*\"id\":\\([0-9]*\\).*/\\1/')\n"+body+"\ndone\n"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	return "exec:" + path
+}
+
+func TestProgramsScore(t *testing.T) {
+	r, err := New(shell(t, `case "$line" in *'"response":"4"'*'"task_id":"t/1"'*) x=0.75;; *) x=0;; esac
+echo "{\"id\":$id,\"reward\":$x,\"parts\":{\"b\":2,\"a\":1},\"correct\":true,\"extracted\":\"four\"}"`), Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.(io.Closer).Close()
+	s, err := r.Score(t.Context(), asked())
+	if err != nil || *s.Value != .75 || !*s.Correct || *s.Extracted != "four" || fmt.Sprint(s.Parts) != "[{a 1} {b 2}]" {
+		t.Errorf("%+v, %v", s, err)
+	}
+	failed := asked()
+	failed.Termination = traj.ModelFailed
+	if s, err := r.Score(t.Context(), failed); s.Value != nil || err != nil {
+		t.Errorf("a failure of the infrastructure was scored: %+v, %v", s, err)
+	}
+}
+
+func TestProgramsThatFailGiveAnErrorNeverAZero(t *testing.T) {
+	for name, x := range map[string]struct{ body, want string }{
+		"an error":       {`echo "{\"id\":$id,\"error\":\"no such task\"}"`, "no such task"},
+		"no reward":      {`echo "{\"id\":$id}"`, `no "reward"`},
+		"another type":   {`echo "{\"id\":$id,\"reward\":\"high\"}"`, "NUMBER"},
+		"it ends":        {`echo oops >&2; exit 3`, "oops"},
+		"it says nonsen": {`echo hello; exit 1`, "ended"},
+	} {
+		r, err := New(shell(t, x.body), Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		s, err := r.Score(t.Context(), asked())
+		if err == nil || s.Value != nil || !strings.Contains(err.Error(), x.want) || strings.Contains(err.Error(), "\n") {
+			t.Errorf("%s: %+v, %v", name, s, err)
+		}
+		r.(io.Closer).Close()
+	}
+	r, err := New(shell(t, "sleep 1000"), Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.(io.Closer).Close()
+	ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
+	defer cancel()
+	if s, err := r.Score(ctx, asked()); err == nil || s.Value != nil || !strings.Contains(err.Error(), "in time") {
+		t.Errorf("silence: %+v, %v", s, err)
+	}
+	if _, err := New("exec: ", Options{}); err == nil {
+		t.Error("no command was taken for one")
+	}
+	if _, err := New("exec:true", Options{Strict: true}); err == nil {
+		t.Error("a grader's options were taken for a program")
+	}
+}
+
+func TestRemoteRewardSpeaksOpenRLHFsProtocol(t *testing.T) {
+	calls := 0
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		calls++
+		if calls < 3 { // it is tried again
+			http.Error(w, "warming up", http.StatusServiceUnavailable)
+			return
+		}
+		var q struct{ Query, Prompts, Labels []string }
+		if err := json.NewDecoder(r.Body).Decode(&q); err != nil || r.Method != http.MethodPost {
+			t.Error(err)
+		}
+		if len(q.Query) != 1 || q.Query[0] != "Be brief.\n2+2?\n4" || q.Prompts[0] != "Be brief.\n2+2?" || q.Labels[0] != "4" {
+			t.Errorf("asked %+v", q)
+		}
+		fmt.Fprint(w, `{"rewards":[1.5],"scores":[0.5],"extra_logs":{"length":[1],"note":["x"]}}`)
+	}))
+	defer server.Close()
+	r, err := New(server.URL, Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	waits := 0
+	r.(*remoteReward).sleep = func(context.Context, time.Duration) error { waits++; return nil }
+	s, err := r.Score(t.Context(), asked())
+	if err != nil || *s.Value != 1.5 || s.Correct != nil || fmt.Sprint(s.Parts) != "[{length 1} {score 0.5}]" || waits != 2 {
+		t.Errorf("%+v, %v, %d waits", s, err, waits)
+	}
+}
+
+func TestRemoteRewardGivesUpWithAnError(t *testing.T) {
+	for name, x := range map[string]struct {
+		status int
+		body   string
+		tries  int
+	}{
+		"always busy": {503, "busy", remoteTries}, "refused": {400, "bad query", 1}, "garbage": {200, "<html>", remoteTries},
+		"none": {200, `{"rewards":[]}`, 1}, "null": {200, `{"rewards":[null]}`, 1},
+	} {
+		calls := 0
+		server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+			calls++
+			w.WriteHeader(x.status)
+			fmt.Fprint(w, x.body)
+		}))
+		r, _ := New(server.URL, Options{})
+		r.(*remoteReward).sleep = func(context.Context, time.Duration) error { return nil }
+		s, err := r.Score(t.Context(), asked())
+		if err == nil || s.Value != nil || calls != x.tries || !strings.Contains(err.Error(), server.URL) {
+			t.Errorf("%s: %+v, %v, %d tries", name, s, err, calls)
+		}
+		server.Close()
+	}
+	r, _ := New("http://127.0.0.1:1/", Options{})
+	r.(*remoteReward).sleep = func(context.Context, time.Duration) error { return errors.New("time") }
+	if _, err := r.Score(t.Context(), asked()); err == nil {
+		t.Error("no server, no error")
+	}
+}
