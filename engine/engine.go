@@ -235,6 +235,8 @@ func (r *run) startAll(ctx context.Context, tasks iter.Seq2[traj.Task, error]) {
 		if err != nil {
 			if ctx.Err() == nil {
 				r.fail(err)
+			} else {
+				r.interrupted()
 			}
 			return
 		}

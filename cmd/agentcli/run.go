@@ -144,6 +144,7 @@ type part struct {
 	samples int
 	seed    int64
 	journal *engine.Journal
+	ordered bool
 }
 
 // play runs the engine with a progress display.
@@ -152,7 +153,7 @@ func (x *session) play(ctx context.Context, sink func(*traj.Trajectory) error) (
 	if n, known := x.data.Len(); known {
 		total = n
 	}
-	sum, err := x.playPart(ctx, part{x.identity()[:8], x.data.Tasks(ctx), total, x.o.Samples, x.o.Seed, x.journal}, sink)
+	sum, err := x.playPart(ctx, part{x.identity()[:8], x.data.Tasks(ctx), total, x.o.Samples, x.o.Seed, x.journal, x.o.Ordered}, sink)
 	x.see.untraced(x.notice)
 	x.sayCache()
 	return sum, err
@@ -172,7 +173,7 @@ func (x *session) playPart(ctx context.Context, p part, sink func(*traj.Trajecto
 		Samples:  p.samples, Tasks: p.total, Parallel: x.o.Parallel, Seed: p.seed, Sampling: x.o.Sampling,
 		MaxTurns: x.o.MaxTurns, FinalTurn: x.o.FinalTurn, MaxPromptTokens: x.o.MaxPromptTokens, MaxResponseTokens: x.o.MaxResponseTokens,
 		Timeout: x.o.Timeout, RewardLimit: time.Minute, Budget: x.o.Budget,
-		Stop: stopRequested(ctx), Journal: p.journal, Ordered: x.o.Ordered, Progress: m.show, Tick: m.tick(), Observe: x.see.observe(x.tracer()),
+		Stop: stopRequested(ctx), Journal: p.journal, Ordered: p.ordered, Progress: m.show, Tick: m.tick(), Observe: x.see.observe(x.tracer()),
 	})
 	if err != nil {
 		return engine.Summary{}, usageError{err}

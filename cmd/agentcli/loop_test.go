@@ -1,0 +1,168 @@
+//go:build libtorch
+
+package main
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"agentcli/parquet"
+)
+
+// loopArgs is a loop of the tiny model, which babbles; the reward is the parity of
+// what it says, so that groups have spread.
+func loopArgs(t *testing.T, extra ...string) []string {
+	t.Helper()
+	dir := t.TempDir()
+	data := filepath.Join(dir, "tasks.jsonl")
+	var b strings.Builder
+	for i := range 7 {
+		fmt.Fprintf(&b, `{"id":"q%d","question":"%d?","answer":"x"}`+"\n", i, i*11)
+	}
+	if err := os.WriteFile(data, []byte(b.String()), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	reward := filepath.Join(dir, "reward.sh")
+	if err := os.WriteFile(reward, []byte(`#!/bin/sh
+while read -r line; do
+  id=$(printf '%s' "$line" | sed 's/.*"id":\([0-9]*\).*/\1/')
+  n=$(printf '%s' "$line" | sed 's/.*"response":"\(.*\)","task_id.*/\1/' | cksum | cut -d' ' -f1)
+  echo "{\"id\":$id,\"reward\":$((n % 2))}"
+done
+`), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	return append([]string{"agentcli", "loop", "--model", tinyModel, "-d", data, "--reward", "exec:" + reward, "--steps", "4", "--tasks", "3", "-n", "4", "--max-tokens", "6",
+		"--lr", "1e-3", "--minibatch", "6", "--dtype", "float32", "--threads", "1", "--parallel", "4", "--eval-every", "2", "--eval-tasks", "3", "--eval-samples", "1",
+		"--schedule", "linear", "--kl-coef", ".1", "--kl-in", "reward", "--kl-target", ".05", "--kl-horizon", "40"}, extra...)
+}
+
+// runApp runs a command in this process; stop, if any, is a stderr that ends it.
+func runApp(t *testing.T, ctx context.Context, errs interface{ Write([]byte) (int, error) }, args ...string) (string, error) {
+	t.Helper()
+	var out bytes.Buffer
+	app := newApp(streams{out: &out, err: errs})
+	err := app.RunContext(ctx, interspersed(args, commands()))
+	return out.String(), err
+}
+
+// sampled are the ids of a step's rollouts, by trajectory.
+func sampled(t *testing.T, dir string, step int) (ids []string, versions map[int64]bool) {
+	t.Helper()
+	r, err := parquet.Open(filepath.Join(dir, rolloutsFolder, fmt.Sprintf("%06d.parquet", step)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.Close()
+	versions = map[int64]bool{}
+	for x, err := range r.Rows(t.Context()) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		versions[x.PolicyVersion] = true
+		ids = append(ids, fmt.Sprint(x.ID, x.Sequences[0].TokenIDs, *x.Reward))
+	}
+	slices.Sort(ids)
+	return ids, versions
+}
+
+func TestAnInterruptedLoopEndsAsAnUninterruptedOne(t *testing.T) {
+	dir := t.TempDir()
+	whole, parts := filepath.Join(dir, "whole"), filepath.Join(dir, "parts")
+	args := loopArgs(t)
+	var log bytes.Buffer
+	out, err := runApp(t, t.Context(), &log, append(args, "--output", whole)...)
+	if err != nil || out != whole+"\n" {
+		t.Fatalf("%v, stdout %q: %s", err, out, log.String())
+	}
+	stops := 0
+	for now := append(args, "--output", parts); ; now = []string{"agentcli", "loop", "--resume", parts} {
+		ctx, cancel := context.WithCancel(t.Context())
+		left := 1
+		_, err := runApp(t, ctx, stopAfter{&left, cancel}, now...)
+		cancel()
+		if err == nil {
+			break
+		}
+		var i interruptedError
+		if !errors.As(err, &i) || !strings.Contains(err.Error(), "loop --resume "+parts) {
+			t.Fatal(err)
+		}
+		if stops++; stops > 5 {
+			t.Fatal("it never ends")
+		}
+	}
+	if stops < 3 {
+		t.Fatalf("interrupted %d times", stops)
+	}
+	for step := 1; step <= 4; step++ {
+		a, versions := sampled(t, whole, step)
+		b, _ := sampled(t, parts, step)
+		if !slices.Equal(a, b) {
+			t.Errorf("step %d sampled other tokens after an interruption", step)
+		}
+		if len(a) != 12 || len(versions) != 1 || !versions[int64(step-1)] {
+			t.Errorf("step %d: %d trajectories of the policy versions %v", step, len(a), versions)
+		}
+	}
+	for _, name := range []string{"model.safetensors", "best/model.safetensors"} {
+		if !bytes.Equal(read(t, filepath.Join(whole, name)), read(t, filepath.Join(parts, name))) {
+			t.Errorf("%s differs", name)
+		}
+	}
+	if t.Failed() {
+		t.Logf("whole:\n%s\nparts:\n%s", read(t, filepath.Join(whole, "metrics.jsonl")), read(t, filepath.Join(parts, "metrics.jsonl")))
+	}
+	lines := strings.Split(strings.TrimSpace(string(read(t, filepath.Join(parts, "metrics.jsonl")))), "\n")
+	if len(lines) != 4 || !strings.Contains(lines[3], `"val/reward"`) || !strings.Contains(lines[0], `"actor/kl_coef": 0.1`) || strings.Contains(lines[3], `"actor/kl_coef": 0.1,`) {
+		t.Errorf("metrics: %s", strings.Join(lines, "\n"))
+	}
+	if left, _ := filepath.Glob(filepath.Join(parts, checkpointPrefix+"*")); len(left) > 0 {
+		t.Errorf("left behind: %v", left)
+	}
+}
+
+func TestAnAsynchronousLoopSamplesWithThePolicyBefore(t *testing.T) {
+	out := filepath.Join(t.TempDir(), "run")
+	var log bytes.Buffer
+	if _, err := runApp(t, t.Context(), &log, loopArgs(t, "--async", "1", "--algo", "ppo", "--advantage", "gae", "--critic-lr", "1e-3", "--output", out)...); err != nil {
+		t.Fatalf("%v: %s", err, log.String())
+	}
+	for step, want := range []int64{0, 0, 1, 2} {
+		if _, versions := sampled(t, out, step+1); len(versions) != 1 || !versions[want] {
+			t.Errorf("step %d was sampled by the versions %v, want %d", step+1, versions, want)
+		}
+	}
+	if !strings.Contains(string(read(t, filepath.Join(out, "metrics.jsonl"))), "rollout_corr/weight") {
+		t.Error("the stale tokens' weights were not corrected")
+	}
+	for _, name := range []string{"critic/config.json", "config.json"} {
+		if _, err := os.Stat(filepath.Join(out, name)); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+func TestLoopRefusesWhatItCannotDo(t *testing.T) {
+	for want, extra := range map[string][]string{
+		"--base-url":   {"--base-url", "http://localhost:1/v1"},
+		"--steps":      {"--steps", "0"},
+		"--async":      {"--async", "2"},
+		"--kl-target":  {"--kl-in", "loss"},
+		"--advantage":  {"--advantage", "remax", "--kl-target", "0"},
+		"--eval-every": {"--eval-every", "-1"},
+	} {
+		_, err := runApp(t, t.Context(), &bytes.Buffer{}, loopArgs(t, append(extra, "--output", filepath.Join(t.TempDir(), "x"))...)...)
+		var usage usageError
+		if !errors.As(err, &usage) || !strings.Contains(err.Error(), want) {
+			t.Errorf("%v: %v", extra, err)
+		}
+	}
+}
