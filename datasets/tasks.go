@@ -2,6 +2,7 @@ package datasets
 
 import (
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -25,6 +26,11 @@ var generators = []generator{
 		name: "chain", about: "a number is changed step by step, over several calculator calls",
 		reward: "exact", tools: []string{"calculator"}, levels: 3, shots: 2, maxTurns: 6, maxTokens: 64,
 		space: chainSpace, make: chainMake, examples: chainExamples, turns: calculatorTurns,
+	},
+	{
+		name: "largest", about: "the largest of a few numbers: it has to compare",
+		reward: "exact", system: "Answer with only one number.", levels: 3, shots: 2, maxTurns: 1, maxTokens: 8,
+		space: largestSpace, make: largestMake, examples: largestExamples, turns: plainTurns,
 	},
 }
 
@@ -253,6 +259,65 @@ func chainExamples(level int) []made {
 		if m, ok := chainProblem(int64(7+i), steps); ok {
 			out = append(out, m)
 		}
+	}
+	return out
+}
+
+// largest: three, four or six different numbers of two digits (three at level
+// 3). The same numbers in another order are the same problem.
+
+func largestCount(level int) int { return [...]int{3, 4, 6}[level-1] }
+
+func largestSpan(level int) uint64 {
+	if level == 3 {
+		return 900
+	}
+	return 90
+}
+
+func largestSpace(level int) uint64 {
+	n := uint64(1)
+	for range largestCount(level) {
+		n *= largestSpan(level)
+	}
+	return n
+}
+
+func largestMake(level int, i uint64) (made, bool) {
+	span := largestSpan(level)
+	first := 10
+	if level == 3 {
+		first = 100
+	}
+	var numbers []int
+	for range largestCount(level) {
+		v := int(i%span) + first
+		i /= span
+		if slices.Contains(numbers, v) {
+			return made{}, false
+		}
+		numbers = append(numbers, v)
+	}
+	return largestProblem(numbers), true
+}
+
+func largestProblem(numbers []int) made {
+	text := make([]string, len(numbers))
+	for i, v := range numbers {
+		text[i] = strconv.Itoa(v)
+	}
+	sorted := slices.Clone(text)
+	slices.Sort(sorted)
+	return made{id: strings.Join(text, "-"), key: strings.Join(sorted, "-"),
+		question: "Which is the largest of these numbers: " + strings.Join(text, ", ") + "?", answer: strconv.Itoa(slices.Max(numbers))}
+}
+
+// largestExamples have a number of one digit, which no problem has, and their
+// largest number in different places.
+func largestExamples(level int) []made {
+	var out []made
+	for _, numbers := range [][]int{{52, 7, 31, 18, 44, 26}, {9, 64, 20, 33, 71, 12}, {15, 8, 73, 47, 60, 29}, {86, 40, 5, 22, 91, 38}} {
+		out = append(out, largestProblem(numbers[:largestCount(level)]))
 	}
 	return out
 }
