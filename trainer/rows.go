@@ -59,6 +59,8 @@ type Data struct {
 	Runs     []RunSource // of each file
 
 	Ungrouped []string // files without a column group_id
+
+	score Score
 }
 
 // Policy is a model that sampled rows.
@@ -108,9 +110,17 @@ func (r RunSource) Filtered() string {
 // columns that training reads.
 var columns = []string{"id", "group_id", "task_id", "dataset", "policy", "sequences", "steps", "reward", "reward_parts", "termination", "turns", "meta"}
 
+// scoredBy are the columns that a reward looks at.
+var scoredBy = []string{"question", "answer", "messages"}
+
 // Load reads trajectory files; a pattern with *, ? or [ names several.
 func Load(ctx context.Context, patterns []string) (*Data, error) {
-	d := &Data{}
+	return LoadScored(ctx, patterns, nil)
+}
+
+// LoadScored is Load with the rewards made anew by score, unless that is nil.
+func LoadScored(ctx context.Context, patterns []string, score Score) (*Data, error) {
+	d := &Data{score: score}
 	for _, p := range patterns {
 		files := []string{p}
 		if strings.ContainsAny(p, "*?[") {
@@ -238,7 +248,11 @@ func (d *Data) loadFile(ctx context.Context, path string, run *RunSource, seen m
 	for _, c := range r.Columns() {
 		have[c] = true
 	}
-	for _, need := range []string{"sequences", "reward"} {
+	needed := []string{"sequences", "reward"}
+	if d.score != nil {
+		needed = []string{"sequences", "messages"}
+	}
+	for _, need := range needed {
 		if !have[need] {
 			return fmt.Errorf("%s: there is no column %q; train reads files in the schema of docs/format.md", path, need)
 		}
@@ -247,13 +261,17 @@ func (d *Data) loadFile(ctx context.Context, path string, run *RunSource, seen m
 		d.Ungrouped = append(d.Ungrouped, path)
 	}
 	var cols []string
-	for _, c := range columns {
+	wanted := columns
+	if d.score != nil {
+		wanted = slices.Concat(columns, scoredBy)
+	}
+	for _, c := range wanted {
 		if have[c] {
 			cols = append(cols, c)
 		}
 	}
 	row := 0
-	for t, err := range r.Rows(ctx, cols...) {
+	for t, err := range rescored(ctx, r.Rows(ctx, cols...), d.score) {
 		if err != nil {
 			return err
 		}

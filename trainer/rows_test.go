@@ -2,6 +2,7 @@ package trainer
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"math"
 	"os"
@@ -277,5 +278,43 @@ func TestTokensThatTheModelDoesNotHave(t *testing.T) {
 	}
 	if err := d.CheckTokens(9); err == nil || !strings.Contains(err.Error(), "token id 9 at position 9 is outside the model's vocabulary of 9") {
 		t.Error(err)
+	}
+}
+
+func TestRewardsMadeAnewTakeTheFilesPlace(t *testing.T) {
+	var rows []*traj.Trajectory
+	for i := range 150 { // more than are scored at once
+		rows = append(rows, row(fmt.Sprintf("q%d#%d", i/2, i%2), fmt.Sprint("q", i/2), number(9), func(x *traj.Trajectory) {
+			x.Messages = append(x.Messages, traj.Message{Role: traj.RoleAssistant, Content: fmt.Sprint(i)})
+			switch i {
+			case 4:
+				x.Termination, x.Reward = traj.RewardFailed, nil
+			case 6:
+				x.Termination, x.Reward = traj.ModelFailed, nil
+			}
+		}))
+	}
+	f := parquettest.Write(t, filepath.Join(t.TempDir(), "f.parquet"), "", rows...)
+	d, err := LoadScored(context.Background(), []string{f}, func(_ context.Context, x *traj.Trajectory) error {
+		text := x.Messages[len(x.Messages)-1].Content
+		if text == "8" {
+			return errors.New("no score")
+		}
+		var v float64
+		_, err := fmt.Sscan(text, &v)
+		x.Reward = &v
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(d.Episodes) != 148 || d.Skipped.Rows != 2 || d.Skipped.Example["ended by reward_error"] != "q4#0" || d.Skipped.Example["ended by model_error"] != "q3#0" {
+		t.Errorf("%d rows, left out: %s", len(d.Episodes), d.Skipped.String())
+	}
+	for _, e := range d.Episodes {
+		var task, attempt int
+		if _, err := fmt.Sscanf(e.ID, "q%d#%d", &task, &attempt); err != nil || e.Score != float64(2*task+attempt) {
+			t.Errorf("%s has the score %v", e.ID, e.Score)
+		}
 	}
 }

@@ -13,6 +13,7 @@ import (
 
 	"agentcli/trainer"
 	"agentcli/trainer/metrics"
+	"agentcli/traj"
 	"agentcli/weights"
 
 	"github.com/urfave/cli/v2"
@@ -50,6 +51,7 @@ type trainOptions struct {
 	Critic   string
 	Teacher  string
 	Greedy   string
+	Reward   string // "": the file's
 	DryRun   bool
 	Keep     int
 	Open     trainableOptions
@@ -82,6 +84,7 @@ func trainCommand() *cli.Command {
 			&cli.StringFlag{Name: "critic", Category: "model", Usage: "critic of --algo ppo to start from: a model folder, with a value head or without (default: --model with a new head)"},
 			&cli.StringFlag{Name: "teacher", Category: "model", Usage: "teacher of --loss opd, named as --model is; its tokenizer must be the same"},
 			&cli.StringFlag{Name: "greedy", Category: "model", Usage: "file of greedy attempts (rollout --temperature 0) at the same tasks, whose scores --advantage remax compares with"},
+			&cli.StringFlag{Name: "reward", Category: "reward", Usage: "score the rows anew: " + rewardUsage + " (default: the file's own rewards)"},
 			&cli.StringFlag{Name: "dtype", Category: "model", Usage: "of the computation: float32 or bfloat16 (default: the faster one); the weights that are updated are float32"},
 			&cli.StringFlag{Name: "device", Category: "model", Usage: "cpu, cuda or cuda:N (default: cpu)"},
 			&cli.IntFlag{Name: "threads", Category: "model", Usage: "of the computation (default: one a core)"},
@@ -193,7 +196,7 @@ func trainSettingsOf(c *cli.Context) (trainOptions, error) {
 	if err := g.Validate(); err != nil {
 		return o, usageError{err}
 	}
-	o.Critic, o.Teacher, o.Greedy, o.DryRun = c.String("critic"), c.String("teacher"), c.String("greedy"), c.Bool("dry-run")
+	o.Critic, o.Teacher, o.Greedy, o.Reward, o.DryRun = c.String("critic"), c.String("teacher"), c.String("greedy"), c.String("reward"), c.Bool("dry-run")
 	if o.Keep = c.Int("keep"); o.Keep < 1 {
 		return o, usagef("--keep %d: want at least 1", o.Keep)
 	}
@@ -227,7 +230,7 @@ func runTrain(ctx context.Context, o trainOptions, s streams) error {
 	note := func(format string, a ...any) { s.say(fmt.Sprintf(format, a...)) }
 
 	// The files first: opening a model takes longer, and most mistakes are here.
-	data, err := trainer.Load(ctx, o.Files)
+	data, err := loadRows(ctx, o, note)
 	if err != nil {
 		return err
 	}
@@ -350,6 +353,19 @@ func runTrain(ctx context.Context, o trainOptions, s streams) error {
 	// The one datum of this command: where the model is.
 	_, err = fmt.Fprintln(s.out, o.Output)
 	return err
+}
+
+// loadRows reads the files, with rewards made anew where --reward asks.
+func loadRows(ctx context.Context, o trainOptions, note func(string, ...any)) (*trainer.Data, error) {
+	if o.Reward == "" {
+		return trainer.Load(ctx, o.Files)
+	}
+	scores := newScorer(func(*traj.Trajectory) string { return o.Reward }, func(m string) { note("%s", m) })
+	defer scores.Close()
+	if _, err := scores.get(o.Reward); err != nil {
+		return nil, usagef("--reward: %w", err)
+	}
+	return trainer.LoadScored(ctx, o.Files, scores.score)
 }
 
 // checkTokens looks whether the rows mean to this model what they meant to the
