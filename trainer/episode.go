@@ -112,23 +112,15 @@ func (e *Episode) streams(scale LossScale, echo bool) {
 }
 
 // actions is the number of tokens that are trained on as the policy's.
-func (e *Episode) actions() int {
-	n := 0
-	for i := range e.Streams {
-		for _, w := range e.Streams[i].RL {
-			if w > 0 {
-				n++
-			}
-		}
-	}
-	return n
-}
+func (e *Episode) actions() int { return e.positive(func(s *Stream) []float64 { return s.RL }) }
 
 // observations is the number of tokens in the cross-entropy.
-func (e *Episode) observations() int {
+func (e *Episode) observations() int { return e.positive(func(s *Stream) []float64 { return s.CE }) }
+
+func (e *Episode) positive(weights func(*Stream) []float64) int {
 	n := 0
 	for i := range e.Streams {
-		for _, w := range e.Streams[i].CE {
+		for _, w := range weights(&e.Streams[i]) {
 			if w > 0 {
 				n++
 			}

@@ -293,7 +293,7 @@ func TestLossScaleChoosesTheActions(t *testing.T) {
 		out := ""
 		for i, want := range e.Streams[0].Want {
 			if want {
-				out += string(rune('a' + e.Sequences[0].TokenIDs[i]))
+				out += string('a' + e.Sequences[0].TokenIDs[i])
 			}
 		}
 		return out

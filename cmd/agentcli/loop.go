@@ -344,16 +344,9 @@ func loopCurves(dir string) []byte {
 	test.Name = "test split"
 	rolled := withError("critic/score/mean", "critic/score/stderr")
 	rolled.Name = "rollouts"
-	panels := []metrics.Panel{{Title: "Mean reward", XLabel: "step", Curves: []metrics.Curve{rolled, test}}}
-	for _, p := range []struct{ title, key string }{
+	panels := append([]metrics.Panel{{Title: "Mean reward", XLabel: "step", Curves: []metrics.Curve{rolled, test}}}, panelsOf(series, "step", [][2]string{
 		{"Policy loss", "actor/pg_loss"}, {"KL(old‖new), k1, nats a token", "actor/ppo_kl"}, {"Entropy, nats a token", "actor/entropy"},
 		{"Groups without spread", "frac_reward_zero_std"}, {"Gradient norm before clipping", "actor/grad_norm"},
-	} {
-		panel := metrics.Panel{Title: p.title, XLabel: "step"}
-		if c := series[p.key]; c != nil {
-			panel.Curves = []metrics.Curve{*c}
-		}
-		panels = append(panels, panel)
-	}
+	})...)
 	return metrics.SVG(filepath.Base(dir), panels, 3)
 }

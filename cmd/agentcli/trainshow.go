@@ -41,22 +41,28 @@ func readCurves(dir string) map[string]*metrics.Curve {
 	return series
 }
 
-// trainCurves draws what a reader wants to see first, from metrics.jsonl, so
-// that a resumed run shows all its steps.
-func trainCurves(dir string) []byte {
-	series := readCurves(dir)
+// panelsOf draws each metric, named by title and key, in a panel of its own.
+func panelsOf(series map[string]*metrics.Curve, xLabel string, wanted [][2]string) []metrics.Panel {
 	var panels []metrics.Panel
-	for _, p := range []struct{ title, key string }{
-		{"Mean reward of the step's trajectories", "critic/score/mean"}, {"Policy loss", "actor/pg_loss"},
-		{"Clipped share of tokens", "actor/pg_clipfrac"}, {"KL(old‖new), k1, nats a token", "actor/ppo_kl"},
-		{"Entropy, nats a token", "actor/entropy"}, {"Gradient norm before clipping", "actor/grad_norm"},
-	} {
-		panel := metrics.Panel{Title: p.title, XLabel: "optimiser step"}
-		if c := series[p.key]; c != nil {
+	for _, w := range wanted {
+		panel := metrics.Panel{Title: w[0], XLabel: xLabel}
+		if c := series[w[1]]; c != nil {
 			panel.Curves = []metrics.Curve{*c}
 		}
 		panels = append(panels, panel)
 	}
+	return panels
+}
+
+// trainCurves draws what a reader wants to see first, from metrics.jsonl, so
+// that a resumed run shows all its steps.
+func trainCurves(dir string) []byte {
+	series := readCurves(dir)
+	panels := panelsOf(series, "optimiser step", [][2]string{
+		{"Mean reward of the step's trajectories", "critic/score/mean"}, {"Policy loss", "actor/pg_loss"},
+		{"Clipped share of tokens", "actor/pg_clipfrac"}, {"KL(old‖new), k1, nats a token", "actor/ppo_kl"},
+		{"Entropy, nats a token", "actor/entropy"}, {"Gradient norm before clipping", "actor/grad_norm"},
+	})
 	return metrics.SVG(filepath.Base(dir), panels, 3)
 }
 
