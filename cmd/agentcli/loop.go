@@ -312,7 +312,7 @@ func (l *loop) report(step int, v map[string]float64) {
 		num("critic/score/mean", "%.3f"), num("critic/score/stderr", "%.3f"), num("actor/pg_loss", "%+.4f"), num("actor/ppo_kl", "%+.4f"),
 		num("actor/entropy", "%.3f"), num("actor/grad_norm", "%.2f"), num("timing_s/rollout", "%.1f"), num("timing_s/train", "%.1f"))
 	if x, ok := v["val/reward"]; ok {
-		text += fmt.Sprintf("  test %.3f ± %.3f", x, v["val/stderr"])
+		text += "  test " + l.measured(x, v["val/stderr"])
 	}
 	attrs := []any{"step", step, "total", l.o.Steps}
 	for _, k := range slices.Sorted(maps.Keys(v)) {

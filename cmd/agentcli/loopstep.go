@@ -13,6 +13,7 @@ import (
 	"agentcli/agent"
 	"agentcli/datasets"
 	"agentcli/engine"
+	"agentcli/eval"
 	"agentcli/parquet"
 	"agentcli/trainer"
 	"agentcli/trainer/algo"
@@ -330,7 +331,7 @@ func (l *loop) evaluate(ctx context.Context, step int, values map[string]float64
 	}
 	stderr := math.Sqrt(ss / math.Max(1, float64(len(n)-1)) / float64(len(n)))
 	if values == nil {
-		l.note("before the first step: test %.3f ± %.3f", mean, stderr)
+		l.note("before the first step: test %s", l.measured(mean, stderr))
 	} else {
 		values["val/reward"], values["val/stderr"] = mean, stderr
 	}
@@ -339,6 +340,11 @@ func (l *loop) evaluate(ctx context.Context, step int, values map[string]float64
 		return l.m.save(l.outputOf(filepath.Join(l.dir, bestFolder)))
 	}
 	return nil
+}
+
+// measured is a mean reward of the test split with what is known of its error.
+func (l *loop) measured(mean, stderr float64) string {
+	return fmt.Sprintf("%.3f", mean) + certainty(&mean, &stderr, eval.Bound(mean, l.o.EvalTasks), 3)
 }
 
 // save writes the loop's checkpoint.
