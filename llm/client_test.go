@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -329,7 +330,7 @@ func FuzzErrorBody(f *testing.F) {
 	for _, s := range []string{`{"error":{"message":"x"}}`, `{"error":"x"}`, `{"detail":"x"}`, `<html>`, ``, `{"message":"maximum context length is 5, 3 in the messages"}`} {
 		f.Add(400, s)
 	}
-	c := &Client{refused: map[string]bool{}}
+	c := &caller{refused: map[string]bool{}, answered: new(atomic.Bool)}
 	c.c.Now, c.c.Notice = time.Now, func(string) {}
 	f.Fuzz(func(t *testing.T, status int, s string) {
 		got := c.classify(errors.New("x"), &exchange{status: status, body: []byte(s), header: http.Header{"Retry-After": {s}}}, &body{})

@@ -51,8 +51,12 @@ var idsOrStream = regexp.MustCompile(`(?is)return_token_ids.*stream|stream.*retu
 const withoutTools = "they are written into the prompt, and calls are read out of the replies' text (vLLM takes tools with --enable-auto-tool-choice and --tool-call-parser)"
 
 // classify turns what go-openai returned into one line and a decision.
-func (c *Client) classify(err error, x *exchange, b *body) (end *failure) {
-	defer func() { end.why = reasonOf(x.status) }()
+func (c *caller) classify(err error, x *exchange, b *body) (end *failure) {
+	defer func() {
+		end.why = reasonOf(x.status)
+		end.status = x.status
+		end.overloaded = end.retry && overload(x.status)
+	}()
 	base := c.c.BaseURL
 	if x.status == 0 { // no reply, or none to its end
 		f := &failure{retry: true}
@@ -60,10 +64,10 @@ func (c *Client) classify(err error, x *exchange, b *body) (end *failure) {
 		switch {
 		case errors.Is(err, syscall.ECONNREFUSED):
 			f.err = fmt.Errorf("cannot reach %s: connection refused; is the server running there?", base)
-			f.quick = true
+			f.quick, f.unreachable = true, true
 		case errors.As(err, &dns):
 			f.err = fmt.Errorf("cannot reach %s: there is no host %s", base, dns.Name)
-			f.quick = true
+			f.quick, f.unreachable = true, true
 		default:
 			f.err = fmt.Errorf("%s: %s", base, c.clean(trimURL(err)))
 			var op *net.OpError
@@ -71,12 +75,13 @@ func (c *Client) classify(err error, x *exchange, b *body) (end *failure) {
 			switch {
 			case errors.As(err, &record) || strings.Contains(err.Error(), "server gave HTTP response to HTTPS client"):
 				f.err = fmt.Errorf("cannot reach %s: what listens there does not speak TLS; is it http:// instead?", base)
-				f.quick = true
+				f.quick, f.unreachable = true, true
 			case errors.Is(err, io.EOF):
 				f.err = fmt.Errorf("%s closed the connection without a reply", base)
 				f.quick = true
 			default:
 				f.quick = errors.As(err, &op) && op.Op == "dial"
+				f.unreachable = f.quick
 			}
 		}
 		return f
@@ -154,7 +159,7 @@ func (c *Client) classify(err error, x *exchange, b *body) (end *failure) {
 
 // badRequest mends the request where it can: fewer tokens, or without the
 // field that the server does not know.
-func (c *Client) badRequest(f *failure, x *exchange, b *body, text string) {
+func (c *caller) badRequest(f *failure, x *exchange, b *body, text string) {
 	raw := string(x.body)
 	if tooLong.MatchString(raw) {
 		if room := roomLeft(raw); room > 0 && b != nil && b.clamp == 0 && b.sampling.MaxTokens > room {
@@ -222,6 +227,12 @@ func (c *Client) badRequest(f *failure, x *exchange, b *body, text string) {
 			return
 		}
 	}
+}
+
+// overload reports whether a status says that a server is asked too much: 529 is
+// how some routers write 503.
+func overload(status int) bool {
+	return status == http.StatusTooManyRequests || status == http.StatusServiceUnavailable || status == 529
 }
 
 func sent(x *exchange, field string) bool {
@@ -312,7 +323,7 @@ func retryAfter(h http.Header, now time.Time) time.Duration {
 }
 
 // clean makes a server's words fit for a line, and takes our key out of them.
-func (c *Client) clean(s string) string {
+func (c *caller) clean(s string) string {
 	if c.c.APIKey != "" {
 		s = strings.ReplaceAll(s, c.c.APIKey, "***")
 	}
