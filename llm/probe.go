@@ -84,6 +84,9 @@ func ids(offers []Offer) []string {
 	return list
 }
 
+// ErrOtherModel is wrapped where servers do not serve the same model.
+var ErrOtherModel = errors.New("the servers serve different models")
+
 // Common lists the models that every server offers, in the order of the first. A
 // server that cannot be reached, or has no list, is not asked: no server at all is
 // an error, and so is one that lacks the model of the configuration, or has none
@@ -96,13 +99,13 @@ func (c *Client) Common(ctx context.Context) ([]string, error) {
 	var common []string
 	var named string // whose list is the first
 	for i, at := range c.pool.all {
-		if lists[i] == nil {
+		if len(lists[i]) == 0 {
 			continue
 		}
 		offers := ids(lists[i])
 		if m := c.c.Model; m != "" && !slices.Contains(offers, m) {
 			return nil, traj.Mark(fmt.Errorf("%s does not offer the model %s (it offers %s); all servers of a run must serve the same one",
-				at.c.BaseURL, m, &otherModel{offers}), traj.ErrFatal)
+				at.c.BaseURL, m, &otherModel{offers}), ErrOtherModel)
 		}
 		if named == "" {
 			named, common = at.c.BaseURL, offers
@@ -111,7 +114,7 @@ func (c *Client) Common(ctx context.Context) ([]string, error) {
 		both := slices.DeleteFunc(slices.Clone(common), func(m string) bool { return !slices.Contains(offers, m) })
 		if len(both) == 0 {
 			return nil, traj.Mark(fmt.Errorf("%s offers %s, and not %s as %s does; all servers of a run must serve the same model",
-				at.c.BaseURL, &otherModel{offers}, &otherModel{common}, named), traj.ErrFatal)
+				at.c.BaseURL, &otherModel{offers}, &otherModel{common}, named), ErrOtherModel)
 		}
 		common = both
 	}
