@@ -40,6 +40,7 @@ type Config struct {
 	Model   string
 
 	Retries   int           // after the first try; 0: DefaultRetries; < 0: none
+	Parallel  int           // requests that may come at once: up to there a server that was overloaded is tried again; 0: not known
 	Timeout   time.Duration // of one try; 0: DefaultTimeout
 	WantIDs   bool          // ask for token ids and log-probs
 	Stream    bool          // take replies piece by piece, as server-sent events

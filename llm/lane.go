@@ -15,14 +15,14 @@ const (
 
 // lane is how much one server is asked. The pool's lock guards it.
 type lane struct {
-	inFlight         int
+	inFlight, most   int
 	requests, failed uint64 // tries that ended, and those of them that failed
 
 	// Additive increase, multiplicative decrease (Chiu and Jain 1989): a server that
 	// says that it is overloaded is asked half as much at a time, and by and by more
 	// while it answers.
 	limit   float64 // requests at once; 0: as many as come
-	ceiling float64 // as many as it was asked when it first said so: there the limit ends
+	ceiling float64 // beyond, and with nobody waiting, the limit ends
 	cutAt   uint64  // replies to requests that were sent before say nothing about this limit
 	streak  int     // overloaded replies since the last good one
 	saidAt  time.Time
@@ -40,14 +40,15 @@ type lane struct {
 // full reports whether the server has enough to do.
 func (l *lane) full() bool { return l.limit > 0 && l.inFlight >= int(l.limit) }
 
-// good counts a reply. It returns what the user is to hear.
-func (l *lane) good(seq uint64, base string) (say string) {
+// good counts a reply, while so many wait for room. It returns what the user is to
+// hear.
+func (l *lane) good(seq uint64, waiting int, base string) (say string) {
 	l.fails, l.streak, l.probeWait = 0, 0, 0
 	if l.limit == 0 || seq < l.cutAt {
 		return ""
 	}
 	l.limit += max(1, l.ceiling/recovery) / l.limit
-	if l.limit < l.ceiling {
+	if l.limit < l.ceiling || waiting > 0 {
 		return ""
 	}
 	l.limit = 0
@@ -55,11 +56,12 @@ func (l *lane) good(seq uint64, base string) (say string) {
 		return ""
 	}
 	l.said = false
-	return fmt.Sprintf("%s takes %d requests at once again", base, int(l.ceiling))
+	return base + " takes as many requests at once as before"
 }
 
-// overloaded lowers the limit, once for all requests that were under way together.
-func (l *lane) overloaded(seq, next uint64, now time.Time, why error) (say string) {
+// overloaded lowers the limit, once for all requests that were under way together:
+// those before next. parallel is how many may come, if that is known.
+func (l *lane) overloaded(seq, next uint64, parallel int, now time.Time, why error) (say string) {
 	l.streak++
 	if seq < l.cutAt {
 		return ""
@@ -68,14 +70,14 @@ func (l *lane) overloaded(seq, next uint64, now time.Time, why error) (say strin
 		if l.inFlight < 2 { // less is not possible
 			return ""
 		}
-		l.limit, l.ceiling = float64(l.inFlight), float64(l.inFlight)
+		l.limit, l.ceiling = float64(l.inFlight), float64(max(l.most, parallel))
 	}
 	l.limit, l.cutAt = max(1, l.limit/2), next
 	if l.said || !l.saidAt.IsZero() && now.Sub(l.saidAt) < sayAgain {
 		return ""
 	}
 	l.said, l.saidAt = true, now
-	return fmt.Sprintf("%v; it gets %d requests at once instead of %d until it answers again", why, int(l.limit), int(l.ceiling))
+	return fmt.Sprintf("%v; it gets %d requests at once, and more again while it answers", why, int(l.limit))
 }
 
 // hold keeps everybody from asking the server sooner than then.

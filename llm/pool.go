@@ -178,6 +178,7 @@ func (p *pool) pick(r *route) (best *caller, until time.Time) {
 
 func (p *pool) take(r *route, at *caller) {
 	at.lane.inFlight++
+	at.lane.most = max(at.lane.most, at.lane.inFlight)
 	r.seq = p.seq
 	p.seq++
 	if r.home != 0 && r.pin == nil {
@@ -243,7 +244,7 @@ func (r *route) count(at *caller, f *failure) (say string) {
 	l.requests++
 	r.until = time.Time{}
 	if f == nil {
-		say = l.good(r.seq, at.c.BaseURL)
+		say = l.good(r.seq, len(p.waiting), at.c.BaseURL)
 		if l.dead { // it was asked all the same
 			say = p.revive(at)
 		}
@@ -259,7 +260,7 @@ func (r *route) count(at *caller, f *failure) (say string) {
 	}
 	now := at.c.Now()
 	if f.overloaded {
-		say = l.overloaded(r.seq, p.seq, now, f.err)
+		say = l.overloaded(r.seq, p.seq, at.c.Parallel, now, f.err)
 	}
 	if f.after > maxRetryAfter {
 		if say := p.bury(at, now, f.err); say != "" {

@@ -96,7 +96,7 @@ type town struct {
 func newTown(t *testing.T, n sites, hosts ...string) *town {
 	t.Helper()
 	w := &town{sites: n}
-	c := Config{BaseURL: "http://" + hosts[0] + "/v1", Model: "m", Transport: n, Retries: 4,
+	c := Config{BaseURL: "http://" + hosts[0] + "/v1", Model: "m", Transport: n, Retries: 4, Parallel: 64,
 		Notice: func(s string) { w.mu.Lock(); w.said = append(w.said, s); w.mu.Unlock() }}
 	for _, h := range hosts[1:] {
 		c.Also = append(c.Also, "http://"+h+"/v1")
@@ -340,7 +340,7 @@ func TestConcurrencyBacksOffAndRecovers(t *testing.T) {
 				if st := w.Servers()[0]; st.Limit != 0 || n["a"].most != parallel {
 					t.Errorf("it did not recover: %+v, at most %d at once", st, n["a"].most)
 				}
-				if k := w.heard("requests at once instead of 64"); k != 1 || w.heard("takes 64 requests at once again") != 1 {
+				if k := w.heard("requests at once, and more again"); k != 1 || w.heard("as many requests at once as before") != 1 {
 					t.Errorf("said: %q", w.said)
 				}
 			})
