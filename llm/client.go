@@ -171,11 +171,11 @@ func (c *Client) Generate(ctx context.Context, req *traj.Request) (*traj.Respons
 	var resp *traj.Response
 	err = c.retry(ctx, func(ctx context.Context, at *caller) *failure {
 		if b.inText != at.inText() { // found out by this request, or by another; or a server that differs
-			clamp := b.clamp
+			clamp, open := b.clamp, b.open
 			if b, err = at.body(req); err != nil {
 				return &failure{err: err}
 			}
-			b.clamp = clamp
+			b.clamp, b.open = clamp, open
 		}
 		rp, f := at.chat(ctx, b)
 		if f == nil {

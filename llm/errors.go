@@ -25,16 +25,24 @@ import (
 // tooLong matches what servers say of a prompt beyond the model's window:
 // OpenAI and vLLM ("maximum context length"), newer vLLM ("longer than the
 // maximum model length"), SGLang ("longer than the model's context length"),
-// llama.cpp ("exceeds the available context size"), and proxies.
+// llama.cpp ("exceeds the available context size"), Ollama's service ("prompt too
+// long; exceeded max context length"; a local one cuts the prompt without a word),
+// and proxies.
 var tooLong = regexp.MustCompile(`(?i)context_length_exceeded|maximum context length|longer than the maximum model length|` +
 	`longer than the model'?s context length|exceeds? the available context size|exceed_context_size|` +
-	`exceeds? (?:the )?(?:model'?s )?(?:maximum )?(?:allowed )?(?:context|input) (?:length|window|size)|prompt is too long|input is too long`)
+	`exceeds? (?:the )?(?:model'?s )?(?:maximum )?(?:allowed )?(?:context|input) (?:length|window|size)|prompt (?:is )?too long|input is too long|` +
+	`exceeded max(?:imum)? context length|model'?s context length is only`)
 
 // The numbers in such a message: the window, and what the prompt alone takes.
 var (
-	windowSize = regexp.MustCompile(`(?i)maximum context length (?:is|of) (\d+)`)
+	windowSize = regexp.MustCompile(`(?i)(?:maximum context length (?:is|of)|model'?s context length is only) (\d+)`)
 	promptSize = regexp.MustCompile(`(?i)(\d+) (?:tokens )?(?:in the messages|in the prompt|from the input messages|input tokens|of text input)`)
 )
+
+// counted matches how a newer vLLM says that prompt and reply together are too
+// long: it stops to count the prompt's tokens where there is no room for the reply,
+// so that its number is no length.
+var counted = regexp.MustCompile(`(?i)resulting in a maximum input length of (\d+)`)
 
 // unknownField matches how servers say that they do not know a field.
 var unknownField = regexp.MustCompile(`(?i)unrecognized|unknown|unexpected|extra|not permitted|additional propert|unsupported|not supported|does not support|not allowed|invalid (?:field|parameter|argument)|not available`)
@@ -162,6 +170,11 @@ func (c *caller) classify(err error, x *exchange, b *body) (end *failure) {
 func (c *caller) badRequest(f *failure, x *exchange, b *body, text string) {
 	raw := string(x.body)
 	if tooLong.MatchString(raw) {
+		if counted.MatchString(raw) && b != nil && !b.inIDs && !b.open && b.sampling.MaxTokens > 0 {
+			b.open = true // then the reply may take what the prompt leaves, which is less than was asked for
+			f.now = true
+			return
+		}
 		if room := roomLeft(raw); room > 0 && b != nil && b.clamp == 0 && b.sampling.MaxTokens > room {
 			b.clamp = room // the prompt fits; only the reply we asked for does not
 			f.now = true

@@ -490,3 +490,48 @@ func TestAllServersMustOfferTheSameModel(t *testing.T) {
 		})
 	}
 }
+
+// A reply of which nothing more comes, in one piece or as a stream, is given up at
+// the time-out and asked for again.
+func TestAStallIsGivenUpAndTriedAgain(t *testing.T) {
+	for _, stream := range []bool{false, true} {
+		for _, begun := range []string{"", `data: {"choices":[{"index":0,"delta":{"content":"ha"}}]}` + "\n\n"} {
+			synctest.Test(t, func(t *testing.T) {
+				n := sites{"a": {serve: func(at *site, r *http.Request) (*http.Response, error) {
+					whole := `data: {"choices":[{"index":0,"delta":{"content":"whole"},"finish_reason":"stop"}]}` + "\n\ndata: [DONE]\n\n"
+					if !stream {
+						whole = fine
+					}
+					resp := answer(r, http.StatusOK, whole, "")
+					if at.asked == 1 {
+						resp.Body = io.NopCloser(io.MultiReader(strings.NewReader(begun), stuck{r.Context()}))
+					}
+					if stream {
+						resp.Header.Set("Content-Type", "text/event-stream")
+					}
+					return resp, nil
+				}}}
+				var why []string
+				client, err := New(Config{BaseURL: "http://a/v1", Model: "m", Transport: n, Stream: stream, Timeout: time.Minute,
+					OnRetry: func(reason string) { why = append(why, reason) }})
+				if err != nil {
+					t.Fatal(err)
+				}
+				defer client.Close()
+				start := time.Now()
+				r, err := client.Generate(t.Context(), &traj.Request{Messages: []traj.Message{{Role: "user", Content: "q"}}})
+				if err != nil || strings.Contains(r.Message.Content, "ha") || len(why) != 1 || why[0] != ReasonTimeout {
+					t.Errorf("stream %v, begun %q: %+v, %v, %v", stream, begun, r, err, why)
+				}
+				if d := time.Since(start); d < time.Minute || d > 61*time.Second {
+					t.Errorf("it took %v", d)
+				}
+			})
+		}
+	}
+}
+
+// stuck never gives a byte.
+type stuck struct{ ctx context.Context }
+
+func (s stuck) Read([]byte) (int, error) { <-s.ctx.Done(); return 0, s.ctx.Err() }

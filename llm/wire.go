@@ -22,6 +22,7 @@ type body struct {
 	seed     int64
 	cont     bool
 	clamp    int  // max_tokens that the server's window leaves; 0: as asked
+	open     bool // leave max_tokens out: the window leaves less than was asked for
 	inText   bool // the tools are in the messages
 	inIDs    bool // the prompt is ids
 }
@@ -258,7 +259,7 @@ func (c *caller) fields(b *body) map[string]json.RawMessage {
 	if b.clamp > 0 && (limit == 0 || b.clamp < limit) {
 		limit = b.clamp
 	}
-	if limit > 0 {
+	if limit > 0 && !b.open {
 		if c.has("max_tokens") {
 			set("max_tokens", limit)
 		} else {
