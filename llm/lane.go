@@ -31,6 +31,7 @@ type lane struct {
 	until time.Time // the server asks not to be asked sooner
 
 	dead      bool
+	deadAt    uint64    // replies to requests that were sent before do not show that it is back
 	fails     int       // in a row
 	nextProbe time.Time // of a dead one
 	probeWait time.Duration
@@ -87,9 +88,10 @@ func (l *lane) hold(until time.Time) {
 	}
 }
 
-// bury leaves the server out, and sets when it is asked after.
-func (l *lane) bury(now time.Time) {
-	l.dead = true
+// bury leaves the server out, and sets when it is asked after. The requests before
+// next were sent before.
+func (l *lane) bury(now time.Time, next uint64) {
+	l.dead, l.deadAt = true, next
 	l.probeWait = min(max(firstProbe, 2*l.probeWait), maxProbe)
 	l.nextProbe = now.Add(l.probeWait)
 }

@@ -245,7 +245,7 @@ func (r *route) count(at *caller, f *failure) (say string) {
 	r.until = time.Time{}
 	if f == nil {
 		say = l.good(r.seq, len(p.waiting), at.c.BaseURL)
-		if l.dead { // it was asked all the same
+		if l.dead && r.seq >= l.deadAt { // it was asked all the same
 			say = p.revive(at)
 		}
 		return say
@@ -302,7 +302,7 @@ func (p *pool) bury(at *caller, now time.Time, why error) (say string) {
 	if n == 0 || at.lane.dead {
 		return ""
 	}
-	at.lane.bury(now)
+	at.lane.bury(now, p.seq)
 	return fmt.Sprintf("left out until it answers again (%d of %d servers remain): %v", n, len(p.all), why)
 }
 

@@ -32,7 +32,7 @@ func (p *pool) askAfter(at *caller, now time.Time) {
 		switch {
 		case p.ctx.Err() != nil: // nobody wants to know any more
 		case err != nil:
-			l.bury(at.c.Now())
+			l.bury(at.c.Now(), p.seq)
 		case l.dead:
 			say = p.revive(at)
 			p.wake()
