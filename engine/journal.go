@@ -329,36 +329,43 @@ func (j *Journal) write() {
 		if len(batch) == 0 {
 			return
 		}
-		err := j.writeBatch(batch, at)
+		n, err := j.writeBatch(batch, at)
 		j.mu.Lock()
-		if err == nil {
-			for _, b := range batch {
-				j.size += int64(len(b))
-			}
-		} else if j.err == nil {
+		for _, b := range batch[:n] {
+			j.size += int64(len(b))
+		}
+		if j.err == nil {
 			j.err = err
 		}
 		j.mu.Unlock()
 		for i, w := range waiting {
-			w <- written{at, err}
+			if i < n {
+				w <- written{at, nil}
+			} else {
+				w <- written{at, err}
+			}
 			at += int64(len(batch[i]))
 		}
 	}
 }
 
-func (j *Journal) writeBatch(batch [][]byte, at int64) error {
+// writeBatch writes records from an offset on, and says how many of them are on
+// disk: where there is room for some only, these are kept.
+func (j *Journal) writeBatch(batch [][]byte, at int64) (n int, err error) {
 	end := at
 	for _, b := range batch {
-		if _, err := j.file.WriteAt(b, end); err != nil {
-			_ = j.file.Truncate(at) // leave whole records only
-			return fmt.Errorf("cannot write the journal: %w", err)
+		if _, err = j.file.WriteAt(b, end); err != nil {
+			err = fmt.Errorf("cannot write the journal: %w", err)
+			_ = j.file.Truncate(end) // leave whole records only
+			break
 		}
 		end += int64(len(b))
+		n++
 	}
-	if err := j.file.Sync(); err != nil {
-		return fmt.Errorf("cannot write the journal %s: %w", j.path, err)
+	if serr := j.file.Sync(); serr != nil {
+		return 0, fmt.Errorf("cannot write the journal %s: %w", j.path, serr)
 	}
-	return nil
+	return n, err
 }
 
 // Sync reports whether everything so far is safely written.

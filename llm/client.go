@@ -11,14 +11,13 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"net/http"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
 
 	"agentcli/traj"
-
-	openai "github.com/sashabaranov/go-openai"
 )
 
 // Defaults of Config.
@@ -35,11 +34,13 @@ const (
 
 // Config describes a server.
 type Config struct {
-	BaseURL string // up to and including /v1
+	BaseURL string   // up to and including /v1
+	Also    []string // further servers of the same model; requests are spread over all of them
 	APIKey  string
 	Model   string
 
 	Retries   int           // after the first try; 0: DefaultRetries; < 0: none
+	Parallel  int           // requests that may come at once: up to there a server that was overloaded is tried again; 0: not known
 	Timeout   time.Duration // of one try; 0: DefaultTimeout
 	WantIDs   bool          // ask for token ids and log-probs
 	Stream    bool          // take replies piece by piece, as server-sent events
@@ -60,8 +61,8 @@ type Config struct {
 	// and now and then what is being waited for.
 	Notice func(string)
 
-	// OnRetry hears of every request that is tried again, and why: one of Reasons.
-	// nil: nobody does.
+	// OnRetry hears of every request that is tried again, there or elsewhere, and
+	// why: one of Reasons. nil: nobody does.
 	OnRetry func(reason string)
 
 	Transport http.RoundTripper // nil: one of our own, with room for many connections
@@ -72,8 +73,10 @@ type Config struct {
 
 // Validate reports what makes the configuration unusable.
 func (c *Config) Validate() error {
-	if !strings.HasPrefix(c.BaseURL, "http://") && !strings.HasPrefix(c.BaseURL, "https://") {
-		return fmt.Errorf("the base URL %q does not begin with http:// or https://", c.BaseURL)
+	for _, u := range append([]string{c.BaseURL}, c.Also...) {
+		if !strings.HasPrefix(u, "http://") && !strings.HasPrefix(u, "https://") {
+			return fmt.Errorf("the base URL %q does not begin with http:// or https://", u)
+		}
 	}
 	if c.Timeout < 0 {
 		return fmt.Errorf("the time-out of a request is %v; it must not be negative", c.Timeout)
@@ -81,18 +84,16 @@ func (c *Config) Validate() error {
 	return nil
 }
 
-// Client asks one server for replies. It is safe for concurrent use.
+// Client asks a server for replies, or several of the same model: see pool. It is
+// safe for concurrent use.
 type Client struct {
 	c        Config
-	api      *openai.Client
-	http     *http.Client
+	pool     *pool
 	close    func()
 	answered atomic.Bool // something that speaks HTTP is there
-	tools    atomic.Pointer[encodedTools]
 
-	mu      sync.Mutex
-	refused map[string]bool // optional fields that this server does not take
-	told    time.Time       // when the user last heard of a pause
+	mu   sync.Mutex
+	told time.Time // when the user last heard of a pause
 }
 
 // New returns a client; it does not connect yet.
@@ -100,7 +101,6 @@ func New(c Config) (*Client, error) {
 	if err := c.Validate(); err != nil {
 		return nil, err
 	}
-	c.BaseURL = strings.TrimRight(c.BaseURL, "/")
 	switch {
 	case c.Retries == 0:
 		c.Retries = DefaultRetries
@@ -122,18 +122,22 @@ func New(c Config) (*Client, error) {
 	if c.Random == nil {
 		c.Random = rand.Float64
 	}
-	cl := &Client{c: c, close: func() {}, refused: map[string]bool{}}
+	cl := &Client{close: func() {}}
 	if c.Transport == nil {
 		t := http.DefaultTransport.(*http.Transport).Clone()
 		t.MaxIdleConns, t.MaxIdleConnsPerHost = 0, 1<<16   // the engine bounds how many there are
 		t.ReadBufferSize, t.WriteBufferSize = 2<<10, 2<<10 // of thousands of connections; bodies pass in one piece
 		c.Transport, cl.close = t, t.CloseIdleConnections
 	}
-	oc := openai.DefaultConfig(c.APIKey)
-	oc.BaseURL = c.BaseURL
-	cl.http = &http.Client{Transport: &transport{next: c.Transport, agent: c.UserAgent}}
-	oc.HTTPClient = cl.http
-	cl.api = openai.NewClientWithConfig(oc)
+	web := &http.Client{Transport: &transport{next: c.Transport, agent: c.UserAgent}}
+	cl.pool = newPool(c.Model)
+	for _, u := range append([]string{c.BaseURL}, c.Also...) {
+		c.BaseURL = strings.TrimRight(u, "/")
+		if !slices.ContainsFunc(cl.pool.all, func(o *caller) bool { return o.c.BaseURL == c.BaseURL }) {
+			cl.pool.all = append(cl.pool.all, newCaller(c, web, &cl.answered))
+		}
+	}
+	cl.c = cl.pool.all[0].c
 	return cl, nil
 }
 
@@ -148,30 +152,34 @@ func sleep(ctx context.Context, d time.Duration) error {
 	}
 }
 
-// Close lets idle connections go.
-func (c *Client) Close() error { c.close(); return nil }
+// Close lets idle connections go, and ends what asks after dead servers.
+func (c *Client) Close() error {
+	c.pool.close()
+	c.close()
+	return nil
+}
 
 // Model is the name that the server knows the model by.
 func (c *Client) Model() string { return c.c.Model }
 
 // Generate asks for one reply and retries what may pass.
 func (c *Client) Generate(ctx context.Context, req *traj.Request) (*traj.Response, error) {
-	b, err := c.body(req)
+	b, err := c.pool.all[0].body(req)
 	if err != nil {
 		return nil, err
 	}
 	var resp *traj.Response
-	err = c.retry(ctx, func(ctx context.Context) *failure {
-		if !b.inText && !c.has("tools") { // found out by this request, or by another
-			clamp := b.clamp
-			if b, err = c.body(req); err != nil {
+	err = c.retry(ctx, func(ctx context.Context, at *caller) *failure {
+		if b.inText != at.inText() { // found out by this request, or by another; or a server that differs
+			clamp, open := b.clamp, b.open
+			if b, err = at.body(req); err != nil {
 				return &failure{err: err}
 			}
-			b.clamp = clamp
+			b.clamp, b.open = clamp, open
 		}
-		rp, f := c.chat(ctx, b)
+		rp, f := at.chat(ctx, b)
 		if f == nil {
-			resp, f = c.response(b, rp)
+			resp, f = at.response(b, rp)
 		}
 		return f
 	})
@@ -184,19 +192,6 @@ func (c *Client) Generate(ctx context.Context, req *traj.Request) (*traj.Respons
 	return resp, nil
 }
 
-// chat sends a chat request once.
-func (c *Client) chat(ctx context.Context, b *body) (*reply, *failure) {
-	x := &exchange{fields: c.fields(b), messages: b.messages, stream: c.streams()}
-	if x.stream {
-		return c.chatStream(ctx, b, x)
-	}
-	r, err := c.api.CreateChatCompletion(context.WithValue(ctx, exchangeKey{}, x), b.request)
-	if err != nil {
-		return nil, c.classify(err, x, b)
-	}
-	return c.whole(&r, x)
-}
-
 // failure is one try's end: what to tell, and whether another try makes sense.
 type failure struct {
 	err   error
@@ -205,23 +200,39 @@ type failure struct {
 	after time.Duration // not sooner than this
 	quick bool          // no API answers there: give up early if none ever has
 	why   string        // one of Reasons; "": ReasonReply
+
+	status      int  // of the reply; 0: none
+	unreachable bool // nothing takes connections there
+	overloaded  bool // the server says that it is asked too much
 }
 
-// retry runs try until it succeeds or a further try is pointless.
-func (c *Client) retry(ctx context.Context, try func(context.Context) *failure) error {
+// retry runs try until it succeeds or a further try is pointless. Where another
+// server is there to be asked it is, at once; a round of all of them is followed by
+// a pause.
+func (c *Client) retry(ctx context.Context, try func(context.Context, *caller) *failure) error {
 	mended := 0
-	for n := 0; ; n++ {
-		f := c.once(ctx, try)
+	r := c.pool.route(ctx)
+	for n := 0; ; {
+		at, err := r.acquire(ctx)
+		if err != nil {
+			return fmt.Errorf("%s: %w", c.pool.names(), err)
+		}
+		f := at.once(ctx, try)
+		if ctx.Err() != nil && f != nil {
+			r.release(at, nil, false)
+			return fmt.Errorf("%s: %w", at.c.BaseURL, ctx.Err())
+		}
+		r.release(at, f, true)
 		if f == nil {
 			c.answered.Store(true)
 			return nil
 		}
-		if ctx.Err() != nil {
-			return fmt.Errorf("%s: %w", c.c.BaseURL, ctx.Err())
-		}
 		if f.now && mended < maxMended {
 			mended++
-			n--
+			continue
+		}
+		if f.retry && r.elsewhere(at) {
+			c.retried(f)
 			continue
 		}
 		if f.quick && !c.answered.Load() && n >= min(silentRetries, c.c.Retries) {
@@ -239,27 +250,23 @@ func (c *Client) retry(ctx context.Context, try func(context.Context) *failure) 
 		if f.after > maxRetryAfter {
 			return fmt.Errorf("%w (the server asks to wait %v, which is too long)", f.err, f.after)
 		}
-		d := c.wait(n, f.after)
-		if c.c.OnRetry != nil {
-			c.c.OnRetry(f.reason())
-		}
+		d := c.c.wait(n, f.after)
+		c.retried(f)
 		if n > 0 { // the first hiccup is nobody's concern
 			c.waits(f.err, d)
 		}
 		if err := c.c.Sleep(ctx, d); err != nil {
-			return fmt.Errorf("%s: %w", c.c.BaseURL, err)
+			return fmt.Errorf("%s: %w", at.c.BaseURL, err)
 		}
+		r.rested()
+		n++
 	}
 }
 
-func (c *Client) once(ctx context.Context, try func(context.Context) *failure) *failure {
-	one, cancel := context.WithTimeout(ctx, c.c.Timeout)
-	defer cancel()
-	f := try(one)
-	if f != nil && one.Err() != nil && ctx.Err() == nil {
-		return &failure{err: fmt.Errorf("%s gave no reply within %v", c.c.BaseURL, c.c.Timeout), retry: true, why: ReasonTimeout}
+func (c *Client) retried(f *failure) {
+	if c.c.OnRetry != nil {
+		c.c.OnRetry(f.reason())
 	}
-	return f
 }
 
 // waits tells the user what is being waited for, every now and then.
@@ -279,42 +286,14 @@ func (c *Client) waits(err error, d time.Duration) {
 // wait is the pause before try n+1: exponential with jitter, so that many
 // clients do not come back at one moment, and never shorter than the server
 // asked for.
-func (c *Client) wait(n int, after time.Duration) time.Duration {
+func (c *Config) wait(n int, after time.Duration) time.Duration {
 	d := firstBackoff << min(n, 10)
 	d = min(d, maxBackoff)
-	d = d/2 + time.Duration(c.c.Random()*float64(d/2))
+	d = d/2 + time.Duration(c.Random()*float64(d/2))
 	if after > 0 {
-		return max(after+time.Duration(c.c.Random()*float64(after)/10), d)
+		return max(after+time.Duration(c.Random()*float64(after)/10), d)
 	}
 	return d
-}
-
-// drop remembers that the server does not take a field, and says so once.
-func (c *Client) drop(field, meaning string) {
-	if c.first(field) && meaning != "" {
-		c.c.Notice(fmt.Sprintf("%s does not take %s: %s", c.c.BaseURL, field, meaning))
-	}
-}
-
-// tell says something about the server once.
-func (c *Client) tell(what, text string) {
-	if c.first(what) {
-		c.c.Notice(c.c.BaseURL + " " + text)
-	}
-}
-
-func (c *Client) first(what string) bool {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	known := c.refused[what]
-	c.refused[what] = true
-	return !known
-}
-
-func (c *Client) has(field string) bool {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return !c.refused[field]
 }
 
 var errNoReply = errors.New("no usable reply")

@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -172,6 +173,15 @@ func TestGenerateFaults(t *testing.T) {
 		{"vLLM decoder", []llmtest.Reply{status(400, "The decoder prompt (length 5000) is longer than the maximum model length of 4096. Make sure that `max_model_len` is no smaller")}, "", traj.ErrPromptTooLong, 1, nil},
 		{"SGLang context", []llmtest.Reply{status(400, "The input (5000 tokens) is longer than the model's context length (4096 tokens).")}, "", traj.ErrPromptTooLong, 1, nil},
 		{"SGLang total", []llmtest.Reply{status(400, "Requested token count exceeds the model's maximum context length of 4096 tokens. You requested a total of 9000 tokens: 5000 tokens from the input messages and 4000 tokens for the completion.")}, "", traj.ErrPromptTooLong, 1, nil},
+		{"vLLM context, counted", []llmtest.Reply{status(400, "You passed 4097 input tokens and requested 0 output tokens. However, the model's context length is only 4096 tokens, resulting in a maximum input length of 4096 tokens. Please reduce the length of the input prompt. (parameter=input_tokens, value=4097)")}, "", traj.ErrPromptTooLong, 1, nil},
+		{"llama.cpp context, typed", []llmtest.Reply{{Status: 400, Raw: ptr(`{"error":{"code":400,"message":"request (9412 tokens) exceeds the available context size (8192 tokens), try increasing it","type":"exceed_context_size_error","n_prompt_tokens":9412,"n_ctx":8192}}`)}}, "", traj.ErrPromptTooLong, 1, nil},
+		{"Ollama context", []llmtest.Reply{{Status: 400, Raw: ptr(`{"error":"prompt too long; exceeded max context length by 42 tokens"}`)}}, "", traj.ErrPromptTooLong, 1, nil},
+		{"OpenAI context, typed", []llmtest.Reply{{Status: 400, Raw: ptr(`{"error":{"message":"Input tokens exceed the configured limit of 272000 tokens.","type":"invalid_request_error","param":"messages","code":"context_length_exceeded"}}`)}}, "", traj.ErrPromptTooLong, 1, nil},
+		{"context as 500", []llmtest.Reply{status(500, "the request exceeds the available context size")}, "", traj.ErrPromptTooLong, 1, nil},
+		{"403", []llmtest.Reply{status(403, "no access")}, "answered 403 (no access); the key in OPENAI_API_KEY was refused", traj.ErrFatal, 1, nil},
+		{"503 as a date", []llmtest.Reply{header(status(503, "loading"), "Retry-After", now.Add(20*time.Second).Format(http.TimeFormat)), ok}, "", nil, 2, []time.Duration{21 * time.Second}},
+		{"429 until a moment that is over", []llmtest.Reply{header(status(429, "slow"), "Retry-After", now.Add(-time.Hour).Format(http.TimeFormat)), ok}, "", nil, 2, []time.Duration{375 * time.Millisecond}},
+		{"502 from a proxy", []llmtest.Reply{{Status: 502, Raw: ptr("<html><h1>Bad Gateway</h1></html>")}, ok}, "", nil, 2, nil},
 		{"llama.cpp context", []llmtest.Reply{status(400, "the request exceeds the available context size, try increasing it")}, "", traj.ErrPromptTooLong, 1, nil},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -269,6 +279,36 @@ func TestGenerateClampsMaxTokens(t *testing.T) {
 	}
 }
 
+// A newer vLLM does not say how long the prompt is where the reply has no room; the
+// reply is bounded by the window then, and a prompt that fits is not lost.
+func TestGenerateLeavesMaxTokensOutWhereTheWindowIsSmaller(t *testing.T) {
+	s := llmtest.New(t, func(r *llmtest.Request) llmtest.Reply {
+		if r.Has("max_tokens") {
+			return llmtest.Reply{Status: 400, Error: "You passed 99073 input tokens and requested 32000 output tokens. However, the model's context length is only 131072 tokens, resulting in a maximum input length of 99072 tokens."}
+		}
+		return llmtest.Text("ok")
+	})
+	req := ask()
+	req.Sampling.MaxTokens = 32000
+	if _, err := newRig(t, s.BaseURL(), nil).Generate(t.Context(), req); err != nil || len(s.Requests()) != 2 {
+		t.Fatal(err, len(s.Requests()))
+	}
+}
+
+// However the dice fall, a pause is not shorter than the server asked for, differs
+// from one client to the next, and stays bounded.
+func TestPausesAreJitteredAndNeverSoonerThanTold(t *testing.T) {
+	for _, after := range []time.Duration{0, time.Millisecond, 3 * time.Second, time.Minute, maxRetryAfter} {
+		for n := range 40 {
+			low, high := Config{Random: func() float64 { return 0 }}, Config{Random: func() float64 { return 0.999 }}
+			a, b := low.wait(n, after), high.wait(n, after)
+			if a < after || a <= 0 || b <= a || b > max(maxBackoff, after+after/10) {
+				t.Errorf("after %v, try %d: pauses from %v to %v", after, n, a, b)
+			}
+		}
+	}
+}
+
 func TestGenerateMaxPrompt(t *testing.T) {
 	s := llmtest.New(t, llmtest.Sequence(llmtest.Text("x")))
 	req := ask()
@@ -329,7 +369,7 @@ func FuzzErrorBody(f *testing.F) {
 	for _, s := range []string{`{"error":{"message":"x"}}`, `{"error":"x"}`, `{"detail":"x"}`, `<html>`, ``, `{"message":"maximum context length is 5, 3 in the messages"}`} {
 		f.Add(400, s)
 	}
-	c := &Client{refused: map[string]bool{}}
+	c := &caller{refused: map[string]bool{}, answered: new(atomic.Bool)}
 	c.c.Now, c.c.Notice = time.Now, func(string) {}
 	f.Fuzz(func(t *testing.T, status int, s string) {
 		got := c.classify(errors.New("x"), &exchange{status: status, body: []byte(s), header: http.Header{"Retry-After": {s}}}, &body{})

@@ -9,8 +9,7 @@ import (
 )
 
 // completionFields is a request to /v1/completions, as vLLM reads it.
-func (t *Tokens) completionFields(b *body, prompt []int32) map[string]json.RawMessage {
-	c := t.Client
+func (c *caller) completionFields(b *body, prompt []int32) map[string]json.RawMessage {
 	f := c.fields(b)
 	f["prompt"] = encodeIDs(prompt)
 	f["model"], _ = json.Marshal(c.c.Model) //nolint:errchkjson // a string

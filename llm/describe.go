@@ -2,11 +2,11 @@ package llm
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"math"
 	"net/http"
+	"slices"
 
 	"agentcli/traj"
 )
@@ -18,36 +18,33 @@ type Offer struct {
 	Window int    `json:"max_model_len"` // tokens of prompt and reply; 0: it does not say
 }
 
-// Offers lists the models of a server.
+// Offers lists the models of a server; of several those that any has, with the
+// smallest window.
 func (c *Client) Offers(ctx context.Context) ([]Offer, error) {
-	var list struct {
-		Data []Offer `json:"data"`
+	lists, err := c.lists(ctx)
+	if err != nil {
+		return nil, err
 	}
-	err := c.retry(ctx, func(ctx context.Context) *failure {
-		x := &exchange{}
-		if _, err := c.api.ListModels(context.WithValue(ctx, exchangeKey{}, x)); err != nil {
-			return c.classify(err, x, nil)
+	var all []Offer
+	for _, o := range slices.Concat(lists...) {
+		i := slices.IndexFunc(all, func(p Offer) bool { return p.ID == o.ID })
+		switch {
+		case i < 0:
+			all = append(all, o)
+		case all[i].Window == 0 || o.Window > 0 && o.Window < all[i].Window:
+			all[i].Window = o.Window
 		}
-		list.Data = nil
-		if err := json.Unmarshal(x.body, &list); err != nil {
-			return c.classify(err, x, nil)
-		}
-		return nil
-	})
-	return list.Data, err
+	}
+	return all, nil
 }
 
 // Models lists the names of the models of a server.
 func (c *Client) Models(ctx context.Context) ([]string, error) {
 	list, err := c.Offers(ctx)
-	var names []string
-	for _, m := range list {
-		names = append(names, m.ID)
-	}
-	return names, err
+	return ids(list), err
 }
 
-func (c *Client) get(ctx context.Context, url string, x *exchange) error {
+func (c *caller) get(ctx context.Context, url string, x *exchange) error {
 	req, err := http.NewRequestWithContext(context.WithValue(ctx, exchangeKey{}, x), http.MethodGet, url, nil)
 	if err != nil {
 		return err
@@ -80,11 +77,13 @@ var (
 )
 
 // ProbeIDs has one token sampled after a prompt: an error says that the server
-// does not take ids or gives none.
+// does not take ids or gives none. Every server is asked.
 func (t *Tokens) ProbeIDs(ctx context.Context, prompt []int32) error {
 	cool := 1.0
-	_, err := t.Sample(ctx, prompt, traj.Sampling{Temperature: &cool, MaxTokens: 1}, 1)
-	return err
+	return t.Client.each(ctx, func(ctx context.Context) error {
+		_, err := t.Sample(ctx, prompt, traj.Sampling{Temperature: &cool, MaxTokens: 1}, 1)
+		return err
+	})
 }
 
 // ProbeLogprobs finds out what the server's log-probs are of. vLLM gives those of
@@ -93,13 +92,25 @@ func (t *Tokens) ProbeIDs(ctx context.Context, prompt []int32) error {
 // tell them apart: the model's own number is the same in both, that after the cut
 // to one token is 0.
 func (t *Tokens) ProbeLogprobs(ctx context.Context, prompt []int32) (string, error) {
-	return probeLogprobs(func(s traj.Sampling) ([]traj.Logprob, error) {
-		c, err := t.Sample(ctx, prompt, s, 1)
-		if err != nil {
-			return nil, err
+	kind := ""
+	err := t.Client.each(ctx, func(ctx context.Context) error {
+		k, err := probeLogprobs(func(s traj.Sampling) ([]traj.Logprob, error) {
+			c, err := t.Sample(ctx, prompt, s, 1)
+			if err != nil {
+				return nil, err
+			}
+			return c.Logprobs, nil
+		})
+		if err == nil && kind != "" && kind != k {
+			err = fmt.Errorf("of one server they are %s, of another %s", kind, k)
 		}
-		return c.Logprobs, nil
+		kind = k
+		return err
 	})
+	if err != nil {
+		kind = LogprobsNotKnown
+	}
+	return kind, err
 }
 
 // ProbeChat reports whether the server returns ids with chat replies, and what

@@ -25,16 +25,24 @@ import (
 // tooLong matches what servers say of a prompt beyond the model's window:
 // OpenAI and vLLM ("maximum context length"), newer vLLM ("longer than the
 // maximum model length"), SGLang ("longer than the model's context length"),
-// llama.cpp ("exceeds the available context size"), and proxies.
+// llama.cpp ("exceeds the available context size"), Ollama's service ("prompt too
+// long; exceeded max context length"; a local one cuts the prompt without a word),
+// and proxies.
 var tooLong = regexp.MustCompile(`(?i)context_length_exceeded|maximum context length|longer than the maximum model length|` +
 	`longer than the model'?s context length|exceeds? the available context size|exceed_context_size|` +
-	`exceeds? (?:the )?(?:model'?s )?(?:maximum )?(?:allowed )?(?:context|input) (?:length|window|size)|prompt is too long|input is too long`)
+	`exceeds? (?:the )?(?:model'?s )?(?:maximum )?(?:allowed )?(?:context|input) (?:length|window|size)|prompt (?:is )?too long|input is too long|` +
+	`exceeded max(?:imum)? context length|model'?s context length is only`)
 
 // The numbers in such a message: the window, and what the prompt alone takes.
 var (
-	windowSize = regexp.MustCompile(`(?i)maximum context length (?:is|of) (\d+)`)
+	windowSize = regexp.MustCompile(`(?i)(?:maximum context length (?:is|of)|model'?s context length is only) (\d+)`)
 	promptSize = regexp.MustCompile(`(?i)(\d+) (?:tokens )?(?:in the messages|in the prompt|from the input messages|input tokens|of text input)`)
 )
+
+// counted matches how a newer vLLM says that prompt and reply together are too
+// long: it stops to count the prompt's tokens where there is no room for the reply,
+// so that its number is no length.
+var counted = regexp.MustCompile(`(?i)resulting in a maximum input length of (\d+)`)
 
 // unknownField matches how servers say that they do not know a field.
 var unknownField = regexp.MustCompile(`(?i)unrecognized|unknown|unexpected|extra|not permitted|additional propert|unsupported|not supported|does not support|not allowed|invalid (?:field|parameter|argument)|not available`)
@@ -51,8 +59,12 @@ var idsOrStream = regexp.MustCompile(`(?is)return_token_ids.*stream|stream.*retu
 const withoutTools = "they are written into the prompt, and calls are read out of the replies' text (vLLM takes tools with --enable-auto-tool-choice and --tool-call-parser)"
 
 // classify turns what go-openai returned into one line and a decision.
-func (c *Client) classify(err error, x *exchange, b *body) (end *failure) {
-	defer func() { end.why = reasonOf(x.status) }()
+func (c *caller) classify(err error, x *exchange, b *body) (end *failure) {
+	defer func() {
+		end.why = reasonOf(x.status)
+		end.status = x.status
+		end.overloaded = end.retry && overload(x.status)
+	}()
 	base := c.c.BaseURL
 	if x.status == 0 { // no reply, or none to its end
 		f := &failure{retry: true}
@@ -60,10 +72,10 @@ func (c *Client) classify(err error, x *exchange, b *body) (end *failure) {
 		switch {
 		case errors.Is(err, syscall.ECONNREFUSED):
 			f.err = fmt.Errorf("cannot reach %s: connection refused; is the server running there?", base)
-			f.quick = true
+			f.quick, f.unreachable = true, true
 		case errors.As(err, &dns):
 			f.err = fmt.Errorf("cannot reach %s: there is no host %s", base, dns.Name)
-			f.quick = true
+			f.quick, f.unreachable = true, true
 		default:
 			f.err = fmt.Errorf("%s: %s", base, c.clean(trimURL(err)))
 			var op *net.OpError
@@ -71,12 +83,13 @@ func (c *Client) classify(err error, x *exchange, b *body) (end *failure) {
 			switch {
 			case errors.As(err, &record) || strings.Contains(err.Error(), "server gave HTTP response to HTTPS client"):
 				f.err = fmt.Errorf("cannot reach %s: what listens there does not speak TLS; is it http:// instead?", base)
-				f.quick = true
+				f.quick, f.unreachable = true, true
 			case errors.Is(err, io.EOF):
 				f.err = fmt.Errorf("%s closed the connection without a reply", base)
 				f.quick = true
 			default:
 				f.quick = errors.As(err, &op) && op.Op == "dial"
+				f.unreachable = f.quick
 			}
 		}
 		return f
@@ -154,9 +167,14 @@ func (c *Client) classify(err error, x *exchange, b *body) (end *failure) {
 
 // badRequest mends the request where it can: fewer tokens, or without the
 // field that the server does not know.
-func (c *Client) badRequest(f *failure, x *exchange, b *body, text string) {
+func (c *caller) badRequest(f *failure, x *exchange, b *body, text string) {
 	raw := string(x.body)
 	if tooLong.MatchString(raw) {
+		if counted.MatchString(raw) && b != nil && !b.inIDs && !b.open && b.sampling.MaxTokens > 0 {
+			b.open = true // then the reply may take what the prompt leaves, which is less than was asked for
+			f.now = true
+			return
+		}
 		if room := roomLeft(raw); room > 0 && b != nil && b.clamp == 0 && b.sampling.MaxTokens > room {
 			b.clamp = room // the prompt fits; only the reply we asked for does not
 			f.now = true
@@ -222,6 +240,12 @@ func (c *Client) badRequest(f *failure, x *exchange, b *body, text string) {
 			return
 		}
 	}
+}
+
+// overload reports whether a status says that a server is asked too much: 529 is
+// how some routers write 503.
+func overload(status int) bool {
+	return status == http.StatusTooManyRequests || status == http.StatusServiceUnavailable || status == 529
 }
 
 func sent(x *exchange, field string) bool {
@@ -312,7 +336,7 @@ func retryAfter(h http.Header, now time.Time) time.Duration {
 }
 
 // clean makes a server's words fit for a line, and takes our key out of them.
-func (c *Client) clean(s string) string {
+func (c *caller) clean(s string) string {
 	if c.c.APIKey != "" {
 		s = strings.ReplaceAll(s, c.c.APIKey, "***")
 	}

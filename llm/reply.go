@@ -66,7 +66,7 @@ func (e ended) what() json.RawMessage {
 }
 
 // whole reads a reply that came in one piece.
-func (c *Client) whole(r *openai.ChatCompletionResponse, x *exchange) (*reply, *failure) {
+func (c *caller) whole(r *openai.ChatCompletionResponse, x *exchange) (*reply, *failure) {
 	if len(r.Choices) == 0 {
 		return nil, &failure{err: traj.Mark(fmt.Errorf("%s answered without choices: %s", c.c.BaseURL, excerpt(x.body)), errNoReply), retry: true}
 	}
@@ -94,14 +94,14 @@ func (c *Client) whole(r *openai.ChatCompletionResponse, x *exchange) (*reply, *
 }
 
 // brokenOff reports a reply that the server itself gave up.
-func (c *Client) brokenOff(finish string) *failure {
+func (c *caller) brokenOff(finish string) *failure {
 	if finish != "abort" && finish != "error" {
 		return nil
 	}
 	return &failure{err: traj.Mark(fmt.Errorf("%s broke the reply off (finish_reason %s)", c.c.BaseURL, finish), errNoReply), retry: true}
 }
 
-func (c *Client) response(b *body, rp *reply) (*traj.Response, *failure) {
+func (c *caller) response(b *body, rp *reply) (*traj.Response, *failure) {
 	if f := c.brokenOff(rp.finish); f != nil {
 		return nil, f
 	}
@@ -156,7 +156,7 @@ const lowest = -9999
 
 // aligned are the log-probs of n sampled tokens, or nil where the server's do not
 // fit. Some servers give no number for the end-of-turn token.
-func (c *Client) aligned(list []*float64, n int) []traj.Logprob {
+func (c *caller) aligned(list []*float64, n int) []traj.Logprob {
 	if m := len(list); m != n && m != n-1 || m == 0 {
 		if m > 0 {
 			c.tell("aligned logprobs", fmt.Sprintf("sent %d log-probs for %d tokens; they are left out", m, n))

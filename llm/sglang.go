@@ -10,8 +10,7 @@ import (
 
 // generateFields is a request to SGLang's /generate; the second are the fields
 // within sampling_params.
-func (t *Tokens) generateFields(b *body, prompt []int32) (f, params map[string]json.RawMessage) {
-	c := t.Client
+func (c *caller) generateFields(b *body, prompt []int32) (f, params map[string]json.RawMessage) {
 	all := c.fields(b)
 	params = map[string]json.RawMessage{"skip_special_tokens": json.RawMessage("false")}
 	for to, from := range map[string]string{"max_new_tokens": "max_tokens", "temperature": "temperature", "top_p": "top_p", "top_k": "top_k",
@@ -90,8 +89,41 @@ func (p *sglangPieces) done() bool           { return p.s.finish != "" }
 func (p *sglangPieces) take() *sampledPieces { return &p.s }
 
 // SGLang reports whether the server is one, which has an address /generate beside
-// the OpenAI API, and where it has its model from.
+// the OpenAI API, and where it has its model from. Of several servers each is asked,
+// and Tokens asks each as it wants to be; model is that of the first that is one.
 func (c *Client) SGLang(ctx context.Context) (model string, ok bool) {
+	c.pool.kinds.Store(true)
+	_ = c.each(ctx, func(ctx context.Context) error {
+		at, _ := ctx.Value(pinKey{}).(*caller)
+		if m := at.findSGLang(ctx); m != "" && !ok {
+			model, ok = m, true
+		}
+		return nil
+	})
+	return model, ok
+}
+
+// Where says at which addresses the servers are asked.
+func (t *Tokens) Where() string {
+	var openai, own bool
+	for _, at := range t.Client.pool.all {
+		if t.SGLang || at.sglang.Load() {
+			own = true
+		} else {
+			openai = true
+		}
+	}
+	switch {
+	case !own:
+		return "/v1/completions"
+	case !openai:
+		return "SGLang's /generate"
+	}
+	return "/v1/completions, or SGLang's /generate,"
+}
+
+// findSGLang asks whether the server is SGLang, and for its model.
+func (c *caller) findSGLang(ctx context.Context) (model string) {
 	var info struct {
 		ModelPath string `json:"model_path"`
 	}
@@ -101,8 +133,9 @@ func (c *Client) SGLang(ctx context.Context) (model string, ok bool) {
 		err := c.get(one, c.root()+path, x)
 		cancel()
 		if err == nil && json.Unmarshal(x.body, &info) == nil && info.ModelPath != "" {
-			return info.ModelPath, true
+			c.sglang.Store(true)
+			return info.ModelPath
 		}
 	}
-	return "", false
+	return ""
 }

@@ -18,7 +18,7 @@ import (
 
 // send posts fields as a JSON object. The caller closes the body, and reads it if
 // it is a stream; what came in one piece is in x already.
-func (c *Client) send(ctx context.Context, url string, fields map[string]json.RawMessage, x *exchange) (*http.Response, error) {
+func (c *caller) send(ctx context.Context, url string, fields map[string]json.RawMessage, x *exchange) (*http.Response, error) {
 	x.fields = fields
 	req, err := http.NewRequestWithContext(context.WithValue(ctx, exchangeKey{}, x), http.MethodPost, url, strings.NewReader("{}"))
 	if err != nil {
@@ -44,7 +44,7 @@ func (c *Client) send(ctx context.Context, url string, fields map[string]json.Ra
 
 // streamed reads a stream of events. done says afterwards whether the reply is
 // whole: one that broke off is never kept, and asked for again.
-func (c *Client) streamed(body io.Reader, x *exchange, b *body, add func(data []byte) error, done func() bool) *failure {
+func (c *caller) streamed(body io.Reader, x *exchange, b *body, add func(data []byte) error, done func() bool) *failure {
 	n := 0
 	err := events(body, func(data []byte) error {
 		n++
@@ -71,7 +71,7 @@ func (c *Client) streamed(body io.Reader, x *exchange, b *body, add func(data []
 func (f *failure) Error() string { return f.err.Error() }
 
 // inStream recognises an error that a server sends as an event.
-func (c *Client) inStream(data []byte, x *exchange, b *body) *failure {
+func (c *caller) inStream(data []byte, x *exchange, b *body) *failure {
 	if !strings.Contains(string(data), `"error"`) {
 		return nil
 	}
@@ -129,7 +129,7 @@ type usage struct {
 }
 
 // chatStream sends a chat request once and takes its reply piece by piece.
-func (c *Client) chatStream(ctx context.Context, b *body, x *exchange) (*reply, *failure) {
+func (c *caller) chatStream(ctx context.Context, b *body, x *exchange) (*reply, *failure) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel() // a stream that is left early ends at the server too
 	model, err := json.Marshal(b.request.Model)
@@ -258,7 +258,7 @@ func (s *chatPieces) whole() *reply {
 }
 
 // unstreamed reads a reply that came in one piece although pieces were asked for.
-func (c *Client) unstreamed(x *exchange) (*reply, *failure) {
+func (c *caller) unstreamed(x *exchange) (*reply, *failure) {
 	var r openai.ChatCompletionResponse
 	if err := json.Unmarshal(x.body, &r); err != nil {
 		return nil, c.classify(err, x, nil)

@@ -16,7 +16,7 @@ import (
 // concurrent use.
 type Tokens struct {
 	Client *Client
-	SGLang bool    // ask /generate
+	SGLang bool    // ask /generate of every server; else of those that Client.SGLang found to be SGLang
 	Window int     // tokens of prompt and reply; 0: not known
 	Stops  []int32 // ids that end a reply in this model's chat format
 }
@@ -35,7 +35,7 @@ func (t *Tokens) Sample(ctx context.Context, prompt []int32, s traj.Sampling, se
 	}
 	if s.MaxTokens == 0 {
 		// Left open it would be 16 with vLLM and 128 with SGLang.
-		return nil, traj.Mark(fmt.Errorf("%s does not say how long its window is; give the longest reply by --max-tokens N", c.c.BaseURL), traj.ErrFatal)
+		return nil, traj.Mark(fmt.Errorf("%s does not say how long its window is; give the longest reply by --max-tokens N", c.pool.all[0].c.BaseURL), traj.ErrFatal)
 	}
 	for _, id := range t.Stops {
 		if !slices.Contains(s.StopIDs, id) {
@@ -44,10 +44,10 @@ func (t *Tokens) Sample(ctx context.Context, prompt []int32, s traj.Sampling, se
 	}
 	b := &body{sampling: s, seed: seed, inIDs: true}
 	var out *traj.Completion
-	err := c.retry(ctx, func(ctx context.Context) *failure {
-		p, f := t.once(ctx, b, prompt)
+	err := c.retry(ctx, func(ctx context.Context, at *caller) *failure {
+		p, f := t.once(ctx, at, b, prompt)
 		if f == nil {
-			out, f = t.completion(p, b, prompt)
+			out, f = at.completion(p, b, prompt)
 		}
 		return f
 	})
@@ -74,16 +74,15 @@ type sampledPieces struct {
 	brokenOff  int    // the status that goes with it
 }
 
-func (t *Tokens) once(ctx context.Context, b *body, prompt []int32) (*sampledPieces, *failure) {
+func (t *Tokens) once(ctx context.Context, c *caller, b *body, prompt []int32) (*sampledPieces, *failure) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	c := t.Client
 	x := &exchange{stream: c.streams(), wanted: "completions", whole: true}
-	url, fields, s := c.c.BaseURL+"/completions", t.completionFields(b, prompt), pieces(&completionPieces{})
-	if t.SGLang {
+	url, fields, s := c.c.BaseURL+"/completions", c.completionFields(b, prompt), pieces(&completionPieces{})
+	if t.SGLang || c.sglang.Load() {
 		x.wanted = "/generate"
 		url, s = c.root()+"/generate", &sglangPieces{}
-		fields, x.nested = t.generateFields(b, prompt)
+		fields, x.nested = c.generateFields(b, prompt)
 	}
 	resp, err := c.send(ctx, url, fields, x)
 	if err != nil {
@@ -103,11 +102,10 @@ func (t *Tokens) once(ctx context.Context, b *body, prompt []int32) (*sampledPie
 }
 
 // root is the server's address without the API's version.
-func (c *Client) root() string { return strings.TrimSuffix(c.c.BaseURL, "/v1") }
+func (c *caller) root() string { return strings.TrimSuffix(c.c.BaseURL, "/v1") }
 
 // completion makes sure that what came back is what was asked for.
-func (t *Tokens) completion(p *sampledPieces, b *body, prompt []int32) (*traj.Completion, *failure) {
-	c := t.Client
+func (c *caller) completion(p *sampledPieces, b *body, prompt []int32) (*traj.Completion, *failure) {
 	base := c.c.BaseURL
 	if p.finish == "abort" && p.brokenOff >= 400 {
 		x := &exchange{status: p.brokenOff, body: []byte(p.message)}

@@ -22,6 +22,7 @@ type body struct {
 	seed     int64
 	cont     bool
 	clamp    int  // max_tokens that the server's window leaves; 0: as asked
+	open     bool // leave max_tokens out: the window leaves less than was asked for
 	inText   bool // the tools are in the messages
 	inIDs    bool // the prompt is ids
 }
@@ -29,11 +30,11 @@ type body struct {
 // seed31 is the seed in what every server takes.
 func (b *body) seed31() int64 { return (b.seed ^ b.seed>>32) & math.MaxInt32 }
 
-func (c *Client) body(req *traj.Request) (*body, error) {
+func (c *caller) body(req *traj.Request) (*body, error) {
 	b := &body{sampling: req.Sampling, seed: req.Seed, cont: req.Continue}
 	b.request.Model = c.c.Model
 	messages, tools := req.Messages, req.Tools
-	if b.inText = c.c.InText != nil && !c.has("tools"); b.inText {
+	if b.inText = c.inText(); b.inText {
 		messages, tools = c.c.InText(messages, tools), nil
 	}
 	var err error
@@ -49,7 +50,7 @@ func (c *Client) body(req *traj.Request) (*body, error) {
 }
 
 // encodeTools keeps the last list: a run offers one, in every request.
-func (c *Client) encodeTools(tools []traj.ToolSpec) (json.RawMessage, error) {
+func (c *caller) encodeTools(tools []traj.ToolSpec) (json.RawMessage, error) {
 	if len(tools) == 0 {
 		return nil, nil
 	}
@@ -221,7 +222,7 @@ var asked = map[string]string{
 }
 
 // fields are the top-level fields that go-openai lacks or leaves out.
-func (c *Client) fields(b *body) map[string]json.RawMessage {
+func (c *caller) fields(b *body) map[string]json.RawMessage {
 	f := map[string]json.RawMessage{}
 	if b.tools != nil {
 		f["tools"] = b.tools
@@ -258,7 +259,7 @@ func (c *Client) fields(b *body) map[string]json.RawMessage {
 	if b.clamp > 0 && (limit == 0 || b.clamp < limit) {
 		limit = b.clamp
 	}
-	if limit > 0 {
+	if limit > 0 && !b.open {
 		if c.has("max_tokens") {
 			set("max_tokens", limit)
 		} else {
@@ -293,4 +294,4 @@ func (c *Client) fields(b *body) map[string]json.RawMessage {
 }
 
 // streams reports whether replies are asked for piece by piece.
-func (c *Client) streams() bool { return c.c.Stream && c.has("stream") }
+func (c *caller) streams() bool { return c.c.Stream && c.has("stream") }

@@ -41,7 +41,7 @@ type SpansConfig struct {
 	Endpoint string // of OTLP over HTTP, with or without /v1/traces; "": as the OTEL_* variables say
 	Version  string // of the program
 	Model    string
-	BaseURL  string        // of the model's server; "": the model is local
+	Servers  []string      // base URLs of the model's servers; none: the model is local
 	Flush    time.Duration // bound of the wait at the end; 0: DefaultFlush
 	Notice   func(string)  // tells the user, once, that the collector does not take them
 }
@@ -113,9 +113,9 @@ func OpenSpans(ctx context.Context, c SpansConfig) (*Spans, error) {
 	s.tracer = s.provider.Tracer("agentcli", trace.WithInstrumentationVersion(c.Version), trace.WithSchemaURL(semconv.SchemaURL))
 	s.kind = trace.SpanKindInternal
 	provider := "agentcli"
-	if c.BaseURL != "" {
-		s.kind, provider = trace.SpanKindClient, "openai" // the API that is spoken, whoever serves it
-		if u, err := url.Parse(c.BaseURL); err == nil {
+	if len(c.Servers) > 0 {
+		s.kind, provider = trace.SpanKindClient, "openai"                         // the API that is spoken, whoever serves it
+		if u, err := url.Parse(c.Servers[0]); err == nil && len(c.Servers) == 1 { // of several it is not known which was asked
 			s.call = append(s.call, semconv.ServerAddress(u.Hostname()))
 			if port, err := strconv.Atoi(u.Port()); err == nil {
 				s.call = append(s.call, semconv.ServerPort(port))

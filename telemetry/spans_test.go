@@ -153,7 +153,7 @@ func TestSpansFollowTheConventions(t *testing.T) {
 	if !WantSpans() {
 		t.Fatal("the environment asks for spans")
 	}
-	s, err := OpenSpans(t.Context(), SpansConfig{Version: "v1", Model: "named", BaseURL: "http://gpu:8000/v1", Notice: quiet(t)})
+	s, err := OpenSpans(t.Context(), SpansConfig{Version: "v1", Model: "named", Servers: []string{"http://gpu:8000/v1"}, Notice: quiet(t)})
 	if err != nil {
 		t.Fatal(err)
 	}

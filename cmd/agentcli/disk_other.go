@@ -3,3 +3,5 @@
 package main
 
 func freeBytes(string) int64 { return -1 }
+
+func ignoreFileLimit() {}

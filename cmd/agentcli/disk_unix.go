@@ -5,6 +5,7 @@ package main
 import (
 	"errors"
 	"os"
+	"os/signal"
 	"path/filepath"
 	"syscall"
 )
@@ -23,3 +24,7 @@ func freeBytes(dir string) int64 {
 	}
 	return int64(s.Bavail) * int64(s.Bsize) //nolint:unconvert // Bsize has another type on other systems
 }
+
+// ignoreFileLimit makes a file that outgrows ulimit -f an error of its write; by
+// itself Go ends the process with a dump of its stacks.
+func ignoreFileLimit() { signal.Ignore(syscall.SIGXFSZ) }

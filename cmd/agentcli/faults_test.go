@@ -14,6 +14,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -117,13 +118,30 @@ func TestFaultsOfTheServerLoseAndMislabelNothing(t *testing.T) {
 	}
 }
 
+// fuse kills a process once a server has seen so many requests more, and a little
+// later: how fast the machine is does not decide how far the process came.
+type fuse struct {
+	left  atomic.Int64
+	later time.Duration
+	kill  context.CancelFunc
+	blown chan struct{}
+}
+
+// seen counts a request.
+func (f *fuse) seen() {
+	if f != nil && f.left.Add(-1) == 0 {
+		go func() { time.Sleep(f.later); f.kill(); close(f.blown) }()
+	}
+}
+
 // A run that is killed again and again goes on where it was: what the journal
 // holds is never asked for again, and at the end every trajectory is there once.
 func TestKilledAtAnyMomentARunGoesOn(t *testing.T) {
-	const kills, tasks = 100, 120
+	const kills, tasks, stride = 100, 120, 60
 	rng := rand.New(rand.NewPCG(11, 12))
 	data := writeProducts(t, tasks)
 	var mu sync.Mutex
+	var burning atomic.Pointer[fuse]
 	finished, again, known := map[string]bool{}, []string{}, 0
 	s := llmtest.New(t, func(r *llmtest.Request) llmtest.Reply {
 		q := question.FindStringSubmatch(r.Messages[0].Text())
@@ -132,9 +150,8 @@ func TestKilledAtAnyMomentARunGoesOn(t *testing.T) {
 			again = append(again, q[1])
 		}
 		mu.Unlock()
-		reply := product(r)
-		reply.Delay = 3 * time.Millisecond
-		return reply
+		burning.Load().seen()
+		return product(r)
 	})
 	for done, folder := 0, 0; done < kills; folder++ {
 		out := filepath.Join(t.TempDir(), fmt.Sprint("run", folder))
@@ -146,20 +163,31 @@ func TestKilledAtAnyMomentARunGoesOn(t *testing.T) {
 		mu.Unlock()
 		for ended := false; !ended; {
 			ctx, cancel := context.WithCancel(t.Context())
+			f := &fuse{later: time.Duration(rng.IntN(4000)) * time.Microsecond, kill: cancel, blown: make(chan struct{})}
+			burning.Store(f)
 			cmd := program(t, ctx, args...)
 			var text strings.Builder
 			cmd.Stderr = &text
 			if err := cmd.Start(); err != nil {
 				t.Fatal(err)
 			}
-			if done < kills {
-				go func(d time.Duration) { time.Sleep(d); cancel() }(time.Duration(20+rng.IntN(250)) * time.Millisecond)
+			switch early := rng.IntN(10) == 0; {
+			case done >= kills:
+			case early: // while it is still reading what it is to do
+				f.later *= 10
+				f.left.Store(1)
+				f.seen()
+			default:
+				f.left.Store(1 + rng.Int64N(stride))
 			}
 			err := cmd.Wait()
-			killed := ctx.Err() != nil
+			burning.Store(nil)
+			if f.left.Load() <= 0 && done < kills { // it is burning: whatever comes first
+				<-f.blown
+			}
 			cancel()
 			switch {
-			case killed:
+			case err != nil && strings.Contains(err.Error(), "killed"):
 				done++
 			case err != nil:
 				t.Fatalf("after %d kills: %v: %s", done, err, text.String())

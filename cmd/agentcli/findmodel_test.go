@@ -59,7 +59,7 @@ func TestFetchLines(t *testing.T) {
 // With a server, org/name is the server's own name: the hub is not asked.
 func TestAServersModelIsNotFetched(t *testing.T) {
 	srv := hubtest.Start(t, map[string]map[string]string{"org/tiny": hubtest.Folder(t, tinyFolder)})
-	_, info, closer, err := openModel(context.Background(), modelOptions{Model: "org/tiny", BaseURL: "http://127.0.0.1:9/v1", ModelTimeout: time.Second}, func(string) {})
+	_, info, closer, err := openModel(context.Background(), modelOptions{Model: "org/tiny", BaseURL: addresses{"http://127.0.0.1:9/v1"}, ModelTimeout: time.Second}, func(string) {})
 	if err != nil || info.Kind != "server" || info.Name != "org/tiny" {
 		t.Fatal(info, err)
 	}

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"regexp"
 	"strconv"
@@ -149,6 +150,13 @@ func mock(r *llmtest.Request) llmtest.Reply {
 func TestScripts(t *testing.T) {
 	testscript.Run(t, testscript.Params{
 		Dir: "testdata/script",
+		// [tmpfs]: a small file system can be mounted, in a name space of one's own.
+		Condition: func(cond string) (bool, error) {
+			if cond != "tmpfs" {
+				return false, fmt.Errorf("unknown condition %q", cond)
+			}
+			return exec.Command("unshare", "-Urm", "mount", "-t", "tmpfs", "-o", "size=64k", "none", os.TempDir()).Run() == nil, nil
+		},
 		Setup: func(e *testscript.Env) error {
 			s := llmtest.Start(mock)
 			e.Defer(s.Close)

@@ -94,6 +94,9 @@ func setUp(ctx context.Context, o runOptions, s streams) (_ *session, err error)
 		return nil, err
 	}
 	m.OnRetry = x.see.retry()
+	if x.see.metrics != nil {
+		m.OnServers = x.see.metrics.Servers
+	}
 	var closer io.Closer
 	if x.model, x.info, closer, err = openModel(ctx, m, x.notice); err != nil {
 		return nil, err

@@ -2,8 +2,10 @@ package main
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"strings"
+	"syscall"
 
 	"agentcli/engine"
 	"agentcli/parquet"
@@ -53,7 +55,7 @@ func (x *session) ending(sum engine.Summary, err error, saved, rest string) erro
 	case err != nil && finished == 0:
 		return err
 	case err != nil:
-		return fmt.Errorf("%w; %s finished and kept, go on with: %s", err, plural(finished, "trajectory"), x.resumeHint(rest))
+		return fmt.Errorf("%w; %s finished and kept, %sgo on with: %s", err, plural(finished, "trajectory"), mend(err), x.resumeHint(rest))
 	case sum.BudgetSpent:
 		return x.budgetEnding(sum, finished, saved, rest)
 	case sum.Interrupted && finished == 0 && !x.keepDir:
@@ -72,6 +74,17 @@ func (x *session) ending(sum engine.Summary, err error, saved, rest string) erro
 			sum.Errors, plural(sum.Done, "trajectory"), sum.FirstError, x.resumeHint(rest))}
 	}
 	return nil
+}
+
+// mend is what is to be done first where a file could not be written.
+func mend(err error) string {
+	switch {
+	case errors.Is(err, syscall.ENOSPC), errors.Is(err, syscall.EDQUOT):
+		return "free some room and "
+	case errors.Is(err, syscall.EFBIG):
+		return "raise the limit on the size of files (ulimit -f) and "
+	}
+	return ""
 }
 
 // budgetEnding says how to go on after the budget was spent: with twice what the

@@ -34,7 +34,7 @@ const (
 // are not part of it, nor how many tasks and samples: a run may be made longer.
 func (x *session) identity() string {
 	info := x.info
-	info.BaseURL = "" // a server may move
+	info.BaseURL = nil // a server may move
 	if info.Kind == "server" {
 		info.Logprobs = "server" // what a probe found is no setting
 	}

@@ -41,7 +41,7 @@ func (x *session) openSpans(ctx context.Context) (err error) {
 		x.notice("OTEL_EXPORTER_OTLP_PROTOCOL is grpc; spans are sent as http/protobuf, which collectors take at another port (4318)")
 	}
 	x.see.spans, err = telemetry.OpenSpans(ctx, telemetry.SpansConfig{Endpoint: x.o.OTLP, Version: version(),
-		Model: x.info.Name, BaseURL: x.info.BaseURL, Notice: x.notice})
+		Model: x.info.Name, Servers: x.info.BaseURL, Notice: x.notice})
 	if err != nil && x.o.OTLP != "" {
 		return usagef("--otlp: %w", err)
 	}

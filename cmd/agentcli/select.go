@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -22,16 +23,16 @@ import (
 
 // modelSource is what a run's file says about its model.
 type modelSource struct {
-	Name          string `json:"name"`
-	Kind          string `json:"kind"` // local or server
-	BaseURL       string `json:"base_url,omitempty"`
-	Version       int64  `json:"version,omitempty"`
-	Fingerprint   string `json:"fingerprint,omitempty"` // of the weights
-	DType         string `json:"dtype,omitempty"`       // of a local model
-	TokenMode     string `json:"token_mode,omitempty"`  // of a server, unless chat
-	TokenizerHash string `json:"tokenizer_hash,omitempty"`
-	TemplateHash  string `json:"template_hash,omitempty"`
-	Logprobs      string `json:"logprobs,omitempty"` // what the log-probs are of
+	Name          string    `json:"name"`
+	Kind          string    `json:"kind"` // local or server
+	BaseURL       addresses `json:"base_url,omitempty"`
+	Version       int64     `json:"version,omitempty"`
+	Fingerprint   string    `json:"fingerprint,omitempty"` // of the weights
+	DType         string    `json:"dtype,omitempty"`       // of a local model
+	TokenMode     string    `json:"token_mode,omitempty"`  // of a server, unless chat
+	TokenizerHash string    `json:"tokenizer_hash,omitempty"`
+	TemplateHash  string    `json:"template_hash,omitempty"`
+	Logprobs      string    `json:"logprobs,omitempty"` // what the log-probs are of
 }
 
 func hashText(s string) string {
@@ -54,7 +55,7 @@ var openLocal func(ctx context.Context, path string, o localOptions) (agent.Mode
 // modelOptions says which model to ask, and how to reach it.
 type modelOptions struct {
 	Model        string
-	BaseURL      string
+	BaseURL      addresses
 	APIKey       string
 	Parser       string
 	DType        string
@@ -64,8 +65,9 @@ type modelOptions struct {
 	Parallel     int
 	ModelTimeout time.Duration
 	Tools        []traj.ToolSpec
-	OnRetry      func(reason string) // hears of requests to a server that are tried again; nil: nobody
-	TokenMode    string              // chat, completions or auto; "": chat
+	OnRetry      func(reason string)            // hears of requests to a server that are tried again; nil: nobody
+	OnServers    func(func() []llm.ServerState) // is told how to look at the servers; nil: nobody
+	TokenMode    string                         // chat, completions or auto; "": chat
 	Tokenizer    string
 	Stream       bool
 	baseFromEnv  bool
@@ -74,7 +76,7 @@ type modelOptions struct {
 func modelFlags() []cli.Flag {
 	return []cli.Flag{
 		&cli.StringFlag{Name: "model", Aliases: []string{"m"}, Category: "model", Usage: "a model folder, a .gguf, org/name on the hub, or the name of a server's model"},
-		&cli.StringFlag{Name: "base-url", Category: "model", Usage: "an OpenAI-compatible server, for example http://localhost:8000/v1 (or OPENAI_BASE_URL)"},
+		&cli.StringSliceFlag{Name: "base-url", Category: "model", Usage: "an OpenAI-compatible server, for example http://localhost:8000/v1 (or OPENAI_BASE_URL); several of one model, with commas or repeated, share the work"},
 		&cli.StringFlag{Name: "parser", Category: "model", Value: "auto", Usage: "how tool calls are read out of a server's text: " + strings.Join(chat.Parsers(), ", ") + " (auto: by the model's name, if there are tools)"},
 		&cli.StringFlag{Name: "token-mode", Category: "model", Value: modeChat, Usage: "how a server is asked: chat (messages), completions (token ids, made here: what was sampled is exactly what is kept), or auto"},
 		&cli.StringFlag{Name: "tokenizer", Category: "model", Usage: "of a server's model, for completions: a folder, a .gguf or org/name on the hub (default: what the server calls its model)"},
@@ -90,7 +92,7 @@ func modelFlags() []cli.Flag {
 var validDevice = regexp.MustCompile(`^(cpu|cuda(:[0-9]{1,3})?)?$`)
 
 func modelOptionsOf(c *cli.Context) (modelOptions, error) {
-	o := modelOptions{Model: c.String("model"), BaseURL: c.String("base-url"), APIKey: os.Getenv("OPENAI_API_KEY"),
+	o := modelOptions{Model: c.String("model"), BaseURL: addressesOf(c.StringSlice("base-url")...), APIKey: os.Getenv("OPENAI_API_KEY"),
 		Parser: c.String("parser"), DType: c.String("dtype"), Device: c.String("device"), Threads: c.Int("threads"),
 		Retries: c.Int("retries"), ModelTimeout: c.Duration("model-timeout"),
 		TokenMode: c.String("token-mode"), Tokenizer: c.String("tokenizer"), Stream: c.Bool("stream")}
@@ -99,9 +101,9 @@ func modelOptionsOf(c *cli.Context) (modelOptions, error) {
 	default:
 		return o, usagef("--token-mode %q is unknown; it is chat, completions or auto", o.TokenMode)
 	}
-	if o.BaseURL == "" {
-		o.BaseURL = os.Getenv("OPENAI_BASE_URL")
-		o.baseFromEnv = o.BaseURL != ""
+	if len(o.BaseURL) == 0 {
+		o.BaseURL = addressesOf(os.Getenv("OPENAI_BASE_URL"))
+		o.baseFromEnv = len(o.BaseURL) > 0
 	}
 	switch o.DType {
 	case "", "auto", "float32", "f32", "fp32", "bfloat16", "bf16", "float64":
@@ -133,7 +135,7 @@ func modelOptionsOf(c *cli.Context) (modelOptions, error) {
 // openModel finds the model that the options name.
 func openModel(ctx context.Context, o modelOptions, notice func(string)) (agent.Model, modelSource, io.Closer, error) {
 	local := false
-	if o.Model != "" && (o.BaseURL == "" || o.baseFromEnv) {
+	if o.Model != "" && (len(o.BaseURL) == 0 || o.baseFromEnv) {
 		if _, err := os.Stat(o.Model); err == nil {
 			local = true
 			if o.baseFromEnv {
@@ -141,7 +143,7 @@ func openModel(ctx context.Context, o modelOptions, notice func(string)) (agent.
 			}
 		}
 	}
-	if o.BaseURL != "" && !local {
+	if len(o.BaseURL) > 0 && !local {
 		return openServer(ctx, o, notice)
 	}
 	if o.TokenMode == modeCompletions || o.Tokenizer != "" || o.Stream {
@@ -176,7 +178,7 @@ func openModel(ctx context.Context, o modelOptions, notice func(string)) (agent.
 
 func openServer(ctx context.Context, o modelOptions, notice func(string)) (agent.Model, modelSource, io.Closer, error) {
 	fail := func(err error) (agent.Model, modelSource, io.Closer, error) { return nil, modelSource{}, nil, err }
-	c := llm.Config{BaseURL: o.BaseURL, APIKey: o.APIKey, Model: o.Model, Retries: o.Retries, Timeout: o.ModelTimeout,
+	c := llm.Config{BaseURL: o.BaseURL[0], Also: o.BaseURL[1:], APIKey: o.APIKey, Model: o.Model, Retries: o.Retries, Timeout: o.ModelTimeout, Parallel: o.Parallel,
 		WantIDs: true, Stream: o.Stream, UserAgent: "agentcli/" + version(), Notice: notice, OnRetry: o.OnRetry}
 	if o.Retries == 0 {
 		c.Retries = -1
@@ -185,28 +187,22 @@ func openServer(ctx context.Context, o modelOptions, notice func(string)) (agent
 	if err != nil {
 		return fail(usageError{err})
 	}
+	if o.Model == "" || len(o.BaseURL) > 1 {
+		if c.Model, err = agreedModel(ctx, c); err != nil {
+			return fail(err)
+		}
+		if show, err = readReplies(&c, o); err != nil {
+			return fail(usageError{err})
+		}
+	}
 	client, err := llm.New(c)
 	if err != nil {
 		return fail(usageError{err})
 	}
-	if o.Model == "" {
-		names, err := client.Models(ctx)
-		if err != nil {
-			return fail(fmt.Errorf("%w (asked for the list of its models; --model NAME leaves that question out)", err))
-		}
-		if len(names) != 1 {
-			return fail(usagef("%s offers %d models (%s); name one with --model", o.BaseURL, len(names), firstFew(names, 5)))
-		}
-		_ = client.Close()
-		c.Model = names[0]
-		if show, err = readReplies(&c, o); err != nil {
-			return fail(usageError{err})
-		}
-		if client, err = llm.New(c); err != nil {
-			return fail(err)
-		}
+	source := modelSource{Name: c.Model, Kind: "server", BaseURL: o.BaseURL, Logprobs: serverLogprobs}
+	if o.OnServers != nil {
+		o.OnServers(client.Servers)
 	}
-	source := modelSource{Name: c.Model, Kind: "server", BaseURL: c.BaseURL, Logprobs: serverLogprobs}
 	if o.TokenMode == modeCompletions || o.TokenMode == modeAuto {
 		m, err := inTokens(ctx, client, &source, o, notice)
 		switch {
@@ -221,6 +217,31 @@ func openServer(ctx context.Context, o modelOptions, notice func(string)) (agent
 		return &shownInText{client, show}, source, client, nil
 	}
 	return client, source, client, nil
+}
+
+// agreedModel is the name of the model that every server offers: the one that is
+// configured, or the only one.
+func agreedModel(ctx context.Context, c llm.Config) (string, error) {
+	if len(c.Also) > 0 {
+		c.Notice, c.OnRetry = nil, nil // the run itself will say who is not there
+	}
+	client, err := llm.New(c)
+	if err != nil {
+		return "", usageError{err}
+	}
+	defer client.Close()
+	names, err := client.Common(ctx)
+	switch {
+	case errors.Is(err, llm.ErrOtherModel):
+		return "", usageError{err}
+	case c.Model != "": // who has no list of models may have the model all the same
+		return c.Model, ctx.Err()
+	case err != nil:
+		return "", fmt.Errorf("%w (asked for the list of its models; --model NAME leaves that question out)", err)
+	case len(names) != 1:
+		return "", usagef("%s offers %d models (%s); name one with --model", c.BaseURL, len(names), firstFew(names, 5))
+	}
+	return names[0], nil
 }
 
 // readReplies sets how the replies' text is read. It returns how the tools are to

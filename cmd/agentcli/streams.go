@@ -38,6 +38,7 @@ func withInterrupt(parent context.Context, s streams) (context.Context, func()) 
 	// A reader of stdout that goes away gives an error, which says how to go
 	// on, instead of a silent end.
 	signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE)
+	ignoreFileLimit()
 	go func() {
 		select {
 		case <-signals:

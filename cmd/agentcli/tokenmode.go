@@ -50,12 +50,8 @@ func inTokens(ctx context.Context, client *llm.Client, source *modelSource, o mo
 	default:
 		return nil, chatInstead(ctx, client, source, err, notice)
 	}
-	where := "/v1/completions"
-	if tokens.SGLang {
-		where = "SGLang's /generate"
-	}
 	if o.TokenMode == modeAuto {
-		notice(fmt.Sprintf("token mode completions: %s takes ids and returns them; rendered as %s", where, m.Renderer.Family()))
+		notice(fmt.Sprintf("token mode completions: %s takes ids and returns them; rendered as %s", tokens.Where(), m.Renderer.Family()))
 	}
 	source.TokenMode, source.TokenizerHash, source.TemplateHash = modeCompletions, hash, template
 	kind, err := tokens.ProbeLogprobs(ctx, probe)
@@ -95,8 +91,7 @@ func describeServer(ctx context.Context, client *llm.Client) (*llm.Tokens, []str
 			names = append(names, o.Root)
 		}
 	}
-	var path string
-	if path, t.SGLang = client.SGLang(ctx); t.SGLang {
+	if path, ok := client.SGLang(ctx); ok {
 		names = append(names, path)
 	}
 	return t, slices.Compact(names), nil

@@ -34,7 +34,7 @@ func TestKilledAtAnyMomentTrainingGoesOn(t *testing.T) {
 		want[name] = read(t, filepath.Join(whole, name))
 	}
 	steps := bytes.Count(read(t, filepath.Join(whole, "metrics.jsonl")), []byte("\n"))
-	done, later := 0, 0
+	done, later, within := 0, 0, 0
 	for run := 0; done < kills; run++ {
 		out := filepath.Join(dir, "run")
 		if err := os.RemoveAll(out); err != nil {
@@ -57,15 +57,23 @@ func TestKilledAtAnyMomentTrainingGoesOn(t *testing.T) {
 			if err := cmd.Start(); err != nil {
 				t.Fatal(err)
 			}
+			ended, watched := make(chan struct{}), make(chan struct{})
 			if done < kills {
-				timer := time.AfterFunc(time.Duration(100+rng.IntN(900))*time.Millisecond, cancel)
-				defer timer.Stop()
+				moment, later := moments[rng.IntN(len(moments))](out, rng), time.Duration(rng.IntN(20000))*time.Microsecond
+				go func() { defer close(watched); killAt(moment, later, ended, cancel) }()
+			} else {
+				close(watched)
 			}
 			err := cmd.Wait()
+			close(ended)
+			<-watched
 			killed := ctx.Err() != nil && err != nil
 			cancel()
 			if killed {
 				done++
+				if unfinishedOf(out) != "" {
+					within++
+				}
 				continue
 			}
 			if err != nil && !strings.Contains(text.String(), "that run is finished") { // killed after its last word
@@ -93,9 +101,62 @@ func TestKilledAtAnyMomentTrainingGoesOn(t *testing.T) {
 			t.Errorf("run %d: left behind: %v, %v", run, left, events)
 		}
 	}
-	if later == 0 {
-		t.Error("no run was ever resumed from a checkpoint; the test proves nothing")
+	if later == 0 || within == 0 {
+		t.Errorf("%d resumed from a checkpoint, %d killed within one: the test proves nothing", later, within)
 	}
+}
+
+// moments are when a training run in a folder may be killed, by how far it came: how
+// fast the machine is decides nothing. Each looks at the folder as it is before
+// the process starts, and says then whether the moment has come.
+var moments = []func(out string, rng *rand.Rand) func() bool{
+	func(string, *rand.Rand) func() bool { return func() bool { return true } }, // while it reads its files
+	func(out string, rng *rand.Rand) func() bool { // some steps later
+		want := linesOf(out) + rng.IntN(4)
+		return func() bool { return linesOf(out) >= want }
+	},
+	func(out string, rng *rand.Rand) func() bool { // while a checkpoint is being written: some steps later, if there are so many
+		before, nth, last := unfinishedOf(out), rng.IntN(3), ""
+		return func() bool {
+			now := unfinishedOf(out)
+			if now == "" || now == before || now == last {
+				return false
+			}
+			last = now
+			nth--
+			return nth < 0
+		}
+	},
+	func(out string, _ *rand.Rand) func() bool { // when the model is there or nearly so
+		return func() bool {
+			_, err := os.Stat(filepath.Join(out, "config.json"))
+			return err == nil
+		}
+	},
+}
+
+func linesOf(out string) int {
+	data, _ := os.ReadFile(filepath.Join(out, "metrics.jsonl"))
+	return bytes.Count(data, []byte("\n"))
+}
+
+// unfinishedOf is the checkpoint that is being written.
+func unfinishedOf(out string) string {
+	all, _ := filepath.Glob(filepath.Join(out, checkpointPrefix+"*"+unfinished))
+	return strings.Join(all, " ")
+}
+
+// killAt looks until the moment has come, or the process has ended by itself.
+func killAt(moment func() bool, later time.Duration, ended <-chan struct{}, kill func()) {
+	for !moment() {
+		select {
+		case <-ended:
+			return
+		case <-time.After(200 * time.Microsecond): // only how often it looks
+		}
+	}
+	time.Sleep(later)
+	kill()
 }
 
 func read(t *testing.T, path string) []byte {

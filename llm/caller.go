@@ -1,0 +1,102 @@
+package llm
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"sync"
+	"sync/atomic"
+
+	openai "github.com/sashabaranov/go-openai"
+)
+
+// caller asks one server, and knows what it takes.
+type caller struct {
+	c        Config
+	api      *openai.Client
+	http     *http.Client
+	answered *atomic.Bool // the client's
+	sglang   atomic.Bool  // Client.SGLang found it to be one
+	tools    atomic.Pointer[encodedTools]
+	lane     lane // the pool's
+
+	mu      sync.Mutex
+	refused map[string]bool // optional fields that this server does not take
+}
+
+func newCaller(c Config, web *http.Client, answered *atomic.Bool) *caller {
+	oc := openai.DefaultConfig(c.APIKey)
+	oc.BaseURL, oc.HTTPClient = c.BaseURL, web
+	return &caller{c: c, api: openai.NewClientWithConfig(oc), http: web, answered: answered, refused: map[string]bool{}}
+}
+
+// chat sends a chat request once.
+func (c *caller) chat(ctx context.Context, b *body) (*reply, *failure) {
+	x := &exchange{fields: c.fields(b), messages: b.messages, stream: c.streams()}
+	if x.stream {
+		return c.chatStream(ctx, b, x)
+	}
+	r, err := c.api.CreateChatCompletion(context.WithValue(ctx, exchangeKey{}, x), b.request)
+	if err != nil {
+		return nil, c.classify(err, x, b)
+	}
+	return c.whole(&r, x)
+}
+
+// once is one try, under its time-out.
+func (c *caller) once(ctx context.Context, try func(context.Context, *caller) *failure) *failure {
+	one, cancel := context.WithTimeout(ctx, c.c.Timeout)
+	defer cancel()
+	f := try(one, c)
+	if f != nil && one.Err() != nil && ctx.Err() == nil {
+		return &failure{err: fmt.Errorf("%s gave no reply within %v", c.c.BaseURL, c.c.Timeout), retry: true, why: ReasonTimeout}
+	}
+	return f
+}
+
+// inText reports whether tools are written into the messages for this server.
+func (c *caller) inText() bool { return c.c.InText != nil && !c.has("tools") }
+
+// drop remembers that the server does not take a field, and says so once.
+func (c *caller) drop(field, meaning string) {
+	if c.first(field) && meaning != "" {
+		c.c.Notice(fmt.Sprintf("%s does not take %s: %s", c.c.BaseURL, field, meaning))
+	}
+}
+
+// tell says something about the server once.
+func (c *caller) tell(what, text string) {
+	if c.first(what) {
+		c.c.Notice(c.c.BaseURL + " " + text)
+	}
+}
+
+func (c *caller) first(what string) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	known := c.refused[what]
+	c.refused[what] = true
+	return !known
+}
+
+func (c *caller) has(field string) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return !c.refused[field]
+}
+
+// list asks for the models of the server, once.
+func (c *caller) list(ctx context.Context) ([]Offer, *failure) {
+	x := &exchange{wanted: "list of models"}
+	if _, err := c.api.ListModels(context.WithValue(ctx, exchangeKey{}, x)); err != nil {
+		return nil, c.classify(err, x, nil)
+	}
+	var list struct {
+		Data []Offer `json:"data"`
+	}
+	if err := json.Unmarshal(x.body, &list); err != nil {
+		return nil, c.classify(err, x, nil)
+	}
+	return list.Data, nil
+}
