@@ -65,6 +65,9 @@ func OpenTrainable(path string, cfg Config) (*Trainable, error) {
 		return nil, fmt.Errorf("%s is a reward model or a critic: it scores texts and cannot write them", path)
 	}
 	_, adapted := m.Adapter()
+	if l := cfg.LoRA; !adapted && l.Rank == 0 && (l.Alpha != 0 || l.Dropout != 0 || len(l.Targets) > 0) {
+		return nil, fmt.Errorf("--lora-alpha, --lora-targets and --lora-dropout have no effect without --lora-rank")
+	}
 	adapted = !cfg.Frozen && (adapted || cfg.LoRA.Rank > 0)
 	var low weights.AdapterConfig
 	if adapted {

@@ -32,6 +32,7 @@ type position struct {
 	Ref     string         `json:"ref"`   // "": the model itself, or none
 	Critic  string         `json:"critic,omitempty"`
 	Teacher string         `json:"teacher,omitempty"`
+	LoRA    string         `json:"lora,omitempty"`
 	Config  trainer.Config `json:"config"`         // as far as it decides the outcome
 	Loop    *loopState     `json:"loop,omitempty"` // of a loop
 
