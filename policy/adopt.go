@@ -34,6 +34,11 @@ func (p *Policy) Adopt(t *Trainable, version int64) error {
 					return fmt.Errorf("%s has no tensor %s", t.path, q.parts[0].name)
 				}
 				*q.tensor = s.Keep(s.Clone(from, n.dtype, n.device), fresh)
+				if t.lora != nil {
+					c := s.Child()
+					t.lora.merge(c, q, *q.tensor, from)
+					c.Close()
+				}
 			}
 			return s.Err()
 		})

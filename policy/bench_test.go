@@ -5,6 +5,9 @@ package policy
 import (
 	"context"
 	"fmt"
+	"os"
+	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -86,30 +89,83 @@ func BenchmarkTrainStep(b *testing.B) {
 		if err != nil {
 			b.Fatal(err)
 		}
-		var batch Batch
-		for i := range 8 {
-			ids, want := make([]int32, 256), make([]bool, 256)
-			for j := range ids {
-				ids[j], want[j] = int32(1000+(i*7919+j*104729)%40000), j > 128
-			}
-			batch.Sequences, batch.Want = append(batch.Sequences, ids), append(batch.Want, want)
-		}
+		batch := unshared(8)
 		b.Run(dtype, func(b *testing.B) {
 			start := time.Now()
 			for range b.N {
-				err := tr.Accumulate(batch, func(o Outputs) Gradients {
-					g := make([]float64, len(o.Logprobs))
-					for i := range g {
-						g[i] = -1
-					}
-					return Gradients{Logprobs: g}
-				})
-				if err != nil {
-					b.Fatal(err)
-				}
+				trainStep(b, tr, batch)
 			}
 			b.ReportMetric(8*256*float64(b.N)/time.Since(start).Seconds(), "tok/s")
 		})
 		tr.Close()
+	}
+}
+
+// BenchmarkTrainMemory is one optimiser step over 4,096 tokens at once, that share
+// nothing, with what saves memory and without: the time, and the largest resident
+// size of the process so far. Run each alone:
+//
+//	go test -tags libtorch -run '^$' -bench 'TrainMemory/lora$' -benchtime 1x ./policy
+func BenchmarkTrainMemory(b *testing.B) {
+	for name, c := range map[string]Config{
+		"whole":            {},
+		"whole-checkpoint": {GradCheckpoint: true},
+		"lora":             {LoRA: LoRA{Rank: 16}},
+		"lora-checkpoint":  {LoRA: LoRA{Rank: 16}, GradCheckpoint: true},
+	} {
+		b.Run(name, func(b *testing.B) {
+			c.DType = "bfloat16"
+			tr, err := OpenTrainable(smollm2(b), c)
+			if err != nil {
+				b.Fatal(err)
+			}
+			defer tr.Close()
+			batch := unshared(16)
+			number := 0
+			start := time.Now()
+			for range b.N {
+				trainStep(b, tr, batch)
+				number++
+				if _, err := tr.Step(StepConfig{LR: 1e-6, Beta1: .9, Beta2: .95, Eps: 1e-8, MaxGradNorm: 1, Number: number}); err != nil {
+					b.Fatal(err)
+				}
+			}
+			b.ReportMetric(float64(len(batch.Sequences)*256*b.N)/time.Since(start).Seconds(), "tok/s")
+			b.ReportMetric(peakMB(b), "peak-MB")
+		})
+	}
+}
+
+// peakMB is the largest resident size that the process has had.
+func peakMB(b *testing.B) float64 {
+	status, err := os.ReadFile("/proc/self/status")
+	if err != nil {
+		b.Fatal(err)
+	}
+	_, after, _ := strings.Cut(string(status), "VmHWM:")
+	var kb float64
+	if _, err := fmt.Sscan(after, &kb); err != nil {
+		b.Fatal(err)
+	}
+	return kb / 1024
+}
+
+// unshared are sequences of 256 tokens without a common prefix, of which the
+// second half is wanted.
+func unshared(n int) (batch Batch) {
+	for i := range n {
+		ids, want := make([]int32, 256), make([]bool, 256)
+		for j := range ids {
+			ids[j], want[j] = int32(1000+(i*7919+j*104729)%40000), j > 128
+		}
+		batch.Sequences, batch.Want = append(batch.Sequences, ids), append(batch.Want, want)
+	}
+	return batch
+}
+
+func trainStep(b *testing.B, tr *Trainable, batch Batch) {
+	err := tr.Accumulate(batch, func(o Outputs) Gradients { return Gradients{Logprobs: slices.Repeat([]float64{-1}, len(o.Logprobs))} })
+	if err != nil {
+		b.Fatal(err)
 	}
 }

@@ -33,6 +33,11 @@ type Config struct {
 	MaxContext int    // tokens; 0: the model's own window
 	Version    int64  // stamped on every response
 	Head       Head   // of a Trainable
+
+	// Of a Trainable.
+	LoRA           LoRA // adapters are trained in place of the weights
+	Frozen         bool // it is only asked, never trained: no masters
+	GradCheckpoint bool // Accumulate keeps each layer's input only, and computes the layer again in backward
 }
 
 // Head is what a trained model says of a text.

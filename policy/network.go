@@ -28,6 +28,7 @@ type network struct {
 	cos     torch.Tensor // [positions, head dim/2], float32 (float64 in a float64 network)
 	sin     torch.Tensor
 	maxSeen int
+	frozen  bool // no weight but the value head gets a gradient
 }
 
 type layer struct {
@@ -38,10 +39,17 @@ type layer struct {
 	gateUp, down     matrix
 }
 
-// matrix is a weight, and where sampling on a CPU packed it, its packed copy.
-type matrix struct{ w, packed torch.Tensor }
+// matrix is a weight, and where sampling on a CPU packed it, its packed copy, and
+// where adapters are trained, those on it.
+type matrix struct {
+	w, packed torch.Tensor
+	low       *lowRank
+}
 
 func (m matrix) apply(s *torch.Scope, x, bias torch.Tensor) torch.Tensor {
+	if m.low != nil {
+		return s.LoRALinear(x, m.w, bias, m.low.parts, m.low.scale, m.low.dropout)
+	}
 	if m.packed.Defined() {
 		return s.LinearPacked(x, m.packed, bias)
 	}
@@ -134,19 +142,31 @@ func (p param) shape() []int64 {
 	return s
 }
 
-// load reads a model into tensors owned by keep. A value head that the files do
-// not have is 0: its values are, until it has learned.
-func load(s, keep *torch.Scope, m *weights.Model, n *network, dtype torch.DType, dev torch.Device, maxPositions int) (*network, error) {
+// source is where load finds the tensors: a weights.Model, or one without its
+// adapter.
+type source struct {
+	*weights.Model
+	tensor func(name string) (weights.Tensor, error)
+}
+
+// load reads a model into tensors owned by keep, of the given type; a value head
+// is of the type of the masters, and 0 where the files have none: its values are,
+// until it has learned.
+func load(s, keep *torch.Scope, m source, n *network, dtype, master torch.DType, dev torch.Device, maxPositions int) (*network, error) {
 	n.dtype, n.device = dtype, dev
 	for _, p := range n.params {
 		c := s.Child()
 		var parts []torch.Tensor
+		dtype := dtype
+		if p.tensor == &n.score {
+			dtype = master
+		}
 		for _, q := range p.parts {
 			if q.name == scoreName && !m.Has(scoreName) {
 				parts = append(parts, c.Full(0, dtype, dev, q.shape...))
 				continue
 			}
-			t, err := m.Tensor(q.name)
+			t, err := m.tensor(q.name)
 			if err != nil {
 				return nil, err
 			}
@@ -226,49 +246,64 @@ type attention func(s *torch.Scope, layer int, q, k, v torch.Tensor) torch.Tenso
 // hidden is the forward pass up to the last norm: [T, hidden size]. Rows, where
 // it is not nil, are those that are wanted at the end.
 func (n *network) hidden(s *torch.Scope, ids, positions []int32, attend attention, rows []int32) torch.Tensor {
-	for _, p := range positions {
-		if int(p) >= n.maxSeen {
-			s.Fail(fmt.Errorf("a sequence of %d tokens exceeds the model's window of %d", p+1, n.maxSeen))
-			return torch.Tensor{}
-		}
+	cos, sin := n.angles(s, positions)
+	if s.Err() != nil {
+		return torch.Tensor{}
 	}
-	hq, hkv, d, eps := int64(n.cfg.NumHeads), int64(n.cfg.NumKVHeads), int64(n.cfg.HeadDim), n.cfg.RMSNormEps
-	t := int64(len(ids))
-	pos := s.To(s.IDs(positions), torch.Int64, n.device)
-	cos, sin := s.IndexSelect(n.cos, 0, pos), s.IndexSelect(n.sin, 0, pos)
 	x := s.Embedding(n.embed, s.IDs(ids)) // the id check runs on the CPU copy
 	var y torch.Tensor                    // what the last sub-layer adds to x
-	none := torch.Tensor{}
 	for i := range n.layers {
-		l := &n.layers[i]
 		c := s.Child()
-		var h torch.Tensor
-		if i == 0 {
-			h = c.RMSNorm(x, l.inNorm, eps)
-		} else {
-			x, h = c.AddRMSNorm(x, y, l.inNorm, eps)
-		}
-		qkv := c.Reshape(l.qkv.apply(c, h, l.qkvBias), t, hq+2*hkv, d)
-		q, k, v := c.Narrow(qkv, 1, 0, hq), c.Narrow(qkv, 1, hq, hkv), c.Narrow(qkv, 1, hq+hkv, hkv)
-		if l.qNorm.Defined() {
-			q, k = c.RMSNorm(q, l.qNorm, eps), c.RMSNorm(k, l.kNorm, eps)
-		}
-		o := attend(c, i, c.Rope(q, cos, sin), c.Rope(k, cos, sin), v)
-		o = c.Reshape(o, t, hq*d)
-		if rows != nil && i == len(n.layers)-1 {
-			// What follows works row by row: the others' last layer is not needed.
-			idx := c.To(c.IDs(rows), torch.Int64, n.device)
-			o, x = c.IndexSelect(o, 0, idx), c.IndexSelect(x, 0, idx)
-		}
-		var h2 torch.Tensor
-		x, h2 = c.AddRMSNorm(x, l.o.apply(c, o, l.oBias), l.postNorm, eps)
-		y = l.down.apply(c, c.SiluMul(l.gateUp.apply(c, h2, none)), none)
+		x, y = n.layer(c, i, x, y, cos, sin, attend, rows)
 		c.Keep(x, s)
 		c.Keep(y, s)
 		c.Close()
 	}
-	_, h := s.AddRMSNorm(x, y, n.norm, eps)
+	_, h := s.AddRMSNorm(x, y, n.norm, n.cfg.RMSNormEps)
 	return h
+}
+
+// angles are the rows of the rotary tables for these positions.
+func (n *network) angles(s *torch.Scope, positions []int32) (cos, sin torch.Tensor) {
+	for _, p := range positions {
+		if int(p) >= n.maxSeen {
+			s.Fail(fmt.Errorf("a sequence of %d tokens exceeds the model's window of %d", p+1, n.maxSeen))
+			return cos, sin
+		}
+	}
+	pos := s.To(s.IDs(positions), torch.Int64, n.device)
+	return s.IndexSelect(n.cos, 0, pos), s.IndexSelect(n.sin, 0, pos)
+}
+
+// layer takes the residual stream x and what the layer before adds to it, if
+// there is any, and gives both behind this layer.
+func (n *network) layer(c *torch.Scope, i int, x, y, cos, sin torch.Tensor, attend attention, rows []int32) (torch.Tensor, torch.Tensor) {
+	hq, hkv, d, eps := int64(n.cfg.NumHeads), int64(n.cfg.NumKVHeads), int64(n.cfg.HeadDim), n.cfg.RMSNormEps
+	l, none := &n.layers[i], torch.Tensor{}
+	var h torch.Tensor
+	if y.Defined() {
+		x, h = c.AddRMSNorm(x, y, l.inNorm, eps)
+	} else {
+		h = c.RMSNorm(x, l.inNorm, eps)
+	}
+	if c.Err() != nil {
+		return x, y
+	}
+	t := c.Shape(cos)[0]
+	qkv := c.Reshape(l.qkv.apply(c, h, l.qkvBias), t, hq+2*hkv, d)
+	q, k, v := c.Narrow(qkv, 1, 0, hq), c.Narrow(qkv, 1, hq, hkv), c.Narrow(qkv, 1, hq+hkv, hkv)
+	if l.qNorm.Defined() {
+		q, k = c.RMSNorm(q, l.qNorm, eps), c.RMSNorm(k, l.kNorm, eps)
+	}
+	o := attend(c, i, c.Rope(q, cos, sin), c.Rope(k, cos, sin), v)
+	o = c.Reshape(o, t, hq*d)
+	if rows != nil && i == len(n.layers)-1 {
+		// What follows works row by row: the others' last layer is not needed.
+		idx := c.To(c.IDs(rows), torch.Int64, n.device)
+		o, x = c.IndexSelect(o, 0, idx), c.IndexSelect(x, 0, idx)
+	}
+	x, h = c.AddRMSNorm(x, l.o.apply(c, o, l.oBias), l.postNorm, eps)
+	return x, l.down.apply(c, c.SiluMul(l.gateUp.apply(c, h, none)), none)
 }
 
 // tree is the attention of a pack.

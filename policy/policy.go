@@ -47,7 +47,7 @@ func Open(path string, cfg Config) (*Policy, error) {
 		return nil, err
 	}
 	defer m.Close()
-	tok, err := tokenizer.Open(path)
+	tok, err := tokenizer.Open(m.TokenizerPath())
 	if err != nil {
 		return nil, err
 	}
@@ -77,7 +77,7 @@ func Open(path string, cfg Config) (*Policy, error) {
 		if err != nil {
 			return err
 		}
-		if p.net, err = load(s, p.weights, m, n, dtype, dev, p.cfg.MaxContext); err != nil {
+		if p.net, err = load(s, p.weights, source{m, m.Tensor}, n, dtype, dtype, dev, p.cfg.MaxContext); err != nil {
 			return err
 		}
 		if dev == torch.CPU && dtype != torch.Float64 {

@@ -3,6 +3,7 @@
 package policy
 
 import (
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"math"
@@ -16,7 +17,9 @@ import (
 
 // Trainable is a model that is being trained: float32 masters (float64 where
 // Config.DType says so), computed in Config.DType. Pure bfloat16 weights would
-// stall: an update of 1e-5 is below their resolution. Use it from one goroutine.
+// stall: an update of 1e-5 is below their resolution. With Config.LoRA the masters
+// are those of the adapters (and of a value head); the weights are held once, in
+// the type of the computation. Use it from one goroutine.
 type Trainable struct {
 	cfg      Config
 	path     string
@@ -25,8 +28,14 @@ type Trainable struct {
 	template string
 	worker   *torch.Worker
 	keep     *torch.Scope
-	net      *network // the masters
+	net      *network // the masters; with adapters, or frozen, the weights as they are computed with
 	compute  torch.DType
+	master   torch.DType
+	basePath string
+	lora     *adapters      // nil: the whole model is trained
+	trained  []param        // what has masters
+	steps    int64          // that were taken, and
+	passes   int64          // micro-batches since: what is dropped follows from them
 	ema      []torch.Tensor // nil: no average is kept
 	m, v     []torch.Tensor // AdamW's moments
 	grads    bool           // the masters hold gradients of this step
@@ -48,14 +57,25 @@ func OpenTrainable(path string, cfg Config) (*Trainable, error) {
 		return nil, err
 	}
 	defer m.Close()
-	tok, err := tokenizer.Open(path)
+	tok, err := tokenizer.Open(m.TokenizerPath())
 	if err != nil {
 		return nil, err
 	}
 	if cfg.Head == HeadLM && m.Config().Score {
 		return nil, fmt.Errorf("%s is a reward model or a critic: it scores texts and cannot write them", path)
 	}
-	t := &Trainable{cfg: cfg, path: path, model: m.Config(), tok: tok, template: m.ChatTemplate(), keep: torch.NewScope(), compute: compute}
+	_, adapted := m.Adapter()
+	if l := cfg.LoRA; !adapted && l.Rank == 0 && (l.Alpha != 0 || l.Dropout != 0 || len(l.Targets) > 0) {
+		return nil, fmt.Errorf("--lora-alpha, --lora-targets and --lora-dropout have no effect without --lora-rank")
+	}
+	adapted = !cfg.Frozen && (adapted || cfg.LoRA.Rank > 0)
+	var low weights.AdapterConfig
+	if adapted {
+		if low, err = cfg.LoRA.over(m); err != nil {
+			return nil, err
+		}
+	}
+	t := &Trainable{cfg: cfg, path: path, model: m.Config(), tok: tok, template: m.ChatTemplate(), keep: torch.NewScope(), compute: compute, master: master, basePath: m.BasePath()}
 	if cfg.Head == HeadScore {
 		t.model.Score = true
 	}
@@ -69,10 +89,29 @@ func OpenTrainable(path string, cfg Config) (*Trainable, error) {
 	}
 	t.worker = torch.NewWorker(cfg.Threads)
 	err = t.worker.Do(func(s *torch.Scope) error {
-		if t.net, err = load(s, t.keep, m, n, master, dev, window); err != nil {
+		from, dtype := source{m, m.Tensor}, master
+		if n.frozen = adapted || cfg.Frozen; n.frozen {
+			dtype = compute
+		}
+		if adapted {
+			from.tensor = m.Unmerged
+		}
+		if t.net, err = load(s, t.keep, from, n, dtype, master, dev, window); err != nil {
 			return err
 		}
-		for _, p := range t.net.params {
+		switch {
+		case adapted:
+			if t.lora, err = adapt(s, t.keep, n, low, cfg.LoRA.Seed, m, master); err != nil {
+				return err
+			}
+			t.trained = t.lora.params()
+			if n.score.Defined() {
+				t.trained = append(t.trained, n.params[len(n.params)-1]) // PEFT's modules_to_save
+			}
+		case !cfg.Frozen:
+			t.trained = n.params
+		}
+		for _, p := range t.trained {
 			s.RequiresGrad(*p.tensor, true)
 		}
 		return s.Err()
@@ -105,8 +144,20 @@ func (t *Trainable) Window() int { return t.net.maxSeen }
 // Parameters is the number of trained numbers.
 func (t *Trainable) Parameters() int64 {
 	var n int64
-	for _, p := range t.net.params {
+	for _, p := range t.trained {
 		n += elements(p.shape())
+	}
+	return n
+}
+
+// Bytes is what weights, masters, gradients and AdamW's moments take.
+func (t *Trainable) Bytes() int64 {
+	n := t.Parameters() * 4 * int64(t.master.Size())
+	if t.compute == t.net.dtype && !t.net.frozen {
+		return n
+	}
+	for _, p := range t.net.params {
+		n += elements(p.shape()) * int64(t.compute.Size())
 	}
 	return n
 }
@@ -120,8 +171,12 @@ func elements(shape []int64) int64 {
 }
 
 // cast gives the network in the type of the computation. Recorded for backward:
-// a master's gradient is its copy's, cast and summed in the master's type.
-func (t *Trainable) cast(s *torch.Scope) *network {
+// a master's gradient is its copy's, cast and summed in the master's type. Call is
+// of the adapters' dropout.
+func (t *Trainable) cast(s *torch.Scope, call *uint64) *network {
+	if t.lora != nil {
+		return t.lora.on(s, t.net, call)
+	}
 	if t.compute == t.net.dtype {
 		return t.net
 	}
@@ -134,7 +189,7 @@ func (t *Trainable) cast(s *torch.Scope) *network {
 	for i, p := range t.net.params {
 		d := t.compute
 		if p.tensor == &t.net.score {
-			d = t.net.dtype // a value of 8 bits would be a poor baseline
+			d = t.master // a value of 8 bits would be a poor baseline
 		}
 		*n.params[i].tensor = s.To(*p.tensor, d, t.net.device)
 	}
@@ -145,7 +200,7 @@ func (t *Trainable) cast(s *torch.Scope) *network {
 // Forward gives what the model says of every wanted token, without gradients.
 func (t *Trainable) Forward(b Batch) (out Outputs, err error) {
 	err = t.worker.Do(func(s *torch.Scope) error {
-		out = t.forward(s, t.cast(s), b, nil)
+		out = t.forward(s, t.cast(s, nil), b, nil)
 		return s.Err()
 	})
 	return out, err
@@ -158,7 +213,7 @@ func (t *Trainable) Forward(b Batch) (out Outputs, err error) {
 // is no backward pass.
 func (t *Trainable) Accumulate(b Batch, loss func(Outputs) Gradients) error {
 	return t.worker.Do(func(s *torch.Scope) error {
-		s.WithGrad(func() { t.forward(s, t.cast(s), b, loss) })
+		s.WithGrad(func() { t.forward(s, t.cast(s, t.call()), b, loss) })
 		return s.Err()
 	})
 }
@@ -168,14 +223,20 @@ func (t *Trainable) forward(s *torch.Scope, n *network, b Batch, loss func(Outpu
 	if len(rows) == 0 {
 		return out
 	}
-	h := n.hidden(s, pack.IDs, pack.Positions, n.tree(pack), rows)
+	var h torch.Tensor
+	again := func() {}
+	if loss != nil && t.cfg.GradCheckpoint {
+		h, again = n.checkpointed(s, pack, rows)
+	} else {
+		h = n.hidden(s, pack.IDs, pack.Positions, n.tree(pack), rows)
+	}
 	var lp, ent, value torch.Tensor
 	if n.head.w.Defined() && !b.Own {
 		lp, ent = s.HeadLogprobs(h, n.head.w, s.IDs(targets), headChunk)
 		out.Logprobs, out.Entropy = s.Float64s(lp), s.Float64s(ent)
 	}
 	if n.score.Defined() {
-		value = s.Reshape(s.Linear(s.To(h, t.net.dtype, n.device), n.score, torch.Tensor{}), int64(len(rows)))
+		value = s.Reshape(s.Linear(s.To(h, t.master, n.device), n.score, torch.Tensor{}), int64(len(rows)))
 		out.Values = s.Float64s(value)
 	}
 	if loss == nil || s.Err() != nil {
@@ -198,8 +259,9 @@ func (t *Trainable) forward(s *torch.Scope, n *network, b Batch, loss func(Outpu
 		}
 	}
 	if len(ys) > 0 {
-		s.BackwardAll(ys, grads)
 		t.grads = true
+		s.BackwardAll(ys, grads)
+		again()
 	}
 	return out
 }
@@ -211,7 +273,7 @@ func (t *Trainable) Step(c StepConfig) (norm float64, err error) {
 	err = t.worker.Do(func(s *torch.Scope) error {
 		var ps, gs []torch.Tensor
 		var which []int
-		for i, p := range t.net.params {
+		for i, p := range t.trained {
 			if t.grads && s.HasGrad(*p.tensor) { // a head that no loss asked has none
 				which, ps, gs = append(which, i), append(ps, *p.tensor), append(gs, s.Grad(*p.tensor))
 			}
@@ -255,6 +317,7 @@ func (t *Trainable) Step(c StepConfig) (norm float64, err error) {
 		return s.Err()
 	})
 	t.grads = false
+	t.steps, t.passes = t.steps+1, 0
 	return norm, err
 }
 
@@ -269,9 +332,9 @@ func (notFinite) Is(kind error) bool { return kind == ErrNotFinite }
 
 // Drop forgets the gradients that Accumulate has added up.
 func (t *Trainable) Drop() error {
-	t.grads = false
+	t.grads, t.passes = false, 0
 	return t.worker.Do(func(s *torch.Scope) error {
-		for _, p := range t.net.params {
+		for _, p := range t.trained {
 			s.ClearGrad(*p.tensor)
 		}
 		return s.Err()
@@ -281,11 +344,11 @@ func (t *Trainable) Drop() error {
 // average moves the running mean of the masters: mean ← d·mean + (1−d)·master. It
 // begins as the model before its first step.
 func (t *Trainable) average(s *torch.Scope, d float64) {
-	for i, p := range t.net.params {
+	for i, p := range t.trained {
 		if i < len(t.ema) {
 			s.Scale([]torch.Tensor{t.ema[i]}, d)
 			c := s.Child()
-			c.Copy(t.ema[i], c.Add(t.ema[i], c.Mul(*p.tensor, c.Full(1-d, t.net.dtype, t.net.device))))
+			c.Copy(t.ema[i], c.Add(t.ema[i], c.Mul(*p.tensor, c.Full(1-d, t.master, t.net.device))))
 			c.Close()
 		}
 	}
@@ -304,8 +367,8 @@ func (t *Trainable) keepAverage(s *torch.Scope) {
 	if t.ema != nil {
 		return
 	}
-	for _, p := range t.net.params {
-		e := s.Keep(s.Empty(t.net.dtype, t.net.device, p.shape()...), t.keep)
+	for _, p := range t.trained {
+		e := s.Keep(s.Empty(t.master, t.net.device, p.shape()...), t.keep)
 		s.Copy(e, *p.tensor)
 		t.ema = append(t.ema, e)
 	}
@@ -314,7 +377,7 @@ func (t *Trainable) keepAverage(s *torch.Scope) {
 // decays reports whether weight decay acts on parameter i: on the matrices of the
 // layers and an untied head, as is usual; not on norms, biases and embeddings.
 func (t *Trainable) decays(i int) bool {
-	p := t.net.params[i]
+	p := t.trained[i]
 	return len(p.shape()) > 1 && p.tensor != &t.net.embed
 }
 
@@ -322,7 +385,7 @@ func (t *Trainable) decays(i int) bool {
 func (t *Trainable) Gradients() (map[string][]float64, error) {
 	out := map[string][]float64{}
 	err := t.worker.Do(func(s *torch.Scope) error {
-		for _, p := range t.net.params {
+		for _, p := range t.trained {
 			out[p.parts[0].name] = s.Float64s(s.Grad(*p.tensor))
 		}
 		return s.Err()
@@ -332,9 +395,11 @@ func (t *Trainable) Gradients() (map[string][]float64, error) {
 
 // Save writes a folder in Hugging Face's layout: config.json,
 // generation_config.json, model.safetensors in dtype, the tokenizer and its chat
-// template. transformers and vLLM open it.
+// template. transformers and vLLM open it. With adapters it is PEFT's layout:
+// adapter_config.json, which names the base model, adapter_model.safetensors and
+// the tokenizer.
 func (t *Trainable) Save(dir string, dtype weights.DType) error {
-	return t.save(dir, dtype, func(i int) torch.Tensor { return *t.net.params[i].tensor })
+	return t.save(dir, dtype, func(i int) torch.Tensor { return *t.trained[i].tensor })
 }
 
 // SaveAverage is Save of the running mean that KeepAverage began.
@@ -361,7 +426,7 @@ func (t *Trainable) save(dir string, dtype weights.DType, tensor func(param int)
 		return err
 	}
 	var model, head []int
-	for i, p := range t.net.params {
+	for i, p := range t.trained {
 		if p.tensor == &t.net.score && t.cfg.Head == HeadBoth {
 			head = append(head, i)
 		} else {
@@ -373,35 +438,47 @@ func (t *Trainable) save(dir string, dtype weights.DType, tensor func(param int)
 			return err
 		}
 	}
+	if t.lora != nil {
+		return t.saveAdapter(dir, dtype, td, model, tensor)
+	}
 	if err := t.write(filepath.Join(dir, "model.safetensors"), model, dtype, td, tensor); err != nil {
 		return err
 	}
 	return t.model.WriteHF(dir, dtype) // last: with config.json the folder is a model
 }
 
-// write puts the tensors of some parameters into one file.
-func (t *Trainable) write(path string, params []int, dtype weights.DType, td torch.DType, tensor func(param int) torch.Tensor) error {
-	var infos []weights.TensorInfo
+// infos are the tensors of some parameters, as a file will hold them.
+func (t *Trainable) infos(params []int, dtype weights.DType) (infos []weights.TensorInfo) {
 	for _, i := range params {
-		for _, q := range t.net.params[i].parts {
+		for _, q := range t.trained[i].parts {
 			infos = append(infos, weights.TensorInfo{Name: q.name, DType: dtype, Shape: q.shape})
 		}
 	}
-	w, err := weights.CreateSafetensors(path, infos, map[string]string{"format": "pt"})
+	return infos
+}
+
+// write puts the tensors of some parameters into one file.
+func (t *Trainable) write(path string, params []int, dtype weights.DType, td torch.DType, tensor func(param int) torch.Tensor) error {
+	w, err := weights.CreateSafetensors(path, t.infos(params, dtype), map[string]string{"format": "pt"})
 	if err != nil {
 		return err
 	}
-	err = t.worker.Do(func(s *torch.Scope) error {
+	return t.fill(w, w.Write, params, td, tensor)
+}
+
+// fill writes the tensors of some parameters, and closes the file.
+func (t *Trainable) fill(w *weights.Writer, write func(name string, data []byte) error, params []int, td torch.DType, tensor func(param int) torch.Tensor) error {
+	err := t.worker.Do(func(s *torch.Scope) error {
 		for _, i := range params {
 			row := int64(0)
-			for _, q := range t.net.params[i].parts {
+			for _, q := range t.trained[i].parts {
 				c := s.Child()
 				data := c.Bytes(c.To(c.Narrow(tensor(i), 0, row, q.shape[0]), td, torch.CPU))
 				c.Close()
 				if s.Err() != nil {
 					return s.Err()
 				}
-				if err := w.Write(q.name, data); err != nil {
+				if err := write(q.name, data); err != nil {
 					return err
 				}
 				row += q.shape[0]
@@ -419,11 +496,11 @@ func (t *Trainable) write(path string, params []int, dtype weights.DType, td tor
 // state lists what a resumed run needs: masters, then AdamW's moments.
 func (t *Trainable) state() (names []string, tensors []torch.Tensor, shapes [][]int64) {
 	add := func(prefix string, i int, x torch.Tensor) {
-		p := t.net.params[i]
+		p := t.trained[i]
 		names, tensors, shapes = append(names, prefix+p.parts[0].name), append(tensors, x), append(shapes, p.shape())
 	}
-	for i := range t.net.params {
-		add("", i, *t.net.params[i].tensor)
+	for i := range t.trained {
+		add("", i, *t.trained[i].tensor)
 	}
 	for i := range t.m {
 		add("adam_m.", i, t.m[i])
@@ -435,6 +512,10 @@ func (t *Trainable) state() (names []string, tensors []torch.Tensor, shapes [][]
 	return names, tensors, shapes
 }
 
+// stepsName is the number of steps taken, in the state of a model with adapters:
+// what they drop follows from it.
+const stepsName = "lora.steps"
+
 // SaveState writes the masters and the optimiser's moments, bit for bit; the
 // moments are zero before the first step.
 func (t *Trainable) SaveState(path string) error {
@@ -443,16 +524,25 @@ func (t *Trainable) SaveState(path string) error {
 	}
 	names, tensors, shapes := t.state()
 	dtype := weights.F32
-	if t.net.dtype == torch.Float64 {
+	if t.master == torch.Float64 {
 		dtype = weights.F64
 	}
 	infos := make([]weights.TensorInfo, len(names))
 	for i := range names {
 		infos[i] = weights.TensorInfo{Name: names[i], DType: dtype, Shape: shapes[i]}
 	}
+	if t.lora != nil {
+		infos = append(infos, weights.TensorInfo{Name: stepsName, DType: weights.I64, Shape: []int64{1}})
+	}
 	w, err := weights.CreateSafetensors(path, infos, nil)
 	if err != nil {
 		return err
+	}
+	if t.lora != nil {
+		if err := w.Write(stepsName, binary.LittleEndian.AppendUint64(nil, uint64(t.steps))); err != nil {
+			w.Abort()
+			return err
+		}
 	}
 	err = t.worker.Do(func(s *torch.Scope) error {
 		for i, x := range tensors {
@@ -490,20 +580,30 @@ func (t *Trainable) LoadState(path string) error {
 			if !ok {
 				return fmt.Errorf("%s: tensor %s is missing; the checkpoint is of another model", path, name)
 			}
-			if want := elements(shapes[i]) * int64(t.net.dtype.Size()); int64(len(data)) != want {
+			if want := elements(shapes[i]) * int64(t.master.Size()); int64(len(data)) != want {
 				return fmt.Errorf("%s: tensor %s has %d bytes, this model's has %d; the checkpoint is of another model", path, name, len(data), want)
 			}
 		}
-		if n := f.Len(); n != len(names) {
-			return fmt.Errorf("%s: there are %d tensors, this model has %d; the checkpoint is of another model", path, n, len(names))
+		want, steps := len(names), []byte(nil)
+		if t.lora != nil {
+			want++
+			if steps, _ = f.Bytes(stepsName); len(steps) != 8 {
+				return fmt.Errorf("%s: tensor %s is missing; the checkpoint is of another model", path, stepsName)
+			}
 		}
-		for _, p := range t.net.params {
+		if n := f.Len(); n != want {
+			return fmt.Errorf("%s: there are %d tensors, this model has %d; the checkpoint is of another model", path, n, want)
+		}
+		if t.passes = 0; t.lora != nil {
+			t.steps = int64(binary.LittleEndian.Uint64(steps))
+		}
+		for _, p := range t.trained {
 			s.ClearGrad(*p.tensor)
 		}
 		for i, name := range names {
 			data, _ := f.Bytes(name)
 			c := s.Child()
-			c.Copy(tensors[i], c.FromBytes(data, t.net.dtype, shapes[i]...))
+			c.Copy(tensors[i], c.FromBytes(data, t.master, shapes[i]...))
 			c.Close()
 			if s.Err() != nil {
 				return fmt.Errorf("%s: tensor %s: %w", path, name, s.Err())
@@ -518,9 +618,9 @@ func (t *Trainable) moments(s *torch.Scope) {
 	if t.m != nil {
 		return
 	}
-	for _, p := range t.net.params {
+	for _, p := range t.trained {
 		shape := p.shape()
-		t.m = append(t.m, s.Keep(s.Full(0, t.net.dtype, t.net.device, shape...), t.keep))
-		t.v = append(t.v, s.Keep(s.Full(0, t.net.dtype, t.net.device, shape...), t.keep))
+		t.m = append(t.m, s.Keep(s.Full(0, t.master, t.net.device, shape...), t.keep))
+		t.v = append(t.v, s.Keep(s.Full(0, t.master, t.net.device, shape...), t.keep))
 	}
 }

@@ -87,10 +87,13 @@ type Model struct {
 	gguf     *gguf.File
 	source   map[string]string // Hugging Face name → name in the GGUF
 	files    []string
+	base     *Model   // under an adapter, else nil
+	adapter  *Adapter // over base
 }
 
-// Open opens a Hugging Face folder with a config.json, or a GGUF file, and
-// checks every tensor's place and shape.
+// Open opens a Hugging Face folder with a config.json, a GGUF file, or a folder
+// with a LoRA adapter in PEFT's layout, whose tensors are then those of the base
+// with the adapter merged in. It checks every tensor's place and shape.
 func Open(path string) (*Model, error) {
 	m, err := open(path)
 	if err != nil {
@@ -118,6 +121,9 @@ func open(path string) (*Model, error) {
 		return nil, err
 	}
 	if st.IsDir() {
+		if IsAdapter(path) {
+			return openAdapter(path)
+		}
 		return openFolder(path)
 	}
 	if gguf.Sniff(path) || filepath.Ext(path) == ".gguf" {
@@ -164,6 +170,9 @@ func (m *Model) Parameters() int64 {
 // Storage lists the number formats on disk with the number of tensors in each,
 // as "Q4_1 ×210", the most frequent first.
 func (m *Model) Storage() []string {
+	if m.base != nil {
+		return m.base.Storage()
+	}
 	c := map[string]int{}
 	for name, i := range m.infos {
 		if m.gguf != nil {
@@ -199,6 +208,9 @@ func (m *Model) Tensor(name string) (Tensor, error) {
 	if !ok {
 		return Tensor{}, fmt.Errorf("%s: no tensor %s", m.path, name)
 	}
+	if m.base != nil {
+		return m.merged(name)
+	}
 	t := Tensor{Name: name, DType: i.DType, Shape: i.Shape}
 	if m.gguf == nil {
 		t.Data = m.in[name].data(name)
@@ -217,6 +229,9 @@ func (m *Model) Close() error {
 	}
 	if m.gguf != nil {
 		errs = append(errs, m.gguf.Close())
+	}
+	if m.base != nil {
+		errs = append(errs, m.base.Close(), m.adapter.shard.m.Close())
 	}
 	return errors.Join(errs...)
 }

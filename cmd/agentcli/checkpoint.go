@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	"agentcli/trainer"
+	"agentcli/weights"
 )
 
 // A checkpoint is a folder checkpoint-NNNNNN within the run's, named by the
@@ -32,6 +33,7 @@ type position struct {
 	Ref     string         `json:"ref"`   // "": the model itself, or none
 	Critic  string         `json:"critic,omitempty"`
 	Teacher string         `json:"teacher,omitempty"`
+	LoRA    string         `json:"lora,omitempty"`
 	Config  trainer.Config `json:"config"`         // as far as it decides the outcome
 	Loop    *loopState     `json:"loop,omitempty"` // of a loop
 
@@ -73,7 +75,7 @@ func readPosition(dir string) (position, error) {
 		return p, err
 	}
 	if len(all) == 0 {
-		if _, err := os.Stat(filepath.Join(dir, "model.safetensors")); err == nil {
+		if _, err := os.Stat(filepath.Join(dir, "model.safetensors")); err == nil || weights.IsAdapter(dir) {
 			return p, usagef("--resume %s: that run is finished; its model is in the folder, so train on from it with --model %s", dir, dir)
 		}
 		return p, nil // interrupted before its first step: start over

@@ -56,6 +56,16 @@ func fingerprint(path string) (string, error) {
 		if files, err = filepath.Glob(filepath.Join(path, "*.safetensors")); err != nil {
 			return "", err
 		}
+		if weights.IsAdapter(path) {
+			m, err := weights.Open(path)
+			if err != nil {
+				return "", err
+			}
+			files = m.Files() // of its base too
+			if err := m.Close(); err != nil {
+				return "", err
+			}
+		}
 	}
 	h := sha256.New()
 	for _, name := range files {
@@ -89,7 +99,8 @@ func hashEnds(h io.Writer, name string) error {
 }
 
 func openPolicyForTraining(path string, o trainableOptions) (trainable, error) {
-	t, err := policy.OpenTrainable(path, policy.Config{DType: o.DType, Device: o.Device, Threads: o.Threads, Head: policy.Head(o.Head)})
+	t, err := policy.OpenTrainable(path, policy.Config{DType: o.DType, Device: o.Device, Threads: o.Threads, Head: policy.Head(o.Head),
+		LoRA: o.LoRA, Frozen: o.Frozen, GradCheckpoint: o.Checkpoint})
 	if err != nil {
 		return nil, err
 	}
@@ -125,6 +136,13 @@ func vocabSize(path string) (int, error) {
 type trainablePolicy struct {
 	*policy.Trainable
 	vocab int
+}
+
+func (t trainablePolicy) Base() trainer.Scorer {
+	if b := t.Trainable.Base(); b != nil {
+		return b
+	}
+	return nil
 }
 
 func (t trainablePolicy) VocabSize() int { return t.vocab }

@@ -65,12 +65,15 @@ func (l *loop) open(ctx context.Context) (err error) {
 		}
 	}
 	train := o.train
-	if train.Config.KLCoef > 0 && train.Ref == "" {
-		train.Ref = l.path // as it was before the first step, not as it is
+	// The reference is the model as it was before the first step, not as it is.
+	shared := train.Config.KLCoef > 0 && train.Ref == "" && newAdapters(l.path, train)
+	if train.Config.KLCoef > 0 && train.Ref == "" && !shared {
+		train.Ref = l.path
 	}
 	if l.m, err = openModels(ctx, l.path, train, false, l.note); err != nil {
 		return err
 	}
+	l.m.sharedRef = shared
 	l.dir = o.Output
 	if l.dir == "" {
 		l.dir = filepath.Join("runs", "loop-"+time.Now().Format("20060102-150405"))
@@ -90,7 +93,7 @@ func (l *loop) open(ctx context.Context) (err error) {
 		return err
 	}
 	if pos.Step > 0 {
-		if pos.Loop == nil || pos.Config != decisive(o.train.Config) {
+		if pos.Loop == nil || pos.Config != decisive(o.train.Config) || pos.LoRA != adapterText(o.train) {
 			return usagef("--resume %s: the settings are not those that the run began with", o.Resume)
 		}
 		if _, err := l.m.loadState(pos.folder); err != nil {
@@ -350,6 +353,6 @@ func (l *loop) measured(mean, stderr float64) string {
 // save writes the loop's checkpoint.
 func (l *loop) save(step int) error {
 	state := l.state
-	at := position{Step: step, Model: l.path, DType: l.m.actor.DType(), Config: decisive(l.o.train.Config), Loop: &state}
+	at := position{Step: step, Model: l.path, DType: l.m.actor.DType(), Config: decisive(l.o.train.Config), LoRA: adapterText(l.o.train), Loop: &state}
 	return saveCheckpoint(l.m, &trainer.Frozen{}, l.dir, at, l.o.train.Keep)
 }

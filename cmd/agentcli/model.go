@@ -121,7 +121,8 @@ func modelCommand() *cli.Command {
 				return modelLocal.Generate(c.Context, path, o, streamsOf(c).in, streamsOf(c).out)
 			}),
 			{Name: "convert", Usage: "write a Hugging Face folder that transformers and vLLM open", ArgsUsage: "SRC DST",
-				Flags: []cli.Flag{&cli.StringFlag{Name: "dtype", Usage: "store as `TYPE`: f32, bf16 or f16 (default: what loses nothing)"}},
+				Flags: []cli.Flag{&cli.StringFlag{Name: "dtype", Usage: "store as `TYPE`: f32, bf16 or f16 (default: what loses nothing)"},
+					&cli.BoolFlag{Name: "merge", Usage: "of a LoRA adapter: write its base model with the adapter merged in"}},
 				Action: func(c *cli.Context) error {
 					args, err := modelArgs(c, 2)
 					if err != nil {
@@ -131,7 +132,7 @@ func modelCommand() *cli.Command {
 					if err != nil {
 						return err
 					}
-					if err := runModelConvert(src, args[1], c.String("dtype")); err != nil {
+					if err := runModelConvert(src, args[1], c.String("dtype"), c.Bool("merge")); err != nil {
 						return err
 					}
 					_, err = fmt.Fprintf(streamsOf(c).err, "wrote %s\n", args[1])
@@ -423,9 +424,12 @@ func readModelFacts(path string) (modelFacts, error) {
 	for _, f := range m.Files() {
 		i.Files = append(i.Files, filepath.Base(f))
 	}
+	if a, ok := m.Adapter(); ok {
+		i.Notes = append(i.Notes, fmt.Sprintf("LoRA adapter of rank %d, alpha %g, on %s of its base %s", a.Rank, a.Alpha, strings.Join(a.Targets, ","), m.BasePath()))
+	}
 	template := m.ChatTemplate()
 	// A model without a tokenizer or a known template is still a model.
-	if tok, err := tokenizer.Open(path); err != nil {
+	if tok, err := tokenizer.Open(m.TokenizerPath()); err != nil {
 		i.Notes = append(i.Notes, err.Error())
 	} else {
 		i.Tokenizer, i.TokHash = tok.Describe(), tok.Hash()
@@ -505,10 +509,16 @@ func widest(m *weights.Model) weights.DType {
 
 // runModelConvert writes into a new folder beside dst and gives it its name at
 // the end, so that no half-written model is ever found there.
-func runModelConvert(src, dst, dtype string) error {
+func runModelConvert(src, dst, dtype string, merge bool) error {
 	d, ok := convertTypes[strings.ToLower(dtype)]
 	if !ok && dtype != "" {
 		return usagef("--dtype: %q is not known; f32, bf16 and f16 are", dtype)
+	}
+	switch adapter := weights.IsAdapter(src); {
+	case adapter && !merge:
+		return usagef("%s is a LoRA adapter; --merge writes its base model with the adapter merged in", src)
+	case merge && !adapter:
+		return usagef("--merge: %s is no LoRA adapter; leave the flag out", src)
 	}
 	if entries, err := os.ReadDir(dst); err == nil && len(entries) > 0 {
 		return fmt.Errorf("%s: the folder is not empty; name a new one", dst)
@@ -523,7 +533,7 @@ func runModelConvert(src, dst, dtype string) error {
 	if dtype == "" {
 		d = widest(m)
 	}
-	tok, err := tokenizer.Open(src)
+	tok, err := tokenizer.Open(m.TokenizerPath())
 	if err != nil {
 		return err
 	}

@@ -11,6 +11,7 @@ import (
 	"syscall"
 	"time"
 
+	"agentcli/policy"
 	"agentcli/trainer"
 	"agentcli/trainer/metrics"
 	"agentcli/traj"
@@ -30,6 +31,8 @@ type trainable interface {
 	Parameters() int64
 	KeepAverage() error
 	SaveAverage(dir string, dtype weights.DType) error
+	Base() trainer.Scorer // the weights under the adapters; nil without
+	Bytes() int64         // of weights, gradients and moments
 	Close()
 }
 
@@ -38,6 +41,9 @@ type trainableOptions struct {
 	DType, Device string
 	Threads       int
 	Head          string // "", "score" or "both", as policy.Head
+	LoRA          policy.LoRA
+	Checkpoint    bool // --grad-checkpoint
+	Frozen        bool // asked, never trained
 }
 
 // openTrainable is nil in a binary without libtorch; local.go sets it.
@@ -71,6 +77,7 @@ func trainCommand() *cli.Command {
 	for _, k := range trainKnobs() {
 		flags = append(flags, k.flag)
 	}
+	flags = append(flags, loraFlags()...)
 	return &cli.Command{
 		Name:      "train",
 		Usage:     "make a better model from trajectory files (GRPO, PPO and their family)",
@@ -211,6 +218,11 @@ func trainSettingsOf(c *cli.Context) (trainOptions, error) {
 	if o.Ref != "" && g.KLCoef == 0 {
 		return o, usagef("--ref %s has no effect without --kl-coef; give that too, for example --kl-coef 0.01", o.Ref)
 	}
+	var err error
+	if o.Open.LoRA, err = loraOf(c, g.Seed); err != nil {
+		return o, err
+	}
+	o.Open.Checkpoint = c.Bool("grad-checkpoint")
 	o.Config = g
 	switch c.String("save-dtype") {
 	case "f32", "float32":
@@ -316,7 +328,7 @@ func runTrain(ctx context.Context, o trainOptions, s streams) error {
 		show.step(m)
 		return log.Write(m.Step, m.Values, time.Now())
 	}
-	at := position{Model: absolute(path), DType: m.actor.DType(), Ref: absolute(o.Ref), Critic: absolute(o.Critic), Teacher: absolute(o.Teacher), Config: decisive(o.Config)}
+	at := position{Model: absolute(path), DType: m.actor.DType(), Ref: absolute(o.Ref), Critic: absolute(o.Critic), Teacher: absolute(o.Teacher), Config: decisive(o.Config), LoRA: adapterText(o)}
 	run.Checkpoint = func(done int, f *trainer.Frozen) error {
 		at.Step = done
 		err := saveCheckpoint(m, f, o.Output, at, o.Keep)

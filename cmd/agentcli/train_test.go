@@ -62,19 +62,25 @@ func tinyOptions(t *testing.T, file, output string) trainOptions {
 }
 
 func TestResumedTrainingWritesTheSameModel(t *testing.T) {
+	resumedEqualsWhole(t, tinyOptions, "model.safetensors", "config.json")
+}
+
+// resumedEqualsWhole interrupts a run again and again, and compares its files with
+// those of one that nothing interrupted.
+func resumedEqualsWhole(t *testing.T, options func(t *testing.T, file, output string) trainOptions, files ...string) {
 	dir := t.TempDir()
 	file := tinyRollouts(t, dir)
 	whole, parts := filepath.Join(dir, "whole"), filepath.Join(dir, "parts")
 	var out, log bytes.Buffer
 	s := streams{out: &out, err: &log}
-	if err := runTrain(context.Background(), tinyOptions(t, file, whole), s); err != nil {
+	if err := runTrain(context.Background(), options(t, file, whole), s); err != nil {
 		t.Fatal(err)
 	}
 	if out.String() != whole+"\n" {
 		t.Errorf("stdout holds %q", out.String())
 	}
 	stops := 0
-	for o := tinyOptions(t, file, parts); ; o.Resume = parts {
+	for o := options(t, file, parts); ; o.Resume = parts {
 		if stops > 4 {
 			t.Fatal("it never ends")
 		}
@@ -94,7 +100,7 @@ func TestResumedTrainingWritesTheSameModel(t *testing.T) {
 	if stops < 2 {
 		t.Fatalf("interrupted %d times", stops)
 	}
-	for _, name := range []string{"model.safetensors", "config.json"} {
+	for _, name := range files {
 		a, err := os.ReadFile(filepath.Join(whole, name))
 		if err != nil {
 			t.Fatal(err)
@@ -113,7 +119,7 @@ func TestResumedTrainingWritesTheSameModel(t *testing.T) {
 	}
 
 	// A finished run is not begun again over its own model.
-	o := tinyOptions(t, file, parts)
+	o := options(t, file, parts)
 	o.Resume = parts
 	if err := runTrain(context.Background(), o, s); err == nil || !strings.Contains(err.Error(), "finished") {
 		t.Errorf("resuming a finished run: %v", err)

@@ -168,5 +168,10 @@ func printConfig(c *cli.Context) ([]byte, error) {
 			all[name] = v
 		}
 	}
+	for _, f := range loraFlags() {
+		if name := f.Names()[0]; c.IsSet(name) {
+			all[name] = c.Value(name)
+		}
+	}
 	return yaml.Marshal(all)
 }

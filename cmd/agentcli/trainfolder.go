@@ -40,9 +40,9 @@ func resumedFiles(dir string, given []string) ([]string, error) {
 
 // mayChange are the flags that a resumed run may be given anew: how fast, how
 // large, and how the result is stored. The others decide what is computed.
-var mayChange = []string{"log-format", "resume", "output", "micro-tokens", "save-every", "keep", "threads", "device", "save-dtype", "force"}
+var mayChange = []string{"log-format", "resume", "output", "micro-tokens", "save-every", "keep", "threads", "device", "save-dtype", "grad-checkpoint", "force"}
 
-const resumeHelp = "beside --resume only --micro-tokens, --save-every, --keep, --threads, --device, --save-dtype and --force may be given"
+const resumeHelp = "beside --resume only --micro-tokens, --save-every, --keep, --threads, --device, --save-dtype, --grad-checkpoint and --force may be given"
 
 // sameAsBegun refuses a flag with another value than the run in dir began with.
 func sameAsBegun(c *cli.Context, dir string) error {
@@ -76,7 +76,7 @@ func (o *trainOptions) goOnFrom(pos position) error {
 	if pos.Step == 0 {
 		return nil
 	}
-	if pos.Config != decisive(o.Config) {
+	if pos.Config != decisive(o.Config) || pos.LoRA != adapterText(*o) {
 		return usagef("--resume %s: the settings are not those that the run began with; %s", o.Resume, resumeHelp)
 	}
 	long := map[string]string{"f32": "float32", "fp32": "float32", "bf16": "bfloat16"}

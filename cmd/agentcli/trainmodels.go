@@ -16,6 +16,8 @@ type trainModels struct {
 	critic  trainable // nil: none, or a head on the actor
 	ref     trainable // nil: none, or the actor as it is before its first update
 	teacher trainable
+	// The reference is what lies under the actor's adapters.
+	sharedRef bool
 }
 
 // Within the output folder, beside the model's own files.
@@ -40,6 +42,9 @@ func openModels(ctx context.Context, path string, o trainOptions, resumed bool, 
 		}
 		how := o.Open
 		how.Head = head
+		if head == "" {
+			how.Frozen, how.LoRA = true, policy.LoRA{}
+		}
 		x, err := openTrainable(found, how)
 		if err != nil {
 			return nil, fmt.Errorf("--%s: %w", flag, err)
@@ -71,6 +76,8 @@ func openModels(ctx context.Context, path string, o trainOptions, resumed bool, 
 			return m, err
 		}
 	}
+	// With --old-logprobs recompute the actor is asked before its first update anyway.
+	m.sharedRef = o.Config.KLCoef > 0 && o.Ref == "" && newAdapters(path, o) && o.Config.OldLogprobs == trainer.OldFile
 	if o.Config.KLCoef > 0 && o.Ref != "" && !resumed {
 		if m.ref, err = open("ref", o.Ref, ""); err != nil {
 			return m, err
@@ -116,6 +123,8 @@ func (m *trainModels) session(o trainOptions, data *trainer.Data) *trainer.Sessi
 	switch {
 	case m.ref != nil:
 		s.Ref = m.ref
+	case m.sharedRef:
+		s.Ref = m.actor.Base()
 	case o.Config.KLCoef > 0:
 		s.Ref = m.actor // as it is before its first update
 	}
@@ -197,14 +206,17 @@ func dryRun(data *trainer.Data, m *trainModels, path string, o trainOptions, s s
 		factor = 2
 	}
 	gb := func(n float64) float64 { return n / 1e9 }
-	parameters := float64(m.parameters())
+	parameters, bytes := float64(m.parameters()), m.actor.Bytes()
+	if m.critic != nil {
+		bytes += m.critic.Bytes()
+	}
 	w := s.out
 	fmt.Fprintf(w, "model            %s, %.0f M parameters trained, %s\n", path, parameters/1e6, m.actor.DType())
 	fmt.Fprintf(w, "trajectories     %d in %d groups; in %d of them all scored the same\n", p.Episodes, p.Groups, p.Flat)
 	fmt.Fprintf(w, "reward           %.3f ± %.3f\n", p.Reward, p.StdErr)
 	fmt.Fprintf(w, "tokens           %d, %d of them trained on; %d once shared prompts are computed once\n", p.Tokens, p.Actions, p.Packed)
 	fmt.Fprintf(w, "optimiser steps  %d of %s\n", p.Steps, perStep(o.Config.Minibatch))
-	fmt.Fprintf(w, "memory           about %.1f GB for weights, gradients and moments, and what %d tokens at once take\n", gb(16*parameters+2*parameters), o.Config.MicroTokens)
+	fmt.Fprintf(w, "memory           about %.1f GB for weights, gradients and moments, and what %d tokens at once take\n", gb(float64(bytes)), o.Config.MicroTokens)
 	fmt.Fprintf(w, "time             about %s (one forward pass over %d tokens took %.1f s)\n",
 		(time.Duration(perToken*passes*factor*float64(p.Packed)*1e9) * time.Nanosecond).Round(time.Second), tokens, perToken*float64(tokens))
 	return nil

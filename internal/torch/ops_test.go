@@ -5,6 +5,7 @@ package torch
 import (
 	"bytes"
 	"fmt"
+	"math"
 	"slices"
 	"strconv"
 	"strings"
@@ -199,5 +200,48 @@ func checkPool(t *testing.T, s *Scope, c *opCase, k string, before, fresh, after
 	}
 	if !bytes.Equal(before, after) {
 		t.Errorf("%s does not hold the new tokens, or something else changed", k)
+	}
+}
+
+// drop(x)·Aᵀ of an A that is the identity shows what was dropped.
+func TestLoRADropsItsShareAndScalesTheRest(t *testing.T) {
+	w := NewWorker(2)
+	defer w.Close()
+	err := w.Do(func(s *Scope) error {
+		const n, rows = 64, 400
+		eye := make([]float64, n*n)
+		for i := range n {
+			eye[i*n+i] = 1
+		}
+		for _, d := range []DType{Float64, Float32, BFloat16} {
+			a := s.To(s.Float64(eye, n, n), d, CPU)
+			x, zero := s.Full(1, d, CPU, rows, n), s.Full(0, d, CPU, n, n)
+			run := func(share float64, seed uint64) []float64 {
+				return s.Float64s(s.LoRALinear(x, zero, Tensor{}, []LowRank{{A: a, B: a, Seed: seed}}, 1, share))
+			}
+			for _, share := range []float64{0, .25, .75} {
+				kept := 0
+				for _, v := range run(share, 5) {
+					switch {
+					case v == 0:
+					case math.Abs(v-1/(1-share)) > 1e-2:
+						return fmt.Errorf("%v, share %v: 1 became %v", d, share, v)
+					default:
+						kept++
+					}
+				}
+				// Five standard deviations of a binomial.
+				if got := float64(kept) / (rows * n); math.Abs(got-(1-share)) > 5*math.Sqrt(share*(1-share)/(rows*n)) {
+					t.Errorf("%v, share %v: %v are kept", d, share, got)
+				}
+			}
+			if slices.Equal(run(.5, 1), run(.5, 2)) || !slices.Equal(run(.5, 1), run(.5, 1)) {
+				t.Errorf("%v: what is dropped does not follow from the seed", d)
+			}
+		}
+		return s.Err()
+	})
+	if err != nil {
+		t.Fatal(err)
 	}
 }

@@ -430,6 +430,89 @@ Tensor tree_attention(const Tensor &q, const Tensor &k, const Tensor &v, const i
   return n == 1 ? outs[0] : at::cat(outs, 0);
 }
 
+// ---- low-rank adapters (Hu et al. 2022) -------------------------------------------
+// drop sets each value to 0 with probability p and scales the others by 1/(1 − p).
+// Which ones follows from the seed and the place alone: backward computes them
+// again, and no mask is kept.
+Tensor drop(const Tensor &x0, double p, uint64_t seed) {
+  if (p <= 0) return x0;
+  Tensor x = x0.contiguous();
+  if (!x.is_cpu()) {
+    auto gen = at::globalContext().defaultGenerator(x.device()).clone();
+    gen.set_current_seed(seed);
+    return x * at::empty_like(x).bernoulli_(1 - p, gen).mul_(1 / (1 - p));
+  }
+  Tensor y = at::empty_like(x);
+  uint64_t limit = uint64_t(p * 4294967296.0);
+  dispatch(x, "dropout", [&](auto &, auto st, auto) {
+    using S = decltype(st);
+    const S *in_ = in<S>(x);
+    S *out_ = out_ptr<S>(y);
+    auto keep = [&](uint64_t i) {  // splitmix64 of the i-th pair; 32 bits for each of the two
+      uint64_t z = seed + (i / 2 + 1) * 0x9e3779b97f4a7c15ull;
+      z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9ull;
+      z = (z ^ (z >> 27)) * 0x94d049bb133111ebull;
+      z ^= z >> 31;
+      return ((i & 1) ? z >> 32 : z & 0xffffffffull) >= limit;
+    };
+    at::parallel_for(0, x.numel(), 4096, [&](int64_t b, int64_t e) {
+      for (int64_t i = b; i < e; i++) out_[i] = keep(i) ? in_[i] : S{};
+    });
+  });
+  return y.mul_(1 / (1 - p));
+}
+
+struct LoRASpec {
+  Tensor bias;  // undefined: none
+  std::vector<int64_t> row;
+  std::vector<int64_t> seed;
+  double scale, dropout;
+};
+
+// Of the activations only x and the [tokens, rank] products are kept.
+struct LoRALinear : torch::autograd::Function<LoRALinear> {
+  static Tensor forward(AutogradContext *ctx, const Tensor &x, const Tensor &w, at::TensorList ab, const LoRASpec &spec) {
+    variable_list keep{x, w};
+    Tensor y = run(x, w, ab, spec, &keep);
+    ctx->save_for_backward(keep);
+    ctx->saved_data["row"] = spec.row;
+    ctx->saved_data["seed"] = spec.seed;
+    ctx->saved_data["scale"] = spec.scale;
+    ctx->saved_data["dropout"] = spec.dropout;
+    return y;
+  }
+  static Tensor run(const Tensor &x, const Tensor &w, at::TensorList ab, const LoRASpec &spec, variable_list *keep) {
+    Tensor y = at::linear(x, w, spec.bias.defined() ? std::optional<Tensor>(spec.bias) : std::nullopt);
+    for (size_t i = 0; i < spec.row.size(); i++) {
+      const Tensor &a = ab[2 * i], &b = ab[2 * i + 1];
+      Tensor u = at::mm(drop(x, spec.dropout, uint64_t(spec.seed[i])), a.t());
+      y.narrow(1, spec.row[i], b.size(0)).add_(at::mm(u, b.t()), spec.scale);
+      if (keep) keep->insert(keep->end(), {a, b, u});
+    }
+    return y;
+  }
+  static variable_list backward(AutogradContext *ctx, variable_list grads) {
+    auto saved = ctx->get_saved_variables();
+    auto row = ctx->saved_data["row"].toIntVector(), seed = ctx->saved_data["seed"].toIntVector();
+    double scale = ctx->saved_data["scale"].toDouble(), p = ctx->saved_data["dropout"].toDouble();
+    const Tensor &x = saved[0], dy = grads[0];
+    variable_list out(3 + 2 * row.size());  // x, w, the pairs, the spec
+    bool more = ctx->needs_input_grad(0);
+    Tensor dx;
+    if (more) dx = at::mm(dy, saved[1]);
+    for (size_t i = 0; i < row.size(); i++) {
+      const Tensor &a = saved[2 + 3 * i], &b = saved[3 + 3 * i], &u = saved[4 + 3 * i];
+      Tensor dyi = dy.narrow(1, row[i], b.size(0));
+      Tensor du = at::mm(dyi, b).mul_(scale);
+      out[2 + 2 * i] = at::mm(du.t(), drop(x, p, uint64_t(seed[i])));
+      out[3 + 2 * i] = at::mm(dyi.t(), u).mul_(scale);
+      if (more) dx.add_(drop(at::mm(du, a), p, uint64_t(seed[i])));
+    }
+    out[0] = dx;
+    return out;
+  }
+};
+
 // ---- log-probs of given tokens, without keeping [tokens × vocabulary] ---------------
 // forward: lp_i = z_{i,y_i} − logsumexp(z_i), H_i = logsumexp(z_i) − Σ p z, with
 // z = hidden·Wᵀ computed `chunk` rows at a time; backward computes z again.
@@ -476,11 +559,13 @@ struct HeadLogprobs : torch::autograd::Function<HeadLogprobs> {
       d.scatter_add_(1, y.narrow(0, i, m).unsqueeze(1), gc);
       auto dl = d.to(h.scalar_type());
       dh.narrow(0, i, m).copy_(at::matmul(dl, w));
+      if (!ctx->needs_input_grad(1)) continue;  // a frozen head
       auto part = at::matmul(dl.t(), hc);
       if (n <= chunk) dw = part;
       else if (!dw.defined()) dw = part.to(acc);
       else dw.add_(part);
     }
+    if (!ctx->needs_input_grad(1)) return {dh, Tensor(), Tensor(), Tensor()};
     if (!dw.defined()) dw = at::zeros_like(w);
     return {dh, dw.to(w.scalar_type()), Tensor(), Tensor()};
   }
@@ -608,6 +693,32 @@ int agt_linear_packed(agt_tensor *out, agt_tensor x, agt_tensor packed, agt_tens
                                        std::optional<std::string_view>)>();
     *out = wrap(op.call(T(x).contiguous(), T(packed), bias ? std::optional<Tensor>(T(bias)) : std::nullopt, "none", List(), ""));
   });
+}
+int agt_lora_linear(agt_tensor *out, agt_tensor x, agt_tensor w, agt_tensor bias, agt_tensor *ab, const int64_t *row,
+                    const uint64_t *seed, int n, double scale, double dropout, char **err) {
+  return guard(err, [&] {
+    TORCH_CHECK(T(x).dim() == 2 && T(w).dim() == 2 && T(x).size(1) == T(w).size(1), "x is ", T(x).sizes(), ", the weight is ",
+                T(w).sizes(), "; x's last dimension must equal the weight's second");
+    TORCH_CHECK(!T(w).requires_grad(), "the weight beside an adapter is frozen");
+    TORCH_CHECK(dropout >= 0 && dropout < 1, "a dropout of ", dropout);
+    variable_list pairs;
+    LoRASpec spec{bias ? T(bias) : Tensor(), {}, {}, scale, dropout};
+    for (int i = 0; i < n; i++) {
+      auto &a = T(ab[2 * i]), &b = T(ab[2 * i + 1]);
+      TORCH_CHECK(a.dim() == 2 && b.dim() == 2 && a.size(1) == T(x).size(1) && a.size(0) == b.size(1) && row[i] >= 0 &&
+                      row[i] + b.size(0) <= T(w).size(0),
+                  "A is ", a.sizes(), ", B is ", b.sizes(), " at row ", row[i], " beside a weight of ", T(w).sizes());
+      pairs.push_back(a);
+      pairs.push_back(b);
+      spec.row.push_back(row[i]);
+      spec.seed.push_back(int64_t(seed[i]));
+    }
+    *out = wrap(at::GradMode::is_enabled() ? LoRALinear::apply(T(x), T(w), at::TensorList(pairs), spec)
+                                           : LoRALinear::run(T(x), T(w), pairs, spec, nullptr));
+  });
+}
+int agt_detach(agt_tensor *out, agt_tensor x, char **err) {
+  return guard(err, [&] { *out = wrap(T(x).detach()); });
 }
 int agt_rms_norm(agt_tensor *out, agt_tensor x, agt_tensor w, double eps, char **err) {
   return guard(err, [&] {

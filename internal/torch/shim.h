@@ -29,6 +29,11 @@ int agt_linear(agt_tensor *out, agt_tensor x, agt_tensor w, agt_tensor bias, cha
 // A copy of w in oneDNN's blocked layout, for agt_linear_packed only (CPU, no gradient).
 int agt_pack_linear(agt_tensor *out, agt_tensor w, char **err);
 int agt_linear_packed(agt_tensor *out, agt_tensor x, agt_tensor packed, agt_tensor bias, char **err);
+// y = x·wᵀ + bias, and scale·(drop(x)·Aᵢᵀ)·Bᵢᵀ added to y's columns from row[i] on,
+// as many as Bᵢ has rows. ab: A₀, B₀, A₁, …; w and bias get no gradient.
+int agt_lora_linear(agt_tensor *out, agt_tensor x, agt_tensor w, agt_tensor bias, agt_tensor *ab, const int64_t *row,
+                    const uint64_t *seed, int n, double scale, double dropout, char **err);
+int agt_detach(agt_tensor *out, agt_tensor x, char **err);
 int agt_rms_norm(agt_tensor *out, agt_tensor x, agt_tensor w, double eps, char **err);
 int agt_add_rms_norm(agt_tensor *sum, agt_tensor *out, agt_tensor x, agt_tensor y, agt_tensor w, double eps, char **err);
 int agt_embedding(agt_tensor *out, agt_tensor weight, agt_tensor ids, char **err);

@@ -1,0 +1,107 @@
+//go:build libtorch
+
+package main
+
+import (
+	"bytes"
+	"context"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"agentcli/policy"
+	"agentcli/weights"
+)
+
+func tinyLoRAOptions(t *testing.T, file, output string) trainOptions {
+	o := tinyOptions(t, file, output)
+	o.Open.LoRA, o.Open.Checkpoint = policy.LoRA{Rank: 4, Dropout: .2, Seed: 3}, true
+	return o
+}
+
+func TestResumedTrainingOfAdaptersWritesTheSameAdapter(t *testing.T) {
+	resumedEqualsWhole(t, tinyLoRAOptions, "adapter_model.safetensors", "adapter_config.json", "tokenizer.json")
+}
+
+// What train writes with --lora-rank is taken by every command that takes a model.
+func TestATrainedAdapterIsAModel(t *testing.T) {
+	dir := t.TempDir()
+	file, adapter, merged := tinyRollouts(t, dir), filepath.Join(dir, "adapter"), filepath.Join(dir, "merged")
+	var log bytes.Buffer
+	s := streams{out: &bytes.Buffer{}, err: &log}
+	if err := runTrain(context.Background(), tinyLoRAOptions(t, file, adapter), s); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := os.Stat(filepath.Join(adapter, "model.safetensors")); err == nil {
+		t.Error("the whole model was written beside its adapter")
+	}
+	info, err := askModel(t, "", "info", adapter)
+	if err != nil || !strings.Contains(info, "LoRA adapter of rank 4, alpha 8, on q,k,v,o,gate,up,down") {
+		t.Errorf("%v\n%s", err, info)
+	}
+	if _, err := askModel(t, "", "convert", adapter, merged); err == nil || !strings.Contains(err.Error(), "--merge") {
+		t.Errorf("convert without --merge: %v", err)
+	}
+	if _, err := askModel(t, "", "convert", "--merge", tinyModel, merged); err == nil || !strings.Contains(err.Error(), "is no LoRA adapter") {
+		t.Errorf("--merge of a whole model: %v", err)
+	}
+	if _, err := askModel(t, "", "convert", "--merge", adapter, merged); err != nil {
+		t.Fatal(err)
+	}
+	const question = `{"token_ids": [5, 6, 7, 8, 9, 10]}`
+	var said []string
+	for _, path := range []string{adapter, merged, tinyModel} {
+		out, err := askModel(t, question, "logprobs", path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		said = append(said, out)
+	}
+	if said[0] != said[1] || said[0] == said[2] {
+		t.Errorf("the adapter says %s, merged %s, its base %s", said[0], said[1], said[2])
+	}
+	if a, err := fingerprint(adapter); err != nil {
+		t.Error(err)
+	} else if b, err := fingerprint(merged); err != nil || a == b {
+		t.Errorf("fingerprints %s and %s, %v", a, b, err)
+	}
+
+	// It is gone on with, in another folder, with its own rank.
+	o := tinyOptions(t, file, filepath.Join(dir, "more"))
+	o.Model = adapter
+	if err := runTrain(context.Background(), o, s); err != nil {
+		t.Fatal(err)
+	}
+	m, err := weights.Open(o.Output)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer m.Close()
+	if a, ok := m.Adapter(); !ok || a.Rank != 4 || filepath.Base(m.BasePath()) != "tiny-llama" {
+		t.Errorf("going on with an adapter wrote %+v over %s", a, m.BasePath())
+	}
+}
+
+// The weights under new adapters are the reference: a run that is told so by name
+// ends at the same place.
+func TestTheBaseIsTheReferenceOfNewAdapters(t *testing.T) {
+	dir := t.TempDir()
+	file := tinyRollouts(t, dir)
+	var adapters [][]byte
+	for name, ref := range map[string]string{"shared": "", "named": tinyModel} {
+		o := tinyLoRAOptions(t, file, filepath.Join(dir, name))
+		o.Ref, o.Config.OldLogprobs = ref, "file"
+		if err := runTrain(context.Background(), o, streams{out: &bytes.Buffer{}, err: &bytes.Buffer{}}); err != nil {
+			t.Fatal(err)
+		}
+		b, err := os.ReadFile(filepath.Join(o.Output, "adapter_model.safetensors"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		adapters = append(adapters, b)
+	}
+	if !bytes.Equal(adapters[0], adapters[1]) {
+		t.Error("with the reference named, the run ends elsewhere")
+	}
+}

@@ -1,0 +1,86 @@
+package policy
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"agentcli/weights"
+)
+
+// LoRA says that a model is trained by low-rank adapters (Hu et al. 2022): the
+// weights W of its layers stay as they are, and W + Alpha/Rank·B·A takes their
+// place, of which A [Rank, in] and B [out, Rank] are trained.
+type LoRA struct {
+	Rank    int      // 0: no adapters, unless the model that is opened has them
+	Alpha   float64  // 0: twice the rank
+	Targets []string // short names (weights.LoRATargets); none: all
+	Dropout float64  // share of the adapter's inputs that Accumulate sets to 0
+	Seed    int64    // of A's first values and of the dropout
+}
+
+// ParseTargets reads --lora-targets: all-linear, or short names with commas.
+func ParseTargets(text string) ([]string, error) {
+	var all, given []string
+	for _, t := range weights.LoRATargets {
+		all = append(all, t.Short)
+	}
+	if text == "all-linear" {
+		return all, nil
+	}
+	for _, name := range strings.Split(text, ",") {
+		name = strings.TrimSuffix(strings.TrimSpace(name), "_proj")
+		if !slices.Contains(all, name) {
+			return nil, fmt.Errorf("%q is no matrix of a layer; want all-linear, or some of %s", name, strings.Join(all, ","))
+		}
+		given = append(given, name)
+	}
+	return slices.DeleteFunc(all, func(name string) bool { return !slices.Contains(given, name) }), nil
+}
+
+// Validate refuses settings that mean nothing.
+func (l LoRA) Validate() error {
+	switch {
+	case l.Rank < 0 || l.Rank > 1<<14:
+		return fmt.Errorf("--lora-rank %d: want 0 (none) or a rank, for example 16", l.Rank)
+	case !(l.Alpha >= 0):
+		return fmt.Errorf("--lora-alpha %v: want a positive number", l.Alpha)
+	case !(l.Dropout >= 0 && l.Dropout < 1):
+		return fmt.Errorf("--lora-dropout %v: want 0 (none) or a share below 1", l.Dropout)
+	}
+	return nil
+}
+
+// over is the adapter to train on a model: the one that it has, which the
+// settings must not contradict, or a new one.
+func (l LoRA) over(m *weights.Model) (c weights.AdapterConfig, err error) {
+	if err := l.Validate(); err != nil {
+		return c, err
+	}
+	c, has := m.Adapter()
+	if !has {
+		c = weights.AdapterConfig{Base: m.BasePath(), Rank: l.Rank, Alpha: l.Alpha, Dropout: l.Dropout, Targets: l.Targets}
+		if c.Alpha == 0 {
+			c.Alpha = 2 * float64(c.Rank)
+		}
+		if len(c.Targets) == 0 {
+			c.Targets, _ = ParseTargets("all-linear")
+		}
+		return c, nil
+	}
+	no := func(flag string, given, has any) error {
+		return fmt.Errorf("%s: the adapter has %v, not --%s %v; leave the flag out to go on training it, or merge it first: agentcli model convert %s OUT --merge", m.Path(), has, flag, given, m.Path())
+	}
+	switch {
+	case l.Rank != 0 && l.Rank != c.Rank:
+		return c, no("lora-rank", l.Rank, c.Rank)
+	case l.Alpha != 0 && l.Alpha != c.Alpha:
+		return c, no("lora-alpha", l.Alpha, c.Alpha)
+	case len(l.Targets) != 0 && !slices.Equal(l.Targets, c.Targets):
+		return c, no("lora-targets", strings.Join(l.Targets, ","), strings.Join(c.Targets, ","))
+	}
+	if l.Dropout != 0 {
+		c.Dropout = l.Dropout
+	}
+	return c, nil
+}

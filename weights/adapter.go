@@ -1,0 +1,408 @@
+package weights
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"math"
+	"os"
+	"path/filepath"
+	"slices"
+	"sort"
+	"strings"
+)
+
+// Files of an adapter's folder, as PEFT writes them.
+const (
+	adapterConfigFile = "adapter_config.json"
+	adapterFile       = "adapter_model.safetensors"
+	adapterPrefix     = "base_model.model."
+	loraA, loraB      = ".lora_A.weight", ".lora_B.weight"
+	tokenizerFile     = "tokenizer.json"
+	typeCausal        = "CAUSAL_LM"
+	typeScore         = "SEQ_CLS"
+)
+
+// LoRATargets are the matrices of a layer that a LoRA adapter may change, by
+// their short names and those in Hugging Face's layout.
+var LoRATargets = []struct{ Short, Module string }{
+	{"q", "self_attn.q_proj"}, {"k", "self_attn.k_proj"}, {"v", "self_attn.v_proj"}, {"o", "self_attn.o_proj"},
+	{"gate", "mlp.gate_proj"}, {"up", "mlp.up_proj"}, {"down", "mlp.down_proj"},
+}
+
+// LoRANames are the tensors of the low-rank pair beside a weight: A [rank, in]
+// and B [out, rank].
+func LoRANames(weight string) (a, b string) {
+	module := strings.TrimSuffix(weight, ".weight")
+	return module + loraA, module + loraB
+}
+
+// AdapterConfig is what adapter_config.json says of a LoRA adapter (Hu et al.
+// 2022): a weight W becomes W + Scale()·B·A.
+type AdapterConfig struct {
+	Base    string // base_model_name_or_path: a folder, a .gguf, or a name on the hub
+	Rank    int
+	Alpha   float64
+	Dropout float64
+	Targets []string // short names, in the order of LoRATargets
+	RSLoRA  bool     // Scale is alpha/√rank (Kalajdzievski 2023)
+	Score   bool     // task type SEQ_CLS: a critic or a reward model, score.weight beside the pairs
+}
+
+// Scale is the factor before B·A.
+func (c AdapterConfig) Scale() float64 {
+	if c.RSLoRA {
+		return c.Alpha / math.Sqrt(float64(c.Rank))
+	}
+	return c.Alpha / float64(c.Rank)
+}
+
+// Adapter is a LoRA adapter's folder.
+type Adapter struct {
+	AdapterConfig
+	dir   string
+	shard *shard
+}
+
+// FindBase gives the folder of an adapter's base model that is neither a path
+// beside the adapter nor one from here: a name on the hub, say. Nil: there are
+// paths only. To be set before the first Open.
+var FindBase func(name string) (path string, ok bool)
+
+// IsAdapter reports whether a folder holds a LoRA adapter and no model.
+func IsAdapter(dir string) bool {
+	if _, err := os.Stat(filepath.Join(dir, adapterConfigFile)); err != nil {
+		return false
+	}
+	whole, _ := filepath.Glob(filepath.Join(dir, "model*.safetensors*"))
+	return len(whole) == 0
+}
+
+// openAdapter opens the base and the adapter as one model whose tensors are the
+// merged ones.
+func openAdapter(dir string) (*Model, error) {
+	a, err := readAdapter(dir)
+	if err != nil {
+		return nil, err
+	}
+	m, err := a.over(dir)
+	if err != nil {
+		a.shard.m.Close()
+		return nil, err
+	}
+	return m, nil
+}
+
+func readAdapter(dir string) (*Adapter, error) {
+	c, err := readAdapterConfig(filepath.Join(dir, adapterConfigFile))
+	if err != nil {
+		return nil, err
+	}
+	path := filepath.Join(dir, adapterFile)
+	s, err := openShard(path)
+	if err != nil {
+		if errors.Is(err, fs.ErrNotExist) {
+			return nil, fmt.Errorf("%s: there is no %s in this folder; PEFT's older adapter_model.bin is a pickle and is not read", dir, adapterFile)
+		}
+		return nil, err
+	}
+	return &Adapter{AdapterConfig: c, dir: dir, shard: s}, nil
+}
+
+// readAdapterConfig refuses what would make the adapter mean something else than
+// W + Scale·B·A.
+func readAdapterConfig(path string) (AdapterConfig, error) {
+	var c AdapterConfig
+	b, err := os.ReadFile(path)
+	if err != nil {
+		return c, err
+	}
+	f := struct {
+		Type     string         `json:"peft_type"`
+		Task     string         `json:"task_type"`
+		Base     string         `json:"base_model_name_or_path"`
+		Rank     int            `json:"r"`
+		Alpha    *float64       `json:"lora_alpha"`
+		Dropout  float64        `json:"lora_dropout"`
+		RSLoRA   bool           `json:"use_rslora"`
+		DoRA     bool           `json:"use_dora"`
+		LoRABias bool           `json:"lora_bias"`
+		Bias     string         `json:"bias"`
+		FanIn    bool           `json:"fan_in_fan_out"`
+		Ranks    map[string]any `json:"rank_pattern"`
+		Alphas   map[string]any `json:"alpha_pattern"`
+	}{}
+	if err := json.Unmarshal(b, &f); err != nil {
+		return c, fmt.Errorf("%s: %w", path, err)
+	}
+	no := func(what string) error {
+		return fmt.Errorf("%s: %s is not supported; merge the adapter with PEFT (merge_and_unload) and take that model", path, what)
+	}
+	switch {
+	case f.Type != "LORA":
+		return c, no(fmt.Sprintf("peft_type %q", printable(f.Type)))
+	case f.DoRA:
+		return c, no("use_dora")
+	case f.LoRABias || f.Bias != "" && f.Bias != "none":
+		return c, no("a bias that is trained")
+	case f.FanIn:
+		return c, no("fan_in_fan_out")
+	case len(f.Ranks) > 0 || len(f.Alphas) > 0:
+		return c, no("rank_pattern or alpha_pattern")
+	case f.Rank < 1 || f.Rank > 1<<16:
+		return c, fmt.Errorf("%s: r: %d is not a rank", path, f.Rank)
+	case f.Alpha == nil || math.IsNaN(*f.Alpha) || math.IsInf(*f.Alpha, 0):
+		return c, fmt.Errorf("%s: lora_alpha: missing or no number", path)
+	case !(f.Dropout >= 0 && f.Dropout < 1):
+		return c, fmt.Errorf("%s: lora_dropout: %v is not in [0, 1)", path, f.Dropout)
+	case f.Base == "":
+		return c, fmt.Errorf("%s: base_model_name_or_path is missing: which model is the adapter of?", path)
+	}
+	return AdapterConfig{Base: f.Base, Rank: f.Rank, Alpha: *f.Alpha, Dropout: f.Dropout, RSLoRA: f.RSLoRA, Score: f.Task == typeScore}, nil
+}
+
+// base is the path of the adapter's base model.
+func (a *Adapter) base() (string, error) {
+	for _, p := range []string{a.Base, filepath.Join(a.dir, a.Base)} {
+		if _, err := os.Stat(p); err == nil {
+			return p, nil
+		}
+	}
+	if FindBase != nil {
+		if p, ok := FindBase(a.Base); ok {
+			return p, nil
+		}
+	}
+	return "", fmt.Errorf("%s: the adapter's base model, %s, is not here; fetch it, or correct base_model_name_or_path in %s", a.dir, printable(a.Base), adapterConfigFile)
+}
+
+// over lays the adapter over its base.
+func (a *Adapter) over(dir string) (*Model, error) {
+	path, err := a.base()
+	if err != nil {
+		return nil, err
+	}
+	if IsAdapter(path) {
+		return nil, fmt.Errorf("%s: its base model, %s, is an adapter itself; merge that one first: agentcli model convert %s OUT --merge", dir, path, path)
+	}
+	base, err := Open(path)
+	if err != nil {
+		return nil, fmt.Errorf("%s: its base model: %w", dir, err)
+	}
+	fail := func(format string, args ...any) (*Model, error) {
+		base.Close()
+		return nil, fmt.Errorf("%s: %s", filepath.Join(dir, adapterFile), fmt.Sprintf(format, args...))
+	}
+	m := &Model{path: dir, format: base.format, config: base.config, template: base.template, infos: map[string]TensorInfo{}, base: base, adapter: a,
+		files: append(slices.Clone(base.files), a.shard.path)}
+	if t := folderTemplate(dir); t != "" {
+		m.template = t
+	}
+	m.config.Score = base.config.Score || a.Score
+	for name, i := range base.infos {
+		if m.config.Score && name == lmHead {
+			continue
+		}
+		m.infos[name] = i
+	}
+	found := map[string]bool{}
+	for _, name := range a.shard.names {
+		i := a.shard.infos[name]
+		own, ok := strings.CutPrefix(name, adapterPrefix)
+		if !ok {
+			return fail("tensor %s: PEFT's names begin with %s", printable(name), adapterPrefix)
+		}
+		if own == scoreHead && a.Score {
+			i.Name = own
+			m.infos[own] = i
+			continue
+		}
+		module, isA := strings.CutSuffix(own, loraA)
+		if !isA {
+			if module, ok = strings.CutSuffix(own, loraB); !ok {
+				return fail("tensor %s is neither the A nor the B of a LoRA pair", printable(name))
+			}
+		}
+		w, ok := base.infos[module+".weight"]
+		short := shortTarget(module)
+		if !ok || short == "" {
+			return fail("tensor %s changes a tensor that the base model does not have, or not as a matrix of a layer", printable(name))
+		}
+		want := []int64{w.Shape[0], int64(a.Rank)}
+		if isA {
+			want = []int64{int64(a.Rank), w.Shape[1]}
+		}
+		if !slices.Equal(i.Shape, want) {
+			return fail("tensor %s: shape is %v, but rank %d beside %v needs %v", printable(name), i.Shape, a.Rank, w.Shape, want)
+		}
+		if isA {
+			if _, ok := a.shard.infos[adapterPrefix+module+loraB]; !ok {
+				return fail("tensor %s has no B beside it", printable(name))
+			}
+			found[short] = true
+			w.DType = F32
+			m.infos[w.Name] = w
+		} else if _, ok := a.shard.infos[adapterPrefix+module+loraA]; !ok {
+			return fail("tensor %s has no A beside it", printable(name))
+		}
+	}
+	for _, t := range LoRATargets {
+		if found[t.Short] {
+			a.Targets = append(a.Targets, t.Short)
+		}
+	}
+	for _, t := range m.config.Tensors() {
+		if _, ok := m.infos[t.Name]; ok {
+			m.names = append(m.names, t.Name)
+		}
+	}
+	return m, nil
+}
+
+// shortTarget names the target that a module of a layer is, "" for others.
+func shortTarget(module string) string {
+	for _, t := range LoRATargets {
+		if strings.HasPrefix(module, "model.layers.") && strings.HasSuffix(module, "."+t.Module) {
+			return t.Short
+		}
+	}
+	return ""
+}
+
+// Adapter is the adapter's configuration where the model is a base with a LoRA
+// adapter over it; ok is false for other models.
+func (m *Model) Adapter() (c AdapterConfig, ok bool) {
+	if m.adapter == nil {
+		return c, false
+	}
+	return m.adapter.AdapterConfig, true
+}
+
+// BasePath is where the model without its adapter was found: Path itself where
+// there is none.
+func (m *Model) BasePath() string {
+	if m.base == nil {
+		return m.path
+	}
+	return m.base.path
+}
+
+// TokenizerPath is the model or the folder that has the tokenizer: an adapter's
+// own folder, or its base.
+func (m *Model) TokenizerPath() string {
+	if m.base != nil {
+		if _, err := os.Stat(filepath.Join(m.path, tokenizerFile)); err != nil {
+			return m.base.path
+		}
+	}
+	return m.path
+}
+
+// Low is one tensor of the adapter, by the name without PEFT's prefix.
+func (m *Model) Low(name string) (Tensor, bool) {
+	if m.adapter == nil {
+		return Tensor{}, false
+	}
+	i, ok := m.adapter.shard.infos[adapterPrefix+name]
+	if !ok {
+		return Tensor{}, false
+	}
+	return Tensor{Name: name, DType: i.DType, Shape: i.Shape, Data: m.adapter.shard.data(adapterPrefix + name)}, true
+}
+
+// Unmerged is Tensor without the adapter's changes.
+func (m *Model) Unmerged(name string) (Tensor, error) {
+	if m.base == nil {
+		return m.Tensor(name)
+	}
+	if t, ok := m.Low(name); ok { // a head that was trained whole
+		return t, nil
+	}
+	return m.base.Tensor(name)
+}
+
+// merged is W + Scale·B·A in float32.
+func (m *Model) merged(name string) (Tensor, error) {
+	w, err := m.Unmerged(name)
+	if err != nil {
+		return w, err
+	}
+	an, bn := LoRANames(name)
+	a, ok := m.Low(an)
+	if !ok {
+		return w, nil
+	}
+	b, _ := m.Low(bn)
+	for _, t := range []*Tensor{&w, &a, &b} {
+		if *t, err = t.As(F32); err != nil {
+			return w, fmt.Errorf("%s: %w", m.path, err)
+		}
+	}
+	get := func(b []byte, i int) float32 { return math.Float32frombits(le.Uint32(b[4*i:])) }
+	rank, in := int(a.Shape[0]), int(a.Shape[1])
+	av := make([]float32, rank*in)
+	for i := range av {
+		av[i] = get(a.Data, i)
+	}
+	out := Tensor{Name: name, DType: F32, Shape: w.Shape, Data: make([]byte, len(w.Data))}
+	scale := m.adapter.Scale()
+	parallel(int(w.Shape[0]), 16, func(from, to int) {
+		row := make([]float32, in)
+		for o := from; o < to; o++ {
+			clear(row)
+			for r := range rank {
+				f := float32(scale * float64(get(b.Data, o*rank+r)))
+				for i, x := range av[r*in : (r+1)*in] {
+					row[i] += f * x
+				}
+			}
+			for i, d := range row {
+				put(out.Data, o*in+i, get(w.Data, o*in+i)+d)
+			}
+		}
+	})
+	return out, nil
+}
+
+// AdapterWriter writes an adapter's tensors, as Writer does.
+type AdapterWriter struct{ *Writer }
+
+// CreateAdapter starts the adapter_model.safetensors of a folder, for tensors
+// named without PEFT's prefix.
+func CreateAdapter(dir string, infos []TensorInfo) (AdapterWriter, error) {
+	named := slices.Clone(infos)
+	for i := range named {
+		named[i].Name = adapterPrefix + named[i].Name
+	}
+	w, err := CreateSafetensors(filepath.Join(dir, adapterFile), named, nil)
+	return AdapterWriter{w}, err
+}
+
+// Write writes one tensor, named without PEFT's prefix.
+func (w AdapterWriter) Write(name string, data []byte) error {
+	return w.Writer.Write(adapterPrefix+name, data)
+}
+
+// WritePEFT writes adapter_config.json: with it the folder is an adapter.
+func (c AdapterConfig) WritePEFT(dir string) error {
+	var modules []string
+	for _, t := range LoRATargets {
+		if slices.Contains(c.Targets, t.Short) {
+			modules = append(modules, t.Module[strings.LastIndexByte(t.Module, '.')+1:])
+		}
+	}
+	sort.Strings(modules)
+	m := map[string]any{
+		"peft_type": "LORA", "task_type": typeCausal, "base_model_name_or_path": c.Base, "r": c.Rank, "lora_alpha": c.Alpha, "lora_dropout": c.Dropout,
+		"target_modules": modules, "use_rslora": c.RSLoRA, "bias": "none", "fan_in_fan_out": false, "inference_mode": true,
+		"init_lora_weights": true, "modules_to_save": nil, "rank_pattern": map[string]any{}, "alpha_pattern": map[string]any{}, "use_dora": false,
+	}
+	if c.Alpha == math.Trunc(c.Alpha) {
+		m["lora_alpha"] = int64(c.Alpha)
+	}
+	if c.Score {
+		m["task_type"], m["modules_to_save"] = typeScore, []string{"score"}
+	}
+	return writeJSON(filepath.Join(dir, adapterConfigFile), m)
+}
