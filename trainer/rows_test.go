@@ -157,7 +157,7 @@ func TestLoadRefusesInOneLine(t *testing.T) {
 			t.Errorf("%s: more than one line: %q", c.name, err)
 		}
 	}
-	if _, reason, err := episode(&traj.Trajectory{Reward: number(1), Sequences: []traj.Sequence{{TokenIDs: []int32{1, 2}, LossMask: []bool{false}}}}, "x"); err == nil || reason != "" {
+	if _, reason, err := episode(&traj.Trajectory{Reward: number(1), Sequences: []traj.Sequence{{TokenIDs: []int32{1, 2}, LossMask: []bool{false}}}}, "x", needs{reward: true}); err == nil || reason != "" {
 		t.Errorf("unequal lengths in memory: %q, %v", reason, err)
 	}
 }

@@ -32,6 +32,8 @@ type position struct {
 	Ref     string         `json:"ref"`   // "": the model itself, or none
 	Critic  string         `json:"critic,omitempty"`
 	Teacher string         `json:"teacher,omitempty"`
+	Reward  string         `json:"reward_model,omitempty"`
+	PTX     string         `json:"ptx,omitempty"`
 	Config  trainer.Config `json:"config"`         // as far as it decides the outcome
 	Loop    *loopState     `json:"loop,omitempty"` // of a loop
 

@@ -49,6 +49,8 @@ type trainOptions struct {
 	Ref      string
 	Critic   string
 	Teacher  string
+	Reward   string // a model that scores the trajectories
+	PTX      string // a file of text
 	Greedy   string
 	DryRun   bool
 	Keep     int
@@ -71,16 +73,19 @@ func trainCommand() *cli.Command {
 	}
 	return &cli.Command{
 		Name:      "train",
-		Usage:     "make a better model from trajectory files (GRPO, PPO and their family)",
+		Usage:     "make a better model from trajectory files (GRPO, PPO and their family), text or preferences (SFT, DPO, reward models)",
 		ArgsUsage: "FILE...",
 		Description: "Reads trajectories in the schema of docs/format.md, whoever wrote them, compares the\n" +
 			"attempts of each group, and updates the model. Only tokens that the policy sampled are\n" +
-			"trained on. The output folder opens in transformers and vLLM and is taken by --model.",
+			"trained on. The output folder opens in transformers and vLLM and is taken by --model.\n" +
+			"--algo sft, dpo, rm and prm also take .jsonl, .json, .csv and .parquet of text: docs/training.md has the columns.",
 		Flags: append(flags,
 			&cli.StringFlag{Name: "model", Aliases: []string{"m"}, Category: "model", Usage: "model folder, .gguf or org/name on the hub to start from (default: the policy that the file names)"},
-			&cli.StringFlag{Name: "ref", Category: "model", Usage: "reference model of --kl-coef, named as --model is (default: the model before training)"},
+			&cli.StringFlag{Name: "ref", Category: "model", Usage: "reference model of --kl-coef and --algo dpo, named as --model is (default: the model before training)"},
 			&cli.StringFlag{Name: "critic", Category: "model", Usage: "critic of --algo ppo to start from: a model folder, with a value head or without (default: --model with a new head)"},
 			&cli.StringFlag{Name: "teacher", Category: "model", Usage: "teacher of --loss opd, named as --model is; its tokenizer must be the same"},
+			&cli.StringFlag{Name: "reward-model", Category: "model", Usage: "score the trajectories with this reward model, at their last token, in place of their file's rewards (--algo rm makes one)"},
+			&cli.StringFlag{Name: "ptx", Category: "model", Usage: "a second `FILE`, of text or trajectories as --algo sft takes them, whose cross-entropy is added to each policy step"},
 			&cli.StringFlag{Name: "greedy", Category: "model", Usage: "file of greedy attempts (rollout --temperature 0) at the same tasks, whose scores --advantage remax compares with"},
 			&cli.StringFlag{Name: "dtype", Category: "model", Usage: "of the computation: float32 or bfloat16 (default: the faster one); the weights that are updated are float32"},
 			&cli.StringFlag{Name: "device", Category: "model", Usage: "cpu, cuda or cuda:N (default: cpu)"},
@@ -194,6 +199,7 @@ func trainSettingsOf(c *cli.Context) (trainOptions, error) {
 		return o, usageError{err}
 	}
 	o.Critic, o.Teacher, o.Greedy, o.DryRun = c.String("critic"), c.String("teacher"), c.String("greedy"), c.Bool("dry-run")
+	o.Reward, o.PTX = c.String("reward-model"), c.String("ptx")
 	if o.Keep = c.Int("keep"); o.Keep < 1 {
 		return o, usagef("--keep %d: want at least 1", o.Keep)
 	}
@@ -205,7 +211,13 @@ func trainSettingsOf(c *cli.Context) (trainOptions, error) {
 	case o.Teacher == "" && g.Loss == "opd":
 		return o, usagef("--loss opd learns from a teacher; name one with --teacher DIR")
 	}
-	if o.Ref != "" && g.KLCoef == 0 {
+	switch {
+	case g.IsSupervised() && o.Reward != "":
+		return o, usagef("--reward-model %s has no effect with --algo %s, which takes no rewards", o.Reward, g.Algo)
+	case g.IsSupervised() && o.PTX != "":
+		return o, usagef("--ptx %s has no effect with --algo %s: it is added to policy gradients", o.PTX, g.Algo)
+	}
+	if o.Ref != "" && g.KLCoef == 0 && g.Algo != trainer.AlgoDPO {
 		return o, usagef("--ref %s has no effect without --kl-coef; give that too, for example --kl-coef 0.01", o.Ref)
 	}
 	o.Config = g
@@ -227,18 +239,18 @@ func runTrain(ctx context.Context, o trainOptions, s streams) error {
 	note := func(format string, a ...any) { s.say(fmt.Sprintf(format, a...)) }
 
 	// The files first: opening a model takes longer, and most mistakes are here.
-	data, err := trainer.Load(ctx, o.Files)
-	if err != nil {
-		return err
-	}
-	if err := checkSampled(data, o); err != nil {
-		return err
-	}
 	pos, err := readPosition(o.Resume)
 	if err != nil {
 		return err
 	}
 	if err := o.goOnFrom(pos); err != nil {
+		return err
+	}
+	data, ptx, err := loadRows(ctx, o, note)
+	if err != nil {
+		return err
+	}
+	if err := checkSampled(data, o); err != nil {
 		return err
 	}
 	if err := checkRows(data, o, note); err != nil {
@@ -263,6 +275,11 @@ func runTrain(ctx context.Context, o trainOptions, s streams) error {
 	defer m.close()
 	if err := checkTokens(data, m.actor, path, o); err != nil {
 		return err
+	}
+	if ptx != nil {
+		if err := checkTokens(ptx, m.actor, path, o); err != nil {
+			return err
+		}
 	}
 	if data.Skipped.Rows > 0 {
 		note("%d rows take no part: %s", data.Skipped.Rows, data.Skipped.String())
@@ -289,6 +306,9 @@ func runTrain(ctx context.Context, o trainOptions, s streams) error {
 	defer log.Close()
 
 	run := m.session(o, data)
+	if ptx != nil {
+		run.PTX = ptx.Episodes
+	}
 	run.Done = pos.Step
 	if pos.Step > 0 {
 		if run.Frozen, err = m.loadState(pos.folder); err != nil {
@@ -296,8 +316,8 @@ func runTrain(ctx context.Context, o trainOptions, s streams) error {
 		}
 		note("going on after step %d of the run in %s", pos.Step, o.Output)
 	}
-	note("training %s (%.0f M parameters, %s) on %d trajectories in %s → %s", path, float64(m.actor.Parameters())/1e6, m.actor.DType(),
-		len(data.Episodes), strings.Join(data.Files, ", "), o.Output)
+	note("training %s (%.0f M parameters, %s) on %d %s in %s → %s", path, float64(m.actor.Parameters())/1e6, m.actor.DType(),
+		len(data.Episodes), rowsName(o.Config), strings.Join(data.Files, ", "), o.Output)
 
 	show := newTrainMeter(s)
 	run.OnSkip = func(err error) { show.close(); note("warning: %v: this step is left out", err) }
@@ -313,7 +333,7 @@ func runTrain(ctx context.Context, o trainOptions, s streams) error {
 		show.step(m)
 		return log.Write(m.Step, m.Values, time.Now())
 	}
-	at := position{Model: absolute(path), DType: m.actor.DType(), Ref: absolute(o.Ref), Critic: absolute(o.Critic), Teacher: absolute(o.Teacher), Config: decisive(o.Config)}
+	at := position{Model: absolute(path), DType: m.actor.DType(), Ref: absolute(o.Ref), Critic: absolute(o.Critic), Teacher: absolute(o.Teacher), Reward: absolute(o.Reward), PTX: absolute(o.PTX), Config: decisive(o.Config)}
 	run.Checkpoint = func(done int, f *trainer.Frozen) error {
 		at.Step = done
 		err := saveCheckpoint(m, f, o.Output, at, o.Keep)
@@ -346,7 +366,11 @@ func runTrain(ctx context.Context, o trainOptions, s streams) error {
 	if err := dropCheckpoints(o.Output); err != nil {
 		return err
 	}
-	summarise(note, history, time.Since(started))
+	if o.Config.IsSupervised() {
+		summariseSupervised(note, history, time.Since(started))
+	} else {
+		summarise(note, history, time.Since(started))
+	}
 	// The one datum of this command: where the model is.
 	_, err = fmt.Fprintln(s.out, o.Output)
 	return err
@@ -369,6 +393,9 @@ func checkTokens(data *trainer.Data, actor trainable, path string, o trainOption
 // checkSampled refuses files whose tokens do not come from the model's own
 // distribution: a policy gradient on them is biased.
 func checkSampled(d *trainer.Data, o trainOptions) error {
+	if o.Config.IsSupervised() {
+		return nil // whose tokens they are does not matter there
+	}
 	for i, r := range d.Runs {
 		if how := r.Filtered(); how != "" && !o.Force {
 			return fmt.Errorf("%s was sampled with %s: those tokens do not follow the model's own distribution, and the gradient would be biased (roll out with temperature 1 and nothing cut, or add --force)", d.Files[i], how)
@@ -392,7 +419,7 @@ func checkRows(d *trainer.Data, o trainOptions, note func(string, ...any)) error
 			note("warning: %s", warning)
 		}
 	}
-	if p := d.Policies; len(p) > 1 {
+	if p := d.Policies; len(p) > 1 && !o.Config.IsSupervised() {
 		who := fmt.Sprintf("the rows were sampled by %d models, among them %s (%s) and %s (%s)", len(p), p[0].Name, p[0].File, p[1].Name, p[1].File)
 		if o.Model == "" {
 			return usagef("%s; name the one to train with --model", who)

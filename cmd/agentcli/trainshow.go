@@ -47,10 +47,15 @@ func trainCurves(dir string) []byte {
 	series := readCurves(dir)
 	var panels []metrics.Panel
 	for _, p := range []struct{ title, key string }{
+		{"Loss", "train/loss"}, {"Share of pairs that are the right way round", "rewards/accuracies"}, {"Margin of the rewards", "rewards/margins"}, {"Share of steps judged right", "train/accuracy"},
 		{"Mean reward of the step's trajectories", "critic/score/mean"}, {"Policy loss", "actor/pg_loss"},
 		{"Clipped share of tokens", "actor/pg_clipfrac"}, {"KL(old‖new), k1, nats a token", "actor/ppo_kl"},
 		{"Entropy, nats a token", "actor/entropy"}, {"Gradient norm before clipping", "actor/grad_norm"},
 	} {
+		given := strings.HasPrefix(p.key, "train/") || strings.HasPrefix(p.key, "rewards/")
+		if series[p.key] == nil && (given || series["train/loss"] != nil) {
+			continue // not of this algorithm
+		}
 		panel := metrics.Panel{Title: p.title, XLabel: "optimiser step"}
 		if c := series[p.key]; c != nil {
 			panel.Curves = []metrics.Curve{*c}
@@ -106,7 +111,7 @@ type trainMeter struct {
 
 func newTrainMeter(s streams) *trainMeter { return &trainMeter{s: s, last: time.Now()} }
 
-var phaseNames = map[string]string{"old_log_prob": "old log-probs", "ref": "reference log-probs", "teacher": "teacher log-probs", "values": "values", "critic": "critic", "update": "update"}
+var phaseNames = map[string]string{"old_log_prob": "old log-probs", "ref": "reference log-probs", "teacher": "teacher log-probs", "values": "values", "reward_model": "reward model", "forward": "forward", "ptx": "ptx", "critic": "critic", "update": "update"}
 
 func (m *trainMeter) progress(p trainer.Progress) {
 	name := phaseNames[p.Phase]
@@ -142,6 +147,17 @@ func (m *trainMeter) step(x trainer.Metrics) {
 		if y := v[key]; !math.IsNaN(y) && !math.IsInf(y, 0) {
 			all = append(all, key, y)
 		}
+	}
+	if _, supervised := v["train/loss"]; supervised {
+		line := fmt.Sprintf("step %d/%d  loss %s", x.Step, x.Total, num("train/loss", "%.4f"))
+		for _, more := range [][2]string{{"rewards/accuracies", "accuracy %.3f"}, {"rewards/margins", "margin %+.3f"}, {"train/accuracy", "accuracy %.3f"}, {"train/entropy", "entropy %.3f"}} {
+			if _, ok := v[more[0]]; ok {
+				line += "  " + num(more[0], more[1])
+			}
+		}
+		m.s.log().Info(line+fmt.Sprintf("  grad %s  %s s", num("actor/grad_norm", "%.2f"), num("timing_s/update_actor", "%.1f")), all...)
+		m.last = time.Now()
+		return
 	}
 	m.s.log().Info(fmt.Sprintf("step %d/%d  reward %s  loss %s  KL %s  clipped %s  entropy %s  grad %s  %s s", x.Step, x.Total,
 		num("critic/score/mean", "%.3f"), num("actor/pg_loss", "%+.4f"), num("actor/ppo_kl", "%+.4f"), num("actor/pg_clipfrac", "%.3f"),
