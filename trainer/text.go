@@ -25,7 +25,7 @@ func LoadFor(ctx context.Context, patterns []string, c Config, rewarded bool, fo
 		return load(ctx, patterns, needs{reward: !rewarded, group: true}, nil)
 	}
 	var r *reader
-	return load(ctx, patterns, needs{reward: c.TakesPairs(), group: c.TakesPairs()}, func(d *Data, path string) (bool, error) {
+	d, err := load(ctx, patterns, needs{reward: c.TakesPairs(), group: c.TakesPairs()}, func(d *Data, path string) (bool, error) {
 		if is, err := trajectories(path); err != nil || is {
 			if is && err == nil && c.Algo == AlgoPRM {
 				err = fmt.Errorf("%s: --algo prm takes rows of prompt, completions and labels, not trajectories", path)
@@ -43,6 +43,10 @@ func LoadFor(ctx context.Context, patterns []string, c Config, rewarded bool, fo
 		}
 		return true, r.file(ctx, d, path)
 	})
+	if err == nil && c.TakesPairs() {
+		_, err = d.pair(c.Supervised.Pairs)
+	}
+	return d, err
 }
 
 // trajectories reports whether a file is one of trajectories.
