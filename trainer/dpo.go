@@ -32,8 +32,8 @@ func (d *DPO) Run(ctx context.Context) error {
 
 func (d *DPO) moves([]*Episode) bool { return true }
 
-// reply is Σ lp, or the mean, of an episode's tokens: by the model and by the
-// reference; weight is d/d lp.
+// reply is Σ lp of an episode's tokens, by the model and by the reference; weight is
+// what one of them counts in the loss.
 func (d *DPO) reply(e *Episode) (lp, ref, weight float64) {
 	e.each(func(_ int, x *Stream, t int) {
 		lp += x.now.Logprobs[t]
@@ -43,7 +43,7 @@ func (d *DPO) reply(e *Episode) (lp, ref, weight float64) {
 	if d.Config.Supervised.DPOLoss == string(algo.DPOIPO) {
 		weight = 1 / float64(e.actions())
 	}
-	return weight * lp, weight * ref, weight
+	return lp, ref, weight
 }
 
 // step: loss → gradient → AdamW.
@@ -55,7 +55,7 @@ func (d *DPO) step(ctx context.Context, batch []*Episode, at stepNumbers, m *met
 		for _, p := range d.pairs[unit[0].Group] {
 			chosen, refChosen, wc := d.reply(p.Chosen)
 			rejected, refRejected, wr := d.reply(p.Rejected)
-			l, grad, err := algo.DPO(algo.DPOKind(c.DPOLoss), chosen, rejected, refChosen, refRejected, c.DPOBeta, c.LabelSmoothing)
+			l, grad, err := algo.DPO(algo.DPOKind(c.DPOLoss), wc*chosen, wr*rejected, wc*refChosen, wr*refRejected, c.DPOBeta, c.LabelSmoothing)
 			if err != nil {
 				return err
 			}
