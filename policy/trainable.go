@@ -444,7 +444,13 @@ func (t *Trainable) save(dir string, dtype weights.DType, tensor func(param int)
 	if err := t.write(filepath.Join(dir, "model.safetensors"), model, dtype, td, tensor); err != nil {
 		return err
 	}
-	return t.model.WriteHF(dir, dtype) // last: with config.json the folder is a model
+	c := t.model
+	if c.Score {
+		if c, err = padApart(dir, t.tok, c); err != nil {
+			return err
+		}
+	}
+	return c.WriteHF(dir, dtype) // last: with config.json the folder is a model
 }
 
 // infos are the tensors of some parameters, as a file will hold them.

@@ -31,6 +31,9 @@ func microBatches(episodes []*Episode, maxTokens int) []micro {
 	for _, e := range episodes {
 		for i := range e.Sequences {
 			s := &e.Sequences[i]
+			if len(e.Streams[i].RL) == 0 {
+				continue // nothing of it is asked
+			}
 			cost := len(s.TokenIDs)
 			if len(out) > 0 {
 				cost -= commonPrefix(prev, s.TokenIDs)
@@ -43,6 +46,7 @@ func microBatches(episodes []*Episode, maxTokens int) []micro {
 			m.items = append(m.items, item{e, i})
 			m.batch.Sequences = append(m.batch.Sequences, s.TokenIDs)
 			m.batch.Want = append(m.batch.Want, e.Streams[i].Want)
+			m.batch.Own = e.Streams[i].Own
 			size += cost
 			prev = s.TokenIDs
 		}

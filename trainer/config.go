@@ -10,7 +10,7 @@ import (
 // Config are the settings of a training run. Zero values mean the defaults of
 // DefaultConfig only where a field's comment says so.
 type Config struct {
-	Algo        string           // AlgoGRPO or AlgoPPO
+	Algo        string           // AlgoGRPO, AlgoPPO, or one of those of supervised.go
 	Advantage   string           // one of algo.Estimators
 	Loss        string           // one of algo.Losses
 	LossScale   LossScale        // which tokens are actions
@@ -47,7 +47,9 @@ type Config struct {
 	SharedCritic bool
 	EMA          float64 // share of the running mean of the policy that stays in a step; 0: none is kept
 
-	DropZeroStd bool // groups without spread leave the loss and its denominators (DAPO's dynamic sampling)
+	Supervised  Supervised // settings of sft, dpo, rm and prm
+	PTXCoef     float64    // weight of the cross-entropy of Session.PTX in each policy step; 0: none
+	DropZeroStd bool       // groups without spread leave the loss and its denominators (DAPO's dynamic sampling)
 
 	Epochs      int
 	Minibatch   int // episodes an optimiser step; whole groups; 0: all
@@ -90,7 +92,8 @@ func DefaultConfig() Config {
 		Algo: AlgoGRPO, Advantage: "grpo", Loss: "ppo", LossScale: ScaleDefault, Aggregation: algo.TokenMean, OldLogprobs: OldRecompute,
 		SAPOPos: 1, SAPONeg: 1.05, Threshold: .2, RolloutKL: 1e-3, OffPolicy: algo.Correction{Kind: algo.NoCorrection, Low: .5, High: 2},
 		KL: algo.KLK3, KLIn: KLInLoss, Gamma: 1, Lambda: 1, OverlongFactor: 1, CriticLR: 9e-6, ValueClip: .2, ValueCoef: .5,
-		Clip: algo.Clip{Low: .2, High: .2}, Epochs: 1, Minibatch: 64, MicroTokens: 4096,
+		Supervised: Supervised{DPOBeta: .1, DPOLoss: string(algo.DPOSigmoid), Pairs: PairsBestWorst, RMLoss: RMPairwise, PRMToken: "\n", PRMTokens: "+,-"},
+		Clip:       algo.Clip{Low: .2, High: .2}, Epochs: 1, Minibatch: 64, MicroTokens: 4096,
 		LR: 1e-5, Schedule: "constant", Beta1: .9, Beta2: .95, AdamEps: 1e-8, MaxGradNorm: 1,
 	}
 }
@@ -126,8 +129,8 @@ func (c Config) Validate() error {
 	within := func(x float64) bool { return x >= 0 && x < 1 }
 	least0 := func(x float64) bool { return x >= 0 && !math.IsInf(x, 0) }
 	switch {
-	case c.Algo != AlgoGRPO && c.Algo != AlgoPPO:
-		return bad("algo", c.Algo, "grpo or ppo")
+	case c.Algo != AlgoGRPO && c.Algo != AlgoPPO && !c.IsSupervised():
+		return bad("algo", c.Algo, "grpo, ppo, sft, dpo, rm or prm")
 	case (c.Algo == AlgoPPO) != (c.Advantage == "gae"):
 		return bad("advantage", c.Advantage, "gae with --algo ppo, and only there: it needs the critic")
 	case c.LossScale != ScaleDefault && c.LossScale != ScaleLastRound && c.LossScale != ScaleAll:
@@ -206,8 +209,10 @@ func (c Config) Validate() error {
 		return bad("max-grad-norm", c.MaxGradNorm, "a positive number, or 0 for no clipping")
 	case c.SaveEvery < 0:
 		return bad("save-every", c.SaveEvery, "at least 0")
+	case !least0(c.PTXCoef):
+		return bad("ptx-coef", c.PTXCoef, "a number of at least 0")
 	}
-	return nil
+	return c.validateSupervised(bad)
 }
 
 // lr is the learning rate of optimiser step number `step` (from 1) of `total`:
@@ -243,7 +248,7 @@ func (c Config) loss() algo.LossConfig {
 // group: then a file without groups teaches nothing.
 func (c Config) ComparesGroups() bool {
 	est, ok := algo.EstimatorByName(c.Advantage)
-	return ok && est.Relative && c.Loss != "opd"
+	return ok && est.Relative && c.Loss != "opd" && !c.IsSupervised()
 }
 
 // needsRollout reports whether the file's own log-probs enter the loss.

@@ -5,6 +5,7 @@ import (
 	"math"
 	"slices"
 
+	"agentcli/policy"
 	"agentcli/trainer/algo"
 	"agentcli/traj"
 )
@@ -27,6 +28,9 @@ type Episode struct {
 	Prompt      int // tokens before the first sampled one
 	Sampled     int // tokens that the policy sampled, over all sequences
 	LastRound   int // of the last sequence: where its last model call begins; -1: not known
+
+	Weights [][]float64 // of each token of each sequence in the loss; nil: 1. A token of weight 0 is not trained on
+	Marks   [][]float64 // prm: the labels of each step marker, a distribution over the reward tokens
 
 	Greedy   *float64 // score of the greedy attempt at the same task; remax only
 	Filtered bool     // left out of the loss and its counts, not out of its group's baseline
@@ -54,6 +58,10 @@ type Stream struct {
 	Roll    []float64 // as recorded at sampling; nil where the file lacks some
 	Value   []float64 // of the critic before the update
 	Return  []float64
+	Own     bool // the values are of the text with the wanted token (policy.Batch.Own)
+
+	now  policy.Outputs   // what the model says in this step; losses of several sequences only
+	grad policy.Gradients // of the step's loss with respect to it
 }
 
 // LossScale says which tokens are the policy's actions.
@@ -84,13 +92,18 @@ func (e *Episode) streams(scale LossScale, echo bool) {
 		known := true
 		for t := range s.LossMask {
 			action := t >= from && (s.LossMask[t] || scale == ScaleAll)
+			weight := 1.0
+			if e.Weights != nil && action {
+				weight = e.Weights[i][t]
+				action = weight > 0
+			}
 			observed := echo && t > first && !s.LossMask[t]
 			if x.Want[t] = action || observed; !x.Want[t] {
 				continue
 			}
 			rl, ce, roll := 0.0, 0.0, math.NaN()
 			if action {
-				rl = 1
+				rl = weight
 				// No token that was sampled had a log-prob of −∞.
 				if lp := s.Logprobs[t]; lp.Known() && !math.IsInf(float64(lp), 0) {
 					roll = float64(lp)

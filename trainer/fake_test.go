@@ -65,7 +65,12 @@ func (b *bigram) each(batch policy.Batch, do func(prev, token int32)) error {
 		return fmt.Errorf("%d sequences, %d masks", len(batch.Sequences), len(batch.Want))
 	}
 	for i, q := range batch.Sequences {
-		for j := 1; j < len(q); j++ {
+		for j := 0; j < len(q) && batch.Own; j++ {
+			if batch.Want[i][j] {
+				do(q[j], q[j]) // the value after token j
+			}
+		}
+		for j := 1; j < len(q) && !batch.Own; j++ {
 			if batch.Want[i][j] {
 				do(q[j-1], q[j])
 			}
@@ -81,7 +86,9 @@ func (b *bigram) Forward(batch policy.Batch) (o policy.Outputs, err error) {
 		for _, x := range row {
 			h -= math.Exp(x) * x
 		}
-		o.Logprobs, o.Entropy = append(o.Logprobs, row[token]), append(o.Entropy, h)
+		if !batch.Own {
+			o.Logprobs, o.Entropy = append(o.Logprobs, row[token]), append(o.Entropy, h)
+		}
 		if b.values != nil {
 			o.Values = append(o.Values, b.values[prev])
 		}

@@ -16,6 +16,7 @@ type Frozen struct {
 	Ref     [][][]float64 // empty rows where there is none, as in those below
 	Teacher [][][]float64
 	Value   [][][]float64
+	Scores  []float64 // by the reward model, of all episodes of the files; nil: there was none
 
 	Diff RolloutDiff // of the file's log-probs to the starting policy's, once it is known
 }
@@ -53,8 +54,8 @@ func (f *Frozen) restore(episodes []*Episode, c Config, values bool) error {
 			need bool
 			to   func(*Stream) *[]float64
 		}{
-			{f.Old[i], true, func(s *Stream) *[]float64 { return &s.Old }},
-			{f.Ref[i], c.KLCoef > 0, func(s *Stream) *[]float64 { return &s.Ref }},
+			{f.Old[i], !c.IsSupervised(), func(s *Stream) *[]float64 { return &s.Old }},
+			{f.Ref[i], c.KLCoef > 0 || c.Algo == AlgoDPO, func(s *Stream) *[]float64 { return &s.Ref }},
 			{f.Teacher[i], c.Loss == "opd", func(s *Stream) *[]float64 { return &s.Teacher }},
 			{f.Value[i], values, func(s *Stream) *[]float64 { return &s.Value }},
 		} {

@@ -27,6 +27,9 @@ func (g *GRPO) Run(ctx context.Context) error {
 	if err := g.begin(); err != nil {
 		return err
 	}
+	if err := g.rescore(ctx); err != nil {
+		return err
+	}
 	// groups → rewards of tokens → advantages, e.g. A_i = (s_i − mean s)/std s for
 	// every token of i. A KL in the reward has to be computed first.
 	if err := g.shape(); err != nil {
@@ -69,7 +72,9 @@ func (g *GRPO) Run(ctx context.Context) error {
 	return g.epochs(ctx, train, g, prepared)
 }
 
-func (g *GRPO) moves(batch []*Episode) bool { return len(g.Config.work(batch)) > 0 }
+func (g *GRPO) moves(batch []*Episode) bool {
+	return len(g.Config.work(batch)) > 0 || g.Config.PTXCoef > 0
+}
 
 // step: loss → gradient → AdamW.
 func (g *GRPO) step(ctx context.Context, batch []*Episode, at stepNumbers, m *metrics) (stop bool, err error) {
@@ -84,6 +89,9 @@ func (g *GRPO) step(ctx context.Context, batch []*Episode, at stepNumbers, m *me
 		return g.policyLoss(mb, n, o, m)
 	})
 	if err != nil {
+		return false, err
+	}
+	if err := g.addPTX(ctx, len(batch), at, m); err != nil {
 		return false, err
 	}
 	if err := g.stepActor(work, at, m); err != nil {

@@ -31,6 +31,7 @@ type metrics struct {
 	ended                                    int // episodes whose termination is known
 	callErrors, callCount                    int
 	hasRef                                   bool
+	means                                    map[string]*series // of what an algorithm measures by itself
 }
 
 type series struct {
@@ -133,7 +134,21 @@ func (m *metrics) toReference(kl float64) { m.refKL, m.hasRef = m.refKL+kl, true
 
 func (m *metrics) packed(n int) { m.packedTokens += n }
 
+// add counts one measurement of a number whose mean over the step is shown.
+func (m *metrics) add(key string, x float64) {
+	if m.means == nil {
+		m.means = map[string]*series{}
+	}
+	if m.means[key] == nil {
+		m.means[key] = &series{}
+	}
+	m.means[key].add(x)
+}
+
 func (m *metrics) finish() Metrics {
+	for key, s := range m.means {
+		m.set(key, s.sum/float64(s.n))
+	}
 	m.stats("critic/score", m.score)
 	m.stats("critic/rewards", m.score)
 	m.stats("critic/advantages", m.adv)

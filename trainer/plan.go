@@ -25,13 +25,17 @@ func MakePlan(d *Data, c Config) (*Plan, error) {
 		return nil, err
 	}
 	p := &Plan{Episodes: len(d.Episodes)}
-	all := groups(d.Episodes)
+	all, _, err := d.units(c)
+	if err != nil {
+		return nil, err
+	}
+	p.Episodes = len(d.Episodes)
 	p.Groups = len(all)
 	var means []float64
 	for _, g := range all {
 		flat, mean := len(g) > 1, 0.0
 		for _, e := range g {
-			e.streams(c.LossScale, c.Echo > 0)
+			c.layout(e)
 			p.Actions += e.actions()
 			for i := range e.Sequences {
 				p.Tokens += len(e.Sequences[i].TokenIDs)

@@ -36,6 +36,9 @@ func (p *PPO) Run(ctx context.Context) error {
 	}
 	critic := p.critic()
 	p.drop = func() error { return errors.Join(p.Actor.Drop(), critic.Drop()) }
+	if err := p.rescore(ctx); err != nil {
+		return err
+	}
 	episodes := flatten(p.groups)
 
 	// old and reference log-probs, and values, before anything changes.
@@ -125,6 +128,11 @@ func (p *PPO) step(ctx context.Context, batch []*Episode, at stepNumbers, m *met
 		})
 		if err != nil {
 			return false, err
+		}
+		if warm {
+			if err := p.addPTX(ctx, len(batch), at, m); err != nil {
+				return false, err
+			}
 		}
 		if p.Critic != nil {
 			at.update -= c.CriticWarmup // Adam counts the steps that the policy took

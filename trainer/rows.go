@@ -57,10 +57,9 @@ type Data struct {
 	Skipped  Skipped
 	Policies []Policy    // that the rows name, else their file, in order of appearance
 	Runs     []RunSource // of each file
+	Pairs    []Pair      // where the rows are pairs; nil: groups of trajectories make them
 
 	Ungrouped []string // files without a column group_id
-
-	score Score
 }
 
 // Policy is a model that sampled rows.
@@ -115,12 +114,18 @@ var scoredBy = []string{"question", "answer", "messages"}
 
 // Load reads trajectory files; a pattern with *, ? or [ names several.
 func Load(ctx context.Context, patterns []string) (*Data, error) {
-	return LoadScored(ctx, patterns, nil)
+	return load(ctx, patterns, needs{reward: true, group: true}, nil)
 }
 
-// LoadScored is Load with the rewards made anew by score, unless that is nil.
-func LoadScored(ctx context.Context, patterns []string, score Score) (*Data, error) {
-	d := &Data{score: score}
+// needs says what a row must have to be trained on, and what makes its reward.
+type needs struct {
+	reward, group bool
+	score         Score
+}
+
+// load reads files, each as trajectories unless text takes it.
+func load(ctx context.Context, patterns []string, need needs, text func(d *Data, path string) (taken bool, err error)) (*Data, error) {
+	d := &Data{}
 	for _, p := range patterns {
 		files := []string{p}
 		if strings.ContainsAny(p, "*?[") {
@@ -139,7 +144,14 @@ func LoadScored(ctx context.Context, patterns []string, score Score) (*Data, err
 	d.Runs = make([]RunSource, len(d.Files))
 	seen := map[string]string{}
 	for i, f := range d.Files {
-		if err := d.loadFile(ctx, f, &d.Runs[i], seen); err != nil {
+		if text != nil {
+			if taken, err := text(d, f); err != nil {
+				return nil, err
+			} else if taken {
+				continue
+			}
+		}
+		if err := d.loadFile(ctx, f, &d.Runs[i], seen, need); err != nil {
 			return nil, err
 		}
 	}
@@ -234,7 +246,7 @@ func (d *Data) CheckGroups() (warning string, err error) {
 	return fmt.Sprintf("%d of the %d groups have a single row, which nothing is compared with: its advantage is its bare reward%s (%s)", lone, len(all), why, mend), nil
 }
 
-func (d *Data) loadFile(ctx context.Context, path string, run *RunSource, seen map[string]string) error {
+func (d *Data) loadFile(ctx context.Context, path string, run *RunSource, seen map[string]string, need needs) error {
 	r, err := parquet.Open(path)
 	if err != nil {
 		return err
@@ -248,13 +260,16 @@ func (d *Data) loadFile(ctx context.Context, path string, run *RunSource, seen m
 	for _, c := range r.Columns() {
 		have[c] = true
 	}
-	needed := []string{"sequences", "reward"}
-	if d.score != nil {
-		needed = []string{"sequences", "messages"}
+	needed := []string{"sequences"}
+	switch {
+	case need.score != nil:
+		needed = append(needed, "messages")
+	case need.reward:
+		needed = append(needed, "reward")
 	}
-	for _, need := range needed {
-		if !have[need] {
-			return fmt.Errorf("%s: there is no column %q; train reads files in the schema of docs/format.md", path, need)
+	for _, column := range needed {
+		if !have[column] {
+			return fmt.Errorf("%s: there is no column %q; train reads files in the schema of docs/format.md", path, column)
 		}
 	}
 	if !have["group_id"] {
@@ -262,7 +277,7 @@ func (d *Data) loadFile(ctx context.Context, path string, run *RunSource, seen m
 	}
 	var cols []string
 	wanted := columns
-	if d.score != nil {
+	if need.score != nil {
 		wanted = slices.Concat(columns, scoredBy)
 	}
 	for _, c := range wanted {
@@ -271,7 +286,7 @@ func (d *Data) loadFile(ctx context.Context, path string, run *RunSource, seen m
 		}
 	}
 	row := 0
-	for t, err := range rescored(ctx, r.Rows(ctx, cols...), d.score) {
+	for t, err := range rescored(ctx, r.Rows(ctx, cols...), need.score) {
 		if err != nil {
 			return err
 		}
@@ -290,7 +305,7 @@ func (d *Data) loadFile(ctx context.Context, path string, run *RunSource, seen m
 			}
 		}
 		seen[t.ID] = path
-		e, reason, err := episode(t, id)
+		e, reason, err := episode(t, id, need)
 		if err != nil {
 			return fmt.Errorf("%s: %s: %w", path, strings.TrimPrefix(id, filepath.Base(path)+":"), err)
 		}
@@ -300,6 +315,9 @@ func (d *Data) loadFile(ctx context.Context, path string, run *RunSource, seen m
 		}
 		if e.Group == "" {
 			e.Group = t.Task.ID
+		}
+		if e.Group == "" && !need.group {
+			e.Group = e.ID
 		}
 		if e.Group == "" {
 			d.Skipped.Add("without a group_id or task_id, so with nothing to compare them with", id)
@@ -315,17 +333,20 @@ func (d *Data) loadFile(ctx context.Context, path string, run *RunSource, seen m
 
 // episode checks one row. reason is why it takes no part, err a row that
 // contradicts itself.
-func episode(t *traj.Trajectory, id string) (e *Episode, reason string, err error) {
+func episode(t *traj.Trajectory, id string, need needs) (e *Episode, reason string, err error) {
 	if t.Termination.Infrastructure() {
 		return nil, "ended by " + string(t.Termination), nil
 	}
-	if t.Reward == nil {
+	score := 0.0
+	if t.Reward != nil {
+		score = *t.Reward
+	} else if need.reward {
 		return nil, "without a reward", nil
 	}
-	if math.IsNaN(*t.Reward) || math.IsInf(*t.Reward, 0) {
+	if need.reward && (math.IsNaN(score) || math.IsInf(score, 0)) {
 		return nil, "", fmt.Errorf("the reward is %v; score the file again", *t.Reward)
 	}
-	e = &Episode{ID: id, Group: t.GroupID, Task: t.Task.ID, Role: roleOf(t), Score: *t.Reward, Parts: t.RewardParts, Termination: t.Termination,
+	e = &Episode{ID: id, Group: t.GroupID, Task: t.Task.ID, Role: roleOf(t), Score: score, Parts: t.RewardParts, Termination: t.Termination,
 		Turns: len(t.Steps), LastRound: -1}
 	kept := make([]int, len(t.Sequences)) // where a sequence stands in the episode
 	for i := range t.Sequences {

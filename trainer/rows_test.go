@@ -158,7 +158,7 @@ func TestLoadRefusesInOneLine(t *testing.T) {
 			t.Errorf("%s: more than one line: %q", c.name, err)
 		}
 	}
-	if _, reason, err := episode(&traj.Trajectory{Reward: number(1), Sequences: []traj.Sequence{{TokenIDs: []int32{1, 2}, LossMask: []bool{false}}}}, "x"); err == nil || reason != "" {
+	if _, reason, err := episode(&traj.Trajectory{Reward: number(1), Sequences: []traj.Sequence{{TokenIDs: []int32{1, 2}, LossMask: []bool{false}}}}, "x", needs{reward: true}); err == nil || reason != "" {
 		t.Errorf("unequal lengths in memory: %q, %v", reason, err)
 	}
 }
@@ -295,7 +295,7 @@ func TestRewardsMadeAnewTakeTheFilesPlace(t *testing.T) {
 		}))
 	}
 	f := parquettest.Write(t, filepath.Join(t.TempDir(), "f.parquet"), "", rows...)
-	d, err := LoadScored(context.Background(), []string{f}, func(_ context.Context, x *traj.Trajectory) error {
+	d, err := LoadFor(context.Background(), []string{f}, DefaultConfig(), From{Score: func(_ context.Context, x *traj.Trajectory) error {
 		text := x.Messages[len(x.Messages)-1].Content
 		if text == "8" {
 			return errors.New("no score")
@@ -304,7 +304,7 @@ func TestRewardsMadeAnewTakeTheFilesPlace(t *testing.T) {
 		_, err := fmt.Sscan(text, &v)
 		x.Reward = &v
 		return err
-	})
+	}})
 	if err != nil {
 		t.Fatal(err)
 	}

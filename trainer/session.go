@@ -16,9 +16,11 @@ type Session struct {
 	Actor   Actor
 	Ref     Scorer // needed if KLCoef > 0, unless the run is resumed: its log-probs are in Frozen
 	Teacher Scorer // needed by the loss opd, with the same exception
-	Release func() // called once Ref and Teacher are needed no more; may be nil
+	Reward  Scorer // scores the trajectories in place of the file; nil: the file does
+	Release func() // called once Ref, Teacher and Reward are needed no more; may be nil
 	Config  Config
 	Data    *Data
+	PTX     []*Episode // of Config.PTXCoef
 
 	// OnStep is called after each optimiser step, OnProgress while the old and
 	// reference log-probs are computed and within a step. Either may be nil.
@@ -45,13 +47,15 @@ type Session struct {
 	drop      func() error // forgets what a step has added up
 	maxLength float64      // L of seq-mean-token-sum-norm
 	diff      *RolloutDiff // being measured in this step; nil: not in this one
+	scores    []float64    // of Data's episodes by Reward; nil: the file's
+	pairs     map[string][]Pair
 	groups    [][]*Episode
 	flat      int // groups whose attempts all scored the same
 }
 
 // Progress says how far a phase is, in sequences.
 type Progress struct {
-	Phase       string // old_log_prob, ref, teacher, values or update
+	Phase       string // reward_model, old_log_prob, ref, teacher, values, forward or update
 	Done, Total int
 }
 
@@ -87,13 +91,19 @@ func (s *Session) begin() error {
 			return err
 		}
 	}
+	if err := s.layPTX(); err != nil {
+		return err
+	}
+	var err error
+	if s.groups, s.pairs, err = s.Data.units(c); err != nil {
+		return err
+	}
 	for _, e := range s.Data.Episodes {
-		e.streams(c.LossScale, c.Echo > 0)
+		c.layout(e)
 		if e.actions() == 0 {
 			return fmt.Errorf("%s: with --loss-scale %s none of its tokens is trained on; the file does not say where its last reply begins", e.ID, c.LossScale)
 		}
 	}
-	s.groups = groups(s.Data.Episodes)
 	return nil
 }
 
@@ -135,9 +145,10 @@ func (s *Session) before(ctx context.Context, episodes []*Episode, values Scorer
 	}
 	if s.Release != nil {
 		s.Release()
-		s.Ref, s.Teacher = nil, nil
+		s.Ref, s.Teacher, s.Reward = nil, nil, nil
 	}
 	s.Frozen = freeze(episodes)
+	s.Frozen.Scores = s.scores
 	if c.OldLogprobs == OldRecompute {
 		s.Frozen.Diff.compare(episodes)
 	}
@@ -193,7 +204,11 @@ func (s *Session) score(ctx context.Context, phase string, model Scorer, episode
 func sequences(episodes []*Episode) int {
 	n := 0
 	for _, e := range episodes {
-		n += len(e.Sequences)
+		for i := range e.Streams {
+			if len(e.Streams[i].RL) > 0 {
+				n++
+			}
+		}
 	}
 	return n
 }
@@ -242,7 +257,7 @@ func (s *Session) epochs(ctx context.Context, train [][]*Episode, alg algorithm,
 				return s.interrupted(step - 1)
 			}
 			m := newMetrics(step, total, epoch, s.Data, s.groups, s.flat)
-			if step == 1 && c.OldLogprobs == OldRecompute {
+			if step == 1 && c.OldLogprobs == OldRecompute && !c.IsSupervised() {
 				m.set("timing_s/old_log_prob", prepared)
 			}
 			// With the file's log-probs as the old ones, the forward pass of the first
@@ -355,6 +370,14 @@ func names(items []item) string {
 		return items[0].ep.ID
 	}
 	return fmt.Sprintf("rows %s to %s", items[0].ep.ID, items[len(items)-1].ep.ID)
+}
+
+// rowsOf is names for whole episodes.
+func rowsOf(episodes []*Episode) string {
+	if len(episodes) == 0 {
+		return "no row of it"
+	}
+	return names([]item{{ep: episodes[0]}, {ep: episodes[len(episodes)-1]}})
 }
 
 // rng is the random source of one epoch's order.

@@ -166,12 +166,12 @@ func (s *Session) klReward(episodes []*Episode) {
 func (s *Session) stepActor(work []*Episode, at stepNumbers, m *metrics) error {
 	c := s.Config
 	lr, norm := c.lr(at.step, at.total), 0.0
-	if len(work) > 0 {
+	if len(work) > 0 || c.PTXCoef > 0 {
 		o := c.optimiser(lr, at.update)
 		o.EMA = c.EMA
 		var err error
 		if norm, err = s.Actor.Step(o); err != nil {
-			return stepError(at, names([]item{{ep: work[0]}, {ep: work[len(work)-1]}}), err)
+			return stepError(at, rowsOf(work), err)
 		}
 	}
 	m.set("actor/grad_norm", norm)

@@ -387,6 +387,9 @@ func (c Config) WriteHF(dir string, dtype DType) error {
 	if c.Score {
 		m["architectures"] = []string{strings.TrimSuffix(architectures[c.Architecture], causal) + classifier}
 		m["num_labels"], m["id2label"], m["label2id"] = 1, map[string]string{"0": "LABEL_0"}, map[string]int{"LABEL_0": 0}
+		if m["pad_token_id"] = nil; c.Pad >= 0 {
+			m["pad_token_id"] = c.Pad // which decides where transformers reads the score
+		}
 	}
 	// Both names: transformers 5 and vLLM read the first, older ones the second.
 	m["dtype"], m["torch_dtype"] = dtype.TorchName(), dtype.TorchName()

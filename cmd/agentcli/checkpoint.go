@@ -34,6 +34,8 @@ type position struct {
 	Critic  string         `json:"critic,omitempty"`
 	Teacher string         `json:"teacher,omitempty"`
 	LoRA    string         `json:"lora,omitempty"`
+	Reward  string         `json:"reward_model,omitempty"`
+	PTX     string         `json:"ptx,omitempty"`
 	Config  trainer.Config `json:"config"`         // as far as it decides the outcome
 	Loop    *loopState     `json:"loop,omitempty"` // of a loop
 

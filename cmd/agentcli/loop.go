@@ -136,6 +136,9 @@ func loopOptionsOf(c *cli.Context) (loopOptions, error) {
 			return o, err
 		}
 	}
+	if given := (trainer.Config{Algo: c.String("algo")}); given.IsSupervised() || c.String("ptx") != "" {
+		return o, usagef("--algo %s and --ptx have no meaning in a loop, which learns from the rewards of its own rollouts", given.Algo)
+	}
 	o.Settings = settings(c, notSettings...)
 	o.Settings[commandKey] = "loop"
 	var err error

@@ -46,6 +46,7 @@ func commands() []*cli.Command {
 		rolloutCommand(),
 		trainCommand(),
 		loopCommand(),
+		filterCommand(),
 		scoreCommand(),
 		inspectCommand(),
 		datasetsCommand(),

@@ -350,13 +350,9 @@ func runModelRender(ctx context.Context, path string, s streams) error {
 	if err != nil {
 		return err
 	}
-	family, err := chat.Detect(tok.ChatTemplate(), "")
+	r, err := rendererOf(path, tok)
 	if err != nil {
-		return fmt.Errorf("%s: %w", path, err)
-	}
-	r, err := chat.For(family, tok)
-	if err != nil {
-		return fmt.Errorf("%s: %w", path, err)
+		return err
 	}
 	return eachLine(ctx, s.in, s.out, func(q renderLine) (any, error) {
 		text, ids, err := q.render(r)

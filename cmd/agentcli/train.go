@@ -14,7 +14,6 @@ import (
 	"agentcli/policy"
 	"agentcli/trainer"
 	"agentcli/trainer/metrics"
-	"agentcli/traj"
 	"agentcli/weights"
 
 	"github.com/urfave/cli/v2"
@@ -51,22 +50,24 @@ var openTrainable func(path string, o trainableOptions) (trainable, error)
 
 // trainOptions are the settings of one training run.
 type trainOptions struct {
-	Files    []string
-	Model    string
-	Ref      string
-	Critic   string
-	Teacher  string
-	Greedy   string
-	Reward   string // "": the file's
-	DryRun   bool
-	Keep     int
-	Open     trainableOptions
-	Config   trainer.Config
-	Output   string
-	Resume   string
-	Save     weights.DType
-	Force    bool
-	Settings map[string]any
+	Files       []string
+	Model       string
+	Ref         string
+	Critic      string
+	Teacher     string
+	RewardModel string // a model that scores the trajectories
+	PTX         string // a file of text
+	Greedy      string
+	Reward      string // "": the file's
+	DryRun      bool
+	Keep        int
+	Open        trainableOptions
+	Config      trainer.Config
+	Output      string
+	Resume      string
+	Save        weights.DType
+	Force       bool
+	Settings    map[string]any
 }
 
 func trainCommand() *cli.Command {
@@ -80,16 +81,19 @@ func trainCommand() *cli.Command {
 	flags = append(flags, loraFlags()...)
 	return &cli.Command{
 		Name:      "train",
-		Usage:     "make a better model from trajectory files (GRPO, PPO and their family)",
+		Usage:     "make a better model from trajectory files (GRPO, PPO and their family), text or preferences (SFT, DPO, reward models)",
 		ArgsUsage: "FILE...",
 		Description: "Reads trajectories in the schema of docs/format.md, whoever wrote them, compares the\n" +
 			"attempts of each group, and updates the model. Only tokens that the policy sampled are\n" +
-			"trained on. The output folder opens in transformers and vLLM and is taken by --model.",
+			"trained on. The output folder opens in transformers and vLLM and is taken by --model.\n" +
+			"--algo sft, dpo, rm and prm also take .jsonl, .json, .csv and .parquet of text: docs/training.md has the columns.",
 		Flags: append(flags,
 			&cli.StringFlag{Name: "model", Aliases: []string{"m"}, Category: "model", Usage: "model folder, .gguf or org/name on the hub to start from (default: the policy that the file names)"},
-			&cli.StringFlag{Name: "ref", Category: "model", Usage: "reference model of --kl-coef, named as --model is (default: the model before training)"},
+			&cli.StringFlag{Name: "ref", Category: "model", Usage: "reference model of --kl-coef and --algo dpo, named as --model is (default: the model before training)"},
 			&cli.StringFlag{Name: "critic", Category: "model", Usage: "critic of --algo ppo to start from: a model folder, with a value head or without (default: --model with a new head)"},
 			&cli.StringFlag{Name: "teacher", Category: "model", Usage: "teacher of --loss opd, named as --model is; its tokenizer must be the same"},
+			&cli.StringFlag{Name: "reward-model", Category: "model", Usage: "score the trajectories with this reward model, at their last token, in place of their file's rewards (--algo rm makes one)"},
+			&cli.StringFlag{Name: "ptx", Category: "model", Usage: "a second `FILE`, of text or trajectories as --algo sft takes them, whose cross-entropy is added to each policy step"},
 			&cli.StringFlag{Name: "greedy", Category: "model", Usage: "file of greedy attempts (rollout --temperature 0) at the same tasks, whose scores --advantage remax compares with"},
 			&cli.StringFlag{Name: "reward", Category: "reward", Usage: "score the rows anew: " + rewardUsage + " (default: the file's own rewards)"},
 			&cli.StringFlag{Name: "dtype", Category: "model", Usage: "of the computation: float32 or bfloat16 (default: the faster one); the weights that are updated are float32"},
@@ -204,6 +208,7 @@ func trainSettingsOf(c *cli.Context) (trainOptions, error) {
 		return o, usageError{err}
 	}
 	o.Critic, o.Teacher, o.Greedy, o.Reward, o.DryRun = c.String("critic"), c.String("teacher"), c.String("greedy"), c.String("reward"), c.Bool("dry-run")
+	o.RewardModel, o.PTX = c.String("reward-model"), c.String("ptx")
 	if o.Keep = c.Int("keep"); o.Keep < 1 {
 		return o, usagef("--keep %d: want at least 1", o.Keep)
 	}
@@ -215,7 +220,15 @@ func trainSettingsOf(c *cli.Context) (trainOptions, error) {
 	case o.Teacher == "" && g.Loss == "opd":
 		return o, usagef("--loss opd learns from a teacher; name one with --teacher DIR")
 	}
-	if o.Ref != "" && g.KLCoef == 0 {
+	switch {
+	case g.IsSupervised() && o.RewardModel != "":
+		return o, usagef("--reward-model %s has no effect with --algo %s, which takes no rewards", o.RewardModel, g.Algo)
+	case o.RewardModel != "" && o.Reward != "":
+		return o, usagef("--reward-model and --reward both score the rows; give one of them")
+	case g.IsSupervised() && o.PTX != "":
+		return o, usagef("--ptx %s has no effect with --algo %s: it is added to policy gradients", o.PTX, g.Algo)
+	}
+	if o.Ref != "" && g.KLCoef == 0 && g.Algo != trainer.AlgoDPO {
 		return o, usagef("--ref %s has no effect without --kl-coef; give that too, for example --kl-coef 0.01", o.Ref)
 	}
 	var err error
@@ -242,18 +255,18 @@ func runTrain(ctx context.Context, o trainOptions, s streams) error {
 	note := func(format string, a ...any) { s.say(fmt.Sprintf(format, a...)) }
 
 	// The files first: opening a model takes longer, and most mistakes are here.
-	data, err := loadRows(ctx, o, note)
-	if err != nil {
-		return err
-	}
-	if err := checkSampled(data, o); err != nil {
-		return err
-	}
 	pos, err := readPosition(o.Resume)
 	if err != nil {
 		return err
 	}
 	if err := o.goOnFrom(pos); err != nil {
+		return err
+	}
+	data, ptx, err := loadRows(ctx, o, note)
+	if err != nil {
+		return err
+	}
+	if err := checkSampled(data, o); err != nil {
 		return err
 	}
 	if err := checkRows(data, o, note); err != nil {
@@ -278,6 +291,11 @@ func runTrain(ctx context.Context, o trainOptions, s streams) error {
 	defer m.close()
 	if err := checkTokens(data, m.actor, path, o); err != nil {
 		return err
+	}
+	if ptx != nil {
+		if err := checkTokens(ptx, m.actor, path, o); err != nil {
+			return err
+		}
 	}
 	if data.Skipped.Rows > 0 {
 		note("%d rows take no part: %s", data.Skipped.Rows, data.Skipped.String())
@@ -304,6 +322,9 @@ func runTrain(ctx context.Context, o trainOptions, s streams) error {
 	defer log.Close()
 
 	run := m.session(o, data)
+	if ptx != nil {
+		run.PTX = ptx.Episodes
+	}
 	run.Done = pos.Step
 	if pos.Step > 0 {
 		if run.Frozen, err = m.loadState(pos.folder); err != nil {
@@ -311,8 +332,8 @@ func runTrain(ctx context.Context, o trainOptions, s streams) error {
 		}
 		note("going on after step %d of the run in %s", pos.Step, o.Output)
 	}
-	note("training %s (%.0f M parameters, %s) on %d trajectories in %s → %s", path, float64(m.actor.Parameters())/1e6, m.actor.DType(),
-		len(data.Episodes), strings.Join(data.Files, ", "), o.Output)
+	note("training %s (%.0f M parameters, %s) on %d %s in %s → %s", path, float64(m.actor.Parameters())/1e6, m.actor.DType(),
+		len(data.Episodes), rowsName(o.Config), strings.Join(data.Files, ", "), o.Output)
 
 	show := newTrainMeter(s)
 	run.OnSkip = func(err error) { show.close(); note("warning: %v: this step is left out", err) }
@@ -328,7 +349,7 @@ func runTrain(ctx context.Context, o trainOptions, s streams) error {
 		show.step(m)
 		return log.Write(m.Step, m.Values, time.Now())
 	}
-	at := position{Model: absolute(path), DType: m.actor.DType(), Ref: absolute(o.Ref), Critic: absolute(o.Critic), Teacher: absolute(o.Teacher), Config: decisive(o.Config), LoRA: adapterText(o)}
+	at := position{Model: absolute(path), DType: m.actor.DType(), Ref: absolute(o.Ref), Critic: absolute(o.Critic), Teacher: absolute(o.Teacher), Reward: absolute(o.RewardModel), PTX: absolute(o.PTX), Config: decisive(o.Config), LoRA: adapterText(o)}
 	run.Checkpoint = func(done int, f *trainer.Frozen) error {
 		at.Step = done
 		err := saveCheckpoint(m, f, o.Output, at, o.Keep)
@@ -361,23 +382,14 @@ func runTrain(ctx context.Context, o trainOptions, s streams) error {
 	if err := dropCheckpoints(o.Output); err != nil {
 		return err
 	}
-	summarise(note, history, time.Since(started))
+	if o.Config.IsSupervised() {
+		summariseSupervised(note, history, time.Since(started))
+	} else {
+		summarise(note, history, time.Since(started))
+	}
 	// The one datum of this command: where the model is.
 	_, err = fmt.Fprintln(s.out, o.Output)
 	return err
-}
-
-// loadRows reads the files, with rewards made anew where --reward asks.
-func loadRows(ctx context.Context, o trainOptions, note func(string, ...any)) (*trainer.Data, error) {
-	if o.Reward == "" {
-		return trainer.Load(ctx, o.Files)
-	}
-	scores := newScorer(func(*traj.Trajectory) string { return o.Reward }, func(m string) { note("%s", m) })
-	defer scores.Close()
-	if _, err := scores.get(o.Reward); err != nil {
-		return nil, usagef("--reward: %w", err)
-	}
-	return trainer.LoadScored(ctx, o.Files, scores.score)
 }
 
 // checkTokens looks whether the rows mean to this model what they meant to the
@@ -397,6 +409,9 @@ func checkTokens(data *trainer.Data, actor trainable, path string, o trainOption
 // checkSampled refuses files whose tokens do not come from the model's own
 // distribution: a policy gradient on them is biased.
 func checkSampled(d *trainer.Data, o trainOptions) error {
+	if o.Config.IsSupervised() {
+		return nil // whose tokens they are does not matter there
+	}
 	for i, r := range d.Runs {
 		if how := r.Filtered(); how != "" && !o.Force {
 			return fmt.Errorf("%s was sampled with %s: those tokens do not follow the model's own distribution, and the gradient would be biased (roll out with temperature 1 and nothing cut, or add --force)", d.Files[i], how)
@@ -420,7 +435,7 @@ func checkRows(d *trainer.Data, o trainOptions, note func(string, ...any)) error
 			note("warning: %s", warning)
 		}
 	}
-	if p := d.Policies; len(p) > 1 {
+	if p := d.Policies; len(p) > 1 && !o.Config.IsSupervised() {
 		who := fmt.Sprintf("the rows were sampled by %d models, among them %s (%s) and %s (%s)", len(p), p[0].Name, p[0].File, p[1].Name, p[1].File)
 		if o.Model == "" {
 			return usagef("%s; name the one to train with --model", who)

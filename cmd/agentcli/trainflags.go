@@ -39,9 +39,9 @@ func trainKnobs() []knob {
 		return knob{&cli.BoolFlag{Name: name, Category: category, Usage: usage},
 			func(c *cli.Context, g *trainer.Config) { *at(g) = c.Bool(name) }}
 	}
-	const alg, shape, critic, opt = "algorithm", "reward", "critic (--algo ppo)", "optimiser"
+	const alg, shape, critic, given, opt = "algorithm", "reward", "critic (--algo ppo)", "--algo sft, dpo, rm, prm", "optimiser"
 	return []knob{
-		word(alg, "algo", "grpo: advantages from the attempts of a group; ppo: from a critic", func(g *trainer.Config) *string { return &g.Algo }),
+		word(alg, "algo", "grpo: advantages from the attempts of a group; ppo: from a critic; sft: the replies themselves; dpo: preferred against rejected ones; rm: a reward model of those; prm: one of labelled steps", func(g *trainer.Config) *string { return &g.Algo }),
 		{&cli.StringFlag{Name: "advantage", Category: alg, Usage: "how scores become advantages: " + strings.Join(algo.EstimatorNames(), ", ") + " (default: grpo; gae with --algo ppo)"},
 			func(c *cli.Context, g *trainer.Config) {
 				switch {
@@ -87,6 +87,19 @@ func trainKnobs() []knob {
 		number(critic, "value-clip", "ε of the value loss; 0: none", func(g *trainer.Config) *float64 { return &g.ValueClip }),
 		number(critic, "value-coef", "weight of the value loss with --shared-critic", func(g *trainer.Config) *float64 { return &g.ValueCoef }),
 		yes(critic, "shared-critic", "a value head on the policy's own backbone in place of a second model", func(g *trainer.Config) *bool { return &g.SharedCritic }),
+		number(given, "dpo-beta", "dpo: β, how far the policy is held to the reference", func(g *trainer.Config) *float64 { return &g.Supervised.DPOBeta }),
+		word(given, "dpo-loss", "dpo: sigmoid, ipo or hinge", func(g *trainer.Config) *string { return &g.Supervised.DPOLoss }),
+		number(given, "label-smoothing", "dpo: share of the pairs taken to be the wrong way round", func(g *trainer.Config) *float64 { return &g.Supervised.LabelSmoothing }),
+		word(given, "pairs", "dpo, rm: which pairs a group of trajectories gives: best-worst (one) or all (of unequal reward)", func(g *trainer.Config) *string { return &g.Supervised.Pairs }),
+		word(given, "rm-loss", "rm: pairwise (with the rows' margins) or log-exp", func(g *trainer.Config) *string { return &g.Supervised.RMLoss }),
+		word(given, "prm-token", "prm: the token that ends a step", func(g *trainer.Config) *string { return &g.Supervised.PRMToken }),
+		word(given, "prm-tokens", "prm: reward tokens, that of a right step first; '' is the whole vocabulary, with labels that are tokens", func(g *trainer.Config) *string { return &g.Supervised.PRMTokens }),
+		{&cli.Float64Flag{Name: "ptx-coef", Category: alg, Value: .05, Usage: "weight of the cross-entropy of --ptx in each policy step"},
+			func(c *cli.Context, g *trainer.Config) {
+				if c.String("ptx") != "" {
+					g.PTXCoef = c.Float64("ptx-coef")
+				}
+			}},
 		number(opt, "lr", "learning rate of AdamW, after the warm-up", func(g *trainer.Config) *float64 { return &g.LR }),
 		word(opt, "schedule", "of the learning rate after the warm-up: constant, or down to 0 linear or cosine", func(g *trainer.Config) *string { return &g.Schedule }),
 		whole(opt, "warmup-steps", "optimiser steps in which the learning rate rises", func(g *trainer.Config) *int { return &g.WarmupSteps }),
@@ -163,7 +176,7 @@ func printConfig(c *cli.Context) ([]byte, error) {
 			all["advantage"] = "gae"
 		}
 	}
-	for _, name := range []string{"model", "ref", "critic", "teacher", "greedy", "dtype", "device", "save-dtype"} {
+	for _, name := range []string{"model", "ref", "critic", "teacher", "reward-model", "ptx", "greedy", "dtype", "device", "save-dtype"} {
 		if v := c.String(name); v != "" {
 			all[name] = v
 		}

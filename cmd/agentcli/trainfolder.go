@@ -87,7 +87,7 @@ func (o *trainOptions) goOnFrom(pos position) error {
 	if dtype != pos.DType {
 		return usagef("--resume %s: --dtype is %s, but the run began with %s; %s", o.Resume, dtype, pos.DType, resumeHelp)
 	}
-	for _, m := range []struct{ flag, now, was string }{{"ref", o.Ref, pos.Ref}, {"critic", o.Critic, pos.Critic}, {"teacher", o.Teacher, pos.Teacher}} {
+	for _, m := range []struct{ flag, now, was string }{{"ref", o.Ref, pos.Ref}, {"critic", o.Critic, pos.Critic}, {"teacher", o.Teacher, pos.Teacher}, {"reward-model", o.RewardModel, pos.Reward}, {"ptx", o.PTX, pos.PTX}} {
 		if absolute(m.now) != m.was {
 			return usagef("--resume %s: --%s is %q, but the run began with %q; %s", o.Resume, m.flag, m.now, m.was, resumeHelp)
 		}
@@ -147,7 +147,7 @@ func prepareOutput(o trainOptions, dataFiles []string) error {
 	}
 	// A resumed run may stand in another folder, where new files may match a pattern.
 	kept := maps.Clone(o.Settings)
-	for _, k := range []string{"model", "ref", "critic", "teacher", "greedy"} {
+	for _, k := range []string{"model", "ref", "critic", "teacher", "reward-model", "ptx", "greedy"} {
 		if p, ok := kept[k].(string); ok {
 			kept[k] = absolute(p)
 		}

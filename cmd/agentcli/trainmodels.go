@@ -18,6 +18,7 @@ type trainModels struct {
 	teacher trainable
 	// The reference is what lies under the actor's adapters.
 	sharedRef bool
+	reward    trainable // a model that scores the trajectories; nil: none
 }
 
 // Within the output folder, beside the model's own files.
@@ -59,6 +60,9 @@ func openModels(ctx context.Context, path string, o trainOptions, resumed bool, 
 	if o.Config.SharedCritic {
 		how.Head = string(policy.HeadBoth)
 	}
+	if o.Config.Algo == trainer.AlgoRM {
+		how.Head = string(policy.HeadScore)
+	}
 	if m.actor, err = openTrainable(path, how); err != nil {
 		return m, err
 	}
@@ -78,13 +82,20 @@ func openModels(ctx context.Context, path string, o trainOptions, resumed bool, 
 	}
 	// With --old-logprobs recompute the actor is asked before its first update anyway.
 	m.sharedRef = o.Config.KLCoef > 0 && o.Ref == "" && newAdapters(path, o) && o.Config.OldLogprobs == trainer.OldFile
-	if o.Config.KLCoef > 0 && o.Ref != "" && !resumed {
+	if (o.Config.KLCoef > 0 || o.Config.Algo == trainer.AlgoDPO) && o.Ref != "" && !resumed {
 		if m.ref, err = open("ref", o.Ref, ""); err != nil {
 			return m, err
 		}
 	}
 	if o.Teacher != "" && !resumed {
-		m.teacher, err = open("teacher", o.Teacher, "")
+		if m.teacher, err = open("teacher", o.Teacher, ""); err != nil {
+			return m, err
+		}
+	}
+	if o.RewardModel != "" && !resumed {
+		if err = scores(ctx, o.RewardModel); err == nil {
+			m.reward, err = open("reward-model", o.RewardModel, string(policy.HeadScore))
+		}
 	}
 	return m, err
 }
@@ -100,7 +111,7 @@ func (m *trainModels) close() {
 
 // release frees the models that are asked before the first update only.
 func (m *trainModels) release() {
-	for _, x := range []*trainable{&m.ref, &m.teacher} {
+	for _, x := range []*trainable{&m.ref, &m.teacher, &m.reward} {
 		if *x != nil {
 			(*x).Close()
 			*x = nil
@@ -131,11 +142,17 @@ func (m *trainModels) session(o trainOptions, data *trainer.Data) *trainer.Sessi
 	if m.teacher != nil {
 		s.Teacher = m.teacher
 	}
+	if m.reward != nil {
+		s.Reward = m.reward
+	}
 	return s
 }
 
 // run trains; s then says where the run stands.
 func (m *trainModels) run(ctx context.Context, s *trainer.Session) error {
+	if s.Config.IsSupervised() {
+		return runSupervised(ctx, s)
+	}
 	if s.Config.Algo != trainer.AlgoPPO {
 		g := &trainer.GRPO{Session: *s}
 		err := g.Run(ctx)
@@ -195,10 +212,10 @@ func dryRun(data *trainer.Data, m *trainModels, path string, o trainOptions, s s
 	// A backward pass takes about twice a forward pass; what is recomputed and
 	// scored beforehand one more.
 	passes := float64(3 * o.Config.Epochs)
-	if o.Config.OldLogprobs == trainer.OldRecompute {
+	if o.Config.OldLogprobs == trainer.OldRecompute && !o.Config.IsSupervised() {
 		passes++
 	}
-	if m.ref != nil {
+	if m.ref != nil || o.Config.Algo == trainer.AlgoDPO {
 		passes++
 	}
 	factor := 1.0
@@ -212,8 +229,12 @@ func dryRun(data *trainer.Data, m *trainModels, path string, o trainOptions, s s
 	}
 	w := s.out
 	fmt.Fprintf(w, "model            %s, %.0f M parameters trained, %s\n", path, parameters/1e6, m.actor.DType())
-	fmt.Fprintf(w, "trajectories     %d in %d groups; in %d of them all scored the same\n", p.Episodes, p.Groups, p.Flat)
-	fmt.Fprintf(w, "reward           %.3f ± %.3f\n", p.Reward, p.StdErr)
+	if o.Config.IsSupervised() {
+		showRows(w, p, data, o.Config)
+	} else {
+		fmt.Fprintf(w, "trajectories     %d in %d groups; in %d of them all scored the same\n", p.Episodes, p.Groups, p.Flat)
+		fmt.Fprintf(w, "reward           %.3f ± %.3f\n", p.Reward, p.StdErr)
+	}
 	fmt.Fprintf(w, "tokens           %d, %d of them trained on; %d once shared prompts are computed once\n", p.Tokens, p.Actions, p.Packed)
 	fmt.Fprintf(w, "optimiser steps  %d of %s\n", p.Steps, perStep(o.Config.Minibatch))
 	fmt.Fprintf(w, "memory           about %.1f GB for weights, gradients and moments, and what %d tokens at once take\n", gb(float64(bytes)), o.Config.MicroTokens)

@@ -45,6 +45,10 @@ func readCurves(dir string) map[string]*metrics.Curve {
 func panelsOf(series map[string]*metrics.Curve, xLabel string, wanted [][2]string) []metrics.Panel {
 	var panels []metrics.Panel
 	for _, w := range wanted {
+		given := strings.HasPrefix(w[1], "train/") || strings.HasPrefix(w[1], "rewards/")
+		if series[w[1]] == nil && (given || series["train/loss"] != nil) {
+			continue // not of this algorithm
+		}
 		panel := metrics.Panel{Title: w[0], XLabel: xLabel}
 		if c := series[w[1]]; c != nil {
 			panel.Curves = []metrics.Curve{*c}
@@ -112,7 +116,7 @@ type trainMeter struct {
 
 func newTrainMeter(s streams) *trainMeter { return &trainMeter{s: s, last: time.Now()} }
 
-var phaseNames = map[string]string{"old_log_prob": "old log-probs", "ref": "reference log-probs", "teacher": "teacher log-probs", "values": "values", "critic": "critic", "update": "update"}
+var phaseNames = map[string]string{"old_log_prob": "old log-probs", "ref": "reference log-probs", "teacher": "teacher log-probs", "values": "values", "reward_model": "reward model", "forward": "forward", "ptx": "ptx", "critic": "critic", "update": "update"}
 
 func (m *trainMeter) progress(p trainer.Progress) {
 	name := phaseNames[p.Phase]
@@ -148,6 +152,17 @@ func (m *trainMeter) step(x trainer.Metrics) {
 		if y := v[key]; !math.IsNaN(y) && !math.IsInf(y, 0) {
 			all = append(all, key, y)
 		}
+	}
+	if _, supervised := v["train/loss"]; supervised {
+		line := fmt.Sprintf("step %d/%d  loss %s", x.Step, x.Total, num("train/loss", "%.4f"))
+		for _, more := range [][2]string{{"rewards/accuracies", "accuracy %.3f"}, {"rewards/margins", "margin %+.3f"}, {"train/accuracy", "accuracy %.3f"}, {"train/entropy", "entropy %.3f"}} {
+			if _, ok := v[more[0]]; ok {
+				line += "  " + num(more[0], more[1])
+			}
+		}
+		m.s.log().Info(line+fmt.Sprintf("  grad %s  %s s", num("actor/grad_norm", "%.2f"), num("timing_s/update_actor", "%.1f")), all...)
+		m.last = time.Now()
+		return
 	}
 	m.s.log().Info(fmt.Sprintf("step %d/%d  reward %s  loss %s  KL %s  clipped %s  entropy %s  grad %s  %s s", x.Step, x.Total,
 		num("critic/score/mean", "%.3f"), num("actor/pg_loss", "%+.4f"), num("actor/ppo_kl", "%+.4f"), num("actor/pg_clipfrac", "%.3f"),

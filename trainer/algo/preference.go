@@ -59,3 +59,27 @@ func DPO(kind DPOKind, chosen, rejected, refChosen, refRejected, beta, smoothing
 	}
 	return 0, 0, fmt.Errorf("unknown preference loss %q; it is sigmoid, ipo or hinge", kind)
 }
+
+// Restricted is the cross-entropy −Σ y·log p of p = softmax(lp), where lp are the
+// log-probs of some tokens of a vocabulary and y is a distribution over them; a
+// single token has its log-prob as it is. grad is with respect to lp.
+func Restricted(lp, y []float64) (loss float64, grad []float64) {
+	if len(lp) == 1 {
+		return -y[0] * lp[0], []float64{-y[0]}
+	}
+	top, sum, mass := math.Inf(-1), 0.0, 0.0
+	for _, x := range lp {
+		top = math.Max(top, x)
+	}
+	for i, x := range lp {
+		sum += math.Exp(x - top)
+		mass += y[i]
+	}
+	grad = make([]float64, len(lp))
+	for i, x := range lp {
+		log := x - top - math.Log(sum)
+		loss -= y[i] * log
+		grad[i] = mass*math.Exp(log) - y[i]
+	}
+	return loss, grad
+}

@@ -1,0 +1,155 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"time"
+
+	"agentcli/chat"
+	"agentcli/tokenizer"
+	"agentcli/trainer"
+	"agentcli/traj"
+	"agentcli/weights"
+)
+
+// loadRows reads what a run trains on, and the rows of --ptx.
+func loadRows(ctx context.Context, o trainOptions, note func(string, ...any)) (data, ptx *trainer.Data, err error) {
+	format := func() (*trainer.Format, error) { return formatOf(ctx, o.Model, note) }
+	from := trainer.From{Rewarded: o.RewardModel != "", Format: format}
+	if o.Reward != "" {
+		s := newScorer(func(*traj.Trajectory) string { return o.Reward }, func(m string) { note("%s", m) })
+		defer s.Close()
+		if _, err := s.get(o.Reward); err != nil {
+			return nil, nil, usagef("--reward: %w", err)
+		}
+		from.Score = s.score
+	}
+	if data, err = trainer.LoadFor(ctx, o.Files, o.Config, from); err != nil || o.PTX == "" {
+		return data, nil, err
+	}
+	c := trainer.DefaultConfig()
+	c.Algo = trainer.AlgoSFT
+	if o.Model == "" {
+		if o.Model = namedModel(data, o); o.Model != "" {
+			if here, ok := cachedModel(ctx, o.Model); ok {
+				o.Model = here
+			}
+		}
+	}
+	if ptx, err = trainer.LoadFor(ctx, []string{o.PTX}, c, trainer.From{Format: format}); err != nil {
+		return nil, nil, fmt.Errorf("--ptx: %w", err)
+	}
+	return data, ptx, nil
+}
+
+// formatOf is the chat format of the model to start from, for rows of text.
+func formatOf(ctx context.Context, model string, note func(string, ...any)) (*trainer.Format, error) {
+	if model == "" {
+		return nil, usagef("rows of text do not say which model they are for; name the one to start from with --model")
+	}
+	path, err := findModel(ctx, model, true, func(text string) { note("%s", text) })
+	if err != nil {
+		return nil, fmt.Errorf("--model: %w", err)
+	}
+	tok, err := tokenizer.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	r, err := rendererOf(path, tok)
+	if err != nil {
+		return nil, err
+	}
+	return &trainer.Format{Renderer: r, Tokenizer: tok}, nil
+}
+
+// rendererOf is the renderer of a model's own chat template.
+func rendererOf(path string, tok *tokenizer.Tokenizer) (chat.Renderer, error) {
+	family, err := chat.Detect(tok.ChatTemplate(), "")
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", path, err)
+	}
+	r, err := chat.For(family, tok)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", path, err)
+	}
+	return r, nil
+}
+
+// scores refuses a reward model without a head of its own: a new one would score
+// everything 0.
+func scores(ctx context.Context, name string) error {
+	path, err := findModel(ctx, name, true, func(string) {})
+	if err != nil {
+		return fmt.Errorf("--reward-model: %w", err)
+	}
+	m, err := weights.Open(path)
+	if err != nil {
+		return fmt.Errorf("--reward-model: %w", err)
+	}
+	defer m.Close()
+	if !m.Config().Score {
+		return usagef("--reward-model %s has no head that scores; make a reward model with train --algo rm, or name a …ForSequenceClassification folder", name)
+	}
+	return nil
+}
+
+// runSupervised trains; s then says where the run stands.
+func runSupervised(ctx context.Context, s *trainer.Session) (err error) {
+	switch s.Config.Algo {
+	case trainer.AlgoSFT:
+		x := &trainer.SFT{Session: *s}
+		err = x.Run(ctx)
+		*s = x.Session
+	case trainer.AlgoDPO:
+		x := &trainer.DPO{Session: *s}
+		err = x.Run(ctx)
+		*s = x.Session
+	case trainer.AlgoRM:
+		x := &trainer.RM{Session: *s}
+		err = x.Run(ctx)
+		*s = x.Session
+	case trainer.AlgoPRM:
+		x := &trainer.PRM{Session: *s}
+		err = x.Run(ctx)
+		*s = x.Session
+	default:
+		err = errors.New("--algo " + s.Config.Algo + " is unknown")
+	}
+	return err
+}
+
+func rowsName(c trainer.Config) string {
+	switch {
+	case c.TakesPairs():
+		return "replies"
+	case c.IsSupervised():
+		return "rows"
+	}
+	return "trajectories"
+}
+
+// showRows is the part of --dry-run that says what there is.
+func showRows(w io.Writer, p *trainer.Plan, data *trainer.Data, c trainer.Config) {
+	if c.TakesPairs() {
+		fmt.Fprintf(w, "pairs            %d, of %d replies to %d prompts\n", len(data.Pairs), p.Episodes, p.Groups)
+		return
+	}
+	fmt.Fprintf(w, "rows             %d\n", p.Episodes)
+}
+
+// summariseSupervised says in words how it went.
+func summariseSupervised(note func(string, ...any), h []trainer.Metrics, took time.Duration) {
+	if len(h) == 0 {
+		return
+	}
+	first, last := h[0].Values, h[len(h)-1].Values
+	line := fmt.Sprintf("%d optimiser steps in %s; loss %.4f in the first, %.4f in the last", len(h), took.Round(100*time.Millisecond), first["train/loss"], last["train/loss"])
+	for _, key := range []string{"rewards/accuracies", "train/accuracy"} {
+		if v, ok := last[key]; ok {
+			line += fmt.Sprintf("; accuracy %.3f → %.3f", first[key], v)
+		}
+	}
+	note("%s", line)
+}

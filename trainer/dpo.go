@@ -1,0 +1,92 @@
+package trainer
+
+import (
+	"context"
+
+	"agentcli/trainer/algo"
+)
+
+// DPO: direct preference optimisation (Rafailov et al. 2023, equation 7):
+//
+//	L = 1/N Σ_pairs −log σ(β·h),  h = (log π(c) − log π_ref(c)) − (log π(r) − log π_ref(r))
+//
+// c is the preferred reply, r the rejected one, log π the sum over the reply's own
+// tokens, N the pairs of the whole optimiser step. By Config also IPO, (h − 1/2β)²
+// with log π the mean over the tokens, and SLiC's hinge, max(0, 1 − β·h).
+//
+// The reference is the model as it starts, or Session.Ref; it is asked once, before
+// the first update. Of trajectories of several turns the reply is all that the
+// policy sampled, over all sequences; observations are context.
+type DPO struct{ Session }
+
+// Run trains to the end.
+func (d *DPO) Run(ctx context.Context) error {
+	if err := d.begin(); err != nil {
+		return err
+	}
+	if err := d.reference(ctx, flatten(d.groups), true); err != nil {
+		return err
+	}
+	return d.epochs(ctx, d.groups, d, 0)
+}
+
+func (d *DPO) moves([]*Episode) bool { return true }
+
+// reply is Σ lp of an episode's tokens, by the model and by the reference; weight is
+// what one of them counts in the loss.
+func (d *DPO) reply(e *Episode) (lp, ref, weight float64) {
+	e.each(func(_ int, x *Stream, t int) {
+		lp += x.now.Logprobs[t]
+		ref += x.Ref[t]
+	})
+	weight = 1
+	if d.Config.Supervised.DPOLoss == string(algo.DPOIPO) {
+		weight = 1 / float64(e.actions())
+	}
+	return lp, ref, weight
+}
+
+// step: loss → gradient → AdamW.
+func (d *DPO) step(ctx context.Context, batch []*Episode, at stepNumbers, m *metrics) (stop bool, err error) {
+	c := d.Config.Supervised
+	start := d.Clock()
+	units, n := d.pairUnits(batch)
+	err = d.jointly(ctx, units, at, m, func(unit []*Episode) error {
+		for _, p := range d.pairs[unit[0].Group] {
+			chosen, refChosen, wc := d.reply(p.Chosen)
+			rejected, refRejected, wr := d.reply(p.Rejected)
+			l, grad, err := algo.DPO(algo.DPOKind(c.DPOLoss), wc*chosen, wr*rejected, wc*refChosen, wr*refRejected, c.DPOBeta, c.LabelSmoothing)
+			if err != nil {
+				return err
+			}
+			p.Chosen.each(func(_ int, x *Stream, t int) { x.grad.Logprobs[t] += grad * wc / float64(n) })
+			p.Rejected.each(func(_ int, x *Stream, t int) { x.grad.Logprobs[t] -= grad * wr / float64(n) })
+			m.add("train/loss", l)
+			m.compare(c.DPOBeta*(chosen-refChosen), c.DPOBeta*(rejected-refRejected))
+			m.add("logps/chosen", chosen)
+			m.add("logps/rejected", rejected)
+		}
+		return nil
+	})
+	if err != nil {
+		return false, err
+	}
+	if err := d.update(batch, at, m); err != nil {
+		return false, err
+	}
+	m.set("train/pairs", float64(n))
+	m.set("timing_s/update_actor", d.Clock().Sub(start).Seconds())
+	return false, nil
+}
+
+// compare counts the rewards of one pair, by the names that TRL's users know.
+func (m *metrics) compare(chosen, rejected float64) {
+	right := 0.0
+	if chosen > rejected {
+		right = 1
+	}
+	m.add("rewards/chosen", chosen)
+	m.add("rewards/rejected", rejected)
+	m.add("rewards/margins", chosen-rejected)
+	m.add("rewards/accuracies", right)
+}

@@ -1,0 +1,92 @@
+package trainer
+
+import (
+	"context"
+	"math"
+	"slices"
+
+	"agentcli/trainer/algo"
+)
+
+// PRM: a process reward model from labelled steps (Lightman et al. 2023; Wang et
+// al. 2024, Math-Shepherd, equation 5): what the language model says next after the
+// token that ends a step is the step's reward.
+//
+//	L = 1/N Σ_markers −Σ_r y_r·log p_r,  p = softmax over the reward tokens r
+//
+// N are the labelled markers of the whole optimiser step. A hard label has y = 1 at
+// one reward token; a soft one, the chance that the step is right, is over exactly
+// two. Without reward tokens p is over the whole vocabulary (OpenRLHF's PRMLoss).
+//
+// An episode has, for each marker, one sequence a reward token: the text up to the
+// marker and that token. They share all but their last token, and shared prefixes
+// are computed once.
+type PRM struct{ Session }
+
+// Run trains to the end.
+func (p *PRM) Run(ctx context.Context) error {
+	if err := p.begin(); err != nil {
+		return err
+	}
+	if err := p.reference(ctx, flatten(p.groups), false); err != nil {
+		return err
+	}
+	return p.epochs(ctx, p.groups, p, 0)
+}
+
+func (p *PRM) moves([]*Episode) bool { return true }
+
+// step: loss → gradient → AdamW.
+func (p *PRM) step(ctx context.Context, batch []*Episode, at stepNumbers, m *metrics) (stop bool, err error) {
+	start := p.Clock()
+	units, n := make([][]*Episode, len(batch)), 0
+	for i, e := range batch {
+		units[i] = []*Episode{e}
+		n += len(e.Marks)
+	}
+	err = p.jointly(ctx, units, at, m, func(unit []*Episode) error {
+		e := unit[0]
+		for k, y := range e.Marks {
+			x := e.Streams[k*len(y) : (k+1)*len(y)]
+			lp := make([]float64, len(y))
+			for r := range y {
+				lp[r] = x[r].now.Logprobs[0]
+			}
+			l, grad := algo.Restricted(lp, y)
+			for r := range y {
+				x[r].grad.Logprobs[0] = grad[r] / float64(n)
+			}
+			m.add("train/loss", l)
+			if len(y) > 1 {
+				right := 0.0
+				if top(lp) == top(y) {
+					right = 1
+				}
+				m.add("train/accuracy", right)
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		return false, err
+	}
+	if err := p.update(batch, at, m); err != nil {
+		return false, err
+	}
+	m.set("train/steps", float64(n))
+	m.set("timing_s/update_actor", p.Clock().Sub(start).Seconds())
+	return false, nil
+}
+
+// top is the place of the largest number, the first of equals.
+func top(x []float64) int { return slices.Index(x, slices.Max(x)) }
+
+// branches asks for the reward token at the end of each sequence.
+func (e *Episode) branches() {
+	e.Streams = make([]Stream, len(e.Sequences))
+	for i := range e.Sequences {
+		want := make([]bool, len(e.Sequences[i].TokenIDs))
+		want[len(want)-1] = true
+		e.Streams[i] = Stream{Want: want, RL: []float64{1}, Roll: []float64{math.NaN()}}
+	}
+}

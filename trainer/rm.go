@@ -1,0 +1,117 @@
+package trainer
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"agentcli/policy"
+	"agentcli/trainer/algo"
+)
+
+// RM: a reward model from pairs of replies (Ouyang et al. 2022, equation 1):
+//
+//	L = 1/N Σ_pairs −log σ(s(c) − s(r) − margin)
+//
+// s is the value head at the last token of the conversation, which sees all of it
+// (policy.Batch.Own), N the pairs of the whole optimiser step. The margin is the
+// row's, 0 where it has none (Touvron et al. 2023, equation 2); log-exp,
+// log(1 + e^(s(r) − s(c))), is the same without margins.
+//
+// The head starts at 0 unless the model has one. What is written is transformers'
+// …ForSequenceClassification with one label, whose score is read at the last token
+// too. Of a trajectory of several sequences the last one is read.
+type RM struct{ Session }
+
+// Run trains to the end.
+func (r *RM) Run(ctx context.Context) error {
+	if err := r.begin(); err != nil {
+		return err
+	}
+	if err := r.reference(ctx, flatten(r.groups), false); err != nil {
+		return err
+	}
+	return r.epochs(ctx, r.groups, r, 0)
+}
+
+func (r *RM) moves([]*Episode) bool { return true }
+
+// step: loss → gradient → AdamW.
+func (r *RM) step(ctx context.Context, batch []*Episode, at stepNumbers, m *metrics) (stop bool, err error) {
+	start := r.Clock()
+	units, n := r.pairUnits(batch)
+	err = r.jointly(ctx, units, at, m, func(unit []*Episode) error {
+		for _, p := range r.pairs[unit[0].Group] {
+			c, w := p.Chosen.final(), p.Rejected.final()
+			if len(c.now.Values) != 1 || len(w.now.Values) != 1 {
+				return errors.New("the model has no value head")
+			}
+			chosen, rejected := c.now.Values[0], w.now.Values[0]
+			l, grad := algo.Pairwise(chosen, rejected, p.Margin)
+			if r.Config.Supervised.RMLoss == RMLogExp {
+				l, grad = algo.LogExp(chosen, rejected)
+			}
+			c.grad.Values[0] += grad / float64(n)
+			w.grad.Values[0] -= grad / float64(n)
+			m.add("train/loss", l)
+			m.compare(chosen, rejected)
+		}
+		return nil
+	})
+	if err != nil {
+		return false, err
+	}
+	if err := r.update(batch, at, m); err != nil {
+		return false, err
+	}
+	m.set("train/pairs", float64(n))
+	m.set("timing_s/update_actor", r.Clock().Sub(start).Seconds())
+	return false, nil
+}
+
+// lastToken asks for the value of the whole conversation.
+func (e *Episode) lastToken() {
+	e.Streams = make([]Stream, len(e.Sequences))
+	for i := range e.Sequences {
+		e.Streams[i].Want, e.Streams[i].Own = make([]bool, len(e.Sequences[i].TokenIDs)), true
+	}
+	x := e.final()
+	x.Want[len(x.Want)-1], x.RL = true, []float64{1}
+}
+
+func (e *Episode) final() *Stream { return &e.Streams[len(e.Streams)-1] }
+
+// rescore puts a reward model's scores in the place of the file's. A resumed run
+// has them in its checkpoint.
+func (s *Session) rescore(ctx context.Context) error {
+	all := s.Data.Episodes
+	switch {
+	case s.Done > 0 && s.Frozen.Scores != nil:
+		if len(s.Frozen.Scores) != len(all) {
+			return fmt.Errorf("the trajectories are not those that the checkpoint was written with (%d then, %d now)", len(s.Frozen.Scores), len(all))
+		}
+		s.scores = s.Frozen.Scores
+	case s.Reward != nil:
+		read := make([]*Episode, len(all))
+		for i, e := range all {
+			read[i] = &Episode{ID: e.ID, Sequences: e.Sequences}
+			read[i].lastToken()
+		}
+		if err := s.score(ctx, "reward_model", s.Reward, read, func(x *Stream, o policy.Outputs) { x.Value = o.Values }); err != nil {
+			return err
+		}
+		s.scores = make([]float64, len(all))
+		for i, e := range read {
+			if len(e.final().Value) != 1 {
+				return errors.New("the reward model has no value head")
+			}
+			s.scores[i] = e.final().Value[0]
+		}
+	default:
+		return nil
+	}
+	for i, e := range all {
+		e.Score, e.Parts, e.StepRewards = s.scores[i], nil, nil
+	}
+	return nil
+}

@@ -1,0 +1,70 @@
+package trainer
+
+import (
+	"context"
+
+	"agentcli/policy"
+)
+
+// SFT: supervised fine-tuning, the cross-entropy of given replies (GPTLM):
+//
+//	L = Σ_t w_t·a_t·(−log π(y_t | y_<t))
+//
+// over the tokens of assistant turns only, end-of-turn tokens included; prompts,
+// tool output and the template's own text are context. w is the aggregation's
+// weight over the counts of the whole optimiser step (1/N with token-mean), a the
+// row's own weight, 1 unless it has one; a token of weight 0 is not counted.
+//
+// What it learns from are sampled tokens of trajectories as they are, or
+// conversations in text, rendered by the model's own template (text.go). Rows are
+// packed as everything here is: a prefix that rows of a micro-batch share is
+// computed once.
+type SFT struct{ Session }
+
+// Run trains to the end.
+func (f *SFT) Run(ctx context.Context) error {
+	if err := f.begin(); err != nil {
+		return err
+	}
+	episodes := flatten(f.groups)
+	if err := f.reference(ctx, episodes, false); err != nil {
+		return err
+	}
+	f.maxLength = f.longest(episodes)
+	return f.epochs(ctx, f.groups, f, 0)
+}
+
+func (f *SFT) moves(batch []*Episode) bool { return f.count(batch).rl.Tokens > 0 }
+
+// step: loss → gradient → AdamW.
+func (f *SFT) step(ctx context.Context, batch []*Episode, at stepNumbers, m *metrics) (stop bool, err error) {
+	c := f.Config
+	start := f.Clock()
+	n, total := f.count(batch), 0.0
+	err = f.accumulate(ctx, f.Actor, "update", batch, at, m, func(mb micro, o policy.Outputs) (g policy.Gradients, err error) {
+		err = mb.each(o, func(it item, part policy.Outputs) error {
+			w, err := c.Aggregation.Weight(it.ep.actions(), n.rl)
+			if err != nil {
+				return err
+			}
+			for t, a := range it.stream().RL {
+				g.Logprobs = append(g.Logprobs, -w*a)
+				total -= w * a * part.Logprobs[t]
+				m.add("train/nll", -part.Logprobs[t])
+				m.add("train/entropy", part.Entropy[t])
+			}
+			return nil
+		})
+		return g, err
+	})
+	if err != nil {
+		return false, err
+	}
+	if err := f.update(batch, at, m); err != nil {
+		return false, err
+	}
+	m.set("train/loss", total)
+	m.set("train/tokens", float64(n.rl.Tokens))
+	m.set("timing_s/update_actor", f.Clock().Sub(start).Seconds())
+	return false, nil
+}

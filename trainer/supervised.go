@@ -1,0 +1,257 @@
+package trainer
+
+import (
+	"context"
+	"fmt"
+	"math"
+	"slices"
+
+	"agentcli/policy"
+	"agentcli/trainer/algo"
+)
+
+// The algorithms that learn from given replies, not from rewards of their own.
+const (
+	AlgoSFT = "sft" // cross-entropy of replies
+	AlgoDPO = "dpo" // preferred against rejected replies, directly
+	AlgoRM  = "rm"  // a reward model from the same
+	AlgoPRM = "prm" // a process reward model from labelled steps
+)
+
+// Supervised are the settings of those algorithms.
+type Supervised struct {
+	DPOBeta        float64 // β
+	DPOLoss        string  // one of algo.DPOKind
+	LabelSmoothing float64 // share of the pairs taken to be the wrong way round
+	Pairs          string  // PairsBestWorst or PairsAll: which pairs a group of trajectories gives
+	RMLoss         string  // RMPairwise or RMLogExp
+	PRMToken       string  // the text of the token that ends a step
+	PRMTokens      string  // the reward tokens, with commas between them; "": the whole vocabulary
+}
+
+// The pairs of a group of trajectories, by their rewards.
+const (
+	PairsBestWorst = "best-worst" // one
+	PairsAll       = "all"        // all of unequal reward
+)
+
+// The losses of a reward model.
+const (
+	RMPairwise = "pairwise" // −log σ(c − r − margin)
+	RMLogExp   = "log-exp"  // log(1 + e^(r − c)), without margins
+)
+
+// IsSupervised reports whether the algorithm takes no rewards.
+func (c Config) IsSupervised() bool {
+	return slices.Contains([]string{AlgoSFT, AlgoDPO, AlgoRM, AlgoPRM}, c.Algo)
+}
+
+// TakesPairs reports whether the algorithm compares two replies.
+func (c Config) TakesPairs() bool { return c.Algo == AlgoDPO || c.Algo == AlgoRM }
+
+func (c Config) validateSupervised(bad func(flag string, v any, want string) error) error {
+	s := c.Supervised
+	switch {
+	case !(s.DPOBeta > 0) || math.IsInf(s.DPOBeta, 0):
+		return bad("dpo-beta", s.DPOBeta, "a positive number")
+	case !(s.LabelSmoothing >= 0 && s.LabelSmoothing < .5):
+		return bad("label-smoothing", s.LabelSmoothing, "a number from 0 to below 0.5")
+	case s.LabelSmoothing > 0 && s.DPOLoss != string(algo.DPOSigmoid):
+		return bad("label-smoothing", s.LabelSmoothing, "--dpo-loss sigmoid with it: the others know no smoothing")
+	case s.Pairs != PairsBestWorst && s.Pairs != PairsAll:
+		return bad("pairs", s.Pairs, "best-worst or all")
+	case s.RMLoss != RMPairwise && s.RMLoss != RMLogExp:
+		return bad("rm-loss", s.RMLoss, "pairwise or log-exp")
+	}
+	if _, _, err := algo.DPO(algo.DPOKind(s.DPOLoss), 0, 0, 0, 0, 1, 0); err != nil {
+		return bad("dpo-loss", s.DPOLoss, "sigmoid, ipo or hinge")
+	}
+	if !c.IsSupervised() {
+		return nil
+	}
+	for _, x := range []struct {
+		flag string
+		v    float64
+	}{{"kl-coef", c.KLCoef}, {"entropy-coef", c.EntropyCoef}, {"echo", c.Echo}, {"ptx-coef", c.PTXCoef}} {
+		if x.v != 0 {
+			return bad(x.flag, x.v, "no --algo "+c.Algo+" with it: that is a term of policy gradients")
+		}
+	}
+	return nil
+}
+
+// layout says what is computed of an episode.
+func (c Config) layout(e *Episode) {
+	switch c.Algo {
+	case AlgoRM:
+		e.lastToken()
+	case AlgoPRM:
+		e.branches()
+	default:
+		e.streams(c.LossScale, c.Echo > 0)
+	}
+}
+
+// units are what a minibatch never splits, and the pairs within each, by group.
+func (d *Data) units(c Config) ([][]*Episode, map[string][]Pair, error) {
+	switch {
+	case c.TakesPairs():
+		pairs, err := d.pair(c.Supervised.Pairs)
+		return groups(d.Episodes), pairs, err
+	case c.IsSupervised():
+		out := make([][]*Episode, len(d.Episodes))
+		for i, e := range d.Episodes {
+			out[i] = []*Episode{e}
+		}
+		return out, nil, nil
+	}
+	return groups(d.Episodes), nil, nil
+}
+
+// reference fills in what does not change in training: the log-probs of the
+// reference, where ask is set, else nothing but what a resumed run is held to.
+func (s *Session) reference(ctx context.Context, episodes []*Episode, ask bool) error {
+	if s.Done > 0 {
+		return s.Frozen.restore(episodes, s.Config, false)
+	}
+	if ask {
+		model := s.Ref
+		if model == nil {
+			model = s.Actor // as it is before its first update
+		}
+		if err := s.score(ctx, "ref", model, episodes, func(x *Stream, o policy.Outputs) { x.Ref = o.Logprobs }); err != nil {
+			return err
+		}
+	}
+	if s.Release != nil {
+		s.Release()
+		s.Ref = nil
+	}
+	s.Frozen = freeze(episodes)
+	return nil
+}
+
+// jointly adds up the gradients of a loss that ties together what the model says
+// of several sequences: those of one unit. loss reads Stream.now of a unit and
+// fills Stream.grad. Units that fit into a micro-batch together take one pass; a
+// larger one is first run forward, piece by piece, so that the loss knows all of
+// it: no split changes the gradient.
+func (s *Session) jointly(ctx context.Context, units [][]*Episode, at stepNumbers, m *metrics, loss func(unit []*Episode) error) error {
+	all := func(units [][]*Episode) error {
+		for _, u := range units {
+			for _, e := range u {
+				for i := range e.Streams {
+					x := &e.Streams[i]
+					x.grad = policy.Gradients{Logprobs: zeros(x.now.Logprobs), Values: zeros(x.now.Values)}
+				}
+			}
+			if err := loss(u); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+	say := func(x *Stream, o policy.Outputs) { x.now = o }
+	for _, chunk := range chunks(units, s.Config.MicroTokens) {
+		episodes := flatten(chunk)
+		once := len(microBatches(episodes, s.Config.MicroTokens)) <= 1
+		if !once {
+			if err := s.score(ctx, "forward", s.Actor, episodes, say); err != nil {
+				return err
+			}
+			if err := all(chunk); err != nil {
+				return err
+			}
+		}
+		err := s.accumulate(ctx, s.Actor, "update", episodes, at, m, func(mb micro, o policy.Outputs) (g policy.Gradients, err error) {
+			if once {
+				err = mb.each(o, func(it item, part policy.Outputs) error { say(it.stream(), part); return nil })
+				if err == nil {
+					err = all(chunk)
+				}
+			}
+			for _, it := range mb.items {
+				x := it.stream()
+				g.Logprobs, g.Values = append(g.Logprobs, x.grad.Logprobs...), append(g.Values, x.grad.Values...)
+			}
+			return g, err
+		})
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func zeros(like []float64) []float64 {
+	if like == nil {
+		return nil
+	}
+	return make([]float64, len(like))
+}
+
+// chunks joins neighbouring units for as long as they are one micro-batch.
+func chunks(units [][]*Episode, maxTokens int) [][][]*Episode {
+	var out [][][]*Episode
+	for _, u := range units {
+		if n := len(out) - 1; n >= 0 && len(microBatches(append(flatten(out[n]), u...), maxTokens)) == 1 {
+			out[n] = append(out[n], u)
+		} else {
+			out = append(out, [][]*Episode{u})
+		}
+	}
+	return out
+}
+
+// update takes the optimiser step of a supervised algorithm.
+func (s *Session) update(batch []*Episode, at stepNumbers, m *metrics) error {
+	delete(m.Values, "frac_reward_zero_std") // no rewards are looked at
+	for _, e := range batch {
+		m.prompt.add(float64(e.Prompt))
+		m.length.add(float64(e.Sampled))
+		for i := range e.Sequences {
+			m.tokens += len(e.Sequences[i].TokenIDs)
+		}
+	}
+	return s.stepActor(batch, at, m)
+}
+
+// layPTX lays out the rows of the second dataset.
+func (s *Session) layPTX() error {
+	if s.Config.PTXCoef == 0 {
+		return nil
+	}
+	if len(s.PTX) == 0 {
+		return fmt.Errorf("--ptx-coef %g needs a dataset; name its file with --ptx FILE", s.Config.PTXCoef)
+	}
+	for _, e := range s.PTX {
+		e.streams(ScaleDefault, false)
+	}
+	return nil
+}
+
+// addPTX adds C·Σ −lp/N over rows of the second dataset to a step's gradient
+// (Ouyang et al. 2022, equation 2), N the tokens of those rows: as many as the step
+// has trajectories, drawn anew for each step.
+func (s *Session) addPTX(ctx context.Context, rows int, at stepNumbers, m *metrics) error {
+	c := s.Config
+	if c.PTXCoef == 0 {
+		return nil
+	}
+	var work []*Episode
+	n := 0
+	for _, i := range rng(c.Seed, -at.step).Perm(len(s.PTX))[:min(rows, len(s.PTX))] {
+		work = append(work, s.PTX[i])
+		n += s.PTX[i].actions()
+	}
+	return s.accumulate(ctx, s.Actor, "ptx", work, at, m, func(mb micro, o policy.Outputs) (g policy.Gradients, err error) {
+		err = mb.each(o, func(it item, part policy.Outputs) error {
+			for t, w := range it.stream().RL {
+				g.Logprobs = append(g.Logprobs, -c.PTXCoef*w/float64(n))
+				m.add("actor/ptx_loss", -w*part.Logprobs[t])
+			}
+			return nil
+		})
+		return g, err
+	})
+}

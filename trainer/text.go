@@ -1,0 +1,424 @@
+package trainer
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"math"
+	"path/filepath"
+	"reflect"
+	"slices"
+	"strings"
+
+	"agentcli/chat"
+	"agentcli/datasets"
+	"agentcli/parquet"
+	"agentcli/traj"
+)
+
+// From says where what a file lacks comes from.
+type From struct {
+	Rewarded bool                    // trajectories get their rewards from a model, later
+	Score    Score                   // makes rewards anew; nil: the file's count
+	Format   func() (*Format, error) // asked once, for rows of text
+}
+
+// LoadFor reads the files of a run: trajectories, and for the supervised
+// algorithms also rows of text.
+func LoadFor(ctx context.Context, patterns []string, c Config, from From) (*Data, error) {
+	if !c.IsSupervised() {
+		return load(ctx, patterns, needs{reward: !from.Rewarded, group: true, score: from.Score}, nil)
+	}
+	var r *reader
+	d, err := load(ctx, patterns, needs{reward: c.TakesPairs(), group: c.TakesPairs(), score: from.Score}, func(d *Data, path string) (bool, error) {
+		if is, err := trajectories(path); err != nil || is {
+			if is && err == nil && c.Algo == AlgoPRM {
+				err = fmt.Errorf("%s: --algo prm takes rows of prompt, completions and labels, not trajectories", path)
+			}
+			return false, err
+		}
+		if r == nil {
+			f, err := from.Format()
+			if err != nil {
+				return false, err
+			}
+			if r, err = newReader(f, c); err != nil {
+				return false, err
+			}
+		}
+		return true, r.file(ctx, d, path)
+	})
+	if err == nil && c.TakesPairs() {
+		_, err = d.pair(c.Supervised.Pairs)
+	}
+	return d, err
+}
+
+// trajectories reports whether a file is one of trajectories.
+func trajectories(path string) (bool, error) {
+	if !strings.EqualFold(filepath.Ext(path), ".parquet") {
+		return false, nil
+	}
+	t, err := parquet.OpenTable(path)
+	if err != nil {
+		return false, err
+	}
+	defer t.Close()
+	return t.Has("sequences"), nil
+}
+
+// reader makes episodes of rows of text.
+type reader struct {
+	*Format
+	c      Config
+	marker int32 // prm: the token that ends a step
+	tokens []int32
+	names  []string // of the reward tokens
+}
+
+func newReader(f *Format, c Config) (*reader, error) {
+	r := &reader{Format: f, c: c}
+	if c.Algo != AlgoPRM {
+		return r, nil
+	}
+	var err error
+	if r.marker, err = one(f.Tokenizer, "prm-token", c.Supervised.PRMToken); err != nil {
+		return nil, err
+	}
+	if c.Supervised.PRMTokens == "" {
+		return r, nil
+	}
+	for name := range strings.SplitSeq(c.Supervised.PRMTokens, ",") {
+		id, err := one(f.Tokenizer, "prm-tokens", name)
+		if err != nil {
+			return nil, err
+		}
+		if slices.Contains(r.tokens, id) {
+			return nil, fmt.Errorf("--prm-tokens %q: %q is there twice", c.Supervised.PRMTokens, name)
+		}
+		r.tokens, r.names = append(r.tokens, id), append(r.names, name)
+	}
+	if len(r.tokens) < 2 {
+		return nil, fmt.Errorf("--prm-tokens %q: want two or more, the first for a right step, or none for the whole vocabulary", c.Supervised.PRMTokens)
+	}
+	return r, nil
+}
+
+// one is the id of a text that is one token.
+func one(tok chat.Tokenizer, flag, text string) (int32, error) {
+	if id, ok := tok.ID(text); ok {
+		return id, nil
+	}
+	if ids := tok.EncodeOrdinary(text); len(ids) == 1 {
+		return ids[0], nil
+	}
+	return 0, fmt.Errorf("--%s: %q is not one token of this model", flag, text)
+}
+
+func (r *reader) file(ctx context.Context, d *Data, path string) error {
+	for row, err := range datasets.ReadRows(ctx, path) {
+		if err != nil {
+			return err
+		}
+		id := fmt.Sprintf("%s:%d", path, row.Number)
+		switch r.c.Algo {
+		case AlgoSFT:
+			err = r.sft(d, id, row.Fields)
+		case AlgoPRM:
+			err = r.steps(d, id, row.Fields)
+		default:
+			err = r.pair(d, id, row.Fields)
+		}
+		if errors.Is(err, errNothingSaid) {
+			d.Skipped.Add("without an assistant turn to train on", id)
+		} else if err != nil {
+			return fmt.Errorf("%s: row %d: %w", path, row.Number, err)
+		}
+	}
+	return nil
+}
+
+// sft reads {messages, tools?}, {prompt, completion|response} or {question,
+// answer}, each with an optional weight.
+func (r *reader) sft(d *Data, id string, row map[string]any) error {
+	tools, err := toolsOf(row["tools"])
+	if err != nil {
+		return err
+	}
+	weights, err := weightsOf(row["weight"])
+	if err != nil {
+		return err
+	}
+	var msgs []traj.Message
+	from := 0
+	if v := row["messages"]; v != nil {
+		if msgs, err = datasets.ReadMessages(v); err != nil {
+			return fmt.Errorf("messages: %w", err)
+		}
+	} else {
+		q, a := "", ""
+		for _, pair := range [][2]string{{"prompt", "completion"}, {"prompt", "response"}, {"question", "answer"}} {
+			if row[pair[0]] != nil && row[pair[1]] != nil {
+				q, a = pair[0], pair[1]
+				break
+			}
+		}
+		if q == "" {
+			return fmt.Errorf("has neither messages, nor prompt and completion (or response), nor question and answer; it has %s", keys(row))
+		}
+		if msgs, err = said(row[q], traj.RoleUser); err != nil {
+			return fmt.Errorf("%s: %w", q, err)
+		}
+		from = len(msgs)
+		answer, err := said(row[a], traj.RoleAssistant)
+		if err != nil {
+			return fmt.Errorf("%s: %w", a, err)
+		}
+		msgs = append(msgs, answer...)
+	}
+	e, err := r.text(id, msgs, from, tools, weights)
+	if err == nil {
+		d.Episodes = append(d.Episodes, e)
+	}
+	return err
+}
+
+// pair reads {prompt|messages, chosen, rejected, margin?}. Without a prompt it is
+// what chosen and rejected, lists of messages then, begin with.
+func (r *reader) pair(d *Data, id string, row map[string]any) error {
+	if row["chosen"] == nil || row["rejected"] == nil {
+		return fmt.Errorf("wants prompt, chosen and rejected; it has %s", keys(row))
+	}
+	tools, err := toolsOf(row["tools"])
+	if err != nil {
+		return err
+	}
+	margin, err := numeric(row["margin"])
+	if err != nil {
+		return fmt.Errorf("margin: %w", err)
+	}
+	var replies [2][]traj.Message
+	for i, key := range []string{"chosen", "rejected"} {
+		if replies[i], err = said(row[key], traj.RoleAssistant); err != nil {
+			return fmt.Errorf("%s: %w", key, err)
+		}
+	}
+	var prompt []traj.Message
+	for _, key := range []string{"prompt", "messages"} {
+		if prompt == nil && row[key] != nil {
+			if prompt, err = said(row[key], traj.RoleUser); err != nil {
+				return fmt.Errorf("%s: %w", key, err)
+			}
+		}
+	}
+	if prompt == nil {
+		n := 0
+		for n < min(len(replies[0]), len(replies[1])) && reflect.DeepEqual(replies[0][n], replies[1][n]) {
+			n++
+		}
+		if n == 0 {
+			return errors.New("there is no prompt, and chosen and rejected have no message in common")
+		}
+		prompt, replies[0], replies[1] = replies[0][:n:n], replies[0][n:], replies[1][n:]
+	}
+	var both [2]*Episode
+	for i, key := range []string{"chosen", "rejected"} {
+		if both[i], err = r.text(id+"/"+key, slices.Concat(prompt, replies[i]), len(prompt), tools, nil); err != nil {
+			return err
+		}
+		both[i].Group = id
+	}
+	both[0].Score = 1
+	d.Episodes = append(d.Episodes, both[0], both[1])
+	d.Pairs = append(d.Pairs, Pair{Chosen: both[0], Rejected: both[1], Margin: margin})
+	return nil
+}
+
+// steps reads {prompt, completions, labels}: TRL's stepwise supervision.
+func (r *reader) steps(d *Data, id string, row map[string]any) error {
+	steps, ok := row["completions"].([]any)
+	labels, labelled := row["labels"].([]any)
+	if !ok || !labelled || row["prompt"] == nil {
+		return fmt.Errorf("wants prompt, completions and labels, two lists of one length; it has %s", keys(row))
+	}
+	if len(steps) != len(labels) {
+		return fmt.Errorf("has %d completions and %d labels", len(steps), len(labels))
+	}
+	prompt, err := said(row["prompt"], traj.RoleUser)
+	if err != nil {
+		return fmt.Errorf("prompt: %w", err)
+	}
+	_, ids, err := r.Renderer.Render(prompt, nil, chat.Options{AddGenerationPrompt: true})
+	if err != nil {
+		return err
+	}
+	e := &Episode{ID: id, Group: id, Prompt: len(ids), Turns: 1, LastRound: -1}
+	for i, step := range steps {
+		text, ok := step.(string)
+		if !ok {
+			return fmt.Errorf("completions: entry %d is no text", i)
+		}
+		ids = append(ids, append(r.Tokenizer.EncodeOrdinary(text), r.marker)...)
+		next, y, err := r.label(labels[i])
+		if err != nil {
+			return fmt.Errorf("labels: entry %d: %w", i, err)
+		}
+		if y == nil {
+			continue
+		}
+		e.Marks = append(e.Marks, y)
+		for _, token := range next {
+			n := len(ids) + 1
+			s := traj.Sequence{TokenIDs: append(slices.Clone(ids), token), LossMask: make([]bool, n), Logprobs: make([]traj.Logprob, n)}
+			for t := range s.Logprobs {
+				s.Logprobs[t] = traj.NoLogprob()
+			}
+			s.LossMask[n-1] = true
+			e.Sequences = append(e.Sequences, s)
+		}
+	}
+	if len(e.Marks) == 0 {
+		return errNothingSaid
+	}
+	e.Sampled = len(ids) - e.Prompt
+	d.Episodes = append(d.Episodes, e)
+	return nil
+}
+
+// label is a distribution over the tokens that may follow a marker: nil where the
+// step has no label.
+func (r *reader) label(v any) (next []int32, y []float64, err error) {
+	hard := func(i int) ([]int32, []float64, error) {
+		y := make([]float64, len(r.tokens))
+		y[i] = 1
+		return r.tokens, y, nil
+	}
+	if v == nil {
+		return nil, nil, nil
+	}
+	if s, ok := v.(string); ok {
+		if i := slices.Index(r.names, s); i >= 0 {
+			return hard(i)
+		}
+		if len(r.tokens) > 0 {
+			return nil, nil, fmt.Errorf("%q is none of --prm-tokens %s", s, r.c.Supervised.PRMTokens)
+		}
+		id, err := one(r.Tokenizer, "prm-tokens ''", s)
+		return []int32{id}, []float64{1}, err
+	}
+	if len(r.tokens) == 0 {
+		return nil, nil, errors.New("without --prm-tokens a label is the text of a token")
+	}
+	if b, ok := v.(bool); ok {
+		if b {
+			return hard(0)
+		}
+		return hard(1)
+	}
+	p, err := numeric(v)
+	switch {
+	case err != nil:
+		return nil, nil, err
+	case !(p >= 0 && p <= 1):
+		return nil, nil, fmt.Errorf("%v is no chance from 0 to 1", p)
+	case p == 1:
+		return hard(0)
+	case p == 0:
+		return hard(1)
+	case len(r.tokens) != 2:
+		return nil, nil, fmt.Errorf("%v is a soft label, which needs exactly two --prm-tokens", p)
+	}
+	return r.tokens, []float64{p, 1 - p}, nil
+}
+
+// said reads what one side says: text is one message of that role.
+func said(v any, role string) ([]traj.Message, error) {
+	if s, ok := v.(string); ok {
+		return []traj.Message{{Role: role, Content: s}}, nil
+	}
+	return datasets.ReadMessages(v)
+}
+
+// numeric reads a number of a row; nil is 0.
+func numeric(v any) (float64, error) {
+	switch v := v.(type) {
+	case nil:
+		return 0, nil
+	case json.Number:
+		return v.Float64()
+	case float64:
+		if !math.IsNaN(v) && !math.IsInf(v, 0) {
+			return v, nil
+		}
+	case int64:
+		return float64(v), nil
+	case uint64:
+		return float64(v), nil
+	}
+	return 0, fmt.Errorf("%v is no number", v)
+}
+
+// weightsOf reads a number, or a list of one for each assistant turn.
+func weightsOf(v any) ([]float64, error) {
+	if v == nil {
+		return nil, nil
+	}
+	list, ok := v.([]any)
+	if !ok {
+		list = []any{v}
+	}
+	var out []float64
+	for _, x := range list {
+		w, err := numeric(x)
+		if err == nil && (w < 0 || x == nil) {
+			err = fmt.Errorf("%v is below 0 or missing", x)
+		}
+		if err != nil {
+			return nil, fmt.Errorf("weight: %w", err)
+		}
+		out = append(out, w)
+	}
+	return out, nil
+}
+
+// toolsOf reads tools in the shape of the OpenAI API, or bare functions.
+func toolsOf(v any) ([]traj.ToolSpec, error) {
+	raw, err := json.Marshal(v)
+	if text, ok := v.(string); ok {
+		raw = []byte(text)
+	}
+	var list []struct {
+		traj.ToolSpec
+		Function *traj.ToolSpec `json:"function"`
+	}
+	if v == nil || v == "" {
+		return nil, nil
+	}
+	if err == nil {
+		err = json.Unmarshal(raw, &list)
+	}
+	if err != nil {
+		return nil, errors.New("tools: want a list of functions, as the OpenAI API takes it")
+	}
+	var out []traj.ToolSpec
+	for i, t := range list {
+		if t.Function != nil {
+			t.ToolSpec = *t.Function
+		}
+		if t.Name == "" {
+			return nil, fmt.Errorf("tools: tool %d has no name", i)
+		}
+		out = append(out, t.ToolSpec)
+	}
+	return out, nil
+}
+
+func keys(row map[string]any) string {
+	var names []string
+	for k := range row {
+		names = append(names, k)
+	}
+	slices.Sort(names)
+	return strings.Join(names, ", ")
+}

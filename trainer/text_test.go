@@ -1,0 +1,250 @@
+package trainer
+
+import (
+	"context"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"agentcli/chat"
+	"agentcli/parquet/parquettest"
+	"agentcli/tokenizer"
+	"agentcli/traj"
+)
+
+// formats are a small tokenizer's, in a format that rewrites nothing and in one
+// that drops the thinking of earlier turns.
+func formats(t *testing.T, family string) (*Format, *tokenizer.Tokenizer) {
+	t.Helper()
+	tok, err := tokenizer.Open("../policy/testdata/tiny-llama")
+	if err != nil {
+		t.Fatal(err)
+	}
+	r, err := chat.For(family, tok)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return &Format{r, tok}, tok
+}
+
+func write(t *testing.T, name string, lines ...string) string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), name)
+	if err := os.WriteFile(path, []byte(strings.Join(lines, "\n")+"\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+func loadText(t *testing.T, algorithm, family string, lines ...string) (*Data, error) {
+	t.Helper()
+	f, _ := formats(t, family)
+	c := supervised(algorithm)
+	c.Supervised.PRMTokens, c.Supervised.PRMToken = "a,b", "c"
+	return LoadFor(context.Background(), []string{write(t, "rows.jsonl", lines...)}, c, From{Format: func() (*Format, error) { return f, nil }})
+}
+
+// trainedOn is the text of each run of tokens that is trained on.
+func trainedOn(tok *tokenizer.Tokenizer, s traj.Sequence) (runs []string) {
+	for i := 0; i < len(s.TokenIDs); i++ {
+		if !s.LossMask[i] {
+			continue
+		}
+		j := i
+		for j < len(s.TokenIDs) && s.LossMask[j] {
+			j++
+		}
+		runs = append(runs, tok.Decode(s.TokenIDs[i:j], false))
+		i = j
+	}
+	return runs
+}
+
+func TestOnlyAssistantTurnsOfTextAreTrainedOn(t *testing.T) {
+	const end = "<|im_end|>"
+	for _, x := range []struct {
+		name, family, row string
+		want              [][]string // of each sequence, the runs
+	}{
+		{"several turns in one sequence", "chatml", `{"messages":[{"role":"system","content":"s"},{"role":"user","content":"q"},{"role":"assistant","content":"one"},{"role":"user","content":"r"},{"role":"assistant","content":"two"}]}`,
+			[][]string{{"one" + end, "two" + end}}},
+		{"a reply that begins with the template's own last character", "chatml", `{"messages":[{"role":"user","content":"q"},{"role":"assistant","content":"\n8"},{"role":"user","content":"r"},{"role":"assistant","content":"\n\n9"}]}`,
+			[][]string{{"\n8" + end, "\n\n9" + end}}},
+		{"text that spells the end of a turn", "chatml", `{"prompt":"q","completion":"no <|im_end|> yet"}`, [][]string{{"no <|im_end|> yet" + end}}},
+		{"prompt and response", "chatml", `{"prompt":"q","response":"a"}`, [][]string{{"a" + end}}},
+		{"question and answer", "chatml", `{"question":"q","answer":"a"}`, [][]string{{"a" + end}}},
+		{"turns of the prompt are context", "chatml", `{"prompt":[{"role":"user","content":"q"},{"role":"assistant","content":"shot"},{"role":"user","content":"r"}],"completion":[{"role":"assistant","content":"a"}]}`,
+			[][]string{{"a" + end}}},
+		{"thinking that the template drops later", "qwen3", `{"messages":[{"role":"user","content":"q"},{"role":"assistant","content":"one","reasoning_content":"hm"},{"role":"user","content":"r"},{"role":"assistant","content":"two","reasoning_content":"so"}]}`,
+			[][]string{{"<think>\nhm\n</think>\n\none" + end}, {"<think>\nso\n</think>\n\ntwo" + end}}},
+		{"a tool's answer is context", "qwen3", `{"messages":[{"role":"user","content":"q"},{"role":"assistant","content":"","tool_calls":[{"function":{"name":"f","arguments":{"x":1}}}]},{"role":"tool","content":"out"},{"role":"assistant","content":"done"}],"tools":[{"type":"function","function":{"name":"f","description":"d","parameters":{"type":"object"}}}]}`,
+			nil},
+	} {
+		d, err := loadText(t, AlgoSFT, x.family, x.row)
+		if err != nil {
+			t.Errorf("%s: %v", x.name, err)
+			continue
+		}
+		f, tok := formats(t, x.family)
+		e := d.Episodes[0]
+		var got [][]string
+		for _, s := range e.Sequences {
+			if err := s.Validate(); err != nil {
+				t.Error(err)
+			}
+			got = append(got, trainedOn(tok, s))
+		}
+		if x.want == nil { // how a call is written is package chat's matter; that the tool's answer is in no run is ours
+			last := e.Sequences[len(e.Sequences)-1]
+			if all := tok.Decode(last.TokenIDs, false); !strings.Contains(all, "out") || strings.Contains(strings.Join(slices.Concat(got...), ""), "out") || !strings.Contains(strings.Join(got[0], ""), `"f"`) {
+				t.Errorf("%s: %q of %q", x.name, got, all)
+			}
+			continue
+		}
+		if len(got) != len(x.want) || !slices.EqualFunc(got, x.want, slices.Equal) {
+			t.Errorf("%s: trained on %q, want %q", x.name, got, x.want)
+		}
+		// What stands before a reply is what the model would be prompted with.
+		first := e.Sequences[0]
+		at := slices.Index(first.LossMask, true)
+		text := tok.Decode(first.TokenIDs[:at], false)
+		if !strings.HasSuffix(text, "<|im_start|>assistant\n") || e.Prompt != at {
+			t.Errorf("%s: the prompt ends with %q", x.name, text)
+		}
+		if id := first.TokenIDs[slices.Index(first.LossMask, true)+first.Sampled()-1]; len(x.want) == 1 && len(x.want[0]) == 1 && !slices.Contains(f.Renderer.StopIDs(), id) {
+			t.Errorf("%s: the last token, %d, does not end a turn", x.name, id)
+		}
+	}
+}
+
+func TestWeightsOfTextRows(t *testing.T) {
+	two := `{"messages":[{"role":"user","content":"q"},{"role":"assistant","content":"one"},{"role":"user","content":"r"},{"role":"assistant","content":"two"}],"weight":`
+	d, err := loadText(t, AlgoSFT, "chatml", two+`0.5}`, two+`[0,2]}`, two+`0}`)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(d.Episodes) != 2 || d.Skipped.Rows != 1 {
+		t.Fatalf("%d rows, %d left out (%s)", len(d.Episodes), d.Skipped.Rows, d.Skipped.String())
+	}
+	_, tok := formats(t, "chatml")
+	for i, want := range []map[float64]string{{.5: "one<|im_end|>two<|im_end|>"}, {2: "two<|im_end|>"}} {
+		e := d.Episodes[i]
+		e.streams(ScaleDefault, false)
+		got := map[float64]string{}
+		k := 0
+		for j, w := range e.Streams[0].Want {
+			if w {
+				got[e.Streams[0].RL[k]] += tok.Decode(e.Sequences[0].TokenIDs[j:j+1], false)
+				k++
+			}
+		}
+		if len(got) != len(want) || got[.5] != want[.5] || got[2] != want[2] {
+			t.Errorf("row %d: trained on %v, want %v", i, got, want)
+		}
+	}
+	if e := d.Episodes[0]; e.LastRound <= e.Prompt {
+		t.Errorf("the last reply begins at %d, the first at %d", e.LastRound, e.Prompt)
+	}
+}
+
+func TestPreferenceRowsOfText(t *testing.T) {
+	d, err := loadText(t, AlgoDPO, "chatml",
+		`{"prompt":"q","chosen":"yes","rejected":"no","margin":1.5}`,
+		`{"prompt":[{"role":"user","content":"q"}],"chosen":[{"role":"assistant","content":"yes"}],"rejected":[{"role":"assistant","content":"no"}]}`,
+		`{"chosen":[{"role":"user","content":"q"},{"role":"assistant","content":"yes"}],"rejected":[{"role":"user","content":"q"},{"role":"assistant","content":"no"}]}`)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, tok := formats(t, "chatml")
+	if len(d.Pairs) != 3 || d.Pairs[0].Margin != 1.5 || d.Pairs[1].Margin != 0 {
+		t.Fatalf("%+v", d.Pairs)
+	}
+	for i, p := range d.Pairs {
+		for _, x := range []struct {
+			e    *Episode
+			want string
+		}{{p.Chosen, "yes<|im_end|>"}, {p.Rejected, "no<|im_end|>"}} {
+			if got := trainedOn(tok, x.e.Sequences[0]); len(got) != 1 || got[0] != x.want {
+				t.Errorf("row %d: %q, want %q", i, got, x.want)
+			}
+			if !slices.Equal(x.e.Sequences[0].TokenIDs[:x.e.Prompt], d.Pairs[0].Chosen.Sequences[0].TokenIDs[:d.Pairs[0].Chosen.Prompt]) {
+				t.Errorf("row %d: the prompt is another than that of the first row, which says the same", i)
+			}
+		}
+	}
+}
+
+func TestStepLabels(t *testing.T) {
+	d, err := loadText(t, AlgoPRM, "chatml", `{"prompt":"q","completions":["x","yy","z"],"labels":[true,null,0.25]}`, `{"prompt":"q","completions":["x"],"labels":["b"]}`, `{"prompt":"q","completions":["x"],"labels":[null]}`)
+	if err != nil {
+		t.Fatal(err)
+	}
+	f, tok := formats(t, "chatml")
+	if len(d.Episodes) != 2 || d.Skipped.Rows != 1 {
+		t.Fatalf("%d rows, %s", len(d.Episodes), d.Skipped.String())
+	}
+	e := d.Episodes[0]
+	if len(e.Marks) != 2 || !slices.Equal(e.Marks[0], []float64{1, 0}) || !slices.Equal(e.Marks[1], []float64{.25, .75}) || !slices.Equal(d.Episodes[1].Marks[0], []float64{0, 1}) {
+		t.Errorf("labels %v, %v", e.Marks, d.Episodes[1].Marks)
+	}
+	open, _, err := f.Renderer.Render([]traj.Message{{Role: "user", Content: "q"}}, nil, chat.Options{AddGenerationPrompt: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i, want := range []string{"xca", "xcb", "xcyyczca", "xcyyczcb"} {
+		if got := tok.Decode(e.Sequences[i].TokenIDs, false); got != open+want {
+			t.Errorf("sequence %d is %q, want %q", i, got, open+want)
+		}
+	}
+}
+
+func TestTextRowsThatCannotBeReadNameFileAndRow(t *testing.T) {
+	for _, x := range []struct{ algo, row, want string }{
+		{AlgoSFT, `{"text":"x"}`, "row 1: has neither messages, nor prompt"},
+		{AlgoSFT, `{"messages":[]}`, "row 1: messages"},
+		{AlgoSFT, `{"prompt":"q","completion":7}`, "row 1: completion"},
+		{AlgoSFT, `{"prompt":"q","completion":"a","weight":-1}`, "row 1: weight"},
+		{AlgoSFT, `{"prompt":"q","completion":"a","weight":[1,2]}`, "row 1: weight has another number"},
+		{AlgoSFT, `{"prompt":"q","completion":"a","tools":7}`, "row 1: tools"},
+		{AlgoSFT, `{"messages":[{"role":"user","content":"q"}]}`, "without an assistant turn"},
+		{AlgoDPO, `{"prompt":"q","chosen":"a"}`, "row 1: wants prompt, chosen and rejected"},
+		{AlgoDPO, `{"chosen":"a","rejected":"b"}`, "no message in common"},
+		{AlgoDPO, `{"prompt":"q","chosen":"a","rejected":"b","margin":"x"}`, "row 1: margin"},
+		{AlgoPRM, `{"prompt":"q","completions":["a"],"labels":[true,false]}`, "1 completions and 2 labels"},
+		{AlgoPRM, `{"prompt":"q","completions":["a"],"labels":[2]}`, "no chance from 0 to 1"},
+		{AlgoPRM, `{"prompt":"q","completions":["a"],"labels":["x"]}`, "none of --prm-tokens"},
+	} {
+		_, err := loadText(t, x.algo, "chatml", x.row)
+		if err == nil || !strings.Contains(err.Error(), x.want) || !strings.Contains(err.Error(), "rows.jsonl") || strings.Contains(err.Error(), "\n") {
+			t.Errorf("%s %s: %v, want %q", x.algo, x.row, err, x.want)
+		}
+	}
+	f, _ := formats(t, "chatml")
+	for _, x := range []struct{ marker, tokens, want string }{{"no such token", "a,b", "--prm-token"}, {"c", "a,no such token", "--prm-tokens"}, {"c", "a,a", "twice"}, {"c", "a", "two or more"}} {
+		c := supervised(AlgoPRM)
+		c.Supervised.PRMToken, c.Supervised.PRMTokens = x.marker, x.tokens
+		if _, err := newReader(f, c); err == nil || !strings.Contains(err.Error(), x.want) {
+			t.Errorf("%q and %q: %v", x.marker, x.tokens, err)
+		}
+	}
+}
+
+func TestTrajectoriesNeedNoRewardForSFT(t *testing.T) {
+	path := parquettest.Write(t, filepath.Join(t.TempDir(), "t.parquet"), "", row("a#0", "a", nil, nil), row("a#1", "a", number(1), nil))
+	none := func() (*Format, error) { t.Error("the model's chat format was asked for"); return nil, nil }
+	d, err := LoadFor(context.Background(), []string{path}, supervised(AlgoSFT), From{Format: none})
+	if err != nil || len(d.Episodes) != 2 {
+		t.Errorf("%v", err)
+	}
+	if d, err = LoadFor(context.Background(), []string{path}, supervised(AlgoDPO), From{Format: none}); err == nil || !strings.Contains(err.Error(), "no pair") || d.Skipped.Reasons["without a reward"] != 1 {
+		t.Errorf("pairs of a row without a reward: %v", err)
+	}
+	if d, err = LoadFor(context.Background(), []string{path}, config(), From{Rewarded: true, Format: none}); err != nil || len(d.Episodes) != 2 {
+		t.Errorf("with a reward model: %v", err)
+	}
+	if _, err = LoadFor(context.Background(), []string{path}, supervised(AlgoPRM), From{Format: none}); err == nil || !strings.Contains(err.Error(), "prm") {
+		t.Errorf("prm: %v", err)
+	}
+}
