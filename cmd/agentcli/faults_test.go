@@ -258,3 +258,43 @@ func look(t *testing.T, path string, f func(task string)) {
 		t.Fatal(err)
 	}
 }
+
+// A reader of stdout that goes away (| head -c 100) is said in one line, and what
+// was finished is written again without a request.
+func TestAReaderThatGoesAwayLosesNothing(t *testing.T) {
+	s := llmtest.New(t, product)
+	r, w, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.Close()
+	cache := filepath.Join(t.TempDir(), "cache")
+	start := func(stdout *os.File, args ...string) (string, error) {
+		cmd := program(t, t.Context(), append([]string{"rollout"}, args...)...)
+		cmd.Env = append(cmd.Env, "XDG_CACHE_HOME="+cache)
+		var text strings.Builder
+		cmd.Stdout, cmd.Stderr = stdout, &text
+		err := cmd.Run()
+		return text.String(), err
+	}
+	text, err := start(w, "--base-url", s.BaseURL(), "--model", "m", "-d", writeProducts(t, 10), "--reward", "exact", "--tools", "calculator", "-n", "3")
+	w.Close()
+	_, hint, ok := strings.Cut(text, "broken pipe; 30 trajectories finished and kept, go on with: agentcli rollout ")
+	var exit *exec.ExitError
+	if !errors.As(err, &exit) || exit.ExitCode() != exitFailed || !ok {
+		t.Fatalf("%v: %s", err, text)
+	}
+	asked := len(s.Requests())
+	out, err := os.Create(filepath.Join(t.TempDir(), "traj.parquet"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer out.Close()
+	args, _, _ := strings.Cut(hint, " >")
+	if text, err := start(out, strings.Fields(args)...); err != nil {
+		t.Fatalf("%v: %s", err, text)
+	}
+	if rows, _ := rowsOf(t, out.Name()); len(rows) != 30 || len(s.Requests()) != asked {
+		t.Errorf("%d rows, %d requests more", len(rows), len(s.Requests())-asked)
+	}
+}
