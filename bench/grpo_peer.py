@@ -39,7 +39,7 @@ class Steps(TrainerCallback):
                               "peak_gb": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e6}), file=log, flush=True)
 
 
-args = GRPOConfig(output_dir="/tmp/trl-out", use_cpu=True, bf16=False, fp16=False, per_device_train_batch_size=128, gradient_accumulation_steps=1, num_generations=8,
+args = GRPOConfig(output_dir="/tmp/trl-out", use_cpu=True, bf16=False, fp16=False, per_device_train_batch_size=32, gradient_accumulation_steps=4, num_generations=8,
                   max_completion_length=8, temperature=1.0, beta=0.0, learning_rate=2e-5, lr_scheduler_type="constant", loss_type="dapo", epsilon=0.2,
                   scale_rewards="group", max_steps=steps, logging_steps=1, save_strategy="no", report_to=[], shuffle_dataset=False, seed=1,
                   adam_beta1=.9, adam_beta2=.999, max_grad_norm=1.0, weight_decay=0.0, gradient_checkpointing=False, dataloader_num_workers=0)
