@@ -1,0 +1,269 @@
+//go:build libtorch
+
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"math"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"agentcli/policy"
+	"agentcli/trainer"
+)
+
+const (
+	textRows = `{"prompt":"What is 2+3?","completion":"5"}
+{"messages":[{"role":"user","content":"Say hi"},{"role":"assistant","content":"hi"},{"role":"user","content":"And ho"},{"role":"assistant","content":"\nho"}],"weight":0.5}
+{"question":"a b c","answer":"the last is c"}
+{"prompt":"x","response":"y"}
+`
+	pairRows = `{"prompt":"What is 2+3?","chosen":"5","rejected":"I do not know","margin":0.5}
+{"prompt":"Say hi","chosen":"hello there","rejected":"no"}
+{"prompt":"a b c","chosen":"the last is c","rejected":"b"}
+{"prompt":"x","chosen":"y","rejected":"z z z"}
+`
+	stepRows = `{"prompt":"What is 2+3*4?","completions":["3*4 is 12.","2+12 is 15."],"labels":[true,false]}
+{"prompt":"What is 1+1?","completions":["It is 2."],"labels":[0.75]}
+{"prompt":"What is 1+2?","completions":["It is 2."],"labels":[false]}
+`
+)
+
+// given runs train on rows of text.
+func given(t *testing.T, ctx context.Context, log *bytes.Buffer, rows string, args ...string) (string, int) {
+	t.Helper()
+	dir := t.TempDir()
+	file, out := filepath.Join(dir, "rows.jsonl"), filepath.Join(dir, "out")
+	if err := os.WriteFile(file, []byte(rows), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	var data bytes.Buffer
+	args = append([]string{"agentcli", "train", file, "-m", tinyModel, "--output", out, "--lr", "1e-2", "--minibatch", "2", "--dtype", "float32", "--threads", "1"}, args...)
+	return out, execute(ctx, args, streams{out: &data, err: log})
+}
+
+func TestEveryGivenAlgorithmTrainsResumesAndShows(t *testing.T) {
+	file := tinyRollouts(t, t.TempDir())
+	for _, x := range []struct {
+		algo, rows string
+		more       []string
+		metrics    []string
+	}{
+		{"sft", textRows, nil, []string{"train/loss", "train/nll", "train/tokens"}},
+		{"dpo", pairRows, nil, []string{"rewards/chosen", "rewards/rejected", "rewards/accuracies", "rewards/margins", "logps/chosen"}},
+		{"dpo", pairRows, []string{"--ref", tinyModel, "--dpo-loss", "ipo"}, []string{"train/loss"}},
+		{"rm", pairRows, nil, []string{"train/loss", "rewards/accuracies", "rewards/margins"}},
+		{"prm", stepRows, nil, []string{"train/loss", "train/accuracy"}},
+	} {
+		var log bytes.Buffer
+		more := append([]string{"--algo", x.algo, "--epochs", "2"}, x.more...)
+		whole, code := given(t, t.Context(), &log, x.rows, more...)
+		if code != 0 {
+			t.Fatalf("%s: exit %d: %s", x.algo, code, log.String())
+		}
+		lines := bytes.Split(bytes.TrimSpace(read(t, filepath.Join(whole, "metrics.jsonl"))), []byte("\n"))
+		var last map[string]any
+		if err := json.Unmarshal(lines[len(lines)-1], &last); err != nil {
+			t.Fatal(err)
+		}
+		for _, key := range x.metrics {
+			if _, ok := last[key].(float64); !ok {
+				t.Errorf("%s: metrics.jsonl has no %s", x.algo, key)
+			}
+		}
+		if !strings.Contains(log.String(), "loss") || strings.Contains(log.String(), "reward –") {
+			t.Errorf("%s: stderr does not show the loss: %s", x.algo, log.String())
+		}
+
+		// Interrupted after its first step and resumed it writes the same model.
+		ctx, cancel := context.WithCancel(t.Context())
+		left := 1
+		dir := filepath.Dir(whole)
+		parts := filepath.Join(dir, "parts")
+		stop := stopAfter{&left, cancel}
+		args := append([]string{"agentcli", "train", filepath.Join(dir, "rows.jsonl"), "-m", tinyModel, "--output", parts, "--lr", "1e-2", "--minibatch", "2", "--dtype", "float32", "--threads", "1"}, more...)
+		code = execute(ctx, args, streams{out: &bytes.Buffer{}, err: stop})
+		cancel()
+		if code == 0 {
+			t.Fatalf("%s: it was not interrupted", x.algo)
+		}
+		log.Reset()
+		if code := execute(t.Context(), []string{"agentcli", "train", "--resume", parts}, streams{out: &bytes.Buffer{}, err: &log}); code != 0 {
+			t.Fatalf("%s: resumed: exit %d: %s", x.algo, code, log.String())
+		}
+		if !bytes.Equal(read(t, filepath.Join(whole, "model.safetensors")), read(t, filepath.Join(parts, "model.safetensors"))) {
+			t.Errorf("%s: the resumed run's model differs", x.algo)
+		}
+
+		var plan bytes.Buffer
+		if code := execute(t.Context(), []string{"agentcli", "train", filepath.Join(dir, "rows.jsonl"), "-m", tinyModel, "--algo", x.algo, "--dry-run"}, streams{out: &plan, err: &log}); code != 0 || strings.Contains(plan.String(), "reward") ||
+			!strings.Contains(plan.String(), map[bool]string{true: "pairs ", false: "rows "}[x.rows == pairRows]) {
+			t.Errorf("%s: --dry-run: exit %d, %s", x.algo, code, plan.String())
+		}
+		if x.algo == "prm" || x.more != nil {
+			continue
+		}
+		// Trajectories will do as well.
+		if code := execute(t.Context(), []string{"agentcli", "train", file, "--algo", x.algo, "--output", filepath.Join(dir, "traj")}, streams{out: &bytes.Buffer{}, err: &log}); code != 0 {
+			t.Errorf("%s: on trajectories: exit %d: %s", x.algo, code, log.String())
+		}
+	}
+}
+
+func TestARewardModelAndPTXInPolicyTraining(t *testing.T) {
+	dir := t.TempDir()
+	file := tinyRollouts(t, dir)
+	var log bytes.Buffer
+	judge, code := given(t, t.Context(), &log, pairRows, "--algo", "rm", "--epochs", "3")
+	if code != 0 {
+		t.Fatal(log.String())
+	}
+	ptx := filepath.Join(filepath.Dir(judge), "rows.jsonl") // pairs, which are no text for --ptx
+	text := filepath.Join(dir, "text.jsonl")
+	if err := os.WriteFile(text, []byte(textRows), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	run := func(code int, args ...string) string {
+		t.Helper()
+		var log, out bytes.Buffer
+		args = append([]string{"agentcli", "train", file, "--dtype", "float32", "--threads", "1"}, args...)
+		if got := execute(t.Context(), args, streams{out: &out, err: &log}); got != code {
+			t.Errorf("%v: exit %d, want %d: %s", args, got, code, log.String())
+		}
+		return log.String()
+	}
+	out := filepath.Join(dir, "out")
+	run(0, "--reward-model", judge, "--ptx", text, "--ptx-coef", ".1", "--output", out, "--minibatch", "8", "--save-every", "1")
+	var m map[string]any
+	if err := json.Unmarshal(bytes.Split(read(t, filepath.Join(out, "metrics.jsonl")), []byte("\n"))[0], &m); err != nil {
+		t.Fatal(err)
+	}
+	if s, ok := m["critic/score/mean"].(float64); !ok || s == math.Trunc(s*2)/2 { // the file's rewards are 0 and 1
+		t.Errorf("the scores are the file's: %v", m["critic/score/mean"])
+	}
+	if l, ok := m["actor/ptx_loss"].(float64); !ok || l <= 0 {
+		t.Errorf("actor/ptx_loss is %v", m["actor/ptx_loss"])
+	}
+	for _, x := range []struct {
+		want string
+		code int
+		args []string
+	}{
+		{"no head that scores", 2, []string{"--reward-model", tinyModel}},
+		{"--ptx: ", 1, []string{"--ptx", ptx}},
+		{"--reward-model", 2, []string{"--algo", "sft", "--reward-model", judge}},
+		{"--ptx", 2, []string{"--algo", "dpo", "--ptx", text}},
+		{"--dpo-beta", 2, []string{"--algo", "dpo", "--dpo-beta", "0"}},
+	} {
+		if said := run(x.code, append(x.args, "--output", filepath.Join(dir, "no"))...); !strings.Contains(said, x.want) || strings.Count(strings.TrimSpace(said), "\n") > 1 {
+			t.Errorf("%v: %s", x.args, said)
+		}
+	}
+	if said := func() string {
+		var log bytes.Buffer
+		execute(t.Context(), []string{"agentcli", "train", text, "--algo", "sft"}, streams{out: &bytes.Buffer{}, err: &log})
+		return log.String()
+	}(); !strings.Contains(said, "--model") {
+		t.Errorf("text without a model: %s", said)
+	}
+}
+
+// scoresInTransformers gives a folder's scores of texts, padded to one batch.
+const scoresInTransformers = `
+import json, sys, torch
+from transformers import AutoModelForSequenceClassification, AutoTokenizer
+torch.set_num_threads(2)
+m = AutoModelForSequenceClassification.from_pretrained(sys.argv[1], dtype=torch.float32).eval()
+t = AutoTokenizer.from_pretrained(sys.argv[1])
+texts = json.loads(sys.argv[2])
+b = t(texts, add_special_tokens=False, return_tensors="pt", padding=True)
+with torch.no_grad():
+    print(json.dumps({"scores": m(**b).logits[:, 0].tolist(), "class": type(m).__name__, "ids": [t(x, add_special_tokens=False)["input_ids"] for x in texts]}))
+`
+
+func TestRewardModelsScoreEquallyInTransformers(t *testing.T) {
+	python := os.Getenv("AGENTCLI_PYTHON")
+	if python == "" {
+		t.Skip("AGENTCLI_PYTHON names no Python with transformers and torch; make test sets it")
+	}
+	models := []string{tinyModel}
+	if real := defaultModelPath(); !testing.Short() {
+		if _, err := os.Stat(real); !errors.Is(err, os.ErrNotExist) {
+			models = append(models, real)
+		}
+	}
+	for _, model := range models {
+		var log bytes.Buffer
+		dir, code := given(t, t.Context(), &log, pairRows, "--algo", "rm", "--epochs", "3", "--lr", "1e-4", "-m", model)
+		if code != 0 {
+			t.Fatal(log.String())
+		}
+		tr, err := policy.OpenTrainable(dir, policy.Config{DType: "float32", Head: policy.HeadScore})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer tr.Close()
+		r, err := rendererOf(dir, tr.Tokenizer())
+		if err != nil {
+			t.Fatal(err)
+		}
+		var b policy.Batch
+		b.Own = true
+		var texts []string
+		c := trainer.DefaultConfig()
+		c.Algo = trainer.AlgoRM
+		d, err := trainer.LoadFor(t.Context(), []string{filepath.Join(filepath.Dir(dir), "rows.jsonl")}, c, false, func() (*trainer.Format, error) {
+			return &trainer.Format{Renderer: r, Tokenizer: tr.Tokenizer()}, nil
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, e := range d.Episodes {
+			ids := e.Sequences[0].TokenIDs
+			b.Sequences, b.Want = append(b.Sequences, ids), append(b.Want, make([]bool, len(ids)))
+			b.Want[len(b.Want)-1][len(ids)-1] = true
+			texts = append(texts, tr.Tokenizer().Decode(ids, false))
+		}
+		ours, err := tr.Forward(b)
+		if err != nil {
+			t.Fatal(err)
+		}
+		asked, err := json.Marshal(texts)
+		if err != nil {
+			t.Fatal(err)
+		}
+		cmd := exec.CommandContext(t.Context(), python, "-c", scoresInTransformers, dir, string(asked))
+		var errs bytes.Buffer
+		cmd.Stderr = &errs
+		out, err := cmd.Output()
+		if err != nil {
+			t.Fatalf("transformers cannot open the folder: %v\n%s", err, errs.String())
+		}
+		var theirs struct {
+			Scores []float64
+			Class  string
+			IDs    [][]int32
+		}
+		if err := json.Unmarshal(out, &theirs); err != nil {
+			t.Fatal(err)
+		}
+		worst, spread := 0.0, 0.0
+		for i, s := range theirs.Scores {
+			worst = math.Max(worst, math.Abs(s-ours.Values[i]))
+			spread = math.Max(spread, math.Abs(s-theirs.Scores[0]))
+			if len(theirs.IDs[i]) != len(b.Sequences[i]) {
+				t.Fatalf("transformers has other ids for %q", texts[i])
+			}
+		}
+		t.Logf("%s: %s, %d scores up to %.3g apart, ours at most %.2g from theirs", filepath.Base(model), theirs.Class, len(theirs.Scores), spread, worst)
+		if theirs.Class != "LlamaForSequenceClassification" || len(theirs.Scores) != len(ours.Values) || worst > 1e-3*spread || spread == 0 {
+			t.Errorf("%s: %v, ours %v", theirs.Class, theirs.Scores, ours.Values)
+		}
+	}
+}
