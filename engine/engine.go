@@ -146,8 +146,9 @@ type run struct {
 	err        error // the first that ends the run
 	broken     bool  // the sink failed, or the journal while it was read for it
 	s          Summary
-	tasks      map[string]taskMean
-	sum, sumSq float64 // of the tasks' mean rewards
+	tasks      map[string]taskMean // of which further attempts may come
+	groups     int                 // tasks with a reward
+	sum, sumSq float64             // of the tasks' mean rewards
 }
 
 // Run plays Samples attempts at every task and gives each finished trajectory
@@ -335,8 +336,23 @@ func (r *run) fail(err error) {
 
 // taskMean is the mean reward of one task's attempts so far.
 type taskMean struct {
-	n    int
-	mean float64
+	n, ended int // that have a reward; all
+	mean     float64
+}
+
+// ended notes that one more attempt at a task is over. A task of which nothing
+// more comes is forgotten: a run over a large dataset keeps those in play alone. A
+// run that is resumed may have more attempts than it now asks for.
+func (r *run) ended(task string) {
+	if r.s.Resumed > 0 {
+		return
+	}
+	m := r.tasks[task]
+	if m.ended++; m.ended >= r.c.Samples {
+		delete(r.tasks, task)
+		return
+	}
+	r.tasks[task] = m
 }
 
 // reward counts one reward, and keeps the sum and the sum of squares of the
@@ -345,14 +361,17 @@ func (r *run) reward(task string, x float64) {
 	r.s.Scored++
 	r.s.Mean += (x - r.s.Mean) / float64(r.s.Scored)
 	m := r.tasks[task]
+	if m.n == 0 {
+		r.groups++
+	}
 	r.sum, r.sumSq = r.sum-m.mean, r.sumSq-m.mean*m.mean
 	m.n++
 	m.mean += (x - m.mean) / float64(m.n)
 	r.sum, r.sumSq = r.sum+m.mean, r.sumSq+m.mean*m.mean
 	r.tasks[task] = m
-	r.s.Groups = len(r.tasks)
+	r.s.Groups = r.groups
 	r.s.StdErr = math.NaN()
-	if n := float64(len(r.tasks)); n > 1 {
+	if n := float64(r.groups); n > 1 {
 		r.s.StdErr = math.Sqrt(math.Max(0, r.sumSq-r.sum*r.sum/n) / (n - 1) / n)
 	}
 }
@@ -421,6 +440,7 @@ func (r *run) count(t *traj.Trajectory, resumed bool) {
 	if t.Reward != nil {
 		r.reward(t.Task.ID, *t.Reward)
 	}
+	r.ended(t.Task.ID)
 }
 
 func trajectoryID(task string, attempt int) string { return fmt.Sprintf("%s#%d", task, attempt) }

@@ -1,0 +1,61 @@
+package engine
+
+import (
+	"fmt"
+	"math"
+	"testing"
+
+	"agentcli/traj"
+)
+
+// A run remembers of its tasks only those of which attempts are still to come, and
+// its numbers are those of all.
+func TestARunForgetsTheTasksThatAreOver(t *testing.T) {
+	const tasks, samples = 500, 3
+	e := &AgentExecutionEngine{c: Config{Samples: samples}}
+	r := &run{AgentExecutionEngine: e, tasks: map[string]taskMean{}}
+	var means []float64
+	most := 0
+	for i := range tasks + 1 { // the last attempt at a task comes after the first at the next
+		for a := range samples {
+			task, attempt := i, a
+			if a == samples-1 {
+				task--
+			}
+			if task < 0 || task >= tasks {
+				continue
+			}
+			x := &traj.Trajectory{Task: traj.Task{ID: fmt.Sprint("t", task)}, Attempt: attempt, Termination: traj.Answered}
+			if task%10 == 0 && attempt == 1 {
+				x.Termination = traj.ModelFailed
+			} else {
+				v := float64((task*7 + attempt*3) % 5)
+				x.Reward = &v
+			}
+			r.s.Running++
+			r.count(x, false)
+			most = max(most, len(r.tasks))
+		}
+	}
+	for i := range tasks {
+		sum, n := 0.0, 0.0
+		for a := range samples {
+			if i%10 == 0 && a == 1 {
+				continue
+			}
+			sum, n = sum+float64((i*7+a*3)%5), n+1
+		}
+		means = append(means, sum/n)
+	}
+	mean, sq := 0.0, 0.0
+	for _, m := range means {
+		mean += m / tasks
+	}
+	for _, m := range means {
+		sq += (m - mean) * (m - mean)
+	}
+	want := math.Sqrt(sq / (tasks - 1) / tasks)
+	if len(r.tasks) != 0 || most > 2 || r.s.Groups != tasks || math.Abs(r.s.StdErr-want) > 1e-9 {
+		t.Errorf("%d tasks remembered, at most %d; %d groups, standard error %v, want %v", len(r.tasks), most, r.s.Groups, r.s.StdErr, want)
+	}
+}
