@@ -169,7 +169,7 @@ func (m *metrics) finish() Metrics {
 	if m.ended > 0 {
 		m.set("response_length/clip_ratio", float64(clipped)/float64(m.ended))
 	}
-	if m.tokens+m.observed > 0 {
+	if m.score.n > 0 && m.tokens+m.observed > 0 {
 		m.set("observation_token_share", float64(m.observed)/float64(m.tokens+m.observed))
 	}
 	if m.trained > 0 {

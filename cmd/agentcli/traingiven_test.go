@@ -218,9 +218,9 @@ func TestRewardModelsScoreEquallyInTransformers(t *testing.T) {
 		var texts []string
 		c := trainer.DefaultConfig()
 		c.Algo = trainer.AlgoRM
-		d, err := trainer.LoadFor(t.Context(), []string{filepath.Join(filepath.Dir(dir), "rows.jsonl")}, c, false, func() (*trainer.Format, error) {
+		d, err := trainer.LoadFor(t.Context(), []string{filepath.Join(filepath.Dir(dir), "rows.jsonl")}, c, trainer.From{Format: func() (*trainer.Format, error) {
 			return &trainer.Format{Renderer: r, Tokenizer: tr.Tokenizer()}, nil
-		})
+		}})
 		if err != nil {
 			t.Fatal(err)
 		}
