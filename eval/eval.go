@@ -20,14 +20,48 @@ import (
 
 // Problem is one problem's summary.
 type Problem struct {
-	ID        string         `json:"id"`
-	N         int            `json:"n"`                   // attempts that count
-	C         int            `json:"c"`                   // of them correct
-	Failed    int            `json:"failed,omitempty"`    // for infrastructure reasons
-	Cancelled int            `json:"cancelled,omitempty"` // by the run's end
-	Answers   map[string]int `json:"answers"`
+	ID        string  `json:"id"`
+	N         int     `json:"n"`                   // attempts that count
+	C         int     `json:"c"`                   // of them correct
+	Failed    int     `json:"failed,omitempty"`    // for infrastructure reasons
+	Cancelled int     `json:"cancelled,omitempty"` // by the run's end
+	Answers   Answers `json:"answers"`
 	attempts  []graded
 	sums      sums
+	rewardSum float64
+	rewardN   int
+}
+
+// Answers are the extracted answers of a problem, as they were written, and how
+// often each was given; in JSON an object. A map of each problem's own would be
+// most of what a long evaluation keeps in memory.
+type Answers []struct {
+	Answer string
+	N      int
+}
+
+// add counts one answer. What is kept of it holds nothing else in memory: an
+// answer is often a piece of a long reply.
+func (a *Answers) add(answer string) {
+	for i := range *a {
+		if (*a)[i].Answer == answer {
+			(*a)[i].N++
+			return
+		}
+	}
+	*a = append(*a, struct {
+		Answer string
+		N      int
+	}{strings.Clone(answer), 1})
+}
+
+// MarshalJSON writes an object from answers to counts.
+func (a Answers) MarshalJSON() ([]byte, error) {
+	m := make(map[string]int, len(a))
+	for _, x := range a {
+		m[x.Answer] = x.N
+	}
+	return json.Marshal(m)
 }
 
 // sums are over the attempts that count.
@@ -85,7 +119,6 @@ type Tally struct {
 	ends               map[traj.Termination]int
 	all                int
 	prompt, completion int64
-	rewardSum, rewardN map[string]float64
 }
 
 // New returns an empty tally.
@@ -93,16 +126,16 @@ func New(c Config) *Tally {
 	if c.Vote == nil {
 		c.Vote = func(t *traj.Trajectory) string { return *t.Extracted }
 	}
-	return &Tally{c: c, byID: map[string]*Problem{}, ends: map[traj.Termination]int{}, rewardSum: map[string]float64{}, rewardN: map[string]float64{}}
+	return &Tally{c: c, byID: map[string]*Problem{}, ends: map[traj.Termination]int{}}
 }
 
 // Add counts one trajectory.
 func (y *Tally) Add(t *traj.Trajectory) {
 	p := y.byID[t.Task.ID]
 	if p == nil {
-		p = &Problem{ID: t.Task.ID, Answers: map[string]int{}}
-		y.byID[t.Task.ID] = p
-		y.order = append(y.order, t.Task.ID)
+		p = &Problem{ID: strings.Clone(t.Task.ID)}
+		y.byID[p.ID] = p
+		y.order = append(y.order, p.ID)
 	}
 	y.all++
 	y.ends[t.Termination]++
@@ -138,16 +171,16 @@ func (y *Tally) Add(t *traj.Trajectory) {
 	if g.none {
 		p.sums.unanswered++
 	} else {
-		g.answer = y.c.Vote(t)
-		p.Answers[*t.Extracted]++
+		g.answer = strings.Clone(y.c.Vote(t))
+		p.Answers.add(*t.Extracted)
 	}
 	switch t.Termination {
 	case traj.MaxTokens, traj.TurnLength, traj.PromptTooLong:
 		p.sums.cut++
 	}
 	if t.Reward != nil {
-		y.rewardSum[p.ID] += *t.Reward
-		y.rewardN[p.ID]++
+		p.rewardSum += *t.Reward
+		p.rewardN++
 	}
 	p.attempts = append(p.attempts, g)
 }
@@ -166,8 +199,8 @@ func (y *Tally) Report() *Report {
 		if p.N < y.c.Samples {
 			r.Incomplete++
 		}
-		if y.rewardN[id] > 0 {
-			means = append(means, y.rewardSum[id]/y.rewardN[id])
+		if p.rewardN > 0 {
+			means = append(means, p.rewardSum/float64(p.rewardN))
 		}
 	}
 	r.Reward = Share(means)

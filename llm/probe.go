@@ -69,11 +69,14 @@ func (p *pool) alive(ctx context.Context, at *caller) error {
 // otherModel: the server serves something else.
 type otherModel struct{ offers []string }
 
-func (e *otherModel) Error() string {
-	if len(e.offers) > 5 {
-		return strings.Join(e.offers[:5], ", ") + ", …"
+func (e *otherModel) Error() string { return few(e.offers) }
+
+// few lists names, the first of many.
+func few(names []string) string {
+	if len(names) > 5 {
+		return strings.Join(names[:5], ", ") + ", …"
 	}
-	return strings.Join(e.offers, ", ")
+	return strings.Join(names, ", ")
 }
 
 func ids(offers []Offer) []string {
@@ -105,7 +108,7 @@ func (c *Client) Common(ctx context.Context) ([]string, error) {
 		offers := ids(lists[i])
 		if m := c.c.Model; m != "" && !slices.Contains(offers, m) {
 			return nil, traj.Mark(fmt.Errorf("%s does not offer the model %s (it offers %s); all servers of a run must serve the same one",
-				at.c.BaseURL, m, &otherModel{offers}), ErrOtherModel)
+				at.c.BaseURL, m, few(offers)), ErrOtherModel)
 		}
 		if named == "" {
 			named, common = at.c.BaseURL, offers
@@ -114,7 +117,7 @@ func (c *Client) Common(ctx context.Context) ([]string, error) {
 		both := slices.DeleteFunc(slices.Clone(common), func(m string) bool { return !slices.Contains(offers, m) })
 		if len(both) == 0 {
 			return nil, traj.Mark(fmt.Errorf("%s offers %s, and not %s as %s does; all servers of a run must serve the same model",
-				at.c.BaseURL, &otherModel{offers}, &otherModel{common}, named), ErrOtherModel)
+				at.c.BaseURL, few(offers), few(common), named), ErrOtherModel)
 		}
 		common = both
 	}

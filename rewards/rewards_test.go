@@ -9,7 +9,6 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
-	"time"
 
 	"agentcli/traj"
 )
@@ -253,16 +252,12 @@ func FuzzMath(f *testing.F) {
 		f.Add(s, s)
 	}
 	f.Fuzz(func(t *testing.T, a, b string) {
-		start := time.Now()
 		extract(a, Options{})
 		x, y := equalAnswers(a, b, Options{}), equalAnswers(b, a, Options{})
 		if lastA, ok := lastBoxed(a); !ok && lastA == "" && x != y {
 			if _, ok := lastBoxed(b); !ok {
 				t.Errorf("%q and %q: %v one way, %v the other", a, b, x, y)
 			}
-		}
-		if d := time.Since(start); d > 5*time.Second {
-			t.Errorf("took %v", d)
 		}
 	})
 }

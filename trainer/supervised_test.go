@@ -497,11 +497,11 @@ func TestPTXAddsTheCrossEntropyOfASecondDataset(t *testing.T) {
 	sft := newBigram(vocab, 3)
 	learn(t, sft, alone, &Data{Episodes: text().Episodes[2:]})
 	c := config()
-	without, with := newBigram(vocab, 3), newBigram(vocab, 3)
+	without := newBigram(vocab, 3)
 	train(t, without, c, corpus())
 	for _, size := range []int{1 << 20, 10} {
 		c.PTXCoef, c.MicroTokens = .7, size
-		with = newBigram(vocab, 3)
+		with := newBigram(vocab, 3)
 		m := train(t, with, c, corpus(), func(g *GRPO) { g.PTX = second })
 		for i := range with.steps[0] {
 			if want := without.steps[0][i] + .7*sft.steps[0][i]; math.Abs(with.steps[0][i]-want) > 1e-12 {
