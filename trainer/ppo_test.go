@@ -434,8 +434,7 @@ func TestDistillationDrawsThePolicyToTheTeacher(t *testing.T) {
 // broken says NaN of one row.
 type broken struct {
 	*bigram
-	row  []int32
-	once bool
+	row []int32
 }
 
 func (b *broken) Accumulate(batch policy.Batch, loss func(policy.Outputs) policy.Gradients) error {
