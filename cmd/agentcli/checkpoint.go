@@ -78,6 +78,9 @@ func readPosition(dir string) (position, error) {
 	}
 	if len(all) == 0 {
 		if _, err := os.Stat(filepath.Join(dir, "model.safetensors")); err == nil || weights.IsAdapter(dir) {
+			if err := dropUnfinished(dir); err != nil { // killed while it cleared away
+				return p, err
+			}
 			return p, usagef("--resume %s: that run is finished; its model is in the folder, so train on from it with --model %s", dir, dir)
 		}
 		return p, nil // interrupted before its first step: start over
