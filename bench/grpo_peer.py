@@ -6,7 +6,7 @@ PROMPTS.jsonl has the rows of `agentcli datasets show`, OUT.jsonl gets one line 
 step: seconds, mean reward. The reward is ours: the reply, but for white space
 around it, is the gold answer, and ended by itself. fp32, CPU, 16 prompts x 8.
 """
-import json, resource, sys, time
+import json, os, resource, sys, time
 
 import torch
 from datasets import Dataset
@@ -39,7 +39,7 @@ class Steps(TrainerCallback):
                               "peak_gb": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e6}), file=log, flush=True)
 
 
-args = GRPOConfig(output_dir="/tmp/trl-out", use_cpu=True, bf16=False, fp16=False, per_device_train_batch_size=32, gradient_accumulation_steps=4, num_generations=8,
+args = GRPOConfig(output_dir=os.path.join(os.path.dirname(os.path.abspath(out)), "trl-run"), use_cpu=True, bf16=False, fp16=False, per_device_train_batch_size=32, gradient_accumulation_steps=4, num_generations=8,
                   max_completion_length=8, temperature=1.0, beta=0.0, learning_rate=2e-5, lr_scheduler_type="constant", loss_type="dapo", epsilon=0.2,
                   scale_rewards="group", max_steps=steps, logging_steps=1, save_strategy="no", report_to=[], shuffle_dataset=False, seed=1,
                   adam_beta1=.9, adam_beta2=.999, max_grad_norm=1.0, weight_decay=0.0, gradient_checkpointing=False, dataloader_num_workers=0)

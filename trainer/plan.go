@@ -18,28 +18,20 @@ type Plan struct {
 	first            micro
 }
 
-// MakePlan looks at the data as a run with these settings would. The standard
-// error is taken over groups.
-func MakePlan(d *Data, c Config) (*Plan, error) {
-	if err := c.Validate(); err != nil {
-		return nil, err
-	}
-	p := &Plan{Episodes: len(d.Episodes)}
-	all, _, err := d.units(c)
-	if err != nil {
-		return nil, err
-	}
+// Scores is the part of a plan that the scores alone decide. The standard error is
+// taken over groups.
+func (d *Data) Scores() *Plan {
+	p := scoresOf(groups(d.Episodes))
 	p.Episodes = len(d.Episodes)
-	p.Groups = len(all)
+	return p
+}
+
+func scoresOf(all [][]*Episode) *Plan {
+	p := &Plan{Groups: len(all)}
 	var means []float64
 	for _, g := range all {
 		flat, mean := len(g) > 1, 0.0
 		for _, e := range g {
-			c.layout(e)
-			p.Actions += e.actions()
-			for i := range e.Sequences {
-				p.Tokens += len(e.Sequences[i].TokenIDs)
-			}
 			flat = flat && e.Score == g[0].Score
 			mean += e.Score / float64(len(g))
 		}
@@ -54,6 +46,29 @@ func MakePlan(d *Data, c Config) (*Plan, error) {
 		ss += (m - p.Reward) * (m - p.Reward)
 	}
 	p.StdErr = math.Sqrt(ss / math.Max(1, float64(len(means)-1)) / float64(len(means)))
+	return p
+}
+
+// MakePlan looks at the data as a run with these settings would.
+func MakePlan(d *Data, c Config) (*Plan, error) {
+	if err := c.Validate(); err != nil {
+		return nil, err
+	}
+	all, _, err := d.units(c)
+	if err != nil {
+		return nil, err
+	}
+	p := scoresOf(all)
+	p.Episodes = len(d.Episodes)
+	for _, g := range all {
+		for _, e := range g {
+			c.layout(e)
+			p.Actions += e.actions()
+			for i := range e.Sequences {
+				p.Tokens += len(e.Sequences[i].TokenIDs)
+			}
+		}
+	}
 	for epoch := range c.Epochs {
 		p.Steps += len(minibatches(all, c.Minibatch, rng(c.Seed, epoch)))
 	}

@@ -569,3 +569,27 @@ func TestSupervisedSettingsNameTheirFlag(t *testing.T) {
 		}
 	}
 }
+
+func TestAPlanCountsWhatTheAlgorithmComputes(t *testing.T) {
+	plan := func(algo string) *Plan {
+		d := &Data{Episodes: corpus()}
+		c := supervised(algo)
+		if c.TakesPairs() {
+			if _, err := d.pair(c.Supervised.Pairs); err != nil {
+				t.Fatal(err)
+			}
+		}
+		p, err := MakePlan(d, c)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return p
+	}
+	all := groups(corpus())
+	if p := plan(AlgoDPO); p.Groups >= len(all) || p.Groups == 0 {
+		t.Errorf("dpo: %d groups of pairs of %d groups, one of which has no pair", p.Groups, len(all))
+	}
+	if sft, dpo := plan(AlgoSFT), plan(AlgoDPO); sft.Actions <= dpo.Actions || sft.Episodes != len(corpus()) {
+		t.Errorf("sft trains on %d tokens of %d rows, dpo on %d", sft.Actions, sft.Episodes, dpo.Actions)
+	}
+}

@@ -276,10 +276,7 @@ func (l *loop) train(ctx context.Context, step int, r rollout) (map[string]float
 		k.Update(s.RefKL, len(data.Episodes))
 		l.state.KLCoef = k.Beta
 	}
-	p, err := trainer.MakePlan(data, l.o.train.Config)
-	if err != nil {
-		return nil, err
-	}
+	p := data.Scores()
 	values["critic/score/mean"], values["critic/score/stderr"] = p.Reward, p.StdErr
 	values["frac_reward_zero_std"] = float64(p.Flat) / float64(p.Groups)
 	values["timing_s/rollout"], values["timing_s/train"] = r.seconds, time.Since(start).Seconds()
