@@ -20,6 +20,7 @@ type caller struct {
 	sglang   atomic.Bool  // Client.SGLang found it to be one
 	tools    atomic.Pointer[encodedTools]
 	lane     lane // the pool's
+	shown    toolsShown
 
 	mu      sync.Mutex
 	refused map[string]bool // optional fields that this server does not take

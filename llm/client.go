@@ -46,6 +46,9 @@ type Config struct {
 	Stream    bool          // take replies piece by piece, as server-sent events
 	UserAgent string
 
+	// AskTools has sawTools ask a server whether its chat template shows the tools.
+	AskTools bool
+
 	// KeepSpecial asks for special tokens in the replies' text, for formats of
 	// calls that are made of them.
 	KeepSpecial bool
@@ -178,6 +181,9 @@ func (c *Client) Generate(ctx context.Context, req *traj.Request) (*traj.Respons
 			b.clamp, b.open = clamp, open
 		}
 		rp, f := at.chat(ctx, b)
+		if f == nil {
+			f = at.sawTools(ctx, b, rp)
+		}
 		if f == nil {
 			resp, f = at.response(b, rp)
 		}

@@ -88,7 +88,7 @@ func (t *Tokens) ProbeIDs(ctx context.Context, prompt []int32) error {
 
 // ProbeLogprobs finds out what the server's log-probs are of. vLLM gives those of
 // the model itself unless --logprobs-mode says otherwise, SGLang those after
-// temperature. Two requests for the likeliest token, at temperature 1 and at 4,
+// temperature. Two requests for the likeliest token, at temperature 1 and at 2,
 // tell them apart: the model's own number is the same in both, that after the cut
 // to one token is 0.
 func (t *Tokens) ProbeLogprobs(ctx context.Context, prompt []int32) (string, error) {
@@ -136,7 +136,7 @@ func (c *Client) ProbeChat(ctx context.Context) (ids bool, logprobs string, err 
 
 func probeLogprobs(ask func(traj.Sampling) ([]traj.Logprob, error)) (string, error) {
 	var lp [2]float64
-	for i, temperature := range []float64{1, 4} {
+	for i, temperature := range []float64{1, 2} { // 2 is the highest that OpenAI's API allows, and vLLM
 		list, err := ask(traj.Sampling{Temperature: &temperature, TopK: 1, MaxTokens: 1})
 		if err != nil {
 			return LogprobsNotKnown, err

@@ -168,8 +168,8 @@ func TestTheProbeTellsWhatLogprobsAreOf(t *testing.T) {
 	} {
 		eachWay(t, both, func(r *llmtest.Request) llmtest.Reply {
 			temperature := 1.0
-			if string(r.Fields["temperature"]) == "4" {
-				temperature = 4
+			if string(r.Fields["temperature"]) == "2" {
+				temperature = 2
 			}
 			if r.Int("top_k") != 1 {
 				return llmtest.Reply{Status: 500}
@@ -188,7 +188,7 @@ func TestTheProbeTellsWhatLogprobsAreOf(t *testing.T) {
 		t.Errorf("logits: %q, %v", kind, err)
 	}
 	chat := llmtest.New(t, func(r *llmtest.Request) llmtest.Reply {
-		return llmtest.Reply{Content: "x", PromptIDs: []int32{1}, IDs: []int32{1}, Logprobs: []float64{after(map[string]float64{"4": 4}[string(r.Fields["temperature"])] + 1)}, Finish: "length"}
+		return llmtest.Reply{Content: "x", PromptIDs: []int32{1}, IDs: []int32{1}, Logprobs: []float64{after(map[string]float64{"2": 2}[string(r.Fields["temperature"])] + 1)}, Finish: "length"}
 	})
 	if ids, kind, err := newRig(t, chat.BaseURL(), nil).ProbeChat(t.Context()); !ids || kind != LogprobsAfterTemp || err != nil {
 		t.Errorf("chat: %v, %q, %v", ids, kind, err)

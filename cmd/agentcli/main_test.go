@@ -35,6 +35,9 @@ func mock(r *llmtest.Request) llmtest.Reply {
 		x.PromptTokens, x.OutputTokens = 10*len(r.Messages), 5
 		x.PromptIDs, x.IDs, x.Logprobs = []int32{1, 2, 3}, []int32{4, 5}, []float64{-0.5, -0.25}
 		x.OutputTokens = len(x.IDs)
+		if r.Has("tools") && r.Model != "blind" {
+			x.PromptIDs = []int32{1, 2, 9, 3}
+		}
 		return x
 	}
 	last := r.Messages[len(r.Messages)-1]
@@ -55,6 +58,16 @@ func mock(r *llmtest.Request) llmtest.Reply {
 			}
 			return ids(llmtest.Text("no tools were shown"))
 		})(r)
+	case "blind": // takes tools, and has a template that does not show them
+		switch {
+		case r.Has("tools"):
+			return ids(llmtest.Text("I know of no tools"))
+		case strings.HasPrefix(last.Text(), "<tool_response>"):
+			return ids(llmtest.Text(strings.TrimSpace(strings.TrimSuffix(strings.TrimPrefix(last.Text(), "<tool_response>"), "</tool_response>"))))
+		case strings.Contains(r.Messages[0].Text(), "<tools>"):
+			return ids(llmtest.Text(fmt.Sprintf("<tool_call>\n{\"name\": \"calculator\", \"arguments\": {\"expression\": \"%s*%s\"}}\n</tool_call>", q[1], q[2])))
+		}
+		return ids(llmtest.Text("no tools were shown"))
 	case "locked":
 		return llmtest.Reply{Status: 401, Error: "Incorrect API key provided"}
 	case "broken": // one problem never works

@@ -179,7 +179,7 @@ func openModel(ctx context.Context, o modelOptions, notice func(string)) (agent.
 func openServer(ctx context.Context, o modelOptions, notice func(string)) (agent.Model, modelSource, io.Closer, error) {
 	fail := func(err error) (agent.Model, modelSource, io.Closer, error) { return nil, modelSource{}, nil, err }
 	c := llm.Config{BaseURL: o.BaseURL[0], Also: o.BaseURL[1:], APIKey: o.APIKey, Model: o.Model, Retries: o.Retries, Timeout: o.ModelTimeout, Parallel: o.Parallel,
-		WantIDs: true, Stream: o.Stream, UserAgent: "agentcli/" + version(), Notice: notice, OnRetry: o.OnRetry}
+		WantIDs: true, AskTools: true, Stream: o.Stream, UserAgent: "agentcli/" + version(), Notice: notice, OnRetry: o.OnRetry}
 	if o.Retries == 0 {
 		c.Retries = -1
 	}

@@ -87,6 +87,9 @@ func promptOr(r *llmtest.Request, n int) []int32 {
 	if r.Path != llmtest.Chat {
 		return nil
 	}
+	if r.Has("tools") {
+		n++
+	}
 	return slices.Repeat([]int32{7}, n)
 }
 
