@@ -14,11 +14,11 @@ import (
 type trainModels struct {
 	actor   trainable
 	critic  trainable // nil: none, or a head on the actor
-	ref     trainable // nil: none, or the actor as it is before its first update
-	teacher trainable
+	ref     frozenModel // nil: none, or the actor as it is before its first update
+	teacher frozenModel
 	// The reference is what lies under the actor's adapters.
 	sharedRef bool
-	reward    trainable // a model that scores the trajectories; nil: none
+	reward    frozenModel // a model that scores the trajectories; nil: none
 }
 
 // Within the output folder, beside the model's own files.
@@ -56,6 +56,24 @@ func openModels(ctx context.Context, path string, o trainOptions, resumed bool, 
 		}
 		return x, nil
 	}
+	// A frozen model may be one of a server.
+	frozen := func(flag, name string) (frozenModel, error) {
+		if !isServer(name) {
+			x, err := open(flag, name, "")
+			if err != nil {
+				return nil, err // no interface that holds a nil
+			}
+			return x, nil
+		}
+		tok, err := tokenizerOf(path)
+		if err == nil {
+			var x *remote
+			if x, err = openRemote(ctx, name, tok, o.Force, note); err == nil {
+				return x, nil
+			}
+		}
+		return nil, fmt.Errorf("--%s: %w", flag, err)
+	}
 	how := o.Open
 	if o.Config.SharedCritic {
 		how.Head = string(policy.HeadBoth)
@@ -83,18 +101,21 @@ func openModels(ctx context.Context, path string, o trainOptions, resumed bool, 
 	// With --old-logprobs recompute the actor is asked before its first update anyway.
 	m.sharedRef = o.Config.KLCoef > 0 && o.Ref == "" && newAdapters(path, o) && o.Config.OldLogprobs == trainer.OldFile
 	if (o.Config.KLCoef > 0 || o.Config.Algo == trainer.AlgoDPO) && o.Ref != "" && !resumed {
-		if m.ref, err = open("ref", o.Ref, ""); err != nil {
+		if m.ref, err = frozen("ref", o.Ref); err != nil {
 			return m, err
 		}
 	}
 	if o.Teacher != "" && !resumed {
-		if m.teacher, err = open("teacher", o.Teacher, ""); err != nil {
+		if m.teacher, err = frozen("teacher", o.Teacher); err != nil {
 			return m, err
 		}
 	}
 	if o.RewardModel != "" && !resumed {
 		if err = scores(ctx, o.RewardModel); err == nil {
-			m.reward, err = open("reward-model", o.RewardModel, string(policy.HeadScore))
+			var x trainable
+			if x, err = open("reward-model", o.RewardModel, string(policy.HeadScore)); err == nil {
+				m.reward = x
+			}
 		}
 	}
 	return m, err
@@ -111,7 +132,7 @@ func (m *trainModels) close() {
 
 // release frees the models that are asked before the first update only.
 func (m *trainModels) release() {
-	for _, x := range []*trainable{&m.ref, &m.teacher, &m.reward} {
+	for _, x := range []*frozenModel{&m.ref, &m.teacher, &m.reward} {
 		if *x != nil {
 			(*x).Close()
 			*x = nil

@@ -90,7 +90,9 @@ type Reply struct {
 	PromptIDs []int32
 	IDs       []int32
 	Logprobs  []float64
-	Stop      any // what ended it: a stop string or a stop id; vLLM's stop_reason, SGLang's matched
+	Scores    []float64 // of the prompt's tokens, where the client asks for them; the first is sent as null
+	Texts     []string  // of those tokens; nil: t and the id
+	Stop      any       // what ended it: a stop string or a stop id; vLLM's stop_reason, SGLang's matched
 
 	// Of a stream: the pieces that the content comes in (nil: one a rune), and
 	// where its bytes are sent off, so that a reader sees borders there.

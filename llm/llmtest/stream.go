@@ -162,7 +162,25 @@ func idLogprobs(list []float64) any {
 func (r *Reply) inIDs(req *Request) any {
 	choice := map[string]any{"index": 0, "text": r.Content, "finish_reason": r.finish(), "stop_reason": r.Stop}
 	r.addIDs(choice, req, 0, 1)
+	if req.Has("prompt_logprobs") && r.Scores != nil {
+		choice["prompt_logprobs"] = r.scored(req.Prompt)
+	}
 	return map[string]any{"id": fmt.Sprint("cmpl-", req.N), "object": "text_completion", "model": req.Model, "choices": []any{choice}, "usage": r.usage(req)}
+}
+
+// scored is vLLM's prompt_logprobs.
+func (r *Reply) scored(prompt []int32) []any {
+	out := make([]any, len(r.Scores))
+	for i, lp := range r.Scores {
+		if i > 0 && i < len(prompt) {
+			text := fmt.Sprint("t", prompt[i])
+			if r.Texts != nil {
+				text = r.Texts[i]
+			}
+			out[i] = map[string]any{fmt.Sprint(prompt[i]): map[string]any{"logprob": lp, "rank": 1, "decoded_token": text}}
+		}
+	}
+	return out
 }
 
 func (r *Reply) addIDs(choice map[string]any, req *Request, i, n int) {
@@ -212,6 +230,16 @@ func (r *Reply) generated(n int, incremental, last bool, req *Request) any {
 		rows = append(rows, []any{lp, r.IDs[i], nil})
 	}
 	meta := map[string]any{"id": fmt.Sprint(req.N), "prompt_tokens": len(req.Prompt), "completion_tokens": n, "output_token_logprobs": rows, "finish_reason": nil}
+	if r.Scores != nil && string(req.Fields["logprob_start_len"]) == "0" {
+		input := make([]any, len(r.Scores))
+		for i, lp := range r.Scores {
+			input[i] = []any{lp, req.Prompt[i], nil}
+			if i == 0 {
+				input[i] = []any{nil, req.Prompt[i], nil}
+			}
+		}
+		meta["input_token_logprobs"] = input
+	}
 	if last {
 		f := map[string]any{"type": r.finish()}
 		if r.finish() == "stop" {

@@ -1,0 +1,133 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"strings"
+
+	"agentcli/llm"
+	"agentcli/policy"
+	"agentcli/tokenizer"
+	"agentcli/trainer"
+	"agentcli/weights"
+
+	"golang.org/x/sync/errgroup"
+)
+
+// frozenModel is asked before the first update, and never trained.
+type frozenModel interface {
+	trainer.Scorer
+	Close()
+}
+
+// remoteAtOnce are the texts that a server is given at once to score.
+const remoteAtOnce = 16
+
+// isServer reports whether a model's name is the address of a server.
+func isServer(name string) bool {
+	return strings.HasPrefix(name, "http://") || strings.HasPrefix(name, "https://")
+}
+
+// remote is a model behind a server, asked for the log-probs of given ids.
+type remote struct {
+	ctx    context.Context //nolint:containedctx // of the run: a Scorer is asked without one
+	tokens *llm.Tokens
+	tok    *tokenizer.Tokenizer
+	force  bool
+	agreed bool // the server's tokens are known to be ours
+}
+
+// openRemote reads URL or URL#MODEL. tok is the tokenizer of the policy.
+func openRemote(ctx context.Context, address string, tok *tokenizer.Tokenizer, force bool, note func(string, ...any)) (*remote, error) {
+	url, model, _ := strings.Cut(address, "#")
+	c := llm.Config{BaseURL: url, Model: model, APIKey: os.Getenv("OPENAI_API_KEY"), Parallel: remoteAtOnce, UserAgent: "agentcli/" + version(),
+		Notice: func(text string) { note("%s", text) }}
+	if model == "" {
+		var err error
+		if c.Model, err = agreedModel(ctx, c); err != nil {
+			return nil, fmt.Errorf("%w (or write URL#MODEL)", err)
+		}
+	}
+	client, err := llm.New(c)
+	if err != nil {
+		return nil, usageError{err}
+	}
+	tokens, _, err := describeServer(ctx, client)
+	if err != nil {
+		_ = client.Close()
+		return nil, err
+	}
+	return &remote{ctx: ctx, tokens: tokens, tok: tok, force: force}, nil
+}
+
+// Close lets the connections go.
+func (r *remote) Close() { _ = r.tokens.Client.Close() }
+
+// Forward asks for the log-probs of a batch's wanted tokens. There is no entropy.
+func (r *remote) Forward(b policy.Batch) (policy.Outputs, error) {
+	all := make([]*llm.Scored, len(b.Sequences))
+	g, ctx := errgroup.WithContext(r.ctx)
+	g.SetLimit(remoteAtOnce)
+	for i := range b.Sequences {
+		g.Go(func() (err error) {
+			all[i], err = r.tokens.Score(ctx, b.Sequences[i])
+			return err
+		})
+	}
+	if err := g.Wait(); err != nil {
+		return policy.Outputs{}, err
+	}
+	var out policy.Outputs
+	for i, s := range all {
+		if !r.agreed && !r.force {
+			if err := r.sameTokens(b.Sequences[i], s.Texts); err != nil {
+				return policy.Outputs{}, err
+			}
+		}
+		for t, want := range b.Want[i] {
+			if want && t > 0 {
+				out.Logprobs = append(out.Logprobs, s.Logprobs[t])
+			}
+		}
+	}
+	r.agreed = true
+	return out, nil
+}
+
+var errOtherTokens = errors.New("the server has another tokenizer than the policy: the same ids mean other words to it (--force asks it all the same)")
+
+// sameTokens compares what the server calls the tokens with what they are to the
+// policy. Pieces of characters, and the blanks that some servers leave out, say
+// nothing.
+func (r *remote) sameTokens(ids []int32, texts []string) error {
+	known, other := 0, ""
+	differ := 0
+	for i, text := range texts {
+		own := r.tok.Decode(ids[i:i+1], false)
+		a, b := strings.TrimSpace(text), strings.TrimSpace(own)
+		if a == "" || b == "" || strings.ContainsRune(a, '\uFFFD') || strings.ContainsRune(b, '\uFFFD') {
+			continue
+		}
+		known++
+		if a != b {
+			differ++
+			other = fmt.Sprintf("token %d is %q here and %q there", ids[i], own, text)
+		}
+	}
+	if 2*differ > known {
+		return fmt.Errorf("%w; %s", errOtherTokens, other)
+	}
+	return nil
+}
+
+// tokenizerOf opens the tokenizer of a model folder or file.
+func tokenizerOf(path string) (*tokenizer.Tokenizer, error) {
+	m, err := weights.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	defer m.Close()
+	return tokenizer.Open(m.TokenizerPath())
+}

@@ -1,0 +1,102 @@
+//go:build libtorch
+
+package main
+
+import (
+	"bytes"
+	"errors"
+	"math"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+
+	"agentcli/llm/llmtest"
+	"agentcli/policy"
+	"agentcli/tokenizer"
+)
+
+// scoringServer is a server whose model is the one in a folder.
+func scoringServer(t *testing.T, folder string, texts func(tok *tokenizer.Tokenizer, id int32) string) *llmtest.Server {
+	t.Helper()
+	m, err := openTrainable(folder, trainableOptions{DType: "float32", Threads: 1, Frozen: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(m.Close)
+	tok, err := tokenizerOf(folder)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var mu sync.Mutex
+	return llmtest.NewWith(t, llmtest.Options{Completions: true}, func(r *llmtest.Request) llmtest.Reply {
+		mu.Lock()
+		defer mu.Unlock()
+		want := make([]bool, len(r.Prompt))
+		for i := range want {
+			want[i] = i > 0
+		}
+		o, err := m.Forward(policy.Batch{Sequences: [][]int32{r.Prompt}, Want: [][]bool{want}})
+		if err != nil {
+			return llmtest.Reply{Status: 500, Error: err.Error()}
+		}
+		x := llmtest.Reply{IDs: []int32{1}, Finish: "length", Scores: append([]float64{0}, o.Logprobs...)}
+		for _, id := range r.Prompt {
+			x.Texts = append(x.Texts, texts(tok, id))
+		}
+		return x
+	})
+}
+
+func TestATeacherBehindAServerTeachesAsOneInAFolder(t *testing.T) {
+	dir := t.TempDir()
+	file := tinyRollouts(t, dir)
+	train := func(name string, mend func(*trainOptions)) (dir2 string, err error) {
+		o := tinyOptions(t, file, filepath.Join(dir, name))
+		mend(&o)
+		var out, log bytes.Buffer
+		return o.Output, runTrain(t.Context(), o, streams{out: &out, err: &log})
+	}
+	taught, err := train("taught", func(*trainOptions) {})
+	if err != nil {
+		t.Fatal(err)
+	}
+	opd := func(teacher string) func(*trainOptions) {
+		return func(o *trainOptions) {
+			o.Config.Loss, o.Config.KLCoef, o.Config.Epochs, o.Teacher, o.Force = "opd", .1, 1, teacher, false
+			o.Ref = teacher
+		}
+	}
+	s := scoringServer(t, taught, func(tok *tokenizer.Tokenizer, id int32) string { return tok.Decode([]int32{id}, false) })
+	loss := map[string][]float64{}
+	for name, teacher := range map[string]string{"folder": taught, "server": s.BaseURL() + "#any", "itself": tinyModel} {
+		out, err := train(name, opd(teacher))
+		if err != nil {
+			t.Fatal(err)
+		}
+		c := readCurves(out)
+		loss[name] = append(c["actor/pg_loss"].Y, c["actor/kl_loss"].Y...)
+	}
+	far := 0.0
+	for i, x := range loss["folder"] {
+		if d := math.Abs(x - loss["server"][i]); d > 1e-5 {
+			t.Errorf("number %d is %v from a folder and %v from a server", i, x, loss["server"][i])
+		}
+		far = max(far, math.Abs(x-loss["itself"][i]))
+	}
+	if far < 1e-4 {
+		t.Error("the teacher makes no difference: this test shows nothing")
+	}
+	if len(s.Requests()) != 2*16 {
+		t.Errorf("%d requests for 16 rows, a teacher and a reference", len(s.Requests()))
+	}
+
+	other := scoringServer(t, taught, func(*tokenizer.Tokenizer, int32) string { return "x" })
+	if _, err := train("other", opd(other.BaseURL()+"#any")); !errors.Is(err, errOtherTokens) {
+		t.Errorf("a server with another tokenizer: %v", err)
+	}
+	plain := llmtest.NewWith(t, llmtest.Options{Completions: true}, func(*llmtest.Request) llmtest.Reply { return llmtest.Reply{IDs: []int32{1}} })
+	if _, err := train("plain", opd(plain.BaseURL()+"#any")); err == nil || !strings.Contains(err.Error(), "gives no log-probs of a prompt's tokens") {
+		t.Errorf("a server that does not score: %v", err)
+	}
+}
