@@ -19,6 +19,7 @@ type Metrics struct {
 type metrics struct {
 	Metrics
 	score, adv, length, prompt, turns, calls series
+	ratio                                    series // of new to old probability
 	tokens, observed, packedTokens           int
 	loss, clipped, dual, kl, entropy, refKL  float64
 	ceLoss                                   float64
@@ -111,6 +112,7 @@ func (m *metrics) token(loss float64, clipped, dual bool, kl, entropy float64) {
 		m.clipped++
 	}
 	m.kl += kl
+	m.ratio.add(math.Exp(-kl))
 	m.entropy += entropy
 }
 
@@ -179,6 +181,8 @@ func (m *metrics) finish() Metrics {
 		m.set("actor/pg_clipfrac_lower", m.dual/p)
 		m.set("actor/ppo_kl", m.kl/p)
 		m.set("actor/entropy", m.entropy/p)
+		m.set("actor/ratio/min", m.ratio.min)
+		m.set("actor/ratio/max", m.ratio.max)
 		if m.hasRef {
 			m.set("actor/kl_loss", m.refKL)
 		}

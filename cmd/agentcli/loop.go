@@ -328,6 +328,9 @@ func (l *loop) summary() {
 	if l.state.BestStep >= 0 && l.state.Best >= 0 && l.o.EvalEvery > 0 {
 		l.note("best on the test split: %.3f after step %d, kept in %s", l.state.Best, l.state.BestStep, filepath.Join(l.dir, bestFolder))
 	}
+	for _, sign := range badSigns(readCurves(l.dir)) {
+		l.note("warning: %s", sign)
+	}
 }
 
 // loopCurves draws a loop's metrics.

@@ -385,7 +385,7 @@ func runTrain(ctx context.Context, o trainOptions, s streams) error {
 	if o.Config.IsSupervised() {
 		summariseSupervised(note, history, time.Since(started))
 	} else {
-		summarise(note, history, time.Since(started))
+		summarise(note, o.Output, history, time.Since(started))
 	}
 	// The one datum of this command: where the model is.
 	_, err = fmt.Fprintln(s.out, o.Output)

@@ -13,7 +13,7 @@ import (
 // trainModels are the models of one training run.
 type trainModels struct {
 	actor   trainable
-	critic  trainable // nil: none, or a head on the actor
+	critic  trainable   // nil: none, or a head on the actor
 	ref     frozenModel // nil: none, or the actor as it is before its first update
 	teacher frozenModel
 	// The reference is what lies under the actor's adapters.

@@ -71,7 +71,7 @@ func trainCurves(dir string) []byte {
 }
 
 // summarise says in words how it went, and names the known bad signs.
-func summarise(note func(string, ...any), h []trainer.Metrics, took time.Duration) {
+func summarise(note func(string, ...any), dir string, h []trainer.Metrics, took time.Duration) {
 	if len(h) == 0 {
 		return
 	}
@@ -89,20 +89,8 @@ func summarise(note func(string, ...any), h []trainer.Metrics, took time.Duratio
 	} else {
 		note("the file has no log-probs to compare with the model's own")
 	}
-	mean := func(key string) float64 { // over the steps that measured it
-		sum, n := 0.0, 0
-		for _, m := range h {
-			if v, ok := m.Values[key]; ok {
-				sum, n = sum+v, n+1
-			}
-		}
-		return sum / float64(max(n, 1))
-	}
-	if z := mean("frac_reward_zero_std"); z > .5 {
-		note("warning: in %.0f %% of the groups all attempts have the same reward; they teach nothing (sample tasks of middling difficulty)", 100*z)
-	}
-	if c := mean("response_length/clip_ratio"); c > .5 {
-		note("warning: %.0f %% of the replies were cut off at their length limit (raise --max-tokens in rollout)", 100*c)
+	for _, sign := range badSigns(readCurves(dir)) {
+		note("warning: %s", sign)
 	}
 }
 
