@@ -37,6 +37,7 @@ type Config struct {
 	// Of a Trainable.
 	LoRA           LoRA // adapters are trained in place of the weights
 	Frozen         bool // it is only asked, never trained: no masters
+	Deterministic  bool // on CUDA, only algorithms that give the same bits every time; of the whole process
 	GradCheckpoint bool // Accumulate keeps each layer's input only, and computes the layer again in backward
 }
 

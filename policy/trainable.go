@@ -40,6 +40,9 @@ type Trainable struct {
 // OpenTrainable reads a model for training. Config.DType is the type of the
 // computation: float32, bfloat16, or float64 for tests.
 func OpenTrainable(path string, cfg Config) (*Trainable, error) {
+	if cfg.Deterministic {
+		torch.Deterministic(true)
+	}
 	compute, dev, err := resolve(cfg.DType, cfg.Device)
 	if err != nil {
 		return nil, err

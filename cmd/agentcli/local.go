@@ -100,7 +100,7 @@ func hashEnds(h io.Writer, name string) error {
 
 func openPolicyForTraining(path string, o trainableOptions) (trainable, error) {
 	t, err := policy.OpenTrainable(path, policy.Config{DType: o.DType, Device: o.Device, Threads: o.Threads, Head: policy.Head(o.Head),
-		LoRA: o.LoRA, Frozen: o.Frozen, GradCheckpoint: o.Checkpoint})
+		LoRA: o.LoRA, Frozen: o.Frozen, GradCheckpoint: o.Checkpoint, Deterministic: o.Deterministic})
 	if err != nil {
 		return nil, err
 	}

@@ -42,6 +42,7 @@ type trainableOptions struct {
 	Head          string // "", "score" or "both", as policy.Head
 	LoRA          policy.LoRA
 	Checkpoint    bool // --grad-checkpoint
+	Deterministic bool
 	Frozen        bool // asked, never trained
 }
 
@@ -235,7 +236,7 @@ func trainSettingsOf(c *cli.Context) (trainOptions, error) {
 	if o.Open.LoRA, err = loraOf(c, g.Seed); err != nil {
 		return o, err
 	}
-	o.Open.Checkpoint = c.Bool("grad-checkpoint")
+	o.Open.Checkpoint, o.Open.Deterministic = c.Bool("grad-checkpoint"), c.Bool("deterministic")
 	o.Config = g
 	switch c.String("save-dtype") {
 	case "f32", "float32":

@@ -40,9 +40,9 @@ func resumedFiles(dir string, given []string) ([]string, error) {
 
 // mayChange are the flags that a resumed run may be given anew: how fast, how
 // large, and how the result is stored. The others decide what is computed.
-var mayChange = []string{"log-format", "resume", "output", "micro-tokens", "save-every", "keep", "threads", "device", "save-dtype", "grad-checkpoint", "force"}
+var mayChange = []string{"log-format", "resume", "output", "micro-tokens", "save-every", "keep", "threads", "device", "save-dtype", "grad-checkpoint", "deterministic", "force"}
 
-const resumeHelp = "beside --resume only --micro-tokens, --save-every, --keep, --threads, --device, --save-dtype, --grad-checkpoint and --force may be given"
+const resumeHelp = "beside --resume only --micro-tokens, --save-every, --keep, --threads, --device, --save-dtype, --grad-checkpoint, --deterministic and --force may be given"
 
 // sameAsBegun refuses a flag with another value than the run in dir began with.
 func sameAsBegun(c *cli.Context, dir string) error {

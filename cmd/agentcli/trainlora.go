@@ -23,6 +23,7 @@ func loraFlags() []cli.Flag {
 		&cli.Float64Flag{Name: "lora-alpha", Category: lora, Usage: "the adapters count alpha/rank times (default: twice the rank)"},
 		&cli.StringFlag{Name: "lora-targets", Category: lora, Usage: "matrices of a layer that have one: all-linear, or some of q,k,v,o,gate,up,down (default: all-linear)"},
 		&cli.Float64Flag{Name: "lora-dropout", Category: lora, Usage: "share of an adapter's inputs that is left out at random in training"},
+		&cli.BoolFlag{Name: "deterministic", Category: "model", Usage: "on CUDA, only algorithms that give the same bits every time, which costs time and some memory; on a CPU they do anyway, for the same --threads"},
 		&cli.BoolFlag{Name: "grad-checkpoint", Category: lora, Usage: "keep only the input of each layer, and compute the layer again for the gradient: less memory, more time, the same result"},
 	}
 }

@@ -877,6 +877,12 @@ void agt_keep_memory(void) {
   mallopt(M_ARENA_MAX, 1);  // the arenas of other threads drop their heaps whatever the threshold
 }
 void agt_set_threads(int n) { at::set_num_threads(n); }
+int agt_deterministic(int on) {
+  auto &c = at::globalContext();
+  int was = c.deterministicAlgorithms();
+  c.setDeterministicAlgorithms(on != 0, /*warn_only=*/false);
+  return was;
+}
 const char *agt_version(void) { return TORCH_VERSION; }
 const char *agt_cpu_capability(void) {
   static std::string s = at::get_cpu_capability();

@@ -66,6 +66,7 @@ int agt_adamw_(agt_tensor *params, agt_tensor *grads, agt_tensor *m, agt_tensor 
 int agt_grad_mode(int on);  // returns what it was
 void agt_keep_memory(void);
 void agt_set_threads(int n);
+int agt_deterministic(int on); // returns what it was
 const char *agt_version(void);
 const char *agt_cpu_capability(void);
 const char *agt_lib_path(void);

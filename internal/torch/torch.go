@@ -322,6 +322,23 @@ func (s *Scope) WithGrad(f func()) {
 	f()
 }
 
+// Deterministic has CUDA take algorithms that give the same bits every time, and
+// fail where there is none; it returns what was set before. To be called before
+// anything runs on CUDA: cuBLAS reads its part from the environment, once.
+func Deterministic(on bool) (was bool) {
+	if on && os.Getenv(cublasWorkspace) == "" {
+		_ = os.Setenv(cublasWorkspace, ":4096:8") // it cannot fail: the name is valid
+	}
+	v := C.int(0)
+	if on {
+		v = 1
+	}
+	return C.agt_deterministic(v) != 0
+}
+
+// As torch.use_deterministic_algorithms documents it.
+const cublasWorkspace = "CUBLAS_WORKSPACE_CONFIG"
+
 // Version is libtorch's version, as it was built against.
 func Version() string { return C.GoString(C.agt_version()) }
 

