@@ -234,7 +234,7 @@ func (e *ToolEnvironment) Step(ctx context.Context, a traj.Action) (Result, erro
 	errs := make([]error, len(a.ToolCalls))
 	var wg sync.WaitGroup
 	var inOrder []int
-	room := make(chan struct{}, parallelCalls)
+	var room chan struct{}
 	for i, c := range a.ToolCalls {
 		if i >= maxCalls {
 			errs[i] = fmt.Errorf("this call was not run: %d calls stand in one reply, and %d are the most that are run", len(a.ToolCalls), maxCalls)
@@ -243,6 +243,9 @@ func (e *ToolEnvironment) Step(ctx context.Context, a traj.Action) (Result, erro
 		if s, ok := e.tools[c.Name].(Sequential); ok && s.Sequential() || len(a.ToolCalls) == 1 {
 			inOrder = append(inOrder, i)
 			continue
+		}
+		if room == nil {
+			room = make(chan struct{}, parallelCalls)
 		}
 		wg.Go(func() {
 			room <- struct{}{}
@@ -371,8 +374,11 @@ func checkObject(b json.RawMessage) error {
 		}
 		return fmt.Errorf("it is another JSON value")
 	}
+	if json.Valid(b) {
+		return nil
+	}
 	var v map[string]json.RawMessage
-	return json.Unmarshal(b, &v)
+	return json.Unmarshal(b, &v) // which says what is wrong
 }
 
 // ReadArgs decodes arguments strictly, so that a misspelt name is told to the
