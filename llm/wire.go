@@ -227,7 +227,7 @@ func rawInt(n int64) json.RawMessage { return strconv.AppendInt(nil, n, 10) }
 
 // fields are the top-level fields of a request, but for the prompt and the model.
 func (c *caller) fields(b *body) map[string]json.RawMessage {
-	f := make(map[string]json.RawMessage, 16)
+	f := make(map[string]json.RawMessage, 14)
 	if b.tools != nil {
 		f["tools"] = b.tools
 	}
