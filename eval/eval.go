@@ -81,6 +81,7 @@ type Report struct {
 	Dataset      string                   `json:"dataset"`
 	Split        string                   `json:"split,omitempty"`
 	Model        string                   `json:"model"`
+	BaseURL      []string                 `json:"base_url,omitempty"` // of the servers that were asked
 	Problems     int                      `json:"problems"`
 	Samples      int                      `json:"samples"`
 	Trajectories int                      `json:"trajectories"`
@@ -102,6 +103,7 @@ type Report struct {
 // Config says what is evaluated.
 type Config struct {
 	Dataset, Split, Model string
+	BaseURL               []string // of the servers, as the report shows them
 	Samples               int // attempts at each problem
 	PassK                 int // the largest k, at most Samples
 	// Vote is an attempt's extracted answer as it counts for maj@k: equal where
@@ -202,7 +204,7 @@ func (y *Tally) count(p *Problem, t *traj.Trajectory) {
 // Report is what the trajectories so far come to.
 func (y *Tally) Report() *Report {
 	list := y.problems()
-	r := &Report{Schema: 1, Dataset: y.c.Dataset, Split: y.c.Split, Model: y.c.Model, Problems: list.Len(), Samples: y.c.Samples,
+	r := &Report{Schema: 1, Dataset: y.c.Dataset, Split: y.c.Split, Model: y.c.Model, BaseURL: y.c.BaseURL, Problems: list.Len(), Samples: y.c.Samples,
 		Trajectories: y.all, Metrics: map[string]Estimate{}, Terminations: y.ends, PerProblem: list,
 		Tokens: Tokens{Prompt: y.prompt, Completion: y.completion},
 		Rates:  map[string]*float64{}, RatesStdErr: map[string]*float64{}, RatesBound: map[string]float64{}}

@@ -65,7 +65,7 @@ func runEval(ctx context.Context, o evalOptions, s streams) error {
 	}
 	defer x.close()
 	file := newTrajectoryFile(x, filepath.Join(x.dir, dataName))
-	score := eval.New(eval.Config{Dataset: x.data.Name, Split: x.data.Split, Model: x.info.Name, Samples: o.Samples, PassK: o.PassK,
+	score := eval.New(eval.Config{Dataset: x.data.Name, Split: x.data.Split, Model: x.info.Name, BaseURL: x.info.BaseURL, Samples: o.Samples, PassK: o.PassK,
 		Vote: func(t *traj.Trajectory) string { return rewards.Vote(x.rewardOf(t), *t.Extracted) }})
 	sum, err := x.play(ctx, func(t *traj.Trajectory) error {
 		score.Add(t)

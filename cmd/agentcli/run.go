@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"agentcli/agent"
+	"agentcli/chat"
 	"agentcli/datasets"
 	"agentcli/engine"
 	"agentcli/env"
@@ -89,6 +90,9 @@ func setUp(ctx context.Context, o runOptions, s streams) (_ *session, err error)
 			return nil, err
 		}
 	}
+	if err = x.continueReply(); err != nil {
+		return nil, err
+	}
 	m := x.o.Model
 	m.Tools, m.Parallel = x.tools.Specs(), x.o.Parallel
 	if err = x.openMetrics(ctx); err != nil {
@@ -144,7 +148,7 @@ func (x *session) close() {
 type part struct {
 	name    string // the run's, in the ids of groups
 	tasks   iter.Seq2[traj.Task, error]
-	total   int        // tasks; 0: not known
+	total   int // tasks; 0: not known
 	samples int
 	seed    int64
 	journal *engine.Journal
@@ -178,13 +182,19 @@ func (x *session) playPart(ctx context.Context, p part, sink func(*traj.Trajecto
 	defer m.close()
 	specs := x.tools.Specs()
 	e, err := engine.New(engine.Config{
-		Model:    x.model,
-		NewAgent: func(traj.Task) (agent.Agent, error) { return agent.New(specs), nil },
-		NewEnv:   func(traj.Task) (env.Environment, error) { return env.New(x.tools) },
-		Reward:   x.scores.score,
-		Run:      p.name,
-		Policy:   x.info.Name,
-		Samples:  p.samples, Tasks: p.total, Count: p.count, Parallel: x.o.Parallel, Seed: p.seed, Sampling: x.o.Sampling,
+		Model: x.model,
+		NewAgent: func(traj.Task) (agent.Agent, error) {
+			a := agent.New(specs)
+			if x.o.ContinueReply {
+				a.Answers = chat.IsSearchAnswer
+			}
+			return a, nil
+		},
+		NewEnv:  func(traj.Task) (env.Environment, error) { return env.New(x.tools) },
+		Reward:  x.scores.score,
+		Run:     p.name,
+		Policy:  x.info.Name,
+		Samples: p.samples, Tasks: p.total, Count: p.count, Parallel: x.o.Parallel, Seed: p.seed, Sampling: x.o.Sampling,
 		MaxTurns: x.o.MaxTurns, FinalTurn: x.o.FinalTurn, MaxPromptTokens: x.o.MaxPromptTokens, MaxResponseTokens: x.o.MaxResponseTokens,
 		Timeout: x.o.Timeout, RewardLimit: time.Minute, Budget: x.o.Budget,
 		Stop: stopRequested(ctx), Journal: p.journal, Ordered: p.ordered, Progress: m.show, Tick: m.tick(), Observe: x.see.observe(x.tracer()),
