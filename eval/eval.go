@@ -104,8 +104,8 @@ type Report struct {
 type Config struct {
 	Dataset, Split, Model string
 	BaseURL               []string // of the servers, as the report shows them
-	Samples               int // attempts at each problem
-	PassK                 int // the largest k, at most Samples
+	Samples               int      // attempts at each problem
+	PassK                 int      // the largest k, at most Samples
 	// Vote is an attempt's extracted answer as it counts for maj@k: equal where
 	// the reward takes two for the same. It is asked only where there is an
 	// answer; nil: the answer as it is written.
