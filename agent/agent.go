@@ -7,6 +7,7 @@ package agent
 import (
 	"context"
 	"strconv"
+	"strings"
 
 	"agentcli/traj"
 )
@@ -47,6 +48,10 @@ type Agent interface {
 // It keeps the exact ids that the model saw and sampled, so that a model which
 // holds tokens continues them verbatim.
 type ToolAgent struct {
+	// Answers reports whether a reply without a call is an answer; one that is not
+	// is told so, like a call that cannot be read. nil: every such reply is.
+	Answers func(reply string) bool
+
 	tools    []traj.ToolSpec
 	talk     traj.Conversation
 	taken    map[string]bool // call ids in use
@@ -107,6 +112,9 @@ func (a *ToolAgent) Update(r *traj.Response) traj.Action {
 		a.prefixMessages = len(a.talk.Messages)
 	}
 	if len(r.Message.ToolCalls) == 0 && len(r.CallErrors) == 0 {
+		if a.Answers != nil && strings.TrimSpace(r.Message.Content) != "" && !a.Answers(r.Message.Content) {
+			return traj.Action{CallErrors: []traj.CallError{{Raw: r.Message.Content, Reason: "it is neither a call nor an answer"}}}
+		}
 		return traj.Action{Final: true, Answer: r.Message.Content}
 	}
 	return traj.Action{ToolCalls: r.Message.ToolCalls, CallErrors: r.CallErrors}

@@ -12,7 +12,7 @@ import (
 // behind it was made up without the results, and is cut off. A closing tag may
 // be missing at the end, where it was the stop string. The answer keeps its tags:
 // rewards look for them. That there is a search is for the question to say.
-var search = format{name: "search", find: findSearch, read: readSearch,
+var search = format{name: ParserSearch, find: findSearch, read: readSearch,
 	prompted: &prompted{call: searchCall, result: func(s string) string { return "<information>" + s + "</information>" }}}
 
 // searchCall writes a call's query: its only argument.
@@ -36,6 +36,29 @@ const (
 	openSearch, closeSearch = "<search>", "</search>"
 	openAnswer, closeAnswer = "<answer>", "</answer>"
 )
+
+// SearchInReply is what Search-R1 puts behind a search, into the model's own reply:
+// the results, or, where the reply held neither a query nor an answer, its advice.
+func SearchInReply(results []string, invalid bool) string {
+	if invalid {
+		return "\nMy previous action is invalid. If I want to search, I should put the query between <search> and </search>. " +
+			"If I want to give the final answer, I should put the answer between <answer> and </answer>. Let me try again.\n"
+	}
+	var b strings.Builder
+	for _, r := range results {
+		b.WriteString("\n\n<information>" + strings.TrimSpace(r) + "</information>\n\n")
+	}
+	return b.String()
+}
+
+// IsSearchAnswer reports whether a reply of that form answers.
+func IsSearchAnswer(reply string) bool { return strings.Contains(reply, openAnswer) }
+
+// ParserSearch is the name of that form.
+const ParserSearch = "search"
+
+// SearchStop ends a reply where its results are to stand.
+const SearchStop = closeSearch
 
 func findSearch(_ *reading, text string, at int) int {
 	s, a := index(text, openSearch, at), index(text, openAnswer, at)

@@ -47,6 +47,8 @@ type Options struct {
 	Prompt *string           // replaces the text around a question; holds {question}
 	Cache  string            // folder of imported datasets; "": CacheDir()
 	Hub    *hub.Hub          // nil: hub.FromEnv()
+	// Ahead lets Open return after the first rows of a file; the rest is for Check.
+	Ahead bool
 	// Replace lets Import write over what was imported before.
 	Replace bool
 	// Offline never asks the hub.
@@ -64,12 +66,28 @@ type Dataset struct {
 	MaxTokens    int // of one reply; 0: no suggestion
 	Shots        int
 	System       string
-	Unanswered   string // the file and the number of the first row that has no answer; "": all have one
+	Unanswered   string // the file and the number of the first row that has no answer; "": all that Open read have one
 	Source       string // where the problems are from: a path, or "generated"
 
 	tasks func(ctx context.Context) iter.Seq2[traj.Task, error]
 	n     int // -1: not known
 	limit int
+	check func(ctx context.Context, unanswered func(row string) error) (int, error) // nil: Open has read all
+}
+
+// Whole reports whether Open has read every row, so that there is nothing to check.
+func (d *Dataset) Whole() bool { return d.check == nil }
+
+// Check reads the rows that Open left, and counts all of them. It ends with the
+// first that cannot be a task, and the error is the one that Tasks would give there,
+// or with one without an answer, if unanswered gives an error for it; nil: it is not
+// asked. It may run beside Tasks.
+func (d *Dataset) Check(ctx context.Context, unanswered func(row string) error) (int, error) {
+	if d.check == nil {
+		n, _ := d.Len()
+		return n, nil
+	}
+	return d.check(ctx, unanswered)
 }
 
 // Tasks streams the tasks, from the first each time. It ends after the first
@@ -111,7 +129,7 @@ const mathPrompt = "{question}\n\nPlease reason step by step, and put your final
 
 // Open finds a dataset: a benchmark of the registry, a generator, an imported
 // name, or a path to a .jsonl, .json, .csv or .parquet file. A file or an
-// import is read once here to check every row and to count them.
+// import is read once here to check every row and to count them, but see Ahead.
 func Open(ctx context.Context, name string, o Options) (*Dataset, error) {
 	if o.Limit < 0 {
 		return nil, misfit("dataset %s: the limit must not be negative, it is %d", name, o.Limit)

@@ -10,7 +10,6 @@ import (
 	"os"
 	"path/filepath"
 	"sort"
-	"strconv"
 	"strings"
 
 	"agentcli/internal/cachedir"
@@ -26,7 +25,11 @@ type fileSource struct {
 	entry    *entry // of the registry; nil for a file of the user's
 }
 
-// openFile checks and counts the rows, and makes a dataset of them.
+// aheadRows is how many rows Open reads of a file that is checked later.
+const aheadRows = 256
+
+// openFile checks and counts the rows, or those at the beginning, and makes a
+// dataset of them.
 func openFile(ctx context.Context, src fileSource, o Options) (*Dataset, error) {
 	if src.split == "" {
 		src.split = o.Split
@@ -62,10 +65,13 @@ func openFile(ctx context.Context, src fileSource, o Options) (*Dataset, error) 
 			}
 		}
 	}
-	n, answered := 0, false
+	n, answered, more := 0, false, false
 	for p, err := range problems(ctx, src.path, m) {
 		if err != nil {
 			return nil, err
+		}
+		if more = o.Ahead && n >= aheadRows && answered; more {
+			break
 		}
 		n++
 		answered = answered || p.answered()
@@ -82,7 +88,27 @@ func openFile(ctx context.Context, src fileSource, o Options) (*Dataset, error) 
 	if !answered {
 		d.Reward = "" // nothing to score against
 	}
-	d.n = n
+	if !more {
+		d.n = n
+		return d, nil
+	}
+	d.check = func(ctx context.Context, unanswered func(row string) error) (int, error) {
+		n := 0
+		for p, err := range problems(ctx, src.path, m) {
+			if err != nil {
+				return 0, err
+			}
+			if unanswered != nil && !p.answered() {
+				if err := unanswered(fmt.Sprintf("%s: row %d", src.path, p.row)); err != nil {
+					return 0, err
+				}
+			}
+			if n++; n == o.Limit {
+				break
+			}
+		}
+		return n, nil
+	}
 	return d, nil
 }
 
@@ -125,7 +151,7 @@ func problems(ctx context.Context, path string, m mapping) iter.Seq2[problem, er
 			yield(problem{}, err)
 			return
 		}
-		seen := map[string]int{}
+		seen := newIDSet()
 		i := 0
 		for row, err := range ReadRows(ctx, path) {
 			if err != nil {
@@ -134,18 +160,22 @@ func problems(ctx context.Context, path string, m mapping) iter.Seq2[problem, er
 			}
 			p, err := m.read(row.Fields)
 			if err == nil {
-				if p.ID = strings.ReplaceAll(strings.TrimSpace(p.ID), "#", "_"); p.ID == "" { // '#' parts a task from its attempt
-					p.ID = strconv.Itoa(i)
-				}
-				if first, dup := seen[p.ID]; dup {
-					err = fmt.Errorf("has the id %q, as row %d has; ids must differ (--field id=NAME takes another field)", p.ID, first)
+				p.ID = taskID(p.ID, i)
+				if seen.add(p.ID) {
+					first, again := rowOf(ctx, path, m, p.ID, row.Number)
+					if again != nil { // the file has changed, or the run is over
+						yield(problem{}, again)
+						return
+					}
+					if first > 0 {
+						err = fmt.Errorf("has the id %q, as row %d has; ids must differ (--field id=NAME takes another field)", p.ID, first)
+					}
 				}
 			}
 			if err != nil {
 				yield(problem{}, fmt.Errorf("%s: row %d: %w", path, row.Number, err))
 				return
 			}
-			seen[p.ID] = row.Number
 			p.row = row.Number
 			i++
 			if !yield(p, nil) {

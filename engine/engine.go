@@ -38,11 +38,14 @@ type Config struct {
 	// (reward_error). nil: the sum of the environment's rewards, if it gives any.
 	Reward func(ctx context.Context, t *traj.Trajectory) error
 
-	Policy   string // name of the policy in rows where the model gave none
-	Run      string // told apart from other runs: part of the group's id
-	Samples  int    // attempts at each task; 0: 1
-	Tasks    int    // how many there are, for the progress; 0: not known
-	Parallel int    // trajectories at once; 0: DefaultParallel
+	Policy  string // name of the policy in rows where the model gave none
+	Run     string // told apart from other runs: part of the group's id
+	Samples int    // attempts at each task; 0: 1
+	Tasks   int    // how many there are, for the progress; 0: not known
+	// Count says how many there are, where that is found out on the way; 0: not
+	// yet. nil: nobody finds out.
+	Count    func() int
+	Parallel int // trajectories at once; 0: DefaultParallel
 	Seed     int64
 	Sampling traj.Sampling // MaxTokens is of one turn
 

@@ -2,6 +2,7 @@ package engine
 
 import (
 	"bufio"
+	"bytes"
 	"encoding/binary"
 	"encoding/json"
 	"errors"
@@ -352,19 +353,28 @@ func (j *Journal) write() {
 // writeBatch writes records from an offset on, and says how many of them are on
 // disk: where there is room for some only, these are kept.
 func (j *Journal) writeBatch(batch [][]byte, at int64) (n int, err error) {
-	end := at
-	for _, b := range batch {
-		if _, err = j.file.WriteAt(b, end); err != nil {
-			err = fmt.Errorf("cannot write the journal: %w", err)
-			_ = j.file.Truncate(end) // leave whole records only
-			break
-		}
-		end += int64(len(b))
-		n++
+	if _, err = j.file.WriteAt(bytes.Join(batch, nil), at); err == nil {
+		n = len(batch)
+	} else { // os does not say how much of it was written
+		n, err = j.writeSingly(batch, at)
 	}
 	if serr := j.file.Sync(); serr != nil {
 		return 0, fmt.Errorf("cannot write the journal %s: %w", j.path, serr)
 	}
+	return n, err
+}
+
+// writeSingly writes as many records as there is room for, and leaves whole ones only.
+func (j *Journal) writeSingly(batch [][]byte, at int64) (n int, err error) {
+	for _, b := range batch {
+		if _, err = j.file.WriteAt(b, at); err != nil {
+			err = fmt.Errorf("cannot write the journal: %w", err)
+			break
+		}
+		at += int64(len(b))
+		n++
+	}
+	_ = j.file.Truncate(at)
 	return n, err
 }
 

@@ -26,6 +26,9 @@ type Progress struct {
 // progress brings what changes all the time up to date. Its caller holds mu.
 func (r *run) progress() Progress {
 	p := &r.s.Progress
+	if p.Total == 0 && r.c.Count != nil {
+		p.Total = r.c.Count() * r.c.Samples
+	}
 	in, out := r.billed.in.Load(), r.billed.out.Load()
 	p.Tokens = out
 	in, out = in+r.before.in.Load(), out+r.before.out.Load()

@@ -130,7 +130,7 @@ func (p *player) play(ctx, own context.Context) (end traj.Termination, reason st
 		if r := res.Reward; r != nil && !finite(*r) {
 			return traj.EnvFailed, fmt.Sprintf("the environment's reward of step %d is %v", turn, *r)
 		}
-		step.Reward, step.ToolErrors = res.Reward, res.ToolErrors
+		step.Reward, step.ToolErrors, step.ToolCached = res.Reward, res.ToolErrors, res.ToolCached
 		if action.Final {
 			p.observe(res.Observation)
 			return traj.Answered, ""

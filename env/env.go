@@ -34,7 +34,8 @@ type Result struct {
 	Observation traj.Observation
 	Reward      *float64 // of this step; nil where the environment gives none
 	Done        bool
-	ToolErrors  int // calls that failed or could not be read
+	ToolErrors  int  // calls that failed or could not be read
+	ToolCached  *int // calls that the cache answered; nil: it was asked for none
 }
 
 // ErrBroken is wrapped by a tool's error that is no answer to the model: the
@@ -102,6 +103,11 @@ type Config struct {
 
 	Hung  *Hung  // shared by all environments of a run; nil: one of its own
 	Cache *Cache // of results, shared too; nil: none
+
+	// InReply writes a step's results into the model's own reply, which it then goes
+	// on with, in place of messages of their own; invalid: there is no result, since
+	// the reply was no call that could be read. nil: they are messages.
+	InReply func(results []string, invalid bool) string
 }
 
 // maxHung is how many calls of one tool may be left behind before it is taken
@@ -173,6 +179,10 @@ type ToolEnvironment struct {
 	cache   *Cache
 	kept    map[string]string // version of each tool whose results the cache keeps
 	closers []io.Closer
+
+	asked, hits atomic.Int32 // of the cache, in this step
+
+	inReply func(results []string, invalid bool) string
 }
 
 // New returns an environment for one trajectory.
@@ -181,7 +191,7 @@ func New(c Config) (*ToolEnvironment, error) {
 		return nil, err
 	}
 	e := &ToolEnvironment{tools: make(map[string]Tool, len(c.Tools)), schemas: make(map[string]*jsonschema.Schema, len(c.Tools)), timeout: c.ToolTimeout, maxObs: c.MaxObservation,
-		hung: c.Hung, cache: c.Cache, kept: map[string]string{}, tokens: c.MaxObservationTokens, count: c.CountTokens}
+		hung: c.Hung, cache: c.Cache, kept: map[string]string{}, inReply: c.InReply, tokens: c.MaxObservationTokens, count: c.CountTokens}
 	if e.hung == nil {
 		e.hung = &Hung{}
 	}
@@ -230,11 +240,13 @@ func (e *ToolEnvironment) Step(ctx context.Context, a traj.Action) (Result, erro
 			return Result{}, fmt.Errorf("the tool %s is broken: %d calls of it still run, though their time is over", c.Name, n)
 		}
 	}
+	e.asked.Store(0)
+	e.hits.Store(0)
 	outs := make([]string, len(a.ToolCalls))
 	errs := make([]error, len(a.ToolCalls))
 	var wg sync.WaitGroup
 	var inOrder []int
-	room := make(chan struct{}, parallelCalls)
+	var room chan struct{}
 	for i, c := range a.ToolCalls {
 		if i >= maxCalls {
 			errs[i] = fmt.Errorf("this call was not run: %d calls stand in one reply, and %d are the most that are run", len(a.ToolCalls), maxCalls)
@@ -243,6 +255,9 @@ func (e *ToolEnvironment) Step(ctx context.Context, a traj.Action) (Result, erro
 		if s, ok := e.tools[c.Name].(Sequential); ok && s.Sequential() || len(a.ToolCalls) == 1 {
 			inOrder = append(inOrder, i)
 			continue
+		}
+		if room == nil {
+			room = make(chan struct{}, parallelCalls)
 		}
 		wg.Go(func() {
 			room <- struct{}{}
@@ -277,6 +292,17 @@ func (e *ToolEnvironment) Step(ctx context.Context, a traj.Action) (Result, erro
 		res.Observation.Messages = append(res.Observation.Messages, traj.Message{
 			Role: traj.RoleTool, Content: e.clip("error: the tool call could not be read: " + c.Reason)})
 	}
+	if e.asked.Load() > 0 {
+		n := int(e.hits.Load())
+		res.ToolCached = &n
+	}
+	if e.inReply != nil {
+		var results []string
+		for i := range outs {
+			results = append(results, res.Observation.Messages[i].Content)
+		}
+		res.Observation = traj.Observation{Continue: e.inReply(results, len(results) == 0)}
+	}
 	return res, nil
 }
 
@@ -310,7 +336,16 @@ func (e *ToolEnvironment) call(ctx context.Context, c traj.ToolCall) (string, er
 		return "", traj.Mark(err, errRefused)
 	}
 	if version, ok := e.kept[c.Name]; ok {
-		return e.cache.call(ctx, c.Name, version, args, func() (string, error) { return e.run(ctx, tool, c.Name, args) })
+		ran := false
+		e.asked.Add(1)
+		out, err := e.cache.call(ctx, c.Name, version, args, func() (string, error) {
+			ran = true
+			return e.run(ctx, tool, c.Name, args)
+		})
+		if !ran && ctx.Err() == nil {
+			e.hits.Add(1)
+		}
+		return out, err
 	}
 	return e.run(ctx, tool, c.Name, args)
 }
@@ -371,8 +406,11 @@ func checkObject(b json.RawMessage) error {
 		}
 		return fmt.Errorf("it is another JSON value")
 	}
+	if json.Valid(b) {
+		return nil
+	}
 	var v map[string]json.RawMessage
-	return json.Unmarshal(b, &v)
+	return json.Unmarshal(b, &v) // which says what is wrong
 }
 
 // ReadArgs decodes arguments strictly, so that a misspelt name is told to the

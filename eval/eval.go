@@ -8,10 +8,11 @@
 package eval
 
 import (
+	"bufio"
+	"bytes"
 	"encoding/json"
 	"fmt"
 	"io"
-	"sort"
 	"strconv"
 	"strings"
 
@@ -35,24 +36,23 @@ type Problem struct {
 // Answers are the extracted answers of a problem, as they were written, and how
 // often each was given; in JSON an object. A map of each problem's own would be
 // most of what a long evaluation keeps in memory.
-type Answers []struct {
+type Answers []answer
+
+type answer struct {
 	Answer string
 	N      int
 }
 
-// add counts one answer. What is kept of it holds nothing else in memory: an
-// answer is often a piece of a long reply.
-func (a *Answers) add(answer string) {
+// add counts an answer that was given n times. What is kept of it holds nothing else
+// in memory: an answer is often a piece of a long reply.
+func (a *Answers) add(text string, n int) {
 	for i := range *a {
-		if (*a)[i].Answer == answer {
-			(*a)[i].N++
+		if (*a)[i].Answer == text {
+			(*a)[i].N += n
 			return
 		}
 	}
-	*a = append(*a, struct {
-		Answer string
-		N      int
-	}{strings.Clone(answer), 1})
+	*a = append(*a, answer{strings.Clone(text), n})
 }
 
 // MarshalJSON writes an object from answers to counts.
@@ -81,6 +81,7 @@ type Report struct {
 	Dataset      string                   `json:"dataset"`
 	Split        string                   `json:"split,omitempty"`
 	Model        string                   `json:"model"`
+	BaseURL      []string                 `json:"base_url,omitempty"` // of the servers that were asked
 	Problems     int                      `json:"problems"`
 	Samples      int                      `json:"samples"`
 	Trajectories int                      `json:"trajectories"`
@@ -96,14 +97,15 @@ type Report struct {
 	TurnsStdErr  *float64                 `json:"turns_per_trajectory_stderr"`
 	LeftOut      int                      `json:"left_out"` // trajectories that failed or were cancelled: in no mean and no rate
 	Terminations map[traj.Termination]int `json:"terminations"`
-	PerProblem   []*Problem               `json:"per_problem"`
+	PerProblem   Problems                 `json:"-"` // the last field of report.json: see WriteJSON
 }
 
 // Config says what is evaluated.
 type Config struct {
 	Dataset, Split, Model string
-	Samples               int // attempts at each problem
-	PassK                 int // the largest k, at most Samples
+	BaseURL               []string // of the servers, as the report shows them
+	Samples               int      // attempts at each problem
+	PassK                 int      // the largest k, at most Samples
 	// Vote is an attempt's extracted answer as it counts for maj@k: equal where
 	// the reward takes two for the same. It is asked only where there is an
 	// answer; nil: the answer as it is written.
@@ -114,8 +116,10 @@ type Config struct {
 // one goroutine.
 type Tally struct {
 	c                  Config
-	byID               map[string]*Problem
-	order              []string
+	open               map[string]*Problem // of which attempts are expected
+	done               packed              // the others
+	closed             int                 // how many these are
+	scratch            []byte
 	ends               map[traj.Termination]int
 	all                int
 	prompt, completion int64
@@ -126,17 +130,25 @@ func New(c Config) *Tally {
 	if c.Vote == nil {
 		c.Vote = func(t *traj.Trajectory) string { return *t.Extracted }
 	}
-	return &Tally{c: c, byID: map[string]*Problem{}, ends: map[traj.Termination]int{}}
+	return &Tally{c: c, open: map[string]*Problem{}, ends: map[traj.Termination]int{}}
 }
 
 // Add counts one trajectory.
 func (y *Tally) Add(t *traj.Trajectory) {
-	p := y.byID[t.Task.ID]
+	p := y.open[t.Task.ID]
 	if p == nil {
 		p = &Problem{ID: strings.Clone(t.Task.ID)}
-		y.byID[p.ID] = p
-		y.order = append(y.order, p.ID)
+		y.open[p.ID] = p
 	}
+	y.count(p, t)
+	if p.N+p.Failed+p.Cancelled >= y.c.Samples {
+		y.scratch = y.done.add(p, y.scratch)
+		y.closed++
+		delete(y.open, p.ID)
+	}
+}
+
+func (y *Tally) count(p *Problem, t *traj.Trajectory) {
 	y.all++
 	y.ends[t.Termination]++
 	for _, s := range t.Steps {
@@ -171,8 +183,7 @@ func (y *Tally) Add(t *traj.Trajectory) {
 	if g.none {
 		p.sums.unanswered++
 	} else {
-		g.answer = strings.Clone(y.c.Vote(t))
-		p.Answers.add(*t.Extracted)
+		p.Answers.add(*t.Extracted, 1)
 	}
 	switch t.Termination {
 	case traj.MaxTokens, traj.TurnLength, traj.PromptTooLong:
@@ -182,20 +193,24 @@ func (y *Tally) Add(t *traj.Trajectory) {
 		p.rewardSum += *t.Reward
 		p.rewardN++
 	}
-	p.attempts = append(p.attempts, g)
+	if y.c.PassK > 1 { // nothing else asks for single attempts
+		if !g.none {
+			g.answer = strings.Clone(y.c.Vote(t))
+		}
+		p.attempts = append(p.attempts, g)
+	}
 }
 
 // Report is what the trajectories so far come to.
 func (y *Tally) Report() *Report {
-	r := &Report{Schema: 1, Dataset: y.c.Dataset, Split: y.c.Split, Model: y.c.Model, Problems: len(y.order), Samples: y.c.Samples,
-		Trajectories: y.all, Metrics: map[string]Estimate{}, Terminations: y.ends, PerProblem: make([]*Problem, 0, len(y.order)),
+	list := y.problems()
+	r := &Report{Schema: 1, Dataset: y.c.Dataset, Split: y.c.Split, Model: y.c.Model, BaseURL: y.c.BaseURL, Problems: list.Len(), Samples: y.c.Samples,
+		Trajectories: y.all, Metrics: map[string]Estimate{}, Terminations: y.ends, PerProblem: list,
 		Tokens: Tokens{Prompt: y.prompt, Completion: y.completion},
 		Rates:  map[string]*float64{}, RatesStdErr: map[string]*float64{}, RatesBound: map[string]float64{}}
-	sort.Slice(y.order, func(i, j int) bool { return naturalLess(y.order[i], y.order[j]) })
-	var means []float64
-	for _, id := range y.order {
-		p := y.byID[id]
-		r.PerProblem = append(r.PerProblem, p)
+	means := make([]float64, 0, list.Len())
+	for p := range list.each(false) {
+		r.LeftOut += p.Failed + p.Cancelled
 		if p.N < y.c.Samples {
 			r.Incomplete++
 		}
@@ -204,9 +219,10 @@ func (y *Tally) Report() *Report {
 		}
 	}
 	r.Reward = Share(means)
+	values := make([]float64, 0, list.Len())
 	metric := func(name string, k int, f func(*Problem) float64) {
-		var values []float64
-		for _, p := range r.PerProblem {
+		values = values[:0]
+		for p := range list.each(strings.HasPrefix(name, "maj")) {
 			if p.N >= k { // a problem short of attempts has no such number
 				values = append(values, f(p))
 			}
@@ -221,9 +237,10 @@ func (y *Tally) Report() *Report {
 		metric(fmt.Sprintf("maj@%d", k), k, func(p *Problem) float64 { return p.majAtK(k) })
 		metric(fmt.Sprintf("pass^%d", k), k, func(p *Problem) float64 { return PassHatK(p.N, p.C, k) })
 	}
+	as, bs := means[:0], values[:0]
 	over := func(a, b func(*Problem) int) Estimate {
-		var as, bs []float64
-		for _, p := range r.PerProblem {
+		as, bs = as[:0], bs[:0]
+		for p := range list.each(false) {
 			as, bs = append(as, float64(a(p))), append(bs, float64(b(p)))
 		}
 		return Ratio(as, bs)
@@ -245,9 +262,6 @@ func (y *Tally) Report() *Report {
 	tokens, turns := over(func(p *Problem) int { return p.sums.completion }, counting), over(func(p *Problem) int { return p.sums.turns }, counting)
 	r.Tokens.PerTrajectory, r.Tokens.StdErr = tokens.Value, tokens.StdErr
 	r.Turns, r.TurnsStdErr = turns.Value, turns.StdErr
-	for _, p := range r.PerProblem {
-		r.LeftOut += p.Failed + p.Cancelled
-	}
 	return r
 }
 
@@ -264,12 +278,29 @@ func naturalLess(a, b string) bool {
 	return a < b
 }
 
-// WriteJSON writes report.json.
+// WriteJSON writes report.json, one problem after the other: of a long evaluation
+// they are nearly all of it.
 func (r *Report) WriteJSON(w io.Writer) error {
-	b, err := json.MarshalIndent(r, "", "  ")
+	head, err := json.MarshalIndent(r, "", "  ")
 	if err != nil {
 		return err
 	}
-	_, err = w.Write(append(b, '\n'))
-	return err
+	b := bufio.NewWriter(w)
+	_, _ = b.Write(bytes.TrimSuffix(head, []byte("\n}")))
+	_, _ = b.WriteString(",\n  \"per_problem\": [")
+	between := "\n    "
+	for p := range r.PerProblem.All() {
+		one, err := json.MarshalIndent(p, "    ", "  ")
+		if err != nil {
+			return err
+		}
+		_, _ = b.WriteString(between)
+		_, _ = b.Write(one)
+		between = ",\n    "
+	}
+	if r.PerProblem.Len() > 0 {
+		_, _ = b.WriteString("\n  ")
+	}
+	_, _ = b.WriteString("]\n}\n")
+	return b.Flush() // the first error of all of them
 }

@@ -14,6 +14,7 @@ import (
 // caller asks one server, and knows what it takes.
 type caller struct {
 	c        Config
+	model    json.RawMessage // its name
 	api      *openai.Client
 	http     *http.Client
 	answered *atomic.Bool // the client's
@@ -29,20 +30,30 @@ type caller struct {
 func newCaller(c Config, web *http.Client, answered *atomic.Bool) *caller {
 	oc := openai.DefaultConfig(c.APIKey)
 	oc.BaseURL, oc.HTTPClient = c.BaseURL, web
-	return &caller{c: c, api: openai.NewClientWithConfig(oc), http: web, answered: answered, refused: map[string]bool{}}
+	model, _ := json.Marshal(c.Model) //nolint:errchkjson // a string
+	return &caller{c: c, model: model, api: openai.NewClientWithConfig(oc), http: web, answered: answered, refused: map[string]bool{}}
 }
 
-// chat sends a chat request once.
+// chat sends a chat request once. go-openai would write and read it twice over: it
+// has no field for half of what is asked, and of what comes back.
 func (c *caller) chat(ctx context.Context, b *body) (*reply, *failure) {
-	x := &exchange{fields: c.fields(b), messages: b.messages, stream: c.streams()}
+	x := &exchange{messages: b.messages, stream: c.streams()}
 	if x.stream {
-		return c.chatStream(ctx, b, x)
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithCancel(ctx)
+		defer cancel() // a stream that is left early ends at the server too
 	}
-	r, err := c.api.CreateChatCompletion(context.WithValue(ctx, exchangeKey{}, x), b.request)
+	fields := c.fields(b)
+	fields["model"] = c.model
+	resp, err := c.send(ctx, c.c.BaseURL+"/chat/completions", fields, x)
 	if err != nil {
 		return nil, c.classify(err, x, b)
 	}
-	return c.whole(&r, x)
+	defer resp.Body.Close()
+	if x.stream {
+		return c.chatStream(resp.Body, b, x)
+	}
+	return c.whole(x)
 }
 
 // once is one try, under its time-out.

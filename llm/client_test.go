@@ -81,7 +81,7 @@ func TestGenerateVLLM(t *testing.T) {
 	sent := s.Requests()[0]
 	for field, want := range map[string]string{
 		"temperature": "0", "top_k": "5", "min_p": "0.1", "top_p": "0.9", "max_tokens": "64", "stop": `["x"]`, "stop_token_ids": "[9]",
-		"seed": "7", "return_token_ids": "true", "logprobs": "true", "model": `"mock"`, "stream": "false",
+		"seed": "7", "return_token_ids": "true", "logprobs": "true", "model": `"mock"`, "stream": "",
 		"messages": `[{"role":"user","content":"q"},{"role":"assistant","content":"","tool_calls":[{"id":"call_0","type":"function","function":{"name":"calculator","arguments":"\"{broken\""}}]},{"role":"tool","content":"","tool_call_id":"call_0"}]`,
 	} {
 		if string(sent.Fields[field]) != want {

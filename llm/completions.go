@@ -12,15 +12,15 @@ import (
 func (c *caller) completionFields(b *body, prompt []int32) map[string]json.RawMessage {
 	f := c.fields(b)
 	f["prompt"] = encodeIDs(prompt)
-	f["model"], _ = json.Marshal(c.c.Model) //nolint:errchkjson // a string
+	f["model"] = c.model
 	if _, ok := f["logprobs"]; ok {
 		f["logprobs"] = json.RawMessage("0") // of the sampled token alone
 	}
 	if c.has("return_tokens_as_token_ids") {
-		f["return_tokens_as_token_ids"] = json.RawMessage("true") // ids from a vLLM that does not know return_token_ids
+		f["return_tokens_as_token_ids"] = rawTrue // ids from a vLLM that does not know return_token_ids
 	}
 	if c.has("skip_special_tokens") {
-		f["skip_special_tokens"] = json.RawMessage("false") // stop strings may have special tokens in them
+		f["skip_special_tokens"] = rawFalse // stop strings may have special tokens in them
 	}
 	return f
 }

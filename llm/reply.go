@@ -2,14 +2,13 @@ package llm
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
+	"io"
 	"slices"
-	"strings"
 
 	"agentcli/internal/text"
 	"agentcli/traj"
-
-	openai "github.com/sashabaranov/go-openai"
 )
 
 // reply is a chat reply as it came over the wire, in one piece or in many.
@@ -23,16 +22,43 @@ type reply struct {
 	logprobs           []*float64 // nil: none
 }
 
-// extras is what go-openai does not decode.
-type extras struct {
+// chatReply is a chat reply in one piece; the ids of its first choice were taken out.
+type chatReply struct {
 	Choices []struct {
-		Message struct {
-			Reasoning        string `json:"reasoning"`
-			ReasoningContent string `json:"reasoning_content"`
+		FinishReason string `json:"finish_reason"`
+		Message      struct {
+			Content          content `json:"content"`
+			Reasoning        string  `json:"reasoning"`
+			ReasoningContent string  `json:"reasoning_content"`
+			ToolCalls        []struct {
+				ID       string       `json:"id"`
+				Function wireFunction `json:"function"`
+			} `json:"tool_calls"`
 		} `json:"message"`
 		Logprobs *chatLogprobs `json:"logprobs"`
 		ended
 	} `json:"choices"`
+	Usage usage `json:"usage"`
+}
+
+// content is a message's text, which some servers send as a list of parts.
+type content string
+
+// UnmarshalJSON implements json.Unmarshaler.
+func (c *content) UnmarshalJSON(b []byte) error {
+	if b[0] != '[' {
+		return json.Unmarshal(b, (*string)(c))
+	}
+	var parts []struct {
+		Text string `json:"text"`
+	}
+	if err := json.Unmarshal(b, &parts); err != nil {
+		return err
+	}
+	for _, p := range parts {
+		*c += content(p.Text)
+	}
+	return nil
 }
 
 type chatLogprobs struct {
@@ -66,28 +92,26 @@ func (e ended) what() json.RawMessage {
 }
 
 // whole reads a reply that came in one piece.
-func (c *caller) whole(r *openai.ChatCompletionResponse, x *exchange) (*reply, *failure) {
+func (c *caller) whole(x *exchange) (*reply, *failure) {
+	var r chatReply
+	if err := json.Unmarshal(x.body, &r); err != nil {
+		var at *json.SyntaxError
+		if errors.As(err, &at) && at.Offset >= int64(len(x.body)) {
+			err = io.ErrUnexpectedEOF
+		}
+		return nil, c.classify(err, x, nil)
+	}
 	if len(r.Choices) == 0 {
 		return nil, &failure{err: traj.Mark(fmt.Errorf("%s answered without choices: %s", c.c.BaseURL, excerpt(x.body)), errNoReply), retry: true}
 	}
-	var ex extras
-	if err := json.Unmarshal(x.body, &ex); err != nil { // the ids of its first choice were taken out
-		return nil, &failure{err: traj.Mark(fmt.Errorf("%s answered with a field of the wrong type: %s", c.c.BaseURL, oneLine(err.Error())), errNoReply)}
-	}
-	choice, e := &r.Choices[0], &ex.Choices[0]
-	rp := &reply{content: choice.Message.Content, reasoning: e.Message.Reasoning, finish: string(choice.FinishReason), stop: e.what(),
-		prompt: r.Usage.PromptTokens, output: r.Usage.CompletionTokens, ids: x.ids, logprobs: e.Logprobs.list()}
-	if len(choice.Message.MultiContent) > 0 { // content as a list of parts
-		var text strings.Builder
-		for _, p := range choice.Message.MultiContent {
-			text.WriteString(p.Text)
-		}
-		rp.content = text.String()
-	}
+	first := &r.Choices[0]
+	m := &first.Message
+	rp := &reply{content: string(m.Content), reasoning: m.Reasoning, finish: first.FinishReason, stop: first.what(),
+		prompt: r.Usage.Prompt, output: r.Usage.Completion, ids: x.ids, logprobs: first.Logprobs.list()}
 	if rp.reasoning == "" {
-		rp.reasoning = e.Message.ReasoningContent
+		rp.reasoning = m.ReasoningContent
 	}
-	for _, call := range choice.Message.ToolCalls {
+	for _, call := range m.ToolCalls {
 		rp.calls = append(rp.calls, traj.ToolCall{ID: call.ID, Name: call.Function.Name, Arguments: call.Function.Arguments})
 	}
 	return rp, nil

@@ -12,7 +12,7 @@ import (
 // within sampling_params.
 func (c *caller) generateFields(b *body, prompt []int32) (f, params map[string]json.RawMessage) {
 	all := c.fields(b)
-	params = map[string]json.RawMessage{"skip_special_tokens": json.RawMessage("false")}
+	params = map[string]json.RawMessage{"skip_special_tokens": rawFalse}
 	for to, from := range map[string]string{"max_new_tokens": "max_tokens", "temperature": "temperature", "top_p": "top_p", "top_k": "top_k",
 		"min_p": "min_p", "repetition_penalty": "repetition_penalty", "stop": "stop", "stop_token_ids": "stop_token_ids"} {
 		if v, ok := all[from]; ok {
@@ -27,9 +27,9 @@ func (c *caller) generateFields(b *body, prompt []int32) (f, params map[string]j
 		inner = json.RawMessage("{}")
 	}
 	f = map[string]json.RawMessage{"input_ids": encodeIDs(prompt), "sampling_params": inner,
-		"return_logprob": json.RawMessage("true"), "logprob_start_len": json.RawMessage("-1")}
+		"return_logprob": rawTrue, "logprob_start_len": json.RawMessage("-1")}
 	if c.streams() {
-		f["stream"] = json.RawMessage("true")
+		f["stream"] = rawTrue
 	}
 	return f, params
 }

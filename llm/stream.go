@@ -1,6 +1,7 @@
 package llm
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -12,21 +13,27 @@ import (
 
 	"agentcli/internal/text"
 	"agentcli/traj"
+)
 
-	openai "github.com/sashabaranov/go-openai"
+// Values of headers, which nobody writes to.
+var (
+	contentJSON   = []string{"application/json"}
+	contentEvents = []string{"text/event-stream"}
 )
 
 // send posts fields as a JSON object. The caller closes the body, and reads it if
 // it is a stream; what came in one piece is in x already.
 func (c *caller) send(ctx context.Context, url string, fields map[string]json.RawMessage, x *exchange) (*http.Response, error) {
 	x.fields = fields
-	req, err := http.NewRequestWithContext(context.WithValue(ctx, exchangeKey{}, x), http.MethodPost, url, strings.NewReader("{}"))
+	req, err := http.NewRequestWithContext(context.WithValue(ctx, exchangeKey{}, x), http.MethodPost, url, bytes.NewReader(x.encode()))
 	if err != nil {
 		return nil, err
 	}
-	req.Header.Set("Content-Type", "application/json")
+	req.Header["Content-Type"] = contentJSON
 	if x.stream {
-		req.Header.Set("Accept", "text/event-stream")
+		req.Header["Accept"] = contentEvents
+	} else {
+		req.Header["Accept"] = contentJSON
 	}
 	if c.c.APIKey != "" {
 		req.Header.Set("Authorization", "Bearer "+c.c.APIKey)
@@ -128,25 +135,10 @@ type usage struct {
 	Completion int `json:"completion_tokens"`
 }
 
-// chatStream sends a chat request once and takes its reply piece by piece.
-func (c *caller) chatStream(ctx context.Context, b *body, x *exchange) (*reply, *failure) {
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel() // a stream that is left early ends at the server too
-	model, err := json.Marshal(b.request.Model)
-	if err != nil {
-		return nil, &failure{err: err}
-	}
-	x.fields["model"] = model
-	resp, err := c.send(ctx, c.c.BaseURL+"/chat/completions", x.fields, x)
-	if err != nil {
-		return nil, c.classify(err, x, b)
-	}
-	defer resp.Body.Close()
-	if !x.stream {
-		return c.unstreamed(x)
-	}
+// chatStream takes a chat reply piece by piece.
+func (c *caller) chatStream(from io.Reader, b *body, x *exchange) (*reply, *failure) {
 	s := chatPieces{stops: b.sampling.Stop}
-	if f := c.streamed(resp.Body, x, b, s.add, func() bool { return s.finish != "" }); f != nil {
+	if f := c.streamed(from, x, b, s.add, func() bool { return s.finish != "" }); f != nil {
 		return nil, f
 	}
 	if n := len(s.ids.sampled); n > 0 && s.counted && s.output > 0 && n != s.output {
@@ -255,13 +247,4 @@ func (s *chatPieces) whole() *reply {
 		r.output = s.pieces
 	}
 	return &r
-}
-
-// unstreamed reads a reply that came in one piece although pieces were asked for.
-func (c *caller) unstreamed(x *exchange) (*reply, *failure) {
-	var r openai.ChatCompletionResponse
-	if err := json.Unmarshal(x.body, &r); err != nil {
-		return nil, c.classify(err, x, nil)
-	}
-	return c.whole(&r, x)
 }

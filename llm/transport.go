@@ -3,6 +3,7 @@ package llm
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"maps"
@@ -16,11 +17,10 @@ const maxBody = 256 << 20
 
 type exchangeKey struct{}
 
-// exchange carries what go-openai has no field for past it, through the
-// request's context: out, the messages and the fields to merge into the body;
-// back, the body without its token ids, these, and the headers.
+// exchange goes with a request, in its context: out, what its body is made of;
+// back, the reply's body without its token ids, these, and the headers.
 type exchange struct {
-	messages []byte // a JSON array without its last bracket; nil: go-openai's own
+	messages []byte // a JSON array without its last bracket; nil: none
 	fields   map[string]json.RawMessage
 	body     []byte
 	ids      tokenIDs
@@ -33,8 +33,7 @@ type exchange struct {
 	whole  bool                       // the ids stay in the body
 }
 
-// transport merges an exchange's fields into the request and keeps the raw
-// reply.
+// transport says who we are and keeps the raw reply.
 type transport struct {
 	next  http.RoundTripper
 	agent string
@@ -46,19 +45,10 @@ func (t *transport) RoundTrip(req *http.Request) (*http.Response, error) {
 	if x == nil {
 		return t.next.RoundTrip(req)
 	}
-	req = req.WithContext(req.Context()) // a copy: a RoundTripper changes no request
 	if t.agent != "" {
+		req = req.WithContext(req.Context()) // a copy: a RoundTripper changes no request
 		req.Header = maps.Clone(req.Header)
 		req.Header["User-Agent"] = []string{t.agent}
-	}
-	if req.Body != nil {
-		body, err := x.merge(req.Body)
-		if err != nil {
-			return nil, err
-		}
-		req.Body = io.NopCloser(bytes.NewReader(body))
-		req.GetBody = func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(body)), nil }
-		req.ContentLength = int64(len(body))
 	}
 	resp, err := t.next.RoundTrip(req)
 	if err != nil {
@@ -70,7 +60,7 @@ func (t *transport) RoundTrip(req *http.Request) (*http.Response, error) {
 	}
 	x.stream = false
 	defer resp.Body.Close()
-	x.body, err = io.ReadAll(io.LimitReader(resp.Body, maxBody+1))
+	x.body, err = readAll(resp.Body, resp.ContentLength)
 	if err != nil {
 		return nil, fmt.Errorf("the reply was cut off after %d bytes: %w", len(x.body), err)
 	}
@@ -84,28 +74,39 @@ func (t *transport) RoundTrip(req *http.Request) (*http.Response, error) {
 	return resp, nil
 }
 
-// merge sets top-level fields of a JSON object and writes it anew, the long
-// parts as they are.
-func (x *exchange) merge(body io.ReadCloser) ([]byte, error) {
-	defer body.Close()
-	raw, err := io.ReadAll(body)
-	if err != nil {
-		return nil, err
+// readAll is io.ReadAll of at most a byte more than maxBody, into a buffer of the
+// size that the server announced, if that is to be believed.
+func readAll(r io.Reader, announced int64) ([]byte, error) {
+	b := make([]byte, 0, min(max(announced+1, 512), 64<<10)) // the byte more is where the end is found
+	r = io.LimitReader(r, maxBody+1)
+	for {
+		n, err := r.Read(b[len(b):cap(b)])
+		b = b[:len(b)+n]
+		switch {
+		case errors.Is(err, io.EOF):
+			return b, nil
+		case err != nil:
+			return b, err
+		case len(b) == cap(b):
+			b = slices.Grow(b, len(b))
+		}
 	}
-	all := map[string]json.RawMessage{}
-	if err := json.Unmarshal(raw, &all); err != nil {
-		return nil, err
-	}
-	size := len(raw) + len(x.messages)
+}
+
+// encode writes the request's body, the long parts as they are, the names in order.
+func (x *exchange) encode() []byte {
+	names := make([]string, 0, len(x.fields)+1)
+	size := len(x.messages) + 16
 	for k, v := range x.fields {
-		all[k] = v
+		names = append(names, k)
 		size += len(k) + len(v) + 4
 	}
 	if x.messages != nil {
-		all["messages"] = nil
+		names = append(names, "messages")
 	}
-	out := append(make([]byte, 0, size+16), '{')
-	for i, k := range slices.Sorted(maps.Keys(all)) {
+	slices.Sort(names)
+	out := append(make([]byte, 0, size), '{')
+	for i, k := range names {
 		if i > 0 {
 			out = append(out, ',')
 		}
@@ -113,8 +114,8 @@ func (x *exchange) merge(body io.ReadCloser) ([]byte, error) {
 		if k == "messages" && x.messages != nil {
 			out = append(append(out, x.messages...), ']')
 		} else {
-			out = append(out, all[k]...)
+			out = append(out, x.fields[k]...)
 		}
 	}
-	return append(out, '}'), nil
+	return append(out, '}')
 }

@@ -7,6 +7,7 @@ import (
 	"math"
 	"net/http"
 	"os"
+	"strconv"
 
 	"agentcli/traj"
 
@@ -15,7 +16,6 @@ import (
 
 // body is a request that is made once and sent as often as needed.
 type body struct {
-	request  openai.ChatCompletionRequest
 	messages []byte          // the JSON array without its last bracket
 	tools    json.RawMessage // nil: none
 	sampling traj.Sampling
@@ -32,7 +32,6 @@ func (b *body) seed31() int64 { return (b.seed ^ b.seed>>32) & math.MaxInt32 }
 
 func (c *caller) body(req *traj.Request) (*body, error) {
 	b := &body{sampling: req.Sampling, seed: req.Seed, cont: req.Continue}
-	b.request.Model = c.c.Model
 	messages, tools := req.Messages, req.Tools
 	if b.inText = c.inText(); b.inText {
 		messages, tools = c.c.InText(messages, tools), nil
@@ -221,9 +220,14 @@ var asked = map[string]string{
 	"stop": "--stop",
 }
 
-// fields are the top-level fields that go-openai lacks or leaves out.
+// Values that need no encoding.
+var rawTrue, rawFalse, rawOne = json.RawMessage("true"), json.RawMessage("false"), json.RawMessage("1")
+
+func rawInt(n int64) json.RawMessage { return strconv.AppendInt(nil, n, 10) }
+
+// fields are the top-level fields of a request, but for the prompt and the model.
 func (c *caller) fields(b *body) map[string]json.RawMessage {
-	f := map[string]json.RawMessage{}
+	f := make(map[string]json.RawMessage, 14)
 	if b.tools != nil {
 		f["tools"] = b.tools
 	}
@@ -241,13 +245,13 @@ func (c *caller) fields(b *body) map[string]json.RawMessage {
 		set("top_p", s.TopP)
 	}
 	if s.TopK > 0 || s.TopK < 0 && c.has("top_k") {
-		set("top_k", s.TopK)
+		f["top_k"] = rawInt(int64(s.TopK))
 	}
 	if s.MinP > 0 || s.Neutral && c.has("min_p") {
 		set("min_p", s.MinP)
 	}
 	if s.Neutral && c.has("repetition_penalty") {
-		set("repetition_penalty", 1)
+		f["repetition_penalty"] = rawOne
 	}
 	if len(s.Stop) > 0 {
 		set("stop", s.Stop)
@@ -261,33 +265,32 @@ func (c *caller) fields(b *body) map[string]json.RawMessage {
 	}
 	if limit > 0 && !b.open {
 		if c.has("max_tokens") {
-			set("max_tokens", limit)
+			f["max_tokens"] = rawInt(int64(limit))
 		} else {
-			set("max_completion_tokens", limit)
+			f["max_completion_tokens"] = rawInt(int64(limit))
 		}
 	}
 	if c.has("seed") {
-		set("seed", b.seed31())
+		f["seed"] = rawInt(b.seed31())
 	}
 	if c.c.WantIDs {
 		if c.has("return_token_ids") {
-			set("return_token_ids", true)
+			f["return_token_ids"] = rawTrue
 		}
 		if c.has("logprobs") {
-			set("logprobs", true)
+			f["logprobs"] = rawTrue
 		}
 	}
 	if b.cont {
-		set("continue_final_message", true)
-		set("add_generation_prompt", false)
+		f["continue_final_message"], f["add_generation_prompt"] = rawTrue, rawFalse
 	}
 	if c.c.KeepSpecial && c.has("skip_special_tokens") {
-		set("skip_special_tokens", false)
+		f["skip_special_tokens"] = rawFalse
 	}
 	if c.streams() {
-		set("stream", true)
+		f["stream"] = rawTrue
 		if c.has("stream_options") {
-			set("stream_options", map[string]bool{"include_usage": true})
+			f["stream_options"] = json.RawMessage(`{"include_usage":true}`)
 		}
 	}
 	return f

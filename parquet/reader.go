@@ -279,6 +279,12 @@ func decodeSteps(n *node) ([]traj.Step, error) {
 			float(&s.EnvMS)
 		case "error":
 			s.Error, _, err = f.text()
+		case "tool_cached":
+			var v *float64
+			if v, err = f.optNumber(); v != nil {
+				n := int(*v)
+				s.ToolCached = &n
+			}
 		default:
 			_, err = f.value()
 		}

@@ -6,7 +6,11 @@
 // libtorch; packing, the cache's book-keeping and the types are plain Go.
 package policy
 
-import "errors"
+import (
+	"errors"
+
+	"agentcli/chat"
+)
 
 // ErrNoLibtorch is what a lite build answers when asked for a local model.
 var ErrNoLibtorch = errors.New("this agentcli was built without the local policy; build the full one with `make build`, or name a server with --base-url")
@@ -33,6 +37,8 @@ type Config struct {
 	MaxContext int    // tokens; 0: the model's own window
 	Version    int64  // stamped on every response
 	Head       Head   // of a Trainable
+	// Parser reads the replies of the policy; nil: as its chat format writes calls.
+	Parser *chat.Parser
 
 	// Of a Trainable.
 	LoRA           LoRA // adapters are trained in place of the weights

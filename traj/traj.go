@@ -107,6 +107,7 @@ type Step struct {
 	ModelMS          float64  `json:"model_ms"`
 	EnvMS            float64  `json:"env_ms"`
 	Error            string   `json:"error,omitempty"`
+	ToolCached       *int     `json:"tool_cached,omitempty"` // calls that a cache answered; nil: it was asked for none
 }
 
 // Trajectory is one attempt at one task: all that happened, and the exact

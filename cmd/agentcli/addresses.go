@@ -2,6 +2,7 @@ package main
 
 import (
 	"encoding/json"
+	"net/url"
 	"strings"
 )
 
@@ -14,6 +15,22 @@ func addressesOf(list ...string) addresses {
 	var out addresses
 	for _, s := range list {
 		out = append(out, strings.FieldsFunc(s, func(r rune) bool { return r == ',' || r == ' ' })...)
+	}
+	return out
+}
+
+// shown are the addresses as files may have them: without a name and a password, and
+// without what follows a question mark, which may be a key.
+func (a addresses) shown() addresses {
+	out := make(addresses, len(a))
+	for i, s := range a {
+		if u, err := url.Parse(s); err == nil {
+			u.User, u.RawQuery, u.Fragment = nil, "", ""
+			s = u.String()
+		} else {
+			s = "?"
+		}
+		out[i] = s
 	}
 	return out
 }

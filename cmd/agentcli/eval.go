@@ -1,7 +1,6 @@
 package main
 
 import (
-	"bytes"
 	"context"
 	"fmt"
 	"os"
@@ -66,7 +65,7 @@ func runEval(ctx context.Context, o evalOptions, s streams) error {
 	}
 	defer x.close()
 	file := newTrajectoryFile(x, filepath.Join(x.dir, dataName))
-	score := eval.New(eval.Config{Dataset: x.data.Name, Split: x.data.Split, Model: x.info.Name, Samples: o.Samples, PassK: o.PassK,
+	score := eval.New(eval.Config{Dataset: x.data.Name, Split: x.data.Split, Model: x.info.Name, BaseURL: x.info.BaseURL, Samples: o.Samples, PassK: o.PassK,
 		Vote: func(t *traj.Trajectory) string { return rewards.Vote(x.rewardOf(t), *t.Extracted) }})
 	sum, err := x.play(ctx, func(t *traj.Trajectory) error {
 		score.Add(t)
@@ -103,12 +102,14 @@ func runEval(ctx context.Context, o evalOptions, s streams) error {
 
 // writeReport replaces the file in one step.
 func writeReport(path string, r *eval.Report) error {
-	var b bytes.Buffer
-	if err := r.WriteJSON(&b); err != nil {
-		return err
-	}
 	tmp := path + ".tmp"
-	err := os.WriteFile(tmp, b.Bytes(), 0o644)
+	f, err := os.OpenFile(tmp, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o644)
+	if err == nil {
+		err = r.WriteJSON(f)
+		if cerr := f.Close(); err == nil {
+			err = cerr
+		}
+	}
 	if err == nil {
 		err = os.Rename(tmp, path)
 	}

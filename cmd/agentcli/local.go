@@ -29,7 +29,7 @@ func init() {
 }
 
 func openLocalPolicy(_ context.Context, path string, o localOptions) (agent.Model, modelSource, io.Closer, error) {
-	p, err := policy.Open(path, policy.Config{DType: o.DType, Device: o.Device, Threads: o.Threads, MaxBatch: o.Parallel})
+	p, err := policy.Open(path, policy.Config{DType: o.DType, Device: o.Device, Threads: o.Threads, MaxBatch: o.Parallel, Parser: o.Parser})
 	if err != nil {
 		return nil, modelSource{}, nil, err
 	}

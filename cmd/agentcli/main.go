@@ -25,6 +25,7 @@ import (
 
 func main() {
 	floor := heapFloor()
+	tuneCollector()
 	s := systemStreams()
 	s.con = &console{w: s.err}
 	s.con.setFormat(logFormatIn(os.Args))

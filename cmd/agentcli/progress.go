@@ -32,6 +32,7 @@ type meter struct {
 	mu    sync.Mutex
 	s     streams
 	bar   *progressbar.ProgressBar
+	total int        // the bar's; 0: not known
 	width func() int // of the terminal
 	at    time.Time  // of the last line, or drawing
 	now   func() time.Time
@@ -41,16 +42,22 @@ type meter struct {
 func newMeter(s streams, total int) *meter {
 	m := &meter{s: s, now: time.Now, at: time.Now(), width: func() int { return terminalWidth(s) }}
 	if s.errTTY && !s.jsonLog() {
-		if total == 0 {
-			total = -1
-		}
-		// The library's own prediction counts resumed trajectories as quick ones.
-		m.bar = progressbar.NewOptions(total, progressbar.OptionSetWriter(s.err), progressbar.OptionShowCount(),
-			progressbar.OptionSetPredictTime(false), progressbar.OptionSetElapsedTime(false), progressbar.OptionSetSpinnerChangeInterval(0),
-			progressbar.OptionClearOnFinish(), progressbar.OptionSetWidth(barWidth), progressbar.OptionSetRenderBlankState(true))
+		m.draw(total)
 		s.redraws(m.clear)
 	}
 	return m
+}
+
+// draw begins the bar of so many trajectories; 0: not known.
+func (m *meter) draw(total int) {
+	m.total = total
+	if total == 0 {
+		total = -1
+	}
+	// The library's own prediction counts resumed trajectories as quick ones.
+	m.bar = progressbar.NewOptions(total, progressbar.OptionSetWriter(m.s.err), progressbar.OptionShowCount(),
+		progressbar.OptionSetPredictTime(false), progressbar.OptionSetElapsedTime(false), progressbar.OptionSetSpinnerChangeInterval(0),
+		progressbar.OptionClearOnFinish(), progressbar.OptionSetWidth(barWidth), progressbar.OptionSetRenderBlankState(true))
 }
 
 const barWidth = 20
@@ -83,6 +90,10 @@ func (m *meter) show(p engine.Progress) {
 			return
 		}
 		m.at = now
+		if p.Total != m.total { // it was found out on the way
+			_ = m.bar.Clear()
+			m.draw(p.Total)
+		}
 		count := fmt.Sprintf(" 100%% || (%d/%d) ", p.Done, p.Total)
 		progressbar.OptionSetDescription(fit(parts(p), m.width()-len(count)-1))(m.bar)
 		_ = m.bar.Set(p.Done) // draws

@@ -2,13 +2,13 @@ package main
 
 import (
 	"context"
-	"fmt"
 	"io"
 	"iter"
 	"sync"
 	"time"
 
 	"agentcli/agent"
+	"agentcli/chat"
 	"agentcli/datasets"
 	"agentcli/engine"
 	"agentcli/env"
@@ -66,10 +66,10 @@ func setUp(ctx context.Context, o runOptions, s streams) (_ *session, err error)
 		o.Split, x.o.Split = evalSplit, evalSplit // what was trained on is no measure
 	}
 	if x.data, err = datasets.Open(ctx, o.Dataset, datasets.Options{Split: o.Split, Limit: o.Limit, Seed: o.Seed, Level: o.Level,
-		Shots: o.Shots, Fields: o.Fields, System: o.System, Prompt: o.Prompt}); err != nil {
+		Shots: o.Shots, Fields: o.Fields, System: o.System, Prompt: o.Prompt, Ahead: o.Command != "loop"}); err != nil {
 		return nil, err
 	}
-	if n, known := x.data.Len(); o.Limit == 0 && o.Command != "loop" && (!known || n > maxUnlimited) {
+	if n, known := x.data.Len(); o.Limit == 0 && o.Command != "loop" && x.data.Whole() && (!known || n > maxUnlimited) {
 		return nil, usagef("dataset %s is generated and has no end worth waiting for; say how many problems with --limit N", x.data.Name)
 	}
 	x.fillDefaults()
@@ -85,8 +85,13 @@ func setUp(ctx context.Context, o runOptions, s streams) (_ *session, err error)
 	if _, err = x.scores.get(x.reward); err != nil {
 		return nil, usageError{err}
 	}
-	if x.data.Unanswered != "" && !rewards.External(x.reward) { // every reward compares with it
-		return nil, fmt.Errorf("%s: has no answer, and the reward %s needs one in every row", x.data.Unanswered, x.reward)
+	if x.data.Unanswered != "" {
+		if err = x.unanswered(x.data.Unanswered); err != nil {
+			return nil, err
+		}
+	}
+	if err = x.continueReply(); err != nil {
+		return nil, err
 	}
 	m := x.o.Model
 	m.Tools, m.Parallel = x.tools.Specs(), x.o.Parallel
@@ -148,15 +153,25 @@ type part struct {
 	seed    int64
 	journal *engine.Journal
 	ordered bool
+	count   func() int // engine.Config.Count
 }
 
 // play runs the engine with a progress display.
 func (x *session) play(ctx context.Context, sink func(*traj.Trajectory) error) (engine.Summary, error) {
-	total := x.o.Limit
+	p := part{name: x.identity()[:8], total: x.o.Limit, samples: x.o.Samples, seed: x.o.Seed, journal: x.journal, ordered: x.o.Ordered}
 	if n, known := x.data.Len(); known {
-		total = n
+		p.total = n
 	}
-	sum, err := x.playPart(ctx, part{x.identity()[:8], x.data.Tasks(ctx), total, x.o.Samples, x.o.Seed, x.journal, x.o.Ordered}, sink)
+	var check *ahead
+	if !x.data.Whole() {
+		check, ctx = x.checkAhead(ctx)
+		p.total, p.count = 0, check.count
+	}
+	p.tasks = x.data.Tasks(ctx)
+	sum, err := x.playPart(ctx, p, sink)
+	if bad := check.end(); bad != nil && err == nil {
+		err = bad
+	}
 	x.see.untraced(x.notice)
 	x.sayCache()
 	return sum, err
@@ -167,13 +182,19 @@ func (x *session) playPart(ctx context.Context, p part, sink func(*traj.Trajecto
 	defer m.close()
 	specs := x.tools.Specs()
 	e, err := engine.New(engine.Config{
-		Model:    x.model,
-		NewAgent: func(traj.Task) (agent.Agent, error) { return agent.New(specs), nil },
-		NewEnv:   func(traj.Task) (env.Environment, error) { return env.New(x.tools) },
-		Reward:   x.scores.score,
-		Run:      p.name,
-		Policy:   x.info.Name,
-		Samples:  p.samples, Tasks: p.total, Parallel: x.o.Parallel, Seed: p.seed, Sampling: x.o.Sampling,
+		Model: x.model,
+		NewAgent: func(traj.Task) (agent.Agent, error) {
+			a := agent.New(specs)
+			if x.o.ContinueReply {
+				a.Answers = chat.IsSearchAnswer
+			}
+			return a, nil
+		},
+		NewEnv:  func(traj.Task) (env.Environment, error) { return env.New(x.tools) },
+		Reward:  x.scores.score,
+		Run:     p.name,
+		Policy:  x.info.Name,
+		Samples: p.samples, Tasks: p.total, Count: p.count, Parallel: x.o.Parallel, Seed: p.seed, Sampling: x.o.Sampling,
 		MaxTurns: x.o.MaxTurns, FinalTurn: x.o.FinalTurn, MaxPromptTokens: x.o.MaxPromptTokens, MaxResponseTokens: x.o.MaxResponseTokens,
 		Timeout: x.o.Timeout, RewardLimit: time.Minute, Budget: x.o.Budget,
 		Stop: stopRequested(ctx), Journal: p.journal, Ordered: p.ordered, Progress: m.show, Tick: m.tick(), Observe: x.see.observe(x.tracer()),

@@ -21,7 +21,7 @@ func (x *session) metadata() (parquet.Metadata, error) {
 		"sampling": x.o.Sampling, "seed": x.o.Seed, "samples": x.o.Samples, "logprobs": x.info.Logprobs,
 		"tools": x.tools.Specs(), "reward": x.reward, "parser": x.o.Model.Parser,
 		"limits": map[string]any{"max_turns": x.o.MaxTurns, "max_prompt_tokens": x.o.MaxPromptTokens, "max_response_tokens": x.o.MaxResponseTokens,
-			"max_observation_tokens": x.o.MaxObservationTokens, "final_turn": x.o.FinalTurn,
+			"max_observation_tokens": x.o.MaxObservationTokens, "final_turn": x.o.FinalTurn, "continue_reply": x.o.ContinueReply,
 			"timeout": x.o.Timeout.String(), "tool_timeout": x.o.ToolTimeout.String()},
 		"dataset": map[string]any{"name": x.data.Name, "split": x.data.Split, "limit": x.o.Limit, "level": x.o.Level, "shots": x.o.Shots,
 			"system": x.o.System, "prompt": x.o.Prompt, "fields": x.o.Fields},

@@ -50,6 +50,9 @@ func (x *session) identity() string {
 	if x.o.FinalTurn { // runs from before there was such a thing keep their hash
 		what["final_turn"] = true
 	}
+	if x.o.ContinueReply {
+		what["continue_reply"] = true
+	}
 	if n := x.o.MaxObservationTokens; n > 0 {
 		what["max_observation"] = n
 	}
@@ -74,7 +77,11 @@ func (x *session) openFolder() (err error) {
 		x.journal, err = engine.OpenJournal(filepath.Join(x.dir, journalName), id, x.notice)
 		switch {
 		case errors.Is(err, engine.ErrOtherRun):
-			return usageError{fmt.Errorf("%w%s", err, changedSettings(config, x.o.Settings))}
+			why := changedSettings(config, x.o.Settings)
+			if why == "" {
+				why = x.otherServer()
+			}
+			return usageError{fmt.Errorf("%w (%s)", err, why)}
 		case errors.Is(err, engine.ErrInUse):
 			return usagef("--resume %s: that run is going on in another process; wait for it, or end it", x.dir)
 		case err != nil:
@@ -185,7 +192,21 @@ func sweep(dir string) {
 // lasting are the settings that the finished trajectories of a run were made
 // with; see identity.
 var lasting = []string{"model", "token-mode", "tokenizer", "dtype", "parser", "dataset", "split", "level", "shots", "field", "system", "prompt", "reward", "seed",
-	"temperature", "top-p", "top-k", "min-p", "max-tokens", "stop", "stop-ids", "tools", "tool", "mcp", "mcp-config", "python-session", "max-turns", "max-prompt-tokens", "max-response-tokens", "max-observation-tokens", "final-turn"}
+	"temperature", "top-p", "top-k", "min-p", "max-tokens", "stop", "stop-ids", "tools", "tool", "mcp", "mcp-config", "python-session", "max-turns", "max-prompt-tokens", "max-response-tokens", "max-observation-tokens", "final-turn", "continue-reply"}
+
+// otherServer says what has changed beside the flags: where auto chose how the server
+// is asked, most likely what it chose.
+func (x *session) otherServer() string {
+	if x.o.Model.TokenMode != modeAuto || x.info.Kind != "server" {
+		return "no flag differs: the model's files, or what a tool offers, have changed"
+	}
+	now, was, mend := modeChat, modeCompletions, "that takes token ids"
+	if x.info.TokenMode == modeCompletions {
+		now, was, mend = modeCompletions, modeChat+", or another tokenizer", "like that one"
+	}
+	return fmt.Sprintf("--token-mode auto finds %s with this server, which serves %s, and found %s, or another model, when the run began; go on with a server %s, or begin a new run",
+		now, x.info.Name, was, mend)
+}
 
 // changedSettings names what differs from a run's stored settings and must not.
 func changedSettings(path string, now map[string]any) string {
@@ -208,9 +229,9 @@ func changedSettings(path string, now map[string]any) string {
 		}
 	}
 	if len(list) == 0 {
-		return " (no flag differs: the model's files, or what a tool offers, have changed)"
+		return ""
 	}
-	return " (" + strings.Join(list, ", ") + ")"
+	return strings.Join(list, ", ")
 }
 
 // writeSettings writes a run's settings as --config reads them.

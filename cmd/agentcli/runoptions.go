@@ -43,6 +43,7 @@ type runOptions struct {
 	MaxTurns int
 
 	FinalTurn                          bool
+	ContinueReply                      bool
 	MaxPromptTokens, MaxResponseTokens int
 	MaxObservationTokens               int
 	Budget                             engine.Budget
@@ -92,6 +93,7 @@ func runFlags() []cli.Flag {
 		&cli.IntFlag{Name: "max-prompt-tokens", Category: "agent", Usage: "of any prompt; 0 is the default (default: what the model takes)"},
 		&cli.IntFlag{Name: "max-response-tokens", Category: "agent", Usage: "of everything after the first prompt; 0 is the default (default: no limit)"},
 		&cli.BoolFlag{Name: "final-turn", Category: "agent", Usage: "a model that still calls tools in its last turn gets the results, and one turn more without tools"},
+		&cli.BoolFlag{Name: "continue-reply", Category: "agent", Usage: "results stand as <information> in the model's own reply, and it goes on writing, as Search-R1 has it; means --parser search"},
 		&cli.IntFlag{Name: "max-observation-tokens", Category: "agent", Usage: "of one tool result, the beginning and the end of a longer one are kept; 0 is the default (default: 8000 characters)"},
 		&cli.DurationFlag{Name: "timeout", Category: "agent", Usage: "of a trajectory, for example 90s or 5m; 0 is the default (default: no limit)"},
 		&cli.DurationFlag{Name: "tool-timeout", Category: "agent", Value: 10 * time.Second, Usage: "of one tool call, for example 10s"},
@@ -158,7 +160,7 @@ func runSettingsOf(c *cli.Context) (runOptions, error) {
 			MaxTokens: c.Int("max-tokens"), Stop: c.StringSlice("stop")},
 		Python: c.String("python"), Session: c.Bool("python-session"),
 		MaxTurns: c.Int("max-turns"), MaxPromptTokens: c.Int("max-prompt-tokens"), MaxResponseTokens: c.Int("max-response-tokens"),
-		MaxObservationTokens: c.Int("max-observation-tokens"), FinalTurn: c.Bool("final-turn"),
+		MaxObservationTokens: c.Int("max-observation-tokens"), FinalTurn: c.Bool("final-turn"), ContinueReply: c.Bool("continue-reply"),
 		Budget:      engine.Budget{Tokens: c.Int64("budget-tokens"), Cost: c.Float64("budget-cost"), PriceIn: c.Float64("price-in"), PriceOut: c.Float64("price-out")},
 		MetricsAddr: c.String("metrics-addr"), OTLP: c.String("otlp"), Trace: c.String("trace"),
 		Timeout: c.Duration("timeout"), ToolTimeout: c.Duration("tool-timeout"), Parallel: c.Int("parallel"), Ordered: c.Bool("ordered"),

@@ -45,7 +45,8 @@ type localOptions struct {
 	DType    string
 	Device   string
 	Threads  int
-	Parallel int // trajectories at once: how many sequences to expect
+	Parallel int          // trajectories at once: how many sequences to expect
+	Parser   *chat.Parser // nil: the model's own
 }
 
 // openLocal opens a model folder or a .gguf. It is nil in a binary without
@@ -67,6 +68,7 @@ type modelOptions struct {
 	Tools        []traj.ToolSpec
 	OnRetry      func(reason string)            // hears of requests to a server that are tried again; nil: nobody
 	OnServers    func(func() []llm.ServerState) // is told how to look at the servers; nil: nobody
+	InReply      bool                           // --continue-reply
 	TokenMode    string                         // chat, completions or auto; "": chat
 	Tokenizer    string
 	Stream       bool
@@ -149,7 +151,13 @@ func openModel(ctx context.Context, o modelOptions, notice func(string)) (agent.
 	if o.TokenMode == modeCompletions || o.Tokenizer != "" || o.Stream {
 		return nil, modelSource{}, nil, usagef("--token-mode completions, --tokenizer and --stream are for servers (--base-url): a local model is always asked in token ids")
 	}
-	if o.Parser != "" && o.Parser != chat.ParserAuto && o.Parser != chat.ParserHermes {
+	var parser *chat.Parser
+	if o.InReply {
+		var err error
+		if parser, err = chat.ParserFor(o.Parser, o.Tools); err != nil {
+			return nil, modelSource{}, nil, usageError{err}
+		}
+	} else if o.Parser != "" && o.Parser != chat.ParserAuto && o.Parser != chat.ParserHermes {
 		return nil, modelSource{}, nil, usagef("--parser %s is for servers: a local model's calls are read as its chat format writes them; --tools none offers it no tools", o.Parser)
 	}
 	path := o.Model
@@ -173,7 +181,7 @@ func openModel(ctx context.Context, o modelOptions, notice func(string)) (agent.
 	if err != nil {
 		return nil, modelSource{}, nil, fmt.Errorf("%w (for a server's model add --base-url)", err)
 	}
-	return openLocal(ctx, path, localOptions{DType: o.DType, Device: o.Device, Threads: o.Threads, Parallel: o.Parallel})
+	return openLocal(ctx, path, localOptions{DType: o.DType, Device: o.Device, Threads: o.Threads, Parallel: o.Parallel, Parser: parser})
 }
 
 func openServer(ctx context.Context, o modelOptions, notice func(string)) (agent.Model, modelSource, io.Closer, error) {
@@ -199,7 +207,7 @@ func openServer(ctx context.Context, o modelOptions, notice func(string)) (agent
 	if err != nil {
 		return fail(usageError{err})
 	}
-	source := modelSource{Name: c.Model, Kind: "server", BaseURL: o.BaseURL, Logprobs: serverLogprobs}
+	source := modelSource{Name: c.Model, Kind: "server", BaseURL: o.BaseURL.shown(), Logprobs: serverLogprobs}
 	if o.OnServers != nil {
 		o.OnServers(client.Servers)
 	}

@@ -1,0 +1,61 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync/atomic"
+
+	"agentcli/rewards"
+)
+
+// ahead reads a dataset's file to its end while the run plays its first rows: a run
+// over millions of rows begins at once, and a row that is no task still ends it soon,
+// not after a day.
+type ahead struct {
+	rows atomic.Int64 // once all are read
+	over chan struct{}
+	err  error
+	stop context.CancelCauseFunc
+}
+
+// checkAhead begins to read. What it gives is ended by the first bad row.
+func (x *session) checkAhead(ctx context.Context) (*ahead, context.Context) {
+	ctx, cancel := context.WithCancelCause(ctx)
+	a := &ahead{over: make(chan struct{}), stop: cancel}
+	go func() {
+		defer close(a.over)
+		n, err := x.data.Check(ctx, x.unanswered)
+		if err == nil {
+			a.rows.Store(int64(n))
+			return
+		}
+		if ctx.Err() == nil {
+			a.err = err
+			cancel(fmt.Errorf("the dataset cannot be read: %w", err))
+		}
+	}()
+	return a, ctx
+}
+
+// count is how many tasks there are; 0: not known yet.
+func (a *ahead) count() int { return int(a.rows.Load()) }
+
+// end stops reading, and gives what was wrong with the dataset.
+func (a *ahead) end() error {
+	if a == nil {
+		return nil
+	}
+	a.stop(errors.New("the run is over"))
+	<-a.over
+	return a.err
+}
+
+// unanswered is what is wrong with a row without an answer, if anything is: every
+// reward of ours compares with it.
+func (x *session) unanswered(row string) error {
+	if rewards.External(x.reward) {
+		return nil
+	}
+	return fmt.Errorf("%s: has no answer, and the reward %s needs one in every row", row, x.reward)
+}

@@ -1,0 +1,60 @@
+package datasets
+
+import (
+	"context"
+	"hash/maphash"
+	"strconv"
+	"strings"
+)
+
+// idSet knows which ids a file has had, in a few bytes each: by their hashes. Where
+// a hash has occurred before, the file is read again up to there, which tells whether
+// the id has, too.
+type idSet struct {
+	seed maphash.Seed
+	hash func(maphash.Seed, string) uint64 // of tests
+	seen map[uint64]struct{}
+}
+
+func newIDSet() *idSet {
+	return &idSet{seed: maphash.MakeSeed(), hash: maphash.String, seen: map[uint64]struct{}{}}
+}
+
+// add reports whether an id may have occurred before.
+func (s *idSet) add(id string) (perhaps bool) {
+	h := s.hash(s.seed, id)
+	_, perhaps = s.seen[h]
+	s.seen[h] = struct{}{}
+	return perhaps
+}
+
+// rowOf is the number of the first row before another that has an id; 0: none has.
+func rowOf(ctx context.Context, path string, m mapping, id string, before int) (int, error) {
+	i := 0
+	for row, err := range ReadRows(ctx, path) {
+		if err != nil {
+			return 0, err
+		}
+		if row.Number >= before {
+			break
+		}
+		p, err := m.read(row.Fields)
+		if err != nil {
+			return 0, err
+		}
+		if taskID(p.ID, i) == id {
+			return row.Number, nil
+		}
+		i++
+	}
+	return 0, nil
+}
+
+// taskID is a row's id in what ids are made of: '#' parts a task from its attempt.
+// A row without one is named by its number, counted from 0.
+func taskID(id string, i int) string {
+	if id = strings.ReplaceAll(strings.TrimSpace(id), "#", "_"); id == "" {
+		return strconv.Itoa(i)
+	}
+	return id
+}
