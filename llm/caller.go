@@ -34,26 +34,31 @@ func newCaller(c Config, web *http.Client, answered *atomic.Bool) *caller {
 	return &caller{c: c, model: model, api: openai.NewClientWithConfig(oc), http: web, answered: answered, refused: map[string]bool{}}
 }
 
-// chat sends a chat request once. go-openai would write and read it twice over: it
-// has no field for half of what is asked, and of what comes back.
+// chat sends a chat request once, through go-openai, which has no field for half of
+// what is asked and of what comes back: the transport writes the body, and the reply
+// is read from the exchange. A stream is read here.
 func (c *caller) chat(ctx context.Context, b *body) (*reply, *failure) {
 	x := &exchange{messages: b.messages, stream: c.streams()}
-	if x.stream {
-		var cancel context.CancelFunc
-		ctx, cancel = context.WithCancel(ctx)
-		defer cancel() // a stream that is left early ends at the server too
-	}
 	fields := c.fields(b)
 	fields["model"] = c.model
+	if !x.stream {
+		x.fields, x.ours = fields, true
+		if _, err := c.api.CreateChatCompletion(context.WithValue(ctx, exchangeKey{}, x), openai.ChatCompletionRequest{Model: c.c.Model}); err != nil {
+			return nil, c.classify(err, x, b)
+		}
+		return c.whole(x)
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel() // a stream that is left early ends at the server too
 	resp, err := c.send(ctx, c.c.BaseURL+"/chat/completions", fields, x)
 	if err != nil {
 		return nil, c.classify(err, x, b)
 	}
 	defer resp.Body.Close()
-	if x.stream {
-		return c.chatStream(resp.Body, b, x)
+	if !x.stream { // it came in one piece all the same
+		return c.whole(x)
 	}
-	return c.whole(x)
+	return c.chatStream(resp.Body, b, x)
 }
 
 // once is one try, under its time-out.

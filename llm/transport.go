@@ -31,6 +31,7 @@ type exchange struct {
 	nested map[string]json.RawMessage // fields within a field, known to sent
 	wanted string                     // what was asked for, if not chat completions
 	whole  bool                       // the ids stay in the body
+	ours   bool                       // the transport writes the request's body, and its caller reads the reply from here
 }
 
 // transport says who we are and keeps the raw reply.
@@ -38,6 +39,8 @@ type transport struct {
 	next  http.RoundTripper
 	agent string
 }
+
+var emptyReply = []byte("{}")
 
 // RoundTrip implements http.RoundTripper.
 func (t *transport) RoundTrip(req *http.Request) (*http.Response, error) {
@@ -49,6 +52,14 @@ func (t *transport) RoundTrip(req *http.Request) (*http.Response, error) {
 		req = req.WithContext(req.Context()) // a copy: a RoundTripper changes no request
 		req.Header = maps.Clone(req.Header)
 		req.Header["User-Agent"] = []string{t.agent}
+	}
+	if x.ours {
+		if t.agent == "" {
+			req = req.WithContext(req.Context())
+		}
+		body := x.encode()
+		req.Body, req.ContentLength = io.NopCloser(bytes.NewReader(body)), int64(len(body))
+		req.GetBody = func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(body)), nil }
 	}
 	resp, err := t.next.RoundTrip(req)
 	if err != nil {
@@ -70,7 +81,11 @@ func (t *transport) RoundTrip(req *http.Request) (*http.Response, error) {
 	if !x.whole {
 		x.body, x.ids = takeIDs(x.body)
 	}
-	resp.Body = io.NopCloser(bytes.NewReader(x.body))
+	read := x.body
+	if x.ours && resp.StatusCode/100 == 2 {
+		read = emptyReply // go-openai has nothing to read
+	}
+	resp.Body = io.NopCloser(bytes.NewReader(read))
 	return resp, nil
 }
 
