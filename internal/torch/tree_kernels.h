@@ -4,7 +4,7 @@
 
 constexpr int64_t TREE_KEYS = 64;
 
-// keys calls f(n, row, depth, own) for blocks of at most TREE_KEYS keys that some
+// tree_blocks calls f(n, rows, at, own) for blocks of at most TREE_KEYS keys that some
 // column of the item sees: row(i) is the i-th key's row, depth its distance from the
 // root; own says that they are the queries' own nodes, which not every column sees.
 template <class F>
