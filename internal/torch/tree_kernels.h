@@ -5,7 +5,7 @@
 constexpr int64_t TREE_KEYS = 64;
 
 // tree_blocks calls f(n, rows, at, own) for blocks of at most TREE_KEYS keys that some
-// column of the item sees: row(i) is the i-th key's row, depth its distance from the
+// column of the item sees: rows[i] is the i-th key, `at` the distance of the first from the
 // root; own says that they are the queries' own nodes, which not every column sees.
 template <class F>
 void tree_blocks(const TreeArgs &a, F f) {
