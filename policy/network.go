@@ -291,7 +291,8 @@ func (n *network) layer(c *torch.Scope, i int, x, y, cos, sin torch.Tensor, atte
 	}
 	t := c.Shape(cos)[0]
 	qkv := c.Reshape(l.qkv.apply(c, h, l.qkvBias), t, hq+2*hkv, d)
-	q, k, v := c.Narrow(qkv, 1, 0, hq), c.Narrow(qkv, 1, hq, hkv), c.Narrow(qkv, 1, hq+hkv, hkv)
+	parts := c.Split(qkv, 1, hq, hkv, hkv)
+	q, k, v := parts[0], parts[1], parts[2]
 	if l.qNorm.Defined() {
 		q, k = c.RMSNorm(q, l.qNorm, eps), c.RMSNorm(k, l.kNorm, eps)
 	}

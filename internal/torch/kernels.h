@@ -31,6 +31,22 @@ struct PrefillArgs {
   static int64_t scratch(int64_t dim) { return 2 * dim * PREFILL_COLS + 64 * dim + (64 + 3) * PREFILL_COLS; }
 };
 
+// Queries of a packed tree: columns first_col..first_col+cols-1 of the tokens from
+// first_token on, in one node, or in neighbouring leaves of one parent.
+struct TreeArgs {
+  const int32_t *path;  // of the ancestors, the root first: start and length
+  int64_t path_len, depth;  // how many they are, and their tokens
+  const int32_t *own;   // of every token: where its node begins
+  int64_t kv_heads, head, group, dim, window, first_token, first_col, cols;
+  int64_t k_stride, v_stride;  // from one token to the next
+  double scale;
+  static int64_t forward_scratch(int64_t dim) { return 2 * dim * PREFILL_COLS + 64 * dim + (64 + 3) * PREFILL_COLS; }
+  static int64_t backward_scratch(int64_t dim) {
+    int64_t chunks = (dim + PREFILL_COLS - 1) / PREFILL_COLS;
+    return 3 * dim * PREFILL_COLS + 2 * chunks * PREFILL_COLS * PREFILL_COLS + 2 * 64 * dim + (3 * 64 + 2) * PREFILL_COLS;
+  }
+};
+
 template <class S, class A>
 struct Typed {
   // x [tokens, heads, dim], cos and sin [tokens, dim/2]
@@ -42,10 +58,22 @@ struct Typed {
   void (*rms_norm)(const S *x, const S *add, const S *w, S *sum, S *y, int64_t rows, int64_t n, double eps);
   // dw, in the accumulation type, is added to
   void (*rms_norm_backward)(const S *x, const S *w, const S *dy, S *dx, A *dw, int64_t rows, int64_t n, double eps);
+  // One row of logits z [v]: z_y − logsumexp z, the entropy, logsumexp z.
+  void (*softmax_row)(const S *z, int64_t v, int64_t y, A *lp, A *entropy, A *lse);
+  // z becomes g·(onehot y − p) − ge·p·(log p + entropy), p = exp(z − lse).
+  void (*softmax_row_backward)(S *z, int64_t v, int64_t y, A g, A ge, A lse, A entropy);
   // q and out [group, dim]; scratch of 2·group·dim + group·ctx + dim
   void (*paged_decode)(const S *q, const S *kpool, const S *vpool, const PagedArgs &a, A *scratch, S *out);
   // q and out [len, kv_heads·group, dim], dim a multiple of 8; null for float64
   void (*paged_prefill)(const S *q, const S *kpool, const S *vpool, const PrefillArgs &a, float *scratch, S *out);
+  // q and out [T, Hq, dim], lse [T, Hq]; dk and dv are added to, [T, dim] of one head.
+  // Null for float64, as are those below.
+  void (*tree_forward)(const S *q, const S *k, const S *v, const TreeArgs &a, float *scratch, S *out, float *lse);
+  void (*tree_backward)(const S *q, const S *k, const S *v, const S *out, const S *dout, const float *lse, const TreeArgs &a,
+                        float *scratch, S *dq, float *dk, float *dv);
+  // Sums of `of` [2, T, dim] over the tokens from..to-1 → dk and dv [T, heads, dim].
+  void (*tree_sum)(const float *const *of, int64_t n, int64_t from, int64_t to, int64_t T, int64_t dim, int64_t heads, int64_t head,
+                   S *dk, S *dv);
 };
 
 struct Kernels {

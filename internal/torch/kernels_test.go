@@ -182,6 +182,81 @@ func TestPromptAttentionEqualsLibtorchs(t *testing.T) {
 	})
 }
 
+// The tree kernels against libtorch's own attention and its gradient (float64 takes
+// that path): chains, groups of short leaves that share columns, long leaves, deep
+// trees, windows, heads in groups or not.
+func TestTreeAttentionAndItsGradientEqualLibtorchs(t *testing.T) {
+	type shape struct{ hq, hkv, dim int64 }
+	cases := []struct {
+		shape
+		nodes  [][2]int32 // length, parent
+		window int64
+	}{
+		{shape{3, 1, 64}, [][2]int32{{1, -1}}, 0},
+		{shape{9, 3, 64}, [][2]int32{{150, -1}}, 0},
+		{shape{9, 3, 64}, [][2]int32{{70, -1}, {40, -1}, {64, -1}}, 0},
+		{shape{6, 2, 64}, [][2]int32{{90, -1}, {3, 0}, {5, 0}, {1, 0}, {30, 0}, {2, 0}, {7, 0}}, 0},
+		{shape{6, 2, 64}, [][2]int32{{70, -1}, {10, 0}, {4, 1}, {66, 1}, {9, 3}, {3, 3}, {8, 0}, {5, 6}, {6, 6}, {12, -1}, {1, 9}, {2, 9}}, 0},
+		{shape{4, 4, 128}, [][2]int32{{65, -1}, {20, 0}, {3, 0}, {3, 0}}, 0},
+		{shape{2, 1, 72}, [][2]int32{{33, -1}, {40, 0}, {3, 0}}, 0},
+		{shape{7, 1, 8}, [][2]int32{{9, -1}, {90, 0}}, 0},
+		{shape{6, 2, 64}, [][2]int32{{90, -1}, {3, 0}, {5, 0}, {130, 0}, {2, 0}, {7, 0}}, 37},
+		{shape{6, 2, 64}, [][2]int32{{20, -1}, {3, 0}, {9, 0}, {80, 0}}, 4},
+		{shape{2, 2, 16}, [][2]int32{{20, -1}, {3, 0}, {9, 0}, {80, 0}}, 1},
+		{shape{2, 1, 64}, [][2]int32{{20, -1}, {0, 0}, {9, 0}}, 0},
+	}
+	eachKernels(t, func(t *testing.T) {
+		for i, c := range cases {
+			var nodes []TreeNode
+			rows := int32(0)
+			for _, n := range c.nodes {
+				nodes = append(nodes, TreeNode{rows, n[0], n[1]})
+				rows += n[0]
+			}
+			compute := func(d DType, threads int) [][]float64 {
+				var out [][]float64
+				run(t, worker(t, threads), func(s *Scope) {
+					rng := rand.New(rand.NewPCG(8, uint64(i)))
+					rnd := func(heads int64) Tensor {
+						v := make([]float64, int64(rows)*heads*c.dim)
+						for i := range v {
+							v[i] = rng.NormFloat64()
+						}
+						return s.To(s.To(s.Float64(v, int64(rows), heads, c.dim), BFloat16, CPU), d, CPU)
+					}
+					// Parts of one matrix, as the model has them.
+					x := s.RequiresGrad(rnd(c.hq+2*c.hkv), true)
+					s.WithGrad(func() {
+						p := s.Split(x, 1, c.hq, c.hkv, c.hkv)
+						o := s.TreeAttention(p[0], p[1], p[2], nodes, c.window)
+						out = append(out, s.Float64s(o))
+						s.Backward(o, rnd(c.hq))
+					})
+					out = append(out, s.Float64s(s.Grad(x)))
+					// Without recording the same is computed.
+					p := s.Split(s.Detach(x), 1, c.hq, c.hkv, c.hkv)
+					if got := s.Float64s(s.TreeAttention(p[0], p[1], p[2], nodes, c.window)); !slices.Equal(got, out[0]) {
+						t.Errorf("case %d %v: without a gradient another result", i, d)
+					}
+				})
+				return out
+			}
+			want := compute(Float64, 2)
+			for _, threads := range []int{1, 2, 5} {
+				got := compute(Float32, threads)
+				near(t, fmt.Sprintf("case %d float32", i), got[0], want[0], 3e-6)
+				near(t, fmt.Sprintf("case %d float32, gradient", i), got[1], want[1], 2e-5)
+				if again := compute(Float32, threads); !slices.Equal(got[1], again[1]) {
+					t.Errorf("case %d: the same gradient twice differs on %d threads", i, threads)
+				}
+			}
+			got := compute(BFloat16, 2)
+			near(t, fmt.Sprintf("case %d bfloat16", i), got[0], want[0], 1.0/128)
+			near(t, fmt.Sprintf("case %d bfloat16, gradient", i), got[1], want[1], 3.0/128)
+		}
+	})
+}
+
 func TestPackedLinearEqualsLinear(t *testing.T) {
 	w := worker(t, 2)
 	rng := rand.New(rand.NewPCG(5, 6))

@@ -224,6 +224,24 @@ func (s *Scope) Narrow(x Tensor, dim int, start, length int64) Tensor {
 	}, x)
 }
 
+// Split cuts dimension dim into views of the given sizes; unlike several Narrows
+// they have one gradient, which is not summed from parts.
+func (s *Scope) Split(x Tensor, dim int, sizes ...int64) []Tensor {
+	out := make([]Tensor, len(sizes))
+	if !s.ok("split", x) || len(sizes) == 0 {
+		return out
+	}
+	p, n := dims(sizes)
+	ptrs := make([]C.agt_tensor, len(sizes))
+	var msg *C.char
+	if s.check("split", C.agt_split(ptr0(ptrs), x.p, p, n, C.int(dim), &msg), msg) {
+		for i := range out {
+			out[i] = s.own(ptrs[i])
+		}
+	}
+	return out
+}
+
 // Reshape gives x another shape of the same number of elements.
 func (s *Scope) Reshape(x Tensor, shape ...int64) Tensor {
 	p, n := dims(shape)

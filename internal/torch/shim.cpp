@@ -4,7 +4,7 @@
 // torch.go calls everything from one locked thread per worker.
 #include "shim.h"
 
-#include "kernels.h"
+#include "tensors.h"
 
 #include <ATen/ATen.h>
 #include <ATen/Parallel.h>
@@ -62,23 +62,10 @@ int guard(char **err, F f) {
 }
 
 at::Device device_of(int d) { return d < 0 ? at::Device(at::kCPU) : at::Device(at::kCUDA, d); }
-at::ScalarType acc_type(at::ScalarType t) { return t == at::kDouble ? at::kDouble : at::kFloat; }
-
-// ---- kernels ------------------------------------------------------------------
-// call runs f(table, typed zero) for x's dtype: one place for the three types.
-template <class F>
-void dispatch(const Tensor &x, const char *what, F f) {
-  switch (x.scalar_type()) {
-    case at::kBFloat16: return f(agt::kernels().b, agt::bf16{}, float{});
-    case at::kFloat: return f(agt::kernels().f, float{}, float{});
-    case at::kDouble: return f(agt::kernels().d, double{}, double{});
-    default: TORCH_CHECK(false, what, ": dtype ", x.scalar_type(), " is not float64, float32 or bfloat16");
-  }
-}
-template <class S>
-const S *in(const Tensor &t) { return static_cast<const S *>(t.const_data_ptr()); }
-template <class S>
-S *out_ptr(Tensor &t) { return static_cast<S *>(t.data_ptr()); }
+using agt::acc_type;
+using agt::dispatch;
+using agt::in;
+using agt::out_ptr;
 
 // ---- rotary embedding -------------------------------------------------------
 // x [T, H, D], cos and sin [T, D/2] in x's accumulation type. The pairs are
@@ -414,7 +401,10 @@ Tensor tree_attention(const Tensor &q, const Tensor &k, const Tensor &v, const i
     at_ += sizes[i];
   }
   TORCH_CHECK(at_ == q.size(0), "the nodes hold ", at_, " tokens, q is ", q.sizes());
-  if (n == 0) return q.clone();  // of no tokens, and still part of the graph
+  if (n == 0 || at_ == 0) return q.clone();  // of no tokens, and still part of the graph
+  if (q.is_cpu() && q.scalar_type() != at::kDouble && q.size(2) % 8 == 0 && k.scalar_type() == q.scalar_type() &&
+      v.scalar_type() == q.scalar_type())
+    return agt::tree_kernel(q, k, v, nodes, n, window);
   // One split and its one backward (a cat) instead of a narrow per node, whose
   // backward would fill a tensor of all tokens each time.
   auto qs = q.split_with_sizes(sizes, 0), ks = k.split_with_sizes(sizes, 0), vs = v.split_with_sizes(sizes, 0);
@@ -517,47 +507,73 @@ struct LoRALinear : torch::autograd::Function<LoRALinear> {
 // forward: lp_i = z_{i,y_i} − logsumexp(z_i), H_i = logsumexp(z_i) − Σ p z, with
 // z = hidden·Wᵀ computed `chunk` rows at a time; backward computes z again.
 // dL/dz = g·(onehot(y) − p) − g_H·p·(log p + H).
+// The softmax's gradient takes the logits' place, in their type. Each row's
+// logsumexp and entropy are kept from the forward pass: backward reads them.
 struct HeadLogprobs : torch::autograd::Function<HeadLogprobs> {
   static variable_list forward(AutogradContext *ctx, const Tensor &h, const Tensor &w, const Tensor &y, int64_t chunk) {
     int64_t n = h.size(0);
     auto acc = acc_type(h.scalar_type());
-    Tensor lp = at::empty({n}, h.options().dtype(acc)), ent = at::empty_like(lp);
+    Tensor lp = at::empty({n}, h.options().dtype(acc)), ent = at::empty_like(lp), lse = at::empty_like(lp);
     for (int64_t i = 0; i < n; i += chunk) {
       int64_t m = std::min(chunk, n - i);
-      auto z = at::linear(h.narrow(0, i, m), w).to(acc);
-      auto lse = at::logsumexp(z, -1);
-      lp.narrow(0, i, m).copy_(z.gather(1, y.narrow(0, i, m).unsqueeze(1)).squeeze(1) - lse);
-      auto p = (z - lse.unsqueeze(1)).exp_();
-      ent.narrow(0, i, m).copy_(lse - p.mul_(z).sum(-1));
+      Tensor z = at::linear(h.narrow(0, i, m), w);
+      Tensor lp_ = lp.narrow(0, i, m), ent_ = ent.narrow(0, i, m), lse_ = lse.narrow(0, i, m), y_ = y.narrow(0, i, m);
+      if (z.is_cpu()) {
+        dispatch(z, "head_logprobs", [&](auto &kn, auto st, auto ac) {
+          using S = decltype(st);
+          using A = decltype(ac);
+          int64_t v = z.size(1);
+          const S *zp = in<S>(z);
+          const int64_t *yp = y_.const_data_ptr<int64_t>();
+          A *l = out_ptr<A>(lp_), *e = out_ptr<A>(ent_), *s = out_ptr<A>(lse_);
+          at::parallel_for(0, m, 4, [&](int64_t from, int64_t to) {
+            for (int64_t r = from; r < to; r++) kn.softmax_row(zp + r * v, v, yp[r], l + r, e + r, s + r);
+          });
+        });
+        continue;
+      }
+      z = z.to(acc);
+      lse_.copy_(at::logsumexp(z, -1));
+      lp_.copy_(z.gather(1, y_.unsqueeze(1)).squeeze(1) - lse_);
+      auto p = (z - lse_.unsqueeze(1)).exp_();
+      ent_.copy_(lse_ - p.mul_(z).sum(-1));
     }
-    ctx->save_for_backward({h, w, y});
+    ctx->save_for_backward({h, w, y, lse, ent});
     ctx->saved_data["chunk"] = chunk;
     ctx->set_materialize_grads(false);
     return {lp, ent};
   }
   static variable_list backward(AutogradContext *ctx, variable_list grads) {
     auto saved = ctx->get_saved_variables();
-    auto &h = saved[0], &w = saved[1], &y = saved[2];
+    auto &h = saved[0], &w = saved[1], &y = saved[2], &lse = saved[3], &ent = saved[4];
     int64_t n = h.size(0), chunk = ctx->saved_data["chunk"].toInt();
     auto acc = acc_type(h.scalar_type());
     bool entropic = grads[1].defined();  // most losses ask nothing of it
-    Tensor g = grads[0].defined() ? grads[0].to(acc) : at::zeros({n}, h.options().dtype(acc)), ge;
-    if (entropic) ge = grads[1].to(acc);
+    Tensor g = grads[0].defined() ? grads[0].to(acc).contiguous() : at::zeros({n}, h.options().dtype(acc)), ge;
+    if (entropic) ge = grads[1].to(acc).contiguous();
     Tensor dh = at::empty_like(h), dw;
     for (int64_t i = 0; i < n; i += chunk) {
       int64_t m = std::min(chunk, n - i);
-      auto hc = h.narrow(0, i, m), gc = g.narrow(0, i, m).unsqueeze(1);
-      auto z = at::linear(hc, w).to(acc);
-      Tensor d;
-      if (entropic) {
-        auto logp = at::log_softmax(z, -1), p = logp.exp();
-        auto ent = -(p * logp).sum(-1, true);
-        d = p.mul(-gc).sub_(p.mul_(logp.add_(ent)).mul_(ge.narrow(0, i, m).unsqueeze(1)));
+      auto hc = h.narrow(0, i, m), y_ = y.narrow(0, i, m), g_ = g.narrow(0, i, m), lse_ = lse.narrow(0, i, m), ent_ = ent.narrow(0, i, m);
+      Tensor dl = at::linear(hc, w);
+      if (dl.is_cpu()) {
+        dispatch(dl, "head_logprobs", [&](auto &kn, auto st, auto ac) {
+          using S = decltype(st);
+          using A = decltype(ac);
+          int64_t v = dl.size(1);
+          S *zp = out_ptr<S>(dl);
+          const int64_t *yp = y_.const_data_ptr<int64_t>();
+          const A *gp = in<A>(g_), *ep = entropic ? in<A>(ge) + i : nullptr, *sp = in<A>(lse_), *hp = in<A>(ent_);
+          at::parallel_for(0, m, 4, [&](int64_t from, int64_t to) {
+            for (int64_t r = from; r < to; r++) kn.softmax_row_backward(zp + r * v, v, yp[r], gp[r], ep ? ep[r] : A(0), sp[r], hp[r]);
+          });
+        });
       } else {
-        d = at::softmax(z, -1).mul_(-gc);
+        auto logp = dl.to(acc).sub_(lse_.unsqueeze(1));
+        auto p = logp.exp(), d = p * -g_.unsqueeze(1);
+        if (entropic) d.sub_(p.mul_(logp.add_(ent_.unsqueeze(1))).mul_(ge.narrow(0, i, m).unsqueeze(1)));
+        dl = d.scatter_add_(1, y_.unsqueeze(1), g_.unsqueeze(1)).to(h.scalar_type());
       }
-      d.scatter_add_(1, y.narrow(0, i, m).unsqueeze(1), gc);
-      auto dl = d.to(h.scalar_type());
       dh.narrow(0, i, m).copy_(at::matmul(dl, w));
       if (!ctx->needs_input_grad(1)) continue;  // a frozen head
       auto part = at::matmul(dl.t(), hc);
@@ -655,6 +671,12 @@ int agt_narrow(agt_tensor *out, agt_tensor x, int dim, int64_t start, int64_t le
 }
 int agt_view(agt_tensor *out, agt_tensor x, const int64_t *shape, int ndim, char **err) {
   return guard(err, [&] { *out = wrap(T(x).reshape(at::IntArrayRef(shape, ndim))); });
+}
+int agt_split(agt_tensor *outs, agt_tensor x, const int64_t *sizes, int n, int dim, char **err) {
+  return guard(err, [&] {
+    auto parts = T(x).split_with_sizes(at::IntArrayRef(sizes, n), dim);
+    for (int i = 0; i < n; i++) outs[i] = wrap(parts[i]);
+  });
 }
 int agt_cat(agt_tensor *out, agt_tensor *xs, int n, int dim, char **err) {
   return guard(err, [&] {
@@ -868,6 +890,7 @@ int agt_grad_mode(int on) {
   return was;
 }
 void agt_keep_memory(void) {
+  agt_arena();
   // glibc gives freed memory back to the kernel, which hands it out again page
   // by page, cleared: a tenth of the time of a step that frees what the next
   // one allocates.

@@ -24,6 +24,7 @@ int agt_requires_grad_(agt_tensor x, int on, char **err);
 
 int agt_narrow(agt_tensor *out, agt_tensor x, int dim, int64_t start, int64_t len, char **err);
 int agt_view(agt_tensor *out, agt_tensor x, const int64_t *shape, int ndim, char **err);
+int agt_split(agt_tensor *outs, agt_tensor x, const int64_t *sizes, int n, int dim, char **err);
 int agt_cat(agt_tensor *out, agt_tensor *xs, int n, int dim, char **err);
 int agt_linear(agt_tensor *out, agt_tensor x, agt_tensor w, agt_tensor bias, char **err);
 // A copy of w in oneDNN's blocked layout, for agt_linear_packed only (CPU, no gradient).
@@ -65,6 +66,8 @@ int agt_adamw_(agt_tensor *params, agt_tensor *grads, agt_tensor *m, agt_tensor 
 
 int agt_grad_mode(int on);  // returns what it was
 void agt_keep_memory(void);
+void agt_arena(void);  // once, before the first tensor
+void agt_arena_stats(int64_t *used, int64_t *held);  // bytes
 void agt_set_threads(int n);
 int agt_deterministic(int on); // returns what it was
 const char *agt_version(void);

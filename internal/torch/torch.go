@@ -116,6 +116,14 @@ func init() {
 	C.agt_keep_memory()
 }
 
+// arena gives the bytes of large tensors on the CPU: those in use, and those that
+// are kept for them.
+func arena() (used, held int64) {
+	var u, h C.int64_t
+	C.agt_arena_stats(&u, &h)
+	return int64(u), int64(h)
+}
+
 var live atomic.Int64
 
 // Live is the number of tensor handles that are not freed yet.
