@@ -72,16 +72,22 @@ func (r *Reader) Close() error { return r.t.Close() }
 // The opening messages, environment, tools and reward name of the task are not
 // columns: Task holds id, dataset, split, question, answers and meta.
 func (r *Reader) Rows(ctx context.Context, cols ...string) iter.Seq2[*traj.Trajectory, error] {
-	fail := func(err error) iter.Seq2[*traj.Trajectory, error] {
+	have, err := r.wanted(cols)
+	if err != nil {
 		return func(yield func(*traj.Trajectory, error) bool) { yield(nil, err) }
 	}
+	return scan(ctx, r.t, have, decodeRow)
+}
+
+// wanted are those of the columns that the file has; no columns are all.
+func (r *Reader) wanted(cols []string) ([]string, error) {
 	known := map[string]bool{}
 	for _, c := range columns {
 		known[c.Name] = true
 	}
 	for _, c := range cols {
 		if !known[c] {
-			return fail(fmt.Errorf("%s: %q is not a column of trajectories (they are %s)", r.t.path, c, strings.Join(ColumnNames(), ", ")))
+			return nil, fmt.Errorf("%s: %q is not a column of trajectories (they are %s)", r.t.path, c, strings.Join(ColumnNames(), ", "))
 		}
 	}
 	if len(cols) == 0 {
@@ -95,29 +101,31 @@ func (r *Reader) Rows(ctx context.Context, cols ...string) iter.Seq2[*traj.Traje
 		}
 		for _, q := range required {
 			if c == q {
-				return fail(fmt.Errorf("%s: the column %q is missing (it has: %s)", r.t.path, c, list(r.t.columns)))
+				return nil, fmt.Errorf("%s: the column %q is missing (it has: %s)", r.t.path, c, list(r.t.columns))
 			}
 		}
 	}
 	if len(have) == 0 {
-		return fail(fmt.Errorf("%s: none of the columns %s is there (it has: %s)", r.t.path, list(cols), list(r.t.columns)))
+		return nil, fmt.Errorf("%s: none of the columns %s is there (it has: %s)", r.t.path, list(cols), list(r.t.columns))
 	}
-	return scan(ctx, r.t, have, func(nodes []*node) (*traj.Trajectory, error) {
-		t := &traj.Trajectory{}
-		for _, n := range nodes {
-			if err := decodeColumn(n, t); err != nil {
-				return nil, fmt.Errorf("column %s: %w", n.name, err)
-			}
+	return have, nil
+}
+
+func decodeRow(nodes []*node) (*traj.Trajectory, error) {
+	t := &traj.Trajectory{}
+	for _, n := range nodes {
+		if err := decodeColumn(n, t); err != nil {
+			return nil, fmt.Errorf("column %s: %w", n.name, err)
 		}
-		// A file of another world may lack these; the id tells them.
-		if t.Task.ID == "" && t.ID != "" {
-			t.Task.ID, _, _ = strings.Cut(t.ID, "#")
-		}
-		if t.GroupID == "" {
-			t.GroupID = t.Task.ID
-		}
-		return t, nil
-	})
+	}
+	// A file of another world may lack these; the id tells them.
+	if t.Task.ID == "" && t.ID != "" {
+		t.Task.ID, _, _ = strings.Cut(t.ID, "#")
+	}
+	if t.GroupID == "" {
+		t.GroupID = t.Task.ID
+	}
+	return t, nil
 }
 
 func decodeColumn(n *node, t *traj.Trajectory) (err error) {
@@ -292,9 +300,9 @@ func decodeSequences(n *node) ([]traj.Sequence, error) {
 		case "token_ids":
 			s.TokenIDs, err = f.ids()
 		case "loss_mask":
-			s.LossMask, err = f.flags()
+			s.LossMask, err = f.flags(len(s.TokenIDs))
 		case "logprobs":
-			s.Logprobs, err = f.logprobs()
+			s.Logprobs, err = f.logprobs(len(s.TokenIDs))
 		default:
 			_, err = f.value()
 		}
@@ -509,91 +517,4 @@ func (n *node) instant() (time.Time, error) {
 		return t.UTC(), n.leaf.err
 	}
 	return time.Time{}, n.wrong("a timestamp")
-}
-
-// numbers walks a list of leaves without boxing; null elements are passed to
-// f with ok false.
-func (n *node) numbers(want string, f func(c *cursor, i int, ok bool) error) error {
-	if n.kind != listKind || n.children[0].kind != leafKind {
-		return n.wrong("a list of " + want)
-	}
-	if n.null() {
-		return n.first.err
-	}
-	c := n.children[0].leaf
-	return n.elements(func() error {
-		if err := f(c, c.vi, c.def() == c.maxDef); err != nil {
-			return err
-		}
-		c.next()
-		return c.err
-	})
-}
-
-func (n *node) ids() ([]int32, error) {
-	var out []int32
-	err := n.numbers("token ids", func(c *cursor, i int, ok bool) error {
-		if !ok {
-			return fmt.Errorf("token %d is null", len(out))
-		}
-		var v int64
-		switch {
-		case c.i32 != nil:
-			v = int64(c.i32[i])
-		case c.i64 != nil:
-			v = c.i64[i]
-		default:
-			return n.wrong("a list of whole numbers")
-		}
-		if v < 0 || v > math.MaxInt32 {
-			return fmt.Errorf("token %d has the id %d", len(out), v)
-		}
-		out = append(out, int32(v))
-		return nil
-	})
-	return out, err
-}
-
-func (n *node) flags() ([]bool, error) {
-	var out []bool
-	err := n.numbers("true or false", func(c *cursor, i int, ok bool) error {
-		if !ok {
-			return fmt.Errorf("entry %d is null", len(out))
-		}
-		switch {
-		case c.bool != nil:
-			out = append(out, c.bool[i])
-		case c.i32 != nil:
-			out = append(out, c.i32[i] != 0)
-		case c.i64 != nil:
-			out = append(out, c.i64[i] != 0)
-		default:
-			return n.wrong("a list of true or false")
-		}
-		return nil
-	})
-	return out, err
-}
-
-func (n *node) logprobs() ([]traj.Logprob, error) {
-	var out []traj.Logprob
-	err := n.numbers("numbers", func(c *cursor, i int, ok bool) error {
-		v := traj.NoLogprob()
-		switch {
-		case !ok:
-		case c.f32 != nil:
-			v = traj.Logprob(c.f32[i])
-		case c.f64 != nil:
-			v = traj.Logprob(c.f64[i])
-		case c.i32 != nil:
-			v = traj.Logprob(c.i32[i])
-		case c.i64 != nil:
-			v = traj.Logprob(c.i64[i])
-		default:
-			return n.wrong("a list of numbers")
-		}
-		out = append(out, v)
-		return nil
-	})
-	return out, err
 }
