@@ -10,15 +10,33 @@ import (
 	"agentcli/traj"
 )
 
-// Episode is one trajectory as the trainer needs it: its sequences, which of
-// their tokens are trained on, and its score.
+// Episode is one trajectory as the trainer needs it: what is known of it all the
+// time, and its Body.
 type Episode struct {
-	ID          string
-	Group       string
-	Task        string // id of the task, for the greedy attempt that remax compares with
+	ID       string
+	Group    string
+	Task     string // id of the task, for the greedy attempt that remax compares with
+	Score    float64
+	Greedy   *float64 // score of the greedy attempt at the same task; remax only
+	Filtered bool     // left out of the loss and its counts, not out of its group's baseline
+	*Body             // nil while it is on disk alone: Session.hold has it at hand
+
+	reads   reads // how it is laid out
+	teaches bool  // some action is better or worse than expected
+	unsaid  bool  // some action has no log-prob in the file
+	size    sizes // of the body
+	counts  counted
+	shelf   *shelf // that the body is on; nil: it stays in memory
+	at      int64  // where it is there
+	length  int32  // in bytes
+	first   int64  // number of its first wanted token among those of all episodes
+}
+
+// Body are the sequences of an episode, which of their tokens are trained on, and
+// what else a step needs of it.
+type Body struct {
 	Role        string // rae only
 	Sequences   []traj.Sequence
-	Score       float64
 	Parts       []traj.Part  // the reward's components
 	StepRewards []StepReward // that the environment gave on the way
 	Termination traj.Termination
@@ -32,10 +50,52 @@ type Episode struct {
 	Weights [][]float64 // of each token of each sequence in the loss; nil: 1. A token of weight 0 is not trained on
 	Marks   [][]float64 // prm: the labels of each step marker, a distribution over the reward tokens
 
-	Greedy   *float64 // score of the greedy attempt at the same task; remax only
-	Filtered bool     // left out of the loss and its counts, not out of its group's baseline
-	Streams  []Stream // one a sequence
+	Streams []Stream // one a sequence
 }
+
+// sizes are what is known of a body that is on disk.
+type sizes struct {
+	tokens, longest int32 // of all sequences, of one
+	top             int32 // the largest id
+}
+
+// measure gives the sizes of a body that is at hand.
+func (b *Body) measure() sizes {
+	var n sizes
+	for i := range b.Sequences {
+		ids := b.Sequences[i].TokenIDs
+		n.tokens += int32(len(ids))
+		n.longest = max(n.longest, int32(len(ids)))
+		if len(ids) > 0 {
+			n.top = max(n.top, slices.Max(ids))
+		}
+	}
+	return n
+}
+
+// sizes are those of the body, wherever it is.
+func (e *Episode) sizes() sizes {
+	if e.Body != nil {
+		return e.measure()
+	}
+	return e.size
+}
+
+// counted is what its layout makes of an episode.
+type counted struct {
+	actions, observations int32 // trained on as the policy's; in the cross-entropy
+	wanted                int32 // either
+	sequences             int32 // of which anything is wanted
+}
+
+// reads says how an episode is laid out.
+type reads uint8
+
+const (
+	readsConfig reads = iota // as the algorithm asks
+	readsReply               // its sampled tokens: a row of the second dataset
+	readsEnd                 // its last token: for a reward model
+)
 
 // StepReward is what the environment gave for one model call, at the last token
 // that the policy sampled in it.
@@ -122,25 +182,41 @@ func (e *Episode) streams(scale LossScale, echo bool) {
 			x.CE = nil
 		}
 	}
+	e.count()
 }
 
-// actions is the number of tokens that are trained on as the policy's.
-func (e *Episode) actions() int { return e.positive(func(s *Stream) []float64 { return s.RL }) }
-
-// observations is the number of tokens in the cross-entropy.
-func (e *Episode) observations() int { return e.positive(func(s *Stream) []float64 { return s.CE }) }
-
-func (e *Episode) positive(weights func(*Stream) []float64) int {
-	n := 0
+// count settles what the layout made of the episode.
+func (e *Episode) count() {
+	var n counted
+	e.unsaid = false
 	for i := range e.Streams {
-		for _, w := range weights(&e.Streams[i]) {
-			if w > 0 {
-				n++
-			}
+		x := &e.Streams[i]
+		if len(x.RL) > 0 {
+			n.sequences++
+		}
+		n.wanted += int32(len(x.RL))
+		n.actions += positive(x.RL)
+		n.observations += positive(x.CE)
+		e.unsaid = e.unsaid || (x.Roll == nil && len(x.RL) > 0)
+	}
+	e.counts = n
+}
+
+func positive(weights []float64) int32 {
+	n := int32(0)
+	for _, w := range weights {
+		if w > 0 {
+			n++
 		}
 	}
 	return n
 }
+
+// actions is the number of tokens that are trained on as the policy's.
+func (e *Episode) actions() int { return int(e.counts.actions) }
+
+// observations is the number of tokens in the cross-entropy.
+func (e *Episode) observations() int { return int(e.counts.observations) }
 
 // each calls f for every action token, in order, with its number.
 func (e *Episode) each(f func(n int, s *Stream, t int)) {

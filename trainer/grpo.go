@@ -58,7 +58,9 @@ func (g *GRPO) Run(ctx context.Context) error {
 	prepared := g.Clock().Sub(start).Seconds()
 	if !first {
 		// r_t ← r_t − β·kl(old, ref)
-		g.klReward(episodes)
+		if err := g.klReward(episodes); err != nil {
+			return err
+		}
 		if err := g.advantages(); err != nil {
 			return err
 		}
@@ -81,8 +83,8 @@ func (g *GRPO) step(ctx context.Context, batch []*Episode, at stepNumbers, m *me
 	c := g.Config
 	start := g.Clock()
 	n := g.count(batch)
-	for _, e := range batch {
-		m.episode(e)
+	if err := g.each(batch, func(e *Episode) error { m.episode(e); return nil }); err != nil {
+		return false, err
 	}
 	work := c.work(batch)
 	err = g.accumulate(ctx, g.Actor, "update", work, at, m, func(mb micro, o policy.Outputs) (policy.Gradients, error) {

@@ -20,32 +20,39 @@ func (s *Session) shape() error {
 		return err
 	}
 	for _, g := range s.groups {
-		score_G := make([]float64, len(g))
-		for i, e := range g {
-			score_G[i] = e.Score
-			if c.RewardClip > 0 {
-				score_G[i] = math.Max(-c.RewardClip, math.Min(c.RewardClip, e.Score))
-			}
-			if c.OverlongBuffer > 0 {
-				score_G[i] += algo.Overlong(e.Sampled, c.OverlongLimit, c.OverlongBuffer, c.OverlongFactor)
-			}
-		}
-		if out != 0 || in != 0 || turns != 0 {
-			var out_G, in_G, turns_G []int
-			for _, e := range g {
-				observed := 0
-				for i := range e.Sequences {
-					observed += len(e.Sequences[i].TokenIDs) - e.Sequences[i].Sampled()
+		err := s.together(g, func() error {
+			score_G := make([]float64, len(g))
+			for i, e := range g {
+				score_G[i] = e.Score
+				if c.RewardClip > 0 {
+					score_G[i] = math.Max(-c.RewardClip, math.Min(c.RewardClip, e.Score))
 				}
-				out_G, in_G, turns_G = append(out_G, e.Sampled), append(in_G, observed), append(turns_G, e.Turns)
+				if c.OverlongBuffer > 0 {
+					score_G[i] += algo.Overlong(e.Sampled, c.OverlongLimit, c.OverlongBuffer, c.OverlongFactor)
+				}
 			}
-			score_G = algo.LengthPenalty(score_G, out_G, in_G, turns_G, out, in, turns)
-		}
-		for i, e := range g {
-			e.rewards(score_G[i])
-			e.Filtered = c.OverlongFilter && (e.Termination == traj.TurnLength || e.Termination == traj.MaxTokens)
+			if out != 0 || in != 0 || turns != 0 {
+				var out_G, in_G, turns_G []int
+				for _, e := range g {
+					observed := 0
+					for i := range e.Sequences {
+						observed += len(e.Sequences[i].TokenIDs) - e.Sequences[i].Sampled()
+					}
+					out_G, in_G, turns_G = append(out_G, e.Sampled), append(in_G, observed), append(turns_G, e.Turns)
+				}
+				score_G = algo.LengthPenalty(score_G, out_G, in_G, turns_G, out, in, turns)
+			}
+			for i, e := range g {
+				e.rewards(score_G[i])
+				e.Filtered = c.OverlongFilter && (e.Termination == traj.TurnLength || e.Termination == traj.MaxTokens)
+			}
+			return nil
+		}, colReward)
+		if err != nil {
+			return err
 		}
 	}
+	s.stored(colReward)
 	return nil
 }
 
@@ -61,65 +68,109 @@ func (s *Session) advantages() error {
 	if err != nil {
 		return err
 	}
-	var parts []string
-	if c.Advantage == "gdpo" {
-		for _, p := range s.groups[0][0].Parts {
-			parts = append(parts, p.Name)
-		}
+	o := algo.EstimatorOptions{Gamma: c.Gamma, Lambda: c.Lambda, PartWeights: weights}
+	cols := []column{colAdv}
+	if c.Advantage == "gae" {
+		cols = append(cols, colReturn)
 	}
-	rows := make([][]algo.Row, len(s.groups))
+	var parts []string
 	s.flat = 0
+	rows := make([][]algo.Row, 0, len(s.groups)) // of an estimator that looks at the whole batch
 	for i, g := range s.groups {
-		equal := len(g) > 1
-		for _, e := range g {
-			r, err := e.row(parts)
+		err := s.together(g, func() error {
+			if i == 0 && c.Advantage == "gdpo" {
+				for _, p := range g[0].Parts {
+					parts = append(parts, p.Name)
+				}
+			}
+			row_G, err := s.rowsOf(g, parts)
 			if err != nil {
 				return err
 			}
-			rows[i] = append(rows[i], r)
-			equal = equal && r.Score() == rows[i][0].Score()
-		}
-		if equal {
-			s.flat++
+			a := algo.Advantages{}
+			if est.Relative || !est.Batch { // group by group, to say which one is at fault
+				if a, err = est.Estimate([][]algo.Row{row_G}, o); err != nil && est.Relative {
+					err = fmt.Errorf("group of %s: %w (roll out with -n 2 or more, or take another --advantage)", g[0].ID, err)
+				}
+			}
+			switch {
+			case err != nil:
+				return err
+			case est.Batch:
+				rows = append(rows, row_G)
+				return nil
+			}
+			take(g, a, 0)
+			for _, e := range g {
+				if err := s.store(e, cols...); err != nil {
+					return err
+				}
+			}
+			return nil
+		})
+		if err != nil {
+			return err
 		}
 	}
-	o := algo.EstimatorOptions{Gamma: c.Gamma, Lambda: c.Lambda, PartWeights: weights}
-	if est.Relative { // group by group, to say which one is at fault
-		for i := range rows {
-			if _, err := est.Estimate(rows[i:i+1], o); err != nil {
-				return fmt.Errorf("group of %s: %w (roll out with -n 2 or more, or take another --advantage)", s.groups[i][0].ID, err)
+	if est.Batch {
+		a, err := est.Estimate(rows, o)
+		if err != nil {
+			return err
+		}
+		for i, g := range s.groups {
+			if err := s.together(g, func() error { take(g, a, i); return nil }, cols...); err != nil {
+				return err
 			}
 		}
 	}
-	a, err := est.Estimate(rows, o)
-	if err != nil {
-		return err
-	}
-	for i, g := range s.groups {
-		for j, e := range g {
-			for k := range e.Streams {
-				n := len(e.Streams[k].RL)
-				e.Streams[k].Adv = make([]float64, n)
-				if a.Return != nil {
-					e.Streams[k].Return = make([]float64, n)
-				}
-			}
-			e.each(func(n int, x *Stream, t int) {
-				x.Adv[t] = a.Adv[i][j][n]
-				if a.Return != nil {
-					x.Return[t] = a.Return[i][j][n]
-				}
-			})
-		}
-	}
+	s.stored(cols...)
 	return nil
+}
+
+// rowsOf is a group as an estimator sees it; one whose rewards are all equal is
+// counted.
+func (s *Session) rowsOf(g []*Episode, parts []string) ([]algo.Row, error) {
+	var row_G []algo.Row
+	equal := len(g) > 1
+	for _, e := range g {
+		r, err := e.row(parts)
+		if err != nil {
+			return nil, err
+		}
+		row_G = append(row_G, r)
+		equal = equal && r.Score() == row_G[0].Score()
+	}
+	if equal {
+		s.flat++
+	}
+	return row_G, nil
+}
+
+// take hands a group the advantages that are number i of a.
+func take(g []*Episode, a algo.Advantages, i int) {
+	for j, e := range g {
+		for k := range e.Streams {
+			n := len(e.Streams[k].RL)
+			e.Streams[k].Adv = make([]float64, n)
+			if a.Return != nil {
+				e.Streams[k].Return = make([]float64, n)
+			}
+		}
+		e.each(func(n int, x *Stream, t int) {
+			x.Adv[t] = a.Adv[i][j][n]
+			if a.Return != nil {
+				x.Return[t] = a.Return[i][j][n]
+			}
+		})
+		_, e.teaches = e.advantage()
+	}
 }
 
 // teaching are the groups in which some action is better or worse than expected.
 func teaching(groups [][]*Episode) [][]*Episode {
 	var out [][]*Episode
 	for _, g := range groups {
-		if slices.ContainsFunc(g, func(e *Episode) bool { _, some := e.advantage(); return some && !e.Filtered }) {
+		if slices.ContainsFunc(g, func(e *Episode) bool { return e.teaches && !e.Filtered }) {
 			out = append(out, g)
 		}
 	}
