@@ -75,6 +75,9 @@ func (n *node) ids() ([]int32, error) {
 		if !ok {
 			return fmt.Errorf("token %d is null", len(out))
 		}
+		if out == nil { // most lists are one run
+			out = make([]int32, 0, j-i)
+		}
 		switch {
 		case c.i32 != nil:
 			for _, v := range c.i32[i:j] {

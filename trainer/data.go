@@ -22,7 +22,9 @@ type Data struct {
 
 	Ungrouped []string // files without a column group_id
 
-	shelf *shelf // where the episodes' bodies are; nil: in memory
+	shelf   *shelf  // where the episodes' bodies are; nil: in memory
+	tallied laidOut // what they were counted for when they were put there
+	tally   func(*Episode)
 }
 
 // Close gives up what of the data is on disk.
@@ -38,6 +40,9 @@ func (d *Data) add(e *Episode) error {
 	d.Episodes = append(d.Episodes, e)
 	if d.shelf == nil {
 		return nil
+	}
+	if d.tally != nil {
+		d.tally(e)
 	}
 	return d.shelf.put(e)
 }

@@ -134,82 +134,126 @@ const (
 	ScaleAll       LossScale = "all"        // everything after the prompt, observations too: for showing what that does
 )
 
-// streams lays out what is computed of an episode. echo asks for the
-// cross-entropy of observation tokens beside.
-func (e *Episode) streams(scale LossScale, echo bool) {
-	e.Streams = make([]Stream, len(e.Sequences))
+// asks says which tokens of a sequence take part.
+type asks struct {
+	scale LossScale
+	echo  bool // the cross-entropy of observation tokens beside
+}
+
+// of gives the first token of sequence i that was sampled, and from where on
+// tokens are actions.
+func (a asks) of(e *Episode, i int) (first, from int) {
+	mask := e.Sequences[i].LossMask
+	first = slices.Index(mask, true)
+	if a.scale != ScaleLastRound {
+		return first, first
+	}
+	if i == len(e.Sequences)-1 {
+		return first, max(first, e.LastRound)
+	}
+	return first, len(mask)
+}
+
+// token says what token t of sequence i weighs in the policy loss, above 0 if it
+// is an action, and whether it is in the cross-entropy.
+func (a asks) token(e *Episode, i, t, first, from int) (weight float64, observed bool) {
+	sampled := e.Sequences[i].LossMask[t]
+	if t >= from && (sampled || a.scale == ScaleAll) {
+		weight = 1
+		if e.Weights != nil {
+			weight = e.Weights[i][t]
+		}
+	}
+	return weight, a.echo && t > first && !sampled && !(weight > 0)
+}
+
+// tally counts what streams would lay out.
+func (e *Episode) tally(a asks) {
+	var n counted
+	e.unsaid = false
 	for i := range e.Sequences {
 		s := &e.Sequences[i]
-		x := &e.Streams[i]
-		first := slices.Index(s.LossMask, true)
-		from := first
-		if scale == ScaleLastRound {
-			if from = len(s.LossMask); i == len(e.Sequences)-1 {
-				from = max(first, e.LastRound)
+		first, from := a.of(e, i)
+		before := n
+		for t := max(first, 0); t < len(s.LossMask); t++ {
+			switch weight, observed := a.token(e, i, t, first, from); {
+			case weight > 0:
+				n.actions++
+				e.unsaid = e.unsaid || !s.Logprobs[t].Known()
+			case observed:
+				n.observations++
 			}
 		}
+		if n != before {
+			n.sequences++
+		}
+	}
+	n.wanted = n.actions + n.observations
+	e.counts = n
+}
+
+// streams lays out what is computed of an episode.
+func (e *Episode) streams(a asks) {
+	e.tally(a)
+	e.Streams = make([]Stream, len(e.Sequences))
+	for i := range e.Sequences {
+		s, x := &e.Sequences[i], &e.Streams[i]
+		first, from := a.of(e, i)
 		x.Want = make([]bool, len(s.LossMask))
-		known := true
-		for t := range s.LossMask {
-			action := t >= from && (s.LossMask[t] || scale == ScaleAll)
-			weight := 1.0
-			if e.Weights != nil && action {
-				weight = e.Weights[i][t]
-				action = weight > 0
+		n := 0
+		for t := max(first, 0); t < len(s.LossMask); t++ {
+			if weight, observed := a.token(e, i, t, first, from); weight > 0 || observed {
+				x.Want[t] = true
+				n++
 			}
-			observed := echo && t > first && !s.LossMask[t]
-			if x.Want[t] = action || observed; !x.Want[t] {
+		}
+		if n == 0 {
+			continue
+		}
+		x.RL, x.Roll = make([]float64, 0, n), make([]float64, 0, n)
+		if a.echo {
+			x.CE = make([]float64, 0, n)
+		}
+		known := true
+		for t, want := range x.Want {
+			if !want {
 				continue
 			}
+			weight, observed := a.token(e, i, t, first, from)
 			rl, ce, roll := 0.0, 0.0, math.NaN()
-			if action {
+			if weight > 0 {
 				rl = weight
 				// No token that was sampled had a log-prob of −∞.
-				if lp := s.Logprobs[t]; lp.Known() && !math.IsInf(float64(lp), 0) {
+				if lp := s.Logprobs[t]; lp.Known() {
 					roll = float64(lp)
 				}
 				known = known && !math.IsNaN(roll)
 			}
-			if observed && !action {
+			if observed {
 				ce = 1
 			}
-			x.RL, x.CE, x.Roll = append(x.RL, rl), append(x.CE, ce), append(x.Roll, roll)
+			x.RL, x.Roll = append(x.RL, rl), append(x.Roll, roll)
+			if a.echo {
+				x.CE = append(x.CE, ce)
+			}
 		}
 		if !known {
 			x.Roll = nil
 		}
-		if !echo {
-			x.CE = nil
-		}
 	}
-	e.count()
 }
 
-// count settles what the layout made of the episode.
+// count settles what was laid out where every wanted token is an action.
 func (e *Episode) count() {
 	var n counted
-	e.unsaid = false
 	for i := range e.Streams {
-		x := &e.Streams[i]
-		if len(x.RL) > 0 {
+		if wanted := int32(len(e.Streams[i].RL)); wanted > 0 {
 			n.sequences++
+			n.wanted += wanted
 		}
-		n.wanted += int32(len(x.RL))
-		n.actions += positive(x.RL)
-		n.observations += positive(x.CE)
-		e.unsaid = e.unsaid || (x.Roll == nil && len(x.RL) > 0)
 	}
+	n.actions = n.wanted
 	e.counts = n
-}
-
-func positive(weights []float64) int32 {
-	n := int32(0)
-	for _, w := range weights {
-		if w > 0 {
-			n++
-		}
-	}
-	return n
 }
 
 // actions is the number of tokens that are trained on as the policy's.
@@ -234,7 +278,7 @@ func (e *Episode) each(f func(n int, s *Stream, t int)) {
 
 // row is the episode as an estimator sees it: its actions only.
 func (e *Episode) row(parts []string) (algo.Row, error) {
-	r := algo.Row{Role: e.Role, Greedy: e.Greedy}
+	r := algo.Row{Role: e.Role, Greedy: e.Greedy, Reward_T: make([]float64, 0, e.actions())}
 	e.each(func(_ int, s *Stream, t int) {
 		r.Reward_T = append(r.Reward_T, s.Reward[t])
 		if s.Value != nil {
@@ -268,9 +312,12 @@ func (e *Episode) advantage() (mean float64, some bool) {
 // that they sum up to score. A token that is no action hands its reward to the
 // last action before it, else to the first after.
 func (e *Episode) rewards(score float64) {
-	last := -1
-	where := map[[2]int]int{} // sequence, token → action number at or before it
-	n := 0
+	last, n := -1, 0
+	// Of a sequence with a step's reward: by token, the action at or before it.
+	where := make([][]int, len(e.Streams))
+	for _, r := range e.StepRewards {
+		where[r.Sequence] = make([]int, len(e.Streams[r.Sequence].Want))
+	}
 	for i := range e.Streams {
 		s := &e.Streams[i]
 		s.Reward = make([]float64, len(s.RL))
@@ -283,7 +330,9 @@ func (e *Episode) rewards(score float64) {
 				}
 				k++
 			}
-			where[[2]int{i, t}] = last
+			if where[i] != nil {
+				where[i][t] = last
+			}
 		}
 	}
 	at := make([]float64, n)
@@ -291,7 +340,7 @@ func (e *Episode) rewards(score float64) {
 		return
 	}
 	for _, r := range e.StepRewards {
-		at[max(where[[2]int{r.Sequence, r.Token}], 0)] += r.Reward
+		at[max(where[r.Sequence][r.Token], 0)] += r.Reward
 		score -= r.Reward
 	}
 	at[n-1] += score

@@ -32,12 +32,13 @@ func (g *GRPO) Run(ctx context.Context) error {
 	}
 	// groups → rewards of tokens → advantages, e.g. A_i = (s_i − mean s)/std s for
 	// every token of i. A KL in the reward has to be computed first.
-	if err := g.shape(); err != nil {
-		return err
-	}
 	train, first := g.groups, c.KLCoef == 0 || c.KLIn == KLInLoss
-	if first {
-		if err := g.advantages(); err != nil {
+	if !first {
+		if err := g.shape(); err != nil {
+			return err
+		}
+	} else {
+		if err := g.shapeAndEstimate(); err != nil {
 			return err
 		}
 		if c.DropZeroStd {

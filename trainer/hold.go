@@ -1,7 +1,7 @@
 package trainer
 
 import (
-	"errors"
+	"cmp"
 	"iter"
 	"runtime"
 	"sync"
@@ -44,7 +44,7 @@ func (s *Session) open(e *Episode) (opened bool, err error) {
 func (s *Session) layout(e *Episode) {
 	switch e.reads {
 	case readsReply:
-		e.streams(ScaleDefault, false)
+		e.streams(asks{ScaleDefault, false})
 	case readsEnd:
 		e.lastToken()
 	default:
@@ -137,33 +137,57 @@ func (s *Session) stored(cols ...column) {
 	}
 }
 
+// eachGroup has one group after the other at hand for f, which then fills
+// columns. On disk several goroutines do this at once.
+func (s *Session) eachGroup(f func(i int, g []*Episode) error, cols ...column) error {
+	err := s.parallel(len(s.groups), func(i int) error {
+		g := s.groups[i]
+		return s.together(g, func() error { return f(i, g) }, cols...)
+	})
+	if err == nil {
+		s.stored(cols...)
+	}
+	return err
+}
+
 // lay lays episodes out for the first time and counts what they ask for.
 func (s *Session) lay(episodes []*Episode) error {
-	workers := runtime.GOMAXPROCS(0)
-	if len(episodes) < 256 {
-		workers = 1
+	return s.parallel(len(episodes), func(i int) error {
+		e := episodes[i]
+		if e.Body == nil && e.reads == readsConfig && s.Data.tallied == s.Config.laidOut() {
+			return nil // counted when it was read
+		}
+		opened, err := s.open(e)
+		switch {
+		case err != nil:
+			return err
+		case opened:
+			e.Body = nil
+		default:
+			s.layout(e)
+		}
+		return nil
+	})
+}
+
+// parallel calls f for the numbers up to n, on disk by several goroutines. The
+// error is that of the smallest number.
+func (s *Session) parallel(n int, f func(i int) error) error {
+	workers := 1
+	if s.Data.shelf != nil {
+		workers = max(1, min(runtime.GOMAXPROCS(0), n/64))
 	}
 	errs := make([]error, workers)
 	var work sync.WaitGroup
 	for w := range workers {
-		part := episodes[len(episodes)*w/workers : len(episodes)*(w+1)/workers]
 		work.Go(func() {
-			for _, e := range part {
-				opened, err := s.open(e)
-				if err != nil {
-					errs[w] = err
-					return
-				}
-				if opened {
-					e.Body = nil
-				} else {
-					s.layout(e)
-				}
+			for i := n * w / workers; i < n*(w+1)/workers && errs[w] == nil; i++ {
+				errs[w] = f(i)
 			}
 		})
 	}
 	work.Wait()
-	return errors.Join(errs...)
+	return cmp.Or(errs...)
 }
 
 // layColumns gives every wanted token its place.

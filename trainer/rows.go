@@ -28,13 +28,14 @@ func Load(ctx context.Context, patterns []string) (*Data, error) {
 type needs struct {
 	reward, group bool
 	score         Score
-	onDisk        bool // what is not asked for all the time
+	onDisk        *Config // keep what is not asked for all the time on disk, for these settings; nil: in memory
 }
 
 // load reads files, each as trajectories unless text takes it.
 func load(ctx context.Context, patterns []string, need needs, text func(d *Data, path string) (taken bool, err error)) (d *Data, err error) {
 	d = &Data{}
-	if need.onDisk {
+	if need.onDisk != nil {
+		d.tallied, d.tally = need.onDisk.laidOut(), need.onDisk.tally
 		if d.shelf, err = newShelf(); err != nil {
 			return nil, err
 		}

@@ -6,142 +6,183 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync/atomic"
 
 	"agentcli/trainer/algo"
 	"agentcli/traj"
 )
 
-// shape turns the file's scores into the rewards of tokens: the score, clipped,
-// less the punishments of length, on the token that it is for.
-func (s *Session) shape() error {
+// shaper turns the file's scores of a group into the rewards of tokens: the
+// score, clipped, less the punishments of length, on the token that it is for.
+func (s *Session) shaper() (func(i int, g []*Episode) error, error) {
 	c := s.Config
 	out, in, turns, err := c.lengthWeights()
+	return func(_ int, g []*Episode) error {
+		score_G := make([]float64, len(g))
+		for i, e := range g {
+			score_G[i] = e.Score
+			if c.RewardClip > 0 {
+				score_G[i] = math.Max(-c.RewardClip, math.Min(c.RewardClip, e.Score))
+			}
+			if c.OverlongBuffer > 0 {
+				score_G[i] += algo.Overlong(e.Sampled, c.OverlongLimit, c.OverlongBuffer, c.OverlongFactor)
+			}
+		}
+		if out != 0 || in != 0 || turns != 0 {
+			var out_G, in_G, turns_G []int
+			for _, e := range g {
+				observed := 0
+				for i := range e.Sequences {
+					observed += len(e.Sequences[i].TokenIDs) - e.Sequences[i].Sampled()
+				}
+				out_G, in_G, turns_G = append(out_G, e.Sampled), append(in_G, observed), append(turns_G, e.Turns)
+			}
+			score_G = algo.LengthPenalty(score_G, out_G, in_G, turns_G, out, in, turns)
+		}
+		for i, e := range g {
+			e.rewards(score_G[i])
+			e.Filtered = c.OverlongFilter && (e.Termination == traj.TurnLength || e.Termination == traj.MaxTokens)
+		}
+		return nil
+	}, err
+}
+
+// shape gives every token its reward.
+func (s *Session) shape() error {
+	f, err := s.shaper()
 	if err != nil {
 		return err
 	}
-	for _, g := range s.groups {
-		err := s.together(g, func() error {
-			score_G := make([]float64, len(g))
-			for i, e := range g {
-				score_G[i] = e.Score
-				if c.RewardClip > 0 {
-					score_G[i] = math.Max(-c.RewardClip, math.Min(c.RewardClip, e.Score))
-				}
-				if c.OverlongBuffer > 0 {
-					score_G[i] += algo.Overlong(e.Sampled, c.OverlongLimit, c.OverlongBuffer, c.OverlongFactor)
-				}
-			}
-			if out != 0 || in != 0 || turns != 0 {
-				var out_G, in_G, turns_G []int
-				for _, e := range g {
-					observed := 0
-					for i := range e.Sequences {
-						observed += len(e.Sequences[i].TokenIDs) - e.Sequences[i].Sampled()
-					}
-					out_G, in_G, turns_G = append(out_G, e.Sampled), append(in_G, observed), append(turns_G, e.Turns)
-				}
-				score_G = algo.LengthPenalty(score_G, out_G, in_G, turns_G, out, in, turns)
-			}
-			for i, e := range g {
-				e.rewards(score_G[i])
-				e.Filtered = c.OverlongFilter && (e.Termination == traj.TurnLength || e.Termination == traj.MaxTokens)
-			}
-			return nil
-		}, colReward)
-		if err != nil {
-			return err
-		}
-	}
-	s.stored(colReward)
-	return nil
+	return s.eachGroup(f, colReward)
 }
 
-// advantages estimates every action's advantage from its reward, and counts the
-// groups that can teach nothing.
-func (s *Session) advantages() error {
+// shapeAndEstimate is shape and advantages where nothing comes between them: in
+// one pass, if an estimator needs no more than a group.
+func (s *Session) shapeAndEstimate() error {
+	shape, err := s.shaper()
+	if err != nil {
+		return err
+	}
+	x, err := s.estimation()
+	if err != nil {
+		return err
+	}
+	if x.est.Batch {
+		if err := s.eachGroup(shape, colReward); err != nil {
+			return err
+		}
+		return s.advantages()
+	}
+	err = s.eachGroup(func(i int, g []*Episode) error {
+		if err := shape(i, g); err != nil {
+			return err
+		}
+		return x.group(i, g)
+	}, x.cols...)
+	s.flat = int(x.flat.Load())
+	return err
+}
+
+// estimation makes advantages of rewards, and counts the groups that can teach
+// nothing.
+type estimation struct {
+	est   *algo.Estimator
+	o     algo.EstimatorOptions
+	parts []string     // of gdpo: the names of the reward's components
+	cols  []column     // that it fills
+	rows  [][]algo.Row // of an estimator that looks at the whole batch
+	flat  atomic.Int64
+}
+
+func (s *Session) estimation() (*estimation, error) {
 	c := s.Config
-	est, ok := algo.EstimatorByName(c.Advantage)
-	if !ok {
-		return fmt.Errorf("--advantage %s: want one of %v", c.Advantage, algo.EstimatorNames())
+	x := &estimation{cols: []column{colAdv}, rows: make([][]algo.Row, len(s.groups))}
+	var ok bool
+	if x.est, ok = algo.EstimatorByName(c.Advantage); !ok {
+		return nil, fmt.Errorf("--advantage %s: want one of %v", c.Advantage, algo.EstimatorNames())
 	}
 	weights, err := numbers("part-weights", c.PartWeights)
 	if err != nil {
+		return nil, err
+	}
+	x.o = algo.EstimatorOptions{Gamma: c.Gamma, Lambda: c.Lambda, PartWeights: weights}
+	switch c.Advantage {
+	case "gae":
+		x.cols = append(x.cols, colReturn)
+	case "gdpo":
+		x.parts, err = s.partNames()
+	}
+	return x, err
+}
+
+// group looks at one group, and estimates its advantages if no more is needed.
+func (x *estimation) group(i int, g []*Episode) error {
+	row_G, err := rowsOfGroup(g, x.parts)
+	if err != nil {
 		return err
 	}
-	o := algo.EstimatorOptions{Gamma: c.Gamma, Lambda: c.Lambda, PartWeights: weights}
-	cols := []column{colAdv}
-	if c.Advantage == "gae" {
-		cols = append(cols, colReturn)
+	if len(g) > 1 && !slices.ContainsFunc(row_G, func(r algo.Row) bool { return r.Score() != row_G[0].Score() }) {
+		x.flat.Add(1)
 	}
-	var parts []string
-	s.flat = 0
-	rows := make([][]algo.Row, 0, len(s.groups)) // of an estimator that looks at the whole batch
-	for i, g := range s.groups {
-		err := s.together(g, func() error {
-			if i == 0 && c.Advantage == "gdpo" {
-				for _, p := range g[0].Parts {
-					parts = append(parts, p.Name)
-				}
-			}
-			row_G, err := s.rowsOf(g, parts)
-			if err != nil {
-				return err
-			}
-			a := algo.Advantages{}
-			if est.Relative || !est.Batch { // group by group, to say which one is at fault
-				if a, err = est.Estimate([][]algo.Row{row_G}, o); err != nil && est.Relative {
-					err = fmt.Errorf("group of %s: %w (roll out with -n 2 or more, or take another --advantage)", g[0].ID, err)
-				}
-			}
-			switch {
-			case err != nil:
-				return err
-			case est.Batch:
-				rows = append(rows, row_G)
-				return nil
-			}
+	if x.est.Relative || !x.est.Batch { // group by group, to say which one is at fault
+		a, err := x.est.Estimate([][]algo.Row{row_G}, x.o)
+		switch {
+		case err != nil && x.est.Relative:
+			return fmt.Errorf("group of %s: %w (roll out with -n 2 or more, or take another --advantage)", g[0].ID, err)
+		case err != nil:
+			return err
+		}
+		if !x.est.Batch {
 			take(g, a, 0)
-			for _, e := range g {
-				if err := s.store(e, cols...); err != nil {
-					return err
-				}
-			}
 			return nil
-		})
-		if err != nil {
-			return err
 		}
 	}
-	if est.Batch {
-		a, err := est.Estimate(rows, o)
-		if err != nil {
-			return err
-		}
-		for i, g := range s.groups {
-			if err := s.together(g, func() error { take(g, a, i); return nil }, cols...); err != nil {
-				return err
-			}
-		}
-	}
-	s.stored(cols...)
+	x.rows[i] = row_G
 	return nil
 }
 
-// rowsOf is a group as an estimator sees it; one whose rewards are all equal is
-// counted.
-func (s *Session) rowsOf(g []*Episode, parts []string) ([]algo.Row, error) {
-	var row_G []algo.Row
-	equal := len(g) > 1
-	for _, e := range g {
-		r, err := e.row(parts)
-		if err != nil {
+// advantages estimates every action's advantage from its reward.
+func (s *Session) advantages() error {
+	x, err := s.estimation()
+	if err != nil {
+		return err
+	}
+	if !x.est.Batch {
+		err = s.eachGroup(x.group, x.cols...)
+		s.flat = int(x.flat.Load())
+		return err
+	}
+	if err = s.eachGroup(x.group); err != nil {
+		return err
+	}
+	s.flat = int(x.flat.Load())
+	a, err := x.est.Estimate(x.rows, x.o)
+	if err != nil {
+		return err
+	}
+	return s.eachGroup(func(i int, g []*Episode) error { take(g, a, i); return nil }, x.cols...)
+}
+
+// partNames are the components of the first row's reward.
+func (s *Session) partNames() (parts []string, err error) {
+	first := s.groups[0][:1]
+	err = s.together(first, func() error {
+		for _, p := range first[0].Parts {
+			parts = append(parts, p.Name)
+		}
+		return nil
+	})
+	return parts, err
+}
+
+// rowsOfGroup is a group as an estimator sees it.
+func rowsOfGroup(g []*Episode, parts []string) ([]algo.Row, error) {
+	row_G := make([]algo.Row, len(g))
+	for i, e := range g {
+		var err error
+		if row_G[i], err = e.row(parts); err != nil {
 			return nil, err
 		}
-		row_G = append(row_G, r)
-		equal = equal && r.Score() == row_G[0].Score()
-	}
-	if equal {
-		s.flat++
 	}
 	return row_G, nil
 }

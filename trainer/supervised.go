@@ -88,8 +88,34 @@ func (c Config) layout(e *Episode) {
 	case AlgoPRM:
 		e.branches()
 	default:
-		e.streams(c.LossScale, c.Echo > 0)
+		e.streams(c.asks())
 	}
+}
+
+func (c Config) asks() asks { return asks{c.LossScale, c.Echo > 0} }
+
+// laidOut is what decides how episodes are laid out.
+type laidOut struct {
+	algo string
+	asks asks
+}
+
+func (c Config) laidOut() laidOut {
+	l := laidOut{asks: c.asks()}
+	if c.Algo == AlgoRM || c.Algo == AlgoPRM {
+		l.algo = c.Algo
+	}
+	return l
+}
+
+// tally counts what layout would lay out.
+func (c Config) tally(e *Episode) {
+	if c.laidOut().algo == "" {
+		e.tally(c.asks())
+		return
+	}
+	c.layout(e)
+	e.Streams = nil
 }
 
 // jointly reports whether the loss ties together what is said of several

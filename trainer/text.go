@@ -28,11 +28,15 @@ type From struct {
 // LoadFor reads the files of a run: trajectories, and for the supervised
 // algorithms also rows of text.
 func LoadFor(ctx context.Context, patterns []string, c Config, from From) (*Data, error) {
+	var disk *Config
+	if from.OnDisk {
+		disk = &c
+	}
 	if !c.IsSupervised() {
-		return load(ctx, patterns, needs{reward: !from.Rewarded, group: true, score: from.Score, onDisk: from.OnDisk}, nil)
+		return load(ctx, patterns, needs{reward: !from.Rewarded, group: true, score: from.Score, onDisk: disk}, nil)
 	}
 	var r *reader
-	d, err := load(ctx, patterns, needs{reward: c.TakesPairs(), group: c.TakesPairs(), score: from.Score, onDisk: from.OnDisk}, func(d *Data, path string) (bool, error) {
+	d, err := load(ctx, patterns, needs{reward: c.TakesPairs(), group: c.TakesPairs(), score: from.Score, onDisk: disk}, func(d *Data, path string) (bool, error) {
 		if is, err := trajectories(path); err != nil || is {
 			if is && err == nil && c.Algo == AlgoPRM {
 				err = fmt.Errorf("%s: --algo prm takes rows of prompt, completions and labels, not trajectories", path)
