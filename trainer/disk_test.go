@@ -301,6 +301,20 @@ func TestRowsOnDiskAreCheckedAsThoseInMemory(t *testing.T) {
 	}
 }
 
+func TestABadRowIsRefusedOnDiskToo(t *testing.T) {
+	dir := t.TempDir()
+	nan := parquettest.Write(t, filepath.Join(dir, "nan.parquet"), "", row("a#0", "a", number(1), nil), row("a#1", "a", number(math.NaN()), nil))
+	first := parquettest.Write(t, filepath.Join(dir, "first.parquet"), "", row("a#0", "a", number(1), func(x *traj.Trajectory) { x.Sequences[0].LossMask[0] = true }))
+	none := parquettest.Write(t, filepath.Join(dir, "none.parquet"), "", row("a#0", "a", nil, nil))
+	for _, path := range []string{nan, first, none, "testdata/ragged.parquet", "testdata/no_reward.parquet", filepath.Join(dir, "x.parquet")} {
+		_, want := LoadFor(t.Context(), []string{path}, DefaultConfig(), From{})
+		_, got := LoadFor(t.Context(), []string{path}, DefaultConfig(), From{OnDisk: true})
+		if want == nil || got == nil || got.Error() != want.Error() {
+			t.Errorf("%s: on disk %v, in memory %v", path, got, want)
+		}
+	}
+}
+
 func TestAScratchFolderThatCannotBeUsedIsNamed(t *testing.T) {
 	t.Setenv("TMPDIR", filepath.Join(t.TempDir(), "none"))
 	f := parquettest.Write(t, filepath.Join(t.TempDir(), "f.parquet"), "", row("a#0", "a", number(1), nil), row("a#1", "a", number(0), nil))

@@ -36,12 +36,14 @@ func load(ctx context.Context, patterns []string, need needs, text func(d *Data,
 	d = &Data{}
 	if need.onDisk != nil {
 		d.tallied, d.tally = need.onDisk.laidOut(), need.onDisk.tally
-		if d.shelf, err = newShelf(); err != nil {
-			return nil, err
+		shelf, shelfErr := newShelf()
+		if shelfErr != nil {
+			return nil, shelfErr
 		}
+		d.shelf = shelf
 		defer func() {
 			if err != nil {
-				d.shelf.Close()
+				_ = shelf.Close()
 			}
 		}()
 	}

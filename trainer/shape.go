@@ -133,7 +133,7 @@ func (x *estimation) group(i int, g []*Episode) error {
 			return err
 		}
 		if !x.est.Batch {
-			take(g, a, 0)
+			handOut(g, a, 0)
 			return nil
 		}
 	}
@@ -160,7 +160,7 @@ func (s *Session) advantages() error {
 	if err != nil {
 		return err
 	}
-	return s.eachGroup(func(i int, g []*Episode) error { take(g, a, i); return nil }, x.cols...)
+	return s.eachGroup(func(i int, g []*Episode) error { handOut(g, a, i); return nil }, x.cols...)
 }
 
 // partNames are the components of the first row's reward.
@@ -187,8 +187,8 @@ func rowsOfGroup(g []*Episode, parts []string) ([]algo.Row, error) {
 	return row_G, nil
 }
 
-// take hands a group the advantages that are number i of a.
-func take(g []*Episode, a algo.Advantages, i int) {
+// handOut gives a group the advantages that are number i of a.
+func handOut(g []*Episode, a algo.Advantages, i int) {
 	for j, e := range g {
 		for k := range e.Streams {
 			n := len(e.Streams[k].RL)

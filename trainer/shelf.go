@@ -61,7 +61,7 @@ func scratchError(err error) error {
 	if errors.As(err, &pe) {
 		err = pe.Err
 	}
-	return fmt.Errorf("%s: %w; what is trained on is kept there while the run lasts, in about half of what it takes in Parquet to twice that: name a folder with room for it in TMPDIR", scratchDir(), err)
+	return fmt.Errorf("%s: %w; what is trained on is kept there while the run lasts, and takes from half to three times its size in Parquet: name a folder with room for it in TMPDIR", scratchDir(), err)
 }
 
 func (s *scratch) Close() error {
