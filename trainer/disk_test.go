@@ -222,6 +222,17 @@ func TestPRMFromDiskIsPRMFromMemory(t *testing.T) {
 		learn(t, model, c, d)
 		kept = append(kept, model)
 	}
+	d := onDisk(t, judged())
+	for range 2 { // a second session on the same rows begins afresh
+		c := DefaultConfig()
+		c.Algo, c.Minibatch, c.LR, c.MicroTokens = AlgoPRM, 2, .05, 14
+		model := newBigram(vocab, 1)
+		learn(t, model, c, d)
+		kept = append(kept, model)
+	}
+	if !same(kept[0].logits, kept[2].logits) || !same(kept[0].logits, kept[3].logits) {
+		t.Error("the rows of an earlier session teach something else")
+	}
 	if !same(kept[0].logits, kept[1].logits) || same(kept[0].logits, newBigram(vocab, 1).logits) {
 		t.Error("the models differ, or learned nothing")
 	}

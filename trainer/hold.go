@@ -13,7 +13,7 @@ import (
 
 // maxHeld is how many tokens of a minibatch are held for the whole of its step; of
 // a larger one each episode is read when its turn comes.
-const maxHeld = 8 << 20
+const maxHeld = 1 << 20
 
 // open has an episode at hand; it reports whether it was not so before.
 func (s *Session) open(e *Episode) (opened bool, err error) {
@@ -200,13 +200,18 @@ func (s *Session) layColumns(episodes []*Episode) error {
 		e.first = n
 		n += int64(e.counts.wanted)
 	}
-	if old := s.Data.shelf.columns; old != nil {
-		if err := old.file.Close(); err != nil {
-			return err
-		}
-	}
 	var err error
 	s.Data.shelf.columns, err = newColumns(n)
+	return err
+}
+
+// dropColumns forgets what an earlier session computed of the same episodes.
+func (s *Session) dropColumns() error {
+	if s.Data.shelf == nil || s.Data.shelf.columns == nil {
+		return nil
+	}
+	err := s.Data.shelf.columns.file.Close()
+	s.Data.shelf.columns = nil
 	return err
 }
 

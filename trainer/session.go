@@ -98,6 +98,9 @@ func (s *Session) begin() error {
 	if s.groups, s.pairs, err = s.Data.units(c); err != nil {
 		return err
 	}
+	if err := s.dropColumns(); err != nil {
+		return err
+	}
 	if err := s.lay(s.Data.Episodes); err != nil {
 		return err
 	}
