@@ -72,16 +72,22 @@ func (r *Reader) Close() error { return r.t.Close() }
 // The opening messages, environment, tools and reward name of the task are not
 // columns: Task holds id, dataset, split, question, answers and meta.
 func (r *Reader) Rows(ctx context.Context, cols ...string) iter.Seq2[*traj.Trajectory, error] {
-	fail := func(err error) iter.Seq2[*traj.Trajectory, error] {
+	have, err := r.wanted(cols)
+	if err != nil {
 		return func(yield func(*traj.Trajectory, error) bool) { yield(nil, err) }
 	}
+	return scan(ctx, r.t, have, decodeRow)
+}
+
+// wanted are those of the columns that the file has; no columns are all.
+func (r *Reader) wanted(cols []string) ([]string, error) {
 	known := map[string]bool{}
 	for _, c := range columns {
 		known[c.Name] = true
 	}
 	for _, c := range cols {
 		if !known[c] {
-			return fail(fmt.Errorf("%s: %q is not a column of trajectories (they are %s)", r.t.path, c, strings.Join(ColumnNames(), ", ")))
+			return nil, fmt.Errorf("%s: %q is not a column of trajectories (they are %s)", r.t.path, c, strings.Join(ColumnNames(), ", "))
 		}
 	}
 	if len(cols) == 0 {
@@ -95,247 +101,31 @@ func (r *Reader) Rows(ctx context.Context, cols ...string) iter.Seq2[*traj.Traje
 		}
 		for _, q := range required {
 			if c == q {
-				return fail(fmt.Errorf("%s: the column %q is missing (it has: %s)", r.t.path, c, list(r.t.columns)))
+				return nil, fmt.Errorf("%s: the column %q is missing (it has: %s)", r.t.path, c, list(r.t.columns))
 			}
 		}
 	}
 	if len(have) == 0 {
-		return fail(fmt.Errorf("%s: none of the columns %s is there (it has: %s)", r.t.path, list(cols), list(r.t.columns)))
+		return nil, fmt.Errorf("%s: none of the columns %s is there (it has: %s)", r.t.path, list(cols), list(r.t.columns))
 	}
-	return scan(ctx, r.t, have, func(nodes []*node) (*traj.Trajectory, error) {
-		t := &traj.Trajectory{}
-		for _, n := range nodes {
-			if err := decodeColumn(n, t); err != nil {
-				return nil, fmt.Errorf("column %s: %w", n.name, err)
-			}
-		}
-		// A file of another world may lack these; the id tells them.
-		if t.Task.ID == "" && t.ID != "" {
-			t.Task.ID, _, _ = strings.Cut(t.ID, "#")
-		}
-		if t.GroupID == "" {
-			t.GroupID = t.Task.ID
-		}
-		return t, nil
-	})
+	return have, nil
 }
 
-func decodeColumn(n *node, t *traj.Trajectory) (err error) {
-	str := func(p *string) { *p, _, err = n.text() }
-	num := func(p *int) {
-		var v int64
-		v, _, err = n.integer()
-		*p = int(v)
-	}
-	big := func(p *int64) { *p, _, err = n.integer() }
-	switch n.name {
-	case "id":
-		str(&t.ID)
-	case "task_id":
-		str(&t.Task.ID)
-	case "dataset":
-		str(&t.Task.Dataset)
-	case "split":
-		str(&t.Task.Split)
-	case "group_id":
-		str(&t.GroupID)
-	case "attempt":
-		num(&t.Attempt)
-	case "seed":
-		big(&t.Seed)
-	case "policy":
-		str(&t.Policy)
-	case "policy_version":
-		big(&t.PolicyVersion)
-	case "question":
-		str(&t.Task.Question)
-	case "answer":
-		t.Task.Answers, err = n.texts()
-	case "extracted":
-		t.Extracted, err = n.optText()
-	case "messages":
-		t.Messages, err = decodeMessages(n)
-	case "steps":
-		t.Steps, err = decodeSteps(n)
-	case "sequences":
-		t.Sequences, err = decodeSequences(n)
-	case "reward":
-		t.Reward, err = n.optNumber()
-	case "reward_parts":
-		t.RewardParts, err = decodeParts(n)
-	case "correct":
-		t.Correct, err = n.optFlag()
-	case "termination":
-		var s string
-		str(&s)
-		t.Termination = traj.Termination(s)
-	case "error":
-		str(&t.Error)
-	case "prompt_tokens":
-		num(&t.PromptTokens)
-	case "completion_tokens":
-		num(&t.CompletionTokens)
-	case "turns":
-		_, err = n.value() // told by the steps
-	case "duration_ms":
-		big(&t.DurationMS)
-	case "started_at":
-		t.StartedAt, err = n.instant()
-	case "meta":
-		var s string
-		if s, err = n.json(); s != "" && s != "{}" {
-			if !json.Valid([]byte(s)) {
-				return fmt.Errorf("is not JSON: %.60q", s)
-			}
-			t.Task.Meta = json.RawMessage(s)
-		}
-	default:
-		_, err = n.value()
-	}
-	return err
-}
-
-func decodeMessages(n *node) ([]traj.Message, error) {
-	return structs(n, func(f *node, m *traj.Message) (err error) {
-		switch f.name {
-		case "role":
-			m.Role, _, err = f.text()
-		case "content":
-			m.Content, _, err = f.text()
-		case "reasoning", "reasoning_content":
-			m.Reasoning, _, err = f.text()
-		case "name":
-			m.Name, _, err = f.text()
-		case "tool_call_id":
-			m.ToolCallID, _, err = f.text()
-		case "tool_calls":
-			m.ToolCalls, err = structs(f, func(f *node, c *traj.ToolCall) (err error) {
-				switch f.name {
-				case "id":
-					c.ID, _, err = f.text()
-				case "name":
-					c.Name, _, err = f.text()
-				case "arguments":
-					c.Arguments, err = f.json()
-				default:
-					_, err = f.value()
-				}
-				return err
-			})
-		case "images":
-			m.Images, err = structs(f, func(f *node, im *traj.Image) (err error) {
-				switch f.name {
-				case "path":
-					im.Path, _, err = f.text()
-				case "bytes":
-					im.Bytes, err = f.blob()
-				default:
-					_, err = f.value()
-				}
-				return err
-			})
-		default:
-			_, err = f.value()
-		}
-		return err
-	})
-}
-
-func decodeSteps(n *node) ([]traj.Step, error) {
-	return structs(n, func(f *node, s *traj.Step) (err error) {
-		num := func(p *int) {
-			var v int64
-			v, _, err = f.integer()
-			*p = int(v)
-		}
-		float := func(p *float64) {
-			var v *float64
-			if v, err = f.optNumber(); v != nil {
-				*p = *v
-			}
-		}
-		switch f.name {
-		case "sequence":
-			num(&s.Sequence)
-		case "start":
-			num(&s.Start)
-		case "end":
-			num(&s.End)
-		case "finish_reason":
-			s.FinishReason, _, err = f.text()
-		case "tool_calls":
-			num(&s.ToolCalls)
-		case "tool_errors":
-			num(&s.ToolErrors)
-		case "reward":
-			s.Reward, err = f.optNumber()
-		case "prompt_tokens":
-			num(&s.PromptTokens)
-		case "completion_tokens":
-			num(&s.CompletionTokens)
-		case "model_ms":
-			float(&s.ModelMS)
-		case "env_ms":
-			float(&s.EnvMS)
-		case "error":
-			s.Error, _, err = f.text()
-		case "tool_cached":
-			var v *float64
-			if v, err = f.optNumber(); v != nil {
-				n := int(*v)
-				s.ToolCached = &n
-			}
-		default:
-			_, err = f.value()
-		}
-		return err
-	})
-}
-
-func decodeSequences(n *node) ([]traj.Sequence, error) {
-	seqs, err := structs(n, func(f *node, s *traj.Sequence) (err error) {
-		switch f.name {
-		case "token_ids":
-			s.TokenIDs, err = f.ids()
-		case "loss_mask":
-			s.LossMask, err = f.flags()
-		case "logprobs":
-			s.Logprobs, err = f.logprobs()
-		default:
-			_, err = f.value()
-		}
-		return err
-	})
-	for i := range seqs {
-		s := &seqs[i]
-		if len(s.Logprobs) == 0 { // none were recorded
-			s.Logprobs = make([]traj.Logprob, len(s.TokenIDs))
-			for j := range s.Logprobs {
-				s.Logprobs[j] = traj.NoLogprob()
-			}
-		}
-		if verr := s.Validate(); err == nil && verr != nil {
-			err = fmt.Errorf("number %d: %w", i, verr)
+func decodeRow(nodes []*node) (*traj.Trajectory, error) {
+	t := &traj.Trajectory{}
+	for _, n := range nodes {
+		if err := decodeColumn(n, t); err != nil {
+			return nil, fmt.Errorf("column %s: %w", n.name, err)
 		}
 	}
-	return seqs, err
-}
-
-func decodeParts(n *node) ([]traj.Part, error) {
-	return structs(n, func(f *node, p *traj.Part) (err error) {
-		switch f.name {
-		case "name":
-			p.Name, _, err = f.text()
-		case "value":
-			var v *float64
-			if v, err = f.optNumber(); v != nil {
-				p.Value = *v
-			}
-		default:
-			_, err = f.value()
-		}
-		return err
-	})
+	// A file of another world may lack these; the id tells them.
+	if t.Task.ID == "" && t.ID != "" {
+		t.Task.ID, _, _ = strings.Cut(t.ID, "#")
+	}
+	if t.GroupID == "" {
+		t.GroupID = t.Task.ID
+	}
+	return t, nil
 }
 
 // structs reads a list of structs; field decodes one field into the element. A
@@ -515,91 +305,4 @@ func (n *node) instant() (time.Time, error) {
 		return t.UTC(), n.leaf.err
 	}
 	return time.Time{}, n.wrong("a timestamp")
-}
-
-// numbers walks a list of leaves without boxing; null elements are passed to
-// f with ok false.
-func (n *node) numbers(want string, f func(c *cursor, i int, ok bool) error) error {
-	if n.kind != listKind || n.children[0].kind != leafKind {
-		return n.wrong("a list of " + want)
-	}
-	if n.null() {
-		return n.first.err
-	}
-	c := n.children[0].leaf
-	return n.elements(func() error {
-		if err := f(c, c.vi, c.def() == c.maxDef); err != nil {
-			return err
-		}
-		c.next()
-		return c.err
-	})
-}
-
-func (n *node) ids() ([]int32, error) {
-	var out []int32
-	err := n.numbers("token ids", func(c *cursor, i int, ok bool) error {
-		if !ok {
-			return fmt.Errorf("token %d is null", len(out))
-		}
-		var v int64
-		switch {
-		case c.i32 != nil:
-			v = int64(c.i32[i])
-		case c.i64 != nil:
-			v = c.i64[i]
-		default:
-			return n.wrong("a list of whole numbers")
-		}
-		if v < 0 || v > math.MaxInt32 {
-			return fmt.Errorf("token %d has the id %d", len(out), v)
-		}
-		out = append(out, int32(v))
-		return nil
-	})
-	return out, err
-}
-
-func (n *node) flags() ([]bool, error) {
-	var out []bool
-	err := n.numbers("true or false", func(c *cursor, i int, ok bool) error {
-		if !ok {
-			return fmt.Errorf("entry %d is null", len(out))
-		}
-		switch {
-		case c.bool != nil:
-			out = append(out, c.bool[i])
-		case c.i32 != nil:
-			out = append(out, c.i32[i] != 0)
-		case c.i64 != nil:
-			out = append(out, c.i64[i] != 0)
-		default:
-			return n.wrong("a list of true or false")
-		}
-		return nil
-	})
-	return out, err
-}
-
-func (n *node) logprobs() ([]traj.Logprob, error) {
-	var out []traj.Logprob
-	err := n.numbers("numbers", func(c *cursor, i int, ok bool) error {
-		v := traj.NoLogprob()
-		switch {
-		case !ok:
-		case c.f32 != nil:
-			v = traj.Logprob(c.f32[i])
-		case c.f64 != nil:
-			v = traj.Logprob(c.f64[i])
-		case c.i32 != nil:
-			v = traj.Logprob(c.i32[i])
-		case c.i64 != nil:
-			v = traj.Logprob(c.i64[i])
-		default:
-			return n.wrong("a list of numbers")
-		}
-		out = append(out, v)
-		return nil
-	})
-	return out, err
 }

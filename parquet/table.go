@@ -179,15 +179,7 @@ func scan[T any](ctx context.Context, t *Table, cols []string, decode func([]*no
 		for g := 0; g < t.pq.NumRowGroups(); g++ {
 			var rows int64
 			err := guard(nil, func() (err error) {
-				rg := t.pq.RowGroup(g)
-				rows = rg.NumRows()
-				for _, nd := range nodes {
-					nd.eachLeaf(func(c *cursor) {
-						if err == nil {
-							err = c.open(rg)
-						}
-					})
-				}
+				rows, err = openGroup(t, g, nodes)
 				return err
 			})
 			if err != nil {

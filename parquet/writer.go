@@ -171,6 +171,9 @@ func (w *Writer) Write(t *traj.Trajectory) error {
 // Rows is the number of trajectories taken so far.
 func (w *Writer) Rows() int64 { return w.total }
 
+// Bytes is what has reached the sink so far: whole row groups.
+func (w *Writer) Bytes() int64 { return w.sink.n }
+
 func (w *Writer) flush() error {
 	if w.rows == 0 {
 		return nil

@@ -22,34 +22,51 @@ type micro struct {
 	batch policy.Batch
 }
 
-// microBatches cuts episodes into batches of at most maxTokens packed tokens: a
-// prefix that neighbours share counts once. A single longer sequence goes alone.
+// cutter cuts sequences into batches of at most max packed tokens: a prefix that
+// neighbours share counts once. A single longer sequence goes alone.
+type cutter struct {
+	max  int
+	now  micro
+	size int
+	prev []int32
+}
+
+// add takes a sequence; full says that it begins a new batch, and gives the one
+// before.
+func (c *cutter) add(e *Episode, i int) (before micro, full bool) {
+	s, x := &e.Sequences[i], &e.Streams[i]
+	if len(x.RL) == 0 {
+		return micro{}, false // nothing of it is asked
+	}
+	cost := len(s.TokenIDs)
+	if some := len(c.now.items) > 0; some {
+		if cost -= commonPrefix(c.prev, s.TokenIDs); c.size+cost > c.max {
+			before, full = c.now, true
+			c.now, c.size, cost = micro{}, 0, len(s.TokenIDs)
+		}
+	}
+	c.now.items = append(c.now.items, item{e, i})
+	c.now.batch.Sequences = append(c.now.batch.Sequences, s.TokenIDs)
+	c.now.batch.Want = append(c.now.batch.Want, x.Want)
+	c.now.batch.Own = x.Own
+	c.size += cost
+	c.prev = s.TokenIDs
+	return before, full
+}
+
+// microBatches cuts episodes that are at hand.
 func microBatches(episodes []*Episode, maxTokens int) []micro {
 	var out []micro
-	size := 0
-	var prev []int32
+	cut := cutter{max: maxTokens}
 	for _, e := range episodes {
 		for i := range e.Sequences {
-			s := &e.Sequences[i]
-			if len(e.Streams[i].RL) == 0 {
-				continue // nothing of it is asked
+			if mb, full := cut.add(e, i); full {
+				out = append(out, mb)
 			}
-			cost := len(s.TokenIDs)
-			if len(out) > 0 {
-				cost -= commonPrefix(prev, s.TokenIDs)
-			}
-			if len(out) == 0 || size+cost > maxTokens {
-				out = append(out, micro{})
-				size, cost = 0, len(s.TokenIDs)
-			}
-			m := &out[len(out)-1]
-			m.items = append(m.items, item{e, i})
-			m.batch.Sequences = append(m.batch.Sequences, s.TokenIDs)
-			m.batch.Want = append(m.batch.Want, e.Streams[i].Want)
-			m.batch.Own = e.Streams[i].Own
-			size += cost
-			prev = s.TokenIDs
 		}
+	}
+	if len(cut.now.items) > 0 {
+		out = append(out, cut.now)
 	}
 	return out
 }

@@ -104,7 +104,7 @@ func (f *Format) text(id string, msgs []traj.Message, from int, tools []traj.Too
 	if err != nil {
 		return nil, err
 	}
-	e := &Episode{ID: id, Group: id, Sequences: seqs, Turns: len(replies), LastRound: replies[len(replies)-1].start}
+	e := &Episode{ID: id, Group: id, Body: &Body{Sequences: seqs, Turns: len(replies), LastRound: replies[len(replies)-1].start}}
 	for i := range seqs {
 		e.Sampled += seqs[i].Sampled()
 	}

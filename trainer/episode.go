@@ -10,15 +10,33 @@ import (
 	"agentcli/traj"
 )
 
-// Episode is one trajectory as the trainer needs it: its sequences, which of
-// their tokens are trained on, and its score.
+// Episode is one trajectory as the trainer needs it: what is known of it all the
+// time, and its Body.
 type Episode struct {
-	ID          string
-	Group       string
-	Task        string // id of the task, for the greedy attempt that remax compares with
+	ID       string
+	Group    string
+	Task     string // id of the task, for the greedy attempt that remax compares with
+	Score    float64
+	Greedy   *float64 // score of the greedy attempt at the same task; remax only
+	Filtered bool     // left out of the loss and its counts, not out of its group's baseline
+	*Body             // nil while it is on disk alone: Session.hold has it at hand
+
+	reads   reads // how it is laid out
+	teaches bool  // some action is better or worse than expected
+	unsaid  bool  // some action has no log-prob in the file
+	size    sizes // of the body
+	counts  counted
+	shelf   *shelf // that the body is on; nil: it stays in memory
+	at      int64  // where it is there
+	length  int32  // in bytes
+	first   int64  // number of its first wanted token among those of all episodes
+}
+
+// Body are the sequences of an episode, which of their tokens are trained on, and
+// what else a step needs of it.
+type Body struct {
 	Role        string // rae only
 	Sequences   []traj.Sequence
-	Score       float64
 	Parts       []traj.Part  // the reward's components
 	StepRewards []StepReward // that the environment gave on the way
 	Termination traj.Termination
@@ -32,10 +50,52 @@ type Episode struct {
 	Weights [][]float64 // of each token of each sequence in the loss; nil: 1. A token of weight 0 is not trained on
 	Marks   [][]float64 // prm: the labels of each step marker, a distribution over the reward tokens
 
-	Greedy   *float64 // score of the greedy attempt at the same task; remax only
-	Filtered bool     // left out of the loss and its counts, not out of its group's baseline
-	Streams  []Stream // one a sequence
+	Streams []Stream // one a sequence
 }
+
+// sizes are what is known of a body that is on disk.
+type sizes struct {
+	tokens, longest int32 // of all sequences, of one
+	top             int32 // the largest id
+}
+
+// measure gives the sizes of a body that is at hand.
+func (b *Body) measure() sizes {
+	var n sizes
+	for i := range b.Sequences {
+		ids := b.Sequences[i].TokenIDs
+		n.tokens += int32(len(ids))
+		n.longest = max(n.longest, int32(len(ids)))
+		if len(ids) > 0 {
+			n.top = max(n.top, slices.Max(ids))
+		}
+	}
+	return n
+}
+
+// sizes are those of the body, wherever it is.
+func (e *Episode) sizes() sizes {
+	if e.Body != nil {
+		return e.measure()
+	}
+	return e.size
+}
+
+// counted is what its layout makes of an episode.
+type counted struct {
+	actions, observations int32 // trained on as the policy's; in the cross-entropy
+	wanted                int32 // either
+	sequences             int32 // of which anything is wanted
+}
+
+// reads says how an episode is laid out.
+type reads uint8
+
+const (
+	readsConfig reads = iota // as the algorithm asks
+	readsReply               // its sampled tokens: a row of the second dataset
+	readsEnd                 // its last token: for a reward model
+)
 
 // StepReward is what the environment gave for one model call, at the last token
 // that the policy sampled in it.
@@ -74,73 +134,133 @@ const (
 	ScaleAll       LossScale = "all"        // everything after the prompt, observations too: for showing what that does
 )
 
-// streams lays out what is computed of an episode. echo asks for the
-// cross-entropy of observation tokens beside.
-func (e *Episode) streams(scale LossScale, echo bool) {
-	e.Streams = make([]Stream, len(e.Sequences))
+// asks says which tokens of a sequence take part.
+type asks struct {
+	scale LossScale
+	echo  bool // the cross-entropy of observation tokens beside
+}
+
+// of gives the first token of sequence i that was sampled, and from where on
+// tokens are actions.
+func (a asks) of(e *Episode, i int) (first, from int) {
+	mask := e.Sequences[i].LossMask
+	first = slices.Index(mask, true)
+	if a.scale != ScaleLastRound {
+		return first, first
+	}
+	if i == len(e.Sequences)-1 {
+		return first, max(first, e.LastRound)
+	}
+	return first, len(mask)
+}
+
+// token says what token t of sequence i weighs in the policy loss, above 0 if it
+// is an action, and whether it is in the cross-entropy.
+func (a asks) token(e *Episode, i, t, first, from int) (weight float64, observed bool) {
+	sampled := e.Sequences[i].LossMask[t]
+	if t >= from && (sampled || a.scale == ScaleAll) {
+		weight = 1
+		if e.Weights != nil {
+			weight = e.Weights[i][t]
+		}
+	}
+	return weight, a.echo && t > first && !sampled && !(weight > 0)
+}
+
+// tally counts what streams would lay out.
+func (e *Episode) tally(a asks) {
+	var n counted
+	e.unsaid = false
 	for i := range e.Sequences {
 		s := &e.Sequences[i]
-		x := &e.Streams[i]
-		first := slices.Index(s.LossMask, true)
-		from := first
-		if scale == ScaleLastRound {
-			if from = len(s.LossMask); i == len(e.Sequences)-1 {
-				from = max(first, e.LastRound)
+		first, from := a.of(e, i)
+		before := n
+		for t := max(first, 0); t < len(s.LossMask); t++ {
+			switch weight, observed := a.token(e, i, t, first, from); {
+			case weight > 0:
+				n.actions++
+				e.unsaid = e.unsaid || !s.Logprobs[t].Known()
+			case observed:
+				n.observations++
 			}
 		}
+		if n != before {
+			n.sequences++
+		}
+	}
+	n.wanted = n.actions + n.observations
+	e.counts = n
+}
+
+// streams lays out what is computed of an episode.
+func (e *Episode) streams(a asks) {
+	e.tally(a)
+	e.Streams = make([]Stream, len(e.Sequences))
+	for i := range e.Sequences {
+		s, x := &e.Sequences[i], &e.Streams[i]
+		first, from := a.of(e, i)
 		x.Want = make([]bool, len(s.LossMask))
-		known := true
-		for t := range s.LossMask {
-			action := t >= from && (s.LossMask[t] || scale == ScaleAll)
-			weight := 1.0
-			if e.Weights != nil && action {
-				weight = e.Weights[i][t]
-				action = weight > 0
+		n := 0
+		for t := max(first, 0); t < len(s.LossMask); t++ {
+			if weight, observed := a.token(e, i, t, first, from); weight > 0 || observed {
+				x.Want[t] = true
+				n++
 			}
-			observed := echo && t > first && !s.LossMask[t]
-			if x.Want[t] = action || observed; !x.Want[t] {
+		}
+		if n == 0 {
+			continue
+		}
+		x.RL, x.Roll = make([]float64, 0, n), make([]float64, 0, n)
+		if a.echo {
+			x.CE = make([]float64, 0, n)
+		}
+		known := true
+		for t, want := range x.Want {
+			if !want {
 				continue
 			}
+			weight, observed := a.token(e, i, t, first, from)
 			rl, ce, roll := 0.0, 0.0, math.NaN()
-			if action {
+			if weight > 0 {
 				rl = weight
 				// No token that was sampled had a log-prob of −∞.
-				if lp := s.Logprobs[t]; lp.Known() && !math.IsInf(float64(lp), 0) {
+				if lp := s.Logprobs[t]; lp.Known() {
 					roll = float64(lp)
 				}
 				known = known && !math.IsNaN(roll)
 			}
-			if observed && !action {
+			if observed {
 				ce = 1
 			}
-			x.RL, x.CE, x.Roll = append(x.RL, rl), append(x.CE, ce), append(x.Roll, roll)
+			x.RL, x.Roll = append(x.RL, rl), append(x.Roll, roll)
+			if a.echo {
+				x.CE = append(x.CE, ce)
+			}
 		}
 		if !known {
 			x.Roll = nil
 		}
-		if !echo {
-			x.CE = nil
+	}
+}
+
+// count settles what was laid out where every wanted token is an action.
+func (e *Episode) count() {
+	var n counted
+	for i := range e.Streams {
+		if wanted := int32(len(e.Streams[i].RL)); wanted > 0 {
+			n.sequences++
+			n.wanted += wanted
 		}
 	}
+	n.actions = n.wanted
+	e.counts = n
 }
 
 // actions is the number of tokens that are trained on as the policy's.
-func (e *Episode) actions() int { return e.positive(func(s *Stream) []float64 { return s.RL }) }
+func (e *Episode) actions() int { return int(e.counts.actions) }
 
 // observations is the number of tokens in the cross-entropy.
-func (e *Episode) observations() int { return e.positive(func(s *Stream) []float64 { return s.CE }) }
-
-func (e *Episode) positive(weights func(*Stream) []float64) int {
-	n := 0
-	for i := range e.Streams {
-		for _, w := range weights(&e.Streams[i]) {
-			if w > 0 {
-				n++
-			}
-		}
-	}
-	return n
-}
+func (e *Episode) observations() int { return int(e.counts.observations) }
 
 // each calls f for every action token, in order, with its number.
 func (e *Episode) each(f func(n int, s *Stream, t int)) {
@@ -158,7 +278,7 @@ func (e *Episode) each(f func(n int, s *Stream, t int)) {
 
 // row is the episode as an estimator sees it: its actions only.
 func (e *Episode) row(parts []string) (algo.Row, error) {
-	r := algo.Row{Role: e.Role, Greedy: e.Greedy}
+	r := algo.Row{Role: e.Role, Greedy: e.Greedy, Reward_T: make([]float64, 0, e.actions())}
 	e.each(func(_ int, s *Stream, t int) {
 		r.Reward_T = append(r.Reward_T, s.Reward[t])
 		if s.Value != nil {
@@ -192,9 +312,12 @@ func (e *Episode) advantage() (mean float64, some bool) {
 // that they sum up to score. A token that is no action hands its reward to the
 // last action before it, else to the first after.
 func (e *Episode) rewards(score float64) {
-	last := -1
-	where := map[[2]int]int{} // sequence, token → action number at or before it
-	n := 0
+	last, n := -1, 0
+	// Of a sequence with a step's reward: by token, the action at or before it.
+	where := make([][]int, len(e.Streams))
+	for _, r := range e.StepRewards {
+		where[r.Sequence] = make([]int, len(e.Streams[r.Sequence].Want))
+	}
 	for i := range e.Streams {
 		s := &e.Streams[i]
 		s.Reward = make([]float64, len(s.RL))
@@ -207,7 +330,9 @@ func (e *Episode) rewards(score float64) {
 				}
 				k++
 			}
-			where[[2]int{i, t}] = last
+			if where[i] != nil {
+				where[i][t] = last
+			}
 		}
 	}
 	at := make([]float64, n)
@@ -215,7 +340,7 @@ func (e *Episode) rewards(score float64) {
 		return
 	}
 	for _, r := range e.StepRewards {
-		at[max(where[[2]int{r.Sequence, r.Token}], 0)] += r.Reward
+		at[max(where[r.Sequence][r.Token], 0)] += r.Reward
 		score -= r.Reward
 	}
 	at[n-1] += score

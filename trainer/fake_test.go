@@ -187,7 +187,7 @@ func sequence(text string, lp func(i int) traj.Logprob) traj.Sequence {
 
 // attempt is one episode of a test, each text one sequence.
 func attempt(group string, score float64, texts ...string) *Episode {
-	e := &Episode{ID: fmt.Sprintf("%s#%v#%v", group, score, texts), Group: group, Score: score, Termination: traj.Answered, Turns: 1}
+	e := &Episode{ID: fmt.Sprintf("%s#%v#%v", group, score, texts), Group: group, Score: score, Body: &Body{Termination: traj.Answered, Turns: 1}}
 	for _, t := range texts {
 		s := sequence(t, nil)
 		e.Sequences = append(e.Sequences, s)

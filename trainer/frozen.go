@@ -1,103 +1,223 @@
 package trainer
 
 import (
+	"bufio"
 	"encoding/gob"
+	"errors"
 	"fmt"
+	"io"
+	"iter"
 	"os"
+	"slices"
 )
 
 // Frozen is what the models said before the first update: log-probs of the policy
 // that the run started from, of the reference and of the teacher, and the critic's
 // values. It belongs in the checkpoint: the resumed models have moved on and could
-// not give it again. Each is by episode, sequence and wanted token.
+// not give it again. It holds none of that itself where it stands on disk anyway,
+// and is written and read one episode after the other.
 type Frozen struct {
-	IDs     []string // of the episodes that are trained on, in order
-	Old     [][][]float64
-	Ref     [][][]float64 // empty rows where there is none, as in those below
-	Teacher [][][]float64
-	Value   [][][]float64
-	Scores  []float64 // by the reward model, of all episodes of the files; nil: there was none
+	Scores []float64   // by the reward model, of all episodes of the files; nil: there was none
+	Diff   RolloutDiff // of the file's log-probs to the starting policy's, once it is known
 
-	Diff RolloutDiff // of the file's log-probs to the starting policy's, once it is known
+	n    int // episodes that are trained on
+	rows func() iter.Seq2[*remarks, error]
 }
 
-func freeze(episodes []*Episode) *Frozen {
-	f := &Frozen{}
-	for _, e := range episodes {
-		n := len(e.Streams)
-		old, ref, teacher, value := make([][]float64, n), make([][]float64, n), make([][]float64, n), make([][]float64, n)
-		for i, x := range e.Streams {
-			old[i], ref[i], teacher[i], value[i] = x.Old, x.Ref, x.Teacher, x.Value
+// remarks are what was said of one episode, by sequence and wanted token; empty
+// where nobody was asked.
+type remarks struct {
+	ID                       string
+	Old, Ref, Teacher, Value [][]float64
+}
+
+// frozenHead is what a file of them begins with; as many remarks follow.
+type frozenHead struct {
+	Format, Episodes int
+	Scores           []float64
+	Diff             RolloutDiff
+}
+
+const frozenFormat = 2
+
+func remarksOf(e *Episode) *remarks {
+	n := len(e.Streams)
+	r := &remarks{ID: e.ID, Old: make([][]float64, n), Ref: make([][]float64, n), Teacher: make([][]float64, n), Value: make([][]float64, n)}
+	for i, x := range e.Streams {
+		r.Old[i], r.Ref[i], r.Teacher[i], r.Value[i] = x.Old, x.Ref, x.Teacher, x.Value
+	}
+	return r
+}
+
+// freeze keeps what was said of the episodes.
+func (s *Session) freeze(episodes []*Episode) *Frozen {
+	f := &Frozen{n: len(episodes), Scores: s.scores}
+	if s.Data.shelf == nil {
+		all := make([]*remarks, len(episodes))
+		for i, e := range episodes {
+			all[i] = remarksOf(e)
 		}
-		f.IDs, f.Old, f.Ref = append(f.IDs, e.ID), append(f.Old, old), append(f.Ref, ref)
-		f.Teacher, f.Value = append(f.Teacher, teacher), append(f.Value, value)
+		f.rows = func() iter.Seq2[*remarks, error] {
+			return func(yield func(*remarks, error) bool) {
+				for _, r := range all {
+					if !yield(r, nil) {
+						return
+					}
+				}
+			}
+		}
+		return f
+	}
+	episodes = slices.Clone(episodes)
+	f.rows = func() iter.Seq2[*remarks, error] {
+		return func(yield func(*remarks, error) bool) {
+			for _, e := range episodes {
+				opened, err := s.open(e)
+				if err != nil {
+					yield(nil, err)
+					return
+				}
+				r := remarksOf(e)
+				if opened {
+					e.Body = nil
+				}
+				if !yield(r, nil) {
+					return
+				}
+			}
+		}
 	}
 	return f
 }
 
 // restore hands everything back to the episodes that it is of.
-func (f *Frozen) restore(episodes []*Episode, c Config, values bool) error {
+func (s *Session) restore(episodes []*Episode, values bool) error {
+	f, c := s.Frozen, s.Config
 	changed := func(what string) error {
 		return fmt.Errorf("the trajectories are not those that the checkpoint was written with (%s); put the files back as they were, or start afresh without --resume", what)
 	}
-	for _, all := range [][][][]float64{f.Old, f.Ref, f.Teacher, f.Value} {
-		if len(f.IDs) != len(episodes) || len(all) != len(episodes) {
-			return changed(fmt.Sprintf("%d then, %d now", len(f.IDs), len(episodes)))
+	if f.n != len(episodes) {
+		return changed(fmt.Sprintf("%d then, %d now", f.n, len(episodes)))
+	}
+	var cols []column
+	for k, need := range []bool{!c.IsSupervised(), c.KLCoef > 0 || c.Algo == AlgoDPO, c.Loss == "opd", values} {
+		if need {
+			cols = append(cols, column(k))
 		}
 	}
-	for i, e := range episodes {
-		if f.IDs[i] != e.ID {
-			return changed(fmt.Sprintf("%s then, %s now", f.IDs[i], e.ID))
-		}
-		for _, x := range []struct {
-			from [][]float64
-			need bool
-			to   func(*Stream) *[]float64
-		}{
-			{f.Old[i], !c.IsSupervised(), func(s *Stream) *[]float64 { return &s.Old }},
-			{f.Ref[i], c.KLCoef > 0 || c.Algo == AlgoDPO, func(s *Stream) *[]float64 { return &s.Ref }},
-			{f.Teacher[i], c.Loss == "opd", func(s *Stream) *[]float64 { return &s.Teacher }},
-			{f.Value[i], values, func(s *Stream) *[]float64 { return &s.Value }},
-		} {
-			if len(x.from) != len(e.Streams) {
-				return changed(e.ID)
+	i := 0
+	if f.n > 0 {
+		for r, err := range f.rows() {
+			if err != nil {
+				return err
 			}
-			for j := range e.Streams {
-				if n := len(x.from[j]); x.need && n != len(e.Streams[j].RL) {
-					return changed(e.ID)
-				}
-				if x.need {
-					*x.to(&e.Streams[j]) = x.from[j]
-				}
+			e := episodes[i]
+			if r.ID != e.ID {
+				return changed(fmt.Sprintf("%s then, %s now", r.ID, e.ID))
 			}
+			err = s.together([]*Episode{e}, func() error {
+				for _, k := range cols {
+					from := [][][]float64{r.Old, r.Ref, r.Teacher, r.Value}[k]
+					if len(from) != len(e.Streams) {
+						return changed(e.ID)
+					}
+					for j := range e.Streams {
+						if len(from[j]) != len(e.Streams[j].RL) {
+							return changed(e.ID)
+						}
+						*k.of(&e.Streams[j]) = from[j]
+					}
+				}
+				return nil
+			}, cols...)
+			if err != nil {
+				return err
+			}
+			i++
 		}
 	}
+	if i != f.n {
+		return changed(fmt.Sprintf("%d then, %d now", i, f.n))
+	}
+	s.stored(cols...)
+	// The checkpoint that it was read from will be gone when the next is written.
+	diff := f.Diff
+	s.Frozen = s.freeze(episodes)
+	s.Frozen.Scores, s.Frozen.Diff = f.Scores, diff
 	return nil
 }
 
-// WriteFile writes the log-probs, bit for bit.
+// WriteFile writes everything, bit for bit.
 func (f *Frozen) WriteFile(path string) error {
 	w, err := os.Create(path)
 	if err != nil {
 		return err
 	}
-	if err := gob.NewEncoder(w).Encode(f); err != nil {
+	buf := bufio.NewWriterSize(w, 1<<20)
+	if err := errors.Join(f.write(buf), buf.Flush()); err != nil {
 		w.Close()
 		return fmt.Errorf("%s: %w", path, err)
 	}
 	return w.Close()
 }
 
-// ReadFrozen reads what WriteFile wrote.
+func (f *Frozen) write(w io.Writer) error {
+	enc := gob.NewEncoder(w)
+	if err := enc.Encode(frozenHead{frozenFormat, f.n, f.Scores, f.Diff}); err != nil || f.n == 0 {
+		return err
+	}
+	for r, err := range f.rows() {
+		if err != nil {
+			return err
+		}
+		if err := enc.Encode(r); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// ReadFrozen reads what WriteFile wrote; most of it later, when a session goes on
+// with it: the file must stay until then.
 func ReadFrozen(path string) (*Frozen, error) {
 	r, err := os.Open(path)
 	if err != nil {
 		return nil, err
 	}
 	defer r.Close()
-	f := &Frozen{}
-	if err := gob.NewDecoder(r).Decode(f); err != nil {
-		return nil, fmt.Errorf("%s: the checkpoint is damaged: %w", path, err)
+	var head frozenHead
+	damaged := func(err error) error { return fmt.Errorf("%s: the checkpoint is damaged: %w", path, err) }
+	if err := gob.NewDecoder(bufio.NewReader(r)).Decode(&head); err != nil {
+		return nil, damaged(err)
+	}
+	if head.Format != frozenFormat {
+		return nil, fmt.Errorf("%s: the checkpoint is of another version of agentcli; go on with that one, or start afresh without --resume", path)
+	}
+	f := &Frozen{n: head.Episodes, Scores: head.Scores, Diff: head.Diff}
+	f.rows = func() iter.Seq2[*remarks, error] {
+		return func(yield func(*remarks, error) bool) {
+			r, err := os.Open(path)
+			if err != nil {
+				yield(nil, err)
+				return
+			}
+			defer r.Close()
+			dec := gob.NewDecoder(bufio.NewReaderSize(r, 1<<20))
+			if err := dec.Decode(&frozenHead{}); err != nil {
+				yield(nil, damaged(err))
+				return
+			}
+			for range f.n {
+				x := &remarks{}
+				if err := dec.Decode(x); err != nil {
+					yield(nil, damaged(err))
+					return
+				}
+				if !yield(x, nil) {
+					return
+				}
+			}
+		}
 	}
 	return f, nil
 }

@@ -32,12 +32,13 @@ func (g *GRPO) Run(ctx context.Context) error {
 	}
 	// groups → rewards of tokens → advantages, e.g. A_i = (s_i − mean s)/std s for
 	// every token of i. A KL in the reward has to be computed first.
-	if err := g.shape(); err != nil {
-		return err
-	}
 	train, first := g.groups, c.KLCoef == 0 || c.KLIn == KLInLoss
-	if first {
-		if err := g.advantages(); err != nil {
+	if !first {
+		if err := g.shape(); err != nil {
+			return err
+		}
+	} else {
+		if err := g.shapeAndEstimate(); err != nil {
 			return err
 		}
 		if c.DropZeroStd {
@@ -58,7 +59,9 @@ func (g *GRPO) Run(ctx context.Context) error {
 	prepared := g.Clock().Sub(start).Seconds()
 	if !first {
 		// r_t ← r_t − β·kl(old, ref)
-		g.klReward(episodes)
+		if err := g.klReward(episodes); err != nil {
+			return err
+		}
 		if err := g.advantages(); err != nil {
 			return err
 		}
@@ -81,8 +84,8 @@ func (g *GRPO) step(ctx context.Context, batch []*Episode, at stepNumbers, m *me
 	c := g.Config
 	start := g.Clock()
 	n := g.count(batch)
-	for _, e := range batch {
-		m.episode(e)
+	if err := g.each(batch, func(e *Episode) error { m.episode(e); return nil }); err != nil {
+		return false, err
 	}
 	work := c.work(batch)
 	err = g.accumulate(ctx, g.Actor, "update", work, at, m, func(mb micro, o policy.Outputs) (policy.Gradients, error) {

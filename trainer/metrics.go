@@ -231,17 +231,6 @@ type RolloutDiff struct {
 	Weights, Sq  float64
 }
 
-// compare takes every sequence whose log-probs are all in the file.
-func (d *RolloutDiff) compare(episodes []*Episode) {
-	for _, e := range episodes {
-		for i := range e.Streams {
-			if x := &e.Streams[i]; x.Roll != nil {
-				d.add(x.Old, x.Roll, x.RL)
-			}
-		}
-	}
-}
-
 // add takes the tokens whose weight is not 0.
 func (d *RolloutDiff) add(lp, roll, weight []float64) {
 	for t := range lp {

@@ -58,23 +58,26 @@ func MakePlan(d *Data, c Config) (*Plan, error) {
 	if err != nil {
 		return nil, err
 	}
+	s := &Session{Config: c, Data: d}
+	if err := s.lay(d.Episodes); err != nil {
+		return nil, err
+	}
 	p := scoresOf(all)
 	p.Episodes = len(d.Episodes)
-	for _, g := range all {
-		for _, e := range g {
-			c.layout(e)
-			p.Actions += e.actions()
-			for i := range e.Sequences {
-				p.Tokens += len(e.Sequences[i].TokenIDs)
-			}
-		}
+	for _, e := range d.Episodes {
+		p.Actions += e.actions()
+		p.Tokens += int(e.sizes().tokens)
 	}
 	for epoch := range c.Epochs {
 		p.Steps += len(minibatches(all, c.Minibatch, rng(c.Seed, epoch)))
 	}
-	for i, mb := range microBatches(flatten(all), c.MicroTokens) {
-		if i == 0 {
-			p.first = mb
+	first := true
+	for mb, err := range s.micro(flatten(all), nil) {
+		if err != nil {
+			return nil, err
+		}
+		if first {
+			p.first, first = mb, false
 		}
 		p.Packed += policy.PackedTokens(mb.batch.Sequences)
 	}

@@ -53,7 +53,9 @@ func (p *PPO) Run(ctx context.Context) error {
 	if err := p.shape(); err != nil {
 		return err
 	}
-	p.klReward(episodes)
+	if err := p.klReward(episodes); err != nil {
+		return err
+	}
 
 	// advantages: δ_t = r_t + γV_{t+1} − V_t, A_t = Σ (γλ)^k δ_{t+k}, whitened.
 	if err := p.advantages(); err != nil {
@@ -80,8 +82,8 @@ func (p *PPO) step(ctx context.Context, batch []*Episode, at stepNumbers, m *met
 	c := p.Config
 	start := p.Clock()
 	n := p.count(batch)
-	for _, e := range batch {
-		m.episode(e)
+	if err := p.each(batch, func(e *Episode) error { m.episode(e); return nil }); err != nil {
+		return false, err
 	}
 	warm := at.update > c.CriticWarmup // until then only the critic learns
 	var work []*Episode

@@ -360,7 +360,7 @@ func TestTargetKLEndsTheRun(t *testing.T) {
 func TestStepRewardsAndTheScoreAddUp(t *testing.T) {
 	e := attempt("g", 2, "abCDddEFdd", "abG")
 	e.StepRewards = []StepReward{{0, 3, .5}, {0, 9, .25}, {1, 1, 9}}
-	e.streams(ScaleDefault, true)
+	e.streams(asks{ScaleDefault, true})
 	e.rewards(2)
 	var got []float64
 	e.each(func(_ int, x *Stream, t int) { got = append(got, x.Reward[t]) })

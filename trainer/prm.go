@@ -89,4 +89,5 @@ func (e *Episode) branches() {
 		want[len(want)-1] = true
 		e.Streams[i] = Stream{Want: want, RL: []float64{1}, Roll: []float64{math.NaN()}}
 	}
+	e.count()
 }

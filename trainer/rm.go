@@ -77,6 +77,7 @@ func (e *Episode) lastToken() {
 	}
 	x := e.final()
 	x.Want[len(x.Want)-1], x.RL = true, []float64{1}
+	e.count()
 }
 
 func (e *Episode) final() *Stream { return &e.Streams[len(e.Streams)-1] }
@@ -94,24 +95,35 @@ func (s *Session) rescore(ctx context.Context) error {
 	case s.Reward != nil:
 		read := make([]*Episode, len(all))
 		for i, e := range all {
-			read[i] = &Episode{ID: e.ID, Sequences: e.Sequences}
-			read[i].lastToken()
+			read[i] = &Episode{ID: e.ID, reads: readsEnd, shelf: e.shelf, at: e.at, length: e.length}
+			if e.Body != nil {
+				read[i].Body = &Body{Sequences: e.Sequences}
+			}
 		}
-		if err := s.score(ctx, "reward_model", s.Reward, read, func(x *Stream, o policy.Outputs) { x.Value = o.Values }); err != nil {
+		if err := s.lay(read); err != nil {
+			return err
+		}
+		err := s.score(ctx, "reward_model", s.Reward, read, noColumn, func(it item, o policy.Outputs) error {
+			if len(o.Values) != 1 {
+				return errors.New("the reward model has no value head")
+			}
+			it.ep.Score = o.Values[0]
+			return nil
+		})
+		if err != nil {
 			return err
 		}
 		s.scores = make([]float64, len(all))
 		for i, e := range read {
-			if len(e.final().Value) != 1 {
-				return errors.New("the reward model has no value head")
-			}
-			s.scores[i] = e.final().Value[0]
+			s.scores[i] = e.Score
 		}
 	default:
 		return nil
 	}
 	for i, e := range all {
-		e.Score, e.Parts, e.StepRewards = s.scores[i], nil, nil
+		if e.Score = s.scores[i]; e.Body != nil {
+			e.Parts, e.StepRewards = nil, nil
+		}
 	}
 	return nil
 }

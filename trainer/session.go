@@ -98,8 +98,16 @@ func (s *Session) begin() error {
 	if s.groups, s.pairs, err = s.Data.units(c); err != nil {
 		return err
 	}
+	if err := s.dropColumns(); err != nil {
+		return err
+	}
+	if err := s.lay(s.Data.Episodes); err != nil {
+		return err
+	}
+	if err := s.layColumns(s.Data.Episodes); err != nil {
+		return err
+	}
 	for _, e := range s.Data.Episodes {
-		c.layout(e)
 		if e.actions() == 0 {
 			return fmt.Errorf("%s: with --loss-scale %s none of its tokens is trained on; the file does not say where its last reply begins", e.ID, c.LossScale)
 		}
@@ -107,108 +115,10 @@ func (s *Session) begin() error {
 	return nil
 }
 
-// before fills in what the models said before anything changed: from the
-// checkpoint of a resumed run, else by asking them.
-func (s *Session) before(ctx context.Context, episodes []*Episode, values Scorer) error {
-	c := s.Config
-	if s.Done > 0 {
-		return s.Frozen.restore(episodes, c, values != nil)
-	}
-	if err := s.oldLogprobs(ctx, episodes); err != nil {
-		return err
-	}
-	switch {
-	case c.KLCoef == 0:
-	case s.Ref == Scorer(s.Actor) && c.OldLogprobs == OldRecompute: // it was just asked
-		for _, e := range episodes {
-			for i := range e.Streams {
-				e.Streams[i].Ref = e.Streams[i].Old
-			}
-		}
-	default:
-		err := s.score(ctx, "ref", s.Ref, episodes, func(x *Stream, o policy.Outputs) { x.Ref = o.Logprobs })
-		if err != nil {
-			return err
-		}
-	}
-	if c.Loss == "opd" {
-		err := s.score(ctx, "teacher", s.Teacher, episodes, func(x *Stream, o policy.Outputs) { x.Teacher = o.Logprobs })
-		if err != nil {
-			return err
-		}
-	}
-	if values != nil {
-		err := s.score(ctx, "values", values, episodes, func(x *Stream, o policy.Outputs) { x.Value = o.Values })
-		if err != nil {
-			return err
-		}
-	}
-	if s.Release != nil {
-		s.Release()
-		s.Ref, s.Teacher, s.Reward = nil, nil, nil
-	}
-	s.Frozen = freeze(episodes)
-	s.Frozen.Scores = s.scores
-	if c.OldLogprobs == OldRecompute {
-		s.Frozen.Diff.compare(episodes)
-	}
-	return nil
-}
-
-// oldLogprobs fills Stream.Old, and looks that the file has what the settings
-// ask of it.
-func (s *Session) oldLogprobs(ctx context.Context, episodes []*Episode) error {
-	c := s.Config
-	for _, e := range episodes {
-		for i := range e.Streams {
-			x := &e.Streams[i]
-			switch {
-			case x.Roll != nil:
-			case c.OldLogprobs == OldFile:
-				return fmt.Errorf("%s: some of its tokens have no log-prob in the file; use --old-logprobs recompute", e.ID)
-			case c.needsRollout():
-				return fmt.Errorf("%s: some of its tokens have no log-prob in the file, which --loss %s or --off-policy %s needs", e.ID, c.Loss, c.OffPolicy.Kind)
-			}
-			if c.OldLogprobs == OldFile {
-				x.Old = x.Roll
-			}
-		}
-	}
-	if c.OldLogprobs == OldFile {
-		return nil
-	}
-	return s.score(ctx, "old_log_prob", s.Actor, episodes, func(x *Stream, o policy.Outputs) { x.Old = o.Logprobs })
-}
-
-// score runs the episodes through a model and hands on what it says of each
-// sequence's tokens.
-func (s *Session) score(ctx context.Context, phase string, model Scorer, episodes []*Episode, take func(*Stream, policy.Outputs)) error {
-	done, total := 0, sequences(episodes)
-	for _, mb := range microBatches(episodes, s.Config.MicroTokens) {
-		if err := ctx.Err(); err != nil {
-			return ErrInterrupted
-		}
-		o, err := model.Forward(mb.batch)
-		if err == nil {
-			err = mb.each(o, func(it item, part policy.Outputs) error { take(it.stream(), part); return nil })
-		}
-		if err != nil {
-			return fmt.Errorf("%s: %s: %w", phase, names(mb.items), err)
-		}
-		done += len(mb.items)
-		s.progress(phase, done, total)
-	}
-	return nil
-}
-
 func sequences(episodes []*Episode) int {
 	n := 0
 	for _, e := range episodes {
-		for i := range e.Streams {
-			if len(e.Streams[i].RL) > 0 {
-				n++
-			}
-		}
+		n += int(e.counts.sequences)
 	}
 	return n
 }
@@ -266,7 +176,7 @@ func (s *Session) epochs(ctx context.Context, train [][]*Episode, alg algorithm,
 			if updates == s.Updates+1 && moves && c.OldLogprobs == OldFile {
 				s.diff = &RolloutDiff{}
 			}
-			stop, err := alg.step(ctx, batch, stepNumbers{step, total, updates}, m)
+			stop, err := s.take(ctx, alg, batch, stepNumbers{step, total, updates}, m)
 			if err != nil {
 				if ctx.Err() != nil {
 					return s.interrupted(step - 1)
@@ -297,6 +207,16 @@ func (s *Session) epochs(ctx context.Context, train [][]*Episode, alg algorithm,
 	}
 	// Until the model itself is written, this is all there is of the run.
 	return s.keep(step)
+}
+
+// take takes one step.
+func (s *Session) take(ctx context.Context, alg algorithm, batch []*Episode, at stepNumbers, m *metrics) (stop bool, err error) {
+	release, err := s.holdStep(batch)
+	if err != nil {
+		return false, err
+	}
+	defer release()
+	return alg.step(ctx, batch, at, m)
 }
 
 // bad drops a step whose loss or gradient is not finite, where that is asked for,
@@ -337,12 +257,15 @@ func (s *Session) interrupted(done int) error {
 func (s *Session) accumulate(ctx context.Context, model Actor, phase string, work []*Episode, at stepNumbers, m *metrics,
 	loss func(mb micro, o policy.Outputs) (policy.Gradients, error)) error {
 	done, total := 0, sequences(work)
-	for _, mb := range microBatches(work, s.Config.MicroTokens) {
+	for mb, err := range s.micro(work, nil) {
+		if err != nil {
+			return err
+		}
 		if err := ctx.Err(); err != nil {
 			return err
 		}
 		var lossErr error
-		err := model.Accumulate(mb.batch, func(o policy.Outputs) policy.Gradients {
+		err = model.Accumulate(mb.batch, func(o policy.Outputs) policy.Gradients {
 			var g policy.Gradients
 			g, lossErr = loss(mb, o)
 			return g

@@ -88,9 +88,39 @@ func (c Config) layout(e *Episode) {
 	case AlgoPRM:
 		e.branches()
 	default:
-		e.streams(c.LossScale, c.Echo > 0)
+		e.streams(c.asks())
 	}
 }
+
+func (c Config) asks() asks { return asks{c.LossScale, c.Echo > 0} }
+
+// laidOut is what decides how episodes are laid out.
+type laidOut struct {
+	algo string
+	asks asks
+}
+
+func (c Config) laidOut() laidOut {
+	l := laidOut{asks: c.asks()}
+	if c.Algo == AlgoRM || c.Algo == AlgoPRM {
+		l.algo = c.Algo
+	}
+	return l
+}
+
+// tally counts what layout would lay out.
+func (c Config) tally(e *Episode) {
+	if c.laidOut().algo == "" {
+		e.tally(c.asks())
+		return
+	}
+	c.layout(e)
+	e.Streams = nil
+}
+
+// jointly reports whether the loss ties together what is said of several
+// sequences, so that all of a step must be at hand.
+func (c Config) jointly() bool { return c.TakesPairs() || c.Algo == AlgoPRM }
 
 // units are what a minibatch never splits, and the pairs within each, by group.
 func (d *Data) units(c Config) ([][]*Episode, map[string][]Pair, error) {
@@ -112,14 +142,14 @@ func (d *Data) units(c Config) ([][]*Episode, map[string][]Pair, error) {
 // reference, where ask is set, else nothing but what a resumed run is held to.
 func (s *Session) reference(ctx context.Context, episodes []*Episode, ask bool) error {
 	if s.Done > 0 {
-		return s.Frozen.restore(episodes, s.Config, false)
+		return s.restore(episodes, false)
 	}
 	if ask {
 		model := s.Ref
 		if model == nil {
 			model = s.Actor // as it is before its first update
 		}
-		if err := s.score(ctx, "ref", model, episodes, func(x *Stream, o policy.Outputs) { x.Ref = o.Logprobs }); err != nil {
+		if err := s.score(ctx, "ref", model, episodes, colRef, into(colRef)); err != nil {
 			return err
 		}
 	}
@@ -127,7 +157,7 @@ func (s *Session) reference(ctx context.Context, episodes []*Episode, ask bool) 
 		s.Release()
 		s.Ref = nil
 	}
-	s.Frozen = freeze(episodes)
+	s.Frozen = s.freeze(episodes)
 	return nil
 }
 
@@ -151,12 +181,12 @@ func (s *Session) jointly(ctx context.Context, units [][]*Episode, at stepNumber
 		}
 		return nil
 	}
-	say := func(x *Stream, o policy.Outputs) { x.now = o }
+	say := func(it item, o policy.Outputs) error { it.stream().now = o; return nil }
 	for _, chunk := range chunks(units, s.Config.MicroTokens) {
 		episodes := flatten(chunk)
 		once := len(microBatches(episodes, s.Config.MicroTokens)) <= 1
 		if !once {
-			if err := s.score(ctx, "forward", s.Actor, episodes, say); err != nil {
+			if err := s.score(ctx, "forward", s.Actor, episodes, noColumn, say); err != nil {
 				return err
 			}
 			if err := all(chunk); err != nil {
@@ -165,7 +195,7 @@ func (s *Session) jointly(ctx context.Context, units [][]*Episode, at stepNumber
 		}
 		err := s.accumulate(ctx, s.Actor, "update", episodes, at, m, func(mb micro, o policy.Outputs) (g policy.Gradients, err error) {
 			if once {
-				err = mb.each(o, func(it item, part policy.Outputs) error { say(it.stream(), part); return nil })
+				err = mb.each(o, say)
 				if err == nil {
 					err = all(chunk)
 				}
@@ -206,12 +236,14 @@ func chunks(units [][]*Episode, maxTokens int) [][][]*Episode {
 // update takes the optimiser step of a supervised algorithm.
 func (s *Session) update(batch []*Episode, at stepNumbers, m *metrics) error {
 	delete(m.Values, "frac_reward_zero_std") // no rewards are looked at
-	for _, e := range batch {
+	err := s.each(batch, func(e *Episode) error {
 		m.prompt.add(float64(e.Prompt))
 		m.length.add(float64(e.Sampled))
-		for i := range e.Sequences {
-			m.tokens += len(e.Sequences[i].TokenIDs)
-		}
+		m.tokens += int(e.sizes().tokens)
+		return nil
+	})
+	if err != nil {
+		return err
 	}
 	return s.stepActor(batch, at, m)
 }
@@ -225,9 +257,9 @@ func (s *Session) layPTX() error {
 		return fmt.Errorf("--ptx-coef %g needs a dataset; name its file with --ptx FILE", s.Config.PTXCoef)
 	}
 	for _, e := range s.PTX {
-		e.streams(ScaleDefault, false)
+		e.reads = readsReply
 	}
-	return nil
+	return s.lay(s.PTX)
 }
 
 // addPTX adds C·Σ −lp/N over rows of the second dataset to a step's gradient

@@ -90,7 +90,7 @@ func judged() *Data {
 		marks []string
 		y     [][]float64
 	}{{[]string{"dedc", "dedcfgc"}, [][]float64{{1, 0}, {.25, .75}}}, {[]string{"ddjjc"}, [][]float64{{0, 1}}}, {[]string{"ehc", "ehcic", "ehcicgc"}, [][]float64{{.5, .5}, {1, 0}, {0, 1}}}} {
-		e := &Episode{ID: fmt.Sprint("steps", i), Group: fmt.Sprint(i), Marks: r.y}
+		e := &Episode{ID: fmt.Sprint("steps", i), Group: fmt.Sprint(i), Body: &Body{Marks: r.y}}
 		for _, m := range r.marks {
 			for _, token := range "BC" {
 				e.Sequences = append(e.Sequences, sequence(m+string(token), nil))

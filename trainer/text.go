@@ -20,16 +20,23 @@ type From struct {
 	Rewarded bool                    // trajectories get their rewards from a model, later
 	Score    Score                   // makes rewards anew; nil: the file's count
 	Format   func() (*Format, error) // asked once, for rows of text
+	// OnDisk keeps of the rows an index in memory alone, and the rest in a temporary
+	// file: the caller closes the Data.
+	OnDisk bool
 }
 
 // LoadFor reads the files of a run: trajectories, and for the supervised
 // algorithms also rows of text.
 func LoadFor(ctx context.Context, patterns []string, c Config, from From) (*Data, error) {
+	var disk *Config
+	if from.OnDisk {
+		disk = &c
+	}
 	if !c.IsSupervised() {
-		return load(ctx, patterns, needs{reward: !from.Rewarded, group: true, score: from.Score}, nil)
+		return load(ctx, patterns, needs{reward: !from.Rewarded, group: true, score: from.Score, onDisk: disk}, nil)
 	}
 	var r *reader
-	d, err := load(ctx, patterns, needs{reward: c.TakesPairs(), group: c.TakesPairs(), score: from.Score}, func(d *Data, path string) (bool, error) {
+	d, err := load(ctx, patterns, needs{reward: c.TakesPairs(), group: c.TakesPairs(), score: from.Score, onDisk: disk}, func(d *Data, path string) (bool, error) {
 		if is, err := trajectories(path); err != nil || is {
 			if is && err == nil && c.Algo == AlgoPRM {
 				err = fmt.Errorf("%s: --algo prm takes rows of prompt, completions and labels, not trajectories", path)
@@ -48,7 +55,9 @@ func LoadFor(ctx context.Context, patterns []string, c Config, from From) (*Data
 		return true, r.file(ctx, d, path)
 	})
 	if err == nil && c.TakesPairs() {
-		_, err = d.pair(c.Supervised.Pairs)
+		if _, err = d.pair(c.Supervised.Pairs); err != nil {
+			err = errors.Join(err, d.Close())
+		}
 	}
 	return d, err
 }
@@ -177,7 +186,7 @@ func (r *reader) sft(d *Data, id string, row map[string]any) error {
 	}
 	e, err := r.text(id, msgs, from, tools, weights)
 	if err == nil {
-		d.Episodes = append(d.Episodes, e)
+		err = d.add(e)
 	}
 	return err
 }
@@ -228,9 +237,11 @@ func (r *reader) pair(d *Data, id string, row map[string]any) error {
 		both[i].Group = id
 	}
 	both[0].Score = 1
-	d.Episodes = append(d.Episodes, both[0], both[1])
 	d.Pairs = append(d.Pairs, Pair{Chosen: both[0], Rejected: both[1], Margin: margin})
-	return nil
+	if err := d.add(both[0]); err != nil {
+		return err
+	}
+	return d.add(both[1])
 }
 
 // steps reads {prompt, completions, labels}: TRL's stepwise supervision.
@@ -251,7 +262,7 @@ func (r *reader) steps(d *Data, id string, row map[string]any) error {
 	if err != nil {
 		return err
 	}
-	e := &Episode{ID: id, Group: id, Prompt: len(ids), Turns: 1, LastRound: -1}
+	e := &Episode{ID: id, Group: id, Body: &Body{Prompt: len(ids), Turns: 1, LastRound: -1}}
 	for i, step := range steps {
 		text, ok := step.(string)
 		if !ok {
@@ -280,8 +291,7 @@ func (r *reader) steps(d *Data, id string, row map[string]any) error {
 		return errNothingSaid
 	}
 	e.Sampled = len(ids) - e.Prompt
-	d.Episodes = append(d.Episodes, e)
-	return nil
+	return d.add(e)
 }
 
 // label is a distribution over the tokens that may follow a marker: nil where the

@@ -131,7 +131,7 @@ func TestWeightsOfTextRows(t *testing.T) {
 	_, tok := formats(t, "chatml")
 	for i, want := range []map[float64]string{{.5: "one<|im_end|>two<|im_end|>"}, {2: "two<|im_end|>"}} {
 		e := d.Episodes[i]
-		e.streams(ScaleDefault, false)
+		e.streams(asks{ScaleDefault, false})
 		got := map[float64]string{}
 		k := 0
 		for j, w := range e.Streams[0].Want {

@@ -136,8 +136,7 @@ func (s *Session) actionLoss(loss *algo.Loss, e *Episode, x *Stream, n counts, p
 func (c Config) work(batch []*Episode) []*Episode {
 	var out []*Episode
 	for _, e := range batch {
-		_, some := e.advantage()
-		needed := some || (c.KLCoef > 0 && c.KLIn == KLInLoss) || c.EntropyCoef != 0 || c.needsRollout() && c.RolloutKL > 0 && c.Loss != "ppo" || c.Loss == "opd"
+		needed := e.teaches || (c.KLCoef > 0 && c.KLIn == KLInLoss) || c.EntropyCoef != 0 || c.needsRollout() && c.RolloutKL > 0 && c.Loss != "ppo" || c.Loss == "opd"
 		if (needed && !e.Filtered) || (c.Echo > 0 && e.observations() > 0) {
 			out = append(out, e)
 		}
@@ -146,20 +145,22 @@ func (c Config) work(batch []*Episode) []*Episode {
 }
 
 // klReward takes β·kl(old, ref) from the reward of every action.
-func (s *Session) klReward(episodes []*Episode) {
+func (s *Session) klReward(episodes []*Episode) error {
 	c := s.Config
 	if c.KLCoef == 0 || c.KLIn != KLInReward {
-		return
+		return nil
 	}
 	sum, n := 0.0, 0
-	for _, e := range episodes {
+	err := s.each(episodes, func(e *Episode) error {
 		e.each(func(_ int, x *Stream, t int) {
 			kl, _ := c.KL.At(x.Old[t], x.Ref[t])
 			x.Reward[t] -= c.KLCoef * kl
 			sum, n = sum+kl, n+1
 		})
-	}
+		return nil
+	}, colReward)
 	s.RefKL = sum / float64(max(n, 1))
+	return err
 }
 
 // stepActor applies the gradients that work left.

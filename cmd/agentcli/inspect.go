@@ -8,6 +8,7 @@ import (
 	"io"
 	"maps"
 	"os"
+	"runtime"
 	"slices"
 	"sort"
 	"strings"
@@ -185,7 +186,7 @@ func inspectFile(ctx context.Context, r *parquet.Reader, o inspectOptions, s str
 		Tokens: map[string]*spread{"prompt": {}, "completion": {}}, Run: r.Metadata().Run,
 		groups: map[string][]float64{}, right: map[string][]float64{}}
 	seen := map[string]bool{}
-	for t, err := range r.Rows(ctx, "id", "task_id", "group_id", "policy", "policy_version", "steps", "sequences", "reward", "correct", "termination", "prompt_tokens", "completion_tokens") {
+	for t, err := range r.RowsAhead(ctx, runtime.GOMAXPROCS(0), "id", "task_id", "group_id", "policy", "policy_version", "steps", "sequences", "reward", "correct", "termination", "prompt_tokens", "completion_tokens") {
 		if err != nil {
 			return err
 		}

@@ -267,6 +267,8 @@ func runTrain(ctx context.Context, o trainOptions, s streams) error {
 	if err != nil {
 		return err
 	}
+	defer data.Close()
+	defer ptx.Close()
 	if err := checkSampled(data, o); err != nil {
 		return err
 	}

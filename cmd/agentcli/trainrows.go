@@ -14,10 +14,11 @@ import (
 	"agentcli/weights"
 )
 
-// loadRows reads what a run trains on, and the rows of --ptx.
+// loadRows reads what a run trains on, and the rows of --ptx. The caller closes
+// both.
 func loadRows(ctx context.Context, o trainOptions, note func(string, ...any)) (data, ptx *trainer.Data, err error) {
 	format := func() (*trainer.Format, error) { return formatOf(ctx, o.Model, note) }
-	from := trainer.From{Rewarded: o.RewardModel != "", Format: format}
+	from := trainer.From{Rewarded: o.RewardModel != "", Format: format, OnDisk: true}
 	if o.Reward != "" {
 		s := newScorer(func(*traj.Trajectory) string { return o.Reward }, func(m string) { note("%s", m) })
 		defer s.Close()
@@ -38,8 +39,8 @@ func loadRows(ctx context.Context, o trainOptions, note func(string, ...any)) (d
 			}
 		}
 	}
-	if ptx, err = trainer.LoadFor(ctx, []string{o.PTX}, c, trainer.From{Format: format}); err != nil {
-		return nil, nil, fmt.Errorf("--ptx: %w", err)
+	if ptx, err = trainer.LoadFor(ctx, []string{o.PTX}, c, trainer.From{Format: format, OnDisk: true}); err != nil {
+		return nil, nil, errors.Join(fmt.Errorf("--ptx: %w", err), data.Close())
 	}
 	return data, ptx, nil
 }

@@ -49,6 +49,7 @@ type Estimator struct {
 	// Relative says that a group whose rows all score the same gets 0: it can
 	// teach nothing and need not be computed.
 	Relative bool
+	Batch    bool // looks beyond the group: all groups must be given at once
 	estimate func(groups [][]Row, o EstimatorOptions) (Advantages, error)
 }
 
@@ -67,20 +68,20 @@ func (e *Estimator) Estimate(groups [][]Row, o EstimatorOptions) (Advantages, er
 
 // Estimators are those that --advantage takes.
 var Estimators = []*Estimator{
-	{"grpo", "(s−μ)/(σ+1e-6)", true, perScore(func(s []float64) ([]float64, error) { return GRPO(s), nil })},
-	{"dr_grpo", "s−μ", true, perScore(func(s []float64) ([]float64, error) { return DrGRPO(s), nil })},
-	{"rloo", "s − mean of the others", true, perScore(RLOO)},
-	{"grpo_passk", "the best of a group: (r₁−r₂)/(σ+1e-6)", true, perScore(func(s []float64) ([]float64, error) { return PassK(s, true) })},
-	{"max_rl", "(s−μ)/μ", true, perScore(func(s []float64) ([]float64, error) { return MaxRL(s), nil })},
-	{"opo", "s − Σ len·s/Σ len", true, opo},
-	{"gpg", "(B/#scores that are not 0)·(s−μ)", true, gpg},
-	{"gdpo", "whiten(Σ wₖ·grpo(rₖ)) over the reward's parts", true, gdpo},
-	{"rae", "s − running mean of the role", false, rae},
-	{"remax", "return − score of the greedy attempt", false, remax},
-	{"reinforce", "whiten(R_t), R_t = r_t + γ·R_t+1", false, reinforce},
-	{"reinforce++", "whiten(R_t) over the batch", false, reinforce},
-	{"reinforce++-baseline", "whiten(s−μ) over the batch's tokens", true, reinforceBaseline},
-	{"gae", "Σ (γλ)^k·δ_t+k, whitened; needs a critic (--algo ppo)", false, gae},
+	{"grpo", "(s−μ)/(σ+1e-6)", true, false, perScore(func(s []float64) ([]float64, error) { return GRPO(s), nil })},
+	{"dr_grpo", "s−μ", true, false, perScore(func(s []float64) ([]float64, error) { return DrGRPO(s), nil })},
+	{"rloo", "s − mean of the others", true, false, perScore(RLOO)},
+	{"grpo_passk", "the best of a group: (r₁−r₂)/(σ+1e-6)", true, false, perScore(func(s []float64) ([]float64, error) { return PassK(s, true) })},
+	{"max_rl", "(s−μ)/μ", true, false, perScore(func(s []float64) ([]float64, error) { return MaxRL(s), nil })},
+	{"opo", "s − Σ len·s/Σ len", true, false, opo},
+	{"gpg", "(B/#scores that are not 0)·(s−μ)", true, true, gpg},
+	{"gdpo", "whiten(Σ wₖ·grpo(rₖ)) over the reward's parts", true, true, gdpo},
+	{"rae", "s − running mean of the role", false, true, rae},
+	{"remax", "return − score of the greedy attempt", false, false, remax},
+	{"reinforce", "whiten(R_t), R_t = r_t + γ·R_t+1", false, true, reinforce},
+	{"reinforce++", "whiten(R_t) over the batch", false, true, reinforce},
+	{"reinforce++-baseline", "whiten(s−μ) over the batch's tokens", true, true, reinforceBaseline},
+	{"gae", "Σ (γλ)^k·δ_t+k, whitened; needs a critic (--algo ppo)", false, true, gae},
 }
 
 // EstimatorByName finds an estimator.

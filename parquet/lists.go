@@ -1,0 +1,165 @@
+package parquet
+
+import (
+	"fmt"
+	"math"
+
+	"agentcli/traj"
+)
+
+// Lists of numbers are what a file of trajectories mostly holds: they are taken
+// in runs, as many elements at once as a batch of the cursor has of one list.
+
+// runs hands the elements of a list of leaves to f, in order: either values i to
+// j of the cursor's current batch, or one element that is null (ok false).
+func (n *node) runs(want string, f func(c *cursor, i, j int, ok bool) error) error {
+	if n.kind != listKind || n.children[0].kind != leafKind {
+		return n.wrong("a list of " + want)
+	}
+	if n.null() {
+		return n.first.err
+	}
+	c := n.children[0].leaf
+	if c.def() < n.listDef { // empty
+		n.skipNull()
+		return c.err
+	}
+	for first := true; first || c.rep() == n.rep; first = false {
+		before := c.consumed
+		run := 0
+		if c.def() == c.maxDef {
+			run = c.run(n.rep)
+		}
+		if err := f(c, c.vi, c.vi+run, run > 0); err != nil {
+			return err
+		}
+		if run > 0 {
+			c.skip(run)
+		} else {
+			c.next()
+		}
+		if c.err != nil {
+			return c.err
+		}
+		if c.consumed == before {
+			return fmt.Errorf("column %s: the levels do not advance", n.name)
+		}
+	}
+	return nil
+}
+
+// run is how many entries of the batch, from the current one on, are present and
+// elements of the same list.
+func (c *cursor) run(rep int16) int {
+	if c.maxRep == 0 {
+		return 1
+	}
+	i := c.i + 1
+	for i < c.n && c.reps[i] == rep && c.defs[i] == c.maxDef {
+		i++
+	}
+	return i - c.i
+}
+
+// skip moves on by n entries that are all present.
+func (c *cursor) skip(n int) {
+	c.vi += n
+	c.i += n
+	c.consumed += int64(n)
+	c.fill()
+}
+
+func (n *node) ids() ([]int32, error) {
+	var out []int32
+	err := n.runs("token ids", func(c *cursor, i, j int, ok bool) error {
+		if !ok {
+			return fmt.Errorf("token %d is null", len(out))
+		}
+		if out == nil { // most lists are one run
+			out = make([]int32, 0, j-i)
+		}
+		switch {
+		case c.i32 != nil:
+			for _, v := range c.i32[i:j] {
+				if v < 0 {
+					return fmt.Errorf("token %d has the id %d", len(out), v)
+				}
+				out = append(out, v)
+			}
+		case c.i64 != nil:
+			for _, v := range c.i64[i:j] {
+				if v < 0 || v > math.MaxInt32 {
+					return fmt.Errorf("token %d has the id %d", len(out), v)
+				}
+				out = append(out, int32(v))
+			}
+		default:
+			return n.wrong("a list of whole numbers")
+		}
+		return nil
+	})
+	return out, err
+}
+
+// flags reads a list of about size entries.
+func (n *node) flags(size int) ([]bool, error) {
+	out := make([]bool, 0, size)
+	err := n.runs("true or false", func(c *cursor, i, j int, ok bool) error {
+		if !ok {
+			return fmt.Errorf("entry %d is null", len(out))
+		}
+		switch {
+		case c.bool != nil:
+			out = append(out, c.bool[i:j]...)
+		case c.i32 != nil:
+			for _, v := range c.i32[i:j] {
+				out = append(out, v != 0)
+			}
+		case c.i64 != nil:
+			for _, v := range c.i64[i:j] {
+				out = append(out, v != 0)
+			}
+		default:
+			return n.wrong("a list of true or false")
+		}
+		return nil
+	})
+	if len(out) == 0 {
+		out = nil
+	}
+	return out, err
+}
+
+// logprobs reads a list of about size entries; nil where it has none.
+func (n *node) logprobs(size int) ([]traj.Logprob, error) {
+	out := make([]traj.Logprob, 0, size)
+	err := n.runs("numbers", func(c *cursor, i, j int, ok bool) error {
+		switch {
+		case !ok:
+			out = append(out, traj.NoLogprob())
+		case c.f32 != nil:
+			for _, v := range c.f32[i:j] {
+				out = append(out, traj.Logprob(v))
+			}
+		case c.f64 != nil:
+			for _, v := range c.f64[i:j] {
+				out = append(out, traj.Logprob(v))
+			}
+		case c.i32 != nil:
+			for _, v := range c.i32[i:j] {
+				out = append(out, traj.Logprob(v))
+			}
+		case c.i64 != nil:
+			for _, v := range c.i64[i:j] {
+				out = append(out, traj.Logprob(v))
+			}
+		default:
+			return n.wrong("a list of numbers")
+		}
+		return nil
+	})
+	if len(out) == 0 {
+		out = nil
+	}
+	return out, err
+}

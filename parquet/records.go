@@ -1,0 +1,227 @@
+package parquet
+
+import (
+	"encoding/json"
+	"fmt"
+
+	"agentcli/traj"
+)
+
+// decodeColumn takes one record of a column into a trajectory.
+func decodeColumn(n *node, t *traj.Trajectory) (err error) {
+	str := func(p *string) { *p, _, err = n.text() }
+	num := func(p *int) {
+		var v int64
+		v, _, err = n.integer()
+		*p = int(v)
+	}
+	big := func(p *int64) { *p, _, err = n.integer() }
+	switch n.name {
+	case "id":
+		str(&t.ID)
+	case "task_id":
+		str(&t.Task.ID)
+	case "dataset":
+		str(&t.Task.Dataset)
+	case "split":
+		str(&t.Task.Split)
+	case "group_id":
+		str(&t.GroupID)
+	case "attempt":
+		num(&t.Attempt)
+	case "seed":
+		big(&t.Seed)
+	case "policy":
+		str(&t.Policy)
+	case "policy_version":
+		big(&t.PolicyVersion)
+	case "question":
+		str(&t.Task.Question)
+	case "answer":
+		t.Task.Answers, err = n.texts()
+	case "extracted":
+		t.Extracted, err = n.optText()
+	case "messages":
+		t.Messages, err = decodeMessages(n)
+	case "steps":
+		t.Steps, err = decodeSteps(n)
+	case "sequences":
+		t.Sequences, err = decodeSequences(n)
+	case "reward":
+		t.Reward, err = n.optNumber()
+	case "reward_parts":
+		t.RewardParts, err = decodeParts(n)
+	case "correct":
+		t.Correct, err = n.optFlag()
+	case "termination":
+		var s string
+		str(&s)
+		t.Termination = traj.Termination(s)
+	case "error":
+		str(&t.Error)
+	case "prompt_tokens":
+		num(&t.PromptTokens)
+	case "completion_tokens":
+		num(&t.CompletionTokens)
+	case "turns":
+		_, err = n.value() // told by the steps
+	case "duration_ms":
+		big(&t.DurationMS)
+	case "started_at":
+		t.StartedAt, err = n.instant()
+	case "meta":
+		var s string
+		if s, err = n.json(); s != "" && s != "{}" {
+			if !json.Valid([]byte(s)) {
+				return fmt.Errorf("is not JSON: %.60q", s)
+			}
+			t.Task.Meta = json.RawMessage(s)
+		}
+	default:
+		_, err = n.value()
+	}
+	return err
+}
+
+func decodeMessages(n *node) ([]traj.Message, error) {
+	return structs(n, func(f *node, m *traj.Message) (err error) {
+		switch f.name {
+		case "role":
+			m.Role, _, err = f.text()
+		case "content":
+			m.Content, _, err = f.text()
+		case "reasoning", "reasoning_content":
+			m.Reasoning, _, err = f.text()
+		case "name":
+			m.Name, _, err = f.text()
+		case "tool_call_id":
+			m.ToolCallID, _, err = f.text()
+		case "tool_calls":
+			m.ToolCalls, err = structs(f, func(f *node, c *traj.ToolCall) (err error) {
+				switch f.name {
+				case "id":
+					c.ID, _, err = f.text()
+				case "name":
+					c.Name, _, err = f.text()
+				case "arguments":
+					c.Arguments, err = f.json()
+				default:
+					_, err = f.value()
+				}
+				return err
+			})
+		case "images":
+			m.Images, err = structs(f, func(f *node, im *traj.Image) (err error) {
+				switch f.name {
+				case "path":
+					im.Path, _, err = f.text()
+				case "bytes":
+					im.Bytes, err = f.blob()
+				default:
+					_, err = f.value()
+				}
+				return err
+			})
+		default:
+			_, err = f.value()
+		}
+		return err
+	})
+}
+
+func decodeSteps(n *node) ([]traj.Step, error) {
+	return structs(n, func(f *node, s *traj.Step) (err error) {
+		num := func(p *int) {
+			var v int64
+			v, _, err = f.integer()
+			*p = int(v)
+		}
+		float := func(p *float64) {
+			var v *float64
+			if v, err = f.optNumber(); v != nil {
+				*p = *v
+			}
+		}
+		switch f.name {
+		case "sequence":
+			num(&s.Sequence)
+		case "start":
+			num(&s.Start)
+		case "end":
+			num(&s.End)
+		case "finish_reason":
+			s.FinishReason, _, err = f.text()
+		case "tool_calls":
+			num(&s.ToolCalls)
+		case "tool_errors":
+			num(&s.ToolErrors)
+		case "reward":
+			s.Reward, err = f.optNumber()
+		case "prompt_tokens":
+			num(&s.PromptTokens)
+		case "completion_tokens":
+			num(&s.CompletionTokens)
+		case "model_ms":
+			float(&s.ModelMS)
+		case "env_ms":
+			float(&s.EnvMS)
+		case "error":
+			s.Error, _, err = f.text()
+		case "tool_cached":
+			var v *float64
+			if v, err = f.optNumber(); v != nil {
+				n := int(*v)
+				s.ToolCached = &n
+			}
+		default:
+			_, err = f.value()
+		}
+		return err
+	})
+}
+
+func decodeSequences(n *node) ([]traj.Sequence, error) {
+	seqs, err := structs(n, func(f *node, s *traj.Sequence) (err error) {
+		switch f.name {
+		case "token_ids":
+			s.TokenIDs, err = f.ids()
+		case "loss_mask":
+			s.LossMask, err = f.flags(len(s.TokenIDs))
+		case "logprobs":
+			s.Logprobs, err = f.logprobs(len(s.TokenIDs))
+		default:
+			_, err = f.value()
+		}
+		return err
+	})
+	for i := range seqs {
+		s := &seqs[i]
+		if len(s.Logprobs) == 0 { // none were recorded
+			s.Logprobs = make([]traj.Logprob, len(s.TokenIDs))
+			for j := range s.Logprobs {
+				s.Logprobs[j] = traj.NoLogprob()
+			}
+		}
+		if verr := s.Validate(); err == nil && verr != nil {
+			err = fmt.Errorf("number %d: %w", i, verr)
+		}
+	}
+	return seqs, err
+}
+
+func decodeParts(n *node) ([]traj.Part, error) {
+	return structs(n, func(f *node, p *traj.Part) (err error) {
+		switch f.name {
+		case "name":
+			p.Name, _, err = f.text()
+		case "value":
+			var v *float64
+			if v, err = f.optNumber(); v != nil {
+				p.Value = *v
+			}
+		default:
+			_, err = f.value()
+		}
+		return err
+	})
+}

@@ -1,0 +1,197 @@
+package trainer
+
+import (
+	"encoding/binary"
+	"math"
+
+	"agentcli/traj"
+)
+
+// How a body is written on a shelf: whole numbers as uvarints, reals as they are
+// in memory, little endian; texts by their number in the shelf's list; ids in 2
+// bytes where they all fit, else in 4; the mask as the lengths of its runs, and
+// log-probs where there can be any. Nothing is lost, down to the bits.
+
+// Which tokens of a sequence have a log-prob written down.
+const (
+	logprobsNone    = iota // all are NaN
+	logprobsSampled        // the others are NaN
+	logprobsAll
+)
+
+func appendBody(b []byte, e *Body, number func(string) int) []byte {
+	b = appendInts(b, number(e.Role), number(string(e.Termination)), e.Turns, e.ToolCalls, e.ToolErrors, e.Prompt, e.Sampled, e.LastRound+1, len(e.Parts))
+	for _, p := range e.Parts {
+		b = appendReals(appendInts(b, number(p.Name)), p.Value)
+	}
+	b = appendInts(b, len(e.StepRewards))
+	for _, r := range e.StepRewards {
+		b = appendReals(appendInts(b, r.Sequence, r.Token), r.Reward)
+	}
+	b = appendInts(b, len(e.Sequences))
+	for i := range e.Sequences {
+		b = appendSequence(b, &e.Sequences[i])
+	}
+	b = appendInts(b, len(e.Weights))
+	for _, w := range e.Weights {
+		b = appendRuns(b, w)
+	}
+	b = appendInts(b, len(e.Marks))
+	for _, y := range e.Marks {
+		b = appendReals(appendInts(b, len(y)), y...)
+	}
+	return b
+}
+
+func appendInts(b []byte, values ...int) []byte {
+	for _, v := range values {
+		b = binary.AppendUvarint(b, uint64(v))
+	}
+	return b
+}
+
+func appendReals(b []byte, values ...float64) []byte {
+	for _, v := range values {
+		b = binary.LittleEndian.AppendUint64(b, math.Float64bits(v))
+	}
+	return b
+}
+
+// appendRuns writes numbers of which neighbours are mostly equal.
+func appendRuns(b []byte, x []float64) []byte {
+	b = appendInts(b, len(x))
+	for i := 0; i < len(x); {
+		j := i + 1
+		for j < len(x) && math.Float64bits(x[j]) == math.Float64bits(x[i]) {
+			j++
+		}
+		b = appendReals(appendInts(b, j-i), x[i])
+		i = j
+	}
+	return b
+}
+
+func appendSequence(b []byte, s *traj.Sequence) []byte {
+	n, wide, kind := len(s.TokenIDs), 0, logprobsNone
+	for t, id := range s.TokenIDs {
+		if uint32(id) > math.MaxUint16 {
+			wide = 1
+		}
+		if lp := s.Logprobs[t]; lp == lp { //nolint:staticcheck // it is no NaN
+			if s.LossMask[t] {
+				kind = max(kind, logprobsSampled)
+			} else {
+				kind = logprobsAll
+			}
+		}
+	}
+	b = appendInts(b, n, wide, kind)
+	for t, sampled := 0, false; t < n; sampled = !sampled {
+		end := t
+		for end < n && s.LossMask[end] == sampled {
+			end++
+		}
+		b = appendInts(b, end-t)
+		t = end
+	}
+	for _, id := range s.TokenIDs {
+		if wide == 1 {
+			b = binary.LittleEndian.AppendUint32(b, uint32(id))
+		} else {
+			b = binary.LittleEndian.AppendUint16(b, uint16(id))
+		}
+	}
+	for t, lp := range s.Logprobs {
+		if kind == logprobsAll || (kind == logprobsSampled && s.LossMask[t]) {
+			b = binary.LittleEndian.AppendUint32(b, math.Float32bits(float32(lp)))
+		}
+	}
+	return b
+}
+
+// pages takes apart what appendBody wrote.
+type pages []byte
+
+func (p *pages) int() int {
+	v, n := binary.Uvarint(*p)
+	*p = (*p)[n:]
+	return int(v)
+}
+
+func (p *pages) real() float64 {
+	v := math.Float64frombits(binary.LittleEndian.Uint64(*p))
+	*p = (*p)[8:]
+	return v
+}
+
+func readBody(p pages, names []string) *Body {
+	e := &Body{Role: names[p.int()], Termination: traj.Termination(names[p.int()]), Turns: p.int(), ToolCalls: p.int(), ToolErrors: p.int(),
+		Prompt: p.int(), Sampled: p.int(), LastRound: p.int() - 1}
+	for range p.int() {
+		e.Parts = append(e.Parts, traj.Part{Name: names[p.int()], Value: p.real()})
+	}
+	for range p.int() {
+		e.StepRewards = append(e.StepRewards, StepReward{p.int(), p.int(), p.real()})
+	}
+	e.Sequences = make([]traj.Sequence, p.int())
+	for i := range e.Sequences {
+		e.Sequences[i] = p.sequence()
+	}
+	for range p.int() {
+		e.Weights = append(e.Weights, p.runs())
+	}
+	for range p.int() {
+		y := make([]float64, p.int())
+		for i := range y {
+			y[i] = p.real()
+		}
+		e.Marks = append(e.Marks, y)
+	}
+	return e
+}
+
+func (p *pages) runs() []float64 {
+	x := make([]float64, p.int())
+	for i := 0; i < len(x); {
+		n, v := p.int(), p.real()
+		for range n {
+			x[i] = v
+			i++
+		}
+	}
+	return x
+}
+
+func (p *pages) sequence() traj.Sequence {
+	n, wide, kind := p.int(), p.int(), p.int()
+	s := traj.Sequence{TokenIDs: make([]int32, n), LossMask: make([]bool, n), Logprobs: make([]traj.Logprob, n)}
+	for t, sampled := 0, false; t < n; sampled = !sampled {
+		for range p.int() {
+			s.LossMask[t] = sampled
+			t++
+		}
+	}
+	b := *p
+	if wide == 1 {
+		for t := range s.TokenIDs {
+			s.TokenIDs[t] = int32(binary.LittleEndian.Uint32(b[4*t:]))
+		}
+		b = b[4*n:]
+	} else {
+		for t := range s.TokenIDs {
+			s.TokenIDs[t] = int32(binary.LittleEndian.Uint16(b[2*t:]))
+		}
+		b = b[2*n:]
+	}
+	none := traj.NoLogprob()
+	for t := range s.Logprobs {
+		if kind == logprobsAll || (kind == logprobsSampled && s.LossMask[t]) {
+			s.Logprobs[t] = traj.Logprob(math.Float32frombits(binary.LittleEndian.Uint32(b)))
+			b = b[4:]
+		} else {
+			s.Logprobs[t] = none
+		}
+	}
+	*p = b
+	return s
+}

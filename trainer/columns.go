@@ -1,0 +1,94 @@
+package trainer
+
+import (
+	"encoding/binary"
+	"math"
+)
+
+// column is a number of each wanted token that is computed once and needed
+// again.
+type column int
+
+const (
+	colOld column = iota
+	colRef
+	colTeacher
+	colValue
+	colReward
+	colAdv
+	colReturn
+	numColumns
+	noColumn column = -1 // nothing is kept
+)
+
+// of is where a stream has the column.
+func (c column) of(x *Stream) *[]float64 {
+	return [...]*[]float64{&x.Old, &x.Ref, &x.Teacher, &x.Value, &x.Reward, &x.Adv, &x.Return}[c]
+}
+
+// columns are a file of numbers beside a shelf: for each column as many float64
+// as its episodes have wanted tokens, in the episodes' order.
+type columns struct {
+	file *scratch
+	n    int64 // wanted tokens
+	have [numColumns]bool
+	from [numColumns]column // where it stands: two may be one
+}
+
+func newColumns(n int64) (*columns, error) {
+	f, err := newScratch()
+	if err != nil {
+		return nil, err
+	}
+	c := &columns{file: f, n: n}
+	for i := range c.from {
+		c.from[i] = column(i)
+	}
+	return c, nil
+}
+
+func (c *columns) at(k column, e *Episode) int64 { return 8 * (int64(c.from[k])*c.n + e.first) }
+
+// write keeps one column of an episode that is at hand. It can be read once all
+// episodes have it (has).
+func (c *columns) write(k column, e *Episode) error {
+	b, ok := e.shelf.read.Get().(*[]byte)
+	if !ok {
+		b = &[]byte{}
+	}
+	defer e.shelf.read.Put(b)
+	*b = (*b)[:0]
+	for i := range e.Streams {
+		for _, v := range *k.of(&e.Streams[i]) {
+			*b = binary.LittleEndian.AppendUint64(*b, math.Float64bits(v))
+		}
+	}
+	if _, err := c.file.WriteAt(*b, c.at(k, e)); err != nil {
+		return scratchError(err)
+	}
+	return nil
+}
+
+// read fills in the columns that there are.
+func (c *columns) read(e *Episode) error {
+	for k := range numColumns {
+		if !c.have[k] || e.counts.wanted == 0 {
+			continue
+		}
+		p, err := e.shelf.bytes(c.file, c.at(k, e), 8*int(e.counts.wanted))
+		if err != nil {
+			return err
+		}
+		b := *p
+		for i := range e.Streams {
+			x := make([]float64, len(e.Streams[i].RL))
+			for t := range x {
+				x[t] = math.Float64frombits(binary.LittleEndian.Uint64(b[8*t:]))
+			}
+			b = b[8*len(x):]
+			*k.of(&e.Streams[i]) = x
+		}
+		e.shelf.read.Put(p)
+	}
+	return nil
+}

@@ -1,0 +1,190 @@
+package trainer
+
+import (
+	"context"
+	"fmt"
+	"math"
+	"slices"
+	"strings"
+
+	"agentcli/parquet"
+	"agentcli/traj"
+)
+
+// Data is what the files held.
+type Data struct {
+	Files    []string
+	Episodes []*Episode
+	Skipped  Skipped
+	Policies []Policy    // that the rows name, else their file, in order of appearance
+	Runs     []RunSource // of each file
+	Pairs    []Pair      // where the rows are pairs; nil: groups of trajectories make them
+
+	Ungrouped []string // files without a column group_id
+
+	shelf   *shelf  // where the episodes' bodies are; nil: in memory
+	tallied laidOut // what they were counted for when they were put there
+	tally   func(*Episode)
+}
+
+// Close gives up what of the data is on disk.
+func (d *Data) Close() error {
+	if d == nil || d.shelf == nil {
+		return nil
+	}
+	return d.shelf.Close()
+}
+
+// add takes an episode in.
+func (d *Data) add(e *Episode) error {
+	d.Episodes = append(d.Episodes, e)
+	if d.shelf == nil {
+		return nil
+	}
+	if d.tally != nil {
+		d.tally(e)
+	}
+	return d.shelf.put(e)
+}
+
+// Policy is a model that sampled rows.
+type Policy struct{ Name, File string } // File is the first that names it
+
+// sampledBy notes the policy of a row.
+func (d *Data) sampledBy(name, file string) {
+	if name != "" && !slices.ContainsFunc(d.Policies, func(p Policy) bool { return p.Name == name }) {
+		d.Policies = append(d.Policies, Policy{name, file})
+	}
+}
+
+// RunSource is the part of a file's agentcli.run that training looks at; every
+// field may be missing, for a file written by somebody else.
+type RunSource struct {
+	Model struct {
+		Name          string `json:"name"`
+		Kind          string `json:"kind"` // local or server
+		TokenizerHash string `json:"tokenizer_hash"`
+		TemplateHash  string `json:"template_hash"`
+	} `json:"model"`
+	Sampling traj.Sampling `json:"sampling"`
+}
+
+// Filtered says in words where the rows were not sampled from the model's own
+// distribution, or "" where they were.
+func (r RunSource) Filtered() string {
+	var how []string
+	if r.Model.Kind == "server" && (r.Sampling.Temperature == nil || r.Sampling.TopP == 0) {
+		how = append(how, "the server's own defaults")
+	}
+	if t := r.Sampling.Temperature; t != nil && *t != 1 {
+		how = append(how, fmt.Sprintf("temperature %g", *t))
+	}
+	if p := r.Sampling.TopP; p > 0 && p < 1 {
+		how = append(how, fmt.Sprintf("top_p %g", p))
+	}
+	if r.Sampling.TopK > 0 {
+		how = append(how, fmt.Sprintf("top_k %d", r.Sampling.TopK))
+	}
+	if r.Sampling.MinP > 0 {
+		how = append(how, fmt.Sprintf("min_p %g", r.Sampling.MinP))
+	}
+	return strings.Join(how, ", ")
+}
+
+func (d *Data) empty() error {
+	switch {
+	case len(d.Episodes) > 0:
+		return nil
+	case d.Skipped.Rows == 0:
+		return fmt.Errorf("%s: there are no rows to train on", strings.Join(d.Files, ", "))
+	}
+	return fmt.Errorf("%s: none of the %d rows can be trained on: %s", strings.Join(d.Files, ", "), d.Skipped.Rows, d.Skipped.String())
+}
+
+// DropLong leaves out the rows that do not fit into the model's window; that
+// nothing remains is an error.
+func (d *Data) DropLong(window int) error {
+	d.Episodes = slices.DeleteFunc(d.Episodes, func(e *Episode) bool {
+		long := int(e.sizes().longest) > window
+		if long {
+			d.Skipped.Add(fmt.Sprintf("longer than the model's window of %d tokens", window), e.ID)
+		}
+		return long
+	})
+	return d.empty()
+}
+
+// CheckTokens names the first row with a token id that the model does not have.
+func (d *Data) CheckTokens(vocab int) error {
+	for _, e := range d.Episodes {
+		b := e.Body
+		if b == nil {
+			if int(e.size.top) < vocab {
+				continue
+			}
+			var err error
+			if b, err = e.shelf.get(e); err != nil {
+				return err
+			}
+		}
+		for i, s := range b.Sequences {
+			for j, id := range s.TokenIDs {
+				if id < 0 || int(id) >= vocab {
+					return fmt.Errorf("%s: sequence %d: token id %d at position %d is outside the model's vocabulary of %d", e.ID, i, id, j, vocab)
+				}
+			}
+		}
+	}
+	return nil
+}
+
+// CompareWithGreedy reads the scores of greedy attempts at the same tasks, for
+// remax. A row whose task has none is an error.
+func (d *Data) CompareWithGreedy(ctx context.Context, path string) error {
+	r, err := parquet.Open(path)
+	if err != nil {
+		return err
+	}
+	defer r.Close()
+	score := map[string]float64{}
+	for t, err := range r.Rows(ctx, "id", "task_id", "reward") {
+		if err != nil {
+			return err
+		}
+		if t.Reward != nil && !math.IsNaN(*t.Reward) {
+			score[t.Task.ID] = *t.Reward
+		}
+	}
+	for _, e := range d.Episodes {
+		x, ok := score[e.Task]
+		if !ok {
+			return fmt.Errorf("%s: there is no greedy attempt with a reward at task %q of %s; roll the same dataset out with --temperature 0", path, e.Task, e.ID)
+		}
+		e.Greedy = &x
+	}
+	return nil
+}
+
+// CheckGroups looks whether the rows can be compared at all: every advantage
+// here is relative to a group. Groups of one among others are only a warning.
+func (d *Data) CheckGroups() (warning string, err error) {
+	all, lone := groups(d.Episodes), 0
+	for _, g := range all {
+		if len(g) == 1 {
+			lone++
+		}
+	}
+	why := ""
+	if len(d.Ungrouped) > 0 {
+		why = fmt.Sprintf("; %s has no column group_id, so its rows were grouped by task_id", d.Ungrouped[0])
+	}
+	const mend = "give the attempts at one task the same group_id, as in docs/format.md, or roll out with -n 2 or more"
+	switch {
+	case lone == 0:
+		return "", nil
+	case lone == len(all):
+		return "", fmt.Errorf("%s: none of the %d rows shares its group_id with another, so there is nothing to compare it with%s: %s",
+			strings.Join(d.Files, ", "), len(d.Episodes), why, mend)
+	}
+	return fmt.Sprintf("%d of the %d groups have a single row, which nothing is compared with: its advantage is its bare reward%s (%s)", lone, len(all), why, mend), nil
+}

@@ -1,0 +1,386 @@
+package trainer
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"math"
+	"os"
+	"path/filepath"
+	"reflect"
+	"slices"
+	"strings"
+	"testing"
+
+	"agentcli/parquet/parquettest"
+	"agentcli/traj"
+)
+
+// onDisk takes the bodies of the episodes out of memory.
+func onDisk(t *testing.T, d *Data) *Data {
+	t.Helper()
+	var err error
+	if d.shelf, err = newShelf(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { d.Close() })
+	for _, e := range d.Episodes {
+		if err := d.shelf.put(e); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := d.shelf.settle(); err != nil {
+		t.Fatal(err)
+	}
+	return d
+}
+
+// rich is the corpus with all that an episode can have.
+func rich(model *bigram) *Data {
+	d := &Data{Episodes: corpus()}
+	record(.1, model, d.Episodes)
+	for i, e := range d.Episodes {
+		e.Parts = []traj.Part{{Name: "a", Value: e.Score}, {Name: "b", Value: float64(i % 3)}}
+		e.Role, e.Greedy = []string{"x", "y"}[i%2], number(.25)
+		if i%3 == 0 {
+			e.StepRewards = []StepReward{{0, len(e.Sequences[0].TokenIDs) - 1, .125}}
+		}
+		if i == 2 {
+			e.Termination = traj.TurnLength
+		}
+	}
+	return d
+}
+
+type outcome struct {
+	models []*bigram
+	steps  []map[string]float64
+}
+
+// wholeRun trains with every model that the settings ask for, on data of its own.
+func wholeRun(t *testing.T, c Config, d, ptx *Data, change func(*Session)) (o outcome) {
+	t.Helper()
+	actor := newBigram(vocab, 1)
+	o.models = []*bigram{actor}
+	s := Session{Actor: actor, Ref: newBigram(vocab, 2), Teacher: newBigram(vocab, 5), Config: c, Data: d, Clock: still,
+		OnStep: func(m Metrics) error { o.steps = append(o.steps, maps.Clone(m.Values)); return nil }}
+	if c.Algo == AlgoRM {
+		actor.values, actor.valueGrad = make([]float64, vocab), make([]float64, vocab)
+		for i := range actor.values {
+			actor.values[i] = float64(i) / 10
+		}
+	}
+	if ptx != nil {
+		s.PTX = ptx.Episodes
+	}
+	if change != nil {
+		change(&s)
+	}
+	var err error
+	if c.Algo == AlgoPPO {
+		critic := newBigram(vocab, 7)
+		critic.values, critic.valueGrad = make([]float64, vocab), make([]float64, vocab)
+		critic.values[3] = .5
+		o.models = append(o.models, critic)
+		err = (&PPO{Session: s, Critic: critic}).Run(t.Context())
+	} else {
+		err = runAny(t.Context(), &s)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return o
+}
+
+func same(a, b []float64) bool {
+	return slices.EqualFunc(a, b, func(x, y float64) bool { return math.Float64bits(x) == math.Float64bits(y) })
+}
+
+// The same rows from memory and from the scratch file give the same model, down
+// to the bits, whatever is computed once and kept beside them.
+func TestTrainingFromDiskIsTrainingFromMemory(t *testing.T) {
+	base := func(change func(*Config)) Config {
+		c := DefaultConfig()
+		c.Minibatch, c.Epochs, c.LR, c.MicroTokens = 3, 2, .05, 14
+		change(&c)
+		return c
+	}
+	for name, c := range map[string]Config{
+		"grpo":           base(func(c *Config) {}),
+		"all at once":    base(func(c *Config) { c.Minibatch = 0 }),
+		"file":           base(func(c *Config) { c.OldLogprobs, c.OffPolicy.Kind = OldFile, "tis" }),
+		"kl":             base(func(c *Config) { c.KLCoef = .1 }),
+		"kl in reward":   base(func(c *Config) { c.KLCoef, c.KLIn, c.DropZeroStd = .1, KLInReward, true }),
+		"echo":           base(func(c *Config) { c.Echo = .3 }),
+		"opd":            base(func(c *Config) { c.Loss = "opd" }),
+		"rloo":           base(func(c *Config) { c.Advantage, c.OverlongFilter, c.LengthPenalty = "rloo", true, ".1,.1,.1" }),
+		"gdpo":           base(func(c *Config) { c.Advantage = "gdpo" }),
+		"remax":          base(func(c *Config) { c.Advantage = "remax" }),
+		"rae":            base(func(c *Config) { c.Advantage = "rae" }),
+		"reinforce++":    base(func(c *Config) { c.Advantage, c.Gamma = "reinforce++", .9 }),
+		"ppo":            base(func(c *Config) { c.Algo, c.Advantage, c.Lambda = AlgoPPO, "gae", .9 }),
+		"ppo with kl":    base(func(c *Config) { c.Algo, c.Advantage, c.KLCoef, c.KLIn = AlgoPPO, "gae", .1, KLInReward }),
+		"ptx":            base(func(c *Config) { c.PTXCoef = .2 }),
+		"sft":            base(func(c *Config) { c.Algo = AlgoSFT }),
+		"dpo":            base(func(c *Config) { c.Algo = AlgoDPO }),
+		"rm":             base(func(c *Config) { c.Algo, c.Supervised.Pairs = AlgoRM, PairsAll }),
+		"reward model":   base(func(c *Config) {}),
+		"last round":     base(func(c *Config) { c.LossScale = ScaleLastRound }),
+		"by their model": base(func(c *Config) { c.KLCoef, c.Seed = .1, 2 }),
+	} {
+		t.Run(name, func(t *testing.T) {
+			run := func(shelve func(*Data) *Data, change func(*Session)) outcome {
+				ptx := &Data{Episodes: corpus()[2:7]}
+				if c.PTXCoef == 0 {
+					ptx = nil
+				} else {
+					ptx = shelve(ptx)
+				}
+				return wholeRun(t, c, shelve(rich(newBigram(vocab, 1))), ptx, func(s *Session) {
+					switch name {
+					case "reward model":
+						judge := newBigram(vocab, 9)
+						judge.values, judge.valueGrad = make([]float64, vocab), make([]float64, vocab)
+						for i := range judge.values {
+							judge.values[i] = math.Sin(float64(i))
+						}
+						s.Reward = judge
+					case "by their model":
+						s.Ref = s.Actor
+					}
+					if change != nil {
+						change(s)
+					}
+				})
+			}
+			disk := func(d *Data) *Data { return onDisk(t, d) }
+			want := run(func(d *Data) *Data { return d }, nil)
+			got := run(disk, nil)
+			if len(want.steps) < 2 {
+				t.Fatalf("%d steps are too few to show anything", len(want.steps))
+			}
+			if !reflect.DeepEqual(got.steps, want.steps) {
+				t.Errorf("the metrics differ:\n%v\n%v", got.steps, want.steps)
+			}
+			for i, m := range got.models {
+				if w := want.models[i]; !same(m.logits, w.logits) || !same(m.values, w.values) {
+					t.Errorf("model %d is %v off", i, gap(m.logits, w.logits))
+				}
+			}
+
+			// Gone on with after its first step, from a checkpoint file.
+			if c.Algo == AlgoPPO {
+				return // ppo_test.go resumes with a critic
+			}
+			path := filepath.Join(t.TempDir(), "frozen")
+			var saved *bigram
+			one := run(disk, func(s *Session) {
+				s.Config.SaveEvery = 1
+				s.Checkpoint = func(done int, f *Frozen) error {
+					if done == 1 {
+						saved = s.Actor.(*bigram).copy()
+						return f.WriteFile(path)
+					}
+					return nil
+				}
+			})
+			if saved == nil {
+				t.Fatalf("no checkpoint in %d steps", len(one.steps))
+			}
+			two := run(disk, func(s *Session) {
+				f, err := ReadFrozen(path)
+				if err != nil {
+					t.Fatal(err)
+				}
+				s.Done, s.Frozen, s.Actor, s.Reward = 1, f, saved, nil
+			})
+			if !reflect.DeepEqual(withoutOnce(two.steps), withoutOnce(want.steps[1:])) || !same(saved.logits, want.models[0].logits) || !same(saved.values, want.models[0].values) {
+				t.Errorf("resumed after step 1 it is another run:\n%v\n%v", two.steps, want.steps[1:])
+			}
+		})
+	}
+}
+
+// withoutOnce leaves out what the first step of a process says.
+func withoutOnce(steps []map[string]float64) []map[string]float64 {
+	for _, m := range steps {
+		delete(m, "timing_s/old_log_prob")
+	}
+	return steps
+}
+
+func TestPRMFromDiskIsPRMFromMemory(t *testing.T) {
+	var kept []*bigram
+	for _, shelve := range []bool{false, true} {
+		d := judged()
+		c := DefaultConfig()
+		c.Algo, c.Minibatch, c.LR, c.MicroTokens = AlgoPRM, 2, .05, 14
+		if shelve {
+			onDisk(t, d)
+		}
+		model := newBigram(vocab, 1)
+		learn(t, model, c, d)
+		kept = append(kept, model)
+	}
+	d := onDisk(t, judged())
+	for range 2 { // a second session on the same rows begins afresh
+		c := DefaultConfig()
+		c.Algo, c.Minibatch, c.LR, c.MicroTokens = AlgoPRM, 2, .05, 14
+		model := newBigram(vocab, 1)
+		learn(t, model, c, d)
+		kept = append(kept, model)
+	}
+	if !same(kept[0].logits, kept[2].logits) || !same(kept[0].logits, kept[3].logits) {
+		t.Error("the rows of an earlier session teach something else")
+	}
+	if !same(kept[0].logits, kept[1].logits) || same(kept[0].logits, newBigram(vocab, 1).logits) {
+		t.Error("the models differ, or learned nothing")
+	}
+}
+
+func TestABodyComesBackFromTheShelfAsItWas(t *testing.T) {
+	nan, lp := traj.NoLogprob(), func(x float64) traj.Logprob { return traj.Logprob(x) }
+	bodies := []*Body{
+		{LastRound: -1, Sequences: []traj.Sequence{{TokenIDs: []int32{}, LossMask: []bool{}, Logprobs: []traj.Logprob{}}}},
+		{Role: "r", Termination: traj.Answered, Turns: 3, ToolCalls: 2, ToolErrors: 1, Prompt: 7, Sampled: 300, LastRound: 0,
+			Parts: []traj.Part{{Name: "exact", Value: -1.5}, {Name: "", Value: math.Inf(1)}}, StepRewards: []StepReward{{1, 70000, -2}},
+			Sequences: []traj.Sequence{
+				{TokenIDs: []int32{0, 65535, 65536, math.MaxInt32}, LossMask: []bool{false, true, true, false}, Logprobs: []traj.Logprob{nan, lp(-.1), nan, nan}},
+				{TokenIDs: []int32{1, 65535}, LossMask: []bool{true, false}, Logprobs: []traj.Logprob{lp(math.Inf(-1)), lp(0)}},
+				{TokenIDs: []int32{1, 2, 3}, LossMask: []bool{false, false, true}, Logprobs: []traj.Logprob{nan, nan, nan}},
+			},
+			Weights: [][]float64{{0, 0, 1, .5}, {1, 1}, {0, 0, 0}}, Marks: [][]float64{{1, 0}, {.25, .75}}},
+	}
+	d := &Data{}
+	for i, b := range bodies {
+		c := *b
+		d.Episodes = append(d.Episodes, &Episode{ID: fmt.Sprint(i), Body: &c})
+	}
+	onDisk(t, d)
+	for i, e := range d.Episodes {
+		if e.Body != nil {
+			t.Error("it is in memory still")
+		}
+		got, err := e.shelf.get(e)
+		if err != nil {
+			t.Fatal(err)
+		}
+		// NaN is not itself: the bits are compared as text.
+		if g, w := fmt.Sprintf("%#v", got), fmt.Sprintf("%#v", bodies[i]); g != w {
+			t.Errorf("%s\nwas %s", g, w)
+		}
+		if e.size != bodies[i].measure() {
+			t.Errorf("sizes %+v", e.size)
+		}
+	}
+}
+
+func TestRowsOnDiskAreCheckedAsThoseInMemory(t *testing.T) {
+	dir := t.TempDir()
+	t.Setenv("TMPDIR", dir)
+	rows := []*traj.Trajectory{row("a#0", "a", number(1), nil), row("a#1", "a", number(0), nil),
+		row("b#0", "b", number(1), func(x *traj.Trajectory) { x.Sequences = []traj.Sequence{sequence("aBCDEFGHI", nil)} }), row("b#1", "b", number(0), nil)}
+	f := parquettest.Write(t, filepath.Join(t.TempDir(), "f.parquet"), "", rows...)
+	d, err := LoadFor(t.Context(), []string{f}, DefaultConfig(), From{OnDisk: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer d.Close()
+	if left, err := os.ReadDir(dir); err != nil || len(left) != 0 {
+		t.Errorf("the scratch file has a name that a kill would leave behind: %v, %v", left, err)
+	}
+	if err := d.CheckTokens(9); err != nil {
+		t.Error(err)
+	}
+	if err := d.CheckTokens(8); err == nil || err.Error() != "b#0: sequence 0: token id 8 at position 8 is outside the model's vocabulary of 8" {
+		t.Error(err)
+	}
+	if err := d.DropLong(8); err != nil || len(d.Episodes) != 3 || d.Skipped.Rows != 1 {
+		t.Errorf("%d rows left, %v", len(d.Episodes), err)
+	}
+	for _, e := range d.Episodes {
+		if e.Body != nil {
+			t.Errorf("%s is in memory", e.ID)
+		}
+	}
+	if d.Episodes[0].Task != "a" || d.Episodes[0].Score != 1 {
+		t.Errorf("%+v", d.Episodes[0])
+	}
+	p, err := MakePlan(d, config())
+	if err != nil || p.Episodes != 3 || p.Tokens != 12 || p.Actions != 6 {
+		t.Errorf("%+v, %v", p, err)
+	}
+}
+
+func TestABadRowIsRefusedOnDiskToo(t *testing.T) {
+	dir := t.TempDir()
+	nan := parquettest.Write(t, filepath.Join(dir, "nan.parquet"), "", row("a#0", "a", number(1), nil), row("a#1", "a", number(math.NaN()), nil))
+	first := parquettest.Write(t, filepath.Join(dir, "first.parquet"), "", row("a#0", "a", number(1), func(x *traj.Trajectory) { x.Sequences[0].LossMask[0] = true }))
+	none := parquettest.Write(t, filepath.Join(dir, "none.parquet"), "", row("a#0", "a", nil, nil))
+	for _, path := range []string{nan, first, none, "testdata/ragged.parquet", "testdata/no_reward.parquet", filepath.Join(dir, "x.parquet")} {
+		_, want := LoadFor(t.Context(), []string{path}, DefaultConfig(), From{})
+		_, got := LoadFor(t.Context(), []string{path}, DefaultConfig(), From{OnDisk: true})
+		if want == nil || got == nil || got.Error() != want.Error() {
+			t.Errorf("%s: on disk %v, in memory %v", path, got, want)
+		}
+	}
+}
+
+func TestAScratchFolderThatCannotBeUsedIsNamed(t *testing.T) {
+	t.Setenv("TMPDIR", filepath.Join(t.TempDir(), "none"))
+	f := parquettest.Write(t, filepath.Join(t.TempDir(), "f.parquet"), "", row("a#0", "a", number(1), nil), row("a#1", "a", number(0), nil))
+	_, err := LoadFor(t.Context(), []string{f}, DefaultConfig(), From{OnDisk: true})
+	if err == nil || !strings.Contains(err.Error(), os.Getenv("TMPDIR")) || !strings.Contains(err.Error(), "TMPDIR") || strings.Contains(err.Error(), "\n") {
+		t.Error(err)
+	}
+}
+
+// A minibatch larger than what is held is read as it is needed, and no more than
+// a micro-batch of it is in memory at once.
+func TestOnlyAMicroBatchIsAtHand(t *testing.T) {
+	d := onDisk(t, &Data{Episodes: corpus()})
+	s := &Session{Config: config(), Data: d}
+	s.Config.MicroTokens = 14
+	if err := s.lay(d.Episodes); err != nil {
+		t.Fatal(err)
+	}
+	most, batches, closed := 0, 0, 0
+	for mb, err := range s.micro(d.Episodes, func(*Episode) error { closed++; return nil }) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		batches++
+		at := 0
+		for _, e := range d.Episodes {
+			if e.Body != nil {
+				at++
+			}
+		}
+		most = max(most, at)
+		for _, it := range mb.items {
+			if it.ep.Body == nil {
+				t.Error("an episode of the batch is not at hand")
+			}
+		}
+	}
+	if batches < 4 || most > 4 || closed != len(d.Episodes) {
+		t.Errorf("%d batches, %d episodes at hand at once, %d of %d done", batches, most, closed, len(d.Episodes))
+	}
+	stop := errors.New("stop")
+	for _, err := range s.micro(d.Episodes, func(*Episode) error { return stop }) {
+		if err != nil && !errors.Is(err, stop) {
+			t.Error(err)
+		}
+		if err != nil {
+			break
+		}
+	}
+	for range s.micro(d.Episodes, nil) {
+		break
+	}
+	for _, e := range d.Episodes {
+		if e.Body != nil {
+			t.Errorf("%s was left in memory", e.ID)
+		}
+	}
+}

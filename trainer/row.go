@@ -1,0 +1,100 @@
+package trainer
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"math"
+	"slices"
+
+	"agentcli/traj"
+)
+
+// episode checks one row. reason is why it takes no part, err a row that
+// contradicts itself.
+func episode(t *traj.Trajectory, id string, need needs) (e *Episode, reason string, err error) {
+	if t.Termination.Infrastructure() {
+		return nil, "ended by " + string(t.Termination), nil
+	}
+	score := 0.0
+	if t.Reward != nil {
+		score = *t.Reward
+	} else if need.reward {
+		return nil, "without a reward", nil
+	}
+	if need.reward && (math.IsNaN(score) || math.IsInf(score, 0)) {
+		return nil, "", fmt.Errorf("the reward is %v; score the file again", *t.Reward)
+	}
+	e = &Episode{ID: id, Group: t.GroupID, Task: t.Task.ID, Score: score, Body: &Body{Role: roleOf(t), Parts: t.RewardParts, Termination: t.Termination,
+		Turns: len(t.Steps), LastRound: -1}}
+	kept := make([]int, len(t.Sequences)) // where a sequence stands in the episode
+	for i := range t.Sequences {
+		kept[i] = -1
+		s := &t.Sequences[i]
+		if err := s.Validate(); err != nil {
+			return nil, "", fmt.Errorf("sequence %d: %w", i, err)
+		}
+		if len(s.LossMask) > 0 && s.LossMask[0] {
+			return nil, "", fmt.Errorf("sequence %d: its first token is marked as sampled, but nothing stands before it", i)
+		}
+		if n := s.Sampled(); n > 0 {
+			e.Sampled += n
+			kept[i] = len(e.Sequences)
+			e.Sequences = append(e.Sequences, *s)
+		}
+	}
+	if e.Sampled == 0 && len(t.Sequences) > 0 {
+		return nil, "without a sampled token", nil
+	}
+	if e.Sampled == 0 {
+		return nil, "without token ids (their server returned none; use vLLM or SGLang, or a local policy)", nil
+	}
+	e.Prompt = slices.Index(e.Sequences[0].LossMask, true)
+	for i, s := range t.Steps {
+		e.ToolCalls += s.ToolCalls
+		e.ToolErrors += s.ToolErrors
+		if s.Sequence < 0 || s.Sequence >= len(kept) || kept[s.Sequence] < 0 || s.Start < 0 || s.End > len(t.Sequences[s.Sequence].TokenIDs) || s.Start >= s.End {
+			if s.Reward != nil && *s.Reward != 0 {
+				return nil, "", fmt.Errorf("step %d has a reward, but no tokens that it is for", i)
+			}
+			continue
+		}
+		if kept[s.Sequence] == len(e.Sequences)-1 {
+			e.LastRound = s.Start
+		}
+		if r := s.Reward; r != nil {
+			if math.IsNaN(*r) || math.IsInf(*r, 0) {
+				return nil, "", fmt.Errorf("the reward of step %d is %v; score the file again", i, *r)
+			}
+			e.StepRewards = append(e.StepRewards, StepReward{kept[s.Sequence], s.End - 1, *r})
+		}
+	}
+	return e, "", nil
+}
+
+// roleOf is the key "role" of a row's meta, else its dataset.
+func roleOf(t *traj.Trajectory) string {
+	var meta struct {
+		Role string `json:"role"`
+	}
+	if bytes.Contains(t.Task.Meta, []byte("role")) && json.Unmarshal(t.Task.Meta, &meta) == nil && meta.Role != "" {
+		return meta.Role
+	}
+	return t.Task.Dataset
+}
+
+// groups lists the episodes by group, in order of first appearance.
+func groups(episodes []*Episode) [][]*Episode {
+	at := map[string]int{}
+	var out [][]*Episode
+	for _, e := range episodes {
+		i, ok := at[e.Group]
+		if !ok {
+			i = len(out)
+			at[e.Group] = i
+			out = append(out, nil)
+		}
+		out[i] = append(out[i], e)
+	}
+	return out
+}

@@ -1,0 +1,147 @@
+package trainer
+
+import (
+	"bufio"
+	"errors"
+	"fmt"
+	"os"
+	"sync"
+)
+
+// shelf keeps the bodies of episodes in a file of its own, written once while the
+// rows are read, so that memory holds an index of them alone and any minibatch is
+// a few reads. The file has no name from the start: nothing is left of it,
+// however the program ends.
+type shelf struct {
+	file   *scratch
+	out    *bufio.Writer
+	end    int64
+	names  []string // texts that bodies share
+	number map[string]int
+	buf    []byte
+	read   sync.Pool // of buffers
+
+	columns *columns // what a session computed of the episodes; nil: nothing yet
+}
+
+// scratch is a file without a name.
+type scratch struct {
+	*os.File
+	left string // its path, where the system gives no file without one
+}
+
+// scratchDir is where large temporary files go: TMPDIR, else the folder for those
+// that need not fit into memory, as /tmp often must.
+func scratchDir() string {
+	if dir := os.Getenv("TMPDIR"); dir != "" {
+		return dir
+	}
+	const disk = "/var/tmp"
+	if st, err := os.Stat(disk); err == nil && st.IsDir() {
+		return disk
+	}
+	return os.TempDir()
+}
+
+func newScratch() (*scratch, error) {
+	f, err := os.CreateTemp(scratchDir(), "agentcli-train-*")
+	if err != nil {
+		return nil, scratchError(err)
+	}
+	s := &scratch{File: f}
+	if os.Remove(f.Name()) != nil {
+		s.left = f.Name()
+	}
+	return s, nil
+}
+
+// scratchError says what to do about a temporary file that cannot be used.
+func scratchError(err error) error {
+	var pe *os.PathError
+	if errors.As(err, &pe) {
+		err = pe.Err
+	}
+	return fmt.Errorf("%s: %w; what is trained on is kept there while the run lasts, and takes from half to three times its size in Parquet: name a folder with room for it in TMPDIR", scratchDir(), err)
+}
+
+func (s *scratch) Close() error {
+	err := s.File.Close()
+	if s.left != "" {
+		err = errors.Join(err, os.Remove(s.left))
+	}
+	return err
+}
+
+func newShelf() (*shelf, error) {
+	f, err := newScratch()
+	if err != nil {
+		return nil, err
+	}
+	return &shelf{file: f, out: bufio.NewWriterSize(f, 1<<20), number: map[string]int{}}, nil
+}
+
+// put takes the body of an episode. The shelf must be settled before it is got
+// again.
+func (s *shelf) put(e *Episode) error {
+	s.buf = appendBody(s.buf[:0], e.Body, s.named)
+	if _, err := s.out.Write(s.buf); err != nil {
+		return scratchError(err)
+	}
+	e.size = e.measure()
+	e.shelf, e.at, e.length, e.Body = s, s.end, int32(len(s.buf)), nil
+	s.end += int64(len(s.buf))
+	return nil
+}
+
+// settle ends the putting.
+func (s *shelf) settle() error {
+	if err := s.out.Flush(); err != nil {
+		return scratchError(err)
+	}
+	s.out, s.buf, s.number = nil, nil, nil
+	return nil
+}
+
+func (s *shelf) named(text string) int {
+	n, ok := s.number[text]
+	if !ok {
+		n = len(s.names)
+		s.names, s.number[text] = append(s.names, text), n
+	}
+	return n
+}
+
+// get reads the body of an episode. It is safe for concurrent use.
+func (s *shelf) get(e *Episode) (*Body, error) {
+	b, err := s.bytes(s.file, e.at, int(e.length))
+	if err != nil {
+		return nil, err
+	}
+	defer s.read.Put(b)
+	return readBody(*b, s.names), nil
+}
+
+// bytes reads from a file into a buffer that s.read takes back.
+func (s *shelf) bytes(f *scratch, at int64, n int) (*[]byte, error) {
+	b, ok := s.read.Get().(*[]byte)
+	if !ok {
+		b = &[]byte{}
+	}
+	if cap(*b) < n {
+		*b = make([]byte, n)
+	}
+	*b = (*b)[:n]
+	if _, err := f.ReadAt(*b, at); err != nil {
+		return nil, scratchError(err)
+	}
+	return b, nil
+}
+
+// Close gives up the file, and what was computed of its episodes.
+func (s *shelf) Close() error {
+	err := s.file.Close()
+	if s.columns != nil {
+		err = errors.Join(err, s.columns.file.Close())
+	}
+	return err
+}
