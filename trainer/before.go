@@ -29,6 +29,9 @@ func (s *Session) before(ctx context.Context, episodes []*Episode, values Scorer
 		}
 	}
 	if c.Loss == "opd" {
+		if err := s.demonstrations(episodes); err != nil {
+			return err
+		}
 		err := s.score(ctx, "teacher", s.Teacher, episodes, colTeacher, into(colTeacher))
 		if err != nil {
 			return err
@@ -44,6 +47,7 @@ func (s *Session) before(ctx context.Context, episodes []*Episode, values Scorer
 		s.Release()
 		s.Ref, s.Teacher, s.Reward = nil, nil, nil
 	}
+	s.shown = nil
 	s.Frozen = s.freeze(episodes)
 	s.Frozen.Diff = diff
 	return nil
@@ -117,7 +121,13 @@ func (s *Session) score(ctx context.Context, phase string, model Scorer, episode
 		if err := ctx.Err(); err != nil {
 			return ErrInterrupted
 		}
-		o, err := model.Forward(mb.batch)
+		batch := mb.batch
+		if fills == colTeacher && s.Config.Demonstration != DemonstrateNothing {
+			if batch, err = s.demonstrated(mb); err != nil {
+				return err
+			}
+		}
+		o, err := model.Forward(batch)
 		if err == nil {
 			err = mb.each(o, take)
 		}

@@ -28,6 +28,7 @@ func appendBody(b []byte, e *Body, number func(string) int) []byte {
 	for _, r := range e.StepRewards {
 		b = appendReals(appendInts(b, r.Sequence, r.Token), r.Reward)
 	}
+	b = appendInts(b, number(e.Question), number(e.Demonstration))
 	b = appendInts(b, len(e.Sequences))
 	for i := range e.Sequences {
 		b = appendSequence(b, &e.Sequences[i])
@@ -133,6 +134,7 @@ func readBody(p pages, names []string) *Body {
 	for range p.int() {
 		e.StepRewards = append(e.StepRewards, StepReward{p.int(), p.int(), p.real()})
 	}
+	e.Question, e.Demonstration = names[p.int()], names[p.int()]
 	e.Sequences = make([]traj.Sequence, p.int())
 	for i := range e.Sequences {
 		e.Sequences[i] = p.sequence()

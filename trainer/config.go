@@ -27,8 +27,11 @@ type Config struct {
 	KL          algo.KLKind // its estimate
 	KLIn        string      // KLInLoss or KLInReward
 	EntropyCoef float64     // of an entropy bonus
-	Echo        float64     // weight of the cross-entropy of observation tokens
-	TargetKL    float64     // the run ends once a step's KL to the old policy is over 1½ times this; 0: never
+	// What the teacher of opd is shown behind the question: DemonstrateBest,
+	// DemonstrateAnswer, a file's name, or nothing.
+	Demonstration string
+	Echo          float64 // weight of the cross-entropy of observation tokens
+	TargetKL      float64 // the run ends once a step's KL to the old policy is over 1½ times this; 0: never
 
 	Gamma          float64 // discount of a token's reward
 	Lambda         float64 // of GAE
@@ -149,6 +152,8 @@ func (c Config) Validate() error {
 		return bad("rollout-kl", c.RolloutKL, "a number of at least 0")
 	case math.IsNaN(c.EntropyCoef) || math.IsInf(c.EntropyCoef, 0):
 		return bad("entropy-coef", c.EntropyCoef, "a number")
+	case c.Demonstration != DemonstrateNothing && c.Loss != "opd":
+		return bad("demonstration", c.Demonstration, "--loss opd with it: it is shown to the teacher")
 	case !least0(c.Echo):
 		return bad("echo", c.Echo, "a number of at least 0")
 	case !least0(c.TargetKL):

@@ -41,6 +41,10 @@ func rich(model *bigram) *Data {
 	record(.1, model, d.Episodes)
 	for i, e := range d.Episodes {
 		e.Parts = []traj.Part{{Name: "a", Value: e.Score}, {Name: "b", Value: float64(i % 3)}}
+		e.Question, e.Demonstration = "q", ""
+		if i%4 > 0 {
+			e.Demonstration = string(rune('0' + i%vocab))
+		}
 		e.Role, e.Greedy = []string{"x", "y"}[i%2], number(.25)
 		if i%3 == 0 {
 			e.StepRewards = []StepReward{{0, len(e.Sequences[0].TokenIDs) - 1, .125}}
@@ -113,6 +117,8 @@ func TestTrainingFromDiskIsTrainingFromMemory(t *testing.T) {
 		"kl in reward":   base(func(c *Config) { c.KLCoef, c.KLIn, c.DropZeroStd = .1, KLInReward, true }),
 		"echo":           base(func(c *Config) { c.Echo = .3 }),
 		"opd":            base(func(c *Config) { c.Loss = "opd" }),
+		"opsd":           base(func(c *Config) { c.Loss, c.Demonstration = "opd", DemonstrateBest }),
+		"opsd, answers":  base(func(c *Config) { c.Loss, c.Demonstration = "opd", DemonstrateAnswer }),
 		"rloo":           base(func(c *Config) { c.Advantage, c.OverlongFilter, c.LengthPenalty = "rloo", true, ".1,.1,.1" }),
 		"gdpo":           base(func(c *Config) { c.Advantage = "gdpo" }),
 		"remax":          base(func(c *Config) { c.Advantage = "remax" }),
@@ -147,6 +153,8 @@ func TestTrainingFromDiskIsTrainingFromMemory(t *testing.T) {
 						s.Reward = judge
 					case "by their model":
 						s.Ref = s.Actor
+					case "opsd", "opsd, answers":
+						s.Teacher, s.Demonstrator = s.Actor, lastOf{}
 					}
 					if change != nil {
 						change(s)

@@ -47,6 +47,9 @@ type Body struct {
 	Sampled     int // tokens that the policy sampled, over all sequences
 	LastRound   int // of the last sequence: where its last model call begins; -1: not known
 
+	Question      string // opsd only: the problem's own text, and
+	Demonstration string // what the teacher is shown behind it; "": another attempt
+
 	Weights [][]float64 // of each token of each sequence in the loss; nil: 1. A token of weight 0 is not trained on
 	Marks   [][]float64 // prm: the labels of each step marker, a distribution over the reward tokens
 

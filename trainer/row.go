@@ -3,6 +3,7 @@ package trainer
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"math"
 	"slices"
@@ -27,6 +28,14 @@ func episode(t *traj.Trajectory, id string, need needs) (e *Episode, reason stri
 	}
 	e = &Episode{ID: id, Group: t.GroupID, Task: t.Task.ID, Score: score, Body: &Body{Role: roleOf(t), Parts: t.RewardParts, Termination: t.Termination,
 		Turns: len(t.Steps), LastRound: -1}}
+	if need.demonstrate != nil {
+		if e.Question = t.Task.Question; e.Question == "" {
+			return nil, "", errors.New("it has no question, so there is no place for a demonstration")
+		}
+		if e.Demonstration, err = need.demonstrate(t); err != nil {
+			return nil, "", err
+		}
+	}
 	kept := make([]int, len(t.Sequences)) // where a sequence stands in the episode
 	for i := range t.Sequences {
 		kept[i] = -1

@@ -28,6 +28,7 @@ func Load(ctx context.Context, patterns []string) (*Data, error) {
 type needs struct {
 	reward, group bool
 	score         Score
+	demonstrate   Demonstrations
 	onDisk        *Config // keep what is not asked for all the time on disk, for these settings; nil: in memory
 }
 
@@ -133,7 +134,10 @@ func (d *Data) loadFile(ctx context.Context, path string, run *RunSource, seen s
 	var cols []string
 	wanted := rowColumns
 	if need.score != nil {
-		wanted = slices.Concat(rowColumns, scoredBy)
+		wanted = slices.Concat(wanted, scoredBy)
+	}
+	if need.demonstrate != nil {
+		wanted = slices.Concat(wanted, shownOf)
 	}
 	for _, c := range wanted {
 		if have[c] {

@@ -13,14 +13,15 @@ import (
 // Session is what every algorithm runs on: models, data, the order of the
 // epochs, checkpoints. It knows no formula.
 type Session struct {
-	Actor   Actor
-	Ref     Scorer // needed if KLCoef > 0, unless the run is resumed: its log-probs are in Frozen
-	Teacher Scorer // needed by the loss opd, with the same exception
-	Reward  Scorer // scores the trajectories in place of the file; nil: the file does
-	Release func() // called once Ref, Teacher and Reward are needed no more; may be nil
-	Config  Config
-	Data    *Data
-	PTX     []*Episode // of Config.PTXCoef
+	Actor        Actor
+	Ref          Scorer       // needed if KLCoef > 0, unless the run is resumed: its log-probs are in Frozen
+	Teacher      Scorer       // needed by the loss opd, with the same exception
+	Reward       Scorer       // scores the trajectories in place of the file; nil: the file does
+	Demonstrator Demonstrator // needed with Config.Demonstration, unless the run is resumed
+	Release      func()       // called once Ref, Teacher and Reward are needed no more; may be nil
+	Config       Config
+	Data         *Data
+	PTX          []*Episode // of Config.PTXCoef
 
 	// OnStep is called after each optimiser step, OnProgress while the old and
 	// reference log-probs are computed and within a step. Either may be nil.
@@ -49,6 +50,7 @@ type Session struct {
 	diff      *RolloutDiff // being measured in this step; nil: not in this one
 	scores    []float64    // of Data's episodes by Reward; nil: the file's
 	pairs     map[string][]Pair
+	shown     map[*Episode]string // what each one's teacher is shown of its group
 	groups    [][]*Episode
 	flat      int // groups whose attempts all scored the same
 }
@@ -77,7 +79,7 @@ func (s *Session) begin() error {
 		return errors.New("--kl-coef needs a reference model; name one with --ref DIR")
 	}
 	if c.Loss == "opd" && s.Teacher == nil && s.Done == 0 {
-		return errors.New("--loss opd learns from a teacher; name one with --teacher DIR")
+		return errors.New("--loss opd learns from a teacher; name one with --teacher DIR, or show the policy itself a --demonstration")
 	}
 	if s.Done > 0 && s.Frozen == nil {
 		return errors.New("a resumed run needs the log-probs of its checkpoint: the model has moved on since they were computed")

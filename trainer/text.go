@@ -20,6 +20,8 @@ type From struct {
 	Rewarded bool                    // trajectories get their rewards from a model, later
 	Score    Score                   // makes rewards anew; nil: the file's count
 	Format   func() (*Format, error) // asked once, for rows of text
+	// Demonstrations are what the teacher is shown; nil: nothing.
+	Demonstrations Demonstrations
 	// OnDisk keeps of the rows an index in memory alone, and the rest in a temporary
 	// file: the caller closes the Data.
 	OnDisk bool
@@ -33,7 +35,7 @@ func LoadFor(ctx context.Context, patterns []string, c Config, from From) (*Data
 		disk = &c
 	}
 	if !c.IsSupervised() {
-		return load(ctx, patterns, needs{reward: !from.Rewarded, group: true, score: from.Score, onDisk: disk}, nil)
+		return load(ctx, patterns, needs{reward: !from.Rewarded, group: true, score: from.Score, demonstrate: from.Demonstrations, onDisk: disk}, nil)
 	}
 	var r *reader
 	d, err := load(ctx, patterns, needs{reward: c.TakesPairs(), group: c.TakesPairs(), score: from.Score, onDisk: disk}, func(d *Data, path string) (bool, error) {

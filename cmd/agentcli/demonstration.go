@@ -1,12 +1,19 @@
 package main
 
 import (
+	"bufio"
+	"bytes"
+	"cmp"
+	"encoding/json"
 	"errors"
 	"fmt"
+	"os"
 	"slices"
 	"strings"
 
 	"agentcli/tokenizer"
+	"agentcli/trainer"
+	"agentcli/traj"
 )
 
 // How a demonstration is shown (Shenfeld et al. 2026, Self-Distillation Enables
@@ -49,4 +56,80 @@ func demonstrate(tok *tokenizer.Tokenizer, prompt []int32, question, demonstrati
 	}
 	whole := text.String()
 	return slices.Concat(prompt[:k], tok.EncodeOrdinary(whole[start:end]+insert+whole[end:ends[k]]), prompt[k+1:]), nil
+}
+
+// shower writes demonstrations in a model's tokens.
+type shower struct{ tok *tokenizer.Tokenizer }
+
+func (s shower) Show(prompt []int32, question, demonstration string) ([]int32, error) {
+	return demonstrate(s.tok, prompt, question, demonstration)
+}
+
+func (s shower) Text(ids []int32) string { return s.tok.Decode(ids, true) }
+
+// demonstrationsOf reads --demonstration: what the teacher is shown for a row.
+func demonstrationsOf(name string) (trainer.Demonstrations, error) {
+	switch name {
+	case trainer.DemonstrateNothing:
+		return nil, nil
+	case trainer.DemonstrateBest:
+		return func(*traj.Trajectory) (string, error) { return "", nil }, nil
+	case trainer.DemonstrateAnswer:
+		return func(t *traj.Trajectory) (string, error) {
+			if len(t.Task.Answers) == 0 || strings.TrimSpace(t.Task.Answers[0]) == "" {
+				return "", errors.New("its task has no answer to demonstrate; give --demonstration best or a file")
+			}
+			return t.Task.Answers[0], nil
+		}, nil
+	}
+	known, err := readDemonstrations(name)
+	if err != nil {
+		return nil, err
+	}
+	return func(t *traj.Trajectory) (string, error) {
+		for _, key := range []string{t.Task.ID, t.Task.Question} {
+			if text, ok := known[key]; ok && key != "" {
+				return text, nil
+			}
+		}
+		return "", fmt.Errorf("%s has no demonstration for the task %q", name, t.Task.ID)
+	}, nil
+}
+
+// readDemonstrations reads lines of JSON with task_id or question, and demonstration.
+func readDemonstrations(path string) (map[string]string, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, usagef("--demonstration %s: want best, answer, or a .jsonl file of task_id (or question) and demonstration (%w)", path, err)
+	}
+	defer f.Close()
+	known := map[string]string{}
+	lines := bufio.NewScanner(f)
+	lines.Buffer(nil, 64<<20)
+	for n := 1; lines.Scan(); n++ {
+		line := lines.Bytes()
+		if len(bytes.TrimSpace(line)) == 0 {
+			continue
+		}
+		var row struct {
+			TaskID        string `json:"task_id"`
+			Question      string `json:"question"`
+			Demonstration string `json:"demonstration"`
+		}
+		if err := json.Unmarshal(line, &row); err != nil {
+			return nil, fmt.Errorf("%s: line %d is no JSON object: %w", path, n, err)
+		}
+		key := cmp.Or(row.TaskID, row.Question)
+		if key == "" || strings.TrimSpace(row.Demonstration) == "" {
+			return nil, fmt.Errorf("%s: line %d: want task_id or question, and demonstration", path, n)
+		}
+		known[key] = row.Demonstration
+	}
+	if err := lines.Err(); err != nil {
+		return nil, fmt.Errorf("%s: %w", path, err)
+	}
+	if len(known) == 0 {
+		return nil, fmt.Errorf("%s: there are no rows; each wants task_id or question, and demonstration", path)
+	}
+	return known, nil
 }

@@ -2,6 +2,8 @@ package main
 
 import (
 	"errors"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 
@@ -47,6 +49,23 @@ func TestADemonstrationStandsBehindTheQuestion(t *testing.T) {
 		before := strings.LastIndex(tc.prompt, strings.TrimSpace(tc.question))
 		if n := len(tok.Decode(ids[:same], false)); n < before {
 			t.Errorf("%s: only %d bytes of the prompt's beginning kept their ids", name, n)
+		}
+	}
+}
+
+func TestABadFileOfDemonstrationsNamesItsLine(t *testing.T) {
+	for name, tc := range map[string]struct{ text, want string }{
+		"no JSON":          {"{\"task_id\":\"a\",\"demonstration\":\"x\"}\n\nnonsense\n", "line 3 is no JSON object"},
+		"no key":           {`{"demonstration":"x"}`, "line 1: want task_id or question"},
+		"no demonstration": {`{"task_id":"a","demonstration":" "}`, "line 1: want task_id or question, and demonstration"},
+		"empty":            {"\n", "there are no rows"},
+	} {
+		path := filepath.Join(t.TempDir(), "d.jsonl")
+		if err := os.WriteFile(path, []byte(tc.text), 0o644); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := demonstrationsOf(path); err == nil || !strings.Contains(err.Error(), tc.want) || !strings.Contains(err.Error(), path) {
+			t.Errorf("%s: %v", name, err)
 		}
 	}
 }

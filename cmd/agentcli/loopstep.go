@@ -37,6 +37,7 @@ type loop struct {
 	done  int    // steps before this process
 	state loopState
 	test  *datasets.Dataset
+	demos trainer.Demonstrations // that a teacher is shown; nil: none
 }
 
 func (l *loop) note(format string, a ...any) { l.s.say(fmt.Sprintf(format, a...)) }
@@ -63,6 +64,9 @@ func (l *loop) open(ctx context.Context) (err error) {
 			Shots: o.run.Shots, Fields: o.run.Fields, System: o.run.System, Prompt: o.run.Prompt}); err != nil {
 			return fmt.Errorf("%w (of the evaluation; --eval-every 0 leaves it out)", err)
 		}
+	}
+	if l.demos, err = demonstrationsOf(o.train.Config.Demonstration); err != nil {
+		return err
 	}
 	train := o.train
 	// The reference is the model as it was before the first step, not as it is.
@@ -231,7 +235,7 @@ func (l *loop) tasks(ctx context.Context, step int) iter.Seq2[traj.Task, error] 
 // train takes the updates of one step and gives its metrics.
 func (l *loop) train(ctx context.Context, step int, r rollout) (map[string]float64, error) {
 	start := time.Now()
-	data, err := trainer.Load(ctx, []string{r.path})
+	data, err := trainer.LoadFor(ctx, []string{r.path}, l.o.train.Config, trainer.From{Demonstrations: l.demos})
 	if err != nil {
 		return nil, err
 	}

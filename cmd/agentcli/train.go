@@ -218,8 +218,8 @@ func trainSettingsOf(c *cli.Context) (trainOptions, error) {
 		return o, usagef("--critic %s has no effect without --algo ppo, nor with --shared-critic", o.Critic)
 	case o.Teacher != "" && g.Loss != "opd":
 		return o, usagef("--teacher %s has no effect without --loss opd", o.Teacher)
-	case o.Teacher == "" && g.Loss == "opd":
-		return o, usagef("--loss opd learns from a teacher; name one with --teacher DIR")
+	case o.Teacher == "" && g.Loss == "opd" && g.Demonstration == "":
+		return o, usagef("--loss opd learns from a teacher; name one with --teacher DIR, or show the policy itself something with --demonstration best")
 	}
 	switch {
 	case g.IsSupervised() && o.RewardModel != "":

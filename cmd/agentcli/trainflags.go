@@ -70,6 +70,7 @@ func trainKnobs() []knob {
 		word(alg, "kl", "its estimate: k1, k2, k3, k1+ or k3+ (the value of k1 or k3, the gradient of k2)", func(g *trainer.Config) *string { return (*string)(&g.KL) }),
 		word(alg, "kl-in", "where it acts: in the loss, or in the reward of each token", func(g *trainer.Config) *string { return &g.KLIn }),
 		number(alg, "entropy-coef", "weight of an entropy bonus", func(g *trainer.Config) *float64 { return &g.EntropyCoef }),
+		word(alg, "demonstration", "with --loss opd: what the teacher is shown behind the question (opsd); without --teacher it is the policy itself. best: the best other attempt of the group; answer: the task's own; or a .jsonl file of task_id (or question) and demonstration", func(g *trainer.Config) *string { return &g.Demonstration }),
 		number(alg, "echo", "weight of the cross-entropy of tool output, beside the policy loss", func(g *trainer.Config) *float64 { return &g.Echo }),
 		number(alg, "target-kl", "the run ends once a step's KL to the old policy is over 1½ times this; 0: never", func(g *trainer.Config) *float64 { return &g.TargetKL }),
 		yes(alg, "drop-zero-std", "leave groups whose attempts all scored the same out of the loss's denominators too (dynamic sampling)", func(g *trainer.Config) *bool { return &g.DropZeroStd }),
@@ -135,6 +136,7 @@ var presets = map[string]map[string]string{
 	"reinforce++": {"advantage": "reinforce++", "kl-coef": "0.01", "kl-in": "reward", "kl": "k1"},
 	"search-r1":   {"algo": "ppo", "kl-coef": "0.001", "kl-in": "reward", "kl": "k1", "lr": "1e-6", "critic-lr": "1e-5", "lambda": "1"},
 	"opd":         {"loss": "opd"},
+	"opsd":        {"loss": "opd", "demonstration": "best"},
 	"cispo":       {"loss": "cispo", "clip-low": "1", "clip-high": "4", "advantage": "grpo"},
 }
 

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"agentcli/policy"
+	"agentcli/tokenizer"
 	"agentcli/trainer"
 )
 
@@ -18,7 +19,8 @@ type trainModels struct {
 	teacher frozenModel
 	// The reference is what lies under the actor's adapters.
 	sharedRef bool
-	reward    frozenModel // a model that scores the trajectories; nil: none
+	tok       *tokenizer.Tokenizer // where the teacher is shown demonstrations
+	reward    frozenModel          // a model that scores the trajectories; nil: none
 }
 
 // Within the output folder, beside the model's own files.
@@ -83,6 +85,11 @@ func openModels(ctx context.Context, path string, o trainOptions, resumed bool, 
 	}
 	if m.actor, err = openTrainable(path, how); err != nil {
 		return m, err
+	}
+	if o.Config.Demonstration != "" {
+		if m.tok, err = tokenizerOf(path); err != nil {
+			return m, err
+		}
 	}
 	if o.Config.EMA > 0 {
 		if err = m.actor.KeepAverage(); err != nil {
@@ -160,8 +167,14 @@ func (m *trainModels) session(o trainOptions, data *trainer.Data) *trainer.Sessi
 	case o.Config.KLCoef > 0:
 		s.Ref = m.actor // as it is before its first update
 	}
-	if m.teacher != nil {
+	switch {
+	case m.teacher != nil:
 		s.Teacher = m.teacher
+	case o.Config.Demonstration != "":
+		s.Teacher = m.actor // as it is before its first update
+	}
+	if o.Config.Demonstration != "" {
+		s.Demonstrator = shower{m.tok}
 	}
 	if m.reward != nil {
 		s.Reward = m.reward

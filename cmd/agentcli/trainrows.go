@@ -27,6 +27,9 @@ func loadRows(ctx context.Context, o trainOptions, note func(string, ...any)) (d
 		}
 		from.Score = s.score
 	}
+	if from.Demonstrations, err = demonstrationsOf(o.Config.Demonstration); err != nil {
+		return nil, nil, err
+	}
 	if data, err = trainer.LoadFor(ctx, o.Files, o.Config, from); err != nil || o.PTX == "" {
 		return data, nil, err
 	}

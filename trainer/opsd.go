@@ -1,0 +1,121 @@
+package trainer
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+
+	"agentcli/policy"
+	"agentcli/traj"
+)
+
+// On-policy self-distillation (opsd; Shenfeld et al. 2026, Self-Distillation
+// Enables Continual Learning, arXiv 2601.19897; Zhao et al. 2026, arXiv
+// 2601.18734): the teacher of the loss opd is the policy itself, which reads the
+// same tokens with a demonstration behind the question,
+//
+//	A_t = log π(y_t | question, demonstration, y_<t) − log π(y_t | question, y_<t)
+//
+// Departures: the teacher is the policy as it was before the first update of the
+// run (of each step, in a loop), or any model that is named, where the first paper
+// takes a running mean of the policy; the derivative is that of the sampled token,
+// as with any other teacher, not of the whole vocabulary.
+
+// Demonstrations gives what the teacher is shown for a row, "" for another attempt
+// of its group.
+type Demonstrations func(*traj.Trajectory) (string, error)
+
+// Demonstration of Config.
+const (
+	DemonstrateNothing = ""
+	DemonstrateBest    = "best"   // the best other attempt of the group
+	DemonstrateAnswer  = "answer" // the task's own first answer
+)
+
+// shownOf are the columns that demonstrations come from.
+var shownOf = []string{"question", "answer"}
+
+// Demonstrator writes demonstrations as a model reads them.
+type Demonstrator interface {
+	// Show puts a demonstration behind the question of a prompt.
+	Show(prompt []int32, question, demonstration string) ([]int32, error)
+	// Text is what ids say, without special tokens.
+	Text(ids []int32) string
+}
+
+// demonstrations finds for each episode of a group what its teacher is shown of
+// the others: the best one that is better than the worst. It changes nothing where
+// the rows bring their own.
+func (s *Session) demonstrations(episodes []*Episode) error {
+	if s.Config.Demonstration == DemonstrateNothing {
+		return nil
+	}
+	if s.Demonstrator == nil {
+		return errors.New("a demonstration needs a Demonstrator that writes it")
+	}
+	if s.Config.Demonstration != DemonstrateBest {
+		return nil
+	}
+	s.shown = map[*Episode]string{}
+	for _, g := range groups(episodes) {
+		worst := slices.MinFunc(g, byScore).Score
+		release, err := s.hold(g)
+		if err != nil {
+			return err
+		}
+		for _, e := range g {
+			others := slices.DeleteFunc(slices.Clone(g), func(o *Episode) bool { return o == e || o.Score <= worst })
+			if len(others) > 0 {
+				s.shown[e] = s.said(slices.MaxFunc(others, byScore))
+			}
+		}
+		release()
+	}
+	if len(s.shown) == 0 {
+		return traj.Mark(errors.New("--demonstration best: no attempt is better than the others of its group, so there is nothing to show (sample more attempts, or give --demonstration answer)"), ErrNothingToLearn)
+	}
+	return nil
+}
+
+func byScore(a, b *Episode) int {
+	switch {
+	case a.Score < b.Score:
+		return -1
+	case a.Score > b.Score:
+		return 1
+	}
+	return 0
+}
+
+// said is everything behind the prompt of an episode's last sequence: its replies,
+// and what the tools said.
+func (s *Session) said(e *Episode) string {
+	q := &e.Sequences[len(e.Sequences)-1]
+	return s.Demonstrator.Text(q.TokenIDs[slices.Index(q.LossMask, true):])
+}
+
+// demonstrated is a micro-batch as the teacher reads it. The wanted tokens are the
+// same, in the same order: all stand behind the prompt.
+func (s *Session) demonstrated(mb micro) (policy.Batch, error) {
+	b := policy.Batch{Own: mb.batch.Own}
+	for i, it := range mb.items {
+		ids, want := mb.batch.Sequences[i], mb.batch.Want[i]
+		text := it.ep.Demonstration
+		if text == "" {
+			text = s.shown[it.ep]
+		}
+		if text != "" {
+			first := slices.Index(it.ep.Sequences[it.seq].LossMask, true)
+			front, err := s.Demonstrator.Show(ids[:first], it.ep.Question, text)
+			if err != nil {
+				return b, fmt.Errorf("%s: %w", it.ep.ID, err)
+			}
+			if n, window := len(front)+len(ids)-first, s.Actor.Window(); n > window {
+				return b, fmt.Errorf("%s: with its demonstration it has %d tokens, and the model's window %d", it.ep.ID, n, window)
+			}
+			ids, want = slices.Concat(front, ids[first:]), slices.Concat(make([]bool, len(front)), want[first:])
+		}
+		b.Sequences, b.Want = append(b.Sequences, ids), append(b.Want, want)
+	}
+	return b, nil
+}
