@@ -140,7 +140,7 @@ func openGroup(t *Table, g int, nodes []*node) (rows int64, err error) {
 	for _, nd := range nodes {
 		nd.eachLeaf(func(c *cursor) {
 			if err == nil {
-				err = c.open(rg)
+				err = c.open(t.pq, rg)
 			}
 		})
 	}

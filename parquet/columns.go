@@ -277,8 +277,8 @@ func (c *cursor) isText() bool {
 }
 
 // open points the cursor at the column chunk of a row group.
-func (c *cursor) open(rg *file.RowGroupReader) error {
-	r, err := rg.Column(c.col)
+func (c *cursor) open(f *file.Reader, rg *file.RowGroupReader) error {
+	r, err := openColumn(f, rg, c.col)
 	if err != nil {
 		return err
 	}
