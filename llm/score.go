@@ -42,8 +42,11 @@ func (t *Tokens) Score(ctx context.Context, ids []int32) (*Scored, error) {
 			fields = at.completionFields(b, ids)
 			fields["prompt_logprobs"] = json.RawMessage("0") // of the prompt's own tokens alone
 		}
-		delete(fields, "stream")
-		delete(fields, "stream_options")
+		// Nothing that is sampled is looked at; and a vLLM on a CPU dies of a seed where
+		// it takes a prompt in parts (0.24: "CPU Generator does not use offset").
+		for _, name := range []string{"stream", "stream_options", "seed"} {
+			delete(fields, name)
+		}
 		resp, err := at.send(ctx, url, fields, x)
 		if err != nil {
 			return at.classify(err, x, b)
