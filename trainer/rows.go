@@ -19,11 +19,6 @@ var rowColumns = []string{"id", "group_id", "task_id", "dataset", "policy", "seq
 // scoredBy are the columns that a reward looks at.
 var scoredBy = []string{"question", "answer", "messages"}
 
-// Load reads trajectory files; a pattern with *, ? or [ names several.
-func Load(ctx context.Context, patterns []string) (*Data, error) {
-	return load(ctx, patterns, needs{reward: true, group: true}, nil)
-}
-
 // needs says what a row must have to be trained on, and what makes its reward.
 type needs struct {
 	reward, group bool

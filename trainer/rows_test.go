@@ -45,7 +45,7 @@ func TestLoadCountsAndNamesTheRowsItCannotUse(t *testing.T) {
 		}),
 		row("", "", number(1), func(x *traj.Trajectory) { x.Task.ID = "" }),
 	)
-	d, err := Load(context.Background(), []string{f})
+	d, err := LoadFor(context.Background(), []string{f}, DefaultConfig(), From{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -91,7 +91,7 @@ func TestLoadKeepsTheGroupsOfTwoFilesApart(t *testing.T) {
 		parquettest.Write(t, filepath.Join(dir, name), `{"sampling": {"top_p": 0.9}}`, row("q#0", "q", number(1), nil), row("q#1", "q", number(0), nil))
 	}
 	a, glob := filepath.Join(dir, "a.parquet"), filepath.Join(dir, "*.parquet")
-	d, err := Load(context.Background(), []string{glob, a, filepath.Join(dir, ".", "a.parquet")})
+	d, err := LoadFor(context.Background(), []string{glob, a, filepath.Join(dir, ".", "a.parquet")}, DefaultConfig(), From{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -144,7 +144,7 @@ func TestLoadRefusesInOneLine(t *testing.T) {
 		{"no reward column", "testdata/no_reward.parquet", []string{"no_reward.parquet", `"reward"`}},
 		{"unequal lengths", "testdata/ragged.parquet", []string{"ragged.parquet", "3 token_ids, 3 loss_mask and 2 logprobs"}},
 	} {
-		_, err := Load(context.Background(), []string{c.path})
+		_, err := LoadFor(context.Background(), []string{c.path}, DefaultConfig(), From{})
 		if err == nil {
 			t.Errorf("%s: no error", c.name)
 			continue
@@ -168,7 +168,7 @@ func TestMetricsHaveTheUsualNamesAndNoUnknownZeros(t *testing.T) {
 	full := parquettest.Write(t, filepath.Join(dir, "f.parquet"), "", row("a#0", "a", number(1), nil),
 		row("a#1", "a", number(0), func(x *traj.Trajectory) { x.Termination = traj.TurnLength }))
 	values := func(path string) map[string]float64 {
-		d, err := Load(context.Background(), []string{path})
+		d, err := LoadFor(context.Background(), []string{path}, DefaultConfig(), From{})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -228,7 +228,7 @@ func TestRowsThatNothingIsComparedWith(t *testing.T) {
 		return row(id+"#0", id, number(float64(i)), nil)
 	}
 	alone := parquettest.Write(t, filepath.Join(dir, "alone.parquet"), `{}`, lone(0), lone(1), lone(2))
-	d, err := Load(ctx, []string{alone})
+	d, err := LoadFor(ctx, []string{alone}, DefaultConfig(), From{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -244,14 +244,14 @@ func TestRowsThatNothingIsComparedWith(t *testing.T) {
 	if err := g.Run(ctx); err == nil || !strings.Contains(err.Error(), "group_id") {
 		t.Errorf("trained on them: %v", err)
 	}
-	if d, err = Load(ctx, []string{parquettest.Write(t, filepath.Join(dir, "some.parquet"), `{}`, lone(0), row("a#0", "a", number(1), nil), row("a#1", "a", number(0), nil))}); err != nil {
+	if d, err = LoadFor(ctx, []string{parquettest.Write(t, filepath.Join(dir, "some.parquet"), `{}`, lone(0), row("a#0", "a", number(1), nil), row("a#1", "a", number(0), nil))}, DefaultConfig(), From{}); err != nil {
 		t.Fatal(err)
 	}
 	if warning, err := d.CheckGroups(); err != nil || !strings.Contains(warning, "1 of the 2 groups have a single row") {
 		t.Error(warning, err)
 	}
 	// A foreign file with no more than train needs.
-	if d, err = Load(ctx, []string{"testdata/least.parquet"}); err != nil {
+	if d, err = LoadFor(ctx, []string{"testdata/least.parquet"}, DefaultConfig(), From{}); err != nil {
 		t.Fatal(err)
 	}
 	if len(d.Ungrouped) != 0 {
@@ -265,7 +265,7 @@ func TestEveryPolicyOfTheRowsIsNamed(t *testing.T) {
 	none := func(x *traj.Trajectory) { x.Policy = "" }
 	a := parquettest.Write(t, filepath.Join(dir, "a.parquet"), `{}`, row("a#0", "a", number(1), nil), row("a#1", "a", number(0), other))
 	b := parquettest.Write(t, filepath.Join(dir, "b.parquet"), `{"model": {"name": "third"}}`, row("a#0", "a", number(1), none), row("a#1", "a", nil, nil))
-	d, err := Load(context.Background(), []string{a, b})
+	d, err := LoadFor(context.Background(), []string{a, b}, DefaultConfig(), From{})
 	if want := []Policy{{"model", a}, {"other", a}, {"third", b}}; err != nil || !slices.Equal(d.Policies, want) {
 		t.Errorf("%v, want %v; %v", d.Policies, want, err)
 	}

@@ -28,7 +28,7 @@ type From struct {
 }
 
 // LoadFor reads the files of a run: trajectories, and for the supervised
-// algorithms also rows of text.
+// algorithms also rows of text. A pattern with *, ? or [ names several files.
 func LoadFor(ctx context.Context, patterns []string, c Config, from From) (*Data, error) {
 	var disk *Config
 	if from.OnDisk {
