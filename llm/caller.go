@@ -8,12 +8,15 @@ import (
 	"sync"
 	"sync/atomic"
 
+	"agentcli/internal/text"
+
 	openai "github.com/sashabaranov/go-openai"
 )
 
 // caller asks one server, and knows what it takes.
 type caller struct {
 	c        Config
+	name     string          // the address, as messages have it
 	model    json.RawMessage // its name
 	api      *openai.Client
 	http     *http.Client
@@ -31,7 +34,7 @@ func newCaller(c Config, web *http.Client, answered *atomic.Bool) *caller {
 	oc := openai.DefaultConfig(c.APIKey)
 	oc.BaseURL, oc.HTTPClient = c.BaseURL, web
 	model, _ := json.Marshal(c.Model) //nolint:errchkjson // a string
-	return &caller{c: c, model: model, api: openai.NewClientWithConfig(oc), http: web, answered: answered, refused: map[string]bool{}}
+	return &caller{c: c, name: text.Address(c.BaseURL), model: model, api: openai.NewClientWithConfig(oc), http: web, answered: answered, refused: map[string]bool{}}
 }
 
 // chat sends a chat request once, through go-openai, which has no field for half of
@@ -67,7 +70,7 @@ func (c *caller) once(ctx context.Context, try func(context.Context, *caller) *f
 	defer cancel()
 	f := try(one, c)
 	if f != nil && one.Err() != nil && ctx.Err() == nil {
-		return &failure{err: fmt.Errorf("%s gave no reply within %v", c.c.BaseURL, c.c.Timeout), retry: true, why: ReasonTimeout}
+		return &failure{err: fmt.Errorf("%s gave no reply within %v", c.name, c.c.Timeout), retry: true, why: ReasonTimeout}
 	}
 	return f
 }
@@ -78,14 +81,14 @@ func (c *caller) inText() bool { return c.c.InText != nil && !c.has("tools") }
 // drop remembers that the server does not take a field, and says so once.
 func (c *caller) drop(field, meaning string) {
 	if c.first(field) && meaning != "" {
-		c.c.Notice(fmt.Sprintf("%s does not take %s: %s", c.c.BaseURL, field, meaning))
+		c.c.Notice(fmt.Sprintf("%s does not take %s: %s", c.name, field, meaning))
 	}
 }
 
 // tell says something about the server once.
 func (c *caller) tell(what, text string) {
 	if c.first(what) {
-		c.c.Notice(c.c.BaseURL + " " + text)
+		c.c.Notice(c.name + " " + text)
 	}
 }
 

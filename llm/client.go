@@ -17,6 +17,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"agentcli/internal/text"
 	"agentcli/traj"
 )
 
@@ -78,7 +79,10 @@ type Config struct {
 func (c *Config) Validate() error {
 	for _, u := range append([]string{c.BaseURL}, c.Also...) {
 		if !strings.HasPrefix(u, "http://") && !strings.HasPrefix(u, "https://") {
-			return fmt.Errorf("the base URL %q does not begin with http:// or https://", u)
+			return fmt.Errorf("the base URL %q does not begin with http:// or https://", text.Address(u))
+		}
+		if strings.ContainsAny(u, "?#") {
+			return fmt.Errorf("the base URL %s has a question mark or # in it, behind which no path can stand; a key belongs into OPENAI_API_KEY", text.Address(u))
 		}
 	}
 	if c.Timeout < 0 {
@@ -226,7 +230,7 @@ func (c *Client) retry(ctx context.Context, try func(context.Context, *caller) *
 		f := at.once(ctx, try)
 		if ctx.Err() != nil && f != nil {
 			r.release(at, nil, false)
-			return fmt.Errorf("%s: %w", at.c.BaseURL, ctx.Err())
+			return fmt.Errorf("%s: %w", at.name, ctx.Err())
 		}
 		r.release(at, f, true)
 		if f == nil {
@@ -262,7 +266,7 @@ func (c *Client) retry(ctx context.Context, try func(context.Context, *caller) *
 			c.waits(f.err, d)
 		}
 		if err := c.c.Sleep(ctx, d); err != nil {
-			return fmt.Errorf("%s: %w", at.c.BaseURL, err)
+			return fmt.Errorf("%s: %w", at.name, err)
 		}
 		r.rested()
 		n++

@@ -65,7 +65,7 @@ func (c *caller) classify(err error, x *exchange, b *body) (end *failure) {
 		end.status = x.status
 		end.overloaded = end.retry && overload(x.status)
 	}()
-	base := c.c.BaseURL
+	base := c.name
 	if x.status == 0 { // no reply, or none to its end
 		f := &failure{retry: true}
 		var dns *net.DNSError
@@ -180,7 +180,7 @@ func (c *caller) badRequest(f *failure, x *exchange, b *body, text string) {
 			f.now = true
 			return
 		}
-		f.err = fmt.Errorf("%s: %s: %w", c.c.BaseURL, text, traj.ErrPromptTooLong)
+		f.err = fmt.Errorf("%s: %s: %w", c.name, text, traj.ErrPromptTooLong)
 		return
 	}
 	if b == nil || !unknownField.MatchString(raw) {
@@ -203,10 +203,10 @@ func (c *caller) badRequest(f *failure, x *exchange, b *body, text string) {
 	for name, flag := range asked {
 		if sent(x, name) && mentions(raw, name) {
 			if b.inIDs && name == "stop_token_ids" { // the chat format's, whoever else's
-				f.err = traj.Mark(fmt.Errorf("%s does not take stop_token_ids (%s), which prompts of token ids need", c.c.BaseURL, text), traj.ErrFatal)
+				f.err = traj.Mark(fmt.Errorf("%s does not take stop_token_ids (%s), which prompts of token ids need", c.name, text), traj.ErrFatal)
 				return
 			}
-			f.err = traj.Mark(fmt.Errorf("%s does not take %s (%s); leave %s out", c.c.BaseURL, name, text, flag), traj.ErrFatal)
+			f.err = traj.Mark(fmt.Errorf("%s does not take %s (%s); leave %s out", c.name, name, text, flag), traj.ErrFatal)
 			return
 		}
 	}

@@ -114,7 +114,7 @@ func (c *Client) Servers() []ServerState {
 	var out []ServerState
 	for _, at := range p.all {
 		l := &at.lane
-		out = append(out, ServerState{at.c.BaseURL, !l.dead, l.inFlight, int(l.limit), l.requests, l.failed})
+		out = append(out, ServerState{at.name, !l.dead, l.inFlight, int(l.limit), l.requests, l.failed})
 	}
 	return out
 }

@@ -46,7 +46,7 @@ func (p *pool) close() {
 func (p *pool) names() string {
 	var list []string
 	for _, c := range p.all {
-		list = append(list, c.c.BaseURL)
+		list = append(list, c.name)
 	}
 	return strings.Join(list, ", ")
 }
@@ -244,7 +244,7 @@ func (r *route) count(at *caller, f *failure) (say string) {
 	l.requests++
 	r.until = time.Time{}
 	if f == nil {
-		say = l.good(r.seq, len(p.waiting), at.c.BaseURL)
+		say = l.good(r.seq, len(p.waiting), at.name)
 		if l.dead && r.seq >= l.deadAt { // it was asked all the same
 			say = p.revive(at)
 		}
@@ -314,7 +314,7 @@ func (p *pool) revive(at *caller) (say string) {
 			n++
 		}
 	}
-	return fmt.Sprintf("%s is back (%d of %d servers)", at.c.BaseURL, n, len(p.all))
+	return fmt.Sprintf("%s is back (%d of %d servers)", at.name, n, len(p.all))
 }
 
 // elsewhere reports whether there is another server to be asked at once.

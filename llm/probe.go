@@ -108,16 +108,16 @@ func (c *Client) Common(ctx context.Context) ([]string, error) {
 		offers := ids(lists[i])
 		if m := c.c.Model; m != "" && !slices.Contains(offers, m) {
 			return nil, traj.Mark(fmt.Errorf("%s does not offer the model %s (it offers %s); all servers of a run must serve the same one",
-				at.c.BaseURL, m, few(offers)), ErrOtherModel)
+				at.name, m, few(offers)), ErrOtherModel)
 		}
 		if named == "" {
-			named, common = at.c.BaseURL, offers
+			named, common = at.name, offers
 			continue
 		}
 		both := slices.DeleteFunc(slices.Clone(common), func(m string) bool { return !slices.Contains(offers, m) })
 		if len(both) == 0 {
 			return nil, traj.Mark(fmt.Errorf("%s offers %s, and not %s as %s does; all servers of a run must serve the same model",
-				at.c.BaseURL, few(offers), few(common), named), ErrOtherModel)
+				at.name, few(offers), few(common), named), ErrOtherModel)
 		}
 		common = both
 	}

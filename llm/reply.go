@@ -102,7 +102,7 @@ func (c *caller) whole(x *exchange) (*reply, *failure) {
 		return nil, c.classify(err, x, nil)
 	}
 	if len(r.Choices) == 0 {
-		return nil, &failure{err: traj.Mark(fmt.Errorf("%s answered without choices: %s", c.c.BaseURL, excerpt(x.body)), errNoReply), retry: true}
+		return nil, &failure{err: traj.Mark(fmt.Errorf("%s answered without choices: %s", c.name, excerpt(x.body)), errNoReply), retry: true}
 	}
 	first := &r.Choices[0]
 	m := &first.Message
@@ -122,7 +122,7 @@ func (c *caller) brokenOff(finish string) *failure {
 	if finish != "abort" && finish != "error" {
 		return nil
 	}
-	return &failure{err: traj.Mark(fmt.Errorf("%s broke the reply off (finish_reason %s)", c.c.BaseURL, finish), errNoReply), retry: true}
+	return &failure{err: traj.Mark(fmt.Errorf("%s broke the reply off (finish_reason %s)", c.name, finish), errNoReply), retry: true}
 }
 
 func (c *caller) response(b *body, rp *reply) (*traj.Response, *failure) {

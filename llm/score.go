@@ -56,7 +56,7 @@ func (t *Tokens) Score(ctx context.Context, ids []int32) (*Scored, error) {
 		err = read(x.body, ids, out)
 		switch {
 		case errors.Is(err, errNoScores):
-			return &failure{err: traj.Mark(fmt.Errorf("%s: %w", at.c.BaseURL, err), traj.ErrFatal)}
+			return &failure{err: traj.Mark(fmt.Errorf("%s: %w", at.name, err), traj.ErrFatal)}
 		case err != nil:
 			return at.classify(err, x, b)
 		}

@@ -46,7 +46,7 @@ func (c *caller) sawTools(ctx context.Context, b *body, rp *reply) *failure {
 		}
 	}
 	if !c.has("tools") {
-		return &failure{err: traj.Mark(fmt.Errorf("%s: %s", c.c.BaseURL, unseenTools), errNoReply), retry: true, now: true}
+		return &failure{err: traj.Mark(fmt.Errorf("%s: %s", c.name, unseenTools), errNoReply), retry: true, now: true}
 	}
 	return nil
 }

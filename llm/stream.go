@@ -67,9 +67,9 @@ func (c *caller) streamed(body io.Reader, x *exchange, b *body, add func(data []
 	case errors.Is(err, errEnough):
 		return nil
 	case err != nil:
-		return &failure{err: traj.Mark(fmt.Errorf("%s broke the stream off after %d events (%s)", c.c.BaseURL, n, c.clean(err.Error())), errNoReply), retry: true}
+		return &failure{err: traj.Mark(fmt.Errorf("%s broke the stream off after %d events (%s)", c.name, n, c.clean(err.Error())), errNoReply), retry: true}
 	case !done():
-		return &failure{err: traj.Mark(fmt.Errorf("%s ended the stream after %d events, before the reply's end", c.c.BaseURL, n), errNoReply), retry: true}
+		return &failure{err: traj.Mark(fmt.Errorf("%s ended the stream after %d events, before the reply's end", c.name, n), errNoReply), retry: true}
 	}
 	return nil
 }

@@ -35,7 +35,7 @@ func (t *Tokens) Sample(ctx context.Context, prompt []int32, s traj.Sampling, se
 	}
 	if s.MaxTokens == 0 {
 		// Left open it would be 16 with vLLM and 128 with SGLang.
-		return nil, traj.Mark(fmt.Errorf("%s does not say how long its window is; give the longest reply by --max-tokens N", c.pool.all[0].c.BaseURL), traj.ErrFatal)
+		return nil, traj.Mark(fmt.Errorf("%s does not say how long its window is; give the longest reply by --max-tokens N", c.pool.all[0].name), traj.ErrFatal)
 	}
 	for _, id := range t.Stops {
 		if !slices.Contains(s.StopIDs, id) {
@@ -106,7 +106,7 @@ func (c *caller) root() string { return strings.TrimSuffix(c.c.BaseURL, "/v1") }
 
 // completion makes sure that what came back is what was asked for.
 func (c *caller) completion(p *sampledPieces, b *body, prompt []int32) (*traj.Completion, *failure) {
-	base := c.c.BaseURL
+	base := c.name
 	if p.finish == "abort" && p.brokenOff >= 400 {
 		x := &exchange{status: p.brokenOff, body: []byte(p.message)}
 		return nil, c.classify(fmt.Errorf("aborted"), x, b)

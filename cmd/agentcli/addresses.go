@@ -2,8 +2,10 @@ package main
 
 import (
 	"encoding/json"
-	"net/url"
+	"maps"
 	"strings"
+
+	"agentcli/internal/text"
 )
 
 // addresses are the base URLs of one or several servers. As JSON one is a string,
@@ -19,18 +21,11 @@ func addressesOf(list ...string) addresses {
 	return out
 }
 
-// shown are the addresses as files may have them: without a name and a password, and
-// without what follows a question mark, which may be a key.
+// shown are the addresses as files may have them.
 func (a addresses) shown() addresses {
 	out := make(addresses, len(a))
 	for i, s := range a {
-		if u, err := url.Parse(s); err == nil {
-			u.User, u.RawQuery, u.Fragment = nil, "", ""
-			s = u.String()
-		} else {
-			s = "?"
-		}
-		out[i] = s
+		out[i] = text.Address(s)
 	}
 	return out
 }
@@ -41,4 +36,25 @@ func (a addresses) MarshalJSON() ([]byte, error) {
 		return json.Marshal(a[0])
 	}
 	return json.Marshal([]string(a))
+}
+
+// withAddresses are the settings that may name a server.
+var withAddresses = []string{"base-url", envServer, "reward", "mcp", "tool", "teacher", "ref", "reward-model"}
+
+// shownSettings are settings as such files may have them.
+func shownSettings(settings map[string]any) map[string]any {
+	out := maps.Clone(settings)
+	for _, name := range withAddresses {
+		switch v := out[name].(type) {
+		case string:
+			out[name] = text.Address(v)
+		case []string:
+			list := make([]string, len(v))
+			for i, s := range v {
+				list[i] = text.Address(s)
+			}
+			out[name] = list
+		}
+	}
+	return out
 }

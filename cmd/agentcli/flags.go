@@ -110,6 +110,7 @@ func applyConfig(c *cli.Context, path string) error {
 			given[f.Names()[0]] = given[f.Names()[0]] || c.IsSet(n)
 		}
 	}
+	given[envServer] = c.String(envServer) != "" // an empty variable names nothing
 	for _, name := range names {
 		if name == commandKey { // whose run the file is of: not a setting
 			continue
@@ -209,7 +210,7 @@ func settings(c *cli.Context, skip ...string) map[string]any {
 		for _, n := range f.Names() {
 			set = set || c.IsSet(n)
 		}
-		if !set {
+		if !set || name == envServer && c.String(name) == "" {
 			continue
 		}
 		switch f.(type) {

@@ -68,6 +68,12 @@ func mock(r *llmtest.Request) llmtest.Reply {
 			return ids(llmtest.Text(fmt.Sprintf("<tool_call>\n{\"name\": \"calculator\", \"arguments\": {\"expression\": \"%s*%s\"}}\n</tool_call>", q[1], q[2])))
 		}
 		return ids(llmtest.Text("no tools were shown"))
+	case "searcher": // searches, and answers behind the information in its own reply
+		if string(r.Fields["continue_final_message"]) == "true" && strings.HasSuffix(last.Text(), "</information>\n\n") {
+			found, _, _ := strings.Cut(last.Text()[strings.LastIndex(last.Text(), "<information>")+len("<information>"):], "</information>")
+			return ids(llmtest.Text("So it is <answer>" + found + "</answer>"))
+		}
+		return ids(llmtest.Reply{Content: fmt.Sprintf("I search.<search>%s*%s", q[1], q[2]), Stop: "</search>"})
 	case "locked":
 		return llmtest.Reply{Status: 401, Error: "Incorrect API key provided"}
 	case "broken": // one problem never works
@@ -220,6 +226,27 @@ func TestScripts(t *testing.T) {
 				}
 				if len(args) > 2 && sampled == 0 {
 					ts.Fatalf("%s has no sampled tokens", args[0])
+				}
+			},
+			// cached FILE N: of the calls in the file N were answered from a cache; none says
+			// that it was asked for no call.
+			"cached": func(ts *testscript.TestScript, neg bool, args []string) {
+				r, err := parquet.Open(ts.MkAbs(args[0]))
+				ts.Check(err)
+				defer r.Close()
+				all := "none"
+				n := 0
+				for t, err := range r.Rows(context.Background()) {
+					ts.Check(err)
+					for _, s := range t.Steps {
+						if s.ToolCached != nil {
+							n += *s.ToolCached
+							all = strconv.Itoa(n)
+						}
+					}
+				}
+				if all != args[1] {
+					ts.Fatalf("%s has %s calls answered from a cache, want %s", args[0], all, args[1])
 				}
 			},
 			// torn FILE: cut the last bytes off, as a crash does.

@@ -10,6 +10,7 @@ import (
 	"maps"
 	"os"
 	"path/filepath"
+	"reflect"
 	"slices"
 	"strings"
 	"time"
@@ -234,11 +235,16 @@ func changedSettings(path string, now map[string]any) string {
 	return strings.Join(list, ", ")
 }
 
-// writeSettings writes a run's settings as --config reads them.
+// writeSettings writes a run's settings as --config reads them. What --resume
+// needs is in them whole, so a file with a key in an address is its owner's alone.
 func writeSettings(path string, settings map[string]any) error {
+	mode := fs.FileMode(0o644)
+	if !reflect.DeepEqual(settings, shownSettings(settings)) {
+		mode = 0o600
+	}
 	b, err := yaml.Marshal(settings)
 	if err == nil {
-		err = os.WriteFile(path+".tmp", b, 0o644)
+		err = os.WriteFile(path+".tmp", b, mode)
 	}
 	if err == nil {
 		err = os.Rename(path+".tmp", path)
