@@ -78,27 +78,35 @@ func (n *node) ids() ([]int32, error) {
 		if out == nil { // most lists are one run
 			out = make([]int32, 0, j-i)
 		}
+		var err error
 		switch {
 		case c.i32 != nil:
-			for _, v := range c.i32[i:j] {
-				if v < 0 {
-					return fmt.Errorf("token %d has the id %d", len(out), v)
-				}
-				out = append(out, v)
-			}
+			out, err = appendIDs(out, c.i32[i:j])
 		case c.i64 != nil:
-			for _, v := range c.i64[i:j] {
-				if v < 0 || v > math.MaxInt32 {
-					return fmt.Errorf("token %d has the id %d", len(out), v)
-				}
-				out = append(out, int32(v))
-			}
+			out, err = appendIDs(out, c.i64[i:j])
 		default:
-			return n.wrong("a list of whole numbers")
+			err = n.wrong("a list of whole numbers")
 		}
-		return nil
+		return err
 	})
 	return out, err
+}
+
+func appendIDs[T int32 | int64](out []int32, values []T) ([]int32, error) {
+	for _, v := range values {
+		if v < 0 || int64(v) > math.MaxInt32 {
+			return out, fmt.Errorf("token %d has the id %d", len(out), v)
+		}
+		out = append(out, int32(v))
+	}
+	return out, nil
+}
+
+func appendFlags[T int32 | int64](out []bool, values []T) []bool {
+	for _, v := range values {
+		out = append(out, v != 0)
+	}
+	return out
 }
 
 // flags reads a list of about size entries.
@@ -112,13 +120,9 @@ func (n *node) flags(size int) ([]bool, error) {
 		case c.bool != nil:
 			out = append(out, c.bool[i:j]...)
 		case c.i32 != nil:
-			for _, v := range c.i32[i:j] {
-				out = append(out, v != 0)
-			}
+			out = appendFlags(out, c.i32[i:j])
 		case c.i64 != nil:
-			for _, v := range c.i64[i:j] {
-				out = append(out, v != 0)
-			}
+			out = appendFlags(out, c.i64[i:j])
 		default:
 			return n.wrong("a list of true or false")
 		}
@@ -138,21 +142,13 @@ func (n *node) logprobs(size int) ([]traj.Logprob, error) {
 		case !ok:
 			out = append(out, traj.NoLogprob())
 		case c.f32 != nil:
-			for _, v := range c.f32[i:j] {
-				out = append(out, traj.Logprob(v))
-			}
+			out = appendLogprobs(out, c.f32[i:j])
 		case c.f64 != nil:
-			for _, v := range c.f64[i:j] {
-				out = append(out, traj.Logprob(v))
-			}
+			out = appendLogprobs(out, c.f64[i:j])
 		case c.i32 != nil:
-			for _, v := range c.i32[i:j] {
-				out = append(out, traj.Logprob(v))
-			}
+			out = appendLogprobs(out, c.i32[i:j])
 		case c.i64 != nil:
-			for _, v := range c.i64[i:j] {
-				out = append(out, traj.Logprob(v))
-			}
+			out = appendLogprobs(out, c.i64[i:j])
 		default:
 			return n.wrong("a list of numbers")
 		}
@@ -162,4 +158,11 @@ func (n *node) logprobs(size int) ([]traj.Logprob, error) {
 		out = nil
 	}
 	return out, err
+}
+
+func appendLogprobs[T int32 | int64 | float32 | float64](out []traj.Logprob, values []T) []traj.Logprob {
+	for _, v := range values {
+		out = append(out, traj.Logprob(v))
+	}
+	return out
 }
