@@ -86,12 +86,29 @@ func TestRun(t *testing.T) {
 	}
 }
 
-// TestRandom: processes of one zygote do not draw the same numbers.
+// TestRandom: processes of one zygote do not draw the same numbers, nor where a
+// module wants something done after a fork that the zygote does not know of.
 func TestRandom(t *testing.T) {
-	p := pool(t, Config{})
-	a, b := do(t, p, "import random; random.random()"), do(t, p, "import random; random.random()")
-	if len(a.Stdout) < 5 || bytes.Equal(a.Stdout, b.Stdout) {
-		t.Fatalf("%s %s", a.Stdout, b.Stdout)
+	for _, c := range []struct{ name, module, code string }{
+		{"random", "", "import random; random.random()"},
+		{"a stranger", "concurrent.futures.thread", "import random; random.random()"},
+		{"numpy", "numpy", "import numpy; numpy.random.random()"},
+		{"numpy's normal numbers", "numpy", "import numpy; numpy.random.normal()"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			var x Config
+			if c.module != "" {
+				x.Modules = []string{c.module}
+			}
+			p := pool(t, x)
+			if _, list := p.Python(); c.module != "" && !slices.Contains(list, c.module) {
+				t.Skip(c.module + " is not installed")
+			}
+			a, b := do(t, p, c.code), do(t, p, c.code)
+			if len(a.Stdout) < 5 || bytes.Equal(a.Stdout, b.Stdout) {
+				t.Fatalf("%s %s %s", a.Stdout, b.Stdout, a.Stderr)
+			}
+		})
 	}
 }
 

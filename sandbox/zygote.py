@@ -2,13 +2,17 @@
 # It never runs code of others itself. A process puts itself behind namespaces,
 # limits, Landlock and seccomp before it reads the code that it is given.
 #
-# Control (SEQPACKET, descriptor 3) in:  {"op": "start", "id": N} with three
-# descriptors (the process's control, stdout, stderr); {"op": "kill", "id": N};
-# {"op": "stop"|"cont", "id": N}. Out: {"ready": ...}, {"exit": N, "status": S}.
+# Control (SEQPACKET, descriptor 3) in: its configuration, then "start N FOLDER"
+# with three descriptors (the process's control, stdout, stderr), "kill N",
+# "stop N", "cont N". Out: {"ready": ...}, {"exit": N, "status": S}.
 # A process's control (a stream): in, frames of a length (4 bytes), a byte that
 # says whether the process goes on afterwards (1), and code;
 # out, one byte "R" (ready), "F" + reason (a part is refused, then the end), or
 # "D" + exit code (4 bytes) after each code.
+#
+# A process pays for every page that it is given, and more for every one that it
+# writes to, if only a reference count: what can be made before the fork is, and
+# between the fork and the code there is as little Python as may be.
 import builtins, sys
 
 # Ours: code that spoils its own builtins does not spoil what shows its results.
@@ -16,13 +20,28 @@ __builtins__ = dict(vars(builtins))
 
 
 def main():
-    import ctypes, errno, gc, json, os, resource, select, signal, socket, struct
+    import os
+
+    # Modules may want something done after a fork. What these few want is known:
+    # random a new seed, the others new locks in case another thread held theirs.
+    strangers = []
+    register = os.register_at_fork
+
+    def registered(**hooks):
+        register(**hooks)
+        if any(getattr(f, "__module__", "") not in ("random", "threading", "logging") for f in hooks.values()):
+            strangers.append(hooks)
+
+    os.register_at_fork = registered
+    import _signal, ctypes, errno, gc, json, random, resource, select, signal, socket, struct
 
     control = socket.socket(fileno=3)
     cfg = json.loads(control.recv(1 << 20))
     want = set(cfg["parts"])
     libc = ctypes.CDLL(None, use_errno=True)
     libc.syscall.restype = ctypes.c_long
+    libc.madvise.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int]
+    libc.mount, libc.unshare, libc.setns, libc.prctl  # looked up here, not in every process
 
     CLONE_NEWNS, CLONE_NEWIPC, CLONE_NEWUSER, CLONE_NEWPID = 0x20000, 0x8000000, 0x10000000, 0x20000000
     NOSUID, NODEV, NOEXEC = 2, 4, 8
@@ -66,7 +85,37 @@ def main():
             pass
     import ast, linecache, traceback, types, io
 
+    os.register_at_fork = register
+
+    def key_of_numpy():
+        # Where the state of numpy.random's own generator is: 624 words, then
+        # where in them it stands. Writing there is a twentieth of a call of seed.
+        try:
+            import numpy.random
+
+            made = numpy.random.get_state()
+            at = numpy.random.mtrand._rand._bit_generator.ctypes.state_address
+            here = struct.unpack("=624Ii", ctypes.string_at(at, 2500))
+            if made[0] == "MT19937" and made[3] == 0 and here == (*(int(x) for x in made[1]), made[2]):
+                return at
+        except Exception:
+            pass
+        return None
+
     numpy = sys.modules.get("numpy")
+    numpy_key = key_of_numpy() if numpy is not None else None
+
+    used_up = struct.pack("=i", 624)
+
+    def reseed():
+        random.seed()
+        if numpy_key is not None:
+            ctypes.memmove(numpy_key, os.urandom(2496) + used_up, 2500)
+        elif numpy is not None:
+            try:
+                numpy.random.seed(int.from_bytes(os.urandom(4), "little"))
+            except Exception:
+                pass
 
     # --- how code is run, as a notebook does
 
@@ -162,6 +211,17 @@ def main():
     bpf = bytes.fromhex(cfg["filter"])
     prog = Prog(len(bpf) // 8, bpf)
 
+    limits = []
+    for name, value in cfg["limits"].items():
+        n = getattr(resource, "RLIMIT_" + name)
+        _, hard = resource.getrlimit(n)
+        if hard != resource.RLIM_INFINITY:
+            value = min(value, hard)
+        limits.append((n, (value, value)))
+    capabilities = range(64)
+    options = b"mode=1777,size=%d,nr_inodes=%d" % (cfg["disk"], cfg["inodes"])
+    no_capability = struct.pack("=Ii", 0x20080522, 0), bytes(24)
+
     def write(path, text):
         fd = os.open(path, os.O_WRONLY)
         try:
@@ -173,7 +233,6 @@ def main():
         if "namespaces" in want:
             part = "namespaces"
             check(part, "a mount and an ipc namespace of a call's own", libc.unshare(CLONE_NEWNS | CLONE_NEWIPC))
-            options = b"mode=1777,size=%d,nr_inodes=%d" % (cfg["disk"], cfg["inodes"])
             check(part, "a folder of a call's own", libc.mount(b"tmpfs", tmp.encode(), b"tmpfs", NOSUID | NODEV, options))
             if libc.mount(b"proc", b"/proc", b"proc", NOSUID | NODEV | NOEXEC, b"subset=pid") < 0:
                 check(part, "a /proc of a call's own", libc.mount(b"proc", b"/proc", b"proc", NOSUID | NODEV | NOEXEC, None))
@@ -187,45 +246,37 @@ def main():
             except OSError as e:
                 refuse(part, "the users of a call's own namespace", e.errno)
         os.chdir(tmp)
-        r = resource
-        for limit, value in cfg["limits"].items():
-            n = getattr(r, "RLIMIT_" + limit)
-            _, hard = r.getrlimit(n)
-            if hard != r.RLIM_INFINITY:
-                value = min(value, hard)
-            r.setrlimit(n, (value, value))
+        for n, both in limits:
+            resource.setrlimit(n, both)
         if "namespaces" in want or os.getuid() == 0:
             # Locked: no capability comes back with user 0 or with an exec.
-            libc.prctl(PR_SET_SECUREBITS, 0xEF, 0, 0, 0)
-            for c in range(64):
-                if libc.prctl(PR_CAPBSET_DROP, c, 0, 0, 0) < 0:
+            prctl = libc.prctl
+            prctl(PR_SET_SECUREBITS, 0xEF, 0, 0, 0)
+            for c in capabilities:
+                if prctl(PR_CAPBSET_DROP, c, 0, 0, 0) < 0:
                     break
-            libc.prctl(PR_CAP_AMBIENT, 4, 0, 0, 0)
-            header, none = struct.pack("=Ii", 0x20080522, 0), bytes(24)
-            check("namespaces", "dropping capabilities", libc.syscall(NR_CAPSET, header, none))
+            prctl(PR_CAP_AMBIENT, 4, 0, 0, 0)
+            check("namespaces", "dropping capabilities", libc.syscall(NR_CAPSET, *no_capability))
         libc.prctl(PR_SET_DUMPABLE, 0, 0, 0, 0)  # no core for a handler of the host's
         libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
         check("seccomp", "no_new_privs", libc.prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0))
         if "Landlock" in want:
             fd = rules if rules >= 0 else ruleset(tmp)
             check("Landlock", "restrict_self", libc.syscall(NR_LANDLOCK + 2, fd, 0))
-            os.close(fd)
+        os.closerange(4, 4096)  # the zygote's; our control is 3
         if "seccomp" in want:
             check("seccomp", "a filter", libc.syscall(NR_SECCOMP, 1, 0, ctypes.byref(prog)))
 
+    main = types.ModuleType("__main__")
+    main.__dict__["__builtins__"] = builtins
+
     def child(ctl, out, err, tmp):
-        control.close()
-        poller_fds = [wake_r.fileno(), wake_w.fileno()]
-        for fd in poller_fds + ([self_fd] if self_fd >= 0 else []):
-            os.close(fd)
-        signal.set_wakeup_fd(-1)
-        signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+        _signal.set_wakeup_fd(-1)
+        _signal.signal(_signal.SIGCHLD, _signal.SIG_DFL)
         os.setsid()
         os.dup2(out, 1)
         os.dup2(err, 2)
-        os.close(out)
-        os.close(err)
-        os.set_inheritable(ctl, False)
+        ctl = os.dup2(ctl, 3, False)  # and the zygote's control is closed
         try:
             write("/proc/self/oom_score_adj", b"1000")
         except OSError:
@@ -238,16 +289,10 @@ def main():
         except BaseException as e:
             os.write(ctl, b"F\n" + repr(e).encode())
             os._exit(1)
-        if numpy is not None:
-            try:
-                numpy.random.seed(int.from_bytes(os.urandom(4), "little"))
-            except Exception:
-                pass
-        main = types.ModuleType("__main__")
+        reseed()
         sys.modules["__main__"] = main
         sys.path.insert(0, "")
         names = main.__dict__
-        names["__builtins__"] = sys.modules["builtins"]
         read, put, kill, wait, flush = os.read, os.write, os.kill, os.waitpid, [sys.stdout, sys.stderr]
         leave, pack, unpack = os._exit, struct.pack, struct.unpack
 
@@ -325,7 +370,14 @@ def main():
                 pass
 
     def reap():
-        while True:
+        while not grouped and ids:  # none but ours
+            pid, status = os.waitpid(-1, os.WNOHANG)
+            if pid == 0:
+                return
+            id = pids.pop(pid)
+            del ids[id]
+            control.send(b'{"exit":%d,"status":%d}' % (id, status))
+        while grouped:
             try:
                 # Look first: while the leader is not reaped its group's number is nobody else's.
                 w = os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
@@ -338,7 +390,23 @@ def main():
             id = pids.pop(pid, None)
             if id is not None:
                 ids.pop(id, None)
-                control.send(json.dumps({"exit": id, "status": status}).encode())
+                control.send(b'{"exit":%d,"status":%d}' % (id, status))
+
+    direct = ctypes.PyDLL(None, use_errno=True)
+    try:
+        alone = not strangers and len(os.listdir("/proc/self/task")) == 1
+    except OSError:
+        alone = False
+
+    def fork():
+        # By itself: what os.fork does besides is for programs with threads, and for
+        # strangers, and touches as many pages as the code of a small call.
+        if not alone:
+            return os.fork()
+        pid = direct.fork()
+        if pid < 0:
+            raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
+        return pid
 
     def start(id, fds, tmp):
         try:
@@ -346,11 +414,11 @@ def main():
                 # Back to our own pid namespace first: a new one can only be made from there.
                 check("namespaces", "our own pid namespace", libc.setns(self_fd, CLONE_NEWPID))
                 check("namespaces", "a pid namespace of a call's own", libc.unshare(CLONE_NEWPID))
-            pid = os.fork()
+            pid = fork()
         except (Refused, OSError) as e:
             reason = str(e) if isinstance(e, Refused) else f"\na new process: {e}"
             os.write(fds[0], b"F" + reason.encode())
-            control.send(json.dumps({"exit": id, "status": 0}).encode())
+            control.send(b'{"exit":%d,"status":0}' % id)
             return
         if pid == 0:
             try:
@@ -358,6 +426,21 @@ def main():
             finally:
                 os._exit(70)
         pids[pid], ids[id] = id, pid
+
+    def collapse():
+        # Memory in pages of 2 MiB, where the kernel can: a fork shares one entry
+        # for each, and a process that writes to one copies only 4 KiB of it.
+        huge, MADV_COLLAPSE = 2 << 20, 25
+        try:
+            with open("/proc/self/maps") as f:
+                lines = [x.split() for x in f]
+        except OSError:
+            return
+        for where, access, *_, path in lines:
+            if access == "rw-p" and not path.startswith("/"):
+                start, end = (int(x, 16) for x in where.split("-"))
+                for at in range(-(-start // huge) * huge, end - huge + 1, huge):
+                    libc.madvise(at, huge, MADV_COLLAPSE)
 
     # What the first use of something sets up, every process has from here.
     warm = io.StringIO()
@@ -368,11 +451,13 @@ def main():
     linecache.cache.clear()
     gc.collect()
     gc.freeze()
+    collapse()
     control.send(json.dumps({"ready": sys.version.split()[0], "modules": [m for m in cfg["modules"] if m in sys.modules]}).encode())
     poll = select.poll()
     poll.register(control, select.POLLIN)
     poll.register(wake_r, select.POLLIN)
-    signals = {"kill": signal.SIGKILL, "stop": signal.SIGSTOP, "cont": signal.SIGCONT}
+    signals = {b"kill": 9, b"stop": _signal.SIGSTOP, b"cont": _signal.SIGCONT}
+    room = socket.CMSG_SPACE(12)
     while True:
         ready = poll.poll()
         for fd, _ in ready:
@@ -383,19 +468,20 @@ def main():
                     pass
                 reap()
                 continue
-            msg, fds, _, _ = socket.recv_fds(control, 4096, 3)
+            msg, rights, _, _ = control.recvmsg(4096, room, socket.MSG_CMSG_CLOEXEC)
             if not msg:
                 for pid in list(pids):
                     finish(pid)
                 os._exit(0)
-            m = json.loads(msg)
-            if m["op"] == "start":
-                start(m["id"], fds, m["tmp"])
+            op, which, *tmp = msg.split(b" ", 2)
+            which = int(which)
+            if op == b"start":
+                fds = struct.unpack("3i", rights[0][2])
+                start(which, fds, os.fsdecode(tmp[0]))
                 for fd in fds:
                     os.close(fd)
-            elif m["id"] in ids:
-                pid = ids[m["id"]]
-                os.kill(pid, signals[m["op"]])
+            elif which in ids:
+                os.kill(ids[which], signals[op])
 
 
 main()

@@ -289,14 +289,14 @@ func (z *zygote) listen() {
 }
 
 func (z *zygote) send(op string, id int, tmp string, fds ...int) error {
-	b, err := json.Marshal(map[string]any{"op": op, "id": id, "tmp": tmp})
-	if err != nil {
-		return err
+	b := fmt.Appendf(nil, "%s %d", op, id)
+	if tmp != "" {
+		b = fmt.Appendf(b, " %s", tmp)
 	}
 	var oob []byte
 	if len(fds) > 0 {
 		oob = unix.UnixRights(fds...)
 	}
-	_, _, err = z.control.WriteMsgUnix(b, oob, nil)
+	_, _, err := z.control.WriteMsgUnix(b, oob, nil)
 	return err
 }
