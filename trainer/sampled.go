@@ -164,12 +164,16 @@ func (d *Data) Tempering(c Config) string {
 	return text
 }
 
-// recordedOf is what the log-probs of the first file are of that cannot be used.
+// recordedOf is what the log-probs are of that cannot be used: of the first such file,
+// or where rows have temperatures of their own, of the first file.
 func (d *Data) recordedOf() string {
 	for _, r := range d.Runs {
-		if !r.tempered() {
+		if !r.tempered() && r.temperature() != 1 {
 			return r.recorded()
 		}
 	}
-	return ""
+	if len(d.Runs) == 0 {
+		return RunSource{}.recorded()
+	}
+	return d.Runs[0].recorded()
 }
