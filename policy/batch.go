@@ -1,6 +1,10 @@
 package policy
 
-import "errors"
+import (
+	"errors"
+	"fmt"
+	"math"
+)
 
 // ErrNotFinite is wrapped by the errors of a step whose gradient or loss is NaN or
 // infinite: the parameters are as they were.
@@ -12,16 +16,44 @@ var ErrNotFinite = errors.New("not finite")
 //
 // With Own the value of a model with a value head is that of the text up to and
 // with the wanted token, as a reward model's is; no log-probs are computed.
+//
+// Temperature has one entry for each wanted token, in order: the log-prob and the
+// entropy are those of softmax(logits/T), as the token was drawn. Nil is 1
+// everywhere.
 type Batch struct {
-	Sequences [][]int32
-	Want      [][]bool
-	Own       bool
+	Sequences   [][]int32
+	Want        [][]bool
+	Temperature []float64
+	Own         bool
+}
+
+// scales are what each wanted token's logits are multiplied by, nil where that is 1
+// everywhere.
+func (b Batch) scales(wanted int) ([]float64, error) {
+	if b.Temperature == nil {
+		return nil, nil
+	}
+	if len(b.Temperature) != wanted {
+		return nil, fmt.Errorf("%d temperatures for %d tokens", len(b.Temperature), wanted)
+	}
+	out, other := make([]float64, wanted), false
+	for i, t := range b.Temperature {
+		if !(t > 0) || math.IsInf(t, 0) || math.IsInf(1/t, 0) {
+			return nil, fmt.Errorf("token %d was sampled at temperature %v: there is no distribution to speak of", i, t)
+		}
+		out[i] = 1 / t
+		other = other || t != 1
+	}
+	if !other {
+		return nil, nil
+	}
+	return out, nil
 }
 
 // Outputs are what a model says of a batch's wanted tokens, in their order.
 // Slices of heads that the model lacks are nil.
 type Outputs struct {
-	Logprobs []float64 // natural, at temperature 1
+	Logprobs []float64 // natural, at the batch's temperatures
 	Entropy  []float64 // of the distribution that the token was drawn from, nats
 	Values   []float64 // of the value head
 }

@@ -244,7 +244,7 @@ func packedLogprobs(s *torch.Scope, n *network, seqs [][]int32) (lps, entropies 
 		return lps, entropies
 	}
 	h := n.hidden(s, pack.IDs, pack.Positions, n.tree(pack), rows)
-	lp, ent := s.HeadLogprobs(h, n.head.w, s.IDs(targets), headChunk)
+	lp, ent := s.HeadLogprobs(h, n.head.w, s.IDs(targets), torch.Tensor{}, headChunk)
 	flat, fe := s.Float32s(lp), s.Float32s(ent)
 	if s.Err() != nil {
 		return lps, entropies

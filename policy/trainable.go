@@ -231,7 +231,16 @@ func (t *Trainable) forward(s *torch.Scope, n *network, b Batch, loss func(Outpu
 	}
 	var lp, ent, value torch.Tensor
 	if n.head.w.Defined() && !b.Own {
-		lp, ent = s.HeadLogprobs(h, n.head.w, s.IDs(targets), headChunk)
+		scales, err := b.scales(len(rows))
+		if err != nil {
+			s.Fail(err)
+			return out
+		}
+		var scale torch.Tensor
+		if scales != nil {
+			scale = s.Float64(scales)
+		}
+		lp, ent = s.HeadLogprobs(h, n.head.w, s.IDs(targets), scale, headChunk)
 		out.Logprobs, out.Entropy = s.Float64s(lp), s.Float64s(ent)
 	}
 	if n.score.Defined() {

@@ -25,10 +25,12 @@ type micro struct {
 // cutter cuts sequences into batches of at most max packed tokens: a prefix that
 // neighbours share counts once. A single longer sequence goes alone.
 type cutter struct {
-	max  int
-	now  micro
-	size int
-	prev []int32
+	max      int
+	tempered bool // log-probs are those at the episodes' temperatures
+	now      micro
+	size     int
+	prev     []int32
+	wanted   int // tokens of now
 }
 
 // add takes a sequence; full says that it begins a new batch, and gives the one
@@ -42,16 +44,39 @@ func (c *cutter) add(e *Episode, i int) (before micro, full bool) {
 	if some := len(c.now.items) > 0; some {
 		if cost -= commonPrefix(c.prev, s.TokenIDs); c.size+cost > c.max {
 			before, full = c.now, true
-			c.now, c.size, cost = micro{}, 0, len(s.TokenIDs)
+			c.now, c.size, c.wanted, cost = micro{}, 0, 0, len(s.TokenIDs)
 		}
 	}
 	c.now.items = append(c.now.items, item{e, i})
 	c.now.batch.Sequences = append(c.now.batch.Sequences, s.TokenIDs)
 	c.now.batch.Want = append(c.now.batch.Want, x.Want)
 	c.now.batch.Own = x.Own
+	if c.tempered && e.reads == readsConfig {
+		c.temper(e.temperature(), x)
+	}
+	c.wanted += len(x.RL)
 	c.size += cost
 	c.prev = s.TokenIDs
 	return before, full
+}
+
+// temper gives the batch the temperatures of a sequence's tokens: an action's is that
+// it was sampled at; an observation, which was not sampled, is learned as it stands.
+func (c *cutter) temper(t float64, x *Stream) {
+	b := &c.now.batch
+	if b.Temperature == nil {
+		if t == 1 {
+			return // nil for as long as all are
+		}
+		b.Temperature = slices.Repeat([]float64{1}, c.wanted)
+	}
+	for _, action := range x.RL {
+		if action > 0 {
+			b.Temperature = append(b.Temperature, t)
+		} else {
+			b.Temperature = append(b.Temperature, 1)
+		}
+	}
 }
 
 // microBatches cuts episodes that are at hand.

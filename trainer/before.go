@@ -58,8 +58,11 @@ func (s *Session) before(ctx context.Context, episodes []*Episode, values Scorer
 func (s *Session) oldLogprobs(ctx context.Context, episodes []*Episode, diff *RolloutDiff) error {
 	c := s.Config
 	for _, e := range episodes {
+		if err := e.checkRecorded(c); err != nil {
+			return err
+		}
 		switch {
-		case !e.unsaid:
+		case !e.unsaid || e.untold: // recomputed ones will do
 		case c.OldLogprobs == OldFile:
 			return fmt.Errorf("%s: some of its tokens have no log-prob in the file; use --old-logprobs recompute", e.ID)
 		case c.needsRollout():

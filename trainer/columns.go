@@ -2,6 +2,7 @@ package trainer
 
 import (
 	"encoding/binary"
+	"iter"
 	"math"
 )
 
@@ -52,21 +53,46 @@ func (c *columns) at(k column, e *Episode) int64 { return 8 * (int64(c.from[k])*
 // write keeps one column of an episode that is at hand. It can be read once all
 // episodes have it (has).
 func (c *columns) write(k column, e *Episode) error {
+	return c.put(k, e, func(yield func(float64) bool) {
+		for i := range e.Streams {
+			for _, v := range *k.of(&e.Streams[i]) {
+				if !yield(v) {
+					return
+				}
+			}
+		}
+	})
+}
+
+// put keeps a column's numbers of an episode: one of each wanted token.
+func (c *columns) put(k column, e *Episode, values iter.Seq[float64]) error {
 	b, ok := e.shelf.read.Get().(*[]byte)
 	if !ok {
 		b = &[]byte{}
 	}
 	defer e.shelf.read.Put(b)
 	*b = (*b)[:0]
-	for i := range e.Streams {
-		for _, v := range *k.of(&e.Streams[i]) {
-			*b = binary.LittleEndian.AppendUint64(*b, math.Float64bits(v))
-		}
+	for v := range values {
+		*b = binary.LittleEndian.AppendUint64(*b, math.Float64bits(v))
 	}
 	if _, err := c.file.WriteAt(*b, c.at(k, e)); err != nil {
 		return scratchError(err)
 	}
 	return nil
+}
+
+// get reads a column's numbers of an episode.
+func (c *columns) get(k column, e *Episode) ([]float64, error) {
+	p, err := e.shelf.bytes(c.file, c.at(k, e), 8*int(e.counts.wanted))
+	if err != nil {
+		return nil, err
+	}
+	defer e.shelf.read.Put(p)
+	x := make([]float64, e.counts.wanted)
+	for t := range x {
+		x[t] = math.Float64frombits(binary.LittleEndian.Uint64((*p)[8*t:]))
+	}
+	return x, nil
 }
 
 // read fills in the columns that there are.
@@ -75,20 +101,14 @@ func (c *columns) read(e *Episode) error {
 		if !c.have[k] || e.counts.wanted == 0 {
 			continue
 		}
-		p, err := e.shelf.bytes(c.file, c.at(k, e), 8*int(e.counts.wanted))
+		all, err := c.get(k, e)
 		if err != nil {
 			return err
 		}
-		b := *p
 		for i := range e.Streams {
-			x := make([]float64, len(e.Streams[i].RL))
-			for t := range x {
-				x[t] = math.Float64frombits(binary.LittleEndian.Uint64(b[8*t:]))
-			}
-			b = b[8*len(x):]
-			*k.of(&e.Streams[i]) = x
+			n := len(e.Streams[i].RL)
+			*k.of(&e.Streams[i]), all = all[:n:n], all[n:]
 		}
-		e.shelf.read.Put(p)
 	}
 	return nil
 }

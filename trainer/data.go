@@ -67,17 +67,15 @@ type RunSource struct {
 		TemplateHash  string `json:"template_hash"`
 	} `json:"model"`
 	Sampling traj.Sampling `json:"sampling"`
+	Logprobs string        `json:"logprobs"` // what they are of
 }
 
-// Filtered says in words where the rows were not sampled from the model's own
-// distribution, or "" where they were.
+// Filtered says in words where the rows were sampled from no distribution that can
+// be computed from the model's logits and a temperature, or "" where they were.
 func (r RunSource) Filtered() string {
 	var how []string
 	if r.Model.Kind == "server" && (r.Sampling.Temperature == nil || r.Sampling.TopP == 0) {
 		how = append(how, "the server's own defaults")
-	}
-	if t := r.Sampling.Temperature; t != nil && *t != 1 {
-		how = append(how, fmt.Sprintf("temperature %g", *t))
 	}
 	if p := r.Sampling.TopP; p > 0 && p < 1 {
 		how = append(how, fmt.Sprintf("top_p %g", p))

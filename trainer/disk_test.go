@@ -13,6 +13,7 @@ import (
 	"testing"
 
 	"agentcli/parquet/parquettest"
+	"agentcli/trainer/algo"
 	"agentcli/traj"
 )
 
@@ -109,7 +110,7 @@ func TestTrainingFromDiskIsTrainingFromMemory(t *testing.T) {
 		change(&c)
 		return c
 	}
-	for name, c := range map[string]Config{
+	settings := map[string]Config{
 		"grpo":           base(func(c *Config) {}),
 		"all at once":    base(func(c *Config) { c.Minibatch = 0 }),
 		"file":           base(func(c *Config) { c.OldLogprobs, c.OffPolicy.Kind = OldFile, "tis" }),
@@ -133,7 +134,18 @@ func TestTrainingFromDiskIsTrainingFromMemory(t *testing.T) {
 		"reward model":   base(func(c *Config) {}),
 		"last round":     base(func(c *Config) { c.LossScale = ScaleLastRound }),
 		"by their model": base(func(c *Config) { c.KLCoef, c.Seed = .1, 2 }),
-	} {
+		"tempered":       base(func(c *Config) { c.KLCoef, c.Echo, c.EntropyCoef = .1, .3, .1 }),
+		"tempered opsd":  base(func(c *Config) { c.Loss, c.Demonstration = "opd", DemonstrateBest }),
+	}
+	// Those that look at the whole batch, also where not every column's number is an action's.
+	for _, e := range algo.Estimators {
+		if e.Batch && e.Name != "gae" {
+			settings[e.Name+" over the batch"] = base(func(c *Config) { c.Advantage, c.Gamma, c.DropZeroStd = e.Name, .9, true })
+			settings[e.Name+" with echo"] = base(func(c *Config) { c.Advantage, c.Gamma, c.Echo = e.Name, .9, .3 })
+		}
+	}
+	settings["gae with echo"] = base(func(c *Config) { c.Algo, c.Advantage, c.Lambda, c.Echo = AlgoPPO, "gae", .9, .3 })
+	for name, c := range settings {
 		t.Run(name, func(t *testing.T) {
 			run := func(shelve func(*Data) *Data, change func(*Session)) outcome {
 				ptx := &Data{Episodes: corpus()[2:7]}
@@ -142,7 +154,13 @@ func TestTrainingFromDiskIsTrainingFromMemory(t *testing.T) {
 				} else {
 					ptx = shelve(ptx)
 				}
-				return wholeRun(t, c, shelve(rich(newBigram(vocab, 1))), ptx, func(s *Session) {
+				d := rich(newBigram(vocab, 1))
+				if strings.HasPrefix(name, "tempered") {
+					for i, e := range d.Episodes {
+						e.heat([]float64{.6, 1, 1.3}[i%3], &RunSource{})
+					}
+				}
+				return wholeRun(t, c, shelve(d), ptx, func(s *Session) {
 					switch name {
 					case "reward model":
 						judge := newBigram(vocab, 9)
@@ -153,7 +171,7 @@ func TestTrainingFromDiskIsTrainingFromMemory(t *testing.T) {
 						s.Reward = judge
 					case "by their model":
 						s.Ref = s.Actor
-					case "opsd", "opsd, answers":
+					case "opsd", "opsd, answers", "tempered opsd":
 						s.Teacher, s.Demonstrator = s.Actor, lastOf{}
 					}
 					if change != nil {

@@ -19,11 +19,15 @@ type Episode struct {
 	Score    float64
 	Greedy   *float64 // score of the greedy attempt at the same task; remax only
 	Filtered bool     // left out of the loss and its counts, not out of its group's baseline
-	*Body             // nil while it is on disk alone: Session.hold has it at hand
+	// Temperature that its tokens were sampled at; 0: 1.
+	Temperature float64
+	*Body       // nil while it is on disk alone: Session.hold has it at hand
 
 	reads   reads // how it is laid out
 	teaches bool  // some action is better or worse than expected
 	unsaid  bool  // some action has no log-prob in the file
+	untold  bool  // the file's log-probs are not of the distribution that it was sampled from
+	greedy  bool  // it was sampled at temperature 0
 	size    sizes // of the body
 	counts  counted
 	shelf   *shelf // that the body is on; nil: it stays in memory
@@ -240,7 +244,7 @@ func (e *Episode) streams(a asks) {
 				x.CE = append(x.CE, ce)
 			}
 		}
-		if !known {
+		if !known || e.untold {
 			x.Roll = nil
 		}
 	}

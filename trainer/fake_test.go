@@ -44,8 +44,14 @@ func (b *bigram) copy() *bigram {
 		m: slices.Clone(b.m), v: slices.Clone(b.v), sgd: b.sgd, values: slices.Clone(b.values), valueGrad: make([]float64, len(b.values))}
 }
 
-func (b *bigram) row(prev int32) []float64 {
-	z := b.logits[int(prev)*b.vocab : (int(prev)+1)*b.vocab]
+func (b *bigram) row(prev int32) []float64 { return b.tempered(prev, 1) }
+
+// tempered is the log of softmax(logits/t).
+func (b *bigram) tempered(prev int32, t float64) []float64 {
+	z := slices.Clone(b.logits[int(prev)*b.vocab : (int(prev)+1)*b.vocab])
+	for i := range z {
+		z[i] /= t
+	}
 	top := slices.Max(z)
 	sum := 0.0
 	for _, x := range z {
@@ -80,8 +86,10 @@ func (b *bigram) each(batch policy.Batch, do func(prev, token int32)) error {
 }
 
 func (b *bigram) Forward(batch policy.Batch) (o policy.Outputs, err error) {
+	i := 0
 	err = b.each(batch, func(prev, token int32) {
-		row := b.row(prev)
+		row := b.tempered(prev, temperature(batch, i))
+		i++
 		h := 0.0
 		for _, x := range row {
 			h -= math.Exp(x) * x
@@ -108,7 +116,8 @@ func (b *bigram) Accumulate(batch policy.Batch, loss func(policy.Outputs) policy
 	}
 	i := 0
 	return b.each(batch, func(prev, token int32) {
-		for k, x := range b.row(prev) {
+		t := temperature(batch, i)
+		for k, x := range b.tempered(prev, t) {
 			g := 0.0
 			if d.Logprobs != nil {
 				g = -math.Exp(x) * d.Logprobs[i] // d lp / d z_k = 1[k = token] − p_k
@@ -119,13 +128,21 @@ func (b *bigram) Accumulate(batch policy.Batch, loss func(policy.Outputs) policy
 			if d.Entropy != nil { // d H / d z_k = −p_k·(log p_k + H)
 				g -= d.Entropy[i] * math.Exp(x) * (x + o.Entropy[i])
 			}
-			b.grad[int(prev)*b.vocab+k] += g
+			b.grad[int(prev)*b.vocab+k] += g / t
 		}
 		if d.Values != nil {
 			b.valueGrad[prev] += d.Values[i]
 		}
 		i++
 	})
+}
+
+// temperature of a batch's wanted token number i.
+func temperature(batch policy.Batch, i int) float64 {
+	if batch.Temperature == nil {
+		return 1
+	}
+	return batch.Temperature[i]
 }
 
 func (b *bigram) Drop() error { clear(b.grad); clear(b.valueGrad); return nil }

@@ -247,7 +247,7 @@ func (s *Session) micro(episodes []*Episode, done func(*Episode) error) iter.Seq
 				}
 			}
 		}()
-		cut := cutter{max: s.Config.MicroTokens}
+		cut := cutter{max: s.Config.MicroTokens, tempered: !s.Config.IsSupervised()}
 		pass := func(mb micro) bool {
 			if !yield(mb, nil) {
 				return false

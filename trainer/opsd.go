@@ -97,7 +97,7 @@ func (s *Session) said(e *Episode) string {
 // demonstrated is a micro-batch as the teacher reads it. The wanted tokens are the
 // same, in the same order: all stand behind the prompt.
 func (s *Session) demonstrated(mb micro) (policy.Batch, error) {
-	b := policy.Batch{Own: mb.batch.Own}
+	b := policy.Batch{Own: mb.batch.Own, Temperature: mb.batch.Temperature}
 	for i, it := range mb.items {
 		ids, want := mb.batch.Sequences[i], mb.batch.Want[i]
 		text := it.ep.Demonstration

@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"math"
 	"path/filepath"
 	"runtime"
 	"slices"
@@ -139,6 +140,10 @@ func (d *Data) loadFile(ctx context.Context, path string, run *RunSource, seen s
 			cols = append(cols, c)
 		}
 	}
+	own, err := ownTemperatures(ctx, path)
+	if err != nil {
+		return err
+	}
 	row := 0
 	for t, err := range rescored(ctx, r.RowsAhead(ctx, ahead(), cols...), need.score) {
 		if err != nil {
@@ -177,6 +182,11 @@ func (d *Data) loadFile(ctx context.Context, path string, run *RunSource, seen s
 			d.Skipped.Add("without a group_id or task_id, so with nothing to compare them with", id)
 			continue
 		}
+		temperature := run.temperature()
+		if own != nil && !math.IsNaN(own[row-1]) {
+			temperature = own[row-1]
+		}
+		e.heat(temperature, run)
 		// Group ids are reused between runs.
 		e.Group, e.Task = seen.once(path+"\x00"+e.Group), seen.once(e.Task)
 		if err := d.add(e); err != nil {

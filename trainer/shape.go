@@ -57,30 +57,41 @@ func (s *Session) shape() error {
 }
 
 // shapeAndEstimate is shape and advantages where nothing comes between them: in
-// one pass, if an estimator needs no more than a group.
+// one pass over the rows.
 func (s *Session) shapeAndEstimate() error {
 	shape, err := s.shaper()
 	if err != nil {
 		return err
 	}
+	return s.estimate(shape)
+}
+
+// advantages estimates every action's advantage from its reward.
+func (s *Session) advantages() error { return s.estimate(func(int, []*Episode) error { return nil }) }
+
+// estimate makes the advantages of groups that first may still have to shape.
+func (s *Session) estimate(first func(i int, g []*Episode) error) error {
 	x, err := s.estimation()
 	if err != nil {
 		return err
 	}
-	if x.est.Batch {
-		if err := s.eachGroup(shape, colReward); err != nil {
-			return err
-		}
-		return s.advantages()
-	}
 	err = s.eachGroup(func(i int, g []*Episode) error {
-		if err := shape(i, g); err != nil {
+		if err := first(i, g); err != nil {
 			return err
 		}
-		return x.group(i, g)
+		return x.look(i, g)
 	}, x.cols...)
+	if err != nil {
+		return err
+	}
 	s.flat = int(x.flat.Load())
-	return err
+	switch {
+	case !x.est.Batch:
+		return nil
+	case x.est.PerToken():
+		return s.whitenTokens()
+	}
+	return s.rowsAdvantages(x)
 }
 
 // estimation makes advantages of rewards, and counts the groups that can teach
@@ -88,15 +99,15 @@ func (s *Session) shapeAndEstimate() error {
 type estimation struct {
 	est   *algo.Estimator
 	o     algo.EstimatorOptions
-	parts []string     // of gdpo: the names of the reward's components
-	cols  []column     // that it fills
-	rows  [][]algo.Row // of an estimator that looks at the whole batch
+	parts []string      // of gdpo: the names of the reward's components
+	cols  []column      // that a look at a group fills
+	seen  [][]algo.Seen // of an estimator of the batch whose rows have one advantage each
 	flat  atomic.Int64
 }
 
 func (s *Session) estimation() (*estimation, error) {
 	c := s.Config
-	x := &estimation{cols: []column{colAdv}, rows: make([][]algo.Row, len(s.groups))}
+	x := &estimation{cols: []column{colAdv}}
 	var ok bool
 	if x.est, ok = algo.EstimatorByName(c.Advantage); !ok {
 		return nil, fmt.Errorf("--advantage %s: want one of %v", c.Advantage, algo.EstimatorNames())
@@ -106,6 +117,9 @@ func (s *Session) estimation() (*estimation, error) {
 		return nil, err
 	}
 	x.o = algo.EstimatorOptions{Gamma: c.Gamma, Lambda: c.Lambda, PartWeights: weights}
+	if x.est.Batch && !x.est.PerToken() {
+		x.cols, x.seen = nil, make([][]algo.Seen, len(s.groups))
+	}
 	switch c.Advantage {
 	case "gae":
 		x.cols = append(x.cols, colReturn)
@@ -115,8 +129,8 @@ func (s *Session) estimation() (*estimation, error) {
 	return x, err
 }
 
-// group looks at one group, and estimates its advantages if no more is needed.
-func (x *estimation) group(i int, g []*Episode) error {
+// look estimates a group's advantages, as far as no more is needed than the group.
+func (x *estimation) look(i int, g []*Episode) error {
 	row_G, err := rowsOfGroup(g, x.parts)
 	if err != nil {
 		return err
@@ -124,43 +138,27 @@ func (x *estimation) group(i int, g []*Episode) error {
 	if len(g) > 1 && !slices.ContainsFunc(row_G, func(r algo.Row) bool { return r.Score() != row_G[0].Score() }) {
 		x.flat.Add(1)
 	}
-	if x.est.Relative || !x.est.Batch { // group by group, to say which one is at fault
-		a, err := x.est.Estimate([][]algo.Row{row_G}, x.o)
-		switch {
-		case err != nil && x.est.Relative:
-			return fmt.Errorf("group of %s: %w (roll out with -n 2 or more, or take another --advantage)", g[0].ID, err)
-		case err != nil:
-			return err
+	switch {
+	case !x.est.Batch:
+		var a algo.Advantages
+		if a, err = x.est.Estimate([][]algo.Row{row_G}, x.o); err == nil {
+			handOut(g, a)
 		}
-		if !x.est.Batch {
-			handOut(g, a, 0)
-			return nil
+	case x.est.PerToken():
+		a := algo.Advantages{Adv: [][][]float64{make([][]float64, len(g))}, Return: [][][]float64{make([][]float64, len(g))}}
+		for j := range row_G {
+			if a.Adv[0][j], a.Return[0][j], err = x.est.Token(&row_G[j], x.o); err != nil {
+				return err
+			}
 		}
+		handOut(g, a)
+	default:
+		x.seen[i], err = x.est.See(row_G, x.o)
 	}
-	x.rows[i] = row_G
-	return nil
-}
-
-// advantages estimates every action's advantage from its reward.
-func (s *Session) advantages() error {
-	x, err := s.estimation()
-	if err != nil {
-		return err
+	if err != nil && x.est.Relative { // which one is at fault
+		return fmt.Errorf("group of %s: %w (roll out with -n 2 or more, or take another --advantage)", g[0].ID, err)
 	}
-	if !x.est.Batch {
-		err = s.eachGroup(x.group, x.cols...)
-		s.flat = int(x.flat.Load())
-		return err
-	}
-	if err = s.eachGroup(x.group); err != nil {
-		return err
-	}
-	s.flat = int(x.flat.Load())
-	a, err := x.est.Estimate(x.rows, x.o)
-	if err != nil {
-		return err
-	}
-	return s.eachGroup(func(i int, g []*Episode) error { handOut(g, a, i); return nil }, x.cols...)
+	return err
 }
 
 // partNames are the components of the first row's reward.
@@ -187,24 +185,33 @@ func rowsOfGroup(g []*Episode, parts []string) ([]algo.Row, error) {
 	return row_G, nil
 }
 
-// handOut gives a group the advantages that are number i of a.
-func handOut(g []*Episode, a algo.Advantages, i int) {
+// handOut gives a group its advantages, the first of a.
+func handOut(g []*Episode, a algo.Advantages) {
 	for j, e := range g {
-		for k := range e.Streams {
-			n := len(e.Streams[k].RL)
-			e.Streams[k].Adv = make([]float64, n)
-			if a.Return != nil {
-				e.Streams[k].Return = make([]float64, n)
-			}
+		var ret []float64
+		if a.Return != nil {
+			ret = a.Return[0][j]
 		}
-		e.each(func(n int, x *Stream, t int) {
-			x.Adv[t] = a.Adv[i][j][n]
-			if a.Return != nil {
-				x.Return[t] = a.Return[i][j][n]
-			}
-		})
-		_, e.teaches = e.advantage()
+		e.advantages(a.Adv[0][j], ret)
 	}
+}
+
+// advantages gives each action its own; return_T may be nil.
+func (e *Episode) advantages(adv_T, return_T []float64) {
+	for k := range e.Streams {
+		n := len(e.Streams[k].RL)
+		e.Streams[k].Adv = make([]float64, n)
+		if return_T != nil {
+			e.Streams[k].Return = make([]float64, n)
+		}
+	}
+	e.each(func(n int, x *Stream, t int) {
+		x.Adv[t] = adv_T[n]
+		if return_T != nil {
+			x.Return[t] = return_T[n]
+		}
+	})
+	_, e.teaches = e.advantage()
 }
 
 // teaching are the groups in which some action is better or worse than expected.

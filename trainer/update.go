@@ -96,8 +96,11 @@ func (s *Session) actionLoss(loss *algo.Loss, e *Episode, x *Stream, n counts, p
 		at = append(at, t)
 		span.LP, span.Old, span.Adv = append(span.LP, part.Logprobs[t]), append(span.Old, x.Old[t]), append(span.Adv, x.Adv[t])
 		span.Weight = append(span.Weight, w*rl)
-		if x.Roll != nil {
+		switch {
+		case x.Roll != nil:
 			span.Roll = append(span.Roll, x.Roll[t])
+		case e.untold && loss.Rollout: // what sampled it, as far as can be told
+			span.Roll = append(span.Roll, x.Old[t])
 		}
 		if x.Teacher != nil {
 			span.Teacher = append(span.Teacher, x.Teacher[t])

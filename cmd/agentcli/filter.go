@@ -94,6 +94,9 @@ func runFilter(ctx context.Context, o filterOptions, s streams) error {
 		return err
 	}
 	defer r.Close()
+	if slices.Contains(r.Columns(), "temperature") {
+		s.say("warning: the rows' own column temperature is not kept: train will take them to be sampled as the file as a whole was")
+	}
 	keep, report, err := o.choose(ctx, r)
 	if err != nil {
 		return err

@@ -90,3 +90,10 @@ func TestFilterKeepsTheRightRowsWhole(t *testing.T) {
 		t.Errorf("to a terminal: %v", err)
 	}
 }
+
+func TestFilterSaysThatRowsLoseTheirTemperatures(t *testing.T) {
+	_, log, code := run(t, "filter", "../../trainer/testdata/temperatures.parquet", "--min-reward", "1", "-o", filepath.Join(t.TempDir(), "f.parquet"))
+	if code != exitDone || !strings.Contains(log, "column temperature is not kept") || !strings.Contains(log, "2 of 4 trajectories kept") {
+		t.Errorf("exit code %d: %s", code, log)
+	}
+}

@@ -152,12 +152,17 @@ func TestAnAsynchronousLoopSamplesWithThePolicyBefore(t *testing.T) {
 
 func TestLoopRefusesWhatItCannotDo(t *testing.T) {
 	for want, extra := range map[string][]string{
-		"--base-url":   {"--base-url", "http://localhost:1/v1"},
-		"--steps":      {"--steps", "0"},
-		"--async":      {"--async", "2"},
-		"--kl-target":  {"--kl-in", "loss"},
-		"--advantage":  {"--advantage", "remax", "--kl-target", "0"},
-		"--eval-every": {"--eval-every", "-1"},
+		"--base-url":                 {"--base-url", "http://localhost:1/v1"},
+		"--steps":                    {"--steps", "0"},
+		"--async":                    {"--async", "2"},
+		"--kl-target":                {"--kl-in", "loss"},
+		"--advantage":                {"--advantage", "remax", "--kl-target", "0"},
+		"--eval-every":               {"--eval-every", "-1"},
+		"--temperature 0":            {"--temperature", "0"},
+		"--old-logprobs file":        {"--temperature", ".7", "--old-logprobs", "file"},
+		"--off-policy tis":           {"--temperature", ".7", "--async", "1"},
+		"gradient would be biased":   {"--top-p", ".9"},
+		"temperature 1 only; name a": {"--temperature", ".7", "--ref", "http://localhost:1/v1", "--kl-coef", ".1"},
 	} {
 		_, err := runApp(t, t.Context(), &bytes.Buffer{}, loopArgs(t, append(extra, "--output", filepath.Join(t.TempDir(), "x"))...)...)
 		var usage usageError

@@ -242,6 +242,9 @@ func (l *loop) train(ctx context.Context, step int, r rollout) (map[string]float
 	if err := data.DropLong(l.m.actor.Window()); err != nil {
 		return nil, err
 	}
+	if text := data.Tempering(l.o.train.Config); text != "" && step == l.done+1 {
+		l.note("%s", text)
+	}
 	o := l.o.train
 	o.Config.LR, o.Config.CriticLR = o.Config.Rate(o.Config.LR, step, l.o.Steps), o.Config.Rate(o.Config.CriticLR, step, l.o.Steps)
 	o.Config.Schedule, o.Config.WarmupSteps, o.Config.SaveEvery, o.Config.KLCoef = "constant", 0, 0, l.state.KLCoef

@@ -67,6 +67,11 @@ func (r *remote) Close() { _ = r.tokens.Client.Close() }
 
 // Forward asks for the log-probs of a batch's wanted tokens. There is no entropy.
 func (r *remote) Forward(b policy.Batch) (policy.Outputs, error) {
+	for _, t := range b.Temperature {
+		if t != 1 {
+			return policy.Outputs{}, errRemoteTemperature(t)
+		}
+	}
 	all := make([]*llm.Scored, len(b.Sequences))
 	g, ctx := errgroup.WithContext(r.ctx)
 	g.SetLimit(remoteAtOnce)
@@ -94,6 +99,11 @@ func (r *remote) Forward(b policy.Batch) (policy.Outputs, error) {
 	}
 	r.agreed = true
 	return out, nil
+}
+
+// errRemoteTemperature: a server scores a prompt at temperature 1 alone.
+func errRemoteTemperature(t float64) error {
+	return fmt.Errorf("rows sampled at temperature %g are scored at that temperature, and a server gives the log-probs of a prompt at temperature 1 only; name a folder with the model, or roll out with --temperature 1", t)
 }
 
 var errOtherTokens = errors.New("the server has another tokenizer than the policy: the same ids mean other words to it (--force asks it all the same)")

@@ -272,6 +272,9 @@ func runTrain(ctx context.Context, o trainOptions, s streams) error {
 	if err := checkSampled(data, o); err != nil {
 		return err
 	}
+	if text := data.Tempering(o.Config); text != "" {
+		note("%s", text)
+	}
 	if err := checkRows(data, o, note); err != nil {
 		return err
 	}
@@ -409,15 +412,29 @@ func checkTokens(data *trainer.Data, actor trainable, path string, o trainOption
 	return data.DropLong(actor.Window())
 }
 
-// checkSampled refuses files whose tokens do not come from the model's own
-// distribution: a policy gradient on them is biased.
+// checkSampled refuses rows whose tokens do not come from softmax(logits/T): a policy
+// gradient on them is biased. Where they do, it looks whether all that is asked can
+// be had at that temperature.
 func checkSampled(d *trainer.Data, o trainOptions) error {
 	if o.Config.IsSupervised() {
 		return nil // whose tokens they are does not matter there
 	}
 	for i, r := range d.Runs {
 		if how := r.Filtered(); how != "" && !o.Force {
-			return fmt.Errorf("%s was sampled with %s: those tokens do not follow the model's own distribution, and the gradient would be biased (roll out with temperature 1 and nothing cut, or add --force)", d.Files[i], how)
+			return fmt.Errorf("%s was sampled with %s: those tokens do not follow the model's own distribution, and the gradient would be biased (roll out with nothing cut, or add --force)", d.Files[i], how)
+		}
+	}
+	if id := d.Greedy(); id != "" && !o.Force {
+		return fmt.Errorf("%s was sampled at temperature 0: a greedy reply was not drawn from a distribution, and there is no gradient of its chance (roll out with a temperature above 0, or add --force)", id)
+	}
+	if err := d.CheckRecorded(o.Config); err != nil {
+		return err
+	}
+	for flag, name := range map[string]string{"ref": o.Ref, "teacher": o.Teacher} {
+		for _, t := range d.Temperatures() {
+			if t != 1 && isServer(name) {
+				return fmt.Errorf("--%s %s: %w", flag, name, errRemoteTemperature(t))
+			}
 		}
 	}
 	return nil

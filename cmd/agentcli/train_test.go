@@ -27,9 +27,13 @@ const tinyModel = "../../policy/testdata/tiny-llama"
 
 // tinyRollouts is a file of four groups of four for the tiny model.
 func tinyRollouts(t *testing.T, dir string) string {
+	return tinyRolloutsOf(t, filepath.Join(dir, "traj.parquet"), `{}`)
+}
+
+// tinyRolloutsOf is tinyRollouts of a run that its metadata describe.
+func tinyRolloutsOf(t *testing.T, path, run string) string {
 	t.Helper()
-	path := filepath.Join(dir, "traj.parquet")
-	w, err := parquet.CreateFile(path, parquet.Metadata{Run: json.RawMessage(`{}`)}, parquet.WriterConfig{})
+	w, err := parquet.CreateFile(path, parquet.Metadata{Run: json.RawMessage(run)}, parquet.WriterConfig{})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -87,7 +87,7 @@ func summarise(note func(string, ...any), dir string, h []trainer.Metrics, took 
 		note("log-probs in the file against recomputed ones of the starting model: |Δ| %.3g on average, %.3g at most, KL (k3) %.3g, over %.0f tokens",
 			v["rollout_logprobs_diff_mean"], v["rollout_logprobs_diff_max"], v["rollout_corr/k3"], v["rollout_corr/tokens"])
 	} else {
-		note("the file has no log-probs to compare with the model's own")
+		note("the file has no log-probs that can be compared with the model's own")
 	}
 	for _, sign := range badSigns(readCurves(dir)) {
 		note("warning: %s", sign)

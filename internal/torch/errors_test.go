@@ -66,11 +66,17 @@ func TestBadCallsAreErrorsThatNameWhatIsWrong(t *testing.T) {
 		{"cached_attention type", []string{"Float", "BFloat16"}, func(s *Scope) {
 			s.CachedAttention(f(s, 1, 2, 4), f(s, 1, 1, 4), f(s, 1, 1, 4), s.Full(0, BFloat16, CPU, 3, 2, 1, 4), s.Full(0, BFloat16, CPU, 3, 2, 1, 4), []CachedSegment{{0, 1, 1, 0}}, []int32{1}, 0)
 		}},
-		{"head_logprobs id", []string{"token id 5", "vocabulary of 5"}, func(s *Scope) { s.HeadLogprobs(f(s, 2, 3), f(s, 5, 3), s.IDs([]int32{4, 5}), 8) }},
-		{"head_logprobs negative id", []string{"token id -2", "vocabulary of 5"}, func(s *Scope) { s.HeadLogprobs(f(s, 2, 3), f(s, 5, 3), s.IDs([]int32{4, -2}), 8) }},
-		{"head_logprobs", []string{"[2, 3]", "[5, 4]"}, func(s *Scope) { s.HeadLogprobs(f(s, 2, 3), f(s, 5, 4), s.IDs([]int32{4, 0}), 8) }},
-		{"head_logprobs targets", []string{"[2, 3]", "[3]"}, func(s *Scope) { s.HeadLogprobs(f(s, 2, 3), f(s, 5, 3), s.IDs([]int32{4, 0, 1}), 8) }},
-		{"head_logprobs chunk", []string{"chunk of 0"}, func(s *Scope) { s.HeadLogprobs(f(s, 2, 3), f(s, 5, 3), s.IDs([]int32{4, 0}), 0) }},
+		{"head_logprobs id", []string{"token id 5", "vocabulary of 5"}, func(s *Scope) { s.HeadLogprobs(f(s, 2, 3), f(s, 5, 3), s.IDs([]int32{4, 5}), Tensor{}, 8) }},
+		{"head_logprobs negative id", []string{"token id -2", "vocabulary of 5"}, func(s *Scope) { s.HeadLogprobs(f(s, 2, 3), f(s, 5, 3), s.IDs([]int32{4, -2}), Tensor{}, 8) }},
+		{"head_logprobs", []string{"[2, 3]", "[5, 4]"}, func(s *Scope) { s.HeadLogprobs(f(s, 2, 3), f(s, 5, 4), s.IDs([]int32{4, 0}), Tensor{}, 8) }},
+		{"head_logprobs targets", []string{"[2, 3]", "[3]"}, func(s *Scope) { s.HeadLogprobs(f(s, 2, 3), f(s, 5, 3), s.IDs([]int32{4, 0, 1}), Tensor{}, 8) }},
+		{"head_logprobs chunk", []string{"chunk of 0"}, func(s *Scope) { s.HeadLogprobs(f(s, 2, 3), f(s, 5, 3), s.IDs([]int32{4, 0}), Tensor{}, 0) }},
+		{"head_logprobs scales", []string{"[3]", "[2]"}, func(s *Scope) {
+			s.HeadLogprobs(f(s, 2, 3), f(s, 5, 3), s.IDs([]int32{4, 0}), s.Float64([]float64{1, 1, 1}), 8)
+		}},
+		{"head_logprobs scale", []string{"above 0"}, func(s *Scope) {
+			s.HeadLogprobs(f(s, 2, 3), f(s, 5, 3), s.IDs([]int32{4, 0}), s.Float64([]float64{1, 0}), 8)
+		}},
 		{"sample rows", []string{"[2, 3]", "rows 1"}, func(s *Scope) { s.Sample(f(s, 2, 3), make([]SampleRow, 1)) }},
 		{"cat", []string{"cat", "3", "4"}, func(s *Scope) { s.Cat(0, f(s, 2, 3), f(s, 2, 4)) }},
 		{"narrow", []string{"narrow", "3", "5"}, func(s *Scope) { s.Narrow(f(s, 2, 5), 1, 3, 4) }},

@@ -58,10 +58,10 @@ struct Typed {
   void (*rms_norm)(const S *x, const S *add, const S *w, S *sum, S *y, int64_t rows, int64_t n, double eps);
   // dw, in the accumulation type, is added to
   void (*rms_norm_backward)(const S *x, const S *w, const S *dy, S *dx, A *dw, int64_t rows, int64_t n, double eps);
-  // One row of logits z [v]: z_y − logsumexp z, the entropy, logsumexp z.
-  void (*softmax_row)(const S *z, int64_t v, int64_t y, A *lp, A *entropy, A *lse);
-  // z becomes g·(onehot y − p) − ge·p·(log p + entropy), p = exp(z − lse).
-  void (*softmax_row_backward)(S *z, int64_t v, int64_t y, A g, A ge, A lse, A entropy);
+  // One row of logits, of which s·z [v] are looked at, s > 0: its entry y − its logsumexp, the entropy, the logsumexp.
+  void (*softmax_row)(const S *z, int64_t v, int64_t y, A s, A *lp, A *entropy, A *lse);
+  // z becomes s·(g·(onehot y − p) − ge·p·(log p + entropy)), p = exp(s·z − lse).
+  void (*softmax_row_backward)(S *z, int64_t v, int64_t y, A s, A g, A ge, A lse, A entropy);
   // q and out [group, dim]; scratch of 2·group·dim + group·ctx + dim
   void (*paged_decode)(const S *q, const S *kpool, const S *vpool, const PagedArgs &a, A *scratch, S *out);
   // q and out [len, kv_heads·group, dim], dim a multiple of 8; null for float64

@@ -362,12 +362,14 @@ func (s *Scope) CachedAttention(q, k, v, kpool, vpool Tensor, segs []CachedSegme
 
 // HeadLogprobs gives, for hidden [N, H], an output matrix [V, H] and target ids
 // [N], the log-prob of each target and the entropy of each row's distribution
-// in nats, both [N] in float32 and differentiable. Logits exist for `chunk` rows
-// at a time only and are computed again in backward.
-func (s *Scope) HeadLogprobs(hidden, weight, targets Tensor, chunk int64) (logprobs, entropy Tensor) {
+// in nats, both [N] in float32 and differentiable. Each row's logits are multiplied
+// by its scale [N] first, 1 over a temperature; a zero Tensor is 1 everywhere, to
+// the same bits. Logits exist for `chunk` rows at a time only and are computed
+// again in backward.
+func (s *Scope) HeadLogprobs(hidden, weight, targets, scale Tensor, chunk int64) (logprobs, entropy Tensor) {
 	logprobs = s.op("head_logprobs", func(o *C.agt_tensor, m **C.char) C.int {
 		var e C.agt_tensor
-		st := C.agt_head_logprobs(o, &e, hidden.p, weight.p, targets.p, C.int64_t(chunk), m)
+		st := C.agt_head_logprobs(o, &e, hidden.p, weight.p, targets.p, scale.p, C.int64_t(chunk), m)
 		entropy = s.own(e)
 		return st
 	}, hidden, weight, targets)

@@ -51,7 +51,7 @@ func (c *opCase) call(s *Scope, in map[string]Tensor, chunk int64) map[string]Te
 		}
 		return one(s.CachedAttention(in["q"], in["k"], in["v"], in["kpool"], in["vpool"], segs, c.Attrs.Blocks, c.Attrs.Window))
 	case "head_logprobs":
-		lp, ent := s.HeadLogprobs(in["h"], in["w"], in["y"], chunk)
+		lp, ent := s.HeadLogprobs(in["h"], in["w"], in["y"], Tensor{}, chunk)
 		return map[string]Tensor{"logprobs": lp, "entropy": ent}
 	case "narrow":
 		return one(s.Narrow(in["x"], 1, 2, 3))

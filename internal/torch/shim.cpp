@@ -505,13 +505,19 @@ struct LoRALinear : torch::autograd::Function<LoRALinear> {
 
 // ---- log-probs of given tokens, without keeping [tokens × vocabulary] ---------------
 // forward: lp_i = z_{i,y_i} − logsumexp(z_i), H_i = logsumexp(z_i) − Σ p z, with
-// z = hidden·Wᵀ computed `chunk` rows at a time; backward computes z again.
-// dL/dz = g·(onehot(y) − p) − g_H·p·(log p + H).
+// z = scale·hidden·Wᵀ computed `chunk` rows at a time; backward computes z again.
+// dL/dz = g·(onehot(y) − p) − g_H·p·(log p + H), and scale times that goes back to
+// hidden·Wᵀ. A row's scale is 1 over a temperature; without a tensor of them it is 1.
 // The softmax's gradient takes the logits' place, in their type. Each row's
 // logsumexp and entropy are kept from the forward pass: backward reads them.
+struct HeadRows {  // no arguments of their own: apply takes no undefined tensor
+  Tensor scale;
+  int64_t chunk;
+};
 struct HeadLogprobs : torch::autograd::Function<HeadLogprobs> {
-  static variable_list forward(AutogradContext *ctx, const Tensor &h, const Tensor &w, const Tensor &y, int64_t chunk) {
-    int64_t n = h.size(0);
+  static variable_list forward(AutogradContext *ctx, const Tensor &h, const Tensor &w, const Tensor &y, const HeadRows &rows) {
+    const Tensor &scale = rows.scale;
+    int64_t n = h.size(0), chunk = rows.chunk;
     auto acc = acc_type(h.scalar_type());
     Tensor lp = at::empty({n}, h.options().dtype(acc)), ent = at::empty_like(lp), lse = at::empty_like(lp);
     for (int64_t i = 0; i < n; i += chunk) {
@@ -526,26 +532,28 @@ struct HeadLogprobs : torch::autograd::Function<HeadLogprobs> {
           const S *zp = in<S>(z);
           const int64_t *yp = y_.const_data_ptr<int64_t>();
           A *l = out_ptr<A>(lp_), *e = out_ptr<A>(ent_), *s = out_ptr<A>(lse_);
+          const A *cp = scale.defined() ? in<A>(scale) + i : nullptr;
           at::parallel_for(0, m, 4, [&](int64_t from, int64_t to) {
-            for (int64_t r = from; r < to; r++) kn.softmax_row(zp + r * v, v, yp[r], l + r, e + r, s + r);
+            for (int64_t r = from; r < to; r++) kn.softmax_row(zp + r * v, v, yp[r], cp ? cp[r] : A(1), l + r, e + r, s + r);
           });
         });
         continue;
       }
       z = z.to(acc);
+      if (scale.defined()) z = z.mul(scale.narrow(0, i, m).unsqueeze(1));
       lse_.copy_(at::logsumexp(z, -1));
       lp_.copy_(z.gather(1, y_.unsqueeze(1)).squeeze(1) - lse_);
       auto p = (z - lse_.unsqueeze(1)).exp_();
       ent_.copy_(lse_ - p.mul_(z).sum(-1));
     }
-    ctx->save_for_backward({h, w, y, lse, ent});
+    ctx->save_for_backward({h, w, y, lse, ent, scale});
     ctx->saved_data["chunk"] = chunk;
     ctx->set_materialize_grads(false);
     return {lp, ent};
   }
   static variable_list backward(AutogradContext *ctx, variable_list grads) {
     auto saved = ctx->get_saved_variables();
-    auto &h = saved[0], &w = saved[1], &y = saved[2], &lse = saved[3], &ent = saved[4];
+    auto &h = saved[0], &w = saved[1], &y = saved[2], &lse = saved[3], &ent = saved[4], &scale = saved[5];
     int64_t n = h.size(0), chunk = ctx->saved_data["chunk"].toInt();
     auto acc = acc_type(h.scalar_type());
     bool entropic = grads[1].defined();  // most losses ask nothing of it
@@ -564,15 +572,21 @@ struct HeadLogprobs : torch::autograd::Function<HeadLogprobs> {
           S *zp = out_ptr<S>(dl);
           const int64_t *yp = y_.const_data_ptr<int64_t>();
           const A *gp = in<A>(g_), *ep = entropic ? in<A>(ge) + i : nullptr, *sp = in<A>(lse_), *hp = in<A>(ent_);
+          const A *cp = scale.defined() ? in<A>(scale) + i : nullptr;
           at::parallel_for(0, m, 4, [&](int64_t from, int64_t to) {
-            for (int64_t r = from; r < to; r++) kn.softmax_row_backward(zp + r * v, v, yp[r], gp[r], ep ? ep[r] : A(0), sp[r], hp[r]);
+            for (int64_t r = from; r < to; r++)
+              kn.softmax_row_backward(zp + r * v, v, yp[r], cp ? cp[r] : A(1), gp[r], ep ? ep[r] : A(0), sp[r], hp[r]);
           });
         });
       } else {
-        auto logp = dl.to(acc).sub_(lse_.unsqueeze(1));
+        auto logp = dl.to(acc);
+        if (scale.defined()) logp = logp.mul(scale.narrow(0, i, m).unsqueeze(1));
+        logp = logp.sub_(lse_.unsqueeze(1));
         auto p = logp.exp(), d = p * -g_.unsqueeze(1);
         if (entropic) d.sub_(p.mul_(logp.add_(ent_.unsqueeze(1))).mul_(ge.narrow(0, i, m).unsqueeze(1)));
-        dl = d.scatter_add_(1, y_.unsqueeze(1), g_.unsqueeze(1)).to(h.scalar_type());
+        d.scatter_add_(1, y_.unsqueeze(1), g_.unsqueeze(1));
+        if (scale.defined()) d.mul_(scale.narrow(0, i, m).unsqueeze(1));
+        dl = d.to(h.scalar_type());
       }
       dh.narrow(0, i, m).copy_(at::matmul(dl, w));
       if (!ctx->needs_input_grad(1)) continue;  // a frozen head
@@ -795,7 +809,7 @@ int agt_cached_attention(agt_tensor *out, agt_tensor q, agt_tensor k, agt_tensor
   });
 }
 int agt_head_logprobs(agt_tensor *lp, agt_tensor *entropy, agt_tensor hidden, agt_tensor weight, agt_tensor targets,
-                      int64_t chunk, char **err) {
+                      agt_tensor scale, int64_t chunk, char **err) {
   return guard(err, [&] {
     auto &y = T(targets);
     TORCH_CHECK(T(hidden).dim() == 2 && T(weight).dim() == 2 && y.dim() == 1 && y.size(0) == T(hidden).size(0) &&
@@ -807,7 +821,15 @@ int agt_head_logprobs(agt_tensor *lp, agt_tensor *entropy, agt_tensor hidden, ag
       TORCH_CHECK(lo >= 0 && hi < v, "token id ", lo < 0 ? lo : hi, " is outside the vocabulary of ", v);
     }
     TORCH_CHECK(chunk > 0, "a chunk of ", chunk, " rows");
-    auto r = HeadLogprobs::apply(T(hidden), T(weight), y.to(T(hidden).device()), chunk);
+    Tensor by;
+    if (scale) {
+      by = T(scale).to(acc_type(T(hidden).scalar_type())).contiguous();
+      TORCH_CHECK(by.dim() == 1 && by.size(0) == y.size(0), "the scale is ", by.sizes(), ", targets are ", y.sizes(), "; want [N] and [N]");
+      TORCH_CHECK(by.numel() == 0 || (by.min().item<double>() > 0 && std::isfinite(by.max().item<double>())),
+                  "the scale of logits must be above 0 and finite");
+      by = by.to(T(hidden).device());
+    }
+    auto r = HeadLogprobs::apply(T(hidden), T(weight), y.to(T(hidden).device()), HeadRows{by, chunk});
     *lp = wrap(r[0]);
     *entropy = wrap(r[1]);
   });

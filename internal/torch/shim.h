@@ -47,8 +47,9 @@ int agt_tree_attention(agt_tensor *out, agt_tensor q, agt_tensor k, agt_tensor v
 // segs: n quadruples (q_start, q_len, ctx_len, first index in blocks).
 int agt_cached_attention(agt_tensor *out, agt_tensor q, agt_tensor k, agt_tensor v, agt_tensor kpool, agt_tensor vpool,
                          const int32_t *segs, int n, const int32_t *blocks, int n_blocks, int64_t window, char **err);
+// scale [N]: logits are multiplied by it first; null: by 1.
 int agt_head_logprobs(agt_tensor *lp, agt_tensor *entropy, agt_tensor hidden, agt_tensor weight, agt_tensor targets,
-                      int64_t chunk, char **err);
+                      agt_tensor scale, int64_t chunk, char **err);
 typedef struct agt_sampling {
   double temperature, top_p, min_p, uniform;
   int64_t top_k;

@@ -59,7 +59,7 @@ func train(s *Scope, seed uint64) []float64 {
 		ang := c.Full(.3, Float32, CPU, 8, 4)
 		a := c.TreeAttention(c.Rope(part(0), ang, ang), part(1), part(2), []TreeNode{{0, 4, -1}, {4, 2, 0}, {6, 2, 0}}, 0)
 		sum, out := c.AddRMSNorm(x, c.Reshape(a, 8, 16), norm, 1e-5)
-		lp, _ := c.HeadLogprobs(c.Add(sum, c.SiluMul(c.Linear(out, up, Tensor{}))), emb, c.IDs(ids), 3)
+		lp, _ := c.HeadLogprobs(c.Add(sum, c.SiluMul(c.Linear(out, up, Tensor{}))), emb, c.IDs(ids), Tensor{}, 3)
 		loss = c.Keep(c.Sum(lp, Float32), s)
 	})
 	s.Backward(loss, Tensor{})

@@ -1,9 +1,7 @@
 package algo
 
 import (
-	"cmp"
 	"fmt"
-	"math"
 	"slices"
 )
 
@@ -51,6 +49,12 @@ type Estimator struct {
 	Relative bool
 	Batch    bool // looks beyond the group: all groups must be given at once
 	estimate func(groups [][]Row, o EstimatorOptions) (Advantages, error)
+
+	// Of one that looks at the batch, in place of estimate: either group and rows, or
+	// token (batch.go).
+	group func(g []Row, o EstimatorOptions) ([]float64, error)
+	rows  func(all []Seen, o EstimatorOptions) ([]float64, error)
+	token func(r *Row, o EstimatorOptions) (adv_T, return_T []float64, err error)
 }
 
 // Estimate computes the advantages. A row without tokens takes no part in its
@@ -58,30 +62,33 @@ type Estimator struct {
 func (e *Estimator) Estimate(groups [][]Row, o EstimatorOptions) (Advantages, error) {
 	for _, g := range groups {
 		for i := range g {
-			if len(g[i].Reward_T) == 0 {
-				return Advantages{}, fmt.Errorf("%s: a row has no sampled token", e.Name)
+			if err := e.acted(&g[i]); err != nil {
+				return Advantages{}, err
 			}
 		}
+	}
+	if e.Batch {
+		return e.wholeBatch(groups, o)
 	}
 	return e.estimate(groups, o)
 }
 
 // Estimators are those that --advantage takes.
 var Estimators = []*Estimator{
-	{"grpo", "(s−μ)/(σ+1e-6)", true, false, perScore(func(s []float64) ([]float64, error) { return GRPO(s), nil })},
-	{"dr_grpo", "s−μ", true, false, perScore(func(s []float64) ([]float64, error) { return DrGRPO(s), nil })},
-	{"rloo", "s − mean of the others", true, false, perScore(RLOO)},
-	{"grpo_passk", "the best of a group: (r₁−r₂)/(σ+1e-6)", true, false, perScore(func(s []float64) ([]float64, error) { return PassK(s, true) })},
-	{"max_rl", "(s−μ)/μ", true, false, perScore(func(s []float64) ([]float64, error) { return MaxRL(s), nil })},
-	{"opo", "s − Σ len·s/Σ len", true, false, opo},
-	{"gpg", "(B/#scores that are not 0)·(s−μ)", true, true, gpg},
-	{"gdpo", "whiten(Σ wₖ·grpo(rₖ)) over the reward's parts", true, true, gdpo},
-	{"rae", "s − running mean of the role", false, true, rae},
-	{"remax", "return − score of the greedy attempt", false, false, remax},
-	{"reinforce", "whiten(R_t), R_t = r_t + γ·R_t+1", false, true, reinforce},
-	{"reinforce++", "whiten(R_t) over the batch", false, true, reinforce},
-	{"reinforce++-baseline", "whiten(s−μ) over the batch's tokens", true, true, reinforceBaseline},
-	{"gae", "Σ (γλ)^k·δ_t+k, whitened; needs a critic (--algo ppo)", false, true, gae},
+	{Name: "grpo", Formula: "(s−μ)/(σ+1e-6)", Relative: true, estimate: perScore(func(s []float64) ([]float64, error) { return GRPO(s), nil })},
+	{Name: "dr_grpo", Formula: "s−μ", Relative: true, estimate: perScore(func(s []float64) ([]float64, error) { return DrGRPO(s), nil })},
+	{Name: "rloo", Formula: "s − mean of the others", Relative: true, estimate: perScore(RLOO)},
+	{Name: "grpo_passk", Formula: "the best of a group: (r₁−r₂)/(σ+1e-6)", Relative: true, estimate: perScore(func(s []float64) ([]float64, error) { return PassK(s, true) })},
+	{Name: "max_rl", Formula: "(s−μ)/μ", Relative: true, estimate: perScore(func(s []float64) ([]float64, error) { return MaxRL(s), nil })},
+	{Name: "opo", Formula: "s − Σ len·s/Σ len", Relative: true, estimate: opo},
+	{Name: "gpg", Formula: "(B/#scores that are not 0)·(s−μ)", Relative: true, Batch: true, group: centred, rows: gpg},
+	{Name: "gdpo", Formula: "whiten(Σ wₖ·grpo(rₖ)) over the reward's parts", Relative: true, Batch: true, group: partsOfGroup, rows: gdpo},
+	{Name: "rae", Formula: "s − running mean of the role", Batch: true, group: centred, rows: rae},
+	{Name: "remax", Formula: "return − score of the greedy attempt", estimate: remax},
+	{Name: "reinforce", Formula: "whiten(R_t), R_t = r_t + γ·R_t+1", Batch: true, token: rewardToCome},
+	{Name: "reinforce++", Formula: "whiten(R_t) over the batch", Batch: true, token: rewardToCome},
+	{Name: "reinforce++-baseline", Formula: "whiten(s−μ) over the batch's tokens", Relative: true, Batch: true, group: centred, rows: byTokens},
+	{Name: "gae", Formula: "Σ (γλ)^k·δ_t+k, whitened; needs a critic (--algo ppo)", Batch: true, token: gae},
 }
 
 // EstimatorByName finds an estimator.
@@ -153,93 +160,6 @@ var opo = perGroup(func(g []Row, score_G []float64, _ EstimatorOptions) ([]float
 	return OPO(score_G, tokens_G), nil
 })
 
-// gpg scales s − μ by the share of rows with a score that is not 0: α =
-// B/max(#nonzero s, 1), as verl does. The paper (Chu et al. 2025, GPG, equation
-// 8) counts the rows whose group has spread; for 0/1 rewards verl's α is 1 over
-// the mean score.
-func gpg(groups [][]Row, o EstimatorOptions) (Advantages, error) {
-	a, err := perScore(func(s []float64) ([]float64, error) { return DrGRPO(s), nil })(groups, o)
-	if err != nil {
-		return a, err
-	}
-	rows, nonzero := 0, 0
-	for _, g := range groups {
-		for _, s := range scores(g) {
-			rows++
-			if s != 0 {
-				nonzero++
-			}
-		}
-	}
-	scale := float64(rows) / float64(max(nonzero, 1))
-	a.each(func(_, _ int, adv_T []float64) {
-		for t := range adv_T {
-			adv_T[t] *= scale
-		}
-	})
-	return a, nil
-}
-
-// gdpo normalises every component of the reward by itself before it adds them,
-// so that one of large spread does not drown the others (Liu et al. 2026, GDPO),
-// and whitens the sum over the batch's rows.
-func gdpo(groups [][]Row, o EstimatorOptions) (Advantages, error) {
-	if len(groups) == 0 || len(groups[0]) == 0 {
-		return Advantages{}, nil
-	}
-	k := len(groups[0][0].Parts)
-	if k == 0 {
-		return Advantages{}, fmt.Errorf("gdpo needs the reward's components (reward_parts), and the rows have none; take another --advantage")
-	}
-	if o.PartWeights != nil && len(o.PartWeights) != k {
-		return Advantages{}, fmt.Errorf("gdpo: %d weights for %d components of the reward", len(o.PartWeights), k)
-	}
-	var sums [][]float64
-	for _, g := range groups {
-		sum_G := make([]float64, len(g))
-		for part := range k {
-			part_G := make([]float64, len(g))
-			for i := range g {
-				if len(g[i].Parts) != k {
-					return Advantages{}, fmt.Errorf("gdpo: one row has %d components of the reward, another %d", k, len(g[i].Parts))
-				}
-				part_G[i] = g[i].Parts[part]
-			}
-			if len(g) > 1 && ZeroSpread(part_G) {
-				continue
-			}
-			w := 1.0
-			if o.PartWeights != nil {
-				w = o.PartWeights[part]
-			}
-			for i, x := range GRPO(part_G) {
-				sum_G[i] += w * x
-			}
-		}
-		sums = append(sums, sum_G)
-	}
-	var a Advantages
-	white := whiten(slices.Concat(sums...))
-	for _, g := range groups {
-		a.Adv = append(a.Adv, spread(g, white[:len(g)]))
-		white = white[len(g):]
-	}
-	return a, nil
-}
-
-func rae(groups [][]Row, o EstimatorOptions) (Advantages, error) {
-	var a Advantages
-	r := RAE{Decay: cmp.Or(o.Decay, .95)}
-	for _, g := range groups {
-		adv_G := make([]float64, len(g))
-		for i := range g {
-			adv_G[i] = r.Next(g[i].Role, g[i].Score())
-		}
-		a.Adv = append(a.Adv, spread(g, adv_G))
-	}
-	return a, nil
-}
-
 // remax is the reward still to come less the score of the greedy attempt (Li et
 // al. 2024, ReMax, algorithm 1).
 func remax(groups [][]Row, _ EstimatorOptions) (Advantages, error) {
@@ -260,74 +180,31 @@ func remax(groups [][]Row, _ EstimatorOptions) (Advantages, error) {
 	return a, nil
 }
 
-// reinforce is the discounted reward to come, whitened over the batch (Williams
-// 1992; Hu 2025, REINFORCE++).
-func reinforce(groups [][]Row, o EstimatorOptions) (Advantages, error) {
-	var a Advantages
-	for _, g := range groups {
-		rows := make([][]float64, len(g))
-		for i := range g {
-			rows[i] = ReturnsOf(g[i].Reward_T, o.Gamma)
-		}
-		a.Adv = append(a.Adv, rows)
-	}
-	a.whiten()
-	return a, nil
-}
-
-func reinforceBaseline(groups [][]Row, o EstimatorOptions) (Advantages, error) {
-	a, err := perScore(func(s []float64) ([]float64, error) { return DrGRPO(s), nil })(groups, o)
-	if err == nil {
-		a.whiten()
-	}
-	return a, err
-}
-
-func gae(groups [][]Row, o EstimatorOptions) (Advantages, error) {
-	var a Advantages
-	for _, g := range groups {
-		adv, ret := make([][]float64, len(g)), make([][]float64, len(g))
-		for i := range g {
-			all := slices.Repeat([]bool{true}, len(g[i].Reward_T))
-			var err error
-			if adv[i], ret[i], err = GAE(g[i].Reward_T, g[i].Value_T, all, o.Gamma, o.Lambda); err != nil {
-				return a, err
-			}
-		}
-		a.Adv, a.Return = append(a.Adv, adv), append(a.Return, ret)
-	}
-	a.whiten()
-	return a, nil
-}
-
-func (a *Advantages) each(f func(group, row int, adv_T []float64)) {
-	for g := range a.Adv {
-		for i := range a.Adv[g] {
-			f(g, i, a.Adv[g][i])
-		}
-	}
-}
-
 // whiten makes the advantages of all tokens of the batch have mean 0 and
 // variance 1.
 func (a *Advantages) whiten() {
-	var all []float64
-	a.each(func(_, _ int, adv_T []float64) { all = append(all, adv_T...) })
-	white := whiten(all)
-	a.each(func(_, _ int, adv_T []float64) { white = white[copy(adv_T, white):] })
+	var w Whitening
+	for pass := range Passes {
+		for _, g := range a.Adv {
+			for _, adv_T := range g {
+				w.AddAll(pass, adv_T)
+			}
+		}
+	}
+	for _, g := range a.Adv {
+		for _, adv_T := range g {
+			w.Whiten(adv_T)
+		}
+	}
 }
 
-// whiten is MaskedWhiten of everything; equal numbers, and one alone, become 0
-// exactly.
+// whiten is a Whitening of everything.
 func whiten(x []float64) []float64 {
-	if len(x) < 2 || ZeroSpread(x) {
-		return make([]float64, len(x))
+	var w Whitening
+	for pass := range Passes {
+		w.AddAll(pass, x)
 	}
-	mean, std := meanStd(x)
-	out := make([]float64, len(x))
-	inv := 1 / math.Sqrt(std*std+1e-8)
-	for i, v := range x {
-		out[i] = (v - mean) * inv
-	}
+	out := slices.Clone(x)
+	w.Whiten(out)
 	return out
 }

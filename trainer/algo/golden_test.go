@@ -215,13 +215,13 @@ func TestAGroupOfEqualScoresMovesNothing(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		a.each(func(_, i int, adv []float64) {
+		for _, adv := range a.Adv[0] {
 			for _, x := range adv {
 				if x != 0 {
 					t.Errorf("%s: advantage %v in a group whose rewards are all equal", e.Name, x)
 				}
 			}
-		})
+		}
 	}
 }
 

@@ -7,7 +7,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 here = os.path.dirname(os.path.abspath(__file__))
-messages = [[{"role": "user", "content": "?"}]] * 2
+messages = [[{"role": "user", "content": "?"}]]
 
 
 def sequence(ids, mask, logprobs):
@@ -15,7 +15,8 @@ def sequence(ids, mask, logprobs):
 
 
 def write(name, **columns):
-    table = pa.table({"id": ["a#0", "a#1"], "messages": messages, **columns})
+    n = len(next(iter(columns.values())))
+    table = pa.table({"id": [f"a#{i}" for i in range(n)], "messages": messages * n, **columns})
     pq.write_table(table, os.path.join(here, name), compression="none", write_statistics=False)
 
 
@@ -26,3 +27,6 @@ write("no_reward.parquet", sequences=[good, good])
 write("ragged.parquet", reward=[1.0, 0.0], sequences=[good, sequence([1, 2, 3], [False, True, True], [None, -0.5])])
 # As little as can be trained on.
 write("least.parquet", reward=[1.0, 0.0], group_id=["a", "a"], sequences=[good, sequence([1, 2, 4], [False, True, True], [])])
+# Rows with temperatures of their own.
+write("temperatures.parquet", reward=[1.0, 0.0, 1.0, 0.0], group_id=["a"] * 4, sequences=[good] * 4, temperature=[0.6, 1.0, 1.3, None])
+write("bad_temperature.parquet", reward=[1.0, 0.0], group_id=["a"] * 2, sequences=[good] * 2, temperature=[0.6, -1.0])

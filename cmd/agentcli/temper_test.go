@@ -1,0 +1,92 @@
+//go:build libtorch
+
+package main
+
+import (
+	"bytes"
+	"math"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"agentcli/llm"
+	"agentcli/trainer"
+)
+
+func sampledAt(temperature, logprobs string) string {
+	return `{"model": {"kind": "local"}, "sampling": {"temperature": ` + temperature + `, "top_p": 1, "top_k": -1}, "logprobs": "` + logprobs + `"}`
+}
+
+func TestWhatCannotBeTrainedOnAtATemperatureIsRefusedInOneLine(t *testing.T) {
+	dir := t.TempDir()
+	hot := tinyRolloutsOf(t, filepath.Join(dir, "hot.parquet"), sampledAt("0.7", llm.LogprobsOfModel))
+	greedy := tinyRolloutsOf(t, filepath.Join(dir, "greedy.parquet"), sampledAt("0", llm.LogprobsOfModel))
+	cut := tinyRolloutsOf(t, filepath.Join(dir, "cut.parquet"), `{"model": {"kind": "local"}, "sampling": {"temperature": 0.7, "top_p": 0.9, "top_k": 20, "min_p": 0.1}}`)
+	defaults := tinyRolloutsOf(t, filepath.Join(dir, "defaults.parquet"), `{"model": {"kind": "server"}, "sampling": {}}`)
+	real := openTrainable
+	defer func() { openTrainable = real }()
+	openTrainable = func(string, trainableOptions) (trainable, error) {
+		t.Error("a model was opened before")
+		return nil, os.ErrNotExist
+	}
+	for name, x := range map[string]struct {
+		words  []string
+		file   string
+		change func(*trainOptions)
+	}{
+		"file's log-probs as old ones": {[]string{"g0#0", "temperature 0.7", "--old-logprobs recompute"}, hot, func(o *trainOptions) { o.Config.OldLogprobs = trainer.OldFile }},
+		"tis":                          {[]string{"g0#0", "temperature 0.7", "--off-policy tis"}, hot, func(o *trainOptions) { o.Config.OffPolicy.Kind = "tis" }},
+		"a reference behind a server":  {[]string{"--ref http://localhost:1", "temperature 0.7", "temperature 1 only"}, hot, func(o *trainOptions) { o.Ref = "http://localhost:1" }},
+		"a teacher behind a server":    {[]string{"--teacher http://localhost:1", "temperature 0.7"}, hot, func(o *trainOptions) { o.Config.Loss, o.Teacher = "opd", "http://localhost:1" }},
+		"greedy":                       {[]string{"g0#0", "temperature 0", "above 0"}, greedy, func(*trainOptions) {}},
+		"cut":                          {[]string{"cut.parquet", "top_p 0.9, top_k 20, min_p 0.1", "--force"}, cut, func(*trainOptions) {}},
+		"not known":                    {[]string{"defaults.parquet", "server's own defaults"}, defaults, func(*trainOptions) {}},
+	} {
+		o := tinyOptions(t, x.file, filepath.Join(dir, "out"))
+		x.change(&o)
+		err := runTrain(t.Context(), o, streams{out: &bytes.Buffer{}, err: &bytes.Buffer{}})
+		if err == nil || strings.Contains(err.Error(), "\n") {
+			t.Errorf("%s: %v", name, err)
+			continue
+		}
+		for _, w := range x.words {
+			if !strings.Contains(err.Error(), w) {
+				t.Errorf("%s: %q is not in %v", name, w, err)
+			}
+		}
+	}
+}
+
+// Rolled out at .7 and trained on at .7, by loop and by train: the policy of a first
+// update is the one that sampled, and it is said once what is made of the rows.
+func TestRowsSampledAtATemperatureAreTrainedOnAtIt(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "loop")
+	var log bytes.Buffer
+	if _, err := runApp(t, t.Context(), &log, loopArgs(t, "--temperature", ".7", "--steps", "2", "--minibatch", "0", "--output", dir)...); err != nil {
+		t.Fatal(err)
+	}
+	out := filepath.Join(t.TempDir(), "out")
+	_, said, code := run(t, "train", filepath.Join(dir, rolloutsFolder, "000001.parquet"), "--model", tinyModel, "--dtype", "float32", "--minibatch", "0", "--lr", "1e-3", "--entropy-coef", ".01", "--output", out)
+	if code != exitDone {
+		t.Fatal(said)
+	}
+	for name, x := range map[string]struct{ said, dir string }{"loop": {log.String(), dir}, "train": {said, out}} {
+		if n := strings.Count(x.said, "sampled at temperature 0.7"); n != 1 || !strings.Contains(x.said, "of the model at temperature 1 and are not used: the old ones are recomputed") {
+			t.Errorf("%s says it %d times:\n%s", name, n, x.said)
+		}
+		c := readCurves(x.dir)
+		if kl := c["actor/ppo_kl"]; kl == nil || len(kl.Y) == 0 {
+			t.Errorf("%s: no step was taken", name)
+			continue
+		}
+		for i, kl := range c["actor/ppo_kl"].Y {
+			if math.Abs(kl) > 1e-6 || c["actor/pg_clipfrac"].Y[i] != 0 || !(c["actor/grad_norm"].Y[i] > 0) {
+				t.Errorf("%s, step %d: KL %v, clipped %v, gradient %v", name, i, kl, c["actor/pg_clipfrac"].Y[i], c["actor/grad_norm"].Y[i])
+			}
+		}
+		if c["rollout_logprobs_diff_mean"] != nil {
+			t.Errorf("%s: log-probs of temperature 1 are compared with those of .7", name)
+		}
+	}
+}
