@@ -63,14 +63,6 @@ func (c *caller) get(ctx context.Context, url string, x *exchange) error {
 	return nil
 }
 
-// What a server's log-probs are of, as ProbeLogprobs finds out.
-const (
-	LogprobsOfModel   = "model, temperature 1, full vocabulary" // as policy.LogprobKind
-	LogprobsAfterTemp = "after temperature, before top-k, top-p and min-p"
-	LogprobsAfterCuts = "after temperature and cuts (top-k, top-p, min-p)"
-	LogprobsNotKnown  = "as the server computes them, not probed"
-)
-
 var (
 	errNoProbe = errors.New("the server gives no log-probs")
 	errLogits  = errors.New("they are above 0, so they are none; start vLLM without --logprobs-mode raw_logits or processed_logits")
@@ -108,7 +100,7 @@ func (t *Tokens) ProbeLogprobs(ctx context.Context, prompt []int32) (string, err
 		return err
 	})
 	if err != nil {
-		kind = LogprobsNotKnown
+		kind = traj.LogprobsNotKnown
 	}
 	return kind, err
 }
@@ -126,7 +118,7 @@ func (c *Client) ProbeChat(ctx context.Context) (ids bool, logprobs string, err 
 	}
 	cool := 1.0
 	if _, err = ask(traj.Sampling{Temperature: &cool, MaxTokens: 1}); err != nil || !ids {
-		return ids, LogprobsNotKnown, err
+		return ids, traj.LogprobsNotKnown, err
 	}
 	if logprobs, err = probeLogprobs(ask); errors.Is(err, errNoProbe) {
 		err = nil
@@ -139,20 +131,20 @@ func probeLogprobs(ask func(traj.Sampling) ([]traj.Logprob, error)) (string, err
 	for i, temperature := range []float64{1, 2} { // 2 is the highest that OpenAI's API allows, and vLLM
 		list, err := ask(traj.Sampling{Temperature: &temperature, TopK: 1, MaxTokens: 1})
 		if err != nil {
-			return LogprobsNotKnown, err
+			return traj.LogprobsNotKnown, err
 		}
 		if len(list) == 0 || !list[0].Known() {
-			return LogprobsNotKnown, errNoProbe
+			return traj.LogprobsNotKnown, errNoProbe
 		}
 		if lp[i] = float64(list[0]); lp[i] > 1e-3 {
-			return LogprobsNotKnown, errLogits
+			return traj.LogprobsNotKnown, errLogits
 		}
 	}
 	switch {
 	case lp[0] > -1e-6 && lp[1] > -1e-6:
-		return LogprobsAfterCuts, nil
+		return traj.LogprobsAfterCuts, nil
 	case math.Abs(lp[0]-lp[1]) <= 1e-3:
-		return LogprobsOfModel, nil
+		return traj.LogprobsOfModel, nil
 	}
-	return LogprobsAfterTemp, nil
+	return traj.LogprobsAfterTemp, nil
 }

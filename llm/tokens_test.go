@@ -162,9 +162,9 @@ func TestSampleDoesWithoutAFieldThatIsRefused(t *testing.T) {
 func TestTheProbeTellsWhatLogprobsAreOf(t *testing.T) {
 	after := func(temperature float64) float64 { return -math.Log1p(math.Exp(-1 / temperature)) }
 	for want, lp := range map[string]func(temperature float64) float64{
-		LogprobsOfModel:   func(float64) float64 { return after(1) },
-		LogprobsAfterTemp: after,
-		LogprobsAfterCuts: func(float64) float64 { return 0 },
+		traj.LogprobsOfModel:   func(float64) float64 { return after(1) },
+		traj.LogprobsAfterTemp: after,
+		traj.LogprobsAfterCuts: func(float64) float64 { return 0 },
 	} {
 		eachWay(t, both, func(r *llmtest.Request) llmtest.Reply {
 			temperature := 1.0
@@ -184,22 +184,22 @@ func TestTheProbeTellsWhatLogprobsAreOf(t *testing.T) {
 	logits := llmtest.NewWith(t, both, func(*llmtest.Request) llmtest.Reply {
 		return llmtest.Reply{IDs: []int32{1}, Logprobs: []float64{17.5}, Finish: "length"}
 	})
-	if kind, err := (&Tokens{Client: newRig(t, logits.BaseURL(), nil).Client}).ProbeLogprobs(t.Context(), []int32{1}); kind != LogprobsNotKnown || !errors.Is(err, errLogits) {
+	if kind, err := (&Tokens{Client: newRig(t, logits.BaseURL(), nil).Client}).ProbeLogprobs(t.Context(), []int32{1}); kind != traj.LogprobsNotKnown || !errors.Is(err, errLogits) {
 		t.Errorf("logits: %q, %v", kind, err)
 	}
 	chat := llmtest.New(t, func(r *llmtest.Request) llmtest.Reply {
 		return llmtest.Reply{Content: "x", PromptIDs: []int32{1}, IDs: []int32{1}, Logprobs: []float64{after(map[string]float64{"2": 2}[string(r.Fields["temperature"])] + 1)}, Finish: "length"}
 	})
-	if ids, kind, err := newRig(t, chat.BaseURL(), nil).ProbeChat(t.Context()); !ids || kind != LogprobsAfterTemp || err != nil {
+	if ids, kind, err := newRig(t, chat.BaseURL(), nil).ProbeChat(t.Context()); !ids || kind != traj.LogprobsAfterTemp || err != nil {
 		t.Errorf("chat: %v, %q, %v", ids, kind, err)
 	}
 	none := llmtest.New(t, func(*llmtest.Request) llmtest.Reply { return llmtest.Text("x") })
-	if ids, kind, err := newRig(t, none.BaseURL(), nil).ProbeChat(t.Context()); ids || kind != LogprobsNotKnown || err != nil || len(none.Requests()) != 1 {
+	if ids, kind, err := newRig(t, none.BaseURL(), nil).ProbeChat(t.Context()); ids || kind != traj.LogprobsNotKnown || err != nil || len(none.Requests()) != 1 {
 		t.Errorf("chat without ids: %v, %q, %v", ids, kind, err)
 	}
 	s := llmtest.NewWith(t, both, func(*llmtest.Request) llmtest.Reply { return llmtest.Reply{IDs: []int32{1}, Finish: "length"} })
 	tok := &Tokens{Client: newRig(t, s.BaseURL(), nil).Client}
-	if got, err := tok.ProbeLogprobs(t.Context(), []int32{1}); got != LogprobsNotKnown || err == nil {
+	if got, err := tok.ProbeLogprobs(t.Context(), []int32{1}); got != traj.LogprobsNotKnown || err == nil {
 		t.Errorf("a server without log-probs: %q, %v", got, err)
 	}
 }

@@ -10,6 +10,7 @@ import (
 	"errors"
 
 	"agentcli/chat"
+	"agentcli/traj"
 )
 
 // ErrNoLibtorch is what a lite build answers when asked for a local model.
@@ -17,7 +18,7 @@ var ErrNoLibtorch = errors.New("this agentcli was built without the local policy
 
 // LogprobKind says what the recorded log-probs are of: the model itself, at
 // temperature 1 and with nothing cut by top-p, top-k or min-p.
-const LogprobKind = "model, temperature 1, full vocabulary"
+const LogprobKind = traj.LogprobsOfModel
 
 // Defaults of Config.
 const (

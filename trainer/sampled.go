@@ -8,9 +8,9 @@ import (
 	"slices"
 	"strings"
 
-	"agentcli/llm"
 	"agentcli/parquet"
 	"agentcli/trainer/algo"
+	"agentcli/traj"
 )
 
 // A row that was sampled at temperature T was drawn from softmax(logits/T). That is
@@ -37,13 +37,13 @@ func (r RunSource) temperature() float64 {
 // tempered reports whether the file's log-probs are those of logits/T.
 func (r RunSource) tempered() bool {
 	kind := strings.TrimPrefix(r.Logprobs, "server: ")
-	return kind == llm.LogprobsAfterTemp || kind == llm.LogprobsAfterCuts
+	return kind == traj.LogprobsAfterTemp || kind == traj.LogprobsAfterCuts
 }
 
 // recorded says what the file's log-probs are of.
 func (r RunSource) recorded() string {
 	kind := cmp.Or(strings.TrimPrefix(r.Logprobs, "server: "), "of what the file does not say")
-	if kind == llm.LogprobsOfModel {
+	if kind == traj.LogprobsOfModel {
 		kind = "of the model at temperature 1"
 	}
 	return kind

@@ -7,7 +7,6 @@ import (
 	"strings"
 	"testing"
 
-	"agentcli/llm"
 	"agentcli/parquet/parquettest"
 	"agentcli/trainer/algo"
 	"agentcli/traj"
@@ -314,12 +313,12 @@ func TestFilesSayAtWhichTemperatureTheyWereSampled(t *testing.T) {
 		says        string
 	}{
 		{``, 1, true, "", ""},
-		{`{"sampling": {"temperature": 1}, "logprobs": "` + llm.LogprobsOfModel + `"}`, 1, true, "", ""},
-		{`{"sampling": {"temperature": 0.7}, "logprobs": "` + llm.LogprobsOfModel + `"}`, .7, false, "", "temperature 0.7: log-probs, entropy and KL are of the logits divided by it; the file's log-probs are of the model at temperature 1 and are not used"},
-		{`{"sampling": {"temperature": 0.7}, "logprobs": "server: ` + llm.LogprobsOfModel + `"}`, .7, false, "", "of the model at temperature 1"},
-		{`{"sampling": {"temperature": 0.7}, "logprobs": "server: ` + llm.LogprobsAfterTemp + `"}`, .7, true, "", "temperature 0.7: log-probs, entropy and KL are of the logits divided by it"},
-		{`{"sampling": {"temperature": 0.7}, "logprobs": "server: ` + llm.LogprobsAfterCuts + `"}`, .7, true, "", "temperature 0.7"},
-		{`{"sampling": {"temperature": 0.7}, "logprobs": "server: ` + llm.LogprobsNotKnown + `"}`, .7, false, "", "not probed"},
+		{`{"sampling": {"temperature": 1}, "logprobs": "` + traj.LogprobsOfModel + `"}`, 1, true, "", ""},
+		{`{"sampling": {"temperature": 0.7}, "logprobs": "` + traj.LogprobsOfModel + `"}`, .7, false, "", "temperature 0.7: log-probs, entropy and KL are of the logits divided by it; the file's log-probs are of the model at temperature 1 and are not used"},
+		{`{"sampling": {"temperature": 0.7}, "logprobs": "server: ` + traj.LogprobsOfModel + `"}`, .7, false, "", "of the model at temperature 1"},
+		{`{"sampling": {"temperature": 0.7}, "logprobs": "server: ` + traj.LogprobsAfterTemp + `"}`, .7, true, "", "temperature 0.7: log-probs, entropy and KL are of the logits divided by it"},
+		{`{"sampling": {"temperature": 0.7}, "logprobs": "server: ` + traj.LogprobsAfterCuts + `"}`, .7, true, "", "temperature 0.7"},
+		{`{"sampling": {"temperature": 0.7}, "logprobs": "server: ` + traj.LogprobsNotKnown + `"}`, .7, false, "", "not probed"},
 		{`{"sampling": {"temperature": 0.7}}`, .7, false, "", "the file does not say"},
 		{`{"sampling": {"temperature": 0}}`, 1, true, "a#0", ""},
 		{`{"sampling": {"temperature": 0.001}}`, 1, true, "a#0", ""},

@@ -10,8 +10,8 @@ import (
 	"strings"
 	"testing"
 
-	"agentcli/llm"
 	"agentcli/trainer"
+	"agentcli/traj"
 )
 
 func sampledAt(temperature, logprobs string) string {
@@ -20,8 +20,8 @@ func sampledAt(temperature, logprobs string) string {
 
 func TestWhatCannotBeTrainedOnAtATemperatureIsRefusedInOneLine(t *testing.T) {
 	dir := t.TempDir()
-	hot := tinyRolloutsOf(t, filepath.Join(dir, "hot.parquet"), sampledAt("0.7", llm.LogprobsOfModel))
-	greedy := tinyRolloutsOf(t, filepath.Join(dir, "greedy.parquet"), sampledAt("0", llm.LogprobsOfModel))
+	hot := tinyRolloutsOf(t, filepath.Join(dir, "hot.parquet"), sampledAt("0.7", traj.LogprobsOfModel))
+	greedy := tinyRolloutsOf(t, filepath.Join(dir, "greedy.parquet"), sampledAt("0", traj.LogprobsOfModel))
 	cut := tinyRolloutsOf(t, filepath.Join(dir, "cut.parquet"), `{"model": {"kind": "local"}, "sampling": {"temperature": 0.7, "top_p": 0.9, "top_k": 20, "min_p": 0.1}}`)
 	defaults := tinyRolloutsOf(t, filepath.Join(dir, "defaults.parquet"), `{"model": {"kind": "server"}, "sampling": {}}`)
 	real := openTrainable

@@ -22,7 +22,7 @@ const (
 )
 
 // serverLogprobs is what is known of a chat server's log-probs.
-const serverLogprobs = "server: " + llm.LogprobsNotKnown
+const serverLogprobs = "server: " + traj.LogprobsNotKnown
 
 // inTokens makes a model that asks the server in token ids. For auto it may be
 // nil: then the server is asked in messages. Either way the user hears which.
