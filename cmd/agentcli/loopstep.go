@@ -167,7 +167,7 @@ func (l *loop) rollout(ctx context.Context, step int, version int64) (r rollout)
 		r.err = err
 		return r
 	}
-	sum, err := l.x.playPart(ctx, part{name, l.tasks(ctx, step), l.o.Tasks, l.o.run.Samples, l.o.run.Seed + int64(step), journal, true, nil}, w.Write) // in order: sums of floats depend on it
+	sum, err := l.x.playPart(ctx, part{name, l.tasks(ctx, step), l.o.Tasks, l.o.run.Samples, l.o.run.Seed + int64(step), journal, true, nil, false}, w.Write) // in order: sums of floats depend on it
 	if err == nil && sum.Interrupted {
 		err = trainer.ErrInterrupted
 	}

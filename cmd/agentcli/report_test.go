@@ -10,6 +10,13 @@ import (
 	"agentcli/traj"
 )
 
+func must[T any](v T, err error) T {
+	if err != nil {
+		panic(err)
+	}
+	return v
+}
+
 // TestPrintReport: every format says what is incomplete, and that a number is
 // not there, rather than that it is 0.
 func TestPrintReport(t *testing.T) {
@@ -22,7 +29,7 @@ func TestPrintReport(t *testing.T) {
 		"json":     {`"value": null`, `"incomplete": 1`},
 	} {
 		var b strings.Builder
-		if err := printReport(&b, y.Report(), format); err != nil {
+		if err := printReport(&b, must(y.Report()), format); err != nil {
 			t.Fatal(err)
 		}
 		for _, part := range want {
@@ -43,7 +50,7 @@ func TestWriteReportLeavesNothing(t *testing.T) {
 	if err := os.MkdirAll(filepath.Join(path, "full"), 0o700); err != nil {
 		t.Fatal(err)
 	}
-	if err := writeReport(path, eval.New(eval.Config{}).Report()); err == nil || !strings.Contains(err.Error(), path) {
+	if err := writeReport(path, must(eval.New(eval.Config{}).Report())); err == nil || !strings.Contains(err.Error(), path) {
 		t.Error(err)
 	}
 	if _, err := os.Stat(path + ".tmp"); !os.IsNotExist(err) {
