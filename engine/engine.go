@@ -349,11 +349,12 @@ type taskMean struct {
 // more comes is forgotten: a run over a large dataset keeps those in play alone. A
 // run that is resumed may have more attempts than it now asks for.
 func (r *run) ended(task string) {
-	if r.s.Resumed > 0 {
-		return
+	most := r.c.Samples
+	if r.c.Journal != nil {
+		most = max(most, r.c.Journal.attempts)
 	}
 	m := r.tasks[task]
-	if m.ended++; m.ended >= r.c.Samples {
+	if m.ended++; m.ended >= most {
 		delete(r.tasks, task)
 		return
 	}
