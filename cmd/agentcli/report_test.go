@@ -58,6 +58,36 @@ func TestWriteReportLeavesNothing(t *testing.T) {
 	}
 }
 
+// TestTheSpoolLeavesNothing: a long evaluation's problems are in a file without a
+// name, and who has no room for it reads what to do.
+func TestTheSpoolLeavesNothing(t *testing.T) {
+	dir := t.TempDir()
+	t.Setenv("TMPDIR", dir)
+	x := &session{}
+	spool, err := x.spool()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := spool.WriteAt([]byte("problem"), 100); err != nil {
+		t.Fatal(err)
+	}
+	b := make([]byte, 7)
+	if _, err := spool.ReadAt(b, 100); err != nil || string(b) != "problem" {
+		t.Errorf("%q %v", b, err)
+	}
+	if left, err := os.ReadDir(dir); err != nil || len(left) > 0 {
+		t.Errorf("%v %v", left, err)
+	}
+	x.close()
+	if _, err := spool.WriteAt(b, 0); err == nil || !strings.Contains(err.Error(), "TMPDIR") {
+		t.Errorf("a closed file: %v", err)
+	}
+	t.Setenv("TMPDIR", filepath.Join(dir, "none"))
+	if _, err := x.spool(); err == nil || !strings.Contains(err.Error(), "no such file or directory; a file there would have them") || !strings.Contains(err.Error(), "name a folder with room for it in TMPDIR") {
+		t.Errorf("%v", err)
+	}
+}
+
 // TestLimit: two digits of the distance from 0 or 1.
 func TestLimit(t *testing.T) {
 	for _, c := range []struct {
