@@ -57,29 +57,22 @@ func newEstimates(passK int) *estimates {
 // Rates that a report shows as means.
 const tokensRate, turnsRate = "tokens", "turns"
 
-func (e *estimates) add(p *Problem) {
-	for i := range e.metrics {
-		m := &e.metrics[i]
-		if v, ok := m.of(p); ok {
-			m.mean.add(v)
-		}
-	}
-	for i := range e.rates {
-		a, b := e.rates[i].of(p)
-		e.rates[i].ratio.add(float64(a), float64(b))
-	}
-}
+// add is the first pass.
+func (e *estimates) add(p *Problem) { e.each(p, (*mean).add, (*ratio).add) }
 
-func (e *estimates) again(p *Problem) {
+// again is the second.
+func (e *estimates) again(p *Problem) { e.each(p, (*mean).again, (*ratio).again) }
+
+func (e *estimates) each(p *Problem, toMean func(*mean, float64), toRatio func(_ *ratio, sum, n float64)) {
 	for i := range e.metrics {
 		m := &e.metrics[i]
 		if v, ok := m.of(p); ok {
-			m.mean.again(v)
+			toMean(&m.mean, v)
 		}
 	}
 	for i := range e.rates {
 		a, b := e.rates[i].of(p)
-		e.rates[i].ratio.again(float64(a), float64(b))
+		toRatio(&e.rates[i].ratio, float64(a), float64(b))
 	}
 }
 
