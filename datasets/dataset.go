@@ -90,8 +90,8 @@ func (d *Dataset) Check(ctx context.Context, unanswered func(row string) error) 
 	return d.check(ctx, unanswered)
 }
 
-// Tasks streams the tasks, from the first each time. It ends after the first
-// error, which names the file and the row.
+// Tasks streams the tasks, from the first each time. No two have the same id: such
+// a row is an error. It ends after the first error, which names the file and the row.
 func (d *Dataset) Tasks(ctx context.Context) iter.Seq2[traj.Task, error] {
 	return func(yield func(traj.Task, error) bool) {
 		n := 0

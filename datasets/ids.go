@@ -5,28 +5,25 @@ import (
 	"hash/maphash"
 	"strconv"
 	"strings"
+
+	"agentcli/internal/hashset"
 )
 
-// idSet knows which ids a file has had, in a few bytes each: by their hashes. Where
-// a hash has occurred before, the file is read again up to there, which tells whether
-// the id has, too.
+// idSet knows which ids a file has had, in some ten bytes each: by their hashes.
+// Where a hash has occurred before, the file is read again up to there, which tells
+// whether the id has, too.
 type idSet struct {
 	seed maphash.Seed
-	hash func(maphash.Seed, string) uint64 // of tests
-	seen map[uint64]struct{}
+	seen hashset.Set
 }
 
-func newIDSet() *idSet {
-	return &idSet{seed: maphash.MakeSeed(), hash: maphash.String, seen: map[uint64]struct{}{}}
-}
+func newIDSet() *idSet { return &idSet{seed: maphash.MakeSeed()} }
+
+// hashID is replaced by tests: ids of one hash are rare.
+var hashID = maphash.String
 
 // add reports whether an id may have occurred before.
-func (s *idSet) add(id string) (perhaps bool) {
-	h := s.hash(s.seed, id)
-	_, perhaps = s.seen[h]
-	s.seen[h] = struct{}{}
-	return perhaps
-}
+func (s *idSet) add(id string) (perhaps bool) { return s.seen.Add(hashID(s.seed, id)) }
 
 // rowOf is the number of the first row before another that has an id; 0: none has.
 func rowOf(ctx context.Context, path string, m mapping, id string, before int) (int, error) {

@@ -16,6 +16,7 @@ import (
 
 	"agentcli/agent"
 	"agentcli/env"
+	"agentcli/internal/hashset"
 	"agentcli/internal/splitmix"
 	"agentcli/traj"
 )
@@ -44,10 +45,13 @@ type Config struct {
 	Tasks   int    // how many there are, for the progress; 0: not known
 	// Count says how many there are, where that is found out on the way; 0: not
 	// yet. nil: nobody finds out.
-	Count    func() int
-	Parallel int // trajectories at once; 0: DefaultParallel
-	Seed     int64
-	Sampling traj.Sampling // MaxTokens is of one turn
+	Count func() int
+	// DistinctIDs says that whoever gives the tasks has seen to it that their ids
+	// differ: the engine then remembers none of them.
+	DistinctIDs bool
+	Parallel    int // trajectories at once; 0: DefaultParallel
+	Seed        int64
+	Sampling    traj.Sampling // MaxTokens is of one turn
 
 	MaxTurns int // model calls; 0: DefaultMaxTurns
 	// FinalTurn gives a model that still calls tools in its last turn the
@@ -234,7 +238,7 @@ func (r *run) startAll(ctx context.Context, tasks iter.Seq2[traj.Task, error]) {
 	room := make(chan struct{}, r.c.Parallel)
 	var wg sync.WaitGroup
 	defer wg.Wait()
-	seen := map[uint64]struct{}{}
+	var seen hashset.Set
 	for task, err := range tasks {
 		if err != nil {
 			if ctx.Err() == nil {
@@ -244,12 +248,10 @@ func (r *run) startAll(ctx context.Context, tasks iter.Seq2[traj.Task, error]) {
 			}
 			return
 		}
-		h := hash(task.ID)
-		if _, ok := seen[h]; ok || task.ID == "" {
+		if task.ID == "" || !r.c.DistinctIDs && seen.Add(hash(task.ID)) {
 			r.fail(fmt.Errorf("dataset %s: the task id %q is empty or occurs twice; give every row its own id", task.Dataset, task.ID))
 			return
 		}
-		seen[h] = struct{}{}
 		for attempt := range r.c.Samples {
 			if id := trajectoryID(task.ID, attempt); r.c.Journal != nil && r.c.Journal.Finished(id) {
 				if r.order != nil {
@@ -347,11 +349,12 @@ type taskMean struct {
 // more comes is forgotten: a run over a large dataset keeps those in play alone. A
 // run that is resumed may have more attempts than it now asks for.
 func (r *run) ended(task string) {
-	if r.s.Resumed > 0 {
-		return
+	most := r.c.Samples
+	if r.c.Journal != nil {
+		most = max(most, r.c.Journal.attempts)
 	}
 	m := r.tasks[task]
-	if m.ended++; m.ended >= r.c.Samples {
+	if m.ended++; m.ended >= most {
 		delete(r.tasks, task)
 		return
 	}

@@ -52,8 +52,9 @@ type journalHeader struct {
 type Journal struct {
 	path     string
 	file     *os.File
-	finished map[string]int64 // id → offset of its record
-	in, out  int64            // tokens of all trajectories in it when it was opened, the failed ones too
+	finished *finished
+	attempts int   // the most that a task may have in it: the highest number of one, and 1
+	in, out  int64 // tokens of all trajectories in it when it was opened, the failed ones too
 
 	mu      sync.Mutex
 	wake    sync.Cond
@@ -117,7 +118,8 @@ func newJournal(path string, f *os.File) (*Journal, error) {
 		_ = f.Close()
 		return nil, traj.Mark(fmt.Errorf("%s is in use by another run: %w", path, err), ErrInUse)
 	}
-	j := &Journal{path: path, file: f, finished: map[string]int64{}, ended: make(chan struct{})}
+	j := &Journal{path: path, file: f, ended: make(chan struct{})}
+	j.finished = newFinished(j.idAt)
 	j.wake.L = &j.mu
 	go j.write()
 	return j, nil
@@ -144,6 +146,7 @@ func (j *Journal) load(config string, notice func(string)) error {
 		}
 		var t struct {
 			ID          string           `json:"id"`
+			Attempt     int              `json:"attempt"`
 			Termination traj.Termination `json:"termination"`
 			Steps       []struct {
 				In  int64 `json:"prompt_tokens"`
@@ -157,9 +160,10 @@ func (j *Journal) load(config string, notice func(string)) error {
 			j.in, j.out = j.in+s.In, j.out+s.Out
 		}
 		if t.Termination.Infrastructure() {
-			delete(j.finished, t.ID) // to be tried again
+			j.finished.forget(t.ID) // to be tried again
 		} else {
-			j.finished[t.ID] = offset
+			j.finished.put(t.ID, offset)
+			j.attempts = max(j.attempts, t.Attempt+1)
 		}
 		return nil
 	})
@@ -219,7 +223,7 @@ func (j *Journal) scan(do func(offset int64, payload []byte) error) (end int64, 
 }
 
 // Finished reports whether a trajectory needs no further attempt.
-func (j *Journal) Finished(id string) bool { _, ok := j.finished[id]; return ok }
+func (j *Journal) Finished(id string) bool { return j.finished.at(id) > 0 }
 
 // Spent is how many tokens of prompts and replies the run took before it was
 // resumed.
@@ -228,7 +232,7 @@ func (j *Journal) Spent() (in, out int64) { return j.in, j.out }
 // Replay gives the finished trajectories of the run that is resumed, in the
 // order in which they ended. Call it before the first Append.
 func (j *Journal) Replay(do func(*traj.Trajectory) error) error {
-	if len(j.finished) == 0 {
+	if j.finished.n == 0 {
 		return nil
 	}
 	_, _, err := j.scan(func(offset int64, payload []byte) error {
@@ -239,7 +243,7 @@ func (j *Journal) Replay(do func(*traj.Trajectory) error) error {
 		if err := json.Unmarshal(payload, &t); err != nil {
 			return fmt.Errorf("%s: the record at byte %d is not a trajectory: %w", j.path, offset, err)
 		}
-		if at, ok := j.finished[t.ID]; !ok || at != offset {
+		if !j.finished.has(t.ID, offset) {
 			return nil
 		}
 		return do(&t)

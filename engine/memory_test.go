@@ -59,3 +59,32 @@ func TestARunForgetsTheTasksThatAreOver(t *testing.T) {
 		t.Errorf("%d tasks remembered, at most %d; %d groups, standard error %v, want %v", len(r.tasks), most, r.s.Groups, r.s.StdErr, want)
 	}
 }
+
+// A run that is resumed forgets tasks too, and counts each once, whether it asks for
+// more attempts than before or for fewer.
+func TestAResumedRunForgetsTheTasksThatAreOver(t *testing.T) {
+	const tasks = 60
+	for _, c := range []struct{ samples, was, left int }{{2, 2, 0}, {3, 2, 0}, {1, 3, tasks / 2}} {
+		e := &AgentExecutionEngine{c: Config{Samples: c.samples, Journal: &Journal{attempts: c.was}}}
+		r := &run{AgentExecutionEngine: e, tasks: map[string]taskMean{}}
+		play := func(from, to, attempts int) {
+			for i := from; i < to; i++ {
+				for a := range attempts {
+					v := float64((i + a) % 2)
+					r.count(&traj.Trajectory{Task: traj.Task{ID: fmt.Sprint("t", i)}, Attempt: a, Termination: traj.Answered, Reward: &v}, true)
+				}
+			}
+		}
+		play(0, tasks/2, c.was) // of the journal
+		if c.samples > c.was {
+			for i := range tasks / 2 {
+				v := 1.0
+				r.count(&traj.Trajectory{Task: traj.Task{ID: fmt.Sprint("t", i)}, Attempt: c.was, Termination: traj.Answered, Reward: &v}, true)
+			}
+		}
+		play(tasks/2, tasks, c.samples)
+		if len(r.tasks) != c.left || r.s.Groups != tasks {
+			t.Errorf("%+v: %d tasks remembered, %d groups", c, len(r.tasks), r.s.Groups)
+		}
+	}
+}

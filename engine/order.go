@@ -16,7 +16,7 @@ type order struct {
 	begun   int // turns given
 	next    int // the turn that is handed on next
 	waiting map[int]waiting
-	old     map[string]int64 // of the run that is resumed: not handed on yet
+	old     *finished // of the run that is resumed: not handed on yet
 }
 
 type waiting struct {
@@ -25,9 +25,9 @@ type waiting struct {
 }
 
 func newOrder(j *Journal) *order {
-	o := &order{journal: j, waiting: map[int]waiting{}}
+	o := &order{journal: j, waiting: map[int]waiting{}, old: newFinished(nil)}
 	if j != nil {
-		o.old = maps.Clone(j.finished)
+		o.old = j.finished.clone()
 	}
 	return o
 }
@@ -47,8 +47,8 @@ func (o *order) arrive(turn int, t *traj.Trajectory, at int64, sink func(*traj.T
 
 // kept gives a trajectory of the run that is resumed its turn.
 func (o *order) kept(id string, sink func(*traj.Trajectory) error) error {
-	at := o.old[id]
-	delete(o.old, id)
+	at := o.old.at(id)
+	o.old.forget(id)
 	o.waiting[o.turn()] = waiting{nil, at}
 	return o.advance(sink)
 }
@@ -86,7 +86,7 @@ func (o *order) rest(sink func(*traj.Trajectory) error) error {
 			return err
 		}
 	}
-	for _, at := range slices.Sorted(maps.Values(o.old)) {
+	for _, at := range o.old.rest() {
 		if err := o.hand(waiting{nil, at}, sink); err != nil {
 			return err
 		}

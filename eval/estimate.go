@@ -34,8 +34,9 @@ func Bound(value float64, n int) *float64 {
 }
 
 // Share is Mean of numbers from 0 to 1.
-func Share(values []float64) Estimate {
-	e := Mean(values)
+func Share(values []float64) Estimate { return share(Mean(values)) }
+
+func share(e Estimate) Estimate {
 	if e.Value != nil {
 		e.Bound = Bound(*e.Value, e.Problems)
 	}
@@ -47,26 +48,45 @@ func Share(values []float64) Estimate {
 // 1977, "Sampling Techniques", section 6.4). Where every count is the same it is
 // that of Mean. Problems of which nothing is counted are left out.
 func Ratio(sums, counts []float64) Estimate {
-	var e Estimate
-	a, b := 0.0, 0.0
+	var r ratio
 	for i, n := range counts {
-		if n > 0 {
-			e.Problems++
-			a, b = a+sums[i], b+n
-		}
+		r.add(sums[i], n)
 	}
-	if b == 0 {
+	for i, n := range counts {
+		r.again(sums[i], n)
+	}
+	return r.estimate()
+}
+
+// ratio is Ratio of numbers that come twice, in the same order: none is kept.
+type ratio struct {
+	problems int
+	a, b, sq float64
+}
+
+func (r *ratio) add(sum, n float64) {
+	if n > 0 {
+		r.problems++
+		r.a, r.b = r.a+sum, r.b+n
+	}
+}
+
+func (r *ratio) again(sum, n float64) {
+	if r.b != 0 {
+		d := sum - r.a/r.b*n
+		r.sq += d * d
+	}
+}
+
+func (r *ratio) estimate() Estimate {
+	e := Estimate{Problems: r.problems}
+	if r.b == 0 {
 		return e
 	}
-	r := a / b
-	e.Value = &r
-	if m := float64(e.Problems); m > 1 {
-		sq := 0.0
-		for i, n := range counts {
-			d := sums[i] - r*n
-			sq += d * d
-		}
-		se := math.Sqrt(m/(m-1)*sq) / b
+	v := r.a / r.b
+	e.Value = &v
+	if m := float64(r.problems); m > 1 {
+		se := math.Sqrt(m/(m-1)*r.sq) / r.b
 		e.StdErr = &se
 	}
 	return e
@@ -77,22 +97,39 @@ func Ratio(sums, counts []float64) Estimate {
 // Bars to Evals", section 2). Attempts at one problem are not independent, so
 // they are averaged first: the problem is the cluster.
 func Mean(values []float64) Estimate {
-	e := Estimate{Problems: len(values)}
-	if len(values) == 0 {
+	var m mean
+	for _, v := range values {
+		m.add(v)
+	}
+	for _, v := range values {
+		m.again(v)
+	}
+	return m.estimate()
+}
+
+// mean is Mean of numbers that come twice, in the same order: none is kept.
+type mean struct {
+	n       int
+	sum, sq float64
+}
+
+func (m *mean) add(v float64) { m.n, m.sum = m.n+1, m.sum+v }
+
+func (m *mean) again(v float64) {
+	d := v - m.sum/float64(m.n)
+	m.sq += d * d
+}
+
+func (m *mean) estimate() Estimate {
+	e := Estimate{Problems: m.n}
+	if m.n == 0 {
 		return e
 	}
-	mean := 0.0
-	for _, v := range values {
-		mean += v
-	}
-	mean /= float64(len(values))
-	e.Value = &mean
-	if n := float64(len(values)); n > 1 {
-		sq := 0.0
-		for _, v := range values {
-			sq += (v - mean) * (v - mean)
-		}
-		se := math.Sqrt(sq / (n - 1) / n)
+	n := float64(m.n)
+	v := m.sum / n
+	e.Value = &v
+	if m.n > 1 {
+		se := math.Sqrt(m.sq / (n - 1) / n)
 		e.StdErr = &se
 	}
 	return e

@@ -2,7 +2,8 @@
 // and maj@k with their standard errors over problems, rates, and a summary of
 // each problem. What failed for infrastructure reasons counts as no attempt.
 //
-// It is pure: no files, no clock, no randomness that is not seeded. It is floor
+// It is pure: no files but the Spool that it is given, no clock, no randomness that
+// is not seeded. It is floor
 // 1: of this module it may import traj only. How answers are compared comes in
 // through Config.Vote.
 package eval
@@ -11,9 +12,9 @@ import (
 	"bufio"
 	"bytes"
 	"encoding/json"
-	"fmt"
 	"io"
-	"strconv"
+	"maps"
+	"slices"
 	"strings"
 
 	"agentcli/traj"
@@ -31,6 +32,7 @@ type Problem struct {
 	sums      sums
 	rewardSum float64
 	rewardN   int
+	maj       float64 // of PassK attempts, where there are so many; of a report's problem
 }
 
 // Answers are the extracted answers of a problem, as they were written, and how
@@ -110,16 +112,19 @@ type Config struct {
 	// the reward takes two for the same. It is asked only where there is an
 	// answer; nil: the answer as it is written.
 	Vote func(*traj.Trajectory) string
+	// Spool opens room for the problems of a long evaluation; whoever gives it
+	// closes it, when the report has been written. It is asked when they take half a
+	// megabyte. nil, and where it fails: memory holds them.
+	Spool  func() (Spool, error)
+	Notice func(string) // is told that it failed; nil: nobody is
 }
 
-// Tally gathers an evaluation's trajectories, a few bytes of each. It is used by
-// one goroutine.
+// Tally gathers an evaluation's trajectories. It is used by one goroutine.
 type Tally struct {
 	c                  Config
 	open               map[string]*Problem // of which attempts are expected
-	done               packed              // the others
-	closed             int                 // how many these are
-	scratch            []byte
+	most               int                 // of those; when they are more their parts join the others
+	done               store               // the others
 	ends               map[traj.Termination]int
 	all                int
 	prompt, completion int64
@@ -130,8 +135,12 @@ func New(c Config) *Tally {
 	if c.Vote == nil {
 		c.Vote = func(t *traj.Trajectory) string { return *t.Extracted }
 	}
-	return &Tally{c: c, open: map[string]*Problem{}, ends: map[traj.Termination]int{}}
+	return &Tally{c: c, open: map[string]*Problem{}, most: mostOpen, ends: map[traj.Termination]int{}, done: store{full: pieceSize, open: c.Spool, notice: c.Notice}}
 }
+
+// mostOpen is more than a run plays at once: only a run that is resumed with more
+// attempts has so many.
+const mostOpen = 1 << 14
 
 // Add counts one trajectory.
 func (y *Tally) Add(t *traj.Trajectory) {
@@ -142,9 +151,13 @@ func (y *Tally) Add(t *traj.Trajectory) {
 	}
 	y.count(p, t)
 	if p.N+p.Failed+p.Cancelled >= y.c.Samples {
-		y.scratch = y.done.add(p, y.scratch)
-		y.closed++
+		y.done.add(p)
 		delete(y.open, p.ID)
+	} else if len(y.open) > y.most {
+		for _, p := range y.open {
+			y.done.add(p)
+		}
+		clear(y.open)
 	}
 }
 
@@ -201,81 +214,53 @@ func (y *Tally) count(p *Problem, t *traj.Trajectory) {
 	}
 }
 
-// Report is what the trajectories so far come to.
-func (y *Tally) Report() *Report {
-	list := y.problems()
-	r := &Report{Schema: 1, Dataset: y.c.Dataset, Split: y.c.Split, Model: y.c.Model, BaseURL: y.c.BaseURL, Problems: list.Len(), Samples: y.c.Samples,
-		Trajectories: y.all, Metrics: map[string]Estimate{}, Terminations: y.ends, PerProblem: list,
-		Tokens: Tokens{Prompt: y.prompt, Completion: y.completion},
-		Rates:  map[string]*float64{}, RatesStdErr: map[string]*float64{}, RatesBound: map[string]float64{}}
-	means := make([]float64, 0, list.Len())
-	for p := range list.each(false) {
+// Report is what the trajectories so far come to. The error is the Spool's: what is
+// on it could not be read.
+func (y *Tally) Report() (*Report, error) {
+	r := &Report{Schema: 1, Dataset: y.c.Dataset, Split: y.c.Split, Model: y.c.Model, BaseURL: y.c.BaseURL, Samples: y.c.Samples,
+		Trajectories: y.all, Metrics: map[string]Estimate{}, Terminations: y.ends, Tokens: Tokens{Prompt: y.prompt, Completion: y.completion},
+		Rates: map[string]*float64{}, RatesStdErr: map[string]*float64{}, RatesBound: map[string]float64{}}
+	list, err := y.problems()
+	if err != nil {
+		return nil, err
+	}
+	r.PerProblem, r.Problems = list, list.Len()
+	// Two passes, as the errors want the means first.
+	e := newEstimates(y.c.PassK)
+	err = list.each(false, func(p *Problem) bool {
 		r.LeftOut += p.Failed + p.Cancelled
 		if p.N < y.c.Samples {
 			r.Incomplete++
 		}
-		if p.rewardN > 0 {
-			means = append(means, p.rewardSum/float64(p.rewardN))
-		}
+		e.add(p)
+		return true
+	})
+	if err == nil {
+		err = list.each(false, func(p *Problem) bool { e.again(p); return true })
 	}
-	r.Reward = Share(means)
-	values := make([]float64, 0, list.Len())
-	metric := func(name string, k int, f func(*Problem) float64) {
-		values = values[:0]
-		for p := range list.each(strings.HasPrefix(name, "maj")) {
-			if p.N >= k { // a problem short of attempts has no such number
-				values = append(values, f(p))
-			}
-		}
-		r.Metrics[name] = Share(values)
-		r.MetricOrder = append(r.MetricOrder, name)
+	if err != nil {
+		return nil, err
 	}
-	for _, k := range Ks(y.c.PassK) {
-		metric(fmt.Sprintf("pass@%d", k), k, func(p *Problem) float64 { return PassAtK(p.N, p.C, k) })
-	}
-	if k := y.c.PassK; k > 1 {
-		metric(fmt.Sprintf("maj@%d", k), k, func(p *Problem) float64 { return p.majAtK(k) })
-		metric(fmt.Sprintf("pass^%d", k), k, func(p *Problem) float64 { return PassHatK(p.N, p.C, k) })
-	}
-	as, bs := means[:0], values[:0]
-	over := func(a, b func(*Problem) int) Estimate {
-		as, bs = as[:0], bs[:0]
-		for p := range list.each(false) {
-			as, bs = append(as, float64(a(p))), append(bs, float64(b(p)))
-		}
-		return Ratio(as, bs)
-	}
-	counting := func(p *Problem) int { return p.N }
-	rate := func(name string, a, b func(*Problem) int) {
-		e := over(a, b)
-		r.Rates[name], r.RatesStdErr[name] = e.Value, e.StdErr
-		if e.Value != nil {
-			if bound := Bound(*e.Value, e.Problems); bound != nil {
-				r.RatesBound[name] = *bound
-			}
-		}
-	}
-	rate("no_answer", func(p *Problem) int { return p.sums.unanswered }, counting)
-	rate("truncated", func(p *Problem) int { return p.sums.cut }, counting)
-	rate("tool_error", func(p *Problem) int { return p.sums.callErrors }, func(p *Problem) int { return p.sums.calls })
-	rate("infrastructure_error", func(p *Problem) int { return p.Failed }, func(p *Problem) int { return p.N + p.Failed + p.Cancelled })
-	tokens, turns := over(func(p *Problem) int { return p.sums.completion }, counting), over(func(p *Problem) int { return p.sums.turns }, counting)
-	r.Tokens.PerTrajectory, r.Tokens.StdErr = tokens.Value, tokens.StdErr
-	r.Turns, r.TurnsStdErr = turns.Value, turns.StdErr
-	return r
+	e.into(r)
+	return r, nil
 }
 
-// naturalLess orders ids so that aime/9 comes before aime/10.
-func naturalLess(a, b string) bool {
-	ia, ib := strings.LastIndexAny(a, "/-_"), strings.LastIndexAny(b, "/-_")
-	if a[:ia+1] == b[:ib+1] {
-		na, ea := strconv.Atoi(a[ia+1:])
-		nb, eb := strconv.Atoi(b[ib+1:])
-		if ea == nil && eb == nil && na != nb {
-			return na < nb
-		}
+// problems are those of which no attempt is expected any more, and the others.
+func (y *Tally) problems() (Problems, error) {
+	y.done.last()
+	all := y.done // a copy: those that are open may go on
+	all.piece, all.pieces, all.scratch = nil, slices.Clip(all.pieces), nil
+	for _, id := range slices.Sorted(maps.Keys(y.open)) {
+		all.add(y.open[id])
 	}
-	return a < b
+	list, err := all.sorted(func(p *Problem) float64 {
+		if y.c.PassK > 1 && p.N >= y.c.PassK {
+			return p.majAtK(y.c.PassK)
+		}
+		return 0
+	})
+	y.done.open, y.done.spool, y.done.end = all.open, all.spool, all.end
+	return list, err
 }
 
 // WriteJSON writes report.json, one problem after the other: of a long evaluation
@@ -289,7 +274,10 @@ func (r *Report) WriteJSON(w io.Writer) error {
 	_, _ = b.Write(bytes.TrimSuffix(head, []byte("\n}")))
 	_, _ = b.WriteString(",\n  \"per_problem\": [")
 	between := "\n    "
-	for p := range r.PerProblem.All() {
+	for p, err := range r.PerProblem.All() {
+		if err != nil {
+			return err
+		}
 		one, err := json.MarshalIndent(p, "    ", "  ")
 		if err != nil {
 			return err

@@ -68,9 +68,18 @@ func TestMajority(t *testing.T) {
 	}
 }
 
+func reported(t *testing.T, y *Tally) *Report {
+	t.Helper()
+	r, err := y.Report()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return r
+}
+
 func problemOf(r *Report, id string) Problem {
-	for p := range r.PerProblem.All() {
-		if p.ID == id {
+	for p, err := range r.PerProblem.All() {
+		if err == nil && p.ID == id {
 			return *p
 		}
 	}
@@ -79,7 +88,10 @@ func problemOf(r *Report, id string) Problem {
 
 func problemIDs(r *Report) string {
 	var ids []string
-	for p := range r.PerProblem.All() {
+	for p, err := range r.PerProblem.All() {
+		if err != nil {
+			return err.Error()
+		}
 		ids = append(ids, p.ID)
 	}
 	return strings.Join(ids, " ")
@@ -109,7 +121,7 @@ func TestMajorityByMeaning(t *testing.T) {
 		for i, a := range []string{"1/2", "0.5", `\frac{1}{2}`, "3", "3"} {
 			y.Add(played("p", i, traj.Answered, a, a != "3"))
 		}
-		r := y.Report()
+		r := reported(t, y)
 		if got := *r.Metrics["maj@5"].Value; got != want {
 			t.Errorf("%s: maj@5 is %v, want %v", reward, got, want)
 		}
@@ -128,7 +140,7 @@ func TestReport(t *testing.T) {
 	} {
 		y.Add(x)
 	}
-	r := y.Report()
+	r := reported(t, y)
 	if ids := problemIDs(r); ids != "p/9 p/10 p/11" || r.Incomplete != 1 || r.Problems != 3 {
 		t.Errorf("%+v", r)
 	}
@@ -159,7 +171,7 @@ func TestNothingDilutes(t *testing.T) {
 		}
 		y.Add(x)
 	}
-	r := y.Report()
+	r := reported(t, y)
 	if *r.Turns != 1 || *r.TurnsStdErr != 0 || *r.Tokens.PerTrajectory != 12 || *r.Tokens.StdErr != 2 || r.LeftOut != 2 {
 		t.Errorf("turns %v ± %v, tokens %v ± %v, %d left out", *r.Turns, *r.TurnsStdErr, *r.Tokens.PerTrajectory, *r.Tokens.StdErr, r.LeftOut)
 	}
@@ -202,7 +214,7 @@ func TestBound(t *testing.T) {
 func TestReportOfNothing(t *testing.T) {
 	y := New(Config{Dataset: "d", Model: "m", Samples: 1, PassK: 1})
 	y.Add(played("p", 0, traj.ModelFailed, "", false))
-	r := y.Report()
+	r := reported(t, y)
 	if r.Metrics["pass@1"].Value != nil {
 		t.Error("no attempt counts, so there is no number, and it is not zero")
 	}

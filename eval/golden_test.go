@@ -86,7 +86,7 @@ func TestReportsBytesStayTheSame(t *testing.T) {
 				y.Add(x)
 			}
 			var b bytes.Buffer
-			if err := y.Report().WriteJSON(&b); err != nil {
+			if err := reported(t, y).WriteJSON(&b); err != nil {
 				t.Fatal(err)
 			}
 			path := "testdata/report-" + c.name + ".json"

@@ -1,48 +1,12 @@
 package eval
 
 import (
+	"bufio"
 	"encoding/binary"
+	"fmt"
 	"iter"
 	"math"
-	"slices"
 )
-
-// packed holds problems of which no further attempt is expected, one after the
-// other, in some fifty bytes each: structs with strings and slices of their own take
-// six times that, and the collector goes through them again and again.
-type packed struct{ chunks [][]byte }
-
-// chunkSize is how much is set aside at a time: nothing is ever copied to grow.
-const chunkSize = 256 << 10
-
-// add keeps a problem. A record is its length, then what write made.
-func (k *packed) add(p *Problem, scratch []byte) []byte {
-	scratch = p.write(scratch[:0])
-	need := len(scratch) + binary.MaxVarintLen64
-	last := len(k.chunks) - 1
-	if last < 0 || cap(k.chunks[last])-len(k.chunks[last]) < need {
-		k.chunks = append(k.chunks, make([]byte, 0, max(chunkSize, need)))
-		last++
-	}
-	c := binary.AppendUvarint(k.chunks[last], uint64(len(scratch)))
-	k.chunks[last] = append(c, scratch...)
-	return scratch
-}
-
-// records gives each record as it was written, in the order of add.
-func (k *packed) records() iter.Seq[[]byte] {
-	return func(yield func([]byte) bool) {
-		for _, c := range k.chunks {
-			for len(c) > 0 {
-				n, w := binary.Uvarint(c)
-				if !yield(c[w : w+int(n)]) {
-					return
-				}
-				c = c[w+int(n):]
-			}
-		}
-	}
-}
 
 // write appends a problem, its id first.
 func (p *Problem) write(b []byte) []byte {
@@ -83,8 +47,8 @@ func recordID(b []byte) []byte {
 }
 
 // read is what write wrote. Its slices are used again by the next read; its strings
-// are its own. Without details answers and attempts are left out.
-func (p *Problem) read(b []byte, id string, details bool) {
+// are its own. Without details texts and attempts are left out.
+func (p *Problem) read(b []byte, details bool) {
 	uvarint := func() int {
 		n, w := binary.Uvarint(b)
 		b = b[w:]
@@ -101,9 +65,11 @@ func (p *Problem) read(b []byte, id string, details bool) {
 		b = b[n:]
 		return s
 	}
-	n := uvarint()
-	b = b[n:]
-	p.ID = id
+	if p.ID = ""; details {
+		p.ID = text()
+	} else {
+		b = b[uvarint():]
+	}
 	s := &p.sums
 	for _, to := range [...]*int{&p.N, &p.C, &p.Failed, &p.Cancelled, &s.unanswered, &s.cut, &s.calls, &s.callErrors, &s.completion, &s.turns, &p.rewardN} {
 		*to = varint()
@@ -139,74 +105,42 @@ func (p *Problem) merge(q *Problem) {
 	p.attempts = append(p.attempts, q.attempts...)
 }
 
-// Problems are a report's problems, in order.
-type Problems struct{ list []listed }
-
-// listed is one of them: its id, and where it is packed.
-type listed struct {
-	id     string
-	record []byte
+// Problems are a report's problems, in order. Those of a long evaluation are not in
+// memory.
+type Problems struct {
+	n       int
+	records extent
 }
 
 // Len is how many there are.
-func (l Problems) Len() int { return len(l.list) }
+func (l Problems) Len() int { return l.n }
 
-// All goes through them. A problem is valid until the next one.
-func (l Problems) All() iter.Seq[*Problem] { return l.each(true) }
-
-func (l Problems) each(details bool) iter.Seq[*Problem] {
-	return func(yield func(*Problem) bool) {
-		var p Problem
-		for _, x := range l.list {
-			p.read(x.record, x.id, details)
-			if !yield(&p) {
-				return
-			}
+// All goes through them. A problem is valid until the next one. It ends after the
+// first error: they cannot be read.
+func (l Problems) All() iter.Seq2[*Problem, error] {
+	return func(yield func(*Problem, error) bool) {
+		err := l.each(true, func(p *Problem) bool { return yield(p, nil) })
+		if err != nil {
+			yield(nil, err)
 		}
 	}
 }
 
-// problems are the packed ones and those that attempts are still expected of.
-func (y *Tally) problems() Problems {
-	var open packed
-	var scratch []byte
-	for _, p := range y.open {
-		scratch = open.add(p, scratch)
-	}
-	list := make([]listed, 0, y.closed+len(y.open))
-	for _, k := range []*packed{&y.done, &open} {
-		for b := range k.records() {
-			list = append(list, listed{string(recordID(b)), b})
+// each goes through them until do gives false.
+func (l Problems) each(details bool, do func(*Problem) bool) error {
+	in := bufio.NewReaderSize(l.records.reader(), 64<<10)
+	var p Problem
+	var b []byte
+	for range l.n {
+		var err error
+		if b, err = readRecord(in, b, 8); err != nil {
+			return fmt.Errorf("cannot read the report's problems: %w", err)
+		}
+		p.maj = math.Float64frombits(binary.LittleEndian.Uint64(b))
+		p.read(b[8:], details)
+		if !do(&p) {
+			return nil
 		}
 	}
-	// Of the same problem what came first is first.
-	slices.SortStableFunc(list, func(a, b listed) int {
-		switch {
-		case naturalLess(a.id, b.id):
-			return -1
-		case naturalLess(b.id, a.id):
-			return 1
-		}
-		return 0
-	})
-	out := list[:0]
-	for i := 0; i < len(list); {
-		j := i + 1
-		for j < len(list) && list[j].id == list[i].id {
-			j++
-		}
-		x := list[i]
-		if j > i+1 {
-			var p, q Problem
-			p.read(x.record, x.id, true)
-			for _, more := range list[i+1 : j] {
-				q.read(more.record, more.id, true)
-				p.merge(&q)
-			}
-			x.record = p.write(nil)
-		}
-		out = append(out, x)
-		i = j
-	}
-	return Problems{out}
+	return nil
 }

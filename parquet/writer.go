@@ -16,7 +16,6 @@ import (
 	"github.com/apache/arrow/go/v17/arrow/memory"
 	"github.com/apache/arrow/go/v17/parquet"
 	"github.com/apache/arrow/go/v17/parquet/compress"
-	"github.com/apache/arrow/go/v17/parquet/pqarrow"
 )
 
 // Defaults of WriterConfig.
@@ -48,7 +47,7 @@ func (c WriterConfig) Validate() error {
 type Writer struct {
 	sink  *sink
 	buf   *bufio.Writer
-	pq    *pqarrow.FileWriter
+	pq    *groupWriter
 	rb    *array.RecordBuilder
 	cfg   WriterConfig
 	rows  int
@@ -130,9 +129,9 @@ func NewWriter(w io.Writer, meta Metadata, c WriterConfig) (*Writer, error) {
 	props := parquet.NewWriterProperties(parquet.WithCompression(codec), parquet.WithAllocator(mem),
 		parquet.WithCreatedBy("agentcli"), parquet.WithStats(true))
 	err := guard(s.failed, func() (err error) {
-		out.pq, err = pqarrow.NewFileWriter(schema, out.buf, props, pqarrow.NewArrowWriterProperties(pqarrow.WithAllocator(mem)))
+		out.pq, err = newGroupWriter(out.buf, schema, props)
 		if err == nil {
-			out.rb = array.NewRecordBuilder(mem, schema)
+			out.rb = array.NewRecordBuilder(mem, out.pq.bare())
 		}
 		return err
 	})
@@ -181,7 +180,7 @@ func (w *Writer) flush() error {
 	rec := w.rb.NewRecord()
 	defer rec.Release()
 	w.rows, w.bytes = 0, 0
-	if err := w.pq.Write(rec); err != nil {
+	if err := w.pq.write(rec); err != nil {
 		return err
 	}
 	return w.buf.Flush()
@@ -198,7 +197,7 @@ func (w *Writer) Close() error {
 			if err := w.flush(); err != nil {
 				return err
 			}
-			if err := w.pq.Close(); err != nil {
+			if err := w.pq.close(); err != nil {
 				return err
 			}
 			return w.buf.Flush()

@@ -4,6 +4,8 @@ import (
 	"encoding/binary"
 	"iter"
 	"math"
+
+	"agentcli/internal/scratch"
 )
 
 // column is a number of each wanted token that is computed once and needed
@@ -30,7 +32,7 @@ func (c column) of(x *Stream) *[]float64 {
 // columns are a file of numbers beside a shelf: for each column as many float64
 // as its episodes have wanted tokens, in the episodes' order.
 type columns struct {
-	file *scratch
+	file *scratch.File
 	n    int64 // wanted tokens
 	have [numColumns]bool
 	from [numColumns]column // where it stands: two may be one

@@ -3,9 +3,9 @@ package trainer
 import (
 	"bufio"
 	"errors"
-	"fmt"
-	"os"
 	"sync"
+
+	"agentcli/internal/scratch"
 )
 
 // shelf keeps the bodies of episodes in a file of its own, written once while the
@@ -13,7 +13,7 @@ import (
 // a few reads. The file has no name from the start: nothing is left of it,
 // however the program ends.
 type shelf struct {
-	file   *scratch
+	file   *scratch.File
 	out    *bufio.Writer
 	end    int64
 	names  []string // texts that bodies share
@@ -24,52 +24,17 @@ type shelf struct {
 	columns *columns // what a session computed of the episodes; nil: nothing yet
 }
 
-// scratch is a file without a name.
-type scratch struct {
-	*os.File
-	left string // its path, where the system gives no file without one
-}
-
-// scratchDir is where large temporary files go: TMPDIR, else the folder for those
-// that need not fit into memory, as /tmp often must.
-func scratchDir() string {
-	if dir := os.Getenv("TMPDIR"); dir != "" {
-		return dir
-	}
-	const disk = "/var/tmp"
-	if st, err := os.Stat(disk); err == nil && st.IsDir() {
-		return disk
-	}
-	return os.TempDir()
-}
-
-func newScratch() (*scratch, error) {
-	f, err := os.CreateTemp(scratchDir(), "agentcli-train-*")
+func newScratch() (*scratch.File, error) {
+	f, err := scratch.New("agentcli-train-*")
 	if err != nil {
 		return nil, scratchError(err)
 	}
-	s := &scratch{File: f}
-	if os.Remove(f.Name()) != nil {
-		s.left = f.Name()
-	}
-	return s, nil
+	return f, nil
 }
 
 // scratchError says what to do about a temporary file that cannot be used.
 func scratchError(err error) error {
-	var pe *os.PathError
-	if errors.As(err, &pe) {
-		err = pe.Err
-	}
-	return fmt.Errorf("%s: %w; what is trained on is kept there while the run lasts, and takes from half to three times its size in Parquet: name a folder with room for it in TMPDIR", scratchDir(), err)
-}
-
-func (s *scratch) Close() error {
-	err := s.File.Close()
-	if s.left != "" {
-		err = errors.Join(err, os.Remove(s.left))
-	}
-	return err
+	return scratch.Explain(err, "what is trained on is kept there while the run lasts, and takes from half to three times its size in Parquet")
 }
 
 func newShelf() (*shelf, error) {
@@ -122,7 +87,7 @@ func (s *shelf) get(e *Episode) (*Body, error) {
 }
 
 // bytes reads from a file into a buffer that s.read takes back.
-func (s *shelf) bytes(f *scratch, at int64, n int) (*[]byte, error) {
+func (s *shelf) bytes(f *scratch.File, at int64, n int) (*[]byte, error) {
 	b, ok := s.read.Get().(*[]byte)
 	if !ok {
 		b = &[]byte{}

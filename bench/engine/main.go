@@ -6,7 +6,8 @@
 // For each case it prints wall ÷ ideal (the waves of trajectories at the
 // server's latency), steps (model calls) a second, CPU a step and the peak
 // memory of the agentcli process, and the same of a bare Go client that posts
-// the same bodies.
+// the same bodies. With -first FILE it prints how soon a run over the tasks of a
+// file asks the model.
 package main
 
 import (
@@ -52,6 +53,7 @@ func main() {
 	repeats := flag.Int("n", 1, "runs of each, the median is shown")
 	asServer := flag.Bool("serve", false, "be the server")
 	asClient := flag.String("client", "", "be the bare client of this address")
+	firstOf := flag.String("first", "", "measure how soon a run over all tasks of this file asks the model")
 	latency := flag.Duration("latency", 0, "")
 	calls := flag.Int("calls", 3, "")
 	slow := flag.Int("slow", 0, "")
@@ -62,6 +64,8 @@ func main() {
 	switch {
 	case *asServer:
 		err = serve(*latency, *calls, *slow)
+	case *firstOf != "":
+		err = first(*program, *firstOf, *repeats)
 	case *asClient != "":
 		err = bare(*asClient, *tasks, *parallel, *calls)
 	default:

@@ -106,7 +106,7 @@ func TestEveryEndingIsStoredAndCounted(t *testing.T) {
 		if err := journal.Close(); err != nil {
 			t.Fatal(err)
 		}
-		report = score.Report()
+		report = must(score.Report())
 	})
 	want := map[traj.Termination]int{}
 	for _, end := range traj.Terminations {

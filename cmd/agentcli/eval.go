@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"agentcli/eval"
+	"agentcli/internal/scratch"
 	"agentcli/rewards"
 	"agentcli/traj"
 
@@ -66,7 +67,8 @@ func runEval(ctx context.Context, o evalOptions, s streams) error {
 	defer x.close()
 	file := newTrajectoryFile(x, filepath.Join(x.dir, dataName))
 	score := eval.New(eval.Config{Dataset: x.data.Name, Split: x.data.Split, Model: x.info.Name, BaseURL: x.info.BaseURL, Samples: o.Samples, PassK: o.PassK,
-		Vote: func(t *traj.Trajectory) string { return rewards.Vote(x.rewardOf(t), *t.Extracted) }})
+		Vote:  func(t *traj.Trajectory) string { return rewards.Vote(x.rewardOf(t), *t.Extracted) },
+		Spool: x.spool, Notice: x.notice})
 	sum, err := x.play(ctx, func(t *traj.Trajectory) error {
 		score.Add(t)
 		return file.write(t)
@@ -84,8 +86,11 @@ func runEval(ctx context.Context, o evalOptions, s streams) error {
 		err = cerr
 	}
 	if sum.Done > 0 {
-		r := score.Report()
-		if werr := writeReport(filepath.Join(x.dir, reportName), r); werr != nil && err == nil {
+		r, werr := score.Report()
+		if werr == nil {
+			werr = writeReport(filepath.Join(x.dir, reportName), r)
+		}
+		if werr != nil && err == nil {
 			err = werr
 		}
 		// An interrupted run's numbers are of part of the data; they are in
@@ -98,6 +103,30 @@ func runEval(ctx context.Context, o evalOptions, s streams) error {
 		s.log().Info("the run is in "+x.dir, "dir", x.dir)
 	}
 	return x.ending(sum, err, " and in "+x.dir, "")
+}
+
+// spool gives the report of a long evaluation a temporary file.
+func (x *session) spool() (eval.Spool, error) {
+	f, err := scratch.New("agentcli-eval-*")
+	if err != nil {
+		return nil, spoolError(err)
+	}
+	x.closers = append(x.closers, f)
+	return spoolFile{f}, nil
+}
+
+type spoolFile struct{ *scratch.File }
+
+func (f spoolFile) WriteAt(b []byte, at int64) (int, error) {
+	n, err := f.File.WriteAt(b, at)
+	if err != nil {
+		err = spoolError(err)
+	}
+	return n, err
+}
+
+func spoolError(err error) error {
+	return scratch.Explain(err, "a file there would have them, at some 150 bytes each")
 }
 
 // writeReport replaces the file in one step.

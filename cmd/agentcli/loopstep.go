@@ -167,7 +167,7 @@ func (l *loop) rollout(ctx context.Context, step int, version int64) (r rollout)
 		r.err = err
 		return r
 	}
-	sum, err := l.x.playPart(ctx, part{name, l.tasks(ctx, step), l.o.Tasks, l.o.run.Samples, l.o.run.Seed + int64(step), journal, true, nil}, w.Write) // in order: sums of floats depend on it
+	sum, err := l.x.playPart(ctx, part{name, l.tasks(ctx, step), l.o.Tasks, l.o.run.Samples, l.o.run.Seed + int64(step), journal, true, nil, false}, w.Write) // in order: sums of floats depend on it
 	if err == nil && sum.Interrupted {
 		err = trainer.ErrInterrupted
 	}
@@ -312,7 +312,7 @@ func average(all []map[string]float64) map[string]float64 {
 // evaluate measures the policy on the test split and keeps the best model.
 func (l *loop) evaluate(ctx context.Context, step int, values map[string]float64) error {
 	reward, n := map[string]float64{}, map[string]float64{}
-	sum, err := l.x.playPart(ctx, part{fmt.Sprintf("%s.test.%d", l.x.identity()[:8], step), l.test.Tasks(ctx), l.o.EvalTasks, l.o.EvalTries, l.o.run.Seed, nil, false, nil},
+	sum, err := l.x.playPart(ctx, part{fmt.Sprintf("%s.test.%d", l.x.identity()[:8], step), l.test.Tasks(ctx), l.o.EvalTasks, l.o.EvalTries, l.o.run.Seed, nil, false, nil, true},
 		func(t *traj.Trajectory) error {
 			if t.Reward != nil {
 				reward[t.Task.ID] += *t.Reward

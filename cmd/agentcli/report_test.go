@@ -10,6 +10,13 @@ import (
 	"agentcli/traj"
 )
 
+func must[T any](v T, err error) T {
+	if err != nil {
+		panic(err)
+	}
+	return v
+}
+
 // TestPrintReport: every format says what is incomplete, and that a number is
 // not there, rather than that it is 0.
 func TestPrintReport(t *testing.T) {
@@ -22,7 +29,7 @@ func TestPrintReport(t *testing.T) {
 		"json":     {`"value": null`, `"incomplete": 1`},
 	} {
 		var b strings.Builder
-		if err := printReport(&b, y.Report(), format); err != nil {
+		if err := printReport(&b, must(y.Report()), format); err != nil {
 			t.Fatal(err)
 		}
 		for _, part := range want {
@@ -43,11 +50,41 @@ func TestWriteReportLeavesNothing(t *testing.T) {
 	if err := os.MkdirAll(filepath.Join(path, "full"), 0o700); err != nil {
 		t.Fatal(err)
 	}
-	if err := writeReport(path, eval.New(eval.Config{}).Report()); err == nil || !strings.Contains(err.Error(), path) {
+	if err := writeReport(path, must(eval.New(eval.Config{}).Report())); err == nil || !strings.Contains(err.Error(), path) {
 		t.Error(err)
 	}
 	if _, err := os.Stat(path + ".tmp"); !os.IsNotExist(err) {
 		t.Error("a .tmp is left")
+	}
+}
+
+// TestTheSpoolLeavesNothing: a long evaluation's problems are in a file without a
+// name, and who has no room for it reads what to do.
+func TestTheSpoolLeavesNothing(t *testing.T) {
+	dir := t.TempDir()
+	t.Setenv("TMPDIR", dir)
+	x := &session{}
+	spool, err := x.spool()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := spool.WriteAt([]byte("problem"), 100); err != nil {
+		t.Fatal(err)
+	}
+	b := make([]byte, 7)
+	if _, err := spool.ReadAt(b, 100); err != nil || string(b) != "problem" {
+		t.Errorf("%q %v", b, err)
+	}
+	if left, err := os.ReadDir(dir); err != nil || len(left) > 0 {
+		t.Errorf("%v %v", left, err)
+	}
+	x.close()
+	if _, err := spool.WriteAt(b, 0); err == nil || !strings.Contains(err.Error(), "TMPDIR") {
+		t.Errorf("a closed file: %v", err)
+	}
+	t.Setenv("TMPDIR", filepath.Join(dir, "none"))
+	if _, err := x.spool(); err == nil || !strings.Contains(err.Error(), "no such file or directory; a file there would have them") || !strings.Contains(err.Error(), "name a folder with room for it in TMPDIR") {
+		t.Errorf("%v", err)
 	}
 }
 

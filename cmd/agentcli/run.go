@@ -146,19 +146,20 @@ func (x *session) close() {
 
 // part is what the engine is to play of a run.
 type part struct {
-	name    string // the run's, in the ids of groups
-	tasks   iter.Seq2[traj.Task, error]
-	total   int // tasks; 0: not known
-	samples int
-	seed    int64
-	journal *engine.Journal
-	ordered bool
-	count   func() int // engine.Config.Count
+	name     string // the run's, in the ids of groups
+	tasks    iter.Seq2[traj.Task, error]
+	total    int // tasks; 0: not known
+	samples  int
+	seed     int64
+	journal  *engine.Journal
+	ordered  bool
+	count    func() int // engine.Config.Count
+	distinct bool       // engine.Config.DistinctIDs
 }
 
 // play runs the engine with a progress display.
 func (x *session) play(ctx context.Context, sink func(*traj.Trajectory) error) (engine.Summary, error) {
-	p := part{name: x.identity()[:8], total: x.o.Limit, samples: x.o.Samples, seed: x.o.Seed, journal: x.journal, ordered: x.o.Ordered}
+	p := part{name: x.identity()[:8], total: x.o.Limit, samples: x.o.Samples, seed: x.o.Seed, journal: x.journal, ordered: x.o.Ordered, distinct: true}
 	if n, known := x.data.Len(); known {
 		p.total = n
 	}
@@ -194,7 +195,7 @@ func (x *session) playPart(ctx context.Context, p part, sink func(*traj.Trajecto
 		Reward:  x.scores.score,
 		Run:     p.name,
 		Policy:  x.info.Name,
-		Samples: p.samples, Tasks: p.total, Count: p.count, Parallel: x.o.Parallel, Seed: p.seed, Sampling: x.o.Sampling,
+		Samples: p.samples, Tasks: p.total, Count: p.count, DistinctIDs: p.distinct, Parallel: x.o.Parallel, Seed: p.seed, Sampling: x.o.Sampling,
 		MaxTurns: x.o.MaxTurns, FinalTurn: x.o.FinalTurn, MaxPromptTokens: x.o.MaxPromptTokens, MaxResponseTokens: x.o.MaxResponseTokens,
 		Timeout: x.o.Timeout, RewardLimit: time.Minute, Budget: x.o.Budget,
 		Stop: stopRequested(ctx), Journal: p.journal, Ordered: p.ordered, Progress: m.show, Tick: m.tick(), Observe: x.see.observe(x.tracer()),
