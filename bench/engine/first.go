@@ -74,7 +74,7 @@ func untilAsked(program, data, out string) (time.Duration, error) {
 	select {
 	case at := <-asked:
 		kill()
-		<-ended
+		_ = <-ended // killed by us
 		return at.Sub(start), nil
 	case err := <-ended:
 		return 0, fmt.Errorf("%s asked nothing (%w): %s", program, err, said.String())
