@@ -23,6 +23,7 @@ for data in ${DATASETS:-lastword arith}; do
     for algo in ${ALGOS:-rloo ppo}; do
       case $algo in
         ppo) how=(--algo ppo --critic-lr 1e-4) ;;
+        lora) how=(--drop-zero-std --lora-rank 16 --lr 3e-4) ;; # GRPO
         *) how=(--advantage "$algo" --drop-zero-std) ;;
       esac
       m="$r-$algo"
