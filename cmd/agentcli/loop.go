@@ -189,6 +189,7 @@ func loopOptionsOf(c *cli.Context) (loopOptions, error) {
 type loopState struct {
 	Updates  int     `json:"updates"` // of the optimiser, as Adam counts them
 	Best     float64 `json:"best"`    // mean reward of the best evaluation; below 0: none yet
+	BestErr  float64 `json:"best_stderr"`
 	BestStep int     `json:"best_step"`
 	KLCoef   float64 `json:"kl_coef"`
 }
@@ -321,11 +322,15 @@ func (l *loop) report(step int, v map[string]float64) {
 		}
 		return "–"
 	}
-	text := fmt.Sprintf("step %d/%d  reward %s ± %s  loss %s  KL %s  entropy %s  grad %s  rollout %s s, training %s s", step, l.o.Steps,
-		num("critic/score/mean", "%.3f"), num("critic/score/stderr", "%.3f"), num("actor/pg_loss", "%+.4f"), num("actor/ppo_kl", "%+.4f"),
+	reward := "–"
+	if x, ok := v["critic/score/mean"]; ok {
+		reward = measured(x, v["critic/score/stderr"], l.o.Tasks)
+	}
+	text := fmt.Sprintf("step %d/%d  reward %s  loss %s  KL %s  entropy %s  grad %s  rollout %s s, training %s s", step, l.o.Steps,
+		reward, num("actor/pg_loss", "%+.4f"), num("actor/ppo_kl", "%+.4f"),
 		num("actor/entropy", "%.3f"), num("actor/grad_norm", "%.2f"), num("timing_s/rollout", "%.1f"), num("timing_s/train", "%.1f"))
 	if x, ok := v["val/reward"]; ok {
-		text += "  test " + l.measured(x, v["val/stderr"])
+		text += "  test " + measured(x, v["val/stderr"], l.o.EvalTasks)
 	}
 	attrs := []any{"step", step, "total", l.o.Steps}
 	for _, k := range slices.Sorted(maps.Keys(v)) {
@@ -336,7 +341,7 @@ func (l *loop) report(step int, v map[string]float64) {
 
 func (l *loop) summary() {
 	if l.state.BestStep >= 0 && l.state.Best >= 0 && l.o.EvalEvery > 0 {
-		l.note("best on the test split: %.3f after step %d, kept in %s", l.state.Best, l.state.BestStep, filepath.Join(l.dir, bestFolder))
+		l.note("best on the test split: %s after step %d, kept in %s", measured(l.state.Best, l.state.BestErr, l.o.EvalTasks), l.state.BestStep, filepath.Join(l.dir, bestFolder))
 	}
 	for _, sign := range badSigns(readCurves(l.dir)) {
 		l.note("warning: %s", sign)

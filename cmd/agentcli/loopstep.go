@@ -338,20 +338,20 @@ func (l *loop) evaluate(ctx context.Context, step int, values map[string]float64
 	}
 	stderr := math.Sqrt(ss / math.Max(1, float64(len(n)-1)) / float64(len(n)))
 	if values == nil {
-		l.note("before the first step: test %s", l.measured(mean, stderr))
+		l.note("before the first step: test %s", measured(mean, stderr, l.o.EvalTasks))
 	} else {
 		values["val/reward"], values["val/stderr"] = mean, stderr
 	}
 	if step > 0 && mean > l.state.Best {
-		l.state.Best, l.state.BestStep = mean, step
+		l.state.Best, l.state.BestErr, l.state.BestStep = mean, stderr, step
 		return l.m.save(l.outputOf(filepath.Join(l.dir, bestFolder)))
 	}
 	return nil
 }
 
-// measured is a mean reward of the test split with what is known of its error.
-func (l *loop) measured(mean, stderr float64) string {
-	return fmt.Sprintf("%.3f", mean) + certainty(&mean, &stderr, eval.Bound(mean, l.o.EvalTasks), 3)
+// measured is a mean reward over tasks with what is known of its error.
+func measured(mean, stderr float64, tasks int) string {
+	return fmt.Sprintf("%.3f", mean) + certainty(&mean, &stderr, eval.Bound(mean, tasks), 3)
 }
 
 // save writes the loop's checkpoint.

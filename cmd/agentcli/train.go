@@ -249,7 +249,7 @@ func trainSettingsOf(c *cli.Context) (trainOptions, error) {
 	return o, nil
 }
 
-func runTrain(ctx context.Context, o trainOptions, s streams) error {
+func runTrain(ctx context.Context, o trainOptions, s streams) (end error) {
 	if openTrainable == nil {
 		return errors.New("this binary was built without libtorch, so it cannot train; build the full one with `make build`")
 	}
@@ -316,11 +316,17 @@ func runTrain(ctx context.Context, o trainOptions, s streams) error {
 	if err := checkRoom(o.Output, freeBytes(o.Output), m.parameters(), o.Save, note); err != nil {
 		return err
 	}
+	var history []trainer.Metrics
 	if pos.Step == 0 {
 		if err := prepareOutput(o, data.Files); err != nil {
 			return err
 		}
 	}
+	defer func() {
+		if end != nil && o.Resume == "" && len(history) == 0 && !errors.As(end, new(interruptedError)) {
+			clearOutput(o.Output) // for the corrected command to take
+		}
+	}()
 	log, err := metrics.Open(o.Output, pos.Step, time.Now())
 	if err != nil {
 		return err
@@ -344,7 +350,7 @@ func runTrain(ctx context.Context, o trainOptions, s streams) error {
 	show := newTrainMeter(s)
 	run.OnSkip = func(err error) { show.close(); note("warning: %v: this step is left out", err) }
 	run.OnProgress = show.progress
-	history, warned := []trainer.Metrics{}, false
+	warned := false
 	run.OnStep = func(m trainer.Metrics) error {
 		if d := m.Values["rollout_logprobs_diff_mean"]; !warned && d > farApart {
 			warned = true

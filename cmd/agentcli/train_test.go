@@ -11,12 +11,14 @@ import (
 	"math"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
 	"agentcli/hub/hubtest"
 	"agentcli/parquet"
 	"agentcli/trainer"
+	"agentcli/trainer/metrics"
 	"agentcli/traj"
 	"agentcli/weights"
 
@@ -33,6 +35,12 @@ func tinyRollouts(t *testing.T, dir string) string {
 // tinyRolloutsOf is tinyRollouts of a run that its metadata describe.
 func tinyRolloutsOf(t *testing.T, path, run string) string {
 	t.Helper()
+	return tinyRolloutsScored(t, path, run, func(k int) float64 { return float64(k % 2) })
+}
+
+// tinyRolloutsScored gives every attempt k of a group its reward.
+func tinyRolloutsScored(t *testing.T, path, run string, score func(k int) float64) string {
+	t.Helper()
 	w, err := parquet.CreateFile(path, parquet.Metadata{Run: json.RawMessage(run)}, parquet.WriterConfig{})
 	if err != nil {
 		t.Fatal(err)
@@ -45,7 +53,7 @@ func tinyRolloutsOf(t *testing.T, path, run string) string {
 				s.LossMask = append(s.LossMask, i >= 3)
 				s.Logprobs = append(s.Logprobs, traj.Logprob(-4))
 			}
-			reward := float64(k % 2)
+			reward := score(k)
 			if err := w.Write(&traj.Trajectory{ID: fmt.Sprintf("g%d#%d", g, k), GroupID: fmt.Sprint("g", g), Task: traj.Task{ID: fmt.Sprint("g", g)},
 				Policy: tinyModel, Reward: &reward, Termination: traj.Answered, Sequences: []traj.Sequence{s}}); err != nil {
 				t.Fatal(err)
@@ -230,6 +238,47 @@ func TestTrainChecksItsOutputFirst(t *testing.T) {
 	var usage usageError
 	if !errors.As(err, &usage) || !strings.Contains(err.Error(), "is not empty (it holds traj.parquet)") {
 		t.Error(err)
+	}
+}
+
+func TestARunThatFailsBeforeItsFirstStepLeavesItsFolderFree(t *testing.T) {
+	dir := t.TempDir()
+	flat := tinyRolloutsScored(t, filepath.Join(dir, "flat.parquet"), `{}`, func(int) float64 { return 1 })
+	out := filepath.Join(dir, "out")
+	for range 2 { // in the second run as in the first
+		o := tinyOptions(t, flat, out)
+		o.Config.KLCoef = 0
+		err := runTrain(context.Background(), o, streams{out: &bytes.Buffer{}, err: &bytes.Buffer{}})
+		if !errors.Is(err, trainer.ErrNothingToLearn) {
+			t.Fatal(err)
+		}
+	}
+	if err := runTrain(context.Background(), tinyOptions(t, tinyRollouts(t, dir), out), streams{out: &bytes.Buffer{}, err: &bytes.Buffer{}}); err != nil {
+		t.Error(err)
+	}
+	if _, err := os.Stat(filepath.Join(out, configName)); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestCurvesShowWhatTheAlgorithmHas(t *testing.T) {
+	for line, want := range map[string][]string{
+		`"train/loss":0.7,"rewards/accuracies":0.5,"rewards/margins":0.1,"actor/grad_norm":1`: {"Loss", "Share of pairs that are the right way round", "Margin of the rewards", "Gradient norm"},
+		`"train/loss":0.7,"actor/grad_norm":1`:                                                {"Loss", "Gradient norm"},
+		`"train/loss":0.7,"train/accuracy":1,"actor/grad_norm":1`:                             {"Loss", "Share of steps judged right", "Gradient norm"},
+		`"critic/score/mean":0.5,"actor/pg_loss":0.1,"critic/vf_loss":0.2`:                    {"Mean reward", "Policy loss", "Value loss", "Clipped share", "KL(", "Entropy", "Gradient norm"},
+		`"critic/score/mean":0.5,"actor/pg_loss":0.1`:                                         {"Mean reward", "Policy loss", "Clipped share", "KL(", "Entropy", "Gradient norm"},
+	} {
+		dir := t.TempDir()
+		if err := os.WriteFile(filepath.Join(dir, metrics.FileName), []byte(`{"step":1,`+line+"}\n"+`{"step":2,`+line+"}\n"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		svg := string(trainCurves(dir))
+		for _, title := range []string{"Loss", "Share of pairs that are the right way round", "Margin of the rewards", "Share of steps judged right", "Mean reward", "Policy loss", "Value loss", "Clipped share", "KL(", "Entropy", "Gradient norm"} {
+			if has := strings.Contains(svg, ">"+title); has != slices.Contains(want, title) {
+				t.Errorf("%s: %q is there: %v", line, title, has)
+			}
+		}
 	}
 }
 

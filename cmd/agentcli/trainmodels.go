@@ -6,6 +6,7 @@ import (
 	"path/filepath"
 	"time"
 
+	"agentcli/eval"
 	"agentcli/policy"
 	"agentcli/tokenizer"
 	"agentcli/trainer"
@@ -267,7 +268,7 @@ func dryRun(data *trainer.Data, m *trainModels, path string, o trainOptions, s s
 		showRows(w, p, data, o.Config)
 	} else {
 		fmt.Fprintf(w, "trajectories     %d in %d groups; in %d of them all scored the same\n", p.Episodes, p.Groups, p.Flat)
-		fmt.Fprintf(w, "reward           %.3f ± %.3f\n", p.Reward, p.StdErr)
+		fmt.Fprintf(w, "reward           %.3f%s\n", p.Reward, certainty(&p.Reward, &p.StdErr, eval.Bound(p.Reward, p.Groups), 3))
 	}
 	fmt.Fprintf(w, "tokens           %d, %d of them trained on; %d once shared prompts are computed once\n", p.Tokens, p.Actions, p.Packed)
 	fmt.Fprintf(w, "optimiser steps  %d of %s\n", p.Steps, perStep(o.Config.Minibatch))

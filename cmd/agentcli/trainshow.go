@@ -45,7 +45,7 @@ func readCurves(dir string) map[string]*metrics.Curve {
 func panelsOf(series map[string]*metrics.Curve, xLabel string, wanted [][2]string) []metrics.Panel {
 	var panels []metrics.Panel
 	for _, w := range wanted {
-		given := strings.HasPrefix(w[1], "train/") || strings.HasPrefix(w[1], "rewards/")
+		given := strings.HasPrefix(w[1], "train/") || strings.HasPrefix(w[1], "rewards/") || strings.HasPrefix(w[1], "critic/vf_")
 		if series[w[1]] == nil && (given || series["train/loss"] != nil) {
 			continue // not of this algorithm
 		}
@@ -63,7 +63,10 @@ func panelsOf(series map[string]*metrics.Curve, xLabel string, wanted [][2]strin
 func trainCurves(dir string) []byte {
 	series := readCurves(dir)
 	panels := panelsOf(series, "optimiser step", [][2]string{
+		{"Loss", "train/loss"}, {"Share of pairs that are the right way round", "rewards/accuracies"}, {"Margin of the rewards", "rewards/margins"},
+		{"Share of steps judged right", "train/accuracy"},
 		{"Mean reward of the step's trajectories", "critic/score/mean"}, {"Policy loss", "actor/pg_loss"},
+		{"Value loss", "critic/vf_loss"},
 		{"Clipped share of tokens", "actor/pg_clipfrac"}, {"KL(old‖new), k1, nats a token", "actor/ppo_kl"},
 		{"Entropy, nats a token", "actor/entropy"}, {"Gradient norm before clipping", "actor/grad_norm"},
 	})
@@ -76,7 +79,7 @@ func summarise(note func(string, ...any), dir string, h []trainer.Metrics, took 
 		return
 	}
 	last := h[len(h)-1].Values
-	how := fmt.Sprintf("%d optimiser steps in %s", len(h), took.Round(100*time.Millisecond))
+	how := fmt.Sprintf("%s in %s", plural(len(h), "optimiser step"), took.Round(100*time.Millisecond))
 	if kl, ok := last["actor/ppo_kl"]; ok { // else the last step had nothing to compare
 		how += fmt.Sprintf("; last step: KL %.3g, clipped %.1f %%, entropy %.3g, gradient norm %.3g", kl, 100*last["actor/pg_clipfrac"], last["actor/entropy"], last["actor/grad_norm"])
 	}

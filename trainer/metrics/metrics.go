@@ -15,6 +15,9 @@ import (
 	"time"
 )
 
+// FileName is that of the numbers in a run's folder, a line a step.
+const FileName = "metrics.jsonl"
+
 // Log is a run's folder of numbers: metrics.jsonl and events.out.tfevents.*.
 // One goroutine uses it.
 type Log struct {
@@ -27,7 +30,7 @@ type Log struct {
 // starts afresh. The event files are made again from what is kept, so that no
 // step is in them twice. An interruption in here loses nothing.
 func Open(dir string, keep int, now time.Time) (*Log, error) {
-	path := filepath.Join(dir, "metrics.jsonl")
+	path := filepath.Join(dir, FileName)
 	old, err := readSteps(path, keep)
 	if err != nil {
 		return nil, err
