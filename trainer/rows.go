@@ -144,12 +144,21 @@ func (d *Data) loadFile(ctx context.Context, path string, run *RunSource, seen s
 	if err != nil {
 		return err
 	}
+	weights, err := openTokenWeights(ctx, path)
+	if err != nil {
+		return err
+	}
+	defer weights.close()
 	row := 0
 	for t, err := range rescored(ctx, r.RowsAhead(ctx, ahead(), cols...), need.score) {
 		if err != nil {
 			return err
 		}
 		row++
+		given, err := weights.row()
+		if err != nil {
+			return err
+		}
 		id := t.ID
 		if id == "" {
 			id = fmt.Sprintf("%s:row %d", filepath.Base(path), row)
@@ -165,6 +174,12 @@ func (d *Data) loadFile(ctx context.Context, path string, run *RunSource, seen s
 		}
 		seen.ids[t.ID] = path
 		e, reason, err := episode(t, id, need)
+		if err == nil && reason == "" {
+			var none bool
+			if none, err = e.weigh(t, given); none {
+				reason = "whose tokens all have weight 0"
+			}
+		}
 		if err != nil {
 			return fmt.Errorf("%s: %s: %w", path, strings.TrimPrefix(id, filepath.Base(path)+":"), err)
 		}

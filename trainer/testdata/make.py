@@ -30,3 +30,9 @@ write("least.parquet", reward=[1.0, 0.0], group_id=["a", "a"], sequences=[good, 
 # Rows with temperatures of their own.
 write("temperatures.parquet", reward=[1.0, 0.0, 1.0, 0.0], group_id=["a"] * 4, sequences=[good] * 4, temperature=[0.6, 1.0, 1.3, None])
 write("bad_temperature.parquet", reward=[1.0, 0.0], group_id=["a"] * 2, sequences=[good] * 2, temperature=[0.6, -1.0])
+# Rows with weights of their tokens: all of them, of one sequence of two, none, and none above 0.
+two = good + sequence([1, 2, 3, 4], [False, False, True, True], [None, None, -0.5, -0.25])
+unsampled = sequence([5, 6], [False, False], [None, None]) + good
+write("loss_weights.parquet", reward=[1.0, 0.0, 1.0, 0.0, 1.0], group_id=["a"] * 5, sequences=[good, two, good, unsampled, good],
+      loss_weights=[[[9.0, 0.5, 2.0]], [None, [0.0, 0.0, 0.0, 1.0]], None, [[1.0, 1.0], [0.0, 1.0, 0.25]], [[1.0, 0.0, 0.0]]])
+write("bad_weights.parquet", reward=[1.0, 0.0], group_id=["a"] * 2, sequences=[good] * 2, loss_weights=[[[1.0, 1.0, 1.0]], [[1.0, 1.0]]])

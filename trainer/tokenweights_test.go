@@ -1,0 +1,78 @@
+package trainer
+
+import (
+	"slices"
+	"strings"
+	"testing"
+)
+
+// A file by others may say what each token weighs (testdata/make.py).
+func TestRowsHaveWeightsOfTheirTokens(t *testing.T) {
+	d, err := LoadFor(t.Context(), []string{"testdata/loss_weights.parquet"}, DefaultConfig(), From{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer d.Close()
+	want := [][][]float64{{{9, .5, 2}}, {{1, 1, 1}, {0, 0, 0, 1}}, nil, {{0, 1, .25}}} // of the fourth, one sequence has no sampled token
+	if len(d.Episodes) != len(want) {
+		t.Fatalf("%d episodes", len(d.Episodes))
+	}
+	s := &Session{Config: DefaultConfig()}
+	for i, e := range d.Episodes {
+		release, err := s.hold([]*Episode{e})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !slices.EqualFunc(e.Weights, want[i], slices.Equal) {
+			t.Errorf("%s: %v, want %v", e.ID, e.Weights, want[i])
+		}
+		release()
+	}
+	if d.Skipped.Rows != 1 || !strings.Contains(d.Skipped.String(), "weight 0") {
+		t.Errorf("skipped: %s", d.Skipped.String())
+	}
+	_, err = LoadFor(t.Context(), []string{"testdata/bad_weights.parquet"}, DefaultConfig(), From{})
+	if err == nil || !strings.Contains(err.Error(), "a#1: loss_weights has 2 weights for the 3 tokens of sequence 0") {
+		t.Error(err)
+	}
+}
+
+// The gradient is linear in a token's weight, and that of weight 0 is that of a token
+// which was not sampled.
+func TestATokensWeightMultipliesItsLoss(t *testing.T) {
+	gradient := func(change func(*Episode, int)) []float64 {
+		c := config()
+		c.Advantage, c.Aggregation, c.OldLogprobs = "dr_grpo", "seq-mean-token-sum", OldFile
+		model, episodes := newBigram(vocab, 1), corpus()
+		record(.3, model, episodes)
+		e := episodes[0]
+		change(e, slices.Index(e.Sequences[0].LossMask, true))
+		train(t, model, c, episodes)
+		return model.steps[0]
+	}
+	weighing := func(w float64) []float64 {
+		return gradient(func(e *Episode, at int) {
+			for _, s := range e.Sequences {
+				e.Weights = append(e.Weights, slices.Repeat([]float64{1}, len(s.TokenIDs)))
+			}
+			e.Weights[0][at] = w
+		})
+	}
+	one, two, three := weighing(1), weighing(2), weighing(3)
+	if gap(one, gradient(func(*Episode, int) {})) != 0 {
+		t.Error("a weight of 1 changes the gradient")
+	}
+	moved := false
+	for i := range one {
+		if d := (three[i] - two[i]) - (two[i] - one[i]); d > 1e-12 || d < -1e-12 {
+			t.Errorf("entry %d: %v, %v, %v", i, one[i], two[i], three[i])
+		}
+		moved = moved || two[i] != one[i]
+	}
+	if !moved {
+		t.Error("a weight of 2 changes nothing")
+	}
+	if d := gap(weighing(0), gradient(func(e *Episode, at int) { e.Sequences[0].LossMask[at] = false })); d > 1e-12 {
+		t.Errorf("a token of weight 0 has a part of the gradient: %v", d)
+	}
+}
