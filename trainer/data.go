@@ -22,6 +22,8 @@ type Data struct {
 
 	Ungrouped []string // files without a column group_id
 
+	rewards []rewardSum // of each file, where its own rewards are trained on
+
 	shelf   *shelf  // where the episodes' bodies are; nil: in memory
 	tallied laidOut // what they were counted for when they were put there
 	tally   func(*Episode)

@@ -84,6 +84,11 @@ func (s *Session) begin() error {
 	if s.Done > 0 && s.Frozen == nil {
 		return errors.New("a resumed run needs the log-probs of its checkpoint: the model has moved on since they were computed")
 	}
+	if s.Done > 0 { // first of all: which rows are trained on may hang on their rewards
+		if err := s.Data.sameRewards(s.Frozen.rewards); err != nil {
+			return err
+		}
+	}
 	if s.Clock == nil {
 		s.Clock = time.Now
 	}
