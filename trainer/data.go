@@ -22,6 +22,8 @@ type Data struct {
 
 	Ungrouped []string // files without a column group_id
 
+	unscored bool // the rows need no reward of their own: a model scores them later
+
 	rewards []rewardSum // of each file, where its own rewards are trained on
 
 	shelf   *shelf  // where the episodes' bodies are; nil: in memory

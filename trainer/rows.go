@@ -30,7 +30,7 @@ type needs struct {
 
 // load reads files, each as trajectories unless text takes it.
 func load(ctx context.Context, patterns []string, need needs, text func(d *Data, path string) (taken bool, err error)) (d *Data, err error) {
-	d = &Data{}
+	d = &Data{unscored: !need.reward}
 	if need.onDisk != nil {
 		d.tallied, d.tally = need.onDisk.laidOut(), need.onDisk.tally
 		shelf, shelfErr := newShelf()

@@ -28,6 +28,8 @@ type Session struct {
 	OnStep     func(Metrics) error
 	OnProgress func(Progress)
 	OnSkip     func(error) // told why a step was left out (Config.SkipBad); may be nil
+	// OnDrop is told how many rows --drop-zero-std leaves out; may be nil.
+	OnDrop func(rows int)
 	// Checkpoint is called every SaveEvery steps and when the run is
 	// interrupted; done is the number of optimiser steps so far. May be nil.
 	Checkpoint func(done int, f *Frozen) error
@@ -52,7 +54,6 @@ type Session struct {
 	pairs     map[string][]Pair
 	shown     map[*Episode]string // what each one's teacher is shown of its group
 	groups    [][]*Episode
-	flat      int // groups whose attempts all scored the same
 }
 
 // Progress says how far a phase is, in sequences.
@@ -173,7 +174,7 @@ func (s *Session) epochs(ctx context.Context, train [][]*Episode, alg algorithm,
 			if ctx.Err() != nil {
 				return s.interrupted(step - 1)
 			}
-			m := newMetrics(step, total, epoch, s.Data, s.groups, s.flat)
+			m := newMetrics(step, total, epoch, s.Data, batch)
 			if step == 1 && c.OldLogprobs == OldRecompute && !c.IsSupervised() {
 				m.set("timing_s/old_log_prob", prepared)
 			}

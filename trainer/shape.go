@@ -6,7 +6,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"sync/atomic"
 
 	"agentcli/trainer/algo"
 	"agentcli/traj"
@@ -84,7 +83,6 @@ func (s *Session) estimate(first func(i int, g []*Episode) error) error {
 	if err != nil {
 		return err
 	}
-	s.flat = int(x.flat.Load())
 	switch {
 	case !x.est.Batch:
 		return nil
@@ -94,7 +92,7 @@ func (s *Session) estimate(first func(i int, g []*Episode) error) error {
 	return s.rowsAdvantages(x)
 }
 
-// estimation makes advantages of rewards, and counts the groups that can teach
+// estimation makes advantages of rewards, and notes which groups can teach
 // nothing.
 type estimation struct {
 	est   *algo.Estimator
@@ -102,7 +100,6 @@ type estimation struct {
 	parts []string      // of gdpo: the names of the reward's components
 	cols  []column      // that a look at a group fills
 	seen  [][]algo.Seen // of an estimator of the batch whose rows have one advantage each
-	flat  atomic.Int64
 }
 
 func (s *Session) estimation() (*estimation, error) {
@@ -135,8 +132,9 @@ func (x *estimation) look(i int, g []*Episode) error {
 	if err != nil {
 		return err
 	}
-	if len(g) > 1 && !slices.ContainsFunc(row_G, func(r algo.Row) bool { return r.Score() != row_G[0].Score() }) {
-		x.flat.Add(1)
+	flat := len(g) > 1 && !slices.ContainsFunc(row_G, func(r algo.Row) bool { return r.Score() != row_G[0].Score() })
+	for _, e := range g {
+		e.flat = flat
 	}
 	switch {
 	case !x.est.Batch:

@@ -343,6 +343,9 @@ func runTrain(ctx context.Context, o trainOptions, s streams) error {
 
 	show := newTrainMeter(s)
 	run.OnSkip = func(err error) { show.close(); note("warning: %v: this step is left out", err) }
+	run.OnDrop = func(rows int) {
+		note("%d of the %d trajectories are left out: all attempts of their group scored the same (--drop-zero-std)", rows, len(data.Episodes))
+	}
 	run.OnProgress = show.progress
 	history, warned := []trainer.Metrics{}, false
 	run.OnStep = func(m trainer.Metrics) error {

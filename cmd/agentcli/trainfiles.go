@@ -15,7 +15,7 @@ import (
 type trainFile struct {
 	Path   string `json:"path"`
 	Size   int64  `json:"size"`
-	SHA256 string `json:"sha256,omitempty"` // fingerprint; "": not known
+	SHA256 string `json:"sha256,omitempty"` // of the content; "": not known
 }
 
 // UnmarshalJSON takes a bare path too, as older versions wrote it.
@@ -32,9 +32,9 @@ func (f *trainFile) UnmarshalJSON(b []byte) error {
 // at the end.
 const hashedEnd = 64 << 20
 
-// fingerprint is the size of a file, and the SHA-256 of its content as far as it
+// trainFileOf gives the size of a file, and the SHA-256 of its content as far as it
 // is hashed.
-func fingerprint(path string) (trainFile, error) {
+func trainFileOf(path string) (trainFile, error) {
 	x := trainFile{Path: absolute(path)}
 	f, err := os.Open(path)
 	if err != nil {
@@ -77,7 +77,7 @@ func resumedFiles(dir string, given []string) ([]string, error) {
 		if f.SHA256 == "" {
 			continue
 		}
-		now, err := fingerprint(f.Path)
+		now, err := trainFileOf(f.Path)
 		if err != nil {
 			return nil, usagef("--resume %s: %w", dir, err)
 		}
@@ -93,7 +93,7 @@ func writeTrainFiles(dir string, names []string) error {
 	files := make([]trainFile, len(names))
 	for i, name := range names {
 		var err error
-		if files[i], err = fingerprint(name); err != nil {
+		if files[i], err = trainFileOf(name); err != nil {
 			return err
 		}
 	}

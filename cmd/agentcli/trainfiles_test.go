@@ -67,7 +67,7 @@ func TestAFingerprintOfALargeFileSeesItsEnd(t *testing.T) {
 	if err := f.Truncate(2*hashedEnd + 100); err != nil {
 		t.Fatal(err)
 	}
-	before, err := fingerprint(path)
+	before, err := trainFileOf(path)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -75,7 +75,7 @@ func TestAFingerprintOfALargeFileSeesItsEnd(t *testing.T) {
 		if _, err := f.WriteAt([]byte{1}, at); err != nil {
 			t.Fatal(err)
 		}
-		if now, err := fingerprint(path); err != nil || now.SHA256 == before.SHA256 {
+		if now, err := trainFileOf(path); err != nil || now.SHA256 == before.SHA256 {
 			t.Errorf("a change at %d is not seen: %v", at, err)
 		}
 		if _, err := f.WriteAt([]byte{0}, at); err != nil {
