@@ -159,6 +159,36 @@ func (x *estimation) look(i int, g []*Episode) error {
 	return err
 }
 
+// CheckParts looks whether the rewards have the components that gdpo compares, and as
+// many as --part-weights gives weights.
+func (d *Data) CheckParts(c Config) error {
+	if c.Advantage != "gdpo" || c.IsSupervised() || c.Algo == AlgoPPO || len(d.Episodes) == 0 {
+		return nil
+	}
+	weights, err := numbers("part-weights", c.PartWeights)
+	if err != nil {
+		return err
+	}
+	e := d.Episodes[0]
+	b := e.Body
+	if b == nil {
+		if b, err = e.shelf.get(e); err != nil {
+			return err
+		}
+	}
+	var names []string
+	for _, p := range b.Parts {
+		names = append(names, p.Name)
+	}
+	switch n := len(names); {
+	case n == 0:
+		return fmt.Errorf("--advantage gdpo compares the reward's components (reward_parts), and %s has none: take another --advantage", e.in())
+	case weights != nil && len(weights) != n:
+		return fmt.Errorf("--part-weights %s: its weights must be as many as the components of the rewards, here %d (%s)", c.PartWeights, n, strings.Join(names, ", "))
+	}
+	return nil
+}
+
 // partNames are the components of the first row's reward.
 func (s *Session) partNames() (parts []string, err error) {
 	first := s.groups[0][:1]

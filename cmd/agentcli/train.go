@@ -278,6 +278,9 @@ func runTrain(ctx context.Context, o trainOptions, s streams) error {
 	if err := checkRows(data, o, note); err != nil {
 		return err
 	}
+	if err := data.CheckParts(o.Config); err != nil {
+		return usageError{err}
+	}
 	if o.Greedy != "" {
 		if err := data.CompareWithGreedy(ctx, o.Greedy); err != nil {
 			return err

@@ -81,3 +81,20 @@ func TestADryRunSaysThatNothingCanBeLearned(t *testing.T) {
 		}
 	}
 }
+
+func TestWrongPartWeightsEndBeforeAModelIsOpened(t *testing.T) {
+	o := tinyOptions(t, rewardedAnew(t, func(_ int, x *traj.Trajectory) { x.RewardParts = []traj.Part{{Name: "p", Value: *x.Reward}} }), filepath.Join(t.TempDir(), "out"))
+	o.Config.Advantage, o.Config.PartWeights = "gdpo", "1,2"
+	real := openTrainable
+	defer func() { openTrainable = real }()
+	openTrainable = func(string, trainableOptions) (trainable, error) {
+		t.Error("the model was opened")
+		return nil, errors.New("opened")
+	}
+	for _, o.DryRun = range []bool{false, true} {
+		var usage usageError
+		if err := runTrain(t.Context(), o, streams{out: &bytes.Buffer{}, err: &bytes.Buffer{}}); !errors.As(err, &usage) || !strings.Contains(err.Error(), "--part-weights 1,2") {
+			t.Error(err)
+		}
+	}
+}
