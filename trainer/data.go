@@ -1,7 +1,9 @@
 package trainer
 
 import (
+	"cmp"
 	"context"
+	"encoding/json"
 	"fmt"
 	"math"
 	"slices"
@@ -21,6 +23,10 @@ type Data struct {
 	Pairs    []Pair      // where the rows are pairs; nil: groups of trajectories make them
 
 	Ungrouped []string // files without a column group_id
+
+	unscored bool // the rows need no reward of their own: a model scores them later
+
+	rewards []rewardSum // of each file, where its own rewards are trained on
 
 	shelf   *shelf  // where the episodes' bodies are; nil: in memory
 	tallied laidOut // what they were counted for when they were put there
@@ -137,26 +143,48 @@ func (d *Data) CheckTokens(vocab int) error {
 }
 
 // CompareWithGreedy reads the scores of greedy attempts at the same tasks, for
-// remax. A row whose task has none is an error.
+// remax. A row whose task has none is an error, and so are attempts that are not
+// greedy, or several at one task.
 func (d *Data) CompareWithGreedy(ctx context.Context, path string) error {
 	r, err := parquet.Open(path)
 	if err != nil {
 		return err
 	}
 	defer r.Close()
-	score := map[string]float64{}
+	const mend = "roll the same dataset out with --temperature 0 and -n 1"
+	var run RunSource
+	if raw := r.Metadata().Run; len(raw) > 0 {
+		_ = json.Unmarshal(raw, &run) // as of the other files
+	}
+	own, err := ownTemperatures(ctx, path)
+	if err != nil {
+		return err
+	}
+	score, row := map[string]float64{}, 0
 	for t, err := range r.Rows(ctx, "id", "task_id", "reward") {
 		if err != nil {
 			return err
 		}
-		if t.Reward != nil && !math.IsNaN(*t.Reward) {
-			score[t.Task.ID] = *t.Reward
+		row++
+		sampled := run.Sampling.Temperature
+		if own != nil && !math.IsNaN(own[row-1]) {
+			sampled = &own[row-1]
 		}
+		if sampled != nil && *sampled >= leastTemperature {
+			return fmt.Errorf("--greedy %s: %s was sampled at temperature %g, so it is no greedy attempt; %s", path, cmp.Or(t.ID, fmt.Sprintf("row %d", row)), *sampled, mend)
+		}
+		if t.Reward == nil || math.IsNaN(*t.Reward) {
+			continue
+		}
+		if _, twice := score[t.Task.ID]; twice {
+			return fmt.Errorf("--greedy %s: there are several attempts at task %q, and one is compared with; %s", path, t.Task.ID, mend)
+		}
+		score[t.Task.ID] = *t.Reward
 	}
 	for _, e := range d.Episodes {
 		x, ok := score[e.Task]
 		if !ok {
-			return fmt.Errorf("%s: there is no greedy attempt with a reward at task %q of %s; roll the same dataset out with --temperature 0", path, e.Task, e.ID)
+			return fmt.Errorf("%s: there is no greedy attempt with a reward at task %q of %s; %s", path, e.Task, e.ID, mend)
 		}
 		e.Greedy = &x
 	}

@@ -24,6 +24,7 @@ type Episode struct {
 	*Body       // nil while it is on disk alone: Session.hold has it at hand
 
 	reads   reads // how it is laid out
+	flat    bool  // all attempts of its group scored the same
 	teaches bool  // some action is better or worse than expected
 	unsaid  bool  // some action has no log-prob in the file
 	untold  bool  // the file's log-probs are not of the distribution that it was sampled from

@@ -20,8 +20,9 @@ type Frozen struct {
 	Scores []float64   // by the reward model, of all episodes of the files; nil: there was none
 	Diff   RolloutDiff // of the file's log-probs to the starting policy's, once it is known
 
-	n    int // episodes that are trained on
-	rows func() iter.Seq2[*remarks, error]
+	n       int         // episodes that are trained on
+	rewards []rewardSum // of the files
+	rows    func() iter.Seq2[*remarks, error]
 }
 
 // remarks are what was said of one episode, by sequence and wanted token; empty
@@ -36,6 +37,7 @@ type frozenHead struct {
 	Format, Episodes int
 	Scores           []float64
 	Diff             RolloutDiff
+	Rewards          []rewardSum // nil: of a version that did not keep them
 }
 
 const frozenFormat = 2
@@ -51,7 +53,7 @@ func remarksOf(e *Episode) *remarks {
 
 // freeze keeps what was said of the episodes.
 func (s *Session) freeze(episodes []*Episode) *Frozen {
-	f := &Frozen{n: len(episodes), Scores: s.scores}
+	f := &Frozen{n: len(episodes), Scores: s.scores, rewards: s.Data.rewards}
 	if s.Data.shelf == nil {
 		all := make([]*remarks, len(episodes))
 		for i, e := range episodes {
@@ -163,7 +165,7 @@ func (f *Frozen) WriteFile(path string) error {
 
 func (f *Frozen) write(w io.Writer) error {
 	enc := gob.NewEncoder(w)
-	if err := enc.Encode(frozenHead{frozenFormat, f.n, f.Scores, f.Diff}); err != nil || f.n == 0 {
+	if err := enc.Encode(frozenHead{frozenFormat, f.n, f.Scores, f.Diff, f.rewards}); err != nil || f.n == 0 {
 		return err
 	}
 	for r, err := range f.rows() {
@@ -193,7 +195,7 @@ func ReadFrozen(path string) (*Frozen, error) {
 	if head.Format != frozenFormat {
 		return nil, fmt.Errorf("%s: the checkpoint is of another version of agentcli; go on with that one, or start afresh without --resume", path)
 	}
-	f := &Frozen{n: head.Episodes, Scores: head.Scores, Diff: head.Diff}
+	f := &Frozen{n: head.Episodes, Scores: head.Scores, Diff: head.Diff, rewards: head.Rewards}
 	f.rows = func() iter.Seq2[*remarks, error] {
 		return func(yield func(*remarks, error) bool) {
 			r, err := os.Open(path)

@@ -38,15 +38,9 @@ func (g *GRPO) Run(ctx context.Context) error {
 			return err
 		}
 	} else {
-		if err := g.shapeAndEstimate(); err != nil {
+		var err error
+		if train, err = g.compared(); err != nil {
 			return err
-		}
-		if c.DropZeroStd {
-			train = teaching(g.groups)
-		}
-		// A KL to a reference that is another model moves the policy by itself.
-		if c.Loss != "opd" && (len(train) == 0 || (len(teaching(g.groups)) == 0 && c.KLCoef == 0)) {
-			return traj.Mark(fmt.Errorf("all attempts within each of the %d groups have the same reward: there is nothing to compare, hence nothing to learn (sample more attempts with rollout -n, or harder or easier tasks)", len(g.groups)), ErrNothingToLearn)
 		}
 	}
 
@@ -66,13 +60,41 @@ func (g *GRPO) Run(ctx context.Context) error {
 			return err
 		}
 		if c.DropZeroStd {
-			train = teaching(g.groups)
+			train = g.dropFlat()
 		}
 	}
 	g.maxLength = g.longest(episodes)
 
 	// epochs → minibatches → step
 	return g.epochs(ctx, train, g, prepared)
+}
+
+// compared gives the groups that are trained on, once their attempts have been
+// compared: ErrNothingToLearn where none is better or worse than another.
+func (s *Session) compared() ([][]*Episode, error) {
+	c := s.Config
+	if err := s.shapeAndEstimate(); err != nil {
+		return nil, err
+	}
+	train := s.groups
+	if c.DropZeroStd {
+		train = s.dropFlat()
+	}
+	// A KL to a reference that is another model moves the policy by itself.
+	if c.Loss != "opd" && (len(train) == 0 || (len(teaching(s.groups)) == 0 && c.KLCoef == 0)) {
+		return train, traj.Mark(fmt.Errorf("all attempts within each of the %d groups have the same reward: there is nothing to compare, hence nothing to learn (sample more attempts with rollout -n, or harder or easier tasks)", len(s.groups)), ErrNothingToLearn)
+	}
+	return train, nil
+}
+
+// dropFlat leaves out the groups that can teach nothing, and says how many rows
+// those are.
+func (s *Session) dropFlat() [][]*Episode {
+	train := teaching(s.groups)
+	if out := len(flatten(s.groups)) - len(flatten(train)); out > 0 && s.OnDrop != nil {
+		s.OnDrop(out)
+	}
+	return train
 }
 
 func (g *GRPO) moves(batch []*Episode) bool {

@@ -51,10 +51,16 @@ func (s *series) add(x float64) {
 	s.sum += x
 }
 
-func newMetrics(step, total, epoch int, d *Data, all [][]*Episode, zero int) *metrics {
+func newMetrics(step, total, epoch int, d *Data, compared [][]*Episode) *metrics {
 	m := &metrics{Metrics: Metrics{Step: step, Total: total, Values: map[string]float64{}}, terminations: map[traj.Termination]int{}}
 	m.set("training/epoch", float64(epoch))
-	m.set("frac_reward_zero_std", float64(zero)/float64(len(all)))
+	zero := 0
+	for _, g := range compared {
+		if g[0].flat {
+			zero++
+		}
+	}
+	m.set("frac_reward_zero_std", float64(zero)/float64(len(compared)))
 	m.set("data/skipped_rows", float64(d.Skipped.Rows))
 	return m
 }
@@ -214,8 +220,10 @@ func (m *metrics) finish() Metrics {
 	}
 	if s := m.Values["timing_s/update_actor"] + m.Values["timing_s/update_critic"]; s > 0 {
 		m.set("timing_s/step", s)
-		m.set("perf/throughput", float64(m.tokens+m.observed)/s)
-		m.set("perf/packed_tokens_per_s", float64(m.packedTokens)/s)
+		if m.packedTokens > 0 { // else no model was asked for anything
+			m.set("perf/throughput", float64(m.tokens+m.observed)/s)
+			m.set("perf/packed_tokens_per_s", float64(m.packedTokens)/s)
+		}
 	}
 	return m.Metrics
 }

@@ -1,6 +1,7 @@
 package trainer
 
 import (
+	"errors"
 	"math"
 
 	"agentcli/policy"
@@ -10,11 +11,13 @@ import (
 type Plan struct {
 	Episodes, Groups int
 	Flat             int // groups whose attempts all scored the same
+	Dropped          int // trajectories that are left out with such groups
 	Steps            int // of the optimiser
 	Tokens           int // of all sequences
 	Actions          int // tokens that are trained on
 	Packed           int // tokens that a forward pass computes: a shared prompt once
 	Reward, StdErr   float64
+	Nothing          error // why the run would have nothing to learn from: it wraps ErrNothingToLearn; nil: it would
 	first            micro
 }
 
@@ -64,15 +67,29 @@ func MakePlan(d *Data, c Config) (*Plan, error) {
 	}
 	p := scoresOf(all)
 	p.Episodes = len(d.Episodes)
+	train, err := s.trained(all)
+	switch {
+	case errors.Is(err, ErrNothingToLearn):
+		p.Nothing = err
+	case err != nil:
+		return nil, err
+	}
 	for _, e := range d.Episodes {
-		p.Actions += e.actions()
 		p.Tokens += int(e.sizes().tokens)
 	}
+	trained := flatten(train)
+	p.Dropped = len(flatten(all)) - len(trained)
+	for _, e := range trained {
+		p.Actions += e.actions()
+	}
+	if p.Nothing != nil {
+		return p, nil
+	}
 	for epoch := range c.Epochs {
-		p.Steps += len(minibatches(all, c.Minibatch, rng(c.Seed, epoch)))
+		p.Steps += len(minibatches(train, c.Minibatch, rng(c.Seed, epoch)))
 	}
 	first := true
-	for mb, err := range s.micro(flatten(all), nil) {
+	for mb, err := range s.micro(trained, nil) {
 		if err != nil {
 			return nil, err
 		}
@@ -82,6 +99,23 @@ func MakePlan(d *Data, c Config) (*Plan, error) {
 		p.Packed += policy.PackedTokens(mb.batch.Sequences)
 	}
 	return p, nil
+}
+
+// trained are the groups that a run would train on, as far as that is known before
+// a model has been asked: with one in the rewards, all.
+func (s *Session) trained(all [][]*Episode) ([][]*Episode, error) {
+	c := s.Config
+	if c.IsSupervised() || c.Algo == AlgoPPO || c.KLCoef > 0 && c.KLIn != KLInLoss || s.Data.unscored {
+		return all, nil
+	}
+	s.groups = all
+	if err := s.dropColumns(); err != nil {
+		return nil, err
+	}
+	if err := s.layColumns(s.Data.Episodes); err != nil {
+		return nil, err
+	}
+	return s.compared()
 }
 
 // Probe runs one micro-batch through a model, to be timed, and gives the number

@@ -55,6 +55,9 @@ func episode(t *traj.Trajectory, id string, need needs) (e *Episode, reason stri
 	if e.Sampled == 0 && len(t.Sequences) > 0 {
 		return nil, "without a sampled token", nil
 	}
+	if e.Sampled == 0 && t.Termination == traj.PromptTooLong {
+		return nil, "ended by " + string(t.Termination) + " before a token was sampled", nil
+	}
 	if e.Sampled == 0 {
 		return nil, "without token ids (their server returned none; use vLLM or SGLang, or a local policy)", nil
 	}

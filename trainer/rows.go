@@ -30,7 +30,7 @@ type needs struct {
 
 // load reads files, each as trajectories unless text takes it.
 func load(ctx context.Context, patterns []string, need needs, text func(d *Data, path string) (taken bool, err error)) (d *Data, err error) {
-	d = &Data{}
+	d = &Data{unscored: !need.reward}
 	if need.onDisk != nil {
 		d.tallied, d.tally = need.onDisk.laidOut(), need.onDisk.tally
 		shelf, shelfErr := newShelf()
@@ -59,7 +59,7 @@ func load(ctx context.Context, patterns []string, need needs, text func(d *Data,
 			}
 		}
 	}
-	d.Runs = make([]RunSource, len(d.Files))
+	d.Runs, d.rewards = make([]RunSource, len(d.Files)), make([]rewardSum, len(d.Files))
 	seen := seen{ids: map[string]string{}, texts: map[string]string{}}
 	for i, f := range d.Files {
 		if text != nil {
@@ -69,7 +69,7 @@ func load(ctx context.Context, patterns []string, need needs, text func(d *Data,
 				continue
 			}
 		}
-		if err := d.loadFile(ctx, f, &d.Runs[i], seen, need); err != nil {
+		if err := d.loadFile(ctx, f, i, seen, need); err != nil {
 			return nil, err
 		}
 	}
@@ -98,7 +98,9 @@ func (s seen) once(text string) string {
 // ahead is how many row groups are decoded at a time.
 func ahead() int { return min(runtime.GOMAXPROCS(0), 8) }
 
-func (d *Data) loadFile(ctx context.Context, path string, run *RunSource, seen seen, need needs) error {
+// loadFile reads the file of number i.
+func (d *Data) loadFile(ctx context.Context, path string, i int, seen seen, need needs) error {
+	run := &d.Runs[i]
 	r, err := parquet.Open(path)
 	if err != nil {
 		return err
@@ -204,6 +206,9 @@ func (d *Data) loadFile(ctx context.Context, path string, run *RunSource, seen s
 		e.heat(temperature, run)
 		// Group ids are reused between runs.
 		e.Group, e.Task = seen.once(path+"\x00"+e.Group), seen.once(e.Task)
+		if need.reward && need.score == nil { // a reward made anew may differ each time
+			d.rewards[i].add(e)
+		}
 		if err := d.add(e); err != nil {
 			return err
 		}

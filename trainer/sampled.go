@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"math"
+	"path/filepath"
 	"slices"
 	"strings"
 
@@ -106,14 +107,14 @@ func (d *Data) Temperatures() []float64 {
 	return all
 }
 
-// Greedy names a row that was sampled at temperature 0, or so near that there is no
+// Greedy names a row, and its file, that was sampled at temperature 0, or so near that there is no
 // distribution to speak of; "" where there is none.
 func (d *Data) Greedy() string {
 	i := slices.IndexFunc(d.Episodes, func(e *Episode) bool { return e.greedy })
 	if i < 0 {
 		return ""
 	}
-	return d.Episodes[i].ID
+	return d.Episodes[i].in()
 }
 
 // CheckRecorded looks whether the settings ask of the file's log-probs what they
@@ -131,7 +132,7 @@ func (e *Episode) checkRecorded(c Config) error {
 	if !e.untold || c.IsSupervised() {
 		return nil
 	}
-	what := fmt.Sprintf("%s was sampled at temperature %g, but the file's log-probs are not of that distribution", e.ID, e.temperature())
+	what := fmt.Sprintf("%s was sampled at temperature %g, but the file's log-probs are not of that distribution", e.in(), e.temperature())
 	switch {
 	case c.OldLogprobs == OldFile:
 		return fmt.Errorf("%s: use --old-logprobs recompute, or roll out with --temperature 1", what)
@@ -157,11 +158,46 @@ func (d *Data) Tempering(c Config) string {
 	if i < 0 {
 		return text
 	}
-	text += "; the file's log-probs are " + d.recordedOf() + " and are not used: the old ones are recomputed"
+	text += "; " + d.untold() + " are " + d.recordedOf() + " and are not used: the old ones are recomputed"
 	if loss, ok := algo.LossByName(c.Loss); ok && loss.Rollout {
 		text += ", and --loss " + c.Loss + " takes those for the sampled ones"
 	}
 	return text
+}
+
+// untold says of which rows the log-probs are not used.
+func (d *Data) untold() string {
+	n, files := 0, []string{}
+	for _, e := range d.Episodes {
+		if !e.untold {
+			continue
+		}
+		n++
+		if f := e.file(); f != "" && !slices.Contains(files, f) {
+			files = append(files, f)
+		}
+	}
+	if n == len(d.Episodes) || len(files) == 0 {
+		return "the file's log-probs"
+	}
+	return fmt.Sprintf("the log-probs of %d of the %d rows, those of another temperature than 1 in %s,", n, len(d.Episodes), strings.Join(files, " and "))
+}
+
+// file that the episode was read from; "" where it was not.
+func (e *Episode) file() string {
+	path, _, ok := strings.Cut(e.Group, "\x00") // as loadFile makes it
+	if !ok {
+		return ""
+	}
+	return path
+}
+
+// in names the episode, and its file where it has one.
+func (e *Episode) in() string {
+	if f := e.file(); f != "" {
+		return f + ": " + strings.TrimPrefix(e.ID, filepath.Base(f)+":")
+	}
+	return e.ID
 }
 
 // recordedOf is what the log-probs are of that cannot be used: of the first such file,

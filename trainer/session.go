@@ -28,6 +28,8 @@ type Session struct {
 	OnStep     func(Metrics) error
 	OnProgress func(Progress)
 	OnSkip     func(error) // told why a step was left out (Config.SkipBad); may be nil
+	// OnDrop is told how many rows --drop-zero-std leaves out; may be nil.
+	OnDrop func(rows int)
 	// Checkpoint is called every SaveEvery steps and when the run is
 	// interrupted; done is the number of optimiser steps so far. May be nil.
 	Checkpoint func(done int, f *Frozen) error
@@ -52,7 +54,6 @@ type Session struct {
 	pairs     map[string][]Pair
 	shown     map[*Episode]string // what each one's teacher is shown of its group
 	groups    [][]*Episode
-	flat      int // groups whose attempts all scored the same
 }
 
 // Progress says how far a phase is, in sequences.
@@ -83,6 +84,11 @@ func (s *Session) begin() error {
 	}
 	if s.Done > 0 && s.Frozen == nil {
 		return errors.New("a resumed run needs the log-probs of its checkpoint: the model has moved on since they were computed")
+	}
+	if s.Done > 0 { // first of all: which rows are trained on may hang on their rewards
+		if err := s.Data.sameRewards(s.Frozen.rewards); err != nil {
+			return err
+		}
 	}
 	if s.Clock == nil {
 		s.Clock = time.Now
@@ -168,7 +174,11 @@ func (s *Session) epochs(ctx context.Context, train [][]*Episode, alg algorithm,
 			if ctx.Err() != nil {
 				return s.interrupted(step - 1)
 			}
-			m := newMetrics(step, total, epoch, s.Data, s.groups, s.flat)
+			compared := groups(batch)
+			if c.DropZeroStd {
+				compared = s.groups // flat ones are in no step
+			}
+			m := newMetrics(step, total, epoch, s.Data, compared)
 			if step == 1 && c.OldLogprobs == OldRecompute && !c.IsSupervised() {
 				m.set("timing_s/old_log_prob", prepared)
 			}

@@ -6,7 +6,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"sync/atomic"
 
 	"agentcli/trainer/algo"
 	"agentcli/traj"
@@ -84,7 +83,6 @@ func (s *Session) estimate(first func(i int, g []*Episode) error) error {
 	if err != nil {
 		return err
 	}
-	s.flat = int(x.flat.Load())
 	switch {
 	case !x.est.Batch:
 		return nil
@@ -94,7 +92,7 @@ func (s *Session) estimate(first func(i int, g []*Episode) error) error {
 	return s.rowsAdvantages(x)
 }
 
-// estimation makes advantages of rewards, and counts the groups that can teach
+// estimation makes advantages of rewards, and notes which groups can teach
 // nothing.
 type estimation struct {
 	est   *algo.Estimator
@@ -102,7 +100,6 @@ type estimation struct {
 	parts []string      // of gdpo: the names of the reward's components
 	cols  []column      // that a look at a group fills
 	seen  [][]algo.Seen // of an estimator of the batch whose rows have one advantage each
-	flat  atomic.Int64
 }
 
 func (s *Session) estimation() (*estimation, error) {
@@ -135,8 +132,9 @@ func (x *estimation) look(i int, g []*Episode) error {
 	if err != nil {
 		return err
 	}
-	if len(g) > 1 && !slices.ContainsFunc(row_G, func(r algo.Row) bool { return r.Score() != row_G[0].Score() }) {
-		x.flat.Add(1)
+	flat := len(g) > 1 && !slices.ContainsFunc(row_G, func(r algo.Row) bool { return r.Score() != row_G[0].Score() })
+	for _, e := range g {
+		e.flat = flat
 	}
 	switch {
 	case !x.est.Batch:
@@ -159,6 +157,36 @@ func (x *estimation) look(i int, g []*Episode) error {
 		return fmt.Errorf("group of %s: %w (roll out with -n 2 or more, or take another --advantage)", g[0].ID, err)
 	}
 	return err
+}
+
+// CheckParts looks whether the rewards have the components that gdpo compares, and as
+// many as --part-weights gives weights.
+func (d *Data) CheckParts(c Config) error {
+	if c.Advantage != "gdpo" || c.IsSupervised() || c.Algo == AlgoPPO || len(d.Episodes) == 0 {
+		return nil
+	}
+	weights, err := numbers("part-weights", c.PartWeights)
+	if err != nil {
+		return err
+	}
+	e := d.Episodes[0]
+	b := e.Body
+	if b == nil {
+		if b, err = e.shelf.get(e); err != nil {
+			return err
+		}
+	}
+	var names []string
+	for _, p := range b.Parts {
+		names = append(names, p.Name)
+	}
+	switch n := len(names); {
+	case n == 0:
+		return fmt.Errorf("--advantage gdpo compares the reward's components (reward_parts), and %s has none: take another --advantage", e.in())
+	case weights != nil && len(weights) != n:
+		return fmt.Errorf("--part-weights %s: its weights must be as many as the components of the rewards, here %d (%s)", c.PartWeights, n, strings.Join(names, ", "))
+	}
+	return nil
 }
 
 // partNames are the components of the first row's reward.

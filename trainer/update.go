@@ -169,16 +169,16 @@ func (s *Session) klReward(episodes []*Episode) error {
 // stepActor applies the gradients that work left.
 func (s *Session) stepActor(work []*Episode, at stepNumbers, m *metrics) error {
 	c := s.Config
-	lr, norm := c.lr(at.step, at.total), 0.0
+	lr := c.lr(at.step, at.total)
 	if len(work) > 0 || c.PTXCoef > 0 {
 		o := c.optimiser(lr, at.update)
 		o.EMA = c.EMA
-		var err error
-		if norm, err = s.Actor.Step(o); err != nil {
+		norm, err := s.Actor.Step(o)
+		if err != nil {
 			return stepError(at, rowsOf(work), err)
 		}
+		m.set("actor/grad_norm", norm)
 	}
-	m.set("actor/grad_norm", norm)
 	m.set("actor/lr", lr)
 	if c.KLCoef > 0 {
 		m.set("actor/kl_coef", c.KLCoef)

@@ -278,6 +278,9 @@ func runTrain(ctx context.Context, o trainOptions, s streams) (end error) {
 	if err := checkRows(data, o, note); err != nil {
 		return err
 	}
+	if err := data.CheckParts(o.Config); err != nil {
+		return usageError{err}
+	}
 	if o.Greedy != "" {
 		if err := data.CompareWithGreedy(ctx, o.Greedy); err != nil {
 			return err
@@ -349,6 +352,9 @@ func runTrain(ctx context.Context, o trainOptions, s streams) (end error) {
 
 	show := newTrainMeter(s)
 	run.OnSkip = func(err error) { show.close(); note("warning: %v: this step is left out", err) }
+	run.OnDrop = func(rows int) {
+		note("%d of the %d trajectories are left out: all attempts of their group scored the same (--drop-zero-std)", rows, len(data.Episodes))
+	}
 	run.OnProgress = show.progress
 	warned := false
 	run.OnStep = func(m trainer.Metrics) error {

@@ -2,7 +2,6 @@ package main
 
 import (
 	"cmp"
-	"encoding/json"
 	"fmt"
 	"maps"
 	"os"
@@ -22,21 +21,6 @@ const (
 	curveName      = "curve.svg"
 	fileMode       = 0o644
 )
-
-func resumedFiles(dir string, given []string) ([]string, error) {
-	if len(given) > 0 {
-		return nil, usagef("--resume takes the files of the run in its folder; leave %s out", given[0])
-	}
-	data, err := os.ReadFile(filepath.Join(dir, trainFilesName))
-	if err != nil {
-		return nil, usagef("--resume %s: %v", dir, err)
-	}
-	var files []string
-	if err := json.Unmarshal(data, &files); err != nil {
-		return nil, fmt.Errorf("%s: %w", filepath.Join(dir, trainFilesName), err)
-	}
-	return files, nil
-}
 
 // mayChange are the flags that a resumed run may be given anew: how fast, how
 // large, and how the result is stored. The others decide what is computed.
@@ -155,15 +139,7 @@ func prepareOutput(o trainOptions, dataFiles []string) error {
 	if err := writeSettings(filepath.Join(o.Output, configName), kept); err != nil {
 		return err
 	}
-	files := make([]string, len(dataFiles))
-	for i, f := range dataFiles {
-		files[i] = absolute(f)
-	}
-	data, err := json.Marshal(files)
-	if err != nil {
-		return err
-	}
-	return os.WriteFile(filepath.Join(o.Output, trainFilesName), data, fileMode)
+	return writeTrainFiles(o.Output, dataFiles)
 }
 
 // absolute is the whole path of a file or folder that is there; other names,

@@ -238,6 +238,18 @@ func dryRun(data *trainer.Data, m *trainModels, path string, o trainOptions, s s
 	if err != nil {
 		return err
 	}
+	w := s.out
+	showPlan := func() {
+		fmt.Fprintf(w, "trajectories     %d in %d groups; in %d of them all scored the same\n", p.Episodes, p.Groups, p.Flat)
+		if p.Dropped > 0 {
+			fmt.Fprintf(w, "left out         %d trajectories: all attempts of their group scored the same (--drop-zero-std)\n", p.Dropped)
+		}
+		fmt.Fprintf(w, "reward           %.3f%s\n", p.Reward, certainty(&p.Reward, &p.StdErr, eval.Bound(p.Reward, p.Groups), 3))
+	}
+	if p.Nothing != nil { // the run would end so, too
+		showPlan()
+		return p.Nothing
+	}
 	start := time.Now()
 	tokens, err := p.Probe(m.actor)
 	if err != nil {
@@ -262,13 +274,11 @@ func dryRun(data *trainer.Data, m *trainModels, path string, o trainOptions, s s
 	if m.critic != nil {
 		bytes += m.critic.Bytes()
 	}
-	w := s.out
 	fmt.Fprintf(w, "model            %s, %.0f M parameters trained, %s\n", path, parameters/1e6, m.actor.DType())
 	if o.Config.IsSupervised() {
 		showRows(w, p, data, o.Config)
 	} else {
-		fmt.Fprintf(w, "trajectories     %d in %d groups; in %d of them all scored the same\n", p.Episodes, p.Groups, p.Flat)
-		fmt.Fprintf(w, "reward           %.3f%s\n", p.Reward, certainty(&p.Reward, &p.StdErr, eval.Bound(p.Reward, p.Groups), 3))
+		showPlan()
 	}
 	fmt.Fprintf(w, "tokens           %d, %d of them trained on; %d once shared prompts are computed once\n", p.Tokens, p.Actions, p.Packed)
 	fmt.Fprintf(w, "optimiser steps  %d of %s\n", p.Steps, perStep(o.Config.Minibatch))

@@ -1,0 +1,100 @@
+//go:build libtorch
+
+package main
+
+import (
+	"bytes"
+	"errors"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"agentcli/parquet"
+	"agentcli/trainer"
+	"agentcli/traj"
+)
+
+// rewardedAnew is tinyRollouts with other rewards, by row.
+func rewardedAnew(t *testing.T, change func(i int, x *traj.Trajectory)) string {
+	t.Helper()
+	dir := t.TempDir()
+	r, err := parquet.Open(tinyRollouts(t, dir))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.Close()
+	path := filepath.Join(dir, "anew.parquet")
+	w, err := parquet.CreateFile(path, r.Metadata(), parquet.WriterConfig{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	i := 0
+	for x, err := range r.Rows(t.Context()) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		change(i, x)
+		i++
+		if err := w.Write(x); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := w.Close(); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+func TestADryRunSaysWhatIsLeftOutAndHowManyStepsRemain(t *testing.T) {
+	o := tinyOptions(t, rewardedAnew(t, func(i int, x *traj.Trajectory) {
+		if i < 8 {
+			*x.Reward = 1
+		}
+	}), filepath.Join(t.TempDir(), "out"))
+	o.Config.DropZeroStd, o.Config.Epochs, o.DryRun = true, 1, true
+	var out, log bytes.Buffer
+	if err := runTrain(t.Context(), o, streams{out: &out, err: &log}); err != nil {
+		t.Fatal(err)
+	}
+	if text := out.String(); !strings.Contains(text, "left out         8 trajectories") || !strings.Contains(text, "optimiser steps  2 of") {
+		t.Error(text)
+	}
+	o.DryRun = false
+	if err := runTrain(t.Context(), o, streams{out: &out, err: &log}); err != nil {
+		t.Fatal(err)
+	}
+	if text := log.String(); !strings.Contains(text, "8 of the 16 trajectories are left out") || !strings.Contains(text, "step 2/2") {
+		t.Error(text)
+	}
+}
+
+func TestADryRunSaysThatNothingCanBeLearned(t *testing.T) {
+	o := tinyOptions(t, rewardedAnew(t, func(_ int, x *traj.Trajectory) { *x.Reward = 1 }), filepath.Join(t.TempDir(), "out"))
+	o.Config.KLCoef = 0
+	for _, o.DryRun = range []bool{true, false} {
+		var out bytes.Buffer
+		if err := runTrain(t.Context(), o, streams{out: &out, err: &bytes.Buffer{}}); !errors.Is(err, trainer.ErrNothingToLearn) {
+			t.Error(err)
+		}
+		if o.DryRun && !strings.Contains(out.String(), "16 in 4 groups; in 4 of them") {
+			t.Error(out.String())
+		}
+	}
+}
+
+func TestWrongPartWeightsEndBeforeAModelIsOpened(t *testing.T) {
+	o := tinyOptions(t, rewardedAnew(t, func(_ int, x *traj.Trajectory) { x.RewardParts = []traj.Part{{Name: "p", Value: *x.Reward}} }), filepath.Join(t.TempDir(), "out"))
+	o.Config.Advantage, o.Config.PartWeights = "gdpo", "1,2"
+	real := openTrainable
+	defer func() { openTrainable = real }()
+	openTrainable = func(string, trainableOptions) (trainable, error) {
+		t.Error("the model was opened")
+		return nil, errors.New("opened")
+	}
+	for _, o.DryRun = range []bool{false, true} {
+		var usage usageError
+		if err := runTrain(t.Context(), o, streams{out: &bytes.Buffer{}, err: &bytes.Buffer{}}); !errors.As(err, &usage) || !strings.Contains(err.Error(), "--part-weights 1,2") {
+			t.Error(err)
+		}
+	}
+}
