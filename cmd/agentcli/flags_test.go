@@ -7,6 +7,7 @@ import (
 	"syscall"
 	"testing"
 
+	"github.com/goccy/go-yaml"
 	"github.com/urfave/cli/v2"
 )
 
@@ -47,6 +48,24 @@ func TestExitCode(t *testing.T) {
 		var b strings.Builder
 		if got := report(streams{err: &b}, c.err); got != c.want || c.err != nil && strings.Count(b.String(), "\n") != 1 {
 			t.Errorf("%v: %d %q", c.err, got, b.String())
+		}
+	}
+}
+
+// A run's config.yaml says what the run was told, whatever is in the text.
+func TestSettingsReadBackAsThemselves(t *testing.T) {
+	for _, text := range []string{"", "\n", "\n\n", " \n", "a\n", "a\n\n", "\na", "a\nb", " a\n  b", "a \n b ", "\t\n", "\r\n", "a: b", "# a", "- a", "{a}", "[a]", "'", `"`, `a\nb`, "true", "1e6", "~", "null", "<|im_end|>", "é\n✓\n", "a #b\n"} {
+		b, err := settingsYAML(map[string]any{"a": text, "b": []string{text, "x", text}, "c": 1})
+		if err != nil {
+			t.Fatal(err)
+		}
+		var back struct {
+			A string
+			B []string
+			C int
+		}
+		if err := yaml.Unmarshal(b, &back); err != nil || back.A != text || len(back.B) != 3 || back.B[0] != text || back.B[1] != "x" || back.B[2] != text || back.C != 1 {
+			t.Errorf("%q is written as\n%s and read back as %+v (%v)", text, b, back, err)
 		}
 	}
 }

@@ -131,6 +131,9 @@ func showConfig(c *cli.Context, s streams) error {
 	if err := applyPreset(c); err != nil {
 		return err
 	}
+	if _, err := trainSettingsOf(c); err != nil {
+		return err
+	}
 	text, err := printConfig(c)
 	if err != nil {
 		return err
@@ -170,6 +173,9 @@ func trainOptionsOf(c *cli.Context) (trainOptions, error) {
 	}
 	o, err := trainSettingsOf(c)
 	if err != nil {
+		return o, err
+	}
+	if err := o.checkTeacher(); err != nil {
 		return o, err
 	}
 	o.Files = files
@@ -218,8 +224,6 @@ func trainSettingsOf(c *cli.Context) (trainOptions, error) {
 		return o, usagef("--critic %s has no effect without --algo ppo, nor with --shared-critic", o.Critic)
 	case o.Teacher != "" && g.Loss != "opd":
 		return o, usagef("--teacher %s has no effect without --loss opd", o.Teacher)
-	case o.Teacher == "" && g.Loss == "opd" && g.Demonstration == "":
-		return o, usagef("--loss opd learns from a teacher; name one with --teacher DIR, or show the policy itself something with --demonstration best")
 	}
 	switch {
 	case g.IsSupervised() && o.RewardModel != "":
@@ -231,6 +235,9 @@ func trainSettingsOf(c *cli.Context) (trainOptions, error) {
 	}
 	if o.Ref != "" && g.KLCoef == 0 && g.Algo != trainer.AlgoDPO {
 		return o, usagef("--ref %s has no effect without --kl-coef; give that too, for example --kl-coef 0.01", o.Ref)
+	}
+	if err := checkComputation(o.Open.DType, o.Open.Device, o.Open.Threads); err != nil {
+		return o, err
 	}
 	var err error
 	if o.Open.LoRA, err = loraOf(c, g.Seed); err != nil {
@@ -247,6 +254,15 @@ func trainSettingsOf(c *cli.Context) (trainOptions, error) {
 		return o, usagef("--save-dtype %s: want f32 or bf16", c.String("save-dtype"))
 	}
 	return o, nil
+}
+
+// checkTeacher refuses a run of opd that has nobody to learn from. --print-config
+// shows its settings all the same.
+func (o trainOptions) checkTeacher() error {
+	if o.Teacher == "" && o.Config.Loss == "opd" && o.Config.Demonstration == "" {
+		return usagef("--loss opd learns from a teacher; name one with --teacher DIR, or show the policy itself something with --demonstration best")
+	}
+	return nil
 }
 
 func runTrain(ctx context.Context, o trainOptions, s streams) error {
