@@ -97,7 +97,7 @@ func trainCommand() *cli.Command {
 			&cli.StringFlag{Name: "ptx", Category: "model", Usage: "a second `FILE`, of text or trajectories as --algo sft takes them, whose cross-entropy is added to each policy step"},
 			&cli.StringFlag{Name: "greedy", Category: "model", Usage: "file of greedy attempts (rollout --temperature 0) at the same tasks, whose scores --advantage remax compares with"},
 			&cli.StringFlag{Name: "reward", Category: "reward", Usage: "score the rows anew: " + rewardUsage + " (default: the file's own rewards)"},
-			&cli.StringFlag{Name: "dtype", Category: "model", Usage: "of the computation: float32 or bfloat16 (default: the faster one); the weights that are updated are float32"},
+			&cli.StringFlag{Name: "dtype", Category: "model", Usage: "of the computation: float32 or bfloat16; the weights that are updated are float32 (default: the faster one)"},
 			&cli.StringFlag{Name: "device", Category: "model", Usage: "cpu, cuda or cuda:N (default: cpu)"},
 			&cli.IntFlag{Name: "threads", Category: "model", Usage: "of the computation (default: one a core)"},
 			&cli.StringFlag{Name: "output", Aliases: []string{"o"}, Category: "run", Usage: "model `DIR` to write, new or empty (default: runs/train-TIME)"},
