@@ -115,7 +115,7 @@ func TestTheHelpOfALoopIsTrue(t *testing.T) {
 			t.Errorf("--%s: exit %d: %s", name, code, log.String())
 		}
 	}
-	for _, no := range []string{"remax", "--algo dpo", "dpo,", "prm", "for eval", "file names", "file's own rewards", "train-TIME", "0 is greedy", "when interrupted only", "float32)"} {
+	for _, no := range []string{"remax", "--algo dpo", " dpo", "prm", "for eval", "file names", "file's own rewards", "train-TIME", "0 is greedy", "when interrupted only", "float32)"} {
 		if strings.Contains(out.String(), no) {
 			t.Errorf("the help of loop says %q", no)
 		}

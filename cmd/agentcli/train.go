@@ -143,7 +143,10 @@ func showConfig(c *cli.Context, s streams) error {
 }
 
 func trainOptionsOf(c *cli.Context) (trainOptions, error) {
-	files := c.Args().Slice()
+	files, given := c.Args().Slice(), map[string]bool{}
+	for _, name := range []string{"ptx-coef", "part-weights", "kl"} {
+		given[name] = c.IsSet(name) // on the command line: a file of settings may hold all of them
+	}
 	if dir := c.String("resume"); dir != "" {
 		if c.String("config") != "" {
 			return trainOptions{}, usagef("--resume takes the settings of the run in its folder; leave --config out")
@@ -187,6 +190,22 @@ func trainOptionsOf(c *cli.Context) (trainOptions, error) {
 	}
 	if len(o.Files) == 0 {
 		return o, usagef("train needs a trajectory file: agentcli train traj.parquet (agentcli rollout > traj.parquet makes one)")
+	}
+	if err := checkFiles(o.Files); err != nil {
+		return o, err
+	}
+	switch {
+	case given["ptx-coef"] && o.PTX == "":
+		return o, usagef("--ptx-coef has no effect without --ptx; name its file too, or leave it out")
+	case given["part-weights"] && o.Config.Advantage != "gdpo":
+		return o, usagef("--part-weights has no effect without --advantage gdpo; give that too, or leave it out")
+	case given["kl"] && o.Config.KLCoef == 0:
+		return o, usagef("--kl has no effect without --kl-coef; give that too, for example --kl-coef 0.01")
+	}
+	if o.Model != "" && !isHubName(o.Model) {
+		if _, err := os.Stat(o.Model); err != nil {
+			return o, errNoModel(o.Model)
+		}
 	}
 	switch {
 	case o.Greedy != "" && o.Config.Advantage != "remax":
@@ -256,6 +275,44 @@ func trainSettingsOf(c *cli.Context) (trainOptions, error) {
 	return o, nil
 }
 
+func errNoModel(name string) error {
+	return usagef("--model %s: there is no such model folder or .gguf", name)
+}
+
+// checkFiles refuses names of files that cannot be meant, before anything is read.
+func checkFiles(files []string) error {
+	for _, f := range files {
+		if !strings.ContainsAny(f, "*?[") {
+			if err := noFolder(f, "the files"); err != nil {
+				return err
+			}
+		} else if all, err := filepath.Glob(f); err != nil || len(all) == 0 {
+			return usagef("%s: no file matches the pattern", f)
+		}
+	}
+	return nil
+}
+
+// canMake finds out before a model is opened that a run's folder cannot be made, or
+// written into. "" is one of its own.
+func canMake(dir string) error {
+	if dir == "" {
+		return nil
+	}
+	at := filepath.Clean(dir)
+	for {
+		if _, err := os.Stat(at); err == nil || filepath.Dir(at) == at {
+			break
+		}
+		at = filepath.Dir(at)
+	}
+	made, err := os.MkdirTemp(at, ".agentcli-*")
+	if err != nil {
+		return fmt.Errorf("cannot make the run's folder %s (%w); name another by --output DIR", dir, bare(err))
+	}
+	return os.Remove(made)
+}
+
 // checkTeacher refuses a run of opd that has nobody to learn from. --print-config
 // shows its settings all the same.
 func (o trainOptions) checkTeacher() error {
@@ -302,9 +359,15 @@ func runTrain(ctx context.Context, o trainOptions, s streams) error {
 	if err := checkOutput(data, o); err != nil {
 		return err
 	}
+	if err := canMake(o.Output); err != nil {
+		return err
+	}
 	path, err := startingModel(ctx, data, o, func(m string) { note("%s", m) })
 	if err != nil {
 		return err
+	}
+	if l := o.Open.LoRA; l.Rank == 0 && (l.Alpha != 0 || l.Dropout != 0 || len(l.Targets) > 0) && !weights.IsAdapter(path) {
+		return usagef("--lora-alpha, --lora-dropout and --lora-targets have no effect without --lora-rank, for %s is no adapter; give the rank too, for example --lora-rank 16", path)
 	}
 	m, err := openModels(ctx, path, o, pos.Step > 0, note)
 	if err != nil {
@@ -498,7 +561,7 @@ func startingModel(ctx context.Context, d *trainer.Data, o trainOptions, notice 
 			return "", fmt.Errorf("--model: %w", err)
 		}
 		if _, err := os.Stat(path); err != nil {
-			return "", fmt.Errorf("--model %s: there is no such model folder or .gguf", path)
+			return "", errNoModel(path)
 		}
 		return path, nil
 	}
