@@ -299,6 +299,9 @@ func canMake(dir string) error {
 	if dir == "" {
 		return nil
 	}
+	if st, err := os.Stat(dir); err == nil && !st.IsDir() {
+		return usagef("--output %s is not a folder; take another name", dir)
+	}
 	at := filepath.Clean(dir)
 	for {
 		if _, err := os.Stat(at); err == nil || filepath.Dir(at) == at {
@@ -356,10 +359,10 @@ func runTrain(ctx context.Context, o trainOptions, s streams) error {
 			return err
 		}
 	}
-	if err := checkOutput(data, o); err != nil {
+	if err := canMake(o.Output); err != nil {
 		return err
 	}
-	if err := canMake(o.Output); err != nil {
+	if err := checkOutput(data, o); err != nil {
 		return err
 	}
 	path, err := startingModel(ctx, data, o, func(m string) { note("%s", m) })
