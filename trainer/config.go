@@ -184,8 +184,8 @@ func (c Config) Validate() error {
 		return bad("aggregation", c.Aggregation, fmt.Sprintf("one of %v", algo.Aggregations))
 	case c.OldLogprobs != OldFile && c.OldLogprobs != OldRecompute:
 		return bad("old-logprobs", c.OldLogprobs, "file or recompute")
-	case !within(c.Clip.Low):
-		return bad("clip-low", c.Clip.Low, "a number from 0 to below 1")
+	case !(c.Clip.Low >= 0 && c.Clip.Low <= 1): // 1: no bound
+		return bad("clip-low", c.Clip.Low, "a number from 0 to 1")
 	case !least0(c.Clip.High):
 		return bad("clip-high", c.Clip.High, "a number of at least 0")
 	case !least0(c.KLCoef):

@@ -577,7 +577,7 @@ func (s short) Forward(b policy.Batch) (policy.Outputs, error) {
 func TestConfigNamesTheFlagThatIsWrong(t *testing.T) {
 	for flag, change := range map[string]func(*Config){
 		"advantage": func(c *Config) { c.Advantage = "x" }, "aggregation": func(c *Config) { c.Aggregation = "x" },
-		"old-logprobs": func(c *Config) { c.OldLogprobs = "x" }, "clip-low": func(c *Config) { c.Clip.Low = 1 },
+		"old-logprobs": func(c *Config) { c.OldLogprobs = "x" }, "clip-low": func(c *Config) { c.Clip.Low = 1.1 },
 		"clip-high": func(c *Config) { c.Clip.High = math.NaN() }, "kl-coef": func(c *Config) { c.KLCoef = math.Inf(1) },
 		"epochs": func(c *Config) { c.Epochs = 0 }, "minibatch": func(c *Config) { c.Minibatch = -1 },
 		"micro-tokens": func(c *Config) { c.MicroTokens = 0 }, "lr": func(c *Config) { c.LR = 0 }, "schedule": func(c *Config) { c.Schedule = "x" },

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"hash"
 	"math"
+	"os"
 	"slices"
 	"strings"
 
@@ -85,11 +86,14 @@ func runFilter(ctx context.Context, o filterOptions, s streams) error {
 		return usagef("stdout is a terminal and Parquet is not for reading: add > best.parquet or -o FILE")
 	}
 	if o.File != "" {
+		if err := notTheSame(o.Path, o.File); err != nil {
+			return err
+		}
 		if err := checkWritable(o.File); err != nil {
 			return err
 		}
 	}
-	r, err := parquet.Open(o.Path)
+	r, err := openRows(o.Path)
 	if err != nil {
 		return err
 	}
@@ -134,6 +138,19 @@ func runFilter(ctx context.Context, o filterOptions, s streams) error {
 		return err
 	}
 	s.say(fmt.Sprintf("%d of %d trajectories kept, of %d of %d tasks: %s", report.Kept, report.Rows, report.KeptTasks, report.Tasks, report.text()))
+	return nil
+}
+
+// notTheSame refuses to write over the rows that are read: what is left out would be
+// lost. Links to one file are one file.
+func notTheSame(in, out string) error {
+	a, err := os.Stat(in)
+	if err != nil {
+		return nil // opening it says so better
+	}
+	if b, err := os.Stat(out); err == nil && os.SameFile(a, b) {
+		return usagef("-o %s is the file that is read, and the rows that are left out would be lost; write to another", out)
+	}
 	return nil
 }
 

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -226,6 +227,43 @@ func settings(c *cli.Context, skip ...string) map[string]any {
 	}
 	return out
 }
+
+// settingsYAML writes settings as applyConfig reads them.
+func settingsYAML(all map[string]any) ([]byte, error) {
+	out := make(map[string]any, len(all))
+	for name, v := range all {
+		switch v := v.(type) {
+		case string:
+			out[name] = asRead(v)
+		case []string:
+			list := make([]any, len(v))
+			for i, e := range v {
+				list[i] = asRead(e)
+			}
+			out[name] = list
+		default:
+			out[name] = v
+		}
+	}
+	return yaml.Marshal(out)
+}
+
+// asRead is a text that reads back as itself: the library writes one with line
+// breaks as a block, and loses those that stand alone or at its end.
+func asRead(text string) any {
+	b, err := yaml.Marshal(map[string]string{"x": text, "y": ""})
+	back := map[string]string{}
+	if err == nil && strings.TrimSpace(text) == text && yaml.Unmarshal(b, &back) == nil && back["x"] == text {
+		return text
+	}
+	return quoted(text)
+}
+
+// quoted is a text that YAML has in quotes.
+type quoted string
+
+// MarshalYAML writes it as JSON does, which YAML reads.
+func (q quoted) MarshalYAML() ([]byte, error) { return json.Marshal(string(q)) }
 
 // noArguments refuses positional arguments.
 func noArguments(c *cli.Context) error {

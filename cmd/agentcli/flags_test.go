@@ -1,12 +1,14 @@
 package main
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"strings"
 	"syscall"
 	"testing"
 
+	"github.com/goccy/go-yaml"
 	"github.com/urfave/cli/v2"
 )
 
@@ -47,6 +49,85 @@ func TestExitCode(t *testing.T) {
 		var b strings.Builder
 		if got := report(streams{err: &b}, c.err); got != c.want || c.err != nil && strings.Count(b.String(), "\n") != 1 {
 			t.Errorf("%v: %d %q", c.err, got, b.String())
+		}
+	}
+}
+
+// A run's config.yaml says what the run was told, whatever is in the text.
+func TestSettingsReadBackAsThemselves(t *testing.T) {
+	for _, text := range []string{"", "\n", "\n\n", " \n", "a\n", "a\n\n", "\na", "a\nb", " a\n  b", "a \n b ", "\t\n", "\r\n", "a: b", "# a", "- a", "{a}", "[a]", "'", `"`, `a\nb`, "true", "1e6", "~", "null", "<|im_end|>", "é\n✓\n", "a #b\n"} {
+		b, err := settingsYAML(map[string]any{"a": text, "b": []string{text, "x", text}, "c": 1})
+		if err != nil {
+			t.Fatal(err)
+		}
+		var back struct {
+			A string
+			B []string
+			C int
+		}
+		if err := yaml.Unmarshal(b, &back); err != nil || back.A != text || len(back.B) != 3 || back.B[0] != text || back.B[1] != "x" || back.B[2] != text || back.C != 1 {
+			t.Errorf("%q is written as\n%s and read back as %+v (%v)", text, b, back, err)
+		}
+	}
+}
+
+// What a flag's usage says of its default must end it: showDefault cuts it off there.
+func TestNoHelpHasAHalfParenthesis(t *testing.T) {
+	var look func(list []*cli.Command)
+	look = func(list []*cli.Command) {
+		for _, c := range list {
+			for _, f := range c.Flags {
+				if text := f.String(); strings.Count(text, "(") != strings.Count(text, ")") {
+					t.Errorf("%s: %s", c.Name, text)
+				}
+			}
+			look(c.Subcommands)
+		}
+	}
+	look(newApp(streams{}).Commands)
+}
+
+// The help of a loop lists nothing that a loop refuses, and no default of the
+// commands that it is made of.
+func TestTheHelpOfALoopIsTrue(t *testing.T) {
+	var out bytes.Buffer
+	if code := execute(t.Context(), []string{"agentcli", "loop", "--help"}, streams{out: &out, err: &out}); code != 0 {
+		t.Fatalf("exit %d: %s", code, out.String())
+	}
+	for _, name := range notOfLoop {
+		if strings.Contains(out.String(), "   --"+name+" ") || strings.Contains(out.String(), "   --"+name+",") {
+			t.Errorf("--%s is listed, and refused", name)
+		}
+		value := "1"
+		f := flagNamed(loopCommand().Flags, name)
+		args := []string{"agentcli", "loop", "--" + name, value}
+		switch f.(type) {
+		case nil:
+			t.Errorf("--%s: loop has no such flag", name)
+			continue
+		case *cli.BoolFlag:
+			args = args[:3]
+		case *cli.DurationFlag:
+			args[3] = "1s"
+		}
+		var log bytes.Buffer
+		if code := execute(t.Context(), args, streams{out: &log, err: &log}); code != exitUsage || !strings.Contains(log.String(), "--"+name+" has no meaning in a loop") {
+			t.Errorf("--%s: exit %d: %s", name, code, log.String())
+		}
+	}
+	for _, no := range []string{"remax", "--algo dpo", " dpo", "prm", "for eval", "file names", "file's own rewards", "train-TIME", "0 is greedy", "when interrupted only", "float32)"} {
+		if strings.Contains(out.String(), no) {
+			t.Errorf("the help of loop says %q", no)
+		}
+	}
+	for _, want := range []string{"runs/loop-TIME", "steps between checkpoints (default: 1)", "above 0 (default: 1)", "--seed value           of the rollouts"} {
+		if !strings.Contains(out.String(), want) {
+			t.Errorf("the help of loop does not say %q", want)
+		}
+	}
+	for name := range loopUsage { // a word for a flag that is gone
+		if flagNamed(loopCommand().Flags, name) == nil {
+			t.Errorf("loop has no --%s", name)
 		}
 	}
 }

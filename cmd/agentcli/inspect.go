@@ -61,8 +61,25 @@ func inspectCommand() *cli.Command {
 // anyCorrect, in the place of an ID, is the first trajectory that is correct.
 const anyCorrect = "correct"
 
+// openRows opens a file of trajectories that the user names.
+func openRows(path string) (*parquet.Reader, error) {
+	if err := noFolder(path, "a Parquet file"); err != nil {
+		return nil, err
+	}
+	return parquet.Open(path)
+}
+
+// noFolder refuses a folder where a file is wanted: that is a slip on the command
+// line, no failure.
+func noFolder(path, want string) error {
+	if st, err := os.Stat(path); err == nil && st.IsDir() {
+		return usagef("%s is a folder; name %s in it", path, want)
+	}
+	return nil
+}
+
 func runInspect(ctx context.Context, o inspectOptions, s streams) error {
-	r, err := parquet.Open(o.Path)
+	r, err := openRows(o.Path)
 	if err != nil {
 		return err
 	}

@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"time"
 
 	"agentcli/trainer"
@@ -59,6 +60,7 @@ func loopCommand() *cli.Command {
 		if slices.Contains(notOfLoop, name) {
 			hide(f)
 		}
+		inLoop(f)
 		flags = append(flags, f)
 	}
 	return &cli.Command{
@@ -94,12 +96,62 @@ func hide(f cli.Flag) {
 		f.Hidden = true
 	case *cli.DurationFlag:
 		f.Hidden = true
+	case *cli.StringSliceFlag:
+		f.Hidden = true
 	}
+}
+
+// inLoop gives the help of a flag the words that are true of it in a loop.
+func inLoop(f cli.Flag) {
+	usage, ok := loopUsage[f.Names()[0]]
+	if !ok {
+		return
+	}
+	switch f := f.(type) {
+	case *cli.StringFlag:
+		f.Usage = usage
+	case *cli.BoolFlag:
+		f.Usage = usage
+	case *cli.IntFlag:
+		f.Usage = usage
+	case *cli.Int64Flag:
+		f.Usage = usage
+	case *cli.Float64Flag:
+		f.Usage = usage
+	}
+}
+
+// remax needs a file of greedy attempts, which a loop does not make.
+const remax = "remax"
+
+// loopUsage is where a flag of train or rollout means something else in a loop, or
+// has another default.
+var loopUsage = map[string]string{
+	"preset": "settings by a name: " + strings.Join(slices.Sorted(maps.Keys(presets)), ", ") + " (train --print-config shows them; other flags win)",
+	"algo":   "grpo: advantages from the attempts of a group; ppo: from a critic",
+	"advantage": "how scores become advantages: " + strings.Join(slices.DeleteFunc(slices.Clone(algo.EstimatorNames()), func(name string) bool { return name == remax }), ", ") +
+		" (default: grpo; gae with --algo ppo)",
+	"model":        "model folder, .gguf or org/name on the hub to start from (default: the small one that make setup fetches)",
+	"ref":          "reference model of --kl-coef, named as --model is, or `URL`[#MODEL] of a vLLM or SGLang server (default: the model before the first step)",
+	"reward-model": "score the trajectories with this reward model, at their last token, in place of the dataset's reward (train --algo rm makes one)",
+	"reward":       "how replies are scored: " + rewardUsage + " (default: the dataset's)",
+	"output":       "`DIR` for everything of the run, the model too, new or empty (default: runs/loop-TIME)",
+	"resume":       "go on with the interrupted run in `DIR`, with its own settings",
+	"save-every":   "steps between checkpoints (default: 1)",
+	"force":        "train though --top-p, --top-k or --min-p cut what is sampled, or with a --ref, --teacher or --critic of another tokenizer",
+	"dataset":      "a `NAME` of `agentcli datasets list`, or a .jsonl, .json, .csv or .parquet file (default: arith)",
+	"split":        "of the dataset (default: its own; of a generated one train, and test for the evaluations)",
+	"seed":         "of the rollouts and the evaluations, whose attempts' seeds follow from it, and of the order of the groups",
+	"temperature":  "of the rollouts and the evaluations, above 0 (default: 1)",
+	"top-p":        "the likeliest tokens of this probability mass, above 0; 1 is off; with --force only (default: off)",
+	"top-k":        "the K likeliest tokens; -1 or 0 is off; with --force only (default: off)",
+	"min-p":        "tokens at least this likely, relative to the likeliest; with --force only (default: off)",
 }
 
 // notOfLoop are flags of its parts that have no meaning in a loop.
 var notOfLoop = []string{"base-url", "parser", "token-mode", "tokenizer", "stream", "retries", "model-timeout", "ordered", "greedy", "dry-run", "print-config",
-	"budget-tokens", "budget-cost", "price-in", "price-out"}
+	"budget-tokens", "budget-cost", "price-in", "price-out",
+	"dpo-beta", "dpo-loss", "label-smoothing", "pairs", "rm-loss", "prm-token", "prm-tokens", "ptx", "ptx-coef"}
 
 func loopOptionsOf(c *cli.Context) (loopOptions, error) {
 	var o loopOptions
@@ -152,6 +204,9 @@ func loopOptionsOf(c *cli.Context) (loopOptions, error) {
 	if o.train, err = trainSettingsOf(c); err != nil {
 		return o, err
 	}
+	if err := o.train.checkTeacher(); err != nil {
+		return o, err
+	}
 	o.Steps, o.Tasks, o.Async = c.Int("steps"), c.Int("tasks"), c.Int("async")
 	o.EvalEvery, o.EvalTasks, o.EvalTries = c.Int("eval-every"), c.Int("eval-tasks"), c.Int("eval-samples")
 	o.KLTarget, o.KLHorizon = c.Float64("kl-target"), c.Float64("kl-horizon")
@@ -179,7 +234,7 @@ func loopOptionsOf(c *cli.Context) (loopOptions, error) {
 		return o, usagef("--off-policy %s (the default with --async 1) corrects by the log-probs that were recorded: they are of temperature 1, and --temperature is %g; leave it out with --async 0, or take --temperature 1", o.train.Config.OffPolicy.Kind, *o.run.Sampling.Temperature)
 	case *o.run.Sampling.Temperature != 1 && (isServer(o.train.Ref) || isServer(o.train.Teacher)):
 		return o, usagef("--ref or --teacher: %w", errRemoteTemperature(*o.run.Sampling.Temperature))
-	case o.train.Config.Advantage == "remax":
+	case o.train.Config.Advantage == remax:
 		return o, usagef("--advantage remax needs a file of greedy attempts, which a loop does not make; use rollout and train")
 	}
 	return o, nil

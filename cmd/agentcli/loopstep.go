@@ -49,6 +49,9 @@ func (l *loop) open(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
+	if err := canMake(o.Output); err != nil {
+		return err
+	}
 	if l.x, err = setUp(ctx, o.run, l.s); err != nil {
 		return err
 	}

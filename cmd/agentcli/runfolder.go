@@ -242,7 +242,7 @@ func writeSettings(path string, settings map[string]any) error {
 	if !reflect.DeepEqual(settings, shownSettings(settings)) {
 		mode = 0o600
 	}
-	b, err := yaml.Marshal(settings)
+	b, err := settingsYAML(settings)
 	if err == nil {
 		err = os.WriteFile(path+".tmp", b, mode)
 	}

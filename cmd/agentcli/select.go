@@ -112,16 +112,8 @@ func modelOptionsOf(c *cli.Context) (modelOptions, error) {
 		o.BaseURL = addressesOf(c.String(envServer))
 		o.baseFromEnv = len(o.BaseURL) > 0
 	}
-	switch o.DType {
-	case "", "auto", "float32", "f32", "fp32", "bfloat16", "bf16", "float64":
-	default:
-		return o, usagef("--dtype %q is unknown; it is float32 or bfloat16", o.DType)
-	}
-	if !validDevice.MatchString(o.Device) {
-		return o, usagef("--device %q is unknown; it is cpu, cuda or cuda:N", o.Device)
-	}
-	if o.Threads < 0 {
-		return o, usagef("--threads is %d; it must not be negative", o.Threads)
+	if err := checkComputation(o.DType, o.Device, o.Threads); err != nil {
+		return o, err
 	}
 	if o.Parser != chat.ParserAuto {
 		p, err := chat.ParserFor(o.Parser, nil)
@@ -137,6 +129,22 @@ func modelOptionsOf(c *cli.Context) (modelOptions, error) {
 		return o, usagef("--model-timeout is %v; it must be positive", o.ModelTimeout)
 	}
 	return o, nil
+}
+
+// checkComputation refuses what a local model cannot be computed with.
+func checkComputation(dtype, device string, threads int) error {
+	switch dtype {
+	case "", "auto", "float32", "f32", "fp32", "bfloat16", "bf16", "float64":
+	default:
+		return usagef("--dtype %q is unknown; it is float32 or bfloat16", dtype)
+	}
+	if !validDevice.MatchString(device) {
+		return usagef("--device %q is unknown; it is cpu, cuda or cuda:N", device)
+	}
+	if threads < 0 {
+		return usagef("--threads is %d; it must not be negative", threads)
+	}
+	return nil
 }
 
 // openModel finds the model that the options name.

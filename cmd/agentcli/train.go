@@ -97,7 +97,7 @@ func trainCommand() *cli.Command {
 			&cli.StringFlag{Name: "ptx", Category: "model", Usage: "a second `FILE`, of text or trajectories as --algo sft takes them, whose cross-entropy is added to each policy step"},
 			&cli.StringFlag{Name: "greedy", Category: "model", Usage: "file of greedy attempts (rollout --temperature 0) at the same tasks, whose scores --advantage remax compares with"},
 			&cli.StringFlag{Name: "reward", Category: "reward", Usage: "score the rows anew: " + rewardUsage + " (default: the file's own rewards)"},
-			&cli.StringFlag{Name: "dtype", Category: "model", Usage: "of the computation: float32 or bfloat16 (default: the faster one); the weights that are updated are float32"},
+			&cli.StringFlag{Name: "dtype", Category: "model", Usage: "of the computation: float32 or bfloat16; the weights that are updated are float32 (default: the faster one)"},
 			&cli.StringFlag{Name: "device", Category: "model", Usage: "cpu, cuda or cuda:N (default: cpu)"},
 			&cli.IntFlag{Name: "threads", Category: "model", Usage: "of the computation (default: one a core)"},
 			&cli.StringFlag{Name: "output", Aliases: []string{"o"}, Category: "run", Usage: "model `DIR` to write, new or empty (default: runs/train-TIME)"},
@@ -131,6 +131,9 @@ func showConfig(c *cli.Context, s streams) error {
 	if err := applyPreset(c); err != nil {
 		return err
 	}
+	if _, err := trainSettingsOf(c); err != nil {
+		return err
+	}
 	text, err := printConfig(c)
 	if err != nil {
 		return err
@@ -140,7 +143,10 @@ func showConfig(c *cli.Context, s streams) error {
 }
 
 func trainOptionsOf(c *cli.Context) (trainOptions, error) {
-	files := c.Args().Slice()
+	files, given := c.Args().Slice(), map[string]bool{}
+	for _, name := range []string{"ptx-coef", "part-weights", "kl"} {
+		given[name] = c.IsSet(name) // on the command line: a file of settings may hold all of them
+	}
 	if dir := c.String("resume"); dir != "" {
 		if c.String("config") != "" {
 			return trainOptions{}, usagef("--resume takes the settings of the run in its folder; leave --config out")
@@ -172,6 +178,9 @@ func trainOptionsOf(c *cli.Context) (trainOptions, error) {
 	if err != nil {
 		return o, err
 	}
+	if err := o.checkTeacher(); err != nil {
+		return o, err
+	}
 	o.Files = files
 	if o.Resume != "" {
 		if o.Files, err = resumedFiles(o.Resume, files); err != nil {
@@ -181,6 +190,22 @@ func trainOptionsOf(c *cli.Context) (trainOptions, error) {
 	}
 	if len(o.Files) == 0 {
 		return o, usagef("train needs a trajectory file: agentcli train traj.parquet (agentcli rollout > traj.parquet makes one)")
+	}
+	if err := checkFiles(o.Files); err != nil {
+		return o, err
+	}
+	switch {
+	case given["ptx-coef"] && o.PTX == "":
+		return o, usagef("--ptx-coef has no effect without --ptx; name its file too, or leave it out")
+	case given["part-weights"] && o.Config.Advantage != "gdpo":
+		return o, usagef("--part-weights has no effect without --advantage gdpo; give that too, or leave it out")
+	case given["kl"] && o.Config.KLCoef == 0:
+		return o, usagef("--kl has no effect without --kl-coef; give that too, for example --kl-coef 0.01")
+	}
+	if o.Model != "" && !isHubName(o.Model) {
+		if _, err := os.Stat(o.Model); err != nil {
+			return o, errNoModel(o.Model)
+		}
 	}
 	switch {
 	case o.Greedy != "" && o.Config.Advantage != "remax":
@@ -218,8 +243,6 @@ func trainSettingsOf(c *cli.Context) (trainOptions, error) {
 		return o, usagef("--critic %s has no effect without --algo ppo, nor with --shared-critic", o.Critic)
 	case o.Teacher != "" && g.Loss != "opd":
 		return o, usagef("--teacher %s has no effect without --loss opd", o.Teacher)
-	case o.Teacher == "" && g.Loss == "opd" && g.Demonstration == "":
-		return o, usagef("--loss opd learns from a teacher; name one with --teacher DIR, or show the policy itself something with --demonstration best")
 	}
 	switch {
 	case g.IsSupervised() && o.RewardModel != "":
@@ -231,6 +254,9 @@ func trainSettingsOf(c *cli.Context) (trainOptions, error) {
 	}
 	if o.Ref != "" && g.KLCoef == 0 && g.Algo != trainer.AlgoDPO {
 		return o, usagef("--ref %s has no effect without --kl-coef; give that too, for example --kl-coef 0.01", o.Ref)
+	}
+	if err := checkComputation(o.Open.DType, o.Open.Device, o.Open.Threads); err != nil {
+		return o, err
 	}
 	var err error
 	if o.Open.LoRA, err = loraOf(c, g.Seed); err != nil {
@@ -247,6 +273,56 @@ func trainSettingsOf(c *cli.Context) (trainOptions, error) {
 		return o, usagef("--save-dtype %s: want f32 or bf16", c.String("save-dtype"))
 	}
 	return o, nil
+}
+
+func errNoModel(name string) error {
+	return usagef("--model %s: there is no such model folder or .gguf", name)
+}
+
+// checkFiles refuses names of files that cannot be meant, before anything is read.
+func checkFiles(files []string) error {
+	for _, f := range files {
+		if !strings.ContainsAny(f, "*?[") {
+			if err := noFolder(f, "the files"); err != nil {
+				return err
+			}
+		} else if all, err := filepath.Glob(f); err != nil || len(all) == 0 {
+			return usagef("%s: no file matches the pattern", f)
+		}
+	}
+	return nil
+}
+
+// canMake finds out before a model is opened that a run's folder cannot be made, or
+// written into. "" is one of its own.
+func canMake(dir string) error {
+	if dir == "" {
+		return nil
+	}
+	if st, err := os.Stat(dir); err == nil && !st.IsDir() {
+		return usagef("--output %s is not a folder; take another name", dir)
+	}
+	at := filepath.Clean(dir)
+	for {
+		if _, err := os.Stat(at); err == nil || filepath.Dir(at) == at {
+			break
+		}
+		at = filepath.Dir(at)
+	}
+	made, err := os.MkdirTemp(at, ".agentcli-*")
+	if err != nil {
+		return fmt.Errorf("cannot make the run's folder %s (%w); name another by --output DIR", dir, bare(err))
+	}
+	return os.Remove(made)
+}
+
+// checkTeacher refuses a run of opd that has nobody to learn from. --print-config
+// shows its settings all the same.
+func (o trainOptions) checkTeacher() error {
+	if o.Teacher == "" && o.Config.Loss == "opd" && o.Config.Demonstration == "" {
+		return usagef("--loss opd learns from a teacher; name one with --teacher DIR, or show the policy itself something with --demonstration best")
+	}
+	return nil
 }
 
 func runTrain(ctx context.Context, o trainOptions, s streams) (end error) {
@@ -286,12 +362,18 @@ func runTrain(ctx context.Context, o trainOptions, s streams) (end error) {
 			return err
 		}
 	}
+	if err := canMake(o.Output); err != nil {
+		return err
+	}
 	if err := checkOutput(data, o); err != nil {
 		return err
 	}
 	path, err := startingModel(ctx, data, o, func(m string) { note("%s", m) })
 	if err != nil {
 		return err
+	}
+	if l := o.Open.LoRA; l.Rank == 0 && (l.Alpha != 0 || l.Dropout != 0 || len(l.Targets) > 0) && !weights.IsAdapter(path) {
+		return usagef("--lora-alpha, --lora-dropout and --lora-targets have no effect without --lora-rank, for %s is no adapter; give the rank too, for example --lora-rank 16", path)
 	}
 	m, err := openModels(ctx, path, o, pos.Step > 0, note)
 	if err != nil {
@@ -494,7 +576,7 @@ func startingModel(ctx context.Context, d *trainer.Data, o trainOptions, notice 
 			return "", fmt.Errorf("--model: %w", err)
 		}
 		if _, err := os.Stat(path); err != nil {
-			return "", fmt.Errorf("--model %s: there is no such model folder or .gguf", path)
+			return "", errNoModel(path)
 		}
 		return path, nil
 	}

@@ -10,7 +10,6 @@ import (
 	"agentcli/trainer"
 	"agentcli/trainer/algo"
 
-	"github.com/goccy/go-yaml"
 	"github.com/urfave/cli/v2"
 )
 
@@ -165,12 +164,23 @@ func applyPreset(c *cli.Context) error {
 	return nil
 }
 
-// printConfig writes every setting of a training run, as --config reads it.
+// oneOff are flags of train that are no settings: another run wants others, or they
+// are shown in full by those that they set.
+var oneOff = []string{"output", "resume", "config", "preset", "print-config", "dry-run", "log-format", "help"}
+
+// printConfig writes every setting of a training run, as --config reads it. A name
+// that is not given, as of a model, is left out.
 func printConfig(c *cli.Context) ([]byte, error) {
-	all := map[string]any{}
+	may := map[string]bool{} // be empty, and mean it
 	for _, k := range trainKnobs() {
-		name := k.flag.Names()[0]
-		all[name] = c.Value(name)
+		may[k.flag.Names()[0]] = true
+	}
+	all := map[string]any{}
+	for _, f := range c.Command.Flags {
+		name := f.Names()[0]
+		if v := c.Value(name); !slices.Contains(oneOff, name) && (v != "" || may[name]) {
+			all[name] = v
+		}
 	}
 	if all["advantage"] == "" {
 		all["advantage"] = "grpo"
@@ -178,15 +188,8 @@ func printConfig(c *cli.Context) ([]byte, error) {
 			all["advantage"] = "gae"
 		}
 	}
-	for _, name := range []string{"model", "ref", "critic", "teacher", "reward-model", "ptx", "greedy", "dtype", "device", "save-dtype"} {
-		if v := c.String(name); v != "" {
-			all[name] = v
-		}
+	if all["ptx"] == nil {
+		delete(all, "ptx-coef")
 	}
-	for _, f := range loraFlags() {
-		if name := f.Names()[0]; c.IsSet(name) {
-			all[name] = c.Value(name)
-		}
-	}
-	return yaml.Marshal(all)
+	return settingsYAML(all)
 }

@@ -149,7 +149,7 @@ func summariseSupervised(note func(string, ...any), h []trainer.Metrics, took ti
 		return
 	}
 	first, last := h[0].Values, h[len(h)-1].Values
-	line := fmt.Sprintf("%d optimiser steps in %s; loss %.4f in the first, %.4f in the last", len(h), took.Round(100*time.Millisecond), first["train/loss"], last["train/loss"])
+	line := fmt.Sprintf("%s in %s; loss %.4f in the first, %.4f in the last", plural(len(h), "optimiser step"), took.Round(100*time.Millisecond), first["train/loss"], last["train/loss"])
 	for _, key := range []string{"rewards/accuracies", "train/accuracy"} {
 		if v, ok := last[key]; ok {
 			line += fmt.Sprintf("; accuracy %.3f → %.3f", first[key], v)
