@@ -74,7 +74,9 @@ func untilAsked(program, data, out string) (time.Duration, error) {
 	select {
 	case at := <-asked:
 		kill()
-		_ = <-ended // killed by us
+		if err := <-ended; err == nil {
+			return 0, fmt.Errorf("%s ended by itself", program)
+		}
 		return at.Sub(start), nil
 	case err := <-ended:
 		return 0, fmt.Errorf("%s asked nothing (%w): %s", program, err, said.String())

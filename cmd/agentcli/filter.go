@@ -144,11 +144,9 @@ func runFilter(ctx context.Context, o filterOptions, s streams) error {
 // notTheSame refuses to write over the rows that are read: what is left out would be
 // lost. Links to one file are one file.
 func notTheSame(in, out string) error {
-	a, err := os.Stat(in)
-	if err != nil {
-		return nil // opening it says so better
-	}
-	if b, err := os.Stat(out); err == nil && os.SameFile(a, b) {
+	a, errIn := os.Stat(in) // opening it says better what is wrong
+	b, errOut := os.Stat(out)
+	if errIn == nil && errOut == nil && os.SameFile(a, b) {
 		return usagef("-o %s is the file that is read, and the rows that are left out would be lost; write to another", out)
 	}
 	return nil
