@@ -83,42 +83,40 @@ func loopCommand() *cli.Command {
 
 // hide keeps a flag, with its default, out of the help.
 func hide(f cli.Flag) {
-	switch f := f.(type) {
-	case *cli.StringFlag:
-		f.Hidden = true
-	case *cli.BoolFlag:
-		f.Hidden = true
-	case *cli.IntFlag:
-		f.Hidden = true
-	case *cli.Int64Flag:
-		f.Hidden = true
-	case *cli.Float64Flag:
-		f.Hidden = true
-	case *cli.DurationFlag:
-		f.Hidden = true
-	case *cli.StringSliceFlag:
-		f.Hidden = true
+	if _, hidden := helpOf(f); hidden != nil {
+		*hidden = true
 	}
 }
 
 // inLoop gives the help of a flag the words that are true of it in a loop.
 func inLoop(f cli.Flag) {
-	usage, ok := loopUsage[f.Names()[0]]
-	if !ok {
-		return
+	if text, ok := loopUsage[f.Names()[0]]; ok {
+		if usage, _ := helpOf(f); usage != nil {
+			*usage = text
+		}
 	}
+}
+
+// helpOf is where a flag has its words in the help, and whether it is left out there;
+// nil of a kind that no command here has.
+func helpOf(f cli.Flag) (usage *string, hidden *bool) {
 	switch f := f.(type) {
 	case *cli.StringFlag:
-		f.Usage = usage
+		return &f.Usage, &f.Hidden
 	case *cli.BoolFlag:
-		f.Usage = usage
+		return &f.Usage, &f.Hidden
 	case *cli.IntFlag:
-		f.Usage = usage
+		return &f.Usage, &f.Hidden
 	case *cli.Int64Flag:
-		f.Usage = usage
+		return &f.Usage, &f.Hidden
 	case *cli.Float64Flag:
-		f.Usage = usage
+		return &f.Usage, &f.Hidden
+	case *cli.DurationFlag:
+		return &f.Usage, &f.Hidden
+	case *cli.StringSliceFlag:
+		return &f.Usage, &f.Hidden
 	}
+	return nil, nil
 }
 
 // remax needs a file of greedy attempts, which a loop does not make.
