@@ -142,15 +142,19 @@ func (d *Data) loadFile(ctx context.Context, path string, i int, seen seen, need
 			cols = append(cols, c)
 		}
 	}
-	own, err := ownTemperatures(ctx, path)
-	if err != nil {
-		return err
+	var own []float64
+	if have[temperatureColumn] {
+		if own, err = ownTemperatures(ctx, path); err != nil {
+			return err
+		}
 	}
-	weights, err := openTokenWeights(ctx, path)
-	if err != nil {
-		return err
+	var weights *tokenWeights // nil: the file has none
+	if have[weightsColumn] {
+		if weights, err = openTokenWeights(ctx, path); err != nil {
+			return err
+		}
+		defer weights.close()
 	}
-	defer weights.close()
 	row := 0
 	for t, err := range rescored(ctx, r.RowsAhead(ctx, ahead(), cols...), need.score) {
 		if err != nil {

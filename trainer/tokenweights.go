@@ -22,14 +22,11 @@ type tokenWeights struct {
 	stop  func()
 }
 
-// openTokenWeights is nil for a file that has none.
+// openTokenWeights reads those of a file that has the column.
 func openTokenWeights(ctx context.Context, path string) (*tokenWeights, error) {
 	t, err := parquet.OpenTable(path)
 	if err != nil {
 		return nil, err
-	}
-	if !t.Has(weightsColumn) {
-		return nil, t.Close()
 	}
 	w := &tokenWeights{path: path, table: t}
 	w.next, w.stop = iter.Pull2(t.Rows(ctx, weightsColumn))
@@ -37,10 +34,8 @@ func openTokenWeights(ctx context.Context, path string) (*tokenWeights, error) {
 }
 
 func (w *tokenWeights) close() {
-	if w != nil {
-		w.stop()
-		_ = w.table.Close() // it was only read
-	}
+	w.stop()
+	_ = w.table.Close() // it was only read
 }
 
 // row is what the next row has.
