@@ -16,9 +16,16 @@ import (
 // ErrNoLibtorch is what a lite build answers when asked for a local model.
 var ErrNoLibtorch = errors.New("this agentcli was built without the local policy; build the full one with `make build`, or name a server with --base-url")
 
-// LogprobKind says what the recorded log-probs are of: the model itself, at
-// temperature 1 and with nothing cut by top-p, top-k or min-p.
-const LogprobKind = traj.LogprobsOfModel
+// LogprobKind says what the log-probs are of that a policy reports for tokens that
+// it sampled at a temperature: with sampled (Config.SampledLogprobs), of the
+// distribution before any cuts; else of the model itself. A greedy token has no
+// distribution, and always the model's.
+func LogprobKind(sampled bool, temperature float64) string {
+	if !sampled || temperature == 0 || temperature == 1 {
+		return traj.LogprobsOfModel
+	}
+	return traj.LogprobsAfterTemp
+}
 
 // Defaults of Config.
 const (
@@ -37,7 +44,11 @@ type Config struct {
 	CacheBytes int64  // of the key-value cache; 0: DefaultCacheBytes
 	MaxContext int    // tokens; 0: the model's own window
 	Version    int64  // stamped on every response
-	Head       Head   // of a Trainable
+	// SampledLogprobs has Sample report the log-probs of logits/temperature, from
+	// which it drew: what training at that temperature compares itself with. Without
+	// it they are of the model at temperature 1. top-k, top-p and min-p are in neither.
+	SampledLogprobs bool
+	Head            Head // of a Trainable
 	// Parser reads the replies of the policy; nil: as its chat format writes calls.
 	Parser *chat.Parser
 

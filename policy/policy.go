@@ -180,8 +180,8 @@ func (p *Policy) Generate(ctx context.Context, req *traj.Request) (*traj.Respons
 	return e.Generate(ctx, req)
 }
 
-// Output is what was sampled after a prompt; its log-probs are those under the
-// model (LogprobKind).
+// Output is what was sampled after a prompt; LogprobKind says what its log-probs
+// are of.
 type Output = traj.Completion
 
 // Sample draws one continuation of ids.

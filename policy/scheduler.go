@@ -67,6 +67,9 @@ func newSequence(ctx context.Context, p *Policy, ids []int32, o traj.Sampling, s
 	if o.Temperature != nil {
 		q.sampling.Temperature = *o.Temperature
 	}
+	if p.cfg.SampledLogprobs {
+		q.sampling.Tempered = 1
+	}
 	if o.MaxTokens > 0 && o.MaxTokens < room {
 		q.maxNew = o.MaxTokens
 	}

@@ -170,7 +170,7 @@ func (d *Data) CompareWithGreedy(ctx context.Context, path string) error {
 		if own != nil && !math.IsNaN(own[row-1]) {
 			sampled = &own[row-1]
 		}
-		if sampled != nil && *sampled >= leastTemperature {
+		if sampled != nil && *sampled >= LeastTemperature {
 			return fmt.Errorf("--greedy %s: %s was sampled at temperature %g, so it is no greedy attempt; %s", path, cmp.Or(t.ID, fmt.Sprintf("row %d", row)), *sampled, mend)
 		}
 		if t.Reward == nil || math.IsNaN(*t.Reward) {

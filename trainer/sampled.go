@@ -20,9 +20,9 @@ import (
 // T the row's own, as verl and TRL have it. What a file recorded is mostly of the
 // model at temperature 1, and then is the log-prob of no policy that acted.
 
-// leastTemperature is the lowest at which tokens are taken to be sampled: below it
+// LeastTemperature is the lowest at which tokens are taken to be sampled: below it
 // nearly every token is the likeliest one. vLLM raises what is lower to it.
-const leastTemperature = .01
+const LeastTemperature = .01
 
 // temperatureColumn may be in a file whose rows have temperatures of their own.
 const temperatureColumn = "temperature"
@@ -83,13 +83,13 @@ func ownTemperatures(ctx context.Context, path string) ([]float64, error) {
 
 // heat notes how an episode was sampled.
 func (e *Episode) heat(t float64, run *RunSource) {
-	e.Temperature, e.greedy = t, t < leastTemperature
+	e.Temperature, e.greedy = t, t < LeastTemperature
 	e.untold = !e.greedy && t != 1 && !run.tempered()
 }
 
 // temperature that the episode's tokens were sampled at, where they can have been.
 func (e *Episode) temperature() float64 {
-	if e.Temperature < leastTemperature { // 0: it is not said, or --force
+	if e.Temperature < LeastTemperature { // 0: it is not said, or --force
 		return 1
 	}
 	return e.Temperature

@@ -29,7 +29,8 @@ func init() {
 }
 
 func openLocalPolicy(_ context.Context, path string, o localOptions) (agent.Model, modelSource, io.Closer, error) {
-	p, err := policy.Open(path, policy.Config{DType: o.DType, Device: o.Device, Threads: o.Threads, MaxBatch: o.Parallel, Parser: o.Parser})
+	p, err := policy.Open(path, policy.Config{DType: o.DType, Device: o.Device, Threads: o.Threads, MaxBatch: o.Parallel, Parser: o.Parser,
+		SampledLogprobs: true})
 	if err != nil {
 		return nil, modelSource{}, nil, err
 	}
@@ -43,7 +44,7 @@ func openLocalPolicy(_ context.Context, path string, o localOptions) (agent.Mode
 		abs = path
 	}
 	return p, modelSource{Name: abs, Kind: "local", Fingerprint: print, DType: p.DType(), TokenizerHash: p.Tokenizer().Hash(),
-		TemplateHash: hashText(p.ChatTemplate()), Logprobs: policy.LogprobKind}, p, nil
+		TemplateHash: hashText(p.ChatTemplate()), Logprobs: policy.LogprobKind(true, o.Temperature)}, p, nil
 }
 
 // fingerprint tells a model's weights from others': a hash of each weight

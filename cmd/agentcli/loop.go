@@ -224,12 +224,8 @@ func loopOptionsOf(c *cli.Context) (loopOptions, error) {
 		return o, usagef("--kl-target moves --kl-coef by the KL in the reward; give --kl-coef above 0 and --kl-in reward too")
 	case (o.run.Sampling.TopP < 1 || o.run.Sampling.TopK > 0 || o.run.Sampling.MinP > 0) && !o.train.Force:
 		return o, usagef("--top-p, --top-k and --min-p cut the distribution that is trained, and the gradient would be biased; leave them out, or add --force")
-	case *o.run.Sampling.Temperature == 0:
-		return o, usagef("--temperature 0: a loop learns from differences between attempts, and greedy ones have none; give a temperature above 0")
-	case *o.run.Sampling.Temperature != 1 && o.train.Config.OldLogprobs == trainer.OldFile:
-		return o, usagef("--old-logprobs file: what a local model records is of temperature 1, and --temperature is %g; use --old-logprobs recompute", *o.run.Sampling.Temperature)
-	case *o.run.Sampling.Temperature != 1 && o.train.Config.OffPolicy.Kind != algo.NoCorrection:
-		return o, usagef("--off-policy %s (the default with --async 1) corrects by the log-probs that were recorded: they are of temperature 1, and --temperature is %g; leave it out with --async 0, or take --temperature 1", o.train.Config.OffPolicy.Kind, *o.run.Sampling.Temperature)
+	case *o.run.Sampling.Temperature < trainer.LeastTemperature:
+		return o, usagef("--temperature %g: a loop learns from differences between attempts, and greedy ones have none; give a temperature of at least %g", *o.run.Sampling.Temperature, trainer.LeastTemperature)
 	case *o.run.Sampling.Temperature != 1 && (isServer(o.train.Ref) || isServer(o.train.Teacher)):
 		return o, usagef("--ref or --teacher: %w", errRemoteTemperature(*o.run.Sampling.Temperature))
 	case o.train.Config.Advantage == remax:

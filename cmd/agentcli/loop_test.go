@@ -158,9 +158,8 @@ func TestLoopRefusesWhatItCannotDo(t *testing.T) {
 		"--kl-target":                {"--kl-in", "loss"},
 		"--advantage":                {"--advantage", "remax", "--kl-target", "0"},
 		"--eval-every":               {"--eval-every", "-1"},
-		"--temperature 0":            {"--temperature", "0"},
-		"--old-logprobs file":        {"--temperature", ".7", "--old-logprobs", "file"},
-		"--off-policy tis":           {"--temperature", ".7", "--async", "1"},
+		"--temperature 0: ":          {"--temperature", "0"},
+		"--temperature 0.005":        {"--temperature", ".005"},
 		"gradient would be biased":   {"--top-p", ".9"},
 		"temperature 1 only; name a": {"--temperature", ".7", "--ref", "http://localhost:1/v1", "--kl-coef", ".1"},
 	} {

@@ -94,7 +94,10 @@ func setUp(ctx context.Context, o runOptions, s streams) (_ *session, err error)
 		return nil, err
 	}
 	m := x.o.Model
-	m.Tools, m.Parallel = x.tools.Specs(), x.o.Parallel
+	m.Tools, m.Parallel, m.Temperature = x.tools.Specs(), x.o.Parallel, 1
+	if t := x.o.Sampling.Temperature; t != nil {
+		m.Temperature = *t
+	}
 	if err = x.openMetrics(ctx); err != nil {
 		return nil, err
 	}

@@ -47,6 +47,8 @@ type localOptions struct {
 	Threads  int
 	Parallel int          // trajectories at once: how many sequences to expect
 	Parser   *chat.Parser // nil: the model's own
+
+	Temperature float64 // that it will be sampled at: what the log-probs are of
 }
 
 // openLocal opens a model folder or a .gguf. It is nil in a binary without
@@ -72,6 +74,7 @@ type modelOptions struct {
 	TokenMode    string                         // chat, completions or auto; "": chat
 	Tokenizer    string
 	Stream       bool
+	Temperature  float64 // of the run; 0: greedy
 	baseFromEnv  bool
 }
 
@@ -194,7 +197,8 @@ func openModel(ctx context.Context, o modelOptions, notice func(string)) (agent.
 	if err != nil {
 		return nil, modelSource{}, nil, fmt.Errorf("%w (for a server's model add --base-url)", err)
 	}
-	return openLocal(ctx, path, localOptions{DType: o.DType, Device: o.Device, Threads: o.Threads, Parallel: o.Parallel, Parser: parser})
+	return openLocal(ctx, path, localOptions{DType: o.DType, Device: o.Device, Threads: o.Threads, Parallel: o.Parallel, Parser: parser,
+		Temperature: o.Temperature})
 }
 
 func openServer(ctx context.Context, o modelOptions, notice func(string)) (agent.Model, modelSource, io.Closer, error) {

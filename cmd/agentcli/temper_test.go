@@ -7,6 +7,7 @@ import (
 	"math"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -72,7 +73,7 @@ func TestRowsSampledAtATemperatureAreTrainedOnAtIt(t *testing.T) {
 		t.Fatal(said)
 	}
 	for name, x := range map[string]struct{ said, dir string }{"loop": {log.String(), dir}, "train": {said, out}} {
-		if n := strings.Count(x.said, "sampled at temperature 0.7"); n != 1 || !strings.Contains(x.said, "of the model at temperature 1 and are not used: the old ones are recomputed") {
+		if n := strings.Count(x.said, "sampled at temperature 0.7"); n != 1 || strings.Contains(x.said, "not used") {
 			t.Errorf("%s says it %d times:\n%s", name, n, x.said)
 		}
 		c := readCurves(x.dir)
@@ -85,8 +86,35 @@ func TestRowsSampledAtATemperatureAreTrainedOnAtIt(t *testing.T) {
 				t.Errorf("%s, step %d: KL %v, clipped %v, gradient %v", name, i, kl, c["actor/pg_clipfrac"].Y[i], c["actor/grad_norm"].Y[i])
 			}
 		}
-		if c["rollout_logprobs_diff_mean"] != nil {
-			t.Errorf("%s: log-probs of temperature 1 are compared with those of .7", name)
+		if d := c["rollout_logprobs_diff_max"]; d == nil || len(d.Y) != len(c["actor/ppo_kl"].Y) || slices.Max(d.Y) > 1e-4 {
+			t.Errorf("%s: what was recorded at .7 and what is recomputed at .7 differ by %v", name, d)
+		}
+	}
+}
+
+// What a local rollout records at a temperature is what all that corrects by the
+// sampled log-probs asks for: they are the old ones, and importance weights come of them.
+func TestLogprobsRecordedAtATemperatureServeAsOldOnesAndForCorrection(t *testing.T) {
+	dir := t.TempDir()
+	async := filepath.Join(dir, "async")
+	if _, err := runApp(t, t.Context(), &bytes.Buffer{}, loopArgs(t, "--temperature", ".7", "--async", "1", "--output", async)...); err != nil {
+		t.Fatal(err)
+	}
+	file := filepath.Join(async, rolloutsFolder, "000001.parquet")
+	old := filepath.Join(dir, "old")
+	_, said, code := run(t, "train", file, "--model", tinyModel, "--dtype", "float32", "--minibatch", "0", "--old-logprobs", "file", "--off-policy", "tis", "--output", old)
+	if code != exitDone {
+		t.Fatal(said)
+	}
+	// A step of the same policy weighs every token 1; one of the policy before does not.
+	for name, x := range map[string]struct {
+		dir  string
+		step int
+		same bool
+	}{"of the file": {old, 0, true}, "a loop's first step": {async, 0, true}, "a stale step": {async, 3, false}} {
+		w := readCurves(x.dir)["rollout_corr/weight/min"]
+		if w == nil || len(w.Y) <= x.step || (w.Y[x.step] > 1-1e-4) != x.same {
+			t.Errorf("%s: the least weight is %v", name, w)
 		}
 	}
 }

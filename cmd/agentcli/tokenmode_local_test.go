@@ -58,7 +58,7 @@ func TestAModelIsTheSameHereAndBehindAServer(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			s := llmtest.NewWith(t, way.o, script)
 			got, meta := rollout(append([]string{"--base-url", s.BaseURL(), "--model", "mock", "--token-mode", "completions", "--tokenizer", tinyQwen3}, way.args...)...)
-			if meta["logprobs"] != "server: "+policy.LogprobKind {
+			if meta["logprobs"] != "server: "+traj.LogprobsOfModel {
 				t.Errorf("the log-probs are of %v", meta["logprobs"])
 			}
 			for i := range want {

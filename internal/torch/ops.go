@@ -376,14 +376,16 @@ func (s *Scope) HeadLogprobs(hidden, weight, targets, scale Tensor, chunk int64)
 	return logprobs, entropy
 }
 
-// SampleRow says how one row of logits is drawn from. Uniform is in [0, 1).
+// SampleRow says how one row of logits is drawn from. Uniform is in [0, 1); Tempered
+// is 1 where the log-prob is to be that of logits/Temperature, 0 for the model's own.
 type SampleRow struct {
 	Temperature, TopP, MinP, Uniform float64
-	TopK                             int64
+	TopK, Tempered                   int64
 }
 
-// Sample draws one id from each row of logits [N, V] and gives its log-prob
-// under the model (temperature 1, nothing cut).
+// Sample draws one id from each row of logits [N, V] and gives its log-prob, of the
+// full vocabulary: under the model, or after the temperature where the row says so.
+// A greedy row (Temperature 0) has the model's.
 func (s *Scope) Sample(logits Tensor, rows []SampleRow) (ids []int32, logprobs []float32) {
 	if !s.ok("sample", logits) || len(rows) == 0 {
 		return nil, nil

@@ -5,6 +5,7 @@ package torch
 import (
 	"math"
 	"math/rand/v2"
+	"slices"
 	"strings"
 	"testing"
 )
@@ -38,7 +39,19 @@ func TestSampleSetsEqualTransformers(t *testing.T) {
 				one := g.Logits.tensor(s, Float32)
 				z := s.Add(s.Full(0, Float32, CPU, int64(len(rows)), 1), one)
 				ids, lp := s.Sample(z, rows)
+				hot := slices.Clone(rows)
+				for i := range hot {
+					hot[i].Tempered = 1
+				}
+				hotIDs, hotLP := s.Sample(z, hot)
+				if !slices.Equal(hotIDs, ids) {
+					t.Errorf("what is drawn depends on which log-probs are asked for: %v and %v", ids, hotIDs)
+				}
 				for i := range ids {
+					if r.Temperature > 0 && math.Abs(float64(hotLP[i])-tempered(lps, int(ids[i]), r.Temperature)) > 5e-6 {
+						t.Errorf("after temperature %v the log-prob of %d is %v, want %v", r.Temperature, ids[i], hotLP[i], tempered(lps, int(ids[i]), r.Temperature))
+						break
+					}
 					if ids[i] != want[i] {
 						t.Errorf("temperature %v top-k %d top-p %v min-p %v: uniform %v gives %d, want %d of %d ids", r.Temperature, r.TopK, r.TopP, r.MinP, rows[i].Uniform, ids[i], want[i], len(r.Keep))
 						break
@@ -51,6 +64,15 @@ func TestSampleSetsEqualTransformers(t *testing.T) {
 			})
 		}
 	})
+}
+
+// tempered is the log-prob of an id of softmax(lps/t), a row's log-probs divided by t.
+func tempered(lps []float64, id int, t float64) float64 {
+	total := 0.0
+	for _, x := range lps {
+		total += math.Exp(x / t)
+	}
+	return lps[id]/t - math.Log(total)
 }
 
 func TestGreedyTakesTheFirstLargestLogit(t *testing.T) {
@@ -75,6 +97,11 @@ func TestGreedyTakesTheFirstLargestLogit(t *testing.T) {
 			}
 			if ids, _ := s.Sample(s.Float32([]float32{0, 2, 3, 1}, 1, 4), []SampleRow{{Temperature: 1e-45, Uniform: .5}}); s.Err() == nil && ids[0] != 2 {
 				t.Errorf("at a temperature of almost 0, %d", ids[0])
+			}
+			z := s.Float32([]float32{0, 2, 3, 1}, 1, 4)
+			_, own := s.Sample(z, []SampleRow{{}})
+			if _, lp := s.Sample(z, []SampleRow{{Tempered: 1}}); s.Err() == nil && lp[0] != own[0] {
+				t.Errorf("a greedy token's log-prob is %v, want the model's %v", lp[0], own[0])
 			}
 		})
 	})

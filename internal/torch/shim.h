@@ -50,9 +50,10 @@ int agt_cached_attention(agt_tensor *out, agt_tensor q, agt_tensor k, agt_tensor
 // scale [N]: logits are multiplied by it first; null: by 1.
 int agt_head_logprobs(agt_tensor *lp, agt_tensor *entropy, agt_tensor hidden, agt_tensor weight, agt_tensor targets,
                       agt_tensor scale, int64_t chunk, char **err);
+// tempered: the log-prob is that of logits/temperature, not of the model itself.
 typedef struct agt_sampling {
   double temperature, top_p, min_p, uniform;
-  int64_t top_k;
+  int64_t top_k, tempered;
 } agt_sampling;
 int agt_sample(agt_tensor logits, const agt_sampling *rows, int n, int32_t *ids, float *logprobs, char **err);
 
