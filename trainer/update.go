@@ -1,6 +1,7 @@
 package trainer
 
 import (
+	"errors"
 	"fmt"
 
 	"agentcli/policy"
@@ -174,6 +175,9 @@ func (s *Session) stepActor(work []*Episode, at stepNumbers, m *metrics) error {
 		o := c.optimiser(lr, at.update)
 		o.EMA = c.EMA
 		norm, err := s.Actor.Step(o)
+		if err != nil && !errors.Is(err, policy.ErrNotFinite) {
+			s.torn = true
+		}
 		if err != nil {
 			return stepError(at, rowsOf(work), err)
 		}
