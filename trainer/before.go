@@ -112,6 +112,13 @@ func into(k column) func(item, policy.Outputs) error {
 // score runs the episodes through a model and hands on what it says of each
 // sequence's tokens; the column that take fills is kept.
 func (s *Session) score(ctx context.Context, phase string, model Scorer, episodes []*Episode, fills column, take func(item, policy.Outputs) error) error {
+	if phase == "forward" { // within an update, and counted there
+		return s.pass(ctx, phase, model, episodes, fills, take)
+	}
+	return s.timed(phase, func() error { return s.pass(ctx, phase, model, episodes, fills, take) })
+}
+
+func (s *Session) pass(ctx context.Context, phase string, model Scorer, episodes []*Episode, fills column, take func(item, policy.Outputs) error) error {
 	done, total := 0, sequences(episodes)
 	var cols []column
 	if fills != noColumn {

@@ -162,6 +162,8 @@ func (c Config) Validate() error {
 		return bad("gamma", c.Gamma, "a number from 0 to 1")
 	case !(c.Lambda >= 0 && c.Lambda <= 1):
 		return bad("lambda", c.Lambda, "a number from 0 to 1")
+	case c.DropZeroStd && c.Loss == "opd":
+		return bad("drop-zero-std", true, "another loss with it: --loss opd learns from a teacher, whatever the rewards are")
 	case !least0(c.RewardClip):
 		return bad("reward-clip", c.RewardClip, "a positive number, or 0 for none")
 	case c.OverlongBuffer < 0 || c.OverlongLimit < 0 || (c.OverlongBuffer > 0 && c.OverlongLimit < c.OverlongBuffer):

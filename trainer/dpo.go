@@ -27,7 +27,7 @@ func (d *DPO) Run(ctx context.Context) error {
 	if err := d.reference(ctx, flatten(d.groups), true); err != nil {
 		return err
 	}
-	return d.epochs(ctx, d.groups, d, 0)
+	return d.epochs(ctx, d.groups, d)
 }
 
 func (d *DPO) moves([]*Episode) bool { return true }

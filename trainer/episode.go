@@ -23,13 +23,14 @@ type Episode struct {
 	Temperature float64
 	*Body       // nil while it is on disk alone: Session.hold has it at hand
 
-	reads   reads // how it is laid out
-	flat    bool  // all attempts of its group scored the same
-	teaches bool  // some action is better or worse than expected
-	unsaid  bool  // some action has no log-prob in the file
-	untold  bool  // the file's log-probs are not of the distribution that it was sampled from
-	greedy  bool  // it was sampled at temperature 0
-	size    sizes // of the body
+	reads   reads   // how it is laid out
+	shaped  float64 // the score as it is rewarded: clipped, less what length costs and, in the reward, KL
+	flat    bool    // all attempts of its group scored the same, before a KL in the reward
+	teaches bool    // some action is better or worse than expected
+	unsaid  bool    // some action has no log-prob in the file
+	untold  bool    // the file's log-probs are not of the distribution that it was sampled from
+	greedy  bool    // it was sampled at temperature 0
+	size    sizes   // of the body
 	counts  counted
 	shelf   *shelf // that the body is on; nil: it stays in memory
 	at      int64  // where it is there

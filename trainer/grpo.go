@@ -3,8 +3,10 @@ package trainer
 import (
 	"context"
 	"fmt"
+	"slices"
 
 	"agentcli/policy"
+	"agentcli/trainer/algo"
 	"agentcli/traj"
 )
 
@@ -32,25 +34,20 @@ func (g *GRPO) Run(ctx context.Context) error {
 	}
 	// groups → rewards of tokens → advantages, e.g. A_i = (s_i − mean s)/std s for
 	// every token of i. A KL in the reward has to be computed first.
-	train, first := g.groups, c.KLCoef == 0 || c.KLIn == KLInLoss
-	if !first {
-		if err := g.shape(); err != nil {
-			return err
-		}
-	} else {
-		var err error
-		if train, err = g.compared(); err != nil {
-			return err
-		}
+	first := c.KLCoef == 0 || c.KLIn == KLInLoss
+	prepare := g.shapeAndDrop
+	if first {
+		prepare = g.compared
+	}
+	if err := prepare(); err != nil {
+		return err
 	}
 
 	// old and reference log-probs, before anything changes.
-	start := g.Clock()
-	episodes := flatten(train)
+	episodes := flatten(g.groups)
 	if err := g.before(ctx, episodes, nil); err != nil {
 		return err
 	}
-	prepared := g.Clock().Sub(start).Seconds()
 	if !first {
 		// r_t ← r_t − β·kl(old, ref)
 		if err := g.klReward(episodes); err != nil {
@@ -59,42 +56,70 @@ func (g *GRPO) Run(ctx context.Context) error {
 		if err := g.advantages(); err != nil {
 			return err
 		}
-		if c.DropZeroStd {
-			train = g.dropFlat()
-		}
 	}
 	g.maxLength = g.longest(episodes)
 
 	// epochs → minibatches → step
-	return g.epochs(ctx, train, g, prepared)
+	return g.epochs(ctx, g.groups, g)
 }
 
-// compared gives the groups that are trained on, once their attempts have been
-// compared: ErrNothingToLearn where none is better or worse than another.
-func (s *Session) compared() ([][]*Episode, error) {
+// shapeAndDrop gives every token its reward and then, where asked, leaves out the
+// groups without spread: ErrNothingToLearn where no other is left.
+func (s *Session) shapeAndDrop() error {
+	if err := s.shape(); err != nil || !s.Config.DropZeroStd {
+		return err
+	}
+	return s.leaveOut(spread(s.groups))
+}
+
+// compared compares the attempts of each group: ErrNothingToLearn where none is
+// better or worse than another, and nothing else moves the policy.
+func (s *Session) compared() error {
 	c := s.Config
+	est, ok := algo.EstimatorByName(c.Advantage)
+	if ok && est.Batch && c.DropZeroStd { // its statistics are those of what is left
+		if err := s.shapeAndDrop(); err != nil {
+			return err
+		}
+		return s.advantages()
+	}
 	if err := s.shapeAndEstimate(); err != nil {
-		return nil, err
+		return err
 	}
-	train := s.groups
-	if c.DropZeroStd {
-		train = s.dropFlat()
+	lessons := teaching(s.groups)
+	switch {
+	case c.DropZeroStd:
+		return s.leaveOut(spread(lessons))
+	case len(lessons) == 0 && !c.movesAnyway(s.groups):
+		return s.nothing()
 	}
-	// A KL to a reference that is another model moves the policy by itself.
-	if c.Loss != "opd" && (len(train) == 0 || (len(teaching(s.groups)) == 0 && c.KLCoef == 0)) {
-		return train, traj.Mark(fmt.Errorf("all attempts within each of the %d groups have the same reward: there is nothing to compare, hence nothing to learn (sample more attempts with rollout -n, or harder or easier tasks)", len(s.groups)), ErrNothingToLearn)
-	}
-	return train, nil
+	return nil
 }
 
-// dropFlat leaves out the groups that can teach nothing, and says how many rows
-// those are.
-func (s *Session) dropFlat() [][]*Episode {
-	train := teaching(s.groups)
-	if out := len(flatten(s.groups)) - len(flatten(train)); out > 0 && s.OnDrop != nil {
+// movesAnyway reports whether something moves the policy where all advantages are 0:
+// a teacher, a KL to a reference, which may be another model, an entropy bonus, or a
+// cross-entropy.
+func (c Config) movesAnyway(groups [][]*Episode) bool {
+	observed := func(e *Episode) bool { return e.observations() > 0 }
+	return c.Loss == "opd" || c.KLCoef > 0 || c.EntropyCoef != 0 || c.PTXCoef > 0 ||
+		(c.Echo > 0 && slices.ContainsFunc(flatten(groups), observed))
+}
+
+func (s *Session) nothing() error {
+	return traj.Mark(fmt.Errorf("all attempts within each of the %d groups have the same reward: there is nothing to compare, hence nothing to learn (sample more attempts with rollout -n, or harder or easier tasks)", len(s.groups)), ErrNothingToLearn)
+}
+
+// leaveOut goes on with the groups that are kept, and says how many rows the others
+// are.
+func (s *Session) leaveOut(kept [][]*Episode) error {
+	if len(kept) == 0 {
+		return s.nothing()
+	}
+	if out := len(flatten(s.groups)) - len(flatten(kept)); out > 0 && s.OnDrop != nil {
 		s.OnDrop(out)
 	}
-	return train
+	s.judged, s.groups = s.groups, kept
+	return nil
 }
 
 func (g *GRPO) moves(batch []*Episode) bool {

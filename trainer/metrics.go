@@ -13,26 +13,33 @@ type Metrics struct {
 	Step   int
 	Total  int
 	Values map[string]float64
+	// Over is how many things each mean is taken over, by its key, or by the part
+	// before its slash: episodes, tokens, calls, seconds. A key that is not here is of
+	// the step itself.
+	Over map[string]float64
 }
 
 // metrics gathers a step's numbers.
 type metrics struct {
 	Metrics
-	score, adv, length, prompt, turns, calls series
-	ratio                                    series // of new to old probability
-	tokens, observed, packedTokens           int
-	loss, clipped, dual, kl, entropy, refKL  float64
-	ceLoss                                   float64
-	correction                               []float64 // off-policy weights
-	vfLoss                                   float64
-	vfClipped                                int
-	values, returns                          []float64
-	trained                                  int // tokens that were computed: those of episodes with an advantage, or all under a KL term
-	terminations                             map[traj.Termination]int
-	ended                                    int // episodes whose termination is known
-	callErrors, callCount                    int
-	hasRef                                   bool
-	means                                    map[string]*series // of what an algorithm measures by itself
+	score, reward, adv, length, prompt, turns, calls series
+	ratio                                            series // of new to old probability
+	tokens, observed, packedTokens                   int
+	actions, sequences                               int  // in the loss and its counts
+	bySequence                                       bool // the loss is a mean over trajectories, not tokens
+	loss, clipped, dual, kl, entropy, refKL          float64
+	ceLoss                                           float64
+	ceTokens                                         int
+	correction                                       []float64 // off-policy weights
+	vfLoss                                           float64
+	vfClipped                                        int
+	values, returns                                  []float64
+	trained                                          int // tokens that were computed: those of episodes with an advantage, or all under a KL term
+	terminations                                     map[traj.Termination]int
+	ended                                            int // episodes whose termination is known
+	callErrors, callCount                            int
+	hasRef                                           bool
+	means                                            map[string]*series // of what an algorithm measures by itself
 }
 
 type series struct {
@@ -52,7 +59,7 @@ func (s *series) add(x float64) {
 }
 
 func newMetrics(step, total, epoch int, d *Data, compared [][]*Episode) *metrics {
-	m := &metrics{Metrics: Metrics{Step: step, Total: total, Values: map[string]float64{}}, terminations: map[traj.Termination]int{}}
+	m := &metrics{Metrics: Metrics{Step: step, Total: total, Values: map[string]float64{}, Over: map[string]float64{}}, terminations: map[traj.Termination]int{}}
 	m.set("training/epoch", float64(epoch))
 	zero := 0
 	for _, g := range compared {
@@ -60,16 +67,26 @@ func newMetrics(step, total, epoch int, d *Data, compared [][]*Episode) *metrics
 			zero++
 		}
 	}
-	m.set("frac_reward_zero_std", float64(zero)/float64(len(compared)))
+	m.share("frac_reward_zero_std", zero, len(compared))
 	m.set("data/skipped_rows", float64(d.Skipped.Rows))
 	return m
 }
 
 func (m *metrics) set(key string, v float64) { m.Values[key] = v }
 
+// mean sets what is a mean over n things.
+func (m *metrics) mean(key string, v float64, n int) {
+	if n > 0 {
+		m.set(key, v)
+		m.Over[key] = float64(n)
+	}
+}
+
+func (m *metrics) share(key string, count, n int) { m.mean(key, float64(count)/float64(n), n) }
+
 func (m *metrics) stats(key string, s series) {
 	if s.n > 0 {
-		m.set(key+"/mean", s.sum/float64(s.n))
+		m.mean(key+"/mean", s.sum/float64(s.n), s.n)
 		m.set(key+"/min", s.min)
 		m.set(key+"/max", s.max)
 	}
@@ -78,6 +95,7 @@ func (m *metrics) stats(key string, s series) {
 // episode counts one episode of the step's minibatch.
 func (m *metrics) episode(e *Episode) {
 	m.score.add(e.Score)
+	m.reward.add(e.shaped)
 	e.each(func(_ int, s *Stream, t int) { m.adv.add(s.Adv[t]) })
 	m.length.add(float64(e.Sampled))
 	if e.Turns > 0 { // else the file has no steps: not known
@@ -91,6 +109,10 @@ func (m *metrics) episode(e *Episode) {
 		m.terminations[e.Termination]++
 	}
 	m.tokens += e.Sampled
+	if !e.Filtered {
+		m.actions += e.actions()
+		m.sequences++
+	}
 	for i := range e.Sequences {
 		s := &e.Sequences[i]
 		first := 0
@@ -123,7 +145,7 @@ func (m *metrics) token(loss float64, clipped, dual bool, kl, entropy float64) {
 }
 
 // crossEntropy adds an observation token's weighted loss.
-func (m *metrics) crossEntropy(l float64) { m.ceLoss += l }
+func (m *metrics) crossEntropy(l float64) { m.ceLoss, m.ceTokens = m.ceLoss+l, m.ceTokens+1 }
 
 // corrected counts one off-policy weight.
 func (m *metrics) corrected(w float64) { m.correction = append(m.correction, w) }
@@ -153,20 +175,26 @@ func (m *metrics) add(key string, x float64) {
 	m.means[key].add(x)
 }
 
+// lossOver is what the loss is a mean over.
+func (m *metrics) lossOver() int {
+	if m.bySequence {
+		return m.sequences
+	}
+	return m.actions
+}
+
 func (m *metrics) finish() Metrics {
 	for key, s := range m.means {
-		m.set(key, s.sum/float64(s.n))
+		m.mean(key, s.sum/float64(s.n), s.n)
 	}
 	m.stats("critic/score", m.score)
-	m.stats("critic/rewards", m.score)
+	m.stats("critic/rewards", m.reward)
 	m.stats("critic/advantages", m.adv)
 	m.stats("response_length", m.length)
 	m.stats("prompt_length", m.prompt)
 	m.stats("num_turns", m.turns)
 	m.stats("tool_calls", m.calls)
-	if m.callCount > 0 {
-		m.set("tool_error_rate", float64(m.callErrors)/float64(m.callCount))
-	}
+	m.share("tool_error_rate", m.callErrors, m.callCount)
 	clipped := 0
 	for t, c := range m.terminations {
 		m.set("termination/"+string(t), float64(c)/float64(m.ended))
@@ -175,34 +203,33 @@ func (m *metrics) finish() Metrics {
 		}
 	}
 	if m.ended > 0 {
-		m.set("response_length/clip_ratio", float64(clipped)/float64(m.ended))
+		m.Over["termination"] = float64(m.ended)
+		m.share("response_length/clip_ratio", clipped, m.ended)
 	}
-	if m.score.n > 0 && m.tokens+m.observed > 0 {
-		m.set("observation_token_share", float64(m.observed)/float64(m.tokens+m.observed))
+	if m.score.n > 0 {
+		m.share("observation_token_share", m.observed, m.tokens+m.observed)
 	}
-	if m.trained > 0 {
-		p := float64(m.trained)
-		m.set("actor/pg_loss", m.loss)
-		m.set("actor/pg_clipfrac", m.clipped/p)
-		m.set("actor/pg_clipfrac_lower", m.dual/p)
-		m.set("actor/ppo_kl", m.kl/p)
-		m.set("actor/entropy", m.entropy/p)
+	if n := m.trained; n > 0 {
+		p := float64(n)
+		m.mean("actor/pg_loss", m.loss, m.lossOver())
+		m.mean("actor/pg_clipfrac", m.clipped/p, n)
+		m.mean("actor/pg_clipfrac_lower", m.dual/p, n)
+		m.mean("actor/ppo_kl", m.kl/p, n)
+		m.mean("actor/entropy", m.entropy/p, n)
 		m.set("actor/ratio/min", m.ratio.min)
 		m.set("actor/ratio/max", m.ratio.max)
 		if m.hasRef {
-			m.set("actor/kl_loss", m.refKL)
+			m.mean("actor/kl_loss", m.refKL, m.lossOver())
 		}
 	}
-	if m.ceLoss != 0 {
-		m.set("actor/echo_loss", m.ceLoss)
-	}
+	m.mean("actor/echo_loss", m.ceLoss, m.ceTokens)
 	if n := len(m.correction); n > 0 {
 		var w series
 		for _, x := range m.correction {
 			w.add(x)
 		}
 		m.stats("rollout_corr/weight", w)
-		m.set("rollout_corr/weight_ess", algo.EffectiveSampleSize(m.correction))
+		m.mean("rollout_corr/weight_ess", algo.EffectiveSampleSize(m.correction), n)
 	}
 	if n := len(m.values); n > 0 {
 		var v, r series
@@ -212,10 +239,10 @@ func (m *metrics) finish() Metrics {
 		}
 		m.stats("critic/values", v)
 		m.stats("critic/returns", r)
-		m.set("critic/vf_loss", m.vfLoss)
-		m.set("critic/vf_clipfrac", float64(m.vfClipped)/float64(n))
+		m.mean("critic/vf_loss", m.vfLoss, m.lossOver())
+		m.share("critic/vf_clipfrac", m.vfClipped, n)
 		if x := algo.ExplainedVariance(m.values, m.returns); !math.IsNaN(x) {
-			m.set("critic/vf_explained_var", x)
+			m.mean("critic/vf_explained_var", x, n)
 		}
 	}
 	if s := m.Values["timing_s/update_actor"] + m.Values["timing_s/update_critic"]; s > 0 {
@@ -223,6 +250,7 @@ func (m *metrics) finish() Metrics {
 		if m.packedTokens > 0 { // else no model was asked for anything
 			m.set("perf/throughput", float64(m.tokens+m.observed)/s)
 			m.set("perf/packed_tokens_per_s", float64(m.packedTokens)/s)
+			m.Over["perf/throughput"], m.Over["perf/packed_tokens_per_s"] = s, s
 		}
 	}
 	return m.Metrics
@@ -236,11 +264,20 @@ type RolloutDiff struct {
 	Abs, Max     float64 // of probabilities
 	LPAbs, LPMax float64
 	K1, K3       float64 // KL(rollout‖training) estimates: roll − lp, and k3
+	Perplexities float64 // of the model in training over that of the sampler, of each sequence
+	Sequences    int
 	Weights, Sq  float64
 }
 
 // add takes the tokens whose weight is not 0.
 func (d *RolloutDiff) add(lp, roll, weight []float64) {
+	sum, n := 0.0, 0
+	defer func() {
+		if n > 0 {
+			d.Perplexities += math.Exp(sum / float64(n))
+			d.Sequences++
+		}
+	}()
 	for t := range lp {
 		if weight[t] <= 0 {
 			continue
@@ -252,6 +289,7 @@ func (d *RolloutDiff) add(lp, roll, weight []float64) {
 		l := math.Abs(lp[t] - roll[t])
 		d.LPAbs += l
 		d.LPMax = math.Max(d.LPMax, l)
+		sum, n = sum+roll[t]-lp[t], n+1
 		d.K1 += algo.K1(roll[t], lp[t])
 		d.K3 += algo.K3(roll[t], lp[t])
 		w := math.Exp(math.Max(-20, math.Min(20, lp[t]-roll[t])))
@@ -272,6 +310,9 @@ func (d *RolloutDiff) into(m *metrics) {
 	m.set("rollout_corr/tokens", n)
 	m.set("rollout_corr/kl", d.K1/n)
 	m.set("rollout_corr/k3", d.K3/n)
+	if d.Sequences > 0 { // else of a checkpoint that did not know it
+		m.set("rollout_corr/ppl_ratio", d.Perplexities/float64(d.Sequences))
+	}
 	// Effective sample size of the importance weights, as a share: 1/mean((w/mean w)²).
 	m.set("rollout_corr/ess", d.Weights*d.Weights/(n*d.Sq))
 }

@@ -102,10 +102,11 @@ func MakePlan(d *Data, c Config) (*Plan, error) {
 }
 
 // trained are the groups that a run would train on, as far as that is known before
-// a model has been asked: with one in the rewards, all.
+// a model has been asked: with one in the rewards, their spread.
 func (s *Session) trained(all [][]*Episode) ([][]*Episode, error) {
 	c := s.Config
-	if c.IsSupervised() || c.Algo == AlgoPPO || c.KLCoef > 0 && c.KLIn != KLInLoss || s.Data.unscored {
+	later := c.Algo == AlgoPPO || (c.KLCoef > 0 && c.KLIn != KLInLoss)
+	if c.IsSupervised() || s.Data.unscored || (later && !c.DropZeroStd) {
 		return all, nil
 	}
 	s.groups = all
@@ -115,7 +116,12 @@ func (s *Session) trained(all [][]*Episode) ([][]*Episode, error) {
 	if err := s.layColumns(s.Data.Episodes); err != nil {
 		return nil, err
 	}
-	return s.compared()
+	find := s.compared
+	if later {
+		find = s.shapeAndDrop
+	}
+	err := find()
+	return s.groups, err
 }
 
 // Probe runs one micro-batch through a model, to be timed, and gives the number

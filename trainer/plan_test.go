@@ -16,15 +16,17 @@ func TestAPlanHasAsManyStepsAsTheRun(t *testing.T) {
 	for _, drop := range []bool{false, true} {
 		for name, change := range map[string]func(*Config){
 			"grpo": func(*Config) {}, "ppo": func(c *Config) { c.Algo = AlgoPPO }, "opd": func(c *Config) { c.Loss = "opd" },
-			"kl in the loss": func(c *Config) { c.KLCoef = .1 }, "all at once": func(c *Config) { c.Minibatch = 0 },
+			"kl in the loss": func(c *Config) { c.KLCoef = .1 }, "kl in the reward": func(c *Config) { c.KLCoef, c.KLIn = .1, KLInReward },
+			"reinforce++": func(c *Config) { c.Advantage = "reinforce++" }, "all at once": func(c *Config) { c.Minibatch = 0 },
 			"on rewards clipped alike": func(c *Config) { c.RewardClip = .5 }, "gpg": func(c *Config) { c.Advantage = "gpg" },
 		} {
 			c := config()
 			c.Minibatch, c.Epochs, c.DropZeroStd = 3, 3, drop
 			if change(&c); c.Algo == AlgoPPO {
-				if c.Advantage = "gae"; drop {
-					continue
-				}
+				c.Advantage = "gae"
+			}
+			if drop && c.Loss == "opd" {
+				continue // refused
 			}
 			p, err := MakePlan(onDisk(t, laid(c, uneven())), c)
 			if err != nil {

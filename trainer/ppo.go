@@ -39,20 +39,19 @@ func (p *PPO) Run(ctx context.Context) error {
 	if err := p.rescore(ctx); err != nil {
 		return err
 	}
-	episodes := flatten(p.groups)
+
+	// rewards: r_t = step rewards, the rest of the score on the last token.
+	if err := p.shapeAndDrop(); err != nil {
+		return err
+	}
 
 	// old and reference log-probs, and values, before anything changes.
-	start := p.Clock()
+	episodes := flatten(p.groups)
 	if err := p.before(ctx, episodes, critic); err != nil {
 		return err
 	}
-	prepared := p.Clock().Sub(start).Seconds()
 
-	// rewards: r_t = step rewards, the rest of the score on the last token,
-	// − β·kl(old, ref) on each.
-	if err := p.shape(); err != nil {
-		return err
-	}
+	// r_t ← r_t − β·kl(old, ref)
 	if err := p.klReward(episodes); err != nil {
 		return err
 	}
@@ -64,7 +63,7 @@ func (p *PPO) Run(ctx context.Context) error {
 	p.maxLength = p.longest(episodes)
 
 	// epochs → minibatches → step
-	return p.epochs(ctx, p.groups, p, prepared)
+	return p.epochs(ctx, p.groups, p)
 }
 
 func (p *PPO) critic() Actor {

@@ -31,7 +31,7 @@ func (p *PRM) Run(ctx context.Context) error {
 	if err := p.reference(ctx, flatten(p.groups), false); err != nil {
 		return err
 	}
-	return p.epochs(ctx, p.groups, p, 0)
+	return p.epochs(ctx, p.groups, p)
 }
 
 func (p *PRM) moves([]*Episode) bool { return true }

@@ -31,7 +31,7 @@ func (r *RM) Run(ctx context.Context) error {
 	if err := r.reference(ctx, flatten(r.groups), false); err != nil {
 		return err
 	}
-	return r.epochs(ctx, r.groups, r, 0)
+	return r.epochs(ctx, r.groups, r)
 }
 
 func (r *RM) moves([]*Episode) bool { return true }

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"agentcli/policy"
+	"agentcli/trainer/algo"
 )
 
 // Session is what every algorithm runs on: models, data, the order of the
@@ -55,6 +56,8 @@ type Session struct {
 	pairs     map[string][]Pair
 	shown     map[*Episode]string // what each one's teacher is shown of its group
 	groups    [][]*Episode
+	judged    [][]*Episode       // all groups, where --drop-zero-std left some out; nil: it did not
+	spent     map[string]float64 // seconds of each phase that no step has told of yet
 }
 
 // Progress says how far a phase is, in sequences.
@@ -151,7 +154,7 @@ type stepNumbers struct{ step, total, update int }
 
 // epochs walks through the groups in shuffled order, epoch by epoch, minibatch
 // by minibatch.
-func (s *Session) epochs(ctx context.Context, train [][]*Episode, alg algorithm, prepared float64) error {
+func (s *Session) epochs(ctx context.Context, train [][]*Episode, alg algorithm) error {
 	c := s.Config
 	// Groups of unequal sizes fill another number of batches in each epoch's order.
 	total := 0
@@ -179,13 +182,15 @@ func (s *Session) epochs(ctx context.Context, train [][]*Episode, alg algorithm,
 				return s.interrupted(step - 1)
 			}
 			compared := groups(batch)
-			if c.DropZeroStd {
-				compared = s.groups // flat ones are in no step
+			if s.judged != nil {
+				compared = s.judged // flat ones are in no step
 			}
 			m := newMetrics(step, total, epoch, s.Data, compared)
-			if step == 1 && c.OldLogprobs == OldRecompute && !c.IsSupervised() {
-				m.set("timing_s/old_log_prob", prepared)
+			m.bySequence = c.Aggregation != algo.TokenMean
+			for phase, seconds := range s.spent { // of what was done before this step
+				m.set("timing_s/"+phase, seconds)
 			}
+			s.spent = nil
 			// With the file's log-probs as the old ones, the forward pass of the first
 			// update is the only one by the starting policy: it measures the difference.
 			s.diff = nil
@@ -219,7 +224,7 @@ func (s *Session) epochs(ctx context.Context, train [][]*Episode, alg algorithm,
 				return s.keep(step)
 			}
 			if s.Checkpoint != nil && c.SaveEvery > 0 && step%c.SaveEvery == 0 && step < total {
-				if err := s.Checkpoint(step, s.Frozen); err != nil {
+				if err := s.timed("save_checkpoint", func() error { return s.Checkpoint(step, s.Frozen) }); err != nil {
 					return err
 				}
 			}
@@ -227,6 +232,21 @@ func (s *Session) epochs(ctx context.Context, train [][]*Episode, alg algorithm,
 	}
 	// Until the model itself is written, this is all there is of the run.
 	return s.keep(step)
+}
+
+// timed adds what f takes to a phase's seconds, which the next step's metrics tell.
+func (s *Session) timed(phase string, f func() error) error {
+	now := s.Clock
+	if now == nil {
+		now = time.Now // of a plan
+	}
+	start := now()
+	err := f()
+	if s.spent == nil {
+		s.spent = map[string]float64{}
+	}
+	s.spent[phase] += now().Sub(start).Seconds()
+	return err
 }
 
 // take takes one step.

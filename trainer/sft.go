@@ -31,7 +31,7 @@ func (f *SFT) Run(ctx context.Context) error {
 		return err
 	}
 	f.maxLength = f.longest(episodes)
-	return f.epochs(ctx, f.groups, f, 0)
+	return f.epochs(ctx, f.groups, f)
 }
 
 func (f *SFT) moves(batch []*Episode) bool { return f.count(batch).rl.Tokens > 0 }

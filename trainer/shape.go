@@ -38,12 +38,25 @@ func (s *Session) shaper() (func(i int, g []*Episode) error, error) {
 			}
 			score_G = algo.LengthPenalty(score_G, out_G, in_G, turns_G, out, in, turns)
 		}
+		flat := c.withoutSpread(g, score_G)
 		for i, e := range g {
 			e.rewards(score_G[i])
+			e.shaped, e.flat = score_G[i], flat
 			e.Filtered = c.OverlongFilter && (e.Termination == traj.TurnLength || e.Termination == traj.MaxTokens)
 		}
 		return nil
 	}, err
+}
+
+// withoutSpread reports whether all attempts of a group have the same score; under
+// gdpo, which compares the components, also the same of each.
+func (c Config) withoutSpread(g []*Episode, score_G []float64) bool {
+	for i, e := range g {
+		if score_G[i] != score_G[0] || (c.Advantage == "gdpo" && !slices.Equal(e.Parts, g[0].Parts)) {
+			return false
+		}
+	}
+	return len(g) > 1
 }
 
 // shape gives every token its reward.
@@ -52,7 +65,7 @@ func (s *Session) shape() error {
 	if err != nil {
 		return err
 	}
-	return s.eachGroup(f, colReward)
+	return s.timed("adv", func() error { return s.eachGroup(f, colReward) })
 }
 
 // shapeAndEstimate is shape and advantages where nothing comes between them: in
@@ -74,7 +87,11 @@ func (s *Session) estimate(first func(i int, g []*Episode) error) error {
 	if err != nil {
 		return err
 	}
-	err = s.eachGroup(func(i int, g []*Episode) error {
+	return s.timed("adv", func() error { return s.estimateBy(x, first) })
+}
+
+func (s *Session) estimateBy(x *estimation, first func(i int, g []*Episode) error) error {
+	err := s.eachGroup(func(i int, g []*Episode) error {
 		if err := first(i, g); err != nil {
 			return err
 		}
@@ -92,8 +109,7 @@ func (s *Session) estimate(first func(i int, g []*Episode) error) error {
 	return s.rowsAdvantages(x)
 }
 
-// estimation makes advantages of rewards, and notes which groups can teach
-// nothing.
+// estimation makes advantages of rewards.
 type estimation struct {
 	est   *algo.Estimator
 	o     algo.EstimatorOptions
@@ -131,10 +147,6 @@ func (x *estimation) look(i int, g []*Episode) error {
 	row_G, err := rowsOfGroup(g, x.parts)
 	if err != nil {
 		return err
-	}
-	flat := len(g) > 1 && !slices.ContainsFunc(row_G, func(r algo.Row) bool { return r.Score() != row_G[0].Score() })
-	for _, e := range g {
-		e.flat = flat
 	}
 	switch {
 	case !x.est.Batch:
@@ -240,6 +252,17 @@ func (e *Episode) advantages(adv_T, return_T []float64) {
 		}
 	})
 	_, e.teaches = e.advantage()
+}
+
+// spread are the groups whose attempts did not all score the same.
+func spread(groups [][]*Episode) [][]*Episode {
+	var out [][]*Episode
+	for _, g := range groups {
+		if !g[0].flat {
+			out = append(out, g)
+		}
+	}
+	return out
 }
 
 // teaching are the groups in which some action is better or worse than expected.

@@ -155,14 +155,16 @@ func (s *Session) klReward(episodes []*Episode) error {
 		return nil
 	}
 	sum, n := 0.0, 0
-	err := s.each(episodes, func(e *Episode) error {
+	take := func(e *Episode) error {
 		e.each(func(_ int, x *Stream, t int) {
 			kl, _ := c.KL.At(x.Old[t], x.Ref[t])
 			x.Reward[t] -= c.KLCoef * kl
+			e.shaped -= c.KLCoef * kl
 			sum, n = sum+kl, n+1
 		})
 		return nil
-	}, colReward)
+	}
+	err := s.timed("adv", func() error { return s.each(episodes, take, colReward) })
 	s.RefKL = sum / float64(max(n, 1))
 	return err
 }

@@ -1,0 +1,207 @@
+package trainer
+
+import (
+	"errors"
+	"math"
+	"testing"
+	"time"
+
+	"agentcli/trainer/algo"
+	"agentcli/traj"
+)
+
+func TestScoresAreAsTheFileHasThemRewardsAsTheyAreLearnedFrom(t *testing.T) {
+	pair := func() []*Episode { return []*Episode{attempt("g", 1, "abCD"), attempt("g", 0, "abEE")} }
+	c := config()
+	c.RewardClip = .25
+	v := train(t, newBigram(vocab, 1), c, pair())[0].Values
+	if v["critic/score/max"] != 1 || v["critic/rewards/max"] != .25 {
+		t.Errorf("clipped to .25: score %v, reward %v", v["critic/score/max"], v["critic/rewards/max"])
+	}
+	c = config()
+	c.KLCoef, c.KLIn, c.KL = .5, KLInReward, algo.KLK1
+	v = train(t, newBigram(vocab, 1), c, pair(), func(g *GRPO) { g.Ref = newBigram(vocab, 2) })[0].Values
+	// Both rows have two actions: the mean row pays for two tokens' mean KL.
+	if want := .5 - .5*2*v["actor/reward_kl_penalty"]; math.Abs(v["critic/rewards/mean"]-want) > 1e-12 || v["critic/score/mean"] != .5 {
+		t.Errorf("KL in the reward: score %v, reward %v; want .5, %v", v["critic/score/mean"], v["critic/rewards/mean"], want)
+	}
+}
+
+// flatAndNot are a group with spread and one without.
+func flatAndNot() []*Episode {
+	return []*Episode{attempt("g", 1, "abCD"), attempt("g", 0, "abEE"), attempt("f", 1, "abFF"), attempt("f", 1, "abCC")}
+}
+
+func TestAGroupIsFlatByItsScoresWhateverTheKLInTheReward(t *testing.T) {
+	c := config()
+	c.KLCoef, c.KLIn, c.KL, c.Advantage = .05, KLInReward, algo.KLK1, "rloo"
+	ref := func(g *GRPO) { g.Ref = newBigram(vocab, 2) }
+	for drop, rows := range map[bool]float64{false: 4, true: 2} {
+		c.DropZeroStd = drop
+		v := train(t, newBigram(vocab, 1), c, flatAndNot(), ref)[0]
+		if x := v.Values["frac_reward_zero_std"]; x != .5 {
+			t.Errorf("--drop-zero-std %v: one of two groups is flat, not a share of %v", drop, x)
+		}
+		if n := v.Over["critic/score/mean"]; n != rows {
+			t.Errorf("--drop-zero-std %v: %v rows in the step, want %v", drop, n, rows)
+		}
+	}
+}
+
+// A group that is dropped is in no loss, no denominator, no whitening, and teaches the
+// critic nothing: the run is that without its rows.
+func TestADroppedGroupIsDroppedUnderEveryAdvantage(t *testing.T) {
+	for _, adv := range []string{"gae", "grpo", "reinforce", "reinforce++", "reinforce++-baseline", "gpg", "rae"} {
+		run := func(drop bool, episodes []*Episode) ([]float64, []float64, int) {
+			c, actor, critic, out := config(), newBigram(vocab, 1), newCritic(4), 0
+			if adv == "gae" {
+				c = ppoConfig()
+			}
+			c.Advantage, c.DropZeroStd = adv, drop
+			count := func(rows int) { out += rows }
+			if adv == "gae" {
+				trainPPO(t, actor, critic, c, episodes, func(p *PPO) { p.OnDrop = count })
+			} else {
+				train(t, actor, c, episodes, func(g *GRPO) { g.OnDrop = count })
+			}
+			return actor.steps[0], critic.values, out
+		}
+		want, values, _ := run(false, flatAndNot()[:2])
+		got, learned, out := run(true, flatAndNot())
+		if gap(got, want) != 0 || gap(learned, values) != 0 || out != 2 {
+			t.Errorf("%s: the gradient is %v off, the critic %v; %d rows said to be left out", adv, gap(got, want), gap(learned, values), out)
+		}
+		if all, _, _ := run(false, flatAndNot()); gap(all, want) == 0 {
+			t.Errorf("%s: the flat group changes nothing here, so nothing was tested", adv)
+		}
+	}
+}
+
+func TestNothingIsLeftOfFlatGroups(t *testing.T) {
+	flat := func() []*Episode { return flatAndNot()[2:] }
+	c := ppoConfig()
+	c.DropZeroStd = true
+	p := &PPO{Critic: newCritic(4), Session: Session{Actor: newBigram(vocab, 1), Config: c, Data: &Data{Episodes: flat()}, Clock: still}}
+	if err := p.Run(t.Context()); !errors.Is(err, ErrNothingToLearn) {
+		t.Errorf("ppo: %v", err)
+	}
+	c = config()
+	c.DropZeroStd, c.KLCoef, c.KLIn = true, .1, KLInReward
+	g := &GRPO{Session{Actor: newBigram(vocab, 1), Ref: newBigram(vocab, 2), Config: c, Data: &Data{Episodes: flat()}, Clock: still}}
+	if err := g.Run(t.Context()); !errors.Is(err, ErrNothingToLearn) {
+		t.Errorf("KL in the reward: %v", err)
+	}
+	c = config()
+	c.Loss, c.DropZeroStd = "opd", true
+	if err := c.Validate(); err == nil {
+		t.Error("opd with --drop-zero-std would train on nothing, and was not refused")
+	}
+}
+
+func TestFlatGroupsAreTrainedOnWhereSomethingElseMovesThePolicy(t *testing.T) {
+	rows := func() []*Episode {
+		return []*Episode{attempt("f", 1, "abFFcdE"), attempt("f", 1, "abCChE")}
+	}
+	for name, change := range map[string]func(*GRPO){
+		"echo":    func(g *GRPO) { g.Config.Echo = .1 },
+		"entropy": func(g *GRPO) { g.Config.EntropyCoef = .01 },
+		"ptx":     func(g *GRPO) { g.Config.PTXCoef, g.PTX = .1, []*Episode{attempt("x", 0, "aBCD")} },
+		"nothing": func(*GRPO) {},
+	} {
+		model := newBigram(vocab, 1)
+		g := &GRPO{Session{Actor: model, Config: config(), Data: &Data{Episodes: rows()}, Clock: still}}
+		change(g)
+		plan, err := MakePlan(&Data{Episodes: rows()}, g.Config)
+		if err != nil {
+			t.Fatal(name, err)
+		}
+		err = g.Run(t.Context())
+		if name == "nothing" {
+			if !errors.Is(err, ErrNothingToLearn) || !errors.Is(plan.Nothing, ErrNothingToLearn) {
+				t.Errorf("%v, planned %v", err, plan.Nothing)
+			}
+			continue
+		}
+		if err != nil || plan.Nothing != nil || len(model.steps) == 0 || gap(model.steps[0], make([]float64, len(model.grad))) == 0 {
+			t.Errorf("%s: %d steps, %v, planned %v", name, len(model.steps), err, plan.Nothing)
+		}
+	}
+	c := config()
+	c.Echo = .1 // of rows without an observation
+	p, err := MakePlan(&Data{Episodes: flatAndNot()[2:]}, c)
+	if err != nil || p.Nothing == nil {
+		t.Errorf("--echo with nothing to hear: %v, %v", p.Nothing, err)
+	}
+}
+
+func TestJoinedMetricsAreThoseOfOneStep(t *testing.T) {
+	episodes := corpus()
+	episodes[0].Termination, episodes[3].ToolCalls, episodes[3].ToolErrors = traj.MaxTurns, 4, 1
+	for i, e := range episodes {
+		e.ToolCalls += i
+	}
+	for _, agg := range algo.Aggregations {
+		c := ppoConfig() // whose minibatches do not change what is compared
+		c.Echo, c.EntropyCoef, c.Aggregation, c.MaxLength = .1, .01, agg, 9
+		c.LR, c.CriticLR = 1e-300, 1e-300 // the second step finds the model of the first
+		run := func(minibatch int) []Metrics {
+			c.Minibatch = minibatch
+			return trainPPO(t, newBigram(vocab, 1), newCritic(4), c, episodes)
+		}
+		whole, parts := run(0), run(3)
+		if len(whole) != 1 || len(parts) < 3 {
+			t.Fatalf("%d and %d steps", len(whole), len(parts))
+		}
+		got := Join(parts)
+		for key, want := range whole[0].Values {
+			switch key {
+			case "training/epoch", "critic/grad_norm", "actor/grad_norm", "critic/vf_explained_var", "frac_reward_zero_std":
+				continue // of a step by itself
+			}
+			if x, ok := got[key]; !ok || math.Abs(x-want) > 1e-9 {
+				t.Errorf("%s, %s: %v joined, %v at once", agg, key, x, want)
+			}
+		}
+	}
+}
+
+func TestPerplexityRatioIsTheMeanOverSequences(t *testing.T) {
+	var d RolloutDiff
+	d.add([]float64{-1, -2, -9}, []float64{-1.5, -2.5, 0}, []float64{1, 1, 0}) // the model finds it likelier
+	d.add([]float64{-3}, []float64{-2}, []float64{1})
+	d.add(nil, nil, nil)
+	m := newMetrics(1, 1, 0, &Data{}, [][]*Episode{{{}}})
+	d.into(m)
+	if want := (math.Exp(-.5) + math.Exp(1)) / 2; math.Abs(m.Values["rollout_corr/ppl_ratio"]-want) > 1e-15 {
+		t.Errorf("%v, want %v", m.Values["rollout_corr/ppl_ratio"], want)
+	}
+}
+
+// Each call of the clock takes a second, so that each phase has its own time.
+func TestEachPhaseHasItsOwnTime(t *testing.T) {
+	now := time.Unix(0, 0)
+	tick := func() time.Time { now = now.Add(time.Second); return now }
+	c := ppoConfig()
+	c.KLCoef, c.KLIn, c.Minibatch, c.SaveEvery = .1, KLInReward, 3, 1
+	slow := func(p *PPO) {
+		p.Clock, p.Ref = tick, newBigram(vocab, 2)
+		p.OnProgress = func(x Progress) {
+			if x.Phase == "ref" && x.Done == x.Total {
+				now = now.Add(time.Minute)
+			}
+		}
+		p.Checkpoint = func(int, *Frozen) error { now = now.Add(time.Hour); return nil }
+	}
+	m := trainPPO(t, newBigram(vocab, 1), newCritic(4), c, corpus(), slow)
+	for key, want := range map[string]float64{"old_log_prob": 1, "ref": 61, "values": 1, "adv": 3} {
+		if x := m[0].Values["timing_s/"+key]; x != want {
+			t.Errorf("timing_s/%s is %v, want %v", key, x, want)
+		}
+		if x, again := m[1].Values["timing_s/"+key]; again {
+			t.Errorf("timing_s/%s is told of twice: %v", key, x)
+		}
+	}
+	if _, first := m[0].Values["timing_s/save_checkpoint"]; first || m[1].Values["timing_s/save_checkpoint"] != 3601 {
+		t.Errorf("checkpoint: %v s", m[1].Values["timing_s/save_checkpoint"])
+	}
+}
