@@ -102,7 +102,8 @@ func (p *player) play(ctx, own context.Context) (end traj.Termination, reason st
 		p.reply(resp)
 		step := &p.t.Steps[len(p.t.Steps)-1]
 		step.ToolCalls = len(action.ToolCalls) + len(action.CallErrors)
-		step.ToolErrors = len(action.CallErrors)
+		unread := len(action.CallErrors)
+		step.ToolErrors, step.ToolMalformed = unread, &unread
 		switch {
 		case step.Error != "":
 			return traj.ModelFailed, step.Error
@@ -130,7 +131,8 @@ func (p *player) play(ctx, own context.Context) (end traj.Termination, reason st
 		if r := res.Reward; r != nil && !finite(*r) {
 			return traj.EnvFailed, fmt.Sprintf("the environment's reward of step %d is %v", turn, *r)
 		}
-		step.Reward, step.ToolErrors, step.ToolCached = res.Reward, res.ToolErrors, res.ToolCached
+		malformed := max(res.Malformed, unread)
+		step.Reward, step.ToolErrors, step.ToolCached, step.ToolMalformed = res.Reward, res.ToolErrors, res.ToolCached, &malformed
 		if action.Final {
 			p.observe(res.Observation)
 			return traj.Answered, ""

@@ -35,6 +35,7 @@ type Result struct {
 	Reward      *float64 // of this step; nil where the environment gives none
 	Done        bool
 	ToolErrors  int  // calls that failed or could not be read
+	Malformed   int  // those of them that were never run: unreadable, of no tool that there is, or with wrong arguments
 	ToolCached  *int // calls that the cache answered; nil: it was asked for none
 }
 
@@ -282,6 +283,9 @@ func (e *ToolEnvironment) Step(ctx context.Context, a traj.Action) (Result, erro
 		content := outs[i]
 		if errs[i] != nil {
 			res.ToolErrors++
+			if errors.Is(errs[i], errRefused) {
+				res.Malformed++
+			}
 			content = "error: " + errs[i].Error()
 		}
 		res.Observation.Messages = append(res.Observation.Messages, traj.Message{
@@ -289,6 +293,7 @@ func (e *ToolEnvironment) Step(ctx context.Context, a traj.Action) (Result, erro
 	}
 	for _, c := range a.CallErrors {
 		res.ToolErrors++
+		res.Malformed++
 		res.Observation.Messages = append(res.Observation.Messages, traj.Message{
 			Role: traj.RoleTool, Content: e.clip("error: the tool call could not be read: " + c.Reason)})
 	}

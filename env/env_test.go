@@ -97,6 +97,10 @@ func TestStep(t *testing.T) {
 		if len(m) != 1 || !strings.HasPrefix(m[0].Content, c.want) || r.ToolErrors != c.errors || m[0].ToolCallID != "call_0" || m[0].Role != "tool" || r.Done {
 			t.Errorf("%s(%s) = %+v", c.name, c.args, r)
 		}
+		// A tool that ran and failed was called well.
+		if ran := c.name != "calculator" && c.name != "search"; r.Malformed != c.errors && !ran || ran && r.Malformed != 0 {
+			t.Errorf("%s(%s): %d malformed calls", c.name, c.args, r.Malformed)
+		}
 	}
 }
 
@@ -118,7 +122,7 @@ func TestStepFinalAndCallErrors(t *testing.T) {
 	a := calls("calculator", `{"expression":"1+1"}`)
 	a.CallErrors = []traj.CallError{{Raw: "{", Reason: "the JSON ends too early"}}
 	r := step(t, Config{Tools: []Tool{Calculator{}}}, a)
-	if len(r.Observation.Messages) != 2 || r.ToolErrors != 1 || !strings.HasPrefix(r.Observation.Messages[1].Content, "error: ") {
+	if len(r.Observation.Messages) != 2 || r.ToolErrors != 1 || r.Malformed != 1 || !strings.HasPrefix(r.Observation.Messages[1].Content, "error: ") {
 		t.Fatalf("%+v", r)
 	}
 }

@@ -150,7 +150,7 @@ func plainRows(t *testing.T, rows []*traj.Trajectory) []map[string]any {
 			"steps": list(len(r.Steps), func(i int) any {
 				s := r.Steps[i]
 				return map[string]any{"sequence": s.Sequence, "start": s.Start, "end": s.End, "finish_reason": s.FinishReason, "tool_calls": s.ToolCalls,
-					"tool_errors": s.ToolErrors, "tool_cached": s.ToolCached, "reward": s.Reward, "prompt_tokens": s.PromptTokens, "completion_tokens": s.CompletionTokens,
+					"tool_errors": s.ToolErrors, "tool_cached": s.ToolCached, "tool_malformed": s.ToolMalformed, "reward": s.Reward, "prompt_tokens": s.PromptTokens, "completion_tokens": s.CompletionTokens,
 					"model_ms": s.ModelMS, "env_ms": s.EnvMS, "error": opt(s.Error)}
 			}),
 			"sequences": list(len(r.Sequences), func(i int) any {

@@ -142,6 +142,13 @@ func decodeSteps(n *node) ([]traj.Step, error) {
 				*p = *v
 			}
 		}
+		optional := func(p **int) {
+			var v *float64
+			if v, err = f.optNumber(); v != nil {
+				n := int(*v)
+				*p = &n
+			}
+		}
 		switch f.name {
 		case "sequence":
 			num(&s.Sequence)
@@ -168,11 +175,9 @@ func decodeSteps(n *node) ([]traj.Step, error) {
 		case "error":
 			s.Error, _, err = f.text()
 		case "tool_cached":
-			var v *float64
-			if v, err = f.optNumber(); v != nil {
-				n := int(*v)
-				s.ToolCached = &n
-			}
+			optional(&s.ToolCached)
+		case "tool_malformed":
+			optional(&s.ToolMalformed)
 		default:
 			_, err = f.value()
 		}

@@ -20,7 +20,7 @@ const (
 )
 
 func appendBody(b []byte, e *Body, number func(string) int) []byte {
-	b = appendInts(b, number(e.Role), number(string(e.Termination)), e.Turns, e.ToolCalls, e.ToolErrors, e.Prompt, e.Sampled, e.LastRound+1, len(e.Parts))
+	b = appendInts(b, number(e.Role), number(string(e.Termination)), e.Turns, e.ToolCalls, e.ToolErrors, e.Malformed+1, e.Prompt, e.Sampled, e.LastRound+1, len(e.Parts))
 	for _, p := range e.Parts {
 		b = appendReals(appendInts(b, number(p.Name)), p.Value)
 	}
@@ -126,7 +126,7 @@ func (p *pages) real() float64 {
 }
 
 func readBody(p pages, names []string) *Body {
-	e := &Body{Role: names[p.int()], Termination: traj.Termination(names[p.int()]), Turns: p.int(), ToolCalls: p.int(), ToolErrors: p.int(),
+	e := &Body{Role: names[p.int()], Termination: traj.Termination(names[p.int()]), Turns: p.int(), ToolCalls: p.int(), ToolErrors: p.int(), Malformed: p.int() - 1,
 		Prompt: p.int(), Sampled: p.int(), LastRound: p.int() - 1}
 	for range p.int() {
 		e.Parts = append(e.Parts, traj.Part{Name: names[p.int()], Value: p.real()})

@@ -49,6 +49,7 @@ type Body struct {
 	Turns       int // 0: the file does not say, nor the two below
 	ToolCalls   int
 	ToolErrors  int
+	Malformed   int // of ToolErrors; -1: the file does not say
 	Prompt      int // tokens before the first sampled one
 	Sampled     int // tokens that the policy sampled, over all sequences
 	LastRound   int // of the last sequence: where its last model call begins; -1: not known

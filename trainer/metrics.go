@@ -38,6 +38,7 @@ type metrics struct {
 	terminations                                     map[traj.Termination]int
 	ended                                            int // episodes whose termination is known
 	callErrors, callCount                            int
+	read, malformed                                  int // calls of rows that say which were malformed, and those
 	hasRef                                           bool
 	means                                            map[string]*series // of what an algorithm measures by itself
 }
@@ -103,6 +104,10 @@ func (m *metrics) episode(e *Episode) {
 		m.calls.add(float64(e.ToolCalls))
 		m.callCount += e.ToolCalls
 		m.callErrors += e.ToolErrors
+		if e.Malformed >= 0 {
+			m.read += e.ToolCalls
+			m.malformed += e.Malformed
+		}
 	}
 	if e.Termination != "" {
 		m.ended++
@@ -195,6 +200,7 @@ func (m *metrics) finish() Metrics {
 	m.stats("num_turns", m.turns)
 	m.stats("tool_calls", m.calls)
 	m.share("tool_error_rate", m.callErrors, m.callCount)
+	m.share("malformed_call_rate", m.malformed, m.read)
 	clipped := 0
 	for t, c := range m.terminations {
 		m.set("termination/"+string(t), float64(c)/float64(m.ended))

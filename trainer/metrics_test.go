@@ -205,3 +205,34 @@ func TestEachPhaseHasItsOwnTime(t *testing.T) {
 		t.Errorf("checkpoint: %v s", m[1].Values["timing_s/save_checkpoint"])
 	}
 }
+
+func TestMalformedCallsAreAShareOfTheRowsThatCountThem(t *testing.T) {
+	step := func(calls int, malformed *int) traj.Step {
+		return traj.Step{Sequence: -1, ToolCalls: calls, ToolErrors: 1, ToolMalformed: malformed}
+	}
+	n := func(x int) *int { return &x }
+	row := func(steps ...traj.Step) *traj.Trajectory {
+		one := 1.0
+		return &traj.Trajectory{Reward: &one, Steps: steps, Sequences: []traj.Sequence{sequence("abCD", nil)}}
+	}
+	d := &Data{}
+	for i, x := range []*traj.Trajectory{row(step(3, n(1)), step(2, n(0))), row(step(5, nil)), row(step(1, n(1)), step(7, nil))} {
+		e, reason, err := episode(x, "a", needs{reward: true})
+		if err != nil || reason != "" {
+			t.Fatal(i, reason, err)
+		}
+		d.Episodes = append(d.Episodes, e)
+	}
+	onDisk(t, d)
+	m := newMetrics(1, 1, 0, d, [][]*Episode{{{}}})
+	for _, e := range d.Episodes {
+		b, err := e.shelf.get(e)
+		if err != nil {
+			t.Fatal(err)
+		}
+		m.episode(&Episode{Body: b})
+	}
+	if v := m.finish(); v.Values["malformed_call_rate"] != .2 || v.Over["malformed_call_rate"] != 5 || v.Values["tool_error_rate"] != 5./18 {
+		t.Errorf("malformed %v of %v calls, failed %v", v.Values["malformed_call_rate"], v.Over["malformed_call_rate"], v.Values["tool_error_rate"])
+	}
+}

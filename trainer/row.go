@@ -65,6 +65,12 @@ func episode(t *traj.Trajectory, id string, need needs) (e *Episode, reason stri
 	for i, s := range t.Steps {
 		e.ToolCalls += s.ToolCalls
 		e.ToolErrors += s.ToolErrors
+		switch {
+		case s.ToolMalformed == nil:
+			e.Malformed = -1
+		case e.Malformed >= 0:
+			e.Malformed += *s.ToolMalformed
+		}
 		if s.Sequence < 0 || s.Sequence >= len(kept) || kept[s.Sequence] < 0 || s.Start < 0 || s.End > len(t.Sequences[s.Sequence].TokenIDs) || s.Start >= s.End {
 			if s.Reward != nil && *s.Reward != 0 {
 				return nil, "", fmt.Errorf("step %d has a reward, but no tokens that it is for", i)

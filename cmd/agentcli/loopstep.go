@@ -38,6 +38,7 @@ type loop struct {
 	state loopState
 	test  *datasets.Dataset
 	demos trainer.Demonstrations // that a teacher is shown; nil: none
+	saved time.Duration          // what the checkpoint after the step before took
 }
 
 func (l *loop) note(format string, a ...any) { l.s.say(fmt.Sprintf(format, a...)) }
@@ -257,8 +258,8 @@ func (l *loop) train(ctx context.Context, step int, r rollout) (map[string]float
 	show := newTrainMeter(l.s)
 	s.OnProgress = show.progress
 	s.OnSkip = func(err error) { show.close(); l.note("warning: %v: this update is left out", err) }
-	var all []map[string]float64
-	s.OnStep = func(m trainer.Metrics) error { all = append(all, m.Values); return nil }
+	var all []trainer.Metrics
+	s.OnStep = func(m trainer.Metrics) error { all = append(all, m); return nil }
 	// The first ^C ends the step; what it changed is not kept.
 	own, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -273,7 +274,7 @@ func (l *loop) train(ctx context.Context, step int, r rollout) (map[string]float
 	err = l.m.run(own, s)
 	close(over)
 	show.close()
-	values := average(all)
+	values := trainer.Join(all)
 	switch {
 	case errors.Is(err, trainer.ErrNothingToLearn):
 		values["actor/skipped_step"] = 1
@@ -288,28 +289,16 @@ func (l *loop) train(ctx context.Context, step int, r rollout) (map[string]float
 	}
 	p := data.Scores()
 	values["critic/score/mean"], values["critic/score/stderr"] = p.Reward, p.StdErr
-	values["frac_reward_zero_std"] = float64(p.Flat) / float64(p.Groups)
+	if len(all) == 0 { // else of the rewards as they were learned from
+		values["frac_reward_zero_std"] = float64(p.Flat) / float64(p.Groups)
+	}
+	if l.saved > 0 {
+		values["timing_s/save_checkpoint"], l.saved = l.saved.Seconds(), 0
+	}
+	addPeakMemory(values)
 	values["timing_s/rollout"], values["timing_s/train"] = r.seconds, time.Since(start).Seconds()
 	values["training/updates"] = float64(l.state.Updates)
 	return values, nil
-}
-
-// average is the mean of each metric over the updates that measured it.
-func average(all []map[string]float64) map[string]float64 {
-	sum, n := map[string]float64{}, map[string]float64{}
-	for _, v := range all {
-		for k, x := range v {
-			if !math.IsNaN(x) {
-				sum[k] += x
-				n[k]++
-			}
-		}
-	}
-	for k := range sum {
-		sum[k] /= n[k]
-	}
-	delete(sum, "training/epoch")
-	return sum
 }
 
 // evaluate measures the policy on the test split and keeps the best model.
@@ -361,5 +350,7 @@ func measured(mean, stderr float64, tasks int) string {
 func (l *loop) save(step int) error {
 	state := l.state
 	at := position{Step: step, Model: l.path, DType: l.m.actor.DType(), Config: decisive(l.o.train.Config), LoRA: adapterText(l.o.train), Loop: &state}
+	start := time.Now()
+	defer func() { l.saved = time.Since(start) }()
 	return saveCheckpoint(l.m, &trainer.Frozen{}, l.dir, at, l.o.train.Keep)
 }

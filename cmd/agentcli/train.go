@@ -445,6 +445,7 @@ func runTrain(ctx context.Context, o trainOptions, s streams) (end error) {
 			show.close()
 			note("warning: the file's log-probs are %.2g apart from those of %s on average: was the file sampled by another model, or with another tokenizer or chat template?", d, path)
 		}
+		addPeakMemory(m.Values)
 		history = append(history, m)
 		show.step(m)
 		return log.Write(m.Step, m.Values, time.Now())

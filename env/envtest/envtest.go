@@ -144,6 +144,9 @@ func Environment(t *testing.T, open func(t *testing.T) env.Environment, task tra
 		if r.ToolErrors != 3 || len(r.Observation.Messages) != 3 {
 			t.Fatalf("%d errors, %d messages; want 3 of each", r.ToolErrors, len(r.Observation.Messages))
 		}
+		if r.Malformed > r.ToolErrors {
+			t.Errorf("%d malformed calls among %d errors", r.Malformed, r.ToolErrors)
+		}
 		for _, m := range r.Observation.Messages {
 			if m.Content == "" {
 				t.Errorf("nothing is said: %+v", m)
