@@ -41,6 +41,8 @@ type Session struct {
 	// Updates is the number of updates that earlier runs took with the same
 	// optimiser: Adam goes on counting.
 	Updates int
+	// Baseline is that of rae's roles from earlier runs, and is gone on with; nil: none.
+	Baseline map[string]float64
 	// Clock is time.Now where it is nil.
 	Clock func() time.Time
 
