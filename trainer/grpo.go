@@ -77,7 +77,9 @@ func (s *Session) shapeAndDrop() error {
 func (s *Session) compared() error {
 	c := s.Config
 	est, ok := algo.EstimatorByName(c.Advantage)
-	if ok && est.Batch && c.DropZeroStd { // its statistics are those of what is left
+	// What a batch says together is of what is left; rae's averages go on from batch to
+	// batch, and are of all.
+	if ok && est.Batch && c.DropZeroStd && c.Advantage != "rae" {
 		if err := s.shapeAndDrop(); err != nil {
 			return err
 		}

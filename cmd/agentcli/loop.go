@@ -240,6 +240,8 @@ type loopState struct {
 	Best     float64 `json:"best"`    // mean reward of the best evaluation, if BestStep is not 0
 	BestErr  float64 `json:"best_stderr"`
 	BestStep int     `json:"best_step"`
+	Before   byTask  `json:"before,omitempty"` // of the evaluation before the first step
+	Last     byTask  `json:"last,omitempty"`   // of the newest one
 	KLCoef   float64 `json:"kl_coef"`
 
 	Roles map[string]float64 `json:"roles,omitempty"` // what rae compares each with
@@ -402,6 +404,9 @@ func (l *loop) report(step int, v map[string]float64) {
 func (l *loop) summary() {
 	if l.state.BestStep > 0 {
 		l.note("best on the test split: %s after step %d, kept in %s", measured(l.state.Best, l.state.BestErr, l.o.EvalTasks), l.state.BestStep, filepath.Join(l.dir, bestFolder))
+	}
+	if text := verdict(l.state.Before, l.state.Last); text != "" {
+		l.note("%s", text)
 	}
 	for _, sign := range badSigns(readCurves(l.dir)) {
 		l.note("warning: %s", sign)

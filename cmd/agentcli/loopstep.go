@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"iter"
 	"maps"
-	"math"
 	"os"
 	"path/filepath"
 	"strings"
@@ -348,14 +347,15 @@ func (l *loop) evaluate(ctx context.Context, step int, values map[string]float64
 	if len(n) == 0 {
 		return errors.New("no attempt of the evaluation has a reward: " + sum.FirstError)
 	}
-	mean, ss := 0.0, 0.0
+	scores := byTask{}
 	for k := range n {
-		mean += reward[k] / n[k] / float64(len(n))
+		scores[k] = reward[k] / n[k]
 	}
-	for k := range n {
-		ss += (reward[k]/n[k] - mean) * (reward[k]/n[k] - mean)
+	mean, stderr := scores.mean()
+	if step == 0 {
+		l.state.Before = scores
 	}
-	stderr := math.Sqrt(ss / math.Max(1, float64(len(n)-1)) / float64(len(n)))
+	l.state.Last = scores
 	if values == nil {
 		l.note("before the first step: test %s", measured(mean, stderr, l.o.EvalTasks))
 	} else {

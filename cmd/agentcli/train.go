@@ -486,7 +486,7 @@ func runTrain(ctx context.Context, o trainOptions, s streams) (end error) {
 	if o.Config.IsSupervised() {
 		summariseSupervised(note, history, time.Since(started))
 	} else {
-		summarise(note, o.Output, history, time.Since(started))
+		summarise(note, o.Output, data, history, time.Since(started))
 	}
 	// The one datum of this command: where the model is.
 	_, err = fmt.Fprintln(s.out, o.Output)

@@ -74,7 +74,7 @@ func trainCurves(dir string) []byte {
 }
 
 // summarise says in words how it went, and names the known bad signs.
-func summarise(note func(string, ...any), dir string, h []trainer.Metrics, took time.Duration) {
+func summarise(note func(string, ...any), dir string, data *trainer.Data, h []trainer.Metrics, took time.Duration) {
 	if len(h) == 0 {
 		return
 	}
@@ -84,6 +84,8 @@ func summarise(note func(string, ...any), dir string, h []trainer.Metrics, took 
 		how += fmt.Sprintf("; last step: KL %.3g, clipped %.1f %%, entropy %.3g, gradient norm %.3g", kl, 100*last["actor/pg_clipfrac"], last["actor/entropy"], last["actor/grad_norm"])
 	}
 	note("%s", how)
+	p := data.Scores()
+	note("reward of the %d rows: %s; they were sampled before training, so it does not rise (eval on the test split tells whether the model is better)", p.Episodes, measured(p.Reward, p.StdErr, p.Groups))
 	compared := slices.IndexFunc(h, func(m trainer.Metrics) bool { return m.Values["rollout_corr/tokens"] > 0 })
 	if compared >= 0 {
 		v := h[compared].Values
