@@ -16,6 +16,7 @@ type Plan struct {
 	Tokens           int // of all sequences
 	Actions          int // tokens that are trained on
 	Packed           int // tokens that a forward pass computes: a shared prompt once
+	AtOnce           int // those of the largest micro-batch
 	Reward, StdErr   float64
 	Nothing          error // why the run would have nothing to learn from: it wraps ErrNothingToLearn; nil: it would
 	first            micro
@@ -96,7 +97,8 @@ func MakePlan(d *Data, c Config) (*Plan, error) {
 		if first {
 			p.first, first = mb, false
 		}
-		p.Packed += policy.PackedTokens(mb.batch.Sequences)
+		n := policy.PackedTokens(mb.batch.Sequences)
+		p.Packed, p.AtOnce = p.Packed+n, max(p.AtOnce, n)
 	}
 	return p, nil
 }

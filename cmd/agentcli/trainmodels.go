@@ -269,12 +269,11 @@ func dryRun(data *trainer.Data, m *trainModels, path string, o trainOptions, s s
 	if m.critic != nil {
 		factor = 2
 	}
-	gb := func(n float64) float64 { return n / 1e9 }
-	parameters, bytes := float64(m.parameters()), m.actor.Bytes()
-	if m.critic != nil {
-		bytes += m.critic.Bytes()
+	memory, err := m.memoryNeed(path, p.AtOnce, o)
+	if err != nil {
+		return err
 	}
-	fmt.Fprintf(w, "model            %s, %.0f M parameters trained, %s\n", path, parameters/1e6, m.actor.DType())
+	fmt.Fprintf(w, "model            %s, %.0f M parameters trained, %s\n", path, float64(m.parameters())/1e6, m.actor.DType())
 	if o.Config.IsSupervised() {
 		showRows(w, p, data, o.Config)
 	} else {
@@ -282,7 +281,7 @@ func dryRun(data *trainer.Data, m *trainModels, path string, o trainOptions, s s
 	}
 	fmt.Fprintf(w, "tokens           %d, %d of them trained on; %d once shared prompts are computed once\n", p.Tokens, p.Actions, p.Packed)
 	fmt.Fprintf(w, "optimiser steps  %d of %s\n", p.Steps, perStep(o.Config.Minibatch))
-	fmt.Fprintf(w, "memory           about %.1f GB for weights, gradients and moments, and what %d tokens at once take\n", gb(float64(bytes)), o.Config.MicroTokens)
+	fmt.Fprintf(w, "memory           %s\n", memory)
 	fmt.Fprintf(w, "time             about %s (one forward pass over %d tokens took %.1f s)\n",
 		(time.Duration(perToken*passes*factor*float64(p.Packed)*1e9) * time.Nanosecond).Round(time.Second), tokens, perToken*float64(tokens))
 	return nil
