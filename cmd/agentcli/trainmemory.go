@@ -15,12 +15,18 @@ func modelBytes(m frozenModel) int64 {
 	return 0
 }
 
+// What a process takes beside its tensors (libtorch, tokenizer, files), and how many
+// rows of logits the policy has at a time.
+const (
+	programBytes = 300e6
+	logitRows    = 512
+)
+
 // activationBytes estimates what forward and backward over so many tokens keep beside
 // the weights: of each layer, for each token, the numbers that backward asks for
 // again, and the layer's input alone where the rest is computed again, layer by layer.
 // The factors are fitted to the largest resident sizes of training runs on a CPU, of
-// SmolLM2-135M and a model with wider and fewer layers, in bfloat16 and float32: they
-// come out within a tenth (docs/training.md).
+// SmolLM2-135M and a model with wider and fewer layers, in bfloat16 and float32.
 func activationBytes(c weights.Config, tokens, size int64, checkpoint bool) int64 {
 	h, heads, ffn := int64(c.HiddenSize), int64((c.NumHeads+2*c.NumKVHeads)*c.HeadDim), int64(c.IntermediateSize)
 	layer, layers := 5*h+13*heads/10+3*ffn, int64(c.NumLayers)
@@ -44,11 +50,15 @@ func (m *trainModels) memoryNeed(path string, tokens int, o trainOptions) (strin
 	if m.critic != nil {
 		trained += m.critic.Bytes()
 	}
-	// The step of AdamW itself works on a copy of about the size of the masters.
-	work := max(activationBytes(w.Config(), int64(tokens), cmp.Or(sizeOf[m.actor.DType()], 4), o.Open.Checkpoint), 4*m.parameters())
+	c, size, parameters := w.Config(), cmp.Or(sizeOf[m.actor.DType()], 4), m.parameters()
+	work := activationBytes(c, int64(tokens), size, o.Open.Checkpoint) + 3*4*logitRows*int64(c.VocabSize) // logits, their softmax and gradient
+	if size < 4 {
+		work += size * parameters // gradients before they are added to the float32 ones
+	}
+	work = programBytes + max(work, 4*parameters) // AdamW's step works on a copy of the masters' size
 	frozen := modelBytes(m.ref) + modelBytes(m.teacher) + modelBytes(m.reward)
 	gb := func(n int64) float64 { return float64(n) / 1e9 }
-	text := fmt.Sprintf("about %.1f GB: %.1f for weights, gradients and moments, %.1f (an estimate) for what %d tokens at once and the optimiser take",
+	text := fmt.Sprintf("about %.1f GB: %.1f for weights, gradients and moments, %.1f for what %d tokens at once and the program take (estimated)",
 		gb(trained+max(work, frozen)), gb(trained), gb(work), tokens)
 	if frozen > 0 {
 		text += fmt.Sprintf("; before the first update %.1f for the frozen models", gb(frozen))
