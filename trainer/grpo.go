@@ -114,6 +114,10 @@ func (s *Session) nothing() error {
 // leaveOut goes on with the groups that are kept, and says how many rows the others
 // are.
 func (s *Session) leaveOut(kept [][]*Episode) error {
+	c := s.Config
+	if len(kept) == 0 && (c.Algo == AlgoPPO || c.movesAnyway(s.groups)) { // the flag alone is in the way
+		return traj.Mark(fmt.Errorf("all attempts within each of the %d groups have the same reward, and --drop-zero-std leaves such groups out: nothing is left to learn from (leave the flag out, or sample more attempts with rollout -n, or harder or easier tasks)", len(s.groups)), ErrNothingToLearn)
+	}
 	if len(kept) == 0 {
 		return s.nothing()
 	}
