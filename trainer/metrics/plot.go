@@ -191,7 +191,8 @@ func ticks(lo, hi float64, n int) ([]float64, int) {
 	}
 	digits := int(math.Max(0, math.Ceil(-math.Log10(step)-1e-9)))
 	var out []float64
-	for i := math.Ceil(lo/step-1e-9) + 0; i*step <= hi*(1+1e-12)+1e-300 && len(out) < 50; i++ {
+	first := math.Ceil(lo/step-1e-9) + 0 // -0 + 0 is 0
+	for i := first; i*step <= hi*(1+1e-12)+1e-300 && len(out) < 50; i++ {
 		if t := i * step; t <= hi {
 			out = append(out, t)
 		}
