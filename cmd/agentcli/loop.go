@@ -154,6 +154,7 @@ var notOfLoop = []string{"base-url", "parser", "token-mode", "tokenizer", "strea
 func loopOptionsOf(c *cli.Context) (loopOptions, error) {
 	var o loopOptions
 	o.Resume, o.Output = c.String("resume"), c.String("output")
+	given := givenFlags(c)
 	if err := noArguments(c); err != nil {
 		return o, err
 	}
@@ -230,8 +231,12 @@ func loopOptionsOf(c *cli.Context) (loopOptions, error) {
 		return o, usagef("--ref or --teacher: %w", errRemoteTemperature(*o.run.Sampling.Temperature))
 	case o.train.Config.Advantage == remax:
 		return o, usagef("--advantage remax needs a file of greedy attempts, which a loop does not make; use rollout and train")
+	case o.run.Samples == 1 && o.train.Config.ComparesGroups():
+		return o, usagef("--samples 1: --advantage %s compares the attempts at a task, and a single one has none beside it; give -n 2 or more, or --algo ppo, which compares none", o.train.Config.Advantage)
+	case o.run.Samples == 1 && o.train.Config.Demonstration == trainer.DemonstrateBest:
+		return o, usagef("--samples 1: --demonstration best shows an attempt the best of the others, and a single one has none beside it; give -n 2 or more, or --demonstration answer")
 	}
-	return o, nil
+	return o, refuseIdleGiven(o.idleSettings(), given)
 }
 
 // loopState is what a loop's checkpoint knows beside the models.

@@ -54,6 +54,11 @@ func (l *loop) open(ctx context.Context) (err error) {
 	if err := canMake(o.Output); err != nil {
 		return err
 	}
+	if path, known := o.train.startsFrom(ctx); known {
+		if err := o.train.refuseIdleLoRA(path); err != nil {
+			return err
+		}
+	}
 	if l.x, err = setUp(ctx, o.run, l.s); err != nil {
 		return err
 	}
@@ -61,6 +66,9 @@ func (l *loop) open(ctx context.Context) (err error) {
 		return usagef("loop trains a local model; --base-url and OPENAI_BASE_URL name a server")
 	}
 	l.path = l.x.info.Name
+	if err := o.train.refuseIdleLoRA(l.path); err != nil { // a model that the hub had
+		return err
+	}
 	if pos.Step > 0 && pos.Model != l.path {
 		return usagef("--resume %s: the run began with %s, not with %s", o.Resume, pos.Model, l.path)
 	}

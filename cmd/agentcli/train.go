@@ -125,13 +125,18 @@ func trainCommand() *cli.Command {
 
 // showConfig is --print-config.
 func showConfig(c *cli.Context, s streams) error {
+	given := givenFlags(c)
 	if err := applyConfig(c, c.String("config")); err != nil {
 		return err
 	}
 	if err := applyPreset(c); err != nil {
 		return err
 	}
-	if _, err := trainSettingsOf(c); err != nil {
+	o, err := trainSettingsOf(c)
+	if err != nil {
+		return err
+	}
+	if err := refuseIdleGiven(o.idleSettings(), given); err != nil {
 		return err
 	}
 	text, err := printConfig(c)
@@ -143,10 +148,7 @@ func showConfig(c *cli.Context, s streams) error {
 }
 
 func trainOptionsOf(c *cli.Context) (trainOptions, error) {
-	files, given := c.Args().Slice(), map[string]bool{}
-	for _, name := range []string{"ptx-coef", "part-weights", "kl"} {
-		given[name] = c.IsSet(name) // on the command line: a file of settings may hold all of them
-	}
+	files, given := c.Args().Slice(), givenFlags(c)
 	if dir := c.String("resume"); dir != "" {
 		if c.String("config") != "" {
 			return trainOptions{}, usagef("--resume takes the settings of the run in its folder; leave --config out")
@@ -194,23 +196,15 @@ func trainOptionsOf(c *cli.Context) (trainOptions, error) {
 	if err := checkFiles(o.Files); err != nil {
 		return o, err
 	}
-	switch {
-	case given["ptx-coef"] && o.PTX == "":
-		return o, usagef("--ptx-coef has no effect without --ptx; name its file too, or leave it out")
-	case given["part-weights"] && o.Config.Advantage != "gdpo":
-		return o, usagef("--part-weights has no effect without --advantage gdpo; give that too, or leave it out")
-	case given["kl"] && o.Config.KLCoef == 0:
-		return o, usagef("--kl has no effect without --kl-coef; give that too, for example --kl-coef 0.01")
+	if err := refuseIdleGiven(o.idleSettings(), given); err != nil {
+		return o, err
 	}
 	if o.Model != "" && !isHubName(o.Model) {
 		if _, err := os.Stat(o.Model); err != nil {
 			return o, errNoModel(o.Model)
 		}
 	}
-	switch {
-	case o.Greedy != "" && o.Config.Advantage != "remax":
-		return o, usagef("--greedy %s has no effect without --advantage remax", o.Greedy)
-	case o.Greedy == "" && o.Config.Advantage == "remax":
+	if o.Greedy == "" && o.Config.Advantage == remax {
 		return o, usagef("--advantage remax compares with greedy attempts; roll them out with --temperature 0 and name their file with --greedy FILE")
 	}
 	return o, nil
@@ -238,22 +232,12 @@ func trainSettingsOf(c *cli.Context) (trainOptions, error) {
 	if o.Keep = c.Int("keep"); o.Keep < 1 {
 		return o, usagef("--keep %d: want at least 1", o.Keep)
 	}
-	switch {
-	case o.Critic != "" && (g.Algo != trainer.AlgoPPO || g.SharedCritic):
-		return o, usagef("--critic %s has no effect without --algo ppo, nor with --shared-critic", o.Critic)
-	case o.Teacher != "" && g.Loss != "opd":
-		return o, usagef("--teacher %s has no effect without --loss opd", o.Teacher)
+	o.Config = g
+	if err := o.refuseIdleNames(); err != nil {
+		return o, err
 	}
-	switch {
-	case g.IsSupervised() && o.RewardModel != "":
-		return o, usagef("--reward-model %s has no effect with --algo %s, which takes no rewards", o.RewardModel, g.Algo)
-	case o.RewardModel != "" && o.Reward != "":
+	if o.RewardModel != "" && o.Reward != "" {
 		return o, usagef("--reward-model and --reward both score the rows; give one of them")
-	case g.IsSupervised() && o.PTX != "":
-		return o, usagef("--ptx %s has no effect with --algo %s: it is added to policy gradients", o.PTX, g.Algo)
-	}
-	if o.Ref != "" && g.KLCoef == 0 && g.Algo != trainer.AlgoDPO {
-		return o, usagef("--ref %s has no effect without --kl-coef; give that too, for example --kl-coef 0.01", o.Ref)
 	}
 	if err := checkComputation(o.Open.DType, o.Open.Device, o.Open.Threads); err != nil {
 		return o, err
@@ -263,7 +247,6 @@ func trainSettingsOf(c *cli.Context) (trainOptions, error) {
 		return o, err
 	}
 	o.Open.Checkpoint, o.Open.Deterministic = c.Bool("grad-checkpoint"), c.Bool("deterministic")
-	o.Config = g
 	switch c.String("save-dtype") {
 	case "f32", "float32":
 		o.Save = weights.F32
@@ -372,8 +355,8 @@ func runTrain(ctx context.Context, o trainOptions, s streams) (end error) {
 	if err != nil {
 		return err
 	}
-	if l := o.Open.LoRA; l.Rank == 0 && (l.Alpha != 0 || l.Dropout != 0 || len(l.Targets) > 0) && !weights.IsAdapter(path) {
-		return usagef("--lora-alpha, --lora-dropout and --lora-targets have no effect without --lora-rank, for %s is no adapter; give the rank too, for example --lora-rank 16", path)
+	if err := o.refuseIdleLoRA(path); err != nil {
+		return err
 	}
 	m, err := openModels(ctx, path, o, pos.Step > 0, note)
 	if err != nil {
