@@ -223,7 +223,7 @@ func loopOptionsOf(c *cli.Context) (loopOptions, error) {
 		return o, usagef("--kl-target must be at least 0, --kl-horizon above 0")
 	case o.KLTarget > 0 && (o.train.Config.KLCoef == 0 || o.train.Config.KLIn != trainer.KLInReward):
 		return o, usagef("--kl-target moves --kl-coef by the KL in the reward; give --kl-coef above 0 and --kl-in reward too")
-	case (o.run.Sampling.TopP < 1 || o.run.Sampling.TopK > 0 || o.run.Sampling.MinP > 0) && !o.train.Force:
+	case o.run.cuts() && !o.train.Force:
 		return o, usagef("--top-p, --top-k and --min-p cut the distribution that is trained, and the gradient would be biased; leave them out, or add --force")
 	case *o.run.Sampling.Temperature < trainer.LeastTemperature:
 		return o, usagef("--temperature %g: a loop learns from differences between attempts, and greedy ones have none; give a temperature of at least %g", *o.run.Sampling.Temperature, trainer.LeastTemperature)
@@ -237,6 +237,11 @@ func loopOptionsOf(c *cli.Context) (loopOptions, error) {
 		return o, usagef("--samples 1: --demonstration best shows an attempt the best of the others, and a single one has none beside it; give -n 2 or more, or --demonstration answer")
 	}
 	return o, refuseIdleGiven(o.idleSettings(), given)
+}
+
+// cuts reports whether the distribution that is sampled from is less than the model's.
+func (o runOptions) cuts() bool {
+	return o.Sampling.TopP < 1 || o.Sampling.TopK > 0 || o.Sampling.MinP > 0
 }
 
 // loopState is what a loop's checkpoint knows beside the models.

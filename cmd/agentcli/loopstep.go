@@ -54,6 +54,12 @@ func (l *loop) open(ctx context.Context) (err error) {
 	if err := canMake(o.Output); err != nil {
 		return err
 	}
+	if o.run.cuts() {
+		const why = "--top-p, --top-k or --min-p cut the distribution that is trained, and the gradient is biased"
+		if err := forced(o.train.Force, l.note, why, " (leave them out, or add --force)"); err != nil {
+			return err
+		}
+	}
 	if path, known := o.train.startsFrom(ctx); known {
 		if err := o.train.refuseIdleLoRA(path); err != nil {
 			return err

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -328,7 +329,7 @@ func runTrain(ctx context.Context, o trainOptions, s streams) (end error) {
 	}
 	defer data.Close()
 	defer ptx.Close()
-	if err := checkSampled(data, o); err != nil {
+	if err := checkSampled(data, o, note); err != nil {
 		return err
 	}
 	if text := data.Tempering(o.Config); text != "" {
@@ -363,11 +364,11 @@ func runTrain(ctx context.Context, o trainOptions, s streams) (end error) {
 		return err
 	}
 	defer m.close()
-	if err := checkTokens(data, m.actor, path, o); err != nil {
+	if err := checkTokens(data, m.actor, path, o, note); err != nil {
 		return err
 	}
 	if ptx != nil {
-		if err := checkTokens(ptx, m.actor, path, o); err != nil {
+		if err := checkTokens(ptx, m.actor, path, o, note); err != nil {
 			return err
 		}
 	}
@@ -477,10 +478,17 @@ func runTrain(ctx context.Context, o trainOptions, s streams) (end error) {
 
 // checkTokens looks whether the rows mean to this model what they meant to the
 // one that sampled them, and drops those that do not fit its window.
-func checkTokens(data *trainer.Data, actor trainable, path string, o trainOptions) error {
+func checkTokens(data *trainer.Data, actor trainable, path string, o trainOptions, note func(string, ...any)) error {
+	var other []string
 	for i, r := range data.Runs {
-		if want := r.Model.TokenizerHash; want != "" && want != actor.TokenizerHash() && !o.Force {
-			return fmt.Errorf("%s was sampled with another tokenizer than that of %s; its ids mean other words there (name the right model with --model, or add --force)", data.Files[i], path)
+		if want := r.Model.TokenizerHash; want != "" && want != actor.TokenizerHash() {
+			other = append(other, data.Files[i])
+		}
+	}
+	if n := len(other); n > 0 {
+		why := fmt.Sprintf("%s was sampled with another tokenizer than that of %s; its ids mean other words there", andMore(other[0], n), path)
+		if err := forced(o.Force, note, why, " (name the right model with --model, or add --force)"); err != nil {
+			return err
 		}
 	}
 	if err := data.CheckTokens(actor.VocabSize()); err != nil {
@@ -492,25 +500,36 @@ func checkTokens(data *trainer.Data, actor trainable, path string, o trainOption
 // checkSampled refuses rows whose tokens do not come from softmax(logits/T): a policy
 // gradient on them is biased. Where they do, it looks whether all that is asked can
 // be had at that temperature.
-func checkSampled(d *trainer.Data, o trainOptions) error {
+func checkSampled(d *trainer.Data, o trainOptions, note func(string, ...any)) error {
 	if o.Config.IsSupervised() {
 		return nil // whose tokens they are does not matter there
 	}
+	var cut []string
+	how := ""
 	for i, r := range d.Runs {
-		if how := r.Filtered(); how != "" && !o.Force {
-			return fmt.Errorf("%s was sampled with %s: those tokens do not follow the model's own distribution, and the gradient would be biased (roll out with nothing cut, or add --force)", d.Files[i], how)
+		if x := r.Filtered(); x != "" {
+			cut, how = append(cut, d.Files[i]), cmp.Or(how, x)
 		}
 	}
-	if id := d.Greedy(); id != "" && !o.Force {
-		return fmt.Errorf("%s was sampled at temperature 0: a greedy reply was not drawn from a distribution, and there is no gradient of its chance (roll out with a temperature above 0, or add --force)", id)
+	if n := len(cut); n > 0 {
+		why := fmt.Sprintf("%s was sampled with %s: those tokens do not follow the model's own distribution, and a gradient on them is biased", andMore(cut[0], n), how)
+		if err := forced(o.Force, note, why, " (roll out with nothing cut, or add --force)"); err != nil {
+			return err
+		}
+	}
+	if id := d.Greedy(); id != "" {
+		why := id + " was sampled at temperature 0: a greedy reply was not drawn from a distribution, and there is no gradient of its chance"
+		if err := forced(o.Force, note, why, " (roll out with a temperature above 0, or add --force)"); err != nil {
+			return err
+		}
 	}
 	if err := d.CheckRecorded(o.Config); err != nil {
-		return err
+		return usageError{err} // a flag that these rows do not allow
 	}
 	for flag, name := range map[string]string{"ref": o.Ref, "teacher": o.Teacher} {
 		for _, t := range d.Temperatures() {
 			if t != 1 && isServer(name) {
-				return fmt.Errorf("--%s %s: %w", flag, name, errRemoteTemperature(t))
+				return usagef("--%s %s: %w", flag, name, errRemoteTemperature(t))
 			}
 		}
 	}
