@@ -285,10 +285,15 @@ func runLoop(ctx context.Context, o loopOptions, s streams) error {
 // run takes the steps that are left.
 func (l *loop) run(ctx context.Context) error {
 	o := l.o
-	if l.done == 0 && o.EvalEvery > 0 {
-		if err := l.evaluate(ctx, 0, nil); err != nil {
+	if l.done == 0 && o.EvalEvery > 0 { // a curve begins with the model as it was
+		values := map[string]float64{}
+		if err := l.evaluate(ctx, 0, values); err != nil {
 			return err
 		}
+		if err := l.log.Write(0, values, time.Now()); err != nil {
+			return err
+		}
+		l.s.log().Info("before the first step: test "+l.tested(values), l.attributes(0, values)...)
 	}
 	rolled := make(chan rollout, 1)
 	start := func(step int) { // by the weights as they are now
@@ -399,23 +404,43 @@ func (l *loop) report(step int, v map[string]float64) {
 	text := fmt.Sprintf("step %d/%d  reward %s  loss %s  KL %s  entropy %s  grad %s  rollout %s s, training %s s", step, l.o.Steps,
 		reward, num("actor/pg_loss", "%+.4f"), num("actor/ppo_kl", "%+.4f"),
 		num("actor/entropy", "%.3f"), num("actor/grad_norm", "%.2f"), num("timing_s/rollout", "%.1f"), num("timing_s/train", "%.1f"))
-	if x, ok := v["val/reward"]; ok {
-		text += "  test " + measured(x, v["val/stderr"], l.o.EvalTasks)
+	if _, ok := v["val/reward"]; ok {
+		text += "  test " + l.tested(v)
 	}
+	l.s.log().Info(text, l.attributes(step, v)...)
+}
+
+// tested is what an evaluation has measured, in words.
+func (l *loop) tested(v map[string]float64) string {
+	return measured(v["val/reward"], v["val/stderr"], l.o.EvalTasks)
+}
+
+// attributes are what metrics.jsonl has of a step, for programs that read the log.
+func (l *loop) attributes(step int, v map[string]float64) []any {
 	attrs := []any{"step", step, "total", l.o.Steps}
 	for _, k := range slices.Sorted(maps.Keys(v)) {
 		attrs = append(attrs, k, v[k])
 	}
-	l.s.log().Info(text, attrs...)
+	return attrs
 }
 
 func (l *loop) summary() {
+	curves := readCurves(l.dir)
 	if l.state.BestStep > 0 {
-		l.note("best on the test split: %s after step %d, kept in %s", measured(l.state.Best, l.state.BestErr, l.o.EvalTasks), l.state.BestStep, filepath.Join(l.dir, bestFolder))
+		l.note("best on the test split: %s after step %d, kept in %s%s", measured(l.state.Best, l.state.BestErr, l.o.EvalTasks), l.state.BestStep, filepath.Join(l.dir, bestFolder), l.before(curves))
 	}
-	for _, sign := range badSigns(readCurves(l.dir)) {
+	for _, sign := range badSigns(curves) {
 		l.note("warning: %s", sign)
 	}
+}
+
+// before says what the model was before the first step; "" where that was not measured.
+func (l *loop) before(curves map[string]*metrics.Curve) string {
+	test, stderr := curves["val/reward"], curves["val/stderr"]
+	if test == nil || stderr == nil || test.X[0] != 0 || stderr.X[0] != 0 {
+		return ""
+	}
+	return "; before the first step it was " + measured(test.Y[0], stderr.Y[0], l.o.EvalTasks)
 }
 
 // loopCurves draws a loop's metrics.

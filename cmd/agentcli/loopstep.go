@@ -381,11 +381,7 @@ func (l *loop) evaluate(ctx context.Context, step int, values map[string]float64
 		ss += (reward[k]/n[k] - mean) * (reward[k]/n[k] - mean)
 	}
 	stderr := math.Sqrt(ss / math.Max(1, float64(len(n)-1)) / float64(len(n)))
-	if values == nil {
-		l.note("before the first step: test %s", measured(mean, stderr, l.o.EvalTasks))
-	} else {
-		values["val/reward"], values["val/stderr"] = mean, stderr
-	}
+	values["val/reward"], values["val/stderr"] = mean, stderr
 	if step > 0 && (l.state.BestStep == 0 || mean > l.state.Best) {
 		l.state.Best, l.state.BestErr, l.state.BestStep = mean, stderr, step
 		return l.m.save(l.outputOf(filepath.Join(l.dir, bestFolder)))
