@@ -87,13 +87,14 @@ func TestFlagsWithoutEffectAreRefused(t *testing.T) {
 		}
 	}
 	for args, want := range map[string]string{
-		"--kl-horizon 5":                   "--kl-horizon has no effect without --kl-target",
-		"--eval-every 0 --eval-tasks 3":    "--eval-tasks has no effect with --eval-every 0",
-		"--eval-every 0 --eval-samples 3":  "--eval-samples has no effect with --eval-every 0",
-		"-n 1":                             "give -n 2 or more",
-		"-n 1 --advantage rloo":            "--samples 1: --advantage rloo compares",
-		"-n 1 --preset opsd":               "--samples 1: --demonstration best",
-		"--samples 1 --drop-zero-std -m x": "give -n 2 or more",
+		"--reward-model m --advantage gdpo": "--reward-model gives a single number",
+		"--kl-horizon 5":                    "--kl-horizon has no effect without --kl-target",
+		"--eval-every 0 --eval-tasks 3":     "--eval-tasks has no effect with --eval-every 0",
+		"--eval-every 0 --eval-samples 3":   "--eval-samples has no effect with --eval-every 0",
+		"-n 1":                              "give -n 2 or more",
+		"-n 1 --advantage rloo":             "--samples 1: --advantage rloo compares",
+		"-n 1 --preset opsd":                "--samples 1: --demonstration best",
+		"--samples 1 --drop-zero-std -m x":  "give -n 2 or more",
 	} {
 		var out, log bytes.Buffer
 		if code := execute(t.Context(), append([]string{"agentcli", "loop"}, strings.Fields(args)...), streams{out: &out, err: &log}); code != exitUsage || strings.Count(log.String(), "\n") != 1 || !strings.Contains(log.String(), want) {

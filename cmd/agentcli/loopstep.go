@@ -283,6 +283,9 @@ func (l *loop) train(ctx context.Context, step int, r rollout) (map[string]float
 	if err != nil {
 		return nil, err
 	}
+	if err := data.CheckParts(l.o.train.Config); err != nil {
+		return nil, usageError{err}
+	}
 	if text := data.Tempering(l.o.train.Config); text != "" && step == l.done+1 {
 		l.note("%s", text)
 	}

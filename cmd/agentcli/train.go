@@ -240,6 +240,9 @@ func trainSettingsOf(c *cli.Context) (trainOptions, error) {
 	if o.RewardModel != "" && o.Reward != "" {
 		return o, usagef("--reward-model and --reward both score the rows; give one of them")
 	}
+	if o.RewardModel != "" && g.Advantage == "gdpo" && !g.IsSupervised() {
+		return o, usagef("--reward-model gives a single number, and --advantage gdpo compares the components of a reward; take another --advantage")
+	}
 	if err := checkComputation(o.Open.DType, o.Open.Device, o.Open.Threads); err != nil {
 		return o, err
 	}
