@@ -206,6 +206,9 @@ func loopOptionsOf(c *cli.Context) (loopOptions, error) {
 	if err := o.train.checkTeacher(); err != nil {
 		return o, err
 	}
+	if len(demonstrationFile(o.train.Config.Demonstration)) > 0 {
+		o.Settings["demonstration"] = o.train.Config.Demonstration // as a path from anywhere
+	}
 	o.Steps, o.Tasks, o.Async = c.Int("steps"), c.Int("tasks"), c.Int("async")
 	o.EvalEvery, o.EvalTasks, o.EvalTries = c.Int("eval-every"), c.Int("eval-tasks"), c.Int("eval-samples")
 	o.KLTarget, o.KLHorizon = c.Float64("kl-target"), c.Float64("kl-horizon")

@@ -9,6 +9,7 @@ import (
 	"math"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -50,6 +51,11 @@ func (l *loop) open(ctx context.Context) (err error) {
 	pos, err := readPosition(o.Resume)
 	if err != nil {
 		return err
+	}
+	if o.Resume != "" && exists(filepath.Join(o.Resume, trainFilesName)) { // older runs have none
+		if _, err := resumedFiles(o.Resume); err != nil {
+			return err
+		}
 	}
 	if err := canMake(o.Output); err != nil {
 		return err
@@ -112,6 +118,11 @@ func (l *loop) open(ctx context.Context) (err error) {
 	if err := os.MkdirAll(filepath.Join(l.dir, rolloutsFolder), 0o755); err != nil {
 		return err
 	}
+	if o.Resume == "" { // before config.yaml, which makes it a run that can be gone on with
+		if err := writeTrainFiles(l.dir, l.reads()); err != nil {
+			return err
+		}
+	}
 	if err := writeSettings(filepath.Join(l.dir, configName), o.Settings); err != nil {
 		return err
 	}
@@ -130,6 +141,21 @@ func (l *loop) open(ctx context.Context) (err error) {
 	}
 	l.log, err = metrics.Open(l.dir, l.done, time.Now())
 	return err
+}
+
+// reads are the files that a loop takes tasks and demonstrations from, by the flag that
+// names them.
+func (l *loop) reads() map[string][]string {
+	var data []string
+	for _, d := range []*datasets.Dataset{l.x.data, l.test} {
+		if d == nil || slices.Contains(data, d.Source) {
+			continue
+		}
+		if st, err := os.Stat(d.Source); err == nil && st.Mode().IsRegular() {
+			data = append(data, d.Source)
+		}
+	}
+	return map[string][]string{"dataset": data, "demonstration": demonstrationFile(l.o.train.Config.Demonstration)}
 }
 
 func evalSplitOf(o runOptions) string {

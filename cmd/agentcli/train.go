@@ -57,8 +57,9 @@ type trainOptions struct {
 	Ref         string
 	Critic      string
 	Teacher     string
-	RewardModel string // a model that scores the trajectories
-	PTX         string // a file of text
+	RewardModel string   // a model that scores the trajectories
+	PTX         string   // a file of text
+	ptxFiles    []string // those that PTX named when the run began; nil: it begins
 	Greedy      string
 	Reward      string // "": the file's
 	DryRun      bool
@@ -186,9 +187,14 @@ func trainOptionsOf(c *cli.Context) (trainOptions, error) {
 	}
 	o.Files = files
 	if o.Resume != "" {
-		if o.Files, err = resumedFiles(o.Resume, files); err != nil {
+		if len(files) > 0 {
+			return o, usagef("--resume takes the files of the run in its folder; leave %s out", files[0])
+		}
+		began, err := resumedFiles(o.Resume)
+		if err != nil {
 			return o, err
 		}
+		o.Files, o.ptxFiles = began[""], began["ptx"]
 		o.Output = o.Resume
 	}
 	if len(o.Files) == 0 {
@@ -232,6 +238,9 @@ func trainSettingsOf(c *cli.Context) (trainOptions, error) {
 	o.RewardModel, o.PTX = c.String("reward-model"), c.String("ptx")
 	if o.Keep = c.Int("keep"); o.Keep < 1 {
 		return o, usagef("--keep %d: want at least 1", o.Keep)
+	}
+	if file := demonstrationFile(g.Demonstration); file != nil {
+		g.Demonstration = absolute(file[0]) // a resumed run may stand in another folder
 	}
 	o.Config = g
 	if err := o.refuseIdleNames(); err != nil {
@@ -390,7 +399,14 @@ func runTrain(ctx context.Context, o trainOptions, s streams) (end error) {
 	}
 	var history []trainer.Metrics
 	if pos.Step == 0 {
-		if err := prepareOutput(o, data.Files); err != nil {
+		read := map[string][]string{"": data.Files, "demonstration": demonstrationFile(o.Config.Demonstration)}
+		if ptx != nil {
+			read["ptx"] = ptx.Files
+		}
+		if o.Greedy != "" {
+			read["greedy"] = []string{o.Greedy}
+		}
+		if err := prepareOutput(o, read); err != nil {
 			return err
 		}
 	}
