@@ -100,6 +100,21 @@ func TestForceOfALoopSaysWhatItOverrides(t *testing.T) {
 	}
 }
 
+// Nor do rows without log-probs allow what asks for them.
+func TestRowsWithoutLogprobsAreWrongUsageOfWhatNeedsThem(t *testing.T) {
+	bare := rewardedAnew(t, func(_ int, x *traj.Trajectory) {
+		for i := range x.Sequences[0].Logprobs {
+			x.Sequences[0].Logprobs[i] = traj.NoLogprob()
+		}
+	})
+	for _, args := range [][]string{{"--old-logprobs", "file"}, {"--off-policy", "tis"}, {"--loss", "dppo"}} {
+		_, said, code := run(t, append([]string{"train", bare, "--model", tinyModel, "--output", filepath.Join(t.TempDir(), "out")}, args...)...)
+		if code != exitUsage || !strings.Contains(said, "have no log-prob in the file") {
+			t.Errorf("%v: exit %d: %s", args, code, said)
+		}
+	}
+}
+
 // A flag that a file's rows do not allow is wrong usage, as in a loop.
 func TestAFlagThatTheRowsDoNotAllowIsWrongUsage(t *testing.T) {
 	hot := tinyRolloutsOf(t, filepath.Join(t.TempDir(), "hot.parquet"), sampledAt("0.7", traj.LogprobsOfModel))
