@@ -128,6 +128,9 @@ func TestAFlagThatTheRowsDoNotAllowIsWrongUsage(t *testing.T) {
 		if code != exitUsage || strings.Count(said, "\n") != 1 || !strings.Contains(said, want) {
 			t.Errorf("%v: exit %d: %s", args, code, said)
 		}
+		if args[0] != "--ref" && args[0] != "--teacher" { // what a loop records itself is right
+			continue
+		}
 		_, err := runApp(t, t.Context(), &bytes.Buffer{}, loopArgs(t, append(args, "--temperature", ".7", "--output", filepath.Join(t.TempDir(), "x"))...)...)
 		if usage := (usageError{}); !errors.As(err, &usage) {
 			t.Errorf("loop %v: %v", args, err)
