@@ -80,11 +80,11 @@ func (o trainOptions) idleSettings() []idle {
 	}
 }
 
-// idleSettings are those of a loop that are not of train.
-func (o loopOptions) idleSettings() []idle {
-	return append(o.train.idleSettings(),
-		idle{"kl-horizon", o.KLTarget > 0, "without --kl-target; give that too, or leave it out"},
-		idle{"eval-tasks eval-samples", o.EvalEvery > 0, "with --eval-every 0; leave it out"})
+// idleSettings are those of train and the one of a loop. switched: --kl-target is given,
+// and whoever switches it off himself knows what that leaves without effect, as with
+// --eval-every 0.
+func (o loopOptions) idleSettings(switched bool) []idle {
+	return append(o.train.idleSettings(), idle{"kl-horizon", switched || o.KLTarget > 0, "without --kl-target; give that too, or leave it out"})
 }
 
 // givenFlags are the flags that the command line, before any file was applied, asks

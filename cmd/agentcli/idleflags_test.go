@@ -89,12 +89,11 @@ func TestFlagsWithoutEffectAreRefused(t *testing.T) {
 	for args, want := range map[string]string{
 		"--reward-model m --advantage gdpo": "--reward-model gives a single number",
 		"--kl-horizon 5":                    "--kl-horizon has no effect without --kl-target",
-		"--eval-every 0 --eval-tasks 3":     "--eval-tasks has no effect with --eval-every 0",
-		"--eval-every 0 --eval-samples 3":   "--eval-samples has no effect with --eval-every 0",
-		"-n 1":                              "give -n 2 or more",
-		"-n 1 --advantage rloo":             "--samples 1: --advantage rloo compares",
-		"-n 1 --preset opsd":                "--samples 1: --demonstration best",
-		"--samples 1 --drop-zero-std -m x":  "give -n 2 or more",
+		"--kl-horizon 5 --kl-target 0 --eval-every 0 --eval-tasks 3 -n 1": "give -n 2 or more", // switched off in so many words
+		"-n 1":                             "give -n 2 or more",
+		"-n 1 --advantage rloo":            "--samples 1: --advantage rloo compares",
+		"-n 1 --preset opsd":               "--samples 1: --demonstration best",
+		"--samples 1 --drop-zero-std -m x": "give -n 2 or more",
 	} {
 		var out, log bytes.Buffer
 		if code := execute(t.Context(), append([]string{"agentcli", "loop"}, strings.Fields(args)...), streams{out: &out, err: &log}); code != exitUsage || strings.Count(log.String(), "\n") != 1 || !strings.Contains(log.String(), want) {
@@ -154,7 +153,7 @@ func TestEverySettingIsSomewhereWithoutEffect(t *testing.T) {
 			t.Errorf("nothing says when --%s has no effect", name)
 		}
 	}
-	for _, x := range append(loopOptions{train: o}.idleSettings(), o.idleNames()...) { // a line for a flag that is gone
+	for _, x := range append(loopOptions{train: o}.idleSettings(false), o.idleNames()...) { // a line for a flag that is gone
 		for f := range strings.FieldsSeq(x.flags) {
 			if flagNamed(trainCommand().Flags, f) == nil && flagNamed(loopCommand().Flags, f) == nil {
 				t.Errorf("there is no --%s", f)

@@ -239,7 +239,7 @@ func loopOptionsOf(c *cli.Context) (loopOptions, error) {
 	case o.run.Samples == 1 && o.train.Config.Demonstration == trainer.DemonstrateBest:
 		return o, usagef("--samples 1: --demonstration best shows an attempt the best of the others, and a single one has none beside it; give -n 2 or more, or --demonstration answer")
 	}
-	return o, refuseIdleGiven(o.idleSettings(), given)
+	return o, refuseIdleGiven(o.idleSettings(c.IsSet("kl-target")), given)
 }
 
 // cuts reports whether the distribution that is sampled from is less than the model's.
