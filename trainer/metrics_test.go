@@ -78,6 +78,28 @@ func TestADroppedGroupIsDroppedUnderEveryAdvantage(t *testing.T) {
 	}
 }
 
+// gdpo compares components: equal sums of others are spread, equal ones in another
+// order are none.
+func TestAGroupOfGDPOIsFlatByItsComponents(t *testing.T) {
+	parts := func(a, b float64, turn bool) []traj.Part {
+		p := []traj.Part{{Name: "a", Value: a}, {Name: "b", Value: b}}
+		if turn {
+			p[0], p[1] = p[1], p[0]
+		}
+		return p
+	}
+	for spread, second := range map[float64][]traj.Part{0: parts(0, 1, false), 1: parts(1, 0, true)} {
+		c := config()
+		c.Advantage = "gdpo"
+		e := []*Episode{attempt("g", 1, "abCD"), attempt("g", 1, "abEE"), attempt("h", 1, "abFF"), attempt("h", 0, "abCC")}
+		e[0].Parts, e[1].Parts, e[2].Parts, e[3].Parts = parts(1, 0, false), second, parts(1, 0, false), parts(0, 0, false)
+		v := train(t, newBigram(vocab, 1), c, e)[0].Values
+		if x := v["frac_reward_zero_std"]; x != spread/2 {
+			t.Errorf("%v against (1, 0): a share of %v flat groups, want %v", second, x, spread/2)
+		}
+	}
+}
+
 func TestNothingIsLeftOfFlatGroups(t *testing.T) {
 	flat := func() []*Episode { return flatAndNot()[2:] }
 	c := ppoConfig()
