@@ -45,8 +45,8 @@ func (o trainOptions) idleSettings() []idle {
 	policy, critic := !g.IsSupervised(), g.Algo == trainer.AlgoPPO
 	is := func(name string, any ...string) bool { return slices.Contains(any, name) }
 	noPolicy := "with --algo " + g.Algo + ": it is of policy gradients; leave it out"
-	// What a teacher says stands in the place of rewards, unless groups are left out by them.
-	rewarded := policy && (g.Loss != "opd" || critic || g.DropZeroStd)
+	// What a teacher says stands in the place of rewards.
+	rewarded := policy && (g.Loss != "opd" || critic)
 	noRewarded := noPolicy
 	if policy {
 		noRewarded = "with --loss opd, whose advantages are a teacher's; leave it out"

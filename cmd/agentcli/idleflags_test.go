@@ -124,7 +124,7 @@ func TestFlagsWithAnEffectAreTaken(t *testing.T) {
 		"", "--advantage gdpo --part-weights 1,2", "--kl k1 --kl-in reward --kl-coef .1 --ref m", "--preset rloo --kl k3", "--off-policy tis --off-policy-low .1 --off-policy-high 3",
 		"--advantage reinforce++ --gamma .9", "--algo ppo --gamma .9 --lambda .9 --critic m --critic-lr 1e-4 --critic-warmup 2 --value-clip .1", "--algo ppo --shared-critic --value-coef .1",
 		"--loss opd --teacher m --threshold .1 --rollout-kl .1", "--loss sapo --sapo-pos 2 --sapo-neg 2", "--loss gspo --clip-low .1 --clip-high .1 --clip-dual 3", "--loss gmpo --clip-low .1",
-		"--aggregation seq-mean-token-sum-norm --max-length 9", "--overlong-buffer 3 --overlong-limit 9 --overlong-factor .5", "--preset opd --drop-zero-std --advantage rloo",
+		"--aggregation seq-mean-token-sum-norm --max-length 9", "--overlong-buffer 3 --overlong-limit 9 --overlong-factor .5",
 		"--algo dpo --dpo-beta .2 --label-smoothing .1 --pairs all --ref m --loss-scale last_round", "--algo rm --rm-loss log-exp --pairs all --reward math",
 		"--algo prm --prm-token x", "--algo sft --aggregation seq-mean-token-mean --loss-scale last_round", "--ptx f --ptx-coef .1", "--advantage remax --greedy f",
 		"--overlong-factor 1 --overlong-buffer 0 --overlong-limit 9 --overlong-buffer 2",  // the last one counts
