@@ -110,7 +110,7 @@ func (g *GRPO) step(ctx context.Context, batch []*Episode, at stepNumbers, m *me
 		return false, err
 	}
 	work := c.work(batch)
-	err = g.accumulate(ctx, g.Actor, "update", work, at, m, func(mb micro, o policy.Outputs) (policy.Gradients, error) {
+	err = g.updatePolicy(ctx, work, at, m, func(mb micro, o policy.Outputs) (policy.Gradients, error) {
 		return g.policyLoss(mb, n, o, m)
 	})
 	if err != nil {

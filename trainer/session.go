@@ -54,6 +54,8 @@ type Session struct {
 	pairs     map[string][]Pair
 	shown     map[*Episode]string // what each one's teacher is shown of its group
 	groups    [][]*Episode
+
+	asked map[item][]float64 // log-probs by the policy, in this step, of episodes that updatePolicy asked for
 }
 
 // Progress says how far a phase is, in sequences.
