@@ -279,13 +279,7 @@ func (t *Trainable) forward(s *torch.Scope, n *network, b Batch, loss func(Outpu
 // leaves the parameters as they were and is an error.
 func (t *Trainable) Step(c StepConfig) (norm float64, err error) {
 	err = t.worker.Do(func(s *torch.Scope) error {
-		var ps, gs []torch.Tensor
-		var which []int
-		for i, p := range t.trained {
-			if t.grads && s.HasGrad(*p.tensor) { // a head that no loss asked has none
-				which, ps, gs = append(which, i), append(ps, *p.tensor), append(gs, s.Grad(*p.tensor))
-			}
-		}
+		which, ps, gs := t.graded(s)
 		if s.Err() != nil {
 			return s.Err()
 		}
@@ -327,6 +321,29 @@ func (t *Trainable) Step(c StepConfig) (norm float64, err error) {
 	t.grads = false
 	t.steps, t.passes = t.steps+1, 0
 	return norm, err
+}
+
+// graded are the parameters that have a gradient, by number, and those gradients.
+func (t *Trainable) graded(s *torch.Scope) (which []int, ps, gs []torch.Tensor) {
+	for i, p := range t.trained {
+		if t.grads && s.HasGrad(*p.tensor) { // a head that no loss asked has none
+			which, ps, gs = append(which, i), append(ps, *p.tensor), append(gs, s.Grad(*p.tensor))
+		}
+	}
+	return which, ps, gs
+}
+
+// Finite says whether Step can take the gradients so far: ErrNotFinite where their
+// norm is NaN or infinite.
+func (t *Trainable) Finite() error {
+	return t.worker.Do(func(s *torch.Scope) error {
+		_, _, gs := t.graded(s)
+		norm := s.GlobalNorm(gs)
+		if s.Err() == nil && (math.IsNaN(norm) || math.IsInf(norm, 0)) {
+			return notFinite{norm}
+		}
+		return s.Err()
+	})
 }
 
 // notFinite is a step that was not taken.

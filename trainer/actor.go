@@ -11,11 +11,13 @@ import (
 //
 // Outputs come in the order of the batch's wanted tokens. Accumulate adds the
 // gradient of the loss whose derivatives the callback returns; Step applies and
-// drops the gradients and returns their norm before clipping.
+// drops the gradients and returns their norm before clipping. Finite is Step's
+// first part alone: policy.ErrNotFinite where Step would refuse them.
 type Actor interface {
 	Scorer
 	Accumulate(b policy.Batch, loss func(policy.Outputs) policy.Gradients) error
 	Step(policy.StepConfig) (gradNorm float64, err error)
+	Finite() error
 	Drop() error // forgets the gradients so far
 	Window() int
 }

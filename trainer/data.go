@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"math"
 	"slices"
@@ -102,7 +103,28 @@ func (d *Data) empty() error {
 	case d.Skipped.Rows == 0:
 		return fmt.Errorf("%s: there are no rows to train on", strings.Join(d.Files, ", "))
 	}
-	return fmt.Errorf("%s: none of the %d rows can be trained on: %s", strings.Join(d.Files, ", "), d.Skipped.Rows, d.Skipped.String())
+	return traj.Mark(fmt.Errorf("%s: none of the %d rows can be trained on: %s", strings.Join(d.Files, ", "), d.Skipped.Rows, d.Skipped.String()), ErrNoRows)
+}
+
+// ErrNoRows is wrapped by the error of files whose rows were all left out.
+var ErrNoRows = errors.New("no rows to train on")
+
+// DropLone leaves out the rows that nothing is left to compare with in their group;
+// that nothing remains is an error.
+func (d *Data) DropLone() error {
+	alone := map[*Episode]bool{}
+	for _, g := range groups(d.Episodes) {
+		if len(g) == 1 {
+			alone[g[0]] = true
+		}
+	}
+	d.Episodes = slices.DeleteFunc(d.Episodes, func(e *Episode) bool {
+		if alone[e] {
+			d.Skipped.Add("left alone in its group", e.ID)
+		}
+		return alone[e]
+	})
+	return d.empty()
 }
 
 // DropLong leaves out the rows that do not fit into the model's window; that

@@ -145,6 +145,17 @@ func temperature(batch policy.Batch, i int) float64 {
 	return batch.Temperature[i]
 }
 
+func (b *bigram) Finite() error {
+	norm := 0.0
+	for _, g := range b.grad {
+		norm += g * g
+	}
+	if math.IsNaN(norm) || math.IsInf(norm, 0) {
+		return policy.ErrNotFinite
+	}
+	return nil
+}
+
 func (b *bigram) Drop() error { clear(b.grad); clear(b.valueGrad); return nil }
 
 func (b *bigram) Step(c policy.StepConfig) (norm float64, err error) {

@@ -19,6 +19,7 @@ import (
 type Frozen struct {
 	Scores []float64   // by the reward model, of all episodes of the files; nil: there was none
 	Diff   RolloutDiff // of the file's log-probs to the starting policy's, once it is known
+	Ended  bool        // no step follows, however many there were to be
 
 	n       int         // episodes that are trained on
 	rewards []rewardSum // of the files
@@ -38,6 +39,7 @@ type frozenHead struct {
 	Scores           []float64
 	Diff             RolloutDiff
 	Rewards          []rewardSum // nil: of a version that did not keep them
+	Ended            bool
 }
 
 const frozenFormat = 2
@@ -143,9 +145,8 @@ func (s *Session) restore(episodes []*Episode, values bool) error {
 	}
 	s.stored(cols...)
 	// The checkpoint that it was read from will be gone when the next is written.
-	diff := f.Diff
 	s.Frozen = s.freeze(episodes)
-	s.Frozen.Scores, s.Frozen.Diff = f.Scores, diff
+	s.Frozen.Scores, s.Frozen.Diff, s.Frozen.Ended = f.Scores, f.Diff, f.Ended
 	return nil
 }
 
@@ -165,7 +166,7 @@ func (f *Frozen) WriteFile(path string) error {
 
 func (f *Frozen) write(w io.Writer) error {
 	enc := gob.NewEncoder(w)
-	if err := enc.Encode(frozenHead{frozenFormat, f.n, f.Scores, f.Diff, f.rewards}); err != nil || f.n == 0 {
+	if err := enc.Encode(frozenHead{frozenFormat, f.n, f.Scores, f.Diff, f.rewards, f.Ended}); err != nil || f.n == 0 {
 		return err
 	}
 	for r, err := range f.rows() {
@@ -195,7 +196,7 @@ func ReadFrozen(path string) (*Frozen, error) {
 	if head.Format != frozenFormat {
 		return nil, fmt.Errorf("%s: the checkpoint is of another version of agentcli; go on with that one, or start afresh without --resume", path)
 	}
-	f := &Frozen{n: head.Episodes, Scores: head.Scores, Diff: head.Diff, rewards: head.Rewards}
+	f := &Frozen{n: head.Episodes, Scores: head.Scores, Diff: head.Diff, rewards: head.Rewards, Ended: head.Ended}
 	f.rows = func() iter.Seq2[*remarks, error] {
 		return func(yield func(*remarks, error) bool) {
 			r, err := os.Open(path)

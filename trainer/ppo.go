@@ -99,16 +99,8 @@ func (p *PPO) step(ctx context.Context, batch []*Episode, at stepNumbers, m *met
 		if err != nil {
 			return false, err
 		}
-		lr := c.Rate(c.CriticLR, at.step, at.total)
-		norm, err := p.Critic.Step(c.optimiser(lr, at.update))
-		if err != nil {
-			return false, stepError(at, "critic", err)
-		}
-		m.set("critic/grad_norm", norm)
-		m.set("critic/lr", lr)
-		m.set("timing_s/update_critic", p.Clock().Sub(start).Seconds())
-		start = p.Clock()
 	}
+	criticDone := p.Clock()
 	if warm || p.Critic == nil {
 		if p.Critic != nil {
 			work = c.work(batch)
@@ -136,6 +128,25 @@ func (p *PPO) step(ctx context.Context, batch []*Episode, at stepNumbers, m *met
 				return false, err
 			}
 		}
+	}
+	inCritic, inActor := criticDone.Sub(start), p.Clock().Sub(criticDone)
+
+	// Neither model moves before both gradients are known to be good: an interruption
+	// or a bad row leaves the state before the step.
+	if p.Critic != nil {
+		if warm && (len(work) > 0 || c.PTXCoef > 0) {
+			if err := p.Actor.Finite(); err != nil {
+				return false, stepError(at, rowsOf(work), err)
+			}
+		}
+		start = p.Clock()
+		if err := p.stepCritic(at, m); err != nil {
+			return false, err
+		}
+		m.set("timing_s/update_critic", (inCritic + p.Clock().Sub(start)).Seconds())
+	}
+	start = p.Clock()
+	if warm || p.Critic == nil {
 		if p.Critic != nil {
 			at.update -= c.CriticWarmup // Adam counts the steps that the policy took
 		}
@@ -143,8 +154,22 @@ func (p *PPO) step(ctx context.Context, batch []*Episode, at stepNumbers, m *met
 			return false, err
 		}
 	}
-	m.set("timing_s/update_actor", p.Clock().Sub(start).Seconds())
+	p.torn = false
+	m.set("timing_s/update_actor", (inActor + p.Clock().Sub(start)).Seconds())
 	return p.tooFar(m), nil
+}
+
+func (p *PPO) stepCritic(at stepNumbers, m *metrics) error {
+	c := p.Config
+	lr := c.Rate(c.CriticLR, at.step, at.total)
+	norm, err := p.Critic.Step(c.optimiser(lr, at.update))
+	p.torn = err == nil || !errors.Is(err, policy.ErrNotFinite)
+	if err != nil {
+		return stepError(at, "critic", err)
+	}
+	m.set("critic/grad_norm", norm)
+	m.set("critic/lr", lr)
+	return nil
 }
 
 // valueLoss is the derivative of coef·Σ w·½·max((V−R)², (clip(V, V_old±ε)−R)²).

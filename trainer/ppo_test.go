@@ -255,6 +255,113 @@ func TestPPOResumesBitForBit(t *testing.T) {
 	}
 }
 
+// An interruption may come when the critic's gradient is there and the policy's is
+// not: neither has moved then.
+func TestPPOInterruptedWithinAStepMovesNeitherModel(t *testing.T) {
+	c := ppoConfig()
+	c.Minibatch, c.Epochs = 4, 2
+	want, critic := newBigram(vocab, 1), newCritic(4)
+	steps := trainPPO(t, want, critic, c, corpus())
+	for _, phase := range []string{"critic", "update"} {
+		for after := range steps {
+			actor, v := newBigram(vocab, 1), newCritic(4)
+			ctx, cancel := context.WithCancel(context.Background())
+			var a2, v2 *bigram
+			done := -1
+			path := t.TempDir() + "/frozen"
+			p := &PPO{Critic: v, Session: Session{Actor: actor, Config: c, Data: &Data{Episodes: corpus()}, Clock: still,
+				OnProgress: func(p Progress) {
+					if p.Phase == phase && len(v.valueSteps) == after {
+						cancel()
+					}
+				},
+				Checkpoint: func(n int, f *Frozen) error { done, a2, v2 = n, actor.copy(), v.copy(); return f.WriteFile(path) }}}
+			if err := p.Run(ctx); err == nil && after == len(steps)-1 {
+				continue // the last batch of the last step: nothing was left to interrupt
+			} else if !errors.Is(err, ErrInterrupted) {
+				t.Fatal(err)
+			}
+			f, err := ReadFrozen(path)
+			if err != nil {
+				t.Fatal(err)
+			}
+			trainPPO(t, a2, v2, c, corpus(), func(p *PPO) { p.Done, p.Frozen = done, f })
+			if !slices.Equal(a2.logits, want.logits) || !slices.Equal(v2.values, critic.values) {
+				t.Errorf("interrupted in %s of step %d, checkpoint after %d: the resumed policy is %v off, the critic %v", phase, after+1, done, gap(a2.logits, want.logits), gap(v2.values, critic.values))
+			}
+		}
+	}
+}
+
+func TestABadStepOfThePolicyLeavesTheCriticToo(t *testing.T) {
+	for name, wrap := range map[string]func(*bigram) Actor{
+		"loss":     func(b *bigram) Actor { return &broken{bigram: b, row: corpus()[9].Sequences[0].TokenIDs} },
+		"gradient": func(b *bigram) Actor { return &overflowing{b} },
+	} {
+		cfg := ppoConfig()
+		cfg.SkipBad, cfg.MicroTokens = true, 1
+		model, critic := newBigram(vocab, 1), newCritic(4)
+		was, before := slices.Clone(model.logits), slices.Clone(critic.values)
+		actor := wrap(model)
+		skips := 0
+		p := &PPO{Critic: critic, Session: Session{Actor: actor, Config: cfg, Data: &Data{Episodes: corpus()}, Clock: still, OnSkip: func(error) { skips++ }}}
+		if err := p.Run(context.Background()); err != nil {
+			t.Fatalf("%s: %v", name, err)
+		}
+		if skips != 1 || gap(before, critic.values) != 0 || gap(was, model.logits) != 0 {
+			t.Errorf("%s: %d steps were left out, the critic moved by %v, the policy by %v", name, skips, gap(before, critic.values), gap(was, model.logits))
+		}
+	}
+}
+
+// overflowing has finite outputs and a gradient that is not.
+type overflowing struct{ *bigram }
+
+func (o *overflowing) Accumulate(b policy.Batch, loss func(policy.Outputs) policy.Gradients) error {
+	err := o.bigram.Accumulate(b, loss)
+	o.grad[0] = math.Inf(1)
+	return err
+}
+
+// What is half taken is not kept: the checkpoint before stands.
+func TestAStepThatFailsHalfwayIsNotKept(t *testing.T) {
+	c := ppoConfig()
+	c.Minibatch, c.SaveEvery = 4, 1
+	actor, kept := newBigram(vocab, 1), []int{}
+	actor.fail = func(step int) error {
+		if step == 2 {
+			return errors.New("out of memory")
+		}
+		return nil
+	}
+	p := &PPO{Critic: newCritic(4), Session: Session{Actor: actor, Config: c, Data: &Data{Episodes: corpus()}, Clock: still,
+		Checkpoint: func(n int, _ *Frozen) error { kept = append(kept, n); return nil }}}
+	if err := p.Run(context.Background()); err == nil || !slices.Equal(kept, []int{1, 2}) {
+		t.Errorf("%v; kept after %v", err, kept)
+	}
+}
+
+func TestARunThatTargetKLEndedIsNotGoneOnWith(t *testing.T) {
+	c := config()
+	c.Epochs, c.LR, c.TargetKL = 50, .2, .02
+	path := t.TempDir() + "/frozen"
+	model := newBigram(vocab, 1)
+	done := 0
+	short := train(t, model, c, corpus(), func(g *GRPO) {
+		g.Checkpoint = func(n int, f *Frozen) error { done = n; return f.WriteFile(path) }
+	})
+	if len(short) >= 50 {
+		t.Fatal("--target-kl ended nothing")
+	}
+	f, err := ReadFrozen(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if again := train(t, model, c, corpus(), func(g *GRPO) { g.Done, g.Frozen = done, f }); len(again) != 0 {
+		t.Errorf("killed before the model was written and resumed, it takes %d steps more", len(again))
+	}
+}
+
 func TestKLInTheRewardLowersTheAdvantageOfWhatStrays(t *testing.T) {
 	run := func(beta float64) []*Episode {
 		c := config()

@@ -40,6 +40,8 @@ type Session struct {
 	// Updates is the number of updates that earlier runs took with the same
 	// optimiser: Adam goes on counting.
 	Updates int
+	// Baseline is that of rae's roles from earlier runs, and is gone on with; nil: none.
+	Baseline map[string]float64
 	// Clock is time.Now where it is nil.
 	Clock func() time.Time
 
@@ -48,6 +50,7 @@ type Session struct {
 	RefKL float64
 
 	drop      func() error // forgets what a step has added up
+	torn      bool         // a step was taken in part: the models' state is none to keep
 	maxLength float64      // L of seq-mean-token-sum-norm
 	diff      *RolloutDiff // being measured in this step; nil: not in this one
 	scores    []float64    // of Data's episodes by Reward; nil: the file's
@@ -173,6 +176,9 @@ func (s *Session) epochs(ctx context.Context, train [][]*Episode, alg algorithm,
 			if step++; step <= s.Done {
 				continue // taken before the interruption
 			}
+			if s.Frozen.Ended { // --target-kl ended it, and the model was not written yet
+				return nil
+			}
 			if ctx.Err() != nil {
 				return s.interrupted(step - 1)
 			}
@@ -192,6 +198,9 @@ func (s *Session) epochs(ctx context.Context, train [][]*Episode, alg algorithm,
 			}
 			stop, err := s.take(ctx, alg, batch, stepNumbers{step, total, updates}, m)
 			if err != nil {
+				if s.torn { // the checkpoint before is what there is
+					return err
+				}
 				if ctx.Err() != nil {
 					return s.interrupted(step - 1)
 				}
@@ -210,6 +219,7 @@ func (s *Session) epochs(ctx context.Context, train [][]*Episode, alg algorithm,
 				}
 			}
 			if stop {
+				s.Frozen.Ended = true
 				return s.keep(step)
 			}
 			if s.Checkpoint != nil && c.SaveEvery > 0 && step%c.SaveEvery == 0 && step < total {

@@ -113,7 +113,7 @@ func (s *Session) estimation() (*estimation, error) {
 	if err != nil {
 		return nil, err
 	}
-	x.o = algo.EstimatorOptions{Gamma: c.Gamma, Lambda: c.Lambda, PartWeights: weights}
+	x.o = algo.EstimatorOptions{Gamma: c.Gamma, Lambda: c.Lambda, PartWeights: weights, Baseline: s.Baseline}
 	if x.est.Batch && !x.est.PerToken() {
 		x.cols, x.seen = nil, make([][]algo.Seen, len(s.groups))
 	}

@@ -2,6 +2,7 @@ package trainer
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -267,6 +268,9 @@ func (s *Session) stepActor(work []*Episode, at stepNumbers, m *metrics) error {
 		o := c.optimiser(lr, at.update)
 		o.EMA = c.EMA
 		norm, err := s.Actor.Step(o)
+		if err != nil && !errors.Is(err, policy.ErrNotFinite) {
+			s.torn = true
+		}
 		if err != nil {
 			return stepError(at, rowsOf(work), err)
 		}

@@ -45,6 +45,7 @@ func (m made) Accumulate(policy.Batch, func(policy.Outputs) policy.Gradients) er
 }
 
 func (made) Step(policy.StepConfig) (float64, error) { return 0, errEnough }
+func (made) Finite() error                           { return nil }
 func (made) Drop() error                             { return nil }
 func (made) Window() int                             { return 1 << 20 }
 

@@ -237,10 +237,12 @@ func loopOptionsOf(c *cli.Context) (loopOptions, error) {
 // loopState is what a loop's checkpoint knows beside the models.
 type loopState struct {
 	Updates  int     `json:"updates"` // of the optimiser, as Adam counts them
-	Best     float64 `json:"best"`    // mean reward of the best evaluation; below 0: none yet
+	Best     float64 `json:"best"`    // mean reward of the best evaluation, if BestStep is not 0
 	BestErr  float64 `json:"best_stderr"`
 	BestStep int     `json:"best_step"`
 	KLCoef   float64 `json:"kl_coef"`
+
+	Roles map[string]float64 `json:"roles,omitempty"` // what rae compares each with
 }
 
 // Within a loop's folder.
@@ -253,7 +255,7 @@ func runLoop(ctx context.Context, o loopOptions, s streams) error {
 	if openTrainable == nil {
 		return errors.New("this binary was built without libtorch, so it cannot train; build the full one with `make build`")
 	}
-	l := &loop{o: o, s: s, state: loopState{Best: -1, KLCoef: o.train.Config.KLCoef}}
+	l := &loop{o: o, s: s, state: loopState{KLCoef: o.train.Config.KLCoef}}
 	if err := l.open(ctx); err != nil {
 		l.close()
 		return err
@@ -339,6 +341,15 @@ func (l *loop) run(ctx context.Context) error {
 		}
 		l.report(step, values)
 		if step%o.train.Config.SaveEvery == 0 || step == o.Steps {
+			if o.Async > 0 && step < o.Steps {
+				// What the next step learns from was sampled by weights that no checkpoint
+				// has: a resumed run must find it whole. The next step waits for it anyway.
+				next := <-rolled
+				rolled <- next
+				if next.err != nil {
+					return next.err
+				}
+			}
 			if err := l.save(step); err != nil {
 				return err
 			}
@@ -389,7 +400,7 @@ func (l *loop) report(step int, v map[string]float64) {
 }
 
 func (l *loop) summary() {
-	if l.state.BestStep >= 0 && l.state.Best >= 0 && l.o.EvalEvery > 0 {
+	if l.state.BestStep > 0 {
 		l.note("best on the test split: %s after step %d, kept in %s", measured(l.state.Best, l.state.BestErr, l.o.EvalTasks), l.state.BestStep, filepath.Join(l.dir, bestFolder))
 	}
 	for _, sign := range badSigns(readCurves(l.dir)) {

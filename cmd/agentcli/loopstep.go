@@ -5,9 +5,11 @@ import (
 	"errors"
 	"fmt"
 	"iter"
+	"maps"
 	"math"
 	"os"
 	"path/filepath"
+	"strings"
 	"time"
 
 	"agentcli/agent"
@@ -235,14 +237,36 @@ func (l *loop) tasks(ctx context.Context, step int) iter.Seq2[traj.Task, error] 
 	}
 }
 
+// load reads what a step sampled. Where nothing of it can be trained on, the step is
+// rolled out again when the run is resumed.
+func (l *loop) load(ctx context.Context, step int, path string) (*trainer.Data, error) {
+	data, err := trainer.LoadFor(ctx, []string{path}, l.o.train.Config, trainer.From{Demonstrations: l.demos})
+	if err == nil {
+		err = data.DropLong(l.m.actor.Window())
+	}
+	if err == nil && l.o.train.Config.ComparesGroups() {
+		err = data.DropLone()
+	}
+	switch {
+	case errors.Is(err, trainer.ErrNoRows):
+		aside := strings.TrimSuffix(path, ".parquet") + ".unusable.parquet"
+		if err := os.Rename(path, aside); err != nil {
+			return nil, err
+		}
+		return nil, fmt.Errorf("step %d: %w; the file is %s now: mend that and go on with agentcli loop --resume %s, which rolls the step out again", step, err, filepath.Base(aside), shellWord(l.dir))
+	case err != nil:
+		return nil, err
+	case data.Skipped.Rows > 0:
+		l.note("warning: step %d: %d rows take no part: %s", step, data.Skipped.Rows, data.Skipped.String())
+	}
+	return data, nil
+}
+
 // train takes the updates of one step and gives its metrics.
 func (l *loop) train(ctx context.Context, step int, r rollout) (map[string]float64, error) {
 	start := time.Now()
-	data, err := trainer.LoadFor(ctx, []string{r.path}, l.o.train.Config, trainer.From{Demonstrations: l.demos})
+	data, err := l.load(ctx, step, r.path)
 	if err != nil {
-		return nil, err
-	}
-	if err := data.DropLong(l.m.actor.Window()); err != nil {
 		return nil, err
 	}
 	if text := data.Tempering(l.o.train.Config); text != "" && step == l.done+1 {
@@ -254,6 +278,9 @@ func (l *loop) train(ctx context.Context, step int, r rollout) (map[string]float
 	o.Config.Seed += int64(step)
 	s := l.m.session(o, data)
 	s.Release, s.Updates = nil, l.state.Updates
+	if s.Baseline = maps.Clone(l.state.Roles); s.Baseline == nil {
+		s.Baseline = map[string]float64{}
+	}
 	show := newTrainMeter(l.s)
 	s.OnProgress = show.progress
 	s.OnSkip = func(err error) { show.close(); l.note("warning: %v: this update is left out", err) }
@@ -280,7 +307,7 @@ func (l *loop) train(ctx context.Context, step int, r rollout) (map[string]float
 	case err != nil:
 		return nil, err
 	}
-	l.state.Updates = s.Updates
+	l.state.Updates, l.state.Roles = s.Updates, s.Baseline
 	if l.o.KLTarget > 0 && len(all) > 0 {
 		k := algo.KLController{Beta: l.state.KLCoef, Target: l.o.KLTarget, Horizon: l.o.KLHorizon}
 		k.Update(s.RefKL, len(data.Episodes))
@@ -345,7 +372,7 @@ func (l *loop) evaluate(ctx context.Context, step int, values map[string]float64
 	} else {
 		values["val/reward"], values["val/stderr"] = mean, stderr
 	}
-	if step > 0 && mean > l.state.Best {
+	if step > 0 && (l.state.BestStep == 0 || mean > l.state.Best) {
 		l.state.Best, l.state.BestErr, l.state.BestStep = mean, stderr, step
 		return l.m.save(l.outputOf(filepath.Join(l.dir, bestFolder)))
 	}

@@ -146,16 +146,16 @@ func MaxRL(score_G []float64) []float64 {
 // (role-conditioned advantage estimation, Liu et al. 2025, SPIRAL, arXiv
 // 2506.24119): b is used before it takes the score in.
 type RAE struct {
-	Decay    float64 // of the average; SPIRAL takes .95
-	baseline map[string]float64
+	Decay    float64            // of the average; SPIRAL takes .95
+	Baseline map[string]float64 // b of each role so far
 }
 
 // Next is the advantage of the next score of a role; the first is compared with 0.
 func (r *RAE) Next(role string, score float64) float64 {
-	if r.baseline == nil {
-		r.baseline = map[string]float64{}
+	if r.Baseline == nil {
+		r.Baseline = map[string]float64{}
 	}
-	b := r.baseline[role]
-	r.baseline[role] = r.Decay*b + (1-r.Decay)*score
+	b := r.Baseline[role]
+	r.Baseline[role] = r.Decay*b + (1-r.Decay)*score
 	return score - b
 }

@@ -210,7 +210,7 @@ func gdpo(all []Seen, _ EstimatorOptions) ([]float64, error) {
 
 // rae looks at the rows in their order.
 func rae(all []Seen, o EstimatorOptions) ([]float64, error) {
-	r, out := RAE{Decay: cmp.Or(o.Decay, .95)}, make([]float64, len(all))
+	r, out := RAE{Decay: cmp.Or(o.Decay, .95), Baseline: o.Baseline}, make([]float64, len(all))
 	for i, s := range all {
 		out[i] = r.Next(s.Role, s.Score)
 	}

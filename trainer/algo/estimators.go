@@ -31,6 +31,10 @@ type EstimatorOptions struct {
 	Lambda      float64   // of gae
 	PartWeights []float64 // of gdpo; nil: 1 each
 	Decay       float64   // of rae; 0: .95
+
+	// Baseline is what rae's roles stand at from earlier batches, and goes on with
+	// this one; nil: they begin at 0.
+	Baseline map[string]float64
 }
 
 // Advantages are what an estimator gives: one number a token for each row of

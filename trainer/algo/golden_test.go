@@ -376,6 +376,16 @@ func TestEveryLossHasTheGradientOfItsValue(t *testing.T) {
 	}
 }
 
+// More trajectories than the horizon would turn β's sign.
+func TestKLControllerNeverLeavesThePositive(t *testing.T) {
+	k := KLController{Beta: .2, Target: 6, Horizon: 2}
+	for range 50 {
+		if k.Update(0, 12); k.Beta <= 0 {
+			t.Fatalf("β is %v", k.Beta)
+		}
+	}
+}
+
 func TestKLControllerFollowsItsTarget(t *testing.T) {
 	k := KLController{Beta: .2, Target: 6, Horizon: 100}
 	k.Update(12, 10) // +100 %, cut to +20 %, a tenth of the horizon

@@ -128,10 +128,12 @@ type KLController struct {
 
 // Update moves β towards the target: β·(1 + clip(kl/target − 1, ±.2)·n/horizon)
 // (Ziegler et al. 2019, section 2.2), with kl the mean KL of a trajectory's
-// sampled tokens and n the number of trajectories that it was measured on.
+// sampled tokens and n the number of trajectories that it was measured on. Departure:
+// the factor is at least .1, since n far above the horizon would make it negative, and
+// a β of 0 would stay 0.
 func (k *KLController) Update(kl float64, n int) {
 	if k.Target <= 0 || n <= 0 {
 		return
 	}
-	k.Beta *= 1 + math.Max(-.2, math.Min(.2, kl/k.Target-1))*float64(n)/k.Horizon
+	k.Beta *= math.Max(.1, 1+math.Max(-.2, math.Min(.2, kl/k.Target-1))*float64(n)/k.Horizon)
 }
