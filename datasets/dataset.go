@@ -51,6 +51,8 @@ type Options struct {
 	Ahead bool
 	// Replace lets Import write over what was imported before.
 	Replace bool
+	// OnReplace is told which file that was, before; may be nil.
+	OnReplace func(path string)
 	// Offline never asks the hub.
 	Offline bool
 }

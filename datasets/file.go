@@ -263,12 +263,12 @@ func Import(ctx context.Context, name, path string, o Options) (int, string, err
 	if err != nil {
 		return 0, "", err
 	}
-	if at := filepath.Join(o.Cache, name, o.Split+".jsonl"); !o.Replace {
-		if _, err := os.Stat(at); err == nil {
-			return 0, "", misfit("%s is there already: %s; --force replaces it, and --split NAME keeps both", name, at)
-		}
-	}
 	dir := filepath.Join(o.Cache, name)
+	dst := filepath.Join(dir, o.Split+".jsonl")
+	_, missing := os.Stat(dst)
+	if missing == nil && !o.Replace {
+		return 0, "", misfit("%s is there already: %s; --force replaces it, and --split NAME keeps both", name, dst)
+	}
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return 0, "", fmt.Errorf("cannot make the folder of imported datasets: %w; name another place by XDG_CACHE_HOME", err)
 	}
@@ -298,7 +298,9 @@ func Import(ctx context.Context, name, path string, o Options) (int, string, err
 	if n == 0 {
 		return 0, "", fmt.Errorf("%s: has no rows", path)
 	}
-	dst := filepath.Join(dir, o.Split+".jsonl")
+	if missing == nil && o.OnReplace != nil {
+		o.OnReplace(dst)
+	}
 	err = errors.Join(w.Flush(), f.Chmod(0o644), f.Sync(), os.Rename(f.Name(), dst))
 	if err != nil {
 		return 0, "", fmt.Errorf("cannot write %s: %w", dst, err)

@@ -5,6 +5,7 @@ import (
 	"fmt"
 
 	"agentcli/policy"
+	"agentcli/traj"
 )
 
 // before fills in what the models said before anything changed: from the
@@ -64,9 +65,9 @@ func (s *Session) oldLogprobs(ctx context.Context, episodes []*Episode, diff *Ro
 		switch {
 		case !e.unsaid || e.untold: // recomputed ones will do
 		case c.OldLogprobs == OldFile:
-			return fmt.Errorf("%s: some of its tokens have no log-prob in the file; use --old-logprobs recompute", e.ID)
+			return traj.Mark(fmt.Errorf("%s: some of its tokens have no log-prob in the file; use --old-logprobs recompute", e.ID), ErrUnfit)
 		case c.needsRollout():
-			return fmt.Errorf("%s: some of its tokens have no log-prob in the file, which --loss %s or --off-policy %s needs", e.ID, c.Loss, c.OffPolicy.Kind)
+			return traj.Mark(fmt.Errorf("%s: some of its tokens have no log-prob in the file, which --loss %s or --off-policy %s needs", e.ID, c.Loss, c.OffPolicy.Kind), ErrUnfit)
 		}
 		if c.OldLogprobs == OldFile && e.Body != nil {
 			e.oldFromFile()

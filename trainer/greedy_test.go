@@ -1,6 +1,7 @@
 package trainer
 
 import (
+	"fmt"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -80,6 +81,54 @@ func TestPartWeightsAreCheckedAgainstTheRewards(t *testing.T) {
 			t.Errorf("%+v: %v", x, err)
 		}
 		d.Close()
+	}
+}
+
+// A row whose reward has other components than the first one's is found before
+// training, wherever it stands.
+func TestUnlikeComponentsAreFoundOnLoad(t *testing.T) {
+	dir := t.TempDir()
+	file := func(name string, parts ...string) string {
+		var rows []*traj.Trajectory
+		for i, names := range parts {
+			rows = append(rows, row(fmt.Sprintf("%s#%d", name, i), name, number(float64(i)), func(x *traj.Trajectory) {
+				for _, n := range strings.Fields(names) {
+					x.RewardParts = append(x.RewardParts, traj.Part{Name: n, Value: 1})
+				}
+			}))
+		}
+		return parquettest.Write(t, filepath.Join(dir, name+".parquet"), "", rows...)
+	}
+	alike := file("alike", "p q", "q p", "p q")
+	for _, x := range []struct {
+		files []string
+		want  string
+	}{
+		{[]string{alike}, ""},
+		{[]string{alike, file("more", "q p")}, ""},
+		{[]string{file("late", "p q", "p q", "p")}, "late.parquet: late#2 has 1 (p), and " + filepath.Join(dir, "late.parquet") + ": late#0 has 2 (p, q)"},
+		{[]string{file("none", "p", "p", "")}, "none.parquet: none#2 has none, and "},
+		{[]string{file("named", "p q", "p r")}, "named.parquet: named#1 has 2 (p, r), and "},
+		{[]string{file("further", "p", "p", "p q")}, "further.parquet: further#2 has 2 (p, q), and "},
+		{[]string{file("begins", "", "p")}, "begins.parquet: begins#1 has 1 (p), and "},
+		{[]string{alike, file("other", "p")}, "other.parquet: other#0 has 1 (p), and " + alike + ": alike#0 has 2 (p, q)"},
+	} {
+		for _, onDisk := range []bool{false, true} {
+			c := DefaultConfig()
+			c.Advantage = "gdpo"
+			d, err := LoadFor(t.Context(), x.files, c, From{OnDisk: onDisk})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := d.CheckParts(c); (err == nil) != (x.want == "") || err != nil && !strings.Contains(err.Error(), x.want) {
+				t.Errorf("%v: %v", x.files, err)
+			}
+			c.Advantage = "grpo"
+			if err := d.CheckParts(c); err != nil {
+				t.Errorf("%v, of no concern: %v", x.files, err)
+			}
+			d.Close()
+		}
 	}
 }
 

@@ -210,6 +210,7 @@ func (d *Data) loadFile(ctx context.Context, path string, i int, seen seen, need
 		e.heat(temperature, run)
 		// Group ids are reused between runs.
 		e.Group, e.Task = seen.once(path+"\x00"+e.Group), seen.once(e.Task)
+		d.parts.add(e)
 		if need.reward && need.score == nil { // a reward made anew may differ each time
 			d.rewards[i].add(e)
 		}

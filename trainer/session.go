@@ -75,6 +75,9 @@ var ErrInterrupted = errors.New("interrupted")
 // than the others of its group.
 var ErrNothingToLearn = errors.New("nothing to learn")
 
+// ErrUnfit is wrapped by Run's error where the rows lack what a setting asks of them.
+var ErrUnfit = errors.New("the rows do not allow a setting")
+
 // begin checks the settings and lays the data out.
 func (s *Session) begin() error {
 	c := s.Config

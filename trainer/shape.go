@@ -159,32 +159,72 @@ func (x *estimation) look(i int, g []*Episode) error {
 	return err
 }
 
-// CheckParts looks whether the rewards have the components that gdpo compares, and as
-// many as --part-weights gives weights.
+// components are those of the first row's reward, and which row has others: noticed
+// as rows are read, for their rewards are not at hand later.
+type components struct {
+	row    string // the first one; "": none was read
+	names  []string
+	unlike string // the first row that has others, and which
+}
+
+// add looks at a row whose body is at hand.
+func (c *components) add(e *Episode) {
+	if c.unlike != "" {
+		return
+	}
+	if c.row == "" {
+		c.row, c.names = e.in(), partsOf(e)
+		return
+	}
+	same := len(e.Parts) == len(c.names)
+	for i := 0; same && i < len(e.Parts); i++ {
+		same = e.Parts[i].Name == c.names[i]
+	}
+	if same {
+		return
+	}
+	names := partsOf(e) // in another order they are the same
+	a, b := slices.Sorted(slices.Values(names)), slices.Sorted(slices.Values(c.names))
+	if !slices.Equal(a, b) {
+		c.unlike = fmt.Sprintf("%s has %s, and %s has %s", e.in(), listed(names), c.row, listed(c.names))
+	}
+}
+
+// partsOf are the names of the components of a row's reward.
+func partsOf(e *Episode) []string {
+	names := make([]string, len(e.Parts))
+	for i, p := range e.Parts {
+		names[i] = p.Name
+	}
+	return names
+}
+
+// listed says how many there are, and which.
+func listed(names []string) string {
+	if len(names) == 0 {
+		return "none"
+	}
+	return fmt.Sprintf("%d (%s)", len(names), strings.Join(names, ", "))
+}
+
+// CheckParts looks whether the rewards have the components that gdpo compares, all the
+// same, and as many as --part-weights gives weights.
 func (d *Data) CheckParts(c Config) error {
-	if c.Advantage != "gdpo" || c.IsSupervised() || c.Algo == AlgoPPO || len(d.Episodes) == 0 {
+	if c.Advantage != "gdpo" || c.IsSupervised() || c.Algo == AlgoPPO || d.parts.row == "" {
 		return nil
 	}
 	weights, err := numbers("part-weights", c.PartWeights)
 	if err != nil {
 		return err
 	}
-	e := d.Episodes[0]
-	b := e.Body
-	if b == nil {
-		if b, err = e.shelf.get(e); err != nil {
-			return err
-		}
-	}
-	var names []string
-	for _, p := range b.Parts {
-		names = append(names, p.Name)
-	}
-	switch n := len(names); {
+	const compares = "--advantage gdpo compares the reward's components (reward_parts)"
+	switch n := len(d.parts.names); {
+	case d.parts.unlike != "":
+		return fmt.Errorf("%s, and the rows have not the same: %s; score the rows anew with --reward, or take another --advantage", compares, d.parts.unlike)
 	case n == 0:
-		return fmt.Errorf("--advantage gdpo compares the reward's components (reward_parts), and %s has none: take another --advantage", e.in())
+		return fmt.Errorf("%s, and %s has none: take another --advantage", compares, d.parts.row)
 	case weights != nil && len(weights) != n:
-		return fmt.Errorf("--part-weights %s: its weights must be as many as the components of the rewards, here %d (%s)", c.PartWeights, n, strings.Join(names, ", "))
+		return fmt.Errorf("--part-weights %s: its weights must be as many as the components of the rewards, here %s", c.PartWeights, listed(d.parts.names))
 	}
 	return nil
 }

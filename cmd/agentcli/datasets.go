@@ -198,6 +198,9 @@ func runDatasetsPull(ctx context.Context, o datasetsOptions, s streams) error {
 func runDatasetsImport(ctx context.Context, o datasetsOptions, s streams) error {
 	open := o.open()
 	open.Replace = o.Force
+	open.OnReplace = func(path string) {
+		s.say(fmt.Sprintf("%s was imported before: its rows in %s are replaced (--force)", o.Name, path))
+	}
 	n, path, err := datasets.Import(ctx, o.Name, o.File, open)
 	if err != nil {
 		return err

@@ -8,6 +8,7 @@ import (
 
 	"agentcli/datasets"
 	"agentcli/internal/text"
+	"agentcli/trainer"
 )
 
 // Exit codes, as --help prints them.
@@ -21,9 +22,9 @@ const (
 
 const exitCodeHelp = `Data goes to stdout, everything else to stderr. Exit codes: 0 done, 1 failed
 (so did a run of which every trajectory failed), 2 wrong usage (or what was
-named is not there), 3 done but some trajectories failed for infrastructure
-reasons (they are in the file, marked), 130 interrupted, or a budget is spent
-(what was finished is saved).`
+named is not there, or a file's rows do not allow a flag), 3 done but some
+trajectories failed for infrastructure reasons (they are in the file, marked),
+130 interrupted, or a budget is spent (what was finished is saved).`
 
 // usageError is a mistake on the command line or in a configuration file.
 type usageError struct{ err error }
@@ -55,7 +56,7 @@ func exitCode(err error) int {
 		return exitInterrupted
 	case errors.As(err, &partial):
 		return exitPartial
-	case errors.As(err, &usage), errors.Is(err, datasets.ErrUnknown), errors.Is(err, datasets.ErrOptions), errors.Is(err, fs.ErrNotExist):
+	case errors.As(err, &usage), errors.Is(err, datasets.ErrUnknown), errors.Is(err, datasets.ErrOptions), errors.Is(err, fs.ErrNotExist), errors.Is(err, trainer.ErrUnfit):
 		return exitUsage // what was named is not there
 	}
 	return exitFailed

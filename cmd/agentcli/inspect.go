@@ -2,11 +2,13 @@ package main
 
 import (
 	"bufio"
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
 	"io"
 	"maps"
+	"math"
 	"os"
 	"runtime"
 	"slices"
@@ -114,6 +116,8 @@ type fileSummary struct {
 	Trajectories int                `json:"trajectories"`
 	Groups       int                `json:"groups"`
 	Scored       int                `json:"scored"`
+	Bad          int                `json:"bad_rewards,omitempty"` // that are no number: not scored, and in no mean
+	FirstBad     string             `json:"first_bad_reward,omitempty"`
 	Reward       *groupMean         `json:"reward"`
 	Pass1        *groupMean         `json:"pass@1"`
 	MixedGroups  int                `json:"groups_with_both_outcomes"`
@@ -233,9 +237,15 @@ func (f *fileSummary) add(t *traj.Trajectory, seen map[string]bool) {
 	seen[t.GroupID] = true
 	f.Terminations[string(t.Termination)]++
 	f.Policies[fmt.Sprintf("%s@%d", t.Policy, t.PolicyVersion)]++
-	if t.Reward != nil {
+	scored := t.Reward != nil && finite(*t.Reward)
+	switch {
+	case scored:
 		f.Scored++
 		f.groups[t.GroupID] = append(f.groups[t.GroupID], *t.Reward)
+	case t.Reward != nil:
+		if f.Bad++; f.Bad == 1 {
+			f.FirstBad = cmp.Or(t.ID, fmt.Sprintf("row %d", f.Trajectories))
+		}
 	}
 	if t.Correct != nil {
 		v := 0.0
@@ -248,7 +258,7 @@ func (f *fileSummary) add(t *traj.Trajectory, seen map[string]bool) {
 	for i := range t.Sequences {
 		sampled += t.Sequences[i].Sampled()
 	}
-	if sampled > 0 && t.Reward != nil && !t.Termination.Infrastructure() {
+	if sampled > 0 && scored && !t.Termination.Infrastructure() {
 		f.Trainable++
 		f.TrainTokens += int64(sampled)
 	}
@@ -265,12 +275,18 @@ func (f *fileSummary) add(t *traj.Trajectory, seen map[string]bool) {
 	}
 }
 
+// finite reports whether a reward is a number that can be averaged and trained on.
+func finite(x float64) bool { return !math.IsNaN(x) && !math.IsInf(x, 0) }
+
 func (f *fileSummary) write(out io.Writer, p painter) error {
 	b := bufio.NewWriter(out)
 	fmt.Fprintln(b, p.bold(f.File))
 	w := tabwriter.NewWriter(b, 0, 4, 2, ' ', 0)
 	line := func(k, format string, args ...any) { fmt.Fprintf(w, "  %s\t%s\n", k, fmt.Sprintf(format, args...)) }
 	line("trajectories", "%d in %s, %d scored", f.Trajectories, plural(f.Groups, "group"), f.Scored)
+	if f.Bad > 0 {
+		line("bad rewards", "%d, NaN or infinite, in no mean (the first: %s); train refuses the file, score it again", f.Bad, text.Harmless(f.FirstBad))
+	}
 	line("reward", "%s", f.Reward)
 	line("pass@1", "%s", f.Pass1)
 	line("groups with both outcomes", "%d of %d", f.MixedGroups, f.Groups)
@@ -419,6 +435,9 @@ func (p painter) role(role, s string) string {
 
 func inspectOne(t *traj.Trajectory, meta parquet.Metadata, o inspectOptions, s streams) error {
 	if o.JSON {
+		if n := dropBad(t); n > 0 {
+			s.say(fmt.Sprintf("warning: %s: %s no number (NaN or infinite), for which JSON has no word: left out", text.Harmless(t.ID), map[bool]string{true: "a reward is", false: fmt.Sprint(n, " rewards are")}[n == 1]))
+		}
 		return writeJSON(s.out, t)
 	}
 	var tok *tokenizer.Tokenizer
@@ -443,6 +462,23 @@ func inspectOne(t *traj.Trajectory, meta parquet.Metadata, o inspectOptions, s s
 	return b.Flush()
 }
 
+// dropBad takes out of a trajectory the rewards that are no numbers, and counts them.
+func dropBad(t *traj.Trajectory) (n int) {
+	drop := func(r **float64) {
+		if *r != nil && !finite(**r) {
+			*r = nil
+			n++
+		}
+	}
+	drop(&t.Reward)
+	for i := range t.Steps {
+		drop(&t.Steps[i].Reward)
+	}
+	parts := len(t.RewardParts)
+	t.RewardParts = slices.DeleteFunc(t.RewardParts, func(p traj.Part) bool { return !finite(p.Value) })
+	return n + parts - len(t.RewardParts)
+}
+
 // policyPath is where the file says that its model is.
 func policyPath(t *traj.Trajectory, meta parquet.Metadata) string {
 	var run struct {
@@ -461,7 +497,10 @@ func writeHead(b io.Writer, t *traj.Trajectory, p painter) {
 	if t.Reward != nil {
 		reward = fmt.Sprintf("%g", *t.Reward)
 		code := "31"
-		if *t.Reward > 0 {
+		switch {
+		case !finite(*t.Reward):
+			reward += " (no number: not scored)"
+		case *t.Reward > 0:
 			code = "32"
 		}
 		reward = p.paint("1;"+code, reward)

@@ -4,6 +4,8 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"fmt"
+	"math"
 	"os"
 	"path/filepath"
 	"strings"
@@ -78,6 +80,43 @@ func TestInspect(t *testing.T) {
 	}
 }
 
+// A reward that is no number is named, counted as none, and in no mean and no JSON.
+func TestInspectTellsOfRewardsThatAreNoNumbers(t *testing.T) {
+	seq := []traj.Sequence{{TokenIDs: []int32{1, 2}, LossMask: []bool{false, true}, Logprobs: []traj.Logprob{traj.NoLogprob(), -1}}}
+	var rows []*traj.Trajectory
+	for i, r := range []float64{1, math.NaN(), 0, math.Inf(1)} {
+		rows = append(rows, &traj.Trajectory{ID: fmt.Sprint("t#", i), GroupID: fmt.Sprint("g", i/2), Reward: &r, RewardParts: []traj.Part{{Name: "p", Value: r}, {Name: "q", Value: 1}},
+			Steps: []traj.Step{{Start: 1, End: 2, Reward: &r}}, Termination: traj.Answered, Sequences: seq})
+	}
+	path := parquettest.Write(t, filepath.Join(t.TempDir(), "nan.parquet"), `{}`, rows...)
+	run := func(o inspectOptions) (string, string) {
+		t.Helper()
+		var out, errs bytes.Buffer
+		o.Path = path
+		if err := runInspect(t.Context(), o, streams{out: &out, err: &errs}); err != nil {
+			t.Fatal(err)
+		}
+		return out.String(), errs.String()
+	}
+	got, _ := run(inspectOptions{})
+	for _, want := range []string{"4 in 2 groups, 2 scored", "2, NaN or infinite, in no mean (the first: t#1)", "0.5000 ± 0.5000", "0 of 2", "2 trajectories, 2 sampled tokens"} {
+		if !strings.Contains(got, want) {
+			t.Errorf("no %q in\n%s", want, got)
+		}
+	}
+	var f fileSummary
+	if got, _ := run(inspectOptions{JSON: true}); json.Unmarshal([]byte(got), &f) != nil || f.Scored != 2 || f.Bad != 2 || f.FirstBad != "t#1" || f.Reward.Value != .5 || *f.Reward.StdErr != .5 {
+		t.Error(got)
+	}
+	if got, _ := run(inspectOptions{ID: "t#1"}); !strings.Contains(got, "reward NaN (no number: not scored)") {
+		t.Error(got)
+	}
+	var one traj.Trajectory
+	if got, said := run(inspectOptions{ID: "t#3", JSON: true}); json.Unmarshal([]byte(got), &one) != nil || one.Reward != nil || one.Steps[0].Reward != nil || len(one.RewardParts) != 1 || !strings.Contains(said, "t#3: 3 rewards are no number") {
+		t.Error(got, said)
+	}
+}
+
 func TestScoreFiles(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "rows.jsonl")
 	data := `{"n":12345678901234567890,"response":"\\boxed{84}","answer":84}
@@ -121,6 +160,37 @@ func TestScoreFiles(t *testing.T) {
 		}
 		if _, _, err := run(path, "math"); err == nil || !strings.Contains(err.Error(), want) || strings.Contains(err.Error(), "\n") {
 			t.Errorf("%s: %v, want %q", bad, err, want)
+		}
+	}
+}
+
+// Without --reward a trajectory file is scored by the reward that it names.
+func TestScoreTakesTheRewardThatTheFileNames(t *testing.T) {
+	row := &traj.Trajectory{ID: "t#0", Task: traj.Task{ID: "t", Answers: []string{"0.5"}}, GroupID: "t", Termination: traj.Answered,
+		Messages: []traj.Message{{Role: "user", Content: "?"}, {Role: "assistant", Content: "1/2"}}} // equal as numbers, not as texts
+	for meta, want := range map[string]struct{ reward, said, fails string }{
+		`{"reward":"exact"}`:                {`"reward":0,`, "scoring by exact, the reward that ", ""},
+		`{"reward":"math"}`:                 {`"reward":1,`, "scoring by math, the reward that ", ""},
+		`{"reward":""}`:                     {`"reward":1,`, "", ""},
+		`{"reward":7}`:                      {`"reward":1,`, "", ""},
+		`{}`:                                {`"reward":1,`, "", ""},
+		`{"reward":"exec:./r.sh --x"}`:      {"", "", "give --reward 'exec:./r.sh --x'"},
+		`{"reward":"http://localhost:1/r"}`: {"", "", "give --reward http://localhost:1/r"},
+		`{"reward":"judge"}`:                {"", "", `was scored by "judge", which is no reward here`},
+	} {
+		path := parquettest.Write(t, filepath.Join(t.TempDir(), "t.parquet"), meta, row)
+		out, errs, code := run(t, "score", path)
+		if want.fails != "" {
+			if code != exitUsage || out != "" || !strings.Contains(errs, want.fails) || strings.Count(errs, "\n") != 1 {
+				t.Errorf("%s: exit %d: %s", meta, code, errs)
+			}
+			if _, errs, code := run(t, "score", "--reward", "math", path); code != exitDone {
+				t.Errorf("%s: with a reward named: exit %d: %s", meta, code, errs)
+			}
+			continue
+		}
+		if code != exitDone || !strings.Contains(out, want.reward) || strings.Count(errs, "scoring by") != strings.Count(want.said, "scoring by") || !strings.Contains(errs, want.said) {
+			t.Errorf("%s: exit %d: %s%s", meta, code, out, errs)
 		}
 	}
 }

@@ -154,6 +154,7 @@ var notOfLoop = []string{"base-url", "parser", "token-mode", "tokenizer", "strea
 func loopOptionsOf(c *cli.Context) (loopOptions, error) {
 	var o loopOptions
 	o.Resume, o.Output = c.String("resume"), c.String("output")
+	given := givenFlags(c)
 	if err := noArguments(c); err != nil {
 		return o, err
 	}
@@ -205,6 +206,9 @@ func loopOptionsOf(c *cli.Context) (loopOptions, error) {
 	if err := o.train.checkTeacher(); err != nil {
 		return o, err
 	}
+	if len(demonstrationFile(o.train.Config.Demonstration)) > 0 {
+		o.Settings["demonstration"] = o.train.Config.Demonstration // as a path from anywhere
+	}
 	o.Steps, o.Tasks, o.Async = c.Int("steps"), c.Int("tasks"), c.Int("async")
 	o.EvalEvery, o.EvalTasks, o.EvalTries = c.Int("eval-every"), c.Int("eval-tasks"), c.Int("eval-samples")
 	o.KLTarget, o.KLHorizon = c.Float64("kl-target"), c.Float64("kl-horizon")
@@ -222,7 +226,7 @@ func loopOptionsOf(c *cli.Context) (loopOptions, error) {
 		return o, usagef("--kl-target must be at least 0, --kl-horizon above 0")
 	case o.KLTarget > 0 && (o.train.Config.KLCoef == 0 || o.train.Config.KLIn != trainer.KLInReward):
 		return o, usagef("--kl-target moves --kl-coef by the KL in the reward; give --kl-coef above 0 and --kl-in reward too")
-	case (o.run.Sampling.TopP < 1 || o.run.Sampling.TopK > 0 || o.run.Sampling.MinP > 0) && !o.train.Force:
+	case o.run.cuts() && !o.train.Force:
 		return o, usagef("--top-p, --top-k and --min-p cut the distribution that is trained, and the gradient would be biased; leave them out, or add --force")
 	case *o.run.Sampling.Temperature < trainer.LeastTemperature:
 		return o, usagef("--temperature %g: a loop learns from differences between attempts, and greedy ones have none; give a temperature of at least %g", *o.run.Sampling.Temperature, trainer.LeastTemperature)
@@ -230,8 +234,17 @@ func loopOptionsOf(c *cli.Context) (loopOptions, error) {
 		return o, usagef("--ref or --teacher: %w", errRemoteTemperature(*o.run.Sampling.Temperature))
 	case o.train.Config.Advantage == remax:
 		return o, usagef("--advantage remax needs a file of greedy attempts, which a loop does not make; use rollout and train")
+	case o.run.Samples == 1 && o.train.Config.ComparesGroups():
+		return o, usagef("--samples 1: --advantage %s compares the attempts at a task, and a single one has none beside it; give -n 2 or more, or --algo ppo, which compares none", o.train.Config.Advantage)
+	case o.run.Samples == 1 && o.train.Config.Demonstration == trainer.DemonstrateBest:
+		return o, usagef("--samples 1: --demonstration best shows an attempt the best of the others, and a single one has none beside it; give -n 2 or more, or --demonstration answer")
 	}
-	return o, nil
+	return o, refuseIdleGiven(o.idleSettings(c.IsSet("kl-target")), given)
+}
+
+// cuts reports whether the distribution that is sampled from is less than the model's.
+func (o runOptions) cuts() bool {
+	return o.Sampling.TopP < 1 || o.Sampling.TopK > 0 || o.Sampling.MinP > 0
 }
 
 // loopState is what a loop's checkpoint knows beside the models.
@@ -275,10 +288,15 @@ func runLoop(ctx context.Context, o loopOptions, s streams) error {
 // run takes the steps that are left.
 func (l *loop) run(ctx context.Context) error {
 	o := l.o
-	if l.done == 0 && o.EvalEvery > 0 {
-		if err := l.evaluate(ctx, 0, nil); err != nil {
+	if l.done == 0 && o.EvalEvery > 0 { // a curve begins with the model as it was
+		values := map[string]float64{}
+		if err := l.evaluate(ctx, 0, values); err != nil {
 			return err
 		}
+		if err := l.log.Write(0, values, time.Now()); err != nil {
+			return err
+		}
+		l.s.log().Info("before the first step: test "+l.tested(values), l.attributes(0, values)...)
 	}
 	rolled := make(chan rollout, 1)
 	start := func(step int) { // by the weights as they are now
@@ -389,23 +407,43 @@ func (l *loop) report(step int, v map[string]float64) {
 	text := fmt.Sprintf("step %d/%d  reward %s  loss %s  KL %s  entropy %s  grad %s  rollout %s s, training %s s", step, l.o.Steps,
 		reward, num("actor/pg_loss", "%+.4f"), num("actor/ppo_kl", "%+.4f"),
 		num("actor/entropy", "%.3f"), num("actor/grad_norm", "%.2f"), num("timing_s/rollout", "%.1f"), num("timing_s/train", "%.1f"))
-	if x, ok := v["val/reward"]; ok {
-		text += "  test " + measured(x, v["val/stderr"], l.o.EvalTasks)
+	if _, ok := v["val/reward"]; ok {
+		text += "  test " + l.tested(v)
 	}
+	l.s.log().Info(text, l.attributes(step, v)...)
+}
+
+// tested is what an evaluation has measured, in words.
+func (l *loop) tested(v map[string]float64) string {
+	return measured(v["val/reward"], v["val/stderr"], l.o.EvalTasks)
+}
+
+// attributes are what metrics.jsonl has of a step, for programs that read the log.
+func (l *loop) attributes(step int, v map[string]float64) []any {
 	attrs := []any{"step", step, "total", l.o.Steps}
 	for _, k := range slices.Sorted(maps.Keys(v)) {
 		attrs = append(attrs, k, v[k])
 	}
-	l.s.log().Info(text, attrs...)
+	return attrs
 }
 
 func (l *loop) summary() {
+	curves := readCurves(l.dir)
 	if l.state.BestStep > 0 {
-		l.note("best on the test split: %s after step %d, kept in %s", measured(l.state.Best, l.state.BestErr, l.o.EvalTasks), l.state.BestStep, filepath.Join(l.dir, bestFolder))
+		l.note("best on the test split: %s after step %d, kept in %s%s", measured(l.state.Best, l.state.BestErr, l.o.EvalTasks), l.state.BestStep, filepath.Join(l.dir, bestFolder), l.before(curves))
 	}
-	for _, sign := range badSigns(readCurves(l.dir)) {
+	for _, sign := range badSigns(curves) {
 		l.note("warning: %s", sign)
 	}
+}
+
+// before says what the model was before the first step; "" where that was not measured.
+func (l *loop) before(curves map[string]*metrics.Curve) string {
+	test, stderr := curves["val/reward"], curves["val/stderr"]
+	if test == nil || stderr == nil || test.X[0] != 0 || stderr.X[0] != 0 {
+		return ""
+	}
+	return "; before the first step it was " + measured(test.Y[0], stderr.Y[0], l.o.EvalTasks)
 }
 
 // loopCurves draws a loop's metrics.

@@ -121,11 +121,53 @@ func TestAnInterruptedLoopEndsAsAnUninterruptedOne(t *testing.T) {
 		t.Logf("whole:\n%s\nparts:\n%s", read(t, filepath.Join(whole, "metrics.jsonl")), read(t, filepath.Join(parts, "metrics.jsonl")))
 	}
 	lines := strings.Split(strings.TrimSpace(string(read(t, filepath.Join(parts, "metrics.jsonl")))), "\n")
-	if len(lines) != 4 || !strings.Contains(lines[3], `"val/reward"`) || !strings.Contains(lines[0], `"actor/kl_coef": 0.1`) || strings.Contains(lines[3], `"actor/kl_coef": 0.1,`) {
+	if len(lines) != 5 || !strings.HasPrefix(lines[0], `{"step": 0, "val/reward": `) || !strings.Contains(lines[0], `"val/stderr"`) || !strings.Contains(lines[4], `"val/reward"`) ||
+		!strings.Contains(lines[1], `"actor/kl_coef": 0.1`) || strings.Contains(lines[4], `"actor/kl_coef": 0.1,`) {
 		t.Errorf("metrics: %s", strings.Join(lines, "\n"))
+	}
+	if n := strings.Count(log.String(), "before the first step it was"); n != 1 {
+		t.Errorf("the end tells %d times how the model was at first: %s", n, log.String())
+	}
+	a, b := readCurves(whole)["val/reward"], readCurves(parts)["val/reward"]
+	if a == nil || b == nil || !slices.Equal(a.X, []float64{0, 2, 4}) || !slices.Equal(b.X, a.X) || !slices.Equal(b.Y, a.Y) {
+		t.Errorf("evaluations of the whole run: %+v, of the interrupted one: %+v", a, b)
 	}
 	if left, _ := filepath.Glob(filepath.Join(parts, checkpointPrefix+"*")); len(left) > 0 {
 		t.Errorf("left behind: %v", left)
+	}
+}
+
+// stopAt is a stderr that interrupts the run once it says something.
+type stopAt struct {
+	text string
+	stop func()
+}
+
+func (w stopAt) Write(b []byte) (int, error) {
+	if bytes.Contains(b, []byte(w.text)) {
+		w.stop()
+	}
+	return len(b), nil
+}
+
+// Interrupted before its first step, a loop still has the first evaluation once.
+func TestTheFirstEvaluationIsRecordedOnce(t *testing.T) {
+	out := filepath.Join(t.TempDir(), "run")
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	var interrupted interruptedError
+	if _, err := runApp(t, ctx, stopAt{"before the first step: test ", cancel}, loopArgs(t, "--steps", "2", "--output", out)...); !errors.As(err, &interrupted) {
+		t.Fatal(err)
+	}
+	begun := readCurves(out)["val/reward"]
+	if begun == nil || !slices.Equal(begun.X, []float64{0}) {
+		t.Fatalf("before the first step: %+v", begun)
+	}
+	if _, err := runApp(t, t.Context(), &bytes.Buffer{}, "agentcli", "loop", "--resume", out); err != nil {
+		t.Fatal(err)
+	}
+	if test := readCurves(out)["val/reward"]; !slices.Equal(test.X, []float64{0, 2}) || test.Y[0] != begun.Y[0] {
+		t.Errorf("evaluated at %v: %v, at first %v", test.X, test.Y, begun.Y)
 	}
 }
 
@@ -161,6 +203,8 @@ func TestLoopRefusesWhatItCannotDo(t *testing.T) {
 		"--temperature 0: ":          {"--temperature", "0"},
 		"--temperature 0.005":        {"--temperature", ".005"},
 		"gradient would be biased":   {"--top-p", ".9"},
+		"--lora-alpha has no effect": {"--lora-alpha", "3"},
+		"give -n 2 or more":          {"-n", "1"},
 		"temperature 1 only; name a": {"--temperature", ".7", "--ref", "http://localhost:1/v1", "--kl-coef", ".1"},
 	} {
 		_, err := runApp(t, t.Context(), &bytes.Buffer{}, loopArgs(t, append(extra, "--output", filepath.Join(t.TempDir(), "x"))...)...)

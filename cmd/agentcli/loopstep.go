@@ -9,6 +9,7 @@ import (
 	"math"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -51,8 +52,24 @@ func (l *loop) open(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
+	if o.Resume != "" && exists(filepath.Join(o.Resume, trainFilesName)) { // older runs have none
+		if _, err := resumedFiles(o.Resume); err != nil {
+			return err
+		}
+	}
 	if err := canMake(o.Output); err != nil {
 		return err
+	}
+	if o.run.cuts() {
+		const why = "--top-p, --top-k or --min-p cut the distribution that is trained, and the gradient is biased"
+		if err := forced(o.train.Force, l.note, why, " (leave them out, or add --force)"); err != nil {
+			return err
+		}
+	}
+	if path, known := o.train.startsFrom(ctx); known {
+		if err := o.train.refuseIdleLoRA(path); err != nil {
+			return err
+		}
 	}
 	if l.x, err = setUp(ctx, o.run, l.s); err != nil {
 		return err
@@ -61,6 +78,9 @@ func (l *loop) open(ctx context.Context) (err error) {
 		return usagef("loop trains a local model; --base-url and OPENAI_BASE_URL name a server")
 	}
 	l.path = l.x.info.Name
+	if err := o.train.refuseIdleLoRA(l.path); err != nil { // a model that the hub had
+		return err
+	}
 	if pos.Step > 0 && pos.Model != l.path {
 		return usagef("--resume %s: the run began with %s, not with %s", o.Resume, pos.Model, l.path)
 	}
@@ -98,6 +118,11 @@ func (l *loop) open(ctx context.Context) (err error) {
 	if err := os.MkdirAll(filepath.Join(l.dir, rolloutsFolder), 0o755); err != nil {
 		return err
 	}
+	if o.Resume == "" { // before config.yaml, which makes it a run that can be gone on with
+		if err := writeTrainFiles(l.dir, l.reads()); err != nil {
+			return err
+		}
+	}
 	if err := writeSettings(filepath.Join(l.dir, configName), o.Settings); err != nil {
 		return err
 	}
@@ -116,6 +141,21 @@ func (l *loop) open(ctx context.Context) (err error) {
 	}
 	l.log, err = metrics.Open(l.dir, l.done, time.Now())
 	return err
+}
+
+// reads are the files that a loop takes tasks and demonstrations from, by the flag that
+// names them.
+func (l *loop) reads() map[string][]string {
+	var data []string
+	for _, d := range []*datasets.Dataset{l.x.data, l.test} {
+		if d == nil || slices.Contains(data, d.Source) {
+			continue
+		}
+		if st, err := os.Stat(d.Source); err == nil && st.Mode().IsRegular() {
+			data = append(data, d.Source)
+		}
+	}
+	return map[string][]string{"dataset": data, "demonstration": demonstrationFile(l.o.train.Config.Demonstration)}
 }
 
 func evalSplitOf(o runOptions) string {
@@ -269,6 +309,9 @@ func (l *loop) train(ctx context.Context, step int, r rollout) (map[string]float
 	if err != nil {
 		return nil, err
 	}
+	if err := data.CheckParts(l.o.train.Config); err != nil {
+		return nil, usageError{err}
+	}
 	if text := data.Tempering(l.o.train.Config); text != "" && step == l.done+1 {
 		l.note("%s", text)
 	}
@@ -367,11 +410,7 @@ func (l *loop) evaluate(ctx context.Context, step int, values map[string]float64
 		ss += (reward[k]/n[k] - mean) * (reward[k]/n[k] - mean)
 	}
 	stderr := math.Sqrt(ss / math.Max(1, float64(len(n)-1)) / float64(len(n)))
-	if values == nil {
-		l.note("before the first step: test %s", measured(mean, stderr, l.o.EvalTasks))
-	} else {
-		values["val/reward"], values["val/stderr"] = mean, stderr
-	}
+	values["val/reward"], values["val/stderr"] = mean, stderr
 	if step > 0 && (l.state.BestStep == 0 || mean > l.state.Best) {
 		l.state.Best, l.state.BestErr, l.state.BestStep = mean, stderr, step
 		return l.m.save(l.outputOf(filepath.Join(l.dir, bestFolder)))

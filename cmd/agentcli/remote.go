@@ -36,7 +36,8 @@ type remote struct {
 	tokens *llm.Tokens
 	tok    *tokenizer.Tokenizer
 	force  bool
-	agreed bool // the server's tokens are known to be ours
+	note   func(string, ...any)
+	agreed bool // the server's tokens are known to be ours, or nobody minds
 }
 
 // openRemote reads URL or URL#MODEL. tok is the tokenizer of the policy.
@@ -59,7 +60,7 @@ func openRemote(ctx context.Context, address string, tok *tokenizer.Tokenizer, f
 		_ = client.Close()
 		return nil, err
 	}
-	return &remote{ctx: ctx, tokens: tokens, tok: tok, force: force}, nil
+	return &remote{ctx: ctx, tokens: tokens, tok: tok, force: force, note: note}, nil
 }
 
 // Close lets the connections go.
@@ -86,10 +87,8 @@ func (r *remote) Forward(b policy.Batch) (policy.Outputs, error) {
 	}
 	var out policy.Outputs
 	for i, s := range all {
-		if !r.agreed && !r.force {
-			if err := r.sameTokens(b.Sequences[i], s.Texts); err != nil {
-				return policy.Outputs{}, err
-			}
+		if err := r.agree(b.Sequences[i], s.Texts); err != nil {
+			return policy.Outputs{}, err
 		}
 		for t, want := range b.Want[i] {
 			if want && t > 0 {
@@ -106,7 +105,23 @@ func errRemoteTemperature(t float64) error {
 	return fmt.Errorf("rows sampled at temperature %g are scored at that temperature, and a server gives the log-probs of a prompt at temperature 1 only; name a folder with the model, or roll out with --temperature 1", t)
 }
 
-var errOtherTokens = errors.New("the server has another tokenizer than the policy: the same ids mean other words to it (--force asks it all the same)")
+var errOtherTokens = errors.New("the server has another tokenizer than the policy: the same ids mean other words to it")
+
+// agree is sameTokens until one batch was looked at, or --force has let it pass.
+func (r *remote) agree(ids []int32, texts []string) error {
+	if r.agreed {
+		return nil
+	}
+	err := r.sameTokens(ids, texts)
+	if err == nil {
+		return nil
+	}
+	if !r.force {
+		return fmt.Errorf("%w (--force asks it all the same)", err)
+	}
+	r.agreed = true
+	return forced(true, r.note, err.Error(), "")
+}
 
 // sameTokens compares what the server calls the tokens with what they are to the
 // policy. Pieces of characters, and the blanks that some servers leave out, say

@@ -2,6 +2,7 @@ package main
 
 import (
 	"bufio"
+	"cmp"
 	"context"
 	"encoding/base64"
 	"encoding/json"
@@ -10,9 +11,12 @@ import (
 	"iter"
 	"math"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"agentcli/datasets"
+	"agentcli/internal/text"
+	"agentcli/parquet"
 	"agentcli/rewards"
 	"agentcli/traj"
 
@@ -21,7 +25,7 @@ import (
 
 type scoreOptions struct {
 	Path   string
-	Reward string
+	Reward string // "": the one that the file names, else math
 }
 
 func scoreCommand() *cli.Command {
@@ -33,7 +37,7 @@ func scoreCommand() *cli.Command {
 			"options, if there, are the grader's settings for that row: strict, float_rounding, extraction.\n" +
 			"A row whose response is null has no score: its reward is null, and error says why.",
 		Flags: []cli.Flag{
-			&cli.StringFlag{Name: "reward", Value: "math", Usage: rewardUsage},
+			&cli.StringFlag{Name: "reward", Usage: rewardUsage + " (default: the one that a trajectory file names, else " + usualReward + ")"},
 		},
 		Action: func(c *cli.Context) error {
 			if c.NArg() != 1 {
@@ -55,8 +59,49 @@ func graderOf(o rewards.Options) graderOptions {
 	return graderOptions{o.Strict, o.FloatRounding, o.Extraction}
 }
 
+// usualReward scores rows that say nothing of theirs.
+const usualReward = "math"
+
+// rewardOfFile is the reward that a trajectory file names; "" where it names none. One
+// that runs a program or asks a server is left to the user: a file that somebody sent
+// must not decide that.
+func rewardOfFile(path string) (string, error) {
+	if !strings.EqualFold(filepath.Ext(path), ".parquet") {
+		return "", nil
+	}
+	f, err := parquet.Open(path)
+	if err != nil {
+		return "", nil //nolint:nilerr // whoever reads the rows says what is wrong
+	}
+	defer f.Close()
+	var run struct {
+		Reward string `json:"reward"`
+	}
+	if json.Unmarshal(f.Metadata().Run, &run) != nil {
+		return "", nil // another program's
+	}
+	name := text.Harmless(text.OneLine(run.Reward))
+	switch {
+	case name == "" || slices.Contains(rewards.Names(), name):
+		return name, nil
+	case rewards.External(name):
+		return "", usagef("%s was scored by %s, which is not run or asked without being named: give --reward %s, or another", path, name, shellWord(name))
+	}
+	return "", usagef("%s was scored by %q, which is no reward here; name one by --reward: %s", path, name, rewardUsage)
+}
+
 // runScore writes each row as one line of JSON, in order, as it is scored.
 func runScore(ctx context.Context, o scoreOptions, s streams) error {
+	if o.Reward == "" {
+		named, err := rewardOfFile(o.Path)
+		if err != nil {
+			return err
+		}
+		if named != "" {
+			s.say(fmt.Sprintf("scoring by %s, the reward that %s names (--reward takes another)", named, o.Path))
+		}
+		o.Reward = cmp.Or(named, usualReward)
+	}
 	first, err := rewards.New(o.Reward, rewards.Options{Notice: s.say})
 	if err != nil {
 		return usageError{err}

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -56,8 +57,9 @@ type trainOptions struct {
 	Ref         string
 	Critic      string
 	Teacher     string
-	RewardModel string // a model that scores the trajectories
-	PTX         string // a file of text
+	RewardModel string   // a model that scores the trajectories
+	PTX         string   // a file of text
+	ptxFiles    []string // those that PTX named when the run began; nil: it begins
 	Greedy      string
 	Reward      string // "": the file's
 	DryRun      bool
@@ -125,13 +127,18 @@ func trainCommand() *cli.Command {
 
 // showConfig is --print-config.
 func showConfig(c *cli.Context, s streams) error {
+	given := givenFlags(c)
 	if err := applyConfig(c, c.String("config")); err != nil {
 		return err
 	}
 	if err := applyPreset(c); err != nil {
 		return err
 	}
-	if _, err := trainSettingsOf(c); err != nil {
+	o, err := trainSettingsOf(c)
+	if err != nil {
+		return err
+	}
+	if err := refuseIdleGiven(o.idleSettings(), given); err != nil {
 		return err
 	}
 	text, err := printConfig(c)
@@ -143,10 +150,7 @@ func showConfig(c *cli.Context, s streams) error {
 }
 
 func trainOptionsOf(c *cli.Context) (trainOptions, error) {
-	files, given := c.Args().Slice(), map[string]bool{}
-	for _, name := range []string{"ptx-coef", "part-weights", "kl"} {
-		given[name] = c.IsSet(name) // on the command line: a file of settings may hold all of them
-	}
+	files, given := c.Args().Slice(), givenFlags(c)
 	if dir := c.String("resume"); dir != "" {
 		if c.String("config") != "" {
 			return trainOptions{}, usagef("--resume takes the settings of the run in its folder; leave --config out")
@@ -183,9 +187,14 @@ func trainOptionsOf(c *cli.Context) (trainOptions, error) {
 	}
 	o.Files = files
 	if o.Resume != "" {
-		if o.Files, err = resumedFiles(o.Resume, files); err != nil {
+		if len(files) > 0 {
+			return o, usagef("--resume takes the files of the run in its folder; leave %s out", files[0])
+		}
+		began, err := resumedFiles(o.Resume)
+		if err != nil {
 			return o, err
 		}
+		o.Files, o.ptxFiles = began[""], began["ptx"]
 		o.Output = o.Resume
 	}
 	if len(o.Files) == 0 {
@@ -194,23 +203,15 @@ func trainOptionsOf(c *cli.Context) (trainOptions, error) {
 	if err := checkFiles(o.Files); err != nil {
 		return o, err
 	}
-	switch {
-	case given["ptx-coef"] && o.PTX == "":
-		return o, usagef("--ptx-coef has no effect without --ptx; name its file too, or leave it out")
-	case given["part-weights"] && o.Config.Advantage != "gdpo":
-		return o, usagef("--part-weights has no effect without --advantage gdpo; give that too, or leave it out")
-	case given["kl"] && o.Config.KLCoef == 0:
-		return o, usagef("--kl has no effect without --kl-coef; give that too, for example --kl-coef 0.01")
+	if err := refuseIdleGiven(o.idleSettings(), given); err != nil {
+		return o, err
 	}
 	if o.Model != "" && !isHubName(o.Model) {
 		if _, err := os.Stat(o.Model); err != nil {
 			return o, errNoModel(o.Model)
 		}
 	}
-	switch {
-	case o.Greedy != "" && o.Config.Advantage != "remax":
-		return o, usagef("--greedy %s has no effect without --advantage remax", o.Greedy)
-	case o.Greedy == "" && o.Config.Advantage == "remax":
+	if o.Greedy == "" && o.Config.Advantage == remax {
 		return o, usagef("--advantage remax compares with greedy attempts; roll them out with --temperature 0 and name their file with --greedy FILE")
 	}
 	return o, nil
@@ -238,22 +239,18 @@ func trainSettingsOf(c *cli.Context) (trainOptions, error) {
 	if o.Keep = c.Int("keep"); o.Keep < 1 {
 		return o, usagef("--keep %d: want at least 1", o.Keep)
 	}
-	switch {
-	case o.Critic != "" && (g.Algo != trainer.AlgoPPO || g.SharedCritic):
-		return o, usagef("--critic %s has no effect without --algo ppo, nor with --shared-critic", o.Critic)
-	case o.Teacher != "" && g.Loss != "opd":
-		return o, usagef("--teacher %s has no effect without --loss opd", o.Teacher)
+	if file := demonstrationFile(g.Demonstration); file != nil {
+		g.Demonstration = absolute(file[0]) // a resumed run may stand in another folder
 	}
-	switch {
-	case g.IsSupervised() && o.RewardModel != "":
-		return o, usagef("--reward-model %s has no effect with --algo %s, which takes no rewards", o.RewardModel, g.Algo)
-	case o.RewardModel != "" && o.Reward != "":
+	o.Config = g
+	if err := o.refuseIdleNames(); err != nil {
+		return o, err
+	}
+	if o.RewardModel != "" && o.Reward != "" {
 		return o, usagef("--reward-model and --reward both score the rows; give one of them")
-	case g.IsSupervised() && o.PTX != "":
-		return o, usagef("--ptx %s has no effect with --algo %s: it is added to policy gradients", o.PTX, g.Algo)
 	}
-	if o.Ref != "" && g.KLCoef == 0 && g.Algo != trainer.AlgoDPO {
-		return o, usagef("--ref %s has no effect without --kl-coef; give that too, for example --kl-coef 0.01", o.Ref)
+	if o.RewardModel != "" && g.Advantage == "gdpo" && !g.IsSupervised() {
+		return o, usagef("--reward-model gives a single number, and --advantage gdpo compares the components of a reward; take another --advantage")
 	}
 	if err := checkComputation(o.Open.DType, o.Open.Device, o.Open.Threads); err != nil {
 		return o, err
@@ -263,7 +260,6 @@ func trainSettingsOf(c *cli.Context) (trainOptions, error) {
 		return o, err
 	}
 	o.Open.Checkpoint, o.Open.Deterministic = c.Bool("grad-checkpoint"), c.Bool("deterministic")
-	o.Config = g
 	switch c.String("save-dtype") {
 	case "f32", "float32":
 		o.Save = weights.F32
@@ -345,7 +341,7 @@ func runTrain(ctx context.Context, o trainOptions, s streams) (end error) {
 	}
 	defer data.Close()
 	defer ptx.Close()
-	if err := checkSampled(data, o); err != nil {
+	if err := checkSampled(data, o, note); err != nil {
 		return err
 	}
 	if text := data.Tempering(o.Config); text != "" {
@@ -372,19 +368,19 @@ func runTrain(ctx context.Context, o trainOptions, s streams) (end error) {
 	if err != nil {
 		return err
 	}
-	if l := o.Open.LoRA; l.Rank == 0 && (l.Alpha != 0 || l.Dropout != 0 || len(l.Targets) > 0) && !weights.IsAdapter(path) {
-		return usagef("--lora-alpha, --lora-dropout and --lora-targets have no effect without --lora-rank, for %s is no adapter; give the rank too, for example --lora-rank 16", path)
+	if err := o.refuseIdleLoRA(path); err != nil {
+		return err
 	}
 	m, err := openModels(ctx, path, o, pos.Step > 0, note)
 	if err != nil {
 		return err
 	}
 	defer m.close()
-	if err := checkTokens(data, m.actor, path, o); err != nil {
+	if err := checkTokens(data, m.actor, path, o, note); err != nil {
 		return err
 	}
 	if ptx != nil {
-		if err := checkTokens(ptx, m.actor, path, o); err != nil {
+		if err := checkTokens(ptx, m.actor, path, o, note); err != nil {
 			return err
 		}
 	}
@@ -403,7 +399,14 @@ func runTrain(ctx context.Context, o trainOptions, s streams) (end error) {
 	}
 	var history []trainer.Metrics
 	if pos.Step == 0 {
-		if err := prepareOutput(o, data.Files); err != nil {
+		read := map[string][]string{"": data.Files, "demonstration": demonstrationFile(o.Config.Demonstration)}
+		if ptx != nil {
+			read["ptx"] = ptx.Files
+		}
+		if o.Greedy != "" {
+			read["greedy"] = []string{o.Greedy}
+		}
+		if err := prepareOutput(o, read); err != nil {
 			return err
 		}
 	}
@@ -494,10 +497,17 @@ func runTrain(ctx context.Context, o trainOptions, s streams) (end error) {
 
 // checkTokens looks whether the rows mean to this model what they meant to the
 // one that sampled them, and drops those that do not fit its window.
-func checkTokens(data *trainer.Data, actor trainable, path string, o trainOptions) error {
+func checkTokens(data *trainer.Data, actor trainable, path string, o trainOptions, note func(string, ...any)) error {
+	var other []string
 	for i, r := range data.Runs {
-		if want := r.Model.TokenizerHash; want != "" && want != actor.TokenizerHash() && !o.Force {
-			return fmt.Errorf("%s was sampled with another tokenizer than that of %s; its ids mean other words there (name the right model with --model, or add --force)", data.Files[i], path)
+		if want := r.Model.TokenizerHash; want != "" && want != actor.TokenizerHash() {
+			other = append(other, data.Files[i])
+		}
+	}
+	if n := len(other); n > 0 {
+		why := fmt.Sprintf("%s was sampled with another tokenizer than that of %s; its ids mean other words there", andMore(other[0], n), path)
+		if err := forced(o.Force, note, why, " (name the right model with --model, or add --force)"); err != nil {
+			return err
 		}
 	}
 	if err := data.CheckTokens(actor.VocabSize()); err != nil {
@@ -509,25 +519,36 @@ func checkTokens(data *trainer.Data, actor trainable, path string, o trainOption
 // checkSampled refuses rows whose tokens do not come from softmax(logits/T): a policy
 // gradient on them is biased. Where they do, it looks whether all that is asked can
 // be had at that temperature.
-func checkSampled(d *trainer.Data, o trainOptions) error {
+func checkSampled(d *trainer.Data, o trainOptions, note func(string, ...any)) error {
 	if o.Config.IsSupervised() {
 		return nil // whose tokens they are does not matter there
 	}
+	var cut []string
+	how := ""
 	for i, r := range d.Runs {
-		if how := r.Filtered(); how != "" && !o.Force {
-			return fmt.Errorf("%s was sampled with %s: those tokens do not follow the model's own distribution, and the gradient would be biased (roll out with nothing cut, or add --force)", d.Files[i], how)
+		if x := r.Filtered(); x != "" {
+			cut, how = append(cut, d.Files[i]), cmp.Or(how, x)
 		}
 	}
-	if id := d.Greedy(); id != "" && !o.Force {
-		return fmt.Errorf("%s was sampled at temperature 0: a greedy reply was not drawn from a distribution, and there is no gradient of its chance (roll out with a temperature above 0, or add --force)", id)
+	if n := len(cut); n > 0 {
+		why := fmt.Sprintf("%s was sampled with %s: those tokens do not follow the model's own distribution, and a gradient on them is biased", andMore(cut[0], n), how)
+		if err := forced(o.Force, note, why, " (roll out with nothing cut, or add --force)"); err != nil {
+			return err
+		}
+	}
+	if id := d.Greedy(); id != "" {
+		why := id + " was sampled at temperature 0: a greedy reply was not drawn from a distribution, and there is no gradient of its chance"
+		if err := forced(o.Force, note, why, " (roll out with a temperature above 0, or add --force)"); err != nil {
+			return err
+		}
 	}
 	if err := d.CheckRecorded(o.Config); err != nil {
-		return err
+		return usageError{err} // a flag that these rows do not allow
 	}
 	for flag, name := range map[string]string{"ref": o.Ref, "teacher": o.Teacher} {
 		for _, t := range d.Temperatures() {
 			if t != 1 && isServer(name) {
-				return fmt.Errorf("--%s %s: %w", flag, name, errRemoteTemperature(t))
+				return usagef("--%s %s: %w", flag, name, errRemoteTemperature(t))
 			}
 		}
 	}

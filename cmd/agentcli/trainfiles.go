@@ -6,13 +6,18 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"maps"
 	"os"
 	"path/filepath"
+	"slices"
+
+	"agentcli/trainer"
 )
 
-// trainFile is one file of a training run, and what it is known by when the run
-// goes on. When it was last touched says nothing.
+// trainFile is one file that a training run or a loop reads, and what it is known by
+// when the run goes on. When it was last touched says nothing.
 type trainFile struct {
+	Flag   string `json:"flag,omitempty"` // that names it; "": it has the rows that are trained on
 	Path   string `json:"path"`
 	Size   int64  `json:"size"`
 	SHA256 string `json:"sha256,omitempty"` // of the content; "": not known
@@ -58,22 +63,20 @@ func trainFileOf(path string) (trainFile, error) {
 	return x, nil
 }
 
-// resumedFiles are those that the run in dir began with, as they were then.
-func resumedFiles(dir string, given []string) ([]string, error) {
-	if len(given) > 0 {
-		return nil, usagef("--resume takes the files of the run in its folder; leave %s out", given[0])
-	}
+// resumedFiles are those that the run in dir began with, by the flag that names them,
+// as they were then.
+func resumedFiles(dir string) (map[string][]string, error) {
 	data, err := os.ReadFile(filepath.Join(dir, trainFilesName))
 	if err != nil {
-		return nil, usagef("--resume %s: %v", dir, err)
+		return nil, usagef("--resume %s: %w", dir, err)
 	}
 	var files []trainFile
 	if err := json.Unmarshal(data, &files); err != nil {
 		return nil, fmt.Errorf("%s: %w", filepath.Join(dir, trainFilesName), err)
 	}
-	paths := make([]string, len(files))
-	for i, f := range files {
-		paths[i] = f.Path
+	paths := map[string][]string{}
+	for _, f := range files {
+		paths[f.Flag] = append(paths[f.Flag], f.Path)
 		if f.SHA256 == "" {
 			continue
 		}
@@ -82,24 +85,52 @@ func resumedFiles(dir string, given []string) ([]string, error) {
 			return nil, usagef("--resume %s: %w", dir, err)
 		}
 		if now.Size != f.Size || now.SHA256 != f.SHA256 {
-			return nil, usagef("--resume %s: %s has changed since the run began (%d bytes then, %d now); put the file back as it was, or begin a new run", dir, f.Path, f.Size, now.Size)
+			what := f.Path
+			if f.Flag != "" {
+				what = "--" + f.Flag + " " + f.Path
+			}
+			return nil, usagef("--resume %s: %s has changed since the run began (%d bytes then, %d now); put the file back as it was, or begin a new run", dir, what, f.Size, now.Size)
 		}
 	}
 	return paths, nil
 }
 
-// writeTrainFiles keeps for --resume which files a run is of.
-func writeTrainFiles(dir string, names []string) error {
-	files := make([]trainFile, len(names))
-	for i, name := range names {
-		var err error
-		if files[i], err = trainFileOf(name); err != nil {
-			return err
+// writeTrainFiles keeps for --resume which files a run reads, by the flag that names
+// them.
+func writeTrainFiles(dir string, paths map[string][]string) error {
+	var files []trainFile
+	for _, flag := range slices.Sorted(maps.Keys(paths)) {
+		for _, path := range paths[flag] {
+			f, err := trainFileOf(path)
+			if err != nil {
+				return err
+			}
+			f.Flag = flag
+			files = append(files, f)
 		}
 	}
 	data, err := json.Marshal(files)
 	if err != nil {
 		return err
 	}
-	return os.WriteFile(filepath.Join(dir, trainFilesName), data, fileMode)
+	path := filepath.Join(dir, trainFilesName)
+	if err := os.WriteFile(path+".new", data, fileMode); err != nil {
+		return err
+	}
+	return os.Rename(path+".new", path)
+}
+
+func exists(path string) bool {
+	_, err := os.Stat(path)
+	return err == nil
+}
+
+// demonstrationFile is the file that --demonstration names; none where it names
+// something else.
+func demonstrationFile(name string) []string {
+	switch name {
+	case trainer.DemonstrateNothing, trainer.DemonstrateBest, trainer.DemonstrateAnswer:
+		return nil
+	}
+	return []string{name}
 }

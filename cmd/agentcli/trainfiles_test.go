@@ -13,7 +13,7 @@ import (
 
 func TestResumeRefusesAFileThatHasChanged(t *testing.T) {
 	dir := t.TempDir()
-	a, b := filepath.Join(dir, "a.jsonl"), filepath.Join(dir, "b.jsonl")
+	a, b, c := filepath.Join(dir, "a.jsonl"), filepath.Join(dir, "b.jsonl"), filepath.Join(dir, "c.jsonl")
 	put := func(path, text string) {
 		t.Helper()
 		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
@@ -29,6 +29,8 @@ func TestResumeRefusesAFileThatHasChanged(t *testing.T) {
 		"written again":   {func() { put(b, "reward 1") }, ""},
 		"another reward":  {func() { put(b, "reward 0") }, b},
 		"another length":  {func() { put(a, "longer than before") }, a},
+		"another text":    {func() { put(c, "texx") }, "--ptx " + c + " has changed"},
+		"no text":         {func() { _ = os.Remove(c) }, c},
 		"no longer there": {func() { _ = os.Remove(a) }, a},
 		"as older versions wrote it": {func() {
 			old, _ := json.Marshal([]string{a, b})
@@ -38,13 +40,14 @@ func TestResumeRefusesAFileThatHasChanged(t *testing.T) {
 	} {
 		put(a, "first")
 		put(b, "reward 1")
-		if err := writeTrainFiles(dir, []string{a, b}); err != nil {
+		put(c, "text")
+		if err := writeTrainFiles(dir, map[string][]string{"": {a, b}, "ptx": {c}, "greedy": nil}); err != nil {
 			t.Fatal(err)
 		}
 		change.do()
-		files, err := resumedFiles(dir, nil)
+		files, err := resumedFiles(dir)
 		if change.want == "" {
-			if err != nil || !slices.Equal(files, []string{a, b}) {
+			if err != nil || !slices.Equal(files[""], []string{a, b}) || name != "as older versions wrote it" && !slices.Equal(files["ptx"], []string{c}) {
 				t.Errorf("%s: %v, %v", name, files, err)
 			}
 			continue

@@ -96,7 +96,7 @@ func trainKnobs() []knob {
 		word(given, "prm-tokens", "prm: reward tokens, that of a right step first; '' is the whole vocabulary, with labels that are tokens", func(g *trainer.Config) *string { return &g.Supervised.PRMTokens }),
 		{&cli.Float64Flag{Name: "ptx-coef", Category: alg, Value: .05, Usage: "weight of the cross-entropy of --ptx in each policy step"},
 			func(c *cli.Context, g *trainer.Config) {
-				if c.String("ptx") != "" {
+				if c.String("ptx") != "" && !g.IsSupervised() { // which refuse --ptx itself
 					g.PTXCoef = c.Float64("ptx-coef")
 				}
 			}},

@@ -124,8 +124,9 @@ func checkOutput(d *trainer.Data, o trainOptions) error {
 	return nil
 }
 
-// prepareOutput makes the run's folder, with what --resume needs to know.
-func prepareOutput(o trainOptions, dataFiles []string) error {
+// prepareOutput makes the run's folder, with what --resume needs to know: files are
+// those that were read, by the flag that names them.
+func prepareOutput(o trainOptions, files map[string][]string) error {
 	if err := os.MkdirAll(o.Output, 0o755); err != nil {
 		return err
 	}
@@ -136,10 +137,13 @@ func prepareOutput(o trainOptions, dataFiles []string) error {
 			kept[k] = absolute(p)
 		}
 	}
+	if len(demonstrationFile(o.Config.Demonstration)) > 0 {
+		kept["demonstration"] = o.Config.Demonstration // absolute already
+	}
 	if err := writeSettings(filepath.Join(o.Output, configName), kept); err != nil {
 		return err
 	}
-	return writeTrainFiles(o.Output, dataFiles)
+	return writeTrainFiles(o.Output, files)
 }
 
 // absolute is the whole path of a file or folder that is there; other names,

@@ -53,9 +53,12 @@ func openModels(ctx context.Context, path string, o trainOptions, resumed bool, 
 		if err != nil {
 			return nil, fmt.Errorf("--%s: %w", flag, err)
 		}
-		if x.TokenizerHash() != m.actor.TokenizerHash() && !o.Force {
-			x.Close()
-			return nil, fmt.Errorf("--%s %s has another tokenizer than %s: the same ids mean other words to it", flag, name, path)
+		if x.TokenizerHash() != m.actor.TokenizerHash() {
+			why := fmt.Sprintf("--%s %s has another tokenizer than %s: the same ids mean other words to it", flag, name, path)
+			if err := forced(o.Force, note, why, " (--force takes it all the same)"); err != nil {
+				x.Close()
+				return nil, err
+			}
 		}
 		return x, nil
 	}

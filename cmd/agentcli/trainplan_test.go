@@ -82,9 +82,17 @@ func TestADryRunSaysThatNothingCanBeLearned(t *testing.T) {
 	}
 }
 
-func TestWrongPartWeightsEndBeforeAModelIsOpened(t *testing.T) {
-	o := tinyOptions(t, rewardedAnew(t, func(_ int, x *traj.Trajectory) { x.RewardParts = []traj.Part{{Name: "p", Value: *x.Reward}} }), filepath.Join(t.TempDir(), "out"))
+func TestWrongComponentsEndBeforeAModelIsOpened(t *testing.T) {
+	one := func(_ int, x *traj.Trajectory) { x.RewardParts = []traj.Part{{Name: "p", Value: *x.Reward}} }
+	o := tinyOptions(t, rewardedAnew(t, one), filepath.Join(t.TempDir(), "out"))
 	o.Config.Advantage, o.Config.PartWeights = "gdpo", "1,2"
+	unlike := o
+	unlike.Config.PartWeights = ""
+	unlike.Files = []string{rewardedAnew(t, func(i int, x *traj.Trajectory) {
+		if one(i, x); i == 15 {
+			x.RewardParts = append(x.RewardParts, traj.Part{Name: "q"})
+		}
+	})}
 	real := openTrainable
 	defer func() { openTrainable = real }()
 	openTrainable = func(string, trainableOptions) (trainable, error) {
@@ -94,6 +102,10 @@ func TestWrongPartWeightsEndBeforeAModelIsOpened(t *testing.T) {
 	for _, o.DryRun = range []bool{false, true} {
 		var usage usageError
 		if err := runTrain(t.Context(), o, streams{out: &bytes.Buffer{}, err: &bytes.Buffer{}}); !errors.As(err, &usage) || !strings.Contains(err.Error(), "--part-weights 1,2") {
+			t.Error(err)
+		}
+		unlike.DryRun = o.DryRun
+		if err := runTrain(t.Context(), unlike, streams{out: &bytes.Buffer{}, err: &bytes.Buffer{}}); !errors.As(err, &usage) || !strings.Contains(err.Error(), "anew.parquet: g3#3 has 2 (p, q)") || strings.Contains(err.Error(), "\n") {
 			t.Error(err)
 		}
 	}

@@ -42,7 +42,11 @@ func loadRows(ctx context.Context, o trainOptions, note func(string, ...any)) (d
 			}
 		}
 	}
-	if ptx, err = trainer.LoadFor(ctx, []string{o.PTX}, c, trainer.From{Format: format, OnDisk: true}); err != nil {
+	files := o.ptxFiles
+	if files == nil {
+		files = []string{o.PTX}
+	}
+	if ptx, err = trainer.LoadFor(ctx, files, c, trainer.From{Format: format, OnDisk: true}); err != nil {
 		return nil, nil, errors.Join(fmt.Errorf("--ptx: %w", err), data.Close())
 	}
 	return data, ptx, nil

@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 	"time"
@@ -104,6 +105,58 @@ func TestPlotIsWellFormedWhateverTheNumbers(t *testing.T) {
 		}
 		if strings.Contains(string(svg), "NaN") || strings.Contains(string(svg), "Inf") {
 			t.Errorf("%s: the picture holds NaN or Inf", name)
+		}
+	}
+}
+
+// labels are those of the horizontal axis of a picture, which stand in the middle, and
+// of the vertical one.
+func labels(svg string) (x, y []string) {
+	for _, m := range regexp.MustCompile(`text-anchor="(middle|end)" fill="#444">([^<]*)<`).FindAllStringSubmatch(svg, -1) {
+		if m[1] == "end" {
+			y = append(y, m[2])
+		} else {
+			x = append(x, m[2])
+		}
+	}
+	return x[:len(x)-1], y // the last is the axis' name
+}
+
+func TestStepsHaveWholeLabelsAndNoTwoAreAlike(t *testing.T) {
+	steps := func(from, to int) (out []float64) {
+		for i := from; i <= to; i++ {
+			out = append(out, float64(i))
+		}
+		return out
+	}
+	for _, c := range []struct {
+		x    []float64
+		want string
+	}{
+		{steps(1, 1), "1"},
+		{steps(0, 0), "0"},
+		{steps(1, 2), "1 2"},
+		{steps(1, 3), "1 2 3"},
+		{steps(0, 4), "0 1 2 3 4"},
+		{steps(1, 7), "1 2 3 4 5 6 7"},
+		{steps(0, 12), "0 2 4 6 8 10 12"},
+		{[]float64{1234567, 1234568, 1234569}, "1234567 1234568 1234569"},
+		{[]float64{.5, 1, 1.5}, "0.6 0.8 1.0 1.2 1.4"},
+	} {
+		y := make([]float64, len(c.x))
+		for i := range y {
+			y[i] = 1234567 + float64(i)/100
+		}
+		xs, ys := labels(string(SVG("run", []Panel{{Title: "a", XLabel: "step", Curves: []Curve{{X: c.x, Y: y}}}}, 1)))
+		if got := strings.Join(xs, " "); got != c.want {
+			t.Errorf("steps %v have the labels %s, want %s", c.x, got, c.want)
+		}
+		seen := map[string]bool{}
+		for _, l := range ys {
+			if seen[l] {
+				t.Errorf("steps %v: the vertical axis has %s twice: %v", c.x, l, ys)
+			}
+			seen[l] = true
 		}
 	}
 }

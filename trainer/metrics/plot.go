@@ -75,6 +75,7 @@ func (p Panel) draw(b *strings.Builder) {
 		fmt.Fprintf(b, `<text x="%d" y="%d" fill="#777">no data</text>`+"\n", leftMargin, panelHeight/2)
 		return
 	}
+	xt, xLabels := p.xTicks(x0, x1)
 	if x0 == x1 {
 		x0, x1 = x0-1, x1+1
 	}
@@ -90,14 +91,14 @@ func (p Panel) draw(b *strings.Builder) {
 	py := func(y float64) float64 { return topM + (y1-y)/(y1-y0)*(panelHeight-topM-bottomML) }
 	bottom := float64(panelHeight - bottomML)
 	yt, digits := ticks(y0, y1, 5)
-	for _, t := range yt {
+	labels := numbers(yt, digits)
+	for i, t := range yt {
 		fmt.Fprintf(b, `<line x1="%d" x2="%d" y1="%.1f" y2="%.1f" stroke="#e4e4e4"/>`+"\n", leftMargin, panelWidth-rightMargin, py(t), py(t))
-		fmt.Fprintf(b, `<text x="%d" y="%.1f" text-anchor="end" fill="#444">%s</text>`+"\n", leftMargin-6, py(t)+4, number(t, digits))
+		fmt.Fprintf(b, `<text x="%d" y="%.1f" text-anchor="end" fill="#444">%s</text>`+"\n", leftMargin-6, py(t)+4, labels[i])
 	}
-	xt, digits := ticks(x0, x1, 6)
-	for _, t := range xt {
+	for i, t := range xt {
 		fmt.Fprintf(b, `<line x1="%.1f" x2="%.1f" y1="%.1f" y2="%.1f" stroke="#444"/>`+"\n", px(t), px(t), bottom, bottom+4)
-		fmt.Fprintf(b, `<text x="%.1f" y="%.1f" text-anchor="middle" fill="#444">%s</text>`+"\n", px(t), bottom+16, number(t, digits))
+		fmt.Fprintf(b, `<text x="%.1f" y="%.1f" text-anchor="middle" fill="#444">%s</text>`+"\n", px(t), bottom+16, xLabels[i])
 	}
 	fmt.Fprintf(b, `<path d="M%d %dV%.1fH%d" fill="none" stroke="#444"/>`+"\n", leftMargin, topM, bottom, panelWidth-rightMargin)
 	fmt.Fprintf(b, `<text x="%d" y="%d" text-anchor="middle" fill="#444">%s</text>`+"\n", (leftMargin+panelWidth-rightMargin)/2, panelHeight-10, html.EscapeString(p.XLabel))
@@ -140,6 +141,43 @@ func (p Panel) draw(b *strings.Builder) {
 	}
 }
 
+// xTicks are those of the horizontal axis, and their labels: whole numbers where all
+// points stand at such, for half a step was never taken; the one place where there is
+// but one.
+func (p Panel) xTicks(lo, hi float64) ([]float64, []string) {
+	if lo == hi {
+		return []float64{lo}, []string{strconv.FormatFloat(lo, 'f', -1, 64)}
+	}
+	const most = 6
+	t, digits := ticks(lo, hi, most)
+	if !p.whole() {
+		return t, numbers(t, digits)
+	}
+	if hi-lo < most {
+		t = t[:0]
+		for x := lo; x <= hi; x++ {
+			t = append(t, x)
+		}
+	}
+	labels := make([]string, len(t))
+	for i, x := range t {
+		labels[i] = strconv.FormatFloat(x, 'f', 0, 64)
+	}
+	return t, labels
+}
+
+// whole reports whether all points stand at whole numbers.
+func (p Panel) whole() bool {
+	for _, c := range p.Curves {
+		for _, x := range c.X {
+			if x != math.Trunc(x) {
+				return false
+			}
+		}
+	}
+	return true
+}
+
 // ticks gives round numbers within [lo, hi], about n of them, and the digits
 // that tell them apart.
 func ticks(lo, hi float64, n int) ([]float64, int) {
@@ -153,7 +191,8 @@ func ticks(lo, hi float64, n int) ([]float64, int) {
 	}
 	digits := int(math.Max(0, math.Ceil(-math.Log10(step)-1e-9)))
 	var out []float64
-	for i := math.Ceil(lo/step - 1e-9); i*step <= hi*(1+1e-12)+1e-300 && len(out) < 50; i++ {
+	first := math.Ceil(lo/step-1e-9) + 0 // -0 + 0 is 0
+	for i := first; i*step <= hi*(1+1e-12)+1e-300 && len(out) < 50; i++ {
 		if t := i * step; t <= hi {
 			out = append(out, t)
 		}
@@ -161,9 +200,27 @@ func ticks(lo, hi float64, n int) ([]float64, int) {
 	return out, digits
 }
 
-func number(x float64, digits int) string {
+// numbers are the labels of ticks: no two are alike.
+func numbers(ticks []float64, digits int) []string {
+	out := make([]string, len(ticks))
+	for precision := 3; precision <= 17; precision++ {
+		seen := map[string]bool{}
+		for i, t := range ticks {
+			out[i] = number(t, digits, precision)
+			seen[out[i]] = true
+		}
+		if len(seen) == len(out) {
+			break
+		}
+	}
+	return out
+}
+
+// number is one with so many digits behind the point, or where that is long, so many
+// in all.
+func number(x float64, digits, precision int) string {
 	if digits > 4 || math.Abs(x) >= 1e6 {
-		return strconv.FormatFloat(x, 'g', 3, 64)
+		return strconv.FormatFloat(x, 'g', precision, 64)
 	}
 	if x == 0 {
 		x = 0 // not -0

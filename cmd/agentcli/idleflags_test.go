@@ -1,0 +1,186 @@
+package main
+
+import (
+	"bytes"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"agentcli/trainer"
+)
+
+// A flag without effect is refused before anything is opened, by train and by loop
+// alike.
+func TestFlagsWithoutEffectAreRefused(t *testing.T) {
+	t.Chdir(t.TempDir())
+	if err := os.WriteFile("q.jsonl", nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	const loopToo, trainOnly = true, false
+	for _, x := range []struct {
+		args string
+		loop bool
+		want string // in the error, behind the first flag
+	}{
+		{"--part-weights 1,2", loopToo, "without --advantage gdpo"},
+		{"--kl k1", loopToo, "without --kl-coef; give that too"},
+		{"--kl-in reward", loopToo, "without --kl-coef"},
+		{"--ref m", loopToo, "m has no effect without --kl-coef"},
+		{"--off-policy-low .1", loopToo, "without --off-policy"},
+		{"--off-policy-high 3", loopToo, "without --off-policy"},
+		{"--gamma .9", loopToo, "without --advantage reinforce"},
+		{"--gamma 0", loopToo, "without --advantage reinforce"},
+		{"--lambda .9", loopToo, "without --algo ppo"},
+		{"--critic m", loopToo, "m has no effect without --algo ppo"},
+		{"--critic m --algo ppo --shared-critic", loopToo, "nor with --shared-critic"},
+		{"--critic-lr 1e-4", loopToo, "without --algo ppo"},
+		{"--critic-lr 1e-4 --algo ppo --shared-critic", loopToo, "nor with --shared-critic"},
+		{"--critic-warmup 3", loopToo, "without --algo ppo"},
+		{"--value-clip .1", loopToo, "without --algo ppo"},
+		{"--value-coef .1 --algo ppo", loopToo, "without --shared-critic"},
+		{"--teacher m", loopToo, "m has no effect without --loss opd"},
+		{"--advantage rloo --loss opd --teacher m", loopToo, "with --loss opd"},
+		{"--clip-low .1 --loss reinforce", loopToo, "without --loss ppo, gspo"},
+		{"--clip-high .1 --loss dppo", loopToo, "without --loss ppo, gspo"},
+		{"--clip-dual 3 --loss cispo", loopToo, "without --loss ppo or gspo"},
+		{"--sapo-pos 2", loopToo, "without --loss sapo"},
+		{"--sapo-neg 2", loopToo, "without --loss sapo"},
+		{"--threshold .1", loopToo, "without --loss dppo"},
+		{"--rollout-kl .1", loopToo, "without --loss dppo"},
+		{"--max-length 100", loopToo, "without --aggregation seq-mean-token-sum-norm"},
+		{"--overlong-factor .5", loopToo, "without --overlong-buffer"},
+		{"--overlong-limit 100", loopToo, "without --overlong-buffer"},
+		{"--drop-zero-std --algo ppo", loopToo, "which compares no attempts"},
+		{"--ptx-coef .1", trainOnly, "without --ptx"},
+		{"--greedy q.jsonl", trainOnly, "q.jsonl has no effect without --advantage remax"},
+		{"--dpo-beta .2", trainOnly, "without --algo dpo"},
+		{"--label-smoothing .1 --algo rm", trainOnly, "without --algo dpo"},
+		{"--pairs all", trainOnly, "without --algo dpo or rm"},
+		{"--rm-loss log-exp --algo dpo", trainOnly, "without --algo rm"},
+		{"--prm-token x", trainOnly, "without --algo prm"},
+		{"--loss gspo --algo sft", trainOnly, "with --algo sft: it is of policy gradients"},
+		{"--advantage rloo --algo sft", trainOnly, "with --algo sft: it is of policy gradients"},
+		{"--clip-low .1 --algo sft", trainOnly, "without --loss ppo"},
+		{"--reward-clip 1 --algo dpo", trainOnly, "with --algo dpo"},
+		{"--drop-zero-std --algo sft", trainOnly, "with --algo sft"},
+		{"--aggregation token-mean --algo dpo", trainOnly, "which has a mean of its own"},
+		{"--loss-scale last_round --algo rm", trainOnly, "with --algo rm"},
+		{"--reward math --algo sft", trainOnly, "math has no effect with --algo sft"},
+		{"--reward-model m --algo sft", trainOnly, "m has no effect with --algo sft"},
+		{"--ptx q.jsonl --algo sft", trainOnly, "q.jsonl has no effect with --algo sft"},
+	} {
+		args := strings.Fields(x.args)
+		check := func(command ...string) {
+			t.Helper()
+			var out, log bytes.Buffer
+			code := execute(t.Context(), slices.Concat([]string{"agentcli"}, command, args), streams{out: &out, err: &log})
+			if said := log.String(); code != exitUsage || out.Len() > 0 || strings.Count(said, "\n") != 1 || !strings.Contains(said, args[0]) || !strings.Contains(said, "has no effect") || !strings.Contains(said, x.want) {
+				t.Errorf("%v %v: exit %d: %s", command, args, code, said)
+			}
+		}
+		check("train", "q.jsonl")
+		check("train", "--print-config")
+		if x.loop == loopToo {
+			check("loop")
+		}
+	}
+	for args, want := range map[string]string{
+		"--reward-model m --advantage gdpo": "--reward-model gives a single number",
+		"--kl-horizon 5":                    "--kl-horizon has no effect without --kl-target",
+		"--kl-horizon 5 --kl-target 0 --eval-every 0 --eval-tasks 3 -n 1": "give -n 2 or more", // switched off in so many words
+		"-n 1":                             "give -n 2 or more",
+		"-n 1 --advantage rloo":            "--samples 1: --advantage rloo compares",
+		"-n 1 --preset opsd":               "--samples 1: --demonstration best",
+		"--samples 1 --drop-zero-std -m x": "give -n 2 or more",
+	} {
+		var out, log bytes.Buffer
+		if code := execute(t.Context(), append([]string{"agentcli", "loop"}, strings.Fields(args)...), streams{out: &out, err: &log}); code != exitUsage || strings.Count(log.String(), "\n") != 1 || !strings.Contains(log.String(), want) {
+			t.Errorf("loop %s: exit %d: %s", args, code, log.String())
+		}
+	}
+}
+
+// What has an effect is taken, and so is a file of settings, which has every number.
+func TestFlagsWithAnEffectAreTaken(t *testing.T) {
+	t.Chdir(t.TempDir())
+	takes := func(args ...string) {
+		t.Helper()
+		var out, log bytes.Buffer
+		if code := execute(t.Context(), append([]string{"agentcli", "train", "--print-config"}, args...), streams{out: &out, err: &log}); code != exitDone {
+			t.Errorf("%v: exit %d: %s", args, code, log.String())
+			return
+		}
+		if err := os.WriteFile("settings.yaml", out.Bytes(), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		log.Reset()
+		if code := execute(t.Context(), []string{"agentcli", "train", "--print-config", "--config", "settings.yaml"}, streams{out: &out, err: &log}); code != exitDone {
+			t.Errorf("%v: its own settings: exit %d: %s", args, code, log.String())
+		}
+	}
+	for _, args := range []string{
+		"", "--advantage gdpo --part-weights 1,2", "--kl k1 --kl-in reward --kl-coef .1 --ref m", "--preset rloo --kl k3", "--off-policy tis --off-policy-low .1 --off-policy-high 3",
+		"--advantage reinforce++ --gamma .9", "--algo ppo --gamma .9 --lambda .9 --critic m --critic-lr 1e-4 --critic-warmup 2 --value-clip .1", "--algo ppo --shared-critic --value-coef .1",
+		"--loss opd --teacher m --threshold .1 --rollout-kl .1", "--loss sapo --sapo-pos 2 --sapo-neg 2", "--loss gspo --clip-low .1 --clip-high .1 --clip-dual 3", "--loss gmpo --clip-low .1",
+		"--aggregation seq-mean-token-sum-norm --max-length 9", "--overlong-buffer 3 --overlong-limit 9 --overlong-factor .5", "--preset opd --drop-zero-std --advantage rloo",
+		"--algo dpo --dpo-beta .2 --label-smoothing .1 --pairs all --ref m --loss-scale last_round", "--algo rm --rm-loss log-exp --pairs all --reward math",
+		"--algo prm --prm-token x", "--algo sft --aggregation seq-mean-token-mean --loss-scale last_round", "--ptx f --ptx-coef .1", "--advantage remax --greedy f",
+		"--overlong-factor 1 --overlong-buffer 0 --overlong-limit 9 --overlong-buffer 2",  // the last one counts
+		"--critic-warmup 0 --clip-dual 0 --max-length 0 --drop-zero-std=false --algo sft", // off, as it is anyway
+	} {
+		takes(strings.Fields(args)...)
+	}
+}
+
+// Whatever flag of the algorithm is added later has its line, or is of every run.
+func TestEverySettingIsSomewhereWithoutEffect(t *testing.T) {
+	always := []string{"algo", "lr", "schedule", "warmup-steps", "betas", "adam-eps", "weight-decay", "max-grad-norm", "ema", "epochs", "minibatch", "micro-tokens", "skip-bad-steps", "seed"}
+	refused := []string{"kl-coef", "entropy-coef", "echo", "demonstration", "shared-critic"} // by Validate, where they can do nothing
+	o := trainOptions{Config: trainer.DefaultConfig()}
+	listed := slices.Concat(always, refused)
+	for _, x := range o.idleSettings() {
+		for f := range strings.FieldsSeq(x.flags) {
+			if slices.Contains(listed, f) {
+				t.Errorf("--%s is there twice", f)
+			}
+			listed = append(listed, f)
+		}
+	}
+	for _, k := range trainKnobs() {
+		if name := k.flag.Names()[0]; !slices.Contains(listed, name) {
+			t.Errorf("nothing says when --%s has no effect", name)
+		}
+	}
+	for _, x := range append(loopOptions{train: o}.idleSettings(false), o.idleNames()...) { // a line for a flag that is gone
+		for f := range strings.FieldsSeq(x.flags) {
+			if flagNamed(trainCommand().Flags, f) == nil && flagNamed(loopCommand().Flags, f) == nil {
+				t.Errorf("there is no --%s", f)
+			}
+		}
+	}
+}
+
+func TestSettingsOfAdaptersNeedAdapters(t *testing.T) {
+	adapter := t.TempDir()
+	if err := os.WriteFile(filepath.Join(adapter, "adapter_config.json"), []byte(`{}`), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for args, want := range map[string]string{
+		"":                                "",
+		"--lora-alpha 3":                  "--lora-alpha has no effect without --lora-rank",
+		"--lora-targets q":                "--lora-targets has no effect without --lora-rank",
+		"--lora-dropout .1":               "--lora-dropout has no effect without --lora-rank",
+		"--lora-dropout 0 --lora-alpha 0": "",
+		"--lora-rank 4 --lora-alpha 3":    "",
+	} {
+		o := settingsFrom(t, strings.Fields(args)...)
+		if err := o.refuseIdleLoRA("a/model"); (err == nil) != (want == "") || err != nil && !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v", args, err)
+		}
+		if err := o.refuseIdleLoRA(adapter); err != nil {
+			t.Errorf("%s, of an adapter: %v", args, err)
+		}
+	}
+}
