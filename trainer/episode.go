@@ -35,6 +35,8 @@ type Episode struct {
 	at      int64  // where it is there
 	length  int32  // in bytes
 	first   int64  // number of its first wanted token among those of all episodes
+
+	unscored bool // it has no reward, and none is asked for: Score says nothing
 }
 
 // Body are the sequences of an episode, which of their tokens are trained on, and

@@ -3,6 +3,7 @@ package trainer
 import (
 	"context"
 	"fmt"
+	"slices"
 
 	"agentcli/policy"
 	"agentcli/traj"
@@ -108,6 +109,9 @@ func (g *GRPO) step(ctx context.Context, batch []*Episode, at stepNumbers, m *me
 	n := g.count(batch)
 	if err := g.each(batch, func(e *Episode) error { m.episode(e); return nil }); err != nil {
 		return false, err
+	}
+	if slices.ContainsFunc(batch, func(e *Episode) bool { return e.unscored }) {
+		m.unscored()
 	}
 	work := c.work(batch)
 	err = g.updatePolicy(ctx, work, at, m, func(mb micro, o policy.Outputs) (policy.Gradients, error) {

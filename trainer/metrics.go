@@ -108,6 +108,12 @@ func (m *metrics) episode(e *Episode) {
 	}
 }
 
+// unscored: rows of the step have no reward, so it says nothing of rewards.
+func (m *metrics) unscored() {
+	m.score, m.adv = series{}, series{}
+	delete(m.Values, "frac_reward_zero_std")
+}
+
 // token counts one trained token: its weighted loss, and kl = old − lp.
 func (m *metrics) token(loss float64, clipped, dual bool, kl, entropy float64) {
 	m.trained++

@@ -16,6 +16,7 @@ type Plan struct {
 	Tokens           int // of all sequences
 	Actions          int // tokens that are trained on
 	Packed           int // tokens that a forward pass computes: a shared prompt once
+	Unscored         int // trajectories without a reward, where none is asked for: Flat, Reward and StdErr say nothing then
 	Reward, StdErr   float64
 	Nothing          error // why the run would have nothing to learn from: it wraps ErrNothingToLearn; nil: it would
 	first            micro
@@ -35,6 +36,9 @@ func scoresOf(all [][]*Episode) *Plan {
 	for _, g := range all {
 		flat, mean := len(g) > 1, 0.0
 		for _, e := range g {
+			if e.unscored {
+				p.Unscored++
+			}
 			flat = flat && e.Score == g[0].Score
 			mean += e.Score / float64(len(g))
 		}

@@ -31,12 +31,20 @@ func (s *Session) count(batch []*Episode) counts {
 	return n
 }
 
-// longest is the L of seq-mean-token-sum-norm.
+// longest is the L of seq-mean-token-sum-norm: a constant, the most that could be
+// sampled. Where a file does not say it is the longest response of the data.
 func (s *Session) longest(episodes []*Episode) float64 {
 	if s.Config.MaxLength > 0 {
 		return s.Config.MaxLength
 	}
-	most := 0
+	most, unknown := 0, len(s.Data.Runs) == 0
+	for _, r := range s.Data.Runs {
+		most, unknown = max(most, r.most()), unknown || r.most() == 0
+	}
+	if !unknown {
+		return float64(most)
+	}
+	most = 0
 	for _, e := range episodes {
 		most = max(most, e.actions())
 	}
