@@ -37,8 +37,9 @@ type loopOptions struct {
 	Settings  map[string]any
 }
 
-func loopCommand() *cli.Command {
-	own := []cli.Flag{
+// loopFlags are those of its own.
+func loopFlags() []cli.Flag {
+	return []cli.Flag{
 		&cli.IntFlag{Name: "steps", Category: "loop", Value: 20, Usage: "rollouts, each trained on before the next"},
 		&cli.IntFlag{Name: "tasks", Category: "loop", Value: 16, Usage: "of each rollout"},
 		&cli.IntFlag{Name: "samples", Aliases: []string{"n"}, Category: "loop", Value: 8, Usage: "attempts at each task"},
@@ -49,9 +50,12 @@ func loopCommand() *cli.Command {
 		&cli.Float64Flag{Name: "kl-target", Category: "loop", Usage: "--kl-coef follows the measured KL to this (with --kl-in reward); 0: it stays"},
 		&cli.Float64Flag{Name: "kl-horizon", Category: "loop", Value: 10000, Usage: "trajectories over which it follows"},
 	}
+}
+
+func loopCommand() *cli.Command {
 	taken := map[string]bool{}
 	var flags []cli.Flag
-	for _, f := range slices.Concat(own, trainCommand().Flags, runFlags()) {
+	for _, f := range slices.Concat(loopFlags(), trainCommand().Flags, runFlags()) {
 		name := f.Names()[0]
 		if taken[name] {
 			continue
@@ -74,6 +78,14 @@ func loopCommand() *cli.Command {
 		Action: func(c *cli.Context) error {
 			o, err := loopOptionsOf(c)
 			if err != nil {
+				return err
+			}
+			if c.Bool("print-config") {
+				text, err := printLoopConfig(c, o)
+				if err != nil {
+					return err
+				}
+				_, err = streamsOf(c).out.Write(text)
 				return err
 			}
 			return runLoop(c.Context, o, streamsOf(c))
@@ -125,7 +137,7 @@ const remax = "remax"
 // loopUsage is where a flag of train or rollout means something else in a loop, or
 // has another default.
 var loopUsage = map[string]string{
-	"preset": "settings by a name: " + strings.Join(slices.Sorted(maps.Keys(presets)), ", ") + " (train --print-config shows them; other flags win)",
+	"preset": "settings by a name: " + strings.Join(slices.Sorted(maps.Keys(presets)), ", ") + " (--print-config shows them; other flags win)",
 	"algo":   "grpo: advantages from the attempts of a group; ppo: from a critic",
 	"advantage": "how scores become advantages: " + strings.Join(slices.DeleteFunc(slices.Clone(algo.EstimatorNames()), func(name string) bool { return name == remax }), ", ") +
 		" (default: grpo; gae with --algo ppo)",
@@ -147,7 +159,7 @@ var loopUsage = map[string]string{
 }
 
 // notOfLoop are flags of its parts that have no meaning in a loop.
-var notOfLoop = []string{"base-url", "parser", "token-mode", "tokenizer", "stream", "retries", "model-timeout", "ordered", "greedy", "dry-run", "print-config",
+var notOfLoop = []string{"base-url", "parser", "token-mode", "tokenizer", "stream", "retries", "model-timeout", "ordered", "greedy", "dry-run",
 	"budget-tokens", "budget-cost", "price-in", "price-out",
 	"dpo-beta", "dpo-loss", "label-smoothing", "pairs", "rm-loss", "prm-token", "prm-tokens", "ptx", "ptx-coef"}
 

@@ -185,12 +185,30 @@ var oneOff = []string{"output", "resume", "config", "preset", "print-config", "d
 // printConfig writes every setting of a training run, as --config reads it. A name
 // that is not given, as of a model, is left out.
 func printConfig(c *cli.Context) ([]byte, error) {
+	return settingsYAML(trainSettings(c, c.Command.Flags))
+}
+
+// printLoopConfig is printConfig of a loop, with those settings of its rollouts that
+// are given: the others hang on the dataset.
+func printLoopConfig(c *cli.Context, o loopOptions) ([]byte, error) {
+	all := trainSettings(c, slices.Concat(loopFlags(), trainCommand().Flags))
+	maps.Copy(all, settings(c, notSettings...))
+	all["dataset"], all["temperature"] = o.run.Dataset, *o.run.Sampling.Temperature
+	all["save-every"] = o.train.Config.SaveEvery
+	for _, name := range slices.Concat(notOfLoop, oneOff) {
+		delete(all, name)
+	}
+	return settingsYAML(all)
+}
+
+// trainSettings are all settings of training that are among the flags.
+func trainSettings(c *cli.Context, flags []cli.Flag) map[string]any {
 	may := map[string]bool{} // be empty, and mean it
 	for _, k := range trainKnobs() {
 		may[k.flag.Names()[0]] = true
 	}
 	all := map[string]any{}
-	for _, f := range c.Command.Flags {
+	for _, f := range flags {
 		name := f.Names()[0]
 		if v := c.Value(name); !slices.Contains(oneOff, name) && (v != "" || may[name]) {
 			all[name] = v
@@ -208,5 +226,5 @@ func printConfig(c *cli.Context) ([]byte, error) {
 	if all["ptx"] == nil {
 		delete(all, "ptx-coef")
 	}
-	return settingsYAML(all)
+	return all
 }

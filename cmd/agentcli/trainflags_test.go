@@ -107,3 +107,40 @@ func TestACorrectionByTheSameLogprobsIsRefused(t *testing.T) {
 		t.Error("without a correction the file's log-probs are not taken")
 	}
 }
+
+// What a loop prints is what it would run with, those of its settings that train does
+// not have included, and reads back as itself.
+func TestPrintConfigOfALoopReadsBackAsItself(t *testing.T) {
+	t.Chdir(t.TempDir())
+	show := func(args ...string) string {
+		t.Helper()
+		var out, log bytes.Buffer
+		if code := execute(t.Context(), append([]string{"agentcli", "loop", "--print-config"}, args...), streams{out: &out, err: &log}); code != exitDone {
+			t.Fatalf("%v: exit %d: %s", args, code, log.String())
+		}
+		return out.String()
+	}
+	for args, lines := range map[string][]string{
+		"":                         {"dataset: arith", "temperature: 1.0", "steps: 20", "kl-horizon: 10000.0", "save-every: 1"},
+		"--async 1 --preset gspo":  {"off-policy: tis", "loss: gspo", "async: 1"},
+		"-d largest --max-turns 3": {"dataset: largest", "max-turns: 3"},
+		"--kl-target .1 --kl-coef .1 --kl-in reward --tools calculator --timeout 3m --temperature .7": {"kl-target: 0.1", "tools: calculator", "timeout: 3m0s", "temperature: 0.7"},
+	} {
+		text := show(strings.Fields(args)...)
+		for _, line := range lines {
+			if !strings.Contains("\n"+text, "\n"+line+"\n") {
+				t.Errorf("%s: there is no line %q in\n%s", args, line, text)
+			}
+		}
+		if err := os.WriteFile("settings.yaml", []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if again := show("--config", "settings.yaml"); again != text {
+			t.Errorf("%s: read back it is\n%s\nand was\n%s", args, again, text)
+		}
+	}
+	var out, log bytes.Buffer
+	if code := execute(t.Context(), []string{"agentcli", "loop", "--print-config", "--kl-target", ".1"}, streams{out: &out, err: &log}); code != exitUsage || out.Len() > 0 {
+		t.Errorf("what the run would refuse is printed: exit %d, %s", code, out.String())
+	}
+}

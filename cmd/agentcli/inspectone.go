@@ -1,0 +1,234 @@
+package main
+
+import (
+	"bufio"
+	"encoding/json"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+	"text/tabwriter"
+
+	"agentcli/internal/text"
+	"agentcli/parquet"
+	"agentcli/tokenizer"
+	"agentcli/traj"
+)
+
+func inspectOne(t *traj.Trajectory, meta parquet.Metadata, o inspectOptions, s streams) error {
+	if o.JSON {
+		if n := dropBad(t); n > 0 {
+			s.say(fmt.Sprintf("warning: %s: %s no number (NaN or infinite), for which JSON has no word: left out", text.Harmless(t.ID), map[bool]string{true: "a reward is", false: fmt.Sprint(n, " rewards are")}[n == 1]))
+		}
+		return writeJSON(s.out, t)
+	}
+	var tok *tokenizer.Tokenizer
+	if o.Tokens {
+		path := o.Tokenizer
+		if path == "" {
+			path = policyPath(t, meta)
+		}
+		var err error
+		if tok, err = tokenizer.Open(path); err != nil {
+			return fmt.Errorf("cannot read the tokens: %w; name the model by --tokenizer DIR", err)
+		}
+	}
+	b := bufio.NewWriter(s.out)
+	p := painter(o.Color)
+	writeHead(b, t, p)
+	writeMessages(b, t, p)
+	writeSteps(b, t, p)
+	if tok != nil {
+		writeTokens(b, t, tok, p)
+	}
+	return b.Flush()
+}
+
+// dropBad takes out of a trajectory the rewards that are no numbers, and counts them.
+func dropBad(t *traj.Trajectory) (n int) {
+	drop := func(r **float64) {
+		if *r != nil && !finite(**r) {
+			*r = nil
+			n++
+		}
+	}
+	drop(&t.Reward)
+	for i := range t.Steps {
+		drop(&t.Steps[i].Reward)
+	}
+	parts := len(t.RewardParts)
+	t.RewardParts = slices.DeleteFunc(t.RewardParts, func(p traj.Part) bool { return !finite(p.Value) })
+	return n + parts - len(t.RewardParts)
+}
+
+// policyPath is where the file says that its model is.
+func policyPath(t *traj.Trajectory, meta parquet.Metadata) string {
+	var run struct {
+		Model struct {
+			Name string `json:"name"`
+		} `json:"model"`
+	}
+	if json.Unmarshal(meta.Run, &run) == nil && run.Model.Name != "" {
+		return run.Model.Name
+	}
+	return t.Policy
+}
+
+func writeHead(b io.Writer, t *traj.Trajectory, p painter) {
+	reward := "none"
+	if t.Reward != nil {
+		reward = fmt.Sprintf("%g", *t.Reward)
+		code := "31"
+		switch {
+		case !finite(*t.Reward):
+			reward += " (no number: not scored)"
+		case *t.Reward > 0:
+			code = "32"
+		}
+		reward = p.paint("1;"+code, reward)
+	}
+	fmt.Fprintf(b, "%s  reward %s", p.bold(t.ID), reward)
+	for _, part := range t.RewardParts {
+		fmt.Fprintf(b, "  %s %g", part.Name, part.Value)
+	}
+	fmt.Fprintf(b, "  ended: %s\n", t.Termination)
+	if t.Error != "" {
+		fmt.Fprintf(b, "%s\n", p.paint("31", "error: "+text.Harmless(t.Error)))
+	}
+	extracted := "none"
+	if t.Extracted != nil {
+		extracted = fmt.Sprintf("%q", *t.Extracted)
+	}
+	fmt.Fprintf(b, "gold %q  found %s  policy %s version %d  seed %d  %d ms\n\n", t.Task.Answers, extracted, t.Policy, t.PolicyVersion, t.Seed, t.DurationMS)
+}
+
+// writeMessages shows who said what; the replies that the policy sampled in
+// this trajectory, and is trained on, are marked with a bar.
+func writeMessages(b io.Writer, t *traj.Trajectory, p painter) {
+	replies := 0
+	for i := range t.Messages {
+		if t.Messages[i].Role == traj.RoleAssistant {
+			replies++
+		}
+	}
+	shots := replies - len(t.Steps) // worked examples come first and were not sampled
+	at := -1
+	for i := range t.Messages {
+		m := &t.Messages[i]
+		bar, note := "  ", ""
+		if m.Role == traj.RoleAssistant {
+			at++
+			if k := at - shots; k >= 0 && k < len(t.Steps) {
+				if st := t.Steps[k]; st.Sequence >= 0 && trained(t, st) > 0 {
+					bar, note = p.paint("32", "┃ "), p.dim(fmt.Sprintf("  step %d, %d tokens trained on", k, trained(t, st)))
+				} else {
+					note = p.dim(fmt.Sprintf("  step %d, no tokens in the file", k))
+				}
+			} else {
+				note = p.dim("  worked example")
+			}
+		}
+		name := m.Role
+		if m.Name != "" {
+			name += " " + text.Name(m.Name, 200)
+		}
+		fmt.Fprintf(b, "%s%s%s\n", bar, p.role(m.Role, name), note)
+		body := func(content string, style func(string) string) {
+			for _, l := range strings.Split(text.Harmless(content), "\n") {
+				fmt.Fprintf(b, "%s  %s\n", bar, style(l))
+			}
+		}
+		plain := func(s string) string { return s }
+		if m.Reasoning != "" {
+			body(m.Reasoning, p.dim)
+		}
+		if m.Content != "" || len(m.ToolCalls) == 0 {
+			body(m.Content, plain)
+		}
+		for _, c := range m.ToolCalls {
+			body(fmt.Sprintf("→ %s(%s)", c.Name, c.Arguments), func(s string) string { return p.paint("36", s) })
+		}
+		if n := len(m.Images); n > 0 {
+			body(fmt.Sprintf("[%d images]", n), p.dim)
+		}
+	}
+}
+
+// trained counts the tokens of a step that the loss mask marks.
+func trained(t *traj.Trajectory, st traj.Step) int {
+	if st.Sequence < 0 || st.Sequence >= len(t.Sequences) {
+		return 0
+	}
+	s := &t.Sequences[st.Sequence]
+	n := 0
+	for i := max(st.Start, 0); i < min(st.End, len(s.LossMask)); i++ {
+		if s.LossMask[i] {
+			n++
+		}
+	}
+	return n
+}
+
+func writeSteps(b io.Writer, t *traj.Trajectory, p painter) {
+	if len(t.Steps) == 0 {
+		return
+	}
+	fmt.Fprintln(b)
+	w := tabwriter.NewWriter(b, 0, 4, 2, ' ', 0)
+	fmt.Fprintln(w, "step\tsequence\tspan\ttrained\tmean logprob\tfinish\tcalls\terrors\tmodel ms\tenv ms")
+	for k, st := range t.Steps {
+		seq, span := "-", "-"
+		if st.Sequence >= 0 {
+			seq, span = fmt.Sprint(st.Sequence), fmt.Sprintf("%d–%d", st.Start, st.End)
+		}
+		fmt.Fprintf(w, "%d\t%s\t%s\t%d\t%s\t%s\t%d\t%d\t%.0f\t%.0f\n", k, seq, span, trained(t, st), meanLogprob(t, st), st.FinishReason, st.ToolCalls, st.ToolErrors, st.ModelMS, st.EnvMS)
+	}
+	_ = w.Flush()
+	if len(t.Sequences) == 0 {
+		fmt.Fprintln(b, p.dim("no token ids: this trajectory cannot be trained on"))
+	}
+}
+
+func meanLogprob(t *traj.Trajectory, st traj.Step) string {
+	if st.Sequence < 0 || st.Sequence >= len(t.Sequences) {
+		return "-"
+	}
+	s, sum, n := &t.Sequences[st.Sequence], 0.0, 0
+	for i := max(st.Start, 0); i < min(st.End, len(s.Logprobs)); i++ {
+		if s.Logprobs[i].Known() {
+			sum += float64(s.Logprobs[i])
+			n++
+		}
+	}
+	if n == 0 {
+		return "-"
+	}
+	return fmt.Sprintf("%.3f", sum/float64(n))
+}
+
+// writeTokens shows the sequences as the model saw them. Without colours the
+// trained stretches stand between ⟦ and ⟧.
+func writeTokens(b io.Writer, t *traj.Trajectory, tok *tokenizer.Tokenizer, p painter) {
+	for k := range t.Sequences {
+		s := &t.Sequences[k]
+		fmt.Fprintf(b, "\n%s\n", p.bold(fmt.Sprintf("sequence %d: %d tokens, %d trained on", k, len(s.TokenIDs), s.Sampled())))
+		for i := 0; i < len(s.TokenIDs); {
+			j := i
+			for j < len(s.TokenIDs) && s.LossMask[j] == s.LossMask[i] {
+				j++
+			}
+			shown := text.Harmless(tok.Decode(s.TokenIDs[i:j], false))
+			switch {
+			case !s.LossMask[i]:
+				shown = p.dim(shown)
+			case bool(p):
+				shown = p.paint("4;32", shown)
+			default:
+				shown = "⟦" + shown + "⟧"
+			}
+			fmt.Fprint(b, shown)
+			i = j
+		}
+		fmt.Fprintln(b)
+	}
+}
