@@ -110,9 +110,7 @@ func (g *GRPO) step(ctx context.Context, batch []*Episode, at stepNumbers, m *me
 	if err := g.each(batch, func(e *Episode) error { m.episode(e); return nil }); err != nil {
 		return false, err
 	}
-	if slices.ContainsFunc(batch, func(e *Episode) bool { return e.unscored }) {
-		m.unscored()
-	}
+	m.unscored = slices.ContainsFunc(batch, func(e *Episode) bool { return e.unscored })
 	work := c.work(batch)
 	err = g.updatePolicy(ctx, work, at, m, func(mb micro, o policy.Outputs) (policy.Gradients, error) {
 		return g.policyLoss(mb, n, o, m)

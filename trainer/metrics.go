@@ -1,7 +1,10 @@
 package trainer
 
 import (
+	"maps"
 	"math"
+	"slices"
+	"strings"
 
 	"agentcli/trainer/algo"
 	"agentcli/traj"
@@ -32,6 +35,7 @@ type metrics struct {
 	ended                                    int // episodes whose termination is known
 	callErrors, callCount                    int
 	hasRef                                   bool
+	unscored                                 bool // rows of the step have no reward
 	means                                    map[string]*series // of what an algorithm measures by itself
 }
 
@@ -108,10 +112,11 @@ func (m *metrics) episode(e *Episode) {
 	}
 }
 
-// unscored: rows of the step have no reward, so it says nothing of rewards.
-func (m *metrics) unscored() {
-	m.score, m.adv = series{}, series{}
-	delete(m.Values, "frac_reward_zero_std")
+// withoutRewards leaves out what a step would say of rewards that its rows do not have.
+func (m *metrics) withoutRewards() {
+	maps.DeleteFunc(m.Values, func(key string, _ float64) bool {
+		return key == "frac_reward_zero_std" || slices.ContainsFunc([]string{"critic/score/", "critic/rewards/", "critic/advantages/"}, func(p string) bool { return strings.HasPrefix(key, p) })
+	})
 }
 
 // token counts one trained token: its weighted loss, and kl = old − lp.
@@ -160,6 +165,9 @@ func (m *metrics) add(key string, x float64) {
 }
 
 func (m *metrics) finish() Metrics {
+	if m.unscored {
+		defer m.withoutRewards()
+	}
 	for key, s := range m.means {
 		m.set(key, s.sum/float64(s.n))
 	}
