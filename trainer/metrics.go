@@ -20,6 +20,8 @@ type Metrics struct {
 
 // metrics gathers a step's numbers.
 type metrics struct {
+	unscored bool // rows of the step have no reward
+
 	Metrics
 	score, adv, length, prompt, turns, calls series
 	ratio                                    series // of new to old probability
@@ -35,7 +37,6 @@ type metrics struct {
 	ended                                    int // episodes whose termination is known
 	callErrors, callCount                    int
 	hasRef                                   bool
-	unscored                                 bool // rows of the step have no reward
 	means                                    map[string]*series // of what an algorithm measures by itself
 }
 
