@@ -15,7 +15,7 @@ type Config struct {
 	Loss        string           // one of algo.Losses
 	LossScale   LossScale        // which tokens are actions
 	Aggregation algo.Aggregation // how token losses become one number
-	MaxLength   float64          // divisor of seq-mean-token-sum-norm; 0: the longest response of the data
+	MaxLength   float64          // divisor of seq-mean-token-sum-norm; 0: the files' limit, else the longest response of the data
 	OldLogprobs string           // OldFile or OldRecompute
 	Clip        algo.Clip
 	SAPOPos     float64 // temperatures of sapo, where A > 0 and elsewhere
@@ -256,6 +256,12 @@ func (c Config) loss() algo.LossConfig {
 func (c Config) ComparesGroups() bool {
 	est, ok := algo.EstimatorByName(c.Advantage)
 	return ok && est.Relative && c.Loss != "opd" && !c.IsSupervised()
+}
+
+// rewarded reports whether rewards decide anything: distillation learns from a teacher
+// alone, unless what it is shown, or which groups are left out, hangs on them.
+func (c Config) rewarded() bool {
+	return c.Loss != "opd" || c.Algo == AlgoPPO || c.DropZeroStd || c.Demonstration == DemonstrateBest
 }
 
 // needsRollout reports whether the file's own log-probs enter the loss.

@@ -75,7 +75,20 @@ type RunSource struct {
 		TemplateHash  string `json:"template_hash"`
 	} `json:"model"`
 	Sampling traj.Sampling `json:"sampling"`
-	Logprobs string        `json:"logprobs"` // what they are of
+	Limits   struct {
+		Turns    int `json:"max_turns"`
+		Response int `json:"max_response_tokens"` // of everything behind the first prompt
+	} `json:"limits"`
+	Logprobs string `json:"logprobs"` // what they are of
+}
+
+// most is how many tokens could be sampled in a trajectory; 0: the file does not say.
+func (r RunSource) most() int {
+	n := r.Sampling.MaxTokens * r.Limits.Turns
+	if limit := r.Limits.Response; limit > 0 && (n == 0 || limit < n) {
+		return limit
+	}
+	return n
 }
 
 // Filtered says in words where the rows were sampled from no distribution that can

@@ -18,7 +18,7 @@ type Episode struct {
 	Task     string // id of the task, for the greedy attempt that remax compares with
 	Score    float64
 	Greedy   *float64 // score of the greedy attempt at the same task; remax only
-	Filtered bool     // left out of the loss and its counts, not out of its group's baseline
+	Filtered bool     // left out of the loss, its counts and what is whitened, not out of its group's baseline
 	// Temperature that its tokens were sampled at; 0: 1.
 	Temperature float64
 	*Body       // nil while it is on disk alone: Session.hold has it at hand
@@ -36,6 +36,8 @@ type Episode struct {
 	at      int64  // where it is there
 	length  int32  // in bytes
 	first   int64  // number of its first wanted token among those of all episodes
+
+	unscored bool // it has no reward, and none is asked for: Score says nothing
 }
 
 // Body are the sequences of an episode, which of their tokens are trained on, and
@@ -288,7 +290,7 @@ func (e *Episode) each(f func(n int, s *Stream, t int)) {
 
 // row is the episode as an estimator sees it: its actions only.
 func (e *Episode) row(parts []string) (algo.Row, error) {
-	r := algo.Row{Role: e.Role, Greedy: e.Greedy, Reward_T: make([]float64, 0, e.actions())}
+	r := algo.Row{Role: e.Role, Greedy: e.Greedy, Filtered: e.Filtered, Reward_T: make([]float64, 0, e.actions())}
 	e.each(func(_ int, s *Stream, t int) {
 		r.Reward_T = append(r.Reward_T, s.Reward[t])
 		if s.Value != nil {

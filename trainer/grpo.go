@@ -140,8 +140,9 @@ func (g *GRPO) step(ctx context.Context, batch []*Episode, at stepNumbers, m *me
 	if err := g.each(batch, func(e *Episode) error { m.episode(e); return nil }); err != nil {
 		return false, err
 	}
+	m.unscored = slices.ContainsFunc(batch, func(e *Episode) bool { return e.unscored })
 	work := c.work(batch)
-	err = g.accumulate(ctx, g.Actor, "update", work, at, m, func(mb micro, o policy.Outputs) (policy.Gradients, error) {
+	err = g.updatePolicy(ctx, work, at, m, func(mb micro, o policy.Outputs) (policy.Gradients, error) {
 		return g.policyLoss(mb, n, o, m)
 	})
 	if err != nil {

@@ -503,12 +503,18 @@ func TestResumingWithOtherFilesIsRefused(t *testing.T) {
 }
 
 func TestItLearnsATwoArmedBandit(t *testing.T) {
+	for _, advantage := range []string{"grpo", "rloo"} { // PPO's is in ppo_test.go
+		t.Run(advantage, func(t *testing.T) { learnsABandit(t, advantage) })
+	}
+}
+
+func learnsABandit(t *testing.T, advantage string) {
 	// a is the question, b and c the arms; c pays.
 	model := &bigram{vocab: 3, logits: make([]float64, 9), grad: make([]float64, 9), m: make([]float64, 9), v: make([]float64, 9)}
 	model.logits[0] = -20 // never the question again
 	r := rand.New(rand.NewPCG(1, 2))
 	c := DefaultConfig()
-	c.LR, c.Minibatch = .1, 0
+	c.Advantage, c.LR, c.Minibatch = advantage, .1, 0
 	for range 40 { // on-policy rounds of 4 groups of 8
 		var episodes []*Episode
 		p := math.Exp(model.row(0)[2])

@@ -1,7 +1,10 @@
 package trainer
 
 import (
+	"maps"
 	"math"
+	"slices"
+	"strings"
 
 	"agentcli/trainer/algo"
 	"agentcli/traj"
@@ -21,6 +24,8 @@ type Metrics struct {
 
 // metrics gathers a step's numbers.
 type metrics struct {
+	unscored bool // rows of the step have no reward
+
 	Metrics
 	score, reward, adv, length, prompt, turns, calls series
 	ratio                                            series // of new to old probability
@@ -135,6 +140,13 @@ func (m *metrics) episode(e *Episode) {
 	}
 }
 
+// withoutRewards leaves out what a step would say of rewards that its rows do not have.
+func (m *metrics) withoutRewards() {
+	maps.DeleteFunc(m.Values, func(key string, _ float64) bool {
+		return key == "frac_reward_zero_std" || slices.ContainsFunc([]string{"critic/score/", "critic/rewards/", "critic/advantages/"}, func(p string) bool { return strings.HasPrefix(key, p) })
+	})
+}
+
 // token counts one trained token: its weighted loss, and kl = old − lp.
 func (m *metrics) token(loss float64, clipped, dual bool, kl, entropy float64) {
 	m.trained++
@@ -189,6 +201,9 @@ func (m *metrics) lossOver() int {
 }
 
 func (m *metrics) finish() Metrics {
+	if m.unscored {
+		defer m.withoutRewards()
+	}
 	for key, s := range m.means {
 		m.mean(key, s.sum/float64(s.n), s.n)
 	}

@@ -11,6 +11,7 @@ import (
 type Plan struct {
 	Episodes, Groups int
 	Flat             int // groups whose attempts all scored the same
+	Unscored         int // trajectories without a reward, where none is asked for: Flat, Reward and StdErr say nothing then
 	Dropped          int // trajectories that are left out with such groups
 	Steps            int // of the optimiser
 	Tokens           int // of all sequences
@@ -36,6 +37,9 @@ func scoresOf(all [][]*Episode) *Plan {
 	for _, g := range all {
 		flat, mean := len(g) > 1, 0.0
 		for _, e := range g {
+			if e.unscored {
+				p.Unscored++
+			}
 			flat = flat && e.Score == g[0].Score
 			mean += e.Score / float64(len(g))
 		}

@@ -104,7 +104,7 @@ func (p *PPO) step(ctx context.Context, batch []*Episode, at stepNumbers, m *met
 		if p.Critic != nil {
 			work = c.work(batch)
 		}
-		err = p.accumulate(ctx, p.Actor, "update", work, at, m, func(mb micro, o policy.Outputs) (g policy.Gradients, err error) {
+		err = p.updatePolicy(ctx, work, at, m, func(mb micro, o policy.Outputs) (g policy.Gradients, err error) {
 			if warm {
 				if g, err = p.policyLoss(mb, n, o, m); err != nil {
 					return g, err

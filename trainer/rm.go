@@ -121,6 +121,7 @@ func (s *Session) rescore(ctx context.Context) error {
 		return nil
 	}
 	for i, e := range all {
+		e.unscored = false
 		if e.Score = s.scores[i]; e.Body != nil {
 			e.Parts, e.StepRewards = nil, nil
 		}

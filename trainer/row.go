@@ -23,10 +23,14 @@ func episode(t *traj.Trajectory, id string, need needs) (e *Episode, reason stri
 	} else if need.reward {
 		return nil, "without a reward", nil
 	}
-	if need.reward && (math.IsNaN(score) || math.IsInf(score, 0)) {
-		return nil, "", fmt.Errorf("the reward is %v; score the file again", *t.Reward)
+	unscored := t.Reward == nil
+	if math.IsNaN(score) || math.IsInf(score, 0) {
+		if need.reward {
+			return nil, "", fmt.Errorf("the reward is %v; score the file again", *t.Reward)
+		}
+		score, unscored = 0, true
 	}
-	e = &Episode{ID: id, Group: t.GroupID, Task: t.Task.ID, Score: score, Body: &Body{Role: roleOf(t), Parts: t.RewardParts, Termination: t.Termination,
+	e = &Episode{ID: id, Group: t.GroupID, Task: t.Task.ID, Score: score, unscored: unscored, Body: &Body{Role: roleOf(t), Parts: t.RewardParts, Termination: t.Termination,
 		Turns: len(t.Steps), LastRound: -1}}
 	if need.demonstrate != nil {
 		if e.Question = t.Task.Question; e.Question == "" {

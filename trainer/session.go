@@ -50,6 +50,8 @@ type Session struct {
 	// first update, once a run with the KL in the reward has measured it.
 	RefKL float64
 
+	asked map[item][]float64 // log-probs by the policy, in this step, of episodes that updatePolicy asked for
+
 	drop      func() error // forgets what a step has added up
 	torn      bool         // a step was taken in part: the models' state is none to keep
 	maxLength float64      // L of seq-mean-token-sum-norm

@@ -35,7 +35,7 @@ func LoadFor(ctx context.Context, patterns []string, c Config, from From) (*Data
 		disk = &c
 	}
 	if !c.IsSupervised() {
-		return load(ctx, patterns, needs{reward: !from.Rewarded, group: true, score: from.Score, demonstrate: from.Demonstrations, onDisk: disk}, nil)
+		return load(ctx, patterns, needs{reward: !from.Rewarded && c.rewarded(), group: true, score: from.Score, demonstrate: from.Demonstrations, onDisk: disk}, nil)
 	}
 	var r *reader
 	d, err := load(ctx, patterns, needs{reward: c.TakesPairs(), group: c.TakesPairs(), score: from.Score, onDisk: disk}, func(d *Data, path string) (bool, error) {

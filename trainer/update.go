@@ -1,15 +1,19 @@
 package trainer
 
 import (
+	"context"
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 
 	"agentcli/policy"
 	"agentcli/trainer/algo"
 )
 
 // counts are the denominators of one optimiser step, over all its micro-batches:
-// one for each component of the loss.
+// one for each component of the loss. A sequence of algo.Counts is a trajectory,
+// however many sequences of tokens the file has of it.
 type counts struct {
 	rl algo.Counts
 	ce int
@@ -27,12 +31,20 @@ func (s *Session) count(batch []*Episode) counts {
 	return n
 }
 
-// longest is the L of seq-mean-token-sum-norm.
+// longest is the L of seq-mean-token-sum-norm: a constant, the most that could be
+// sampled. Where a file does not say it is the longest response of the data.
 func (s *Session) longest(episodes []*Episode) float64 {
 	if s.Config.MaxLength > 0 {
 		return s.Config.MaxLength
 	}
-	most := 0
+	most, unknown := 0, len(s.Data.Runs) == 0
+	for _, r := range s.Data.Runs {
+		most, unknown = max(most, r.most()), unknown || r.most() == 0
+	}
+	if !unknown {
+		return float64(most)
+	}
+	most = 0
 	for _, e := range episodes {
 		most = max(most, e.actions())
 	}
@@ -52,6 +64,13 @@ func (s *Session) policyLoss(mb micro, n counts, o policy.Outputs, m *metrics) (
 	c := s.Config
 	loss, _ := algo.LossByName(c.Loss)
 	var g policy.Gradients
+	now := map[item][]float64{} // log-probs of the sequences of this micro-batch
+	if loss.Whole {
+		if err := mb.each(o, func(it item, part policy.Outputs) error { now[it] = part.Logprobs; return nil }); err != nil {
+			return g, err
+		}
+		maps.Copy(now, s.asked)
+	}
 	err := mb.each(o, func(it item, part policy.Outputs) error {
 		x := it.stream()
 		dlp, dent := make([]float64, len(x.RL)), make([]float64, len(x.RL))
@@ -59,7 +78,7 @@ func (s *Session) policyLoss(mb micro, n counts, o policy.Outputs, m *metrics) (
 			s.diff.add(part.Logprobs, x.Roll, x.RL)
 		}
 		if !it.ep.Filtered {
-			if err := s.actionLoss(loss, it.ep, x, n, part, dlp, dent, m); err != nil {
+			if err := s.actionLoss(loss, it, n, part, now, dlp, dent, m); err != nil {
 				return err
 			}
 		}
@@ -80,58 +99,140 @@ func (s *Session) policyLoss(mb micro, n counts, o policy.Outputs, m *metrics) (
 	return g, err
 }
 
-// actionLoss adds the part of a sequence's actions.
-func (s *Session) actionLoss(loss *algo.Loss, e *Episode, x *Stream, n counts, part policy.Outputs, dlp, dent []float64, m *metrics) error {
-	c := s.Config
-	w, err := c.Aggregation.Weight(e.actions(), n.rl)
+// actionLoss adds the part of a sequence's actions. now has the log-probs of the
+// trajectory's other sequences, where the loss asks for them.
+func (s *Session) actionLoss(loss *algo.Loss, it item, n counts, part policy.Outputs, now map[item][]float64, dlp, dent []float64, m *metrics) error {
+	c, x := s.Config, it.stream()
+	w, err := c.Aggregation.Weight(it.ep.actions(), n.rl)
 	if err != nil {
 		return err
 	}
-	// The losses see actions only, however many observations stand between them.
-	var at []int
-	var span algo.Span
-	for t, rl := range x.RL {
-		if rl <= 0 {
-			continue
-		}
-		at = append(at, t)
-		span.LP, span.Old, span.Adv = append(span.LP, part.Logprobs[t]), append(span.Old, x.Old[t]), append(span.Adv, x.Adv[t])
-		span.Weight = append(span.Weight, w*rl)
-		switch {
-		case x.Roll != nil:
-			span.Roll = append(span.Roll, x.Roll[t])
-		case e.untold && loss.Rollout: // what sampled it, as far as can be told
-			span.Roll = append(span.Roll, x.Old[t])
-		}
-		if x.Teacher != nil {
-			span.Teacher = append(span.Teacher, x.Teacher[t])
-		}
-	}
-	if len(at) == 0 {
+	span, lo, hi := s.span(loss, it, w, part.Logprobs, now)
+	if lo == hi {
 		return nil
 	}
 	if c.OffPolicy.Kind != algo.NoCorrection {
 		for i, f := range c.OffPolicy.Weights(span.Old, span.Roll) {
 			span.Weight[i] *= f
-			m.corrected(f)
+			if lo <= i && i < hi { // the others are counted where they stand
+				m.corrected(f)
+			}
 		}
+	}
+	if !loss.Whole {
+		span, lo, hi = span.Cut(lo, hi), 0, hi-lo
 	}
 	r, err := loss.At(span, c.loss())
 	if err != nil {
 		return err
 	}
-	for i, t := range at {
-		wt := w * x.RL[t]
+	i := lo
+	for t, rl := range x.RL {
+		if rl <= 0 {
+			continue
+		}
+		wt := w * rl
 		dlp[t] += r.Grad[i]
 		m.token(span.Weight[i]*r.Loss[i], r.Clipped[i], r.Dual[i], span.Old[i]-span.LP[i], part.Entropy[t])
 		if c.KLCoef > 0 && c.KLIn == KLInLoss {
-			v, d := c.KL.At(span.LP[i], x.Ref[t])
+			v, d := c.KL.At(part.Logprobs[t], x.Ref[t])
 			dlp[t] += wt * c.KLCoef * d
 			m.toReference(wt * v)
 		}
 		dent[t] -= wt * c.EntropyCoef
+		i++
 	}
 	return nil
+}
+
+// span is what a loss sees of a sequence: its actions, however many observations
+// stand between them, w what each weighs. Where a number of the loss or of the
+// correction is one of the whole trajectory, it is all actions of the trajectory;
+// those of the sequence are lo to hi.
+func (s *Session) span(loss *algo.Loss, it item, w float64, lp []float64, now map[item][]float64) (span algo.Span, lo, hi int) {
+	whole := loss.Whole || s.Config.OffPolicy.Whole()
+	for k := range it.ep.Streams {
+		if k != it.seq && !whole {
+			continue
+		}
+		x, at := &it.ep.Streams[k], lp
+		switch {
+		case loss.Whole:
+			at = now[item{it.ep, k}]
+		case k != it.seq:
+			at = x.Old // of a correction only: it looks at no other
+		}
+		if k == it.seq {
+			lo = len(span.LP)
+		}
+		for t, rl := range x.RL {
+			if rl <= 0 {
+				continue
+			}
+			span.LP, span.Old, span.Adv = append(span.LP, at[t]), append(span.Old, x.Old[t]), append(span.Adv, x.Adv[t])
+			span.Weight = append(span.Weight, w*rl)
+			switch {
+			case x.Roll != nil:
+				span.Roll = append(span.Roll, x.Roll[t])
+			case it.ep.untold && loss.Rollout: // what sampled it, as far as can be told
+				span.Roll = append(span.Roll, x.Old[t])
+			}
+			if x.Teacher != nil {
+				span.Teacher = append(span.Teacher, x.Teacher[t])
+			}
+		}
+		if k == it.seq {
+			hi = len(span.LP)
+		}
+	}
+	return span, lo, hi
+}
+
+// updatePolicy runs a step's episodes through the policy and adds up the gradients
+// of loss. Where one ratio is the whole trajectory's, and its sequences do not fit
+// into one micro-batch, it is run forward once more beforehand, so that no split
+// changes the gradient.
+func (s *Session) updatePolicy(ctx context.Context, work []*Episode, at stepNumbers, m *metrics, loss func(mb micro, o policy.Outputs) (policy.Gradients, error)) error {
+	split, err := s.split(work)
+	if err != nil {
+		return err
+	}
+	if len(split) > 0 {
+		s.asked = map[item][]float64{}
+		defer func() { s.asked = nil }()
+		err := s.score(ctx, "forward", s.Actor, split, noColumn, func(it item, o policy.Outputs) error { s.asked[it] = o.Logprobs; return nil })
+		if err != nil {
+			return err
+		}
+	}
+	return s.accumulate(ctx, s.Actor, "update", work, at, m, loss)
+}
+
+// split are the episodes of which the loss must know all, and whose sequences are in
+// several micro-batches.
+func (s *Session) split(work []*Episode) ([]*Episode, error) {
+	loss, _ := algo.LossByName(s.Config.Loss)
+	if !loss.Whole || !slices.ContainsFunc(work, func(e *Episode) bool { return e.counts.sequences > 1 && !e.Filtered }) {
+		return nil, nil
+	}
+	var out []*Episode
+	n, in := 0, map[*Episode]int{} // its first micro-batch
+	for mb, err := range s.micro(work, nil) {
+		if err != nil {
+			return nil, err
+		}
+		for _, it := range mb.items {
+			first, seen := in[it.ep]
+			switch {
+			case !seen:
+				in[it.ep] = n
+			case first != n && !it.ep.Filtered && (len(out) == 0 || out[len(out)-1] != it.ep):
+				out = append(out, it.ep)
+			}
+		}
+		n++
+	}
+	return out, nil
 }
 
 // work are the episodes of a minibatch that need a pass of the policy. An

@@ -31,7 +31,8 @@ func (s *Session) rowsAdvantages(x *estimation) error {
 	return nil
 }
 
-// whitenTokens whitens the advantages over all actions of the batch.
+// whitenTokens whitens the advantages over all actions of the batch that are in the
+// loss.
 func (s *Session) whitenTokens() error {
 	var w algo.Whitening
 	each := func(f func(e *Episode, adv_T []float64) error) error {
@@ -49,7 +50,12 @@ func (s *Session) whitenTokens() error {
 		return nil
 	}
 	for pass := range algo.Passes {
-		if err := each(func(_ *Episode, adv_T []float64) error { w.AddAll(pass, adv_T); return nil }); err != nil {
+		if err := each(func(e *Episode, adv_T []float64) error {
+			if !e.Filtered { // what is not in the loss moves nothing in it
+				w.AddAll(pass, adv_T)
+			}
+			return nil
+		}); err != nil {
 			return err
 		}
 	}

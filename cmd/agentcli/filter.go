@@ -123,7 +123,9 @@ func runFilter(ctx context.Context, o filterOptions, s streams) error {
 	}
 	defer w.Abort() // nothing is left of half a file
 	n := 0
-	for t, err := range r.Rows(ctx) {
+	// Rows of tokens alone can be trained on, and so filtered.
+	cols := slices.DeleteFunc(parquet.ColumnNames(), func(c string) bool { return c == "messages" && !slices.Contains(r.Columns(), c) })
+	for t, err := range r.Rows(ctx, cols...) {
 		if err != nil {
 			return err
 		}

@@ -195,6 +195,9 @@ func loopOptionsOf(c *cli.Context) (loopOptions, error) {
 		return o, err
 	}
 	if c.Int("async") > 0 && !c.IsSet("off-policy") {
+		if c.String("old-logprobs") == trainer.OldFile {
+			return o, usagef("--async 1 corrects for stale tokens by the difference between recomputed log-probs and the recorded ones, and with --old-logprobs file there is none; leave that out, or give --off-policy none too")
+		}
 		if err := c.Set("off-policy", algo.TIS); err != nil {
 			return o, err
 		}

@@ -5,8 +5,10 @@ package main
 import (
 	"bytes"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
+	"math"
 	"os"
 	"path/filepath"
 	"slices"
@@ -212,5 +214,42 @@ func TestLoopRefusesWhatItCannotDo(t *testing.T) {
 		if !errors.As(err, &usage) || !strings.Contains(err.Error(), want) {
 			t.Errorf("%v: %v", extra, err)
 		}
+	}
+}
+
+// β follows the KL to the reference, before a step's first update, of as many
+// trajectories as the step has.
+func TestTheCoefficientOfTheKLFollowsByTheTrajectoriesOfAStep(t *testing.T) {
+	const beta, target, horizon, trajectories = .1, .05, 40., 12. // 3 tasks, 4 attempts
+	out := filepath.Join(t.TempDir(), "run")
+	var log bytes.Buffer
+	if _, err := runApp(t, t.Context(), &log, loopArgs(t, "--steps", "3", "--eval-every", "0", "--lr", ".01", "--output", out)...); err != nil {
+		t.Fatalf("%v: %s", err, log.String())
+	}
+	var steps []map[string]float64
+	for line := range strings.Lines(string(read(t, filepath.Join(out, "metrics.jsonl")))) {
+		m := map[string]any{}
+		if err := json.Unmarshal([]byte(line), &m); err != nil {
+			t.Fatal(err)
+		}
+		v := map[string]float64{}
+		for k, x := range m {
+			if f, ok := x.(float64); ok {
+				v[k] = f
+			}
+		}
+		steps = append(steps, v)
+	}
+	want := beta
+	for i, v := range steps {
+		got, told := v["actor/kl_coef"]
+		kl, measured := v["actor/reward_kl_penalty"]
+		if !told || !measured || math.Abs(got-want) > 1e-9 {
+			t.Fatalf("step %d: β is %v, want %v; the KL is known: %v", i+1, got, want, measured)
+		}
+		want *= 1 + math.Max(-.2, math.Min(.2, kl/target-1))*trajectories/horizon
+	}
+	if len(steps) != 3 || math.Abs(steps[1]["actor/kl_coef"]-beta*(1-.2*trajectories/horizon)) > 1e-9 {
+		t.Errorf("%d steps; β after the first, whose KL to the policy itself is 0, is %v", len(steps), steps[1]["actor/kl_coef"])
 	}
 }

@@ -101,17 +101,22 @@ func TestLogprobsRecordedAtATemperatureServeAsOldOnesAndForCorrection(t *testing
 		t.Fatal(err)
 	}
 	file := filepath.Join(async, rolloutsFolder, "000001.parquet")
-	old := filepath.Join(dir, "old")
-	_, said, code := run(t, "train", file, "--model", tinyModel, "--dtype", "float32", "--minibatch", "0", "--old-logprobs", "file", "--off-policy", "tis", "--output", old)
-	if code != exitDone {
-		t.Fatal(said)
+	old, corrected := filepath.Join(dir, "old"), filepath.Join(dir, "corrected")
+	for out, how := range map[string][]string{old: {"--old-logprobs", "file"}, corrected: {"--off-policy", "tis"}} {
+		_, said, code := run(t, append([]string{"train", file, "--model", tinyModel, "--dtype", "float32", "--minibatch", "0", "--output", out}, how...)...)
+		if code != exitDone {
+			t.Fatal(said)
+		}
+	}
+	if kl := readCurves(old)["actor/ppo_kl"]; kl == nil || math.Abs(kl.Y[0]) > 1e-6 {
+		t.Errorf("what was recorded at .7 is not the old policy at .7: KL %v", kl)
 	}
 	// A step of the same policy weighs every token 1; one of the policy before does not.
 	for name, x := range map[string]struct {
 		dir  string
 		step int
 		same bool
-	}{"of the file": {old, 0, true}, "a loop's first step": {async, 0, true}, "a stale step": {async, 3, false}} {
+	}{"of the file": {corrected, 0, true}, "a loop's first step": {async, 0, true}, "a stale step": {async, 3, false}} {
 		w := readCurves(x.dir)["rollout_corr/weight/min"]
 		if w == nil || len(w.Y) <= x.step || (w.Y[x.step] > 1-1e-4) != x.same {
 			t.Errorf("%s: the least weight is %v", name, w)

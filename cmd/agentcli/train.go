@@ -14,6 +14,7 @@ import (
 
 	"agentcli/policy"
 	"agentcli/trainer"
+	"agentcli/trainer/algo"
 	"agentcli/trainer/metrics"
 	"agentcli/weights"
 
@@ -26,6 +27,7 @@ type trainable interface {
 	trainer.Saver
 	trainer.Stater
 	TokenizerHash() string
+	ChatTemplate() string
 	VocabSize() int
 	DType() string
 	Parameters() int64
@@ -241,6 +243,9 @@ func trainSettingsOf(c *cli.Context) (trainOptions, error) {
 	}
 	if file := demonstrationFile(g.Demonstration); file != nil {
 		g.Demonstration = absolute(file[0]) // a resumed run may stand in another folder
+	}
+	if g.OffPolicy.Kind != algo.NoCorrection && g.OldLogprobs == trainer.OldFile && !g.IsSupervised() {
+		return o, usagef("--off-policy %s weighs the old log-probs against the file's, and with --old-logprobs file they are the same; leave one of them out", g.OffPolicy.Kind)
 	}
 	o.Config = g
 	if err := o.refuseIdleNames(); err != nil {
@@ -496,6 +501,23 @@ func runTrain(ctx context.Context, o trainOptions, s streams) (end error) {
 	return err
 }
 
+// otherTemplate counts the files whose prompts another chat template made, as far as
+// they say, and names the first. A model without one cannot tell.
+func otherTemplate(data *trainer.Data, actor trainable) (n int, first string) {
+	if actor.ChatTemplate() == "" {
+		return 0, ""
+	}
+	have := hashText(actor.ChatTemplate())
+	for i, r := range data.Runs {
+		if want := r.Model.TemplateHash; want != "" && want != hashText("") && want != have {
+			if n++; n == 1 {
+				first = data.Files[i]
+			}
+		}
+	}
+	return n, first
+}
+
 // checkTokens looks whether the rows mean to this model what they meant to the
 // one that sampled them, and drops those that do not fit its window.
 func checkTokens(data *trainer.Data, actor trainable, path string, o trainOptions, note func(string, ...any)) error {
@@ -507,6 +529,12 @@ func checkTokens(data *trainer.Data, actor trainable, path string, o trainOption
 	}
 	if n := len(other); n > 0 {
 		why := fmt.Sprintf("%s was sampled with another tokenizer than that of %s; its ids mean other words there", andMore(other[0], n), path)
+		if err := forced(o.Force, note, why, " (name the right model with --model, or add --force)"); err != nil {
+			return err
+		}
+	}
+	if n, file := otherTemplate(data, actor); n > 0 {
+		why := fmt.Sprintf("%s was sampled with another chat template than that of %s; its prompts are not those that the model is asked with", andMore(file, n), path)
 		if err := forced(o.Force, note, why, " (name the right model with --model, or add --force)"); err != nil {
 			return err
 		}

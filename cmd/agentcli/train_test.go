@@ -489,3 +489,32 @@ func TestGenerateRefusesNumbersThatMeanNothing(t *testing.T) {
 		}
 	}
 }
+
+// Prompts that another chat template made are not those that the model is asked with,
+// whatever is learned from the rows; a file that does not say is no error.
+func TestAFileOfAnotherChatTemplateIsRefused(t *testing.T) {
+	m, err := openTrainable(tinyModel, trainableOptions{DType: "float32", Threads: 1, Frozen: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	own := hashText(m.ChatTemplate())
+	m.Close()
+	for _, algo := range []string{"grpo", "sft", "dpo"} {
+		for hash, wrong := range map[string]bool{"": false, own: false, "0123456789abcdef": true} {
+			dir := t.TempDir()
+			file := tinyRolloutsOf(t, filepath.Join(dir, "traj.parquet"), fmt.Sprintf(`{"model":{"template_hash":%q}}`, hash))
+			args := []string{"agentcli", "train", file, "--algo", algo, "--minibatch", "0", "--dtype", "float32", "--threads", "1"}
+			var log bytes.Buffer
+			_, err := runApp(t, t.Context(), &log, append(args, "--output", filepath.Join(dir, "a"))...)
+			if (err != nil) != wrong || wrong && (!strings.Contains(err.Error(), file+" was sampled with another chat template") || !strings.Contains(err.Error(), "--force") || strings.Contains(err.Error(), "\n")) {
+				t.Errorf("%s, template %q: %v", algo, hash, err)
+			}
+			if !wrong {
+				continue
+			}
+			if _, err := runApp(t, t.Context(), &log, append(args, "--force", "--output", filepath.Join(dir, "b"))...); err != nil || !strings.Contains(log.String(), "another chat template") {
+				t.Errorf("%s with --force: %v: %s", algo, err, log.String())
+			}
+		}
+	}
+}

@@ -51,8 +51,13 @@ func trainKnobs() []knob {
 				}
 			}},
 		word(alg, "loss", strings.Join(algo.LossNames(), ", "), func(g *trainer.Config) *string { return &g.Loss }),
-		word(alg, "aggregation", "how token losses become one: token-mean, seq-mean-token-sum, seq-mean-token-mean or seq-mean-token-sum-norm", func(g *trainer.Config) *string { return (*string)(&g.Aggregation) }),
-		number(alg, "max-length", "divisor of seq-mean-token-sum-norm; 0: the longest response of the data", func(g *trainer.Config) *float64 { return &g.MaxLength }),
+		{&cli.StringFlag{Name: "aggregation", Category: alg, Usage: "how token losses become one: token-mean, seq-mean-token-sum, seq-mean-token-mean or seq-mean-token-sum-norm (default: token-mean; with --loss gspo or gmpo seq-mean-token-mean)"},
+			func(c *cli.Context, g *trainer.Config) {
+				if g.Aggregation = algo.Aggregation(c.String("aggregation")); g.Aggregation == "" {
+					g.Aggregation = aggregationOf(g.Loss)
+				}
+			}},
+		number(alg, "max-length", "divisor of seq-mean-token-sum-norm; 0: the most that a trajectory may be sampled, as the files say, else the longest response of the data", func(g *trainer.Config) *float64 { return &g.MaxLength }),
 		word(alg, "loss-scale", "which tokens are actions: default (all that were sampled), last_round, or all (observations too, to show what that does)", func(g *trainer.Config) *string { return (*string)(&g.LossScale) }),
 		word(alg, "old-logprobs", "recompute: by the model before its first update; file: as recorded at sampling; the difference of both is reported", func(g *trainer.Config) *string { return &g.OldLogprobs }),
 		number(alg, "clip-low", "ε below: the ratio of new to old probability counts down to 1 − ε", func(g *trainer.Config) *float64 { return &g.Clip.Low }),
@@ -121,17 +126,26 @@ func trainKnobs() []knob {
 	}
 }
 
+// aggregationOf is what a loss is aggregated by where nobody says how: as its paper
+// does.
+func aggregationOf(loss string) algo.Aggregation {
+	if l, ok := algo.LossByName(loss); ok && l.Aggregation != "" {
+		return l.Aggregation
+	}
+	return trainer.DefaultConfig().Aggregation
+}
+
 // presets are settings by the names that people know them by. A flag beside a
 // preset wins. Each is what its paper or its program says, as far as it decides
 // the update; how to sample is rollout's matter.
 var presets = map[string]map[string]string{
 	"grpo":        {"advantage": "grpo", "aggregation": "seq-mean-token-mean", "kl-coef": "0.04"},
-	"dapo":        {"advantage": "grpo", "clip-high": "0.28", "drop-zero-std": "true", "overlong-filter": "true"},
+	"dapo":        {"advantage": "grpo", "clip-high": "0.28", "drop-zero-std": "true", "overlong-filter": "true", "overlong-buffer": "4096", "overlong-limit": "20480"},
 	"dr_grpo":     {"advantage": "dr_grpo", "aggregation": "seq-mean-token-sum-norm"},
 	"gspo":        {"loss": "gspo", "aggregation": "seq-mean-token-mean", "clip-low": "0.0003", "clip-high": "0.0004"},
 	"dppo":        {"loss": "dppo", "advantage": "dr_grpo"},
 	"ppo":         {"algo": "ppo", "lambda": "0.95", "kl-coef": "0.01", "kl-in": "reward", "kl": "k1", "lr": "1e-6", "critic-lr": "9e-6"},
-	"rloo":        {"advantage": "rloo", "loss": "reinforce", "kl-coef": "0.05", "kl-in": "reward", "kl": "k1"},
+	"rloo":        {"advantage": "rloo", "loss": "reinforce", "aggregation": "seq-mean-token-sum", "kl-coef": "0.05", "kl-in": "reward", "kl": "k1"},
 	"reinforce++": {"advantage": "reinforce++", "kl-coef": "0.01", "kl-in": "reward", "kl": "k1"},
 	"search-r1":   {"algo": "ppo", "kl-coef": "0.001", "kl-in": "reward", "kl": "k1", "lr": "1e-6", "critic-lr": "1e-5", "lambda": "1"},
 	"opd":         {"loss": "opd"},
@@ -205,6 +219,9 @@ func trainSettings(c *cli.Context, flags []cli.Flag) map[string]any {
 		if all["algo"] == trainer.AlgoPPO {
 			all["advantage"] = "gae"
 		}
+	}
+	if all["aggregation"] == "" {
+		all["aggregation"] = string(aggregationOf(c.String("loss")))
 	}
 	if all["ptx"] == nil {
 		delete(all, "ptx-coef")

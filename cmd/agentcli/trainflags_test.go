@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"agentcli/trainer"
+	"agentcli/trainer/algo"
 
 	"github.com/urfave/cli/v2"
 )
@@ -62,6 +63,48 @@ func TestPrintConfigReadsBackAsTheSameSettings(t *testing.T) {
 		if want, got := settingsFrom(t, args...), settingsFrom(t, "--config", file); !reflect.DeepEqual(want, got) {
 			t.Errorf("%v:\n%+v reads back as\n%+v\n%s", args, want, got, out.String())
 		}
+	}
+}
+
+// A loss is aggregated as its paper does, unless somebody says otherwise.
+func TestTheAggregationFollowsTheLoss(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "c.yaml")
+	if err := os.WriteFile(file, []byte("aggregation: seq-mean-token-sum\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for want, cases := range map[algo.Aggregation][][]string{
+		algo.TokenMean:           {{}, {"--loss", "cispo"}, {"--loss", "gspo", "--aggregation", "token-mean"}, {"--preset", "dapo"}, {"--preset", "reinforce++"}},
+		algo.SeqMeanTokenMean:    {{"--loss", "gspo"}, {"--loss", "gmpo"}, {"--preset", "gspo"}, {"--preset", "grpo"}, {"--preset", "rloo", "--aggregation", "seq-mean-token-mean"}},
+		algo.SeqMeanTokenSum:     {{"--loss", "gspo", "--config", file}, {"--preset", "rloo"}},
+		algo.SeqMeanTokenSumNorm: {{"--preset", "dr_grpo"}, {"--preset", "dr_grpo", "--loss", "gspo"}},
+	} {
+		for _, args := range cases {
+			if got := settingsFrom(t, args...).Config.Aggregation; got != want {
+				t.Errorf("%v: %s, want %s", args, got, want)
+			}
+			out, log, code := run(t, append([]string{"train", "--print-config"}, args...)...)
+			if line := "aggregation: " + string(want) + "\n"; code != exitDone || !strings.Contains(out, line) {
+				t.Errorf("%v: no line %q: %s%s", args, line, out, log)
+			}
+		}
+	}
+}
+
+// Weights of old to recorded log-probs are 1 where the old ones are the recorded ones.
+func TestACorrectionByTheSameLogprobsIsRefused(t *testing.T) {
+	for _, args := range [][]string{
+		{"train", "f.parquet", "--off-policy", "tis", "--old-logprobs", "file"},
+		{"train", "f.parquet", "--off-policy", "seq-mask", "--old-logprobs", "file", "--algo", "ppo"},
+		{"loop", "--async", "1", "--old-logprobs", "file"},
+		{"loop", "--off-policy", "icepop", "--old-logprobs", "file"},
+	} {
+		_, log, code := run(t, args...)
+		if code != exitUsage || !strings.Contains(log, "--old-logprobs file") || !strings.Contains(log, "leave") || strings.Count(log, "\n") != 1 {
+			t.Errorf("%v: exit %d: %s", args, code, log)
+		}
+	}
+	if o := settingsFrom(t, "--off-policy", "none", "--old-logprobs", "file"); o.Config.OldLogprobs != trainer.OldFile {
+		t.Error("without a correction the file's log-probs are not taken")
 	}
 }
 

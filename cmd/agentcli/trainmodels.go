@@ -243,6 +243,10 @@ func dryRun(data *trainer.Data, m *trainModels, path string, o trainOptions, s s
 	}
 	w := s.out
 	showPlan := func() {
+		if p.Unscored > 0 {
+			fmt.Fprintf(w, "trajectories     %d in %d groups; %d without a reward, which --loss %s does not ask for\n", p.Episodes, p.Groups, p.Unscored, o.Config.Loss)
+			return
+		}
 		fmt.Fprintf(w, "trajectories     %d in %d groups; in %d of them all scored the same\n", p.Episodes, p.Groups, p.Flat)
 		if p.Dropped > 0 {
 			fmt.Fprintf(w, "left out         %d trajectories: all attempts of their group scored the same (--drop-zero-std)\n", p.Dropped)

@@ -224,6 +224,7 @@ def gae(gamma, lam):
 g_adv, g_ret = gae(.9, .8)
 estimators = {
     "grpo": rep(centred(lambda g: sd(g) + 1e-6)),
+    "grpo_batch": rep(centred(lambda g: sd([s for x in S for s in x]) + 1e-6)),
     "dr_grpo": rep(centred(lambda g: 1)),
     "rloo": rep([[s - (sum(g) - s) / (len(g) - 1) if np.ptp(g) else 0.0 for s in g] for g in S]),
     "grpo_passk": rep([passk(g) if np.ptp(g) else [0.0] * len(g) for g in S]),

@@ -95,6 +95,22 @@ func TestAdvantagesEqualTRL(t *testing.T) {
 	group := []float64{1, .5, 1.5, 0}
 	// TRL adds 1e-4 to the deviation where the paper's code and verl add 1e-6.
 	equal("grpo weighted", GRPO(group), []float64{.3872, -.3872, 1.1617, -1.1617}, 3e-4)
+	batch, _ := EstimatorByName("grpo_batch")
+	two := make([][]Row, 2)
+	for i, x := range append(group, .5, .5, .5, .5) {
+		two[i/4] = append(two[i/4], Row{Reward_T: []float64{x}})
+	}
+	of, err := batch.Estimate(two, EstimatorOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var got []float64
+	for _, g := range of.Adv {
+		for _, adv_T := range g {
+			got = append(got, adv_T...)
+		}
+	}
+	equal("the batch's std", got, []float64{.5639, -.5639, 1.6918, -1.6918, 0, 0, 0, 0}, 5e-4) // with 1e-4 again
 	equal("no std", DrGRPO(group), []float64{.25, -.25, .75, -.75}, 1e-12)
 	rloo, err := RLOO(group)
 	if err != nil {

@@ -20,8 +20,9 @@ type Seen struct {
 	Adv    float64 // as far as the group alone decides it
 	Score  float64
 	Role   string
-	Tokens int // that it has
-	parts  int // components of its reward
+	Tokens int  // that it has
+	out    bool // it is not in the loss
+	parts  int  // components of its reward
 }
 
 // PerToken reports whether an estimator that looks at the batch gives each token an
@@ -50,7 +51,7 @@ func (e *Estimator) See(g []Row, o EstimatorOptions) ([]Seen, error) {
 	}
 	out := make([]Seen, len(g))
 	for i := range g {
-		out[i] = Seen{Adv: adv_G[i], Score: g[i].Score(), Role: g[i].Role, Tokens: len(g[i].Reward_T), parts: len(g[i].Parts)}
+		out[i] = Seen{Adv: adv_G[i], Score: g[i].Score(), Role: g[i].Role, Tokens: len(g[i].Reward_T), out: g[i].Filtered, parts: len(g[i].Parts)}
 	}
 	return out, nil
 }
@@ -81,7 +82,7 @@ func (e *Estimator) wholeBatch(groups [][]Row, o EstimatorOptions) (a Advantages
 				a.Return = append(a.Return, ret)
 			}
 		}
-		a.whiten()
+		a.whiten(groups)
 		return a, nil
 	}
 	var all []Seen
@@ -113,18 +114,43 @@ func centred(g []Row, _ EstimatorOptions) ([]float64, error) {
 	return adv_G, nil
 }
 
+// byBatch divides by the spread of the scores of all rows, not of the group's: no group
+// weighs more for being of little spread (TRL's scale_rewards="batch"; Liu et al. 2025,
+// "Tricks or Traps?", arXiv 2508.08221). A batch without spread has no advantage to divide.
+func byBatch(all []Seen, _ EstimatorOptions) ([]float64, error) {
+	var score_B []float64
+	for _, s := range all {
+		if !s.out {
+			score_B = append(score_B, s.Score)
+		}
+	}
+	std := 1.0 // of a single row, as in GRPO
+	if len(score_B) > 1 {
+		_, std = meanStd(score_B)
+	}
+	out := make([]float64, len(all))
+	for i, s := range all {
+		out[i] = s.Adv / (std + groupEpsilon)
+	}
+	return out, nil
+}
+
 // gpg scales s − μ by the share of rows with a score that is not 0: α =
 // B/max(#nonzero s, 1), as verl does. The paper (Chu et al. 2025, GPG, equation
 // 8) counts the rows whose group has spread; for 0/1 rewards verl's α is 1 over
 // the mean score.
 func gpg(all []Seen, _ EstimatorOptions) ([]float64, error) {
-	nonzero, out := 0, make([]float64, len(all))
+	rows, nonzero, out := 0, 0, make([]float64, len(all))
 	for _, s := range all {
+		if s.out {
+			continue
+		}
+		rows++
 		if s.Score != 0 {
 			nonzero++
 		}
 	}
-	scale := float64(len(all)) / float64(max(nonzero, 1))
+	scale := float64(rows) / float64(max(nonzero, 1))
 	for i, s := range all {
 		out[i] = s.Adv * scale
 	}
@@ -174,14 +200,12 @@ func unlikeParts(a, b int) error {
 
 // gdpo whitens those sums over the batch's rows.
 func gdpo(all []Seen, _ EstimatorOptions) ([]float64, error) {
-	sums := make([]float64, len(all))
-	for i, s := range all {
+	for _, s := range all {
 		if s.parts != all[0].parts {
 			return nil, unlikeParts(all[0].parts, s.parts)
 		}
-		sums[i] = s.Adv
 	}
-	return whiten(sums), nil
+	return whitened(all, func(Seen) int { return 1 }), nil
 }
 
 // rae looks at the rows in their order.
@@ -195,17 +219,25 @@ func rae(all []Seen, o EstimatorOptions) ([]float64, error) {
 
 // byTokens whitens the rows' numbers over the batch's tokens.
 func byTokens(all []Seen, _ EstimatorOptions) ([]float64, error) {
+	return whitened(all, func(s Seen) int { return s.Tokens }), nil
+}
+
+// whitened whitens the rows' numbers, each counted as often as times says; those that
+// are not in the loss are not counted.
+func whitened(all []Seen, times func(Seen) int) []float64 {
 	var w Whitening
 	out := make([]float64, len(all))
 	for pass := range Passes {
 		for _, s := range all {
-			w.Add(pass, s.Adv, s.Tokens)
+			if !s.out {
+				w.Add(pass, s.Adv, times(s))
+			}
 		}
 	}
 	for i, s := range all {
 		out[i] = w.At(s.Adv)
 	}
-	return out, nil
+	return out
 }
 
 // rewardToCome is the discounted reward from each token on (Williams 1992; Hu 2025,

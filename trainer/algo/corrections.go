@@ -27,6 +27,12 @@ const (
 // Corrections lists the kinds.
 var Corrections = []string{NoCorrection, TIS, TISSequence, IcePop, SequenceMask, SequenceMaskIS}
 
+// Whole reports whether one number is the whole trajectory's: then Weights must be
+// given all its tokens at once.
+func (c Correction) Whole() bool {
+	return c.Kind == TISSequence || c.Kind == SequenceMask || c.Kind == SequenceMaskIS
+}
+
 // Validate names what is wrong.
 func (c Correction) Validate() error {
 	if !slices.Contains(Corrections, c.Kind) {

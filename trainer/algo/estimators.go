@@ -13,6 +13,7 @@ type Row struct {
 	Parts    []float64 // the reward's components; gdpo only
 	Role     string    // whose trajectory it is; rae only
 	Greedy   *float64  // score of the greedy attempt at the same task; remax only
+	Filtered bool      // left out of the loss: it counts in its group's baseline, not in what is whitened
 }
 
 // Score is Σ_t r_t.
@@ -80,6 +81,7 @@ func (e *Estimator) Estimate(groups [][]Row, o EstimatorOptions) (Advantages, er
 // Estimators are those that --advantage takes.
 var Estimators = []*Estimator{
 	{Name: "grpo", Formula: "(s−μ)/(σ+1e-6)", Relative: true, estimate: perScore(func(s []float64) ([]float64, error) { return GRPO(s), nil })},
+	{Name: "grpo_batch", Formula: "(s−μ)/(σ of the whole batch+1e-6)", Relative: true, Batch: true, group: centred, rows: byBatch},
 	{Name: "dr_grpo", Formula: "s−μ", Relative: true, estimate: perScore(func(s []float64) ([]float64, error) { return DrGRPO(s), nil })},
 	{Name: "rloo", Formula: "s − mean of the others", Relative: true, estimate: perScore(RLOO)},
 	{Name: "grpo_passk", Formula: "the best of a group: (r₁−r₂)/(σ+1e-6)", Relative: true, estimate: perScore(func(s []float64) ([]float64, error) { return PassK(s, true) })},
@@ -184,14 +186,16 @@ func remax(groups [][]Row, _ EstimatorOptions) (Advantages, error) {
 	return a, nil
 }
 
-// whiten makes the advantages of all tokens of the batch have mean 0 and
-// variance 1.
-func (a *Advantages) whiten() {
+// whiten makes the advantages of all tokens of the batch that are in the loss have
+// mean 0 and variance 1.
+func (a *Advantages) whiten(groups [][]Row) {
 	var w Whitening
 	for pass := range Passes {
-		for _, g := range a.Adv {
-			for _, adv_T := range g {
-				w.AddAll(pass, adv_T)
+		for i, g := range a.Adv {
+			for j, adv_T := range g {
+				if !groups[i][j].Filtered {
+					w.AddAll(pass, adv_T)
+				}
 			}
 		}
 	}
@@ -200,15 +204,4 @@ func (a *Advantages) whiten() {
 			w.Whiten(adv_T)
 		}
 	}
-}
-
-// whiten is a Whitening of everything.
-func whiten(x []float64) []float64 {
-	var w Whitening
-	for pass := range Passes {
-		w.AddAll(pass, x)
-	}
-	out := slices.Clone(x)
-	w.Whiten(out)
-	return out
 }

@@ -300,6 +300,10 @@ func TestLossesEqualTheReferenceNumbers(t *testing.T) {
 		near(t, "icepop's weights", w[i], want, 1e-12)
 	}
 	near(t, "effective sample size", EffectiveSampleSize([]float64{1, 1, 2}), 16./18, 1e-12)
+	// 1/mean((w/mean w)²) of the reference's example: before a correction, after tis, after icepop.
+	near(t, "effective sample size", EffectiveSampleSize([]float64{.4, .8, 6}), 51.84/(3*36.8), 1e-12)
+	near(t, "effective sample size", EffectiveSampleSize([]float64{.5, .8, 5}), 39.69/(3*25.89), 1e-12)
+	near(t, "effective sample size", EffectiveSampleSize(w), 1./3, 1e-12)
 	shaped, err := TokenRewards(20, []float64{.2, -.5, 0}, []bool{true, true, false}, .1, 10)
 	if err != nil {
 		t.Fatal(err)

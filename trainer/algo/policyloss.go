@@ -31,6 +31,17 @@ type Span struct {
 	Weight  []float64 // what each token's loss weighs in the step's: aggregation × mask × correction
 }
 
+// Cut is the span of tokens lo to hi alone.
+func (s Span) Cut(lo, hi int) Span {
+	cut := func(x []float64) []float64 {
+		if x == nil {
+			return nil
+		}
+		return x[lo:hi]
+	}
+	return Span{cut(s.LP), cut(s.Old), cut(s.Roll), cut(s.Adv), cut(s.Teacher), cut(s.Weight)}
+}
+
 // Result is what a loss makes of a span, one entry a token.
 type Result struct {
 	Loss    []float64 // before weighting
@@ -51,6 +62,7 @@ type Loss struct {
 	// token-mean.
 	Aggregation Aggregation
 	Teacher     bool // it needs the teacher's log-probs
+	Whole       bool // one ratio is the whole trajectory's: At must be given all its tokens at once
 	apply       func(s Span, c LossConfig, out *Result)
 }
 
@@ -70,10 +82,10 @@ func (l *Loss) At(s Span, c LossConfig) (Result, error) {
 // Losses are those that --loss takes.
 var Losses = []*Loss{
 	{Name: "ppo", Formula: "max(−Aρ, −A·clip(ρ,1−ε_l,1+ε_h))", apply: tokenwise(func(lp, old, adv float64, c LossConfig) TokenLoss { return PPO(lp, old, adv, c.Clip) })},
-	{Name: "gspo", Formula: "ppo with the sequence's ratio exp(mean(lp−old))", Aggregation: SeqMeanTokenMean, apply: gspo},
+	{Name: "gspo", Formula: "ppo with the trajectory's ratio exp(mean(lp−old))", Aggregation: SeqMeanTokenMean, Whole: true, apply: gspo},
 	{Name: "cispo", Formula: "−clip(ρ)·A·lp, the ratio a constant", apply: tokenwise(CISPO)},
 	{Name: "sapo", Formula: "−A·σ(τ(ρ−1))·4/τ", apply: tokenwise(SAPO)},
-	{Name: "gmpo", Formula: "−A·geometric mean of the clipped ratios", Aggregation: SeqMeanTokenMean, apply: gmpo},
+	{Name: "gmpo", Formula: "−A·geometric mean of the clipped ratios", Aggregation: SeqMeanTokenMean, Whole: true, apply: gmpo},
 	{Name: "gpg", Formula: "−A·lp", apply: tokenwise(REINFORCE)},
 	{Name: "reinforce", Formula: "−A·lp", apply: tokenwise(REINFORCE)},
 	{Name: "dppo", Formula: "−Aρ where the probability moved < .2 in A's direction, + τ(lp−roll)²", Rollout: true, apply: trustRegion(false)},
@@ -144,7 +156,7 @@ func REINFORCE(lp, old, adv float64, _ LossConfig) TokenLoss {
 	return TokenLoss{Loss: -adv * lp, Grad: -adv, Ratio: r}
 }
 
-// gspo takes one ratio for the whole sequence, s = exp(mean_t(lp − old)), with the
+// gspo takes one ratio for the whole trajectory, s = exp(mean_t(lp − old)), with the
 // gradient through each token's own log-prob: s_t = sg(s)·exp(lp_t − sg(lp_t))
 // (Zheng et al. 2025, GSPO-token, equation 17).
 func gspo(s Span, c LossConfig, out *Result) {

@@ -36,3 +36,7 @@ unsampled = sequence([5, 6], [False, False], [None, None]) + good
 write("loss_weights.parquet", reward=[1.0, 0.0, 1.0, 0.0, 1.0], group_id=["a"] * 5, sequences=[good, two, good, unsampled, good],
       loss_weights=[[[9.0, 0.5, 2.0]], [None, [0.0, 0.0, 0.0, 1.0]], None, [[1.0, 1.0], [0.0, 1.0, 0.25]], [[1.0, 0.0, 0.0]]])
 write("bad_weights.parquet", reward=[1.0, 0.0], group_id=["a"] * 2, sequences=[good] * 2, loss_weights=[[[1.0, 1.0, 1.0]], [[1.0, 1.0]]])
+# Tokens alone, without the messages that they are.
+rows = pa.table({"id": [f"a#{i}" for i in range(3)], "reward": [0.0, 1.0, 1.0], "group_id": ["a"] * 3,
+                 "sequences": [good, sequence([1, 2, 4], [False, True, True], [None, -0.5, -0.25]), sequence([1, 2, 4], [False, True, True], [None, -0.5, -0.25])]})
+pq.write_table(rows, os.path.join(here, "no_messages.parquet"), compression="none", write_statistics=False)
