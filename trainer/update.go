@@ -120,7 +120,7 @@ func (s *Session) actionLoss(loss *algo.Loss, it item, n counts, part policy.Out
 		}
 	}
 	if !loss.Whole {
-		span, lo, hi = span.Cut(lo, hi), 0, hi-lo
+		span, lo = span.Cut(lo, hi), 0
 	}
 	r, err := loss.At(span, c.loss())
 	if err != nil {
