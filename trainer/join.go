@@ -36,7 +36,9 @@ func Join(steps []Metrics) map[string]float64 {
 				n[key] += m.Over[family]
 			}
 		}
-		out[key] /= n[key]
+		if out[key] /= n[key]; n[key] == 0 { // a mean over nothing is no number
+			delete(out, key)
+		}
 	}
 	return out
 }

@@ -188,6 +188,13 @@ func TestJoinedMetricsAreThoseOfOneStep(t *testing.T) {
 	}
 }
 
+func TestAMeanOverNothingIsNoMetric(t *testing.T) {
+	steps := []Metrics{{Values: map[string]float64{"tool_error_rate": 0, "actor/lr": 2}, Over: map[string]float64{"tool_error_rate": 0}}}
+	if got := Join(steps); len(got) != 1 || got["actor/lr"] != 2 {
+		t.Errorf("%v", got)
+	}
+}
+
 func TestPerplexityRatioIsTheMeanOverSequences(t *testing.T) {
 	var d RolloutDiff
 	d.add([]float64{-1, -2, -9}, []float64{-1.5, -2.5, 0}, []float64{1, 1, 0}) // the model finds it likelier
