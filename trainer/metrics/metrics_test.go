@@ -160,3 +160,19 @@ func TestStepsHaveWholeLabelsAndNoTwoAreAlike(t *testing.T) {
 		}
 	}
 }
+
+// The key stands where the curves are not.
+func TestTheKeyStandsInTheEmptiestCorner(t *testing.T) {
+	px, py := func(x float64) float64 { return leftMargin + x*(panelWidth-leftMargin-rightMargin) }, func(y float64) float64 { return topM + (1-y)*(panelHeight-topM-bottomML) }
+	rising := Curve{Name: "rising", X: []float64{0, .1, .2, .5, .9, 1}, Y: []float64{0, .6, .9, 1, 1, 1}}
+	falling := Curve{Name: "falling", X: rising.X, Y: []float64{1, .1, .05, 0, 0, 0}}
+	for name, x := range map[string]struct {
+		curve       Curve
+		right, down bool
+	}{"rising": {rising, true, true}, "falling": {falling, true, false}} {
+		left, top := Panel{Curves: []Curve{x.curve, {Name: "no point"}}}.keyAt(px, py)
+		if (left > leftMargin+8) != x.right || (top > topM+4) != x.down {
+			t.Errorf("%s: at %d, %d", name, left, top)
+		}
+	}
+}

@@ -102,6 +102,7 @@ func (p Panel) draw(b *strings.Builder) {
 	}
 	fmt.Fprintf(b, `<path d="M%d %dV%.1fH%d" fill="none" stroke="#444"/>`+"\n", leftMargin, topM, bottom, panelWidth-rightMargin)
 	fmt.Fprintf(b, `<text x="%d" y="%d" text-anchor="middle" fill="#444">%s</text>`+"\n", (leftMargin+panelWidth-rightMargin)/2, panelHeight-10, html.EscapeString(p.XLabel))
+	keyX, keyY := p.keyAt(px, py)
 	for k, c := range p.Curves {
 		colour := palette[k%len(palette)]
 		if len(c.Err) == len(c.Y) && len(c.Y) > 0 {
@@ -134,11 +135,42 @@ func (p Panel) draw(b *strings.Builder) {
 			}
 		}
 		if len(p.Curves) > 1 {
-			y := topM + 4 + 15*k
-			fmt.Fprintf(b, `<line x1="%d" x2="%d" y1="%d" y2="%d" stroke="%s" stroke-width="2"/>`+"\n", leftMargin+8, leftMargin+24, y, y, colour)
-			fmt.Fprintf(b, `<text x="%d" y="%d" fill="#222">%s</text>`+"\n", leftMargin+29, y+4, html.EscapeString(c.Name))
+			y := keyY + keyLine*k
+			fmt.Fprintf(b, `<line x1="%d" x2="%d" y1="%d" y2="%d" stroke="%s" stroke-width="2"/>`+"\n", keyX, keyX+16, y, y, colour)
+			fmt.Fprintf(b, `<text x="%d" y="%d" fill="#222">%s</text>`+"\n", keyX+21, y+4, html.EscapeString(c.Name))
 		}
 	}
+}
+
+// keyLine is the height of a line of the key that names the curves.
+const keyLine = 15
+
+// keyAt is where the first line of the key begins: in the corner that the fewest
+// points lie in.
+func (p Panel) keyAt(px, py func(float64) float64) (x, y int) {
+	longest := 0
+	for _, c := range p.Curves {
+		longest = max(longest, len(c.Name))
+	}
+	width, height := 29+6*longest, keyLine*len(p.Curves)
+	fewest := math.MaxInt
+	for _, left := range []int{leftMargin + 8, panelWidth - rightMargin - width} {
+		for _, top := range []int{topM + 4, panelHeight - bottomML - height + 4} {
+			n := 0
+			for _, c := range p.Curves {
+				for i := range c.X {
+					at, up := int(px(c.X[i])), int(py(c.Y[i]))
+					if at >= left-8 && at <= left+width && up >= top-keyLine && up <= top+height {
+						n++
+					}
+				}
+			}
+			if n < fewest {
+				fewest, x, y = n, left, top
+			}
+		}
+	}
+	return x, y
 }
 
 // xTicks are those of the horizontal axis, and their labels: whole numbers where all
