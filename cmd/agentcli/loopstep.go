@@ -365,6 +365,7 @@ func (l *loop) train(ctx context.Context, step int, r rollout) (map[string]float
 		values["timing_s/save_checkpoint"], l.saved = l.saved.Seconds(), 0
 	}
 	addPeakMemory(values)
+	addUtilisation(values, l.o.train, l.m)
 	values["timing_s/rollout"], values["timing_s/train"] = r.seconds, time.Since(start).Seconds()
 	values["training/updates"] = float64(l.state.Updates)
 	return values, nil

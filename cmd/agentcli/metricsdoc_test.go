@@ -84,7 +84,7 @@ func TestTheMetricsAreThoseThatAreDocumented(t *testing.T) {
 	train := func(file string, args ...string) string {
 		return run(append([]string{"train", file, "--model", tinyModel, "--dtype", "float32", "--threads", "1", "--minibatch", "4", "--lr", "1e-3"}, args...)...)
 	}
-	train(calls, "--kl-coef", ".1", "--off-policy", "tis", "--echo", ".1", "--ptx", text, "--save-every", "1", "--epochs", "2")
+	train(calls, "--kl-coef", ".1", "--off-policy", "tis", "--echo", ".1", "--ptx", text, "--save-every", "1", "--epochs", "2", "--peak-tflops", ".5")
 	train(calls, "--algo", "ppo", "--kl-coef", ".1", "--kl-in", "reward", "--ref", tinyModel)
 	train(calls, "--target-kl", "1e-9", "--epochs", "3")
 	train(calls, "--loss", "opd", "--teacher", tinyModel)

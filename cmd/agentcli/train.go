@@ -66,6 +66,7 @@ type trainOptions struct {
 	Reward      string // "": the file's
 	DryRun      bool
 	Keep        int
+	PeakTFLOPS  float64 // of the hardware, that perf/mfu is a share of; 0: not told
 	Open        trainableOptions
 	Config      trainer.Config
 	Output      string
@@ -107,6 +108,7 @@ func trainCommand() *cli.Command {
 			&cli.StringFlag{Name: "output", Aliases: []string{"o"}, Category: "run", Usage: "model `DIR` to write, new or empty (default: runs/train-TIME)"},
 			&cli.StringFlag{Name: "resume", Category: "run", Usage: "go on with the interrupted run in `DIR`, with its own files and settings"},
 			&cli.IntFlag{Name: "save-every", Category: "run", Usage: "optimiser steps between checkpoints (default: when interrupted only)"},
+			&cli.Float64Flag{Name: "peak-tflops", Category: "run", Usage: "what the hardware could do, in TFLOP/s at the computation's dtype: metrics.jsonl then has perf/mfu (default: not told)"},
 			&cli.IntFlag{Name: "keep", Category: "run", Value: 1, Usage: "checkpoints that are kept until the end, the newest"},
 			&cli.StringFlag{Name: "save-dtype", Category: "run", Value: "f32", Usage: "of the written weights: f32 or bf16"},
 			logFlag(),
@@ -238,6 +240,9 @@ func trainSettingsOf(c *cli.Context) (trainOptions, error) {
 	}
 	o.Critic, o.Teacher, o.Greedy, o.Reward, o.DryRun = c.String("critic"), c.String("teacher"), c.String("greedy"), c.String("reward"), c.Bool("dry-run")
 	o.RewardModel, o.PTX = c.String("reward-model"), c.String("ptx")
+	if o.PeakTFLOPS = c.Float64("peak-tflops"); o.PeakTFLOPS < 0 {
+		return o, usagef("--peak-tflops %g: want what the hardware could do, above 0", o.PeakTFLOPS)
+	}
 	if o.Keep = c.Int("keep"); o.Keep < 1 {
 		return o, usagef("--keep %d: want at least 1", o.Keep)
 	}
@@ -446,7 +451,7 @@ func runTrain(ctx context.Context, o trainOptions, s streams) (end error) {
 		note("%d of the %d trajectories are left out: all attempts of their group scored the same (--drop-zero-std)", rows, len(data.Episodes))
 	}
 	run.OnProgress = show.progress
-	warned := false
+	warned, models := false, m
 	run.OnStep = func(m trainer.Metrics) error {
 		if d := m.Values["rollout_logprobs_diff_mean"]; !warned && d > farApart {
 			warned = true
@@ -454,6 +459,7 @@ func runTrain(ctx context.Context, o trainOptions, s streams) (end error) {
 			note("warning: the file's log-probs are %.2g apart from those of %s on average: was the file sampled by another model, or with another tokenizer or chat template?", d, path)
 		}
 		addPeakMemory(m.Values)
+		addUtilisation(m.Values, o, models)
 		history = append(history, m)
 		show.step(m)
 		return log.Write(m.Step, m.Values, time.Now())

@@ -24,9 +24,9 @@ const (
 
 // mayChange are the flags that a resumed run may be given anew: how fast, how
 // large, and how the result is stored. The others decide what is computed.
-var mayChange = []string{"log-format", "resume", "output", "micro-tokens", "save-every", "keep", "threads", "device", "save-dtype", "grad-checkpoint", "deterministic", "force"}
+var mayChange = []string{"log-format", "resume", "output", "micro-tokens", "save-every", "keep", "threads", "device", "save-dtype", "grad-checkpoint", "deterministic", "peak-tflops", "force"}
 
-const resumeHelp = "beside --resume only --micro-tokens, --save-every, --keep, --threads, --device, --save-dtype, --grad-checkpoint, --deterministic and --force may be given"
+const resumeHelp = "beside --resume only --micro-tokens, --save-every, --keep, --threads, --device, --save-dtype, --grad-checkpoint, --deterministic, --peak-tflops and --force may be given"
 
 // sameAsBegun refuses a flag with another value than the run in dir began with.
 func sameAsBegun(c *cli.Context, dir string) error {
