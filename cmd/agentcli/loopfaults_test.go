@@ -14,6 +14,22 @@ import (
 	"testing"
 )
 
+// interruptedOnce runs a loop into dir with an interruption behind its second step.
+func interruptedOnce(t *testing.T, dir string, args []string) {
+	t.Helper()
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	left := 2
+	_, err := runApp(t, ctx, stopAfter{&left, cancel}, append(args, "--output", dir)...)
+	var i interruptedError
+	if !errors.As(err, &i) {
+		t.Fatal(err)
+	}
+	if _, err := runApp(t, t.Context(), &bytes.Buffer{}, "agentcli", "loop", "--resume", dir); err != nil {
+		t.Fatal(err)
+	}
+}
+
 // The tokens of an asynchronous step come from the policy of two updates before, which
 // no checkpoint has: they must be there when it is written.
 func TestAnInterruptedAsynchronousLoopSamplesWithTheSamePolicies(t *testing.T) {
@@ -23,17 +39,7 @@ func TestAnInterruptedAsynchronousLoopSamplesWithTheSamePolicies(t *testing.T) {
 	if _, err := runApp(t, t.Context(), &bytes.Buffer{}, append(args, "--output", whole)...); err != nil {
 		t.Fatal(err)
 	}
-	ctx, cancel := context.WithCancel(t.Context())
-	left := 2
-	_, err := runApp(t, ctx, stopAfter{&left, cancel}, append(args, "--output", parts)...)
-	cancel()
-	var i interruptedError
-	if !errors.As(err, &i) {
-		t.Fatal(err)
-	}
-	if _, err := runApp(t, t.Context(), &bytes.Buffer{}, "agentcli", "loop", "--resume", parts); err != nil {
-		t.Fatal(err)
-	}
+	interruptedOnce(t, parts, args)
 	for step := range 4 {
 		a, versions := sampled(t, whole, step+1)
 		b, again := sampled(t, parts, step+1)
@@ -125,17 +131,7 @@ func TestALoopKeepsWhatRaeComparesARoleWith(t *testing.T) {
 	if adv == nil || len(adv.Y) != 4 || adv.Y[1] > .7*adv.Y[0] || adv.Y[3] > .7*adv.Y[2] {
 		t.Fatalf("12 rows of 10 or 11 a step bring the average up by .46 of the rest: advantages %v", adv)
 	}
-	ctx, cancel := context.WithCancel(t.Context())
-	left := 2
-	_, err := runApp(t, ctx, stopAfter{&left, cancel}, append(args, "--output", parts)...)
-	cancel()
-	var i interruptedError
-	if !errors.As(err, &i) {
-		t.Fatal(err)
-	}
-	if _, err := runApp(t, t.Context(), &bytes.Buffer{}, "agentcli", "loop", "--resume", parts); err != nil {
-		t.Fatal(err)
-	}
+	interruptedOnce(t, parts, args)
 	if again := readCurves(parts)["critic/advantages/mean"]; !slices.Equal(again.Y, adv.Y) {
 		t.Errorf("advantages %v, interrupted %v", adv.Y, again.Y)
 	}
