@@ -18,6 +18,7 @@ import (
 	"agentcli/env"
 	"agentcli/internal/hashset"
 	"agentcli/internal/splitmix"
+	"agentcli/journal"
 	"agentcli/traj"
 )
 
@@ -71,10 +72,10 @@ type Config struct {
 	Stop  <-chan struct{}
 	Grace time.Duration // 0: DefaultGrace
 
-	Journal  *Journal       // nil: none
-	Ordered  bool           // sink gets the trajectories in the tasks' order, then by attempt
-	Progress func(Progress) // called by one goroutine at a time; must be quick
-	Tick     time.Duration  // Progress is called so often, and when a trajectory ends; 0: only then
+	Journal  *journal.Journal // nil: none
+	Ordered  bool             // sink gets the trajectories in the tasks' order, then by attempt
+	Progress func(Progress)   // called by one goroutine at a time; must be quick
+	Tick     time.Duration    // Progress is called so often, and when a trajectory ends; 0: only then
 	// Observe is asked at the start of every attempt who wants to see it: what is
 	// known of it then are its names, task and seed. nil, and a nil Watcher:
 	// nobody, at no cost.
@@ -153,6 +154,7 @@ type run struct {
 	err        error // the first that ends the run
 	broken     bool  // the sink failed, or the journal while it was read for it
 	s          Summary
+	attempts   int                 // of one task that the journal has at most
 	tasks      map[string]taskMean // of which further attempts may come
 	groups     int                 // tasks with a reward
 	sum, sumSq float64             // of the tasks' mean rewards
@@ -174,6 +176,7 @@ func (e *AgentExecutionEngine) Run(ctx context.Context, tasks iter.Seq2[traj.Tas
 		r.order = newOrder(e.c.Journal)
 	}
 	if e.c.Journal != nil {
+		r.attempts = e.c.Journal.Attempts()
 		in, out := e.c.Journal.Spent()
 		r.before.in.Store(in)
 		r.before.out.Store(out)
@@ -253,13 +256,10 @@ func (r *run) startAll(ctx context.Context, tasks iter.Seq2[traj.Task, error]) {
 			return
 		}
 		for attempt := range r.c.Samples {
-			if id := trajectoryID(task.ID, attempt); r.c.Journal != nil && r.c.Journal.Finished(id) {
-				if r.order != nil {
-					if err := r.resumed(id); err != nil {
-						r.fail(err)
-						return
-					}
-				}
+			if done, err := r.resumed(&task, attempt); err != nil {
+				r.fail(err)
+				return
+			} else if done {
 				continue
 			}
 			select { // a stop wins over room
@@ -317,7 +317,7 @@ func (r *run) one(ctx context.Context, task traj.Task, attempt, turn int) {
 	var at int64
 	if r.c.Journal != nil {
 		var err error
-		if at, err = r.c.Journal.keep(t); err != nil {
+		if at, err = r.c.Journal.Append(t); err != nil {
 			r.fail(err)
 			r.mu.Lock()
 			r.s.Running-- // it is lost: neither done nor kept
@@ -349,10 +349,7 @@ type taskMean struct {
 // more comes is forgotten: a run over a large dataset keeps those in play alone. A
 // run that is resumed may have more attempts than it now asks for.
 func (r *run) ended(task string) {
-	most := r.c.Samples
-	if r.c.Journal != nil {
-		most = max(most, r.c.Journal.attempts)
-	}
+	most := max(r.c.Samples, r.attempts)
 	m := r.tasks[task]
 	if m.ended++; m.ended >= most {
 		delete(r.tasks, task)
@@ -407,18 +404,26 @@ func (r *run) deliver(t *traj.Trajectory, resumed bool, turn int, at int64) erro
 	return nil
 }
 
-// resumed hands on what the journal has of an earlier run, when its turn comes.
-func (r *run) resumed(id string) error {
+// resumed reports whether the journal has an attempt of an earlier run. If rows
+// are ordered, it hands that on when its turn comes.
+func (r *run) resumed(task *traj.Task, attempt int) (bool, error) {
+	if r.c.Journal == nil {
+		return false, nil
+	}
+	id := trajectoryID(task.ID, attempt)
+	if done, err := r.c.Journal.Finished(id, task); !done || err != nil || r.order == nil {
+		return done, err
+	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.err != nil {
-		return r.err
+		return true, r.err
 	}
 	err := r.order.kept(id, r.sink)
 	if err != nil {
 		r.broken, r.err = true, err
 	}
-	return err
+	return true, err
 }
 
 // count takes a trajectory into the numbers.

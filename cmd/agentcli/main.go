@@ -50,6 +50,7 @@ func commands() []*cli.Command {
 		filterCommand(),
 		scoreCommand(),
 		inspectCommand(),
+		journalCommand(),
 		datasetsCommand(),
 		modelCommand(),
 		doctorCommand(),
@@ -58,7 +59,7 @@ func commands() []*cli.Command {
 
 // printers are the commands that do nothing but print: a reader that goes away,
 // as head does, is no failure of theirs.
-var printers = []string{"score", "inspect", "datasets", "model", "doctor"}
+var printers = []string{"score", "inspect", "journal", "datasets", "model", "doctor"}
 
 // execute runs the program and returns its exit code.
 func execute(ctx context.Context, args []string, s streams) int {

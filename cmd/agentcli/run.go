@@ -12,6 +12,7 @@ import (
 	"agentcli/datasets"
 	"agentcli/engine"
 	"agentcli/env"
+	"agentcli/journal"
 	"agentcli/rewards"
 	"agentcli/traj"
 )
@@ -28,7 +29,7 @@ type session struct {
 	added   []any // specs and versions of tools that are not built in
 	reward  string
 	scores  *scorer
-	journal *engine.Journal
+	journal *journal.Journal
 	dir     string
 	keepDir bool // the folder is the user's, not a scratch one
 	closers []io.Closer
@@ -154,7 +155,7 @@ type part struct {
 	total    int // tasks; 0: not known
 	samples  int
 	seed     int64
-	journal  *engine.Journal
+	journal  *journal.Journal
 	ordered  bool
 	count    func() int // engine.Config.Count
 	distinct bool       // engine.Config.DistinctIDs

@@ -60,6 +60,8 @@ type runOptions struct {
 	Settings map[string]any // as given, for config.yaml
 }
 
+const defaultToolTimeout = 10 * time.Second
+
 // rewardUsage is what --reward takes.
 var rewardUsage = strings.Join(rewards.Names(), ", ") + ", exec:COMMAND (a program of yours) or http://… (a remote reward server)"
 
@@ -96,7 +98,7 @@ func runFlags() []cli.Flag {
 		&cli.BoolFlag{Name: "continue-reply", Category: "agent", Usage: "results stand as <information> in the model's own reply, and it goes on writing, as Search-R1 has it; means --parser search"},
 		&cli.IntFlag{Name: "max-observation-tokens", Category: "agent", Usage: "of one tool result, the beginning and the end of a longer one are kept; 0 is the default (default: 8000 characters)"},
 		&cli.DurationFlag{Name: "timeout", Category: "agent", Usage: "of a trajectory, for example 90s or 5m; 0 is the default (default: no limit)"},
-		&cli.DurationFlag{Name: "tool-timeout", Category: "agent", Value: 10 * time.Second, Usage: "of one tool call, for example 10s"},
+		&cli.DurationFlag{Name: "tool-timeout", Category: "agent", Value: defaultToolTimeout, Usage: "of one tool call, for example 10s"},
 		&cli.IntFlag{Name: "parallel", Aliases: []string{"j"}, Category: "run", Value: engine.DefaultParallel, Usage: "trajectories at once"},
 		&cli.Int64Flag{Name: "budget-tokens", Category: "run", Usage: "start nothing more once prompts and replies took `N` tokens, all --resume together; 0 is the default (default: no limit)"},
 		&cli.Float64Flag{Name: "budget-cost", Category: "run", Usage: "the same in `USD`, by --price-in and --price-out; 0 is the default (default: no limit)"},
