@@ -55,7 +55,7 @@ func (c *caller) streamed(body io.Reader, x *exchange, b *body, add func(data []
 	n := 0
 	err := events(body, func(data []byte) error {
 		n++
-		if f := c.inStream(data, x, b); f != nil {
+		if f := c.saidError(data, x, b); f != nil {
 			return f
 		}
 		return add(data)
@@ -77,9 +77,10 @@ func (c *caller) streamed(body io.Reader, x *exchange, b *body, add func(data []
 // Error makes a failure pass through the reading of a stream.
 func (f *failure) Error() string { return f.err.Error() }
 
-// inStream recognises an error that a server sends as an event.
-func (c *caller) inStream(data []byte, x *exchange, b *body) *failure {
-	if !strings.Contains(string(data), `"error"`) {
+// saidError recognises an error that a server sends with status 200, as an event or
+// as the whole reply.
+func (c *caller) saidError(data []byte, x *exchange, b *body) *failure {
+	if !bytes.Contains(data, []byte(`"error"`)) {
 		return nil
 	}
 	var e struct {
@@ -103,7 +104,7 @@ func (c *caller) inStream(data []byte, x *exchange, b *body) *failure {
 		status = http.StatusInternalServerError
 	}
 	x.status, x.body = status, slices.Clone(data)
-	return c.classify(errors.New("an error in the stream"), x, b)
+	return c.classify(errors.New("an error with status 200"), x, b)
 }
 
 // chatChunk is one event of a chat reply.
