@@ -59,6 +59,11 @@ func calc(expression string) traj.ToolCall {
 	return traj.ToolCall{Name: "calculator", Arguments: fmt.Sprintf(`{"expression":%q}`, expression)}
 }
 
+func named(id string, c traj.ToolCall) traj.ToolCall {
+	c.ID = id
+	return c
+}
+
 func tasks(n int) iter.Seq2[traj.Task, error] {
 	return func(yield func(traj.Task, error) bool) {
 		for i := range n {

@@ -77,6 +77,9 @@ func (p *player) play(ctx, own context.Context) (end traj.Termination, reason st
 	if p.agent, err = p.c.NewAgent(p.t.Task); err != nil {
 		return traj.EnvFailed, text.Line(err)
 	}
+	if a, ok := p.agent.(agent.Seeded); ok {
+		a.Seed(p.t.Seed)
+	}
 	obs, err := p.env.Reset(own, p.t.Task)
 	if err == nil {
 		err = own.Err()
