@@ -70,7 +70,7 @@ func (c *caller) once(ctx context.Context, try func(context.Context, *caller) *f
 	defer cancel()
 	f := try(one, c)
 	if f != nil && one.Err() != nil && ctx.Err() == nil {
-		return &failure{err: fmt.Errorf("%s gave no reply within %v", c.name, c.c.Timeout), retry: true, why: ReasonTimeout}
+		return &failure{err: fmt.Errorf("%s gave no reply within %v", c.name, c.c.Timeout), retry: true, slow: true, why: ReasonTimeout}
 	}
 	return f
 }

@@ -94,6 +94,9 @@ func (e ended) what() json.RawMessage {
 
 // whole reads a reply that came in one piece.
 func (c *caller) whole(x *exchange, b *body) (*reply, *failure) {
+	if x.status/100 != 2 { // a redirect, which go-openai takes for a reply
+		return nil, c.classify(fmt.Errorf("status %d", x.status), x, b)
+	}
 	if f := c.saidError(x.body, x, b); f != nil {
 		return nil, f
 	}
@@ -118,10 +121,21 @@ func (c *caller) whole(x *exchange, b *body) (*reply, *failure) {
 	if rp.reasoning == "" {
 		rp.reasoning = m.ReasoningContent
 	}
+	rp.ids = c.counted(rp.ids, rp.output)
 	for _, call := range m.ToolCalls {
 		rp.calls = append(rp.calls, traj.ToolCall{ID: call.ID, Name: call.Function.Name, Arguments: call.Function.Arguments})
 	}
 	return rp, nil
+}
+
+// counted are the ids of a reply, or none where the server counts other than it
+// sent: some versions leave out the ids of pieces that their parsers hold back.
+func (c *caller) counted(ids tokenIDs, output int) tokenIDs {
+	if n := len(ids.sampled); n > 0 && output > 0 && n != output {
+		c.tell("ids of pieces", fmt.Sprintf("sent %d ids of %d tokens; such replies are kept without ids", n, output))
+		return tokenIDs{}
+	}
+	return ids
 }
 
 // unfinished is a reply without a finish_reason, which may be a part of one, or

@@ -84,6 +84,7 @@ func (p *sglangPieces) add(data []byte) error {
 	} else {
 		p.s.ids, p.s.logprobs, p.s.text = append(p.s.ids, ids...), append(p.s.logprobs, lps...), p.s.text+chunk.Text
 	}
+	p.s.amiss = p.s.amiss || m.N > 0 && len(p.s.ids) != m.N
 	p.s.promptN, p.s.n = m.Prompt, m.N
 	if f := m.Finish; f != nil {
 		p.s.finish, p.s.stop, p.s.message, p.s.brokenOff = f.Type, slices.Clone(f.Matched), f.Message, f.Status

@@ -70,6 +70,7 @@ type sampledPieces struct {
 	text       string
 	finish     string
 	stop       json.RawMessage
+	amiss      bool   // a piece that counts the tokens so far did not fit the ids so far
 	message    string // why it was broken off
 	brokenOff  int    // the status that goes with it
 }
@@ -135,6 +136,9 @@ func (c *caller) completion(p *sampledPieces, b *body, prompt []int32) (*traj.Co
 			n = len(p.prompt)
 		}
 		return fatal("%s was given a prompt of %d ids and used another, of %d: its replies do not belong to what was asked", base, len(prompt), n)
+	}
+	if p.amiss && p.n == len(p.ids) {
+		return nil, &failure{err: traj.Mark(fmt.Errorf("%s sent pieces whose ids do not fit its count of tokens", base), errNoReply), retry: true}
 	}
 	if p.n > 0 && p.n != len(p.ids) {
 		return nil, &failure{err: traj.Mark(fmt.Errorf("%s sampled %d tokens and sent the ids of %d", base, p.n, len(p.ids)), errNoReply), retry: true}
