@@ -61,11 +61,17 @@ type Config struct {
 	MaxPromptTokens   int // of any prompt
 	MaxResponseTokens int // of everything after the first prompt, observations included
 
-	Timeout      time.Duration // of a trajectory; the reward is not counted
+	// Timeout is the working time of a trajectory: waiting in queues, for pauses
+	// between tries and for a server to come back is not counted (package
+	// workclock), nor is the reward. One that is spent while the model has not
+	// answered ends the trajectory as model_error, else as timeout.
+	Timeout      time.Duration
 	ModelTimeout time.Duration // of one model call, its retries included
 	RewardLimit  time.Duration // of one score
 
 	Budget Budget // of the whole run
+	// FailOnError ends the run early: nothing new starts, what runs has Grace.
+	FailOnError ErrorLimit
 
 	// Stop, once closed, ends the run in good order: nothing new starts, what
 	// runs has Grace to finish. Cancelling Run's context ends it at once.
@@ -102,6 +108,9 @@ func (c *Config) Validate() error {
 	}
 	if c.Timeout < 0 || c.ModelTimeout < 0 || c.RewardLimit < 0 {
 		return errors.New("a time-out must not be negative")
+	}
+	if err := c.FailOnError.validate(); err != nil {
+		return err
 	}
 	return c.Budget.validate()
 }
@@ -151,8 +160,10 @@ type run struct {
 
 	mu         sync.Mutex
 	order      *order
-	err        error // the first that ends the run
-	broken     bool  // the sink failed, or the journal while it was read for it
+	err        error         // the first that ends the run
+	broken     bool          // the sink failed, or the journal while it was read for it
+	early      error         // why nothing new starts
+	enough     chan struct{} // closed when early is set
 	s          Summary
 	attempts   int                 // of one task that the journal has at most
 	tasks      map[string]taskMean // of which further attempts may come
@@ -165,12 +176,13 @@ type run struct {
 // Ordered; with a journal, those of the run that is resumed come first, unless
 // Ordered. It returns when every goroutine of its
 // own has ended. The error is what made it end early: a task that could not be
-// read, a sink or a journal that failed, or a model's traj.ErrFatal. Being
+// read, a sink or a journal that failed, a model's traj.ErrFatal or traj.ErrGone, or
+// ErrTooManyErrors. After the last two what ran was played on, and handed on. Being
 // stopped is no error: see Summary.Interrupted.
 func (e *AgentExecutionEngine) Run(ctx context.Context, tasks iter.Seq2[traj.Task, error], sink func(*traj.Trajectory) error) (Summary, error) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	r := &run{AgentExecutionEngine: e, sink: sink, cancel: cancel, start: e.c.Now(), tasks: map[string]taskMean{}}
+	r := &run{AgentExecutionEngine: e, sink: sink, cancel: cancel, start: e.c.Now(), tasks: map[string]taskMean{}, enough: make(chan struct{})}
 	r.s.Total = e.c.Tasks * e.c.Samples
 	if e.c.Ordered {
 		r.order = newOrder(e.c.Journal)
@@ -197,7 +209,7 @@ func (e *AgentExecutionEngine) Run(ctx context.Context, tasks iter.Seq2[traj.Tas
 	r.start = e.c.Now() // reading the journal took time too, in which nothing was played
 	over := make(chan struct{})
 	var watch sync.WaitGroup
-	watch.Go(func() { e.watch(over, cancel) })
+	watch.Go(func() { r.watch(over) })
 	if e.c.Tick > 0 {
 		watch.Go(func() { r.tick(over) })
 	}
@@ -215,23 +227,27 @@ func (e *AgentExecutionEngine) Run(ctx context.Context, tasks iter.Seq2[traj.Tas
 			r.err = err
 		}
 	}
+	if r.err == nil {
+		r.err = r.early
+	}
 	return r.s, r.err
 }
 
 var errGrace = errors.New("stopped before it was finished")
 
-// watch gives what runs its grace after a stop.
-func (e *AgentExecutionEngine) watch(over <-chan struct{}, cancel context.CancelCauseFunc) {
+// watch gives what runs its grace after a stop, or after the run's early end.
+func (r *run) watch(over <-chan struct{}) {
 	select {
-	case <-e.c.Stop: // nil blocks for ever
+	case <-r.c.Stop: // nil blocks for ever
+	case <-r.enough:
 	case <-over:
 		return
 	}
-	grace := time.NewTimer(e.c.Grace)
+	grace := time.NewTimer(r.c.Grace)
 	defer grace.Stop()
 	select {
 	case <-grace.C:
-		cancel(errGrace)
+		r.cancel(errGrace)
 	case <-over:
 	}
 }
@@ -266,6 +282,9 @@ func (r *run) startAll(ctx context.Context, tasks iter.Seq2[traj.Task, error]) {
 			case <-r.c.Stop:
 				r.interrupted()
 				return
+			case <-r.enough:
+				r.interrupted()
+				return
 			case <-ctx.Done():
 				r.interrupted()
 				return
@@ -274,6 +293,9 @@ func (r *run) startAll(ctx context.Context, tasks iter.Seq2[traj.Task, error]) {
 			select {
 			case room <- struct{}{}:
 			case <-r.c.Stop:
+				r.interrupted()
+				return
+			case <-r.enough:
 				r.interrupted()
 				return
 			case <-ctx.Done():
@@ -446,6 +468,9 @@ func (r *run) count(t *traj.Trajectory, resumed bool) {
 		r.s.Errors++
 		if r.s.FirstError == "" && t.Termination != traj.Cancelled {
 			r.s.FirstError = t.Error
+		}
+		if failed := r.s.Errors - r.s.Cancelled; r.c.FailOnError.reached(failed, r.s.Done, r.s.Total) {
+			r.endEarly(fmt.Errorf("%d of %d trajectories failed for infrastructure reasons (the first: %s): %w", failed, r.s.Done, r.s.FirstError, ErrTooManyErrors))
 		}
 	}
 	if t.Reward != nil {

@@ -15,6 +15,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"agentcli/internal/workclock"
 	"agentcli/traj"
 
 	"github.com/santhosh-tekuri/jsonschema/v6"
@@ -64,7 +65,7 @@ type Sequential interface {
 
 // Queued is a Tool whose calls may have to wait for those of other trajectories.
 // Turn waits until a call may begin, and gives what ends its turn; the tool's
-// time-out begins then.
+// time-out begins then, and the wait is none of the trajectory's working time.
 type Queued interface {
 	Turn(ctx context.Context) (done func(), err error)
 }
@@ -260,7 +261,9 @@ func (e *ToolEnvironment) Step(ctx context.Context, a traj.Action) (Result, erro
 		if room == nil {
 			room = make(chan struct{}, parallelCalls)
 		}
+		done := workclock.Work(ctx)
 		wg.Go(func() {
+			defer done()
 			room <- struct{}{}
 			defer func() { <-room }()
 			outs[i], errs[i] = e.watched(ctx, c)
@@ -269,7 +272,9 @@ func (e *ToolEnvironment) Step(ctx context.Context, a traj.Action) (Result, erro
 	for _, i := range inOrder {
 		outs[i], errs[i] = e.watched(ctx, a.ToolCalls[i])
 	}
+	resume := workclock.Wait(ctx) // the calls are who works
 	wg.Wait()
+	resume()
 	if err := ctx.Err(); err != nil {
 		return Result{}, err // the trajectory's own end, not the tool's
 	}
@@ -362,7 +367,10 @@ func (e *ToolEnvironment) run(ctx context.Context, tool Tool, name string, args 
 	over := func() {}
 	if q, ok := tool.(Queued); ok {
 		var err error
-		if over, err = q.Turn(ctx); err != nil {
+		resume := workclock.Wait(ctx)
+		over, err = q.Turn(ctx)
+		resume()
+		if err != nil {
 			return "", err
 		}
 	}

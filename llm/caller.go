@@ -49,7 +49,7 @@ func (c *caller) chat(ctx context.Context, b *body) (*reply, *failure) {
 		if _, err := c.api.CreateChatCompletion(context.WithValue(ctx, exchangeKey{}, x), openai.ChatCompletionRequest{Model: c.c.Model}); err != nil {
 			return nil, c.classify(err, x, b)
 		}
-		return c.whole(x)
+		return c.whole(x, b)
 	}
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel() // a stream that is left early ends at the server too
@@ -59,7 +59,7 @@ func (c *caller) chat(ctx context.Context, b *body) (*reply, *failure) {
 	}
 	defer resp.Body.Close()
 	if !x.stream { // it came in one piece all the same
-		return c.whole(x)
+		return c.whole(x, b)
 	}
 	return c.chatStream(resp.Body, b, x)
 }
@@ -70,7 +70,7 @@ func (c *caller) once(ctx context.Context, try func(context.Context, *caller) *f
 	defer cancel()
 	f := try(one, c)
 	if f != nil && one.Err() != nil && ctx.Err() == nil {
-		return &failure{err: fmt.Errorf("%s gave no reply within %v", c.name, c.c.Timeout), retry: true, why: ReasonTimeout}
+		return &failure{err: fmt.Errorf("%s gave no reply within %v", c.name, c.c.Timeout), retry: true, slow: true, why: ReasonTimeout}
 	}
 	return f
 }

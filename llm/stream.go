@@ -55,7 +55,7 @@ func (c *caller) streamed(body io.Reader, x *exchange, b *body, add func(data []
 	n := 0
 	err := events(body, func(data []byte) error {
 		n++
-		if f := c.inStream(data, x, b); f != nil {
+		if f := c.saidError(data, x, b); f != nil {
 			return f
 		}
 		return add(data)
@@ -77,9 +77,10 @@ func (c *caller) streamed(body io.Reader, x *exchange, b *body, add func(data []
 // Error makes a failure pass through the reading of a stream.
 func (f *failure) Error() string { return f.err.Error() }
 
-// inStream recognises an error that a server sends as an event.
-func (c *caller) inStream(data []byte, x *exchange, b *body) *failure {
-	if !strings.Contains(string(data), `"error"`) {
+// saidError recognises an error that a server sends with status 200, as an event or
+// as the whole reply.
+func (c *caller) saidError(data []byte, x *exchange, b *body) *failure {
+	if !bytes.Contains(data, []byte(`"error"`)) {
 		return nil
 	}
 	var e struct {
@@ -103,14 +104,14 @@ func (c *caller) inStream(data []byte, x *exchange, b *body) *failure {
 		status = http.StatusInternalServerError
 	}
 	x.status, x.body = status, slices.Clone(data)
-	return c.classify(errors.New("an error in the stream"), x, b)
+	return c.classify(errors.New("an error with status 200"), x, b)
 }
 
 // chatChunk is one event of a chat reply.
 type chatChunk struct {
 	Choices []struct {
 		Index int `json:"index"`
-		Delta struct {
+		Delta *struct {
 			Content          string `json:"content"`
 			Reasoning        string `json:"reasoning"`
 			ReasoningContent string `json:"reasoning_content"`
@@ -138,13 +139,11 @@ type usage struct {
 // chatStream takes a chat reply piece by piece.
 func (c *caller) chatStream(from io.Reader, b *body, x *exchange) (*reply, *failure) {
 	s := chatPieces{stops: b.sampling.Stop}
-	if f := c.streamed(from, x, b, s.add, func() bool { return s.finish != "" }); f != nil {
+	if f := c.streamed(from, x, b, s.add, func() bool { return s.finish != "" && s.spoke }); f != nil {
 		return nil, f
 	}
-	if n := len(s.ids.sampled); n > 0 && s.counted && s.output > 0 && n != s.output {
-		// Some versions leave out the ids of pieces that their parsers hold back.
-		c.tell("ids of pieces", fmt.Sprintf("sent %d ids of %d tokens of a stream; such replies are kept without ids", n, s.output))
-		s.ids = tokenIDs{}
+	if s.counted {
+		s.ids = c.counted(s.ids, s.output)
 	}
 	return s.whole(), nil
 }
@@ -157,6 +156,7 @@ type chatPieces struct {
 	looked             int // up to where no stop string begins
 	pieces             int
 	counted            bool // the server said how many tokens there are
+	spoke              bool // there was a piece of a message, if an empty one
 }
 
 func (s *chatPieces) add(data []byte) error {
@@ -178,7 +178,14 @@ func (s *chatPieces) add(data []byte) error {
 			continue
 		}
 		s.logprobs = append(s.logprobs, ch.Logprobs.list()...)
-		d := &ch.Delta
+		if ch.FinishReason != "" {
+			s.finish, s.stop = ch.FinishReason, slices.Clone(ch.what())
+		}
+		d := ch.Delta
+		if d == nil {
+			continue
+		}
+		s.spoke = true
 		s.reasoning.WriteString(d.Reasoning)
 		if d.Reasoning == "" {
 			s.reasoning.WriteString(d.ReasoningContent)
@@ -202,9 +209,6 @@ func (s *chatPieces) add(data []byte) error {
 			}
 			call.Name += t.Function.Name
 			call.Arguments += t.Function.Arguments
-		}
-		if ch.FinishReason != "" {
-			s.finish, s.stop = ch.FinishReason, slices.Clone(ch.what())
 		}
 		if d.Content != "" {
 			s.pieces++

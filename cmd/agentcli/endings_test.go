@@ -28,7 +28,7 @@ type ending struct{ stop chan struct{} }
 func (m ending) Generate(ctx context.Context, req *traj.Request) (*traj.Response, error) {
 	r := &traj.Response{Message: traj.Message{Content: "84"}, FinishReason: traj.FinishStop, PromptTokens: 10, OutputTokens: 5}
 	switch traj.Termination(req.Messages[0].Content) {
-	case traj.EnvDone, traj.MaxTurns:
+	case traj.EnvDone, traj.MaxTurns, traj.Timeout:
 		r.Message.ToolCalls = []traj.ToolCall{{Name: "calculator", Arguments: `{"expression":"1"}`}}
 	case traj.MaxTokens:
 		r.FinishReason, r.OutputTokens = traj.FinishLength, 100
@@ -42,8 +42,6 @@ func (m ending) Generate(ctx context.Context, req *traj.Request) (*traj.Response
 		return nil, errors.New("connection reset")
 	case traj.Cancelled:
 		close(m.stop)
-		fallthrough
-	case traj.Timeout:
 		<-ctx.Done()
 		return nil, ctx.Err()
 	}
@@ -55,6 +53,14 @@ type doneEnv struct{ *env.ToolEnvironment }
 
 func (doneEnv) Step(context.Context, traj.Action) (env.Result, error) {
 	return env.Result{Done: true}, nil
+}
+
+// slowEnv is an environment whose steps take as long as they may.
+type slowEnv struct{ *env.ToolEnvironment }
+
+func (slowEnv) Step(ctx context.Context, _ traj.Action) (env.Result, error) {
+	<-ctx.Done()
+	return env.Result{}, ctx.Err()
 }
 
 // TestEveryEndingIsStoredAndCounted plays one task for every termination there is,
@@ -80,6 +86,8 @@ func TestEveryEndingIsStoredAndCounted(t *testing.T) {
 					return nil, errors.New("no environment")
 				case traj.EnvDone:
 					return doneEnv{e}, err
+				case traj.Timeout:
+					return slowEnv{e}, err
 				}
 				return e, err
 			},
