@@ -271,8 +271,12 @@ func (r *run) startAll(ctx context.Context, tasks iter.Seq2[traj.Task, error]) {
 			r.fail(fmt.Errorf("dataset %s: the task id %q is empty or occurs twice; give every row its own id", task.Dataset, task.ID))
 			return
 		}
+		if err := r.unchanged(&task); err != nil {
+			r.fail(err)
+			return
+		}
 		for attempt := range r.c.Samples {
-			if done, err := r.resumed(&task, attempt); err != nil {
+			if done, err := r.resumed(task.ID, attempt); err != nil {
 				r.fail(err)
 				return
 			} else if done {
@@ -426,15 +430,29 @@ func (r *run) deliver(t *traj.Trajectory, resumed bool, turn int, at int64) erro
 	return nil
 }
 
+// unchanged fails where a finished attempt at a task is of a row that was another:
+// before any other attempt at it is begun, for the two could not be compared.
+func (r *run) unchanged(task *traj.Task) error {
+	if r.c.Journal == nil {
+		return nil
+	}
+	for attempt := range max(r.c.Samples, r.attempts) {
+		if err := r.c.Journal.SameTask(trajectoryID(task.ID, attempt), task); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 // resumed reports whether the journal has an attempt of an earlier run. If rows
 // are ordered, it hands that on when its turn comes.
-func (r *run) resumed(task *traj.Task, attempt int) (bool, error) {
-	if r.c.Journal == nil {
+func (r *run) resumed(task string, attempt int) (bool, error) {
+	id := trajectoryID(task, attempt)
+	if r.c.Journal == nil || !r.c.Journal.Finished(id) {
 		return false, nil
 	}
-	id := trajectoryID(task.ID, attempt)
-	if done, err := r.c.Journal.Finished(id, task); !done || err != nil || r.order == nil {
-		return done, err
+	if r.order == nil {
+		return true, nil
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()

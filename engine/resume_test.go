@@ -74,3 +74,31 @@ func TestJournalResume(t *testing.T) {
 		seen[x.ID] = true
 	}
 }
+
+// A row was edited after one of its attempts: no other attempt at it is begun, since
+// the two would be of different tasks and the run could never be resumed again.
+func TestAnEditedRowIsRefusedBeforeAnyAttemptAtIt(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "journal")
+	j, err := createJournal(path, "x")
+	if err != nil {
+		t.Fatal(err)
+	}
+	was := traj.Task{ID: "t/0", Question: "old", Messages: []traj.Message{{Role: traj.RoleUser, Content: "old"}}}
+	if _, err := j.Append(&traj.Trajectory{ID: "t/0#1", Task: was, Attempt: 1, Termination: traj.Answered}); err != nil {
+		t.Fatal(err)
+	}
+	_ = j.Close()
+	if j, err = openJournal(path, "x", nil); err != nil {
+		t.Fatal(err)
+	}
+	defer j.Close()
+	asked := false
+	c := config(func(ctx context.Context, req *traj.Request) (*traj.Response, error) {
+		asked = true
+		return toolThenAnswer(ctx, req)
+	})
+	c.Journal = j // with one sample, attempt 1 is of the earlier, longer run
+	if _, _, err := play(t, c, 1); !errors.Is(err, journal.ErrOtherRun) || asked {
+		t.Errorf("asked %v: %v", asked, err)
+	}
+}

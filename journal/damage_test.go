@@ -304,11 +304,8 @@ func TestAPlayedRowThatChangedIsRefused(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer j.Close()
-	if done, err := j.Finished("t#0", &task); !done || err != nil {
-		t.Error(done, err)
-	}
-	if done, err := j.Finished("t#1", &traj.Task{ID: "t"}); done || err != nil {
-		t.Error(done, err)
+	if err := errors.Join(j.SameTask("t#0", &task), j.SameTask("t#1", &traj.Task{ID: "t"})); err != nil {
+		t.Error(err)
 	}
 	for name, change := range map[string]func(*traj.Task){
 		"question": func(x *traj.Task) { x.Question = "1+2" },
@@ -322,7 +319,7 @@ func TestAPlayedRowThatChangedIsRefused(t *testing.T) {
 		other.Answers, other.Messages = slices.Clone(task.Answers), slices.Clone(task.Messages)
 		change(&other)
 		var changed *ChangedError
-		if _, err := j.Finished("t#0", &other); !errors.As(err, &changed) || !errors.Is(err, ErrOtherRun) || !changed.Row {
+		if err := j.SameTask("t#0", &other); !errors.As(err, &changed) || !errors.Is(err, ErrOtherRun) || !changed.Row {
 			t.Errorf("%s: %v", name, err)
 		}
 	}

@@ -36,7 +36,7 @@ type Header struct {
 	// version 1 has none.
 	Settings map[string]string
 	// Files are what rows are made from. One that has changed is reported; that
-	// its finished rows are the same is looked up row by row (Journal.Finished).
+	// its finished rows are the same is looked up row by row (Journal.SameTask).
 	Files []File
 }
 

@@ -241,21 +241,24 @@ func (j *Journal) load() error {
 	return nil
 }
 
-// Finished reports whether a trajectory of the task needs no further attempt. It
-// fails with a *ChangedError where the journal's is of a task that was another.
-func (j *Journal) Finished(id string, task *traj.Task) (bool, error) {
+// Finished reports whether a trajectory needs no further attempt.
+func (j *Journal) Finished(id string) bool { return j.index.Offset(id) > 0 }
+
+// SameTask fails with a *ChangedError where a finished trajectory is of a task that
+// was another. It is nil for one that is not finished.
+func (j *Journal) SameTask(id string, task *traj.Task) error {
 	at := j.index.Offset(id)
 	if at == 0 {
-		return false, nil
+		return nil
 	}
 	e, err := j.entryAt(at)
 	if err != nil {
-		return false, fmt.Errorf("cannot read the journal %s at byte %d: %w", j.path, at, err)
+		return fmt.Errorf("cannot read the journal %s at byte %d: %w", j.path, at, err)
 	}
 	if e.task != taskHash(task) {
-		return false, &ChangedError{Name: task.ID, Row: true}
+		return &ChangedError{Name: task.ID, Row: true}
 	}
-	return true, nil
+	return nil
 }
 
 // Index is a copy of the index of what was finished when the journal was opened.

@@ -325,7 +325,7 @@ func (w *world) run(calm bool) (engine.Summary, error) {
 func (w *world) lost(j *journal.Journal) {
 	missing := 0
 	for id := range w.acked {
-		if done, err := j.Finished(id, w.taskOf(id)); err == nil && !done {
+		if !j.Finished(id) {
 			missing++
 			w.say("%s is lost", id)
 			delete(w.acked, id)
@@ -335,15 +335,6 @@ func (w *world) lost(j *journal.Journal) {
 		w.t.Errorf("%d acknowledged attempts are lost, and %d bits were damaged", missing, w.flipped)
 	}
 	w.flipped = 0
-}
-
-func (w *world) taskOf(id string) *traj.Task {
-	for i := range w.tasks {
-		if strings.HasPrefix(id, w.tasks[i].ID+"#") {
-			return &w.tasks[i]
-		}
-	}
-	return &traj.Task{}
 }
 
 // check holds a trajectory to what the servers sent.
