@@ -299,7 +299,7 @@ type shownInText struct {
 func (m *shownInText) Generate(ctx context.Context, req *traj.Request) (*traj.Response, error) {
 	r := *req
 	r.Messages, r.Tools = m.show(req.Messages, req.Tools), nil
-	r.Memo, r.PrefixIDs, r.PrefixMessages = nil, nil, 0 // the messages are not the conversation's own
+	r.Memo, r.PrefixMessages = nil, 0 // the messages are not the conversation's own
 	return m.Model.Generate(ctx, &r)
 }
 
