@@ -193,7 +193,7 @@ func (c *Client) Generate(ctx context.Context, req *traj.Request) (*traj.Respons
 	}
 	var resp *traj.Response
 	err = c.retry(ctx, func(ctx context.Context, at *caller) *failure {
-		if b.inText != at.inText() { // found out by this request, or by another; or a server that differs
+		if b.inText != at.inText() || b.thoughts != at.thoughts() { // found out by this request, or by another; or a server that differs
 			clamp, open := b.clamp, b.open
 			if b, err = at.body(req); err != nil {
 				return &failure{err: err}
@@ -212,6 +212,7 @@ func (c *Client) Generate(ctx context.Context, req *traj.Request) (*traj.Respons
 	if err != nil {
 		return nil, err
 	}
+	c.goesOn(req, resp)
 	if req.MaxPrompt > 0 && resp.PromptTokens > req.MaxPrompt {
 		return nil, fmt.Errorf("the prompt has %d tokens, the limit is %d: %w", resp.PromptTokens, req.MaxPrompt, traj.ErrPromptTooLong)
 	}
@@ -245,7 +246,10 @@ func (c *Client) retry(ctx context.Context, try func(context.Context, *caller) *
 			return f.err
 		}
 		at, err := r.acquire(ctx)
-		if err != nil {
+		switch {
+		case errors.Is(err, traj.ErrGone):
+			return err
+		case err != nil:
 			return fmt.Errorf("%s: %w", c.pool.names(), err)
 		}
 		void := workclock.Attempt(ctx)

@@ -197,6 +197,18 @@ func (c *caller) badRequest(f *failure, x *exchange, b *body, text string) {
 		f.now = true
 		return
 	}
+	for _, name := range []string{"reasoning", "reasoning_content"} {
+		if bytes.Contains(b.messages, []byte(`"`+name+`":`)) && mentions(raw, name) {
+			c.drop(name, "")
+			f.now = true
+		}
+	}
+	if f.now {
+		if c.thoughts() == (thoughts{}) {
+			c.tell("thoughts", "takes no past reasoning: the model does not see what it thought in earlier turns")
+		}
+		return
+	}
 	for _, name := range []string{"repetition_penalty", "min_p", "top_k", "top_p", "temperature"} {
 		if sent(x, name) && b.neutral(name) && mentions(raw, name) {
 			c.drop(name, "") // ours, to keep the server's own default out; this one has no such default

@@ -39,7 +39,7 @@ func (p *pool) await(ctx context.Context, at *caller, seq uint64, why error) err
 		p.out = o
 		p.wg.Go(func() { p.endOutage(o, why) })
 		p.mu.Unlock()
-		at.c.Notice(fmt.Sprintf("%v Nothing new is asked until it is back; it is waited for up to %v (--patience)", why, at.c.Patience))
+		at.c.Notice(fmt.Sprintf("%v (waiting up to %v for it to take connections again, --patience; nothing is asked meanwhile)", why, at.c.Patience))
 	} else {
 		p.mu.Unlock()
 	}

@@ -98,6 +98,9 @@ func (r *route) acquire(ctx context.Context) (*caller, error) {
 			if err := o.wait(ctx); err != nil {
 				return nil, err
 			}
+			if o.spent != nil { // set before over was closed
+				return nil, o.spent
+			}
 			continue
 		}
 		var at *caller

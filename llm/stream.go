@@ -10,6 +10,8 @@ import (
 	"net/http"
 	"slices"
 	"strings"
+	"sync/atomic"
+	"time"
 
 	"agentcli/internal/text"
 	"agentcli/traj"
@@ -49,26 +51,80 @@ func (c *caller) send(ctx context.Context, url string, fields map[string]json.Ra
 	return resp, nil
 }
 
-// streamed reads a stream of events. done says afterwards whether the reply is
-// whole: one that broke off is never kept, and asked for again.
-func (c *caller) streamed(body io.Reader, x *exchange, b *body, add func(data []byte) error, done func() bool) *failure {
-	n := 0
+// watched is a stream that is left, by stop, when it has begun and then stays silent
+// for Config.Idle. Before its first byte the try's own time-out counts.
+func (c *caller) watched(body io.Reader, stop func()) *watchedStream {
+	return &watchedStream{Reader: body, limit: c.c.Idle, stop: stop}
+}
+
+type watchedStream struct {
+	io.Reader
+	limit  time.Duration
+	stop   func()
+	timer  *time.Timer
+	silent atomic.Bool
+}
+
+// Read implements io.Reader.
+func (w *watchedStream) Read(b []byte) (int, error) {
+	n, err := w.Reader.Read(b)
+	switch {
+	case n == 0 || w.limit <= 0:
+	case w.timer == nil:
+		w.timer = time.AfterFunc(w.limit, func() { w.silent.Store(true); w.stop() })
+	default:
+		w.timer.Reset(w.limit)
+	}
+	return n, err
+}
+
+// over ends the watch.
+func (w *watchedStream) over() {
+	if w.timer != nil {
+		w.timer.Stop()
+	}
+}
+
+// inPieces is a reply that comes as a stream of events. done says afterwards whether
+// it is whole, repeats whether its pieces repeat what came before.
+type inPieces interface {
+	add(data []byte) error
+	done() bool
+	repeats() bool
+}
+
+const repeated = "its pieces repeat all so far, which is too much of this length; its replies come in one piece (started with --incremental-streaming-output it sends what is new alone)"
+
+// streamed reads a stream of events: one that broke off is never kept, and asked for
+// again.
+func (c *caller) streamed(body *watchedStream, x *exchange, b *body, s inPieces) *failure {
+	defer body.over()
+	n, size := 0, 0
 	err := events(body, func(data []byte) error {
 		n++
 		if f := c.saidError(data, x, b); f != nil {
 			return f
 		}
-		return add(data)
+		if size += len(data); size > c.longest {
+			if !s.repeats() {
+				return fmt.Errorf("the stream is longer than %d bytes", c.longest)
+			}
+			c.drop("stream", repeated)
+			return &failure{err: traj.Mark(fmt.Errorf("%s: %s", c.name, repeated), errNoReply), retry: true, now: true}
+		}
+		return s.add(data)
 	})
 	var f *failure
 	switch {
 	case errors.As(err, &f):
 		return f
+	case body.silent.Load():
+		return &failure{err: traj.Mark(fmt.Errorf("%s sent nothing more of its stream for %v, after %d events", c.name, c.c.Idle, n), errNoReply), retry: true, slow: true, why: ReasonTimeout}
 	case errors.Is(err, errEnough):
 		return nil
 	case err != nil:
 		return &failure{err: traj.Mark(fmt.Errorf("%s broke the stream off after %d events (%s)", c.name, n, c.clean(err.Error())), errNoReply), retry: true}
-	case !done():
+	case !s.done():
 		return &failure{err: traj.Mark(fmt.Errorf("%s ended the stream after %d events, before the reply's end", c.name, n), errNoReply), retry: true}
 	}
 	return nil
@@ -137,9 +193,9 @@ type usage struct {
 }
 
 // chatStream takes a chat reply piece by piece.
-func (c *caller) chatStream(from io.Reader, b *body, x *exchange) (*reply, *failure) {
+func (c *caller) chatStream(from *watchedStream, b *body, x *exchange) (*reply, *failure) {
 	s := chatPieces{stops: b.sampling.Stop}
-	if f := c.streamed(from, x, b, s.add, func() bool { return s.finish != "" && s.spoke }); f != nil {
+	if f := c.streamed(from, x, b, &s); f != nil {
 		return nil, f
 	}
 	if s.counted {
@@ -220,6 +276,9 @@ func (s *chatPieces) add(data []byte) error {
 	}
 	return nil
 }
+
+func (s *chatPieces) done() bool    { return s.finish != "" && s.spoke }
+func (s *chatPieces) repeats() bool { return false }
 
 // stopped reports whether a stop string stands in the text, also across pieces:
 // then the server does not look for it, and what it writes further is not wanted.

@@ -56,8 +56,7 @@ func (t *Tokens) Sample(ctx context.Context, prompt []int32, s traj.Sampling, se
 
 // pieces puts a reply in ids together, of one piece or of many.
 type pieces interface {
-	add(data []byte) error
-	done() bool
+	inPieces
 	take() *sampledPieces
 }
 
@@ -102,7 +101,7 @@ func (t *Tokens) once(ctx context.Context, c *caller, b *body, prompt []int32) (
 		}
 		return s.take(), nil
 	}
-	if f := c.streamed(resp.Body, x, b, s.add, s.done); f != nil {
+	if f := c.streamed(c.watched(resp.Body, cancel), x, b, s); f != nil {
 		return nil, f
 	}
 	return s.take(), nil

@@ -23,8 +23,9 @@ const (
 
 const exitCodeHelp = `Data goes to stdout, everything else to stderr. Exit codes: 0 done, 1 failed
 (so did a run of which every trajectory failed), 2 wrong usage (or what was
-named is not there, or a file's rows do not allow a flag), 3 done but some
-trajectories failed for infrastructure reasons (they are in the file, marked),
+named is not there, or a file's rows do not allow a flag), 3 done, or ended
+because the server was gone, and some trajectories failed for infrastructure
+reasons (they are in the file, marked),
 130 interrupted, or a budget is spent (what was finished is saved).`
 
 // usageError is a mistake on the command line or in a configuration file.
@@ -35,7 +36,8 @@ func (e usageError) Unwrap() error { return e.err }
 
 func usagef(format string, args ...any) error { return usageError{fmt.Errorf(format, args...)} }
 
-// partialError: done, but some trajectories failed for infrastructure reasons.
+// partialError: done, or ended since the server was gone, and some trajectories
+// failed for infrastructure reasons.
 type partialError struct{ message string }
 
 func (e partialError) Error() string { return e.message }

@@ -5,7 +5,6 @@ import (
 	"io"
 	"iter"
 	"sync"
-	"time"
 
 	"agentcli/agent"
 	"agentcli/chat"
@@ -201,7 +200,7 @@ func (x *session) playPart(ctx context.Context, p part, sink func(*traj.Trajecto
 		Policy:  x.info.Name,
 		Samples: p.samples, Tasks: p.total, Count: p.count, DistinctIDs: p.distinct, Parallel: x.o.Parallel, Seed: p.seed, Sampling: x.o.Sampling,
 		MaxTurns: x.o.MaxTurns, FinalTurn: x.o.FinalTurn, MaxPromptTokens: x.o.MaxPromptTokens, MaxResponseTokens: x.o.MaxResponseTokens,
-		Timeout: x.o.Timeout, RewardLimit: time.Minute, Budget: x.o.Budget,
+		Timeout: x.o.Timeout, RewardLimit: x.o.RewardTimeout, Budget: x.o.Budget, FailOnError: x.o.FailOnError,
 		Stop: stopRequested(ctx), Journal: p.journal, Ordered: p.ordered, Progress: m.show, Tick: m.tick(), Observe: x.see.observe(x.tracer()),
 	})
 	if err != nil {
