@@ -15,6 +15,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"agentcli/internal/safego"
 	"agentcli/traj"
 
 	"github.com/santhosh-tekuri/jsonschema/v6"
@@ -261,6 +262,7 @@ func (e *ToolEnvironment) Step(ctx context.Context, a traj.Action) (Result, erro
 			room = make(chan struct{}, parallelCalls)
 		}
 		wg.Go(func() {
+			defer safego.Into(&errs[i])
 			room <- struct{}{}
 			defer func() { <-room }()
 			outs[i], errs[i] = e.watched(ctx, c)
@@ -322,7 +324,8 @@ func (e *ToolEnvironment) Close() error {
 }
 
 // call checks one call and answers it from the cache or by running it.
-func (e *ToolEnvironment) call(ctx context.Context, c traj.ToolCall) (string, error) {
+func (e *ToolEnvironment) call(ctx context.Context, c traj.ToolCall) (_ string, err error) {
+	defer safego.Into(&err) // of a tool's own methods: the model's call failed, the environment did not
 	tool, ok := e.tools[c.Name]
 	if !ok {
 		if len(e.names) == 0 {
@@ -361,9 +364,13 @@ func (e *ToolEnvironment) call(ctx context.Context, c traj.ToolCall) (string, er
 func (e *ToolEnvironment) run(ctx context.Context, tool Tool, name string, args json.RawMessage) (string, error) {
 	over := func() {}
 	if q, ok := tool.(Queued); ok {
-		var err error
-		if over, err = q.Turn(ctx); err != nil {
+		done, err := q.Turn(ctx)
+		if err != nil {
 			return "", err
+		}
+		over = func() {
+			defer safego.Catch(nil) // the call's result is there already
+			done()
 		}
 	}
 	ctx, cancel := context.WithTimeout(ctx, e.timeout)

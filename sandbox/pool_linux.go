@@ -8,6 +8,8 @@ import (
 	"runtime"
 	"slices"
 	"sync"
+
+	"agentcli/internal/safego"
 )
 
 // modules are always imported before anything is forked.
@@ -221,6 +223,7 @@ func (p *Pool) refill(n int) {
 			return
 		}
 		p.wg.Go(func() {
+			defer safego.Catch(nil) // the next call forks for itself
 			ctx, cancel := context.WithTimeout(context.Background(), startLimit)
 			defer cancel()
 			c, err := p.forkHere(ctx)

@@ -12,6 +12,8 @@ import (
 	"syscall"
 	"time"
 
+	"agentcli/internal/safego"
+
 	"golang.org/x/sys/unix"
 )
 
@@ -179,7 +181,10 @@ func (c *Proc) run(ctx context.Context, code string, wall time.Duration, keep bo
 		b *bounded
 	}{{c.out, out}, {c.err, errs}}
 	for _, s := range streams {
-		wg.Go(func() { _, _ = io.CopyBuffer(s.b, struct{ io.Reader }{s.f}, make([]byte, 4096)) })
+		wg.Go(func() {
+			defer safego.Catch(nil) // output that is lost is seen as cut
+			_, _ = io.CopyBuffer(s.b, struct{ io.Reader }{s.f}, make([]byte, 4096))
+		})
 	}
 	_ = c.ctl.SetDeadline(time.Now().Add(wall))
 	stop := context.AfterFunc(ctx, func() { _ = c.ctl.SetDeadline(time.Unix(1, 0)) })

@@ -18,6 +18,8 @@ import (
 	"syscall"
 	"time"
 
+	"agentcli/internal/safego"
+
 	"golang.org/x/sys/unix"
 )
 
@@ -255,6 +257,7 @@ func (z *zygote) end() {
 
 // listen hands out the ends of processes until the zygote is gone.
 func (z *zygote) listen() {
+	defer safego.Catch(nil)
 	b := make([]byte, 4096)
 	for {
 		n, err := z.control.Read(b)

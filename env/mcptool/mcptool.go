@@ -13,6 +13,7 @@ import (
 
 	"agentcli/env"
 	"agentcli/internal/child"
+	"agentcli/internal/safego"
 	"agentcli/internal/text"
 	"agentcli/traj"
 
@@ -107,7 +108,10 @@ func (s *Set) Tools() []env.Tool { return s.tools }
 func (s *Set) Close() error {
 	var wg sync.WaitGroup
 	for _, x := range s.servers {
-		wg.Go(x.close)
+		wg.Go(func() {
+			defer safego.Catch(nil)
+			x.close()
+		})
 	}
 	wg.Wait()
 	return nil

@@ -15,6 +15,7 @@ import (
 
 	"agentcli/env"
 	"agentcli/internal/child"
+	"agentcli/internal/safego"
 	"agentcli/internal/text"
 
 	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
@@ -198,6 +199,11 @@ func (x *server) session(ctx context.Context) (*session, error) {
 
 // open belongs to all calls, not to the one that came first.
 func (x *server) open(n *session) {
+	defer safego.Catch(func(err error) { // what the SDK does with a hostile server's first words
+		if n.s == nil && n.err == nil {
+			x.opened(n, nil, err)
+		}
+	})
 	ctx, cancel := context.WithTimeout(context.Background(), child.StartLimit)
 	defer cancel()
 	var t mcp.Transport
@@ -215,6 +221,7 @@ func (x *server) open(n *session) {
 		stop := make(chan struct{})
 		defer close(stop)
 		go func() { // a program that ends at once shall not be waited for
+			defer safego.Catch(nil)
 			select {
 			case <-n.p.Done():
 				cancel()
@@ -242,6 +249,7 @@ func (x *server) opened(n *session, s *mcp.ClientSession, err error) {
 	close(n.opened)
 	if n.err == nil {
 		go func() { // what has ended is found before the next call, not by it
+			defer safego.Catch(nil)
 			_ = s.Wait()
 			x.mu.Lock()
 			if x.now == n {
@@ -276,7 +284,10 @@ func (x *server) drop(n *session, err error) error {
 	if tell {
 		x.c.Notice(fmt.Sprintf("the MCP server %s failed: %s; the next call starts or opens it again", x.where, text.Line(err)))
 	}
-	go x.end(n) // over HTTP it may take its time
+	go func() { // over HTTP it may take its time
+		defer safego.Catch(nil)
+		x.end(n)
+	}()
 	return err
 }
 
@@ -286,8 +297,9 @@ func (x *server) end(n *session) {
 	if n.s != nil {
 		done := make(chan struct{})
 		go func() {
+			defer close(done)
+			defer safego.Catch(nil)
 			_ = n.s.Close()
-			close(done)
 		}()
 		grace := time.NewTimer(x.c.closeGrace)
 		defer grace.Stop()
@@ -325,6 +337,7 @@ func (x *server) close() {
 func (x *server) onlyJSON(r io.ReadCloser) io.ReadCloser {
 	pr, pw := io.Pipe()
 	go func() {
+		defer safego.Catch(func(err error) { pw.CloseWithError(err) })
 		in := bufio.NewReaderSize(r, 64<<10)
 		start, skip := true, false
 		for {

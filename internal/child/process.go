@@ -2,7 +2,7 @@
 // MCP servers in any language. A Process is one running program with everything
 // that it has started; Lines asks programs that answer JSON lines, and starts
 // them again when they end. It is floor 0 and imports the standard library and
-// internal/text only.
+// internal/text and internal/safego only.
 package child
 
 import (
@@ -16,6 +16,7 @@ import (
 	"sync"
 	"time"
 
+	"agentcli/internal/safego"
 	"agentcli/internal/text"
 )
 
@@ -87,7 +88,10 @@ func Start(c Command) (*Process, error) {
 	}
 	p.cmd.Stdin, p.cmd.Stdout, p.cmd.Stderr = inR, outW, errW
 	started := make(chan error)
-	go p.live(started, errR)
+	go func() {
+		defer safego.Catch(nil)
+		p.live(started, errR)
+	}()
 	if err := <-started; err != nil {
 		closeAll()
 		return nil, fmt.Errorf("cannot start %s: %w", c.Name(), bare(err))
@@ -111,6 +115,7 @@ func (p *Process) live(started chan<- error, errR *os.File) {
 	}
 	var read sync.WaitGroup
 	read.Go(func() {
+		defer safego.Catch(nil)
 		_, _ = io.Copy(&p.stderr, errR)
 		errR.Close()
 	})
