@@ -7,6 +7,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"net/url"
 	"strings"
 	"sync"
 	"time"
@@ -34,9 +35,41 @@ func (s Server) String() string {
 	case s.Name != "":
 		return s.Name
 	case s.URL != "":
-		return s.URL
+		return text.Address(s.URL)
 	}
 	return s.Command.Name()
+}
+
+// minSecret is the length from which a header's value, or a part of an address
+// that may be a key, is taken for a secret.
+const minSecret = 6
+
+// secrets are what no message may hold: values of headers, and of the address's
+// user and query, wherever they turn up again.
+func (s Server) secrets() []string {
+	var list []string
+	add := func(v string) {
+		if len(v) >= minSecret {
+			list = append(list, v)
+		}
+	}
+	for _, v := range s.Headers {
+		add(v)
+		_, token, _ := strings.Cut(v, " ") // Bearer …
+		add(token)
+	}
+	if u, err := url.Parse(s.URL); err == nil && s.URL != "" {
+		if password, ok := u.User.Password(); ok {
+			add(password)
+		}
+		add(u.User.Username())
+		for _, values := range u.Query() {
+			for _, v := range values {
+				add(v)
+			}
+		}
+	}
+	return list
 }
 
 // Config describes the servers of a run.

@@ -10,6 +10,7 @@ import (
 	"io"
 	"net/http"
 	"net/url"
+	"strings"
 	"sync"
 	"time"
 
@@ -83,7 +84,7 @@ func (x *server) list(ctx context.Context) ([]*tool, error) {
 	var all []*tool
 	for t, err := range n.s.Tools(ctx, nil) {
 		if err != nil {
-			return nil, fmt.Errorf("it does not list its tools: %w", err)
+			return nil, x.clean(fmt.Errorf("it does not list its tools: %w", err))
 		}
 		schema, err := json.Marshal(t.InputSchema)
 		if err != nil || !bytes.HasPrefix(schema, []byte("{")) {
@@ -93,6 +94,36 @@ func (x *server) list(ctx context.Context) ([]*tool, error) {
 	}
 	return all, nil
 }
+
+// clean is an error without the secrets that the server's address, headers and
+// variables may be: the errors of net/http hold the address as it was given.
+func (x *server) clean(err error) error {
+	if err == nil {
+		return nil
+	}
+	words := x.words(err.Error())
+	if words == err.Error() {
+		return err
+	}
+	return cleaned{words, err}
+}
+
+func (x *server) words(s string) string {
+	s = text.Address(s)
+	for _, v := range x.where.secrets() {
+		s = strings.ReplaceAll(s, v, "…")
+	}
+	return s
+}
+
+// cleaned is an error with other words.
+type cleaned struct {
+	words string
+	err   error
+}
+
+func (c cleaned) Error() string { return c.words }
+func (c cleaned) Unwrap() error { return c.err }
 
 // notSent is the code of the SDK's own error for a request that did not reach
 // the server; it stands in a type that errors of servers have, too.
@@ -120,7 +151,7 @@ func (x *server) call(ctx context.Context, params *mcp.CallToolParams) (*mcp.Cal
 			n.lost = 0
 			n.mu.Unlock()
 			if err != nil {
-				return nil, fmt.Errorf("%s", text.OneLine(orElse(refused.Message, err.Error())))
+				return nil, fmt.Errorf("%s", x.words(text.OneLine(orElse(refused.Message, err.Error()))))
 			}
 			return r, nil
 		case ctx.Err() != nil:
@@ -270,6 +301,7 @@ func (x *server) drop(n *session, err error) error {
 			err = fmt.Errorf("%w; its last words: %s", err, words)
 		}
 	}
+	err = x.clean(err)
 	tell := false
 	x.mu.Lock()
 	if x.now == n {
