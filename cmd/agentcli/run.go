@@ -73,6 +73,9 @@ func setUp(ctx context.Context, o runOptions, s streams) (_ *session, err error)
 		return nil, usagef("dataset %s is generated and has no end worth waiting for; say how many problems with --limit N", x.data.Name)
 	}
 	x.fillDefaults()
+	if s := foreignRun(o.Resume); s != "" {
+		x.notice(s)
+	}
 	if err = x.openTools(ctx); err != nil {
 		return nil, err
 	}

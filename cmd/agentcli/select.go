@@ -208,6 +208,9 @@ func openServer(ctx context.Context, o modelOptions, notice func(string)) (agent
 	if o.Retries == 0 {
 		c.Retries = -1
 	}
+	if s := openKey(o.BaseURL, o.APIKey); s != "" && notice != nil {
+		notice(s)
+	}
 	show, err := readReplies(&c, o)
 	if err != nil {
 		return fail(usageError{err})
