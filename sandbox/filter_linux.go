@@ -195,9 +195,10 @@ func filter() ([]unix.SockFilter, error) {
 	f = when(f, unix.SYS_FLOCK, ret(nosys))
 	f = when(f, unix.SYS_IOCTL, append(answer(offArg1, ioctls, allow), ret(notty))...)
 	f = when(f, unix.SYS_PRCTL, append(answer(offArg0, prctls, allow), ret(eperm))...)
-	// The limit of core files stays what it is. A 1 is what keeps a handler of the
-	// host's from being started; a 0 does not.
-	f = when(f, unix.SYS_SETRLIMIT, append(answer(offArg0, []uint32{unix.RLIMIT_CORE}, eperm), ret(allow))...)
+	// The limit of core files stays what it is: a 1 is what keeps a handler of the
+	// host's from being started, and a 0 does not. Programs set it to 0 and shall not
+	// fail for it.
+	f = when(f, unix.SYS_SETRLIMIT, append(answer(offArg0, []uint32{unix.RLIMIT_CORE}, granted), ret(allow))...)
 	f = when(f, unix.SYS_PRLIMIT64,
 		unix.SockFilter{Code: bpfLoad, K: offArg1},
 		unix.SockFilter{Code: bpfEq, K: unix.RLIMIT_CORE, Jt: 1},
@@ -206,7 +207,7 @@ func filter() ([]unix.SockFilter, error) {
 		unix.SockFilter{Code: bpfEq, K: 0, Jf: 2},
 		unix.SockFilter{Code: bpfLoad, K: offArg2High},
 		unix.SockFilter{Code: bpfEq, K: 0, Jt: 1},
-		ret(eperm),
+		ret(granted),
 		ret(allow))
 	// A pair of connected streams cannot be pointed at anybody else; a pair of
 	// datagram sockets can.

@@ -77,7 +77,7 @@ func Open(ctx context.Context, c Config) (*Pool, error) {
 		}
 		p.shut()
 		var r *refusal
-		if !errors.As(err, &r) || !slices.Contains(p.parts, r.Part) || !c.Weaker {
+		if !errors.As(err, &r) || !slices.Contains(p.parts, r.Part) || !c.BestEffort {
 			return nil, err
 		}
 		missing[r.Part] = r.Reason

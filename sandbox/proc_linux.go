@@ -119,7 +119,7 @@ func (p *Pool) fork(ctx context.Context, z *zygote) (_ *Proc, err error) {
 }
 
 // killGrace is how long a zygote may take to report the end of a process.
-const killGrace = 10 * time.Second
+var killGrace = 10 * time.Second // a test shortens it
 
 // kill ends the process, with all that it started, and waits. A zygote that does
 // not report the end is killed with all its processes.

@@ -82,8 +82,8 @@ type Config struct {
 	Limits   Limits
 	Parallel int // processes at once; 0: DefaultParallel
 	Spare    int // processes that wait for a call; 0: the processors, < 0: none
-	// Weaker leaves out the parts that the kernel refuses, instead of failing.
-	Weaker bool
+	// BestEffort leaves out the parts that the kernel refuses, instead of failing.
+	BestEffort bool
 	// Without leaves parts out on purpose; for tests that show what they are for.
 	Without []Part
 }

@@ -206,7 +206,7 @@ func unknownTool(name string) error {
 
 // openPython starts the python tool.
 func (x *session) openPython(ctx context.Context) error {
-	c := env.PythonConfig{Path: x.o.Python, Timeout: x.o.ToolTimeout, Weaker: x.o.Weaker}
+	c := env.PythonConfig{Path: x.o.Python, Timeout: x.o.ToolTimeout, BestEffort: x.o.BestEffort}
 	if x.o.Session {
 		if x.o.Parallel > env.MaxPythonSessions {
 			return usagef("--python-session holds a process for each trajectory; --parallel may be %d at most", env.MaxPythonSessions)
@@ -220,8 +220,11 @@ func (x *session) openPython(ctx context.Context) error {
 	x.closers = append(x.closers, p)
 	for _, h := range p.Parts() {
 		if !h.OK && h.Part != sandbox.Cgroup {
-			x.notice(fmt.Sprintf("--sandbox weaker: python code of the model runs here without %s (%s)", h.Part, h.Detail))
+			x.notice(fmt.Sprintf("--sandbox best-effort: python code of the model runs here without %s (%s)", h.Part, h.Detail))
 		}
+	}
+	if hidden := p.Hidden(); len(hidden) > 0 {
+		x.notice(fmt.Sprintf("the python tool's code is not shown %s, where its interpreter searches for modules: no folders of packages", strings.Join(hidden, ", ")))
 	}
 	if x.o.Session {
 		x.tools.Tools = append(x.tools.Tools, env.PythonSessions{Python: p})
