@@ -7,7 +7,6 @@ package main
 import (
 	"context"
 	"errors"
-	"fmt"
 	"io"
 	"os"
 	"regexp"
@@ -19,7 +18,6 @@ import (
 
 	"agentcli/internal/text"
 
-	"github.com/joho/godotenv"
 	"github.com/urfave/cli/v2"
 )
 
@@ -29,9 +27,8 @@ func main() {
 	s := systemStreams()
 	s.con = &console{w: s.err}
 	s.con.setFormat(logFormatIn(os.Args))
-	// The environment wins over .env; a missing file is no error.
-	if err := godotenv.Load(); err != nil && !errors.Is(err, os.ErrNotExist) {
-		s.say(fmt.Sprintf(".env: %s; it is left unread", text.Line(err)))
+	if err := loadDotEnv(".env"); err != nil {
+		s.say(text.Line(err))
 	}
 	ctx, done := withInterrupt(context.Background(), s)
 	code := execute(ctx, os.Args, s)

@@ -35,12 +35,12 @@ type runOptions struct {
 	Seed     int64
 	Sampling traj.Sampling
 
-	Tools    []string // nil: the dataset's
-	Added    toolOptions
-	Weaker   bool
-	Python   string // the interpreter; "": one in PATH
-	Session  bool   // python keeps its variables within a trajectory
-	MaxTurns int
+	Tools      []string // nil: the dataset's
+	Added      toolOptions
+	BestEffort bool
+	Python     string // the interpreter; "": one in PATH
+	Session    bool   // python keeps its variables within a trajectory
+	MaxTurns   int
 
 	FinalTurn                          bool
 	ContinueReply                      bool
@@ -90,7 +90,7 @@ func runFlags() []cli.Flag {
 		&cli.StringSliceFlag{Name: "stop", Category: "sampling", Usage: "stop string; repeatable"},
 		&cli.StringSliceFlag{Name: "stop-ids", Category: "sampling", Usage: "token ids that end a reply beside the model's own, for example 2,50"},
 		&cli.StringFlag{Name: "tools", Category: "agent", Usage: strings.Join(builtinTools, ", ") + ", several with commas, or none (default: the dataset's)"},
-		&cli.StringFlag{Name: "sandbox", Category: "agent", Value: "strict", Usage: "for python: strict, or weaker, which leaves out what the kernel refuses (agentcli doctor says what)"},
+		&cli.StringFlag{Name: "sandbox", Category: "agent", Value: "strict", Usage: "for python: strict, or best-effort, which leaves out what the kernel refuses (agentcli doctor says what)"},
 		&cli.StringFlag{Name: "python", Category: "agent", Usage: "`PATH` of the interpreter for the python tool (default: the first in PATH that works)"},
 		&cli.BoolFlag{Name: "python-session", Category: "agent", Usage: "the python tool keeps variables and files within a trajectory"},
 		&cli.IntFlag{Name: "max-turns", Category: "agent", Usage: "model calls a trajectory; 0 is the default (default: the dataset's)"},
@@ -221,10 +221,10 @@ func runSettingsOf(c *cli.Context) (runOptions, error) {
 	}
 	switch c.String("sandbox") {
 	case "strict":
-	case "weaker":
-		o.Weaker = true
+	case "best-effort", "weaker": // its name of before
+		o.BestEffort = true
 	default:
-		return o, usagef("--sandbox %q is unknown; it is strict or weaker", c.String("sandbox"))
+		return o, usagef("--sandbox %q is unknown; it is strict or best-effort", c.String("sandbox"))
 	}
 	return o, o.validate()
 }
