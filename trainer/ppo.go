@@ -91,6 +91,7 @@ func (p *PPO) step(ctx context.Context, batch []*Episode, at stepNumbers, m *met
 			work = append(work, e)
 		}
 	}
+	valued := len(work) > 0 // the critic has something to learn from
 	if p.Critic != nil {
 		err = p.accumulate(ctx, p.Critic, "critic", work, at, m, func(mb micro, o policy.Outputs) (policy.Gradients, error) {
 			return p.valueLoss(mb, n, o, 1, m)
@@ -139,8 +140,10 @@ func (p *PPO) step(ctx context.Context, batch []*Episode, at stepNumbers, m *met
 			}
 		}
 		start = p.Clock()
-		if err := p.stepCritic(at, m); err != nil {
-			return false, err
+		if valued {
+			if err := p.stepCritic(at, m); err != nil {
+				return false, err
+			}
 		}
 		m.set("timing_s/update_critic", (inCritic + p.Clock().Sub(start)).Seconds())
 	}
