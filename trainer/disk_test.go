@@ -113,7 +113,8 @@ func TestTrainingFromDiskIsTrainingFromMemory(t *testing.T) {
 	settings := map[string]Config{
 		"grpo":           base(func(c *Config) {}),
 		"all at once":    base(func(c *Config) { c.Minibatch = 0 }),
-		"file":           base(func(c *Config) { c.OldLogprobs, c.OffPolicy.Kind = OldFile, "tis" }),
+		"file":           base(func(c *Config) { c.OldLogprobs = OldFile }),
+		"tis":            base(func(c *Config) { c.OffPolicy = algo.NewCorrection(algo.TIS) }),
 		"kl":             base(func(c *Config) { c.KLCoef = .1 }),
 		"kl in reward":   base(func(c *Config) { c.KLCoef, c.KLIn, c.DropZeroStd = .1, KLInReward, true }),
 		"echo":           base(func(c *Config) { c.Echo = .3 }),

@@ -159,7 +159,7 @@ func (d *Data) Tempering(c Config) string {
 		return text
 	}
 	text += "; " + d.untold() + " are " + d.recordedOf() + " and are not used: the old ones are recomputed"
-	if loss, ok := algo.LossByName(c.Loss); ok && loss.Rollout {
+	if loss, ok := algo.LossByName(c.Loss); ok && loss.NeedsRollout() {
 		text += ", and --loss " + c.Loss + " takes those for the sampled ones"
 	}
 	return text

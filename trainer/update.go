@@ -174,7 +174,7 @@ func (s *Session) span(loss *algo.Loss, it item, w float64, lp []float64, now ma
 			switch {
 			case x.Roll != nil:
 				span.Roll = append(span.Roll, x.Roll[t])
-			case it.ep.untold && loss.Rollout: // what sampled it, as far as can be told
+			case it.ep.untold && loss.NeedsRollout(): // what sampled it, as far as can be told
 				span.Roll = append(span.Roll, x.Old[t])
 			}
 			if x.Teacher != nil {
@@ -239,9 +239,11 @@ func (s *Session) split(work []*Episode) ([]*Episode, error) {
 // advantage of 0 gives a gradient of exactly 0 where no other term asks: such an
 // episode stays in the denominators and is not computed.
 func (c Config) work(batch []*Episode) []*Episode {
+	loss, _ := algo.LossByName(c.Loss)
+	always := c.klInLoss() || c.EntropyCoef != 0 || loss.Reads&algo.TrustRegion != 0 && c.RolloutKL > 0 || !loss.ReadsAdvantage()
 	var out []*Episode
 	for _, e := range batch {
-		needed := e.teaches || (c.KLCoef > 0 && c.KLIn == KLInLoss) || c.EntropyCoef != 0 || c.needsRollout() && c.RolloutKL > 0 && c.Loss != "ppo" || c.Loss == "opd"
+		needed := e.teaches || always
 		if (needed && !e.Filtered) || (c.Echo > 0 && e.observations() > 0) {
 			out = append(out, e)
 		}

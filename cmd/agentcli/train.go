@@ -13,7 +13,6 @@ import (
 
 	"agentcli/policy"
 	"agentcli/trainer"
-	"agentcli/trainer/algo"
 	"agentcli/trainer/metrics"
 	"agentcli/weights"
 
@@ -247,9 +246,6 @@ func trainSettingsOf(c *cli.Context) (trainOptions, error) {
 	}
 	if file := demonstrationFile(g.Demonstration); file != nil {
 		g.Demonstration = absolute(file[0]) // a resumed run may stand in another folder
-	}
-	if g.OffPolicy.Kind != algo.NoCorrection && g.OldLogprobs == trainer.OldFile && !g.IsSupervised() {
-		return o, usagef("--off-policy %s weighs the old log-probs against the file's, and with --old-logprobs file they are the same; leave one of them out", g.OffPolicy.Kind)
 	}
 	o.Config = g
 	if err := o.refuseIdleNames(); err != nil {
