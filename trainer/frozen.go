@@ -20,6 +20,7 @@ type Frozen struct {
 	Scores []float64   // by the reward model, of all episodes of the files; nil: there was none
 	Diff   RolloutDiff // of the file's log-probs to the starting policy's, once it is known
 	Ended  bool        // no step follows, however many there were to be
+	Left   int         // steps so far that were left out (Config.SkipBad, Config.TargetKL), which Adam does not count
 
 	n       int         // episodes that are trained on
 	rewards []rewardSum // of the files
@@ -40,6 +41,7 @@ type frozenHead struct {
 	Diff             RolloutDiff
 	Rewards          []rewardSum // nil: of a version that did not keep them
 	Ended            bool
+	Left             int
 }
 
 const frozenFormat = 2
@@ -104,7 +106,7 @@ func (s *Session) restore(episodes []*Episode, values bool) error {
 		return changed(fmt.Sprintf("%d then, %d now", f.n, len(episodes)))
 	}
 	var cols []column
-	for k, need := range []bool{!c.IsSupervised(), c.KLCoef > 0 || c.Algo == AlgoDPO, c.Loss == "opd", values} {
+	for k, need := range []bool{!c.IsSupervised() && (s.old == oldAsked || s.old == oldOfFile), c.KLCoef > 0 && !s.refIsNow() || c.Algo == AlgoDPO, c.Loss == "opd", values} {
 		if need {
 			cols = append(cols, column(k))
 		}
@@ -146,7 +148,7 @@ func (s *Session) restore(episodes []*Episode, values bool) error {
 	s.stored(cols...)
 	// The checkpoint that it was read from will be gone when the next is written.
 	s.Frozen = s.freeze(episodes)
-	s.Frozen.Scores, s.Frozen.Diff, s.Frozen.Ended = f.Scores, f.Diff, f.Ended
+	s.Frozen.Scores, s.Frozen.Diff, s.Frozen.Ended, s.Frozen.Left = f.Scores, f.Diff, f.Ended, f.Left
 	return nil
 }
 
@@ -166,7 +168,7 @@ func (f *Frozen) WriteFile(path string) error {
 
 func (f *Frozen) write(w io.Writer) error {
 	enc := gob.NewEncoder(w)
-	if err := enc.Encode(frozenHead{frozenFormat, f.n, f.Scores, f.Diff, f.rewards, f.Ended}); err != nil || f.n == 0 {
+	if err := enc.Encode(frozenHead{frozenFormat, f.n, f.Scores, f.Diff, f.rewards, f.Ended, f.Left}); err != nil || f.n == 0 {
 		return err
 	}
 	for r, err := range f.rows() {
@@ -196,7 +198,7 @@ func ReadFrozen(path string) (*Frozen, error) {
 	if head.Format != frozenFormat {
 		return nil, fmt.Errorf("%s: the checkpoint is of another version of agentcli; go on with that one, or start afresh without --resume", path)
 	}
-	f := &Frozen{n: head.Episodes, Scores: head.Scores, Diff: head.Diff, rewards: head.Rewards, Ended: head.Ended}
+	f := &Frozen{n: head.Episodes, Scores: head.Scores, Diff: head.Diff, rewards: head.Rewards, Ended: head.Ended, Left: head.Left}
 	f.rows = func() iter.Seq2[*remarks, error] {
 		return func(yield func(*remarks, error) bool) {
 			r, err := os.Open(path)

@@ -148,6 +148,9 @@ func (g *GRPO) step(ctx context.Context, batch []*Episode, at stepNumbers, m *me
 	if err != nil {
 		return false, err
 	}
+	if err := g.klExceeded(m); err != nil {
+		return false, err
+	}
 	if err := g.addPTX(ctx, len(batch), at, m); err != nil {
 		return false, err
 	}
@@ -155,5 +158,5 @@ func (g *GRPO) step(ctx context.Context, batch []*Episode, at stepNumbers, m *me
 		return false, err
 	}
 	m.set("timing_s/update_actor", g.Clock().Sub(start).Seconds())
-	return g.tooFar(m), nil
+	return false, nil
 }

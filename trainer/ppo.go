@@ -123,6 +123,9 @@ func (p *PPO) step(ctx context.Context, batch []*Episode, at stepNumbers, m *met
 		if err != nil {
 			return false, err
 		}
+		if err := p.klExceeded(m); err != nil {
+			return false, err
+		}
 		if warm {
 			if err := p.addPTX(ctx, len(batch), at, m); err != nil {
 				return false, err
@@ -149,8 +152,9 @@ func (p *PPO) step(ctx context.Context, batch []*Episode, at stepNumbers, m *met
 	}
 	start = p.Clock()
 	if warm || p.Critic == nil {
-		if p.Critic != nil {
-			at.update -= c.CriticWarmup // Adam counts the steps that the policy took
+		if p.Critic != nil { // the policy's count and schedule are of its own steps
+			before := max(0, c.CriticWarmup-p.Updates) // steps of this run that were the critic's alone
+			at.update, at.step, at.total = at.update-c.CriticWarmup, at.step-before, at.total-before
 		}
 		if err := p.stepActor(work, at, m); err != nil {
 			return false, err
@@ -158,7 +162,7 @@ func (p *PPO) step(ctx context.Context, batch []*Episode, at stepNumbers, m *met
 	}
 	p.torn = false
 	m.set("timing_s/update_actor", (inActor + p.Clock().Sub(start)).Seconds())
-	return p.tooFar(m), nil
+	return false, nil
 }
 
 func (p *PPO) stepCritic(at stepNumbers, m *metrics) error {

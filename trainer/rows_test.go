@@ -182,7 +182,7 @@ func TestMetricsHaveTheUsualNamesAndNoUnknownZeros(t *testing.T) {
 		return m.Values
 	}
 	known := []string{"frac_reward_zero_std", "observation_token_share", "rollout_probs_diff_mean", "rollout_probs_diff_max",
-		"rollout_logprobs_diff_mean", "rollout_logprobs_diff_max", "rollout_corr/tokens", "rollout_corr/kl", "rollout_corr/k3", "rollout_corr/ess", "timing_s/old_log_prob", "timing_s/update_actor", "timing_s/step", "perf/throughput",
+		"rollout_logprobs_diff_mean", "rollout_logprobs_diff_max", "rollout_corr/tokens", "rollout_corr/kl", "rollout_corr/k3", "rollout_corr/ess", "actor/computed_token_share", "timing_s/update_actor", "timing_s/step", "perf/throughput",
 		"actor/pg_loss", "actor/pg_clipfrac", "actor/pg_clipfrac_lower", "actor/ppo_kl", "actor/entropy", "actor/grad_norm", "actor/lr"}
 	for _, k := range []string{"critic/score", "critic/rewards", "critic/advantages", "response_length", "prompt_length"} {
 		known = append(known, k+"/mean", k+"/min", k+"/max")

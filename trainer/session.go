@@ -52,6 +52,7 @@ type Session struct {
 
 	asked map[item][]float64 // log-probs by the policy, in this step, of episodes that updatePolicy asked for
 
+	old       oldSource    // of the log-probs before the update
 	drop      func() error // forgets what a step has added up
 	torn      bool         // a step was taken in part: the models' state is none to keep
 	maxLength float64      // L of seq-mean-token-sum-norm
@@ -171,11 +172,12 @@ func (s *Session) epochs(ctx context.Context, train [][]*Episode, alg algorithm)
 	if s.Done > total {
 		return fmt.Errorf("the checkpoint stands after step %d, but this run has %d steps: its files or settings have changed", s.Done, total)
 	}
-	step, updates := 0, s.Updates // updates: steps that moved the model, as Adam counts them
+	step, updates := 0, s.Updates-s.Frozen.Left // updates: steps that moved the model, as Adam counts them
+	base := s.Updates
 	defer func() { s.Updates = updates }()
 	for epoch := range c.Epochs {
 		for _, batch := range minibatches(train, c.Minibatch, rng(c.Seed, epoch)) {
-			moves := alg.moves(batch)
+			moves, first := alg.moves(batch), updates == base
 			if moves {
 				updates++
 			}
@@ -198,10 +200,10 @@ func (s *Session) epochs(ctx context.Context, train [][]*Episode, alg algorithm)
 				m.set("timing_s/"+phase, seconds)
 			}
 			s.spent = nil
-			// With the file's log-probs as the old ones, the forward pass of the first
-			// update is the only one by the starting policy: it measures the difference.
+			// Where the policy was not asked before, the forward pass of the first update
+			// is the only one by the starting policy: it measures the difference.
 			s.diff = nil
-			if updates == s.Updates+1 && moves && c.OldLogprobs == OldFile {
+			if first && moves && s.old != oldAsked && !c.IsSupervised() {
 				s.diff = &RolloutDiff{}
 			}
 			stop, err := s.take(ctx, alg, batch, stepNumbers{step, total, updates}, m)
@@ -212,9 +214,18 @@ func (s *Session) epochs(ctx context.Context, train [][]*Episode, alg algorithm)
 				if ctx.Err() != nil {
 					return s.interrupted(step - 1)
 				}
-				if err = s.bad(err, m); err != nil {
+				if stop = errors.Is(err, errKLExceeded); stop {
+					err = s.drop()
+				} else {
+					err = s.bad(err, m)
+				}
+				if err != nil {
 					// The step is lost, not those before it: its gradients were dropped.
 					return errors.Join(err, s.keep(step-1))
+				}
+				if moves { // Adam does not count a step that was left out
+					updates--
+					s.Frozen.Left++
 				}
 			}
 			if s.diff != nil {

@@ -316,7 +316,7 @@ func (l *loop) train(ctx context.Context, step int, r rollout) (map[string]float
 		l.note("%s", text)
 	}
 	o := l.o.train
-	o.Config.LR, o.Config.CriticLR = o.Config.Rate(o.Config.LR, step, l.o.Steps), o.Config.Rate(o.Config.CriticLR, step, l.o.Steps)
+	o.Config.LR, o.Config.CriticLR = l.state.rates(o.Config, step, l.o.Steps)
 	o.Config.Schedule, o.Config.WarmupSteps, o.Config.SaveEvery, o.Config.KLCoef = "constant", 0, 0, l.state.KLCoef
 	o.Config.Seed += int64(step)
 	s := l.m.session(o, data)
@@ -351,6 +351,9 @@ func (l *loop) train(ctx context.Context, step int, r rollout) (map[string]float
 		return nil, err
 	}
 	l.state.Updates, l.state.Roles = s.Updates, s.Baseline
+	if o.Config.Algo == trainer.AlgoPPO && s.Updates <= o.Config.CriticWarmup {
+		l.state.CriticOnly++
+	}
 	if l.o.KLTarget > 0 && len(all) > 0 {
 		k := algo.KLController{Beta: l.state.KLCoef, Target: l.o.KLTarget, Horizon: l.o.KLHorizon}
 		k.Update(s.RefKL, len(data.Episodes))
