@@ -27,8 +27,9 @@ type Data struct {
 
 	unscored bool // the rows need no reward of their own: a model scores them later
 
-	rewards []rewardSum // of each file, where its own rewards are trained on
-	parts   components  // of the rows' rewards
+	made    []madeReward // of all rows of the files, where rewards are made anew; nil: they are not
+	rewards []rewardSum  // of each file, where its own rewards are trained on
+	parts   components   // of the rows' rewards
 
 	shelf   *shelf  // where the episodes' bodies are; nil: in memory
 	tallied laidOut // what they were counted for when they were put there

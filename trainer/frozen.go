@@ -24,6 +24,7 @@ type Frozen struct {
 
 	n       int         // episodes that are trained on
 	rewards []rewardSum // of the files
+	made    []madeReward
 	rows    func() iter.Seq2[*remarks, error]
 }
 
@@ -42,6 +43,7 @@ type frozenHead struct {
 	Rewards          []rewardSum // nil: of a version that did not keep them
 	Ended            bool
 	Left             int
+	Made             []madeReward // rewards made anew
 }
 
 const frozenFormat = 2
@@ -57,7 +59,7 @@ func remarksOf(e *Episode) *remarks {
 
 // freeze keeps what was said of the episodes.
 func (s *Session) freeze(episodes []*Episode) *Frozen {
-	f := &Frozen{n: len(episodes), Scores: s.scores, rewards: s.Data.rewards}
+	f := &Frozen{n: len(episodes), Scores: s.scores, rewards: s.Data.rewards, made: s.Data.made}
 	if s.Data.shelf == nil {
 		all := make([]*remarks, len(episodes))
 		for i, e := range episodes {
@@ -168,7 +170,7 @@ func (f *Frozen) WriteFile(path string) error {
 
 func (f *Frozen) write(w io.Writer) error {
 	enc := gob.NewEncoder(w)
-	if err := enc.Encode(frozenHead{frozenFormat, f.n, f.Scores, f.Diff, f.rewards, f.Ended, f.Left}); err != nil || f.n == 0 {
+	if err := enc.Encode(frozenHead{frozenFormat, f.n, f.Scores, f.Diff, f.rewards, f.Ended, f.Left, f.made}); err != nil || f.n == 0 {
 		return err
 	}
 	for r, err := range f.rows() {
@@ -198,7 +200,7 @@ func ReadFrozen(path string) (*Frozen, error) {
 	if head.Format != frozenFormat {
 		return nil, fmt.Errorf("%s: the checkpoint is of another version of agentcli; go on with that one, or start afresh without --resume", path)
 	}
-	f := &Frozen{n: head.Episodes, Scores: head.Scores, Diff: head.Diff, rewards: head.Rewards, Ended: head.Ended, Left: head.Left}
+	f := &Frozen{n: head.Episodes, Scores: head.Scores, Diff: head.Diff, rewards: head.Rewards, Ended: head.Ended, Left: head.Left, made: head.Made}
 	f.rows = func() iter.Seq2[*remarks, error] {
 		return func(yield func(*remarks, error) bool) {
 			r, err := os.Open(path)

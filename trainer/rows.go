@@ -12,6 +12,7 @@ import (
 	"strings"
 
 	"agentcli/parquet"
+	"agentcli/traj"
 )
 
 // rowColumns are those that training reads.
@@ -24,6 +25,7 @@ var scoredBy = []string{"question", "answer", "messages"}
 type needs struct {
 	reward, group bool
 	score         Score
+	made          *[]madeReward // what score made of the rows when the run began, as far as they are still to be read; nil: it begins
 	demonstrate   Demonstrations
 	onDisk        *Config // keep what is not asked for all the time on disk, for these settings; nil: in memory
 }
@@ -72,6 +74,9 @@ func load(ctx context.Context, patterns []string, need needs, text func(d *Data,
 		if err := d.loadFile(ctx, f, i, seen, need); err != nil {
 			return nil, err
 		}
+	}
+	if need.made != nil && len(*need.made) > 0 {
+		return nil, traj.Mark(fmt.Errorf("the files have %d rows fewer than the checkpoint was written with; put them back as they were, or start afresh without --resume", len(*need.made)), ErrOtherRows)
 	}
 	if d.shelf != nil {
 		if err := d.shelf.settle(); err != nil {
@@ -155,12 +160,21 @@ func (d *Data) loadFile(ctx context.Context, path string, i int, seen seen, need
 		}
 		defer weights.close()
 	}
-	row := 0
-	for t, err := range rescored(ctx, r.RowsAhead(ctx, ahead(), cols...), need.score) {
+	row, rows := 0, r.RowsAhead(ctx, ahead(), cols...)
+	switch {
+	case need.score != nil && need.made != nil:
+		rows = replayed(rows, need.made)
+	case need.score != nil:
+		rows = rescored(ctx, rows, need.score)
+	}
+	for t, err := range rows {
 		if err != nil {
 			return err
 		}
 		row++
+		if need.score != nil {
+			d.made = append(d.made, madeOf(t))
+		}
 		given, err := weights.row()
 		if err != nil {
 			return err

@@ -19,6 +19,7 @@ import (
 type From struct {
 	Rewarded bool                    // trajectories get their rewards from a model, later
 	Score    Score                   // makes rewards anew; nil: the file's count
+	Resumed  *Frozen                 // of a run that goes on: it has the rewards that Score made; nil: the run begins
 	Format   func() (*Format, error) // asked once, for rows of text
 	// Demonstrations are what the teacher is shown; nil: nothing.
 	Demonstrations Demonstrations
@@ -34,11 +35,16 @@ func LoadFor(ctx context.Context, patterns []string, c Config, from From) (*Data
 	if from.OnDisk {
 		disk = &c
 	}
+	var made *[]madeReward
+	if f := from.Resumed; f != nil && f.made != nil && from.Score != nil {
+		rest := f.made
+		made = &rest
+	}
 	if !c.IsSupervised() {
-		return load(ctx, patterns, needs{reward: !from.Rewarded && c.rewarded(), group: true, score: from.Score, demonstrate: from.Demonstrations, onDisk: disk}, nil)
+		return load(ctx, patterns, needs{reward: !from.Rewarded && c.rewarded(), group: true, score: from.Score, made: made, demonstrate: from.Demonstrations, onDisk: disk}, nil)
 	}
 	var r *reader
-	d, err := load(ctx, patterns, needs{reward: c.TakesPairs(), group: c.TakesPairs(), score: from.Score, onDisk: disk}, func(d *Data, path string) (bool, error) {
+	d, err := load(ctx, patterns, needs{reward: c.TakesPairs(), group: c.TakesPairs(), score: from.Score, made: made, onDisk: disk}, func(d *Data, path string) (bool, error) {
 		if is, err := trajectories(path); err != nil || is {
 			if is && err == nil && c.Algo == AlgoPRM {
 				err = fmt.Errorf("%s: --algo prm takes rows of prompt, completions and labels, not trajectories", path)

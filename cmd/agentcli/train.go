@@ -340,7 +340,7 @@ func runTrain(ctx context.Context, o trainOptions, s streams) (end error) {
 	if err := o.goOnFrom(pos); err != nil {
 		return err
 	}
-	data, ptx, err := loadRows(ctx, o, note)
+	data, ptx, err := loadRows(ctx, o, pos.folder, note)
 	if err != nil {
 		return err
 	}
