@@ -322,7 +322,7 @@ func TestRowsOnDiskAreCheckedAsThoseInMemory(t *testing.T) {
 	if err := d.CheckTokens(8); err == nil || err.Error() != "b#0: sequence 0: token id 8 at position 8 is outside the model's vocabulary of 8" {
 		t.Error(err)
 	}
-	if err := d.DropLong(8); err != nil || len(d.Episodes) != 3 || d.Skipped.Rows != 1 {
+	if err := d.dropLong(8); err != nil || len(d.Episodes) != 3 || d.Skipped.Rows != 1 {
 		t.Errorf("%d rows left, %v", len(d.Episodes), err)
 	}
 	for _, e := range d.Episodes {

@@ -1,6 +1,8 @@
 package trainer
 
 import (
+	"errors"
+	"strings"
 	"testing"
 
 	"agentcli/traj"
@@ -50,5 +52,50 @@ func TestAMinibatchOfFilteredRowsMovesNeitherModel(t *testing.T) {
 		if critic != nil && len(critic.taken) != 3 {
 			t.Errorf("%s: the critic took %d steps, want 3", name, len(critic.taken))
 		}
+	}
+}
+
+// A run whose rows all leave the loss says so, and trains nothing.
+func TestARunOfFilteredRowsAloneHasNothingToLearn(t *testing.T) {
+	for _, shared := range []bool{false, true} {
+		c := ppoConfig()
+		c.OverlongFilter, c.SharedCritic = true, shared
+		episodes := corpus()
+		for _, e := range episodes {
+			e.Termination = traj.MaxTokens
+		}
+		actor, critic := newBigram(vocab, 1), newCritic(4)
+		p := &PPO{Session: Session{Actor: actor, Config: c, Data: &Data{Episodes: episodes}, Clock: still}}
+		if shared {
+			actor.values, actor.valueGrad = critic.values, critic.valueGrad
+		} else {
+			p.Critic = critic
+		}
+		if err := p.Run(t.Context()); !errors.Is(err, ErrNothingToLearn) {
+			t.Errorf("shared %v: %v", shared, err)
+		}
+	}
+}
+
+// Where the filter is what leaves nothing to learn, the rewards are not blamed.
+func TestNothingToLearnSaysWhatLeftItOut(t *testing.T) {
+	run := func(change func(e *Episode)) string {
+		c := config()
+		c.OverlongFilter = true
+		episodes := []*Episode{attempt("g", 1, "abCD"), attempt("g", 0, "abEE"), attempt("flat", 1, "abC"), attempt("flat", 1, "abD")}
+		for _, e := range episodes {
+			change(e)
+		}
+		err := (&GRPO{Session{Actor: newBigram(vocab, 1), Config: c, Data: &Data{Episodes: episodes}, Clock: still}}).Run(t.Context())
+		if !errors.Is(err, ErrNothingToLearn) {
+			t.Errorf("%v", err)
+		}
+		return err.Error()
+	}
+	if said := run(func(e *Episode) { e.Termination = traj.TurnLength }); !strings.Contains(said, "1 of the 2 groups") || !strings.Contains(said, "--overlong-filter") {
+		t.Error(said)
+	}
+	if said := run(func(e *Episode) { e.Score = 1 }); strings.Contains(said, "--overlong-filter") {
+		t.Error(said)
 	}
 }

@@ -126,21 +126,8 @@ func (m *metrics) episode(e *Episode) {
 		m.actions += e.actions()
 		m.sequences++
 	}
-	for i := range e.Sequences {
-		s := &e.Sequences[i]
-		first := 0
-		for first < len(s.LossMask) && !s.LossMask[first] {
-			first++
-		}
-		if i == 0 {
-			m.prompt.add(float64(first))
-		}
-		for _, sampled := range s.LossMask[first:] {
-			if !sampled {
-				m.observed++
-			}
-		}
-	}
+	m.prompt.add(float64(max(slices.Index(e.Sequences[0].LossMask, true), 0)))
+	m.observed += e.observed()
 }
 
 // withoutRewards leaves out what a step would say of rewards that its rows do not have.

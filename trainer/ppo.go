@@ -3,9 +3,11 @@ package trainer
 import (
 	"context"
 	"errors"
+	"fmt"
 
 	"agentcli/policy"
 	"agentcli/trainer/algo"
+	"agentcli/traj"
 )
 
 // PPO: proximal policy optimisation with a learned critic (Schulman et al. 2017,
@@ -45,6 +47,10 @@ func (p *PPO) Run(ctx context.Context) error {
 		return err
 	}
 
+	if all := flatten(p.groups); p.count(all).rl.Tokens == 0 && c.PTXCoef == 0 && c.Echo == 0 {
+		return traj.Mark(fmt.Errorf("all %d trajectories were cut off at their length limit, and --overlong-filter leaves them out: there is nothing to learn (leave the flag out, or raise --max-tokens in rollout)", len(all)), ErrNothingToLearn)
+	}
+
 	// old and reference log-probs, and values, before anything changes.
 	episodes := flatten(p.groups)
 	if err := p.before(ctx, episodes, critic); err != nil {
@@ -74,7 +80,10 @@ func (p *PPO) critic() Actor {
 }
 
 // moves: the critic learns from every episode, whatever its advantage.
-func (p *PPO) moves(batch []*Episode) bool { return p.count(batch).rl.Tokens > 0 }
+func (p *PPO) moves(batch []*Episode) bool {
+	n := p.count(batch)
+	return n.rl.Tokens > 0 || p.Config.PTXCoef > 0 || p.Config.Echo > 0 && n.ce > 0
+}
 
 // step: policy loss → actor's AdamW; value loss → critic's AdamW.
 func (p *PPO) step(ctx context.Context, batch []*Episode, at stepNumbers, m *metrics) (stop bool, err error) {

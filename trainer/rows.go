@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"math"
 	"path/filepath"
+	"regexp"
 	"runtime"
 	"slices"
 	"strings"
@@ -100,6 +101,10 @@ func (s seen) once(text string) string {
 	return text
 }
 
+// taggedGroup are group ids with the tag of a run (engine.Config.Run): no other run has
+// them. Other ids are reused between runs.
+var taggedGroup = regexp.MustCompile(`@[0-9a-f]{8}(\.[0-9a-z.]+)?$`)
+
 // ahead is how many row groups are decoded at a time.
 func ahead() int { return min(runtime.GOMAXPROCS(0), 8) }
 
@@ -192,7 +197,6 @@ func (d *Data) loadFile(ctx context.Context, path string, i int, seen seen, need
 				continue
 			}
 		}
-		seen.ids[t.ID] = path
 		e, reason, err := episode(t, id, need)
 		if err == nil && reason == "" {
 			var none bool
@@ -207,6 +211,7 @@ func (d *Data) loadFile(ctx context.Context, path string, i int, seen seen, need
 			d.Skipped.Add(reason, id)
 			continue
 		}
+		seen.ids[t.ID] = path // a row that takes no part leaves its id to another attempt
 		if e.Group == "" {
 			e.Group = t.Task.ID
 		}
@@ -222,8 +227,10 @@ func (d *Data) loadFile(ctx context.Context, path string, i int, seen seen, need
 			temperature = own[row-1]
 		}
 		e.heat(temperature, run)
-		// Group ids are reused between runs.
-		e.Group, e.Task = seen.once(path+"\x00"+e.Group), seen.once(e.Task)
+		if !taggedGroup.MatchString(e.Group) { // else it is of one run, however many files have its rows
+			e.Group = path + "\x00" + e.Group
+		}
+		e.Group, e.Task, e.from = seen.once(e.Group), seen.once(e.Task), path
 		d.parts.add(e)
 		if need.reward && need.score == nil { // a reward made anew may differ each time
 			d.rewards[i].add(e)

@@ -185,11 +185,7 @@ func (d *Data) untold() string {
 
 // file that the episode was read from; "" where it was not.
 func (e *Episode) file() string {
-	path, _, ok := strings.Cut(e.Group, "\x00") // as loadFile makes it
-	if !ok {
-		return ""
-	}
-	return path
+	return e.from
 }
 
 // in names the episode, and its file where it has one.

@@ -49,6 +49,8 @@ type Session struct {
 	// RefKL is the mean over all actions of the KL to the reference before the
 	// first update, once a run with the KL in the reward has measured it.
 	RefKL float64
+	// RefKLRows is how many trajectories it was measured on.
+	RefKLRows int
 
 	asked map[item][]float64 // log-probs by the policy, in this step, of episodes that updatePolicy asked for
 
@@ -107,7 +109,7 @@ func (s *Session) begin() error {
 	}
 	s.drop = s.Actor.Drop
 	if c.ComparesGroups() {
-		if _, err := s.Data.CheckGroups(); err != nil {
+		if err := s.Data.CheckGroups(); err != nil {
 			return err
 		}
 	}

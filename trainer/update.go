@@ -290,7 +290,7 @@ func (s *Session) klReward(episodes []*Episode) error {
 		return nil
 	}
 	err := s.timed("adv", func() error { return s.each(episodes, take, colReward) })
-	s.RefKL = sum / float64(max(n, 1))
+	s.RefKL, s.RefKLRows = sum/float64(max(n, 1)), len(episodes)
 	return err
 }
 

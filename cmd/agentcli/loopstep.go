@@ -282,10 +282,7 @@ func (l *loop) tasks(ctx context.Context, step int) iter.Seq2[traj.Task, error] 
 func (l *loop) load(ctx context.Context, step int, path string) (*trainer.Data, error) {
 	data, err := trainer.LoadFor(ctx, []string{path}, l.o.train.Config, trainer.From{Demonstrations: l.demos})
 	if err == nil {
-		err = data.DropLong(l.m.actor.Window())
-	}
-	if err == nil && l.o.train.Config.ComparesGroups() {
-		err = data.DropLone()
+		err = data.Fit(l.m.actor.Window(), l.o.train.Config)
 	}
 	switch {
 	case errors.Is(err, trainer.ErrNoRows):
@@ -356,7 +353,7 @@ func (l *loop) train(ctx context.Context, step int, r rollout) (map[string]float
 	}
 	if l.o.KLTarget > 0 && len(all) > 0 {
 		k := algo.KLController{Beta: l.state.KLCoef, Target: l.o.KLTarget, Horizon: l.o.KLHorizon}
-		k.Update(s.RefKL, len(data.Episodes))
+		k.Update(s.RefKL, s.RefKLRows)
 		l.state.KLCoef = k.Beta
 	}
 	p := data.Scores()

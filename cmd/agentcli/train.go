@@ -381,11 +381,11 @@ func runTrain(ctx context.Context, o trainOptions, s streams) (end error) {
 		return err
 	}
 	defer m.close()
-	if err := checkTokens(data, m.actor, path, o, note); err != nil {
+	if err := checkTokens(data, o.Config, m.actor, path, o, note); err != nil {
 		return err
 	}
 	if ptx != nil {
-		if err := checkTokens(ptx, m.actor, path, o, note); err != nil {
+		if err := checkTokens(ptx, trainer.Config{Algo: trainer.AlgoSFT}, m.actor, path, o, note); err != nil {
 			return err
 		}
 	}

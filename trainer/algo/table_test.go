@@ -71,3 +71,11 @@ func TestALossReadsTheLogprobsOfItsRatioAlone(t *testing.T) {
 		}
 	}
 }
+
+// Where the group's mean is below 0 a longer reply earns nothing by its length.
+func TestALengthPenaltyIsNeverAPrize(t *testing.T) {
+	got := LengthPenalty([]float64{-1, -1}, []int{10, 100}, []int{0, 0}, []int{1, 1}, .5, 0, 0)
+	if !slices.Equal(got, []float64{-1, -1}) {
+		t.Errorf("scores −1 and −1 become %v", got)
+	}
+}
