@@ -38,6 +38,8 @@ type Episode struct {
 	length  int32  // in bytes
 	first   int64  // number of its first wanted token among those of all episodes
 
+	held bool // its column split is the one that is held out (From.EvalSplit)
+
 	unscored bool // it has no reward, and none is asked for: Score says nothing
 }
 

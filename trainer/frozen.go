@@ -22,6 +22,7 @@ type Frozen struct {
 	Ended  bool        // no step follows, however many there were to be
 	Left   int         // steps so far that were left out (Config.SkipBad, Config.TargetKL), which Adam does not count
 
+	eval    *Frozen     // of the held-out rows; nil: there are none
 	n       int         // episodes that are trained on
 	rewards []rewardSum // of the files
 	made    []madeReward
@@ -44,6 +45,7 @@ type frozenHead struct {
 	Ended            bool
 	Left             int
 	Made             []madeReward // rewards made anew
+	Eval             int          // remarks that follow of held-out rows, plus 1; 0: there are none
 }
 
 const frozenFormat = 2
@@ -60,6 +62,9 @@ func remarksOf(e *Episode) *remarks {
 // freeze keeps what was said of the episodes.
 func (s *Session) freeze(episodes []*Episode) *Frozen {
 	f := &Frozen{n: len(episodes), Scores: s.scores, rewards: s.Data.rewards, made: s.Data.made}
+	if s.eval != nil {
+		f.eval = s.eval.Frozen
+	}
 	if s.Data.shelf == nil {
 		all := make([]*remarks, len(episodes))
 		for i, e := range episodes {
@@ -150,7 +155,7 @@ func (s *Session) restore(episodes []*Episode, values bool) error {
 	s.stored(cols...)
 	// The checkpoint that it was read from will be gone when the next is written.
 	s.Frozen = s.freeze(episodes)
-	s.Frozen.Scores, s.Frozen.Diff, s.Frozen.Ended, s.Frozen.Left = f.Scores, f.Diff, f.Ended, f.Left
+	s.Frozen.Scores, s.Frozen.Diff, s.Frozen.Ended, s.Frozen.Left, s.Frozen.eval = f.Scores, f.Diff, f.Ended, f.Left, f.eval
 	return nil
 }
 
@@ -170,15 +175,24 @@ func (f *Frozen) WriteFile(path string) error {
 
 func (f *Frozen) write(w io.Writer) error {
 	enc := gob.NewEncoder(w)
-	if err := enc.Encode(frozenHead{frozenFormat, f.n, f.Scores, f.Diff, f.rewards, f.Ended, f.Left, f.made}); err != nil || f.n == 0 {
+	head := frozenHead{Format: frozenFormat, Episodes: f.n, Scores: f.Scores, Diff: f.Diff, Rewards: f.rewards, Ended: f.Ended, Left: f.Left, Made: f.made}
+	if f.eval != nil {
+		head.Eval = f.eval.n + 1
+	}
+	if err := enc.Encode(head); err != nil {
 		return err
 	}
-	for r, err := range f.rows() {
-		if err != nil {
-			return err
+	for _, x := range []*Frozen{f, f.eval} {
+		if x == nil || x.n == 0 {
+			continue
 		}
-		if err := enc.Encode(r); err != nil {
-			return err
+		for r, err := range x.rows() {
+			if err != nil {
+				return err
+			}
+			if err := enc.Encode(r); err != nil {
+				return err
+			}
 		}
 	}
 	return nil
@@ -201,7 +215,18 @@ func ReadFrozen(path string) (*Frozen, error) {
 		return nil, fmt.Errorf("%s: the checkpoint is of another version of agentcli; go on with that one, or start afresh without --resume", path)
 	}
 	f := &Frozen{n: head.Episodes, Scores: head.Scores, Diff: head.Diff, rewards: head.Rewards, Ended: head.Ended, Left: head.Left, made: head.Made}
-	f.rows = func() iter.Seq2[*remarks, error] {
+	f.rows = remarksIn(path, 0, f.n)
+	if head.Eval > 0 {
+		f.eval = &Frozen{n: head.Eval - 1, rows: remarksIn(path, f.n, head.Eval-1)}
+	}
+	return f, nil
+}
+
+// remarksIn reads n remarks of a file that WriteFile wrote, behind those that are
+// skipped.
+func remarksIn(path string, skip, n int) func() iter.Seq2[*remarks, error] {
+	damaged := func(err error) error { return fmt.Errorf("%s: the checkpoint is damaged: %w", path, err) }
+	return func() iter.Seq2[*remarks, error] {
 		return func(yield func(*remarks, error) bool) {
 			r, err := os.Open(path)
 			if err != nil {
@@ -214,17 +239,16 @@ func ReadFrozen(path string) (*Frozen, error) {
 				yield(nil, damaged(err))
 				return
 			}
-			for range f.n {
+			for i := range skip + n {
 				x := &remarks{}
 				if err := dec.Decode(x); err != nil {
 					yield(nil, damaged(err))
 					return
 				}
-				if !yield(x, nil) {
+				if i >= skip && !yield(x, nil) {
 					return
 				}
 			}
 		}
 	}
-	return f, nil
 }

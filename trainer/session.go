@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"math/rand/v2"
 	"time"
 
@@ -23,6 +24,12 @@ type Session struct {
 	Config       Config
 	Data         *Data
 	PTX          []*Episode // of Config.PTXCoef
+	// Eval are rows that are not trained on: a supervised run measures itself on them
+	// before its first step, every EvalEvery steps and after the last; nil: it does not.
+	Eval      *Data
+	EvalEvery int
+	// OnEval is told what was measured, step 0 before the first one; may be nil.
+	OnEval func(step int, values map[string]float64) error
 
 	// OnStep is called after each optimiser step, OnProgress while the old and
 	// reference log-probs are computed and within a step. Either may be nil.
@@ -53,6 +60,9 @@ type Session struct {
 	RefKLRows int
 
 	asked map[item][]float64 // log-probs by the policy, in this step, of episodes that updatePolicy asked for
+
+	eval    *Session // of Eval's rows
+	measure func(ctx context.Context, eval *Session, m *metrics) error
 
 	old       oldSource    // of the log-probs before the update
 	drop      func() error // forgets what a step has added up
@@ -174,6 +184,17 @@ func (s *Session) epochs(ctx context.Context, train [][]*Episode, alg algorithm)
 	if s.Done > total {
 		return fmt.Errorf("the checkpoint stands after step %d, but this run has %d steps: its files or settings have changed", s.Done, total)
 	}
+	if s.Done == 0 {
+		values, err := s.evaluate(ctx)
+		if err != nil {
+			return err // nothing was done yet
+		}
+		if values != nil && s.OnEval != nil {
+			if err := s.OnEval(0, values); err != nil {
+				return err
+			}
+		}
+	}
 	step, updates := 0, s.Updates-s.Frozen.Left // updates: steps that moved the model, as Adam counts them
 	base := s.Updates
 	defer func() { s.Updates = updates }()
@@ -234,8 +255,24 @@ func (s *Session) epochs(ctx context.Context, train [][]*Episode, alg algorithm)
 				s.Frozen.Diff = *s.diff
 			}
 			s.Frozen.Diff.into(m)
+			var measured map[string]float64
+			var evalErr error
+			if step == total || stop || s.EvalEvery > 0 && step%s.EvalEvery == 0 {
+				measured, evalErr = s.evaluate(ctx)
+				maps.Copy(m.Values, measured)
+			}
 			if s.OnStep != nil {
 				if err := s.OnStep(m.finish()); err != nil {
+					return err
+				}
+			}
+			switch {
+			case evalErr != nil && ctx.Err() != nil:
+				return s.interrupted(step)
+			case evalErr != nil:
+				return evalErr
+			case measured != nil && s.OnEval != nil:
+				if err := s.OnEval(step, measured); err != nil {
 					return err
 				}
 			}
