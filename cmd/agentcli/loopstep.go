@@ -283,10 +283,7 @@ func (l *loop) tasks(ctx context.Context, step int) iter.Seq2[traj.Task, error] 
 func (l *loop) load(ctx context.Context, step int, path string) (*trainer.Data, error) {
 	data, err := trainer.LoadFor(ctx, []string{path}, l.o.train.Config, trainer.From{Demonstrations: l.demos})
 	if err == nil {
-		err = data.DropLong(l.m.actor.Window())
-	}
-	if err == nil && l.o.train.Config.ComparesGroups() {
-		err = data.DropLone()
+		err = data.Fit(l.m.actor.Window(), l.o.train.Config)
 	}
 	switch {
 	case errors.Is(err, trainer.ErrNoRows):
@@ -317,7 +314,7 @@ func (l *loop) train(ctx context.Context, step int, r rollout) (map[string]float
 		l.note("%s", text)
 	}
 	o := l.o.train
-	o.Config.LR, o.Config.CriticLR = o.Config.Rate(o.Config.LR, step, l.o.Steps), o.Config.Rate(o.Config.CriticLR, step, l.o.Steps)
+	o.Config.LR, o.Config.CriticLR = l.state.rates(o.Config, step, l.o.Steps)
 	o.Config.Schedule, o.Config.WarmupSteps, o.Config.SaveEvery, o.Config.KLCoef = "constant", 0, 0, l.state.KLCoef
 	o.Config.Seed += int64(step)
 	s := l.m.session(o, data)
@@ -352,9 +349,12 @@ func (l *loop) train(ctx context.Context, step int, r rollout) (map[string]float
 		return nil, err
 	}
 	l.state.Updates, l.state.Roles = s.Updates, s.Baseline
+	if o.Config.Algo == trainer.AlgoPPO && s.Updates <= o.Config.CriticWarmup {
+		l.state.CriticOnly++
+	}
 	if l.o.KLTarget > 0 && len(all) > 0 {
 		k := algo.KLController{Beta: l.state.KLCoef, Target: l.o.KLTarget, Horizon: l.o.KLHorizon}
-		k.Update(s.RefKL, len(data.Episodes))
+		k.Update(s.RefKL, s.RefKLRows)
 		l.state.KLCoef = k.Beta
 	}
 	p := data.Scores()
