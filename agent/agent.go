@@ -15,8 +15,9 @@ import (
 // Model gives one reply to a conversation. Generate is safe for concurrent use
 // and does not keep or change the request. It retries what is worth retrying by
 // itself: an error is final for this request. Errors that wrap
-// traj.ErrPromptTooLong or traj.ErrFatal mean what is written there; any other
-// error is the infrastructure's fault, not the policy's.
+// traj.ErrPromptTooLong, traj.ErrFatal or traj.ErrGone mean what is written there;
+// any other error is the infrastructure's fault, not the policy's. While it waits
+// instead of working it stops the clock of ctx (package workclock).
 type Model interface {
 	Generate(ctx context.Context, req *traj.Request) (*traj.Response, error)
 }

@@ -275,7 +275,7 @@ func (c *Client) retry(ctx context.Context, try func(context.Context, *caller) *
 			c.retried(f)
 			continue
 		}
-		if f.unreachable && c.answered.Load() && c.c.Patience > 0 {
+		if f.unreachable && c.answered.Load() && c.c.Patience > 0 && r.pin == nil && c.pool.onlyOne(at) {
 			c.retried(f)
 			if err := c.pool.await(ctx, at, r.seq, f.err); err != nil {
 				return err

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"agentcli/internal/workclock"
@@ -26,9 +27,9 @@ type outage struct {
 func (p *pool) await(ctx context.Context, at *caller, seq uint64, why error) error {
 	p.mu.Lock()
 	o := p.out
-	if o == nil && seq < p.back {
+	if o == nil && (seq < p.back || p.ctx.Err() != nil) {
 		p.mu.Unlock()
-		return nil
+		return p.ctx.Err()
 	}
 	if o != nil && o.spent != nil { // it was waited for, and has not come back since
 		p.mu.Unlock()
@@ -39,7 +40,7 @@ func (p *pool) await(ctx context.Context, at *caller, seq uint64, why error) err
 		p.out = o
 		p.wg.Go(func() { p.endOutage(o, why) })
 		p.mu.Unlock()
-		at.c.Notice(fmt.Sprintf("%v (waiting up to %v for it to take connections again, --patience; nothing is asked meanwhile)", why, at.c.Patience))
+		at.c.Notice(fmt.Sprintf("%v (waiting up to %v for it to take connections again; nothing is asked meanwhile)", why, at.c.Patience))
 	} else {
 		p.mu.Unlock()
 	}
@@ -49,6 +50,13 @@ func (p *pool) await(ctx context.Context, at *caller, seq uint64, why error) err
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return o.spent
+}
+
+// onlyOne reports whether no other server is left to be asked, now or after a pause.
+func (p *pool) onlyOne(at *caller) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return !slices.ContainsFunc(p.all, func(c *caller) bool { return c != at && !c.lane.dead })
 }
 
 // wait is for the outage's end, and none of a trajectory's working time.
@@ -83,7 +91,7 @@ func (p *pool) endOutage(o *outage, why error) {
 		p.out, p.back = nil, p.seq
 		say = p.revive(back)
 	} else {
-		o.spent = traj.Mark(fmt.Errorf("%w (waited %v for it: --patience)", why, c.Patience), traj.ErrGone)
+		o.spent = traj.Mark(fmt.Errorf("%w (it was waited for, %v)", why, c.Patience), traj.ErrGone)
 	}
 	close(o.over)
 	p.mu.Unlock()

@@ -109,6 +109,32 @@ func TestPatienceEndsOnceForAll(t *testing.T) {
 	})
 }
 
+// A server that is dead beside one that asks for a pause is no outage.
+func TestAPauseOfTheOtherServerIsNoOutage(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := sites{"a": {}, "b": {}}
+		w := newTown(t, n, "a", "b")
+		defer w.Close()
+		for i := range 4 {
+			w.ask(t, fmt.Sprint(i))
+		}
+		n["a"].set(func() { n["a"].dead = true })
+		busy := time.Now().Add(10 * time.Second)
+		n["b"].serve = func(_ *site, r *http.Request) (*http.Response, error) {
+			if time.Now().Before(busy) {
+				return answer(r, 429, `{}`, "10"), nil
+			}
+			return slowly(r)
+		}
+		for i := range 4 {
+			w.ask(t, fmt.Sprint(i))
+		}
+		if w.heard("waiting up to") > 0 || w.heard("is back") > 0 || w.heard("left out") != 1 {
+			t.Errorf("said: %q", w.said)
+		}
+	})
+}
+
 func TestAWaitIsLeftWithItsContext(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := sites{"a": {}}

@@ -11,8 +11,8 @@ const reservedFiles = 64
 // checkOpenFiles makes sure that so many connections can be open at once.
 func checkOpenFiles(connections int) error {
 	var l syscall.Rlimit
-	if syscall.Getrlimit(syscall.RLIMIT_NOFILE, &l) != nil {
-		return nil
+	if err := syscall.Getrlimit(syscall.RLIMIT_NOFILE, &l); err != nil {
+		return nil //nolint:nilerr // then the limit is not known
 	}
 	need := uint64(connections + reservedFiles) //nolint:gosec // neither is negative
 	if uint64(l.Cur) < need && l.Cur < l.Max {  //nolint:unconvert // of another type on other systems

@@ -29,10 +29,10 @@ type key struct{}
 
 // WithLimit is a context that ends, with the cause ErrSpent, after limit of working
 // time. Whoever calls it works. limit 0 or less is no limit: then it is
-// context.WithCancel.
+// parent itself.
 func WithLimit(parent context.Context, limit time.Duration) (context.Context, context.CancelFunc) {
 	if limit <= 0 {
-		return context.WithCancel(parent)
+		return parent, func() {}
 	}
 	ctx, cancel := context.WithCancelCause(parent)
 	c := &clock{left: limit, busy: 1, since: time.Now()}

@@ -79,7 +79,8 @@ func TestWhatCameToNothingIsGivenBack(t *testing.T) {
 
 func TestALimitOfNothingIsNone(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		ctx, cancel := WithLimit(t.Context(), 0)
+		parent, end := context.WithCancel(t.Context())
+		ctx, cancel := WithLimit(parent, 0)
 		Wait(ctx)()
 		Work(ctx)()
 		Attempt(ctx)()
@@ -88,6 +89,7 @@ func TestALimitOfNothingIsNone(t *testing.T) {
 			t.Error("it ended")
 		}
 		cancel()
+		end()
 		if Spent(ctx) || !errors.Is(ctx.Err(), context.Canceled) {
 			t.Error("cancelled is not spent")
 		}
