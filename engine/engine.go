@@ -17,6 +17,7 @@ import (
 	"agentcli/agent"
 	"agentcli/env"
 	"agentcli/internal/hashset"
+	"agentcli/internal/safego"
 	"agentcli/internal/splitmix"
 	"agentcli/journal"
 	"agentcli/traj"
@@ -209,9 +210,9 @@ func (e *AgentExecutionEngine) Run(ctx context.Context, tasks iter.Seq2[traj.Tas
 	r.start = e.c.Now() // reading the journal took time too, in which nothing was played
 	over := make(chan struct{})
 	var watch sync.WaitGroup
-	watch.Go(func() { r.watch(over) })
+	watch.Go(func() { defer safego.Catch(r.fail); r.watch(over) })
 	if e.c.Tick > 0 {
-		watch.Go(func() { r.tick(over) })
+		watch.Go(func() { defer safego.Catch(r.fail); r.tick(over) })
 	}
 	r.startAll(ctx, tasks)
 	if r.order != nil && !r.broken { // nobody else runs any more
@@ -322,6 +323,7 @@ func (r *run) startAll(ctx context.Context, tasks iter.Seq2[traj.Task, error]) {
 			r.mu.Unlock()
 			wg.Go(func() {
 				defer func() { <-room }()
+				defer safego.Catch(r.fail)
 				r.one(ctx, task, attempt, turn)
 			})
 		}

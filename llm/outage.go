@@ -7,6 +7,7 @@ import (
 	"slices"
 	"time"
 
+	"agentcli/internal/safego"
 	"agentcli/internal/workclock"
 	"agentcli/traj"
 )
@@ -38,7 +39,7 @@ func (p *pool) await(ctx context.Context, at *caller, seq uint64, why error) err
 	if o == nil {
 		o = &outage{over: make(chan struct{})}
 		p.out = o
-		p.wg.Go(func() { p.endOutage(o, why) })
+		p.wg.Go(func() { defer safego.Catch(nil); p.endOutage(o, why) })
 		p.mu.Unlock()
 		at.c.Notice(fmt.Sprintf("%v (waiting up to %v for it to take connections again; nothing is asked meanwhile)", why, at.c.Patience))
 	} else {

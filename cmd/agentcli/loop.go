@@ -11,6 +11,7 @@ import (
 	"strings"
 	"time"
 
+	"agentcli/internal/safego"
 	"agentcli/trainer"
 	"agentcli/trainer/algo"
 	"agentcli/trainer/metrics"
@@ -335,7 +336,12 @@ func (l *loop) run(ctx context.Context) error {
 		if o.Async == 0 || step == l.done+1 {
 			version = int64(step - 1)
 		}
-		go func() { rolled <- l.rollout(ctx, step, version) }()
+		go func() {
+			var r rollout
+			defer func() { rolled <- r }()
+			defer safego.Into(&r.err)
+			r = l.rollout(ctx, step, version)
+		}()
 	}
 	if l.done < o.Steps {
 		start(l.done + 1)

@@ -16,6 +16,7 @@ import (
 	"agentcli/datasets"
 	"agentcli/eval"
 	"agentcli/internal/filesys"
+	"agentcli/internal/safego"
 	"agentcli/journal"
 	"agentcli/parquet"
 	"agentcli/trainer"
@@ -335,6 +336,7 @@ func (l *loop) train(ctx context.Context, step int, r rollout) (map[string]float
 	defer cancel()
 	stop, over := stopRequested(ctx), make(chan struct{})
 	go func() {
+		defer safego.Catch(nil)
 		select {
 		case <-stop:
 			cancel()
