@@ -17,7 +17,9 @@ import (
 	"agentcli/agent"
 	"agentcli/env"
 	"agentcli/internal/hashset"
+	"agentcli/internal/safego"
 	"agentcli/internal/splitmix"
+	"agentcli/journal"
 	"agentcli/traj"
 )
 
@@ -77,10 +79,10 @@ type Config struct {
 	Stop  <-chan struct{}
 	Grace time.Duration // 0: DefaultGrace
 
-	Journal  *Journal       // nil: none
-	Ordered  bool           // sink gets the trajectories in the tasks' order, then by attempt
-	Progress func(Progress) // called by one goroutine at a time; must be quick
-	Tick     time.Duration  // Progress is called so often, and when a trajectory ends; 0: only then
+	Journal  *journal.Journal // nil: none
+	Ordered  bool             // sink gets the trajectories in the tasks' order, then by attempt
+	Progress func(Progress)   // called by one goroutine at a time; must be quick
+	Tick     time.Duration    // Progress is called so often, and when a trajectory ends; 0: only then
 	// Observe is asked at the start of every attempt who wants to see it: what is
 	// known of it then are its names, task and seed. nil, and a nil Watcher:
 	// nobody, at no cost.
@@ -164,6 +166,7 @@ type run struct {
 	early      error         // why nothing new starts
 	enough     chan struct{} // closed when early is set
 	s          Summary
+	attempts   int                 // of one task that the journal has at most
 	tasks      map[string]taskMean // of which further attempts may come
 	groups     int                 // tasks with a reward
 	sum, sumSq float64             // of the tasks' mean rewards
@@ -186,6 +189,7 @@ func (e *AgentExecutionEngine) Run(ctx context.Context, tasks iter.Seq2[traj.Tas
 		r.order = newOrder(e.c.Journal)
 	}
 	if e.c.Journal != nil {
+		r.attempts = e.c.Journal.Attempts()
 		in, out := e.c.Journal.Spent()
 		r.before.in.Store(in)
 		r.before.out.Store(out)
@@ -206,9 +210,9 @@ func (e *AgentExecutionEngine) Run(ctx context.Context, tasks iter.Seq2[traj.Tas
 	r.start = e.c.Now() // reading the journal took time too, in which nothing was played
 	over := make(chan struct{})
 	var watch sync.WaitGroup
-	watch.Go(func() { r.watch(over) })
+	watch.Go(func() { defer safego.Catch(r.fail); r.watch(over) })
 	if e.c.Tick > 0 {
-		watch.Go(func() { r.tick(over) })
+		watch.Go(func() { defer safego.Catch(r.fail); r.tick(over) })
 	}
 	r.startAll(ctx, tasks)
 	if r.order != nil && !r.broken { // nobody else runs any more
@@ -268,14 +272,15 @@ func (r *run) startAll(ctx context.Context, tasks iter.Seq2[traj.Task, error]) {
 			r.fail(fmt.Errorf("dataset %s: the task id %q is empty or occurs twice; give every row its own id", task.Dataset, task.ID))
 			return
 		}
+		if err := r.unchanged(&task); err != nil {
+			r.fail(err)
+			return
+		}
 		for attempt := range r.c.Samples {
-			if id := trajectoryID(task.ID, attempt); r.c.Journal != nil && r.c.Journal.Finished(id) {
-				if r.order != nil {
-					if err := r.resumed(id); err != nil {
-						r.fail(err)
-						return
-					}
-				}
+			if done, err := r.resumed(task.ID, attempt); err != nil {
+				r.fail(err)
+				return
+			} else if done {
 				continue
 			}
 			select { // a stop wins over room
@@ -317,6 +322,7 @@ func (r *run) startAll(ctx context.Context, tasks iter.Seq2[traj.Task, error]) {
 			}
 			r.mu.Unlock()
 			wg.Go(func() {
+				defer safego.Catch(r.fail)
 				defer func() { <-room }()
 				r.one(ctx, task, attempt, turn)
 			})
@@ -339,7 +345,7 @@ func (r *run) one(ctx context.Context, task traj.Task, attempt, turn int) {
 	var at int64
 	if r.c.Journal != nil {
 		var err error
-		if at, err = r.c.Journal.keep(t); err != nil {
+		if at, err = r.c.Journal.Append(t); err != nil {
 			r.fail(err)
 			r.mu.Lock()
 			r.s.Running-- // it is lost: neither done nor kept
@@ -371,10 +377,7 @@ type taskMean struct {
 // more comes is forgotten: a run over a large dataset keeps those in play alone. A
 // run that is resumed may have more attempts than it now asks for.
 func (r *run) ended(task string) {
-	most := r.c.Samples
-	if r.c.Journal != nil {
-		most = max(most, r.c.Journal.attempts)
-	}
+	most := max(r.c.Samples, r.attempts)
 	m := r.tasks[task]
 	if m.ended++; m.ended >= most {
 		delete(r.tasks, task)
@@ -429,18 +432,40 @@ func (r *run) deliver(t *traj.Trajectory, resumed bool, turn int, at int64) erro
 	return nil
 }
 
-// resumed hands on what the journal has of an earlier run, when its turn comes.
-func (r *run) resumed(id string) error {
+// unchanged fails where a finished attempt at a task is of a row that was another:
+// before any other attempt at it is begun, for the two could not be compared.
+func (r *run) unchanged(task *traj.Task) error {
+	if r.c.Journal == nil {
+		return nil
+	}
+	for attempt := range max(r.c.Samples, r.attempts) {
+		if err := r.c.Journal.SameTask(trajectoryID(task.ID, attempt), task); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// resumed reports whether the journal has an attempt of an earlier run. If rows
+// are ordered, it hands that on when its turn comes.
+func (r *run) resumed(task string, attempt int) (bool, error) {
+	id := trajectoryID(task, attempt)
+	if r.c.Journal == nil || !r.c.Journal.Finished(id) {
+		return false, nil
+	}
+	if r.order == nil {
+		return true, nil
+	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.err != nil {
-		return r.err
+		return true, r.err
 	}
 	err := r.order.kept(id, r.sink)
 	if err != nil {
 		r.broken, r.err = true, err
 	}
-	return err
+	return true, err
 }
 
 // count takes a trajectory into the numbers.

@@ -218,7 +218,7 @@ func TestNothingIsLeftBehind(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			dir := t.TempDir()
 			synctest.Test(t, func(t *testing.T) {
-				j, err := CreateJournal(dir+"/journal", "x")
+				j, err := createJournal(dir+"/journal", "x")
 				if err != nil {
 					t.Fatal(err)
 				}

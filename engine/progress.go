@@ -56,6 +56,14 @@ func (r *run) eta() time.Duration {
 	return time.Duration(float64(p.Elapsed) / float64(done) * float64(left))
 }
 
+func (r *run) showProgress() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.err == nil {
+		r.c.Progress(r.progress())
+	}
+}
+
 // tick shows the progress now and then, though nothing has ended.
 func (r *run) tick(over <-chan struct{}) {
 	t := time.NewTicker(r.c.Tick)
@@ -63,11 +71,7 @@ func (r *run) tick(over <-chan struct{}) {
 	for {
 		select {
 		case <-t.C:
-			r.mu.Lock()
-			if r.err == nil {
-				r.c.Progress(r.progress())
-			}
-			r.mu.Unlock()
+			r.showProgress()
 		case <-over:
 			return
 		}

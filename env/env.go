@@ -15,6 +15,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"agentcli/internal/safego"
 	"agentcli/internal/workclock"
 	"agentcli/traj"
 
@@ -264,6 +265,7 @@ func (e *ToolEnvironment) Step(ctx context.Context, a traj.Action) (Result, erro
 		done := workclock.Work(ctx)
 		wg.Go(func() {
 			defer done()
+			defer safego.Into(&errs[i])
 			room <- struct{}{}
 			defer func() { <-room }()
 			outs[i], errs[i] = e.watched(ctx, c)
@@ -327,7 +329,8 @@ func (e *ToolEnvironment) Close() error {
 }
 
 // call checks one call and answers it from the cache or by running it.
-func (e *ToolEnvironment) call(ctx context.Context, c traj.ToolCall) (string, error) {
+func (e *ToolEnvironment) call(ctx context.Context, c traj.ToolCall) (_ string, err error) {
+	defer safego.Into(&err) // of a tool's own methods: the model's call failed, the environment did not
 	tool, ok := e.tools[c.Name]
 	if !ok {
 		if len(e.names) == 0 {
@@ -360,18 +363,25 @@ func (e *ToolEnvironment) call(ctx context.Context, c traj.ToolCall) (string, er
 	return e.run(ctx, tool, c.Name, args)
 }
 
+// waited is a tool's Turn, during which the trajectory's working time stands.
+func waited(ctx context.Context, q Queued) (done func(), err error) {
+	defer workclock.Wait(ctx)()
+	return q.Turn(ctx)
+}
+
 // run waits for the call's turn and then no longer than the tool's time-out,
 // even for a tool that does not heed its context: that goroutine is left behind,
 // and counted as long as it runs.
 func (e *ToolEnvironment) run(ctx context.Context, tool Tool, name string, args json.RawMessage) (string, error) {
 	over := func() {}
 	if q, ok := tool.(Queued); ok {
-		var err error
-		resume := workclock.Wait(ctx)
-		over, err = q.Turn(ctx)
-		resume()
+		done, err := waited(ctx, q)
 		if err != nil {
 			return "", err
+		}
+		over = func() {
+			defer safego.Catch(nil) // the call's result is there already
+			done()
 		}
 	}
 	ctx, cancel := context.WithTimeout(ctx, e.timeout)

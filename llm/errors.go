@@ -108,7 +108,7 @@ func (c *caller) classify(err error, x *exchange, b *body) (end *failure) {
 		case errors.Is(err, io.ErrUnexpectedEOF) || strings.Contains(err.Error(), "cut off"):
 			f.err = traj.Mark(fmt.Errorf("%s sent a reply that was cut off after %d bytes", base, len(x.body)), errNoReply)
 		default:
-			f.err = traj.Mark(fmt.Errorf("%s sent a reply that is not the API's JSON (%s): %s", base, oneLine(err.Error()), excerpt(x.body)), errNoReply)
+			f.err = traj.Mark(fmt.Errorf("%s sent a reply that is not the API's JSON (%s): %s", base, c.clean(err.Error()), c.clean(excerpt(x.body))), errNoReply)
 			f.quick = true
 		}
 		return f
@@ -354,11 +354,33 @@ func retryAfter(h http.Header, now time.Time) time.Duration {
 }
 
 // clean makes a server's words fit for a line, and takes our key out of them.
-func (c *caller) clean(s string) string {
-	if c.c.APIKey != "" {
-		s = strings.ReplaceAll(s, c.c.APIKey, "***")
+func (c *caller) clean(s string) string { return oneLine(withoutKey(s, c.c.APIKey)) }
+
+// keyStart is how much of a key is known to be ours where the rest was cut off.
+const keyStart = 8
+
+// withoutKey replaces a key that a server echoes, whole or cut off.
+func withoutKey(s, key string) string {
+	if key == "" {
+		return s
 	}
-	return oneLine(s)
+	s = strings.ReplaceAll(s, key, "***")
+	if len(key) < 2*keyStart {
+		return s
+	}
+	for from := 0; ; {
+		i := strings.Index(s[from:], key[:keyStart])
+		if i < 0 {
+			return s
+		}
+		i += from
+		n := keyStart
+		for n < len(key) && i+n < len(s) && s[i+n] == key[n] {
+			n++
+		}
+		s = s[:i] + "***" + s[i+n:]
+		from = i + 3
+	}
 }
 
 // oneLine is s in one line of bounded length.

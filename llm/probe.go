@@ -9,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	"agentcli/internal/safego"
 	"agentcli/traj"
 )
 
@@ -23,9 +24,8 @@ func (p *pool) askAfter(at *caller, now time.Time) {
 	}
 	l.probing = true
 	p.wg.Go(func() {
-		ctx, cancel := context.WithTimeout(p.ctx, probeTimeout)
-		defer cancel()
-		err := p.alive(ctx, at)
+		defer safego.Catch(nil) // of what tells the user
+		err := p.aliveSoon(at)
 		p.mu.Lock()
 		say := ""
 		l.probing = false
@@ -46,6 +46,14 @@ func (p *pool) askAfter(at *caller, now time.Time) {
 			at.c.Notice(say)
 		}
 	})
+}
+
+// aliveSoon is alive within a while; a panic in it is an error.
+func (p *pool) aliveSoon(at *caller) (err error) {
+	defer safego.Into(&err)
+	ctx, cancel := context.WithTimeout(p.ctx, probeTimeout)
+	defer cancel()
+	return p.alive(ctx, at)
 }
 
 // alive asks a server for its models: one that has no such list is alive too.
@@ -140,11 +148,12 @@ func (c *Client) lists(ctx context.Context) ([][]Offer, error) {
 	done := make(chan struct{})
 	for i, at := range p.all {
 		go func() {
-			defer func() { done <- struct{}{} }()
+			defer safego.Catch(func(err error) { fails[i] = &failure{err: err}; done <- struct{}{} })
 			fails[i] = at.once(ctx, func(ctx context.Context, at *caller) (f *failure) {
 				out[i], f = at.list(ctx)
 				return f
 			})
+			done <- struct{}{}
 		}()
 	}
 	for range p.all {

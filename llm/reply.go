@@ -109,7 +109,7 @@ func (c *caller) whole(x *exchange, b *body) (*reply, *failure) {
 		return nil, c.classify(err, x, nil)
 	}
 	if len(r.Choices) == 0 {
-		return nil, &failure{err: traj.Mark(fmt.Errorf("%s answered without choices: %s", c.name, excerpt(x.body)), errNoReply), retry: true}
+		return nil, &failure{err: traj.Mark(fmt.Errorf("%s answered without choices: %s", c.name, c.clean(excerpt(x.body))), errNoReply), retry: true}
 	}
 	first := &r.Choices[0]
 	if first.FinishReason == "" || first.Message == nil {

@@ -12,6 +12,8 @@ import (
 	"agentcli/engine"
 	"agentcli/env"
 	"agentcli/eval"
+	"agentcli/internal/filesys"
+	"agentcli/journal"
 	"agentcli/parquet"
 	"agentcli/parquet/parquettest"
 	"agentcli/traj"
@@ -68,14 +70,14 @@ func TestEveryEndingIsStoredAndCounted(t *testing.T) {
 	var report *eval.Report
 	var all []*traj.Trajectory
 	synctest.Test(t, func(t *testing.T) {
-		journal, err := engine.CreateJournal(filepath.Join(dir, "journal"), "x")
+		j, err := journal.Create(filesys.OS, filepath.Join(dir, "journal"), journal.Header{Config: "x"}, nil)
 		if err != nil {
 			t.Fatal(err)
 		}
 		tools := env.Config{Tools: []env.Tool{env.Calculator{}}}
 		m := ending{make(chan struct{})}
 		e, err := engine.New(engine.Config{
-			Model: m, Stop: m.stop, Journal: journal, Parallel: 1, Timeout: time.Hour, MaxTurns: 2, MaxResponseTokens: 100,
+			Model: m, Stop: m.stop, Journal: j, Parallel: 1, Timeout: time.Hour, MaxTurns: 2, MaxResponseTokens: 100,
 			NewAgent: func(traj.Task) (agent.Agent, error) { return agent.New(tools.Specs()), nil },
 			NewEnv: func(task traj.Task) (env.Environment, error) {
 				e, err := env.New(tools)
@@ -111,7 +113,7 @@ func TestEveryEndingIsStoredAndCounted(t *testing.T) {
 		if err != nil || sum.Done != len(traj.Terminations) {
 			t.Fatalf("%+v %v", sum, err)
 		}
-		if err := journal.Close(); err != nil {
+		if err := j.Close(); err != nil {
 			t.Fatal(err)
 		}
 		report = must(score.Report())
@@ -154,13 +156,13 @@ func TestEveryEndingIsStoredAndCounted(t *testing.T) {
 	if diff := cmp.Diff(want, inFile); diff != "" {
 		t.Error("the file:", diff)
 	}
-	journal, err := engine.OpenJournal(filepath.Join(dir, "journal"), "x", nil)
+	j, err := journal.Open(filesys.OS, filepath.Join(dir, "journal"), journal.Header{Config: "x"}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer journal.Close()
+	defer j.Close()
 	kept := map[traj.Termination]int{}
-	if err := journal.Replay(func(x *traj.Trajectory) error { look("the journal", x, kept); return nil }); err != nil {
+	if err := j.Replay(func(x *traj.Trajectory) error { look("the journal", x, kept); return nil }); err != nil {
 		t.Fatal(err)
 	}
 	for _, end := range traj.Terminations { // the rest is tried again

@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"io"
 	"math"
 	"os"
 	"path/filepath"
@@ -12,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"agentcli/parquet"
 	"agentcli/parquet/parquettest"
 	"agentcli/traj"
 )
@@ -195,6 +197,16 @@ func TestScoreTakesTheRewardThatTheFileNames(t *testing.T) {
 	}
 }
 
+// What the environment gave at the steps is part of the reward that a score replaces.
+func TestScoreTakesTheRewardsOfSteps(t *testing.T) {
+	one := 1.
+	path := parquettest.Write(t, filepath.Join(t.TempDir(), "t.parquet"), "", &traj.Trajectory{ID: "t#0", Task: traj.Task{ID: "t", Answers: []string{"2"}}, GroupID: "t", Termination: traj.Answered, Reward: &one,
+		Messages: []traj.Message{{Role: "user", Content: "?"}, {Role: "assistant", Content: "2"}}, Steps: []traj.Step{{Sequence: -1, Reward: &one}}})
+	if out, errs, code := run(t, "score", path); code != exitDone || !strings.Contains(out, `"reward":1,`) || !strings.Contains(out, `"reward":null`) {
+		t.Errorf("exit %d: %s%s", code, out, errs)
+	}
+}
+
 // TestInspectDamagedIndex: a damaged file is told of in plain words.
 func TestInspectDamagedIndex(t *testing.T) {
 	path := trajectories(t)
@@ -211,5 +223,22 @@ func TestInspectDamagedIndex(t *testing.T) {
 	err = runInspect(context.Background(), inspectOptions{Path: path}, streams{out: &bytes.Buffer{}, err: &bytes.Buffer{}})
 	if err == nil || !strings.Contains(err.Error(), "its index is damaged") || strings.Contains(err.Error(), "*parquet") {
 		t.Error(err)
+	}
+}
+
+// TestInspectShowsNoControlCharactersOfAHostileFile: an id that sets the
+// terminal's title once did.
+func TestInspectShowsNoControlCharactersOfAHostileFile(t *testing.T) {
+	const esc = "\x1b]0;pwn\x07"
+	row := &traj.Trajectory{ID: "a" + esc, Policy: "p" + esc, Termination: traj.Termination("x" + esc), Error: esc,
+		RewardParts: []traj.Part{{Name: "n" + esc}}, Task: traj.Task{Answers: []string{esc}},
+		Messages: []traj.Message{{Role: "r" + esc, Name: esc, Content: esc, ToolCalls: []traj.ToolCall{{Name: esc, Arguments: esc}}}},
+		Steps:    []traj.Step{{Sequence: -1, FinishReason: esc}}}
+	var out bytes.Buffer
+	if err := inspectOne(row, parquet.Metadata{}, inspectOptions{}, streams{out: &out, err: io.Discard}); err != nil {
+		t.Fatal(err)
+	}
+	if strings.ContainsAny(out.String(), "\x1b\x07") {
+		t.Errorf("%q", out.String())
 	}
 }

@@ -43,7 +43,7 @@ func loopFlags() []cli.Flag {
 		&cli.IntFlag{Name: "steps", Category: "loop", Value: 20, Usage: "rollouts, each trained on before the next"},
 		&cli.IntFlag{Name: "tasks", Category: "loop", Value: 16, Usage: "of each rollout"},
 		&cli.IntFlag{Name: "samples", Aliases: []string{"n"}, Category: "loop", Value: 8, Usage: "attempts at each task"},
-		&cli.IntFlag{Name: "async", Category: "loop", Usage: "1: sample the next step's trajectories while this one's are trained on, by a policy one step old; --off-policy tis is then the default"},
+		&cli.IntFlag{Name: "async", Category: "loop", Usage: "1: sample the next step's trajectories while this one's are trained on, by a policy one step old; --off-policy tis is then the default, except with " + strings.Join(algo.LossesReading(algo.TrustRegion), ", ") + ", whose ratio is to the sampler already"},
 		&cli.IntFlag{Name: "eval-every", Category: "loop", Value: 5, Usage: "steps between evaluations on the test split; 0: none"},
 		&cli.IntFlag{Name: "eval-tasks", Category: "loop", Value: 64, Usage: "of each evaluation"},
 		&cli.IntFlag{Name: "eval-samples", Category: "loop", Value: 2, Usage: "attempts at each"},
@@ -194,11 +194,12 @@ func loopOptionsOf(c *cli.Context) (loopOptions, error) {
 	if err := applyPreset(c); err != nil {
 		return o, err
 	}
-	if c.Int("async") > 0 && !c.IsSet("off-policy") {
+	loss, _ := algo.LossByName(c.String("loss"))
+	if kind := algo.DefaultCorrection(loss); c.Int("async") > 0 && !c.IsSet("off-policy") && kind != algo.NoCorrection {
 		if c.String("old-logprobs") == trainer.OldFile {
 			return o, usagef("--async 1 corrects for stale tokens by the difference between recomputed log-probs and the recorded ones, and with --old-logprobs file there is none; leave that out, or give --off-policy none too")
 		}
-		if err := c.Set("off-policy", algo.TIS); err != nil {
+		if err := c.Set("off-policy", kind); err != nil {
 			return o, err
 		}
 	}
@@ -264,15 +265,22 @@ func (o runOptions) cuts() bool {
 
 // loopState is what a loop's checkpoint knows beside the models.
 type loopState struct {
-	Updates  int     `json:"updates"` // of the optimiser, as Adam counts them
-	Best     float64 `json:"best"`    // mean reward of the best evaluation, if BestStep is not 0
-	BestErr  float64 `json:"best_stderr"`
-	BestStep int     `json:"best_step"`
-	Before   byTask  `json:"before,omitempty"` // of the evaluation before the first step
-	Last     byTask  `json:"last,omitempty"`   // of the newest one
-	KLCoef   float64 `json:"kl_coef"`
+	Updates    int     `json:"updates"`               // of the optimiser, as Adam counts them
+	CriticOnly int     `json:"critic_only,omitempty"` // steps in which --critic-warmup left the policy as it was
+	Best       float64 `json:"best"`                  // mean reward of the best evaluation, if BestStep is not 0
+	BestErr    float64 `json:"best_stderr"`
+	BestStep   int     `json:"best_step"`
+	Before     byTask  `json:"before,omitempty"` // of the evaluation before the first step
+	Last       byTask  `json:"last,omitempty"`   // of the newest one
+	KLCoef     float64 `json:"kl_coef"`
 
 	Roles map[string]float64 `json:"roles,omitempty"` // what rae compares each with
+}
+
+// rates are the learning rates of the policy and the critic in a step of a loop. The
+// policy's schedule begins with the first step that moves it.
+func (s loopState) rates(c trainer.Config, step, steps int) (policy, critic float64) {
+	return c.Rate(c.LR, step-s.CriticOnly, steps-s.CriticOnly), c.Rate(c.CriticLR, step, steps)
 }
 
 // Within a loop's folder.

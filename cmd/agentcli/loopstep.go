@@ -14,8 +14,9 @@ import (
 
 	"agentcli/agent"
 	"agentcli/datasets"
-	"agentcli/engine"
 	"agentcli/eval"
+	"agentcli/internal/filesys"
+	"agentcli/journal"
 	"agentcli/parquet"
 	"agentcli/trainer"
 	"agentcli/trainer/algo"
@@ -196,12 +197,12 @@ func (l *loop) rollout(ctx context.Context, step int, version int64) (r rollout)
 		return r
 	}
 	name := fmt.Sprintf("%s.%d", l.x.identity()[:8], step)
-	journal, path, err := l.journal(step, fmt.Sprintf("%s %d", l.x.identity(), version))
+	j, path, err := l.journal(step, fmt.Sprintf("%s %d", l.x.identity(), version))
 	if err != nil {
 		r.err = err
 		return r
 	}
-	defer journal.Close()
+	defer j.Close()
 	meta, err := l.x.metadata()
 	if err != nil {
 		r.err = err
@@ -212,7 +213,7 @@ func (l *loop) rollout(ctx context.Context, step int, version int64) (r rollout)
 		r.err = err
 		return r
 	}
-	sum, err := l.x.playPart(ctx, part{name, l.tasks(ctx, step), l.o.Tasks, l.o.run.Samples, l.o.run.Seed + int64(step), journal, true, nil, false}, w.Write) // in order: sums of floats depend on it
+	sum, err := l.x.playPart(ctx, part{name, l.tasks(ctx, step), l.o.Tasks, l.o.run.Samples, l.o.run.Seed + int64(step), j, true, nil, false}, w.Write) // in order: sums of floats depend on it
 	if err == nil && sum.Interrupted {
 		err = trainer.ErrInterrupted
 	}
@@ -228,18 +229,18 @@ func (l *loop) rollout(ctx context.Context, step int, version int64) (r rollout)
 }
 
 // journal of one step's rollout; that of an interrupted one is gone on with.
-func (l *loop) journal(step int, id string) (*engine.Journal, string, error) {
+func (l *loop) journal(step int, id string) (*journal.Journal, string, error) {
 	path := filepath.Join(l.dir, rolloutsFolder, fmt.Sprintf("%06d.journal", step))
 	if _, err := os.Stat(path); err == nil {
-		j, err := engine.OpenJournal(path, id, func(string) {})
-		if err == nil || !errors.Is(err, engine.ErrOtherRun) {
+		j, err := journal.Open(filesys.OS, path, journal.Header{Config: id}, l.x.notice)
+		if err == nil || !errors.Is(err, journal.ErrOtherRun) {
 			return j, path, err
 		}
 		if err := os.Remove(path); err != nil { // by another policy: an --async run went back a step
 			return nil, "", err
 		}
 	}
-	j, err := engine.CreateJournal(path, id)
+	j, err := journal.Create(filesys.OS, path, journal.Header{Config: id}, l.x.notice)
 	return j, path, err
 }
 
@@ -282,10 +283,7 @@ func (l *loop) tasks(ctx context.Context, step int) iter.Seq2[traj.Task, error] 
 func (l *loop) load(ctx context.Context, step int, path string) (*trainer.Data, error) {
 	data, err := trainer.LoadFor(ctx, []string{path}, l.o.train.Config, trainer.From{Demonstrations: l.demos})
 	if err == nil {
-		err = data.DropLong(l.m.actor.Window())
-	}
-	if err == nil && l.o.train.Config.ComparesGroups() {
-		err = data.DropLone()
+		err = data.Fit(l.m.actor.Window(), l.o.train.Config)
 	}
 	switch {
 	case errors.Is(err, trainer.ErrNoRows):
@@ -316,7 +314,7 @@ func (l *loop) train(ctx context.Context, step int, r rollout) (map[string]float
 		l.note("%s", text)
 	}
 	o := l.o.train
-	o.Config.LR, o.Config.CriticLR = o.Config.Rate(o.Config.LR, step, l.o.Steps), o.Config.Rate(o.Config.CriticLR, step, l.o.Steps)
+	o.Config.LR, o.Config.CriticLR = l.state.rates(o.Config, step, l.o.Steps)
 	o.Config.Schedule, o.Config.WarmupSteps, o.Config.SaveEvery, o.Config.KLCoef = "constant", 0, 0, l.state.KLCoef
 	o.Config.Seed += int64(step)
 	s := l.m.session(o, data)
@@ -351,9 +349,12 @@ func (l *loop) train(ctx context.Context, step int, r rollout) (map[string]float
 		return nil, err
 	}
 	l.state.Updates, l.state.Roles = s.Updates, s.Baseline
+	if o.Config.Algo == trainer.AlgoPPO && s.Updates <= o.Config.CriticWarmup {
+		l.state.CriticOnly++
+	}
 	if l.o.KLTarget > 0 && len(all) > 0 {
 		k := algo.KLController{Beta: l.state.KLCoef, Target: l.o.KLTarget, Horizon: l.o.KLHorizon}
-		k.Update(s.RefKL, len(data.Episodes))
+		k.Update(s.RefKL, s.RefKLRows)
 		l.state.KLCoef = k.Beta
 	}
 	p := data.Scores()

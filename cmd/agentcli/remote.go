@@ -45,6 +45,9 @@ func openRemote(ctx context.Context, address string, tok *tokenizer.Tokenizer, f
 	url, model, _ := strings.Cut(address, "#")
 	c := llm.Config{BaseURL: url, Model: model, APIKey: os.Getenv("OPENAI_API_KEY"), Parallel: remoteAtOnce, UserAgent: "agentcli/" + version(),
 		Notice: func(text string) { note("%s", text) }}
+	if s := openKey([]string{url}, c.APIKey); s != "" {
+		note("%s", s)
+	}
 	if model == "" {
 		var err error
 		if c.Model, err = agreedModel(ctx, c); err != nil {

@@ -21,7 +21,7 @@ func (x *session) metadata() (parquet.Metadata, error) {
 	run, err := json.Marshal(map[string]any{
 		"command": x.o.Command, "version": version(), "config": shownSettings(x.o.Settings), "model": x.info,
 		"sampling": x.o.Sampling, "seed": x.o.Seed, "samples": x.o.Samples, "logprobs": x.info.Logprobs,
-		"tools": x.tools.Specs(), "reward": text.Address(x.reward), "parser": x.o.Model.Parser,
+		"tools": x.tools.Specs(), "reward": text.Redact(x.reward), "parser": x.o.Model.Parser,
 		"limits": map[string]any{"max_turns": x.o.MaxTurns, "max_prompt_tokens": x.o.MaxPromptTokens, "max_response_tokens": x.o.MaxResponseTokens,
 			"max_observation_tokens": x.o.MaxObservationTokens, "final_turn": x.o.FinalTurn, "continue_reply": x.o.ContinueReply,
 			"timeout": x.o.Timeout.String(), "tool_timeout": x.o.ToolTimeout.String()},

@@ -35,12 +35,12 @@ type runOptions struct {
 	Seed     int64
 	Sampling traj.Sampling
 
-	Tools    []string // nil: the dataset's
-	Added    toolOptions
-	Weaker   bool
-	Python   string // the interpreter; "": one in PATH
-	Session  bool   // python keeps its variables within a trajectory
-	MaxTurns int
+	Tools      []string // nil: the dataset's
+	Added      toolOptions
+	BestEffort bool
+	Python     string // the interpreter; "": one in PATH
+	Session    bool   // python keeps its variables within a trajectory
+	MaxTurns   int
 
 	FinalTurn                          bool
 	ContinueReply                      bool
@@ -61,6 +61,8 @@ type runOptions struct {
 	Resume   string
 	Settings map[string]any // as given, for config.yaml
 }
+
+const defaultToolTimeout = 10 * time.Second
 
 // rewardUsage is what --reward takes.
 var rewardUsage = strings.Join(rewards.Names(), ", ") + ", exec:COMMAND (a program of yours) or http://… (a remote reward server)"
@@ -88,7 +90,7 @@ func runFlags() []cli.Flag {
 		&cli.StringSliceFlag{Name: "stop", Category: "sampling", Usage: "stop string; repeatable"},
 		&cli.StringSliceFlag{Name: "stop-ids", Category: "sampling", Usage: "token ids that end a reply beside the model's own, for example 2,50"},
 		&cli.StringFlag{Name: "tools", Category: "agent", Usage: strings.Join(builtinTools, ", ") + ", several with commas, or none (default: the dataset's)"},
-		&cli.StringFlag{Name: "sandbox", Category: "agent", Value: "strict", Usage: "for python: strict, or weaker, which leaves out what the kernel refuses (agentcli doctor says what)"},
+		&cli.StringFlag{Name: "sandbox", Category: "agent", Value: "strict", Usage: "for python: strict, or best-effort, which leaves out what the kernel refuses (agentcli doctor says what)"},
 		&cli.StringFlag{Name: "python", Category: "agent", Usage: "`PATH` of the interpreter for the python tool (default: the first in PATH that works)"},
 		&cli.BoolFlag{Name: "python-session", Category: "agent", Usage: "the python tool keeps variables and files within a trajectory"},
 		&cli.IntFlag{Name: "max-turns", Category: "agent", Usage: "model calls a trajectory; 0 is the default (default: the dataset's)"},
@@ -98,7 +100,7 @@ func runFlags() []cli.Flag {
 		&cli.BoolFlag{Name: "continue-reply", Category: "agent", Usage: "results stand as <information> in the model's own reply, and it goes on writing, as Search-R1 has it; means --parser search"},
 		&cli.IntFlag{Name: "max-observation-tokens", Category: "agent", Usage: "of one tool result, the beginning and the end of a longer one are kept; 0 is the default (default: 8000 characters)"},
 		&cli.DurationFlag{Name: "timeout", Category: "agent", Usage: "working time of a trajectory, for example 90s or 5m: waiting for servers and queues does not count; 0 is the default (default: no limit)"},
-		&cli.DurationFlag{Name: "tool-timeout", Category: "agent", Value: 10 * time.Second, Usage: "of one tool call, for example 10s"},
+		&cli.DurationFlag{Name: "tool-timeout", Category: "agent", Value: defaultToolTimeout, Usage: "of one tool call, for example 10s"},
 		&cli.DurationFlag{Name: "reward-timeout", Category: "agent", Value: defaultRewardTimeout, Usage: "of one score, for example 5m for a judge that queues"},
 		&cli.IntFlag{Name: "parallel", Aliases: []string{"j"}, Category: "run", Value: engine.DefaultParallel, Usage: "trajectories at once"},
 		&cli.StringFlag{Name: "fail-on-error", Category: "run", Usage: "end the run once `N` trajectories failed for infrastructure reasons, or this share of all: 0.1 or 10% (default: no limit)"},
@@ -219,10 +221,10 @@ func runSettingsOf(c *cli.Context) (runOptions, error) {
 	}
 	switch c.String("sandbox") {
 	case "strict":
-	case "weaker":
-		o.Weaker = true
+	case "best-effort", "weaker": // its name of before
+		o.BestEffort = true
 	default:
-		return o, usagef("--sandbox %q is unknown; it is strict or weaker", c.String("sandbox"))
+		return o, usagef("--sandbox %q is unknown; it is strict or best-effort", c.String("sandbox"))
 	}
 	return o, o.validate()
 }

@@ -24,6 +24,7 @@ import (
 )
 
 type scoreOptions struct {
+	Env    []string // names of variables that a reward program gets
 	Path   string
 	Reward string // "": the one that the file names, else math
 }
@@ -38,12 +39,17 @@ func scoreCommand() *cli.Command {
 			"A row whose response is null has no score: its reward is null, and error says why.",
 		Flags: []cli.Flag{
 			&cli.StringFlag{Name: "reward", Usage: rewardUsage + " (default: the one that a trajectory file names, else " + usualReward + ")"},
+			toolEnvFlag(),
 		},
 		Action: func(c *cli.Context) error {
 			if c.NArg() != 1 {
 				return usagef("score wants one FILE, got %d arguments", c.NArg())
 			}
-			return runScore(c.Context, scoreOptions{Path: c.Args().First(), Reward: c.String("reward")}, streamsOf(c))
+			pass, err := toolEnv(c)
+			if err != nil {
+				return err
+			}
+			return runScore(c.Context, scoreOptions{Path: c.Args().First(), Reward: c.String("reward"), Env: pass}, streamsOf(c))
 		},
 	}
 }
@@ -102,7 +108,7 @@ func runScore(ctx context.Context, o scoreOptions, s streams) error {
 		}
 		o.Reward = cmp.Or(named, usualReward)
 	}
-	first, err := rewards.New(o.Reward, rewards.Options{Notice: s.say})
+	first, err := rewards.New(o.Reward, rewards.Options{Notice: s.say, Pass: o.Env})
 	if err != nil {
 		return usageError{err}
 	}
@@ -148,6 +154,7 @@ func runScore(ctx context.Context, o scoreOptions, s streams) error {
 		}
 		row.fields["reward"], row.fields["correct"], row.fields["extracted"] = sc.Value, sc.Correct, sc.Extracted
 		row.fields["reward_parts"] = sc.Parts
+		clearStepRewards(row.fields["steps"])
 		if sc.Parts == nil {
 			row.fields["reward_parts"] = []traj.Part{}
 		}
@@ -188,6 +195,17 @@ func runScore(ctx context.Context, o scoreOptions, s streams) error {
 	fmt.Fprintf(s.err, "agentcli: %s, %d scored by %s: mean reward %s, %d correct (%.1f %%), %d without an answer%s\n",
 		plural(n, "row"), scored, o.Reward, overGroups(groups), right, 100*float64(right)/float64(scored), scored-answered, without)
 	return nil
+}
+
+// clearStepRewards takes the rewards of a row's steps: they are part of the reward that
+// is replaced.
+func clearStepRewards(steps any) {
+	list, _ := steps.([]any)
+	for _, s := range list {
+		if step, ok := s.(map[string]any); ok && step["reward"] != nil {
+			step["reward"] = nil
+		}
+	}
 }
 
 // stdinPath stands for stdin in the place of a file.

@@ -226,6 +226,9 @@ func openServer(ctx context.Context, o modelOptions, notice func(string)) (agent
 	if c.Idle == 0 {
 		c.Idle = -1
 	}
+	if s := openKey(o.BaseURL, o.APIKey); s != "" && notice != nil {
+		notice(s)
+	}
 	show, err := readReplies(&c, o)
 	if err != nil {
 		return fail(usageError{err})

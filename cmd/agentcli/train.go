@@ -13,7 +13,6 @@ import (
 
 	"agentcli/policy"
 	"agentcli/trainer"
-	"agentcli/trainer/algo"
 	"agentcli/trainer/metrics"
 	"agentcli/weights"
 
@@ -248,9 +247,6 @@ func trainSettingsOf(c *cli.Context) (trainOptions, error) {
 	if file := demonstrationFile(g.Demonstration); file != nil {
 		g.Demonstration = absolute(file[0]) // a resumed run may stand in another folder
 	}
-	if g.OffPolicy.Kind != algo.NoCorrection && g.OldLogprobs == trainer.OldFile && !g.IsSupervised() {
-		return o, usagef("--off-policy %s weighs the old log-probs against the file's, and with --old-logprobs file they are the same; leave one of them out", g.OffPolicy.Kind)
-	}
 	o.Config = g
 	if err := o.refuseIdleNames(); err != nil {
 		return o, err
@@ -344,7 +340,7 @@ func runTrain(ctx context.Context, o trainOptions, s streams) (end error) {
 	if err := o.goOnFrom(pos); err != nil {
 		return err
 	}
-	data, ptx, err := loadRows(ctx, o, note)
+	data, ptx, err := loadRows(ctx, o, pos.folder, note)
 	if err != nil {
 		return err
 	}
@@ -385,11 +381,11 @@ func runTrain(ctx context.Context, o trainOptions, s streams) (end error) {
 		return err
 	}
 	defer m.close()
-	if err := checkTokens(data, m.actor, path, o, note); err != nil {
+	if err := checkTokens(data, o.Config, m.actor, path, o, note); err != nil {
 		return err
 	}
 	if ptx != nil {
-		if err := checkTokens(ptx, m.actor, path, o, note); err != nil {
+		if err := checkTokens(ptx, trainer.Config{Algo: trainer.AlgoSFT}, m.actor, path, o, note); err != nil {
 			return err
 		}
 	}

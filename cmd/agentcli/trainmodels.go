@@ -266,7 +266,7 @@ func dryRun(data *trainer.Data, m *trainModels, path string, o trainOptions, s s
 	// A backward pass takes about twice a forward pass; what is recomputed and
 	// scored beforehand one more.
 	passes := float64(3 * o.Config.Epochs)
-	if o.Config.OldLogprobs == trainer.OldRecompute && !o.Config.IsSupervised() {
+	if p.AsksOld {
 		passes++
 	}
 	if m.ref != nil || o.Config.Algo == trainer.AlgoDPO {

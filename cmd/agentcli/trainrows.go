@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"path/filepath"
 	"time"
 
 	"agentcli/chat"
@@ -15,17 +16,22 @@ import (
 )
 
 // loadRows reads what a run trains on, and the rows of --ptx. The caller closes
-// both.
-func loadRows(ctx context.Context, o trainOptions, note func(string, ...any)) (data, ptx *trainer.Data, err error) {
+// both. checkpoint is the folder of the one that the run goes on from; "": it begins.
+func loadRows(ctx context.Context, o trainOptions, checkpoint string, note func(string, ...any)) (data, ptx *trainer.Data, err error) {
 	format := func() (*trainer.Format, error) { return formatOf(ctx, o.Model, note) }
 	from := trainer.From{Rewarded: o.RewardModel != "", Format: format, OnDisk: true}
 	if o.Reward != "" {
-		s := newScorer(func(*traj.Trajectory) string { return o.Reward }, func(m string) { note("%s", m) })
+		s := newScorer(func(*traj.Trajectory) string { return o.Reward }, func(m string) { note("%s", m) }, nil)
 		defer s.Close()
 		if _, err := s.get(o.Reward); err != nil {
 			return nil, nil, usagef("--reward: %w", err)
 		}
 		from.Score = s.score
+		if checkpoint != "" {
+			if from.Resumed, err = trainer.ReadFrozen(filepath.Join(checkpoint, frozenName)); err != nil {
+				return nil, nil, err
+			}
+		}
 	}
 	if from.Demonstrations, err = demonstrationsOf(o.Config.Demonstration); err != nil {
 		return nil, nil, err

@@ -2,7 +2,7 @@
 // MCP servers in any language. A Process is one running program with everything
 // that it has started; Lines asks programs that answer JSON lines, and starts
 // them again when they end. It is floor 0 and imports the standard library and
-// internal/text only.
+// internal/text and internal/safego only.
 package child
 
 import (
@@ -16,6 +16,7 @@ import (
 	"sync"
 	"time"
 
+	"agentcli/internal/safego"
 	"agentcli/internal/text"
 )
 
@@ -29,15 +30,17 @@ const (
 type Command struct {
 	Shell string   // a line for the shell; or
 	Args  []string // the program and its arguments
-	Env   []string // KEY=value, beside our own environment
+	Pass  []string // names of variables of our environment that it gets, beside a few of no secrecy
+	Env   []string // KEY=value, variables of its own
 }
 
-// Name is what a message calls the program.
+// Name is what a message calls the program; values that may be secrets are left
+// out.
 func (c Command) Name() string {
 	if c.Shell != "" {
-		return text.Cut(text.OneLine(c.Shell), 80)
+		return text.Cut(text.OneLine(text.Redact(c.Shell)), 80)
 	}
-	return text.Cut(text.OneLine(strings.Join(c.Args, " ")), 80)
+	return text.Cut(text.OneLine(text.Redact(strings.Join(c.Args, " "))), 80)
 }
 
 // Process is a running program in a process group of its own.
@@ -62,7 +65,8 @@ func Start(c Command) (*Process, error) {
 		return nil, errors.New("there is no command")
 	}
 	p := &Process{cmd: exec.Command(args[0], args[1:]...), done: make(chan struct{})} //nolint:noctx // it outlives any call; Stop ends it
-	p.cmd.Env = append(os.Environ(), c.Env...)
+	p.cmd.Env = environment(c.Pass, c.Env)
+	p.stderr.secrets = c.secrets()
 	ownGroup(p.cmd)
 	// Pipes of our own: Wait must come back when the program ends, even where
 	// something that it has started holds its output open.
@@ -87,7 +91,10 @@ func Start(c Command) (*Process, error) {
 	}
 	p.cmd.Stdin, p.cmd.Stdout, p.cmd.Stderr = inR, outW, errW
 	started := make(chan error)
-	go p.live(started, errR)
+	go func() {
+		defer safego.Catch(nil)
+		p.live(started, errR)
+	}()
 	if err := <-started; err != nil {
 		closeAll()
 		return nil, fmt.Errorf("cannot start %s: %w", c.Name(), bare(err))
@@ -111,6 +118,7 @@ func (p *Process) live(started chan<- error, errR *os.File) {
 	}
 	var read sync.WaitGroup
 	read.Go(func() {
+		defer safego.Catch(nil)
 		_, _ = io.Copy(&p.stderr, errR)
 		errR.Close()
 	})
@@ -168,6 +176,8 @@ func bare(err error) error {
 
 // tail keeps the last bytes that are written to it.
 type tail struct {
+	secrets []string // that last leaves out
+
 	mu sync.Mutex
 	b  []byte
 }
@@ -186,5 +196,9 @@ func (t *tail) last() string {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	lines := strings.Split(strings.TrimSpace(strings.ToValidUTF8(string(t.b), "�")), "\n")
-	return text.OneLine(strings.Join(lines[max(0, len(lines)-lastLines):], " / "))
+	words := strings.Join(lines[max(0, len(lines)-lastLines):], " / ")
+	for _, s := range t.secrets {
+		words = strings.ReplaceAll(words, s, "…")
+	}
+	return text.OneLine(text.Redact(words))
 }
