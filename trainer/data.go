@@ -75,6 +75,10 @@ type RunSource struct {
 		TokenizerHash string `json:"tokenizer_hash"`
 		TemplateHash  string `json:"template_hash"`
 	} `json:"model"`
+	Dataset struct {
+		Name  string `json:"name"`
+		Split string `json:"split"`
+	} `json:"dataset"`
 	Sampling traj.Sampling `json:"sampling"`
 	Limits   struct {
 		Turns    int `json:"max_turns"`

@@ -39,9 +39,12 @@ type loop struct {
 	path  string // of the model that it starts from
 	done  int    // steps before this process
 	state loopState
-	test  *datasets.Dataset
-	demos trainer.Demonstrations // that a teacher is shown; nil: none
-	saved time.Duration          // what the checkpoint after the step before took
+	eval  *loopEval // what the policy is measured on; nil: it is not
+	// heldOut reports whether a task is not trained on; nil: all are.
+	heldOut    func(traj.Task) bool
+	trainTasks int                    // where some are held out: the others
+	demos      trainer.Demonstrations // that a teacher is shown; nil: none
+	saved      time.Duration          // what the checkpoint after the step before took
 }
 
 func (l *loop) note(format string, a ...any) { l.s.say(fmt.Sprintf(format, a...)) }
@@ -85,12 +88,15 @@ func (l *loop) open(ctx context.Context) (err error) {
 	if pos.Step > 0 && pos.Model != l.path {
 		return usagef("--resume %s: the run began with %s, not with %s", o.Resume, pos.Model, l.path)
 	}
-	if o.EvalEvery > 0 {
-		if l.test, err = datasets.Open(ctx, o.run.Dataset, datasets.Options{Split: evalSplitOf(o.run), Limit: o.EvalTasks, Seed: o.run.Seed, Level: o.run.Level,
-			Shots: o.run.Shots, Fields: o.run.Fields, System: o.run.System, Prompt: o.run.Prompt}); err != nil {
-			return fmt.Errorf("%w (of the evaluation; --eval-every 0 leaves it out)", err)
-		}
+	if err := l.openEval(ctx); err != nil {
+		return err
 	}
+	if o.train.trainedOn, err = readTrainedOn(l.path); err != nil {
+		return err
+	}
+	o.train.trainedOn = addTrainedOn(o.train.trainedOn, trainedOn{l.x.data.Name, l.x.data.Split})
+	l.o.train.trainedOn = o.train.trainedOn
+	sayTestSplits(o.train.trainedOn, l.note)
 	if l.demos, err = demonstrationsOf(o.train.Config.Demonstration); err != nil {
 		return err
 	}
@@ -148,8 +154,12 @@ func (l *loop) open(ctx context.Context) (err error) {
 // names them.
 func (l *loop) reads() map[string][]string {
 	var data []string
-	for _, d := range []*datasets.Dataset{l.x.data, l.test} {
-		if d == nil || slices.Contains(data, d.Source) {
+	opened := []*datasets.Dataset{l.x.data}
+	if l.eval != nil {
+		opened = append(opened, l.eval.data)
+	}
+	for _, d := range opened {
+		if slices.Contains(data, d.Source) {
 			continue
 		}
 		if st, err := os.Stat(d.Source); err == nil && st.Mode().IsRegular() {
@@ -157,13 +167,6 @@ func (l *loop) reads() map[string][]string {
 		}
 	}
 	return map[string][]string{"dataset": data, "demonstration": demonstrationFile(l.o.train.Config.Demonstration)}
-}
-
-func evalSplitOf(o runOptions) string {
-	if datasets.Generated(o.Dataset) {
-		return evalSplit
-	}
-	return o.Split
 }
 
 func (l *loop) close() {
@@ -248,7 +251,7 @@ func (l *loop) journal(step int, id string) (*journal.Journal, string, error) {
 // when it ends.
 func (l *loop) tasks(ctx context.Context, step int) iter.Seq2[traj.Task, error] {
 	skip, want := (step-1)*l.o.Tasks, l.o.Tasks
-	if n, known := l.x.data.Len(); known && n > 0 {
+	if n, known := l.trainLen(); known && n > 0 {
 		skip %= n
 		want = min(want, n)
 	}
@@ -256,7 +259,7 @@ func (l *loop) tasks(ctx context.Context, step int) iter.Seq2[traj.Task, error] 
 		n := 0
 		for want > 0 {
 			before := n
-			for t, err := range l.x.data.Tasks(ctx) {
+			for t, err := range l.trained(ctx) {
 				if err != nil {
 					yield(t, err)
 					return
@@ -372,10 +375,10 @@ func (l *loop) train(ctx context.Context, step int, r rollout) (map[string]float
 	return values, nil
 }
 
-// evaluate measures the policy on the test split and keeps the best model.
+// evaluate measures the policy, and keeps the model that is the best on held-out tasks.
 func (l *loop) evaluate(ctx context.Context, step int, values map[string]float64) error {
 	reward, n := map[string]float64{}, map[string]float64{}
-	sum, err := l.x.playPart(ctx, part{fmt.Sprintf("%s.test.%d", l.x.identity()[:8], step), l.test.Tasks(ctx), l.o.EvalTasks, l.o.EvalTries, l.o.run.Seed, nil, false, nil, true},
+	sum, err := l.x.playPart(ctx, part{fmt.Sprintf("%s.test.%d", l.x.identity()[:8], step), l.eval.tasks(ctx), l.o.EvalTasks, l.o.EvalTries, l.o.run.Seed, nil, false, nil, true},
 		func(t *traj.Trajectory) error {
 			if t.Reward != nil {
 				reward[t.Task.ID] += *t.Reward
@@ -401,7 +404,10 @@ func (l *loop) evaluate(ctx context.Context, step int, values map[string]float64
 		l.state.Before = scores
 	}
 	l.state.Last = scores
-	values["val/reward"], values["val/stderr"] = mean, stderr
+	values[l.eval.metric("reward")], values[l.eval.metric("stderr")] = mean, stderr
+	if !l.eval.held {
+		return nil
+	}
 	if step > 0 && (l.state.BestStep == 0 || mean > l.state.Best) {
 		l.state.Best, l.state.BestErr, l.state.BestStep = mean, stderr, step
 		return l.m.save(l.outputOf(filepath.Join(l.dir, bestFolder)))

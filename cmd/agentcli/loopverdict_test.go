@@ -22,11 +22,11 @@ func TestVerdictOfALoop(t *testing.T) {
 		// Where tasks differ much among themselves, the change at each still tells.
 		{byTask{"a": 0, "b": 10, "c": 20, "d": 30}, byTask{"a": 1, "b": 11, "c": 21.1, "d": 31}, "it learned"},
 	} {
-		if got := verdict(c.before, c.after); !strings.Contains(got, c.want) {
+		if got := verdict("test split", c.before, c.after); !strings.Contains(got, c.want) {
 			t.Errorf("%v → %v: %s", c.before, c.after, got)
 		}
 	}
-	if got := verdict(nil, byTask{"a": 1}); got != "" {
+	if got := verdict("", nil, byTask{"a": 1}); got != "" {
 		t.Errorf("of a run whose beginning is not known: %s", got)
 	}
 }

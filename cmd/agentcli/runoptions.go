@@ -74,7 +74,7 @@ func runFlags() []cli.Flag {
 	return slices.Concat([]cli.Flag{
 		configFlag(),
 		&cli.StringFlag{Name: "dataset", Aliases: []string{"d"}, Category: "data", Usage: "a `NAME` of `agentcli datasets list`, or a .jsonl, .json, .csv or .parquet file"},
-		&cli.StringFlag{Name: "split", Category: "data", Usage: "of the dataset (default: its own; of a generated one train, for eval test)"},
+		&cli.StringFlag{Name: "split", Category: "data", Usage: "of the dataset (default: its own; of a generated one or a benchmark with a split for training train, for eval test)"},
 		&cli.StringFlag{Name: "level", Category: "data", Usage: "how hard a generated dataset is (default: 1)"},
 		&cli.IntFlag{Name: "shots", Category: "data", Usage: "worked examples before the question (default: the dataset's)"},
 		&cli.StringSliceFlag{Name: "field", Category: "data", Usage: "which column is which, for example question=problem; repeatable"},

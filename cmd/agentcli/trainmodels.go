@@ -222,6 +222,13 @@ func (m *trainModels) loadState(at string) (*trainer.Frozen, error) {
 // save writes the policy, and beside it what else was trained. The policy is
 // last: with its config.json the folder is a model.
 func (m *trainModels) save(o trainOptions) error {
+	for _, dir := range []string{o.Output, filepath.Join(o.Output, emaFolder)} {
+		if dir == o.Output || o.Config.EMA > 0 {
+			if err := writeTrainedOn(dir, o.trainedOn); err != nil {
+				return err
+			}
+		}
+	}
 	if m.critic != nil {
 		if err := m.critic.Save(filepath.Join(o.Output, criticFolder), o.Save); err != nil {
 			return err

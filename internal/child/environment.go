@@ -17,6 +17,9 @@ var inherited = []string{"HOME", "LOGNAME", "PATH", "SHELL", "TERM", "USER", "LA
 var inheritedWindows = []string{"APPDATA", "HOMEDRIVE", "HOMEPATH", "LOCALAPPDATA", "PATH", "PATHEXT", "PROCESSOR_ARCHITECTURE",
 	"SYSTEMDRIVE", "SYSTEMROOT", "TEMP", "USERNAME", "USERPROFILE", "LANG", "LC_ALL", "LC_CTYPE", "TZ"}
 
+// markName is a variable by which all that a program has started is found.
+const markName = "AGENTCLI_PROGRAM"
+
 // environment is what a program sees: the inherited variables, those named in
 // pass, and its own.
 func environment(pass, own []string) []string {

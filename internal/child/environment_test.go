@@ -40,7 +40,7 @@ func TestAProgramGetsNoVariableThatItDidNotAskFor(t *testing.T) {
 		}
 	}
 	for _, name := range names {
-		if !slices.Contains(inherited, name) && !slices.Contains([]string{"ASKED_FOR", "OWN", "ASKED_FOR_NOT", "PWD", "SHLVL", "_", "OLDPWD"}, name) {
+		if !slices.Contains(inherited, name) && !slices.Contains([]string{"ASKED_FOR", "OWN", "ASKED_FOR_NOT", markName, "PWD", "SHLVL", "_", "OLDPWD"}, name) {
 			t.Errorf("%s was handed on", name)
 		}
 	}

@@ -6,6 +6,7 @@
 package child
 
 import (
+	"crypto/rand"
 	"errors"
 	"fmt"
 	"io"
@@ -22,6 +23,7 @@ import (
 
 const (
 	tailBytes = 4 << 10         // of stderr that are kept for messages
+	lastWords = time.Second     // from a program's end to no more reading of its output
 	stopGrace = 2 * time.Second // from the end of its input to being killed
 	lastLines = 3               // of stderr that a message shows
 )
@@ -49,10 +51,15 @@ type Process struct {
 	Stdout io.ReadCloser
 
 	cmd    *exec.Cmd
+	mark   string // of all that it starts, in their environment
 	stderr tail
+	outR   *os.File
 	done   chan struct{}
 	err    error // of Wait, once done is closed
 	stop   sync.Once
+
+	mu     sync.Mutex
+	reaped bool // its group's number may be another's
 }
 
 // Start starts the program. Stop it.
@@ -65,7 +72,8 @@ func Start(c Command) (*Process, error) {
 		return nil, errors.New("there is no command")
 	}
 	p := &Process{cmd: exec.Command(args[0], args[1:]...), done: make(chan struct{})} //nolint:noctx // it outlives any call; Stop ends it
-	p.cmd.Env = environment(c.Pass, c.Env)
+	p.mark = markName + "=" + rand.Text()
+	p.cmd.Env = append(environment(c.Pass, c.Env), p.mark)
 	p.stderr.secrets = c.secrets()
 	ownGroup(p.cmd)
 	// Pipes of our own: Wait must come back when the program ends, even where
@@ -90,6 +98,7 @@ func Start(c Command) (*Process, error) {
 		return nil, fmt.Errorf("cannot start %s: %w", c.Name(), err)
 	}
 	p.cmd.Stdin, p.cmd.Stdout, p.cmd.Stderr = inR, outW, errW
+	p.outR = outR
 	started := make(chan error)
 	go func() {
 		defer safego.Catch(nil)
@@ -122,9 +131,22 @@ func (p *Process) live(started chan<- error, errR *os.File) {
 		_, _ = io.Copy(&p.stderr, errR)
 		errR.Close()
 	})
-	p.err = p.cmd.Wait()
-	killGroup(p.cmd.Process) // what it has left behind
-	read.Wait()              // its last words
+	unreaped := awaitEnd(p.cmd.Process.Pid)
+	if !unreaped {
+		p.err = p.cmd.Wait()
+	}
+	p.mu.Lock()
+	killGroup(p.cmd.Process) // what it has left behind, while the number is its own
+	p.reaped = true
+	p.mu.Unlock()
+	if unreaped {
+		p.err = p.cmd.Wait()
+	}
+	killMarked(p.mark) // and what has left its group
+	// Its last words. Something out of reach may hold its output open for ever.
+	_ = errR.SetReadDeadline(time.Now().Add(lastWords))
+	_ = p.outR.SetReadDeadline(time.Now().Add(lastWords))
+	read.Wait()
 	close(p.done)
 }
 
@@ -132,7 +154,13 @@ func (p *Process) live(started chan<- error, errR *os.File) {
 func (p *Process) Done() <-chan struct{} { return p.done }
 
 // Kill ends the program and all that it has started.
-func (p *Process) Kill() { killGroup(p.cmd.Process) }
+func (p *Process) Kill() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if !p.reaped {
+		killGroup(p.cmd.Process)
+	}
+}
 
 // Stop closes the program's input, gives it a moment to end by itself, and kills
 // it. It returns when the program is gone.
