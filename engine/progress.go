@@ -56,6 +56,14 @@ func (r *run) eta() time.Duration {
 	return time.Duration(float64(p.Elapsed) / float64(done) * float64(left))
 }
 
+func (r *run) showProgress() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.err == nil {
+		r.c.Progress(r.progress())
+	}
+}
+
 // tick shows the progress now and then, though nothing has ended.
 func (r *run) tick(over <-chan struct{}) {
 	t := time.NewTicker(r.c.Tick)
@@ -67,14 +75,5 @@ func (r *run) tick(over <-chan struct{}) {
 		case <-over:
 			return
 		}
-	}
-}
-
-// showProgress tells the caller how far the run is.
-func (r *run) showProgress() {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if r.err == nil {
-		r.c.Progress(r.progress())
 	}
 }

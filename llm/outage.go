@@ -39,7 +39,10 @@ func (p *pool) await(ctx context.Context, at *caller, seq uint64, why error) err
 	if o == nil {
 		o = &outage{over: make(chan struct{})}
 		p.out = o
-		p.wg.Go(func() { defer safego.Catch(nil); p.endOutage(o, why) })
+		p.wg.Go(func() {
+			defer safego.Catch(func(err error) { p.end(o, nil, err) })
+			p.endOutage(o, why)
+		})
 		p.mu.Unlock()
 		at.c.Notice(fmt.Sprintf("%v (waiting up to %v for it to take connections again; nothing is asked meanwhile)", why, at.c.Patience))
 	} else {
@@ -86,27 +89,37 @@ func (p *pool) endOutage(o *outage, why error) {
 		back = p.anyAlive()
 		waited += pause + c.Now().Sub(start)
 	}
+	p.end(o, back, traj.Mark(fmt.Errorf("%w (it was waited for, %v)", why, c.Patience), traj.ErrGone))
+}
+
+// end lets all go on that wait: with a server that is back, or without one, and then
+// with what their requests end with.
+func (p *pool) end(o *outage, back *caller, spent error) {
 	say := ""
 	p.mu.Lock()
+	select {
+	case <-o.over: // and whoever ended it could not say so
+		p.mu.Unlock()
+		return
+	default:
+	}
 	if back != nil {
 		p.out, p.back = nil, p.seq
 		say = p.revive(back)
 	} else {
-		o.spent = traj.Mark(fmt.Errorf("%w (it was waited for, %v)", why, c.Patience), traj.ErrGone)
+		o.spent = spent
 	}
 	close(o.over)
 	p.mu.Unlock()
 	if say != "" {
-		c.Notice(say)
+		back.c.Notice(say)
 	}
 }
 
 // anyAlive asks every server, and gives the first that answers.
 func (p *pool) anyAlive() *caller {
 	for _, at := range p.all {
-		ctx, cancel := context.WithTimeout(p.ctx, probeTimeout)
-		err := p.alive(ctx, at)
-		cancel()
+		err := p.aliveSoon(at)
 		var other *otherModel
 		switch {
 		case err == nil:

@@ -24,10 +24,8 @@ func (p *pool) askAfter(at *caller, now time.Time) {
 	}
 	l.probing = true
 	p.wg.Go(func() {
-		defer safego.Catch(nil) // alive, where an answer is read, gives it as its error
-		ctx, cancel := context.WithTimeout(p.ctx, probeTimeout)
-		defer cancel()
-		err := p.alive(ctx, at)
+		defer safego.Catch(nil) // of what tells the user
+		err := p.aliveSoon(at)
 		p.mu.Lock()
 		say := ""
 		l.probing = false
@@ -50,9 +48,16 @@ func (p *pool) askAfter(at *caller, now time.Time) {
 	})
 }
 
-// alive asks a server for its models: one that has no such list is alive too.
-func (p *pool) alive(ctx context.Context, at *caller) (err error) {
+// aliveSoon is alive within a while; a panic in it is an error.
+func (p *pool) aliveSoon(at *caller) (err error) {
 	defer safego.Into(&err)
+	ctx, cancel := context.WithTimeout(p.ctx, probeTimeout)
+	defer cancel()
+	return p.alive(ctx, at)
+}
+
+// alive asks a server for its models: one that has no such list is alive too.
+func (p *pool) alive(ctx context.Context, at *caller) error {
 	offers, f := at.list(ctx)
 	if f != nil {
 		if f.status == http.StatusNotFound || f.status == http.StatusMethodNotAllowed {
@@ -143,12 +148,12 @@ func (c *Client) lists(ctx context.Context) ([][]Offer, error) {
 	done := make(chan struct{})
 	for i, at := range p.all {
 		go func() {
-			defer func() { done <- struct{}{} }()
-			defer safego.Catch(func(err error) { fails[i] = &failure{err: err} })
+			defer safego.Catch(func(err error) { fails[i] = &failure{err: err}; done <- struct{}{} })
 			fails[i] = at.once(ctx, func(ctx context.Context, at *caller) (f *failure) {
 				out[i], f = at.list(ctx)
 				return f
 			})
+			done <- struct{}{}
 		}()
 	}
 	for range p.all {
