@@ -1,6 +1,7 @@
 package text
 
 import (
+	"net/url"
 	"regexp"
 	"strings"
 )
@@ -36,4 +37,34 @@ func Redact(s string) string {
 		}
 		return "…"
 	})
+}
+
+// minKey is the length from which a part of an address is taken for a key: a
+// shorter one stands in ordinary words, too.
+const minKey = 6
+
+// KeysIn are the parts of an address that may be keys: its user and password, and
+// the values of its query.
+func KeysIn(address string) []string {
+	u, err := url.Parse(address)
+	if err != nil {
+		return nil
+	}
+	password, _ := u.User.Password()
+	keys := []string{u.User.Username(), password}
+	for _, values := range u.Query() {
+		keys = append(keys, values...)
+	}
+	return keys
+}
+
+// Without is a text in which keys are replaced, wherever they turn up: a server may
+// echo what it was sent.
+func Without(s string, keys []string) string {
+	for _, k := range keys {
+		if len(k) >= minKey {
+			s = strings.ReplaceAll(s, k, "…")
+		}
+	}
+	return s
 }
