@@ -20,7 +20,7 @@ func loadRows(ctx context.Context, o trainOptions, note func(string, ...any)) (d
 	format := func() (*trainer.Format, error) { return formatOf(ctx, o.Model, note) }
 	from := trainer.From{Rewarded: o.RewardModel != "", Format: format, OnDisk: true}
 	if o.Reward != "" {
-		s := newScorer(func(*traj.Trajectory) string { return o.Reward }, func(m string) { note("%s", m) }, nil)
+		s := newScorer(func(*traj.Trajectory) string { return o.Reward }, func(m string) { note("%s", m) }, o.ToolEnv)
 		defer s.Close()
 		if _, err := s.get(o.Reward); err != nil {
 			return nil, nil, usagef("--reward: %w", err)
