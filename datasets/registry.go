@@ -23,7 +23,8 @@ type entry struct {
 	about  string
 	repos  []string // on the hub, the first that has the files is taken
 	config string   // folder of the configuration, where the repository has several
-	split  string
+	split  string   // that it is measured on
+	train  string   // of the same repository; "": it has none
 	reward string
 	size   int // problems of the default split
 }
@@ -38,7 +39,7 @@ var registry = []entry{
 	{name: "math500", about: "MATH-500: 500 problems of the MATH test set",
 		repos: []string{"HuggingFaceH4/MATH-500"}, split: "test", reward: "math", size: 500},
 	{name: "gsm8k", about: "GSM8K: 1319 grade-school word problems",
-		repos: []string{"openai/gsm8k"}, config: "main", split: "test", reward: "math", size: 1319},
+		repos: []string{"openai/gsm8k"}, config: "main", split: "test", train: "train", reward: "math", size: 1319},
 	{name: "amc23", about: "AMC 2023: 40 competition problems",
 		repos: []string{"math-ai/amc23", "zwhe99/amc23"}, split: "test", reward: "math", size: 40},
 }
@@ -50,6 +51,31 @@ func entryNamed(name string) *entry {
 		}
 	}
 	return nil
+}
+
+// TrainSplit is the split of a benchmark that is for training; "" where it has none, or
+// the name is no benchmark's.
+func TrainSplit(name string) string {
+	if e := entryNamed(name); e != nil {
+		return e.train
+	}
+	return ""
+}
+
+// TestSplit is the split that a benchmark is measured on; "" where the name is no
+// benchmark's.
+func TestSplit(name string) string {
+	if e := entryNamed(name); e != nil {
+		return e.split
+	}
+	return ""
+}
+
+// IsTestSplit reports whether the split, "" for the default one, is what a benchmark is
+// measured on: all but the one for training, since an imported copy may have any name.
+func IsTestSplit(name, split string) bool {
+	e := entryNamed(name)
+	return e != nil && (e.train == "" || split != e.train)
 }
 
 // open reads an imported copy if there is one, else the hub's files.
@@ -84,7 +110,7 @@ func (e *entry) openMany(ctx context.Context, files []string, split string, o Op
 	limit := o.Limit
 	o.Limit = 0
 	var parts []*Dataset
-	all := &Dataset{Name: e.name, Split: split, Description: e.about, Reward: e.reward, Source: filepath.Dir(files[0]), limit: limit}
+	all := &Dataset{Name: e.name, Split: split, Description: e.about, Reward: e.reward, Source: filepath.Dir(files[0]), Files: files, limit: limit}
 	if o.System != nil {
 		all.System = *o.System
 	}

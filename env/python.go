@@ -1,6 +1,7 @@
 package env
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -33,6 +34,7 @@ type Python struct {
 	pool   *sandbox.Pool
 	config sandbox.Config
 	wall   time.Duration
+	turns  chan struct{} // a place for each call that runs
 
 	mu    sync.Mutex
 	large *sandbox.Pool // for code that mentions what is in science; nil: not made
@@ -64,7 +66,7 @@ func NewPython(ctx context.Context, c PythonConfig) (*Python, error) {
 		config := sandbox.Config{Python: path, Parallel: c.Parallel, BestEffort: c.BestEffort, Limits: sandbox.Limits{Wall: c.Timeout}}
 		pool, err := sandbox.Open(ctx, config)
 		if err == nil {
-			return &Python{pool: pool, config: config, wall: c.Timeout}, nil
+			return &Python{pool: pool, config: config, wall: c.Timeout, turns: make(chan struct{}, cmp.Or(c.Parallel, sandbox.DefaultParallel))}, nil
 		}
 		if errors.Is(err, sandbox.ErrRefused) { // another interpreter would not help
 			return nil, fmt.Errorf("the python tool cannot run isolated here: %w; --sandbox best-effort runs it with what is left", err)
@@ -167,6 +169,16 @@ func pythonSpec(memory string) traj.ToolSpec {
 func (p *Python) CacheVersion() (string, bool) {
 	version, _ := p.pool.Python()
 	return "python " + version + " " + p.config.Python, true
+}
+
+// Turn waits for a place among the calls that run at once.
+func (p *Python) Turn(ctx context.Context) (func(), error) {
+	select {
+	case p.turns <- struct{}{}:
+		return sync.OnceFunc(func() { <-p.turns }), nil
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
 }
 
 // Call runs the code. A traceback comes back as the tool's error.

@@ -33,7 +33,7 @@ func (h *Hub) Download(ctx context.Context, r Repo, file string) (string, error)
 	if err := r.Validate(); err != nil {
 		return "", err
 	}
-	if !filepath.IsLocal(filepath.FromSlash(file)) {
+	if !inside(file) {
 		return "", fmt.Errorf("%s: %q is not a path inside a repository", r, file)
 	}
 	if h.Offline {

@@ -231,3 +231,48 @@ func TestAverageFollowsTheParameters(t *testing.T) {
 		}
 	}
 }
+
+// A shared critic goes on with the head that its last run left beside the policy.
+func TestASharedCriticGoesOnWithItsHead(t *testing.T) {
+	for name, low := range map[string]LoRA{"whole": {}, "adapters": {Rank: 2, Alpha: 4}} {
+		open := func(path string, low LoRA) *Trainable {
+			t.Helper()
+			tr, err := OpenTrainable(path, Config{DType: "float64", Threads: 1, Head: HeadBoth, LoRA: low})
+			if err != nil {
+				t.Fatal(err)
+			}
+			t.Cleanup(tr.Close)
+			return tr
+		}
+		base, err := filepath.Abs("testdata/tiny-llama")
+		if err != nil {
+			t.Fatal(err)
+		}
+		tr, dir := open(base, low), t.TempDir()
+		for i := range 3 {
+			step(t, tr, headBatch(), i+1)
+		}
+		if err := tr.Save(dir, weights.F64); err != nil {
+			t.Fatal(err)
+		}
+		want, err := tr.Forward(headBatch())
+		if err != nil {
+			t.Fatal(err)
+		}
+		got, err := open(dir, LoRA{}).Forward(headBatch())
+		if err != nil {
+			t.Fatal(err)
+		}
+		for i := range want.Values {
+			if want.Values[i] == 0 || math.Abs(got.Values[i]-want.Values[i]) > 1e-12 {
+				t.Errorf("%s: value %d is %v, and was %v", name, i, got.Values[i], want.Values[i])
+			}
+		}
+		if err := os.WriteFile(filepath.Join(dir, valueHeadName), []byte("no head"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := OpenTrainable(dir, Config{DType: "float64", Threads: 1, Head: HeadBoth}); err == nil {
+			t.Errorf("%s: a damaged head is taken for none", name)
+		}
+	}
+}

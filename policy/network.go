@@ -147,6 +147,7 @@ func (p param) shape() []int64 {
 type source struct {
 	*weights.Model
 	tensor func(name string) (weights.Tensor, error)
+	head   *weights.Tensor // the value head beside a policy's weights (valueHeadName); nil: there is none
 }
 
 // load reads a model into tensors owned by keep, of the given type; a value head
@@ -162,13 +163,18 @@ func load(s, keep *torch.Scope, m source, n *network, dtype, master torch.DType,
 			dtype = master
 		}
 		for _, q := range p.parts {
-			if q.name == scoreName && !m.Has(scoreName) {
+			var t weights.Tensor
+			var err error
+			switch {
+			case q.name == scoreName && m.head != nil:
+				t = *m.head
+			case q.name == scoreName && !m.Has(scoreName):
 				parts = append(parts, c.Full(0, dtype, dev, q.shape...))
 				continue
-			}
-			t, err := m.tensor(q.name)
-			if err != nil {
-				return nil, err
+			default:
+				if t, err = m.tensor(q.name); err != nil {
+					return nil, err
+				}
 			}
 			if !equal(t.Shape, q.shape) {
 				return nil, fmt.Errorf("%s: tensor %s has shape %v, the config says %v", m.Path(), q.name, t.Shape, q.shape)

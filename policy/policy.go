@@ -77,7 +77,7 @@ func Open(path string, cfg Config) (*Policy, error) {
 		if err != nil {
 			return err
 		}
-		if p.net, err = load(s, p.weights, source{m, m.Tensor}, n, dtype, dtype, dev, p.cfg.MaxContext); err != nil {
+		if p.net, err = load(s, p.weights, source{Model: m, tensor: m.Tensor}, n, dtype, dtype, dev, p.cfg.MaxContext); err != nil {
 			return err
 		}
 		if dev == torch.CPU && dtype != torch.Float64 {

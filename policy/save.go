@@ -6,8 +6,10 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
+	"syscall"
 
 	"agentcli/internal/torch"
 	"agentcli/weights"
@@ -33,6 +35,16 @@ func (t *Trainable) SaveAverage(dir string, dtype weights.DType) error {
 // valueHeadName is the file of a value head that shares its backbone with a
 // policy: what reads the folder as a language model must not meet it.
 const valueHeadName = "value_head.safetensors"
+
+// openValueHead opens the value head that an earlier run with a shared critic left in a
+// model's folder; nil where there is none.
+func openValueHead(dir string) (*weights.File, error) {
+	f, err := weights.OpenSafetensors(filepath.Join(dir, valueHeadName))
+	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ENOTDIR) { // or a .gguf
+		return nil, nil
+	}
+	return f, err
+}
 
 func (t *Trainable) save(dir string, dtype weights.DType, tensor func(param int) torch.Tensor) error {
 	if err := os.MkdirAll(dir, 0o755); err != nil {

@@ -82,13 +82,26 @@ func OpenTrainable(path string, cfg Config) (*Trainable, error) {
 	if err != nil {
 		return nil, err
 	}
+	var head *weights.Tensor
+	if cfg.Head == HeadBoth {
+		file, err := openValueHead(path)
+		if err != nil {
+			return nil, err
+		}
+		if file != nil {
+			defer file.Close()
+			if x, ok := file.Tensor(scoreName); ok {
+				head = &x
+			}
+		}
+	}
 	window := t.model.MaxPositions
 	if cfg.MaxContext > 0 && cfg.MaxContext < window {
 		window = cfg.MaxContext
 	}
 	t.worker = torch.NewWorker(cfg.Threads)
 	err = t.worker.Do(func(s *torch.Scope) error {
-		from, dtype := source{m, m.Tensor}, master
+		from, dtype := source{m, m.Tensor, head}, master
 		if n.frozen = adapted || cfg.Frozen; n.frozen {
 			dtype = compute
 		}

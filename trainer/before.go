@@ -3,8 +3,10 @@ package trainer
 import (
 	"context"
 	"fmt"
+	"slices"
 
 	"agentcli/policy"
+	"agentcli/trainer/algo"
 	"agentcli/traj"
 )
 
@@ -12,6 +14,7 @@ import (
 // checkpoint of a resumed run, else by asking them.
 func (s *Session) before(ctx context.Context, episodes []*Episode, values Scorer) error {
 	c := s.Config
+	s.old = s.oldSource(episodes)
 	if s.Done > 0 {
 		return s.restore(episodes, values != nil)
 	}
@@ -20,8 +23,8 @@ func (s *Session) before(ctx context.Context, episodes []*Episode, values Scorer
 		return err
 	}
 	switch {
-	case c.KLCoef == 0:
-	case s.Ref == Scorer(s.Actor) && c.OldLogprobs == OldRecompute: // it was just asked
+	case c.KLCoef == 0 || s.refIsNow():
+	case s.Ref == Scorer(s.Actor) && s.old == oldAsked: // it was just asked
 		s.refIsOld(episodes)
 	default:
 		err := s.score(ctx, "ref", s.Ref, episodes, colRef, into(colRef))
@@ -73,7 +76,7 @@ func (s *Session) oldLogprobs(ctx context.Context, episodes []*Episode, diff *Ro
 			e.oldFromFile()
 		}
 	}
-	if c.OldLogprobs == OldFile {
+	if s.old != oldAsked {
 		return nil
 	}
 	return s.score(ctx, "old_log_prob", s.Actor, episodes, colOld, func(it item, o policy.Outputs) error {
@@ -83,6 +86,40 @@ func (s *Session) oldLogprobs(ctx context.Context, episodes []*Episode, diff *Ro
 		}
 		return nil
 	})
+}
+
+// oldSource says where the log-probs before the update come from.
+type oldSource int
+
+const (
+	oldAsked   oldSource = iota // of a forward pass of the policy before its first update
+	oldOfFile                   // as recorded at sampling
+	oldIsNow                    // of the one update itself: the policy before it is the one that is updated
+	oldNotRead                  // nothing reads them: what was recorded stands in for them in the metrics
+)
+
+// oldSource finds it: no forward pass whose result nothing reads.
+func (s *Session) oldSource(episodes []*Episode) oldSource {
+	c := s.Config
+	loss, _ := algo.LossByName(c.Loss)
+	reads := c.readsOld() || c.klInLoss() && s.Ref == Scorer(s.Actor) ||
+		loss.NeedsRollout() && slices.ContainsFunc(episodes, func(e *Episode) bool { return e.untold })
+	switch {
+	case c.OldLogprobs == OldFile:
+		return oldOfFile
+	case c.klInReward(): // the advantages need them first
+		return oldAsked
+	case !reads:
+		return oldNotRead
+	case c.Epochs == 1 && len(minibatches(s.groups, c.Minibatch, rng(c.Seed, 0))) == 1:
+		return oldIsNow
+	}
+	return oldAsked
+}
+
+// refIsNow reports whether the reference is the policy in its only update.
+func (s *Session) refIsNow() bool {
+	return s.old == oldIsNow && s.Config.klInLoss() && s.Ref == Scorer(s.Actor)
 }
 
 // refIsOld takes the old log-probs for the reference's.

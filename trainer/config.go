@@ -93,7 +93,7 @@ const (
 func DefaultConfig() Config {
 	return Config{
 		Algo: AlgoGRPO, Advantage: "grpo", Loss: "ppo", LossScale: ScaleDefault, Aggregation: algo.TokenMean, OldLogprobs: OldRecompute,
-		SAPOPos: 1, SAPONeg: 1.05, Threshold: .2, RolloutKL: 1e-3, OffPolicy: algo.Correction{Kind: algo.NoCorrection, Low: .5, High: 2},
+		SAPOPos: 1, SAPONeg: 1.05, Threshold: .2, RolloutKL: 1e-3, OffPolicy: algo.NewCorrection(algo.NoCorrection),
 		KL: algo.KLK3, KLIn: KLInLoss, Gamma: 1, Lambda: 1, OverlongFactor: 1, CriticLR: 9e-6, ValueClip: .2, ValueCoef: .5,
 		Supervised: Supervised{DPOBeta: .1, DPOLoss: string(algo.DPOSigmoid), Pairs: PairsBestWorst, RMLoss: RMPairwise, PRMToken: "\n", PRMTokens: "+,-"},
 		Clip:       algo.Clip{Low: .2, High: .2}, Epochs: 1, Minibatch: 64, MicroTokens: 4096,
@@ -219,6 +219,9 @@ func (c Config) Validate() error {
 	case !least0(c.PTXCoef):
 		return bad("ptx-coef", c.PTXCoef, "a number of at least 0")
 	}
+	if err := c.validateTogether(bad); err != nil {
+		return err
+	}
 	return c.validateSupervised(bad)
 }
 
@@ -266,9 +269,18 @@ func (c Config) rewarded() bool {
 
 // needsRollout reports whether the file's own log-probs enter the loss.
 func (c Config) needsRollout() bool {
-	loss, _ := algo.LossByName(c.Loss)
-	return (loss != nil && loss.Rollout) || c.OffPolicy.Kind != algo.NoCorrection
+	loss, ok := algo.LossByName(c.Loss)
+	return ok && loss.NeedsRollout() || c.OffPolicy.Kind != algo.NoCorrection
 }
+
+// readsOld reports whether log-probs of the policy before the update decide anything.
+func (c Config) readsOld() bool {
+	loss, ok := algo.LossByName(c.Loss)
+	return ok && loss.NeedsOld() || c.OffPolicy.Kind != algo.NoCorrection || c.klInReward() || c.TargetKL > 0
+}
+
+func (c Config) klInReward() bool { return c.KLCoef > 0 && c.KLIn == KLInReward }
+func (c Config) klInLoss() bool   { return c.KLCoef > 0 && c.KLIn == KLInLoss }
 
 // lengthWeights reads LengthPenalty.
 func (c Config) lengthWeights() (out, in, turns float64, err error) {

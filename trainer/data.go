@@ -27,8 +27,9 @@ type Data struct {
 
 	unscored bool // the rows need no reward of their own: a model scores them later
 
-	rewards []rewardSum // of each file, where its own rewards are trained on
-	parts   components  // of the rows' rewards
+	made    []madeReward // of all rows of the files, where rewards are made anew; nil: they are not
+	rewards []rewardSum  // of each file, where its own rewards are trained on
+	parts   components   // of the rows' rewards
 
 	shelf   *shelf  // where the episodes' bodies are; nil: in memory
 	tallied laidOut // what they were counted for when they were put there
@@ -74,6 +75,10 @@ type RunSource struct {
 		TokenizerHash string `json:"tokenizer_hash"`
 		TemplateHash  string `json:"template_hash"`
 	} `json:"model"`
+	Dataset struct {
+		Name  string `json:"name"`
+		Split string `json:"split"`
+	} `json:"dataset"`
 	Sampling traj.Sampling `json:"sampling"`
 	Limits   struct {
 		Turns    int `json:"max_turns"`
@@ -123,9 +128,19 @@ func (d *Data) empty() error {
 // ErrNoRows is wrapped by the error of files whose rows were all left out.
 var ErrNoRows = errors.New("no rows to train on")
 
-// DropLone leaves out the rows that nothing is left to compare with in their group;
-// that nothing remains is an error.
-func (d *Data) DropLone() error {
+// Fit leaves out the rows that a run with these settings cannot train on: those that do
+// not fit into the model's window, and then, where attempts are compared, those that
+// nothing is left to compare with in their group (a failure of the infrastructure is no
+// reward, so the attempt that is left of such a group has no baseline). That nothing
+// remains is an error.
+func (d *Data) Fit(window int, c Config) error {
+	if err := d.dropLong(window); err != nil || !c.ComparesGroups() {
+		return err
+	}
+	return d.dropLone()
+}
+
+func (d *Data) dropLone() error {
 	alone := map[*Episode]bool{}
 	for _, g := range groups(d.Episodes) {
 		if len(g) == 1 {
@@ -141,9 +156,7 @@ func (d *Data) DropLone() error {
 	return d.empty()
 }
 
-// DropLong leaves out the rows that do not fit into the model's window; that
-// nothing remains is an error.
-func (d *Data) DropLong(window int) error {
+func (d *Data) dropLong(window int) error {
 	d.Episodes = slices.DeleteFunc(d.Episodes, func(e *Episode) bool {
 		long := int(e.sizes().longest) > window
 		if long {
@@ -228,25 +241,17 @@ func (d *Data) CompareWithGreedy(ctx context.Context, path string) error {
 }
 
 // CheckGroups looks whether the rows can be compared at all: every advantage
-// here is relative to a group. Groups of one among others are only a warning.
-func (d *Data) CheckGroups() (warning string, err error) {
-	all, lone := groups(d.Episodes), 0
-	for _, g := range all {
-		if len(g) == 1 {
-			lone++
-		}
+// here is relative to a group. Groups of one among others are left out by Fit.
+func (d *Data) CheckGroups() error {
+	all := groups(d.Episodes)
+	if slices.ContainsFunc(all, func(g []*Episode) bool { return len(g) > 1 }) {
+		return nil
 	}
 	why := ""
 	if len(d.Ungrouped) > 0 {
 		why = fmt.Sprintf("; %s has no column group_id, so its rows were grouped by task_id", d.Ungrouped[0])
 	}
 	const mend = "give the attempts at one task the same group_id, as in docs/format.md, or roll out with -n 2 or more"
-	switch {
-	case lone == 0:
-		return "", nil
-	case lone == len(all):
-		return "", fmt.Errorf("%s: none of the %d rows shares its group_id with another, so there is nothing to compare it with%s: %s",
-			strings.Join(d.Files, ", "), len(d.Episodes), why, mend)
-	}
-	return fmt.Sprintf("%d of the %d groups have a single row, which nothing is compared with: its advantage is its bare reward%s (%s)", lone, len(all), why, mend), nil
+	return fmt.Errorf("%s: none of the %d rows shares its group_id with another, so there is nothing to compare it with%s: %s",
+		strings.Join(d.Files, ", "), len(d.Episodes), why, mend)
 }

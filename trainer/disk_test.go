@@ -113,7 +113,8 @@ func TestTrainingFromDiskIsTrainingFromMemory(t *testing.T) {
 	settings := map[string]Config{
 		"grpo":           base(func(c *Config) {}),
 		"all at once":    base(func(c *Config) { c.Minibatch = 0 }),
-		"file":           base(func(c *Config) { c.OldLogprobs, c.OffPolicy.Kind = OldFile, "tis" }),
+		"file":           base(func(c *Config) { c.OldLogprobs = OldFile }),
+		"tis":            base(func(c *Config) { c.OffPolicy = algo.NewCorrection(algo.TIS) }),
 		"kl":             base(func(c *Config) { c.KLCoef = .1 }),
 		"kl in reward":   base(func(c *Config) { c.KLCoef, c.KLIn, c.DropZeroStd = .1, KLInReward, true }),
 		"echo":           base(func(c *Config) { c.Echo = .3 }),
@@ -321,7 +322,7 @@ func TestRowsOnDiskAreCheckedAsThoseInMemory(t *testing.T) {
 	if err := d.CheckTokens(8); err == nil || err.Error() != "b#0: sequence 0: token id 8 at position 8 is outside the model's vocabulary of 8" {
 		t.Error(err)
 	}
-	if err := d.DropLong(8); err != nil || len(d.Episodes) != 3 || d.Skipped.Rows != 1 {
+	if err := d.dropLong(8); err != nil || len(d.Episodes) != 3 || d.Skipped.Rows != 1 {
 		t.Errorf("%d rows left, %v", len(d.Episodes), err)
 	}
 	for _, e := range d.Episodes {

@@ -24,6 +24,7 @@ func (d *DPO) Run(ctx context.Context) error {
 	if err := d.begin(); err != nil {
 		return err
 	}
+	d.measure = d.heldOutLoss
 	if err := d.reference(ctx, flatten(d.groups), true); err != nil {
 		return err
 	}
@@ -48,11 +49,31 @@ func (d *DPO) reply(e *Episode) (lp, ref, weight float64) {
 
 // step: loss → gradient → AdamW.
 func (d *DPO) step(ctx context.Context, batch []*Episode, at stepNumbers, m *metrics) (stop bool, err error) {
-	c := d.Config.Supervised
 	start := d.Clock()
 	units, n := d.pairUnits(batch)
-	err = d.jointly(ctx, units, at, m, func(unit []*Episode) error {
-		for _, p := range d.pairs[unit[0].Group] {
+	err = d.jointly(ctx, units, at, m, d.loss(d.pairs, n, m))
+	if err != nil {
+		return false, err
+	}
+	if err := d.update(batch, at, m); err != nil {
+		return false, err
+	}
+	m.set("train/pairs", float64(n))
+	m.set("timing_s/update_actor", d.Clock().Sub(start).Seconds())
+	return false, nil
+}
+
+// heldOutLoss is the loss of pairs that are not trained on.
+func (d *DPO) heldOutLoss(ctx context.Context, eval *Session, m *metrics) error {
+	units, n := eval.pairUnits(flatten(eval.groups))
+	return eval.look(ctx, units, d.loss(eval.pairs, n, m))
+}
+
+// loss adds what the pairs of a group are of the loss over n pairs, and its derivatives.
+func (d *DPO) loss(pairs map[string][]Pair, n int, m *metrics) func(unit []*Episode) error {
+	c := d.Config.Supervised
+	return func(unit []*Episode) error {
+		for _, p := range pairs[unit[0].Group] {
 			chosen, refChosen, wc := d.reply(p.Chosen)
 			rejected, refRejected, wr := d.reply(p.Rejected)
 			l, grad, err := algo.DPO(algo.DPOKind(c.DPOLoss), wc*chosen, wr*rejected, wc*refChosen, wr*refRejected, c.DPOBeta, c.LabelSmoothing)
@@ -67,16 +88,7 @@ func (d *DPO) step(ctx context.Context, batch []*Episode, at stepNumbers, m *met
 			m.add("logps/rejected", rejected)
 		}
 		return nil
-	})
-	if err != nil {
-		return false, err
 	}
-	if err := d.update(batch, at, m); err != nil {
-		return false, err
-	}
-	m.set("train/pairs", float64(n))
-	m.set("timing_s/update_actor", d.Clock().Sub(start).Seconds())
-	return false, nil
 }
 
 // compare counts the rewards of one pair, by the names that TRL's users know.

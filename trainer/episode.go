@@ -16,6 +16,7 @@ type Episode struct {
 	ID       string
 	Group    string
 	Task     string // id of the task, for the greedy attempt that remax compares with
+	from     string // file that it was read from; "" where it was not
 	Score    float64
 	Greedy   *float64 // score of the greedy attempt at the same task; remax only
 	Filtered bool     // left out of the loss, its counts and what is whitened, not out of its group's baseline
@@ -36,6 +37,8 @@ type Episode struct {
 	at      int64  // where it is there
 	length  int32  // in bytes
 	first   int64  // number of its first wanted token among those of all episodes
+
+	held bool // its column split is the one that is held out (From.EvalSplit)
 
 	unscored bool // it has no reward, and none is asked for: Score says nothing
 }
@@ -80,6 +83,26 @@ func (b *Body) measure() sizes {
 		n.longest = max(n.longest, int32(len(ids)))
 		if len(ids) > 0 {
 			n.top = max(n.top, slices.Max(ids))
+		}
+	}
+	return n
+}
+
+// observed is how many tokens the policy read after its first own: tool output and what
+// the template puts around it. The prompt is none, nor are tokens that a later sequence
+// repeats of the one before.
+func (b *Body) observed() int {
+	n := 0
+	for i := range b.Sequences {
+		s := &b.Sequences[i]
+		from := slices.Index(s.LossMask, true)
+		if i > 0 {
+			from = commonPrefix(b.Sequences[i-1].TokenIDs, s.TokenIDs)
+		}
+		for t := max(from, 0); t < len(s.LossMask); t++ {
+			if !s.LossMask[t] {
+				n++
+			}
 		}
 	}
 	return n

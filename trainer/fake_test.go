@@ -1,6 +1,7 @@
 package trainer
 
 import (
+	"errors"
 	"fmt"
 	"math"
 	"math/rand/v2"
@@ -22,10 +23,11 @@ type bigram struct {
 	values, valueGrad []float64 // a value for each previous token; nil: no value head. Plain gradient descent
 	valueSteps        [][]float64
 
-	calls int         // batches seen by Accumulate
-	steps [][]float64 // the gradient of every step, before clipping
-	taken []policy.StepConfig
-	fail  func(step int) error // asked before each step
+	graded bool        // something was accumulated since the last step
+	calls  int         // batches seen by Accumulate
+	steps  [][]float64 // the gradient of every step, before clipping
+	taken  []policy.StepConfig
+	fail   func(step int) error // asked before each step
 }
 
 func newBigram(vocab int, seed uint64) *bigram {
@@ -114,6 +116,7 @@ func (b *bigram) Accumulate(batch policy.Batch, loss func(policy.Outputs) policy
 	if d.Logprobs != nil && len(d.Logprobs) != len(o.Logprobs) {
 		return fmt.Errorf("%d gradients for %d log-probs", len(d.Logprobs), len(o.Logprobs))
 	}
+	b.graded = b.graded || d.Logprobs != nil || d.Entropy != nil || d.Values != nil
 	i := 0
 	return b.each(batch, func(prev, token int32) {
 		t := temperature(batch, i)
@@ -156,7 +159,12 @@ func (b *bigram) Finite() error {
 	return nil
 }
 
-func (b *bigram) Drop() error { clear(b.grad); clear(b.valueGrad); return nil }
+func (b *bigram) Drop() error {
+	b.graded = false
+	clear(b.grad)
+	clear(b.valueGrad)
+	return nil
+}
 
 func (b *bigram) Step(c policy.StepConfig) (norm float64, err error) {
 	if b.fail != nil {
@@ -164,6 +172,10 @@ func (b *bigram) Step(c policy.StepConfig) (norm float64, err error) {
 			return 0, err
 		}
 	}
+	if !b.graded {
+		return 0, errors.New("there is no gradient to step on") // as policy.Trainable has it
+	}
+	b.graded = false
 	if b.values != nil {
 		b.valueSteps = append(b.valueSteps, slices.Clone(b.valueGrad))
 		for i, g := range b.valueGrad {

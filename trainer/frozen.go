@@ -20,9 +20,12 @@ type Frozen struct {
 	Scores []float64   // by the reward model, of all episodes of the files; nil: there was none
 	Diff   RolloutDiff // of the file's log-probs to the starting policy's, once it is known
 	Ended  bool        // no step follows, however many there were to be
+	Left   int         // steps so far that were left out (Config.SkipBad, Config.TargetKL), which Adam does not count
 
+	eval    *Frozen     // of the held-out rows; nil: there are none
 	n       int         // episodes that are trained on
 	rewards []rewardSum // of the files
+	made    []madeReward
 	rows    func() iter.Seq2[*remarks, error]
 }
 
@@ -40,6 +43,9 @@ type frozenHead struct {
 	Diff             RolloutDiff
 	Rewards          []rewardSum // nil: of a version that did not keep them
 	Ended            bool
+	Left             int
+	Made             []madeReward // rewards made anew
+	Eval             int          // remarks that follow of held-out rows, plus 1; 0: there are none
 }
 
 const frozenFormat = 2
@@ -55,7 +61,10 @@ func remarksOf(e *Episode) *remarks {
 
 // freeze keeps what was said of the episodes.
 func (s *Session) freeze(episodes []*Episode) *Frozen {
-	f := &Frozen{n: len(episodes), Scores: s.scores, rewards: s.Data.rewards}
+	f := &Frozen{n: len(episodes), Scores: s.scores, rewards: s.Data.rewards, made: s.Data.made}
+	if s.eval != nil {
+		f.eval = s.eval.Frozen
+	}
 	if s.Data.shelf == nil {
 		all := make([]*remarks, len(episodes))
 		for i, e := range episodes {
@@ -104,7 +113,7 @@ func (s *Session) restore(episodes []*Episode, values bool) error {
 		return changed(fmt.Sprintf("%d then, %d now", f.n, len(episodes)))
 	}
 	var cols []column
-	for k, need := range []bool{!c.IsSupervised(), c.KLCoef > 0 || c.Algo == AlgoDPO, c.Loss == "opd", values} {
+	for k, need := range []bool{!c.IsSupervised() && (s.old == oldAsked || s.old == oldOfFile), c.KLCoef > 0 && !s.refIsNow() || c.Algo == AlgoDPO, c.Loss == "opd", values} {
 		if need {
 			cols = append(cols, column(k))
 		}
@@ -146,7 +155,7 @@ func (s *Session) restore(episodes []*Episode, values bool) error {
 	s.stored(cols...)
 	// The checkpoint that it was read from will be gone when the next is written.
 	s.Frozen = s.freeze(episodes)
-	s.Frozen.Scores, s.Frozen.Diff, s.Frozen.Ended = f.Scores, f.Diff, f.Ended
+	s.Frozen.Scores, s.Frozen.Diff, s.Frozen.Ended, s.Frozen.Left, s.Frozen.eval = f.Scores, f.Diff, f.Ended, f.Left, f.eval
 	return nil
 }
 
@@ -166,15 +175,24 @@ func (f *Frozen) WriteFile(path string) error {
 
 func (f *Frozen) write(w io.Writer) error {
 	enc := gob.NewEncoder(w)
-	if err := enc.Encode(frozenHead{frozenFormat, f.n, f.Scores, f.Diff, f.rewards, f.Ended}); err != nil || f.n == 0 {
+	head := frozenHead{Format: frozenFormat, Episodes: f.n, Scores: f.Scores, Diff: f.Diff, Rewards: f.rewards, Ended: f.Ended, Left: f.Left, Made: f.made}
+	if f.eval != nil {
+		head.Eval = f.eval.n + 1
+	}
+	if err := enc.Encode(head); err != nil {
 		return err
 	}
-	for r, err := range f.rows() {
-		if err != nil {
-			return err
+	for _, x := range []*Frozen{f, f.eval} {
+		if x == nil || x.n == 0 {
+			continue
 		}
-		if err := enc.Encode(r); err != nil {
-			return err
+		for r, err := range x.rows() {
+			if err != nil {
+				return err
+			}
+			if err := enc.Encode(r); err != nil {
+				return err
+			}
 		}
 	}
 	return nil
@@ -196,8 +214,19 @@ func ReadFrozen(path string) (*Frozen, error) {
 	if head.Format != frozenFormat {
 		return nil, fmt.Errorf("%s: the checkpoint is of another version of agentcli; go on with that one, or start afresh without --resume", path)
 	}
-	f := &Frozen{n: head.Episodes, Scores: head.Scores, Diff: head.Diff, rewards: head.Rewards, Ended: head.Ended}
-	f.rows = func() iter.Seq2[*remarks, error] {
+	f := &Frozen{n: head.Episodes, Scores: head.Scores, Diff: head.Diff, rewards: head.Rewards, Ended: head.Ended, Left: head.Left, made: head.Made}
+	f.rows = remarksIn(path, 0, f.n)
+	if head.Eval > 0 {
+		f.eval = &Frozen{n: head.Eval - 1, rows: remarksIn(path, f.n, head.Eval-1)}
+	}
+	return f, nil
+}
+
+// remarksIn reads n remarks of a file that WriteFile wrote, behind those that are
+// skipped.
+func remarksIn(path string, skip, n int) func() iter.Seq2[*remarks, error] {
+	damaged := func(err error) error { return fmt.Errorf("%s: the checkpoint is damaged: %w", path, err) }
+	return func() iter.Seq2[*remarks, error] {
 		return func(yield func(*remarks, error) bool) {
 			r, err := os.Open(path)
 			if err != nil {
@@ -210,17 +239,16 @@ func ReadFrozen(path string) (*Frozen, error) {
 				yield(nil, damaged(err))
 				return
 			}
-			for range f.n {
+			for i := range skip + n {
 				x := &remarks{}
 				if err := dec.Decode(x); err != nil {
 					yield(nil, damaged(err))
 					return
 				}
-				if !yield(x, nil) {
+				if i >= skip && !yield(x, nil) {
 					return
 				}
 			}
 		}
 	}
-	return f, nil
 }

@@ -107,7 +107,17 @@ func (c Config) movesAnyway(groups [][]*Episode) bool {
 		(c.Echo > 0 && slices.ContainsFunc(flatten(groups), observed))
 }
 
+// nothing says why nothing is left to learn from.
 func (s *Session) nothing() error {
+	cut := 0 // groups whose rows with an advantage all leave the loss
+	for _, g := range s.groups {
+		if !g[0].flat && slices.ContainsFunc(g, func(e *Episode) bool { return e.teaches && e.Filtered }) {
+			cut++
+		}
+	}
+	if cut > 0 {
+		return traj.Mark(fmt.Errorf("the attempts of %d of the %d groups have different rewards, but those that would teach were cut off at their length limit, and --overlong-filter leaves them out: there is nothing to learn (leave the flag out, or raise --max-tokens in rollout)", cut, len(s.groups)), ErrNothingToLearn)
+	}
 	return traj.Mark(fmt.Errorf("all attempts within each of the %d groups have the same reward: there is nothing to compare, hence nothing to learn (sample more attempts with rollout -n, or harder or easier tasks)", len(s.groups)), ErrNothingToLearn)
 }
 
@@ -148,6 +158,9 @@ func (g *GRPO) step(ctx context.Context, batch []*Episode, at stepNumbers, m *me
 	if err != nil {
 		return false, err
 	}
+	if err := g.klExceeded(m); err != nil {
+		return false, err
+	}
 	if err := g.addPTX(ctx, len(batch), at, m); err != nil {
 		return false, err
 	}
@@ -155,5 +168,5 @@ func (g *GRPO) step(ctx context.Context, batch []*Episode, at stepNumbers, m *me
 		return false, err
 	}
 	m.set("timing_s/update_actor", g.Clock().Sub(start).Seconds())
-	return g.tooFar(m), nil
+	return false, nil
 }

@@ -32,7 +32,10 @@ type metrics struct {
 	tokens, observed, packedTokens                   int
 	actions, sequences                               int  // in the loss and its counts
 	bySequence                                       bool // the loss is a mean over trajectories, not tokens
-	loss, clipped, dual, kl, entropy, refKL          float64
+	loss, kl, entropy, refKL                         float64
+	clipped, dual                                    int  // tokens
+	klTokens                                         int  // of which the log-prob before the update is known
+	policy                                           bool // the policy's loss was computed
 	ceLoss                                           float64
 	ceTokens                                         int
 	correction                                       []float64 // off-policy weights
@@ -123,21 +126,8 @@ func (m *metrics) episode(e *Episode) {
 		m.actions += e.actions()
 		m.sequences++
 	}
-	for i := range e.Sequences {
-		s := &e.Sequences[i]
-		first := 0
-		for first < len(s.LossMask) && !s.LossMask[first] {
-			first++
-		}
-		if i == 0 {
-			m.prompt.add(float64(first))
-		}
-		for _, sampled := range s.LossMask[first:] {
-			if !sampled {
-				m.observed++
-			}
-		}
-	}
+	m.prompt.add(float64(max(slices.Index(e.Sequences[0].LossMask, true), 0)))
+	m.observed += e.observed()
 }
 
 // withoutRewards leaves out what a step would say of rewards that its rows do not have.
@@ -147,7 +137,8 @@ func (m *metrics) withoutRewards() {
 	})
 }
 
-// token counts one trained token: its weighted loss, and kl = old − lp.
+// token counts one trained token: its weighted loss, and kl = old − lp, NaN where old
+// is not known.
 func (m *metrics) token(loss float64, clipped, dual bool, kl, entropy float64) {
 	m.trained++
 	m.loss += loss
@@ -156,8 +147,11 @@ func (m *metrics) token(loss float64, clipped, dual bool, kl, entropy float64) {
 	} else if clipped {
 		m.clipped++
 	}
-	m.kl += kl
-	m.ratio.add(math.Exp(-kl))
+	if !math.IsNaN(kl) {
+		m.klTokens++
+		m.kl += kl
+		m.ratio.add(math.Exp(-kl))
+	}
 	m.entropy += entropy
 }
 
@@ -233,15 +227,21 @@ func (m *metrics) finish() Metrics {
 	if n := m.trained; n > 0 {
 		p := float64(n)
 		m.mean("actor/pg_loss", m.loss, m.lossOver())
-		m.mean("actor/pg_clipfrac", m.clipped/p, n)
-		m.mean("actor/pg_clipfrac_lower", m.dual/p, n)
-		m.mean("actor/ppo_kl", m.kl/p, n)
+		// Tokens that are not computed have no advantage, and are not clipped.
+		m.share("actor/pg_clipfrac", m.clipped, m.actions)
+		m.share("actor/pg_clipfrac_lower", m.dual, m.actions)
 		m.mean("actor/entropy", m.entropy/p, n)
-		m.set("actor/ratio/min", m.ratio.min)
-		m.set("actor/ratio/max", m.ratio.max)
+		if m.klTokens > 0 {
+			m.mean("actor/ppo_kl", m.kl/float64(m.klTokens), m.klTokens)
+			m.set("actor/ratio/min", m.ratio.min)
+			m.set("actor/ratio/max", m.ratio.max)
+		}
 		if m.hasRef {
 			m.mean("actor/kl_loss", m.refKL, m.lossOver())
 		}
+	}
+	if m.policy {
+		m.share("actor/computed_token_share", m.trained, m.actions)
 	}
 	m.mean("actor/echo_loss", m.ceLoss, m.ceTokens)
 	if n := len(m.correction); n > 0 {

@@ -89,7 +89,7 @@ func TestTheTeacherOfOPSDReadsTheBestOtherAttempt(t *testing.T) {
 		if got := before.row(want[first])[first]; math.Abs(x.Teacher[0]-got) > 1e-12 {
 			t.Errorf("%s: teacher's log-prob %v, want %v", e.ID, x.Teacher[0], got)
 		}
-		if len(x.Teacher) > 1 && x.Teacher[1] != x.Old[1] {
+		if ids := e.Sequences[0].TokenIDs; len(x.Teacher) > 1 && x.Teacher[1] != before.row(ids[2])[ids[3]] {
 			t.Errorf("%s: a bigram does not see the demonstration past the first token", e.ID)
 		}
 	}

@@ -10,14 +10,15 @@ import (
 // Plan is what a run would train on.
 type Plan struct {
 	Episodes, Groups int
-	Flat             int // groups whose attempts all scored the same
-	Unscored         int // trajectories without a reward, where none is asked for: Flat, Reward and StdErr say nothing then
-	Dropped          int // trajectories that are left out with such groups
-	Steps            int // of the optimiser
-	Tokens           int // of all sequences
-	Actions          int // tokens that are trained on
-	Packed           int // tokens that a forward pass computes: a shared prompt once
-	AtOnce           int // those of the largest micro-batch
+	Flat             int  // groups whose attempts all scored the same
+	Unscored         int  // trajectories without a reward, where none is asked for: Flat, Reward and StdErr say nothing then
+	Dropped          int  // trajectories that are left out with such groups
+	Steps            int  // of the optimiser
+	Tokens           int  // of all sequences
+	Actions          int  // tokens that are trained on
+	Packed           int  // tokens that a forward pass computes: a shared prompt once
+	AtOnce           int  // those of the largest micro-batch
+	AsksOld          bool // a forward pass gives the log-probs before the update
 	Reward, StdErr   float64
 	Nothing          error // why the run would have nothing to learn from: it wraps ErrNothingToLearn; nil: it would
 	first            micro
@@ -93,6 +94,8 @@ func MakePlan(d *Data, c Config) (*Plan, error) {
 	for epoch := range c.Epochs {
 		p.Steps += len(minibatches(train, c.Minibatch, rng(c.Seed, epoch)))
 	}
+	s.groups = train
+	p.AsksOld = !c.IsSupervised() && s.oldSource(trained) == oldAsked
 	first := true
 	for mb, err := range s.micro(trained, nil) {
 		if err != nil {

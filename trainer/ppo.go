@@ -3,9 +3,11 @@ package trainer
 import (
 	"context"
 	"errors"
+	"fmt"
 
 	"agentcli/policy"
 	"agentcli/trainer/algo"
+	"agentcli/traj"
 )
 
 // PPO: proximal policy optimisation with a learned critic (Schulman et al. 2017,
@@ -45,6 +47,10 @@ func (p *PPO) Run(ctx context.Context) error {
 		return err
 	}
 
+	if all := flatten(p.groups); p.count(all).rl.Tokens == 0 && c.PTXCoef == 0 && c.Echo == 0 {
+		return traj.Mark(fmt.Errorf("all %d trajectories were cut off at their length limit, and --overlong-filter leaves them out: there is nothing to learn (leave the flag out, or raise --max-tokens in rollout)", len(all)), ErrNothingToLearn)
+	}
+
 	// old and reference log-probs, and values, before anything changes.
 	episodes := flatten(p.groups)
 	if err := p.before(ctx, episodes, critic); err != nil {
@@ -74,7 +80,10 @@ func (p *PPO) critic() Actor {
 }
 
 // moves: the critic learns from every episode, whatever its advantage.
-func (p *PPO) moves(batch []*Episode) bool { return p.count(batch).rl.Tokens > 0 }
+func (p *PPO) moves(batch []*Episode) bool {
+	n := p.count(batch)
+	return n.rl.Tokens > 0 || p.Config.PTXCoef > 0 || p.Config.Echo > 0 && n.ce > 0
+}
 
 // step: policy loss → actor's AdamW; value loss → critic's AdamW.
 func (p *PPO) step(ctx context.Context, batch []*Episode, at stepNumbers, m *metrics) (stop bool, err error) {
@@ -91,6 +100,7 @@ func (p *PPO) step(ctx context.Context, batch []*Episode, at stepNumbers, m *met
 			work = append(work, e)
 		}
 	}
+	valued := len(work) > 0 // the critic has something to learn from
 	if p.Critic != nil {
 		err = p.accumulate(ctx, p.Critic, "critic", work, at, m, func(mb micro, o policy.Outputs) (policy.Gradients, error) {
 			return p.valueLoss(mb, n, o, 1, m)
@@ -122,6 +132,9 @@ func (p *PPO) step(ctx context.Context, batch []*Episode, at stepNumbers, m *met
 		if err != nil {
 			return false, err
 		}
+		if err := p.klExceeded(m); err != nil {
+			return false, err
+		}
 		if warm {
 			if err := p.addPTX(ctx, len(batch), at, m); err != nil {
 				return false, err
@@ -139,15 +152,18 @@ func (p *PPO) step(ctx context.Context, batch []*Episode, at stepNumbers, m *met
 			}
 		}
 		start = p.Clock()
-		if err := p.stepCritic(at, m); err != nil {
-			return false, err
+		if valued {
+			if err := p.stepCritic(at, m); err != nil {
+				return false, err
+			}
 		}
 		m.set("timing_s/update_critic", (inCritic + p.Clock().Sub(start)).Seconds())
 	}
 	start = p.Clock()
 	if warm || p.Critic == nil {
-		if p.Critic != nil {
-			at.update -= c.CriticWarmup // Adam counts the steps that the policy took
+		if p.Critic != nil { // the policy's count and schedule are of its own steps
+			before := max(0, c.CriticWarmup-p.Updates) // steps of this run that were the critic's alone
+			at.update, at.step, at.total = at.update-c.CriticWarmup, at.step-before, at.total-before
 		}
 		if err := p.stepActor(work, at, m); err != nil {
 			return false, err
@@ -155,7 +171,7 @@ func (p *PPO) step(ctx context.Context, batch []*Episode, at stepNumbers, m *met
 	}
 	p.torn = false
 	m.set("timing_s/update_actor", (inActor + p.Clock().Sub(start)).Seconds())
-	return p.tooFar(m), nil
+	return false, nil
 }
 
 func (p *PPO) stepCritic(at stepNumbers, m *metrics) error {

@@ -63,7 +63,6 @@ func TestEveryTermOfTheLossIsInTheGradient(t *testing.T) {
 		"sapo":           func(c *Config) { c.Loss = "sapo" },
 		"reinforce":      func(c *Config) { c.Loss = "reinforce" },
 		"dppo":           func(c *Config) { c.Loss, c.Threshold, c.RolloutKL = "dppo", 9, .2 },
-		"tis":            func(c *Config) { c.OffPolicy = algo.Correction{Kind: algo.TIS, Low: .5, High: 2} },
 		"ppo, own critic": func(c *Config) {
 			*c = ppoConfig()
 			c.ValueClip = .1

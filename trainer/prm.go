@@ -28,6 +28,7 @@ func (p *PRM) Run(ctx context.Context) error {
 	if err := p.begin(); err != nil {
 		return err
 	}
+	p.measure = p.heldOutLoss
 	if err := p.reference(ctx, flatten(p.groups), false); err != nil {
 		return err
 	}
@@ -39,12 +40,37 @@ func (p *PRM) moves([]*Episode) bool { return true }
 // step: loss → gradient → AdamW.
 func (p *PRM) step(ctx context.Context, batch []*Episode, at stepNumbers, m *metrics) (stop bool, err error) {
 	start := p.Clock()
-	units, n := make([][]*Episode, len(batch)), 0
-	for i, e := range batch {
-		units[i] = []*Episode{e}
+	units, n := markUnits(batch)
+	err = p.jointly(ctx, units, at, m, p.loss(n, m))
+	if err != nil {
+		return false, err
+	}
+	if err := p.update(batch, at, m); err != nil {
+		return false, err
+	}
+	m.set("train/steps", float64(n))
+	m.set("timing_s/update_actor", p.Clock().Sub(start).Seconds())
+	return false, nil
+}
+
+// markUnits are the rows of a minibatch, and the number of their labelled markers.
+func markUnits(batch []*Episode) (units [][]*Episode, n int) {
+	for _, e := range batch {
+		units = append(units, []*Episode{e})
 		n += len(e.Marks)
 	}
-	err = p.jointly(ctx, units, at, m, func(unit []*Episode) error {
+	return units, n
+}
+
+// heldOutLoss is the loss of rows that are not trained on.
+func (p *PRM) heldOutLoss(ctx context.Context, eval *Session, m *metrics) error {
+	units, n := markUnits(flatten(eval.groups))
+	return eval.look(ctx, units, p.loss(n, m))
+}
+
+// loss adds what a row's markers are of the loss over n markers, and its derivatives.
+func (p *PRM) loss(n int, m *metrics) func(unit []*Episode) error {
+	return func(unit []*Episode) error {
 		e := unit[0]
 		for k, y := range e.Marks {
 			x := e.Streams[k*len(y) : (k+1)*len(y)]
@@ -66,16 +92,7 @@ func (p *PRM) step(ctx context.Context, batch []*Episode, at stepNumbers, m *met
 			}
 		}
 		return nil
-	})
-	if err != nil {
-		return false, err
 	}
-	if err := p.update(batch, at, m); err != nil {
-		return false, err
-	}
-	m.set("train/steps", float64(n))
-	m.set("timing_s/update_actor", p.Clock().Sub(start).Seconds())
-	return false, nil
 }
 
 // top is the place of the largest number, the first of equals.

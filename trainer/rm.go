@@ -28,6 +28,7 @@ func (r *RM) Run(ctx context.Context) error {
 	if err := r.begin(); err != nil {
 		return err
 	}
+	r.measure = r.heldOutLoss
 	if err := r.reference(ctx, flatten(r.groups), false); err != nil {
 		return err
 	}
@@ -40,8 +41,28 @@ func (r *RM) moves([]*Episode) bool { return true }
 func (r *RM) step(ctx context.Context, batch []*Episode, at stepNumbers, m *metrics) (stop bool, err error) {
 	start := r.Clock()
 	units, n := r.pairUnits(batch)
-	err = r.jointly(ctx, units, at, m, func(unit []*Episode) error {
-		for _, p := range r.pairs[unit[0].Group] {
+	err = r.jointly(ctx, units, at, m, r.loss(r.pairs, n, m))
+	if err != nil {
+		return false, err
+	}
+	if err := r.update(batch, at, m); err != nil {
+		return false, err
+	}
+	m.set("train/pairs", float64(n))
+	m.set("timing_s/update_actor", r.Clock().Sub(start).Seconds())
+	return false, nil
+}
+
+// heldOutLoss is the loss of pairs that are not trained on.
+func (r *RM) heldOutLoss(ctx context.Context, eval *Session, m *metrics) error {
+	units, n := eval.pairUnits(flatten(eval.groups))
+	return eval.look(ctx, units, r.loss(eval.pairs, n, m))
+}
+
+// loss adds what the pairs of a group are of the loss over n pairs, and its derivatives.
+func (r *RM) loss(pairs map[string][]Pair, n int, m *metrics) func(unit []*Episode) error {
+	return func(unit []*Episode) error {
+		for _, p := range pairs[unit[0].Group] {
 			c, w := p.Chosen.final(), p.Rejected.final()
 			if len(c.now.Values) != 1 || len(w.now.Values) != 1 {
 				return errors.New("the model has no value head")
@@ -57,16 +78,7 @@ func (r *RM) step(ctx context.Context, batch []*Episode, at stepNumbers, m *metr
 			m.compare(chosen, rejected)
 		}
 		return nil
-	})
-	if err != nil {
-		return false, err
 	}
-	if err := r.update(batch, at, m); err != nil {
-		return false, err
-	}
-	m.set("train/pairs", float64(n))
-	m.set("timing_s/update_actor", r.Clock().Sub(start).Seconds())
-	return false, nil
 }
 
 // lastToken asks for the value of the whole conversation.

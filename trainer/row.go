@@ -94,13 +94,14 @@ func episode(t *traj.Trajectory, id string, need needs) (e *Episode, reason stri
 	return e, "", nil
 }
 
-// roleOf is the key "role" of a row's meta, else its dataset.
+// roleOf is what rae compares a row with: its dataset and, where its meta has one, the
+// key "role" (SPIRAL keeps a baseline for each game and role).
 func roleOf(t *traj.Trajectory) string {
 	var meta struct {
 		Role string `json:"role"`
 	}
 	if bytes.Contains(t.Task.Meta, []byte("role")) && json.Unmarshal(t.Task.Meta, &meta) == nil && meta.Role != "" {
-		return meta.Role
+		return t.Task.Dataset + "/" + meta.Role
 	}
 	return t.Task.Dataset
 }

@@ -7,11 +7,13 @@ import (
 	"fmt"
 	"math"
 	"path/filepath"
+	"regexp"
 	"runtime"
 	"slices"
 	"strings"
 
 	"agentcli/parquet"
+	"agentcli/traj"
 )
 
 // rowColumns are those that training reads.
@@ -24,6 +26,7 @@ var scoredBy = []string{"question", "answer", "messages"}
 type needs struct {
 	reward, group bool
 	score         Score
+	made          *[]madeReward // what score made of the rows when the run began, as far as they are still to be read; nil: it begins
 	demonstrate   Demonstrations
 	onDisk        *Config // keep what is not asked for all the time on disk, for these settings; nil: in memory
 }
@@ -73,6 +76,9 @@ func load(ctx context.Context, patterns []string, need needs, text func(d *Data,
 			return nil, err
 		}
 	}
+	if need.made != nil && len(*need.made) > 0 {
+		return nil, traj.Mark(fmt.Errorf("the files have %d rows fewer than the checkpoint was written with; put them back as they were, or start afresh without --resume", len(*need.made)), ErrOtherRows)
+	}
 	if d.shelf != nil {
 		if err := d.shelf.settle(); err != nil {
 			return nil, err
@@ -94,6 +100,10 @@ func (s seen) once(text string) string {
 	s.texts[text] = text
 	return text
 }
+
+// taggedGroup are group ids with the tag of a run (engine.Config.Run): no other run has
+// them. Other ids are reused between runs.
+var taggedGroup = regexp.MustCompile(`@[0-9a-f]{8}(\.[0-9a-z.]+)?$`)
 
 // ahead is how many row groups are decoded at a time.
 func ahead() int { return min(runtime.GOMAXPROCS(0), 8) }
@@ -155,12 +165,21 @@ func (d *Data) loadFile(ctx context.Context, path string, i int, seen seen, need
 		}
 		defer weights.close()
 	}
-	row := 0
-	for t, err := range rescored(ctx, r.RowsAhead(ctx, ahead(), cols...), need.score) {
+	row, rows := 0, r.RowsAhead(ctx, ahead(), cols...)
+	switch {
+	case need.score != nil && need.made != nil:
+		rows = replayed(rows, need.made)
+	case need.score != nil:
+		rows = rescored(ctx, rows, need.score)
+	}
+	for t, err := range rows {
 		if err != nil {
 			return err
 		}
 		row++
+		if need.score != nil {
+			d.made = append(d.made, madeOf(t))
+		}
 		given, err := weights.row()
 		if err != nil {
 			return err
@@ -178,7 +197,6 @@ func (d *Data) loadFile(ctx context.Context, path string, i int, seen seen, need
 				continue
 			}
 		}
-		seen.ids[t.ID] = path
 		e, reason, err := episode(t, id, need)
 		if err == nil && reason == "" {
 			var none bool
@@ -193,6 +211,7 @@ func (d *Data) loadFile(ctx context.Context, path string, i int, seen seen, need
 			d.Skipped.Add(reason, id)
 			continue
 		}
+		seen.ids[t.ID] = path // a row that takes no part leaves its id to another attempt
 		if e.Group == "" {
 			e.Group = t.Task.ID
 		}
@@ -208,8 +227,10 @@ func (d *Data) loadFile(ctx context.Context, path string, i int, seen seen, need
 			temperature = own[row-1]
 		}
 		e.heat(temperature, run)
-		// Group ids are reused between runs.
-		e.Group, e.Task = seen.once(path+"\x00"+e.Group), seen.once(e.Task)
+		if !taggedGroup.MatchString(e.Group) { // else it is of one run, however many files have its rows
+			e.Group = path + "\x00" + e.Group
+		}
+		e.Group, e.Task, e.from = seen.once(e.Group), seen.once(e.Task), path
 		d.parts.add(e)
 		if need.reward && need.score == nil { // a reward made anew may differ each time
 			d.rewards[i].add(e)

@@ -49,7 +49,7 @@ func TestLoadCountsAndNamesTheRowsItCannotUse(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := d.DropLong(8); err != nil {
+	if err := d.dropLong(8); err != nil {
 		t.Fatal(err)
 	}
 	if len(d.Episodes) != 2 || d.Episodes[0].ID != "a#0" || d.Episodes[1].ID != "a#1" || d.Episodes[0].Group != d.Episodes[1].Group {
@@ -182,7 +182,7 @@ func TestMetricsHaveTheUsualNamesAndNoUnknownZeros(t *testing.T) {
 		return m.Values
 	}
 	known := []string{"frac_reward_zero_std", "observation_token_share", "rollout_probs_diff_mean", "rollout_probs_diff_max",
-		"rollout_logprobs_diff_mean", "rollout_logprobs_diff_max", "rollout_corr/tokens", "rollout_corr/kl", "rollout_corr/k3", "rollout_corr/ess", "timing_s/old_log_prob", "timing_s/update_actor", "timing_s/step", "perf/throughput",
+		"rollout_logprobs_diff_mean", "rollout_logprobs_diff_max", "rollout_corr/tokens", "rollout_corr/kl", "rollout_corr/k3", "rollout_corr/ess", "actor/computed_token_share", "timing_s/update_actor", "timing_s/step", "perf/throughput",
 		"actor/pg_loss", "actor/pg_clipfrac", "actor/pg_clipfrac_lower", "actor/ppo_kl", "actor/entropy", "actor/grad_norm", "actor/lr"}
 	for _, k := range []string{"critic/score", "critic/rewards", "critic/advantages", "response_length", "prompt_length"} {
 		known = append(known, k+"/mean", k+"/min", k+"/max")
@@ -232,12 +232,12 @@ func TestRowsThatNothingIsComparedWith(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	_, err = d.CheckGroups()
+	err = d.CheckGroups()
 	if err == nil || !strings.Contains(err.Error(), "none of the 3 rows shares its group_id") || strings.Contains(err.Error(), "no column") {
 		t.Error(err)
 	}
 	d.Ungrouped = []string{alone} // as where the column is missing
-	if _, err = d.CheckGroups(); err == nil || !strings.Contains(err.Error(), "no column group_id") {
+	if err = d.CheckGroups(); err == nil || !strings.Contains(err.Error(), "no column group_id") {
 		t.Error(err)
 	}
 	g := &GRPO{Session{Actor: newBigram(vocab, 1), Config: config(), Data: d}}
@@ -247,8 +247,21 @@ func TestRowsThatNothingIsComparedWith(t *testing.T) {
 	if d, err = LoadFor(ctx, []string{parquettest.Write(t, filepath.Join(dir, "some.parquet"), `{}`, lone(0), row("a#0", "a", number(1), nil), row("a#1", "a", number(0), nil))}, DefaultConfig(), From{}); err != nil {
 		t.Fatal(err)
 	}
-	if warning, err := d.CheckGroups(); err != nil || !strings.Contains(warning, "1 of the 2 groups have a single row") {
-		t.Error(warning, err)
+	if err := d.CheckGroups(); err != nil {
+		t.Error(err)
+	}
+	// The row that is left of a group is no positive signal, and no error of rloo either.
+	if err := d.Fit(1<<10, DefaultConfig()); err != nil || len(d.Episodes) != 2 || d.Skipped.Example["left alone in its group"] != "q0#0" {
+		t.Errorf("%v; %d rows, left out: %s", err, len(d.Episodes), d.Skipped.String())
+	}
+	c := config()
+	c.Advantage = "rloo"
+	train(t, newBigram(vocab, 1), c, nil, func(g *GRPO) { g.Data = d })
+	if d, err = LoadFor(ctx, []string{alone}, DefaultConfig(), From{}); err != nil {
+		t.Fatal(err)
+	}
+	if err := d.Fit(1<<10, ppoConfig()); err != nil || len(d.Episodes) != 3 {
+		t.Errorf("ppo compares nothing: %v, %d rows", err, len(d.Episodes))
 	}
 	// A foreign file with no more than train needs.
 	if d, err = LoadFor(ctx, []string{"testdata/least.parquet"}, DefaultConfig(), From{}); err != nil {
@@ -316,5 +329,44 @@ func TestRewardsMadeAnewTakeTheFilesPlace(t *testing.T) {
 		if _, err := fmt.Sscanf(e.ID, "q%d#%d", &task, &attempt); err != nil || e.Score != float64(2*task+attempt) {
 			t.Errorf("%s has the score %v", e.ID, e.Score)
 		}
+	}
+}
+
+// A run's attempts at a task are one group, whichever files have them: the group's id has
+// the tag of its run.
+func TestAttemptsOfOneRunAreComparedAcrossFiles(t *testing.T) {
+	dir := t.TempDir()
+	of := func(id, group string) *traj.Trajectory {
+		return row(id, group, number(float64(len(id)%2)), nil)
+	}
+	for group, want := range map[string]int{"q@0123abcd": 1, "q@0123abcd.7": 1, "q": 2, "q@home": 2} {
+		a := parquettest.Write(t, filepath.Join(dir, "a.parquet"), `{}`, of("q#0", group))
+		b := parquettest.Write(t, filepath.Join(dir, "b.parquet"), `{}`, of("q#10", group))
+		d, err := LoadFor(t.Context(), []string{a, b}, DefaultConfig(), From{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if n := len(groups(d.Episodes)); n != want {
+			t.Errorf("%s: %d groups, want %d", group, n, want)
+		}
+		if err := d.CheckGroups(); (err == nil) != (want == 1) {
+			t.Errorf("%s: %v", group, err)
+		}
+		if d.Episodes[1].in() != b+": q#10" {
+			t.Errorf("the second row is named %s", d.Episodes[1].in())
+		}
+	}
+}
+
+// A row that failed leaves its id to the attempt that was made in its place.
+func TestTheRetryOfAFailedRowIsTaken(t *testing.T) {
+	f := parquettest.Write(t, filepath.Join(t.TempDir(), "f.parquet"), `{}`,
+		row("a#0", "a", nil, func(x *traj.Trajectory) { x.Termination = traj.ModelFailed }), row("a#0", "a", number(1), nil), row("a#1", "a", number(0), nil), row("a#1", "a", number(1), nil))
+	d, err := LoadFor(t.Context(), []string{f}, DefaultConfig(), From{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(d.Episodes) != 2 || d.Episodes[0].Score != 1 || d.Episodes[1].Score != 0 || d.Skipped.Rows != 2 {
+		t.Errorf("%d rows, left out: %s", len(d.Episodes), d.Skipped.String())
 	}
 }

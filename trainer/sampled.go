@@ -159,7 +159,7 @@ func (d *Data) Tempering(c Config) string {
 		return text
 	}
 	text += "; " + d.untold() + " are " + d.recordedOf() + " and are not used: the old ones are recomputed"
-	if loss, ok := algo.LossByName(c.Loss); ok && loss.Rollout {
+	if loss, ok := algo.LossByName(c.Loss); ok && loss.NeedsRollout() {
 		text += ", and --loss " + c.Loss + " takes those for the sampled ones"
 	}
 	return text
@@ -185,11 +185,7 @@ func (d *Data) untold() string {
 
 // file that the episode was read from; "" where it was not.
 func (e *Episode) file() string {
-	path, _, ok := strings.Cut(e.Group, "\x00") // as loadFile makes it
-	if !ok {
-		return ""
-	}
-	return path
+	return e.from
 }
 
 // in names the episode, and its file where it has one.

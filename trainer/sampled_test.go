@@ -254,7 +254,7 @@ func TestLogprobsOfAnotherDistributionAreNotUsed(t *testing.T) {
 	}
 	for _, kind := range algo.Corrections[1:] {
 		c := config()
-		c.OffPolicy.Kind = kind
+		c.OffPolicy = algo.NewCorrection(kind)
 		if err := run(c, raw()); err == nil || !strings.Contains(err.Error(), "--off-policy "+kind) || strings.Contains(err.Error(), "\n") {
 			t.Error(kind, err)
 		}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"math/rand/v2"
 	"time"
 
@@ -23,6 +24,12 @@ type Session struct {
 	Config       Config
 	Data         *Data
 	PTX          []*Episode // of Config.PTXCoef
+	// Eval are rows that are not trained on: a supervised run measures itself on them
+	// before its first step, every EvalEvery steps and after the last; nil: it does not.
+	Eval      *Data
+	EvalEvery int
+	// OnEval is told what was measured, step 0 before the first one; may be nil.
+	OnEval func(step int, values map[string]float64) error
 
 	// OnStep is called after each optimiser step, OnProgress while the old and
 	// reference log-probs are computed and within a step. Either may be nil.
@@ -49,9 +56,15 @@ type Session struct {
 	// RefKL is the mean over all actions of the KL to the reference before the
 	// first update, once a run with the KL in the reward has measured it.
 	RefKL float64
+	// RefKLRows is how many trajectories it was measured on.
+	RefKLRows int
 
 	asked map[item][]float64 // log-probs by the policy, in this step, of episodes that updatePolicy asked for
 
+	eval    *Session // of Eval's rows
+	measure func(ctx context.Context, eval *Session, m *metrics) error
+
+	old       oldSource    // of the log-probs before the update
 	drop      func() error // forgets what a step has added up
 	torn      bool         // a step was taken in part: the models' state is none to keep
 	maxLength float64      // L of seq-mean-token-sum-norm
@@ -106,7 +119,7 @@ func (s *Session) begin() error {
 	}
 	s.drop = s.Actor.Drop
 	if c.ComparesGroups() {
-		if _, err := s.Data.CheckGroups(); err != nil {
+		if err := s.Data.CheckGroups(); err != nil {
 			return err
 		}
 	}
@@ -171,11 +184,23 @@ func (s *Session) epochs(ctx context.Context, train [][]*Episode, alg algorithm)
 	if s.Done > total {
 		return fmt.Errorf("the checkpoint stands after step %d, but this run has %d steps: its files or settings have changed", s.Done, total)
 	}
-	step, updates := 0, s.Updates // updates: steps that moved the model, as Adam counts them
+	if s.Done == 0 {
+		values, err := s.evaluate(ctx)
+		if err != nil {
+			return err // nothing was done yet
+		}
+		if values != nil && s.OnEval != nil {
+			if err := s.OnEval(0, values); err != nil {
+				return err
+			}
+		}
+	}
+	step, updates := 0, s.Updates-s.Frozen.Left // updates: steps that moved the model, as Adam counts them
+	base := s.Updates
 	defer func() { s.Updates = updates }()
 	for epoch := range c.Epochs {
 		for _, batch := range minibatches(train, c.Minibatch, rng(c.Seed, epoch)) {
-			moves := alg.moves(batch)
+			moves, first := alg.moves(batch), updates == base
 			if moves {
 				updates++
 			}
@@ -198,10 +223,10 @@ func (s *Session) epochs(ctx context.Context, train [][]*Episode, alg algorithm)
 				m.set("timing_s/"+phase, seconds)
 			}
 			s.spent = nil
-			// With the file's log-probs as the old ones, the forward pass of the first
-			// update is the only one by the starting policy: it measures the difference.
+			// Where the policy was not asked before, the forward pass of the first update
+			// is the only one by the starting policy: it measures the difference.
 			s.diff = nil
-			if updates == s.Updates+1 && moves && c.OldLogprobs == OldFile {
+			if first && moves && s.old != oldAsked && !c.IsSupervised() {
 				s.diff = &RolloutDiff{}
 			}
 			stop, err := s.take(ctx, alg, batch, stepNumbers{step, total, updates}, m)
@@ -212,17 +237,42 @@ func (s *Session) epochs(ctx context.Context, train [][]*Episode, alg algorithm)
 				if ctx.Err() != nil {
 					return s.interrupted(step - 1)
 				}
-				if err = s.bad(err, m); err != nil {
+				if stop = errors.Is(err, errKLExceeded); stop {
+					err = s.drop()
+				} else {
+					err = s.bad(err, m)
+				}
+				if err != nil {
 					// The step is lost, not those before it: its gradients were dropped.
 					return errors.Join(err, s.keep(step-1))
+				}
+				if moves { // Adam does not count a step that was left out
+					updates--
+					s.Frozen.Left++
 				}
 			}
 			if s.diff != nil {
 				s.Frozen.Diff = *s.diff
 			}
 			s.Frozen.Diff.into(m)
+			var measured map[string]float64
+			var evalErr error
+			if step == total || stop || s.EvalEvery > 0 && step%s.EvalEvery == 0 {
+				measured, evalErr = s.evaluate(ctx)
+				maps.Copy(m.Values, measured)
+			}
 			if s.OnStep != nil {
 				if err := s.OnStep(m.finish()); err != nil {
+					return err
+				}
+			}
+			switch {
+			case evalErr != nil && ctx.Err() != nil:
+				return s.interrupted(step)
+			case evalErr != nil:
+				return evalErr
+			case measured != nil && s.OnEval != nil:
+				if err := s.OnEval(step, measured); err != nil {
 					return err
 				}
 			}

@@ -67,10 +67,10 @@ func TestTheRolloutsKLIsOfTheSampledTokensUnderWhatSampledThem(t *testing.T) {
 func TestEachWeightOfTheLengthPenaltyIsOfItsOwnLength(t *testing.T) {
 	for weights, want := range map[string]float64{ // of the first row; the second has minus that
 		".2,0,0": (2./4 - 1) * .2 / 2, // 4 and 2 sampled tokens
-		"0,.2,0": (1 - 2./6) * .2 / 2, // 2 and 6 others
+		"0,.2,0": (1 - 1./4) * .2 / 2, // 1 and 4 observed ones: the prompt is none
 		"0,0,.2": (1./3 - 1) * .2 / 2, // 3 turns and 1
 	} {
-		long, wordy := attempt("g", 1, "abCDEF"), attempt("g", 1, "abhhhhCD")
+		long, wordy := attempt("g", 1, "abCDhEF"), attempt("g", 1, "abbbbbChhhhD")
 		long.Turns, wordy.Turns = 3, 1
 		c := config()
 		c.Advantage, c.LengthPenalty = "dr_grpo", weights
@@ -106,13 +106,14 @@ func TestPartWeightsWeighTheParts(t *testing.T) {
 	}
 }
 
-// A role is the key of meta, else the dataset.
+// A baseline is of a dataset and, where the row's meta has one, its role.
 func TestRolesHaveBaselinesOfTheirOwn(t *testing.T) {
 	of := func(dataset, meta string) func(*traj.Trajectory) {
 		return func(x *traj.Trajectory) { x.Task.Dataset, x.Task.Meta = dataset, json.RawMessage(meta) }
 	}
 	f := parquettest.Write(t, filepath.Join(t.TempDir(), "f.parquet"), "", row("a#0", "a", number(1), of("x", "")), row("a#1", "a", number(1), of("y", "")),
-		row("a#2", "a", number(1), of("x", "")), row("a#3", "a", number(1), of("x", `{"role":"y"}`)), row("a#4", "a", number(1), of("x", `{"role":"z"}`)))
+		row("a#2", "a", number(1), of("x", "")), row("a#3", "a", number(1), of("x", `{"role":"y"}`)), row("a#4", "a", number(1), of("x", `{"role":"z"}`)),
+		row("a#5", "a", number(1), of("y", `{"role":"z"}`)), row("a#6", "a", number(1), of("x", `{"role":"z"}`)))
 	c := config()
 	c.Advantage = "rae"
 	d, err := LoadFor(t.Context(), []string{f}, c, From{})
@@ -120,7 +121,7 @@ func TestRolesHaveBaselinesOfTheirOwn(t *testing.T) {
 		t.Fatal(err)
 	}
 	train(t, newBigram(vocab, 1), c, d.Episodes)
-	for i, want := range []float64{1, 1, .95, .95, 1} { // x, y, x, y, z
+	for i, want := range []float64{1, 1, .95, 1, 1, 1, .95} { // x, y, x, x/y, x/z, y/z, x/z
 		near(t, d.Episodes[i].ID, adv(d.Episodes[i]), want, 1e-12)
 	}
 }

@@ -26,6 +26,7 @@ func (f *SFT) Run(ctx context.Context) error {
 	if err := f.begin(); err != nil {
 		return err
 	}
+	f.measure = f.heldOutLoss
 	episodes := flatten(f.groups)
 	if err := f.reference(ctx, episodes, false); err != nil {
 		return err
@@ -36,25 +37,37 @@ func (f *SFT) Run(ctx context.Context) error {
 
 func (f *SFT) moves(batch []*Episode) bool { return f.count(batch).rl.Tokens > 0 }
 
+// loss adds what a sequence is of the loss, and its derivatives.
+func (f *SFT) loss(n counts, total *float64, g *policy.Gradients, m *metrics) func(it item, part policy.Outputs) error {
+	return func(it item, part policy.Outputs) error {
+		w, err := f.Config.Aggregation.Weight(it.ep.actions(), n.rl)
+		if err != nil {
+			return err
+		}
+		for t, a := range it.stream().RL {
+			g.Logprobs = append(g.Logprobs, -w*a)
+			*total -= w * a * part.Logprobs[t]
+			m.add("train/nll", -part.Logprobs[t])
+			m.add("train/entropy", part.Entropy[t])
+		}
+		return nil
+	}
+}
+
+// heldOutLoss is the loss of rows that are not trained on.
+func (f *SFT) heldOutLoss(ctx context.Context, eval *Session, m *metrics) error {
+	all, total := flatten(eval.groups), 0.0
+	err := eval.score(ctx, "eval", f.Actor, all, noColumn, f.loss(eval.count(all), &total, &policy.Gradients{}, m))
+	m.set("train/loss", total)
+	return err
+}
+
 // step: loss → gradient → AdamW.
 func (f *SFT) step(ctx context.Context, batch []*Episode, at stepNumbers, m *metrics) (stop bool, err error) {
-	c := f.Config
 	start := f.Clock()
 	n, total := f.count(batch), 0.0
 	err = f.accumulate(ctx, f.Actor, "update", batch, at, m, func(mb micro, o policy.Outputs) (g policy.Gradients, err error) {
-		err = mb.each(o, func(it item, part policy.Outputs) error {
-			w, err := c.Aggregation.Weight(it.ep.actions(), n.rl)
-			if err != nil {
-				return err
-			}
-			for t, a := range it.stream().RL {
-				g.Logprobs = append(g.Logprobs, -w*a)
-				total -= w * a * part.Logprobs[t]
-				m.add("train/nll", -part.Logprobs[t])
-				m.add("train/entropy", part.Entropy[t])
-			}
-			return nil
-		})
+		err = mb.each(o, f.loss(n, &total, &g, m))
 		return g, err
 	})
 	if err != nil {

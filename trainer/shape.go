@@ -30,11 +30,7 @@ func (s *Session) shaper() (func(i int, g []*Episode) error, error) {
 		if out != 0 || in != 0 || turns != 0 {
 			var out_G, in_G, turns_G []int
 			for _, e := range g {
-				observed := 0
-				for i := range e.Sequences {
-					observed += len(e.Sequences[i].TokenIDs) - e.Sequences[i].Sampled()
-				}
-				out_G, in_G, turns_G = append(out_G, e.Sampled), append(in_G, observed), append(turns_G, e.Turns)
+				out_G, in_G, turns_G = append(out_G, e.Sampled), append(in_G, e.observed()), append(turns_G, e.Turns)
 			}
 			score_G = algo.LengthPenalty(score_G, out_G, in_G, turns_G, out, in, turns)
 		}

@@ -142,7 +142,10 @@ func (d *Data) units(c Config) ([][]*Episode, map[string][]Pair, error) {
 // reference, where ask is set, else nothing but what a resumed run is held to.
 func (s *Session) reference(ctx context.Context, episodes []*Episode, ask bool) error {
 	if s.Done > 0 {
-		return s.restore(episodes, false)
+		if err := s.restore(episodes, false); err != nil {
+			return err
+		}
+		return s.heldOut(ctx, ask)
 	}
 	if ask {
 		model := s.Ref
@@ -152,6 +155,9 @@ func (s *Session) reference(ctx context.Context, episodes []*Episode, ask bool) 
 		if err := s.score(ctx, "ref", model, episodes, colRef, into(colRef)); err != nil {
 			return err
 		}
+	}
+	if err := s.heldOut(ctx, ask); err != nil {
+		return err
 	}
 	if s.Release != nil {
 		s.Release()
@@ -167,37 +173,22 @@ func (s *Session) reference(ctx context.Context, episodes []*Episode, ask bool) 
 // larger one is first run forward, piece by piece, so that the loss knows all of
 // it: no split changes the gradient.
 func (s *Session) jointly(ctx context.Context, units [][]*Episode, at stepNumbers, m *metrics, loss func(unit []*Episode) error) error {
-	all := func(units [][]*Episode) error {
-		for _, u := range units {
-			for _, e := range u {
-				for i := range e.Streams {
-					x := &e.Streams[i]
-					x.grad = policy.Gradients{Logprobs: zeros(x.now.Logprobs), Values: zeros(x.now.Values)}
-				}
-			}
-			if err := loss(u); err != nil {
-				return err
-			}
-		}
-		return nil
-	}
-	say := func(it item, o policy.Outputs) error { it.stream().now = o; return nil }
 	for _, chunk := range chunks(units, s.Config.MicroTokens) {
 		episodes := flatten(chunk)
 		once := len(microBatches(episodes, s.Config.MicroTokens)) <= 1
 		if !once {
-			if err := s.score(ctx, "forward", s.Actor, episodes, noColumn, say); err != nil {
+			if err := s.score(ctx, "forward", s.Actor, episodes, noColumn, keepNow); err != nil {
 				return err
 			}
-			if err := all(chunk); err != nil {
+			if err := eachUnit(chunk, loss); err != nil {
 				return err
 			}
 		}
 		err := s.accumulate(ctx, s.Actor, "update", episodes, at, m, func(mb micro, o policy.Outputs) (g policy.Gradients, err error) {
 			if once {
-				err = mb.each(o, say)
+				err = mb.each(o, keepNow)
 				if err == nil {
-					err = all(chunk)
+					err = eachUnit(chunk, loss)
 				}
 			}
 			for _, it := range mb.items {
@@ -207,6 +198,25 @@ func (s *Session) jointly(ctx context.Context, units [][]*Episode, at stepNumber
 			return g, err
 		})
 		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// keepNow notes what the model says of a sequence, for a loss of several.
+func keepNow(it item, o policy.Outputs) error { it.stream().now = o; return nil }
+
+// eachUnit hands units to a loss that fills the gradients of their streams.
+func eachUnit(units [][]*Episode, loss func(unit []*Episode) error) error {
+	for _, u := range units {
+		for _, e := range u {
+			for i := range e.Streams {
+				x := &e.Streams[i]
+				x.grad = policy.Gradients{Logprobs: zeros(x.now.Logprobs), Values: zeros(x.now.Values)}
+			}
+		}
+		if err := loss(u); err != nil {
 			return err
 		}
 	}

@@ -17,9 +17,13 @@ import (
 
 // From says where what a file lacks comes from.
 type From struct {
-	Rewarded bool                    // trajectories get their rewards from a model, later
-	Score    Score                   // makes rewards anew; nil: the file's count
-	Format   func() (*Format, error) // asked once, for rows of text
+	Rewarded bool  // trajectories get their rewards from a model, later
+	Score    Score // makes rewards anew; nil: the file's count
+	// EvalSplit marks the rows of text whose column split has this value, for
+	// Data.HoldOutSplit; "": none. Trajectories have no such column.
+	EvalSplit string
+	Resumed   *Frozen                 // of a run that goes on: it has the rewards that Score made; nil: the run begins
+	Format    func() (*Format, error) // asked once, for rows of text
 	// Demonstrations are what the teacher is shown; nil: nothing.
 	Demonstrations Demonstrations
 	// OnDisk keeps of the rows an index in memory alone, and the rest in a temporary
@@ -34,12 +38,20 @@ func LoadFor(ctx context.Context, patterns []string, c Config, from From) (*Data
 	if from.OnDisk {
 		disk = &c
 	}
+	var made *[]madeReward
+	if f := from.Resumed; f != nil && f.made != nil && from.Score != nil {
+		rest := f.made
+		made = &rest
+	}
 	if !c.IsSupervised() {
-		return load(ctx, patterns, needs{reward: !from.Rewarded && c.rewarded(), group: true, score: from.Score, demonstrate: from.Demonstrations, onDisk: disk}, nil)
+		return load(ctx, patterns, needs{reward: !from.Rewarded && c.rewarded(), group: true, score: from.Score, made: made, demonstrate: from.Demonstrations, onDisk: disk}, nil)
 	}
 	var r *reader
-	d, err := load(ctx, patterns, needs{reward: c.TakesPairs(), group: c.TakesPairs(), score: from.Score, onDisk: disk}, func(d *Data, path string) (bool, error) {
+	d, err := load(ctx, patterns, needs{reward: c.TakesPairs(), group: c.TakesPairs(), score: from.Score, made: made, onDisk: disk}, func(d *Data, path string) (bool, error) {
 		if is, err := trajectories(path); err != nil || is {
+			if is && err == nil && from.EvalSplit != "" {
+				err = fmt.Errorf("%s: --eval-split takes rows of text with a column split, and trajectories have none; give --holdout or --eval-dataset", path)
+			}
 			if is && err == nil && c.Algo == AlgoPRM {
 				err = fmt.Errorf("%s: --algo prm takes rows of prompt, completions and labels, not trajectories", path)
 			}
@@ -53,6 +65,7 @@ func LoadFor(ctx context.Context, patterns []string, c Config, from From) (*Data
 			if r, err = newReader(f, c); err != nil {
 				return false, err
 			}
+			r.evalSplit = from.EvalSplit
 		}
 		return true, r.file(ctx, d, path)
 	})
@@ -84,6 +97,8 @@ type reader struct {
 	marker int32 // prm: the token that ends a step
 	tokens []int32
 	names  []string // of the reward tokens
+
+	evalSplit string
 }
 
 func newReader(f *Format, c Config) (*reader, error) {
@@ -130,7 +145,7 @@ func (r *reader) file(ctx context.Context, d *Data, path string) error {
 		if err != nil {
 			return err
 		}
-		id := fmt.Sprintf("%s:%d", path, row.Number)
+		id, before := fmt.Sprintf("%s:%d", path, row.Number), len(d.Episodes)
 		switch r.c.Algo {
 		case AlgoSFT:
 			err = r.sft(d, id, row.Fields)
@@ -143,6 +158,9 @@ func (r *reader) file(ctx context.Context, d *Data, path string) error {
 			d.Skipped.Add("without an assistant turn to train on", id)
 		} else if err != nil {
 			return fmt.Errorf("%s: row %d: %w", path, row.Number, err)
+		}
+		for _, e := range d.Episodes[before:] {
+			e.held = r.evalSplit != "" && row.Fields["split"] == any(r.evalSplit)
 		}
 	}
 	return nil

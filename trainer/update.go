@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"math"
 	"slices"
 
 	"agentcli/policy"
@@ -65,7 +66,7 @@ func (s *Session) policyLoss(mb micro, n counts, o policy.Outputs, m *metrics) (
 	loss, _ := algo.LossByName(c.Loss)
 	var g policy.Gradients
 	now := map[item][]float64{} // log-probs of the sequences of this micro-batch
-	if loss.Whole {
+	if s.needsWhole(loss) {
 		if err := mb.each(o, func(it item, part policy.Outputs) error { now[it] = part.Logprobs; return nil }); err != nil {
 			return g, err
 		}
@@ -135,7 +136,11 @@ func (s *Session) actionLoss(loss *algo.Loss, it item, n counts, part policy.Out
 		dlp[t] += r.Grad[i]
 		m.token(span.Weight[i]*r.Loss[i], r.Clipped[i], r.Dual[i], span.Old[i]-span.LP[i], part.Entropy[t])
 		if c.KLCoef > 0 && c.KLIn == KLInLoss {
-			v, d := c.KL.At(part.Logprobs[t], x.Ref[t])
+			ref := part.Logprobs[t] // where it is the policy in its only update
+			if !s.refIsNow() {
+				ref = x.Ref[t]
+			}
+			v, d := c.KL.At(part.Logprobs[t], ref)
 			dlp[t] += wt * c.KLCoef * d
 			m.toReference(wt * v)
 		}
@@ -157,7 +162,7 @@ func (s *Session) span(loss *algo.Loss, it item, w float64, lp []float64, now ma
 		}
 		x, at := &it.ep.Streams[k], lp
 		switch {
-		case loss.Whole:
+		case s.needsWhole(loss):
 			at = now[item{it.ep, k}]
 		case k != it.seq:
 			at = x.Old // of a correction only: it looks at no other
@@ -165,17 +170,27 @@ func (s *Session) span(loss *algo.Loss, it item, w float64, lp []float64, now ma
 		if k == it.seq {
 			lo = len(span.LP)
 		}
+		old := x.Old
+		switch {
+		case old != nil:
+		case s.old == oldIsNow:
+			old = at
+		case x.Roll != nil: // in the metrics only
+			old = x.Roll
+		default:
+			old = slices.Repeat([]float64{math.NaN()}, len(x.RL))
+		}
 		for t, rl := range x.RL {
 			if rl <= 0 {
 				continue
 			}
-			span.LP, span.Old, span.Adv = append(span.LP, at[t]), append(span.Old, x.Old[t]), append(span.Adv, x.Adv[t])
+			span.LP, span.Old, span.Adv = append(span.LP, at[t]), append(span.Old, old[t]), append(span.Adv, x.Adv[t])
 			span.Weight = append(span.Weight, w*rl)
 			switch {
 			case x.Roll != nil:
 				span.Roll = append(span.Roll, x.Roll[t])
-			case it.ep.untold && loss.Rollout: // what sampled it, as far as can be told
-				span.Roll = append(span.Roll, x.Old[t])
+			case it.ep.untold && loss.NeedsRollout(): // what sampled it, as far as can be told
+				span.Roll = append(span.Roll, old[t])
 			}
 			if x.Teacher != nil {
 				span.Teacher = append(span.Teacher, x.Teacher[t])
@@ -188,11 +203,18 @@ func (s *Session) span(loss *algo.Loss, it item, w float64, lp []float64, now ma
 	return span, lo, hi
 }
 
+// needsWhole reports whether the log-probs of all sequences of a trajectory, as they are
+// now, are needed for each of them.
+func (s *Session) needsWhole(loss *algo.Loss) bool {
+	return loss.Whole || s.old == oldIsNow && s.Config.OffPolicy.Whole()
+}
+
 // updatePolicy runs a step's episodes through the policy and adds up the gradients
 // of loss. Where one ratio is the whole trajectory's, and its sequences do not fit
 // into one micro-batch, it is run forward once more beforehand, so that no split
 // changes the gradient.
 func (s *Session) updatePolicy(ctx context.Context, work []*Episode, at stepNumbers, m *metrics, loss func(mb micro, o policy.Outputs) (policy.Gradients, error)) error {
+	m.policy = true
 	split, err := s.split(work)
 	if err != nil {
 		return err
@@ -212,7 +234,7 @@ func (s *Session) updatePolicy(ctx context.Context, work []*Episode, at stepNumb
 // several micro-batches.
 func (s *Session) split(work []*Episode) ([]*Episode, error) {
 	loss, _ := algo.LossByName(s.Config.Loss)
-	if !loss.Whole || !slices.ContainsFunc(work, func(e *Episode) bool { return e.counts.sequences > 1 && !e.Filtered }) {
+	if !s.needsWhole(loss) || !slices.ContainsFunc(work, func(e *Episode) bool { return e.counts.sequences > 1 && !e.Filtered }) {
 		return nil, nil
 	}
 	var out []*Episode
@@ -239,9 +261,11 @@ func (s *Session) split(work []*Episode) ([]*Episode, error) {
 // advantage of 0 gives a gradient of exactly 0 where no other term asks: such an
 // episode stays in the denominators and is not computed.
 func (c Config) work(batch []*Episode) []*Episode {
+	loss, _ := algo.LossByName(c.Loss)
+	always := c.klInLoss() || c.EntropyCoef != 0 || loss.Reads&algo.TrustRegion != 0 && c.RolloutKL > 0 || !loss.ReadsAdvantage()
 	var out []*Episode
 	for _, e := range batch {
-		needed := e.teaches || (c.KLCoef > 0 && c.KLIn == KLInLoss) || c.EntropyCoef != 0 || c.needsRollout() && c.RolloutKL > 0 && c.Loss != "ppo" || c.Loss == "opd"
+		needed := e.teaches || always
 		if (needed && !e.Filtered) || (c.Echo > 0 && e.observations() > 0) {
 			out = append(out, e)
 		}
@@ -266,7 +290,7 @@ func (s *Session) klReward(episodes []*Episode) error {
 		return nil
 	}
 	err := s.timed("adv", func() error { return s.each(episodes, take, colReward) })
-	s.RefKL = sum / float64(max(n, 1))
+	s.RefKL, s.RefKLRows = sum/float64(max(n, 1)), len(episodes)
 	return err
 }
 
@@ -300,14 +324,17 @@ func stepError(at stepNumbers, what string, err error) error {
 	return fmt.Errorf("step %d, %s: %w", at.step, what, err)
 }
 
-// tooFar reports whether the policy has moved further from the old one than
-// --target-kl allows: 1½ times it, as is usual.
-func (s *Session) tooFar(m *metrics) bool {
-	far := s.Config.TargetKL > 0 && m.trained > 0 && m.kl/float64(m.trained) > 1.5*s.Config.TargetKL
-	if far {
+// errKLExceeded says that a step is not to be taken, and none after it.
+var errKLExceeded = errors.New("the policy is further from the old one than --target-kl")
+
+// klExceeded is errKLExceeded where the policy has moved further from the old one than
+// --target-kl allows: 1½ times it, looked at before the step is taken (Spinning Up's PPO).
+func (s *Session) klExceeded(m *metrics) error {
+	if s.Config.TargetKL > 0 && m.klTokens > 0 && m.kl/float64(m.klTokens) > 1.5*s.Config.TargetKL {
 		m.set("actor/early_stop", 1)
+		return errKLExceeded
 	}
-	return far
+	return nil
 }
 
 func flatten(groups [][]*Episode) []*Episode {

@@ -21,6 +21,15 @@ func (f *File) Bytes(name string) ([]byte, bool) {
 	return f.s.data(name), true
 }
 
+// Tensor is a tensor, its data mapped: valid until Close.
+func (f *File) Tensor(name string) (Tensor, bool) {
+	i, ok := f.s.infos[name]
+	if !ok {
+		return Tensor{}, false
+	}
+	return Tensor{Name: name, DType: i.DType, Shape: i.Shape, Data: f.s.data(name)}, true
+}
+
 // Len is the number of tensors.
 func (f *File) Len() int { return len(f.s.names) }
 

@@ -65,6 +65,9 @@ func runEval(ctx context.Context, o evalOptions, s streams) error {
 		return err
 	}
 	defer x.close()
+	if err := x.sayTrainedOn(); err != nil {
+		return err
+	}
 	file := newTrajectoryFile(x, filepath.Join(x.dir, dataName))
 	score := eval.New(eval.Config{Dataset: x.data.Name, Split: x.data.Split, Model: x.info.Name, BaseURL: x.info.BaseURL, Samples: o.Samples, PassK: o.PassK,
 		Vote:  func(t *traj.Trajectory) string { return rewards.Vote(x.rewardOf(t), *t.Extracted) },

@@ -6,7 +6,6 @@ import (
 	"strings"
 
 	"agentcli/trainer"
-	"agentcli/trainer/algo"
 	"agentcli/weights"
 
 	"github.com/urfave/cli/v2"
@@ -39,45 +38,11 @@ func (o trainOptions) idleNames() []idle {
 
 // idleSettings are those that set how something is computed.
 func (o trainOptions) idleSettings() []idle {
-	g := o.Config
-	loss, ok := algo.LossByName(g.Loss)
-	trustRegion := ok && loss.Rollout
-	policy, critic := !g.IsSupervised(), g.Algo == trainer.AlgoPPO
-	is := func(name string, any ...string) bool { return slices.Contains(any, name) }
-	noPolicy := "with --algo " + g.Algo + ": it is of policy gradients; leave it out"
-	// What a teacher says stands in the place of rewards.
-	rewarded := policy && (g.Loss != "opd" || critic)
-	noRewarded := noPolicy
-	if policy {
-		noRewarded = "with --loss opd, whose advantages are a teacher's; leave it out"
+	var list []idle
+	for _, x := range o.Config.Settings() {
+		list = append(list, idle{x.Flags, x.Acts, x.Why})
 	}
-	return []idle{
-		{"loss old-logprobs off-policy target-kl", policy, noPolicy},
-		{"drop-zero-std", policy && !critic, "with --algo " + g.Algo + ", which compares no attempts; leave it out"},
-		{"advantage reward-clip overlong-buffer length-penalty", rewarded, noRewarded},
-		{"overlong-filter", policy, noPolicy},
-		{"overlong-limit overlong-factor", g.OverlongBuffer > 0, "without --overlong-buffer; give that too, or leave it out"},
-		{"aggregation", policy || g.Algo == trainer.AlgoSFT, "with --algo " + g.Algo + ", which has a mean of its own; leave it out"},
-		{"max-length", (policy || g.Algo == trainer.AlgoSFT) && g.Aggregation == algo.SeqMeanTokenSumNorm, "without --aggregation " + string(algo.SeqMeanTokenSumNorm) + "; give that too, or leave it out"},
-		{"loss-scale", !is(g.Algo, trainer.AlgoRM, trainer.AlgoPRM), "with --algo " + g.Algo + "; leave it out"},
-		{"clip-low clip-high", policy && is(g.Loss, "ppo", "gspo", "cispo", "gmpo"), "without --loss ppo, gspo, cispo or gmpo; leave it out"},
-		{"clip-dual", policy && is(g.Loss, "ppo", "gspo"), "without --loss ppo or gspo; leave it out"},
-		{"sapo-pos sapo-neg", policy && g.Loss == "sapo", "without --loss sapo; give that too, or leave it out"},
-		{"threshold rollout-kl", policy && trustRegion, "without --loss dppo, ipo or opd; leave it out"},
-		{"off-policy-low off-policy-high", policy && g.OffPolicy.Kind != algo.NoCorrection, "without --off-policy; give that too, for example --off-policy tis"},
-		{"kl kl-in", policy && g.KLCoef != 0, "without --kl-coef; give that too, for example --kl-coef 0.01"},
-		{"gamma", policy && is(g.Advantage, "reinforce", "reinforce++", "gae"), "without --advantage reinforce, reinforce++ or gae; leave it out"},
-		{"lambda", policy && critic, "without --algo ppo; leave it out"},
-		{"part-weights", policy && g.Advantage == "gdpo", "without --advantage gdpo; give that too, or leave it out"},
-		{"critic-warmup value-clip", critic, "without --algo ppo; give that too, or leave it out"},
-		{"critic-lr", critic && !g.SharedCritic, "without --algo ppo, nor with --shared-critic; leave it out"},
-		{"value-coef", critic && g.SharedCritic, "without --shared-critic; give that too, or leave it out"},
-		{"dpo-beta dpo-loss label-smoothing", g.Algo == trainer.AlgoDPO, "without --algo dpo; leave it out"},
-		{"pairs", g.TakesPairs(), "without --algo dpo or rm; leave it out"},
-		{"rm-loss", g.Algo == trainer.AlgoRM, "without --algo rm; leave it out"},
-		{"prm-token prm-tokens", g.Algo == trainer.AlgoPRM, "without --algo prm; leave it out"},
-		{"ptx-coef", o.PTX != "", "without --ptx; name its file too, or leave it out"},
-	}
+	return append(list, idle{"ptx-coef", o.PTX != "", "without --ptx; name its file too, or leave it out"})
 }
 
 // idleSettings are those of train and the one of a loop. switched: --kl-target is given,

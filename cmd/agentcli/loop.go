@@ -11,6 +11,7 @@ import (
 	"strings"
 	"time"
 
+	"agentcli/internal/safego"
 	"agentcli/trainer"
 	"agentcli/trainer/algo"
 	"agentcli/trainer/metrics"
@@ -43,8 +44,11 @@ func loopFlags() []cli.Flag {
 		&cli.IntFlag{Name: "steps", Category: "loop", Value: 20, Usage: "rollouts, each trained on before the next"},
 		&cli.IntFlag{Name: "tasks", Category: "loop", Value: 16, Usage: "of each rollout"},
 		&cli.IntFlag{Name: "samples", Aliases: []string{"n"}, Category: "loop", Value: 8, Usage: "attempts at each task"},
-		&cli.IntFlag{Name: "async", Category: "loop", Usage: "1: sample the next step's trajectories while this one's are trained on, by a policy one step old; --off-policy tis is then the default"},
-		&cli.IntFlag{Name: "eval-every", Category: "loop", Value: 5, Usage: "steps between evaluations on the test split; 0: none"},
+		&cli.IntFlag{Name: "async", Category: "loop", Usage: "1: sample the next step's trajectories while this one's are trained on, by a policy one step old; --off-policy tis is then the default, except with " + strings.Join(algo.LossesReading(algo.TrustRegion), ", ") + ", whose ratio is to the sampler already"},
+		&cli.IntFlag{Name: "eval-every", Category: "loop", Value: 5, Usage: "steps between evaluations, on tasks that are not trained on where there are any; 0: none"},
+		&cli.StringFlag{Name: "eval-dataset", Category: "loop", Usage: "measure on this dataset, a `NAME` or a file as --dataset takes them (default: the test split of a generated dataset or a benchmark; else the training rows, and then nothing is said of what was learned)"},
+		&cli.StringFlag{Name: "eval-split", Category: "loop", Usage: "measure on this split, of --eval-dataset or of --dataset"},
+		&cli.StringFlag{Name: "holdout", Category: "loop", Usage: holdoutUsage},
 		&cli.IntFlag{Name: "eval-tasks", Category: "loop", Value: 64, Usage: "of each evaluation"},
 		&cli.IntFlag{Name: "eval-samples", Category: "loop", Value: 2, Usage: "attempts at each"},
 		&cli.Float64Flag{Name: "kl-target", Category: "loop", Usage: "--kl-coef follows the measured KL to this (with --kl-in reward); 0: it stays"},
@@ -71,7 +75,7 @@ func loopCommand() *cli.Command {
 		Name:  "loop",
 		Usage: "roll out and train in turn, until --steps",
 		Description: "Each step plays --tasks tasks with the policy as it is, keeps them in rollouts/ of the run's\n" +
-			"folder, and trains on them; --eval-every steps it is measured on the test split, and the best\n" +
+			"folder, and trains on them; --eval-every steps it is measured on held-out tasks, and the best\n" +
 			"model is kept in best/. The code is that of rollout, train and eval.\n\n" +
 			"  agentcli loop -d lastword --steps 12 --lr 2e-5 --minibatch 0 --output runs/lastword",
 		Flags: flags,
@@ -150,7 +154,7 @@ var loopUsage = map[string]string{
 	"save-every":   "steps between checkpoints (default: 1)",
 	"force":        "train though --top-p, --top-k or --min-p cut what is sampled, or with a --ref, --teacher or --critic of another tokenizer",
 	"dataset":      "a `NAME` of `agentcli datasets list`, or a .jsonl, .json, .csv or .parquet file (default: arith)",
-	"split":        "of the dataset (default: its own; of a generated one train, and test for the evaluations)",
+	"split":        "of the dataset (default: train, of a generated one or a benchmark that has it, and test for the evaluations; else its own)",
 	"seed":         "of the rollouts and the evaluations, whose attempts' seeds follow from it, and of the order of the groups",
 	"temperature":  "of the rollouts and the evaluations, above 0 (default: 1)",
 	"top-p":        "the likeliest tokens of this probability mass, above 0; 1 is off; with --force only (default: off)",
@@ -159,7 +163,7 @@ var loopUsage = map[string]string{
 }
 
 // notOfLoop are flags of its parts that have no meaning in a loop.
-var notOfLoop = []string{"base-url", "parser", "token-mode", "tokenizer", "stream", "retries", "model-timeout", "ordered", "greedy", "dry-run",
+var notOfLoop = []string{"base-url", "parser", "token-mode", "tokenizer", "stream", "retries", "model-timeout", "stream-timeout", "patience", "ordered", "greedy", "dry-run",
 	"budget-tokens", "budget-cost", "price-in", "price-out",
 	"dpo-beta", "dpo-loss", "label-smoothing", "pairs", "rm-loss", "prm-token", "prm-tokens", "ptx", "ptx-coef"}
 
@@ -194,11 +198,12 @@ func loopOptionsOf(c *cli.Context) (loopOptions, error) {
 	if err := applyPreset(c); err != nil {
 		return o, err
 	}
-	if c.Int("async") > 0 && !c.IsSet("off-policy") {
+	loss, _ := algo.LossByName(c.String("loss"))
+	if kind := algo.DefaultCorrection(loss); c.Int("async") > 0 && !c.IsSet("off-policy") && kind != algo.NoCorrection {
 		if c.String("old-logprobs") == trainer.OldFile {
 			return o, usagef("--async 1 corrects for stale tokens by the difference between recomputed log-probs and the recorded ones, and with --old-logprobs file there is none; leave that out, or give --off-policy none too")
 		}
-		if err := c.Set("off-policy", algo.TIS); err != nil {
+		if err := c.Set("off-policy", kind); err != nil {
 			return o, err
 		}
 	}
@@ -264,15 +269,22 @@ func (o runOptions) cuts() bool {
 
 // loopState is what a loop's checkpoint knows beside the models.
 type loopState struct {
-	Updates  int     `json:"updates"` // of the optimiser, as Adam counts them
-	Best     float64 `json:"best"`    // mean reward of the best evaluation, if BestStep is not 0
-	BestErr  float64 `json:"best_stderr"`
-	BestStep int     `json:"best_step"`
-	Before   byTask  `json:"before,omitempty"` // of the evaluation before the first step
-	Last     byTask  `json:"last,omitempty"`   // of the newest one
-	KLCoef   float64 `json:"kl_coef"`
+	Updates    int     `json:"updates"`               // of the optimiser, as Adam counts them
+	CriticOnly int     `json:"critic_only,omitempty"` // steps in which --critic-warmup left the policy as it was
+	Best       float64 `json:"best"`                  // mean reward of the best evaluation, if BestStep is not 0
+	BestErr    float64 `json:"best_stderr"`
+	BestStep   int     `json:"best_step"`
+	Before     byTask  `json:"before,omitempty"` // of the evaluation before the first step
+	Last       byTask  `json:"last,omitempty"`   // of the newest one
+	KLCoef     float64 `json:"kl_coef"`
 
 	Roles map[string]float64 `json:"roles,omitempty"` // what rae compares each with
+}
+
+// rates are the learning rates of the policy and the critic in a step of a loop. The
+// policy's schedule begins with the first step that moves it.
+func (s loopState) rates(c trainer.Config, step, steps int) (policy, critic float64) {
+	return c.Rate(c.LR, step-s.CriticOnly, steps-s.CriticOnly), c.Rate(c.CriticLR, step, steps)
 }
 
 // Within a loop's folder.
@@ -313,7 +325,7 @@ func (l *loop) run(ctx context.Context) error {
 		if err := l.log.Write(0, values, time.Now()); err != nil {
 			return err
 		}
-		l.s.log().Info("before the first step: test "+l.tested(values), l.attributes(0, values)...)
+		l.s.log().Info("before the first step: "+l.eval.short+" "+l.tested(values), l.attributes(0, values)...)
 	}
 	rolled := make(chan rollout, 1)
 	start := func(step int) { // by the weights as they are now
@@ -324,7 +336,12 @@ func (l *loop) run(ctx context.Context) error {
 		if o.Async == 0 || step == l.done+1 {
 			version = int64(step - 1)
 		}
-		go func() { rolled <- l.rollout(ctx, step, version) }()
+		go func() {
+			var r rollout
+			defer func() { rolled <- r }()
+			defer safego.Into(&r.err)
+			r = l.rollout(ctx, step, version)
+		}()
 	}
 	if l.done < o.Steps {
 		start(l.done + 1)
@@ -424,15 +441,17 @@ func (l *loop) report(step int, v map[string]float64) {
 	text := fmt.Sprintf("step %d/%d  reward %s  loss %s  KL %s  entropy %s  grad %s  rollout %s s, training %s s", step, l.o.Steps,
 		reward, num("actor/pg_loss", "%+.4f"), num("actor/ppo_kl", "%+.4f"),
 		num("actor/entropy", "%.3f"), num("actor/grad_norm", "%.2f"), num("timing_s/rollout", "%.1f"), num("timing_s/train", "%.1f"))
-	if _, ok := v["val/reward"]; ok {
-		text += "  test " + l.tested(v)
+	if l.eval != nil {
+		if _, ok := v[l.eval.metric("reward")]; ok {
+			text += "  " + l.eval.short + " " + l.tested(v)
+		}
 	}
 	l.s.log().Info(text, l.attributes(step, v)...)
 }
 
 // tested is what an evaluation has measured, in words.
 func (l *loop) tested(v map[string]float64) string {
-	return measured(v["val/reward"], v["val/stderr"], l.o.EvalTasks)
+	return measured(v[l.eval.metric("reward")], v[l.eval.metric("stderr")], l.o.EvalTasks)
 }
 
 // attributes are what metrics.jsonl has of a step, for programs that read the log.
@@ -446,11 +465,19 @@ func (l *loop) attributes(step int, v map[string]float64) []any {
 
 func (l *loop) summary() {
 	curves := readCurves(l.dir)
-	if l.state.BestStep > 0 {
-		l.note("best on the test split: %s after step %d, kept in %s%s", measured(l.state.Best, l.state.BestErr, l.o.EvalTasks), l.state.BestStep, filepath.Join(l.dir, bestFolder), l.before(curves))
+	if l.eval != nil && l.eval.held && l.state.BestStep > 0 {
+		l.note("best on held-out tasks (%s): %s after step %d, kept in %s%s", l.eval.name, measured(l.state.Best, l.state.BestErr, l.o.EvalTasks), l.state.BestStep, filepath.Join(l.dir, bestFolder), l.before(curves))
 	}
-	if text := verdict(l.state.Before, l.state.Last); text != "" {
-		l.note("%s", text)
+	switch {
+	case l.eval == nil:
+	case !l.eval.held:
+		was, wasErr := l.state.Before.mean()
+		is, isErr := l.state.Last.mean()
+		l.note("training rows: %s before the first step, %s after the last; they were trained on, so this does not say what the model learned (--holdout, --eval-dataset)", measured(was, wasErr, len(l.state.Before)), measured(is, isErr, len(l.state.Last)))
+	default:
+		if text := verdict(l.eval.name, l.state.Before, l.state.Last); text != "" {
+			l.note("%s", text)
+		}
 	}
 	for _, sign := range badSigns(curves) {
 		l.note("warning: %s", sign)
@@ -480,7 +507,11 @@ func loopCurves(dir string) []byte {
 		return c
 	}
 	test := withError("val/reward", "val/stderr")
-	test.Name = "test split"
+	test.Name = "held-out tasks"
+	if series["training_rows/reward"] != nil {
+		test = withError("training_rows/reward", "training_rows/stderr")
+		test.Name = "training rows"
+	}
 	rolled := withError("critic/score/mean", "critic/score/stderr")
 	rolled.Name = "rollouts"
 	panels := append([]metrics.Panel{{Title: "Mean reward", XLabel: "step", Curves: []metrics.Curve{rolled, test}}}, panelsOf(series, "step", [][2]string{

@@ -31,6 +31,10 @@ func loopArgs(t *testing.T, extra ...string) []string {
 	if err := os.WriteFile(data, []byte(b.String()), 0o600); err != nil {
 		t.Fatal(err)
 	}
+	held := filepath.Join(dir, "held.jsonl")
+	if err := os.WriteFile(held, []byte(strings.ReplaceAll(b.String(), "?", " then?")), 0o600); err != nil {
+		t.Fatal(err)
+	}
 	reward := filepath.Join(dir, "reward.sh")
 	if err := os.WriteFile(reward, []byte(`#!/bin/sh
 while read -r line; do
@@ -41,7 +45,7 @@ done
 `), 0o700); err != nil {
 		t.Fatal(err)
 	}
-	return append([]string{"agentcli", "loop", "--model", tinyModel, "-d", data, "--reward", "exec:" + reward, "--steps", "4", "--tasks", "3", "-n", "4", "--max-tokens", "6",
+	return append([]string{"agentcli", "loop", "--model", tinyModel, "-d", data, "--eval-dataset", held, "--reward", "exec:" + reward, "--steps", "4", "--tasks", "3", "-n", "4", "--max-tokens", "6",
 		"--lr", "1e-3", "--minibatch", "6", "--dtype", "float32", "--threads", "1", "--parallel", "4", "--eval-every", "2", "--eval-tasks", "3", "--eval-samples", "1",
 		"--schedule", "linear", "--kl-coef", ".1", "--kl-in", "reward", "--kl-target", ".05", "--kl-horizon", "40"}, extra...)
 }
@@ -158,7 +162,7 @@ func TestTheFirstEvaluationIsRecordedOnce(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	var interrupted interruptedError
-	if _, err := runApp(t, ctx, stopAt{"before the first step: test ", cancel}, loopArgs(t, "--steps", "2", "--output", out)...); !errors.As(err, &interrupted) {
+	if _, err := runApp(t, ctx, stopAt{"before the first step: held ", cancel}, loopArgs(t, "--steps", "2", "--output", out)...); !errors.As(err, &interrupted) {
 		t.Fatal(err)
 	}
 	begun := readCurves(out)["val/reward"]

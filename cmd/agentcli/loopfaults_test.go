@@ -114,7 +114,7 @@ func TestALoopOfNegativeRewardsKeepsItsBestModel(t *testing.T) {
 	if _, err := os.Stat(filepath.Join(out, bestFolder, "model.safetensors")); err != nil {
 		t.Error(err)
 	}
-	if !strings.Contains(log.String(), "best on the test split: -") {
+	if !strings.Contains(log.String(), "best on held-out tasks (held): -") {
 		t.Errorf("the best is not told:\n%s", log.String())
 	}
 }

@@ -14,8 +14,10 @@ import (
 
 	"agentcli/agent"
 	"agentcli/datasets"
-	"agentcli/engine"
 	"agentcli/eval"
+	"agentcli/internal/filesys"
+	"agentcli/internal/safego"
+	"agentcli/journal"
 	"agentcli/parquet"
 	"agentcli/trainer"
 	"agentcli/trainer/algo"
@@ -38,9 +40,12 @@ type loop struct {
 	path  string // of the model that it starts from
 	done  int    // steps before this process
 	state loopState
-	test  *datasets.Dataset
-	demos trainer.Demonstrations // that a teacher is shown; nil: none
-	saved time.Duration          // what the checkpoint after the step before took
+	eval  *loopEval // what the policy is measured on; nil: it is not
+	// heldOut reports whether a task is not trained on; nil: all are.
+	heldOut    func(traj.Task) bool
+	trainTasks int                    // where some are held out: the others
+	demos      trainer.Demonstrations // that a teacher is shown; nil: none
+	saved      time.Duration          // what the checkpoint after the step before took
 }
 
 func (l *loop) note(format string, a ...any) { l.s.say(fmt.Sprintf(format, a...)) }
@@ -84,12 +89,15 @@ func (l *loop) open(ctx context.Context) (err error) {
 	if pos.Step > 0 && pos.Model != l.path {
 		return usagef("--resume %s: the run began with %s, not with %s", o.Resume, pos.Model, l.path)
 	}
-	if o.EvalEvery > 0 {
-		if l.test, err = datasets.Open(ctx, o.run.Dataset, datasets.Options{Split: evalSplitOf(o.run), Limit: o.EvalTasks, Seed: o.run.Seed, Level: o.run.Level,
-			Shots: o.run.Shots, Fields: o.run.Fields, System: o.run.System, Prompt: o.run.Prompt}); err != nil {
-			return fmt.Errorf("%w (of the evaluation; --eval-every 0 leaves it out)", err)
-		}
+	if err := l.openEval(ctx); err != nil {
+		return err
 	}
+	if o.train.trainedOn, err = readTrainedOn(l.path); err != nil {
+		return err
+	}
+	o.train.trainedOn = addTrainedOn(o.train.trainedOn, trainedOn{l.x.data.Name, l.x.data.Split})
+	l.o.train.trainedOn = o.train.trainedOn
+	sayTestSplits(o.train.trainedOn, l.note)
 	if l.demos, err = demonstrationsOf(o.train.Config.Demonstration); err != nil {
 		return err
 	}
@@ -147,8 +155,12 @@ func (l *loop) open(ctx context.Context) (err error) {
 // names them.
 func (l *loop) reads() map[string][]string {
 	var data []string
-	for _, d := range []*datasets.Dataset{l.x.data, l.test} {
-		if d == nil || slices.Contains(data, d.Source) {
+	opened := []*datasets.Dataset{l.x.data}
+	if l.eval != nil {
+		opened = append(opened, l.eval.data)
+	}
+	for _, d := range opened {
+		if slices.Contains(data, d.Source) {
 			continue
 		}
 		if st, err := os.Stat(d.Source); err == nil && st.Mode().IsRegular() {
@@ -156,13 +168,6 @@ func (l *loop) reads() map[string][]string {
 		}
 	}
 	return map[string][]string{"dataset": data, "demonstration": demonstrationFile(l.o.train.Config.Demonstration)}
-}
-
-func evalSplitOf(o runOptions) string {
-	if datasets.Generated(o.Dataset) {
-		return evalSplit
-	}
-	return o.Split
 }
 
 func (l *loop) close() {
@@ -196,12 +201,12 @@ func (l *loop) rollout(ctx context.Context, step int, version int64) (r rollout)
 		return r
 	}
 	name := fmt.Sprintf("%s.%d", l.x.identity()[:8], step)
-	journal, path, err := l.journal(step, fmt.Sprintf("%s %d", l.x.identity(), version))
+	j, path, err := l.journal(step, fmt.Sprintf("%s %d", l.x.identity(), version))
 	if err != nil {
 		r.err = err
 		return r
 	}
-	defer journal.Close()
+	defer j.Close()
 	meta, err := l.x.metadata()
 	if err != nil {
 		r.err = err
@@ -212,7 +217,7 @@ func (l *loop) rollout(ctx context.Context, step int, version int64) (r rollout)
 		r.err = err
 		return r
 	}
-	sum, err := l.x.playPart(ctx, part{name, l.tasks(ctx, step), l.o.Tasks, l.o.run.Samples, l.o.run.Seed + int64(step), journal, true, nil, false}, w.Write) // in order: sums of floats depend on it
+	sum, err := l.x.playPart(ctx, part{name, l.tasks(ctx, step), l.o.Tasks, l.o.run.Samples, l.o.run.Seed + int64(step), j, true, nil, false}, w.Write) // in order: sums of floats depend on it
 	if err == nil && sum.Interrupted {
 		err = trainer.ErrInterrupted
 	}
@@ -228,18 +233,18 @@ func (l *loop) rollout(ctx context.Context, step int, version int64) (r rollout)
 }
 
 // journal of one step's rollout; that of an interrupted one is gone on with.
-func (l *loop) journal(step int, id string) (*engine.Journal, string, error) {
+func (l *loop) journal(step int, id string) (*journal.Journal, string, error) {
 	path := filepath.Join(l.dir, rolloutsFolder, fmt.Sprintf("%06d.journal", step))
 	if _, err := os.Stat(path); err == nil {
-		j, err := engine.OpenJournal(path, id, func(string) {})
-		if err == nil || !errors.Is(err, engine.ErrOtherRun) {
+		j, err := journal.Open(filesys.OS, path, journal.Header{Config: id}, l.x.notice)
+		if err == nil || !errors.Is(err, journal.ErrOtherRun) {
 			return j, path, err
 		}
 		if err := os.Remove(path); err != nil { // by another policy: an --async run went back a step
 			return nil, "", err
 		}
 	}
-	j, err := engine.CreateJournal(path, id)
+	j, err := journal.Create(filesys.OS, path, journal.Header{Config: id}, l.x.notice)
 	return j, path, err
 }
 
@@ -247,7 +252,7 @@ func (l *loop) journal(step int, id string) (*engine.Journal, string, error) {
 // when it ends.
 func (l *loop) tasks(ctx context.Context, step int) iter.Seq2[traj.Task, error] {
 	skip, want := (step-1)*l.o.Tasks, l.o.Tasks
-	if n, known := l.x.data.Len(); known && n > 0 {
+	if n, known := l.trainLen(); known && n > 0 {
 		skip %= n
 		want = min(want, n)
 	}
@@ -255,7 +260,7 @@ func (l *loop) tasks(ctx context.Context, step int) iter.Seq2[traj.Task, error] 
 		n := 0
 		for want > 0 {
 			before := n
-			for t, err := range l.x.data.Tasks(ctx) {
+			for t, err := range l.trained(ctx) {
 				if err != nil {
 					yield(t, err)
 					return
@@ -282,10 +287,7 @@ func (l *loop) tasks(ctx context.Context, step int) iter.Seq2[traj.Task, error] 
 func (l *loop) load(ctx context.Context, step int, path string) (*trainer.Data, error) {
 	data, err := trainer.LoadFor(ctx, []string{path}, l.o.train.Config, trainer.From{Demonstrations: l.demos})
 	if err == nil {
-		err = data.DropLong(l.m.actor.Window())
-	}
-	if err == nil && l.o.train.Config.ComparesGroups() {
-		err = data.DropLone()
+		err = data.Fit(l.m.actor.Window(), l.o.train.Config)
 	}
 	switch {
 	case errors.Is(err, trainer.ErrNoRows):
@@ -316,7 +318,7 @@ func (l *loop) train(ctx context.Context, step int, r rollout) (map[string]float
 		l.note("%s", text)
 	}
 	o := l.o.train
-	o.Config.LR, o.Config.CriticLR = o.Config.Rate(o.Config.LR, step, l.o.Steps), o.Config.Rate(o.Config.CriticLR, step, l.o.Steps)
+	o.Config.LR, o.Config.CriticLR = l.state.rates(o.Config, step, l.o.Steps)
 	o.Config.Schedule, o.Config.WarmupSteps, o.Config.SaveEvery, o.Config.KLCoef = "constant", 0, 0, l.state.KLCoef
 	o.Config.Seed += int64(step)
 	s := l.m.session(o, data)
@@ -334,6 +336,7 @@ func (l *loop) train(ctx context.Context, step int, r rollout) (map[string]float
 	defer cancel()
 	stop, over := stopRequested(ctx), make(chan struct{})
 	go func() {
+		defer safego.Catch(nil)
 		select {
 		case <-stop:
 			cancel()
@@ -351,9 +354,12 @@ func (l *loop) train(ctx context.Context, step int, r rollout) (map[string]float
 		return nil, err
 	}
 	l.state.Updates, l.state.Roles = s.Updates, s.Baseline
+	if o.Config.Algo == trainer.AlgoPPO && s.Updates <= o.Config.CriticWarmup {
+		l.state.CriticOnly++
+	}
 	if l.o.KLTarget > 0 && len(all) > 0 {
 		k := algo.KLController{Beta: l.state.KLCoef, Target: l.o.KLTarget, Horizon: l.o.KLHorizon}
-		k.Update(s.RefKL, len(data.Episodes))
+		k.Update(s.RefKL, s.RefKLRows)
 		l.state.KLCoef = k.Beta
 	}
 	p := data.Scores()
@@ -371,10 +377,10 @@ func (l *loop) train(ctx context.Context, step int, r rollout) (map[string]float
 	return values, nil
 }
 
-// evaluate measures the policy on the test split and keeps the best model.
+// evaluate measures the policy, and keeps the model that is the best on held-out tasks.
 func (l *loop) evaluate(ctx context.Context, step int, values map[string]float64) error {
 	reward, n := map[string]float64{}, map[string]float64{}
-	sum, err := l.x.playPart(ctx, part{fmt.Sprintf("%s.test.%d", l.x.identity()[:8], step), l.test.Tasks(ctx), l.o.EvalTasks, l.o.EvalTries, l.o.run.Seed, nil, false, nil, true},
+	sum, err := l.x.playPart(ctx, part{fmt.Sprintf("%s.test.%d", l.x.identity()[:8], step), l.eval.tasks(ctx), l.o.EvalTasks, l.o.EvalTries, l.o.run.Seed, nil, false, nil, true},
 		func(t *traj.Trajectory) error {
 			if t.Reward != nil {
 				reward[t.Task.ID] += *t.Reward
@@ -400,7 +406,10 @@ func (l *loop) evaluate(ctx context.Context, step int, values map[string]float64
 		l.state.Before = scores
 	}
 	l.state.Last = scores
-	values["val/reward"], values["val/stderr"] = mean, stderr
+	values[l.eval.metric("reward")], values[l.eval.metric("stderr")] = mean, stderr
+	if !l.eval.held {
+		return nil
+	}
 	if step > 0 && (l.state.BestStep == 0 || mean > l.state.Best) {
 		l.state.Best, l.state.BestErr, l.state.BestStep = mean, stderr, step
 		return l.m.save(l.outputOf(filepath.Join(l.dir, bestFolder)))

@@ -42,9 +42,9 @@ func (b byTask) since(before byTask) byTask {
 // clearly is how many standard errors a difference must be to be taken for one.
 const clearly = 2
 
-// verdict says what two evaluations have of a run's effect, in one line; "" where
-// they have no task in common.
-func verdict(before, after byTask) string {
+// verdict says what two evaluations on held-out tasks, by their name, have of a run's
+// effect, in one line; "" where they have no task in common.
+func verdict(name string, before, after byTask) string {
 	change := after.since(before)
 	if len(change) == 0 {
 		return ""
@@ -52,7 +52,7 @@ func verdict(before, after byTask) string {
 	was, wasErr := before.mean()
 	is, isErr := after.mean()
 	d, dErr := change.mean()
-	text := fmt.Sprintf("test split: %s before the first step, %s after the last; ", measured(was, wasErr, len(before)), measured(is, isErr, len(after)))
+	text := fmt.Sprintf("%s: %s before the first step, %s after the last; ", name, measured(was, wasErr, len(before)), measured(is, isErr, len(after)))
 	by := fmt.Sprintf("the difference is %+.3f ± %.3f at the same %s", d, dErr, plural(len(change), "task"))
 	switch {
 	case len(change) < 2:

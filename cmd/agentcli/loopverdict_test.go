@@ -1,8 +1,11 @@
 package main
 
 import (
+	"math"
 	"strings"
 	"testing"
+
+	"agentcli/trainer"
 )
 
 func TestVerdictOfALoop(t *testing.T) {
@@ -19,11 +22,27 @@ func TestVerdictOfALoop(t *testing.T) {
 		// Where tasks differ much among themselves, the change at each still tells.
 		{byTask{"a": 0, "b": 10, "c": 20, "d": 30}, byTask{"a": 1, "b": 11, "c": 21.1, "d": 31}, "it learned"},
 	} {
-		if got := verdict(c.before, c.after); !strings.Contains(got, c.want) {
+		if got := verdict("test split", c.before, c.after); !strings.Contains(got, c.want) {
 			t.Errorf("%v → %v: %s", c.before, c.after, got)
 		}
 	}
-	if got := verdict(nil, byTask{"a": 1}); got != "" {
+	if got := verdict("", nil, byTask{"a": 1}); got != "" {
 		t.Errorf("of a run whose beginning is not known: %s", got)
+	}
+}
+
+// In a loop too the policy's warm-up waits for the critic's.
+func TestALoopsScheduleWaitsForTheCritic(t *testing.T) {
+	c := trainer.DefaultConfig()
+	c.LR, c.CriticLR, c.WarmupSteps, c.Schedule = .4, .8, 2, "linear"
+	s := loopState{CriticOnly: 3}
+	for step, want := range map[int]float64{4: .2, 5: .4} { // of 8
+		policy, _ := s.rates(c, step, 8)
+		if math.Abs(policy-want) > 1e-15 {
+			t.Errorf("step %d: rate %v, want %v", step, policy, want)
+		}
+	}
+	if _, critic := s.rates(c, 1, 8); critic != .4 {
+		t.Errorf("the critic's first rate is %v", critic)
 	}
 }

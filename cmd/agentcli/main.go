@@ -47,6 +47,7 @@ func commands() []*cli.Command {
 		filterCommand(),
 		scoreCommand(),
 		inspectCommand(),
+		journalCommand(),
 		datasetsCommand(),
 		modelCommand(),
 		doctorCommand(),
@@ -55,7 +56,7 @@ func commands() []*cli.Command {
 
 // printers are the commands that do nothing but print: a reader that goes away,
 // as head does, is no failure of theirs.
-var printers = []string{"score", "inspect", "datasets", "model", "doctor"}
+var printers = []string{"score", "inspect", "journal", "datasets", "model", "doctor"}
 
 // execute runs the program and returns its exit code.
 func execute(ctx context.Context, args []string, s streams) int {

@@ -88,12 +88,13 @@ func TestTheMetricsAreThoseThatAreDocumented(t *testing.T) {
 	train(calls, "--algo", "ppo", "--kl-coef", ".1", "--kl-in", "reward", "--ref", tinyModel)
 	train(calls, "--target-kl", "1e-9", "--epochs", "3")
 	train(calls, "--loss", "opd", "--teacher", tinyModel)
-	train(calls, "--algo", "sft")
-	train(calls, "--algo", "dpo")
+	train(calls, "--algo", "sft", "--holdout", ".3", "--eval-every", "1")
+	train(calls, "--algo", "dpo", "--holdout", ".3")
 	judge := train(calls, "--algo", "rm")
 	train(calls, "--reward-model", judge)
 	train(steps, "--algo", "prm", "--prm-tokens", "a,b")
 	run(loopArgs(t)[1:]...)
+	run(fileLoop(t)[1:]...)
 	known, met := documented(t), map[string]bool{}
 	for _, key := range slices.Sorted(maps.Keys(written)) {
 		family, _, _ := strings.Cut(key, "/")

@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 
@@ -100,6 +101,7 @@ func runRollout(ctx context.Context, o rolloutOptions, s streams) error {
 		return err
 	}
 	defer x.close()
+	sayTestSplits([]trainedOn{{x.data.Name, x.data.Split}}, func(format string, a ...any) { x.notice(fmt.Sprintf(format, a...)) })
 	path := o.File
 	if !toStdout && path == "" {
 		path = filepath.Join(x.dir, dataName)

@@ -5,13 +5,13 @@ import (
 	"io"
 	"iter"
 	"sync"
-	"time"
 
 	"agentcli/agent"
 	"agentcli/chat"
 	"agentcli/datasets"
 	"agentcli/engine"
 	"agentcli/env"
+	"agentcli/journal"
 	"agentcli/rewards"
 	"agentcli/traj"
 )
@@ -28,7 +28,7 @@ type session struct {
 	added   []any // specs and versions of tools that are not built in
 	reward  string
 	scores  *scorer
-	journal *engine.Journal
+	journal *journal.Journal
 	dir     string
 	keepDir bool // the folder is the user's, not a scratch one
 	closers []io.Closer
@@ -64,6 +64,9 @@ func setUp(ctx context.Context, o runOptions, s streams) (_ *session, err error)
 	}()
 	if o.Command == "eval" && o.Split == "" && datasets.Generated(o.Dataset) {
 		o.Split, x.o.Split = evalSplit, evalSplit // what was trained on is no measure
+	}
+	if split := datasets.TrainSplit(o.Dataset); (o.Command == "rollout" || o.Command == "loop") && o.Split == "" && split != "" {
+		o.Split, x.o.Split = split, split // what it is measured on is not for training
 	}
 	if x.data, err = datasets.Open(ctx, o.Dataset, datasets.Options{Split: o.Split, Limit: o.Limit, Seed: o.Seed, Level: o.Level,
 		Shots: o.Shots, Fields: o.Fields, System: o.System, Prompt: o.Prompt, Ahead: o.Command != "loop"}); err != nil {
@@ -157,7 +160,7 @@ type part struct {
 	total    int // tasks; 0: not known
 	samples  int
 	seed     int64
-	journal  *engine.Journal
+	journal  *journal.Journal
 	ordered  bool
 	count    func() int // engine.Config.Count
 	distinct bool       // engine.Config.DistinctIDs
@@ -203,7 +206,7 @@ func (x *session) playPart(ctx context.Context, p part, sink func(*traj.Trajecto
 		Policy:  x.info.Name,
 		Samples: p.samples, Tasks: p.total, Count: p.count, DistinctIDs: p.distinct, Parallel: x.o.Parallel, Seed: p.seed, Sampling: x.o.Sampling,
 		MaxTurns: x.o.MaxTurns, FinalTurn: x.o.FinalTurn, MaxPromptTokens: x.o.MaxPromptTokens, MaxResponseTokens: x.o.MaxResponseTokens,
-		Timeout: x.o.Timeout, RewardLimit: time.Minute, Budget: x.o.Budget,
+		Timeout: x.o.Timeout, RewardLimit: x.o.RewardTimeout, Budget: x.o.Budget, FailOnError: x.o.FailOnError,
 		Stop: stopRequested(ctx), Journal: p.journal, Ordered: p.ordered, Progress: m.show, Tick: m.tick(), Observe: x.see.observe(x.tracer()),
 	})
 	if err != nil {

@@ -10,6 +10,7 @@ import (
 	"agentcli/engine"
 	"agentcli/internal/text"
 	"agentcli/parquet"
+	"agentcli/traj"
 )
 
 // notice tells the user something, above the progress bar if there is one.
@@ -55,6 +56,8 @@ func (x *session) ending(sum engine.Summary, err error, saved, rest string) erro
 	switch {
 	case err != nil && finished == 0:
 		return err
+	case errors.Is(err, traj.ErrGone): // as with any failure of the infrastructure
+		return partialError{fmt.Sprintf("%v; %s finished%s; go on with: %s", err, plural(finished, "trajectory"), saved, x.resumeHint(rest))}
 	case err != nil:
 		return fmt.Errorf("%w; %s finished and kept, %sgo on with: %s", err, plural(finished, "trajectory"), mend(err), x.resumeHint(rest))
 	case sum.BudgetSpent:

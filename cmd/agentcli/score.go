@@ -154,6 +154,7 @@ func runScore(ctx context.Context, o scoreOptions, s streams) error {
 		}
 		row.fields["reward"], row.fields["correct"], row.fields["extracted"] = sc.Value, sc.Correct, sc.Extracted
 		row.fields["reward_parts"] = sc.Parts
+		clearStepRewards(row.fields["steps"])
 		if sc.Parts == nil {
 			row.fields["reward_parts"] = []traj.Part{}
 		}
@@ -194,6 +195,17 @@ func runScore(ctx context.Context, o scoreOptions, s streams) error {
 	fmt.Fprintf(s.err, "agentcli: %s, %d scored by %s: mean reward %s, %d correct (%.1f %%), %d without an answer%s\n",
 		plural(n, "row"), scored, text.Redact(o.Reward), overGroups(groups), right, 100*float64(right)/float64(scored), scored-answered, without)
 	return nil
+}
+
+// clearStepRewards takes the rewards of a row's steps: they are part of the reward that
+// is replaced.
+func clearStepRewards(steps any) {
+	list, _ := steps.([]any)
+	for _, s := range list {
+		if step, ok := s.(map[string]any); ok && step["reward"] != nil {
+			step["reward"] = nil
+		}
+	}
 }
 
 // stdinPath stands for stdin in the place of a file.

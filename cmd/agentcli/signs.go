@@ -8,7 +8,7 @@ import (
 
 // Where a number of a run becomes a bad sign. A first step of Adam at a rate that
 // learns well clips up to half of the tokens and moves the policy by up to 1.4
-// nats a token (docs/learning.md), and says nothing.
+// nats a token, and says nothing.
 const (
 	manyAlike    = .5  // share of groups without spread
 	manyCut      = .5  // share of replies at their length limit

@@ -13,7 +13,6 @@ import (
 
 	"agentcli/policy"
 	"agentcli/trainer"
-	"agentcli/trainer/algo"
 	"agentcli/trainer/metrics"
 	"agentcli/weights"
 
@@ -59,6 +58,9 @@ type trainOptions struct {
 	Critic      string
 	Teacher     string
 	RewardModel string   // a model that scores the trajectories
+	Held        heldOut  // rows that are measured and not trained on
+	evalFiles   []string // those that --eval-dataset named when the run began; nil: it begins
+	trainedOn   []trainedOn
 	PTX         string   // a file of text
 	ptxFiles    []string // those that PTX named when the run began; nil: it begins
 	Greedy      string
@@ -85,6 +87,7 @@ func trainCommand() *cli.Command {
 		flags = append(flags, k.flag)
 	}
 	flags = append(flags, loraFlags()...)
+	flags = append(flags, heldOutFlags()...)
 	return &cli.Command{
 		Name:      "train",
 		Usage:     "make a better model from trajectory files (GRPO, PPO and their family), text or preferences (SFT, DPO, reward models)",
@@ -199,13 +202,16 @@ func trainOptionsOf(c *cli.Context) (trainOptions, error) {
 		if err != nil {
 			return o, err
 		}
-		o.Files, o.ptxFiles = began[""], began["ptx"]
+		o.Files, o.ptxFiles, o.evalFiles = began[""], began["ptx"], began["eval-dataset"]
 		o.Output = o.Resume
 	}
 	if len(o.Files) == 0 {
 		return o, usagef("train needs a trajectory file: agentcli train traj.parquet (agentcli rollout > traj.parquet makes one)")
 	}
 	if err := checkFiles(o.Files); err != nil {
+		return o, err
+	}
+	if err := o.checkHeldOut(given); err != nil {
 		return o, err
 	}
 	if err := refuseIdleGiven(o.idleSettings(), given); err != nil {
@@ -245,6 +251,9 @@ func trainSettingsOf(c *cli.Context) (trainOptions, error) {
 	if o.ToolEnv, err = toolEnv(c); err != nil {
 		return o, err
 	}
+	if o.Held, err = heldOutOf(c); err != nil {
+		return o, err
+	}
 	if o.PeakTFLOPS = c.Float64("peak-tflops"); o.PeakTFLOPS < 0 {
 		return o, usagef("--peak-tflops %g: want what the hardware could do, above 0", o.PeakTFLOPS)
 	}
@@ -253,9 +262,6 @@ func trainSettingsOf(c *cli.Context) (trainOptions, error) {
 	}
 	if file := demonstrationFile(g.Demonstration); file != nil {
 		g.Demonstration = absolute(file[0]) // a resumed run may stand in another folder
-	}
-	if g.OffPolicy.Kind != algo.NoCorrection && g.OldLogprobs == trainer.OldFile && !g.IsSupervised() {
-		return o, usagef("--off-policy %s weighs the old log-probs against the file's, and with --old-logprobs file they are the same; leave one of them out", g.OffPolicy.Kind)
 	}
 	o.Config = g
 	if err := o.refuseIdleNames(); err != nil {
@@ -349,12 +355,12 @@ func runTrain(ctx context.Context, o trainOptions, s streams) (end error) {
 	if err := o.goOnFrom(pos); err != nil {
 		return err
 	}
-	data, ptx, err := loadRows(ctx, o, note)
+	rows, err := loadRows(ctx, o, pos.folder, note)
 	if err != nil {
 		return err
 	}
-	defer data.Close()
-	defer ptx.Close()
+	defer rows.close()
+	data, ptx := rows.data, rows.ptx
 	if err := checkSampled(data, o, note); err != nil {
 		return err
 	}
@@ -390,14 +396,26 @@ func runTrain(ctx context.Context, o trainOptions, s streams) (end error) {
 		return err
 	}
 	defer m.close()
-	if err := checkTokens(data, m.actor, path, o, note); err != nil {
+	if err := checkTokens(data, o.Config, m.actor, path, o, note); err != nil {
 		return err
 	}
 	if ptx != nil {
-		if err := checkTokens(ptx, m.actor, path, o, note); err != nil {
+		if err := checkTokens(ptx, trainer.Config{Algo: trainer.AlgoSFT}, m.actor, path, o, note); err != nil {
 			return err
 		}
 	}
+	if rows.eval != nil {
+		if err := checkTokens(rows.eval, o.Config, m.actor, path, o, note); err != nil {
+			return fmt.Errorf("--eval-dataset: %w", err)
+		}
+	}
+	if err := rows.holdOut(o); err != nil {
+		return err
+	}
+	if o.trainedOn, err = trainedOnFiles(data, path); err != nil {
+		return err
+	}
+	sayTestSplits(o.trainedOn, note)
 	if data.Skipped.Rows > 0 {
 		note("%d rows take no part: %s", data.Skipped.Rows, data.Skipped.String())
 	}
@@ -416,6 +434,9 @@ func runTrain(ctx context.Context, o trainOptions, s streams) (end error) {
 		read := map[string][]string{"": data.Files, "demonstration": demonstrationFile(o.Config.Demonstration)}
 		if ptx != nil {
 			read["ptx"] = ptx.Files
+		}
+		if o.Held.Dataset != "" {
+			read["eval-dataset"] = rows.eval.Files
 		}
 		if o.Greedy != "" {
 			read["greedy"] = []string{o.Greedy}
@@ -450,6 +471,19 @@ func runTrain(ctx context.Context, o trainOptions, s streams) (end error) {
 		len(data.Episodes), rowsName(o.Config), strings.Join(data.Files, ", "), o.Output)
 
 	show := newTrainMeter(s)
+	best := &bestSoFar{dir: o.Output, save: func(dir string) error { held := o; held.Output = dir; return m.save(held) }}
+	if rows.eval != nil {
+		best.read(pos.Step)
+		run.Eval, run.EvalEvery = rows.eval, o.Held.Every
+		run.OnEval = func(step int, v map[string]float64) error {
+			if step == 0 {
+				if err := log.Write(0, v, time.Now()); err != nil {
+					return err
+				}
+			}
+			return best.measured(step, v)
+		}
+	}
 	run.OnSkip = func(err error) { show.close(); note("warning: %v: this step is left out", err) }
 	run.OnDrop = func(rows int) {
 		note("%d of the %d trajectories are left out: all attempts of their group scored the same (--drop-zero-std)", rows, len(data.Episodes))
@@ -503,6 +537,7 @@ func runTrain(ctx context.Context, o trainOptions, s streams) (end error) {
 	}
 	if o.Config.IsSupervised() {
 		summariseSupervised(note, history, time.Since(started))
+		best.summarise(note)
 	} else {
 		summarise(note, o.Output, data, history, time.Since(started))
 	}

@@ -25,8 +25,8 @@ func otherTemplate(data *trainer.Data, actor trainable) (n int, first string) {
 }
 
 // checkTokens looks whether the rows mean to this model what they meant to the
-// one that sampled them, and drops those that do not fit its window.
-func checkTokens(data *trainer.Data, actor trainable, path string, o trainOptions, note func(string, ...any)) error {
+// one that sampled them, and drops those that cannot be trained on with the settings c.
+func checkTokens(data *trainer.Data, c trainer.Config, actor trainable, path string, o trainOptions, note func(string, ...any)) error {
 	var other []string
 	for i, r := range data.Runs {
 		if want := r.Model.TokenizerHash; want != "" && want != actor.TokenizerHash() {
@@ -48,7 +48,7 @@ func checkTokens(data *trainer.Data, actor trainable, path string, o trainOption
 	if err := data.CheckTokens(actor.VocabSize()); err != nil {
 		return fmt.Errorf("%w; another model than %s sampled it: name the right one with --model", err, path)
 	}
-	return data.DropLong(actor.Window())
+	return data.Fit(actor.Window(), c)
 }
 
 // checkSampled refuses rows whose tokens do not come from softmax(logits/T): a policy
@@ -97,12 +97,8 @@ const farApart = .05
 // checkRows looks whether the rows of all files can be trained on together.
 func checkRows(d *trainer.Data, o trainOptions, note func(string, ...any)) error {
 	if o.Config.ComparesGroups() {
-		warning, err := d.CheckGroups()
-		if err != nil {
+		if err := d.CheckGroups(); err != nil {
 			return err
-		}
-		if warning != "" {
-			note("warning: %s", warning)
 		}
 	}
 	if p := d.Policies; len(p) > 1 && !o.Config.IsSupervised() {

@@ -38,6 +38,10 @@ func trainKnobs() []knob {
 		return knob{&cli.BoolFlag{Name: name, Category: category, Usage: usage},
 			func(c *cli.Context, g *trainer.Config) { *at(g) = c.Bool(name) }}
 	}
+	bound := func(name, usage string, at func(*algo.Correction) *float64) knob {
+		return knob{&cli.Float64Flag{Name: name, Category: "algorithm", Usage: usage, DefaultText: "by --off-policy: 0 to 2 of tis and tis-seq, .5 to 5 of icepop and seq-mask-tis, .999 to 1.001 of seq-mask"},
+			func(c *cli.Context, g *trainer.Config) { *at(&g.OffPolicy) = *at(correctionOf(c)) }}
+	}
 	const alg, shape, critic, given, opt = "algorithm", "reward", "critic (--algo ppo)", "--algo sft, dpo, rm, prm", "optimiser"
 	return []knob{
 		word(alg, "algo", "grpo: advantages from the attempts of a group; ppo: from a critic; sft: the replies themselves; dpo: preferred against rejected ones; rm: a reward model of those; prm: one of labelled steps", func(g *trainer.Config) *string { return &g.Algo }),
@@ -51,7 +55,7 @@ func trainKnobs() []knob {
 				}
 			}},
 		word(alg, "loss", strings.Join(algo.LossNames(), ", "), func(g *trainer.Config) *string { return &g.Loss }),
-		{&cli.StringFlag{Name: "aggregation", Category: alg, Usage: "how token losses become one: token-mean, seq-mean-token-sum, seq-mean-token-mean or seq-mean-token-sum-norm (default: token-mean; with --loss gspo or gmpo seq-mean-token-mean)"},
+		{&cli.StringFlag{Name: "aggregation", Category: alg, Usage: "how token losses become one: token-mean, seq-mean-token-sum, seq-mean-token-mean or seq-mean-token-sum-norm (default: token-mean; with --loss " + strings.Join(sequenceMeans(), ", ") + " seq-mean-token-mean)"},
 			func(c *cli.Context, g *trainer.Config) {
 				if g.Aggregation = algo.Aggregation(c.String("aggregation")); g.Aggregation == "" {
 					g.Aggregation = aggregationOf(g.Loss)
@@ -68,11 +72,12 @@ func trainKnobs() []knob {
 		number(alg, "threshold", "dppo, ipo, opd: how far a token's probability may have moved since it was sampled", func(g *trainer.Config) *float64 { return &g.Threshold }),
 		number(alg, "rollout-kl", "dppo, ipo, opd: weight of (lp − sampled lp)²", func(g *trainer.Config) *float64 { return &g.RolloutKL }),
 		word(alg, "off-policy", "correction by the file's own log-probs: "+strings.Join(algo.Corrections, ", "), func(g *trainer.Config) *string { return &g.OffPolicy.Kind }),
-		number(alg, "off-policy-low", "lower bound of the correction's weights", func(g *trainer.Config) *float64 { return &g.OffPolicy.Low }),
-		number(alg, "off-policy-high", "upper bound of the correction's weights", func(g *trainer.Config) *float64 { return &g.OffPolicy.High }),
+		bound("off-policy-low", "lower bound of the correction's weights", func(k *algo.Correction) *float64 { return &k.Low }),
+		bound("off-policy-high", "upper bound of the correction's weights", func(k *algo.Correction) *float64 { return &k.High }),
 		number(alg, "kl-coef", "weight of the KL to the reference", func(g *trainer.Config) *float64 { return &g.KLCoef }),
-		word(alg, "kl", "its estimate: k1, k2, k3, k1+ or k3+ (the value of k1 or k3, the gradient of k2)", func(g *trainer.Config) *string { return (*string)(&g.KL) }),
 		word(alg, "kl-in", "where it acts: in the loss, or in the reward of each token", func(g *trainer.Config) *string { return &g.KLIn }),
+		{&cli.StringFlag{Name: "kl", Category: alg, Usage: "its estimate: k1, k2, k3, k1+ or k3+ (the value of k1 or k3, the gradient of k2) (default: k3; k1 with --kl-in reward)"},
+			func(c *cli.Context, g *trainer.Config) { g.KL = klOf(c) }},
 		number(alg, "entropy-coef", "weight of an entropy bonus", func(g *trainer.Config) *float64 { return &g.EntropyCoef }),
 		word(alg, "demonstration", "with --loss opd: what the teacher is shown behind the question (opsd); without --teacher it is the policy itself. best: the best other attempt of the group; answer: the task's own; or a .jsonl file of task_id (or question) and demonstration", func(g *trainer.Config) *string { return &g.Demonstration }),
 		number(alg, "echo", "weight of the cross-entropy of tool output, beside the policy loss", func(g *trainer.Config) *float64 { return &g.Echo }),
@@ -129,10 +134,40 @@ func trainKnobs() []knob {
 // aggregationOf is what a loss is aggregated by where nobody says how: as its paper
 // does.
 func aggregationOf(loss string) algo.Aggregation {
-	if l, ok := algo.LossByName(loss); ok && l.Aggregation != "" {
-		return l.Aggregation
+	if l, ok := algo.LossByName(loss); ok {
+		return l.DefaultAggregation()
 	}
-	return trainer.DefaultConfig().Aggregation
+	return algo.TokenMean
+}
+
+// sequenceMeans are the losses whose default aggregation is not the token mean.
+func sequenceMeans() (names []string) {
+	for _, l := range algo.Losses {
+		if l.DefaultAggregation() != algo.TokenMean {
+			names = append(names, l.Name)
+		}
+	}
+	return names
+}
+
+// correctionOf is --off-policy with its bounds: those that are given, else the kind's.
+func correctionOf(c *cli.Context) *algo.Correction {
+	k := algo.NewCorrection(c.String("off-policy"))
+	if c.IsSet("off-policy-low") {
+		k.Low = c.Float64("off-policy-low")
+	}
+	if c.IsSet("off-policy-high") {
+		k.High = c.Float64("off-policy-high")
+	}
+	return &k
+}
+
+// klOf is --kl, or the default where it acts.
+func klOf(c *cli.Context) algo.KLKind {
+	if kind := c.String("kl"); kind != "" {
+		return algo.KLKind(kind)
+	}
+	return algo.DefaultKL(c.String("kl-in") == trainer.KLInReward)
 }
 
 // presets are settings by the names that people know them by. A flag beside a
@@ -140,12 +175,12 @@ func aggregationOf(loss string) algo.Aggregation {
 // the update; how to sample is rollout's matter.
 var presets = map[string]map[string]string{
 	"grpo":        {"advantage": "grpo", "aggregation": "seq-mean-token-mean", "kl-coef": "0.04"},
-	"dapo":        {"advantage": "grpo", "clip-high": "0.28", "drop-zero-std": "true", "overlong-filter": "true", "overlong-buffer": "4096", "overlong-limit": "20480"},
+	"dapo":        {"advantage": "grpo", "clip-high": "0.28", "clip-dual": "10", "drop-zero-std": "true", "overlong-buffer": "4096", "overlong-limit": "20480"},
 	"dr_grpo":     {"advantage": "dr_grpo", "aggregation": "seq-mean-token-sum-norm"},
 	"gspo":        {"loss": "gspo", "aggregation": "seq-mean-token-mean", "clip-low": "0.0003", "clip-high": "0.0004"},
 	"dppo":        {"loss": "dppo", "advantage": "dr_grpo"},
 	"ppo":         {"algo": "ppo", "lambda": "0.95", "kl-coef": "0.01", "kl-in": "reward", "kl": "k1", "lr": "1e-6", "critic-lr": "9e-6"},
-	"rloo":        {"advantage": "rloo", "loss": "reinforce", "aggregation": "seq-mean-token-sum", "kl-coef": "0.05", "kl-in": "reward", "kl": "k1"},
+	"rloo":        {"advantage": "rloo", "loss": "ppo", "aggregation": "seq-mean-token-sum", "kl-coef": "0.05", "kl-in": "reward", "kl": "k1"},
 	"reinforce++": {"advantage": "reinforce++", "kl-coef": "0.01", "kl-in": "reward", "kl": "k1"},
 	"search-r1":   {"algo": "ppo", "kl-coef": "0.001", "kl-in": "reward", "kl": "k1", "lr": "1e-6", "critic-lr": "1e-5", "lambda": "1"},
 	"opd":         {"loss": "opd"},
@@ -225,6 +260,13 @@ func trainSettings(c *cli.Context, flags []cli.Flag) map[string]any {
 	}
 	if all["ptx"] == nil {
 		delete(all, "ptx-coef")
+	}
+	all["kl"] = string(klOf(c))
+	if k := correctionOf(c); k.Kind == algo.NoCorrection {
+		delete(all, "off-policy-low")
+		delete(all, "off-policy-high")
+	} else {
+		all["off-policy-low"], all["off-policy-high"] = k.Low, k.High
 	}
 	return all
 }

@@ -41,8 +41,9 @@ func TestPrintConfigReadsBackAsTheSameSettings(t *testing.T) {
 		{"--ptx", "text.jsonl", "--ptx-coef", ".2", "--threads", "3", "--save-every", "7", "--keep", "2", "--force", "--reward", "exec:a b # c", "--seed", "-4"},
 		{"--model", "m", "--ref", "http://h/v1#n", "--kl-coef", ".1", "--dtype", "bf16", "--device", "cuda:1", "--save-dtype", "bf16", "--skip-bad-steps"},
 		{"--lora-rank", "4", "--lora-alpha", "3.5", "--lora-targets", "q,v", "--lora-dropout", ".1", "--grad-checkpoint", "--deterministic"},
+		{"--length-penalty", ".2,0,0", "--off-policy", "icepop", "--off-policy-high", "3", "--kl-coef", ".1", "--kl-in", "reward"},
 		{"--algo", "prm", "--prm-token", "\n\n", "--prm-tokens", ""},
-		{"--advantage", "gdpo", "--part-weights", "1", "--length-penalty", ".2,0,0", "--betas", ".8,.99", "--lr", "3e-07"},
+		{"--advantage", "gdpo", "--part-weights", "1", "--betas", ".8,.99", "--lr", "3e-07"},
 	}
 	for _, algo := range []string{trainer.AlgoGRPO, trainer.AlgoPPO, trainer.AlgoSFT, trainer.AlgoDPO, trainer.AlgoRM, trainer.AlgoPRM} {
 		cases = append(cases, []string{"--algo", algo})
@@ -73,8 +74,8 @@ func TestTheAggregationFollowsTheLoss(t *testing.T) {
 		t.Fatal(err)
 	}
 	for want, cases := range map[algo.Aggregation][][]string{
-		algo.TokenMean:           {{}, {"--loss", "cispo"}, {"--loss", "gspo", "--aggregation", "token-mean"}, {"--preset", "dapo"}, {"--preset", "reinforce++"}},
-		algo.SeqMeanTokenMean:    {{"--loss", "gspo"}, {"--loss", "gmpo"}, {"--preset", "gspo"}, {"--preset", "grpo"}, {"--preset", "rloo", "--aggregation", "seq-mean-token-mean"}},
+		algo.TokenMean:           {{}, {"--loss", "cispo"}, {"--loss", "sapo", "--aggregation", "token-mean"}, {"--loss", "gspo", "--aggregation", "token-mean"}, {"--preset", "dapo"}, {"--preset", "reinforce++"}},
+		algo.SeqMeanTokenMean:    {{"--loss", "gspo"}, {"--loss", "sapo"}, {"--loss", "gmpo"}, {"--preset", "gspo"}, {"--preset", "grpo"}, {"--preset", "rloo", "--aggregation", "seq-mean-token-mean"}},
 		algo.SeqMeanTokenSum:     {{"--loss", "gspo", "--config", file}, {"--preset", "rloo"}},
 		algo.SeqMeanTokenSumNorm: {{"--preset", "dr_grpo"}, {"--preset", "dr_grpo", "--loss", "gspo"}},
 	} {
@@ -86,6 +87,59 @@ func TestTheAggregationFollowsTheLoss(t *testing.T) {
 			if line := "aggregation: " + string(want) + "\n"; code != exitDone || !strings.Contains(out, line) {
 				t.Errorf("%v: no line %q: %s%s", args, line, out, log)
 			}
+		}
+	}
+}
+
+// The bounds of a correction are those of its kind, and the KL's estimate that of where
+// it acts, unless somebody says otherwise.
+func TestDefaultsFollowWhatTheyBelongTo(t *testing.T) {
+	for kind, want := range map[string]algo.Correction{
+		"tis": {Kind: "tis", Low: 0, High: 2}, "tis-seq": {Kind: "tis-seq", Low: 0, High: 2}, "icepop": {Kind: "icepop", Low: .5, High: 5},
+		"seq-mask": {Kind: "seq-mask", Low: .999, High: 1.001}, "seq-mask-tis": {Kind: "seq-mask-tis", Low: .5, High: 5},
+	} {
+		if got := settingsFrom(t, "--off-policy", kind).Config.OffPolicy; got != want {
+			t.Errorf("%s: %+v", kind, got)
+		}
+		want.High = 7
+		if got := settingsFrom(t, "--off-policy", kind, "--off-policy-high", "7").Config.OffPolicy; got != want {
+			t.Errorf("%s with a bound: %+v", kind, got)
+		}
+	}
+	for want, args := range map[algo.KLKind][]string{algo.KLK3: {"--kl-coef", ".1"}, algo.KLK1: {"--kl-coef", ".1", "--kl-in", "reward"}, algo.KLK2: {"--kl-coef", ".1", "--kl-in", "reward", "--kl", "k2"}} {
+		if got := settingsFrom(t, args...).Config.KL; got != want {
+			t.Errorf("%v: %s, want %s", args, got, want)
+		}
+	}
+}
+
+// A loop whose policy is a step old corrects for it once: a loss whose ratio is to the
+// sampler does so by itself.
+func TestStaleTokensAreCorrectedForOnce(t *testing.T) {
+	for args, want := range map[string]string{"--async 1": "tis", "--async 1 --loss reinforce": "tis", "--async 1 --preset dppo": "none", "--async 1 --loss ipo": "none", "--async 1 --preset opd --teacher .": "none", "--async 1 --preset opsd": "none"} {
+		out, log, code := run(t, append([]string{"loop", "--print-config"}, strings.Fields(args)...)...)
+		if code != exitDone || !strings.Contains(out, "\noff-policy: "+want+"\n") {
+			t.Errorf("%s: exit %d: %s%s", args, code, out, log)
+		}
+	}
+}
+
+// What one setting would ignore of another is refused, wherever it comes from.
+func TestSettingsThatIgnoreEachOtherAreRefused(t *testing.T) {
+	for args, want := range map[string]string{
+		"--loss dppo --off-policy tis":                       "--off-policy tis",
+		"--preset opd --teacher m --off-policy icepop":       "--off-policy icepop",
+		"--advantage gdpo --reward-clip 1":                   "--reward-clip 1",
+		"--advantage gdpo --preset dapo":                     "--overlong-buffer 4096",
+		"--advantage gdpo --length-penalty .2,0,0":           "--length-penalty .2,0,0",
+		"--advantage gdpo --kl-coef .1 --kl-in reward":       "--kl-in reward",
+		"--loss opd --teacher m --kl-coef .1 --kl-in reward": "--kl-in reward",
+		"--kl-coef .1 --kl-in reward --kl k3+":               "--kl k3+",
+		"--algo ppo --shared-critic --critic-warmup 2":       "--critic-warmup 2",
+	} {
+		_, log, code := run(t, append([]string{"train", "--print-config"}, strings.Fields(args)...)...)
+		if code != exitUsage || !strings.Contains(log, want) || strings.Count(log, "\n") != 1 {
+			t.Errorf("%s: exit %d: %s", args, code, log)
 		}
 	}
 }
@@ -142,5 +196,17 @@ func TestPrintConfigOfALoopReadsBackAsItself(t *testing.T) {
 	var out, log bytes.Buffer
 	if code := execute(t.Context(), []string{"agentcli", "loop", "--print-config", "--kl-target", ".1"}, streams{out: &out, err: &log}); code != exitUsage || out.Len() > 0 {
 		t.Errorf("what the run would refuse is printed: exit %d, %s", code, out.String())
+	}
+}
+
+// A preset does not undo one of its own parts: rows that leave the loss are not punished
+// in it, and later updates on the same rollouts are held by a clipped ratio.
+func TestPresetsHoldTogether(t *testing.T) {
+	if c := settingsFrom(t, "--preset", "dapo").Config; c.OverlongFilter || c.OverlongBuffer == 0 || c.Clip.Dual != 10 {
+		t.Errorf("dapo: %+v", c)
+	}
+	c := settingsFrom(t, "--preset", "rloo").Config
+	if loss, _ := algo.LossByName(c.Loss); !loss.NeedsOld() {
+		t.Errorf("rloo: loss %s has no ratio, and %d rows a minibatch", c.Loss, c.Minibatch)
 	}
 }

@@ -132,7 +132,7 @@ func prepareOutput(o trainOptions, files map[string][]string) error {
 	}
 	// A resumed run may stand in another folder, where new files may match a pattern.
 	kept := maps.Clone(o.Settings)
-	for _, k := range []string{"model", "ref", "critic", "teacher", "reward-model", "ptx", "greedy"} {
+	for _, k := range []string{"model", "ref", "critic", "teacher", "reward-model", "ptx", "greedy", "eval-dataset"} {
 		if p, ok := kept[k].(string); ok {
 			kept[k] = absolute(p)
 		}

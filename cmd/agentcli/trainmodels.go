@@ -222,6 +222,13 @@ func (m *trainModels) loadState(at string) (*trainer.Frozen, error) {
 // save writes the policy, and beside it what else was trained. The policy is
 // last: with its config.json the folder is a model.
 func (m *trainModels) save(o trainOptions) error {
+	for _, dir := range []string{o.Output, filepath.Join(o.Output, emaFolder)} {
+		if dir == o.Output || o.Config.EMA > 0 {
+			if err := writeTrainedOn(dir, o.trainedOn); err != nil {
+				return err
+			}
+		}
+	}
 	if m.critic != nil {
 		if err := m.critic.Save(filepath.Join(o.Output, criticFolder), o.Save); err != nil {
 			return err
@@ -266,7 +273,7 @@ func dryRun(data *trainer.Data, m *trainModels, path string, o trainOptions, s s
 	// A backward pass takes about twice a forward pass; what is recomputed and
 	// scored beforehand one more.
 	passes := float64(3 * o.Config.Epochs)
-	if o.Config.OldLogprobs == trainer.OldRecompute && !o.Config.IsSupervised() {
+	if p.AsksOld {
 		passes++
 	}
 	if m.ref != nil || o.Config.Algo == trainer.AlgoDPO {

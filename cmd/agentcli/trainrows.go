@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"path/filepath"
 	"time"
 
 	"agentcli/chat"
@@ -14,29 +15,72 @@ import (
 	"agentcli/weights"
 )
 
-// loadRows reads what a run trains on, and the rows of --ptx. The caller closes
-// both.
-func loadRows(ctx context.Context, o trainOptions, note func(string, ...any)) (data, ptx *trainer.Data, err error) {
+// trainRows are what a run reads.
+type trainRows struct {
+	data *trainer.Data
+	ptx  *trainer.Data // of --ptx; nil: none
+	eval *trainer.Data // measured and not trained on; nil: none
+}
+
+func (r *trainRows) close() {
+	for _, d := range []*trainer.Data{r.data, r.ptx, r.eval} {
+		_ = d.Close() // of temporary files
+	}
+}
+
+// loadRows reads what a run trains on, and the rows beside it. checkpoint is the folder
+// of the one that the run goes on from; "": it begins.
+func loadRows(ctx context.Context, o trainOptions, checkpoint string, note func(string, ...any)) (rows *trainRows, err error) {
+	rows = &trainRows{}
+	defer func() {
+		if err != nil {
+			rows.close()
+		}
+	}()
 	format := func() (*trainer.Format, error) { return formatOf(ctx, o.Model, note) }
 	from := trainer.From{Rewarded: o.RewardModel != "", Format: format, OnDisk: true}
 	if o.Reward != "" {
 		s := newScorer(func(*traj.Trajectory) string { return o.Reward }, func(m string) { note("%s", m) }, o.ToolEnv)
 		defer s.Close()
 		if _, err := s.get(o.Reward); err != nil {
-			return nil, nil, usagef("--reward: %w", err)
+			return rows, usagef("--reward: %w", err)
 		}
 		from.Score = s.score
+		if checkpoint != "" {
+			if from.Resumed, err = trainer.ReadFrozen(filepath.Join(checkpoint, frozenName)); err != nil {
+				return rows, err
+			}
+		}
 	}
 	if from.Demonstrations, err = demonstrationsOf(o.Config.Demonstration); err != nil {
-		return nil, nil, err
+		return rows, err
 	}
-	if data, err = trainer.LoadFor(ctx, o.Files, o.Config, from); err != nil || o.PTX == "" {
-		return data, nil, err
+	if o.Held.Dataset == "" {
+		from.EvalSplit = o.Held.Split
+	}
+	if rows.data, err = trainer.LoadFor(ctx, o.Files, o.Config, from); err != nil {
+		return rows, err
+	}
+	if o.Held.Dataset != "" {
+		files := o.evalFiles
+		if files == nil {
+			files = []string{o.Held.Dataset}
+		}
+		from.EvalSplit, from.Resumed, from.OnDisk = o.Held.Split, nil, false
+		if rows.eval, err = trainer.LoadFor(ctx, files, o.Config, from); err == nil && o.Held.Split != "" {
+			err = rows.eval.OnlySplit()
+		}
+		if err != nil {
+			return rows, fmt.Errorf("--eval-dataset: %w", err)
+		}
+	}
+	if o.PTX == "" {
+		return rows, nil
 	}
 	c := trainer.DefaultConfig()
 	c.Algo = trainer.AlgoSFT
 	if o.Model == "" {
-		if o.Model = namedModel(data, o); o.Model != "" {
+		if o.Model = namedModel(rows.data, o); o.Model != "" {
 			if here, ok := cachedModel(ctx, o.Model); ok {
 				o.Model = here
 			}
@@ -46,10 +90,10 @@ func loadRows(ctx context.Context, o trainOptions, note func(string, ...any)) (d
 	if files == nil {
 		files = []string{o.PTX}
 	}
-	if ptx, err = trainer.LoadFor(ctx, files, c, trainer.From{Format: format, OnDisk: true}); err != nil {
-		return nil, nil, errors.Join(fmt.Errorf("--ptx: %w", err), data.Close())
+	if rows.ptx, err = trainer.LoadFor(ctx, files, c, trainer.From{Format: format, OnDisk: true}); err != nil {
+		return rows, fmt.Errorf("--ptx: %w", err)
 	}
-	return data, ptx, nil
+	return rows, nil
 }
 
 // formatOf is the chat format of the model to start from, for rows of text.
@@ -153,7 +197,7 @@ func summariseSupervised(note func(string, ...any), h []trainer.Metrics, took ti
 		return
 	}
 	first, last := h[0].Values, h[len(h)-1].Values
-	line := fmt.Sprintf("%s in %s; loss %.4f in the first, %.4f in the last", plural(len(h), "optimiser step"), took.Round(100*time.Millisecond), first["train/loss"], last["train/loss"])
+	line := fmt.Sprintf("%s in %s; training rows: loss %.4f in the first, %.4f in the last", plural(len(h), "optimiser step"), took.Round(100*time.Millisecond), first["train/loss"], last["train/loss"])
 	for _, key := range []string{"rewards/accuracies", "train/accuracy"} {
 		if v, ok := last[key]; ok {
 			line += fmt.Sprintf("; accuracy %.3f → %.3f", first[key], v)

@@ -109,7 +109,7 @@ type trainMeter struct {
 
 func newTrainMeter(s streams) *trainMeter { return &trainMeter{s: s, last: time.Now()} }
 
-var phaseNames = map[string]string{"old_log_prob": "old log-probs", "ref": "reference log-probs", "teacher": "teacher log-probs", "values": "values", "reward_model": "reward model", "forward": "forward", "ptx": "ptx", "critic": "critic", "update": "update"}
+var phaseNames = map[string]string{"old_log_prob": "old log-probs", "ref": "reference log-probs", "teacher": "teacher log-probs", "values": "values", "reward_model": "reward model", "forward": "forward", "eval": "held-out rows", "ptx": "ptx", "critic": "critic", "update": "update"}
 
 func (m *trainMeter) progress(p trainer.Progress) {
 	name := phaseNames[p.Phase]

@@ -53,7 +53,13 @@ type Estimator struct {
 	// teach nothing and need not be computed.
 	Relative bool
 	Batch    bool // looks beyond the group: all groups must be given at once
-	estimate func(groups [][]Row, o EstimatorOptions) (Advantages, error)
+	// Parts says that it reads the reward's components in place of the reward.
+	Parts bool
+	// Discounts says that it reads where in the trajectory a reward is given, with γ.
+	Discounts     bool
+	Critic        bool // it reads the critic's values, with λ
+	NeverNegative bool // no advantage is below 0
+	estimate      func(groups [][]Row, o EstimatorOptions) (Advantages, error)
 
 	// Of one that looks at the batch, in place of estimate: either group and rows, or
 	// token (batch.go).
@@ -84,17 +90,17 @@ var Estimators = []*Estimator{
 	{Name: "grpo_batch", Formula: "(s−μ)/(σ of the whole batch+1e-6)", Relative: true, Batch: true, group: centred, rows: byBatch},
 	{Name: "dr_grpo", Formula: "s−μ", Relative: true, estimate: perScore(func(s []float64) ([]float64, error) { return DrGRPO(s), nil })},
 	{Name: "rloo", Formula: "s − mean of the others", Relative: true, estimate: perScore(RLOO)},
-	{Name: "grpo_passk", Formula: "the best of a group: (r₁−r₂)/(σ+1e-6)", Relative: true, estimate: perScore(func(s []float64) ([]float64, error) { return PassK(s, true) })},
+	{Name: "grpo_passk", Formula: "the best of a group: (r₁−r₂)/(σ+1e-6)", Relative: true, NeverNegative: true, estimate: perScore(func(s []float64) ([]float64, error) { return PassK(s, true) })},
 	{Name: "max_rl", Formula: "(s−μ)/μ", Relative: true, estimate: perScore(func(s []float64) ([]float64, error) { return MaxRL(s), nil })},
 	{Name: "opo", Formula: "s − Σ len·s/Σ len", Relative: true, estimate: opo},
 	{Name: "gpg", Formula: "(B/#scores that are not 0)·(s−μ)", Relative: true, Batch: true, group: centred, rows: gpg},
-	{Name: "gdpo", Formula: "whiten(Σ wₖ·grpo(rₖ)) over the reward's parts", Relative: true, Batch: true, group: partsOfGroup, rows: gdpo},
+	{Name: "gdpo", Formula: "whiten(Σ wₖ·grpo(rₖ)) over the reward's parts", Relative: true, Batch: true, Parts: true, group: partsOfGroup, rows: gdpo},
 	{Name: "rae", Formula: "s − running mean of the role", Batch: true, group: centred, rows: rae},
 	{Name: "remax", Formula: "return − score of the greedy attempt", estimate: remax},
-	{Name: "reinforce", Formula: "whiten(R_t), R_t = r_t + γ·R_t+1", Batch: true, token: rewardToCome},
-	{Name: "reinforce++", Formula: "whiten(R_t) over the batch", Batch: true, token: rewardToCome},
+	{Name: "reinforce", Formula: "whiten(R_t), R_t = r_t + γ·R_t+1", Batch: true, Discounts: true, token: rewardToCome},
+	{Name: "reinforce++", Formula: "whiten(R_t) over the batch", Batch: true, Discounts: true, token: rewardToCome},
 	{Name: "reinforce++-baseline", Formula: "whiten(s−μ) over the batch's tokens", Relative: true, Batch: true, group: centred, rows: byTokens},
-	{Name: "gae", Formula: "Σ (γλ)^k·δ_t+k, whitened; needs a critic (--algo ppo)", Batch: true, token: gae},
+	{Name: "gae", Formula: "Σ (γλ)^k·δ_t+k, whitened; needs a critic (--algo ppo)", Batch: true, Discounts: true, Critic: true, token: gae},
 }
 
 // EstimatorByName finds an estimator.

@@ -94,7 +94,8 @@ func Overlong(length, limit, buffer int, factor float64) float64 {
 
 // LengthPenalty is s_i − μ·(w_out·out_i/max out + w_in·in_i/max in +
 // w_turns·turns_i/max turns) for a group, before it is centred: only a group
-// that is good can afford to be short (μ is the group's mean score).
+// that is good can afford to be short (μ is the group's mean score, 0 where that is
+// negative: it would make a prize of the penalty).
 func LengthPenalty(score_G []float64, out_G, in_G, turns_G []int, wOut, wIn, wTurns float64) []float64 {
 	share := func(x_G []int) []float64 {
 		most := 0
@@ -111,6 +112,7 @@ func LengthPenalty(score_G []float64, out_G, in_G, turns_G []int, wOut, wIn, wTu
 	for _, s := range score_G {
 		mean += s / float64(len(score_G))
 	}
+	mean = math.Max(mean, 0)
 	out, in, turns := share(out_G), share(in_G), share(turns_G)
 	got := make([]float64, len(score_G))
 	for i, s := range score_G {

@@ -1,0 +1,142 @@
+//go:build libtorch
+
+package main
+
+import (
+	"bytes"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"agentcli/parquet"
+)
+
+// fileLoop is loopArgs without tasks of their own for the evaluations.
+func fileLoop(t *testing.T, extra ...string) []string {
+	args := loopArgs(t)
+	at := slices.Index(args, "--eval-dataset")
+	return append(slices.Delete(args, at, at+2), extra...)
+}
+
+// Without held-out tasks the numbers are called what they are: there is no best model,
+// no verdict, and no val/….
+func TestALoopWithoutHeldOutTasksGivesNoVerdict(t *testing.T) {
+	out := filepath.Join(t.TempDir(), "run")
+	var log bytes.Buffer
+	if _, err := runApp(t, t.Context(), &log, fileLoop(t, "--output", out)...); err != nil {
+		t.Fatal(err)
+	}
+	curves := readCurves(out)
+	if curves["training_rows/reward"] == nil || curves["val/reward"] != nil {
+		t.Errorf("metrics: %v", curves)
+	}
+	if exists(filepath.Join(out, bestFolder)) {
+		t.Error("a best model was chosen by the training rows")
+	}
+	if said := log.String(); !strings.Contains(said, "warning: there are no held-out tasks") || strings.Contains(said, "learned:") || strings.Contains(said, "it learned") || strings.Contains(said, "test split") {
+		t.Error(said)
+	}
+}
+
+// What is held out is measured, and never sampled for training.
+func TestALoopNeverTrainsOnWhatItHoldsOut(t *testing.T) {
+	out := filepath.Join(t.TempDir(), "run")
+	var log bytes.Buffer
+	if _, err := runApp(t, t.Context(), &log, fileLoop(t, "--holdout", "3", "--output", out)...); err != nil {
+		t.Fatal(err)
+	}
+	tasks := map[string]bool{}
+	for step := 1; step <= 4; step++ {
+		r, err := parquet.Open(filepath.Join(out, rolloutsFolder, "00000"+string(rune('0'+step))+".parquet"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for x, err := range r.Rows(t.Context()) {
+			if err != nil {
+				t.Fatal(err)
+			}
+			tasks[x.Task.ID] = true
+		}
+		r.Close()
+	}
+	if len(tasks) != 4 {
+		t.Errorf("4 of the 7 tasks are for training; sampled were %v", tasks)
+	}
+	if curves := readCurves(out); curves["val/reward"] == nil || !exists(filepath.Join(out, bestFolder, "model.safetensors")) {
+		t.Error("the held-out tasks chose no model")
+	}
+	if !strings.Contains(log.String(), "best on held-out tasks (--holdout)") {
+		t.Error(log.String())
+	}
+}
+
+// Rows that are held out choose the best model of a supervised run; without them its
+// numbers are of training rows.
+func TestASupervisedRunIsMeasuredOnHeldOutRows(t *testing.T) {
+	for algo, rows := range map[string]string{"sft": textRows, "dpo": pairRows, "rm": pairRows, "prm": stepRows} {
+		eval := filepath.Join(t.TempDir(), "eval.jsonl")
+		if err := os.WriteFile(eval, []byte(rows), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		for _, how := range [][]string{{"--holdout", "1"}, {"--eval-dataset", eval}, nil} {
+			var log bytes.Buffer
+			out, code := given(t, t.Context(), &log, rows, append([]string{"--algo", algo, "--eval-every", "1", "--epochs", "2"}, how...)...)
+			if how == nil {
+				if code != exitUsage || !strings.Contains(log.String(), "--eval-every has no effect") {
+					t.Errorf("%s: exit %d: %s", algo, code, log.String())
+				}
+				continue
+			}
+			if code != 0 {
+				t.Fatalf("%s %v: exit %d: %s", algo, how, code, log.String())
+			}
+			loss := readCurves(out)["val/loss"]
+			if loss == nil || len(loss.X) < 2 || loss.X[0] != 0 {
+				t.Errorf("%s %v: val/loss is %v", algo, how, loss)
+			}
+			if !exists(filepath.Join(out, bestFolder, "config.json")) || !strings.Contains(log.String(), "held-out rows: lowest loss") {
+				t.Errorf("%s %v: %s", algo, how, log.String())
+			}
+			if on, err := readTrainedOn(out); err != nil || len(on) != 1 || on[0].Dataset != "rows.jsonl" {
+				t.Errorf("%s %v: trained on %v, %v", algo, how, on, err)
+			}
+		}
+	}
+}
+
+// A model says what it was trained on, and so do those that are made of it; an evaluation
+// on that is told of.
+func TestAnEvaluationOnWhatWasTrainedOnIsTold(t *testing.T) {
+	var log bytes.Buffer
+	first, code := given(t, t.Context(), &log, textRows, "--algo", "sft")
+	if code != 0 {
+		t.Fatal(log.String())
+	}
+	dir := t.TempDir()
+	file := filepath.Join(dir, "more.jsonl")
+	if err := os.WriteFile(file, []byte(textRows), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	second := filepath.Join(dir, "second")
+	if code := execute(t.Context(), []string{"agentcli", "train", file, "-m", first, "--algo", "sft", "--output", second, "--dtype", "float32", "--threads", "1"}, streams{out: &bytes.Buffer{}, err: &log}); code != 0 {
+		t.Fatal(log.String())
+	}
+	if on, err := readTrainedOn(second); err != nil || !slices.Equal(on, []trainedOn{{Dataset: "rows.jsonl"}, {Dataset: "more.jsonl"}}) {
+		t.Errorf("trained on %v, %v", on, err)
+	}
+	// A loop's model, on its own training tasks and on others.
+	args := loopArgs(t, "--steps", "1", "--eval-every", "0", "--output", filepath.Join(dir, "loop"))
+	if _, err := runApp(t, t.Context(), &log, args...); err != nil {
+		t.Fatal(err)
+	}
+	at := func(flag string) string { return args[slices.Index(args, flag)+1] }
+	for data, told := range map[string]bool{at("-d"): true, at("--eval-dataset"): false} {
+		var log bytes.Buffer
+		code := execute(t.Context(), []string{"agentcli", "eval", "-m", filepath.Join(dir, "loop"), "-d", data, "--reward", "exact", "--max-tokens", "4", "--threads", "1", "--dtype", "float32", "--output", filepath.Join(t.TempDir(), "eval")}, streams{out: &bytes.Buffer{}, err: &log})
+		if code != 0 || strings.Contains(log.String(), "was trained on") != told {
+			t.Errorf("%s: exit %d: %s", data, code, log.String())
+		}
+	}
+}

@@ -1,0 +1,155 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"iter"
+
+	"agentcli/datasets"
+	"agentcli/trainer"
+	"agentcli/traj"
+)
+
+// loopEval is what a loop measures its policy on.
+type loopEval struct {
+	held  bool   // none of its tasks is trained on
+	name  string // in a sentence
+	short string // in a step's line
+	data  *datasets.Dataset
+	skip  func(traj.Task) bool // tasks that are not measured; nil: all are
+	limit int
+}
+
+// metric is a key of metrics.jsonl: numbers of tasks that are trained on have another
+// family.
+func (e *loopEval) metric(name string) string {
+	if !e.held {
+		return "training_rows/" + name
+	}
+	return "val/" + name
+}
+
+// tasks streams those that are measured.
+func (e *loopEval) tasks(ctx context.Context) iter.Seq2[traj.Task, error] {
+	return func(yield func(traj.Task, error) bool) {
+		n := 0
+		for t, err := range e.data.Tasks(ctx) {
+			if err == nil && e.skip != nil && e.skip(t) {
+				continue
+			}
+			if !yield(t, err) || err != nil {
+				return
+			}
+			if n++; n == e.limit {
+				return
+			}
+		}
+	}
+}
+
+// openEval decides what the policy is measured on, and which tasks are held out of the
+// rollouts for that.
+func (l *loop) openEval(ctx context.Context) error {
+	o, h := l.o.run, l.o.train.Held
+	if h.Part != (trainer.Holdout{}) {
+		if err := l.holdOut(ctx, h.Part); err != nil {
+			return err
+		}
+	}
+	if l.o.EvalEvery == 0 {
+		return nil
+	}
+	if l.heldOut != nil {
+		l.eval = &loopEval{held: true, name: "--holdout", short: "held-out", data: l.x.data, skip: func(t traj.Task) bool { return !l.heldOut(t) }, limit: l.o.EvalTasks}
+		return nil
+	}
+	name, split := o.Dataset, h.Split
+	switch {
+	case h.Dataset != "":
+		name = h.Dataset
+		if split == "" && datasets.Generated(name) {
+			split = evalSplit
+		}
+	case split == "" && datasets.Generated(name):
+		split = evalSplit
+	case split == "":
+		split = datasets.TestSplit(name)
+	}
+	options := datasets.Options{Split: split, Limit: l.o.EvalTasks, Seed: o.Seed, System: o.System, Prompt: o.Prompt}
+	if name == o.Dataset || !datasets.Generated(name) {
+		options.Fields = o.Fields
+	}
+	if name == o.Dataset {
+		options.Level, options.Shots = o.Level, o.Shots
+	}
+	d, err := datasets.Open(ctx, name, options)
+	if err != nil {
+		return fmt.Errorf("%w (of the evaluation; --eval-every 0 leaves it out)", err)
+	}
+	l.eval = &loopEval{held: true, name: "test split", short: "test", data: d, limit: l.o.EvalTasks}
+	switch {
+	case d.Source == l.x.data.Source && d.Name == l.x.data.Name && d.Split == l.x.data.Split:
+		l.eval.held, l.eval.name, l.eval.short = false, "training rows", "training rows"
+		l.note("warning: there are no held-out tasks, so the policy is measured on rows that it is trained on; hold some out with --holdout .1, or name others with --eval-dataset or --eval-split")
+	case h.Dataset != "" || h.Split != "":
+		l.eval.name = trainedOn{d.Name, d.Split}.String()
+		l.eval.short = l.eval.name
+	}
+	return nil
+}
+
+// holdOut chooses the tasks that are not trained on, by their questions: equal ones are
+// on one side.
+func (l *loop) holdOut(ctx context.Context, h trainer.Holdout) error {
+	if n, known := l.x.data.Len(); !known || n > maxUnlimited {
+		return usagef("--holdout: %s has no end; name tasks to measure on with --eval-dataset or --eval-split", l.x.data.Name)
+	}
+	prompt := func(t traj.Task) trainer.Prompt {
+		text := t.Question
+		for _, m := range t.Messages {
+			text += "\x00" + string(m.Role) + "\x00" + m.Content
+		}
+		return trainer.PromptOf(l.o.run.Seed, text)
+	}
+	var all []trainer.Prompt
+	for t, err := range l.x.data.Tasks(ctx) {
+		if err != nil {
+			return err
+		}
+		all = append(all, prompt(t))
+	}
+	limit, held, err := h.Of(all)
+	if err != nil {
+		return usageError{err}
+	}
+	l.heldOut = func(t traj.Task) bool { return prompt(t) <= limit }
+	for _, p := range all {
+		if p > limit {
+			l.trainTasks++
+		}
+	}
+	l.note("%s of %s are held out and measured, %s are trained on", plural(held, "prompt"), l.x.data.Name, plural(l.trainTasks, "task"))
+	return nil
+}
+
+// trained streams the tasks that are trained on, from the first each time.
+func (l *loop) trained(ctx context.Context) iter.Seq2[traj.Task, error] {
+	return func(yield func(traj.Task, error) bool) {
+		for t, err := range l.x.data.Tasks(ctx) {
+			if err == nil && l.heldOut != nil && l.heldOut(t) {
+				continue
+			}
+			if !yield(t, err) {
+				return
+			}
+		}
+	}
+}
+
+// trainLen is how many of them there are, where it is known.
+func (l *loop) trainLen() (int, bool) {
+	if l.heldOut != nil {
+		return l.trainTasks, true
+	}
+	return l.x.data.Len()
+}

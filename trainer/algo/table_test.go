@@ -1,0 +1,81 @@
+package algo
+
+import (
+	"math"
+	"slices"
+	"testing"
+)
+
+// Truncated importance sampling is min(w, C): a floor would weigh tokens that the new
+// policy has all but left several times too much.
+func TestTruncatedWeightsHaveNoFloor(t *testing.T) {
+	old, roll := make([]float64, 4), make([]float64, 4)
+	for i, w := range []float64{.05, .1, .9, 3} {
+		old[i] = math.Log(w)
+	}
+	for i, w := range NewCorrection(TIS).Weights(old, roll) {
+		if want := []float64{.05, .1, .9, 2}[i]; math.Abs(w-want) > 1e-12 {
+			t.Errorf("weight %d is %v, want %v", i, w, want)
+		}
+	}
+	if w := NewCorrection(TISSequence).Weights([]float64{-3, -4}, []float64{0, 0})[0]; math.Abs(w-math.Exp(-7)) > 1e-15 {
+		t.Errorf("the weight of the sequence is %v, want e^-7", w)
+	}
+}
+
+// 200 tokens of half a nat each are far from what was sampled, and are masked.
+func TestASequenceFarFromWhatWasSampledIsMasked(t *testing.T) {
+	for kind, want := range map[string]float64{SequenceMask: 0, SequenceMaskIS: math.Exp(-.5)} {
+		old, roll := make([]float64, 200), make([]float64, 200)
+		for i := range old {
+			old[i] = -.5
+		}
+		if w := NewCorrection(kind).Weights(old, roll)[0]; math.Abs(w-want) > 1e-12 {
+			t.Errorf("%s: weight %v, want %v", kind, w, want)
+		}
+	}
+	if w := NewCorrection(SequenceMask).Weights([]float64{.4, -.4}, []float64{0, 0})[0]; w != 1 {
+		t.Errorf("a sequence whose geometric mean is 1 has the weight %v", w)
+	}
+}
+
+// What the table says a loss reads is what its formula reads.
+func TestALossReadsTheLogprobsOfItsRatioAlone(t *testing.T) {
+	for _, l := range Losses {
+		s := Span{LP: []float64{-1, -2}, Old: []float64{-1.1, -1.9}, Roll: []float64{-.9, -2.2}, Adv: []float64{1, 1}, Teacher: []float64{-.5, -3}, Weight: []float64{1, 1}}
+		grad := func(change func(*Span)) []float64 {
+			x := Span{slices.Clone(s.LP), slices.Clone(s.Old), slices.Clone(s.Roll), slices.Clone(s.Adv), slices.Clone(s.Teacher), slices.Clone(s.Weight)}
+			change(&x)
+			r, err := l.At(x, LossConfig{Clip: Clip{Low: .9, High: 9}, SAPO: [2]float64{1, 1}, Threshold: 9, RolloutKL: .1})
+			if err != nil {
+				t.Fatal(err)
+			}
+			return r.Grad
+		}
+		base := grad(func(*Span) {})
+		for name, x := range map[string]struct {
+			reads  bool
+			change func(*Span)
+		}{
+			"old":       {l.NeedsOld(), func(s *Span) { s.Old[0] -= .3 }},
+			"rollout":   {l.NeedsRollout(), func(s *Span) { s.Roll[0] -= .3 }},
+			"advantage": {l.ReadsAdvantage(), func(s *Span) { s.Adv[0], s.Adv[1] = .5, .5 }},
+			"teacher":   {l.Teacher, func(s *Span) { s.Teacher[0] -= .3 }},
+		} {
+			if moved := !slices.Equal(base, grad(x.change)); moved != x.reads {
+				t.Errorf("%s: the table says that it reads %s: %v; its gradient moves: %v", l.Name, name, x.reads, moved)
+			}
+		}
+		if l.NeedsRollout() == l.CorrectionAllowed() {
+			t.Errorf("%s has a ratio to the sampler, and a correction to it beside: %v", l.Name, l.CorrectionAllowed())
+		}
+	}
+}
+
+// Where the group's mean is below 0 a longer reply earns nothing by its length.
+func TestALengthPenaltyIsNeverAPrize(t *testing.T) {
+	got := LengthPenalty([]float64{-1, -1}, []int{10, 100}, []int{0, 0}, []int{1, 1}, .5, 0, 0)
+	if !slices.Equal(got, []float64{-1, -1}) {
+		t.Errorf("scores −1 and −1 become %v", got)
+	}
+}

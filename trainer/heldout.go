@@ -1,0 +1,231 @@
+package trainer
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"hash/fnv"
+	"maps"
+	"math"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// Holdout says how much is held out of training, in prompts: N of them, or a share.
+// All rows of a prompt are on one side, so that none is measured on what it was trained
+// on. The zero value holds nothing out.
+type Holdout struct {
+	N     int
+	Share float64
+}
+
+// ParseHoldout reads a number of prompts, or a share between 0 and 1; "" is nothing.
+func ParseHoldout(text string) (Holdout, error) {
+	if text == "" || text == "0" {
+		return Holdout{}, nil
+	}
+	if n, err := strconv.Atoi(text); err == nil && n > 0 {
+		return Holdout{N: n}, nil
+	}
+	share, err := strconv.ParseFloat(text, 64)
+	if err != nil || !(share > 0 && share < 1) {
+		return Holdout{}, fmt.Errorf("--holdout %s: want a number of prompts, or a share between 0 and 1, for example 64 or .1", text)
+	}
+	return Holdout{Share: share}, nil
+}
+
+// Prompt is what tells prompts apart: a hash of their text or tokens and a seed.
+type Prompt uint64
+
+// PromptOf hashes a prompt's text.
+func PromptOf(seed int64, text string) Prompt {
+	h := fnv.New64a()
+	_, _ = h.Write(binary.LittleEndian.AppendUint64(nil, uint64(seed)))
+	_, _ = h.Write([]byte(text))
+	// The low bits of FNV are good, its high ones are not, for short texts.
+	x := h.Sum64()
+	x ^= x >> 32
+	x *= 0x9e3779b97f4a7c15
+	return Prompt(x ^ x>>32)
+}
+
+// Of gives the largest prompt that is held out of those that there are: whatever is not
+// above it is on that side, wherever it stands.
+func (h Holdout) Of(prompts []Prompt) (limit Prompt, held int, err error) {
+	all := slices.Compact(slices.Sorted(slices.Values(prompts)))
+	n := h.N
+	if h.Share > 0 {
+		n = int(math.Round(h.Share * float64(len(all))))
+	}
+	if n < 1 || n >= len(all) {
+		return 0, 0, fmt.Errorf("--holdout: %d of %d prompts would be held out; both sides need one", n, len(all))
+	}
+	return all[n-1], n, nil
+}
+
+// promptOf hashes the prompt of an episode: what stands before its first sampled token.
+func (d *Data) promptOf(e *Episode, seed int64) (Prompt, error) {
+	b := e.Body
+	if b == nil {
+		var err error
+		if b, err = e.shelf.get(e); err != nil {
+			return 0, err
+		}
+	}
+	ids := b.Sequences[0].TokenIDs[:min(b.Prompt, len(b.Sequences[0].TokenIDs))]
+	text := make([]byte, 0, 4*len(ids))
+	for _, id := range ids {
+		text = binary.LittleEndian.AppendUint32(text, uint32(id))
+	}
+	return PromptOf(seed, string(text)), nil
+}
+
+// HoldOut takes rows out of the data, for a Session's Eval: all groups of some prompts.
+// They stay in memory.
+func (d *Data) HoldOut(h Holdout, seed int64) (*Data, error) {
+	first := map[string]Prompt{} // of a group: its first row's
+	var prompts []Prompt
+	for _, e := range d.Episodes {
+		if _, known := first[e.Group]; known {
+			continue
+		}
+		p, err := d.promptOf(e, seed)
+		if err != nil {
+			return nil, err
+		}
+		first[e.Group] = p
+		prompts = append(prompts, p)
+	}
+	limit, _, err := h.Of(prompts)
+	if err != nil {
+		return nil, err
+	}
+	return d.takeOut(func(e *Episode) bool { return first[e.Group] <= limit })
+}
+
+// HoldOutSplit is HoldOut of the rows whose column split was asked for (From.EvalSplit).
+func (d *Data) HoldOutSplit() (*Data, error) {
+	held, err := d.takeOut(func(e *Episode) bool { return e.held })
+	switch {
+	case err != nil:
+		return nil, err
+	case len(held.Episodes) == 0:
+		return nil, d.noSplit()
+	case len(held.Episodes) == len(d.Episodes):
+		return nil, fmt.Errorf("--eval-split: all rows of %s are of that split, and none is left to train on", strings.Join(d.Files, ", "))
+	}
+	return held, nil
+}
+
+// OnlySplit leaves out all rows but those of the split that was asked for.
+func (d *Data) OnlySplit() error {
+	d.Episodes = slices.DeleteFunc(d.Episodes, func(e *Episode) bool { return !e.held })
+	d.Pairs = slices.DeleteFunc(d.Pairs, func(p Pair) bool { return !p.Chosen.held })
+	if len(d.Episodes) == 0 {
+		return d.noSplit()
+	}
+	return nil
+}
+
+func (d *Data) noSplit() error {
+	return fmt.Errorf("--eval-split: no row of %s is of that split", strings.Join(d.Files, ", "))
+}
+
+func (d *Data) takeOut(held func(*Episode) bool) (*Data, error) {
+	out := &Data{Files: d.Files, Runs: d.Runs, unscored: d.unscored}
+	var keep []*Episode
+	for _, e := range d.Episodes {
+		if !held(e) {
+			keep = append(keep, e)
+			continue
+		}
+		if e.Body == nil {
+			var err error
+			if e.Body, err = e.shelf.get(e); err != nil {
+				return nil, err
+			}
+			e.shelf = nil
+		}
+		out.Episodes = append(out.Episodes, e)
+	}
+	if len(out.Episodes) == 0 || len(keep) == 0 {
+		return out, nil
+	}
+	d.Episodes = keep
+	isHeld := func(p Pair) bool { return held(p.Chosen) }
+	for _, p := range d.Pairs {
+		if isHeld(p) {
+			out.Pairs = append(out.Pairs, p)
+		}
+	}
+	d.Pairs = slices.DeleteFunc(d.Pairs, isHeld)
+	return out, nil
+}
+
+// heldOut prepares the evaluation of a supervised run: what the reference says of the
+// rows of Eval, before anything changes.
+func (s *Session) heldOut(ctx context.Context, ask bool) error {
+	if s.Eval == nil {
+		return nil
+	}
+	s.eval = &Session{Actor: s.Actor, Ref: s.Ref, Config: s.Config, Data: s.Eval, Clock: s.Clock, OnProgress: s.OnProgress, Done: s.Done}
+	s.eval.Config.PTXCoef = 0
+	if s.Done > 0 {
+		if s.Frozen.eval == nil {
+			return errors.New("the checkpoint knows nothing of the held-out rows; go on with the settings that the run began with")
+		}
+		s.eval.Frozen = s.Frozen.eval
+	}
+	if err := s.eval.begin(); err != nil {
+		return fmt.Errorf("held-out rows: %w", err)
+	}
+	episodes := flatten(s.eval.groups)
+	if err := s.eval.reference(ctx, episodes, ask); err != nil {
+		return err
+	}
+	s.eval.maxLength = s.eval.longest(episodes)
+	if s.Frozen != nil { // of a resumed run
+		s.Frozen.eval = s.eval.Frozen
+	}
+	return nil
+}
+
+// evaluate gives what the algorithm says of the held-out rows, by the names that
+// metrics.jsonl has for them; nil where there are none.
+func (s *Session) evaluate(ctx context.Context) (map[string]float64, error) {
+	if s.eval == nil {
+		return nil, nil
+	}
+	m := newMetrics(0, 0, 0, s.Eval, nil)
+	if err := s.measure(ctx, s.eval, m); err != nil {
+		return nil, err
+	}
+	values := map[string]float64{}
+	for key, x := range m.means {
+		values[key] = x.sum / float64(x.n)
+	}
+	maps.Copy(values, m.Values)
+	out := map[string]float64{}
+	for from, to := range map[string]string{"train/loss": "val/loss", "train/nll": "val/nll", "train/entropy": "val/entropy", "train/accuracy": "val/accuracy",
+		"rewards/accuracies": "val/accuracy", "rewards/margins": "val/margin"} {
+		if x, ok := values[from]; ok {
+			out[to] = x
+		}
+	}
+	return out, nil
+}
+
+// look runs units forward, without gradients, and hands each to loss, as jointly does.
+func (s *Session) look(ctx context.Context, units [][]*Episode, loss func(unit []*Episode) error) error {
+	for _, chunk := range chunks(units, s.Config.MicroTokens) {
+		if err := s.score(ctx, "eval", s.Actor, flatten(chunk), noColumn, keepNow); err != nil {
+			return err
+		}
+		if err := eachUnit(chunk, loss); err != nil {
+			return err
+		}
+	}
+	return nil
+}

@@ -1,0 +1,172 @@
+package trainer
+
+import (
+	"context"
+	"fmt"
+	"math"
+	"slices"
+	"testing"
+)
+
+// heldRows are rows for a supervised algorithm, of prompts that no other has.
+func heldRows(algorithm string) *Data {
+	d := &Data{}
+	for i, s := range []string{"abcDEfgh", "abdDFFE", "hfGghFe", "hhbABC", "baaCJ", "baaCJE"} {
+		e := attempt(fmt.Sprint(i/2), float64(i%2), s)
+		e.ID = fmt.Sprint(i)
+		if algorithm == AlgoPRM {
+			e.Marks = [][]float64{{1, 0}}
+			e.Sequences = append(e.Sequences, sequence(s[:len(s)-1]+"A", nil))
+			for k := range e.Sequences {
+				mask := e.Sequences[k].LossMask
+				clear(mask)
+				mask[len(mask)-1] = true
+			}
+		}
+		d.Episodes = append(d.Episodes, e)
+	}
+	return d
+}
+
+// The held-out rows are measured before the first step, every so many and after the last,
+// and change nothing of the training.
+func TestHeldOutRowsAreMeasuredAndNotTrainedOn(t *testing.T) {
+	for _, algorithm := range []string{AlgoSFT, AlgoDPO, AlgoRM, AlgoPRM} {
+		c := supervised(algorithm)
+		c.Epochs, c.Minibatch = 4, 2
+		run := func(eval *Data, micro int) (*bigram, map[int]map[string]float64, []Metrics) {
+			c := c
+			c.MicroTokens = micro
+			model := newCritic(3)
+			said := map[int]map[string]float64{}
+			m := learn(t, model, c, heldRows(algorithm), func(s *Session) {
+				s.Eval, s.EvalEvery, s.OnEval = eval, 5, func(step int, v map[string]float64) error { said[step] = v; return nil }
+			})
+			return model, said, m
+		}
+		alone, none, _ := run(nil, 1<<20)
+		measured, said, m := run(heldRows(algorithm), 1<<20)
+		if len(none) != 0 || gap(alone.logits, measured.logits) != 0 || gap(alone.values, measured.values) != 0 {
+			t.Errorf("%s: measuring moves the model by %v", algorithm, gap(alone.logits, measured.logits))
+		}
+		var steps []int
+		for step, v := range said {
+			steps = append(steps, step)
+			if _, ok := v["val/loss"]; !ok || math.IsNaN(v["val/loss"]) {
+				t.Errorf("%s: step %d: %v", algorithm, step, v)
+			}
+			if _, accuracy := v["val/accuracy"]; accuracy != (algorithm != AlgoSFT) {
+				t.Errorf("%s: step %d: %v", algorithm, step, v)
+			}
+			if step > 0 && m[step-1].Values["val/loss"] != v["val/loss"] {
+				t.Errorf("%s: step %d: the metrics say %v", algorithm, step, m[step-1].Values["val/loss"])
+			}
+		}
+		slices.Sort(steps)
+		if want := []int{0, 5, 10, 12}; !slices.Equal(steps, want) {
+			t.Errorf("%s: measured after %v, want %v", algorithm, steps, want)
+		}
+		_, cut, _ := run(heldRows(algorithm), 9)
+		if d := math.Abs(cut[0]["val/loss"] - said[0]["val/loss"]); d > 1e-12 {
+			t.Errorf("%s: micro-batches move the loss by %v", algorithm, d)
+		}
+		// What is measured on the training rows, all in one step, is that step's loss.
+		c.Minibatch, c.Epochs = 0, 1
+		var before float64
+		one := learn(t, newCritic(3), c, heldRows(algorithm), func(s *Session) {
+			s.Eval, s.OnEval = heldRows(algorithm), func(step int, v map[string]float64) error {
+				if step == 0 {
+					before = v["val/loss"]
+				}
+				return nil
+			}
+		})
+		near(t, algorithm+": the loss of the same rows", before, one[0].Values["train/loss"], 1e-12)
+	}
+}
+
+// A resumed run measures against the reference as it was before the first step.
+func TestAResumedRunMeasuresAsTheWholeOne(t *testing.T) {
+	c := supervised(AlgoDPO)
+	c.Epochs, c.Minibatch, c.SaveEvery = 4, 2, 1
+	path := t.TempDir() + "/frozen"
+	run := func(model *bigram, done int, f *Frozen) (last map[string]float64, half *bigram) {
+		learn(t, model, c, heldRows(AlgoDPO), func(s *Session) {
+			s.Eval, s.EvalEvery, s.Done, s.Frozen = heldRows(AlgoDPO), 1, done, f
+			s.OnEval = func(_ int, v map[string]float64) error { last = v; return nil }
+			s.Checkpoint = func(n int, x *Frozen) error {
+				if n != 6 {
+					return nil
+				}
+				half = model.copy()
+				return x.WriteFile(path)
+			}
+		})
+		return last, half
+	}
+	want, half := run(newBigram(vocab, 3), 0, nil)
+	f, err := ReadFrozen(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got, _ := run(half, 6, f); got["val/loss"] != want["val/loss"] || got["val/margin"] != want["val/margin"] {
+		t.Errorf("resumed %v, whole %v", got, want)
+	}
+}
+
+// All rows of a prompt are on one side, in groups of one name or of several.
+func TestAPromptIsOnOneSide(t *testing.T) {
+	for _, disk := range []bool{false, true} {
+		for _, spec := range []string{"2", ".4"} {
+			h, err := ParseHoldout(spec)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for seed := range int64(5) {
+				d := &Data{}
+				for i := range 20 {
+					e := attempt(fmt.Sprint(i/2), float64(i%2), string(rune('a'+i/4))+"bC")
+					e.ID = fmt.Sprint(i)
+					d.Episodes = append(d.Episodes, e)
+				}
+				if disk {
+					onDisk(t, d)
+				}
+				if _, err := d.pair(PairsBestWorst); err != nil {
+					t.Fatal(err)
+				}
+				held, err := d.HoldOut(h, seed)
+				if err != nil {
+					t.Fatal(err)
+				}
+				if len(held.Episodes) != 8 || len(d.Episodes) != 12 || len(held.Pairs) != 4 || len(d.Pairs) != 6 { // 2 of 5 prompts of 4 rows
+					t.Fatalf("%d rows and %d pairs held out, %d and %d kept", len(held.Episodes), len(held.Pairs), len(d.Episodes), len(d.Pairs))
+				}
+				for _, e := range held.Episodes {
+					for _, f := range d.Episodes {
+						if (e.ID[0]-'0')/4 == (f.ID[0]-'0')/4 && len(e.ID) == 1 && len(f.ID) == 1 {
+							t.Errorf("rows %s and %s of one prompt are on two sides", e.ID, f.ID)
+						}
+					}
+					if e.Body == nil {
+						t.Errorf("row %s is held out and not at hand", e.ID)
+					}
+				}
+				if err := (&SFT{Session{Actor: newBigram(vocab, 1), Config: supervised(AlgoSFT), Data: d, Eval: held, Clock: still}}).Run(context.Background()); err != nil {
+					t.Error(err)
+				}
+			}
+		}
+	}
+	for _, bad := range []string{"-1", "1.5", "x", "NaN", "1e9x"} {
+		if _, err := ParseHoldout(bad); err == nil {
+			t.Errorf("--holdout %s is taken", bad)
+		}
+	}
+	for _, all := range []string{"9", "3"} {
+		h, _ := ParseHoldout(all)
+		if _, _, err := h.Of([]Prompt{1, 2, 3, 3}); err == nil {
+			t.Errorf("--holdout %s of 3 prompts leaves none", all)
+		}
+	}
+}

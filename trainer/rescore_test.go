@@ -1,0 +1,116 @@
+package trainer
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"slices"
+	"sync/atomic"
+	"testing"
+
+	"agentcli/parquet/parquettest"
+	"agentcli/traj"
+)
+
+// A score made anew is the whole reward: what the environment gave at the steps is part
+// of what it replaces.
+func TestANewScoreReplacesTheRewardsOfSteps(t *testing.T) {
+	f := parquettest.Write(t, filepath.Join(t.TempDir(), "f.parquet"), "",
+		row("a#0", "a", number(3), func(x *traj.Trajectory) {
+			x.Sequences = []traj.Sequence{sequence("abCDddEF", func(int) traj.Logprob { return -1 })}
+			x.Steps = []traj.Step{{Start: 2, End: 4, Reward: number(1)}, {Start: 6, End: 8, Reward: number(2)}}
+		}),
+		row("a#1", "a", number(0), nil))
+	c := config()
+	d, err := LoadFor(t.Context(), []string{f}, c, From{Score: func(_ context.Context, x *traj.Trajectory) error {
+		x.Reward = number(1)
+		if x.ID == "a#1" {
+			x.Reward = number(0)
+		}
+		return nil
+	}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	train(t, newBigram(vocab, 1), c, nil, func(g *GRPO) { g.Data = d })
+	if got := actionsOf(d.Episodes[0], colReward); !slices.Equal(got, []float64{0, 0, 0, 1}) {
+		t.Errorf("the rewards of the tokens are %v", got)
+	}
+}
+
+// A run that goes on has the rewards that were made when it began, and the rows that
+// were left out: whoever makes them is not asked again, and might answer otherwise.
+func TestAResumedRunKeepsTheRewardsThatWereMade(t *testing.T) {
+	dir := t.TempDir()
+	path := filepath.Join(dir, "f.parquet")
+	write := func(n int) {
+		var rows []*traj.Trajectory
+		for i := range n {
+			rows = append(rows, row(fmt.Sprintf("q%d#%d", i/3, i%3), fmt.Sprint("q", i/3), number(9), nil))
+		}
+		parquettest.Write(t, path, "", rows...)
+	}
+	write(12)
+	c := config()
+	c.Minibatch, c.SaveEvery = 1, 1
+	var asked atomic.Int64
+	judge := func(flip bool) Score {
+		return func(_ context.Context, x *traj.Trajectory) error {
+			asked.Add(1)
+			if x.ID == map[bool]string{false: "q2#1", true: "q0#0"}[flip] { // another row fails the second time
+				return errors.New("no answer")
+			}
+			right := (x.ID[3] == '0') != flip
+			x.Reward = number(0)
+			if right {
+				x.Reward = number(1)
+			}
+			x.RewardParts = []traj.Part{{Name: "p", Value: *x.Reward}}
+			return nil
+		}
+	}
+	run := func(score Score, f *Frozen, done int, model *bigram) (kept *Frozen, at *bigram, err error) {
+		d, err := LoadFor(t.Context(), []string{path}, c, From{Score: score, Resumed: f, OnDisk: true})
+		if err != nil {
+			return nil, nil, err
+		}
+		defer d.Close()
+		g := &GRPO{Session{Actor: model, Config: c, Data: d, Frozen: f, Done: done, Clock: still, Checkpoint: func(n int, x *Frozen) error {
+			if n != 2 {
+				return nil
+			}
+			file := filepath.Join(dir, "frozen")
+			if err := x.WriteFile(file); err != nil {
+				return err
+			}
+			at = model.copy()
+			var err error
+			kept, err = ReadFrozen(file)
+			return err
+		}}}
+		err = g.Run(t.Context())
+		return kept, at, err
+	}
+	whole := newBigram(vocab, 1)
+	f, half, err := run(judge(false), nil, 0, whole)
+	if err != nil {
+		t.Fatal(err)
+	}
+	asked.Store(0)
+	if _, _, err := run(judge(true), f, 2, half); err != nil {
+		t.Fatal(err)
+	}
+	if n := asked.Load(); n > 0 {
+		t.Errorf("%d rows were scored again", n)
+	}
+	if d := gap(half.logits, whole.logits); d != 0 {
+		t.Errorf("the resumed run ends apart by %v", d)
+	}
+	for _, rows := range []int{9, 15} {
+		write(rows)
+		if _, _, err := run(judge(false), f, 2, newBigram(vocab, 1)); !errors.Is(err, ErrOtherRows) {
+			t.Errorf("%d rows in place of 12: %v", rows, err)
+		}
+	}
+}
