@@ -11,10 +11,10 @@ import (
 func judge(t *testing.T, f []unix.SockFilter, arch, nr uint32, args ...uint64) uint32 {
 	t.Helper()
 	data := func(off uint32) uint32 {
-		switch {
-		case off == offNr:
+		switch off {
+		case offNr:
 			return nr
-		case off == offArch:
+		case offArch:
 			return arch
 		}
 		i := int(off-offArg0) / 8
@@ -74,7 +74,7 @@ func TestTheFilterAllowsTheListAndNothingElse(t *testing.T) {
 		if slices.Contains(judged, nr) || nr == unix.SYS_FLOCK {
 			continue
 		}
-		want := uint32(eperm)
+		want := eperm
 		switch {
 		case slices.Contains(list, nr):
 			want = allow
