@@ -65,6 +65,7 @@ type trainOptions struct {
 	ptxFiles    []string // those that PTX named when the run began; nil: it begins
 	Greedy      string
 	Reward      string // "": the file's
+	ToolEnv     []string
 	DryRun      bool
 	Keep        int
 	PeakTFLOPS  float64 // of the hardware, that perf/mfu is a share of; 0: not told
@@ -104,6 +105,7 @@ func trainCommand() *cli.Command {
 			&cli.StringFlag{Name: "ptx", Category: "model", Usage: "a second `FILE`, of text or trajectories as --algo sft takes them, whose cross-entropy is added to each policy step"},
 			&cli.StringFlag{Name: "greedy", Category: "model", Usage: "file of greedy attempts (rollout --temperature 0) at the same tasks, whose scores --advantage remax compares with"},
 			&cli.StringFlag{Name: "reward", Category: "reward", Usage: "score the rows anew: " + rewardUsage + " (default: the file's own rewards)"},
+			toolEnvFlag(),
 			&cli.StringFlag{Name: "dtype", Category: "model", Usage: "of the computation: float32 or bfloat16; the weights that are updated are float32 (default: the faster one)"},
 			&cli.StringFlag{Name: "device", Category: "model", Usage: "cpu, cuda or cuda:N (default: cpu)"},
 			&cli.IntFlag{Name: "threads", Category: "model", Usage: "of the computation (default: one a core)"},
@@ -246,6 +248,9 @@ func trainSettingsOf(c *cli.Context) (trainOptions, error) {
 	o.Critic, o.Teacher, o.Greedy, o.Reward, o.DryRun = c.String("critic"), c.String("teacher"), c.String("greedy"), c.String("reward"), c.Bool("dry-run")
 	o.RewardModel, o.PTX = c.String("reward-model"), c.String("ptx")
 	var err error
+	if o.ToolEnv, err = toolEnv(c); err != nil {
+		return o, err
+	}
 	if o.Held, err = heldOutOf(c); err != nil {
 		return o, err
 	}
