@@ -23,6 +23,8 @@ type Data struct {
 	Runs     []RunSource // of each file
 	Pairs    []Pair      // where the rows are pairs; nil: groups of trajectories make them
 
+	Unmarked int // rows with tool output that --echo could not find among their tokens
+
 	Ungrouped []string // files without a column group_id
 
 	unscored bool // the rows need no reward of their own: a model scores them later

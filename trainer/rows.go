@@ -28,6 +28,7 @@ type needs struct {
 	score         Score
 	made          *[]madeReward // what score made of the rows when the run began, as far as they are still to be read; nil: it begins
 	demonstrate   Demonstrations
+	observe       func(model string) (*Format, error)
 	onDisk        *Config // keep what is not asked for all the time on disk, for these settings; nil: in memory
 }
 
@@ -144,6 +145,15 @@ func (d *Data) loadFile(ctx context.Context, path string, i int, seen seen, need
 	if need.score != nil {
 		wanted = slices.Concat(wanted, scoredBy)
 	}
+	var format *Format // of the tool output; nil: it is not asked for
+	if need.observe != nil && have["messages"] {
+		if format, err = need.observe(run.Model.Name); err != nil {
+			return err
+		}
+		if need.score == nil {
+			wanted = append(slices.Clone(wanted), "messages")
+		}
+	}
 	if need.demonstrate != nil {
 		wanted = slices.Concat(wanted, shownOf)
 	}
@@ -212,6 +222,15 @@ func (d *Data) loadFile(ctx context.Context, path string, i int, seen seen, need
 			continue
 		}
 		seen.ids[t.ID] = path // a row that takes no part leaves its id to another attempt
+		if format != nil {
+			found, err := e.markContent(t, format)
+			if err != nil {
+				return err
+			}
+			if !found {
+				d.Unmarked++
+			}
+		}
 		if e.Group == "" {
 			e.Group = t.Task.ID
 		}

@@ -197,7 +197,7 @@ func walkLoss(t *testing.T, loss string) {
 					if combinations%walkEvery != 0 {
 						continue
 					}
-					walk(t, c, fmt.Sprintf("--algo %s --loss %s --advantage %s --off-policy %s --kl-in %q --shared-critic=%v", c.Algo, loss, est, off, kl, c.SharedCritic))
+					walk(t, combinations, c, fmt.Sprintf("--algo %s --loss %s --advantage %s --off-policy %s --kl-in %q --shared-critic=%v", c.Algo, loss, est, off, kl, c.SharedCritic))
 				}
 			}
 		}
@@ -207,7 +207,7 @@ func walkLoss(t *testing.T, loss string) {
 	}
 }
 
-func walk(t *testing.T, c Config, name string) {
+func walk(t *testing.T, n int, c Config, name string) {
 	t.Helper()
 	var base [seeds][]float64
 	moves := func(with Config, seed int) bool {
@@ -228,6 +228,9 @@ func walk(t *testing.T, c Config, name string) {
 				continue // refused in so many words
 			}
 			if !x.Acts {
+				if n%7 != 0 {
+					continue // most of them are refused for the same reason everywhere
+				}
 				meant := flag == "drop-zero-std" || flag == "advantage" // refused for what they mean, not for having no effect
 				if !meant && moves(with, 0) {
 					t.Errorf("%s: --%s is refused %q and changes a gradient", name, flag, x.Why)

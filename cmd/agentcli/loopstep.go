@@ -283,7 +283,7 @@ func (l *loop) tasks(ctx context.Context, step int) iter.Seq2[traj.Task, error] 
 // load reads what a step sampled. Where nothing of it can be trained on, the step is
 // rolled out again when the run is resumed.
 func (l *loop) load(ctx context.Context, step int, path string) (*trainer.Data, error) {
-	data, err := trainer.LoadFor(ctx, []string{path}, l.o.train.Config, trainer.From{Demonstrations: l.demos})
+	data, err := trainer.LoadFor(ctx, []string{path}, l.o.train.Config, trainer.From{Demonstrations: l.demos, Observations: observations(ctx, l.path, l.note)})
 	if err == nil {
 		err = data.Fit(l.m.actor.Window(), l.o.train.Config)
 	}

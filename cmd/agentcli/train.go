@@ -411,6 +411,9 @@ func runTrain(ctx context.Context, o trainOptions, s streams) (end error) {
 		return err
 	}
 	sayTestSplits(o.trainedOn, note)
+	if data.Unmarked > 0 {
+		note("warning: in %d rows the tool output was not found among their tokens; --echo learns nothing from them", data.Unmarked)
+	}
 	if data.Skipped.Rows > 0 {
 		note("%d rows take no part: %s", data.Skipped.Rows, data.Skipped.String())
 	}
