@@ -136,10 +136,36 @@ var ErrNoRows = errors.New("no rows to train on")
 // reward, so the attempt that is left of such a group has no baseline). That nothing
 // remains is an error.
 func (d *Data) Fit(window int, c Config) error {
-	if err := d.dropLong(window); err != nil || !c.ComparesGroups() {
+	if err := d.dropLong(window); err != nil || c.IsSupervised() {
+		return err
+	}
+	if err := d.dropStale(int64(c.MaxStaleness)); err != nil || !c.ComparesGroups() {
 		return err
 	}
 	return d.dropLone()
+}
+
+// newest is the newest version of a policy that sampled rows.
+func (d *Data) newest() (version int64) {
+	for _, e := range d.Episodes {
+		version = max(version, e.version)
+	}
+	return version
+}
+
+func (d *Data) dropStale(most int64) error {
+	if most == 0 {
+		return nil
+	}
+	newest := d.newest()
+	d.Episodes = slices.DeleteFunc(d.Episodes, func(e *Episode) bool {
+		stale := newest-e.version > most
+		if stale {
+			d.Skipped.Add(fmt.Sprintf("sampled by a policy more than %d versions older than the newest", most), e.ID)
+		}
+		return stale
+	})
+	return d.empty()
 }
 
 func (d *Data) dropLone() error {

@@ -16,6 +16,7 @@ type Episode struct {
 	ID       string
 	Group    string
 	Task     string // id of the task, for the greedy attempt that remax compares with
+	version  int64  // of the policy that sampled it, as the file counts
 	from     string // file that it was read from; "" where it was not
 	Score    float64
 	Greedy   *float64 // score of the greedy attempt at the same task; remax only

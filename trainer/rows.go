@@ -17,7 +17,7 @@ import (
 )
 
 // rowColumns are those that training reads.
-var rowColumns = []string{"id", "group_id", "task_id", "dataset", "policy", "sequences", "steps", "reward", "reward_parts", "termination", "turns", "meta"}
+var rowColumns = []string{"id", "group_id", "task_id", "dataset", "policy", "policy_version", "sequences", "steps", "reward", "reward_parts", "termination", "turns", "meta"}
 
 // scoredBy are the columns that a reward looks at.
 var scoredBy = []string{"question", "answer", "messages"}

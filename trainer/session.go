@@ -1,6 +1,7 @@
 package trainer
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -48,6 +49,9 @@ type Session struct {
 	// Updates is the number of updates that earlier runs took with the same
 	// optimiser: Adam goes on counting.
 	Updates int
+	// Version is that of the policy in training, as the rows count theirs; 0: the newest
+	// of the rows.
+	Version int64
 	// Baseline is that of rae's roles from earlier runs, and is gone on with; nil: none.
 	Baseline map[string]float64
 	// Clock is time.Now where it is nil.
@@ -196,7 +200,7 @@ func (s *Session) epochs(ctx context.Context, train [][]*Episode, alg algorithm)
 		}
 	}
 	step, updates := 0, s.Updates-s.Frozen.Left // updates: steps that moved the model, as Adam counts them
-	base := s.Updates
+	base, version := s.Updates, cmp.Or(s.Version, s.Data.newest())
 	defer func() { s.Updates = updates }()
 	for epoch := range c.Epochs {
 		for _, batch := range minibatches(train, c.Minibatch, rng(c.Seed, epoch)) {
@@ -218,6 +222,7 @@ func (s *Session) epochs(ctx context.Context, train [][]*Episode, alg algorithm)
 				compared = s.judged // flat ones are in no step
 			}
 			m := newMetrics(step, total, epoch, s.Data, compared)
+			m.version = version
 			m.bySequence = c.Aggregation != algo.TokenMean
 			for phase, seconds := range s.spent { // of what was done before this step
 				m.set("timing_s/"+phase, seconds)

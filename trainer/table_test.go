@@ -21,8 +21,9 @@ var changes = map[string]func(*Config){
 			c.Loss = "sapo"
 		}
 	},
-	"target-kl":    func(c *Config) { c.TargetKL = 1e-9 },
-	"old-logprobs": func(c *Config) { c.OldLogprobs = OldFile },
+	"target-kl":     func(c *Config) { c.TargetKL = 1e-9 },
+	"max-staleness": func(c *Config) { c.MaxStaleness = 1 },
+	"old-logprobs":  func(c *Config) { c.OldLogprobs = OldFile },
 	"off-policy": func(c *Config) {
 		if c.OffPolicy = (algo.Correction{Kind: algo.IcePop, Low: .6, High: 1.3}); true {
 			c.OldLogprobs = OldRecompute
@@ -107,6 +108,10 @@ func drawn(seed uint64) []*Episode {
 		}
 	}
 	episodes[2].Termination = traj.TurnLength
+	for _, e := range episodes[3:] {
+		e.version = 5 // those before are of version 0, but for two of the first group
+	}
+	episodes[0].version, episodes[1].version = 4, 4
 	return episodes
 }
 
@@ -119,7 +124,11 @@ func walked(t *testing.T, c Config, seed uint64) []float64 {
 		c.EntropyCoef = .3
 	}
 	actor.sgd = true
-	s := Session{Actor: actor, Ref: newBigram(few, 2), Teacher: newBigram(few, 3), Config: c, Data: &Data{Episodes: episodes}, Clock: still}
+	data := &Data{Episodes: episodes}
+	if err := data.Fit(1<<20, c); err != nil {
+		t.Fatal(err)
+	}
+	s := Session{Actor: actor, Ref: newBigram(few, 2), Teacher: newBigram(few, 3), Config: c, Data: data, Clock: still}
 	var critic *bigram
 	var err error
 	if c.Algo == AlgoPPO {

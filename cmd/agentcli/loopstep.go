@@ -320,7 +320,7 @@ func (l *loop) train(ctx context.Context, step int, r rollout) (map[string]float
 	o.Config.Schedule, o.Config.WarmupSteps, o.Config.SaveEvery, o.Config.KLCoef = "constant", 0, 0, l.state.KLCoef
 	o.Config.Seed += int64(step)
 	s := l.m.session(o, data)
-	s.Release, s.Updates = nil, l.state.Updates
+	s.Release, s.Updates, s.Version = nil, l.state.Updates, int64(step-1)
 	if s.Baseline = maps.Clone(l.state.Roles); s.Baseline == nil {
 		s.Baseline = map[string]float64{}
 	}
