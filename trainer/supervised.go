@@ -177,7 +177,7 @@ func (s *Session) jointly(ctx context.Context, units [][]*Episode, at stepNumber
 		episodes := flatten(chunk)
 		once := len(microBatches(episodes, s.Config.MicroTokens)) <= 1
 		if !once {
-			if err := s.score(ctx, "forward", s.Actor, episodes, noColumn, keepNow); err != nil {
+			if err := s.rehearse(ctx, episodes, episodes, keepNow); err != nil {
 				return err
 			}
 			if err := eachUnit(chunk, loss); err != nil {

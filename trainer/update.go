@@ -222,12 +222,52 @@ func (s *Session) updatePolicy(ctx context.Context, work []*Episode, at stepNumb
 	if len(split) > 0 {
 		s.asked = map[item][]float64{}
 		defer func() { s.asked = nil }()
-		err := s.score(ctx, "forward", s.Actor, split, noColumn, func(it item, o policy.Outputs) error { s.asked[it] = o.Logprobs; return nil })
+		err := s.rehearse(ctx, work, split, func(it item, o policy.Outputs) error { s.asked[it] = o.Logprobs; return nil })
 		if err != nil {
 			return err
 		}
 	}
 	return s.accumulate(ctx, s.Actor, "update", work, at, m, loss)
+}
+
+// rehearse runs some of the episodes of an update forward, as the update itself will:
+// where that drops something at random, the same is dropped.
+func (s *Session) rehearse(ctx context.Context, work, some []*Episode, take func(item, policy.Outputs) error) error {
+	actor, ok := s.Actor.(Rehearser)
+	if !ok {
+		return s.score(ctx, "forward", s.Actor, some, noColumn, take)
+	}
+	wanted := map[*Episode]bool{}
+	for _, e := range some {
+		wanted[e] = true
+	}
+	n, done, total := 0, 0, sequences(work)
+	for mb, err := range s.micro(work, nil) {
+		if err != nil {
+			return err
+		}
+		if err := ctx.Err(); err != nil {
+			return ErrInterrupted
+		}
+		if slices.ContainsFunc(mb.items, func(it item) bool { return wanted[it.ep] }) {
+			o, err := actor.Rehearse(mb.batch, n)
+			if err == nil {
+				err = mb.each(o, func(it item, o policy.Outputs) error {
+					if !wanted[it.ep] {
+						return nil
+					}
+					return take(it, o)
+				})
+			}
+			if err != nil {
+				return fmt.Errorf("forward: %s: %w", names(mb.items), err)
+			}
+		}
+		n++
+		done += len(mb.items)
+		s.progress("forward", done, total)
+	}
+	return nil
 }
 
 // split are the episodes of which the loss must know all, and whose sequences are in
