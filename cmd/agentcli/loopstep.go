@@ -133,7 +133,7 @@ func (l *loop) open(ctx context.Context) (err error) {
 		return err
 	}
 	if pos.Step > 0 {
-		if pos.Loop == nil || pos.Config != decisive(o.train.Config) || pos.LoRA != adapterText(o.train) {
+		if pos.Loop == nil || decisive(pos.Config) != decisive(o.train.Config) || pos.LoRA != adapterText(o.train) {
 			return usagef("--resume %s: the settings are not those that the run began with", o.Resume)
 		}
 		if _, err := l.m.loadState(pos.folder); err != nil {
