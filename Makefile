@@ -57,8 +57,15 @@ test-full:
 lint:
 	@[ -z "$$(gofmt -l $$(git ls-files '*.go'))" ] || { gofmt -l $$(git ls-files '*.go'); echo "not gofmt-ed" >&2; exit 1; }
 	$(GO) mod tidy -diff
+	$(GO) mod verify
+	@$(MAKE) --no-print-directory vulncheck
 	$(LINT) run --disable unused ./...
 	$(LINT) run $(patsubst -tags,--build-tags,$(TAGS)) ./...
+
+# Known faults in what we import and call. Its database is on the network.
+.PHONY: vulncheck
+vulncheck:
+	@scripts/vulncheck.sh
 
 demo: build
 	@scripts/demo.sh

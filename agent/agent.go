@@ -1,22 +1,23 @@
 // Package agent holds the side of a trajectory that asks: the Model interface,
 // the Agent interface, and ToolAgent, which speaks to a model that calls tools.
-// It imports traj only; it knows neither environments nor where a model's
+// It imports floor 0 only; it knows neither environments nor where a model's
 // replies come from.
 package agent
 
 import (
 	"context"
-	"strconv"
 	"strings"
 
+	"agentcli/internal/splitmix"
 	"agentcli/traj"
 )
 
 // Model gives one reply to a conversation. Generate is safe for concurrent use
 // and does not keep or change the request. It retries what is worth retrying by
 // itself: an error is final for this request. Errors that wrap
-// traj.ErrPromptTooLong or traj.ErrFatal mean what is written there; any other
-// error is the infrastructure's fault, not the policy's.
+// traj.ErrPromptTooLong, traj.ErrFatal or traj.ErrGone mean what is written there;
+// any other error is the infrastructure's fault, not the policy's. While it waits
+// instead of working it stops the clock of ctx (package workclock).
 type Model interface {
 	Generate(ctx context.Context, req *traj.Request) (*traj.Response, error)
 }
@@ -38,7 +39,7 @@ type Agent interface {
 	// engine's to fill.
 	Request() *traj.Request
 	// Update turns a reply into an action. It may rewrite the ids of the
-	// reply's tool calls, in place, to make them unique.
+	// reply's tool calls, in place, where they are missing or taken.
 	Update(*traj.Response) traj.Action
 }
 
@@ -52,10 +53,11 @@ type ToolAgent struct {
 	// is told so, like a call that cannot be read. nil: every such reply is.
 	Answers func(reply string) bool
 
-	tools    []traj.ToolSpec
-	talk     traj.Conversation
-	taken    map[string]bool // call ids in use
-	nextCall int
+	tools []traj.ToolSpec
+	talk  traj.Conversation
+	taken map[string]bool // call ids in use
+	seed  uint64          // of the ids that are made here
+	made  uint64          // how many were
 
 	prefixIDs      []int32
 	prefixMessages int
@@ -66,6 +68,13 @@ type ToolAgent struct {
 func New(tools []traj.ToolSpec) *ToolAgent {
 	return &ToolAgent{tools: tools, taken: map[string]bool{}, memo: &traj.Memo{}}
 }
+
+// Seeded is an Agent that makes something up, and makes the same up again in a run
+// with the same seed. The engine calls Seed before anything else.
+type Seeded interface{ Seed(trajectory int64) }
+
+// Seed decides the ids of calls that come without one.
+func (a *ToolAgent) Seed(trajectory int64) { a.seed = uint64(trajectory) }
 
 // Observe appends the observation to the conversation, or its text to the model's
 // own last message. The ids so far stay what they are: the model that holds them
@@ -99,7 +108,7 @@ func (a *ToolAgent) Request() *traj.Request {
 // Update takes the model's reply.
 func (a *ToolAgent) Update(r *traj.Response) traj.Action {
 	for i := range r.Message.ToolCalls {
-		r.Message.ToolCalls[i].ID = a.callID()
+		r.Message.ToolCalls[i].ID = a.callID(r.Message.ToolCalls[i].ID)
 	}
 	if a.talk.Continued { // the model went on writing its own last message
 		a.memo = &traj.Memo{}
@@ -120,15 +129,26 @@ func (a *ToolAgent) Update(r *traj.Response) traj.Action {
 	return traj.Action{ToolCalls: r.Message.ToolCalls, CallErrors: r.CallErrors}
 }
 
-// callID is the next id that no call of this trajectory has: models and servers
-// number from 0 in every reply, and shots bring ids of their own.
-func (a *ToolAgent) callID() string {
-	for {
-		id := "call_" + strconv.Itoa(a.nextCall)
-		a.nextCall++
-		if !a.taken[id] {
-			a.taken[id] = true
-			return id
-		}
+// callID is the id that a call came with, if no other call of this trajectory has it:
+// some templates render ids (Kimi K2's), and the next prompt is to begin with what was
+// sampled. Else, as models and servers number from 0 in every reply, it is a new one of
+// nine letters and digits: Mistral's servers take no other.
+func (a *ToolAgent) callID(given string) string {
+	id := given
+	for id == "" || a.taken[id] {
+		id = newCallID(splitmix.Next(a.seed + a.made))
+		a.made++
 	}
+	a.taken[id] = true
+	return id
+}
+
+func newCallID(x uint64) string {
+	const letters = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789"
+	var id [9]byte // 62^9 is less than 2^64
+	for i := range id {
+		id[i] = letters[x%uint64(len(letters))]
+		x /= uint64(len(letters))
+	}
+	return string(id[:])
 }

@@ -1,6 +1,8 @@
 package agent
 
 import (
+	"regexp"
+	"slices"
 	"testing"
 
 	"agentcli/traj"
@@ -8,7 +10,38 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-func TestToolAgentRenumbersCallsAndKeepsIDs(t *testing.T) {
+var nine = regexp.MustCompile(`^[a-zA-Z0-9]{9}$`)
+
+// A server's id is the conversation's, or a template that renders it writes another
+// history than the model sampled; one that is missing or taken is made here, and as
+// every server takes it.
+func TestACallKeepsItsIDUnlessItIsTaken(t *testing.T) {
+	ids := func(seed int64) (all []string) {
+		a := New(nil)
+		a.Seed(seed)
+		a.Observe(traj.Observation{Messages: []traj.Message{{Role: "user", Content: "q"}}})
+		for range 3 {
+			act := a.Update(&traj.Response{Message: traj.Message{ToolCalls: []traj.ToolCall{{ID: "functions.search:0"}, {ID: "functions.search:0"}, {}}}})
+			for _, c := range act.ToolCalls {
+				all = append(all, c.ID)
+			}
+		}
+		return all
+	}
+	one := ids(1)
+	seen := map[string]bool{}
+	for i, id := range one {
+		if kept := id == "functions.search:0"; kept != (i == 0) || !kept && !nine.MatchString(id) || seen[id] {
+			t.Errorf("call %d has the id %q, of %q", i, id, one)
+		}
+		seen[id] = true
+	}
+	if !slices.Equal(one, ids(1)) || slices.Equal(one[1:], ids(2)[1:]) {
+		t.Error("the ids do not follow from the seed")
+	}
+}
+
+func TestToolAgentTellsCallsApartAndKeepsIDs(t *testing.T) {
 	a := New([]traj.ToolSpec{{Name: "calculator"}})
 	a.Observe(traj.Observation{Messages: []traj.Message{
 		{Role: "user", Content: "shot"},
@@ -24,7 +57,7 @@ func TestToolAgentRenumbersCallsAndKeepsIDs(t *testing.T) {
 		Message:   traj.Message{ToolCalls: []traj.ToolCall{{ID: "call_0", Name: "calculator"}, {ID: "call_0", Name: "x"}}},
 		PromptIDs: []int32{1, 2}, SampledIDs: []int32{3},
 	})
-	if act.Final || act.ToolCalls[0].ID != "call_1" || act.ToolCalls[1].ID != "call_2" {
+	if act.Final || !nine.MatchString(act.ToolCalls[0].ID) || !nine.MatchString(act.ToolCalls[1].ID) || act.ToolCalls[0].ID == act.ToolCalls[1].ID {
 		t.Fatalf("ids are not unique: %+v", act)
 	}
 	a.Observe(traj.Observation{Messages: []traj.Message{{Role: "tool", Content: "84"}}})

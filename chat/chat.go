@@ -52,7 +52,7 @@ type Renderer interface {
 	// be rendered: render the whole conversation instead.
 	Bridge(prev []int32, msgs []traj.Message, o Options) (ids []int32, ok bool)
 	// Parse reads the ids of one reply, a final end-of-turn token included or
-	// not. Calls get the ids call_0, call_1, ….
+	// not. Calls have no ids: whoever keeps the conversation gives them some.
 	Parse(sampled []int32) (traj.Message, []traj.CallError)
 	// StopIDs are the ids that end a reply.
 	StopIDs() []int32

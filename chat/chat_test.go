@@ -2,7 +2,6 @@ package chat_test
 
 import (
 	"encoding/json"
-	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
@@ -363,7 +362,7 @@ func TestParse(t *testing.T) {
 	r, _ := chat.For("smollm2", fake{})
 	ids := append((fake{}).EncodeOrdinary(`<tool_call>{"name": "calculator", "arguments": {"expression": "12*7"}}</tool_call>`), 258)
 	m, errs := r.Parse(ids)
-	if len(errs) > 0 || len(m.ToolCalls) != 1 || m.ToolCalls[0] != (traj.ToolCall{ID: "call_0", Name: "calculator", Arguments: `{"expression": "12*7"}`}) || m.Content != "" || m.Role != "assistant" {
+	if len(errs) > 0 || len(m.ToolCalls) != 1 || m.ToolCalls[0] != (traj.ToolCall{Name: "calculator", Arguments: `{"expression": "12*7"}`}) || m.Content != "" || m.Role != "assistant" {
 		t.Errorf("%+v %v", m, errs)
 	}
 	if m, _ := r.Parse(nil); m.Content != "" || m.Role != "assistant" {
@@ -412,9 +411,9 @@ func TestParseReply(t *testing.T) {
 	for _, tt := range tests {
 		m, errs := chat.ParseReply("hermes", tt.text)
 		var calls []string
-		for i, c := range m.ToolCalls {
+		for _, c := range m.ToolCalls {
 			calls = append(calls, c.Name+" "+c.Arguments)
-			if c.ID != fmt.Sprintf("call_%d", i) {
+			if c.ID != "" {
 				t.Errorf("%q: id %s", tt.text, c.ID)
 			}
 		}

@@ -20,5 +20,11 @@ var kimiSection = section{
 		id = strings.TrimPrefix(id[:len(id)-len(kimiIndex.FindString(id))], "functions.")
 		return id, skipBlanks(text, at)
 	},
+	id: func(before string) string {
+		if id := trimmed(before); kimiIndex.MatchString(id) {
+			return id // the template renders it
+		}
+		return ""
+	},
 	form: "<|tool_calls_section_begin|><|tool_call_begin|>functions.name:0<|tool_call_argument_begin|>{...}<|tool_call_end|><|tool_calls_section_end|>",
 }

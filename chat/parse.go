@@ -123,7 +123,8 @@ func ParseReply(parser, text string) (traj.Message, []traj.CallError) {
 }
 
 // Parse reads a reply's text. Reasoning is split off, and no call is ever read
-// out of it. Calls get the ids call_0, call_1, …; a call that cannot be read
+// out of it. A call has the id that its format writes (kimi), else none: whoever keeps
+// the conversation gives it one. A call that cannot be read
 // becomes a CallError, which says what is wrong and where, and stays in the
 // content, as does what stands around calls.
 func (p *Parser) Parse(text string) (traj.Message, []traj.CallError) {
@@ -197,7 +198,7 @@ type reading struct {
 func (r *reading) thought(s string) { r.thoughts = append(r.thoughts, strings.Trim(s, "\n")) }
 
 func (r *reading) call(name, args string) {
-	r.msg.ToolCalls = append(r.msg.ToolCalls, traj.ToolCall{ID: fmt.Sprintf("call_%d", len(r.msg.ToolCalls)), Name: name, Arguments: args})
+	r.msg.ToolCalls = append(r.msg.ToolCalls, traj.ToolCall{Name: name, Arguments: args})
 }
 
 // bad takes note of a call that cannot be read; it stays in the content.

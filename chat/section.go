@@ -15,6 +15,7 @@ type section struct {
 	// header is what stands before the marker between; it says the name, or that
 	// the name comes next, and where the arguments begin.
 	header func(before, text string, at int) (name string, args int)
+	id     func(before string) string // the call's id, which stands there too; nil: there is none
 	form   string
 }
 
@@ -92,6 +93,9 @@ func (s *section) one(r *reading, text string, at, inner int) int {
 		return fail(fmt.Sprintf("there is text after the JSON object, from %q on; write %s", head(text[end:], 20), s.form))
 	}
 	r.call(name, args)
+	if s.id != nil {
+		r.msg.ToolCalls[len(r.msg.ToolCalls)-1].ID = s.id(text[inner : inner+sep[0]])
+	}
 	return end
 }
 

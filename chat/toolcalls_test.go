@@ -66,7 +66,7 @@ func checkReply(t interface{ Errorf(string, ...any) }, what string, m traj.Messa
 	bad := len(errs) > 0 || strings.TrimSpace(m.Content) != strings.TrimSpace(row.Content) || strings.TrimSpace(m.Reasoning) != row.Reasoning || len(m.ToolCalls) != len(row.Calls)
 	for i := 0; !bad && i < len(row.Calls); i++ {
 		c, want := m.ToolCalls[i], row.Calls[i]
-		bad = c.Name != want.Name || c.ID != fmt.Sprintf("call_%d", i) || !same(c.Arguments, string(want.Arguments))
+		bad = c.Name != want.Name || c.ID != "" && !strings.HasSuffix(c.ID, fmt.Sprintf("%s:%d", c.Name, i)) || !same(c.Arguments, string(want.Arguments))
 	}
 	if bad {
 		t.Errorf("%s (%s): %q\n got %+v %v\nwant %q %q %s", row.Family, what, row.Reply, m, errs, row.Content, row.Reasoning, row.Calls)

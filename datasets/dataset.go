@@ -68,8 +68,9 @@ type Dataset struct {
 	MaxTokens    int // of one reply; 0: no suggestion
 	Shots        int
 	System       string
-	Unanswered   string // the file and the number of the first row that has no answer; "": all that Open read have one
-	Source       string // where the problems are from: a path, or "generated"
+	Unanswered   string   // the file and the number of the first row that has no answer; "": all that Open read have one
+	Source       string   // where the problems are from: a path, or "generated"
+	Files        []string // that the rows are read from; none where they are generated
 
 	tasks func(ctx context.Context) iter.Seq2[traj.Task, error]
 	n     int // -1: not known

@@ -44,7 +44,7 @@ func openFile(ctx context.Context, src fileSource, o Options) (*Dataset, error) 
 	if err != nil {
 		return nil, err
 	}
-	d := &Dataset{Name: src.name, Split: src.split, Reward: "math", MaxTurns: 0, Source: src.path, n: -1, limit: o.Limit,
+	d := &Dataset{Name: src.name, Split: src.split, Reward: "math", Source: src.path, Files: []string{src.path}, n: -1, limit: o.Limit,
 		Description: "rows of " + src.path}
 	if src.entry != nil {
 		d.Reward, d.Description = src.entry.reward, src.entry.about

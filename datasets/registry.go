@@ -110,7 +110,7 @@ func (e *entry) openMany(ctx context.Context, files []string, split string, o Op
 	limit := o.Limit
 	o.Limit = 0
 	var parts []*Dataset
-	all := &Dataset{Name: e.name, Split: split, Description: e.about, Reward: e.reward, Source: filepath.Dir(files[0]), limit: limit}
+	all := &Dataset{Name: e.name, Split: split, Description: e.about, Reward: e.reward, Source: filepath.Dir(files[0]), Files: files, limit: limit}
 	if o.System != nil {
 		all.System = *o.System
 	}

@@ -9,6 +9,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"agentcli/journal"
 	"agentcli/traj"
 
 	"github.com/google/go-cmp/cmp"
@@ -74,11 +75,11 @@ func TestBudgetLetsWhatRunsEnd(t *testing.T) {
 // played again.
 func TestBudgetCountsWhatWasSpentBefore(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "journal")
-	j, err := CreateJournal(path, "x")
+	j, err := createJournal(path, "x")
 	if err != nil {
 		t.Fatal(err)
 	}
-	run := func(j *Journal, budget int64, m modelFunc) Summary {
+	run := func(j *journal.Journal, budget int64, m modelFunc) Summary {
 		t.Helper()
 		c := config(m)
 		c.Journal, c.Parallel, c.Budget = j, 1, Budget{Tokens: budget}
@@ -112,7 +113,7 @@ func TestBudgetCountsWhatWasSpentBefore(t *testing.T) {
 		done   int
 		spent  int64
 	}{{300, 2, 2, 360}, {480, 2, 3, 480}, {1000, 3, 8, 1080}} {
-		if j, err = OpenJournal(path, "x", nil); err != nil {
+		if j, err = openJournal(path, "x", nil); err != nil {
 			t.Fatal(err)
 		}
 		s = run(j, c.budget, bills(100, 20, "84"))

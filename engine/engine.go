@@ -17,7 +17,9 @@ import (
 	"agentcli/agent"
 	"agentcli/env"
 	"agentcli/internal/hashset"
+	"agentcli/internal/safego"
 	"agentcli/internal/splitmix"
+	"agentcli/journal"
 	"agentcli/traj"
 )
 
@@ -60,21 +62,27 @@ type Config struct {
 	MaxPromptTokens   int // of any prompt
 	MaxResponseTokens int // of everything after the first prompt, observations included
 
-	Timeout      time.Duration // of a trajectory; the reward is not counted
+	// Timeout is the working time of a trajectory: waiting in queues, for pauses
+	// between tries and for a server to come back is not counted (package
+	// workclock), nor is the reward. One that is spent while the model has not
+	// answered ends the trajectory as model_error, else as timeout.
+	Timeout      time.Duration
 	ModelTimeout time.Duration // of one model call, its retries included
 	RewardLimit  time.Duration // of one score
 
 	Budget Budget // of the whole run
+	// FailOnError ends the run early: nothing new starts, what runs has Grace.
+	FailOnError ErrorLimit
 
 	// Stop, once closed, ends the run in good order: nothing new starts, what
 	// runs has Grace to finish. Cancelling Run's context ends it at once.
 	Stop  <-chan struct{}
 	Grace time.Duration // 0: DefaultGrace
 
-	Journal  *Journal       // nil: none
-	Ordered  bool           // sink gets the trajectories in the tasks' order, then by attempt
-	Progress func(Progress) // called by one goroutine at a time; must be quick
-	Tick     time.Duration  // Progress is called so often, and when a trajectory ends; 0: only then
+	Journal  *journal.Journal // nil: none
+	Ordered  bool             // sink gets the trajectories in the tasks' order, then by attempt
+	Progress func(Progress)   // called by one goroutine at a time; must be quick
+	Tick     time.Duration    // Progress is called so often, and when a trajectory ends; 0: only then
 	// Observe is asked at the start of every attempt who wants to see it: what is
 	// known of it then are its names, task and seed. nil, and a nil Watcher:
 	// nobody, at no cost.
@@ -101,6 +109,9 @@ func (c *Config) Validate() error {
 	}
 	if c.Timeout < 0 || c.ModelTimeout < 0 || c.RewardLimit < 0 {
 		return errors.New("a time-out must not be negative")
+	}
+	if err := c.FailOnError.validate(); err != nil {
+		return err
 	}
 	return c.Budget.validate()
 }
@@ -150,9 +161,12 @@ type run struct {
 
 	mu         sync.Mutex
 	order      *order
-	err        error // the first that ends the run
-	broken     bool  // the sink failed, or the journal while it was read for it
+	err        error         // the first that ends the run
+	broken     bool          // the sink failed, or the journal while it was read for it
+	early      error         // why nothing new starts
+	enough     chan struct{} // closed when early is set
 	s          Summary
+	attempts   int                 // of one task that the journal has at most
 	tasks      map[string]taskMean // of which further attempts may come
 	groups     int                 // tasks with a reward
 	sum, sumSq float64             // of the tasks' mean rewards
@@ -163,17 +177,19 @@ type run struct {
 // Ordered; with a journal, those of the run that is resumed come first, unless
 // Ordered. It returns when every goroutine of its
 // own has ended. The error is what made it end early: a task that could not be
-// read, a sink or a journal that failed, or a model's traj.ErrFatal. Being
+// read, a sink or a journal that failed, a model's traj.ErrFatal or traj.ErrGone, or
+// ErrTooManyErrors. After the last two what ran was played on, and handed on. Being
 // stopped is no error: see Summary.Interrupted.
 func (e *AgentExecutionEngine) Run(ctx context.Context, tasks iter.Seq2[traj.Task, error], sink func(*traj.Trajectory) error) (Summary, error) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	r := &run{AgentExecutionEngine: e, sink: sink, cancel: cancel, start: e.c.Now(), tasks: map[string]taskMean{}}
+	r := &run{AgentExecutionEngine: e, sink: sink, cancel: cancel, start: e.c.Now(), tasks: map[string]taskMean{}, enough: make(chan struct{})}
 	r.s.Total = e.c.Tasks * e.c.Samples
 	if e.c.Ordered {
 		r.order = newOrder(e.c.Journal)
 	}
 	if e.c.Journal != nil {
+		r.attempts = e.c.Journal.Attempts()
 		in, out := e.c.Journal.Spent()
 		r.before.in.Store(in)
 		r.before.out.Store(out)
@@ -194,9 +210,9 @@ func (e *AgentExecutionEngine) Run(ctx context.Context, tasks iter.Seq2[traj.Tas
 	r.start = e.c.Now() // reading the journal took time too, in which nothing was played
 	over := make(chan struct{})
 	var watch sync.WaitGroup
-	watch.Go(func() { e.watch(over, cancel) })
+	watch.Go(func() { defer safego.Catch(r.fail); r.watch(over) })
 	if e.c.Tick > 0 {
-		watch.Go(func() { r.tick(over) })
+		watch.Go(func() { defer safego.Catch(r.fail); r.tick(over) })
 	}
 	r.startAll(ctx, tasks)
 	if r.order != nil && !r.broken { // nobody else runs any more
@@ -212,23 +228,27 @@ func (e *AgentExecutionEngine) Run(ctx context.Context, tasks iter.Seq2[traj.Tas
 			r.err = err
 		}
 	}
+	if r.err == nil {
+		r.err = r.early
+	}
 	return r.s, r.err
 }
 
 var errGrace = errors.New("stopped before it was finished")
 
-// watch gives what runs its grace after a stop.
-func (e *AgentExecutionEngine) watch(over <-chan struct{}, cancel context.CancelCauseFunc) {
+// watch gives what runs its grace after a stop, or after the run's early end.
+func (r *run) watch(over <-chan struct{}) {
 	select {
-	case <-e.c.Stop: // nil blocks for ever
+	case <-r.c.Stop: // nil blocks for ever
+	case <-r.enough:
 	case <-over:
 		return
 	}
-	grace := time.NewTimer(e.c.Grace)
+	grace := time.NewTimer(r.c.Grace)
 	defer grace.Stop()
 	select {
 	case <-grace.C:
-		cancel(errGrace)
+		r.cancel(errGrace)
 	case <-over:
 	}
 }
@@ -252,18 +272,22 @@ func (r *run) startAll(ctx context.Context, tasks iter.Seq2[traj.Task, error]) {
 			r.fail(fmt.Errorf("dataset %s: the task id %q is empty or occurs twice; give every row its own id", task.Dataset, task.ID))
 			return
 		}
+		if err := r.unchanged(&task); err != nil {
+			r.fail(err)
+			return
+		}
 		for attempt := range r.c.Samples {
-			if id := trajectoryID(task.ID, attempt); r.c.Journal != nil && r.c.Journal.Finished(id) {
-				if r.order != nil {
-					if err := r.resumed(id); err != nil {
-						r.fail(err)
-						return
-					}
-				}
+			if done, err := r.resumed(task.ID, attempt); err != nil {
+				r.fail(err)
+				return
+			} else if done {
 				continue
 			}
 			select { // a stop wins over room
 			case <-r.c.Stop:
+				r.interrupted()
+				return
+			case <-r.enough:
 				r.interrupted()
 				return
 			case <-ctx.Done():
@@ -274,6 +298,9 @@ func (r *run) startAll(ctx context.Context, tasks iter.Seq2[traj.Task, error]) {
 			select {
 			case room <- struct{}{}:
 			case <-r.c.Stop:
+				r.interrupted()
+				return
+			case <-r.enough:
 				r.interrupted()
 				return
 			case <-ctx.Done():
@@ -296,6 +323,7 @@ func (r *run) startAll(ctx context.Context, tasks iter.Seq2[traj.Task, error]) {
 			r.mu.Unlock()
 			wg.Go(func() {
 				defer func() { <-room }()
+				defer safego.Catch(r.fail)
 				r.one(ctx, task, attempt, turn)
 			})
 		}
@@ -317,7 +345,7 @@ func (r *run) one(ctx context.Context, task traj.Task, attempt, turn int) {
 	var at int64
 	if r.c.Journal != nil {
 		var err error
-		if at, err = r.c.Journal.keep(t); err != nil {
+		if at, err = r.c.Journal.Append(t); err != nil {
 			r.fail(err)
 			r.mu.Lock()
 			r.s.Running-- // it is lost: neither done nor kept
@@ -349,10 +377,7 @@ type taskMean struct {
 // more comes is forgotten: a run over a large dataset keeps those in play alone. A
 // run that is resumed may have more attempts than it now asks for.
 func (r *run) ended(task string) {
-	most := r.c.Samples
-	if r.c.Journal != nil {
-		most = max(most, r.c.Journal.attempts)
-	}
+	most := max(r.c.Samples, r.attempts)
 	m := r.tasks[task]
 	if m.ended++; m.ended >= most {
 		delete(r.tasks, task)
@@ -407,18 +432,40 @@ func (r *run) deliver(t *traj.Trajectory, resumed bool, turn int, at int64) erro
 	return nil
 }
 
-// resumed hands on what the journal has of an earlier run, when its turn comes.
-func (r *run) resumed(id string) error {
+// unchanged fails where a finished attempt at a task is of a row that was another:
+// before any other attempt at it is begun, for the two could not be compared.
+func (r *run) unchanged(task *traj.Task) error {
+	if r.c.Journal == nil {
+		return nil
+	}
+	for attempt := range max(r.c.Samples, r.attempts) {
+		if err := r.c.Journal.SameTask(trajectoryID(task.ID, attempt), task); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// resumed reports whether the journal has an attempt of an earlier run. If rows
+// are ordered, it hands that on when its turn comes.
+func (r *run) resumed(task string, attempt int) (bool, error) {
+	id := trajectoryID(task, attempt)
+	if r.c.Journal == nil || !r.c.Journal.Finished(id) {
+		return false, nil
+	}
+	if r.order == nil {
+		return true, nil
+	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.err != nil {
-		return r.err
+		return true, r.err
 	}
 	err := r.order.kept(id, r.sink)
 	if err != nil {
 		r.broken, r.err = true, err
 	}
-	return err
+	return true, err
 }
 
 // count takes a trajectory into the numbers.
@@ -441,6 +488,9 @@ func (r *run) count(t *traj.Trajectory, resumed bool) {
 		r.s.Errors++
 		if r.s.FirstError == "" && t.Termination != traj.Cancelled {
 			r.s.FirstError = t.Error
+		}
+		if failed := r.s.Errors - r.s.Cancelled; r.c.FailOnError.reached(failed, r.s.Done, r.s.Total) {
+			r.endEarly(fmt.Errorf("%d of %d trajectories failed for infrastructure reasons (the first: %s): %w", failed, r.s.Done, r.s.FirstError, ErrTooManyErrors))
 		}
 	}
 	if t.Reward != nil {

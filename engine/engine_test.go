@@ -59,6 +59,11 @@ func calc(expression string) traj.ToolCall {
 	return traj.ToolCall{Name: "calculator", Arguments: fmt.Sprintf(`{"expression":%q}`, expression)}
 }
 
+func named(id string, c traj.ToolCall) traj.ToolCall {
+	c.ID = id
+	return c
+}
+
 func tasks(n int) iter.Seq2[traj.Task, error] {
 	return func(yield func(traj.Task, error) bool) {
 		for i := range n {
@@ -195,7 +200,11 @@ func TestTerminations(t *testing.T) {
 		{"observation beyond the budget", always("", calc("10**60")), func(c *Config) { c.MaxResponseTokens = 40 }, traj.MaxTokens, "", "0", false, 1},
 		{"empty", always(" \n"), nil, traj.EmptyReply, "", "0", true, 1},
 		{"prompt too long", fails(fmt.Errorf("9 > 8: %w", traj.ErrPromptTooLong)), nil, traj.PromptTooLong, "9 > 8", "0", false, 0},
-		{"time-out", hang, func(c *Config) { c.Timeout = time.Minute }, traj.Timeout, "longer than 1m0s", "0", false, 0},
+		{"time-out before an answer", hang, func(c *Config) { c.Timeout = time.Minute }, traj.ModelFailed, "before the model had answered", "nil", false, 0},
+		{"time-out before a question", always("84"), func(c *Config) {
+			c.NewEnv = func(traj.Task) (env.Environment, error) { return oddEnv{reset: time.Minute + time.Second}, nil }
+			c.Timeout = time.Minute
+		}, traj.EnvFailed, "before the model had answered", "nil", false, 0},
 		{"model time-out", hang, func(c *Config) { c.ModelTimeout = time.Second }, traj.ModelFailed, "no reply within 1s", "nil", false, 0},
 		{"model error", fails(errors.New("connection\nreset")), nil, traj.ModelFailed, "connection reset", "nil", false, 0},
 		{"model panic", func(context.Context, *traj.Request) (*traj.Response, error) { panic("boom") }, nil, traj.ModelFailed, "boom", "nil", false, 0},

@@ -65,8 +65,8 @@ func TestARunForgetsTheTasksThatAreOver(t *testing.T) {
 func TestAResumedRunForgetsTheTasksThatAreOver(t *testing.T) {
 	const tasks = 60
 	for _, c := range []struct{ samples, was, left int }{{2, 2, 0}, {3, 2, 0}, {1, 3, tasks / 2}} {
-		e := &AgentExecutionEngine{c: Config{Samples: c.samples, Journal: &Journal{attempts: c.was}}}
-		r := &run{AgentExecutionEngine: e, tasks: map[string]taskMean{}}
+		e := &AgentExecutionEngine{c: Config{Samples: c.samples}}
+		r := &run{AgentExecutionEngine: e, attempts: c.was, tasks: map[string]taskMean{}}
 		play := func(from, to, attempts int) {
 			for i := from; i < to; i++ {
 				for a := range attempts {

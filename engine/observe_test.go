@@ -60,7 +60,7 @@ func TestWatcherSeesOneTrajectoryWhole(t *testing.T) {
 		c := config(func(ctx context.Context, req *traj.Request) (*traj.Response, error) {
 			time.Sleep(time.Second)
 			if len(req.Messages) == 1 {
-				return say(req, "", calc("12*7"), traj.ToolCall{Name: "oracle", Arguments: "{}"}), nil
+				return say(req, "", named("call_0", calc("12*7")), traj.ToolCall{ID: "call_1", Name: "oracle", Arguments: "{}"}), nil
 			}
 			return say(req, req.Messages[2].Content), nil
 		})
@@ -145,7 +145,7 @@ func TestNothingIsToldAfterTheEnd(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := &recorder{}
 		c := config(func(_ context.Context, req *traj.Request) (*traj.Response, error) {
-			return say(req, "", calc("1")), nil
+			return say(req, "", named("call_0", calc("1"))), nil
 		})
 		c.NewEnv = func(traj.Task) (env.Environment, error) { return lateEnv{}, nil }
 		c.Observe = func(*traj.Trajectory) Watcher { return r }
@@ -218,7 +218,7 @@ func TestNothingIsLeftBehind(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			dir := t.TempDir()
 			synctest.Test(t, func(t *testing.T) {
-				j, err := CreateJournal(dir+"/journal", "x")
+				j, err := createJournal(dir+"/journal", "x")
 				if err != nil {
 					t.Fatal(err)
 				}

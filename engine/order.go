@@ -4,6 +4,7 @@ import (
 	"maps"
 	"slices"
 
+	"agentcli/journal"
 	"agentcli/traj"
 )
 
@@ -12,11 +13,11 @@ import (
 // only its place in the file is kept. Without a journal it waits in memory. It is
 // used under the run's lock.
 type order struct {
-	journal *Journal
+	journal *journal.Journal
 	begun   int // turns given
 	next    int // the turn that is handed on next
 	waiting map[int]waiting
-	old     *finished // of the run that is resumed: not handed on yet
+	old     *journal.Index // nil: none; of the run that is resumed: not handed on yet
 }
 
 type waiting struct {
@@ -24,10 +25,10 @@ type waiting struct {
 	at int64
 }
 
-func newOrder(j *Journal) *order {
-	o := &order{journal: j, waiting: map[int]waiting{}, old: newFinished(nil)}
+func newOrder(j *journal.Journal) *order {
+	o := &order{journal: j, waiting: map[int]waiting{}}
 	if j != nil {
-		o.old = j.finished.clone()
+		o.old = j.Index()
 	}
 	return o
 }
@@ -47,8 +48,8 @@ func (o *order) arrive(turn int, t *traj.Trajectory, at int64, sink func(*traj.T
 
 // kept gives a trajectory of the run that is resumed its turn.
 func (o *order) kept(id string, sink func(*traj.Trajectory) error) error {
-	at := o.old.at(id)
-	o.old.forget(id)
+	at := o.old.Offset(id)
+	o.old.Forget(id)
 	o.waiting[o.turn()] = waiting{nil, at}
 	return o.advance(sink)
 }
@@ -70,7 +71,7 @@ func (o *order) advance(sink func(*traj.Trajectory) error) error {
 func (o *order) hand(w waiting, sink func(*traj.Trajectory) error) error {
 	if w.t == nil {
 		var err error
-		if w.t, err = o.journal.at(w.at); err != nil {
+		if w.t, err = o.journal.At(w.at); err != nil {
 			return err
 		}
 	}
@@ -86,7 +87,10 @@ func (o *order) rest(sink func(*traj.Trajectory) error) error {
 			return err
 		}
 	}
-	for _, at := range o.old.rest() {
+	if o.old == nil {
+		return nil
+	}
+	for _, at := range o.old.Offsets() {
 		if err := o.hand(waiting{nil, at}, sink); err != nil {
 			return err
 		}

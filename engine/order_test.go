@@ -45,15 +45,15 @@ func idsOf(all []*traj.Trajectory) (ids []string) {
 }
 
 func TestOrderedRowsComeInTheTasksOrder(t *testing.T) {
-	for _, journal := range []bool{false, true} {
+	for _, journaled := range []bool{false, true} {
 		for _, parallel := range []int{1, 7, 64} {
-			t.Run(fmt.Sprint(journal, parallel), func(t *testing.T) {
+			t.Run(fmt.Sprint(journaled, parallel), func(t *testing.T) {
 				dir := t.TempDir()
 				synctest.Test(t, func(t *testing.T) {
 					c := config(shuffled)
 					c.Samples, c.Parallel, c.Ordered = 3, parallel, true
-					if journal {
-						j, err := CreateJournal(filepath.Join(dir, "journal"), "x")
+					if journaled {
+						j, err := createJournal(filepath.Join(dir, "journal"), "x")
 						if err != nil {
 							t.Fatal(err)
 						}
@@ -81,7 +81,7 @@ func TestOrderedRowsComeInTheTasksOrder(t *testing.T) {
 func TestOrderedRowsOfAResumedRunComeInTheTasksOrder(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "journal")
 	synctest.Test(t, func(t *testing.T) {
-		j, err := CreateJournal(path, "x")
+		j, err := createJournal(path, "x")
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -107,7 +107,7 @@ func TestOrderedRowsOfAResumedRunComeInTheTasksOrder(t *testing.T) {
 		if err := j.Close(); err != nil {
 			t.Fatal(err)
 		}
-		if j, err = OpenJournal(path, "x", nil); err != nil {
+		if j, err = openJournal(path, "x", nil); err != nil {
 			t.Fatal(err)
 		}
 		defer j.Close()
@@ -123,7 +123,7 @@ func TestOrderedRowsOfAResumedRunComeInTheTasksOrder(t *testing.T) {
 	})
 	// Fewer tasks than the run that is resumed had: its further rows are not lost.
 	synctest.Test(t, func(t *testing.T) {
-		j, err := OpenJournal(path, "x", nil)
+		j, err := openJournal(path, "x", nil)
 		if err != nil {
 			t.Fatal(err)
 		}

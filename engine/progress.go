@@ -63,13 +63,18 @@ func (r *run) tick(over <-chan struct{}) {
 	for {
 		select {
 		case <-t.C:
-			r.mu.Lock()
-			if r.err == nil {
-				r.c.Progress(r.progress())
-			}
-			r.mu.Unlock()
+			r.showProgress()
 		case <-over:
 			return
 		}
+	}
+}
+
+// showProgress tells the caller how far the run is.
+func (r *run) showProgress() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.err == nil {
+		r.c.Progress(r.progress())
 	}
 }

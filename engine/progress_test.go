@@ -56,7 +56,7 @@ func TestETA(t *testing.T) {
 	t.Run("resumed trajectories took no time and no tokens", func(t *testing.T) {
 		path := filepath.Join(t.TempDir(), "journal")
 		synctest.Test(t, func(t *testing.T) {
-			j, err := CreateJournal(path, "x")
+			j, err := createJournal(path, "x")
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -66,7 +66,7 @@ func TestETA(t *testing.T) {
 			if err := j.Close(); err != nil {
 				t.Fatal(err)
 			}
-			if conf.Journal, err = OpenJournal(path, "x", nil); err != nil {
+			if conf.Journal, err = openJournal(path, "x", nil); err != nil {
 				t.Fatal(err)
 			}
 			conf.Tasks = 12

@@ -12,6 +12,7 @@ import (
 	"agentcli/agent"
 	"agentcli/env"
 	"agentcli/internal/text"
+	"agentcli/internal/workclock"
 	"agentcli/traj"
 )
 
@@ -43,10 +44,7 @@ func (r *run) attempt(ctx context.Context, task traj.Task, attempt int) (t *traj
 	}
 	p := &player{run: r, t: t, watcher: r.watchFor(t)}
 	ctx = traj.WithID(ctx, t.ID)
-	own, cancel := ctx, context.CancelFunc(func() {})
-	if r.c.Timeout > 0 {
-		own, cancel = context.WithTimeout(ctx, r.c.Timeout)
-	}
+	own, cancel := workclock.WithLimit(ctx, r.c.Timeout)
 	t.Termination, t.Error = p.play(ctx, own)
 	cancel()
 	if !t.Termination.Infrastructure() {
@@ -63,7 +61,7 @@ func (r *run) attempt(ctx context.Context, task traj.Task, attempt int) (t *traj
 }
 
 // play runs the loop of model call and environment step. own is ctx with the
-// trajectory's time-out.
+// trajectory's time-out, which is of working time.
 func (p *player) play(ctx, own context.Context) (end traj.Termination, reason string) {
 	defer func() {
 		if x := recover(); x != nil {
@@ -79,7 +77,13 @@ func (p *player) play(ctx, own context.Context) (end traj.Termination, reason st
 	if p.agent, err = p.c.NewAgent(p.t.Task); err != nil {
 		return traj.EnvFailed, text.Line(err)
 	}
+	if a, ok := p.agent.(agent.Seeded); ok {
+		a.Seed(p.t.Seed)
+	}
 	obs, err := p.env.Reset(own, p.t.Task)
+	if err == nil {
+		err = own.Err()
+	}
 	if err != nil {
 		return p.ended(ctx, own, traj.EnvFailed, err)
 	}
@@ -93,8 +97,13 @@ func (p *player) play(ctx, own context.Context) (end traj.Termination, reason st
 			if errors.Is(err, traj.ErrPromptTooLong) {
 				return traj.PromptTooLong, text.Line(err)
 			}
-			if errors.Is(err, traj.ErrFatal) {
+			switch {
+			case errors.Is(err, traj.ErrFatal):
 				p.fatal = err
+			case errors.Is(err, traj.ErrGone):
+				p.mu.Lock()
+				p.endEarly(err)
+				p.mu.Unlock()
 			}
 			return p.ended(ctx, own, traj.ModelFailed, err)
 		}
@@ -251,6 +260,8 @@ func (p *player) ended(ctx, own context.Context, otherwise traj.Termination, err
 		return traj.Cancelled, text.Line(context.Cause(ctx))
 	case errors.Is(err, errLeft): // not the policy's doing
 		return traj.EnvFailed, text.Line(err)
+	case own.Err() != nil && (otherwise == traj.ModelFailed || len(p.t.Steps) == 0): // without a whole reply nothing is known of the policy
+		return otherwise, fmt.Sprintf("the trajectory's time of %v was spent before the model had answered", p.c.Timeout)
 	case own.Err() != nil:
 		return traj.Timeout, fmt.Sprintf("the trajectory took longer than %v", p.c.Timeout)
 	}

@@ -13,6 +13,8 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
+
+	"agentcli/internal/workclock"
 )
 
 // Versioned is a Tool that knows what its results depend on beside its
@@ -134,11 +136,14 @@ func (c *Cache) call(ctx context.Context, tool, version string, args json.RawMes
 	}
 	c.mu.Unlock()
 	if waits {
+		resume := workclock.Wait(ctx) // another trajectory works
 		select {
 		case <-f.done:
 		case <-ctx.Done():
+			resume()
 			return "", ctx.Err()
 		}
+		resume()
 		if f.entry == nil {
 			return run()
 		}

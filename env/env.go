@@ -15,6 +15,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	"agentcli/internal/safego"
+	"agentcli/internal/workclock"
 	"agentcli/traj"
 
 	"github.com/santhosh-tekuri/jsonschema/v6"
@@ -64,7 +66,7 @@ type Sequential interface {
 
 // Queued is a Tool whose calls may have to wait for those of other trajectories.
 // Turn waits until a call may begin, and gives what ends its turn; the tool's
-// time-out begins then.
+// time-out begins then, and the wait is none of the trajectory's working time.
 type Queued interface {
 	Turn(ctx context.Context) (done func(), err error)
 }
@@ -260,7 +262,10 @@ func (e *ToolEnvironment) Step(ctx context.Context, a traj.Action) (Result, erro
 		if room == nil {
 			room = make(chan struct{}, parallelCalls)
 		}
+		done := workclock.Work(ctx)
 		wg.Go(func() {
+			defer done()
+			defer safego.Into(&errs[i])
 			room <- struct{}{}
 			defer func() { <-room }()
 			outs[i], errs[i] = e.watched(ctx, c)
@@ -269,7 +274,9 @@ func (e *ToolEnvironment) Step(ctx context.Context, a traj.Action) (Result, erro
 	for _, i := range inOrder {
 		outs[i], errs[i] = e.watched(ctx, a.ToolCalls[i])
 	}
+	resume := workclock.Wait(ctx) // the calls are who works
 	wg.Wait()
+	resume()
 	if err := ctx.Err(); err != nil {
 		return Result{}, err // the trajectory's own end, not the tool's
 	}
@@ -322,7 +329,8 @@ func (e *ToolEnvironment) Close() error {
 }
 
 // call checks one call and answers it from the cache or by running it.
-func (e *ToolEnvironment) call(ctx context.Context, c traj.ToolCall) (string, error) {
+func (e *ToolEnvironment) call(ctx context.Context, c traj.ToolCall) (_ string, err error) {
+	defer safego.Into(&err) // of a tool's own methods: the model's call failed, the environment did not
 	tool, ok := e.tools[c.Name]
 	if !ok {
 		if len(e.names) == 0 {
@@ -355,15 +363,25 @@ func (e *ToolEnvironment) call(ctx context.Context, c traj.ToolCall) (string, er
 	return e.run(ctx, tool, c.Name, args)
 }
 
+// waited is a tool's Turn, during which the trajectory's working time stands.
+func waited(ctx context.Context, q Queued) (done func(), err error) {
+	defer workclock.Wait(ctx)()
+	return q.Turn(ctx)
+}
+
 // run waits for the call's turn and then no longer than the tool's time-out,
 // even for a tool that does not heed its context: that goroutine is left behind,
 // and counted as long as it runs.
 func (e *ToolEnvironment) run(ctx context.Context, tool Tool, name string, args json.RawMessage) (string, error) {
 	over := func() {}
 	if q, ok := tool.(Queued); ok {
-		var err error
-		if over, err = q.Turn(ctx); err != nil {
+		done, err := waited(ctx, q)
+		if err != nil {
 			return "", err
+		}
+		over = func() {
+			defer safego.Catch(nil) // the call's result is there already
+			done()
 		}
 	}
 	ctx, cancel := context.WithTimeout(ctx, e.timeout)

@@ -26,6 +26,7 @@ var ToolName = regexp.MustCompile(`^[a-zA-Z0-9_-]{1,64}$`)
 // ExecConfig describes a program whose tools are called through JSON lines.
 type ExecConfig struct {
 	Command string        // a line for the shell
+	Pass    []string      // names of variables that the program gets of our environment
 	Timeout time.Duration // of one call; 0: DefaultToolTimeout
 	Notice  func(string)  // what people should know; nil: nobody
 }
@@ -59,7 +60,7 @@ func OpenExec(ctx context.Context, c ExecConfig) (*Exec, error) {
 		c.Timeout = DefaultToolTimeout
 	}
 	x := &Exec{c: c, turn: make(chan struct{}, 1)}
-	command := child.Command{Shell: c.Command}
+	command := child.Command{Shell: c.Command, Pass: c.Pass}
 	x.lines = child.NewLines(child.LinesConfig{Command: command, Notice: c.Notice, Greeted: x.greeted,
 		Hello: map[string]any{"method": "describe", "protocol": execProtocol}})
 	if err := x.lines.Open(ctx); err != nil {
@@ -178,7 +179,7 @@ func (t *execTool) Call(ctx context.Context, args json.RawMessage) (string, erro
 	b, err := t.x.lines.Call(own, request, !t.spec.Parallel)
 	switch {
 	case errors.Is(err, child.ErrBroken):
-		return "", fmt.Errorf("%w: exec:%s: %w", ErrBroken, text.Cut(text.OneLine(t.x.c.Command), 80), err)
+		return "", fmt.Errorf("%w: exec:%s: %w", ErrBroken, child.Command{Shell: t.x.c.Command}.Name(), err)
 	case errors.Is(err, child.ErrSilent) && ctx.Err() == nil:
 		return "", TookTooLong(t.spec.Name, t.x.c.Timeout)
 	case err != nil:

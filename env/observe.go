@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 
+	"agentcli/internal/safego"
 	"agentcli/traj"
 )
 
@@ -49,7 +50,8 @@ func (e *ToolEnvironment) watched(ctx context.Context, c traj.ToolCall) (string,
 	if hook == nil {
 		return e.call(ctx, c)
 	}
-	end := hook(c)
+	var end func(result string, err error, outcome string)
+	undisturbed(func() { end = hook(c) })
 	out, err := e.call(ctx, c)
 	outcome := OutcomeError
 	switch {
@@ -62,6 +64,12 @@ func (e *ToolEnvironment) watched(ctx context.Context, c traj.ToolCall) (string,
 	case errors.Is(err, errTimeout):
 		outcome = OutcomeTimeout
 	}
-	end(out, err, outcome)
+	undisturbed(func() { end(out, err, outcome) })
 	return out, err
+}
+
+// undisturbed calls a part of a hook: its panic cannot affect the call.
+func undisturbed(f func()) {
+	defer safego.Catch(nil)
+	f()
 }

@@ -1,6 +1,7 @@
 package env
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -33,6 +34,7 @@ type Python struct {
 	pool   *sandbox.Pool
 	config sandbox.Config
 	wall   time.Duration
+	turns  chan struct{} // a place for each call that runs
 
 	mu    sync.Mutex
 	large *sandbox.Pool // for code that mentions what is in science; nil: not made
@@ -41,10 +43,10 @@ type Python struct {
 
 // PythonConfig describes the python tool.
 type PythonConfig struct {
-	Path     string        // of the interpreter; "" looks for one that works
-	Timeout  time.Duration // of one call; 0: sandbox.DefaultWall
-	Parallel int           // calls at once, or sessions; 0: sandbox.DefaultParallel
-	Weaker   bool          // leave out what the kernel refuses
+	Path       string        // of the interpreter; "" looks for one that works
+	Timeout    time.Duration // of one call; 0: sandbox.DefaultWall
+	Parallel   int           // calls at once, or sessions; 0: sandbox.DefaultParallel
+	BestEffort bool          // leave out what the kernel refuses
 }
 
 // NewPython finds an interpreter and starts it in its sandbox. Close it.
@@ -61,13 +63,13 @@ func NewPython(ctx context.Context, c PythonConfig) (*Python, error) {
 	}
 	var first error
 	for _, path := range candidates {
-		config := sandbox.Config{Python: path, Parallel: c.Parallel, Weaker: c.Weaker, Limits: sandbox.Limits{Wall: c.Timeout}}
+		config := sandbox.Config{Python: path, Parallel: c.Parallel, BestEffort: c.BestEffort, Limits: sandbox.Limits{Wall: c.Timeout}}
 		pool, err := sandbox.Open(ctx, config)
 		if err == nil {
-			return &Python{pool: pool, config: config, wall: c.Timeout}, nil
+			return &Python{pool: pool, config: config, wall: c.Timeout, turns: make(chan struct{}, cmp.Or(c.Parallel, sandbox.DefaultParallel))}, nil
 		}
 		if errors.Is(err, sandbox.ErrRefused) { // another interpreter would not help
-			return nil, fmt.Errorf("the python tool cannot run isolated here: %w; --sandbox weaker runs it with what is left", err)
+			return nil, fmt.Errorf("the python tool cannot run isolated here: %w; --sandbox best-effort runs it with what is left", err)
 		}
 		if ctx.Err() != nil {
 			return nil, ctx.Err()
@@ -84,6 +86,10 @@ func (p *Python) Isolated() bool { return p.pool.Isolated() }
 
 // Parts says which parts of the sandbox hold.
 func (p *Python) Parts() []sandbox.Held { return p.pool.Parts() }
+
+// Hidden are the places on the interpreter's search path that the code is not
+// shown.
+func (p *Python) Hidden() []string { return p.pool.Hidden() }
 
 // Version is the interpreter's, and those of numpy and sympy that it has.
 func (p *Python) Version(ctx context.Context) (version string, modules []string) {
@@ -163,6 +169,16 @@ func pythonSpec(memory string) traj.ToolSpec {
 func (p *Python) CacheVersion() (string, bool) {
 	version, _ := p.pool.Python()
 	return "python " + version + " " + p.config.Python, true
+}
+
+// Turn waits for a place among the calls that run at once.
+func (p *Python) Turn(ctx context.Context) (func(), error) {
+	select {
+	case p.turns <- struct{}{}:
+		return sync.OnceFunc(func() { <-p.turns }), nil
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
 }
 
 // Call runs the code. A traceback comes back as the tool's error.

@@ -1,12 +1,14 @@
 package env
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"os"
 	"slices"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 	"unicode/utf8"
 
@@ -228,4 +230,27 @@ func TestPythonArguments(t *testing.T) {
 	if _, err := p.Call(t.Context(), json.RawMessage(`{}`)); err == nil {
 		t.Fatal("code is missing")
 	}
+}
+
+// A call that waits for a place waits before its time begins, and a queue is no
+// working time of its trajectory.
+func TestPythonCallsWaitForAPlaceBeforeTheirTimeBegins(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := &Python{turns: make(chan struct{}, 1)}
+		var _ Queued = p
+		first, err := p.Turn(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		if _, err := p.Turn(ctx); !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("a second call had the only place: %v", err)
+		}
+		first()
+		first()
+		if _, err := p.Turn(t.Context()); err != nil {
+			t.Error(err)
+		}
+	})
 }

@@ -7,8 +7,12 @@ import (
 	"fmt"
 	"slices"
 	"sort"
+	"strconv"
 	"strings"
 	"sync"
+
+	"agentcli/internal/safego"
+	"agentcli/internal/text"
 
 	"github.com/santhosh-tekuri/jsonschema/v6"
 	"github.com/santhosh-tekuri/jsonschema/v6/kind"
@@ -34,10 +38,15 @@ func schemaOf(parameters json.RawMessage) *jsonschema.Schema {
 	return s
 }
 
-func compileSchema(parameters json.RawMessage) (*jsonschema.Schema, error) {
+func compileSchema(parameters json.RawMessage) (_ *jsonschema.Schema, err error) {
+	defer safego.Into(&err)
 	doc, err := jsonschema.UnmarshalJSON(bytes.NewReader(parameters))
 	if err != nil {
 		return nil, err
+	}
+	doc, _, large := representable(doc)
+	if large != "" {
+		return nil, fmt.Errorf("the number %s is out of range", text.Cut(string(large), 40))
 	}
 	c := jsonschema.NewCompiler()
 	c.UseLoader(noLoader{})
@@ -64,7 +73,14 @@ func checkArguments(s *jsonschema.Schema, args json.RawMessage) error {
 	if err != nil {
 		return fmt.Errorf("wrong arguments: %w", err)
 	}
-	err = s.Validate(v)
+	v, path, large := representable(v)
+	if large != "" {
+		return fmt.Errorf("wrong arguments: %s is out of range: %s", fieldOf(path), text.Cut(string(large), 40))
+	}
+	err = validate(s, v)
+	if _, fault := errors.AsType[*safego.Panic](err); fault {
+		return nil // the validator's fault: the tool is the judge of its arguments
+	}
 	var bad *jsonschema.ValidationError
 	if err == nil || !errors.As(err, &bad) {
 		return err
@@ -84,6 +100,62 @@ func checkArguments(s *jsonschema.Schema, args json.RawMessage) error {
 		said = append(said[:maxFaults], fmt.Sprintf("and %d more", len(said)-maxFaults))
 	}
 	return fmt.Errorf("wrong arguments: %s", strings.Join(said, "; "))
+}
+
+func validate(s *jsonschema.Schema, v any) (err error) {
+	defer safego.Into(&err)
+	return s.Validate(v)
+}
+
+// maxExponent is the largest power of ten that the validator sees. It is beyond
+// float64's; big.Rat refuses exponents beyond a million, which the validator does
+// not expect, and takes its time below that.
+const maxExponent = 400
+
+// representable is a JSON value with numbers that the validator can compare. Those
+// too close to 0 become the smallest that it can; path and n are the first that
+// is too large, or n is "".
+func representable(v any) (_ any, path []string, n json.Number) {
+	keep := func(name string, x any) any {
+		x, in, large := representable(x)
+		if n == "" && large != "" {
+			path, n = append([]string{name}, in...), large
+		}
+		return x
+	}
+	switch v := v.(type) {
+	case json.Number:
+		return nearest(v)
+	case []any:
+		for i, x := range v {
+			v[i] = keep(strconv.Itoa(i), x)
+		}
+	case map[string]any:
+		for k, x := range v {
+			v[k] = keep(k, x)
+		}
+	}
+	return v, path, n
+}
+
+func nearest(n json.Number) (json.Number, []string, json.Number) {
+	i := strings.IndexAny(string(n), "eE")
+	if i < 0 {
+		return n, nil, ""
+	}
+	mantissa, exponent := string(n[:i]), string(n[i+1:])
+	e, err := strconv.Atoi(exponent) // one that does not fit an int is out of reach, too
+	switch {
+	case err == nil && -maxExponent <= e && e <= maxExponent:
+		return n, nil, ""
+	case !strings.ContainsAny(mantissa, "123456789"):
+		return "0", nil, ""
+	case exponent[0] != '-':
+		return n, nil, n
+	case mantissa[0] == '-':
+		return json.Number(fmt.Sprintf("-1e-%d", maxExponent)), nil, ""
+	}
+	return json.Number(fmt.Sprintf("1e-%d", maxExponent)), nil, ""
 }
 
 // maxFaults is how many faults of one call's arguments are told.

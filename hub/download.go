@@ -15,7 +15,6 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
-	"syscall"
 	"time"
 )
 
@@ -34,7 +33,7 @@ func (h *Hub) Download(ctx context.Context, r Repo, file string) (string, error)
 	if err := r.Validate(); err != nil {
 		return "", err
 	}
-	if !filepath.IsLocal(filepath.FromSlash(file)) {
+	if !inside(file) {
 		return "", fmt.Errorf("%s: %q is not a path inside a repository", r, file)
 	}
 	if h.Offline {
@@ -145,16 +144,19 @@ func (h *Hub) fetch(ctx context.Context, r Repo, file string, m meta, blob strin
 	if err := os.MkdirAll(filepath.Dir(blob), 0o755); err != nil {
 		return wrap(err)
 	}
-	f, err := os.OpenFile(blob+".incomplete", os.O_RDWR|os.O_CREATE, 0o644)
+	f, err := h.openIncomplete(ctx, blob)
+	if err != nil && ctx.Err() != nil {
+		return ctx.Err()
+	}
 	if err != nil {
 		return wrap(err)
 	}
-	defer f.Close()
-	if err := syscall.Flock(int(f.Fd()), syscall.LOCK_EX); err != nil {
-		return wrap(err)
-	}
-	if _, err := os.Stat(blob); err == nil {
+	if f == nil {
 		return nil // another process was quicker
+	}
+	defer f.Close()
+	if f.Name() != blob+".incomplete" {
+		defer os.Remove(f.Name()) // nobody goes on with it
 	}
 	tries, wait := h.Retries, h.Wait
 	if tries == 0 {
@@ -197,6 +199,11 @@ func (h *Hub) fetch(ctx context.Context, r Repo, file string, m meta, blob strin
 	return nil
 }
 
+// defaultStall is how long a server may send nothing in the middle of a file.
+const defaultStall = time.Minute
+
+var errSilent = errors.New("the server sent nothing")
+
 // finalError is one that no further try will mend.
 type finalError struct{ err error }
 
@@ -216,6 +223,12 @@ func (h *Hub) transfer(ctx context.Context, r Repo, file string, m meta, f *os.F
 	if m.size >= 0 && have == m.size {
 		return nil
 	}
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	limit := h.Stall
+	if limit == 0 {
+		limit = defaultStall
+	}
 	u := m.url
 	var resp *http.Response
 	for hop := 0; ; hop++ {
@@ -227,6 +240,10 @@ func (h *Hub) transfer(ctx context.Context, r Repo, file string, m meta, f *os.F
 			req.Header.Set("Range", fmt.Sprintf("bytes=%d-", have))
 		}
 		if resp, err = h.client().Do(req); err != nil {
+			var where *url.Error // its address may be a signed one, which is a key
+			if errors.As(err, &where) {
+				err = where.Err
+			}
 			return err
 		}
 		loc, lerr := resp.Location()
@@ -266,7 +283,10 @@ func (h *Hub) transfer(ctx context.Context, r Repo, file string, m meta, f *os.F
 	if _, err := f.Seek(have, io.SeekStart); err != nil {
 		return &finalError{err}
 	}
+	silent := time.AfterFunc(limit, func() { cancel(errSilent) })
+	defer silent.Stop()
 	body := &counter{r: resp.Body, n: have, tell: func(n int64) {
+		silent.Reset(limit)
 		if h.Progress != nil {
 			h.Progress(file, n, max(m.size, 0))
 		}
@@ -275,6 +295,9 @@ func (h *Hub) transfer(ctx context.Context, r Repo, file string, m meta, f *os.F
 		var pe *os.PathError
 		if errors.As(err, &pe) { // the disk, not the line
 			return &finalError{fmt.Errorf("%s, file %s: %w", r, file, err)}
+		}
+		if errors.Is(context.Cause(ctx), errSilent) {
+			return fmt.Errorf("%w for %v", errSilent, limit)
 		}
 		return err
 	}
@@ -295,8 +318,10 @@ type counter struct {
 
 func (c *counter) Read(p []byte) (int, error) {
 	n, err := c.r.Read(p)
-	c.n += int64(n)
-	c.tell(c.n)
+	if n > 0 {
+		c.n += int64(n)
+		c.tell(c.n)
+	}
 	return n, err
 }
 

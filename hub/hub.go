@@ -22,6 +22,7 @@ import (
 	"sort"
 	"strings"
 	"time"
+	"unicode"
 )
 
 // Types of repository.
@@ -106,6 +107,9 @@ type Hub struct {
 	Client   *http.Client  // nil: one with sensible time-outs
 	Retries  int           // further tries after an interruption; 0: 4
 	Wait     time.Duration // before a further try; 0: half a second, doubling
+	Stall    time.Duration // without a byte, after which a transfer is interrupted; 0: one minute
+	// Notice is told what people should know; nil: nobody.
+	Notice func(string)
 	// Progress is told how far a file is; total is 0 where it is not known.
 	Progress func(file string, done, total int64)
 }
@@ -262,6 +266,9 @@ func (h *Hub) listPage(ctx context.Context, r Repo, u string) ([]File, string, e
 	var files []File
 	for _, e := range entries {
 		if e.Type != "directory" {
+			if !inside(e.Path) {
+				return nil, "", fmt.Errorf("%s: the hub lists %q, which is not a path inside a repository", r, e.Path)
+			}
 			files = append(files, File{e.Path, e.Size})
 		}
 	}
@@ -360,7 +367,13 @@ func statusError(r Repo, file string, resp *http.Response) error {
 		}
 		return fmt.Errorf("%s: %w", what, ErrNotFound)
 	}
-	return fmt.Errorf("%s: the hub answered %s", what, resp.Status)
+	return fmt.Errorf("%s: the hub answered %d %s", what, resp.StatusCode, http.StatusText(resp.StatusCode))
+}
+
+// inside reports whether a name can be that of a file in a repository: a path that
+// does not lead out of it, without control characters, which would reach terminals.
+func inside(file string) bool {
+	return filepath.IsLocal(filepath.FromSlash(file)) && !strings.ContainsFunc(file, unicode.IsControl)
 }
 
 func isHex(s string, n int) bool {

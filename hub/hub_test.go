@@ -31,6 +31,7 @@ type fakeHub struct {
 	mu       sync.Mutex
 	files    map[string]string // "large/" in front of what is on the CDN
 	requests []string
+	stalls   int    // transfers that send half of what they should, and then nothing
 	cut      int    // bytes after which each transfer breaks; 0: never
 	noRange  bool   // answer 200 to a range
 	corrupt  bool   // change the bytes
@@ -136,6 +137,15 @@ func (f *fakeHub) blob(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Content-Length", strconv.Itoa(len(data)))
 	}
 	rest := data[from:]
+	if f.stalls > 0 {
+		f.stalls--
+		_, _ = w.Write([]byte(rest[:len(rest)/2]))
+		w.(http.Flusher).Flush()
+		f.mu.Unlock()
+		<-r.Context().Done()
+		f.mu.Lock()
+		return
+	}
 	if f.cut > 0 && len(rest) > f.cut {
 		_, _ = w.Write([]byte(rest[:f.cut]))
 		if c, ok := w.(http.Flusher); ok {

@@ -25,6 +25,7 @@ type caller struct {
 	tools    atomic.Pointer[encodedTools]
 	lane     lane // the pool's
 	shown    toolsShown
+	longest  int // bytes of a stream
 
 	mu      sync.Mutex
 	refused map[string]bool // optional fields that this server does not take
@@ -34,7 +35,7 @@ func newCaller(c Config, web *http.Client, answered *atomic.Bool) *caller {
 	oc := openai.DefaultConfig(c.APIKey)
 	oc.BaseURL, oc.HTTPClient = c.BaseURL, web
 	model, _ := json.Marshal(c.Model) //nolint:errchkjson // a string
-	return &caller{c: c, name: text.Address(c.BaseURL), model: model, api: openai.NewClientWithConfig(oc), http: web, answered: answered, refused: map[string]bool{}}
+	return &caller{c: c, name: text.Address(c.BaseURL), model: model, api: openai.NewClientWithConfig(oc), http: web, answered: answered, refused: map[string]bool{}, longest: maxBody}
 }
 
 // chat sends a chat request once, through go-openai, which has no field for half of
@@ -49,7 +50,7 @@ func (c *caller) chat(ctx context.Context, b *body) (*reply, *failure) {
 		if _, err := c.api.CreateChatCompletion(context.WithValue(ctx, exchangeKey{}, x), openai.ChatCompletionRequest{Model: c.c.Model}); err != nil {
 			return nil, c.classify(err, x, b)
 		}
-		return c.whole(x)
+		return c.whole(x, b)
 	}
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel() // a stream that is left early ends at the server too
@@ -59,9 +60,9 @@ func (c *caller) chat(ctx context.Context, b *body) (*reply, *failure) {
 	}
 	defer resp.Body.Close()
 	if !x.stream { // it came in one piece all the same
-		return c.whole(x)
+		return c.whole(x, b)
 	}
-	return c.chatStream(resp.Body, b, x)
+	return c.chatStream(c.watched(resp.Body, cancel), b, x)
 }
 
 // once is one try, under its time-out.
@@ -70,7 +71,7 @@ func (c *caller) once(ctx context.Context, try func(context.Context, *caller) *f
 	defer cancel()
 	f := try(one, c)
 	if f != nil && one.Err() != nil && ctx.Err() == nil {
-		return &failure{err: fmt.Errorf("%s gave no reply within %v", c.name, c.c.Timeout), retry: true, why: ReasonTimeout}
+		return &failure{err: fmt.Errorf("%s gave no reply within %v", c.name, c.c.Timeout), retry: true, slow: true, why: ReasonTimeout}
 	}
 	return f
 }

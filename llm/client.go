@@ -18,6 +18,7 @@ import (
 	"time"
 
 	"agentcli/internal/text"
+	"agentcli/internal/workclock"
 	"agentcli/traj"
 )
 
@@ -25,6 +26,11 @@ import (
 const (
 	DefaultRetries = 6
 	DefaultTimeout = 10 * time.Minute
+	// DefaultPatience is as long as a large model takes to be loaded again.
+	DefaultPatience = 10 * time.Minute
+	// DefaultIdle is longer than a server holds pieces back: for a whole tool call,
+	// or while it is full.
+	DefaultIdle = 2 * time.Minute
 
 	firstBackoff  = 500 * time.Millisecond
 	maxBackoff    = 30 * time.Second
@@ -43,6 +49,8 @@ type Config struct {
 	Retries   int           // after the first try; 0: DefaultRetries; < 0: none
 	Parallel  int           // requests that may come at once: up to there a server that was overloaded is tried again; 0: not known
 	Timeout   time.Duration // of one try; 0: DefaultTimeout
+	Patience  time.Duration // how long a server is waited for that has answered before and takes no connections now; 0: DefaultPatience; < 0: not at all
+	Idle      time.Duration // between two parts of a stream that has begun; 0: DefaultIdle; < 0: no limit
 	WantIDs   bool          // ask for token ids and log-probs
 	Stream    bool          // take replies piece by piece, as server-sent events
 	UserAgent string
@@ -97,7 +105,9 @@ type Client struct {
 	c        Config
 	pool     *pool
 	close    func()
-	answered atomic.Bool // something that speaks HTTP is there
+	answered atomic.Bool             // something that speaks HTTP is there
+	refused  atomic.Pointer[failure] // the key was; every further request would be, too
+	rewrites atomic.Bool             // the user knows of prompts that do not go on with the tokens so far
 
 	mu   sync.Mutex
 	told time.Time // when the user last heard of a pause
@@ -116,6 +126,12 @@ func New(c Config) (*Client, error) {
 	}
 	if c.Timeout == 0 {
 		c.Timeout = DefaultTimeout
+	}
+	if c.Patience == 0 {
+		c.Patience = DefaultPatience
+	}
+	if c.Idle == 0 {
+		c.Idle = DefaultIdle
 	}
 	if c.Notice == nil {
 		c.Notice = func(string) {}
@@ -177,7 +193,7 @@ func (c *Client) Generate(ctx context.Context, req *traj.Request) (*traj.Respons
 	}
 	var resp *traj.Response
 	err = c.retry(ctx, func(ctx context.Context, at *caller) *failure {
-		if b.inText != at.inText() { // found out by this request, or by another; or a server that differs
+		if b.inText != at.inText() || b.thoughts != at.thoughts() { // found out by this request, or by another; or a server that differs
 			clamp, open := b.clamp, b.open
 			if b, err = at.body(req); err != nil {
 				return &failure{err: err}
@@ -196,6 +212,7 @@ func (c *Client) Generate(ctx context.Context, req *traj.Request) (*traj.Respons
 	if err != nil {
 		return nil, err
 	}
+	c.goesOn(req, resp)
 	if req.MaxPrompt > 0 && resp.PromptTokens > req.MaxPrompt {
 		return nil, fmt.Errorf("the prompt has %d tokens, the limit is %d: %w", resp.PromptTokens, req.MaxPrompt, traj.ErrPromptTooLong)
 	}
@@ -212,6 +229,8 @@ type failure struct {
 	why   string        // one of Reasons; "": ReasonReply
 
 	status      int  // of the reply; 0: none
+	key         bool // the key was refused
+	slow        bool // no reply, or no more of one, in time
 	unreachable bool // nothing takes connections there
 	overloaded  bool // the server says that it is asked too much
 }
@@ -223,26 +242,45 @@ func (c *Client) retry(ctx context.Context, try func(context.Context, *caller) *
 	mended := 0
 	r := c.pool.route(ctx)
 	for n := 0; ; {
+		if f := c.refused.Load(); f != nil {
+			return f.err
+		}
 		at, err := r.acquire(ctx)
-		if err != nil {
+		switch {
+		case errors.Is(err, traj.ErrGone):
+			return err
+		case err != nil:
 			return fmt.Errorf("%s: %w", c.pool.names(), err)
 		}
+		void := workclock.Attempt(ctx)
 		f := at.once(ctx, try)
 		if ctx.Err() != nil && f != nil {
 			r.release(at, nil, false)
 			return fmt.Errorf("%s: %w", at.name, ctx.Err())
+		}
+		if f != nil && f.key { // before its place is another's
+			c.refused.CompareAndSwap(nil, f)
 		}
 		r.release(at, f, true)
 		if f == nil {
 			c.answered.Store(true)
 			return nil
 		}
+		void()
 		if f.now && mended < maxMended {
 			mended++
 			continue
 		}
 		if f.retry && r.elsewhere(at) {
 			c.retried(f)
+			continue
+		}
+		if f.unreachable && c.answered.Load() && c.c.Patience > 0 && r.pin == nil && c.pool.onlyOne(at) {
+			c.retried(f)
+			if err := c.pool.await(ctx, at, r.seq, f.err); err != nil {
+				return err
+			}
+			r.rested()
 			continue
 		}
 		if f.quick && !c.answered.Load() && n >= min(silentRetries, c.c.Retries) {
@@ -265,7 +303,10 @@ func (c *Client) retry(ctx context.Context, try func(context.Context, *caller) *
 		if n > 0 { // the first hiccup is nobody's concern
 			c.waits(f.err, d)
 		}
-		if err := c.c.Sleep(ctx, d); err != nil {
+		resume := workclock.Wait(ctx)
+		err = c.c.Sleep(ctx, d)
+		resume()
+		if err != nil {
 			return fmt.Errorf("%s: %w", at.name, err)
 		}
 		r.rested()

@@ -116,10 +116,8 @@ func TestGenerateShapes(t *testing.T) {
 			return len(r.Message.ToolCalls) == 1 && r.FinishReason == "tool_calls"
 		}},
 		{"reasoning_content", llmtest.Reply{Content: "a", ReasoningContent: "b"}, func(r *traj.Response) bool { return r.Message.Reasoning == "b" }},
-		{"no number for the last token", llmtest.Reply{Content: "a", PromptIDs: []int32{1}, IDs: []int32{2, 3}, Logprobs: []float64{-1}},
-			func(r *traj.Response) bool {
-				return len(r.Logprobs) == 2 && r.Logprobs[0] == -1 && !r.Logprobs[1].Known()
-			}},
+		{"one number less than tokens, of which nobody knows", llmtest.Reply{Content: "a", PromptIDs: []int32{1}, IDs: []int32{2, 3}, Logprobs: []float64{-1}},
+			func(r *traj.Response) bool { return len(r.Logprobs) == 0 && len(r.SampledIDs) == 2 }},
 		{"numbers that do not fit", llmtest.Reply{Content: "a", PromptIDs: []int32{1}, IDs: []int32{2}, Logprobs: []float64{-1, -2, -3}},
 			func(r *traj.Response) bool { return len(r.Logprobs) == 0 && len(r.SampledIDs) == 1 }},
 		{"length", llmtest.Reply{Content: "a", Finish: "length"}, func(r *traj.Response) bool { return r.FinishReason == "length" }},

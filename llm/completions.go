@@ -74,6 +74,7 @@ func (p *completionPieces) add(data []byte) error {
 }
 
 func (p *completionPieces) done() bool           { return p.s.finish != "" }
+func (p *completionPieces) repeats() bool        { return false }
 func (p *completionPieces) take() *sampledPieces { return &p.s }
 
 // namedIDs reads tokens of the form token_id:17, as vLLM writes them on request.

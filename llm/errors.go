@@ -73,6 +73,9 @@ func (c *caller) classify(err error, x *exchange, b *body) (end *failure) {
 		case errors.Is(err, syscall.ECONNREFUSED):
 			f.err = fmt.Errorf("cannot reach %s: connection refused; is the server running there?", base)
 			f.quick, f.unreachable = true, true
+		case errors.Is(err, syscall.EMFILE), errors.Is(err, syscall.ENFILE): // ours, and none of the server's
+			f.err = fmt.Errorf("cannot open another connection to %s: too many files are open here; raise ulimit -n, or lower --parallel", base)
+			f.slow = true
 		case errors.As(err, &dns):
 			f.err = fmt.Errorf("cannot reach %s: there is no host %s", base, dns.Name)
 			f.quick, f.unreachable = true, true
@@ -105,7 +108,7 @@ func (c *caller) classify(err error, x *exchange, b *body) (end *failure) {
 		case errors.Is(err, io.ErrUnexpectedEOF) || strings.Contains(err.Error(), "cut off"):
 			f.err = traj.Mark(fmt.Errorf("%s sent a reply that was cut off after %d bytes", base, len(x.body)), errNoReply)
 		default:
-			f.err = traj.Mark(fmt.Errorf("%s sent a reply that is not the API's JSON (%s): %s", base, oneLine(err.Error()), excerpt(x.body)), errNoReply)
+			f.err = traj.Mark(fmt.Errorf("%s sent a reply that is not the API's JSON (%s): %s", base, c.clean(err.Error()), c.clean(excerpt(x.body))), errNoReply)
 			f.quick = true
 		}
 		return f
@@ -132,6 +135,7 @@ func (c *caller) classify(err error, x *exchange, b *body) (end *failure) {
 		if c.c.APIKey != "" {
 			mend = "the key in OPENAI_API_KEY was refused: look at it, and at what it may do"
 		}
+		f.key = true
 		f.err = traj.Mark(fmt.Errorf("%s answered %d (%s); %s", base, x.status, text, mend), traj.ErrFatal)
 	case http.StatusNotFound:
 		if strings.Contains(lower, "model") {
@@ -143,6 +147,8 @@ func (c *caller) classify(err error, x *exchange, b *body) (end *failure) {
 			}
 			f.err = traj.Mark(fmt.Errorf("%s has no %s (404: %s); is this the API's address (it often ends in /v1)?", base, wanted, text), traj.ErrFatal)
 		}
+	case http.StatusPaymentRequired:
+		f.err = traj.Mark(fmt.Errorf("%s answered 402: the account has no credit left (%s)", base, text), traj.ErrFatal)
 	case http.StatusRequestTimeout, http.StatusConflict, http.StatusTooEarly:
 		f.retry = true
 	case http.StatusTooManyRequests:
@@ -189,6 +195,18 @@ func (c *caller) badRequest(f *failure, x *exchange, b *body, text string) {
 	if strings.Contains(raw, "max_tokens") && strings.Contains(raw, "max_completion_tokens") && sent(x, "max_tokens") {
 		c.drop("max_tokens", "")
 		f.now = true
+		return
+	}
+	for _, name := range []string{"reasoning", "reasoning_content"} {
+		if bytes.Contains(b.messages, []byte(`"`+name+`":`)) && mentions(raw, name) {
+			c.drop(name, "")
+			f.now = true
+		}
+	}
+	if f.now {
+		if c.thoughts() == (thoughts{}) {
+			c.tell("thoughts", "takes no past reasoning: the model does not see what it thought in earlier turns")
+		}
 		return
 	}
 	for _, name := range []string{"repetition_penalty", "min_p", "top_k", "top_p", "temperature"} {
@@ -336,11 +354,33 @@ func retryAfter(h http.Header, now time.Time) time.Duration {
 }
 
 // clean makes a server's words fit for a line, and takes our key out of them.
-func (c *caller) clean(s string) string {
-	if c.c.APIKey != "" {
-		s = strings.ReplaceAll(s, c.c.APIKey, "***")
+func (c *caller) clean(s string) string { return oneLine(withoutKey(s, c.c.APIKey)) }
+
+// keyStart is how much of a key is known to be ours where the rest was cut off.
+const keyStart = 8
+
+// withoutKey replaces a key that a server echoes, whole or cut off.
+func withoutKey(s, key string) string {
+	if key == "" {
+		return s
 	}
-	return oneLine(s)
+	s = strings.ReplaceAll(s, key, "***")
+	if len(key) < 2*keyStart {
+		return s
+	}
+	for from := 0; ; {
+		i := strings.Index(s[from:], key[:keyStart])
+		if i < 0 {
+			return s
+		}
+		i += from
+		n := keyStart
+		for n < len(key) && i+n < len(s) && s[i+n] == key[n] {
+			n++
+		}
+		s = s[:i] + "***" + s[i+n:]
+		from = i + 3
+	}
 }
 
 // oneLine is s in one line of bounded length.

@@ -93,11 +93,11 @@ func TestMemoOfAConversationEncodesTheSame(t *testing.T) {
 			m.ToolCalls = []traj.ToolCall{{ID: fmt.Sprint("c", i), Name: "f", Arguments: []string{`{"x":1}`, `{broken`}[i%2]}}
 		}
 		messages = append(messages, m)
-		got, err := encodeMessages(messages, memo)
+		got, err := encodeMessages(messages, memo, thoughts{})
 		if err != nil {
 			t.Fatal(err)
 		}
-		want, _ := encodeMessages(messages, nil)
+		want, _ := encodeMessages(messages, nil, thoughts{})
 		if string(got) != string(want) || !json.Valid(append(slices.Clone(got), ']')) {
 			t.Fatalf("after %d messages:\n%s\nwant\n%s", i+1, got, want)
 		}

@@ -10,6 +10,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"agentcli/internal/workclock"
 	"agentcli/traj"
 )
 
@@ -30,6 +31,8 @@ type pool struct {
 	turn    int    // where to look first
 	waiting []*waiter
 	homes   homes
+	out     *outage // nil: there is none
+	back    uint64  // requests before say nothing of servers that were away since
 }
 
 func newPool(model string) *pool {
@@ -90,6 +93,16 @@ func (r *route) acquire(ctx context.Context) (*caller, error) {
 	p := r.p
 	for first := false; ; first = true { // who has waited for a pause is not at the end of the queue again
 		p.mu.Lock()
+		if o := p.out; o != nil && o.spent == nil {
+			p.mu.Unlock()
+			if err := o.wait(ctx); err != nil {
+				return nil, err
+			}
+			if o.spent != nil { // set before over was closed
+				return nil, o.spent
+			}
+			continue
+		}
 		var at *caller
 		var until time.Time
 		if first || len(p.waiting) == 0 {
@@ -104,12 +117,15 @@ func (r *route) acquire(ctx context.Context) (*caller, error) {
 			w := &waiter{r: r, ready: make(chan struct{})}
 			p.waiting = append(p.waiting, w)
 			p.mu.Unlock()
+			resume := workclock.Wait(ctx)
 			select {
 			case <-w.ready:
 			case <-ctx.Done():
+				resume()
 				p.leave(w)
 				return nil, ctx.Err()
 			}
+			resume()
 			if w.at != nil {
 				return w.at, nil
 			}
@@ -118,7 +134,10 @@ func (r *route) acquire(ctx context.Context) (*caller, error) {
 		p.mu.Unlock()
 		c := &p.all[0].c
 		d := until.Sub(c.Now())
-		if err := c.Sleep(ctx, d+time.Duration(c.Random()*float64(d)/10)); err != nil {
+		resume := workclock.Wait(ctx)
+		err := c.Sleep(ctx, d+time.Duration(c.Random()*float64(d)/10))
+		resume()
+		if err != nil {
 			p.mu.Lock()
 			p.wake() // somebody else waits in our place
 			p.mu.Unlock()
@@ -244,6 +263,9 @@ func (r *route) count(at *caller, f *failure) (say string) {
 	l.requests++
 	r.until = time.Time{}
 	if f == nil {
+		if p.out != nil && p.out.spent != nil { // a server that was given up is back
+			p.out = nil
+		}
 		say = l.good(r.seq, len(p.waiting), at.name)
 		if l.dead && r.seq >= l.deadAt { // it was asked all the same
 			say = p.revive(at)
@@ -259,7 +281,7 @@ func (r *route) count(at *caller, f *failure) (say string) {
 		r.tried = append(r.tried, at)
 	}
 	now := at.c.Now()
-	if f.overloaded {
+	if f.overloaded || f.slow {
 		say = l.overloaded(r.seq, p.seq, at.c.Parallel, now, f.err)
 	}
 	if f.after > maxRetryAfter {
@@ -286,9 +308,11 @@ func (r *route) count(at *caller, f *failure) (say string) {
 		l.fails = 0
 	}
 	if l.fails >= maxFails {
-		return p.bury(at, now, f.err)
+		if buried := p.bury(at, now, f.err); buried != "" {
+			return buried
+		}
 	}
-	return ""
+	return say
 }
 
 // bury leaves a server out, unless it is the last.

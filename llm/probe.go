@@ -9,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	"agentcli/internal/safego"
 	"agentcli/traj"
 )
 
@@ -23,6 +24,7 @@ func (p *pool) askAfter(at *caller, now time.Time) {
 	}
 	l.probing = true
 	p.wg.Go(func() {
+		defer safego.Catch(nil) // alive, where an answer is read, gives it as its error
 		ctx, cancel := context.WithTimeout(p.ctx, probeTimeout)
 		defer cancel()
 		err := p.alive(ctx, at)
@@ -49,7 +51,8 @@ func (p *pool) askAfter(at *caller, now time.Time) {
 }
 
 // alive asks a server for its models: one that has no such list is alive too.
-func (p *pool) alive(ctx context.Context, at *caller) error {
+func (p *pool) alive(ctx context.Context, at *caller) (err error) {
+	defer safego.Into(&err)
 	offers, f := at.list(ctx)
 	if f != nil {
 		if f.status == http.StatusNotFound || f.status == http.StatusMethodNotAllowed {
@@ -141,6 +144,7 @@ func (c *Client) lists(ctx context.Context) ([][]Offer, error) {
 	for i, at := range p.all {
 		go func() {
 			defer func() { done <- struct{}{} }()
+			defer safego.Catch(func(err error) { fails[i] = &failure{err: err} })
 			fails[i] = at.once(ctx, func(ctx context.Context, at *caller) (f *failure) {
 				out[i], f = at.list(ctx)
 				return f

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"slices"
+	"strings"
 
 	"agentcli/internal/text"
 	"agentcli/traj"
@@ -26,7 +27,7 @@ type reply struct {
 type chatReply struct {
 	Choices []struct {
 		FinishReason string `json:"finish_reason"`
-		Message      struct {
+		Message      *struct {
 			Content          content `json:"content"`
 			Reasoning        string  `json:"reasoning"`
 			ReasoningContent string  `json:"reasoning_content"`
@@ -92,7 +93,13 @@ func (e ended) what() json.RawMessage {
 }
 
 // whole reads a reply that came in one piece.
-func (c *caller) whole(x *exchange) (*reply, *failure) {
+func (c *caller) whole(x *exchange, b *body) (*reply, *failure) {
+	if x.status/100 != 2 { // a redirect, which go-openai takes for a reply
+		return nil, c.classify(fmt.Errorf("status %d", x.status), x, b)
+	}
+	if f := c.saidError(x.body, x, b); f != nil {
+		return nil, f
+	}
 	var r chatReply
 	if err := json.Unmarshal(x.body, &r); err != nil {
 		var at *json.SyntaxError
@@ -102,28 +109,58 @@ func (c *caller) whole(x *exchange) (*reply, *failure) {
 		return nil, c.classify(err, x, nil)
 	}
 	if len(r.Choices) == 0 {
-		return nil, &failure{err: traj.Mark(fmt.Errorf("%s answered without choices: %s", c.name, excerpt(x.body)), errNoReply), retry: true}
+		return nil, &failure{err: traj.Mark(fmt.Errorf("%s answered without choices: %s", c.name, c.clean(excerpt(x.body))), errNoReply), retry: true}
 	}
 	first := &r.Choices[0]
-	m := &first.Message
+	if first.FinishReason == "" || first.Message == nil {
+		return nil, c.unfinished(x.body)
+	}
+	m := first.Message
 	rp := &reply{content: string(m.Content), reasoning: m.Reasoning, finish: first.FinishReason, stop: first.what(),
 		prompt: r.Usage.Prompt, output: r.Usage.Completion, ids: x.ids, logprobs: first.Logprobs.list()}
 	if rp.reasoning == "" {
 		rp.reasoning = m.ReasoningContent
 	}
+	rp.ids = c.counted(rp.ids, rp.output)
 	for _, call := range m.ToolCalls {
 		rp.calls = append(rp.calls, traj.ToolCall{ID: call.ID, Name: call.Function.Name, Arguments: call.Function.Arguments})
 	}
 	return rp, nil
 }
 
-// brokenOff reports a reply that the server itself gave up.
-func (c *caller) brokenOff(finish string) *failure {
-	if finish != "abort" && finish != "error" {
-		return nil
+// counted are the ids of a reply, or none where the server counts other than it
+// sent: some versions leave out the ids of pieces that their parsers hold back.
+func (c *caller) counted(ids tokenIDs, output int) tokenIDs {
+	if n := len(ids.sampled); n > 0 && output > 0 && n != output {
+		c.tell("ids of pieces", fmt.Sprintf("sent %d ids of %d tokens; such replies are kept without ids", n, output))
+		return tokenIDs{}
 	}
-	return &failure{err: traj.Mark(fmt.Errorf("%s broke the reply off (finish_reason %s)", c.name, finish), errNoReply), retry: true}
+	return ids
 }
+
+// unfinished is a reply without a finish_reason, which may be a part of one, or
+// without what the model said.
+func (c *caller) unfinished(body []byte) *failure {
+	return &failure{err: traj.Mark(fmt.Errorf("%s answered without a finish_reason, or without a message: %s", c.name, excerpt(body)), errNoReply), retry: true}
+}
+
+// brokenOff reports a finish_reason that ends no reply of the model's. A reply that
+// the server gave up is asked for again: abort (vLLM, SGLang), error (routers),
+// insufficient_system_resource (DeepSeek), network_error (Z.ai). One that a content
+// filter cut off or withheld (content_filter; sensitive with Z.ai) says nothing about
+// the policy either, and asking again would give the same: it is an error.
+func (c *caller) brokenOff(finish string) *failure {
+	switch {
+	case finish == "abort", finish == "error", finish == "insufficient_system_resource", finish == "network_error":
+		return &failure{err: traj.Mark(fmt.Errorf("%s broke the reply off (finish_reason %s)", c.name, finish), errNoReply), retry: true}
+	case strings.HasPrefix(finish, "content_filter"), finish == "sensitive":
+		return &failure{err: traj.Mark(fmt.Errorf("%s: a content filter of the server's cut the reply off (finish_reason %s)", c.name, text.Cut(finish, 40)), errFiltered)}
+	}
+	return nil
+}
+
+// errFiltered: a content filter kept the model's reply back.
+var errFiltered = errors.New("the reply was filtered")
 
 func (c *caller) response(b *body, rp *reply) (*traj.Response, *failure) {
 	if f := c.brokenOff(rp.finish); f != nil {
@@ -178,10 +215,10 @@ func (c *caller) response(b *body, rp *reply) (*traj.Response, *failure) {
 // lowest is what vLLM writes for a log-prob of minus infinity, which JSON lacks.
 const lowest = -9999
 
-// aligned are the log-probs of n sampled tokens, or nil where the server's do not
-// fit. Some servers give no number for the end-of-turn token.
+// aligned are the log-probs of n sampled tokens, or nil where the server sent
+// another number of them: which token has none is not known.
 func (c *caller) aligned(list []*float64, n int) []traj.Logprob {
-	if m := len(list); m != n && m != n-1 || m == 0 {
+	if m := len(list); m != n || m == 0 {
 		if m > 0 {
 			c.tell("aligned logprobs", fmt.Sprintf("sent %d log-probs for %d tokens; they are left out", m, n))
 		}
@@ -190,7 +227,7 @@ func (c *caller) aligned(list []*float64, n int) []traj.Logprob {
 	out := make([]traj.Logprob, n)
 	for i := range out {
 		out[i] = traj.NoLogprob()
-		if i < len(list) && list[i] != nil && *list[i] > lowest {
+		if list[i] != nil && *list[i] > lowest {
 			out[i] = traj.Logprob(*list[i])
 		}
 	}

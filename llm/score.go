@@ -52,6 +52,9 @@ func (t *Tokens) Score(ctx context.Context, ids []int32) (*Scored, error) {
 			return at.classify(err, x, b)
 		}
 		resp.Body.Close()
+		if f := at.saidError(x.body, x, b); f != nil {
+			return f
+		}
 		out = &Scored{Logprobs: make([]float64, len(ids)), Texts: make([]string, len(ids))}
 		err = read(x.body, ids, out)
 		switch {

@@ -36,7 +36,11 @@ func (c *caller) generateFields(b *body, prompt []int32) (f, params map[string]j
 
 // sglangPieces reads SGLang's replies. Pieces of a stream hold all so far, or,
 // from a server with --incremental-streaming-output, what is new.
-type sglangPieces struct{ s sampledPieces }
+type sglangPieces struct {
+	s     sampledPieces
+	n     int  // pieces so far
+	again bool // one repeated what came before
+}
 
 func (p *sglangPieces) add(data []byte) error {
 	var chunk struct {
@@ -73,11 +77,16 @@ func (p *sglangPieces) add(data []byte) error {
 	if len(ids) == 0 { // asked for without log-probs
 		ids, lps = chunk.OutputIDs, nil
 	}
+	if p.n++; p.n > 1 && m.N == 0 && len(ids) > 0 {
+		return fmt.Errorf("a piece without completion_tokens, so that it may hold all so far or what is new: %s", excerpt(data))
+	}
 	if len(ids) == m.N {
+		p.again = p.again || len(p.s.ids) > 0
 		p.s.ids, p.s.logprobs, p.s.text = ids, lps, chunk.Text
 	} else {
 		p.s.ids, p.s.logprobs, p.s.text = append(p.s.ids, ids...), append(p.s.logprobs, lps...), p.s.text+chunk.Text
 	}
+	p.s.amiss = p.s.amiss || m.N > 0 && len(p.s.ids) != m.N
 	p.s.promptN, p.s.n = m.Prompt, m.N
 	if f := m.Finish; f != nil {
 		p.s.finish, p.s.stop, p.s.message, p.s.brokenOff = f.Type, slices.Clone(f.Matched), f.Message, f.Status
@@ -86,6 +95,7 @@ func (p *sglangPieces) add(data []byte) error {
 }
 
 func (p *sglangPieces) done() bool           { return p.s.finish != "" }
+func (p *sglangPieces) repeats() bool        { return p.again }
 func (p *sglangPieces) take() *sampledPieces { return &p.s }
 
 // SGLang reports whether the server is one, which has an address /generate beside

@@ -17,7 +17,7 @@ var errEnough = errors.New("enough")
 func events(r io.Reader, do func(data []byte) error) error {
 	br := bufio.NewReaderSize(r, 16<<10)
 	var line, data []byte
-	pending, read := false, 0
+	pending := false
 	dispatch := func() (bool, error) {
 		if !pending {
 			return false, nil
@@ -32,8 +32,8 @@ func events(r io.Reader, do func(data []byte) error) error {
 	}
 	for {
 		part, err := br.ReadSlice('\n')
-		if read += len(part); read > maxBody {
-			return fmt.Errorf("the stream is longer than %d bytes", maxBody)
+		if len(data)+len(line)+len(part) > maxBody {
+			return fmt.Errorf("an event of the stream is longer than %d bytes", maxBody)
 		}
 		line = append(line, part...)
 		if errors.Is(err, bufio.ErrBufferFull) {

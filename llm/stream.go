@@ -10,6 +10,8 @@ import (
 	"net/http"
 	"slices"
 	"strings"
+	"sync/atomic"
+	"time"
 
 	"agentcli/internal/text"
 	"agentcli/traj"
@@ -49,26 +51,80 @@ func (c *caller) send(ctx context.Context, url string, fields map[string]json.Ra
 	return resp, nil
 }
 
-// streamed reads a stream of events. done says afterwards whether the reply is
-// whole: one that broke off is never kept, and asked for again.
-func (c *caller) streamed(body io.Reader, x *exchange, b *body, add func(data []byte) error, done func() bool) *failure {
-	n := 0
+// watched is a stream that is left, by stop, when it has begun and then stays silent
+// for Config.Idle. Before its first byte the try's own time-out counts.
+func (c *caller) watched(body io.Reader, stop func()) *watchedStream {
+	return &watchedStream{Reader: body, limit: c.c.Idle, stop: stop}
+}
+
+type watchedStream struct {
+	io.Reader
+	limit  time.Duration
+	stop   func()
+	timer  *time.Timer
+	silent atomic.Bool
+}
+
+// Read implements io.Reader.
+func (w *watchedStream) Read(b []byte) (int, error) {
+	n, err := w.Reader.Read(b)
+	switch {
+	case n == 0 || w.limit <= 0:
+	case w.timer == nil:
+		w.timer = time.AfterFunc(w.limit, func() { w.silent.Store(true); w.stop() })
+	default:
+		w.timer.Reset(w.limit)
+	}
+	return n, err
+}
+
+// over ends the watch.
+func (w *watchedStream) over() {
+	if w.timer != nil {
+		w.timer.Stop()
+	}
+}
+
+// inPieces is a reply that comes as a stream of events. done says afterwards whether
+// it is whole, repeats whether its pieces repeat what came before.
+type inPieces interface {
+	add(data []byte) error
+	done() bool
+	repeats() bool
+}
+
+const repeated = "its pieces repeat all so far, which is too much of this length; its replies come in one piece (started with --incremental-streaming-output it sends what is new alone)"
+
+// streamed reads a stream of events: one that broke off is never kept, and asked for
+// again.
+func (c *caller) streamed(body *watchedStream, x *exchange, b *body, s inPieces) *failure {
+	defer body.over()
+	n, size := 0, 0
 	err := events(body, func(data []byte) error {
 		n++
-		if f := c.inStream(data, x, b); f != nil {
+		if f := c.saidError(data, x, b); f != nil {
 			return f
 		}
-		return add(data)
+		if size += len(data); size > c.longest {
+			if !s.repeats() {
+				return fmt.Errorf("the stream is longer than %d bytes", c.longest)
+			}
+			c.drop("stream", repeated)
+			return &failure{err: traj.Mark(fmt.Errorf("%s: %s", c.name, repeated), errNoReply), retry: true, now: true}
+		}
+		return s.add(data)
 	})
 	var f *failure
 	switch {
 	case errors.As(err, &f):
 		return f
+	case body.silent.Load():
+		return &failure{err: traj.Mark(fmt.Errorf("%s sent nothing more of its stream for %v, after %d events", c.name, c.c.Idle, n), errNoReply), retry: true, slow: true, why: ReasonTimeout}
 	case errors.Is(err, errEnough):
 		return nil
 	case err != nil:
 		return &failure{err: traj.Mark(fmt.Errorf("%s broke the stream off after %d events (%s)", c.name, n, c.clean(err.Error())), errNoReply), retry: true}
-	case !done():
+	case !s.done():
 		return &failure{err: traj.Mark(fmt.Errorf("%s ended the stream after %d events, before the reply's end", c.name, n), errNoReply), retry: true}
 	}
 	return nil
@@ -77,9 +133,10 @@ func (c *caller) streamed(body io.Reader, x *exchange, b *body, add func(data []
 // Error makes a failure pass through the reading of a stream.
 func (f *failure) Error() string { return f.err.Error() }
 
-// inStream recognises an error that a server sends as an event.
-func (c *caller) inStream(data []byte, x *exchange, b *body) *failure {
-	if !strings.Contains(string(data), `"error"`) {
+// saidError recognises an error that a server sends with status 200, as an event or
+// as the whole reply.
+func (c *caller) saidError(data []byte, x *exchange, b *body) *failure {
+	if !bytes.Contains(data, []byte(`"error"`)) {
 		return nil
 	}
 	var e struct {
@@ -103,14 +160,14 @@ func (c *caller) inStream(data []byte, x *exchange, b *body) *failure {
 		status = http.StatusInternalServerError
 	}
 	x.status, x.body = status, slices.Clone(data)
-	return c.classify(errors.New("an error in the stream"), x, b)
+	return c.classify(errors.New("an error with status 200"), x, b)
 }
 
 // chatChunk is one event of a chat reply.
 type chatChunk struct {
 	Choices []struct {
 		Index int `json:"index"`
-		Delta struct {
+		Delta *struct {
 			Content          string `json:"content"`
 			Reasoning        string `json:"reasoning"`
 			ReasoningContent string `json:"reasoning_content"`
@@ -136,15 +193,13 @@ type usage struct {
 }
 
 // chatStream takes a chat reply piece by piece.
-func (c *caller) chatStream(from io.Reader, b *body, x *exchange) (*reply, *failure) {
+func (c *caller) chatStream(from *watchedStream, b *body, x *exchange) (*reply, *failure) {
 	s := chatPieces{stops: b.sampling.Stop}
-	if f := c.streamed(from, x, b, s.add, func() bool { return s.finish != "" }); f != nil {
+	if f := c.streamed(from, x, b, &s); f != nil {
 		return nil, f
 	}
-	if n := len(s.ids.sampled); n > 0 && s.counted && s.output > 0 && n != s.output {
-		// Some versions leave out the ids of pieces that their parsers hold back.
-		c.tell("ids of pieces", fmt.Sprintf("sent %d ids of %d tokens of a stream; such replies are kept without ids", n, s.output))
-		s.ids = tokenIDs{}
+	if s.counted {
+		s.ids = c.counted(s.ids, s.output)
 	}
 	return s.whole(), nil
 }
@@ -157,6 +212,7 @@ type chatPieces struct {
 	looked             int // up to where no stop string begins
 	pieces             int
 	counted            bool // the server said how many tokens there are
+	spoke              bool // there was a piece of a message, if an empty one
 }
 
 func (s *chatPieces) add(data []byte) error {
@@ -178,7 +234,14 @@ func (s *chatPieces) add(data []byte) error {
 			continue
 		}
 		s.logprobs = append(s.logprobs, ch.Logprobs.list()...)
-		d := &ch.Delta
+		if ch.FinishReason != "" {
+			s.finish, s.stop = ch.FinishReason, slices.Clone(ch.what())
+		}
+		d := ch.Delta
+		if d == nil {
+			continue
+		}
+		s.spoke = true
 		s.reasoning.WriteString(d.Reasoning)
 		if d.Reasoning == "" {
 			s.reasoning.WriteString(d.ReasoningContent)
@@ -203,9 +266,6 @@ func (s *chatPieces) add(data []byte) error {
 			call.Name += t.Function.Name
 			call.Arguments += t.Function.Arguments
 		}
-		if ch.FinishReason != "" {
-			s.finish, s.stop = ch.FinishReason, slices.Clone(ch.what())
-		}
 		if d.Content != "" {
 			s.pieces++
 			s.content.WriteString(d.Content)
@@ -216,6 +276,9 @@ func (s *chatPieces) add(data []byte) error {
 	}
 	return nil
 }
+
+func (s *chatPieces) done() bool    { return s.finish != "" && s.spoke }
+func (s *chatPieces) repeats() bool { return false }
 
 // stopped reports whether a stop string stands in the text, also across pieces:
 // then the server does not look for it, and what it writes further is not wanted.

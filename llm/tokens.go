@@ -56,8 +56,7 @@ func (t *Tokens) Sample(ctx context.Context, prompt []int32, s traj.Sampling, se
 
 // pieces puts a reply in ids together, of one piece or of many.
 type pieces interface {
-	add(data []byte) error
-	done() bool
+	inPieces
 	take() *sampledPieces
 }
 
@@ -70,6 +69,7 @@ type sampledPieces struct {
 	text       string
 	finish     string
 	stop       json.RawMessage
+	amiss      bool   // a piece that counts the tokens so far did not fit the ids so far
 	message    string // why it was broken off
 	brokenOff  int    // the status that goes with it
 }
@@ -90,12 +90,18 @@ func (t *Tokens) once(ctx context.Context, c *caller, b *body, prompt []int32) (
 	}
 	defer resp.Body.Close()
 	if !x.stream {
+		if f := c.saidError(x.body, x, b); f != nil {
+			return nil, f
+		}
 		if err := s.add(x.body); err != nil {
 			return nil, c.classify(err, x, b)
 		}
+		if !s.done() {
+			return nil, c.unfinished(x.body)
+		}
 		return s.take(), nil
 	}
-	if f := c.streamed(resp.Body, x, b, s.add, s.done); f != nil {
+	if f := c.streamed(c.watched(resp.Body, cancel), x, b, s); f != nil {
 		return nil, f
 	}
 	return s.take(), nil
@@ -117,7 +123,10 @@ func (c *caller) completion(p *sampledPieces, b *body, prompt []int32) (*traj.Co
 	fatal := func(format string, args ...any) (*traj.Completion, *failure) {
 		return nil, &failure{err: traj.Mark(fmt.Errorf(format, args...), traj.ErrFatal)}
 	}
-	if len(p.ids) == 0 && (p.n > 0 || p.text != "") {
+	if len(p.ids) == 0 && p.n == 0 && p.text == "" { // the end of a turn is a token too
+		return nil, &failure{err: traj.Mark(fmt.Errorf("%s sampled nothing (finish_reason %s)", base, p.finish), errNoReply), retry: true}
+	}
+	if len(p.ids) == 0 {
 		return fatal("%s returns no token ids (vLLM since 0.10.2 and SGLang do); leave --token-mode completions out", base)
 	}
 	if p.prompt != nil && !slices.Equal(p.prompt, prompt) || p.prompt == nil && p.promptN > 0 && p.promptN != len(prompt) {
@@ -126,6 +135,9 @@ func (c *caller) completion(p *sampledPieces, b *body, prompt []int32) (*traj.Co
 			n = len(p.prompt)
 		}
 		return fatal("%s was given a prompt of %d ids and used another, of %d: its replies do not belong to what was asked", base, len(prompt), n)
+	}
+	if p.amiss && p.n == len(p.ids) {
+		return nil, &failure{err: traj.Mark(fmt.Errorf("%s sent pieces whose ids do not fit its count of tokens", base), errNoReply), retry: true}
 	}
 	if p.n > 0 && p.n != len(p.ids) {
 		return nil, &failure{err: traj.Mark(fmt.Errorf("%s sampled %d tokens and sent the ids of %d", base, p.n, len(p.ids)), errNoReply), retry: true}

@@ -21,10 +21,11 @@ type body struct {
 	sampling traj.Sampling
 	seed     int64
 	cont     bool
-	clamp    int  // max_tokens that the server's window leaves; 0: as asked
-	open     bool // leave max_tokens out: the window leaves less than was asked for
-	inText   bool // the tools are in the messages
-	inIDs    bool // the prompt is ids
+	clamp    int      // max_tokens that the server's window leaves; 0: as asked
+	open     bool     // leave max_tokens out: the window leaves less than was asked for
+	inText   bool     // the tools are in the messages
+	thoughts thoughts // where past reasoning is, if there is any
+	inIDs    bool     // the prompt is ids
 }
 
 // seed31 is the seed in what every server takes.
@@ -44,8 +45,18 @@ func (c *caller) body(req *traj.Request) (*body, error) {
 	if b.inText { // the messages are not the conversation's own
 		memo = nil
 	}
-	b.messages, err = encodeMessages(messages, memo)
+	b.thoughts = c.thoughts()
+	b.messages, err = encodeMessages(messages, memo, b.thoughts)
 	return b, err
+}
+
+// thoughts are the fields that past reasoning is sent in. vLLM reads reasoning alone,
+// SGLang and llama.cpp reasoning_content: both are sent, to every server that takes
+// them.
+type thoughts struct{ reasoning, reasoningContent bool }
+
+func (c *caller) thoughts() thoughts {
+	return thoughts{reasoning: c.has("reasoning"), reasoningContent: c.has("reasoning_content")}
 }
 
 // encodeTools keeps the last list: a run offers one, in every request.
@@ -83,7 +94,8 @@ type encodedTools struct {
 type wireMessage struct {
 	Role       string     `json:"role"`
 	Content    any        `json:"content"`
-	Reasoning  string     `json:"reasoning_content,omitempty"`
+	Reasoning  string     `json:"reasoning,omitempty"`
+	Thinking   string     `json:"reasoning_content,omitempty"`
 	Name       string     `json:"name,omitempty"`
 	ToolCallID string     `json:"tool_call_id,omitempty"`
 	ToolCalls  []wireCall `json:"tool_calls,omitempty"`
@@ -103,22 +115,23 @@ type wireFunction struct {
 // encoded is what a conversation's memo holds: its first n messages. raw only
 // ever grows at its end: a request that is still being sent shares it.
 type encoded struct {
-	n   int
-	raw []byte
+	n        int
+	raw      []byte
+	thoughts thoughts
 }
 
 // encodeMessages encodes the messages that memo does not hold yet, so that the
 // work of a long conversation grows with its length and not with its square.
-func encodeMessages(messages []traj.Message, memo *traj.Memo) ([]byte, error) {
+func encodeMessages(messages []traj.Message, memo *traj.Memo, in thoughts) ([]byte, error) {
 	if memo == nil {
 		memo = &traj.Memo{}
 	}
 	e, ok := memo.Value.(*encoded)
-	if !ok || e.n > len(messages) {
-		e = &encoded{raw: []byte{'['}}
+	if !ok || e.n > len(messages) || e.thoughts != in {
+		e = &encoded{raw: []byte{'['}, thoughts: in}
 	}
 	for i := e.n; i < len(messages); i++ {
-		w, err := wire(&messages[i], i)
+		w, err := wire(&messages[i], i, in)
 		if err != nil {
 			return nil, err
 		}
@@ -136,8 +149,14 @@ func encodeMessages(messages []traj.Message, memo *traj.Memo) ([]byte, error) {
 	return e.raw, nil
 }
 
-func wire(m *traj.Message, i int) (*wireMessage, error) {
-	w := &wireMessage{Role: m.Role, Content: m.Content, Reasoning: m.Reasoning, Name: m.Name, ToolCallID: m.ToolCallID}
+func wire(m *traj.Message, i int, in thoughts) (*wireMessage, error) {
+	w := &wireMessage{Role: m.Role, Content: m.Content, Name: m.Name, ToolCallID: m.ToolCallID}
+	if in.reasoning {
+		w.Reasoning = m.Reasoning
+	}
+	if in.reasoningContent {
+		w.Thinking = m.Reasoning
+	}
 	if m.Role == traj.RoleTool && w.ToolCallID == "" {
 		w.ToolCallID = fmt.Sprintf("unread_%d", i) // the answer to a call that had no id to read
 	}

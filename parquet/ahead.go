@@ -6,6 +6,7 @@ import (
 	"iter"
 	"sync"
 
+	"agentcli/internal/safego"
 	"agentcli/traj"
 )
 
@@ -47,6 +48,15 @@ func scanAhead[T any](ctx context.Context, t *Table, cols []string, workers int,
 		queue := make(chan chan part[T], workers-1)
 		work.Go(func() {
 			defer close(queue)
+			defer safego.Catch(func(err error) {
+				out := make(chan part[T], 1)
+				out <- part[T]{err: err}
+				close(out)
+				select {
+				case queue <- out:
+				case <-ctx.Done():
+				}
+			})
 			first := int64(0)
 			for g := range t.pq.NumRowGroups() {
 				out := make(chan part[T], partsHeld)
@@ -58,6 +68,12 @@ func scanAhead[T any](ctx context.Context, t *Table, cols []string, workers int,
 				from := first
 				work.Go(func() {
 					defer close(out)
+					defer safego.Catch(func(err error) {
+						select {
+						case out <- part[T]{err: err}:
+						case <-ctx.Done():
+						}
+					})
 					decodeGroup(ctx, t, cols, g, from, decode, size, out)
 				})
 				first += t.pq.MetaData().RowGroup(g).NumRows()

@@ -468,10 +468,12 @@ func twosComplement(b []byte) *big.Int {
 	return v
 }
 
-// decimal writes an unscaled integer exactly.
+// decimal writes an unscaled integer exactly; the scale is a number of the file's.
 func decimal(v *big.Int, scale int) string {
 	s := new(big.Int).Abs(v).String()
-	if scale > 0 {
+	if scale > maxScale {
+		s += fmt.Sprintf("E-%d", scale) // as exact, and no longer than the number
+	} else if scale > 0 {
 		if len(s) <= scale {
 			s = strings.Repeat("0", scale-len(s)+1) + s
 		}

@@ -13,7 +13,6 @@ import (
 
 	"agentcli/traj"
 
-	"github.com/apache/arrow/go/v17/arrow/memory"
 	"github.com/apache/arrow/go/v17/parquet"
 	"github.com/apache/arrow/go/v17/parquet/file"
 )
@@ -50,9 +49,12 @@ func OpenTable(path string) (*Table, error) {
 		if err = checkMagic(f, st.Size()); err != nil {
 			return err
 		}
-		props := parquet.NewReaderProperties(memory.NewGoAllocator())
+		props := parquet.NewReaderProperties(newBudget(st.Size()))
 		if t.pq, err = file.NewParquetReader(f, file.WithReadProps(props)); err != nil {
 			return fmt.Errorf("%w: its index is damaged (copy or write the file again)", ErrNotParquet)
+		}
+		if err := checkChunks(t.pq, st.Size()); err != nil {
+			return err
 		}
 		root := t.pq.MetaData().Schema.Root()
 		for i := 0; i < root.NumFields(); i++ {

@@ -5,10 +5,13 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
+	"math/rand/v2"
 	"os"
 	"path/filepath"
 	"strconv"
 
+	"agentcli/internal/filesys"
 	"agentcli/traj"
 
 	"github.com/apache/arrow/go/v17/arrow"
@@ -56,8 +59,9 @@ type Writer struct {
 	err   error
 	done  bool
 
-	file *os.File // of CreateFile
-	tmp  string   // "" where the file is written in place
+	sys  filesys.FS
+	file filesys.File // of CreateFile
+	tmp  string       // "" where the file is written in place
 	path string
 }
 
@@ -241,9 +245,9 @@ func (w *Writer) Abort() {
 }
 
 func (w *Writer) discard() {
-	w.file.Close()
+	_ = w.file.Close()
 	if w.tmp != "" {
-		os.Remove(w.tmp)
+		_ = w.sys.Remove(w.tmp)
 	}
 }
 
@@ -259,17 +263,14 @@ func (w *Writer) finish() error {
 		err = cerr
 	}
 	if err == nil {
-		err = os.Rename(w.tmp, w.path)
+		err = w.sys.Rename(w.tmp, w.path)
 	}
 	if err != nil {
-		os.Remove(w.tmp)
+		_ = w.sys.Remove(w.tmp)
 		return pathError(w.path, err)
 	}
-	// The name is durable only once the folder is; a file system that cannot
-	// sync folders has done what it can.
-	if d, err := os.Open(filepath.Dir(w.path)); err == nil {
-		_ = d.Sync()
-		d.Close()
+	if err := w.sys.SyncDir(filepath.Dir(w.path)); err != nil { // the name is durable only then
+		return pathError(w.path, err)
 	}
 	return nil
 }
@@ -283,11 +284,11 @@ func CreateFile(path string, meta Metadata, c WriterConfig) (*Writer, error) {
 		case st.IsDir():
 			return nil, fmt.Errorf("%s: is a folder, want the name of a file", path)
 		case !st.Mode().IsRegular():
-			f, err := os.OpenFile(path, os.O_WRONLY, 0)
+			f, err := filesys.OS.OpenFile(path, os.O_WRONLY, 0)
 			if err != nil {
 				return nil, pathError(path, err)
 			}
-			return create(f, "", path, meta, c)
+			return create(filesys.OS, f, "", path, meta, c)
 		}
 	}
 	// Behind a symbolic link the file is replaced, not the link.
@@ -295,27 +296,37 @@ func CreateFile(path string, meta Metadata, c WriterConfig) (*Writer, error) {
 	if real, err := filepath.EvalSymlinks(path); err == nil {
 		target = real
 	}
-	f, err := os.CreateTemp(filepath.Dir(target), "."+filepath.Base(target)+".*.tmp")
-	if err != nil {
-		return nil, pathError(path, err)
-	}
 	mode := os.FileMode(0o644)
 	if st, err := os.Stat(target); err == nil {
 		mode = st.Mode().Perm()
 	}
-	_ = f.Chmod(mode)
-	return create(f, f.Name(), target, meta, c)
+	return CreateIn(filesys.OS, target, mode, meta, c)
 }
 
-func create(f *os.File, tmp, path string, meta Metadata, c WriterConfig) (*Writer, error) {
+// CreateIn is CreateFile on a file system that has regular files only.
+func CreateIn(sys filesys.FS, path string, mode os.FileMode, meta Metadata, c WriterConfig) (*Writer, error) {
+	for {
+		tmp := filepath.Join(filepath.Dir(path), fmt.Sprintf(".%s.%08x.tmp", filepath.Base(path), rand.Uint32()))
+		f, err := sys.OpenFile(tmp, os.O_WRONLY|os.O_CREATE|os.O_EXCL, mode)
+		if errors.Is(err, fs.ErrExist) {
+			continue
+		}
+		if err != nil {
+			return nil, pathError(path, err)
+		}
+		return create(sys, f, tmp, path, meta, c)
+	}
+}
+
+func create(sys filesys.FS, f filesys.File, tmp, path string, meta Metadata, c WriterConfig) (*Writer, error) {
 	w, err := NewWriter(f, meta, c)
 	if err != nil {
-		f.Close()
+		_ = f.Close()
 		if tmp != "" {
-			os.Remove(tmp)
+			_ = sys.Remove(tmp)
 		}
 		return nil, fmt.Errorf("%s: %w", path, err)
 	}
-	w.file, w.tmp, w.path = f, tmp, path
+	w.sys, w.file, w.tmp, w.path = sys, f, tmp, path
 	return w, nil
 }

@@ -4,11 +4,13 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"math"
 	"math/rand/v2"
 	"net/http"
+	"net/url"
 	"strings"
 	"time"
 
@@ -34,8 +36,8 @@ type remoteReward struct {
 	sleep  func(ctx context.Context, d time.Duration) error
 }
 
-func newRemote(url string) Reward {
-	return &remoteReward{url, &http.Client{Timeout: remoteTry}, func(ctx context.Context, d time.Duration) error {
+func newRemote(address string) Reward {
+	return &remoteReward{address, &http.Client{Timeout: remoteTry}, func(ctx context.Context, d time.Duration) error {
 		t := time.NewTimer(d)
 		defer t.Stop()
 		select {
@@ -71,7 +73,7 @@ func (r *remoteReward) Score(ctx context.Context, t *traj.Trajectory) (Score, er
 		if n > 0 {
 			d := remoteBackoff << (n - 1)
 			if err := r.sleep(ctx, d/2+time.Duration(rand.Float64()*float64(d/2))); err != nil {
-				return Score{}, fmt.Errorf("reward %s: %w (then the time was up)", r.url, last)
+				return Score{}, fmt.Errorf("reward %s: %w (then the time was up)", text.Address(r.url), last)
 			}
 		}
 		s, again, err := r.ask(ctx, body)
@@ -79,10 +81,10 @@ func (r *remoteReward) Score(ctx context.Context, t *traj.Trajectory) (Score, er
 			return s, nil
 		}
 		if last = err; !again || ctx.Err() != nil {
-			return Score{}, fmt.Errorf("reward %s: %w", r.url, err)
+			return Score{}, fmt.Errorf("reward %s: %w", text.Address(r.url), err)
 		}
 	}
-	return Score{}, fmt.Errorf("reward %s: %w (after %d tries)", r.url, last, remoteTries)
+	return Score{}, fmt.Errorf("reward %s: %w (after %d tries)", text.Address(r.url), last, remoteTries)
 }
 
 // ask makes one try; again says whether another makes sense.
@@ -94,6 +96,10 @@ func (r *remoteReward) ask(ctx context.Context, body []byte) (s Score, again boo
 	req.Header.Set("Content-Type", "application/json")
 	resp, err := r.client.Do(req)
 	if err != nil {
+		var where *url.Error // it has the address, with what may be a key
+		if errors.As(err, &where) {
+			err = where.Err
+		}
 		return s, true, err
 	}
 	defer resp.Body.Close()

@@ -49,6 +49,9 @@ type Options struct {
 
 	// Notice tells people what a program of theirs did wrong; nil: nobody.
 	Notice func(string) `json:"-"`
+	// Pass names the variables of the environment that a program of theirs gets,
+	// beside a few of no secrecy.
+	Pass []string `json:"-"`
 }
 
 // Validate checks the options.
@@ -133,7 +136,7 @@ func newExternal(name string, o Options) (Reward, error) {
 	if strings.TrimSpace(strings.TrimPrefix(name, execPrefix)) == "" {
 		return nil, errors.New("reward exec: names no command; for example exec:'python3 reward.py'")
 	}
-	return newExec(name, o.Notice), nil
+	return newExec(name, o), nil
 }
 
 // outcome is the score of a reward that knows right and wrong only.

@@ -34,9 +34,9 @@ func join(pid int, c Config) *group {
 	pids := (c.Limits.Processes + 1) * (c.Parallel + 1)
 	name := fmt.Sprintf("agentcli-%d-%d", os.Getpid(), groups.Add(1))
 	var errs, kinds []string
-	for _, controller := range []struct{ name, v2, v1, value string }{
-		{"memory", "memory.max", "memory.limit_in_bytes", strconv.FormatInt(memory, 10)},
-		{"pids", "pids.max", "pids.max", strconv.Itoa(pids)},
+	for _, controller := range []controller{
+		{name: "memory", v2: "memory.max", v1: "memory.limit_in_bytes", value: strconv.FormatInt(memory, 10)},
+		{name: "pids", v2: "pids.max", v1: "pids.max", value: strconv.Itoa(pids)},
 	} {
 		dir, file, err := home(controller.name, controller.v2, controller.v1)
 		if err == nil {
@@ -72,7 +72,37 @@ func join(pid int, c Config) *group {
 		return g
 	}
 	g.detail = strings.Join(kinds, " and ") + " for all calls together"
+	if g.weigh(pid, name) {
+		g.detail += ", a fifth of an ordinary share of the processors"
+	}
 	return g
+}
+
+// controller is one kind of limit: its file in both versions, and what it is set to.
+type controller struct{ name, v2, v1, value string }
+
+// weigh gives the group less of the processors than the engine, where both want
+// them. It refuses nothing: without it the processes are nicer only.
+func (g *group) weigh(pid int, name string) bool {
+	dir, file, err := home("cpu", "cpu.weight", "cpu.shares")
+	if err != nil {
+		return false
+	}
+	dir = filepath.Join(dir, name)
+	value := "20" // of 100
+	if file == "cpu.shares" {
+		value = "205" // of 1024
+		if err := os.Mkdir(dir, 0o755); err != nil {
+			return false
+		}
+		g.dirs = append(g.dirs, dir)
+	} else if !has(g.dirs, dir) { // version 2: a process is in one group only
+		return false
+	}
+	if os.WriteFile(filepath.Join(dir, file), []byte(value), 0) != nil {
+		return false
+	}
+	return os.WriteFile(filepath.Join(dir, "cgroup.procs"), []byte(strconv.Itoa(pid)), 0) == nil
 }
 
 // sweep removes the empty groups of those who were killed before they could.

@@ -4,4 +4,4 @@ package sandbox
 
 const auditArch = 0
 
-var deniedHere []uint32
+var allowedHere []uint32

@@ -37,6 +37,7 @@ const (
 type initConfig struct {
 	Namespaces, Seccomp bool
 	Root                bool     // we are root: become nobody at the end
+	DropUser            bool     // the same, on the host: without namespaces
 	Binds               []string // read-only, at their own places
 	Args, Env           []string
 	Program             string
@@ -67,6 +68,9 @@ func becomeZygote() {
 	if err != nil {
 		die("", err)
 	}
+	// 1 is the one limit at which the kernel starts no handler of core files, which
+	// would be a program of the host's. Who may not raise the limit to it keeps 0.
+	_ = unix.Setrlimit(unix.RLIMIT_CORE, &unix.Rlimit{Cur: 1, Max: 1})
 	if c.Namespaces {
 		if err := makeRoot(c); err != nil {
 			die(Namespaces, err)
@@ -80,6 +84,13 @@ func becomeZygote() {
 		if err := keepOnly(c.Root, unix.CAP_SYS_ADMIN); err != nil {
 			die(Namespaces, kernel("capabilities", err))
 		}
+	} else if c.DropUser {
+		if err := become(nobody); err != nil {
+			die("", err)
+		}
+	}
+	if own, err := unix.Getpriority(unix.PRIO_PROCESS, 0); err == nil { // which is 20 - nice
+		_ = unix.Setpriority(unix.PRIO_PROCESS, 0, min(20-own+niceness, 19))
 	}
 	if c.Seccomp {
 		f, err := filter()
@@ -107,14 +118,8 @@ func keepOnly(root bool, keep uintptr) error {
 		if err := unix.Prctl(unix.PR_SET_KEEPCAPS, 1, 0, 0, 0); err != nil {
 			return err
 		}
-		if _, _, e := unix.RawSyscall(unix.SYS_SETGROUPS, 0, 0, 0); e != 0 {
-			return fmt.Errorf("setgroups: %w", e)
-		}
-		if _, _, e := unix.RawSyscall(unix.SYS_SETRESGID, inside, inside, inside); e != 0 {
-			return fmt.Errorf("setresgid: %w", e)
-		}
-		if _, _, e := unix.RawSyscall(unix.SYS_SETRESUID, inside, inside, inside); e != 0 {
-			return fmt.Errorf("setresuid: %w", e)
+		if err := become(inside); err != nil {
+			return err
 		}
 	}
 	hdr := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
@@ -128,6 +133,23 @@ func keepOnly(root bool, keep uintptr) error {
 		return err
 	}
 	return unix.Prctl(unix.PR_CAP_AMBIENT, unix.PR_CAP_AMBIENT_RAISE, keep, 0, 0)
+}
+
+// niceness is how much less of the processors the sandbox asks for than the engine.
+const niceness = 5
+
+// become gives up user 0, in this thread.
+func become(user uintptr) error {
+	if _, _, e := unix.RawSyscall(unix.SYS_SETGROUPS, 0, 0, 0); e != 0 {
+		return fmt.Errorf("setgroups: %w", e)
+	}
+	if _, _, e := unix.RawSyscall(unix.SYS_SETRESGID, user, user, user); e != 0 {
+		return fmt.Errorf("setresgid: %w", e)
+	}
+	if _, _, e := unix.RawSyscall(unix.SYS_SETRESUID, user, user, user); e != 0 {
+		return fmt.Errorf("setresuid: %w", e)
+	}
+	return nil
 }
 
 // workDir is a call's own folder, and /tmp. Its parent holds nothing else, so

@@ -8,6 +8,8 @@ import (
 	"runtime"
 	"slices"
 	"sync"
+
+	"agentcli/internal/safego"
 )
 
 // modules are always imported before anything is forked.
@@ -32,7 +34,9 @@ type Pool struct {
 	held  []Held
 	room  chan struct{} // a place for each living process
 	spare chan *Proc
-	scrap string // the folder of the processes' own folders, where there is no mount namespace
+	// dropUser: root, without namespaces, becomes nobody.
+	dropUser bool
+	scrap    string // the folder of the processes' own folders, where there is no mount namespace
 
 	mu     sync.Mutex
 	z      *zygote
@@ -73,7 +77,7 @@ func Open(ctx context.Context, c Config) (*Pool, error) {
 		}
 		p.shut()
 		var r *refusal
-		if !errors.As(err, &r) || !slices.Contains(p.parts, r.Part) || !c.Weaker {
+		if !errors.As(err, &r) || !slices.Contains(p.parts, r.Part) || !c.BestEffort {
 			return nil, err
 		}
 		missing[r.Part] = r.Reason
@@ -82,13 +86,20 @@ func Open(ctx context.Context, c Config) (*Pool, error) {
 	details := map[Part]string{
 		Namespaces: "user, mount, pid, net, ipc, uts; a root of its own; user, mount, pid, ipc for each call",
 		Landlock:   "files, TCP, signals and abstract sockets, as far as this kernel knows them",
-		Seccomp:    fmt.Sprintf("%d system calls denied, and all that were not known", len(deniedAlways)+len(deniedCode)),
+		Seccomp:    fmt.Sprintf("%d system calls allowed, %d of them by their arguments; no others", len(allowedEverywhere)+len(allowedHere)+len(judged), len(judged)),
 	}
 	for _, part := range required {
 		why, out := missing[part]
 		h := Held{Part: part, OK: !out, Detail: details[part]}
 		if out {
 			h.Detail = why
+		}
+		if out && part == Namespaces && os.Getuid() == 0 {
+			if p.dropUser {
+				h.Detail += "; code runs as the user nobody"
+			} else {
+				h.Detail += fmt.Sprintf("; code runs as user 0, for %s is closed to other users", p.py.closedTo(p.scrap))
+			}
 		}
 		p.held = append(p.held, h)
 	}
@@ -105,6 +116,12 @@ func (p *Pool) try(ctx context.Context) error {
 			return fmt.Errorf("sandbox: %w", err)
 		}
 		p.scrap = dir
+		if os.Getuid() == 0 {
+			p.dropUser = p.py.closedTo(dir) == ""
+			if err := p.give(dir); err != nil {
+				return err
+			}
+		}
 	}
 	if refuse != "" && p.has(refuse) {
 		return &refusal{refuse, "a test refuses it"}
@@ -125,6 +142,21 @@ func (p *Pool) try(ctx context.Context) error {
 	}
 	return err
 }
+
+// give lets the user that code runs as write into a folder.
+func (p *Pool) give(dir string) error {
+	if !p.dropUser {
+		return nil
+	}
+	if err := os.Chown(dir, nobody, nobody); err != nil {
+		return fmt.Errorf("sandbox: %w", err)
+	}
+	return nil
+}
+
+// Hidden are the places on the interpreter's search path that the code is not
+// shown, since they are no folders of packages.
+func (p *Pool) Hidden() []string { return p.py.hidden }
 
 func (p *Pool) has(part Part) bool { return slices.Contains(p.parts, part) }
 
@@ -221,6 +253,7 @@ func (p *Pool) refill(n int) {
 			return
 		}
 		p.wg.Go(func() {
+			defer safego.Catch(nil) // the next call forks for itself
 			ctx, cancel := context.WithTimeout(context.Background(), startLimit)
 			defer cancel()
 			c, err := p.forkHere(ctx)

@@ -27,6 +27,9 @@ func (p *Pool) Start(context.Context) (*Proc, error) { return nil, ErrClosed }
 // Parts says which parts hold: none.
 func (p *Pool) Parts() []Held { return nil }
 
+// Hidden says nothing.
+func (p *Pool) Hidden() []string { return nil }
+
 // Isolated is false.
 func (p *Pool) Isolated() bool { return false }
 

@@ -159,6 +159,71 @@ for line in open('/proc/self/status'):
     if line.startswith(('CapEff', 'CapPrm', 'CapBnd')) and int(line.split()[1], 16): print('REACHED', line)
 `},
 	{name: "user 0", root: true, code: `os.setuid(0); print('REACHED')`},
+	{name: "core handler", code: `
+import resource
+try: resource.setrlimit(resource.RLIMIT_CORE, (0, resource.getrlimit(resource.RLIMIT_CORE)[1]))
+except (OSError, ValueError) as e: print(e)
+print('REACHED' if resource.getrlimit(resource.RLIMIT_CORE)[0] != 1 else '')
+`},
+	{name: "core limit by prlimit", code: `
+import struct
+libc.syscall.restype = ctypes.c_long
+new = struct.pack('QQ', 0, 0)
+r = libc.syscall(302 if os.uname().machine == 'x86_64' else 261, 0, 4, new, None)
+import resource
+print('REACHED' if resource.getrlimit(resource.RLIMIT_CORE)[0] != 1 else 'it stays 1')
+`},
+	{name: "dumpable", code: `
+libc.prctl(4, 0, 0, 0, 0)
+r = libc.prctl(4, 1, 0, 0, 0)
+print('REACHED' if r == 0 else os.strerror(ctypes.get_errno()))
+`},
+	{name: "inotify", code: `
+fd = libc.inotify_init1(0)
+if fd >= 0 and libc.inotify_add_watch(fd, b'/usr/bin', 1) >= 0: print('REACHED')
+else: print(os.strerror(ctypes.get_errno()))
+`},
+	{name: "flock of a host file", code: `
+import fcntl
+f = open('/usr/bin/env', 'rb'); fcntl.flock(f, fcntl.LOCK_EX | fcntl.LOCK_NB); print('REACHED')
+`},
+	{name: "record lock of a host file", code: `
+import fcntl, struct
+f = open('/usr/bin/env', 'rb')
+fcntl.fcntl(f, fcntl.F_SETLK, struct.pack('hhqqi', fcntl.F_RDLCK, 0, 0, 1, 0))
+# Whether it is held, another process sees.
+pid = os.fork()
+if pid == 0:
+    try: kind = struct.unpack('hhqqi', fcntl.fcntl(f, fcntl.F_GETLK, struct.pack('hhqqi', fcntl.F_WRLCK, 0, 0, 1, 0)))[0]
+    except OSError: os._exit(3)
+    os._exit(1 if kind == fcntl.F_RDLCK else 2)
+r = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+print('REACHED' if r == 1 else f'not seen by another process: {r}')
+`},
+	{name: "dnotify", code: `
+import fcntl
+fcntl.fcntl(os.open('/usr/bin', os.O_RDONLY), 1026, 1); print('REACHED')
+`},
+	{name: "cached pages of a host file", code: syscallProbe("221 if os.uname().machine == 'x86_64' else 223", "os.open('/usr/bin/env', os.O_RDONLY), ctypes.c_long(0), ctypes.c_long(0), 4")},
+	{name: "sync of all file systems", code: `
+libc.syscall.restype = ctypes.c_long
+r = libc.syscall(306 if os.uname().machine == 'x86_64' else 267, os.open('/usr/bin', os.O_RDONLY))
+print('REACHED' if r == 0 else os.strerror(ctypes.get_errno()))
+`},
+	{name: "asynchronous I/O", code: `
+p = ctypes.c_ulong(0)
+libc.syscall.restype = ctypes.c_long
+r = libc.syscall(206 if os.uname().machine == 'x86_64' else 0, 8, ctypes.byref(p))
+print('REACHED' if r == 0 else os.strerror(ctypes.get_errno()))
+`},
+	{name: "scheduling class", code: `
+r = libc.sched_setscheduler(0, 3, ctypes.byref(ctypes.c_int(0)))
+print('REACHED' if r == 0 else os.strerror(ctypes.get_errno()))
+`},
+	{name: "filter of a socket", code: `
+a, b = socket.socketpair()
+a.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096); print('REACHED')
+`},
 	{name: "perf_event_open", code: syscallProbe("298 if os.uname().machine == 'x86_64' else 241", "None, 0, -1, -1, 0")},
 	{name: "io_uring", code: syscallProbe("425", "0, None")},
 	{name: "bpf", root: true, code: syscallProbe("321 if os.uname().machine == 'x86_64' else 280", "0, None, 0")},

@@ -12,6 +12,8 @@ import (
 	"syscall"
 	"time"
 
+	"agentcli/internal/safego"
+
 	"golang.org/x/sys/unix"
 )
 
@@ -25,6 +27,7 @@ type Proc struct {
 	dir      string
 	leave    func()
 	stopped  bool
+	codes    uint32 // that were run; the answer to each carries its number
 
 	over   chan struct{} // closed at its end
 	status syscall.WaitStatus
@@ -70,6 +73,9 @@ func (p *Pool) fork(ctx context.Context, z *zygote) (_ *Proc, err error) {
 			return nil, fmt.Errorf("sandbox: %w", err)
 		}
 		tmp = c.dir
+		if err := p.give(tmp); err != nil {
+			return nil, err
+		}
 	}
 	z.mu.Lock()
 	if z.dead || z.live == nil {
@@ -112,7 +118,11 @@ func (p *Pool) fork(ctx context.Context, z *zygote) (_ *Proc, err error) {
 	return c, nil
 }
 
-// kill ends the process, with all that it started, and waits.
+// killGrace is how long a zygote may take to report the end of a process.
+var killGrace = 10 * time.Second // a test shortens it
+
+// kill ends the process, with all that it started, and waits. A zygote that does
+// not report the end is killed with all its processes.
 func (c *Proc) kill() {
 	if c.id == 0 {
 		return
@@ -120,7 +130,14 @@ func (c *Proc) kill() {
 	if c.Alive() {
 		_ = c.z.send("kill", c.id, "")
 	}
-	<-c.over
+	grace := time.NewTimer(killGrace)
+	defer grace.Stop()
+	select {
+	case <-c.over:
+	case <-grace.C:
+		_ = c.z.cmd.Process.Kill()
+		<-c.over
+	}
 }
 
 func (c *Proc) shut() {
@@ -179,7 +196,10 @@ func (c *Proc) run(ctx context.Context, code string, wall time.Duration, keep bo
 		b *bounded
 	}{{c.out, out}, {c.err, errs}}
 	for _, s := range streams {
-		wg.Go(func() { _, _ = io.CopyBuffer(s.b, struct{ io.Reader }{s.f}, make([]byte, 4096)) })
+		wg.Go(func() {
+			defer safego.Catch(nil) // output that is lost is seen as cut
+			_, _ = io.CopyBuffer(s.b, struct{ io.Reader }{s.f}, make([]byte, 4096))
+		})
 	}
 	_ = c.ctl.SetDeadline(time.Now().Add(wall))
 	stop := context.AfterFunc(ctx, func() { _ = c.ctl.SetDeadline(time.Unix(1, 0)) })
@@ -191,11 +211,12 @@ func (c *Proc) run(ctx context.Context, code string, wall time.Duration, keep bo
 		frame = append(frame, 0)
 	}
 	_, err := c.ctl.Write(append(frame, code...))
-	var reply [5]byte
+	c.codes++
+	var reply [9]byte
 	if err == nil {
 		_, err = io.ReadFull(c.ctl, reply[:])
 	}
-	if err == nil && reply[0] != 'D' {
+	if err == nil && (reply[0] != 'D' || binary.LittleEndian.Uint32(reply[1:]) != c.codes) {
 		err = errors.New("the process has lost its way") // the code wrote into its control
 	}
 	r := Result{TimedOut: errors.Is(err, os.ErrDeadlineExceeded)}
@@ -216,7 +237,7 @@ func (c *Proc) run(ctx context.Context, code string, wall time.Duration, keep bo
 	r.Stdout, r.Stderr, r.Cut = out.b.Bytes(), errs.b.Bytes(), out.cut || errs.cut
 	switch {
 	case err == nil:
-		r.ExitCode = int(reply[1])
+		r.ExitCode = int(reply[5])
 	case r.TimedOut && errors.Is(ctx.Err(), context.Canceled):
 		return r, ctx.Err()
 	case r.TimedOut:

@@ -6,7 +6,7 @@
 //
 // The zygote is started through a second instance of the running program, whose
 // init function here takes over: every program (and test) that imports this
-// package can hold a sandbox. It imports no other package of agentcli.
+// package can hold a sandbox. Of agentcli it imports internal/safego only.
 package sandbox
 
 import (
@@ -82,8 +82,8 @@ type Config struct {
 	Limits   Limits
 	Parallel int // processes at once; 0: DefaultParallel
 	Spare    int // processes that wait for a call; 0: the processors, < 0: none
-	// Weaker leaves out the parts that the kernel refuses, instead of failing.
-	Weaker bool
+	// BestEffort leaves out the parts that the kernel refuses, instead of failing.
+	BestEffort bool
 	// Without leaves parts out on purpose; for tests that show what they are for.
 	Without []Part
 }

@@ -93,6 +93,7 @@ func TestRandom(t *testing.T) {
 		{"random", "", "import random; random.random()"},
 		{"a stranger", "concurrent.futures.thread", "import random; random.random()"},
 		{"numpy", "numpy", "import numpy; numpy.random.random()"},
+		{"sympy", "sympy", "import sympy.core.random as r; r.rng.random()"},
 		{"numpy's normal numbers", "numpy", "import numpy; numpy.random.normal()"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -412,7 +413,7 @@ func TestRefused(t *testing.T) {
 		if !errors.Is(err, ErrRefused) || !errors.As(err, &r) || r.Part != part || !strings.Contains(err.Error(), string(part)) {
 			t.Errorf("%s: %v", part, err)
 		}
-		p, err := Open(t.Context(), Config{Python: python(t), Weaker: true})
+		p, err := Open(t.Context(), Config{Python: python(t), BestEffort: true})
 		if err != nil {
 			t.Errorf("%s, weaker: %v", part, err)
 			continue
@@ -472,7 +473,7 @@ func TestAFaultOfSetUpFailsWhateverMayBeLeftOut(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, weaker := range []bool{false, true} {
-		p, err := Open(t.Context(), Config{Python: fake, Weaker: weaker})
+		p, err := Open(t.Context(), Config{Python: fake, BestEffort: weaker})
 		if err == nil {
 			p.Close()
 		}
@@ -506,7 +507,7 @@ func TestKernelRefuses(t *testing.T) {
 	if !errors.As(err, &r) || r.Part != Namespaces {
 		t.Fatal(err)
 	}
-	p, err := Open(t.Context(), Config{Python: python(t), Weaker: true})
+	p, err := Open(t.Context(), Config{Python: python(t), BestEffort: true})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -585,7 +586,7 @@ func TestClose(t *testing.T) {
 // TestCloseWithoutNamespaces: nothing is left where the kernel does not see to
 // it.
 func TestCloseWithoutNamespaces(t *testing.T) {
-	p := pool(t, Config{Weaker: true, Without: []Part{Namespaces}})
+	p := pool(t, Config{BestEffort: true, Without: []Part{Namespaces}})
 	done := make(chan struct{})
 	go func() {
 		_, _ = p.Run(t.Context(), "import subprocess; subprocess.run(['sleep', '63.5'])")

@@ -8,7 +8,7 @@
 # A process's control (a stream): in, frames of a length (4 bytes), a byte that
 # says whether the process goes on afterwards (1), and code;
 # out, one byte "R" (ready), "F" + reason (a part is refused, then the end), or
-# "D" + exit code (4 bytes) after each code.
+# "D" + the code's number, from 1 (4 bytes) + exit code (4 bytes) after each code.
 #
 # A process pays for every page that it is given, and more for every one that it
 # writes to, if only a reference count: what can be made before the fork is, and
@@ -33,7 +33,7 @@ def main():
             strangers.append(hooks)
 
     os.register_at_fork = registered
-    import _signal, ctypes, errno, gc, json, random, resource, select, signal, socket, struct
+    import _signal, atexit, ctypes, errno, gc, json, random, resource, select, signal, socket, struct
 
     control = socket.socket(fileno=3)
     cfg = json.loads(control.recv(1 << 20))
@@ -106,9 +106,12 @@ def main():
     numpy_key = key_of_numpy() if numpy is not None else None
 
     used_up = struct.pack("=i", 624)
+    rng_of_sympy = getattr(sys.modules.get("sympy.core.random"), "rng", None)
 
     def reseed():
         random.seed()
+        if rng_of_sympy is not None:
+            rng_of_sympy.seed()
         if numpy_key is not None:
             ctypes.memmove(numpy_key, os.urandom(2496) + used_up, 2500)
         elif numpy is not None:
@@ -175,6 +178,16 @@ def main():
                 pass
             show(e, sys.stderr)
             return 1
+
+    def end_of_script():
+        # What Python does at the end of a script: wait for threads, then atexit.
+        threading = sys.modules.get("threading")
+        for f in (getattr(threading, "_shutdown", None), atexit._run_exitfuncs):
+            try:
+                if f is not None:
+                    f()
+            except BaseException as e:
+                show(e, sys.stderr)
 
     # --- the walls of one process
 
@@ -273,7 +286,9 @@ def main():
     def child(ctl, out, err, tmp):
         _signal.set_wakeup_fd(-1)
         _signal.signal(_signal.SIGCHLD, _signal.SIG_DFL)
-        os.setsid()
+        # A process group of its own, within the zygote's session: a session of its own
+        # would be one more share of the processors where the kernel groups by session.
+        os.setpgid(0, 0)
         os.dup2(out, 1)
         os.dup2(err, 2)
         ctl = os.dup2(ctl, 3, False)  # and the zygote's control is closed
@@ -294,7 +309,8 @@ def main():
         sys.path.insert(0, "")
         names = main.__dict__
         read, put, kill, wait, flush = os.read, os.write, os.kill, os.waitpid, [sys.stdout, sys.stderr]
-        leave, pack, unpack = os._exit, struct.pack, struct.unpack
+        leave, pack, unpack, getpid, end = os._exit, struct.pack, struct.unpack, os.getpid, end_of_script
+        own = getpid()
 
         def exactly(n):
             b = b""
@@ -314,13 +330,18 @@ def main():
             if not keep:
                 resource.setrlimit(resource.RLIMIT_CPU, (cfg["cpu"], cfg["cpu"]))
             status = execute(code, names, number)
+            forked = getpid() != own  # by the code, and came to its end: it must not read our control
+            if forked or not keep:
+                end()
             for f in flush + [sys.stdout, sys.stderr]:
                 try:
                     f.flush()
                 except BaseException:
                     pass
+            if forked:
+                leave(status)
             if not keep:
-                put(ctl, b"D" + pack("<I", status))
+                put(ctl, b"D" + pack("<II", number, status))
                 leave(0)
             if "namespaces" in want:
                 # All but ourselves: nothing runs on between two calls.
@@ -330,7 +351,7 @@ def main():
                         pass
                 except OSError:
                     pass
-            put(ctl, b"D" + pack("<I", status))
+            put(ctl, b"D" + pack("<II", number, status))
 
     # --- the zygote's own loop
 

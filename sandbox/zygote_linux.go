@@ -10,13 +10,14 @@ import (
 	"net"
 	"os"
 	"os/exec"
-	"path/filepath"
 	"runtime"
 	"slices"
 	"strings"
 	"sync"
 	"syscall"
 	"time"
+
+	"agentcli/internal/safego"
 
 	"golang.org/x/sys/unix"
 )
@@ -26,53 +27,6 @@ var zygoteCode string
 
 // errLost is the end of a process whose zygote has died.
 var errLost = errors.New("the sandbox's zygote has died")
-
-// interpreter is what a Python says of itself.
-type interpreter struct {
-	Executable, Real string
-	Version          string
-	Paths            []string // folders it needs
-}
-
-// ask runs the interpreter, outside of the sandbox, to learn where its files are.
-func ask(ctx context.Context, path string) (interpreter, error) {
-	const question = `import json,os,sys,sysconfig
-p=[]
-for x in (sys.prefix,sys.base_prefix,sys.exec_prefix,sys.base_exec_prefix):
-    p+=[os.path.join(x,y) for y in ("bin","lib","lib64","pyvenv.cfg")]
-p+=[os.path.dirname(os.path.realpath(sys.executable))]+[x for x in sys.path if x]
-print(json.dumps({"Executable":sys.executable,"Real":os.path.realpath(sys.executable),"Version":sys.version.split()[0],"Paths":p}))`
-	var i interpreter
-	cmd := exec.CommandContext(ctx, path, "-I", "-c", question)
-	cmd.WaitDelay = time.Second
-	out, err := cmd.Output()
-	if err == nil {
-		err = json.Unmarshal(out, &i)
-	}
-	if err == nil && i.Executable == "" {
-		err = errors.New("it does not know where it is")
-	}
-	if err != nil {
-		var exit *exec.ExitError
-		if errors.As(err, &exit) && len(exit.Stderr) > 0 {
-			err = errors.New(lastLine(exit.Stderr))
-		}
-		return i, fmt.Errorf("%s does not run as Python: %w", path, err)
-	}
-	var paths []string
-	for _, x := range i.Paths {
-		x = filepath.Clean(x)
-		if !filepath.IsAbs(x) || x == "/" || x == "/usr" || strings.HasPrefix(x, "/usr/") || slices.Contains(systemPaths, x) || slices.Contains(paths, x) {
-			continue
-		}
-		if _, err := os.Stat(x); err == nil {
-			paths = append(paths, x)
-		}
-	}
-	slices.Sort(paths) // a folder before what is in it
-	i.Paths = paths
-	return i, nil
-}
 
 // zygote is one running zygote.
 type zygote struct {
@@ -160,7 +114,7 @@ func (p *Pool) launch(ctx context.Context) (_ *zygote, err error) {
 	}()
 	binds := slices.Concat(systemPaths, devices, p.py.Paths)
 	if err := json.NewEncoder(configW).Encode(initConfig{
-		Namespaces: p.has(Namespaces), Seccomp: p.has(Seccomp), Root: root, Binds: binds,
+		Namespaces: p.has(Namespaces), Seccomp: p.has(Seccomp), Root: root, DropUser: p.dropUser, Binds: binds,
 		// -B: no .pyc files; -s: nothing of a user's own; the environment is ours.
 		Program: p.py.Real, Args: []string{p.py.Executable, "-s", "-B", "-X", "utf8", "-c", zygoteCode},
 		Env: []string{"PYTHONHASHSEED=0", "PYTHONSAFEPATH=1", "HOME=" + workDir, "TMPDIR=" + workDir, "PATH=/usr/local/bin:/usr/bin:/bin", "LANG=C.UTF-8",
@@ -204,7 +158,7 @@ func (z *zygote) greet(p *Pool) error {
 		"parts": p.parts, "arch": runtime.GOARCH, "modules": slices.Concat(modules, p.c.Modules), "filter": hex.EncodeToString(program(f)),
 		"read":    slices.Concat(systemPaths, p.py.Paths, p.own()),
 		"devices": devices, "disk": l.Disk, "inodes": max(l.Disk>>14, 256), "cpu": cpu, "tmp": workDir,
-		"limits": map[string]int64{"CPU": 3600, "AS": l.Memory, "FSIZE": l.FileSize, "NOFILE": int64(l.Files), "NPROC": int64(l.Processes), "CORE": 0},
+		"limits": map[string]int64{"CPU": 3600, "AS": l.Memory, "FSIZE": l.FileSize, "NOFILE": int64(l.Files), "NPROC": int64(l.Processes)},
 	})
 	if err != nil {
 		return err
@@ -255,6 +209,7 @@ func (z *zygote) end() {
 
 // listen hands out the ends of processes until the zygote is gone.
 func (z *zygote) listen() {
+	defer safego.Catch(nil)
 	b := make([]byte, 4096)
 	for {
 		n, err := z.control.Read(b)

@@ -6,7 +6,8 @@
 #   setup.sh           libtorch and the model
 #   setup.sh python    also a Python environment with the oracles of `make test`
 #
-# LIBTORCH=/path takes an installed torch 2.11 instead (the folder that holds
+# SETUP_APT=1 lets it install missing Debian packages with sudo apt-get; as root it
+# does so without being asked. LIBTORCH=/path takes an installed torch 2.11 instead (the folder that holds
 # lib/ and include/; a Python environment's site-packages/torch is one).
 set -euo pipefail
 
@@ -25,13 +26,13 @@ if [ "${1:-}" = python ]; then
   python3 -c 'import ensurepip, venv' >/dev/null 2>&1 || need_debian+=(python3-venv)
 fi
 if [ ${#need_debian[@]} -gt 0 ]; then
-  if command -v apt-get >/dev/null && { [ "$(id -u)" = 0 ] || command -v sudo >/dev/null; }; then
-    say "installing ${need_debian[*]} with apt-get"
-    sudo=; [ "$(id -u)" = 0 ] || sudo=sudo
+  sudo=; [ "$(id -u)" = 0 ] || sudo=sudo
+  if command -v apt-get >/dev/null && { [ -z "$sudo" ] || { [ "${SETUP_APT:-}" = 1 ] && command -v sudo >/dev/null; }; }; then
+    say "installing ${need_debian[*]} with ${sudo:+sudo }apt-get"
     $sudo apt-get update -qq >&2
     DEBIAN_FRONTEND=noninteractive $sudo apt-get install -y -qq --no-install-recommends "${need_debian[@]}" >&2
   else
-    die "missing: ${need_debian[*]}; install them (Debian: apt-get install ${need_debian[*]}; Fedora: dnf install gcc-c++ python3 python3-pip) and run make setup again"
+    die "missing: ${need_debian[*]}; install them (Debian: apt-get install ${need_debian[*]}; Fedora: dnf install gcc-c++ python3 python3-pip) and run make setup again; SETUP_APT=1 make setup lets it call sudo apt-get"
   fi
 fi
 command -v go >/dev/null || die "missing: go 1.26 or later; install it from your distribution or the Go project and run make setup again"
@@ -132,7 +133,7 @@ if [ "${1:-}" = python ]; then
     say "Python environment for the tests' oracles (transformers, pyarrow, duckdb, polars, tensorboard; 5 GB, some minutes)"
     rm -f "$venv/.done"
     [ -x "$venv/bin/python" ] || python3 -m venv "$venv"
-    "$venv/bin/python" -m pip install --quiet --disable-pip-version-check -r "$root/scripts/requirements.txt" >&2
+    "$venv/bin/python" -m pip install --quiet --disable-pip-version-check --require-hashes -r "$root/scripts/requirements.txt" >&2
     echo "$want" >"$venv/.done"
   fi
 fi

@@ -3,8 +3,9 @@
 usage: unpack.py WHEEL SHA256 DEST PREFIX...
 
 Checks the wheel's SHA-256 first. Each file is written under a temporary name
-and renamed, and one that is there already at its full size is left alone, so
-an interrupted run goes on where it stopped. Standard library only.
+and renamed, and one that is there already with the same bytes (size and CRC-32
+as the wheel has them) is left alone, so an interrupted run goes on where it
+stopped. Standard library only.
 """
 
 import hashlib
@@ -12,6 +13,17 @@ import os
 import shutil
 import sys
 import zipfile
+import zlib
+
+
+def same(path: str, info: zipfile.ZipInfo) -> bool:
+    if not os.path.isfile(path) or os.path.getsize(path) != info.file_size:
+        return False
+    crc = 0
+    with open(path, "rb") as f:
+        while chunk := f.read(1 << 22):
+            crc = zlib.crc32(chunk, crc)
+    return crc == info.CRC
 
 
 def main() -> None:
@@ -28,7 +40,7 @@ def main() -> None:
             if info.is_dir() or not info.filename.startswith(tuple(prefixes)):
                 continue
             path = os.path.join(dest, info.filename)
-            if os.path.exists(path) and os.path.getsize(path) == info.file_size:
+            if same(path, info):
                 continue
             os.makedirs(os.path.dirname(path), exist_ok=True)
             with z.open(info) as src, open(path + ".part", "wb") as dst:

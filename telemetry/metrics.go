@@ -11,6 +11,7 @@ import (
 
 	"agentcli/engine"
 	"agentcli/env"
+	"agentcli/internal/safego"
 	"agentcli/llm"
 	"agentcli/traj"
 
@@ -162,6 +163,7 @@ func (s *Server) Serve(m *Metrics) {
 	s.server = &http.Server{Handler: mux, ReadHeaderTimeout: 10 * time.Second}
 	go func() {
 		defer close(s.ended)
+		defer safego.Catch(nil)        // who looks on breaks nothing
 		_ = s.server.Serve(s.listener) // ends by Close
 	}()
 }

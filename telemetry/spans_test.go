@@ -108,7 +108,7 @@ func play(t *testing.T, n int, observe Observe) {
 				return nil, errors.New("connection reset")
 			case len(req.Messages) == 1:
 				return &traj.Response{Message: traj.Message{ToolCalls: []traj.ToolCall{
-					{Name: "calculator", Arguments: `{"expression":"6*7"}`}, {Name: "oracle", Arguments: `{"secret":"text"}`}}},
+					{ID: "call_0", Name: "calculator", Arguments: `{"expression":"6*7"}`}, {Name: "oracle", Arguments: `{"secret":"text"}`}}},
 					FinishReason: "tool_calls", PromptTokens: 100, OutputTokens: 20, Policy: "served"}, nil
 			}
 			return &traj.Response{Message: traj.Message{Content: "42"}, FinishReason: "stop", PromptTokens: 150, OutputTokens: 5, Policy: "served"}, nil

@@ -3,6 +3,7 @@ package tokenizer
 import (
 	"fmt"
 	"strings"
+	"time"
 	"unicode"
 	"unicode/utf8"
 
@@ -277,6 +278,10 @@ func regex(pattern string) (func(string, func(string, bool)), error) {
 	if err != nil {
 		return nil, err
 	}
+	re.MatchTimeout = matchLimit
+	if err := tryPattern(re, pattern); err != nil {
+		return nil, err
+	}
 	return func(s string, emit func(string, bool)) {
 		runes := []rune(s)
 		// Rune positions grow steadily, so byte positions are kept alongside.
@@ -288,6 +293,8 @@ func regex(pattern string) (func(string, func(string, bool)), error) {
 			}
 			return s[start:bytePos]
 		}
+		// A match that takes too long after all leaves the rest in one piece: its ids
+		// decode to the same text.
 		m, err := re.FindRunesMatch(runes)
 		for err == nil && m != nil {
 			emit(to(m.Index), false)
@@ -296,6 +303,28 @@ func regex(pattern string) (func(string, func(string, bool)), error) {
 		}
 		emit(to(len(runes)), false)
 	}, nil
+}
+
+// matchLimit is how long one match of a pattern may take. A backtracking pattern
+// from a file may take for ever: (a+)+$.
+var matchLimit = 5 * time.Second // a test shortens it
+
+// tryPattern finds patterns that take too long on runs of one character: common
+// ones, and those that the pattern itself has.
+func tryPattern(re *regexp2.Regexp, pattern string) error {
+	seen := map[rune]bool{}
+	for _, r := range "aA1 \n'.é中" + pattern {
+		if seen[r] {
+			continue
+		}
+		seen[r] = true
+		for _, end := range []string{"", "\x00", "!", " "} {
+			if _, err := re.FindStringMatch(strings.Repeat(string(r), 256) + end); err != nil {
+				return fmt.Errorf("it takes more than %v for a run of %q", matchLimit, r)
+			}
+		}
+	}
+	return nil
 }
 
 // literal finds a fixed string.

@@ -79,6 +79,9 @@ var (
 	ErrPromptTooLong = errors.New("prompt too long")
 	// ErrFatal: no request of this run can succeed (wrong key, unknown model). The run stops.
 	ErrFatal = errors.New("fatal")
+	// ErrGone: nothing listens where the model was, and it was waited for. Requests
+	// that are under way fail; the run starts nothing new and ends.
+	ErrGone = errors.New("gone")
 )
 
 // Mark makes err match kind in errors.Is while its text stays as it is: kinds

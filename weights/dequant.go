@@ -2,11 +2,13 @@ package weights
 
 import (
 	"encoding/binary"
+	"errors"
 	"math"
 	"runtime"
 	"sync"
 
 	"agentcli/internal/gguf"
+	"agentcli/internal/safego"
 )
 
 var le = binary.LittleEndian
@@ -50,10 +52,17 @@ func parallel(n, least int, f func(from, to int)) {
 		return
 	}
 	var wg sync.WaitGroup
+	faults := make([]error, parts)
 	for p := range parts {
-		wg.Go(func() { f(n*p/parts, n*(p+1)/parts) })
+		wg.Go(func() {
+			defer safego.Into(&faults[p])
+			f(n*p/parts, n*(p+1)/parts)
+		})
 	}
 	wg.Wait()
+	if err := errors.Join(faults...); err != nil {
+		panic(err) // as it would without goroutines
+	}
 }
 
 func put(d []byte, i int, v float32) { le.PutUint32(d[4*i:], math.Float32bits(v)) }

@@ -47,11 +47,11 @@ func shownSettings(settings map[string]any) map[string]any {
 	for _, name := range withAddresses {
 		switch v := out[name].(type) {
 		case string:
-			out[name] = text.Address(v)
+			out[name] = text.Redact(v)
 		case []string:
 			list := make([]string, len(v))
 			for i, s := range v {
-				list[i] = text.Address(s)
+				list[i] = text.Redact(s)
 			}
 			out[name] = list
 		}

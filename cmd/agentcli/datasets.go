@@ -174,6 +174,7 @@ func nonZero(n int) string {
 
 func runDatasetsPull(ctx context.Context, o datasetsOptions, s streams) error {
 	h := hub.FromEnv()
+	h.Notice = s.say
 	var last time.Time
 	h.Progress = func(file string, done, total int64) {
 		if !s.errTTY || time.Since(last) < 200*time.Millisecond && done != total {

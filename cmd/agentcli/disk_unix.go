@@ -6,7 +6,9 @@ import (
 	"errors"
 	"os"
 	"os/signal"
+	"os/user"
 	"path/filepath"
+	"strconv"
 	"syscall"
 )
 
@@ -28,3 +30,20 @@ func freeBytes(dir string) int64 {
 // ignoreFileLimit makes a file that outgrows ulimit -f an error of its write; by
 // itself Go ends the process with a dump of its stacks.
 func ignoreFileLimit() { signal.Ignore(syscall.SIGXFSZ) }
+
+// otherOwner says whether a file belongs to another user than ours, and to whom.
+func otherOwner(path string) (owner string, other bool) {
+	st, err := os.Stat(path)
+	if err != nil {
+		return "", false
+	}
+	sys, ok := st.Sys().(*syscall.Stat_t)
+	if !ok || int(sys.Uid) == os.Getuid() {
+		return "", false
+	}
+	owner = strconv.Itoa(int(sys.Uid))
+	if u, err := user.LookupId(owner); err == nil {
+		owner = u.Username
+	}
+	return owner, true
+}

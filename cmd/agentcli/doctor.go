@@ -115,7 +115,7 @@ func pythonFindings(ctx context.Context, path string) []finding {
 	p, err := env.NewPython(ctx, env.PythonConfig{Path: path, Timeout: 10 * time.Second})
 	refused := err
 	if errors.Is(err, sandbox.ErrRefused) { // see what is left
-		p, err = env.NewPython(ctx, env.PythonConfig{Path: path, Timeout: 10 * time.Second, Weaker: true})
+		p, err = env.NewPython(ctx, env.PythonConfig{Path: path, Timeout: 10 * time.Second, BestEffort: true})
 	}
 	if err != nil {
 		f.Detail = text.Line(err)
@@ -141,6 +141,9 @@ func pythonFindings(ctx context.Context, path string) []finding {
 	list := []finding{f}
 	for _, h := range p.Parts() {
 		list = append(list, finding{Name: "sandbox", OK: h.OK, Detail: fmt.Sprintf("%s: %s", h.Part, h.Detail)})
+	}
+	if hidden := p.Hidden(); len(hidden) > 0 {
+		list = append(list, finding{Name: "sandbox", OK: true, Detail: fmt.Sprintf("not shown to the code, though the interpreter searches there: %s", strings.Join(hidden, ", "))})
 	}
 	return append(list, probeFinding(ctx, p))
 }

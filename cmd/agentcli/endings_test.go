@@ -12,6 +12,8 @@ import (
 	"agentcli/engine"
 	"agentcli/env"
 	"agentcli/eval"
+	"agentcli/internal/filesys"
+	"agentcli/journal"
 	"agentcli/parquet"
 	"agentcli/parquet/parquettest"
 	"agentcli/traj"
@@ -26,7 +28,7 @@ type ending struct{ stop chan struct{} }
 func (m ending) Generate(ctx context.Context, req *traj.Request) (*traj.Response, error) {
 	r := &traj.Response{Message: traj.Message{Content: "84"}, FinishReason: traj.FinishStop, PromptTokens: 10, OutputTokens: 5}
 	switch traj.Termination(req.Messages[0].Content) {
-	case traj.EnvDone, traj.MaxTurns:
+	case traj.EnvDone, traj.MaxTurns, traj.Timeout:
 		r.Message.ToolCalls = []traj.ToolCall{{Name: "calculator", Arguments: `{"expression":"1"}`}}
 	case traj.MaxTokens:
 		r.FinishReason, r.OutputTokens = traj.FinishLength, 100
@@ -40,8 +42,6 @@ func (m ending) Generate(ctx context.Context, req *traj.Request) (*traj.Response
 		return nil, errors.New("connection reset")
 	case traj.Cancelled:
 		close(m.stop)
-		fallthrough
-	case traj.Timeout:
 		<-ctx.Done()
 		return nil, ctx.Err()
 	}
@@ -55,6 +55,14 @@ func (doneEnv) Step(context.Context, traj.Action) (env.Result, error) {
 	return env.Result{Done: true}, nil
 }
 
+// slowEnv is an environment whose steps take as long as they may.
+type slowEnv struct{ *env.ToolEnvironment }
+
+func (slowEnv) Step(ctx context.Context, _ traj.Action) (env.Result, error) {
+	<-ctx.Done()
+	return env.Result{}, ctx.Err()
+}
+
 // TestEveryEndingIsStoredAndCounted plays one task for every termination there is,
 // and looks for each in the journal, in the file and in the report.
 func TestEveryEndingIsStoredAndCounted(t *testing.T) {
@@ -62,14 +70,14 @@ func TestEveryEndingIsStoredAndCounted(t *testing.T) {
 	var report *eval.Report
 	var all []*traj.Trajectory
 	synctest.Test(t, func(t *testing.T) {
-		journal, err := engine.CreateJournal(filepath.Join(dir, "journal"), "x")
+		j, err := journal.Create(filesys.OS, filepath.Join(dir, "journal"), journal.Header{Config: "x"}, nil)
 		if err != nil {
 			t.Fatal(err)
 		}
 		tools := env.Config{Tools: []env.Tool{env.Calculator{}}}
 		m := ending{make(chan struct{})}
 		e, err := engine.New(engine.Config{
-			Model: m, Stop: m.stop, Journal: journal, Parallel: 1, Timeout: time.Hour, MaxTurns: 2, MaxResponseTokens: 100,
+			Model: m, Stop: m.stop, Journal: j, Parallel: 1, Timeout: time.Hour, MaxTurns: 2, MaxResponseTokens: 100,
 			NewAgent: func(traj.Task) (agent.Agent, error) { return agent.New(tools.Specs()), nil },
 			NewEnv: func(task traj.Task) (env.Environment, error) {
 				e, err := env.New(tools)
@@ -78,6 +86,8 @@ func TestEveryEndingIsStoredAndCounted(t *testing.T) {
 					return nil, errors.New("no environment")
 				case traj.EnvDone:
 					return doneEnv{e}, err
+				case traj.Timeout:
+					return slowEnv{e}, err
 				}
 				return e, err
 			},
@@ -103,7 +113,7 @@ func TestEveryEndingIsStoredAndCounted(t *testing.T) {
 		if err != nil || sum.Done != len(traj.Terminations) {
 			t.Fatalf("%+v %v", sum, err)
 		}
-		if err := journal.Close(); err != nil {
+		if err := j.Close(); err != nil {
 			t.Fatal(err)
 		}
 		report = must(score.Report())
@@ -146,13 +156,13 @@ func TestEveryEndingIsStoredAndCounted(t *testing.T) {
 	if diff := cmp.Diff(want, inFile); diff != "" {
 		t.Error("the file:", diff)
 	}
-	journal, err := engine.OpenJournal(filepath.Join(dir, "journal"), "x", nil)
+	j, err := journal.Open(filesys.OS, filepath.Join(dir, "journal"), journal.Header{Config: "x"}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer journal.Close()
+	defer j.Close()
 	kept := map[traj.Termination]int{}
-	if err := journal.Replay(func(x *traj.Trajectory) error { look("the journal", x, kept); return nil }); err != nil {
+	if err := j.Replay(func(x *traj.Trajectory) error { look("the journal", x, kept); return nil }); err != nil {
 		t.Fatal(err)
 	}
 	for _, end := range traj.Terminations { // the rest is tried again

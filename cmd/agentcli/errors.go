@@ -8,6 +8,7 @@ import (
 
 	"agentcli/datasets"
 	"agentcli/internal/text"
+	"agentcli/journal"
 	"agentcli/trainer"
 )
 
@@ -22,8 +23,9 @@ const (
 
 const exitCodeHelp = `Data goes to stdout, everything else to stderr. Exit codes: 0 done, 1 failed
 (so did a run of which every trajectory failed), 2 wrong usage (or what was
-named is not there, or a file's rows do not allow a flag), 3 done but some
-trajectories failed for infrastructure reasons (they are in the file, marked),
+named is not there, or a file's rows do not allow a flag), 3 done, or ended
+because the server was gone, and some trajectories failed for infrastructure
+reasons (they are in the file, marked),
 130 interrupted, or a budget is spent (what was finished is saved).`
 
 // usageError is a mistake on the command line or in a configuration file.
@@ -34,7 +36,8 @@ func (e usageError) Unwrap() error { return e.err }
 
 func usagef(format string, args ...any) error { return usageError{fmt.Errorf(format, args...)} }
 
-// partialError: done, but some trajectories failed for infrastructure reasons.
+// partialError: done, or ended since the server was gone, and some trajectories
+// failed for infrastructure reasons.
 type partialError struct{ message string }
 
 func (e partialError) Error() string { return e.message }
@@ -56,7 +59,7 @@ func exitCode(err error) int {
 		return exitInterrupted
 	case errors.As(err, &partial):
 		return exitPartial
-	case errors.As(err, &usage), errors.Is(err, datasets.ErrUnknown), errors.Is(err, datasets.ErrOptions), errors.Is(err, fs.ErrNotExist), errors.Is(err, trainer.ErrUnfit):
+	case errors.As(err, &usage), errors.Is(err, datasets.ErrUnknown), errors.Is(err, datasets.ErrOptions), errors.Is(err, fs.ErrNotExist), errors.Is(err, trainer.ErrUnfit), errors.Is(err, journal.ErrOtherRun):
 		return exitUsage // what was named is not there
 	}
 	return exitFailed

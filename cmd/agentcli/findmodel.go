@@ -23,6 +23,7 @@ func findModel(ctx context.Context, name string, weights bool, notice func(strin
 		return name, nil // whoever opens it says what is wrong with it
 	}
 	h := hub.FromEnv()
+	h.Notice = notice
 	fetched := false
 	tell := fetchLines(name, time.Now, notice)
 	h.Progress = func(file string, done, total int64) {

@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"io"
 	"math"
 	"os"
 	"path/filepath"
@@ -12,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"agentcli/parquet"
 	"agentcli/parquet/parquettest"
 	"agentcli/traj"
 )
@@ -221,5 +223,22 @@ func TestInspectDamagedIndex(t *testing.T) {
 	err = runInspect(context.Background(), inspectOptions{Path: path}, streams{out: &bytes.Buffer{}, err: &bytes.Buffer{}})
 	if err == nil || !strings.Contains(err.Error(), "its index is damaged") || strings.Contains(err.Error(), "*parquet") {
 		t.Error(err)
+	}
+}
+
+// TestInspectShowsNoControlCharactersOfAHostileFile: an id that sets the
+// terminal's title once did.
+func TestInspectShowsNoControlCharactersOfAHostileFile(t *testing.T) {
+	const esc = "\x1b]0;pwn\x07"
+	row := &traj.Trajectory{ID: "a" + esc, Policy: "p" + esc, Termination: traj.Termination("x" + esc), Error: esc,
+		RewardParts: []traj.Part{{Name: "n" + esc}}, Task: traj.Task{Answers: []string{esc}},
+		Messages: []traj.Message{{Role: "r" + esc, Name: esc, Content: esc, ToolCalls: []traj.ToolCall{{Name: esc, Arguments: esc}}}},
+		Steps:    []traj.Step{{Sequence: -1, FinishReason: esc}}}
+	var out bytes.Buffer
+	if err := inspectOne(row, parquet.Metadata{}, inspectOptions{}, streams{out: &out, err: io.Discard}); err != nil {
+		t.Fatal(err)
+	}
+	if strings.ContainsAny(out.String(), "\x1b\x07") {
+		t.Errorf("%q", out.String())
 	}
 }

@@ -87,11 +87,11 @@ func writeHead(b io.Writer, t *traj.Trajectory, p painter) {
 		}
 		reward = p.paint("1;"+code, reward)
 	}
-	fmt.Fprintf(b, "%s  reward %s", p.bold(t.ID), reward)
+	fmt.Fprintf(b, "%s  reward %s", p.bold(text.Harmless(text.OneLine(t.ID))), reward)
 	for _, part := range t.RewardParts {
-		fmt.Fprintf(b, "  %s %g", part.Name, part.Value)
+		fmt.Fprintf(b, "  %s %g", text.Harmless(text.OneLine(part.Name)), part.Value)
 	}
-	fmt.Fprintf(b, "  ended: %s\n", t.Termination)
+	fmt.Fprintf(b, "  ended: %s\n", text.Harmless(string(t.Termination)))
 	if t.Error != "" {
 		fmt.Fprintf(b, "%s\n", p.paint("31", "error: "+text.Harmless(t.Error)))
 	}
@@ -99,7 +99,7 @@ func writeHead(b io.Writer, t *traj.Trajectory, p painter) {
 	if t.Extracted != nil {
 		extracted = fmt.Sprintf("%q", *t.Extracted)
 	}
-	fmt.Fprintf(b, "gold %q  found %s  policy %s version %d  seed %d  %d ms\n\n", t.Task.Answers, extracted, t.Policy, t.PolicyVersion, t.Seed, t.DurationMS)
+	fmt.Fprintf(b, "gold %q  found %s  policy %s version %d  seed %d  %d ms\n\n", t.Task.Answers, extracted, text.Harmless(text.OneLine(t.Policy)), t.PolicyVersion, t.Seed, t.DurationMS)
 }
 
 // writeMessages shows who said what; the replies that the policy sampled in
@@ -128,7 +128,7 @@ func writeMessages(b io.Writer, t *traj.Trajectory, p painter) {
 				note = p.dim("  worked example")
 			}
 		}
-		name := m.Role
+		name := text.Name(m.Role, 200)
 		if m.Name != "" {
 			name += " " + text.Name(m.Name, 200)
 		}
@@ -181,7 +181,7 @@ func writeSteps(b io.Writer, t *traj.Trajectory, p painter) {
 		if st.Sequence >= 0 {
 			seq, span = fmt.Sprint(st.Sequence), fmt.Sprintf("%d–%d", st.Start, st.End)
 		}
-		fmt.Fprintf(w, "%d\t%s\t%s\t%d\t%s\t%s\t%d\t%d\t%.0f\t%.0f\n", k, seq, span, trained(t, st), meanLogprob(t, st), st.FinishReason, st.ToolCalls, st.ToolErrors, st.ModelMS, st.EnvMS)
+		fmt.Fprintf(w, "%d\t%s\t%s\t%d\t%s\t%s\t%d\t%d\t%.0f\t%.0f\n", k, seq, span, trained(t, st), meanLogprob(t, st), text.Name(st.FinishReason, 40), st.ToolCalls, st.ToolErrors, st.ModelMS, st.EnvMS)
 	}
 	_ = w.Flush()
 	if len(t.Sequences) == 0 {

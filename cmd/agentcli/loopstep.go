@@ -14,8 +14,10 @@ import (
 
 	"agentcli/agent"
 	"agentcli/datasets"
-	"agentcli/engine"
 	"agentcli/eval"
+	"agentcli/internal/filesys"
+	"agentcli/internal/safego"
+	"agentcli/journal"
 	"agentcli/parquet"
 	"agentcli/trainer"
 	"agentcli/trainer/algo"
@@ -199,12 +201,12 @@ func (l *loop) rollout(ctx context.Context, step int, version int64) (r rollout)
 		return r
 	}
 	name := fmt.Sprintf("%s.%d", l.x.identity()[:8], step)
-	journal, path, err := l.journal(step, fmt.Sprintf("%s %d", l.x.identity(), version))
+	j, path, err := l.journal(step, fmt.Sprintf("%s %d", l.x.identity(), version))
 	if err != nil {
 		r.err = err
 		return r
 	}
-	defer journal.Close()
+	defer j.Close()
 	meta, err := l.x.metadata()
 	if err != nil {
 		r.err = err
@@ -215,7 +217,7 @@ func (l *loop) rollout(ctx context.Context, step int, version int64) (r rollout)
 		r.err = err
 		return r
 	}
-	sum, err := l.x.playPart(ctx, part{name, l.tasks(ctx, step), l.o.Tasks, l.o.run.Samples, l.o.run.Seed + int64(step), journal, true, nil, false}, w.Write) // in order: sums of floats depend on it
+	sum, err := l.x.playPart(ctx, part{name, l.tasks(ctx, step), l.o.Tasks, l.o.run.Samples, l.o.run.Seed + int64(step), j, true, nil, false}, w.Write) // in order: sums of floats depend on it
 	if err == nil && sum.Interrupted {
 		err = trainer.ErrInterrupted
 	}
@@ -231,18 +233,18 @@ func (l *loop) rollout(ctx context.Context, step int, version int64) (r rollout)
 }
 
 // journal of one step's rollout; that of an interrupted one is gone on with.
-func (l *loop) journal(step int, id string) (*engine.Journal, string, error) {
+func (l *loop) journal(step int, id string) (*journal.Journal, string, error) {
 	path := filepath.Join(l.dir, rolloutsFolder, fmt.Sprintf("%06d.journal", step))
 	if _, err := os.Stat(path); err == nil {
-		j, err := engine.OpenJournal(path, id, func(string) {})
-		if err == nil || !errors.Is(err, engine.ErrOtherRun) {
+		j, err := journal.Open(filesys.OS, path, journal.Header{Config: id}, l.x.notice)
+		if err == nil || !errors.Is(err, journal.ErrOtherRun) {
 			return j, path, err
 		}
 		if err := os.Remove(path); err != nil { // by another policy: an --async run went back a step
 			return nil, "", err
 		}
 	}
-	j, err := engine.CreateJournal(path, id)
+	j, err := journal.Create(filesys.OS, path, journal.Header{Config: id}, l.x.notice)
 	return j, path, err
 }
 
@@ -334,6 +336,7 @@ func (l *loop) train(ctx context.Context, step int, r rollout) (map[string]float
 	defer cancel()
 	stop, over := stopRequested(ctx), make(chan struct{})
 	go func() {
+		defer safego.Catch(nil)
 		select {
 		case <-stop:
 			cancel()

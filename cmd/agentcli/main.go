@@ -7,7 +7,6 @@ package main
 import (
 	"context"
 	"errors"
-	"fmt"
 	"io"
 	"os"
 	"regexp"
@@ -19,7 +18,6 @@ import (
 
 	"agentcli/internal/text"
 
-	"github.com/joho/godotenv"
 	"github.com/urfave/cli/v2"
 )
 
@@ -29,9 +27,8 @@ func main() {
 	s := systemStreams()
 	s.con = &console{w: s.err}
 	s.con.setFormat(logFormatIn(os.Args))
-	// The environment wins over .env; a missing file is no error.
-	if err := godotenv.Load(); err != nil && !errors.Is(err, os.ErrNotExist) {
-		s.say(fmt.Sprintf(".env: %s; it is left unread", text.Line(err)))
+	if err := loadDotEnv(".env"); err != nil {
+		s.say(text.Line(err))
 	}
 	ctx, done := withInterrupt(context.Background(), s)
 	code := execute(ctx, os.Args, s)
@@ -50,6 +47,7 @@ func commands() []*cli.Command {
 		filterCommand(),
 		scoreCommand(),
 		inspectCommand(),
+		journalCommand(),
 		datasetsCommand(),
 		modelCommand(),
 		doctorCommand(),
@@ -58,7 +56,7 @@ func commands() []*cli.Command {
 
 // printers are the commands that do nothing but print: a reader that goes away,
 // as head does, is no failure of theirs.
-var printers = []string{"score", "inspect", "datasets", "model", "doctor"}
+var printers = []string{"score", "inspect", "journal", "datasets", "model", "doctor"}
 
 // execute runs the program and returns its exit code.
 func execute(ctx context.Context, args []string, s streams) int {

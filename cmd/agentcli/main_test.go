@@ -256,6 +256,15 @@ func TestScripts(t *testing.T) {
 				ts.Check(err)
 				ts.Check(os.Truncate(path, st.Size()-5))
 			},
+			// flip FILE BYTE: one bit of that byte is another.
+			"flip": func(ts *testscript.TestScript, neg bool, args []string) {
+				at, err := strconv.Atoi(args[1])
+				ts.Check(err)
+				b, err := os.ReadFile(ts.MkAbs(args[0]))
+				ts.Check(err)
+				b[at] ^= 4
+				ts.Check(os.WriteFile(ts.MkAbs(args[0]), b, 0o600))
+			},
 			// lines FILE N: the file has N lines.
 			"lines": func(ts *testscript.TestScript, neg bool, args []string) {
 				if n := strings.Count(ts.ReadFile(args[0]), "\n"); strconv.Itoa(n) != args[1] {

@@ -7,6 +7,7 @@ import (
 	"os"
 	"strings"
 
+	"agentcli/internal/safego"
 	"agentcli/llm"
 	"agentcli/policy"
 	"agentcli/tokenizer"
@@ -45,6 +46,9 @@ func openRemote(ctx context.Context, address string, tok *tokenizer.Tokenizer, f
 	url, model, _ := strings.Cut(address, "#")
 	c := llm.Config{BaseURL: url, Model: model, APIKey: os.Getenv("OPENAI_API_KEY"), Parallel: remoteAtOnce, UserAgent: "agentcli/" + version(),
 		Notice: func(text string) { note("%s", text) }}
+	if s := openKey([]string{url}, c.APIKey); s != "" {
+		note("%s", s)
+	}
 	if model == "" {
 		var err error
 		if c.Model, err = agreedModel(ctx, c); err != nil {
@@ -78,6 +82,7 @@ func (r *remote) Forward(b policy.Batch) (policy.Outputs, error) {
 	g.SetLimit(remoteAtOnce)
 	for i := range b.Sequences {
 		g.Go(func() (err error) {
+			defer safego.Into(&err)
 			all[i], err = r.tokens.Score(ctx, b.Sequences[i])
 			return err
 		})

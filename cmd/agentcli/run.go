@@ -5,13 +5,13 @@ import (
 	"io"
 	"iter"
 	"sync"
-	"time"
 
 	"agentcli/agent"
 	"agentcli/chat"
 	"agentcli/datasets"
 	"agentcli/engine"
 	"agentcli/env"
+	"agentcli/journal"
 	"agentcli/rewards"
 	"agentcli/traj"
 )
@@ -28,7 +28,7 @@ type session struct {
 	added   []any // specs and versions of tools that are not built in
 	reward  string
 	scores  *scorer
-	journal *engine.Journal
+	journal *journal.Journal
 	dir     string
 	keepDir bool // the folder is the user's, not a scratch one
 	closers []io.Closer
@@ -76,6 +76,9 @@ func setUp(ctx context.Context, o runOptions, s streams) (_ *session, err error)
 		return nil, usagef("dataset %s is generated and has no end worth waiting for; say how many problems with --limit N", x.data.Name)
 	}
 	x.fillDefaults()
+	if s := foreignRun(o.Resume); s != "" {
+		x.notice(s)
+	}
 	if err = x.openTools(ctx); err != nil {
 		return nil, err
 	}
@@ -83,7 +86,7 @@ func setUp(ctx context.Context, o runOptions, s streams) (_ *session, err error)
 	if x.reward == "" {
 		x.reward = x.data.Reward
 	}
-	x.scores = newScorer(x.rewardOf, x.notice)
+	x.scores = newScorer(x.rewardOf, x.notice, x.o.Added.Env)
 	x.closers = append(x.closers, x.scores)
 	if _, err = x.scores.get(x.reward); err != nil {
 		return nil, usageError{err}
@@ -157,7 +160,7 @@ type part struct {
 	total    int // tasks; 0: not known
 	samples  int
 	seed     int64
-	journal  *engine.Journal
+	journal  *journal.Journal
 	ordered  bool
 	count    func() int // engine.Config.Count
 	distinct bool       // engine.Config.DistinctIDs
@@ -203,7 +206,7 @@ func (x *session) playPart(ctx context.Context, p part, sink func(*traj.Trajecto
 		Policy:  x.info.Name,
 		Samples: p.samples, Tasks: p.total, Count: p.count, DistinctIDs: p.distinct, Parallel: x.o.Parallel, Seed: p.seed, Sampling: x.o.Sampling,
 		MaxTurns: x.o.MaxTurns, FinalTurn: x.o.FinalTurn, MaxPromptTokens: x.o.MaxPromptTokens, MaxResponseTokens: x.o.MaxResponseTokens,
-		Timeout: x.o.Timeout, RewardLimit: time.Minute, Budget: x.o.Budget,
+		Timeout: x.o.Timeout, RewardLimit: x.o.RewardTimeout, Budget: x.o.Budget, FailOnError: x.o.FailOnError,
 		Stop: stopRequested(ctx), Journal: p.journal, Ordered: p.ordered, Progress: m.show, Tick: m.tick(), Observe: x.see.observe(x.tracer()),
 	})
 	if err != nil {
@@ -228,12 +231,13 @@ func (x *session) rewardOf(t *traj.Trajectory) string {
 type scorer struct {
 	of     func(*traj.Trajectory) string
 	notice func(string)
+	pass   []string // names of variables that programs get
 	mu     sync.Mutex
 	made   map[string]rewards.Reward
 }
 
-func newScorer(of func(*traj.Trajectory) string, notice func(string)) *scorer {
-	return &scorer{of: of, notice: notice, made: map[string]rewards.Reward{}}
+func newScorer(of func(*traj.Trajectory) string, notice func(string), pass []string) *scorer {
+	return &scorer{of: of, notice: notice, pass: pass, made: map[string]rewards.Reward{}}
 }
 
 func (s *scorer) get(name string) (rewards.Reward, error) {
@@ -242,7 +246,7 @@ func (s *scorer) get(name string) (rewards.Reward, error) {
 	if r, ok := s.made[name]; ok {
 		return r, nil
 	}
-	r, err := rewards.New(name, rewards.Options{Notice: s.notice})
+	r, err := rewards.New(name, rewards.Options{Notice: s.notice, Pass: s.pass})
 	if err == nil {
 		s.made[name] = r
 	}

@@ -10,6 +10,7 @@ import (
 	"agentcli/engine"
 	"agentcli/internal/text"
 	"agentcli/parquet"
+	"agentcli/traj"
 )
 
 // notice tells the user something, above the progress bar if there is one.
@@ -20,7 +21,7 @@ func (x *session) metadata() (parquet.Metadata, error) {
 	run, err := json.Marshal(map[string]any{
 		"command": x.o.Command, "version": version(), "config": shownSettings(x.o.Settings), "model": x.info,
 		"sampling": x.o.Sampling, "seed": x.o.Seed, "samples": x.o.Samples, "logprobs": x.info.Logprobs,
-		"tools": x.tools.Specs(), "reward": text.Address(x.reward), "parser": x.o.Model.Parser,
+		"tools": x.tools.Specs(), "reward": text.Redact(x.reward), "parser": x.o.Model.Parser,
 		"limits": map[string]any{"max_turns": x.o.MaxTurns, "max_prompt_tokens": x.o.MaxPromptTokens, "max_response_tokens": x.o.MaxResponseTokens,
 			"max_observation_tokens": x.o.MaxObservationTokens, "final_turn": x.o.FinalTurn, "continue_reply": x.o.ContinueReply,
 			"timeout": x.o.Timeout.String(), "tool_timeout": x.o.ToolTimeout.String()},
@@ -55,6 +56,8 @@ func (x *session) ending(sum engine.Summary, err error, saved, rest string) erro
 	switch {
 	case err != nil && finished == 0:
 		return err
+	case errors.Is(err, traj.ErrGone): // as with any failure of the infrastructure
+		return partialError{fmt.Sprintf("%v; %s finished%s; go on with: %s", err, plural(finished, "trajectory"), saved, x.resumeHint(rest))}
 	case err != nil:
 		return fmt.Errorf("%w; %s finished and kept, %sgo on with: %s", err, plural(finished, "trajectory"), mend(err), x.resumeHint(rest))
 	case sum.BudgetSpent:

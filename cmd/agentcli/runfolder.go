@@ -15,9 +15,10 @@ import (
 	"strings"
 	"time"
 
-	"agentcli/engine"
 	"agentcli/internal/cachedir"
+	"agentcli/internal/filesys"
 	"agentcli/internal/text"
+	"agentcli/journal"
 
 	"github.com/goccy/go-yaml"
 )
@@ -68,6 +69,22 @@ func (x *session) identity() string {
 	return hex.EncodeToString(sum[:])
 }
 
+// header is what the run's journal says about the run, beside its identity: what
+// else must not change.
+func (x *session) header(id string) journal.Header {
+	h := journal.Header{Config: id, Settings: map[string]string{}}
+	if x.o.Python != "" {
+		h.Settings["python"] = x.o.Python
+	}
+	if x.o.ToolTimeout != defaultToolTimeout {
+		h.Settings["tool-timeout"] = x.o.ToolTimeout.String()
+	}
+	for _, path := range x.data.Files {
+		h.Files = append(h.Files, journal.File{Name: filepath.Base(path), Path: path})
+	}
+	return h
+}
+
 // openFolder makes or finds the run's folder and its journal. Without --output
 // a rollout keeps its journal in the cache until it has ended well.
 func (x *session) openFolder() (err error) {
@@ -75,15 +92,18 @@ func (x *session) openFolder() (err error) {
 	if x.o.Resume != "" {
 		x.dir, x.keepDir = x.o.Resume, !isWithin(cachedir.Path("runs"), x.o.Resume)
 		config := filepath.Join(x.dir, configName)
-		x.journal, err = engine.OpenJournal(filepath.Join(x.dir, journalName), id, x.notice)
+		x.journal, err = journal.Open(filesys.OS, filepath.Join(x.dir, journalName), x.header(id), x.notice)
+		var changed *journal.ChangedError
 		switch {
-		case errors.Is(err, engine.ErrOtherRun):
+		case errors.As(err, &changed):
+			return usageError{fmt.Errorf("--resume %s: %s", x.dir, changedWords(changed))}
+		case errors.Is(err, journal.ErrOtherRun):
 			why := changedSettings(config, x.o.Settings)
 			if why == "" {
 				why = x.otherServer()
 			}
 			return usageError{fmt.Errorf("%w (%s)", err, why)}
-		case errors.Is(err, engine.ErrInUse):
+		case errors.Is(err, journal.ErrInUse):
 			return usagef("--resume %s: that run is going on in another process; wait for it, or end it", x.dir)
 		case err != nil:
 			return err
@@ -112,13 +132,27 @@ func (x *session) openFolder() (err error) {
 	if err := os.MkdirAll(x.dir, 0o755); err != nil {
 		return fmt.Errorf("cannot make the run's folder %s (%w); %s", x.dir, bare(err), mend)
 	}
-	if x.journal, err = engine.CreateJournal(filepath.Join(x.dir, journalName), id); err != nil {
+	if err := filesys.OS.SyncDir(filepath.Dir(x.dir)); err != nil {
+		return fmt.Errorf("cannot make the run's folder %s: %w", x.dir, err)
+	}
+	if x.journal, err = journal.Create(filesys.OS, filepath.Join(x.dir, journalName), x.header(id), x.notice); err != nil {
 		if errors.Is(err, fs.ErrPermission) {
 			return fmt.Errorf("cannot write into the run's folder %s (%w); %s", x.dir, bare(err), mend)
 		}
 		return err
 	}
 	return writeSettings(filepath.Join(x.dir, configName), x.settings())
+}
+
+// changedWords says what must be as it was when the run began.
+func changedWords(c *journal.ChangedError) string {
+	value := func(s string) string {
+		if s == "" {
+			return "not set"
+		}
+		return s
+	}
+	return fmt.Sprintf("--%s is %s and was %s when the run began; resume with that, or begin a new run", c.Name, value(c.Now), value(c.Was))
 }
 
 // settings are the run's, as its folder keeps them.
@@ -244,13 +278,9 @@ func writeSettings(path string, settings map[string]any) error {
 	}
 	b, err := settingsYAML(settings)
 	if err == nil {
-		err = os.WriteFile(path+".tmp", b, mode)
-	}
-	if err == nil {
-		err = os.Rename(path+".tmp", path)
+		err = filesys.WriteFile(filesys.OS, path, b, mode)
 	}
 	if err != nil {
-		_ = os.Remove(path + ".tmp")
 		return fmt.Errorf("cannot write the run's settings: %w", err)
 	}
 	return nil

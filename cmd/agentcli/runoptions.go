@@ -35,12 +35,12 @@ type runOptions struct {
 	Seed     int64
 	Sampling traj.Sampling
 
-	Tools    []string // nil: the dataset's
-	Added    toolOptions
-	Weaker   bool
-	Python   string // the interpreter; "": one in PATH
-	Session  bool   // python keeps its variables within a trajectory
-	MaxTurns int
+	Tools      []string // nil: the dataset's
+	Added      toolOptions
+	BestEffort bool
+	Python     string // the interpreter; "": one in PATH
+	Session    bool   // python keeps its variables within a trajectory
+	MaxTurns   int
 
 	FinalTurn                          bool
 	ContinueReply                      bool
@@ -48,6 +48,8 @@ type runOptions struct {
 	MaxObservationTokens               int
 	Budget                             engine.Budget
 	Timeout, ToolTimeout               time.Duration
+	RewardTimeout                      time.Duration
+	FailOnError                        engine.ErrorLimit
 	Parallel                           int
 	Ordered                            bool // rows in the tasks' order
 
@@ -59,6 +61,8 @@ type runOptions struct {
 	Resume   string
 	Settings map[string]any // as given, for config.yaml
 }
+
+const defaultToolTimeout = 10 * time.Second
 
 // rewardUsage is what --reward takes.
 var rewardUsage = strings.Join(rewards.Names(), ", ") + ", exec:COMMAND (a program of yours) or http://… (a remote reward server)"
@@ -86,7 +90,7 @@ func runFlags() []cli.Flag {
 		&cli.StringSliceFlag{Name: "stop", Category: "sampling", Usage: "stop string; repeatable"},
 		&cli.StringSliceFlag{Name: "stop-ids", Category: "sampling", Usage: "token ids that end a reply beside the model's own, for example 2,50"},
 		&cli.StringFlag{Name: "tools", Category: "agent", Usage: strings.Join(builtinTools, ", ") + ", several with commas, or none (default: the dataset's)"},
-		&cli.StringFlag{Name: "sandbox", Category: "agent", Value: "strict", Usage: "for python: strict, or weaker, which leaves out what the kernel refuses (agentcli doctor says what)"},
+		&cli.StringFlag{Name: "sandbox", Category: "agent", Value: "strict", Usage: "for python: strict, or best-effort, which leaves out what the kernel refuses (agentcli doctor says what)"},
 		&cli.StringFlag{Name: "python", Category: "agent", Usage: "`PATH` of the interpreter for the python tool (default: the first in PATH that works)"},
 		&cli.BoolFlag{Name: "python-session", Category: "agent", Usage: "the python tool keeps variables and files within a trajectory"},
 		&cli.IntFlag{Name: "max-turns", Category: "agent", Usage: "model calls a trajectory; 0 is the default (default: the dataset's)"},
@@ -95,9 +99,11 @@ func runFlags() []cli.Flag {
 		&cli.BoolFlag{Name: "final-turn", Category: "agent", Usage: "a model that still calls tools in its last turn gets the results, and one turn more without tools"},
 		&cli.BoolFlag{Name: "continue-reply", Category: "agent", Usage: "results stand as <information> in the model's own reply, and it goes on writing, as Search-R1 has it; means --parser search"},
 		&cli.IntFlag{Name: "max-observation-tokens", Category: "agent", Usage: "of one tool result, the beginning and the end of a longer one are kept; 0 is the default (default: 8000 characters)"},
-		&cli.DurationFlag{Name: "timeout", Category: "agent", Usage: "of a trajectory, for example 90s or 5m; 0 is the default (default: no limit)"},
-		&cli.DurationFlag{Name: "tool-timeout", Category: "agent", Value: 10 * time.Second, Usage: "of one tool call, for example 10s"},
+		&cli.DurationFlag{Name: "timeout", Category: "agent", Usage: "working time of a trajectory, for example 90s or 5m: waiting for servers and queues does not count; 0 is the default (default: no limit)"},
+		&cli.DurationFlag{Name: "tool-timeout", Category: "agent", Value: defaultToolTimeout, Usage: "of one tool call, for example 10s"},
+		&cli.DurationFlag{Name: "reward-timeout", Category: "agent", Value: defaultRewardTimeout, Usage: "of one score, for example 5m for a judge that queues"},
 		&cli.IntFlag{Name: "parallel", Aliases: []string{"j"}, Category: "run", Value: engine.DefaultParallel, Usage: "trajectories at once"},
+		&cli.StringFlag{Name: "fail-on-error", Category: "run", Usage: "end the run once `N` trajectories failed for infrastructure reasons, or this share of all: 0.1 or 10% (default: no limit)"},
 		&cli.Int64Flag{Name: "budget-tokens", Category: "run", Usage: "start nothing more once prompts and replies took `N` tokens, all --resume together; 0 is the default (default: no limit)"},
 		&cli.Float64Flag{Name: "budget-cost", Category: "run", Usage: "the same in `USD`, by --price-in and --price-out; 0 is the default (default: no limit)"},
 		&cli.Float64Flag{Name: "price-in", Category: "run", Usage: "`USD` for a million prompt tokens"},
@@ -163,7 +169,7 @@ func runSettingsOf(c *cli.Context) (runOptions, error) {
 		MaxObservationTokens: c.Int("max-observation-tokens"), FinalTurn: c.Bool("final-turn"), ContinueReply: c.Bool("continue-reply"),
 		Budget:      engine.Budget{Tokens: c.Int64("budget-tokens"), Cost: c.Float64("budget-cost"), PriceIn: c.Float64("price-in"), PriceOut: c.Float64("price-out")},
 		MetricsAddr: c.String("metrics-addr"), OTLP: c.String("otlp"), Trace: c.String("trace"),
-		Timeout: c.Duration("timeout"), ToolTimeout: c.Duration("tool-timeout"), Parallel: c.Int("parallel"), Ordered: c.Bool("ordered"),
+		Timeout: c.Duration("timeout"), ToolTimeout: c.Duration("tool-timeout"), RewardTimeout: c.Duration("reward-timeout"), Parallel: c.Int("parallel"), Ordered: c.Bool("ordered"),
 		Output: c.String("output"), Resume: c.String("resume"), Settings: settings(c, notSettings...),
 	}
 	if c.IsSet("shots") {
@@ -187,6 +193,9 @@ func runSettingsOf(c *cli.Context) (runOptions, error) {
 	}
 	if c.IsSet("top-k") && o.Sampling.TopK == 0 {
 		o.Sampling.TopK = -1 // off, as Hugging Face writes it; left open it would be the server's own
+	}
+	if o.FailOnError, err = errorLimit(c.String("fail-on-error")); err != nil {
+		return o, err
 	}
 	if t := c.String("tools"); t != "" {
 		o.Tools = []string{}
@@ -212,12 +221,38 @@ func runSettingsOf(c *cli.Context) (runOptions, error) {
 	}
 	switch c.String("sandbox") {
 	case "strict":
-	case "weaker":
-		o.Weaker = true
+	case "best-effort", "weaker": // its name of before
+		o.BestEffort = true
 	default:
-		return o, usagef("--sandbox %q is unknown; it is strict or weaker", c.String("sandbox"))
+		return o, usagef("--sandbox %q is unknown; it is strict or best-effort", c.String("sandbox"))
 	}
 	return o, o.validate()
+}
+
+// defaultRewardTimeout is that of a score.
+const defaultRewardTimeout = time.Minute
+
+// errorLimit reads --fail-on-error: a count, or a share as 0.1 or 10%.
+func errorLimit(s string) (engine.ErrorLimit, error) {
+	wrong := usagef("--fail-on-error %q is neither a number of trajectories, from 1, nor a share of them: 0.1 or 10%%", s)
+	if s == "" {
+		return engine.ErrorLimit{}, nil
+	}
+	if n, err := strconv.Atoi(s); err == nil {
+		if n < 1 {
+			return engine.ErrorLimit{}, wrong
+		}
+		return engine.ErrorLimit{Count: n}, nil
+	}
+	number, percent := strings.CutSuffix(s, "%")
+	share, err := strconv.ParseFloat(number, 64)
+	if percent {
+		share /= 100
+	}
+	if err != nil || !(share > 0 && share <= 1) {
+		return engine.ErrorLimit{}, wrong
+	}
+	return engine.ErrorLimit{Share: share}, nil
 }
 
 // stopIDs reads ids that are separated by commas, or given one by one.
@@ -249,6 +284,7 @@ func (o *runOptions) validate() error {
 		{"budget-cost", o.Budget.Cost, 0, 1e9}, {"price-in", o.Budget.PriceIn, 0, 1e9}, {"price-out", o.Budget.PriceOut, 0, 1e9},
 		{"top-p", o.Sampling.TopP, 0, 1}, {"min-p", o.Sampling.MinP, 0, 1}, {"top-k", float64(o.Sampling.TopK), -1, 1e9},
 		{"timeout", float64(o.Timeout), 0, math.MaxInt64}, {"tool-timeout", float64(o.ToolTimeout), 1, math.MaxInt64},
+		{"reward-timeout", float64(o.RewardTimeout), 1, math.MaxInt64},
 	} {
 		if !(f.v >= f.min && f.v <= f.max) {
 			if strings.HasSuffix(f.name, "timeout") {

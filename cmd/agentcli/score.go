@@ -24,6 +24,7 @@ import (
 )
 
 type scoreOptions struct {
+	Env    []string // names of variables that a reward program gets
 	Path   string
 	Reward string // "": the one that the file names, else math
 }
@@ -38,12 +39,17 @@ func scoreCommand() *cli.Command {
 			"A row whose response is null has no score: its reward is null, and error says why.",
 		Flags: []cli.Flag{
 			&cli.StringFlag{Name: "reward", Usage: rewardUsage + " (default: the one that a trajectory file names, else " + usualReward + ")"},
+			toolEnvFlag(),
 		},
 		Action: func(c *cli.Context) error {
 			if c.NArg() != 1 {
 				return usagef("score wants one FILE, got %d arguments", c.NArg())
 			}
-			return runScore(c.Context, scoreOptions{Path: c.Args().First(), Reward: c.String("reward")}, streamsOf(c))
+			pass, err := toolEnv(c)
+			if err != nil {
+				return err
+			}
+			return runScore(c.Context, scoreOptions{Path: c.Args().First(), Reward: c.String("reward"), Env: pass}, streamsOf(c))
 		},
 	}
 }
@@ -102,7 +108,7 @@ func runScore(ctx context.Context, o scoreOptions, s streams) error {
 		}
 		o.Reward = cmp.Or(named, usualReward)
 	}
-	first, err := rewards.New(o.Reward, rewards.Options{Notice: s.say})
+	first, err := rewards.New(o.Reward, rewards.Options{Notice: s.say, Pass: o.Env})
 	if err != nil {
 		return usageError{err}
 	}

@@ -67,6 +67,8 @@ type modelOptions struct {
 	Retries      int
 	Parallel     int
 	ModelTimeout time.Duration
+	Patience     time.Duration // with a server that has answered and takes no connections now; 0: none
+	StreamIdle   time.Duration // between two parts of a stream
 	Tools        []traj.ToolSpec
 	OnRetry      func(reason string)            // hears of requests to a server that are tried again; nil: nobody
 	OnServers    func(func() []llm.ServerState) // is told how to look at the servers; nil: nobody
@@ -96,6 +98,8 @@ func modelFlags() []cli.Flag {
 		&cli.IntFlag{Name: "threads", Category: "model", Usage: "of a local model (default: one a core)"},
 		&cli.IntFlag{Name: "retries", Category: "model", Value: llm.DefaultRetries, Usage: "further tries of a request that failed"},
 		&cli.DurationFlag{Name: "model-timeout", Category: "model", Value: llm.DefaultTimeout, Usage: "of one request to a server, for example 10m"},
+		&cli.DurationFlag{Name: "stream-timeout", Category: "model", Value: llm.DefaultIdle, Usage: "longest silence within a stream that has begun, for example 2m; 0 is no limit"},
+		&cli.DurationFlag{Name: "patience", Category: "model", Value: llm.DefaultPatience, Usage: "how long a server is waited for that has answered before and takes no connections now, as one that restarts; 0: no longer than --retries"},
 	}
 }
 
@@ -104,7 +108,7 @@ var validDevice = regexp.MustCompile(`^(cpu|cuda(:[0-9]{1,3})?)?$`)
 func modelOptionsOf(c *cli.Context) (modelOptions, error) {
 	o := modelOptions{Model: c.String("model"), BaseURL: addressesOf(c.StringSlice("base-url")...), APIKey: os.Getenv("OPENAI_API_KEY"),
 		Parser: c.String("parser"), DType: c.String("dtype"), Device: c.String("device"), Threads: c.Int("threads"),
-		Retries: c.Int("retries"), ModelTimeout: c.Duration("model-timeout"),
+		Retries: c.Int("retries"), ModelTimeout: c.Duration("model-timeout"), Patience: c.Duration("patience"), StreamIdle: c.Duration("stream-timeout"),
 		TokenMode: c.String("token-mode"), Tokenizer: c.String("tokenizer"), Stream: c.Bool("stream")}
 	switch o.TokenMode {
 	case modeChat, modeCompletions, modeAuto:
@@ -127,6 +131,11 @@ func modelOptionsOf(c *cli.Context) (modelOptions, error) {
 	}
 	if o.Retries < 0 {
 		return o, usagef("--retries is %d; it must not be negative", o.Retries)
+	}
+	for _, name := range []string{"patience", "stream-timeout"} {
+		if d := c.Duration(name); d < 0 {
+			return o, usagef("--%s is %v; it must not be negative", name, d)
+		}
 	}
 	if o.ModelTimeout <= 0 {
 		return o, usagef("--model-timeout is %v; it must be positive", o.ModelTimeout)
@@ -203,10 +212,22 @@ func openModel(ctx context.Context, o modelOptions, notice func(string)) (agent.
 
 func openServer(ctx context.Context, o modelOptions, notice func(string)) (agent.Model, modelSource, io.Closer, error) {
 	fail := func(err error) (agent.Model, modelSource, io.Closer, error) { return nil, modelSource{}, nil, err }
+	if err := checkOpenFiles(o.Parallel); err != nil {
+		return fail(err)
+	}
 	c := llm.Config{BaseURL: o.BaseURL[0], Also: o.BaseURL[1:], APIKey: o.APIKey, Model: o.Model, Retries: o.Retries, Timeout: o.ModelTimeout, Parallel: o.Parallel,
 		WantIDs: true, AskTools: true, Stream: o.Stream, UserAgent: "agentcli/" + version(), Notice: notice, OnRetry: o.OnRetry}
 	if o.Retries == 0 {
 		c.Retries = -1
+	}
+	if c.Patience, c.Idle = o.Patience, o.StreamIdle; c.Patience == 0 {
+		c.Patience = -1
+	}
+	if c.Idle == 0 {
+		c.Idle = -1
+	}
+	if s := openKey(o.BaseURL, o.APIKey); s != "" && notice != nil {
+		notice(s)
 	}
 	show, err := readReplies(&c, o)
 	if err != nil {
@@ -299,7 +320,7 @@ type shownInText struct {
 func (m *shownInText) Generate(ctx context.Context, req *traj.Request) (*traj.Response, error) {
 	r := *req
 	r.Messages, r.Tools = m.show(req.Messages, req.Tools), nil
-	r.Memo, r.PrefixIDs, r.PrefixMessages = nil, nil, 0 // the messages are not the conversation's own
+	r.Memo, r.PrefixMessages = nil, 0 // the messages are not the conversation's own
 	return m.Model.Generate(ctx, &r)
 }
 

@@ -33,7 +33,8 @@ type toolOptions struct {
 	Programs  []string // exec:CMD, or a built-in one's name
 	MCP       []string
 	MCPConfig string
-	Cache     string // a folder, or on
+	Env       []string // names of variables that programs get
+	Cache     string   // a folder, or on
 	CacheAlso []string
 }
 
@@ -42,8 +43,27 @@ func addedToolFlags() []cli.Flag {
 	return []cli.Flag{
 		&cli.StringSliceFlag{Name: "tool", Category: "agent", Usage: "`exec:CMD`, a program that speaks JSON lines (docs/tools.md), beside the other tools; repeatable"},
 		&cli.StringSliceFlag{Name: "mcp", Category: "agent", Usage: "an MCP server: `CMD|URL`, a command with its arguments or the address of streamable HTTP; repeatable"},
+		toolEnvFlag(),
 		&cli.StringFlag{Name: "mcp-config", Category: "agent", Usage: "MCP servers from a JSON `FILE`, as Claude and Cursor write it (mcpServers)"},
 	}
+}
+
+func toolEnvFlag() cli.Flag {
+	return &cli.StringSliceFlag{Name: "tool-env", Category: "agent", Usage: "pass the environment variable `NAME` on to the programs of --tool, --mcp and --reward exec:, which get no keys otherwise (docs/tools.md); repeatable"}
+}
+
+// toolEnv reads the flag.
+func toolEnv(c *cli.Context) ([]string, error) {
+	names := c.StringSlice("tool-env")
+	for _, name := range names {
+		if name == "" || strings.ContainsAny(name, "= ") {
+			return nil, usagef("--tool-env wants the NAME of a variable of the environment; a value is set there, as NAME=VALUE agentcli …")
+		}
+		if _, ok := os.LookupEnv(name); !ok {
+			return nil, usagef("--tool-env %s: there is no such variable in the environment", name)
+		}
+	}
+	return names, nil
 }
 
 func toolFlags() []cli.Flag {
@@ -56,6 +76,10 @@ func toolFlags() []cli.Flag {
 func toolOptionsOf(c *cli.Context) (toolOptions, error) {
 	o := toolOptions{Programs: c.StringSlice("tool"), MCP: c.StringSlice("mcp"), MCPConfig: c.String("mcp-config"),
 		Cache: c.String("tool-cache"), CacheAlso: c.StringSlice("tool-cache-also")}
+	var err error
+	if o.Env, err = toolEnv(c); err != nil {
+		return o, err
+	}
 	if len(o.CacheAlso) > 0 && o.Cache == "" {
 		return o, usagef("--tool-cache-also %s needs --tool-cache DIR, or --tool-cache on", o.CacheAlso[0])
 	}
@@ -119,7 +143,7 @@ func openAdded(ctx context.Context, o toolOptions, taken []string, timeout time.
 		if !ok {
 			continue
 		}
-		t, err := env.OpenExec(ctx, env.ExecConfig{Command: command, Timeout: timeout, Notice: notice})
+		t, err := env.OpenExec(ctx, env.ExecConfig{Command: command, Pass: o.Env, Timeout: timeout, Notice: notice})
 		if err != nil {
 			return closers, nil, err
 		}
@@ -143,7 +167,9 @@ func openAdded(ctx context.Context, o toolOptions, taken []string, timeout time.
 func mcpServers(o toolOptions) ([]mcptool.Server, error) {
 	var all []mcptool.Server
 	for _, s := range o.MCP {
-		all = append(all, mcptool.Parse(s))
+		x := mcptool.Parse(s)
+		x.Command.Pass = o.Env
+		all = append(all, x)
 	}
 	if o.MCPConfig == "" {
 		return all, nil
@@ -158,6 +184,9 @@ func mcpServers(o toolOptions) ([]mcptool.Server, error) {
 	more, err := mcptool.ReadConfig(b)
 	if err != nil {
 		return nil, usagef("--mcp-config %s: %w", o.MCPConfig, err)
+	}
+	for i := range more {
+		more[i].Command.Pass = o.Env
 	}
 	return append(all, more...), nil
 }
@@ -177,7 +206,7 @@ func unknownTool(name string) error {
 
 // openPython starts the python tool.
 func (x *session) openPython(ctx context.Context) error {
-	c := env.PythonConfig{Path: x.o.Python, Timeout: x.o.ToolTimeout, Weaker: x.o.Weaker}
+	c := env.PythonConfig{Path: x.o.Python, Timeout: x.o.ToolTimeout, BestEffort: x.o.BestEffort}
 	if x.o.Session {
 		if x.o.Parallel > env.MaxPythonSessions {
 			return usagef("--python-session holds a process for each trajectory; --parallel may be %d at most", env.MaxPythonSessions)
@@ -191,8 +220,11 @@ func (x *session) openPython(ctx context.Context) error {
 	x.closers = append(x.closers, p)
 	for _, h := range p.Parts() {
 		if !h.OK && h.Part != sandbox.Cgroup {
-			x.notice(fmt.Sprintf("--sandbox weaker: python code of the model runs here without %s (%s)", h.Part, h.Detail))
+			x.notice(fmt.Sprintf("--sandbox best-effort: python code of the model runs here without %s (%s)", h.Part, h.Detail))
 		}
+	}
+	if hidden := p.Hidden(); len(hidden) > 0 {
+		x.notice(fmt.Sprintf("the python tool's code is not shown %s, where its interpreter searches for modules: no folders of packages", strings.Join(hidden, ", ")))
 	}
 	if x.o.Session {
 		x.tools.Tools = append(x.tools.Tools, env.PythonSessions{Python: p})

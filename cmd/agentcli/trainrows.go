@@ -40,7 +40,7 @@ func loadRows(ctx context.Context, o trainOptions, checkpoint string, note func(
 	format := func() (*trainer.Format, error) { return formatOf(ctx, o.Model, note) }
 	from := trainer.From{Rewarded: o.RewardModel != "", Format: format, Observations: observations(ctx, o.Model, note), OnDisk: true}
 	if o.Reward != "" {
-		s := newScorer(func(*traj.Trajectory) string { return o.Reward }, func(m string) { note("%s", m) })
+		s := newScorer(func(*traj.Trajectory) string { return o.Reward }, func(m string) { note("%s", m) }, nil)
 		defer s.Close()
 		if _, err := s.get(o.Reward); err != nil {
 			return rows, usagef("--reward: %w", err)

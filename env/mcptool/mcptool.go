@@ -7,12 +7,14 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"net/url"
 	"strings"
 	"sync"
 	"time"
 
 	"agentcli/env"
 	"agentcli/internal/child"
+	"agentcli/internal/safego"
 	"agentcli/internal/text"
 	"agentcli/traj"
 
@@ -33,9 +35,41 @@ func (s Server) String() string {
 	case s.Name != "":
 		return s.Name
 	case s.URL != "":
-		return s.URL
+		return text.Address(s.URL)
 	}
 	return s.Command.Name()
+}
+
+// minSecret is the length from which a header's value, or a part of an address
+// that may be a key, is taken for a secret.
+const minSecret = 6
+
+// secrets are what no message may hold: values of headers, and of the address's
+// user and query, wherever they turn up again.
+func (s Server) secrets() []string {
+	var list []string
+	add := func(v string) {
+		if len(v) >= minSecret {
+			list = append(list, v)
+		}
+	}
+	for _, v := range s.Headers {
+		add(v)
+		_, token, _ := strings.Cut(v, " ") // Bearer …
+		add(token)
+	}
+	if u, err := url.Parse(s.URL); err == nil && s.URL != "" {
+		if password, ok := u.User.Password(); ok {
+			add(password)
+		}
+		add(u.User.Username())
+		for _, values := range u.Query() {
+			for _, v := range values {
+				add(v)
+			}
+		}
+	}
+	return list
 }
 
 // Config describes the servers of a run.
@@ -107,7 +141,10 @@ func (s *Set) Tools() []env.Tool { return s.tools }
 func (s *Set) Close() error {
 	var wg sync.WaitGroup
 	for _, x := range s.servers {
-		wg.Go(x.close)
+		wg.Go(func() {
+			defer safego.Catch(nil)
+			x.close()
+		})
 	}
 	wg.Wait()
 	return nil

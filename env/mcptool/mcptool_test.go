@@ -7,6 +7,8 @@ import (
 	"fmt"
 	"net/http"
 	"net/http/httptest"
+	"net/http/httputil"
+	"net/url"
 	"os"
 	"strconv"
 	"strings"
@@ -544,4 +546,61 @@ func FuzzReadConfig(f *testing.F) {
 			}
 		}
 	})
+}
+
+// TestNoSecretOfAServersAddressReachesAnybody: not the model by a call's result,
+// nor people by a notice or an error, while the server is away or answers badly.
+func TestNoSecretOfAServersAddressReachesAnybody(t *testing.T) {
+	where, _ := overHTTP(t, func() *mcp.Server { return testServer("files", nil) })
+	target, err := url.Parse(where)
+	if err != nil {
+		t.Fatal(err)
+	}
+	proxy := &httputil.ReverseProxy{FlushInterval: -1, Rewrite: func(r *httputil.ProxyRequest) { r.SetURL(target); r.Out.URL.Path, r.Out.URL.RawQuery = "", "" }}
+	var mode atomic.Value
+	mode.Store("")
+	front := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		switch mode.Load() {
+		case "away":
+			panic(http.ErrAbortHandler)
+		case "echoes":
+			http.Error(w, "refused: "+r.URL.String()+" "+r.Header.Get("Authorization"), http.StatusInternalServerError)
+		default:
+			proxy.ServeHTTP(w, r)
+		}
+	}))
+	t.Cleanup(func() { front.CloseClientConnections(); front.Close() })
+	var mu sync.Mutex
+	var said strings.Builder
+	hear := func(s string) { mu.Lock(); defer mu.Unlock(); said.WriteString(s + "\n") }
+	server := Server{URL: strings.Replace(front.URL, "http://", "http://canary-user:canary-word@", 1) + "/mcp?apiKey=canary-query",
+		Headers: map[string]string{"Authorization": "Bearer canary-header"}}
+	hear(server.String())
+	for _, m := range []string{"away", "echoes"} {
+		mode.Store(m)
+		if _, err := Open(t.Context(), Config{Servers: []Server{server}, Notice: hear, closeGrace: time.Millisecond}); err == nil {
+			t.Error("it opens, which shows nothing")
+		} else {
+			hear(err.Error())
+		}
+		mode.Store("")
+		s := open(t, Config{Servers: []Server{server}, Notice: hear, closeGrace: time.Millisecond})
+		mode.Store(m)
+		for _, tool := range s.Tools() {
+			if tool.Spec().Name == "text" {
+				for range 3 {
+					out, err := tool.Call(t.Context(), json.RawMessage("{}"))
+					if err == nil {
+						t.Error("the call succeeds, which shows nothing")
+					}
+					hear(fmt.Sprint(out, err))
+				}
+			}
+		}
+	}
+	mu.Lock()
+	defer mu.Unlock()
+	if strings.Contains(said.String(), "canary") {
+		t.Error(said.String())
+	}
 }

@@ -10,11 +10,13 @@ import (
 	"io"
 	"net/http"
 	"net/url"
+	"strings"
 	"sync"
 	"time"
 
 	"agentcli/env"
 	"agentcli/internal/child"
+	"agentcli/internal/safego"
 	"agentcli/internal/text"
 
 	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
@@ -82,7 +84,7 @@ func (x *server) list(ctx context.Context) ([]*tool, error) {
 	var all []*tool
 	for t, err := range n.s.Tools(ctx, nil) {
 		if err != nil {
-			return nil, fmt.Errorf("it does not list its tools: %w", err)
+			return nil, x.clean(fmt.Errorf("it does not list its tools: %w", err))
 		}
 		schema, err := json.Marshal(t.InputSchema)
 		if err != nil || !bytes.HasPrefix(schema, []byte("{")) {
@@ -92,6 +94,36 @@ func (x *server) list(ctx context.Context) ([]*tool, error) {
 	}
 	return all, nil
 }
+
+// clean is an error without the secrets that the server's address, headers and
+// variables may be: the errors of net/http hold the address as it was given.
+func (x *server) clean(err error) error {
+	if err == nil {
+		return nil
+	}
+	words := x.words(err.Error())
+	if words == err.Error() {
+		return err
+	}
+	return cleaned{words, err}
+}
+
+func (x *server) words(s string) string {
+	s = text.Address(s)
+	for _, v := range x.where.secrets() {
+		s = strings.ReplaceAll(s, v, "…")
+	}
+	return s
+}
+
+// cleaned is an error with other words.
+type cleaned struct {
+	words string
+	err   error
+}
+
+func (c cleaned) Error() string { return c.words }
+func (c cleaned) Unwrap() error { return c.err }
 
 // notSent is the code of the SDK's own error for a request that did not reach
 // the server; it stands in a type that errors of servers have, too.
@@ -119,7 +151,7 @@ func (x *server) call(ctx context.Context, params *mcp.CallToolParams) (*mcp.Cal
 			n.lost = 0
 			n.mu.Unlock()
 			if err != nil {
-				return nil, fmt.Errorf("%s", text.OneLine(orElse(refused.Message, err.Error())))
+				return nil, fmt.Errorf("%s", x.words(text.OneLine(orElse(refused.Message, err.Error()))))
 			}
 			return r, nil
 		case ctx.Err() != nil:
@@ -198,6 +230,11 @@ func (x *server) session(ctx context.Context) (*session, error) {
 
 // open belongs to all calls, not to the one that came first.
 func (x *server) open(n *session) {
+	defer safego.Catch(func(err error) { // what the SDK does with a hostile server's first words
+		if n.s == nil && n.err == nil {
+			x.opened(n, nil, err)
+		}
+	})
 	ctx, cancel := context.WithTimeout(context.Background(), child.StartLimit)
 	defer cancel()
 	var t mcp.Transport
@@ -215,6 +252,7 @@ func (x *server) open(n *session) {
 		stop := make(chan struct{})
 		defer close(stop)
 		go func() { // a program that ends at once shall not be waited for
+			defer safego.Catch(nil)
 			select {
 			case <-n.p.Done():
 				cancel()
@@ -242,6 +280,7 @@ func (x *server) opened(n *session, s *mcp.ClientSession, err error) {
 	close(n.opened)
 	if n.err == nil {
 		go func() { // what has ended is found before the next call, not by it
+			defer safego.Catch(nil)
 			_ = s.Wait()
 			x.mu.Lock()
 			if x.now == n {
@@ -262,6 +301,7 @@ func (x *server) drop(n *session, err error) error {
 			err = fmt.Errorf("%w; its last words: %s", err, words)
 		}
 	}
+	err = x.clean(err)
 	tell := false
 	x.mu.Lock()
 	if x.now == n {
@@ -276,7 +316,10 @@ func (x *server) drop(n *session, err error) error {
 	if tell {
 		x.c.Notice(fmt.Sprintf("the MCP server %s failed: %s; the next call starts or opens it again", x.where, text.Line(err)))
 	}
-	go x.end(n) // over HTTP it may take its time
+	go func() { // over HTTP it may take its time
+		defer safego.Catch(nil)
+		x.end(n)
+	}()
 	return err
 }
 
@@ -286,8 +329,9 @@ func (x *server) end(n *session) {
 	if n.s != nil {
 		done := make(chan struct{})
 		go func() {
+			defer close(done)
+			defer safego.Catch(nil)
 			_ = n.s.Close()
-			close(done)
 		}()
 		grace := time.NewTimer(x.c.closeGrace)
 		defer grace.Stop()
@@ -325,6 +369,7 @@ func (x *server) close() {
 func (x *server) onlyJSON(r io.ReadCloser) io.ReadCloser {
 	pr, pw := io.Pipe()
 	go func() {
+		defer safego.Catch(func(err error) { pw.CloseWithError(err) })
 		in := bufio.NewReaderSize(r, 64<<10)
 		start, skip := true, false
 		for {

@@ -12,6 +12,7 @@ import (
 	"sync"
 	"time"
 
+	"agentcli/internal/safego"
 	"agentcli/internal/text"
 )
 
@@ -208,6 +209,7 @@ type answer struct {
 
 // run is the life of the process.
 func (c *conn) run() {
+	defer safego.Catch(c.end) // no more than a fault of ours: the calls end by their time-outs
 	reason := c.live()
 	tell := false
 	c.l.mu.Lock()
@@ -234,7 +236,8 @@ func (c *conn) run() {
 	close(c.gone)
 }
 
-func (c *conn) live() error {
+func (c *conn) live() (err error) {
+	defer safego.Into(&err)
 	p, err := Start(c.l.c.Command)
 	if err != nil {
 		return fmt.Errorf("%w: %w", ErrEnded, err)
@@ -248,8 +251,14 @@ func (c *conn) live() error {
 	}
 	var work sync.WaitGroup
 	over := make(chan struct{})
-	work.Go(func() { c.write(p, over) })
-	work.Go(func() { c.greet(over) })
+	work.Go(func() {
+		defer safego.Catch(c.end)
+		c.write(p, over)
+	})
+	work.Go(func() {
+		defer safego.Catch(c.end)
+		c.greet(over)
+	})
 	c.read(p)
 	// Its output has ended: so has it, or it is of no use any more.
 	p.Stop()

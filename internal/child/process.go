@@ -2,10 +2,11 @@
 // MCP servers in any language. A Process is one running program with everything
 // that it has started; Lines asks programs that answer JSON lines, and starts
 // them again when they end. It is floor 0 and imports the standard library and
-// internal/text only.
+// internal/text and internal/safego only.
 package child
 
 import (
+	"crypto/rand"
 	"errors"
 	"fmt"
 	"io"
@@ -16,11 +17,13 @@ import (
 	"sync"
 	"time"
 
+	"agentcli/internal/safego"
 	"agentcli/internal/text"
 )
 
 const (
 	tailBytes = 4 << 10         // of stderr that are kept for messages
+	lastWords = time.Second     // from a program's end to no more reading of its output
 	stopGrace = 2 * time.Second // from the end of its input to being killed
 	lastLines = 3               // of stderr that a message shows
 )
@@ -29,15 +32,17 @@ const (
 type Command struct {
 	Shell string   // a line for the shell; or
 	Args  []string // the program and its arguments
-	Env   []string // KEY=value, beside our own environment
+	Pass  []string // names of variables of our environment that it gets, beside a few of no secrecy
+	Env   []string // KEY=value, variables of its own
 }
 
-// Name is what a message calls the program.
+// Name is what a message calls the program; values that may be secrets are left
+// out.
 func (c Command) Name() string {
 	if c.Shell != "" {
-		return text.Cut(text.OneLine(c.Shell), 80)
+		return text.Cut(text.OneLine(text.Redact(c.Shell)), 80)
 	}
-	return text.Cut(text.OneLine(strings.Join(c.Args, " ")), 80)
+	return text.Cut(text.OneLine(text.Redact(strings.Join(c.Args, " "))), 80)
 }
 
 // Process is a running program in a process group of its own.
@@ -46,10 +51,15 @@ type Process struct {
 	Stdout io.ReadCloser
 
 	cmd    *exec.Cmd
+	mark   string // of all that it starts, in their environment
 	stderr tail
+	outR   *os.File
 	done   chan struct{}
 	err    error // of Wait, once done is closed
 	stop   sync.Once
+
+	mu     sync.Mutex
+	reaped bool // its group's number may be another's
 }
 
 // Start starts the program. Stop it.
@@ -62,7 +72,9 @@ func Start(c Command) (*Process, error) {
 		return nil, errors.New("there is no command")
 	}
 	p := &Process{cmd: exec.Command(args[0], args[1:]...), done: make(chan struct{})} //nolint:noctx // it outlives any call; Stop ends it
-	p.cmd.Env = append(os.Environ(), c.Env...)
+	p.mark = markName + "=" + rand.Text()
+	p.cmd.Env = append(environment(c.Pass, c.Env), p.mark)
+	p.stderr.secrets = c.secrets()
 	ownGroup(p.cmd)
 	// Pipes of our own: Wait must come back when the program ends, even where
 	// something that it has started holds its output open.
@@ -86,8 +98,12 @@ func Start(c Command) (*Process, error) {
 		return nil, fmt.Errorf("cannot start %s: %w", c.Name(), err)
 	}
 	p.cmd.Stdin, p.cmd.Stdout, p.cmd.Stderr = inR, outW, errW
+	p.outR = outR
 	started := make(chan error)
-	go p.live(started, errR)
+	go func() {
+		defer safego.Catch(nil)
+		p.live(started, errR)
+	}()
 	if err := <-started; err != nil {
 		closeAll()
 		return nil, fmt.Errorf("cannot start %s: %w", c.Name(), bare(err))
@@ -111,12 +127,26 @@ func (p *Process) live(started chan<- error, errR *os.File) {
 	}
 	var read sync.WaitGroup
 	read.Go(func() {
+		defer safego.Catch(nil)
 		_, _ = io.Copy(&p.stderr, errR)
 		errR.Close()
 	})
-	p.err = p.cmd.Wait()
-	killGroup(p.cmd.Process) // what it has left behind
-	read.Wait()              // its last words
+	unreaped := awaitEnd(p.cmd.Process.Pid)
+	if !unreaped {
+		p.err = p.cmd.Wait()
+	}
+	p.mu.Lock()
+	killGroup(p.cmd.Process) // what it has left behind, while the number is its own
+	p.reaped = true
+	p.mu.Unlock()
+	if unreaped {
+		p.err = p.cmd.Wait()
+	}
+	killMarked(p.mark) // and what has left its group
+	// Its last words. Something out of reach may hold its output open for ever.
+	_ = errR.SetReadDeadline(time.Now().Add(lastWords))
+	_ = p.outR.SetReadDeadline(time.Now().Add(lastWords))
+	read.Wait()
 	close(p.done)
 }
 
@@ -124,7 +154,13 @@ func (p *Process) live(started chan<- error, errR *os.File) {
 func (p *Process) Done() <-chan struct{} { return p.done }
 
 // Kill ends the program and all that it has started.
-func (p *Process) Kill() { killGroup(p.cmd.Process) }
+func (p *Process) Kill() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if !p.reaped {
+		killGroup(p.cmd.Process)
+	}
+}
 
 // Stop closes the program's input, gives it a moment to end by itself, and kills
 // it. It returns when the program is gone.
@@ -168,6 +204,8 @@ func bare(err error) error {
 
 // tail keeps the last bytes that are written to it.
 type tail struct {
+	secrets []string // that last leaves out
+
 	mu sync.Mutex
 	b  []byte
 }
@@ -186,5 +224,9 @@ func (t *tail) last() string {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	lines := strings.Split(strings.TrimSpace(strings.ToValidUTF8(string(t.b), "�")), "\n")
-	return text.OneLine(strings.Join(lines[max(0, len(lines)-lastLines):], " / "))
+	words := strings.Join(lines[max(0, len(lines)-lastLines):], " / ")
+	for _, s := range t.secrets {
+		words = strings.ReplaceAll(words, s, "…")
+	}
+	return text.OneLine(text.Redact(words))
 }

@@ -1,6 +1,9 @@
 package text
 
-import "regexp"
+import (
+	"regexp"
+	"strings"
+)
 
 var address = regexp.MustCompile(`((?i:https?://))([^\s/?#,"']*@)?([^\s?#,"']*)(\?[^\s#,"']*)?`)
 
@@ -8,3 +11,29 @@ var address = regexp.MustCompile(`((?i:https?://))([^\s/?#,"']*@)?([^\s?#,"']*)(
 // addresses without a name and a password, and without what follows a question mark,
 // which may be a key.
 func Address(s string) string { return address.ReplaceAllString(s, "$1$3") }
+
+// Parts of a command's line whose value may be a secret: an assignment (KEY=value,
+// --key=value), and what follows an option or a header with such a name.
+var (
+	assigned = regexp.MustCompile(`([A-Za-z_][A-Za-z0-9_-]*=)("[^"]*"|'[^']*'|[^\s"']+)`)
+	secret   = regexp.MustCompile(`(?i)((?:^|\s)-{1,2}[a-z0-9_-]*(?:key|token|secret|passw|auth|cred|cookie|header)[a-z0-9_-]*\s+)("[^"]*"|'[^']*'|\S+)`)
+	header   = regexp.MustCompile(`(?i)((?:authorization|cookie|x-[a-z0-9-]*key)\s*:\s*)[^"']+`)
+	word     = regexp.MustCompile(`[A-Za-z0-9_+/=-]{20,}`)
+)
+
+// Redact is a command's line as messages and files that are handed on may have
+// it: Address, and no value of an assignment, of an option that is called after a
+// secret, nor a long word that mixes letters and digits as keys do.
+func Redact(s string) string {
+	s = Address(s)
+	s = assigned.ReplaceAllString(s, "$1…")
+	s = secret.ReplaceAllString(s, "$1…")
+	s = header.ReplaceAllString(s, "$1…")
+	return word.ReplaceAllStringFunc(s, func(w string) string {
+		letters := strings.ContainsFunc(w, func(r rune) bool { return r|0x20 >= 'a' && r|0x20 <= 'z' })
+		if !letters || !strings.ContainsAny(w, "0123456789") || strings.Contains(w, "/") {
+			return w
+		}
+		return "…"
+	})
+}

@@ -1,4 +1,4 @@
-package engine
+package journal
 
 import (
 	"fmt"
@@ -12,43 +12,43 @@ import (
 	"agentcli/traj"
 )
 
-// TestFinishedIsAMap: whatever is put, forgotten and put again, also where many ids
+// TestTheIndexIsAMap: whatever is put, forgotten and put again, also where many ids
 // have one hash, it says what a map says.
-func TestFinishedIsAMap(t *testing.T) {
+func TestTheIndexIsAMap(t *testing.T) {
 	for name, hash := range map[string]func(string) uint64{
-		"hashes":         hash,
-		"eight hashes":   func(s string) uint64 { return hash(s) % 8 },
+		"hashes":         hash64,
+		"eight hashes":   func(s string) uint64 { return hash64(s) % 8 },
 		"one hash":       func(string) uint64 { return 7 },
 		"hashes of zero": func(string) uint64 { return 0 },
 	} {
 		t.Run(name, func(t *testing.T) {
 			rng := rand.New(rand.NewPCG(1, 9))
 			ids := map[int64]string{} // the journal
-			f := newFinished(func(at int64) (string, error) { return ids[at], nil })
+			f := newIndex(func(at int64) (string, error) { return ids[at], nil })
 			f.hash = hash
 			want := map[string]int64{}
-			check := func(f *finished, want map[string]int64) {
+			check := func(f *Index, want map[string]int64) {
 				t.Helper()
 				var all []int64
 				for i := range 300 {
 					id := fmt.Sprint("task/", i)
-					if f.at(id) != want[id] || want[id] > 0 && !f.has(id, want[id]) || f.has(id, 1<<40) {
-						t.Fatalf("%s is at %d, want %d", id, f.at(id), want[id])
+					if f.Offset(id) != want[id] || want[id] > 0 && !f.has(id, want[id]) || f.has(id, 1<<40) {
+						t.Fatalf("%s is at %d, want %d", id, f.Offset(id), want[id])
 					}
 					if want[id] > 0 {
 						all = append(all, want[id])
 					}
 				}
 				slices.Sort(all)
-				if !slices.Equal(f.rest(), all) || f.n != len(all) {
-					t.Fatalf("%d are left, %d counted, want %d", len(f.rest()), f.n, len(all))
+				if !slices.Equal(f.Offsets(), all) || f.Len() != len(all) {
+					t.Fatalf("%d are left, %d counted, want %d", len(f.Offsets()), f.Len(), len(all))
 				}
 			}
 			check(f, want)
 			for at := int64(100); at < 2100; at += 2 {
 				id := fmt.Sprint("task/", rng.IntN(300))
 				if rng.IntN(3) == 0 {
-					f.forget(id)
+					f.Forget(id)
 					delete(want, id)
 					continue
 				}
@@ -62,7 +62,7 @@ func TestFinishedIsAMap(t *testing.T) {
 			check(f, want)
 			c := f.clone()
 			for i := range 300 {
-				c.forget(fmt.Sprint("task/", i))
+				c.Forget(fmt.Sprint("task/", i))
 			}
 			check(c, map[string]int64{})
 			check(f, want)
@@ -75,12 +75,13 @@ func TestAFinishedTrajectoryTakesTwentyFourBytes(t *testing.T) {
 	live := func() int64 {
 		var m runtime.MemStats
 		runtime.GC()
+		runtime.GC() // what pools held goes in the second
 		runtime.ReadMemStats(&m)
 		return int64(m.HeapAlloc)
 	}
 	const n = 200_000
 	before := live()
-	f := newFinished(nil)
+	f := newIndex(nil)
 	for i := range n {
 		f.put(fmt.Sprint("task/", i, "#0"), int64(i+1)*100)
 	}
@@ -93,13 +94,13 @@ func TestAFinishedTrajectoryTakesTwentyFourBytes(t *testing.T) {
 // TestTheJournalKnowsAnIDAgain: however it is written in JSON, and however long it is.
 func TestTheJournalKnowsAnIDAgain(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "journal")
-	j, err := CreateJournal(path, "c")
+	j, err := create(path)
 	if err != nil {
 		t.Fatal(err)
 	}
 	at := map[string]int64{}
 	for _, id := range []string{"a#0", "", "ä \"quoted\" <b>\n#0", `back\slash`, strings.Repeat("long", 200), "last#1"} {
-		if at[id], err = j.keep(&traj.Trajectory{ID: id, Termination: traj.Answered}); err != nil {
+		if at[id], err = j.Append(&traj.Trajectory{ID: id, Termination: traj.Answered}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -114,25 +115,25 @@ func TestTheJournalKnowsAnIDAgain(t *testing.T) {
 	if err := j.Close(); err != nil {
 		t.Fatal(err)
 	}
-	if j, err = OpenJournal(path, "c", nil); err != nil {
+	if j, err = open(path, nil); err != nil {
 		t.Fatal(err)
 	}
 	defer j.Close()
-	j.finished.hash = func(string) uint64 { return 0 } // of no id in it
-	if j.Finished("other#0") {
+	j.index.hash = func(string) uint64 { return 0 } // of no id in it
+	if j.index.Offset("other#0") > 0 {
 		t.Error("an id that it never had")
 	}
-	j.finished = newFinished(j.idAt)
-	j.finished.hash = func(string) uint64 { return 0 } // of every id
-	if err := j.load("c", nil); err != nil {
+	j.index = newIndex(j.idAt)
+	j.index.hash = func(string) uint64 { return 0 } // of every id
+	if err := j.load(); err != nil {
 		t.Fatal(err)
 	}
 	for id := range at {
-		if !j.Finished(id) {
+		if j.index.Offset(id) == 0 {
 			t.Errorf("%q is lost", id)
 		}
 	}
-	if j.Finished("other#0") || j.finished.n != len(at) {
-		t.Errorf("an id that it never had, or %d of %d", j.finished.n, len(at))
+	if j.index.Offset("other#0") > 0 || j.index.n != len(at) {
+		t.Errorf("an id that it never had, or %d of %d", j.index.n, len(at))
 	}
 }

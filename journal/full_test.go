@@ -1,6 +1,6 @@
 //go:build unix
 
-package engine
+package journal
 
 import (
 	"fmt"
@@ -42,7 +42,7 @@ func TestAFullJournalKeepsExactlyWhatItSaidItKept(t *testing.T) {
 			said = append(said, id)
 		}
 	}
-	j, err := OpenJournal(path, "c", func(s string) { t.Errorf("a torn record is left behind: %s", s) })
+	j, err := open(path, func(s string) { t.Errorf("a torn record is left behind: %s", s) })
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -55,14 +55,14 @@ func TestAFullJournalKeepsExactlyWhatItSaidItKept(t *testing.T) {
 	if diff := cmp.Diff(said, kept); diff != "" || len(kept) < 3 {
 		t.Errorf("%d kept: %s", len(kept), diff)
 	}
-	if err := j.Append(&traj.Trajectory{ID: "later"}); err != nil { // there is room again
+	if _, err := j.Append(&traj.Trajectory{ID: "later"}); err != nil { // there is room again
 		t.Error(err)
 	}
 }
 
 func fillJournal(t *testing.T, path string) {
 	signal.Ignore(syscall.SIGXFSZ)
-	j, err := CreateJournal(path, "c")
+	j, err := create(path)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -72,7 +72,7 @@ func fillJournal(t *testing.T, path string) {
 	for i := range 256 { // at once, so that many are written together
 		all.Go(func() {
 			x := &traj.Trajectory{ID: fmt.Sprint("t", i), Termination: traj.Answered, Error: strings.Repeat("x", 500)}
-			err := j.Append(x)
+			_, err := j.Append(x)
 			mu.Lock()
 			defer mu.Unlock()
 			if err != nil {

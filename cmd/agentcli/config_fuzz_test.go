@@ -1,0 +1,56 @@
+package main
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/urfave/cli/v2"
+)
+
+// FuzzConfig reads any bytes as --config: it is a setting of each name or an error of
+// one line, never a panic, and what was read is written and read again as the same.
+func FuzzConfig(f *testing.F) {
+	f.Add([]byte("dataset: arith\nlimit: 4\ntemperature: 0.5\nstop: [a, 'b,c']\n"))
+	f.Add([]byte("stop:\n- 'x\n"))
+	f.Add([]byte("a: &a [*a]\n"))
+	f.Add([]byte("a: &a [x,x,x,x,x,x,x,x]\nb: &b [*a,*a,*a,*a,*a,*a,*a,*a]\nc: &c [*b,*b,*b,*b,*b,*b,*b,*b]\nstop: [*c,*c,*c,*c,*c]\n"))
+	f.Add([]byte("limit: 99999999999999999999\n"))
+	f.Add([]byte("? {a: b}\n: c\n"))
+	f.Fuzz(func(t *testing.T, b []byte) {
+		dir := t.TempDir()
+		read := func(b []byte) (map[string]any, error) {
+			path := filepath.Join(dir, "config.yaml")
+			if err := os.WriteFile(path, b, 0o600); err != nil {
+				t.Fatal(err)
+			}
+			var got map[string]any
+			app := &cli.App{Flags: runFlags(), DisableSliceFlagSeparator: true, Action: func(c *cli.Context) error {
+				c.Command.Flags = runFlags()
+				err := applyConfig(c, path)
+				got = settings(c, notSettings...)
+				return err
+			}, ExitErrHandler: func(*cli.Context, error) {}}
+			err := app.Run([]string{"agentcli"})
+			return got, err
+		}
+		got, err := read(b)
+		if err != nil {
+			if strings.ContainsAny(err.Error(), "\n\r") {
+				t.Errorf("the error is %q", err)
+			}
+			return
+		}
+		text, err := settingsYAML(got)
+		if err != nil {
+			t.Fatalf("%q cannot be written: %v", got, err)
+		}
+		again, err := read(text)
+		if err != nil {
+			t.Errorf("%q was written as %q, which cannot be read: %v", got, text, err)
+		} else if second, err := settingsYAML(again); err != nil || string(second) != string(text) {
+			t.Errorf("%q was written as %q, and read and written again as %q", got, text, second)
+		}
+	})
+}

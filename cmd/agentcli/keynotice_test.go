@@ -1,0 +1,46 @@
+package main
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// TestAKeyInTheClearIsSaid: over plain http to another machine, and nowhere else.
+func TestAKeyInTheClearIsSaid(t *testing.T) {
+	for server, want := range map[string]bool{
+		"http://10.0.0.1:8000/v1": true, "http://node7/v1": true, "http://me:canary@node7/v1?k=canary": true,
+		"https://node7/v1": false, "http://localhost:8000/v1": false, "http://127.0.0.1/v1": false, "http://[::1]:80/v1": false,
+	} {
+		got := openKey([]string{"https://a/v1", server}, "sk-canary")
+		if (got != "") != want || strings.Contains(got, "canary") {
+			t.Errorf("%s: %q", server, got)
+		}
+		if openKey([]string{server}, "") != "" {
+			t.Errorf("%s: said without a key", server)
+		}
+	}
+}
+
+// TestTheSettingsOfAnotherUserAreSaid before a run goes on with them.
+func TestTheSettingsOfAnotherUserAreSaid(t *testing.T) {
+	dir := t.TempDir()
+	path := filepath.Join(dir, configName)
+	if err := os.WriteFile(path, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	t.Setenv("OPENAI_API_KEY", "sk-canary")
+	if s := foreignRun(dir); s != "" {
+		t.Error(s)
+	}
+	if foreignRun("") != "" {
+		t.Error("said of no folder")
+	}
+	if os.Chown(path, 65534, -1) != nil {
+		t.Skip("needs root")
+	}
+	if s := foreignRun(dir); !strings.Contains(s, "OPENAI_API_KEY") || strings.Contains(s, "canary") {
+		t.Error(s)
+	}
+}

@@ -1,0 +1,198 @@
+package main
+
+import (
+	"fmt"
+	"net"
+	"net/http"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"agentcli/llm/llmtest"
+	"agentcli/traj"
+)
+
+// outage is a server that is away from its n-th request on.
+type outage struct {
+	*llmtest.Server
+	asked atomic.Int64
+	once  sync.Once
+	gone  chan struct{} // closed when nothing listens any more
+}
+
+func startOutage(t *testing.T, n int64, script func(*llmtest.Request) llmtest.Reply) *outage {
+	o := &outage{gone: make(chan struct{})}
+	o.Server = llmtest.New(t, func(r *llmtest.Request) llmtest.Reply {
+		if o.asked.Add(1) < n {
+			return script(r)
+		}
+		o.once.Do(func() {
+			go func() { _ = o.Listener.Close(); o.CloseClientConnections(); close(o.gone) }()
+		})
+		<-o.gone
+		return llmtest.Reply{Reset: true}
+	})
+	return o
+}
+
+// A server that dies is no policy that is too slow: with a --timeout that is shorter
+// than what is waited for it, nothing is scored 0, the run says that it failed in part,
+// and goes on where there is a server again.
+func TestAnOutageIsNeverARewardOfZero(t *testing.T) {
+	const tasks = 24
+	right := func(r *llmtest.Request) llmtest.Reply {
+		x := product(r)
+		if q := question.FindStringSubmatch(r.Messages[0].Text()); x.Content != "" {
+			var n int
+			fmt.Sscan(q[1], &n)
+			x.Content = fmt.Sprint(n * 7)
+		}
+		return x
+	}
+	for name, more := range map[string][]string{"whole": nil, "streamed": {"--stream"}} {
+		t.Run(name, func(t *testing.T) {
+			s := startOutage(t, 20, right)
+			out := filepath.Join(t.TempDir(), "run")
+			_, log, code := run(t, append([]string{"rollout", "--base-url", s.BaseURL(), "--model", "mock", "-d", writeProducts(t, tasks), "--reward", "exact", "--tools", "calculator",
+				"-n", "1", "--limit", "0", "--parallel", "8", "--timeout", "2s", "--patience", "3s", "--output", out}, more...)...)
+			if code != exitPartial {
+				t.Fatalf("%d %s", code, log)
+			}
+			rows, _ := rowsOf(t, filepath.Join(out, dataName))
+			failed := 0
+			for _, row := range rows {
+				switch {
+				case row.Termination == traj.ModelFailed && row.Reward == nil:
+					failed++
+				case row.Termination != traj.Answered || row.Reward == nil || *row.Reward != 1:
+					t.Errorf("%s ended as %s (%s)", row.ID, row.Termination, row.Error)
+				}
+			}
+			if failed == 0 || failed > 8 || len(rows) >= tasks {
+				t.Errorf("%d of %d rows failed, of 8 that were under way: %s", failed, len(rows), log)
+			}
+			if n := strings.Count(log, "waiting up to 3s"); n != 1 {
+				t.Errorf("said %d times that it waits: %s", n, log)
+			}
+			again := llmtest.New(t, right)
+			if _, log, code = run(t, "rollout", "--resume", out, "--base-url", again.BaseURL()); code != exitDone {
+				t.Fatalf("%d %s", code, log)
+			}
+			if rows, _ = rowsOf(t, filepath.Join(out, dataName)); len(rows) != tasks {
+				t.Errorf("%d rows after --resume", len(rows))
+			}
+		})
+	}
+}
+
+// A server that restarts costs no trajectory.
+func TestARestartCostsNothing(t *testing.T) {
+	const tasks = 24
+	s := startOutage(t, 20, product)
+	go func() {
+		<-s.gone
+		time.Sleep(500 * time.Millisecond) // for the requests that find nobody
+		l, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", s.Listener.Addr().String())
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		again := llmtest.Start(product)
+		t.Cleanup(again.Close)
+		server := &http.Server{Handler: again, ReadHeaderTimeout: time.Minute}
+		t.Cleanup(func() { server.Close() })
+		_ = server.Serve(l)
+	}()
+	out := filepath.Join(t.TempDir(), "run")
+	_, log, code := run(t, "rollout", "--base-url", s.BaseURL(), "--model", "mock", "-d", writeProducts(t, tasks), "--reward", "exact", "--tools", "calculator",
+		"-n", "1", "--limit", "0", "--parallel", "8", "--timeout", "1m", "--retries", "1", "--output", out)
+	rows, _ := rowsOf(t, filepath.Join(out, dataName))
+	if code != exitDone || len(rows) != tasks || strings.Count(log, "is back") != 1 {
+		t.Errorf("%d, %d rows: %s", code, len(rows), log)
+	}
+}
+
+func TestARefusedKeyEndsTheRunAtOnce(t *testing.T) {
+	const parallel = 32
+	for _, first := range []int64{1, 100} { // from the beginning, or in the midst of the run
+		var asked, refused atomic.Int64
+		s := llmtest.New(t, func(r *llmtest.Request) llmtest.Reply {
+			if asked.Add(1) < first {
+				return product(r)
+			}
+			refused.Add(1)
+			return llmtest.Reply{Status: 401, Error: "no such key"}
+		})
+		_, log, code := run(t, "rollout", "--base-url", s.BaseURL(), "--model", "mock", "-d", writeProducts(t, 400), "--reward", "exact", "--tools", "calculator",
+			"-n", "1", "--limit", "0", "--parallel", fmt.Sprint(parallel), "--output", filepath.Join(t.TempDir(), "run"))
+		if code != exitFailed || refused.Load() > parallel || !strings.Contains(log, "OPENAI_API_KEY") {
+			t.Errorf("from request %d on: %d, the key was refused %d times: %s", first, code, refused.Load(), log)
+		}
+	}
+}
+
+func TestFailOnErrorEndsTheRun(t *testing.T) {
+	s := llmtest.New(t, func(r *llmtest.Request) llmtest.Reply {
+		if q := question.FindStringSubmatch(r.Messages[0].Text()); len(q[1])%2 == 0 { // 10 to 99
+			return llmtest.Reply{Status: 400, Error: "not this one"}
+		}
+		return product(r)
+	})
+	for limit, want := range map[string]struct{ code, least, most int }{
+		"":    {exitPartial, 200, 200},
+		"3":   {exitFailed, 3, 80},
+		"5%":  {exitFailed, 10, 80},
+		"0.1": {exitFailed, 20, 80},
+		"95%": {exitPartial, 200, 200},
+		"0":   {exitUsage, 0, 0}, "-1": {exitUsage, 0, 0}, "1.5": {exitUsage, 0, 0}, "0%": {exitUsage, 0, 0}, "some": {exitUsage, 0, 0},
+	} {
+		out := filepath.Join(t.TempDir(), "run")
+		args := []string{"rollout", "--base-url", s.BaseURL(), "--model", "mock", "-d", writeProducts(t, 200), "--reward", "exact", "--tools", "calculator",
+			"-n", "1", "--limit", "200", "--parallel", "4", "--output", out}
+		if limit != "" {
+			args = append(args, "--fail-on-error", limit)
+		}
+		_, log, code := run(t, args...)
+		if code != want.code {
+			t.Errorf("%q: %d %s", limit, code, log)
+		}
+		if code == exitUsage {
+			continue
+		}
+		if rows, _ := rowsOf(t, filepath.Join(out, dataName)); len(rows) < want.least || len(rows) > want.most {
+			t.Errorf("%q: %d rows, want %d to %d", limit, len(rows), want.least, want.most)
+		}
+	}
+}
+
+// A reply that a content filter kept back is not the model's, and not worth 0.
+func TestAFilteredReplyIsNotScored(t *testing.T) {
+	s := llmtest.New(t, func(*llmtest.Request) llmtest.Reply {
+		return llmtest.Reply{Content: "I", Finish: "content_filter"}
+	})
+	out := filepath.Join(t.TempDir(), "run")
+	_, log, code := run(t, "rollout", "--base-url", s.BaseURL(), "--model", "mock", "-d", writeProducts(t, 2), "--reward", "exact", "-n", "1", "--limit", "0", "--output", out)
+	rows, _ := rowsOf(t, filepath.Join(out, dataName))
+	if code != exitFailed || len(rows) != 2 || rows[0].Termination != traj.ModelFailed || rows[0].Reward != nil || !strings.Contains(rows[0].Error, "content filter") || len(s.Requests()) != 2 {
+		t.Errorf("%d, %d requests: %s", code, len(s.Requests()), log)
+	}
+}
+
+// More connections than files may be open are refused before the run begins.
+func TestParallelBeyondTheOpenFilesIsRefused(t *testing.T) {
+	s := llmtest.New(t, product)
+	args := []string{"rollout", "--base-url", s.BaseURL(), "--model", "mock", "-d", writeProducts(t, 4), "--reward", "exact", "--tools", "calculator", "-n", "1", "--limit", "0"}
+	for parallel, want := range map[string]int{"100": exitDone, "1000": exitUsage} {
+		cmd := program(t, t.Context(), append(args, "--parallel", parallel, "--output", filepath.Join(t.TempDir(), "run"))...)
+		limited := exec.CommandContext(t.Context(), "sh", append([]string{"-c", `ulimit -n 256; exec "$@"`, "sh"}, cmd.Args...)...)
+		limited.Env = cmd.Env
+		log, _ := limited.CombinedOutput()
+		if code := limited.ProcessState.ExitCode(); code != want || code == exitUsage && !strings.Contains(string(log), "--parallel 192") {
+			t.Errorf("--parallel %s: %d %s", parallel, code, log)
+		}
+	}
+}

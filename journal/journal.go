@@ -1,0 +1,503 @@
+// Package journal keeps the finished trajectories of a run on disk: an
+// append-only file that a killed run leaves behind and a resumed one goes on
+// with. Append returns when the trajectory is synced. No record that can be read
+// is ever lost: damage is stepped over, and the damaged file is kept.
+//
+// It is floor 1 and knows trajectories, not who plays them.
+package journal
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"sync"
+
+	"agentcli/internal/filesys"
+	"agentcli/internal/safego"
+	"agentcli/traj"
+
+	"github.com/klauspost/compress/zstd"
+)
+
+// Journal is an open journal. It is safe for concurrent use, but for Replay,
+// Index and Finished, which belong to one goroutine.
+type Journal struct {
+	fs       filesys.FS
+	path     string
+	file     filesys.File
+	header   []byte // its record, to be repeated
+	index    *Index
+	attempts int   // the highest attempt number in it, and 1
+	in, out  int64 // tokens of all trajectories in it when it was opened, the failed ones too
+
+	encoder *zstd.Encoder
+	decoder *zstd.Decoder
+
+	mu      sync.Mutex
+	wake    sync.Cond
+	pending []pending
+	closing bool
+	headed  bool   // this process has written a header
+	size    int64  // where the next record goes
+	seq     uint64 // of the last record
+	err     error  // the first that broke the file
+	ended   chan struct{}
+}
+
+// pending is a record that waits to be written.
+type pending struct {
+	record []byte
+	done   chan written
+}
+
+// written is where a record is, or why it is not.
+type written struct {
+	at  int64
+	err error
+}
+
+// Create begins a journal in a new file; notice is told, in one line, what the
+// user should know. It fails with ErrExists where there is a journal.
+func Create(sys filesys.FS, path string, h Header, notice func(string)) (*Journal, error) {
+	if err := h.hashFiles(); err != nil {
+		return nil, fmt.Errorf("cannot begin the journal: %w", err)
+	}
+	f, err := sys.OpenFile(path, os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o644)
+	if errors.Is(err, fs.ErrExist) {
+		return nil, traj.Mark(fmt.Errorf("%s exists: another run is in that folder; choose another --output, or go on with it by --resume %s", path, filepath.Dir(path)), ErrExists)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("cannot begin the journal: %w", err)
+	}
+	if err := lock(f, path, notice); err != nil {
+		_ = f.Close()
+		return nil, err
+	}
+	j, err := newJournal(sys, path, f)
+	if err == nil {
+		err = j.begin(h)
+	}
+	if err == nil {
+		if err = sys.SyncDir(filepath.Dir(path)); err != nil {
+			err = fmt.Errorf("cannot begin the journal: %w", err)
+		}
+	}
+	if err != nil {
+		_ = j.Close()
+		return nil, err
+	}
+	return j, nil
+}
+
+// Open goes on with a journal. Half a record at its end, as a crash leaves one,
+// is passed over with a notice. Where records are missing, the good ones are
+// written into a new file, the damaged one is kept as journal.broken beside it,
+// and a notice says so; a file of version 1 is brought to the present version
+// likewise and kept as journal.v1. It fails with ErrInUse, ErrNotJournal,
+// ErrNewer, or with ErrOtherRun (a *ChangedError where it is known what changed).
+func Open(sys filesys.FS, path string, h Header, notice func(string)) (*Journal, error) {
+	if notice == nil {
+		notice = func(string) {}
+	}
+	f, err := sys.OpenFile(path, os.O_RDWR, 0)
+	if err != nil {
+		return nil, fmt.Errorf("cannot resume: %w", err)
+	}
+	if err := lock(f, path, notice); err != nil {
+		_ = f.Close()
+		return nil, err
+	}
+	was, s, err := read(f, nil)
+	var changed []string
+	if err == nil {
+		changed, err = same(was, &h)
+	}
+	if err != nil {
+		_ = f.Close()
+		return nil, naming(path, err)
+	}
+	for _, name := range changed {
+		notice(fmt.Sprintf("%s has changed since the run began; every row that was played is compared with the journal", name))
+	}
+	if s.layout.version == 1 || s.lost() {
+		kept, err := rewrite(sys, path, f, s, h)
+		if err != nil {
+			_ = f.Close()
+			return nil, err
+		}
+		notice(rewritten(path, kept, s))
+		old := f
+		if f, err = sys.OpenFile(path, os.O_RDWR, 0); err == nil {
+			err = lock(f, path, func(string) {})
+		}
+		_ = old.Close()
+		if err != nil {
+			return nil, err
+		}
+	} else if n := s.tail(); n > 0 {
+		notice(fmt.Sprintf("%s: passed over %d bytes of an unfinished record at byte %d; its trajectory is played again", path, n, s.end))
+	}
+	j, err := newJournal(sys, path, f)
+	if err == nil {
+		err = j.load()
+	}
+	if err == nil {
+		j.header, err = headerRecord(h)
+	}
+	if err != nil {
+		_ = j.Close()
+		return nil, err
+	}
+	return j, nil
+}
+
+// lock takes the journal's lock. On a file system without locks it goes on.
+func lock(f filesys.File, path string, notice func(string)) error {
+	err := f.Lock()
+	switch {
+	case errors.Is(err, filesys.ErrLocked):
+		return traj.Mark(fmt.Errorf("%s is in use by another run: %w", path, err), ErrInUse)
+	case errors.Is(err, filesys.ErrNoLocks):
+		if notice != nil {
+			notice(fmt.Sprintf("%s: this file system has no locks; see to it that no second run writes into the folder", path))
+		}
+	case err != nil:
+		return fmt.Errorf("cannot lock the journal: %w", err)
+	}
+	return nil
+}
+
+// naming puts the journal's path in front of what is wrong with it.
+func naming(path string, err error) error {
+	var changed *ChangedError
+	switch {
+	case errors.As(err, &changed):
+		return fmt.Errorf("%s belongs to a run with other settings: %w", path, err)
+	case errors.Is(err, ErrOtherRun):
+		return traj.Mark(fmt.Errorf("%s belongs to a run with other settings; resume with the settings in %s, or start anew with another --output",
+			path, filepath.Join(filepath.Dir(path), "config.yaml")), ErrOtherRun)
+	}
+	return fmt.Errorf("%s: %w", path, err)
+}
+
+func newJournal(sys filesys.FS, path string, f filesys.File) (*Journal, error) {
+	j := &Journal{fs: sys, path: path, file: f, ended: make(chan struct{})}
+	j.index = newIndex(j.idAt)
+	j.wake.L = &j.mu
+	go j.write()
+	var err error
+	if j.encoder, err = newEncoder(); err == nil {
+		j.decoder, err = newDecoder()
+	}
+	return j, err
+}
+
+// newEncoder makes an encoder of the journal's own: its channels must not
+// outlive the test bubble that it was made in.
+func newEncoder() (*zstd.Encoder, error) {
+	return zstd.NewWriter(nil, zstd.WithEncoderLevel(zstd.SpeedFastest), zstd.WithWindowSize(1<<20), zstd.WithLowerEncoderMem(true))
+}
+
+func newDecoder() (*zstd.Decoder, error) {
+	return zstd.NewReader(nil, zstd.WithDecoderConcurrency(1), zstd.WithDecoderMaxMemory(maxRecord))
+}
+
+// begin writes the header: twice, so that damage at one place leaves a copy.
+func (j *Journal) begin(h Header) (err error) {
+	if j.header, err = headerRecord(h); err != nil {
+		return fmt.Errorf("cannot begin the journal: %w", err)
+	}
+	for range 2 {
+		if _, err := j.appendRecord(bytes.Clone(j.header)); err != nil {
+			return err
+		}
+	}
+	j.mu.Lock()
+	j.headed = true
+	j.mu.Unlock()
+	return nil
+}
+
+// load makes the index.
+func (j *Journal) load() error {
+	_, s, err := read(j.file, func(at int64, e entry) {
+		j.in, j.out = j.in+e.in, j.out+e.out
+		if e.termination.Infrastructure() {
+			j.index.Forget(e.id) // to be tried again
+			return
+		}
+		j.index.put(e.id, at)
+		j.attempts = max(j.attempts, e.attempt+1)
+	})
+	if err != nil {
+		return naming(j.path, err)
+	}
+	j.mu.Lock()
+	j.size, j.seq = s.size, s.seq
+	j.mu.Unlock()
+	return nil
+}
+
+// Finished reports whether a trajectory needs no further attempt.
+func (j *Journal) Finished(id string) bool { return j.index.Offset(id) > 0 }
+
+// SameTask fails with a *ChangedError where a finished trajectory is of a task that
+// was another. It is nil for one that is not finished.
+func (j *Journal) SameTask(id string, task *traj.Task) error {
+	at := j.index.Offset(id)
+	if at == 0 {
+		return nil
+	}
+	e, err := j.entryAt(at)
+	if err != nil {
+		return fmt.Errorf("cannot read the journal %s at byte %d: %w", j.path, at, err)
+	}
+	if e.task != taskHash(task) {
+		return &ChangedError{Name: task.ID, Row: true}
+	}
+	return nil
+}
+
+// Index is a copy of the index of what was finished when the journal was opened.
+func (j *Journal) Index() *Index { return j.index.clone() }
+
+// Attempts is how many attempts of one task the journal has at most.
+func (j *Journal) Attempts() int { return j.attempts }
+
+// Spent is how many tokens of prompts and replies the run took before it was
+// resumed.
+func (j *Journal) Spent() (in, out int64) { return j.in, j.out }
+
+// Replay gives the finished trajectories of the run that is resumed, in the
+// order in which they ended. Call it before the first Append.
+func (j *Journal) Replay(do func(*traj.Trajectory) error) error {
+	size, err := j.file.Size()
+	if err != nil {
+		return fmt.Errorf("cannot read the journal: %w", err)
+	}
+	w := &window{r: j.file, size: size}
+	for _, at := range j.index.Offsets() {
+		t, err := j.read(w, at)
+		if err != nil {
+			return err
+		}
+		if err := do(t); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// At reads the trajectory whose record begins at an offset.
+func (j *Journal) At(offset int64) (*traj.Trajectory, error) {
+	size, err := j.file.Size()
+	if err != nil {
+		return nil, fmt.Errorf("cannot read the journal: %w", err)
+	}
+	return j.read(&window{r: j.file, size: size, exact: true}, offset)
+}
+
+func (j *Journal) read(w *window, offset int64) (*traj.Trajectory, error) {
+	rec, ok, err := w.record(&layoutV2, offset)
+	if err == nil && !ok {
+		err = errors.New("the record is damaged")
+	}
+	var frame []byte
+	if err == nil {
+		_, frame, err = parseTrajectory(rec.body)
+	}
+	var t *traj.Trajectory
+	if err == nil {
+		t, err = decode(frame, j.decoder)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("cannot read the journal %s at byte %d: %w", j.path, offset, err)
+	}
+	return t, nil
+}
+
+func (j *Journal) idAt(offset int64) (string, error) {
+	e, err := j.entryAt(offset)
+	return e.id, err
+}
+
+// entryAt reads what stands at the beginning of the record at an offset.
+func (j *Journal) entryAt(offset int64) (entry, error) {
+	for room := 512; ; room *= 8 {
+		b := make([]byte, headV2+room)
+		n, _ := j.file.ReadAt(b, offset) // shorter at the file's end
+		if n <= headV2 || !bytes.Equal(b[:4], magic) {
+			return entry{}, errBody
+		}
+		e, _, err := parseTrajectory(b[headV2:n])
+		if err == nil || n < len(b) {
+			return e, err
+		}
+	}
+}
+
+// Append returns the offset of the trajectory's record when it is on disk.
+func (j *Journal) Append(t *traj.Trajectory) (int64, error) {
+	text, err := json.Marshal(t)
+	var rec []byte
+	if err == nil {
+		rec, err = trajectoryRecord(entryOf(t), text, j.encoder)
+	}
+	if err != nil {
+		return 0, fmt.Errorf("cannot write %s into the journal: %w", t.ID, err)
+	}
+	return j.appendRecord(rec)
+}
+
+func (j *Journal) appendRecord(rec []byte) (int64, error) {
+	p := pending{rec, make(chan written, 1)}
+	j.mu.Lock()
+	if j.closing || j.err != nil {
+		err := j.err
+		j.mu.Unlock()
+		if err == nil {
+			err = errors.New("the journal is closed")
+		}
+		return 0, err
+	}
+	j.pending = append(j.pending, p)
+	j.wake.Signal()
+	j.mu.Unlock()
+	w := <-p.done
+	return w.at, w.err
+}
+
+// write is the only goroutine that writes: it takes all that waits, and syncs
+// once for all of it.
+func (j *Journal) write() {
+	defer close(j.ended)
+	var batch []pending
+	defer safego.Catch(func(err error) { j.giveUp(batch, err) })
+	for {
+		j.mu.Lock()
+		for len(j.pending) == 0 && !j.closing {
+			j.wake.Wait()
+		}
+		var at int64
+		var seq uint64
+		batch, at, seq = j.pending, j.size, j.seq
+		headed := j.headed || seq == 0
+		j.pending = nil
+		j.mu.Unlock()
+		if len(batch) == 0 {
+			return
+		}
+		var records [][]byte
+		for _, p := range batch {
+			if !headed || seq > 0 && seq%headerEvery == 0 {
+				copied := bytes.Clone(j.header)
+				seq++
+				seal(copied, seq)
+				records, headed = append(records, copied), true
+			}
+			seq++
+			seal(p.record, seq)
+			records = append(records, p.record)
+		}
+		n, err := j.writeBatch(records, at)
+		j.written(batch, records[:n], at, err)
+	}
+}
+
+// giveUp answers all who wait after a failure of the program itself.
+func (j *Journal) giveUp(batch []pending, err error) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	j.err = err
+	for _, p := range append(batch, j.pending...) {
+		select {
+		case p.done <- written{0, err}:
+		default: // it has its answer
+		}
+	}
+	j.pending = nil
+}
+
+// written tells those who wait which of their records are on disk.
+func (j *Journal) written(batch []pending, on [][]byte, at int64, err error) {
+	where := map[*byte]int64{} // a record's first byte → its offset
+	for _, rec := range on {
+		where[&rec[0]] = at
+		at += int64(len(rec))
+	}
+	j.mu.Lock()
+	j.size, j.seq, j.headed = at, j.seq+uint64(len(on)), true
+	if j.err == nil {
+		j.err = err
+	}
+	j.mu.Unlock()
+	for _, p := range batch {
+		if at, ok := where[&p.record[0]]; ok {
+			p.done <- written{at, nil}
+		} else {
+			p.done <- written{0, err}
+		}
+	}
+}
+
+// writeBatch writes records from an offset on, and says how many of them are on
+// disk: where there is room for some only, these are kept.
+func (j *Journal) writeBatch(batch [][]byte, at int64) (n int, err error) {
+	if _, err = j.file.WriteAt(bytes.Join(batch, nil), at); err == nil {
+		n = len(batch)
+	} else { // it is not known how much of it was written
+		n, err = j.writeSingly(batch, at)
+	}
+	if serr := j.file.Sync(); serr != nil {
+		return 0, fmt.Errorf("cannot write the journal %s: %w", j.path, serr)
+	}
+	return n, err
+}
+
+// writeSingly writes as many records as there is room for, and leaves whole ones only.
+func (j *Journal) writeSingly(batch [][]byte, at int64) (n int, err error) {
+	for _, b := range batch {
+		if _, err = j.file.WriteAt(b, at); err != nil {
+			err = fmt.Errorf("cannot write the journal: %w", err)
+			break
+		}
+		at += int64(len(b))
+		n++
+	}
+	_ = j.file.Truncate(at)
+	return n, err
+}
+
+// Sync reports whether everything so far is safely written.
+func (j *Journal) Sync() error {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	return j.err
+}
+
+// Close writes what waits and closes the file.
+func (j *Journal) Close() error {
+	if j == nil {
+		return nil
+	}
+	j.mu.Lock()
+	if j.closing {
+		j.mu.Unlock()
+		return nil
+	}
+	j.closing = true
+	j.wake.Signal()
+	j.mu.Unlock()
+	<-j.ended
+	if j.decoder != nil {
+		j.decoder.Close()
+	}
+	if err := j.file.Close(); err != nil && j.err == nil {
+		return fmt.Errorf("cannot close the journal: %w", err)
+	}
+	return j.err
+}

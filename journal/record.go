@@ -1,0 +1,267 @@
+package journal
+
+import (
+	"bytes"
+	"encoding/binary"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"hash/crc32"
+	"hash/fnv"
+	"io"
+	"strconv"
+
+	"agentcli/traj"
+
+	"github.com/klauspost/compress/zstd"
+)
+
+// A file of version 2 is a sequence of records:
+//
+//	magic    4 bytes  8a 61 6a 32
+//	length   4 bytes  of the body, little endian; 0 is invalid
+//	sequence 8 bytes  1, 2, 3, …: a missing number is a lost record
+//	CRC-32C  4 bytes  over length, sequence and body
+//	body
+//
+// The body's first byte is its kind. A header ('H') goes on with JSON. A
+// trajectory ('T') goes on with what the index needs (attempt, prompt tokens,
+// completion tokens as uvarints; termination and id as uvarint length and
+// bytes; hash of the task, 8 bytes) and then the trajectory's JSON as one zstd
+// frame.
+//
+// The header is the first record, stands again behind it, and again after every
+// headerEvery records and before the first record of a resumed run: one damaged
+// place never takes all copies of a longer run.
+//
+// A file of version 1 is a sequence of: length and CRC-32C of the payload (4
+// bytes each), payload. The payload is JSON: the header first, then a
+// trajectory each.
+const (
+	version     = 2
+	maxRecord   = 1 << 30 // bytes of a body
+	headerEvery = 512
+
+	kindHeader     = 'H'
+	kindTrajectory = 'T'
+)
+
+var (
+	magic      = []byte{0x8a, 'a', 'j', '2'}
+	castagnoli = crc32.MakeTable(crc32.Castagnoli)
+)
+
+const (
+	headV1 = 8
+	headV2 = 20
+)
+
+// entry is what the index needs to know of a trajectory's record.
+type entry struct {
+	id          string
+	attempt     int
+	termination traj.Termination
+	in, out     int64  // tokens of all its prompts and replies
+	task        uint64 // hash of what was asked
+}
+
+func entryOf(t *traj.Trajectory) entry {
+	e := entry{id: t.ID, attempt: t.Attempt, termination: t.Termination, task: taskHash(&t.Task)}
+	for i := range t.Steps {
+		e.in += int64(t.Steps[i].PromptTokens)
+		e.out += int64(t.Steps[i].CompletionTokens)
+	}
+	return e
+}
+
+// taskHash is the FNV-1a hash of everything in a task.
+func taskHash(t *traj.Task) uint64 {
+	h := fnv.New64a()
+	text := func(s string) {
+		var n [8]byte
+		binary.LittleEndian.PutUint64(n[:], uint64(len(s)))
+		_, _ = h.Write(n[:])
+		_, _ = io.WriteString(h, s)
+	}
+	list := func(all []string) {
+		text(strconv.Itoa(len(all)))
+		for _, s := range all {
+			text(s)
+		}
+	}
+	for _, s := range []string{t.ID, t.Dataset, t.Split, t.Question, t.Env, t.Reward, string(t.Meta)} {
+		text(s)
+	}
+	list(t.Answers)
+	list(t.Tools)
+	for i := range t.Messages {
+		m := &t.Messages[i]
+		for _, s := range []string{m.Role, m.Content, m.Reasoning, m.Name, m.ToolCallID} {
+			text(s)
+		}
+		for _, c := range m.ToolCalls {
+			list([]string{c.ID, c.Name, c.Arguments})
+		}
+		for _, p := range m.Images {
+			list([]string{p.Path, string(p.Bytes)})
+		}
+	}
+	return h.Sum64()
+}
+
+// record is one whole record of a file.
+type record struct {
+	at, end int64 // its first byte, and the byte behind it
+	seq     uint64
+	body    []byte // valid until the next one is read
+}
+
+// seal puts sequence number and checksum into a record made by newRecord.
+func seal(rec []byte, seq uint64) {
+	binary.LittleEndian.PutUint64(rec[8:], seq)
+	binary.LittleEndian.PutUint32(rec[16:], checksumV2(rec[4:16], rec[headV2:]))
+}
+
+func checksumV2(head, body []byte) uint32 {
+	return crc32.Update(crc32.Checksum(head, castagnoli), castagnoli, body)
+}
+
+// newRecord is room for a record's head, and the body's kind.
+func newRecord(kind byte, capacity int) []byte {
+	rec := make([]byte, headV2, headV2+1+capacity)
+	copy(rec, magic)
+	return append(rec, kind)
+}
+
+// finish writes the body's length.
+func finish(rec []byte) ([]byte, error) {
+	if n := len(rec) - headV2; n > maxRecord {
+		return nil, fmt.Errorf("a record of %d bytes is too long for the journal", n)
+	}
+	binary.LittleEndian.PutUint32(rec[4:], uint32(len(rec)-headV2))
+	return rec, nil
+}
+
+func headerRecord(h Header) ([]byte, error) {
+	text, err := json.Marshal(h)
+	if err != nil {
+		return nil, err
+	}
+	return finish(append(newRecord(kindHeader, len(text)), text...))
+}
+
+func trajectoryRecord(e entry, text []byte, z *zstd.Encoder) ([]byte, error) {
+	rec := newRecord(kindTrajectory, 64+len(e.id)+len(text)/3)
+	rec = binary.AppendUvarint(rec, uint64(e.attempt))
+	rec = binary.AppendUvarint(rec, uint64(e.in))
+	rec = binary.AppendUvarint(rec, uint64(e.out))
+	rec = appendString(rec, string(e.termination))
+	rec = appendString(rec, e.id)
+	rec = binary.LittleEndian.AppendUint64(rec, e.task)
+	return finish(z.EncodeAll(text, rec))
+}
+
+func appendString(b []byte, s string) []byte {
+	return append(binary.AppendUvarint(b, uint64(len(s))), s...)
+}
+
+var errBody = errors.New("the record's body is not in the journal's format")
+
+// parseTrajectory splits the body of a trajectory's record; frame is the zstd
+// frame of its JSON. The body may be cut within the
+// frame.
+func parseTrajectory(body []byte) (e entry, frame []byte, err error) {
+	if len(body) == 0 || body[0] != kindTrajectory {
+		return e, nil, errBody
+	}
+	b := body[1:]
+	number := func() (n uint64) {
+		var size int
+		if n, size = binary.Uvarint(b); size <= 0 {
+			err = errBody
+			return 0
+		}
+		b = b[size:]
+		return n
+	}
+	text := func() string {
+		n := number()
+		if err != nil || n > uint64(len(b)) {
+			err = errBody
+			return ""
+		}
+		s := string(b[:n])
+		b = b[n:]
+		return s
+	}
+	e.attempt = int(number())
+	e.in, e.out = int64(number()), int64(number())
+	e.termination, e.id = traj.Termination(text()), text()
+	if err != nil || len(b) < 8 {
+		return e, nil, errBody
+	}
+	e.task = binary.LittleEndian.Uint64(b)
+	return e, b[8:], nil
+}
+
+// decode reads the trajectory of a whole frame.
+func decode(frame []byte, z *zstd.Decoder) (*traj.Trajectory, error) {
+	text, err := unpack(frame, z)
+	if err != nil {
+		return nil, err
+	}
+	var t traj.Trajectory
+	if err := json.Unmarshal(text, &t); err != nil {
+		return nil, fmt.Errorf("it is not a trajectory: %w", err)
+	}
+	return &t, nil
+}
+
+func unpack(frame []byte, z *zstd.Decoder) ([]byte, error) {
+	text, err := z.DecodeAll(frame, nil)
+	if err != nil {
+		return nil, fmt.Errorf("it cannot be decompressed: %w", err)
+	}
+	return text, nil
+}
+
+// layout is what differs between the versions where a file is scanned.
+type layout struct {
+	version int
+	head    int
+	marker  []byte // stands in every record, so that the next one can be found behind damage
+	offset  int    // of the marker within a record
+}
+
+var (
+	layoutV1 = layout{version: 1, head: headV1, marker: []byte(`{"id":`), offset: headV1}
+	layoutV2 = layout{version: 2, head: headV2, marker: magic}
+)
+
+// length reads the body's length from a record's head; false: it is no head.
+func (l *layout) length(head []byte) (int64, bool) {
+	at := 0
+	if l.version == 2 {
+		if !bytes.Equal(head[:4], magic) {
+			return 0, false
+		}
+		at = 4
+	}
+	n := int64(binary.LittleEndian.Uint32(head[at:]))
+	return n, n > 0 && n <= maxRecord
+}
+
+// whole reports whether the checksum fits.
+func (l *layout) whole(head, body []byte) bool {
+	if l.version == 1 {
+		return crc32.Checksum(body, castagnoli) == binary.LittleEndian.Uint32(head[4:])
+	}
+	return checksumV2(head[4:16], body) == binary.LittleEndian.Uint32(head[16:])
+}
+
+func (l *layout) sequence(head []byte) uint64 {
+	if l.version == 1 {
+		return 0
+	}
+	return binary.LittleEndian.Uint64(head[8:])
+}

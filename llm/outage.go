@@ -1,0 +1,119 @@
+package llm
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"agentcli/internal/safego"
+	"agentcli/internal/workclock"
+	"agentcli/traj"
+)
+
+// maxAway is the longest pause between two questions to servers that are away.
+const maxAway = 15 * time.Second
+
+// outage is a time in which no server takes connections, after one has answered.
+// Requests wait for its end together. The pool's lock guards it.
+type outage struct {
+	over  chan struct{} // closed when a server answers, or when patience is spent
+	spent error         // patience is: what requests that fail again end with
+}
+
+// await waits, for as long as Config.Patience in all, until a server takes
+// connections again; seq is the request that was refused one. The first to wait
+// says so, and has somebody ask.
+func (p *pool) await(ctx context.Context, at *caller, seq uint64, why error) error {
+	p.mu.Lock()
+	o := p.out
+	if o == nil && (seq < p.back || p.ctx.Err() != nil) {
+		p.mu.Unlock()
+		return p.ctx.Err()
+	}
+	if o != nil && o.spent != nil { // it was waited for, and has not come back since
+		p.mu.Unlock()
+		return o.spent
+	}
+	if o == nil {
+		o = &outage{over: make(chan struct{})}
+		p.out = o
+		p.wg.Go(func() { defer safego.Catch(nil); p.endOutage(o, why) })
+		p.mu.Unlock()
+		at.c.Notice(fmt.Sprintf("%v (waiting up to %v for it to take connections again; nothing is asked meanwhile)", why, at.c.Patience))
+	} else {
+		p.mu.Unlock()
+	}
+	if err := o.wait(ctx); err != nil {
+		return fmt.Errorf("%s: %w", at.name, err)
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return o.spent
+}
+
+// onlyOne reports whether no other server is left to be asked, now or after a pause.
+func (p *pool) onlyOne(at *caller) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return !slices.ContainsFunc(p.all, func(c *caller) bool { return c != at && !c.lane.dead })
+}
+
+// wait is for the outage's end, and none of a trajectory's working time.
+func (o *outage) wait(ctx context.Context) error {
+	defer workclock.Wait(ctx)()
+	select {
+	case <-o.over:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// endOutage asks for the servers' models until one answers, or patience is spent:
+// the pauses and what the questions took count.
+func (p *pool) endOutage(o *outage, why error) {
+	c := &p.all[0].c
+	var back *caller
+	var waited time.Duration
+	for pause := firstProbe; back == nil && waited < c.Patience; pause = min(2*pause, maxAway) {
+		pause = min(pause, c.Patience-waited)
+		if c.Sleep(p.ctx, pause) != nil {
+			break // nobody waits any more
+		}
+		start := c.Now()
+		back = p.anyAlive()
+		waited += pause + c.Now().Sub(start)
+	}
+	say := ""
+	p.mu.Lock()
+	if back != nil {
+		p.out, p.back = nil, p.seq
+		say = p.revive(back)
+	} else {
+		o.spent = traj.Mark(fmt.Errorf("%w (it was waited for, %v)", why, c.Patience), traj.ErrGone)
+	}
+	close(o.over)
+	p.mu.Unlock()
+	if say != "" {
+		c.Notice(say)
+	}
+}
+
+// anyAlive asks every server, and gives the first that answers.
+func (p *pool) anyAlive() *caller {
+	for _, at := range p.all {
+		ctx, cancel := context.WithTimeout(p.ctx, probeTimeout)
+		err := p.alive(ctx, at)
+		cancel()
+		var other *otherModel
+		switch {
+		case err == nil:
+			return at
+		case errors.As(err, &other):
+			at.tell("another model", fmt.Sprintf("answers again but does not offer %s (it offers %s): it is not asked", p.model, other))
+		}
+	}
+	return nil
+}
