@@ -130,12 +130,12 @@ func (d *Data) empty() error {
 // ErrNoRows is wrapped by the error of files whose rows were all left out.
 var ErrNoRows = errors.New("no rows to train on")
 
-// Fit leaves out the rows that a run with these settings cannot train on: those that do
+// DropUnfit leaves out the rows that a run with these settings cannot train on: those that do
 // not fit into the model's window, and then, where attempts are compared, those that
 // nothing is left to compare with in their group (a failure of the infrastructure is no
 // reward, so the attempt that is left of such a group has no baseline). That nothing
 // remains is an error.
-func (d *Data) Fit(window int, c Config) error {
+func (d *Data) DropUnfit(window int, c Config) error {
 	if err := d.dropLong(window); err != nil || c.IsSupervised() {
 		return err
 	}
@@ -269,7 +269,7 @@ func (d *Data) CompareWithGreedy(ctx context.Context, path string) error {
 }
 
 // CheckGroups looks whether the rows can be compared at all: every advantage
-// here is relative to a group. Groups of one among others are left out by Fit.
+// here is relative to a group. Groups of one among others are left out by DropUnfit.
 func (d *Data) CheckGroups() error {
 	all := groups(d.Episodes)
 	if slices.ContainsFunc(all, func(g []*Episode) bool { return len(g) > 1 }) {

@@ -251,7 +251,7 @@ func (s *Session) epochs(ctx context.Context, train [][]*Episode, alg algorithm)
 				s.Frozen.Diff = *s.diff
 			}
 			s.Frozen.Diff.into(m)
-			if err := s.tell(ctx, step, stop || step == total, m); err != nil {
+			if err := s.reportStep(ctx, step, stop || step == total, m); err != nil {
 				return err
 			}
 			if stop {
@@ -284,9 +284,9 @@ func (s *Session) stepMetrics(at stepNumbers, epoch int, batch []*Episode) *metr
 	return m
 }
 
-// tell measures the held-out rows where it is time, and hands on what there is to say of
+// reportStep measures the held-out rows where it is time, and hands on what there is to say of
 // a step that was taken.
-func (s *Session) tell(ctx context.Context, step int, last bool, m *metrics) error {
+func (s *Session) reportStep(ctx context.Context, step int, last bool, m *metrics) error {
 	var measured map[string]float64
 	var evalErr error
 	if last || s.EvalEvery > 0 && step%s.EvalEvery == 0 {

@@ -125,7 +125,7 @@ func walked(t *testing.T, c Config, seed uint64) []float64 {
 	}
 	actor.sgd = true
 	data := &Data{Episodes: episodes}
-	if err := data.Fit(1<<20, c); err != nil {
+	if err := data.DropUnfit(1<<20, c); err != nil {
 		t.Fatal(err)
 	}
 	s := Session{Actor: actor, Ref: newBigram(few, 2), Teacher: newBigram(few, 3), Config: c, Data: data, Clock: still}

@@ -66,7 +66,7 @@ func (s *Session) policyLoss(mb micro, n counts, o policy.Outputs, m *metrics) (
 	loss, _ := algo.LossByName(c.Loss)
 	var g policy.Gradients
 	now := map[item][]float64{} // log-probs of the sequences of this micro-batch
-	if s.needsWhole(loss) {
+	if s.needsTrajectory(loss) {
 		if err := mb.each(o, func(it item, part policy.Outputs) error { now[it] = part.Logprobs; return nil }); err != nil {
 			return g, err
 		}
@@ -137,7 +137,7 @@ func (s *Session) actionLoss(loss *algo.Loss, it item, n counts, part policy.Out
 		m.token(span.Weight[i]*r.Loss[i], r.Clipped[i], r.Dual[i], span.Old[i]-span.LP[i], part.Entropy[t])
 		if c.KLCoef > 0 && c.KLIn == KLInLoss {
 			ref := part.Logprobs[t] // where it is the policy in its only update
-			if !s.refIsNow() {
+			if !s.refIsCurrent() {
 				ref = x.Ref[t]
 			}
 			v, d := c.KL.At(part.Logprobs[t], ref)
@@ -162,7 +162,7 @@ func (s *Session) span(loss *algo.Loss, it item, w float64, lp []float64, now ma
 		}
 		x, at := &it.ep.Streams[k], lp
 		switch {
-		case s.needsWhole(loss):
+		case s.needsTrajectory(loss):
 			at = now[item{it.ep, k}]
 		case k != it.seq:
 			at = x.Old // of a correction only: it looks at no other
@@ -173,7 +173,7 @@ func (s *Session) span(loss *algo.Loss, it item, w float64, lp []float64, now ma
 		old := x.Old
 		switch {
 		case old != nil:
-		case s.old == oldIsNow:
+		case s.old == oldIsCurrent:
 			old = at
 		case x.Roll != nil: // in the metrics only
 			old = x.Roll
@@ -203,10 +203,10 @@ func (s *Session) span(loss *algo.Loss, it item, w float64, lp []float64, now ma
 	return span, lo, hi
 }
 
-// needsWhole reports whether the log-probs of all sequences of a trajectory, as they are
+// needsTrajectory reports whether the log-probs of all sequences of a trajectory, as they are
 // now, are needed for each of them.
-func (s *Session) needsWhole(loss *algo.Loss) bool {
-	return loss.Whole || s.old == oldIsNow && s.Config.OffPolicy.Whole()
+func (s *Session) needsTrajectory(loss *algo.Loss) bool {
+	return loss.Whole || s.old == oldIsCurrent && s.Config.OffPolicy.Whole()
 }
 
 // updatePolicy runs a step's episodes through the policy and adds up the gradients
@@ -274,7 +274,7 @@ func (s *Session) rehearse(ctx context.Context, work, some []*Episode, take func
 // several micro-batches.
 func (s *Session) split(work []*Episode) ([]*Episode, error) {
 	loss, _ := algo.LossByName(s.Config.Loss)
-	if !s.needsWhole(loss) || !slices.ContainsFunc(work, func(e *Episode) bool { return e.counts.sequences > 1 && !e.Filtered }) {
+	if !s.needsTrajectory(loss) || !slices.ContainsFunc(work, func(e *Episode) bool { return e.counts.sequences > 1 && !e.Filtered }) {
 		return nil, nil
 	}
 	var out []*Episode

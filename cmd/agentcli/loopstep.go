@@ -287,7 +287,7 @@ func (l *loop) tasks(ctx context.Context, step int) iter.Seq2[traj.Task, error] 
 func (l *loop) load(ctx context.Context, step int, path string) (*trainer.Data, error) {
 	data, err := trainer.LoadFor(ctx, []string{path}, l.o.train.Config, trainer.From{Demonstrations: l.demos, Observations: observations(ctx, l.path, l.note)})
 	if err == nil {
-		err = data.Fit(l.m.actor.Window(), l.o.train.Config)
+		err = data.DropUnfit(l.m.actor.Window(), l.o.train.Config)
 	}
 	switch {
 	case errors.Is(err, trainer.ErrNoRows):
