@@ -199,7 +199,7 @@ func (s *Session) evaluate(ctx context.Context) (map[string]float64, error) {
 		return nil, nil
 	}
 	m := newMetrics(0, 0, 0, s.Eval, nil)
-	if err := s.measure(ctx, s.eval, m); err != nil {
+	if err := s.timed("eval", func() error { return s.measure(ctx, s.eval, m) }); err != nil {
 		return nil, err
 	}
 	values := map[string]float64{}
