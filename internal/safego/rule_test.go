@@ -18,6 +18,8 @@ var allowed = map[string]string{
 	"bench/engine/first.go":     "a benchmark",
 	"bench/engine/main.go":      "a benchmark",
 	"bench/engine/server.go":    "a benchmark",
+	"bench/soak/main.go":        "a benchmark",
+	"bench/soak/server.go":      "a benchmark",
 }
 
 // TestEveryGoroutineRecovers: a panic in a goroutine without a recover at its
