@@ -165,7 +165,7 @@ var loopUsage = map[string]string{
 // notOfLoop are flags of its parts that have no meaning in a loop.
 var notOfLoop = []string{"base-url", "parser", "token-mode", "tokenizer", "stream", "retries", "model-timeout", "stream-timeout", "patience", "ordered", "greedy", "dry-run",
 	"budget-tokens", "budget-cost", "price-in", "price-out",
-	"dpo-beta", "dpo-loss", "label-smoothing", "pairs", "rm-loss", "prm-token", "prm-tokens", "ptx", "ptx-coef"}
+	"dpo-beta", "dpo-loss", "label-smoothing", "pairs", "rm-loss", "prm-token", "prm-tokens", "ptx", "ptx-coef", "max-staleness"}
 
 func loopOptionsOf(c *cli.Context) (loopOptions, error) {
 	var o loopOptions

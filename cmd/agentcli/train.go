@@ -416,6 +416,9 @@ func runTrain(ctx context.Context, o trainOptions, s streams) (end error) {
 		return err
 	}
 	sayTestSplits(o.trainedOn, note)
+	if data.Unmarked > 0 {
+		note("warning: in %d rows the tool output was not found among their tokens; --echo learns nothing from them", data.Unmarked)
+	}
 	if data.Skipped.Rows > 0 {
 		note("%d rows take no part: %s", data.Skipped.Rows, data.Skipped.String())
 	}
@@ -473,16 +476,7 @@ func runTrain(ctx context.Context, o trainOptions, s streams) (end error) {
 	show := newTrainMeter(s)
 	best := &bestSoFar{dir: o.Output, save: func(dir string) error { held := o; held.Output = dir; return m.save(held) }}
 	if rows.eval != nil {
-		best.read(pos.Step)
-		run.Eval, run.EvalEvery = rows.eval, o.Held.Every
-		run.OnEval = func(step int, v map[string]float64) error {
-			if step == 0 {
-				if err := log.Write(0, v, time.Now()); err != nil {
-					return err
-				}
-			}
-			return best.measured(step, v)
-		}
+		best.watch(run, rows.eval, o.Held.Every, log)
 	}
 	run.OnSkip = func(err error) { show.close(); note("warning: %v: this step is left out", err) }
 	run.OnDrop = func(rows int) {
