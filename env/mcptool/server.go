@@ -10,6 +10,7 @@ import (
 	"io"
 	"net/http"
 	"net/url"
+	"strings"
 	"sync"
 	"time"
 
@@ -107,8 +108,9 @@ func (x *server) clean(err error) error {
 	return cleaned{words, err}
 }
 
+// words are a text of the server's as messages may hold it: one line, in UTF-8.
 func (x *server) words(s string) string {
-	return text.Without(text.Address(s), x.where.secrets())
+	return text.OneLine(strings.ToValidUTF8(text.Without(text.Address(s), x.where.secrets()), "\uFFFD"))
 }
 
 // cleaned is an error with other words.

@@ -1,0 +1,84 @@
+package mcptool
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"time"
+	"unicode/utf8"
+)
+
+// FuzzMessages is a server that shakes hands as it should and then answers the list of
+// tools, or a call, with any bytes: what comes of it is a result in UTF-8 or an error
+// of one line, in bounded time.
+func FuzzMessages(f *testing.F) {
+	f.Add([]byte(`{"jsonrpc":"2.0","id":ID,"result":{"tools":[{"name":"a","inputSchema":{"type":"object"}}]}}`), false, false)
+	f.Add([]byte(`{"jsonrpc":"2.0","id":ID,"result":{"content":[{"type":"text","text":"x"}],"isError":true}}`), true, false)
+	f.Add([]byte(`{"jsonrpc":"2.0","id":ID,"result":{"content":[{"type":"image","data":"AA==","mimeType":"image/png"},{"type":"resource","resource":{"uri":"x","text":"y"}}]}}`), true, false)
+	f.Add([]byte("event: message\ndata: {\"jsonrpc\":\"2.0\",\"id\":ID,\"error\":{\"code\":-32000,\"message\":\"a\\nb\"}}\n\n"), true, true)
+	f.Add([]byte(`{"jsonrpc":"2.0","id":ID,"result":{"tools":[{"name":"a","inputSchema":{"$ref":"#"}}],"nextCursor":"x"}}`), false, false)
+	f.Add([]byte(`[{"jsonrpc":"2.0","method":"ping","id":1}]`), true, false)
+	f.Fuzz(func(t *testing.T, body []byte, atCall, stream bool) {
+		pages := 0
+		server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			b, _ := io.ReadAll(r.Body)
+			var m struct {
+				ID     json.RawMessage `json:"id"`
+				Method string          `json:"method"`
+			}
+			_ = json.Unmarshal(b, &m)
+			hostile := func() {
+				if pages++; pages > 20 { // a list whose pages never end
+					http.Error(w, "no more", http.StatusInternalServerError)
+					return
+				}
+				kind := "application/json"
+				if stream {
+					kind = "text/event-stream"
+				}
+				w.Header().Set("Content-Type", kind)
+				_, _ = w.Write([]byte(strings.ReplaceAll(string(body), "ID", string(m.ID))))
+			}
+			switch {
+			case r.Method != http.MethodPost:
+				w.WriteHeader(http.StatusMethodNotAllowed)
+			case m.Method == "initialize":
+				w.Header().Set("Content-Type", "application/json")
+				fmt.Fprintf(w, `{"jsonrpc":"2.0","id":%s,"result":{"protocolVersion":"2025-06-18","capabilities":{"tools":{}},"serverInfo":{"name":"f","version":"1"}}}`, m.ID)
+			case len(m.ID) == 0:
+				w.WriteHeader(http.StatusAccepted)
+			case m.Method == "tools/list" && atCall:
+				w.Header().Set("Content-Type", "application/json")
+				fmt.Fprintf(w, `{"jsonrpc":"2.0","id":%s,"result":{"tools":[{"name":"a","inputSchema":{"type":"object"}}]}}`, m.ID)
+			default:
+				hostile()
+			}
+		}))
+		defer server.Close()
+		defer server.CloseClientConnections()
+		line := func(s string) {
+			if strings.ContainsAny(s, "\n\r") || !utf8.ValidString(s) {
+				t.Errorf("a message is not one line of text: %q", s)
+			}
+		}
+		set, err := Open(t.Context(), Config{Servers: []Server{{URL: server.URL}}, Timeout: time.Second, Notice: line, closeGrace: time.Millisecond})
+		if err != nil {
+			line(err.Error())
+			return
+		}
+		defer set.Close()
+		for _, tool := range set.Tools() {
+			if !atCall && !json.Valid(tool.Spec().Parameters) {
+				t.Errorf("the schema of %q is %q", tool.Spec().Name, tool.Spec().Parameters)
+			}
+			if out, err := tool.Call(t.Context(), json.RawMessage(`{}`)); err == nil && !utf8.ValidString(out) {
+				t.Errorf("the result is %q", out)
+			}
+			break
+		}
+	})
+}
