@@ -194,6 +194,11 @@ type writer struct {
 	skip int   // messages that head has written
 	open bool  // turns are left without their end
 	err  error // of head
+
+	tool    string   // content of the tool message that is written; "": it is none
+	marks   [][2]int // of the run: bytes of tool messages' content
+	content [][2]int // ids of it, as far as whole tokens are
+	bytes   func(id int32) []byte
 }
 
 func (w *writer) plain(parts ...string) {
@@ -211,15 +216,22 @@ func (w *writer) control(s string) {
 
 func (w *writer) flush() {
 	if w.run.Len() > 0 {
-		w.ids = append(w.ids, w.r.tok.EncodeOrdinary(w.run.String())...)
+		ids := w.r.tok.EncodeOrdinary(w.run.String())
+		if w.bytes != nil {
+			w.content = append(w.content, tokensWithin(w.bytes, ids, w.run.Len(), w.marks, len(w.ids))...)
+		}
+		w.ids = append(w.ids, ids...)
 		w.run.Reset()
+		w.marks = w.marks[:0]
 	}
 }
 
 // turn writes a whole turn.
 func (w *writer) turn(role string, parts ...string) {
 	w.r.frame.header(w, role)
-	w.plain(parts...)
+	for _, s := range parts {
+		w.body(s)
+	}
 	w.end()
 }
 
@@ -296,6 +308,10 @@ func (r *renderer) body(w *writer, msgs []traj.Message, o Options, headed bool) 
 			continue
 		}
 		w.open = o.ContinueFinal && i == len(msgs)-1
+		w.tool = ""
+		if msgs[i].Role == traj.RoleTool {
+			w.tool = msgs[i].Content
+		}
 		if err := r.message(w, msgs, i, headed); err != nil {
 			return fmt.Errorf("messages: message %d: %w", i, err)
 		}
@@ -313,16 +329,26 @@ func (r *renderer) Bridge(prev []int32, msgs []traj.Message, o Options) ([]int32
 	if len(prev) == 0 || r.rewrites != nil && r.rewrites(prev, msgs, r.endThink, r.haveEndThink) {
 		return nil, false
 	}
-	w := &writer{r: r, ids: append([]int32(nil), prev...)}
+	w := r.bridge(prev, msgs, o, nil)
+	if w == nil {
+		return nil, false
+	}
+	return w.ids, true
+}
+
+// bridge is Bridge with the content of tool messages, where bytes gives a token's; nil
+// where they cannot be rendered.
+func (r *renderer) bridge(prev []int32, msgs []traj.Message, o Options, bytes func(id int32) []byte) *writer {
+	w := &writer{r: r, ids: append([]int32(nil), prev...), bytes: bytes}
 	if !slices.Contains(r.stops[:r.closing], prev[len(prev)-1]) {
 		w.control(r.frame.end) // stopped by length: the turn is still open
 	}
 	w.plain(r.frame.after)
 	if r.body(w, msgs, o, false) != nil {
-		return nil, false
+		return nil
 	}
 	w.flush()
-	return w.ids, true
+	return w
 }
 
 func (r *renderer) Parse(sampled []int32) (traj.Message, []traj.CallError) {

@@ -90,7 +90,9 @@ func llama31Message(w *writer, msgs []traj.Message, i int, _ bool) error {
 	m := msgs[i]
 	switch {
 	case m.Role == traj.RoleTool: // a string is iterable, so the template makes JSON of it
-		w.turn("ipython", pyString(m.Content))
+		text := pyString(m.Content)
+		w.tool = text[1 : len(text)-1]
+		w.turn("ipython", `"`, w.tool, `"`)
 	case len(m.ToolCalls) > 0:
 		calls, err := llamaCalls(m.ToolCalls)
 		if err != nil {

@@ -98,7 +98,9 @@ func qwenTool(w *writer, msgs []traj.Message, i int) {
 		w.control(imStart)
 		w.plain(traj.RoleUser)
 	}
-	w.plain("\n<tool_response>\n", msgs[i].Content, "\n</tool_response>")
+	w.plain("\n<tool_response>\n")
+	w.body(msgs[i].Content)
+	w.plain("\n</tool_response>")
 	if i == len(msgs)-1 || msgs[i+1].Role != traj.RoleTool {
 		w.end()
 	}

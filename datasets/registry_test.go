@@ -77,3 +77,18 @@ func TestBenchmarkFromTheHub(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// A benchmark is measured on its own split; what is for training is another.
+func TestABenchmarksTestSplitIsKnown(t *testing.T) {
+	for _, x := range []struct {
+		name, split string
+		test        bool
+	}{{"gsm8k", "", true}, {"gsm8k", "test", true}, {"gsm8k", "train", false}, {"aime2024", "train", true}, {"aime2024", "test", true}, {"math500", "", true}, {"arith", "test", false}, {"d.jsonl", "", false}} {
+		if got := IsTestSplit(x.name, x.split); got != x.test {
+			t.Errorf("%s, split %q: %v", x.name, x.split, got)
+		}
+	}
+	if TrainSplit("gsm8k") != "train" || TrainSplit("aime2024") != "" || TrainSplit("arith") != "" || TestSplit("gsm8k") != "test" || TestSplit("arith") != "" {
+		t.Error("the splits of the benchmarks are others")
+	}
+}

@@ -322,8 +322,8 @@ func (r *run) startAll(ctx context.Context, tasks iter.Seq2[traj.Task, error]) {
 			}
 			r.mu.Unlock()
 			wg.Go(func() {
-				defer safego.Catch(r.fail)
 				defer func() { <-room }()
+				defer safego.Catch(r.fail)
 				r.one(ctx, task, attempt, turn)
 			})
 		}

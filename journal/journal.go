@@ -17,6 +17,7 @@ import (
 	"sync"
 
 	"agentcli/internal/filesys"
+	"agentcli/internal/safego"
 	"agentcli/traj"
 
 	"github.com/klauspost/compress/zstd"
@@ -374,12 +375,16 @@ func (j *Journal) appendRecord(rec []byte) (int64, error) {
 // once for all of it.
 func (j *Journal) write() {
 	defer close(j.ended)
+	var batch []pending
+	defer safego.Catch(func(err error) { j.giveUp(batch, err) })
 	for {
 		j.mu.Lock()
 		for len(j.pending) == 0 && !j.closing {
 			j.wake.Wait()
 		}
-		batch, at, seq := j.pending, j.size, j.seq
+		var at int64
+		var seq uint64
+		batch, at, seq = j.pending, j.size, j.seq
 		headed := j.headed || seq == 0
 		j.pending = nil
 		j.mu.Unlock()
@@ -401,6 +406,20 @@ func (j *Journal) write() {
 		n, err := j.writeBatch(records, at)
 		j.written(batch, records[:n], at, err)
 	}
+}
+
+// giveUp answers all who wait after a failure of the program itself.
+func (j *Journal) giveUp(batch []pending, err error) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	j.err = err
+	for _, p := range append(batch, j.pending...) {
+		select {
+		case p.done <- written{0, err}:
+		default: // it has its answer
+		}
+	}
+	j.pending = nil
 }
 
 // written tells those who wait which of their records are on disk.

@@ -73,6 +73,9 @@ func (c *caller) once(ctx context.Context, try func(context.Context, *caller) *f
 	if f != nil && one.Err() != nil && ctx.Err() == nil {
 		return &failure{err: fmt.Errorf("%s gave no reply within %v", c.name, c.c.Timeout), retry: true, slow: true, why: ReasonTimeout}
 	}
+	if f != nil {
+		f.err = keyless(f.err, c.c.APIKey)
+	}
 	return f
 }
 

@@ -353,6 +353,27 @@ func retryAfter(h http.Header, now time.Time) time.Duration {
 	return 0
 }
 
+// keyless is an error in whose words our key does not stand: it goes into the
+// journal, the trajectory file and the log, and servers echo what they are sent.
+func keyless(err error, key string) error {
+	if err == nil {
+		return nil
+	}
+	words := withoutKey(err.Error(), key)
+	if words == err.Error() {
+		return err
+	}
+	return keylessError{words, err}
+}
+
+type keylessError struct {
+	words string
+	err   error
+}
+
+func (e keylessError) Error() string { return e.words }
+func (e keylessError) Unwrap() error { return e.err }
+
 // clean makes a server's words fit for a line, and takes our key out of them.
 func (c *caller) clean(s string) string { return oneLine(withoutKey(s, c.c.APIKey)) }
 

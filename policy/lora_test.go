@@ -490,3 +490,33 @@ func TestAdaptersThatDoNotFitAreRefusedInOneLine(t *testing.T) {
 		}
 	}
 }
+
+// A rehearsal drops what the update that it is of will drop.
+func TestARehearsalDropsWhatTheUpdateDrops(t *testing.T) {
+	tr, err := OpenTrainable("testdata/tiny-llama", Config{DType: "float64", Threads: 1, LoRA: LoRA{Rank: 2, Alpha: 4, Dropout: .5}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer tr.Close()
+	step(t, tr, headBatch(), 1) // adapters of zeros drop nothing
+	var rehearsed [3]Outputs
+	for n := range rehearsed {
+		if rehearsed[n], err = tr.Rehearse(headBatch(), n); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if slices.Equal(rehearsed[0].Logprobs, rehearsed[1].Logprobs) {
+		t.Fatal("two passes drop the same")
+	}
+	for n := range rehearsed {
+		err := tr.Accumulate(headBatch(), func(o Outputs) Gradients {
+			if !slices.Equal(o.Logprobs, rehearsed[n].Logprobs) {
+				t.Errorf("update %d is not what was rehearsed", n)
+			}
+			return Gradients{Logprobs: make([]float64, len(o.Logprobs))}
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+}

@@ -5,9 +5,11 @@ package policy
 import (
 	"context"
 	"errors"
+	"slices"
 	"strings"
 	"sync"
 
+	"agentcli/internal/safego"
 	"agentcli/internal/torch"
 	"agentcli/tokenizer"
 	"agentcli/traj"
@@ -143,6 +145,7 @@ func (sc *scheduler) close() {
 // loop is the only user of the table and the lists.
 func (sc *scheduler) loop() {
 	defer close(sc.done)
+	defer safego.Catch(sc.giveUp)
 	for {
 		sc.mu.Lock()
 		for len(sc.inbox) == 0 && len(sc.waiting) == 0 && len(sc.running) == 0 && !sc.closed && sc.change == nil {
@@ -180,6 +183,24 @@ func (sc *scheduler) loop() {
 				sc.finish(w.seq, nil, err)
 			}
 		}
+	}
+}
+
+// giveUp answers all who wait after a failure of the program itself.
+func (sc *scheduler) giveUp(err error) {
+	sc.mu.Lock()
+	defer sc.mu.Unlock()
+	sc.closed = true
+	for _, q := range slices.Concat(sc.running, sc.waiting, sc.inbox) {
+		select {
+		case <-q.done: // it has its answer
+		default:
+			q.err = err
+			close(q.done)
+		}
+	}
+	if sc.change != nil {
+		sc.change.done <- err
 	}
 }
 

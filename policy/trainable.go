@@ -218,6 +218,20 @@ func (t *Trainable) Forward(b Batch) (out Outputs, err error) {
 	return out, err
 }
 
+// Rehearse is the forward pass that the nth call of Accumulate from now, counted from 0,
+// makes of the batch: it drops the same inputs of adapters.
+func (t *Trainable) Rehearse(b Batch, n int) (out Outputs, err error) {
+	err = t.worker.Do(func(s *torch.Scope) error {
+		passes := t.passes
+		t.passes += int64(n)
+		call := t.call()
+		t.passes = passes
+		out = t.forward(s, t.cast(s, call), b, nil)
+		return s.Err()
+	})
+	return out, err
+}
+
 // Accumulate runs the batch forward, hands what the model says of the wanted
 // tokens to loss, which returns the derivatives of L, and adds the gradient of L
 // to the parameters. The loss itself thus lives in plain float64 Go: every loss

@@ -110,9 +110,9 @@ func (r *remoteReward) ask(ctx context.Context, body []byte) (s Score, again boo
 	case len(data) > remoteBody:
 		return s, false, fmt.Errorf("its answer is longer than %d MB", remoteBody>>20)
 	case resp.StatusCode == http.StatusTooManyRequests || resp.StatusCode >= 500:
-		return s, true, fmt.Errorf("%s: %s", resp.Status, short(data))
+		return s, true, fmt.Errorf("%s: %s", resp.Status, r.short(data))
 	case resp.StatusCode != http.StatusOK:
-		return s, false, fmt.Errorf("%s: %s", resp.Status, short(data))
+		return s, false, fmt.Errorf("%s: %s", resp.Status, r.short(data))
 	}
 	var a struct {
 		Rewards   []*float64                   `json:"rewards"`
@@ -120,10 +120,10 @@ func (r *remoteReward) ask(ctx context.Context, body []byte) (s Score, again boo
 		ExtraLogs map[string][]json.RawMessage `json:"extra_logs"`
 	}
 	if err := json.Unmarshal(data, &a); err != nil {
-		return s, true, fmt.Errorf(`its answer %s is not of the form {"rewards": [NUMBER]}: %w`, short(data), err)
+		return s, true, fmt.Errorf(`its answer %s is not of the form {"rewards": [NUMBER]}: %w`, r.short(data), err)
 	}
 	if len(a.Rewards) != 1 || a.Rewards[0] == nil {
-		return s, false, fmt.Errorf(`its answer %s has %d rewards for one query`, short(data), len(a.Rewards))
+		return s, false, fmt.Errorf(`its answer %s has %d rewards for one query`, r.short(data), len(a.Rewards))
 	}
 	found := map[string]float64{}
 	if len(a.Scores) == 1 && a.Scores[0] != nil {
@@ -138,7 +138,10 @@ func (r *remoteReward) ask(ctx context.Context, body []byte) (s Score, again boo
 	return Score{Value: a.Rewards[0], Parts: named(found)}, false, nil
 }
 
-func short(b []byte) string { return text.Cut(text.OneLine(string(b)), 200) }
+// short is the beginning of an answer, without the keys of our own address.
+func (r *remoteReward) short(b []byte) string {
+	return text.Cut(text.OneLine(text.Without(string(b), text.KeysIn(r.url))), 200)
+}
 
 // spoken is a conversation as plain text: what stood before the model's first
 // reply, and everything from there on.

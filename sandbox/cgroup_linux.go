@@ -73,7 +73,7 @@ func join(pid int, c Config) *group {
 	}
 	g.detail = strings.Join(kinds, " and ") + " for all calls together"
 	if g.weigh(pid, name) {
-		g.detail += ", a fifth of an ordinary share of the processors"
+		g.detail += ", half an ordinary share of the processors"
 	}
 	return g
 }
@@ -89,9 +89,9 @@ func (g *group) weigh(pid int, name string) bool {
 		return false
 	}
 	dir = filepath.Join(dir, name)
-	value := "20" // of 100
+	value := "50" // of 100
 	if file == "cpu.shares" {
-		value = "205" // of 1024
+		value = "512" // of 1024
 		if err := os.Mkdir(dir, 0o755); err != nil {
 			return false
 		}

@@ -36,6 +36,7 @@ type Pool struct {
 	spare chan *Proc
 	// dropUser: root, without namespaces, becomes nobody.
 	dropUser bool
+	keptUser string // why not
 	scrap    string // the folder of the processes' own folders, where there is no mount namespace
 
 	mu     sync.Mutex
@@ -98,7 +99,7 @@ func Open(ctx context.Context, c Config) (*Pool, error) {
 			if p.dropUser {
 				h.Detail += "; code runs as the user nobody"
 			} else {
-				h.Detail += fmt.Sprintf("; code runs as user 0, for %s is closed to other users", p.py.closedTo(p.scrap))
+				h.Detail += "; code runs as user 0, " + p.keptUser
 			}
 		}
 		p.held = append(p.held, h)
@@ -117,9 +118,12 @@ func (p *Pool) try(ctx context.Context) error {
 		}
 		p.scrap = dir
 		if os.Getuid() == 0 {
-			p.dropUser = p.py.closedTo(dir) == ""
-			if err := p.give(dir); err != nil {
-				return err
+			if closed := p.py.closedTo(dir); closed != "" {
+				p.keptUser = fmt.Sprintf("for %s is closed to other users", closed)
+			} else if err := os.Chown(dir, nobody, nobody); err != nil { // root of a namespace that has no other user
+				p.keptUser = "for there is no other user here"
+			} else {
+				p.dropUser = true
 			}
 		}
 	}

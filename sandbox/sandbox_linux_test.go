@@ -73,6 +73,8 @@ func TestRun(t *testing.T) {
 		{"import multiprocessing as m\nwith m.get_context('fork').Pool(2) as p: print(p.map(abs, [-1, -2]))", "[1, 2]\n", "", 0},
 		{"import asyncio\nasync def f(): return 1\nasyncio.run(f())", "1\n", "", 0},
 		{"import threading\nt = threading.Thread(target=lambda: print('t')); t.start(); t.join()", "t\n", "", 0},
+		{"import sqlite3\nc = sqlite3.connect('x.db'); c.execute('create table t(a)'); c.execute('insert into t values(5)'); c.commit()\nsqlite3.connect('x.db').execute('select a from t').fetchall()", "[(5,)]\n", "", 0},
+		{"import resource, subprocess; resource.setrlimit(resource.RLIMIT_CORE, (0, 0)); subprocess.run(['sh', '-c', 'ulimit -c 0; echo a'], capture_output=True).stdout", "b'a\\n'\n", "", 0},
 		{"import tempfile; f = tempfile.NamedTemporaryFile(); f.write(b'x')", "1\n", "", 0},
 		{"from dataclasses import dataclass\n@dataclass\nclass A: x: int\nimport pickle; pickle.loads(pickle.dumps(A(1)))", "A(x=1)\n", "", 0},
 	} {

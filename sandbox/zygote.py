@@ -180,14 +180,17 @@ def main():
             return 1
 
     def end_of_script():
-        # What Python does at the end of a script: wait for threads, then atexit.
+        # What Python does at the end of a script: wait for threads, then atexit, where
+        # the code has left any. What the modules of before the fork want at the end
+        # has nothing to do then.
         threading = sys.modules.get("threading")
-        for f in (getattr(threading, "_shutdown", None), atexit._run_exitfuncs):
-            try:
-                if f is not None:
-                    f()
-            except BaseException as e:
-                show(e, sys.stderr)
+        try:
+            if threading is not None and len(threading._active) > 1:
+                threading._shutdown()
+        except BaseException as e:
+            show(e, sys.stderr)
+        if atexit._ncallbacks() != exits:
+            atexit._run_exitfuncs()
 
     # --- the walls of one process
 
@@ -474,6 +477,7 @@ def main():
     gc.freeze()
     collapse()
     control.send(json.dumps({"ready": sys.version.split()[0], "modules": [m for m in cfg["modules"] if m in sys.modules]}).encode())
+    exits = atexit._ncallbacks()
     poll = select.poll()
     poll.register(control, select.POLLIN)
     poll.register(wake_r, select.POLLIN)

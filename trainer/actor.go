@@ -22,6 +22,13 @@ type Actor interface {
 	Window() int
 }
 
+// Rehearser is an Actor whose updates drop something at random, which Forward does not.
+// Rehearse is the forward pass that the nth call of Accumulate from now makes of the
+// batch, counted from 0.
+type Rehearser interface {
+	Rehearse(b policy.Batch, n int) (policy.Outputs, error)
+}
+
 // Scorer says what a model makes of a batch, without gradients.
 type Scorer interface {
 	Forward(policy.Batch) (policy.Outputs, error)

@@ -23,7 +23,7 @@ func (s *Session) before(ctx context.Context, episodes []*Episode, values Scorer
 		return err
 	}
 	switch {
-	case c.KLCoef == 0 || s.refIsNow():
+	case c.KLCoef == 0 || s.refIsCurrent():
 	case s.Ref == Scorer(s.Actor) && s.old == oldAsked: // it was just asked
 		s.refIsOld(episodes)
 	default:
@@ -92,10 +92,10 @@ func (s *Session) oldLogprobs(ctx context.Context, episodes []*Episode, diff *Ro
 type oldSource int
 
 const (
-	oldAsked   oldSource = iota // of a forward pass of the policy before its first update
-	oldOfFile                   // as recorded at sampling
-	oldIsNow                    // of the one update itself: the policy before it is the one that is updated
-	oldNotRead                  // nothing reads them: what was recorded stands in for them in the metrics
+	oldAsked     oldSource = iota // of a forward pass of the policy before its first update
+	oldOfFile                     // as recorded at sampling
+	oldIsCurrent                  // of the one update itself: the policy before it is the one that is updated
+	oldNotRead                    // nothing reads them: what was recorded stands in for them in the metrics
 )
 
 // oldSource finds it: no forward pass whose result nothing reads.
@@ -112,14 +112,14 @@ func (s *Session) oldSource(episodes []*Episode) oldSource {
 	case !reads:
 		return oldNotRead
 	case c.Epochs == 1 && len(minibatches(s.groups, c.Minibatch, rng(c.Seed, 0))) == 1:
-		return oldIsNow
+		return oldIsCurrent
 	}
 	return oldAsked
 }
 
-// refIsNow reports whether the reference is the policy in its only update.
-func (s *Session) refIsNow() bool {
-	return s.old == oldIsNow && s.Config.klInLoss() && s.Ref == Scorer(s.Actor)
+// refIsCurrent reports whether the reference is the policy in its only update.
+func (s *Session) refIsCurrent() bool {
+	return s.old == oldIsCurrent && s.Config.klInLoss() && s.Ref == Scorer(s.Actor)
 }
 
 // refIsOld takes the old log-probs for the reference's.

@@ -37,6 +37,10 @@ func appendBody(b []byte, e *Body, number func(string) int) []byte {
 	for _, w := range e.Weights {
 		b = appendRuns(b, w)
 	}
+	b = appendInts(b, len(e.Content))
+	for _, c := range e.Content {
+		b = appendMask(appendInts(b, len(c)), c)
+	}
 	b = appendInts(b, len(e.Marks))
 	for _, y := range e.Marks {
 		b = appendReals(appendInts(b, len(y)), y...)
@@ -72,6 +76,19 @@ func appendRuns(b []byte, x []float64) []byte {
 	return b
 }
 
+// appendMask writes the lengths of a mask's runs, the first one of false.
+func appendMask(b []byte, mask []bool) []byte {
+	for t, is := 0, false; t < len(mask); is = !is {
+		end := t
+		for end < len(mask) && mask[end] == is {
+			end++
+		}
+		b = appendInts(b, end-t)
+		t = end
+	}
+	return b
+}
+
 func appendSequence(b []byte, s *traj.Sequence) []byte {
 	n, wide, kind := len(s.TokenIDs), 0, logprobsNone
 	for t, id := range s.TokenIDs {
@@ -87,14 +104,7 @@ func appendSequence(b []byte, s *traj.Sequence) []byte {
 		}
 	}
 	b = appendInts(b, n, wide, kind)
-	for t, sampled := 0, false; t < n; sampled = !sampled {
-		end := t
-		for end < n && s.LossMask[end] == sampled {
-			end++
-		}
-		b = appendInts(b, end-t)
-		t = end
-	}
+	b = appendMask(b, s.LossMask)
 	for _, id := range s.TokenIDs {
 		if wide == 1 {
 			b = binary.LittleEndian.AppendUint32(b, uint32(id))
@@ -143,6 +153,9 @@ func readBody(p pages, names []string) *Body {
 		e.Weights = append(e.Weights, p.runs())
 	}
 	for range p.int() {
+		e.Content = append(e.Content, p.mask(p.int()))
+	}
+	for range p.int() {
 		y := make([]float64, p.int())
 		for i := range y {
 			y[i] = p.real()
@@ -164,15 +177,20 @@ func (p *pages) runs() []float64 {
 	return x
 }
 
-func (p *pages) sequence() traj.Sequence {
-	n, wide, kind := p.int(), p.int(), p.int()
-	s := traj.Sequence{TokenIDs: make([]int32, n), LossMask: make([]bool, n), Logprobs: make([]traj.Logprob, n)}
-	for t, sampled := 0, false; t < n; sampled = !sampled {
+func (p *pages) mask(n int) []bool {
+	m := make([]bool, n)
+	for t, is := 0, false; t < n; is = !is {
 		for range p.int() {
-			s.LossMask[t] = sampled
+			m[t] = is
 			t++
 		}
 	}
+	return m
+}
+
+func (p *pages) sequence() traj.Sequence {
+	n, wide, kind := p.int(), p.int(), p.int()
+	s := traj.Sequence{TokenIDs: make([]int32, n), LossMask: p.mask(n), Logprobs: make([]traj.Logprob, n)}
 	b := *p
 	if wide == 1 {
 		for t := range s.TokenIDs {

@@ -50,9 +50,12 @@ type Config struct {
 	SharedCritic bool
 	EMA          float64 // share of the running mean of the policy that stays in a step; 0: none is kept
 
-	Supervised  Supervised // settings of sft, dpo, rm and prm
-	PTXCoef     float64    // weight of the cross-entropy of Session.PTX in each policy step; 0: none
-	DropZeroStd bool       // groups without spread leave the loss and its denominators (DAPO's dynamic sampling)
+	Supervised Supervised // settings of sft, dpo, rm and prm
+	PTXCoef    float64    // weight of the cross-entropy of Session.PTX in each policy step; 0: none
+	// MaxStaleness leaves rows out that a policy of more versions ago sampled, as
+	// policy_version counts; 0: none.
+	MaxStaleness int
+	DropZeroStd  bool // groups without spread leave the loss and its denominators (DAPO's dynamic sampling)
 
 	Epochs      int
 	Minibatch   int // episodes an optimiser step; whole groups; 0: all
@@ -214,6 +217,8 @@ func (c Config) Validate() error {
 		return bad("weight-decay", c.WeightDecay, "at least 0")
 	case !least0(c.MaxGradNorm):
 		return bad("max-grad-norm", c.MaxGradNorm, "a positive number, or 0 for no clipping")
+	case c.MaxStaleness < 0:
+		return bad("max-staleness", c.MaxStaleness, "a number of versions, or 0 for any")
 	case c.SaveEvery < 0:
 		return bad("save-every", c.SaveEvery, "at least 0")
 	case !least0(c.PTXCoef):

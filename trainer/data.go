@@ -23,6 +23,8 @@ type Data struct {
 	Runs     []RunSource // of each file
 	Pairs    []Pair      // where the rows are pairs; nil: groups of trajectories make them
 
+	Unmarked int // rows with tool output that --echo could not find among their tokens
+
 	Ungrouped []string // files without a column group_id
 
 	unscored bool // the rows need no reward of their own: a model scores them later
@@ -128,16 +130,42 @@ func (d *Data) empty() error {
 // ErrNoRows is wrapped by the error of files whose rows were all left out.
 var ErrNoRows = errors.New("no rows to train on")
 
-// Fit leaves out the rows that a run with these settings cannot train on: those that do
+// DropUnfit leaves out the rows that a run with these settings cannot train on: those that do
 // not fit into the model's window, and then, where attempts are compared, those that
 // nothing is left to compare with in their group (a failure of the infrastructure is no
 // reward, so the attempt that is left of such a group has no baseline). That nothing
 // remains is an error.
-func (d *Data) Fit(window int, c Config) error {
-	if err := d.dropLong(window); err != nil || !c.ComparesGroups() {
+func (d *Data) DropUnfit(window int, c Config) error {
+	if err := d.dropLong(window); err != nil || c.IsSupervised() {
+		return err
+	}
+	if err := d.dropStale(int64(c.MaxStaleness)); err != nil || !c.ComparesGroups() {
 		return err
 	}
 	return d.dropLone()
+}
+
+// newest is the newest version of a policy that sampled rows.
+func (d *Data) newest() (version int64) {
+	for _, e := range d.Episodes {
+		version = max(version, e.version)
+	}
+	return version
+}
+
+func (d *Data) dropStale(most int64) error {
+	if most == 0 {
+		return nil
+	}
+	newest := d.newest()
+	d.Episodes = slices.DeleteFunc(d.Episodes, func(e *Episode) bool {
+		stale := newest-e.version > most
+		if stale {
+			d.Skipped.Add(fmt.Sprintf("sampled by a policy more than %d versions older than the newest", most), e.ID)
+		}
+		return stale
+	})
+	return d.empty()
 }
 
 func (d *Data) dropLone() error {
@@ -241,7 +269,7 @@ func (d *Data) CompareWithGreedy(ctx context.Context, path string) error {
 }
 
 // CheckGroups looks whether the rows can be compared at all: every advantage
-// here is relative to a group. Groups of one among others are left out by Fit.
+// here is relative to a group. Groups of one among others are left out by DropUnfit.
 func (d *Data) CheckGroups() error {
 	all := groups(d.Episodes)
 	if slices.ContainsFunc(all, func(g []*Episode) bool { return len(g) > 1 }) {

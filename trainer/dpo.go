@@ -66,7 +66,7 @@ func (d *DPO) step(ctx context.Context, batch []*Episode, at stepNumbers, m *met
 // heldOutLoss is the loss of pairs that are not trained on.
 func (d *DPO) heldOutLoss(ctx context.Context, eval *Session, m *metrics) error {
 	units, n := eval.pairUnits(flatten(eval.groups))
-	return eval.look(ctx, units, d.loss(eval.pairs, n, m))
+	return eval.forwardUnits(ctx, units, d.loss(eval.pairs, n, m))
 }
 
 // loss adds what the pairs of a group are of the loss over n pairs, and its derivatives.

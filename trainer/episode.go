@@ -16,6 +16,7 @@ type Episode struct {
 	ID       string
 	Group    string
 	Task     string // id of the task, for the greedy attempt that remax compares with
+	version  int64  // of the policy that sampled it, as the file counts
 	from     string // file that it was read from; "" where it was not
 	Score    float64
 	Greedy   *float64 // score of the greedy attempt at the same task; remax only
@@ -61,6 +62,10 @@ type Body struct {
 
 	Question      string // opsd only: the problem's own text, and
 	Demonstration string // what the teacher is shown behind it; "": another attempt
+
+	// Content says which tokens of each sequence are content of tool messages, for the
+	// cross-entropy of --echo; nil: every token that was not sampled counts as observed.
+	Content [][]bool
 
 	Weights [][]float64 // of each token of each sequence in the loss; nil: 1. A token of weight 0 is not trained on
 	Marks   [][]float64 // prm: the labels of each step marker, a distribution over the reward tokens
@@ -199,7 +204,8 @@ func (a asks) token(e *Episode, i, t, first, from int) (weight float64, observed
 			weight = e.Weights[i][t]
 		}
 	}
-	return weight, a.echo && t > first && !sampled && !(weight > 0)
+	observed = a.echo && t > first && !sampled && !(weight > 0) && (e.Content == nil || e.Content[i][t])
+	return weight, observed
 }
 
 // tally counts what streams would lay out.

@@ -113,7 +113,7 @@ func (s *Session) restore(episodes []*Episode, values bool) error {
 		return changed(fmt.Sprintf("%d then, %d now", f.n, len(episodes)))
 	}
 	var cols []column
-	for k, need := range []bool{!c.IsSupervised() && (s.old == oldAsked || s.old == oldOfFile), c.KLCoef > 0 && !s.refIsNow() || c.Algo == AlgoDPO, c.Loss == "opd", values} {
+	for k, need := range []bool{!c.IsSupervised() && (s.old == oldAsked || s.old == oldOfFile), c.KLCoef > 0 && !s.refIsCurrent() || c.Algo == AlgoDPO, c.Loss == "opd", values} {
 		if need {
 			cols = append(cols, column(k))
 		}

@@ -164,9 +164,9 @@ func (d *Data) takeOut(held func(*Episode) bool) (*Data, error) {
 	return out, nil
 }
 
-// heldOut prepares the evaluation of a supervised run: what the reference says of the
+// prepareEval prepares the evaluation of a supervised run: what the reference says of the
 // rows of Eval, before anything changes.
-func (s *Session) heldOut(ctx context.Context, ask bool) error {
+func (s *Session) prepareEval(ctx context.Context, ask bool) error {
 	if s.Eval == nil {
 		return nil
 	}
@@ -199,7 +199,7 @@ func (s *Session) evaluate(ctx context.Context) (map[string]float64, error) {
 		return nil, nil
 	}
 	m := newMetrics(0, 0, 0, s.Eval, nil)
-	if err := s.measure(ctx, s.eval, m); err != nil {
+	if err := s.timed("eval", func() error { return s.measure(ctx, s.eval, m) }); err != nil {
 		return nil, err
 	}
 	values := map[string]float64{}
@@ -217,10 +217,10 @@ func (s *Session) evaluate(ctx context.Context) (map[string]float64, error) {
 	return out, nil
 }
 
-// look runs units forward, without gradients, and hands each to loss, as jointly does.
-func (s *Session) look(ctx context.Context, units [][]*Episode, loss func(unit []*Episode) error) error {
+// forwardUnits runs units forward, without gradients, and hands each to loss, as jointly does.
+func (s *Session) forwardUnits(ctx context.Context, units [][]*Episode, loss func(unit []*Episode) error) error {
 	for _, chunk := range chunks(units, s.Config.MicroTokens) {
-		if err := s.score(ctx, "eval", s.Actor, flatten(chunk), noColumn, keepNow); err != nil {
+		if err := s.score(ctx, "eval", s.Actor, flatten(chunk), noColumn, storeOutputs); err != nil {
 			return err
 		}
 		if err := eachUnit(chunk, loss); err != nil {

@@ -5,6 +5,8 @@ import (
 	"iter"
 	"runtime"
 	"sync"
+
+	"agentcli/internal/safego"
 )
 
 // Episodes whose bodies are on a shelf are read when they are needed and laid out
@@ -181,6 +183,7 @@ func (s *Session) parallel(n int, f func(i int) error) error {
 	var work sync.WaitGroup
 	for w := range workers {
 		work.Go(func() {
+			defer safego.Into(&errs[w])
 			for i := n * w / workers; i < n*(w+1)/workers && errs[w] == nil; i++ {
 				errs[w] = f(i)
 			}

@@ -27,6 +27,8 @@ type metrics struct {
 	unscored bool // rows of the step have no reward
 
 	Metrics
+	version                                          int64  // of the policy in training; 0: not known
+	stale                                            series // versions between it and that which sampled
 	score, reward, adv, length, prompt, turns, calls series
 	ratio                                            series // of new to old probability
 	tokens, observed, packedTokens                   int
@@ -104,6 +106,9 @@ func (m *metrics) stats(key string, s series) {
 // episode counts one episode of the step's minibatch.
 func (m *metrics) episode(e *Episode) {
 	m.score.add(e.Score)
+	if m.version > 0 {
+		m.stale.add(float64(m.version - e.version))
+	}
 	m.reward.add(e.shaped)
 	e.each(func(_ int, s *Stream, t int) { m.adv.add(s.Adv[t]) })
 	m.length.add(float64(e.Sampled))
@@ -202,6 +207,7 @@ func (m *metrics) finish() Metrics {
 		m.mean(key, s.sum/float64(s.n), s.n)
 	}
 	m.stats("critic/score", m.score)
+	m.stats("staleness", m.stale)
 	m.stats("critic/rewards", m.reward)
 	m.stats("critic/advantages", m.adv)
 	m.stats("response_length", m.length)

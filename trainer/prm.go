@@ -65,7 +65,7 @@ func markUnits(batch []*Episode) (units [][]*Episode, n int) {
 // heldOutLoss is the loss of rows that are not trained on.
 func (p *PRM) heldOutLoss(ctx context.Context, eval *Session, m *metrics) error {
 	units, n := markUnits(flatten(eval.groups))
-	return eval.look(ctx, units, p.loss(n, m))
+	return eval.forwardUnits(ctx, units, p.loss(n, m))
 }
 
 // loss adds what a row's markers are of the loss over n markers, and its derivatives.

@@ -8,6 +8,7 @@ import (
 	"iter"
 	"sync"
 
+	"agentcli/internal/safego"
 	"agentcli/traj"
 )
 
@@ -95,6 +96,7 @@ func rescored(ctx context.Context, rows iter.Seq2[*traj.Trajectory, error], scor
 					continue
 				}
 				work.Go(func() {
+					defer safego.Catch(func(error) { t.Termination = traj.RewardFailed })
 					if t.Termination == traj.RewardFailed {
 						t.Termination = traj.Answered // as far as anyone knows; it gets another chance
 					}

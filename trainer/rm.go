@@ -56,7 +56,7 @@ func (r *RM) step(ctx context.Context, batch []*Episode, at stepNumbers, m *metr
 // heldOutLoss is the loss of pairs that are not trained on.
 func (r *RM) heldOutLoss(ctx context.Context, eval *Session, m *metrics) error {
 	units, n := eval.pairUnits(flatten(eval.groups))
-	return eval.look(ctx, units, r.loss(eval.pairs, n, m))
+	return eval.forwardUnits(ctx, units, r.loss(eval.pairs, n, m))
 }
 
 // loss adds what the pairs of a group are of the loss over n pairs, and its derivatives.

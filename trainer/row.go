@@ -30,7 +30,7 @@ func episode(t *traj.Trajectory, id string, need needs) (e *Episode, reason stri
 		}
 		score, unscored = 0, true
 	}
-	e = &Episode{ID: id, Group: t.GroupID, Task: t.Task.ID, Score: score, unscored: unscored, Body: &Body{Role: roleOf(t), Parts: t.RewardParts, Termination: t.Termination,
+	e = &Episode{ID: id, Group: t.GroupID, Task: t.Task.ID, Score: score, unscored: unscored, version: t.PolicyVersion, Body: &Body{Role: roleOf(t), Parts: t.RewardParts, Termination: t.Termination,
 		Turns: len(t.Steps), LastRound: -1}}
 	if need.demonstrate != nil {
 		if e.Question = t.Task.Question; e.Question == "" {

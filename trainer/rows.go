@@ -17,7 +17,7 @@ import (
 )
 
 // rowColumns are those that training reads.
-var rowColumns = []string{"id", "group_id", "task_id", "dataset", "policy", "sequences", "steps", "reward", "reward_parts", "termination", "turns", "meta"}
+var rowColumns = []string{"id", "group_id", "task_id", "dataset", "policy", "policy_version", "sequences", "steps", "reward", "reward_parts", "termination", "turns", "meta"}
 
 // scoredBy are the columns that a reward looks at.
 var scoredBy = []string{"question", "answer", "messages"}
@@ -28,7 +28,40 @@ type needs struct {
 	score         Score
 	made          *[]madeReward // what score made of the rows when the run began, as far as they are still to be read; nil: it begins
 	demonstrate   Demonstrations
+	observe       func(model string) (*Format, error)
 	onDisk        *Config // keep what is not asked for all the time on disk, for these settings; nil: in memory
+}
+
+// columns are those that are read of a file that has some.
+func (n needs) columns(path string, have map[string]bool) (cols []string, err error) {
+	needed := []string{"sequences"}
+	switch {
+	case n.score != nil:
+		needed = append(needed, "messages")
+	case n.reward:
+		needed = append(needed, "reward")
+	}
+	for _, column := range needed {
+		if !have[column] {
+			return nil, fmt.Errorf("%s: there is no column %q; train reads files in the schema of docs/format.md", path, column)
+		}
+	}
+	wanted := rowColumns
+	switch {
+	case n.score != nil:
+		wanted = slices.Concat(wanted, scoredBy)
+	case n.observe != nil:
+		wanted = slices.Concat(wanted, []string{"messages"})
+	}
+	if n.demonstrate != nil {
+		wanted = slices.Concat(wanted, shownOf)
+	}
+	for _, c := range wanted {
+		if have[c] && !slices.Contains(cols, c) {
+			cols = append(cols, c)
+		}
+	}
+	return cols, nil
 }
 
 // load reads files, each as trajectories unless text takes it.
@@ -124,32 +157,17 @@ func (d *Data) loadFile(ctx context.Context, path string, i int, seen seen, need
 	for _, c := range r.Columns() {
 		have[c] = true
 	}
-	needed := []string{"sequences"}
-	switch {
-	case need.score != nil:
-		needed = append(needed, "messages")
-	case need.reward:
-		needed = append(needed, "reward")
-	}
-	for _, column := range needed {
-		if !have[column] {
-			return fmt.Errorf("%s: there is no column %q; train reads files in the schema of docs/format.md", path, column)
-		}
+	cols, err := need.columns(path, have)
+	if err != nil {
+		return err
 	}
 	if !have["group_id"] {
 		d.Ungrouped = append(d.Ungrouped, path)
 	}
-	var cols []string
-	wanted := rowColumns
-	if need.score != nil {
-		wanted = slices.Concat(wanted, scoredBy)
-	}
-	if need.demonstrate != nil {
-		wanted = slices.Concat(wanted, shownOf)
-	}
-	for _, c := range wanted {
-		if have[c] {
-			cols = append(cols, c)
+	var format *Format // of the tool output; nil: it is not asked for
+	if need.observe != nil && have["messages"] {
+		if format, err = need.observe(run.Model.Name); err != nil {
+			return err
 		}
 	}
 	var own []float64
@@ -212,6 +230,15 @@ func (d *Data) loadFile(ctx context.Context, path string, i int, seen seen, need
 			continue
 		}
 		seen.ids[t.ID] = path // a row that takes no part leaves its id to another attempt
+		if format != nil {
+			found, err := e.markContent(t, format)
+			if err != nil {
+				return err
+			}
+			if !found {
+				d.Unmarked++
+			}
+		}
 		if e.Group == "" {
 			e.Group = t.Task.ID
 		}

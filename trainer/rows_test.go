@@ -251,7 +251,7 @@ func TestRowsThatNothingIsComparedWith(t *testing.T) {
 		t.Error(err)
 	}
 	// The row that is left of a group is no positive signal, and no error of rloo either.
-	if err := d.Fit(1<<10, DefaultConfig()); err != nil || len(d.Episodes) != 2 || d.Skipped.Example["left alone in its group"] != "q0#0" {
+	if err := d.DropUnfit(1<<10, DefaultConfig()); err != nil || len(d.Episodes) != 2 || d.Skipped.Example["left alone in its group"] != "q0#0" {
 		t.Errorf("%v; %d rows, left out: %s", err, len(d.Episodes), d.Skipped.String())
 	}
 	c := config()
@@ -260,7 +260,7 @@ func TestRowsThatNothingIsComparedWith(t *testing.T) {
 	if d, err = LoadFor(ctx, []string{alone}, DefaultConfig(), From{}); err != nil {
 		t.Fatal(err)
 	}
-	if err := d.Fit(1<<10, ppoConfig()); err != nil || len(d.Episodes) != 3 {
+	if err := d.DropUnfit(1<<10, ppoConfig()); err != nil || len(d.Episodes) != 3 {
 		t.Errorf("ppo compares nothing: %v, %d rows", err, len(d.Episodes))
 	}
 	// A foreign file with no more than train needs.

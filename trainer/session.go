@@ -1,6 +1,7 @@
 package trainer
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -48,6 +49,9 @@ type Session struct {
 	// Updates is the number of updates that earlier runs took with the same
 	// optimiser: Adam goes on counting.
 	Updates int
+	// Version is that of the policy in training, as the rows count theirs; 0: the newest
+	// of the rows.
+	Version int64
 	// Baseline is that of rae's roles from earlier runs, and is gone on with; nil: none.
 	Baseline map[string]float64
 	// Clock is time.Now where it is nil.
@@ -196,7 +200,7 @@ func (s *Session) epochs(ctx context.Context, train [][]*Episode, alg algorithm)
 		}
 	}
 	step, updates := 0, s.Updates-s.Frozen.Left // updates: steps that moved the model, as Adam counts them
-	base := s.Updates
+	base, version := s.Updates, cmp.Or(s.Version, s.Data.newest())
 	defer func() { s.Updates = updates }()
 	for epoch := range c.Epochs {
 		for _, batch := range minibatches(train, c.Minibatch, rng(c.Seed, epoch)) {
@@ -213,16 +217,8 @@ func (s *Session) epochs(ctx context.Context, train [][]*Episode, alg algorithm)
 			if ctx.Err() != nil {
 				return s.interrupted(step - 1)
 			}
-			compared := groups(batch)
-			if s.judged != nil {
-				compared = s.judged // flat ones are in no step
-			}
-			m := newMetrics(step, total, epoch, s.Data, compared)
-			m.bySequence = c.Aggregation != algo.TokenMean
-			for phase, seconds := range s.spent { // of what was done before this step
-				m.set("timing_s/"+phase, seconds)
-			}
-			s.spent = nil
+			m := s.stepMetrics(stepNumbers{step, total, updates}, epoch, batch)
+			m.version = version
 			// Where the policy was not asked before, the forward pass of the first update
 			// is the only one by the starting policy: it measures the difference.
 			s.diff = nil
@@ -255,26 +251,8 @@ func (s *Session) epochs(ctx context.Context, train [][]*Episode, alg algorithm)
 				s.Frozen.Diff = *s.diff
 			}
 			s.Frozen.Diff.into(m)
-			var measured map[string]float64
-			var evalErr error
-			if step == total || stop || s.EvalEvery > 0 && step%s.EvalEvery == 0 {
-				measured, evalErr = s.evaluate(ctx)
-				maps.Copy(m.Values, measured)
-			}
-			if s.OnStep != nil {
-				if err := s.OnStep(m.finish()); err != nil {
-					return err
-				}
-			}
-			switch {
-			case evalErr != nil && ctx.Err() != nil:
-				return s.interrupted(step)
-			case evalErr != nil:
-				return evalErr
-			case measured != nil && s.OnEval != nil:
-				if err := s.OnEval(step, measured); err != nil {
-					return err
-				}
+			if err := s.reportStep(ctx, step, stop || step == total, m); err != nil {
+				return err
 			}
 			if stop {
 				s.Frozen.Ended = true
@@ -289,6 +267,46 @@ func (s *Session) epochs(ctx context.Context, train [][]*Episode, alg algorithm)
 	}
 	// Until the model itself is written, this is all there is of the run.
 	return s.keep(step)
+}
+
+// stepMetrics begins the metrics of a step.
+func (s *Session) stepMetrics(at stepNumbers, epoch int, batch []*Episode) *metrics {
+	compared := groups(batch)
+	if s.judged != nil {
+		compared = s.judged // flat ones are in no step
+	}
+	m := newMetrics(at.step, at.total, epoch, s.Data, compared)
+	m.bySequence = s.Config.Aggregation != algo.TokenMean
+	for phase, seconds := range s.spent { // of what was done before this step
+		m.set("timing_s/"+phase, seconds)
+	}
+	s.spent = nil
+	return m
+}
+
+// reportStep measures the held-out rows where it is time, and hands on what there is to say of
+// a step that was taken.
+func (s *Session) reportStep(ctx context.Context, step int, last bool, m *metrics) error {
+	var measured map[string]float64
+	var evalErr error
+	if last || s.EvalEvery > 0 && step%s.EvalEvery == 0 {
+		measured, evalErr = s.evaluate(ctx)
+		maps.Copy(m.Values, measured)
+	}
+	if s.OnStep != nil {
+		if err := s.OnStep(m.finish()); err != nil {
+			return err
+		}
+	}
+	switch {
+	case evalErr != nil && ctx.Err() != nil:
+		return s.interrupted(step)
+	case evalErr != nil:
+		return evalErr
+	case measured != nil && s.OnEval != nil:
+		return s.OnEval(step, measured)
+	}
+	return nil
 }
 
 // timed adds what f takes to a phase's seconds, which the next step's metrics tell.

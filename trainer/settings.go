@@ -78,7 +78,7 @@ func (c Config) Settings() []Setting {
 		noCorrection = "with --loss " + c.Loss + ", whose ratio is to the log-probs recorded at sampling already; leave it out"
 	}
 	return []Setting{
-		{"loss target-kl", policy, noPolicy},
+		{"loss target-kl max-staleness", policy, noPolicy},
 		{"old-logprobs", policy && c.readsOld(), noOld},
 		{"off-policy", policy && loss.CorrectionAllowed(), noCorrection},
 		{"drop-zero-std", policy && !critic, "with --algo " + c.Algo + ", which compares no attempts; leave it out"},

@@ -145,7 +145,7 @@ func (s *Session) reference(ctx context.Context, episodes []*Episode, ask bool) 
 		if err := s.restore(episodes, false); err != nil {
 			return err
 		}
-		return s.heldOut(ctx, ask)
+		return s.prepareEval(ctx, ask)
 	}
 	if ask {
 		model := s.Ref
@@ -156,7 +156,7 @@ func (s *Session) reference(ctx context.Context, episodes []*Episode, ask bool) 
 			return err
 		}
 	}
-	if err := s.heldOut(ctx, ask); err != nil {
+	if err := s.prepareEval(ctx, ask); err != nil {
 		return err
 	}
 	if s.Release != nil {
@@ -177,7 +177,7 @@ func (s *Session) jointly(ctx context.Context, units [][]*Episode, at stepNumber
 		episodes := flatten(chunk)
 		once := len(microBatches(episodes, s.Config.MicroTokens)) <= 1
 		if !once {
-			if err := s.score(ctx, "forward", s.Actor, episodes, noColumn, keepNow); err != nil {
+			if err := s.rehearse(ctx, episodes, episodes, storeOutputs); err != nil {
 				return err
 			}
 			if err := eachUnit(chunk, loss); err != nil {
@@ -186,7 +186,7 @@ func (s *Session) jointly(ctx context.Context, units [][]*Episode, at stepNumber
 		}
 		err := s.accumulate(ctx, s.Actor, "update", episodes, at, m, func(mb micro, o policy.Outputs) (g policy.Gradients, err error) {
 			if once {
-				err = mb.each(o, keepNow)
+				err = mb.each(o, storeOutputs)
 				if err == nil {
 					err = eachUnit(chunk, loss)
 				}
@@ -204,8 +204,8 @@ func (s *Session) jointly(ctx context.Context, units [][]*Episode, at stepNumber
 	return nil
 }
 
-// keepNow notes what the model says of a sequence, for a loss of several.
-func keepNow(it item, o policy.Outputs) error { it.stream().now = o; return nil }
+// storeOutputs notes what the model says of a sequence, for a loss of several.
+func storeOutputs(it item, o policy.Outputs) error { it.stream().now = o; return nil }
 
 // eachUnit hands units to a loss that fills the gradients of their streams.
 func eachUnit(units [][]*Episode, loss func(unit []*Episode) error) error {

@@ -24,6 +24,10 @@ type From struct {
 	EvalSplit string
 	Resumed   *Frozen                 // of a run that goes on: it has the rewards that Score made; nil: the run begins
 	Format    func() (*Format, error) // asked once, for rows of text
+	// Observations is the format of the model that sampled a file, by the name that the
+	// file has for it: where the tool output is that --echo learns. Nil: all that was not
+	// sampled counts as such.
+	Observations func(model string) (*Format, error)
 	// Demonstrations are what the teacher is shown; nil: nothing.
 	Demonstrations Demonstrations
 	// OnDisk keeps of the rows an index in memory alone, and the rest in a temporary
@@ -44,7 +48,7 @@ func LoadFor(ctx context.Context, patterns []string, c Config, from From) (*Data
 		made = &rest
 	}
 	if !c.IsSupervised() {
-		return load(ctx, patterns, needs{reward: !from.Rewarded && c.rewarded(), group: true, score: from.Score, made: made, demonstrate: from.Demonstrations, onDisk: disk}, nil)
+		return load(ctx, patterns, needs{reward: !from.Rewarded && c.rewarded(), group: true, score: from.Score, made: made, demonstrate: from.Demonstrations, observe: from.observe(c), onDisk: disk}, nil)
 	}
 	var r *reader
 	d, err := load(ctx, patterns, needs{reward: c.TakesPairs(), group: c.TakesPairs(), score: from.Score, made: made, onDisk: disk}, func(d *Data, path string) (bool, error) {
@@ -75,6 +79,13 @@ func LoadFor(ctx context.Context, patterns []string, c Config, from From) (*Data
 		}
 	}
 	return d, err
+}
+
+func (f From) observe(c Config) func(model string) (*Format, error) {
+	if c.Echo == 0 {
+		return nil
+	}
+	return f.Observations
 }
 
 // trajectories reports whether a file is one of trajectories.

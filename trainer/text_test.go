@@ -248,3 +248,83 @@ func TestTrajectoriesNeedNoRewardForSFT(t *testing.T) {
 		t.Errorf("prm: %v", err)
 	}
 }
+
+// With --echo the cross-entropy is of what tools said: neither of the template's text
+// around it, nor of a user's turn.
+func TestEchoLearnsWhatToolsSaidAlone(t *testing.T) {
+	f, tok := formats(t, "chatml")
+	msgs := []traj.Message{{Role: traj.RoleUser, Content: "2+3 and 5+6?"}, {Role: traj.RoleAssistant, Content: "ask"}, {Role: traj.RoleTool, Content: "it is 5"}, {Role: traj.RoleTool, Content: "tool"},
+		{Role: traj.RoleAssistant, Content: "ok"}, {Role: traj.RoleUser, Content: "tool"}, {Role: traj.RoleAssistant, Content: "bye"}}
+	var s traj.Sequence
+	add := func(ids []int32, sampled bool) {
+		for _, id := range ids[len(s.TokenIDs):] {
+			lp := traj.NoLogprob()
+			if sampled {
+				lp = -1
+			}
+			s.TokenIDs, s.LossMask, s.Logprobs = append(s.TokenIDs, id), append(s.LossMask, sampled), append(s.Logprobs, lp)
+		}
+	}
+	_, ids, err := f.Renderer.Render(msgs[:1], nil, chat.Options{AddGenerationPrompt: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	add(ids, false)
+	var steps []traj.Step
+	reply := func(text string, next []traj.Message) {
+		start := len(s.TokenIDs)
+		add(append(slices.Concat(s.TokenIDs, tok.EncodeOrdinary(text)), f.Renderer.StopIDs()[0]), true)
+		steps = append(steps, traj.Step{Start: start, End: len(s.TokenIDs)})
+		if next == nil {
+			return
+		}
+		ids, ok := f.Renderer.Bridge(s.TokenIDs, next, chat.Options{AddGenerationPrompt: true})
+		if !ok {
+			t.Fatal("no bridge")
+		}
+		add(ids, false)
+	}
+	reply("ask", msgs[2:4])
+	reply("ok", msgs[5:6])
+	reply("bye", nil)
+	path := parquettest.Write(t, filepath.Join(t.TempDir(), "f.parquet"), `{"model":{"name":"sampler"}}`, &traj.Trajectory{ID: "a#0", GroupID: "a", Task: traj.Task{ID: "a"}, Termination: traj.Answered, Reward: number(1), Messages: msgs, Steps: steps, Sequences: []traj.Sequence{s}})
+	c := config()
+	c.Echo = .1
+	for _, disk := range []bool{false, true} {
+		asked := ""
+		d, err := LoadFor(t.Context(), []string{path}, c, From{OnDisk: disk, Observations: func(model string) (*Format, error) { asked = model; return f, nil }})
+		if err != nil {
+			t.Fatal(err)
+		}
+		e := d.Episodes[0]
+		if disk {
+			if e.Body, err = e.shelf.get(e); err != nil {
+				t.Fatal(err)
+			}
+		}
+		e.streams(c.asks())
+		var text []string
+		x, n, before := e.Streams[0], 0, false
+		for i, want := range x.Want {
+			if !want {
+				before = false
+				continue
+			}
+			if x.CE[n] > 0 {
+				if !before {
+					text = append(text, "")
+				}
+				text[len(text)-1] += tok.Decode(s.TokenIDs[i:i+1], false)
+			}
+			before = x.CE[n] > 0
+			n++
+		}
+		if !slices.Equal(text, []string{"it is 5", "tool"}) && !slices.Equal(text, []string{"it is 5", "ool"}) {
+			t.Errorf("on disk %v: the cross-entropy is of %q", disk, text)
+		}
+		if asked != "sampler" || d.Unmarked != 0 {
+			t.Errorf("asked for %q, %d rows without their tool output", asked, d.Unmarked)
+		}
+		d.Close()
+	}
+}

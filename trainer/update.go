@@ -66,7 +66,7 @@ func (s *Session) policyLoss(mb micro, n counts, o policy.Outputs, m *metrics) (
 	loss, _ := algo.LossByName(c.Loss)
 	var g policy.Gradients
 	now := map[item][]float64{} // log-probs of the sequences of this micro-batch
-	if s.needsWhole(loss) {
+	if s.needsTrajectory(loss) {
 		if err := mb.each(o, func(it item, part policy.Outputs) error { now[it] = part.Logprobs; return nil }); err != nil {
 			return g, err
 		}
@@ -137,7 +137,7 @@ func (s *Session) actionLoss(loss *algo.Loss, it item, n counts, part policy.Out
 		m.token(span.Weight[i]*r.Loss[i], r.Clipped[i], r.Dual[i], span.Old[i]-span.LP[i], part.Entropy[t])
 		if c.KLCoef > 0 && c.KLIn == KLInLoss {
 			ref := part.Logprobs[t] // where it is the policy in its only update
-			if !s.refIsNow() {
+			if !s.refIsCurrent() {
 				ref = x.Ref[t]
 			}
 			v, d := c.KL.At(part.Logprobs[t], ref)
@@ -162,7 +162,7 @@ func (s *Session) span(loss *algo.Loss, it item, w float64, lp []float64, now ma
 		}
 		x, at := &it.ep.Streams[k], lp
 		switch {
-		case s.needsWhole(loss):
+		case s.needsTrajectory(loss):
 			at = now[item{it.ep, k}]
 		case k != it.seq:
 			at = x.Old // of a correction only: it looks at no other
@@ -173,7 +173,7 @@ func (s *Session) span(loss *algo.Loss, it item, w float64, lp []float64, now ma
 		old := x.Old
 		switch {
 		case old != nil:
-		case s.old == oldIsNow:
+		case s.old == oldIsCurrent:
 			old = at
 		case x.Roll != nil: // in the metrics only
 			old = x.Roll
@@ -203,10 +203,10 @@ func (s *Session) span(loss *algo.Loss, it item, w float64, lp []float64, now ma
 	return span, lo, hi
 }
 
-// needsWhole reports whether the log-probs of all sequences of a trajectory, as they are
+// needsTrajectory reports whether the log-probs of all sequences of a trajectory, as they are
 // now, are needed for each of them.
-func (s *Session) needsWhole(loss *algo.Loss) bool {
-	return loss.Whole || s.old == oldIsNow && s.Config.OffPolicy.Whole()
+func (s *Session) needsTrajectory(loss *algo.Loss) bool {
+	return loss.Whole || s.old == oldIsCurrent && s.Config.OffPolicy.Whole()
 }
 
 // updatePolicy runs a step's episodes through the policy and adds up the gradients
@@ -222,7 +222,7 @@ func (s *Session) updatePolicy(ctx context.Context, work []*Episode, at stepNumb
 	if len(split) > 0 {
 		s.asked = map[item][]float64{}
 		defer func() { s.asked = nil }()
-		err := s.score(ctx, "forward", s.Actor, split, noColumn, func(it item, o policy.Outputs) error { s.asked[it] = o.Logprobs; return nil })
+		err := s.rehearse(ctx, work, split, func(it item, o policy.Outputs) error { s.asked[it] = o.Logprobs; return nil })
 		if err != nil {
 			return err
 		}
@@ -230,11 +230,51 @@ func (s *Session) updatePolicy(ctx context.Context, work []*Episode, at stepNumb
 	return s.accumulate(ctx, s.Actor, "update", work, at, m, loss)
 }
 
+// rehearse runs some of the episodes of an update forward, as the update itself will:
+// where that drops something at random, the same is dropped.
+func (s *Session) rehearse(ctx context.Context, work, some []*Episode, take func(item, policy.Outputs) error) error {
+	actor, ok := s.Actor.(Rehearser)
+	if !ok {
+		return s.score(ctx, "forward", s.Actor, some, noColumn, take)
+	}
+	wanted := map[*Episode]bool{}
+	for _, e := range some {
+		wanted[e] = true
+	}
+	n, done, total := 0, 0, sequences(work)
+	for mb, err := range s.micro(work, nil) {
+		if err != nil {
+			return err
+		}
+		if err := ctx.Err(); err != nil {
+			return ErrInterrupted
+		}
+		if slices.ContainsFunc(mb.items, func(it item) bool { return wanted[it.ep] }) {
+			o, err := actor.Rehearse(mb.batch, n)
+			if err == nil {
+				err = mb.each(o, func(it item, o policy.Outputs) error {
+					if !wanted[it.ep] {
+						return nil
+					}
+					return take(it, o)
+				})
+			}
+			if err != nil {
+				return fmt.Errorf("forward: %s: %w", names(mb.items), err)
+			}
+		}
+		n++
+		done += len(mb.items)
+		s.progress("forward", done, total)
+	}
+	return nil
+}
+
 // split are the episodes of which the loss must know all, and whose sequences are in
 // several micro-batches.
 func (s *Session) split(work []*Episode) ([]*Episode, error) {
 	loss, _ := algo.LossByName(s.Config.Loss)
-	if !s.needsWhole(loss) || !slices.ContainsFunc(work, func(e *Episode) bool { return e.counts.sequences > 1 && !e.Filtered }) {
+	if !s.needsTrajectory(loss) || !slices.ContainsFunc(work, func(e *Episode) bool { return e.counts.sequences > 1 && !e.Filtered }) {
 		return nil, nil
 	}
 	var out []*Episode

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"sync/atomic"
 
+	"agentcli/internal/safego"
 	"agentcli/rewards"
 )
 
@@ -25,6 +26,7 @@ func (x *session) checkAhead(ctx context.Context) (*ahead, context.Context) {
 	a := &ahead{over: make(chan struct{}), stop: cancel}
 	go func() {
 		defer close(a.over)
+		defer safego.Catch(func(err error) { a.err = err; cancel(err) })
 		n, err := x.data.Check(ctx, x.unanswered)
 		if err == nil {
 			a.rows.Store(int64(n))

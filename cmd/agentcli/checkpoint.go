@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	"agentcli/trainer"
+	"agentcli/trainer/algo"
 	"agentcli/weights"
 )
 
@@ -46,6 +47,9 @@ type position struct {
 // interruption and its resumption.
 func decisive(c trainer.Config) trainer.Config {
 	c.MicroTokens, c.SaveEvery = 0, 0
+	if c.OffPolicy.Kind == algo.NoCorrection { // whose bounds are of nothing
+		c.OffPolicy = algo.NewCorrection(algo.NoCorrection)
+	}
 	return c
 }
 

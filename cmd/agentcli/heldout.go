@@ -4,8 +4,10 @@ import (
 	"fmt"
 	"math"
 	"path/filepath"
+	"time"
 
 	"agentcli/trainer"
+	"agentcli/trainer/metrics"
 
 	"github.com/urfave/cli/v2"
 )
@@ -89,6 +91,20 @@ type bestSoFar struct {
 	step          int     // of the lowest loss; 0: none yet
 	loss          float64 // then
 	before, after *float64
+}
+
+// watch has a run measure itself on held-out rows.
+func (b *bestSoFar) watch(run *trainer.Session, eval *trainer.Data, every int, log *metrics.Log) {
+	b.read(run.Done)
+	run.Eval, run.EvalEvery = eval, every
+	run.OnEval = func(step int, v map[string]float64) error {
+		if step == 0 { // no step's line has it
+			if err := log.Write(0, v, time.Now()); err != nil {
+				return err
+			}
+		}
+		return b.measured(step, v)
+	}
 }
 
 // read takes up what a run had measured until a step.

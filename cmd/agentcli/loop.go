@@ -11,6 +11,7 @@ import (
 	"strings"
 	"time"
 
+	"agentcli/internal/safego"
 	"agentcli/trainer"
 	"agentcli/trainer/algo"
 	"agentcli/trainer/metrics"
@@ -164,7 +165,7 @@ var loopUsage = map[string]string{
 // notOfLoop are flags of its parts that have no meaning in a loop.
 var notOfLoop = []string{"base-url", "parser", "token-mode", "tokenizer", "stream", "retries", "model-timeout", "stream-timeout", "patience", "ordered", "greedy", "dry-run",
 	"budget-tokens", "budget-cost", "price-in", "price-out",
-	"dpo-beta", "dpo-loss", "label-smoothing", "pairs", "rm-loss", "prm-token", "prm-tokens", "ptx", "ptx-coef"}
+	"dpo-beta", "dpo-loss", "label-smoothing", "pairs", "rm-loss", "prm-token", "prm-tokens", "ptx", "ptx-coef", "max-staleness"}
 
 func loopOptionsOf(c *cli.Context) (loopOptions, error) {
 	var o loopOptions
@@ -335,7 +336,12 @@ func (l *loop) run(ctx context.Context) error {
 		if o.Async == 0 || step == l.done+1 {
 			version = int64(step - 1)
 		}
-		go func() { rolled <- l.rollout(ctx, step, version) }()
+		go func() {
+			var r rollout
+			defer func() { rolled <- r }()
+			defer safego.Into(&r.err)
+			r = l.rollout(ctx, step, version)
+		}()
 	}
 	if l.done < o.Steps {
 		start(l.done + 1)

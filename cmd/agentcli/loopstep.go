@@ -16,6 +16,7 @@ import (
 	"agentcli/datasets"
 	"agentcli/eval"
 	"agentcli/internal/filesys"
+	"agentcli/internal/safego"
 	"agentcli/journal"
 	"agentcli/parquet"
 	"agentcli/trainer"
@@ -134,7 +135,7 @@ func (l *loop) open(ctx context.Context) (err error) {
 		return err
 	}
 	if pos.Step > 0 {
-		if pos.Loop == nil || pos.Config != decisive(o.train.Config) || pos.LoRA != adapterText(o.train) {
+		if pos.Loop == nil || decisive(pos.Config) != decisive(o.train.Config) || pos.LoRA != adapterText(o.train) {
 			return usagef("--resume %s: the settings are not those that the run began with", o.Resume)
 		}
 		if _, err := l.m.loadState(pos.folder); err != nil {
@@ -284,9 +285,9 @@ func (l *loop) tasks(ctx context.Context, step int) iter.Seq2[traj.Task, error] 
 // load reads what a step sampled. Where nothing of it can be trained on, the step is
 // rolled out again when the run is resumed.
 func (l *loop) load(ctx context.Context, step int, path string) (*trainer.Data, error) {
-	data, err := trainer.LoadFor(ctx, []string{path}, l.o.train.Config, trainer.From{Demonstrations: l.demos})
+	data, err := trainer.LoadFor(ctx, []string{path}, l.o.train.Config, trainer.From{Demonstrations: l.demos, Observations: observations(ctx, l.path, l.note)})
 	if err == nil {
-		err = data.Fit(l.m.actor.Window(), l.o.train.Config)
+		err = data.DropUnfit(l.m.actor.Window(), l.o.train.Config)
 	}
 	switch {
 	case errors.Is(err, trainer.ErrNoRows):
@@ -321,7 +322,7 @@ func (l *loop) train(ctx context.Context, step int, r rollout) (map[string]float
 	o.Config.Schedule, o.Config.WarmupSteps, o.Config.SaveEvery, o.Config.KLCoef = "constant", 0, 0, l.state.KLCoef
 	o.Config.Seed += int64(step)
 	s := l.m.session(o, data)
-	s.Release, s.Updates = nil, l.state.Updates
+	s.Release, s.Updates, s.Version = nil, l.state.Updates, int64(step-1)
 	if s.Baseline = maps.Clone(l.state.Roles); s.Baseline == nil {
 		s.Baseline = map[string]float64{}
 	}
@@ -335,6 +336,7 @@ func (l *loop) train(ctx context.Context, step int, r rollout) (map[string]float
 	defer cancel()
 	stop, over := stopRequested(ctx), make(chan struct{})
 	go func() {
+		defer safego.Catch(nil)
 		select {
 		case <-stop:
 			cancel()

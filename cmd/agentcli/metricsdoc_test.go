@@ -12,6 +12,7 @@ import (
 	"strings"
 	"testing"
 
+	"agentcli/tokenizer"
 	"agentcli/traj"
 )
 
@@ -50,9 +51,15 @@ func documented(t *testing.T) map[string]bool {
 // by some run.
 func TestTheMetricsAreThoseThatAreDocumented(t *testing.T) {
 	dir := t.TempDir()
+	tok, err := tokenizer.Open(tinyModel)
+	if err != nil {
+		t.Fatal(err)
+	}
 	calls := rewardedAnew(t, func(i int, x *traj.Trajectory) {
 		no := 0
-		x.Steps = []traj.Step{{Sequence: 0, Start: 3, End: 5, ToolCalls: 1, ToolMalformed: &no}}
+		x.Steps = []traj.Step{{Sequence: 0, Start: 3, End: 4, ToolCalls: 1, ToolMalformed: &no}}
+		said := tok.Decode(x.Sequences[0].TokenIDs[4:5], false)
+		x.Messages = []traj.Message{{Role: traj.RoleUser, Content: "?"}, {Role: traj.RoleAssistant}, {Role: traj.RoleTool, Content: said}}
 		x.Sequences[0].LossMask[4] = i%3 > 0 // an observation here and there
 		if !x.Sequences[0].LossMask[4] {
 			x.Sequences[0].Logprobs[4] = traj.NoLogprob()

@@ -7,6 +7,7 @@ import (
 	"os"
 	"strings"
 
+	"agentcli/internal/safego"
 	"agentcli/llm"
 	"agentcli/policy"
 	"agentcli/tokenizer"
@@ -81,6 +82,7 @@ func (r *remote) Forward(b policy.Batch) (policy.Outputs, error) {
 	g.SetLimit(remoteAtOnce)
 	for i := range b.Sequences {
 		g.Go(func() (err error) {
+			defer safego.Into(&err)
 			all[i], err = r.tokens.Score(ctx, b.Sequences[i])
 			return err
 		})

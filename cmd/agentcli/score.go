@@ -193,7 +193,7 @@ func runScore(ctx context.Context, o scoreOptions, s streams) error {
 		return nil
 	}
 	fmt.Fprintf(s.err, "agentcli: %s, %d scored by %s: mean reward %s, %d correct (%.1f %%), %d without an answer%s\n",
-		plural(n, "row"), scored, o.Reward, overGroups(groups), right, 100*float64(right)/float64(scored), scored-answered, without)
+		plural(n, "row"), scored, text.Redact(o.Reward), overGroups(groups), right, 100*float64(right)/float64(scored), scored-answered, without)
 	return nil
 }
 

@@ -8,6 +8,8 @@ import (
 	"syscall"
 
 	"golang.org/x/term"
+
+	"agentcli/internal/safego"
 )
 
 func systemStreams() streams {
@@ -40,6 +42,7 @@ func withInterrupt(parent context.Context, s streams) (context.Context, func()) 
 	signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE)
 	ignoreFileLimit()
 	go func() {
+		defer safego.Catch(nil)
 		select {
 		case <-signals:
 		case <-ctx.Done():

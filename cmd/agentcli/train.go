@@ -65,6 +65,7 @@ type trainOptions struct {
 	ptxFiles    []string // those that PTX named when the run began; nil: it begins
 	Greedy      string
 	Reward      string // "": the file's
+	ToolEnv     []string
 	DryRun      bool
 	Keep        int
 	PeakTFLOPS  float64 // of the hardware, that perf/mfu is a share of; 0: not told
@@ -104,6 +105,7 @@ func trainCommand() *cli.Command {
 			&cli.StringFlag{Name: "ptx", Category: "model", Usage: "a second `FILE`, of text or trajectories as --algo sft takes them, whose cross-entropy is added to each policy step"},
 			&cli.StringFlag{Name: "greedy", Category: "model", Usage: "file of greedy attempts (rollout --temperature 0) at the same tasks, whose scores --advantage remax compares with"},
 			&cli.StringFlag{Name: "reward", Category: "reward", Usage: "score the rows anew: " + rewardUsage + " (default: the file's own rewards)"},
+			toolEnvFlag(),
 			&cli.StringFlag{Name: "dtype", Category: "model", Usage: "of the computation: float32 or bfloat16; the weights that are updated are float32 (default: the faster one)"},
 			&cli.StringFlag{Name: "device", Category: "model", Usage: "cpu, cuda or cuda:N (default: cpu)"},
 			&cli.IntFlag{Name: "threads", Category: "model", Usage: "of the computation (default: one a core)"},
@@ -246,6 +248,9 @@ func trainSettingsOf(c *cli.Context) (trainOptions, error) {
 	o.Critic, o.Teacher, o.Greedy, o.Reward, o.DryRun = c.String("critic"), c.String("teacher"), c.String("greedy"), c.String("reward"), c.Bool("dry-run")
 	o.RewardModel, o.PTX = c.String("reward-model"), c.String("ptx")
 	var err error
+	if o.ToolEnv, err = toolEnv(c); err != nil {
+		return o, err
+	}
 	if o.Held, err = heldOutOf(c); err != nil {
 		return o, err
 	}
@@ -411,6 +416,9 @@ func runTrain(ctx context.Context, o trainOptions, s streams) (end error) {
 		return err
 	}
 	sayTestSplits(o.trainedOn, note)
+	if data.Unmarked > 0 {
+		note("warning: in %d rows the tool output was not found among their tokens; --echo learns nothing from them", data.Unmarked)
+	}
 	if data.Skipped.Rows > 0 {
 		note("%d rows take no part: %s", data.Skipped.Rows, data.Skipped.String())
 	}
@@ -468,16 +476,7 @@ func runTrain(ctx context.Context, o trainOptions, s streams) (end error) {
 	show := newTrainMeter(s)
 	best := &bestSoFar{dir: o.Output, save: func(dir string) error { held := o; held.Output = dir; return m.save(held) }}
 	if rows.eval != nil {
-		best.read(pos.Step)
-		run.Eval, run.EvalEvery = rows.eval, o.Held.Every
-		run.OnEval = func(step int, v map[string]float64) error {
-			if step == 0 {
-				if err := log.Write(0, v, time.Now()); err != nil {
-					return err
-				}
-			}
-			return best.measured(step, v)
-		}
+		best.watch(run, rows.eval, o.Held.Every, log)
 	}
 	run.OnSkip = func(err error) { show.close(); note("warning: %v: this step is left out", err) }
 	run.OnDrop = func(rows int) {

@@ -48,7 +48,7 @@ func checkTokens(data *trainer.Data, c trainer.Config, actor trainable, path str
 	if err := data.CheckTokens(actor.VocabSize()); err != nil {
 		return fmt.Errorf("%w; another model than %s sampled it: name the right one with --model", err, path)
 	}
-	return data.Fit(actor.Window(), c)
+	return data.DropUnfit(actor.Window(), c)
 }
 
 // checkSampled refuses rows whose tokens do not come from softmax(logits/T): a policy

@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 
 	"agentcli/datasets"
 	"agentcli/trainer"
@@ -73,7 +74,7 @@ func trainedOnFiles(d *trainer.Data, path string) ([]trainedOn, error) {
 		return nil, err
 	}
 	for i, f := range d.Files {
-		x := trainedOn{Dataset: filepath.Base(f)}
+		x := trainedOn{Dataset: strings.TrimSuffix(filepath.Base(f), filepath.Ext(f))} // as datasets names a file
 		if i < len(d.Runs) && d.Runs[i].Dataset.Name != "" {
 			x = trainedOn{d.Runs[i].Dataset.Name, d.Runs[i].Dataset.Split}
 		}

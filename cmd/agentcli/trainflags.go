@@ -82,6 +82,7 @@ func trainKnobs() []knob {
 		word(alg, "demonstration", "with --loss opd: what the teacher is shown behind the question (opsd); without --teacher it is the policy itself. best: the best other attempt of the group; answer: the task's own; or a .jsonl file of task_id (or question) and demonstration", func(g *trainer.Config) *string { return &g.Demonstration }),
 		number(alg, "echo", "weight of the cross-entropy of tool output, beside the policy loss", func(g *trainer.Config) *float64 { return &g.Echo }),
 		number(alg, "target-kl", "the run ends once a step's KL to the old policy is over 1½ times this; 0: never", func(g *trainer.Config) *float64 { return &g.TargetKL }),
+		whole(alg, "max-staleness", "leave out rows that a policy more than this many versions older than the newest sampled (policy_version; a loop counts its steps); 0: none", func(g *trainer.Config) *int { return &g.MaxStaleness }),
 		yes(alg, "drop-zero-std", "leave groups whose attempts all scored the same out altogether, of means, whitening and the critic's lessons too (dynamic sampling)", func(g *trainer.Config) *bool { return &g.DropZeroStd }),
 		number(alg, "gamma", "discount of a token's reward (reinforce, reinforce++, gae)", func(g *trainer.Config) *float64 { return &g.Gamma }),
 		number(alg, "lambda", "λ of gae", func(g *trainer.Config) *float64 { return &g.Lambda }),

@@ -210,3 +210,17 @@ func TestPresetsHoldTogether(t *testing.T) {
 		t.Errorf("rloo: loss %s has no ratio, and %d rows a minibatch", c.Loss, c.Minibatch)
 	}
 }
+
+// A checkpoint of a version that gave no correction bounds of its own is gone on with.
+func TestTheBoundsOfNoCorrectionDecideNothing(t *testing.T) {
+	o := settingsFrom(t)
+	pos := position{Step: 1, Model: "m", DType: "float32", Config: decisive(o.Config), LoRA: adapterText(o)}
+	pos.Config.OffPolicy = algo.Correction{Kind: algo.NoCorrection, Low: .5, High: 2}
+	if err := o.goOnFrom(pos); err != nil {
+		t.Error(err)
+	}
+	pos.Config.OffPolicy.Kind = algo.TIS
+	if err := o.goOnFrom(pos); err == nil {
+		t.Error("another correction is taken for the same")
+	}
+}

@@ -60,7 +60,7 @@ func (o *trainOptions) goOnFrom(pos position) error {
 	if pos.Step == 0 {
 		return nil
 	}
-	if pos.Config != decisive(o.Config) || pos.LoRA != adapterText(*o) {
+	if decisive(pos.Config) != decisive(o.Config) || pos.LoRA != adapterText(*o) {
 		return usagef("--resume %s: the settings are not those that the run began with; %s", o.Resume, resumeHelp)
 	}
 	long := map[string]string{"f32": "float32", "fp32": "float32", "bf16": "bfloat16"}

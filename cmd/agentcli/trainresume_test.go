@@ -54,7 +54,7 @@ func TestResumeLooksAtEveryFileOfARun(t *testing.T) {
 	}
 	looped := loop()
 	data := looped[5]
-	taught := loop("--preset", "opd", "--demonstration", put(at("shown.jsonl"), shown))
+	taught := loop("--preset", "opd", "--kl-in", "loss", "--kl-target", "0", "--demonstration", put(at("shown.jsonl"), shown))
 	for name, x := range map[string]struct {
 		args   []string
 		file   string

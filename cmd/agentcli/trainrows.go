@@ -38,9 +38,9 @@ func loadRows(ctx context.Context, o trainOptions, checkpoint string, note func(
 		}
 	}()
 	format := func() (*trainer.Format, error) { return formatOf(ctx, o.Model, note) }
-	from := trainer.From{Rewarded: o.RewardModel != "", Format: format, OnDisk: true}
+	from := trainer.From{Rewarded: o.RewardModel != "", Format: format, Observations: observations(ctx, o.Model, note), OnDisk: true}
 	if o.Reward != "" {
-		s := newScorer(func(*traj.Trajectory) string { return o.Reward }, func(m string) { note("%s", m) }, nil)
+		s := newScorer(func(*traj.Trajectory) string { return o.Reward }, func(m string) { note("%s", m) }, o.ToolEnv)
 		defer s.Close()
 		if _, err := s.get(o.Reward); err != nil {
 			return rows, usagef("--reward: %w", err)
@@ -94,6 +94,23 @@ func loadRows(ctx context.Context, o trainOptions, checkpoint string, note func(
 		return rows, fmt.Errorf("--ptx: %w", err)
 	}
 	return rows, nil
+}
+
+// observations is the chat format of the model that sampled a file, which is the one to
+// start from unless the file alone names it.
+func observations(ctx context.Context, model string, note func(string, ...any)) func(string) (*trainer.Format, error) {
+	return func(sampler string) (*trainer.Format, error) {
+		if model == "" && sampler != "" {
+			if here, ok := cachedModel(ctx, sampler); ok {
+				return formatOf(ctx, here, note)
+			}
+		}
+		f, err := formatOf(ctx, model, note)
+		if err != nil {
+			return nil, fmt.Errorf("--echo needs the chat format of the rows: %w", err)
+		}
+		return f, nil
+	}
 }
 
 // formatOf is the chat format of the model to start from, for rows of text.

@@ -7,7 +7,6 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"net/url"
 	"strings"
 	"sync"
 	"time"
@@ -40,34 +39,13 @@ func (s Server) String() string {
 	return s.Command.Name()
 }
 
-// minSecret is the length from which a header's value, or a part of an address
-// that may be a key, is taken for a secret.
-const minSecret = 6
-
 // secrets are what no message may hold: values of headers, and of the address's
 // user and query, wherever they turn up again.
 func (s Server) secrets() []string {
-	var list []string
-	add := func(v string) {
-		if len(v) >= minSecret {
-			list = append(list, v)
-		}
-	}
+	list := text.KeysIn(s.URL)
 	for _, v := range s.Headers {
-		add(v)
 		_, token, _ := strings.Cut(v, " ") // Bearer …
-		add(token)
-	}
-	if u, err := url.Parse(s.URL); err == nil && s.URL != "" {
-		if password, ok := u.User.Password(); ok {
-			add(password)
-		}
-		add(u.User.Username())
-		for _, values := range u.Query() {
-			for _, v := range values {
-				add(v)
-			}
-		}
+		list = append(list, v, token)
 	}
 	return list
 }

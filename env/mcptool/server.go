@@ -10,7 +10,6 @@ import (
 	"io"
 	"net/http"
 	"net/url"
-	"strings"
 	"sync"
 	"time"
 
@@ -109,11 +108,7 @@ func (x *server) clean(err error) error {
 }
 
 func (x *server) words(s string) string {
-	s = text.Address(s)
-	for _, v := range x.where.secrets() {
-		s = strings.ReplaceAll(s, v, "…")
-	}
-	return s
+	return text.Without(text.Address(s), x.where.secrets())
 }
 
 // cleaned is an error with other words.

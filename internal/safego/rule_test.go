@@ -11,24 +11,22 @@ import (
 	"testing"
 )
 
-// allowed are files whose goroutines may panic, each with the reason.
+// allowed are files, and folders with a slash at the end, whose goroutines may
+// panic, each with the reason.
 var allowed = map[string]string{
-	"chat/chattest/chattest.go": "test support: a panic shall be seen",
-	"env/envtest/envtest.go":    "test support: a panic shall be seen",
-	"bench/engine/first.go":     "a benchmark",
-	"bench/engine/main.go":      "a benchmark",
-	"bench/engine/server.go":    "a benchmark",
+	"chat/chattest/": "test support: a panic shall be seen",
+	"env/envtest/":   "test support: a panic shall be seen",
+	"bench/":         "measurements: a panic shall be seen",
+}
 
-	"journal/journal.go":       "to be done: being edited",
-	"internal/torch/torch.go":  "to be done: being edited",
-	"policy/policy.go":         "to be done: being edited",
-	"trainer/hold.go":          "to be done: being edited",
-	"trainer/rescore.go":       "to be done: being edited",
-	"cmd/agentcli/ahead.go":    "to be done: being edited",
-	"cmd/agentcli/loop.go":     "to be done: being edited",
-	"cmd/agentcli/loopstep.go": "to be done: being edited",
-	"cmd/agentcli/remote.go":   "to be done: being edited",
-	"cmd/agentcli/streams.go":  "to be done: being edited",
+// allows is the entry that a file falls under, or "".
+func allows(file string) string {
+	for name := range allowed {
+		if file == name || strings.HasSuffix(name, "/") && strings.HasPrefix(file, name) {
+			return name
+		}
+	}
+	return ""
 }
 
 // TestEveryGoroutineRecovers: a panic in a goroutine without a recover at its
@@ -66,8 +64,8 @@ func TestEveryGoroutineRecovers(t *testing.T) {
 				if safe.top(g.f) {
 					continue
 				}
-				if allowed[filepath.ToSlash(file)] != "" {
-					used[filepath.ToSlash(file)] = true
+				if name := allows(filepath.ToSlash(file)); name != "" {
+					used[name] = true
 					continue
 				}
 				t.Errorf("%s:%d: a goroutine without a recover at its top; begin its function with defer safego.Into or safego.Catch", file, at.Line)

@@ -32,6 +32,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"unsafe"
+
+	"agentcli/internal/safego"
 )
 
 // DType is the type of a tensor's elements; the numbers are c10::ScalarType's.
@@ -145,12 +147,13 @@ func NewWorker(threads int) *Worker {
 	}
 	w := &Worker{jobs: make(chan func()), done: make(chan struct{})}
 	go func() {
+		defer safego.Catch(nil)
 		runtime.LockOSThread() // never unlocked: the thread's libtorch state dies with it
 		defer close(w.done)
 		C.agt_set_threads(C.int(threads))
 		C.agt_grad_mode(0)
 		for f := range w.jobs {
-			f()
+			func() { defer safego.Catch(nil); f() }()
 		}
 	}()
 	return w

@@ -304,20 +304,6 @@ func TestLossesEqualTheReferenceNumbers(t *testing.T) {
 	near(t, "effective sample size", EffectiveSampleSize([]float64{.4, .8, 6}), 51.84/(3*36.8), 1e-12)
 	near(t, "effective sample size", EffectiveSampleSize([]float64{.5, .8, 5}), 39.69/(3*25.89), 1e-12)
 	near(t, "effective sample size", EffectiveSampleSize(w), 1./3, 1e-12)
-	shaped, err := TokenRewards(20, []float64{.2, -.5, 0}, []bool{true, true, false}, .1, 10)
-	if err != nil {
-		t.Fatal(err)
-	}
-	for i, want := range []float64{-.02, 10.05, 0} {
-		near(t, "compute_reward", shaped[i], want, 1e-12)
-	}
-	shaped, _ = TokenRewards(-1, []float64{.3, 0, .8}, []bool{true, true, true}, .1, 10)
-	for i, want := range []float64{-.03, 0, -1.08} {
-		near(t, "compute_reward", shaped[i], want, 1e-12)
-	}
-	if _, err := TokenRewards(1, nil, []bool{false}, 0, 0); err == nil {
-		t.Error("a reward for a row without sampled tokens was taken")
-	}
 }
 
 func TestEveryLossHasTheGradientOfItsValue(t *testing.T) {

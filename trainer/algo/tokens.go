@@ -28,24 +28,7 @@ func GAE(reward_T, value_T []float64, mask_T []bool, gamma, lambda float64) (adv
 	return adv_T, return_T, nil
 }
 
-// Returns is R_t = r_t + γ·R_{t+1} over the sampled tokens; 0 where the mask is
-// false.
-func Returns(reward_T []float64, mask_T []bool, gamma float64) ([]float64, error) {
-	if len(reward_T) != len(mask_T) {
-		return nil, fmt.Errorf("returns: %d rewards and %d mask entries", len(reward_T), len(mask_T))
-	}
-	out := make([]float64, len(mask_T))
-	running := 0.0
-	for t := len(mask_T) - 1; t >= 0; t-- {
-		if mask_T[t] {
-			running = reward_T[t] + gamma*running
-			out[t] = running
-		}
-	}
-	return out, nil
-}
-
-// ReturnsOf is Returns where every token was sampled.
+// ReturnsOf is R_t = r_t + γ·R_{t+1} over the sampled tokens.
 func ReturnsOf(reward_T []float64, gamma float64) []float64 {
 	out := make([]float64, len(reward_T))
 	running := 0.0
@@ -54,32 +37,6 @@ func ReturnsOf(reward_T []float64, gamma float64) []float64 {
 		out[t] = running
 	}
 	return out
-}
-
-// TokenRewards are −β·kl_t for each sampled token, and the score, clipped to
-// ±clip where clip > 0, on the last of them (Ouyang et al. 2022, InstructGPT,
-// equation 2, without its language-model term). kl_T may be nil.
-func TokenRewards(score float64, kl_T []float64, mask_T []bool, beta, clip float64) ([]float64, error) {
-	if kl_T != nil && len(kl_T) != len(mask_T) {
-		return nil, fmt.Errorf("token rewards: %d KL values and %d mask entries", len(kl_T), len(mask_T))
-	}
-	if clip > 0 {
-		score = math.Max(-clip, math.Min(clip, score))
-	}
-	out, last := make([]float64, len(mask_T)), -1
-	for t, m := range mask_T {
-		if m {
-			last = t
-			if kl_T != nil {
-				out[t] = -beta * kl_T[t]
-			}
-		}
-	}
-	if last < 0 {
-		return nil, fmt.Errorf("token rewards: no token was sampled")
-	}
-	out[last] += score
-	return out, nil
 }
 
 // Overlong is the soft punishment of a reply longer than limit − buffer tokens:

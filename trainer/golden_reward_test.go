@@ -1,0 +1,58 @@
+package trainer
+
+import (
+	"testing"
+
+	"agentcli/trainer/algo"
+)
+
+// OpenRLHF's compute_reward, on its own inputs: the clipped score on the last token that
+// was sampled, less β·kl on each. The tokens between are an observation.
+func TestTokenRewardsAreOpenRLHFs(t *testing.T) {
+	c := config()
+	c.RewardClip, c.KLCoef, c.KLIn, c.KL = 10, .1, KLInReward, algo.KLK1
+	for _, disk := range []bool{false, true} {
+		d := &Data{Episodes: []*Episode{attempt("g", 20, "abCddE"), attempt("g", -1, "abCDE")}}
+		if disk {
+			onDisk(t, d)
+		}
+		s := &Session{Config: c, Data: d, groups: groups(d.Episodes), Clock: still}
+		if err := s.lay(d.Episodes); err != nil {
+			t.Fatal(err)
+		}
+		if err := s.layColumns(d.Episodes); err != nil {
+			t.Fatal(err)
+		}
+		if err := s.shape(); err != nil {
+			t.Fatal(err)
+		}
+		kl := [][]float64{{.2, -.5}, {.3, 0, .8}}
+		for i, e := range d.Episodes {
+			err := s.together([]*Episode{e}, func() error {
+				e.Streams[0].Old, e.Streams[0].Ref = kl[i], make([]float64, len(kl[i]))
+				return nil
+			}, colOld, colRef)
+			if err != nil {
+				t.Fatal(err)
+			}
+		}
+		s.stored(colOld, colRef)
+		if err := s.klReward(d.Episodes); err != nil {
+			t.Fatal(err)
+		}
+		for i, want := range [][]float64{{-.02, 10.05}, {-.03, 0, -1.08}} {
+			e := d.Episodes[i]
+			release, err := s.hold([]*Episode{e})
+			if err != nil {
+				t.Fatal(err)
+			}
+			for k, got := range actionsOf(e, colReward) {
+				near(t, "reward", got, want[k], 1e-12)
+			}
+			release()
+		}
+		if s.RefKLRows != 2 {
+			t.Errorf("the KL was measured on %d rows", s.RefKLRows)
+		}
+	}
+}
