@@ -23,7 +23,7 @@ type lab struct {
 	*rig
 	asking
 	sent    atomic.Pointer[answering] // nil: whole replies
-	faulty  int                       // servers that have it
+	faulty  atomic.Int64              // servers that have it
 	left    atomic.Int64              // times that it happens still
 	asked   [2]atomic.Int64
 	servers []*httptest.Server
@@ -41,7 +41,7 @@ func newLab(t *testing.T, a asking, servers int) *lab {
 			}
 			l.asked[i].Add(1)
 			x := &good
-			if bad := l.sent.Load(); bad != nil && i < l.faulty && l.left.Add(-1) >= 0 {
+			if bad := l.sent.Load(); bad != nil && int64(i) < l.faulty.Load() && l.left.Add(-1) >= 0 {
 				x = bad
 			}
 			x.write(w, r, a.stream)
@@ -69,7 +69,7 @@ type refusing struct {
 func (n refusing) RoundTrip(r *http.Request) (*http.Response, error) {
 	if bad := n.l.sent.Load(); bad != nil && bad.refuse {
 		for i, s := range n.l.servers {
-			if i < n.l.faulty && strings.HasSuffix(s.URL, r.URL.Host) {
+			if int64(i) < n.l.faulty.Load() && strings.HasSuffix(s.URL, r.URL.Host) {
 				if n.l.left.Add(-1) < 0 {
 					break // the server counts it
 				}
@@ -166,7 +166,7 @@ func (l *lab) outcome(t *testing.T, where string, x answering, faulty int, times
 	for i := range l.asked {
 		l.asked[i].Store(0)
 	}
-	l.faulty = faulty
+	l.faulty.Store(int64(faulty))
 	l.left.Store(times)
 	l.sent.Store(&x)
 	err := l.request(t, where, t.Context())

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"sync"
 	"time"
 
 	"agentcli/internal/safego"
@@ -18,9 +19,12 @@ const maxAway = 15 * time.Second
 // outage is a time in which no server takes connections, after one has answered.
 // Requests wait for its end together. The pool's lock guards it.
 type outage struct {
-	over  chan struct{} // closed when a server answers, or when patience is spent
-	spent error         // patience is: what requests that fail again end with
+	over  chan struct{} // closed, by finish, when a server answers, or when patience is spent
+	done  sync.Once
+	spent error // patience is: what requests that fail again end with
 }
+
+func (o *outage) finish() { o.done.Do(func() { close(o.over) }) }
 
 // await waits, for as long as Config.Patience in all, until a server takes
 // connections again; seq is the request that was refused one. The first to wait
@@ -36,17 +40,18 @@ func (p *pool) await(ctx context.Context, at *caller, seq uint64, why error) err
 		p.mu.Unlock()
 		return o.spent
 	}
-	if o == nil {
+	first := o == nil
+	if first {
 		o = &outage{over: make(chan struct{})}
 		p.out = o
+	}
+	p.mu.Unlock()
+	if first {
+		at.c.Notice(fmt.Sprintf("%v (waiting up to %v for it to take connections again; nothing is asked meanwhile)", why, at.c.Patience))
 		p.wg.Go(func() {
 			defer safego.Catch(func(err error) { p.end(o, nil, err) })
 			p.endOutage(o, why)
 		})
-		p.mu.Unlock()
-		at.c.Notice(fmt.Sprintf("%v (waiting up to %v for it to take connections again; nothing is asked meanwhile)", why, at.c.Patience))
-	} else {
-		p.mu.Unlock()
 	}
 	if err := o.wait(ctx); err != nil {
 		return fmt.Errorf("%s: %w", at.name, err)
@@ -97,20 +102,14 @@ func (p *pool) endOutage(o *outage, why error) {
 func (p *pool) end(o *outage, back *caller, spent error) {
 	say := ""
 	p.mu.Lock()
-	select {
-	case <-o.over: // and whoever ended it could not say so
-		p.mu.Unlock()
-		return
-	default:
-	}
 	if back != nil {
 		p.out, p.back = nil, p.seq
 		say = p.revive(back)
 	} else {
 		o.spent = spent
 	}
-	close(o.over)
 	p.mu.Unlock()
+	defer o.finish() // whatever comes of the notice
 	if say != "" {
 		back.c.Notice(say)
 	}
