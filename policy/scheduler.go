@@ -5,6 +5,7 @@ package policy
 import (
 	"context"
 	"errors"
+	"slices"
 	"strings"
 	"sync"
 

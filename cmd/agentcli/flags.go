@@ -52,6 +52,9 @@ func interspersed(args []string, list []*cli.Command) []string {
 			out = append(out, rest[i])
 		}
 	}
+	if slices.Contains(out, "--help") || slices.Contains(out, "-h") {
+		return out // the library would take an argument for the name of a command to explain
+	}
 	if len(positional) > 0 {
 		out = append(append(out, "--"), positional...)
 	}

@@ -168,8 +168,11 @@ func mock(r *llmtest.Request) llmtest.Reply {
 	return ids(llmtest.Text(fmt.Sprint(a * b)))
 }
 
-func TestScripts(t *testing.T) {
-	testscript.Run(t, testscript.Params{
+func TestScripts(t *testing.T) { testscript.Run(t, scriptParams(t)) }
+
+// scriptParams is how scripts run: those of testdata, and the pages' commands.
+func scriptParams(t *testing.T) testscript.Params {
+	return testscript.Params{
 		Dir: "testdata/script",
 		// [tmpfs]: a small file system can be mounted, in a name space of one's own.
 		// [hup]: SIGHUP is not ignored here, as it is below nohup.
@@ -292,5 +295,5 @@ func TestScripts(t *testing.T) {
 				}
 			},
 		},
-	})
+	}
 }
