@@ -37,6 +37,14 @@ serve() {
   server=$!
   until curl -s "localhost:$port/v1/models" >/dev/null; do kill -0 "$server" || { tail -5 "$out/server.log"; exit 1; }; sleep 2; done
 }
+# Thinking, a call and its result in the history: the server's prompt has them, and is
+# ours token by token. Qwen3's template shows the thinking of the present tool loop.
+rm -rf "$out/qwen3"
+cp -r "$out/model" "$out/qwen3"
+"$out/venv/bin/python" -c 'import json,sys; t=json.load(open(sys.argv[1]))["qwen3"]; print(t, end="")' "$root/chat/testdata/templates.json" >"$out/qwen3/chat_template.jinja"
+serve "$out/qwen3" --served-model-name qwen3 --enable-auto-tool-choice --tool-call-parser hermes --reasoning-parser qwen3
+echo "== history: think, call, result"
+(cd "$root" && CGO_ENABLED=0 go run ./bench/history -base-url "http://localhost:$port/v1" -model qwen3 -folder "$out/qwen3")
 serve "$out/model" --served-model-name smol --enable-auto-tool-choice --tool-call-parser hermes
 export OPENAI_BASE_URL=http://localhost:$port/v1
 for how in "completions" "completions --stream" "chat" "auto"; do
