@@ -81,9 +81,9 @@ func drawn(seed uint64) []*Episode {
 	text := func() string {
 		b := []byte("ab")
 		for range 2 + r.IntN(6) {
-			b = append(b, byte("CDEcd"[r.IntN(5)]))
+			b = append(b, "CDEcd"[r.IntN(5)])
 		}
-		return string(append(b, byte("CDE"[r.IntN(3)])))
+		return string(append(b, "CDE"[r.IntN(3)]))
 	}
 	start := newBigram(few, 1)
 	var episodes []*Episode

@@ -107,7 +107,7 @@ func (l *loop) holdOut(ctx context.Context, h trainer.Holdout) error {
 	prompt := func(t traj.Task) trainer.Prompt {
 		text := t.Question
 		for _, m := range t.Messages {
-			text += "\x00" + string(m.Role) + "\x00" + m.Content
+			text += "\x00" + m.Role + "\x00" + m.Content
 		}
 		return trainer.PromptOf(l.o.run.Seed, text)
 	}
