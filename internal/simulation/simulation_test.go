@@ -312,6 +312,8 @@ func (w *world) run(calm bool) (engine.Summary, error) {
 	if most > w.parallel {
 		w.t.Errorf("%d trajectories at once, want at most %d", most, w.parallel)
 	}
+	w.net.mu.Lock()
+	defer w.net.mu.Unlock()
 	if w.net.inFlight != 0 {
 		w.t.Errorf("%d requests are under way after the end", w.net.inFlight)
 	}
