@@ -12,6 +12,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 	"testing/synctest"
@@ -91,7 +92,8 @@ const (
 type world struct {
 	t    *testing.T
 	seed uint64
-	log  []string // what happened, for a seed that fails
+	mu   sync.Mutex // of log
+	log  []string   // what happened, for a seed that fails
 
 	rng      *rand.Rand
 	fs       *faultfs.FS
@@ -111,6 +113,8 @@ type world struct {
 }
 
 func (w *world) say(format string, args ...any) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
 	w.log = append(w.log, fmt.Sprintf(format, args...))
 }
 
