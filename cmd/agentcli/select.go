@@ -316,6 +316,9 @@ type shownInText struct {
 	show inText
 }
 
+// Ready is the server's.
+func (m *shownInText) Ready(ctx context.Context) error { return agent.Ready(ctx, m.Model) }
+
 // Generate asks for a reply to the conversation in text.
 func (m *shownInText) Generate(ctx context.Context, req *traj.Request) (*traj.Response, error) {
 	r := *req
