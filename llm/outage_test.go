@@ -503,3 +503,36 @@ func TestReadyWaitsForAnOutageAlone(t *testing.T) {
 		all.Wait()
 	})
 }
+
+// A run that goes on knows that its servers have answered: it waits for them from its
+// first request on, also where it asks what they offer; a new run does not.
+func TestServersOfARunThatGoesOnAreWaitedForFromTheStart(t *testing.T) {
+	for _, answered := range []bool{true, false} {
+		for _, hosts := range [][]string{{"a"}, {"a", "b"}} {
+			for name, ask := range map[string]func(ctx context.Context, w *town) error{
+				"models": func(ctx context.Context, w *town) error { _, err := w.Models(ctx); return err },
+				"reply":  func(ctx context.Context, w *town) error { return w.try(ctx, "x") },
+			} {
+				t.Run(fmt.Sprint(name, " ", len(hosts), " ", answered), func(t *testing.T) {
+					synctest.Test(t, func(t *testing.T) {
+						n := sites{"a": {dead: true, models: "m"}, "b": {dead: true, models: "m"}}
+						w := newTownOf(t, n, func(c *Config) { c.Answered = answered }, hosts...)
+						defer w.Close()
+						time.AfterFunc(5*time.Minute, func() {
+							for _, s := range n {
+								s.set(func() { s.dead = false })
+							}
+						})
+						err := ask(t.Context(), w)
+						if answered != (err == nil) || errors.Is(err, traj.ErrGone) {
+							t.Errorf("%v; said: %q", err, w.said)
+						}
+						if said := w.heard("waiting up to"); answered && said != 1 || !answered && said > 0 {
+							t.Errorf("said: %q", w.said)
+						}
+					})
+				})
+			}
+		}
+	}
+}
