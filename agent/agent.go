@@ -29,6 +29,22 @@ type TokenCounter interface {
 	CountTokens(text string) int
 }
 
+// Readier is a Model that may be away for a while, as a server that restarts is.
+// Ready waits until requests are taken again. Its error means that none will be
+// (traj.ErrGone), or is that of ctx. The engine calls it before each attempt: nothing
+// begins that could only wait. It is safe for concurrent use.
+type Readier interface {
+	Ready(ctx context.Context) error
+}
+
+// Ready waits for a model that is a Readier; any other is ready.
+func Ready(ctx context.Context, m any) error {
+	if r, ok := m.(Readier); ok {
+		return r.Ready(ctx)
+	}
+	return nil
+}
+
 // Agent serves one trajectory and is used by one goroutine. The order of calls
 // is Observe, Request, Update, then again Observe, until Update returns a final
 // action or the engine ends the trajectory.

@@ -38,6 +38,14 @@ type Exact struct {
 // CountTokens is the number of tokens of a text.
 func (e *Exact) CountTokens(text string) int { return len(e.Tokenizer.EncodeOrdinary(text)) }
 
+// Ready waits for a sampler that may be away, as llm.Tokens.
+func (e *Exact) Ready(ctx context.Context) error {
+	if r, ok := e.Sampler.(interface{ Ready(context.Context) error }); ok {
+		return r.Ready(ctx)
+	}
+	return nil
+}
+
 // Generate renders the conversation, has a reply sampled, and reads it.
 func (e *Exact) Generate(ctx context.Context, req *traj.Request) (*traj.Response, error) {
 	prompt, err := e.Prompt(req)

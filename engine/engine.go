@@ -258,6 +258,9 @@ func (r *run) startAll(ctx context.Context, tasks iter.Seq2[traj.Task, error]) {
 	room := make(chan struct{}, r.c.Parallel)
 	var wg sync.WaitGroup
 	defer wg.Wait()
+	starting, cancel := context.WithCancel(ctx)
+	defer cancel()
+	wg.Go(func() { defer safego.Catch(r.fail); defer cancel(); r.untilStop(starting) })
 	var seen hashset.Set
 	for task, err := range tasks {
 		if err != nil {
@@ -307,6 +310,9 @@ func (r *run) startAll(ctx context.Context, tasks iter.Seq2[traj.Task, error]) {
 				r.interrupted()
 				return
 			}
+			if !r.ready(starting) {
+				return
+			}
 			if r.spent() {
 				r.interrupted()
 				r.mu.Lock()
@@ -328,6 +334,35 @@ func (r *run) startAll(ctx context.Context, tasks iter.Seq2[traj.Task, error]) {
 			})
 		}
 	}
+}
+
+// untilStop returns when nothing new is to start.
+func (r *run) untilStop(ctx context.Context) {
+	select {
+	case <-r.c.Stop:
+	case <-r.enough:
+	case <-ctx.Done():
+	}
+}
+
+// ready waits until the model takes requests. It is false where nothing is to start.
+func (r *run) ready(ctx context.Context) bool {
+	err := func() (err error) {
+		defer safego.Into(&err)
+		return agent.Ready(ctx, r.c.Model)
+	}()
+	switch {
+	case ctx.Err() != nil:
+		r.interrupted()
+	case errors.Is(err, traj.ErrGone):
+		r.mu.Lock()
+		r.endEarly(err)
+		r.mu.Unlock()
+		r.interrupted()
+	case err != nil:
+		r.fail(err)
+	}
+	return err == nil && ctx.Err() == nil
 }
 
 func (r *run) interrupted() {

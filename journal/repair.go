@@ -65,6 +65,35 @@ func read(f filesys.File, visit func(at int64, e entry)) (h Header, s *scanned, 
 	return h, s, nil
 }
 
+// AnyFinished reports whether a journal has a trajectory that needs no further
+// attempt; false also where it cannot be read. It reads up to the first of them.
+func AnyFinished(sys filesys.FS, path string) bool {
+	f, err := sys.OpenFile(path, os.O_RDONLY, 0)
+	if err != nil {
+		return false
+	}
+	defer f.Close()
+	size, err := f.Size()
+	if err != nil {
+		return false
+	}
+	l, err := layoutOf(f, size)
+	if err != nil {
+		return false
+	}
+	found := errors.New("found")
+	_, err = scan(f, size, l, func(rec record) error {
+		if isHeader(&l, rec) {
+			return nil
+		}
+		if e, _, err := parse(&l, rec); err == nil && !e.termination.Infrastructure() {
+			return found
+		}
+		return nil
+	})
+	return errors.Is(err, found)
+}
+
 // layoutOf finds out the version of a file.
 func layoutOf(f io.ReaderAt, size int64) (layout, error) {
 	w := &window{r: f, size: size}

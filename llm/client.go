@@ -46,6 +46,11 @@ type Config struct {
 	APIKey  string
 	Model   string
 
+	// Answered says that the servers have answered before, in an earlier part of a
+	// run that is resumed: one that takes no connections is waited for from the
+	// first request on, as in an outage.
+	Answered bool
+
 	Retries   int           // after the first try; 0: DefaultRetries; < 0: none
 	Parallel  int           // requests that may come at once: up to there a server that was overloaded is tried again; 0: not known
 	Timeout   time.Duration // of one try; 0: DefaultTimeout
@@ -146,6 +151,7 @@ func New(c Config) (*Client, error) {
 		c.Random = rand.Float64
 	}
 	cl := &Client{close: func() {}}
+	cl.answered.Store(c.Answered)
 	if c.Transport == nil {
 		t := http.DefaultTransport.(*http.Transport).Clone()
 		t.MaxIdleConns, t.MaxIdleConnsPerHost = 0, 1<<16   // the engine bounds how many there are

@@ -61,6 +61,23 @@ func (p *pool) await(ctx context.Context, at *caller, seq uint64, why error) err
 	return o.spent
 }
 
+// Ready waits while no server takes connections, if one has answered before. It
+// fails with ctx, or with traj.ErrGone when Config.Patience is spent meanwhile.
+func (c *Client) Ready(ctx context.Context) error {
+	p := c.pool
+	p.mu.Lock()
+	o := p.out
+	away := o != nil && o.spent == nil
+	p.mu.Unlock()
+	if !away { // a server that was given up is asked: it may be back
+		return nil
+	}
+	if err := o.wait(ctx); err != nil {
+		return fmt.Errorf("%s: %w", p.names(), err)
+	}
+	return o.spent // set before over was closed
+}
+
 // onlyOne reports whether no other server is left to be asked, now or after a pause.
 func (p *pool) onlyOne(at *caller) bool {
 	p.mu.Lock()

@@ -462,3 +462,77 @@ func TestAPromptThatDoesNotGoOnIsSaid(t *testing.T) {
 		t.Error(diff)
 	}
 }
+
+// Ready waits for as long as the servers are away, and for no more.
+func TestReadyWaitsForAnOutageAlone(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := sites{"a": {}}
+		w := newTown(t, n, "a")
+		defer w.Close()
+		for _, m := range []interface{ Ready(context.Context) error }{w.Client, &Tokens{Client: w.Client}} {
+			if err := m.Ready(t.Context()); err != nil {
+				t.Error(err)
+			}
+			w.ask(t, "x")
+			n["a"].set(func() { n["a"].dead = true })
+			time.AfterFunc(5*time.Minute, func() { n["a"].set(func() { n["a"].dead = false }) })
+			start := time.Now()
+			var all sync.WaitGroup
+			all.Go(func() { w.ask(t, "y") })
+			synctest.Wait()
+			short, cancel := context.WithTimeout(t.Context(), time.Minute)
+			if err := m.Ready(short); !errors.Is(err, context.DeadlineExceeded) {
+				t.Error(err)
+			}
+			cancel()
+			if err := m.Ready(t.Context()); err != nil || time.Since(start) < 5*time.Minute {
+				t.Errorf("%v after %v", err, time.Since(start))
+			}
+			all.Wait()
+		}
+		n["a"].set(func() { n["a"].dead = true })
+		var all sync.WaitGroup
+		all.Go(func() { _ = w.try(t.Context(), "x") })
+		synctest.Wait()
+		if err := w.Ready(t.Context()); !errors.Is(err, traj.ErrGone) {
+			t.Error(err)
+		}
+		if err := w.Ready(t.Context()); err != nil { // it is asked again, for it may be back
+			t.Error(err)
+		}
+		all.Wait()
+	})
+}
+
+// A run that goes on knows that its servers have answered: it waits for them from its
+// first request on, also where it asks what they offer; a new run does not.
+func TestServersOfARunThatGoesOnAreWaitedForFromTheStart(t *testing.T) {
+	for _, answered := range []bool{true, false} {
+		for _, hosts := range [][]string{{"a"}, {"a", "b"}} {
+			for name, ask := range map[string]func(ctx context.Context, w *town) error{
+				"models": func(ctx context.Context, w *town) error { _, err := w.Models(ctx); return err },
+				"reply":  func(ctx context.Context, w *town) error { return w.try(ctx, "x") },
+			} {
+				t.Run(fmt.Sprint(name, " ", len(hosts), " ", answered), func(t *testing.T) {
+					synctest.Test(t, func(t *testing.T) {
+						n := sites{"a": {dead: true, models: "m"}, "b": {dead: true, models: "m"}}
+						w := newTownOf(t, n, func(c *Config) { c.Answered = answered }, hosts...)
+						defer w.Close()
+						time.AfterFunc(5*time.Minute, func() {
+							for _, s := range n {
+								s.set(func() { s.dead = false })
+							}
+						})
+						err := ask(t.Context(), w)
+						if answered != (err == nil) || errors.Is(err, traj.ErrGone) {
+							t.Errorf("%v; said: %q", err, w.said)
+						}
+						if said := w.heard("waiting up to"); answered && said != 1 || !answered && said > 0 {
+							t.Errorf("said: %q", w.said)
+						}
+					})
+				})
+			}
+		}
+	}
+}

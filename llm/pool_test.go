@@ -95,11 +95,19 @@ type town struct {
 
 func newTown(t *testing.T, n sites, hosts ...string) *town {
 	t.Helper()
+	return newTownOf(t, n, nil, hosts...)
+}
+
+func newTownOf(t *testing.T, n sites, change func(*Config), hosts ...string) *town {
+	t.Helper()
 	w := &town{sites: n}
 	c := Config{BaseURL: "http://" + hosts[0] + "/v1", Model: "m", Transport: n, Retries: 4, Parallel: 64,
 		Notice: func(s string) { w.mu.Lock(); w.said = append(w.said, s); w.mu.Unlock() }}
 	for _, h := range hosts[1:] {
 		c.Also = append(c.Also, "http://"+h+"/v1")
+	}
+	if change != nil {
+		change(&c)
 	}
 	var err error
 	if w.Client, err = New(c); err != nil {

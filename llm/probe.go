@@ -144,23 +144,17 @@ func (c *Client) lists(ctx context.Context) ([][]Offer, error) {
 		})
 		return out, err
 	}
-	fails := make([]*failure, len(p.all))
-	done := make(chan struct{})
-	for i, at := range p.all {
-		go func() {
-			defer safego.Catch(func(err error) { fails[i] = &failure{err: err}; done <- struct{}{} })
-			fails[i] = at.once(ctx, func(ctx context.Context, at *caller) (f *failure) {
-				out[i], f = at.list(ctx)
-				return f
-			})
-			done <- struct{}{}
-		}()
+	p.mu.Lock()
+	seq := p.seq
+	p.mu.Unlock()
+	fails, err := c.listEach(ctx, out)
+	for err == nil && c.c.Patience > 0 && c.c.Answered && !slices.ContainsFunc(fails, func(f *failure) bool { return f == nil || !f.unreachable }) {
+		if err = p.await(ctx, p.all[0], seq, fails[0].err); err == nil {
+			fails, err = c.listEach(ctx, out)
+		}
 	}
-	for range p.all {
-		<-done
-	}
-	if ctx.Err() != nil {
-		return nil, ctx.Err()
+	if err != nil {
+		return nil, err
 	}
 	for i, at := range p.all {
 		if f := fails[i]; f != nil && f.unreachable {
@@ -176,6 +170,27 @@ func (c *Client) lists(ctx context.Context) ([][]Offer, error) {
 		return nil, fails[0].err
 	}
 	return out, nil
+}
+
+// listEach asks every server for its models, at once, and says how each failed.
+func (c *Client) listEach(ctx context.Context, out [][]Offer) ([]*failure, error) {
+	p := c.pool
+	fails := make([]*failure, len(p.all))
+	done := make(chan struct{})
+	for i, at := range p.all {
+		go func() {
+			defer safego.Catch(func(err error) { fails[i] = &failure{err: err}; done <- struct{}{} })
+			fails[i] = at.once(ctx, func(ctx context.Context, at *caller) (f *failure) {
+				out[i], f = at.list(ctx)
+				return f
+			})
+			done <- struct{}{}
+		}()
+	}
+	for range p.all {
+		<-done
+	}
+	return fails, ctx.Err()
 }
 
 // each calls do with a context whose requests go to one server, for every server

@@ -21,6 +21,9 @@ type Tokens struct {
 	Stops  []int32 // ids that end a reply in this model's chat format
 }
 
+// Ready is Client.Ready.
+func (t *Tokens) Ready(ctx context.Context) error { return t.Client.Ready(ctx) }
+
 // Sample draws one continuation of prompt, and retries what may pass.
 func (t *Tokens) Sample(ctx context.Context, prompt []int32, s traj.Sampling, seed int64) (*traj.Completion, error) {
 	c := t.Client

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"net"
 	"net/http"
+	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
@@ -194,5 +195,50 @@ func TestParallelBeyondTheOpenFilesIsRefused(t *testing.T) {
 		if code := limited.ProcessState.ExitCode(); code != want || code == exitUsage && !strings.Contains(string(log), "--parallel 192") {
 			t.Errorf("--parallel %s: %d %s", parallel, code, log)
 		}
+	}
+}
+
+// A run that is resumed while its server is still being loaded waits for it, however
+// the server is asked; one at another address, which has never answered, ends it soon.
+func TestResumeWaitsForItsServer(t *testing.T) {
+	const tasks = 24
+	for name, more := range map[string][]string{"named": {"--model", "mock"}, "found out": nil} {
+		t.Run(name, func(t *testing.T) {
+			s := startOutage(t, 20, product)
+			out := filepath.Join(t.TempDir(), "run")
+			args := append([]string{"rollout", "--base-url", s.BaseURL(), "-d", writeProducts(t, tasks), "--reward", "exact", "--tools", "calculator",
+				"-n", "1", "--limit", "0", "--parallel", "8", "--patience", "50ms", "--output", out}, more...)
+			if _, log, code := run(t, args...); code != exitPartial {
+				t.Fatalf("%d %s", code, log)
+			}
+			if _, log, code := run(t, "rollout", "--resume", out, "--patience", "1s"); code != exitPartial || strings.Count(log, "waiting up to 1s") != 1 {
+				t.Errorf("%d %s", code, log)
+			}
+			other := filepath.Join(t.TempDir(), "other")
+			if err := os.CopyFS(other, os.DirFS(out)); err != nil {
+				t.Fatal(err)
+			}
+			if _, log, code := run(t, "rollout", "--resume", other, "--patience", "10m", "--retries", "1", "--base-url", "http://127.0.0.1:1/v1"); code == exitDone || strings.Contains(log, "waiting up to") {
+				t.Errorf("%d %s", code, log)
+			}
+			go func() {
+				time.Sleep(500 * time.Millisecond) // for the requests that find nobody
+				l, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", s.Listener.Addr().String())
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				again := llmtest.Start(product)
+				t.Cleanup(again.Close)
+				server := &http.Server{Handler: again, ReadHeaderTimeout: time.Minute}
+				t.Cleanup(func() { server.Close() })
+				_ = server.Serve(l)
+			}()
+			_, log, code := run(t, "rollout", "--resume", out, "--patience", "10m", "--base-url", s.BaseURL())
+			rows, _ := rowsOf(t, filepath.Join(out, dataName))
+			if code != exitDone || len(rows) != tasks || strings.Count(log, "is back") != 1 {
+				t.Errorf("%d, %d rows: %s", code, len(rows), log)
+			}
+		})
 	}
 }

@@ -2,6 +2,8 @@ package main
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"io"
 	"iter"
 	"sync"
@@ -112,7 +114,12 @@ func setUp(ctx context.Context, o runOptions, s streams) (_ *session, err error)
 		m.OnServers = x.see.metrics.Servers
 	}
 	var closer io.Closer
+	m.Answered = x.hasAnswered()
 	if x.model, x.info, closer, err = openModel(ctx, m, x.notice); err != nil {
+		if errors.Is(err, traj.ErrGone) {
+			x.dir = o.Resume
+			err = partialError{fmt.Sprintf("%v; go on with: %s", err, x.resumeHint(""))}
+		}
 		return nil, err
 	}
 	if closer != nil {

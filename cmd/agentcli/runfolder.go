@@ -144,6 +144,25 @@ func (x *session) openFolder() (err error) {
 	return writeSettings(filepath.Join(x.dir, configName), x.settings())
 }
 
+// hasAnswered reports whether the run that is resumed has replies of the server that
+// is asked now.
+func (x *session) hasAnswered() bool {
+	if x.o.Resume == "" {
+		return false
+	}
+	was := map[string]any{}
+	b, err := os.ReadFile(filepath.Join(x.o.Resume, configName))
+	if err != nil || yaml.Unmarshal(b, &was) != nil {
+		return false
+	}
+	for _, name := range []string{"base-url", envServer} {
+		if settingText(was[name]) != settingText(x.o.Settings[name]) {
+			return false
+		}
+	}
+	return journal.AnyFinished(filesys.OS, filepath.Join(x.o.Resume, journalName))
+}
+
 // changedWords says what must be as it was when the run began.
 func changedWords(c *journal.ChangedError) string {
 	value := func(s string) string {
@@ -243,6 +262,15 @@ func (x *session) otherServer() string {
 		now, x.info.Name, was, mend)
 }
 
+// settingText is a setting's value in one line.
+func settingText(v any) string {
+	b, err := yaml.Marshal(v)
+	if v == nil || err != nil {
+		return "not set"
+	}
+	return text.OneLine(string(b))
+}
+
 // changedSettings names what differs from a run's stored settings and must not.
 func changedSettings(path string, now map[string]any) string {
 	was := map[string]any{}
@@ -250,16 +278,9 @@ func changedSettings(path string, now map[string]any) string {
 	if err != nil || yaml.Unmarshal(b, &was) != nil {
 		return ""
 	}
-	text := func(v any) string {
-		b, err := yaml.Marshal(v)
-		if v == nil || err != nil {
-			return "not set"
-		}
-		return text.OneLine(string(b))
-	}
 	var list []string
 	for _, name := range lasting {
-		if a, b := text(was[name]), text(now[name]); a != b {
+		if a, b := settingText(was[name]), settingText(now[name]); a != b {
 			list = append(list, fmt.Sprintf("--%s is %s and was %s", name, b, a))
 		}
 	}

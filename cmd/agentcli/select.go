@@ -78,6 +78,7 @@ type modelOptions struct {
 	Stream       bool
 	Temperature  float64 // of the run; 0: greedy
 	baseFromEnv  bool
+	Answered     bool // the server has, in an earlier part of the run
 }
 
 // envServer is the setting that the environment's server is kept under.
@@ -216,7 +217,7 @@ func openServer(ctx context.Context, o modelOptions, notice func(string)) (agent
 		return fail(err)
 	}
 	c := llm.Config{BaseURL: o.BaseURL[0], Also: o.BaseURL[1:], APIKey: o.APIKey, Model: o.Model, Retries: o.Retries, Timeout: o.ModelTimeout, Parallel: o.Parallel,
-		WantIDs: true, AskTools: true, Stream: o.Stream, UserAgent: "agentcli/" + version(), Notice: notice, OnRetry: o.OnRetry}
+		Answered: o.Answered, WantIDs: true, AskTools: true, Stream: o.Stream, UserAgent: "agentcli/" + version(), Notice: notice, OnRetry: o.OnRetry}
 	if o.Retries == 0 {
 		c.Retries = -1
 	}
@@ -268,7 +269,7 @@ func openServer(ctx context.Context, o modelOptions, notice func(string)) (agent
 // agreedModel is the name of the model that every server offers: the one that is
 // configured, or the only one.
 func agreedModel(ctx context.Context, c llm.Config) (string, error) {
-	if len(c.Also) > 0 {
+	if len(c.Also) > 0 && !c.Answered {
 		c.Notice, c.OnRetry = nil, nil // the run itself will say who is not there
 	}
 	client, err := llm.New(c)
@@ -280,6 +281,8 @@ func agreedModel(ctx context.Context, c llm.Config) (string, error) {
 	switch {
 	case errors.Is(err, llm.ErrOtherModel):
 		return "", usageError{err}
+	case errors.Is(err, traj.ErrGone):
+		return "", err
 	case c.Model != "": // who has no list of models may have the model all the same
 		return c.Model, ctx.Err()
 	case err != nil:
@@ -315,6 +318,9 @@ type shownInText struct {
 	agent.Model
 	show inText
 }
+
+// Ready is the server's.
+func (m *shownInText) Ready(ctx context.Context) error { return agent.Ready(ctx, m.Model) }
 
 // Generate asks for a reply to the conversation in text.
 func (m *shownInText) Generate(ctx context.Context, req *traj.Request) (*traj.Response, error) {

@@ -81,7 +81,7 @@ func chatInstead(ctx context.Context, client *llm.Client, source *modelSource, w
 func describeServer(ctx context.Context, client *llm.Client) (*llm.Tokens, []string, error) {
 	t := &llm.Tokens{Client: client}
 	offers, err := client.Offers(ctx)
-	if err != nil && errors.Is(err, traj.ErrFatal) {
+	if errors.Is(err, traj.ErrFatal) || errors.Is(err, traj.ErrGone) {
 		return nil, nil, err
 	}
 	names := []string{client.Model()}

@@ -1,0 +1,10 @@
+package main
+
+import (
+	"agentcli/agent"
+	"agentcli/chat"
+	"agentcli/llm"
+)
+
+// Each way to ask a server can be waited for before an attempt begins.
+var _ = []agent.Readier{(*llm.Client)(nil), (*chat.Exact)(nil), (*shownInText)(nil)}
