@@ -68,5 +68,6 @@ func reported(part Part, reason string) error {
 	return &refusal{part, reason}
 }
 
-// maxReason is how much of a report's reason is shown, in bytes.
-const maxReason = 1000
+// maxReason is how many characters of a report's reason are shown; a path in it may
+// have 4096.
+const maxReason = 5000

@@ -51,7 +51,7 @@ func (p *packets) Read(b []byte) (int, error) {
 
 func oneLine(t *testing.T, err error) {
 	t.Helper()
-	if err != nil && (strings.ContainsAny(err.Error(), "\r\n") || len(err.Error()) > 5000) {
+	if err != nil && (strings.ContainsAny(err.Error(), "\r\n") || len(err.Error()) > 4*maxReason) {
 		t.Errorf("the error %q", err)
 	}
 }
