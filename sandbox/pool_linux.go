@@ -62,7 +62,7 @@ func Open(ctx context.Context, c Config) (*Pool, error) {
 	if err != nil {
 		return nil, err
 	}
-	p := &Pool{c: c, py: py, room: make(chan struct{}, c.Parallel), spare: make(chan *Proc, max(c.Spare, 0))}
+	p := &Pool{c: c, py: py, parts: []Part{}, room: make(chan struct{}, c.Parallel), spare: make(chan *Proc, max(c.Spare, 0))}
 	missing := map[Part]string{}
 	for _, part := range required {
 		if slices.Contains(c.Without, part) {

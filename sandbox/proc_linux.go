@@ -1,9 +1,7 @@
 package sandbox
 
 import (
-	"bytes"
 	"context"
-	"encoding/binary"
 	"errors"
 	"fmt"
 	"io"
@@ -27,7 +25,6 @@ type Proc struct {
 	dir      string
 	leave    func()
 	stopped  bool
-	codes    uint32 // that were run; the answer to each carries its number
 
 	over   chan struct{} // closed at its end
 	status syscall.WaitStatus
@@ -98,10 +95,12 @@ func (p *Pool) fork(ctx context.Context, z *zygote) (_ *Proc, err error) {
 	theirs = nil
 	stop := context.AfterFunc(ctx, func() { _ = c.ctl.SetReadDeadline(time.Unix(1, 0)) })
 	defer stop()
-	var b [1]byte
-	if _, err := io.ReadFull(c.ctl, b[:]); err != nil {
+	if err := readReady(c.ctl); err != nil {
 		c.kill()
+		var broken *noReady
 		switch {
+		case !errors.As(err, &broken):
+			return nil, err
 		case ctx.Err() != nil:
 			return nil, ctx.Err()
 		case c.lost != nil:
@@ -109,17 +108,14 @@ func (p *Pool) fork(ctx context.Context, z *zygote) (_ *Proc, err error) {
 		}
 		return nil, fmt.Errorf("sandbox: a process ended before it began: %v", signalName(c.status))
 	}
-	if b[0] != 'R' {
-		reason, _ := io.ReadAll(io.LimitReader(c.ctl, 4096))
-		c.kill()
-		part, why, _ := bytes.Cut(reason, []byte("\n"))
-		return nil, reported(Part(part), string(why))
-	}
 	return c, nil
 }
 
 // killGrace is how long a zygote may take to report the end of a process.
 var killGrace = 10 * time.Second // a test shortens it
+
+// lastWords is how long the output of a killed process may stay open.
+var lastWords = time.Second // a test shortens it
 
 // kill ends the process, with all that it started, and waits. A zygote that does
 // not report the end is killed with all its processes.
@@ -135,7 +131,7 @@ func (c *Proc) kill() {
 	select {
 	case <-c.over:
 	case <-grace.C:
-		_ = c.z.cmd.Process.Kill()
+		_ = c.z.kill()
 		<-c.over
 	}
 }
@@ -204,20 +200,11 @@ func (c *Proc) run(ctx context.Context, code string, wall time.Duration, keep bo
 	_ = c.ctl.SetDeadline(time.Now().Add(wall))
 	stop := context.AfterFunc(ctx, func() { _ = c.ctl.SetDeadline(time.Unix(1, 0)) })
 	defer stop()
-	frame := binary.LittleEndian.AppendUint32(make([]byte, 0, len(code)+5), uint32(len(code)))
-	if keep {
-		frame = append(frame, 1)
-	} else {
-		frame = append(frame, 0)
-	}
-	_, err := c.ctl.Write(append(frame, code...))
-	c.codes++
-	var reply [9]byte
+	key := newKey()
+	_, err := c.ctl.Write(frame(code, key, keep))
+	var status int
 	if err == nil {
-		_, err = io.ReadFull(c.ctl, reply[:])
-	}
-	if err == nil && (reply[0] != 'D' || binary.LittleEndian.Uint32(reply[1:]) != c.codes) {
-		err = errors.New("the process has lost its way") // the code wrote into its control
+		status, err = readReply(c.ctl, key)
 	}
 	r := Result{TimedOut: errors.Is(err, os.ErrDeadlineExceeded)}
 	if keep = keep && err == nil; keep {
@@ -226,6 +213,9 @@ func (c *Proc) run(ctx context.Context, code string, wall time.Duration, keep bo
 		}
 	} else {
 		c.kill()
+		for _, s := range streams { // without a pid namespace a writer may have escaped
+			_ = s.f.SetReadDeadline(time.Now().Add(lastWords))
+		}
 	}
 	wg.Wait() // all writers are gone, or the deadline is over
 	if keep {
@@ -237,7 +227,7 @@ func (c *Proc) run(ctx context.Context, code string, wall time.Duration, keep bo
 	r.Stdout, r.Stderr, r.Cut = out.b.Bytes(), errs.b.Bytes(), out.cut || errs.cut
 	switch {
 	case err == nil:
-		r.ExitCode = int(reply[5])
+		r.ExitCode = status
 	case r.TimedOut && errors.Is(ctx.Err(), context.Canceled):
 		return r, ctx.Err()
 	case r.TimedOut:

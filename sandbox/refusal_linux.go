@@ -6,6 +6,8 @@ import (
 	"slices"
 	"strings"
 	"syscall"
+
+	"agentcli/internal/text"
 )
 
 // refusals are the errors by which a kernel says that it does not do something,
@@ -56,10 +58,16 @@ func notGranted(part Part, err error) *refusal {
 
 func (r *refusal) both() (Part, string) { return r.Part, r.Reason }
 
-// reported is the error that a report of the init or of a process stands for.
+// reported is the error that a report of the init or of a process stands for, in
+// one line. A part that there is not is no part: the report is a fault's.
 func reported(part Part, reason string) error {
-	if part == "" {
+	reason = text.Cut(text.OneLine(strings.ToValidUTF8(reason, "\uFFFD")), maxReason)
+	if !slices.Contains(required, part) {
 		return errors.New("sandbox: " + strings.TrimPrefix(reason, ": "))
 	}
 	return &refusal{part, reason}
 }
+
+// maxReason is how many characters of a report's reason are shown; a path in it may
+// have 4096.
+const maxReason = 5000

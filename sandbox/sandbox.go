@@ -6,7 +6,8 @@
 //
 // The zygote is started through a second instance of the running program, whose
 // init function here takes over: every program (and test) that imports this
-// package can hold a sandbox. Of agentcli it imports internal/safego only.
+// package can hold a sandbox. Of agentcli it imports internal/safego and
+// internal/text only.
 package sandbox
 
 import (

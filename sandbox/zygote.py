@@ -6,9 +6,9 @@
 # with three descriptors (the process's control, stdout, stderr), "kill N",
 # "stop N", "cont N". Out: {"ready": ...}, {"exit": N, "status": S}.
 # A process's control (a stream): in, frames of a length (4 bytes), a byte that
-# says whether the process goes on afterwards (1), and code;
+# says whether the process goes on afterwards (1), a random key (8 bytes), and code;
 # out, one byte "R" (ready), "F" + reason (a part is refused, then the end), or
-# "D" + the code's number, from 1 (4 bytes) + exit code (4 bytes) after each code.
+# "D" + the frame's key (8 bytes) + exit code (4 bytes) after each code.
 #
 # A process pays for every page that it is given, and more for every one that it
 # writes to, if only a reference count: what can be made before the fork is, and
@@ -327,7 +327,7 @@ def main():
         put(ctl, b"R")
         number = 0
         while True:
-            n, keep = unpack("<IB", exactly(5))
+            n, keep, key = unpack("<IBQ", exactly(13))
             code = exactly(n).decode("utf-8", "replace")
             number += 1
             if not keep:
@@ -344,7 +344,7 @@ def main():
             if forked:
                 leave(status)
             if not keep:
-                put(ctl, b"D" + pack("<II", number, status))
+                put(ctl, b"D" + pack("<QI", key, status))
                 leave(0)
             if "namespaces" in want:
                 # All but ourselves: nothing runs on between two calls.
@@ -354,7 +354,7 @@ def main():
                         pass
                 except OSError:
                     pass
-            put(ctl, b"D" + pack("<II", number, status))
+            put(ctl, b"D" + pack("<QI", key, status))
 
     # --- the zygote's own loop
 

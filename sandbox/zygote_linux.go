@@ -12,7 +12,6 @@ import (
 	"os/exec"
 	"runtime"
 	"slices"
-	"strings"
 	"sync"
 	"syscall"
 	"time"
@@ -31,6 +30,8 @@ var errLost = errors.New("the sandbox's zygote has died")
 // zygote is one running zygote.
 type zygote struct {
 	cmd     *exec.Cmd
+	kill    func() error // of cmd
+	wait    func() error // of cmd
 	control *net.UnixConn
 	grouped bool // without a pid namespace
 	stderr  *bounded
@@ -103,6 +104,7 @@ func (p *Pool) launch(ctx context.Context) (_ *zygote, err error) {
 		}
 		return nil, fmt.Errorf("sandbox: %w", err)
 	}
+	z.kill, z.wait = z.cmd.Process.Kill, z.cmd.Wait
 	_ = theirs.Close()
 	_ = configR.Close()
 	_ = reportW.Close()
@@ -123,7 +125,7 @@ func (p *Pool) launch(ctx context.Context) (_ *zygote, err error) {
 		return nil, fmt.Errorf("sandbox: %w", err)
 	}
 	_ = configW.Close()
-	stop := context.AfterFunc(ctx, func() { _ = z.cmd.Process.Kill() })
+	stop := context.AfterFunc(ctx, func() { _ = z.kill() })
 	defer stop()
 	var r refusal
 	if err := json.NewDecoder(reportR).Decode(&r); err == nil {
@@ -166,21 +168,7 @@ func (z *zygote) greet(p *Pool) error {
 	if _, err := z.control.Write(config); err != nil {
 		return err
 	}
-	b := make([]byte, 4096)
-	n, err := z.control.Read(b)
-	if err != nil {
-		return err
-	}
-	var hello struct {
-		Modules []string `json:"modules"`
-		Refused string   `json:"refused"`
-	}
-	err = json.Unmarshal(b[:n], &hello)
-	if hello.Refused != "" {
-		part, why, _ := strings.Cut(hello.Refused, "\n")
-		return reported(Part(part), why)
-	}
-	z.modules = hello.Modules
+	z.modules, err = readGreeting(z.control)
 	return err
 }
 
@@ -201,8 +189,8 @@ func (z *zygote) end() {
 	if z.grouped {
 		patience = 2 * time.Second
 	}
-	t := time.AfterFunc(patience, func() { _ = z.cmd.Process.Kill() })
-	_ = z.cmd.Wait()
+	t := time.AfterFunc(patience, func() { _ = z.kill() })
+	_ = z.wait()
 	t.Stop()
 	z.group.remove()
 }
@@ -210,27 +198,7 @@ func (z *zygote) end() {
 // listen hands out the ends of processes until the zygote is gone.
 func (z *zygote) listen() {
 	defer safego.Catch(nil)
-	b := make([]byte, 4096)
-	for {
-		n, err := z.control.Read(b)
-		if err != nil || n == 0 {
-			break
-		}
-		var m struct {
-			Exit   int `json:"exit"`
-			Status int `json:"status"`
-		}
-		if json.Unmarshal(b[:n], &m) != nil {
-			break
-		}
-		z.mu.Lock()
-		c := z.live[m.Exit]
-		delete(z.live, m.Exit)
-		z.mu.Unlock()
-		if c != nil {
-			c.ended(syscall.WaitStatus(m.Status), nil)
-		}
-	}
+	z.handOut()
 	z.end()
 	z.mu.Lock()
 	z.dead = true
@@ -241,6 +209,20 @@ func (z *zygote) listen() {
 		c.ended(0, errLost)
 	}
 	close(z.done)
+}
+
+// handOut gives each process the end that the zygote reports of it.
+func (z *zygote) handOut() {
+	defer safego.Catch(nil) // the zygote is ended, and its processes are lost
+	readEnds(z.control, func(id int, status syscall.WaitStatus) {
+		z.mu.Lock()
+		c := z.live[id]
+		delete(z.live, id)
+		z.mu.Unlock()
+		if c != nil {
+			c.ended(status, nil)
+		}
+	})
 }
 
 func (z *zygote) send(op string, id int, tmp string, fds ...int) error {

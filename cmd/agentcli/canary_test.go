@@ -20,6 +20,8 @@ import (
 	"testing"
 	"time"
 
+	"agentcli/internal/filesys"
+	"agentcli/journal"
 	"agentcli/llm/llmtest"
 	"agentcli/parquet"
 )
@@ -175,7 +177,8 @@ done
 		cmd := program(t, ctx, args...)
 		cmd.Dir = dir
 		cmd.Env = slices.DeleteFunc(cmd.Env, func(kv string) bool { return strings.HasPrefix(kv, "OPENAI_") || strings.HasPrefix(kv, "HF_TOKEN=") })
-		cmd.Env = append(cmd.Env, "PASSED_ON="+canary+"passed-on", "AWS_SECRET_ACCESS_KEY="+canary+"aws", "HTTPS_PROXY=http://u:"+canary+"proxy@127.0.0.1:9")
+		cmd.Env = append(cmd.Env, "XDG_CACHE_HOME="+filepath.Join(dir, "cache"), // where a rollout that fails keeps its journal
+			"PASSED_ON="+canary+"passed-on", "AWS_SECRET_ACCESS_KEY="+canary+"aws", "HTTPS_PROXY=http://u:"+canary+"proxy@127.0.0.1:9")
 		out, err := cmd.CombinedOutput()
 		fmt.Fprintf(&printed, "$ agentcli %s\n%s\n", args[0], out)
 		if err != nil {
@@ -218,7 +221,7 @@ done
 	if !strings.Contains(printed.String(), "reward 1.000") {
 		t.Errorf("nothing works, which shows nothing:\n%s", printed.String())
 	}
-	files := 0
+	files, kept, rowsRead := 0, 0, 0
 	err = filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
 		if err != nil || d.IsDir() {
 			return err
@@ -245,6 +248,13 @@ done
 			files++
 			found(rel, string(b))
 		}
+		if strings.HasPrefix(d.Name(), journalName) { // what it keeps is compressed
+			return journal.Cat(filesys.OS, path, func(b []byte) error {
+				kept++
+				found(rel, string(b))
+				return nil
+			})
+		}
 		if filepath.Ext(path) == ".parquet" {
 			table, err := parquet.OpenTable(path)
 			if err != nil {
@@ -255,10 +265,16 @@ done
 				if err != nil {
 					return err
 				}
-				found(rel, fmt.Sprint(row))
+				rowsRead++
+				found(rel, fmt.Sprintf("%s", row)) // %s: columns of bytes as text
 			}
-			run, _ := table.Value(parquet.KeyRun)
-			found(rel+" metadata", run)
+			for _, key := range []string{parquet.KeyRun, parquet.KeySchema} {
+				value, ok := table.Value(key)
+				if !ok {
+					t.Errorf("%s has no metadata %s", rel, key)
+				}
+				found(rel+" metadata "+key, value)
+			}
 		}
 		return nil
 	})
@@ -267,6 +283,9 @@ done
 	}
 	if files < 5 {
 		t.Errorf("%d files were written, which shows nothing", files)
+	}
+	if kept == 0 || rowsRead == 0 {
+		t.Errorf("%d trajectories in journals, %d rows of Parquet, which shows nothing", kept, rowsRead)
 	}
 	tap.mu.Lock()
 	defer tap.mu.Unlock()
