@@ -25,6 +25,7 @@ import (
 	"net/http"
 	"os"
 	"os/exec"
+	"os/signal"
 	"path/filepath"
 	"strconv"
 	"strings"
@@ -53,7 +54,9 @@ func main() {
 	flag.IntVar(&o.parallel, "parallel", 16, "trajectories at once")
 	flag.DurationVar(&o.latency, "latency", 100*time.Millisecond, "of the server's answers")
 	flag.Parse()
-	if err := soak(o); err != nil {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt) // ^C ends it as its hours do
+	defer stop()
+	if err := soak(ctx, o); err != nil {
 		fmt.Fprintln(os.Stderr, "soak:", err)
 		os.Exit(1)
 	}
@@ -65,7 +68,7 @@ var columns = []string{"seconds", "life", "rss_mb", "fds", "threads", "goroutine
 // sample is a row of soak.csv.
 type sample []float64
 
-func soak(o options) error {
+func soak(ctx context.Context, o options) error {
 	if err := os.MkdirAll(filepath.Join(o.out, "tmp"), 0o755); err != nil {
 		return err
 	}
@@ -98,15 +101,17 @@ func soak(o options) error {
 	end := start.Add(time.Duration(o.hours * float64(time.Hour)))
 	nextRestart := start.Add(o.restart)
 	var all []sample
-	for life := 0; time.Now().Before(end); life++ {
+	going := func() bool { return ctx.Err() == nil && time.Now().Before(end) }
+	for life := 0; going(); life++ {
 		server.wait() // a run that begins while nothing listens ends: nobody may ever have
 		p, err := launch(o, dir, server.addr, tools.address, life)
 		if err != nil {
 			return err
 		}
 		killAt := time.Now().Add(o.kill)
-		for time.Now().Before(killAt) && time.Now().Before(end) {
+		for time.Now().Before(killAt) && going() {
 			select {
+			case <-ctx.Done():
 			case err := <-p.ended:
 				return fmt.Errorf("the program ended by itself: %w; see %s", err, p.log)
 			case <-time.After(10 * time.Second):
@@ -124,7 +129,7 @@ func soak(o options) error {
 			_ = table.Write(text)
 			table.Flush()
 		}
-		if time.Now().Before(end) {
+		if going() {
 			_ = p.cmd.Process.Kill()
 			<-p.ended
 			continue
@@ -171,6 +176,7 @@ func launch(o options, dir, server, mcp string, life int) (*process, error) {
 		return nil, err
 	}
 	p.cmd.Stderr = log
+	p.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // a ^C for us is none for it
 	if err := p.cmd.Start(); err != nil {
 		return nil, err
 	}
