@@ -5,10 +5,12 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
+	"syscall"
 	"testing"
 
 	"agentcli/internal/filesys"
@@ -129,6 +131,30 @@ func TestATailThatIsNoRecordCostsNothing(t *testing.T) {
 }
 
 // Blocks that a crash wrote out of order, or not at all, cost what stands in them.
+// Whole records of lower numbers at the end are nothing that a crash leaves: they are
+// not written over as half a record is, but kept with the old file.
+func TestRecordsOutOfOrderAreKeptWithTheOldFile(t *testing.T) {
+	raw, ends := journalOf(t, 9)
+	half := ends[6]
+	for name, bad := range map[string][]byte{
+		"moved":    slices.Concat(raw[:ends[1]], raw[half:], raw[ends[1]:half]),
+		"repeated": slices.Concat(raw, raw[ends[1]:half]),
+		"and torn": slices.Concat(raw, []byte("torn"), raw[ends[1]:half]),
+	} {
+		path := filepath.Join(t.TempDir(), "journal")
+		if err := os.WriteFile(path, bad, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		r, err := Check(filesys.OS, path)
+		if err != nil || r.Sound() || r.Unfinished > 0 {
+			t.Errorf("%s: %+v, %v", name, r, err)
+		}
+		if _, notices, kept := opened(t, bad); len(notices) != 1 || !bytes.Equal(kept, bad) {
+			t.Errorf("%s: the old file is kept: %v; said %q", name, kept != nil, notices)
+		}
+	}
+}
+
 func TestAHoleCostsTheRecordsInIt(t *testing.T) {
 	raw, ends := journalOf(t, 8)
 	for from := 2; from < 8; from++ {
@@ -451,6 +477,46 @@ func TestAFileSystemWithoutLocksIsNoRunInTheWay(t *testing.T) {
 	_ = j.Close()
 	if j, err = Open(withoutLocks{filesys.OS}, path, Header{Config: "h"}, notice); err != nil || notices != 2 {
 		t.Fatal(notices, err)
+	}
+	_ = j.Close()
+}
+
+// A run that began without settings of its own is not one that did not keep them.
+func TestASettingThatTheRunBeganWithoutIsRefused(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "journal")
+	j, err := Create(filesys.OS, path, Header{Config: "h", Settings: map[string]string{}}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_ = j.Close()
+	var changed *ChangedError
+	_, err = Open(filesys.OS, path, Header{Config: "h", Settings: map[string]string{"python": "py"}}, nil)
+	if !errors.As(err, &changed) || *changed != (ChangedError{Name: "python", Now: "py"}) {
+		t.Error(err)
+	}
+}
+
+// fullFS has no room.
+type fullFS struct{ filesys.FS }
+
+type fullFile struct{ filesys.File }
+
+func (f fullFS) OpenFile(name string, flag int, perm fs.FileMode) (filesys.File, error) {
+	x, err := f.FS.OpenFile(name, flag, perm)
+	return fullFile{x}, err
+}
+
+func (fullFile) WriteAt([]byte, int64) (int, error) { return 0, syscall.ENOSPC }
+
+// A journal that could not be begun leaves no file that is in the way of the next try.
+func TestAJournalThatCouldNotBeBegunIsNotThere(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "journal")
+	if _, err := Create(fullFS{filesys.OS}, path, Header{}, nil); !errors.Is(err, syscall.ENOSPC) {
+		t.Fatal(err)
+	}
+	j, err := create(path)
+	if err != nil {
+		t.Fatal(err)
 	}
 	_ = j.Close()
 }

@@ -123,13 +123,14 @@ func hashFile(path string, size int64) (sum string, n int64, err error) {
 	return hex.EncodeToString(hash.Sum(nil)), n, nil
 }
 
-// same reports how the run that goes on (now) differs from the journal's (was),
-// and which files have changed. It fills in the files' sizes and hashes of now.
-func same(was Header, now *Header) (changed []string, err error) {
+// same reports how the run that goes on (now) differs from the journal's (was, in a
+// file of that version), and which files have changed. It fills in the files' sizes
+// and hashes of now.
+func same(was Header, now *Header, version int) (changed []string, err error) {
 	if was.Config != now.Config {
 		return nil, ErrOtherRun
 	}
-	if was.Settings == nil && was.Files == nil { // version 1 did not keep them
+	if version == 1 { // it did not keep them
 		return nil, now.hashFiles()
 	}
 	names := slices.Sorted(maps.Keys(was.Settings))

@@ -88,6 +88,7 @@ func Create(sys filesys.FS, path string, h Header, notice func(string)) (*Journa
 	}
 	if err != nil {
 		_ = j.Close()
+		_ = sys.Remove(path) // it is ours, and holds nothing: the folder can be used again
 		return nil, err
 	}
 	return j, nil
@@ -114,7 +115,7 @@ func Open(sys filesys.FS, path string, h Header, notice func(string)) (*Journal,
 	was, s, err := read(f, nil)
 	var changed []string
 	if err == nil {
-		changed, err = same(was, &h)
+		changed, err = same(was, &h, s.layout.version)
 	}
 	if err != nil {
 		_ = f.Close()

@@ -58,7 +58,7 @@ func read(f filesys.File, visit func(at int64, e entry)) (h Header, s *scanned, 
 	case err != nil:
 		return h, s, err
 	case !headed && s.end == 0:
-		return h, s, traj.Mark(errors.New("is not a journal of agentcli, or nothing of its run was finished"), ErrNotJournal)
+		return h, s, traj.Mark(errors.New("is not a journal of agentcli, or nothing of its run was finished; begin the run anew in another folder"), ErrNotJournal)
 	case !headed:
 		return h, s, traj.Mark(errors.New("no copy of its header can be read, so it cannot be resumed; agentcli journal cat gives its trajectories"), ErrNotJournal)
 	}
@@ -309,7 +309,7 @@ func rewritten(path, kept string, s *scanned) string {
 	case lost == 1:
 		what = "one record is"
 	}
-	return fmt.Sprintf("%s: damaged at byte %d: %s lost and their trajectories are played again; all others are kept, and the damaged file is %s",
+	return fmt.Sprintf("%s: damaged at byte %d: %s lost and played again; all others are kept, and the damaged file is %s",
 		path, s.damage[0].From, what, filepath.Base(kept))
 }
 

@@ -12,8 +12,9 @@ import (
 type Damage struct {
 	From, To int64 // bytes
 	// Lost is how many records are missing there by their sequence numbers: 0
-	// where a crash left half a record that nobody relied on; −1 where the file
-	// has no sequence numbers (version 1).
+	// where a crash left half a record that nobody relied on; −1 where it is not
+	// known: the file has no sequence numbers (version 1), or records of lower
+	// numbers stand at its end.
 	Lost int
 }
 
@@ -36,8 +37,13 @@ func (s *scanned) lost() bool {
 	return false
 }
 
-// tail is how many bytes stand behind the last good record.
-func (s *scanned) tail() int64 { return s.size - s.end }
+// tail is how many bytes a crash left behind the last good record.
+func (s *scanned) tail() int64 {
+	if n := len(s.damage); n > 0 && s.damage[n-1].To == s.size {
+		return 0
+	}
+	return s.size - s.end
+}
 
 // scan calls do for every good record, also for those behind damage: after a bad
 // one it looks for the next that is whole and carries a later number.
@@ -50,8 +56,12 @@ func scan(r io.ReaderAt, size int64, l layout, do func(record) error) (*scanned,
 			return s, err
 		}
 		if !ok || s.seq > 0 && rec.seq <= s.seq {
-			if rec, ok, err = w.next(&l, pos+1, s.seq); err != nil || !ok {
-				return s, err // only a tail is left
+			w.older = ok
+			if rec, ok, err = w.next(&l, pos+1, s.seq); err != nil || !ok { // only a tail is left
+				if w.older { // which no crash leaves
+					s.damage = append(s.damage, Damage{From: s.end, To: size, Lost: -1})
+				}
+				return s, err
 			}
 			d := Damage{From: s.end, To: rec.at, Lost: -1}
 			if l.version == 2 {
@@ -70,6 +80,7 @@ func scan(r io.ReaderAt, size int64, l layout, do func(record) error) (*scanned,
 type window struct {
 	r     io.ReaderAt
 	size  int64
+	older bool  // next has passed over whole records of lower numbers
 	exact bool  // reads no more than is asked for: for single records
 	at    int64 // of buf's first byte
 	buf   []byte
@@ -143,6 +154,7 @@ func (w *window) next(l *layout, from int64, after uint64) (rec record, ok bool,
 		if err != nil || ok && (l.version == 1 || rec.seq > after) {
 			return rec, ok, err
 		}
+		w.older = w.older || ok
 		at++
 	}
 	return record{}, false, nil

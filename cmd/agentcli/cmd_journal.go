@@ -59,6 +59,9 @@ func runJournalCheck(path string, c *cli.Context, s streams) error {
 	} else if err := printJournalReport(s, r); err != nil {
 		return err
 	}
+	if r.Header != "" {
+		return errors.New("the journal is damaged and cannot be resumed; agentcli journal cat gives all that can be read")
+	}
 	if !r.Sound() {
 		return errors.New("the journal is damaged; agentcli journal repair or --resume keeps all that can be read")
 	}
@@ -71,6 +74,8 @@ func printJournalReport(s streams, r *journal.Report) error {
 	for _, d := range r.Damage {
 		lost := fmt.Sprintf("%d records are lost", d.Lost)
 		switch d.Lost {
+		case 1:
+			lost = "one record is lost"
 		case -1:
 			lost = "records are lost"
 		case 0:

@@ -141,7 +141,13 @@ func (x *session) openFolder() (err error) {
 		}
 		return err
 	}
-	return writeSettings(filepath.Join(x.dir, configName), x.settings())
+	if err := writeSettings(filepath.Join(x.dir, configName), x.settings()); err != nil {
+		_ = x.journal.Close() // nothing is in it: the next try finds an empty folder
+		_ = os.Remove(filepath.Join(x.dir, journalName))
+		x.journal = nil
+		return err
+	}
+	return nil
 }
 
 // hasAnswered reports whether the run that is resumed has replies of the server that
