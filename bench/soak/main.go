@@ -112,8 +112,8 @@ func soak(ctx context.Context, o options) error {
 		for time.Now().Before(killAt) && going() {
 			select {
 			case <-ctx.Done():
-			case err := <-p.ended:
-				return fmt.Errorf("the program ended by itself: %w; see %s", err, p.log)
+			case <-p.ended:
+				return fmt.Errorf("the program ended by itself (%v); see %s", p.cmd.ProcessState, p.log)
 			case <-time.After(10 * time.Second):
 			}
 			if time.Now().After(nextRestart) {
@@ -158,7 +158,7 @@ type process struct {
 
 // arguments of the run; those of a life that resumes are its folder's.
 func arguments(o options, dir, server, mcp string) []string {
-	return []string{"-d", "arith", "--limit", "100000000", "-n", "1", "--base-url", "http://" + server + "/v1", "--model", "mock",
+	return []string{"-d", "arith", "--limit", "16000", "-n", "10000", "--base-url", "http://" + server + "/v1", "--model", "mock",
 		"--tools", "python,calculator", "--python", o.python, "--python-session", "--mcp", o.python + " " + filepath.Join(dir, "mcp_server.py") + " stdio", "--mcp", mcp,
 		"--max-turns", "8", "--parallel", strconv.Itoa(o.parallel), "--timeout", "5m", "--output", filepath.Join(dir, "run")}
 }
