@@ -267,7 +267,7 @@ func TestTerminations(t *testing.T) {
 		{"reward hangs", always("84"), func(c *Config) {
 			c.RewardLimit = time.Second
 			c.Reward = func(ctx context.Context, _ *traj.Trajectory) error { <-ctx.Done(); return ctx.Err() }
-		}, traj.RewardFailed, "deadline", "nil", true, 1},
+		}, traj.RewardFailed, "no score within 1s", "nil", true, 1},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {

@@ -364,6 +364,8 @@ func (p *player) score(ctx context.Context) {
 	case err == nil:
 	case ctx.Err() != nil:
 		t.Termination, t.Error = traj.Cancelled, text.Line(context.Cause(ctx))
+	case own.Err() != nil:
+		t.Termination, t.Error = traj.RewardFailed, fmt.Sprintf("there was no score within %v (%s)", p.c.RewardLimit, text.Line(err))
 	default:
 		t.Termination, t.Error = traj.RewardFailed, text.Line(err)
 	}

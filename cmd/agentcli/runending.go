@@ -9,6 +9,7 @@ import (
 
 	"agentcli/engine"
 	"agentcli/internal/text"
+	"agentcli/journal"
 	"agentcli/parquet"
 	"agentcli/traj"
 )
@@ -56,6 +57,8 @@ func (x *session) ending(sum engine.Summary, err error, saved, rest string) erro
 	switch {
 	case err != nil && finished == 0:
 		return err
+	case errors.Is(err, journal.ErrOtherRun): // resuming again would end likewise
+		return fmt.Errorf("%w; %s finished and kept; restore the row and go on with: %s; or begin a new run", err, plural(finished, "trajectory"), x.resumeHint(rest))
 	case errors.Is(err, traj.ErrGone): // as with any failure of the infrastructure
 		return partialError{fmt.Sprintf("%v; %s finished%s; go on with: %s", err, plural(finished, "trajectory"), saved, x.resumeHint(rest))}
 	case err != nil:
