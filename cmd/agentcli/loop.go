@@ -220,6 +220,7 @@ func loopOptionsOf(c *cli.Context) (loopOptions, error) {
 	if o.run.Dataset == "" {
 		o.run.Dataset = "arith"
 	}
+	o.run.chooseSplit(o.Resume != "", o.Settings)
 	if o.train, err = trainSettingsOf(c); err != nil {
 		return o, err
 	}
