@@ -280,6 +280,8 @@ type loopState struct {
 	KLCoef     float64 `json:"kl_coef"`
 
 	Roles map[string]float64 `json:"roles,omitempty"` // what rae compares each with
+
+	Holdout trainer.Holdout `json:"holdout,omitzero"` // tasks that were not trained on so far
 }
 
 // rates are the learning rates of the policy and the critic in a step of a loop. The
@@ -298,7 +300,7 @@ func runLoop(ctx context.Context, o loopOptions, s streams) error {
 	if openTrainable == nil {
 		return errors.New("this binary was built without libtorch, so it cannot train; build the full one with `make build`")
 	}
-	l := &loop{o: o, s: s, state: loopState{KLCoef: o.train.Config.KLCoef}}
+	l := &loop{o: o, s: s, state: loopState{KLCoef: o.train.Config.KLCoef, Holdout: o.train.Held.Part}}
 	if err := l.open(ctx); err != nil {
 		l.close()
 		return err
