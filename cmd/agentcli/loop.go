@@ -257,6 +257,8 @@ func loopOptionsOf(c *cli.Context) (loopOptions, error) {
 		return o, usagef("--advantage remax needs a file of greedy attempts, which a loop does not make; use rollout and train")
 	case o.run.Samples == 1 && o.train.Config.ComparesGroups():
 		return o, usagef("--samples 1: --advantage %s compares the attempts at a task, and a single one has none beside it; give -n 2 or more, or --algo ppo, which compares none", o.train.Config.Advantage)
+	case o.run.Samples == 1 && o.train.Config.DropZeroStd:
+		return o, usagef("--samples 1: --drop-zero-std leaves out groups whose attempts all scored the same, which a single attempt always did; give -n 2 or more, or leave it out")
 	case o.run.Samples == 1 && o.train.Config.Demonstration == trainer.DemonstrateBest:
 		return o, usagef("--samples 1: --demonstration best shows an attempt the best of the others, and a single one has none beside it; give -n 2 or more, or --demonstration answer")
 	}
