@@ -129,6 +129,34 @@ func (d *Data) OnlySplit() error {
 	return nil
 }
 
+// LeaveOutTrained leaves out the rows whose prompt is one of those that are trained on, and
+// gives their number. That none is left is an error.
+func (d *Data) LeaveOutTrained(train *Data) (shared int, err error) {
+	trained := map[Prompt]bool{}
+	for _, e := range train.Episodes {
+		p, err := train.promptOf(e, 0)
+		if err != nil {
+			return 0, err
+		}
+		trained[p] = true
+	}
+	of := map[string]bool{} // groups, of which one row has such a prompt
+	for _, e := range d.Episodes {
+		p, err := d.promptOf(e, 0)
+		if err != nil {
+			return 0, err
+		}
+		of[e.Group] = of[e.Group] || trained[p]
+	}
+	before := len(d.Episodes)
+	d.Episodes = slices.DeleteFunc(d.Episodes, func(e *Episode) bool { return of[e.Group] })
+	d.Pairs = slices.DeleteFunc(d.Pairs, func(p Pair) bool { return of[p.Chosen.Group] })
+	if len(d.Episodes) == 0 {
+		return before, fmt.Errorf("the prompts of all %d rows of %s are trained on; name other rows, or hold some out with --holdout", before, strings.Join(d.Files, ", "))
+	}
+	return before - len(d.Episodes), nil
+}
+
 func (d *Data) noSplit() error {
 	return fmt.Errorf("--eval-split: no row of %s is of that split", strings.Join(d.Files, ", "))
 }

@@ -170,3 +170,34 @@ func TestAPromptIsOnOneSide(t *testing.T) {
 		}
 	}
 }
+
+// A row whose prompt is trained on is no held-out row.
+func TestRowsWhosePromptIsTrainedOnAreNotMeasured(t *testing.T) {
+	for _, disk := range []bool{false, true} {
+		data := func(prompts string) *Data {
+			d := &Data{}
+			for i, p := range prompts {
+				for k := range 2 {
+					e := attempt(fmt.Sprint(i), float64(k), string(p)+"bC")
+					e.ID = fmt.Sprint(i, "#", k)
+					d.Episodes = append(d.Episodes, e)
+				}
+			}
+			return d
+		}
+		train, eval := data("abc"), data("cdb")
+		if disk {
+			onDisk(t, train)
+		}
+		if _, err := eval.pair(PairsBestWorst); err != nil {
+			t.Fatal(err)
+		}
+		n, err := eval.LeaveOutTrained(train)
+		if err != nil || n != 4 || len(eval.Episodes) != 2 || len(eval.Pairs) != 1 || eval.Episodes[0].Group != "1" {
+			t.Errorf("%d rows are left out, %d rows and %d pairs are left: %v", n, len(eval.Episodes), len(eval.Pairs), err)
+		}
+		if _, err := data("ab").LeaveOutTrained(train); err == nil {
+			t.Error("rows that are all trained on are measured as held-out ones")
+		}
+	}
+}

@@ -78,10 +78,9 @@ func (c Config) Settings() []Setting {
 		noCorrection = "with --loss " + c.Loss + ", whose ratio is to the log-probs recorded at sampling already; leave it out"
 	}
 	return []Setting{
-		{"loss target-kl max-staleness", policy, noPolicy},
+		{"loss target-kl max-staleness drop-zero-std", policy, noPolicy},
 		{"old-logprobs", policy && c.readsOld(), noOld},
 		{"off-policy", policy && loss.CorrectionAllowed(), noCorrection},
-		{"drop-zero-std", policy && !critic, "with --algo " + c.Algo + ", which compares no attempts; leave it out"},
 		{"advantage", rewarded, noReward},
 		{"reward-clip overlong-buffer length-penalty", rewarded && est.ReadsScore(), noShape},
 		{"overlong-filter", policy, noPolicy},

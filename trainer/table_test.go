@@ -240,7 +240,7 @@ func walk(t *testing.T, n int, c Config, name string) {
 				if n%7 != 0 {
 					continue // most of them are refused for the same reason everywhere
 				}
-				meant := flag == "drop-zero-std" || flag == "advantage" // refused for what they mean, not for having no effect
+				meant := flag == "advantage" // refused for what they mean, not for having no effect
 				if !meant && moves(with, 0) {
 					t.Errorf("%s: --%s is refused %q and changes a gradient", name, flag, x.Why)
 				}

@@ -69,9 +69,15 @@ func (o trainOptions) checkHeldOut(given map[string]bool) error {
 }
 
 // holdOut takes out of the rows what is to be measured.
-func (r *trainRows) holdOut(o trainOptions) (err error) {
+func (r *trainRows) holdOut(o trainOptions, note func(string, ...any)) (err error) {
 	switch {
 	case r.eval != nil:
+		shared := 0
+		if shared, err = r.eval.LeaveOutTrained(r.data); err != nil {
+			err = fmt.Errorf("--eval-dataset: %w", err)
+		} else if shared > 0 {
+			note("warning: %s of --eval-dataset have a prompt that is trained on and are not measured", plural(shared, "row"))
+		}
 	case o.Held.Part != trainer.Holdout{}:
 		r.eval, err = r.data.HoldOut(o.Held.Part, o.Config.Seed)
 	case o.Held.Split != "":

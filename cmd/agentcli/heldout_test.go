@@ -4,6 +4,7 @@ package main
 
 import (
 	"bytes"
+	"errors"
 	"os"
 	"path/filepath"
 	"slices"
@@ -70,6 +71,14 @@ func TestALoopNeverTrainsOnWhatItHoldsOut(t *testing.T) {
 	if !strings.Contains(log.String(), "best on held-out tasks (--holdout)") {
 		t.Error(log.String())
 	}
+	// Going on, other tasks than those cannot be held out.
+	var usage usageError
+	if _, err := runApp(t, t.Context(), &log, "agentcli", "loop", "--resume", out, "--steps", "5", "--holdout", "2"); !errors.As(err, &usage) {
+		t.Errorf("tasks that were trained on are held out: %v", err)
+	}
+	if _, err := runApp(t, t.Context(), &log, "agentcli", "loop", "--resume", out, "--steps", "5"); err != nil {
+		t.Error(err)
+	}
 }
 
 // Rows that are held out choose the best model of a supervised run; without them its
@@ -77,7 +86,7 @@ func TestALoopNeverTrainsOnWhatItHoldsOut(t *testing.T) {
 func TestASupervisedRunIsMeasuredOnHeldOutRows(t *testing.T) {
 	for algo, rows := range map[string]string{"sft": textRows, "dpo": pairRows, "rm": pairRows, "prm": stepRows} {
 		eval := filepath.Join(t.TempDir(), "eval.jsonl")
-		if err := os.WriteFile(eval, []byte(rows), 0o600); err != nil {
+		if err := os.WriteFile(eval, []byte(strings.ReplaceAll(rows, "What is", "How much is")), 0o600); err != nil {
 			t.Fatal(err)
 		}
 		for _, how := range [][]string{{"--holdout", "1"}, {"--eval-dataset", eval}, nil} {

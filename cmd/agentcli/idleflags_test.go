@@ -57,7 +57,6 @@ func TestFlagsWithoutEffectAreRefused(t *testing.T) {
 		{"--max-length 100", loopToo, "without --aggregation seq-mean-token-sum-norm"},
 		{"--overlong-factor .5", loopToo, "without --overlong-buffer"},
 		{"--overlong-limit 100", loopToo, "without --overlong-buffer"},
-		{"--drop-zero-std --algo ppo", loopToo, "which compares no attempts"},
 		{"--ptx-coef .1", trainOnly, "without --ptx"},
 		{"--greedy q.jsonl", trainOnly, "q.jsonl has no effect without --advantage remax"},
 		{"--dpo-beta .2", trainOnly, "without --algo dpo"},
@@ -99,6 +98,7 @@ func TestFlagsWithoutEffectAreRefused(t *testing.T) {
 		"-n 1 --advantage rloo":            "--samples 1: --advantage rloo compares",
 		"-n 1 --preset opsd":               "--samples 1: --demonstration best",
 		"--samples 1 --drop-zero-std -m x": "give -n 2 or more",
+		"-n 1 --algo ppo --drop-zero-std":  "--samples 1: --drop-zero-std",
 	} {
 		var out, log bytes.Buffer
 		if code := execute(t.Context(), append([]string{"agentcli", "loop"}, strings.Fields(args)...), streams{out: &out, err: &log}); code != exitUsage || strings.Count(log.String(), "\n") != 1 || !strings.Contains(log.String(), want) {
@@ -127,7 +127,7 @@ func TestFlagsWithAnEffectAreTaken(t *testing.T) {
 	}
 	for _, args := range []string{
 		"", "--advantage gdpo --part-weights 1,2", "--kl k1 --kl-in reward --kl-coef .1 --ref m", "--preset rloo --kl k3", "--off-policy tis --off-policy-low .1 --off-policy-high 3",
-		"--advantage reinforce++ --gamma .9", "--algo ppo --gamma .9 --lambda .9 --critic m --critic-lr 1e-4 --critic-warmup 2 --value-clip .1", "--algo ppo --shared-critic --value-coef .1",
+		"--advantage reinforce++ --gamma .9", "--algo ppo --gamma .9 --lambda .9 --critic m --critic-lr 1e-4 --critic-warmup 2 --value-clip .1", "--algo ppo --shared-critic --value-coef .1", "--algo ppo --critic m --drop-zero-std",
 		"--loss opd --teacher m --threshold .1 --rollout-kl .1", "--loss sapo --sapo-pos 2 --sapo-neg 2", "--loss gspo --clip-low .1 --clip-high .1 --clip-dual 3", "--loss gmpo --clip-low .1",
 		"--aggregation seq-mean-token-sum-norm --max-length 9", "--overlong-buffer 3 --overlong-limit 9 --overlong-factor .5",
 		"--algo dpo --dpo-beta .2 --label-smoothing .1 --pairs all --ref m --loss-scale last_round", "--algo rm --rm-loss log-exp --pairs all --reward math",

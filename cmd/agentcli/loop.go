@@ -220,6 +220,7 @@ func loopOptionsOf(c *cli.Context) (loopOptions, error) {
 	if o.run.Dataset == "" {
 		o.run.Dataset = "arith"
 	}
+	o.run.chooseSplit(o.Resume != "", o.Settings)
 	if o.train, err = trainSettingsOf(c); err != nil {
 		return o, err
 	}
@@ -256,6 +257,8 @@ func loopOptionsOf(c *cli.Context) (loopOptions, error) {
 		return o, usagef("--advantage remax needs a file of greedy attempts, which a loop does not make; use rollout and train")
 	case o.run.Samples == 1 && o.train.Config.ComparesGroups():
 		return o, usagef("--samples 1: --advantage %s compares the attempts at a task, and a single one has none beside it; give -n 2 or more, or --algo ppo, which compares none", o.train.Config.Advantage)
+	case o.run.Samples == 1 && o.train.Config.DropZeroStd:
+		return o, usagef("--samples 1: --drop-zero-std leaves out groups whose attempts all scored the same, which a single attempt always did; give -n 2 or more, or leave it out")
 	case o.run.Samples == 1 && o.train.Config.Demonstration == trainer.DemonstrateBest:
 		return o, usagef("--samples 1: --demonstration best shows an attempt the best of the others, and a single one has none beside it; give -n 2 or more, or --demonstration answer")
 	}
@@ -279,6 +282,8 @@ type loopState struct {
 	KLCoef     float64 `json:"kl_coef"`
 
 	Roles map[string]float64 `json:"roles,omitempty"` // what rae compares each with
+
+	Holdout trainer.Holdout `json:"holdout,omitzero"` // tasks that were not trained on so far
 }
 
 // rates are the learning rates of the policy and the critic in a step of a loop. The
@@ -297,7 +302,7 @@ func runLoop(ctx context.Context, o loopOptions, s streams) error {
 	if openTrainable == nil {
 		return errors.New("this binary was built without libtorch, so it cannot train; build the full one with `make build`")
 	}
-	l := &loop{o: o, s: s, state: loopState{KLCoef: o.train.Config.KLCoef}}
+	l := &loop{o: o, s: s, state: loopState{KLCoef: o.train.Config.KLCoef, Holdout: o.train.Held.Part}}
 	if err := l.open(ctx); err != nil {
 		l.close()
 		return err

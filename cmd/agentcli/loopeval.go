@@ -87,9 +87,12 @@ func (l *loop) openEval(ctx context.Context) error {
 		return fmt.Errorf("%w (of the evaluation; --eval-every 0 leaves it out)", err)
 	}
 	l.eval = &loopEval{held: true, name: "test split", short: "test", data: d, limit: l.o.EvalTasks}
+	left, err := l.leaveOutTrained(ctx)
 	switch {
-	case d.Source == l.x.data.Source && d.Name == l.x.data.Name && d.Split == l.x.data.Split:
-		l.eval.held, l.eval.name, l.eval.short = false, "training rows", "training rows"
+	case err != nil:
+		return err
+	case left == 0:
+		l.eval.held, l.eval.name, l.eval.short, l.eval.skip = false, "training rows", "training rows", nil
 		l.note("warning: there are no held-out tasks, so the policy is measured on rows that it is trained on; hold some out with --holdout .1, or name others with --eval-dataset or --eval-split")
 	case h.Dataset != "" || h.Split != "":
 		l.eval.name = trainedOn{d.Name, d.Split}.String()
@@ -98,31 +101,69 @@ func (l *loop) openEval(ctx context.Context) error {
 	return nil
 }
 
+// leaveOutTrained leaves those tasks out of the evaluation whose prompt is trained on: a
+// split of a file is a name only, and two files may have the same rows. It gives the
+// number of tasks that are left.
+func (l *loop) leaveOutTrained(ctx context.Context) (left int, err error) {
+	d, train := l.eval.data, l.x.data
+	if n, known := train.Len(); !known || n > maxUnlimited { // generated: what tells tasks apart is their split
+		if d.Source == train.Source && d.Name == train.Name && d.Split == train.Split {
+			return 0, nil
+		}
+		return l.o.EvalTasks, nil
+	}
+	trained := map[trainer.Prompt]bool{}
+	for t, err := range train.Tasks(ctx) {
+		if err != nil {
+			return 0, err
+		}
+		trained[l.prompt(t)] = true
+	}
+	shared := 0
+	for t, err := range l.eval.tasks(ctx) {
+		switch {
+		case err != nil:
+			return 0, err
+		case trained[l.prompt(t)]:
+			shared++
+		default:
+			left++
+		}
+	}
+	if shared > 0 && left > 0 {
+		l.eval.skip = func(t traj.Task) bool { return trained[l.prompt(t)] }
+		l.note("warning: %s of the evaluation are trained on and are not measured", plural(shared, "task"))
+	}
+	return left, nil
+}
+
+// prompt tells tasks apart by what the policy reads.
+func (l *loop) prompt(t traj.Task) trainer.Prompt {
+	text := t.Question
+	for _, m := range t.Messages {
+		text += "\x00" + m.Role + "\x00" + m.Content
+	}
+	return trainer.PromptOf(l.o.run.Seed, text)
+}
+
 // holdOut chooses the tasks that are not trained on, by their questions: equal ones are
 // on one side.
 func (l *loop) holdOut(ctx context.Context, h trainer.Holdout) error {
 	if n, known := l.x.data.Len(); !known || n > maxUnlimited {
 		return usagef("--holdout: %s has no end; name tasks to measure on with --eval-dataset or --eval-split", l.x.data.Name)
 	}
-	prompt := func(t traj.Task) trainer.Prompt {
-		text := t.Question
-		for _, m := range t.Messages {
-			text += "\x00" + m.Role + "\x00" + m.Content
-		}
-		return trainer.PromptOf(l.o.run.Seed, text)
-	}
 	var all []trainer.Prompt
 	for t, err := range l.x.data.Tasks(ctx) {
 		if err != nil {
 			return err
 		}
-		all = append(all, prompt(t))
+		all = append(all, l.prompt(t))
 	}
 	limit, held, err := h.Of(all)
 	if err != nil {
 		return usageError{err}
 	}
-	l.heldOut = func(t traj.Task) bool { return prompt(t) <= limit }
+	l.heldOut = func(t traj.Task) bool { return l.prompt(t) <= limit }
 	for _, p := range all {
 		if p > limit {
 			l.trainTasks++

@@ -138,6 +138,9 @@ func (l *loop) open(ctx context.Context) (err error) {
 		if pos.Loop == nil || decisive(pos.Config) != decisive(o.train.Config) || pos.LoRA != adapterText(o.train) {
 			return usagef("--resume %s: the settings are not those that the run began with", o.Resume)
 		}
+		if pos.Loop.Holdout != o.train.Held.Part {
+			return usagef("--resume %s: --holdout is not the one that the run began with, so tasks that it trained on would be held out; leave it as it was", o.Resume)
+		}
 		if _, err := l.m.loadState(pos.folder); err != nil {
 			return err
 		}

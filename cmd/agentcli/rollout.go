@@ -40,6 +40,7 @@ func rolloutCommand() *cli.Command {
 			if run.Dataset == "" {
 				run.Dataset = "arith"
 			}
+			run.chooseSplit(run.Resume != "", run.Settings)
 			run.Sampling = ownDistribution(run.Sampling)
 			return runRollout(c.Context, rolloutOptions{runOptions: run, File: c.String("o")}, streamsOf(c))
 		},

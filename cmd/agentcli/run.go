@@ -67,9 +67,6 @@ func setUp(ctx context.Context, o runOptions, s streams) (_ *session, err error)
 	if o.Command == "eval" && o.Split == "" && datasets.Generated(o.Dataset) {
 		o.Split, x.o.Split = evalSplit, evalSplit // what was trained on is no measure
 	}
-	if split := datasets.TrainSplit(o.Dataset); (o.Command == "rollout" || o.Command == "loop") && o.Split == "" && split != "" {
-		o.Split, x.o.Split = split, split // what it is measured on is not for training
-	}
 	if x.data, err = datasets.Open(ctx, o.Dataset, datasets.Options{Split: o.Split, Limit: o.Limit, Seed: o.Seed, Level: o.Level,
 		Shots: o.Shots, Fields: o.Fields, System: o.System, Prompt: o.Prompt, Ahead: o.Command != "loop"}); err != nil {
 		return nil, err

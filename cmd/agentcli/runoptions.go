@@ -9,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	"agentcli/datasets"
 	"agentcli/engine"
 	"agentcli/rewards"
 	"agentcli/traj"
@@ -227,6 +228,17 @@ func runSettingsOf(c *cli.Context) (runOptions, error) {
 		return o, usagef("--sandbox %q is unknown; it is strict or best-effort", c.String("sandbox"))
 	}
 	return o, o.validate()
+}
+
+// chooseSplit takes a benchmark's split for training where a run begins: what it is
+// measured on is not for training. The run's settings keep it. A run that goes on has the
+// split that they name; older programs took the default one and did not write it down.
+func (o *runOptions) chooseSplit(resumed bool, settings map[string]any) {
+	split := datasets.TrainSplit(o.Dataset)
+	if resumed || o.Split != "" || split == "" {
+		return
+	}
+	o.Split, settings["split"] = split, split
 }
 
 // defaultRewardTimeout is that of a score.

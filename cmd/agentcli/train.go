@@ -409,7 +409,7 @@ func runTrain(ctx context.Context, o trainOptions, s streams) (end error) {
 			return fmt.Errorf("--eval-dataset: %w", err)
 		}
 	}
-	if err := rows.holdOut(o); err != nil {
+	if err := rows.holdOut(o, note); err != nil {
 		return err
 	}
 	if o.trainedOn, err = trainedOnFiles(data, path); err != nil {

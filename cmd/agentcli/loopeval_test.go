@@ -1,0 +1,110 @@
+package main
+
+import (
+	"bytes"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"agentcli/datasets"
+)
+
+// Tasks that are trained on are never measured as held-out ones, by whatever name the
+// evaluation has them.
+func TestTasksThatAreTrainedOnAreNotHeldOut(t *testing.T) {
+	t.Chdir(t.TempDir())
+	t.Setenv("XDG_CACHE_HOME", filepath.Join(t.TempDir(), "cache"))
+	rows := func(from, to int) string {
+		var b strings.Builder
+		for i := from; i < to; i++ {
+			fmt.Fprintf(&b, `{"id":"q%d","question":"%d + 1 = ?","answer":"%d"}`+"\n", i, i, i+1)
+		}
+		return b.String()
+	}
+	for name, text := range map[string]string{"d.jsonl": rows(0, 6), "copy.jsonl": rows(0, 6), "half.jsonl": rows(3, 9), "other.jsonl": rows(6, 12)} {
+		if err := os.WriteFile(name, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := os.MkdirAll("sub", 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if _, _, err := datasets.Import(t.Context(), "shelf", "d.jsonl", datasets.Options{Split: "train"}); err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct {
+		dataset, split string
+		eval           heldOut
+		held           bool
+		measured       int
+	}{
+		{"d.jsonl", "", heldOut{}, false, 6},
+		{"d.jsonl", "train", heldOut{}, false, 6}, // a file's split is a name only
+		{"d.jsonl", "", heldOut{Split: "test"}, false, 6},
+		{"d.jsonl", "train", heldOut{Split: "test"}, false, 6},
+		{"d.jsonl", "", heldOut{Dataset: "./sub/../d.jsonl"}, false, 6},
+		{"d.jsonl", "", heldOut{Dataset: "copy.jsonl"}, false, 6},
+		{"d.jsonl", "", heldOut{Dataset: "half.jsonl"}, true, 3},
+		{"d.jsonl", "", heldOut{Dataset: "other.jsonl"}, true, 6},
+		{"shelf", "train", heldOut{}, false, 6}, // the only split, by its name and by none
+		{"shelf", "", heldOut{Dataset: "other.jsonl"}, true, 6},
+		{"arith", "", heldOut{}, true, 8},
+		{"arith", "test", heldOut{}, false, 8},
+		{"arith", "", heldOut{Split: "train"}, false, 8},
+		{"arith", "", heldOut{Dataset: "d.jsonl"}, true, 6},
+		{"d.jsonl", "", heldOut{Dataset: "arith"}, true, 8},
+	} {
+		name := fmt.Sprintf("loop -d %s --split %q --eval-dataset %q --eval-split %q", c.dataset, c.split, c.eval.Dataset, c.eval.Split)
+		d, err := datasets.Open(t.Context(), c.dataset, datasets.Options{Split: c.split})
+		if err != nil {
+			t.Fatalf("%s: %v", name, err)
+		}
+		var said bytes.Buffer
+		s := streams{out: &bytes.Buffer{}, err: &said}
+		l := &loop{s: s, x: &session{s: s, data: d}}
+		l.o.EvalEvery, l.o.EvalTasks = 1, 8
+		l.o.run.Dataset, l.o.run.Split, l.o.train.Held = c.dataset, c.split, c.eval
+		if err := l.openEval(t.Context()); err != nil {
+			t.Errorf("%s: %v", name, err)
+			continue
+		}
+		n := 0
+		for _, err := range l.eval.tasks(t.Context()) {
+			if err != nil {
+				t.Fatal(err)
+			}
+			n++
+		}
+		if l.eval.held != c.held || n != c.measured {
+			t.Errorf("%s: held out %v, %d tasks measured; want %v, %d: %s", name, l.eval.held, n, c.held, c.measured, said.String())
+		}
+	}
+}
+
+// A run of an older program trained on a benchmark's default split where none was named;
+// going on with it does so too.
+func TestAResumedRunKeepsTheSplitItBeganWith(t *testing.T) {
+	for _, c := range []struct {
+		dataset, split string
+		resumed        bool
+		want           string
+	}{
+		{"gsm8k", "", false, "train"},
+		{"gsm8k", "", true, ""},
+		{"gsm8k", "train", true, "train"},
+		{"gsm8k", "test", false, "test"},
+		{"d.jsonl", "", false, ""},
+	} {
+		o := runOptions{Dataset: c.dataset, Split: c.split}
+		settings := map[string]any{}
+		o.chooseSplit(c.resumed, settings)
+		if o.Split != c.want {
+			t.Errorf("%+v: --split %q", c, o.Split)
+		}
+		if chosen := o.Split != c.split; chosen != (settings["split"] == o.Split) {
+			t.Errorf("%+v: config.yaml has %v", c, settings)
+		}
+	}
+}
