@@ -78,6 +78,13 @@ func TestNoSecretLeavesThePlaceWhereItWasGiven(t *testing.T) {
 				http.Error(w, `{"error":{"message":`+quoteJSON(echo)+`}}`, http.StatusBadRequest)
 			case "babbles":
 				_, _ = io.WriteString(w, echo)
+			case "refuses in MCP":
+				var request struct {
+					ID json.RawMessage `json:"id"`
+				}
+				_ = json.NewDecoder(r.Body).Decode(&request)
+				w.Header().Set("Content-Type", "application/json")
+				fmt.Fprintf(w, `{"jsonrpc":"2.0","id":%s,"error":{"code":-32000,"message":%s}}`, request.ID, quoteJSON(echo))
 			default: // no choices, no rewards, no tools
 				w.Header().Set("Content-Type", "application/json")
 				_, _ = io.WriteString(w, `{"message":`+quoteJSON(echo)+`}`)
@@ -161,6 +168,7 @@ done
 		add("eval", "--reward", "exact", "--tool", dies, "--tool-env", "PASSED_ON", "--output", out())
 		add("eval", "--reward", "exact", "--mcp-config", "mcp.json", "--output", out())
 		add("eval", "--reward", "exact", "--mcp", with(server("babbles"), "mcp", "/mcp", "apiKey="+canary+"mcp-query"), "--output", out())
+		add("eval", "--reward", "exact", "--mcp", with(server("refuses in MCP"), "mcp", "/mcp", "apiKey="+canary+"mcp-query"), "--output", out())
 		add("eval", "--reward", with(server("fails"), "reward", "/reward", "key="+canary+"reward-query"), "--output", out())
 	}
 	commands = append(commands,
