@@ -379,7 +379,7 @@ func TestWithoutAHeaderTheTrajectoriesAreStillRead(t *testing.T) {
 	// A longer run repeats its header.
 	raw, ends = journalOf(t, headerEvery)
 	clear(raw[:ends[1]])
-	if ids, _, _ := opened(t, raw); len(ids) != headerEvery {
+	if ids, _, _ := opened(t, raw); len(ids) != headerEvery { // a copy stands among them
 		t.Errorf("%d of %d", len(ids), headerEvery)
 	}
 }
@@ -519,4 +519,15 @@ func TestAJournalThatCouldNotBeBegunIsNotThere(t *testing.T) {
 		t.Fatal(err)
 	}
 	_ = j.Close()
+}
+
+// A trajectory that could not be read again is refused, not acknowledged.
+func TestATrajectoryThatIsTooLongIsRefused(t *testing.T) {
+	z, err := newEncoder()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := trajectoryRecord(entry{}, make([]byte, maxRecord+1), z); err == nil {
+		t.Error("a gigabyte of zeros, which compresses well, was taken")
+	}
 }

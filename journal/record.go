@@ -40,7 +40,7 @@ import (
 const (
 	version     = 2
 	maxRecord   = 1 << 30 // bytes of a body
-	headerEvery = 512
+	headerEvery = 64
 
 	kindHeader     = 'H'
 	kindTrajectory = 'T'
@@ -151,6 +151,9 @@ func headerRecord(h Header) ([]byte, error) {
 }
 
 func trajectoryRecord(e entry, text []byte, z *zstd.Encoder) ([]byte, error) {
+	if len(text) > maxRecord { // its record may be shorter, and could not be read
+		return nil, fmt.Errorf("a trajectory of %d bytes is too long for the journal", len(text))
+	}
 	rec := newRecord(kindTrajectory, 64+len(e.id)+len(text)/3)
 	rec = binary.AppendUvarint(rec, uint64(e.attempt))
 	rec = binary.AppendUvarint(rec, uint64(e.in))
