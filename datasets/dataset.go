@@ -159,7 +159,7 @@ func Open(ctx context.Context, name string, o Options) (*Dataset, error) {
 		return e.open(ctx, o)
 	}
 	if looksLikeFile(name) {
-		return openFile(ctx, fileSource{path: name, name: fileStem(name)}, o)
+		return openFile(ctx, fileSource{path: name, name: FileName(name)}, o)
 	}
 	if path, ok := importedPath(o.Cache, name, o.Split); ok {
 		return openFile(ctx, fileSource{path: path, name: name, imported: true}, o)
@@ -186,7 +186,8 @@ func looksLikeFile(name string) bool {
 
 var unsafeName = regexp.MustCompile(`[^A-Za-z0-9._-]+`)
 
-func fileStem(path string) string {
+// FileName is the name of a file's dataset.
+func FileName(path string) string {
 	base := filepath.Base(path)
 	s := unsafeName.ReplaceAllString(strings.TrimSuffix(base, filepath.Ext(base)), "-")
 	if s == "" {

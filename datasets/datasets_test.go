@@ -274,12 +274,12 @@ func TestSharedData(t *testing.T) {
 		if strings.Contains(f, "corpus") {
 			continue // documents, not questions
 		}
-		n, _, err := Import(context.Background(), fileStem(f), f, Options{})
+		n, _, err := Import(context.Background(), FileName(f), f, Options{})
 		if err != nil {
 			t.Error(err)
 			continue
 		}
-		got := tasks(t, fileStem(f), Options{})
+		got := tasks(t, FileName(f), Options{})
 		if len(got) != n || len(got[n-1].Answers) == 0 {
 			t.Errorf("%s: %d rows, %d tasks", f, n, len(got))
 		}

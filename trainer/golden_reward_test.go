@@ -56,3 +56,15 @@ func TestTokenRewardsAreOpenRLHFs(t *testing.T) {
 		}
 	}
 }
+
+// The KL in the reward is of the rows that --drop-zero-std leaves, and so is their number.
+func TestTheKLInTheRewardCountsTheRowsThatAreLeft(t *testing.T) {
+	c := config()
+	c.KLCoef, c.KLIn, c.KL, c.DropZeroStd = .1, KLInReward, algo.KLK1, true
+	c.Advantage = "reinforce++-baseline"
+	episodes := []*Episode{attempt("a", 1, "abC"), attempt("a", 0, "abD"), attempt("b", 1, "abE"), attempt("b", 1, "abF")}
+	g := &GRPO{Session{Actor: newBigram(vocab, 1), Ref: newBigram(vocab, 2), Config: c, Data: &Data{Episodes: episodes}, Clock: still}}
+	if err := g.Run(t.Context()); err != nil || g.RefKLRows != 2 {
+		t.Errorf("the KL was measured on %d rows, %v", g.RefKLRows, err)
+	}
+}

@@ -4,6 +4,7 @@ package main
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"os"
 	"path/filepath"
@@ -72,11 +73,18 @@ func TestALoopNeverTrainsOnWhatItHoldsOut(t *testing.T) {
 		t.Error(log.String())
 	}
 	// Going on, other tasks than those cannot be held out.
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	left, cut := 3, filepath.Join(t.TempDir(), "cut")
+	var stopped interruptedError
+	if _, err := runApp(t, ctx, stopAfter{&left, cancel}, fileLoop(t, "--holdout", "3", "--output", cut)...); !errors.As(err, &stopped) {
+		t.Fatal(err)
+	}
 	var usage usageError
-	if _, err := runApp(t, t.Context(), &log, "agentcli", "loop", "--resume", out, "--steps", "5", "--holdout", "2"); !errors.As(err, &usage) {
+	if _, err := runApp(t, t.Context(), &log, "agentcli", "loop", "--resume", cut, "--holdout", "2"); !errors.As(err, &usage) {
 		t.Errorf("tasks that were trained on are held out: %v", err)
 	}
-	if _, err := runApp(t, t.Context(), &log, "agentcli", "loop", "--resume", out, "--steps", "5"); err != nil {
+	if _, err := runApp(t, t.Context(), &log, "agentcli", "loop", "--resume", cut); err != nil {
 		t.Error(err)
 	}
 }

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -456,8 +457,12 @@ func (l *loop) report(step int, v map[string]float64) {
 
 // tested is what an evaluation has measured, in words.
 func (l *loop) tested(v map[string]float64) string {
-	return measured(v[l.eval.metric("reward")], v[l.eval.metric("stderr")], l.o.EvalTasks)
+	return measured(v[l.eval.metric("reward")], v[l.eval.metric("stderr")], l.evaluated())
 }
+
+// evaluated is how many tasks an evaluation has measured: there may be fewer than
+// --eval-tasks.
+func (l *loop) evaluated() int { return cmp.Or(len(l.state.Last), l.o.EvalTasks) }
 
 // attributes are what metrics.jsonl has of a step, for programs that read the log.
 func (l *loop) attributes(step int, v map[string]float64) []any {
@@ -471,7 +476,7 @@ func (l *loop) attributes(step int, v map[string]float64) []any {
 func (l *loop) summary() {
 	curves := readCurves(l.dir)
 	if l.eval != nil && l.eval.held && l.state.BestStep > 0 {
-		l.note("best on held-out tasks (%s): %s after step %d, kept in %s%s", l.eval.name, measured(l.state.Best, l.state.BestErr, l.o.EvalTasks), l.state.BestStep, filepath.Join(l.dir, bestFolder), l.before(curves))
+		l.note("best on held-out tasks (%s): %s after step %d, kept in %s%s", l.eval.name, measured(l.state.Best, l.state.BestErr, l.evaluated()), l.state.BestStep, filepath.Join(l.dir, bestFolder), l.before(curves))
 	}
 	switch {
 	case l.eval == nil:
@@ -495,7 +500,7 @@ func (l *loop) before(curves map[string]*metrics.Curve) string {
 	if test == nil || stderr == nil || test.X[0] != 0 || stderr.X[0] != 0 {
 		return ""
 	}
-	return "; before the first step it was " + measured(test.Y[0], stderr.Y[0], l.o.EvalTasks)
+	return "; before the first step it was " + measured(test.Y[0], stderr.Y[0], l.evaluated())
 }
 
 // loopCurves draws a loop's metrics.

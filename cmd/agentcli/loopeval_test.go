@@ -108,3 +108,12 @@ func TestAResumedRunKeepsTheSplitItBeganWith(t *testing.T) {
 		}
 	}
 }
+
+// The error of an evaluation is of the tasks that it measured, not of those asked for.
+func TestTheErrorOfAnEvaluationIsOfTheTasksThatWereMeasured(t *testing.T) {
+	l := &loop{eval: &loopEval{held: true}, state: loopState{Last: byTask{"a": 0, "b": 0}}}
+	l.o.EvalTasks = 64
+	if got, want := l.tested(map[string]float64{"val/reward": 0, "val/stderr": 0}), measured(0, 0, 2); got != want {
+		t.Errorf("%s, want %s", got, want)
+	}
+}

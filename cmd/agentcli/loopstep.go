@@ -131,9 +131,6 @@ func (l *loop) open(ctx context.Context) (err error) {
 			return err
 		}
 	}
-	if err := writeSettings(filepath.Join(l.dir, configName), o.Settings); err != nil {
-		return err
-	}
 	if pos.Step > 0 {
 		if pos.Loop == nil || decisive(pos.Config) != decisive(o.train.Config) || pos.LoRA != adapterText(o.train) {
 			return usagef("--resume %s: the settings are not those that the run began with", o.Resume)
@@ -149,6 +146,10 @@ func (l *loop) open(ctx context.Context) (err error) {
 			return err
 		}
 		l.note("going on after step %d of the run in %s", l.done, l.dir)
+	}
+	// Settings that are refused leave the run those that it began with.
+	if err := writeSettings(filepath.Join(l.dir, configName), o.Settings); err != nil {
+		return err
 	}
 	l.log, err = metrics.Open(l.dir, l.done, time.Now())
 	return err

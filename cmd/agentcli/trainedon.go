@@ -8,7 +8,6 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"strings"
 
 	"agentcli/datasets"
 	"agentcli/trainer"
@@ -22,6 +21,11 @@ const trainedOnName = "training.json"
 type trainedOn struct {
 	Dataset string `json:"dataset"`         // its name; of a file the file's
 	Split   string `json:"split,omitempty"` // "": it has none, or it is not known
+}
+
+// mayBe reports whether both may be the same rows: a split without a name may be any.
+func (t trainedOn) mayBe(x trainedOn) bool {
+	return t.Dataset == x.Dataset && (t.Split == x.Split || t.Split == "" || x.Split == "")
 }
 
 // isTestSplit reports whether it is what a benchmark is measured on.
@@ -74,7 +78,7 @@ func trainedOnFiles(d *trainer.Data, path string) ([]trainedOn, error) {
 		return nil, err
 	}
 	for i, f := range d.Files {
-		x := trainedOn{Dataset: strings.TrimSuffix(filepath.Base(f), filepath.Ext(f))} // as datasets names a file
+		x := trainedOn{Dataset: datasets.FileName(f)}
 		if i < len(d.Runs) && d.Runs[i].Dataset.Name != "" {
 			x = trainedOn{d.Runs[i].Dataset.Name, d.Runs[i].Dataset.Split}
 		}
@@ -108,7 +112,7 @@ func (x *session) sayTrainedOn() error {
 	if err != nil {
 		return err
 	}
-	if at := (trainedOn{x.data.Name, x.data.Split}); slices.Contains(all, at) {
+	if at := (trainedOn{x.data.Name, x.data.Split}); slices.ContainsFunc(all, at.mayBe) {
 		x.notice(fmt.Sprintf("warning: %s was trained on %s (%s says so): the result says how well it remembers, not how well it does on new tasks", x.info.Name, at, trainedOnName))
 	}
 	return nil
