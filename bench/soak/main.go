@@ -135,8 +135,8 @@ func soak(ctx context.Context, o options) error {
 			continue
 		}
 		_ = p.cmd.Process.Signal(os.Interrupt)
-		if err := <-p.ended; p.cmd.ProcessState.ExitCode() != 130 {
-			return fmt.Errorf("interrupted, it ended with %w; see %s", err, p.log)
+		if <-p.ended; p.cmd.ProcessState.ExitCode() != 130 {
+			return fmt.Errorf("interrupted, it ended with %v; see %s", p.cmd.ProcessState, p.log)
 		}
 	}
 	if err := leftBehind(dir); err != nil {
@@ -151,7 +151,7 @@ func soak(ctx context.Context, o options) error {
 // process is one life of the program.
 type process struct {
 	cmd     *exec.Cmd
-	ended   chan error
+	ended   chan struct{}
 	log     string
 	metrics string
 }
@@ -168,7 +168,7 @@ func launch(o options, dir, server, mcp string, life int) (*process, error) {
 	if life > 0 {
 		args = []string{"rollout", "--resume", filepath.Join(dir, "run")}
 	}
-	p := &process{ended: make(chan error, 1), log: filepath.Join(dir, fmt.Sprintf("stderr.%d", life)), metrics: "127.0.0.1:28117"}
+	p := &process{ended: make(chan struct{}), log: filepath.Join(dir, fmt.Sprintf("stderr.%d", life)), metrics: "127.0.0.1:28117"}
 	p.cmd = exec.CommandContext(context.Background(), o.program, append(args, "--metrics-addr", p.metrics)...)
 	p.cmd.Env = append(os.Environ(), "TMPDIR="+filepath.Join(dir, "tmp"), "XDG_CACHE_HOME="+filepath.Join(dir, "cache"))
 	log, err := os.Create(p.log)
@@ -180,7 +180,7 @@ func launch(o options, dir, server, mcp string, life int) (*process, error) {
 	if err := p.cmd.Start(); err != nil {
 		return nil, err
 	}
-	go func() { err := p.cmd.Wait(); log.Close(); p.ended <- err }()
+	go func() { _ = p.cmd.Wait(); log.Close(); close(p.ended) }()
 	return p, nil
 }
 

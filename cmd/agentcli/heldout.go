@@ -72,7 +72,7 @@ func (o trainOptions) checkHeldOut(given map[string]bool) error {
 func (r *trainRows) holdOut(o trainOptions, note func(string, ...any)) (err error) {
 	switch {
 	case r.eval != nil:
-		shared := 0
+		var shared int
 		if shared, err = r.eval.LeaveOutTrained(r.data); err != nil {
 			err = fmt.Errorf("--eval-dataset: %w", err)
 		} else if shared > 0 {
