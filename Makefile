@@ -45,7 +45,7 @@ test: setup-test
 test-lite:
 	CGO_ENABLED=0 $(GO) build ./...
 	$(GO) vet ./...
-	AGENTCLI_PYTHON=$(PYTHON) $(GO) test -race -shuffle=on -count=1 $(PURE)
+	AGENTCLI_PYTHON=$(PYTHON) $(GO) test -race -shuffle=on -count=1 -timeout 30m $(PURE)
 	AGENTCLI_SEEDS=2000 CGO_ENABLED=0 $(GO) test -count=1 ./internal/simulation
 
 # The build with libtorch. One package at a time: two torch processes on the
