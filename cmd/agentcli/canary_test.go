@@ -51,7 +51,7 @@ func (w *wireTap) take(server string, r *http.Request) {
 // search for the strings over everything written, printed, sent or inherited.
 func TestNoSecretLeavesThePlaceWhereItWasGiven(t *testing.T) {
 	if _, err := exec.LookPath("agentcli"); err != nil {
-		t.Skip(err)
+		t.Fatal(err) // TestMain puts it into PATH
 	}
 	model := llmtest.New(t, func(r *llmtest.Request) llmtest.Reply {
 		if r.Messages[0].Text() == "" {
