@@ -124,7 +124,7 @@ func TestASupervisedRunIsMeasuredOnHeldOutRows(t *testing.T) {
 }
 
 // A model says what it was trained on, and so do those that are made of it; an evaluation
-// on that is told of.
+// on that data is reported.
 func TestAnEvaluationOnWhatWasTrainedOnIsTold(t *testing.T) {
 	var log bytes.Buffer
 	first, code := given(t, t.Context(), &log, textRows, "--algo", "sft")

@@ -90,23 +90,29 @@ func TestAnOutageIsNeverARewardOfZero(t *testing.T) {
 	}
 }
 
+// serveAgain is a server that comes back at an address, after a while in which
+// requests find nobody there.
+func serveAgain(t *testing.T, addr string) {
+	time.Sleep(500 * time.Millisecond)
+	l, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", addr)
+	if err != nil {
+		t.Error(err)
+		return
+	}
+	again := llmtest.Start(product)
+	t.Cleanup(again.Close)
+	server := &http.Server{Handler: again, ReadHeaderTimeout: time.Minute}
+	t.Cleanup(func() { server.Close() })
+	_ = server.Serve(l)
+}
+
 // A server that restarts costs no trajectory.
 func TestARestartCostsNothing(t *testing.T) {
 	const tasks = 24
 	s := startOutage(t, 20, product)
 	go func() {
 		<-s.gone
-		time.Sleep(500 * time.Millisecond) // for the requests that find nobody
-		l, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", s.Listener.Addr().String())
-		if err != nil {
-			t.Error(err)
-			return
-		}
-		again := llmtest.Start(product)
-		t.Cleanup(again.Close)
-		server := &http.Server{Handler: again, ReadHeaderTimeout: time.Minute}
-		t.Cleanup(func() { server.Close() })
-		_ = server.Serve(l)
+		serveAgain(t, s.Listener.Addr().String())
 	}()
 	out := filepath.Join(t.TempDir(), "run")
 	_, log, code := run(t, "rollout", "--base-url", s.BaseURL(), "--model", "mock", "-d", writeProducts(t, tasks), "--reward", "exact", "--tools", "calculator",
@@ -221,19 +227,7 @@ func TestResumeWaitsForItsServer(t *testing.T) {
 			if _, log, code := run(t, "rollout", "--resume", other, "--patience", "10m", "--retries", "1", "--base-url", "http://127.0.0.1:1/v1"); code == exitDone || strings.Contains(log, "waiting up to") {
 				t.Errorf("%d %s", code, log)
 			}
-			go func() {
-				time.Sleep(500 * time.Millisecond) // for the requests that find nobody
-				l, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", s.Listener.Addr().String())
-				if err != nil {
-					t.Error(err)
-					return
-				}
-				again := llmtest.Start(product)
-				t.Cleanup(again.Close)
-				server := &http.Server{Handler: again, ReadHeaderTimeout: time.Minute}
-				t.Cleanup(func() { server.Close() })
-				_ = server.Serve(l)
-			}()
+			go serveAgain(t, s.Listener.Addr().String())
 			_, log, code := run(t, "rollout", "--resume", out, "--patience", "10m", "--base-url", s.BaseURL())
 			rows, _ := rowsOf(t, filepath.Join(out, dataName))
 			if code != exitDone || len(rows) != tasks || strings.Count(log, "is back") != 1 {
