@@ -26,7 +26,6 @@ import (
 // Journal is an open journal. It is safe for concurrent use, but for Replay,
 // Index and Finished, which belong to one goroutine.
 type Journal struct {
-	fs       filesys.FS
 	path     string
 	file     filesys.File
 	header   []byte // its record, to be repeated
@@ -77,7 +76,7 @@ func Create(sys filesys.FS, path string, h Header, notice func(string)) (*Journa
 		_ = f.Close()
 		return nil, err
 	}
-	j, err := newJournal(sys, path, f)
+	j, err := newJournal(path, f)
 	if err == nil {
 		err = j.begin(h)
 	}
@@ -142,7 +141,7 @@ func Open(sys filesys.FS, path string, h Header, notice func(string)) (*Journal,
 	} else if n := s.tail(); n > 0 {
 		notice(fmt.Sprintf("%s: passed over %d bytes of an unfinished record at byte %d; its trajectory is played again", path, n, s.end))
 	}
-	j, err := newJournal(sys, path, f)
+	j, err := newJournal(path, f)
 	if err == nil {
 		err = j.load()
 	}
@@ -185,8 +184,8 @@ func naming(path string, err error) error {
 	return fmt.Errorf("%s: %w", path, err)
 }
 
-func newJournal(sys filesys.FS, path string, f filesys.File) (*Journal, error) {
-	j := &Journal{fs: sys, path: path, file: f, ended: make(chan struct{})}
+func newJournal(path string, f filesys.File) (*Journal, error) {
+	j := &Journal{path: path, file: f, ended: make(chan struct{})}
 	j.index = newIndex(j.idAt)
 	j.wake.L = &j.mu
 	go j.write()
