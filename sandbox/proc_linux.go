@@ -136,6 +136,19 @@ func (c *Proc) kill() {
 	}
 }
 
+// exitGrace is how long a process may take to end by itself.
+const exitGrace = 20 * time.Millisecond
+
+// awaitExit waits for a process to end by itself.
+func (c *Proc) awaitExit() {
+	t := time.NewTimer(exitGrace)
+	defer t.Stop()
+	select {
+	case <-c.over:
+	case <-t.C:
+	}
+}
+
 func (c *Proc) shut() {
 	for _, f := range []*os.File{c.ctl, c.out, c.err} {
 		if f != nil {
@@ -183,7 +196,8 @@ func (c *Proc) Run(ctx context.Context, code string) (Result, error) {
 	return r, err
 }
 
-// run gives the process one code; without keep it is the last.
+// run gives the process one code. Without keep it is the last: the output is
+// complete when run returns, and the process may still be ending.
 func (c *Proc) run(ctx context.Context, code string, wall time.Duration, keep bool) (Result, error) {
 	out, errs := &bounded{max: c.limits.Output}, &bounded{max: c.limits.Output}
 	var wg sync.WaitGroup
@@ -212,7 +226,11 @@ func (c *Proc) run(ctx context.Context, code string, wall time.Duration, keep bo
 			_ = s.f.SetReadDeadline(time.Unix(1, 0))
 		}
 	} else {
-		c.kill()
+		// A process that said that its last code is over has closed its output, and
+		// the kernel ends it with all that it started: nothing to wait for here.
+		if err != nil || c.z.grouped {
+			c.kill()
+		}
 		for _, s := range streams { // without a pid namespace a writer may have escaped
 			_ = s.f.SetReadDeadline(time.Now().Add(lastWords))
 		}

@@ -83,7 +83,7 @@ def main():
             importlib.import_module(name)
         except Exception:
             pass
-    import ast, linecache, traceback, types, io
+    import ast, linecache, threading, traceback, types, io
 
     os.register_at_fork = register
 
@@ -108,10 +108,15 @@ def main():
     used_up = struct.pack("=i", 624)
     rng_of_sympy = getattr(sys.modules.get("sympy.core.random"), "rng", None)
 
+    # Not Random.seed, which is Python around this: its objects are a dozen pages
+    # that each process would have copied.
+    seed, generators = random.Random.__base__.seed, [random._inst]
+    if rng_of_sympy is not None:
+        generators.append(rng_of_sympy)
+
     def reseed():
-        random.seed()
-        if rng_of_sympy is not None:
-            rng_of_sympy.seed()
+        for generator in generators:
+            seed(generator)
         if numpy_key is not None:
             ctypes.memmove(numpy_key, os.urandom(2496) + used_up, 2500)
         elif numpy is not None:
@@ -180,17 +185,13 @@ def main():
             return 1
 
     def end_of_script():
-        # What Python does at the end of a script: wait for threads, then atexit, where
-        # the code has left any. What the modules of before the fork want at the end
-        # has nothing to do then.
-        threading = sys.modules.get("threading")
+        # What Python does at the end of a script: wait for threads, then atexit. It is
+        # called only where the code has left any.
         try:
-            if threading is not None and len(threading._active) > 1:
-                threading._shutdown()
+            threading._shutdown()
         except BaseException as e:
             show(e, sys.stderr)
-        if atexit._ncallbacks() != exits:
-            atexit._run_exitfuncs()
+        atexit._run_exitfuncs()
 
     # --- the walls of one process
 
@@ -313,6 +314,7 @@ def main():
         names = main.__dict__
         read, put, kill, wait, flush = os.read, os.write, os.kill, os.waitpid, [sys.stdout, sys.stderr]
         leave, pack, unpack, getpid, end = os._exit, struct.pack, struct.unpack, os.getpid, end_of_script
+        threads, callbacks, close = threading._active, atexit._ncallbacks, os.closerange
         own = getpid()
 
         def exactly(n):
@@ -334,7 +336,7 @@ def main():
                 resource.setrlimit(resource.RLIMIT_CPU, (cfg["cpu"], cfg["cpu"]))
             status = execute(code, names, number)
             forked = getpid() != own  # by the code, and came to its end: it must not read our control
-            if forked or not keep:
+            if (forked or not keep) and (len(threads) > 1 or callbacks() != exits):
                 end()
             for f in flush + [sys.stdout, sys.stderr]:
                 try:
@@ -344,6 +346,7 @@ def main():
             if forked:
                 leave(status)
             if not keep:
+                close(1, 3)  # our output is complete, and nobody waits for our end
                 put(ctl, b"D" + pack("<QI", key, status))
                 leave(0)
             if "namespaces" in want:
