@@ -37,6 +37,7 @@ const (
 	maxRetryAfter = 10 * time.Minute // a server that asks for more has given up on us
 	silentRetries = 2                // while nothing has ever answered at that address
 	maxMended     = 16               // a request has fewer parts that can be left out
+	maxOutages    = 3                // that one request waits for: a server that is gone whenever it is asked this, dies of it
 )
 
 // Config describes a server.
@@ -54,7 +55,7 @@ type Config struct {
 	Retries   int           // after the first try; 0: DefaultRetries; < 0: none
 	Parallel  int           // requests that may come at once: up to there a server that was overloaded is tried again; 0: not known
 	Timeout   time.Duration // of one try; 0: DefaultTimeout
-	Patience  time.Duration // how long a server is waited for that has answered before and takes no connections now; 0: DefaultPatience; < 0: not at all
+	Patience  time.Duration // how long a server is waited for that has answered before and is gone now; 0: DefaultPatience; < 0: not at all
 	Idle      time.Duration // between two parts of a stream that has begun; 0: DefaultIdle; < 0: no limit
 	WantIDs   bool          // ask for token ids and log-probs
 	Stream    bool          // take replies piece by piece, as server-sent events
@@ -238,6 +239,7 @@ type failure struct {
 	key         bool // the key was refused
 	slow        bool // no reply, or no more of one, in time
 	unreachable bool // nothing takes connections there
+	proxied     bool // something does, but perhaps no server is behind it
 	overloaded  bool // the server says that it is asked too much
 }
 
@@ -281,12 +283,13 @@ func (c *Client) retry(ctx context.Context, try func(context.Context, *caller) *
 			c.retried(f)
 			continue
 		}
-		if f.unreachable && c.answered.Load() && c.c.Patience > 0 && r.pin == nil && c.pool.onlyOne(at) {
+		if c.outage(ctx, r, at, f, n >= c.c.Retries) {
 			c.retried(f)
 			if err := c.pool.await(ctx, at, r.seq, f.err); err != nil {
 				return err
 			}
-			r.rested()
+			r.waitedOut()
+			n = 0
 			continue
 		}
 		if f.quick && !c.answered.Load() && n >= min(silentRetries, c.c.Retries) {

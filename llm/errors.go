@@ -64,6 +64,7 @@ func (c *caller) classify(err error, x *exchange, b *body) (end *failure) {
 		end.why = reasonOf(x.status)
 		end.status = x.status
 		end.overloaded = end.retry && overload(x.status)
+		end.proxied = end.proxied || end.retry && noServerBehind(x.status)
 	}()
 	base := c.name
 	if x.status == 0 { // no reply, or none to its end
@@ -89,7 +90,7 @@ func (c *caller) classify(err error, x *exchange, b *body) (end *failure) {
 				f.quick, f.unreachable = true, true
 			case errors.Is(err, io.EOF):
 				f.err = fmt.Errorf("%s closed the connection without a reply", base)
-				f.quick = true
+				f.quick, f.proxied = true, true
 			default:
 				f.quick = errors.As(err, &op) && op.Op == "dial"
 				f.unreachable = f.quick
@@ -264,6 +265,16 @@ func (c *caller) badRequest(f *failure, x *exchange, b *body, text string) {
 // how some routers write 503.
 func overload(status int) bool {
 	return status == http.StatusTooManyRequests || status == http.StatusServiceUnavailable || status == 529
+}
+
+// noServerBehind reports whether a proxy says with this status that it reaches no
+// server; from 521 on they are Cloudflare's.
+func noServerBehind(status int) bool {
+	switch status {
+	case http.StatusBadGateway, http.StatusServiceUnavailable, http.StatusGatewayTimeout, 521, 522, 523:
+		return true
+	}
+	return false
 }
 
 func sent(x *exchange, field string) bool {

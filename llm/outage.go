@@ -16,8 +16,9 @@ import (
 // maxAway is the longest pause between two questions to servers that are away.
 const maxAway = 15 * time.Second
 
-// outage is a time in which no server takes connections, after one has answered.
-// Requests wait for its end together. The pool's lock guards it.
+// outage is a time in which no server can be reached, after one has answered:
+// connections are refused, or a proxy answers that there is none. Requests wait for
+// its end together. The pool's lock guards it.
 type outage struct {
 	over  chan struct{} // closed, by finish, when a server answers, or when patience is spent
 	done  sync.Once
@@ -26,9 +27,31 @@ type outage struct {
 
 func (o *outage) finish() { o.done.Do(func() { close(o.over) }) }
 
-// await waits, for as long as Config.Patience in all, until a server takes
-// connections again; seq is the request that was refused one. The first to wait
-// says so, and has somebody ask.
+// outage reports whether a failure says that no server is there. A connection that is
+// refused says so at once. A proxy's 502, 503 or 504 may be a server's that is only
+// overloaded, or that this request was too much for; it says so when the request's
+// retries are spent, no other request has succeeded since it began to fail, and no
+// server answers for its models either.
+func (c *Client) outage(ctx context.Context, r *route, at *caller, f *failure, spent bool) bool {
+	p := c.pool
+	switch {
+	case c.c.Patience <= 0 || r.pin != nil || r.outages >= maxOutages:
+		return false
+	case f.unreachable:
+		return c.answered.Load() && p.onlyOne(at)
+	case !f.proxied || !spent:
+		return false
+	}
+	p.mu.Lock()
+	known := p.out != nil
+	silent := (p.served > 0 || c.c.Answered) && p.served == r.served
+	p.mu.Unlock()
+	defer workclock.Wait(ctx)()
+	return silent && (known || p.anyAlive() == nil)
+}
+
+// await waits, for as long as Config.Patience in all, until a server answers again;
+// seq is the request that found none. The first to wait says so, and has somebody ask.
 func (p *pool) await(ctx context.Context, at *caller, seq uint64, why error) error {
 	p.mu.Lock()
 	o := p.out
@@ -44,14 +67,14 @@ func (p *pool) await(ctx context.Context, at *caller, seq uint64, why error) err
 	if first {
 		o = &outage{over: make(chan struct{})}
 		p.out = o
-	}
-	p.mu.Unlock()
-	if first {
-		at.c.Notice(fmt.Sprintf("%v (waiting up to %v for it to take connections again; nothing is asked meanwhile)", why, at.c.Patience))
-		p.wg.Go(func() {
+		p.wg.Go(func() { // under the lock: close waits for all that has begun
 			defer safego.Catch(func(err error) { p.end(o, nil, err) })
 			p.endOutage(o, why)
 		})
+	}
+	p.mu.Unlock()
+	if first {
+		at.c.Notice(fmt.Sprintf("%v (waiting up to %v for it to answer again; nothing is asked meanwhile)", why, at.c.Patience))
 	}
 	if err := o.wait(ctx); err != nil {
 		return fmt.Errorf("%s: %w", at.name, err)
@@ -61,7 +84,7 @@ func (p *pool) await(ctx context.Context, at *caller, seq uint64, why error) err
 	return o.spent
 }
 
-// Ready waits while no server takes connections, if one has answered before. It
+// Ready waits during an outage. It
 // fails with ctx, or with traj.ErrGone when Config.Patience is spent meanwhile.
 func (c *Client) Ready(ctx context.Context) error {
 	p := c.pool

@@ -536,3 +536,34 @@ func TestServersOfARunThatGoesOnAreWaitedForFromTheStart(t *testing.T) {
 		}
 	}
 }
+
+// A connection that was refused to a request of before says nothing of a server that has
+// come back since.
+func TestALateRefusalIsNoNewOutage(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := sites{}
+		n["a"] = &site{serve: func(at *site, r *http.Request) (*http.Response, error) {
+			at.mu.Lock()
+			late := at.asked == 2
+			at.mu.Unlock()
+			if late {
+				time.Sleep(3 * time.Minute)
+				return nil, &net.OpError{Op: "dial", Net: "tcp", Err: syscall.ECONNREFUSED}
+			}
+			return slowly(r)
+		}}
+		w := newTown(t, n, "a")
+		defer w.Close()
+		w.ask(t, "x")
+		var all sync.WaitGroup
+		all.Go(func() { w.ask(t, "late") })
+		time.Sleep(time.Second)
+		n["a"].set(func() { n["a"].dead = true })
+		time.AfterFunc(time.Minute, func() { n["a"].set(func() { n["a"].dead = false }) })
+		w.ask(t, "y")
+		all.Wait()
+		if w.heard("waiting up to") != 1 {
+			t.Errorf("said: %q", w.said)
+		}
+	})
+}

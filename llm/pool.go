@@ -33,6 +33,7 @@ type pool struct {
 	homes   homes
 	out     *outage // nil: there is none
 	back    uint64  // requests before say nothing of servers that were away since
+	served  uint64  // requests that succeeded
 }
 
 func newPool(model string) *pool {
@@ -42,7 +43,9 @@ func newPool(model string) *pool {
 }
 
 func (p *pool) close() {
+	p.mu.Lock() // nothing begins in the background that Wait would not see
 	p.stop()
+	p.mu.Unlock()
 	p.wg.Wait()
 }
 
@@ -70,6 +73,10 @@ type route struct {
 	seq   uint64
 	until time.Time // as it was last told
 	past  time.Time // pauses that end here are over: this request has waited for them
+
+	failed  bool   // it has
+	served  uint64 // pool.served when it began to fail
+	outages int    // that it has waited for
 }
 
 // waiter waits for room.
@@ -263,6 +270,7 @@ func (r *route) count(at *caller, f *failure) (say string) {
 	l.requests++
 	r.until = time.Time{}
 	if f == nil {
+		p.served++
 		if p.out != nil && p.out.spent != nil { // a server that was given up is back
 			p.out = nil
 		}
@@ -275,6 +283,9 @@ func (r *route) count(at *caller, f *failure) (say string) {
 	if f.now {
 		l.fails = 0
 		return ""
+	}
+	if !r.failed {
+		r.failed, r.served = true, p.served
 	}
 	l.failed++
 	if f.retry {
@@ -357,6 +368,13 @@ func (r *route) elsewhere(at *caller) bool {
 
 // rested begins a new round after a pause.
 func (r *route) rested() { r.tried, r.past = nil, r.until }
+
+// waitedOut begins anew after an outage.
+func (r *route) waitedOut() {
+	r.rested()
+	r.failed = false
+	r.outages++
+}
 
 // homes remembers with which server trajectories are: of the last many thousand
 // that asked, whatever the length of the run.

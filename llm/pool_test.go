@@ -30,6 +30,8 @@ type site struct {
 	probed   int         // for its models
 	times    []time.Time // of requests for replies
 	models   string      // of its list; "": 404
+	// proxy answers where the server is dead; nil: connections are refused.
+	proxy func(*http.Request) (*http.Response, error)
 }
 
 // sites is the network: each host's server.
@@ -47,6 +49,8 @@ func (n sites) RoundTrip(r *http.Request) (*http.Response, error) {
 	}
 	at.mu.Unlock()
 	switch {
+	case dead && at.proxy != nil:
+		return at.proxy(r)
 	case dead:
 		return nil, &net.OpError{Op: "dial", Net: "tcp", Err: syscall.ECONNREFUSED}
 	case list && at.models == "":

@@ -67,7 +67,7 @@ type modelOptions struct {
 	Retries      int
 	Parallel     int
 	ModelTimeout time.Duration
-	Patience     time.Duration // with a server that has answered and takes no connections now; 0: none
+	Patience     time.Duration // with a server that has answered and is gone now; 0: none
 	StreamIdle   time.Duration // between two parts of a stream
 	Tools        []traj.ToolSpec
 	OnRetry      func(reason string)            // hears of requests to a server that are tried again; nil: nobody
@@ -100,7 +100,7 @@ func modelFlags() []cli.Flag {
 		&cli.IntFlag{Name: "retries", Category: "model", Value: llm.DefaultRetries, Usage: "further tries of a request that failed"},
 		&cli.DurationFlag{Name: "model-timeout", Category: "model", Value: llm.DefaultTimeout, Usage: "of one request to a server, for example 10m"},
 		&cli.DurationFlag{Name: "stream-timeout", Category: "model", Value: llm.DefaultIdle, Usage: "longest silence within a stream that has begun, for example 2m; 0 is no limit"},
-		&cli.DurationFlag{Name: "patience", Category: "model", Value: llm.DefaultPatience, Usage: "how long a server is waited for that has answered before and takes no connections now, as one that restarts; 0: no longer than --retries"},
+		&cli.DurationFlag{Name: "patience", Category: "model", Value: llm.DefaultPatience, Usage: "how long a server is waited for that has answered before and is gone now, as one that restarts; 0: no longer than --retries"},
 	}
 }
 

@@ -26,6 +26,7 @@ const (
 	restarting       // connections are cut
 	overloaded       // 429 with Retry-After
 	failing          // 500 and 503
+	behind           // a proxy has no server: 502, 503 or 504, whatever is asked
 	stalling         // takes the request and never answers
 	halfBodies       // the body ends in its middle
 	liars            // status 200 with an error, no choice, no finish_reason, or no JSON
@@ -77,6 +78,8 @@ func (n *network) RoundTrip(r *http.Request) (*http.Response, error) {
 	if strings.HasSuffix(r.URL.Path, "/models") {
 		if s := n.stateOf(r.URL.Host); s == refusing || s == restarting {
 			return nil, refused()
+		} else if s == behind {
+			return answer(r, 502, []byte("<html>bad gateway</html>"), "text/html", -1), nil
 		}
 		return answer(r, 200, []byte(`{"object":"list","data":[{"id":"m"}]}`), "application/json", -1), nil
 	}
@@ -134,6 +137,8 @@ func (n *network) RoundTrip(r *http.Request) (*http.Response, error) {
 		return resp, nil
 	case failing:
 		return answer(r, []int{500, 502, 503}[draw%3], []byte(`{"error":{"message":"engine died"}}`), "application/json", -1), nil
+	case behind:
+		return answer(r, []int{502, 503, 504}[draw%3], []byte("<html>bad gateway</html>"), "text/html", -1), nil
 	case liars:
 		lies := []string{`{}`, `{"choices":[]}`, `{"object":"error","message":"engine died","code":500}`, `{"error":{"message":"x","code":504}}`,
 			`<html>proxy</html>`, ``, `null`, `{"choices":[{"index":0,"message":{"role":"assistant","content":"half an ans"},"finish_reason":null}]}`}
