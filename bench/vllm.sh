@@ -41,7 +41,7 @@ serve() {
 # ours token by token. Qwen3's template shows the thinking of the present tool loop.
 rm -rf "$out/qwen3"
 cp -r "$out/model" "$out/qwen3"
-"$out/venv/bin/python" -c 'import json,sys; t=json.load(open(sys.argv[1]))["qwen3"]; print(t, end="")' "$root/chat/testdata/templates.json" >"$out/qwen3/chat_template.jinja"
+"$out/venv/bin/python" -c 'import json,sys; t=json.load(open(sys.argv[1]))["qwen3"]; print(t, end="")' "$root/model/chat/testdata/templates.json" >"$out/qwen3/chat_template.jinja"
 serve "$out/qwen3" --served-model-name qwen3 --enable-auto-tool-choice --tool-call-parser hermes --reasoning-parser qwen3
 echo "== history: think, call, result"
 (cd "$root" && CGO_ENABLED=0 go run ./bench/history -base-url "http://localhost:$port/v1" -model qwen3 -folder "$out/qwen3")

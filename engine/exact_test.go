@@ -13,11 +13,11 @@ import (
 	"testing"
 
 	"agentcli/agent"
-	"agentcli/chat"
-	"agentcli/chat/chattest"
 	"agentcli/env"
 	"agentcli/llm"
 	"agentcli/llm/llmtest"
+	"agentcli/model/chat"
+	"agentcli/model/chat/chattest"
 	"agentcli/traj"
 
 	"pgregory.net/rapid"

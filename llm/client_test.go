@@ -11,8 +11,8 @@ import (
 	"testing"
 	"time"
 
-	"agentcli/chat"
 	"agentcli/llm/llmtest"
+	"agentcli/model/chat"
 	"agentcli/traj"
 
 	"github.com/google/go-cmp/cmp"

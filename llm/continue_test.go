@@ -4,8 +4,8 @@ import (
 	"testing"
 
 	"agentcli/agent"
-	"agentcli/chat"
 	"agentcli/llm/llmtest"
+	"agentcli/model/chat"
 	"agentcli/traj"
 
 	"github.com/google/go-cmp/cmp"

@@ -10,8 +10,8 @@ import (
 	"testing"
 	"testing/iotest"
 
-	"agentcli/chat"
 	"agentcli/llm/llmtest"
+	"agentcli/model/chat"
 	"agentcli/traj"
 
 	"github.com/google/go-cmp/cmp"

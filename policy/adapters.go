@@ -11,7 +11,7 @@ import (
 
 	"agentcli/internal/splitmix"
 	"agentcli/internal/torch"
-	"agentcli/weights"
+	"agentcli/model/weights"
 )
 
 // lowRank are the adapters on one matrix in one pass: q, k and v, and gate and up,

@@ -9,8 +9,8 @@ import (
 	"testing"
 
 	"agentcli/internal/torch"
+	"agentcli/model/weights"
 	"agentcli/traj"
-	"agentcli/weights"
 )
 
 // A policy that adopts a trained model samples what one opened from its saved

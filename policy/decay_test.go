@@ -9,7 +9,7 @@ import (
 	"strings"
 	"testing"
 
-	"agentcli/weights"
+	"agentcli/model/weights"
 )
 
 // Weight decay moves the matrices of the layers, and nothing else.

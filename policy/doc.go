@@ -9,7 +9,7 @@ package policy
 import (
 	"errors"
 
-	"agentcli/chat"
+	"agentcli/model/chat"
 	"agentcli/traj"
 )
 

@@ -11,7 +11,7 @@ import (
 	"testing"
 
 	"agentcli/internal/torch"
-	"agentcli/weights"
+	"agentcli/model/weights"
 )
 
 func openHead(t *testing.T, path string, head Head) *Trainable {

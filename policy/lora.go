@@ -5,7 +5,7 @@ import (
 	"slices"
 	"strings"
 
-	"agentcli/weights"
+	"agentcli/model/weights"
 )
 
 // LoRA says that a model is trained by low-rank adapters (Hu et al. 2022): the

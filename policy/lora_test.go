@@ -14,8 +14,8 @@ import (
 	"testing"
 
 	"agentcli/internal/torch"
+	"agentcli/model/weights"
 	"agentcli/traj"
-	"agentcli/weights"
 )
 
 var tinyArchitectures = []string{"llama", "qwen2", "qwen3"}

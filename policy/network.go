@@ -7,7 +7,7 @@ import (
 	"math"
 
 	"agentcli/internal/torch"
-	"agentcli/weights"
+	"agentcli/model/weights"
 )
 
 // network is a decoder of the Llama family on tensors: RMSNorm, rotary

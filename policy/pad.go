@@ -8,8 +8,8 @@ import (
 	"path/filepath"
 	"slices"
 
-	"agentcli/tokenizer"
-	"agentcli/weights"
+	"agentcli/model/tokenizer"
+	"agentcli/model/weights"
 )
 
 // padNames are tokens that models keep for padding, or that no chat has in it.

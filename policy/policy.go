@@ -10,11 +10,11 @@ import (
 	"strings"
 	"sync/atomic"
 
-	"agentcli/chat"
 	"agentcli/internal/torch"
-	"agentcli/tokenizer"
+	"agentcli/model/chat"
+	"agentcli/model/tokenizer"
+	"agentcli/model/weights"
 	"agentcli/traj"
-	"agentcli/weights"
 )
 
 // Policy is a model that samples. Safe for concurrent use: requests are decoded

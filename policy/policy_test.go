@@ -13,10 +13,10 @@ import (
 	"sync"
 	"testing"
 
-	"agentcli/chat"
 	"agentcli/internal/torch"
+	"agentcli/model/chat"
+	"agentcli/model/weights"
 	"agentcli/traj"
-	"agentcli/weights"
 )
 
 // smollm2 is the model that `make setup` fetches.

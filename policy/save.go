@@ -12,7 +12,7 @@ import (
 	"syscall"
 
 	"agentcli/internal/torch"
-	"agentcli/weights"
+	"agentcli/model/weights"
 )
 
 // Save writes a folder in Hugging Face's layout: config.json,

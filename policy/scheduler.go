@@ -11,7 +11,7 @@ import (
 
 	"agentcli/internal/safego"
 	"agentcli/internal/torch"
-	"agentcli/tokenizer"
+	"agentcli/model/tokenizer"
 	"agentcli/traj"
 )
 

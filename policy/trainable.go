@@ -7,8 +7,8 @@ import (
 	"math"
 
 	"agentcli/internal/torch"
-	"agentcli/tokenizer"
-	"agentcli/weights"
+	"agentcli/model/tokenizer"
+	"agentcli/model/weights"
 )
 
 // Trainable is a model that is being trained: float32 masters (float64 where

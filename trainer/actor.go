@@ -1,8 +1,8 @@
 package trainer
 
 import (
+	"agentcli/model/weights"
 	"agentcli/policy"
-	"agentcli/weights"
 )
 
 // Actor is a model that is trained: a policy, a critic, or both on one backbone

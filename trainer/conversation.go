@@ -5,7 +5,7 @@ import (
 	"slices"
 	"strings"
 
-	"agentcli/chat"
+	"agentcli/model/chat"
 	"agentcli/traj"
 )
 

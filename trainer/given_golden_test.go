@@ -11,7 +11,7 @@ import (
 	"strings"
 	"testing"
 
-	"agentcli/chat"
+	"agentcli/model/chat"
 	"agentcli/policy"
 )
 

@@ -13,11 +13,11 @@ import (
 	"agentcli/datasets"
 	"agentcli/engine"
 	"agentcli/env"
+	"agentcli/model/weights"
 	"agentcli/policy"
 	"agentcli/rewards"
 	"agentcli/trainer"
 	"agentcli/traj"
-	"agentcli/weights"
 )
 
 // The recipe of the learning test: one file of rollouts, one epoch.

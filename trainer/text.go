@@ -9,8 +9,8 @@ import (
 	"slices"
 	"strings"
 
-	"agentcli/chat"
 	"agentcli/datasets"
+	"agentcli/model/chat"
 	"agentcli/parquet"
 	"agentcli/traj"
 )

@@ -8,9 +8,9 @@ import (
 	"strings"
 	"testing"
 
-	"agentcli/chat"
+	"agentcli/model/chat"
+	"agentcli/model/tokenizer"
 	"agentcli/parquet/parquettest"
-	"agentcli/tokenizer"
 	"agentcli/traj"
 )
 

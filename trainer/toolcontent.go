@@ -3,7 +3,7 @@ package trainer
 import (
 	"fmt"
 
-	"agentcli/chat"
+	"agentcli/model/chat"
 	"agentcli/traj"
 )
 

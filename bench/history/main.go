@@ -19,9 +19,9 @@ import (
 	"slices"
 	"strings"
 
-	"agentcli/chat"
 	"agentcli/llm"
-	"agentcli/tokenizer"
+	"agentcli/model/chat"
+	"agentcli/model/tokenizer"
 	"agentcli/traj"
 )
 

@@ -8,7 +8,7 @@ import (
 	"os"
 	"path/filepath"
 
-	"agentcli/weights"
+	"agentcli/model/weights"
 )
 
 // writeModel writes a random model of 2 small layers with the tokenizer and the

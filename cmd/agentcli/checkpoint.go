@@ -9,9 +9,9 @@ import (
 	"slices"
 	"strings"
 
+	"agentcli/model/weights"
 	"agentcli/trainer"
 	"agentcli/trainer/algo"
-	"agentcli/weights"
 )
 
 // A checkpoint is a folder checkpoint-NNNNNN within the run's, named by the

@@ -3,7 +3,7 @@ package main
 import (
 	"slices"
 
-	"agentcli/chat"
+	"agentcli/model/chat"
 )
 
 // continueReply makes the run what --continue-reply asks for: results in the model's

@@ -11,7 +11,7 @@ import (
 	"slices"
 	"strings"
 
-	"agentcli/tokenizer"
+	"agentcli/model/tokenizer"
 	"agentcli/trainer"
 	"agentcli/traj"
 )

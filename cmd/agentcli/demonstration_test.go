@@ -7,7 +7,7 @@ import (
 	"strings"
 	"testing"
 
-	"agentcli/tokenizer"
+	"agentcli/model/tokenizer"
 )
 
 func TestADemonstrationStandsBehindTheQuestion(t *testing.T) {

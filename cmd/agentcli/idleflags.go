@@ -5,8 +5,8 @@ import (
 	"slices"
 	"strings"
 
+	"agentcli/model/weights"
 	"agentcli/trainer"
-	"agentcli/weights"
 
 	"github.com/urfave/cli/v2"
 )

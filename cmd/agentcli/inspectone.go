@@ -10,8 +10,8 @@ import (
 	"text/tabwriter"
 
 	"agentcli/internal/text"
+	"agentcli/model/tokenizer"
 	"agentcli/parquet"
-	"agentcli/tokenizer"
 	"agentcli/traj"
 )
 

@@ -13,10 +13,10 @@ import (
 	"path/filepath"
 
 	"agentcli/agent"
+	"agentcli/model/weights"
 	"agentcli/policy"
 	"agentcli/trainer"
 	"agentcli/traj"
-	"agentcli/weights"
 )
 
 // This file is what the build with libtorch adds to the commands.

@@ -12,7 +12,7 @@ import (
 	"strings"
 	"testing"
 
-	"agentcli/tokenizer"
+	"agentcli/model/tokenizer"
 	"agentcli/traj"
 )
 

@@ -16,10 +16,10 @@ import (
 
 	"github.com/urfave/cli/v2"
 
-	"agentcli/chat"
-	"agentcli/tokenizer"
+	"agentcli/model/chat"
+	"agentcli/model/tokenizer"
+	"agentcli/model/weights"
 	"agentcli/traj"
-	"agentcli/weights"
 )
 
 // localModel is what the full build adds to the model command. Both read JSON

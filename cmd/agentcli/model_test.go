@@ -12,9 +12,9 @@ import (
 
 	"github.com/urfave/cli/v2"
 
-	"agentcli/internal/gguf/testmodel"
-	"agentcli/tokenizer"
-	"agentcli/weights"
+	"agentcli/model/gguf/testmodel"
+	"agentcli/model/tokenizer"
+	"agentcli/model/weights"
 )
 
 // askModel runs one model command and gives its stdout.

@@ -2,8 +2,8 @@ package main
 
 import (
 	"agentcli/agent"
-	"agentcli/chat"
 	"agentcli/llm"
+	"agentcli/model/chat"
 )
 
 // Each way to ask a server can be waited for before an attempt begins.

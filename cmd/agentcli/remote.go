@@ -9,10 +9,10 @@ import (
 
 	"agentcli/internal/safego"
 	"agentcli/llm"
+	"agentcli/model/tokenizer"
+	"agentcli/model/weights"
 	"agentcli/policy"
-	"agentcli/tokenizer"
 	"agentcli/trainer"
-	"agentcli/weights"
 
 	"golang.org/x/sync/errgroup"
 )

@@ -12,8 +12,8 @@ import (
 	"testing"
 
 	"agentcli/llm/llmtest"
+	"agentcli/model/tokenizer"
 	"agentcli/policy"
-	"agentcli/tokenizer"
 )
 
 // scoringServer is a server whose model is the one in a folder.

@@ -9,11 +9,11 @@ import (
 	"sync"
 
 	"agentcli/agent"
-	"agentcli/chat"
 	"agentcli/datasets"
 	"agentcli/engine"
 	"agentcli/env"
 	"agentcli/journal"
+	"agentcli/model/chat"
 	"agentcli/rewards"
 	"agentcli/traj"
 )

@@ -13,9 +13,9 @@ import (
 	"time"
 
 	"agentcli/agent"
-	"agentcli/chat"
 	"agentcli/internal/cachedir"
 	"agentcli/llm"
+	"agentcli/model/chat"
 	"agentcli/traj"
 
 	"github.com/urfave/cli/v2"

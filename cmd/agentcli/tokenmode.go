@@ -8,9 +8,9 @@ import (
 	"slices"
 
 	"agentcli/agent"
-	"agentcli/chat"
 	"agentcli/llm"
-	"agentcli/tokenizer"
+	"agentcli/model/chat"
+	"agentcli/model/tokenizer"
 	"agentcli/traj"
 )
 

@@ -15,8 +15,8 @@ import (
 
 	"agentcli/hub/hubtest"
 	"agentcli/llm/llmtest"
+	"agentcli/model/tokenizer"
 	"agentcli/parquet"
-	"agentcli/tokenizer"
 	"agentcli/traj"
 
 	"github.com/google/go-cmp/cmp"

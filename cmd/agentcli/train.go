@@ -11,10 +11,10 @@ import (
 	"syscall"
 	"time"
 
+	"agentcli/model/weights"
 	"agentcli/policy"
 	"agentcli/trainer"
 	"agentcli/trainer/metrics"
-	"agentcli/weights"
 
 	"github.com/urfave/cli/v2"
 )

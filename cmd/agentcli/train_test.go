@@ -16,11 +16,11 @@ import (
 	"testing"
 
 	"agentcli/hub/hubtest"
+	"agentcli/model/weights"
 	"agentcli/parquet"
 	"agentcli/trainer"
 	"agentcli/trainer/metrics"
 	"agentcli/traj"
-	"agentcli/weights"
 
 	"github.com/urfave/cli/v2"
 )

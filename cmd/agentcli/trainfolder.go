@@ -8,8 +8,8 @@ import (
 	"path/filepath"
 	"slices"
 
+	"agentcli/model/weights"
 	"agentcli/trainer"
-	"agentcli/weights"
 
 	"github.com/goccy/go-yaml"
 	"github.com/urfave/cli/v2"

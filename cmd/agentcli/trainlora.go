@@ -4,8 +4,8 @@ import (
 	"context"
 	"fmt"
 
+	"agentcli/model/weights"
 	"agentcli/policy"
-	"agentcli/weights"
 
 	"github.com/urfave/cli/v2"
 )

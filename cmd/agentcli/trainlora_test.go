@@ -10,8 +10,8 @@ import (
 	"strings"
 	"testing"
 
+	"agentcli/model/weights"
 	"agentcli/policy"
-	"agentcli/weights"
 )
 
 func tinyLoRAOptions(t *testing.T, file, output string) trainOptions {

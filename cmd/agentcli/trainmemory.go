@@ -4,7 +4,7 @@ import (
 	"cmp"
 	"fmt"
 
-	"agentcli/weights"
+	"agentcli/model/weights"
 )
 
 // modelBytes is what a model takes; 0 of one that is not here, but on a server.

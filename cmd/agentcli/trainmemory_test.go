@@ -4,7 +4,7 @@ import (
 	"math"
 	"testing"
 
-	"agentcli/weights"
+	"agentcli/model/weights"
 )
 
 // Largest resident sizes of two-step runs of SFT on 2 cores, less weights, gradients

@@ -7,8 +7,8 @@ import (
 	"time"
 
 	"agentcli/eval"
+	"agentcli/model/tokenizer"
 	"agentcli/policy"
-	"agentcli/tokenizer"
 	"agentcli/trainer"
 )
 

@@ -8,11 +8,11 @@ import (
 	"path/filepath"
 	"time"
 
-	"agentcli/chat"
-	"agentcli/tokenizer"
+	"agentcli/model/chat"
+	"agentcli/model/tokenizer"
+	"agentcli/model/weights"
 	"agentcli/trainer"
 	"agentcli/traj"
-	"agentcli/weights"
 )
 
 // trainRows are what a run reads.

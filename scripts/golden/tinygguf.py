@@ -2,7 +2,7 @@
 
     python scripts/golden/tinygguf.py
 
-Writes weights/testdata/{llama,qwen2,qwen3}.gguf and tiny.json. The tensors are
+Writes model/weights/testdata/{llama,qwen2,qwen3}.gguf and tiny.json. The tensors are
 those of transformers' own classes; q and k of the Llama are permuted, and its
 rope_freqs holds Llama 3's scaling, as llama.cpp's converter does.
 """
@@ -11,7 +11,7 @@ import hashlib, json, math, os
 import gguf, numpy as np, torch
 from transformers import LlamaConfig, LlamaForCausalLM, Qwen2Config, Qwen2ForCausalLM, Qwen3Config, Qwen3ForCausalLM
 
-HERE = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "weights", "testdata")
+HERE = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "model", "weights", "testdata")
 TOP = {"model.embed_tokens": "token_embd", "model.norm": "output_norm", "lm_head": "output"}
 LAYER = {"input_layernorm": "attn_norm", "post_attention_layernorm": "ffn_norm", "self_attn.q_proj": "attn_q", "self_attn.k_proj": "attn_k", "self_attn.v_proj": "attn_v",
          "self_attn.o_proj": "attn_output", "self_attn.q_norm": "attn_q_norm", "self_attn.k_norm": "attn_k_norm", "mlp.gate_proj": "ffn_gate", "mlp.up_proj": "ffn_up", "mlp.down_proj": "ffn_down"}

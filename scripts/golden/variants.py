@@ -2,7 +2,7 @@
 
     python scripts/golden/variants.py
 
-Writes tokenizer/testdata/variants.json (whole tokenizer.json files of 300
+Writes model/tokenizer/testdata/variants.json (whole tokenizer.json files of 300
 tokens, texts, ids and what they decode to) and marks.json (normal forms).
 """
 import json, os, random, unicodedata
@@ -10,7 +10,7 @@ import json, os, random, unicodedata
 from tokenizers import Tokenizer
 from tokenizers.pre_tokenizers import ByteLevel
 
-HERE = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "tokenizer", "testdata")
+HERE = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "model", "tokenizer", "testdata")
 LETTERS = sorted(ByteLevel.alphabet())
 MERGES = [("Ġ", "t"), ("h", "e"), ("Ġt", "he"), ("i", "n"), ("Ġ", "Ġ"), ("ĠĠ", "ĠĠ"), ("1", "2"), ("12", "3"), ("'", "s"), ("in", "g"), ("a", "b"), ("ab", "c"), ("b", "c"), ("l", "l"), ("Ċ", "Ċ"), ("Ã", "©")]
 BYTE = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": False}

@@ -2,7 +2,7 @@
 
     python scripts/golden/weights.py SmolLM2.gguf
 
-Writes weights/testdata/dequant.json (random blocks of every GGUF type, decoded
+Writes model/weights/testdata/dequant.json (random blocks of every GGUF type, decoded
 by the gguf package; sha256 of the float32 bytes) and smollm2.json (sha256 of
 every tensor as transformers loads it, under its Hugging Face name).
 """
@@ -12,7 +12,7 @@ import numpy as np
 from gguf import GGUFReader, quants
 from gguf.constants import GGML_QUANT_SIZES, GGMLQuantizationType as Q
 
-HERE = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "weights", "testdata")
+HERE = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "model", "weights", "testdata")
 
 
 def blocks():

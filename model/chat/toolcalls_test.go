@@ -11,8 +11,8 @@ import (
 
 	"pgregory.net/rapid"
 
-	"agentcli/chat"
 	"agentcli/internal/goldenfile"
+	"agentcli/model/chat"
 	"agentcli/traj"
 )
 

@@ -10,7 +10,7 @@ import (
 	"sync"
 	"testing"
 
-	"agentcli/chat"
+	"agentcli/model/chat"
 	"agentcli/traj"
 )
 

@@ -7,8 +7,8 @@ import (
 	"strings"
 	"testing"
 
-	"agentcli/chat"
-	"agentcli/chat/chattest"
+	"agentcli/model/chat"
+	"agentcli/model/chat/chattest"
 	"agentcli/traj"
 
 	"github.com/google/go-cmp/cmp"

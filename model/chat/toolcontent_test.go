@@ -4,8 +4,8 @@ import (
 	"slices"
 	"testing"
 
-	"agentcli/chat"
-	"agentcli/chat/chattest"
+	"agentcli/model/chat"
+	"agentcli/model/chat/chattest"
 	"agentcli/traj"
 )
 

@@ -11,11 +11,11 @@ import (
 
 	"pgregory.net/rapid"
 
-	"agentcli/chat"
-	"agentcli/chat/chattest"
-	"agentcli/internal/gguf/testmodel"
 	"agentcli/internal/goldenfile"
-	"agentcli/tokenizer"
+	"agentcli/model/chat"
+	"agentcli/model/chat/chattest"
+	"agentcli/model/gguf/testmodel"
+	"agentcli/model/tokenizer"
 	"agentcli/traj"
 )
 

@@ -6,7 +6,7 @@ import (
 	"strconv"
 	"strings"
 
-	"agentcli/internal/gguf"
+	"agentcli/model/gguf"
 )
 
 var ggufNames = map[string]string{

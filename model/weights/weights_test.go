@@ -17,9 +17,9 @@ import (
 	"testing"
 	"time"
 
-	"agentcli/internal/gguf"
-	"agentcli/internal/gguf/testmodel"
 	"agentcli/internal/goldenfile"
+	"agentcli/model/gguf"
+	"agentcli/model/gguf/testmodel"
 )
 
 func TestDequantiseGolden(t *testing.T) {

@@ -3,7 +3,7 @@
 // are mapped, not copied; a GGUF's tensors are given under their Hugging Face
 // names and in Hugging Face's order of rows.
 //
-// It is floor 1: of this module it may import internal/gguf only.
+// It is floor 1: of this module it may import model/gguf only.
 package weights
 
 import (
@@ -14,7 +14,7 @@ import (
 	"path/filepath"
 	"slices"
 
-	"agentcli/internal/gguf"
+	"agentcli/model/gguf"
 )
 
 // DType is how numbers are stored, named as in a safetensors header.

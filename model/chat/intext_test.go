@@ -4,8 +4,8 @@ import (
 	"encoding/json"
 	"testing"
 
-	"agentcli/chat"
 	"agentcli/internal/goldenfile"
+	"agentcli/model/chat"
 	"agentcli/traj"
 )
 

@@ -7,7 +7,7 @@ import (
 	"strings"
 	"testing"
 
-	"agentcli/internal/gguf"
+	"agentcli/model/gguf"
 )
 
 // ggufWith writes a GGUF that holds metadata only.

@@ -6,7 +6,7 @@ import (
 	"strings"
 	"testing"
 
-	"agentcli/chat"
+	"agentcli/model/chat"
 	"agentcli/traj"
 )
 

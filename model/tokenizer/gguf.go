@@ -5,7 +5,7 @@ import (
 	"fmt"
 	"math"
 
-	"agentcli/internal/gguf"
+	"agentcli/model/gguf"
 )
 
 // Token types of tokenizer.ggml.token_type.

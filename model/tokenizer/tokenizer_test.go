@@ -12,8 +12,8 @@ import (
 	"testing"
 	"time"
 
-	"agentcli/internal/gguf/testmodel"
 	"agentcli/internal/goldenfile"
+	"agentcli/model/gguf/testmodel"
 )
 
 type golden struct {

@@ -10,7 +10,7 @@ import (
 	"testing"
 )
 
-const adapters = "../policy/testdata/lora-"
+const adapters = "../../policy/testdata/lora-"
 
 func floats(t *testing.T, x Tensor) []float64 {
 	t.Helper()
@@ -38,7 +38,7 @@ func TestAnAdaptersTensorsAreItsBasesPlusTheProducts(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer m.Close()
-		base, err := Open("../policy/testdata/tiny-" + tt.arch)
+		base, err := Open("../../policy/testdata/tiny-" + tt.arch)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -92,7 +92,7 @@ func TestAFolderOfAModelIsNoAdapter(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if IsAdapter(dir) || !IsAdapter(adapters+"llama") || IsAdapter("../policy/testdata/tiny-llama") {
+	if IsAdapter(dir) || !IsAdapter(adapters+"llama") || IsAdapter("../../policy/testdata/tiny-llama") {
 		t.Error("a model was taken for an adapter, or the other way round")
 	}
 }
@@ -114,7 +114,7 @@ func TestABaseIsFoundByItsNameOnTheHub(t *testing.T) {
 	if _, err := Open(dir); err == nil || !strings.Contains(err.Error(), "some/llama, is not here") {
 		t.Errorf("error %v", err)
 	}
-	FindBase = func(name string) (string, bool) { return "../policy/testdata/tiny-llama", name == "some/llama" }
+	FindBase = func(name string) (string, bool) { return "../../policy/testdata/tiny-llama", name == "some/llama" }
 	m, err := Open(dir)
 	if err != nil {
 		t.Fatal(err)

@@ -7,8 +7,8 @@ import (
 	"runtime"
 	"sync"
 
-	"agentcli/internal/gguf"
 	"agentcli/internal/safego"
+	"agentcli/model/gguf"
 )
 
 var le = binary.LittleEndian

@@ -12,8 +12,8 @@ import (
 	"path/filepath"
 	"sort"
 
-	"agentcli/internal/gguf"
 	"agentcli/internal/text"
+	"agentcli/model/gguf"
 )
 
 // maxHeader is the limit of the safetensors library itself.
