@@ -35,7 +35,8 @@ build-lite:
 bin/agentcli:
 	@[ -n "$(CGO_LDFLAGS)" ] || { echo "run make build" >&2; exit 1; }
 	@echo "building bin/agentcli (the first build compiles the libtorch bindings: about 3 minutes)" >&2
-	$(GO) build $(TAGS) -o bin/agentcli ./cmd/agentcli
+	$(GO) build $(TAGS) -o bin/agentcli-torch ./cmd/agentcli
+	CGO_ENABLED=0 $(GO) build -trimpath -o bin/agentcli ./cmd/agentcli
 
 test: setup-test
 	@$(MAKE) --no-print-directory test-lite

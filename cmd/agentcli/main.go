@@ -22,13 +22,15 @@ import (
 )
 
 func main() {
+	dotEnv := loadDotEnv(".env")
+	becomeTorch()
 	floor := heapFloor()
 	tuneCollector()
 	s := systemStreams()
 	s.con = &console{w: s.err}
 	s.con.setFormat(logFormatIn(os.Args))
-	if err := loadDotEnv(".env"); err != nil {
-		s.say(text.Line(err))
+	if dotEnv != nil {
+		s.say(text.Line(dotEnv))
 	}
 	ctx, done := withInterrupt(context.Background(), s)
 	code := execute(ctx, os.Args, s)

@@ -7,19 +7,15 @@ import (
 	"syscall"
 )
 
-// libtorch's threads wait for each other by spinning, by default for so long
-// that one other busy process makes everything several times slower. A short
-// spin costs nothing on an idle machine (docs/benchmarks.md). libgomp reads the
-// variable when it is loaded, before main: so the program starts itself again.
+// A program with libtorch that was not started by agentcli starts itself again, so
+// that libgomp finds its setting.
 func init() {
-	if os.Getenv("GOMP_SPINCOUNT") != "" || os.Getenv("OMP_WAIT_POLICY") != "" {
+	if spinIsSet(os.Environ()) {
 		return
 	}
 	exe, err := os.Executable()
 	if err != nil {
 		return
 	}
-	if os.Setenv("GOMP_SPINCOUNT", "1000") == nil {
-		_ = syscall.Exec(exe, os.Args, os.Environ()) // returns only if it failed: go on as we are
-	}
+	_ = syscall.Exec(exe, os.Args, spinShort(os.Environ())) // returns only if it failed: go on as we are
 }

@@ -1,0 +1,82 @@
+package main
+
+import (
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+)
+
+// torchName is the program with libtorch. It is beside agentcli, which is built
+// without: libtorch takes a third of a second and 100 MB to load.
+const torchName = "agentcli-torch"
+
+// torchProgram is the path of the program with libtorch, "" if it is not there.
+func torchProgram() string {
+	exe, err := os.Executable()
+	if err == nil {
+		exe, err = filepath.EvalSymlinks(exe)
+	}
+	if err != nil {
+		return ""
+	}
+	path := filepath.Join(filepath.Dir(exe), torchName)
+	if info, err := os.Stat(path); err != nil || info.IsDir() {
+		return ""
+	}
+	return path
+}
+
+// wantsTorch reports whether a command line may open a local model. It errs on the
+// side of yes: a program without libtorch cannot.
+func wantsTorch(args []string) bool {
+	i := slices.IndexFunc(args, func(a string) bool { return !strings.HasPrefix(a, "-") })
+	if i < 0 {
+		return false
+	}
+	command, rest := args[i], args[i+1:]
+	if slices.ContainsFunc(args, func(a string) bool { return a == "--help" || a == "-h" || a == "--version" || a == "-v" }) {
+		return false
+	}
+	switch command {
+	case "train", "loop", "doctor":
+		return true
+	case "model":
+		return slices.Contains(rest, "generate") || slices.Contains(rest, "logprobs")
+	case "eval", "rollout":
+	default:
+		return false
+	}
+	if _, server := valueOf(rest, "base-url"); server {
+		return false
+	}
+	for _, a := range []string{"resume", "config"} { // which may name a server, or may not
+		if _, given := valueOf(rest, a); given {
+			return true
+		}
+	}
+	if os.Getenv("OPENAI_BASE_URL") == "" {
+		return true
+	}
+	model, _ := valueOf(rest, "model")
+	if model == "" {
+		return false
+	}
+	_, err := os.Stat(model)
+	return err == nil // what is here is opened here
+}
+
+// valueOf is the value of a flag on a command line.
+func valueOf(args []string, name string) (value string, given bool) {
+	for i, a := range args {
+		flag, value, joined := strings.Cut(strings.TrimLeft(a, "-"), "=")
+		if !strings.HasPrefix(a, "-") || flag != name {
+			continue
+		}
+		if !joined && i+1 < len(args) {
+			value = args[i+1]
+		}
+		return value, true
+	}
+	return "", false
+}
