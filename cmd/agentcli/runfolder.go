@@ -108,8 +108,8 @@ func (x *session) openFolder() (err error) {
 		case err != nil:
 			return err
 		}
-		sweep(x.dir)                               // the journal is ours, so nobody else writes here
-		return writeSettings(config, x.settings()) // as it goes on: longer, elsewhere, faster
+		sweep(x.dir)                                           // the journal is ours, so nobody else writes here
+		return writeSettings(filesys.OS, config, x.settings()) // as it goes on: longer, elsewhere, faster
 	}
 	x.dir, x.keepDir = x.o.Output, true
 	if x.dir == "" {
@@ -129,11 +129,8 @@ func (x *session) openFolder() (err error) {
 	if !x.keepDir {
 		mend = "name another place by XDG_CACHE_HOME, or the run's own folder by --output DIR"
 	}
-	if err := os.MkdirAll(x.dir, 0o755); err != nil {
+	if err := makeFolder(filesys.OS, x.dir); err != nil {
 		return fmt.Errorf("cannot make the run's folder %s (%w); %s", x.dir, bare(err), mend)
-	}
-	if err := filesys.OS.SyncDir(filepath.Dir(x.dir)); err != nil {
-		return fmt.Errorf("cannot make the run's folder %s: %w", x.dir, err)
 	}
 	if x.journal, err = journal.Create(filesys.OS, filepath.Join(x.dir, journalName), x.header(id), x.notice); err != nil {
 		if errors.Is(err, fs.ErrPermission) {
@@ -141,7 +138,7 @@ func (x *session) openFolder() (err error) {
 		}
 		return err
 	}
-	if err := writeSettings(filepath.Join(x.dir, configName), x.settings()); err != nil {
+	if err := writeSettings(filesys.OS, filepath.Join(x.dir, configName), x.settings()); err != nil {
 		_ = x.journal.Close() // nothing is in it: the next try finds an empty folder
 		_ = os.Remove(filepath.Join(x.dir, journalName))
 		x.journal = nil
@@ -192,6 +189,28 @@ func (x *session) settings() map[string]any {
 
 // commandKey names, in a run's config.yaml, the command whose run it is.
 const commandKey = "command"
+
+// makeFolder makes a folder and those above it that are missing, and returns when
+// the names of all of them are on disk.
+func makeFolder(sys filesys.FS, dir string) error {
+	parents := []string{filepath.Dir(dir)}
+	for {
+		top := parents[len(parents)-1]
+		if _, err := os.Stat(top); !errors.Is(err, fs.ErrNotExist) || filepath.Dir(top) == top {
+			break
+		}
+		parents = append(parents, filepath.Dir(top))
+	}
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return err
+	}
+	for _, parent := range parents {
+		if err := sys.SyncDir(parent); err != nil {
+			return err
+		}
+	}
+	return nil
+}
 
 // emptyFolder refuses a folder that has something in it: a run writes over no
 // file that is not its own.
@@ -298,14 +317,14 @@ func changedSettings(path string, now map[string]any) string {
 
 // writeSettings writes a run's settings as --config reads them. What --resume
 // needs is in them whole, so a file with a key in an address is its owner's alone.
-func writeSettings(path string, settings map[string]any) error {
+func writeSettings(sys filesys.FS, path string, settings map[string]any) error {
 	mode := fs.FileMode(0o644)
 	if !reflect.DeepEqual(settings, shownSettings(settings)) {
 		mode = 0o600
 	}
 	b, err := settingsYAML(settings)
 	if err == nil {
-		err = filesys.WriteFile(filesys.OS, path, b, mode)
+		err = filesys.WriteFile(sys, path, b, mode)
 	}
 	if err != nil {
 		return fmt.Errorf("cannot write the run's settings: %w", err)
