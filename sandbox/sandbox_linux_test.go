@@ -230,8 +230,8 @@ func TestOutputFlood(t *testing.T) {
 	}
 }
 
-// TestLeftoverProcesses: what the code has started is gone when Run returns, be
-// it as far away as it can get.
+// TestLeftoverProcesses: what the code has started is gone with its process, be it
+// as far away as it can get.
 func TestLeftoverProcesses(t *testing.T) {
 	const daemon = `
 import os, subprocess
