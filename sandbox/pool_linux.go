@@ -39,10 +39,11 @@ type Pool struct {
 	keptUser string // why not
 	scrap    string // the folder of the processes' own folders, where there is no mount namespace
 
-	mu     sync.Mutex
-	z      *zygote
-	closed bool
-	wg     sync.WaitGroup // of what fills spare
+	mu      sync.Mutex
+	z       *zygote
+	closed  bool
+	filling int            // processes that are being made for spare
+	wg      sync.WaitGroup // of what fills spare, and of processes that end
 }
 
 // Open starts a zygote, and finds out how far this machine lets it be isolated.
@@ -105,7 +106,7 @@ func Open(ctx context.Context, c Config) (*Pool, error) {
 		p.held = append(p.held, h)
 	}
 	p.held = append(p.held, p.z.group.held())
-	p.refill(c.Spare)
+	p.refill()
 	return p, nil
 }
 
@@ -205,7 +206,7 @@ func (p *Pool) Start(ctx context.Context) (*Proc, error) {
 	for {
 		select {
 		case c := <-p.spare:
-			p.refill(1)
+			p.refill()
 			if c.Alive() {
 				return c, nil
 			}
@@ -215,7 +216,7 @@ func (p *Pool) Start(ctx context.Context) (*Proc, error) {
 		}
 		select {
 		case c := <-p.spare:
-			p.refill(1)
+			p.refill()
 			if c.Alive() {
 				return c, nil
 			}
@@ -239,37 +240,50 @@ func (p *Pool) forkHere(ctx context.Context) (*Proc, error) {
 		<-p.room
 		return nil, err
 	}
-	c.leave = sync.OnceFunc(func() { <-p.room })
+	c.leave = sync.OnceFunc(func() {
+		<-p.room
+		p.refill() // there may have been no place for it
+	})
 	return c, nil
 }
 
-// refill prepares n processes for later calls, where there is a place.
-func (p *Pool) refill(n int) {
+// refill prepares processes for later calls, as many as are missing, where there is
+// a place.
+func (p *Pool) refill() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	for range n {
-		if p.closed || p.c.Spare <= 0 {
-			return
-		}
+	for !p.closed && len(p.spare)+p.filling < p.c.Spare {
 		select {
 		case p.room <- struct{}{}:
 		default:
 			return
 		}
+		p.filling++
 		p.wg.Go(func() {
 			defer safego.Catch(nil) // the next call forks for itself
+			var c *Proc
+			defer func() { p.filled(c) }()
 			ctx, cancel := context.WithTimeout(context.Background(), startLimit)
 			defer cancel()
-			c, err := p.forkHere(ctx)
-			if err != nil {
-				return // the next call will say so
-			}
-			select {
-			case p.spare <- c:
-			default:
-				c.Close()
-			}
+			c, _ = p.forkHere(ctx) // the next call will say what is wrong
 		})
+	}
+}
+
+// filled takes what a refill has made: nil where it failed.
+func (p *Pool) filled(c *Proc) {
+	p.mu.Lock()
+	p.filling--
+	if c != nil {
+		select {
+		case p.spare <- c:
+			c = nil
+		default:
+		}
+	}
+	p.mu.Unlock()
+	if c != nil {
+		c.Close()
 	}
 }
 
@@ -282,7 +296,7 @@ func (p *Pool) retire(c *Proc) {
 	if !closed {
 		p.wg.Go(func() {
 			defer safego.Catch(nil)
-			c.awaitExit()
+			inGrace(c.over)
 			c.Close()
 		})
 	}
@@ -318,7 +332,7 @@ func (p *Pool) Close() error {
 	p.mu.Lock()
 	p.closed = true
 	p.mu.Unlock()
-	p.shut()
+	p.endZygote()
 	p.wg.Wait()
 	for {
 		select {
@@ -327,20 +341,29 @@ func (p *Pool) Close() error {
 			continue
 		default:
 		}
-		return nil
+		break
+	}
+	if p.scrap != "" { // last: the others remove their folders in it
+		removeAll(p.scrap)
+	}
+	return nil
+}
+
+// shut undoes try.
+func (p *Pool) shut() {
+	p.endZygote()
+	if p.scrap != "" {
+		removeAll(p.scrap)
+		p.scrap = ""
 	}
 }
 
-func (p *Pool) shut() {
+func (p *Pool) endZygote() {
 	p.mu.Lock()
 	z := p.z
 	p.mu.Unlock()
 	if z != nil {
 		_ = z.control.Close() // listen ends it
 		<-z.done
-	}
-	if p.scrap != "" {
-		removeAll(p.scrap)
-		p.scrap = ""
 	}
 }

@@ -139,13 +139,15 @@ func (c *Proc) kill() {
 // exitGrace is how long a process may take to end by itself.
 const exitGrace = 20 * time.Millisecond
 
-// awaitExit waits for a process to end by itself.
-func (c *Proc) awaitExit() {
+// inGrace reports whether done is closed before exitGrace is over.
+func inGrace(done <-chan struct{}) bool {
 	t := time.NewTimer(exitGrace)
 	defer t.Stop()
 	select {
-	case <-c.over:
+	case <-done:
+		return true
 	case <-t.C:
+		return false
 	}
 }
 
@@ -227,8 +229,9 @@ func (c *Proc) run(ctx context.Context, code string, wall time.Duration, keep bo
 		}
 	} else {
 		// A process that said that its last code is over has closed its output, and
-		// the kernel ends it with all that it started: nothing to wait for here.
-		if err != nil || c.z.grouped {
+		// the kernel ends it with all that it started: nothing to wait for here. Code
+		// can say so too, and run on: its output stays open.
+		if err != nil || c.z.grouped || !inGrace(closed(&wg)) {
 			c.kill()
 		}
 		for _, s := range streams { // without a pid namespace a writer may have escaped
@@ -260,6 +263,17 @@ func (c *Proc) run(ctx context.Context, code string, wall time.Duration, keep bo
 		}
 	}
 	return r, nil
+}
+
+// closed is closed when wg is done.
+func closed(wg *sync.WaitGroup) <-chan struct{} {
+	done := make(chan struct{})
+	go func() {
+		defer safego.Catch(nil)
+		wg.Wait()
+		close(done)
+	}()
+	return done
 }
 
 // drain takes what is in a pipe now.

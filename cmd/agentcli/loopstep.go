@@ -123,11 +123,11 @@ func (l *loop) open(ctx context.Context) (err error) {
 	if err := checkRoom(l.dir, freeBytes(l.dir), l.m.parameters(), o.train.Save, l.note); err != nil {
 		return err
 	}
-	if err := os.MkdirAll(filepath.Join(l.dir, rolloutsFolder), 0o755); err != nil {
+	if err := makeFolder(filesys.OS, filepath.Join(l.dir, rolloutsFolder)); err != nil {
 		return err
 	}
 	if o.Resume == "" { // before config.yaml, which makes it a run that can be gone on with
-		if err := writeTrainFiles(l.dir, l.reads()); err != nil {
+		if err := writeTrainFiles(filesys.OS, l.dir, l.reads()); err != nil {
 			return err
 		}
 	}
@@ -148,7 +148,7 @@ func (l *loop) open(ctx context.Context) (err error) {
 		l.note("going on after step %d of the run in %s", l.done, l.dir)
 	}
 	// Settings that are refused leave the run those that it began with.
-	if err := writeSettings(filepath.Join(l.dir, configName), o.Settings); err != nil {
+	if err := writeSettings(filesys.OS, filepath.Join(l.dir, configName), o.Settings); err != nil {
 		return err
 	}
 	l.log, err = metrics.Open(l.dir, l.done, time.Now())

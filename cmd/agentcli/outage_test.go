@@ -236,3 +236,76 @@ func TestResumeWaitsForItsServer(t *testing.T) {
 		})
 	}
 }
+
+// A wrong address that one --resume was given is not what the next one takes; a right
+// one is.
+func TestAnAddressThatNeverAnsweredIsNotKept(t *testing.T) {
+	s := startOutage(t, 10, product)
+	out := filepath.Join(t.TempDir(), "run")
+	url := strings.Replace(s.BaseURL(), "http://", "http://me:secret@", 1)
+	if _, log, code := run(t, "rollout", "--base-url", url, "--model", "mock", "-d", writeProducts(t, 24), "--reward", "exact", "--tools", "calculator",
+		"-n", "1", "--limit", "0", "--parallel", "2", "--patience", "10ms", "--output", out); code != exitPartial {
+		t.Fatalf("%d %s", code, log)
+	}
+	config := filepath.Join(out, configName)
+	began := storedSettings(config)
+	if _, log, code := run(t, "rollout", "--resume", out, "--retries", "0", "--parallel", "3", "--base-url", "http://127.0.0.1:1/v1,http://127.0.0.1:2/v1"); code == exitDone {
+		t.Fatalf("nobody is there: %s", log)
+	}
+	if was := storedSettings(config); !sameServer(was, began) || fmt.Sprint(was["parallel"]) != "3" {
+		t.Errorf("stored %v, parallel %v; want %v and 3", was["base-url"], was["parallel"], began["base-url"])
+	}
+	if st, err := os.Stat(config); err != nil || st.Mode().Perm() != 0o600 {
+		t.Errorf("an address with a password is kept in a file of mode %v (%v)", st.Mode(), err)
+	}
+	again := llmtest.New(t, product)
+	if _, log, code := run(t, "rollout", "--resume", out, "--base-url", again.BaseURL()); code != exitDone {
+		t.Fatalf("%d %s", code, log)
+	}
+	if was := storedSettings(config); settingText(was["base-url"]) != settingText([]string{again.BaseURL()}) {
+		t.Errorf("stored %v, and %s answered", was["base-url"], again.BaseURL())
+	}
+}
+
+// Each --resume without a server fails for the attempts that it had begun, --parallel
+// at most, and for the same tasks again: no finished row is lost or doubled, none is
+// scored, and the next --resume tries them again.
+func TestResumesWithoutAServerLoseNothing(t *testing.T) {
+	const tasks, parallel = 24, 4
+	s := startOutage(t, 20, product)
+	out := filepath.Join(t.TempDir(), "run")
+	if _, log, code := run(t, "rollout", "--base-url", s.BaseURL(), "--model", "mock", "-d", writeProducts(t, tasks), "--reward", "exact", "--tools", "calculator",
+		"-n", "1", "--limit", "0", "--parallel", fmt.Sprint(parallel), "--patience", "10ms", "--output", out); code != exitPartial {
+		t.Fatalf("%d %s", code, log)
+	}
+	before := 0
+	for again := range 3 {
+		if again > 0 {
+			if _, log, code := run(t, "rollout", "--resume", out); code != exitPartial || strings.Count(log, "waiting up to") != 1 {
+				t.Errorf("%d %s", code, log)
+			}
+		}
+		rows, _ := rowsOf(t, filepath.Join(out, dataName))
+		seen := map[string]bool{}
+		finished, failed := 0, 0
+		for _, row := range rows {
+			switch {
+			case seen[row.ID]:
+				t.Errorf("resume %d: %s is there twice", again, row.ID)
+			case row.Termination == traj.Answered:
+				finished++
+			case row.Termination == traj.ModelFailed && row.Reward == nil:
+				failed++
+			default:
+				t.Errorf("resume %d: %s ended as %s with %v", again, row.ID, row.Termination, row.Reward)
+			}
+			seen[row.ID] = true
+		}
+		if again == 0 {
+			before = finished
+		}
+		if finished == 0 || finished != before || failed == 0 || failed > parallel {
+			t.Errorf("resume %d: %d finished, %d failed; before %d, and %d at once", again, finished, failed, before, parallel)
+		}
+	}
+}

@@ -15,6 +15,7 @@ import (
 	"agentcli/journal"
 	"agentcli/model/chat"
 	"agentcli/rewards"
+	"agentcli/telemetry"
 	"agentcli/traj"
 )
 
@@ -33,6 +34,7 @@ type session struct {
 	journal *journal.Journal
 	dir     string
 	keepDir bool // the folder is the user's, not a scratch one
+	moved   bool // resumed with another server than the stored one
 	closers []io.Closer
 }
 
@@ -211,7 +213,7 @@ func (x *session) playPart(ctx context.Context, p part, sink func(*traj.Trajecto
 		Samples: p.samples, Tasks: p.total, Count: p.count, DistinctIDs: p.distinct, Parallel: x.o.Parallel, Seed: p.seed, Sampling: x.o.Sampling,
 		MaxTurns: x.o.MaxTurns, FinalTurn: x.o.FinalTurn, MaxPromptTokens: x.o.MaxPromptTokens, MaxResponseTokens: x.o.MaxResponseTokens,
 		Timeout: x.o.Timeout, RewardLimit: x.o.RewardTimeout, Budget: x.o.Budget, FailOnError: x.o.FailOnError,
-		Stop: stopRequested(ctx), Journal: p.journal, Ordered: p.ordered, Progress: m.show, Tick: m.tick(), Observe: x.see.observe(x.tracer()),
+		Stop: stopRequested(ctx), Journal: p.journal, Ordered: p.ordered, Progress: m.show, Tick: m.tick(), Observe: telemetry.Join(x.see.observe(x.tracer()), x.observeServer()),
 	})
 	if err != nil {
 		return engine.Summary{}, usageError{err}

@@ -13,12 +13,16 @@ import (
 	"reflect"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"time"
 
+	"agentcli/engine"
 	"agentcli/internal/cachedir"
 	"agentcli/internal/filesys"
 	"agentcli/internal/text"
 	"agentcli/journal"
+	"agentcli/telemetry"
+	"agentcli/traj"
 
 	"github.com/goccy/go-yaml"
 )
@@ -108,8 +112,10 @@ func (x *session) openFolder() (err error) {
 		case err != nil:
 			return err
 		}
-		sweep(x.dir)                               // the journal is ours, so nobody else writes here
-		return writeSettings(config, x.settings()) // as it goes on: longer, elsewhere, faster
+		sweep(x.dir) // the journal is ours, so nobody else writes here
+		settings := x.settings()
+		x.moved = keepServer(settings, storedSettings(config))
+		return writeSettings(filesys.OS, config, settings) // as it goes on: longer, faster
 	}
 	x.dir, x.keepDir = x.o.Output, true
 	if x.dir == "" {
@@ -129,11 +135,8 @@ func (x *session) openFolder() (err error) {
 	if !x.keepDir {
 		mend = "name another place by XDG_CACHE_HOME, or the run's own folder by --output DIR"
 	}
-	if err := os.MkdirAll(x.dir, 0o755); err != nil {
+	if err := makeFolder(filesys.OS, x.dir); err != nil {
 		return fmt.Errorf("cannot make the run's folder %s (%w); %s", x.dir, bare(err), mend)
-	}
-	if err := filesys.OS.SyncDir(filepath.Dir(x.dir)); err != nil {
-		return fmt.Errorf("cannot make the run's folder %s: %w", x.dir, err)
 	}
 	if x.journal, err = journal.Create(filesys.OS, filepath.Join(x.dir, journalName), x.header(id), x.notice); err != nil {
 		if errors.Is(err, fs.ErrPermission) {
@@ -141,7 +144,7 @@ func (x *session) openFolder() (err error) {
 		}
 		return err
 	}
-	if err := writeSettings(filepath.Join(x.dir, configName), x.settings()); err != nil {
+	if err := writeSettings(filesys.OS, filepath.Join(x.dir, configName), x.settings()); err != nil {
 		_ = x.journal.Close() // nothing is in it: the next try finds an empty folder
 		_ = os.Remove(filepath.Join(x.dir, journalName))
 		x.journal = nil
@@ -156,17 +159,73 @@ func (x *session) hasAnswered() bool {
 	if x.o.Resume == "" {
 		return false
 	}
-	was := map[string]any{}
-	b, err := os.ReadFile(filepath.Join(x.o.Resume, configName))
-	if err != nil || yaml.Unmarshal(b, &was) != nil {
+	was := storedSettings(filepath.Join(x.o.Resume, configName))
+	if was == nil || !sameServer(was, x.o.Settings) {
 		return false
 	}
-	for _, name := range []string{"base-url", envServer} {
-		if settingText(was[name]) != settingText(x.o.Settings[name]) {
-			return false
+	return journal.AnyFinished(filesys.OS, filepath.Join(x.o.Resume, journalName))
+}
+
+// serverSettings are the settings that name the server of a run.
+var serverSettings = []string{"base-url", envServer}
+
+func sameServer(a, b map[string]any) bool {
+	return !slices.ContainsFunc(serverSettings, func(name string) bool { return settingText(a[name]) != settingText(b[name]) })
+}
+
+// keepServer sets the server in a run's settings to the one in its stored settings,
+// and reports whether it was another.
+func keepServer(settings, was map[string]any) bool {
+	if was == nil || sameServer(settings, was) {
+		return false
+	}
+	for _, name := range serverSettings {
+		delete(settings, name)
+		switch v := was[name].(type) {
+		case nil:
+		case []any: // a list of addresses, as YAML is read
+			list := make([]string, len(v))
+			for i, address := range v {
+				list[i] = fmt.Sprint(address)
+			}
+			settings[name] = list
+		default:
+			settings[name] = v
 		}
 	}
-	return journal.AnyFinished(filesys.OS, filepath.Join(x.o.Resume, journalName))
+	return true
+}
+
+// observeServer stores the server that a resumed run was moved to, once it has
+// answered: a wrong address must not be what the next --resume takes. It is nil for
+// a run that asks the stored one.
+func (x *session) observeServer() telemetry.Observe {
+	if !x.moved {
+		return nil
+	}
+	w := &movedRun{x: x}
+	return func(*traj.Trajectory) engine.Watcher {
+		if w.stored.Load() {
+			return nil
+		}
+		return w
+	}
+}
+
+// movedRun is the watcher of a run whose server is not the stored one.
+type movedRun struct {
+	x      *session
+	stored atomic.Bool
+}
+
+// Event implements engine.Watcher.
+func (w *movedRun) Event(_ time.Time, e engine.Event) {
+	if end, ok := e.(engine.ModelEnd); !ok || end.Err != nil || !w.stored.CompareAndSwap(false, true) {
+		return
+	}
+	if err := writeSettings(filesys.OS, filepath.Join(w.x.dir, configName), w.x.settings()); err != nil {
+		w.x.notice(text.Line(err))
+	}
 }
 
 // changedWords says what must be as it was when the run began.
@@ -192,6 +251,28 @@ func (x *session) settings() map[string]any {
 
 // commandKey names, in a run's config.yaml, the command whose run it is.
 const commandKey = "command"
+
+// makeFolder makes a folder and those above it that are missing, and returns when
+// the names of all of them are on disk.
+func makeFolder(sys filesys.FS, dir string) error {
+	parents := []string{filepath.Dir(dir)}
+	for {
+		top := parents[len(parents)-1]
+		if _, err := os.Stat(top); !errors.Is(err, fs.ErrNotExist) || filepath.Dir(top) == top {
+			break
+		}
+		parents = append(parents, filepath.Dir(top))
+	}
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return err
+	}
+	for _, parent := range parents {
+		if err := sys.SyncDir(parent); err != nil {
+			return err
+		}
+	}
+	return nil
+}
 
 // emptyFolder refuses a folder that has something in it: a run writes over no
 // file that is not its own.
@@ -277,11 +358,20 @@ func settingText(v any) string {
 	return text.OneLine(string(b))
 }
 
-// changedSettings names what differs from a run's stored settings and must not.
-func changedSettings(path string, now map[string]any) string {
+// storedSettings are the settings in a run's folder; nil where they cannot be read.
+func storedSettings(path string) map[string]any {
 	was := map[string]any{}
 	b, err := os.ReadFile(path)
 	if err != nil || yaml.Unmarshal(b, &was) != nil {
+		return nil
+	}
+	return was
+}
+
+// changedSettings names what differs from a run's stored settings and must not.
+func changedSettings(path string, now map[string]any) string {
+	was := storedSettings(path)
+	if was == nil {
 		return ""
 	}
 	var list []string
@@ -298,14 +388,14 @@ func changedSettings(path string, now map[string]any) string {
 
 // writeSettings writes a run's settings as --config reads them. What --resume
 // needs is in them whole, so a file with a key in an address is its owner's alone.
-func writeSettings(path string, settings map[string]any) error {
+func writeSettings(sys filesys.FS, path string, settings map[string]any) error {
 	mode := fs.FileMode(0o644)
 	if !reflect.DeepEqual(settings, shownSettings(settings)) {
 		mode = 0o600
 	}
 	b, err := settingsYAML(settings)
 	if err == nil {
-		err = filesys.WriteFile(filesys.OS, path, b, mode)
+		err = filesys.WriteFile(sys, path, b, mode)
 	}
 	if err != nil {
 		return fmt.Errorf("cannot write the run's settings: %w", err)

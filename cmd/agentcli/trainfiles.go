@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 	"slices"
 
+	"agentcli/internal/filesys"
 	"agentcli/trainer"
 )
 
@@ -97,7 +98,7 @@ func resumedFiles(dir string) (map[string][]string, error) {
 
 // writeTrainFiles keeps for --resume which files a run reads, by the flag that names
 // them.
-func writeTrainFiles(dir string, paths map[string][]string) error {
+func writeTrainFiles(sys filesys.FS, dir string, paths map[string][]string) error {
 	var files []trainFile
 	for _, flag := range slices.Sorted(maps.Keys(paths)) {
 		for _, path := range paths[flag] {
@@ -113,11 +114,7 @@ func writeTrainFiles(dir string, paths map[string][]string) error {
 	if err != nil {
 		return err
 	}
-	path := filepath.Join(dir, trainFilesName)
-	if err := os.WriteFile(path+".new", data, fileMode); err != nil {
-		return err
-	}
-	return os.Rename(path+".new", path)
+	return filesys.WriteFile(sys, filepath.Join(dir, trainFilesName), data, fileMode)
 }
 
 func exists(path string) bool {

@@ -8,6 +8,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"agentcli/internal/filesys"
 	"time"
 )
 
@@ -41,7 +43,7 @@ func TestResumeRefusesAFileThatHasChanged(t *testing.T) {
 		put(a, "first")
 		put(b, "reward 1")
 		put(c, "text")
-		if err := writeTrainFiles(dir, map[string][]string{"": {a, b}, "ptx": {c}, "greedy": nil}); err != nil {
+		if err := writeTrainFiles(filesys.OS, dir, map[string][]string{"": {a, b}, "ptx": {c}, "greedy": nil}); err != nil {
 			t.Fatal(err)
 		}
 		change.do()

@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"slices"
 
+	"agentcli/internal/filesys"
 	"agentcli/model/weights"
 	"agentcli/trainer"
 
@@ -127,7 +128,7 @@ func checkOutput(d *trainer.Data, o trainOptions) error {
 // prepareOutput makes the run's folder, with what --resume needs to know: files are
 // those that were read, by the flag that names them.
 func prepareOutput(o trainOptions, files map[string][]string) error {
-	if err := os.MkdirAll(o.Output, 0o755); err != nil {
+	if err := makeFolder(filesys.OS, o.Output); err != nil {
 		return err
 	}
 	// A resumed run may stand in another folder, where new files may match a pattern.
@@ -140,10 +141,10 @@ func prepareOutput(o trainOptions, files map[string][]string) error {
 	if len(demonstrationFile(o.Config.Demonstration)) > 0 {
 		kept["demonstration"] = o.Config.Demonstration // absolute already
 	}
-	if err := writeSettings(filepath.Join(o.Output, configName), kept); err != nil {
+	if err := writeSettings(filesys.OS, filepath.Join(o.Output, configName), kept); err != nil {
 		return err
 	}
-	return writeTrainFiles(o.Output, files)
+	return writeTrainFiles(filesys.OS, o.Output, files)
 }
 
 // absolute is the whole path of a file or folder that is there; other names,
