@@ -94,7 +94,7 @@ func newApp(s streams) *cli.App {
 		OnUsageError:              onUsageError,
 		Action: func(c *cli.Context) error {
 			if c.Args().Present() {
-				return usagef("there is no command %q; agentcli --help lists them", c.Args().First())
+				return unknownCommand("agentcli", c.Args().First(), commands())
 			}
 			return cli.ShowAppHelp(c)
 		},
@@ -116,10 +116,10 @@ func prepare(list []*cli.Command) {
 		}
 		prepare(c.Subcommands)
 		if c.Action == nil && len(c.Subcommands) > 0 {
-			name := c.Name
+			name, list := c.Name, c.Subcommands
 			c.Action = func(ctx *cli.Context) error {
 				if ctx.Args().Present() {
-					return usagef("%s has no command %q; agentcli %s --help lists them", name, ctx.Args().First(), name)
+					return unknownCommand("agentcli "+name, ctx.Args().First(), list)
 				}
 				return cli.ShowSubcommandHelp(ctx)
 			}
@@ -168,6 +168,18 @@ func onUsageError(c *cli.Context, err error, _ bool) error {
 		return usageError{err}
 	}
 	return usagef("--%s is %s; %s", m[2], m[1], wanted(flagNamed(c.Command.Flags, m[2]), err))
+}
+
+// unknownCommand names the command that looks like one that is not there.
+func unknownCommand(of, name string, list []*cli.Command) error {
+	var names []string
+	for _, c := range list {
+		names = append(names, c.Names()...)
+	}
+	if near := text.Nearest(name, names); near != "" {
+		return usagef("there is no command %q; did you mean %s %s? %s --help lists them all", name, of, near, of)
+	}
+	return usagef("there is no command %q; %s --help lists them", name, of)
 }
 
 // unknownFlag names the flags that look like one that is not there.

@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 
+	"agentcli/datasets"
 	"agentcli/internal/cachedir"
 	"agentcli/parquet"
 	"agentcli/traj"
@@ -20,6 +21,10 @@ type rolloutOptions struct {
 	File string // -o; "" is stdout, or the folder of --output
 }
 
+// generatedTasks is how many tasks of a generated dataset, which is infinite, a rollout
+// takes by default.
+const generatedTasks = 32
+
 func rolloutCommand() *cli.Command {
 	return &cli.Command{
 		Name:  "rollout",
@@ -29,7 +34,7 @@ func rolloutCommand() *cli.Command {
 			"  agentcli rollout --base-url http://localhost:8000/v1 -d aime2024 -n 8 -o traj.parquet",
 		Flags: append(runFlags(),
 			&cli.IntFlag{Name: "samples", Aliases: []string{"n"}, Value: 8, Category: "run", Usage: "attempts at each task"},
-			&cli.IntFlag{Name: "limit", Value: 32, Category: "data", Usage: "tasks; 0 is all of them"},
+			&cli.IntFlag{Name: "limit", Category: "data", Usage: fmt.Sprintf("number of tasks; 0: all of them (default: all; of a generated dataset %d)", generatedTasks)},
 			&cli.StringFlag{Name: "o", Aliases: []string{"out"}, Category: "run", Usage: "write the Parquet file to `FILE`"},
 		),
 		Action: func(c *cli.Context) error {
@@ -39,6 +44,9 @@ func rolloutCommand() *cli.Command {
 			}
 			if run.Dataset == "" {
 				run.Dataset = "arith"
+			}
+			if !c.IsSet("limit") && datasets.Generated(run.Dataset) {
+				run.Limit = generatedTasks
 			}
 			run.chooseSplit(run.Resume != "", run.Settings)
 			run.Sampling = ownDistribution(run.Sampling)

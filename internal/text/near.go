@@ -8,7 +8,7 @@ func Nearest(name string, names []string) string {
 	best, least := "", 0
 	for _, n := range names {
 		d := Distance(strings.ToLower(name), strings.ToLower(n))
-		if d > 1+len(n)/3 || d >= len(name) {
+		if d > max(2, 1+len(n)/3) || d >= len(name) {
 			continue
 		}
 		if best == "" || d < least {
