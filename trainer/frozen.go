@@ -50,9 +50,18 @@ type frozenHead struct {
 	Unmeasured       *Metrics
 	Made             []madeReward // rewards made anew
 	Eval             int          // remarks that follow of held-out rows, plus 1; 0: there are none
+	EvalMade         []madeReward // rewards made anew of held-out rows that have files of their own
 }
 
 const frozenFormat = 2
+
+// HeldOut is what is kept of the held-out rows; nil where there is nothing.
+func (f *Frozen) HeldOut() *Frozen {
+	if f == nil {
+		return nil
+	}
+	return f.eval
+}
 
 func remarksOf(e *Episode) *remarks {
 	n := len(e.Streams)
@@ -181,7 +190,7 @@ func (f *Frozen) write(w io.Writer) error {
 	enc := gob.NewEncoder(w)
 	head := frozenHead{Format: frozenFormat, Episodes: f.n, Scores: f.Scores, Diff: f.Diff, Rewards: f.rewards, Ended: f.Ended, Left: f.Left, Unmeasured: f.Unmeasured, Made: f.made}
 	if f.eval != nil {
-		head.Eval = f.eval.n + 1
+		head.Eval, head.EvalMade = f.eval.n+1, f.eval.made
 	}
 	if err := enc.Encode(head); err != nil {
 		return err
@@ -221,7 +230,7 @@ func ReadFrozen(path string) (*Frozen, error) {
 	f := &Frozen{n: head.Episodes, Scores: head.Scores, Diff: head.Diff, rewards: head.Rewards, Ended: head.Ended, Left: head.Left, Unmeasured: head.Unmeasured, made: head.Made}
 	f.rows = remarksIn(path, 0, f.n)
 	if head.Eval > 0 {
-		f.eval = &Frozen{n: head.Eval - 1, rows: remarksIn(path, f.n, head.Eval-1)}
+		f.eval = &Frozen{n: head.Eval - 1, made: head.EvalMade, rows: remarksIn(path, f.n, head.Eval-1)}
 	}
 	return f, nil
 }
