@@ -49,6 +49,9 @@ type Session struct {
 	// Updates is the number of updates that earlier runs took with the same
 	// optimiser: Adam goes on counting.
 	Updates int
+	// Unvalued is how many of those updates left the critic as it was: Adam counts its
+	// steps alone.
+	Unvalued int
 	// Version is that of the policy in training, as the rows count theirs; 0: the newest
 	// of the rows.
 	Version int64

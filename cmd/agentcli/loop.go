@@ -274,6 +274,7 @@ func (o runOptions) cuts() bool {
 // loopState is what a loop's checkpoint knows beside the models.
 type loopState struct {
 	Updates    int     `json:"updates"`               // of the optimiser, as Adam counts them
+	Unvalued   int     `json:"unvalued,omitempty"`    // updates that left the critic as it was
 	CriticOnly int     `json:"critic_only,omitempty"` // steps in which --critic-warmup left the policy as it was
 	Best       float64 `json:"best"`                  // mean reward of the best evaluation, if BestStep is not 0
 	BestErr    float64 `json:"best_stderr"`
