@@ -188,8 +188,14 @@ func loopOptionsOf(c *cli.Context) (loopOptions, error) {
 		if o.Output != "" && filepath.Clean(o.Output) != filepath.Clean(o.Resume) {
 			return o, usagef("--resume goes on in its own folder; leave --output out")
 		}
+		if c.String("config") != "" {
+			return o, usagef("--resume takes the settings of the run in its folder; leave --config out")
+		}
 		if err := applyConfig(c, path); err != nil {
 			return o, err
+		}
+		if why := changedSettings(path, settings(c, notSettings...), lastingInLoop); why != "" {
+			return o, usagef("--resume %s: %s when the run began; leave it as it was, or begin a new run", o.Resume, why)
 		}
 		o.Output = o.Resume
 	}

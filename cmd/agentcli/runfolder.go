@@ -98,7 +98,7 @@ func (x *session) openFolder() (err error) {
 		case errors.As(err, &changed):
 			return usageError{fmt.Errorf("--resume %s: %s", x.dir, changedWords(changed))}
 		case errors.Is(err, journal.ErrOtherRun):
-			why := changedSettings(config, x.o.Settings)
+			why := changedSettings(config, x.o.Settings, lasting)
 			if why == "" {
 				why = x.otherServer()
 			}
@@ -277,15 +277,19 @@ func settingText(v any) string {
 	return text.OneLine(string(b))
 }
 
-// changedSettings names what differs from a run's stored settings and must not.
-func changedSettings(path string, now map[string]any) string {
+// lastingInLoop are the settings that decide which tasks a loop trains on, which it
+// measures, and what stands in them.
+var lastingInLoop = []string{"dataset", "split", "level", "shots", "field", "system", "prompt", "seed", "eval-dataset", "eval-split", "holdout"}
+
+// changedSettings says which of the named settings differ from a run's stored ones; "": none.
+func changedSettings(path string, now map[string]any, names []string) string {
 	was := map[string]any{}
 	b, err := os.ReadFile(path)
 	if err != nil || yaml.Unmarshal(b, &was) != nil {
 		return ""
 	}
 	var list []string
-	for _, name := range lasting {
+	for _, name := range names {
 		if a, b := settingText(was[name]), settingText(now[name]); a != b {
 			list = append(list, fmt.Sprintf("--%s is %s and was %s", name, b, a))
 		}
