@@ -70,7 +70,7 @@ func TestALoopNeverTrainsOnWhatItHoldsOut(t *testing.T) {
 	if curves := readCurves(out); curves["val/reward"] == nil || !exists(filepath.Join(out, bestFolder, "model.safetensors")) {
 		t.Error("the held-out tasks chose no model")
 	}
-	if !strings.Contains(log.String(), "best on held-out tasks (--holdout)") {
+	if !strings.Contains(log.String(), "best on held-out tasks (held-out rows of tasks)") {
 		t.Error(log.String())
 	}
 	// Going on, other tasks than those cannot be held out.
