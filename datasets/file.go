@@ -227,7 +227,7 @@ func noSplit(name, split string, have []string) error {
 	if split == "" {
 		return misfit("dataset %s has several splits; name one with --split: %s", name, strings.Join(have, ", "))
 	}
-	return misfit("dataset %s has no split %q; it has %s", name, split, strings.Join(have, ", "))
+	return misfit("dataset %s has no split %q; name one that it has: --split %s", name, split, strings.Join(have, " or --split "))
 }
 
 // imported names the datasets in the cache folder, sorted.

@@ -90,10 +90,11 @@ func (e *entry) open(ctx context.Context, o Options) (*Dataset, error) {
 		if ctx.Err() != nil {
 			return nil, ctx.Err()
 		}
-		if have := importedSplits(o.Cache, e.name); len(have) > 0 {
+		have := e.splitsHere(ctx, o)
+		if asked == "" && len(have) > 0 {
 			return nil, noSplit(e.name, asked, have)
 		}
-		return nil, e.notHere(err)
+		return nil, e.notHere(err, asked, have)
 	}
 	split := asked
 	if split == "" {
@@ -103,6 +104,27 @@ func (e *entry) open(ctx context.Context, o Options) (*Dataset, error) {
 		return openFile(ctx, fileSource{path: files[0], name: e.name, split: split, entry: e}, o)
 	}
 	return e.openMany(ctx, files, split, o)
+}
+
+// splitsHere names the splits that can be read without a network: what was imported, else
+// what the hub's cache has.
+func (e *entry) splitsHere(ctx context.Context, o Options) []string {
+	have := importedSplits(o.Cache, e.name)
+	if len(have) > 0 {
+		return have
+	}
+	o.Offline = true
+	for _, split := range []string{e.split, e.train} {
+		if o.Split == "" || split == "" || split == o.Split {
+			continue
+		}
+		other := o
+		other.Split = split
+		if _, err := e.fetch(ctx, other); err == nil {
+			have = append(have, split)
+		}
+	}
+	return have
 }
 
 // openMany chains the shards of a split.
@@ -243,13 +265,14 @@ func Pull(ctx context.Context, name string, o Options) ([]string, error) {
 	}
 	files, err := e.fetch(ctx, o)
 	if err != nil && ctx.Err() == nil {
-		err = e.notHere(err)
+		err = e.notHere(err, o.Split, nil)
 	}
 	return files, err
 }
 
-// notHere makes the one line for a benchmark that could not be fetched.
-func (e *entry) notHere(err error) error {
+// notHere makes the one line for a benchmark, or a split of it, that could not be fetched;
+// have are the splits that are on this machine.
+func (e *entry) notHere(err error, split string, have []string) error {
 	reason := text.Line(err)
 	var dns *net.DNSError
 	var op *net.OpError
@@ -265,6 +288,11 @@ func (e *entry) notHere(err error) error {
 		reason = "the hub cannot be reached: " + text.Line(op.Err)
 	case errors.As(err, &call):
 		reason = "the hub cannot be reached: " + text.Line(call.Err)
+	}
+	if len(have) > 0 {
+		line := misfit("split %q of dataset %s is not on this machine and could not be fetched (%s); take a split that is with --split %s, or bring a copy with `agentcli datasets import %s FILE --split %s`",
+			split, e.name, reason, strings.Join(have, " or --split "), e.name, split)
+		return traj.Mark(line, err)
 	}
 	line := fmt.Errorf("dataset %s is not on this machine and could not be fetched (%s); bring a copy with `agentcli datasets import %s FILE`", e.name, reason, e.name)
 	return traj.Mark(traj.Mark(line, ErrNotHere), err) // the chain is for errors.Is, not for people

@@ -8,6 +8,8 @@ import (
 	"fmt"
 	"net/http"
 	"net/http/httptest"
+	"os"
+	"path/filepath"
 	"strconv"
 	"strings"
 	"testing"
@@ -91,4 +93,52 @@ func TestABenchmarksTestSplitIsKnown(t *testing.T) {
 	if TrainSplit("gsm8k") != "train" || TrainSplit("aime2024") != "" || TrainSplit("arith") != "" || TestSplit("gsm8k") != "test" || TestSplit("arith") != "" {
 		t.Error("the splits of the benchmarks are others")
 	}
+}
+
+// Where another split of a benchmark is on this machine, the error for one that is not names
+// the flag that takes it.
+func TestAMissingSplitNamesTheOneThatIsHere(t *testing.T) {
+	const rows = `{"question":"Q?","answer":"so\n#### 3"}` + "\n"
+	check := func(what string, o Options, want string) {
+		t.Helper()
+		o.Split = "train"
+		_, err := Open(t.Context(), "gsm8k", o)
+		if !errors.Is(err, ErrOptions) || !strings.Contains(fmt.Sprint(err), want) || strings.Contains(fmt.Sprint(err), "\n") {
+			t.Errorf("%s: %v", what, err)
+		}
+	}
+	offline(t)
+	file := filepath.Join(t.TempDir(), "f.jsonl")
+	if err := os.WriteFile(file, []byte(rows), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	cache := t.TempDir()
+	if _, _, err := Import(t.Context(), "gsm8k", file, Options{Split: "test", Cache: cache}); err != nil {
+		t.Fatal(err)
+	}
+	check("imported", Options{Cache: cache}, "--split test,")
+	if _, _, err := Import(t.Context(), "gsm8k", file, Options{Split: "easy", Cache: cache}); err != nil {
+		t.Fatal(err)
+	}
+	check("two imported", Options{Cache: cache}, "--split easy or --split test,")
+	if _, _, err := Import(t.Context(), "mine", file, Options{Split: "test", Cache: cache}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := Open(t.Context(), "mine", Options{Split: "train", Cache: cache}); !errors.Is(err, ErrOptions) || !strings.HasSuffix(err.Error(), "--split test") {
+		t.Errorf("a dataset that was imported: %v", err)
+	}
+
+	// In the hub's cache, as `datasets pull` leaves it.
+	repo := filepath.Join(t.TempDir(), "datasets--openai--gsm8k")
+	commit := strings.Repeat("a", 40)
+	for name, data := range map[string]string{"refs/main": commit, "snapshots/" + commit + "/main/test-00000.jsonl": rows} {
+		path := filepath.Join(repo, filepath.FromSlash(name))
+		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(path, []byte(data), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	check("pulled", Options{Cache: t.TempDir(), Hub: &hub.Hub{CacheDir: filepath.Dir(repo), Offline: true}}, "--split test,")
 }

@@ -1,7 +1,10 @@
 package trainer
 
 import (
+	"context"
 	"errors"
+	"fmt"
+	"slices"
 	"strings"
 	"testing"
 
@@ -49,8 +52,125 @@ func TestAMinibatchOfFilteredRowsMovesNeitherModel(t *testing.T) {
 				t.Errorf("%s: step %d of the policy is Adam's number %d", name, i, s.Number)
 			}
 		}
-		if critic != nil && len(critic.taken) != 3 {
+		if critic == nil {
+			continue
+		}
+		if len(critic.taken) != 3 {
 			t.Errorf("%s: the critic took %d steps, want 3", name, len(critic.taken))
+		}
+		for i, s := range critic.taken {
+			if s.Number != i+1 {
+				t.Errorf("%s: step %d of the critic is Adam's number %d", name, i, s.Number)
+			}
+		}
+	}
+}
+
+// A minibatch whose rows are all filtered may still move the policy, by a second dataset or
+// by observations. The critic learns nothing from it, and its Adam counts its own steps: in
+// a run, when that goes on, and in the run after it.
+func TestTheCriticCountsOnlyTheStepsThatItTakes(t *testing.T) {
+	for name, change := range map[string]func(*PPO){
+		"ptx":  func(p *PPO) { p.Config.PTXCoef, p.PTX = .1, []*Episode{attempt("x", 0, "aBCD")} },
+		"echo": func(p *PPO) { p.Config.Echo = .1 },
+	} {
+		for _, shared := range []bool{false, true} {
+			session := func(actor, critic *bigram, more func(*PPO)) (*PPO, *[]Metrics) {
+				c := ppoConfig()
+				c.OverlongFilter, c.Minibatch, c.Epochs, c.SharedCritic = true, 1, 1, shared
+				var out []Metrics
+				episodes := corpus()
+				for _, e := range episodes {
+					if e.Group == "two" {
+						e.Termination = traj.TurnLength
+					}
+				}
+				p := &PPO{Session: Session{Actor: actor, Config: c, Data: &Data{Episodes: episodes}, Clock: still, OnStep: func(m Metrics) error { out = append(out, m); return nil }}}
+				if !shared {
+					p.Critic = critic
+				}
+				change(p)
+				more(p)
+				return p, &out
+			}
+			models := func() (actor, critic *bigram) {
+				actor, critic = newBigram(vocab, 1), newCritic(4)
+				if shared {
+					actor.values, actor.valueGrad = critic.values, critic.valueGrad
+				}
+				return actor, critic
+			}
+			numbers := func(models ...*bigram) (all []int) {
+				for _, b := range models {
+					for _, s := range b.taken {
+						all = append(all, s.Number)
+					}
+				}
+				return all
+			}
+			counted := func(what string, policy, critic []int, first [2]int) {
+				t.Helper()
+				want := [2][]int{}
+				for i := range 4 {
+					want[0] = append(want[0], first[0]+i)
+				}
+				for i := range 3 {
+					want[1] = append(want[1], first[1]+i)
+				}
+				if shared {
+					want[1] = nil
+				}
+				if !slices.Equal(policy, want[0]) || !slices.Equal(critic, want[1]) {
+					t.Errorf("%s, shared %v, %s: Adam's numbers are %v of the policy and %v of the critic, want %v", name, shared, what, policy, critic, want)
+				}
+			}
+			actor, critic := models()
+			p, steps := session(actor, critic, func(*PPO) {})
+			if err := p.Run(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			counted("one run", numbers(actor), numbers(critic), [2]int{1, 1})
+			for _, m := range *steps {
+				_, valued := m.Values["critic/grad_norm"]
+				_, loss := m.Values["critic/vf_loss"]
+				if _, moved := m.Values["actor/grad_norm"]; !moved || !shared && valued != loss {
+					t.Errorf("%s, shared %v: step %d: %v", name, shared, m.Step, m.Values)
+				}
+			}
+			next, nextCritic := models()
+			after, _ := session(next, nextCritic, func(x *PPO) { x.Updates, x.Unvalued = p.Updates, p.Unvalued })
+			if err := after.Run(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			counted("the run after it", numbers(next), numbers(nextCritic), [2]int{5, 4})
+
+			for cut := 1; cut < 4; cut++ {
+				ctx, cancel := context.WithCancel(t.Context())
+				actor, critic := models()
+				path := t.TempDir() + "/frozen"
+				p, _ := session(actor, critic, func(x *PPO) {
+					x.OnStep = func(m Metrics) error {
+						if m.Step == cut {
+							cancel()
+						}
+						return nil
+					}
+					x.Checkpoint = func(_ int, f *Frozen) error { return f.WriteFile(path) }
+				})
+				if err := p.Run(ctx); !errors.Is(err, ErrInterrupted) {
+					t.Fatal(err)
+				}
+				f, err := ReadFrozen(path)
+				if err != nil {
+					t.Fatal(err)
+				}
+				rest, restCritic := actor.copy(), critic.copy()
+				going, _ := session(rest, restCritic, func(x *PPO) { x.Done, x.Frozen = cut, f })
+				if err := going.Run(t.Context()); err != nil {
+					t.Fatal(err)
+				}
+				counted(fmt.Sprint("resumed after step ", cut), numbers(actor, rest), numbers(critic, restCritic), [2]int{1, 1})
+			}
 		}
 	}
 }

@@ -21,6 +21,12 @@ type Frozen struct {
 	Diff   RolloutDiff // of the file's log-probs to the starting policy's, once it is known
 	Ended  bool        // no step follows, however many there were to be
 	Left   int         // steps so far that were left out (Config.SkipBad, Config.TargetKL), which Adam does not count
+	// Unvalued is how many steps so far moved the policy and left the critic as it was,
+	// which its Adam does not count.
+	Unvalued int
+	// Unmeasured are the metrics of the newest step, where the evaluation after it was
+	// interrupted; nil: it was not.
+	Unmeasured *Metrics
 
 	eval    *Frozen     // of the held-out rows; nil: there are none
 	n       int         // episodes that are trained on
@@ -44,11 +50,22 @@ type frozenHead struct {
 	Rewards          []rewardSum // nil: of a version that did not keep them
 	Ended            bool
 	Left             int
+	Unvalued         int
+	Unmeasured       *Metrics
 	Made             []madeReward // rewards made anew
 	Eval             int          // remarks that follow of held-out rows, plus 1; 0: there are none
+	EvalMade         []madeReward // rewards made anew of held-out rows that have files of their own
 }
 
 const frozenFormat = 2
+
+// HeldOut is what is kept of the held-out rows; nil where there is nothing.
+func (f *Frozen) HeldOut() *Frozen {
+	if f == nil {
+		return nil
+	}
+	return f.eval
+}
 
 func remarksOf(e *Episode) *remarks {
 	n := len(e.Streams)
@@ -155,7 +172,8 @@ func (s *Session) restore(episodes []*Episode, values bool) error {
 	s.stored(cols...)
 	// The checkpoint that it was read from will be gone when the next is written.
 	s.Frozen = s.freeze(episodes)
-	s.Frozen.Scores, s.Frozen.Diff, s.Frozen.Ended, s.Frozen.Left, s.Frozen.eval = f.Scores, f.Diff, f.Ended, f.Left, f.eval
+	s.Frozen.Scores, s.Frozen.Diff, s.Frozen.Ended, s.Frozen.eval = f.Scores, f.Diff, f.Ended, f.eval
+	s.Frozen.Left, s.Frozen.Unvalued, s.Frozen.Unmeasured = f.Left, f.Unvalued, f.Unmeasured
 	return nil
 }
 
@@ -175,9 +193,9 @@ func (f *Frozen) WriteFile(path string) error {
 
 func (f *Frozen) write(w io.Writer) error {
 	enc := gob.NewEncoder(w)
-	head := frozenHead{Format: frozenFormat, Episodes: f.n, Scores: f.Scores, Diff: f.Diff, Rewards: f.rewards, Ended: f.Ended, Left: f.Left, Made: f.made}
+	head := frozenHead{Format: frozenFormat, Episodes: f.n, Scores: f.Scores, Diff: f.Diff, Rewards: f.rewards, Ended: f.Ended, Left: f.Left, Unvalued: f.Unvalued, Unmeasured: f.Unmeasured, Made: f.made}
 	if f.eval != nil {
-		head.Eval = f.eval.n + 1
+		head.Eval, head.EvalMade = f.eval.n+1, f.eval.made
 	}
 	if err := enc.Encode(head); err != nil {
 		return err
@@ -214,10 +232,10 @@ func ReadFrozen(path string) (*Frozen, error) {
 	if head.Format != frozenFormat {
 		return nil, fmt.Errorf("%s: the checkpoint is of another version of agentcli; go on with that one, or start afresh without --resume", path)
 	}
-	f := &Frozen{n: head.Episodes, Scores: head.Scores, Diff: head.Diff, rewards: head.Rewards, Ended: head.Ended, Left: head.Left, made: head.Made}
+	f := &Frozen{n: head.Episodes, Scores: head.Scores, Diff: head.Diff, rewards: head.Rewards, Ended: head.Ended, Left: head.Left, Unvalued: head.Unvalued, Unmeasured: head.Unmeasured, made: head.Made}
 	f.rows = remarksIn(path, 0, f.n)
 	if head.Eval > 0 {
-		f.eval = &Frozen{n: head.Eval - 1, rows: remarksIn(path, f.n, head.Eval-1)}
+		f.eval = &Frozen{n: head.Eval - 1, made: head.EvalMade, rows: remarksIn(path, f.n, head.Eval-1)}
 	}
 	return f, nil
 }

@@ -2,8 +2,10 @@ package trainer
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"math"
+	"reflect"
 	"slices"
 	"testing"
 )
@@ -111,6 +113,77 @@ func TestAResumedRunMeasuresAsTheWholeOne(t *testing.T) {
 	}
 	if got, _ := run(half, 6, f); got["val/loss"] != want["val/loss"] || got["val/margin"] != want["val/margin"] {
 		t.Errorf("resumed %v, whole %v", got, want)
+	}
+}
+
+// An interruption during an evaluation loses none: the run measures again when it goes on,
+// after the last step too, and each step has one line of metrics.
+func TestAnInterruptedEvaluationIsMadeUpFor(t *testing.T) {
+	for _, algorithm := range []string{AlgoSFT, AlgoDPO, AlgoRM, AlgoPRM} {
+		c := supervised(algorithm)
+		c.Epochs, c.Minibatch, c.MicroTokens = 4, 2, 9
+		type record struct {
+			steps []Metrics
+			evals map[int]map[string]float64
+		}
+		run := func(r *record, model *bigram, done int, f *Frozen, cut int) (half *bigram, kept *Frozen) {
+			ctx, cancel := context.WithCancel(t.Context())
+			defer cancel()
+			path := t.TempDir() + "/frozen"
+			s := &Session{Actor: model, Config: c, Data: heldRows(algorithm), Eval: heldRows(algorithm), EvalEvery: 5, Clock: still, Done: done, Frozen: f}
+			s.OnStep = func(m Metrics) error { r.steps = append(r.steps, m); return nil }
+			s.OnEval = func(step int, v map[string]float64) error {
+				if r.evals[step] != nil {
+					t.Errorf("%s: step %d is measured twice", algorithm, step)
+				}
+				r.evals[step] = v
+				return nil
+			}
+			s.OnProgress = func(p Progress) {
+				if p.Phase == "eval" && cut > 0 && len(r.steps) == cut-1 {
+					cancel()
+				}
+			}
+			s.Checkpoint = func(n int, x *Frozen) error {
+				if cut == 0 {
+					return nil
+				}
+				if n != cut {
+					t.Errorf("%s: the checkpoint is of step %d, want %d", algorithm, n, cut)
+				}
+				half = model.copy()
+				return x.WriteFile(path)
+			}
+			err := runAny(ctx, s)
+			if cut == 0 && err != nil || cut > 0 && !errors.Is(err, ErrInterrupted) {
+				t.Fatalf("%s, cut at %d: %v", algorithm, cut, err)
+			}
+			if cut > 0 {
+				if kept, err = ReadFrozen(path); err != nil {
+					t.Fatal(err)
+				}
+			}
+			return half, kept
+		}
+		whole := &record{evals: map[int]map[string]float64{}}
+		run(whole, newCritic(3), 0, nil, 0)
+		for _, cut := range []int{5, 12} {
+			r := &record{evals: map[int]map[string]float64{}}
+			half, f := run(r, newCritic(3), 0, nil, cut)
+			again, f := run(r, half, cut, f, cut) // interrupted in the same evaluation once more
+			run(r, again, cut, f, 0)
+			if !reflect.DeepEqual(r.evals, whole.evals) {
+				t.Errorf("%s, cut at %d: measured %v, the whole run %v", algorithm, cut, r.evals, whole.evals)
+			}
+			if len(r.steps) != 12 {
+				t.Fatalf("%s, cut at %d: metrics of %d steps", algorithm, cut, len(r.steps))
+			}
+			for i, m := range r.steps {
+				if was := whole.steps[i].Values; m.Step != i+1 || m.Values["val/loss"] != was["val/loss"] || m.Values["train/loss"] != was["train/loss"] {
+					t.Errorf("%s, cut at %d: line %d is of step %d: %v, of the whole run %v", algorithm, cut, i+1, m.Step, m.Values, was)
+				}
+			}
+		}
 	}
 }
 

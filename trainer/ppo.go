@@ -69,7 +69,9 @@ func (p *PPO) Run(ctx context.Context) error {
 	p.maxLength = p.longest(episodes)
 
 	// epochs → minibatches → step
-	return p.epochs(ctx, p.groups, p)
+	err := p.epochs(ctx, p.groups, p)
+	p.Unvalued += p.Frozen.Unvalued
+	return err
 }
 
 func (p *PPO) critic() Actor {
@@ -79,7 +81,7 @@ func (p *PPO) critic() Actor {
 	return p.Actor
 }
 
-// moves: the critic learns from every episode, whatever its advantage.
+// moves: the critic learns from every episode that is not filtered, whatever its advantage.
 func (p *PPO) moves(batch []*Episode) bool {
 	n := p.count(batch)
 	return n.rl.Tokens > 0 || p.Config.PTXCoef > 0 || p.Config.Echo > 0 && n.ce > 0
@@ -94,13 +96,13 @@ func (p *PPO) step(ctx context.Context, batch []*Episode, at stepNumbers, m *met
 		return false, err
 	}
 	warm := at.update > c.CriticWarmup // until then only the critic learns
-	var work []*Episode
+	var work []*Episode                // of the critic; of both models where they are one
 	for _, e := range batch {
-		if !e.Filtered {
+		if !e.Filtered || p.Critic == nil && c.Echo > 0 && e.observations() > 0 {
 			work = append(work, e)
 		}
 	}
-	valued := len(work) > 0 // the critic has something to learn from
+	valued := n.rl.Tokens > 0 // the critic has something to learn from
 	if p.Critic != nil {
 		err = p.accumulate(ctx, p.Critic, "critic", work, at, m, func(mb micro, o policy.Outputs) (policy.Gradients, error) {
 			return p.valueLoss(mb, n, o, 1, m)
@@ -170,6 +172,9 @@ func (p *PPO) step(ctx context.Context, batch []*Episode, at stepNumbers, m *met
 		}
 	}
 	p.torn = false
+	if !valued && p.moves(batch) {
+		p.Frozen.Unvalued++
+	}
 	m.set("timing_s/update_actor", (inActor + p.Clock().Sub(start)).Seconds())
 	return false, nil
 }
@@ -177,7 +182,7 @@ func (p *PPO) step(ctx context.Context, batch []*Episode, at stepNumbers, m *met
 func (p *PPO) stepCritic(at stepNumbers, m *metrics) error {
 	c := p.Config
 	lr := c.Rate(c.CriticLR, at.step, at.total)
-	norm, err := p.Critic.Step(c.optimiser(lr, at.update))
+	norm, err := p.Critic.Step(c.optimiser(lr, at.update-p.Unvalued-p.Frozen.Unvalued))
 	p.torn = err == nil || !errors.Is(err, policy.ErrNotFinite)
 	if err != nil {
 		return stepError(at, "critic", err)

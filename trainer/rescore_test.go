@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"path/filepath"
 	"slices"
 	"sync/atomic"
@@ -112,5 +113,89 @@ func TestAResumedRunKeepsTheRewardsThatWereMade(t *testing.T) {
 		if _, _, err := run(judge(false), f, 2, newBigram(vocab, 1)); !errors.Is(err, ErrOtherRows) {
 			t.Errorf("%d rows in place of 12: %v", rows, err)
 		}
+	}
+}
+
+// So do the rows that it is measured on: other rewards would make other pairs of them.
+func TestAResumedRunKeepsTheRewardsOfItsHeldOutRows(t *testing.T) {
+	dir := t.TempDir()
+	write := func(name, prompts string, n int) string {
+		var rows []*traj.Trajectory
+		for i := range n {
+			q := string(prompts[i/3])
+			rows = append(rows, row(fmt.Sprintf("%s#%d", q, i%3), q, number(9), func(x *traj.Trajectory) {
+				x.Sequences = []traj.Sequence{sequence(q+"b"+string("CDE"[i%3]), func(int) traj.Logprob { return -1 })}
+			}))
+		}
+		return parquettest.Write(t, filepath.Join(dir, name), "", rows...)
+	}
+	train, eval := write("train.parquet", "abcd", 12), write("eval.parquet", "efgh", 12)
+	c := supervised(AlgoDPO)
+	c.Minibatch, c.SaveEvery, c.Epochs = 2, 1, 2
+	var asked atomic.Int64
+	judge := func(flip bool) Score {
+		return func(_ context.Context, x *traj.Trajectory) error {
+			asked.Add(1)
+			if x.ID == map[bool]string{false: "g#1", true: "e#0"}[flip] { // another row fails the second time
+				return errors.New("no answer")
+			}
+			x.Reward = number(0)
+			if (x.ID[2] == '0') != flip {
+				x.Reward = number(1)
+			}
+			return nil
+		}
+	}
+	run := func(score Score, f *Frozen, done int, model *bigram) (last map[string]float64, kept *Frozen, half *bigram, err error) {
+		d, err := LoadFor(t.Context(), []string{train}, c, From{Score: score, Resumed: f, OnDisk: true})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer d.Close()
+		held, err := LoadFor(t.Context(), []string{eval}, c, From{Score: score, Resumed: f.HeldOut()})
+		if err != nil {
+			return nil, nil, nil, err
+		}
+		learn(t, model, c, d, func(s *Session) {
+			s.Eval, s.EvalEvery, s.Frozen, s.Done = held, 1, f, done
+			s.OnEval = func(_ int, v map[string]float64) error { last = v; return nil }
+			s.Checkpoint = func(n int, x *Frozen) error {
+				if n != done+1 {
+					return nil
+				}
+				file := filepath.Join(dir, fmt.Sprint("frozen", n))
+				if err := x.WriteFile(file); err != nil {
+					return err
+				}
+				half = model.copy()
+				var err error
+				kept, err = ReadFrozen(file)
+				return err
+			}
+		})
+		return last, kept, half, nil
+	}
+	want, f, half, err := run(judge(false), nil, 0, newBigram(vocab, 1))
+	if err != nil || asked.Load() != 24 {
+		t.Fatalf("%d rows were scored: %v", asked.Load(), err)
+	}
+	asked.Store(0)
+	_, f, half, err = run(judge(true), f, 1, half) // and once more from its own checkpoint
+	if err != nil {
+		t.Fatal(err)
+	}
+	got, _, _, err := run(judge(true), f, 2, half)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if n := asked.Load(); n > 0 {
+		t.Errorf("%d rows were scored again", n)
+	}
+	if !maps.Equal(got, want) {
+		t.Errorf("the resumed run measures %v, the whole one %v", got, want)
+	}
+	write("eval.parquet", "efgh", 9)
+	if _, _, _, err := run(judge(false), f, 2, newBigram(vocab, 1)); !errors.Is(err, ErrOtherRows) {
+		t.Errorf("9 held-out rows in place of 12: %v", err)
 	}
 }

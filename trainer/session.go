@@ -49,6 +49,9 @@ type Session struct {
 	// Updates is the number of updates that earlier runs took with the same
 	// optimiser: Adam goes on counting.
 	Updates int
+	// Unvalued is how many of those updates left the critic as it was: Adam counts its
+	// steps alone.
+	Unvalued int
 	// Version is that of the policy in training, as the rows count theirs; 0: the newest
 	// of the rows.
 	Version int64
@@ -188,16 +191,8 @@ func (s *Session) epochs(ctx context.Context, train [][]*Episode, alg algorithm)
 	if s.Done > total {
 		return fmt.Errorf("the checkpoint stands after step %d, but this run has %d steps: its files or settings have changed", s.Done, total)
 	}
-	if s.Done == 0 {
-		values, err := s.evaluate(ctx)
-		if err != nil {
-			return err // nothing was done yet
-		}
-		if values != nil && s.OnEval != nil {
-			if err := s.OnEval(0, values); err != nil {
-				return err
-			}
-		}
+	if err := s.measureFirst(ctx); err != nil {
+		return err
 	}
 	step, updates := 0, s.Updates-s.Frozen.Left // updates: steps that moved the model, as Adam counts them
 	base, version := s.Updates, cmp.Or(s.Version, s.Data.newest())
@@ -251,11 +246,11 @@ func (s *Session) epochs(ctx context.Context, train [][]*Episode, alg algorithm)
 				s.Frozen.Diff = *s.diff
 			}
 			s.Frozen.Diff.into(m)
+			s.Frozen.Ended = s.Frozen.Ended || stop
 			if err := s.reportStep(ctx, step, stop || step == total, m); err != nil {
 				return err
 			}
 			if stop {
-				s.Frozen.Ended = true
 				return s.keep(step)
 			}
 			if s.Checkpoint != nil && c.SaveEvery > 0 && step%c.SaveEvery == 0 && step < total {
@@ -284,29 +279,53 @@ func (s *Session) stepMetrics(at stepNumbers, epoch int, batch []*Episode) *metr
 	return m
 }
 
+// measureFirst measures the held-out rows before the first step of a run that begins, and
+// after the newest one of a run that was interrupted in that evaluation.
+func (s *Session) measureFirst(ctx context.Context) error {
+	switch pending := s.Frozen.Unmeasured; {
+	case s.Done == 0:
+		values, err := s.evaluate(ctx)
+		if err != nil || values == nil || s.OnEval == nil {
+			return err // nothing was done yet
+		}
+		return s.OnEval(0, values)
+	case pending != nil:
+		return s.measureStep(ctx, *pending)
+	}
+	return nil
+}
+
 // reportStep measures the held-out rows where it is time, and hands on what there is to say of
 // a step that was taken.
 func (s *Session) reportStep(ctx context.Context, step int, last bool, m *metrics) error {
-	var measured map[string]float64
-	var evalErr error
 	if last || s.EvalEvery > 0 && step%s.EvalEvery == 0 {
-		measured, evalErr = s.evaluate(ctx)
-		maps.Copy(m.Values, measured)
+		return s.measureStep(ctx, m.finish())
 	}
 	if s.OnStep != nil {
-		if err := s.OnStep(m.finish()); err != nil {
+		return s.OnStep(m.finish())
+	}
+	return nil
+}
+
+// measureStep measures the held-out rows after a step and hands its metrics on. Where it is
+// interrupted, the checkpoint keeps the metrics, and the resumed run measures again.
+func (s *Session) measureStep(ctx context.Context, m Metrics) error {
+	measured, err := s.evaluate(ctx)
+	if err != nil && ctx.Err() != nil {
+		s.Frozen.Unmeasured = &m
+		return s.interrupted(m.Step)
+	}
+	s.Frozen.Unmeasured = nil
+	maps.Copy(m.Values, measured)
+	if s.OnStep != nil {
+		if err := s.OnStep(m); err != nil {
 			return err
 		}
 	}
-	switch {
-	case evalErr != nil && ctx.Err() != nil:
-		return s.interrupted(step)
-	case evalErr != nil:
-		return evalErr
-	case measured != nil && s.OnEval != nil:
-		return s.OnEval(step, measured)
+	if err == nil && measured != nil && s.OnEval != nil {
+		err = s.OnEval(m.Step, measured)
 	}
-	return nil
+	return err
 }
 
 // timed adds what f takes to a phase's seconds, which the next step's metrics tell.

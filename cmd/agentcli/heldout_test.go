@@ -13,6 +13,7 @@ import (
 	"testing"
 
 	"agentcli/parquet"
+	"agentcli/traj"
 )
 
 // fileLoop is loopArgs without tasks of their own for the evaluations.
@@ -69,7 +70,7 @@ func TestALoopNeverTrainsOnWhatItHoldsOut(t *testing.T) {
 	if curves := readCurves(out); curves["val/reward"] == nil || !exists(filepath.Join(out, bestFolder, "model.safetensors")) {
 		t.Error("the held-out tasks chose no model")
 	}
-	if !strings.Contains(log.String(), "best on held-out tasks (--holdout)") {
+	if !strings.Contains(log.String(), "best on held-out tasks (held-out rows of tasks)") {
 		t.Error(log.String())
 	}
 	// Going on, other tasks than those cannot be held out.
@@ -155,5 +156,51 @@ func TestAnEvaluationOnWhatWasTrainedOnIsTold(t *testing.T) {
 		if code != 0 || strings.Contains(log.String(), "was trained on") != told {
 			t.Errorf("%s: exit %d: %s", data, code, log.String())
 		}
+	}
+}
+
+// A supervised run that goes on asks nobody for a reward: the rows that it trains on and
+// those that it measures have the rewards that were made when it began.
+func TestAResumedRunScoresNoHeldOutRowAgain(t *testing.T) {
+	dir := t.TempDir()
+	eval := rewardedAnew(t, func(_ int, x *traj.Trajectory) {
+		for i := range x.Sequences[0].TokenIDs {
+			x.Sequences[0].TokenIDs[i] += 50 // prompts of their own
+		}
+	})
+	asked, reward := filepath.Join(dir, "asked"), filepath.Join(dir, "reward.sh")
+	if err := os.WriteFile(reward, []byte(`#!/bin/sh
+while read -r line; do
+  echo x >> '`+asked+`'
+  id=$(printf '%s' "$line" | sed 's/.*"id":\([0-9]*\).*/\1/')
+  echo "{\"id\":$id,\"reward\":$((id % 2))}"
+done
+`), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	out := filepath.Join(dir, "out")
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	left := 1
+	_, err := runApp(t, ctx, stopAfter{&left, cancel}, "agentcli", "train", tinyRollouts(t, dir), "--model", tinyModel, "--algo", "dpo", "--eval-dataset", eval,
+		"--reward", "exec:"+reward, "--minibatch", "4", "--eval-every", "1", "--dtype", "float32", "--threads", "1", "--output", out)
+	if exitCode(err) != exitInterrupted {
+		t.Fatal(err)
+	}
+	if n := len(read(t, asked)) / 2; n != 32 {
+		t.Errorf("%d rows were scored, want 32", n)
+	}
+	if err := os.Remove(asked); err != nil {
+		t.Fatal(err)
+	}
+	var log bytes.Buffer
+	if _, err := runApp(t, t.Context(), &log, "agentcli", "train", "--resume", out); err != nil {
+		t.Fatal(err, log.String())
+	}
+	if exists(asked) {
+		t.Errorf("%d rows were scored again", len(read(t, asked))/2)
+	}
+	if loss := readCurves(out)["val/loss"]; loss == nil || !slices.Equal(loss.X, []float64{0, 1, 2}) {
+		t.Errorf("val/loss is %v", loss)
 	}
 }

@@ -188,8 +188,14 @@ func loopOptionsOf(c *cli.Context) (loopOptions, error) {
 		if o.Output != "" && filepath.Clean(o.Output) != filepath.Clean(o.Resume) {
 			return o, usagef("--resume goes on in its own folder; leave --output out")
 		}
+		if c.String("config") != "" {
+			return o, usagef("--resume takes the settings of the run in its folder; leave --config out")
+		}
 		if err := applyConfig(c, path); err != nil {
 			return o, err
+		}
+		if why := changedSettings(path, settings(c, notSettings...), lastingInLoop); why != "" {
+			return o, usagef("--resume %s: %s when the run began; leave it as it was, or begin a new run", o.Resume, why)
 		}
 		o.Output = o.Resume
 	}
@@ -274,6 +280,7 @@ func (o runOptions) cuts() bool {
 // loopState is what a loop's checkpoint knows beside the models.
 type loopState struct {
 	Updates    int     `json:"updates"`               // of the optimiser, as Adam counts them
+	Unvalued   int     `json:"unvalued,omitempty"`    // updates that left the critic as it was
 	CriticOnly int     `json:"critic_only,omitempty"` // steps in which --critic-warmup left the policy as it was
 	Best       float64 `json:"best"`                  // mean reward of the best evaluation, if BestStep is not 0
 	BestErr    float64 `json:"best_stderr"`

@@ -60,7 +60,7 @@ func (l *loop) openEval(ctx context.Context) error {
 		return nil
 	}
 	if l.heldOut != nil {
-		l.eval = &loopEval{held: true, name: "--holdout", short: "held-out", data: l.x.data, skip: func(t traj.Task) bool { return !l.heldOut(t) }, limit: l.o.EvalTasks}
+		l.eval = &loopEval{held: true, name: "held-out rows of " + l.x.data.Name, short: "held-out", data: l.x.data, skip: func(t traj.Task) bool { return !l.heldOut(t) }, limit: l.o.EvalTasks}
 		return nil
 	}
 	name, split := o.Dataset, h.Split

@@ -326,7 +326,7 @@ func (l *loop) train(ctx context.Context, step int, r rollout) (map[string]float
 	o.Config.Schedule, o.Config.WarmupSteps, o.Config.SaveEvery, o.Config.KLCoef = "constant", 0, 0, l.state.KLCoef
 	o.Config.Seed += int64(step)
 	s := l.m.session(o, data)
-	s.Release, s.Updates, s.Version = nil, l.state.Updates, int64(step-1)
+	s.Release, s.Updates, s.Unvalued, s.Version = nil, l.state.Updates, l.state.Unvalued, int64(step-1)
 	if s.Baseline = maps.Clone(l.state.Roles); s.Baseline == nil {
 		s.Baseline = map[string]float64{}
 	}
@@ -357,7 +357,7 @@ func (l *loop) train(ctx context.Context, step int, r rollout) (map[string]float
 	case err != nil:
 		return nil, err
 	}
-	l.state.Updates, l.state.Roles = s.Updates, s.Baseline
+	l.state.Updates, l.state.Unvalued, l.state.Roles = s.Updates, s.Unvalued, s.Baseline
 	if o.Config.Algo == trainer.AlgoPPO && s.Updates <= o.Config.CriticWarmup {
 		l.state.CriticOnly++
 	}

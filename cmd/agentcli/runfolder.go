@@ -102,7 +102,7 @@ func (x *session) openFolder() (err error) {
 		case errors.As(err, &changed):
 			return usageError{fmt.Errorf("--resume %s: %s", x.dir, changedWords(changed))}
 		case errors.Is(err, journal.ErrOtherRun):
-			why := changedSettings(config, x.o.Settings)
+			why := changedSettings(config, x.o.Settings, lasting)
 			if why == "" {
 				why = x.otherServer()
 			}
@@ -358,6 +358,10 @@ func settingText(v any) string {
 	return text.OneLine(string(b))
 }
 
+// lastingInLoop are the settings that decide which tasks a loop trains on, which it
+// measures, and what stands in them.
+var lastingInLoop = []string{"dataset", "split", "level", "shots", "field", "system", "prompt", "seed", "eval-dataset", "eval-split", "holdout"}
+
 // storedSettings are the settings in a run's folder; nil where they cannot be read.
 func storedSettings(path string) map[string]any {
 	was := map[string]any{}
@@ -368,14 +372,14 @@ func storedSettings(path string) map[string]any {
 	return was
 }
 
-// changedSettings names what differs from a run's stored settings and must not.
-func changedSettings(path string, now map[string]any) string {
+// changedSettings says which of the named settings differ from a run's stored ones; "": none.
+func changedSettings(path string, now map[string]any, names []string) string {
 	was := storedSettings(path)
 	if was == nil {
 		return ""
 	}
 	var list []string
-	for _, name := range lasting {
+	for _, name := range names {
 		if a, b := settingText(was[name]), settingText(now[name]); a != b {
 			list = append(list, fmt.Sprintf("--%s is %s and was %s", name, b, a))
 		}

@@ -106,9 +106,13 @@ func TestDefaultsFollowWhatTheyBelongTo(t *testing.T) {
 			t.Errorf("%s with a bound: %+v", kind, got)
 		}
 	}
-	for want, args := range map[algo.KLKind][]string{algo.KLK3: {"--kl-coef", ".1"}, algo.KLK1: {"--kl-coef", ".1", "--kl-in", "reward"}, algo.KLK2: {"--kl-coef", ".1", "--kl-in", "reward", "--kl", "k2"}} {
-		if got := settingsFrom(t, args...).Config.KL; got != want {
-			t.Errorf("%v: %s, want %s", args, got, want)
+	for args, want := range map[string]algo.KLKind{"--kl-coef .1": algo.KLK3, "--kl-coef .1 --kl-in loss": algo.KLK3, "--kl-coef .1 --kl-in reward": algo.KLK1, "--kl-coef .1 --kl-in reward --kl k2": algo.KLK2} {
+		if got := settingsFrom(t, strings.Fields(args)...).Config.KL; got != want {
+			t.Errorf("%s: %s, want %s", args, got, want)
+		}
+		out, log, code := run(t, append([]string{"train", "--print-config"}, strings.Fields(args)...)...)
+		if line := "\nkl: " + string(want) + "\n"; code != exitDone || !strings.Contains(out, line) {
+			t.Errorf("%s: no line %q: %s%s", args, line, out, log)
 		}
 	}
 }

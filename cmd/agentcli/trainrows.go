@@ -66,7 +66,7 @@ func loadRows(ctx context.Context, o trainOptions, checkpoint string, note func(
 		if files == nil {
 			files = []string{o.Held.Dataset}
 		}
-		from.EvalSplit, from.Resumed, from.OnDisk = o.Held.Split, nil, false
+		from.EvalSplit, from.Resumed, from.OnDisk = o.Held.Split, from.Resumed.HeldOut(), false
 		if rows.eval, err = trainer.LoadFor(ctx, files, o.Config, from); err == nil && o.Held.Split != "" {
 			err = rows.eval.OnlySplit()
 		}

@@ -79,3 +79,49 @@ func TestALengthPenaltyIsNeverAPrize(t *testing.T) {
 		t.Errorf("scores −1 and −1 become %v", got)
 	}
 }
+
+// A default follows what it belongs to: the KL's estimate where it acts, a correction's
+// bounds its kind, whether there is a correction, and the aggregation, the loss.
+func TestDefaultsFollowWhatTheyBelongTo(t *testing.T) {
+	// As a reward the estimate's policy gradient, Σ π·r·∇log π, is that of the reverse KL:
+	// π_j·(log π_j/q_j − KL).
+	p, q := []float64{.7, .2, .1}, []float64{.3, .3, .4}
+	kl := 0.0
+	for i := range p {
+		kl += p[i] * math.Log(p[i]/q[i])
+	}
+	mean, values := 0.0, make([]float64, len(p))
+	for i := range p {
+		values[i], _ = DefaultKL(true).At(math.Log(p[i]), math.Log(q[i]))
+		mean += p[i] * values[i]
+	}
+	for i := range p {
+		if got, want := p[i]*(values[i]-mean), p[i]*(math.Log(p[i]/q[i])-kl); math.Abs(got-want) > 1e-12 {
+			t.Errorf("%s in the reward has the gradient %v of logit %d, the reverse KL %v", DefaultKL(true), got, i, want)
+		}
+		if v, _ := DefaultKL(false).At(math.Log(p[i]), math.Log(q[i])); v < 0 {
+			t.Errorf("%s in the loss is %v of token %d: below 0", DefaultKL(false), v, i)
+		}
+	}
+	if in, out := DefaultKL(true), DefaultKL(false); in != KLK1 || out != KLK3 {
+		t.Errorf("%s in the reward, %s in the loss", in, out)
+	}
+	for kind, want := range map[string][2]float64{NoCorrection: {}, TIS: {0, 2}, TISSequence: {0, 2}, IcePop: {.5, 5}, SequenceMask: {.999, 1.001}, SequenceMaskIS: {.5, 5}} {
+		if c := NewCorrection(kind); c != (Correction{Kind: kind, Low: want[0], High: want[1]}) {
+			t.Errorf("%s: %+v", kind, c)
+		}
+	}
+	for _, l := range Losses {
+		wantKind := TIS
+		if l.Ratio == RatioRollout {
+			wantKind = NoCorrection
+		}
+		want := TokenMean
+		if slices.Contains([]string{"gspo", "sapo", "gmpo"}, l.Name) {
+			want = SeqMeanTokenMean
+		}
+		if kind, a := DefaultCorrection(l), l.DefaultAggregation(); kind != wantKind || a != want {
+			t.Errorf("%s: correction %s, aggregation %s; want %s, %s", l.Name, kind, a, wantKind, want)
+		}
+	}
+}
