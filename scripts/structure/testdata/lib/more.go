@@ -1,0 +1,3 @@
+package lib
+
+func (b *Big[T]) Three() string { return "--limits" }
