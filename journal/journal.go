@@ -393,7 +393,7 @@ func (j *Journal) write() {
 		}
 		var records [][]byte
 		for _, p := range batch {
-			if !headed || seq > 0 && seq%headerEvery == 0 {
+			if !headed || headerDue(seq) {
 				copied := bytes.Clone(j.header)
 				seq++
 				seal(copied, seq)

@@ -30,9 +30,9 @@ import (
 // bytes; hash of the task, 8 bytes) and then the trajectory's JSON as one zstd
 // frame.
 //
-// The header is the first record, stands again behind it, and again after every
-// headerEvery records and before the first record of a resumed run: one damaged
-// place never takes all copies of a longer run.
+// The header is the first record and the second. Further copies follow after 4, 8, 16
+// and 32 records, after every headerEvery records, and before the first record of a
+// resumed run: one damaged place, a disk's block for example, never takes all copies.
 //
 // A file of version 1 is a sequence of: length and CRC-32C of the payload (4
 // bytes each), payload. The payload is JSON: the header first, then a
@@ -140,6 +140,11 @@ func finish(rec []byte) ([]byte, error) {
 	}
 	binary.LittleEndian.PutUint32(rec[4:], uint32(len(rec)-headV2))
 	return rec, nil
+}
+
+// headerDue reports whether a copy of the header follows after so many records.
+func headerDue(seq uint64) bool {
+	return seq >= 4 && seq&(seq-1) == 0 || seq > 0 && seq%headerEvery == 0
 }
 
 func headerRecord(h Header) ([]byte, error) {

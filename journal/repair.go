@@ -221,7 +221,7 @@ func copyRecords(out io.Writer, f filesys.File, s *scanned, h Header) error {
 		if isHeader(&s.layout, rec) {
 			return nil
 		}
-		if seq%headerEvery == 0 {
+		if headerDue(seq) {
 			if err := head(); err != nil {
 				return err
 			}
