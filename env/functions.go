@@ -53,8 +53,8 @@ func pow(a, b arith.Number) (arith.Number, error) {
 	if a.Sign() == 0 && b.Sign() > 0 {
 		return arith.Int(0), nil
 	}
-	if b.IsInt() && a.IsInt() && a.Rat().Num().IsInt64() {
-		switch n := a.Rat().Num().Int64(); {
+	if n, ok := a.Int64(); ok && b.IsInt() {
+		switch {
 		case n == 1, n == -1 && b.Rat().Num().Bit(0) == 0:
 			return arith.Int(1), nil
 		case n == -1:
@@ -181,7 +181,7 @@ func rounded(v arith.Number, f func(float64) float64, r func(*big.Rat) *big.Int)
 func round(a []arith.Number) (arith.Number, error) {
 	scale := new(big.Rat).SetInt64(1)
 	if len(a) == 2 {
-		if !a[1].IsInt() || a[1].Abs().Cmp(arith.Int(100)) > 0 {
+		if n, ok := a[1].Int64(); !ok || n > 100 || n < -100 {
 			return arith.Number{}, fmt.Errorf("round needs a whole number of decimals from -100 to 100")
 		}
 		p, err := pow(arith.Int(10), a[1])

@@ -320,10 +320,12 @@ func (p *expr) atom(depth int) (arith.Number, error) {
 			return n, err
 		}
 		k, err := p.braces(depth)
-		if err != nil || !n.IsInt() || !k.IsInt() || n.Cmp(arith.Int(1000)) > 0 || k.Sign() < 0 || k.Cmp(n) > 0 {
+		ni, nok := n.Int64()
+		ki, kok := k.Int64()
+		if err != nil || !nok || !kok || ni > 1000 || ki < 0 || ki > ni {
 			return arith.Number{}, errNotNumber
 		}
-		return bounds.Exact(new(big.Rat).SetInt(new(big.Int).Binomial(n.Rat().Num().Int64(), k.Rat().Num().Int64())))
+		return bounds.Exact(new(big.Rat).SetInt(new(big.Int).Binomial(ni, ki)))
 	case `\alpha`, `\beta`, `\gamma`, `\theta`, `\phi`, `\lambda`, `\mu`, `\omega`:
 		return p.variable(name), nil
 	}

@@ -51,6 +51,14 @@ func (v Number) Float() float64 {
 // IsInt reports whether the number is exact and whole.
 func (v Number) IsInt() bool { return v.r != nil && v.r.IsInt() }
 
+// Int64 is the number if it is exact, whole and an int64.
+func (v Number) Int64() (int64, bool) {
+	if !v.IsInt() || !v.r.Num().IsInt64() {
+		return 0, false
+	}
+	return v.r.Num().Int64(), true
+}
+
 // Sign is -1, 0 or 1. It is 0 for NaN.
 func (v Number) Sign() int {
 	if v.r != nil {
@@ -185,8 +193,7 @@ func (b *Bounds) Pow(x, y Number) (Number, error) {
 	if x.r == nil || !y.IsInt() || pole {
 		return b.Inexact(math.Pow(x.Float(), y.Float()))
 	}
-	if y.r.Num().IsInt64() {
-		n := y.r.Num().Int64()
+	if n, ok := y.Int64(); ok {
 		abs := max(n, -n) // negative for the smallest int64
 		bits := int64(max(x.r.Num().BitLen(), x.r.Denom().BitLen()))
 		if abs >= 0 && abs <= b.Exponent && bits*abs <= b.PowerBits {
@@ -212,8 +219,9 @@ func (b *Bounds) Fact(v Number) (Number, error) {
 	if !v.IsInt() || v.r.Sign() < 0 {
 		return Number{}, ErrFactorial
 	}
-	if v.r.Cmp(new(big.Rat).SetInt64(b.Factorial)) > 0 {
+	n, ok := v.Int64()
+	if !ok || n > b.Factorial {
 		return Number{}, ErrTooLarge
 	}
-	return b.Exact(new(big.Rat).SetInt(new(big.Int).MulRange(1, v.r.Num().Int64())))
+	return b.Exact(new(big.Rat).SetInt(new(big.Int).MulRange(1, n)))
 }
