@@ -5,21 +5,23 @@ import (
 	"fmt"
 	"math"
 	"math/big"
+	"slices"
 	"strconv"
 	"strings"
 	"unicode"
 	"unicode/utf8"
+
+	"agentcli/internal/arith"
 )
 
 // Bounds that keep one expression cheap whatever a model writes.
 const (
-	maxExpression = 2000  // bytes
-	maxDepth      = 200   // nested parentheses, signs and powers
-	maxBits       = 20000 // of a numerator or denominator: some 6,000 digits
-	maxFactorial  = 1500
+	maxExpression = 2000 // bytes
+	maxDepth      = 200  // nested parentheses, signs and powers
 )
 
-var errTooLarge = errors.New("the numbers become too large")
+// bounds allow numbers of some 6,000 digits.
+var bounds = &arith.Bounds{Bits: 20000, Exponent: 20000, PowerBits: 40000, Factorial: 1500, Strict: true}
 
 // Evaluate works out an arithmetic expression and returns its value as text:
 // an integer as an integer, a finite decimal exactly, anything else with 15
@@ -42,65 +44,22 @@ func Evaluate(expression string) (string, error) {
 	if p.tok != "" {
 		return "", fmt.Errorf("unexpected %q at character %d", p.tok, p.at+1)
 	}
-	return v.String(), nil
+	return format(v), nil
 }
 
-// number is exact while r is set, else a float.
-type number struct {
-	r *big.Rat
-	f float64
-}
-
-func exact(r *big.Rat) (number, error) {
-	if r.Num().BitLen() > maxBits || r.Denom().BitLen() > maxBits {
-		return number{}, errTooLarge
+// format writes the value as Evaluate promises.
+func format(v arith.Number) string {
+	r := v.Rat()
+	if r == nil {
+		return trimFloat(strconv.FormatFloat(v.Float(), 'g', 15, 64))
 	}
-	return number{r: r}, nil
-}
-
-func inexact(f float64) (number, error) {
-	if math.IsNaN(f) {
-		return number{}, errors.New("the result is not a real number")
+	if r.IsInt() {
+		return r.Num().String()
 	}
-	if math.IsInf(f, 0) {
-		return number{}, errTooLarge
+	if digits, finite := r.FloatPrec(); finite && digits <= 20 {
+		return r.FloatString(digits)
 	}
-	return number{f: f}, nil
-}
-
-func (v number) float() float64 {
-	if v.r != nil {
-		f, _ := v.r.Float64()
-		return f
-	}
-	return v.f
-}
-
-func (v number) sign() int {
-	if v.r != nil {
-		return v.r.Sign()
-	}
-	switch {
-	case v.f < 0:
-		return -1
-	case v.f > 0:
-		return 1
-	}
-	return 0
-}
-
-// String formats the value as Evaluate promises.
-func (v number) String() string {
-	if v.r == nil {
-		return trimFloat(strconv.FormatFloat(v.f, 'g', 15, 64))
-	}
-	if v.r.IsInt() {
-		return v.r.Num().String()
-	}
-	if digits, finite := v.r.FloatPrec(); finite && digits <= 20 {
-		return v.r.FloatString(digits)
-	}
-	return trimFloat(new(big.Float).SetPrec(200).SetRat(v.r).Text('g', 15))
+	return trimFloat(new(big.Float).SetPrec(200).SetRat(r).Text('g', 15))
 }
 
 // trimFloat turns 1e+06 into 1000000 where a person would write it so, and
@@ -219,25 +178,25 @@ func (p *parser) enter() error {
 }
 
 // sum := product (('+' | '-') product)*
-func (p *parser) sum() (number, error) {
+func (p *parser) sum() (arith.Number, error) {
 	if err := p.enter(); err != nil {
-		return number{}, err
+		return arith.Number{}, err
 	}
 	defer func() { p.depth-- }()
 	return p.chain(p.product, "+", "-")
 }
 
 // product := signed (('*' | '/' | '//' | '%') signed)*
-func (p *parser) product() (number, error) { return p.chain(p.signed, "*", "/", "//", "%") }
+func (p *parser) product() (arith.Number, error) { return p.chain(p.signed, "*", "/", "//", "%") }
 
-func (p *parser) chain(operand func() (number, error), ops ...string) (number, error) {
+func (p *parser) chain(operand func() (arith.Number, error), ops ...string) (arith.Number, error) {
 	v, err := operand()
-	for err == nil && p.tok != "" && contains(ops, p.tok) {
+	for err == nil && slices.Contains(ops, p.tok) {
 		op := p.tok
 		if err = p.next(); err != nil {
 			break
 		}
-		var w number
+		var w arith.Number
 		if w, err = operand(); err == nil {
 			v, err = apply(op, v, w)
 		}
@@ -245,69 +204,53 @@ func (p *parser) chain(operand func() (number, error), ops ...string) (number, e
 	return v, err
 }
 
-func contains(list []string, s string) bool {
-	for _, x := range list {
-		if x == s {
-			return true
-		}
-	}
-	return false
-}
-
 // signed := ('+' | '-') signed | power
 //
 // A sign binds looser than a power, as in mathematics: -2**2 is -4.
-func (p *parser) signed() (number, error) {
+func (p *parser) signed() (arith.Number, error) {
 	if p.tok != "+" && p.tok != "-" {
 		return p.power()
 	}
 	if err := p.enter(); err != nil {
-		return number{}, err
+		return arith.Number{}, err
 	}
 	defer func() { p.depth-- }()
 	op := p.tok
 	if err := p.next(); err != nil {
-		return number{}, err
+		return arith.Number{}, err
 	}
 	v, err := p.signed()
 	if err != nil || op == "+" {
 		return v, err
 	}
-	return negate(v), nil
-}
-
-func negate(v number) number {
-	if v.r != nil {
-		return number{r: new(big.Rat).Neg(v.r)}
-	}
-	return number{f: -v.f}
+	return v.Neg(), nil
 }
 
 // power := postfix ('**' signed)?   (to the right: 2**3**2 is 2**9)
-func (p *parser) power() (number, error) {
+func (p *parser) power() (arith.Number, error) {
 	v, err := p.postfix()
 	if err != nil || p.tok != "**" {
 		return v, err
 	}
 	if err := p.enter(); err != nil {
-		return number{}, err
+		return arith.Number{}, err
 	}
 	defer func() { p.depth-- }()
 	if err := p.next(); err != nil {
-		return number{}, err
+		return arith.Number{}, err
 	}
 	w, err := p.signed()
 	if err != nil {
-		return number{}, err
+		return arith.Number{}, err
 	}
 	return apply("**", v, w)
 }
 
 // postfix := atom '!'*
-func (p *parser) postfix() (number, error) {
+func (p *parser) postfix() (arith.Number, error) {
 	v, err := p.atom()
 	for err == nil && p.tok == "!" {
-		if v, err = factorial(v); err == nil {
+		if v, err = bounds.Fact(v); err == nil {
 			err = p.next()
 		}
 	}
@@ -315,62 +258,62 @@ func (p *parser) postfix() (number, error) {
 }
 
 // atom := number | constant | function '(' sum (',' sum)* ')' | '(' sum ')'
-func (p *parser) atom() (number, error) {
+func (p *parser) atom() (arith.Number, error) {
 	tok, at := p.tok, p.at
 	if tok == "" {
-		return number{}, errors.New("the expression ends too early")
+		return arith.Number{}, errors.New("the expression ends too early")
 	}
 	if isDigit(tok[0]) || tok[0] == '.' {
 		v, err := parseNumber(tok)
 		if err != nil {
-			return number{}, err
+			return arith.Number{}, err
 		}
 		if err := p.next(); err != nil {
-			return number{}, err
+			return arith.Number{}, err
 		}
 		if p.tok != "" && (p.tok == "(" || isDigit(p.tok[0]) || isLetter(p.tok[0])) {
-			return number{}, fmt.Errorf("an operator is missing before %q at character %d", p.tok, p.at+1)
+			return arith.Number{}, fmt.Errorf("an operator is missing before %q at character %d", p.tok, p.at+1)
 		}
 		return v, nil
 	}
 	if tok == "(" {
 		if err := p.next(); err != nil {
-			return number{}, err
+			return arith.Number{}, err
 		}
 		v, err := p.sum()
 		if err != nil {
-			return number{}, err
+			return arith.Number{}, err
 		}
 		return v, p.closing(at)
 	}
 	if !isLetter(tok[0]) {
-		return number{}, fmt.Errorf("unexpected %q at character %d", tok, at+1)
+		return arith.Number{}, fmt.Errorf("unexpected %q at character %d", tok, at+1)
 	}
 	if err := p.next(); err != nil {
-		return number{}, err
+		return arith.Number{}, err
 	}
 	switch strings.ToLower(tok) {
 	case "pi":
-		return number{f: math.Pi}, nil
+		return arith.Inexact(math.Pi), nil
 	case "e":
-		return number{f: math.E}, nil
+		return arith.Inexact(math.E), nil
 	}
 	fn, ok := functions[strings.ToLower(tok)]
 	if !ok {
-		return number{}, fmt.Errorf("unknown name %q at character %d", tok, at+1)
+		return arith.Number{}, fmt.Errorf("unknown name %q at character %d", tok, at+1)
 	}
 	if p.tok != "(" {
-		return number{}, fmt.Errorf("%s needs its arguments in parentheses", tok)
+		return arith.Number{}, fmt.Errorf("%s needs its arguments in parentheses", tok)
 	}
 	open := p.at
-	var args []number
+	var args []arith.Number
 	for {
 		if err := p.next(); err != nil {
-			return number{}, err
+			return arith.Number{}, err
 		}
 		v, err := p.sum()
 		if err != nil {
-			return number{}, err
+			return arith.Number{}, err
 		}
 		args = append(args, v)
 		if p.tok != "," {
@@ -378,10 +321,10 @@ func (p *parser) atom() (number, error) {
 		}
 	}
 	if err := p.closing(open); err != nil {
-		return number{}, err
+		return arith.Number{}, err
 	}
 	if len(args) < fn.min || len(args) > fn.max {
-		return number{}, fmt.Errorf("%s does not take %d arguments", tok, len(args))
+		return arith.Number{}, fmt.Errorf("%s does not take %d arguments", tok, len(args))
 	}
 	return fn.do(args)
 }
@@ -393,16 +336,16 @@ func (p *parser) closing(open int) error {
 	return p.next()
 }
 
-func parseNumber(s string) (number, error) {
+func parseNumber(s string) (arith.Number, error) {
 	// A huge exponent would take memory before any bound is looked at.
 	if i := strings.IndexAny(s, "eE"); i >= 0 {
 		if n, err := strconv.Atoi(s[i+1:]); err != nil || n > 5000 || n < -5000 {
-			return number{}, errTooLarge
+			return arith.Number{}, arith.ErrTooLarge
 		}
 	}
 	r, ok := new(big.Rat).SetString(s)
 	if !ok {
-		return number{}, fmt.Errorf("%q is no number", s)
+		return arith.Number{}, fmt.Errorf("%q is no number", s)
 	}
-	return exact(r)
+	return bounds.Exact(r)
 }

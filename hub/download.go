@@ -1,6 +1,7 @@
 package hub
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha1"
 	"crypto/sha256"
@@ -9,6 +10,7 @@ import (
 	"fmt"
 	"hash"
 	"io"
+	"math"
 	"net/http"
 	"net/url"
 	"os"
@@ -16,6 +18,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/cenkalti/backoff/v5"
 )
 
 // meta is what the hub says of a file before it is fetched.
@@ -158,33 +162,8 @@ func (h *Hub) fetch(ctx context.Context, r Repo, file string, m meta, blob strin
 	if f.Name() != blob+".incomplete" {
 		defer os.Remove(f.Name()) // nobody goes on with it
 	}
-	tries, wait := h.Retries, h.Wait
-	if tries == 0 {
-		tries = 4
-	}
-	if wait == 0 {
-		wait = 500 * time.Millisecond
-	}
-	for i := 0; ; i++ {
-		err = h.transfer(ctx, r, file, m, f)
-		if err == nil {
-			break
-		}
-		if ctx.Err() != nil {
-			return ctx.Err()
-		}
-		var final *finalError
-		if errors.As(err, &final) {
-			return final.err
-		}
-		if i >= tries {
-			return wrap(fmt.Errorf("the download was interrupted %d times (run it again to go on where it stopped): %w", i+1, err))
-		}
-		select {
-		case <-ctx.Done():
-			return ctx.Err()
-		case <-time.After(wait << i):
-		}
+	if err := h.transferAll(ctx, r, file, m, f); err != nil {
+		return err
 	}
 	if err := check(f, m); err != nil {
 		_ = os.Remove(f.Name()) // what is damaged must not be resumed
@@ -204,20 +183,38 @@ const defaultStall = time.Minute
 
 var errSilent = errors.New("the server sent nothing")
 
-// finalError is one that no further try will mend.
-type finalError struct{ err error }
+// transferAll brings what is missing of f, in several tries if need be.
+func (h *Hub) transferAll(ctx context.Context, r Repo, file string, m meta, f *os.File) error {
+	waits := &backoff.ExponentialBackOff{InitialInterval: cmp.Or(h.Wait, 500*time.Millisecond), Multiplier: 2, MaxInterval: math.MaxInt64}
+	tries, last := 0, error(nil)
+	_, err := backoff.Retry(ctx, func() (struct{}, error) {
+		tries++
+		last = h.transfer(ctx, r, file, m, f)
+		return struct{}{}, last
+	}, backoff.WithBackOff(waits), backoff.WithMaxTries(1+uint(max(0, cmp.Or(h.Retries, 4)))), backoff.WithMaxElapsedTime(0))
+	if err == nil {
+		return nil
+	}
+	if ctx.Err() != nil {
+		return ctx.Err()
+	}
+	var permanent *backoff.PermanentError
+	if errors.As(last, &permanent) {
+		return permanent.Unwrap()
+	}
+	return fmt.Errorf("%s, file %s: the download was interrupted %d times (run it again to go on where it stopped): %w", r, file, tries, last)
+}
 
-func (e *finalError) Error() string { return e.err.Error() }
-
-// transfer appends what is missing to f.
+// transfer appends what is missing to f. Its error is permanent where no further
+// try will help.
 func (h *Hub) transfer(ctx context.Context, r Repo, file string, m meta, f *os.File) error {
 	have, err := f.Seek(0, io.SeekEnd)
 	if err != nil {
-		return &finalError{err}
+		return backoff.Permanent(err)
 	}
 	if m.size >= 0 && have > m.size {
 		if have, err = 0, f.Truncate(0); err != nil {
-			return &finalError{err}
+			return backoff.Permanent(err)
 		}
 	}
 	if m.size >= 0 && have == m.size {
@@ -234,7 +231,7 @@ func (h *Hub) transfer(ctx context.Context, r Repo, file string, m meta, f *os.F
 	for hop := 0; ; hop++ {
 		req, err := h.request(ctx, http.MethodGet, u)
 		if err != nil {
-			return &finalError{err}
+			return backoff.Permanent(err)
 		}
 		if have > 0 {
 			req.Header.Set("Range", fmt.Sprintf("bytes=%d-", have))
@@ -258,30 +255,30 @@ func (h *Hub) transfer(ctx context.Context, r Repo, file string, m meta, f *os.F
 	case resp.StatusCode == http.StatusPartialContent:
 		if !strings.HasPrefix(resp.Header.Get("Content-Range"), fmt.Sprintf("bytes %d-", have)) {
 			if err := f.Truncate(0); err != nil {
-				return &finalError{err}
+				return backoff.Permanent(err)
 			}
 			return fmt.Errorf("the server sent another range than was asked for")
 		}
 	case resp.StatusCode == http.StatusOK:
 		have = 0 // the server does not know ranges: from the start
 		if err := f.Truncate(0); err != nil {
-			return &finalError{err}
+			return backoff.Permanent(err)
 		}
 	case resp.StatusCode == http.StatusRequestedRangeNotSatisfiable:
 		if err := f.Truncate(0); err != nil {
-			return &finalError{err}
+			return backoff.Permanent(err)
 		}
 		return fmt.Errorf("the server refuses to go on at byte %d", have)
 	case resp.StatusCode >= 500 || resp.StatusCode == http.StatusTooManyRequests:
 		return fmt.Errorf("the server answered %s", resp.Status)
 	default:
 		if err := statusError(r, file, resp); err != nil {
-			return &finalError{err}
+			return backoff.Permanent(err)
 		}
-		return &finalError{fmt.Errorf("%s, file %s: the server answered %s", r, file, resp.Status)}
+		return backoff.Permanent(fmt.Errorf("%s, file %s: the server answered %s", r, file, resp.Status))
 	}
 	if _, err := f.Seek(have, io.SeekStart); err != nil {
-		return &finalError{err}
+		return backoff.Permanent(err)
 	}
 	silent := time.AfterFunc(limit, func() { cancel(errSilent) })
 	defer silent.Stop()
@@ -294,7 +291,7 @@ func (h *Hub) transfer(ctx context.Context, r Repo, file string, m meta, f *os.F
 	if _, err := io.Copy(onlyWriter{f}, body); err != nil {
 		var pe *os.PathError
 		if errors.As(err, &pe) { // the disk, not the line
-			return &finalError{fmt.Errorf("%s, file %s: %w", r, file, err)}
+			return backoff.Permanent(fmt.Errorf("%s, file %s: %w", r, file, err))
 		}
 		if errors.Is(context.Cause(ctx), errSilent) {
 			return fmt.Errorf("%w for %v", errSilent, limit)

@@ -3,7 +3,7 @@
 // libraries share: what they fetched is found here, and the other way round.
 //
 // HF_HOME, HF_HUB_CACHE, HF_ENDPOINT, HF_TOKEN (or the token file) and
-// HF_HUB_OFFLINE are honoured. It imports the standard library only.
+// HF_HUB_OFFLINE are honoured. It imports the standard library and a back-off only.
 package hub
 
 import (

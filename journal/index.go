@@ -113,13 +113,6 @@ func (x *Index) Offset(id string) int64 {
 	return 0
 }
 
-// has reports whether an id is at an offset.
-func (x *Index) has(id string, at int64) bool {
-	h := x.mixed(id)
-	s := x.parts[h%indexParts].find(h, func(s *place) bool { return s.at == at })
-	return s != nil && s.at == at && at > 0
-}
-
 // Len is how many ids there are.
 func (x *Index) Len() int { return x.n }
 

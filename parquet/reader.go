@@ -54,9 +54,6 @@ func Open(path string) (*Reader, error) {
 // Metadata is what the file says about its run.
 func (r *Reader) Metadata() Metadata { return r.meta }
 
-// NumRows is the number of trajectories.
-func (r *Reader) NumRows() int64 { return r.t.NumRows() }
-
 // Columns are the columns that the file has.
 func (r *Reader) Columns() []string { return r.t.Columns() }
 

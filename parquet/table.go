@@ -109,12 +109,6 @@ func (t *Table) Has(column string) bool {
 	return false
 }
 
-// NumRows is the number of rows.
-func (t *Table) NumRows() int64 { return t.pq.NumRows() }
-
-// Path is the file's path as it was opened.
-func (t *Table) Path() string { return t.path }
-
 // Value is the file metadata under key.
 func (t *Table) Value(key string) (string, bool) {
 	if v := t.pq.MetaData().KeyValueMetadata().FindValue(key); v != nil {

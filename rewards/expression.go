@@ -6,40 +6,26 @@ import (
 	"math/big"
 	"regexp"
 	"strings"
+
+	"agentcli/internal/arith"
 )
 
 // An answer is read as an expression of numbers, letters, + - * / ^, LaTeX's
 // \frac, \sqrt and \pi, functions, and products without a sign. Numbers stay
 // exact rationals as long as the operations allow it.
 
-// value is exact while r is set, else the float f.
-type value struct {
-	r *big.Rat
-	f float64
-}
-
-func rational(r *big.Rat) value { f, _ := r.Float64(); return value{r, f} }
-func float(f float64) value     { return value{nil, f} }
-
-// maxBits bounds exact numbers; beyond it floats are good enough.
-const maxBits = 4096
-
-func (v value) checked() value {
-	if v.r != nil && (v.r.Num().BitLen() > maxBits || v.r.Denom().BitLen() > maxBits) {
-		return float(v.f)
-	}
-	return v
-}
+// bounds are those of exact numbers. Beyond them a float is good enough.
+var bounds = &arith.Bounds{Bits: 4096, Exponent: 1000, PowerBits: 4096, Factorial: 400}
 
 var errNotNumber = errors.New("not an expression")
 
 // exactValue is the rational that s stands for, if it stands for one.
 func exactValue(s string) (*big.Rat, bool) {
 	v, letters, err := evaluate(s, 0)
-	if err != nil || letters || v.r == nil {
+	if err != nil || letters || v.Rat() == nil {
 		return nil, false
 	}
-	return v.r, true
+	return v.Rat(), true
 }
 
 // sameExpressions compares expressions: by their numbers, or, where letters or
@@ -64,8 +50,8 @@ func sameExpressions(a, b string, o Options) bool {
 		if err != nil || la != lb {
 			return false
 		}
-		if x.r != nil && y.r != nil {
-			if !equalNumbers(x.r, y.r, strings.HasSuffix(a, "%") != strings.HasSuffix(b, "%"), o) {
+		if x.Rat() != nil && y.Rat() != nil {
+			if !equalNumbers(x.Rat(), y.Rat(), strings.HasSuffix(a, "%") != strings.HasSuffix(b, "%"), o) {
 				return false
 			}
 			if !la {
@@ -74,34 +60,35 @@ func sameExpressions(a, b string, o Options) bool {
 			finite = true
 			continue
 		}
-		if math.IsNaN(x.f) || math.IsNaN(y.f) {
-			if math.IsNaN(x.f) != math.IsNaN(y.f) {
+		xf, yf := x.Float(), y.Float()
+		if math.IsNaN(xf) || math.IsNaN(yf) {
+			if math.IsNaN(xf) != math.IsNaN(yf) {
 				return false
 			}
 			continue
 		}
-		if math.IsInf(x.f, 0) || math.IsInf(y.f, 0) {
-			if x.f != y.f {
+		if math.IsInf(xf, 0) || math.IsInf(yf, 0) {
+			if xf != yf {
 				return false
 			}
 			continue
 		}
 		finite = true
 		if o.FloatRounding > 0 && o.FloatRounding < 15 {
-			if scale := math.Pow10(o.FloatRounding); math.Round(x.f*scale) != math.Round(y.f*scale) {
+			if scale := math.Pow10(o.FloatRounding); math.Round(xf*scale) != math.Round(yf*scale) {
 				return false
 			}
 			continue
 		}
-		if x.r != nil || y.r != nil {
+		if x.Rat() != nil || y.Rat() != nil {
 			// An exact decimal against a root is right only if it is that number:
 			// 1.414 is not \sqrt{2}.
-			if math.Abs(x.f-y.f) > 1e-14*math.Max(math.Abs(x.f), math.Abs(y.f)) {
+			if math.Abs(xf-yf) > 1e-14*math.Max(math.Abs(xf), math.Abs(yf)) {
 				return false
 			}
 			continue
 		}
-		if math.Abs(x.f-y.f) > 1e-12*math.Max(1, math.Max(math.Abs(x.f), math.Abs(y.f))) {
+		if math.Abs(xf-yf) > 1e-12*math.Max(1, math.Max(math.Abs(xf), math.Abs(yf))) {
 			return false
 		}
 	}
@@ -120,9 +107,9 @@ func equation(s string) (l, r string, ok bool) {
 // evaluate reads and evaluates s; letters stand for fixed odd numbers that
 // differ with point. A percent sign is dropped: equalNumbers knows both
 // readings.
-func evaluate(s string, point int) (v value, letters bool, err error) {
+func evaluate(s string, point int) (v arith.Number, letters bool, err error) {
 	if len(s) > 1000 {
-		return value{}, false, errNotNumber
+		return arith.Number{}, false, errNotNumber
 	}
 	if thousands.MatchString(s) {
 		s = strings.ReplaceAll(s, ",", "")
@@ -154,21 +141,21 @@ func (p *expr) take(tok string) bool {
 
 const maxNesting = 60
 
-func (p *expr) sum(depth int) (value, error) {
+func (p *expr) sum(depth int) (arith.Number, error) {
 	if depth > maxNesting {
-		return value{}, errNotNumber
+		return arith.Number{}, errNotNumber
 	}
 	v, err := p.product(depth)
 	for err == nil {
-		var w value
+		var w arith.Number
 		switch {
 		case p.take("+"):
 			if w, err = p.product(depth); err == nil {
-				v = add(v, w, 1)
+				v, err = bounds.Add(v, w)
 			}
 		case p.take("-"):
 			if w, err = p.product(depth); err == nil {
-				v = add(v, w, -1)
+				v, err = bounds.Sub(v, w)
 			}
 		default:
 			return v, nil
@@ -177,7 +164,7 @@ func (p *expr) sum(depth int) (value, error) {
 	return v, err
 }
 
-func (p *expr) product(depth int) (value, error) {
+func (p *expr) product(depth int) (arith.Number, error) {
 	neg := false
 	for {
 		if p.take("-") {
@@ -188,14 +175,14 @@ func (p *expr) product(depth int) (value, error) {
 	}
 	v, err := p.power(depth)
 	for err == nil && p.i < len(p.s) {
-		var w value
+		var w arith.Number
 		switch {
 		case p.take("*"):
 			for p.take("-") {
 				neg = !neg
 			}
 			if w, err = p.power(depth); err == nil {
-				v = mul(v, w)
+				v, err = bounds.Mul(v, w)
 			}
 			continue
 		case p.take("/"):
@@ -203,7 +190,7 @@ func (p *expr) product(depth int) (value, error) {
 				neg = !neg
 			}
 			if w, err = p.power(depth); err == nil {
-				v, err = div(v, w)
+				v, err = bounds.Div(v, w)
 			}
 			continue
 		}
@@ -212,16 +199,16 @@ func (p *expr) product(depth int) (value, error) {
 			break
 		}
 		if w, err = p.power(depth); err == nil {
-			v = mul(v, w)
+			v, err = bounds.Mul(v, w)
 		}
 	}
 	if neg {
-		v = mul(v, rational(big.NewRat(-1, 1)))
+		v = v.Neg()
 	}
 	return v, err
 }
 
-func (p *expr) power(depth int) (value, error) {
+func (p *expr) power(depth int) (arith.Number, error) {
 	v, err := p.atom(depth + 1)
 	if err != nil {
 		return v, err
@@ -229,19 +216,19 @@ func (p *expr) power(depth int) (value, error) {
 	for p.i < len(p.s) {
 		switch {
 		case p.take("!"):
-			if v, err = factorial(v); err != nil {
+			if v, err = bounds.Fact(v); err != nil {
 				return v, err
 			}
 		case p.take("^"):
 			neg := p.take("-")
-			var e value
+			var e arith.Number
 			if e, err = p.atom(depth + 1); err != nil {
 				return v, err
 			}
 			if neg {
-				e = mul(e, rational(big.NewRat(-1, 1)))
+				e = e.Neg()
 			}
-			return pow(v, e), nil
+			return bounds.Pow(v, e)
 		default:
 			return v, nil
 		}
@@ -256,9 +243,9 @@ var functions = map[string]func(float64) float64{
 	`\csc`: func(x float64) float64 { return 1 / math.Sin(x) },
 }
 
-func (p *expr) atom(depth int) (value, error) {
+func (p *expr) atom(depth int) (arith.Number, error) {
 	if p.i >= len(p.s) || depth > maxNesting {
-		return value{}, errNotNumber
+		return arith.Number{}, errNotNumber
 	}
 	c := p.s[p.i]
 	switch {
@@ -279,17 +266,14 @@ func (p *expr) atom(depth int) (value, error) {
 		if err == nil && !p.take("|") {
 			err = errNotNumber
 		}
-		if v.r != nil {
-			return rational(new(big.Rat).Abs(v.r)), err
-		}
-		return float(math.Abs(v.f)), err
+		return v.Abs(), err
 	case letter(c):
 		if p.take("sqrt") {
 			v, err := p.atom(depth + 1)
 			return root(v, 2), err
 		}
 		if p.take("pi") {
-			return float(math.Pi), nil
+			return arith.Inexact(math.Pi), nil
 		}
 		p.i++
 		name := string(c)
@@ -299,7 +283,7 @@ func (p *expr) atom(depth int) (value, error) {
 		}
 		return p.variable(name), nil
 	case c != '\\':
-		return value{}, errNotNumber
+		return arith.Number{}, errNotNumber
 	}
 	j := p.i + 1
 	for j < len(p.s) && letter(p.s[j]) {
@@ -317,7 +301,7 @@ func (p *expr) atom(depth int) (value, error) {
 		if err != nil {
 			return d, err
 		}
-		return div(n, d)
+		return bounds.Div(n, d)
 	case `\sqrt`:
 		degree := 2
 		if p.i+2 < len(p.s) && p.s[p.i] == '[' && p.s[p.i+2] == ']' && digit(p.s[p.i+1]) {
@@ -327,27 +311,29 @@ func (p *expr) atom(depth int) (value, error) {
 		v, err := p.atom(depth + 1)
 		return root(v, degree), err
 	case `\pi`:
-		return float(math.Pi), nil
+		return arith.Inexact(math.Pi), nil
 	case `\infty`:
-		return float(math.Inf(1)), nil
+		return arith.Inexact(math.Inf(1)), nil
 	case `\binom`:
 		n, err := p.braces(depth)
 		if err != nil {
 			return n, err
 		}
 		k, err := p.braces(depth)
-		if err != nil || n.r == nil || k.r == nil || !n.r.IsInt() || !k.r.IsInt() || n.f < 0 || n.f > 1000 || k.f < 0 || k.f > n.f {
-			return value{}, errNotNumber
+		ni, nok := n.Int64()
+		ki, kok := k.Int64()
+		if err != nil || !nok || !kok || ni > 1000 || ki < 0 || ki > ni {
+			return arith.Number{}, errNotNumber
 		}
-		return rational(new(big.Rat).SetInt(new(big.Int).Binomial(n.r.Num().Int64(), k.r.Num().Int64()))).checked(), nil
+		return bounds.Exact(new(big.Rat).SetInt(new(big.Int).Binomial(ni, ki)))
 	case `\alpha`, `\beta`, `\gamma`, `\theta`, `\phi`, `\lambda`, `\mu`, `\omega`:
 		return p.variable(name), nil
 	}
 	f, ok := functions[name]
 	if !ok {
-		return value{}, errNotNumber
+		return arith.Number{}, errNotNumber
 	}
-	e := value{}
+	var e arith.Number
 	raised := p.take("^")
 	if raised {
 		var err error
@@ -359,16 +345,16 @@ func (p *expr) atom(depth int) (value, error) {
 	if err != nil {
 		return v, err
 	}
-	v = float(f(v.f))
+	v = arith.Inexact(f(v.Float()))
 	if raised {
-		v = pow(v, e)
+		return bounds.Pow(v, e)
 	}
 	return v, nil
 }
 
-func (p *expr) braces(depth int) (value, error) {
+func (p *expr) braces(depth int) (arith.Number, error) {
 	if depth > maxNesting || !p.take("{") {
-		return value{}, errNotNumber
+		return arith.Number{}, errNotNumber
 	}
 	v, err := p.sum(depth + 1)
 	if err == nil && !p.take("}") {
@@ -382,7 +368,7 @@ var properFraction = regexp.MustCompile(`^\\frac\{(\d{1,50})\}\{(\d{0,49}[1-9]\d
 
 // number reads a decimal exactly; a whole number right before a fraction of
 // whole numbers is a mixed fraction.
-func (p *expr) number() (value, error) {
+func (p *expr) number() (arith.Number, error) {
 	from := p.i
 	for p.i < len(p.s) && (digit(p.s[p.i]) || p.s[p.i] == '.') {
 		p.i++
@@ -390,13 +376,13 @@ func (p *expr) number() (value, error) {
 	text := p.s[from:p.i]
 	r, ok := new(big.Rat).SetString(text)
 	if !ok || len(text) > 400 {
-		return value{}, errNotNumber
+		return arith.Number{}, errNotNumber
 	}
-	v := rational(r)
+	v := arith.Exact(r)
 	if m := properFraction.FindStringSubmatch(p.s[p.i:]); m != nil && !strings.Contains(text, ".") {
 		if f, ok := new(big.Rat).SetString(m[1] + "/" + m[2]); ok && f.Cmp(big.NewRat(1, 1)) < 0 {
 			p.i += len(m[0])
-			return rational(f.Add(f, r)), nil
+			return arith.Exact(f.Add(f, r)), nil
 		}
 	}
 	return v, nil
@@ -404,7 +390,7 @@ func (p *expr) number() (value, error) {
 
 // variable gives a letter its value: positive, so that roots are real, and
 // without a simple relation to any other.
-func (p *expr) variable(name string) value {
+func (p *expr) variable(name string) arith.Number {
 	if name == "i" { // the imaginary unit is only compared by its place
 		name = "i!"
 	}
@@ -413,71 +399,21 @@ func (p *expr) variable(name string) value {
 	for i := 0; i < len(name); i++ {
 		h = (h ^ uint64(name[i])) * 1099511628211
 	}
-	return float(0.5 + float64(h>>11)/(1<<53)*2)
+	return arith.Inexact(0.5 + float64(h>>11)/(1<<53)*2)
 }
 
 func digit(c byte) bool  { return c >= '0' && c <= '9' }
 func letter(c byte) bool { return c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' }
 
-func add(a, b value, sign int64) value {
-	if a.r != nil && b.r != nil {
-		return rational(new(big.Rat).Add(a.r, new(big.Rat).Mul(b.r, big.NewRat(sign, 1)))).checked()
-	}
-	return float(a.f + float64(sign)*b.f)
-}
-
-func mul(a, b value) value {
-	if a.r != nil && b.r != nil {
-		return rational(new(big.Rat).Mul(a.r, b.r)).checked()
-	}
-	return float(a.f * b.f)
-}
-
-func div(a, b value) (value, error) {
-	if b.r != nil && b.r.Sign() == 0 {
-		return value{}, errNotNumber
-	}
-	if a.r != nil && b.r != nil {
-		return rational(new(big.Rat).Quo(a.r, b.r)).checked(), nil
-	}
-	return float(a.f / b.f), nil
-}
-
-func pow(a, e value) value {
-	if a.r != nil && e.r != nil && e.r.IsInt() && e.r.Num().IsInt64() {
-		n := e.r.Num().Int64()
-		size := int64(max(a.r.Num().BitLen(), a.r.Denom().BitLen()))
-		if n >= -1000 && n <= 1000 && size*max(n, -n) <= maxBits && (n >= 0 || a.r.Sign() != 0) {
-			k := big.NewInt(max(n, -n))
-			r := new(big.Rat).SetFrac(new(big.Int).Exp(a.r.Num(), k, nil), new(big.Int).Exp(a.r.Denom(), k, nil))
-			if n < 0 {
-				r.Inv(r)
-			}
-			return rational(r)
+func root(a arith.Number, n int) arith.Number {
+	switch n {
+	case 2:
+		if r, ok := a.ExactSqrt(); ok {
+			return r
 		}
+		return arith.Inexact(math.Sqrt(a.Float()))
+	case 3:
+		return arith.Inexact(math.Cbrt(a.Float()))
 	}
-	return float(math.Pow(a.f, e.f))
-}
-
-func root(a value, n int) value {
-	if n == 2 && a.r != nil && a.r.Sign() >= 0 { // an exact root stays exact
-		p, q := new(big.Int).Sqrt(a.r.Num()), new(big.Int).Sqrt(a.r.Denom())
-		if new(big.Int).Mul(p, p).Cmp(a.r.Num()) == 0 && new(big.Int).Mul(q, q).Cmp(a.r.Denom()) == 0 {
-			return rational(new(big.Rat).SetFrac(p, q))
-		}
-	}
-	if n == 2 {
-		return float(math.Sqrt(a.f))
-	}
-	if n == 3 {
-		return float(math.Cbrt(a.f))
-	}
-	return float(math.Pow(a.f, 1/float64(n)))
-}
-
-func factorial(a value) (value, error) {
-	if a.r == nil || !a.r.IsInt() || a.r.Sign() < 0 || a.f > 400 {
-		return value{}, errNotNumber
-	}
-	return rational(new(big.Rat).SetInt(new(big.Int).MulRange(1, max(1, a.r.Num().Int64())))).checked(), nil
+	return arith.Inexact(math.Pow(a.Float(), 1/float64(n)))
 }

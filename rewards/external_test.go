@@ -11,8 +11,11 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
+
+	"github.com/cenkalti/backoff/v5"
 
 	"agentcli/traj"
 )
@@ -108,11 +111,11 @@ func TestRemoteRewardSpeaksOpenRLHFsProtocol(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	waits := 0
-	r.(*remoteReward).sleep = func(context.Context, time.Duration) error { waits++; return nil }
+	var w waits
+	r.(*remoteReward).waits = func() backoff.BackOff { return &w }
 	s, err := r.Score(t.Context(), asked())
-	if err != nil || *s.Value != 1.5 || s.Correct != nil || fmt.Sprint(s.Parts) != "[{length 1} {score 0.5}]" || waits != 2 {
-		t.Errorf("%+v, %v, %d waits", s, err, waits)
+	if err != nil || *s.Value != 1.5 || s.Correct != nil || fmt.Sprint(s.Parts) != "[{length 1} {score 0.5}]" || w.n != 2 {
+		t.Errorf("%+v, %v, %d waits", s, err, w.n)
 	}
 }
 
@@ -132,7 +135,7 @@ func TestRemoteRewardGivesUpWithAnError(t *testing.T) {
 			fmt.Fprint(w, x.body)
 		}))
 		r, _ := New(server.URL, Options{})
-		r.(*remoteReward).sleep = func(context.Context, time.Duration) error { return nil }
+		r.(*remoteReward).waits = func() backoff.BackOff { return &waits{} }
 		s, err := r.Score(t.Context(), asked())
 		if err == nil || s.Value != nil || calls != x.tries || !strings.Contains(err.Error(), server.URL) {
 			t.Errorf("%s: %+v, %v, %d tries", name, s, err, calls)
@@ -140,8 +143,38 @@ func TestRemoteRewardGivesUpWithAnError(t *testing.T) {
 		server.Close()
 	}
 	r, _ := New("http://127.0.0.1:1/", Options{})
-	r.(*remoteReward).sleep = func(context.Context, time.Duration) error { return errors.New("time") }
-	if _, err := r.Score(t.Context(), asked()); err == nil {
-		t.Error("no server, no error")
+	ctx, cancel := context.WithCancel(t.Context())
+	r.(*remoteReward).waits = func() backoff.BackOff { return &waits{d: time.Hour, before: cancel} }
+	if _, err := r.Score(ctx, asked()); !errors.Is(err, syscall.ECONNREFUSED) { // the cause, though the wait was cut short
+		t.Errorf("no server, and the run ends in the wait: %v", err)
+	}
+}
+
+// waits are n waits of d.
+type waits struct {
+	n      int
+	d      time.Duration
+	before func()
+}
+
+func (w *waits) Reset() {}
+
+func (w *waits) NextBackOff() time.Duration {
+	w.n++
+	if w.before != nil {
+		w.before()
+	}
+	return w.d
+}
+
+func TestRemoteRewardWaitsTwiceAsLongEachTime(t *testing.T) {
+	for range 200 {
+		w := remoteWaits()
+		for i := range remoteTries - 1 {
+			most := 500 * time.Millisecond << i
+			if d := w.NextBackOff(); d < most/2 || d > most {
+				t.Fatalf("wait %d is %v, want %v to %v", i, d, most/2, most)
+			}
+		}
 	}
 }

@@ -8,11 +8,12 @@ import (
 	"fmt"
 	"io"
 	"math"
-	"math/rand/v2"
 	"net/http"
 	"net/url"
 	"strings"
 	"time"
+
+	"github.com/cenkalti/backoff/v5"
 
 	"agentcli/internal/text"
 	"agentcli/traj"
@@ -20,10 +21,9 @@ import (
 
 // Limits of a remote reward. A slow one is the run's own time-out to end.
 const (
-	remoteTries   = 5
-	remoteBackoff = 500 * time.Millisecond
-	remoteTry     = 2 * time.Minute
-	remoteBody    = 8 << 20 // bytes of an answer
+	remoteTries = 5
+	remoteTry   = 2 * time.Minute
+	remoteBody  = 8 << 20 // bytes of an answer
 )
 
 // remoteReward asks a server of OpenRLHF's remote reward protocol: POST
@@ -33,20 +33,17 @@ const (
 type remoteReward struct {
 	url    string
 	client *http.Client
-	sleep  func(ctx context.Context, d time.Duration) error
+	waits  func() backoff.BackOff // of one trajectory
 }
 
 func newRemote(address string) Reward {
-	return &remoteReward{address, &http.Client{Timeout: remoteTry}, func(ctx context.Context, d time.Duration) error {
-		t := time.NewTimer(d)
-		defer t.Stop()
-		select {
-		case <-t.C:
-			return nil
-		case <-ctx.Done():
-			return ctx.Err()
-		}
-	}}
+	return &remoteReward{address, &http.Client{Timeout: remoteTry}, remoteWaits}
+}
+
+// remoteWaits are .25 to .5 s before the second try, and twice the last before
+// each further one.
+func remoteWaits() backoff.BackOff {
+	return &backoff.ExponentialBackOff{InitialInterval: 375 * time.Millisecond, RandomizationFactor: 1. / 3, Multiplier: 2, MaxInterval: time.Minute}
 }
 
 func (r *remoteReward) Name() string { return r.url }
@@ -68,30 +65,25 @@ func (r *remoteReward) Score(ctx context.Context, t *traj.Trajectory) (Score, er
 	if err != nil {
 		return Score{}, err
 	}
-	var last error
-	for n := range remoteTries {
-		if n > 0 {
-			d := remoteBackoff << (n - 1)
-			if err := r.sleep(ctx, d/2+time.Duration(rand.Float64()*float64(d/2))); err != nil {
-				return Score{}, fmt.Errorf("reward %s: %w (then the time was up)", text.Address(r.url), last)
-			}
+	tries, last := 0, error(nil)
+	s, err := backoff.Retry(ctx, func() (s Score, err error) {
+		tries++
+		if s, err = r.ask(ctx, body); err != nil {
+			last = err
 		}
-		s, again, err := r.ask(ctx, body)
-		if err == nil {
-			return s, nil
-		}
-		if last = err; !again || ctx.Err() != nil {
-			return Score{}, fmt.Errorf("reward %s: %w", text.Address(r.url), err)
-		}
+		return s, err
+	}, backoff.WithBackOff(r.waits()), backoff.WithMaxTries(remoteTries), backoff.WithMaxElapsedTime(0))
+	if err != nil { // of the context too, which says less than the last try's
+		return Score{}, fmt.Errorf("reward %s: %w (after %d tries)", text.Address(r.url), last, tries)
 	}
-	return Score{}, fmt.Errorf("reward %s: %w (after %d tries)", text.Address(r.url), last, remoteTries)
+	return s, nil
 }
 
-// ask makes one try; again says whether another makes sense.
-func (r *remoteReward) ask(ctx context.Context, body []byte) (s Score, again bool, err error) {
+// ask makes one try. Its error is permanent where another makes no sense.
+func (r *remoteReward) ask(ctx context.Context, body []byte) (s Score, err error) {
 	req, err := http.NewRequestWithContext(ctx, http.MethodPost, r.url, bytes.NewReader(body))
 	if err != nil {
-		return s, false, err
+		return s, backoff.Permanent(err)
 	}
 	req.Header.Set("Content-Type", "application/json")
 	resp, err := r.client.Do(req)
@@ -100,19 +92,19 @@ func (r *remoteReward) ask(ctx context.Context, body []byte) (s Score, again boo
 		if errors.As(err, &where) {
 			err = where.Err
 		}
-		return s, true, err
+		return s, err
 	}
 	defer resp.Body.Close()
 	data, err := io.ReadAll(io.LimitReader(resp.Body, remoteBody+1))
 	switch {
 	case err != nil:
-		return s, true, err
+		return s, err
 	case len(data) > remoteBody:
-		return s, false, fmt.Errorf("its answer is longer than %d MB", remoteBody>>20)
+		return s, backoff.Permanent(fmt.Errorf("its answer is longer than %d MB", remoteBody>>20))
 	case resp.StatusCode == http.StatusTooManyRequests || resp.StatusCode >= 500:
-		return s, true, fmt.Errorf("%s: %s", resp.Status, r.short(data))
+		return s, fmt.Errorf("%s: %s", resp.Status, r.short(data))
 	case resp.StatusCode != http.StatusOK:
-		return s, false, fmt.Errorf("%s: %s", resp.Status, r.short(data))
+		return s, backoff.Permanent(fmt.Errorf("%s: %s", resp.Status, r.short(data)))
 	}
 	var a struct {
 		Rewards   []*float64                   `json:"rewards"`
@@ -120,10 +112,10 @@ func (r *remoteReward) ask(ctx context.Context, body []byte) (s Score, again boo
 		ExtraLogs map[string][]json.RawMessage `json:"extra_logs"`
 	}
 	if err := json.Unmarshal(data, &a); err != nil {
-		return s, true, fmt.Errorf(`its answer %s is not of the form {"rewards": [NUMBER]}: %w`, r.short(data), err)
+		return s, fmt.Errorf(`its answer %s is not of the form {"rewards": [NUMBER]}: %w`, r.short(data), err)
 	}
 	if len(a.Rewards) != 1 || a.Rewards[0] == nil {
-		return s, false, fmt.Errorf(`its answer %s has %d rewards for one query`, r.short(data), len(a.Rewards))
+		return s, backoff.Permanent(fmt.Errorf(`its answer %s has %d rewards for one query`, r.short(data), len(a.Rewards)))
 	}
 	found := map[string]float64{}
 	if len(a.Scores) == 1 && a.Scores[0] != nil {
@@ -135,7 +127,7 @@ func (r *remoteReward) ask(ctx context.Context, body []byte) (s Score, again boo
 			found[name] = v
 		}
 	}
-	return Score{Value: a.Rewards[0], Parts: named(found)}, false, nil
+	return Score{Value: a.Rewards[0], Parts: named(found)}, nil
 }
 
 // short is the beginning of an answer, without the keys of our own address.

@@ -60,10 +60,10 @@ func canonical(s string, depth int) string {
 	var b strings.Builder
 	for point := range 3 {
 		v, _, err := evaluate(s, point)
-		if err != nil || math.IsNaN(v.f) || math.IsInf(v.f, 0) {
+		if err != nil || math.IsNaN(v.Float()) || math.IsInf(v.Float(), 0) {
 			return s
 		}
-		fmt.Fprintf(&b, " %.10g", v.f)
+		fmt.Fprintf(&b, " %.10g", v.Float())
 	}
 	return "=" + b.String()
 }

@@ -46,9 +46,6 @@ func WithLimit(parent context.Context, limit time.Duration) (context.Context, co
 	}
 }
 
-// Spent reports whether ctx ended because its working time was spent.
-func Spent(ctx context.Context) bool { return errors.Is(context.Cause(ctx), ErrSpent) }
-
 func of(ctx context.Context) *clock {
 	c, _ := ctx.Value(key{}).(*clock)
 	return c

@@ -28,8 +28,8 @@ func TestWorkEndsAContextAndWaitingDoesNot(t *testing.T) {
 		if ctx.Err() != nil {
 			t.Fatal("waiting was counted")
 		}
-		if d := lasts(ctx, start); d != time.Hour+10*time.Second || !Spent(ctx) {
-			t.Errorf("it ended after %v, spent %v", d, Spent(ctx))
+		if d := lasts(ctx, start); d != time.Hour+10*time.Second || !spent(ctx) {
+			t.Errorf("it ended after %v, spent %v", d, spent(ctx))
 		}
 	})
 }
@@ -90,7 +90,7 @@ func TestALimitOfNothingIsNone(t *testing.T) {
 		}
 		cancel()
 		end()
-		if Spent(ctx) || !errors.Is(ctx.Err(), context.Canceled) {
+		if spent(ctx) || !errors.Is(ctx.Err(), context.Canceled) {
 			t.Error("cancelled is not spent")
 		}
 	})
@@ -103,8 +103,10 @@ func TestAnEndedClockStartsNoTimer(t *testing.T) {
 		cancel()
 		resume()
 		time.Sleep(time.Minute)
-		if Spent(ctx) {
+		if spent(ctx) {
 			t.Error("a cancelled clock went on")
 		}
 	})
 }
+
+func spent(ctx context.Context) bool { return errors.Is(context.Cause(ctx), ErrSpent) }
