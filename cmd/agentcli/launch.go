@@ -1,3 +1,5 @@
+//go:build !libtorch && unix
+
 package main
 
 import (

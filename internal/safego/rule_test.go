@@ -15,8 +15,8 @@ import (
 // panic, each with the reason.
 var allowed = map[string]string{
 	"model/chat/chattest/": "test support: a panic shall be seen",
-	"env/envtest/":   "test support: a panic shall be seen",
-	"bench/":         "measurements: a panic shall be seen",
+	"env/envtest/":         "test support: a panic shall be seen",
+	"bench/":               "measurements: a panic shall be seen",
 }
 
 // allows is the entry that a file falls under, or "".
