@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 
+	"agentcli/internal/exit"
 	"agentcli/model/weights"
 	"agentcli/trainer"
 	"agentcli/trainer/algo"
@@ -85,7 +86,7 @@ func readPosition(dir string) (position, error) {
 			if err := dropUnfinished(dir); err != nil { // killed while it cleared away
 				return p, err
 			}
-			return p, usagef("--resume %s: that run is finished; its model is in the folder, so train on from it with --model %s", dir, dir)
+			return p, exit.Usagef("--resume %s: that run is finished; its model is in the folder, so train on from it with --model %s", dir, dir)
 		}
 		return p, nil // interrupted before its first step: start over
 	}

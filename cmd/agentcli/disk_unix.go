@@ -5,7 +5,6 @@ package main
 import (
 	"errors"
 	"os"
-	"os/signal"
 	"os/user"
 	"path/filepath"
 	"strconv"
@@ -26,10 +25,6 @@ func freeBytes(dir string) int64 {
 	}
 	return int64(s.Bavail) * int64(s.Bsize) //nolint:unconvert // Bsize has another type on other systems
 }
-
-// ignoreFileLimit makes a file that outgrows ulimit -f an error of its write; by
-// itself Go ends the process with a dump of its stacks.
-func ignoreFileLimit() { signal.Ignore(syscall.SIGXFSZ) }
 
 // otherOwner says whether a file belongs to another user than ours, and to whom.
 func otherOwner(path string) (owner string, other bool) {

@@ -14,7 +14,9 @@ import (
 
 	"agentcli/env"
 	"agentcli/internal/cachedir"
+	"agentcli/internal/console"
 	"agentcli/internal/text"
+	"agentcli/internal/version"
 	"agentcli/sandbox"
 
 	"github.com/urfave/cli/v2"
@@ -52,8 +54,8 @@ func doctorCommand() *cli.Command {
 	}
 }
 
-func runDoctor(ctx context.Context, python string, tools toolOptions, asJSON bool, s streams) error {
-	list := []finding{{Name: "agentcli", OK: true, Detail: fmt.Sprintf("%s, %s, %s/%s, %d processors", version(), runtime.Version(), runtime.GOOS, runtime.GOARCH, runtime.NumCPU())}}
+func runDoctor(ctx context.Context, python string, tools toolOptions, asJSON bool, s console.Streams) error {
+	list := []finding{{Name: "agentcli", OK: true, Detail: fmt.Sprintf("%s, %s, %s/%s, %d processors", version.String(), runtime.Version(), runtime.GOOS, runtime.GOARCH, runtime.NumCPU())}}
 	if libtorchReport == nil {
 		list = append(list, finding{Name: "libtorch", Detail: "not in this binary: local models and train are off", Mend: "make build"})
 	} else {
@@ -64,7 +66,7 @@ func runDoctor(ctx context.Context, python string, tools toolOptions, asJSON boo
 	list = append(list, pythonFindings(ctx, python)...)
 	list = append(list, serverFinding(), runsFinding(cachedir.Path("runs")))
 	if asJSON {
-		e := json.NewEncoder(s.out)
+		e := json.NewEncoder(s.Out)
 		for _, f := range list {
 			if err := e.Encode(f); err != nil {
 				return err
@@ -72,7 +74,7 @@ func runDoctor(ctx context.Context, python string, tools toolOptions, asJSON boo
 		}
 		return nil
 	}
-	return printFindings(s.out, list)
+	return printFindings(s.Out, list)
 }
 
 func printFindings(w io.Writer, list []finding) error {
@@ -184,7 +186,7 @@ func runsFinding(dir string) finding {
 			old++
 		}
 	}
-	f.Detail = fmt.Sprintf("%s in %s, %d older than 30 days", plural(len(entries), "rollout"), dir, old)
+	f.Detail = fmt.Sprintf("%s in %s, %d older than 30 days", text.Plural(len(entries), "rollout"), dir, old)
 	f.Mend = "agentcli rollout --resume FOLDER > traj.parquet, or remove what nobody needs"
 	return f
 }

@@ -9,6 +9,8 @@ import (
 	"strings"
 
 	"agentcli/eval"
+	"agentcli/internal/console"
+	"agentcli/internal/exit"
 	"agentcli/internal/scratch"
 	"agentcli/rewards"
 	"agentcli/traj"
@@ -46,19 +48,19 @@ func evalCommand() *cli.Command {
 	}
 }
 
-func runEval(ctx context.Context, o evalOptions, s streams) error {
+func runEval(ctx context.Context, o evalOptions, s console.Streams) error {
 	if o.Samples == 0 {
 		o.Samples = o.PassK
 	}
 	switch {
 	case o.Dataset == "":
-		return usagef("which dataset? --dataset NAME; `agentcli datasets list` shows the names, and a file's path works too")
+		return exit.Usagef("which dataset? --dataset NAME; `agentcli datasets list` shows the names, and a file's path works too")
 	case o.PassK < 1:
-		return usagef("--pass-k is %d; it must be at least 1", o.PassK)
+		return exit.Usagef("--pass-k is %d; it must be at least 1", o.PassK)
 	case o.Samples < o.PassK:
-		return usagef("--samples %d is less than --pass-k %d: pass@%d needs at least %d attempts a problem", o.Samples, o.PassK, o.PassK, o.PassK)
+		return exit.Usagef("--samples %d is less than --pass-k %d: pass@%d needs at least %d attempts a problem", o.Samples, o.PassK, o.PassK, o.PassK)
 	case !slices.Contains(reportFormats, o.Format):
-		return usagef("--format %q is unknown; it is one of %s", o.Format, strings.Join(reportFormats, ", "))
+		return exit.Usagef("--format %q is unknown; it is one of %s", o.Format, strings.Join(reportFormats, ", "))
 	}
 	x, err := open(ctx, o.runOptions, s)
 	if err != nil {
@@ -99,11 +101,11 @@ func runEval(ctx context.Context, o evalOptions, s streams) error {
 		// An interrupted run's numbers are of part of the data; they are in
 		// the folder, and not shown as if they were the result.
 		if err == nil && !sum.Interrupted {
-			if err := printReport(s.out, r, o.Format); err != nil {
+			if err := printReport(s.Out, r, o.Format); err != nil {
 				return fmt.Errorf("cannot write the report to stdout (%w); it is in %s", bare(err), filepath.Join(x.dir, reportName))
 			}
 		}
-		s.log().Info("the run is in "+x.dir, "dir", x.dir)
+		s.Log().Info("the run is in "+x.dir, "dir", x.dir)
 	}
 	return x.ending(sum, err, " and in "+x.dir, "")
 }

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"agentcli/hub/hubtest"
+	"agentcli/internal/console"
 )
 
 const tinyFolder = "../../policy/testdata/tiny-llama"
@@ -16,7 +17,7 @@ func TestModelCommandsTakeNamesOfTheHub(t *testing.T) {
 	srv := hubtest.Start(t, map[string]map[string]string{"org/tiny": hubtest.Folder(t, tinyFolder)})
 	ask := func(in string, args ...string) (string, string, int) {
 		var out, log bytes.Buffer
-		code := execute(context.Background(), append([]string{"agentcli", "model"}, args...), streams{in: strings.NewReader(in), out: &out, err: &log})
+		code := execute(context.Background(), append([]string{"agentcli", "model"}, args...), console.Streams{In: strings.NewReader(in), Out: &out, Err: &log})
 		return out.String(), log.String(), code
 	}
 	want, _, _ := ask(`{"text":"abc"}`, "tokenize", tinyFolder)

@@ -11,6 +11,8 @@ import (
 	"strconv"
 	"strings"
 
+	"agentcli/internal/exit"
+
 	"github.com/goccy/go-yaml"
 	"github.com/urfave/cli/v2"
 )
@@ -93,15 +95,15 @@ func applyConfig(c *cli.Context, path string) error {
 	}
 	b, err := os.ReadFile(path)
 	if errors.Is(err, fs.ErrNotExist) {
-		return usagef("--config %s: there is no such file; look at the path, or leave --config out (every run's folder has a %s that it reads)", path, configName)
+		return exit.Usagef("--config %s: there is no such file; look at the path, or leave --config out (every run's folder has a %s that it reads)", path, configName)
 	}
 	if err != nil {
-		return usagef("cannot read --config: %w", err)
+		return exit.Usagef("cannot read --config: %w", err)
 	}
 	settings := map[string]any{}
 	if err := yaml.Unmarshal(b, &settings); err != nil {
 		first, _, _ := strings.Cut(err.Error(), "\n")
-		return usagef("%s is no YAML of flag names and values: %s", path, first)
+		return exit.Usagef("%s is no YAML of flag names and values: %s", path, first)
 	}
 	names := make([]string, 0, len(settings))
 	for name := range settings {
@@ -121,18 +123,18 @@ func applyConfig(c *cli.Context, path string) error {
 		}
 		f := flagNamed(c.Command.Flags, name)
 		if f == nil || name == "config" || name == "help" {
-			return usagef("%s: there is no setting %q; the names are those of the flags of %s", path, name, c.Command.Name)
+			return exit.Usagef("%s: there is no setting %q; the names are those of the flags of %s", path, name, c.Command.Name)
 		}
 		if given[f.Names()[0]] {
 			continue
 		}
 		values, err := settingValues(settings[name])
 		if err != nil {
-			return usagef("%s: %s: %w", path, name, err)
+			return exit.Usagef("%s: %s: %w", path, name, err)
 		}
 		for _, v := range values {
 			if err := c.Set(f.Names()[0], v); err != nil {
-				return usagef("%s: %s: %q does not fit; %s", path, name, v, wanted(f, err))
+				return exit.Usagef("%s: %s: %q does not fit; %s", path, name, v, wanted(f, err))
 			}
 		}
 	}
@@ -271,7 +273,7 @@ func (q quoted) MarshalYAML() ([]byte, error) { return json.Marshal(string(q)) }
 // noArguments refuses positional arguments.
 func noArguments(c *cli.Context) error {
 	if c.Args().Present() {
-		return usagef("%s takes no arguments, only flags; %q is one too many", c.Command.Name, c.Args().First())
+		return exit.Usagef("%s takes no arguments, only flags; %q is one too many", c.Command.Name, c.Args().First())
 	}
 	return nil
 }

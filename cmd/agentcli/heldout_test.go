@@ -12,6 +12,8 @@ import (
 	"strings"
 	"testing"
 
+	"agentcli/internal/console"
+	"agentcli/internal/exit"
 	"agentcli/parquet"
 	"agentcli/traj"
 )
@@ -77,11 +79,11 @@ func TestALoopNeverTrainsOnWhatItHoldsOut(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	left, cut := 3, filepath.Join(t.TempDir(), "cut")
-	var stopped interruptedError
+	var stopped exit.InterruptedError
 	if _, err := runApp(t, ctx, stopAfter{&left, cancel}, fileLoop(t, "--holdout", "3", "--output", cut)...); !errors.As(err, &stopped) {
 		t.Fatal(err)
 	}
-	var usage usageError
+	var usage exit.UsageError
 	if _, err := runApp(t, t.Context(), &log, "agentcli", "loop", "--resume", cut, "--holdout", "2"); !errors.As(err, &usage) {
 		t.Errorf("tasks that were trained on are held out: %v", err)
 	}
@@ -138,7 +140,7 @@ func TestAnEvaluationOnWhatWasTrainedOnIsTold(t *testing.T) {
 		t.Fatal(err)
 	}
 	second := filepath.Join(dir, "second")
-	if code := execute(t.Context(), []string{"agentcli", "train", file, "-m", first, "--algo", "sft", "--output", second, "--dtype", "float32", "--threads", "1"}, streams{out: &bytes.Buffer{}, err: &log}); code != 0 {
+	if code := execute(t.Context(), []string{"agentcli", "train", file, "-m", first, "--algo", "sft", "--output", second, "--dtype", "float32", "--threads", "1"}, console.Streams{Out: &bytes.Buffer{}, Err: &log}); code != 0 {
 		t.Fatal(log.String())
 	}
 	if on, err := readTrainedOn(second); err != nil || !slices.Equal(on, []trainedOn{{Dataset: "rows"}, {Dataset: "more"}}) {
@@ -152,7 +154,7 @@ func TestAnEvaluationOnWhatWasTrainedOnIsTold(t *testing.T) {
 	at := func(flag string) string { return args[slices.Index(args, flag)+1] }
 	for data, told := range map[string]bool{at("-d"): true, at("--eval-dataset"): false} {
 		var log bytes.Buffer
-		code := execute(t.Context(), []string{"agentcli", "eval", "-m", filepath.Join(dir, "loop"), "-d", data, "--reward", "exact", "--max-tokens", "4", "--threads", "1", "--dtype", "float32", "--output", filepath.Join(t.TempDir(), "eval")}, streams{out: &bytes.Buffer{}, err: &log})
+		code := execute(t.Context(), []string{"agentcli", "eval", "-m", filepath.Join(dir, "loop"), "-d", data, "--reward", "exact", "--max-tokens", "4", "--threads", "1", "--dtype", "float32", "--output", filepath.Join(t.TempDir(), "eval")}, console.Streams{Out: &bytes.Buffer{}, Err: &log})
 		if code != 0 || strings.Contains(log.String(), "was trained on") != told {
 			t.Errorf("%s: exit %d: %s", data, code, log.String())
 		}

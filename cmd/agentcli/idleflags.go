@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strings"
 
+	"agentcli/internal/exit"
 	"agentcli/model/weights"
 	"agentcli/trainer"
 
@@ -97,7 +98,7 @@ func refuseIdle(list []idle, given func(flag string) (value string, ok bool)) er
 		}
 		for flag := range strings.FieldsSeq(x.flags) {
 			if value, ok := given(flag); ok {
-				return usagef("--%s has no effect %s", strings.TrimSpace(flag+" "+value), x.why)
+				return exit.Usagef("--%s has no effect %s", strings.TrimSpace(flag+" "+value), x.why)
 			}
 		}
 	}

@@ -15,8 +15,11 @@ import (
 	"agentcli/agent"
 	"agentcli/datasets"
 	"agentcli/eval"
+	"agentcli/internal/console"
+	"agentcli/internal/exit"
 	"agentcli/internal/filesys"
 	"agentcli/internal/safego"
+	"agentcli/internal/text"
 	"agentcli/journal"
 	"agentcli/parquet"
 	"agentcli/trainer"
@@ -32,7 +35,7 @@ var adopt func(policy agent.Model, from trainable, version int64) error
 // loop is a run of loop: one model that samples, one that is trained.
 type loop struct {
 	o     loopOptions
-	s     streams
+	s     console.Streams
 	x     *session // that plays
 	m     *trainModels
 	log   *metrics.Log
@@ -48,7 +51,7 @@ type loop struct {
 	saved      time.Duration          // what the checkpoint after the step before took
 }
 
-func (l *loop) note(format string, a ...any) { l.s.say(fmt.Sprintf(format, a...)) }
+func (l *loop) note(format string, a ...any) { l.s.Say(fmt.Sprintf(format, a...)) }
 
 // open sets everything up; files are made last.
 func (l *loop) open(ctx context.Context) (err error) {
@@ -80,14 +83,14 @@ func (l *loop) open(ctx context.Context) (err error) {
 		return err
 	}
 	if l.x.info.Kind != "local" {
-		return usagef("loop trains a local model; --base-url and OPENAI_BASE_URL name a server")
+		return exit.Usagef("loop trains a local model; --base-url and OPENAI_BASE_URL name a server")
 	}
 	l.path = l.x.info.Name
 	if err := o.train.refuseIdleLoRA(l.path); err != nil { // a model that the hub had
 		return err
 	}
 	if pos.Step > 0 && pos.Model != l.path {
-		return usagef("--resume %s: the run began with %s, not with %s", o.Resume, pos.Model, l.path)
+		return exit.Usagef("--resume %s: the run began with %s, not with %s", o.Resume, pos.Model, l.path)
 	}
 	if err := l.openEval(ctx); err != nil {
 		return err
@@ -133,10 +136,10 @@ func (l *loop) open(ctx context.Context) (err error) {
 	}
 	if pos.Step > 0 {
 		if pos.Loop == nil || decisive(pos.Config) != decisive(o.train.Config) || pos.LoRA != adapterText(o.train) {
-			return usagef("--resume %s: the settings are not those that the run began with", o.Resume)
+			return exit.Usagef("--resume %s: the settings are not those that the run began with", o.Resume)
 		}
 		if pos.Loop.Holdout != o.train.Held.Part {
-			return usagef("--resume %s: --holdout is not the one that the run began with, so tasks that it trained on would be held out; leave it as it was", o.Resume)
+			return exit.Usagef("--resume %s: --holdout is not the one that the run began with, so tasks that it trained on would be held out; leave it as it was", o.Resume)
 		}
 		if _, err := l.m.loadState(pos.folder); err != nil {
 			return err
@@ -299,7 +302,7 @@ func (l *loop) load(ctx context.Context, step int, path string) (*trainer.Data, 
 		if err := os.Rename(path, aside); err != nil {
 			return nil, err
 		}
-		return nil, fmt.Errorf("step %d: %w; the file is %s now: mend that and go on with agentcli loop --resume %s, which rolls the step out again", step, err, filepath.Base(aside), shellWord(l.dir))
+		return nil, fmt.Errorf("step %d: %w; the file is %s now: mend that and go on with agentcli loop --resume %s, which rolls the step out again", step, err, filepath.Base(aside), text.ShellWord(l.dir))
 	case err != nil:
 		return nil, err
 	case data.Skipped.Rows > 0:
@@ -316,7 +319,7 @@ func (l *loop) train(ctx context.Context, step int, r rollout) (map[string]float
 		return nil, err
 	}
 	if err := data.CheckParts(l.o.train.Config); err != nil {
-		return nil, usageError{err}
+		return nil, exit.UsageError{Err: err}
 	}
 	if text := data.Tempering(l.o.train.Config); text != "" && step == l.done+1 {
 		l.note("%s", text)
@@ -338,7 +341,7 @@ func (l *loop) train(ctx context.Context, step int, r rollout) (map[string]float
 	// The first ^C ends the step; what it changed is not kept.
 	own, cancel := context.WithCancel(ctx)
 	defer cancel()
-	stop, over := stopRequested(ctx), make(chan struct{})
+	stop, over := console.StopRequested(ctx), make(chan struct{})
 	go func() {
 		defer safego.Catch(nil)
 		select {

@@ -10,19 +10,20 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/urfave/cli/v2"
-
+	"agentcli/internal/console"
 	"agentcli/model/gguf/testmodel"
 	"agentcli/model/tokenizer"
 	"agentcli/model/weights"
+
+	"github.com/urfave/cli/v2"
 )
 
 // askModel runs one model command and gives its stdout.
 func askModel(t *testing.T, in string, args ...string) (string, error) {
 	t.Helper()
 	var out bytes.Buffer
-	s := streams{in: strings.NewReader(in), out: &out, err: &bytes.Buffer{}}
-	app := &cli.App{Commands: []*cli.Command{modelCommand()}, Metadata: map[string]any{streamsKey: s}, Writer: &out, ErrWriter: s.err,
+	s := console.Streams{In: strings.NewReader(in), Out: &out, Err: &bytes.Buffer{}}
+	app := &cli.App{Commands: []*cli.Command{modelCommand()}, Metadata: map[string]any{streamsKey: s}, Writer: &out, ErrWriter: s.Err,
 		ExitErrHandler: func(*cli.Context, error) {}}
 	err := app.RunContext(context.Background(), append([]string{"agentcli", "model"}, args...))
 	return out.String(), err

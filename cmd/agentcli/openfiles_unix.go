@@ -2,7 +2,11 @@
 
 package main
 
-import "syscall"
+import (
+	"syscall"
+
+	"agentcli/internal/exit"
+)
 
 // reservedFiles are open beside the connections to a server: the run's own, those of
 // tools, and of the sandbox's processes.
@@ -27,7 +31,7 @@ func checkOpenFiles(connections int) error {
 		return nil
 	}
 	if have <= reservedFiles {
-		return usagef("--parallel %d needs %d open files, and the limit is %d; raise it with ulimit -n %d", connections, need, have, need)
+		return exit.Usagef("--parallel %d needs %d open files, and the limit is %d; raise it with ulimit -n %d", connections, need, have, need)
 	}
-	return usagef("--parallel %d needs %d open files, and the limit is %d; raise it with ulimit -n %d, or take --parallel %d", connections, need, have, need, have-reservedFiles)
+	return exit.Usagef("--parallel %d needs %d open files, and the limit is %d; raise it with ulimit -n %d, or take --parallel %d", connections, need, have, need, have-reservedFiles)
 }

@@ -11,6 +11,7 @@ import (
 	"strings"
 	"testing"
 
+	"agentcli/internal/console"
 	"agentcli/parquet"
 	"agentcli/trainer"
 	"agentcli/traj"
@@ -74,7 +75,7 @@ func TestThePolicyTeachesItselfWhatItIsShown(t *testing.T) {
 			o.Teacher = tinyModel
 		}
 		var out, log bytes.Buffer
-		if err := runTrain(t.Context(), o, streams{out: &out, err: &log}); err != nil {
+		if err := runTrain(t.Context(), o, console.Streams{Out: &out, Err: &log}); err != nil {
 			return 0, err
 		}
 		return readCurves(o.Output)["actor/pg_loss"].Y[0], nil

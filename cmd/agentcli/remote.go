@@ -7,7 +7,9 @@ import (
 	"os"
 	"strings"
 
+	"agentcli/internal/exit"
 	"agentcli/internal/safego"
+	"agentcli/internal/version"
 	"agentcli/llm"
 	"agentcli/model/tokenizer"
 	"agentcli/model/weights"
@@ -44,7 +46,7 @@ type remote struct {
 // openRemote reads URL or URL#MODEL. tok is the tokenizer of the policy.
 func openRemote(ctx context.Context, address string, tok *tokenizer.Tokenizer, force bool, note func(string, ...any)) (*remote, error) {
 	url, model, _ := strings.Cut(address, "#")
-	c := llm.Config{BaseURL: url, Model: model, APIKey: os.Getenv("OPENAI_API_KEY"), Parallel: remoteAtOnce, UserAgent: "agentcli/" + version(),
+	c := llm.Config{BaseURL: url, Model: model, APIKey: os.Getenv("OPENAI_API_KEY"), Parallel: remoteAtOnce, UserAgent: "agentcli/" + version.String(),
 		Notice: func(text string) { note("%s", text) }}
 	if s := openKey([]string{url}, c.APIKey); s != "" {
 		note("%s", s)
@@ -57,7 +59,7 @@ func openRemote(ctx context.Context, address string, tok *tokenizer.Tokenizer, f
 	}
 	client, err := llm.New(c)
 	if err != nil {
-		return nil, usageError{err}
+		return nil, exit.UsageError{Err: err}
 	}
 	tokens, _, err := describeServer(ctx, client)
 	if err != nil {

@@ -11,6 +11,7 @@ import (
 	"sync"
 	"testing"
 
+	"agentcli/internal/console"
 	"agentcli/llm/llmtest"
 	"agentcli/model/tokenizer"
 	"agentcli/policy"
@@ -55,7 +56,7 @@ func TestATeacherBehindAServerTeachesAsOneInAFolder(t *testing.T) {
 		o := tinyOptions(t, file, filepath.Join(dir, name))
 		mend(&o)
 		var out, log bytes.Buffer
-		return o.Output, runTrain(t.Context(), o, streams{out: &out, err: &log})
+		return o.Output, runTrain(t.Context(), o, console.Streams{Out: &out, Err: &log})
 	}
 	taught, err := train("taught", func(*trainOptions) {})
 	if err != nil {

@@ -18,6 +18,7 @@ import (
 
 	"agentcli/engine"
 	"agentcli/internal/cachedir"
+	"agentcli/internal/exit"
 	"agentcli/internal/filesys"
 	"agentcli/internal/text"
 	"agentcli/journal"
@@ -100,15 +101,15 @@ func (x *session) openFolder() (err error) {
 		var changed *journal.ChangedError
 		switch {
 		case errors.As(err, &changed):
-			return usageError{fmt.Errorf("--resume %s: %s", x.dir, changedWords(changed))}
+			return exit.UsageError{Err: fmt.Errorf("--resume %s: %s", x.dir, changedWords(changed))}
 		case errors.Is(err, journal.ErrOtherRun):
 			why := changedSettings(config, x.o.Settings, lasting)
 			if why == "" {
 				why = x.otherServer()
 			}
-			return usageError{fmt.Errorf("%w (%s)", err, why)}
+			return exit.UsageError{Err: fmt.Errorf("%w (%s)", err, why)}
 		case errors.Is(err, journal.ErrInUse):
-			return usagef("--resume %s: that run is going on in another process; wait for it, or end it", x.dir)
+			return exit.Usagef("--resume %s: that run is going on in another process; wait for it, or end it", x.dir)
 		case err != nil:
 			return err
 		}
@@ -282,7 +283,7 @@ func emptyFolder(dir, command string) error {
 	case errors.Is(err, fs.ErrNotExist):
 		return nil
 	case err != nil:
-		return usagef("--output %s: cannot be used as a folder (%w); name another", dir, bare(err))
+		return exit.Usagef("--output %s: cannot be used as a folder (%w); name another", dir, bare(err))
 	case len(entries) == 0:
 		return nil
 	}
@@ -290,9 +291,9 @@ func emptyFolder(dir, command string) error {
 		if was := commandOf(dir); was != "" {
 			command = was
 		}
-		return usagef("--output %s: there is a run in that folder; name a new one, or go on with that run: agentcli %s --resume %s", dir, command, shellWord(dir))
+		return exit.Usagef("--output %s: there is a run in that folder; name a new one, or go on with that run: agentcli %s --resume %s", dir, command, text.ShellWord(dir))
 	}
-	return usagef("--output %s: that folder is not empty; name a new one", dir)
+	return exit.Usagef("--output %s: that folder is not empty; name a new one", dir)
 }
 
 // commandOf is the command whose run is in the folder; "" where it does not say.

@@ -14,6 +14,9 @@ import (
 
 	"agentcli/agent"
 	"agentcli/internal/cachedir"
+	"agentcli/internal/exit"
+	"agentcli/internal/text"
+	"agentcli/internal/version"
 	"agentcli/llm"
 	"agentcli/model/chat"
 	"agentcli/traj"
@@ -114,7 +117,7 @@ func modelOptionsOf(c *cli.Context) (modelOptions, error) {
 	switch o.TokenMode {
 	case modeChat, modeCompletions, modeAuto:
 	default:
-		return o, usagef("--token-mode %q is unknown; it is chat, completions or auto", o.TokenMode)
+		return o, exit.Usagef("--token-mode %q is unknown; it is chat, completions or auto", o.TokenMode)
 	}
 	if len(o.BaseURL) == 0 {
 		o.BaseURL = addressesOf(c.String(envServer))
@@ -126,20 +129,20 @@ func modelOptionsOf(c *cli.Context) (modelOptions, error) {
 	if o.Parser != chat.ParserAuto {
 		p, err := chat.ParserFor(o.Parser, nil)
 		if err != nil {
-			return o, usagef("--parser %q is unknown; it is one of %s", o.Parser, strings.Join(chat.Parsers(), ", "))
+			return o, exit.Usagef("--parser %q is unknown; it is one of %s", o.Parser, strings.Join(chat.Parsers(), ", "))
 		}
 		o.Parser = p.Name()
 	}
 	if o.Retries < 0 {
-		return o, usagef("--retries is %d; it must not be negative", o.Retries)
+		return o, exit.Usagef("--retries is %d; it must not be negative", o.Retries)
 	}
 	for _, name := range []string{"patience", "stream-timeout"} {
 		if d := c.Duration(name); d < 0 {
-			return o, usagef("--%s is %v; it must not be negative", name, d)
+			return o, exit.Usagef("--%s is %v; it must not be negative", name, d)
 		}
 	}
 	if o.ModelTimeout <= 0 {
-		return o, usagef("--model-timeout is %v; it must be positive", o.ModelTimeout)
+		return o, exit.Usagef("--model-timeout is %v; it must be positive", o.ModelTimeout)
 	}
 	return o, nil
 }
@@ -149,13 +152,13 @@ func checkComputation(dtype, device string, threads int) error {
 	switch dtype {
 	case "", "auto", "float32", "f32", "fp32", "bfloat16", "bf16", "float64":
 	default:
-		return usagef("--dtype %q is unknown; it is float32 or bfloat16", dtype)
+		return exit.Usagef("--dtype %q is unknown; it is float32 or bfloat16", dtype)
 	}
 	if !validDevice.MatchString(device) {
-		return usagef("--device %q is unknown; it is cpu, cuda or cuda:N", device)
+		return exit.Usagef("--device %q is unknown; it is cpu, cuda or cuda:N", device)
 	}
 	if threads < 0 {
-		return usagef("--threads is %d; it must not be negative", threads)
+		return exit.Usagef("--threads is %d; it must not be negative", threads)
 	}
 	return nil
 }
@@ -175,29 +178,29 @@ func openModel(ctx context.Context, o modelOptions, notice func(string)) (agent.
 		return openServer(ctx, o, notice)
 	}
 	if o.TokenMode == modeCompletions || o.Tokenizer != "" || o.Stream {
-		return nil, modelSource{}, nil, usagef("--token-mode completions, --tokenizer and --stream are for servers (--base-url): a local model is always asked in token ids")
+		return nil, modelSource{}, nil, exit.Usagef("--token-mode completions, --tokenizer and --stream are for servers (--base-url): a local model is always asked in token ids")
 	}
 	var parser *chat.Parser
 	if o.InReply {
 		var err error
 		if parser, err = chat.ParserFor(o.Parser, o.Tools); err != nil {
-			return nil, modelSource{}, nil, usageError{err}
+			return nil, modelSource{}, nil, exit.UsageError{Err: err}
 		}
 	} else if o.Parser != "" && o.Parser != chat.ParserAuto && o.Parser != chat.ParserHermes {
-		return nil, modelSource{}, nil, usagef("--parser %s is for servers: a local model's calls are read as its chat format writes them; --tools none offers it no tools", o.Parser)
+		return nil, modelSource{}, nil, exit.Usagef("--parser %s is for servers: a local model's calls are read as its chat format writes them; --tools none offers it no tools", o.Parser)
 	}
 	path := o.Model
 	if path == "" {
 		path = defaultModelPath()
 		if _, err := os.Stat(path); err != nil {
-			return nil, modelSource{}, nil, usagef("no model is named: give a server by --base-url (or OPENAI_BASE_URL), " +
+			return nil, modelSource{}, nil, exit.Usagef("no model is named: give a server by --base-url (or OPENAI_BASE_URL), " +
 				"a model folder or .gguf by --model, or run `make setup`, which fetches a small one")
 		}
 		if openLocal != nil {
 			notice("no model is named: taking " + path)
 		}
 	} else if !local && !isHubName(path) {
-		return nil, modelSource{}, nil, usagef("there is no model folder or file %q; for a server's model add --base-url (or OPENAI_BASE_URL)", path)
+		return nil, modelSource{}, nil, exit.Usagef("there is no model folder or file %q; for a server's model add --base-url (or OPENAI_BASE_URL)", path)
 	}
 	if openLocal == nil {
 		return nil, modelSource{}, nil, fmt.Errorf("this binary was built without local models, so it cannot open %s: "+
@@ -217,7 +220,7 @@ func openServer(ctx context.Context, o modelOptions, notice func(string)) (agent
 		return fail(err)
 	}
 	c := llm.Config{BaseURL: o.BaseURL[0], Also: o.BaseURL[1:], APIKey: o.APIKey, Model: o.Model, Retries: o.Retries, Timeout: o.ModelTimeout, Parallel: o.Parallel,
-		Answered: o.Answered, WantIDs: true, AskTools: true, Stream: o.Stream, UserAgent: "agentcli/" + version(), Notice: notice, OnRetry: o.OnRetry}
+		Answered: o.Answered, WantIDs: true, AskTools: true, Stream: o.Stream, UserAgent: "agentcli/" + version.String(), Notice: notice, OnRetry: o.OnRetry}
 	if o.Retries == 0 {
 		c.Retries = -1
 	}
@@ -232,19 +235,19 @@ func openServer(ctx context.Context, o modelOptions, notice func(string)) (agent
 	}
 	show, err := readReplies(&c, o)
 	if err != nil {
-		return fail(usageError{err})
+		return fail(exit.UsageError{Err: err})
 	}
 	if o.Model == "" || len(o.BaseURL) > 1 {
 		if c.Model, err = agreedModel(ctx, c); err != nil {
 			return fail(err)
 		}
 		if show, err = readReplies(&c, o); err != nil {
-			return fail(usageError{err})
+			return fail(exit.UsageError{Err: err})
 		}
 	}
 	client, err := llm.New(c)
 	if err != nil {
-		return fail(usageError{err})
+		return fail(exit.UsageError{Err: err})
 	}
 	source := modelSource{Name: c.Model, Kind: "server", BaseURL: o.BaseURL.shown(), Logprobs: serverLogprobs}
 	if o.OnServers != nil {
@@ -274,13 +277,13 @@ func agreedModel(ctx context.Context, c llm.Config) (string, error) {
 	}
 	client, err := llm.New(c)
 	if err != nil {
-		return "", usageError{err}
+		return "", exit.UsageError{Err: err}
 	}
 	defer client.Close()
 	names, err := client.Common(ctx)
 	switch {
 	case errors.Is(err, llm.ErrOtherModel):
-		return "", usageError{err}
+		return "", exit.UsageError{Err: err}
 	case errors.Is(err, traj.ErrGone):
 		return "", err
 	case c.Model != "": // who has no list of models may have the model all the same
@@ -288,7 +291,7 @@ func agreedModel(ctx context.Context, c llm.Config) (string, error) {
 	case err != nil:
 		return "", fmt.Errorf("%w (asked for the list of its models; --model NAME leaves that question out)", err)
 	case len(names) != 1:
-		return "", usagef("%s offers %d models (%s); name one with --model", c.BaseURL, len(names), firstFew(names, 5))
+		return "", exit.Usagef("%s offers %d models (%s); name one with --model", c.BaseURL, len(names), text.FirstFew(names, 5))
 	}
 	return names[0], nil
 }
@@ -328,13 +331,6 @@ func (m *shownInText) Generate(ctx context.Context, req *traj.Request) (*traj.Re
 	r.Messages, r.Tools = m.show(req.Messages, req.Tools), nil
 	r.Memo, r.PrefixMessages = nil, 0 // the messages are not the conversation's own
 	return m.Model.Generate(ctx, &r)
-}
-
-func firstFew(names []string, n int) string {
-	if len(names) > n {
-		return strings.Join(names[:n], ", ") + ", …"
-	}
-	return strings.Join(names, ", ")
 }
 
 // defaultModelPath is the small model that set-up fetches.

@@ -11,6 +11,7 @@ import (
 	"strings"
 	"testing"
 
+	"agentcli/internal/console"
 	"agentcli/trainer"
 	"agentcli/traj"
 )
@@ -46,7 +47,7 @@ func TestWhatCannotBeTrainedOnAtATemperatureIsRefusedInOneLine(t *testing.T) {
 	} {
 		o := tinyOptions(t, x.file, filepath.Join(dir, "out"))
 		x.change(&o)
-		err := runTrain(t.Context(), o, streams{out: &bytes.Buffer{}, err: &bytes.Buffer{}})
+		err := runTrain(t.Context(), o, console.Streams{Out: &bytes.Buffer{}, Err: &bytes.Buffer{}})
 		if err == nil || strings.Contains(err.Error(), "\n") {
 			t.Errorf("%s: %v", name, err)
 			continue

@@ -8,6 +8,7 @@ import (
 	"slices"
 
 	"agentcli/agent"
+	"agentcli/internal/exit"
 	"agentcli/llm"
 	"agentcli/model/chat"
 	"agentcli/model/tokenizer"
@@ -120,7 +121,7 @@ func exactModel(ctx context.Context, tokens *llm.Tokens, names []string, o model
 	m = &chat.Exact{Renderer: r, Tokenizer: tok, Sampler: tokens, Policy: tokens.Client.Model()}
 	if o.Parser != "" && o.Parser != chat.ParserAuto {
 		if m.Parser, err = chat.ParserFor(o.Parser, o.Tools); err != nil {
-			return fail(usageError{err})
+			return fail(exit.UsageError{Err: err})
 		}
 	}
 	return m, tok.Hash(), hashText(tok.ChatTemplate()), nil
@@ -131,7 +132,7 @@ func exactModel(ctx context.Context, tokens *llm.Tokens, names []string, o model
 func findTokenizer(ctx context.Context, names []string, named string, notice func(string)) (string, error) {
 	if named != "" {
 		if _, err := os.Stat(named); err != nil && !isHubName(named) {
-			return "", usagef("--tokenizer %s: there is no such folder or file, and it is no org/name of the hub", named)
+			return "", exit.Usagef("--tokenizer %s: there is no such folder or file, and it is no org/name of the hub", named)
 		}
 		path, err := findModel(ctx, named, false, notice)
 		if err != nil {
@@ -156,5 +157,5 @@ func findTokenizer(ctx context.Context, names []string, named string, notice fun
 	if last != nil {
 		return "", fmt.Errorf("the model's tokenizer is missing (%w); give it by --tokenizer DIR", last)
 	}
-	return "", usagef("the tokenizer of %q is not known: name its folder or org/name by --tokenizer", names[0])
+	return "", exit.Usagef("the tokenizer of %q is not known: name its folder or org/name by --tokenizer", names[0])
 }

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"agentcli/hub/hubtest"
+	"agentcli/internal/console"
 	"agentcli/llm/llmtest"
 	"agentcli/model/tokenizer"
 	"agentcli/parquet"
@@ -96,7 +97,7 @@ func promptOr(r *llmtest.Request, n int) []int32 {
 func run(t *testing.T, args ...string) (out, log string, code int) {
 	t.Helper()
 	var o, e bytes.Buffer
-	code = execute(t.Context(), append([]string{"agentcli"}, args...), streams{in: strings.NewReader(""), out: &o, err: &e})
+	code = execute(t.Context(), append([]string{"agentcli"}, args...), console.Streams{In: strings.NewReader(""), Out: &o, Err: &e})
 	return o.String(), e.String(), code
 }
 

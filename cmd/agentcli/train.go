@@ -11,6 +11,8 @@ import (
 	"syscall"
 	"time"
 
+	"agentcli/internal/console"
+	"agentcli/internal/exit"
 	"agentcli/model/weights"
 	"agentcli/policy"
 	"agentcli/trainer"
@@ -134,7 +136,7 @@ func trainCommand() *cli.Command {
 }
 
 // showConfig is --print-config.
-func showConfig(c *cli.Context, s streams) error {
+func showConfig(c *cli.Context, s console.Streams) error {
 	given := givenFlags(c)
 	if err := applyConfig(c, c.String("config")); err != nil {
 		return err
@@ -153,7 +155,7 @@ func showConfig(c *cli.Context, s streams) error {
 	if err != nil {
 		return err
 	}
-	_, err = s.out.Write(text)
+	_, err = s.Out.Write(text)
 	return err
 }
 
@@ -161,14 +163,14 @@ func trainOptionsOf(c *cli.Context) (trainOptions, error) {
 	files, given := c.Args().Slice(), givenFlags(c)
 	if dir := c.String("resume"); dir != "" {
 		if c.String("config") != "" {
-			return trainOptions{}, usagef("--resume takes the settings of the run in its folder; leave --config out")
+			return trainOptions{}, exit.Usagef("--resume takes the settings of the run in its folder; leave --config out")
 		}
 		if out := c.String("output"); out != "" && filepath.Clean(out) != filepath.Clean(dir) {
-			return trainOptions{}, usagef("--resume goes on in its own folder; leave --output out")
+			return trainOptions{}, exit.Usagef("--resume goes on in its own folder; leave --output out")
 		}
 		path := filepath.Join(dir, configName)
 		if _, err := os.Stat(path); err != nil {
-			return trainOptions{}, usagef("--resume %s: there is no %s in that folder, so it holds no run", dir, configName)
+			return trainOptions{}, exit.Usagef("--resume %s: there is no %s in that folder, so it holds no run", dir, configName)
 		}
 		if err := sameAsBegun(c, dir); err != nil {
 			return trainOptions{}, err
@@ -196,7 +198,7 @@ func trainOptionsOf(c *cli.Context) (trainOptions, error) {
 	o.Files = files
 	if o.Resume != "" {
 		if len(files) > 0 {
-			return o, usagef("--resume takes the files of the run in its folder; leave %s out", files[0])
+			return o, exit.Usagef("--resume takes the files of the run in its folder; leave %s out", files[0])
 		}
 		began, err := resumedFiles(o.Resume)
 		if err != nil {
@@ -206,7 +208,7 @@ func trainOptionsOf(c *cli.Context) (trainOptions, error) {
 		o.Output = o.Resume
 	}
 	if len(o.Files) == 0 {
-		return o, usagef("train needs a trajectory file: agentcli train traj.parquet (agentcli rollout > traj.parquet makes one)")
+		return o, exit.Usagef("train needs a trajectory file: agentcli train traj.parquet (agentcli rollout > traj.parquet makes one)")
 	}
 	if err := checkFiles(o.Files); err != nil {
 		return o, err
@@ -223,7 +225,7 @@ func trainOptionsOf(c *cli.Context) (trainOptions, error) {
 		}
 	}
 	if o.Greedy == "" && o.Config.Advantage == remax {
-		return o, usagef("--advantage remax compares with greedy attempts; roll them out with --temperature 0 and name their file with --greedy FILE")
+		return o, exit.Usagef("--advantage remax compares with greedy attempts; roll them out with --temperature 0 and name their file with --greedy FILE")
 	}
 	return o, nil
 }
@@ -240,10 +242,10 @@ func trainSettingsOf(c *cli.Context) (trainOptions, error) {
 	}
 	g.SaveEvery = c.Int("save-every")
 	if math.IsNaN(g.Beta1) {
-		return o, usagef("--betas %q: want two numbers with a comma, for example .9,.95", c.String("betas"))
+		return o, exit.Usagef("--betas %q: want two numbers with a comma, for example .9,.95", c.String("betas"))
 	}
 	if err := g.Validate(); err != nil {
-		return o, usageError{err}
+		return o, exit.UsageError{Err: err}
 	}
 	o.Critic, o.Teacher, o.Greedy, o.Reward, o.DryRun = c.String("critic"), c.String("teacher"), c.String("greedy"), c.String("reward"), c.Bool("dry-run")
 	o.RewardModel, o.PTX = c.String("reward-model"), c.String("ptx")
@@ -255,10 +257,10 @@ func trainSettingsOf(c *cli.Context) (trainOptions, error) {
 		return o, err
 	}
 	if o.PeakTFLOPS = c.Float64("peak-tflops"); o.PeakTFLOPS < 0 {
-		return o, usagef("--peak-tflops %g: want what the hardware could do, above 0", o.PeakTFLOPS)
+		return o, exit.Usagef("--peak-tflops %g: want what the hardware could do, above 0", o.PeakTFLOPS)
 	}
 	if o.Keep = c.Int("keep"); o.Keep < 1 {
-		return o, usagef("--keep %d: want at least 1", o.Keep)
+		return o, exit.Usagef("--keep %d: want at least 1", o.Keep)
 	}
 	if file := demonstrationFile(g.Demonstration); file != nil {
 		g.Demonstration = absolute(file[0]) // a resumed run may stand in another folder
@@ -268,10 +270,10 @@ func trainSettingsOf(c *cli.Context) (trainOptions, error) {
 		return o, err
 	}
 	if o.RewardModel != "" && o.Reward != "" {
-		return o, usagef("--reward-model and --reward both score the rows; give one of them")
+		return o, exit.Usagef("--reward-model and --reward both score the rows; give one of them")
 	}
 	if o.RewardModel != "" && g.Advantage == "gdpo" && !g.IsSupervised() {
-		return o, usagef("--reward-model gives a single number, and --advantage gdpo compares the components of a reward; take another --advantage")
+		return o, exit.Usagef("--reward-model gives a single number, and --advantage gdpo compares the components of a reward; take another --advantage")
 	}
 	if err := checkComputation(o.Open.DType, o.Open.Device, o.Open.Threads); err != nil {
 		return o, err
@@ -286,13 +288,13 @@ func trainSettingsOf(c *cli.Context) (trainOptions, error) {
 	case "bf16", "bfloat16":
 		o.Save = weights.BF16
 	default:
-		return o, usagef("--save-dtype %s: want f32 or bf16", c.String("save-dtype"))
+		return o, exit.Usagef("--save-dtype %s: want f32 or bf16", c.String("save-dtype"))
 	}
 	return o, nil
 }
 
 func errNoModel(name string) error {
-	return usagef("--model %s: there is no such model folder or .gguf", name)
+	return exit.Usagef("--model %s: there is no such model folder or .gguf", name)
 }
 
 // checkFiles refuses names of files that cannot be meant, before anything is read.
@@ -303,7 +305,7 @@ func checkFiles(files []string) error {
 				return err
 			}
 		} else if all, err := filepath.Glob(f); err != nil || len(all) == 0 {
-			return usagef("%s: no file matches the pattern", f)
+			return exit.Usagef("%s: no file matches the pattern", f)
 		}
 	}
 	return nil
@@ -316,7 +318,7 @@ func canMake(dir string) error {
 		return nil
 	}
 	if st, err := os.Stat(dir); err == nil && !st.IsDir() {
-		return usagef("--output %s is not a folder; take another name", dir)
+		return exit.Usagef("--output %s is not a folder; take another name", dir)
 	}
 	at := filepath.Clean(dir)
 	for {
@@ -336,16 +338,16 @@ func canMake(dir string) error {
 // shows its settings all the same.
 func (o trainOptions) checkTeacher() error {
 	if o.Teacher == "" && o.Config.Loss == "opd" && o.Config.Demonstration == "" {
-		return usagef("--loss opd learns from a teacher; name one with --teacher DIR, or show the policy itself something with --demonstration best")
+		return exit.Usagef("--loss opd learns from a teacher; name one with --teacher DIR, or show the policy itself something with --demonstration best")
 	}
 	return nil
 }
 
-func runTrain(ctx context.Context, o trainOptions, s streams) (end error) {
+func runTrain(ctx context.Context, o trainOptions, s console.Streams) (end error) {
 	if openTrainable == nil {
 		return errors.New("this binary was built without libtorch, so it cannot train; build the full one with `make build`")
 	}
-	note := func(format string, a ...any) { s.say(fmt.Sprintf(format, a...)) }
+	note := func(format string, a ...any) { s.Say(fmt.Sprintf(format, a...)) }
 
 	// The files first: opening a model takes longer, and most mistakes are here.
 	pos, err := readPosition(o.Resume)
@@ -371,7 +373,7 @@ func runTrain(ctx context.Context, o trainOptions, s streams) (end error) {
 		return err
 	}
 	if err := data.CheckParts(o.Config); err != nil {
-		return usageError{err}
+		return exit.UsageError{Err: err}
 	}
 	if o.Greedy != "" {
 		if err := data.CompareWithGreedy(ctx, o.Greedy); err != nil {
@@ -449,7 +451,7 @@ func runTrain(ctx context.Context, o trainOptions, s streams) (end error) {
 		}
 	}
 	defer func() {
-		if end != nil && o.Resume == "" && len(history) == 0 && !errors.As(end, new(interruptedError)) {
+		if end != nil && o.Resume == "" && len(history) == 0 && !errors.As(end, new(exit.InterruptedError)) {
 			clearOutput(o.Output) // for the corrected command to take
 		}
 	}()
@@ -512,7 +514,7 @@ func runTrain(ctx context.Context, o trainOptions, s streams) (end error) {
 	err = m.run(ctx, run)
 	show.close()
 	if errors.Is(err, trainer.ErrInterrupted) {
-		return interruptedError{"interrupted between two optimiser steps; go on with: agentcli train --resume " + o.Output}
+		return exit.InterruptedError{Message: "interrupted between two optimiser steps; go on with: agentcli train --resume " + o.Output}
 	}
 	if err != nil {
 		return err
@@ -536,7 +538,7 @@ func runTrain(ctx context.Context, o trainOptions, s streams) (end error) {
 		summarise(note, o.Output, data, history, time.Since(started))
 	}
 	// The one datum of this command: where the model is.
-	_, err = fmt.Fprintln(s.out, o.Output)
+	_, err = fmt.Fprintln(s.Out, o.Output)
 	return err
 }
 

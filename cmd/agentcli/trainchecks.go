@@ -4,6 +4,8 @@ import (
 	"cmp"
 	"fmt"
 
+	"agentcli/internal/exit"
+	"agentcli/internal/text"
 	"agentcli/trainer"
 )
 
@@ -34,13 +36,13 @@ func checkTokens(data *trainer.Data, c trainer.Config, actor trainable, path str
 		}
 	}
 	if n := len(other); n > 0 {
-		why := fmt.Sprintf("%s was sampled with another tokenizer than that of %s; its ids mean other words there", andMore(other[0], n), path)
+		why := fmt.Sprintf("%s was sampled with another tokenizer than that of %s; its ids mean other words there", text.AndMore(other[0], n), path)
 		if err := forced(o.Force, note, why, " (name the right model with --model, or add --force)"); err != nil {
 			return err
 		}
 	}
 	if n, file := otherTemplate(data, actor); n > 0 {
-		why := fmt.Sprintf("%s was sampled with another chat template than that of %s; its prompts are not those that the model is asked with", andMore(file, n), path)
+		why := fmt.Sprintf("%s was sampled with another chat template than that of %s; its prompts are not those that the model is asked with", text.AndMore(file, n), path)
 		if err := forced(o.Force, note, why, " (name the right model with --model, or add --force)"); err != nil {
 			return err
 		}
@@ -66,7 +68,7 @@ func checkSampled(d *trainer.Data, o trainOptions, note func(string, ...any)) er
 		}
 	}
 	if n := len(cut); n > 0 {
-		why := fmt.Sprintf("%s was sampled with %s: those tokens do not follow the model's own distribution, and a gradient on them is biased", andMore(cut[0], n), how)
+		why := fmt.Sprintf("%s was sampled with %s: those tokens do not follow the model's own distribution, and a gradient on them is biased", text.AndMore(cut[0], n), how)
 		if err := forced(o.Force, note, why, " (roll out with nothing cut, or add --force)"); err != nil {
 			return err
 		}
@@ -78,12 +80,12 @@ func checkSampled(d *trainer.Data, o trainOptions, note func(string, ...any)) er
 		}
 	}
 	if err := d.CheckRecorded(o.Config); err != nil {
-		return usageError{err} // a flag that these rows do not allow
+		return exit.UsageError{Err: err} // a flag that these rows do not allow
 	}
 	for flag, name := range map[string]string{"ref": o.Ref, "teacher": o.Teacher} {
 		for _, t := range d.Temperatures() {
 			if t != 1 && isServer(name) {
-				return usagef("--%s %s: %w", flag, name, errRemoteTemperature(t))
+				return exit.Usagef("--%s %s: %w", flag, name, errRemoteTemperature(t))
 			}
 		}
 	}
@@ -104,7 +106,7 @@ func checkRows(d *trainer.Data, o trainOptions, note func(string, ...any)) error
 	if p := d.Policies; len(p) > 1 && !o.Config.IsSupervised() {
 		who := fmt.Sprintf("the rows were sampled by %d models, among them %s (%s) and %s (%s)", len(p), p[0].Name, p[0].File, p[1].Name, p[1].File)
 		if o.Model == "" {
-			return usagef("%s; name the one to train with --model", who)
+			return exit.Usagef("%s; name the one to train with --model", who)
 		}
 		note("warning: %s; all are trained on as if %s had sampled them", who, o.Model)
 	}

@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 	"slices"
 
+	"agentcli/internal/exit"
 	"agentcli/internal/filesys"
 	"agentcli/trainer"
 )
@@ -69,7 +70,7 @@ func trainFileOf(path string) (trainFile, error) {
 func resumedFiles(dir string) (map[string][]string, error) {
 	data, err := os.ReadFile(filepath.Join(dir, trainFilesName))
 	if err != nil {
-		return nil, usagef("--resume %s: %w", dir, err)
+		return nil, exit.Usagef("--resume %s: %w", dir, err)
 	}
 	var files []trainFile
 	if err := json.Unmarshal(data, &files); err != nil {
@@ -83,14 +84,14 @@ func resumedFiles(dir string) (map[string][]string, error) {
 		}
 		now, err := trainFileOf(f.Path)
 		if err != nil {
-			return nil, usagef("--resume %s: %w", dir, err)
+			return nil, exit.Usagef("--resume %s: %w", dir, err)
 		}
 		if now.Size != f.Size || now.SHA256 != f.SHA256 {
 			what := f.Path
 			if f.Flag != "" {
 				what = "--" + f.Flag + " " + f.Path
 			}
-			return nil, usagef("--resume %s: %s has changed since the run began (%d bytes then, %d now); put the file back as it was, or begin a new run", dir, what, f.Size, now.Size)
+			return nil, exit.Usagef("--resume %s: %s has changed since the run began (%d bytes then, %d now); put the file back as it was, or begin a new run", dir, what, f.Size, now.Size)
 		}
 	}
 	return paths, nil

@@ -8,9 +8,10 @@ import (
 	"slices"
 	"strings"
 	"testing"
-
-	"agentcli/internal/filesys"
 	"time"
+
+	"agentcli/internal/exit"
+	"agentcli/internal/filesys"
 )
 
 func TestResumeRefusesAFileThatHasChanged(t *testing.T) {
@@ -54,7 +55,7 @@ func TestResumeRefusesAFileThatHasChanged(t *testing.T) {
 			}
 			continue
 		}
-		var usage usageError
+		var usage exit.UsageError
 		if !errors.As(err, &usage) || !strings.Contains(err.Error(), change.want) || strings.Contains(err.Error(), "\n") {
 			t.Errorf("%s: %v", name, err)
 		}

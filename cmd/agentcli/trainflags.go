@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 
+	"agentcli/internal/exit"
 	"agentcli/trainer"
 	"agentcli/trainer/algo"
 
@@ -201,7 +202,7 @@ func applyPreset(c *cli.Context) error {
 	}
 	p, ok := presets[name]
 	if !ok {
-		return usagef("--preset %s: want one of %s", name, strings.Join(slices.Sorted(maps.Keys(presets)), ", "))
+		return exit.Usagef("--preset %s: want one of %s", name, strings.Join(slices.Sorted(maps.Keys(presets)), ", "))
 	}
 	for flag, v := range p {
 		if c.IsSet(flag) {

@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"slices"
 
+	"agentcli/internal/exit"
 	"agentcli/internal/filesys"
 	"agentcli/model/weights"
 	"agentcli/trainer"
@@ -50,7 +51,7 @@ func sameAsBegun(c *cli.Context, dir string) error {
 			was = fmt.Sprint(v)
 		}
 		if now != was && absolute(now) != was {
-			return usagef("--%s %s: the run in %s began with %s; %s", name, now, dir, was, resumeHelp)
+			return exit.Usagef("--%s %s: the run in %s began with %s; %s", name, now, dir, was, resumeHelp)
 		}
 	}
 	return nil
@@ -62,7 +63,7 @@ func (o *trainOptions) goOnFrom(pos position) error {
 		return nil
 	}
 	if decisive(pos.Config) != decisive(o.Config) || pos.LoRA != adapterText(*o) {
-		return usagef("--resume %s: the settings are not those that the run began with; %s", o.Resume, resumeHelp)
+		return exit.Usagef("--resume %s: the settings are not those that the run began with; %s", o.Resume, resumeHelp)
 	}
 	long := map[string]string{"f32": "float32", "fp32": "float32", "bf16": "bfloat16"}
 	dtype := cmp.Or(long[o.Open.DType], o.Open.DType)
@@ -70,11 +71,11 @@ func (o *trainOptions) goOnFrom(pos position) error {
 		dtype = pos.DType // of the machine that it began on
 	}
 	if dtype != pos.DType {
-		return usagef("--resume %s: --dtype is %s, but the run began with %s; %s", o.Resume, dtype, pos.DType, resumeHelp)
+		return exit.Usagef("--resume %s: --dtype is %s, but the run began with %s; %s", o.Resume, dtype, pos.DType, resumeHelp)
 	}
 	for _, m := range []struct{ flag, now, was string }{{"ref", o.Ref, pos.Ref}, {"critic", o.Critic, pos.Critic}, {"teacher", o.Teacher, pos.Teacher}, {"reward-model", o.RewardModel, pos.Reward}, {"ptx", o.PTX, pos.PTX}} {
 		if absolute(m.now) != m.was {
-			return usagef("--resume %s: --%s is %q, but the run began with %q; %s", o.Resume, m.flag, m.now, m.was, resumeHelp)
+			return exit.Usagef("--resume %s: --%s is %q, but the run began with %q; %s", o.Resume, m.flag, m.now, m.was, resumeHelp)
 		}
 	}
 	o.Model, o.Open.DType = pos.Model, dtype
@@ -113,14 +114,14 @@ func checkOutput(d *trainer.Data, o trainOptions) error {
 		return err
 	}
 	if m, err := os.Stat(namedModel(d, o)); err == nil && os.SameFile(at, m) {
-		return usagef("--output %s is the folder of the model that is trained; take another", o.Output)
+		return exit.Usagef("--output %s is the folder of the model that is trained; take another", o.Output)
 	}
 	entries, err := os.ReadDir(o.Output)
 	if err != nil {
-		return usagef("--output %s is not a folder; take another name", o.Output)
+		return exit.Usagef("--output %s is not a folder; take another name", o.Output)
 	}
 	if len(entries) > 0 {
-		return usagef("--output %s is not empty (it holds %s); take another folder, or remove that one", o.Output, entries[0].Name())
+		return exit.Usagef("--output %s is not empty (it holds %s); take another folder, or remove that one", o.Output, entries[0].Name())
 	}
 	return nil
 }

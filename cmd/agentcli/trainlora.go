@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 
+	"agentcli/internal/exit"
 	"agentcli/model/weights"
 	"agentcli/policy"
 
@@ -34,11 +35,11 @@ func loraOf(c *cli.Context, seed int64) (policy.LoRA, error) {
 	if text := c.String("lora-targets"); text != "" {
 		var err error
 		if l.Targets, err = policy.ParseTargets(text); err != nil {
-			return l, usagef("--lora-targets: %v", err)
+			return l, exit.Usagef("--lora-targets: %v", err)
 		}
 	}
 	if err := l.Validate(); err != nil {
-		return l, usageError{err}
+		return l, exit.UsageError{Err: err}
 	}
 	return l, nil
 }

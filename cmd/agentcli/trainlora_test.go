@@ -10,6 +10,7 @@ import (
 	"strings"
 	"testing"
 
+	"agentcli/internal/console"
 	"agentcli/model/weights"
 	"agentcli/policy"
 )
@@ -29,7 +30,7 @@ func TestATrainedAdapterIsAModel(t *testing.T) {
 	dir := t.TempDir()
 	file, adapter, merged := tinyRollouts(t, dir), filepath.Join(dir, "adapter"), filepath.Join(dir, "merged")
 	var log bytes.Buffer
-	s := streams{out: &bytes.Buffer{}, err: &log}
+	s := console.Streams{Out: &bytes.Buffer{}, Err: &log}
 	if err := runTrain(context.Background(), tinyLoRAOptions(t, file, adapter), s); err != nil {
 		t.Fatal(err)
 	}
@@ -92,7 +93,7 @@ func TestTheBaseIsTheReferenceOfNewAdapters(t *testing.T) {
 	for name, ref := range map[string]string{"shared": "", "named": tinyModel} {
 		o := tinyLoRAOptions(t, file, filepath.Join(dir, name))
 		o.Ref, o.Config.OldLogprobs = ref, "file"
-		if err := runTrain(context.Background(), o, streams{out: &bytes.Buffer{}, err: &bytes.Buffer{}}); err != nil {
+		if err := runTrain(context.Background(), o, console.Streams{Out: &bytes.Buffer{}, Err: &bytes.Buffer{}}); err != nil {
 			t.Fatal(err)
 		}
 		b, err := os.ReadFile(filepath.Join(o.Output, "adapter_model.safetensors"))

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"agentcli/eval"
+	"agentcli/internal/console"
 	"agentcli/model/tokenizer"
 	"agentcli/policy"
 	"agentcli/trainer"
@@ -243,12 +244,12 @@ func (m *trainModels) save(o trainOptions) error {
 }
 
 // dryRun says what would be trained and what it takes.
-func dryRun(data *trainer.Data, m *trainModels, path string, o trainOptions, s streams) error {
+func dryRun(data *trainer.Data, m *trainModels, path string, o trainOptions, s console.Streams) error {
 	p, err := trainer.MakePlan(data, o.Config)
 	if err != nil {
 		return err
 	}
-	w := s.out
+	w := s.Out
 	showPlan := func() {
 		if p.Unscored > 0 {
 			fmt.Fprintf(w, "trajectories     %d in %d groups; %d without a reward, which --loss %s does not ask for\n", p.Episodes, p.Groups, p.Unscored, o.Config.Loss)

@@ -1,4 +1,4 @@
-package main
+package console
 
 import (
 	"context"
@@ -7,15 +7,8 @@ import (
 	"sync/atomic"
 	"syscall"
 
-	"golang.org/x/term"
-
 	"agentcli/internal/safego"
 )
-
-func systemStreams() streams {
-	return streams{in: os.Stdin, out: os.Stdout, err: os.Stderr,
-		outTTY: term.IsTerminal(int(os.Stdout.Fd())), errTTY: term.IsTerminal(int(os.Stderr.Fd()))}
-}
 
 // interrupt is the state behind ^C, carried by the command's context.
 type interrupt struct {
@@ -25,11 +18,11 @@ type interrupt struct {
 
 type interruptKey struct{}
 
-// withInterrupt makes the first ^C (or SIGTERM, or SIGHUP: a terminal that
+// WithInterrupt makes the first ^C (or SIGTERM, or SIGHUP: a terminal that
 // goes away) close the stop channel of a command that asked for one by
-// stopRequested, and cancel every other; the second cancels in any case; a third
+// StopRequested, and cancel every other; the second cancels in any case; a third
 // ends the process as the system does.
-func withInterrupt(parent context.Context, s streams) (context.Context, func()) {
+func WithInterrupt(parent context.Context, s Streams) (context.Context, func()) {
 	in := &interrupt{stop: make(chan struct{})}
 	ctx, cancel := context.WithCancel(context.WithValue(parent, interruptKey{}, in))
 	signals := make(chan os.Signal, 2)
@@ -50,7 +43,7 @@ func withInterrupt(parent context.Context, s streams) (context.Context, func()) 
 		}
 		if in.graceful.Load() {
 			close(in.stop)
-			s.say("\nstopping: what runs has 10 s to finish; ^C again stops at once")
+			s.Say("\nstopping: what runs has 10 s to finish; ^C again stops at once")
 			select {
 			case <-signals:
 			case <-ctx.Done():
@@ -63,9 +56,9 @@ func withInterrupt(parent context.Context, s streams) (context.Context, func()) 
 	return ctx, func() { signal.Stop(signals); cancel() }
 }
 
-// stopRequested is closed by the first ^C. A command that calls it promises to
+// StopRequested is closed by the first ^C. A command that calls it promises to
 // end soon after; a later ^C cancels its context.
-func stopRequested(ctx context.Context) <-chan struct{} {
+func StopRequested(ctx context.Context) <-chan struct{} {
 	in, _ := ctx.Value(interruptKey{}).(*interrupt)
 	if in == nil {
 		return nil

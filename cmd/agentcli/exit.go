@@ -3,10 +3,11 @@ package main
 import (
 	"context"
 	"errors"
-	"fmt"
 	"io/fs"
 
 	"agentcli/datasets"
+	"agentcli/internal/console"
+	"agentcli/internal/exit"
 	"agentcli/internal/text"
 	"agentcli/journal"
 	"agentcli/trainer"
@@ -28,30 +29,11 @@ because the server was gone, and some trajectories failed for infrastructure
 reasons (they are in the file, marked),
 130 interrupted, or a budget is spent (what was finished is saved).`
 
-// usageError is a mistake on the command line or in a configuration file.
-type usageError struct{ err error }
-
-func (e usageError) Error() string { return e.err.Error() }
-func (e usageError) Unwrap() error { return e.err }
-
-func usagef(format string, args ...any) error { return usageError{fmt.Errorf(format, args...)} }
-
-// partialError: done, or ended since the server was gone, and some trajectories
-// failed for infrastructure reasons.
-type partialError struct{ message string }
-
-func (e partialError) Error() string { return e.message }
-
-// interruptedError: ended by ^C or by its budget, with what was finished in safety.
-type interruptedError struct{ message string }
-
-func (e interruptedError) Error() string { return e.message }
-
 // exitCode is the one table from errors to exit codes.
 func exitCode(err error) int {
-	var usage usageError
-	var partial partialError
-	var interrupted interruptedError
+	var usage exit.UsageError
+	var partial exit.PartialError
+	var interrupted exit.InterruptedError
 	switch {
 	case err == nil:
 		return exitDone
@@ -66,14 +48,14 @@ func exitCode(err error) int {
 }
 
 // report tells the user what went wrong, in one line.
-func report(s streams, err error) int {
+func report(s console.Streams, err error) int {
 	code := exitCode(err)
 	switch {
 	case err == nil:
 	case code == exitInterrupted && errors.Is(err, context.Canceled):
-		s.log().Error("interrupted", "exit_code", code)
+		s.Log().Error("interrupted", "exit_code", code)
 	default:
-		s.log().Error(text.Line(err), "exit_code", code)
+		s.Log().Error(text.Line(err), "exit_code", code)
 	}
 	return code
 }
