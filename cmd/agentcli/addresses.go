@@ -2,7 +2,6 @@ package main
 
 import (
 	"encoding/json"
-	"maps"
 	"strings"
 
 	"agentcli/internal/text"
@@ -36,25 +35,4 @@ func (a addresses) MarshalJSON() ([]byte, error) {
 		return json.Marshal(a[0])
 	}
 	return json.Marshal([]string(a))
-}
-
-// withAddresses are the settings that may name a server.
-var withAddresses = []string{"base-url", envServer, "reward", "mcp", "tool", "teacher", "ref", "reward-model"}
-
-// shownSettings are settings as such files may have them.
-func shownSettings(settings map[string]any) map[string]any {
-	out := maps.Clone(settings)
-	for _, name := range withAddresses {
-		switch v := out[name].(type) {
-		case string:
-			out[name] = text.Redact(v)
-		case []string:
-			list := make([]string, len(v))
-			for i, s := range v {
-				list[i] = text.Redact(s)
-			}
-			out[name] = list
-		}
-	}
-	return out
 }

@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 
+	"agentcli/app/rundir"
 	"agentcli/internal/console"
 	"agentcli/internal/exit"
 	"agentcli/internal/filesys"
@@ -25,7 +26,7 @@ func journalCommand() *cli.Command {
 			}
 			path := c.Args().First()
 			if st, err := os.Stat(path); err == nil && st.IsDir() {
-				path = filepath.Join(path, journalName)
+				path = filepath.Join(path, rundir.JournalFile)
 			}
 			return run(path, c, streamsOf(c))
 		}}

@@ -134,3 +134,13 @@ func readDemonstrations(path string) (map[string]string, error) {
 	}
 	return known, nil
 }
+
+// demonstrationFile is the file that --demonstration names; none where it names
+// something else.
+func demonstrationFile(name string) []string {
+	switch name {
+	case trainer.DemonstrateNothing, trainer.DemonstrateBest, trainer.DemonstrateAnswer:
+		return nil
+	}
+	return []string{name}
+}

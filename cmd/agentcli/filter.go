@@ -12,6 +12,7 @@ import (
 	"slices"
 	"strings"
 
+	"agentcli/app/rundir"
 	"agentcli/internal/console"
 	"agentcli/internal/exit"
 	"agentcli/parquet"
@@ -91,7 +92,7 @@ func runFilter(ctx context.Context, o filterOptions, s console.Streams) error {
 		if err := notTheSame(o.Path, o.File); err != nil {
 			return err
 		}
-		if err := checkWritable(o.File); err != nil {
+		if err := rundir.CheckFile(o.File); err != nil {
 			return err
 		}
 	}

@@ -8,6 +8,7 @@ import (
 	"syscall"
 	"testing"
 
+	"agentcli/app/rundir"
 	"agentcli/internal/console"
 	"agentcli/internal/exit"
 
@@ -59,7 +60,7 @@ func TestExitCode(t *testing.T) {
 // A run's config.yaml says what the run was told, whatever is in the text.
 func TestSettingsReadBackAsThemselves(t *testing.T) {
 	for _, text := range []string{"", "\n", "\n\n", " \n", "a\n", "a\n\n", "\na", "a\nb", " a\n  b", "a \n b ", "\t\n", "\r\n", "a: b", "# a", "- a", "{a}", "[a]", "'", `"`, `a\nb`, "true", "1e6", "~", "null", "<|im_end|>", "é\n✓\n", "a #b\n"} {
-		b, err := settingsYAML(map[string]any{"a": text, "b": []string{text, "x", text}, "c": 1})
+		b, err := rundir.MarshalSettings(map[string]any{"a": text, "b": []string{text, "x", text}, "c": 1})
 		if err != nil {
 			t.Fatal(err)
 		}

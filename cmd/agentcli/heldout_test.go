@@ -12,6 +12,7 @@ import (
 	"strings"
 	"testing"
 
+	"agentcli/app/rundir"
 	"agentcli/internal/console"
 	"agentcli/internal/exit"
 	"agentcli/parquet"
@@ -37,7 +38,7 @@ func TestALoopWithoutHeldOutTasksGivesNoVerdict(t *testing.T) {
 	if curves["training_rows/reward"] == nil || curves["val/reward"] != nil {
 		t.Errorf("metrics: %v", curves)
 	}
-	if exists(filepath.Join(out, bestFolder)) {
+	if rundir.Exists(filepath.Join(out, bestFolder)) {
 		t.Error("a best model was chosen by the training rows")
 	}
 	if said := log.String(); !strings.Contains(said, "warning: there are no held-out tasks") || strings.Contains(said, "learned:") || strings.Contains(said, "it learned") || strings.Contains(said, "test split") {
@@ -69,7 +70,7 @@ func TestALoopNeverTrainsOnWhatItHoldsOut(t *testing.T) {
 	if len(tasks) != 4 {
 		t.Errorf("4 of the 7 tasks are for training; sampled were %v", tasks)
 	}
-	if curves := readCurves(out); curves["val/reward"] == nil || !exists(filepath.Join(out, bestFolder, "model.safetensors")) {
+	if curves := readCurves(out); curves["val/reward"] == nil || !rundir.Exists(filepath.Join(out, bestFolder, "model.safetensors")) {
 		t.Error("the held-out tasks chose no model")
 	}
 	if !strings.Contains(log.String(), "best on held-out tasks (held-out rows of tasks)") {
@@ -116,7 +117,7 @@ func TestASupervisedRunIsMeasuredOnHeldOutRows(t *testing.T) {
 			if loss == nil || len(loss.X) < 2 || loss.X[0] != 0 {
 				t.Errorf("%s %v: val/loss is %v", algo, how, loss)
 			}
-			if !exists(filepath.Join(out, bestFolder, "config.json")) || !strings.Contains(log.String(), "held-out rows: lowest loss") {
+			if !rundir.Exists(filepath.Join(out, bestFolder, "config.json")) || !strings.Contains(log.String(), "held-out rows: lowest loss") {
 				t.Errorf("%s %v: %s", algo, how, log.String())
 			}
 			if on, err := readTrainedOn(out); err != nil || len(on) != 1 || on[0].Dataset != "rows" {
@@ -199,7 +200,7 @@ done
 	if _, err := runApp(t, t.Context(), &log, "agentcli", "train", "--resume", out); err != nil {
 		t.Fatal(err, log.String())
 	}
-	if exists(asked) {
+	if rundir.Exists(asked) {
 		t.Errorf("%d rows were scored again", len(read(t, asked))/2)
 	}
 	if loss := readCurves(out)["val/loss"]; loss == nil || !slices.Equal(loss.X, []float64{0, 1, 2}) {

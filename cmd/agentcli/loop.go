@@ -12,8 +12,10 @@ import (
 	"strings"
 	"time"
 
+	"agentcli/app/rundir"
 	"agentcli/internal/console"
 	"agentcli/internal/exit"
+	"agentcli/internal/filesys"
 	"agentcli/internal/safego"
 	"agentcli/internal/text"
 	"agentcli/trainer"
@@ -184,8 +186,8 @@ func loopOptionsOf(c *cli.Context) (loopOptions, error) {
 		}
 	}
 	if o.Resume != "" {
-		path := filepath.Join(o.Resume, configName)
-		if _, err := os.Stat(path); err != nil || commandOf(o.Resume) != "loop" {
+		path := filepath.Join(o.Resume, rundir.ConfigFile)
+		if _, err := os.Stat(path); err != nil || rundir.CommandOf(o.Resume) != "loop" {
 			return o, exit.Usagef("--resume %s: there is no run of loop in that folder", o.Resume)
 		}
 		if o.Output != "" && filepath.Clean(o.Output) != filepath.Clean(o.Resume) {
@@ -197,7 +199,7 @@ func loopOptionsOf(c *cli.Context) (loopOptions, error) {
 		if err := applyConfig(c, path); err != nil {
 			return o, err
 		}
-		if why := changedSettings(path, settings(c, notSettings...), lastingInLoop); why != "" {
+		if why := rundir.ChangedSettings(path, settings(c, notSettings...), lastingInLoop); why != "" {
 			return o, exit.Usagef("--resume %s: %s when the run began; leave it as it was, or begin a new run", o.Resume, why)
 		}
 		o.Output = o.Resume
@@ -221,7 +223,7 @@ func loopOptionsOf(c *cli.Context) (loopOptions, error) {
 		return o, exit.Usagef("--algo %s and --ptx have no meaning in a loop, which learns from the rewards of its own rollouts", given.Algo)
 	}
 	o.Settings = settings(c, notSettings...)
-	o.Settings[commandKey] = "loop"
+	o.Settings[rundir.CommandKey] = "loop"
 	var err error
 	if o.run, err = runSettingsOf(c); err != nil {
 		return o, err
@@ -429,7 +431,7 @@ func (l *loop) run(ctx context.Context) error {
 	if err := l.m.save(l.outputOf(l.dir)); err != nil {
 		return fmt.Errorf("%s: %w", l.dir, err)
 	}
-	if err := os.WriteFile(filepath.Join(l.dir, curveName), loopCurves(l.dir), fileMode); err != nil {
+	if err := filesys.WriteFile(filesys.OS, filepath.Join(l.dir, rundir.CurveFile), loopCurves(l.dir), rundir.FileMode); err != nil {
 		return err
 	}
 	l.summary()

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"agentcli/agent"
+	"agentcli/app/rundir"
 	"agentcli/datasets"
 	"agentcli/eval"
 	"agentcli/internal/console"
@@ -60,12 +61,12 @@ func (l *loop) open(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
-	if o.Resume != "" && exists(filepath.Join(o.Resume, trainFilesName)) { // older runs have none
-		if _, err := resumedFiles(o.Resume); err != nil {
+	if o.Resume != "" && rundir.Exists(filepath.Join(o.Resume, rundir.InputsFile)) { // older runs have none
+		if _, err := rundir.ReadInputs(o.Resume); err != nil {
 			return err
 		}
 	}
-	if err := canMake(o.Output); err != nil {
+	if err := rundir.CheckOutput(o.Output, "loop", o.Resume != ""); err != nil {
 		return err
 	}
 	if o.run.cuts() {
@@ -118,19 +119,14 @@ func (l *loop) open(ctx context.Context) (err error) {
 	if l.dir == "" {
 		l.dir = filepath.Join("runs", "loop-"+time.Now().Format("20060102-150405"))
 	}
-	if o.Resume == "" {
-		if err := emptyFolder(l.dir, "loop"); err != nil {
-			return err
-		}
-	}
-	if err := checkRoom(l.dir, freeBytes(l.dir), l.m.parameters(), o.train.Save, l.note); err != nil {
+	if err := rundir.CheckRoom(l.dir, rundir.FreeBytes(l.dir), l.m.parameters(), o.train.Save, l.note); err != nil {
 		return err
 	}
-	if err := makeFolder(filesys.OS, filepath.Join(l.dir, rolloutsFolder)); err != nil {
+	if err := rundir.MakeFolder(filesys.OS, filepath.Join(l.dir, rolloutsFolder)); err != nil {
 		return err
 	}
 	if o.Resume == "" { // before config.yaml, which makes it a run that can be gone on with
-		if err := writeTrainFiles(filesys.OS, l.dir, l.reads()); err != nil {
+		if err := rundir.WriteInputs(filesys.OS, l.dir, l.reads()); err != nil {
 			return err
 		}
 	}
@@ -151,7 +147,7 @@ func (l *loop) open(ctx context.Context) (err error) {
 		l.note("going on after step %d of the run in %s", l.done, l.dir)
 	}
 	// Settings that are refused leave the run those that it began with.
-	if err := writeSettings(filesys.OS, filepath.Join(l.dir, configName), o.Settings); err != nil {
+	if err := rundir.WriteSettings(filesys.OS, filepath.Join(l.dir, rundir.ConfigFile), o.Settings); err != nil {
 		return err
 	}
 	l.log, err = metrics.Open(l.dir, l.done, time.Now())

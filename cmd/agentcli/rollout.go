@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 
+	"agentcli/app/rundir"
 	"agentcli/datasets"
 	"agentcli/internal/cachedir"
 	"agentcli/internal/console"
@@ -76,20 +77,6 @@ func ownDistribution(s traj.Sampling) traj.Sampling {
 	return s
 }
 
-// checkWritable finds out before the run, not after it, that a file cannot be
-// made there.
-func checkWritable(path string) error {
-	if st, err := os.Stat(path); err == nil && st.IsDir() {
-		return exit.Usagef("-o %s is a folder; name a file in it", path)
-	}
-	f, err := os.CreateTemp(filepath.Dir(path), ".agentcli-*")
-	if err != nil {
-		return exit.Usagef("-o %s: its folder cannot be written to (%v)", path, errors.Unwrap(err))
-	}
-	f.Close()
-	return os.Remove(f.Name())
-}
-
 func runRollout(ctx context.Context, o rolloutOptions, s console.Streams) error {
 	if o.Samples < 1 {
 		return exit.Usagef("--samples is %d; a task needs at least one attempt", o.Samples)
@@ -98,13 +85,13 @@ func runRollout(ctx context.Context, o rolloutOptions, s console.Streams) error 
 		return exit.Usagef("-o names a file and --output a folder; give one of them")
 	}
 	scratch := o.Resume == "" && o.Output == ""
-	inCache := o.Resume != "" && isWithin(cachedir.Path("runs"), o.Resume)
+	inCache := o.Resume != "" && rundir.IsWithin(cachedir.Path("runs"), o.Resume)
 	toStdout := o.File == "" && (scratch || inCache)
 	if toStdout && s.OutTTY {
 		return exit.Usagef("stdout is a terminal and Parquet is not for reading: add > traj.parquet, -o FILE, or --output DIR")
 	}
 	if o.File != "" {
-		if err := checkWritable(o.File); err != nil {
+		if err := rundir.CheckFile(o.File); err != nil {
 			return err
 		}
 	}
@@ -116,7 +103,7 @@ func runRollout(ctx context.Context, o rolloutOptions, s console.Streams) error 
 	sayTestSplits([]trainedOn{{x.data.Name, x.data.Split}}, func(format string, a ...any) { x.notice(fmt.Sprintf(format, a...)) })
 	path := o.File
 	if !toStdout && path == "" {
-		path = filepath.Join(x.dir, dataName)
+		path = filepath.Join(x.dir, rundir.TrajectoriesFile)
 	}
 	file := newTrajectoryFile(x, path)
 	sum, err := x.play(ctx, file.write)
@@ -194,13 +181,4 @@ func (f *trajectoryFile) abort() {
 	if f.w != nil {
 		f.w.Abort()
 	}
-}
-
-func isWithin(parent, path string) bool {
-	abs, err := filepath.Abs(path)
-	if err != nil {
-		return false
-	}
-	rel, err := filepath.Rel(parent, abs)
-	return err == nil && rel != "." && filepath.IsLocal(rel)
 }

@@ -9,6 +9,7 @@ import (
 	"sync"
 
 	"agentcli/agent"
+	"agentcli/app/rundir"
 	"agentcli/datasets"
 	"agentcli/engine"
 	"agentcli/env"
@@ -79,7 +80,7 @@ func setUp(ctx context.Context, o runOptions, s console.Streams) (_ *session, er
 		return nil, exit.Usagef("dataset %s is generated and has no end worth waiting for; say how many problems with --limit N", x.data.Name)
 	}
 	x.fillDefaults()
-	if s := foreignRun(o.Resume); s != "" {
+	if s := rundir.ForeignRun(o.Resume); s != "" {
 		x.notice(s)
 	}
 	if err = x.openTools(ctx); err != nil {

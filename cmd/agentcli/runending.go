@@ -7,6 +7,7 @@ import (
 	"strings"
 	"syscall"
 
+	"agentcli/app/rundir"
 	"agentcli/engine"
 	"agentcli/internal/exit"
 	"agentcli/internal/text"
@@ -22,7 +23,7 @@ func (x *session) notice(text string) { x.s.Say(text) }
 // metadata is what the Parquet file says of the run.
 func (x *session) metadata() (parquet.Metadata, error) {
 	run, err := json.Marshal(map[string]any{
-		"command": x.o.Command, "version": version.String(), "config": shownSettings(x.o.Settings), "model": x.info,
+		"command": x.o.Command, "version": version.String(), "config": rundir.RedactSettings(x.o.Settings), "model": x.info,
 		"sampling": x.o.Sampling, "seed": x.o.Seed, "samples": x.o.Samples, "logprobs": x.info.Logprobs,
 		"tools": x.tools.Specs(), "reward": text.Redact(x.reward), "parser": x.o.Model.Parser,
 		"limits": map[string]any{"max_turns": x.o.MaxTurns, "max_prompt_tokens": x.o.MaxPromptTokens, "max_response_tokens": x.o.MaxResponseTokens,

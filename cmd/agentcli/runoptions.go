@@ -9,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	"agentcli/app/rundir"
 	"agentcli/datasets"
 	"agentcli/engine"
 	"agentcli/internal/exit"
@@ -133,16 +134,16 @@ func runOptionsOf(c *cli.Context) (runOptions, error) {
 		if c.String("config") != "" {
 			return runOptions{}, exit.Usagef("--resume takes the settings of the run in its folder; leave --config out")
 		}
-		if _, err := os.Stat(filepath.Join(dir, configName)); err != nil {
-			return runOptions{}, exit.Usagef("--resume %s: there is no %s in that folder, so it holds no run", dir, configName)
+		if _, err := os.Stat(filepath.Join(dir, rundir.ConfigFile)); err != nil {
+			return runOptions{}, exit.Usagef("--resume %s: there is no %s in that folder, so it holds no run", dir, rundir.ConfigFile)
 		}
-		if was := commandOf(dir); was != "" && was != c.Command.Name {
+		if was := rundir.CommandOf(dir); was != "" && was != c.Command.Name {
 			return runOptions{}, exit.Usagef("--resume %s: that is a run of %s: agentcli %s --resume %s", dir, was, was, text.ShellWord(dir))
 		}
-		if _, err := os.Stat(filepath.Join(dir, journalName)); err != nil {
-			return runOptions{}, exit.Usagef("--resume %s: there is no %s in that folder, so it holds no run of %s", dir, journalName, c.Command.Name)
+		if _, err := os.Stat(filepath.Join(dir, rundir.JournalFile)); err != nil {
+			return runOptions{}, exit.Usagef("--resume %s: there is no %s in that folder, so it holds no run of %s", dir, rundir.JournalFile, c.Command.Name)
 		}
-		if err := applyConfig(c, filepath.Join(dir, configName)); err != nil {
+		if err := applyConfig(c, filepath.Join(dir, rundir.ConfigFile)); err != nil {
 			return runOptions{}, err
 		}
 	}

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"agentcli/agent"
+	"agentcli/app/rundir"
 	"agentcli/internal/cachedir"
 	"agentcli/internal/exit"
 	"agentcli/internal/text"
@@ -84,15 +85,12 @@ type modelOptions struct {
 	Answered     bool // the server has, in an earlier part of the run
 }
 
-// envServer is the setting that the environment's server is kept under.
-const envServer = "openai-base-url"
-
 func modelFlags() []cli.Flag {
 	return []cli.Flag{
 		&cli.StringFlag{Name: "model", Aliases: []string{"m"}, Category: "model", Usage: "a model folder, a .gguf, org/name on the hub, or the name of a server's model"},
 		&cli.StringSliceFlag{Name: "base-url", Category: "model", Usage: "an OpenAI-compatible server, for example http://localhost:8000/v1 (or OPENAI_BASE_URL); several of one model, with commas or repeated, share the work"},
 		// A flag, so that a run's config.yaml keeps what it began with, for --resume from another shell.
-		&cli.StringFlag{Name: envServer, Hidden: true, EnvVars: []string{"OPENAI_BASE_URL"}},
+		&cli.StringFlag{Name: rundir.ServerFromEnv, Hidden: true, EnvVars: []string{"OPENAI_BASE_URL"}},
 		&cli.StringFlag{Name: "parser", Category: "model", Value: "auto", Usage: "how tool calls are read out of a server's text: " + strings.Join(chat.Parsers(), ", ") + " (auto: by the model's name, if there are tools)"},
 		&cli.StringFlag{Name: "token-mode", Category: "model", Value: modeChat, Usage: "how a server is asked: chat (messages), completions (token ids, made here: what was sampled is exactly what is kept), or auto"},
 		&cli.StringFlag{Name: "tokenizer", Category: "model", Usage: "of a server's model, for completions: a folder, a .gguf or org/name on the hub (default: what the server calls its model)"},
@@ -120,7 +118,7 @@ func modelOptionsOf(c *cli.Context) (modelOptions, error) {
 		return o, exit.Usagef("--token-mode %q is unknown; it is chat, completions or auto", o.TokenMode)
 	}
 	if len(o.BaseURL) == 0 {
-		o.BaseURL = addressesOf(c.String(envServer))
+		o.BaseURL = addressesOf(c.String(rundir.ServerFromEnv))
 		o.baseFromEnv = len(o.BaseURL) > 0
 	}
 	if err := checkComputation(o.DType, o.Device, o.Threads); err != nil {

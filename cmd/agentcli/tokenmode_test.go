@@ -13,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"agentcli/app/rundir"
 	"agentcli/hub/hubtest"
 	"agentcli/internal/console"
 	"agentcli/llm/llmtest"
@@ -146,7 +147,7 @@ func TestCompletionsModeKeepsEveryTokenOfEachServer(t *testing.T) {
 			if code != exitDone {
 				t.Fatalf("%d %s", code, log)
 			}
-			rows, meta := rowsOf(t, filepath.Join(out, dataName))
+			rows, meta := rowsOf(t, filepath.Join(out, rundir.TrajectoriesFile))
 			if len(rows) != 10 {
 				t.Fatalf("%d rows", len(rows))
 			}
@@ -261,7 +262,7 @@ func TestTheSameRunGivesTheSameDataHoweverParallel(t *testing.T) {
 				if code != exitDone {
 					t.Fatal(log)
 				}
-				rows, _ := rowsOf(t, filepath.Join(out, dataName))
+				rows, _ := rowsOf(t, filepath.Join(out, rundir.TrajectoriesFile))
 				for i, row := range rows {
 					if id := fmt.Sprintf("products/p%d#%d", i/3+1, i%3); row.ID != id {
 						t.Fatalf("row %d is %s, want %s", i, row.ID, id)

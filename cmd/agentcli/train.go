@@ -11,8 +11,10 @@ import (
 	"syscall"
 	"time"
 
+	"agentcli/app/rundir"
 	"agentcli/internal/console"
 	"agentcli/internal/exit"
+	"agentcli/internal/filesys"
 	"agentcli/model/weights"
 	"agentcli/policy"
 	"agentcli/trainer"
@@ -168,9 +170,9 @@ func trainOptionsOf(c *cli.Context) (trainOptions, error) {
 		if out := c.String("output"); out != "" && filepath.Clean(out) != filepath.Clean(dir) {
 			return trainOptions{}, exit.Usagef("--resume goes on in its own folder; leave --output out")
 		}
-		path := filepath.Join(dir, configName)
+		path := filepath.Join(dir, rundir.ConfigFile)
 		if _, err := os.Stat(path); err != nil {
-			return trainOptions{}, exit.Usagef("--resume %s: there is no %s in that folder, so it holds no run", dir, configName)
+			return trainOptions{}, exit.Usagef("--resume %s: there is no %s in that folder, so it holds no run", dir, rundir.ConfigFile)
 		}
 		if err := sameAsBegun(c, dir); err != nil {
 			return trainOptions{}, err
@@ -200,7 +202,7 @@ func trainOptionsOf(c *cli.Context) (trainOptions, error) {
 		if len(files) > 0 {
 			return o, exit.Usagef("--resume takes the files of the run in its folder; leave %s out", files[0])
 		}
-		began, err := resumedFiles(o.Resume)
+		began, err := rundir.ReadInputs(o.Resume)
 		if err != nil {
 			return o, err
 		}
@@ -263,7 +265,7 @@ func trainSettingsOf(c *cli.Context) (trainOptions, error) {
 		return o, exit.Usagef("--keep %d: want at least 1", o.Keep)
 	}
 	if file := demonstrationFile(g.Demonstration); file != nil {
-		g.Demonstration = absolute(file[0]) // a resumed run may stand in another folder
+		g.Demonstration = rundir.Absolute(file[0]) // a resumed run may stand in another folder
 	}
 	o.Config = g
 	if err := o.refuseIdleNames(); err != nil {
@@ -311,29 +313,6 @@ func checkFiles(files []string) error {
 	return nil
 }
 
-// canMake finds out before a model is opened that a run's folder cannot be made, or
-// written into. "" is one of its own.
-func canMake(dir string) error {
-	if dir == "" {
-		return nil
-	}
-	if st, err := os.Stat(dir); err == nil && !st.IsDir() {
-		return exit.Usagef("--output %s is not a folder; take another name", dir)
-	}
-	at := filepath.Clean(dir)
-	for {
-		if _, err := os.Stat(at); err == nil || filepath.Dir(at) == at {
-			break
-		}
-		at = filepath.Dir(at)
-	}
-	made, err := os.MkdirTemp(at, ".agentcli-*")
-	if err != nil {
-		return fmt.Errorf("cannot make the run's folder %s (%w); name another by --output DIR", dir, bare(err))
-	}
-	return os.Remove(made)
-}
-
 // checkTeacher refuses a run of opd that has nobody to learn from. --print-config
 // shows its settings all the same.
 func (o trainOptions) checkTeacher() error {
@@ -379,9 +358,6 @@ func runTrain(ctx context.Context, o trainOptions, s console.Streams) (end error
 		if err := data.CompareWithGreedy(ctx, o.Greedy); err != nil {
 			return err
 		}
-	}
-	if err := canMake(o.Output); err != nil {
-		return err
 	}
 	if err := checkOutput(data, o); err != nil {
 		return err
@@ -431,7 +407,7 @@ func runTrain(ctx context.Context, o trainOptions, s console.Streams) (end error
 	if o.Output == "" {
 		o.Output = filepath.Join("runs", "train-"+time.Now().Format("20060102-150405"))
 	}
-	if err := checkRoom(o.Output, freeBytes(o.Output), m.parameters(), o.Save, note); err != nil {
+	if err := rundir.CheckRoom(o.Output, rundir.FreeBytes(o.Output), m.parameters(), o.Save, note); err != nil {
 		return err
 	}
 	var history []trainer.Metrics
@@ -452,7 +428,7 @@ func runTrain(ctx context.Context, o trainOptions, s console.Streams) (end error
 	}
 	defer func() {
 		if end != nil && o.Resume == "" && len(history) == 0 && !errors.As(end, new(exit.InterruptedError)) {
-			clearOutput(o.Output) // for the corrected command to take
+			rundir.ClearUnused(o.Output) // for the corrected command to take
 		}
 	}()
 	log, err := metrics.Open(o.Output, pos.Step, time.Now())
@@ -498,7 +474,7 @@ func runTrain(ctx context.Context, o trainOptions, s console.Streams) (end error
 		show.step(m)
 		return log.Write(m.Step, m.Values, time.Now())
 	}
-	at := position{Model: absolute(path), DType: m.actor.DType(), Ref: absolute(o.Ref), Critic: absolute(o.Critic), Teacher: absolute(o.Teacher), Reward: absolute(o.RewardModel), PTX: absolute(o.PTX), Config: decisive(o.Config), LoRA: adapterText(o)}
+	at := position{Model: rundir.Absolute(path), DType: m.actor.DType(), Ref: rundir.Absolute(o.Ref), Critic: rundir.Absolute(o.Critic), Teacher: rundir.Absolute(o.Teacher), Reward: rundir.Absolute(o.RewardModel), PTX: rundir.Absolute(o.PTX), Config: decisive(o.Config), LoRA: adapterText(o)}
 	run.Checkpoint = func(done int, f *trainer.Frozen) error {
 		at.Step = done
 		err := saveCheckpoint(m, f, o.Output, at, o.Keep)
@@ -525,7 +501,7 @@ func runTrain(ctx context.Context, o trainOptions, s console.Streams) (end error
 		}
 		return fmt.Errorf("%s: %w", o.Output, err)
 	}
-	if err := os.WriteFile(filepath.Join(o.Output, curveName), trainCurves(o.Output), fileMode); err != nil {
+	if err := filesys.WriteFile(filesys.OS, filepath.Join(o.Output, rundir.CurveFile), trainCurves(o.Output), rundir.FileMode); err != nil {
 		return err
 	}
 	if err := dropCheckpoints(o.Output); err != nil {

@@ -15,6 +15,7 @@ import (
 	"strings"
 	"testing"
 
+	"agentcli/app/rundir"
 	"agentcli/hub/hubtest"
 	"agentcli/internal/console"
 	"agentcli/internal/exit"
@@ -258,7 +259,7 @@ func TestARunThatFailsBeforeItsFirstStepLeavesItsFolderFree(t *testing.T) {
 	if err := runTrain(context.Background(), tinyOptions(t, tinyRollouts(t, dir), out), console.Streams{Out: &bytes.Buffer{}, Err: &bytes.Buffer{}}); err != nil {
 		t.Error(err)
 	}
-	if _, err := os.Stat(filepath.Join(out, configName)); err != nil {
+	if _, err := os.Stat(filepath.Join(out, rundir.ConfigFile)); err != nil {
 		t.Error(err)
 	}
 }
@@ -464,7 +465,7 @@ func TestTrainRefusesADiskThatTheModelWillNotFitOn(t *testing.T) {
 		{9000 * million, weights.F32, false, false},
 	} {
 		said := ""
-		err := checkRoom("out", c.free, 135*million, c.save, func(f string, a ...any) { said = fmt.Sprintf(f, a...) })
+		err := rundir.CheckRoom("out", c.free, 135*million, c.save, func(f string, a ...any) { said = fmt.Sprintf(f, a...) })
 		if (err != nil) != c.fails || (said != "") != c.says {
 			t.Errorf("%d bytes free, %s: error %v, warning %q", c.free, c.save, err, said)
 		}

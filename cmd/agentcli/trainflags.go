@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 
+	"agentcli/app/rundir"
 	"agentcli/internal/exit"
 	"agentcli/trainer"
 	"agentcli/trainer/algo"
@@ -222,7 +223,7 @@ var oneOff = []string{"output", "resume", "config", "preset", "print-config", "d
 // printConfig writes every setting of a training run, as --config reads it. A name
 // that is not given, as of a model, is left out.
 func printConfig(c *cli.Context) ([]byte, error) {
-	return settingsYAML(trainSettings(c, c.Command.Flags))
+	return rundir.MarshalSettings(trainSettings(c, c.Command.Flags))
 }
 
 // printLoopConfig is printConfig of a loop, with those settings of its rollouts that
@@ -235,7 +236,7 @@ func printLoopConfig(c *cli.Context, o loopOptions) ([]byte, error) {
 	for _, name := range slices.Concat(notOfLoop, oneOff) {
 		delete(all, name)
 	}
-	return settingsYAML(all)
+	return rundir.MarshalSettings(all)
 }
 
 // trainSettings are all settings of training that are among the flags.

@@ -1,4 +1,4 @@
-package main
+package rundir
 
 import (
 	"encoding/json"
@@ -37,18 +37,18 @@ func TestResumeRefusesAFileThatHasChanged(t *testing.T) {
 		"no longer there": {func() { _ = os.Remove(a) }, a},
 		"as older versions wrote it": {func() {
 			old, _ := json.Marshal([]string{a, b})
-			put(filepath.Join(dir, trainFilesName), string(old))
+			put(filepath.Join(dir, InputsFile), string(old))
 			put(b, "reward 0")
 		}, ""},
 	} {
 		put(a, "first")
 		put(b, "reward 1")
 		put(c, "text")
-		if err := writeTrainFiles(filesys.OS, dir, map[string][]string{"": {a, b}, "ptx": {c}, "greedy": nil}); err != nil {
+		if err := WriteInputs(filesys.OS, dir, map[string][]string{"": {a, b}, "ptx": {c}, "greedy": nil}); err != nil {
 			t.Fatal(err)
 		}
 		change.do()
-		files, err := resumedFiles(dir)
+		files, err := ReadInputs(dir)
 		if change.want == "" {
 			if err != nil || !slices.Equal(files[""], []string{a, b}) || name != "as older versions wrote it" && !slices.Equal(files["ptx"], []string{c}) {
 				t.Errorf("%s: %v, %v", name, files, err)
@@ -73,7 +73,7 @@ func TestAFingerprintOfALargeFileSeesItsEnd(t *testing.T) {
 	if err := f.Truncate(2*hashedEnd + 100); err != nil {
 		t.Fatal(err)
 	}
-	before, err := trainFileOf(path)
+	before, err := inputFileOf(path)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -81,7 +81,7 @@ func TestAFingerprintOfALargeFileSeesItsEnd(t *testing.T) {
 		if _, err := f.WriteAt([]byte{1}, at); err != nil {
 			t.Fatal(err)
 		}
-		if now, err := trainFileOf(path); err != nil || now.SHA256 == before.SHA256 {
+		if now, err := inputFileOf(path); err != nil || now.SHA256 == before.SHA256 {
 			t.Errorf("a change at %d is not seen: %v", at, err)
 		}
 		if _, err := f.WriteAt([]byte{0}, at); err != nil {

@@ -1,6 +1,6 @@
 //go:build !unix
 
-package main
+package rundir
 
 func freeBytes(string) int64 { return -1 }
 

@@ -1,4 +1,4 @@
-package main
+package rundir
 
 import (
 	"errors"
@@ -12,14 +12,14 @@ import (
 )
 
 // A power cut at any call leaves a run's settings whole: those of before, or, once
-// writeSettings has returned, those of now.
+// WriteSettings has returned, those of now.
 func TestSettingsSurviveAPowerCut(t *testing.T) {
-	path := filepath.Join("run", configName)
+	path := filepath.Join("run", ConfigFile)
 	write := func(sys filesys.FS, limit int) error {
-		return writeSettings(sys, path, map[string]any{commandKey: "rollout", "limit": limit})
+		return WriteSettings(sys, path, map[string]any{CommandKey: "rollout", "limit": limit})
 	}
 	want := func(limit int) string {
-		b, err := settingsYAML(map[string]any{commandKey: "rollout", "limit": limit})
+		b, err := MarshalSettings(map[string]any{CommandKey: "rollout", "limit": limit})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -62,12 +62,12 @@ func TestTheListOfTrainingFilesSurvivesAPowerCut(t *testing.T) {
 	}
 	for seed := range uint64(50) {
 		sys := faultfs.New(seed)
-		if err := writeTrainFiles(sys, "run", map[string][]string{"data": {data}}); err != nil {
+		if err := WriteInputs(sys, "run", map[string][]string{"data": {data}}); err != nil {
 			t.Fatal(err)
 		}
-		whole := sys.Read(filepath.Join("run", trainFilesName))
+		whole := sys.Read(filepath.Join("run", InputsFile))
 		sys.Restart()
-		if got := sys.Read(filepath.Join("run", trainFilesName)); len(got) == 0 || string(got) != string(whole) {
+		if got := sys.Read(filepath.Join("run", InputsFile)); len(got) == 0 || string(got) != string(whole) {
 			t.Fatalf("seed %d: %q after a power cut, was %q", seed, got, whole)
 		}
 	}
@@ -98,7 +98,7 @@ func TestEveryNewFolderAboveARunIsSynced(t *testing.T) {
 		{"a/c", []string{"a"}}, // an empty folder of the user's
 	} {
 		sys := &syncedFolders{FS: filesys.OS}
-		if err := makeFolder(sys, filepath.Join(top, c.dir)); err != nil {
+		if err := MakeFolder(sys, filepath.Join(top, c.dir)); err != nil {
 			t.Fatal(err)
 		}
 		var want []string
@@ -111,7 +111,7 @@ func TestEveryNewFolderAboveARunIsSynced(t *testing.T) {
 	}
 	t.Chdir(top)
 	sys := &syncedFolders{FS: filesys.OS}
-	if err := makeFolder(sys, filepath.Join("runs", "x")); err != nil || !slices.Equal(sys.list, []string{"runs", "."}) {
+	if err := MakeFolder(sys, filepath.Join("runs", "x")); err != nil || !slices.Equal(sys.list, []string{"runs", "."}) {
 		t.Errorf("a relative folder: synced %q, %v", sys.list, err)
 	}
 }

@@ -1,4 +1,4 @@
-package main
+package rundir
 
 import (
 	"crypto/sha256"
@@ -13,12 +13,11 @@ import (
 
 	"agentcli/internal/exit"
 	"agentcli/internal/filesys"
-	"agentcli/trainer"
 )
 
-// trainFile is one file that a training run or a loop reads, and what it is known by
+// InputFile is one file that a training run or a loop reads, and what it is known by
 // when the run goes on. When it was last touched says nothing.
-type trainFile struct {
+type InputFile struct {
 	Flag   string `json:"flag,omitempty"` // that names it; "": it has the rows that are trained on
 	Path   string `json:"path"`
 	Size   int64  `json:"size"`
@@ -26,11 +25,11 @@ type trainFile struct {
 }
 
 // UnmarshalJSON takes a bare path too, as older versions wrote it.
-func (f *trainFile) UnmarshalJSON(b []byte) error {
+func (f *InputFile) UnmarshalJSON(b []byte) error {
 	if err := json.Unmarshal(b, &f.Path); err == nil {
 		return nil
 	}
-	type plain trainFile
+	type plain InputFile
 	return json.Unmarshal(b, (*plain)(f))
 }
 
@@ -39,10 +38,10 @@ func (f *trainFile) UnmarshalJSON(b []byte) error {
 // at the end.
 const hashedEnd = 64 << 20
 
-// trainFileOf gives the size of a file, and the SHA-256 of its content as far as it
+// inputFileOf gives the size of a file, and the SHA-256 of its content as far as it
 // is hashed.
-func trainFileOf(path string) (trainFile, error) {
-	x := trainFile{Path: absolute(path)}
+func inputFileOf(path string) (InputFile, error) {
+	x := InputFile{Path: Absolute(path)}
 	f, err := os.Open(path)
 	if err != nil {
 		return x, err
@@ -65,16 +64,16 @@ func trainFileOf(path string) (trainFile, error) {
 	return x, nil
 }
 
-// resumedFiles are those that the run in dir began with, by the flag that names them,
+// ReadInputs are those that the run in dir began with, by the flag that names them,
 // as they were then.
-func resumedFiles(dir string) (map[string][]string, error) {
-	data, err := os.ReadFile(filepath.Join(dir, trainFilesName))
+func ReadInputs(dir string) (map[string][]string, error) {
+	data, err := os.ReadFile(filepath.Join(dir, InputsFile))
 	if err != nil {
 		return nil, exit.Usagef("--resume %s: %w", dir, err)
 	}
-	var files []trainFile
+	var files []InputFile
 	if err := json.Unmarshal(data, &files); err != nil {
-		return nil, fmt.Errorf("%s: %w", filepath.Join(dir, trainFilesName), err)
+		return nil, fmt.Errorf("%s: %w", filepath.Join(dir, InputsFile), err)
 	}
 	paths := map[string][]string{}
 	for _, f := range files {
@@ -82,7 +81,7 @@ func resumedFiles(dir string) (map[string][]string, error) {
 		if f.SHA256 == "" {
 			continue
 		}
-		now, err := trainFileOf(f.Path)
+		now, err := inputFileOf(f.Path)
 		if err != nil {
 			return nil, exit.Usagef("--resume %s: %w", dir, err)
 		}
@@ -97,13 +96,13 @@ func resumedFiles(dir string) (map[string][]string, error) {
 	return paths, nil
 }
 
-// writeTrainFiles keeps for --resume which files a run reads, by the flag that names
+// WriteInputs keeps for --resume which files a run reads, by the flag that names
 // them.
-func writeTrainFiles(sys filesys.FS, dir string, paths map[string][]string) error {
-	var files []trainFile
+func WriteInputs(sys filesys.FS, dir string, paths map[string][]string) error {
+	var files []InputFile
 	for _, flag := range slices.Sorted(maps.Keys(paths)) {
 		for _, path := range paths[flag] {
-			f, err := trainFileOf(path)
+			f, err := inputFileOf(path)
 			if err != nil {
 				return err
 			}
@@ -115,20 +114,5 @@ func writeTrainFiles(sys filesys.FS, dir string, paths map[string][]string) erro
 	if err != nil {
 		return err
 	}
-	return filesys.WriteFile(sys, filepath.Join(dir, trainFilesName), data, fileMode)
-}
-
-func exists(path string) bool {
-	_, err := os.Stat(path)
-	return err == nil
-}
-
-// demonstrationFile is the file that --demonstration names; none where it names
-// something else.
-func demonstrationFile(name string) []string {
-	switch name {
-	case trainer.DemonstrateNothing, trainer.DemonstrateBest, trainer.DemonstrateAnswer:
-		return nil
-	}
-	return []string{name}
+	return filesys.WriteFile(sys, filepath.Join(dir, InputsFile), data, FileMode)
 }

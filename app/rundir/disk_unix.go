@@ -1,6 +1,6 @@
 //go:build unix
 
-package main
+package rundir
 
 import (
 	"errors"
@@ -11,9 +11,9 @@ import (
 	"syscall"
 )
 
-// freeBytes is what an ordinary user can still write in the file system of dir,
+// FreeBytes is what an ordinary user can still write in the file system of dir,
 // which need not exist yet; -1 where that cannot be told.
-func freeBytes(dir string) int64 {
+func FreeBytes(dir string) int64 {
 	for up := filepath.Dir(dir); dir != up; dir, up = up, filepath.Dir(up) {
 		if _, err := os.Stat(dir); !errors.Is(err, os.ErrNotExist) {
 			break
