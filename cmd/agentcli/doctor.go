@@ -12,6 +12,7 @@ import (
 	"strings"
 	"time"
 
+	"agentcli/app/models"
 	"agentcli/env"
 	"agentcli/internal/cachedir"
 	"agentcli/internal/console"
@@ -95,7 +96,7 @@ func printFindings(w io.Writer, list []finding) error {
 }
 
 func modelFinding() finding {
-	f := finding{Name: "model", Detail: defaultModelPath()}
+	f := finding{Name: "model", Detail: models.DefaultPath()}
 	st, err := os.Stat(f.Detail)
 	if err != nil {
 		f.Detail, f.Mend = "no default model at "+f.Detail, "make setup, or name one with --model"

@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strings"
 
+	"agentcli/app/models"
 	"agentcli/internal/exit"
 	"agentcli/model/weights"
 	"agentcli/trainer"
@@ -129,7 +130,7 @@ func (o trainOptions) refuseIdleLoRA(path string) error {
 // known without asking the hub.
 func (o trainOptions) startsFrom(ctx context.Context) (string, bool) {
 	if o.Model == "" {
-		return defaultModelPath(), true
+		return models.DefaultPath(), true
 	}
-	return cachedModel(ctx, o.Model)
+	return models.FindCached(ctx, o.Model)
 }

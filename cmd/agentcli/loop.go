@@ -12,6 +12,7 @@ import (
 	"strings"
 	"time"
 
+	"agentcli/app/models"
 	"agentcli/app/rundir"
 	"agentcli/internal/console"
 	"agentcli/internal/exit"
@@ -263,8 +264,8 @@ func loopOptionsOf(c *cli.Context) (loopOptions, error) {
 		return o, exit.Usagef("--top-p, --top-k and --min-p cut the distribution that is trained, and the gradient would be biased; leave them out, or add --force")
 	case *o.run.Sampling.Temperature < trainer.LeastTemperature:
 		return o, exit.Usagef("--temperature %g: a loop learns from differences between attempts, and greedy ones have none; give a temperature of at least %g", *o.run.Sampling.Temperature, trainer.LeastTemperature)
-	case *o.run.Sampling.Temperature != 1 && (isServer(o.train.Ref) || isServer(o.train.Teacher)):
-		return o, exit.Usagef("--ref or --teacher: %w", errRemoteTemperature(*o.run.Sampling.Temperature))
+	case *o.run.Sampling.Temperature != 1 && (models.IsServer(o.train.Ref) || models.IsServer(o.train.Teacher)):
+		return o, exit.Usagef("--ref or --teacher: %w", models.ErrRemoteTemperature(*o.run.Sampling.Temperature))
 	case o.train.Config.Advantage == remax:
 		return o, exit.Usagef("--advantage remax needs a file of greedy attempts, which a loop does not make; use rollout and train")
 	case o.run.Samples == 1 && o.train.Config.ComparesGroups():
@@ -312,7 +313,7 @@ const (
 )
 
 func runLoop(ctx context.Context, o loopOptions, s console.Streams) error {
-	if openTrainable == nil {
+	if models.OpenTrainable == nil {
 		return errors.New("this binary was built without libtorch, so it cannot train; build the full one with `make build`")
 	}
 	l := &loop{o: o, s: s, state: loopState{KLCoef: o.train.Config.KLCoef, Holdout: o.train.Held.Part}}

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"agentcli/agent"
+	"agentcli/app/models"
 	"agentcli/app/rundir"
 	"agentcli/datasets"
 	"agentcli/eval"
@@ -31,7 +32,7 @@ import (
 
 // adopt gives a local policy the weights of the model in training. It is nil in a
 // binary without libtorch; local.go sets it.
-var adopt func(policy agent.Model, from trainable, version int64) error
+var adopt func(policy agent.Model, from models.Trainable, version int64) error
 
 // loop is a run of loop: one model that samples, one that is trained.
 type loop struct {
@@ -71,7 +72,7 @@ func (l *loop) open(ctx context.Context) (err error) {
 	}
 	if o.run.cuts() {
 		const why = "--top-p, --top-k or --min-p cut the distribution that is trained, and the gradient is biased"
-		if err := forced(o.train.Force, l.note, why, " (leave them out, or add --force)"); err != nil {
+		if err := exit.Override(o.train.Force, l.note, why, " (leave them out, or add --force)"); err != nil {
 			return err
 		}
 	}

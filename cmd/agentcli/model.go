@@ -14,6 +14,7 @@ import (
 	"strings"
 	"text/tabwriter"
 
+	"agentcli/app/models"
 	"agentcli/internal/console"
 	"agentcli/internal/exit"
 	"agentcli/model/chat"
@@ -78,7 +79,7 @@ func modelCommand() *cli.Command {
 					return err
 				}
 			}
-			path, err := findModel(c.Context, args[0], needs != tokenizerOnly, modelNotice(c))
+			path, err := models.Find(c.Context, args[0], needs != tokenizerOnly, modelNotice(c))
 			if err != nil {
 				return err
 			}
@@ -130,7 +131,7 @@ func modelCommand() *cli.Command {
 					if err != nil {
 						return err
 					}
-					src, err := findModel(c.Context, args[0], true, modelNotice(c))
+					src, err := models.Find(c.Context, args[0], true, modelNotice(c))
 					if err != nil {
 						return err
 					}

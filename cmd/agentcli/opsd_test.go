@@ -11,6 +11,7 @@ import (
 	"strings"
 	"testing"
 
+	"agentcli/app/models"
 	"agentcli/internal/console"
 	"agentcli/parquet"
 	"agentcli/trainer"
@@ -21,7 +22,7 @@ import (
 // in their prompts.
 func askedRollouts(t *testing.T, dir string, answers bool) string {
 	t.Helper()
-	tok, err := tokenizerOf(tinyModel)
+	tok, err := models.OpenTokenizer(tinyModel)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -11,6 +11,7 @@ import (
 	"sync"
 	"testing"
 
+	"agentcli/app/models"
 	"agentcli/internal/console"
 	"agentcli/llm/llmtest"
 	"agentcli/model/tokenizer"
@@ -20,12 +21,12 @@ import (
 // scoringServer is a server whose model is the one in a folder.
 func scoringServer(t *testing.T, folder string, texts func(tok *tokenizer.Tokenizer, id int32) string) *llmtest.Server {
 	t.Helper()
-	m, err := openTrainable(folder, trainableOptions{DType: "float32", Threads: 1, Frozen: true})
+	m, err := models.OpenTrainable(folder, models.TrainableOptions{DType: "float32", Threads: 1, Frozen: true})
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(m.Close)
-	tok, err := tokenizerOf(folder)
+	tok, err := models.OpenTokenizer(folder)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -93,7 +94,7 @@ func TestATeacherBehindAServerTeachesAsOneInAFolder(t *testing.T) {
 	}
 
 	other := scoringServer(t, taught, func(*tokenizer.Tokenizer, int32) string { return "x" })
-	if _, err := train("other", opd(other.BaseURL()+"#any")); !errors.Is(err, errOtherTokens) {
+	if _, err := train("other", opd(other.BaseURL()+"#any")); !errors.Is(err, models.ErrOtherTokens) {
 		t.Errorf("a server with another tokenizer: %v", err)
 	}
 	plain := llmtest.NewWith(t, llmtest.Options{Completions: true}, func(*llmtest.Request) llmtest.Reply { return llmtest.Reply{IDs: []int32{1}} })

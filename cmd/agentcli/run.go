@@ -9,6 +9,7 @@ import (
 	"sync"
 
 	"agentcli/agent"
+	"agentcli/app/models"
 	"agentcli/app/rundir"
 	"agentcli/datasets"
 	"agentcli/engine"
@@ -28,7 +29,7 @@ type session struct {
 	s       console.Streams
 	see     seeing
 	model   agent.Model
-	info    modelSource
+	info    models.Source
 	data    *datasets.Dataset
 	tools   env.Config
 	added   []any // specs and versions of tools that are not built in
@@ -117,7 +118,7 @@ func setUp(ctx context.Context, o runOptions, s console.Streams) (_ *session, er
 	}
 	var closer io.Closer
 	m.Answered = x.hasAnswered()
-	if x.model, x.info, closer, err = openModel(ctx, m, x.notice); err != nil {
+	if x.model, x.info, closer, err = models.Open(ctx, m, x.notice); err != nil {
 		if errors.Is(err, traj.ErrGone) {
 			x.dir = o.Resume
 			err = exit.PartialError{Message: fmt.Sprintf("%v; go on with: %s", err, x.resumeHint(""))}

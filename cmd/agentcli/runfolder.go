@@ -14,6 +14,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"agentcli/app/models"
 	"agentcli/app/rundir"
 	"agentcli/engine"
 	"agentcli/internal/cachedir"
@@ -215,12 +216,12 @@ var lasting = []string{"model", "token-mode", "tokenizer", "dtype", "parser", "d
 // otherServer says what has changed beside the flags: where auto chose how the server
 // is asked, most likely what it chose.
 func (x *session) otherServer() string {
-	if x.o.Model.TokenMode != modeAuto || x.info.Kind != "server" {
+	if x.o.Model.TokenMode != models.TokenModeAuto || x.info.Kind != "server" {
 		return "no flag differs: the model's files, or what a tool offers, have changed"
 	}
-	now, was, mend := modeChat, modeCompletions, "that takes token ids"
-	if x.info.TokenMode == modeCompletions {
-		now, was, mend = modeCompletions, modeChat+", or another tokenizer", "like that one"
+	now, was, mend := models.TokenModeChat, models.TokenModeCompletions, "that takes token ids"
+	if x.info.TokenMode == models.TokenModeCompletions {
+		now, was, mend = models.TokenModeCompletions, models.TokenModeChat+", or another tokenizer", "like that one"
 	}
 	return fmt.Sprintf("--token-mode auto finds %s with this server, which serves %s, and found %s, or another model, when the run began; go on with a server %s, or begin a new run",
 		now, x.info.Name, was, mend)

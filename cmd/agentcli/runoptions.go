@@ -9,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	"agentcli/app/models"
 	"agentcli/app/rundir"
 	"agentcli/datasets"
 	"agentcli/engine"
@@ -23,7 +24,7 @@ import (
 // runOptions are the settings that eval and rollout share.
 type runOptions struct {
 	Command string
-	Model   modelOptions
+	Model   models.Options
 
 	Dataset string
 	Split   string

@@ -11,6 +11,7 @@ import (
 	"strings"
 	"testing"
 
+	"agentcli/app/models"
 	"agentcli/internal/console"
 	"agentcli/trainer"
 	"agentcli/traj"
@@ -26,9 +27,9 @@ func TestWhatCannotBeTrainedOnAtATemperatureIsRefusedInOneLine(t *testing.T) {
 	greedy := tinyRolloutsOf(t, filepath.Join(dir, "greedy.parquet"), sampledAt("0", traj.LogprobsOfModel))
 	cut := tinyRolloutsOf(t, filepath.Join(dir, "cut.parquet"), `{"model": {"kind": "local"}, "sampling": {"temperature": 0.7, "top_p": 0.9, "top_k": 20, "min_p": 0.1}}`)
 	defaults := tinyRolloutsOf(t, filepath.Join(dir, "defaults.parquet"), `{"model": {"kind": "server"}, "sampling": {}}`)
-	real := openTrainable
-	defer func() { openTrainable = real }()
-	openTrainable = func(string, trainableOptions) (trainable, error) {
+	real := models.OpenTrainable
+	defer func() { models.OpenTrainable = real }()
+	models.OpenTrainable = func(string, models.TrainableOptions) (models.Trainable, error) {
 		t.Error("a model was opened before")
 		return nil, os.ErrNotExist
 	}

@@ -11,48 +11,17 @@ import (
 	"syscall"
 	"time"
 
+	"agentcli/app/models"
 	"agentcli/app/rundir"
 	"agentcli/internal/console"
 	"agentcli/internal/exit"
 	"agentcli/internal/filesys"
 	"agentcli/model/weights"
-	"agentcli/policy"
 	"agentcli/trainer"
 	"agentcli/trainer/metrics"
 
 	"github.com/urfave/cli/v2"
 )
-
-// trainable is the model that train works on.
-type trainable interface {
-	trainer.Actor
-	trainer.Saver
-	trainer.Stater
-	TokenizerHash() string
-	ChatTemplate() string
-	VocabSize() int
-	DType() string
-	Parameters() int64
-	KeepAverage() error
-	SaveAverage(dir string, dtype weights.DType) error
-	Base() trainer.Scorer // the weights under the adapters; nil without
-	Bytes() int64         // of weights, gradients and moments
-	Close()
-}
-
-// trainableOptions is how a model is opened for training.
-type trainableOptions struct {
-	DType, Device string
-	Threads       int
-	Head          string // "", "score" or "both", as policy.Head
-	LoRA          policy.LoRA
-	Checkpoint    bool // --grad-checkpoint
-	Deterministic bool
-	Frozen        bool // asked, never trained
-}
-
-// openTrainable is nil in a binary without libtorch; local.go sets it.
-var openTrainable func(path string, o trainableOptions) (trainable, error)
 
 // trainOptions are the settings of one training run.
 type trainOptions struct {
@@ -73,7 +42,7 @@ type trainOptions struct {
 	DryRun      bool
 	Keep        int
 	PeakTFLOPS  float64 // of the hardware, that perf/mfu is a share of; 0: not told
-	Open        trainableOptions
+	Open        models.TrainableOptions
 	Config      trainer.Config
 	Output      string
 	Resume      string
@@ -221,7 +190,7 @@ func trainOptionsOf(c *cli.Context) (trainOptions, error) {
 	if err := refuseIdleGiven(o.idleSettings(), given); err != nil {
 		return o, err
 	}
-	if o.Model != "" && !isHubName(o.Model) {
+	if o.Model != "" && !models.IsHubName(o.Model) {
 		if _, err := os.Stat(o.Model); err != nil {
 			return o, errNoModel(o.Model)
 		}
@@ -236,7 +205,7 @@ func trainOptionsOf(c *cli.Context) (trainOptions, error) {
 // applied.
 func trainSettingsOf(c *cli.Context) (trainOptions, error) {
 	o := trainOptions{Model: c.String("model"), Ref: c.String("ref"), Output: c.String("output"), Resume: c.String("resume"),
-		Open:  trainableOptions{DType: c.String("dtype"), Device: c.String("device"), Threads: c.Int("threads")},
+		Open:  models.TrainableOptions{DType: c.String("dtype"), Device: c.String("device"), Threads: c.Int("threads")},
 		Force: c.Bool("force"), Settings: settings(c, "output", "resume", "o", "log-format")}
 	g := trainer.DefaultConfig()
 	for _, k := range trainKnobs() {
@@ -277,7 +246,7 @@ func trainSettingsOf(c *cli.Context) (trainOptions, error) {
 	if o.RewardModel != "" && g.Advantage == "gdpo" && !g.IsSupervised() {
 		return o, exit.Usagef("--reward-model gives a single number, and --advantage gdpo compares the components of a reward; take another --advantage")
 	}
-	if err := checkComputation(o.Open.DType, o.Open.Device, o.Open.Threads); err != nil {
+	if err := models.CheckComputation(o.Open.DType, o.Open.Device, o.Open.Threads); err != nil {
 		return o, err
 	}
 	if o.Open.LoRA, err = loraOf(c, g.Seed); err != nil {
@@ -323,7 +292,7 @@ func (o trainOptions) checkTeacher() error {
 }
 
 func runTrain(ctx context.Context, o trainOptions, s console.Streams) (end error) {
-	if openTrainable == nil {
+	if models.OpenTrainable == nil {
 		return errors.New("this binary was built without libtorch, so it cannot train; build the full one with `make build`")
 	}
 	note := func(format string, a ...any) { s.Say(fmt.Sprintf(format, a...)) }
@@ -530,7 +499,7 @@ func namedModel(d *trainer.Data, o trainOptions) string {
 // set-up fetched.
 func startingModel(ctx context.Context, d *trainer.Data, o trainOptions, notice func(string)) (string, error) {
 	if o.Model != "" {
-		path, err := findModel(ctx, o.Model, true, notice)
+		path, err := models.Find(ctx, o.Model, true, notice)
 		if err != nil {
 			return "", fmt.Errorf("--model: %w", err)
 		}
@@ -544,7 +513,7 @@ func startingModel(ctx context.Context, d *trainer.Data, o trainOptions, notice 
 		return "", fmt.Errorf("%s does not say which model sampled it; name the model to start from with --model", d.Files[0])
 	}
 	// Nobody asked for a download: the name is a server's, and may mean anything.
-	path, ok := cachedModel(ctx, name)
+	path, ok := models.FindCached(ctx, name)
 	if !ok {
 		return "", fmt.Errorf("%s was sampled by %q, which is not a model folder or .gguf here; name the model's own folder, or org/name on the hub, with --model", d.Files[0], name)
 	}

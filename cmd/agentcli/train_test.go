@@ -15,6 +15,7 @@ import (
 	"strings"
 	"testing"
 
+	"agentcli/app/models"
 	"agentcli/app/rundir"
 	"agentcli/hub/hubtest"
 	"agentcli/internal/console"
@@ -72,7 +73,7 @@ func tinyRolloutsScored(t *testing.T, path, run string, score func(k int) float6
 func tinyOptions(t *testing.T, file, output string) trainOptions {
 	c := trainer.DefaultConfig()
 	c.Minibatch, c.Epochs, c.LR, c.KLCoef = 4, 2, 1e-3, .1
-	return trainOptions{Files: []string{file}, Model: tinyModel, Open: trainableOptions{DType: "float32", Threads: 1},
+	return trainOptions{Files: []string{file}, Model: tinyModel, Open: models.TrainableOptions{DType: "float32", Threads: 1},
 		Config: c, Output: output, Keep: 1, Save: weights.F32, Settings: map[string]any{}}
 }
 
@@ -231,9 +232,9 @@ func TestTrainRefusesInOneLine(t *testing.T) {
 func TestTrainChecksItsOutputFirst(t *testing.T) {
 	dir := t.TempDir()
 	o := tinyOptions(t, tinyRollouts(t, dir), dir) // the rollouts lie there
-	real := openTrainable
-	defer func() { openTrainable = real }()
-	openTrainable = func(string, trainableOptions) (trainable, error) {
+	real := models.OpenTrainable
+	defer func() { models.OpenTrainable = real }()
+	models.OpenTrainable = func(string, models.TrainableOptions) (models.Trainable, error) {
 		t.Error("the model was opened")
 		return nil, errors.New("opened")
 	}
@@ -409,7 +410,7 @@ func TestTrainAndRollOutAModelOfTheHub(t *testing.T) {
 	dir := t.TempDir()
 	file := tinyRollouts(t, dir)
 	srv := hubtest.Start(t, map[string]map[string]string{"org/tiny": hubtest.Folder(t, tinyModel)})
-	var models []string
+	var written []string
 	for _, model := range []string{tinyModel, "org/tiny"} {
 		o := tinyOptions(t, file, filepath.Join(dir, strings.ReplaceAll(filepath.Base(model), "-", "")))
 		o.Model, o.Ref = model, model
@@ -421,13 +422,13 @@ func TestTrainAndRollOutAModelOfTheHub(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		models = append(models, string(b))
+		written = append(written, string(b))
 	}
-	if models[0] != models[1] {
+	if written[0] != written[1] {
 		t.Error("the hub's model trained to another one")
 	}
 	srv.Close()
-	m, info, closer, err := openModel(context.Background(), modelOptions{Model: "org/tiny", Threads: 1}, func(string) {})
+	m, info, closer, err := models.Open(context.Background(), models.Options{Model: "org/tiny", Threads: 1}, func(string) {})
 	if err != nil || m == nil || info.Kind != "local" || !strings.HasSuffix(info.Name, hubtest.Commit) {
 		t.Fatal(info, err)
 	}
@@ -496,11 +497,11 @@ func TestGenerateRefusesNumbersThatMeanNothing(t *testing.T) {
 // Prompts that another chat template made are not those that the model is asked with,
 // whatever is learned from the rows; a file that does not say is no error.
 func TestAFileOfAnotherChatTemplateIsRefused(t *testing.T) {
-	m, err := openTrainable(tinyModel, trainableOptions{DType: "float32", Threads: 1, Frozen: true})
+	m, err := models.OpenTrainable(tinyModel, models.TrainableOptions{DType: "float32", Threads: 1, Frozen: true})
 	if err != nil {
 		t.Fatal(err)
 	}
-	own := hashText(m.ChatTemplate())
+	own := models.HashText(m.ChatTemplate())
 	m.Close()
 	for _, algo := range []string{"grpo", "sft", "dpo"} {
 		for hash, wrong := range map[string]bool{"": false, own: false, "0123456789abcdef": true} {

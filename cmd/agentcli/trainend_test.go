@@ -10,6 +10,7 @@ import (
 	"strings"
 	"testing"
 
+	"agentcli/app/models"
 	"agentcli/internal/console"
 	"agentcli/traj"
 )
@@ -36,7 +37,7 @@ func TestADryRunCountsFrozenModels(t *testing.T) {
 	}
 	m := &trainModels{}
 	var err error
-	if m.ref, err = openTrainable(tinyModel, trainableOptions{DType: "float32", Threads: 1, Frozen: true}); err != nil {
+	if m.ref, err = models.OpenTrainable(tinyModel, models.TrainableOptions{DType: "float32", Threads: 1, Frozen: true}); err != nil {
 		t.Fatal(err)
 	}
 	defer m.release()

@@ -14,6 +14,7 @@ import (
 	"strings"
 	"testing"
 
+	"agentcli/app/models"
 	"agentcli/internal/console"
 	"agentcli/policy"
 	"agentcli/trainer"
@@ -192,13 +193,13 @@ func TestRewardModelsScoreEquallyInTransformers(t *testing.T) {
 	if python == "" {
 		t.Skip("AGENTCLI_PYTHON names no Python with transformers and torch; make test sets it")
 	}
-	models := []string{tinyModel}
-	if real := defaultModelPath(); !testing.Short() {
+	folders := []string{tinyModel}
+	if real := models.DefaultPath(); !testing.Short() {
 		if _, err := os.Stat(real); !errors.Is(err, os.ErrNotExist) {
-			models = append(models, real)
+			folders = append(folders, real)
 		}
 	}
-	for _, model := range models {
+	for _, model := range folders {
 		var log bytes.Buffer
 		dir, code := given(t, t.Context(), &log, pairRows, "--algo", "rm", "--epochs", "3", "--lr", "1e-4", "-m", model)
 		if code != 0 {

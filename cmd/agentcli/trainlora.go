@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 
+	"agentcli/app/models"
 	"agentcli/internal/exit"
 	"agentcli/model/weights"
 	"agentcli/policy"
@@ -13,7 +14,7 @@ import (
 
 // An adapter's base may be named as --model is.
 func init() {
-	weights.FindBase = func(name string) (string, bool) { return cachedModel(context.Background(), name) }
+	weights.FindBase = func(name string) (string, bool) { return models.FindCached(context.Background(), name) }
 }
 
 // loraFlags are shared by train and loop.

@@ -10,6 +10,7 @@ import (
 	"strings"
 	"testing"
 
+	"agentcli/app/models"
 	"agentcli/internal/console"
 	"agentcli/model/weights"
 	"agentcli/policy"
@@ -62,9 +63,9 @@ func TestATrainedAdapterIsAModel(t *testing.T) {
 	if said[0] != said[1] || said[0] == said[2] {
 		t.Errorf("the adapter says %s, merged %s, its base %s", said[0], said[1], said[2])
 	}
-	if a, err := fingerprint(adapter); err != nil {
+	if a, err := models.Fingerprint(adapter); err != nil {
 		t.Error(err)
-	} else if b, err := fingerprint(merged); err != nil || a == b {
+	} else if b, err := models.Fingerprint(merged); err != nil || a == b {
 		t.Errorf("fingerprints %s and %s, %v", a, b, err)
 	}
 

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"testing"
 
+	"agentcli/app/models"
 	"agentcli/internal/console"
 	"agentcli/internal/exit"
 	"agentcli/parquet"
@@ -95,9 +96,9 @@ func TestWrongComponentsEndBeforeAModelIsOpened(t *testing.T) {
 			x.RewardParts = append(x.RewardParts, traj.Part{Name: "q"})
 		}
 	})}
-	real := openTrainable
-	defer func() { openTrainable = real }()
-	openTrainable = func(string, trainableOptions) (trainable, error) {
+	real := models.OpenTrainable
+	defer func() { models.OpenTrainable = real }()
+	models.OpenTrainable = func(string, models.TrainableOptions) (models.Trainable, error) {
 		t.Error("the model was opened")
 		return nil, errors.New("opened")
 	}

@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"time"
 
+	"agentcli/app/models"
 	"agentcli/internal/exit"
 	"agentcli/internal/text"
 	"agentcli/model/chat"
@@ -83,7 +84,7 @@ func loadRows(ctx context.Context, o trainOptions, checkpoint string, note func(
 	c.Algo = trainer.AlgoSFT
 	if o.Model == "" {
 		if o.Model = namedModel(rows.data, o); o.Model != "" {
-			if here, ok := cachedModel(ctx, o.Model); ok {
+			if here, ok := models.FindCached(ctx, o.Model); ok {
 				o.Model = here
 			}
 		}
@@ -103,7 +104,7 @@ func loadRows(ctx context.Context, o trainOptions, checkpoint string, note func(
 func observations(ctx context.Context, model string, note func(string, ...any)) func(string) (*trainer.Format, error) {
 	return func(sampler string) (*trainer.Format, error) {
 		if model == "" && sampler != "" {
-			if here, ok := cachedModel(ctx, sampler); ok {
+			if here, ok := models.FindCached(ctx, sampler); ok {
 				return formatOf(ctx, here, note)
 			}
 		}
@@ -120,7 +121,7 @@ func formatOf(ctx context.Context, model string, note func(string, ...any)) (*tr
 	if model == "" {
 		return nil, exit.Usagef("rows of text do not say which model they are for; name the one to start from with --model")
 	}
-	path, err := findModel(ctx, model, true, func(text string) { note("%s", text) })
+	path, err := models.Find(ctx, model, true, func(text string) { note("%s", text) })
 	if err != nil {
 		return nil, fmt.Errorf("--model: %w", err)
 	}
@@ -151,7 +152,7 @@ func rendererOf(path string, tok *tokenizer.Tokenizer) (chat.Renderer, error) {
 // scores refuses a reward model without a head of its own: a new one would score
 // everything 0.
 func scores(ctx context.Context, name string) error {
-	path, err := findModel(ctx, name, true, func(string) {})
+	path, err := models.Find(ctx, name, true, func(string) {})
 	if err != nil {
 		return fmt.Errorf("--reward-model: %w", err)
 	}

@@ -1,4 +1,4 @@
-package main
+package models
 
 import (
 	"context"
@@ -12,20 +12,20 @@ import (
 
 var hubName = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]*/[A-Za-z0-9][A-Za-z0-9._-]*$`)
 
-// isHubName reports whether a name can be that of a model on the hub.
-func isHubName(name string) bool { return hubName.MatchString(name) }
+// IsHubName reports whether a name can be that of a model on the hub.
+func IsHubName(name string) bool { return hubName.MatchString(name) }
 
-// findModel gives the path of a model: what is here under that name, else for
+// Find gives the path of a model: what is here under that name, else for
 // org/name the folder in the cache, fetched from the hub if it is not there.
 // weights: more is wanted than the configuration and the tokenizer.
-func findModel(ctx context.Context, name string, weights bool, notice func(string)) (string, error) {
-	if _, err := os.Stat(name); err == nil || !isHubName(name) {
+func Find(ctx context.Context, name string, weights bool, notice func(string)) (string, error) {
+	if _, err := os.Stat(name); err == nil || !IsHubName(name) {
 		return name, nil // whoever opens it says what is wrong with it
 	}
 	h := hub.FromEnv()
 	h.Notice = notice
 	fetched := false
-	tell := fetchLines(name, time.Now, notice)
+	tell := fetchProgress(name, time.Now, notice)
 	h.Progress = func(file string, done, total int64) {
 		fetched = true
 		tell(file, done, total)
@@ -40,12 +40,12 @@ func findModel(ctx context.Context, name string, weights bool, notice func(strin
 	return dir, nil
 }
 
-// cachedModel is findModel without asking the hub.
-func cachedModel(ctx context.Context, name string) (string, bool) {
+// FindCached is Find without asking the hub.
+func FindCached(ctx context.Context, name string) (string, bool) {
 	if _, err := os.Stat(name); err == nil {
 		return name, true
 	}
-	if !isHubName(name) {
+	if !IsHubName(name) {
 		return "", false
 	}
 	h := hub.FromEnv()
@@ -59,9 +59,9 @@ const (
 	fetchLarge = 1 << 20 // smaller files are fetched without a word
 )
 
-// fetchLines says in lines how far a fetch is: lines, since it may run beside
+// fetchProgress says in lines how far a fetch is: lines, since it may run beside
 // others' output and where stderr is no terminal.
-func fetchLines(name string, now func() time.Time, notice func(string)) func(file string, done, total int64) {
+func fetchProgress(name string, now func() time.Time, notice func(string)) func(file string, done, total int64) {
 	current, last := "", time.Time{}
 	return func(file string, done, total int64) {
 		if total < fetchLarge && done < fetchLarge || file == current && now().Sub(last) < fetchEvery {

@@ -1,4 +1,4 @@
-package main
+package models
 
 import (
 	"context"
@@ -17,17 +17,17 @@ import (
 
 // The values of --token-mode.
 const (
-	modeChat        = "chat"
-	modeCompletions = "completions"
-	modeAuto        = "auto"
+	TokenModeChat        = "chat"
+	TokenModeCompletions = "completions"
+	TokenModeAuto        = "auto"
 )
 
 // serverLogprobs is what is known of a chat server's log-probs.
 const serverLogprobs = "server: " + traj.LogprobsNotKnown
 
-// inTokens makes a model that asks the server in token ids. For auto it may be
+// openExact makes a model that asks the server in token ids. For auto it may be
 // nil: then the server is asked in messages. Either way the user hears which.
-func inTokens(ctx context.Context, client *llm.Client, source *modelSource, o modelOptions, notice func(string)) (agent.Model, error) {
+func openExact(ctx context.Context, client *llm.Client, source *Source, o Options, notice func(string)) (agent.Model, error) {
 	tokens, names, err := describeServer(ctx, client)
 	if err != nil {
 		return nil, err
@@ -44,17 +44,17 @@ func inTokens(ctx context.Context, client *llm.Client, source *modelSource, o mo
 	case err == nil:
 	case ctx.Err() != nil:
 		return nil, ctx.Err()
-	case o.TokenMode == modeCompletions:
+	case o.TokenMode == TokenModeCompletions:
 		return nil, fmt.Errorf("--token-mode completions: %w", err)
 	case o.Tokenizer != "" && m == nil:
 		return nil, err // what was named is not there
 	default:
-		return nil, chatInstead(ctx, client, source, err, notice)
+		return nil, noteChatMode(ctx, client, source, err, notice)
 	}
-	if o.TokenMode == modeAuto {
+	if o.TokenMode == TokenModeAuto {
 		notice(fmt.Sprintf("token mode completions: %s takes ids and returns them; rendered as %s", tokens.Where(), m.Renderer.Family()))
 	}
-	source.TokenMode, source.TokenizerHash, source.TemplateHash = modeCompletions, hash, template
+	source.TokenMode, source.TokenizerHash, source.TemplateHash = TokenModeCompletions, hash, template
 	kind, err := tokens.ProbeLogprobs(ctx, probe)
 	if err != nil {
 		notice(fmt.Sprintf("what the server's log-probs are of is not known (%v)", err))
@@ -63,8 +63,8 @@ func inTokens(ctx context.Context, client *llm.Client, source *modelSource, o mo
 	return m, nil
 }
 
-// chatInstead says that the server is asked in messages, and what comes of it.
-func chatInstead(ctx context.Context, client *llm.Client, source *modelSource, why error, notice func(string)) error {
+// noteChatMode says that the server is asked in messages, and what comes of it.
+func noteChatMode(ctx context.Context, client *llm.Client, source *Source, why error, notice func(string)) error {
 	ids, logprobs, err := client.ProbeChat(ctx)
 	if errors.Is(err, traj.ErrFatal) || ctx.Err() != nil {
 		return err
@@ -99,7 +99,7 @@ func describeServer(ctx context.Context, client *llm.Client) (*llm.Tokens, []str
 }
 
 // exactModel puts the model's tokenizer and chat format before the server.
-func exactModel(ctx context.Context, tokens *llm.Tokens, names []string, o modelOptions, notice func(string)) (m *chat.Exact, hash, template string, err error) {
+func exactModel(ctx context.Context, tokens *llm.Tokens, names []string, o Options, notice func(string)) (m *chat.Exact, hash, template string, err error) {
 	fail := func(err error) (*chat.Exact, string, string, error) { return nil, "", "", err }
 	path, err := findTokenizer(ctx, names, o.Tokenizer, notice)
 	if err != nil {
@@ -124,17 +124,17 @@ func exactModel(ctx context.Context, tokens *llm.Tokens, names []string, o model
 			return fail(exit.UsageError{Err: err})
 		}
 	}
-	return m, tok.Hash(), hashText(tok.ChatTemplate()), nil
+	return m, tok.Hash(), HashText(tok.ChatTemplate()), nil
 }
 
 // findTokenizer gives the path of the tokenizer that is named, or of that of the
 // first of the model's names that is a folder here or a model of the hub.
 func findTokenizer(ctx context.Context, names []string, named string, notice func(string)) (string, error) {
 	if named != "" {
-		if _, err := os.Stat(named); err != nil && !isHubName(named) {
+		if _, err := os.Stat(named); err != nil && !IsHubName(named) {
 			return "", exit.Usagef("--tokenizer %s: there is no such folder or file, and it is no org/name of the hub", named)
 		}
-		path, err := findModel(ctx, named, false, notice)
+		path, err := Find(ctx, named, false, notice)
 		if err != nil {
 			return "", fmt.Errorf("--tokenizer %s: %w", named, err)
 		}
@@ -145,10 +145,10 @@ func findTokenizer(ctx context.Context, names []string, named string, notice fun
 		if _, err := os.Stat(name); err == nil && name != "" {
 			return name, nil
 		}
-		if !isHubName(name) {
+		if !IsHubName(name) {
 			continue
 		}
-		path, err := findModel(ctx, name, false, notice)
+		path, err := Find(ctx, name, false, notice)
 		if err == nil {
 			return path, nil
 		}

@@ -1,4 +1,4 @@
-package main
+package models
 
 import (
 	"fmt"
@@ -8,9 +8,9 @@ import (
 	"agentcli/internal/text"
 )
 
-// openKey is what to say of a key that is sent in the clear: over plain http to
+// unencryptedKey is what to say of a key that is sent in the clear: over plain http to
 // another machine. It is "" where there is nothing to say.
-func openKey(servers []string, key string) string {
+func unencryptedKey(servers []string, key string) string {
 	if key == "" {
 		return ""
 	}

@@ -1,4 +1,4 @@
-package main
+package models
 
 import (
 	"encoding/json"
@@ -7,13 +7,13 @@ import (
 	"agentcli/internal/text"
 )
 
-// addresses are the base URLs of one or several servers. As JSON one is a string,
+// Addresses are the base URLs of one or several servers. As JSON one is a string,
 // several are a list.
-type addresses []string
+type Addresses []string
 
-// addressesOf reads addresses that are separated by commas, or given one by one.
-func addressesOf(list ...string) addresses {
-	var out addresses
+// ParseAddresses reads addresses that are separated by commas, or given one by one.
+func ParseAddresses(list ...string) Addresses {
+	var out Addresses
 	for _, s := range list {
 		out = append(out, strings.FieldsFunc(s, func(r rune) bool { return r == ',' || r == ' ' })...)
 	}
@@ -21,8 +21,8 @@ func addressesOf(list ...string) addresses {
 }
 
 // shown are the addresses as files may have them.
-func (a addresses) shown() addresses {
-	out := make(addresses, len(a))
+func (a Addresses) shown() Addresses {
+	out := make(Addresses, len(a))
 	for i, s := range a {
 		out[i] = text.Address(s)
 	}
@@ -30,7 +30,7 @@ func (a addresses) shown() addresses {
 }
 
 // MarshalJSON implements json.Marshaler.
-func (a addresses) MarshalJSON() ([]byte, error) {
+func (a Addresses) MarshalJSON() ([]byte, error) {
 	if len(a) == 1 {
 		return json.Marshal(a[0])
 	}

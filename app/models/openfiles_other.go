@@ -1,6 +1,6 @@
 //go:build !unix
 
-package main
+package models
 
 // checkOpenFiles knows of no limit here.
 func checkOpenFiles(int) error { return nil }

@@ -1,4 +1,4 @@
-package main
+package models
 
 import (
 	"context"
@@ -19,8 +19,8 @@ import (
 	"golang.org/x/sync/errgroup"
 )
 
-// frozenModel is asked before the first update, and never trained.
-type frozenModel interface {
+// FrozenModel is asked before the first update, and never trained.
+type FrozenModel interface {
 	trainer.Scorer
 	Close()
 }
@@ -28,13 +28,13 @@ type frozenModel interface {
 // remoteAtOnce are the texts that a server is given at once to score.
 const remoteAtOnce = 16
 
-// isServer reports whether a model's name is the address of a server.
-func isServer(name string) bool {
+// IsServer reports whether a model's name is the address of a server.
+func IsServer(name string) bool {
 	return strings.HasPrefix(name, "http://") || strings.HasPrefix(name, "https://")
 }
 
-// remote is a model behind a server, asked for the log-probs of given ids.
-type remote struct {
+// Remote is a model behind a server, asked for the log-probs of given ids.
+type Remote struct {
 	ctx    context.Context //nolint:containedctx // of the run: a Scorer is asked without one
 	tokens *llm.Tokens
 	tok    *tokenizer.Tokenizer
@@ -43,12 +43,12 @@ type remote struct {
 	agreed bool // the server's tokens are known to be ours, or nobody minds
 }
 
-// openRemote reads URL or URL#MODEL. tok is the tokenizer of the policy.
-func openRemote(ctx context.Context, address string, tok *tokenizer.Tokenizer, force bool, note func(string, ...any)) (*remote, error) {
+// OpenRemote reads URL or URL#MODEL. tok is the tokenizer of the policy.
+func OpenRemote(ctx context.Context, address string, tok *tokenizer.Tokenizer, force bool, note func(string, ...any)) (*Remote, error) {
 	url, model, _ := strings.Cut(address, "#")
 	c := llm.Config{BaseURL: url, Model: model, APIKey: os.Getenv("OPENAI_API_KEY"), Parallel: remoteAtOnce, UserAgent: "agentcli/" + version.String(),
 		Notice: func(text string) { note("%s", text) }}
-	if s := openKey([]string{url}, c.APIKey); s != "" {
+	if s := unencryptedKey([]string{url}, c.APIKey); s != "" {
 		note("%s", s)
 	}
 	if model == "" {
@@ -66,17 +66,17 @@ func openRemote(ctx context.Context, address string, tok *tokenizer.Tokenizer, f
 		_ = client.Close()
 		return nil, err
 	}
-	return &remote{ctx: ctx, tokens: tokens, tok: tok, force: force, note: note}, nil
+	return &Remote{ctx: ctx, tokens: tokens, tok: tok, force: force, note: note}, nil
 }
 
 // Close lets the connections go.
-func (r *remote) Close() { _ = r.tokens.Client.Close() }
+func (r *Remote) Close() { _ = r.tokens.Client.Close() }
 
 // Forward asks for the log-probs of a batch's wanted tokens. There is no entropy.
-func (r *remote) Forward(b policy.Batch) (policy.Outputs, error) {
+func (r *Remote) Forward(b policy.Batch) (policy.Outputs, error) {
 	for _, t := range b.Temperature {
 		if t != 1 {
-			return policy.Outputs{}, errRemoteTemperature(t)
+			return policy.Outputs{}, ErrRemoteTemperature(t)
 		}
 	}
 	all := make([]*llm.Scored, len(b.Sequences))
@@ -107,15 +107,15 @@ func (r *remote) Forward(b policy.Batch) (policy.Outputs, error) {
 	return out, nil
 }
 
-// errRemoteTemperature: a server scores a prompt at temperature 1 alone.
-func errRemoteTemperature(t float64) error {
+// ErrRemoteTemperature: a server scores a prompt at temperature 1 alone.
+func ErrRemoteTemperature(t float64) error {
 	return fmt.Errorf("rows sampled at temperature %g are scored at that temperature, and a server gives the log-probs of a prompt at temperature 1 only; name a folder with the model, or roll out with --temperature 1", t)
 }
 
-var errOtherTokens = errors.New("the server has another tokenizer than the policy: the same ids mean other words to it")
+var ErrOtherTokens = errors.New("the server has another tokenizer than the policy: the same ids mean other words to it")
 
 // agree is sameTokens until one batch was looked at, or --force has let it pass.
-func (r *remote) agree(ids []int32, texts []string) error {
+func (r *Remote) agree(ids []int32, texts []string) error {
 	if r.agreed {
 		return nil
 	}
@@ -127,13 +127,13 @@ func (r *remote) agree(ids []int32, texts []string) error {
 		return fmt.Errorf("%w (--force asks it all the same)", err)
 	}
 	r.agreed = true
-	return forced(true, r.note, err.Error(), "")
+	return exit.Override(true, r.note, err.Error(), "")
 }
 
 // sameTokens compares what the server calls the tokens with what they are to the
 // policy. Pieces of characters, and the blanks that some servers leave out, say
 // nothing.
-func (r *remote) sameTokens(ids []int32, texts []string) error {
+func (r *Remote) sameTokens(ids []int32, texts []string) error {
 	known, other := 0, ""
 	differ := 0
 	for i, text := range texts {
@@ -149,13 +149,13 @@ func (r *remote) sameTokens(ids []int32, texts []string) error {
 		}
 	}
 	if 2*differ > known {
-		return fmt.Errorf("%w; %s", errOtherTokens, other)
+		return fmt.Errorf("%w; %s", ErrOtherTokens, other)
 	}
 	return nil
 }
 
-// tokenizerOf opens the tokenizer of a model folder or file.
-func tokenizerOf(path string) (*tokenizer.Tokenizer, error) {
+// OpenTokenizer opens the tokenizer of a model folder or file.
+func OpenTokenizer(path string) (*tokenizer.Tokenizer, error) {
 	m, err := weights.Open(path)
 	if err != nil {
 		return nil, err
