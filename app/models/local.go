@@ -1,10 +1,6 @@
 package models
 
 import (
-	"context"
-	"io"
-
-	"agentcli/agent"
 	"agentcli/model/chat"
 	"agentcli/model/weights"
 	"agentcli/policy"
@@ -21,10 +17,6 @@ type LocalOptions struct {
 
 	Temperature float64 // that it will be sampled at: what the log-probs are of
 }
-
-// OpenLocal opens a model folder or a .gguf. It is nil in a binary without
-// libtorch; the file behind that build tag sets it.
-var OpenLocal func(ctx context.Context, path string, o LocalOptions) (agent.Model, Source, io.Closer, error)
 
 // Trainable is the model that train works on.
 type Trainable interface {
@@ -54,5 +46,13 @@ type TrainableOptions struct {
 	Frozen        bool // asked, never trained
 }
 
-// OpenTrainable is nil in a binary without libtorch; local.go sets it.
-var OpenTrainable func(path string, o TrainableOptions) (Trainable, error)
+// VocabSize is the number of the model's logits; the tokenizer may have fewer
+// tokens.
+func VocabSize(path string) (int, error) {
+	m, err := weights.Open(path)
+	if err != nil {
+		return 0, err
+	}
+	defer m.Close()
+	return m.Config().VocabSize, nil
+}

@@ -18,6 +18,7 @@ import (
 
 // Options says which model to ask, and how to reach it.
 type Options struct {
+	Backend      Backend // that runs local models
 	Model        string
 	BaseURL      Addresses
 	APIKey       string
@@ -93,21 +94,21 @@ func Open(ctx context.Context, o Options, notice func(string)) (agent.Model, Sou
 			return nil, Source{}, nil, exit.Usagef("no model is named: give a server by --base-url (or OPENAI_BASE_URL), " +
 				"a model folder or .gguf by --model, or run `make setup`, which fetches a small one")
 		}
-		if OpenLocal != nil {
+		if o.Backend.Available() == nil {
 			notice("no model is named: taking " + path)
 		}
 	} else if !local && !IsHubName(path) {
 		return nil, Source{}, nil, exit.Usagef("there is no model folder or file %q; for a server's model add --base-url (or OPENAI_BASE_URL)", path)
 	}
-	if OpenLocal == nil {
-		return nil, Source{}, nil, fmt.Errorf("this binary was built without local models, so it cannot open %s: "+
-			"build the full one with `make build`, or name a server by --base-url", path)
+	if o.Backend.Available() != nil { // before it is fetched
+		_, _, _, err := o.Backend.OpenPolicy(ctx, path, LocalOptions{})
+		return nil, Source{}, nil, fmt.Errorf("%w, or name a server with --base-url", err)
 	}
 	path, err := Find(ctx, path, true, notice)
 	if err != nil {
 		return nil, Source{}, nil, fmt.Errorf("%w (for a server's model add --base-url)", err)
 	}
-	return OpenLocal(ctx, path, LocalOptions{DType: o.DType, Device: o.Device, Threads: o.Threads, Parallel: o.Parallel, Parser: parser,
+	return o.Backend.OpenPolicy(ctx, path, LocalOptions{DType: o.DType, Device: o.Device, Threads: o.Threads, Parallel: o.Parallel, Parser: parser,
 		Temperature: o.Temperature})
 }
 

@@ -31,9 +31,6 @@ type finding struct {
 	Mend   string `json:"mend,omitempty"`
 }
 
-// libtorchReport is nil in a binary without libtorch; local.go sets it.
-var libtorchReport func() []finding
-
 func doctorCommand() *cli.Command {
 	return &cli.Command{
 		Name:  "doctor",
@@ -50,18 +47,14 @@ func doctorCommand() *cli.Command {
 			if err != nil {
 				return err
 			}
-			return runDoctor(c.Context, c.String("python"), tools, c.Bool("json"), streamsOf(c))
+			return runDoctor(c.Context, c.String("python"), tools, c.Bool("json"), backendOf(c), streamsOf(c))
 		},
 	}
 }
 
-func runDoctor(ctx context.Context, python string, tools toolOptions, asJSON bool, s console.Streams) error {
+func runDoctor(ctx context.Context, python string, tools toolOptions, asJSON bool, backend models.Backend, s console.Streams) error {
 	list := []finding{{Name: "agentcli", OK: true, Detail: fmt.Sprintf("%s, %s, %s/%s, %d processors", version.String(), runtime.Version(), runtime.GOOS, runtime.GOARCH, runtime.NumCPU())}}
-	if libtorchReport == nil {
-		list = append(list, finding{Name: "libtorch", Detail: "not in this binary: local models and train are off", Mend: "make build"})
-	} else {
-		list = append(list, libtorchReport()...)
-	}
+	list = append(list, libtorchFindings(backend)...)
 	list = append(list, modelFinding())
 	list = append(list, toolFindings(ctx, tools)...)
 	list = append(list, pythonFindings(ctx, python)...)
@@ -201,4 +194,20 @@ func serverFinding() finding {
 		}
 	}
 	return f
+}
+
+func libtorchFindings(b models.Backend) []finding {
+	r, err := b.Info()
+	if err != nil {
+		return []finding{{Name: "libtorch", Detail: "not in this binary: local models and train are off", Mend: "make build"}}
+	}
+	cuda := finding{Name: "cuda", OK: r.CUDADevices > 0, Detail: fmt.Sprintf("%d devices", r.CUDADevices)}
+	if r.CUDADevices == 0 {
+		cuda.Detail = "no: " + r.WhyNoCUDA
+	}
+	return []finding{
+		{Name: "libtorch", OK: true, Detail: fmt.Sprintf("%s, %s", r.Version, r.Path)},
+		{Name: "cpu", OK: true, Detail: fmt.Sprintf("%s, kernels %s, %d threads, bfloat16 in hardware: %v", r.CPUCapability, r.Kernels, r.Threads, r.BF16)},
+		cuda,
+	}
 }

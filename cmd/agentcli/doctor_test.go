@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	"agentcli/app/models"
 	"agentcli/internal/console"
 )
 
@@ -17,7 +18,7 @@ func TestDoctorTriesTheSandbox(t *testing.T) {
 		t.Skip("no python3 here")
 	}
 	var out, errs bytes.Buffer
-	if err := runDoctor(t.Context(), "", toolOptions{}, true, console.Streams{Out: &out, Err: &errs}); err != nil {
+	if err := runDoctor(t.Context(), "", toolOptions{}, true, models.NewBackend(), console.Streams{Out: &out, Err: &errs}); err != nil {
 		t.Fatal(err)
 	}
 	said := map[string]finding{}

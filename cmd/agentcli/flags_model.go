@@ -34,7 +34,7 @@ func modelFlags() []cli.Flag {
 }
 
 func modelOptionsOf(c *cli.Context) (models.Options, error) {
-	o := models.Options{Model: c.String("model"), BaseURL: models.ParseAddresses(c.StringSlice("base-url")...), APIKey: os.Getenv("OPENAI_API_KEY"),
+	o := models.Options{Backend: backendOf(c), Model: c.String("model"), BaseURL: models.ParseAddresses(c.StringSlice("base-url")...), APIKey: os.Getenv("OPENAI_API_KEY"),
 		Parser: c.String("parser"), DType: c.String("dtype"), Device: c.String("device"), Threads: c.Int("threads"),
 		Retries: c.Int("retries"), ModelTimeout: c.Duration("model-timeout"), Patience: c.Duration("patience"), StreamIdle: c.Duration("stream-timeout"),
 		TokenMode: c.String("token-mode"), Tokenizer: c.String("tokenizer"), Stream: c.Bool("stream")}

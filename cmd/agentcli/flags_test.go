@@ -8,6 +8,7 @@ import (
 	"syscall"
 	"testing"
 
+	"agentcli/app/models"
 	"agentcli/app/rundir"
 	"agentcli/internal/console"
 	"agentcli/internal/exit"
@@ -88,7 +89,7 @@ func TestNoHelpHasAHalfParenthesis(t *testing.T) {
 			look(c.Subcommands)
 		}
 	}
-	look(newApp(console.Streams{}).Commands)
+	look(newApp(console.Streams{}, models.NewBackend()).Commands)
 }
 
 // The help of a loop lists nothing that a loop refuses, and no default of the

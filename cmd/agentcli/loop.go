@@ -313,8 +313,8 @@ const (
 )
 
 func runLoop(ctx context.Context, o loopOptions, s console.Streams) error {
-	if models.OpenTrainable == nil {
-		return errors.New("this binary was built without libtorch, so it cannot train; build the full one with `make build`")
+	if err := o.train.Backend.Available(); err != nil {
+		return fmt.Errorf("cannot train: %w", err)
 	}
 	l := &loop{o: o, s: s, state: loopState{KLCoef: o.train.Config.KLCoef, Holdout: o.train.Held.Part}}
 	if err := l.open(ctx); err != nil {

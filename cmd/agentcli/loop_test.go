@@ -15,6 +15,7 @@ import (
 	"strings"
 	"testing"
 
+	"agentcli/app/models"
 	"agentcli/internal/console"
 	"agentcli/internal/exit"
 	"agentcli/parquet"
@@ -56,7 +57,7 @@ done
 func runApp(t *testing.T, ctx context.Context, errs interface{ Write([]byte) (int, error) }, args ...string) (string, error) {
 	t.Helper()
 	var out bytes.Buffer
-	app := newApp(console.Streams{Out: &out, Err: errs})
+	app := newApp(console.Streams{Out: &out, Err: errs}, models.NewBackend())
 	err := app.RunContext(ctx, interspersed(args, commands()))
 	return out.String(), err
 }

@@ -12,8 +12,6 @@ import (
 	"strings"
 	"time"
 
-	"agentcli/agent"
-	"agentcli/app/models"
 	"agentcli/app/rundir"
 	"agentcli/datasets"
 	"agentcli/eval"
@@ -29,10 +27,6 @@ import (
 	"agentcli/trainer/metrics"
 	"agentcli/traj"
 )
-
-// adopt gives a local policy the weights of the model in training. It is nil in a
-// binary without libtorch; local.go sets it.
-var adopt func(policy agent.Model, from models.Trainable, version int64) error
 
 // loop is a run of loop: one model that samples, one that is trained.
 type loop struct {
@@ -186,7 +180,9 @@ func (l *loop) close() {
 	}
 }
 
-func (l *loop) adopt(version int64) error { return adopt(l.x.model, l.m.actor, version) }
+func (l *loop) adopt(version int64) error {
+	return l.o.train.Backend.Adopt(l.x.model, l.m.actor, version)
+}
 
 // rollout is what one step sampled.
 type rollout struct {

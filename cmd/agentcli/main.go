@@ -14,6 +14,7 @@ import (
 	"strings"
 	"syscall"
 
+	"agentcli/app/models"
 	"agentcli/internal/console"
 	"agentcli/internal/exit"
 	"agentcli/internal/text"
@@ -68,14 +69,14 @@ func execute(ctx context.Context, args []string, s console.Streams) int {
 	if len(args) > 1 && args[1] == "help" { // help COMMAND is COMMAND --help
 		args = append(append([]string{args[0]}, args[2:]...), "--help")
 	}
-	err := newApp(s).RunContext(ctx, interspersed(args, commands()))
+	err := newApp(s, models.NewBackend()).RunContext(ctx, interspersed(args, commands()))
 	if errors.Is(err, syscall.EPIPE) && len(args) > 1 && slices.Contains(printers, args[1]) {
 		err = nil // whoever read along has seen enough
 	}
 	return report(s, err)
 }
 
-func newApp(s console.Streams) *cli.App {
+func newApp(s console.Streams, backend models.Backend) *cli.App {
 	app := &cli.App{
 		Name:      "agentcli",
 		Usage:     "evaluate, collect and train tool-using language-model agents",
@@ -88,7 +89,7 @@ func newApp(s console.Streams) *cli.App {
 		DisableSliceFlagSeparator: true,
 		HideHelpCommand:           true,
 		Description:               exitCodeHelp,
-		Metadata:                  map[string]any{streamsKey: s},
+		Metadata:                  map[string]any{streamsKey: s, backendKey: backend},
 		ExitErrHandler:            func(*cli.Context, error) {}, // execute decides
 		OnUsageError:              onUsageError,
 		Action: func(c *cli.Context) error {
@@ -202,7 +203,18 @@ func unknownFlag(c *cli.Context, name string) error {
 	return exit.Usagef("there is no flag --%s; %s --help lists them", name, full)
 }
 
-const streamsKey = "streams"
+const (
+	streamsKey = "streams"
+	backendKey = "backend"
+)
+
+// backendOf gives a command's action what runs local models.
+func backendOf(c *cli.Context) models.Backend {
+	if b, ok := c.App.Metadata[backendKey].(models.Backend); ok {
+		return b
+	}
+	return models.NoBackend{}
+}
 
 // streamsOf gives a command's action its streams.
 func streamsOf(c *cli.Context) console.Streams {

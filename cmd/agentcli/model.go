@@ -25,18 +25,6 @@ import (
 	"github.com/urfave/cli/v2"
 )
 
-// localModel is what the full build adds to the model command. Both read JSON
-// lines from in and write one for each to out, in order.
-type localModel interface {
-	// Logprobs answers {"token_ids"} with {"logprobs"}.
-	Logprobs(ctx context.Context, path, dtype, device string, in io.Reader, out io.Writer) error
-	// Generate answers {"messages"} or {"token_ids"} with new tokens.
-	Generate(ctx context.Context, path string, o generateOptions, in io.Reader, out io.Writer) error
-}
-
-// modelLocal is nil in the lite build.
-var modelLocal localModel
-
 // generateOptions are the flags of model generate.
 type generateOptions struct {
 	Temperature   float64
@@ -75,8 +63,8 @@ func modelCommand() *cli.Command {
 				return err
 			}
 			if needs == withLibtorch {
-				if err := needLocal(name); err != nil {
-					return err
+				if err := backendOf(c).Available(); err != nil {
+					return fmt.Errorf("model %s: %w", name, err)
 				}
 			}
 			path, err := models.Find(c.Context, args[0], needs != tokenizerOnly, modelNotice(c))
@@ -103,7 +91,7 @@ func modelCommand() *cli.Command {
 				return runModelRender(c.Context, path, streamsOf(c))
 			}),
 			ask("logprobs", `{"token_ids"} → {"logprobs"}: the n−1 log-probabilities of the ids after the first`, withLibtorch, []cli.Flag{dtype, device}, func(c *cli.Context, path string) error {
-				return modelLocal.Logprobs(c.Context, path, c.String("dtype"), c.String("device"), streamsOf(c).In, streamsOf(c).Out)
+				return runModelLogprobs(c.Context, backendOf(c), path, c.String("dtype"), c.String("device"), streamsOf(c).In, streamsOf(c).Out)
 			}),
 			ask("generate", `{"messages"} or {"token_ids"} → {"token_ids", "text", "logprobs", "finish_reason"}`, withLibtorch, []cli.Flag{
 				&cli.Float64Flag{Name: "temperature", Value: 1, Usage: "0 is greedy"},
@@ -121,7 +109,7 @@ func modelCommand() *cli.Command {
 				if err := o.validate(); err != nil {
 					return err
 				}
-				return modelLocal.Generate(c.Context, path, o, streamsOf(c).In, streamsOf(c).Out)
+				return runModelGenerate(c.Context, backendOf(c), path, o, streamsOf(c).In, streamsOf(c).Out)
 			}),
 			{Name: "convert", Usage: "write a Hugging Face folder that transformers and vLLM open", ArgsUsage: "SRC DST",
 				Flags: []cli.Flag{&cli.StringFlag{Name: "dtype", Usage: "store as `TYPE`: f32, bf16 or f16 (default: what loses nothing)"},
@@ -156,13 +144,6 @@ func modelArgs(c *cli.Context, want int) ([]string, error) {
 // modelNotice writes a line for people.
 func modelNotice(c *cli.Context) func(string) {
 	return func(m string) { fmt.Fprintln(streamsOf(c).Err, "agentcli: "+m) }
-}
-
-func needLocal(what string) error {
-	if modelLocal == nil {
-		return fmt.Errorf("model %s: this build cannot run a local model; get the full one with `make build`", what)
-	}
-	return nil
 }
 
 // eachLine answers JSON lines one by one, in order. Empty lines are passed

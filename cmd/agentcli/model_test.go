@@ -10,6 +10,7 @@ import (
 	"strings"
 	"testing"
 
+	"agentcli/app/models"
 	"agentcli/internal/console"
 	"agentcli/model/gguf/testmodel"
 	"agentcli/model/tokenizer"
@@ -158,7 +159,7 @@ func TestModelErrors(t *testing.T) {
 			t.Errorf("%v: %v, want %q", tt.args, err, tt.want)
 		}
 	}
-	if modelLocal == nil {
+	if models.NewBackend().Available() != nil {
 		if _, err := askModel(t, "", "logprobs", bad); err == nil || !strings.Contains(err.Error(), "make build") {
 			t.Errorf("logprobs without libtorch: %v", err)
 		}

@@ -21,7 +21,7 @@ import (
 // scoringServer is a server whose model is the one in a folder.
 func scoringServer(t *testing.T, folder string, texts func(tok *tokenizer.Tokenizer, id int32) string) *llmtest.Server {
 	t.Helper()
-	m, err := models.OpenTrainable(folder, models.TrainableOptions{DType: "float32", Threads: 1, Frozen: true})
+	m, err := models.NewBackend().OpenTrainable(folder, models.TrainableOptions{DType: "float32", Threads: 1, Frozen: true})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -25,6 +25,7 @@ import (
 
 // trainOptions are the settings of one training run.
 type trainOptions struct {
+	Backend     models.Backend // that runs local models
 	Files       []string
 	Model       string
 	Ref         string
@@ -204,7 +205,7 @@ func trainOptionsOf(c *cli.Context) (trainOptions, error) {
 // trainSettingsOf reads the flags that say how to train, once files have been
 // applied.
 func trainSettingsOf(c *cli.Context) (trainOptions, error) {
-	o := trainOptions{Model: c.String("model"), Ref: c.String("ref"), Output: c.String("output"), Resume: c.String("resume"),
+	o := trainOptions{Backend: backendOf(c), Model: c.String("model"), Ref: c.String("ref"), Output: c.String("output"), Resume: c.String("resume"),
 		Open:  models.TrainableOptions{DType: c.String("dtype"), Device: c.String("device"), Threads: c.Int("threads")},
 		Force: c.Bool("force"), Settings: settings(c, "output", "resume", "o", "log-format")}
 	g := trainer.DefaultConfig()
@@ -292,8 +293,8 @@ func (o trainOptions) checkTeacher() error {
 }
 
 func runTrain(ctx context.Context, o trainOptions, s console.Streams) (end error) {
-	if models.OpenTrainable == nil {
-		return errors.New("this binary was built without libtorch, so it cannot train; build the full one with `make build`")
+	if err := o.Backend.Available(); err != nil {
+		return fmt.Errorf("cannot train: %w", err)
 	}
 	note := func(format string, a ...any) { s.Say(fmt.Sprintf(format, a...)) }
 

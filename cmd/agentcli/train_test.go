@@ -73,7 +73,7 @@ func tinyRolloutsScored(t *testing.T, path, run string, score func(k int) float6
 func tinyOptions(t *testing.T, file, output string) trainOptions {
 	c := trainer.DefaultConfig()
 	c.Minibatch, c.Epochs, c.LR, c.KLCoef = 4, 2, 1e-3, .1
-	return trainOptions{Files: []string{file}, Model: tinyModel, Open: models.TrainableOptions{DType: "float32", Threads: 1},
+	return trainOptions{Backend: models.NewBackend(), Files: []string{file}, Model: tinyModel, Open: models.TrainableOptions{DType: "float32", Threads: 1},
 		Config: c, Output: output, Keep: 1, Save: weights.F32, Settings: map[string]any{}}
 }
 
@@ -232,12 +232,7 @@ func TestTrainRefusesInOneLine(t *testing.T) {
 func TestTrainChecksItsOutputFirst(t *testing.T) {
 	dir := t.TempDir()
 	o := tinyOptions(t, tinyRollouts(t, dir), dir) // the rollouts lie there
-	real := models.OpenTrainable
-	defer func() { models.OpenTrainable = real }()
-	models.OpenTrainable = func(string, models.TrainableOptions) (models.Trainable, error) {
-		t.Error("the model was opened")
-		return nil, errors.New("opened")
-	}
+	o.Backend = noModels{t: t}
 	err := runTrain(context.Background(), o, console.Streams{Out: &bytes.Buffer{}, Err: &bytes.Buffer{}})
 	var usage exit.UsageError
 	if !errors.As(err, &usage) || !strings.Contains(err.Error(), "is not empty (it holds traj.parquet)") {
@@ -428,7 +423,7 @@ func TestTrainAndRollOutAModelOfTheHub(t *testing.T) {
 		t.Error("the hub's model trained to another one")
 	}
 	srv.Close()
-	m, info, closer, err := models.Open(context.Background(), models.Options{Model: "org/tiny", Threads: 1}, func(string) {})
+	m, info, closer, err := models.Open(context.Background(), models.Options{Backend: models.NewBackend(), Model: "org/tiny", Threads: 1}, func(string) {})
 	if err != nil || m == nil || info.Kind != "local" || !strings.HasSuffix(info.Name, hubtest.Commit) {
 		t.Fatal(info, err)
 	}
@@ -497,7 +492,7 @@ func TestGenerateRefusesNumbersThatMeanNothing(t *testing.T) {
 // Prompts that another chat template made are not those that the model is asked with,
 // whatever is learned from the rows; a file that does not say is no error.
 func TestAFileOfAnotherChatTemplateIsRefused(t *testing.T) {
-	m, err := models.OpenTrainable(tinyModel, models.TrainableOptions{DType: "float32", Threads: 1, Frozen: true})
+	m, err := models.NewBackend().OpenTrainable(tinyModel, models.TrainableOptions{DType: "float32", Threads: 1, Frozen: true})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -37,7 +37,7 @@ func TestADryRunCountsFrozenModels(t *testing.T) {
 	}
 	m := &trainModels{}
 	var err error
-	if m.ref, err = models.OpenTrainable(tinyModel, models.TrainableOptions{DType: "float32", Threads: 1, Frozen: true}); err != nil {
+	if m.ref, err = models.NewBackend().OpenTrainable(tinyModel, models.TrainableOptions{DType: "float32", Threads: 1, Frozen: true}); err != nil {
 		t.Fatal(err)
 	}
 	defer m.release()

@@ -10,6 +10,7 @@ import (
 	"strings"
 	"testing"
 
+	"agentcli/app/models"
 	"agentcli/internal/console"
 	"agentcli/trainer"
 	"agentcli/trainer/algo"
@@ -20,7 +21,7 @@ import (
 // settingsFrom are a training run's settings by its command line.
 func settingsFrom(t *testing.T, args ...string) (o trainOptions) {
 	t.Helper()
-	app := newApp(console.Streams{Out: &bytes.Buffer{}, Err: &bytes.Buffer{}})
+	app := newApp(console.Streams{Out: &bytes.Buffer{}, Err: &bytes.Buffer{}}, models.NewBackend())
 	find(app.Commands, "train").Action = func(c *cli.Context) (err error) {
 		if err = applyConfig(c, c.String("config")); err == nil {
 			if err = applyPreset(c); err == nil {

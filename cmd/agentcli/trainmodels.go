@@ -52,7 +52,7 @@ func openModels(ctx context.Context, path string, o trainOptions, resumed bool, 
 		if head == "" {
 			how.Frozen, how.LoRA = true, policy.LoRA{}
 		}
-		x, err := models.OpenTrainable(found, how)
+		x, err := o.Backend.OpenTrainable(found, how)
 		if err != nil {
 			return nil, fmt.Errorf("--%s: %w", flag, err)
 		}
@@ -90,7 +90,7 @@ func openModels(ctx context.Context, path string, o trainOptions, resumed bool, 
 	if o.Config.Algo == trainer.AlgoRM {
 		how.Head = string(policy.HeadScore)
 	}
-	if m.actor, err = models.OpenTrainable(path, how); err != nil {
+	if m.actor, err = o.Backend.OpenTrainable(path, how); err != nil {
 		return m, err
 	}
 	if o.Config.Demonstration != "" {

@@ -9,7 +9,6 @@ import (
 	"strings"
 	"testing"
 
-	"agentcli/app/models"
 	"agentcli/internal/console"
 	"agentcli/internal/exit"
 	"agentcli/parquet"
@@ -96,12 +95,7 @@ func TestWrongComponentsEndBeforeAModelIsOpened(t *testing.T) {
 			x.RewardParts = append(x.RewardParts, traj.Part{Name: "q"})
 		}
 	})}
-	real := models.OpenTrainable
-	defer func() { models.OpenTrainable = real }()
-	models.OpenTrainable = func(string, models.TrainableOptions) (models.Trainable, error) {
-		t.Error("the model was opened")
-		return nil, errors.New("opened")
-	}
+	o.Backend, unlike.Backend = noModels{t: t}, noModels{t: t}
 	for _, o.DryRun = range []bool{false, true} {
 		var usage exit.UsageError
 		if err := runTrain(t.Context(), o, console.Streams{Out: &bytes.Buffer{}, Err: &bytes.Buffer{}}); !errors.As(err, &usage) || !strings.Contains(err.Error(), "--part-weights 1,2") {

@@ -1,5 +1,3 @@
-//go:build libtorch
-
 package main
 
 import (
@@ -9,30 +7,13 @@ import (
 	"io"
 
 	"agentcli/app/models"
-	"agentcli/policy"
-	"agentcli/trainer"
 	"agentcli/traj"
 )
 
-// This file is what the build with libtorch adds to the commands.
-func init() {
-	models.OpenLocal = models.OpenPolicy
-	modelLocal = localQuestions{}
-	models.OpenTrainable = models.OpenTrainablePolicy
-	adopt = models.AdoptWeights
-	libtorchReport = reportLibtorch
-}
-
-var (
-	_ trainer.Actor = models.TrainablePolicy{}
-	_ trainer.Saver = models.TrainablePolicy{}
-)
-
-// localQuestions answers the model commands that need weights.
-type localQuestions struct{}
-
-func (localQuestions) Logprobs(ctx context.Context, path, dtype, device string, in io.Reader, out io.Writer) error {
-	p, err := policy.Open(path, policy.Config{DType: dtype, Device: device, CacheBytes: 1})
+// runModelLogprobs answers {"token_ids"} with {"logprobs"}, a JSON line for each of the
+// input, in order.
+func runModelLogprobs(ctx context.Context, b models.Backend, path, dtype, device string, in io.Reader, out io.Writer) error {
+	p, err := b.OpenSampler(path, dtype, device, false)
 	if err != nil {
 		return err
 	}
@@ -68,8 +49,9 @@ func (localQuestions) Logprobs(ctx context.Context, path, dtype, device string, 
 	})
 }
 
-func (localQuestions) Generate(ctx context.Context, path string, o generateOptions, in io.Reader, out io.Writer) error {
-	p, err := policy.Open(path, policy.Config{DType: o.DType, Device: o.Device})
+// runModelGenerate answers {"messages"} or {"token_ids"} with new tokens, likewise.
+func runModelGenerate(ctx context.Context, b models.Backend, path string, o generateOptions, in io.Reader, out io.Writer) error {
+	p, err := b.OpenSampler(path, o.DType, o.Device, true)
 	if err != nil {
 		return err
 	}
