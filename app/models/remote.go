@@ -112,6 +112,7 @@ func ErrRemoteTemperature(t float64) error {
 	return fmt.Errorf("rows sampled at temperature %g are scored at that temperature, and a server gives the log-probs of a prompt at temperature 1 only; name a folder with the model, or roll out with --temperature 1", t)
 }
 
+// ErrOtherTokens: the ids of the policy mean other words to the server.
 var ErrOtherTokens = errors.New("the server has another tokenizer than the policy: the same ids mean other words to it")
 
 // agree is sameTokens until one batch was looked at, or --force has let it pass.
