@@ -88,10 +88,7 @@ func CheckOutput(dir, command string, resumed bool) error {
 // that there is.
 func checkWritable(dir string) error {
 	at, what := filepath.Clean(dir), "write into"
-	for {
-		if Exists(at) || filepath.Dir(at) == at {
-			break
-		}
+	for !Exists(at) && filepath.Dir(at) != at {
 		at, what = filepath.Dir(at), "make"
 	}
 	made, err := os.MkdirTemp(at, ".agentcli-*")
