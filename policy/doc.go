@@ -14,7 +14,7 @@ import (
 )
 
 // ErrNoLibtorch is what a lite build answers when asked for a local model.
-var ErrNoLibtorch = errors.New("this agentcli was built without the local policy; build the full one with `make build`, or name a server with --base-url")
+var ErrNoLibtorch = errors.New("this agentcli was built without local models; build the full one with `make build`")
 
 // LogprobKind says what the log-probs are of that a policy reports for tokens that
 // it sampled at a temperature: with sampled (Config.SampledLogprobs), of the
@@ -68,3 +68,12 @@ const (
 	HeadScore Head = "score" // one number: a critic's or a reward model's value
 	HeadBoth  Head = "both"  // a policy and its critic on one backbone
 )
+
+// LibtorchInfo is what was found of libtorch and of the devices it can use.
+type LibtorchInfo struct {
+	Version, Path, CPUCapability, Kernels string
+	Threads                               int
+	BF16                                  bool // the processor multiplies bfloat16 in hardware
+	CUDADevices                           int
+	WhyNoCUDA                             string
+}

@@ -8,15 +8,6 @@ import (
 	"agentcli/internal/torch"
 )
 
-// LibtorchInfo is what was found of libtorch and of the devices it can use.
-type LibtorchInfo struct {
-	Version, Path, CPUCapability, Kernels string
-	Threads                               int
-	BF16                                  bool // the processor multiplies bfloat16 in hardware
-	CUDADevices                           int
-	WhyNoCUDA                             string
-}
-
 // Libtorch looks.
 func Libtorch() LibtorchInfo {
 	n, why := torch.CUDADevices()

@@ -20,6 +20,7 @@ import (
 	"testing"
 	"time"
 
+	"agentcli/app/rundir"
 	"agentcli/internal/filesys"
 	"agentcli/journal"
 	"agentcli/llm/llmtest"
@@ -246,7 +247,7 @@ done
 			found(rel, string(b), "tool-variable", "passed-on", "mcp-env")
 		case rel == "inherited-by-reward.txt":
 			found(rel, string(b), "reward-variable")
-		case filepath.Base(path) == configName: // --resume needs addresses and commands
+		case filepath.Base(path) == rundir.ConfigFile: // --resume needs addresses and commands
 			found(rel, string(b), "model-", "reward-", "tool-", "mcp-")
 			if st, err := d.Info(); err == nil && st.Mode().Perm() != 0o600 && bytes.Contains(b, []byte(canary)) {
 				t.Errorf("%s has the mode %v", rel, st.Mode())
@@ -256,7 +257,7 @@ done
 			files++
 			found(rel, string(b))
 		}
-		if strings.HasPrefix(d.Name(), journalName) { // what it keeps is compressed
+		if strings.HasPrefix(d.Name(), rundir.JournalFile) { // what it keeps is compressed
 			return journal.Cat(filesys.OS, path, func(b []byte) error {
 				kept++
 				found(rel, string(b))

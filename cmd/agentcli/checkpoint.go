@@ -2,13 +2,15 @@ package main
 
 import (
 	"encoding/json"
-	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
 
+	"agentcli/app/rundir"
+	"agentcli/internal/exit"
+	"agentcli/internal/filesys"
 	"agentcli/model/weights"
 	"agentcli/trainer"
 	"agentcli/trainer/algo"
@@ -85,7 +87,7 @@ func readPosition(dir string) (position, error) {
 			if err := dropUnfinished(dir); err != nil { // killed while it cleared away
 				return p, err
 			}
-			return p, usagef("--resume %s: that run is finished; its model is in the folder, so train on from it with --model %s", dir, dir)
+			return p, exit.Usagef("--resume %s: that run is finished; its model is in the folder, so train on from it with --model %s", dir, dir)
 		}
 		return p, nil // interrupted before its first step: start over
 	}
@@ -130,16 +132,16 @@ func saveCheckpoint(m *trainModels, f *trainer.Frozen, dir string, p position, k
 	if err != nil {
 		return err
 	}
-	if err := os.WriteFile(filepath.Join(fresh, positionName), data, fileMode); err != nil {
+	if err := filesys.WriteFile(filesys.OS, filepath.Join(fresh, positionName), data, rundir.FileMode); err != nil {
 		return err
 	}
-	if err := syncAll(filepath.Join(fresh, frozenName), filepath.Join(fresh, positionName), fresh); err != nil {
+	if err := rundir.Sync(filepath.Join(fresh, frozenName), fresh); err != nil {
 		return err
 	}
 	if err := os.Rename(fresh, final); err != nil {
 		return err
 	}
-	if err := syncAll(dir); err != nil {
+	if err := rundir.Sync(dir); err != nil {
 		return err
 	}
 	all, err := checkpoints(dir)
@@ -148,26 +150,6 @@ func saveCheckpoint(m *trainModels, f *trainer.Frozen, dir string, p position, k
 	}
 	for _, old := range all[:max(len(all)-max(keep, 1), 0)] {
 		if err := removeCheckpoint(old); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// syncAll has files and folders on disk before it returns.
-func syncAll(paths ...string) error {
-	for _, path := range paths {
-		f, err := os.Open(path)
-		if err != nil {
-			return err
-		}
-		st, err := f.Stat()
-		if err == nil {
-			if err = f.Sync(); st.IsDir() {
-				err = nil // not every file system can
-			}
-		}
-		if err := errors.Join(err, f.Close()); err != nil {
 			return err
 		}
 	}

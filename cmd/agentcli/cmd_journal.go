@@ -8,6 +8,9 @@ import (
 	"os"
 	"path/filepath"
 
+	"agentcli/app/rundir"
+	"agentcli/internal/console"
+	"agentcli/internal/exit"
 	"agentcli/internal/filesys"
 	"agentcli/internal/text"
 	"agentcli/journal"
@@ -16,14 +19,14 @@ import (
 )
 
 func journalCommand() *cli.Command {
-	sub := func(name, usage, description string, run func(path string, c *cli.Context, s streams) error, flags ...cli.Flag) *cli.Command {
+	sub := func(name, usage, description string, run func(path string, c *cli.Context, s console.Streams) error, flags ...cli.Flag) *cli.Command {
 		return &cli.Command{Name: name, Usage: usage, ArgsUsage: "DIR", Description: description, Flags: flags, Action: func(c *cli.Context) error {
 			if c.NArg() != 1 {
-				return usagef("journal %s needs DIR, the folder of a run, or a journal's own path; got %d arguments", name, c.NArg())
+				return exit.Usagef("journal %s needs DIR, the folder of a run, or a journal's own path; got %d arguments", name, c.NArg())
 			}
 			path := c.Args().First()
 			if st, err := os.Stat(path); err == nil && st.IsDir() {
-				path = filepath.Join(path, journalName)
+				path = filepath.Join(path, rundir.JournalFile)
 			}
 			return run(path, c, streamsOf(c))
 		}}
@@ -43,7 +46,7 @@ func journalCommand() *cli.Command {
 	}
 }
 
-func runJournalCheck(path string, c *cli.Context, s streams) error {
+func runJournalCheck(path string, c *cli.Context, s console.Streams) error {
 	r, err := journal.Check(filesys.OS, path)
 	if err != nil {
 		return err
@@ -53,7 +56,7 @@ func runJournalCheck(path string, c *cli.Context, s streams) error {
 		if err != nil {
 			return err
 		}
-		if _, err := fmt.Fprintf(s.out, "%s\n", b); err != nil {
+		if _, err := fmt.Fprintf(s.Out, "%s\n", b); err != nil {
 			return err
 		}
 	} else if err := printJournalReport(s, r); err != nil {
@@ -68,8 +71,8 @@ func runJournalCheck(path string, c *cli.Context, s streams) error {
 	return nil
 }
 
-func printJournalReport(s streams, r *journal.Report) error {
-	w := bufio.NewWriter(s.out)
+func printJournalReport(s console.Streams, r *journal.Report) error {
+	w := bufio.NewWriter(s.Out)
 	fmt.Fprintf(w, "version       %d\nbytes         %d\ntrajectories  %d, of which %d are finished\n", r.Version, r.Bytes, r.Trajectories, r.Finished)
 	for _, d := range r.Damage {
 		lost := fmt.Sprintf("%d records are lost", d.Lost)
@@ -92,23 +95,23 @@ func printJournalReport(s streams, r *journal.Report) error {
 	return w.Flush()
 }
 
-func runJournalRepair(path string, _ *cli.Context, s streams) error {
+func runJournalRepair(path string, _ *cli.Context, s console.Streams) error {
 	kept, r, err := journal.Repair(filesys.OS, path)
 	switch {
 	case errors.Is(err, journal.ErrInUse):
-		return usagef("%s: its run is going on in another process; wait for it, or end it", path)
+		return exit.Usagef("%s: its run is going on in another process; wait for it, or end it", path)
 	case err != nil:
 		return err
 	case kept == "":
-		s.say(fmt.Sprintf("%s has no damage: %d trajectories; nothing was changed", path, r.Trajectories))
+		s.Say(fmt.Sprintf("%s has no damage: %d trajectories; nothing was changed", path, r.Trajectories))
 	default:
-		s.say(fmt.Sprintf("%s: %d trajectories kept; the old file is %s", path, r.Trajectories, filepath.Base(kept)))
+		s.Say(fmt.Sprintf("%s: %d trajectories kept; the old file is %s", path, r.Trajectories, filepath.Base(kept)))
 	}
 	return nil
 }
 
-func runJournalCat(path string, _ *cli.Context, s streams) error {
-	w := bufio.NewWriterSize(s.out, 1<<16)
+func runJournalCat(path string, _ *cli.Context, s console.Streams) error {
+	w := bufio.NewWriterSize(s.Out, 1<<16)
 	err := journal.Cat(filesys.OS, path, func(b []byte) error {
 		if _, err := w.Write(b); err != nil {
 			return err

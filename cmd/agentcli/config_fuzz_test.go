@@ -6,6 +6,8 @@ import (
 	"strings"
 	"testing"
 
+	"agentcli/app/rundir"
+
 	"github.com/urfave/cli/v2"
 )
 
@@ -42,14 +44,14 @@ func FuzzConfig(f *testing.F) {
 			}
 			return
 		}
-		text, err := settingsYAML(got)
+		text, err := rundir.MarshalSettings(got)
 		if err != nil {
 			t.Fatalf("%q cannot be written: %v", got, err)
 		}
 		again, err := read(text)
 		if err != nil {
 			t.Errorf("%q was written as %q, which cannot be read: %v", got, text, err)
-		} else if second, err := settingsYAML(again); err != nil || string(second) != string(text) {
+		} else if second, err := rundir.MarshalSettings(again); err != nil || string(second) != string(text) {
 			t.Errorf("%q was written as %q, and read and written again as %q", got, text, second)
 		}
 	})

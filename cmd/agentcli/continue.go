@@ -3,6 +3,7 @@ package main
 import (
 	"slices"
 
+	"agentcli/internal/exit"
 	"agentcli/model/chat"
 )
 
@@ -16,10 +17,10 @@ func (x *session) continueReply() error {
 	case "", chat.ParserAuto, chat.ParserHermes, chat.ParserSearch:
 		x.o.Model.Parser = chat.ParserSearch
 	default:
-		return usagef("--continue-reply puts <information> behind <search>, and --parser %s looks for other calls; leave one of them out", x.o.Model.Parser)
+		return exit.Usagef("--continue-reply puts <information> behind <search>, and --parser %s looks for other calls; leave one of them out", x.o.Model.Parser)
 	}
 	if len(x.tools.Tools) == 0 {
-		return usagef("--continue-reply needs a tool that searches: --tool exec:CMD, or --mcp")
+		return exit.Usagef("--continue-reply needs a tool that searches: --tool exec:CMD, or --mcp")
 	}
 	x.o.Model.InReply, x.tools.InReply = true, chat.SearchInReply
 	if !slices.Contains(x.o.Sampling.Stop, chat.SearchStop) {

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	"agentcli/app/rundir"
 	"agentcli/llm/llmtest"
 	"agentcli/traj"
 )
@@ -62,7 +63,7 @@ func TestInformationStandsInTheReplyAndIsMasked(t *testing.T) {
 		if code != exitDone {
 			t.Fatal(log)
 		}
-		rows, _ := rowsOf(t, filepath.Join(out, dataName))
+		rows, _ := rowsOf(t, filepath.Join(out, rundir.TrajectoriesFile))
 		row := rows[0]
 		if row.Termination != traj.Answered || row.Reward == nil || *row.Reward != 1 || len(row.Steps) != 3 || row.Steps[1].ToolErrors != 1 {
 			t.Fatalf("%s %s, reward %v, %+v", row.Termination, row.Error, row.Reward, row.Steps)
@@ -127,7 +128,7 @@ func TestABadRowFarBehindEndsTheRunAndItGoesOn(t *testing.T) {
 		if _, log, code = run(t, "rollout", "--resume", out); code != exitDone {
 			t.Fatal(log)
 		}
-		rows, _ := rowsOf(t, filepath.Join(out, dataName))
+		rows, _ := rowsOf(t, filepath.Join(out, rundir.TrajectoriesFile))
 		seen := map[string]bool{}
 		for _, row := range rows {
 			seen[row.ID] = true

@@ -13,6 +13,9 @@ import (
 
 	"agentcli/datasets"
 	"agentcli/hub"
+	"agentcli/internal/console"
+	"agentcli/internal/exit"
+	"agentcli/internal/text"
 
 	"github.com/urfave/cli/v2"
 )
@@ -33,7 +36,7 @@ func datasetsCommand() *cli.Command {
 	asJSON := &cli.BoolFlag{Name: "json", Usage: "as JSON"}
 	split := &cli.StringFlag{Name: "split", Usage: "of the dataset (default: its own)"}
 	field := &cli.StringSliceFlag{Name: "field", Usage: "which column is which, for example question=problem; repeatable"}
-	act := func(names int, run func(context.Context, datasetsOptions, streams) error) cli.ActionFunc {
+	act := func(names int, run func(context.Context, datasetsOptions, console.Streams) error) cli.ActionFunc {
 		return func(c *cli.Context) error {
 			o, err := datasetsOptionsOf(c, names)
 			if err != nil {
@@ -70,11 +73,11 @@ func datasetsOptionsOf(c *cli.Context, names int) (datasetsOptions, error) {
 		if names == 0 {
 			wants = "no argument"
 		}
-		return o, usagef("datasets %s wants %s, got %d", c.Command.Name, wants, c.NArg())
+		return o, exit.Usagef("datasets %s wants %s, got %d", c.Command.Name, wants, c.NArg())
 	}
 	o.Name, o.File = c.Args().Get(0), c.Args().Get(1)
 	if o.Limit < 0 {
-		return o, usagef("--limit is %d, want 0 or more", o.Limit)
+		return o, exit.Usagef("--limit is %d, want 0 or more", o.Limit)
 	}
 	if c.IsSet("shots") {
 		n := c.Int("shots")
@@ -83,7 +86,7 @@ func datasetsOptionsOf(c *cli.Context, names int) (datasetsOptions, error) {
 	for _, f := range c.StringSlice("field") {
 		ours, theirs, ok := strings.Cut(f, "=")
 		if !ok || ours == "" || theirs == "" {
-			return o, usagef("--field %q: want OURS=THEIRS, for example question=problem", f)
+			return o, exit.Usagef("--field %q: want OURS=THEIRS, for example question=problem", f)
 		}
 		if o.Fields == nil {
 			o.Fields = map[string]string{}
@@ -97,12 +100,12 @@ func (o datasetsOptions) open() datasets.Options {
 	return datasets.Options{Split: o.Split, Level: o.Level, Limit: o.Limit, Seed: o.Seed, Shots: o.Shots, Fields: o.Fields}
 }
 
-func runDatasetsList(_ context.Context, o datasetsOptions, s streams) error {
+func runDatasetsList(_ context.Context, o datasetsOptions, s console.Streams) error {
 	list := datasets.List("")
 	if o.JSON {
-		return writeJSON(s.out, list)
+		return writeJSON(s.Out, list)
 	}
-	w := tabwriter.NewWriter(s.out, 0, 4, 2, ' ', 0)
+	w := tabwriter.NewWriter(s.Out, 0, 4, 2, ' ', 0)
 	fmt.Fprintln(w, "NAME\tKIND\tPROBLEMS\tREWARD\tHERE\tABOUT")
 	for _, d := range list {
 		n := "?"
@@ -121,7 +124,7 @@ func runDatasetsList(_ context.Context, o datasetsOptions, s streams) error {
 	return w.Flush()
 }
 
-func runDatasetsInfo(ctx context.Context, o datasetsOptions, s streams) error {
+func runDatasetsInfo(ctx context.Context, o datasetsOptions, s console.Streams) error {
 	d, err := datasets.Open(ctx, o.Name, o.open())
 	if err != nil {
 		// A benchmark that is not here can still be described.
@@ -135,9 +138,9 @@ func runDatasetsInfo(ctx context.Context, o datasetsOptions, s streams) error {
 			return err
 		}
 		if o.JSON {
-			return writeJSON(s.out, known)
+			return writeJSON(s.Out, known)
 		}
-		fmt.Fprintf(s.out, "%s: %s\nproblems  %d\nreward    %s\nhub       %s\nnot on this machine: agentcli datasets pull %s, or agentcli datasets import %s FILE\n",
+		fmt.Fprintf(s.Out, "%s: %s\nproblems  %d\nreward    %s\nhub       %s\nnot on this machine: agentcli datasets pull %s, or agentcli datasets import %s FILE\n",
 			known.Name, known.About, known.Problems, known.Reward, strings.Join(known.Hub, ", "), known.Name, known.Name)
 		return nil
 	}
@@ -148,13 +151,13 @@ func runDatasetsInfo(ctx context.Context, o datasetsOptions, s streams) error {
 		if counted {
 			m["problems"] = n
 		}
-		return writeJSON(s.out, m)
+		return writeJSON(s.Out, m)
 	}
 	count := "many (from a seed)"
 	if counted {
 		count = fmt.Sprint(n)
 	}
-	w := tabwriter.NewWriter(s.out, 0, 4, 2, ' ', 0)
+	w := tabwriter.NewWriter(s.Out, 0, 4, 2, ' ', 0)
 	fmt.Fprintf(w, "%s: %s\n", d.Name, d.Description)
 	for _, kv := range [][2]string{{"split", d.Split}, {"problems", count}, {"reward", d.Reward}, {"tools", strings.Join(d.DefaultTools, ", ")},
 		{"shots", nonZero(d.Shots)}, {"system", d.System}, {"max turns", nonZero(d.MaxTurns)}, {"max tokens", nonZero(d.MaxTokens)}, {"source", d.Source}} {
@@ -172,18 +175,18 @@ func nonZero(n int) string {
 	return fmt.Sprint(n)
 }
 
-func runDatasetsPull(ctx context.Context, o datasetsOptions, s streams) error {
+func runDatasetsPull(ctx context.Context, o datasetsOptions, s console.Streams) error {
 	h := hub.FromEnv()
-	h.Notice = s.say
+	h.Notice = s.Say
 	var last time.Time
 	h.Progress = func(file string, done, total int64) {
-		if !s.errTTY || time.Since(last) < 200*time.Millisecond && done != total {
+		if !s.ErrTTY || time.Since(last) < 200*time.Millisecond && done != total {
 			return
 		}
 		last = time.Now()
-		fmt.Fprintf(s.err, "\r%s  %.1f of %.1f MB ", file, float64(done)/1e6, float64(total)/1e6)
+		fmt.Fprintf(s.Err, "\r%s  %.1f of %.1f MB ", file, float64(done)/1e6, float64(total)/1e6)
 		if done == total {
-			fmt.Fprintln(s.err)
+			fmt.Fprintln(s.Err)
 		}
 	}
 	files, err := datasets.Pull(ctx, o.Name, datasets.Options{Split: o.Split, Hub: h})
@@ -191,35 +194,35 @@ func runDatasetsPull(ctx context.Context, o datasetsOptions, s streams) error {
 		return err
 	}
 	for _, f := range files {
-		fmt.Fprintln(s.out, f)
+		fmt.Fprintln(s.Out, f)
 	}
 	return nil
 }
 
-func runDatasetsImport(ctx context.Context, o datasetsOptions, s streams) error {
+func runDatasetsImport(ctx context.Context, o datasetsOptions, s console.Streams) error {
 	open := o.open()
 	open.Replace = o.Force
 	open.OnReplace = func(path string) {
-		s.say(fmt.Sprintf("%s was imported before: its rows in %s are replaced (--force)", o.Name, path))
+		s.Say(fmt.Sprintf("%s was imported before: its rows in %s are replaced (--force)", o.Name, path))
 	}
 	n, path, err := datasets.Import(ctx, o.Name, o.File, open)
 	if err != nil {
 		return err
 	}
 	if want := datasets.Expected(o.Name); want > 0 && want != n && o.Split == "" {
-		fmt.Fprintf(s.err, "agentcli: %s has %s, and this file %d: is it the right one?\n", o.Name, plural(want, "problem"), n)
+		fmt.Fprintf(s.Err, "agentcli: %s has %s, and this file %d: is it the right one?\n", o.Name, text.Plural(want, "problem"), n)
 	}
-	fmt.Fprintf(s.err, "agentcli: %s; now --dataset %s finds them\n", plural(n, "row"), o.Name)
-	fmt.Fprintln(s.out, path)
+	fmt.Fprintf(s.Err, "agentcli: %s; now --dataset %s finds them\n", text.Plural(n, "row"), o.Name)
+	fmt.Fprintln(s.Out, path)
 	return nil
 }
 
-func runDatasetsShow(ctx context.Context, o datasetsOptions, s streams) error {
+func runDatasetsShow(ctx context.Context, o datasetsOptions, s console.Streams) error {
 	d, err := datasets.Open(ctx, o.Name, o.open())
 	if err != nil {
 		return err
 	}
-	out := bufio.NewWriter(s.out)
+	out := bufio.NewWriter(s.Out)
 	enc := json.NewEncoder(out)
 	enc.SetEscapeHTML(false)
 	for t, err := range d.Tasks(ctx) {

@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strings"
 
+	"agentcli/internal/exit"
 	"agentcli/model/tokenizer"
 	"agentcli/trainer"
 	"agentcli/traj"
@@ -100,7 +101,7 @@ func demonstrationsOf(name string) (trainer.Demonstrations, error) {
 func readDemonstrations(path string) (map[string]string, error) {
 	f, err := os.Open(path)
 	if err != nil {
-		return nil, usagef("--demonstration %s: want best, answer, or a .jsonl file of task_id (or question) and demonstration (%w)", path, err)
+		return nil, exit.Usagef("--demonstration %s: want best, answer, or a .jsonl file of task_id (or question) and demonstration (%w)", path, err)
 	}
 	defer f.Close()
 	known := map[string]string{}
@@ -132,4 +133,14 @@ func readDemonstrations(path string) (map[string]string, error) {
 		return nil, fmt.Errorf("%s: there are no rows; each wants task_id or question, and demonstration", path)
 	}
 	return known, nil
+}
+
+// demonstrationFile is the file that --demonstration names; none where it names
+// something else.
+func demonstrationFile(name string) []string {
+	switch name {
+	case trainer.DemonstrateNothing, trainer.DemonstrateBest, trainer.DemonstrateAnswer:
+		return nil
+	}
+	return []string{name}
 }

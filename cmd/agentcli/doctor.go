@@ -12,9 +12,12 @@ import (
 	"strings"
 	"time"
 
+	"agentcli/app/models"
 	"agentcli/env"
 	"agentcli/internal/cachedir"
+	"agentcli/internal/console"
 	"agentcli/internal/text"
+	"agentcli/internal/version"
 	"agentcli/sandbox"
 
 	"github.com/urfave/cli/v2"
@@ -27,9 +30,6 @@ type finding struct {
 	Detail string `json:"detail"`
 	Mend   string `json:"mend,omitempty"`
 }
-
-// libtorchReport is nil in a binary without libtorch; local.go sets it.
-var libtorchReport func() []finding
 
 func doctorCommand() *cli.Command {
 	return &cli.Command{
@@ -47,24 +47,20 @@ func doctorCommand() *cli.Command {
 			if err != nil {
 				return err
 			}
-			return runDoctor(c.Context, c.String("python"), tools, c.Bool("json"), streamsOf(c))
+			return runDoctor(c.Context, c.String("python"), tools, c.Bool("json"), backendOf(c), streamsOf(c))
 		},
 	}
 }
 
-func runDoctor(ctx context.Context, python string, tools toolOptions, asJSON bool, s streams) error {
-	list := []finding{{Name: "agentcli", OK: true, Detail: fmt.Sprintf("%s, %s, %s/%s, %d processors", version(), runtime.Version(), runtime.GOOS, runtime.GOARCH, runtime.NumCPU())}}
-	if libtorchReport == nil {
-		list = append(list, finding{Name: "libtorch", Detail: "not in this binary: local models and train are off", Mend: "make build"})
-	} else {
-		list = append(list, libtorchReport()...)
-	}
+func runDoctor(ctx context.Context, python string, tools toolOptions, asJSON bool, backend models.Backend, s console.Streams) error {
+	list := []finding{{Name: "agentcli", OK: true, Detail: fmt.Sprintf("%s, %s, %s/%s, %d processors", version.String(), runtime.Version(), runtime.GOOS, runtime.GOARCH, runtime.NumCPU())}}
+	list = append(list, libtorchFindings(backend)...)
 	list = append(list, modelFinding())
 	list = append(list, toolFindings(ctx, tools)...)
 	list = append(list, pythonFindings(ctx, python)...)
 	list = append(list, serverFinding(), runsFinding(cachedir.Path("runs")))
 	if asJSON {
-		e := json.NewEncoder(s.out)
+		e := json.NewEncoder(s.Out)
 		for _, f := range list {
 			if err := e.Encode(f); err != nil {
 				return err
@@ -72,7 +68,7 @@ func runDoctor(ctx context.Context, python string, tools toolOptions, asJSON boo
 		}
 		return nil
 	}
-	return printFindings(s.out, list)
+	return printFindings(s.Out, list)
 }
 
 func printFindings(w io.Writer, list []finding) error {
@@ -93,7 +89,7 @@ func printFindings(w io.Writer, list []finding) error {
 }
 
 func modelFinding() finding {
-	f := finding{Name: "model", Detail: defaultModelPath()}
+	f := finding{Name: "model", Detail: models.DefaultPath()}
 	st, err := os.Stat(f.Detail)
 	if err != nil {
 		f.Detail, f.Mend = "no default model at "+f.Detail, "make setup, or name one with --model"
@@ -184,7 +180,7 @@ func runsFinding(dir string) finding {
 			old++
 		}
 	}
-	f.Detail = fmt.Sprintf("%s in %s, %d older than 30 days", plural(len(entries), "rollout"), dir, old)
+	f.Detail = fmt.Sprintf("%s in %s, %d older than 30 days", text.Plural(len(entries), "rollout"), dir, old)
 	f.Mend = "agentcli rollout --resume FOLDER > traj.parquet, or remove what nobody needs"
 	return f
 }
@@ -198,4 +194,20 @@ func serverFinding() finding {
 		}
 	}
 	return f
+}
+
+func libtorchFindings(b models.Backend) []finding {
+	r, err := b.Info()
+	if err != nil {
+		return []finding{{Name: "libtorch", Detail: "not in this binary: local models and train are off", Mend: "make build"}}
+	}
+	cuda := finding{Name: "cuda", OK: r.CUDADevices > 0, Detail: fmt.Sprintf("%d devices", r.CUDADevices)}
+	if r.CUDADevices == 0 {
+		cuda.Detail = "no: " + r.WhyNoCUDA
+	}
+	return []finding{
+		{Name: "libtorch", OK: true, Detail: fmt.Sprintf("%s, %s", r.Version, r.Path)},
+		{Name: "cpu", OK: true, Detail: fmt.Sprintf("%s, kernels %s, %d threads, bfloat16 in hardware: %v", r.CPUCapability, r.Kernels, r.Threads, r.BF16)},
+		cuda,
+	}
 }

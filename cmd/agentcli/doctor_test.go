@@ -6,6 +6,9 @@ import (
 	"os/exec"
 	"strings"
 	"testing"
+
+	"agentcli/app/models"
+	"agentcli/internal/console"
 )
 
 // TestDoctorTriesTheSandbox: doctor names the parts of the sandbox and says
@@ -15,7 +18,7 @@ func TestDoctorTriesTheSandbox(t *testing.T) {
 		t.Skip("no python3 here")
 	}
 	var out, errs bytes.Buffer
-	if err := runDoctor(t.Context(), "", toolOptions{}, true, streams{out: &out, err: &errs}); err != nil {
+	if err := runDoctor(t.Context(), "", toolOptions{}, true, models.NewBackend(), console.Streams{Out: &out, Err: &errs}); err != nil {
 		t.Fatal(err)
 	}
 	said := map[string]finding{}

@@ -7,6 +7,8 @@ import (
 	"io/fs"
 	"os"
 
+	"agentcli/app/rundir"
+
 	"github.com/joho/godotenv"
 )
 
@@ -19,7 +21,7 @@ func loadDotEnv(path string) error {
 		return nil
 	}
 	if err != nil {
-		return fmt.Errorf("cannot read %s: %w", path, bare(err))
+		return fmt.Errorf("cannot read %s: %w", path, rundir.StripPath(err))
 	}
 	values, err := godotenv.UnmarshalBytes(b)
 	if err != nil {

@@ -8,7 +8,11 @@ import (
 	"slices"
 	"strings"
 
+	"agentcli/app/rundir"
 	"agentcli/eval"
+	"agentcli/internal/console"
+	"agentcli/internal/exit"
+	"agentcli/internal/filesys"
 	"agentcli/internal/scratch"
 	"agentcli/rewards"
 	"agentcli/traj"
@@ -46,19 +50,19 @@ func evalCommand() *cli.Command {
 	}
 }
 
-func runEval(ctx context.Context, o evalOptions, s streams) error {
+func runEval(ctx context.Context, o evalOptions, s console.Streams) error {
 	if o.Samples == 0 {
 		o.Samples = o.PassK
 	}
 	switch {
 	case o.Dataset == "":
-		return usagef("which dataset? --dataset NAME; `agentcli datasets list` shows the names, and a file's path works too")
+		return exit.Usagef("which dataset? --dataset NAME; `agentcli datasets list` shows the names, and a file's path works too")
 	case o.PassK < 1:
-		return usagef("--pass-k is %d; it must be at least 1", o.PassK)
+		return exit.Usagef("--pass-k is %d; it must be at least 1", o.PassK)
 	case o.Samples < o.PassK:
-		return usagef("--samples %d is less than --pass-k %d: pass@%d needs at least %d attempts a problem", o.Samples, o.PassK, o.PassK, o.PassK)
+		return exit.Usagef("--samples %d is less than --pass-k %d: pass@%d needs at least %d attempts a problem", o.Samples, o.PassK, o.PassK, o.PassK)
 	case !slices.Contains(reportFormats, o.Format):
-		return usagef("--format %q is unknown; it is one of %s", o.Format, strings.Join(reportFormats, ", "))
+		return exit.Usagef("--format %q is unknown; it is one of %s", o.Format, strings.Join(reportFormats, ", "))
 	}
 	x, err := open(ctx, o.runOptions, s)
 	if err != nil {
@@ -68,7 +72,7 @@ func runEval(ctx context.Context, o evalOptions, s streams) error {
 	if err := x.sayTrainedOn(); err != nil {
 		return err
 	}
-	file := newTrajectoryFile(x, filepath.Join(x.dir, dataName))
+	file := newTrajectoryFile(x, filepath.Join(x.dir, rundir.TrajectoriesFile))
 	score := eval.New(eval.Config{Dataset: x.data.Name, Split: x.data.Split, Model: x.info.Name, BaseURL: x.info.BaseURL, Samples: o.Samples, PassK: o.PassK,
 		Vote:  func(t *traj.Trajectory) string { return rewards.Vote(x.rewardOf(t), *t.Extracted) },
 		Spool: x.spool, Notice: x.notice})
@@ -91,7 +95,7 @@ func runEval(ctx context.Context, o evalOptions, s streams) error {
 	if sum.Done > 0 {
 		r, werr := score.Report()
 		if werr == nil {
-			werr = writeReport(filepath.Join(x.dir, reportName), r)
+			werr = writeReport(filepath.Join(x.dir, rundir.ReportFile), r)
 		}
 		if werr != nil && err == nil {
 			err = werr
@@ -99,11 +103,11 @@ func runEval(ctx context.Context, o evalOptions, s streams) error {
 		// An interrupted run's numbers are of part of the data; they are in
 		// the folder, and not shown as if they were the result.
 		if err == nil && !sum.Interrupted {
-			if err := printReport(s.out, r, o.Format); err != nil {
-				return fmt.Errorf("cannot write the report to stdout (%w); it is in %s", bare(err), filepath.Join(x.dir, reportName))
+			if err := printReport(s.Out, r, o.Format); err != nil {
+				return fmt.Errorf("cannot write the report to stdout (%w); it is in %s", rundir.StripPath(err), filepath.Join(x.dir, rundir.ReportFile))
 			}
 		}
-		s.log().Info("the run is in "+x.dir, "dir", x.dir)
+		s.Log().Info("the run is in "+x.dir, "dir", x.dir)
 	}
 	return x.ending(sum, err, " and in "+x.dir, "")
 }
@@ -134,20 +138,8 @@ func spoolError(err error) error {
 
 // writeReport replaces the file in one step.
 func writeReport(path string, r *eval.Report) error {
-	tmp := path + ".tmp"
-	f, err := os.OpenFile(tmp, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o644)
-	if err == nil {
-		err = r.WriteJSON(f)
-		if cerr := f.Close(); err == nil {
-			err = cerr
-		}
-	}
-	if err == nil {
-		err = os.Rename(tmp, path)
-	}
-	if err != nil {
-		_ = os.Remove(tmp)
-		return fmt.Errorf("cannot write the report %s: %w", path, bare(err))
+	if err := filesys.Replace(filesys.OS, path, rundir.FileMode, r.WriteJSON); err != nil {
+		return fmt.Errorf("cannot write the report %s: %w", path, rundir.StripPath(err))
 	}
 	return nil
 }

@@ -12,6 +12,9 @@ import (
 	"slices"
 	"strings"
 
+	"agentcli/app/rundir"
+	"agentcli/internal/console"
+	"agentcli/internal/exit"
 	"agentcli/parquet"
 	"agentcli/traj"
 
@@ -48,7 +51,7 @@ func filterCommand() *cli.Command {
 		},
 		Action: func(c *cli.Context) error {
 			if c.NArg() != 1 {
-				return usagef("filter wants one FILE, got %d arguments", c.NArg())
+				return exit.Usagef("filter wants one FILE, got %d arguments", c.NArg())
 			}
 			o := filterOptions{Path: c.Args().First(), File: c.String("o"), BestOf: c.Bool("best-of"), Correct: c.Bool("correct"), MaxPer: c.Int("max-per-task"), Dedup: c.Bool("dedup")}
 			if c.IsSet("min-reward") {
@@ -63,11 +66,11 @@ func filterCommand() *cli.Command {
 func (o filterOptions) validate() error {
 	switch {
 	case o.MaxPer < 0:
-		return usagef("--max-per-task %d: want a number of trajectories, or 0 for all", o.MaxPer)
+		return exit.Usagef("--max-per-task %d: want a number of trajectories, or 0 for all", o.MaxPer)
 	case o.MinReward != nil && (math.IsNaN(*o.MinReward) || math.IsInf(*o.MinReward, 0)):
-		return usagef("--min-reward %v: want a number", *o.MinReward)
+		return exit.Usagef("--min-reward %v: want a number", *o.MinReward)
 	case !o.BestOf && o.MinReward == nil && !o.Correct && o.MaxPer == 0 && !o.Dedup:
-		return usagef("filter wants to be told what to keep: --best-of, --min-reward, --correct, --max-per-task or --dedup")
+		return exit.Usagef("filter wants to be told what to keep: --best-of, --min-reward, --correct, --max-per-task or --dedup")
 	}
 	return nil
 }
@@ -78,18 +81,18 @@ type filterKey struct {
 	reward      float64
 }
 
-func runFilter(ctx context.Context, o filterOptions, s streams) error {
+func runFilter(ctx context.Context, o filterOptions, s console.Streams) error {
 	if err := o.validate(); err != nil {
 		return err
 	}
-	if o.File == "" && s.outTTY {
-		return usagef("stdout is a terminal and Parquet is not for reading: add > best.parquet or -o FILE")
+	if o.File == "" && s.OutTTY {
+		return exit.Usagef("stdout is a terminal and Parquet is not for reading: add > best.parquet or -o FILE")
 	}
 	if o.File != "" {
 		if err := notTheSame(o.Path, o.File); err != nil {
 			return err
 		}
-		if err := checkWritable(o.File); err != nil {
+		if err := rundir.CheckFile(o.File); err != nil {
 			return err
 		}
 	}
@@ -99,7 +102,7 @@ func runFilter(ctx context.Context, o filterOptions, s streams) error {
 	}
 	defer r.Close()
 	if slices.Contains(r.Columns(), "temperature") {
-		s.say("warning: the rows' own column temperature is not kept: train will take them to be sampled as the file as a whole was")
+		s.Say("warning: the rows' own column temperature is not kept: train will take them to be sampled as the file as a whole was")
 	}
 	keep, report, err := o.choose(ctx, r)
 	if err != nil {
@@ -114,7 +117,7 @@ func runFilter(ctx context.Context, o filterOptions, s streams) error {
 	}
 	var w *parquet.Writer
 	if o.File == "" {
-		w, err = parquet.NewWriter(s.out, meta, parquet.WriterConfig{})
+		w, err = parquet.NewWriter(s.Out, meta, parquet.WriterConfig{})
 	} else {
 		w, err = parquet.CreateFile(o.File, meta, parquet.WriterConfig{})
 	}
@@ -139,7 +142,7 @@ func runFilter(ctx context.Context, o filterOptions, s streams) error {
 	if err := w.Close(); err != nil {
 		return err
 	}
-	s.say(fmt.Sprintf("%d of %d trajectories kept, of %d of %d tasks: %s", report.Kept, report.Rows, report.KeptTasks, report.Tasks, report.text()))
+	s.Say(fmt.Sprintf("%d of %d trajectories kept, of %d of %d tasks: %s", report.Kept, report.Rows, report.KeptTasks, report.Tasks, report.text()))
 	return nil
 }
 
@@ -149,7 +152,7 @@ func notTheSame(in, out string) error {
 	a, errIn := os.Stat(in) // opening it says better what is wrong
 	b, errOut := os.Stat(out)
 	if errIn == nil && errOut == nil && os.SameFile(a, b) {
-		return usagef("-o %s is the file that is read, and the rows that are left out would be lost; write to another", out)
+		return exit.Usagef("-o %s is the file that is read, and the rows that are left out would be lost; write to another", out)
 	}
 	return nil
 }

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 
+	"agentcli/internal/console"
 	"agentcli/parquet"
 	"agentcli/parquet/parquettest"
 	"agentcli/traj"
@@ -42,7 +43,7 @@ func TestFilterKeepsTheRightRowsWhole(t *testing.T) {
 	} {
 		c.o.Path, c.o.File = in, filepath.Join(dir, "out.parquet")
 		var log bytes.Buffer
-		if err := runFilter(t.Context(), c.o, streams{out: &bytes.Buffer{}, err: &log}); err != nil {
+		if err := runFilter(t.Context(), c.o, console.Streams{Out: &bytes.Buffer{}, Err: &log}); err != nil {
 			t.Errorf("%s: %v", c.name, err)
 			continue
 		}
@@ -75,7 +76,7 @@ func TestFilterKeepsTheRightRowsWhole(t *testing.T) {
 	}
 	// Filtered twice, the file says both.
 	twice := filepath.Join(dir, "twice.parquet")
-	if err := runFilter(t.Context(), filterOptions{Path: filepath.Join(dir, "out.parquet"), File: twice, Dedup: true}, streams{out: &bytes.Buffer{}, err: &bytes.Buffer{}}); err != nil {
+	if err := runFilter(t.Context(), filterOptions{Path: filepath.Join(dir, "out.parquet"), File: twice, Dedup: true}, console.Streams{Out: &bytes.Buffer{}, Err: &bytes.Buffer{}}); err != nil {
 		t.Fatal(err)
 	}
 	r, err := parquet.Open(twice)
@@ -86,7 +87,7 @@ func TestFilterKeepsTheRightRowsWhole(t *testing.T) {
 	if n := bytes.Count(r.Metadata().Run, []byte(`"kept":1`)); n != 2 || !slices.Contains(r.Columns(), "sequences") {
 		t.Errorf("%s", r.Metadata().Run)
 	}
-	if err := runFilter(t.Context(), filterOptions{Path: in, Dedup: true}, streams{out: &bytes.Buffer{}, err: &bytes.Buffer{}, outTTY: true}); err == nil || !strings.Contains(err.Error(), "terminal") {
+	if err := runFilter(t.Context(), filterOptions{Path: in, Dedup: true}, console.Streams{Out: &bytes.Buffer{}, Err: &bytes.Buffer{}, OutTTY: true}); err == nil || !strings.Contains(err.Error(), "terminal") {
 		t.Errorf("to a terminal: %v", err)
 	}
 }

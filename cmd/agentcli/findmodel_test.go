@@ -7,7 +7,9 @@ import (
 	"testing"
 	"time"
 
+	"agentcli/app/models"
 	"agentcli/hub/hubtest"
+	"agentcli/internal/console"
 )
 
 const tinyFolder = "../../policy/testdata/tiny-llama"
@@ -16,7 +18,7 @@ func TestModelCommandsTakeNamesOfTheHub(t *testing.T) {
 	srv := hubtest.Start(t, map[string]map[string]string{"org/tiny": hubtest.Folder(t, tinyFolder)})
 	ask := func(in string, args ...string) (string, string, int) {
 		var out, log bytes.Buffer
-		code := execute(context.Background(), append([]string{"agentcli", "model"}, args...), streams{in: strings.NewReader(in), out: &out, err: &log})
+		code := execute(context.Background(), append([]string{"agentcli", "model"}, args...), console.Streams{In: strings.NewReader(in), Out: &out, Err: &log})
 		return out.String(), log.String(), code
 	}
 	want, _, _ := ask(`{"text":"abc"}`, "tokenize", tinyFolder)
@@ -42,24 +44,10 @@ func TestModelCommandsTakeNamesOfTheHub(t *testing.T) {
 	}
 }
 
-func TestFetchLines(t *testing.T) {
-	now := time.Unix(0, 0)
-	var said []string
-	tell := fetchLines("org/m", func() time.Time { return now }, func(m string) { said = append(said, m) })
-	tell("config.json", 10, 600)
-	tell("model.safetensors", 0, 5e6)
-	tell("model.safetensors", 1e6, 5e6)
-	now = now.Add(6 * time.Second)
-	tell("model.safetensors", 4e6, 5e6)
-	if got := strings.Join(said, "|"); got != "fetching org/m from the hub: model.safetensors, 0 of 5 MB|fetching org/m from the hub: model.safetensors, 4 of 5 MB" {
-		t.Error(got)
-	}
-}
-
 // With a server, org/name is the server's own name: the hub is not asked.
 func TestAServersModelIsNotFetched(t *testing.T) {
 	srv := hubtest.Start(t, map[string]map[string]string{"org/tiny": hubtest.Folder(t, tinyFolder)})
-	_, info, closer, err := openModel(context.Background(), modelOptions{Model: "org/tiny", BaseURL: addresses{"http://127.0.0.1:9/v1"}, ModelTimeout: time.Second}, func(string) {})
+	_, info, closer, err := models.Open(context.Background(), models.Options{Model: "org/tiny", BaseURL: models.Addresses{"http://127.0.0.1:9/v1"}, ModelTimeout: time.Second}, func(string) {})
 	if err != nil || info.Kind != "server" || info.Name != "org/tiny" {
 		t.Fatal(info, err)
 	}

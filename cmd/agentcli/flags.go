@@ -1,7 +1,6 @@
 package main
 
 import (
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -10,6 +9,9 @@ import (
 	"sort"
 	"strconv"
 	"strings"
+
+	"agentcli/app/rundir"
+	"agentcli/internal/exit"
 
 	"github.com/goccy/go-yaml"
 	"github.com/urfave/cli/v2"
@@ -93,15 +95,15 @@ func applyConfig(c *cli.Context, path string) error {
 	}
 	b, err := os.ReadFile(path)
 	if errors.Is(err, fs.ErrNotExist) {
-		return usagef("--config %s: there is no such file; look at the path, or leave --config out (every run's folder has a %s that it reads)", path, configName)
+		return exit.Usagef("--config %s: there is no such file; look at the path, or leave --config out (every run's folder has a %s that it reads)", path, rundir.ConfigFile)
 	}
 	if err != nil {
-		return usagef("cannot read --config: %w", err)
+		return exit.Usagef("cannot read --config: %w", err)
 	}
 	settings := map[string]any{}
 	if err := yaml.Unmarshal(b, &settings); err != nil {
 		first, _, _ := strings.Cut(err.Error(), "\n")
-		return usagef("%s is no YAML of flag names and values: %s", path, first)
+		return exit.Usagef("%s is no YAML of flag names and values: %s", path, first)
 	}
 	names := make([]string, 0, len(settings))
 	for name := range settings {
@@ -114,25 +116,25 @@ func applyConfig(c *cli.Context, path string) error {
 			given[f.Names()[0]] = given[f.Names()[0]] || c.IsSet(n)
 		}
 	}
-	given[envServer] = c.String(envServer) != "" // an empty variable names nothing
+	given[rundir.ServerFromEnv] = c.String(rundir.ServerFromEnv) != "" // an empty variable names nothing
 	for _, name := range names {
-		if name == commandKey { // whose run the file is of: not a setting
+		if name == rundir.CommandKey { // whose run the file is of: not a setting
 			continue
 		}
 		f := flagNamed(c.Command.Flags, name)
 		if f == nil || name == "config" || name == "help" {
-			return usagef("%s: there is no setting %q; the names are those of the flags of %s", path, name, c.Command.Name)
+			return exit.Usagef("%s: there is no setting %q; the names are those of the flags of %s", path, name, c.Command.Name)
 		}
 		if given[f.Names()[0]] {
 			continue
 		}
 		values, err := settingValues(settings[name])
 		if err != nil {
-			return usagef("%s: %s: %w", path, name, err)
+			return exit.Usagef("%s: %s: %w", path, name, err)
 		}
 		for _, v := range values {
 			if err := c.Set(f.Names()[0], v); err != nil {
-				return usagef("%s: %s: %q does not fit; %s", path, name, v, wanted(f, err))
+				return exit.Usagef("%s: %s: %q does not fit; %s", path, name, v, wanted(f, err))
 			}
 		}
 	}
@@ -214,7 +216,7 @@ func settings(c *cli.Context, skip ...string) map[string]any {
 		for _, n := range f.Names() {
 			set = set || c.IsSet(n)
 		}
-		if !set || name == envServer && c.String(name) == "" {
+		if !set || name == rundir.ServerFromEnv && c.String(name) == "" {
 			continue
 		}
 		switch f.(type) {
@@ -231,47 +233,10 @@ func settings(c *cli.Context, skip ...string) map[string]any {
 	return out
 }
 
-// settingsYAML writes settings as applyConfig reads them.
-func settingsYAML(all map[string]any) ([]byte, error) {
-	out := make(map[string]any, len(all))
-	for name, v := range all {
-		switch v := v.(type) {
-		case string:
-			out[name] = asRead(v)
-		case []string:
-			list := make([]any, len(v))
-			for i, e := range v {
-				list[i] = asRead(e)
-			}
-			out[name] = list
-		default:
-			out[name] = v
-		}
-	}
-	return yaml.Marshal(out)
-}
-
-// asRead is a text that reads back as itself: the library writes one with line
-// breaks as a block, and loses those that stand alone or at its end.
-func asRead(text string) any {
-	b, err := yaml.Marshal(map[string]string{"x": text, "y": ""})
-	back := map[string]string{}
-	if err == nil && strings.TrimSpace(text) == text && yaml.Unmarshal(b, &back) == nil && back["x"] == text {
-		return text
-	}
-	return quoted(text)
-}
-
-// quoted is a text that YAML has in quotes.
-type quoted string
-
-// MarshalYAML writes it as JSON does, which YAML reads.
-func (q quoted) MarshalYAML() ([]byte, error) { return json.Marshal(string(q)) }
-
 // noArguments refuses positional arguments.
 func noArguments(c *cli.Context) error {
 	if c.Args().Present() {
-		return usagef("%s takes no arguments, only flags; %q is one too many", c.Command.Name, c.Args().First())
+		return exit.Usagef("%s takes no arguments, only flags; %q is one too many", c.Command.Name, c.Args().First())
 	}
 	return nil
 }

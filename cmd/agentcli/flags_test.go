@@ -8,6 +8,11 @@ import (
 	"syscall"
 	"testing"
 
+	"agentcli/app/models"
+	"agentcli/app/rundir"
+	"agentcli/internal/console"
+	"agentcli/internal/exit"
+
 	"github.com/goccy/go-yaml"
 	"github.com/urfave/cli/v2"
 )
@@ -43,11 +48,11 @@ func TestExitCode(t *testing.T) {
 		err  error
 		want int
 	}{
-		{nil, 0}, {errors.New("x"), 1}, {usagef("x"), 2}, {fmt.Errorf("y: %w", usagef("x")), 2},
-		{partialError{"x"}, 3}, {interruptedError{"x"}, 130}, {syscall.EPIPE, 1},
+		{nil, 0}, {errors.New("x"), 1}, {exit.Usagef("x"), 2}, {fmt.Errorf("y: %w", exit.Usagef("x")), 2},
+		{exit.PartialError{Message: "x"}, 3}, {exit.InterruptedError{Message: "x"}, 130}, {syscall.EPIPE, 1},
 	} {
 		var b strings.Builder
-		if got := report(streams{err: &b}, c.err); got != c.want || c.err != nil && strings.Count(b.String(), "\n") != 1 {
+		if got := report(console.Streams{Err: &b}, c.err); got != c.want || c.err != nil && strings.Count(b.String(), "\n") != 1 {
 			t.Errorf("%v: %d %q", c.err, got, b.String())
 		}
 	}
@@ -56,7 +61,7 @@ func TestExitCode(t *testing.T) {
 // A run's config.yaml says what the run was told, whatever is in the text.
 func TestSettingsReadBackAsThemselves(t *testing.T) {
 	for _, text := range []string{"", "\n", "\n\n", " \n", "a\n", "a\n\n", "\na", "a\nb", " a\n  b", "a \n b ", "\t\n", "\r\n", "a: b", "# a", "- a", "{a}", "[a]", "'", `"`, `a\nb`, "true", "1e6", "~", "null", "<|im_end|>", "é\n✓\n", "a #b\n"} {
-		b, err := settingsYAML(map[string]any{"a": text, "b": []string{text, "x", text}, "c": 1})
+		b, err := rundir.MarshalSettings(map[string]any{"a": text, "b": []string{text, "x", text}, "c": 1})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -84,14 +89,14 @@ func TestNoHelpHasAHalfParenthesis(t *testing.T) {
 			look(c.Subcommands)
 		}
 	}
-	look(newApp(streams{}).Commands)
+	look(newApp(console.Streams{}, models.NewBackend()).Commands)
 }
 
 // The help of a loop lists nothing that a loop refuses, and no default of the
 // commands that it is made of.
 func TestTheHelpOfALoopIsTrue(t *testing.T) {
 	var out bytes.Buffer
-	if code := execute(t.Context(), []string{"agentcli", "loop", "--help"}, streams{out: &out, err: &out}); code != 0 {
+	if code := execute(t.Context(), []string{"agentcli", "loop", "--help"}, console.Streams{Out: &out, Err: &out}); code != 0 {
 		t.Fatalf("exit %d: %s", code, out.String())
 	}
 	for _, name := range notOfLoop {
@@ -111,7 +116,7 @@ func TestTheHelpOfALoopIsTrue(t *testing.T) {
 			args[3] = "1s"
 		}
 		var log bytes.Buffer
-		if code := execute(t.Context(), args, streams{out: &log, err: &log}); code != exitUsage || !strings.Contains(log.String(), "--"+name+" has no meaning in a loop") {
+		if code := execute(t.Context(), args, console.Streams{Out: &log, Err: &log}); code != exitUsage || !strings.Contains(log.String(), "--"+name+" has no meaning in a loop") {
 			t.Errorf("--%s: exit %d: %s", name, code, log.String())
 		}
 	}

@@ -12,6 +12,8 @@ import (
 	"strings"
 	"testing"
 
+	"agentcli/internal/console"
+	"agentcli/internal/exit"
 	"agentcli/model/tokenizer"
 	"agentcli/traj"
 )
@@ -71,7 +73,7 @@ func TestForceSaysWhatItOverrides(t *testing.T) {
 			o.Files, o.Config.Epochs, o.Force = x.file, 1, force
 			x.change(&o)
 			var log bytes.Buffer
-			err := runTrain(t.Context(), o, streams{out: io.Discard, err: &log})
+			err := runTrain(t.Context(), o, console.Streams{Out: io.Discard, Err: &log})
 			switch said := log.String(); {
 			case x.want == "":
 				if err != nil || strings.Contains(said, "--force") {
@@ -132,7 +134,7 @@ func TestAFlagThatTheRowsDoNotAllowIsWrongUsage(t *testing.T) {
 			continue
 		}
 		_, err := runApp(t, t.Context(), &bytes.Buffer{}, loopArgs(t, append(args, "--temperature", ".7", "--output", filepath.Join(t.TempDir(), "x"))...)...)
-		if usage := (usageError{}); !errors.As(err, &usage) {
+		if usage := (exit.UsageError{}); !errors.As(err, &usage) {
 			t.Errorf("loop %v: %v", args, err)
 		}
 	}

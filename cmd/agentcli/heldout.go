@@ -6,6 +6,8 @@ import (
 	"path/filepath"
 	"time"
 
+	"agentcli/internal/exit"
+	"agentcli/internal/text"
 	"agentcli/trainer"
 	"agentcli/trainer/metrics"
 
@@ -39,15 +41,15 @@ func heldOutOf(c *cli.Context) (heldOut, error) {
 	h := heldOut{Dataset: c.String("eval-dataset"), Split: c.String("eval-split"), Every: c.Int("eval-every")}
 	var err error
 	if h.Part, err = trainer.ParseHoldout(c.String("holdout")); err != nil {
-		return h, usageError{err}
+		return h, exit.UsageError{Err: err}
 	}
 	switch {
 	case h.Part != trainer.Holdout{} && h.Dataset != "":
-		return h, usagef("--holdout takes rows from those that are trained on, and --eval-dataset names others; give one of them")
+		return h, exit.Usagef("--holdout takes rows from those that are trained on, and --eval-dataset names others; give one of them")
 	case h.Part != trainer.Holdout{} && h.Split != "":
-		return h, usagef("--holdout and --eval-split both say which rows are held out; give one of them")
+		return h, exit.Usagef("--holdout and --eval-split both say which rows are held out; give one of them")
 	case h.Every < 0:
-		return h, usagef("--eval-every %d: want a number of steps, or 0", h.Every)
+		return h, exit.Usagef("--eval-every %d: want a number of steps, or 0", h.Every)
 	}
 	return h, nil
 }
@@ -57,10 +59,10 @@ func heldOutOf(c *cli.Context) (heldOut, error) {
 func (o trainOptions) checkHeldOut(given map[string]bool) error {
 	measures := o.Config.IsSupervised()
 	if o.Held.given() && !measures {
-		return usagef("--eval-dataset, --eval-split and --holdout have no effect with --algo %s, whose rows were sampled before training; use loop, or eval on the trained model", o.Config.Algo)
+		return exit.Usagef("--eval-dataset, --eval-split and --holdout have no effect with --algo %s, whose rows were sampled before training; use loop, or eval on the trained model", o.Config.Algo)
 	}
 	if given["eval-every"] && !o.Held.given() {
-		return usagef("--eval-every has no effect without held-out rows; give --eval-dataset, --eval-split or --holdout too")
+		return exit.Usagef("--eval-every has no effect without held-out rows; give --eval-dataset, --eval-split or --holdout too")
 	}
 	if o.Held.Dataset == "" || o.Resume != "" {
 		return nil
@@ -76,7 +78,7 @@ func (r *trainRows) holdOut(o trainOptions, note func(string, ...any)) (err erro
 		if shared, err = r.eval.LeaveOutTrained(r.data); err != nil {
 			err = fmt.Errorf("--eval-dataset: %w", err)
 		} else if shared > 0 {
-			note("warning: %s of --eval-dataset have a prompt that is trained on and are not measured", plural(shared, "row"))
+			note("warning: %s of --eval-dataset have a prompt that is trained on and are not measured", text.Plural(shared, "row"))
 		}
 	case o.Held.Part != trainer.Holdout{}:
 		r.eval, err = r.data.HoldOut(o.Held.Part, o.Config.Seed)
@@ -84,7 +86,7 @@ func (r *trainRows) holdOut(o trainOptions, note func(string, ...any)) (err erro
 		r.eval, err = r.data.HoldOutSplit()
 	}
 	if err != nil {
-		return usageError{err}
+		return exit.UsageError{Err: err}
 	}
 	return nil
 }

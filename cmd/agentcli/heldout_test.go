@@ -12,6 +12,9 @@ import (
 	"strings"
 	"testing"
 
+	"agentcli/app/rundir"
+	"agentcli/internal/console"
+	"agentcli/internal/exit"
 	"agentcli/parquet"
 	"agentcli/traj"
 )
@@ -35,7 +38,7 @@ func TestALoopWithoutHeldOutTasksGivesNoVerdict(t *testing.T) {
 	if curves["training_rows/reward"] == nil || curves["val/reward"] != nil {
 		t.Errorf("metrics: %v", curves)
 	}
-	if exists(filepath.Join(out, bestFolder)) {
+	if rundir.Exists(filepath.Join(out, bestFolder)) {
 		t.Error("a best model was chosen by the training rows")
 	}
 	if said := log.String(); !strings.Contains(said, "warning: there are no held-out tasks") || strings.Contains(said, "learned:") || strings.Contains(said, "it learned") || strings.Contains(said, "test split") {
@@ -67,7 +70,7 @@ func TestALoopNeverTrainsOnWhatItHoldsOut(t *testing.T) {
 	if len(tasks) != 4 {
 		t.Errorf("4 of the 7 tasks are for training; sampled were %v", tasks)
 	}
-	if curves := readCurves(out); curves["val/reward"] == nil || !exists(filepath.Join(out, bestFolder, "model.safetensors")) {
+	if curves := readCurves(out); curves["val/reward"] == nil || !rundir.Exists(filepath.Join(out, bestFolder, "model.safetensors")) {
 		t.Error("the held-out tasks chose no model")
 	}
 	if !strings.Contains(log.String(), "best on held-out tasks (held-out rows of tasks)") {
@@ -77,11 +80,11 @@ func TestALoopNeverTrainsOnWhatItHoldsOut(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	left, cut := 3, filepath.Join(t.TempDir(), "cut")
-	var stopped interruptedError
+	var stopped exit.InterruptedError
 	if _, err := runApp(t, ctx, stopAfter{&left, cancel}, fileLoop(t, "--holdout", "3", "--output", cut)...); !errors.As(err, &stopped) {
 		t.Fatal(err)
 	}
-	var usage usageError
+	var usage exit.UsageError
 	if _, err := runApp(t, t.Context(), &log, "agentcli", "loop", "--resume", cut, "--holdout", "2"); !errors.As(err, &usage) {
 		t.Errorf("tasks that were trained on are held out: %v", err)
 	}
@@ -114,7 +117,7 @@ func TestASupervisedRunIsMeasuredOnHeldOutRows(t *testing.T) {
 			if loss == nil || len(loss.X) < 2 || loss.X[0] != 0 {
 				t.Errorf("%s %v: val/loss is %v", algo, how, loss)
 			}
-			if !exists(filepath.Join(out, bestFolder, "config.json")) || !strings.Contains(log.String(), "held-out rows: lowest loss") {
+			if !rundir.Exists(filepath.Join(out, bestFolder, "config.json")) || !strings.Contains(log.String(), "held-out rows: lowest loss") {
 				t.Errorf("%s %v: %s", algo, how, log.String())
 			}
 			if on, err := readTrainedOn(out); err != nil || len(on) != 1 || on[0].Dataset != "rows" {
@@ -138,7 +141,7 @@ func TestAnEvaluationOnWhatWasTrainedOnIsTold(t *testing.T) {
 		t.Fatal(err)
 	}
 	second := filepath.Join(dir, "second")
-	if code := execute(t.Context(), []string{"agentcli", "train", file, "-m", first, "--algo", "sft", "--output", second, "--dtype", "float32", "--threads", "1"}, streams{out: &bytes.Buffer{}, err: &log}); code != 0 {
+	if code := execute(t.Context(), []string{"agentcli", "train", file, "-m", first, "--algo", "sft", "--output", second, "--dtype", "float32", "--threads", "1"}, console.Streams{Out: &bytes.Buffer{}, Err: &log}); code != 0 {
 		t.Fatal(log.String())
 	}
 	if on, err := readTrainedOn(second); err != nil || !slices.Equal(on, []trainedOn{{Dataset: "rows"}, {Dataset: "more"}}) {
@@ -152,7 +155,7 @@ func TestAnEvaluationOnWhatWasTrainedOnIsTold(t *testing.T) {
 	at := func(flag string) string { return args[slices.Index(args, flag)+1] }
 	for data, told := range map[string]bool{at("-d"): true, at("--eval-dataset"): false} {
 		var log bytes.Buffer
-		code := execute(t.Context(), []string{"agentcli", "eval", "-m", filepath.Join(dir, "loop"), "-d", data, "--reward", "exact", "--max-tokens", "4", "--threads", "1", "--dtype", "float32", "--output", filepath.Join(t.TempDir(), "eval")}, streams{out: &bytes.Buffer{}, err: &log})
+		code := execute(t.Context(), []string{"agentcli", "eval", "-m", filepath.Join(dir, "loop"), "-d", data, "--reward", "exact", "--max-tokens", "4", "--threads", "1", "--dtype", "float32", "--output", filepath.Join(t.TempDir(), "eval")}, console.Streams{Out: &bytes.Buffer{}, Err: &log})
 		if code != 0 || strings.Contains(log.String(), "was trained on") != told {
 			t.Errorf("%s: exit %d: %s", data, code, log.String())
 		}
@@ -197,7 +200,7 @@ done
 	if _, err := runApp(t, t.Context(), &log, "agentcli", "train", "--resume", out); err != nil {
 		t.Fatal(err, log.String())
 	}
-	if exists(asked) {
+	if rundir.Exists(asked) {
 		t.Errorf("%d rows were scored again", len(read(t, asked))/2)
 	}
 	if loss := readCurves(out)["val/loss"]; loss == nil || !slices.Equal(loss.X, []float64{0, 1, 2}) {

@@ -5,6 +5,8 @@ import (
 	"slices"
 	"strings"
 
+	"agentcli/app/models"
+	"agentcli/internal/exit"
 	"agentcli/model/weights"
 	"agentcli/trainer"
 
@@ -97,7 +99,7 @@ func refuseIdle(list []idle, given func(flag string) (value string, ok bool)) er
 		}
 		for flag := range strings.FieldsSeq(x.flags) {
 			if value, ok := given(flag); ok {
-				return usagef("--%s has no effect %s", strings.TrimSpace(flag+" "+value), x.why)
+				return exit.Usagef("--%s has no effect %s", strings.TrimSpace(flag+" "+value), x.why)
 			}
 		}
 	}
@@ -128,7 +130,7 @@ func (o trainOptions) refuseIdleLoRA(path string) error {
 // known without asking the hub.
 func (o trainOptions) startsFrom(ctx context.Context) (string, bool) {
 	if o.Model == "" {
-		return defaultModelPath(), true
+		return models.DefaultPath(), true
 	}
-	return cachedModel(ctx, o.Model)
+	return models.FindCached(ctx, o.Model)
 }

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 
+	"agentcli/internal/console"
 	"agentcli/trainer"
 )
 
@@ -79,7 +80,7 @@ func TestFlagsWithoutEffectAreRefused(t *testing.T) {
 		check := func(command ...string) {
 			t.Helper()
 			var out, log bytes.Buffer
-			code := execute(t.Context(), slices.Concat([]string{"agentcli"}, command, args), streams{out: &out, err: &log})
+			code := execute(t.Context(), slices.Concat([]string{"agentcli"}, command, args), console.Streams{Out: &out, Err: &log})
 			if said := log.String(); code != exitUsage || out.Len() > 0 || strings.Count(said, "\n") != 1 || !strings.Contains(said, args[0]) || !strings.Contains(said, "has no effect") || !strings.Contains(said, x.want) {
 				t.Errorf("%v %v: exit %d: %s", command, args, code, said)
 			}
@@ -101,7 +102,7 @@ func TestFlagsWithoutEffectAreRefused(t *testing.T) {
 		"-n 1 --algo ppo --drop-zero-std":  "--samples 1: --drop-zero-std",
 	} {
 		var out, log bytes.Buffer
-		if code := execute(t.Context(), append([]string{"agentcli", "loop"}, strings.Fields(args)...), streams{out: &out, err: &log}); code != exitUsage || strings.Count(log.String(), "\n") != 1 || !strings.Contains(log.String(), want) {
+		if code := execute(t.Context(), append([]string{"agentcli", "loop"}, strings.Fields(args)...), console.Streams{Out: &out, Err: &log}); code != exitUsage || strings.Count(log.String(), "\n") != 1 || !strings.Contains(log.String(), want) {
 			t.Errorf("loop %s: exit %d: %s", args, code, log.String())
 		}
 	}
@@ -113,7 +114,7 @@ func TestFlagsWithAnEffectAreTaken(t *testing.T) {
 	takes := func(args ...string) {
 		t.Helper()
 		var out, log bytes.Buffer
-		if code := execute(t.Context(), append([]string{"agentcli", "train", "--print-config"}, args...), streams{out: &out, err: &log}); code != exitDone {
+		if code := execute(t.Context(), append([]string{"agentcli", "train", "--print-config"}, args...), console.Streams{Out: &out, Err: &log}); code != exitDone {
 			t.Errorf("%v: exit %d: %s", args, code, log.String())
 			return
 		}
@@ -121,7 +122,7 @@ func TestFlagsWithAnEffectAreTaken(t *testing.T) {
 			t.Fatal(err)
 		}
 		log.Reset()
-		if code := execute(t.Context(), []string{"agentcli", "train", "--print-config", "--config", "settings.yaml"}, streams{out: &out, err: &log}); code != exitDone {
+		if code := execute(t.Context(), []string{"agentcli", "train", "--print-config", "--config", "settings.yaml"}, console.Streams{Out: &out, Err: &log}); code != exitDone {
 			t.Errorf("%v: its own settings: exit %d: %s", args, code, log.String())
 		}
 	}

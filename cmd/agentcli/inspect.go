@@ -17,6 +17,8 @@ import (
 	"text/tabwriter"
 
 	"agentcli/eval"
+	"agentcli/internal/console"
+	"agentcli/internal/exit"
 	"agentcli/internal/text"
 	"agentcli/parquet"
 	"agentcli/traj"
@@ -46,13 +48,13 @@ func inspectCommand() *cli.Command {
 		},
 		Action: func(c *cli.Context) error {
 			if c.NArg() < 1 || c.NArg() > 2 {
-				return usagef("inspect wants FILE and perhaps the ID of a trajectory, got %d arguments", c.NArg())
+				return exit.Usagef("inspect wants FILE and perhaps the ID of a trajectory, got %d arguments", c.NArg())
 			}
 			s := streamsOf(c)
 			o := inspectOptions{Path: c.Args().Get(0), ID: c.Args().Get(1), JSON: c.Bool("json"), Tokens: c.Bool("tokens"),
-				Tokenizer: c.String("tokenizer"), Color: colours(s.outTTY)}
+				Tokenizer: c.String("tokenizer"), Color: console.UseColor(s.OutTTY)}
 			if o.Tokens && o.ID == "" {
-				return usagef("--tokens shows one trajectory: give its ID")
+				return exit.Usagef("--tokens shows one trajectory: give its ID")
 			}
 			return runInspect(c.Context, o, s)
 		},
@@ -74,12 +76,12 @@ func openRows(path string) (*parquet.Reader, error) {
 // line, no failure.
 func noFolder(path, want string) error {
 	if st, err := os.Stat(path); err == nil && st.IsDir() {
-		return usagef("%s is a folder; name %s in it", path, want)
+		return exit.Usagef("%s is a folder; name %s in it", path, want)
 	}
 	return nil
 }
 
-func runInspect(ctx context.Context, o inspectOptions, s streams) error {
+func runInspect(ctx context.Context, o inspectOptions, s console.Streams) error {
 	r, err := openRows(o.Path)
 	if err != nil {
 		return err
@@ -106,7 +108,7 @@ func runInspect(ctx context.Context, o inspectOptions, s streams) error {
 	if o.ID == anyCorrect {
 		return fmt.Errorf("%s: no trajectory is correct; there is %s", o.Path, strings.Join(some, ", "))
 	}
-	return usagef("%s: there is no trajectory %q; there is %s", o.Path, o.ID, strings.Join(some, ", "))
+	return exit.Usagef("%s: there is no trajectory %q; there is %s", o.Path, o.ID, strings.Join(some, ", "))
 }
 
 // fileSummary is what inspect says of a whole file.
@@ -201,7 +203,7 @@ func overGroups(groups map[string][]float64) *groupMean {
 	return &groupMean{Value: *e.Value, StdErr: e.StdErr, Bound: e.Bound}
 }
 
-func inspectFile(ctx context.Context, r *parquet.Reader, o inspectOptions, s streams) error {
+func inspectFile(ctx context.Context, r *parquet.Reader, o inspectOptions, s console.Streams) error {
 	f := fileSummary{File: o.Path, Terminations: map[string]int{}, Policies: map[string]int{}, Turns: &spread{},
 		Tokens: map[string]*spread{"prompt": {}, "completion": {}}, Run: r.Metadata().Run,
 		groups: map[string][]float64{}, right: map[string][]float64{}}
@@ -226,9 +228,9 @@ func inspectFile(ctx context.Context, r *parquet.Reader, o inspectOptions, s str
 		}
 	}
 	if o.JSON {
-		return writeJSON(s.out, f)
+		return writeJSON(s.Out, f)
 	}
-	return f.write(s.out, painter(o.Color))
+	return f.write(s.Out, console.Painter(o.Color))
 }
 
 func (f *fileSummary) add(t *traj.Trajectory, seen map[string]bool) {
@@ -277,24 +279,24 @@ func (f *fileSummary) add(t *traj.Trajectory, seen map[string]bool) {
 // finite reports whether a reward is a number that can be averaged and trained on.
 func finite(x float64) bool { return !math.IsNaN(x) && !math.IsInf(x, 0) }
 
-func (f *fileSummary) write(out io.Writer, p painter) error {
+func (f *fileSummary) write(out io.Writer, p console.Painter) error {
 	b := bufio.NewWriter(out)
-	fmt.Fprintln(b, p.bold(f.File))
+	fmt.Fprintln(b, p.Bold(f.File))
 	w := tabwriter.NewWriter(b, 0, 4, 2, ' ', 0)
 	line := func(k, format string, args ...any) { fmt.Fprintf(w, "  %s\t%s\n", k, fmt.Sprintf(format, args...)) }
-	line("trajectories", "%d in %s, %d scored", f.Trajectories, plural(f.Groups, "group"), f.Scored)
+	line("trajectories", "%d in %s, %d scored", f.Trajectories, text.Plural(f.Groups, "group"), f.Scored)
 	if f.Bad > 0 {
 		line("bad rewards", "%d, NaN or infinite, in no mean (the first: %s); train refuses the file, score it again", f.Bad, text.Harmless(f.FirstBad))
 	}
 	line("reward", "%s", f.Reward)
 	line("pass@1", "%s", f.Pass1)
 	line("groups with both outcomes", "%d of %d", f.MixedGroups, f.Groups)
-	line("trainable", "%s, %s", plural(f.Trainable, "trajectory"), plural(int(f.TrainTokens), "sampled token"))
+	line("trainable", "%s, %s", text.Plural(f.Trainable, "trajectory"), text.Plural(int(f.TrainTokens), "sampled token"))
 	line("prompt tokens", "%s", f.Tokens["prompt"])
 	line("completion tokens", "%s", f.Tokens["completion"])
 	line("turns", "%s", f.Turns)
 	if f.LeftOut > 0 {
-		line("left out of these", "%s that failed or were cancelled", plural(f.LeftOut, "trajectory"))
+		line("left out of these", "%s that failed or were cancelled", text.Plural(f.LeftOut, "trajectory"))
 	}
 	line("tool calls", "%d, of which %d failed", f.ToolCalls, f.ToolErrors)
 	for _, k := range traj.Terminations {

@@ -13,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"agentcli/internal/console"
 	"agentcli/parquet"
 	"agentcli/parquet/parquettest"
 	"agentcli/traj"
@@ -44,7 +45,7 @@ func TestInspect(t *testing.T) {
 	run := func(o inspectOptions) (string, error) {
 		var out, errs bytes.Buffer
 		o.Path = path
-		err := runInspect(context.Background(), o, streams{out: &out, err: &errs})
+		err := runInspect(context.Background(), o, console.Streams{Out: &out, Err: &errs})
 		return out.String(), err
 	}
 	got, err := run(inspectOptions{})
@@ -95,7 +96,7 @@ func TestInspectTellsOfRewardsThatAreNoNumbers(t *testing.T) {
 		t.Helper()
 		var out, errs bytes.Buffer
 		o.Path = path
-		if err := runInspect(t.Context(), o, streams{out: &out, err: &errs}); err != nil {
+		if err := runInspect(t.Context(), o, console.Streams{Out: &out, Err: &errs}); err != nil {
 			t.Fatal(err)
 		}
 		return out.String(), errs.String()
@@ -130,7 +131,7 @@ func TestScoreFiles(t *testing.T) {
 	}
 	run := func(path, reward string) (string, string, error) {
 		var out, errs bytes.Buffer
-		err := runScore(context.Background(), scoreOptions{Path: path, Reward: reward}, streams{out: &out, err: &errs})
+		err := runScore(context.Background(), scoreOptions{Path: path, Reward: reward}, console.Streams{Out: &out, Err: &errs})
 		return out.String(), errs.String(), err
 	}
 	out, errs, err := run(path, "math")
@@ -220,7 +221,7 @@ func TestInspectDamagedIndex(t *testing.T) {
 	if err := os.WriteFile(path, b, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	err = runInspect(context.Background(), inspectOptions{Path: path}, streams{out: &bytes.Buffer{}, err: &bytes.Buffer{}})
+	err = runInspect(context.Background(), inspectOptions{Path: path}, console.Streams{Out: &bytes.Buffer{}, Err: &bytes.Buffer{}})
 	if err == nil || !strings.Contains(err.Error(), "its index is damaged") || strings.Contains(err.Error(), "*parquet") {
 		t.Error(err)
 	}
@@ -235,7 +236,7 @@ func TestInspectShowsNoControlCharactersOfAHostileFile(t *testing.T) {
 		Messages: []traj.Message{{Role: "r" + esc, Name: esc, Content: esc, ToolCalls: []traj.ToolCall{{Name: esc, Arguments: esc}}}},
 		Steps:    []traj.Step{{Sequence: -1, FinishReason: esc}}}
 	var out bytes.Buffer
-	if err := inspectOne(row, parquet.Metadata{}, inspectOptions{}, streams{out: &out, err: io.Discard}); err != nil {
+	if err := inspectOne(row, parquet.Metadata{}, inspectOptions{}, console.Streams{Out: &out, Err: io.Discard}); err != nil {
 		t.Fatal(err)
 	}
 	if strings.ContainsAny(out.String(), "\x1b\x07") {

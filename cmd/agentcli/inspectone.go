@@ -9,18 +9,19 @@ import (
 	"strings"
 	"text/tabwriter"
 
+	"agentcli/internal/console"
 	"agentcli/internal/text"
 	"agentcli/model/tokenizer"
 	"agentcli/parquet"
 	"agentcli/traj"
 )
 
-func inspectOne(t *traj.Trajectory, meta parquet.Metadata, o inspectOptions, s streams) error {
+func inspectOne(t *traj.Trajectory, meta parquet.Metadata, o inspectOptions, s console.Streams) error {
 	if o.JSON {
 		if n := dropBad(t); n > 0 {
-			s.say(fmt.Sprintf("warning: %s: %s no number (NaN or infinite), for which JSON has no word: left out", text.Harmless(t.ID), map[bool]string{true: "a reward is", false: fmt.Sprint(n, " rewards are")}[n == 1]))
+			s.Say(fmt.Sprintf("warning: %s: %s no number (NaN or infinite), for which JSON has no word: left out", text.Harmless(t.ID), map[bool]string{true: "a reward is", false: fmt.Sprint(n, " rewards are")}[n == 1]))
 		}
-		return writeJSON(s.out, t)
+		return writeJSON(s.Out, t)
 	}
 	var tok *tokenizer.Tokenizer
 	if o.Tokens {
@@ -33,8 +34,8 @@ func inspectOne(t *traj.Trajectory, meta parquet.Metadata, o inspectOptions, s s
 			return fmt.Errorf("cannot read the tokens: %w; name the model by --tokenizer DIR", err)
 		}
 	}
-	b := bufio.NewWriter(s.out)
-	p := painter(o.Color)
+	b := bufio.NewWriter(s.Out)
+	p := console.Painter(o.Color)
 	writeHead(b, t, p)
 	writeMessages(b, t, p)
 	writeSteps(b, t, p)
@@ -74,7 +75,7 @@ func policyPath(t *traj.Trajectory, meta parquet.Metadata) string {
 	return t.Policy
 }
 
-func writeHead(b io.Writer, t *traj.Trajectory, p painter) {
+func writeHead(b io.Writer, t *traj.Trajectory, p console.Painter) {
 	reward := "none"
 	if t.Reward != nil {
 		reward = fmt.Sprintf("%g", *t.Reward)
@@ -85,15 +86,15 @@ func writeHead(b io.Writer, t *traj.Trajectory, p painter) {
 		case *t.Reward > 0:
 			code = "32"
 		}
-		reward = p.paint("1;"+code, reward)
+		reward = p.Paint("1;"+code, reward)
 	}
-	fmt.Fprintf(b, "%s  reward %s", p.bold(text.Harmless(text.OneLine(t.ID))), reward)
+	fmt.Fprintf(b, "%s  reward %s", p.Bold(text.Harmless(text.OneLine(t.ID))), reward)
 	for _, part := range t.RewardParts {
 		fmt.Fprintf(b, "  %s %g", text.Harmless(text.OneLine(part.Name)), part.Value)
 	}
 	fmt.Fprintf(b, "  ended: %s\n", text.Harmless(string(t.Termination)))
 	if t.Error != "" {
-		fmt.Fprintf(b, "%s\n", p.paint("31", "error: "+text.Harmless(t.Error)))
+		fmt.Fprintf(b, "%s\n", p.Paint("31", "error: "+text.Harmless(t.Error)))
 	}
 	extracted := "none"
 	if t.Extracted != nil {
@@ -104,7 +105,7 @@ func writeHead(b io.Writer, t *traj.Trajectory, p painter) {
 
 // writeMessages shows who said what; the replies that the policy sampled in
 // this trajectory, and is trained on, are marked with a bar.
-func writeMessages(b io.Writer, t *traj.Trajectory, p painter) {
+func writeMessages(b io.Writer, t *traj.Trajectory, p console.Painter) {
 	replies := 0
 	for i := range t.Messages {
 		if t.Messages[i].Role == traj.RoleAssistant {
@@ -120,19 +121,19 @@ func writeMessages(b io.Writer, t *traj.Trajectory, p painter) {
 			at++
 			if k := at - shots; k >= 0 && k < len(t.Steps) {
 				if st := t.Steps[k]; st.Sequence >= 0 && trained(t, st) > 0 {
-					bar, note = p.paint("32", "┃ "), p.dim(fmt.Sprintf("  step %d, %d tokens trained on", k, trained(t, st)))
+					bar, note = p.Paint("32", "┃ "), p.Dim(fmt.Sprintf("  step %d, %d tokens trained on", k, trained(t, st)))
 				} else {
-					note = p.dim(fmt.Sprintf("  step %d, no tokens in the file", k))
+					note = p.Dim(fmt.Sprintf("  step %d, no tokens in the file", k))
 				}
 			} else {
-				note = p.dim("  worked example")
+				note = p.Dim("  worked example")
 			}
 		}
 		name := text.Name(m.Role, 200)
 		if m.Name != "" {
 			name += " " + text.Name(m.Name, 200)
 		}
-		fmt.Fprintf(b, "%s%s%s\n", bar, p.role(m.Role, name), note)
+		fmt.Fprintf(b, "%s%s%s\n", bar, p.Role(m.Role, name), note)
 		body := func(content string, style func(string) string) {
 			for _, l := range strings.Split(text.Harmless(content), "\n") {
 				fmt.Fprintf(b, "%s  %s\n", bar, style(l))
@@ -140,16 +141,16 @@ func writeMessages(b io.Writer, t *traj.Trajectory, p painter) {
 		}
 		plain := func(s string) string { return s }
 		if m.Reasoning != "" {
-			body(m.Reasoning, p.dim)
+			body(m.Reasoning, p.Dim)
 		}
 		if m.Content != "" || len(m.ToolCalls) == 0 {
 			body(m.Content, plain)
 		}
 		for _, c := range m.ToolCalls {
-			body(fmt.Sprintf("→ %s(%s)", c.Name, c.Arguments), func(s string) string { return p.paint("36", s) })
+			body(fmt.Sprintf("→ %s(%s)", c.Name, c.Arguments), func(s string) string { return p.Paint("36", s) })
 		}
 		if n := len(m.Images); n > 0 {
-			body(fmt.Sprintf("[%d images]", n), p.dim)
+			body(fmt.Sprintf("[%d images]", n), p.Dim)
 		}
 	}
 }
@@ -169,7 +170,7 @@ func trained(t *traj.Trajectory, st traj.Step) int {
 	return n
 }
 
-func writeSteps(b io.Writer, t *traj.Trajectory, p painter) {
+func writeSteps(b io.Writer, t *traj.Trajectory, p console.Painter) {
 	if len(t.Steps) == 0 {
 		return
 	}
@@ -185,7 +186,7 @@ func writeSteps(b io.Writer, t *traj.Trajectory, p painter) {
 	}
 	_ = w.Flush()
 	if len(t.Sequences) == 0 {
-		fmt.Fprintln(b, p.dim("no token ids: this trajectory cannot be trained on"))
+		fmt.Fprintln(b, p.Dim("no token ids: this trajectory cannot be trained on"))
 	}
 }
 
@@ -208,10 +209,10 @@ func meanLogprob(t *traj.Trajectory, st traj.Step) string {
 
 // writeTokens shows the sequences as the model saw them. Without colours the
 // trained stretches stand between ⟦ and ⟧.
-func writeTokens(b io.Writer, t *traj.Trajectory, tok *tokenizer.Tokenizer, p painter) {
+func writeTokens(b io.Writer, t *traj.Trajectory, tok *tokenizer.Tokenizer, p console.Painter) {
 	for k := range t.Sequences {
 		s := &t.Sequences[k]
-		fmt.Fprintf(b, "\n%s\n", p.bold(fmt.Sprintf("sequence %d: %d tokens, %d trained on", k, len(s.TokenIDs), s.Sampled())))
+		fmt.Fprintf(b, "\n%s\n", p.Bold(fmt.Sprintf("sequence %d: %d tokens, %d trained on", k, len(s.TokenIDs), s.Sampled())))
 		for i := 0; i < len(s.TokenIDs); {
 			j := i
 			for j < len(s.TokenIDs) && s.LossMask[j] == s.LossMask[i] {
@@ -220,9 +221,9 @@ func writeTokens(b io.Writer, t *traj.Trajectory, tok *tokenizer.Tokenizer, p pa
 			shown := text.Harmless(tok.Decode(s.TokenIDs[i:j], false))
 			switch {
 			case !s.LossMask[i]:
-				shown = p.dim(shown)
+				shown = p.Dim(shown)
 			case bool(p):
-				shown = p.paint("4;32", shown)
+				shown = p.Paint("4;32", shown)
 			default:
 				shown = "⟦" + shown + "⟧"
 			}

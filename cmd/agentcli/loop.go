@@ -12,7 +12,13 @@ import (
 	"strings"
 	"time"
 
+	"agentcli/app/models"
+	"agentcli/app/rundir"
+	"agentcli/internal/console"
+	"agentcli/internal/exit"
+	"agentcli/internal/filesys"
 	"agentcli/internal/safego"
+	"agentcli/internal/text"
 	"agentcli/trainer"
 	"agentcli/trainer/algo"
 	"agentcli/trainer/metrics"
@@ -90,7 +96,7 @@ func loopCommand() *cli.Command {
 				if err != nil {
 					return err
 				}
-				_, err = streamsOf(c).out.Write(text)
+				_, err = streamsOf(c).Out.Write(text)
 				return err
 			}
 			return runLoop(c.Context, o, streamsOf(c))
@@ -177,25 +183,25 @@ func loopOptionsOf(c *cli.Context) (loopOptions, error) {
 	}
 	for _, name := range notOfLoop {
 		if c.IsSet(name) {
-			return o, usagef("--%s has no meaning in a loop, which trains a local model on rollouts of its own", name)
+			return o, exit.Usagef("--%s has no meaning in a loop, which trains a local model on rollouts of its own", name)
 		}
 	}
 	if o.Resume != "" {
-		path := filepath.Join(o.Resume, configName)
-		if _, err := os.Stat(path); err != nil || commandOf(o.Resume) != "loop" {
-			return o, usagef("--resume %s: there is no run of loop in that folder", o.Resume)
+		path := filepath.Join(o.Resume, rundir.ConfigFile)
+		if _, err := os.Stat(path); err != nil || rundir.CommandOf(o.Resume) != "loop" {
+			return o, exit.Usagef("--resume %s: there is no run of loop in that folder", o.Resume)
 		}
 		if o.Output != "" && filepath.Clean(o.Output) != filepath.Clean(o.Resume) {
-			return o, usagef("--resume goes on in its own folder; leave --output out")
+			return o, exit.Usagef("--resume goes on in its own folder; leave --output out")
 		}
 		if c.String("config") != "" {
-			return o, usagef("--resume takes the settings of the run in its folder; leave --config out")
+			return o, exit.Usagef("--resume takes the settings of the run in its folder; leave --config out")
 		}
 		if err := applyConfig(c, path); err != nil {
 			return o, err
 		}
-		if why := changedSettings(path, settings(c, notSettings...), lastingInLoop); why != "" {
-			return o, usagef("--resume %s: %s when the run began; leave it as it was, or begin a new run", o.Resume, why)
+		if why := rundir.ChangedSettings(path, settings(c, notSettings...), lastingInLoop); why != "" {
+			return o, exit.Usagef("--resume %s: %s when the run began; leave it as it was, or begin a new run", o.Resume, why)
 		}
 		o.Output = o.Resume
 	}
@@ -208,17 +214,17 @@ func loopOptionsOf(c *cli.Context) (loopOptions, error) {
 	loss, _ := algo.LossByName(c.String("loss"))
 	if kind := algo.DefaultCorrection(loss); c.Int("async") > 0 && !c.IsSet("off-policy") && kind != algo.NoCorrection {
 		if c.String("old-logprobs") == trainer.OldFile {
-			return o, usagef("--async 1 corrects for stale tokens by the difference between recomputed log-probs and the recorded ones, and with --old-logprobs file there is none; leave that out, or give --off-policy none too")
+			return o, exit.Usagef("--async 1 corrects for stale tokens by the difference between recomputed log-probs and the recorded ones, and with --old-logprobs file there is none; leave that out, or give --off-policy none too")
 		}
 		if err := c.Set("off-policy", kind); err != nil {
 			return o, err
 		}
 	}
 	if given := (trainer.Config{Algo: c.String("algo")}); given.IsSupervised() || c.String("ptx") != "" {
-		return o, usagef("--algo %s and --ptx have no meaning in a loop, which learns from the rewards of its own rollouts", given.Algo)
+		return o, exit.Usagef("--algo %s and --ptx have no meaning in a loop, which learns from the rewards of its own rollouts", given.Algo)
 	}
 	o.Settings = settings(c, notSettings...)
-	o.Settings[commandKey] = "loop"
+	o.Settings[rundir.CommandKey] = "loop"
 	var err error
 	if o.run, err = runSettingsOf(c); err != nil {
 		return o, err
@@ -245,29 +251,29 @@ func loopOptionsOf(c *cli.Context) (loopOptions, error) {
 	}
 	switch {
 	case o.Steps < 1, o.Tasks < 1, o.run.Samples < 1:
-		return o, usagef("--steps, --tasks and --samples must be at least 1")
+		return o, exit.Usagef("--steps, --tasks and --samples must be at least 1")
 	case o.Async < 0 || o.Async > 1:
-		return o, usagef("--async %d: want 0 or 1", o.Async)
+		return o, exit.Usagef("--async %d: want 0 or 1", o.Async)
 	case o.EvalEvery < 0, o.EvalTasks < 1, o.EvalTries < 1:
-		return o, usagef("--eval-every must be at least 0, --eval-tasks and --eval-samples at least 1")
+		return o, exit.Usagef("--eval-every must be at least 0, --eval-tasks and --eval-samples at least 1")
 	case o.KLTarget < 0 || o.KLHorizon <= 0:
-		return o, usagef("--kl-target must be at least 0, --kl-horizon above 0")
+		return o, exit.Usagef("--kl-target must be at least 0, --kl-horizon above 0")
 	case o.KLTarget > 0 && (o.train.Config.KLCoef == 0 || o.train.Config.KLIn != trainer.KLInReward):
-		return o, usagef("--kl-target moves --kl-coef by the KL in the reward; give --kl-coef above 0 and --kl-in reward too")
+		return o, exit.Usagef("--kl-target moves --kl-coef by the KL in the reward; give --kl-coef above 0 and --kl-in reward too")
 	case o.run.cuts() && !o.train.Force:
-		return o, usagef("--top-p, --top-k and --min-p cut the distribution that is trained, and the gradient would be biased; leave them out, or add --force")
+		return o, exit.Usagef("--top-p, --top-k and --min-p cut the distribution that is trained, and the gradient would be biased; leave them out, or add --force")
 	case *o.run.Sampling.Temperature < trainer.LeastTemperature:
-		return o, usagef("--temperature %g: a loop learns from differences between attempts, and greedy ones have none; give a temperature of at least %g", *o.run.Sampling.Temperature, trainer.LeastTemperature)
-	case *o.run.Sampling.Temperature != 1 && (isServer(o.train.Ref) || isServer(o.train.Teacher)):
-		return o, usagef("--ref or --teacher: %w", errRemoteTemperature(*o.run.Sampling.Temperature))
+		return o, exit.Usagef("--temperature %g: a loop learns from differences between attempts, and greedy ones have none; give a temperature of at least %g", *o.run.Sampling.Temperature, trainer.LeastTemperature)
+	case *o.run.Sampling.Temperature != 1 && (models.IsServer(o.train.Ref) || models.IsServer(o.train.Teacher)):
+		return o, exit.Usagef("--ref or --teacher: %w", models.ErrRemoteTemperature(*o.run.Sampling.Temperature))
 	case o.train.Config.Advantage == remax:
-		return o, usagef("--advantage remax needs a file of greedy attempts, which a loop does not make; use rollout and train")
+		return o, exit.Usagef("--advantage remax needs a file of greedy attempts, which a loop does not make; use rollout and train")
 	case o.run.Samples == 1 && o.train.Config.ComparesGroups():
-		return o, usagef("--samples 1: --advantage %s compares the attempts at a task, and a single one has none beside it; give -n 2 or more, or --algo ppo, which compares none", o.train.Config.Advantage)
+		return o, exit.Usagef("--samples 1: --advantage %s compares the attempts at a task, and a single one has none beside it; give -n 2 or more, or --algo ppo, which compares none", o.train.Config.Advantage)
 	case o.run.Samples == 1 && o.train.Config.DropZeroStd:
-		return o, usagef("--samples 1: --drop-zero-std leaves out groups whose attempts all scored the same, which a single attempt always did; give -n 2 or more, or leave it out")
+		return o, exit.Usagef("--samples 1: --drop-zero-std leaves out groups whose attempts all scored the same, which a single attempt always did; give -n 2 or more, or leave it out")
 	case o.run.Samples == 1 && o.train.Config.Demonstration == trainer.DemonstrateBest:
-		return o, usagef("--samples 1: --demonstration best shows an attempt the best of the others, and a single one has none beside it; give -n 2 or more, or --demonstration answer")
+		return o, exit.Usagef("--samples 1: --demonstration best shows an attempt the best of the others, and a single one has none beside it; give -n 2 or more, or --demonstration answer")
 	}
 	return o, refuseIdleGiven(o.idleSettings(c.IsSet("kl-target")), given)
 }
@@ -306,9 +312,9 @@ const (
 	bestFolder     = "best"
 )
 
-func runLoop(ctx context.Context, o loopOptions, s streams) error {
-	if openTrainable == nil {
-		return errors.New("this binary was built without libtorch, so it cannot train; build the full one with `make build`")
+func runLoop(ctx context.Context, o loopOptions, s console.Streams) error {
+	if err := o.train.Backend.Available(); err != nil {
+		return fmt.Errorf("cannot train: %w", err)
 	}
 	l := &loop{o: o, s: s, state: loopState{KLCoef: o.train.Config.KLCoef, Holdout: o.train.Held.Part}}
 	if err := l.open(ctx); err != nil {
@@ -318,12 +324,12 @@ func runLoop(ctx context.Context, o loopOptions, s streams) error {
 	defer l.close()
 	err := l.run(ctx)
 	if errors.Is(err, trainer.ErrInterrupted) {
-		return interruptedError{"interrupted; what was sampled is kept; go on with: agentcli loop --resume " + shellWord(l.dir)}
+		return exit.InterruptedError{Message: "interrupted; what was sampled is kept; go on with: agentcli loop --resume " + text.ShellWord(l.dir)}
 	}
 	if err != nil {
 		return err
 	}
-	_, err = fmt.Fprintln(s.out, l.dir)
+	_, err = fmt.Fprintln(s.Out, l.dir)
 	return err
 }
 
@@ -338,7 +344,7 @@ func (l *loop) run(ctx context.Context) error {
 		if err := l.log.Write(0, values, time.Now()); err != nil {
 			return err
 		}
-		l.s.log().Info("before the first step: "+l.eval.short+" "+l.tested(values), l.attributes(0, values)...)
+		l.s.Log().Info("before the first step: "+l.eval.short+" "+l.tested(values), l.attributes(0, values)...)
 	}
 	rolled := make(chan rollout, 1)
 	start := func(step int) { // by the weights as they are now
@@ -426,7 +432,7 @@ func (l *loop) run(ctx context.Context) error {
 	if err := l.m.save(l.outputOf(l.dir)); err != nil {
 		return fmt.Errorf("%s: %w", l.dir, err)
 	}
-	if err := os.WriteFile(filepath.Join(l.dir, curveName), loopCurves(l.dir), fileMode); err != nil {
+	if err := filesys.WriteFile(filesys.OS, filepath.Join(l.dir, rundir.CurveFile), loopCurves(l.dir), rundir.FileMode); err != nil {
 		return err
 	}
 	l.summary()
@@ -459,7 +465,7 @@ func (l *loop) report(step int, v map[string]float64) {
 			text += "  " + l.eval.short + " " + l.tested(v)
 		}
 	}
-	l.s.log().Info(text, l.attributes(step, v)...)
+	l.s.Log().Info(text, l.attributes(step, v)...)
 }
 
 // tested is what an evaluation has measured, in words.

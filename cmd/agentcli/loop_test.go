@@ -15,6 +15,9 @@ import (
 	"strings"
 	"testing"
 
+	"agentcli/app/models"
+	"agentcli/internal/console"
+	"agentcli/internal/exit"
 	"agentcli/parquet"
 )
 
@@ -54,7 +57,7 @@ done
 func runApp(t *testing.T, ctx context.Context, errs interface{ Write([]byte) (int, error) }, args ...string) (string, error) {
 	t.Helper()
 	var out bytes.Buffer
-	app := newApp(streams{out: &out, err: errs})
+	app := newApp(console.Streams{Out: &out, Err: errs}, models.NewBackend())
 	err := app.RunContext(ctx, interspersed(args, commands()))
 	return out.String(), err
 }
@@ -97,7 +100,7 @@ func TestAnInterruptedLoopEndsAsAnUninterruptedOne(t *testing.T) {
 		if err == nil {
 			break
 		}
-		var i interruptedError
+		var i exit.InterruptedError
 		if !errors.As(err, &i) || !strings.Contains(err.Error(), "loop --resume "+parts) {
 			t.Fatal(err)
 		}
@@ -161,7 +164,7 @@ func TestTheFirstEvaluationIsRecordedOnce(t *testing.T) {
 	out := filepath.Join(t.TempDir(), "run")
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
-	var interrupted interruptedError
+	var interrupted exit.InterruptedError
 	if _, err := runApp(t, ctx, stopAt{"before the first step: held ", cancel}, loopArgs(t, "--steps", "2", "--output", out)...); !errors.As(err, &interrupted) {
 		t.Fatal(err)
 	}
@@ -214,7 +217,7 @@ func TestLoopRefusesWhatItCannotDo(t *testing.T) {
 		"temperature 1 only; name a": {"--temperature", ".7", "--ref", "http://localhost:1/v1", "--kl-coef", ".1"},
 	} {
 		_, err := runApp(t, t.Context(), &bytes.Buffer{}, loopArgs(t, append(extra, "--output", filepath.Join(t.TempDir(), "x"))...)...)
-		var usage usageError
+		var usage exit.UsageError
 		if !errors.As(err, &usage) || !strings.Contains(err.Error(), want) {
 			t.Errorf("%v: %v", extra, err)
 		}

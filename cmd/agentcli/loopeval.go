@@ -6,6 +6,8 @@ import (
 	"iter"
 
 	"agentcli/datasets"
+	"agentcli/internal/exit"
+	"agentcli/internal/text"
 	"agentcli/trainer"
 	"agentcli/traj"
 )
@@ -132,7 +134,7 @@ func (l *loop) leaveOutTrained(ctx context.Context) (left int, err error) {
 	}
 	if shared > 0 && left > 0 {
 		l.eval.skip = func(t traj.Task) bool { return trained[l.prompt(t)] }
-		l.note("warning: %s of the evaluation are trained on and are not measured", plural(shared, "task"))
+		l.note("warning: %s of the evaluation are trained on and are not measured", text.Plural(shared, "task"))
 	}
 	return left, nil
 }
@@ -150,7 +152,7 @@ func (l *loop) prompt(t traj.Task) trainer.Prompt {
 // on one side.
 func (l *loop) holdOut(ctx context.Context, h trainer.Holdout) error {
 	if n, known := l.x.data.Len(); !known || n > maxUnlimited {
-		return usagef("--holdout: %s has no end; name tasks to measure on with --eval-dataset or --eval-split", l.x.data.Name)
+		return exit.Usagef("--holdout: %s has no end; name tasks to measure on with --eval-dataset or --eval-split", l.x.data.Name)
 	}
 	var all []trainer.Prompt
 	for t, err := range l.x.data.Tasks(ctx) {
@@ -161,7 +163,7 @@ func (l *loop) holdOut(ctx context.Context, h trainer.Holdout) error {
 	}
 	limit, held, err := h.Of(all)
 	if err != nil {
-		return usageError{err}
+		return exit.UsageError{Err: err}
 	}
 	l.heldOut = func(t traj.Task) bool { return l.prompt(t) <= limit }
 	for _, p := range all {
@@ -169,7 +171,7 @@ func (l *loop) holdOut(ctx context.Context, h trainer.Holdout) error {
 			l.trainTasks++
 		}
 	}
-	l.note("%s of %s are held out and measured, %s are trained on", plural(held, "prompt"), l.x.data.Name, plural(l.trainTasks, "task"))
+	l.note("%s of %s are held out and measured, %s are trained on", text.Plural(held, "prompt"), l.x.data.Name, text.Plural(l.trainTasks, "task"))
 	return nil
 }
 

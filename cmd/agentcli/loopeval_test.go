@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"agentcli/datasets"
+	"agentcli/internal/console"
 )
 
 // Tasks that are trained on are never measured as held-out ones, by whatever name the
@@ -62,7 +63,7 @@ func TestTasksThatAreTrainedOnAreNotHeldOut(t *testing.T) {
 			t.Fatalf("%s: %v", name, err)
 		}
 		var said bytes.Buffer
-		s := streams{out: &bytes.Buffer{}, err: &said}
+		s := console.Streams{Out: &bytes.Buffer{}, Err: &said}
 		l := &loop{s: s, x: &session{s: s, data: d}}
 		l.o.EvalEvery, l.o.EvalTasks = 1, 8
 		l.o.run.Dataset, l.o.run.Split, l.o.train.Held = c.dataset, c.split, c.eval

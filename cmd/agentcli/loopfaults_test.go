@@ -12,6 +12,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"agentcli/internal/exit"
 )
 
 // interruptedOnce runs a loop into dir with an interruption behind its second step.
@@ -21,7 +23,7 @@ func interruptedOnce(t *testing.T, dir string, args []string) {
 	defer cancel()
 	left := 2
 	_, err := runApp(t, ctx, stopAfter{&left, cancel}, append(args, "--output", dir)...)
-	var i interruptedError
+	var i exit.InterruptedError
 	if !errors.As(err, &i) {
 		t.Fatal(err)
 	}

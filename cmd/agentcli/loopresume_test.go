@@ -5,6 +5,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"agentcli/app/rundir"
 )
 
 // A loop goes on with the tasks that it began with, also where no step was finished: others
@@ -13,7 +15,7 @@ func TestALoopGoesOnWithTheTasksItBeganWith(t *testing.T) {
 	dir := t.TempDir()
 	began := func(config string) {
 		t.Helper()
-		if err := os.WriteFile(filepath.Join(dir, configName), []byte("command: loop\n"+config), 0o600); err != nil {
+		if err := os.WriteFile(filepath.Join(dir, rundir.ConfigFile), []byte("command: loop\n"+config), 0o600); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -42,7 +44,7 @@ func TestALoopGoesOnWithTheTasksItBeganWith(t *testing.T) {
 			}
 		}
 	}
-	if _, log, code := run(t, "loop", "--print-config", "--resume", dir, "--config", filepath.Join(dir, configName)); code != exitUsage || !strings.Contains(log, "leave --config out") {
+	if _, log, code := run(t, "loop", "--print-config", "--resume", dir, "--config", filepath.Join(dir, rundir.ConfigFile)); code != exitUsage || !strings.Contains(log, "leave --config out") {
 		t.Errorf("--config beside --resume: exit %d: %s", code, log)
 	}
 	began("")

@@ -12,11 +12,14 @@ import (
 	"strings"
 	"time"
 
-	"agentcli/agent"
+	"agentcli/app/rundir"
 	"agentcli/datasets"
 	"agentcli/eval"
+	"agentcli/internal/console"
+	"agentcli/internal/exit"
 	"agentcli/internal/filesys"
 	"agentcli/internal/safego"
+	"agentcli/internal/text"
 	"agentcli/journal"
 	"agentcli/parquet"
 	"agentcli/trainer"
@@ -25,14 +28,10 @@ import (
 	"agentcli/traj"
 )
 
-// adopt gives a local policy the weights of the model in training. It is nil in a
-// binary without libtorch; local.go sets it.
-var adopt func(policy agent.Model, from trainable, version int64) error
-
 // loop is a run of loop: one model that samples, one that is trained.
 type loop struct {
 	o     loopOptions
-	s     streams
+	s     console.Streams
 	x     *session // that plays
 	m     *trainModels
 	log   *metrics.Log
@@ -48,7 +47,7 @@ type loop struct {
 	saved      time.Duration          // what the checkpoint after the step before took
 }
 
-func (l *loop) note(format string, a ...any) { l.s.say(fmt.Sprintf(format, a...)) }
+func (l *loop) note(format string, a ...any) { l.s.Say(fmt.Sprintf(format, a...)) }
 
 // open sets everything up; files are made last.
 func (l *loop) open(ctx context.Context) (err error) {
@@ -57,17 +56,17 @@ func (l *loop) open(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
-	if o.Resume != "" && exists(filepath.Join(o.Resume, trainFilesName)) { // older runs have none
-		if _, err := resumedFiles(o.Resume); err != nil {
+	if o.Resume != "" && rundir.Exists(filepath.Join(o.Resume, rundir.InputsFile)) { // older runs have none
+		if _, err := rundir.ReadInputs(o.Resume); err != nil {
 			return err
 		}
 	}
-	if err := canMake(o.Output); err != nil {
+	if err := rundir.CheckOutput(o.Output, "loop", o.Resume != ""); err != nil {
 		return err
 	}
 	if o.run.cuts() {
 		const why = "--top-p, --top-k or --min-p cut the distribution that is trained, and the gradient is biased"
-		if err := forced(o.train.Force, l.note, why, " (leave them out, or add --force)"); err != nil {
+		if err := exit.Override(o.train.Force, l.note, why, " (leave them out, or add --force)"); err != nil {
 			return err
 		}
 	}
@@ -80,14 +79,14 @@ func (l *loop) open(ctx context.Context) (err error) {
 		return err
 	}
 	if l.x.info.Kind != "local" {
-		return usagef("loop trains a local model; --base-url and OPENAI_BASE_URL name a server")
+		return exit.Usagef("loop trains a local model; --base-url and OPENAI_BASE_URL name a server")
 	}
 	l.path = l.x.info.Name
 	if err := o.train.refuseIdleLoRA(l.path); err != nil { // a model that the hub had
 		return err
 	}
 	if pos.Step > 0 && pos.Model != l.path {
-		return usagef("--resume %s: the run began with %s, not with %s", o.Resume, pos.Model, l.path)
+		return exit.Usagef("--resume %s: the run began with %s, not with %s", o.Resume, pos.Model, l.path)
 	}
 	if err := l.openEval(ctx); err != nil {
 		return err
@@ -115,28 +114,23 @@ func (l *loop) open(ctx context.Context) (err error) {
 	if l.dir == "" {
 		l.dir = filepath.Join("runs", "loop-"+time.Now().Format("20060102-150405"))
 	}
-	if o.Resume == "" {
-		if err := emptyFolder(l.dir, "loop"); err != nil {
-			return err
-		}
-	}
-	if err := checkRoom(l.dir, freeBytes(l.dir), l.m.parameters(), o.train.Save, l.note); err != nil {
+	if err := rundir.CheckRoom(l.dir, rundir.FreeBytes(l.dir), l.m.parameters(), o.train.Save, l.note); err != nil {
 		return err
 	}
-	if err := makeFolder(filesys.OS, filepath.Join(l.dir, rolloutsFolder)); err != nil {
+	if err := rundir.MakeFolder(filesys.OS, filepath.Join(l.dir, rolloutsFolder)); err != nil {
 		return err
 	}
 	if o.Resume == "" { // before config.yaml, which makes it a run that can be gone on with
-		if err := writeTrainFiles(filesys.OS, l.dir, l.reads()); err != nil {
+		if err := rundir.WriteInputs(filesys.OS, l.dir, l.reads()); err != nil {
 			return err
 		}
 	}
 	if pos.Step > 0 {
 		if pos.Loop == nil || decisive(pos.Config) != decisive(o.train.Config) || pos.LoRA != adapterText(o.train) {
-			return usagef("--resume %s: the settings are not those that the run began with", o.Resume)
+			return exit.Usagef("--resume %s: the settings are not those that the run began with", o.Resume)
 		}
 		if pos.Loop.Holdout != o.train.Held.Part {
-			return usagef("--resume %s: --holdout is not the one that the run began with, so tasks that it trained on would be held out; leave it as it was", o.Resume)
+			return exit.Usagef("--resume %s: --holdout is not the one that the run began with, so tasks that it trained on would be held out; leave it as it was", o.Resume)
 		}
 		if _, err := l.m.loadState(pos.folder); err != nil {
 			return err
@@ -148,7 +142,7 @@ func (l *loop) open(ctx context.Context) (err error) {
 		l.note("going on after step %d of the run in %s", l.done, l.dir)
 	}
 	// Settings that are refused leave the run those that it began with.
-	if err := writeSettings(filesys.OS, filepath.Join(l.dir, configName), o.Settings); err != nil {
+	if err := rundir.WriteSettings(filesys.OS, filepath.Join(l.dir, rundir.ConfigFile), o.Settings); err != nil {
 		return err
 	}
 	l.log, err = metrics.Open(l.dir, l.done, time.Now())
@@ -186,7 +180,9 @@ func (l *loop) close() {
 	}
 }
 
-func (l *loop) adopt(version int64) error { return adopt(l.x.model, l.m.actor, version) }
+func (l *loop) adopt(version int64) error {
+	return l.o.train.Backend.Adopt(l.x.model, l.m.actor, version)
+}
 
 // rollout is what one step sampled.
 type rollout struct {
@@ -299,7 +295,7 @@ func (l *loop) load(ctx context.Context, step int, path string) (*trainer.Data, 
 		if err := os.Rename(path, aside); err != nil {
 			return nil, err
 		}
-		return nil, fmt.Errorf("step %d: %w; the file is %s now: mend that and go on with agentcli loop --resume %s, which rolls the step out again", step, err, filepath.Base(aside), shellWord(l.dir))
+		return nil, fmt.Errorf("step %d: %w; the file is %s now: mend that and go on with agentcli loop --resume %s, which rolls the step out again", step, err, filepath.Base(aside), text.ShellWord(l.dir))
 	case err != nil:
 		return nil, err
 	case data.Skipped.Rows > 0:
@@ -316,7 +312,7 @@ func (l *loop) train(ctx context.Context, step int, r rollout) (map[string]float
 		return nil, err
 	}
 	if err := data.CheckParts(l.o.train.Config); err != nil {
-		return nil, usageError{err}
+		return nil, exit.UsageError{Err: err}
 	}
 	if text := data.Tempering(l.o.train.Config); text != "" && step == l.done+1 {
 		l.note("%s", text)
@@ -338,7 +334,7 @@ func (l *loop) train(ctx context.Context, step int, r rollout) (map[string]float
 	// The first ^C ends the step; what it changed is not kept.
 	own, cancel := context.WithCancel(ctx)
 	defer cancel()
-	stop, over := stopRequested(ctx), make(chan struct{})
+	stop, over := console.StopRequested(ctx), make(chan struct{})
 	go func() {
 		defer safego.Catch(nil)
 		select {

@@ -5,6 +5,8 @@ import (
 	"maps"
 	"math"
 	"slices"
+
+	"agentcli/internal/text"
 )
 
 // byTask are mean rewards of an evaluation, by the task's id.
@@ -52,17 +54,17 @@ func verdict(name string, before, after byTask) string {
 	was, wasErr := before.mean()
 	is, isErr := after.mean()
 	d, dErr := change.mean()
-	text := fmt.Sprintf("%s: %s before the first step, %s after the last; ", name, measured(was, wasErr, len(before)), measured(is, isErr, len(after)))
-	by := fmt.Sprintf("the difference is %+.3f ± %.3f at the same %s", d, dErr, plural(len(change), "task"))
+	line := fmt.Sprintf("%s: %s before the first step, %s after the last; ", name, measured(was, wasErr, len(before)), measured(is, isErr, len(after)))
+	by := fmt.Sprintf("the difference is %+.3f ± %.3f at the same %s", d, dErr, text.Plural(len(change), "task"))
 	switch {
 	case len(change) < 2:
-		return text + "one task says nothing of what it learned (--eval-tasks)"
+		return line + "one task says nothing of what it learned (--eval-tasks)"
 	case d == 0 && dErr == 0:
-		return text + "nothing has changed there"
+		return line + "nothing has changed there"
 	case math.Abs(d) <= clearly*dErr:
-		return text + by + ", within its error: it is not known whether it learned (more --eval-tasks or --steps would tell)"
+		return line + by + ", within its error: it is not known whether it learned (more --eval-tasks or --steps would tell)"
 	case d < 0:
-		return text + by + ": it got worse"
+		return line + by + ": it got worse"
 	}
-	return text + by + ": it learned"
+	return line + by + ": it learned"
 }

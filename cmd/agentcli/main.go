@@ -7,16 +7,18 @@ package main
 import (
 	"context"
 	"errors"
-	"io"
 	"os"
 	"regexp"
 	"runtime"
-	"runtime/debug"
 	"slices"
 	"strings"
 	"syscall"
 
+	"agentcli/app/models"
+	"agentcli/internal/console"
+	"agentcli/internal/exit"
 	"agentcli/internal/text"
+	"agentcli/internal/version"
 
 	"github.com/urfave/cli/v2"
 )
@@ -26,13 +28,12 @@ func main() {
 	becomeTorch()
 	floor := heapFloor()
 	tuneCollector()
-	s := systemStreams()
-	s.con = &console{w: s.err}
-	s.con.setFormat(logFormatIn(os.Args))
+	s := console.SystemStreams()
+	s.Writer = console.NewWriter(s.Err, logFormatIn(os.Args))
 	if dotEnv != nil {
-		s.say(text.Line(dotEnv))
+		s.Say(text.Line(dotEnv))
 	}
-	ctx, done := withInterrupt(context.Background(), s)
+	ctx, done := console.WithInterrupt(context.Background(), s)
 	code := execute(ctx, os.Args, s)
 	done()
 	runtime.KeepAlive(floor)
@@ -61,35 +62,34 @@ func commands() []*cli.Command {
 var printers = []string{"score", "inspect", "journal", "datasets", "model", "doctor"}
 
 // execute runs the program and returns its exit code.
-func execute(ctx context.Context, args []string, s streams) int {
-	if s.con == nil {
-		s.con = &console{w: s.err}
-		s.con.setFormat(logFormatIn(args))
+func execute(ctx context.Context, args []string, s console.Streams) int {
+	if s.Writer == nil {
+		s.Writer = console.NewWriter(s.Err, logFormatIn(args))
 	}
 	if len(args) > 1 && args[1] == "help" { // help COMMAND is COMMAND --help
 		args = append(append([]string{args[0]}, args[2:]...), "--help")
 	}
-	err := newApp(s).RunContext(ctx, interspersed(args, commands()))
+	err := newApp(s, models.NewBackend()).RunContext(ctx, interspersed(args, commands()))
 	if errors.Is(err, syscall.EPIPE) && len(args) > 1 && slices.Contains(printers, args[1]) {
 		err = nil // whoever read along has seen enough
 	}
 	return report(s, err)
 }
 
-func newApp(s streams) *cli.App {
+func newApp(s console.Streams, backend models.Backend) *cli.App {
 	app := &cli.App{
 		Name:      "agentcli",
 		Usage:     "evaluate, collect and train tool-using language-model agents",
-		Version:   version(),
+		Version:   version.String(),
 		Commands:  commands(),
-		Reader:    s.in,
-		Writer:    s.out,
-		ErrWriter: s.err,
+		Reader:    s.In,
+		Writer:    s.Out,
+		ErrWriter: s.Err,
 		// Answers may hold commas.
 		DisableSliceFlagSeparator: true,
 		HideHelpCommand:           true,
 		Description:               exitCodeHelp,
-		Metadata:                  map[string]any{streamsKey: s},
+		Metadata:                  map[string]any{streamsKey: s, backendKey: backend},
 		ExitErrHandler:            func(*cli.Context, error) {}, // execute decides
 		OnUsageError:              onUsageError,
 		Action: func(c *cli.Context) error {
@@ -161,13 +161,13 @@ func onUsageError(c *cli.Context, err error, _ bool) error {
 		return unknownFlag(c, name)
 	}
 	if name, ok := strings.CutPrefix(err.Error(), "flag needs an argument: -"); ok {
-		return usagef("--%s wants a value", strings.TrimPrefix(name, "-"))
+		return exit.Usagef("--%s wants a value", strings.TrimPrefix(name, "-"))
 	}
 	m := flagValueError.FindStringSubmatch(err.Error())
 	if m == nil {
-		return usageError{err}
+		return exit.UsageError{Err: err}
 	}
-	return usagef("--%s is %s; %s", m[2], m[1], wanted(flagNamed(c.Command.Flags, m[2]), err))
+	return exit.Usagef("--%s is %s; %s", m[2], m[1], wanted(flagNamed(c.Command.Flags, m[2]), err))
 }
 
 // unknownCommand names the command that looks like one that is not there.
@@ -177,9 +177,9 @@ func unknownCommand(of, name string, list []*cli.Command) error {
 		names = append(names, c.Names()...)
 	}
 	if near := text.Nearest(name, names); near != "" {
-		return usagef("there is no command %q; did you mean %s %s? %s --help lists them all", name, of, near, of)
+		return exit.Usagef("there is no command %q; did you mean %s %s? %s --help lists them all", name, of, near, of)
 	}
-	return usagef("there is no command %q; %s --help lists them", name, of)
+	return exit.Usagef("there is no command %q; %s --help lists them", name, of)
 }
 
 // unknownFlag names the flags that look like one that is not there.
@@ -198,45 +198,28 @@ func unknownFlag(c *cli.Context, name string) error {
 		}
 	}
 	if near := text.Nearest(name, names); near != "" {
-		return usagef("there is no flag --%s; did you mean --%s? %s --help lists them all", name, near, full)
+		return exit.Usagef("there is no flag --%s; did you mean --%s? %s --help lists them all", name, near, full)
 	}
-	return usagef("there is no flag --%s; %s --help lists them", name, full)
+	return exit.Usagef("there is no flag --%s; %s --help lists them", name, full)
 }
 
-func version() string {
-	if info, ok := debug.ReadBuildInfo(); ok {
-		rev, dirty := "", ""
-		for _, s := range info.Settings {
-			switch {
-			case s.Key == "vcs.revision" && len(s.Value) >= 12:
-				rev = s.Value[:12]
-			case s.Key == "vcs.modified" && s.Value == "true":
-				dirty = "+"
-			}
-		}
-		if rev != "" {
-			return rev + dirty
-		}
+const (
+	streamsKey = "streams"
+	backendKey = "backend"
+)
+
+// backendOf gives a command's action what runs local models.
+func backendOf(c *cli.Context) models.Backend {
+	if b, ok := c.App.Metadata[backendKey].(models.Backend); ok {
+		return b
 	}
-	return "devel"
+	return models.NoBackend{}
 }
-
-// streams are a command's ends: data goes to out, everything for people to err.
-type streams struct {
-	in     io.Reader
-	out    io.Writer
-	err    io.Writer
-	outTTY bool
-	errTTY bool
-	con    *console // what err is written through; nil: nothing is said as JSON
-}
-
-const streamsKey = "streams"
 
 // streamsOf gives a command's action its streams.
-func streamsOf(c *cli.Context) streams {
-	if s, ok := c.App.Metadata[streamsKey].(streams); ok {
+func streamsOf(c *cli.Context) console.Streams {
+	if s, ok := c.App.Metadata[streamsKey].(console.Streams); ok {
 		return s
 	}
-	return systemStreams()
+	return console.SystemStreams()
 }

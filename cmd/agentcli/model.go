@@ -14,25 +14,16 @@ import (
 	"strings"
 	"text/tabwriter"
 
-	"github.com/urfave/cli/v2"
-
+	"agentcli/app/models"
+	"agentcli/internal/console"
+	"agentcli/internal/exit"
 	"agentcli/model/chat"
 	"agentcli/model/tokenizer"
 	"agentcli/model/weights"
 	"agentcli/traj"
+
+	"github.com/urfave/cli/v2"
 )
-
-// localModel is what the full build adds to the model command. Both read JSON
-// lines from in and write one for each to out, in order.
-type localModel interface {
-	// Logprobs answers {"token_ids"} with {"logprobs"}.
-	Logprobs(ctx context.Context, path, dtype, device string, in io.Reader, out io.Writer) error
-	// Generate answers {"messages"} or {"token_ids"} with new tokens.
-	Generate(ctx context.Context, path string, o generateOptions, in io.Reader, out io.Writer) error
-}
-
-// modelLocal is nil in the lite build.
-var modelLocal localModel
 
 // generateOptions are the flags of model generate.
 type generateOptions struct {
@@ -48,15 +39,15 @@ type generateOptions struct {
 func (o *generateOptions) validate() error {
 	switch {
 	case !(o.Temperature >= 0 && o.Temperature <= 100):
-		return usagef("--temperature is %v; it must be from 0 (greedy) to 100", o.Temperature)
+		return exit.Usagef("--temperature is %v; it must be from 0 (greedy) to 100", o.Temperature)
 	case !(o.TopP > 0 && o.TopP <= 1):
-		return usagef("--top-p is %v; it must be above 0 and at most 1 (off)", o.TopP)
+		return exit.Usagef("--top-p is %v; it must be above 0 and at most 1 (off)", o.TopP)
 	case !(o.MinP >= 0 && o.MinP <= 1):
-		return usagef("--min-p is %v; it must be from 0 (off) to 1", o.MinP)
+		return exit.Usagef("--min-p is %v; it must be from 0 (off) to 1", o.MinP)
 	case o.TopK < -1:
-		return usagef("--top-k is %d; it must be positive, or -1 (off)", o.TopK)
+		return exit.Usagef("--top-k is %d; it must be positive, or -1 (off)", o.TopK)
 	case o.MaxTokens < 1:
-		return usagef("--max-tokens is %d; it must be at least 1", o.MaxTokens)
+		return exit.Usagef("--max-tokens is %d; it must be at least 1", o.MaxTokens)
 	}
 	return nil
 }
@@ -72,11 +63,11 @@ func modelCommand() *cli.Command {
 				return err
 			}
 			if needs == withLibtorch {
-				if err := needLocal(name); err != nil {
-					return err
+				if err := backendOf(c).Available(); err != nil {
+					return fmt.Errorf("model %s: %w", name, err)
 				}
 			}
-			path, err := findModel(c.Context, args[0], needs != tokenizerOnly, modelNotice(c))
+			path, err := models.Find(c.Context, args[0], needs != tokenizerOnly, modelNotice(c))
 			if err != nil {
 				return err
 			}
@@ -100,7 +91,7 @@ func modelCommand() *cli.Command {
 				return runModelRender(c.Context, path, streamsOf(c))
 			}),
 			ask("logprobs", `{"token_ids"} → {"logprobs"}: the n−1 log-probabilities of the ids after the first`, withLibtorch, []cli.Flag{dtype, device}, func(c *cli.Context, path string) error {
-				return modelLocal.Logprobs(c.Context, path, c.String("dtype"), c.String("device"), streamsOf(c).in, streamsOf(c).out)
+				return runModelLogprobs(c.Context, backendOf(c), path, c.String("dtype"), c.String("device"), streamsOf(c).In, streamsOf(c).Out)
 			}),
 			ask("generate", `{"messages"} or {"token_ids"} → {"token_ids", "text", "logprobs", "finish_reason"}`, withLibtorch, []cli.Flag{
 				&cli.Float64Flag{Name: "temperature", Value: 1, Usage: "0 is greedy"},
@@ -118,7 +109,7 @@ func modelCommand() *cli.Command {
 				if err := o.validate(); err != nil {
 					return err
 				}
-				return modelLocal.Generate(c.Context, path, o, streamsOf(c).in, streamsOf(c).out)
+				return runModelGenerate(c.Context, backendOf(c), path, o, streamsOf(c).In, streamsOf(c).Out)
 			}),
 			{Name: "convert", Usage: "write a Hugging Face folder that transformers and vLLM open", ArgsUsage: "SRC DST",
 				Flags: []cli.Flag{&cli.StringFlag{Name: "dtype", Usage: "store as `TYPE`: f32, bf16 or f16 (default: what loses nothing)"},
@@ -128,14 +119,14 @@ func modelCommand() *cli.Command {
 					if err != nil {
 						return err
 					}
-					src, err := findModel(c.Context, args[0], true, modelNotice(c))
+					src, err := models.Find(c.Context, args[0], true, modelNotice(c))
 					if err != nil {
 						return err
 					}
 					if err := runModelConvert(src, args[1], c.String("dtype"), c.Bool("merge")); err != nil {
 						return err
 					}
-					_, err = fmt.Fprintf(streamsOf(c).err, "wrote %s\n", args[1])
+					_, err = fmt.Fprintf(streamsOf(c).Err, "wrote %s\n", args[1])
 					return err
 				}},
 		},
@@ -145,21 +136,14 @@ func modelCommand() *cli.Command {
 // modelArgs checks the number of positional arguments.
 func modelArgs(c *cli.Context, want int) ([]string, error) {
 	if n := c.Args().Len(); n != want {
-		return nil, usagef("model %s: %d arguments, not %d; usage: agentcli model %s %s", c.Command.Name, n, want, c.Command.Name, c.Command.ArgsUsage)
+		return nil, exit.Usagef("model %s: %d arguments, not %d; usage: agentcli model %s %s", c.Command.Name, n, want, c.Command.Name, c.Command.ArgsUsage)
 	}
 	return c.Args().Slice(), nil
 }
 
 // modelNotice writes a line for people.
 func modelNotice(c *cli.Context) func(string) {
-	return func(m string) { fmt.Fprintln(streamsOf(c).err, "agentcli: "+m) }
-}
-
-func needLocal(what string) error {
-	if modelLocal == nil {
-		return fmt.Errorf("model %s: this build cannot run a local model; get the full one with `make build`", what)
-	}
-	return nil
+	return func(m string) { fmt.Fprintln(streamsOf(c).Err, "agentcli: "+m) }
 }
 
 // eachLine answers JSON lines one by one, in order. Empty lines are passed
@@ -236,12 +220,12 @@ type tokenizeLine struct {
 	TokenIDs   []int32 `json:"token_ids"`
 }
 
-func runModelTokenize(ctx context.Context, path string, decode bool, s streams) error {
+func runModelTokenize(ctx context.Context, path string, decode bool, s console.Streams) error {
 	tok, err := tokenizer.Open(path)
 	if err != nil {
 		return err
 	}
-	return eachLine(ctx, s.in, s.out, func(q tokenizeLine) (any, error) {
+	return eachLine(ctx, s.In, s.Out, func(q tokenizeLine) (any, error) {
 		if decode {
 			if q.TokenIDs == nil {
 				return nil, errors.New(`token_ids is missing`)
@@ -345,7 +329,7 @@ func (m apiMessage) message() (traj.Message, error) {
 	return out, nil
 }
 
-func runModelRender(ctx context.Context, path string, s streams) error {
+func runModelRender(ctx context.Context, path string, s console.Streams) error {
 	tok, err := tokenizer.Open(path)
 	if err != nil {
 		return err
@@ -354,7 +338,7 @@ func runModelRender(ctx context.Context, path string, s streams) error {
 	if err != nil {
 		return err
 	}
-	return eachLine(ctx, s.in, s.out, func(q renderLine) (any, error) {
+	return eachLine(ctx, s.In, s.Out, func(q renderLine) (any, error) {
 		text, ids, err := q.render(r)
 		if err != nil {
 			return nil, err
@@ -438,18 +422,18 @@ func readModelFacts(path string) (modelFacts, error) {
 	return i, nil
 }
 
-func runModelInfo(path string, asJSON bool, s streams) error {
+func runModelInfo(path string, asJSON bool, s console.Streams) error {
 	i, err := readModelFacts(path)
 	if err != nil {
 		return err
 	}
 	if asJSON {
-		e := json.NewEncoder(s.out)
+		e := json.NewEncoder(s.Out)
 		e.SetEscapeHTML(false)
 		e.SetIndent("", "  ")
 		return e.Encode(i)
 	}
-	w := tabwriter.NewWriter(s.out, 0, 0, 2, ' ', 0)
+	w := tabwriter.NewWriter(s.Out, 0, 0, 2, ' ', 0)
 	row := func(name, format string, a ...any) { fmt.Fprintf(w, "%s\t%s\n", name, fmt.Sprintf(format, a...)) }
 	row("model", "%s", i.Path)
 	row("architecture", "%s, %s", i.Architecture, i.Format)
@@ -508,13 +492,13 @@ func widest(m *weights.Model) weights.DType {
 func runModelConvert(src, dst, dtype string, merge bool) error {
 	d, ok := convertTypes[strings.ToLower(dtype)]
 	if !ok && dtype != "" {
-		return usagef("--dtype: %q is not known; f32, bf16 and f16 are", dtype)
+		return exit.Usagef("--dtype: %q is not known; f32, bf16 and f16 are", dtype)
 	}
 	switch adapter := weights.IsAdapter(src); {
 	case adapter && !merge:
-		return usagef("%s is a LoRA adapter; --merge writes its base model with the adapter merged in", src)
+		return exit.Usagef("%s is a LoRA adapter; --merge writes its base model with the adapter merged in", src)
 	case merge && !adapter:
-		return usagef("--merge: %s is no LoRA adapter; leave the flag out", src)
+		return exit.Usagef("--merge: %s is no LoRA adapter; leave the flag out", src)
 	}
 	if entries, err := os.ReadDir(dst); err == nil && len(entries) > 0 {
 		return fmt.Errorf("%s: the folder is not empty; name a new one", dst)

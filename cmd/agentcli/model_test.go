@@ -10,19 +10,21 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/urfave/cli/v2"
-
+	"agentcli/app/models"
+	"agentcli/internal/console"
 	"agentcli/model/gguf/testmodel"
 	"agentcli/model/tokenizer"
 	"agentcli/model/weights"
+
+	"github.com/urfave/cli/v2"
 )
 
 // askModel runs one model command and gives its stdout.
 func askModel(t *testing.T, in string, args ...string) (string, error) {
 	t.Helper()
 	var out bytes.Buffer
-	s := streams{in: strings.NewReader(in), out: &out, err: &bytes.Buffer{}}
-	app := &cli.App{Commands: []*cli.Command{modelCommand()}, Metadata: map[string]any{streamsKey: s}, Writer: &out, ErrWriter: s.err,
+	s := console.Streams{In: strings.NewReader(in), Out: &out, Err: &bytes.Buffer{}}
+	app := &cli.App{Commands: []*cli.Command{modelCommand()}, Metadata: map[string]any{streamsKey: s}, Writer: &out, ErrWriter: s.Err,
 		ExitErrHandler: func(*cli.Context, error) {}}
 	err := app.RunContext(context.Background(), append([]string{"agentcli", "model"}, args...))
 	return out.String(), err
@@ -157,7 +159,7 @@ func TestModelErrors(t *testing.T) {
 			t.Errorf("%v: %v, want %q", tt.args, err, tt.want)
 		}
 	}
-	if modelLocal == nil {
+	if models.NewBackend().Available() != nil {
 		if _, err := askModel(t, "", "logprobs", bad); err == nil || !strings.Contains(err.Error(), "make build") {
 			t.Errorf("logprobs without libtorch: %v", err)
 		}

@@ -11,6 +11,8 @@ import (
 	"strings"
 	"testing"
 
+	"agentcli/app/models"
+	"agentcli/internal/console"
 	"agentcli/parquet"
 	"agentcli/trainer"
 	"agentcli/traj"
@@ -20,7 +22,7 @@ import (
 // in their prompts.
 func askedRollouts(t *testing.T, dir string, answers bool) string {
 	t.Helper()
-	tok, err := tokenizerOf(tinyModel)
+	tok, err := models.OpenTokenizer(tinyModel)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -74,7 +76,7 @@ func TestThePolicyTeachesItselfWhatItIsShown(t *testing.T) {
 			o.Teacher = tinyModel
 		}
 		var out, log bytes.Buffer
-		if err := runTrain(t.Context(), o, streams{out: &out, err: &log}); err != nil {
+		if err := runTrain(t.Context(), o, console.Streams{Out: &out, Err: &log}); err != nil {
 			return 0, err
 		}
 		return readCurves(o.Output)["actor/pg_loss"].Y[0], nil

@@ -13,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"agentcli/app/rundir"
 	"agentcli/llm/llmtest"
 	"agentcli/traj"
 )
@@ -63,7 +64,7 @@ func TestAnOutageIsNeverARewardOfZero(t *testing.T) {
 			if code != exitPartial {
 				t.Fatalf("%d %s", code, log)
 			}
-			rows, _ := rowsOf(t, filepath.Join(out, dataName))
+			rows, _ := rowsOf(t, filepath.Join(out, rundir.TrajectoriesFile))
 			failed := 0
 			for _, row := range rows {
 				switch {
@@ -83,7 +84,7 @@ func TestAnOutageIsNeverARewardOfZero(t *testing.T) {
 			if _, log, code = run(t, "rollout", "--resume", out, "--base-url", again.BaseURL()); code != exitDone {
 				t.Fatalf("%d %s", code, log)
 			}
-			if rows, _ = rowsOf(t, filepath.Join(out, dataName)); len(rows) != tasks {
+			if rows, _ = rowsOf(t, filepath.Join(out, rundir.TrajectoriesFile)); len(rows) != tasks {
 				t.Errorf("%d rows after --resume", len(rows))
 			}
 		})
@@ -117,7 +118,7 @@ func TestARestartCostsNothing(t *testing.T) {
 	out := filepath.Join(t.TempDir(), "run")
 	_, log, code := run(t, "rollout", "--base-url", s.BaseURL(), "--model", "mock", "-d", writeProducts(t, tasks), "--reward", "exact", "--tools", "calculator",
 		"-n", "1", "--limit", "0", "--parallel", "8", "--timeout", "1m", "--retries", "1", "--output", out)
-	rows, _ := rowsOf(t, filepath.Join(out, dataName))
+	rows, _ := rowsOf(t, filepath.Join(out, rundir.TrajectoriesFile))
 	if code != exitDone || len(rows) != tasks || strings.Count(log, "is back") != 1 {
 		t.Errorf("%d, %d rows: %s", code, len(rows), log)
 	}
@@ -170,7 +171,7 @@ func TestFailOnErrorEndsTheRun(t *testing.T) {
 		if code == exitUsage {
 			continue
 		}
-		if rows, _ := rowsOf(t, filepath.Join(out, dataName)); len(rows) < want.least || len(rows) > want.most {
+		if rows, _ := rowsOf(t, filepath.Join(out, rundir.TrajectoriesFile)); len(rows) < want.least || len(rows) > want.most {
 			t.Errorf("%q: %d rows, want %d to %d", limit, len(rows), want.least, want.most)
 		}
 	}
@@ -183,7 +184,7 @@ func TestAFilteredReplyIsNotScored(t *testing.T) {
 	})
 	out := filepath.Join(t.TempDir(), "run")
 	_, log, code := run(t, "rollout", "--base-url", s.BaseURL(), "--model", "mock", "-d", writeProducts(t, 2), "--reward", "exact", "-n", "1", "--limit", "0", "--output", out)
-	rows, _ := rowsOf(t, filepath.Join(out, dataName))
+	rows, _ := rowsOf(t, filepath.Join(out, rundir.TrajectoriesFile))
 	if code != exitFailed || len(rows) != 2 || rows[0].Termination != traj.ModelFailed || rows[0].Reward != nil || !strings.Contains(rows[0].Error, "content filter") || len(s.Requests()) != 2 {
 		t.Errorf("%d, %d requests: %s", code, len(s.Requests()), log)
 	}
@@ -229,7 +230,7 @@ func TestResumeWaitsForItsServer(t *testing.T) {
 			}
 			go serveAgain(t, s.Listener.Addr().String())
 			_, log, code := run(t, "rollout", "--resume", out, "--patience", "10m", "--base-url", s.BaseURL())
-			rows, _ := rowsOf(t, filepath.Join(out, dataName))
+			rows, _ := rowsOf(t, filepath.Join(out, rundir.TrajectoriesFile))
 			if code != exitDone || len(rows) != tasks || strings.Count(log, "is back") != 1 {
 				t.Errorf("%d, %d rows: %s", code, len(rows), log)
 			}
@@ -247,12 +248,12 @@ func TestAnAddressThatNeverAnsweredIsNotKept(t *testing.T) {
 		"-n", "1", "--limit", "0", "--parallel", "2", "--patience", "10ms", "--output", out); code != exitPartial {
 		t.Fatalf("%d %s", code, log)
 	}
-	config := filepath.Join(out, configName)
-	began := storedSettings(config)
+	config := filepath.Join(out, rundir.ConfigFile)
+	began := rundir.ReadSettings(config)
 	if _, log, code := run(t, "rollout", "--resume", out, "--retries", "0", "--parallel", "3", "--base-url", "http://127.0.0.1:1/v1,http://127.0.0.1:2/v1"); code == exitDone {
 		t.Fatalf("nobody is there: %s", log)
 	}
-	if was := storedSettings(config); !sameServer(was, began) || fmt.Sprint(was["parallel"]) != "3" {
+	if was := rundir.ReadSettings(config); !rundir.SameServer(was, began) || fmt.Sprint(was["parallel"]) != "3" {
 		t.Errorf("stored %v, parallel %v; want %v and 3", was["base-url"], was["parallel"], began["base-url"])
 	}
 	if st, err := os.Stat(config); err != nil || st.Mode().Perm() != 0o600 {
@@ -262,7 +263,7 @@ func TestAnAddressThatNeverAnsweredIsNotKept(t *testing.T) {
 	if _, log, code := run(t, "rollout", "--resume", out, "--base-url", again.BaseURL()); code != exitDone {
 		t.Fatalf("%d %s", code, log)
 	}
-	if was := storedSettings(config); settingText(was["base-url"]) != settingText([]string{again.BaseURL()}) {
+	if was := rundir.ReadSettings(config); rundir.SettingText(was["base-url"]) != rundir.SettingText([]string{again.BaseURL()}) {
 		t.Errorf("stored %v, and %s answered", was["base-url"], again.BaseURL())
 	}
 }
@@ -285,7 +286,7 @@ func TestResumesWithoutAServerLoseNothing(t *testing.T) {
 				t.Errorf("%d %s", code, log)
 			}
 		}
-		rows, _ := rowsOf(t, filepath.Join(out, dataName))
+		rows, _ := rowsOf(t, filepath.Join(out, rundir.TrajectoriesFile))
 		seen := map[string]bool{}
 		finished, failed := 0, 0
 		for _, row := range rows {

@@ -6,13 +6,14 @@ import (
 	"log/slog"
 	"math"
 	"os"
-	"strconv"
 	"strings"
 	"sync"
 	"time"
 
 	"agentcli/engine"
 	"agentcli/eval"
+	"agentcli/internal/console"
+	"agentcli/internal/text"
 
 	"github.com/schollz/progressbar/v3"
 	"golang.org/x/term"
@@ -30,7 +31,7 @@ const (
 // terminal, else a line or a JSON object now and then.
 type meter struct {
 	mu    sync.Mutex
-	s     streams
+	s     console.Streams
 	bar   *progressbar.ProgressBar
 	total int        // the bar's; 0: not known
 	width func() int // of the terminal
@@ -39,11 +40,11 @@ type meter struct {
 	p     engine.Progress
 }
 
-func newMeter(s streams, total int) *meter {
+func newMeter(s console.Streams, total int) *meter {
 	m := &meter{s: s, now: time.Now, at: time.Now(), width: func() int { return terminalWidth(s) }}
-	if s.errTTY && !s.jsonLog() {
+	if s.ErrTTY && !s.JSON() {
 		m.draw(total)
-		s.redraws(m.clear)
+		s.OnRedraw(m.clear)
 	}
 	return m
 }
@@ -55,15 +56,15 @@ func (m *meter) draw(total int) {
 		total = -1
 	}
 	// The library's own prediction counts resumed trajectories as quick ones.
-	m.bar = progressbar.NewOptions(total, progressbar.OptionSetWriter(m.s.err), progressbar.OptionShowCount(),
+	m.bar = progressbar.NewOptions(total, progressbar.OptionSetWriter(m.s.Err), progressbar.OptionShowCount(),
 		progressbar.OptionSetPredictTime(false), progressbar.OptionSetElapsedTime(false), progressbar.OptionSetSpinnerChangeInterval(0),
 		progressbar.OptionClearOnFinish(), progressbar.OptionSetWidth(barWidth), progressbar.OptionSetRenderBlankState(true))
 }
 
 const barWidth = 20
 
-func terminalWidth(s streams) int {
-	if f, ok := s.err.(*os.File); ok {
+func terminalWidth(s console.Streams) int {
+	if f, ok := s.Err.(*os.File); ok {
 		if w, _, err := term.GetSize(int(f.Fd())); err == nil && w > 0 {
 			return w
 		}
@@ -124,15 +125,15 @@ func (m *meter) last(p engine.Progress) {
 }
 
 func (m *meter) line() {
-	if m.s.jsonLog() {
-		m.s.log().LogAttrs(context.Background(), slog.LevelInfo, "progress", attributes(m.p)...)
+	if m.s.JSON() {
+		m.s.Log().LogAttrs(context.Background(), slog.LevelInfo, "progress", attributes(m.p)...)
 		return
 	}
-	count := plural(m.p.Done, "trajectory")
+	count := text.Plural(m.p.Done, "trajectory")
 	if m.p.Total > 0 {
-		count = fmt.Sprintf("%d of %s", m.p.Done, plural(m.p.Total, "trajectory"))
+		count = fmt.Sprintf("%d of %s", m.p.Done, text.Plural(m.p.Total, "trajectory"))
 	}
-	m.s.log().Info(count + ", " + strings.Join(parts(m.p), ", "))
+	m.s.Log().Info(count + ", " + strings.Join(parts(m.p), ", "))
 }
 
 // clear takes the bar away so that a line can be written.
@@ -149,14 +150,14 @@ func (m *meter) close() {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if m.bar != nil {
-		m.s.redraws(nil)
+		m.s.OnRedraw(nil)
 		_ = m.bar.Clear()
 		m.bar = nil
 	}
 	if m.p.Done > 0 {
 		p := m.p
 		p.ETA, p.Running = 0, 0
-		m.s.log().LogAttrs(context.Background(), slog.LevelInfo, fmt.Sprintf("%s in %s, %s", plural(p.Done-p.Cancelled, "trajectory"),
+		m.s.Log().LogAttrs(context.Background(), slog.LevelInfo, fmt.Sprintf("%s in %s, %s", text.Plural(p.Done-p.Cancelled, "trajectory"),
 			p.Elapsed.Round(100*time.Millisecond), strings.Join(parts(p), ", ")), attributes(p)...)
 	}
 }
@@ -189,20 +190,9 @@ func parts(p engine.Progress) []string {
 		list = append(list, fmt.Sprintf("%d cancelled", p.Cancelled))
 	}
 	if p.Cost > 0 {
-		list = append(list, dollars(p.Cost))
+		list = append(list, text.Dollars(p.Cost))
 	}
 	return list
-}
-
-func dollars(x float64) string { return "$" + money(x) }
-
-// money is an amount to the cent, or to two digits where that is less.
-func money(x float64) string {
-	decimals := 2
-	if x > 0 && x < 0.1 {
-		decimals = 1 - int(math.Floor(math.Log10(x)))
-	}
-	return strconv.FormatFloat(x, 'f', decimals, 64)
 }
 
 // tokenRate is what was sampled a second in this process.

@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"agentcli/engine"
+	"agentcli/internal/console"
+	"agentcli/internal/text"
 )
 
 func TestProgressShowsWhatIsKnown(t *testing.T) {
@@ -31,7 +33,7 @@ func TestProgressShowsWhatIsKnown(t *testing.T) {
 				t.Errorf("%s\nwant %s", got, c.want)
 			}
 			var b bytes.Buffer
-			s := streams{err: &b, con: &console{w: &b, json: true}}
+			s := console.Streams{Err: &b, Writer: console.NewWriter(&b, "json")}
 			m := newMeter(s, c.p.Total)
 			m.now = func() time.Time { return m.at.Add(plainEvery) }
 			c.p.Running = max(c.p.Running, 1)
@@ -56,7 +58,7 @@ func TestProgressShowsWhatIsKnown(t *testing.T) {
 
 func TestPlainLinesComeEverySoOften(t *testing.T) {
 	var b bytes.Buffer
-	m := newMeter(streams{err: &b}, 100)
+	m := newMeter(console.Streams{Err: &b}, 100)
 	start := m.at
 	for i := range 41 { // one a second, the last one early by a hair
 		m.now = func() time.Time { return start.Add(time.Duration(i)*time.Second - time.Millisecond) }
@@ -77,7 +79,7 @@ func TestTerminalLineFits(t *testing.T) {
 	p := engine.Progress{Done: 50, Total: 100, Running: 8, Scored: 50, Groups: 25, Mean: .5, StdErr: .07, Tokens: 3000, Elapsed: time.Minute, ETA: 65 * time.Second, Errors: 3}
 	for _, width := range []int{20, 40, 60, 80, 200} {
 		var b bytes.Buffer
-		s := streams{err: &b, errTTY: true, con: &console{w: &b}}
+		s := console.Streams{Err: &b, ErrTTY: true, Writer: console.NewWriter(&b, "text")}
 		m := newMeter(s, 100)
 		m.width = func() int { return width }
 		m.now = func() time.Time { return m.at.Add(redrawMost) }
@@ -91,13 +93,13 @@ func TestTerminalLineFits(t *testing.T) {
 			t.Errorf("%d columns: %q", width, line)
 		}
 		b.Reset()
-		s.say("something")
+		s.Say("something")
 		if got := b.String(); !strings.HasPrefix(got, "\r") || !strings.HasSuffix(got, "\ragentcli: something\n") {
 			t.Errorf("the line is not taken away before another is written: %q", got)
 		}
 		m.close()
 		b.Reset()
-		s.say("more")
+		s.Say("more")
 		if b.String() != "agentcli: more\n" {
 			t.Errorf("%q", b.String())
 		}
@@ -111,7 +113,7 @@ func TestRoughly(t *testing.T) {
 		}
 	}
 	for x, want := range map[float64]string{0: "0.00", 12.345: "12.35", .05: "0.050", .000014: "0.000014"} {
-		if got := money(x); got != want {
+		if got := text.Money(x); got != want {
 			t.Errorf("%v: %s, want %s", x, got, want)
 		}
 	}

@@ -11,6 +11,8 @@ import (
 	"sync"
 	"testing"
 
+	"agentcli/app/models"
+	"agentcli/internal/console"
 	"agentcli/llm/llmtest"
 	"agentcli/model/tokenizer"
 	"agentcli/policy"
@@ -19,12 +21,12 @@ import (
 // scoringServer is a server whose model is the one in a folder.
 func scoringServer(t *testing.T, folder string, texts func(tok *tokenizer.Tokenizer, id int32) string) *llmtest.Server {
 	t.Helper()
-	m, err := openTrainable(folder, trainableOptions{DType: "float32", Threads: 1, Frozen: true})
+	m, err := models.NewBackend().OpenTrainable(folder, models.TrainableOptions{DType: "float32", Threads: 1, Frozen: true})
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(m.Close)
-	tok, err := tokenizerOf(folder)
+	tok, err := models.OpenTokenizer(folder)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -55,7 +57,7 @@ func TestATeacherBehindAServerTeachesAsOneInAFolder(t *testing.T) {
 		o := tinyOptions(t, file, filepath.Join(dir, name))
 		mend(&o)
 		var out, log bytes.Buffer
-		return o.Output, runTrain(t.Context(), o, streams{out: &out, err: &log})
+		return o.Output, runTrain(t.Context(), o, console.Streams{Out: &out, Err: &log})
 	}
 	taught, err := train("taught", func(*trainOptions) {})
 	if err != nil {
@@ -92,7 +94,7 @@ func TestATeacherBehindAServerTeachesAsOneInAFolder(t *testing.T) {
 	}
 
 	other := scoringServer(t, taught, func(*tokenizer.Tokenizer, int32) string { return "x" })
-	if _, err := train("other", opd(other.BaseURL()+"#any")); !errors.Is(err, errOtherTokens) {
+	if _, err := train("other", opd(other.BaseURL()+"#any")); !errors.Is(err, models.ErrOtherTokens) {
 		t.Errorf("a server with another tokenizer: %v", err)
 	}
 	plain := llmtest.NewWith(t, llmtest.Options{Completions: true}, func(*llmtest.Request) llmtest.Reply { return llmtest.Reply{IDs: []int32{1}} })

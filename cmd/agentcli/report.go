@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"agentcli/eval"
+	"agentcli/internal/text"
 	"agentcli/traj"
 )
 
@@ -92,18 +93,7 @@ func reportTitle(r *eval.Report) string {
 	if r.Split != "" {
 		data += " (" + r.Split + ")"
 	}
-	return fmt.Sprintf("%s · %s · %s × %s", data, r.Model, plural(r.Problems, "problem"), plural(r.Samples, "sample"))
-}
-
-func plural(n int, word string) string {
-	switch {
-	case n == 1:
-	case strings.HasSuffix(word, "y"):
-		word = strings.TrimSuffix(word, "y") + "ies"
-	default:
-		word += "s"
-	}
-	return fmt.Sprintf("%d %s", n, word)
+	return fmt.Sprintf("%s · %s · %s × %s", data, r.Model, text.Plural(r.Problems, "problem"), text.Plural(r.Samples, "sample"))
 }
 
 func reportMarkdown(w io.Writer, r *eval.Report) error {
@@ -163,11 +153,11 @@ func reportNotes(r *eval.Report) []string {
 		fmt.Sprintf("%s turns and %s tokens a trajectory", withError(r.Turns, r.TurnsStdErr, 2), withError(r.Tokens.PerTrajectory, r.Tokens.StdErr, 1)),
 	}
 	if r.LeftOut > 0 {
-		notes = append(notes, fmt.Sprintf("%s failed or cancelled, left out of every number but \"ended\"", plural(r.LeftOut, "trajectory")))
+		notes = append(notes, fmt.Sprintf("%s failed or cancelled, left out of every number but \"ended\"", text.Plural(r.LeftOut, "trajectory")))
 	}
 	if r.Incomplete > 0 {
 		notes = append(notes, fmt.Sprintf("%s incomplete: an attempt failed for infrastructure reasons or was never made, and counts nowhere",
-			plural(r.Incomplete, "problem")))
+			text.Plural(r.Incomplete, "problem")))
 	}
 	return notes
 }

@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 
+	"agentcli/app/rundir"
 	"agentcli/eval"
 	"agentcli/traj"
 )
@@ -46,7 +47,7 @@ func TestPrintReport(t *testing.T) {
 // TestWriteReportLeavesNothing: a report that cannot be written leaves no
 // half of one behind.
 func TestWriteReportLeavesNothing(t *testing.T) {
-	path := filepath.Join(t.TempDir(), reportName)
+	path := filepath.Join(t.TempDir(), rundir.ReportFile)
 	if err := os.MkdirAll(filepath.Join(path, "full"), 0o700); err != nil {
 		t.Fatal(err)
 	}

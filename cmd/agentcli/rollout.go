@@ -7,8 +7,12 @@ import (
 	"os"
 	"path/filepath"
 
+	"agentcli/app/rundir"
 	"agentcli/datasets"
 	"agentcli/internal/cachedir"
+	"agentcli/internal/console"
+	"agentcli/internal/exit"
+	"agentcli/internal/text"
 	"agentcli/parquet"
 	"agentcli/traj"
 
@@ -73,35 +77,21 @@ func ownDistribution(s traj.Sampling) traj.Sampling {
 	return s
 }
 
-// checkWritable finds out before the run, not after it, that a file cannot be
-// made there.
-func checkWritable(path string) error {
-	if st, err := os.Stat(path); err == nil && st.IsDir() {
-		return usagef("-o %s is a folder; name a file in it", path)
-	}
-	f, err := os.CreateTemp(filepath.Dir(path), ".agentcli-*")
-	if err != nil {
-		return usagef("-o %s: its folder cannot be written to (%v)", path, errors.Unwrap(err))
-	}
-	f.Close()
-	return os.Remove(f.Name())
-}
-
-func runRollout(ctx context.Context, o rolloutOptions, s streams) error {
+func runRollout(ctx context.Context, o rolloutOptions, s console.Streams) error {
 	if o.Samples < 1 {
-		return usagef("--samples is %d; a task needs at least one attempt", o.Samples)
+		return exit.Usagef("--samples is %d; a task needs at least one attempt", o.Samples)
 	}
 	if o.File != "" && o.Output != "" {
-		return usagef("-o names a file and --output a folder; give one of them")
+		return exit.Usagef("-o names a file and --output a folder; give one of them")
 	}
 	scratch := o.Resume == "" && o.Output == ""
-	inCache := o.Resume != "" && isWithin(cachedir.Path("runs"), o.Resume)
+	inCache := o.Resume != "" && rundir.IsWithin(cachedir.Path("runs"), o.Resume)
 	toStdout := o.File == "" && (scratch || inCache)
-	if toStdout && s.outTTY {
-		return usagef("stdout is a terminal and Parquet is not for reading: add > traj.parquet, -o FILE, or --output DIR")
+	if toStdout && s.OutTTY {
+		return exit.Usagef("stdout is a terminal and Parquet is not for reading: add > traj.parquet, -o FILE, or --output DIR")
 	}
 	if o.File != "" {
-		if err := checkWritable(o.File); err != nil {
+		if err := rundir.CheckFile(o.File); err != nil {
 			return err
 		}
 	}
@@ -113,7 +103,7 @@ func runRollout(ctx context.Context, o rolloutOptions, s streams) error {
 	sayTestSplits([]trainedOn{{x.data.Name, x.data.Split}}, func(format string, a ...any) { x.notice(fmt.Sprintf(format, a...)) })
 	path := o.File
 	if !toStdout && path == "" {
-		path = filepath.Join(x.dir, dataName)
+		path = filepath.Join(x.dir, rundir.TrajectoriesFile)
 	}
 	file := newTrajectoryFile(x, path)
 	sum, err := x.play(ctx, file.write)
@@ -122,7 +112,7 @@ func runRollout(ctx context.Context, o rolloutOptions, s streams) error {
 	case toStdout:
 		saved, rest = " and on stdout", "> traj.parquet"
 	case o.File != "":
-		saved, rest = " and in "+o.File, "-o "+shellWord(o.File)
+		saved, rest = " and in "+o.File, "-o "+text.ShellWord(o.File)
 	default:
 		saved = " and in " + path
 	}
@@ -132,14 +122,14 @@ func runRollout(ctx context.Context, o rolloutOptions, s streams) error {
 		err = cerr
 	}
 	err = x.ending(sum, err, saved, rest)
-	var interrupted interruptedError
+	var interrupted exit.InterruptedError
 	stopped := errors.As(err, &interrupted) && sum.Done == sum.Errors // ending says that nothing is kept
 	if useless := errors.Is(err, traj.ErrFatal) && sum.Done == sum.Errors || sum.Done == 0 || stopped; !x.keepDir && (err == nil || useless) {
 		x.close()
 		_ = os.RemoveAll(x.dir)
 	}
 	if err == nil && path != "" {
-		s.log().Info("wrote "+path, "file", path)
+		s.Log().Info("wrote "+path, "file", path)
 	}
 	return err
 }
@@ -164,7 +154,7 @@ func (f *trajectoryFile) write(t *traj.Trajectory) error {
 			return err
 		}
 		if f.path == "" {
-			f.w, err = parquet.NewWriter(f.x.s.out, meta, parquet.WriterConfig{})
+			f.w, err = parquet.NewWriter(f.x.s.Out, meta, parquet.WriterConfig{})
 		} else {
 			f.w, err = parquet.CreateFile(f.path, meta, parquet.WriterConfig{})
 		}
@@ -191,13 +181,4 @@ func (f *trajectoryFile) abort() {
 	if f.w != nil {
 		f.w.Abort()
 	}
-}
-
-func isWithin(parent, path string) bool {
-	abs, err := filepath.Abs(path)
-	if err != nil {
-		return false
-	}
-	rel, err := filepath.Rel(parent, abs)
-	return err == nil && rel != "." && filepath.IsLocal(rel)
 }

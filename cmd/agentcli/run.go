@@ -9,9 +9,13 @@ import (
 	"sync"
 
 	"agentcli/agent"
+	"agentcli/app/models"
+	"agentcli/app/rundir"
 	"agentcli/datasets"
 	"agentcli/engine"
 	"agentcli/env"
+	"agentcli/internal/console"
+	"agentcli/internal/exit"
 	"agentcli/journal"
 	"agentcli/model/chat"
 	"agentcli/rewards"
@@ -22,10 +26,10 @@ import (
 // session is a run that is set up: model, data, tools, folder and journal.
 type session struct {
 	o       runOptions
-	s       streams
+	s       console.Streams
 	see     seeing
 	model   agent.Model
-	info    modelSource
+	info    models.Source
 	data    *datasets.Dataset
 	tools   env.Config
 	added   []any // specs and versions of tools that are not built in
@@ -46,7 +50,7 @@ const evalSplit = "test"
 
 // open sets a run up, with its folder and journal. Nothing is on disk before
 // everything named is known to exist.
-func open(ctx context.Context, o runOptions, s streams) (*session, error) {
+func open(ctx context.Context, o runOptions, s console.Streams) (*session, error) {
 	x, err := setUp(ctx, o, s)
 	if err != nil {
 		return nil, err
@@ -59,7 +63,7 @@ func open(ctx context.Context, o runOptions, s streams) (*session, error) {
 }
 
 // setUp is open without anything on disk.
-func setUp(ctx context.Context, o runOptions, s streams) (_ *session, err error) {
+func setUp(ctx context.Context, o runOptions, s console.Streams) (_ *session, err error) {
 	x := &session{o: o, s: s}
 	defer func() {
 		if err != nil {
@@ -74,10 +78,10 @@ func setUp(ctx context.Context, o runOptions, s streams) (_ *session, err error)
 		return nil, err
 	}
 	if n, known := x.data.Len(); o.Limit == 0 && o.Command != "loop" && x.data.Whole() && (!known || n > maxUnlimited) {
-		return nil, usagef("dataset %s is generated and has no end worth waiting for; say how many problems with --limit N", x.data.Name)
+		return nil, exit.Usagef("dataset %s is generated and has no end worth waiting for; say how many problems with --limit N", x.data.Name)
 	}
 	x.fillDefaults()
-	if s := foreignRun(o.Resume); s != "" {
+	if s := rundir.ForeignRun(o.Resume); s != "" {
 		x.notice(s)
 	}
 	if err = x.openTools(ctx); err != nil {
@@ -90,7 +94,7 @@ func setUp(ctx context.Context, o runOptions, s streams) (_ *session, err error)
 	x.scores = newScorer(x.rewardOf, x.notice, x.o.Added.Env)
 	x.closers = append(x.closers, x.scores)
 	if _, err = x.scores.get(x.reward); err != nil {
-		return nil, usageError{err}
+		return nil, exit.UsageError{Err: err}
 	}
 	if x.data.Unanswered != "" {
 		if err = x.unanswered(x.data.Unanswered); err != nil {
@@ -114,10 +118,10 @@ func setUp(ctx context.Context, o runOptions, s streams) (_ *session, err error)
 	}
 	var closer io.Closer
 	m.Answered = x.hasAnswered()
-	if x.model, x.info, closer, err = openModel(ctx, m, x.notice); err != nil {
+	if x.model, x.info, closer, err = models.Open(ctx, m, x.notice); err != nil {
 		if errors.Is(err, traj.ErrGone) {
 			x.dir = o.Resume
-			err = partialError{fmt.Sprintf("%v; go on with: %s", err, x.resumeHint(""))}
+			err = exit.PartialError{Message: fmt.Sprintf("%v; go on with: %s", err, x.resumeHint(""))}
 		}
 		return nil, err
 	}
@@ -213,10 +217,10 @@ func (x *session) playPart(ctx context.Context, p part, sink func(*traj.Trajecto
 		Samples: p.samples, Tasks: p.total, Count: p.count, DistinctIDs: p.distinct, Parallel: x.o.Parallel, Seed: p.seed, Sampling: x.o.Sampling,
 		MaxTurns: x.o.MaxTurns, FinalTurn: x.o.FinalTurn, MaxPromptTokens: x.o.MaxPromptTokens, MaxResponseTokens: x.o.MaxResponseTokens,
 		Timeout: x.o.Timeout, RewardLimit: x.o.RewardTimeout, Budget: x.o.Budget, FailOnError: x.o.FailOnError,
-		Stop: stopRequested(ctx), Journal: p.journal, Ordered: p.ordered, Progress: m.show, Tick: m.tick(), Observe: telemetry.Join(x.see.observe(x.tracer()), x.observeServer()),
+		Stop: console.StopRequested(ctx), Journal: p.journal, Ordered: p.ordered, Progress: m.show, Tick: m.tick(), Observe: telemetry.Join(x.see.observe(x.tracer()), x.observeServer()),
 	})
 	if err != nil {
-		return engine.Summary{}, usageError{err}
+		return engine.Summary{}, exit.UsageError{Err: err}
 	}
 	sum, err := e.Run(ctx, p.tasks, sink)
 	m.last(sum.Progress)

@@ -7,20 +7,23 @@ import (
 	"strings"
 	"syscall"
 
+	"agentcli/app/rundir"
 	"agentcli/engine"
+	"agentcli/internal/exit"
 	"agentcli/internal/text"
+	"agentcli/internal/version"
 	"agentcli/journal"
 	"agentcli/parquet"
 	"agentcli/traj"
 )
 
 // notice tells the user something, above the progress bar if there is one.
-func (x *session) notice(text string) { x.s.say(text) }
+func (x *session) notice(text string) { x.s.Say(text) }
 
 // metadata is what the Parquet file says of the run.
 func (x *session) metadata() (parquet.Metadata, error) {
 	run, err := json.Marshal(map[string]any{
-		"command": x.o.Command, "version": version(), "config": shownSettings(x.o.Settings), "model": x.info,
+		"command": x.o.Command, "version": version.String(), "config": rundir.RedactSettings(x.o.Settings), "model": x.info,
 		"sampling": x.o.Sampling, "seed": x.o.Seed, "samples": x.o.Samples, "logprobs": x.info.Logprobs,
 		"tools": x.tools.Specs(), "reward": text.Redact(x.reward), "parser": x.o.Model.Parser,
 		"limits": map[string]any{"max_turns": x.o.MaxTurns, "max_prompt_tokens": x.o.MaxPromptTokens, "max_response_tokens": x.o.MaxResponseTokens,
@@ -34,16 +37,7 @@ func (x *session) metadata() (parquet.Metadata, error) {
 
 // resumeHint is the command that goes on with this run.
 func (x *session) resumeHint(rest string) string {
-	return strings.TrimSpace(fmt.Sprintf("agentcli %s --resume %s %s", x.o.Command, shellWord(x.dir), rest))
-}
-
-func shellWord(s string) string {
-	if s != "" && !strings.ContainsFunc(s, func(r rune) bool {
-		return !(r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || strings.ContainsRune("-_./=+:@%", r))
-	}) {
-		return s
-	}
-	return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'"
+	return strings.TrimSpace(fmt.Sprintf("agentcli %s --resume %s %s", x.o.Command, text.ShellWord(x.dir), rest))
 }
 
 // ending turns how a run ended into the command's error. saved says where the
@@ -52,23 +46,23 @@ func (x *session) ending(sum engine.Summary, err error, saved, rest string) erro
 	finished := sum.Done - sum.Errors
 	allTooLong := finished > 0 && sum.TooLong == finished
 	if sum.TooLong > 0 && (err != nil || sum.Interrupted || !allTooLong || sum.Errors > 0) {
-		x.notice(fmt.Sprintf("%d of %s ended because the prompt was too long (the first: %s)", sum.TooLong, plural(sum.Done, "trajectory"), sum.FirstTooLong))
+		x.notice(fmt.Sprintf("%d of %s ended because the prompt was too long (the first: %s)", sum.TooLong, text.Plural(sum.Done, "trajectory"), sum.FirstTooLong))
 	}
 	switch {
 	case err != nil && finished == 0:
 		return err
 	case errors.Is(err, journal.ErrOtherRun): // resuming again would end likewise
-		return fmt.Errorf("%w; %s finished and kept; restore the row and go on with: %s; or begin a new run", err, plural(finished, "trajectory"), x.resumeHint(rest))
+		return fmt.Errorf("%w; %s finished and kept; restore the row and go on with: %s; or begin a new run", err, text.Plural(finished, "trajectory"), x.resumeHint(rest))
 	case errors.Is(err, traj.ErrGone): // as with any failure of the infrastructure
-		return partialError{fmt.Sprintf("%v; %s finished%s; go on with: %s", err, plural(finished, "trajectory"), saved, x.resumeHint(rest))}
+		return exit.PartialError{Message: fmt.Sprintf("%v; %s finished%s; go on with: %s", err, text.Plural(finished, "trajectory"), saved, x.resumeHint(rest))}
 	case err != nil:
-		return fmt.Errorf("%w; %s finished and kept, %sgo on with: %s", err, plural(finished, "trajectory"), mend(err), x.resumeHint(rest))
+		return fmt.Errorf("%w; %s finished and kept, %sgo on with: %s", err, text.Plural(finished, "trajectory"), mend(err), x.resumeHint(rest))
 	case sum.BudgetSpent:
 		return x.budgetEnding(sum, finished, saved, rest)
 	case sum.Interrupted && finished == 0 && !x.keepDir:
-		return interruptedError{"interrupted before anything was finished; nothing is kept"}
+		return exit.InterruptedError{Message: "interrupted before anything was finished; nothing is kept"}
 	case sum.Interrupted:
-		return interruptedError{fmt.Sprintf("interrupted: %s finished%s; go on with: %s", plural(finished, "trajectory"), saved, x.resumeHint(rest))}
+		return exit.InterruptedError{Message: fmt.Sprintf("interrupted: %s finished%s; go on with: %s", text.Plural(finished, "trajectory"), saved, x.resumeHint(rest))}
 	case sum.Done == 0:
 		return fmt.Errorf("dataset %s gave no tasks; nothing was run", x.data.Name)
 	case sum.Errors == sum.Done:
@@ -77,8 +71,8 @@ func (x *session) ending(sum engine.Summary, err error, saved, rest string) erro
 		return fmt.Errorf("%s ended because the prompt was too long: %s; ask with a shorter one (--shots, --system, --prompt), or a model with a larger window",
 			allOf(sum.Done), sum.FirstTooLong)
 	case sum.Errors > 0:
-		return partialError{fmt.Sprintf("%d of %s failed for infrastructure reasons (the first: %s); try again with: %s",
-			sum.Errors, plural(sum.Done, "trajectory"), sum.FirstError, x.resumeHint(rest))}
+		return exit.PartialError{Message: fmt.Sprintf("%d of %s failed for infrastructure reasons (the first: %s); try again with: %s",
+			sum.Errors, text.Plural(sum.Done, "trajectory"), sum.FirstError, x.resumeHint(rest))}
 	}
 	return nil
 }
@@ -98,20 +92,20 @@ func mend(err error) string {
 // run has taken.
 func (x *session) budgetEnding(sum engine.Summary, finished int, saved, rest string) error {
 	b := x.o.Budget
-	what, more := plural(int(sum.Spent), "token"), ""
+	what, more := text.Plural(int(sum.Spent), "token"), ""
 	if b.Tokens > 0 && sum.Spent >= b.Tokens {
 		more = fmt.Sprintf(" --budget-tokens %d", 2*max(b.Tokens, sum.Spent))
 	}
 	if b.PriceIn > 0 || b.PriceOut > 0 {
-		what += ", " + dollars(sum.Cost)
+		what += ", " + text.Dollars(sum.Cost)
 	}
 	if b.Cost > 0 && sum.Cost >= b.Cost {
-		more += " --budget-cost " + money(2*max(b.Cost, sum.Cost))
+		more += " --budget-cost " + text.Money(2*max(b.Cost, sum.Cost))
 	}
 	if finished == 0 && !x.keepDir {
-		return interruptedError{fmt.Sprintf("the budget is spent (%s) and nothing was finished with it; nothing is kept", what)}
+		return exit.InterruptedError{Message: fmt.Sprintf("the budget is spent (%s) and nothing was finished with it; nothing is kept", what)}
 	}
-	return interruptedError{fmt.Sprintf("the budget is spent (%s): %s finished%s; go on with a larger one: %s", what, plural(finished, "trajectory"), saved,
+	return exit.InterruptedError{Message: fmt.Sprintf("the budget is spent (%s): %s finished%s; go on with a larger one: %s", what, text.Plural(finished, "trajectory"), saved,
 		x.resumeHint(strings.TrimSpace(strings.TrimSpace(more)+" "+rest)))}
 }
 
@@ -119,5 +113,5 @@ func allOf(n int) string {
 	if n == 1 {
 		return "the one trajectory"
 	}
-	return "all " + plural(n, "trajectory")
+	return "all " + text.Plural(n, "trajectory")
 }

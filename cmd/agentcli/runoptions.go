@@ -9,8 +9,12 @@ import (
 	"strings"
 	"time"
 
+	"agentcli/app/models"
+	"agentcli/app/rundir"
 	"agentcli/datasets"
 	"agentcli/engine"
+	"agentcli/internal/exit"
+	"agentcli/internal/text"
 	"agentcli/rewards"
 	"agentcli/traj"
 
@@ -20,7 +24,7 @@ import (
 // runOptions are the settings that eval and rollout share.
 type runOptions struct {
 	Command string
-	Model   modelOptions
+	Model   models.Options
 
 	Dataset string
 	Split   string
@@ -129,18 +133,18 @@ func runOptionsOf(c *cli.Context) (runOptions, error) {
 	}
 	if dir := c.String("resume"); dir != "" {
 		if c.String("config") != "" {
-			return runOptions{}, usagef("--resume takes the settings of the run in its folder; leave --config out")
+			return runOptions{}, exit.Usagef("--resume takes the settings of the run in its folder; leave --config out")
 		}
-		if _, err := os.Stat(filepath.Join(dir, configName)); err != nil {
-			return runOptions{}, usagef("--resume %s: there is no %s in that folder, so it holds no run", dir, configName)
+		if _, err := os.Stat(filepath.Join(dir, rundir.ConfigFile)); err != nil {
+			return runOptions{}, exit.Usagef("--resume %s: there is no %s in that folder, so it holds no run", dir, rundir.ConfigFile)
 		}
-		if was := commandOf(dir); was != "" && was != c.Command.Name {
-			return runOptions{}, usagef("--resume %s: that is a run of %s: agentcli %s --resume %s", dir, was, was, shellWord(dir))
+		if was := rundir.CommandOf(dir); was != "" && was != c.Command.Name {
+			return runOptions{}, exit.Usagef("--resume %s: that is a run of %s: agentcli %s --resume %s", dir, was, was, text.ShellWord(dir))
 		}
-		if _, err := os.Stat(filepath.Join(dir, journalName)); err != nil {
-			return runOptions{}, usagef("--resume %s: there is no %s in that folder, so it holds no run of %s", dir, journalName, c.Command.Name)
+		if _, err := os.Stat(filepath.Join(dir, rundir.JournalFile)); err != nil {
+			return runOptions{}, exit.Usagef("--resume %s: there is no %s in that folder, so it holds no run of %s", dir, rundir.JournalFile, c.Command.Name)
 		}
-		if err := applyConfig(c, filepath.Join(dir, configName)); err != nil {
+		if err := applyConfig(c, filepath.Join(dir, rundir.ConfigFile)); err != nil {
 			return runOptions{}, err
 		}
 	}
@@ -190,7 +194,7 @@ func runSettingsOf(c *cli.Context) (runOptions, error) {
 		o.Sampling.Temperature = &t
 	}
 	if c.IsSet("top-p") && o.Sampling.TopP == 0 {
-		return o, usagef("--top-p is 0, which leaves no token; it must be above 0, up to 1 (off); --temperature 0 is greedy")
+		return o, exit.Usagef("--top-p is 0, which leaves no token; it must be above 0, up to 1 (off); --temperature 0 is greedy")
 	}
 	if c.IsSet("top-k") && o.Sampling.TopK == 0 {
 		o.Sampling.TopK = -1 // off, as Hugging Face writes it; left open it would be the server's own
@@ -213,7 +217,7 @@ func runSettingsOf(c *cli.Context) (runOptions, error) {
 	for _, f := range c.StringSlice("field") {
 		name, column, ok := strings.Cut(f, "=")
 		if !ok || name == "" || column == "" {
-			return o, usagef("--field %q is not of the form question=COLUMN", f)
+			return o, exit.Usagef("--field %q is not of the form question=COLUMN", f)
 		}
 		if o.Fields == nil {
 			o.Fields = map[string]string{}
@@ -225,7 +229,7 @@ func runSettingsOf(c *cli.Context) (runOptions, error) {
 	case "best-effort", "weaker": // its name of before
 		o.BestEffort = true
 	default:
-		return o, usagef("--sandbox %q is unknown; it is strict or best-effort", c.String("sandbox"))
+		return o, exit.Usagef("--sandbox %q is unknown; it is strict or best-effort", c.String("sandbox"))
 	}
 	return o, o.validate()
 }
@@ -246,7 +250,7 @@ const defaultRewardTimeout = time.Minute
 
 // errorLimit reads --fail-on-error: a count, or a share as 0.1 or 10%.
 func errorLimit(s string) (engine.ErrorLimit, error) {
-	wrong := usagef("--fail-on-error %q is neither a number of trajectories, from 1, nor a share of them: 0.1 or 10%%", s)
+	wrong := exit.Usagef("--fail-on-error %q is neither a number of trajectories, from 1, nor a share of them: 0.1 or 10%%", s)
 	if s == "" {
 		return engine.ErrorLimit{}, nil
 	}
@@ -274,7 +278,7 @@ func stopIDs(list []string) ([]int32, error) {
 		for _, one := range strings.Split(s, ",") {
 			id, err := strconv.ParseInt(strings.TrimSpace(one), 10, 32)
 			if err != nil || id < 0 {
-				return nil, usagef("--stop-ids %q: %q is no token id; write them as 2,50", s, one)
+				return nil, exit.Usagef("--stop-ids %q: %q is no token id; write them as 2,50", s, one)
 			}
 			ids = append(ids, int32(id))
 		}
@@ -300,20 +304,20 @@ func (o *runOptions) validate() error {
 	} {
 		if !(f.v >= f.min && f.v <= f.max) {
 			if strings.HasSuffix(f.name, "timeout") {
-				return usagef("--%s is %v; it must be positive", f.name, time.Duration(f.v))
+				return exit.Usagef("--%s is %v; it must be positive", f.name, time.Duration(f.v))
 			}
 			plain := func(v float64) string { return strconv.FormatFloat(v, 'f', -1, 64) }
-			return usagef("--%s is %s; it must be from %s to %s", f.name, plain(f.v), plain(f.min), plain(f.max))
+			return exit.Usagef("--%s is %s; it must be from %s to %s", f.name, plain(f.v), plain(f.min), plain(f.max))
 		}
 	}
 	if t := o.Sampling.Temperature; t != nil && !(*t >= 0 && *t <= 100) {
-		return usagef("--temperature is %v; it must be from 0 to 100", *t)
+		return exit.Usagef("--temperature is %v; it must be from 0 to 100", *t)
 	}
 	if o.Budget.Cost > 0 && o.Budget.PriceIn == 0 && o.Budget.PriceOut == 0 {
-		return usagef("--budget-cost needs to know what tokens cost: --price-in and --price-out, in USD for a million")
+		return exit.Usagef("--budget-cost needs to know what tokens cost: --price-in and --price-out, in USD for a million")
 	}
 	if o.Output != "" && o.Resume != "" && filepath.Clean(o.Output) != filepath.Clean(o.Resume) {
-		return usagef("--resume goes on in its own folder; leave --output out")
+		return exit.Usagef("--resume goes on in its own folder; leave --output out")
 	}
 	return nil
 }

@@ -15,6 +15,8 @@ import (
 	"strings"
 
 	"agentcli/datasets"
+	"agentcli/internal/console"
+	"agentcli/internal/exit"
 	"agentcli/internal/text"
 	"agentcli/parquet"
 	"agentcli/rewards"
@@ -43,7 +45,7 @@ func scoreCommand() *cli.Command {
 		},
 		Action: func(c *cli.Context) error {
 			if c.NArg() != 1 {
-				return usagef("score wants one FILE, got %d arguments", c.NArg())
+				return exit.Usagef("score wants one FILE, got %d arguments", c.NArg())
 			}
 			pass, err := toolEnv(c)
 			if err != nil {
@@ -91,31 +93,31 @@ func rewardOfFile(path string) (string, error) {
 	case name == "" || slices.Contains(rewards.Names(), name):
 		return name, nil
 	case rewards.External(name):
-		return "", usagef("%s was scored by %s, which is not run or asked without being named: give --reward %s, or another", path, name, shellWord(name))
+		return "", exit.Usagef("%s was scored by %s, which is not run or asked without being named: give --reward %s, or another", path, name, text.ShellWord(name))
 	}
-	return "", usagef("%s was scored by %q, which is no reward here; name one by --reward: %s", path, name, rewardUsage)
+	return "", exit.Usagef("%s was scored by %q, which is no reward here; name one by --reward: %s", path, name, rewardUsage)
 }
 
 // runScore writes each row as one line of JSON, in order, as it is scored.
-func runScore(ctx context.Context, o scoreOptions, s streams) error {
+func runScore(ctx context.Context, o scoreOptions, s console.Streams) error {
 	if o.Reward == "" {
 		named, err := rewardOfFile(o.Path)
 		if err != nil {
 			return err
 		}
 		if named != "" {
-			s.say(fmt.Sprintf("scoring by %s, the reward that %s names (--reward takes another)", named, o.Path))
+			s.Say(fmt.Sprintf("scoring by %s, the reward that %s names (--reward takes another)", named, o.Path))
 		}
 		o.Reward = cmp.Or(named, usualReward)
 	}
-	first, err := rewards.New(o.Reward, rewards.Options{Notice: s.say, Pass: o.Env})
+	first, err := rewards.New(o.Reward, rewards.Options{Notice: s.Say, Pass: o.Env})
 	if err != nil {
-		return usageError{err}
+		return exit.UsageError{Err: err}
 	}
 	if c, ok := first.(io.Closer); ok {
 		defer c.Close()
 	}
-	out := bufio.NewWriter(s.out)
+	out := bufio.NewWriter(s.Out)
 	enc := json.NewEncoder(out)
 	enc.SetEscapeHTML(false)
 	made := map[graderOptions]rewards.Reward{graderOf(rewards.Options{}): first}
@@ -123,7 +125,7 @@ func runScore(ctx context.Context, o scoreOptions, s streams) error {
 	groups := map[string][]float64{} // attempts at one task are not independent
 	name, rows := o.Path, datasets.ReadRows(ctx, o.Path)
 	if o.Path == stdinPath {
-		name, rows = "stdin", datasets.ReadLines(ctx, "stdin", s.in)
+		name, rows = "stdin", datasets.ReadLines(ctx, "stdin", s.In)
 	}
 	for row, err := range scoreRows(rows, strings.EqualFold(filepath.Ext(o.Path), ".parquet"), !rewards.External(o.Reward)) {
 		if err != nil {
@@ -189,11 +191,11 @@ func runScore(ctx context.Context, o scoreOptions, s streams) error {
 		without = fmt.Sprintf(", %d without a response", silent)
 	}
 	if scored == 0 {
-		fmt.Fprintf(s.err, "agentcli: %s, none scored: failed for reasons of the infrastructure, or never answered%s\n", plural(n, "row"), without)
+		fmt.Fprintf(s.Err, "agentcli: %s, none scored: failed for reasons of the infrastructure, or never answered%s\n", text.Plural(n, "row"), without)
 		return nil
 	}
-	fmt.Fprintf(s.err, "agentcli: %s, %d scored by %s: mean reward %s, %d correct (%.1f %%), %d without an answer%s\n",
-		plural(n, "row"), scored, text.Redact(o.Reward), overGroups(groups), right, 100*float64(right)/float64(scored), scored-answered, without)
+	fmt.Fprintf(s.Err, "agentcli: %s, %d scored by %s: mean reward %s, %d correct (%.1f %%), %d without an answer%s\n",
+		text.Plural(n, "row"), scored, text.Redact(o.Reward), overGroups(groups), right, 100*float64(right)/float64(scored), scored-answered, without)
 	return nil
 }
 

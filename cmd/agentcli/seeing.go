@@ -6,6 +6,8 @@ import (
 	"os"
 
 	"agentcli/engine"
+	"agentcli/internal/exit"
+	"agentcli/internal/version"
 	"agentcli/telemetry"
 	"agentcli/traj"
 )
@@ -24,11 +26,11 @@ func (x *session) openMetrics(ctx context.Context) (err error) {
 		return nil
 	}
 	if x.see.server, err = telemetry.Listen(ctx, x.o.MetricsAddr); err != nil {
-		return usagef("--metrics-addr: %w", err)
+		return exit.Usagef("--metrics-addr: %w", err)
 	}
 	x.see.metrics = telemetry.NewMetrics(x.tools.Specs())
 	x.see.server.Serve(x.see.metrics)
-	x.s.log().Info("metrics are at http://"+x.see.server.Addr()+"/metrics", "addr", x.see.server.Addr())
+	x.s.Log().Info("metrics are at http://"+x.see.server.Addr()+"/metrics", "addr", x.see.server.Addr())
 	return nil
 }
 
@@ -40,10 +42,10 @@ func (x *session) openSpans(ctx context.Context) (err error) {
 	if os.Getenv("OTEL_EXPORTER_OTLP_PROTOCOL") == "grpc" {
 		x.notice("OTEL_EXPORTER_OTLP_PROTOCOL is grpc; spans are sent as http/protobuf, which collectors take at another port (4318)")
 	}
-	x.see.spans, err = telemetry.OpenSpans(ctx, telemetry.SpansConfig{Endpoint: x.o.OTLP, Version: version(),
+	x.see.spans, err = telemetry.OpenSpans(ctx, telemetry.SpansConfig{Endpoint: x.o.OTLP, Version: version.String(),
 		Model: x.info.Name, Servers: x.info.BaseURL, Notice: x.notice})
 	if err != nil && x.o.OTLP != "" {
-		return usagef("--otlp: %w", err)
+		return exit.Usagef("--otlp: %w", err)
 	}
 	return err
 }

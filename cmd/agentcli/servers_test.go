@@ -7,6 +7,7 @@ import (
 	"sync/atomic"
 	"testing"
 
+	"agentcli/app/rundir"
 	"agentcli/llm/llmtest"
 	"agentcli/traj"
 )
@@ -50,7 +51,7 @@ func TestARunGoesOnWithoutAServerThatDies(t *testing.T) {
 				t.Fatalf("%d %s", code, log)
 			}
 			<-gone
-			rows, meta := rowsOf(t, filepath.Join(out, dataName))
+			rows, meta := rowsOf(t, filepath.Join(out, rundir.TrajectoriesFile))
 			seen := map[string]bool{}
 			for _, row := range rows {
 				if row.Termination != traj.Answered || seen[row.ID] || len(row.Steps) != 2 {
@@ -73,7 +74,7 @@ func TestARunGoesOnWithoutAServerThatDies(t *testing.T) {
 			}
 			// Resumed elsewhere: another server, more samples.
 			_, log, code = run(t, "rollout", "--resume", out, "--base-url", stays.BaseURL(), "-n", fmt.Sprint(samples+1))
-			rows, meta = rowsOf(t, filepath.Join(out, dataName))
+			rows, meta = rowsOf(t, filepath.Join(out, rundir.TrajectoriesFile))
 			info, _ = meta["model"].(map[string]any)
 			if code != exitDone || len(rows) != tasks*(samples+1) || info["base_url"] != stays.BaseURL() {
 				t.Errorf("resumed: %d, %d rows, of %v: %s", code, len(rows), info["base_url"], log)

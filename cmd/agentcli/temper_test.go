@@ -5,12 +5,12 @@ package main
 import (
 	"bytes"
 	"math"
-	"os"
 	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
 
+	"agentcli/internal/console"
 	"agentcli/trainer"
 	"agentcli/traj"
 )
@@ -25,12 +25,6 @@ func TestWhatCannotBeTrainedOnAtATemperatureIsRefusedInOneLine(t *testing.T) {
 	greedy := tinyRolloutsOf(t, filepath.Join(dir, "greedy.parquet"), sampledAt("0", traj.LogprobsOfModel))
 	cut := tinyRolloutsOf(t, filepath.Join(dir, "cut.parquet"), `{"model": {"kind": "local"}, "sampling": {"temperature": 0.7, "top_p": 0.9, "top_k": 20, "min_p": 0.1}}`)
 	defaults := tinyRolloutsOf(t, filepath.Join(dir, "defaults.parquet"), `{"model": {"kind": "server"}, "sampling": {}}`)
-	real := openTrainable
-	defer func() { openTrainable = real }()
-	openTrainable = func(string, trainableOptions) (trainable, error) {
-		t.Error("a model was opened before")
-		return nil, os.ErrNotExist
-	}
 	for name, x := range map[string]struct {
 		words  []string
 		file   string
@@ -46,7 +40,8 @@ func TestWhatCannotBeTrainedOnAtATemperatureIsRefusedInOneLine(t *testing.T) {
 	} {
 		o := tinyOptions(t, x.file, filepath.Join(dir, "out"))
 		x.change(&o)
-		err := runTrain(t.Context(), o, streams{out: &bytes.Buffer{}, err: &bytes.Buffer{}})
+		o.Backend = noModels{t: t}
+		err := runTrain(t.Context(), o, console.Streams{Out: &bytes.Buffer{}, Err: &bytes.Buffer{}})
 		if err == nil || strings.Contains(err.Error(), "\n") {
 			t.Errorf("%s: %v", name, err)
 			continue

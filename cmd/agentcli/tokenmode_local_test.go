@@ -10,6 +10,7 @@ import (
 	"slices"
 	"testing"
 
+	"agentcli/app/rundir"
 	"agentcli/llm/llmtest"
 	"agentcli/policy"
 	"agentcli/traj"
@@ -48,7 +49,7 @@ func TestAModelIsTheSameHereAndBehindAServer(t *testing.T) {
 		if code != exitDone {
 			t.Fatal(log)
 		}
-		return rowsOf(t, filepath.Join(out, dataName))
+		return rowsOf(t, filepath.Join(out, rundir.TrajectoriesFile))
 	}
 	want, _ := rollout("--model", tinyQwen3, "--dtype", "float32")
 	for name, way := range map[string]struct {

@@ -13,7 +13,9 @@ import (
 	"testing"
 	"time"
 
+	"agentcli/app/rundir"
 	"agentcli/hub/hubtest"
+	"agentcli/internal/console"
 	"agentcli/llm/llmtest"
 	"agentcli/model/tokenizer"
 	"agentcli/parquet"
@@ -96,7 +98,7 @@ func promptOr(r *llmtest.Request, n int) []int32 {
 func run(t *testing.T, args ...string) (out, log string, code int) {
 	t.Helper()
 	var o, e bytes.Buffer
-	code = execute(t.Context(), append([]string{"agentcli"}, args...), streams{in: strings.NewReader(""), out: &o, err: &e})
+	code = execute(t.Context(), append([]string{"agentcli"}, args...), console.Streams{In: strings.NewReader(""), Out: &o, Err: &e})
 	return o.String(), e.String(), code
 }
 
@@ -145,7 +147,7 @@ func TestCompletionsModeKeepsEveryTokenOfEachServer(t *testing.T) {
 			if code != exitDone {
 				t.Fatalf("%d %s", code, log)
 			}
-			rows, meta := rowsOf(t, filepath.Join(out, dataName))
+			rows, meta := rowsOf(t, filepath.Join(out, rundir.TrajectoriesFile))
 			if len(rows) != 10 {
 				t.Fatalf("%d rows", len(rows))
 			}
@@ -260,7 +262,7 @@ func TestTheSameRunGivesTheSameDataHoweverParallel(t *testing.T) {
 				if code != exitDone {
 					t.Fatal(log)
 				}
-				rows, _ := rowsOf(t, filepath.Join(out, dataName))
+				rows, _ := rowsOf(t, filepath.Join(out, rundir.TrajectoriesFile))
 				for i, row := range rows {
 					if id := fmt.Sprintf("products/p%d#%d", i/3+1, i%3); row.ID != id {
 						t.Fatalf("row %d is %s, want %s", i, row.ID, id)

@@ -16,6 +16,7 @@ import (
 	"agentcli/env"
 	"agentcli/env/mcptool"
 	"agentcli/internal/cachedir"
+	"agentcli/internal/exit"
 	"agentcli/internal/text"
 	"agentcli/sandbox"
 
@@ -57,10 +58,10 @@ func toolEnv(c *cli.Context) ([]string, error) {
 	names := c.StringSlice("tool-env")
 	for _, name := range names {
 		if name == "" || strings.ContainsAny(name, "= ") {
-			return nil, usagef("--tool-env wants the NAME of a variable of the environment; a value is set there, as NAME=VALUE agentcli …")
+			return nil, exit.Usagef("--tool-env wants the NAME of a variable of the environment; a value is set there, as NAME=VALUE agentcli …")
 		}
 		if _, ok := os.LookupEnv(name); !ok {
-			return nil, usagef("--tool-env %s: there is no such variable in the environment", name)
+			return nil, exit.Usagef("--tool-env %s: there is no such variable in the environment", name)
 		}
 	}
 	return names, nil
@@ -81,16 +82,16 @@ func toolOptionsOf(c *cli.Context) (toolOptions, error) {
 		return o, err
 	}
 	if len(o.CacheAlso) > 0 && o.Cache == "" {
-		return o, usagef("--tool-cache-also %s needs --tool-cache DIR, or --tool-cache on", o.CacheAlso[0])
+		return o, exit.Usagef("--tool-cache-also %s needs --tool-cache DIR, or --tool-cache on", o.CacheAlso[0])
 	}
 	for _, p := range o.Programs {
 		if strings.TrimSpace(strings.TrimPrefix(p, execPrefix)) == "" {
-			return o, usagef("--tool %q names no program; write --tool 'exec:CMD ARGS'", p)
+			return o, exit.Usagef("--tool %q names no program; write --tool 'exec:CMD ARGS'", p)
 		}
 	}
 	for _, s := range o.MCP {
 		if strings.TrimSpace(s) == "" {
-			return o, usagef("--mcp is empty; it wants a command or an address")
+			return o, exit.Usagef("--mcp is empty; it wants a command or an address")
 		}
 	}
 	return o, nil
@@ -124,7 +125,7 @@ func (x *session) openTools(ctx context.Context) error {
 	}
 	x.tools.Tools = append(x.tools.Tools, tools...)
 	if err := x.tools.Validate(); err != nil {
-		return usagef("%w; leave one of them out", err)
+		return exit.Usagef("%w; leave one of them out", err)
 	}
 	for _, t := range x.tools.Tools[builtin:] { // what they are is not known from their names
 		version := ""
@@ -176,14 +177,14 @@ func mcpServers(o toolOptions) ([]mcptool.Server, error) {
 	}
 	b, err := os.ReadFile(o.MCPConfig)
 	if errors.Is(err, fs.ErrNotExist) {
-		return nil, usagef("--mcp-config %s: there is no such file", o.MCPConfig)
+		return nil, exit.Usagef("--mcp-config %s: there is no such file", o.MCPConfig)
 	}
 	if err != nil {
-		return nil, usagef("cannot read --mcp-config: %w", err)
+		return nil, exit.Usagef("cannot read --mcp-config: %w", err)
 	}
 	more, err := mcptool.ReadConfig(b)
 	if err != nil {
-		return nil, usagef("--mcp-config %s: %w", o.MCPConfig, err)
+		return nil, exit.Usagef("--mcp-config %s: %w", o.MCPConfig, err)
 	}
 	for i := range more {
 		more[i].Command.Pass = o.Env
@@ -194,13 +195,13 @@ func mcpServers(o toolOptions) ([]mcptool.Server, error) {
 // unknownTool says what there is.
 func unknownTool(name string) error {
 	if strings.HasPrefix(name, execPrefix) {
-		return usagef("--tools takes %s; a program is named by --tool '%sCMD'", strings.Join(builtinTools, " and "), execPrefix)
+		return exit.Usagef("--tools takes %s; a program is named by --tool '%sCMD'", strings.Join(builtinTools, " and "), execPrefix)
 	}
 	mend := ""
 	if near := text.Nearest(name, builtinTools); near != "" {
 		mend = fmt.Sprintf("did you mean %s? ", near)
 	}
-	return usagef("there is no tool %q; %sthe tools are %s; a program of yours is --tool %sCMD, an MCP server --mcp CMD or URL",
+	return exit.Usagef("there is no tool %q; %sthe tools are %s; a program of yours is --tool %sCMD, an MCP server --mcp CMD or URL",
 		name, mend, strings.Join(builtinTools, " and "), execPrefix)
 }
 
@@ -209,7 +210,7 @@ func (x *session) openPython(ctx context.Context) error {
 	c := env.PythonConfig{Path: x.o.Python, Timeout: x.o.ToolTimeout, BestEffort: x.o.BestEffort}
 	if x.o.Session {
 		if x.o.Parallel > env.MaxPythonSessions {
-			return usagef("--python-session holds a process for each trajectory; --parallel may be %d at most", env.MaxPythonSessions)
+			return exit.Usagef("--python-session holds a process for each trajectory; --parallel may be %d at most", env.MaxPythonSessions)
 		}
 		c.Parallel = max(x.o.Parallel, 2)
 	}
@@ -250,15 +251,15 @@ func (x *session) openToolCache() error {
 	for _, name := range x.o.Added.CacheAlso {
 		i := slices.Index(names, name)
 		if i < 0 {
-			return usagef("--tool-cache-also %s: there is no such tool in this run; its tools are %s", name, strings.Join(names, ", "))
+			return exit.Usagef("--tool-cache-also %s: there is no such tool in this run; its tools are %s", name, strings.Join(names, ", "))
 		}
 		if _, ok := x.tools.Tools[i].(env.PerTrajectory); ok {
-			return usagef("--tool-cache-also %s: it keeps something from call to call, so its results do not depend on the arguments alone", name)
+			return exit.Usagef("--tool-cache-also %s: it keeps something from call to call, so its results do not depend on the arguments alone", name)
 		}
 	}
 	c, err := env.OpenCache(dir, x.o.Added.CacheAlso...)
 	if err != nil {
-		return usagef("--tool-cache: %w", err)
+		return exit.Usagef("--tool-cache: %w", err)
 	}
 	if !slices.ContainsFunc(x.tools.Tools, c.Serves) {
 		x.notice("--tool-cache: no tool of this run says that its results depend on the arguments alone; name one that does with --tool-cache-also")
@@ -274,7 +275,7 @@ func (x *session) sayCache() {
 		return
 	}
 	if hits, calls := c.Counts(); calls > 0 {
-		x.notice(fmt.Sprintf("tool cache: %d of %s answered from %s", hits, plural(int(calls), "call"), c.Dir()))
+		x.notice(fmt.Sprintf("tool cache: %d of %s answered from %s", hits, text.Plural(int(calls), "call"), c.Dir()))
 	}
 	if c.Failed() {
 		x.notice(fmt.Sprintf("tool cache: some results could not be written into %s", c.Dir()))

@@ -8,14 +8,15 @@ import (
 	"time"
 
 	"agentcli/engine"
+	"agentcli/internal/console"
 	"agentcli/internal/text"
 	"agentcli/traj"
 )
 
 // tracer shows one trajectory on stderr while it is played.
 type tracer struct {
-	s  streams
-	p  painter
+	s  console.Streams
+	p  console.Painter
 	id string // a task's id, task#attempt, or first
 
 	mu    sync.Mutex
@@ -30,7 +31,7 @@ func (x *session) tracer() *tracer {
 	if x.o.Trace == "" {
 		return nil
 	}
-	return &tracer{s: x.s, p: painter(colours(x.s.errTTY)), id: x.o.Trace}
+	return &tracer{s: x.s, p: console.Painter(console.UseColor(x.s.ErrTTY)), id: x.o.Trace}
 }
 
 // observe takes the first trajectory that the id names: of a task, its first
@@ -68,22 +69,22 @@ type traced struct {
 
 // head writes a separator, or its JSON object.
 func (w *traced) head(title string, attrs ...any) {
-	if w.s.jsonLog() {
+	if w.s.JSON() {
 		w.object(attrs...)
 		return
 	}
 	line := "── " + text.Name(title, 200) + " "
-	w.write(w.p.bold(line + strings.Repeat("─", max(3, 72-len([]rune(line))))))
+	w.write(w.p.Bold(line + strings.Repeat("─", max(3, 72-len([]rune(line))))))
 }
 
 // block writes who speaks and what, indented, or its JSON object.
 func (w *traced) block(role, note, body string, attrs ...any) {
-	if w.s.jsonLog() {
+	if w.s.JSON() {
 		w.object(attrs...)
 		return
 	}
 	var b strings.Builder
-	b.WriteString(w.p.role(role, text.Name(cmp.Or(note, role), 400)))
+	b.WriteString(w.p.Role(role, text.Name(cmp.Or(note, role), 400)))
 	for _, l := range strings.Split(strings.TrimRight(text.Harmless(body), "\n"), "\n") {
 		if l != "" || body != "" {
 			b.WriteString("\n  " + l)
@@ -93,16 +94,16 @@ func (w *traced) block(role, note, body string, attrs ...any) {
 }
 
 func (w *traced) object(attrs ...any) {
-	w.s.log().Info("trace", append([]any{"trajectory", w.id}, attrs...)...)
+	w.s.Log().Info("trace", append([]any{"trajectory", w.id}, attrs...)...)
 }
 
 // write is one piece, so that nothing comes between its lines.
 func (w *traced) write(s string) {
-	if w.s.con != nil {
-		_, _ = w.s.con.Write([]byte(s + "\n"))
+	if w.s.Writer != nil {
+		_, _ = w.s.Writer.Write([]byte(s + "\n"))
 		return
 	}
-	fmt.Fprintln(w.s.err, s)
+	fmt.Fprintln(w.s.Err, s)
 }
 
 // Event implements engine.Watcher.
@@ -118,10 +119,10 @@ func (w *traced) Event(_ time.Time, e engine.Event) {
 			w.block(traj.RoleUser, "inserted into the reply", c, "event", "inserted", "content", c)
 		}
 	case engine.ModelStart:
-		if n := len(e.Request.Tools); w.s.jsonLog() {
+		if n := len(e.Request.Tools); w.s.JSON() {
 			w.object("event", "request", "messages", len(e.Request.Messages), "tools", n)
 		} else {
-			w.write(w.p.dim(fmt.Sprintf("asking the model: %s, %s offered", plural(len(e.Request.Messages), "message"), plural(n, "tool"))))
+			w.write(w.p.Dim(fmt.Sprintf("asking the model: %s, %s offered", text.Plural(len(e.Request.Messages), "message"), text.Plural(n, "tool"))))
 		}
 	case engine.ModelEnd:
 		w.reply(e)
@@ -164,8 +165,8 @@ func (w *traced) reply(e engine.ModelEnd) {
 		return
 	}
 	r := e.Response
-	note := fmt.Sprintf("assistant: %s, %d → %s, %s", r.FinishReason, r.PromptTokens, plural(r.OutputTokens, "token"), took(e.Took))
-	if m := r.Message.Reasoning; m != "" && !w.s.jsonLog() {
+	note := fmt.Sprintf("assistant: %s, %d → %s, %s", r.FinishReason, r.PromptTokens, text.Plural(r.OutputTokens, "token"), took(e.Took))
+	if m := r.Message.Reasoning; m != "" && !w.s.JSON() {
 		w.block(traj.RoleAssistant, "thinking", m)
 	}
 	body := r.Message.Content

@@ -11,47 +11,21 @@ import (
 	"syscall"
 	"time"
 
+	"agentcli/app/models"
+	"agentcli/app/rundir"
+	"agentcli/internal/console"
+	"agentcli/internal/exit"
+	"agentcli/internal/filesys"
 	"agentcli/model/weights"
-	"agentcli/policy"
 	"agentcli/trainer"
 	"agentcli/trainer/metrics"
 
 	"github.com/urfave/cli/v2"
 )
 
-// trainable is the model that train works on.
-type trainable interface {
-	trainer.Actor
-	trainer.Saver
-	trainer.Stater
-	TokenizerHash() string
-	ChatTemplate() string
-	VocabSize() int
-	DType() string
-	Parameters() int64
-	KeepAverage() error
-	SaveAverage(dir string, dtype weights.DType) error
-	Base() trainer.Scorer // the weights under the adapters; nil without
-	Bytes() int64         // of weights, gradients and moments
-	Close()
-}
-
-// trainableOptions is how a model is opened for training.
-type trainableOptions struct {
-	DType, Device string
-	Threads       int
-	Head          string // "", "score" or "both", as policy.Head
-	LoRA          policy.LoRA
-	Checkpoint    bool // --grad-checkpoint
-	Deterministic bool
-	Frozen        bool // asked, never trained
-}
-
-// openTrainable is nil in a binary without libtorch; local.go sets it.
-var openTrainable func(path string, o trainableOptions) (trainable, error)
-
 // trainOptions are the settings of one training run.
 type trainOptions struct {
+	Backend     models.Backend // that runs local models
 	Files       []string
 	Model       string
 	Ref         string
@@ -69,7 +43,7 @@ type trainOptions struct {
 	DryRun      bool
 	Keep        int
 	PeakTFLOPS  float64 // of the hardware, that perf/mfu is a share of; 0: not told
-	Open        trainableOptions
+	Open        models.TrainableOptions
 	Config      trainer.Config
 	Output      string
 	Resume      string
@@ -134,7 +108,7 @@ func trainCommand() *cli.Command {
 }
 
 // showConfig is --print-config.
-func showConfig(c *cli.Context, s streams) error {
+func showConfig(c *cli.Context, s console.Streams) error {
 	given := givenFlags(c)
 	if err := applyConfig(c, c.String("config")); err != nil {
 		return err
@@ -153,7 +127,7 @@ func showConfig(c *cli.Context, s streams) error {
 	if err != nil {
 		return err
 	}
-	_, err = s.out.Write(text)
+	_, err = s.Out.Write(text)
 	return err
 }
 
@@ -161,14 +135,14 @@ func trainOptionsOf(c *cli.Context) (trainOptions, error) {
 	files, given := c.Args().Slice(), givenFlags(c)
 	if dir := c.String("resume"); dir != "" {
 		if c.String("config") != "" {
-			return trainOptions{}, usagef("--resume takes the settings of the run in its folder; leave --config out")
+			return trainOptions{}, exit.Usagef("--resume takes the settings of the run in its folder; leave --config out")
 		}
 		if out := c.String("output"); out != "" && filepath.Clean(out) != filepath.Clean(dir) {
-			return trainOptions{}, usagef("--resume goes on in its own folder; leave --output out")
+			return trainOptions{}, exit.Usagef("--resume goes on in its own folder; leave --output out")
 		}
-		path := filepath.Join(dir, configName)
+		path := filepath.Join(dir, rundir.ConfigFile)
 		if _, err := os.Stat(path); err != nil {
-			return trainOptions{}, usagef("--resume %s: there is no %s in that folder, so it holds no run", dir, configName)
+			return trainOptions{}, exit.Usagef("--resume %s: there is no %s in that folder, so it holds no run", dir, rundir.ConfigFile)
 		}
 		if err := sameAsBegun(c, dir); err != nil {
 			return trainOptions{}, err
@@ -196,9 +170,9 @@ func trainOptionsOf(c *cli.Context) (trainOptions, error) {
 	o.Files = files
 	if o.Resume != "" {
 		if len(files) > 0 {
-			return o, usagef("--resume takes the files of the run in its folder; leave %s out", files[0])
+			return o, exit.Usagef("--resume takes the files of the run in its folder; leave %s out", files[0])
 		}
-		began, err := resumedFiles(o.Resume)
+		began, err := rundir.ReadInputs(o.Resume)
 		if err != nil {
 			return o, err
 		}
@@ -206,7 +180,7 @@ func trainOptionsOf(c *cli.Context) (trainOptions, error) {
 		o.Output = o.Resume
 	}
 	if len(o.Files) == 0 {
-		return o, usagef("train needs a trajectory file: agentcli train traj.parquet (agentcli rollout > traj.parquet makes one)")
+		return o, exit.Usagef("train needs a trajectory file: agentcli train traj.parquet (agentcli rollout > traj.parquet makes one)")
 	}
 	if err := checkFiles(o.Files); err != nil {
 		return o, err
@@ -217,13 +191,13 @@ func trainOptionsOf(c *cli.Context) (trainOptions, error) {
 	if err := refuseIdleGiven(o.idleSettings(), given); err != nil {
 		return o, err
 	}
-	if o.Model != "" && !isHubName(o.Model) {
+	if o.Model != "" && !models.IsHubName(o.Model) {
 		if _, err := os.Stat(o.Model); err != nil {
 			return o, errNoModel(o.Model)
 		}
 	}
 	if o.Greedy == "" && o.Config.Advantage == remax {
-		return o, usagef("--advantage remax compares with greedy attempts; roll them out with --temperature 0 and name their file with --greedy FILE")
+		return o, exit.Usagef("--advantage remax compares with greedy attempts; roll them out with --temperature 0 and name their file with --greedy FILE")
 	}
 	return o, nil
 }
@@ -231,8 +205,8 @@ func trainOptionsOf(c *cli.Context) (trainOptions, error) {
 // trainSettingsOf reads the flags that say how to train, once files have been
 // applied.
 func trainSettingsOf(c *cli.Context) (trainOptions, error) {
-	o := trainOptions{Model: c.String("model"), Ref: c.String("ref"), Output: c.String("output"), Resume: c.String("resume"),
-		Open:  trainableOptions{DType: c.String("dtype"), Device: c.String("device"), Threads: c.Int("threads")},
+	o := trainOptions{Backend: backendOf(c), Model: c.String("model"), Ref: c.String("ref"), Output: c.String("output"), Resume: c.String("resume"),
+		Open:  models.TrainableOptions{DType: c.String("dtype"), Device: c.String("device"), Threads: c.Int("threads")},
 		Force: c.Bool("force"), Settings: settings(c, "output", "resume", "o", "log-format")}
 	g := trainer.DefaultConfig()
 	for _, k := range trainKnobs() {
@@ -240,10 +214,10 @@ func trainSettingsOf(c *cli.Context) (trainOptions, error) {
 	}
 	g.SaveEvery = c.Int("save-every")
 	if math.IsNaN(g.Beta1) {
-		return o, usagef("--betas %q: want two numbers with a comma, for example .9,.95", c.String("betas"))
+		return o, exit.Usagef("--betas %q: want two numbers with a comma, for example .9,.95", c.String("betas"))
 	}
 	if err := g.Validate(); err != nil {
-		return o, usageError{err}
+		return o, exit.UsageError{Err: err}
 	}
 	o.Critic, o.Teacher, o.Greedy, o.Reward, o.DryRun = c.String("critic"), c.String("teacher"), c.String("greedy"), c.String("reward"), c.Bool("dry-run")
 	o.RewardModel, o.PTX = c.String("reward-model"), c.String("ptx")
@@ -255,25 +229,25 @@ func trainSettingsOf(c *cli.Context) (trainOptions, error) {
 		return o, err
 	}
 	if o.PeakTFLOPS = c.Float64("peak-tflops"); o.PeakTFLOPS < 0 {
-		return o, usagef("--peak-tflops %g: want what the hardware could do, above 0", o.PeakTFLOPS)
+		return o, exit.Usagef("--peak-tflops %g: want what the hardware could do, above 0", o.PeakTFLOPS)
 	}
 	if o.Keep = c.Int("keep"); o.Keep < 1 {
-		return o, usagef("--keep %d: want at least 1", o.Keep)
+		return o, exit.Usagef("--keep %d: want at least 1", o.Keep)
 	}
 	if file := demonstrationFile(g.Demonstration); file != nil {
-		g.Demonstration = absolute(file[0]) // a resumed run may stand in another folder
+		g.Demonstration = rundir.Absolute(file[0]) // a resumed run may stand in another folder
 	}
 	o.Config = g
 	if err := o.refuseIdleNames(); err != nil {
 		return o, err
 	}
 	if o.RewardModel != "" && o.Reward != "" {
-		return o, usagef("--reward-model and --reward both score the rows; give one of them")
+		return o, exit.Usagef("--reward-model and --reward both score the rows; give one of them")
 	}
 	if o.RewardModel != "" && g.Advantage == "gdpo" && !g.IsSupervised() {
-		return o, usagef("--reward-model gives a single number, and --advantage gdpo compares the components of a reward; take another --advantage")
+		return o, exit.Usagef("--reward-model gives a single number, and --advantage gdpo compares the components of a reward; take another --advantage")
 	}
-	if err := checkComputation(o.Open.DType, o.Open.Device, o.Open.Threads); err != nil {
+	if err := models.CheckComputation(o.Open.DType, o.Open.Device, o.Open.Threads); err != nil {
 		return o, err
 	}
 	if o.Open.LoRA, err = loraOf(c, g.Seed); err != nil {
@@ -286,13 +260,13 @@ func trainSettingsOf(c *cli.Context) (trainOptions, error) {
 	case "bf16", "bfloat16":
 		o.Save = weights.BF16
 	default:
-		return o, usagef("--save-dtype %s: want f32 or bf16", c.String("save-dtype"))
+		return o, exit.Usagef("--save-dtype %s: want f32 or bf16", c.String("save-dtype"))
 	}
 	return o, nil
 }
 
 func errNoModel(name string) error {
-	return usagef("--model %s: there is no such model folder or .gguf", name)
+	return exit.Usagef("--model %s: there is no such model folder or .gguf", name)
 }
 
 // checkFiles refuses names of files that cannot be meant, before anything is read.
@@ -303,49 +277,26 @@ func checkFiles(files []string) error {
 				return err
 			}
 		} else if all, err := filepath.Glob(f); err != nil || len(all) == 0 {
-			return usagef("%s: no file matches the pattern", f)
+			return exit.Usagef("%s: no file matches the pattern", f)
 		}
 	}
 	return nil
-}
-
-// canMake finds out before a model is opened that a run's folder cannot be made, or
-// written into. "" is one of its own.
-func canMake(dir string) error {
-	if dir == "" {
-		return nil
-	}
-	if st, err := os.Stat(dir); err == nil && !st.IsDir() {
-		return usagef("--output %s is not a folder; take another name", dir)
-	}
-	at := filepath.Clean(dir)
-	for {
-		if _, err := os.Stat(at); err == nil || filepath.Dir(at) == at {
-			break
-		}
-		at = filepath.Dir(at)
-	}
-	made, err := os.MkdirTemp(at, ".agentcli-*")
-	if err != nil {
-		return fmt.Errorf("cannot make the run's folder %s (%w); name another by --output DIR", dir, bare(err))
-	}
-	return os.Remove(made)
 }
 
 // checkTeacher refuses a run of opd that has nobody to learn from. --print-config
 // shows its settings all the same.
 func (o trainOptions) checkTeacher() error {
 	if o.Teacher == "" && o.Config.Loss == "opd" && o.Config.Demonstration == "" {
-		return usagef("--loss opd learns from a teacher; name one with --teacher DIR, or show the policy itself something with --demonstration best")
+		return exit.Usagef("--loss opd learns from a teacher; name one with --teacher DIR, or show the policy itself something with --demonstration best")
 	}
 	return nil
 }
 
-func runTrain(ctx context.Context, o trainOptions, s streams) (end error) {
-	if openTrainable == nil {
-		return errors.New("this binary was built without libtorch, so it cannot train; build the full one with `make build`")
+func runTrain(ctx context.Context, o trainOptions, s console.Streams) (end error) {
+	if err := o.Backend.Available(); err != nil {
+		return fmt.Errorf("cannot train: %w", err)
 	}
-	note := func(format string, a ...any) { s.say(fmt.Sprintf(format, a...)) }
+	note := func(format string, a ...any) { s.Say(fmt.Sprintf(format, a...)) }
 
 	// The files first: opening a model takes longer, and most mistakes are here.
 	pos, err := readPosition(o.Resume)
@@ -371,15 +322,12 @@ func runTrain(ctx context.Context, o trainOptions, s streams) (end error) {
 		return err
 	}
 	if err := data.CheckParts(o.Config); err != nil {
-		return usageError{err}
+		return exit.UsageError{Err: err}
 	}
 	if o.Greedy != "" {
 		if err := data.CompareWithGreedy(ctx, o.Greedy); err != nil {
 			return err
 		}
-	}
-	if err := canMake(o.Output); err != nil {
-		return err
 	}
 	if err := checkOutput(data, o); err != nil {
 		return err
@@ -429,7 +377,7 @@ func runTrain(ctx context.Context, o trainOptions, s streams) (end error) {
 	if o.Output == "" {
 		o.Output = filepath.Join("runs", "train-"+time.Now().Format("20060102-150405"))
 	}
-	if err := checkRoom(o.Output, freeBytes(o.Output), m.parameters(), o.Save, note); err != nil {
+	if err := rundir.CheckRoom(o.Output, rundir.FreeBytes(o.Output), m.parameters(), o.Save, note); err != nil {
 		return err
 	}
 	var history []trainer.Metrics
@@ -449,8 +397,8 @@ func runTrain(ctx context.Context, o trainOptions, s streams) (end error) {
 		}
 	}
 	defer func() {
-		if end != nil && o.Resume == "" && len(history) == 0 && !errors.As(end, new(interruptedError)) {
-			clearOutput(o.Output) // for the corrected command to take
+		if end != nil && o.Resume == "" && len(history) == 0 && !errors.As(end, new(exit.InterruptedError)) {
+			rundir.ClearUnused(o.Output) // for the corrected command to take
 		}
 	}()
 	log, err := metrics.Open(o.Output, pos.Step, time.Now())
@@ -496,7 +444,7 @@ func runTrain(ctx context.Context, o trainOptions, s streams) (end error) {
 		show.step(m)
 		return log.Write(m.Step, m.Values, time.Now())
 	}
-	at := position{Model: absolute(path), DType: m.actor.DType(), Ref: absolute(o.Ref), Critic: absolute(o.Critic), Teacher: absolute(o.Teacher), Reward: absolute(o.RewardModel), PTX: absolute(o.PTX), Config: decisive(o.Config), LoRA: adapterText(o)}
+	at := position{Model: rundir.Absolute(path), DType: m.actor.DType(), Ref: rundir.Absolute(o.Ref), Critic: rundir.Absolute(o.Critic), Teacher: rundir.Absolute(o.Teacher), Reward: rundir.Absolute(o.RewardModel), PTX: rundir.Absolute(o.PTX), Config: decisive(o.Config), LoRA: adapterText(o)}
 	run.Checkpoint = func(done int, f *trainer.Frozen) error {
 		at.Step = done
 		err := saveCheckpoint(m, f, o.Output, at, o.Keep)
@@ -512,7 +460,7 @@ func runTrain(ctx context.Context, o trainOptions, s streams) (end error) {
 	err = m.run(ctx, run)
 	show.close()
 	if errors.Is(err, trainer.ErrInterrupted) {
-		return interruptedError{"interrupted between two optimiser steps; go on with: agentcli train --resume " + o.Output}
+		return exit.InterruptedError{Message: "interrupted between two optimiser steps; go on with: agentcli train --resume " + o.Output}
 	}
 	if err != nil {
 		return err
@@ -523,7 +471,7 @@ func runTrain(ctx context.Context, o trainOptions, s streams) (end error) {
 		}
 		return fmt.Errorf("%s: %w", o.Output, err)
 	}
-	if err := os.WriteFile(filepath.Join(o.Output, curveName), trainCurves(o.Output), fileMode); err != nil {
+	if err := filesys.WriteFile(filesys.OS, filepath.Join(o.Output, rundir.CurveFile), trainCurves(o.Output), rundir.FileMode); err != nil {
 		return err
 	}
 	if err := dropCheckpoints(o.Output); err != nil {
@@ -536,7 +484,7 @@ func runTrain(ctx context.Context, o trainOptions, s streams) (end error) {
 		summarise(note, o.Output, data, history, time.Since(started))
 	}
 	// The one datum of this command: where the model is.
-	_, err = fmt.Fprintln(s.out, o.Output)
+	_, err = fmt.Fprintln(s.Out, o.Output)
 	return err
 }
 
@@ -552,7 +500,7 @@ func namedModel(d *trainer.Data, o trainOptions) string {
 // set-up fetched.
 func startingModel(ctx context.Context, d *trainer.Data, o trainOptions, notice func(string)) (string, error) {
 	if o.Model != "" {
-		path, err := findModel(ctx, o.Model, true, notice)
+		path, err := models.Find(ctx, o.Model, true, notice)
 		if err != nil {
 			return "", fmt.Errorf("--model: %w", err)
 		}
@@ -566,7 +514,7 @@ func startingModel(ctx context.Context, d *trainer.Data, o trainOptions, notice 
 		return "", fmt.Errorf("%s does not say which model sampled it; name the model to start from with --model", d.Files[0])
 	}
 	// Nobody asked for a download: the name is a server's, and may mean anything.
-	path, ok := cachedModel(ctx, name)
+	path, ok := models.FindCached(ctx, name)
 	if !ok {
 		return "", fmt.Errorf("%s was sampled by %q, which is not a model folder or .gguf here; name the model's own folder, or org/name on the hub, with --model", d.Files[0], name)
 	}

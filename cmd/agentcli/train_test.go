@@ -15,7 +15,11 @@ import (
 	"strings"
 	"testing"
 
+	"agentcli/app/models"
+	"agentcli/app/rundir"
 	"agentcli/hub/hubtest"
+	"agentcli/internal/console"
+	"agentcli/internal/exit"
 	"agentcli/model/weights"
 	"agentcli/parquet"
 	"agentcli/trainer"
@@ -69,7 +73,7 @@ func tinyRolloutsScored(t *testing.T, path, run string, score func(k int) float6
 func tinyOptions(t *testing.T, file, output string) trainOptions {
 	c := trainer.DefaultConfig()
 	c.Minibatch, c.Epochs, c.LR, c.KLCoef = 4, 2, 1e-3, .1
-	return trainOptions{Files: []string{file}, Model: tinyModel, Open: trainableOptions{DType: "float32", Threads: 1},
+	return trainOptions{Backend: models.NewBackend(), Files: []string{file}, Model: tinyModel, Open: models.TrainableOptions{DType: "float32", Threads: 1},
 		Config: c, Output: output, Keep: 1, Save: weights.F32, Settings: map[string]any{}}
 }
 
@@ -84,7 +88,7 @@ func resumedEqualsWhole(t *testing.T, options func(t *testing.T, file, output st
 	file := tinyRollouts(t, dir)
 	whole, parts := filepath.Join(dir, "whole"), filepath.Join(dir, "parts")
 	var out, log bytes.Buffer
-	s := streams{out: &out, err: &log}
+	s := console.Streams{Out: &out, Err: &log}
 	if err := runTrain(context.Background(), options(t, file, whole), s); err != nil {
 		t.Fatal(err)
 	}
@@ -98,12 +102,12 @@ func resumedEqualsWhole(t *testing.T, options func(t *testing.T, file, output st
 		}
 		ctx, cancel := context.WithCancel(context.Background())
 		left := 3
-		err := runTrain(ctx, o, streams{out: &out, err: stopAfter{&left, cancel}})
+		err := runTrain(ctx, o, console.Streams{Out: &out, Err: stopAfter{&left, cancel}})
 		cancel()
 		if err == nil {
 			break
 		}
-		var i interruptedError
+		var i exit.InterruptedError
 		if !errors.As(err, &i) || !strings.Contains(err.Error(), "--resume "+parts) {
 			t.Fatal(err)
 		}
@@ -160,7 +164,7 @@ func TestResumeRefusesOtherSettings(t *testing.T) {
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
 	left := 1
-	if err := runTrain(ctx, tinyOptions(t, file, out), streams{out: &bytes.Buffer{}, err: stopAfter{&left, cancel}}); err == nil {
+	if err := runTrain(ctx, tinyOptions(t, file, out), console.Streams{Out: &bytes.Buffer{}, Err: stopAfter{&left, cancel}}); err == nil {
 		t.Fatal("not interrupted")
 	}
 	// Half a newer checkpoint is none.
@@ -169,13 +173,13 @@ func TestResumeRefusesOtherSettings(t *testing.T) {
 	}
 	o := tinyOptions(t, file, out)
 	o.Resume, o.Config.LR = out, 1
-	var usage usageError
-	if err := runTrain(context.Background(), o, streams{out: &bytes.Buffer{}, err: &bytes.Buffer{}}); !errors.As(err, &usage) || !strings.Contains(err.Error(), "settings") {
+	var usage exit.UsageError
+	if err := runTrain(context.Background(), o, console.Streams{Out: &bytes.Buffer{}, Err: &bytes.Buffer{}}); !errors.As(err, &usage) || !strings.Contains(err.Error(), "settings") {
 		t.Errorf("another learning rate: %v", err)
 	}
 	o.Config.LR = tinyOptions(t, file, out).Config.LR
 	o.Config.MicroTokens = 100 // may change: the machine's memory is not the run's
-	if err := runTrain(context.Background(), o, streams{out: &bytes.Buffer{}, err: &bytes.Buffer{}}); err != nil {
+	if err := runTrain(context.Background(), o, console.Streams{Out: &bytes.Buffer{}, Err: &bytes.Buffer{}}); err != nil {
 		t.Error(err)
 	}
 }
@@ -217,7 +221,7 @@ func TestTrainRefusesInOneLine(t *testing.T) {
 	} {
 		o := tinyOptions(t, file, filepath.Join(dir, "out"))
 		change(&o)
-		err := runTrain(context.Background(), o, streams{out: &bytes.Buffer{}, err: &bytes.Buffer{}})
+		err := runTrain(context.Background(), o, console.Streams{Out: &bytes.Buffer{}, Err: &bytes.Buffer{}})
 		if err == nil || !strings.Contains(err.Error(), want) || strings.Contains(err.Error(), "\n") {
 			t.Errorf("%s: %v", want, err)
 		}
@@ -228,14 +232,9 @@ func TestTrainRefusesInOneLine(t *testing.T) {
 func TestTrainChecksItsOutputFirst(t *testing.T) {
 	dir := t.TempDir()
 	o := tinyOptions(t, tinyRollouts(t, dir), dir) // the rollouts lie there
-	real := openTrainable
-	defer func() { openTrainable = real }()
-	openTrainable = func(string, trainableOptions) (trainable, error) {
-		t.Error("the model was opened")
-		return nil, errors.New("opened")
-	}
-	err := runTrain(context.Background(), o, streams{out: &bytes.Buffer{}, err: &bytes.Buffer{}})
-	var usage usageError
+	o.Backend = noModels{t: t}
+	err := runTrain(context.Background(), o, console.Streams{Out: &bytes.Buffer{}, Err: &bytes.Buffer{}})
+	var usage exit.UsageError
 	if !errors.As(err, &usage) || !strings.Contains(err.Error(), "is not empty (it holds traj.parquet)") {
 		t.Error(err)
 	}
@@ -248,15 +247,15 @@ func TestARunThatFailsBeforeItsFirstStepLeavesItsFolderFree(t *testing.T) {
 	for range 2 { // in the second run as in the first
 		o := tinyOptions(t, flat, out)
 		o.Config.KLCoef = 0
-		err := runTrain(context.Background(), o, streams{out: &bytes.Buffer{}, err: &bytes.Buffer{}})
+		err := runTrain(context.Background(), o, console.Streams{Out: &bytes.Buffer{}, Err: &bytes.Buffer{}})
 		if !errors.Is(err, trainer.ErrNothingToLearn) {
 			t.Fatal(err)
 		}
 	}
-	if err := runTrain(context.Background(), tinyOptions(t, tinyRollouts(t, dir), out), streams{out: &bytes.Buffer{}, err: &bytes.Buffer{}}); err != nil {
+	if err := runTrain(context.Background(), tinyOptions(t, tinyRollouts(t, dir), out), console.Streams{Out: &bytes.Buffer{}, Err: &bytes.Buffer{}}); err != nil {
 		t.Error(err)
 	}
-	if _, err := os.Stat(filepath.Join(out, configName)); err != nil {
+	if _, err := os.Stat(filepath.Join(out, rundir.ConfigFile)); err != nil {
 		t.Error(err)
 	}
 }
@@ -289,7 +288,7 @@ func TestTrainReportsHowFarTheFilesLogprobsAre(t *testing.T) {
 		o := tinyOptions(t, file, filepath.Join(dir, old))
 		o.Config.OldLogprobs, o.Config.KLCoef = old, 0
 		var log bytes.Buffer
-		if err := runTrain(context.Background(), o, streams{out: &bytes.Buffer{}, err: &log}); err != nil {
+		if err := runTrain(context.Background(), o, console.Streams{Out: &bytes.Buffer{}, Err: &log}); err != nil {
 			t.Fatal(err)
 		}
 		over := map[string]string{trainer.OldFile: "over 12 tokens", trainer.OldRecompute: "over 48 tokens"}[old] // the first step, or all
@@ -315,7 +314,7 @@ func TestTrainOnRowsOfSeveralModels(t *testing.T) {
 	data := &trainer.Data{Policies: []trainer.Policy{{Name: "a", File: "x.parquet"}, {Name: "b", File: "y.parquet"}}}
 	said := ""
 	note := func(f string, a ...any) { said += fmt.Sprintf(f, a...) }
-	var usage usageError
+	var usage exit.UsageError
 	if err := checkRows(data, trainOptions{}, note); !errors.As(err, &usage) || !strings.Contains(err.Error(), "a (x.parquet) and b (y.parquet)") {
 		t.Error(err)
 	}
@@ -338,7 +337,7 @@ func TestResumeKeepsFilesAndSettings(t *testing.T) {
 	defer cancel()
 	left := 1
 	begin := []string{"agentcli", "train", "*.parquet", "-m", model, "--minibatch", "4", "--dtype", "float32", "--threads", "1", "--kl-coef", "0.1", "-o", "out"}
-	if code := execute(ctx, begin, streams{out: &bytes.Buffer{}, err: stopAfter{&left, cancel}}); code != exitInterrupted {
+	if code := execute(ctx, begin, console.Streams{Out: &bytes.Buffer{}, Err: stopAfter{&left, cancel}}); code != exitInterrupted {
 		t.Fatalf("exit code %d", code)
 	}
 	if err := os.Rename(tinyRollouts(t, t.TempDir()), "more.parquet"); err != nil {
@@ -347,7 +346,7 @@ func TestResumeKeepsFilesAndSettings(t *testing.T) {
 	for _, change := range []string{"--lr 1", "--dtype bfloat16", "--ref " + model, "--kl-coef 0.2", "--epochs 2", "--model other"} {
 		var log bytes.Buffer
 		args := append([]string{"agentcli", "train", "--resume", "out"}, strings.Fields(change)...)
-		if code := execute(context.Background(), args, streams{out: &bytes.Buffer{}, err: &log}); code != exitUsage ||
+		if code := execute(context.Background(), args, console.Streams{Out: &bytes.Buffer{}, Err: &log}); code != exitUsage ||
 			!strings.Contains(log.String(), strings.Fields(change)[0]) || strings.Count(log.String(), "\n") != 1 {
 			t.Errorf("%s: exit code %d, %s", change, code, log.String())
 		}
@@ -359,20 +358,20 @@ func TestResumeKeepsFilesAndSettings(t *testing.T) {
 	for _, change := range []func(*trainOptions){func(o *trainOptions) { o.Open.DType = "bf16" }, func(o *trainOptions) { o.Ref = model }} {
 		changed := o
 		change(&changed)
-		var usage usageError
-		if err := runTrain(context.Background(), changed, streams{out: &bytes.Buffer{}, err: &bytes.Buffer{}}); !errors.As(err, &usage) {
+		var usage exit.UsageError
+		if err := runTrain(context.Background(), changed, console.Streams{Out: &bytes.Buffer{}, Err: &bytes.Buffer{}}); !errors.As(err, &usage) {
 			t.Error(err)
 		}
 	}
 	t.Chdir(t.TempDir()) // elsewhere, too, and with what does not matter changed
 	var log bytes.Buffer
 	if code := execute(context.Background(), []string{"agentcli", "train", "--resume", filepath.Join(dir, "out"), "--micro-tokens", "50", "--save-dtype", "bf16", "--epochs=1"},
-		streams{out: &bytes.Buffer{}, err: &log}); code != exitUsage { // one that was not given at first
+		console.Streams{Out: &bytes.Buffer{}, Err: &log}); code != exitUsage { // one that was not given at first
 		t.Errorf("exit code %d: %s", code, log.String())
 	}
 	log.Reset()
 	if code := execute(context.Background(), []string{"agentcli", "train", "--resume", filepath.Join(dir, "out"), "--micro-tokens", "50", "--save-dtype", "bf16", "--minibatch", "4", "--log-format", "json"},
-		streams{out: &bytes.Buffer{}, err: &log}); code != exitDone {
+		console.Streams{Out: &bytes.Buffer{}, Err: &log}); code != exitDone {
 		t.Fatalf("exit code %d: %s", code, log.String())
 	}
 	steps := 0
@@ -406,32 +405,32 @@ func TestTrainAndRollOutAModelOfTheHub(t *testing.T) {
 	dir := t.TempDir()
 	file := tinyRollouts(t, dir)
 	srv := hubtest.Start(t, map[string]map[string]string{"org/tiny": hubtest.Folder(t, tinyModel)})
-	var models []string
+	var written []string
 	for _, model := range []string{tinyModel, "org/tiny"} {
 		o := tinyOptions(t, file, filepath.Join(dir, strings.ReplaceAll(filepath.Base(model), "-", "")))
 		o.Model, o.Ref = model, model
 		var log bytes.Buffer
-		if err := runTrain(context.Background(), o, streams{out: &bytes.Buffer{}, err: &log}); err != nil {
+		if err := runTrain(context.Background(), o, console.Streams{Out: &bytes.Buffer{}, Err: &log}); err != nil {
 			t.Fatal(err, log.String())
 		}
 		b, err := os.ReadFile(filepath.Join(o.Output, "model.safetensors"))
 		if err != nil {
 			t.Fatal(err)
 		}
-		models = append(models, string(b))
+		written = append(written, string(b))
 	}
-	if models[0] != models[1] {
+	if written[0] != written[1] {
 		t.Error("the hub's model trained to another one")
 	}
 	srv.Close()
-	m, info, closer, err := openModel(context.Background(), modelOptions{Model: "org/tiny", Threads: 1}, func(string) {})
+	m, info, closer, err := models.Open(context.Background(), models.Options{Backend: models.NewBackend(), Model: "org/tiny", Threads: 1}, func(string) {})
 	if err != nil || m == nil || info.Kind != "local" || !strings.HasSuffix(info.Name, hubtest.Commit) {
 		t.Fatal(info, err)
 	}
 	_ = closer.Close()
 	o := tinyOptions(t, file, filepath.Join(dir, "x"))
 	o.Model = "org/none"
-	if err := runTrain(context.Background(), o, streams{out: &bytes.Buffer{}, err: &bytes.Buffer{}}); err == nil || !strings.Contains(err.Error(), `--model: there is no model folder or file "org/none" here`) {
+	if err := runTrain(context.Background(), o, console.Streams{Out: &bytes.Buffer{}, Err: &bytes.Buffer{}}); err == nil || !strings.Contains(err.Error(), `--model: there is no model folder or file "org/none" here`) {
 		t.Error(err)
 	}
 }
@@ -440,7 +439,7 @@ func TestLogprobsOfIdsThatAreNone(t *testing.T) {
 	for _, in := range []string{`{"token_ids":[99999]}`, `{"token_ids":[1,99999]}`, `{"token_ids":[-1]}`, `{"token_ids":[264,1]}`} {
 		var log, out bytes.Buffer
 		code := execute(context.Background(), []string{"agentcli", "model", "logprobs", tinyModel},
-			streams{in: strings.NewReader(`{"token_ids":[263]}` + "\n" + in), out: &out, err: &log})
+			console.Streams{In: strings.NewReader(`{"token_ids":[263]}` + "\n" + in), Out: &out, Err: &log})
 		if code != exitFailed || out.String() != `{"logprobs":[]}`+"\n" || !strings.Contains(log.String(), "stdin: line 2: token_ids: id ") || strings.Count(log.String(), "\n") != 1 {
 			t.Errorf("%s: %d %s%s", in, code, out.String(), log.String())
 		}
@@ -462,7 +461,7 @@ func TestTrainRefusesADiskThatTheModelWillNotFitOn(t *testing.T) {
 		{9000 * million, weights.F32, false, false},
 	} {
 		said := ""
-		err := checkRoom("out", c.free, 135*million, c.save, func(f string, a ...any) { said = fmt.Sprintf(f, a...) })
+		err := rundir.CheckRoom("out", c.free, 135*million, c.save, func(f string, a ...any) { said = fmt.Sprintf(f, a...) })
 		if (err != nil) != c.fails || (said != "") != c.says {
 			t.Errorf("%d bytes free, %s: error %v, warning %q", c.free, c.save, err, said)
 		}
@@ -493,11 +492,11 @@ func TestGenerateRefusesNumbersThatMeanNothing(t *testing.T) {
 // Prompts that another chat template made are not those that the model is asked with,
 // whatever is learned from the rows; a file that does not say is no error.
 func TestAFileOfAnotherChatTemplateIsRefused(t *testing.T) {
-	m, err := openTrainable(tinyModel, trainableOptions{DType: "float32", Threads: 1, Frozen: true})
+	m, err := models.NewBackend().OpenTrainable(tinyModel, models.TrainableOptions{DType: "float32", Threads: 1, Frozen: true})
 	if err != nil {
 		t.Fatal(err)
 	}
-	own := hashText(m.ChatTemplate())
+	own := models.HashText(m.ChatTemplate())
 	m.Close()
 	for _, algo := range []string{"grpo", "sft", "dpo"} {
 		for hash, wrong := range map[string]bool{"": false, own: false, "0123456789abcdef": true} {

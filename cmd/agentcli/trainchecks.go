@@ -4,18 +4,21 @@ import (
 	"cmp"
 	"fmt"
 
+	"agentcli/app/models"
+	"agentcli/internal/exit"
+	"agentcli/internal/text"
 	"agentcli/trainer"
 )
 
 // otherTemplate counts the files whose prompts another chat template made, as far as
 // they say, and names the first. A model without one cannot tell.
-func otherTemplate(data *trainer.Data, actor trainable) (n int, first string) {
+func otherTemplate(data *trainer.Data, actor models.Trainable) (n int, first string) {
 	if actor.ChatTemplate() == "" {
 		return 0, ""
 	}
-	have := hashText(actor.ChatTemplate())
+	have := models.HashText(actor.ChatTemplate())
 	for i, r := range data.Runs {
-		if want := r.Model.TemplateHash; want != "" && want != hashText("") && want != have {
+		if want := r.Model.TemplateHash; want != "" && want != models.HashText("") && want != have {
 			if n++; n == 1 {
 				first = data.Files[i]
 			}
@@ -26,7 +29,7 @@ func otherTemplate(data *trainer.Data, actor trainable) (n int, first string) {
 
 // checkTokens looks whether the rows mean to this model what they meant to the
 // one that sampled them, and drops those that cannot be trained on with the settings c.
-func checkTokens(data *trainer.Data, c trainer.Config, actor trainable, path string, o trainOptions, note func(string, ...any)) error {
+func checkTokens(data *trainer.Data, c trainer.Config, actor models.Trainable, path string, o trainOptions, note func(string, ...any)) error {
 	var other []string
 	for i, r := range data.Runs {
 		if want := r.Model.TokenizerHash; want != "" && want != actor.TokenizerHash() {
@@ -34,14 +37,14 @@ func checkTokens(data *trainer.Data, c trainer.Config, actor trainable, path str
 		}
 	}
 	if n := len(other); n > 0 {
-		why := fmt.Sprintf("%s was sampled with another tokenizer than that of %s; its ids mean other words there", andMore(other[0], n), path)
-		if err := forced(o.Force, note, why, " (name the right model with --model, or add --force)"); err != nil {
+		why := fmt.Sprintf("%s was sampled with another tokenizer than that of %s; its ids mean other words there", text.AndMore(other[0], n), path)
+		if err := exit.Override(o.Force, note, why, " (name the right model with --model, or add --force)"); err != nil {
 			return err
 		}
 	}
 	if n, file := otherTemplate(data, actor); n > 0 {
-		why := fmt.Sprintf("%s was sampled with another chat template than that of %s; its prompts are not those that the model is asked with", andMore(file, n), path)
-		if err := forced(o.Force, note, why, " (name the right model with --model, or add --force)"); err != nil {
+		why := fmt.Sprintf("%s was sampled with another chat template than that of %s; its prompts are not those that the model is asked with", text.AndMore(file, n), path)
+		if err := exit.Override(o.Force, note, why, " (name the right model with --model, or add --force)"); err != nil {
 			return err
 		}
 	}
@@ -66,24 +69,24 @@ func checkSampled(d *trainer.Data, o trainOptions, note func(string, ...any)) er
 		}
 	}
 	if n := len(cut); n > 0 {
-		why := fmt.Sprintf("%s was sampled with %s: those tokens do not follow the model's own distribution, and a gradient on them is biased", andMore(cut[0], n), how)
-		if err := forced(o.Force, note, why, " (roll out with nothing cut, or add --force)"); err != nil {
+		why := fmt.Sprintf("%s was sampled with %s: those tokens do not follow the model's own distribution, and a gradient on them is biased", text.AndMore(cut[0], n), how)
+		if err := exit.Override(o.Force, note, why, " (roll out with nothing cut, or add --force)"); err != nil {
 			return err
 		}
 	}
 	if id := d.Greedy(); id != "" {
 		why := id + " was sampled at temperature 0: a greedy reply was not drawn from a distribution, and there is no gradient of its chance"
-		if err := forced(o.Force, note, why, " (roll out with a temperature above 0, or add --force)"); err != nil {
+		if err := exit.Override(o.Force, note, why, " (roll out with a temperature above 0, or add --force)"); err != nil {
 			return err
 		}
 	}
 	if err := d.CheckRecorded(o.Config); err != nil {
-		return usageError{err} // a flag that these rows do not allow
+		return exit.UsageError{Err: err} // a flag that these rows do not allow
 	}
 	for flag, name := range map[string]string{"ref": o.Ref, "teacher": o.Teacher} {
 		for _, t := range d.Temperatures() {
-			if t != 1 && isServer(name) {
-				return usagef("--%s %s: %w", flag, name, errRemoteTemperature(t))
+			if t != 1 && models.IsServer(name) {
+				return exit.Usagef("--%s %s: %w", flag, name, models.ErrRemoteTemperature(t))
 			}
 		}
 	}
@@ -104,7 +107,7 @@ func checkRows(d *trainer.Data, o trainOptions, note func(string, ...any)) error
 	if p := d.Policies; len(p) > 1 && !o.Config.IsSupervised() {
 		who := fmt.Sprintf("the rows were sampled by %d models, among them %s (%s) and %s (%s)", len(p), p[0].Name, p[0].File, p[1].Name, p[1].File)
 		if o.Model == "" {
-			return usagef("%s; name the one to train with --model", who)
+			return exit.Usagef("%s; name the one to train with --model", who)
 		}
 		note("warning: %s; all are trained on as if %s had sampled them", who, o.Model)
 	}

@@ -9,7 +9,9 @@ import (
 	"path/filepath"
 	"slices"
 
+	"agentcli/app/rundir"
 	"agentcli/datasets"
+	"agentcli/internal/filesys"
 	"agentcli/trainer"
 )
 
@@ -67,7 +69,7 @@ func writeTrainedOn(dir string, all []trainedOn) error {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return err
 	}
-	return os.WriteFile(filepath.Join(dir, trainedOnName), append(data, '\n'), fileMode)
+	return filesys.WriteFile(filesys.OS, filepath.Join(dir, trainedOnName), append(data, '\n'), rundir.FileMode)
 }
 
 // trainedOnFiles is what a model will have been trained on after these rows, where it

@@ -10,6 +10,8 @@ import (
 	"strings"
 	"testing"
 
+	"agentcli/app/models"
+	"agentcli/internal/console"
 	"agentcli/traj"
 )
 
@@ -19,7 +21,7 @@ func TestADryRunCountsFrozenModels(t *testing.T) {
 		o.DryRun = true
 		change(&o)
 		var out bytes.Buffer
-		if err := runTrain(t.Context(), o, streams{out: &out, err: &bytes.Buffer{}}); err != nil {
+		if err := runTrain(t.Context(), o, console.Streams{Out: &out, Err: &bytes.Buffer{}}); err != nil {
 			t.Fatal(err)
 		}
 		_, line, _ := strings.Cut(out.String(), "memory ")
@@ -35,7 +37,7 @@ func TestADryRunCountsFrozenModels(t *testing.T) {
 	}
 	m := &trainModels{}
 	var err error
-	if m.ref, err = openTrainable(tinyModel, trainableOptions{DType: "float32", Threads: 1, Frozen: true}); err != nil {
+	if m.ref, err = models.NewBackend().OpenTrainable(tinyModel, models.TrainableOptions{DType: "float32", Threads: 1, Frozen: true}); err != nil {
 		t.Fatal(err)
 	}
 	defer m.release()
@@ -51,7 +53,7 @@ func TestADryRunCountsFrozenModels(t *testing.T) {
 func TestTheEndSaysTheRewardOfTheRows(t *testing.T) {
 	o := tinyOptions(t, rewardedAnew(t, func(i int, x *traj.Trajectory) { *x.Reward = float64(i%4) - 3 }), filepath.Join(t.TempDir(), "out"))
 	var log bytes.Buffer
-	if err := runTrain(t.Context(), o, streams{out: &bytes.Buffer{}, err: &log}); err != nil {
+	if err := runTrain(t.Context(), o, console.Streams{Out: &bytes.Buffer{}, Err: &log}); err != nil {
 		t.Fatal(err)
 	}
 	if !strings.Contains(log.String(), "reward of the 16 rows: -1.500 ± 0.000; they were sampled before training") {
@@ -87,7 +89,7 @@ func TestDroppingFlatGroupsUnderPPOSaysSo(t *testing.T) {
 	}), filepath.Join(t.TempDir(), "out"))
 	o.Config.Algo, o.Config.Advantage, o.Config.DropZeroStd, o.Config.Epochs, o.Config.KLCoef = "ppo", "gae", true, 1, 0
 	var log bytes.Buffer
-	if err := runTrain(t.Context(), o, streams{out: &bytes.Buffer{}, err: &log}); err != nil {
+	if err := runTrain(t.Context(), o, console.Streams{Out: &bytes.Buffer{}, Err: &log}); err != nil {
 		t.Fatal(err)
 	}
 	if text := log.String(); !strings.Contains(text, "8 of the 16 trajectories are left out") || !strings.Contains(text, "step 2/2") {

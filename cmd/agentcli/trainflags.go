@@ -7,6 +7,8 @@ import (
 	"slices"
 	"strings"
 
+	"agentcli/app/rundir"
+	"agentcli/internal/exit"
 	"agentcli/trainer"
 	"agentcli/trainer/algo"
 
@@ -201,7 +203,7 @@ func applyPreset(c *cli.Context) error {
 	}
 	p, ok := presets[name]
 	if !ok {
-		return usagef("--preset %s: want one of %s", name, strings.Join(slices.Sorted(maps.Keys(presets)), ", "))
+		return exit.Usagef("--preset %s: want one of %s", name, strings.Join(slices.Sorted(maps.Keys(presets)), ", "))
 	}
 	for flag, v := range p {
 		if c.IsSet(flag) {
@@ -221,7 +223,7 @@ var oneOff = []string{"output", "resume", "config", "preset", "print-config", "d
 // printConfig writes every setting of a training run, as --config reads it. A name
 // that is not given, as of a model, is left out.
 func printConfig(c *cli.Context) ([]byte, error) {
-	return settingsYAML(trainSettings(c, c.Command.Flags))
+	return rundir.MarshalSettings(trainSettings(c, c.Command.Flags))
 }
 
 // printLoopConfig is printConfig of a loop, with those settings of its rollouts that
@@ -234,7 +236,7 @@ func printLoopConfig(c *cli.Context, o loopOptions) ([]byte, error) {
 	for _, name := range slices.Concat(notOfLoop, oneOff) {
 		delete(all, name)
 	}
-	return settingsYAML(all)
+	return rundir.MarshalSettings(all)
 }
 
 // trainSettings are all settings of training that are among the flags.

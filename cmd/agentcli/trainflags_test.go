@@ -10,6 +10,8 @@ import (
 	"strings"
 	"testing"
 
+	"agentcli/app/models"
+	"agentcli/internal/console"
 	"agentcli/trainer"
 	"agentcli/trainer/algo"
 
@@ -19,7 +21,7 @@ import (
 // settingsFrom are a training run's settings by its command line.
 func settingsFrom(t *testing.T, args ...string) (o trainOptions) {
 	t.Helper()
-	app := newApp(streams{out: &bytes.Buffer{}, err: &bytes.Buffer{}})
+	app := newApp(console.Streams{Out: &bytes.Buffer{}, Err: &bytes.Buffer{}}, models.NewBackend())
 	find(app.Commands, "train").Action = func(c *cli.Context) (err error) {
 		if err = applyConfig(c, c.String("config")); err == nil {
 			if err = applyPreset(c); err == nil {
@@ -53,7 +55,7 @@ func TestPrintConfigReadsBackAsTheSameSettings(t *testing.T) {
 	}
 	for _, args := range cases {
 		var out, log bytes.Buffer
-		if code := execute(t.Context(), append([]string{"agentcli", "train", "--print-config"}, args...), streams{out: &out, err: &log}); code != 0 {
+		if code := execute(t.Context(), append([]string{"agentcli", "train", "--print-config"}, args...), console.Streams{Out: &out, Err: &log}); code != 0 {
 			t.Errorf("%v: exit %d: %s", args, code, log.String())
 			continue
 		}
@@ -173,7 +175,7 @@ func TestPrintConfigOfALoopReadsBackAsItself(t *testing.T) {
 	show := func(args ...string) string {
 		t.Helper()
 		var out, log bytes.Buffer
-		if code := execute(t.Context(), append([]string{"agentcli", "loop", "--print-config"}, args...), streams{out: &out, err: &log}); code != exitDone {
+		if code := execute(t.Context(), append([]string{"agentcli", "loop", "--print-config"}, args...), console.Streams{Out: &out, Err: &log}); code != exitDone {
 			t.Fatalf("%v: exit %d: %s", args, code, log.String())
 		}
 		return out.String()
@@ -198,7 +200,7 @@ func TestPrintConfigOfALoopReadsBackAsItself(t *testing.T) {
 		}
 	}
 	var out, log bytes.Buffer
-	if code := execute(t.Context(), []string{"agentcli", "loop", "--print-config", "--kl-target", ".1"}, streams{out: &out, err: &log}); code != exitUsage || out.Len() > 0 {
+	if code := execute(t.Context(), []string{"agentcli", "loop", "--print-config", "--kl-target", ".1"}, console.Streams{Out: &out, Err: &log}); code != exitUsage || out.Len() > 0 {
 		t.Errorf("what the run would refuse is printed: exit %d, %s", code, out.String())
 	}
 }

@@ -8,19 +8,13 @@ import (
 	"path/filepath"
 	"slices"
 
+	"agentcli/app/rundir"
+	"agentcli/internal/exit"
 	"agentcli/internal/filesys"
-	"agentcli/model/weights"
 	"agentcli/trainer"
 
 	"github.com/goccy/go-yaml"
 	"github.com/urfave/cli/v2"
-)
-
-// Names within a training run's folder, beside the model's own files.
-const (
-	trainFilesName = "train_files.json"
-	curveName      = "curve.svg"
-	fileMode       = 0o644
 )
 
 // mayChange are the flags that a resumed run may be given anew: how fast, how
@@ -31,7 +25,7 @@ const resumeHelp = "beside --resume only --micro-tokens, --save-every, --keep, -
 
 // sameAsBegun refuses a flag with another value than the run in dir began with.
 func sameAsBegun(c *cli.Context, dir string) error {
-	path := filepath.Join(dir, configName)
+	path := filepath.Join(dir, rundir.ConfigFile)
 	data, err := os.ReadFile(path)
 	if err != nil {
 		return err
@@ -49,8 +43,8 @@ func sameAsBegun(c *cli.Context, dir string) error {
 		if v, ok := began[name]; ok {
 			was = fmt.Sprint(v)
 		}
-		if now != was && absolute(now) != was {
-			return usagef("--%s %s: the run in %s began with %s; %s", name, now, dir, was, resumeHelp)
+		if now != was && rundir.Absolute(now) != was {
+			return exit.Usagef("--%s %s: the run in %s began with %s; %s", name, now, dir, was, resumeHelp)
 		}
 	}
 	return nil
@@ -62,7 +56,7 @@ func (o *trainOptions) goOnFrom(pos position) error {
 		return nil
 	}
 	if decisive(pos.Config) != decisive(o.Config) || pos.LoRA != adapterText(*o) {
-		return usagef("--resume %s: the settings are not those that the run began with; %s", o.Resume, resumeHelp)
+		return exit.Usagef("--resume %s: the settings are not those that the run began with; %s", o.Resume, resumeHelp)
 	}
 	long := map[string]string{"f32": "float32", "fp32": "float32", "bf16": "bfloat16"}
 	dtype := cmp.Or(long[o.Open.DType], o.Open.DType)
@@ -70,92 +64,46 @@ func (o *trainOptions) goOnFrom(pos position) error {
 		dtype = pos.DType // of the machine that it began on
 	}
 	if dtype != pos.DType {
-		return usagef("--resume %s: --dtype is %s, but the run began with %s; %s", o.Resume, dtype, pos.DType, resumeHelp)
+		return exit.Usagef("--resume %s: --dtype is %s, but the run began with %s; %s", o.Resume, dtype, pos.DType, resumeHelp)
 	}
 	for _, m := range []struct{ flag, now, was string }{{"ref", o.Ref, pos.Ref}, {"critic", o.Critic, pos.Critic}, {"teacher", o.Teacher, pos.Teacher}, {"reward-model", o.RewardModel, pos.Reward}, {"ptx", o.PTX, pos.PTX}} {
-		if absolute(m.now) != m.was {
-			return usagef("--resume %s: --%s is %q, but the run began with %q; %s", o.Resume, m.flag, m.now, m.was, resumeHelp)
+		if rundir.Absolute(m.now) != m.was {
+			return exit.Usagef("--resume %s: --%s is %q, but the run began with %q; %s", o.Resume, m.flag, m.now, m.was, resumeHelp)
 		}
 	}
 	o.Model, o.Open.DType = pos.Model, dtype
 	return nil
 }
 
-// checkRoom refuses a disk that the model will not fit on, before the work is
-// done, and warns of one that has no room for checkpoints: two at a time, of
-// three float32 numbers a parameter. free < 0 is not known.
-func checkRoom(dir string, free, parameters int64, save weights.DType, note func(string, ...any)) error {
-	model := parameters * 4
-	if save == weights.BF16 || save == weights.F16 {
-		model = parameters * 2
-	}
-	switch gb := func(n int64) float64 { return float64(n) / 1e9 }; {
-	case free < 0:
-	case free < model+model/20:
-		return fmt.Errorf("%s: %.2f GB are free there, and the trained model takes %.2f; free some room or choose another --output", dir, gb(free), gb(model))
-	case free < model+24*parameters:
-		note("warning: %.1f GB are free in %s; the model and its checkpoints take up to %.1f", gb(free), dir, gb(model+24*parameters))
-	}
-	return nil
-}
-
 // checkOutput stops before something is written over, and before a model is
 // opened for nothing.
 func checkOutput(d *trainer.Data, o trainOptions) error {
-	if o.Output == "" || o.Resume != "" {
-		return nil
+	if at, err := os.Stat(o.Output); err == nil && o.Resume == "" {
+		if m, err := os.Stat(namedModel(d, o)); err == nil && os.SameFile(at, m) {
+			return exit.Usagef("--output %s is the folder of the model that is trained; take another", o.Output)
+		}
 	}
-	at, err := os.Stat(o.Output)
-	if os.IsNotExist(err) {
-		return nil
-	}
-	if err != nil {
-		return err
-	}
-	if m, err := os.Stat(namedModel(d, o)); err == nil && os.SameFile(at, m) {
-		return usagef("--output %s is the folder of the model that is trained; take another", o.Output)
-	}
-	entries, err := os.ReadDir(o.Output)
-	if err != nil {
-		return usagef("--output %s is not a folder; take another name", o.Output)
-	}
-	if len(entries) > 0 {
-		return usagef("--output %s is not empty (it holds %s); take another folder, or remove that one", o.Output, entries[0].Name())
-	}
-	return nil
+	return rundir.CheckOutput(o.Output, "train", o.Resume != "")
 }
 
 // prepareOutput makes the run's folder, with what --resume needs to know: files are
 // those that were read, by the flag that names them.
 func prepareOutput(o trainOptions, files map[string][]string) error {
-	if err := makeFolder(filesys.OS, o.Output); err != nil {
+	if err := rundir.MakeFolder(filesys.OS, o.Output); err != nil {
 		return err
 	}
 	// A resumed run may stand in another folder, where new files may match a pattern.
 	kept := maps.Clone(o.Settings)
 	for _, k := range []string{"model", "ref", "critic", "teacher", "reward-model", "ptx", "greedy", "eval-dataset"} {
 		if p, ok := kept[k].(string); ok {
-			kept[k] = absolute(p)
+			kept[k] = rundir.Absolute(p)
 		}
 	}
 	if len(demonstrationFile(o.Config.Demonstration)) > 0 {
 		kept["demonstration"] = o.Config.Demonstration // absolute already
 	}
-	if err := writeSettings(filesys.OS, filepath.Join(o.Output, configName), kept); err != nil {
+	if err := rundir.WriteSettings(filesys.OS, filepath.Join(o.Output, rundir.ConfigFile), kept); err != nil {
 		return err
 	}
-	return writeTrainFiles(filesys.OS, o.Output, files)
-}
-
-// absolute is the whole path of a file or folder that is there; other names,
-// those of the hub, stay as they are.
-func absolute(name string) string {
-	if _, err := os.Stat(name); err != nil {
-		return name
-	}
-	abs, err := filepath.Abs(name)
-	if err != nil {
-		return name
-	}
-	return abs
+	return rundir.WriteInputs(filesys.OS, o.Output, files)
 }

@@ -14,6 +14,8 @@ import (
 	"strings"
 	"testing"
 
+	"agentcli/app/models"
+	"agentcli/internal/console"
 	"agentcli/policy"
 	"agentcli/trainer"
 )
@@ -45,7 +47,7 @@ func given(t *testing.T, ctx context.Context, log *bytes.Buffer, rows string, ar
 	}
 	var data bytes.Buffer
 	args = append([]string{"agentcli", "train", file, "-m", tinyModel, "--output", out, "--lr", "1e-2", "--minibatch", "2", "--dtype", "float32", "--threads", "1"}, args...)
-	return out, execute(ctx, args, streams{out: &data, err: log})
+	return out, execute(ctx, args, console.Streams{Out: &data, Err: log})
 }
 
 func TestEveryGivenAlgorithmTrainsResumesAndShows(t *testing.T) {
@@ -88,13 +90,13 @@ func TestEveryGivenAlgorithmTrainsResumesAndShows(t *testing.T) {
 		parts := filepath.Join(dir, "parts")
 		stop := stopAfter{&left, cancel}
 		args := append([]string{"agentcli", "train", filepath.Join(dir, "rows.jsonl"), "-m", tinyModel, "--output", parts, "--lr", "1e-2", "--minibatch", "2", "--dtype", "float32", "--threads", "1"}, more...)
-		code = execute(ctx, args, streams{out: &bytes.Buffer{}, err: stop})
+		code = execute(ctx, args, console.Streams{Out: &bytes.Buffer{}, Err: stop})
 		cancel()
 		if code == 0 {
 			t.Fatalf("%s: it was not interrupted", x.algo)
 		}
 		log.Reset()
-		if code := execute(t.Context(), []string{"agentcli", "train", "--resume", parts}, streams{out: &bytes.Buffer{}, err: &log}); code != 0 {
+		if code := execute(t.Context(), []string{"agentcli", "train", "--resume", parts}, console.Streams{Out: &bytes.Buffer{}, Err: &log}); code != 0 {
 			t.Fatalf("%s: resumed: exit %d: %s", x.algo, code, log.String())
 		}
 		if !bytes.Equal(read(t, filepath.Join(whole, "model.safetensors")), read(t, filepath.Join(parts, "model.safetensors"))) {
@@ -102,7 +104,7 @@ func TestEveryGivenAlgorithmTrainsResumesAndShows(t *testing.T) {
 		}
 
 		var plan bytes.Buffer
-		if code := execute(t.Context(), []string{"agentcli", "train", filepath.Join(dir, "rows.jsonl"), "-m", tinyModel, "--algo", x.algo, "--dry-run"}, streams{out: &plan, err: &log}); code != 0 || strings.Contains(plan.String(), "reward") ||
+		if code := execute(t.Context(), []string{"agentcli", "train", filepath.Join(dir, "rows.jsonl"), "-m", tinyModel, "--algo", x.algo, "--dry-run"}, console.Streams{Out: &plan, Err: &log}); code != 0 || strings.Contains(plan.String(), "reward") ||
 			!strings.Contains(plan.String(), map[bool]string{true: "pairs ", false: "rows "}[x.rows == pairRows]) {
 			t.Errorf("%s: --dry-run: exit %d, %s", x.algo, code, plan.String())
 		}
@@ -110,7 +112,7 @@ func TestEveryGivenAlgorithmTrainsResumesAndShows(t *testing.T) {
 			continue
 		}
 		// Trajectories will do as well.
-		if code := execute(t.Context(), []string{"agentcli", "train", file, "--algo", x.algo, "--output", filepath.Join(dir, "traj")}, streams{out: &bytes.Buffer{}, err: &log}); code != 0 {
+		if code := execute(t.Context(), []string{"agentcli", "train", file, "--algo", x.algo, "--output", filepath.Join(dir, "traj")}, console.Streams{Out: &bytes.Buffer{}, Err: &log}); code != 0 {
 			t.Errorf("%s: on trajectories: exit %d: %s", x.algo, code, log.String())
 		}
 	}
@@ -133,7 +135,7 @@ func TestARewardModelAndPTXInPolicyTraining(t *testing.T) {
 		t.Helper()
 		var log, out bytes.Buffer
 		args = append([]string{"agentcli", "train", file, "--dtype", "float32", "--threads", "1"}, args...)
-		if got := execute(t.Context(), args, streams{out: &out, err: &log}); got != code {
+		if got := execute(t.Context(), args, console.Streams{Out: &out, Err: &log}); got != code {
 			t.Errorf("%v: exit %d, want %d: %s", args, got, code, log.String())
 		}
 		return log.String()
@@ -167,7 +169,7 @@ func TestARewardModelAndPTXInPolicyTraining(t *testing.T) {
 	}
 	if said := func() string {
 		var log bytes.Buffer
-		execute(t.Context(), []string{"agentcli", "train", text, "--algo", "sft"}, streams{out: &bytes.Buffer{}, err: &log})
+		execute(t.Context(), []string{"agentcli", "train", text, "--algo", "sft"}, console.Streams{Out: &bytes.Buffer{}, Err: &log})
 		return log.String()
 	}(); !strings.Contains(said, "--model") {
 		t.Errorf("text without a model: %s", said)
@@ -176,7 +178,6 @@ func TestARewardModelAndPTXInPolicyTraining(t *testing.T) {
 
 // scoresInTransformers gives a folder's scores of texts, padded to one batch.
 const scoresInTransformers = `
-import json, sys, torch
 from transformers import AutoModelForSequenceClassification, AutoTokenizer
 torch.set_num_threads(2)
 m = AutoModelForSequenceClassification.from_pretrained(sys.argv[1], dtype=torch.float32).eval()
@@ -192,13 +193,13 @@ func TestRewardModelsScoreEquallyInTransformers(t *testing.T) {
 	if python == "" {
 		t.Skip("AGENTCLI_PYTHON names no Python with transformers and torch; make test sets it")
 	}
-	models := []string{tinyModel}
-	if real := defaultModelPath(); !testing.Short() {
+	folders := []string{tinyModel}
+	if real := models.DefaultPath(); !testing.Short() {
 		if _, err := os.Stat(real); !errors.Is(err, os.ErrNotExist) {
-			models = append(models, real)
+			folders = append(folders, real)
 		}
 	}
-	for _, model := range models {
+	for _, model := range folders {
 		var log bytes.Buffer
 		dir, code := given(t, t.Context(), &log, pairRows, "--algo", "rm", "--epochs", "3", "--lr", "1e-4", "-m", model)
 		if code != 0 {

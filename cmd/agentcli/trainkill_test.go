@@ -12,6 +12,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"agentcli/app/rundir"
 )
 
 // A training run that is killed at random moments, fifty times in all, goes on
@@ -42,7 +44,7 @@ func TestKilledAtAnyMomentTrainingGoesOn(t *testing.T) {
 		}
 		for {
 			now := append(args, "--output", out)
-			if _, err := os.Stat(filepath.Join(out, trainFilesName)); err == nil {
+			if _, err := os.Stat(filepath.Join(out, rundir.InputsFile)); err == nil {
 				now = []string{"train", "--resume", out, "--save-every", "1"}
 				if p, err := readPosition(out); err == nil && p.Step > 0 {
 					later++

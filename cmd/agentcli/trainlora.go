@@ -4,6 +4,8 @@ import (
 	"context"
 	"fmt"
 
+	"agentcli/app/models"
+	"agentcli/internal/exit"
 	"agentcli/model/weights"
 	"agentcli/policy"
 
@@ -12,7 +14,7 @@ import (
 
 // An adapter's base may be named as --model is.
 func init() {
-	weights.FindBase = func(name string) (string, bool) { return cachedModel(context.Background(), name) }
+	weights.FindBase = func(name string) (string, bool) { return models.FindCached(context.Background(), name) }
 }
 
 // loraFlags are shared by train and loop.
@@ -34,11 +36,11 @@ func loraOf(c *cli.Context, seed int64) (policy.LoRA, error) {
 	if text := c.String("lora-targets"); text != "" {
 		var err error
 		if l.Targets, err = policy.ParseTargets(text); err != nil {
-			return l, usagef("--lora-targets: %v", err)
+			return l, exit.Usagef("--lora-targets: %v", err)
 		}
 	}
 	if err := l.Validate(); err != nil {
-		return l, usageError{err}
+		return l, exit.UsageError{Err: err}
 	}
 	return l, nil
 }

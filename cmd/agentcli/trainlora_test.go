@@ -10,6 +10,8 @@ import (
 	"strings"
 	"testing"
 
+	"agentcli/app/models"
+	"agentcli/internal/console"
 	"agentcli/model/weights"
 	"agentcli/policy"
 )
@@ -29,7 +31,7 @@ func TestATrainedAdapterIsAModel(t *testing.T) {
 	dir := t.TempDir()
 	file, adapter, merged := tinyRollouts(t, dir), filepath.Join(dir, "adapter"), filepath.Join(dir, "merged")
 	var log bytes.Buffer
-	s := streams{out: &bytes.Buffer{}, err: &log}
+	s := console.Streams{Out: &bytes.Buffer{}, Err: &log}
 	if err := runTrain(context.Background(), tinyLoRAOptions(t, file, adapter), s); err != nil {
 		t.Fatal(err)
 	}
@@ -61,9 +63,9 @@ func TestATrainedAdapterIsAModel(t *testing.T) {
 	if said[0] != said[1] || said[0] == said[2] {
 		t.Errorf("the adapter says %s, merged %s, its base %s", said[0], said[1], said[2])
 	}
-	if a, err := fingerprint(adapter); err != nil {
+	if a, err := models.Fingerprint(adapter); err != nil {
 		t.Error(err)
-	} else if b, err := fingerprint(merged); err != nil || a == b {
+	} else if b, err := models.Fingerprint(merged); err != nil || a == b {
 		t.Errorf("fingerprints %s and %s, %v", a, b, err)
 	}
 
@@ -92,7 +94,7 @@ func TestTheBaseIsTheReferenceOfNewAdapters(t *testing.T) {
 	for name, ref := range map[string]string{"shared": "", "named": tinyModel} {
 		o := tinyLoRAOptions(t, file, filepath.Join(dir, name))
 		o.Ref, o.Config.OldLogprobs = ref, "file"
-		if err := runTrain(context.Background(), o, streams{out: &bytes.Buffer{}, err: &bytes.Buffer{}}); err != nil {
+		if err := runTrain(context.Background(), o, console.Streams{Out: &bytes.Buffer{}, Err: &bytes.Buffer{}}); err != nil {
 			t.Fatal(err)
 		}
 		b, err := os.ReadFile(filepath.Join(o.Output, "adapter_model.safetensors"))

@@ -4,11 +4,12 @@ import (
 	"cmp"
 	"fmt"
 
+	"agentcli/app/models"
 	"agentcli/model/weights"
 )
 
 // modelBytes is what a model takes; 0 of one that is not here, but on a server.
-func modelBytes(m frozenModel) int64 {
+func modelBytes(m models.FrozenModel) int64 {
 	if x, here := m.(interface{ Bytes() int64 }); here {
 		return x.Bytes()
 	}

@@ -6,7 +6,10 @@ import (
 	"path/filepath"
 	"time"
 
+	"agentcli/app/models"
 	"agentcli/eval"
+	"agentcli/internal/console"
+	"agentcli/internal/exit"
 	"agentcli/model/tokenizer"
 	"agentcli/policy"
 	"agentcli/trainer"
@@ -14,14 +17,14 @@ import (
 
 // trainModels are the models of one training run.
 type trainModels struct {
-	actor   trainable
-	critic  trainable   // nil: none, or a head on the actor
-	ref     frozenModel // nil: none, or the actor as it is before its first update
-	teacher frozenModel
+	actor   models.Trainable
+	critic  models.Trainable   // nil: none, or a head on the actor
+	ref     models.FrozenModel // nil: none, or the actor as it is before its first update
+	teacher models.FrozenModel
 	// The reference is what lies under the actor's adapters.
 	sharedRef bool
 	tok       *tokenizer.Tokenizer // where the teacher is shown demonstrations
-	reward    frozenModel          // a model that scores the trajectories; nil: none
+	reward    models.FrozenModel   // a model that scores the trajectories; nil: none
 }
 
 // Within the output folder, beside the model's own files.
@@ -39,8 +42,8 @@ func openModels(ctx context.Context, path string, o trainOptions, resumed bool, 
 			m.close()
 		}
 	}()
-	open := func(flag, name, head string) (trainable, error) {
-		found, err := findModel(ctx, name, true, func(text string) { note("%s", text) })
+	open := func(flag, name, head string) (models.Trainable, error) {
+		found, err := models.Find(ctx, name, true, func(text string) { note("%s", text) })
 		if err != nil {
 			return nil, fmt.Errorf("--%s: %w", flag, err)
 		}
@@ -49,13 +52,13 @@ func openModels(ctx context.Context, path string, o trainOptions, resumed bool, 
 		if head == "" {
 			how.Frozen, how.LoRA = true, policy.LoRA{}
 		}
-		x, err := openTrainable(found, how)
+		x, err := o.Backend.OpenTrainable(found, how)
 		if err != nil {
 			return nil, fmt.Errorf("--%s: %w", flag, err)
 		}
 		if x.TokenizerHash() != m.actor.TokenizerHash() {
 			why := fmt.Sprintf("--%s %s has another tokenizer than %s: the same ids mean other words to it", flag, name, path)
-			if err := forced(o.Force, note, why, " (--force takes it all the same)"); err != nil {
+			if err := exit.Override(o.Force, note, why, " (--force takes it all the same)"); err != nil {
 				x.Close()
 				return nil, err
 			}
@@ -63,18 +66,18 @@ func openModels(ctx context.Context, path string, o trainOptions, resumed bool, 
 		return x, nil
 	}
 	// A frozen model may be one of a server.
-	frozen := func(flag, name string) (frozenModel, error) {
-		if !isServer(name) {
+	frozen := func(flag, name string) (models.FrozenModel, error) {
+		if !models.IsServer(name) {
 			x, err := open(flag, name, "")
 			if err != nil {
 				return nil, err // no interface that holds a nil
 			}
 			return x, nil
 		}
-		tok, err := tokenizerOf(path)
+		tok, err := models.OpenTokenizer(path)
 		if err == nil {
-			var x *remote
-			if x, err = openRemote(ctx, name, tok, o.Force, note); err == nil {
+			var x *models.Remote
+			if x, err = models.OpenRemote(ctx, name, tok, o.Force, note); err == nil {
 				return x, nil
 			}
 		}
@@ -87,11 +90,11 @@ func openModels(ctx context.Context, path string, o trainOptions, resumed bool, 
 	if o.Config.Algo == trainer.AlgoRM {
 		how.Head = string(policy.HeadScore)
 	}
-	if m.actor, err = openTrainable(path, how); err != nil {
+	if m.actor, err = o.Backend.OpenTrainable(path, how); err != nil {
 		return m, err
 	}
 	if o.Config.Demonstration != "" {
-		if m.tok, err = tokenizerOf(path); err != nil {
+		if m.tok, err = models.OpenTokenizer(path); err != nil {
 			return m, err
 		}
 	}
@@ -123,7 +126,7 @@ func openModels(ctx context.Context, path string, o trainOptions, resumed bool, 
 	}
 	if o.RewardModel != "" && !resumed {
 		if err = scores(ctx, o.RewardModel); err == nil {
-			var x trainable
+			var x models.Trainable
 			if x, err = open("reward-model", o.RewardModel, string(policy.HeadScore)); err == nil {
 				m.reward = x
 			}
@@ -134,7 +137,7 @@ func openModels(ctx context.Context, path string, o trainOptions, resumed bool, 
 
 func (m *trainModels) close() {
 	m.release()
-	for _, x := range []trainable{m.actor, m.critic} {
+	for _, x := range []models.Trainable{m.actor, m.critic} {
 		if x != nil {
 			x.Close()
 		}
@@ -143,7 +146,7 @@ func (m *trainModels) close() {
 
 // release frees the models that are asked before the first update only.
 func (m *trainModels) release() {
-	for _, x := range []*frozenModel{&m.ref, &m.teacher, &m.reward} {
+	for _, x := range []*models.FrozenModel{&m.ref, &m.teacher, &m.reward} {
 		if *x != nil {
 			(*x).Close()
 			*x = nil
@@ -243,12 +246,12 @@ func (m *trainModels) save(o trainOptions) error {
 }
 
 // dryRun says what would be trained and what it takes.
-func dryRun(data *trainer.Data, m *trainModels, path string, o trainOptions, s streams) error {
+func dryRun(data *trainer.Data, m *trainModels, path string, o trainOptions, s console.Streams) error {
 	p, err := trainer.MakePlan(data, o.Config)
 	if err != nil {
 		return err
 	}
-	w := s.out
+	w := s.Out
 	showPlan := func() {
 		if p.Unscored > 0 {
 			fmt.Fprintf(w, "trajectories     %d in %d groups; %d without a reward, which --loss %s does not ask for\n", p.Episodes, p.Groups, p.Unscored, o.Config.Loss)

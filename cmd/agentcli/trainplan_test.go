@@ -9,6 +9,8 @@ import (
 	"strings"
 	"testing"
 
+	"agentcli/internal/console"
+	"agentcli/internal/exit"
 	"agentcli/parquet"
 	"agentcli/trainer"
 	"agentcli/traj"
@@ -53,14 +55,14 @@ func TestADryRunSaysWhatIsLeftOutAndHowManyStepsRemain(t *testing.T) {
 	}), filepath.Join(t.TempDir(), "out"))
 	o.Config.DropZeroStd, o.Config.Epochs, o.DryRun = true, 1, true
 	var out, log bytes.Buffer
-	if err := runTrain(t.Context(), o, streams{out: &out, err: &log}); err != nil {
+	if err := runTrain(t.Context(), o, console.Streams{Out: &out, Err: &log}); err != nil {
 		t.Fatal(err)
 	}
 	if text := out.String(); !strings.Contains(text, "left out         8 trajectories") || !strings.Contains(text, "optimiser steps  2 of") {
 		t.Error(text)
 	}
 	o.DryRun = false
-	if err := runTrain(t.Context(), o, streams{out: &out, err: &log}); err != nil {
+	if err := runTrain(t.Context(), o, console.Streams{Out: &out, Err: &log}); err != nil {
 		t.Fatal(err)
 	}
 	if text := log.String(); !strings.Contains(text, "8 of the 16 trajectories are left out") || !strings.Contains(text, "step 2/2") {
@@ -73,7 +75,7 @@ func TestADryRunSaysThatNothingCanBeLearned(t *testing.T) {
 	o.Config.KLCoef = 0
 	for _, o.DryRun = range []bool{true, false} {
 		var out bytes.Buffer
-		if err := runTrain(t.Context(), o, streams{out: &out, err: &bytes.Buffer{}}); !errors.Is(err, trainer.ErrNothingToLearn) {
+		if err := runTrain(t.Context(), o, console.Streams{Out: &out, Err: &bytes.Buffer{}}); !errors.Is(err, trainer.ErrNothingToLearn) {
 			t.Error(err)
 		}
 		if o.DryRun && !strings.Contains(out.String(), "16 in 4 groups; in 4 of them") {
@@ -93,19 +95,14 @@ func TestWrongComponentsEndBeforeAModelIsOpened(t *testing.T) {
 			x.RewardParts = append(x.RewardParts, traj.Part{Name: "q"})
 		}
 	})}
-	real := openTrainable
-	defer func() { openTrainable = real }()
-	openTrainable = func(string, trainableOptions) (trainable, error) {
-		t.Error("the model was opened")
-		return nil, errors.New("opened")
-	}
+	o.Backend, unlike.Backend = noModels{t: t}, noModels{t: t}
 	for _, o.DryRun = range []bool{false, true} {
-		var usage usageError
-		if err := runTrain(t.Context(), o, streams{out: &bytes.Buffer{}, err: &bytes.Buffer{}}); !errors.As(err, &usage) || !strings.Contains(err.Error(), "--part-weights 1,2") {
+		var usage exit.UsageError
+		if err := runTrain(t.Context(), o, console.Streams{Out: &bytes.Buffer{}, Err: &bytes.Buffer{}}); !errors.As(err, &usage) || !strings.Contains(err.Error(), "--part-weights 1,2") {
 			t.Error(err)
 		}
 		unlike.DryRun = o.DryRun
-		if err := runTrain(t.Context(), unlike, streams{out: &bytes.Buffer{}, err: &bytes.Buffer{}}); !errors.As(err, &usage) || !strings.Contains(err.Error(), "anew.parquet: g3#3 has 2 (p, q)") || strings.Contains(err.Error(), "\n") {
+		if err := runTrain(t.Context(), unlike, console.Streams{Out: &bytes.Buffer{}, Err: &bytes.Buffer{}}); !errors.As(err, &usage) || !strings.Contains(err.Error(), "anew.parquet: g3#3 has 2 (p, q)") || strings.Contains(err.Error(), "\n") {
 			t.Error(err)
 		}
 	}

@@ -11,6 +11,7 @@ import (
 	"strings"
 	"testing"
 
+	"agentcli/internal/console"
 	"agentcli/parquet/parquettest"
 	"agentcli/traj"
 )
@@ -79,12 +80,12 @@ func TestResumeLooksAtEveryFileOfARun(t *testing.T) {
 		was := read(t, x.file)
 		x.change()
 		resume := []string{"agentcli", x.args[1], "--resume", out}
-		if code := execute(t.Context(), resume, streams{out: &bytes.Buffer{}, err: &log}); code != exitUsage || !strings.Contains(log.String(), x.want) || strings.Count(log.String(), "\n") != 1 {
+		if code := execute(t.Context(), resume, console.Streams{Out: &bytes.Buffer{}, Err: &log}); code != exitUsage || !strings.Contains(log.String(), x.want) || strings.Count(log.String(), "\n") != 1 {
 			t.Errorf("%s: exit %d: %s", name, code, log.String())
 		}
 		log.Reset()
 		put(x.file, string(was))
-		if code := execute(t.Context(), resume, streams{out: &bytes.Buffer{}, err: &log}); code != exitDone {
+		if code := execute(t.Context(), resume, console.Streams{Out: &bytes.Buffer{}, Err: &log}); code != exitDone {
 			t.Errorf("%s, put back: exit %d: %s", name, code, log.String())
 		}
 	}

@@ -8,6 +8,9 @@ import (
 	"path/filepath"
 	"time"
 
+	"agentcli/app/models"
+	"agentcli/internal/exit"
+	"agentcli/internal/text"
 	"agentcli/model/chat"
 	"agentcli/model/tokenizer"
 	"agentcli/model/weights"
@@ -43,7 +46,7 @@ func loadRows(ctx context.Context, o trainOptions, checkpoint string, note func(
 		s := newScorer(func(*traj.Trajectory) string { return o.Reward }, func(m string) { note("%s", m) }, o.ToolEnv)
 		defer s.Close()
 		if _, err := s.get(o.Reward); err != nil {
-			return rows, usagef("--reward: %w", err)
+			return rows, exit.Usagef("--reward: %w", err)
 		}
 		from.Score = s.score
 		if checkpoint != "" {
@@ -81,7 +84,7 @@ func loadRows(ctx context.Context, o trainOptions, checkpoint string, note func(
 	c.Algo = trainer.AlgoSFT
 	if o.Model == "" {
 		if o.Model = namedModel(rows.data, o); o.Model != "" {
-			if here, ok := cachedModel(ctx, o.Model); ok {
+			if here, ok := models.FindCached(ctx, o.Model); ok {
 				o.Model = here
 			}
 		}
@@ -101,7 +104,7 @@ func loadRows(ctx context.Context, o trainOptions, checkpoint string, note func(
 func observations(ctx context.Context, model string, note func(string, ...any)) func(string) (*trainer.Format, error) {
 	return func(sampler string) (*trainer.Format, error) {
 		if model == "" && sampler != "" {
-			if here, ok := cachedModel(ctx, sampler); ok {
+			if here, ok := models.FindCached(ctx, sampler); ok {
 				return formatOf(ctx, here, note)
 			}
 		}
@@ -116,9 +119,9 @@ func observations(ctx context.Context, model string, note func(string, ...any)) 
 // formatOf is the chat format of the model to start from, for rows of text.
 func formatOf(ctx context.Context, model string, note func(string, ...any)) (*trainer.Format, error) {
 	if model == "" {
-		return nil, usagef("rows of text do not say which model they are for; name the one to start from with --model")
+		return nil, exit.Usagef("rows of text do not say which model they are for; name the one to start from with --model")
 	}
-	path, err := findModel(ctx, model, true, func(text string) { note("%s", text) })
+	path, err := models.Find(ctx, model, true, func(text string) { note("%s", text) })
 	if err != nil {
 		return nil, fmt.Errorf("--model: %w", err)
 	}
@@ -149,7 +152,7 @@ func rendererOf(path string, tok *tokenizer.Tokenizer) (chat.Renderer, error) {
 // scores refuses a reward model without a head of its own: a new one would score
 // everything 0.
 func scores(ctx context.Context, name string) error {
-	path, err := findModel(ctx, name, true, func(string) {})
+	path, err := models.Find(ctx, name, true, func(string) {})
 	if err != nil {
 		return fmt.Errorf("--reward-model: %w", err)
 	}
@@ -159,7 +162,7 @@ func scores(ctx context.Context, name string) error {
 	}
 	defer m.Close()
 	if !m.Config().Score {
-		return usagef("--reward-model %s has no head that scores; make a reward model with train --algo rm, or name a …ForSequenceClassification folder", name)
+		return exit.Usagef("--reward-model %s has no head that scores; make a reward model with train --algo rm, or name a …ForSequenceClassification folder", name)
 	}
 	return nil
 }
@@ -214,7 +217,7 @@ func summariseSupervised(note func(string, ...any), h []trainer.Metrics, took ti
 		return
 	}
 	first, last := h[0].Values, h[len(h)-1].Values
-	line := fmt.Sprintf("%s in %s; training rows: loss %.4f in the first, %.4f in the last", plural(len(h), "optimiser step"), took.Round(100*time.Millisecond), first["train/loss"], last["train/loss"])
+	line := fmt.Sprintf("%s in %s; training rows: loss %.4f in the first, %.4f in the last", text.Plural(len(h), "optimiser step"), took.Round(100*time.Millisecond), first["train/loss"], last["train/loss"])
 	for _, key := range []string{"rewards/accuracies", "train/accuracy"} {
 		if v, ok := last[key]; ok {
 			line += fmt.Sprintf("; accuracy %.3f → %.3f", first[key], v)

@@ -11,6 +11,8 @@ import (
 	"strings"
 	"time"
 
+	"agentcli/internal/console"
+	"agentcli/internal/text"
 	"agentcli/trainer"
 	"agentcli/trainer/metrics"
 
@@ -79,7 +81,7 @@ func summarise(note func(string, ...any), dir string, data *trainer.Data, h []tr
 		return
 	}
 	last := h[len(h)-1].Values
-	how := fmt.Sprintf("%s in %s", plural(len(h), "optimiser step"), took.Round(100*time.Millisecond))
+	how := fmt.Sprintf("%s in %s", text.Plural(len(h), "optimiser step"), took.Round(100*time.Millisecond))
 	if kl, ok := last["actor/ppo_kl"]; ok { // else the last step had nothing to compare
 		how += fmt.Sprintf("; last step: KL %.3g, clipped %.1f %%, entropy %.3g, gradient norm %.3g", kl, 100*last["actor/pg_clipfrac"], last["actor/entropy"], last["actor/grad_norm"])
 	}
@@ -101,29 +103,29 @@ func summarise(note func(string, ...any), dir string, data *trainer.Data, h []tr
 
 // trainMeter shows how far training is.
 type trainMeter struct {
-	s     streams
+	s     console.Streams
 	bar   *progressbar.ProgressBar
 	phase string
 	last  time.Time
 }
 
-func newTrainMeter(s streams) *trainMeter { return &trainMeter{s: s, last: time.Now()} }
+func newTrainMeter(s console.Streams) *trainMeter { return &trainMeter{s: s, last: time.Now()} }
 
 var phaseNames = map[string]string{"old_log_prob": "old log-probs", "ref": "reference log-probs", "teacher": "teacher log-probs", "values": "values", "reward_model": "reward model", "forward": "forward", "eval": "held-out rows", "ptx": "ptx", "critic": "critic", "update": "update"}
 
 func (m *trainMeter) progress(p trainer.Progress) {
 	name := phaseNames[p.Phase]
-	if !m.s.errTTY || m.s.jsonLog() {
+	if !m.s.ErrTTY || m.s.JSON() {
 		if time.Since(m.last) >= plainEvery {
 			m.last = time.Now()
-			m.s.log().Info(fmt.Sprintf("%s: %d of %d sequences", name, p.Done, p.Total), "phase", p.Phase, "done", p.Done, "total", p.Total)
+			m.s.Log().Info(fmt.Sprintf("%s: %d of %d sequences", name, p.Done, p.Total), "phase", p.Phase, "done", p.Done, "total", p.Total)
 		}
 		return
 	}
 	if m.bar == nil || m.phase != p.Phase {
 		m.close()
 		m.phase = p.Phase
-		m.bar = progressbar.NewOptions(p.Total, progressbar.OptionSetWriter(m.s.err), progressbar.OptionShowCount(),
+		m.bar = progressbar.NewOptions(p.Total, progressbar.OptionSetWriter(m.s.Err), progressbar.OptionShowCount(),
 			progressbar.OptionSetDescription(name), progressbar.OptionThrottle(100*time.Millisecond),
 			progressbar.OptionClearOnFinish(), progressbar.OptionFullWidth())
 	}
@@ -153,11 +155,11 @@ func (m *trainMeter) step(x trainer.Metrics) {
 				line += "  " + num(more[0], more[1])
 			}
 		}
-		m.s.log().Info(line+fmt.Sprintf("  grad %s  %s s", num("actor/grad_norm", "%.2f"), num("timing_s/update_actor", "%.1f")), all...)
+		m.s.Log().Info(line+fmt.Sprintf("  grad %s  %s s", num("actor/grad_norm", "%.2f"), num("timing_s/update_actor", "%.1f")), all...)
 		m.last = time.Now()
 		return
 	}
-	m.s.log().Info(fmt.Sprintf("step %d/%d  reward %s  loss %s  KL %s  clipped %s  entropy %s  grad %s  %s s", x.Step, x.Total,
+	m.s.Log().Info(fmt.Sprintf("step %d/%d  reward %s  loss %s  KL %s  clipped %s  entropy %s  grad %s  %s s", x.Step, x.Total,
 		num("critic/score/mean", "%.3f"), num("actor/pg_loss", "%+.4f"), num("actor/ppo_kl", "%+.4f"), num("actor/pg_clipfrac", "%.3f"),
 		num("actor/entropy", "%.3f"), num("actor/grad_norm", "%.2f"), num("timing_s/update_actor", "%.1f")), all...)
 	m.last = time.Now()

@@ -13,12 +13,13 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"agentcli/internal/console"
 )
 
 // logprobsInTransformers opens a folder with transformers, in float32, and
 // gives the log-probs of the ids and the ids of the text.
 const logprobsInTransformers = `
-import json, sys, torch
 from transformers import AutoModelForCausalLM, AutoTokenizer
 torch.set_num_threads(2)
 ids, text = json.loads(sys.argv[2]), sys.argv[3]
@@ -46,7 +47,7 @@ func TestTrainedFolderOpensInTransformersWithEqualLogits(t *testing.T) {
 	run := func(in io.Reader, args ...string) string {
 		t.Helper()
 		var out, errs bytes.Buffer
-		if code := execute(t.Context(), append([]string{"agentcli"}, args...), streams{in: in, out: &out, err: &errs}); code != 0 {
+		if code := execute(t.Context(), append([]string{"agentcli"}, args...), console.Streams{In: in, Out: &out, Err: &errs}); code != 0 {
 			t.Fatalf("agentcli %s: exit %d\n%s", strings.Join(args, " "), code, errs.String())
 		}
 		return out.String()

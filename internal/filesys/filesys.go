@@ -104,10 +104,18 @@ func (f osFile) Lock() error {
 	return nil
 }
 
-// WriteFile replaces a file by data, whole or not at all, and returns when it is
-// on disk: a temporary file beside it is written, synced and renamed, and the
+// WriteFile is Replace of a file by data.
+func WriteFile(sys FS, name string, data []byte, perm fs.FileMode) error {
+	return Replace(sys, name, perm, func(w io.Writer) error {
+		_, err := w.Write(data)
+		return err
+	})
+}
+
+// Replace replaces a file by what write writes, whole or not at all, and returns when
+// it is on disk: a temporary file beside it is written, synced and renamed, and the
 // folder is synced.
-func WriteFile(sys FS, name string, data []byte, perm fs.FileMode) (err error) {
+func Replace(sys FS, name string, perm fs.FileMode, write func(io.Writer) error) (err error) {
 	tmp := name + ".tmp"
 	f, err := sys.OpenFile(tmp, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, perm)
 	if err != nil {
@@ -118,7 +126,7 @@ func WriteFile(sys FS, name string, data []byte, perm fs.FileMode) (err error) {
 			_ = sys.Remove(tmp)
 		}
 	}()
-	if _, err = f.Write(data); err == nil {
+	if err = write(f); err == nil {
 		err = f.Sync()
 	}
 	if cerr := f.Close(); err == nil {

@@ -1,0 +1,75 @@
+package models
+
+import (
+	"context"
+	"fmt"
+	"io"
+
+	"agentcli/agent"
+	"agentcli/model/chat"
+	"agentcli/policy"
+	"agentcli/traj"
+)
+
+// Backend runs local models. NewBackend gives the one that is built in; a program
+// passes it to what opens models. It is safe for concurrent use. Without one, every
+// method but Available fails with an error that wraps policy.ErrNoLibtorch.
+type Backend interface {
+	// Available is nil, or says why no local model can be opened: policy.ErrNoLibtorch.
+	Available() error
+	// OpenPolicy opens a model folder or a .gguf to be sampled. The caller closes it.
+	OpenPolicy(ctx context.Context, path string, o LocalOptions) (agent.Model, Source, io.Closer, error)
+	// OpenTrainable opens a model folder to be trained, or, Frozen, to be asked.
+	OpenTrainable(path string, o TrainableOptions) (Trainable, error)
+	// OpenSampler opens a model to be asked in token ids. cached: replies share the
+	// computation of what they have in common.
+	OpenSampler(path, dtype, device string, cached bool) (Sampler, error)
+	// Adopt gives a model of OpenPolicy the weights of one of OpenTrainable.
+	Adopt(m agent.Model, from Trainable, version int64) error
+	// Info is what there is of libtorch and of its devices.
+	Info() (policy.LibtorchInfo, error)
+}
+
+// Sampler is a local model that is asked in token ids.
+type Sampler interface {
+	// Logprobs are those of each sequence's ids after the first.
+	Logprobs(ctx context.Context, sequences [][]int32) ([][]float32, error)
+	// Sample draws one continuation of ids.
+	Sample(ctx context.Context, ids []int32, s traj.Sampling, seed int64) (*traj.Completion, error)
+	// Renderer is the model's chat format.
+	Renderer() (chat.Renderer, error)
+	Close() error
+}
+
+// NoBackend is the Backend of a program without libtorch.
+type NoBackend struct{}
+
+// Available implements Backend.
+func (NoBackend) Available() error { return policy.ErrNoLibtorch }
+
+// OpenPolicy implements Backend.
+func (NoBackend) OpenPolicy(_ context.Context, path string, _ LocalOptions) (agent.Model, Source, io.Closer, error) {
+	return nil, Source{}, nil, cannotOpen(path)
+}
+
+// OpenTrainable implements Backend.
+func (NoBackend) OpenTrainable(path string, _ TrainableOptions) (Trainable, error) {
+	return nil, cannotOpen(path)
+}
+
+// OpenSampler implements Backend.
+func (NoBackend) OpenSampler(path, _, _ string, _ bool) (Sampler, error) {
+	return nil, cannotOpen(path)
+}
+
+// Adopt implements Backend.
+func (NoBackend) Adopt(agent.Model, Trainable, int64) error { return policy.ErrNoLibtorch }
+
+// Info implements Backend.
+func (NoBackend) Info() (policy.LibtorchInfo, error) {
+	return policy.LibtorchInfo{}, policy.ErrNoLibtorch
+}
+
+func cannotOpen(path string) error {
+	return fmt.Errorf("cannot open %s: %w", path, policy.ErrNoLibtorch)
+}

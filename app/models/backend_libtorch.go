@@ -1,0 +1,96 @@
+//go:build libtorch
+
+package models
+
+import (
+	"context"
+	"errors"
+	"io"
+	"path/filepath"
+
+	"agentcli/agent"
+	"agentcli/policy"
+	"agentcli/trainer"
+)
+
+// NewBackend gives the backend that is built in: libtorch.
+func NewBackend() Backend { return libtorch{} }
+
+// libtorch is the Backend of the full build.
+type libtorch struct{}
+
+var (
+	_ trainer.Actor = trainablePolicy{}
+	_ trainer.Saver = trainablePolicy{}
+)
+
+func (libtorch) Available() error { return nil }
+
+func (libtorch) Info() (policy.LibtorchInfo, error) { return policy.Libtorch(), nil }
+
+func (libtorch) OpenSampler(path, dtype, device string, cached bool) (Sampler, error) {
+	c := policy.Config{DType: dtype, Device: device}
+	if !cached {
+		c.CacheBytes = 1
+	}
+	return policy.Open(path, c)
+}
+
+func (libtorch) OpenPolicy(_ context.Context, path string, o LocalOptions) (agent.Model, Source, io.Closer, error) {
+	p, err := policy.Open(path, policy.Config{DType: o.DType, Device: o.Device, Threads: o.Threads, MaxBatch: o.Parallel, Parser: o.Parser,
+		SampledLogprobs: true})
+	if err != nil {
+		return nil, Source{}, nil, err
+	}
+	print, err := Fingerprint(path)
+	if err != nil {
+		p.Close()
+		return nil, Source{}, nil, err
+	}
+	abs, err := filepath.Abs(path)
+	if err != nil {
+		abs = path
+	}
+	return p, Source{Name: abs, Kind: "local", Fingerprint: print, DType: p.DType(), TokenizerHash: p.Tokenizer().Hash(),
+		TemplateHash: HashText(p.ChatTemplate()), Logprobs: policy.LogprobKind(true, o.Temperature)}, p, nil
+}
+
+func (libtorch) OpenTrainable(path string, o TrainableOptions) (Trainable, error) {
+	t, err := policy.OpenTrainable(path, policy.Config{DType: o.DType, Device: o.Device, Threads: o.Threads, Head: policy.Head(o.Head),
+		LoRA: o.LoRA, Frozen: o.Frozen, GradCheckpoint: o.Checkpoint, Deterministic: o.Deterministic})
+	if err != nil {
+		return nil, err
+	}
+	vocab, err := VocabSize(path)
+	if err != nil {
+		t.Close()
+		return nil, err
+	}
+	return trainablePolicy{t, vocab}, nil
+}
+
+func (libtorch) Adopt(m agent.Model, from Trainable, version int64) error {
+	p, ok := m.(*policy.Policy)
+	t, trains := from.(trainablePolicy)
+	if !ok || !trains {
+		return errors.New("only a local policy takes the weights of a local model")
+	}
+	return p.Adopt(t.Trainable, version)
+}
+
+// trainablePolicy adds to a policy.Trainable what a training run asks about.
+type trainablePolicy struct {
+	*policy.Trainable
+	vocab int
+}
+
+func (t trainablePolicy) Base() trainer.Scorer {
+	if b := t.Trainable.Base(); b != nil {
+		return b
+	}
+	return nil
+}
+
+func (t trainablePolicy) VocabSize() int { return t.vocab }
+
+func (t trainablePolicy) TokenizerHash() string { return t.Tokenizer().Hash() }

@@ -1,0 +1,58 @@
+package models
+
+import (
+	"agentcli/model/chat"
+	"agentcli/model/weights"
+	"agentcli/policy"
+	"agentcli/trainer"
+)
+
+// LocalOptions is how a local model is to be opened.
+type LocalOptions struct {
+	DType    string
+	Device   string
+	Threads  int
+	Parallel int          // trajectories at once: how many sequences to expect
+	Parser   *chat.Parser // nil: the model's own
+
+	Temperature float64 // that it will be sampled at: what the log-probs are of
+}
+
+// Trainable is the model that train works on.
+type Trainable interface {
+	trainer.Actor
+	trainer.Saver
+	trainer.Stater
+	TokenizerHash() string
+	ChatTemplate() string
+	VocabSize() int
+	DType() string
+	Parameters() int64
+	KeepAverage() error
+	SaveAverage(dir string, dtype weights.DType) error
+	Base() trainer.Scorer // the weights under the adapters; nil without
+	Bytes() int64         // of weights, gradients and moments
+	Close()
+}
+
+// TrainableOptions is how a model is opened for training.
+type TrainableOptions struct {
+	DType, Device string
+	Threads       int
+	Head          string // "", "score" or "both", as policy.Head
+	LoRA          policy.LoRA
+	Checkpoint    bool // --grad-checkpoint
+	Deterministic bool
+	Frozen        bool // asked, never trained
+}
+
+// VocabSize is the number of the model's logits; the tokenizer may have fewer
+// tokens.
+func VocabSize(path string) (int, error) {
+	m, err := weights.Open(path)
+	if err != nil {
+		return 0, err
+	}
+	defer m.Close()
+	return m.Config().VocabSize, nil
+}

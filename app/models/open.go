@@ -1,0 +1,118 @@
+package models
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"os"
+	"regexp"
+	"time"
+
+	"agentcli/agent"
+	"agentcli/internal/cachedir"
+	"agentcli/internal/exit"
+	"agentcli/llm"
+	"agentcli/model/chat"
+	"agentcli/traj"
+)
+
+// Options says which model to ask, and how to reach it.
+type Options struct {
+	Backend      Backend // that runs local models
+	Model        string
+	BaseURL      Addresses
+	APIKey       string
+	Parser       string
+	DType        string
+	Device       string
+	Threads      int
+	Retries      int
+	Parallel     int
+	ModelTimeout time.Duration
+	Patience     time.Duration // with a server that has answered and is gone now; 0: none
+	StreamIdle   time.Duration // between two parts of a stream
+	Tools        []traj.ToolSpec
+	OnRetry      func(reason string)            // hears of requests to a server that are tried again; nil: nobody
+	OnServers    func(func() []llm.ServerState) // is told how to look at the servers; nil: nobody
+	InReply      bool                           // --continue-reply
+	TokenMode    string                         // chat, completions or auto; "": chat
+	Tokenizer    string
+	Stream       bool
+	Temperature  float64 // of the run; 0: greedy
+	BaseFromEnv  bool
+	Answered     bool // the server has, in an earlier part of the run
+}
+
+var validDevice = regexp.MustCompile(`^(cpu|cuda(:[0-9]{1,3})?)?$`)
+
+// CheckComputation refuses what a local model cannot be computed with.
+func CheckComputation(dtype, device string, threads int) error {
+	switch dtype {
+	case "", "auto", "float32", "f32", "fp32", "bfloat16", "bf16", "float64":
+	default:
+		return exit.Usagef("--dtype %q is unknown; it is float32 or bfloat16", dtype)
+	}
+	if !validDevice.MatchString(device) {
+		return exit.Usagef("--device %q is unknown; it is cpu, cuda or cuda:N", device)
+	}
+	if threads < 0 {
+		return exit.Usagef("--threads is %d; it must not be negative", threads)
+	}
+	return nil
+}
+
+// Open finds the model that the options name.
+func Open(ctx context.Context, o Options, notice func(string)) (agent.Model, Source, io.Closer, error) {
+	local := false
+	if o.Model != "" && (len(o.BaseURL) == 0 || o.BaseFromEnv) {
+		if _, err := os.Stat(o.Model); err == nil {
+			local = true
+			if o.BaseFromEnv {
+				notice(fmt.Sprintf("%s is here, so OPENAI_BASE_URL is not used; --base-url asks the server", o.Model))
+			}
+		}
+	}
+	if len(o.BaseURL) > 0 && !local {
+		return openServer(ctx, o, notice)
+	}
+	if o.TokenMode == TokenModeCompletions || o.Tokenizer != "" || o.Stream {
+		return nil, Source{}, nil, exit.Usagef("--token-mode completions, --tokenizer and --stream are for servers (--base-url): a local model is always asked in token ids")
+	}
+	var parser *chat.Parser
+	if o.InReply {
+		var err error
+		if parser, err = chat.ParserFor(o.Parser, o.Tools); err != nil {
+			return nil, Source{}, nil, exit.UsageError{Err: err}
+		}
+	} else if o.Parser != "" && o.Parser != chat.ParserAuto && o.Parser != chat.ParserHermes {
+		return nil, Source{}, nil, exit.Usagef("--parser %s is for servers: a local model's calls are read as its chat format writes them; --tools none offers it no tools", o.Parser)
+	}
+	path := o.Model
+	if path == "" {
+		path = DefaultPath()
+		if _, err := os.Stat(path); err != nil {
+			return nil, Source{}, nil, exit.Usagef("no model is named: give a server by --base-url (or OPENAI_BASE_URL), " +
+				"a model folder or .gguf by --model, or run `make setup`, which fetches a small one")
+		}
+		if o.Backend.Available() == nil {
+			notice("no model is named: taking " + path)
+		}
+	} else if !local && !IsHubName(path) {
+		return nil, Source{}, nil, exit.Usagef("there is no model folder or file %q; for a server's model add --base-url (or OPENAI_BASE_URL)", path)
+	}
+	if o.Backend.Available() != nil { // before it is fetched
+		_, _, _, err := o.Backend.OpenPolicy(ctx, path, LocalOptions{})
+		return nil, Source{}, nil, fmt.Errorf("%w, or name a server with --base-url", err)
+	}
+	path, err := Find(ctx, path, true, notice)
+	if err != nil {
+		return nil, Source{}, nil, fmt.Errorf("%w (for a server's model add --base-url)", err)
+	}
+	return o.Backend.OpenPolicy(ctx, path, LocalOptions{DType: o.DType, Device: o.Device, Threads: o.Threads, Parallel: o.Parallel, Parser: parser,
+		Temperature: o.Temperature})
+}
+
+// DefaultPath is the small model that set-up fetches.
+func DefaultPath() string {
+	return cachedir.Path("models", "SmolLM2-135M-Instruct.Q4_1.gguf")
+}

@@ -1,0 +1,135 @@
+package models
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+
+	"agentcli/agent"
+	"agentcli/internal/exit"
+	"agentcli/internal/text"
+	"agentcli/internal/version"
+	"agentcli/llm"
+	"agentcli/model/chat"
+	"agentcli/traj"
+)
+
+func openServer(ctx context.Context, o Options, notice func(string)) (agent.Model, Source, io.Closer, error) {
+	fail := func(err error) (agent.Model, Source, io.Closer, error) { return nil, Source{}, nil, err }
+	if err := checkOpenFiles(o.Parallel); err != nil {
+		return fail(err)
+	}
+	c := llm.Config{BaseURL: o.BaseURL[0], Also: o.BaseURL[1:], APIKey: o.APIKey, Model: o.Model, Retries: o.Retries, Timeout: o.ModelTimeout, Parallel: o.Parallel,
+		Answered: o.Answered, WantIDs: true, AskTools: true, Stream: o.Stream, UserAgent: "agentcli/" + version.String(), Notice: notice, OnRetry: o.OnRetry}
+	if o.Retries == 0 {
+		c.Retries = -1
+	}
+	if c.Patience, c.Idle = o.Patience, o.StreamIdle; c.Patience == 0 {
+		c.Patience = -1
+	}
+	if c.Idle == 0 {
+		c.Idle = -1
+	}
+	if s := unencryptedKey(o.BaseURL, o.APIKey); s != "" && notice != nil {
+		notice(s)
+	}
+	show, err := readReplies(&c, o)
+	if err != nil {
+		return fail(exit.UsageError{Err: err})
+	}
+	if o.Model == "" || len(o.BaseURL) > 1 {
+		if c.Model, err = agreedModel(ctx, c); err != nil {
+			return fail(err)
+		}
+		if show, err = readReplies(&c, o); err != nil {
+			return fail(exit.UsageError{Err: err})
+		}
+	}
+	client, err := llm.New(c)
+	if err != nil {
+		return fail(exit.UsageError{Err: err})
+	}
+	source := Source{Name: c.Model, Kind: "server", BaseURL: o.BaseURL.shown(), Logprobs: serverLogprobs}
+	if o.OnServers != nil {
+		o.OnServers(client.Servers)
+	}
+	if o.TokenMode == TokenModeCompletions || o.TokenMode == TokenModeAuto {
+		m, err := openExact(ctx, client, &source, o, notice)
+		switch {
+		case err != nil:
+			_ = client.Close()
+			return fail(err)
+		case m != nil:
+			return m, source, client, nil
+		}
+	}
+	if show != nil {
+		return &TextToolsModel{client, show}, source, client, nil
+	}
+	return client, source, client, nil
+}
+
+// agreedModel is the name of the model that every server offers: the one that is
+// configured, or the only one.
+func agreedModel(ctx context.Context, c llm.Config) (string, error) {
+	if len(c.Also) > 0 && !c.Answered {
+		c.Notice, c.OnRetry = nil, nil // the run itself will say who is not there
+	}
+	client, err := llm.New(c)
+	if err != nil {
+		return "", exit.UsageError{Err: err}
+	}
+	defer client.Close()
+	names, err := client.Common(ctx)
+	switch {
+	case errors.Is(err, llm.ErrOtherModel):
+		return "", exit.UsageError{Err: err}
+	case errors.Is(err, traj.ErrGone):
+		return "", err
+	case c.Model != "": // who has no list of models may have the model all the same
+		return c.Model, ctx.Err()
+	case err != nil:
+		return "", fmt.Errorf("%w (asked for the list of its models; --model NAME leaves that question out)", err)
+	case len(names) != 1:
+		return "", exit.Usagef("%s offers %d models (%s); name one with --model", c.BaseURL, len(names), text.FirstFew(names, 5))
+	}
+	return names[0], nil
+}
+
+// readReplies sets how the replies' text is read. It returns how the tools are to
+// be shown, where no server shows them so.
+func readReplies(c *llm.Config, o Options) (show inText, err error) {
+	name := o.Parser
+	switch {
+	case name == chat.ParserNone, (name == chat.ParserAuto || name == "") && len(o.Tools) == 0:
+		return nil, nil
+	case name == chat.ParserAuto, name == "":
+		name = chat.AutoParser(c.Model)
+	}
+	p, err := chat.ParserFor(name, o.Tools)
+	if err != nil {
+		return nil, err
+	}
+	c.Parse, c.InText, c.KeepSpecial = p.ParseInText, chat.InText, p.NeedsSpecial()
+	return p.InText(), nil
+}
+
+type inText func([]traj.Message, []traj.ToolSpec) []traj.Message
+
+// TextToolsModel is a server to which the tools are shown in the prompt alone.
+type TextToolsModel struct {
+	agent.Model
+	show inText
+}
+
+// Ready is the server's.
+func (m *TextToolsModel) Ready(ctx context.Context) error { return agent.Ready(ctx, m.Model) }
+
+// Generate asks for a reply to the conversation in text.
+func (m *TextToolsModel) Generate(ctx context.Context, req *traj.Request) (*traj.Response, error) {
+	r := *req
+	r.Messages, r.Tools = m.show(req.Messages, req.Tools), nil
+	r.Memo, r.PrefixMessages = nil, 0 // the messages are not the conversation's own
+	return m.Model.Generate(ctx, &r)
+}

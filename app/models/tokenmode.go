@@ -1,0 +1,161 @@
+package models
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"slices"
+
+	"agentcli/agent"
+	"agentcli/internal/exit"
+	"agentcli/llm"
+	"agentcli/model/chat"
+	"agentcli/model/tokenizer"
+	"agentcli/traj"
+)
+
+// The values of --token-mode.
+const (
+	TokenModeChat        = "chat"
+	TokenModeCompletions = "completions"
+	TokenModeAuto        = "auto"
+)
+
+// serverLogprobs is what is known of a chat server's log-probs.
+const serverLogprobs = "server: " + traj.LogprobsNotKnown
+
+// openExact makes a model that asks the server in token ids. For auto it may be
+// nil: then the server is asked in messages. Either way the user hears which.
+func openExact(ctx context.Context, client *llm.Client, source *Source, o Options, notice func(string)) (agent.Model, error) {
+	tokens, names, err := describeServer(ctx, client)
+	if err != nil {
+		return nil, err
+	}
+	m, hash, template, err := exactModel(ctx, tokens, names, o, notice)
+	var probe []int32
+	if err == nil {
+		probe, err = m.Prompt(&traj.Request{Messages: []traj.Message{{Role: traj.RoleUser, Content: "Name any town."}}})
+	}
+	if err == nil {
+		err = tokens.ProbeIDs(ctx, probe)
+	}
+	switch {
+	case err == nil:
+	case ctx.Err() != nil:
+		return nil, ctx.Err()
+	case o.TokenMode == TokenModeCompletions:
+		return nil, fmt.Errorf("--token-mode completions: %w", err)
+	case o.Tokenizer != "" && m == nil:
+		return nil, err // what was named is not there
+	default:
+		return nil, noteChatMode(ctx, client, source, err, notice)
+	}
+	if o.TokenMode == TokenModeAuto {
+		notice(fmt.Sprintf("token mode completions: %s takes ids and returns them; rendered as %s", tokens.Where(), m.Renderer.Family()))
+	}
+	source.TokenMode, source.TokenizerHash, source.TemplateHash = TokenModeCompletions, hash, template
+	kind, err := tokens.ProbeLogprobs(ctx, probe)
+	if err != nil {
+		notice(fmt.Sprintf("what the server's log-probs are of is not known (%v)", err))
+	}
+	source.Logprobs = "server: " + kind
+	return m, nil
+}
+
+// noteChatMode says that the server is asked in messages, and what comes of it.
+func noteChatMode(ctx context.Context, client *llm.Client, source *Source, why error, notice func(string)) error {
+	ids, logprobs, err := client.ProbeChat(ctx)
+	if errors.Is(err, traj.ErrFatal) || ctx.Err() != nil {
+		return err
+	}
+	source.Logprobs = "server: " + logprobs
+	gives := "which returns no token ids, so the file cannot be trained on"
+	if ids {
+		gives = "which returns token ids"
+	}
+	notice(fmt.Sprintf("token mode chat, %s (completions: %v)", gives, why))
+	return nil
+}
+
+// describeServer finds out how the server takes ids, and by what names its model goes.
+func describeServer(ctx context.Context, client *llm.Client) (*llm.Tokens, []string, error) {
+	t := &llm.Tokens{Client: client}
+	offers, err := client.Offers(ctx)
+	if errors.Is(err, traj.ErrFatal) || errors.Is(err, traj.ErrGone) {
+		return nil, nil, err
+	}
+	names := []string{client.Model()}
+	for _, o := range offers {
+		if o.ID == client.Model() {
+			t.Window = o.Window
+			names = append(names, o.Root)
+		}
+	}
+	if path, ok := client.SGLang(ctx); ok {
+		names = append(names, path)
+	}
+	return t, slices.Compact(names), nil
+}
+
+// exactModel puts the model's tokenizer and chat format before the server.
+func exactModel(ctx context.Context, tokens *llm.Tokens, names []string, o Options, notice func(string)) (m *chat.Exact, hash, template string, err error) {
+	fail := func(err error) (*chat.Exact, string, string, error) { return nil, "", "", err }
+	path, err := findTokenizer(ctx, names, o.Tokenizer, notice)
+	if err != nil {
+		return fail(err)
+	}
+	tok, err := tokenizer.Open(path)
+	if err != nil {
+		return fail(fmt.Errorf("--tokenizer %s: %w", path, err))
+	}
+	family, err := chat.Detect(tok.ChatTemplate(), "")
+	if err != nil {
+		return fail(fmt.Errorf("--tokenizer %s: %w; --token-mode chat has the server render", path, err))
+	}
+	r, err := chat.For(family, tok)
+	if err != nil {
+		return fail(fmt.Errorf("--tokenizer %s: %w", path, err))
+	}
+	tokens.Stops = r.StopIDs()
+	m = &chat.Exact{Renderer: r, Tokenizer: tok, Sampler: tokens, Policy: tokens.Client.Model()}
+	if o.Parser != "" && o.Parser != chat.ParserAuto {
+		if m.Parser, err = chat.ParserFor(o.Parser, o.Tools); err != nil {
+			return fail(exit.UsageError{Err: err})
+		}
+	}
+	return m, tok.Hash(), HashText(tok.ChatTemplate()), nil
+}
+
+// findTokenizer gives the path of the tokenizer that is named, or of that of the
+// first of the model's names that is a folder here or a model of the hub.
+func findTokenizer(ctx context.Context, names []string, named string, notice func(string)) (string, error) {
+	if named != "" {
+		if _, err := os.Stat(named); err != nil && !IsHubName(named) {
+			return "", exit.Usagef("--tokenizer %s: there is no such folder or file, and it is no org/name of the hub", named)
+		}
+		path, err := Find(ctx, named, false, notice)
+		if err != nil {
+			return "", fmt.Errorf("--tokenizer %s: %w", named, err)
+		}
+		return path, nil
+	}
+	var last error
+	for _, name := range names {
+		if _, err := os.Stat(name); err == nil && name != "" {
+			return name, nil
+		}
+		if !IsHubName(name) {
+			continue
+		}
+		path, err := Find(ctx, name, false, notice)
+		if err == nil {
+			return path, nil
+		}
+		last = err
+	}
+	if last != nil {
+		return "", fmt.Errorf("the model's tokenizer is missing (%w); give it by --tokenizer DIR", last)
+	}
+	return "", exit.Usagef("the tokenizer of %q is not known: name its folder or org/name by --tokenizer", names[0])
+}

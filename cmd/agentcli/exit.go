@@ -1,0 +1,61 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"io/fs"
+
+	"agentcli/datasets"
+	"agentcli/internal/console"
+	"agentcli/internal/exit"
+	"agentcli/internal/text"
+	"agentcli/journal"
+	"agentcli/trainer"
+)
+
+// Exit codes, as --help prints them.
+const (
+	exitDone        = 0
+	exitFailed      = 1
+	exitUsage       = 2
+	exitPartial     = 3
+	exitInterrupted = 130
+)
+
+const exitCodeHelp = `Data goes to stdout, everything else to stderr. Exit codes: 0 done, 1 failed
+(so did a run of which every trajectory failed), 2 wrong usage (or what was
+named is not there, or a file's rows do not allow a flag), 3 done, or ended
+because the server was gone, and some trajectories failed for infrastructure
+reasons (they are in the file, marked),
+130 interrupted, or a budget is spent (what was finished is saved).`
+
+// exitCode is the one table from errors to exit codes.
+func exitCode(err error) int {
+	var usage exit.UsageError
+	var partial exit.PartialError
+	var interrupted exit.InterruptedError
+	switch {
+	case err == nil:
+		return exitDone
+	case errors.As(err, &interrupted), errors.Is(err, context.Canceled):
+		return exitInterrupted
+	case errors.As(err, &partial):
+		return exitPartial
+	case errors.As(err, &usage), errors.Is(err, datasets.ErrUnknown), errors.Is(err, datasets.ErrOptions), errors.Is(err, fs.ErrNotExist), errors.Is(err, trainer.ErrUnfit), errors.Is(err, journal.ErrOtherRun):
+		return exitUsage // what was named is not there
+	}
+	return exitFailed
+}
+
+// report tells the user what went wrong, in one line.
+func report(s console.Streams, err error) int {
+	code := exitCode(err)
+	switch {
+	case err == nil:
+	case code == exitInterrupted && errors.Is(err, context.Canceled):
+		s.Log().Error("interrupted", "exit_code", code)
+	default:
+		s.Log().Error(text.Line(err), "exit_code", code)
+	}
+	return code
+}

@@ -1,0 +1,91 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+
+	"agentcli/app/models"
+	"agentcli/traj"
+)
+
+// runModelLogprobs answers {"token_ids"} with {"logprobs"}, a JSON line for each of the
+// input, in order.
+func runModelLogprobs(ctx context.Context, b models.Backend, path, dtype, device string, in io.Reader, out io.Writer) error {
+	p, err := b.OpenSampler(path, dtype, device, false)
+	if err != nil {
+		return err
+	}
+	defer p.Close()
+	vocab, err := models.VocabSize(path)
+	if err != nil {
+		return err
+	}
+	type question struct {
+		TokenIDs []int32 `json:"token_ids"`
+	}
+	type answer struct {
+		Logprobs []float32 `json:"logprobs"`
+	}
+	return eachLine(ctx, in, out, func(q question) (answer, error) {
+		if len(q.TokenIDs) == 0 {
+			return answer{}, errors.New("token_ids is missing or empty")
+		}
+		// The model looks up all but the last, and would not notice that one.
+		for i, id := range q.TokenIDs {
+			if id < 0 || int(id) >= vocab {
+				return answer{}, fmt.Errorf("token_ids: id %d at position %d is outside the vocabulary of %d", id, i, vocab)
+			}
+		}
+		lps, err := p.Logprobs(ctx, [][]int32{q.TokenIDs})
+		if err != nil {
+			return answer{}, err
+		}
+		if lps[0] == nil {
+			lps[0] = []float32{}
+		}
+		return answer{lps[0]}, nil
+	})
+}
+
+// runModelGenerate answers {"messages"} or {"token_ids"} with new tokens, likewise.
+func runModelGenerate(ctx context.Context, b models.Backend, path string, o generateOptions, in io.Reader, out io.Writer) error {
+	p, err := b.OpenSampler(path, o.DType, o.Device, true)
+	if err != nil {
+		return err
+	}
+	defer p.Close()
+	type question struct {
+		TokenIDs []int32 `json:"token_ids"`
+		renderLine
+	}
+	type answer struct {
+		TokenIDs     []int32        `json:"token_ids"`
+		Text         string         `json:"text"`
+		Logprobs     []traj.Logprob `json:"logprobs"`
+		FinishReason string         `json:"finish_reason"`
+	}
+	return eachLine(ctx, in, out, func(q question) (answer, error) {
+		ids := q.TokenIDs
+		if len(ids) == 0 {
+			if len(q.Messages) == 0 {
+				return answer{}, errors.New(`neither messages nor token_ids is given`)
+			}
+			q.Generation = true
+			r, err := p.Renderer()
+			if err != nil {
+				return answer{}, err
+			}
+			if _, ids, err = q.render(r); err != nil {
+				return answer{}, err
+			}
+		}
+		r, err := p.Sample(ctx, ids, traj.Sampling{Temperature: &o.Temperature, TopP: o.TopP, TopK: o.TopK, MinP: o.MinP,
+			MaxTokens: o.MaxTokens, Stop: o.Stop}, o.Seed)
+		if err != nil {
+			return answer{}, err
+		}
+		return answer{r.IDs, r.Text, r.Logprobs, r.FinishReason}, nil
+	})
+}

@@ -1,0 +1,28 @@
+// Package exit has the kinds of errors that decide a command's exit code. The table
+// from errors to codes is the command's. It is layer 0 and imports the standard
+// library only.
+package exit
+
+import "fmt"
+
+// UsageError is a mistake on the command line or in a configuration file.
+type UsageError struct{ Err error }
+
+func (e UsageError) Error() string { return e.Err.Error() }
+
+// Unwrap gives the mistake itself.
+func (e UsageError) Unwrap() error { return e.Err }
+
+// Usagef is fmt.Errorf for a UsageError.
+func Usagef(format string, args ...any) error { return UsageError{Err: fmt.Errorf(format, args...)} }
+
+// PartialError: done, or ended since the server was gone, and some trajectories
+// failed for infrastructure reasons.
+type PartialError struct{ Message string }
+
+func (e PartialError) Error() string { return e.Message }
+
+// InterruptedError: ended by ^C or by its budget, with what was finished in safety.
+type InterruptedError struct{ Message string }
+
+func (e InterruptedError) Error() string { return e.Message }

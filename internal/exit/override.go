@@ -1,0 +1,13 @@
+package exit
+
+import "errors"
+
+// Override is a check that --force overrides: with it, why is said in a line and the run
+// goes on; without, why and the remedy are the error.
+func Override(force bool, note func(string, ...any), why, remedy string) error {
+	if !force {
+		return errors.New(why + remedy)
+	}
+	note("warning: %s; going on all the same (--force)", why)
+	return nil
+}
