@@ -165,7 +165,7 @@ func TestPPOsAdvantagesAreThoseOfGAEOverActions(t *testing.T) {
 		t.Fatalf("rewards %v, want %v", x.Reward, want)
 	}
 	values := []float64{v[1], v[2], v[3]} // before C stands b, before D c, before E d
-	adv, ret, err := algo.GAE([]float64{0, .5, 1.5}, values, []bool{true, true, true}, .9, .8)
+	adv, ret, err := algo.GAE([]float64{0, .5, 1.5}, values, .9, .8)
 	if err != nil {
 		t.Fatal(err)
 	}
