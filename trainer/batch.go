@@ -7,12 +7,13 @@ import (
 	"slices"
 
 	"agentcli/policy"
+	"agentcli/trainer/episode"
 	"agentcli/traj"
 )
 
 // item is one sequence of one episode in a batch.
 type item struct {
-	ep  *Episode
+	ep  *episode.Episode
 	seq int
 }
 
@@ -35,14 +36,14 @@ type cutter struct {
 
 // add takes a sequence; full says that it begins a new batch, and gives the one
 // before.
-func (c *cutter) add(e *Episode, i int) (before micro, full bool) {
+func (c *cutter) add(e *episode.Episode, i int) (before micro, full bool) {
 	s, x := &e.Sequences[i], &e.Streams[i]
-	if len(x.RL) == 0 {
+	if len(x.ActionWeight) == 0 {
 		return micro{}, false // nothing of it is asked
 	}
 	cost := len(s.TokenIDs)
 	if some := len(c.now.items) > 0; some {
-		if cost -= commonPrefix(c.prev, s.TokenIDs); c.size+cost > c.max {
+		if cost -= episode.CommonPrefix(c.prev, s.TokenIDs); c.size+cost > c.max {
 			before, full = c.now, true
 			c.now, c.size, c.wanted, cost = micro{}, 0, 0, len(s.TokenIDs)
 		}
@@ -50,11 +51,11 @@ func (c *cutter) add(e *Episode, i int) (before micro, full bool) {
 	c.now.items = append(c.now.items, item{e, i})
 	c.now.batch.Sequences = append(c.now.batch.Sequences, s.TokenIDs)
 	c.now.batch.Want = append(c.now.batch.Want, x.Want)
-	c.now.batch.Own = x.Own
-	if c.tempered && e.reads == readsConfig {
-		c.temper(e.temperature(), x)
+	c.now.batch.Own = x.ValueIncludesToken
+	if c.tempered && e.Layout == episode.LayoutOfAlgorithm {
+		c.temper(e.SamplingTemperature(), x)
 	}
-	c.wanted += len(x.RL)
+	c.wanted += len(x.ActionWeight)
 	c.size += cost
 	c.prev = s.TokenIDs
 	return before, full
@@ -62,7 +63,7 @@ func (c *cutter) add(e *Episode, i int) (before micro, full bool) {
 
 // temper gives the batch the temperatures of a sequence's tokens: an action's is that
 // it was sampled at; an observation, which was not sampled, is learned as it stands.
-func (c *cutter) temper(t float64, x *Stream) {
+func (c *cutter) temper(t float64, x *episode.TokenStream) {
 	b := &c.now.batch
 	if b.Temperature == nil {
 		if t == 1 {
@@ -70,7 +71,7 @@ func (c *cutter) temper(t float64, x *Stream) {
 		}
 		b.Temperature = slices.Repeat([]float64{1}, c.wanted)
 	}
-	for _, action := range x.RL {
+	for _, action := range x.ActionWeight {
 		if action > 0 {
 			b.Temperature = append(b.Temperature, t)
 		} else {
@@ -80,7 +81,7 @@ func (c *cutter) temper(t float64, x *Stream) {
 }
 
 // microBatches cuts episodes that are at hand.
-func microBatches(episodes []*Episode, maxTokens int) []micro {
+func microBatches(episodes []*episode.Episode, maxTokens int) []micro {
 	var out []micro
 	cut := cutter{max: maxTokens}
 	for _, e := range episodes {
@@ -96,22 +97,12 @@ func microBatches(episodes []*Episode, maxTokens int) []micro {
 	return out
 }
 
-func commonPrefix(a, b []int32) int {
-	n := min(len(a), len(b))
-	for i := range n {
-		if a[i] != b[i] {
-			return i
-		}
-	}
-	return n
-}
-
 // minibatches shuffles whole groups and fills batches of at least size
 // episodes with them; 0 is one batch of all. A group is never split: its
 // members were compared with each other.
-func minibatches(groups [][]*Episode, size int, r *rand.Rand) [][]*Episode {
+func minibatches(groups [][]*episode.Episode, size int, r *rand.Rand) [][]*episode.Episode {
 	order := r.Perm(len(groups))
-	var out [][]*Episode
+	var out [][]*episode.Episode
 	for _, g := range order {
 		if len(out) == 0 || (size > 0 && len(out[len(out)-1]) >= size) {
 			out = append(out, nil)
@@ -121,13 +112,13 @@ func minibatches(groups [][]*Episode, size int, r *rand.Rand) [][]*Episode {
 	return out
 }
 
-func (it item) stream() *Stream { return &it.ep.Streams[it.seq] }
+func (it item) stream() *episode.TokenStream { return &it.ep.Streams[it.seq] }
 
 // each cuts what a model said of a micro-batch into its sequences' parts.
 func (m micro) each(o policy.Outputs, f func(it item, part policy.Outputs) error) error {
 	want := 0
 	for _, it := range m.items {
-		want += len(it.stream().RL)
+		want += len(it.stream().ActionWeight)
 	}
 	for _, x := range []struct {
 		name string
@@ -145,7 +136,7 @@ func (m micro) each(o policy.Outputs, f func(it item, part policy.Outputs) error
 		return x[:n:n], x[n:]
 	}
 	for _, it := range m.items {
-		n := len(it.stream().RL)
+		n := len(it.stream().ActionWeight)
 		var part policy.Outputs
 		part.Logprobs, o.Logprobs = cut(o.Logprobs, n)
 		part.Entropy, o.Entropy = cut(o.Entropy, n)

@@ -7,12 +7,13 @@ import (
 
 	"agentcli/policy"
 	"agentcli/trainer/algo"
+	"agentcli/trainer/episode"
 	"agentcli/traj"
 )
 
 // before fills in what the models said before anything changed: from the
 // checkpoint of a resumed run, else by asking them.
-func (s *Session) before(ctx context.Context, episodes []*Episode, values Scorer) error {
+func (s *Session) before(ctx context.Context, episodes []*episode.Episode, values Scorer) error {
 	c := s.Config
 	s.old = s.oldSource(episodes)
 	if s.Done > 0 {
@@ -59,21 +60,21 @@ func (s *Session) before(ctx context.Context, episodes []*Episode, values Scorer
 
 // oldLogprobs fills Stream.Old, and looks that the file has what the settings
 // ask of it. Recomputed ones are compared with the file's.
-func (s *Session) oldLogprobs(ctx context.Context, episodes []*Episode, diff *RolloutDiff) error {
+func (s *Session) oldLogprobs(ctx context.Context, episodes []*episode.Episode, diff *RolloutDiff) error {
 	c := s.Config
 	for _, e := range episodes {
-		if err := e.checkRecorded(c); err != nil {
+		if err := checkRecorded(e, c); err != nil {
 			return err
 		}
 		switch {
-		case !e.unsaid || e.untold: // recomputed ones will do
+		case !e.MissingLogprobs || e.LogprobsUntempered: // recomputed ones will do
 		case c.OldLogprobs == OldFile:
 			return traj.Mark(fmt.Errorf("%s: some of its tokens have no log-prob in the file; use --old-logprobs recompute", e.ID), ErrUnfit)
 		case c.needsRollout():
 			return traj.Mark(fmt.Errorf("%s: some of its tokens have no log-prob in the file, which --loss %s or --off-policy %s needs", e.ID, c.Loss, c.OffPolicy.Kind), ErrUnfit)
 		}
 		if c.OldLogprobs == OldFile && e.Body != nil {
-			e.oldFromFile()
+			useRolloutLogprobs(e)
 		}
 	}
 	if s.old != oldAsked {
@@ -81,8 +82,8 @@ func (s *Session) oldLogprobs(ctx context.Context, episodes []*Episode, diff *Ro
 	}
 	return s.score(ctx, "old_log_prob", s.Actor, episodes, colOld, func(it item, o policy.Outputs) error {
 		x := it.stream()
-		if x.Old = o.Logprobs; x.Roll != nil {
-			diff.add(x.Old, x.Roll, x.RL)
+		if x.OldLogprobs = o.Logprobs; x.RolloutLogprobs != nil {
+			diff.add(x.OldLogprobs, x.RolloutLogprobs, x.ActionWeight)
 		}
 		return nil
 	})
@@ -99,11 +100,11 @@ const (
 )
 
 // oldSource finds it: no forward pass whose result nothing reads.
-func (s *Session) oldSource(episodes []*Episode) oldSource {
+func (s *Session) oldSource(episodes []*episode.Episode) oldSource {
 	c := s.Config
 	loss, _ := algo.LossByName(c.Loss)
 	reads := c.readsOld() || c.klInLoss() && s.Ref == Scorer(s.Actor) ||
-		loss.NeedsRollout() && slices.ContainsFunc(episodes, func(e *Episode) bool { return e.untold })
+		loss.NeedsRollout() && slices.ContainsFunc(episodes, func(e *episode.Episode) bool { return e.LogprobsUntempered })
 	switch {
 	case c.OldLogprobs == OldFile:
 		return oldOfFile
@@ -123,7 +124,7 @@ func (s *Session) refIsCurrent() bool {
 }
 
 // refIsOld takes the old log-probs for the reference's.
-func (s *Session) refIsOld(episodes []*Episode) {
+func (s *Session) refIsOld(episodes []*episode.Episode) {
 	if s.Data.shelf != nil {
 		c := s.Data.shelf.columns
 		c.have[colRef], c.from[colRef] = true, c.from[colOld]
@@ -131,7 +132,7 @@ func (s *Session) refIsOld(episodes []*Episode) {
 	}
 	for _, e := range episodes {
 		for i := range e.Streams {
-			e.Streams[i].Ref = e.Streams[i].Old
+			e.Streams[i].RefLogprobs = e.Streams[i].OldLogprobs
 		}
 	}
 }
@@ -141,7 +142,7 @@ func into(k column) func(item, policy.Outputs) error {
 	return func(it item, o policy.Outputs) error {
 		x := it.stream()
 		if *k.of(x) = o.Logprobs; k == colValue {
-			x.Value = o.Values
+			x.Values = o.Values
 		}
 		return nil
 	}
@@ -149,20 +150,20 @@ func into(k column) func(item, policy.Outputs) error {
 
 // score runs the episodes through a model and hands on what it says of each
 // sequence's tokens; the column that take fills is kept.
-func (s *Session) score(ctx context.Context, phase string, model Scorer, episodes []*Episode, fills column, take func(item, policy.Outputs) error) error {
+func (s *Session) score(ctx context.Context, phase string, model Scorer, episodes []*episode.Episode, fills column, take func(item, policy.Outputs) error) error {
 	if phase == "forward" { // within an update, and counted there
 		return s.pass(ctx, phase, model, episodes, fills, take)
 	}
 	return s.timed(phase, func() error { return s.pass(ctx, phase, model, episodes, fills, take) })
 }
 
-func (s *Session) pass(ctx context.Context, phase string, model Scorer, episodes []*Episode, fills column, take func(item, policy.Outputs) error) error {
+func (s *Session) pass(ctx context.Context, phase string, model Scorer, episodes []*episode.Episode, fills column, take func(item, policy.Outputs) error) error {
 	done, total := 0, sequences(episodes)
 	var cols []column
 	if fills != noColumn {
 		cols = []column{fills}
 	}
-	for mb, err := range s.micro(episodes, func(e *Episode) error { return s.store(e, cols...) }) {
+	for mb, err := range s.micro(episodes, func(e *episode.Episode) error { return s.store(e, cols...) }) {
 		if err != nil {
 			return err
 		}

@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"math"
 
+	"agentcli/trainer/episode"
 	"agentcli/traj"
 )
 
@@ -19,7 +20,7 @@ const (
 	logprobsAll
 )
 
-func appendBody(b []byte, e *Body, number func(string) int) []byte {
+func appendBody(b []byte, e *episode.Body, number func(string) int) []byte {
 	b = appendInts(b, number(e.Role), number(string(e.Termination)), e.Turns, e.ToolCalls, e.ToolErrors, e.Malformed+1, e.Prompt, e.Sampled, e.LastRound+1, len(e.Parts))
 	for _, p := range e.Parts {
 		b = appendReals(appendInts(b, number(p.Name)), p.Value)
@@ -135,14 +136,14 @@ func (p *pages) real() float64 {
 	return v
 }
 
-func readBody(p pages, names []string) *Body {
-	e := &Body{Role: names[p.int()], Termination: traj.Termination(names[p.int()]), Turns: p.int(), ToolCalls: p.int(), ToolErrors: p.int(), Malformed: p.int() - 1,
+func readBody(p pages, names []string) *episode.Body {
+	e := &episode.Body{Role: names[p.int()], Termination: traj.Termination(names[p.int()]), Turns: p.int(), ToolCalls: p.int(), ToolErrors: p.int(), Malformed: p.int() - 1,
 		Prompt: p.int(), Sampled: p.int(), LastRound: p.int() - 1}
 	for range p.int() {
 		e.Parts = append(e.Parts, traj.Part{Name: names[p.int()], Value: p.real()})
 	}
 	for range p.int() {
-		e.StepRewards = append(e.StepRewards, StepReward{p.int(), p.int(), p.real()})
+		e.StepRewards = append(e.StepRewards, episode.StepReward{Sequence: p.int(), Token: p.int(), Reward: p.real()})
 	}
 	e.Question, e.Demonstration = names[p.int()], names[p.int()]
 	e.Sequences = make([]traj.Sequence, p.int())

@@ -6,6 +6,7 @@ import (
 	"math"
 
 	"agentcli/internal/scratch"
+	"agentcli/trainer/episode"
 )
 
 // column is a number of each wanted token that is computed once and needed
@@ -25,8 +26,8 @@ const (
 )
 
 // of is where a stream has the column.
-func (c column) of(x *Stream) *[]float64 {
-	return [...]*[]float64{&x.Old, &x.Ref, &x.Teacher, &x.Value, &x.Reward, &x.Adv, &x.Return}[c]
+func (c column) of(x *episode.TokenStream) *[]float64 {
+	return [...]*[]float64{&x.OldLogprobs, &x.RefLogprobs, &x.TeacherLogprobs, &x.Values, &x.Rewards, &x.Advantages, &x.Returns}[c]
 }
 
 // columns are a file of numbers beside a shelf: for each column as many float64
@@ -50,11 +51,13 @@ func newColumns(n int64) (*columns, error) {
 	return c, nil
 }
 
-func (c *columns) at(k column, e *Episode) int64 { return 8 * (int64(c.from[k])*c.n + e.first) }
+func (c *columns) at(k column, e *episode.Episode) int64 {
+	return 8 * (int64(c.from[k])*c.n + e.FirstWanted)
+}
 
 // write keeps one column of an episode that is at hand. It can be read once all
 // episodes have it (has).
-func (c *columns) write(k column, e *Episode) error {
+func (c *columns) write(k column, e *episode.Episode) error {
 	return c.put(k, e, func(yield func(float64) bool) {
 		for i := range e.Streams {
 			for _, v := range *k.of(&e.Streams[i]) {
@@ -67,12 +70,12 @@ func (c *columns) write(k column, e *Episode) error {
 }
 
 // put keeps a column's numbers of an episode: one of each wanted token.
-func (c *columns) put(k column, e *Episode, values iter.Seq[float64]) error {
-	b, ok := e.shelf.read.Get().(*[]byte)
+func (c *columns) put(k column, e *episode.Episode, values iter.Seq[float64]) error {
+	b, ok := shelfOf(e).read.Get().(*[]byte)
 	if !ok {
 		b = &[]byte{}
 	}
-	defer e.shelf.read.Put(b)
+	defer shelfOf(e).read.Put(b)
 	*b = (*b)[:0]
 	for v := range values {
 		*b = binary.LittleEndian.AppendUint64(*b, math.Float64bits(v))
@@ -84,13 +87,13 @@ func (c *columns) put(k column, e *Episode, values iter.Seq[float64]) error {
 }
 
 // get reads a column's numbers of an episode.
-func (c *columns) get(k column, e *Episode) ([]float64, error) {
-	p, err := e.shelf.bytes(c.file, c.at(k, e), 8*int(e.counts.wanted))
+func (c *columns) get(k column, e *episode.Episode) ([]float64, error) {
+	p, err := shelfOf(e).bytes(c.file, c.at(k, e), 8*int(e.Counts.Wanted))
 	if err != nil {
 		return nil, err
 	}
-	defer e.shelf.read.Put(p)
-	x := make([]float64, e.counts.wanted)
+	defer shelfOf(e).read.Put(p)
+	x := make([]float64, e.Counts.Wanted)
 	for t := range x {
 		x[t] = math.Float64frombits(binary.LittleEndian.Uint64((*p)[8*t:]))
 	}
@@ -98,9 +101,9 @@ func (c *columns) get(k column, e *Episode) ([]float64, error) {
 }
 
 // read fills in the columns that there are.
-func (c *columns) read(e *Episode) error {
+func (c *columns) read(e *episode.Episode) error {
 	for k := range numColumns {
-		if !c.have[k] || e.counts.wanted == 0 {
+		if !c.have[k] || e.Counts.Wanted == 0 {
 			continue
 		}
 		all, err := c.get(k, e)
@@ -108,7 +111,7 @@ func (c *columns) read(e *Episode) error {
 			return err
 		}
 		for i := range e.Streams {
-			n := len(e.Streams[i].RL)
+			n := len(e.Streams[i].ActionWeight)
 			*k.of(&e.Streams[i]), all = all[:n:n], all[n:]
 		}
 	}

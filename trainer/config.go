@@ -5,18 +5,19 @@ import (
 	"math"
 
 	"agentcli/trainer/algo"
+	"agentcli/trainer/episode"
 )
 
 // Config are the settings of a training run. Zero values mean the defaults of
 // DefaultConfig only where a field's comment says so.
 type Config struct {
-	Algo        string           // AlgoGRPO, AlgoPPO, or one of those of supervised.go
-	Advantage   string           // one of algo.Estimators
-	Loss        string           // one of algo.Losses
-	LossScale   LossScale        // which tokens are actions
-	Aggregation algo.Aggregation // how token losses become one number
-	MaxLength   float64          // divisor of seq-mean-token-sum-norm; 0: the files' limit, else the longest response of the data
-	OldLogprobs string           // OldFile or OldRecompute
+	Algo        string            // AlgoGRPO, AlgoPPO, or one of those of supervised.go
+	Advantage   string            // one of algo.Estimators
+	Loss        string            // one of algo.Losses
+	LossScale   episode.LossScale // which tokens are actions
+	Aggregation algo.Aggregation  // how token losses become one number
+	MaxLength   float64           // divisor of seq-mean-token-sum-norm; 0: the files' limit, else the longest response of the data
+	OldLogprobs string            // OldFile or OldRecompute
 	Clip        algo.Clip
 	SAPOPos     float64 // temperatures of sapo, where A > 0 and elsewhere
 	SAPONeg     float64
@@ -95,7 +96,7 @@ const (
 // DefaultConfig are the settings of a bare `agentcli train`.
 func DefaultConfig() Config {
 	return Config{
-		Algo: AlgoGRPO, Advantage: "grpo", Loss: "ppo", LossScale: ScaleDefault, Aggregation: algo.TokenMean, OldLogprobs: OldRecompute,
+		Algo: AlgoGRPO, Advantage: "grpo", Loss: "ppo", LossScale: episode.ScaleDefault, Aggregation: algo.TokenMean, OldLogprobs: OldRecompute,
 		SAPOPos: 1, SAPONeg: 1.05, Threshold: .2, RolloutKL: 1e-3, OffPolicy: algo.NewCorrection(algo.NoCorrection),
 		KL: algo.KLK3, KLIn: KLInLoss, Gamma: 1, Lambda: 1, OverlongFactor: 1, CriticLR: 9e-6, ValueClip: .2, ValueCoef: .5,
 		Supervised: Supervised{DPOBeta: .1, DPOLoss: string(algo.DPOSigmoid), Pairs: PairsBestWorst, RMLoss: RMPairwise, PRMToken: "\n", PRMTokens: "+,-"},
@@ -139,9 +140,9 @@ func (c Config) Validate() error {
 		return bad("algo", c.Algo, "grpo, ppo, sft, dpo, rm or prm")
 	case (c.Algo == AlgoPPO) != (c.Advantage == "gae"):
 		return bad("advantage", c.Advantage, "gae with --algo ppo, and only there: it needs the critic")
-	case c.LossScale != ScaleDefault && c.LossScale != ScaleLastRound && c.LossScale != ScaleAll:
+	case c.LossScale != episode.ScaleDefault && c.LossScale != episode.ScaleLastRound && c.LossScale != episode.ScaleAll:
 		return bad("loss-scale", c.LossScale, "default, last_round or all")
-	case c.LossScale == ScaleAll && (c.OldLogprobs == OldFile || c.needsRollout()):
+	case c.LossScale == episode.ScaleAll && (c.OldLogprobs == OldFile || c.needsRollout()):
 		return bad("loss-scale", c.LossScale, "--old-logprobs recompute and no off-policy correction with it: tokens that were not sampled have no log-prob in the file")
 	case c.KLIn != KLInLoss && c.KLIn != KLInReward:
 		return bad("kl-in", c.KLIn, "loss or reward")

@@ -14,6 +14,7 @@ import (
 
 	"agentcli/parquet/parquettest"
 	"agentcli/trainer/algo"
+	"agentcli/trainer/episode"
 	"agentcli/traj"
 )
 
@@ -46,9 +47,9 @@ func rich(model *bigram) *Data {
 		if i%4 > 0 {
 			e.Demonstration = string(rune('0' + i%vocab))
 		}
-		e.Role, e.Greedy = []string{"x", "y"}[i%2], number(.25)
+		e.Role, e.GreedyScore = []string{"x", "y"}[i%2], number(.25)
 		if i%3 == 0 {
-			e.StepRewards = []StepReward{{0, len(e.Sequences[0].TokenIDs) - 1, .125}}
+			e.StepRewards = []episode.StepReward{{Sequence: 0, Token: len(e.Sequences[0].TokenIDs) - 1, Reward: .125}}
 		}
 		if i == 2 {
 			e.Termination = traj.TurnLength
@@ -133,7 +134,7 @@ func TestTrainingFromDiskIsTrainingFromMemory(t *testing.T) {
 		"dpo":            base(func(c *Config) { c.Algo = AlgoDPO }),
 		"rm":             base(func(c *Config) { c.Algo, c.Supervised.Pairs = AlgoRM, PairsAll }),
 		"reward model":   base(func(c *Config) {}),
-		"last round":     base(func(c *Config) { c.LossScale = ScaleLastRound }),
+		"last round":     base(func(c *Config) { c.LossScale = episode.ScaleLastRound }),
 		"by their model": base(func(c *Config) { c.KLCoef, c.Seed = .1, 2 }),
 		"tempered":       base(func(c *Config) { c.KLCoef, c.Echo, c.EntropyCoef = .1, .3, .1 }),
 		"tempered opsd":  base(func(c *Config) { c.Loss, c.Demonstration = "opd", DemonstrateBest }),
@@ -158,7 +159,7 @@ func TestTrainingFromDiskIsTrainingFromMemory(t *testing.T) {
 				d := rich(newBigram(vocab, 1))
 				if strings.HasPrefix(name, "tempered") {
 					for i, e := range d.Episodes {
-						e.heat([]float64{.6, 1, 1.3}[i%3], &RunSource{})
+						setTemperature(e, []float64{.6, 1, 1.3}[i%3], &RunSource{})
 					}
 				}
 				return wholeRun(t, c, shelve(d), ptx, func(s *Session) {
@@ -267,10 +268,10 @@ func TestPRMFromDiskIsPRMFromMemory(t *testing.T) {
 
 func TestABodyComesBackFromTheShelfAsItWas(t *testing.T) {
 	nan, lp := traj.NoLogprob(), func(x float64) traj.Logprob { return traj.Logprob(x) }
-	bodies := []*Body{
+	bodies := []*episode.Body{
 		{LastRound: -1, Sequences: []traj.Sequence{{TokenIDs: []int32{}, LossMask: []bool{}, Logprobs: []traj.Logprob{}}}},
 		{Role: "r", Termination: traj.Answered, Turns: 3, ToolCalls: 2, ToolErrors: 1, Prompt: 7, Sampled: 300, LastRound: 0,
-			Parts: []traj.Part{{Name: "exact", Value: -1.5}, {Name: "", Value: math.Inf(1)}}, StepRewards: []StepReward{{1, 70000, -2}},
+			Parts: []traj.Part{{Name: "exact", Value: -1.5}, {Name: "", Value: math.Inf(1)}}, StepRewards: []episode.StepReward{{Sequence: 1, Token: 70000, Reward: -2}},
 			Sequences: []traj.Sequence{
 				{TokenIDs: []int32{0, 65535, 65536, math.MaxInt32}, LossMask: []bool{false, true, true, false}, Logprobs: []traj.Logprob{nan, lp(-.1), nan, nan}},
 				{TokenIDs: []int32{1, 65535}, LossMask: []bool{true, false}, Logprobs: []traj.Logprob{lp(math.Inf(-1)), lp(0)}},
@@ -281,14 +282,14 @@ func TestABodyComesBackFromTheShelfAsItWas(t *testing.T) {
 	d := &Data{}
 	for i, b := range bodies {
 		c := *b
-		d.Episodes = append(d.Episodes, &Episode{ID: fmt.Sprint(i), Body: &c})
+		d.Episodes = append(d.Episodes, &episode.Episode{ID: fmt.Sprint(i), Body: &c})
 	}
 	onDisk(t, d)
 	for i, e := range d.Episodes {
 		if e.Body != nil {
 			t.Error("it is in memory still")
 		}
-		got, err := e.shelf.get(e)
+		got, err := e.Store.ReadBody(e)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -296,8 +297,8 @@ func TestABodyComesBackFromTheShelfAsItWas(t *testing.T) {
 		if g, w := fmt.Sprintf("%#v", got), fmt.Sprintf("%#v", bodies[i]); g != w {
 			t.Errorf("%s\nwas %s", g, w)
 		}
-		if e.size != bodies[i].measure() {
-			t.Errorf("sizes %+v", e.size)
+		if e.BodySizes != bodies[i].Measure() {
+			t.Errorf("sizes %+v", e.BodySizes)
 		}
 	}
 }
@@ -372,7 +373,7 @@ func TestOnlyAMicroBatchIsAtHand(t *testing.T) {
 		t.Fatal(err)
 	}
 	most, batches, closed := 0, 0, 0
-	for mb, err := range s.micro(d.Episodes, func(*Episode) error { closed++; return nil }) {
+	for mb, err := range s.micro(d.Episodes, func(*episode.Episode) error { closed++; return nil }) {
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -394,7 +395,7 @@ func TestOnlyAMicroBatchIsAtHand(t *testing.T) {
 		t.Errorf("%d batches, %d episodes at hand at once, %d of %d done", batches, most, closed, len(d.Episodes))
 	}
 	stop := errors.New("stop")
-	for _, err := range s.micro(d.Episodes, func(*Episode) error { return stop }) {
+	for _, err := range s.micro(d.Episodes, func(*episode.Episode) error { return stop }) {
 		if err != nil && !errors.Is(err, stop) {
 			t.Error(err)
 		}

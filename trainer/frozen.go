@@ -9,6 +9,8 @@ import (
 	"iter"
 	"os"
 	"slices"
+
+	"agentcli/trainer/episode"
 )
 
 // Frozen is what the models said before the first update: log-probs of the policy
@@ -67,17 +69,17 @@ func (f *Frozen) HeldOut() *Frozen {
 	return f.eval
 }
 
-func remarksOf(e *Episode) *remarks {
+func remarksOf(e *episode.Episode) *remarks {
 	n := len(e.Streams)
 	r := &remarks{ID: e.ID, Old: make([][]float64, n), Ref: make([][]float64, n), Teacher: make([][]float64, n), Value: make([][]float64, n)}
 	for i, x := range e.Streams {
-		r.Old[i], r.Ref[i], r.Teacher[i], r.Value[i] = x.Old, x.Ref, x.Teacher, x.Value
+		r.Old[i], r.Ref[i], r.Teacher[i], r.Value[i] = x.OldLogprobs, x.RefLogprobs, x.TeacherLogprobs, x.Values
 	}
 	return r
 }
 
 // freeze keeps what was said of the episodes.
-func (s *Session) freeze(episodes []*Episode) *Frozen {
+func (s *Session) freeze(episodes []*episode.Episode) *Frozen {
 	f := &Frozen{n: len(episodes), Scores: s.scores, rewards: s.Data.rewards, made: s.Data.made}
 	if s.eval != nil {
 		f.eval = s.eval.Frozen
@@ -121,7 +123,7 @@ func (s *Session) freeze(episodes []*Episode) *Frozen {
 }
 
 // restore hands everything back to the episodes that it is of.
-func (s *Session) restore(episodes []*Episode, values bool) error {
+func (s *Session) restore(episodes []*episode.Episode, values bool) error {
 	f, c := s.Frozen, s.Config
 	changed := func(what string) error {
 		return fmt.Errorf("the trajectories are not those that the checkpoint was written with (%s); put the files back as they were, or start afresh without --resume", what)
@@ -145,14 +147,14 @@ func (s *Session) restore(episodes []*Episode, values bool) error {
 			if r.ID != e.ID {
 				return changed(fmt.Sprintf("%s then, %s now", r.ID, e.ID))
 			}
-			err = s.together([]*Episode{e}, func() error {
+			err = s.together([]*episode.Episode{e}, func() error {
 				for _, k := range cols {
 					from := [][][]float64{r.Old, r.Ref, r.Teacher, r.Value}[k]
 					if len(from) != len(e.Streams) {
 						return changed(e.ID)
 					}
 					for j := range e.Streams {
-						if len(from[j]) != len(e.Streams[j].RL) {
+						if len(from[j]) != len(e.Streams[j].ActionWeight) {
 							return changed(e.ID)
 						}
 						*k.of(&e.Streams[j]) = from[j]

@@ -7,6 +7,7 @@ import (
 
 	"agentcli/policy"
 	"agentcli/trainer/algo"
+	"agentcli/trainer/episode"
 	"agentcli/traj"
 )
 
@@ -101,8 +102,8 @@ func (s *Session) compared() error {
 // movesAnyway reports whether something moves the policy where all advantages are 0:
 // a teacher, a KL to a reference, which may be another model, an entropy bonus, or a
 // cross-entropy.
-func (c Config) movesAnyway(groups [][]*Episode) bool {
-	observed := func(e *Episode) bool { return e.observations() > 0 }
+func (c Config) movesAnyway(groups [][]*episode.Episode) bool {
+	observed := func(e *episode.Episode) bool { return e.Observations() > 0 }
 	return c.Loss == "opd" || c.KLCoef > 0 || c.EntropyCoef != 0 || c.PTXCoef > 0 ||
 		(c.Echo > 0 && slices.ContainsFunc(flatten(groups), observed))
 }
@@ -111,7 +112,7 @@ func (c Config) movesAnyway(groups [][]*Episode) bool {
 func (s *Session) nothing() error {
 	cut := 0 // groups whose rows with an advantage all leave the loss
 	for _, g := range s.groups {
-		if !g[0].flat && slices.ContainsFunc(g, func(e *Episode) bool { return e.teaches && e.Filtered }) {
+		if !g[0].ZeroStd && slices.ContainsFunc(g, func(e *episode.Episode) bool { return e.HasAdvantage && e.Filtered }) {
 			cut++
 		}
 	}
@@ -123,7 +124,7 @@ func (s *Session) nothing() error {
 
 // leaveOut goes on with the groups that are kept, and says how many rows the others
 // are.
-func (s *Session) leaveOut(kept [][]*Episode) error {
+func (s *Session) leaveOut(kept [][]*episode.Episode) error {
 	c := s.Config
 	if len(kept) == 0 && (c.Algo == AlgoPPO || c.movesAnyway(s.groups)) { // the flag alone is in the way
 		return traj.Mark(fmt.Errorf("all attempts within each of the %d groups have the same reward, and --drop-zero-std leaves such groups out: nothing is left to learn from (leave the flag out, or sample more attempts with rollout -n, or harder or easier tasks)", len(s.groups)), ErrNothingToLearn)
@@ -138,19 +139,19 @@ func (s *Session) leaveOut(kept [][]*Episode) error {
 	return nil
 }
 
-func (g *GRPO) moves(batch []*Episode) bool {
+func (g *GRPO) moves(batch []*episode.Episode) bool {
 	return len(g.Config.work(batch)) > 0 || g.Config.PTXCoef > 0
 }
 
 // step: loss → gradient → AdamW.
-func (g *GRPO) step(ctx context.Context, batch []*Episode, at stepNumbers, m *metrics) (stop bool, err error) {
+func (g *GRPO) step(ctx context.Context, batch []*episode.Episode, at stepNumbers, m *metrics) (stop bool, err error) {
 	c := g.Config
 	start := g.Clock()
 	n := g.count(batch)
-	if err := g.each(batch, func(e *Episode) error { m.episode(e); return nil }); err != nil {
+	if err := g.each(batch, func(e *episode.Episode) error { m.episode(e); return nil }); err != nil {
 		return false, err
 	}
-	m.unscored = slices.ContainsFunc(batch, func(e *Episode) bool { return e.unscored })
+	m.unscored = slices.ContainsFunc(batch, func(e *episode.Episode) bool { return e.Unscored })
 	work := c.work(batch)
 	err = g.updatePolicy(ctx, work, at, m, func(mb micro, o policy.Outputs) (policy.Gradients, error) {
 		return g.policyLoss(mb, n, o, m)

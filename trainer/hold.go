@@ -7,6 +7,7 @@ import (
 	"sync"
 
 	"agentcli/internal/safego"
+	"agentcli/trainer/episode"
 )
 
 // Episodes whose bodies are on a shelf are read when they are needed and laid out
@@ -18,24 +19,24 @@ import (
 const maxHeld = 1 << 20
 
 // open has an episode at hand; it reports whether it was not so before.
-func (s *Session) open(e *Episode) (opened bool, err error) {
-	if e.Body != nil || e.shelf == nil {
+func (s *Session) open(e *episode.Episode) (opened bool, err error) {
+	if e.Body != nil || e.Store == nil {
 		return false, nil
 	}
-	if e.Body, err = e.shelf.get(e); err != nil {
+	if e.Body, err = e.Store.ReadBody(e); err != nil {
 		return false, err
 	}
 	s.layout(e)
-	if e.reads != readsConfig {
+	if e.Layout != episode.LayoutOfAlgorithm {
 		return true, nil
 	}
 	if s.scores != nil {
 		e.Parts, e.StepRewards = nil, nil
 	}
 	if s.Config.OldLogprobs == OldFile && !s.Config.IsSupervised() {
-		e.oldFromFile()
+		useRolloutLogprobs(e)
 	}
-	if c := e.shelf.columns; c != nil {
+	if c := shelfOf(e).columns; c != nil {
 		if err = c.read(e); err != nil {
 			e.Body = nil
 		}
@@ -43,20 +44,20 @@ func (s *Session) open(e *Episode) (opened bool, err error) {
 	return err == nil, err
 }
 
-func (s *Session) layout(e *Episode) {
-	switch e.reads {
-	case readsReply:
-		e.streams(asks{ScaleDefault, false})
-	case readsEnd:
-		e.lastToken()
+func (s *Session) layout(e *episode.Episode) {
+	switch e.Layout {
+	case episode.LayoutOfReply:
+		e.LayOut(episode.TokenSelection{Scale: episode.ScaleDefault, Echo: false})
+	case episode.LayoutOfLastToken:
+		layLastToken(e)
 	default:
 		s.Config.layout(e)
 	}
 }
 
 // hold has episodes at hand until release is called.
-func (s *Session) hold(episodes []*Episode) (release func(), err error) {
-	var opened []*Episode
+func (s *Session) hold(episodes []*episode.Episode) (release func(), err error) {
+	var opened []*episode.Episode
 	release = func() {
 		for _, e := range opened {
 			e.Body = nil
@@ -76,10 +77,10 @@ func (s *Session) hold(episodes []*Episode) (release func(), err error) {
 }
 
 // holdStep is hold for a minibatch that is not too large.
-func (s *Session) holdStep(batch []*Episode) (release func(), err error) {
+func (s *Session) holdStep(batch []*episode.Episode) (release func(), err error) {
 	tokens := 0
 	for _, e := range batch {
-		tokens += int(e.sizes().tokens)
+		tokens += int(e.Sizes().Tokens)
 	}
 	if tokens > maxHeld && !s.Config.jointly() {
 		return func() {}, nil
@@ -89,9 +90,9 @@ func (s *Session) holdStep(batch []*Episode) (release func(), err error) {
 
 // each has one episode after the other at hand, and then keeps the columns that f
 // filled.
-func (s *Session) each(episodes []*Episode, f func(*Episode) error, cols ...column) error {
+func (s *Session) each(episodes []*episode.Episode, f func(*episode.Episode) error, cols ...column) error {
 	for _, e := range episodes {
-		if err := s.together([]*Episode{e}, func() error { return f(e) }, cols...); err != nil {
+		if err := s.together([]*episode.Episode{e}, func() error { return f(e) }, cols...); err != nil {
 			return err
 		}
 	}
@@ -101,7 +102,7 @@ func (s *Session) each(episodes []*Episode, f func(*Episode) error, cols ...colu
 
 // together has episodes at hand for f, and then keeps what it filled. Once all
 // episodes have it, stored says so.
-func (s *Session) together(episodes []*Episode, f func() error, cols ...column) error {
+func (s *Session) together(episodes []*episode.Episode, f func() error, cols ...column) error {
 	release, err := s.hold(episodes)
 	if err != nil {
 		return err
@@ -118,12 +119,12 @@ func (s *Session) together(episodes []*Episode, f func() error, cols ...column) 
 	return nil
 }
 
-func (s *Session) store(e *Episode, cols ...column) error {
-	if e.shelf == nil || e.reads != readsConfig {
+func (s *Session) store(e *episode.Episode, cols ...column) error {
+	if e.Store == nil || e.Layout != episode.LayoutOfAlgorithm {
 		return nil
 	}
 	for _, k := range cols {
-		if err := e.shelf.columns.write(k, e); err != nil {
+		if err := shelfOf(e).columns.write(k, e); err != nil {
 			return err
 		}
 	}
@@ -141,7 +142,7 @@ func (s *Session) stored(cols ...column) {
 
 // eachGroup has one group after the other at hand for f, which then fills
 // columns. On disk several goroutines do this at once.
-func (s *Session) eachGroup(f func(i int, g []*Episode) error, cols ...column) error {
+func (s *Session) eachGroup(f func(i int, g []*episode.Episode) error, cols ...column) error {
 	err := s.parallel(len(s.groups), func(i int) error {
 		g := s.groups[i]
 		return s.together(g, func() error { return f(i, g) }, cols...)
@@ -153,10 +154,10 @@ func (s *Session) eachGroup(f func(i int, g []*Episode) error, cols ...column) e
 }
 
 // lay lays episodes out for the first time and counts what they ask for.
-func (s *Session) lay(episodes []*Episode) error {
+func (s *Session) lay(episodes []*episode.Episode) error {
 	return s.parallel(len(episodes), func(i int) error {
 		e := episodes[i]
-		if e.Body == nil && e.reads == readsConfig && s.Data.tallied == s.Config.laidOut() {
+		if e.Body == nil && e.Layout == episode.LayoutOfAlgorithm && s.Data.tallied == s.Config.laidOut() {
 			return nil // counted when it was read
 		}
 		opened, err := s.open(e)
@@ -194,14 +195,14 @@ func (s *Session) parallel(n int, f func(i int) error) error {
 }
 
 // layColumns gives every wanted token its place.
-func (s *Session) layColumns(episodes []*Episode) error {
+func (s *Session) layColumns(episodes []*episode.Episode) error {
 	if s.Data.shelf == nil {
 		return nil
 	}
 	n := int64(0)
 	for _, e := range episodes {
-		e.first = n
-		n += int64(e.counts.wanted)
+		e.FirstWanted = n
+		n += int64(e.Counts.Wanted)
 	}
 	var err error
 	s.Data.shelf.columns, err = newColumns(n)
@@ -221,10 +222,10 @@ func (s *Session) dropColumns() error {
 // micro cuts episodes into batches as microBatches does, and has those of one
 // batch at hand while it is looked at. done is called for each episode when that
 // is over; it may be nil.
-func (s *Session) micro(episodes []*Episode, done func(*Episode) error) iter.Seq2[micro, error] {
+func (s *Session) micro(episodes []*episode.Episode, done func(*episode.Episode) error) iter.Seq2[micro, error] {
 	return func(yield func(micro, error) bool) {
 		type held struct {
-			e      *Episode
+			e      *episode.Episode
 			opened bool
 		}
 		var whole []held // all of their sequences are cut
@@ -283,10 +284,10 @@ func (s *Session) micro(episodes []*Episode, done func(*Episode) error) iter.Seq
 	}
 }
 
-// oldFromFile takes the file's log-probs for those of the old policy, where it
+// useRolloutLogprobs takes the file's log-probs for those of the old policy, where it
 // has them.
-func (e *Episode) oldFromFile() {
+func useRolloutLogprobs(e *episode.Episode) {
 	for i := range e.Streams {
-		e.Streams[i].Old = e.Streams[i].Roll
+		e.Streams[i].OldLogprobs = e.Streams[i].RolloutLogprobs
 	}
 }

@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"agentcli/policy"
+	"agentcli/trainer/episode"
 	"agentcli/traj"
 )
 
@@ -46,7 +47,7 @@ type Demonstrator interface {
 // demonstrations finds for each episode of a group what its teacher is shown of
 // the others: the best one that is better than the worst. It changes nothing where
 // the rows bring their own.
-func (s *Session) demonstrations(episodes []*Episode) error {
+func (s *Session) demonstrations(episodes []*episode.Episode) error {
 	if s.Config.Demonstration == DemonstrateNothing {
 		return nil
 	}
@@ -56,7 +57,7 @@ func (s *Session) demonstrations(episodes []*Episode) error {
 	if s.Config.Demonstration != DemonstrateBest {
 		return nil
 	}
-	s.shown = map[*Episode]string{}
+	s.shown = map[*episode.Episode]string{}
 	for _, g := range groups(episodes) {
 		worst := slices.MinFunc(g, byScore).Score
 		release, err := s.hold(g)
@@ -64,7 +65,7 @@ func (s *Session) demonstrations(episodes []*Episode) error {
 			return err
 		}
 		for _, e := range g {
-			others := slices.DeleteFunc(slices.Clone(g), func(o *Episode) bool { return o == e || o.Score <= worst })
+			others := slices.DeleteFunc(slices.Clone(g), func(o *episode.Episode) bool { return o == e || o.Score <= worst })
 			if len(others) > 0 {
 				s.shown[e] = s.said(slices.MaxFunc(others, byScore))
 			}
@@ -77,7 +78,7 @@ func (s *Session) demonstrations(episodes []*Episode) error {
 	return nil
 }
 
-func byScore(a, b *Episode) int {
+func byScore(a, b *episode.Episode) int {
 	switch {
 	case a.Score < b.Score:
 		return -1
@@ -89,7 +90,7 @@ func byScore(a, b *Episode) int {
 
 // said is everything behind the prompt of an episode's last sequence: its replies,
 // and what the tools said.
-func (s *Session) said(e *Episode) string {
+func (s *Session) said(e *episode.Episode) string {
 	q := &e.Sequences[len(e.Sequences)-1]
 	return s.Demonstrator.Text(q.TokenIDs[slices.Index(q.LossMask, true):])
 }

@@ -5,6 +5,7 @@ import (
 	"math"
 
 	"agentcli/policy"
+	"agentcli/trainer/episode"
 )
 
 // Plan is what a run would train on.
@@ -32,13 +33,13 @@ func (d *Data) Scores() *Plan {
 	return p
 }
 
-func scoresOf(all [][]*Episode) *Plan {
+func scoresOf(all [][]*episode.Episode) *Plan {
 	p := &Plan{Groups: len(all)}
 	var means []float64
 	for _, g := range all {
 		flat, mean := len(g) > 1, 0.0
 		for _, e := range g {
-			if e.unscored {
+			if e.Unscored {
 				p.Unscored++
 			}
 			flat = flat && e.Score == g[0].Score
@@ -81,12 +82,12 @@ func MakePlan(d *Data, c Config) (*Plan, error) {
 		return nil, err
 	}
 	for _, e := range d.Episodes {
-		p.Tokens += int(e.sizes().tokens)
+		p.Tokens += int(e.Sizes().Tokens)
 	}
 	trained := flatten(train)
 	p.Dropped = len(flatten(all)) - len(trained)
 	for _, e := range trained {
-		p.Actions += e.actions()
+		p.Actions += e.Actions()
 	}
 	if p.Nothing != nil {
 		return p, nil
@@ -112,7 +113,7 @@ func MakePlan(d *Data, c Config) (*Plan, error) {
 
 // trained are the groups that a run would train on, as far as that is known before
 // a model has been asked: with one in the rewards, their spread.
-func (s *Session) trained(all [][]*Episode) ([][]*Episode, error) {
+func (s *Session) trained(all [][]*episode.Episode) ([][]*episode.Episode, error) {
 	c := s.Config
 	later := c.Algo == AlgoPPO || (c.KLCoef > 0 && c.KLIn != KLInLoss)
 	if c.IsSupervised() || s.Data.unscored || (later && !c.DropZeroStd) {

@@ -7,6 +7,7 @@ import (
 
 	"agentcli/policy"
 	"agentcli/trainer/algo"
+	"agentcli/trainer/episode"
 	"agentcli/traj"
 )
 
@@ -82,23 +83,23 @@ func (p *PPO) critic() Actor {
 }
 
 // moves: the critic learns from every episode that is not filtered, whatever its advantage.
-func (p *PPO) moves(batch []*Episode) bool {
+func (p *PPO) moves(batch []*episode.Episode) bool {
 	n := p.count(batch)
 	return n.rl.Tokens > 0 || p.Config.PTXCoef > 0 || p.Config.Echo > 0 && n.ce > 0
 }
 
 // step: policy loss → actor's AdamW; value loss → critic's AdamW.
-func (p *PPO) step(ctx context.Context, batch []*Episode, at stepNumbers, m *metrics) (stop bool, err error) {
+func (p *PPO) step(ctx context.Context, batch []*episode.Episode, at stepNumbers, m *metrics) (stop bool, err error) {
 	c := p.Config
 	start := p.Clock()
 	n := p.count(batch)
-	if err := p.each(batch, func(e *Episode) error { m.episode(e); return nil }); err != nil {
+	if err := p.each(batch, func(e *episode.Episode) error { m.episode(e); return nil }); err != nil {
 		return false, err
 	}
 	warm := at.update > c.CriticWarmup // until then only the critic learns
-	var work []*Episode                // of the critic; of both models where they are one
+	var work []*episode.Episode        // of the critic; of both models where they are one
 	for _, e := range batch {
-		if !e.Filtered || p.Critic == nil && c.Echo > 0 && e.observations() > 0 {
+		if !e.Filtered || p.Critic == nil && c.Echo > 0 && e.Observations() > 0 {
 			work = append(work, e)
 		}
 	}
@@ -200,17 +201,17 @@ func (p *PPO) valueLoss(mb micro, n counts, o policy.Outputs, coef float64, m *m
 		return g, errors.New("the critic has no value head")
 	}
 	err := mb.each(o, func(it item, part policy.Outputs) error {
-		x, dv := it.stream(), make([]float64, len(it.stream().RL))
+		x, dv := it.stream(), make([]float64, len(it.stream().ActionWeight))
 		if !it.ep.Filtered {
-			w, err := c.Aggregation.Weight(it.ep.actions(), n.rl)
+			w, err := c.Aggregation.Weight(it.ep.Actions(), n.rl)
 			if err != nil {
 				return err
 			}
-			for t, rl := range x.RL {
+			for t, rl := range x.ActionWeight {
 				if rl > 0 {
-					l, d, clipped := algo.Value(part.Values[t], x.Value[t], x.Return[t], c.ValueClip)
+					l, d, clipped := algo.Value(part.Values[t], x.Values[t], x.Returns[t], c.ValueClip)
 					dv[t] = coef * w * d
-					m.value(w*l, part.Values[t], x.Return[t], clipped)
+					m.value(w*l, part.Values[t], x.Returns[t], clipped)
 				}
 			}
 		}

@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"hash/fnv"
 	"math"
+
+	"agentcli/trainer/episode"
 )
 
 // rewardSum is a hash over the rewards of a file's rows, as they were read: a run
@@ -12,7 +14,7 @@ import (
 type rewardSum uint64
 
 // add takes in a row whose body is at hand.
-func (s *rewardSum) add(e *Episode) {
+func (s *rewardSum) add(e *episode.Episode) {
 	h := fnv.New64a()
 	number := func(x float64) { _, _ = h.Write(binary.LittleEndian.AppendUint64(nil, math.Float64bits(x))) }
 	_, _ = h.Write(binary.LittleEndian.AppendUint64(nil, uint64(*s)))

@@ -215,10 +215,10 @@ func (d *Data) loadFile(ctx context.Context, path string, i int, seen seen, need
 				continue
 			}
 		}
-		e, reason, err := episode(t, id, need)
+		e, reason, err := parseRow(t, id, need)
 		if err == nil && reason == "" {
 			var none bool
-			if none, err = e.weigh(t, given); none {
+			if none, err = applyTokenWeights(e, t, given); none {
 				reason = "whose tokens all have weight 0"
 			}
 		}
@@ -231,7 +231,7 @@ func (d *Data) loadFile(ctx context.Context, path string, i int, seen seen, need
 		}
 		seen.ids[t.ID] = path // a row that takes no part leaves its id to another attempt
 		if format != nil {
-			found, err := e.markContent(t, format)
+			found, err := markContent(e, t, format)
 			if err != nil {
 				return err
 			}
@@ -253,11 +253,11 @@ func (d *Data) loadFile(ctx context.Context, path string, i int, seen seen, need
 		if own != nil && !math.IsNaN(own[row-1]) {
 			temperature = own[row-1]
 		}
-		e.heat(temperature, run)
+		setTemperature(e, temperature, run)
 		if !taggedGroup.MatchString(e.Group) { // else it is of one run, however many files have its rows
 			e.Group = path + "\x00" + e.Group
 		}
-		e.Group, e.Task, e.from = seen.once(e.Group), seen.once(e.Task), path
+		e.Group, e.Task, e.File = seen.once(e.Group), seen.once(e.Task), path
 		d.parts.add(e)
 		if need.reward && need.score == nil { // a reward made anew may differ each time
 			d.rewards[i].add(e)

@@ -11,6 +11,7 @@ import (
 
 	"agentcli/policy"
 	"agentcli/trainer/algo"
+	"agentcli/trainer/episode"
 )
 
 // Session is what every algorithm runs on: models, data, the order of the
@@ -24,7 +25,7 @@ type Session struct {
 	Release      func()       // called once Ref, Teacher and Reward are needed no more; may be nil
 	Config       Config
 	Data         *Data
-	PTX          []*Episode // of Config.PTXCoef
+	PTX          []*episode.Episode // of Config.PTXCoef
 	// Eval are rows that are not trained on: a supervised run measures itself on them
 	// before its first step, every EvalEvery steps and after the last; nil: it does not.
 	Eval      *Data
@@ -78,10 +79,10 @@ type Session struct {
 	diff      *RolloutDiff // being measured in this step; nil: not in this one
 	scores    []float64    // of Data's episodes by Reward; nil: the file's
 	pairs     map[string][]Pair
-	shown     map[*Episode]string // what each one's teacher is shown of its group
-	groups    [][]*Episode
-	judged    [][]*Episode       // all groups, where --drop-zero-std left some out; nil: it did not
-	spent     map[string]float64 // seconds of each phase that no step has told of yet
+	shown     map[*episode.Episode]string // what each one's teacher is shown of its group
+	groups    [][]*episode.Episode
+	judged    [][]*episode.Episode // all groups, where --drop-zero-std left some out; nil: it did not
+	spent     map[string]float64   // seconds of each phase that no step has told of yet
 }
 
 // Progress says how far a phase is, in sequences.
@@ -147,17 +148,17 @@ func (s *Session) begin() error {
 		return err
 	}
 	for _, e := range s.Data.Episodes {
-		if e.actions() == 0 {
+		if e.Actions() == 0 {
 			return fmt.Errorf("%s: with --loss-scale %s none of its tokens is trained on; the file does not say where its last reply begins", e.ID, c.LossScale)
 		}
 	}
 	return nil
 }
 
-func sequences(episodes []*Episode) int {
+func sequences(episodes []*episode.Episode) int {
 	n := 0
 	for _, e := range episodes {
-		n += int(e.counts.sequences)
+		n += int(e.Counts.Sequences)
 	}
 	return n
 }
@@ -171,9 +172,9 @@ func (s *Session) progress(phase string, done, total int) {
 // algorithm is what differs from one to the next within an epoch.
 type algorithm interface {
 	// moves reports whether a minibatch changes the model at all.
-	moves(batch []*Episode) bool
+	moves(batch []*episode.Episode) bool
 	// step takes one optimiser step. stop ends the run after it.
-	step(ctx context.Context, batch []*Episode, at stepNumbers, m *metrics) (stop bool, err error)
+	step(ctx context.Context, batch []*episode.Episode, at stepNumbers, m *metrics) (stop bool, err error)
 }
 
 // stepNumbers are where a step stands, each from 1.
@@ -181,7 +182,7 @@ type stepNumbers struct{ step, total, update int }
 
 // epochs walks through the groups in shuffled order, epoch by epoch, minibatch
 // by minibatch.
-func (s *Session) epochs(ctx context.Context, train [][]*Episode, alg algorithm) error {
+func (s *Session) epochs(ctx context.Context, train [][]*episode.Episode, alg algorithm) error {
 	c := s.Config
 	// Groups of unequal sizes fill another number of batches in each epoch's order.
 	total := 0
@@ -265,7 +266,7 @@ func (s *Session) epochs(ctx context.Context, train [][]*Episode, alg algorithm)
 }
 
 // stepMetrics begins the metrics of a step.
-func (s *Session) stepMetrics(at stepNumbers, epoch int, batch []*Episode) *metrics {
+func (s *Session) stepMetrics(at stepNumbers, epoch int, batch []*episode.Episode) *metrics {
 	compared := groups(batch)
 	if s.judged != nil {
 		compared = s.judged // flat ones are in no step
@@ -344,7 +345,7 @@ func (s *Session) timed(phase string, f func() error) error {
 }
 
 // take takes one step.
-func (s *Session) take(ctx context.Context, alg algorithm, batch []*Episode, at stepNumbers, m *metrics) (stop bool, err error) {
+func (s *Session) take(ctx context.Context, alg algorithm, batch []*episode.Episode, at stepNumbers, m *metrics) (stop bool, err error) {
 	release, err := s.holdStep(batch)
 	if err != nil {
 		return false, err
@@ -388,7 +389,7 @@ func (s *Session) interrupted(done int) error {
 
 // accumulate runs a step's episodes through a model, micro-batch by micro-batch,
 // and adds up the gradients of loss.
-func (s *Session) accumulate(ctx context.Context, model Actor, phase string, work []*Episode, at stepNumbers, m *metrics,
+func (s *Session) accumulate(ctx context.Context, model Actor, phase string, work []*episode.Episode, at stepNumbers, m *metrics,
 	loss func(mb micro, o policy.Outputs) (policy.Gradients, error)) error {
 	done, total := 0, sequences(work)
 	for mb, err := range s.micro(work, nil) {
@@ -430,7 +431,7 @@ func names(items []item) string {
 }
 
 // rowsOf is names for whole episodes.
-func rowsOf(episodes []*Episode) string {
+func rowsOf(episodes []*episode.Episode) string {
 	if len(episodes) == 0 {
 		return "no row of it"
 	}

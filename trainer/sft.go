@@ -4,6 +4,7 @@ import (
 	"context"
 
 	"agentcli/policy"
+	"agentcli/trainer/episode"
 )
 
 // SFT: supervised fine-tuning, the cross-entropy of given replies (GPTLM):
@@ -35,16 +36,16 @@ func (f *SFT) Run(ctx context.Context) error {
 	return f.epochs(ctx, f.groups, f)
 }
 
-func (f *SFT) moves(batch []*Episode) bool { return f.count(batch).rl.Tokens > 0 }
+func (f *SFT) moves(batch []*episode.Episode) bool { return f.count(batch).rl.Tokens > 0 }
 
 // loss adds what a sequence is of the loss, and its derivatives.
 func (f *SFT) loss(n counts, total *float64, g *policy.Gradients, m *metrics) func(it item, part policy.Outputs) error {
 	return func(it item, part policy.Outputs) error {
-		w, err := f.Config.Aggregation.Weight(it.ep.actions(), n.rl)
+		w, err := f.Config.Aggregation.Weight(it.ep.Actions(), n.rl)
 		if err != nil {
 			return err
 		}
-		for t, a := range it.stream().RL {
+		for t, a := range it.stream().ActionWeight {
 			g.Logprobs = append(g.Logprobs, -w*a)
 			*total -= w * a * part.Logprobs[t]
 			m.add("train/nll", -part.Logprobs[t])
@@ -63,7 +64,7 @@ func (f *SFT) heldOutLoss(ctx context.Context, eval *Session, m *metrics) error 
 }
 
 // step: loss → gradient → AdamW.
-func (f *SFT) step(ctx context.Context, batch []*Episode, at stepNumbers, m *metrics) (stop bool, err error) {
+func (f *SFT) step(ctx context.Context, batch []*episode.Episode, at stepNumbers, m *metrics) (stop bool, err error) {
 	start := f.Clock()
 	n, total := f.count(batch), 0.0
 	err = f.accumulate(ctx, f.Actor, "update", batch, at, m, func(mb micro, o policy.Outputs) (g policy.Gradients, err error) {

@@ -8,15 +8,16 @@ import (
 	"strings"
 
 	"agentcli/trainer/algo"
+	"agentcli/trainer/episode"
 	"agentcli/traj"
 )
 
 // shaper turns the file's scores of a group into the rewards of tokens: the
 // score, clipped, less the punishments of length, on the token that it is for.
-func (s *Session) shaper() (func(i int, g []*Episode) error, error) {
+func (s *Session) shaper() (func(i int, g []*episode.Episode) error, error) {
 	c := s.Config
 	out, in, turns, err := c.lengthWeights()
-	return func(_ int, g []*Episode) error {
+	return func(_ int, g []*episode.Episode) error {
 		score_G := make([]float64, len(g))
 		for i, e := range g {
 			score_G[i] = e.Score
@@ -30,14 +31,14 @@ func (s *Session) shaper() (func(i int, g []*Episode) error, error) {
 		if out != 0 || in != 0 || turns != 0 {
 			var out_G, in_G, turns_G []int
 			for _, e := range g {
-				out_G, in_G, turns_G = append(out_G, e.Sampled), append(in_G, e.observed()), append(turns_G, e.Turns)
+				out_G, in_G, turns_G = append(out_G, e.Sampled), append(in_G, e.ObservedTokens()), append(turns_G, e.Turns)
 			}
 			score_G = algo.LengthPenalty(score_G, out_G, in_G, turns_G, out, in, turns)
 		}
 		flat := c.withoutSpread(g, score_G)
 		for i, e := range g {
-			e.rewards(score_G[i])
-			e.shaped, e.flat = score_G[i], flat
+			e.PlaceRewards(score_G[i])
+			e.ShapedReward, e.ZeroStd = score_G[i], flat
 			e.Filtered = c.OverlongFilter && (e.Termination == traj.TurnLength || e.Termination == traj.MaxTokens)
 		}
 		return nil
@@ -46,7 +47,7 @@ func (s *Session) shaper() (func(i int, g []*Episode) error, error) {
 
 // withoutSpread reports whether all attempts of a group have the same score; under
 // gdpo, which compares the components, also the same of each.
-func (c Config) withoutSpread(g []*Episode, score_G []float64) bool {
+func (c Config) withoutSpread(g []*episode.Episode, score_G []float64) bool {
 	for i, e := range g {
 		if score_G[i] != score_G[0] || (c.Advantage == "gdpo" && !slices.Equal(byName(e.Parts), byName(g[0].Parts))) {
 			return false
@@ -80,10 +81,12 @@ func (s *Session) shapeAndEstimate() error {
 }
 
 // advantages estimates every action's advantage from its reward.
-func (s *Session) advantages() error { return s.estimate(func(int, []*Episode) error { return nil }) }
+func (s *Session) advantages() error {
+	return s.estimate(func(int, []*episode.Episode) error { return nil })
+}
 
 // estimate makes the advantages of groups that first may still have to shape.
-func (s *Session) estimate(first func(i int, g []*Episode) error) error {
+func (s *Session) estimate(first func(i int, g []*episode.Episode) error) error {
 	x, err := s.estimation()
 	if err != nil {
 		return err
@@ -91,8 +94,8 @@ func (s *Session) estimate(first func(i int, g []*Episode) error) error {
 	return s.timed("adv", func() error { return s.estimateBy(x, first) })
 }
 
-func (s *Session) estimateBy(x *estimation, first func(i int, g []*Episode) error) error {
-	err := s.eachGroup(func(i int, g []*Episode) error {
+func (s *Session) estimateBy(x *estimation, first func(i int, g []*episode.Episode) error) error {
+	err := s.eachGroup(func(i int, g []*episode.Episode) error {
 		if err := first(i, g); err != nil {
 			return err
 		}
@@ -144,7 +147,7 @@ func (s *Session) estimation() (*estimation, error) {
 }
 
 // look estimates a group's advantages, as far as no more is needed than the group.
-func (x *estimation) look(i int, g []*Episode) error {
+func (x *estimation) look(i int, g []*episode.Episode) error {
 	row_G, err := rowsOfGroup(g, x.parts)
 	if err != nil {
 		return err
@@ -181,12 +184,12 @@ type components struct {
 }
 
 // add looks at a row whose body is at hand.
-func (c *components) add(e *Episode) {
+func (c *components) add(e *episode.Episode) {
 	if c.unlike != "" {
 		return
 	}
 	if c.row == "" {
-		c.row, c.names = e.in(), partsOf(e)
+		c.row, c.names = e.Name(), partsOf(e)
 		return
 	}
 	same := len(e.Parts) == len(c.names)
@@ -199,12 +202,12 @@ func (c *components) add(e *Episode) {
 	names := partsOf(e) // in another order they are the same
 	a, b := slices.Sorted(slices.Values(names)), slices.Sorted(slices.Values(c.names))
 	if !slices.Equal(a, b) {
-		c.unlike = fmt.Sprintf("%s has %s, and %s has %s", e.in(), listed(names), c.row, listed(c.names))
+		c.unlike = fmt.Sprintf("%s has %s, and %s has %s", e.Name(), listed(names), c.row, listed(c.names))
 	}
 }
 
 // partsOf are the names of the components of a row's reward.
-func partsOf(e *Episode) []string {
+func partsOf(e *episode.Episode) []string {
 	names := make([]string, len(e.Parts))
 	for i, p := range e.Parts {
 		names[i] = p.Name
@@ -255,51 +258,52 @@ func (s *Session) partNames() (parts []string, err error) {
 }
 
 // rowsOfGroup is a group as an estimator sees it.
-func rowsOfGroup(g []*Episode, parts []string) ([]algo.Row, error) {
+func rowsOfGroup(g []*episode.Episode, parts []string) ([]algo.Row, error) {
 	row_G := make([]algo.Row, len(g))
 	for i, e := range g {
 		var err error
-		if row_G[i], err = e.row(parts); err != nil {
+		if row_G[i], err = rowOf(e, parts); err != nil {
 			return nil, err
 		}
 	}
 	return row_G, nil
 }
 
+// rowOf is the episode as an estimator sees it: its actions only.
+func rowOf(e *episode.Episode, parts []string) (algo.Row, error) {
+	r := algo.Row{Role: e.Role, Greedy: e.GreedyScore, Filtered: e.Filtered, Reward_T: make([]float64, 0, e.Actions())}
+	e.EachAction(func(_ int, s *episode.TokenStream, t int) {
+		r.Reward_T = append(r.Reward_T, s.Rewards[t])
+		if s.Values != nil {
+			r.Value_T = append(r.Value_T, s.Values[t])
+		}
+	})
+	for _, name := range parts {
+		i := slices.IndexFunc(e.Parts, func(p traj.Part) bool { return p.Name == name })
+		if i < 0 {
+			return r, fmt.Errorf("%s: its reward has no component %q, as that of other rows has", e.ID, name)
+		}
+		r.Parts = append(r.Parts, e.Parts[i].Value)
+	}
+	return r, nil
+}
+
 // handOut gives a group its advantages, the first of a.
-func handOut(g []*Episode, a algo.Advantages) {
+func handOut(g []*episode.Episode, a algo.Advantages) {
 	for j, e := range g {
 		var ret []float64
 		if a.Return != nil {
 			ret = a.Return[0][j]
 		}
-		e.advantages(a.Adv[0][j], ret)
+		e.SetAdvantages(a.Adv[0][j], ret)
 	}
-}
-
-// advantages gives each action its own; return_T may be nil.
-func (e *Episode) advantages(adv_T, return_T []float64) {
-	for k := range e.Streams {
-		n := len(e.Streams[k].RL)
-		e.Streams[k].Adv = make([]float64, n)
-		if return_T != nil {
-			e.Streams[k].Return = make([]float64, n)
-		}
-	}
-	e.each(func(n int, x *Stream, t int) {
-		x.Adv[t] = adv_T[n]
-		if return_T != nil {
-			x.Return[t] = return_T[n]
-		}
-	})
-	_, e.teaches = e.advantage()
 }
 
 // spread are the groups whose attempts did not all score the same.
-func spread(groups [][]*Episode) [][]*Episode {
-	var out [][]*Episode
+func spread(groups [][]*episode.Episode) [][]*episode.Episode {
+	var out [][]*episode.Episode
 	for _, g := range groups {
-		if !g[0].flat {
+		if !g[0].ZeroStd {
 			out = append(out, g)
 		}
 	}
@@ -307,10 +311,10 @@ func spread(groups [][]*Episode) [][]*Episode {
 }
 
 // teaching are the groups in which some action is better or worse than expected.
-func teaching(groups [][]*Episode) [][]*Episode {
-	var out [][]*Episode
+func teaching(groups [][]*episode.Episode) [][]*episode.Episode {
+	var out [][]*episode.Episode
 	for _, g := range groups {
-		if slices.ContainsFunc(g, func(e *Episode) bool { return e.teaches && !e.Filtered }) {
+		if slices.ContainsFunc(g, func(e *episode.Episode) bool { return e.HasAdvantage && !e.Filtered }) {
 			out = append(out, g)
 		}
 	}

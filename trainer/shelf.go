@@ -6,6 +6,7 @@ import (
 	"sync"
 
 	"agentcli/internal/scratch"
+	"agentcli/trainer/episode"
 )
 
 // shelf keeps the bodies of episodes in a file of its own, written once while the
@@ -47,13 +48,13 @@ func newShelf() (*shelf, error) {
 
 // put takes the body of an episode. The shelf must be settled before it is got
 // again.
-func (s *shelf) put(e *Episode) error {
+func (s *shelf) put(e *episode.Episode) error {
 	s.buf = appendBody(s.buf[:0], e.Body, s.named)
 	if _, err := s.out.Write(s.buf); err != nil {
 		return scratchError(err)
 	}
-	e.size = e.measure()
-	e.shelf, e.at, e.length, e.Body = s, s.end, int32(len(s.buf)), nil
+	e.BodySizes = e.Measure()
+	e.Store, e.StoredAt, e.StoredBytes, e.Body = s, s.end, int32(len(s.buf)), nil
 	s.end += int64(len(s.buf))
 	return nil
 }
@@ -76,14 +77,20 @@ func (s *shelf) named(text string) int {
 	return n
 }
 
-// get reads the body of an episode. It is safe for concurrent use.
-func (s *shelf) get(e *Episode) (*Body, error) {
-	b, err := s.bytes(s.file, e.at, int(e.length))
+// ReadBody reads the body of an episode. It is safe for concurrent use.
+func (s *shelf) ReadBody(e *episode.Episode) (*episode.Body, error) {
+	b, err := s.bytes(s.file, e.StoredAt, int(e.StoredBytes))
 	if err != nil {
 		return nil, err
 	}
 	defer s.read.Put(b)
 	return readBody(*b, s.names), nil
+}
+
+// shelfOf is where the body of an episode is; nil: it stays in memory.
+func shelfOf(e *episode.Episode) *shelf {
+	s, _ := e.Store.(*shelf)
+	return s
 }
 
 // bytes reads from a file into a buffer that s.read takes back.

@@ -10,6 +10,7 @@ import (
 
 	"agentcli/policy"
 	"agentcli/trainer/algo"
+	"agentcli/trainer/episode"
 )
 
 // counts are the denominators of one optimiser step, over all its micro-batches:
@@ -20,11 +21,11 @@ type counts struct {
 	ce int
 }
 
-func (s *Session) count(batch []*Episode) counts {
+func (s *Session) count(batch []*episode.Episode) counts {
 	n := counts{rl: algo.Counts{MaxLength: s.maxLength}}
 	for _, e := range batch {
-		n.ce += e.observations()
-		if a := e.actions(); a > 0 && !e.Filtered {
+		n.ce += e.Observations()
+		if a := e.Actions(); a > 0 && !e.Filtered {
 			n.rl.Tokens += a
 			n.rl.Sequences++
 		}
@@ -34,7 +35,7 @@ func (s *Session) count(batch []*Episode) counts {
 
 // longest is the L of seq-mean-token-sum-norm: a constant, the most that could be
 // sampled. Where a file does not say it is the longest response of the data.
-func (s *Session) longest(episodes []*Episode) float64 {
+func (s *Session) longest(episodes []*episode.Episode) float64 {
 	if s.Config.MaxLength > 0 {
 		return s.Config.MaxLength
 	}
@@ -47,7 +48,7 @@ func (s *Session) longest(episodes []*Episode) float64 {
 	}
 	most = 0
 	for _, e := range episodes {
-		most = max(most, e.actions())
+		most = max(most, e.Actions())
 	}
 	return float64(most)
 }
@@ -74,9 +75,9 @@ func (s *Session) policyLoss(mb micro, n counts, o policy.Outputs, m *metrics) (
 	}
 	err := mb.each(o, func(it item, part policy.Outputs) error {
 		x := it.stream()
-		dlp, dent := make([]float64, len(x.RL)), make([]float64, len(x.RL))
-		if s.diff != nil && x.Roll != nil {
-			s.diff.add(part.Logprobs, x.Roll, x.RL)
+		dlp, dent := make([]float64, len(x.ActionWeight)), make([]float64, len(x.ActionWeight))
+		if s.diff != nil && x.RolloutLogprobs != nil {
+			s.diff.add(part.Logprobs, x.RolloutLogprobs, x.ActionWeight)
 		}
 		if !it.ep.Filtered {
 			if err := s.actionLoss(loss, it, n, part, now, dlp, dent, m); err != nil {
@@ -84,7 +85,7 @@ func (s *Session) policyLoss(mb micro, n counts, o policy.Outputs, m *metrics) (
 			}
 		}
 		if c.Echo > 0 {
-			for t, w := range x.CE {
+			for t, w := range x.EchoWeight {
 				if w > 0 {
 					dlp[t] -= c.Echo * w / float64(n.ce)
 					m.crossEntropy(-part.Logprobs[t] * w / float64(n.ce))
@@ -104,7 +105,7 @@ func (s *Session) policyLoss(mb micro, n counts, o policy.Outputs, m *metrics) (
 // trajectory's other sequences, where the loss asks for them.
 func (s *Session) actionLoss(loss *algo.Loss, it item, n counts, part policy.Outputs, now map[item][]float64, dlp, dent []float64, m *metrics) error {
 	c, x := s.Config, it.stream()
-	w, err := c.Aggregation.Weight(it.ep.actions(), n.rl)
+	w, err := c.Aggregation.Weight(it.ep.Actions(), n.rl)
 	if err != nil {
 		return err
 	}
@@ -128,7 +129,7 @@ func (s *Session) actionLoss(loss *algo.Loss, it item, n counts, part policy.Out
 		return err
 	}
 	i := lo
-	for t, rl := range x.RL {
+	for t, rl := range x.ActionWeight {
 		if rl <= 0 {
 			continue
 		}
@@ -138,7 +139,7 @@ func (s *Session) actionLoss(loss *algo.Loss, it item, n counts, part policy.Out
 		if c.KLCoef > 0 && c.KLIn == KLInLoss {
 			ref := part.Logprobs[t] // where it is the policy in its only update
 			if !s.refIsCurrent() {
-				ref = x.Ref[t]
+				ref = x.RefLogprobs[t]
 			}
 			v, d := c.KL.At(part.Logprobs[t], ref)
 			dlp[t] += wt * c.KLCoef * d
@@ -165,35 +166,35 @@ func (s *Session) span(loss *algo.Loss, it item, w float64, lp []float64, now ma
 		case s.needsTrajectory(loss):
 			at = now[item{it.ep, k}]
 		case k != it.seq:
-			at = x.Old // of a correction only: it looks at no other
+			at = x.OldLogprobs // of a correction only: it looks at no other
 		}
 		if k == it.seq {
 			lo = len(span.LP)
 		}
-		old := x.Old
+		old := x.OldLogprobs
 		switch {
 		case old != nil:
 		case s.old == oldIsCurrent:
 			old = at
-		case x.Roll != nil: // in the metrics only
-			old = x.Roll
+		case x.RolloutLogprobs != nil: // in the metrics only
+			old = x.RolloutLogprobs
 		default:
-			old = slices.Repeat([]float64{math.NaN()}, len(x.RL))
+			old = slices.Repeat([]float64{math.NaN()}, len(x.ActionWeight))
 		}
-		for t, rl := range x.RL {
+		for t, rl := range x.ActionWeight {
 			if rl <= 0 {
 				continue
 			}
-			span.LP, span.Old, span.Adv = append(span.LP, at[t]), append(span.Old, old[t]), append(span.Adv, x.Adv[t])
+			span.LP, span.Old, span.Adv = append(span.LP, at[t]), append(span.Old, old[t]), append(span.Adv, x.Advantages[t])
 			span.Weight = append(span.Weight, w*rl)
 			switch {
-			case x.Roll != nil:
-				span.Roll = append(span.Roll, x.Roll[t])
-			case it.ep.untold && loss.NeedsRollout(): // what sampled it, as far as can be told
+			case x.RolloutLogprobs != nil:
+				span.Roll = append(span.Roll, x.RolloutLogprobs[t])
+			case it.ep.LogprobsUntempered && loss.NeedsRollout(): // what sampled it, as far as can be told
 				span.Roll = append(span.Roll, old[t])
 			}
-			if x.Teacher != nil {
-				span.Teacher = append(span.Teacher, x.Teacher[t])
+			if x.TeacherLogprobs != nil {
+				span.Teacher = append(span.Teacher, x.TeacherLogprobs[t])
 			}
 		}
 		if k == it.seq {
@@ -213,7 +214,7 @@ func (s *Session) needsTrajectory(loss *algo.Loss) bool {
 // of loss. Where one ratio is the whole trajectory's, and its sequences do not fit
 // into one micro-batch, it is run forward once more beforehand, so that no split
 // changes the gradient.
-func (s *Session) updatePolicy(ctx context.Context, work []*Episode, at stepNumbers, m *metrics, loss func(mb micro, o policy.Outputs) (policy.Gradients, error)) error {
+func (s *Session) updatePolicy(ctx context.Context, work []*episode.Episode, at stepNumbers, m *metrics, loss func(mb micro, o policy.Outputs) (policy.Gradients, error)) error {
 	m.policy = true
 	split, err := s.split(work)
 	if err != nil {
@@ -232,12 +233,12 @@ func (s *Session) updatePolicy(ctx context.Context, work []*Episode, at stepNumb
 
 // rehearse runs some of the episodes of an update forward, as the update itself will:
 // where that drops something at random, the same is dropped.
-func (s *Session) rehearse(ctx context.Context, work, some []*Episode, take func(item, policy.Outputs) error) error {
+func (s *Session) rehearse(ctx context.Context, work, some []*episode.Episode, take func(item, policy.Outputs) error) error {
 	actor, ok := s.Actor.(Rehearser)
 	if !ok {
 		return s.score(ctx, "forward", s.Actor, some, noColumn, take)
 	}
-	wanted := map[*Episode]bool{}
+	wanted := map[*episode.Episode]bool{}
 	for _, e := range some {
 		wanted[e] = true
 	}
@@ -272,13 +273,13 @@ func (s *Session) rehearse(ctx context.Context, work, some []*Episode, take func
 
 // split are the episodes of which the loss must know all, and whose sequences are in
 // several micro-batches.
-func (s *Session) split(work []*Episode) ([]*Episode, error) {
+func (s *Session) split(work []*episode.Episode) ([]*episode.Episode, error) {
 	loss, _ := algo.LossByName(s.Config.Loss)
-	if !s.needsTrajectory(loss) || !slices.ContainsFunc(work, func(e *Episode) bool { return e.counts.sequences > 1 && !e.Filtered }) {
+	if !s.needsTrajectory(loss) || !slices.ContainsFunc(work, func(e *episode.Episode) bool { return e.Counts.Sequences > 1 && !e.Filtered }) {
 		return nil, nil
 	}
-	var out []*Episode
-	n, in := 0, map[*Episode]int{} // its first micro-batch
+	var out []*episode.Episode
+	n, in := 0, map[*episode.Episode]int{} // its first micro-batch
 	for mb, err := range s.micro(work, nil) {
 		if err != nil {
 			return nil, err
@@ -300,13 +301,13 @@ func (s *Session) split(work []*Episode) ([]*Episode, error) {
 // work are the episodes of a minibatch that need a pass of the policy. An
 // advantage of 0 gives a gradient of exactly 0 where no other term asks: such an
 // episode stays in the denominators and is not computed.
-func (c Config) work(batch []*Episode) []*Episode {
+func (c Config) work(batch []*episode.Episode) []*episode.Episode {
 	loss, _ := algo.LossByName(c.Loss)
 	always := c.klInLoss() || c.EntropyCoef != 0 || loss.Reads&algo.TrustRegion != 0 && c.RolloutKL > 0 || !loss.ReadsAdvantage()
-	var out []*Episode
+	var out []*episode.Episode
 	for _, e := range batch {
-		needed := e.teaches || always
-		if (needed && !e.Filtered) || (c.Echo > 0 && e.observations() > 0) {
+		needed := e.HasAdvantage || always
+		if (needed && !e.Filtered) || (c.Echo > 0 && e.Observations() > 0) {
 			out = append(out, e)
 		}
 	}
@@ -314,17 +315,17 @@ func (c Config) work(batch []*Episode) []*Episode {
 }
 
 // klReward takes β·kl(old, ref) from the reward of every action.
-func (s *Session) klReward(episodes []*Episode) error {
+func (s *Session) klReward(episodes []*episode.Episode) error {
 	c := s.Config
 	if c.KLCoef == 0 || c.KLIn != KLInReward {
 		return nil
 	}
 	sum, n := 0.0, 0
-	take := func(e *Episode) error {
-		e.each(func(_ int, x *Stream, t int) {
-			kl, _ := c.KL.At(x.Old[t], x.Ref[t])
-			x.Reward[t] -= c.KLCoef * kl
-			e.shaped -= c.KLCoef * kl
+	take := func(e *episode.Episode) error {
+		e.EachAction(func(_ int, x *episode.TokenStream, t int) {
+			kl, _ := c.KL.At(x.OldLogprobs[t], x.RefLogprobs[t])
+			x.Rewards[t] -= c.KLCoef * kl
+			e.ShapedReward -= c.KLCoef * kl
 			sum, n = sum+kl, n+1
 		})
 		return nil
@@ -335,7 +336,7 @@ func (s *Session) klReward(episodes []*Episode) error {
 }
 
 // stepActor applies the gradients that work left.
-func (s *Session) stepActor(work []*Episode, at stepNumbers, m *metrics) error {
+func (s *Session) stepActor(work []*episode.Episode, at stepNumbers, m *metrics) error {
 	c := s.Config
 	lr := c.lr(at.step, at.total)
 	if len(work) > 0 || c.PTXCoef > 0 {
@@ -377,8 +378,8 @@ func (s *Session) klExceeded(m *metrics) error {
 	return nil
 }
 
-func flatten(groups [][]*Episode) []*Episode {
-	var out []*Episode
+func flatten(groups [][]*episode.Episode) []*episode.Episode {
+	var out []*episode.Episode
 	for _, g := range groups {
 		out = append(out, g...)
 	}

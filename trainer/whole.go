@@ -4,6 +4,7 @@ import (
 	"slices"
 
 	"agentcli/trainer/algo"
+	"agentcli/trainer/episode"
 )
 
 // Advantages that depend on the whole batch are made in the order of its groups, so
@@ -20,10 +21,10 @@ func (s *Session) rowsAdvantages(x *estimation) error {
 	i := 0
 	for _, g := range s.groups {
 		for _, e := range g {
-			if err := s.setActions(e, colAdv, slices.Repeat(adv[i:i+1], e.actions())); err != nil {
+			if err := s.setActions(e, colAdv, slices.Repeat(adv[i:i+1], e.Actions())); err != nil {
 				return err
 			}
-			e.teaches = adv[i] != 0
+			e.HasAdvantage = adv[i] != 0
 			i++
 		}
 	}
@@ -35,7 +36,7 @@ func (s *Session) rowsAdvantages(x *estimation) error {
 // loss.
 func (s *Session) whitenTokens() error {
 	var w algo.Whitening
-	each := func(f func(e *Episode, adv_T []float64) error) error {
+	each := func(f func(e *episode.Episode, adv_T []float64) error) error {
 		for _, g := range s.groups {
 			for _, e := range g {
 				adv_T, err := s.actions(e, colAdv)
@@ -50,7 +51,7 @@ func (s *Session) whitenTokens() error {
 		return nil
 	}
 	for pass := range algo.Passes {
-		if err := each(func(e *Episode, adv_T []float64) error {
+		if err := each(func(e *episode.Episode, adv_T []float64) error {
 			if !e.Filtered { // what is not in the loss moves nothing in it
 				w.AddAll(pass, adv_T)
 			}
@@ -59,42 +60,42 @@ func (s *Session) whitenTokens() error {
 			return err
 		}
 	}
-	return each(func(e *Episode, adv_T []float64) error {
+	return each(func(e *episode.Episode, adv_T []float64) error {
 		w.Whiten(adv_T)
-		e.teaches = slices.ContainsFunc(adv_T, func(x float64) bool { return x != 0 })
+		e.HasAdvantage = slices.ContainsFunc(adv_T, func(x float64) bool { return x != 0 })
 		return s.setActions(e, colAdv, adv_T)
 	})
 }
 
 // actions are a column's numbers of an episode's actions.
-func (s *Session) actions(e *Episode, k column) ([]float64, error) {
-	if e.plain() {
-		return e.shelf.columns.get(k, e)
+func (s *Session) actions(e *episode.Episode, k column) ([]float64, error) {
+	if readableAlone(e) {
+		return shelfOf(e).columns.get(k, e)
 	}
 	var out []float64
-	err := s.together([]*Episode{e}, func() error {
-		e.each(func(_ int, x *Stream, t int) { out = append(out, (*k.of(x))[t]) })
+	err := s.together([]*episode.Episode{e}, func() error {
+		e.EachAction(func(_ int, x *episode.TokenStream, t int) { out = append(out, (*k.of(x))[t]) })
 		return nil
 	})
 	return out, err
 }
 
 // setActions puts such numbers into a column.
-func (s *Session) setActions(e *Episode, k column, values []float64) error {
-	if e.plain() {
-		return e.shelf.columns.put(k, e, slices.Values(values))
+func (s *Session) setActions(e *episode.Episode, k column, values []float64) error {
+	if readableAlone(e) {
+		return shelfOf(e).columns.put(k, e, slices.Values(values))
 	}
-	return s.together([]*Episode{e}, func() error {
+	return s.together([]*episode.Episode{e}, func() error {
 		for i := range e.Streams {
-			*k.of(&e.Streams[i]) = make([]float64, len(e.Streams[i].RL))
+			*k.of(&e.Streams[i]) = make([]float64, len(e.Streams[i].ActionWeight))
 		}
-		e.each(func(n int, x *Stream, t int) { (*k.of(x))[t] = values[n] })
+		e.EachAction(func(n int, x *episode.TokenStream, t int) { (*k.of(x))[t] = values[n] })
 		return nil
 	}, k)
 }
 
-// plain reports whether an episode is on disk and has nothing but actions there: its
+// readableAlone reports whether an episode is on disk and has nothing but actions there: its
 // columns can be read without its tokens.
-func (e *Episode) plain() bool {
-	return e.Body == nil && e.shelf != nil && e.counts.wanted == e.counts.actions
+func readableAlone(e *episode.Episode) bool {
+	return e.Body == nil && e.Store != nil && e.Counts.Wanted == e.Counts.Actions
 }

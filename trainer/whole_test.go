@@ -7,12 +7,13 @@ import (
 	"testing"
 
 	"agentcli/trainer/algo"
+	"agentcli/trainer/episode"
 	"agentcli/traj"
 )
 
 // apart gives the sampled tokens of an episode the model's log-prob less d, one after
 // the other: lp − recorded is d.
-func apart(model *bigram, e *Episode, d ...float64) {
+func apart(model *bigram, e *episode.Episode, d ...float64) {
 	n := 0
 	for i := range e.Sequences {
 		s := &e.Sequences[i]
@@ -34,7 +35,7 @@ func TestATrajectoryIsOneHoweverManySequencesItHas(t *testing.T) {
 		// Of all four tokens the mean is .15 and the sum .6; of the halves .9 and −.6.
 		apart(model, e, .9, .9, -.6, -.6)
 		apart(model, f, .2, -.7)
-		d := &Data{Episodes: []*Episode{e, f}}
+		d := &Data{Episodes: []*episode.Episode{e, f}}
 		if shelved {
 			onDisk(t, d)
 		}
@@ -88,7 +89,7 @@ func TestFilteredRowsMoveNoOtherGroup(t *testing.T) {
 				c = ppoConfig()
 			}
 			c.Advantage, c.OverlongFilter = adv, true
-			episodes := []*Episode{attempt("g", 1, "abCD"), attempt("g", .25, "abEE")}
+			episodes := []*episode.Episode{attempt("g", 1, "abCD"), attempt("g", .25, "abEE")}
 			for i, s := range scores {
 				cut := attempt("cut", s, "abCDEF"+string(rune('A'+i)))
 				cut.Termination = traj.TurnLength
