@@ -8,6 +8,7 @@ import (
 	"agentcli/policy"
 	"agentcli/trainer/algo"
 	"agentcli/trainer/episode"
+	"agentcli/trainer/store"
 	"agentcli/traj"
 )
 
@@ -28,7 +29,7 @@ func (s *Session) before(ctx context.Context, episodes []*episode.Episode, value
 	case s.Ref == Scorer(s.Actor) && s.old == oldAsked: // it was just asked
 		s.refIsOld(episodes)
 	default:
-		err := s.score(ctx, "ref", s.Ref, episodes, colRef, into(colRef))
+		err := s.score(ctx, "ref", s.Ref, episodes, into(store.RefLogprobs), store.RefLogprobs)
 		if err != nil {
 			return err
 		}
@@ -37,13 +38,13 @@ func (s *Session) before(ctx context.Context, episodes []*episode.Episode, value
 		if err := s.demonstrations(episodes); err != nil {
 			return err
 		}
-		err := s.score(ctx, "teacher", s.Teacher, episodes, colTeacher, into(colTeacher))
+		err := s.score(ctx, "teacher", s.Teacher, episodes, into(store.TeacherLogprobs), store.TeacherLogprobs)
 		if err != nil {
 			return err
 		}
 	}
 	if values != nil {
-		err := s.score(ctx, "values", values, episodes, colValue, into(colValue))
+		err := s.score(ctx, "values", values, episodes, into(store.Values), store.Values)
 		if err != nil {
 			return err
 		}
@@ -58,7 +59,7 @@ func (s *Session) before(ctx context.Context, episodes []*episode.Episode, value
 	return nil
 }
 
-// oldLogprobs fills Stream.Old, and looks that the file has what the settings
+// oldLogprobs fills TokenStream.OldLogprobs, and looks that the file has what the settings
 // ask of it. Recomputed ones are compared with the file's.
 func (s *Session) oldLogprobs(ctx context.Context, episodes []*episode.Episode, diff *RolloutDiff) error {
 	c := s.Config
@@ -80,13 +81,21 @@ func (s *Session) oldLogprobs(ctx context.Context, episodes []*episode.Episode, 
 	if s.old != oldAsked {
 		return nil
 	}
-	return s.score(ctx, "old_log_prob", s.Actor, episodes, colOld, func(it item, o policy.Outputs) error {
-		x := it.stream()
+	return s.score(ctx, "old_log_prob", s.Actor, episodes, func(it store.Item, o policy.Outputs) error {
+		x := it.Stream()
 		if x.OldLogprobs = o.Logprobs; x.RolloutLogprobs != nil {
 			diff.add(x.OldLogprobs, x.RolloutLogprobs, x.ActionWeight)
 		}
 		return nil
-	})
+	}, store.OldLogprobs)
+}
+
+// useRolloutLogprobs takes the file's log-probs for those of the old policy, where it
+// has them.
+func useRolloutLogprobs(e *episode.Episode) {
+	for i := range e.Streams {
+		e.Streams[i].OldLogprobs = e.Streams[i].RolloutLogprobs
+	}
 }
 
 // oldSource says where the log-probs before the update come from.
@@ -125,23 +134,14 @@ func (s *Session) refIsCurrent() bool {
 
 // refIsOld takes the old log-probs for the reference's.
 func (s *Session) refIsOld(episodes []*episode.Episode) {
-	if s.Data.shelf != nil {
-		c := s.Data.shelf.columns
-		c.have[colRef], c.from[colRef] = true, c.from[colOld]
-		return
-	}
-	for _, e := range episodes {
-		for i := range e.Streams {
-			e.Streams[i].RefLogprobs = e.Streams[i].OldLogprobs
-		}
-	}
+	s.loader.Same(episodes, store.RefLogprobs, store.OldLogprobs)
 }
 
-// into puts what a model says into a column.
-func into(k column) func(item, policy.Outputs) error {
-	return func(it item, o policy.Outputs) error {
-		x := it.stream()
-		if *k.of(x) = o.Logprobs; k == colValue {
+// into puts what a model says into a column: values into that of values, else log-probs.
+func into(k store.Column) func(store.Item, policy.Outputs) error {
+	return func(it store.Item, o policy.Outputs) error {
+		x := it.Stream()
+		if *k.Of(x) = o.Logprobs; k == store.Values {
 			x.Values = o.Values
 		}
 		return nil
@@ -149,43 +149,38 @@ func into(k column) func(item, policy.Outputs) error {
 }
 
 // score runs the episodes through a model and hands on what it says of each
-// sequence's tokens; the column that take fills is kept.
-func (s *Session) score(ctx context.Context, phase string, model Scorer, episodes []*episode.Episode, fills column, take func(item, policy.Outputs) error) error {
+// sequence's tokens; the columns that take fills are kept.
+func (s *Session) score(ctx context.Context, phase string, model Scorer, episodes []*episode.Episode, take func(store.Item, policy.Outputs) error, fills ...store.Column) error {
 	if phase == "forward" { // within an update, and counted there
-		return s.pass(ctx, phase, model, episodes, fills, take)
+		return s.pass(ctx, phase, model, episodes, take, fills...)
 	}
-	return s.timed(phase, func() error { return s.pass(ctx, phase, model, episodes, fills, take) })
+	return s.timed(phase, func() error { return s.pass(ctx, phase, model, episodes, take, fills...) })
 }
 
-func (s *Session) pass(ctx context.Context, phase string, model Scorer, episodes []*episode.Episode, fills column, take func(item, policy.Outputs) error) error {
+func (s *Session) pass(ctx context.Context, phase string, model Scorer, episodes []*episode.Episode, take func(store.Item, policy.Outputs) error, fills ...store.Column) error {
 	done, total := 0, sequences(episodes)
-	var cols []column
-	if fills != noColumn {
-		cols = []column{fills}
-	}
-	for mb, err := range s.micro(episodes, func(e *episode.Episode) error { return s.store(e, cols...) }) {
+	for mb, err := range s.loader.MicroBatches(episodes, fills...) {
 		if err != nil {
 			return err
 		}
 		if err := ctx.Err(); err != nil {
 			return ErrInterrupted
 		}
-		batch := mb.batch
-		if fills == colTeacher && s.Config.Demonstration != DemonstrateNothing {
+		batch := mb.Batch
+		if slices.Contains(fills, store.TeacherLogprobs) && s.Config.Demonstration != DemonstrateNothing {
 			if batch, err = s.demonstrated(mb); err != nil {
 				return err
 			}
 		}
 		o, err := model.Forward(batch)
 		if err == nil {
-			err = mb.each(o, take)
+			err = mb.Each(o, take)
 		}
 		if err != nil {
-			return fmt.Errorf("%s: %s: %w", phase, names(mb.items), err)
+			return fmt.Errorf("%s: %s: %w", phase, mb.Rows(), err)
 		}
-		done += len(mb.items)
+		done += len(mb.Items)
 		s.progress(phase, done, total)
 	}
-	s.stored(cols...)
 	return nil
 }

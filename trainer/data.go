@@ -12,6 +12,7 @@ import (
 
 	"agentcli/parquet"
 	"agentcli/trainer/episode"
+	"agentcli/trainer/store"
 	"agentcli/traj"
 )
 
@@ -34,29 +35,29 @@ type Data struct {
 	rewards []rewardSum  // of each file, where its own rewards are trained on
 	parts   components   // of the rows' rewards
 
-	shelf   *shelf  // where the episodes' bodies are; nil: in memory
-	tallied laidOut // what they were counted for when they were put there
+	spill   *store.Spill // where the episodes' bodies are; nil: in memory
+	tallied layoutKey    // what they were counted for when they were put there
 	tally   func(*episode.Episode)
 }
 
 // Close gives up what of the data is on disk.
 func (d *Data) Close() error {
-	if d == nil || d.shelf == nil {
+	if d == nil || d.spill == nil {
 		return nil
 	}
-	return d.shelf.Close()
+	return d.spill.Close()
 }
 
 // add takes an episode in.
 func (d *Data) add(e *episode.Episode) error {
 	d.Episodes = append(d.Episodes, e)
-	if d.shelf == nil {
+	if d.spill == nil {
 		return nil
 	}
 	if d.tally != nil {
 		d.tally(e)
 	}
-	return d.shelf.put(e)
+	return d.spill.Put(e)
 }
 
 // Policy is a model that sampled rows.

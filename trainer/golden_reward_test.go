@@ -5,6 +5,7 @@ import (
 
 	"agentcli/trainer/algo"
 	"agentcli/trainer/episode"
+	"agentcli/trainer/store"
 )
 
 // OpenRLHF's compute_reward, on its own inputs: the clipped score on the last token that
@@ -18,10 +19,8 @@ func TestTokenRewardsAreOpenRLHFs(t *testing.T) {
 			onDisk(t, d)
 		}
 		s := &Session{Config: c, Data: d, groups: groups(d.Episodes), Clock: still}
-		if err := s.lay(d.Episodes); err != nil {
-			t.Fatal(err)
-		}
-		if err := s.layColumns(d.Episodes); err != nil {
+		s.loader = s.newLoader()
+		if err := s.loader.Begin(d.Episodes); err != nil {
 			t.Fatal(err)
 		}
 		if err := s.shape(); err != nil {
@@ -29,25 +28,25 @@ func TestTokenRewardsAreOpenRLHFs(t *testing.T) {
 		}
 		kl := [][]float64{{.2, -.5}, {.3, 0, .8}}
 		for i, e := range d.Episodes {
-			err := s.together([]*episode.Episode{e}, func() error {
+			err := s.loader.With([]*episode.Episode{e}, func() error {
 				e.Streams[0].OldLogprobs, e.Streams[0].RefLogprobs = kl[i], make([]float64, len(kl[i]))
 				return nil
-			}, colOld, colRef)
+			}, store.OldLogprobs, store.RefLogprobs)
 			if err != nil {
 				t.Fatal(err)
 			}
 		}
-		s.stored(colOld, colRef)
+		s.loader.Complete(store.OldLogprobs, store.RefLogprobs)
 		if err := s.klReward(d.Episodes); err != nil {
 			t.Fatal(err)
 		}
 		for i, want := range [][]float64{{-.02, 10.05}, {-.03, 0, -1.08}} {
 			e := d.Episodes[i]
-			release, err := s.hold([]*episode.Episode{e})
+			release, err := s.loader.Load(e)
 			if err != nil {
 				t.Fatal(err)
 			}
-			for k, got := range actionsOf(e, colReward) {
+			for k, got := range actionsOf(e, store.Rewards) {
 				near(t, "reward", got, want[k], 1e-12)
 			}
 			release()

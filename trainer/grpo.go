@@ -8,6 +8,7 @@ import (
 	"agentcli/policy"
 	"agentcli/trainer/algo"
 	"agentcli/trainer/episode"
+	"agentcli/trainer/store"
 	"agentcli/traj"
 )
 
@@ -148,12 +149,12 @@ func (g *GRPO) step(ctx context.Context, batch []*episode.Episode, at stepNumber
 	c := g.Config
 	start := g.Clock()
 	n := g.count(batch)
-	if err := g.each(batch, func(e *episode.Episode) error { m.episode(e); return nil }); err != nil {
+	if err := g.loader.Each(batch, func(e *episode.Episode) error { m.episode(e); return nil }); err != nil {
 		return false, err
 	}
 	m.unscored = slices.ContainsFunc(batch, func(e *episode.Episode) bool { return e.Unscored })
 	work := c.work(batch)
-	err = g.updatePolicy(ctx, work, at, m, func(mb micro, o policy.Outputs) (policy.Gradients, error) {
+	err = g.updatePolicy(ctx, work, at, m, func(mb store.MicroBatch, o policy.Outputs) (policy.Gradients, error) {
 		return g.policyLoss(mb, n, o, m)
 	})
 	if err != nil {

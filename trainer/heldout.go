@@ -250,7 +250,7 @@ func (s *Session) evaluate(ctx context.Context) (map[string]float64, error) {
 // forwardUnits runs units forward, without gradients, and hands each to loss, as jointly does.
 func (s *Session) forwardUnits(ctx context.Context, units [][]*episode.Episode, loss func(unit []*episode.Episode) error) error {
 	for _, chunk := range chunks(units, s.Config.MicroTokens) {
-		if err := s.score(ctx, "eval", s.Actor, flatten(chunk), noColumn, storeOutputs); err != nil {
+		if err := s.score(ctx, "eval", s.Actor, flatten(chunk), storeOutputs); err != nil {
 			return err
 		}
 		if err := eachUnit(chunk, loss); err != nil {

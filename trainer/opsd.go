@@ -7,6 +7,7 @@ import (
 
 	"agentcli/policy"
 	"agentcli/trainer/episode"
+	"agentcli/trainer/store"
 	"agentcli/traj"
 )
 
@@ -60,7 +61,7 @@ func (s *Session) demonstrations(episodes []*episode.Episode) error {
 	s.shown = map[*episode.Episode]string{}
 	for _, g := range groups(episodes) {
 		worst := slices.MinFunc(g, byScore).Score
-		release, err := s.hold(g)
+		release, err := s.loader.Load(g...)
 		if err != nil {
 			return err
 		}
@@ -97,22 +98,22 @@ func (s *Session) said(e *episode.Episode) string {
 
 // demonstrated is a micro-batch as the teacher reads it. The wanted tokens are the
 // same, in the same order: all stand behind the prompt.
-func (s *Session) demonstrated(mb micro) (policy.Batch, error) {
-	b := policy.Batch{Own: mb.batch.Own, Temperature: mb.batch.Temperature}
-	for i, it := range mb.items {
-		ids, want := mb.batch.Sequences[i], mb.batch.Want[i]
-		text := it.ep.Demonstration
+func (s *Session) demonstrated(mb store.MicroBatch) (policy.Batch, error) {
+	b := policy.Batch{Own: mb.Batch.Own, Temperature: mb.Batch.Temperature}
+	for i, it := range mb.Items {
+		ids, want := mb.Batch.Sequences[i], mb.Batch.Want[i]
+		text := it.Episode.Demonstration
 		if text == "" {
-			text = s.shown[it.ep]
+			text = s.shown[it.Episode]
 		}
 		if text != "" {
-			first := slices.Index(it.ep.Sequences[it.seq].LossMask, true)
-			front, err := s.Demonstrator.Show(ids[:first], it.ep.Question, text)
+			first := slices.Index(it.Episode.Sequences[it.Sequence].LossMask, true)
+			front, err := s.Demonstrator.Show(ids[:first], it.Episode.Question, text)
 			if err != nil {
-				return b, fmt.Errorf("%s: %w", it.ep.ID, err)
+				return b, fmt.Errorf("%s: %w", it.Episode.ID, err)
 			}
 			if n, window := len(front)+len(ids)-first, s.Actor.Window(); n > window {
-				return b, fmt.Errorf("%s: with its demonstration it has %d tokens, and the model's window %d", it.ep.ID, n, window)
+				return b, fmt.Errorf("%s: with its demonstration it has %d tokens, and the model's window %d", it.Episode.ID, n, window)
 			}
 			ids, want = slices.Concat(front, ids[first:]), slices.Concat(make([]bool, len(front)), want[first:])
 		}

@@ -6,6 +6,7 @@ import (
 
 	"agentcli/policy"
 	"agentcli/trainer/episode"
+	"agentcli/trainer/store"
 )
 
 // Plan is what a run would train on.
@@ -22,7 +23,7 @@ type Plan struct {
 	AsksOld          bool // a forward pass gives the log-probs before the update
 	Reward, StdErr   float64
 	Nothing          error // why the run would have nothing to learn from: it wraps ErrNothingToLearn; nil: it would
-	first            micro
+	first            store.MicroBatch
 }
 
 // Scores is the part of a plan that the scores alone decide. The standard error is
@@ -69,7 +70,8 @@ func MakePlan(d *Data, c Config) (*Plan, error) {
 		return nil, err
 	}
 	s := &Session{Config: c, Data: d}
-	if err := s.lay(d.Episodes); err != nil {
+	s.loader = s.newLoader()
+	if err := s.loader.Count(d.Episodes); err != nil {
 		return nil, err
 	}
 	p := scoresOf(all)
@@ -98,14 +100,14 @@ func MakePlan(d *Data, c Config) (*Plan, error) {
 	s.groups = train
 	p.AsksOld = !c.IsSupervised() && s.oldSource(trained) == oldAsked
 	first := true
-	for mb, err := range s.micro(trained, nil) {
+	for mb, err := range s.loader.MicroBatches(trained) {
 		if err != nil {
 			return nil, err
 		}
 		if first {
 			p.first, first = mb, false
 		}
-		n := policy.PackedTokens(mb.batch.Sequences)
+		n := policy.PackedTokens(mb.Batch.Sequences)
 		p.Packed, p.AtOnce = p.Packed+n, max(p.AtOnce, n)
 	}
 	return p, nil
@@ -120,10 +122,7 @@ func (s *Session) trained(all [][]*episode.Episode) ([][]*episode.Episode, error
 		return all, nil
 	}
 	s.groups = all
-	if err := s.dropColumns(); err != nil {
-		return nil, err
-	}
-	if err := s.layColumns(s.Data.Episodes); err != nil {
+	if err := s.loader.NewColumns(s.Data.Episodes); err != nil {
 		return nil, err
 	}
 	find := s.compared
@@ -137,6 +136,6 @@ func (s *Session) trained(all [][]*episode.Episode) ([][]*episode.Episode, error
 // Probe runs one micro-batch through a model, to be timed, and gives the number
 // of tokens that were computed.
 func (p *Plan) Probe(model Scorer) (tokens int, err error) {
-	_, err = model.Forward(p.first.batch)
-	return policy.PackedTokens(p.first.batch.Sequences), err
+	_, err = model.Forward(p.first.Batch)
+	return policy.PackedTokens(p.first.Batch.Sequences), err
 }

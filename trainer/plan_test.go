@@ -61,7 +61,7 @@ func TestAPlanHasAsManyStepsAsTheRun(t *testing.T) {
 
 // laid is data that is counted for these settings, as it is when files are read.
 func laid(c Config, episodes []*episode.Episode) *Data {
-	d := &Data{Episodes: episodes, tallied: c.laidOut()}
+	d := &Data{Episodes: episodes, tallied: c.layoutKey()}
 	for _, e := range episodes {
 		c.tally(e)
 	}

@@ -8,6 +8,7 @@ import (
 	"agentcli/policy"
 	"agentcli/trainer/algo"
 	"agentcli/trainer/episode"
+	"agentcli/trainer/store"
 	"agentcli/traj"
 )
 
@@ -93,7 +94,7 @@ func (p *PPO) step(ctx context.Context, batch []*episode.Episode, at stepNumbers
 	c := p.Config
 	start := p.Clock()
 	n := p.count(batch)
-	if err := p.each(batch, func(e *episode.Episode) error { m.episode(e); return nil }); err != nil {
+	if err := p.loader.Each(batch, func(e *episode.Episode) error { m.episode(e); return nil }); err != nil {
 		return false, err
 	}
 	warm := at.update > c.CriticWarmup // until then only the critic learns
@@ -105,7 +106,7 @@ func (p *PPO) step(ctx context.Context, batch []*episode.Episode, at stepNumbers
 	}
 	valued := n.rl.Tokens > 0 // the critic has something to learn from
 	if p.Critic != nil {
-		err = p.accumulate(ctx, p.Critic, "critic", work, at, m, func(mb micro, o policy.Outputs) (policy.Gradients, error) {
+		err = p.accumulate(ctx, p.Critic, "critic", work, at, m, func(mb store.MicroBatch, o policy.Outputs) (policy.Gradients, error) {
 			return p.valueLoss(mb, n, o, 1, m)
 		})
 		if err != nil {
@@ -117,7 +118,7 @@ func (p *PPO) step(ctx context.Context, batch []*episode.Episode, at stepNumbers
 		if p.Critic != nil {
 			work = c.work(batch)
 		}
-		err = p.updatePolicy(ctx, work, at, m, func(mb micro, o policy.Outputs) (g policy.Gradients, err error) {
+		err = p.updatePolicy(ctx, work, at, m, func(mb store.MicroBatch, o policy.Outputs) (g policy.Gradients, err error) {
 			if warm {
 				if g, err = p.policyLoss(mb, n, o, m); err != nil {
 					return g, err
@@ -194,16 +195,16 @@ func (p *PPO) stepCritic(at stepNumbers, m *metrics) error {
 }
 
 // valueLoss is the derivative of coef·Σ w·½·max((V−R)², (clip(V, V_old±ε)−R)²).
-func (p *PPO) valueLoss(mb micro, n counts, o policy.Outputs, coef float64, m *metrics) (policy.Gradients, error) {
+func (p *PPO) valueLoss(mb store.MicroBatch, n counts, o policy.Outputs, coef float64, m *metrics) (policy.Gradients, error) {
 	c := p.Config
 	var g policy.Gradients
 	if o.Values == nil {
 		return g, errors.New("the critic has no value head")
 	}
-	err := mb.each(o, func(it item, part policy.Outputs) error {
-		x, dv := it.stream(), make([]float64, len(it.stream().ActionWeight))
-		if !it.ep.Filtered {
-			w, err := c.Aggregation.Weight(it.ep.Actions(), n.rl)
+	err := mb.Each(o, func(it store.Item, part policy.Outputs) error {
+		x, dv := it.Stream(), make([]float64, len(it.Stream().ActionWeight))
+		if !it.Episode.Filtered {
+			w, err := c.Aggregation.Weight(it.Episode.Actions(), n.rl)
 			if err != nil {
 				return err
 			}

@@ -13,7 +13,7 @@ import (
 // that goes on must not go on with others. 0: not known.
 type rewardSum uint64
 
-// add takes in a row whose body is at hand.
+// add takes in a row whose body is in memory.
 func (s *rewardSum) add(e *episode.Episode) {
 	h := fnv.New64a()
 	number := func(x float64) { _, _ = h.Write(binary.LittleEndian.AppendUint64(nil, math.Float64bits(x))) }

@@ -8,6 +8,7 @@ import (
 	"agentcli/policy"
 	"agentcli/trainer/algo"
 	"agentcli/trainer/episode"
+	"agentcli/trainer/store"
 )
 
 // RM: a reward model from pairs of replies (Ouyang et al. 2022, equation 1):
@@ -113,14 +114,14 @@ func (s *Session) rescore(ctx context.Context) error {
 				read[i].Body = &episode.Body{Sequences: e.Sequences}
 			}
 		}
-		if err := s.lay(read); err != nil {
+		if err := s.loader.Count(read); err != nil {
 			return err
 		}
-		err := s.score(ctx, "reward_model", s.Reward, read, noColumn, func(it item, o policy.Outputs) error {
+		err := s.score(ctx, "reward_model", s.Reward, read, func(it store.Item, o policy.Outputs) error {
 			if len(o.Values) != 1 {
 				return errors.New("the reward model has no value head")
 			}
-			it.ep.Score = o.Values[0]
+			it.Episode.Score = o.Values[0]
 			return nil
 		})
 		if err != nil {

@@ -13,6 +13,7 @@ import (
 	"strings"
 
 	"agentcli/parquet"
+	"agentcli/trainer/store"
 	"agentcli/traj"
 )
 
@@ -68,15 +69,15 @@ func (n needs) columns(path string, have map[string]bool) (cols []string, err er
 func load(ctx context.Context, patterns []string, need needs, text func(d *Data, path string) (taken bool, err error)) (d *Data, err error) {
 	d = &Data{unscored: !need.reward}
 	if need.onDisk != nil {
-		d.tallied, d.tally = need.onDisk.laidOut(), need.onDisk.tally
-		shelf, shelfErr := newShelf()
-		if shelfErr != nil {
-			return nil, shelfErr
+		d.tallied, d.tally = need.onDisk.layoutKey(), need.onDisk.tally
+		spill, spillErr := store.NewSpill()
+		if spillErr != nil {
+			return nil, spillErr
 		}
-		d.shelf = shelf
+		d.spill = spill
 		defer func() {
 			if err != nil {
-				_ = shelf.Close()
+				_ = spill.Close()
 			}
 		}()
 	}
@@ -112,8 +113,8 @@ func load(ctx context.Context, patterns []string, need needs, text func(d *Data,
 	if need.made != nil && len(*need.made) > 0 {
 		return nil, traj.Mark(fmt.Errorf("the files have %d rows fewer than the checkpoint was written with; put them back as they were, or start afresh without --resume", len(*need.made)), ErrOtherRows)
 	}
-	if d.shelf != nil {
-		if err := d.shelf.settle(); err != nil {
+	if d.spill != nil {
+		if err := d.spill.Finish(); err != nil {
 			return nil, err
 		}
 	}

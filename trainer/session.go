@@ -12,6 +12,7 @@ import (
 	"agentcli/policy"
 	"agentcli/trainer/algo"
 	"agentcli/trainer/episode"
+	"agentcli/trainer/store"
 )
 
 // Session is what every algorithm runs on: models, data, the order of the
@@ -67,9 +68,10 @@ type Session struct {
 	// RefKLRows is how many trajectories it was measured on.
 	RefKLRows int
 
-	asked map[item][]float64 // log-probs by the policy, in this step, of episodes that updatePolicy asked for
+	asked map[store.Item][]float64 // log-probs by the policy, in this step, of episodes that updatePolicy asked for
 
-	eval    *Session // of Eval's rows
+	loader  *store.Loader // of Data's episodes
+	eval    *Session      // of Eval's rows
 	measure func(ctx context.Context, eval *Session, m *metrics) error
 
 	old       oldSource    // of the log-probs before the update
@@ -102,6 +104,23 @@ var ErrNothingToLearn = errors.New("nothing to learn")
 // ErrUnfit is wrapped by Run's error where the rows lack what a setting asks of them.
 var ErrUnfit = errors.New("the rows do not allow a setting")
 
+// newLoader makes the loader of the session's episodes.
+func (s *Session) newLoader() *store.Loader {
+	c := s.Config
+	return &store.Loader{
+		Spill: s.Data.spill, LayOut: c.layout, LayOutLastToken: layLastToken,
+		Counted: s.Data.tallied == c.layoutKey(), MicroTokens: c.MicroTokens, Tempered: !c.IsSupervised(), WholeSteps: c.jointly(),
+		Loaded: func(e *episode.Episode) {
+			if s.scores != nil { // by a reward model: the file's parts are of another reward
+				e.Parts, e.StepRewards = nil, nil
+			}
+			if c.OldLogprobs == OldFile && !c.IsSupervised() {
+				useRolloutLogprobs(e)
+			}
+		},
+	}
+}
+
 // begin checks the settings and lays the data out.
 func (s *Session) begin() error {
 	c := s.Config
@@ -131,6 +150,7 @@ func (s *Session) begin() error {
 			return err
 		}
 	}
+	s.loader = s.newLoader()
 	if err := s.layPTX(); err != nil {
 		return err
 	}
@@ -138,13 +158,7 @@ func (s *Session) begin() error {
 	if s.groups, s.pairs, err = s.Data.units(c); err != nil {
 		return err
 	}
-	if err := s.dropColumns(); err != nil {
-		return err
-	}
-	if err := s.lay(s.Data.Episodes); err != nil {
-		return err
-	}
-	if err := s.layColumns(s.Data.Episodes); err != nil {
+	if err := s.loader.Begin(s.Data.Episodes); err != nil {
 		return err
 	}
 	for _, e := range s.Data.Episodes {
@@ -346,7 +360,7 @@ func (s *Session) timed(phase string, f func() error) error {
 
 // take takes one step.
 func (s *Session) take(ctx context.Context, alg algorithm, batch []*episode.Episode, at stepNumbers, m *metrics) (stop bool, err error) {
-	release, err := s.holdStep(batch)
+	release, err := s.loader.LoadStep(batch)
 	if err != nil {
 		return false, err
 	}
@@ -390,9 +404,9 @@ func (s *Session) interrupted(done int) error {
 // accumulate runs a step's episodes through a model, micro-batch by micro-batch,
 // and adds up the gradients of loss.
 func (s *Session) accumulate(ctx context.Context, model Actor, phase string, work []*episode.Episode, at stepNumbers, m *metrics,
-	loss func(mb micro, o policy.Outputs) (policy.Gradients, error)) error {
+	loss func(mb store.MicroBatch, o policy.Outputs) (policy.Gradients, error)) error {
 	done, total := 0, sequences(work)
-	for mb, err := range s.micro(work, nil) {
+	for mb, err := range s.loader.MicroBatches(work) {
 		if err != nil {
 			return err
 		}
@@ -400,7 +414,7 @@ func (s *Session) accumulate(ctx context.Context, model Actor, phase string, wor
 			return err
 		}
 		var lossErr error
-		err = model.Accumulate(mb.batch, func(o policy.Outputs) policy.Gradients {
+		err = model.Accumulate(mb.Batch, func(o policy.Outputs) policy.Gradients {
 			var g policy.Gradients
 			g, lossErr = loss(mb, o)
 			return g
@@ -409,10 +423,10 @@ func (s *Session) accumulate(ctx context.Context, model Actor, phase string, wor
 			err = lossErr
 		}
 		if err != nil {
-			return fmt.Errorf("step %d, %s: %w", at.step, names(mb.items), err)
+			return fmt.Errorf("step %d, %s: %w", at.step, mb.Rows(), err)
 		}
-		done += len(mb.items)
-		m.packed(policy.PackedTokens(mb.batch.Sequences))
+		done += len(mb.Items)
+		m.packed(policy.PackedTokens(mb.Batch.Sequences))
 		s.progress(phase, done, total)
 	}
 	return nil
@@ -422,21 +436,28 @@ func (c Config) optimiser(lr float64, number int) policy.StepConfig {
 	return policy.StepConfig{LR: lr, Beta1: c.Beta1, Beta2: c.Beta2, Eps: c.AdamEps, WeightDecay: c.WeightDecay, MaxGradNorm: c.MaxGradNorm, Number: number}
 }
 
-// names says which rows a batch holds, for an error.
-func names(items []item) string {
-	if len(items) == 1 {
-		return items[0].ep.ID
-	}
-	return fmt.Sprintf("rows %s to %s", items[0].ep.ID, items[len(items)-1].ep.ID)
-}
-
-// rowsOf is names for whole episodes.
+// rowsOf says which rows episodes are, for an error.
 func rowsOf(episodes []*episode.Episode) string {
 	if len(episodes) == 0 {
 		return "no row of it"
 	}
-	return names([]item{{ep: episodes[0]}, {ep: episodes[len(episodes)-1]}})
+	return store.RowNames(episodes[0], episodes[len(episodes)-1])
 }
 
 // rng is the random source of one epoch's order.
 func rng(seed int64, epoch int) *rand.Rand { return rand.New(rand.NewPCG(uint64(seed), uint64(epoch))) }
+
+// minibatches shuffles whole groups and fills batches of at least size
+// episodes with them; 0 is one batch of all. A group is never split: its
+// members were compared with each other.
+func minibatches(groups [][]*episode.Episode, size int, r *rand.Rand) [][]*episode.Episode {
+	order := r.Perm(len(groups))
+	var out [][]*episode.Episode
+	for _, g := range order {
+		if len(out) == 0 || (size > 0 && len(out[len(out)-1]) >= size) {
+			out = append(out, nil)
+		}
+		out[len(out)-1] = append(out[len(out)-1], groups[g]...)
+	}
+	return out
+}

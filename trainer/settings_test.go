@@ -13,6 +13,7 @@ import (
 	"agentcli/policy"
 	"agentcli/trainer/algo"
 	"agentcli/trainer/episode"
+	"agentcli/trainer/store"
 	"agentcli/traj"
 )
 
@@ -27,8 +28,8 @@ func near(t *testing.T, what string, got, want, tol float64) {
 }
 
 // actionsOf is a column of an episode's actions.
-func actionsOf(e *episode.Episode, k column) (out []float64) {
-	e.EachAction(func(_ int, x *episode.TokenStream, t int) { out = append(out, (*k.of(x))[t]) })
+func actionsOf(e *episode.Episode, k store.Column) (out []float64) {
+	e.EachAction(func(_ int, x *episode.TokenStream, t int) { out = append(out, (*k.Of(x))[t]) })
 	return out
 }
 
@@ -149,12 +150,12 @@ func TestStepsOfAFileSayWhereRewardsAndTheLastRoundAre(t *testing.T) {
 				t.Fatal(err)
 			}
 			e := d.Episodes[0]
-			release, err := g.hold([]*episode.Episode{e})
+			release, err := g.loader.Load(e)
 			if err != nil {
 				t.Fatal(err)
 			}
 			if !disk { // where advantages are made of rewards at once, and only those are kept
-				if got := actionsOf(e, colReward); !slices.Equal(got, want) {
+				if got := actionsOf(e, store.Rewards); !slices.Equal(got, want) {
 					t.Errorf("%s: rewards %v, want %v", scale, got, want)
 				}
 			}
@@ -225,7 +226,7 @@ func TestPPOTakesTheKLFromTheReward(t *testing.T) {
 	n := 0
 	for _, x := range []*episode.Episode{e, f} {
 		s := x.Sequences[0]
-		got, k := actionsOf(x, colReward), 0
+		got, k := actionsOf(x, store.Rewards), 0
 		for j, sampled := range s.LossMask {
 			if !sampled {
 				continue

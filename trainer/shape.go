@@ -9,6 +9,7 @@ import (
 
 	"agentcli/trainer/algo"
 	"agentcli/trainer/episode"
+	"agentcli/trainer/store"
 	"agentcli/traj"
 )
 
@@ -67,7 +68,7 @@ func (s *Session) shape() error {
 	if err != nil {
 		return err
 	}
-	return s.timed("adv", func() error { return s.eachGroup(f, colReward) })
+	return s.timed("adv", func() error { return s.loader.Groups(s.groups, f, store.Rewards) })
 }
 
 // shapeAndEstimate is shape and advantages where nothing comes between them: in
@@ -95,7 +96,7 @@ func (s *Session) estimate(first func(i int, g []*episode.Episode) error) error 
 }
 
 func (s *Session) estimateBy(x *estimation, first func(i int, g []*episode.Episode) error) error {
-	err := s.eachGroup(func(i int, g []*episode.Episode) error {
+	err := s.loader.Groups(s.groups, func(i int, g []*episode.Episode) error {
 		if err := first(i, g); err != nil {
 			return err
 		}
@@ -117,14 +118,14 @@ func (s *Session) estimateBy(x *estimation, first func(i int, g []*episode.Episo
 type estimation struct {
 	est   *algo.Estimator
 	o     algo.EstimatorOptions
-	parts []string      // of gdpo: the names of the reward's components
-	cols  []column      // that a look at a group fills
-	seen  [][]algo.Seen // of an estimator of the batch whose rows have one advantage each
+	parts []string       // of gdpo: the names of the reward's components
+	cols  []store.Column // that a look at a group fills
+	seen  [][]algo.Seen  // of an estimator of the batch whose rows have one advantage each
 }
 
 func (s *Session) estimation() (*estimation, error) {
 	c := s.Config
-	x := &estimation{cols: []column{colAdv}}
+	x := &estimation{cols: []store.Column{store.Advantages}}
 	var ok bool
 	if x.est, ok = algo.EstimatorByName(c.Advantage); !ok {
 		return nil, fmt.Errorf("--advantage %s: want one of %v", c.Advantage, algo.EstimatorNames())
@@ -139,7 +140,7 @@ func (s *Session) estimation() (*estimation, error) {
 	}
 	switch c.Advantage {
 	case "gae":
-		x.cols = append(x.cols, colReturn)
+		x.cols = append(x.cols, store.Returns)
 	case "gdpo":
 		x.parts, err = s.partNames()
 	}
@@ -176,14 +177,14 @@ func (x *estimation) look(i int, g []*episode.Episode) error {
 }
 
 // components are those of the first row's reward, and which row has others: noticed
-// as rows are read, for their rewards are not at hand later.
+// as rows are read, for their rewards are not in memory later.
 type components struct {
 	row    string // the first one; "": none was read
 	names  []string
 	unlike string // the first row that has others, and which
 }
 
-// add looks at a row whose body is at hand.
+// add looks at a row whose body is in memory.
 func (c *components) add(e *episode.Episode) {
 	if c.unlike != "" {
 		return
@@ -248,7 +249,7 @@ func (d *Data) CheckParts(c Config) error {
 // partNames are the components of the first row's reward.
 func (s *Session) partNames() (parts []string, err error) {
 	first := s.groups[0][:1]
-	err = s.together(first, func() error {
+	err = s.loader.With(first, func() error {
 		for _, p := range first[0].Parts {
 			parts = append(parts, p.Name)
 		}

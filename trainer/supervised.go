@@ -9,6 +9,7 @@ import (
 	"agentcli/policy"
 	"agentcli/trainer/algo"
 	"agentcli/trainer/episode"
+	"agentcli/trainer/store"
 )
 
 // The algorithms that learn from given replies, not from rewards of their own.
@@ -97,14 +98,14 @@ func (c Config) asks() episode.TokenSelection {
 	return episode.TokenSelection{Scale: c.LossScale, Echo: c.Echo > 0}
 }
 
-// laidOut is what decides how episodes are laid out.
-type laidOut struct {
+// layoutKey is what decides how episodes are laid out.
+type layoutKey struct {
 	algo string
 	asks episode.TokenSelection
 }
 
-func (c Config) laidOut() laidOut {
-	l := laidOut{asks: c.asks()}
+func (c Config) layoutKey() layoutKey {
+	l := layoutKey{asks: c.asks()}
 	if c.Algo == AlgoRM || c.Algo == AlgoPRM {
 		l.algo = c.Algo
 	}
@@ -113,7 +114,7 @@ func (c Config) laidOut() laidOut {
 
 // tally counts what layout would lay out.
 func (c Config) tally(e *episode.Episode) {
-	if c.laidOut().algo == "" {
+	if c.layoutKey().algo == "" {
 		e.CountTokens(c.asks())
 		return
 	}
@@ -122,7 +123,7 @@ func (c Config) tally(e *episode.Episode) {
 }
 
 // jointly reports whether the loss ties together what is said of several
-// sequences, so that all of a step must be at hand.
+// sequences, so that all of a step must be in memory.
 func (c Config) jointly() bool { return c.TakesPairs() || c.Algo == AlgoPRM }
 
 // units are what a minibatch never splits, and the pairs within each, by group.
@@ -155,7 +156,7 @@ func (s *Session) reference(ctx context.Context, episodes []*episode.Episode, as
 		if model == nil {
 			model = s.Actor // as it is before its first update
 		}
-		if err := s.score(ctx, "ref", model, episodes, colRef, into(colRef)); err != nil {
+		if err := s.score(ctx, "ref", model, episodes, into(store.RefLogprobs), store.RefLogprobs); err != nil {
 			return err
 		}
 	}
@@ -171,14 +172,14 @@ func (s *Session) reference(ctx context.Context, episodes []*episode.Episode, as
 }
 
 // jointly adds up the gradients of a loss that ties together what the model says
-// of several sequences: those of one unit. loss reads Stream.now of a unit and
-// fills Stream.grad. Units that fit into a micro-batch together take one pass; a
+// of several sequences: those of one unit. loss reads TokenStream.Outputs of
+// a unit and fills TokenStream.Gradients. Units that fit into a micro-batch together take one pass; a
 // larger one is first run forward, piece by piece, so that the loss knows all of
 // it: no split changes the gradient.
 func (s *Session) jointly(ctx context.Context, units [][]*episode.Episode, at stepNumbers, m *metrics, loss func(unit []*episode.Episode) error) error {
 	for _, chunk := range chunks(units, s.Config.MicroTokens) {
 		episodes := flatten(chunk)
-		once := len(microBatches(episodes, s.Config.MicroTokens)) <= 1
+		once := store.CountMicroBatches(episodes, s.Config.MicroTokens) <= 1
 		if !once {
 			if err := s.rehearse(ctx, episodes, episodes, storeOutputs); err != nil {
 				return err
@@ -187,15 +188,15 @@ func (s *Session) jointly(ctx context.Context, units [][]*episode.Episode, at st
 				return err
 			}
 		}
-		err := s.accumulate(ctx, s.Actor, "update", episodes, at, m, func(mb micro, o policy.Outputs) (g policy.Gradients, err error) {
+		err := s.accumulate(ctx, s.Actor, "update", episodes, at, m, func(mb store.MicroBatch, o policy.Outputs) (g policy.Gradients, err error) {
 			if once {
-				err = mb.each(o, storeOutputs)
+				err = mb.Each(o, storeOutputs)
 				if err == nil {
 					err = eachUnit(chunk, loss)
 				}
 			}
-			for _, it := range mb.items {
-				x := it.stream()
+			for _, it := range mb.Items {
+				x := it.Stream()
 				g.Logprobs, g.Values = append(g.Logprobs, x.Gradients.Logprobs...), append(g.Values, x.Gradients.Values...)
 			}
 			return g, err
@@ -208,7 +209,7 @@ func (s *Session) jointly(ctx context.Context, units [][]*episode.Episode, at st
 }
 
 // storeOutputs notes what the model says of a sequence, for a loss of several.
-func storeOutputs(it item, o policy.Outputs) error { it.stream().Outputs = o; return nil }
+func storeOutputs(it store.Item, o policy.Outputs) error { it.Stream().Outputs = o; return nil }
 
 // eachUnit hands units to a loss that fills the gradients of their streams.
 func eachUnit(units [][]*episode.Episode, loss func(unit []*episode.Episode) error) error {
@@ -237,7 +238,7 @@ func zeros(like []float64) []float64 {
 func chunks(units [][]*episode.Episode, maxTokens int) [][][]*episode.Episode {
 	var out [][][]*episode.Episode
 	for _, u := range units {
-		if n := len(out) - 1; n >= 0 && len(microBatches(append(flatten(out[n]), u...), maxTokens)) == 1 {
+		if n := len(out) - 1; n >= 0 && store.CountMicroBatches(append(flatten(out[n]), u...), maxTokens) == 1 {
 			out[n] = append(out[n], u)
 		} else {
 			out = append(out, [][]*episode.Episode{u})
@@ -249,7 +250,7 @@ func chunks(units [][]*episode.Episode, maxTokens int) [][][]*episode.Episode {
 // update takes the optimiser step of a supervised algorithm.
 func (s *Session) update(batch []*episode.Episode, at stepNumbers, m *metrics) error {
 	delete(m.Values, "frac_reward_zero_std") // no rewards are looked at
-	err := s.each(batch, func(e *episode.Episode) error {
+	err := s.loader.Each(batch, func(e *episode.Episode) error {
 		m.prompt.add(float64(e.Prompt))
 		m.length.add(float64(e.Sampled))
 		m.tokens += int(e.Sizes().Tokens)
@@ -272,7 +273,7 @@ func (s *Session) layPTX() error {
 	for _, e := range s.PTX {
 		e.Layout = episode.LayoutOfReply
 	}
-	return s.lay(s.PTX)
+	return s.loader.Count(s.PTX)
 }
 
 // addPTX adds C·Σ −lp/N over rows of the second dataset to a step's gradient
@@ -289,9 +290,9 @@ func (s *Session) addPTX(ctx context.Context, rows int, at stepNumbers, m *metri
 		work = append(work, s.PTX[i])
 		n += s.PTX[i].Actions()
 	}
-	return s.accumulate(ctx, s.Actor, "ptx", work, at, m, func(mb micro, o policy.Outputs) (g policy.Gradients, err error) {
-		err = mb.each(o, func(it item, part policy.Outputs) error {
-			for t, w := range it.stream().ActionWeight {
+	return s.accumulate(ctx, s.Actor, "ptx", work, at, m, func(mb store.MicroBatch, o policy.Outputs) (g policy.Gradients, err error) {
+		err = mb.Each(o, func(it store.Item, part policy.Outputs) error {
+			for t, w := range it.Stream().ActionWeight {
 				g.Logprobs = append(g.Logprobs, -c.PTXCoef*w/float64(n))
 				m.add("actor/ptx_loss", -w*part.Logprobs[t])
 			}

@@ -19,9 +19,10 @@ func TestRowsHaveWeightsOfTheirTokens(t *testing.T) {
 	if len(d.Episodes) != len(want) {
 		t.Fatalf("%d episodes", len(d.Episodes))
 	}
-	s := &Session{Config: DefaultConfig()}
+	s := &Session{Config: DefaultConfig(), Data: d}
+	s.loader = s.newLoader()
 	for i, e := range d.Episodes {
-		release, err := s.hold([]*episode.Episode{e})
+		release, err := s.loader.Load(e)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -11,6 +11,7 @@ import (
 	"agentcli/policy"
 	"agentcli/trainer/algo"
 	"agentcli/trainer/episode"
+	"agentcli/trainer/store"
 )
 
 // counts are the denominators of one optimiser step, over all its micro-batches:
@@ -62,24 +63,24 @@ func (s *Session) longest(episodes []*episode.Episode) float64 {
 // aggregation, c the off-policy correction, the last term the cross-entropy of
 // observations. All denominators are of the whole step, so that no split into
 // micro-batches changes the gradient.
-func (s *Session) policyLoss(mb micro, n counts, o policy.Outputs, m *metrics) (policy.Gradients, error) {
+func (s *Session) policyLoss(mb store.MicroBatch, n counts, o policy.Outputs, m *metrics) (policy.Gradients, error) {
 	c := s.Config
 	loss, _ := algo.LossByName(c.Loss)
 	var g policy.Gradients
-	now := map[item][]float64{} // log-probs of the sequences of this micro-batch
+	now := map[store.Item][]float64{} // log-probs of the sequences of this micro-batch
 	if s.needsTrajectory(loss) {
-		if err := mb.each(o, func(it item, part policy.Outputs) error { now[it] = part.Logprobs; return nil }); err != nil {
+		if err := mb.Each(o, func(it store.Item, part policy.Outputs) error { now[it] = part.Logprobs; return nil }); err != nil {
 			return g, err
 		}
 		maps.Copy(now, s.asked)
 	}
-	err := mb.each(o, func(it item, part policy.Outputs) error {
-		x := it.stream()
+	err := mb.Each(o, func(it store.Item, part policy.Outputs) error {
+		x := it.Stream()
 		dlp, dent := make([]float64, len(x.ActionWeight)), make([]float64, len(x.ActionWeight))
 		if s.diff != nil && x.RolloutLogprobs != nil {
 			s.diff.add(part.Logprobs, x.RolloutLogprobs, x.ActionWeight)
 		}
-		if !it.ep.Filtered {
+		if !it.Episode.Filtered {
 			if err := s.actionLoss(loss, it, n, part, now, dlp, dent, m); err != nil {
 				return err
 			}
@@ -103,9 +104,9 @@ func (s *Session) policyLoss(mb micro, n counts, o policy.Outputs, m *metrics) (
 
 // actionLoss adds the part of a sequence's actions. now has the log-probs of the
 // trajectory's other sequences, where the loss asks for them.
-func (s *Session) actionLoss(loss *algo.Loss, it item, n counts, part policy.Outputs, now map[item][]float64, dlp, dent []float64, m *metrics) error {
-	c, x := s.Config, it.stream()
-	w, err := c.Aggregation.Weight(it.ep.Actions(), n.rl)
+func (s *Session) actionLoss(loss *algo.Loss, it store.Item, n counts, part policy.Outputs, now map[store.Item][]float64, dlp, dent []float64, m *metrics) error {
+	c, x := s.Config, it.Stream()
+	w, err := c.Aggregation.Weight(it.Episode.Actions(), n.rl)
 	if err != nil {
 		return err
 	}
@@ -155,20 +156,20 @@ func (s *Session) actionLoss(loss *algo.Loss, it item, n counts, part policy.Out
 // stand between them, w what each weighs. Where a number of the loss or of the
 // correction is one of the whole trajectory, it is all actions of the trajectory;
 // those of the sequence are lo to hi.
-func (s *Session) span(loss *algo.Loss, it item, w float64, lp []float64, now map[item][]float64) (span algo.Span, lo, hi int) {
+func (s *Session) span(loss *algo.Loss, it store.Item, w float64, lp []float64, now map[store.Item][]float64) (span algo.Span, lo, hi int) {
 	whole := loss.Whole || s.Config.OffPolicy.Whole()
-	for k := range it.ep.Streams {
-		if k != it.seq && !whole {
+	for k := range it.Episode.Streams {
+		if k != it.Sequence && !whole {
 			continue
 		}
-		x, at := &it.ep.Streams[k], lp
+		x, at := &it.Episode.Streams[k], lp
 		switch {
 		case s.needsTrajectory(loss):
-			at = now[item{it.ep, k}]
-		case k != it.seq:
+			at = now[store.Item{Episode: it.Episode, Sequence: k}]
+		case k != it.Sequence:
 			at = x.OldLogprobs // of a correction only: it looks at no other
 		}
-		if k == it.seq {
+		if k == it.Sequence {
 			lo = len(span.LP)
 		}
 		old := x.OldLogprobs
@@ -190,14 +191,14 @@ func (s *Session) span(loss *algo.Loss, it item, w float64, lp []float64, now ma
 			switch {
 			case x.RolloutLogprobs != nil:
 				span.Roll = append(span.Roll, x.RolloutLogprobs[t])
-			case it.ep.LogprobsUntempered && loss.NeedsRollout(): // what sampled it, as far as can be told
+			case it.Episode.LogprobsUntempered && loss.NeedsRollout(): // what sampled it, as far as can be told
 				span.Roll = append(span.Roll, old[t])
 			}
 			if x.TeacherLogprobs != nil {
 				span.Teacher = append(span.Teacher, x.TeacherLogprobs[t])
 			}
 		}
-		if k == it.seq {
+		if k == it.Sequence {
 			hi = len(span.LP)
 		}
 	}
@@ -214,16 +215,16 @@ func (s *Session) needsTrajectory(loss *algo.Loss) bool {
 // of loss. Where one ratio is the whole trajectory's, and its sequences do not fit
 // into one micro-batch, it is run forward once more beforehand, so that no split
 // changes the gradient.
-func (s *Session) updatePolicy(ctx context.Context, work []*episode.Episode, at stepNumbers, m *metrics, loss func(mb micro, o policy.Outputs) (policy.Gradients, error)) error {
+func (s *Session) updatePolicy(ctx context.Context, work []*episode.Episode, at stepNumbers, m *metrics, loss func(mb store.MicroBatch, o policy.Outputs) (policy.Gradients, error)) error {
 	m.policy = true
 	split, err := s.split(work)
 	if err != nil {
 		return err
 	}
 	if len(split) > 0 {
-		s.asked = map[item][]float64{}
+		s.asked = map[store.Item][]float64{}
 		defer func() { s.asked = nil }()
-		err := s.rehearse(ctx, work, split, func(it item, o policy.Outputs) error { s.asked[it] = o.Logprobs; return nil })
+		err := s.rehearse(ctx, work, split, func(it store.Item, o policy.Outputs) error { s.asked[it] = o.Logprobs; return nil })
 		if err != nil {
 			return err
 		}
@@ -233,39 +234,39 @@ func (s *Session) updatePolicy(ctx context.Context, work []*episode.Episode, at 
 
 // rehearse runs some of the episodes of an update forward, as the update itself will:
 // where that drops something at random, the same is dropped.
-func (s *Session) rehearse(ctx context.Context, work, some []*episode.Episode, take func(item, policy.Outputs) error) error {
+func (s *Session) rehearse(ctx context.Context, work, some []*episode.Episode, take func(store.Item, policy.Outputs) error) error {
 	actor, ok := s.Actor.(Rehearser)
 	if !ok {
-		return s.score(ctx, "forward", s.Actor, some, noColumn, take)
+		return s.score(ctx, "forward", s.Actor, some, take)
 	}
 	wanted := map[*episode.Episode]bool{}
 	for _, e := range some {
 		wanted[e] = true
 	}
 	n, done, total := 0, 0, sequences(work)
-	for mb, err := range s.micro(work, nil) {
+	for mb, err := range s.loader.MicroBatches(work) {
 		if err != nil {
 			return err
 		}
 		if err := ctx.Err(); err != nil {
 			return ErrInterrupted
 		}
-		if slices.ContainsFunc(mb.items, func(it item) bool { return wanted[it.ep] }) {
-			o, err := actor.Rehearse(mb.batch, n)
+		if slices.ContainsFunc(mb.Items, func(it store.Item) bool { return wanted[it.Episode] }) {
+			o, err := actor.Rehearse(mb.Batch, n)
 			if err == nil {
-				err = mb.each(o, func(it item, o policy.Outputs) error {
-					if !wanted[it.ep] {
+				err = mb.Each(o, func(it store.Item, o policy.Outputs) error {
+					if !wanted[it.Episode] {
 						return nil
 					}
 					return take(it, o)
 				})
 			}
 			if err != nil {
-				return fmt.Errorf("forward: %s: %w", names(mb.items), err)
+				return fmt.Errorf("forward: %s: %w", mb.Rows(), err)
 			}
 		}
 		n++
-		done += len(mb.items)
+		done += len(mb.Items)
 		s.progress("forward", done, total)
 	}
 	return nil
@@ -280,17 +281,17 @@ func (s *Session) split(work []*episode.Episode) ([]*episode.Episode, error) {
 	}
 	var out []*episode.Episode
 	n, in := 0, map[*episode.Episode]int{} // its first micro-batch
-	for mb, err := range s.micro(work, nil) {
+	for mb, err := range s.loader.MicroBatches(work) {
 		if err != nil {
 			return nil, err
 		}
-		for _, it := range mb.items {
-			first, seen := in[it.ep]
+		for _, it := range mb.Items {
+			first, seen := in[it.Episode]
 			switch {
 			case !seen:
-				in[it.ep] = n
-			case first != n && !it.ep.Filtered && (len(out) == 0 || out[len(out)-1] != it.ep):
-				out = append(out, it.ep)
+				in[it.Episode] = n
+			case first != n && !it.Episode.Filtered && (len(out) == 0 || out[len(out)-1] != it.Episode):
+				out = append(out, it.Episode)
 			}
 		}
 		n++
@@ -330,7 +331,7 @@ func (s *Session) klReward(episodes []*episode.Episode) error {
 		})
 		return nil
 	}
-	err := s.timed("adv", func() error { return s.each(episodes, take, colReward) })
+	err := s.timed("adv", func() error { return s.loader.Each(episodes, take, store.Rewards) })
 	s.RefKL, s.RefKLRows = sum/float64(max(n, 1)), len(episodes)
 	return err
 }

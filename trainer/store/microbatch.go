@@ -1,9 +1,8 @@
-package trainer
+package store
 
 import (
 	"fmt"
 	"math"
-	"math/rand/v2"
 	"slices"
 
 	"agentcli/policy"
@@ -11,16 +10,17 @@ import (
 	"agentcli/traj"
 )
 
-// item is one sequence of one episode in a batch.
-type item struct {
-	ep  *episode.Episode
-	seq int
+// Item is one sequence of one episode in a micro-batch.
+type Item struct {
+	Episode  *episode.Episode
+	Sequence int
 }
 
-// micro is a batch that is small enough to compute at once.
-type micro struct {
-	items []item
-	batch policy.Batch
+// MicroBatch is a batch that is small enough to compute at once: Batch has the token ids
+// and wanted tokens of the Items, in their order.
+type MicroBatch struct {
+	Items []Item
+	Batch policy.Batch
 }
 
 // cutter cuts sequences into batches of at most max packed tokens: a prefix that
@@ -28,7 +28,7 @@ type micro struct {
 type cutter struct {
 	max      int
 	tempered bool // log-probs are those at the episodes' temperatures
-	now      micro
+	now      MicroBatch
 	size     int
 	prev     []int32
 	wanted   int // tokens of now
@@ -36,22 +36,22 @@ type cutter struct {
 
 // add takes a sequence; full says that it begins a new batch, and gives the one
 // before.
-func (c *cutter) add(e *episode.Episode, i int) (before micro, full bool) {
+func (c *cutter) add(e *episode.Episode, i int) (before MicroBatch, full bool) {
 	s, x := &e.Sequences[i], &e.Streams[i]
 	if len(x.ActionWeight) == 0 {
-		return micro{}, false // nothing of it is asked
+		return MicroBatch{}, false // nothing of it is asked
 	}
 	cost := len(s.TokenIDs)
-	if some := len(c.now.items) > 0; some {
+	if some := len(c.now.Items) > 0; some {
 		if cost -= episode.CommonPrefix(c.prev, s.TokenIDs); c.size+cost > c.max {
 			before, full = c.now, true
-			c.now, c.size, c.wanted, cost = micro{}, 0, 0, len(s.TokenIDs)
+			c.now, c.size, c.wanted, cost = MicroBatch{}, 0, 0, len(s.TokenIDs)
 		}
 	}
-	c.now.items = append(c.now.items, item{e, i})
-	c.now.batch.Sequences = append(c.now.batch.Sequences, s.TokenIDs)
-	c.now.batch.Want = append(c.now.batch.Want, x.Want)
-	c.now.batch.Own = x.ValueIncludesToken
+	c.now.Items = append(c.now.Items, Item{e, i})
+	c.now.Batch.Sequences = append(c.now.Batch.Sequences, s.TokenIDs)
+	c.now.Batch.Want = append(c.now.Batch.Want, x.Want)
+	c.now.Batch.Own = x.ValueIncludesToken
 	if c.tempered && e.Layout == episode.LayoutOfAlgorithm {
 		c.temper(e.SamplingTemperature(), x)
 	}
@@ -64,7 +64,7 @@ func (c *cutter) add(e *episode.Episode, i int) (before micro, full bool) {
 // temper gives the batch the temperatures of a sequence's tokens: an action's is that
 // it was sampled at; an observation, which was not sampled, is learned as it stands.
 func (c *cutter) temper(t float64, x *episode.TokenStream) {
-	b := &c.now.batch
+	b := &c.now.Batch
 	if b.Temperature == nil {
 		if t == 1 {
 			return // nil for as long as all are
@@ -80,45 +80,44 @@ func (c *cutter) temper(t float64, x *episode.TokenStream) {
 	}
 }
 
-// microBatches cuts episodes that are at hand.
-func microBatches(episodes []*episode.Episode, maxTokens int) []micro {
-	var out []micro
-	cut := cutter{max: maxTokens}
+// CountMicroBatches is how many micro-batches of maxTokens packed tokens episodes in
+// memory are cut into.
+func CountMicroBatches(episodes []*episode.Episode, maxTokens int) int {
+	n, cut := 0, cutter{max: maxTokens}
 	for _, e := range episodes {
 		for i := range e.Sequences {
-			if mb, full := cut.add(e, i); full {
-				out = append(out, mb)
+			if _, full := cut.add(e, i); full {
+				n++
 			}
 		}
 	}
-	if len(cut.now.items) > 0 {
-		out = append(out, cut.now)
+	if len(cut.now.Items) > 0 {
+		n++
 	}
-	return out
+	return n
 }
 
-// minibatches shuffles whole groups and fills batches of at least size
-// episodes with them; 0 is one batch of all. A group is never split: its
-// members were compared with each other.
-func minibatches(groups [][]*episode.Episode, size int, r *rand.Rand) [][]*episode.Episode {
-	order := r.Perm(len(groups))
-	var out [][]*episode.Episode
-	for _, g := range order {
-		if len(out) == 0 || (size > 0 && len(out[len(out)-1]) >= size) {
-			out = append(out, nil)
-		}
-		out[len(out)-1] = append(out[len(out)-1], groups[g]...)
-	}
-	return out
+// Rows says which rows the micro-batch holds, for an error.
+func (m MicroBatch) Rows() string {
+	return RowNames(m.Items[0].Episode, m.Items[len(m.Items)-1].Episode)
 }
 
-func (it item) stream() *episode.TokenStream { return &it.ep.Streams[it.seq] }
+// RowNames names the rows from first to last, for an error.
+func RowNames(first, last *episode.Episode) string {
+	if first == last {
+		return first.ID
+	}
+	return fmt.Sprintf("rows %s to %s", first.ID, last.ID)
+}
 
-// each cuts what a model said of a micro-batch into its sequences' parts.
-func (m micro) each(o policy.Outputs, f func(it item, part policy.Outputs) error) error {
+// Stream is the token stream of the sequence.
+func (it Item) Stream() *episode.TokenStream { return &it.Episode.Streams[it.Sequence] }
+
+// Each cuts what a model said of a micro-batch into its sequences' parts.
+func (m MicroBatch) Each(o policy.Outputs, f func(it Item, part policy.Outputs) error) error {
 	want := 0
-	for _, it := range m.items {
-		want += len(it.stream().ActionWeight)
+	for _, it := range m.Items {
+		want += len(it.Stream().ActionWeight)
 	}
 	for _, x := range []struct {
 		name string
@@ -135,15 +134,15 @@ func (m micro) each(o policy.Outputs, f func(it item, part policy.Outputs) error
 		}
 		return x[:n:n], x[n:]
 	}
-	for _, it := range m.items {
-		n := len(it.stream().ActionWeight)
+	for _, it := range m.Items {
+		n := len(it.Stream().ActionWeight)
 		var part policy.Outputs
 		part.Logprobs, o.Logprobs = cut(o.Logprobs, n)
 		part.Entropy, o.Entropy = cut(o.Entropy, n)
 		part.Values, o.Values = cut(o.Values, n)
 		for _, x := range [][]float64{part.Logprobs, part.Values} {
 			if i := slices.IndexFunc(x, func(v float64) bool { return math.IsNaN(v) || math.IsInf(v, 0) }); i >= 0 {
-				return traj.Mark(fmt.Errorf("%s: the model's output for token %d of those that it is trained on is %v", it.ep.ID, i, x[i]), policy.ErrNotFinite)
+				return traj.Mark(fmt.Errorf("%s: the model's output for token %d of those that it is trained on is %v", it.Episode.ID, i, x[i]), policy.ErrNotFinite)
 			}
 		}
 		if err := f(it, part); err != nil {
