@@ -122,7 +122,7 @@ func (c Config) Validate() error {
 	if err := c.KL.Known(); err != nil {
 		return fmt.Errorf("--kl: %w", err)
 	}
-	if _, err := numbers("part-weights", c.PartWeights); err != nil {
+	if _, err := parseNumbers("part-weights", c.PartWeights); err != nil {
 		return err
 	}
 	if _, _, _, err := c.lengthWeights(); err != nil {
@@ -290,7 +290,7 @@ func (c Config) klInLoss() bool   { return c.KLCoef > 0 && c.KLIn == KLInLoss }
 
 // lengthWeights reads LengthPenalty.
 func (c Config) lengthWeights() (out, in, turns float64, err error) {
-	w, err := numbers("length-penalty", c.LengthPenalty)
+	w, err := parseNumbers("length-penalty", c.LengthPenalty)
 	if err != nil || w == nil {
 		return 0, 0, 0, err
 	}

@@ -215,7 +215,7 @@ func (s *Session) prepareEval(ctx context.Context, ask bool) error {
 	if err := s.eval.reference(ctx, episodes, ask); err != nil {
 		return err
 	}
-	s.eval.maxLength = s.eval.longest(episodes)
+	s.eval.maxLength = s.eval.maxActions(episodes)
 	if s.Frozen != nil { // of a resumed run
 		s.Frozen.eval = s.eval.Frozen
 	}

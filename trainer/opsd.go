@@ -58,7 +58,7 @@ func (s *Session) demonstrations(episodes []*episode.Episode) error {
 	if s.Config.Demonstration != DemonstrateBest {
 		return nil
 	}
-	s.shown = map[*episode.Episode]string{}
+	s.demonstrationOf = map[*episode.Episode]string{}
 	for _, g := range groups(episodes) {
 		worst := slices.MinFunc(g, byScore).Score
 		release, err := s.loader.Load(g...)
@@ -68,12 +68,12 @@ func (s *Session) demonstrations(episodes []*episode.Episode) error {
 		for _, e := range g {
 			others := slices.DeleteFunc(slices.Clone(g), func(o *episode.Episode) bool { return o == e || o.Score <= worst })
 			if len(others) > 0 {
-				s.shown[e] = s.said(slices.MaxFunc(others, byScore))
+				s.demonstrationOf[e] = s.replyText(slices.MaxFunc(others, byScore))
 			}
 		}
 		release()
 	}
-	if len(s.shown) == 0 {
+	if len(s.demonstrationOf) == 0 {
 		return traj.Mark(errors.New("--demonstration best: no attempt is better than the others of its group, so there is nothing to show (sample more attempts, or give --demonstration answer)"), ErrNothingToLearn)
 	}
 	return nil
@@ -89,9 +89,9 @@ func byScore(a, b *episode.Episode) int {
 	return 0
 }
 
-// said is everything behind the prompt of an episode's last sequence: its replies,
+// replyText is everything behind the prompt of an episode's last sequence: its replies,
 // and what the tools said.
-func (s *Session) said(e *episode.Episode) string {
+func (s *Session) replyText(e *episode.Episode) string {
 	q := &e.Sequences[len(e.Sequences)-1]
 	return s.Demonstrator.Text(q.TokenIDs[slices.Index(q.LossMask, true):])
 }
@@ -104,7 +104,7 @@ func (s *Session) demonstrated(mb store.MicroBatch) (policy.Batch, error) {
 		ids, want := mb.Batch.Sequences[i], mb.Batch.Want[i]
 		text := it.Episode.Demonstration
 		if text == "" {
-			text = s.shown[it.Episode]
+			text = s.demonstrationOf[it.Episode]
 		}
 		if text != "" {
 			first := slices.Index(it.Episode.Sequences[it.Sequence].LossMask, true)

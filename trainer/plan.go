@@ -125,7 +125,7 @@ func (s *Session) trained(all [][]*episode.Episode) ([][]*episode.Episode, error
 	if err := s.loader.NewColumns(s.Data.Episodes); err != nil {
 		return nil, err
 	}
-	find := s.compared
+	find := s.estimateAndFilter
 	if later {
 		find = s.shapeAndDrop
 	}

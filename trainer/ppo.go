@@ -55,7 +55,7 @@ func (p *PPO) Run(ctx context.Context) error {
 
 	// old and reference log-probs, and values, before anything changes.
 	episodes := flatten(p.groups)
-	if err := p.before(ctx, episodes, critic); err != nil {
+	if err := p.precompute(ctx, episodes, critic); err != nil {
 		return err
 	}
 
@@ -68,7 +68,7 @@ func (p *PPO) Run(ctx context.Context) error {
 	if err := p.advantages(); err != nil {
 		return err
 	}
-	p.maxLength = p.longest(episodes)
+	p.maxLength = p.maxActions(episodes)
 
 	// epochs → minibatches → step
 	err := p.epochs(ctx, p.groups, p)
@@ -173,7 +173,7 @@ func (p *PPO) step(ctx context.Context, batch []*episode.Episode, at stepNumbers
 			return false, err
 		}
 	}
-	p.torn = false
+	p.partialStep = false
 	if !valued && p.moves(batch) {
 		p.Frozen.Unvalued++
 	}
@@ -185,7 +185,7 @@ func (p *PPO) stepCritic(at stepNumbers, m *metrics) error {
 	c := p.Config
 	lr := c.Rate(c.CriticLR, at.step, at.total)
 	norm, err := p.Critic.Step(c.optimiser(lr, at.update-p.Unvalued-p.Frozen.Unvalued))
-	p.torn = err == nil || !errors.Is(err, policy.ErrNotFinite)
+	p.partialStep = err == nil || !errors.Is(err, policy.ErrNotFinite)
 	if err != nil {
 		return stepError(at, "critic", err)
 	}

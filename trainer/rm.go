@@ -3,12 +3,9 @@ package trainer
 import (
 	"context"
 	"errors"
-	"fmt"
 
-	"agentcli/policy"
 	"agentcli/trainer/algo"
 	"agentcli/trainer/episode"
-	"agentcli/trainer/store"
 )
 
 // RM: a reward model from pairs of replies (Ouyang et al. 2022, equation 1):
@@ -95,50 +92,3 @@ func layLastToken(e *episode.Episode) {
 }
 
 func final(e *episode.Episode) *episode.TokenStream { return &e.Streams[len(e.Streams)-1] }
-
-// rescore puts a reward model's scores in the place of the file's. A resumed run
-// has them in its checkpoint.
-func (s *Session) rescore(ctx context.Context) error {
-	all := s.Data.Episodes
-	switch {
-	case s.Done > 0 && s.Frozen.Scores != nil:
-		if len(s.Frozen.Scores) != len(all) {
-			return fmt.Errorf("the trajectories are not those that the checkpoint was written with (%d then, %d now)", len(s.Frozen.Scores), len(all))
-		}
-		s.scores = s.Frozen.Scores
-	case s.Reward != nil:
-		read := make([]*episode.Episode, len(all))
-		for i, e := range all {
-			read[i] = &episode.Episode{ID: e.ID, Layout: episode.LayoutOfLastToken, Store: e.Store, StoredAt: e.StoredAt, StoredBytes: e.StoredBytes}
-			if e.Body != nil {
-				read[i].Body = &episode.Body{Sequences: e.Sequences}
-			}
-		}
-		if err := s.loader.Count(read); err != nil {
-			return err
-		}
-		err := s.score(ctx, "reward_model", s.Reward, read, func(it store.Item, o policy.Outputs) error {
-			if len(o.Values) != 1 {
-				return errors.New("the reward model has no value head")
-			}
-			it.Episode.Score = o.Values[0]
-			return nil
-		})
-		if err != nil {
-			return err
-		}
-		s.scores = make([]float64, len(all))
-		for i, e := range read {
-			s.scores[i] = e.Score
-		}
-	default:
-		return nil
-	}
-	for i, e := range all {
-		e.Unscored = false
-		if e.Score = s.scores[i]; e.Body != nil {
-			e.Parts, e.StepRewards = nil, nil
-		}
-	}
-	return nil
-}

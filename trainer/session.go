@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"maps"
-	"math/rand/v2"
 	"time"
 
 	"agentcli/policy"
@@ -68,23 +67,23 @@ type Session struct {
 	// RefKLRows is how many trajectories it was measured on.
 	RefKLRows int
 
-	asked map[store.Item][]float64 // log-probs by the policy, in this step, of episodes that updatePolicy asked for
+	splitLogprobs map[store.Item][]float64 // log-probs by the policy, in this step, of episodes that updatePolicy asked for
 
 	loader  *store.Loader // of Data's episodes
 	eval    *Session      // of Eval's rows
 	measure func(ctx context.Context, eval *Session, m *metrics) error
 
-	old       oldSource    // of the log-probs before the update
-	drop      func() error // forgets what a step has added up
-	torn      bool         // a step was taken in part: the models' state is none to keep
-	maxLength float64      // L of seq-mean-token-sum-norm
-	diff      *RolloutDiff // being measured in this step; nil: not in this one
-	scores    []float64    // of Data's episodes by Reward; nil: the file's
-	pairs     map[string][]Pair
-	shown     map[*episode.Episode]string // what each one's teacher is shown of its group
-	groups    [][]*episode.Episode
-	judged    [][]*episode.Episode // all groups, where --drop-zero-std left some out; nil: it did not
-	spent     map[string]float64   // seconds of each phase that no step has told of yet
+	old             oldSource    // of the log-probs before the update
+	drop            func() error // forgets what a step has added up
+	partialStep     bool         // a step was taken in part: the models' state is none to keep
+	maxLength       float64      // L of seq-mean-token-sum-norm
+	diff            *RolloutDiff // being measured in this step; nil: not in this one
+	scores          []float64    // of Data's episodes by Reward; nil: the file's
+	pairs           map[string][]Pair
+	demonstrationOf map[*episode.Episode]string // what each one's teacher is shown of its group
+	groups          [][]*episode.Episode
+	allGroups       [][]*episode.Episode // all groups, where --drop-zero-std left some out; nil: it did not
+	phaseSeconds    map[string]float64   // seconds of each phase that no step has told of yet
 }
 
 // Progress says how far a phase is, in sequences.
@@ -235,9 +234,9 @@ func (s *Session) epochs(ctx context.Context, train [][]*episode.Episode, alg al
 			if first && moves && s.old != oldAsked && !c.IsSupervised() {
 				s.diff = &RolloutDiff{}
 			}
-			stop, err := s.take(ctx, alg, batch, stepNumbers{step, total, updates}, m)
+			stop, err := s.runStep(ctx, alg, batch, stepNumbers{step, total, updates}, m)
 			if err != nil {
-				if s.torn { // the checkpoint before is what there is
+				if s.partialStep { // the checkpoint before is what there is
 					return err
 				}
 				if ctx.Err() != nil {
@@ -246,11 +245,11 @@ func (s *Session) epochs(ctx context.Context, train [][]*episode.Episode, alg al
 				if stop = errors.Is(err, errKLExceeded); stop {
 					err = s.drop()
 				} else {
-					err = s.bad(err, m)
+					err = s.handleNonFinite(err, m)
 				}
 				if err != nil {
 					// The step is lost, not those before it: its gradients were dropped.
-					return errors.Join(err, s.keep(step-1))
+					return errors.Join(err, s.saveCheckpoint(step-1))
 				}
 				if moves { // Adam does not count a step that was left out
 					updates--
@@ -266,7 +265,7 @@ func (s *Session) epochs(ctx context.Context, train [][]*episode.Episode, alg al
 				return err
 			}
 			if stop {
-				return s.keep(step)
+				return s.saveCheckpoint(step)
 			}
 			if s.Checkpoint != nil && c.SaveEvery > 0 && step%c.SaveEvery == 0 && step < total {
 				if err := s.timed("save_checkpoint", func() error { return s.Checkpoint(step, s.Frozen) }); err != nil {
@@ -276,21 +275,21 @@ func (s *Session) epochs(ctx context.Context, train [][]*episode.Episode, alg al
 		}
 	}
 	// Until the model itself is written, this is all there is of the run.
-	return s.keep(step)
+	return s.saveCheckpoint(step)
 }
 
 // stepMetrics begins the metrics of a step.
 func (s *Session) stepMetrics(at stepNumbers, epoch int, batch []*episode.Episode) *metrics {
 	compared := groups(batch)
-	if s.judged != nil {
-		compared = s.judged // flat ones are in no step
+	if s.allGroups != nil {
+		compared = s.allGroups // flat ones are in no step
 	}
 	m := newMetrics(at.step, at.total, epoch, s.Data, compared)
 	m.bySequence = s.Config.Aggregation != algo.TokenMean
-	for phase, seconds := range s.spent { // of what was done before this step
+	for phase, seconds := range s.phaseSeconds { // of what was done before this step
 		m.set("timing_s/"+phase, seconds)
 	}
-	s.spent = nil
+	s.phaseSeconds = nil
 	return m
 }
 
@@ -351,15 +350,15 @@ func (s *Session) timed(phase string, f func() error) error {
 	}
 	start := now()
 	err := f()
-	if s.spent == nil {
-		s.spent = map[string]float64{}
+	if s.phaseSeconds == nil {
+		s.phaseSeconds = map[string]float64{}
 	}
-	s.spent[phase] += now().Sub(start).Seconds()
+	s.phaseSeconds[phase] += now().Sub(start).Seconds()
 	return err
 }
 
-// take takes one step.
-func (s *Session) take(ctx context.Context, alg algorithm, batch []*episode.Episode, at stepNumbers, m *metrics) (stop bool, err error) {
+// runStep takes one step.
+func (s *Session) runStep(ctx context.Context, alg algorithm, batch []*episode.Episode, at stepNumbers, m *metrics) (stop bool, err error) {
 	release, err := s.loader.LoadStep(batch)
 	if err != nil {
 		return false, err
@@ -368,9 +367,9 @@ func (s *Session) take(ctx context.Context, alg algorithm, batch []*episode.Epis
 	return alg.step(ctx, batch, at, m)
 }
 
-// bad drops a step whose loss or gradient is not finite, where that is asked for,
+// handleNonFinite drops a step whose loss or gradient is not finite, where that is asked for,
 // and says which rows it was.
-func (s *Session) bad(err error, m *metrics) error {
+func (s *Session) handleNonFinite(err error, m *metrics) error {
 	if !errors.Is(err, policy.ErrNotFinite) {
 		return err
 	}
@@ -384,8 +383,8 @@ func (s *Session) bad(err error, m *metrics) error {
 	return s.drop()
 }
 
-// keep saves the state after `done` steps, if there is anything to save.
-func (s *Session) keep(done int) error {
+// saveCheckpoint saves the state after `done` steps, if there is anything to save.
+func (s *Session) saveCheckpoint(done int) error {
 	if s.Checkpoint == nil || done <= s.Done {
 		return nil
 	}
@@ -399,65 +398,4 @@ func (s *Session) interrupted(done int) error {
 		}
 	}
 	return ErrInterrupted
-}
-
-// accumulate runs a step's episodes through a model, micro-batch by micro-batch,
-// and adds up the gradients of loss.
-func (s *Session) accumulate(ctx context.Context, model Actor, phase string, work []*episode.Episode, at stepNumbers, m *metrics,
-	loss func(mb store.MicroBatch, o policy.Outputs) (policy.Gradients, error)) error {
-	done, total := 0, sequences(work)
-	for mb, err := range s.loader.MicroBatches(work) {
-		if err != nil {
-			return err
-		}
-		if err := ctx.Err(); err != nil {
-			return err
-		}
-		var lossErr error
-		err = model.Accumulate(mb.Batch, func(o policy.Outputs) policy.Gradients {
-			var g policy.Gradients
-			g, lossErr = loss(mb, o)
-			return g
-		})
-		if lossErr != nil {
-			err = lossErr
-		}
-		if err != nil {
-			return fmt.Errorf("step %d, %s: %w", at.step, mb.Rows(), err)
-		}
-		done += len(mb.Items)
-		m.packed(policy.PackedTokens(mb.Batch.Sequences))
-		s.progress(phase, done, total)
-	}
-	return nil
-}
-
-func (c Config) optimiser(lr float64, number int) policy.StepConfig {
-	return policy.StepConfig{LR: lr, Beta1: c.Beta1, Beta2: c.Beta2, Eps: c.AdamEps, WeightDecay: c.WeightDecay, MaxGradNorm: c.MaxGradNorm, Number: number}
-}
-
-// rowsOf says which rows episodes are, for an error.
-func rowsOf(episodes []*episode.Episode) string {
-	if len(episodes) == 0 {
-		return "no row of it"
-	}
-	return store.RowNames(episodes[0], episodes[len(episodes)-1])
-}
-
-// rng is the random source of one epoch's order.
-func rng(seed int64, epoch int) *rand.Rand { return rand.New(rand.NewPCG(uint64(seed), uint64(epoch))) }
-
-// minibatches shuffles whole groups and fills batches of at least size
-// episodes with them; 0 is one batch of all. A group is never split: its
-// members were compared with each other.
-func minibatches(groups [][]*episode.Episode, size int, r *rand.Rand) [][]*episode.Episode {
-	order := r.Perm(len(groups))
-	var out [][]*episode.Episode
-	for _, g := range order {
-		if len(out) == 0 || (size > 0 && len(out[len(out)-1]) >= size) {
-			out = append(out, nil)
-		}
-		out[len(out)-1] = append(out[len(out)-1], groups[g]...)
-	}
-	return out
 }

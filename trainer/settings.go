@@ -155,6 +155,6 @@ func (c Config) validateTogether(bad func(flag string, v any, want string) error
 
 // shapesByLength reports whether LengthPenalty has a weight that is not 0.
 func (c Config) shapesByLength() bool {
-	w, err := numbers("length-penalty", c.LengthPenalty)
+	w, err := parseNumbers("length-penalty", c.LengthPenalty)
 	return err == nil && slices.ContainsFunc(w, func(x float64) bool { return x != 0 })
 }

@@ -33,7 +33,7 @@ func (f *SFT) Run(ctx context.Context) error {
 	if err := f.reference(ctx, episodes, false); err != nil {
 		return err
 	}
-	f.maxLength = f.longest(episodes)
+	f.maxLength = f.maxActions(episodes)
 	return f.epochs(ctx, f.groups, f)
 }
 

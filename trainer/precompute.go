@@ -2,6 +2,7 @@ package trainer
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 
@@ -12,9 +13,9 @@ import (
 	"agentcli/traj"
 )
 
-// before fills in what the models said before anything changed: from the
+// precompute fills in what the models said before anything changed: from the
 // checkpoint of a resumed run, else by asking them.
-func (s *Session) before(ctx context.Context, episodes []*episode.Episode, values Scorer) error {
+func (s *Session) precompute(ctx context.Context, episodes []*episode.Episode, values Scorer) error {
 	c := s.Config
 	s.old = s.oldSource(episodes)
 	if s.Done > 0 {
@@ -29,7 +30,7 @@ func (s *Session) before(ctx context.Context, episodes []*episode.Episode, value
 	case s.Ref == Scorer(s.Actor) && s.old == oldAsked: // it was just asked
 		s.refIsOld(episodes)
 	default:
-		err := s.score(ctx, "ref", s.Ref, episodes, into(store.RefLogprobs), store.RefLogprobs)
+		err := s.score(ctx, "ref", s.Ref, episodes, intoColumn(store.RefLogprobs), store.RefLogprobs)
 		if err != nil {
 			return err
 		}
@@ -38,13 +39,13 @@ func (s *Session) before(ctx context.Context, episodes []*episode.Episode, value
 		if err := s.demonstrations(episodes); err != nil {
 			return err
 		}
-		err := s.score(ctx, "teacher", s.Teacher, episodes, into(store.TeacherLogprobs), store.TeacherLogprobs)
+		err := s.score(ctx, "teacher", s.Teacher, episodes, intoColumn(store.TeacherLogprobs), store.TeacherLogprobs)
 		if err != nil {
 			return err
 		}
 	}
 	if values != nil {
-		err := s.score(ctx, "values", values, episodes, into(store.Values), store.Values)
+		err := s.score(ctx, "values", values, episodes, intoColumn(store.Values), store.Values)
 		if err != nil {
 			return err
 		}
@@ -53,7 +54,7 @@ func (s *Session) before(ctx context.Context, episodes []*episode.Episode, value
 		s.Release()
 		s.Ref, s.Teacher, s.Reward = nil, nil, nil
 	}
-	s.shown = nil
+	s.demonstrationOf = nil
 	s.Frozen = s.freeze(episodes)
 	s.Frozen.Diff = diff
 	return nil
@@ -137,8 +138,8 @@ func (s *Session) refIsOld(episodes []*episode.Episode) {
 	s.loader.Same(episodes, store.RefLogprobs, store.OldLogprobs)
 }
 
-// into puts what a model says into a column: values into that of values, else log-probs.
-func into(k store.Column) func(store.Item, policy.Outputs) error {
+// intoColumn puts what a model says into a column: values into that of values, else log-probs.
+func intoColumn(k store.Column) func(store.Item, policy.Outputs) error {
 	return func(it store.Item, o policy.Outputs) error {
 		x := it.Stream()
 		if *k.Of(x) = o.Logprobs; k == store.Values {
@@ -181,6 +182,53 @@ func (s *Session) pass(ctx context.Context, phase string, model Scorer, episodes
 		}
 		done += len(mb.Items)
 		s.progress(phase, done, total)
+	}
+	return nil
+}
+
+// rescore puts a reward model's scores in the place of the file's. A resumed run
+// has them in its checkpoint.
+func (s *Session) rescore(ctx context.Context) error {
+	all := s.Data.Episodes
+	switch {
+	case s.Done > 0 && s.Frozen.Scores != nil:
+		if len(s.Frozen.Scores) != len(all) {
+			return fmt.Errorf("the trajectories are not those that the checkpoint was written with (%d then, %d now)", len(s.Frozen.Scores), len(all))
+		}
+		s.scores = s.Frozen.Scores
+	case s.Reward != nil:
+		read := make([]*episode.Episode, len(all))
+		for i, e := range all {
+			read[i] = &episode.Episode{ID: e.ID, Layout: episode.LayoutOfLastToken, Store: e.Store, StoredAt: e.StoredAt, StoredBytes: e.StoredBytes}
+			if e.Body != nil {
+				read[i].Body = &episode.Body{Sequences: e.Sequences}
+			}
+		}
+		if err := s.loader.Count(read); err != nil {
+			return err
+		}
+		err := s.score(ctx, "reward_model", s.Reward, read, func(it store.Item, o policy.Outputs) error {
+			if len(o.Values) != 1 {
+				return errors.New("the reward model has no value head")
+			}
+			it.Episode.Score = o.Values[0]
+			return nil
+		})
+		if err != nil {
+			return err
+		}
+		s.scores = make([]float64, len(all))
+		for i, e := range read {
+			s.scores[i] = e.Score
+		}
+	default:
+		return nil
+	}
+	for i, e := range all {
+		e.Unscored = false
+		if e.Score = s.scores[i]; e.Body != nil {
+			e.Parts, e.StepRewards = nil, nil
+		}
 	}
 	return nil
 }
