@@ -277,7 +277,7 @@ func withAdvantage(groups [][]*episode.Episode) [][]*episode.Episode {
 // cross-entropy.
 func (c Config) movesAnyway(groups [][]*episode.Episode) bool {
 	observed := func(e *episode.Episode) bool { return e.Observations() > 0 }
-	return c.Loss == "opd" || c.KLCoef > 0 || c.EntropyCoef != 0 || c.PTXCoef > 0 ||
+	return c.needsTeacher() || c.KLCoef > 0 || c.EntropyCoef != 0 || c.PTXCoef > 0 ||
 		(c.Echo > 0 && slices.ContainsFunc(flatten(groups), observed))
 }
 
@@ -299,7 +299,7 @@ func (s *Session) errNoSignal() error {
 // are.
 func (s *Session) dropGroups(kept [][]*episode.Episode) error {
 	c := s.Config
-	if len(kept) == 0 && (c.Algo == AlgoPPO || c.movesAnyway(s.groups)) { // the flag alone is in the way
+	if len(kept) == 0 && (c.traits().critic || c.movesAnyway(s.groups)) { // the flag alone is in the way
 		return traj.Mark(fmt.Errorf("all attempts within each of the %d groups have the same reward, and --drop-zero-std leaves such groups out: nothing is left to learn from (leave the flag out, or sample more attempts with rollout -n, or harder or easier tasks)", len(s.groups)), ErrNothingToLearn)
 	}
 	if len(kept) == 0 {

@@ -128,6 +128,7 @@ func (c Config) Validate() error {
 	if _, _, _, err := c.lengthWeights(); err != nil {
 		return err
 	}
+	_, registered := registry[c.Algo]
 	known := false
 	for _, a := range algo.Aggregations {
 		known = known || a == c.Aggregation
@@ -136,9 +137,9 @@ func (c Config) Validate() error {
 	within := func(x float64) bool { return x >= 0 && x < 1 }
 	least0 := func(x float64) bool { return x >= 0 && !math.IsInf(x, 0) }
 	switch {
-	case c.Algo != AlgoGRPO && c.Algo != AlgoPPO && !c.IsSupervised():
+	case !registered:
 		return bad("algo", c.Algo, "grpo, ppo, sft, dpo, rm or prm")
-	case (c.Algo == AlgoPPO) != (c.Advantage == "gae"):
+	case c.traits().critic != (c.Advantage == "gae"):
 		return bad("advantage", c.Advantage, "gae with --algo ppo, and only there: it needs the critic")
 	case c.LossScale != episode.ScaleDefault && c.LossScale != episode.ScaleLastRound && c.LossScale != episode.ScaleAll:
 		return bad("loss-scale", c.LossScale, "default, last_round or all")
@@ -156,7 +157,7 @@ func (c Config) Validate() error {
 		return bad("rollout-kl", c.RolloutKL, "a number of at least 0")
 	case math.IsNaN(c.EntropyCoef) || math.IsInf(c.EntropyCoef, 0):
 		return bad("entropy-coef", c.EntropyCoef, "a number")
-	case c.Demonstration != DemonstrateNothing && c.Loss != "opd":
+	case c.Demonstration != DemonstrateNothing && !c.needsTeacher():
 		return bad("demonstration", c.Demonstration, "--loss opd with it: it is shown to the teacher")
 	case !least0(c.Echo):
 		return bad("echo", c.Echo, "a number of at least 0")
@@ -166,7 +167,7 @@ func (c Config) Validate() error {
 		return bad("gamma", c.Gamma, "a number from 0 to 1")
 	case !(c.Lambda >= 0 && c.Lambda <= 1):
 		return bad("lambda", c.Lambda, "a number from 0 to 1")
-	case c.DropZeroStd && c.Loss == "opd":
+	case c.DropZeroStd && c.needsTeacher():
 		return bad("drop-zero-std", true, "another loss with it: --loss opd learns from a teacher, whatever the rewards are")
 	case !least0(c.RewardClip):
 		return bad("reward-clip", c.RewardClip, "a positive number, or 0 for none")
@@ -182,7 +183,7 @@ func (c Config) Validate() error {
 		return bad("value-clip", c.ValueClip, "a positive number, or 0 for none")
 	case !least0(c.ValueCoef):
 		return bad("value-coef", c.ValueCoef, "a number of at least 0")
-	case c.SharedCritic && c.Algo != AlgoPPO:
+	case c.SharedCritic && !c.traits().critic:
 		return bad("shared-critic", c.SharedCritic, "--algo ppo with it")
 	case !within(c.EMA):
 		return bad("ema", c.EMA, "a number from 0 to below 1")
@@ -264,13 +265,13 @@ func (c Config) loss() algo.LossConfig {
 // group: then a file without groups teaches nothing.
 func (c Config) ComparesGroups() bool {
 	est, ok := algo.EstimatorByName(c.Advantage)
-	return ok && est.Relative && c.Loss != "opd" && !c.IsSupervised()
+	return ok && est.Relative && !c.needsTeacher() && !c.IsSupervised()
 }
 
 // rewarded reports whether rewards decide anything: distillation learns from a teacher
 // alone, unless what it is shown, or which groups are left out, hangs on them.
 func (c Config) rewarded() bool {
-	return c.Loss != "opd" || c.Algo == AlgoPPO || c.DropZeroStd || c.Demonstration == DemonstrateBest
+	return !c.needsTeacher() || c.traits().critic || c.DropZeroStd || c.Demonstration == DemonstrateBest
 }
 
 // needsRollout reports whether the file's own log-probs enter the loss.

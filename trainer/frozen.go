@@ -146,8 +146,8 @@ func (s *Session) restore(episodes []*episode.Episode, values bool) error {
 	}
 	needed := map[store.Column]bool{
 		store.OldLogprobs:     !c.IsSupervised() && (s.old == oldAsked || s.old == oldOfFile),
-		store.RefLogprobs:     c.KLCoef > 0 && !s.refIsCurrent() || c.Algo == AlgoDPO,
-		store.TeacherLogprobs: c.Loss == "opd",
+		store.RefLogprobs:     c.KLCoef > 0 && !s.refIsCurrent() || c.traits().reference,
+		store.TeacherLogprobs: c.needsTeacher(),
 		store.Values:          values,
 	}
 	var cols []store.Column

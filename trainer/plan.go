@@ -117,7 +117,7 @@ func MakePlan(d *Data, c Config) (*Plan, error) {
 // a model has been asked: with one in the rewards, their spread.
 func (s *Session) trained(all [][]*episode.Episode) ([][]*episode.Episode, error) {
 	c := s.Config
-	later := c.Algo == AlgoPPO || (c.KLCoef > 0 && c.KLIn != KLInLoss)
+	later := c.traits().critic || (c.KLCoef > 0 && c.KLIn != KLInLoss)
 	if c.IsSupervised() || s.Data.unscored || (later && !c.DropZeroStd) {
 		return all, nil
 	}

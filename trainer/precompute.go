@@ -35,7 +35,7 @@ func (s *Session) precompute(ctx context.Context, episodes []*episode.Episode, v
 			return err
 		}
 	}
-	if c.Loss == "opd" {
+	if c.needsTeacher() {
 		if err := s.demonstrations(episodes); err != nil {
 			return err
 		}

@@ -61,7 +61,7 @@ func listed(names []string) string {
 // CheckParts looks whether the rewards have the components that gdpo compares, all the
 // same, and as many as --part-weights gives weights.
 func (d *Data) CheckParts(c Config) error {
-	if c.Advantage != "gdpo" || c.IsSupervised() || c.Algo == AlgoPPO || d.parts.row == "" {
+	if c.Advantage != "gdpo" || c.IsSupervised() || c.traits().critic || d.parts.row == "" {
 		return nil
 	}
 	weights, err := parseNumbers("part-weights", c.PartWeights)

@@ -108,7 +108,7 @@ func (s *Session) newLoader() *store.Loader {
 	c := s.Config
 	return &store.Loader{
 		Spill: s.Data.spill, LayOut: c.layout, LayOutLastToken: layLastToken,
-		Counted: s.Data.tallied == c.layoutKey(), MicroTokens: c.MicroTokens, Tempered: !c.IsSupervised(), WholeSteps: c.jointly(),
+		Counted: s.Data.tallied == c.layoutKey(), MicroTokens: c.MicroTokens, Tempered: !c.IsSupervised(), WholeSteps: c.traits().jointly,
 		Loaded: func(e *episode.Episode) {
 			if s.scores != nil { // by a reward model: the file's parts are of another reward
 				e.Parts, e.StepRewards = nil, nil
@@ -129,7 +129,7 @@ func (s *Session) begin() error {
 	if c.KLCoef > 0 && s.Ref == nil && s.Done == 0 {
 		return errors.New("--kl-coef needs a reference model; name one with --ref DIR")
 	}
-	if c.Loss == "opd" && s.Teacher == nil && s.Done == 0 {
+	if c.needsTeacher() && s.Teacher == nil && s.Done == 0 {
 		return errors.New("--loss opd learns from a teacher; name one with --teacher DIR, or show the policy itself a --demonstration")
 	}
 	if s.Done > 0 && s.Frozen == nil {

@@ -3,7 +3,6 @@ package trainer
 import (
 	"context"
 	"math"
-	"slices"
 
 	"agentcli/policy"
 	"agentcli/trainer/algo"
@@ -42,14 +41,6 @@ const (
 	RMLogExp   = "log-exp"  // log(1 + e^(r − c)), without margins
 )
 
-// IsSupervised reports whether the algorithm takes no rewards.
-func (c Config) IsSupervised() bool {
-	return slices.Contains([]string{AlgoSFT, AlgoDPO, AlgoRM, AlgoPRM}, c.Algo)
-}
-
-// TakesPairs reports whether the algorithm compares two replies.
-func (c Config) TakesPairs() bool { return c.Algo == AlgoDPO || c.Algo == AlgoRM }
-
 func (c Config) validateSupervised(bad func(flag string, v any, want string) error) error {
 	s := c.Supervised
 	switch {
@@ -83,14 +74,11 @@ func (c Config) validateSupervised(bad func(flag string, v any, want string) err
 
 // layout says what is computed of an episode.
 func (c Config) layout(e *episode.Episode) {
-	switch c.Algo {
-	case AlgoRM:
-		layLastToken(e)
-	case AlgoPRM:
-		layMarkers(e)
-	default:
-		e.LayOut(c.asks())
+	if f := c.traits().layOut; f != nil {
+		f(e)
+		return
 	}
+	e.LayOut(c.asks())
 }
 
 func (c Config) asks() episode.TokenSelection {
@@ -105,7 +93,7 @@ type layoutKey struct {
 
 func (c Config) layoutKey() layoutKey {
 	l := layoutKey{asks: c.asks()}
-	if c.Algo == AlgoRM || c.Algo == AlgoPRM {
+	if c.traits().layOut != nil {
 		l.algo = c.Algo
 	}
 	return l
@@ -120,10 +108,6 @@ func (c Config) tally(e *episode.Episode) {
 	c.layout(e)
 	e.Streams = nil
 }
-
-// jointly reports whether the loss ties together what is said of several
-// sequences, so that all of a step must be in memory.
-func (c Config) jointly() bool { return c.TakesPairs() || c.Algo == AlgoPRM }
 
 // units are what a minibatch never splits, and the pairs within each, by group.
 func (d *Data) units(c Config) ([][]*episode.Episode, map[string][]Pair, error) {
