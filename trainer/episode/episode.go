@@ -8,7 +8,7 @@ import (
 	"agentcli/traj"
 )
 
-// Episode is one trajectory as the trainer needs it. About 250 bytes are in memory
+// Episode is one trajectory as the trainer needs it. About 200 bytes are in memory
 // for the whole run; the Body may be on disk.
 type Episode struct {
 	ID    string

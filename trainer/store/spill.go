@@ -10,7 +10,7 @@ import (
 )
 
 // Spill keeps the bodies of episodes in a temporary file, written once while the rows are
-// read. An index of about 250 bytes a row stays in memory, and a minibatch is a few reads.
+// read. An index of about 200 bytes a row stays in memory, and a minibatch is a few reads.
 // The file has no name from the start: nothing is left of it, however the program ends.
 //
 // One goroutine puts bodies; after Finish, any number may read them.
