@@ -8,6 +8,7 @@ import (
 
 	"agentcli/policy"
 	"agentcli/trainer/algo"
+	"agentcli/trainer/episode"
 )
 
 // counting notes what a model is asked for without a gradient.
@@ -108,7 +109,7 @@ func TestTheClippedShareIsOfAllActions(t *testing.T) {
 		c := config()
 		c.OldLogprobs, c.EntropyCoef = OldFile, entropy
 		model := newBigram(vocab, 1)
-		rows := []*Episode{attempt("g", 1, "abCD"), attempt("g", 0, "abEF"), attempt("flat", 1, "abGH"), attempt("flat", 1, "abIJ")}
+		rows := []*episode.Episode{attempt("g", 1, "abCD"), attempt("g", 0, "abEF"), attempt("flat", 1, "abGH"), attempt("flat", 1, "abIJ")}
 		for _, e := range rows {
 			apart(model, e, 1.5, 0)
 		}

@@ -5,18 +5,19 @@ import (
 	"math"
 
 	"agentcli/trainer/algo"
+	"agentcli/trainer/episode"
 )
 
 // Config are the settings of a training run. Zero values mean the defaults of
 // DefaultConfig only where a field's comment says so.
 type Config struct {
-	Algo        string           // AlgoGRPO, AlgoPPO, or one of those of supervised.go
-	Advantage   string           // one of algo.Estimators
-	Loss        string           // one of algo.Losses
-	LossScale   LossScale        // which tokens are actions
-	Aggregation algo.Aggregation // how token losses become one number
-	MaxLength   float64          // divisor of seq-mean-token-sum-norm; 0: the files' limit, else the longest response of the data
-	OldLogprobs string           // OldFile or OldRecompute
+	Algo        string            // AlgoGRPO, AlgoPPO, or one of those of supervised.go
+	Advantage   string            // one of algo.Estimators
+	Loss        string            // one of algo.Losses
+	LossScale   episode.LossScale // which tokens are actions
+	Aggregation algo.Aggregation  // how token losses become one number
+	MaxLength   float64           // divisor of seq-mean-token-sum-norm; 0: the files' limit, else the longest response of the data
+	OldLogprobs string            // OldFile or OldRecompute
 	Clip        algo.Clip
 	SAPOPos     float64 // temperatures of sapo, where A > 0 and elsewhere
 	SAPONeg     float64
@@ -95,7 +96,7 @@ const (
 // DefaultConfig are the settings of a bare `agentcli train`.
 func DefaultConfig() Config {
 	return Config{
-		Algo: AlgoGRPO, Advantage: "grpo", Loss: "ppo", LossScale: ScaleDefault, Aggregation: algo.TokenMean, OldLogprobs: OldRecompute,
+		Algo: AlgoGRPO, Advantage: "grpo", Loss: "ppo", LossScale: episode.ScaleDefault, Aggregation: algo.TokenMean, OldLogprobs: OldRecompute,
 		SAPOPos: 1, SAPONeg: 1.05, Threshold: .2, RolloutKL: 1e-3, OffPolicy: algo.NewCorrection(algo.NoCorrection),
 		KL: algo.KLK3, KLIn: KLInLoss, Gamma: 1, Lambda: 1, OverlongFactor: 1, CriticLR: 9e-6, ValueClip: .2, ValueCoef: .5,
 		Supervised: Supervised{DPOBeta: .1, DPOLoss: string(algo.DPOSigmoid), Pairs: PairsBestWorst, RMLoss: RMPairwise, PRMToken: "\n", PRMTokens: "+,-"},
@@ -121,12 +122,13 @@ func (c Config) Validate() error {
 	if err := c.KL.Known(); err != nil {
 		return fmt.Errorf("--kl: %w", err)
 	}
-	if _, err := numbers("part-weights", c.PartWeights); err != nil {
+	if _, err := parseNumbers("part-weights", c.PartWeights); err != nil {
 		return err
 	}
 	if _, _, _, err := c.lengthWeights(); err != nil {
 		return err
 	}
+	_, registered := registry[c.Algo]
 	known := false
 	for _, a := range algo.Aggregations {
 		known = known || a == c.Aggregation
@@ -135,13 +137,13 @@ func (c Config) Validate() error {
 	within := func(x float64) bool { return x >= 0 && x < 1 }
 	least0 := func(x float64) bool { return x >= 0 && !math.IsInf(x, 0) }
 	switch {
-	case c.Algo != AlgoGRPO && c.Algo != AlgoPPO && !c.IsSupervised():
+	case !registered:
 		return bad("algo", c.Algo, "grpo, ppo, sft, dpo, rm or prm")
-	case (c.Algo == AlgoPPO) != (c.Advantage == "gae"):
+	case c.traits().critic != (c.Advantage == "gae"):
 		return bad("advantage", c.Advantage, "gae with --algo ppo, and only there: it needs the critic")
-	case c.LossScale != ScaleDefault && c.LossScale != ScaleLastRound && c.LossScale != ScaleAll:
+	case c.LossScale != episode.ScaleDefault && c.LossScale != episode.ScaleLastRound && c.LossScale != episode.ScaleAll:
 		return bad("loss-scale", c.LossScale, "default, last_round or all")
-	case c.LossScale == ScaleAll && (c.OldLogprobs == OldFile || c.needsRollout()):
+	case c.LossScale == episode.ScaleAll && (c.OldLogprobs == OldFile || c.needsRollout()):
 		return bad("loss-scale", c.LossScale, "--old-logprobs recompute and no off-policy correction with it: tokens that were not sampled have no log-prob in the file")
 	case c.KLIn != KLInLoss && c.KLIn != KLInReward:
 		return bad("kl-in", c.KLIn, "loss or reward")
@@ -155,7 +157,7 @@ func (c Config) Validate() error {
 		return bad("rollout-kl", c.RolloutKL, "a number of at least 0")
 	case math.IsNaN(c.EntropyCoef) || math.IsInf(c.EntropyCoef, 0):
 		return bad("entropy-coef", c.EntropyCoef, "a number")
-	case c.Demonstration != DemonstrateNothing && c.Loss != "opd":
+	case c.Demonstration != DemonstrateNothing && !c.needsTeacher():
 		return bad("demonstration", c.Demonstration, "--loss opd with it: it is shown to the teacher")
 	case !least0(c.Echo):
 		return bad("echo", c.Echo, "a number of at least 0")
@@ -165,7 +167,7 @@ func (c Config) Validate() error {
 		return bad("gamma", c.Gamma, "a number from 0 to 1")
 	case !(c.Lambda >= 0 && c.Lambda <= 1):
 		return bad("lambda", c.Lambda, "a number from 0 to 1")
-	case c.DropZeroStd && c.Loss == "opd":
+	case c.DropZeroStd && c.needsTeacher():
 		return bad("drop-zero-std", true, "another loss with it: --loss opd learns from a teacher, whatever the rewards are")
 	case !least0(c.RewardClip):
 		return bad("reward-clip", c.RewardClip, "a positive number, or 0 for none")
@@ -181,7 +183,7 @@ func (c Config) Validate() error {
 		return bad("value-clip", c.ValueClip, "a positive number, or 0 for none")
 	case !least0(c.ValueCoef):
 		return bad("value-coef", c.ValueCoef, "a number of at least 0")
-	case c.SharedCritic && c.Algo != AlgoPPO:
+	case c.SharedCritic && !c.traits().critic:
 		return bad("shared-critic", c.SharedCritic, "--algo ppo with it")
 	case !within(c.EMA):
 		return bad("ema", c.EMA, "a number from 0 to below 1")
@@ -263,13 +265,13 @@ func (c Config) loss() algo.LossConfig {
 // group: then a file without groups teaches nothing.
 func (c Config) ComparesGroups() bool {
 	est, ok := algo.EstimatorByName(c.Advantage)
-	return ok && est.Relative && c.Loss != "opd" && !c.IsSupervised()
+	return ok && est.Relative && !c.needsTeacher() && !c.IsSupervised()
 }
 
 // rewarded reports whether rewards decide anything: distillation learns from a teacher
 // alone, unless what it is shown, or which groups are left out, hangs on them.
 func (c Config) rewarded() bool {
-	return c.Loss != "opd" || c.Algo == AlgoPPO || c.DropZeroStd || c.Demonstration == DemonstrateBest
+	return !c.needsTeacher() || c.traits().critic || c.DropZeroStd || c.Demonstration == DemonstrateBest
 }
 
 // needsRollout reports whether the file's own log-probs enter the loss.
@@ -289,7 +291,7 @@ func (c Config) klInLoss() bool   { return c.KLCoef > 0 && c.KLIn == KLInLoss }
 
 // lengthWeights reads LengthPenalty.
 func (c Config) lengthWeights() (out, in, turns float64, err error) {
-	w, err := numbers("length-penalty", c.LengthPenalty)
+	w, err := parseNumbers("length-penalty", c.LengthPenalty)
 	if err != nil || w == nil {
 		return 0, 0, 0, err
 	}

@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"agentcli/model/chat"
+	"agentcli/trainer/episode"
 	"agentcli/traj"
 )
 
@@ -93,7 +94,7 @@ func (f *Format) turn(msgs []traj.Message, tools []traj.ToolSpec) (prompt, said 
 
 // text makes an episode of a conversation. weights are nil, one for all, or one
 // for each turn that is trained on.
-func (f *Format) text(id string, msgs []traj.Message, from int, tools []traj.ToolSpec, weights []float64) (*Episode, error) {
+func (f *Format) text(id string, msgs []traj.Message, from int, tools []traj.ToolSpec, weights []float64) (*episode.Episode, error) {
 	if f.Renderer.Family() != "qwen3" {
 		msgs = slices.Clone(msgs)
 		for i := range msgs {
@@ -104,7 +105,7 @@ func (f *Format) text(id string, msgs []traj.Message, from int, tools []traj.Too
 	if err != nil {
 		return nil, err
 	}
-	e := &Episode{ID: id, Group: id, Body: &Body{Sequences: seqs, Turns: len(replies), LastRound: replies[len(replies)-1].start}}
+	e := &episode.Episode{ID: id, Group: id, Body: &episode.Body{Sequences: seqs, Turns: len(replies), LastRound: replies[len(replies)-1].start}}
 	for i := range seqs {
 		e.Sampled += seqs[i].Sampled()
 	}

@@ -11,13 +11,15 @@ import (
 	"strings"
 
 	"agentcli/parquet"
+	"agentcli/trainer/episode"
+	"agentcli/trainer/store"
 	"agentcli/traj"
 )
 
 // Data is what the files held.
 type Data struct {
 	Files    []string
-	Episodes []*Episode
+	Episodes []*episode.Episode
 	Skipped  Skipped
 	Policies []Policy    // that the rows name, else their file, in order of appearance
 	Runs     []RunSource // of each file
@@ -33,29 +35,29 @@ type Data struct {
 	rewards []rewardSum  // of each file, where its own rewards are trained on
 	parts   components   // of the rows' rewards
 
-	shelf   *shelf  // where the episodes' bodies are; nil: in memory
-	tallied laidOut // what they were counted for when they were put there
-	tally   func(*Episode)
+	spill   *store.Spill // where the episodes' bodies are; nil: in memory
+	tallied layoutKey    // what they were counted for when they were put there
+	tally   func(*episode.Episode)
 }
 
 // Close gives up what of the data is on disk.
 func (d *Data) Close() error {
-	if d == nil || d.shelf == nil {
+	if d == nil || d.spill == nil {
 		return nil
 	}
-	return d.shelf.Close()
+	return d.spill.Close()
 }
 
 // add takes an episode in.
-func (d *Data) add(e *Episode) error {
+func (d *Data) add(e *episode.Episode) error {
 	d.Episodes = append(d.Episodes, e)
-	if d.shelf == nil {
+	if d.spill == nil {
 		return nil
 	}
 	if d.tally != nil {
 		d.tally(e)
 	}
-	return d.shelf.put(e)
+	return d.spill.Put(e)
 }
 
 // Policy is a model that sampled rows.
@@ -148,7 +150,7 @@ func (d *Data) DropUnfit(window int, c Config) error {
 // newest is the newest version of a policy that sampled rows.
 func (d *Data) newest() (version int64) {
 	for _, e := range d.Episodes {
-		version = max(version, e.version)
+		version = max(version, e.PolicyVersion)
 	}
 	return version
 }
@@ -158,8 +160,8 @@ func (d *Data) dropStale(most int64) error {
 		return nil
 	}
 	newest := d.newest()
-	d.Episodes = slices.DeleteFunc(d.Episodes, func(e *Episode) bool {
-		stale := newest-e.version > most
+	d.Episodes = slices.DeleteFunc(d.Episodes, func(e *episode.Episode) bool {
+		stale := newest-e.PolicyVersion > most
 		if stale {
 			d.Skipped.Add(fmt.Sprintf("sampled by a policy more than %d versions older than the newest", most), e.ID)
 		}
@@ -169,13 +171,13 @@ func (d *Data) dropStale(most int64) error {
 }
 
 func (d *Data) dropLone() error {
-	alone := map[*Episode]bool{}
+	alone := map[*episode.Episode]bool{}
 	for _, g := range groups(d.Episodes) {
 		if len(g) == 1 {
 			alone[g[0]] = true
 		}
 	}
-	d.Episodes = slices.DeleteFunc(d.Episodes, func(e *Episode) bool {
+	d.Episodes = slices.DeleteFunc(d.Episodes, func(e *episode.Episode) bool {
 		if alone[e] {
 			d.Skipped.Add("left alone in its group", e.ID)
 		}
@@ -185,8 +187,8 @@ func (d *Data) dropLone() error {
 }
 
 func (d *Data) dropLong(window int) error {
-	d.Episodes = slices.DeleteFunc(d.Episodes, func(e *Episode) bool {
-		long := int(e.sizes().longest) > window
+	d.Episodes = slices.DeleteFunc(d.Episodes, func(e *episode.Episode) bool {
+		long := int(e.Sizes().Longest) > window
 		if long {
 			d.Skipped.Add(fmt.Sprintf("longer than the model's window of %d tokens", window), e.ID)
 		}
@@ -200,11 +202,11 @@ func (d *Data) CheckTokens(vocab int) error {
 	for _, e := range d.Episodes {
 		b := e.Body
 		if b == nil {
-			if int(e.size.top) < vocab {
+			if int(e.BodySizes.MaxID) < vocab {
 				continue
 			}
 			var err error
-			if b, err = e.shelf.get(e); err != nil {
+			if b, err = e.Store.ReadBody(e); err != nil {
 				return err
 			}
 		}
@@ -263,7 +265,7 @@ func (d *Data) CompareWithGreedy(ctx context.Context, path string) error {
 		if !ok {
 			return fmt.Errorf("%s: there is no greedy attempt with a reward at task %q of %s; %s", path, e.Task, e.ID, mend)
 		}
-		e.Greedy = &x
+		e.GreedyScore = &x
 	}
 	return nil
 }
@@ -272,7 +274,7 @@ func (d *Data) CompareWithGreedy(ctx context.Context, path string) error {
 // here is relative to a group. Groups of one among others are left out by DropUnfit.
 func (d *Data) CheckGroups() error {
 	all := groups(d.Episodes)
-	if slices.ContainsFunc(all, func(g []*Episode) bool { return len(g) > 1 }) {
+	if slices.ContainsFunc(all, func(g []*episode.Episode) bool { return len(g) > 1 }) {
 		return nil
 	}
 	why := ""

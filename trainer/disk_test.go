@@ -1,8 +1,6 @@
 package trainer
 
 import (
-	"errors"
-	"fmt"
 	"maps"
 	"math"
 	"os"
@@ -14,6 +12,8 @@ import (
 
 	"agentcli/parquet/parquettest"
 	"agentcli/trainer/algo"
+	"agentcli/trainer/episode"
+	"agentcli/trainer/store"
 	"agentcli/traj"
 )
 
@@ -21,16 +21,16 @@ import (
 func onDisk(t *testing.T, d *Data) *Data {
 	t.Helper()
 	var err error
-	if d.shelf, err = newShelf(); err != nil {
+	if d.spill, err = store.NewSpill(); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { d.Close() })
 	for _, e := range d.Episodes {
-		if err := d.shelf.put(e); err != nil {
+		if err := d.spill.Put(e); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if err := d.shelf.settle(); err != nil {
+	if err := d.spill.Finish(); err != nil {
 		t.Fatal(err)
 	}
 	return d
@@ -46,9 +46,9 @@ func rich(model *bigram) *Data {
 		if i%4 > 0 {
 			e.Demonstration = string(rune('0' + i%vocab))
 		}
-		e.Role, e.Greedy = []string{"x", "y"}[i%2], number(.25)
+		e.Role, e.GreedyScore = []string{"x", "y"}[i%2], number(.25)
 		if i%3 == 0 {
-			e.StepRewards = []StepReward{{0, len(e.Sequences[0].TokenIDs) - 1, .125}}
+			e.StepRewards = []episode.StepReward{{Sequence: 0, Token: len(e.Sequences[0].TokenIDs) - 1, Reward: .125}}
 		}
 		if i == 2 {
 			e.Termination = traj.TurnLength
@@ -133,7 +133,7 @@ func TestTrainingFromDiskIsTrainingFromMemory(t *testing.T) {
 		"dpo":            base(func(c *Config) { c.Algo = AlgoDPO }),
 		"rm":             base(func(c *Config) { c.Algo, c.Supervised.Pairs = AlgoRM, PairsAll }),
 		"reward model":   base(func(c *Config) {}),
-		"last round":     base(func(c *Config) { c.LossScale = ScaleLastRound }),
+		"last round":     base(func(c *Config) { c.LossScale = episode.ScaleLastRound }),
 		"by their model": base(func(c *Config) { c.KLCoef, c.Seed = .1, 2 }),
 		"tempered":       base(func(c *Config) { c.KLCoef, c.Echo, c.EntropyCoef = .1, .3, .1 }),
 		"tempered opsd":  base(func(c *Config) { c.Loss, c.Demonstration = "opd", DemonstrateBest }),
@@ -158,7 +158,7 @@ func TestTrainingFromDiskIsTrainingFromMemory(t *testing.T) {
 				d := rich(newBigram(vocab, 1))
 				if strings.HasPrefix(name, "tempered") {
 					for i, e := range d.Episodes {
-						e.heat([]float64{.6, 1, 1.3}[i%3], &RunSource{})
+						setTemperature(e, []float64{.6, 1, 1.3}[i%3], &RunSource{})
 					}
 				}
 				return wholeRun(t, c, shelve(d), ptx, func(s *Session) {
@@ -265,43 +265,6 @@ func TestPRMFromDiskIsPRMFromMemory(t *testing.T) {
 	}
 }
 
-func TestABodyComesBackFromTheShelfAsItWas(t *testing.T) {
-	nan, lp := traj.NoLogprob(), func(x float64) traj.Logprob { return traj.Logprob(x) }
-	bodies := []*Body{
-		{LastRound: -1, Sequences: []traj.Sequence{{TokenIDs: []int32{}, LossMask: []bool{}, Logprobs: []traj.Logprob{}}}},
-		{Role: "r", Termination: traj.Answered, Turns: 3, ToolCalls: 2, ToolErrors: 1, Prompt: 7, Sampled: 300, LastRound: 0,
-			Parts: []traj.Part{{Name: "exact", Value: -1.5}, {Name: "", Value: math.Inf(1)}}, StepRewards: []StepReward{{1, 70000, -2}},
-			Sequences: []traj.Sequence{
-				{TokenIDs: []int32{0, 65535, 65536, math.MaxInt32}, LossMask: []bool{false, true, true, false}, Logprobs: []traj.Logprob{nan, lp(-.1), nan, nan}},
-				{TokenIDs: []int32{1, 65535}, LossMask: []bool{true, false}, Logprobs: []traj.Logprob{lp(math.Inf(-1)), lp(0)}},
-				{TokenIDs: []int32{1, 2, 3}, LossMask: []bool{false, false, true}, Logprobs: []traj.Logprob{nan, nan, nan}},
-			},
-			Weights: [][]float64{{0, 0, 1, .5}, {1, 1}, {0, 0, 0}}, Marks: [][]float64{{1, 0}, {.25, .75}}},
-	}
-	d := &Data{}
-	for i, b := range bodies {
-		c := *b
-		d.Episodes = append(d.Episodes, &Episode{ID: fmt.Sprint(i), Body: &c})
-	}
-	onDisk(t, d)
-	for i, e := range d.Episodes {
-		if e.Body != nil {
-			t.Error("it is in memory still")
-		}
-		got, err := e.shelf.get(e)
-		if err != nil {
-			t.Fatal(err)
-		}
-		// NaN is not itself: the bits are compared as text.
-		if g, w := fmt.Sprintf("%#v", got), fmt.Sprintf("%#v", bodies[i]); g != w {
-			t.Errorf("%s\nwas %s", g, w)
-		}
-		if e.size != bodies[i].measure() {
-			t.Errorf("sizes %+v", e.size)
-		}
-	}
-}
-
 func TestRowsOnDiskAreCheckedAsThoseInMemory(t *testing.T) {
 	dir := t.TempDir()
 	t.Setenv("TMPDIR", dir)
@@ -359,55 +322,5 @@ func TestAScratchFolderThatCannotBeUsedIsNamed(t *testing.T) {
 	_, err := LoadFor(t.Context(), []string{f}, DefaultConfig(), From{OnDisk: true})
 	if err == nil || !strings.Contains(err.Error(), os.Getenv("TMPDIR")) || !strings.Contains(err.Error(), "TMPDIR") || strings.Contains(err.Error(), "\n") {
 		t.Error(err)
-	}
-}
-
-// A minibatch larger than what is held is read as it is needed, and no more than
-// a micro-batch of it is in memory at once.
-func TestOnlyAMicroBatchIsAtHand(t *testing.T) {
-	d := onDisk(t, &Data{Episodes: corpus()})
-	s := &Session{Config: config(), Data: d}
-	s.Config.MicroTokens = 14
-	if err := s.lay(d.Episodes); err != nil {
-		t.Fatal(err)
-	}
-	most, batches, closed := 0, 0, 0
-	for mb, err := range s.micro(d.Episodes, func(*Episode) error { closed++; return nil }) {
-		if err != nil {
-			t.Fatal(err)
-		}
-		batches++
-		at := 0
-		for _, e := range d.Episodes {
-			if e.Body != nil {
-				at++
-			}
-		}
-		most = max(most, at)
-		for _, it := range mb.items {
-			if it.ep.Body == nil {
-				t.Error("an episode of the batch is not at hand")
-			}
-		}
-	}
-	if batches < 4 || most > 4 || closed != len(d.Episodes) {
-		t.Errorf("%d batches, %d episodes at hand at once, %d of %d done", batches, most, closed, len(d.Episodes))
-	}
-	stop := errors.New("stop")
-	for _, err := range s.micro(d.Episodes, func(*Episode) error { return stop }) {
-		if err != nil && !errors.Is(err, stop) {
-			t.Error(err)
-		}
-		if err != nil {
-			break
-		}
-	}
-	for range s.micro(d.Episodes, nil) {
-		break
-	}
-	for _, e := range d.Episodes {
-		if e.Body != nil {
-			t.Errorf("%s was left in memory", e.ID)
-		}
 	}
 }

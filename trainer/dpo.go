@@ -4,6 +4,7 @@ import (
 	"context"
 
 	"agentcli/trainer/algo"
+	"agentcli/trainer/episode"
 )
 
 // DPO: direct preference optimisation (Rafailov et al. 2023, equation 7):
@@ -31,24 +32,24 @@ func (d *DPO) Run(ctx context.Context) error {
 	return d.epochs(ctx, d.groups, d)
 }
 
-func (d *DPO) moves([]*Episode) bool { return true }
+func (d *DPO) moves([]*episode.Episode) bool { return true }
 
 // reply is Σ lp of an episode's tokens, by the model and by the reference; weight is
 // what one of them counts in the loss.
-func (d *DPO) reply(e *Episode) (lp, ref, weight float64) {
-	e.each(func(_ int, x *Stream, t int) {
-		lp += x.now.Logprobs[t]
-		ref += x.Ref[t]
+func (d *DPO) reply(e *episode.Episode) (lp, ref, weight float64) {
+	e.EachAction(func(_ int, x *episode.TokenStream, t int) {
+		lp += x.Outputs.Logprobs[t]
+		ref += x.RefLogprobs[t]
 	})
 	weight = 1
 	if d.Config.Supervised.DPOLoss == string(algo.DPOIPO) {
-		weight = 1 / float64(e.actions())
+		weight = 1 / float64(e.Actions())
 	}
 	return lp, ref, weight
 }
 
 // step: loss → gradient → AdamW.
-func (d *DPO) step(ctx context.Context, batch []*Episode, at stepNumbers, m *metrics) (stop bool, err error) {
+func (d *DPO) step(ctx context.Context, batch []*episode.Episode, at stepNumbers, m *metrics) (stop bool, err error) {
 	start := d.Clock()
 	units, n := d.pairUnits(batch)
 	err = d.jointly(ctx, units, at, m, d.loss(d.pairs, n, m))
@@ -70,9 +71,9 @@ func (d *DPO) heldOutLoss(ctx context.Context, eval *Session, m *metrics) error 
 }
 
 // loss adds what the pairs of a group are of the loss over n pairs, and its derivatives.
-func (d *DPO) loss(pairs map[string][]Pair, n int, m *metrics) func(unit []*Episode) error {
+func (d *DPO) loss(pairs map[string][]Pair, n int, m *metrics) func(unit []*episode.Episode) error {
 	c := d.Config.Supervised
-	return func(unit []*Episode) error {
+	return func(unit []*episode.Episode) error {
 		for _, p := range pairs[unit[0].Group] {
 			chosen, refChosen, wc := d.reply(p.Chosen)
 			rejected, refRejected, wr := d.reply(p.Rejected)
@@ -80,8 +81,8 @@ func (d *DPO) loss(pairs map[string][]Pair, n int, m *metrics) func(unit []*Epis
 			if err != nil {
 				return err
 			}
-			p.Chosen.each(func(_ int, x *Stream, t int) { x.grad.Logprobs[t] += grad * wc / float64(n) })
-			p.Rejected.each(func(_ int, x *Stream, t int) { x.grad.Logprobs[t] -= grad * wr / float64(n) })
+			p.Chosen.EachAction(func(_ int, x *episode.TokenStream, t int) { x.Gradients.Logprobs[t] += grad * wc / float64(n) })
+			p.Rejected.EachAction(func(_ int, x *episode.TokenStream, t int) { x.Gradients.Logprobs[t] -= grad * wr / float64(n) })
 			m.add("train/loss", l)
 			m.compare(c.DPOBeta*(chosen-refChosen), c.DPOBeta*(rejected-refRejected))
 			m.add("logps/chosen", chosen)

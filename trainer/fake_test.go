@@ -8,6 +8,7 @@ import (
 	"slices"
 
 	"agentcli/policy"
+	"agentcli/trainer/episode"
 	"agentcli/traj"
 )
 
@@ -226,8 +227,8 @@ func sequence(text string, lp func(i int) traj.Logprob) traj.Sequence {
 }
 
 // attempt is one episode of a test, each text one sequence.
-func attempt(group string, score float64, texts ...string) *Episode {
-	e := &Episode{ID: fmt.Sprintf("%s#%v#%v", group, score, texts), Group: group, Score: score, Body: &Body{Termination: traj.Answered, Turns: 1}}
+func attempt(group string, score float64, texts ...string) *episode.Episode {
+	e := &episode.Episode{ID: fmt.Sprintf("%s#%v#%v", group, score, texts), Group: group, Score: score, Body: &episode.Body{Termination: traj.Answered, Turns: 1}}
 	for _, t := range texts {
 		s := sequence(t, nil)
 		e.Sequences = append(e.Sequences, s)
@@ -239,7 +240,7 @@ func attempt(group string, score float64, texts ...string) *Episode {
 
 // record gives every sampled token the log-prob of a model, moved by up to ±d,
 // as a file's are; the numbers depend on the row and token alone.
-func record(d float64, model *bigram, episodes []*Episode) {
+func record(d float64, model *bigram, episodes []*episode.Episode) {
 	for _, e := range episodes {
 		r := rand.New(rand.NewPCG(uint64(len(e.ID)), uint64(e.ID[0])+uint64(e.Score*1000)))
 		for i := range e.Sequences {
@@ -254,8 +255,8 @@ func record(d float64, model *bigram, episodes []*Episode) {
 }
 
 // corpus is a set of groups with several turns, sequences and lengths.
-func corpus() []*Episode {
-	return []*Episode{
+func corpus() []*episode.Episode {
+	return []*episode.Episode{
 		attempt("one", 1, "abcDEfghIJ"), attempt("one", 0, "abcDFFE"), attempt("one", .5, "abcAhgB", "abhjCDd"), attempt("one", 0, "abcJ"),
 		attempt("two", 0, "abdEFG"), attempt("two", 2, "abdEEeeF"),
 		attempt("flat", 1, "accB"), attempt("flat", 1, "accDDD"),

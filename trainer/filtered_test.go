@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 
+	"agentcli/trainer/episode"
 	"agentcli/traj"
 )
 
@@ -71,7 +72,7 @@ func TestAMinibatchOfFilteredRowsMovesNeitherModel(t *testing.T) {
 // a run, when that goes on, and in the run after it.
 func TestTheCriticCountsOnlyTheStepsThatItTakes(t *testing.T) {
 	for name, change := range map[string]func(*PPO){
-		"ptx":  func(p *PPO) { p.Config.PTXCoef, p.PTX = .1, []*Episode{attempt("x", 0, "aBCD")} },
+		"ptx":  func(p *PPO) { p.Config.PTXCoef, p.PTX = .1, []*episode.Episode{attempt("x", 0, "aBCD")} },
 		"echo": func(p *PPO) { p.Config.Echo = .1 },
 	} {
 		for _, shared := range []bool{false, true} {
@@ -199,10 +200,10 @@ func TestARunOfFilteredRowsAloneHasNothingToLearn(t *testing.T) {
 
 // Where the filter is what leaves nothing to learn, the rewards are not blamed.
 func TestNothingToLearnSaysWhatLeftItOut(t *testing.T) {
-	run := func(change func(e *Episode)) string {
+	run := func(change func(e *episode.Episode)) string {
 		c := config()
 		c.OverlongFilter = true
-		episodes := []*Episode{attempt("g", 1, "abCD"), attempt("g", 0, "abEE"), attempt("flat", 1, "abC"), attempt("flat", 1, "abD")}
+		episodes := []*episode.Episode{attempt("g", 1, "abCD"), attempt("g", 0, "abEE"), attempt("flat", 1, "abC"), attempt("flat", 1, "abD")}
 		for _, e := range episodes {
 			change(e)
 		}
@@ -212,10 +213,10 @@ func TestNothingToLearnSaysWhatLeftItOut(t *testing.T) {
 		}
 		return err.Error()
 	}
-	if said := run(func(e *Episode) { e.Termination = traj.TurnLength }); !strings.Contains(said, "1 of the 2 groups") || !strings.Contains(said, "--overlong-filter") {
+	if said := run(func(e *episode.Episode) { e.Termination = traj.TurnLength }); !strings.Contains(said, "1 of the 2 groups") || !strings.Contains(said, "--overlong-filter") {
 		t.Error(said)
 	}
-	if said := run(func(e *Episode) { e.Score = 1 }); strings.Contains(said, "--overlong-filter") {
+	if said := run(func(e *episode.Episode) { e.Score = 1 }); strings.Contains(said, "--overlong-filter") {
 		t.Error(said)
 	}
 }

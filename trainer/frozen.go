@@ -9,6 +9,9 @@ import (
 	"iter"
 	"os"
 	"slices"
+
+	"agentcli/trainer/episode"
+	"agentcli/trainer/store"
 )
 
 // Frozen is what the models said before the first update: log-probs of the policy
@@ -32,17 +35,17 @@ type Frozen struct {
 	n       int         // episodes that are trained on
 	rewards []rewardSum // of the files
 	made    []madeReward
-	rows    func() iter.Seq2[*remarks, error]
+	rows    func() iter.Seq2[*logprobRecord, error]
 }
 
-// remarks are what was said of one episode, by sequence and wanted token; empty
-// where nobody was asked.
-type remarks struct {
+// logprobRecord is what the models said of one episode, [sequences][wanted tokens]; the
+// inner slices are nil where no model was asked. Its field names are those of the file.
+type logprobRecord struct {
 	ID                       string
 	Old, Ref, Teacher, Value [][]float64
 }
 
-// frozenHead is what a file of them begins with; as many remarks follow.
+// frozenHead is what a file of them begins with; as many logprobRecords follow.
 type frozenHead struct {
 	Format, Episodes int
 	Scores           []float64
@@ -53,7 +56,7 @@ type frozenHead struct {
 	Unvalued         int
 	Unmeasured       *Metrics
 	Made             []madeReward // rewards made anew
-	Eval             int          // remarks that follow of held-out rows, plus 1; 0: there are none
+	Eval             int          // records that follow of held-out rows, plus 1; 0: there are none
 	EvalMade         []madeReward // rewards made anew of held-out rows that have files of their own
 }
 
@@ -67,28 +70,42 @@ func (f *Frozen) HeldOut() *Frozen {
 	return f.eval
 }
 
-func remarksOf(e *Episode) *remarks {
-	n := len(e.Streams)
-	r := &remarks{ID: e.ID, Old: make([][]float64, n), Ref: make([][]float64, n), Teacher: make([][]float64, n), Value: make([][]float64, n)}
-	for i, x := range e.Streams {
-		r.Old[i], r.Ref[i], r.Teacher[i], r.Value[i] = x.Old, x.Ref, x.Teacher, x.Value
+// recorded says which column of the store each field of a logprobRecord is.
+var recorded = []struct {
+	column store.Column
+	field  func(*logprobRecord) *[][]float64
+}{
+	{store.OldLogprobs, func(r *logprobRecord) *[][]float64 { return &r.Old }},
+	{store.RefLogprobs, func(r *logprobRecord) *[][]float64 { return &r.Ref }},
+	{store.TeacherLogprobs, func(r *logprobRecord) *[][]float64 { return &r.Teacher }},
+	{store.Values, func(r *logprobRecord) *[][]float64 { return &r.Value }},
+}
+
+func recordOf(e *episode.Episode) *logprobRecord {
+	r := &logprobRecord{ID: e.ID}
+	for _, c := range recorded {
+		of := make([][]float64, len(e.Streams))
+		for i := range e.Streams {
+			of[i] = *c.column.Of(&e.Streams[i])
+		}
+		*c.field(r) = of
 	}
 	return r
 }
 
 // freeze keeps what was said of the episodes.
-func (s *Session) freeze(episodes []*Episode) *Frozen {
+func (s *Session) freeze(episodes []*episode.Episode) *Frozen {
 	f := &Frozen{n: len(episodes), Scores: s.scores, rewards: s.Data.rewards, made: s.Data.made}
 	if s.eval != nil {
 		f.eval = s.eval.Frozen
 	}
-	if s.Data.shelf == nil {
-		all := make([]*remarks, len(episodes))
+	if s.Data.spill == nil {
+		all := make([]*logprobRecord, len(episodes))
 		for i, e := range episodes {
-			all[i] = remarksOf(e)
+			all[i] = recordOf(e)
 		}
-		f.rows = func() iter.Seq2[*remarks, error] {
-			return func(yield func(*remarks, error) bool) {
+		f.rows = func() iter.Seq2[*logprobRecord, error] {
+			return func(yield func(*logprobRecord, error) bool) {
 				for _, r := range all {
 					if !yield(r, nil) {
 						return
@@ -99,18 +116,16 @@ func (s *Session) freeze(episodes []*Episode) *Frozen {
 		return f
 	}
 	episodes = slices.Clone(episodes)
-	f.rows = func() iter.Seq2[*remarks, error] {
-		return func(yield func(*remarks, error) bool) {
+	f.rows = func() iter.Seq2[*logprobRecord, error] {
+		return func(yield func(*logprobRecord, error) bool) {
 			for _, e := range episodes {
-				opened, err := s.open(e)
+				release, err := s.loader.Load(e)
 				if err != nil {
 					yield(nil, err)
 					return
 				}
-				r := remarksOf(e)
-				if opened {
-					e.Body = nil
-				}
+				r := recordOf(e)
+				release()
 				if !yield(r, nil) {
 					return
 				}
@@ -121,7 +136,7 @@ func (s *Session) freeze(episodes []*Episode) *Frozen {
 }
 
 // restore hands everything back to the episodes that it is of.
-func (s *Session) restore(episodes []*Episode, values bool) error {
+func (s *Session) restore(episodes []*episode.Episode, values bool) error {
 	f, c := s.Frozen, s.Config
 	changed := func(what string) error {
 		return fmt.Errorf("the trajectories are not those that the checkpoint was written with (%s); put the files back as they were, or start afresh without --resume", what)
@@ -129,47 +144,56 @@ func (s *Session) restore(episodes []*Episode, values bool) error {
 	if f.n != len(episodes) {
 		return changed(fmt.Sprintf("%d then, %d now", f.n, len(episodes)))
 	}
-	var cols []column
-	for k, need := range []bool{!c.IsSupervised() && (s.old == oldAsked || s.old == oldOfFile), c.KLCoef > 0 && !s.refIsCurrent() || c.Algo == AlgoDPO, c.Loss == "opd", values} {
-		if need {
-			cols = append(cols, column(k))
+	needed := map[store.Column]bool{
+		store.OldLogprobs:     !c.IsSupervised() && (s.old == oldAsked || s.old == oldOfFile),
+		store.RefLogprobs:     c.KLCoef > 0 && !s.refIsCurrent() || c.traits().reference,
+		store.TeacherLogprobs: c.needsTeacher(),
+		store.Values:          values,
+	}
+	var cols []store.Column
+	for _, k := range recorded {
+		if needed[k.column] {
+			cols = append(cols, k.column)
 		}
 	}
-	i := 0
+	var next func() (*logprobRecord, error, bool)
 	if f.n > 0 {
-		for r, err := range f.rows() {
-			if err != nil {
-				return err
-			}
-			e := episodes[i]
-			if r.ID != e.ID {
-				return changed(fmt.Sprintf("%s then, %s now", r.ID, e.ID))
-			}
-			err = s.together([]*Episode{e}, func() error {
-				for _, k := range cols {
-					from := [][][]float64{r.Old, r.Ref, r.Teacher, r.Value}[k]
-					if len(from) != len(e.Streams) {
-						return changed(e.ID)
-					}
-					for j := range e.Streams {
-						if len(from[j]) != len(e.Streams[j].RL) {
-							return changed(e.ID)
-						}
-						*k.of(&e.Streams[j]) = from[j]
-					}
-				}
-				return nil
-			}, cols...)
-			if err != nil {
-				return err
-			}
-			i++
+		var stop func()
+		next, stop = iter.Pull2(f.rows())
+		defer stop()
+	}
+	read := 0
+	err := s.loader.Each(episodes, func(e *episode.Episode) error {
+		r, err, ok := next()
+		switch {
+		case err != nil:
+			return err
+		case !ok:
+			return changed(fmt.Sprintf("%d then, %d now", read, f.n))
+		case r.ID != e.ID:
+			return changed(fmt.Sprintf("%s then, %s now", r.ID, e.ID))
 		}
+		read++
+		for _, k := range recorded {
+			if !needed[k.column] {
+				continue
+			}
+			from := *k.field(r)
+			if len(from) != len(e.Streams) {
+				return changed(e.ID)
+			}
+			for j := range e.Streams {
+				if len(from[j]) != len(e.Streams[j].ActionWeight) {
+					return changed(e.ID)
+				}
+				*k.column.Of(&e.Streams[j]) = from[j]
+			}
+		}
+		return nil
+	}, cols...)
+	if err != nil {
+		return err
 	}
-	if i != f.n {
-		return changed(fmt.Sprintf("%d then, %d now", i, f.n))
-	}
-	s.stored(cols...)
 	// The checkpoint that it was read from will be gone when the next is written.
 	s.Frozen = s.freeze(episodes)
 	s.Frozen.Scores, s.Frozen.Diff, s.Frozen.Ended, s.Frozen.eval = f.Scores, f.Diff, f.Ended, f.eval
@@ -233,19 +257,19 @@ func ReadFrozen(path string) (*Frozen, error) {
 		return nil, fmt.Errorf("%s: the checkpoint is of another version of agentcli; go on with that one, or start afresh without --resume", path)
 	}
 	f := &Frozen{n: head.Episodes, Scores: head.Scores, Diff: head.Diff, rewards: head.Rewards, Ended: head.Ended, Left: head.Left, Unvalued: head.Unvalued, Unmeasured: head.Unmeasured, made: head.Made}
-	f.rows = remarksIn(path, 0, f.n)
+	f.rows = recordsIn(path, 0, f.n)
 	if head.Eval > 0 {
-		f.eval = &Frozen{n: head.Eval - 1, made: head.EvalMade, rows: remarksIn(path, f.n, head.Eval-1)}
+		f.eval = &Frozen{n: head.Eval - 1, made: head.EvalMade, rows: recordsIn(path, f.n, head.Eval-1)}
 	}
 	return f, nil
 }
 
-// remarksIn reads n remarks of a file that WriteFile wrote, behind those that are
+// recordsIn reads n records of a file that WriteFile wrote, behind those that are
 // skipped.
-func remarksIn(path string, skip, n int) func() iter.Seq2[*remarks, error] {
+func recordsIn(path string, skip, n int) func() iter.Seq2[*logprobRecord, error] {
 	damaged := func(err error) error { return fmt.Errorf("%s: the checkpoint is damaged: %w", path, err) }
-	return func() iter.Seq2[*remarks, error] {
-		return func(yield func(*remarks, error) bool) {
+	return func() iter.Seq2[*logprobRecord, error] {
+		return func(yield func(*logprobRecord, error) bool) {
 			r, err := os.Open(path)
 			if err != nil {
 				yield(nil, err)
@@ -258,7 +282,7 @@ func remarksIn(path string, skip, n int) func() iter.Seq2[*remarks, error] {
 				return
 			}
 			for i := range skip + n {
-				x := &remarks{}
+				x := &logprobRecord{}
 				if err := dec.Decode(x); err != nil {
 					yield(nil, damaged(err))
 					return

@@ -4,6 +4,8 @@ import (
 	"testing"
 
 	"agentcli/trainer/algo"
+	"agentcli/trainer/episode"
+	"agentcli/trainer/store"
 )
 
 // OpenRLHF's compute_reward, on its own inputs: the clipped score on the last token that
@@ -12,15 +14,13 @@ func TestTokenRewardsAreOpenRLHFs(t *testing.T) {
 	c := config()
 	c.RewardClip, c.KLCoef, c.KLIn, c.KL = 10, .1, KLInReward, algo.KLK1
 	for _, disk := range []bool{false, true} {
-		d := &Data{Episodes: []*Episode{attempt("g", 20, "abCddE"), attempt("g", -1, "abCDE")}}
+		d := &Data{Episodes: []*episode.Episode{attempt("g", 20, "abCddE"), attempt("g", -1, "abCDE")}}
 		if disk {
 			onDisk(t, d)
 		}
 		s := &Session{Config: c, Data: d, groups: groups(d.Episodes), Clock: still}
-		if err := s.lay(d.Episodes); err != nil {
-			t.Fatal(err)
-		}
-		if err := s.layColumns(d.Episodes); err != nil {
+		s.loader = s.newLoader()
+		if err := s.loader.Begin(d.Episodes); err != nil {
 			t.Fatal(err)
 		}
 		if err := s.shape(); err != nil {
@@ -28,25 +28,25 @@ func TestTokenRewardsAreOpenRLHFs(t *testing.T) {
 		}
 		kl := [][]float64{{.2, -.5}, {.3, 0, .8}}
 		for i, e := range d.Episodes {
-			err := s.together([]*Episode{e}, func() error {
-				e.Streams[0].Old, e.Streams[0].Ref = kl[i], make([]float64, len(kl[i]))
+			err := s.loader.With([]*episode.Episode{e}, func() error {
+				e.Streams[0].OldLogprobs, e.Streams[0].RefLogprobs = kl[i], make([]float64, len(kl[i]))
 				return nil
-			}, colOld, colRef)
+			}, store.OldLogprobs, store.RefLogprobs)
 			if err != nil {
 				t.Fatal(err)
 			}
 		}
-		s.stored(colOld, colRef)
+		s.loader.Complete(store.OldLogprobs, store.RefLogprobs)
 		if err := s.klReward(d.Episodes); err != nil {
 			t.Fatal(err)
 		}
 		for i, want := range [][]float64{{-.02, 10.05}, {-.03, 0, -1.08}} {
 			e := d.Episodes[i]
-			release, err := s.hold([]*Episode{e})
+			release, err := s.loader.Load(e)
 			if err != nil {
 				t.Fatal(err)
 			}
-			for k, got := range actionsOf(e, colReward) {
+			for k, got := range actionsOf(e, store.Rewards) {
 				near(t, "reward", got, want[k], 1e-12)
 			}
 			release()
@@ -62,7 +62,7 @@ func TestTheKLInTheRewardCountsTheRowsThatAreLeft(t *testing.T) {
 	c := config()
 	c.KLCoef, c.KLIn, c.KL, c.DropZeroStd = .1, KLInReward, algo.KLK1, true
 	c.Advantage = "reinforce++-baseline"
-	episodes := []*Episode{attempt("a", 1, "abC"), attempt("a", 0, "abD"), attempt("b", 1, "abE"), attempt("b", 1, "abF")}
+	episodes := []*episode.Episode{attempt("a", 1, "abC"), attempt("a", 0, "abD"), attempt("b", 1, "abE"), attempt("b", 1, "abF")}
 	g := &GRPO{Session{Actor: newBigram(vocab, 1), Ref: newBigram(vocab, 2), Config: c, Data: &Data{Episodes: episodes}, Clock: still}}
 	if err := g.Run(t.Context()); err != nil || g.RefKLRows != 2 {
 		t.Errorf("the KL was measured on %d rows, %v", g.RefKLRows, err)

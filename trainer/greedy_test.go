@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"agentcli/parquet/parquettest"
+	"agentcli/trainer/episode"
 	"agentcli/traj"
 )
 
@@ -25,10 +26,10 @@ func TestAGreedyFileThatIsNotGreedyIsRefused(t *testing.T) {
 		"of another task alone": {`{"sampling": {"temperature": 0}}`, []*traj.Trajectory{row("b#0", "b", number(1), nil)}, []string{`"a"`}},
 	} {
 		path := parquettest.Write(t, filepath.Join(t.TempDir(), "greedy.parquet"), x.run, x.rows...)
-		d := &Data{Episodes: []*Episode{{ID: "a#5", Task: "a"}}}
+		d := &Data{Episodes: []*episode.Episode{{ID: "a#5", Task: "a"}}}
 		err := d.CompareWithGreedy(t.Context(), path)
 		if x.want == nil {
-			if err != nil || *d.Episodes[0].Greedy != .5 {
+			if err != nil || *d.Episodes[0].GreedyScore != .5 {
 				t.Errorf("%s: %v", name, err)
 			}
 			continue
@@ -43,12 +44,12 @@ func TestAGreedyFileThatIsNotGreedyIsRefused(t *testing.T) {
 
 func TestTooLongPromptsAreNotBlamedOnAServer(t *testing.T) {
 	long := row("a#0", "a", number(0), func(x *traj.Trajectory) { x.Termination, x.Sequences, x.Steps = traj.PromptTooLong, nil, nil })
-	_, reason, err := episode(long, "a#0", needs{reward: true})
+	_, reason, err := parseRow(long, "a#0", needs{reward: true})
 	if err != nil || !strings.Contains(reason, "prompt_too_long") || strings.Contains(reason, "server") {
 		t.Errorf("%q, %v", reason, err)
 	}
 	later := row("a#0", "a", number(0), func(x *traj.Trajectory) { x.Termination = traj.PromptTooLong })
-	if e, reason, err := episode(later, "a#0", needs{reward: true}); e == nil {
+	if e, reason, err := parseRow(later, "a#0", needs{reward: true}); e == nil {
 		t.Errorf("one whose first replies were sampled is left out: %q, %v", reason, err)
 	}
 }

@@ -2,12 +2,14 @@ package trainer
 
 import (
 	"context"
-	"fmt"
+	"maps"
+	"math"
 	"slices"
 
 	"agentcli/policy"
 	"agentcli/trainer/algo"
-	"agentcli/traj"
+	"agentcli/trainer/episode"
+	"agentcli/trainer/store"
 )
 
 // GRPO: group relative policy optimisation (Shao et al. 2024, DeepSeekMath,
@@ -32,23 +34,25 @@ func (g *GRPO) Run(ctx context.Context) error {
 	if err := g.rescore(ctx); err != nil {
 		return err
 	}
-	// groups → rewards of tokens → advantages, e.g. A_i = (s_i − mean s)/std s for
-	// every token of i. A KL in the reward has to be computed first.
-	first := c.KLCoef == 0 || c.KLIn == KLInLoss
-	prepare := g.shapeAndDrop
-	if first {
-		prepare = g.compared
+	// groups → rewards of tokens → advantages, e.g. A_i = (s_i − mean s)/std s for every
+	// token of i (advantage.go). A KL in the reward has to be computed first.
+	klInReward := c.klInReward()
+	var err error
+	if klInReward {
+		err = g.shapeAndDrop()
+	} else {
+		err = g.estimateAndFilter()
 	}
-	if err := prepare(); err != nil {
+	if err != nil {
 		return err
 	}
 
-	// old and reference log-probs, before anything changes.
+	// log π_old and log π_ref, before anything changes (precompute.go).
 	episodes := flatten(g.groups)
-	if err := g.before(ctx, episodes, nil); err != nil {
+	if err := g.precompute(ctx, episodes, nil); err != nil {
 		return err
 	}
-	if !first {
+	if klInReward {
 		// r_t ← r_t − β·kl(old, ref)
 		if err := g.klReward(episodes); err != nil {
 			return err
@@ -57,102 +61,27 @@ func (g *GRPO) Run(ctx context.Context) error {
 			return err
 		}
 	}
-	g.maxLength = g.longest(episodes)
+	g.maxLength = g.maxActions(episodes)
 
 	// epochs → minibatches → step
 	return g.epochs(ctx, g.groups, g)
 }
 
-// shapeAndDrop gives every token its reward and then, where asked, leaves out the
-// groups without spread: ErrNothingToLearn where no other is left.
-func (s *Session) shapeAndDrop() error {
-	if err := s.shape(); err != nil || !s.Config.DropZeroStd {
-		return err
-	}
-	return s.leaveOut(spread(s.groups))
-}
-
-// compared compares the attempts of each group: ErrNothingToLearn where none is
-// better or worse than another, and nothing else moves the policy.
-func (s *Session) compared() error {
-	c := s.Config
-	est, ok := algo.EstimatorByName(c.Advantage)
-	// What a batch says together is of what is left; rae's averages go on from batch to
-	// batch, and are of all.
-	if ok && est.Batch && c.DropZeroStd && c.Advantage != "rae" {
-		if err := s.shapeAndDrop(); err != nil {
-			return err
-		}
-		return s.advantages()
-	}
-	if err := s.shapeAndEstimate(); err != nil {
-		return err
-	}
-	lessons := teaching(s.groups)
-	switch {
-	case c.DropZeroStd:
-		return s.leaveOut(spread(lessons))
-	case len(lessons) == 0 && !c.movesAnyway(s.groups):
-		return s.nothing()
-	}
-	return nil
-}
-
-// movesAnyway reports whether something moves the policy where all advantages are 0:
-// a teacher, a KL to a reference, which may be another model, an entropy bonus, or a
-// cross-entropy.
-func (c Config) movesAnyway(groups [][]*Episode) bool {
-	observed := func(e *Episode) bool { return e.observations() > 0 }
-	return c.Loss == "opd" || c.KLCoef > 0 || c.EntropyCoef != 0 || c.PTXCoef > 0 ||
-		(c.Echo > 0 && slices.ContainsFunc(flatten(groups), observed))
-}
-
-// nothing says why nothing is left to learn from.
-func (s *Session) nothing() error {
-	cut := 0 // groups whose rows with an advantage all leave the loss
-	for _, g := range s.groups {
-		if !g[0].flat && slices.ContainsFunc(g, func(e *Episode) bool { return e.teaches && e.Filtered }) {
-			cut++
-		}
-	}
-	if cut > 0 {
-		return traj.Mark(fmt.Errorf("the attempts of %d of the %d groups have different rewards, but those that would teach were cut off at their length limit, and --overlong-filter leaves them out: there is nothing to learn (leave the flag out, or raise --max-tokens in rollout)", cut, len(s.groups)), ErrNothingToLearn)
-	}
-	return traj.Mark(fmt.Errorf("all attempts within each of the %d groups have the same reward: there is nothing to compare, hence nothing to learn (sample more attempts with rollout -n, or harder or easier tasks)", len(s.groups)), ErrNothingToLearn)
-}
-
-// leaveOut goes on with the groups that are kept, and says how many rows the others
-// are.
-func (s *Session) leaveOut(kept [][]*Episode) error {
-	c := s.Config
-	if len(kept) == 0 && (c.Algo == AlgoPPO || c.movesAnyway(s.groups)) { // the flag alone is in the way
-		return traj.Mark(fmt.Errorf("all attempts within each of the %d groups have the same reward, and --drop-zero-std leaves such groups out: nothing is left to learn from (leave the flag out, or sample more attempts with rollout -n, or harder or easier tasks)", len(s.groups)), ErrNothingToLearn)
-	}
-	if len(kept) == 0 {
-		return s.nothing()
-	}
-	if out := len(flatten(s.groups)) - len(flatten(kept)); out > 0 && s.OnDrop != nil {
-		s.OnDrop(out)
-	}
-	s.judged, s.groups = s.groups, kept
-	return nil
-}
-
-func (g *GRPO) moves(batch []*Episode) bool {
+func (g *GRPO) moves(batch []*episode.Episode) bool {
 	return len(g.Config.work(batch)) > 0 || g.Config.PTXCoef > 0
 }
 
 // step: loss → gradient → AdamW.
-func (g *GRPO) step(ctx context.Context, batch []*Episode, at stepNumbers, m *metrics) (stop bool, err error) {
+func (g *GRPO) step(ctx context.Context, batch []*episode.Episode, at stepNumbers, m *metrics) (stop bool, err error) {
 	c := g.Config
 	start := g.Clock()
 	n := g.count(batch)
-	if err := g.each(batch, func(e *Episode) error { m.episode(e); return nil }); err != nil {
+	if err := g.loader.Each(batch, func(e *episode.Episode) error { m.episode(e); return nil }); err != nil {
 		return false, err
 	}
-	m.unscored = slices.ContainsFunc(batch, func(e *Episode) bool { return e.unscored })
+	m.unscored = slices.ContainsFunc(batch, func(e *episode.Episode) bool { return e.Unscored })
 	work := c.work(batch)
-	err = g.updatePolicy(ctx, work, at, m, func(mb micro, o policy.Outputs) (policy.Gradients, error) {
+	err = g.updatePolicy(ctx, work, at, m, func(mb store.MicroBatch, o policy.Outputs) (policy.Gradients, error) {
 		return g.policyLoss(mb, n, o, m)
 	})
 	if err != nil {
@@ -169,4 +98,177 @@ func (g *GRPO) step(ctx context.Context, batch []*Episode, at stepNumbers, m *me
 	}
 	m.set("timing_s/update_actor", g.Clock().Sub(start).Seconds())
 	return false, nil
+}
+
+// work are the episodes of a minibatch that need a pass of the policy. An
+// advantage of 0 gives a gradient of exactly 0 where no other term asks: such an
+// episode stays in the denominators and is not computed.
+func (c Config) work(batch []*episode.Episode) []*episode.Episode {
+	loss, _ := algo.LossByName(c.Loss)
+	always := c.klInLoss() || c.EntropyCoef != 0 || loss.Reads&algo.TrustRegion != 0 && c.RolloutKL > 0 || !loss.ReadsAdvantage()
+	var out []*episode.Episode
+	for _, e := range batch {
+		needed := e.HasAdvantage || always
+		if (needed && !e.Filtered) || (c.Echo > 0 && e.Observations() > 0) {
+			out = append(out, e)
+		}
+	}
+	return out
+}
+
+// policyLoss is the derivative of the step's loss with respect to each log-prob
+// and entropy of a micro-batch:
+//
+//	L = Σ w·c·l(lp, old, A) + β·Σ w·kl(lp, ref) − η·Σ w·H + ε·Σ −lp/N_ce
+//
+// l is the policy loss (algo.Losses), w what one token weighs under the
+// aggregation, c the off-policy correction, the last term the cross-entropy of
+// observations. All denominators are of the whole step, so that no split into
+// micro-batches changes the gradient.
+func (s *Session) policyLoss(mb store.MicroBatch, n counts, o policy.Outputs, m *metrics) (policy.Gradients, error) {
+	c := s.Config
+	loss, _ := algo.LossByName(c.Loss)
+	var g policy.Gradients
+	now := map[store.Item][]float64{} // log-probs of the sequences of this micro-batch
+	if s.needsTrajectory(loss) {
+		if err := mb.Each(o, func(it store.Item, part policy.Outputs) error { now[it] = part.Logprobs; return nil }); err != nil {
+			return g, err
+		}
+		maps.Copy(now, s.splitLogprobs)
+	}
+	err := mb.Each(o, func(it store.Item, part policy.Outputs) error {
+		x := it.Stream()
+		dlp, dent := make([]float64, len(x.ActionWeight)), make([]float64, len(x.ActionWeight))
+		if s.diff != nil && x.RolloutLogprobs != nil {
+			s.diff.add(part.Logprobs, x.RolloutLogprobs, x.ActionWeight)
+		}
+		if !it.Episode.Filtered {
+			if err := s.actionLoss(loss, it, n, part, now, dlp, dent, m); err != nil {
+				return err
+			}
+		}
+		if c.Echo > 0 {
+			for t, w := range x.EchoWeight {
+				if w > 0 {
+					dlp[t] -= c.Echo * w / float64(n.ce)
+					m.crossEntropy(-part.Logprobs[t] * w / float64(n.ce))
+				}
+			}
+		}
+		g.Logprobs, g.Entropy = append(g.Logprobs, dlp...), append(g.Entropy, dent...)
+		return nil
+	})
+	if c.EntropyCoef == 0 {
+		g.Entropy = nil // backward need not look at it
+	}
+	return g, err
+}
+
+// actionLoss adds the part of a sequence's actions. now has the log-probs of the
+// trajectory's other sequences, where the loss asks for them.
+func (s *Session) actionLoss(loss *algo.Loss, it store.Item, n counts, part policy.Outputs, now map[store.Item][]float64, dlp, dent []float64, m *metrics) error {
+	c, x := s.Config, it.Stream()
+	w, err := c.Aggregation.Weight(it.Episode.Actions(), n.rl)
+	if err != nil {
+		return err
+	}
+	span, lo, hi := s.span(loss, it, w, part.Logprobs, now)
+	if lo == hi {
+		return nil
+	}
+	if c.OffPolicy.Kind != algo.NoCorrection {
+		for i, f := range c.OffPolicy.Weights(span.Old, span.Roll) {
+			span.Weight[i] *= f
+			if lo <= i && i < hi { // the others are counted where they stand
+				m.corrected(f)
+			}
+		}
+	}
+	if !loss.Whole {
+		span, lo = span.Cut(lo, hi), 0
+	}
+	r, err := loss.At(span, c.loss())
+	if err != nil {
+		return err
+	}
+	i := lo
+	for t, rl := range x.ActionWeight {
+		if rl <= 0 {
+			continue
+		}
+		wt := w * rl
+		dlp[t] += r.Grad[i]
+		m.token(span.Weight[i]*r.Loss[i], r.Clipped[i], r.Dual[i], span.Old[i]-span.LP[i], part.Entropy[t])
+		if c.KLCoef > 0 && c.KLIn == KLInLoss {
+			ref := part.Logprobs[t] // where it is the policy in its only update
+			if !s.refIsCurrent() {
+				ref = x.RefLogprobs[t]
+			}
+			v, d := c.KL.At(part.Logprobs[t], ref)
+			dlp[t] += wt * c.KLCoef * d
+			m.toReference(wt * v)
+		}
+		dent[t] -= wt * c.EntropyCoef
+		i++
+	}
+	return nil
+}
+
+// span is what a loss sees of a sequence: its actions, however many observations
+// stand between them, w what each weighs. Where a number of the loss or of the
+// correction is one of the whole trajectory, it is all actions of the trajectory;
+// those of the sequence are lo to hi.
+func (s *Session) span(loss *algo.Loss, it store.Item, w float64, lp []float64, now map[store.Item][]float64) (span algo.Span, lo, hi int) {
+	whole := loss.Whole || s.Config.OffPolicy.Whole()
+	for k := range it.Episode.Streams {
+		if k != it.Sequence && !whole {
+			continue
+		}
+		x, at := &it.Episode.Streams[k], lp
+		switch {
+		case s.needsTrajectory(loss):
+			at = now[store.Item{Episode: it.Episode, Sequence: k}]
+		case k != it.Sequence:
+			at = x.OldLogprobs // of a correction only: it looks at no other
+		}
+		if k == it.Sequence {
+			lo = len(span.LP)
+		}
+		old := x.OldLogprobs
+		switch {
+		case old != nil:
+		case s.old == oldIsCurrent:
+			old = at
+		case x.RolloutLogprobs != nil: // in the metrics only
+			old = x.RolloutLogprobs
+		default:
+			old = slices.Repeat([]float64{math.NaN()}, len(x.ActionWeight))
+		}
+		for t, rl := range x.ActionWeight {
+			if rl <= 0 {
+				continue
+			}
+			span.LP, span.Old, span.Adv = append(span.LP, at[t]), append(span.Old, old[t]), append(span.Adv, x.Advantages[t])
+			span.Weight = append(span.Weight, w*rl)
+			switch {
+			case x.RolloutLogprobs != nil:
+				span.Roll = append(span.Roll, x.RolloutLogprobs[t])
+			case it.Episode.LogprobsUntempered && loss.NeedsRollout(): // what sampled it, as far as can be told
+				span.Roll = append(span.Roll, old[t])
+			}
+			if x.TeacherLogprobs != nil {
+				span.Teacher = append(span.Teacher, x.TeacherLogprobs[t])
+			}
+		}
+		if k == it.Sequence {
+			hi = len(span.LP)
+		}
+	}
+	return span, lo, hi
+}
+
+// needsTrajectory reports whether the log-probs of all sequences of a trajectory, as they are
+// now, are needed for each of them.
+func (s *Session) needsTrajectory(loss *algo.Loss) bool {
+	return loss.Whole || s.old == oldIsCurrent && s.Config.OffPolicy.Whole()
 }

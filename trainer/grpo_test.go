@@ -13,6 +13,7 @@ import (
 
 	"agentcli/policy"
 	"agentcli/trainer/algo"
+	"agentcli/trainer/episode"
 	"agentcli/traj"
 )
 
@@ -28,7 +29,7 @@ func config() Config {
 }
 
 // train runs GRPO on the episodes and gives the steps' metrics.
-func train(t *testing.T, model *bigram, c Config, episodes []*Episode, change ...func(*GRPO)) []Metrics {
+func train(t *testing.T, model *bigram, c Config, episodes []*episode.Episode, change ...func(*GRPO)) []Metrics {
 	t.Helper()
 	var out []Metrics
 	g := &GRPO{Session{Actor: model, Config: c, Data: &Data{Episodes: episodes}, Clock: still,
@@ -43,7 +44,7 @@ func train(t *testing.T, model *bigram, c Config, episodes []*Episode, change ..
 }
 
 // adv is an episode's advantage, the same for all its tokens.
-func adv(e *Episode) float64 { x, _ := e.advantage(); return x }
+func adv(e *episode.Episode) float64 { x, _ := e.MeanAdvantage(); return x }
 
 func gap(a, b []float64) float64 {
 	worst := 0.0
@@ -54,7 +55,7 @@ func gap(a, b []float64) float64 {
 }
 
 // lossOf is the step's loss over all episodes, written out a second time.
-func lossOf(model, ref *bigram, c Config, episodes []*Episode) float64 {
+func lossOf(model, ref *bigram, c Config, episodes []*episode.Episode) float64 {
 	tokens, longest := 0, 0
 	for _, e := range episodes {
 		tokens += e.Sampled
@@ -135,7 +136,7 @@ func TestGradientIsThatOfTheLoss(t *testing.T) {
 
 func TestNoSplitAndNoOrderChangesTheGradient(t *testing.T) {
 	for _, mode := range algo.Aggregations {
-		gradient := func(micro int, order func([]*Episode)) (*bigram, []float64) {
+		gradient := func(micro int, order func([]*episode.Episode)) (*bigram, []float64) {
 			c := config()
 			c.Aggregation, c.MicroTokens, c.OldLogprobs = mode, micro, OldFile
 			model, episodes := newBigram(vocab, 1), corpus()
@@ -163,7 +164,7 @@ func TestNoSplitAndNoOrderChangesTheGradient(t *testing.T) {
 			}
 		}
 		for seed := range uint64(5) {
-			_, got := gradient(11, func(e []*Episode) {
+			_, got := gradient(11, func(e []*episode.Episode) {
 				rand.New(rand.NewPCG(seed, 9)).Shuffle(len(e), func(i, j int) { e[i], e[j] = e[j], e[i] })
 			})
 			if d := gap(got, want); d > 1e-12 {
@@ -241,7 +242,7 @@ func TestAtRatioOneTheGradientIsREINFORCEs(t *testing.T) {
 }
 
 func TestGroupsOfEqualRewardsMoveNothing(t *testing.T) {
-	flat := []*Episode{attempt("flat", .1, "abCD"), attempt("flat", .1, "abDE"), attempt("flat", .1, "abEF")}
+	flat := []*episode.Episode{attempt("flat", .1, "abCD"), attempt("flat", .1, "abDE"), attempt("flat", .1, "abEF")}
 	model := newBigram(vocab, 1)
 	g := &GRPO{Session{Actor: model, Config: config(), Data: &Data{Episodes: flat}}}
 	err := g.Run(context.Background())
@@ -251,8 +252,8 @@ func TestGroupsOfEqualRewardsMoveNothing(t *testing.T) {
 
 	// Beside a group with spread: the flat one has no part in the gradient but
 	// in the denominator, unless it is dropped.
-	spreadGroup := func() []*Episode { return []*Episode{attempt("g", 1, "abCD"), attempt("g", 0, "abDE")} }
-	gradient := func(drop bool, episodes []*Episode) []float64 {
+	spreadGroup := func() []*episode.Episode { return []*episode.Episode{attempt("g", 1, "abCD"), attempt("g", 0, "abDE")} }
+	gradient := func(drop bool, episodes []*episode.Episode) []float64 {
 		c := config()
 		c.DropZeroStd = drop
 		model := newBigram(vocab, 1)
@@ -276,7 +277,7 @@ func TestAStepWithNothingToLearnLeavesTheModelAndAdamAlone(t *testing.T) {
 	// Minibatches of one group each; the flat ones are not updates.
 	c := config()
 	c.Minibatch, c.WeightDecay = 2, .1
-	episodes := []*Episode{attempt("f1", 1, "abC"), attempt("f1", 1, "abD"), attempt("f2", 0, "abC"), attempt("f2", 0, "abD"),
+	episodes := []*episode.Episode{attempt("f1", 1, "abC"), attempt("f1", 1, "abD"), attempt("f2", 0, "abC"), attempt("f2", 0, "abD"),
 		attempt("g", 1, "abC"), attempt("g", 0, "abD"), attempt("h", 1, "abC"), attempt("h", 0, "abD")}
 	model := newBigram(vocab, 1)
 	m := train(t, model, c, episodes)
@@ -374,7 +375,7 @@ func TestKLDrawsTheModelToTheReference(t *testing.T) {
 
 func TestEpochsAndSchedules(t *testing.T) {
 	// Groups of unequal sizes: the epochs have different numbers of minibatches.
-	var episodes []*Episode
+	var episodes []*episode.Episode
 	for i, n := range []int{1, 6, 2, 5, 3, 4, 1, 8} {
 		for k := range n {
 			episodes = append(episodes, attempt(fmt.Sprint("g", i), float64(k%2+i%2), "ab"+string(rune('A'+k))))
@@ -418,7 +419,7 @@ func TestResumedRunEqualsUninterruptedBitForBit(t *testing.T) {
 	ref := newBigram(vocab, 2)
 	for _, old := range []string{OldRecompute, OldFile} {
 		c.OldLogprobs = old
-		fresh := func() (*bigram, []*Episode) {
+		fresh := func() (*bigram, []*episode.Episode) {
 			model, episodes := newBigram(vocab, 1), corpus()
 			record(.2, model, episodes)
 			return model, episodes
@@ -484,7 +485,7 @@ func TestResumingWithOtherFilesIsRefused(t *testing.T) {
 	if f == nil {
 		t.Fatal("--save-every 1 wrote no checkpoint")
 	}
-	for name, episodes := range map[string][]*Episode{
+	for name, episodes := range map[string][]*episode.Episode{
 		"fewer": corpus()[:6], "another order": append(corpus()[4:], corpus()[:4]...),
 	} {
 		g := &GRPO{Session{Actor: newBigram(vocab, 1), Config: c, Data: &Data{Episodes: episodes}, Done: 1, Frozen: f}}
@@ -516,7 +517,7 @@ func learnsABandit(t *testing.T, advantage string) {
 	c := DefaultConfig()
 	c.Advantage, c.LR, c.Minibatch = advantage, .1, 0
 	for range 40 { // on-policy rounds of 4 groups of 8
-		var episodes []*Episode
+		var episodes []*episode.Episode
 		p := math.Exp(model.row(0)[2])
 		for group := range 4 {
 			for range 8 {
@@ -561,7 +562,7 @@ func TestFailuresSayWhere(t *testing.T) {
 		t.Errorf("a model that gives too few log-probs: %v", err)
 	}
 	c.Advantage = "rloo"
-	err = (&GRPO{Session{Actor: newBigram(vocab, 1), Config: c, Data: &Data{Episodes: []*Episode{attempt("g", 1, "aB")}}}}).Run(context.Background())
+	err = (&GRPO{Session{Actor: newBigram(vocab, 1), Config: c, Data: &Data{Episodes: []*episode.Episode{attempt("g", 1, "aB")}}}}).Run(context.Background())
 	if err == nil || !strings.Contains(err.Error(), "-n 2") {
 		t.Errorf("rloo on a group of one: %v", err)
 	}

@@ -11,6 +11,8 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+
+	"agentcli/trainer/episode"
 )
 
 // Holdout says how much is held out of training, in prompts: N of them, or a share.
@@ -66,11 +68,11 @@ func (h Holdout) Of(prompts []Prompt) (limit Prompt, held int, err error) {
 }
 
 // promptOf hashes the prompt of an episode: what stands before its first sampled token.
-func (d *Data) promptOf(e *Episode, seed int64) (Prompt, error) {
+func (d *Data) promptOf(e *episode.Episode, seed int64) (Prompt, error) {
 	b := e.Body
 	if b == nil {
 		var err error
-		if b, err = e.shelf.get(e); err != nil {
+		if b, err = e.Store.ReadBody(e); err != nil {
 			return 0, err
 		}
 	}
@@ -102,12 +104,12 @@ func (d *Data) HoldOut(h Holdout, seed int64) (*Data, error) {
 	if err != nil {
 		return nil, err
 	}
-	return d.takeOut(func(e *Episode) bool { return first[e.Group] <= limit })
+	return d.takeOut(func(e *episode.Episode) bool { return first[e.Group] <= limit })
 }
 
 // HoldOutSplit is HoldOut of the rows whose column split was asked for (From.EvalSplit).
 func (d *Data) HoldOutSplit() (*Data, error) {
-	held, err := d.takeOut(func(e *Episode) bool { return e.held })
+	held, err := d.takeOut(func(e *episode.Episode) bool { return e.HeldOut })
 	switch {
 	case err != nil:
 		return nil, err
@@ -121,8 +123,8 @@ func (d *Data) HoldOutSplit() (*Data, error) {
 
 // OnlySplit leaves out all rows but those of the split that was asked for.
 func (d *Data) OnlySplit() error {
-	d.Episodes = slices.DeleteFunc(d.Episodes, func(e *Episode) bool { return !e.held })
-	d.Pairs = slices.DeleteFunc(d.Pairs, func(p Pair) bool { return !p.Chosen.held })
+	d.Episodes = slices.DeleteFunc(d.Episodes, func(e *episode.Episode) bool { return !e.HeldOut })
+	d.Pairs = slices.DeleteFunc(d.Pairs, func(p Pair) bool { return !p.Chosen.HeldOut })
 	if len(d.Episodes) == 0 {
 		return d.noSplit()
 	}
@@ -149,7 +151,7 @@ func (d *Data) LeaveOutTrained(train *Data) (shared int, err error) {
 		of[e.Group] = of[e.Group] || trained[p]
 	}
 	before := len(d.Episodes)
-	d.Episodes = slices.DeleteFunc(d.Episodes, func(e *Episode) bool { return of[e.Group] })
+	d.Episodes = slices.DeleteFunc(d.Episodes, func(e *episode.Episode) bool { return of[e.Group] })
 	d.Pairs = slices.DeleteFunc(d.Pairs, func(p Pair) bool { return of[p.Chosen.Group] })
 	if len(d.Episodes) == 0 {
 		return before, fmt.Errorf("the prompts of all %d rows of %s are trained on; name other rows, or hold some out with --holdout", before, strings.Join(d.Files, ", "))
@@ -161,9 +163,9 @@ func (d *Data) noSplit() error {
 	return fmt.Errorf("--eval-split: no row of %s is of that split", strings.Join(d.Files, ", "))
 }
 
-func (d *Data) takeOut(held func(*Episode) bool) (*Data, error) {
+func (d *Data) takeOut(held func(*episode.Episode) bool) (*Data, error) {
 	out := &Data{Files: d.Files, Runs: d.Runs, unscored: d.unscored}
-	var keep []*Episode
+	var keep []*episode.Episode
 	for _, e := range d.Episodes {
 		if !held(e) {
 			keep = append(keep, e)
@@ -171,10 +173,10 @@ func (d *Data) takeOut(held func(*Episode) bool) (*Data, error) {
 		}
 		if e.Body == nil {
 			var err error
-			if e.Body, err = e.shelf.get(e); err != nil {
+			if e.Body, err = e.Store.ReadBody(e); err != nil {
 				return nil, err
 			}
-			e.shelf = nil
+			e.Store = nil
 		}
 		out.Episodes = append(out.Episodes, e)
 	}
@@ -213,7 +215,7 @@ func (s *Session) prepareEval(ctx context.Context, ask bool) error {
 	if err := s.eval.reference(ctx, episodes, ask); err != nil {
 		return err
 	}
-	s.eval.maxLength = s.eval.longest(episodes)
+	s.eval.maxLength = s.eval.maxActions(episodes)
 	if s.Frozen != nil { // of a resumed run
 		s.Frozen.eval = s.eval.Frozen
 	}
@@ -246,9 +248,9 @@ func (s *Session) evaluate(ctx context.Context) (map[string]float64, error) {
 }
 
 // forwardUnits runs units forward, without gradients, and hands each to loss, as jointly does.
-func (s *Session) forwardUnits(ctx context.Context, units [][]*Episode, loss func(unit []*Episode) error) error {
+func (s *Session) forwardUnits(ctx context.Context, units [][]*episode.Episode, loss func(unit []*episode.Episode) error) error {
 	for _, chunk := range chunks(units, s.Config.MicroTokens) {
-		if err := s.score(ctx, "eval", s.Actor, flatten(chunk), noColumn, storeOutputs); err != nil {
+		if err := s.score(ctx, "eval", s.Actor, flatten(chunk), storeOutputs); err != nil {
 			return err
 		}
 		if err := eachUnit(chunk, loss); err != nil {

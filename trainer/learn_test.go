@@ -17,6 +17,7 @@ import (
 	"agentcli/policy"
 	"agentcli/rewards"
 	"agentcli/trainer"
+	"agentcli/trainer/episode"
 	"agentcli/traj"
 )
 
@@ -53,7 +54,7 @@ func TestSmolLM2LearnsTheLastWord(t *testing.T) {
 	data := &trainer.Data{}
 	for _, x := range rolled {
 		held[x.Task.ID] = true
-		e := &trainer.Episode{ID: x.ID, Group: x.GroupID, Score: *x.Reward, Body: &trainer.Body{Termination: x.Termination, Turns: x.Turns(), Sequences: x.Sequences}}
+		e := &episode.Episode{ID: x.ID, Group: x.GroupID, Score: *x.Reward, Body: &episode.Body{Termination: x.Termination, Turns: x.Turns(), Sequences: x.Sequences}}
 		for i := range x.Sequences {
 			e.Sampled += x.Sequences[i].Sampled()
 		}

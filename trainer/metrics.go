@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"agentcli/trainer/algo"
+	"agentcli/trainer/episode"
 	"agentcli/traj"
 )
 
@@ -69,12 +70,12 @@ func (s *series) add(x float64) {
 	s.sum += x
 }
 
-func newMetrics(step, total, epoch int, d *Data, compared [][]*Episode) *metrics {
+func newMetrics(step, total, epoch int, d *Data, compared [][]*episode.Episode) *metrics {
 	m := &metrics{Metrics: Metrics{Step: step, Total: total, Values: map[string]float64{}, Over: map[string]float64{}}, terminations: map[traj.Termination]int{}}
 	m.set("training/epoch", float64(epoch))
 	zero := 0
 	for _, g := range compared {
-		if g[0].flat {
+		if g[0].ZeroStd {
 			zero++
 		}
 	}
@@ -104,13 +105,13 @@ func (m *metrics) stats(key string, s series) {
 }
 
 // episode counts one episode of the step's minibatch.
-func (m *metrics) episode(e *Episode) {
+func (m *metrics) episode(e *episode.Episode) {
 	m.score.add(e.Score)
 	if m.version > 0 {
-		m.stale.add(float64(m.version - e.version))
+		m.stale.add(float64(m.version - e.PolicyVersion))
 	}
-	m.reward.add(e.shaped)
-	e.each(func(_ int, s *Stream, t int) { m.adv.add(s.Adv[t]) })
+	m.reward.add(e.ShapedReward)
+	e.EachAction(func(_ int, s *episode.TokenStream, t int) { m.adv.add(s.Advantages[t]) })
 	m.length.add(float64(e.Sampled))
 	if e.Turns > 0 { // else the file has no steps: not known
 		m.turns.add(float64(e.Turns))
@@ -128,11 +129,11 @@ func (m *metrics) episode(e *Episode) {
 	}
 	m.tokens += e.Sampled
 	if !e.Filtered {
-		m.actions += e.actions()
+		m.actions += e.Actions()
 		m.sequences++
 	}
 	m.prompt.add(float64(max(slices.Index(e.Sequences[0].LossMask, true), 0)))
-	m.observed += e.observed()
+	m.observed += e.ObservedTokens()
 }
 
 // withoutRewards leaves out what a step would say of rewards that its rows do not have.

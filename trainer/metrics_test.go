@@ -8,11 +8,12 @@ import (
 	"time"
 
 	"agentcli/trainer/algo"
+	"agentcli/trainer/episode"
 	"agentcli/traj"
 )
 
 func TestScoresAreAsTheFileHasThemRewardsAsTheyAreLearnedFrom(t *testing.T) {
-	pair := func() []*Episode { return []*Episode{attempt("g", 1, "abCD"), attempt("g", 0, "abEE")} }
+	pair := func() []*episode.Episode { return []*episode.Episode{attempt("g", 1, "abCD"), attempt("g", 0, "abEE")} }
 	c := config()
 	c.RewardClip = .25
 	v := train(t, newBigram(vocab, 1), c, pair())[0].Values
@@ -29,8 +30,8 @@ func TestScoresAreAsTheFileHasThemRewardsAsTheyAreLearnedFrom(t *testing.T) {
 }
 
 // flatAndNot are a group with spread and one without.
-func flatAndNot() []*Episode {
-	return []*Episode{attempt("g", 1, "abCD"), attempt("g", 0, "abEE"), attempt("f", 1, "abFF"), attempt("f", 1, "abCC")}
+func flatAndNot() []*episode.Episode {
+	return []*episode.Episode{attempt("g", 1, "abCD"), attempt("g", 0, "abEE"), attempt("f", 1, "abFF"), attempt("f", 1, "abCC")}
 }
 
 func TestAGroupIsFlatByItsScoresWhateverTheKLInTheReward(t *testing.T) {
@@ -53,7 +54,7 @@ func TestAGroupIsFlatByItsScoresWhateverTheKLInTheReward(t *testing.T) {
 // critic nothing: the run is that without its rows.
 func TestADroppedGroupIsDroppedUnderEveryAdvantage(t *testing.T) {
 	for _, adv := range []string{"gae", "grpo", "reinforce", "reinforce++", "reinforce++-baseline", "gpg", "rae"} {
-		run := func(drop bool, episodes []*Episode) ([]float64, []float64, int) {
+		run := func(drop bool, episodes []*episode.Episode) ([]float64, []float64, int) {
 			c, actor, critic, out := config(), newBigram(vocab, 1), newCritic(4), 0
 			if adv == "gae" {
 				c = ppoConfig()
@@ -91,7 +92,7 @@ func TestAGroupOfGDPOIsFlatByItsComponents(t *testing.T) {
 	for spread, second := range map[float64][]traj.Part{0: parts(0, 1, false), 1: parts(1, 0, true)} {
 		c := config()
 		c.Advantage = "gdpo"
-		e := []*Episode{attempt("g", 1, "abCD"), attempt("g", 1, "abEE"), attempt("h", 1, "abFF"), attempt("h", 0, "abCC")}
+		e := []*episode.Episode{attempt("g", 1, "abCD"), attempt("g", 1, "abEE"), attempt("h", 1, "abFF"), attempt("h", 0, "abCC")}
 		e[0].Parts, e[1].Parts, e[2].Parts, e[3].Parts = parts(1, 0, false), second, parts(1, 0, false), parts(0, 0, false)
 		v := train(t, newBigram(vocab, 1), c, e)[0].Values
 		if x := v["frac_reward_zero_std"]; x != spread/2 {
@@ -101,7 +102,7 @@ func TestAGroupOfGDPOIsFlatByItsComponents(t *testing.T) {
 }
 
 func TestNothingIsLeftOfFlatGroups(t *testing.T) {
-	flat := func() []*Episode { return flatAndNot()[2:] }
+	flat := func() []*episode.Episode { return flatAndNot()[2:] }
 	c := ppoConfig()
 	c.DropZeroStd = true
 	p := &PPO{Critic: newCritic(4), Session: Session{Actor: newBigram(vocab, 1), Config: c, Data: &Data{Episodes: flat()}, Clock: still}}
@@ -122,13 +123,13 @@ func TestNothingIsLeftOfFlatGroups(t *testing.T) {
 }
 
 func TestFlatGroupsAreTrainedOnWhereSomethingElseMovesThePolicy(t *testing.T) {
-	rows := func() []*Episode {
-		return []*Episode{attempt("f", 1, "abFFcdE"), attempt("f", 1, "abCChE")}
+	rows := func() []*episode.Episode {
+		return []*episode.Episode{attempt("f", 1, "abFFcdE"), attempt("f", 1, "abCChE")}
 	}
 	for name, change := range map[string]func(*GRPO){
 		"echo":    func(g *GRPO) { g.Config.Echo = .1 },
 		"entropy": func(g *GRPO) { g.Config.EntropyCoef = .01 },
-		"ptx":     func(g *GRPO) { g.Config.PTXCoef, g.PTX = .1, []*Episode{attempt("x", 0, "aBCD")} },
+		"ptx":     func(g *GRPO) { g.Config.PTXCoef, g.PTX = .1, []*episode.Episode{attempt("x", 0, "aBCD")} },
 		"nothing": func(*GRPO) {},
 	} {
 		model := newBigram(vocab, 1)
@@ -200,7 +201,7 @@ func TestPerplexityRatioIsTheMeanOverSequences(t *testing.T) {
 	d.add([]float64{-1, -2, -9}, []float64{-1.5, -2.5, 0}, []float64{1, 1, 0}) // the model finds it likelier
 	d.add([]float64{-3}, []float64{-2}, []float64{1})
 	d.add(nil, nil, nil)
-	m := newMetrics(1, 1, 0, &Data{}, [][]*Episode{{{}}})
+	m := newMetrics(1, 1, 0, &Data{}, [][]*episode.Episode{{{}}})
 	d.into(m)
 	if want := (math.Exp(-.5) + math.Exp(1)) / 2; math.Abs(m.Values["rollout_corr/ppl_ratio"]-want) > 1e-15 {
 		t.Errorf("%v, want %v", m.Values["rollout_corr/ppl_ratio"], want)
@@ -247,20 +248,20 @@ func TestMalformedCallsAreAShareOfTheRowsThatCountThem(t *testing.T) {
 	}
 	d := &Data{}
 	for i, x := range []*traj.Trajectory{row(step(3, n(1)), step(2, n(0))), row(step(5, nil)), row(step(1, n(1)), step(7, nil))} {
-		e, reason, err := episode(x, "a", needs{reward: true})
+		e, reason, err := parseRow(x, "a", needs{reward: true})
 		if err != nil || reason != "" {
 			t.Fatal(i, reason, err)
 		}
 		d.Episodes = append(d.Episodes, e)
 	}
 	onDisk(t, d)
-	m := newMetrics(1, 1, 0, d, [][]*Episode{{{}}})
+	m := newMetrics(1, 1, 0, d, [][]*episode.Episode{{{}}})
 	for _, e := range d.Episodes {
-		b, err := e.shelf.get(e)
+		b, err := e.Store.ReadBody(e)
 		if err != nil {
 			t.Fatal(err)
 		}
-		m.episode(&Episode{Body: b})
+		m.episode(&episode.Episode{Body: b})
 	}
 	if v := m.finish(); v.Values["malformed_call_rate"] != .2 || v.Over["malformed_call_rate"] != 5 || v.Values["tool_error_rate"] != 5./18 {
 		t.Errorf("malformed %v of %v calls, failed %v", v.Values["malformed_call_rate"], v.Over["malformed_call_rate"], v.Values["tool_error_rate"])

@@ -6,6 +6,8 @@ import (
 	"slices"
 
 	"agentcli/policy"
+	"agentcli/trainer/episode"
+	"agentcli/trainer/store"
 	"agentcli/traj"
 )
 
@@ -46,7 +48,7 @@ type Demonstrator interface {
 // demonstrations finds for each episode of a group what its teacher is shown of
 // the others: the best one that is better than the worst. It changes nothing where
 // the rows bring their own.
-func (s *Session) demonstrations(episodes []*Episode) error {
+func (s *Session) demonstrations(episodes []*episode.Episode) error {
 	if s.Config.Demonstration == DemonstrateNothing {
 		return nil
 	}
@@ -56,28 +58,28 @@ func (s *Session) demonstrations(episodes []*Episode) error {
 	if s.Config.Demonstration != DemonstrateBest {
 		return nil
 	}
-	s.shown = map[*Episode]string{}
+	s.demonstrationOf = map[*episode.Episode]string{}
 	for _, g := range groups(episodes) {
 		worst := slices.MinFunc(g, byScore).Score
-		release, err := s.hold(g)
+		release, err := s.loader.Load(g...)
 		if err != nil {
 			return err
 		}
 		for _, e := range g {
-			others := slices.DeleteFunc(slices.Clone(g), func(o *Episode) bool { return o == e || o.Score <= worst })
+			others := slices.DeleteFunc(slices.Clone(g), func(o *episode.Episode) bool { return o == e || o.Score <= worst })
 			if len(others) > 0 {
-				s.shown[e] = s.said(slices.MaxFunc(others, byScore))
+				s.demonstrationOf[e] = s.replyText(slices.MaxFunc(others, byScore))
 			}
 		}
 		release()
 	}
-	if len(s.shown) == 0 {
+	if len(s.demonstrationOf) == 0 {
 		return traj.Mark(errors.New("--demonstration best: no attempt is better than the others of its group, so there is nothing to show (sample more attempts, or give --demonstration answer)"), ErrNothingToLearn)
 	}
 	return nil
 }
 
-func byScore(a, b *Episode) int {
+func byScore(a, b *episode.Episode) int {
 	switch {
 	case a.Score < b.Score:
 		return -1
@@ -87,31 +89,31 @@ func byScore(a, b *Episode) int {
 	return 0
 }
 
-// said is everything behind the prompt of an episode's last sequence: its replies,
+// replyText is everything behind the prompt of an episode's last sequence: its replies,
 // and what the tools said.
-func (s *Session) said(e *Episode) string {
+func (s *Session) replyText(e *episode.Episode) string {
 	q := &e.Sequences[len(e.Sequences)-1]
 	return s.Demonstrator.Text(q.TokenIDs[slices.Index(q.LossMask, true):])
 }
 
 // demonstrated is a micro-batch as the teacher reads it. The wanted tokens are the
 // same, in the same order: all stand behind the prompt.
-func (s *Session) demonstrated(mb micro) (policy.Batch, error) {
-	b := policy.Batch{Own: mb.batch.Own, Temperature: mb.batch.Temperature}
-	for i, it := range mb.items {
-		ids, want := mb.batch.Sequences[i], mb.batch.Want[i]
-		text := it.ep.Demonstration
+func (s *Session) demonstrated(mb store.MicroBatch) (policy.Batch, error) {
+	b := policy.Batch{Own: mb.Batch.Own, Temperature: mb.Batch.Temperature}
+	for i, it := range mb.Items {
+		ids, want := mb.Batch.Sequences[i], mb.Batch.Want[i]
+		text := it.Episode.Demonstration
 		if text == "" {
-			text = s.shown[it.ep]
+			text = s.demonstrationOf[it.Episode]
 		}
 		if text != "" {
-			first := slices.Index(it.ep.Sequences[it.seq].LossMask, true)
-			front, err := s.Demonstrator.Show(ids[:first], it.ep.Question, text)
+			first := slices.Index(it.Episode.Sequences[it.Sequence].LossMask, true)
+			front, err := s.Demonstrator.Show(ids[:first], it.Episode.Question, text)
 			if err != nil {
-				return b, fmt.Errorf("%s: %w", it.ep.ID, err)
+				return b, fmt.Errorf("%s: %w", it.Episode.ID, err)
 			}
 			if n, window := len(front)+len(ids)-first, s.Actor.Window(); n > window {
-				return b, fmt.Errorf("%s: with its demonstration it has %d tokens, and the model's window %d", it.ep.ID, n, window)
+				return b, fmt.Errorf("%s: with its demonstration it has %d tokens, and the model's window %d", it.Episode.ID, n, window)
 			}
 			ids, want = slices.Concat(front, ids[first:]), slices.Concat(make([]bool, len(front)), want[first:])
 		}

@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"agentcli/policy"
+	"agentcli/trainer/episode"
 	"agentcli/traj"
 )
 
@@ -41,17 +42,17 @@ func (l *listener) Forward(b policy.Batch) (policy.Outputs, error) {
 }
 
 // shownEpisodes are a group of three unequal attempts and one of two equal ones.
-func shownEpisodes() []*Episode {
-	attempt := func(id, group string, score float64, ids ...int32) *Episode {
+func shownEpisodes() []*episode.Episode {
+	attempt := func(id, group string, score float64, ids ...int32) *episode.Episode {
 		mask := make([]bool, len(ids))
 		lps := make([]traj.Logprob, len(ids))
 		for i := range mask {
 			mask[i], lps[i] = i >= 2, -1
 		}
-		return &Episode{ID: id, Group: group, Score: score, Body: &Body{Question: "q", Sampled: len(ids) - 2, Prompt: 2, LastRound: -1,
+		return &episode.Episode{ID: id, Group: group, Score: score, Body: &episode.Body{Question: "q", Sampled: len(ids) - 2, Prompt: 2, LastRound: -1,
 			Sequences: []traj.Sequence{{TokenIDs: ids, LossMask: mask, Logprobs: lps}}}}
 	}
-	return []*Episode{attempt("a0", "a", 0, 1, 2, 3, 4), attempt("a1", "a", 1, 1, 2, 5, 6), attempt("a2", "a", .5, 1, 2, 7),
+	return []*episode.Episode{attempt("a0", "a", 0, 1, 2, 3, 4), attempt("a1", "a", 1, 1, 2, 5, 6), attempt("a2", "a", .5, 1, 2, 7),
 		attempt("b0", "b", 1, 1, 2, 8), attempt("b1", "b", 1, 1, 2, 9)}
 }
 
@@ -86,10 +87,10 @@ func TestTheTeacherOfOPSDReadsTheBestOtherAttempt(t *testing.T) {
 	for _, e := range episodes {
 		x := &e.Streams[0]
 		first := e.Sequences[0].TokenIDs[2]
-		if got := before.row(want[first])[first]; math.Abs(x.Teacher[0]-got) > 1e-12 {
-			t.Errorf("%s: teacher's log-prob %v, want %v", e.ID, x.Teacher[0], got)
+		if got := before.row(want[first])[first]; math.Abs(x.TeacherLogprobs[0]-got) > 1e-12 {
+			t.Errorf("%s: teacher's log-prob %v, want %v", e.ID, x.TeacherLogprobs[0], got)
 		}
-		if ids := e.Sequences[0].TokenIDs; len(x.Teacher) > 1 && x.Teacher[1] != before.row(ids[2])[ids[3]] {
+		if ids := e.Sequences[0].TokenIDs; len(x.TeacherLogprobs) > 1 && x.TeacherLogprobs[1] != before.row(ids[2])[ids[3]] {
 			t.Errorf("%s: a bigram does not see the demonstration past the first token", e.ID)
 		}
 	}

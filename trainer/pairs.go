@@ -4,12 +4,14 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+
+	"agentcli/trainer/episode"
 )
 
 // Pair is two replies to one prompt, of which one is preferred. Both are episodes
 // of one group, so that one optimiser step has both.
 type Pair struct {
-	Chosen, Rejected *Episode
+	Chosen, Rejected *episode.Episode
 	Margin           float64 // by how much, in the reward model's units; 0: not said
 }
 
@@ -22,7 +24,7 @@ func (d *Data) pair(how string) (map[string][]Pair, error) {
 			d.Pairs = append(d.Pairs, pairsOf(g, how)...)
 		}
 	}
-	here := map[*Episode]bool{}
+	here := map[*episode.Episode]bool{}
 	for _, e := range d.Episodes {
 		here[e] = true
 	}
@@ -31,12 +33,12 @@ func (d *Data) pair(how string) (map[string][]Pair, error) {
 	if len(d.Pairs) == 0 {
 		return nil, fmt.Errorf("%s: no group has attempts of unequal reward, so there is no pair to learn from (sample more attempts with rollout -n, or give rows with prompt, chosen and rejected)", strings.Join(d.Files, ", "))
 	}
-	by, used := map[string][]Pair{}, map[*Episode]bool{}
+	by, used := map[string][]Pair{}, map[*episode.Episode]bool{}
 	for _, p := range d.Pairs {
 		by[p.Chosen.Group] = append(by[p.Chosen.Group], p)
 		used[p.Chosen], used[p.Rejected] = true, true
 	}
-	d.Episodes = slices.DeleteFunc(d.Episodes, func(e *Episode) bool {
+	d.Episodes = slices.DeleteFunc(d.Episodes, func(e *episode.Episode) bool {
 		if !used[e] {
 			d.Skipped.Add("in no pair", e.ID)
 		}
@@ -47,7 +49,7 @@ func (d *Data) pair(how string) (map[string][]Pair, error) {
 
 // pairsOf are the pairs of one group: the best against the worst, the first of
 // equals, or all of unequal score.
-func pairsOf(g []*Episode, how string) []Pair {
+func pairsOf(g []*episode.Episode, how string) []Pair {
 	if how == PairsBestWorst {
 		best, worst := g[0], g[0]
 		for _, e := range g {
@@ -75,7 +77,7 @@ func pairsOf(g []*Episode, how string) []Pair {
 }
 
 // pairUnits are the groups of a minibatch, and the number of pairs in them.
-func (s *Session) pairUnits(batch []*Episode) (units [][]*Episode, n int) {
+func (s *Session) pairUnits(batch []*episode.Episode) (units [][]*episode.Episode, n int) {
 	units = groups(batch)
 	for _, u := range units {
 		n += len(s.pairs[u[0].Group])

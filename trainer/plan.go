@@ -5,6 +5,8 @@ import (
 	"math"
 
 	"agentcli/policy"
+	"agentcli/trainer/episode"
+	"agentcli/trainer/store"
 )
 
 // Plan is what a run would train on.
@@ -21,7 +23,7 @@ type Plan struct {
 	AsksOld          bool // a forward pass gives the log-probs before the update
 	Reward, StdErr   float64
 	Nothing          error // why the run would have nothing to learn from: it wraps ErrNothingToLearn; nil: it would
-	first            micro
+	first            store.MicroBatch
 }
 
 // Scores is the part of a plan that the scores alone decide. The standard error is
@@ -32,13 +34,13 @@ func (d *Data) Scores() *Plan {
 	return p
 }
 
-func scoresOf(all [][]*Episode) *Plan {
+func scoresOf(all [][]*episode.Episode) *Plan {
 	p := &Plan{Groups: len(all)}
 	var means []float64
 	for _, g := range all {
 		flat, mean := len(g) > 1, 0.0
 		for _, e := range g {
-			if e.unscored {
+			if e.Unscored {
 				p.Unscored++
 			}
 			flat = flat && e.Score == g[0].Score
@@ -68,7 +70,8 @@ func MakePlan(d *Data, c Config) (*Plan, error) {
 		return nil, err
 	}
 	s := &Session{Config: c, Data: d}
-	if err := s.lay(d.Episodes); err != nil {
+	s.loader = s.newLoader()
+	if err := s.loader.Count(d.Episodes); err != nil {
 		return nil, err
 	}
 	p := scoresOf(all)
@@ -81,12 +84,12 @@ func MakePlan(d *Data, c Config) (*Plan, error) {
 		return nil, err
 	}
 	for _, e := range d.Episodes {
-		p.Tokens += int(e.sizes().tokens)
+		p.Tokens += int(e.Sizes().Tokens)
 	}
 	trained := flatten(train)
 	p.Dropped = len(flatten(all)) - len(trained)
 	for _, e := range trained {
-		p.Actions += e.actions()
+		p.Actions += e.Actions()
 	}
 	if p.Nothing != nil {
 		return p, nil
@@ -97,14 +100,14 @@ func MakePlan(d *Data, c Config) (*Plan, error) {
 	s.groups = train
 	p.AsksOld = !c.IsSupervised() && s.oldSource(trained) == oldAsked
 	first := true
-	for mb, err := range s.micro(trained, nil) {
+	for mb, err := range s.loader.MicroBatches(trained) {
 		if err != nil {
 			return nil, err
 		}
 		if first {
 			p.first, first = mb, false
 		}
-		n := policy.PackedTokens(mb.batch.Sequences)
+		n := policy.PackedTokens(mb.Batch.Sequences)
 		p.Packed, p.AtOnce = p.Packed+n, max(p.AtOnce, n)
 	}
 	return p, nil
@@ -112,20 +115,17 @@ func MakePlan(d *Data, c Config) (*Plan, error) {
 
 // trained are the groups that a run would train on, as far as that is known before
 // a model has been asked: with one in the rewards, their spread.
-func (s *Session) trained(all [][]*Episode) ([][]*Episode, error) {
+func (s *Session) trained(all [][]*episode.Episode) ([][]*episode.Episode, error) {
 	c := s.Config
-	later := c.Algo == AlgoPPO || (c.KLCoef > 0 && c.KLIn != KLInLoss)
+	later := c.traits().critic || (c.KLCoef > 0 && c.KLIn != KLInLoss)
 	if c.IsSupervised() || s.Data.unscored || (later && !c.DropZeroStd) {
 		return all, nil
 	}
 	s.groups = all
-	if err := s.dropColumns(); err != nil {
+	if err := s.loader.NewColumns(s.Data.Episodes); err != nil {
 		return nil, err
 	}
-	if err := s.layColumns(s.Data.Episodes); err != nil {
-		return nil, err
-	}
-	find := s.compared
+	find := s.estimateAndFilter
 	if later {
 		find = s.shapeAndDrop
 	}
@@ -136,6 +136,6 @@ func (s *Session) trained(all [][]*Episode) ([][]*Episode, error) {
 // Probe runs one micro-batch through a model, to be timed, and gives the number
 // of tokens that were computed.
 func (p *Plan) Probe(model Scorer) (tokens int, err error) {
-	_, err = model.Forward(p.first.batch)
-	return policy.PackedTokens(p.first.batch.Sequences), err
+	_, err = model.Forward(p.first.Batch)
+	return policy.PackedTokens(p.first.Batch.Sequences), err
 }

@@ -4,11 +4,13 @@ import (
 	"errors"
 	"testing"
 	"time"
+
+	"agentcli/trainer/episode"
 )
 
 // Groups of unequal sizes, some of them flat.
-func uneven() []*Episode {
-	return []*Episode{attempt("f1", 1, "abC"), attempt("f1", 1, "abD"), attempt("f1", 1, "abA"), attempt("g", 1, "abC"), attempt("g", 0, "abD"),
+func uneven() []*episode.Episode {
+	return []*episode.Episode{attempt("f1", 1, "abC"), attempt("f1", 1, "abD"), attempt("f1", 1, "abA"), attempt("g", 1, "abC"), attempt("g", 0, "abD"),
 		attempt("f2", 0, "abC"), attempt("f2", 0, "abD"), attempt("h", 1, "abC"), attempt("h", 0, "abD"), attempt("h", 0, "aBa"), attempt("i", 1, "abC"), attempt("i", 0, "abD")}
 }
 
@@ -58,8 +60,8 @@ func TestAPlanHasAsManyStepsAsTheRun(t *testing.T) {
 }
 
 // laid is data that is counted for these settings, as it is when files are read.
-func laid(c Config, episodes []*Episode) *Data {
-	d := &Data{Episodes: episodes, tallied: c.laidOut()}
+func laid(c Config, episodes []*episode.Episode) *Data {
+	d := &Data{Episodes: episodes, tallied: c.layoutKey()}
 	for _, e := range episodes {
 		c.tally(e)
 	}
@@ -68,7 +70,7 @@ func laid(c Config, episodes []*Episode) *Data {
 
 func TestAPlanSaysThatThereIsNothingToLearn(t *testing.T) {
 	flat := func() *Data {
-		return &Data{Episodes: []*Episode{attempt("f1", 1, "abC"), attempt("f1", 1, "abD"), attempt("f2", 0, "abC"), attempt("f2", 0, "abD")}}
+		return &Data{Episodes: []*episode.Episode{attempt("f1", 1, "abC"), attempt("f1", 1, "abD"), attempt("f2", 0, "abC"), attempt("f2", 0, "abD")}}
 	}
 	for _, drop := range []bool{false, true} {
 		c := config()

@@ -7,6 +7,8 @@ import (
 
 	"agentcli/policy"
 	"agentcli/trainer/algo"
+	"agentcli/trainer/episode"
+	"agentcli/trainer/store"
 	"agentcli/traj"
 )
 
@@ -53,7 +55,7 @@ func (p *PPO) Run(ctx context.Context) error {
 
 	// old and reference log-probs, and values, before anything changes.
 	episodes := flatten(p.groups)
-	if err := p.before(ctx, episodes, critic); err != nil {
+	if err := p.precompute(ctx, episodes, critic); err != nil {
 		return err
 	}
 
@@ -66,7 +68,7 @@ func (p *PPO) Run(ctx context.Context) error {
 	if err := p.advantages(); err != nil {
 		return err
 	}
-	p.maxLength = p.longest(episodes)
+	p.maxLength = p.maxActions(episodes)
 
 	// epochs → minibatches → step
 	err := p.epochs(ctx, p.groups, p)
@@ -82,29 +84,29 @@ func (p *PPO) critic() Actor {
 }
 
 // moves: the critic learns from every episode that is not filtered, whatever its advantage.
-func (p *PPO) moves(batch []*Episode) bool {
+func (p *PPO) moves(batch []*episode.Episode) bool {
 	n := p.count(batch)
 	return n.rl.Tokens > 0 || p.Config.PTXCoef > 0 || p.Config.Echo > 0 && n.ce > 0
 }
 
 // step: policy loss → actor's AdamW; value loss → critic's AdamW.
-func (p *PPO) step(ctx context.Context, batch []*Episode, at stepNumbers, m *metrics) (stop bool, err error) {
+func (p *PPO) step(ctx context.Context, batch []*episode.Episode, at stepNumbers, m *metrics) (stop bool, err error) {
 	c := p.Config
 	start := p.Clock()
 	n := p.count(batch)
-	if err := p.each(batch, func(e *Episode) error { m.episode(e); return nil }); err != nil {
+	if err := p.loader.Each(batch, func(e *episode.Episode) error { m.episode(e); return nil }); err != nil {
 		return false, err
 	}
 	warm := at.update > c.CriticWarmup // until then only the critic learns
-	var work []*Episode                // of the critic; of both models where they are one
+	var work []*episode.Episode        // of the critic; of both models where they are one
 	for _, e := range batch {
-		if !e.Filtered || p.Critic == nil && c.Echo > 0 && e.observations() > 0 {
+		if !e.Filtered || p.Critic == nil && c.Echo > 0 && e.Observations() > 0 {
 			work = append(work, e)
 		}
 	}
 	valued := n.rl.Tokens > 0 // the critic has something to learn from
 	if p.Critic != nil {
-		err = p.accumulate(ctx, p.Critic, "critic", work, at, m, func(mb micro, o policy.Outputs) (policy.Gradients, error) {
+		err = p.accumulate(ctx, p.Critic, "critic", work, at, m, func(mb store.MicroBatch, o policy.Outputs) (policy.Gradients, error) {
 			return p.valueLoss(mb, n, o, 1, m)
 		})
 		if err != nil {
@@ -116,7 +118,7 @@ func (p *PPO) step(ctx context.Context, batch []*Episode, at stepNumbers, m *met
 		if p.Critic != nil {
 			work = c.work(batch)
 		}
-		err = p.updatePolicy(ctx, work, at, m, func(mb micro, o policy.Outputs) (g policy.Gradients, err error) {
+		err = p.updatePolicy(ctx, work, at, m, func(mb store.MicroBatch, o policy.Outputs) (g policy.Gradients, err error) {
 			if warm {
 				if g, err = p.policyLoss(mb, n, o, m); err != nil {
 					return g, err
@@ -171,7 +173,7 @@ func (p *PPO) step(ctx context.Context, batch []*Episode, at stepNumbers, m *met
 			return false, err
 		}
 	}
-	p.torn = false
+	p.partialStep = false
 	if !valued && p.moves(batch) {
 		p.Frozen.Unvalued++
 	}
@@ -183,7 +185,7 @@ func (p *PPO) stepCritic(at stepNumbers, m *metrics) error {
 	c := p.Config
 	lr := c.Rate(c.CriticLR, at.step, at.total)
 	norm, err := p.Critic.Step(c.optimiser(lr, at.update-p.Unvalued-p.Frozen.Unvalued))
-	p.torn = err == nil || !errors.Is(err, policy.ErrNotFinite)
+	p.partialStep = err == nil || !errors.Is(err, policy.ErrNotFinite)
 	if err != nil {
 		return stepError(at, "critic", err)
 	}
@@ -193,24 +195,24 @@ func (p *PPO) stepCritic(at stepNumbers, m *metrics) error {
 }
 
 // valueLoss is the derivative of coef·Σ w·½·max((V−R)², (clip(V, V_old±ε)−R)²).
-func (p *PPO) valueLoss(mb micro, n counts, o policy.Outputs, coef float64, m *metrics) (policy.Gradients, error) {
+func (p *PPO) valueLoss(mb store.MicroBatch, n counts, o policy.Outputs, coef float64, m *metrics) (policy.Gradients, error) {
 	c := p.Config
 	var g policy.Gradients
 	if o.Values == nil {
 		return g, errors.New("the critic has no value head")
 	}
-	err := mb.each(o, func(it item, part policy.Outputs) error {
-		x, dv := it.stream(), make([]float64, len(it.stream().RL))
-		if !it.ep.Filtered {
-			w, err := c.Aggregation.Weight(it.ep.actions(), n.rl)
+	err := mb.Each(o, func(it store.Item, part policy.Outputs) error {
+		x, dv := it.Stream(), make([]float64, len(it.Stream().ActionWeight))
+		if !it.Episode.Filtered {
+			w, err := c.Aggregation.Weight(it.Episode.Actions(), n.rl)
 			if err != nil {
 				return err
 			}
-			for t, rl := range x.RL {
+			for t, rl := range x.ActionWeight {
 				if rl > 0 {
-					l, d, clipped := algo.Value(part.Values[t], x.Value[t], x.Return[t], c.ValueClip)
+					l, d, clipped := algo.Value(part.Values[t], x.Values[t], x.Returns[t], c.ValueClip)
 					dv[t] = coef * w * d
-					m.value(w*l, part.Values[t], x.Return[t], clipped)
+					m.value(w*l, part.Values[t], x.Returns[t], clipped)
 				}
 			}
 		}

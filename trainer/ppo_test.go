@@ -12,6 +12,7 @@ import (
 
 	"agentcli/policy"
 	"agentcli/trainer/algo"
+	"agentcli/trainer/episode"
 	"agentcli/traj"
 )
 
@@ -33,7 +34,7 @@ func ppoConfig() Config {
 }
 
 // trainPPO runs PPO; critic nil is a shared one.
-func trainPPO(t *testing.T, actor, critic *bigram, c Config, episodes []*Episode, change ...func(*PPO)) []Metrics {
+func trainPPO(t *testing.T, actor, critic *bigram, c Config, episodes []*episode.Episode, change ...func(*PPO)) []Metrics {
 	t.Helper()
 	var out []Metrics
 	p := &PPO{Session: Session{Actor: actor, Config: c, Data: &Data{Episodes: episodes}, Clock: still,
@@ -155,28 +156,28 @@ func TestPPOsAdvantagesAreThoseOfGAEOverActions(t *testing.T) {
 	// d is an observation; the critic's value before E would be that of d.
 	e := attempt("g", 2, "abCDddE")
 	other := attempt("g", 0, "abC")
-	e.StepRewards = []StepReward{{0, 3, .5}}
+	e.StepRewards = []episode.StepReward{{Sequence: 0, Token: 3, Reward: .5}}
 	c := ppoConfig()
 	critic, actor := newCritic(4), newBigram(vocab, 1)
 	v := slices.Clone(critic.values)
-	trainPPO(t, actor, critic, c, []*Episode{e, other})
+	trainPPO(t, actor, critic, c, []*episode.Episode{e, other})
 	x := e.Streams[0]
-	if want := []float64{0, .5, 1.5}; !slices.Equal(x.Reward, want) {
-		t.Fatalf("rewards %v, want %v", x.Reward, want)
+	if want := []float64{0, .5, 1.5}; !slices.Equal(x.Rewards, want) {
+		t.Fatalf("rewards %v, want %v", x.Rewards, want)
 	}
 	values := []float64{v[1], v[2], v[3]} // before C stands b, before D c, before E d
-	adv, ret, err := algo.GAE([]float64{0, .5, 1.5}, values, []bool{true, true, true}, .9, .8)
+	adv, ret, err := algo.GAE([]float64{0, .5, 1.5}, values, .9, .8)
 	if err != nil {
 		t.Fatal(err)
 	}
 	for i := range ret {
-		if math.Abs(x.Return[i]-ret[i]) > 1e-12 {
-			t.Errorf("return %d is %v, want %v", i, x.Return[i], ret[i])
+		if math.Abs(x.Returns[i]-ret[i]) > 1e-12 {
+			t.Errorf("return %d is %v, want %v", i, x.Returns[i], ret[i])
 		}
 	}
 	// Whitened over all four tokens of the batch: differences keep their ratio.
-	if got, want := (x.Adv[0]-x.Adv[1])/(x.Adv[1]-x.Adv[2]), (adv[0]-adv[1])/(adv[1]-adv[2]); math.Abs(got-want) > 1e-9 {
-		t.Errorf("advantages %v, before whitening %v", x.Adv, adv)
+	if got, want := (x.Advantages[0]-x.Advantages[1])/(x.Advantages[1]-x.Advantages[2]), (adv[0]-adv[1])/(adv[1]-adv[2]); math.Abs(got-want) > 1e-9 {
+		t.Errorf("advantages %v, before whitening %v", x.Advantages, adv)
 	}
 }
 
@@ -362,7 +363,7 @@ func TestARunThatTargetKLEndedIsNotGoneOnWith(t *testing.T) {
 }
 
 func TestKLInTheRewardLowersTheAdvantageOfWhatStrays(t *testing.T) {
-	run := func(beta float64) []*Episode {
+	run := func(beta float64) []*episode.Episode {
 		c := config()
 		c.KLCoef, c.KLIn, c.KL, c.Advantage = beta, KLInReward, algo.KLK1, "dr_grpo"
 		episodes := corpus()
@@ -374,7 +375,7 @@ func TestKLInTheRewardLowersTheAdvantageOfWhatStrays(t *testing.T) {
 		mean, want := 0.0, make([]float64, len(g))
 		for i, e := range g {
 			want[i] = e.Score
-			e.each(func(_ int, x *Stream, t int) { want[i] -= .5 * (x.Old[t] - x.Ref[t]) })
+			e.EachAction(func(_ int, x *episode.TokenStream, t int) { want[i] -= .5 * (x.OldLogprobs[t] - x.RefLogprobs[t]) })
 			mean += want[i] / float64(len(g))
 		}
 		for i, e := range g {
@@ -386,7 +387,7 @@ func TestKLInTheRewardLowersTheAdvantageOfWhatStrays(t *testing.T) {
 }
 
 func TestLossScaleChoosesTheActions(t *testing.T) {
-	spell := func(scale LossScale, change func(*Episode)) string {
+	spell := func(scale episode.LossScale, change func(*episode.Episode)) string {
 		e, f := attempt("g", 1, "abCDddEF"), attempt("g", 0, "abC")
 		e.LastRound = 6
 		f.LastRound = 2
@@ -395,7 +396,7 @@ func TestLossScaleChoosesTheActions(t *testing.T) {
 		}
 		c := config()
 		c.LossScale = scale
-		train(t, newBigram(vocab, 1), c, []*Episode{e, f})
+		train(t, newBigram(vocab, 1), c, []*episode.Episode{e, f})
 		out := ""
 		for i, want := range e.Streams[0].Want {
 			if want {
@@ -404,12 +405,12 @@ func TestLossScaleChoosesTheActions(t *testing.T) {
 		}
 		return out
 	}
-	for scale, want := range map[LossScale]string{ScaleDefault: "cdef", ScaleLastRound: "ef", ScaleAll: "cdddef"} {
+	for scale, want := range map[episode.LossScale]string{episode.ScaleDefault: "cdef", episode.ScaleLastRound: "ef", episode.ScaleAll: "cdddef"} {
 		if got := spell(scale, nil); got != want {
 			t.Errorf("%s trains on %q, want %q", scale, got, want)
 		}
 	}
-	if got := spell(ScaleLastRound, func(e *Episode) { e.LastRound = -1 }); got != "cdef" {
+	if got := spell(episode.ScaleLastRound, func(e *episode.Episode) { e.LastRound = -1 }); got != "cdef" {
 		t.Errorf("a file that does not say where the last reply begins: %q", got)
 	}
 }
@@ -419,7 +420,7 @@ func TestOverlongRepliesLeaveTheLossNotTheBaseline(t *testing.T) {
 	c.Advantage, c.OverlongFilter = "dr_grpo", true
 	cut := attempt("g", 0, "abCDEF")
 	cut.Termination = traj.TurnLength
-	episodes := []*Episode{attempt("g", 1, "abCD"), attempt("g", 0, "abEE"), cut}
+	episodes := []*episode.Episode{attempt("g", 1, "abCD"), attempt("g", 0, "abEE"), cut}
 	model := newBigram(vocab, 1)
 	train(t, model, c, episodes)
 	if math.Abs(adv(episodes[0])-2./3) > 1e-12 {
@@ -465,17 +466,17 @@ func TestTargetKLEndsTheRun(t *testing.T) {
 
 func TestStepRewardsAndTheScoreAddUp(t *testing.T) {
 	e := attempt("g", 2, "abCDddEFdd", "abG")
-	e.StepRewards = []StepReward{{0, 3, .5}, {0, 9, .25}, {1, 1, 9}}
-	e.streams(asks{ScaleDefault, true})
-	e.rewards(2)
+	e.StepRewards = []episode.StepReward{{Sequence: 0, Token: 3, Reward: .5}, {Sequence: 0, Token: 9, Reward: .25}, {Sequence: 1, Token: 1, Reward: 9}}
+	e.LayOut(episode.TokenSelection{Scale: episode.ScaleDefault, Echo: true})
+	e.PlaceRewards(2)
 	var got []float64
-	e.each(func(_ int, x *Stream, t int) { got = append(got, x.Reward[t]) })
+	e.EachAction(func(_ int, x *episode.TokenStream, t int) { got = append(got, x.Rewards[t]) })
 	// The second is for observations: to F before them; the third has no action
 	// before it in its sequence: F again.
 	if want := []float64{0, .5, 0, 9.25, -7.75}; !slices.Equal(got, want) {
 		t.Errorf("rewards %v, want %v", got, want)
 	}
-	if n := e.observations(); n != 4 {
+	if n := e.Observations(); n != 4 {
 		t.Errorf("%d observation tokens, want 4", n)
 	}
 }
@@ -489,7 +490,7 @@ func TestPPOLearnsATwoArmedBandit(t *testing.T) {
 	c := ppoConfig()
 	c.LR, c.CriticLR = .1, .5
 	for range 60 {
-		var episodes []*Episode
+		var episodes []*episode.Episode
 		p := math.Exp(model.row(0)[2])
 		for i := range 32 { // every attempt a task of its own: no group to compare with
 			arm, pay := "B", 0.0

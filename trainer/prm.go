@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"agentcli/trainer/algo"
+	"agentcli/trainer/episode"
 )
 
 // PRM: a process reward model from labelled steps (Lightman et al. 2023; Wang et
@@ -35,10 +36,10 @@ func (p *PRM) Run(ctx context.Context) error {
 	return p.epochs(ctx, p.groups, p)
 }
 
-func (p *PRM) moves([]*Episode) bool { return true }
+func (p *PRM) moves([]*episode.Episode) bool { return true }
 
 // step: loss → gradient → AdamW.
-func (p *PRM) step(ctx context.Context, batch []*Episode, at stepNumbers, m *metrics) (stop bool, err error) {
+func (p *PRM) step(ctx context.Context, batch []*episode.Episode, at stepNumbers, m *metrics) (stop bool, err error) {
 	start := p.Clock()
 	units, n := markUnits(batch)
 	err = p.jointly(ctx, units, at, m, p.loss(n, m))
@@ -54,9 +55,9 @@ func (p *PRM) step(ctx context.Context, batch []*Episode, at stepNumbers, m *met
 }
 
 // markUnits are the rows of a minibatch, and the number of their labelled markers.
-func markUnits(batch []*Episode) (units [][]*Episode, n int) {
+func markUnits(batch []*episode.Episode) (units [][]*episode.Episode, n int) {
 	for _, e := range batch {
-		units = append(units, []*Episode{e})
+		units = append(units, []*episode.Episode{e})
 		n += len(e.Marks)
 	}
 	return units, n
@@ -69,18 +70,18 @@ func (p *PRM) heldOutLoss(ctx context.Context, eval *Session, m *metrics) error 
 }
 
 // loss adds what a row's markers are of the loss over n markers, and its derivatives.
-func (p *PRM) loss(n int, m *metrics) func(unit []*Episode) error {
-	return func(unit []*Episode) error {
+func (p *PRM) loss(n int, m *metrics) func(unit []*episode.Episode) error {
+	return func(unit []*episode.Episode) error {
 		e := unit[0]
 		for k, y := range e.Marks {
 			x := e.Streams[k*len(y) : (k+1)*len(y)]
 			lp := make([]float64, len(y))
 			for r := range y {
-				lp[r] = x[r].now.Logprobs[0]
+				lp[r] = x[r].Outputs.Logprobs[0]
 			}
 			l, grad := algo.Restricted(lp, y)
 			for r := range y {
-				x[r].grad.Logprobs[0] = grad[r] / float64(n)
+				x[r].Gradients.Logprobs[0] = grad[r] / float64(n)
 			}
 			m.add("train/loss", l)
 			if len(y) > 1 {
@@ -98,13 +99,13 @@ func (p *PRM) loss(n int, m *metrics) func(unit []*Episode) error {
 // top is the place of the largest number, the first of equals.
 func top(x []float64) int { return slices.Index(x, slices.Max(x)) }
 
-// branches asks for the reward token at the end of each sequence.
-func (e *Episode) branches() {
-	e.Streams = make([]Stream, len(e.Sequences))
+// layMarkers asks for the reward token at the end of each sequence.
+func layMarkers(e *episode.Episode) {
+	e.Streams = make([]episode.TokenStream, len(e.Sequences))
 	for i := range e.Sequences {
 		want := make([]bool, len(e.Sequences[i].TokenIDs))
 		want[len(want)-1] = true
-		e.Streams[i] = Stream{Want: want, RL: []float64{1}, Roll: []float64{math.NaN()}}
+		e.Streams[i] = episode.TokenStream{Want: want, ActionWeight: []float64{1}, RolloutLogprobs: []float64{math.NaN()}}
 	}
-	e.count()
+	e.CountWanted()
 }

@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"agentcli/parquet/parquettest"
+	"agentcli/trainer/store"
 	"agentcli/traj"
 )
 
@@ -35,7 +36,7 @@ func TestANewScoreReplacesTheRewardsOfSteps(t *testing.T) {
 		t.Fatal(err)
 	}
 	train(t, newBigram(vocab, 1), c, nil, func(g *GRPO) { g.Data = d })
-	if got := actionsOf(d.Episodes[0], colReward); !slices.Equal(got, []float64{0, 0, 0, 1}) {
+	if got := actionsOf(d.Episodes[0], store.Rewards); !slices.Equal(got, []float64{0, 0, 0, 1}) {
 		t.Errorf("the rewards of the tokens are %v", got)
 	}
 }

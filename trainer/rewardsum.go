@@ -5,14 +5,16 @@ import (
 	"fmt"
 	"hash/fnv"
 	"math"
+
+	"agentcli/trainer/episode"
 )
 
 // rewardSum is a hash over the rewards of a file's rows, as they were read: a run
 // that goes on must not go on with others. 0: not known.
 type rewardSum uint64
 
-// add takes in a row whose body is at hand.
-func (s *rewardSum) add(e *Episode) {
+// add takes in a row whose body is in memory.
+func (s *rewardSum) add(e *episode.Episode) {
 	h := fnv.New64a()
 	number := func(x float64) { _, _ = h.Write(binary.LittleEndian.AppendUint64(nil, math.Float64bits(x))) }
 	_, _ = h.Write(binary.LittleEndian.AppendUint64(nil, uint64(*s)))

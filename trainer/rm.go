@@ -3,10 +3,9 @@ package trainer
 import (
 	"context"
 	"errors"
-	"fmt"
 
-	"agentcli/policy"
 	"agentcli/trainer/algo"
+	"agentcli/trainer/episode"
 )
 
 // RM: a reward model from pairs of replies (Ouyang et al. 2022, equation 1):
@@ -35,10 +34,10 @@ func (r *RM) Run(ctx context.Context) error {
 	return r.epochs(ctx, r.groups, r)
 }
 
-func (r *RM) moves([]*Episode) bool { return true }
+func (r *RM) moves([]*episode.Episode) bool { return true }
 
 // step: loss → gradient → AdamW.
-func (r *RM) step(ctx context.Context, batch []*Episode, at stepNumbers, m *metrics) (stop bool, err error) {
+func (r *RM) step(ctx context.Context, batch []*episode.Episode, at stepNumbers, m *metrics) (stop bool, err error) {
 	start := r.Clock()
 	units, n := r.pairUnits(batch)
 	err = r.jointly(ctx, units, at, m, r.loss(r.pairs, n, m))
@@ -60,20 +59,20 @@ func (r *RM) heldOutLoss(ctx context.Context, eval *Session, m *metrics) error {
 }
 
 // loss adds what the pairs of a group are of the loss over n pairs, and its derivatives.
-func (r *RM) loss(pairs map[string][]Pair, n int, m *metrics) func(unit []*Episode) error {
-	return func(unit []*Episode) error {
+func (r *RM) loss(pairs map[string][]Pair, n int, m *metrics) func(unit []*episode.Episode) error {
+	return func(unit []*episode.Episode) error {
 		for _, p := range pairs[unit[0].Group] {
-			c, w := p.Chosen.final(), p.Rejected.final()
-			if len(c.now.Values) != 1 || len(w.now.Values) != 1 {
+			c, w := final(p.Chosen), final(p.Rejected)
+			if len(c.Outputs.Values) != 1 || len(w.Outputs.Values) != 1 {
 				return errors.New("the model has no value head")
 			}
-			chosen, rejected := c.now.Values[0], w.now.Values[0]
+			chosen, rejected := c.Outputs.Values[0], w.Outputs.Values[0]
 			l, grad := algo.Pairwise(chosen, rejected, p.Margin)
 			if r.Config.Supervised.RMLoss == RMLogExp {
 				l, grad = algo.LogExp(chosen, rejected)
 			}
-			c.grad.Values[0] += grad / float64(n)
-			w.grad.Values[0] -= grad / float64(n)
+			c.Gradients.Values[0] += grad / float64(n)
+			w.Gradients.Values[0] -= grad / float64(n)
 			m.add("train/loss", l)
 			m.compare(chosen, rejected)
 		}
@@ -81,62 +80,15 @@ func (r *RM) loss(pairs map[string][]Pair, n int, m *metrics) func(unit []*Episo
 	}
 }
 
-// lastToken asks for the value of the whole conversation.
-func (e *Episode) lastToken() {
-	e.Streams = make([]Stream, len(e.Sequences))
+// layLastToken asks for the value of the whole conversation.
+func layLastToken(e *episode.Episode) {
+	e.Streams = make([]episode.TokenStream, len(e.Sequences))
 	for i := range e.Sequences {
-		e.Streams[i].Want, e.Streams[i].Own = make([]bool, len(e.Sequences[i].TokenIDs)), true
+		e.Streams[i].Want, e.Streams[i].ValueIncludesToken = make([]bool, len(e.Sequences[i].TokenIDs)), true
 	}
-	x := e.final()
-	x.Want[len(x.Want)-1], x.RL = true, []float64{1}
-	e.count()
+	x := final(e)
+	x.Want[len(x.Want)-1], x.ActionWeight = true, []float64{1}
+	e.CountWanted()
 }
 
-func (e *Episode) final() *Stream { return &e.Streams[len(e.Streams)-1] }
-
-// rescore puts a reward model's scores in the place of the file's. A resumed run
-// has them in its checkpoint.
-func (s *Session) rescore(ctx context.Context) error {
-	all := s.Data.Episodes
-	switch {
-	case s.Done > 0 && s.Frozen.Scores != nil:
-		if len(s.Frozen.Scores) != len(all) {
-			return fmt.Errorf("the trajectories are not those that the checkpoint was written with (%d then, %d now)", len(s.Frozen.Scores), len(all))
-		}
-		s.scores = s.Frozen.Scores
-	case s.Reward != nil:
-		read := make([]*Episode, len(all))
-		for i, e := range all {
-			read[i] = &Episode{ID: e.ID, reads: readsEnd, shelf: e.shelf, at: e.at, length: e.length}
-			if e.Body != nil {
-				read[i].Body = &Body{Sequences: e.Sequences}
-			}
-		}
-		if err := s.lay(read); err != nil {
-			return err
-		}
-		err := s.score(ctx, "reward_model", s.Reward, read, noColumn, func(it item, o policy.Outputs) error {
-			if len(o.Values) != 1 {
-				return errors.New("the reward model has no value head")
-			}
-			it.ep.Score = o.Values[0]
-			return nil
-		})
-		if err != nil {
-			return err
-		}
-		s.scores = make([]float64, len(all))
-		for i, e := range read {
-			s.scores[i] = e.Score
-		}
-	default:
-		return nil
-	}
-	for i, e := range all {
-		e.unscored = false
-		if e.Score = s.scores[i]; e.Body != nil {
-			e.Parts, e.StepRewards = nil, nil
-		}
-	}
-	return nil
-}
+func final(e *episode.Episode) *episode.TokenStream { return &e.Streams[len(e.Streams)-1] }

@@ -8,12 +8,13 @@ import (
 	"math"
 	"slices"
 
+	"agentcli/trainer/episode"
 	"agentcli/traj"
 )
 
-// episode checks one row. reason is why it takes no part, err a row that
+// parseRow checks one row. reason is why it takes no part, err a row that
 // contradicts itself.
-func episode(t *traj.Trajectory, id string, need needs) (e *Episode, reason string, err error) {
+func parseRow(t *traj.Trajectory, id string, need needs) (e *episode.Episode, reason string, err error) {
 	if t.Termination.Infrastructure() {
 		return nil, "ended by " + string(t.Termination), nil
 	}
@@ -30,7 +31,7 @@ func episode(t *traj.Trajectory, id string, need needs) (e *Episode, reason stri
 		}
 		score, unscored = 0, true
 	}
-	e = &Episode{ID: id, Group: t.GroupID, Task: t.Task.ID, Score: score, unscored: unscored, version: t.PolicyVersion, Body: &Body{Role: roleOf(t), Parts: t.RewardParts, Termination: t.Termination,
+	e = &episode.Episode{ID: id, Group: t.GroupID, Task: t.Task.ID, Score: score, Unscored: unscored, PolicyVersion: t.PolicyVersion, Body: &episode.Body{Role: roleOf(t), Parts: t.RewardParts, Termination: t.Termination,
 		Turns: len(t.Steps), LastRound: -1}}
 	if need.demonstrate != nil {
 		if e.Question = t.Task.Question; e.Question == "" {
@@ -88,7 +89,7 @@ func episode(t *traj.Trajectory, id string, need needs) (e *Episode, reason stri
 			if math.IsNaN(*r) || math.IsInf(*r, 0) {
 				return nil, "", fmt.Errorf("the reward of step %d is %v; score the file again", i, *r)
 			}
-			e.StepRewards = append(e.StepRewards, StepReward{kept[s.Sequence], s.End - 1, *r})
+			e.StepRewards = append(e.StepRewards, episode.StepReward{Sequence: kept[s.Sequence], Token: s.End - 1, Reward: *r})
 		}
 	}
 	return e, "", nil
@@ -107,9 +108,9 @@ func roleOf(t *traj.Trajectory) string {
 }
 
 // groups lists the episodes by group, in order of first appearance.
-func groups(episodes []*Episode) [][]*Episode {
+func groups(episodes []*episode.Episode) [][]*episode.Episode {
 	at := map[string]int{}
-	var out [][]*Episode
+	var out [][]*episode.Episode
 	for _, e := range episodes {
 		i, ok := at[e.Group]
 		if !ok {

@@ -13,6 +13,7 @@ import (
 	"strings"
 
 	"agentcli/parquet"
+	"agentcli/trainer/store"
 	"agentcli/traj"
 )
 
@@ -68,15 +69,15 @@ func (n needs) columns(path string, have map[string]bool) (cols []string, err er
 func load(ctx context.Context, patterns []string, need needs, text func(d *Data, path string) (taken bool, err error)) (d *Data, err error) {
 	d = &Data{unscored: !need.reward}
 	if need.onDisk != nil {
-		d.tallied, d.tally = need.onDisk.laidOut(), need.onDisk.tally
-		shelf, shelfErr := newShelf()
-		if shelfErr != nil {
-			return nil, shelfErr
+		d.tallied, d.tally = need.onDisk.layoutKey(), need.onDisk.tally
+		spill, spillErr := store.NewSpill()
+		if spillErr != nil {
+			return nil, spillErr
 		}
-		d.shelf = shelf
+		d.spill = spill
 		defer func() {
 			if err != nil {
-				_ = shelf.Close()
+				_ = spill.Close()
 			}
 		}()
 	}
@@ -112,8 +113,8 @@ func load(ctx context.Context, patterns []string, need needs, text func(d *Data,
 	if need.made != nil && len(*need.made) > 0 {
 		return nil, traj.Mark(fmt.Errorf("the files have %d rows fewer than the checkpoint was written with; put them back as they were, or start afresh without --resume", len(*need.made)), ErrOtherRows)
 	}
-	if d.shelf != nil {
-		if err := d.shelf.settle(); err != nil {
+	if d.spill != nil {
+		if err := d.spill.Finish(); err != nil {
 			return nil, err
 		}
 	}
@@ -215,10 +216,10 @@ func (d *Data) loadFile(ctx context.Context, path string, i int, seen seen, need
 				continue
 			}
 		}
-		e, reason, err := episode(t, id, need)
+		e, reason, err := parseRow(t, id, need)
 		if err == nil && reason == "" {
 			var none bool
-			if none, err = e.weigh(t, given); none {
+			if none, err = applyTokenWeights(e, t, given); none {
 				reason = "whose tokens all have weight 0"
 			}
 		}
@@ -231,7 +232,7 @@ func (d *Data) loadFile(ctx context.Context, path string, i int, seen seen, need
 		}
 		seen.ids[t.ID] = path // a row that takes no part leaves its id to another attempt
 		if format != nil {
-			found, err := e.markContent(t, format)
+			found, err := markContent(e, t, format)
 			if err != nil {
 				return err
 			}
@@ -253,11 +254,11 @@ func (d *Data) loadFile(ctx context.Context, path string, i int, seen seen, need
 		if own != nil && !math.IsNaN(own[row-1]) {
 			temperature = own[row-1]
 		}
-		e.heat(temperature, run)
+		setTemperature(e, temperature, run)
 		if !taggedGroup.MatchString(e.Group) { // else it is of one run, however many files have its rows
 			e.Group = path + "\x00" + e.Group
 		}
-		e.Group, e.Task, e.from = seen.once(e.Group), seen.once(e.Task), path
+		e.Group, e.Task, e.File = seen.once(e.Group), seen.once(e.Task), path
 		d.parts.add(e)
 		if need.reward && need.score == nil { // a reward made anew may differ each time
 			d.rewards[i].add(e)

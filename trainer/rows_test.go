@@ -158,7 +158,7 @@ func TestLoadRefusesInOneLine(t *testing.T) {
 			t.Errorf("%s: more than one line: %q", c.name, err)
 		}
 	}
-	if _, reason, err := episode(&traj.Trajectory{Reward: number(1), Sequences: []traj.Sequence{{TokenIDs: []int32{1, 2}, LossMask: []bool{false}}}}, "x", needs{reward: true}); err == nil || reason != "" {
+	if _, reason, err := parseRow(&traj.Trajectory{Reward: number(1), Sequences: []traj.Sequence{{TokenIDs: []int32{1, 2}, LossMask: []bool{false}}}}, "x", needs{reward: true}); err == nil || reason != "" {
 		t.Errorf("unequal lengths in memory: %q, %v", reason, err)
 	}
 }
@@ -352,8 +352,8 @@ func TestAttemptsOfOneRunAreComparedAcrossFiles(t *testing.T) {
 		if err := d.CheckGroups(); (err == nil) != (want == 1) {
 			t.Errorf("%s: %v", group, err)
 		}
-		if d.Episodes[1].in() != b+": q#10" {
-			t.Errorf("the second row is named %s", d.Episodes[1].in())
+		if d.Episodes[1].Name() != b+": q#10" {
+			t.Errorf("the second row is named %s", d.Episodes[1].Name())
 		}
 	}
 }

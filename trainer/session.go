@@ -6,11 +6,12 @@ import (
 	"errors"
 	"fmt"
 	"maps"
-	"math/rand/v2"
 	"time"
 
 	"agentcli/policy"
 	"agentcli/trainer/algo"
+	"agentcli/trainer/episode"
+	"agentcli/trainer/store"
 )
 
 // Session is what every algorithm runs on: models, data, the order of the
@@ -24,7 +25,7 @@ type Session struct {
 	Release      func()       // called once Ref, Teacher and Reward are needed no more; may be nil
 	Config       Config
 	Data         *Data
-	PTX          []*Episode // of Config.PTXCoef
+	PTX          []*episode.Episode // of Config.PTXCoef
 	// Eval are rows that are not trained on: a supervised run measures itself on them
 	// before its first step, every EvalEvery steps and after the last; nil: it does not.
 	Eval      *Data
@@ -66,22 +67,23 @@ type Session struct {
 	// RefKLRows is how many trajectories it was measured on.
 	RefKLRows int
 
-	asked map[item][]float64 // log-probs by the policy, in this step, of episodes that updatePolicy asked for
+	splitLogprobs map[store.Item][]float64 // log-probs by the policy, in this step, of episodes that updatePolicy asked for
 
-	eval    *Session // of Eval's rows
+	loader  *store.Loader // of Data's episodes
+	eval    *Session      // of Eval's rows
 	measure func(ctx context.Context, eval *Session, m *metrics) error
 
-	old       oldSource    // of the log-probs before the update
-	drop      func() error // forgets what a step has added up
-	torn      bool         // a step was taken in part: the models' state is none to keep
-	maxLength float64      // L of seq-mean-token-sum-norm
-	diff      *RolloutDiff // being measured in this step; nil: not in this one
-	scores    []float64    // of Data's episodes by Reward; nil: the file's
-	pairs     map[string][]Pair
-	shown     map[*Episode]string // what each one's teacher is shown of its group
-	groups    [][]*Episode
-	judged    [][]*Episode       // all groups, where --drop-zero-std left some out; nil: it did not
-	spent     map[string]float64 // seconds of each phase that no step has told of yet
+	old             oldSource    // of the log-probs before the update
+	drop            func() error // forgets what a step has added up
+	partialStep     bool         // a step was taken in part: the models' state is none to keep
+	maxLength       float64      // L of seq-mean-token-sum-norm
+	diff            *RolloutDiff // being measured in this step; nil: not in this one
+	scores          []float64    // of Data's episodes by Reward; nil: the file's
+	pairs           map[string][]Pair
+	demonstrationOf map[*episode.Episode]string // what each one's teacher is shown of its group
+	groups          [][]*episode.Episode
+	allGroups       [][]*episode.Episode // all groups, where --drop-zero-std left some out; nil: it did not
+	phaseSeconds    map[string]float64   // seconds of each phase that no step has told of yet
 }
 
 // Progress says how far a phase is, in sequences.
@@ -101,6 +103,23 @@ var ErrNothingToLearn = errors.New("nothing to learn")
 // ErrUnfit is wrapped by Run's error where the rows lack what a setting asks of them.
 var ErrUnfit = errors.New("the rows do not allow a setting")
 
+// newLoader makes the loader of the session's episodes.
+func (s *Session) newLoader() *store.Loader {
+	c := s.Config
+	return &store.Loader{
+		Spill: s.Data.spill, LayOut: c.layout, LayOutLastToken: layLastToken,
+		Counted: s.Data.tallied == c.layoutKey(), MicroTokens: c.MicroTokens, Tempered: !c.IsSupervised(), WholeSteps: c.traits().jointly,
+		Loaded: func(e *episode.Episode) {
+			if s.scores != nil { // by a reward model: the file's parts are of another reward
+				e.Parts, e.StepRewards = nil, nil
+			}
+			if c.OldLogprobs == OldFile && !c.IsSupervised() {
+				useRolloutLogprobs(e)
+			}
+		},
+	}
+}
+
 // begin checks the settings and lays the data out.
 func (s *Session) begin() error {
 	c := s.Config
@@ -110,7 +129,7 @@ func (s *Session) begin() error {
 	if c.KLCoef > 0 && s.Ref == nil && s.Done == 0 {
 		return errors.New("--kl-coef needs a reference model; name one with --ref DIR")
 	}
-	if c.Loss == "opd" && s.Teacher == nil && s.Done == 0 {
+	if c.needsTeacher() && s.Teacher == nil && s.Done == 0 {
 		return errors.New("--loss opd learns from a teacher; name one with --teacher DIR, or show the policy itself a --demonstration")
 	}
 	if s.Done > 0 && s.Frozen == nil {
@@ -130,6 +149,7 @@ func (s *Session) begin() error {
 			return err
 		}
 	}
+	s.loader = s.newLoader()
 	if err := s.layPTX(); err != nil {
 		return err
 	}
@@ -137,27 +157,21 @@ func (s *Session) begin() error {
 	if s.groups, s.pairs, err = s.Data.units(c); err != nil {
 		return err
 	}
-	if err := s.dropColumns(); err != nil {
-		return err
-	}
-	if err := s.lay(s.Data.Episodes); err != nil {
-		return err
-	}
-	if err := s.layColumns(s.Data.Episodes); err != nil {
+	if err := s.loader.Begin(s.Data.Episodes); err != nil {
 		return err
 	}
 	for _, e := range s.Data.Episodes {
-		if e.actions() == 0 {
+		if e.Actions() == 0 {
 			return fmt.Errorf("%s: with --loss-scale %s none of its tokens is trained on; the file does not say where its last reply begins", e.ID, c.LossScale)
 		}
 	}
 	return nil
 }
 
-func sequences(episodes []*Episode) int {
+func sequences(episodes []*episode.Episode) int {
 	n := 0
 	for _, e := range episodes {
-		n += int(e.counts.sequences)
+		n += int(e.Counts.Sequences)
 	}
 	return n
 }
@@ -171,9 +185,9 @@ func (s *Session) progress(phase string, done, total int) {
 // algorithm is what differs from one to the next within an epoch.
 type algorithm interface {
 	// moves reports whether a minibatch changes the model at all.
-	moves(batch []*Episode) bool
+	moves(batch []*episode.Episode) bool
 	// step takes one optimiser step. stop ends the run after it.
-	step(ctx context.Context, batch []*Episode, at stepNumbers, m *metrics) (stop bool, err error)
+	step(ctx context.Context, batch []*episode.Episode, at stepNumbers, m *metrics) (stop bool, err error)
 }
 
 // stepNumbers are where a step stands, each from 1.
@@ -181,7 +195,7 @@ type stepNumbers struct{ step, total, update int }
 
 // epochs walks through the groups in shuffled order, epoch by epoch, minibatch
 // by minibatch.
-func (s *Session) epochs(ctx context.Context, train [][]*Episode, alg algorithm) error {
+func (s *Session) epochs(ctx context.Context, train [][]*episode.Episode, alg algorithm) error {
 	c := s.Config
 	// Groups of unequal sizes fill another number of batches in each epoch's order.
 	total := 0
@@ -220,9 +234,9 @@ func (s *Session) epochs(ctx context.Context, train [][]*Episode, alg algorithm)
 			if first && moves && s.old != oldAsked && !c.IsSupervised() {
 				s.diff = &RolloutDiff{}
 			}
-			stop, err := s.take(ctx, alg, batch, stepNumbers{step, total, updates}, m)
+			stop, err := s.runStep(ctx, alg, batch, stepNumbers{step, total, updates}, m)
 			if err != nil {
-				if s.torn { // the checkpoint before is what there is
+				if s.partialStep { // the checkpoint before is what there is
 					return err
 				}
 				if ctx.Err() != nil {
@@ -231,11 +245,11 @@ func (s *Session) epochs(ctx context.Context, train [][]*Episode, alg algorithm)
 				if stop = errors.Is(err, errKLExceeded); stop {
 					err = s.drop()
 				} else {
-					err = s.bad(err, m)
+					err = s.handleNonFinite(err, m)
 				}
 				if err != nil {
 					// The step is lost, not those before it: its gradients were dropped.
-					return errors.Join(err, s.keep(step-1))
+					return errors.Join(err, s.saveCheckpoint(step-1))
 				}
 				if moves { // Adam does not count a step that was left out
 					updates--
@@ -251,7 +265,7 @@ func (s *Session) epochs(ctx context.Context, train [][]*Episode, alg algorithm)
 				return err
 			}
 			if stop {
-				return s.keep(step)
+				return s.saveCheckpoint(step)
 			}
 			if s.Checkpoint != nil && c.SaveEvery > 0 && step%c.SaveEvery == 0 && step < total {
 				if err := s.timed("save_checkpoint", func() error { return s.Checkpoint(step, s.Frozen) }); err != nil {
@@ -261,21 +275,21 @@ func (s *Session) epochs(ctx context.Context, train [][]*Episode, alg algorithm)
 		}
 	}
 	// Until the model itself is written, this is all there is of the run.
-	return s.keep(step)
+	return s.saveCheckpoint(step)
 }
 
 // stepMetrics begins the metrics of a step.
-func (s *Session) stepMetrics(at stepNumbers, epoch int, batch []*Episode) *metrics {
+func (s *Session) stepMetrics(at stepNumbers, epoch int, batch []*episode.Episode) *metrics {
 	compared := groups(batch)
-	if s.judged != nil {
-		compared = s.judged // flat ones are in no step
+	if s.allGroups != nil {
+		compared = s.allGroups // flat ones are in no step
 	}
 	m := newMetrics(at.step, at.total, epoch, s.Data, compared)
 	m.bySequence = s.Config.Aggregation != algo.TokenMean
-	for phase, seconds := range s.spent { // of what was done before this step
+	for phase, seconds := range s.phaseSeconds { // of what was done before this step
 		m.set("timing_s/"+phase, seconds)
 	}
-	s.spent = nil
+	s.phaseSeconds = nil
 	return m
 }
 
@@ -336,16 +350,16 @@ func (s *Session) timed(phase string, f func() error) error {
 	}
 	start := now()
 	err := f()
-	if s.spent == nil {
-		s.spent = map[string]float64{}
+	if s.phaseSeconds == nil {
+		s.phaseSeconds = map[string]float64{}
 	}
-	s.spent[phase] += now().Sub(start).Seconds()
+	s.phaseSeconds[phase] += now().Sub(start).Seconds()
 	return err
 }
 
-// take takes one step.
-func (s *Session) take(ctx context.Context, alg algorithm, batch []*Episode, at stepNumbers, m *metrics) (stop bool, err error) {
-	release, err := s.holdStep(batch)
+// runStep takes one step.
+func (s *Session) runStep(ctx context.Context, alg algorithm, batch []*episode.Episode, at stepNumbers, m *metrics) (stop bool, err error) {
+	release, err := s.loader.LoadStep(batch)
 	if err != nil {
 		return false, err
 	}
@@ -353,9 +367,9 @@ func (s *Session) take(ctx context.Context, alg algorithm, batch []*Episode, at 
 	return alg.step(ctx, batch, at, m)
 }
 
-// bad drops a step whose loss or gradient is not finite, where that is asked for,
+// handleNonFinite drops a step whose loss or gradient is not finite, where that is asked for,
 // and says which rows it was.
-func (s *Session) bad(err error, m *metrics) error {
+func (s *Session) handleNonFinite(err error, m *metrics) error {
 	if !errors.Is(err, policy.ErrNotFinite) {
 		return err
 	}
@@ -369,8 +383,8 @@ func (s *Session) bad(err error, m *metrics) error {
 	return s.drop()
 }
 
-// keep saves the state after `done` steps, if there is anything to save.
-func (s *Session) keep(done int) error {
+// saveCheckpoint saves the state after `done` steps, if there is anything to save.
+func (s *Session) saveCheckpoint(done int) error {
 	if s.Checkpoint == nil || done <= s.Done {
 		return nil
 	}
@@ -385,57 +399,3 @@ func (s *Session) interrupted(done int) error {
 	}
 	return ErrInterrupted
 }
-
-// accumulate runs a step's episodes through a model, micro-batch by micro-batch,
-// and adds up the gradients of loss.
-func (s *Session) accumulate(ctx context.Context, model Actor, phase string, work []*Episode, at stepNumbers, m *metrics,
-	loss func(mb micro, o policy.Outputs) (policy.Gradients, error)) error {
-	done, total := 0, sequences(work)
-	for mb, err := range s.micro(work, nil) {
-		if err != nil {
-			return err
-		}
-		if err := ctx.Err(); err != nil {
-			return err
-		}
-		var lossErr error
-		err = model.Accumulate(mb.batch, func(o policy.Outputs) policy.Gradients {
-			var g policy.Gradients
-			g, lossErr = loss(mb, o)
-			return g
-		})
-		if lossErr != nil {
-			err = lossErr
-		}
-		if err != nil {
-			return fmt.Errorf("step %d, %s: %w", at.step, names(mb.items), err)
-		}
-		done += len(mb.items)
-		m.packed(policy.PackedTokens(mb.batch.Sequences))
-		s.progress(phase, done, total)
-	}
-	return nil
-}
-
-func (c Config) optimiser(lr float64, number int) policy.StepConfig {
-	return policy.StepConfig{LR: lr, Beta1: c.Beta1, Beta2: c.Beta2, Eps: c.AdamEps, WeightDecay: c.WeightDecay, MaxGradNorm: c.MaxGradNorm, Number: number}
-}
-
-// names says which rows a batch holds, for an error.
-func names(items []item) string {
-	if len(items) == 1 {
-		return items[0].ep.ID
-	}
-	return fmt.Sprintf("rows %s to %s", items[0].ep.ID, items[len(items)-1].ep.ID)
-}
-
-// rowsOf is names for whole episodes.
-func rowsOf(episodes []*Episode) string {
-	if len(episodes) == 0 {
-		return "no row of it"
-	}
-	return names([]item{{ep: episodes[0]}, {ep: episodes[len(episodes)-1]}})
-}
-
-// rng is the random source of one epoch's order.
-func rng(seed int64, epoch int) *rand.Rand { return rand.New(rand.NewPCG(uint64(seed), uint64(epoch))) }

@@ -12,6 +12,8 @@ import (
 	"agentcli/parquet/parquettest"
 	"agentcli/policy"
 	"agentcli/trainer/algo"
+	"agentcli/trainer/episode"
+	"agentcli/trainer/store"
 	"agentcli/traj"
 )
 
@@ -26,8 +28,8 @@ func near(t *testing.T, what string, got, want, tol float64) {
 }
 
 // actionsOf is a column of an episode's actions.
-func actionsOf(e *Episode, k column) (out []float64) {
-	e.each(func(_ int, x *Stream, t int) { out = append(out, (*k.of(x))[t]) })
+func actionsOf(e *episode.Episode, k store.Column) (out []float64) {
+	e.EachAction(func(_ int, x *episode.TokenStream, t int) { out = append(out, (*k.Of(x))[t]) })
 	return out
 }
 
@@ -40,7 +42,7 @@ func TestCorrectionsWeighTheOldPolicyAgainstTheSampledOne(t *testing.T) {
 		apart(model, f, .25)
 		c := config()
 		c.OffPolicy = algo.Correction{Kind: kind, Low: .5, High: 2}
-		m := train(t, model, c, []*Episode{e, f})
+		m := train(t, model, c, []*episode.Episode{e, f})
 		return model.steps[0], m[0].Values
 	}
 	plain, _ := run(algo.NoCorrection)
@@ -59,7 +61,7 @@ func TestTheRolloutsKLIsOfTheSampledTokensUnderWhatSampledThem(t *testing.T) {
 	e, f := attempt("g", 1, "abCD"), attempt("g", 0, "abEE")
 	apart(model, e, -.5, 0) // two of four tokens were likelier when they were sampled
 	apart(model, f, 0, -.25)
-	v := train(t, model, config(), []*Episode{e, f})[0].Values
+	v := train(t, model, config(), []*episode.Episode{e, f})[0].Values
 	near(t, "rollout_corr/kl", v["rollout_corr/kl"], .75/4, 1e-6)
 	near(t, "rollout_corr/k3", v["rollout_corr/k3"], (math.Exp(-.5)+.5-1+math.Exp(-.25)+.25-1)/4, 1e-6)
 }
@@ -74,7 +76,7 @@ func TestEachWeightOfTheLengthPenaltyIsOfItsOwnLength(t *testing.T) {
 		long.Turns, wordy.Turns = 3, 1
 		c := config()
 		c.Advantage, c.LengthPenalty = "dr_grpo", weights
-		train(t, newBigram(vocab, 1), c, []*Episode{long, wordy})
+		train(t, newBigram(vocab, 1), c, []*episode.Episode{long, wordy})
 		near(t, weights, adv(long), want, 1e-12)
 		near(t, weights, adv(wordy), -want, 1e-12)
 	}
@@ -83,7 +85,7 @@ func TestEachWeightOfTheLengthPenaltyIsOfItsOwnLength(t *testing.T) {
 func TestRewardsAreClippedOnBothSides(t *testing.T) {
 	c := config()
 	c.Advantage, c.RewardClip = "dr_grpo", 1.5
-	episodes := []*Episode{attempt("g", 7, "abCD"), attempt("g", -2, "abEE"), attempt("g", .5, "abE")}
+	episodes := []*episode.Episode{attempt("g", 7, "abCD"), attempt("g", -2, "abEE"), attempt("g", .5, "abE")}
 	train(t, newBigram(vocab, 1), c, episodes)
 	for i, want := range []float64{1.5, -1.5, .5} {
 		near(t, "advantage", adv(episodes[i]), want-.5/3, 1e-12)
@@ -99,7 +101,7 @@ func TestPartWeightsWeighTheParts(t *testing.T) {
 		g.Parts, h.Parts = e.Parts, []traj.Part{{Name: "a", Value: 0}, {Name: "b", Value: 0}}
 		c := config()
 		c.Advantage, c.PartWeights = "gdpo", weights
-		train(t, newBigram(vocab, 1), c, []*Episode{e, f, g, h})
+		train(t, newBigram(vocab, 1), c, []*episode.Episode{e, f, g, h})
 		if d := adv(e) - adv(f); math.Abs(d) < 1e-9 != (sign == 0) || d*sign < 0 {
 			t.Errorf("--part-weights %q: advantages %v and %v", weights, adv(e), adv(f))
 		}
@@ -136,7 +138,7 @@ func TestStepsOfAFileSayWhereRewardsAndTheLastRoundAre(t *testing.T) {
 		}),
 		row("a#1", "a", number(0), nil))
 	for _, disk := range []bool{false, true} {
-		for scale, want := range map[LossScale][]float64{ScaleDefault: {0, .5, 0, .25, 0, 1.25}, ScaleLastRound: {.75, 1.25}} {
+		for scale, want := range map[episode.LossScale][]float64{episode.ScaleDefault: {0, .5, 0, .25, 0, 1.25}, episode.ScaleLastRound: {.75, 1.25}} {
 			c := config()
 			c.LossScale = scale
 			d, err := LoadFor(t.Context(), []string{f}, c, From{OnDisk: disk})
@@ -148,17 +150,17 @@ func TestStepsOfAFileSayWhereRewardsAndTheLastRoundAre(t *testing.T) {
 				t.Fatal(err)
 			}
 			e := d.Episodes[0]
-			release, err := g.hold([]*Episode{e})
+			release, err := g.loader.Load(e)
 			if err != nil {
 				t.Fatal(err)
 			}
 			if !disk { // where advantages are made of rewards at once, and only those are kept
-				if got := actionsOf(e, colReward); !slices.Equal(got, want) {
+				if got := actionsOf(e, store.Rewards); !slices.Equal(got, want) {
 					t.Errorf("%s: rewards %v, want %v", scale, got, want)
 				}
 			}
-			if e.LastRound != 8 || e.actions() != len(want) || !slices.Equal(e.StepRewards, []StepReward{{0, 3, .5}, {0, 7, .25}}) {
-				t.Errorf("%s, on disk %v: the last round begins at %d, %d actions, step rewards %v", scale, disk, e.LastRound, e.actions(), e.StepRewards)
+			if e.LastRound != 8 || e.Actions() != len(want) || !slices.Equal(e.StepRewards, []episode.StepReward{{Sequence: 0, Token: 3, Reward: .5}, {Sequence: 0, Token: 7, Reward: .25}}) {
+				t.Errorf("%s, on disk %v: the last round begins at %d, %d actions, step rewards %v", scale, disk, e.LastRound, e.Actions(), e.StepRewards)
 			}
 			release()
 			d.Close()
@@ -208,7 +210,7 @@ func TestTheShareOfTheDualClipIsItsOwn(t *testing.T) {
 	good, bad := attempt("g", 1, "abCD"), attempt("g", 0, "abEFGH")
 	apart(model, good, 1.5, .1)       // 4.5 and 1.1 times as likely: the first is clipped
 	apart(model, bad, 1.5, .1, -1, 0) // the first by the dual clip, the third by the clip
-	v := train(t, model, c, []*Episode{good, bad})[0].Values
+	v := train(t, model, c, []*episode.Episode{good, bad})[0].Values
 	near(t, "actor/pg_clipfrac_lower", v["actor/pg_clipfrac_lower"], 1./6, 1e-12)
 	near(t, "actor/pg_clipfrac", v["actor/pg_clipfrac"], 2./6, 1e-12)
 }
@@ -220,11 +222,11 @@ func TestPPOTakesTheKLFromTheReward(t *testing.T) {
 	model, ref := newBigram(vocab, 1), newBigram(vocab, 2)
 	start := model.copy()
 	sum := 0.0
-	m := trainPPO(t, model, newCritic(4), c, []*Episode{e, f}, func(p *PPO) { p.Ref = ref })
+	m := trainPPO(t, model, newCritic(4), c, []*episode.Episode{e, f}, func(p *PPO) { p.Ref = ref })
 	n := 0
-	for _, x := range []*Episode{e, f} {
+	for _, x := range []*episode.Episode{e, f} {
 		s := x.Sequences[0]
-		got, k := actionsOf(x, colReward), 0
+		got, k := actionsOf(x, store.Rewards), 0
 		for j, sampled := range s.LossMask {
 			if !sampled {
 				continue
@@ -320,7 +322,7 @@ func TestARewardModelReplacesTheRewardsOfSteps(t *testing.T) {
 		d := &Data{Episodes: corpus()}
 		for _, e := range d.Episodes {
 			if steps {
-				e.StepRewards = []StepReward{{0, slices.Index(e.Sequences[0].LossMask, true), 3}}
+				e.StepRewards = []episode.StepReward{{Sequence: 0, Token: slices.Index(e.Sequences[0].LossMask, true), Reward: 3}}
 			}
 		}
 		if disk {
@@ -351,7 +353,7 @@ func TestSAPOHasATemperatureForEachSign(t *testing.T) {
 	good, bad := attempt("g", 1, "abC"), attempt("g", 0, "abE")
 	apart(model, good, .5)
 	apart(model, bad, .5)
-	v := train(t, model, c, []*Episode{good, bad})[0].Values
+	v := train(t, model, c, []*episode.Episode{good, bad})[0].Values
 	gate := func(tau float64) float64 { return 4 / tau / (1 + math.Exp(-tau*(math.Exp(.5)-1))) }
 	near(t, "actor/pg_loss", v["actor/pg_loss"], (-.5*gate(.5)+.5*gate(3))/2, 1e-6)
 }
@@ -364,7 +366,7 @@ func TestTheOverlongFilterTakesBothLimits(t *testing.T) {
 		cut := attempt("g", 0, "abCDEF")
 		cut.Termination = end
 		model := newBigram(vocab, 1)
-		train(t, model, c, []*Episode{attempt("g", 1, "abCD"), attempt("g", 0, "abEE"), cut})
+		train(t, model, c, []*episode.Episode{attempt("g", 1, "abCD"), attempt("g", 0, "abEE"), cut})
 		return model.steps[0]
 	}
 	if !slices.Equal(run(traj.TurnLength), run(traj.MaxTokens)) {

@@ -4,6 +4,8 @@ import (
 	"context"
 
 	"agentcli/policy"
+	"agentcli/trainer/episode"
+	"agentcli/trainer/store"
 )
 
 // SFT: supervised fine-tuning, the cross-entropy of given replies (GPTLM):
@@ -31,20 +33,20 @@ func (f *SFT) Run(ctx context.Context) error {
 	if err := f.reference(ctx, episodes, false); err != nil {
 		return err
 	}
-	f.maxLength = f.longest(episodes)
+	f.maxLength = f.maxActions(episodes)
 	return f.epochs(ctx, f.groups, f)
 }
 
-func (f *SFT) moves(batch []*Episode) bool { return f.count(batch).rl.Tokens > 0 }
+func (f *SFT) moves(batch []*episode.Episode) bool { return f.count(batch).rl.Tokens > 0 }
 
 // loss adds what a sequence is of the loss, and its derivatives.
-func (f *SFT) loss(n counts, total *float64, g *policy.Gradients, m *metrics) func(it item, part policy.Outputs) error {
-	return func(it item, part policy.Outputs) error {
-		w, err := f.Config.Aggregation.Weight(it.ep.actions(), n.rl)
+func (f *SFT) loss(n counts, total *float64, g *policy.Gradients, m *metrics) func(it store.Item, part policy.Outputs) error {
+	return func(it store.Item, part policy.Outputs) error {
+		w, err := f.Config.Aggregation.Weight(it.Episode.Actions(), n.rl)
 		if err != nil {
 			return err
 		}
-		for t, a := range it.stream().RL {
+		for t, a := range it.Stream().ActionWeight {
 			g.Logprobs = append(g.Logprobs, -w*a)
 			*total -= w * a * part.Logprobs[t]
 			m.add("train/nll", -part.Logprobs[t])
@@ -57,17 +59,17 @@ func (f *SFT) loss(n counts, total *float64, g *policy.Gradients, m *metrics) fu
 // heldOutLoss is the loss of rows that are not trained on.
 func (f *SFT) heldOutLoss(ctx context.Context, eval *Session, m *metrics) error {
 	all, total := flatten(eval.groups), 0.0
-	err := eval.score(ctx, "eval", f.Actor, all, noColumn, f.loss(eval.count(all), &total, &policy.Gradients{}, m))
+	err := eval.score(ctx, "eval", f.Actor, all, f.loss(eval.count(all), &total, &policy.Gradients{}, m))
 	m.set("train/loss", total)
 	return err
 }
 
 // step: loss → gradient → AdamW.
-func (f *SFT) step(ctx context.Context, batch []*Episode, at stepNumbers, m *metrics) (stop bool, err error) {
+func (f *SFT) step(ctx context.Context, batch []*episode.Episode, at stepNumbers, m *metrics) (stop bool, err error) {
 	start := f.Clock()
 	n, total := f.count(batch), 0.0
-	err = f.accumulate(ctx, f.Actor, "update", batch, at, m, func(mb micro, o policy.Outputs) (g policy.Gradients, err error) {
-		err = mb.each(o, f.loss(n, &total, &g, m))
+	err = f.accumulate(ctx, f.Actor, "update", batch, at, m, func(mb store.MicroBatch, o policy.Outputs) (g policy.Gradients, err error) {
+		err = mb.Each(o, f.loss(n, &total, &g, m))
 		return g, err
 	})
 	if err != nil {

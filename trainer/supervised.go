@@ -2,12 +2,12 @@ package trainer
 
 import (
 	"context"
-	"fmt"
 	"math"
-	"slices"
 
 	"agentcli/policy"
 	"agentcli/trainer/algo"
+	"agentcli/trainer/episode"
+	"agentcli/trainer/store"
 )
 
 // The algorithms that learn from given replies, not from rewards of their own.
@@ -41,14 +41,6 @@ const (
 	RMLogExp   = "log-exp"  // log(1 + e^(r − c)), without margins
 )
 
-// IsSupervised reports whether the algorithm takes no rewards.
-func (c Config) IsSupervised() bool {
-	return slices.Contains([]string{AlgoSFT, AlgoDPO, AlgoRM, AlgoPRM}, c.Algo)
-}
-
-// TakesPairs reports whether the algorithm compares two replies.
-func (c Config) TakesPairs() bool { return c.Algo == AlgoDPO || c.Algo == AlgoRM }
-
 func (c Config) validateSupervised(bad func(flag string, v any, want string) error) error {
 	s := c.Supervised
 	switch {
@@ -81,57 +73,52 @@ func (c Config) validateSupervised(bad func(flag string, v any, want string) err
 }
 
 // layout says what is computed of an episode.
-func (c Config) layout(e *Episode) {
-	switch c.Algo {
-	case AlgoRM:
-		e.lastToken()
-	case AlgoPRM:
-		e.branches()
-	default:
-		e.streams(c.asks())
+func (c Config) layout(e *episode.Episode) {
+	if f := c.traits().layOut; f != nil {
+		f(e)
+		return
 	}
+	e.LayOut(c.asks())
 }
 
-func (c Config) asks() asks { return asks{c.LossScale, c.Echo > 0} }
+func (c Config) asks() episode.TokenSelection {
+	return episode.TokenSelection{Scale: c.LossScale, Echo: c.Echo > 0}
+}
 
-// laidOut is what decides how episodes are laid out.
-type laidOut struct {
+// layoutKey is what decides how episodes are laid out.
+type layoutKey struct {
 	algo string
-	asks asks
+	asks episode.TokenSelection
 }
 
-func (c Config) laidOut() laidOut {
-	l := laidOut{asks: c.asks()}
-	if c.Algo == AlgoRM || c.Algo == AlgoPRM {
+func (c Config) layoutKey() layoutKey {
+	l := layoutKey{asks: c.asks()}
+	if c.traits().layOut != nil {
 		l.algo = c.Algo
 	}
 	return l
 }
 
 // tally counts what layout would lay out.
-func (c Config) tally(e *Episode) {
-	if c.laidOut().algo == "" {
-		e.tally(c.asks())
+func (c Config) tally(e *episode.Episode) {
+	if c.layoutKey().algo == "" {
+		e.CountTokens(c.asks())
 		return
 	}
 	c.layout(e)
 	e.Streams = nil
 }
 
-// jointly reports whether the loss ties together what is said of several
-// sequences, so that all of a step must be at hand.
-func (c Config) jointly() bool { return c.TakesPairs() || c.Algo == AlgoPRM }
-
 // units are what a minibatch never splits, and the pairs within each, by group.
-func (d *Data) units(c Config) ([][]*Episode, map[string][]Pair, error) {
+func (d *Data) units(c Config) ([][]*episode.Episode, map[string][]Pair, error) {
 	switch {
 	case c.TakesPairs():
 		pairs, err := d.pair(c.Supervised.Pairs)
 		return groups(d.Episodes), pairs, err
 	case c.IsSupervised():
-		out := make([][]*Episode, len(d.Episodes))
+		out := make([][]*episode.Episode, len(d.Episodes))
 		for i, e := range d.Episodes {
-			out[i] = []*Episode{e}
+			out[i] = []*episode.Episode{e}
 		}
 		return out, nil, nil
 	}
@@ -140,7 +127,7 @@ func (d *Data) units(c Config) ([][]*Episode, map[string][]Pair, error) {
 
 // reference fills in what does not change in training: the log-probs of the
 // reference, where ask is set, else nothing but what a resumed run is held to.
-func (s *Session) reference(ctx context.Context, episodes []*Episode, ask bool) error {
+func (s *Session) reference(ctx context.Context, episodes []*episode.Episode, ask bool) error {
 	if s.Done > 0 {
 		if err := s.restore(episodes, false); err != nil {
 			return err
@@ -152,7 +139,7 @@ func (s *Session) reference(ctx context.Context, episodes []*Episode, ask bool) 
 		if model == nil {
 			model = s.Actor // as it is before its first update
 		}
-		if err := s.score(ctx, "ref", model, episodes, colRef, into(colRef)); err != nil {
+		if err := s.score(ctx, "ref", model, episodes, intoColumn(store.RefLogprobs), store.RefLogprobs); err != nil {
 			return err
 		}
 	}
@@ -168,14 +155,14 @@ func (s *Session) reference(ctx context.Context, episodes []*Episode, ask bool) 
 }
 
 // jointly adds up the gradients of a loss that ties together what the model says
-// of several sequences: those of one unit. loss reads Stream.now of a unit and
-// fills Stream.grad. Units that fit into a micro-batch together take one pass; a
+// of several sequences: those of one unit. loss reads TokenStream.Outputs of
+// a unit and fills TokenStream.Gradients. Units that fit into a micro-batch together take one pass; a
 // larger one is first run forward, piece by piece, so that the loss knows all of
 // it: no split changes the gradient.
-func (s *Session) jointly(ctx context.Context, units [][]*Episode, at stepNumbers, m *metrics, loss func(unit []*Episode) error) error {
+func (s *Session) jointly(ctx context.Context, units [][]*episode.Episode, at stepNumbers, m *metrics, loss func(unit []*episode.Episode) error) error {
 	for _, chunk := range chunks(units, s.Config.MicroTokens) {
 		episodes := flatten(chunk)
-		once := len(microBatches(episodes, s.Config.MicroTokens)) <= 1
+		once := store.CountMicroBatches(episodes, s.Config.MicroTokens) <= 1
 		if !once {
 			if err := s.rehearse(ctx, episodes, episodes, storeOutputs); err != nil {
 				return err
@@ -184,16 +171,16 @@ func (s *Session) jointly(ctx context.Context, units [][]*Episode, at stepNumber
 				return err
 			}
 		}
-		err := s.accumulate(ctx, s.Actor, "update", episodes, at, m, func(mb micro, o policy.Outputs) (g policy.Gradients, err error) {
+		err := s.accumulate(ctx, s.Actor, "update", episodes, at, m, func(mb store.MicroBatch, o policy.Outputs) (g policy.Gradients, err error) {
 			if once {
-				err = mb.each(o, storeOutputs)
+				err = mb.Each(o, storeOutputs)
 				if err == nil {
 					err = eachUnit(chunk, loss)
 				}
 			}
-			for _, it := range mb.items {
-				x := it.stream()
-				g.Logprobs, g.Values = append(g.Logprobs, x.grad.Logprobs...), append(g.Values, x.grad.Values...)
+			for _, it := range mb.Items {
+				x := it.Stream()
+				g.Logprobs, g.Values = append(g.Logprobs, x.Gradients.Logprobs...), append(g.Values, x.Gradients.Values...)
 			}
 			return g, err
 		})
@@ -205,15 +192,15 @@ func (s *Session) jointly(ctx context.Context, units [][]*Episode, at stepNumber
 }
 
 // storeOutputs notes what the model says of a sequence, for a loss of several.
-func storeOutputs(it item, o policy.Outputs) error { it.stream().now = o; return nil }
+func storeOutputs(it store.Item, o policy.Outputs) error { it.Stream().Outputs = o; return nil }
 
 // eachUnit hands units to a loss that fills the gradients of their streams.
-func eachUnit(units [][]*Episode, loss func(unit []*Episode) error) error {
+func eachUnit(units [][]*episode.Episode, loss func(unit []*episode.Episode) error) error {
 	for _, u := range units {
 		for _, e := range u {
 			for i := range e.Streams {
 				x := &e.Streams[i]
-				x.grad = policy.Gradients{Logprobs: zeros(x.now.Logprobs), Values: zeros(x.now.Values)}
+				x.Gradients = policy.Gradients{Logprobs: zeros(x.Outputs.Logprobs), Values: zeros(x.Outputs.Values)}
 			}
 		}
 		if err := loss(u); err != nil {
@@ -231,69 +218,29 @@ func zeros(like []float64) []float64 {
 }
 
 // chunks joins neighbouring units for as long as they are one micro-batch.
-func chunks(units [][]*Episode, maxTokens int) [][][]*Episode {
-	var out [][][]*Episode
+func chunks(units [][]*episode.Episode, maxTokens int) [][][]*episode.Episode {
+	var out [][][]*episode.Episode
 	for _, u := range units {
-		if n := len(out) - 1; n >= 0 && len(microBatches(append(flatten(out[n]), u...), maxTokens)) == 1 {
+		if n := len(out) - 1; n >= 0 && store.CountMicroBatches(append(flatten(out[n]), u...), maxTokens) == 1 {
 			out[n] = append(out[n], u)
 		} else {
-			out = append(out, [][]*Episode{u})
+			out = append(out, [][]*episode.Episode{u})
 		}
 	}
 	return out
 }
 
 // update takes the optimiser step of a supervised algorithm.
-func (s *Session) update(batch []*Episode, at stepNumbers, m *metrics) error {
+func (s *Session) update(batch []*episode.Episode, at stepNumbers, m *metrics) error {
 	delete(m.Values, "frac_reward_zero_std") // no rewards are looked at
-	err := s.each(batch, func(e *Episode) error {
+	err := s.loader.Each(batch, func(e *episode.Episode) error {
 		m.prompt.add(float64(e.Prompt))
 		m.length.add(float64(e.Sampled))
-		m.tokens += int(e.sizes().tokens)
+		m.tokens += int(e.Sizes().Tokens)
 		return nil
 	})
 	if err != nil {
 		return err
 	}
 	return s.stepActor(batch, at, m)
-}
-
-// layPTX lays out the rows of the second dataset.
-func (s *Session) layPTX() error {
-	if s.Config.PTXCoef == 0 {
-		return nil
-	}
-	if len(s.PTX) == 0 {
-		return fmt.Errorf("--ptx-coef %g needs a dataset; name its file with --ptx FILE", s.Config.PTXCoef)
-	}
-	for _, e := range s.PTX {
-		e.reads = readsReply
-	}
-	return s.lay(s.PTX)
-}
-
-// addPTX adds C·Σ −lp/N over rows of the second dataset to a step's gradient
-// (Ouyang et al. 2022, equation 2), N the tokens of those rows: as many as the step
-// has trajectories, drawn anew for each step.
-func (s *Session) addPTX(ctx context.Context, rows int, at stepNumbers, m *metrics) error {
-	c := s.Config
-	if c.PTXCoef == 0 {
-		return nil
-	}
-	var work []*Episode
-	n := 0
-	for _, i := range rng(c.Seed, -at.step).Perm(len(s.PTX))[:min(rows, len(s.PTX))] {
-		work = append(work, s.PTX[i])
-		n += s.PTX[i].actions()
-	}
-	return s.accumulate(ctx, s.Actor, "ptx", work, at, m, func(mb micro, o policy.Outputs) (g policy.Gradients, err error) {
-		err = mb.each(o, func(it item, part policy.Outputs) error {
-			for t, w := range it.stream().RL {
-				g.Logprobs = append(g.Logprobs, -c.PTXCoef*w/float64(n))
-				m.add("actor/ptx_loss", -w*part.Logprobs[t])
-			}
-			return nil
-		})
-		return g, err
-	})
 }

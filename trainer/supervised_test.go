@@ -12,6 +12,7 @@ import (
 
 	"agentcli/policy"
 	"agentcli/trainer/algo"
+	"agentcli/trainer/episode"
 	"agentcli/traj"
 )
 
@@ -71,7 +72,7 @@ func text() *Data {
 // which one reply is common, and one with a margin and two sequences.
 func preferences() *Data {
 	d := &Data{}
-	add := func(group string, texts ...string) *Episode {
+	add := func(group string, texts ...string) *episode.Episode {
 		e := attempt(group, float64(len(d.Episodes)), texts...)
 		d.Episodes = append(d.Episodes, e)
 		return e
@@ -90,7 +91,7 @@ func judged() *Data {
 		marks []string
 		y     [][]float64
 	}{{[]string{"dedc", "dedcfgc"}, [][]float64{{1, 0}, {.25, .75}}}, {[]string{"ddjjc"}, [][]float64{{0, 1}}}, {[]string{"ehc", "ehcic", "ehcicgc"}, [][]float64{{.5, .5}, {1, 0}, {0, 1}}}} {
-		e := &Episode{ID: fmt.Sprint("steps", i), Group: fmt.Sprint(i), Body: &Body{Marks: r.y}}
+		e := &episode.Episode{ID: fmt.Sprint("steps", i), Group: fmt.Sprint(i), Body: &episode.Body{Marks: r.y}}
 		for _, m := range r.marks {
 			for _, token := range "BC" {
 				e.Sequences = append(e.Sequences, sequence(m+string(token), nil))
@@ -104,7 +105,7 @@ func judged() *Data {
 func logsigmoid(x float64) float64 { return -math.Log(1 + math.Exp(-x)) }
 
 // replyLP is the log-prob of what was sampled in an episode.
-func replyLP(model *bigram, e *Episode) (sum float64, n int) {
+func replyLP(model *bigram, e *episode.Episode) (sum float64, n int) {
 	for _, s := range e.Sequences {
 		for t := range s.TokenIDs {
 			if s.LossMask[t] {
@@ -139,7 +140,7 @@ func lossWritten(model, ref *bigram, c Config, d *Data) float64 {
 		for _, p := range d.Pairs {
 			h := 0.0
 			for _, x := range []struct {
-				e    *Episode
+				e    *episode.Episode
 				sign float64
 			}{{p.Chosen, 1}, {p.Rejected, -1}} {
 				a, tokens := replyLP(model, x.e)
@@ -161,7 +162,7 @@ func lossWritten(model, ref *bigram, c Config, d *Data) float64 {
 			n++
 		}
 	case AlgoRM:
-		score := func(e *Episode) float64 {
+		score := func(e *episode.Episode) float64 {
 			s := e.Sequences[len(e.Sequences)-1]
 			return model.values[s.TokenIDs[len(s.TokenIDs)-1]]
 		}
@@ -402,7 +403,7 @@ func TestPairsOfAGroupOfTrajectories(t *testing.T) {
 				}
 			}
 		}
-		if len(by["flat"]) != 0 || slices.ContainsFunc(d.Episodes, func(e *Episode) bool { return e.Group == "flat" }) {
+		if len(by["flat"]) != 0 || slices.ContainsFunc(d.Episodes, func(e *episode.Episode) bool { return e.Group == "flat" }) {
 			t.Errorf("%s: a group of equal rewards gives pairs", how)
 		}
 		if p := by["one"]; how == PairsBestWorst && (p[0].Chosen.Score != 1 || p[0].Rejected.Score != 0) {
@@ -410,8 +411,8 @@ func TestPairsOfAGroupOfTrajectories(t *testing.T) {
 		}
 		// A reply that does not fit takes its pairs with it.
 		gone := by["two"][0].Rejected
-		d.Episodes = slices.DeleteFunc(d.Episodes, func(e *Episode) bool { return e == gone })
-		if by, err = d.pair(how); err != nil || len(by["two"]) != 0 || slices.ContainsFunc(d.Episodes, func(e *Episode) bool { return e.Group == "two" }) {
+		d.Episodes = slices.DeleteFunc(d.Episodes, func(e *episode.Episode) bool { return e == gone })
+		if by, err = d.pair(how); err != nil || len(by["two"]) != 0 || slices.ContainsFunc(d.Episodes, func(e *episode.Episode) bool { return e.Group == "two" }) {
 			t.Errorf("%s: half a pair is left: %v, %v", how, by["two"], err)
 		}
 	}
@@ -448,7 +449,7 @@ func TestDPOStartsAtLog2WithItselfAsReference(t *testing.T) {
 
 // A file's rewards give way to a model's, before anything is compared.
 func TestARewardModelScoresTheTrajectories(t *testing.T) {
-	score := func(values []float64, e *Episode) float64 {
+	score := func(values []float64, e *episode.Episode) float64 {
 		s := e.Sequences[len(e.Sequences)-1]
 		return values[s.TokenIDs[len(s.TokenIDs)-1]]
 	}
@@ -535,9 +536,9 @@ func TestLastRoundAndAggregationOfSFT(t *testing.T) {
 	long := attempt("y", 0, "aBBBBBB")
 	long.LastRound = 1
 	c := supervised(AlgoSFT)
-	c.LossScale, c.Aggregation = ScaleLastRound, algo.SeqMeanTokenMean
+	c.LossScale, c.Aggregation = episode.ScaleLastRound, algo.SeqMeanTokenMean
 	model := student(c)
-	m := learn(t, model, c, &Data{Episodes: []*Episode{e, long}})
+	m := learn(t, model, c, &Data{Episodes: []*episode.Episode{e, long}})
 	b := newBigram(vocab, 3)
 	lp := func(p, q int32) float64 { return b.row(p)[q] }
 	want := -(lp(5, 6)+lp(6, 7))/4 - (lp(0, 1)+5*lp(1, 1))/12

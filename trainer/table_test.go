@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"agentcli/trainer/algo"
+	"agentcli/trainer/episode"
 	"agentcli/traj"
 )
 
@@ -43,7 +44,7 @@ var changes = map[string]func(*Config){
 	"overlong-factor": func(c *Config) { c.OverlongFactor = .5 },
 	"aggregation":     func(c *Config) { c.Aggregation = algo.SeqMeanTokenSum },
 	"max-length":      func(c *Config) { c.MaxLength = 31 },
-	"loss-scale":      func(c *Config) { c.LossScale = ScaleLastRound },
+	"loss-scale":      func(c *Config) { c.LossScale = episode.ScaleLastRound },
 	"clip-low":        func(c *Config) { c.Clip.Low = .01 },
 	"clip-high":       func(c *Config) { c.Clip.High = .01 },
 	"clip-dual":       func(c *Config) { c.Clip.Dual = 1.01 },
@@ -76,7 +77,7 @@ const few = 5
 
 // drawn is a corpus by a seed: groups of rows over few tokens, so that they share
 // transitions, one of them without spread, with every column that a setting reads.
-func drawn(seed uint64) []*Episode {
+func drawn(seed uint64) []*episode.Episode {
 	r := rand.New(rand.NewPCG(seed, 5))
 	text := func() string {
 		b := []byte("ab")
@@ -86,7 +87,7 @@ func drawn(seed uint64) []*Episode {
 		return string(append(b, "CDE"[r.IntN(3)]))
 	}
 	start := newBigram(few, 1)
-	var episodes []*Episode
+	var episodes []*episode.Episode
 	for g, scores := range [][]float64{{1, 0, .5}, {1, 1}, {3, .25, -1}} {
 		for i, score := range scores {
 			texts := []string{text()}
@@ -101,7 +102,7 @@ func drawn(seed uint64) []*Episode {
 			}
 			e.LastRound = len(e.Sequences[len(e.Sequences)-1].TokenIDs) - 1
 			greedy := .3
-			e.Greedy = &greedy
+			e.GreedyScore = &greedy
 			// Tokens are apart from the recorded ones in both directions, and so are whole rows.
 			apart(start, e, r.NormFloat64()/3, r.NormFloat64()/3, r.NormFloat64()/9)
 			episodes = append(episodes, e)
@@ -109,9 +110,9 @@ func drawn(seed uint64) []*Episode {
 	}
 	episodes[2].Termination = traj.TurnLength
 	for _, e := range episodes[3:] {
-		e.version = 5 // those before are of version 0, but for two of the first group
+		e.PolicyVersion = 5 // those before are of version 0, but for two of the first group
 	}
-	episodes[0].version, episodes[1].version = 4, 4
+	episodes[0].PolicyVersion, episodes[1].PolicyVersion = 4, 4
 	return episodes
 }
 

@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"agentcli/policy"
+	"agentcli/trainer/episode"
 )
 
 // kept keeps the gradient of a step that it does not take.
@@ -37,7 +38,7 @@ func TestAtRatioOneTheTinyModelsGradientIsREINFORCEsOfTheTemperedPolicy(t *testi
 		t.Cleanup(m.Close)
 		return m
 	}
-	gradient := func(micro int, temperatures ...float64) (map[string][]float64, []*Episode) {
+	gradient := func(micro int, temperatures ...float64) (map[string][]float64, []*episode.Episode) {
 		episodes := heated(temperatures...)
 		c := config()
 		c.MicroTokens = micro

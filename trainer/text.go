@@ -12,6 +12,7 @@ import (
 	"agentcli/datasets"
 	"agentcli/model/chat"
 	"agentcli/parquet"
+	"agentcli/trainer/episode"
 	"agentcli/traj"
 )
 
@@ -171,7 +172,7 @@ func (r *reader) file(ctx context.Context, d *Data, path string) error {
 			return fmt.Errorf("%s: row %d: %w", path, row.Number, err)
 		}
 		for _, e := range d.Episodes[before:] {
-			e.held = r.evalSplit != "" && row.Fields["split"] == any(r.evalSplit)
+			e.HeldOut = r.evalSplit != "" && row.Fields["split"] == any(r.evalSplit)
 		}
 	}
 	return nil
@@ -260,7 +261,7 @@ func (r *reader) pair(d *Data, id string, row map[string]any) error {
 		}
 		prompt, replies[0], replies[1] = replies[0][:n:n], replies[0][n:], replies[1][n:]
 	}
-	var both [2]*Episode
+	var both [2]*episode.Episode
 	for i, key := range []string{"chosen", "rejected"} {
 		if both[i], err = r.text(id+"/"+key, slices.Concat(prompt, replies[i]), len(prompt), tools, nil); err != nil {
 			return err
@@ -293,7 +294,7 @@ func (r *reader) steps(d *Data, id string, row map[string]any) error {
 	if err != nil {
 		return err
 	}
-	e := &Episode{ID: id, Group: id, Body: &Body{Prompt: len(ids), Turns: 1, LastRound: -1}}
+	e := &episode.Episode{ID: id, Group: id, Body: &episode.Body{Prompt: len(ids), Turns: 1, LastRound: -1}}
 	for i, step := range steps {
 		text, ok := step.(string)
 		if !ok {

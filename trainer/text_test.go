@@ -11,6 +11,7 @@ import (
 	"agentcli/model/chat"
 	"agentcli/model/tokenizer"
 	"agentcli/parquet/parquettest"
+	"agentcli/trainer/episode"
 	"agentcli/traj"
 )
 
@@ -131,12 +132,12 @@ func TestWeightsOfTextRows(t *testing.T) {
 	_, tok := formats(t, "chatml")
 	for i, want := range []map[float64]string{{.5: "one<|im_end|>two<|im_end|>"}, {2: "two<|im_end|>"}} {
 		e := d.Episodes[i]
-		e.streams(asks{ScaleDefault, false})
+		e.LayOut(episode.TokenSelection{Scale: episode.ScaleDefault, Echo: false})
 		got := map[float64]string{}
 		k := 0
 		for j, w := range e.Streams[0].Want {
 			if w {
-				got[e.Streams[0].RL[k]] += tok.Decode(e.Sequences[0].TokenIDs[j:j+1], false)
+				got[e.Streams[0].ActionWeight[k]] += tok.Decode(e.Sequences[0].TokenIDs[j:j+1], false)
 				k++
 			}
 		}
@@ -163,7 +164,7 @@ func TestPreferenceRowsOfText(t *testing.T) {
 	}
 	for i, p := range d.Pairs {
 		for _, x := range []struct {
-			e    *Episode
+			e    *episode.Episode
 			want string
 		}{{p.Chosen, "yes<|im_end|>"}, {p.Rejected, "no<|im_end|>"}} {
 			if got := trainedOn(tok, x.e.Sequences[0]); len(got) != 1 || got[0] != x.want {
@@ -298,11 +299,11 @@ func TestEchoLearnsWhatToolsSaidAlone(t *testing.T) {
 		}
 		e := d.Episodes[0]
 		if disk {
-			if e.Body, err = e.shelf.get(e); err != nil {
+			if e.Body, err = e.Store.ReadBody(e); err != nil {
 				t.Fatal(err)
 			}
 		}
-		e.streams(c.asks())
+		e.LayOut(c.asks())
 		var text []string
 		x, n, before := e.Streams[0], 0, false
 		for i, want := range x.Want {
@@ -310,13 +311,13 @@ func TestEchoLearnsWhatToolsSaidAlone(t *testing.T) {
 				before = false
 				continue
 			}
-			if x.CE[n] > 0 {
+			if x.EchoWeight[n] > 0 {
 				if !before {
 					text = append(text, "")
 				}
 				text[len(text)-1] += tok.Decode(s.TokenIDs[i:i+1], false)
 			}
-			before = x.CE[n] > 0
+			before = x.EchoWeight[n] > 0
 			n++
 		}
 		if !slices.Equal(text, []string{"it is 5", "tool"}) && !slices.Equal(text, []string{"it is 5", "ool"}) {

@@ -6,6 +6,7 @@ import (
 	"iter"
 
 	"agentcli/parquet"
+	"agentcli/trainer/episode"
 	"agentcli/traj"
 )
 
@@ -53,9 +54,9 @@ func (w *tokenWeights) row() (any, error) {
 	return row[weightsColumn], nil
 }
 
-// weigh gives an episode the weights that its row has; none says that all of its
+// applyTokenWeights gives an episode the weights that its row has; none says that all of its
 // sampled tokens have weight 0.
-func (e *Episode) weigh(t *traj.Trajectory, given any) (none bool, err error) {
+func applyTokenWeights(e *episode.Episode, t *traj.Trajectory, given any) (none bool, err error) {
 	if given == nil {
 		return false, nil
 	}

@@ -4,6 +4,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"agentcli/trainer/episode"
 )
 
 // A file by others may say what each token weighs (testdata/make.py).
@@ -17,9 +19,10 @@ func TestRowsHaveWeightsOfTheirTokens(t *testing.T) {
 	if len(d.Episodes) != len(want) {
 		t.Fatalf("%d episodes", len(d.Episodes))
 	}
-	s := &Session{Config: DefaultConfig()}
+	s := &Session{Config: DefaultConfig(), Data: d}
+	s.loader = s.newLoader()
 	for i, e := range d.Episodes {
-		release, err := s.hold([]*Episode{e})
+		release, err := s.loader.Load(e)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -40,7 +43,7 @@ func TestRowsHaveWeightsOfTheirTokens(t *testing.T) {
 // The gradient is linear in a token's weight, and that of weight 0 is that of a token
 // which was not sampled.
 func TestATokensWeightMultipliesItsLoss(t *testing.T) {
-	gradient := func(change func(*Episode, int)) []float64 {
+	gradient := func(change func(*episode.Episode, int)) []float64 {
 		c := config()
 		c.Advantage, c.Aggregation, c.OldLogprobs = "dr_grpo", "seq-mean-token-sum", OldFile
 		model, episodes := newBigram(vocab, 1), corpus()
@@ -51,7 +54,7 @@ func TestATokensWeightMultipliesItsLoss(t *testing.T) {
 		return model.steps[0]
 	}
 	weighing := func(w float64) []float64 {
-		return gradient(func(e *Episode, at int) {
+		return gradient(func(e *episode.Episode, at int) {
 			for _, s := range e.Sequences {
 				e.Weights = append(e.Weights, slices.Repeat([]float64{1}, len(s.TokenIDs)))
 			}
@@ -59,7 +62,7 @@ func TestATokensWeightMultipliesItsLoss(t *testing.T) {
 		})
 	}
 	one, two, three := weighing(1), weighing(2), weighing(3)
-	if gap(one, gradient(func(*Episode, int) {})) != 0 {
+	if gap(one, gradient(func(*episode.Episode, int) {})) != 0 {
 		t.Error("a weight of 1 changes the gradient")
 	}
 	moved := false
@@ -72,7 +75,7 @@ func TestATokensWeightMultipliesItsLoss(t *testing.T) {
 	if !moved {
 		t.Error("a weight of 2 changes nothing")
 	}
-	if d := gap(weighing(0), gradient(func(e *Episode, at int) { e.Sequences[0].LossMask[at] = false })); d > 1e-12 {
+	if d := gap(weighing(0), gradient(func(e *episode.Episode, at int) { e.Sequences[0].LossMask[at] = false })); d > 1e-12 {
 		t.Errorf("a token of weight 0 has a part of the gradient: %v", d)
 	}
 }

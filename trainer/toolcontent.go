@@ -4,6 +4,7 @@ import (
 	"fmt"
 
 	"agentcli/model/chat"
+	"agentcli/trainer/episode"
 	"agentcli/traj"
 )
 
@@ -11,7 +12,7 @@ import (
 // the cross-entropy of --echo: what the environment said, not the template's text around
 // it and no user's turn. found is false where the row has tool messages and none of
 // their tokens was found.
-func (e *Episode) markContent(t *traj.Trajectory, f *Format) (found bool, err error) {
+func markContent(e *episode.Episode, t *traj.Trajectory, f *Format) (found bool, err error) {
 	tok, ok := f.Tokenizer.(chat.ByteTokenizer)
 	if !ok {
 		return false, fmt.Errorf("--echo: the tokenizer does not know the bytes of its tokens")

@@ -98,9 +98,9 @@ func OPO(score_G []float64, tokens_G []int) []float64 {
 }
 
 // PassK gives the best of a group what it is better by than the second best,
-// over σ + 1e-6 where norm is set, and the others 0 (verl's grpo_passk, after
+// over σ + 1e-6, and the others 0 (verl's grpo_passk, after
 // Chen et al. 2025, "Pass@k Training"). A group of one is an error.
-func PassK(score_G []float64, norm bool) ([]float64, error) {
+func PassK(score_G []float64) ([]float64, error) {
 	if len(score_G) < 2 {
 		return nil, fmt.Errorf("grpo_passk needs at least 2 attempts in a group, this one has %d", len(score_G))
 	}
@@ -118,10 +118,8 @@ func PassK(score_G []float64, norm bool) ([]float64, error) {
 	}
 	adv_G := make([]float64, len(score_G))
 	adv_G[best] = score_G[best] - second
-	if norm {
-		_, std := meanStd(score_G)
-		adv_G[best] /= std + groupEpsilon
-	}
+	_, std := meanStd(score_G)
+	adv_G[best] /= std + groupEpsilon
 	return adv_G, nil
 }
 

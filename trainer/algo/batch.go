@@ -1,10 +1,8 @@
 package algo
 
 import (
-	"cmp"
 	"fmt"
 	"math"
-	"slices"
 )
 
 // An estimator that looks at the whole batch is taken apart, so that no more than one
@@ -65,43 +63,6 @@ func (e *Estimator) acted(r *Row) error {
 		return fmt.Errorf("%s: a row has no sampled token", e.Name)
 	}
 	return nil
-}
-
-// wholeBatch is an estimator of the batch with everything at hand.
-func (e *Estimator) wholeBatch(groups [][]Row, o EstimatorOptions) (a Advantages, err error) {
-	if e.PerToken() {
-		for _, g := range groups {
-			adv, ret := make([][]float64, len(g)), make([][]float64, len(g))
-			for i := range g {
-				if adv[i], ret[i], err = e.token(&g[i], o); err != nil {
-					return Advantages{}, err
-				}
-			}
-			a.Adv = append(a.Adv, adv)
-			if len(g) > 0 && ret[0] != nil {
-				a.Return = append(a.Return, ret)
-			}
-		}
-		a.whiten(groups)
-		return a, nil
-	}
-	var all []Seen
-	for _, g := range groups {
-		seen, err := e.See(g, o)
-		if err != nil {
-			return a, err
-		}
-		all = append(all, seen...)
-	}
-	adv, err := e.rows(all, o)
-	if err != nil {
-		return a, err
-	}
-	for _, g := range groups {
-		a.Adv = append(a.Adv, spread(g, adv[:len(g)]))
-		adv = adv[len(g):]
-	}
-	return a, nil
 }
 
 // centred is s − μ within a group, 0 exactly where all scores are equal.
@@ -208,9 +169,12 @@ func gdpo(all []Seen, _ EstimatorOptions) ([]float64, error) {
 	return whitened(all, func(Seen) int { return 1 }), nil
 }
 
+// raeDecay is that of SPIRAL.
+const raeDecay = .95
+
 // rae looks at the rows in their order.
 func rae(all []Seen, o EstimatorOptions) ([]float64, error) {
-	r, out := RAE{Decay: cmp.Or(o.Decay, .95), Baseline: o.Baseline}, make([]float64, len(all))
+	r, out := RAE{Decay: raeDecay, Baseline: o.Baseline}, make([]float64, len(all))
 	for i, s := range all {
 		out[i] = r.Next(s.Role, s.Score)
 	}
@@ -247,7 +211,7 @@ func rewardToCome(r *Row, o EstimatorOptions) (adv_T, return_T []float64, err er
 }
 
 func gae(r *Row, o EstimatorOptions) (adv_T, return_T []float64, err error) {
-	return GAE(r.Reward_T, r.Value_T, slices.Repeat([]bool{true}, len(r.Reward_T)), o.Gamma, o.Lambda)
+	return GAE(r.Reward_T, r.Value_T, o.Gamma, o.Lambda)
 }
 
 // Whitening makes numbers have mean 0 and variance 1, (x − μ)/√(var + 1e-8), one after

@@ -30,7 +30,6 @@ type EstimatorOptions struct {
 	Gamma       float64   // discount of a token's reward
 	Lambda      float64   // of gae
 	PartWeights []float64 // of gdpo; nil: 1 each
-	Decay       float64   // of rae; 0: .95
 
 	// Baseline is what rae's roles stand at from earlier batches, and goes on with
 	// this one; nil: they begin at 0.
@@ -68,18 +67,19 @@ type Estimator struct {
 	token func(r *Row, o EstimatorOptions) (adv_T, return_T []float64, err error)
 }
 
-// Estimate computes the advantages. A row without tokens takes no part in its
-// group's baseline and has none.
+// Estimate computes the advantages of groups, each by itself. A row without tokens is
+// an error. An estimator of the whole batch (Batch) has See and Rows, or Token, in its
+// place.
 func (e *Estimator) Estimate(groups [][]Row, o EstimatorOptions) (Advantages, error) {
+	if e.Batch {
+		return Advantages{}, fmt.Errorf("%s compares the whole batch: use See and Rows, or Token", e.Name)
+	}
 	for _, g := range groups {
 		for i := range g {
 			if err := e.acted(&g[i]); err != nil {
 				return Advantages{}, err
 			}
 		}
-	}
-	if e.Batch {
-		return e.wholeBatch(groups, o)
 	}
 	return e.estimate(groups, o)
 }
@@ -90,7 +90,7 @@ var Estimators = []*Estimator{
 	{Name: "grpo_batch", Formula: "(s−μ)/(σ of the whole batch+1e-6)", Relative: true, Batch: true, group: centred, rows: byBatch},
 	{Name: "dr_grpo", Formula: "s−μ", Relative: true, estimate: perScore(func(s []float64) ([]float64, error) { return DrGRPO(s), nil })},
 	{Name: "rloo", Formula: "s − mean of the others", Relative: true, estimate: perScore(RLOO)},
-	{Name: "grpo_passk", Formula: "the best of a group: (r₁−r₂)/(σ+1e-6)", Relative: true, NeverNegative: true, estimate: perScore(func(s []float64) ([]float64, error) { return PassK(s, true) })},
+	{Name: "grpo_passk", Formula: "the best of a group: (r₁−r₂)/(σ+1e-6)", Relative: true, NeverNegative: true, estimate: perScore(PassK)},
 	{Name: "max_rl", Formula: "(s−μ)/μ", Relative: true, estimate: perScore(func(s []float64) ([]float64, error) { return MaxRL(s), nil })},
 	{Name: "opo", Formula: "s − Σ len·s/Σ len", Relative: true, estimate: opo},
 	{Name: "gpg", Formula: "(B/#scores that are not 0)·(s−μ)", Relative: true, Batch: true, group: centred, rows: gpg},
@@ -190,24 +190,4 @@ func remax(groups [][]Row, _ EstimatorOptions) (Advantages, error) {
 		a.Adv = append(a.Adv, rows)
 	}
 	return a, nil
-}
-
-// whiten makes the advantages of all tokens of the batch that are in the loss have
-// mean 0 and variance 1.
-func (a *Advantages) whiten(groups [][]Row) {
-	var w Whitening
-	for pass := range Passes {
-		for i, g := range a.Adv {
-			for j, adv_T := range g {
-				if !groups[i][j].Filtered {
-					w.AddAll(pass, adv_T)
-				}
-			}
-		}
-	}
-	for _, g := range a.Adv {
-		for _, adv_T := range g {
-			w.Whiten(adv_T)
-		}
-	}
 }

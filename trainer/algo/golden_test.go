@@ -71,7 +71,7 @@ func (g *golden) weights(t *testing.T, a Aggregation, i int) []float64 {
 
 func TestPolicyLossesAndGradientsEqualTRLs(t *testing.T) {
 	g := load(t)
-	clip := DefaultLoss()
+	clip := paperConstants()
 	clip.Clip.High = .28
 	with := func(f func(*LossConfig)) LossConfig { c := clip; f(&c); return c }
 	sym := with(func(c *LossConfig) { c.Clip.High = .2 })
@@ -174,7 +174,7 @@ func TestEstimatorsEqualTheirFormulas(t *testing.T) {
 		t.Errorf("%d golden estimators for %d", len(g.Estimators), len(Estimators))
 	}
 	for _, e := range Estimators {
-		got, err := e.Estimate(rows, o)
+		got, err := estimateAll(e, rows, o)
 		if err != nil {
 			t.Fatalf("%s: %v", e.Name, err)
 		}
@@ -194,12 +194,12 @@ func TestEstimatorsEqualTheirFormulas(t *testing.T) {
 	lone := [][]Row{{{Reward_T: []float64{1}}}}
 	for _, name := range []string{"rloo", "grpo_passk", "remax", "gdpo"} {
 		e, _ := EstimatorByName(name)
-		if _, err := e.Estimate(lone, o); err == nil {
+		if _, err := estimateAll(e, lone, o); err == nil {
 			t.Errorf("%s took a lone row without parts or a greedy attempt", name)
 		}
 	}
 	for _, e := range Estimators {
-		if _, err := e.Estimate([][]Row{{{}, {}}}, o); err == nil {
+		if _, err := estimateAll(e, [][]Row{{{}, {}}}, o); err == nil {
 			t.Errorf("%s took rows without tokens", e.Name)
 		}
 	}
@@ -211,7 +211,7 @@ func TestAGroupOfEqualScoresMovesNothing(t *testing.T) {
 		if !e.Relative {
 			continue
 		}
-		a, err := e.Estimate(flat, EstimatorOptions{Gamma: 1})
+		a, err := estimateAll(e, flat, EstimatorOptions{Gamma: 1})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -282,7 +282,7 @@ func TestLossesEqualTheReferenceNumbers(t *testing.T) {
 		}
 		return sum
 	}
-	d := DefaultLoss()
+	d := paperConstants()
 	wide := d
 	wide.Clip = Clip{Low: 1, High: 4}
 	for name, x := range map[string][2]float64{
@@ -319,7 +319,7 @@ func TestEveryLossHasTheGradientOfItsValue(t *testing.T) {
 				s.Old[i], s.Roll[i], s.Adv[i], s.Weight[i] = s.LP[i]+.3*r.NormFloat64(), s.LP[i]+.3*r.NormFloat64(), a, .5
 				s.Teacher[i] = -3 * r.Float64()
 			}
-			c := DefaultLoss()
+			c := paperConstants()
 			got, err := l.At(s, c)
 			if err != nil {
 				t.Fatal(err)
@@ -356,7 +356,7 @@ func TestEveryLossHasTheGradientOfItsValue(t *testing.T) {
 				near(t, l.Name+": derivative", got.Grad[i], want, 1e-5)
 			}
 		}
-		if _, err := l.At(Span{LP: []float64{-1}}, DefaultLoss()); err == nil {
+		if _, err := l.At(Span{LP: []float64{-1}}, paperConstants()); err == nil {
 			t.Errorf("%s took slices of unequal lengths", l.Name)
 		}
 	}

@@ -19,9 +19,8 @@ type Clip struct {
 type TokenLoss struct {
 	Loss    float64
 	Grad    float64 // dLoss/dlogprob
-	Ratio   float64
-	Clipped bool // the clipped branch was taken: no gradient
-	Dual    bool // the dual clip was taken: no gradient
+	Clipped bool    // the clipped branch was taken: no gradient
+	Dual    bool    // the dual clip was taken: no gradient
 }
 
 // PPO is the clipped surrogate of one token,
@@ -31,7 +30,7 @@ func PPO(lp, old, adv float64, c Clip) TokenLoss {
 	d := lp - old
 	saturated := math.Abs(d) > maxLogRatio
 	ratio := math.Exp(math.Max(-maxLogRatio, math.Min(maxLogRatio, d)))
-	t := TokenLoss{Ratio: ratio}
+	var t TokenLoss
 	plain := -adv * ratio
 	clipped := -adv * math.Max(1-c.Low, math.Min(1+c.High, ratio))
 	t.Loss, t.Grad = plain, plain // d(−Aρ)/dlp = −Aρ

@@ -15,11 +15,6 @@ type LossConfig struct {
 	RolloutKL float64    // τ of (lp − roll)², dppo and ipo
 }
 
-// DefaultLoss are the constants that the papers name.
-func DefaultLoss() LossConfig {
-	return LossConfig{Clip: Clip{Low: .2, High: .2}, SAPO: [2]float64{1, 1.05}, Threshold: .2, RolloutKL: 1e-3}
-}
-
 // Span is one trajectory's sampled tokens as a loss sees them; all slices are of
 // one length.
 type Span struct {
@@ -130,7 +125,7 @@ func ratio(d float64) (r float64, saturated bool) {
 func CISPO(lp, old, adv float64, c LossConfig) TokenLoss {
 	r, _ := ratio(lp - old)
 	w := math.Max(1-c.Clip.Low, math.Min(1+c.Clip.High, r))
-	return TokenLoss{Loss: -w * adv * lp, Grad: -w * adv, Ratio: r}
+	return TokenLoss{Loss: -w * adv * lp, Grad: -w * adv}
 }
 
 // SAPO is −A·σ(τ(ρ−1))·4/τ: a soft gate for the hard clip, of slope 1 at ρ = 1
@@ -142,7 +137,7 @@ func SAPO(lp, old, adv float64, c LossConfig) TokenLoss {
 	}
 	r, saturated := ratio(lp - old)
 	gate := 1 / (1 + math.Exp(-tau*(r-1)))
-	t := TokenLoss{Loss: -adv * gate * 4 / tau, Grad: -adv * 4 * gate * (1 - gate) * r, Ratio: r}
+	t := TokenLoss{Loss: -adv * gate * 4 / tau, Grad: -adv * 4 * gate * (1 - gate) * r}
 	if saturated {
 		t.Grad = 0
 	}
@@ -151,9 +146,8 @@ func SAPO(lp, old, adv float64, c LossConfig) TokenLoss {
 
 // REINFORCE is −A·lp (Williams 1992), without a ratio: for tokens of the policy
 // itself.
-func REINFORCE(lp, old, adv float64, _ LossConfig) TokenLoss {
-	r, _ := ratio(lp - old)
-	return TokenLoss{Loss: -adv * lp, Grad: -adv, Ratio: r}
+func REINFORCE(lp, _, adv float64, _ LossConfig) TokenLoss {
+	return TokenLoss{Loss: -adv * lp, Grad: -adv}
 }
 
 // gspo takes one ratio for the whole trajectory, s = exp(mean_t(lp − old)), with the

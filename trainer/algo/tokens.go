@@ -6,20 +6,18 @@ import (
 )
 
 // GAE is the generalised advantage estimate (Schulman et al. 2016, equation 16)
-// over the sequence of sampled tokens only: a token that the policy did not
-// sample is no action, so both the next value and the running sum are carried
-// past it unchanged. returns = advantages + values. Entries where the mask is
-// false are 0 in both.
-func GAE(reward_T, value_T []float64, mask_T []bool, gamma, lambda float64) (adv_T, return_T []float64, err error) {
-	if len(reward_T) != len(mask_T) || len(value_T) != len(mask_T) {
-		return nil, nil, fmt.Errorf("gae: %d rewards, %d values and %d mask entries; the three must be of one length", len(reward_T), len(value_T), len(mask_T))
+// over the sequence of sampled tokens, without the observations between them:
+//
+//	δ_t = r_t + γ·V_{t+1} − V_t,  A_t = δ_t + γλ·A_{t+1},  return_t = A_t + V_t
+//
+// All slices are of one length, [sampled tokens].
+func GAE(reward_T, value_T []float64, gamma, lambda float64) (adv_T, return_T []float64, err error) {
+	if len(reward_T) != len(value_T) {
+		return nil, nil, fmt.Errorf("gae: %d rewards and %d values; the two must be of one length", len(reward_T), len(value_T))
 	}
-	adv_T, return_T = make([]float64, len(mask_T)), make([]float64, len(mask_T))
+	adv_T, return_T = make([]float64, len(value_T)), make([]float64, len(value_T))
 	next, running := 0.0, 0.0
-	for t := len(mask_T) - 1; t >= 0; t-- {
-		if !mask_T[t] {
-			continue
-		}
+	for t := len(value_T) - 1; t >= 0; t-- {
 		delta := reward_T[t] + gamma*next - value_T[t]
 		running = delta + gamma*lambda*running
 		next = value_T[t]

@@ -5,12 +5,12 @@ import (
 	"context"
 	"fmt"
 	"math"
-	"path/filepath"
 	"slices"
 	"strings"
 
 	"agentcli/parquet"
 	"agentcli/trainer/algo"
+	"agentcli/trainer/episode"
 	"agentcli/traj"
 )
 
@@ -20,9 +20,8 @@ import (
 // T the row's own, as verl and TRL have it. What a file recorded is mostly of the
 // model at temperature 1, and then is the log-prob of no policy that acted.
 
-// LeastTemperature is the lowest at which tokens are taken to be sampled: below it
-// nearly every token is the likeliest one. vLLM raises what is lower to it.
-const LeastTemperature = .01
+// LeastTemperature is the lowest at which tokens are taken to be sampled.
+const LeastTemperature = episode.LeastTemperature
 
 // temperatureColumn may be in a file whose rows have temperatures of their own.
 const temperatureColumn = "temperature"
@@ -81,25 +80,18 @@ func ownTemperatures(ctx context.Context, path string) ([]float64, error) {
 	return out, nil
 }
 
-// heat notes how an episode was sampled.
-func (e *Episode) heat(t float64, run *RunSource) {
-	e.Temperature, e.greedy = t, t < LeastTemperature
-	e.untold = !e.greedy && t != 1 && !run.tempered()
-}
-
-// temperature that the episode's tokens were sampled at, where they can have been.
-func (e *Episode) temperature() float64 {
-	if e.Temperature < LeastTemperature { // 0: it is not said, or --force
-		return 1
-	}
-	return e.Temperature
+// setTemperature notes the temperature of an episode, and whether the log-probs of its file
+// are of that distribution.
+func setTemperature(e *episode.Episode, t float64, run *RunSource) {
+	e.Temperature, e.SampledGreedily = t, t < LeastTemperature
+	e.LogprobsUntempered = !e.SampledGreedily && t != 1 && !run.tempered()
 }
 
 // Temperatures are those of the rows, ascending.
 func (d *Data) Temperatures() []float64 {
 	var all []float64
 	for _, e := range d.Episodes {
-		if t := e.temperature(); !slices.Contains(all, t) {
+		if t := e.SamplingTemperature(); !slices.Contains(all, t) {
 			all = append(all, t)
 		}
 	}
@@ -110,29 +102,29 @@ func (d *Data) Temperatures() []float64 {
 // Greedy names a row, and its file, that was sampled at temperature 0, or so near that there is no
 // distribution to speak of; "" where there is none.
 func (d *Data) Greedy() string {
-	i := slices.IndexFunc(d.Episodes, func(e *Episode) bool { return e.greedy })
+	i := slices.IndexFunc(d.Episodes, func(e *episode.Episode) bool { return e.SampledGreedily })
 	if i < 0 {
 		return ""
 	}
-	return d.Episodes[i].in()
+	return d.Episodes[i].Name()
 }
 
 // CheckRecorded looks whether the settings ask of the file's log-probs what they
 // are not: those of the distribution that a row was sampled from.
 func (d *Data) CheckRecorded(c Config) error {
 	for _, e := range d.Episodes {
-		if err := e.checkRecorded(c); err != nil {
+		if err := checkRecorded(e, c); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-func (e *Episode) checkRecorded(c Config) error {
-	if !e.untold || c.IsSupervised() {
+func checkRecorded(e *episode.Episode, c Config) error {
+	if !e.LogprobsUntempered || c.IsSupervised() {
 		return nil
 	}
-	what := fmt.Sprintf("%s was sampled at temperature %g, but the file's log-probs are not of that distribution", e.in(), e.temperature())
+	what := fmt.Sprintf("%s was sampled at temperature %g, but the file's log-probs are not of that distribution", e.Name(), e.SamplingTemperature())
 	switch {
 	case c.OldLogprobs == OldFile:
 		return fmt.Errorf("%s: use --old-logprobs recompute, or roll out with --temperature 1", what)
@@ -154,7 +146,7 @@ func (d *Data) Tempering(c Config) string {
 		shown = append(shown, fmt.Sprintf("%g", t))
 	}
 	text := fmt.Sprintf("the rows were sampled at temperature %s: log-probs, entropy and KL are of the logits divided by it", strings.Join(shown, " and "))
-	i := slices.IndexFunc(d.Episodes, func(e *Episode) bool { return e.untold })
+	i := slices.IndexFunc(d.Episodes, func(e *episode.Episode) bool { return e.LogprobsUntempered })
 	if i < 0 {
 		return text
 	}
@@ -169,11 +161,11 @@ func (d *Data) Tempering(c Config) string {
 func (d *Data) untold() string {
 	n, files := 0, []string{}
 	for _, e := range d.Episodes {
-		if !e.untold {
+		if !e.LogprobsUntempered {
 			continue
 		}
 		n++
-		if f := e.file(); f != "" && !slices.Contains(files, f) {
+		if f := e.File; f != "" && !slices.Contains(files, f) {
 			files = append(files, f)
 		}
 	}
@@ -181,19 +173,6 @@ func (d *Data) untold() string {
 		return "the file's log-probs"
 	}
 	return fmt.Sprintf("the log-probs of %d of the %d rows, those of another temperature than 1 in %s,", n, len(d.Episodes), strings.Join(files, " and "))
-}
-
-// file that the episode was read from; "" where it was not.
-func (e *Episode) file() string {
-	return e.from
-}
-
-// in names the episode, and its file where it has one.
-func (e *Episode) in() string {
-	if f := e.file(); f != "" {
-		return f + ": " + strings.TrimPrefix(e.ID, filepath.Base(f)+":")
-	}
-	return e.ID
 }
 
 // recordedOf is what the log-probs are of that cannot be used: of the first such file,

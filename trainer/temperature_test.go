@@ -9,14 +9,15 @@ import (
 
 	"agentcli/parquet/parquettest"
 	"agentcli/trainer/algo"
+	"agentcli/trainer/episode"
 	"agentcli/traj"
 )
 
 // heated is the corpus as if each row had been sampled at a temperature of its own.
-func heated(temperatures ...float64) []*Episode {
+func heated(temperatures ...float64) []*episode.Episode {
 	episodes := corpus()
 	for i, e := range episodes {
-		e.heat(temperatures[i%len(temperatures)], &RunSource{})
+		setTemperature(e, temperatures[i%len(temperatures)], &RunSource{})
 	}
 	return episodes
 }
@@ -24,7 +25,7 @@ func heated(temperatures ...float64) []*Episode {
 // temperedLoss is the loss of one step at ratio 1 and around it, written out in plain
 // float64: −A·π(y)/π_old(y), + β·k3 to the reference, − η·H, all of softmax(logits/T),
 // + ε·cross-entropy of the observations, of softmax(logits).
-func temperedLoss(model, old, ref *bigram, c Config, episodes []*Episode) float64 {
+func temperedLoss(model, old, ref *bigram, c Config, episodes []*episode.Episode) float64 {
 	actions, observations := 0, 0
 	for _, e := range episodes {
 		actions += e.Sampled
@@ -181,7 +182,7 @@ func TestTemperedRowsInAnySplitGiveOneGradient(t *testing.T) {
 }
 
 func TestTemperatureOneIsNoTemperatureToTheBit(t *testing.T) {
-	run := func(episodes []*Episode) []float64 {
+	run := func(episodes []*episode.Episode) []float64 {
 		c := config()
 		c.KLCoef, c.Echo, c.EntropyCoef = .1, .2, .1
 		model := newBigram(vocab, 1)
@@ -238,12 +239,12 @@ func TestATeacherIsAskedAtTheRowsTemperature(t *testing.T) {
 }
 
 func TestLogprobsOfAnotherDistributionAreNotUsed(t *testing.T) {
-	raw := func() []*Episode {
+	raw := func() []*episode.Episode {
 		episodes := heated(.6)
 		record(0, newBigram(vocab, 1), episodes) // of the model at temperature 1
 		return episodes
 	}
-	run := func(c Config, episodes []*Episode) error {
+	run := func(c Config, episodes []*episode.Episode) error {
 		g := &GRPO{Session{Actor: newBigram(vocab, 1), Config: c, Data: &Data{Episodes: episodes}, Clock: still}}
 		return g.Run(t.Context())
 	}
@@ -270,7 +271,7 @@ func TestLogprobsOfAnotherDistributionAreNotUsed(t *testing.T) {
 			c.Loss = loss
 			model, episodes := newBigram(vocab, 1), heated(.6)
 			for _, e := range episodes {
-				e.untold = untold
+				e.LogprobsUntempered = untold
 				for _, s := range e.Sequences {
 					for j := range s.TokenIDs {
 						if s.LossMask[j] {
@@ -359,7 +360,7 @@ func TestRowsHaveTemperaturesOfTheirOwn(t *testing.T) {
 	if !slices.Equal(got, []float64{.6, 1, 1.3, 1}) { // the last has none, nor has its file
 		t.Errorf("temperatures %v", got)
 	}
-	if d.Episodes[1].untold || !d.Episodes[0].untold {
+	if d.Episodes[1].LogprobsUntempered || !d.Episodes[0].LogprobsUntempered {
 		t.Error("the log-probs of the wrong rows are taken")
 	}
 	if _, err := LoadFor(t.Context(), []string{"testdata/bad_temperature.parquet"}, DefaultConfig(), From{}); err == nil || !strings.Contains(err.Error(), "row 2: the temperature is -1") {

@@ -1,14 +1,15 @@
-package trainer
+package store
 
 import (
 	"encoding/binary"
 	"math"
 
+	"agentcli/trainer/episode"
 	"agentcli/traj"
 )
 
-// How a body is written on a shelf: whole numbers as uvarints, reals as they are
-// in memory, little endian; texts by their number in the shelf's list; ids in 2
+// How a body is written in a Spill: whole numbers as uvarints, reals as they are
+// in memory, little endian; texts by their number in the Spill's list; ids in 2
 // bytes where they all fit, else in 4; the mask as the lengths of its runs, and
 // log-probs where there can be any. Nothing is lost, down to the bits.
 
@@ -19,7 +20,7 @@ const (
 	logprobsAll
 )
 
-func appendBody(b []byte, e *Body, number func(string) int) []byte {
+func appendBody(b []byte, e *episode.Body, number func(string) int) []byte {
 	b = appendInts(b, number(e.Role), number(string(e.Termination)), e.Turns, e.ToolCalls, e.ToolErrors, e.Malformed+1, e.Prompt, e.Sampled, e.LastRound+1, len(e.Parts))
 	for _, p := range e.Parts {
 		b = appendReals(appendInts(b, number(p.Name)), p.Value)
@@ -120,29 +121,29 @@ func appendSequence(b []byte, s *traj.Sequence) []byte {
 	return b
 }
 
-// pages takes apart what appendBody wrote.
-type pages []byte
+// decoder reads what appendBody wrote.
+type decoder []byte
 
-func (p *pages) int() int {
+func (p *decoder) int() int {
 	v, n := binary.Uvarint(*p)
 	*p = (*p)[n:]
 	return int(v)
 }
 
-func (p *pages) real() float64 {
+func (p *decoder) real() float64 {
 	v := math.Float64frombits(binary.LittleEndian.Uint64(*p))
 	*p = (*p)[8:]
 	return v
 }
 
-func readBody(p pages, names []string) *Body {
-	e := &Body{Role: names[p.int()], Termination: traj.Termination(names[p.int()]), Turns: p.int(), ToolCalls: p.int(), ToolErrors: p.int(), Malformed: p.int() - 1,
+func readBody(p decoder, names []string) *episode.Body {
+	e := &episode.Body{Role: names[p.int()], Termination: traj.Termination(names[p.int()]), Turns: p.int(), ToolCalls: p.int(), ToolErrors: p.int(), Malformed: p.int() - 1,
 		Prompt: p.int(), Sampled: p.int(), LastRound: p.int() - 1}
 	for range p.int() {
 		e.Parts = append(e.Parts, traj.Part{Name: names[p.int()], Value: p.real()})
 	}
 	for range p.int() {
-		e.StepRewards = append(e.StepRewards, StepReward{p.int(), p.int(), p.real()})
+		e.StepRewards = append(e.StepRewards, episode.StepReward{Sequence: p.int(), Token: p.int(), Reward: p.real()})
 	}
 	e.Question, e.Demonstration = names[p.int()], names[p.int()]
 	e.Sequences = make([]traj.Sequence, p.int())
@@ -165,7 +166,7 @@ func readBody(p pages, names []string) *Body {
 	return e
 }
 
-func (p *pages) runs() []float64 {
+func (p *decoder) runs() []float64 {
 	x := make([]float64, p.int())
 	for i := 0; i < len(x); {
 		n, v := p.int(), p.real()
@@ -177,7 +178,7 @@ func (p *pages) runs() []float64 {
 	return x
 }
 
-func (p *pages) mask(n int) []bool {
+func (p *decoder) mask(n int) []bool {
 	m := make([]bool, n)
 	for t, is := 0, false; t < n; is = !is {
 		for range p.int() {
@@ -188,7 +189,7 @@ func (p *pages) mask(n int) []bool {
 	return m
 }
 
-func (p *pages) sequence() traj.Sequence {
+func (p *decoder) sequence() traj.Sequence {
 	n, wide, kind := p.int(), p.int(), p.int()
 	s := traj.Sequence{TokenIDs: make([]int32, n), LossMask: p.mask(n), Logprobs: make([]traj.Logprob, n)}
 	b := *p

@@ -7,12 +7,13 @@ import (
 	"testing"
 
 	"agentcli/trainer/algo"
+	"agentcli/trainer/episode"
 	"agentcli/traj"
 )
 
 // apart gives the sampled tokens of an episode the model's log-prob less d, one after
 // the other: lp − recorded is d.
-func apart(model *bigram, e *Episode, d ...float64) {
+func apart(model *bigram, e *episode.Episode, d ...float64) {
 	n := 0
 	for i := range e.Sequences {
 		s := &e.Sequences[i]
@@ -28,14 +29,14 @@ func apart(model *bigram, e *Episode, d ...float64) {
 // The same four actions, written as one sequence or as two, are one trajectory: every
 // loss, correction and aggregation gives the same gradient, however it is cut.
 func TestATrajectoryIsOneHoweverManySequencesItHas(t *testing.T) {
-	run := func(c Config, shelved bool, texts ...string) ([]float64, map[string]float64) {
+	run := func(c Config, spilled bool, texts ...string) ([]float64, map[string]float64) {
 		model := newBigram(vocab, 1)
 		e, f := attempt("g", 1, texts...), attempt("g", 0, "abCD")
 		// Of all four tokens the mean is .15 and the sum .6; of the halves .9 and −.6.
 		apart(model, e, .9, .9, -.6, -.6)
 		apart(model, f, .2, -.7)
-		d := &Data{Episodes: []*Episode{e, f}}
-		if shelved {
+		d := &Data{Episodes: []*episode.Episode{e, f}}
+		if spilled {
 			onDisk(t, d)
 		}
 		m := train(t, model, c, nil, func(g *GRPO) { g.Data = d })
@@ -59,10 +60,10 @@ func TestATrajectoryIsOneHoweverManySequencesItHas(t *testing.T) {
 				}
 				want, values := run(c, false, "abCDhhEF")
 				for _, micro := range []int{1, 6, 1 << 30} {
-					for _, shelved := range []bool{false, true} {
+					for _, spilled := range []bool{false, true} {
 						c.MicroTokens = micro
-						got, v := run(c, shelved, "abCD", "abhhEF")
-						name := fmt.Sprintf("%s, %s, %s, micro-tokens %d, on disk %v", loss, off, mode, micro, shelved)
+						got, v := run(c, spilled, "abCD", "abhhEF")
+						name := fmt.Sprintf("%s, %s, %s, micro-tokens %d, on disk %v", loss, off, mode, micro, spilled)
 						if d := gap(got, want); d > 1e-12 {
 							t.Errorf("%s: cut into two sequences, the gradient moves by %v", name, d)
 						}
@@ -88,7 +89,7 @@ func TestFilteredRowsMoveNoOtherGroup(t *testing.T) {
 				c = ppoConfig()
 			}
 			c.Advantage, c.OverlongFilter = adv, true
-			episodes := []*Episode{attempt("g", 1, "abCD"), attempt("g", .25, "abEE")}
+			episodes := []*episode.Episode{attempt("g", 1, "abCD"), attempt("g", .25, "abEE")}
 			for i, s := range scores {
 				cut := attempt("cut", s, "abCDEF"+string(rune('A'+i)))
 				cut.Termination = traj.TurnLength

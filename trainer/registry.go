@@ -1,0 +1,43 @@
+package trainer
+
+import (
+	"agentcli/trainer/algo"
+	"agentcli/trainer/episode"
+)
+
+// traits are what the machinery around an algorithm knows of it, so that it need not ask
+// for its name.
+type traits struct {
+	supervised bool // it learns from given replies and takes no rewards
+	pairs      bool // it compares two replies
+	critic     bool // its advantages come from a critic, by the estimator gae
+	reference  bool // its loss always has the reference's log-probs, whatever --kl-coef
+	jointly    bool // its loss ties several sequences together: a step is in memory as a whole
+	// layOut makes the token streams of an episode; nil: by Config's token selection.
+	layOut func(e *episode.Episode)
+}
+
+// registry has the algorithms that --algo takes.
+var registry = map[string]traits{
+	AlgoGRPO: {},
+	AlgoPPO:  {critic: true},
+	AlgoSFT:  {supervised: true},
+	AlgoDPO:  {supervised: true, pairs: true, reference: true, jointly: true},
+	AlgoRM:   {supervised: true, pairs: true, jointly: true, layOut: layLastToken},
+	AlgoPRM:  {supervised: true, jointly: true, layOut: layMarkers},
+}
+
+// traits are those of the algorithm; none for one that is not known, which Validate refuses.
+func (c Config) traits() traits { return registry[c.Algo] }
+
+// IsSupervised reports whether the algorithm takes no rewards.
+func (c Config) IsSupervised() bool { return c.traits().supervised }
+
+// TakesPairs reports whether the algorithm compares two replies.
+func (c Config) TakesPairs() bool { return c.traits().pairs }
+
+// needsTeacher reports whether the loss reads a teacher's log-probs.
+func (c Config) needsTeacher() bool {
+	loss, ok := algo.LossByName(c.Loss)
+	return ok && loss.Teacher
+}
