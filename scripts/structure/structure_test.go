@@ -11,9 +11,9 @@ import (
 // and no other file beside them, 20 methods in 3 files, interfaces of 4 methods, and no
 // flag named outside the command layer.
 const (
-	maxCmdLines    = 11600
-	maxOtherFiles  = 63
-	maxFlagsNamed  = 80
+	maxCmdLines    = 9775
+	maxOtherFiles  = 46
+	maxFlagsNamed  = 114
 	maxMethods     = 20
 	maxFiles       = 3
 	maxInterface   = 4
@@ -22,27 +22,27 @@ const (
 
 // larger are the types that are above the limits still, with what they have.
 var larger = map[string]shape{
-	"trainer.Session":           {methods: 78, files: 14},
+	"trainer.Session":           {methods: 63, files: 14},
 	"llm.caller":                {methods: 34, files: 10},
 	"policy.Trainable":          {methods: 34, files: 3},
 	"model/tokenizer.Tokenizer": {methods: 31, files: 3},
 	"trainer.Data":              {methods: 31, files: 9},
 	"cmd/agentcli.session":      {methods: 29, files: 10},
 	"sandbox.Pool":              {methods: 29, files: 5},
+	"trainer.Config":            {methods: 27, files: 8},
 	"cmd/agentcli.loop":         {methods: 26, files: 3},
-	"trainer.Config":            {methods: 26, files: 7},
 	"model/weights.Model":       {methods: 25, files: 5},
-	"trainer.Episode":           {methods: 23, files: 9},
 	"engine.run":                {methods: 22, files: 6},
 	"parquet.node":              {methods: 22, files: 3},
 	"journal.Journal":           {methods: 21, files: 3},
-	"hub.Hub":                   {methods: 19, files: 4},
+	"hub.Hub":                   {methods: 20, files: 4},
 	"llm.Client":                {methods: 18, files: 7},
 	"model/chat.reading":        {methods: 16, files: 4},
 	"cmd/agentcli.trainOptions": {methods: 8, files: 4},
 	"llm.Tokens":                {methods: 7, files: 4},
-	"cmd/agentcli.trainable":    {methods: 13, files: 3},
+	"app/models.Trainable":      {methods: 13, files: 3},
 	"internal/filesys.File":     {methods: 9, files: 3},
+	"app/models.Backend":        {methods: 6, files: 3},
 	"trainer.Actor":             {methods: 6, files: 3},
 	"internal/filesys.FS":       {methods: 5, files: 3},
 	"model/chat.Renderer":       {methods: 5, files: 3},
