@@ -290,7 +290,7 @@ func (e *entry) notHere(err error, split string, have []string) error {
 		reason = "the hub cannot be reached: " + text.Line(call.Err)
 	}
 	if len(have) > 0 {
-		line := misfit("split %q of dataset %s is not on this machine and could not be fetched (%s); take a split that is with --split %s, or bring a copy with `agentcli datasets import %s FILE --split %s`",
+		line := misfit("split %q of dataset %s is not on this machine and could not be fetched (%s); name one that is: --split %s, or bring a copy with `agentcli datasets import %s FILE --split %s`",
 			split, e.name, reason, strings.Join(have, " or --split "), e.name, split)
 		return traj.Mark(line, err)
 	}
