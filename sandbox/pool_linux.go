@@ -188,14 +188,12 @@ func (p *Pool) running(ctx context.Context) (*zygote, error) {
 	if p.closed {
 		return nil, ErrClosed
 	}
-	select {
-	case <-p.z.done:
+	if p.z.over() {
 		z, err := p.launch(ctx)
 		if err != nil {
 			return nil, err
 		}
 		p.z = z
-	default:
 	}
 	return p.z, nil
 }

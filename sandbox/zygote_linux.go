@@ -211,6 +211,17 @@ func (z *zygote) listen() {
 	close(z.done)
 }
 
+// over reports whether the zygote has died, and then waits until its processes know.
+func (z *zygote) over() bool {
+	z.mu.Lock()
+	dead := z.dead
+	z.mu.Unlock()
+	if dead {
+		<-z.done
+	}
+	return dead
+}
+
 // handOut gives each process the end that the zygote reports of it.
 func (z *zygote) handOut() {
 	defer safego.Catch(nil) // the zygote is ended, and its processes are lost
