@@ -1,6 +1,6 @@
 // Package agent holds the side of a trajectory that asks: the Model interface,
 // the Agent interface, and ToolAgent, which speaks to a model that calls tools.
-// It imports floor 0 only; it knows neither environments nor where a model's
+// It imports layer 0 only; it knows neither environments nor where a model's
 // replies come from.
 package agent
 

@@ -1,7 +1,7 @@
 // Package datasets turns benchmarks, local files and generators into streams
 // of tasks.
 //
-// It is floor 1: it imports traj, parquet (to read .parquet files) and hub (to
+// It is in layer 1: it imports traj, parquet (to read .parquet files) and hub (to
 // fetch them), and knows nothing of models, agents or environments.
 package datasets
 

@@ -1,6 +1,6 @@
 // Package engine runs agents against environments: AgentExecutionEngine plays
 // many trajectories at once, each by itself, within budgets and time-outs,
-// scores them, and has each on disk before it goes on. It may import floors 0
+// scores them, and has each on disk before it goes on. It may import layers 0
 // to 2, and knows neither datasets nor file formats nor which model it asks.
 package engine
 

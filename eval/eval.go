@@ -3,7 +3,7 @@
 // each problem. What failed for infrastructure reasons counts as no attempt.
 //
 // It is pure: no files but the Spool that it is given, no clock, no randomness that
-// is not seeded. It is floor
+// is not seeded. It is in layer
 // 1: of this module it may import traj only. How answers are compared comes in
 // through Config.Vote.
 package eval

@@ -3,7 +3,7 @@
 // with. Append returns when the trajectory is synced. No record that can be read
 // is ever lost: damage is stepped over, and the damaged file is kept.
 //
-// It is floor 1 and knows trajectories, not who plays them.
+// It is in layer 1 and knows trajectories, not who plays them.
 package journal
 
 import (

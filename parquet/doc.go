@@ -1,7 +1,7 @@
 // Package parquet writes trajectories to Apache Parquet and reads them back,
 // whoever wrote them, and reads any other Parquet file row by row.
 //
-// It is the only package that imports arrow. It is floor 1: beside arrow it
+// It is the only package that imports arrow. It is in layer 1: beside arrow it
 // imports traj and the standard library only. Arrow panics where its sink
 // fails or a file lies about itself; no such panic leaves this package.
 package parquet

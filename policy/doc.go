@@ -2,7 +2,7 @@
 // that samples many conversations together (continuous batching over a paged
 // key-value cache with shared prefixes) and is trained by the same forward code.
 //
-// It imports floors 0 and 1 only. The model itself needs the build tag
+// It imports layers 0 and 1 only. The model itself needs the build tag
 // libtorch; packing, the cache's book-keeping and the types are plain Go.
 package policy
 

@@ -1,6 +1,6 @@
 // Package rewards scores finished trajectories against their gold answers.
 //
-// It is floor 1: it imports traj, internal/child, internal/text and the standard
+// It is in layer 1: it imports traj, internal/child, internal/text and the standard
 // library only. A reward sees
 // the whole trajectory. What the model did wrong is a score; an error means
 // that no score could be found, which says nothing of the model.

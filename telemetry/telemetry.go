@@ -1,6 +1,6 @@
 // Package telemetry shows a run to machines: numbers for Prometheus and spans for
-// OpenTelemetry, made from what the engine tells its watchers. It is on floor 4:
-// it may import floors 0 to 3, and is the only importer of Prometheus and
+// OpenTelemetry, made from what the engine tells its watchers. It is in layer 4:
+// it may import layers 0 to 3, and is the only importer of Prometheus and
 // OpenTelemetry. Nothing here can fail a run that has begun.
 package telemetry
 

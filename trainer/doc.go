@@ -2,6 +2,6 @@
 // algorithm from top to bottom; rows.go reads the files, batch.go cuts a step
 // into micro-batches, metrics go to the package metrics below it.
 //
-// It knows floors 0 to 3. It builds without libtorch: the model is behind the
+// It knows layers 0 to 3. It builds without libtorch: the model is behind the
 // Actor interface, which policy.Trainable satisfies.
 package trainer

@@ -1,5 +1,5 @@
 // Package traj holds the nouns that every other package speaks of: tasks,
-// messages, steps, token sequences and trajectories. It is floor 0: it imports
+// messages, steps, token sequences and trajectories. It is in layer 0: it imports
 // the standard library only and knows nothing of agents, models or files.
 package traj
 

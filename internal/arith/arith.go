@@ -1,7 +1,7 @@
 // Package arith is the arithmetic of the calculator tool and of the math
 // reward: numbers are exact rationals as long as the operations and the bounds
 // allow it, and 64-bit floats from there on. The two grammars belong to their
-// packages. It is floor 0 and imports the standard library only.
+// packages. It is in layer 0 and imports the standard library only.
 package arith
 
 import (

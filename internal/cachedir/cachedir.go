@@ -1,7 +1,7 @@
 // Package cachedir knows where the program keeps what can be made or fetched
 // again: imported datasets, the model of set-up, unfinished runs. What comes
 // from the hub is elsewhere, where Hugging Face's own tools look (package hub).
-// It is floor 0 and imports the standard library only.
+// It is in layer 0 and imports the standard library only.
 package cachedir
 
 import (

@@ -1,7 +1,7 @@
 // Package child runs programs of the user's beside this one: tools, rewards and
 // MCP servers in any language. A Process is one running program with everything
 // that it has started; Lines asks programs that answer JSON lines, and starts
-// them again when they end. It is floor 0 and imports the standard library and
+// them again when they end. It is in layer 0 and imports the standard library and
 // internal/text and internal/safego only.
 package child
 

@@ -1,7 +1,7 @@
 // Package filesys is the part of a file system that a program needs to keep a
 // file safely: positioned reads and writes, sync of a file and of a folder,
 // atomic replacement, and a lock. OS is the machine's; tests use one in memory
-// that fails, tears writes and crashes. It is floor 0 and imports the standard
+// that fails, tears writes and crashes. It is in layer 0 and imports the standard
 // library only.
 package filesys
 

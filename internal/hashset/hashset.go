@@ -1,6 +1,6 @@
 // Package hashset is a set of 64-bit hashes that holds hundreds of thousands of
 // them in some ten bytes each: a Go map takes 18 to 37, and both the old and the
-// new table while it grows. It is floor 0.
+// new table while it grows. It is in layer 0.
 package hashset
 
 import (

@@ -1,7 +1,7 @@
 // Package safego keeps a panic within the goroutine in which it happened. A
 // goroutine has no caller: a panic that its own function does not recover ends
 // the whole program. TestEveryGoroutineRecovers holds the module to that. It is
-// floor 0 and imports the standard library only.
+// in layer 0 and imports the standard library only.
 package safego
 
 import (

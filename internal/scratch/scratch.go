@@ -1,5 +1,5 @@
 // Package scratch makes large temporary files that leave nothing behind. It is
-// floor 0 and imports nothing.
+// in layer 0 and imports nothing.
 package scratch
 
 import (

@@ -1,6 +1,6 @@
 // Package splitmix is splitmix64 (Steele, Lea & Flood 2014, "Fast splittable
 // pseudorandom number generators"): seeds that follow from other seeds, and
-// draws that depend on nothing but a seed and a number. It is floor 0 and
+// draws that depend on nothing but a seed and a number. It is in layer 0 and
 // imports nothing.
 package splitmix
 

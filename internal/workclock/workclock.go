@@ -1,7 +1,7 @@
 // Package workclock limits how long something works, not how long it takes: a
 // context whose time runs only while somebody works on what it is of. Who waits
 // for its turn, for a pause to end or for a server to come back stops it. It is
-// floor 0 and imports the standard library only.
+// in layer 0 and imports the standard library only.
 package workclock
 
 import (

@@ -2,7 +2,7 @@
 // ids, and reads replies back: one file a model family. The truth it is held
 // against is transformers' apply_chat_template.
 //
-// It is floor 1: of this module it may import traj only. A tokenizer comes in
+// It is in layer 1: of this module it may import traj only. A tokenizer comes in
 // through the Tokenizer interface.
 package chat
 

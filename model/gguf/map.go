@@ -7,7 +7,7 @@ import (
 )
 
 // Mapping is a file mapped into memory, read only. It lives here because this
-// is floor 0 and both weight formats need it.
+// is in layer 0 and both weight formats need it.
 type Mapping struct {
 	b     []byte
 	close func() error

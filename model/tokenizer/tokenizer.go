@@ -3,7 +3,7 @@
 // file. The truth it is held against is Hugging Face's tokenizers library on
 // the same tokenizer.json: equal ids, equal text.
 //
-// It is floor 1: of this module it may import model/gguf only.
+// It is in layer 1: of this module it may import model/gguf only.
 package tokenizer
 
 import (

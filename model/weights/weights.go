@@ -3,7 +3,7 @@
 // are mapped, not copied; a GGUF's tensors are given under their Hugging Face
 // names and in Hugging Face's order of rows.
 //
-// It is floor 1: of this module it may import model/gguf only.
+// It is in layer 1: of this module it may import model/gguf only.
 package weights
 
 import (

@@ -1,7 +1,7 @@
 // Package faultfs is a file system in memory for tests: it fails calls as it is
 // told, and a crash leaves of what was not synced what a real one may leave:
 // writes that are lost, torn at sectors, out of order or replaced by zeros, and
-// names that were not made durable. It is floor 0.
+// names that were not made durable. It is in layer 0.
 package faultfs
 
 import (
