@@ -219,7 +219,7 @@ func (c *Client) Generate(ctx context.Context, req *traj.Request) (*traj.Respons
 	if err != nil {
 		return nil, err
 	}
-	c.goesOn(req, resp)
+	c.checkContinuity(req, resp)
 	if req.MaxPrompt > 0 && resp.PromptTokens > req.MaxPrompt {
 		return nil, fmt.Errorf("the prompt has %d tokens, the limit is %d: %w", resp.PromptTokens, req.MaxPrompt, traj.ErrPromptTooLong)
 	}

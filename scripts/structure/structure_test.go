@@ -12,7 +12,7 @@ import (
 // flag named outside the command layer.
 const (
 	maxCmdLines    = 9775
-	maxOtherFiles  = 46
+	maxOtherFiles  = 34
 	maxFlagsNamed  = 114
 	maxMethods     = 20
 	maxFiles       = 3

@@ -7,10 +7,10 @@ import (
 	"agentcli/traj"
 )
 
-// goesOn says once when the prompt of a later turn does not begin with the prompt and
+// checkContinuity says once when the prompt of a later turn does not begin with the prompt and
 // the reply of the turn before it, where the server returns ids: every such turn
 // begins a new sequence, and the model reads another history than it wrote.
-func (c *Client) goesOn(req *traj.Request, resp *traj.Response) {
+func (c *Client) checkContinuity(req *traj.Request, resp *traj.Response) {
 	n := len(req.PrefixIDs)
 	if n == 0 || len(resp.PromptIDs) == 0 || len(resp.PromptIDs) >= n && slices.Equal(resp.PromptIDs[:n], req.PrefixIDs) {
 		return
