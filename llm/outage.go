@@ -27,6 +27,21 @@ type outage struct {
 
 func (o *outage) finish() { o.done.Do(func() { close(o.over) }) }
 
+// begin has somebody ask until the outage is over, unless the pool is being closed.
+func (p *pool) begin(o *outage, why error) {
+	p.mu.Lock() // close waits for all that has begun
+	defer p.mu.Unlock()
+	if err := p.ctx.Err(); err != nil {
+		o.spent = err
+		o.finish()
+		return
+	}
+	p.wg.Go(func() {
+		defer safego.Catch(func(err error) { p.end(o, nil, err) })
+		p.endOutage(o, why)
+	})
+}
+
 // outage reports whether a failure says that no server is there. A connection that is
 // refused says so at once. A proxy's 502, 503 or 504 may be a server's that is only
 // overloaded, or that this request was too much for; it says so when the request's
@@ -67,14 +82,11 @@ func (p *pool) await(ctx context.Context, at *caller, seq uint64, why error) err
 	if first {
 		o = &outage{over: make(chan struct{})}
 		p.out = o
-		p.wg.Go(func() { // under the lock: close waits for all that has begun
-			defer safego.Catch(func(err error) { p.end(o, nil, err) })
-			p.endOutage(o, why)
-		})
 	}
 	p.mu.Unlock()
 	if first {
 		at.c.Notice(fmt.Sprintf("%v (waiting up to %v for it to answer again; nothing is asked meanwhile)", why, at.c.Patience))
+		p.begin(o, why)
 	}
 	if err := o.wait(ctx); err != nil {
 		return fmt.Errorf("%s: %w", at.name, err)
