@@ -74,7 +74,13 @@ func (r *remoteReward) Score(ctx context.Context, t *traj.Trajectory) (Score, er
 		return s, err
 	}, backoff.WithBackOff(r.waits()), backoff.WithMaxTries(remoteTries), backoff.WithMaxElapsedTime(0))
 	if err != nil { // of the context too, which says less than the last try's
-		return Score{}, fmt.Errorf("reward %s: %w (after %d tries)", text.Address(r.url), last, tries)
+		if permanent := (*backoff.PermanentError)(nil); errors.As(last, &permanent) {
+			last = permanent.Unwrap()
+		}
+		if tries > 1 {
+			last = fmt.Errorf("%w (after %d tries)", last, tries)
+		}
+		return Score{}, fmt.Errorf("reward %s: %w", text.Address(r.url), last)
 	}
 	return s, nil
 }

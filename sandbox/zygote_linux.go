@@ -199,12 +199,12 @@ func (z *zygote) end() {
 func (z *zygote) listen() {
 	defer safego.Catch(nil)
 	z.handOut()
-	z.end()
 	z.mu.Lock()
-	z.dead = true
+	z.dead = true // nothing is asked of it any more: who wants a process waits for another zygote
 	lost := z.live
 	z.live = nil
 	z.mu.Unlock()
+	z.end()
 	for _, c := range lost {
 		c.ended(0, errLost)
 	}

@@ -88,7 +88,7 @@ func (s *Session) estimateBy(x *advantageEstimate, first func(i int, g []*episod
 	return s.rowsAdvantages(x)
 }
 
-// estimation makes advantages of rewards.
+// advantageEstimate makes advantages of rewards.
 type advantageEstimate struct {
 	est   *algo.Estimator
 	o     algo.EstimatorOptions

@@ -59,7 +59,7 @@ func MakeFolder(sys filesys.FS, dir string) error {
 	return nil
 }
 
-// CheckOutput finds out, before a model is opened, whether a run of the command can
+// CheckOutput finds out whether a run of the command can
 // write into dir: it can be made and written into, and holds nothing, since a run
 // writes over no file that is not its own. resumed: it holds the run that goes on.
 // "" is a folder that the run names itself.

@@ -60,7 +60,10 @@ func wantsTorch(args []string) bool {
 	if os.Getenv("OPENAI_BASE_URL") == "" {
 		return true
 	}
-	model, _ := valueOf(rest, "model")
+	model, given := valueOf(rest, "model")
+	if !given {
+		model, _ = valueOf(rest, "m")
+	}
 	if model == "" {
 		return false
 	}

@@ -41,6 +41,7 @@ func TestWantsTorch(t *testing.T) {
 		{"rollout -d arith --model m", "http://x/v1", false},
 		{"rollout -d arith --model " + here, "http://x/v1", true},
 		{"rollout -d arith --model=" + here, "http://x/v1", true},
+		{"rollout -d arith -m " + here, "http://x/v1", true},
 		{"rollout --resume run", "http://x/v1", true},
 		{"rollout --resume=run --base-url http://x/v1", "", false},
 		{"eval --config c.yaml", "http://x/v1", true},

@@ -114,6 +114,10 @@ func (l *loop) open(ctx context.Context) (err error) {
 	if l.dir == "" {
 		l.dir = filepath.Join("runs", "loop-"+time.Now().Format("20060102-150405"))
 	}
+	// Again: another loop may have begun in the folder meanwhile.
+	if err := rundir.CheckOutput(l.dir, "loop", o.Resume != ""); err != nil {
+		return err
+	}
 	if err := rundir.CheckRoom(l.dir, rundir.FreeBytes(l.dir), l.m.parameters(), o.train.Save, l.note); err != nil {
 		return err
 	}

@@ -141,7 +141,7 @@ type LayoutKind uint8
 const (
 	LayoutOfAlgorithm LayoutKind = iota // those that the algorithm trains on
 	LayoutOfReply                       // the sampled ones: a row of the second dataset (--ptx)
-	LayoutOfLastToken                   // the last one of each sequence: for a reward model
+	LayoutOfLastToken                   // the last one of the last sequence: for a reward model
 )
 
 // LeastTemperature is the lowest at which tokens are taken to be sampled: below it

@@ -70,7 +70,7 @@ func (c *columns) at(k Column, e *episode.Episode) int64 {
 }
 
 // write keeps one column of an episode that is in memory. It can be read once all
-// episodes have it (has).
+// episodes have it: see Complete.
 func (c *columns) write(k Column, e *episode.Episode) error {
 	return c.put(k, e, func(yield func(float64) bool) {
 		for i := range e.Streams {
