@@ -24,7 +24,7 @@ func askModel(t *testing.T, in string, args ...string) (string, error) {
 	t.Helper()
 	var out bytes.Buffer
 	s := console.Streams{In: strings.NewReader(in), Out: &out, Err: &bytes.Buffer{}}
-	app := &cli.App{Commands: []*cli.Command{modelCommand()}, Metadata: map[string]any{streamsKey: s}, Writer: &out, ErrWriter: s.Err,
+	app := &cli.App{Commands: []*cli.Command{modelCommand()}, Metadata: map[string]any{streamsKey: s, backendKey: models.NewBackend()}, Writer: &out, ErrWriter: s.Err,
 		ExitErrHandler: func(*cli.Context, error) {}}
 	err := app.RunContext(context.Background(), append([]string{"agentcli", "model"}, args...))
 	return out.String(), err

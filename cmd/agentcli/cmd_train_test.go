@@ -215,7 +215,7 @@ func TestTrainRefusesInOneLine(t *testing.T) {
 		"take another folder":  func(o *trainOptions) { o.Output = taken },
 		"--ref":                func(o *trainOptions) { o.Ref = filepath.Join(dir, "none") },
 		"folder of the model":  func(o *trainOptions) { o.Output = tinyModel },
-		"is not a folder":      func(o *trainOptions) { o.Output = file },
+		"not a directory":      func(o *trainOptions) { o.Output = file },
 		"config.json":          func(o *trainOptions) { o.Model = dir },
 		"vocabulary of 264":    func(o *trainOptions) { o.Files = []string{foreign} },
 	} {

@@ -178,6 +178,7 @@ func TestARewardModelAndPTXInPolicyTraining(t *testing.T) {
 
 // scoresInTransformers gives a folder's scores of texts, padded to one batch.
 const scoresInTransformers = `
+import json, sys, torch
 from transformers import AutoModelForSequenceClassification, AutoTokenizer
 torch.set_num_threads(2)
 m = AutoModelForSequenceClassification.from_pretrained(sys.argv[1], dtype=torch.float32).eval()

@@ -20,6 +20,7 @@ import (
 // logprobsInTransformers opens a folder with transformers, in float32, and
 // gives the log-probs of the ids and the ids of the text.
 const logprobsInTransformers = `
+import json, sys, torch
 from transformers import AutoModelForCausalLM, AutoTokenizer
 torch.set_num_threads(2)
 ids, text = json.loads(sys.argv[2]), sys.argv[3]
