@@ -34,7 +34,7 @@ const (
 // DefaultEndpoint is where the hub is, unless HF_ENDPOINT says otherwise.
 const DefaultEndpoint = "https://huggingface.co"
 
-// Errors that a caller may tell apart; the text around them names the mend.
+// Errors that a caller may tell apart; the text around them names the remedy.
 var (
 	ErrNotFound = errors.New("not found on the hub")
 	ErrGated    = errors.New("access refused by the hub")
@@ -356,11 +356,11 @@ func statusError(r Repo, file string, resp *http.Response) error {
 		if code == "RepoNotFound" {
 			return fmt.Errorf("%s: %w (or it is private: then set HF_TOKEN)", what, ErrNotFound)
 		}
-		mend := "it is gated or private: accept its terms on its page and set HF_TOKEN"
+		remedy := "it is gated or private: accept its terms on its page and set HF_TOKEN"
 		if resp.Request != nil && resp.Request.Header.Get("Authorization") != "" {
-			mend = "the token that was sent (HF_TOKEN, or the token file) is wrong, or has no access yet: accept the terms on its page"
+			remedy = "the token that was sent (HF_TOKEN, or the token file) is wrong, or has no access yet: accept the terms on its page"
 		}
-		return fmt.Errorf("%s: %w (%d): %s", what, ErrGated, resp.StatusCode, mend)
+		return fmt.Errorf("%s: %w (%d): %s", what, ErrGated, resp.StatusCode, remedy)
 	case resp.StatusCode == http.StatusNotFound:
 		if code == "RevisionNotFound" {
 			return fmt.Errorf("%s: %w: no revision %q", what, ErrNotFound, r.revision())

@@ -279,7 +279,7 @@ func TestToken(t *testing.T) {
 	}
 }
 
-func TestErrorsNameTheMend(t *testing.T) {
+func TestErrorsNameTheRemedy(t *testing.T) {
 	f, h := start(t)
 	for _, tc := range []struct {
 		status int

@@ -48,8 +48,7 @@ type Config struct {
 	Model   string
 
 	// Answered says that the servers have answered before, in an earlier part of a
-	// run that is resumed: one that takes no connections is waited for from the
-	// first request on, as in an outage.
+	// run that is resumed: one that is gone is waited for from the first request on.
 	Answered bool
 
 	Retries   int           // after the first try; 0: DefaultRetries; < 0: none
@@ -239,7 +238,7 @@ type failure struct {
 	key         bool // the key was refused
 	slow        bool // no reply, or no more of one, in time
 	unreachable bool // nothing takes connections there
-	proxied     bool // something does, but perhaps no server is behind it
+	badGateway  bool // something does, but perhaps no server is behind it
 	overloaded  bool // the server says that it is asked too much
 }
 
@@ -283,7 +282,7 @@ func (c *Client) retry(ctx context.Context, try func(context.Context, *caller) *
 			c.retried(f)
 			continue
 		}
-		if c.outage(ctx, r, at, f, n >= c.c.Retries) {
+		if c.noServer(ctx, r, at, f, n >= c.c.Retries) {
 			c.retried(f)
 			if err := c.pool.await(ctx, at, r.seq, f.err); err != nil {
 				return err

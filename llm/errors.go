@@ -64,7 +64,7 @@ func (c *caller) classify(err error, x *exchange, b *body) (end *failure) {
 		end.why = reasonOf(x.status)
 		end.status = x.status
 		end.overloaded = end.retry && overload(x.status)
-		end.proxied = end.proxied || end.retry && noServerBehind(x.status)
+		end.badGateway = end.badGateway || end.retry && noServerBehind(x.status)
 	}()
 	base := c.name
 	if x.status == 0 { // no reply, or none to its end
@@ -90,7 +90,7 @@ func (c *caller) classify(err error, x *exchange, b *body) (end *failure) {
 				f.quick, f.unreachable = true, true
 			case errors.Is(err, io.EOF):
 				f.err = fmt.Errorf("%s closed the connection without a reply", base)
-				f.quick, f.proxied = true, true
+				f.quick, f.badGateway = true, true
 			default:
 				f.quick = errors.As(err, &op) && op.Op == "dial"
 				f.unreachable = f.quick
@@ -132,12 +132,12 @@ func (c *caller) classify(err error, x *exchange, b *body) (end *failure) {
 	}
 	switch x.status {
 	case http.StatusUnauthorized, http.StatusForbidden:
-		mend := "it wants a key: set OPENAI_API_KEY"
+		remedy := "it wants a key: set OPENAI_API_KEY"
 		if c.c.APIKey != "" {
-			mend = "the key in OPENAI_API_KEY was refused: look at it, and at what it may do"
+			remedy = "the key in OPENAI_API_KEY was refused: look at it, and at what it may do"
 		}
 		f.key = true
-		f.err = traj.Mark(fmt.Errorf("%s answered %d (%s); %s", base, x.status, text, mend), traj.ErrFatal)
+		f.err = traj.Mark(fmt.Errorf("%s answered %d (%s); %s", base, x.status, text, remedy), traj.ErrFatal)
 	case http.StatusNotFound:
 		if strings.Contains(lower, "model") {
 			f.err = traj.Mark(fmt.Errorf("%s has no model %q (%s); name another one with --model", base, c.c.Model, text), traj.ErrFatal)

@@ -27,8 +27,8 @@ type outage struct {
 
 func (o *outage) finish() { o.done.Do(func() { close(o.over) }) }
 
-// begin has somebody ask until the outage is over, unless the pool is being closed.
-func (p *pool) begin(o *outage, why error) {
+// startProbing asks the servers in the background until the outage is over, unless the pool is being closed.
+func (p *pool) startProbing(o *outage, why error) {
 	p.mu.Lock() // close waits for all that has begun
 	defer p.mu.Unlock()
 	if err := p.ctx.Err(); err != nil {
@@ -37,24 +37,24 @@ func (p *pool) begin(o *outage, why error) {
 		return
 	}
 	p.wg.Go(func() {
-		defer safego.Catch(func(err error) { p.end(o, nil, err) })
-		p.endOutage(o, why)
+		defer safego.Catch(func(err error) { p.endOutage(o, nil, err) })
+		p.probe(o, why)
 	})
 }
 
-// outage reports whether a failure says that no server is there. A connection that is
+// noServer reports whether a failure says that no server is there. A connection that is
 // refused says so at once. A proxy's 502, 503 or 504 may be a server's that is only
 // overloaded, or that this request was too much for; it says so when the request's
 // retries are spent, no other request has succeeded since it began to fail, and no
 // server answers for its models either.
-func (c *Client) outage(ctx context.Context, r *route, at *caller, f *failure, spent bool) bool {
+func (c *Client) noServer(ctx context.Context, r *route, at *caller, f *failure, spent bool) bool {
 	p := c.pool
 	switch {
 	case c.c.Patience <= 0 || r.pin != nil || r.outages >= maxOutages:
 		return false
 	case f.unreachable:
 		return c.answered.Load() && p.onlyOne(at)
-	case !f.proxied || !spent:
+	case !f.badGateway || !spent:
 		return false
 	}
 	p.mu.Lock()
@@ -86,7 +86,7 @@ func (p *pool) await(ctx context.Context, at *caller, seq uint64, why error) err
 	p.mu.Unlock()
 	if first {
 		at.c.Notice(fmt.Sprintf("%v (waiting up to %v for it to answer again; nothing is asked meanwhile)", why, at.c.Patience))
-		p.begin(o, why)
+		p.startProbing(o, why)
 	}
 	if err := o.wait(ctx); err != nil {
 		return fmt.Errorf("%s: %w", at.name, err)
@@ -96,8 +96,8 @@ func (p *pool) await(ctx context.Context, at *caller, seq uint64, why error) err
 	return o.spent
 }
 
-// Ready waits during an outage. It
-// fails with ctx, or with traj.ErrGone when Config.Patience is spent meanwhile.
+// Ready waits during an outage. It fails with ctx, or with traj.ErrGone when
+// Config.Patience is spent meanwhile.
 func (c *Client) Ready(ctx context.Context) error {
 	p := c.pool
 	p.mu.Lock()
@@ -131,9 +131,9 @@ func (o *outage) wait(ctx context.Context) error {
 	}
 }
 
-// endOutage asks for the servers' models until one answers, or patience is spent:
+// probe asks for the servers' models until one answers, or patience is spent:
 // the pauses and what the questions took count.
-func (p *pool) endOutage(o *outage, why error) {
+func (p *pool) probe(o *outage, why error) {
 	c := &p.all[0].c
 	var back *caller
 	var waited time.Duration
@@ -146,12 +146,12 @@ func (p *pool) endOutage(o *outage, why error) {
 		back = p.anyAlive()
 		waited += pause + c.Now().Sub(start)
 	}
-	p.end(o, back, traj.Mark(fmt.Errorf("%w (it was waited for, %v)", why, c.Patience), traj.ErrGone))
+	p.endOutage(o, back, traj.Mark(fmt.Errorf("%w (it was waited for, %v)", why, c.Patience), traj.ErrGone))
 }
 
-// end lets all go on that wait: with a server that is back, or without one, and then
+// endOutage lets all requests go on that wait: with a server that is back, or without one, and then
 // with what their requests end with.
-func (p *pool) end(o *outage, back *caller, spent error) {
+func (p *pool) endOutage(o *outage, back *caller, spent error) {
 	say := ""
 	p.mu.Lock()
 	if back != nil {

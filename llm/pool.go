@@ -74,7 +74,7 @@ type route struct {
 	until time.Time // as it was last told
 	past  time.Time // pauses that end here are over: this request has waited for them
 
-	failed  bool   // it has
+	failed  bool   // a try has
 	served  uint64 // pool.served when it began to fail
 	outages int    // that it has waited for
 }

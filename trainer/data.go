@@ -230,7 +230,7 @@ func (d *Data) CompareWithGreedy(ctx context.Context, path string) error {
 		return err
 	}
 	defer r.Close()
-	const mend = "roll the same dataset out with --temperature 0 and -n 1"
+	const remedy = "roll the same dataset out with --temperature 0 and -n 1"
 	var run RunSource
 	if raw := r.Metadata().Run; len(raw) > 0 {
 		_ = json.Unmarshal(raw, &run) // as of the other files
@@ -250,20 +250,20 @@ func (d *Data) CompareWithGreedy(ctx context.Context, path string) error {
 			sampled = &own[row-1]
 		}
 		if sampled != nil && *sampled >= LeastTemperature {
-			return fmt.Errorf("--greedy %s: %s was sampled at temperature %g, so it is no greedy attempt; %s", path, cmp.Or(t.ID, fmt.Sprintf("row %d", row)), *sampled, mend)
+			return fmt.Errorf("--greedy %s: %s was sampled at temperature %g, so it is no greedy attempt; %s", path, cmp.Or(t.ID, fmt.Sprintf("row %d", row)), *sampled, remedy)
 		}
 		if t.Reward == nil || math.IsNaN(*t.Reward) {
 			continue
 		}
 		if _, twice := score[t.Task.ID]; twice {
-			return fmt.Errorf("--greedy %s: there are several attempts at task %q, and one is compared with; %s", path, t.Task.ID, mend)
+			return fmt.Errorf("--greedy %s: there are several attempts at task %q, and one is compared with; %s", path, t.Task.ID, remedy)
 		}
 		score[t.Task.ID] = *t.Reward
 	}
 	for _, e := range d.Episodes {
 		x, ok := score[e.Task]
 		if !ok {
-			return fmt.Errorf("%s: there is no greedy attempt with a reward at task %q of %s; %s", path, e.Task, e.ID, mend)
+			return fmt.Errorf("%s: there is no greedy attempt with a reward at task %q of %s; %s", path, e.Task, e.ID, remedy)
 		}
 		e.GreedyScore = &x
 	}
@@ -281,7 +281,7 @@ func (d *Data) CheckGroups() error {
 	if len(d.Ungrouped) > 0 {
 		why = fmt.Sprintf("; %s has no column group_id, so its rows were grouped by task_id", d.Ungrouped[0])
 	}
-	const mend = "give the attempts at one task the same group_id, as in docs/format.md, or roll out with -n 2 or more"
+	const remedy = "give the attempts at one task the same group_id, as in docs/format.md, or roll out with -n 2 or more"
 	return fmt.Errorf("%s: none of the %d rows shares its group_id with another, so there is nothing to compare it with%s: %s",
-		strings.Join(d.Files, ", "), len(d.Episodes), why, mend)
+		strings.Join(d.Files, ", "), len(d.Episodes), why, remedy)
 }

@@ -28,7 +28,16 @@ type finding struct {
 	Name   string `json:"name"`
 	OK     bool   `json:"ok"`
 	Detail string `json:"detail"`
-	Mend   string `json:"mend,omitempty"`
+	Fix    string `json:"fix,omitempty"`
+}
+
+// MarshalJSON writes the fix under its old name, mend, too: programs may read that.
+func (f finding) MarshalJSON() ([]byte, error) {
+	type plain finding // without this method
+	return json.Marshal(struct {
+		plain
+		Mend string `json:"mend,omitempty"`
+	}{plain(f), f.Fix})
 }
 
 func doctorCommand() *cli.Command {
@@ -78,8 +87,8 @@ func printFindings(w io.Writer, list []finding) error {
 			mark = "--"
 		}
 		line := fmt.Sprintf("%s  %-12s %s", mark, f.Name, f.Detail)
-		if f.Mend != "" {
-			line += " (mend: " + f.Mend + ")"
+		if f.Fix != "" {
+			line += " (fix: " + f.Fix + ")"
 		}
 		if _, err := fmt.Fprintln(w, line); err != nil {
 			return err
@@ -92,7 +101,7 @@ func modelFinding() finding {
 	f := finding{Name: "model", Detail: models.DefaultPath()}
 	st, err := os.Stat(f.Detail)
 	if err != nil {
-		f.Detail, f.Mend = "no default model at "+f.Detail, "make setup, or name one with --model"
+		f.Detail, f.Fix = "no default model at "+f.Detail, "make setup, or name one with --model"
 		return f
 	}
 	f.OK = true
@@ -105,7 +114,7 @@ func modelFinding() finding {
 func pythonFindings(ctx context.Context, path string) []finding {
 	f := finding{Name: "python tool"}
 	if _, err := exec.LookPath("python3"); err != nil && path == "" {
-		f.Detail, f.Mend = "python3 is not installed", "install Python 3; Debian: apt-get install python3"
+		f.Detail, f.Fix = "python3 is not installed", "install Python 3; Debian: apt-get install python3"
 		return []finding{f}
 	}
 	p, err := env.NewPython(ctx, env.PythonConfig{Path: path, Timeout: 10 * time.Second})
@@ -126,7 +135,7 @@ func pythonFindings(ctx context.Context, path string) []finding {
 	case err != nil:
 		f.Detail = text.Line(err)
 	case refused != nil:
-		f.Detail, f.Mend = "refuses to start: "+text.Line(refused), "docs/sandbox.md says what each part needs"
+		f.Detail, f.Fix = "refuses to start: "+text.Line(refused), "docs/sandbox.md says what each part needs"
 	default:
 		with := "neither numpy nor sympy"
 		if len(modules) > 0 {
@@ -181,7 +190,7 @@ func runsFinding(dir string) finding {
 		}
 	}
 	f.Detail = fmt.Sprintf("%s in %s, %d older than 30 days", text.Plural(len(entries), "rollout"), dir, old)
-	f.Mend = "agentcli rollout --resume FOLDER > traj.parquet, or remove what nobody needs"
+	f.Fix = "agentcli rollout --resume FOLDER > traj.parquet, or remove what nobody needs"
 	return f
 }
 
@@ -199,7 +208,7 @@ func serverFinding() finding {
 func libtorchFindings(b models.Backend) []finding {
 	r, err := b.Info()
 	if err != nil {
-		return []finding{{Name: "libtorch", Detail: "not in this binary: local models and train are off", Mend: "make build"}}
+		return []finding{{Name: "libtorch", Detail: "not in this binary: local models and train are off", Fix: "make build"}}
 	}
 	cuda := finding{Name: "cuda", OK: r.CUDADevices > 0, Detail: fmt.Sprintf("%d devices", r.CUDADevices)}
 	if r.CUDADevices == 0 {

@@ -48,3 +48,11 @@ func TestDoctorTriesTheSandbox(t *testing.T) {
 		t.Errorf("%s", out.String())
 	}
 }
+
+// TestDoctorKeepsTheOldNameOfAFix: the key was mend before.
+func TestDoctorKeepsTheOldNameOfAFix(t *testing.T) {
+	b, err := json.Marshal(finding{Name: "model", Detail: "none", Fix: "make setup"})
+	if want := `{"name":"model","ok":false,"detail":"none","fix":"make setup","mend":"make setup"}`; err != nil || string(b) != want {
+		t.Errorf("%s %v, want %s", b, err, want)
+	}
+}

@@ -466,7 +466,7 @@ func TestTrainRefusesADiskThatTheModelWillNotFitOn(t *testing.T) {
 			t.Errorf("%d bytes free, %s: error %v, warning %q", c.free, c.save, err, said)
 		}
 		if err != nil && !strings.Contains(err.Error(), "--output") {
-			t.Errorf("the error names no mend: %v", err)
+			t.Errorf("the error names no remedy: %v", err)
 		}
 	}
 }

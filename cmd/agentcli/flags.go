@@ -240,3 +240,18 @@ func noArguments(c *cli.Context) error {
 	}
 	return nil
 }
+
+// valueOf is the value of a flag on a command line that is not parsed yet.
+func valueOf(args []string, name string) (value string, given bool) {
+	for i, a := range args {
+		flag, value, joined := strings.Cut(strings.TrimLeft(a, "-"), "=")
+		if !strings.HasPrefix(a, "-") || flag != name {
+			continue
+		}
+		if !joined && i+1 < len(args) {
+			value = args[i+1]
+		}
+		return value, true
+	}
+	return "", false
+}

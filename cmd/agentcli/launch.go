@@ -70,18 +70,3 @@ func wantsTorch(args []string) bool {
 	_, err := os.Stat(model)
 	return err == nil // what is here is opened here
 }
-
-// valueOf is the value of a flag on a command line.
-func valueOf(args []string, name string) (value string, given bool) {
-	for i, a := range args {
-		flag, value, joined := strings.Cut(strings.TrimLeft(a, "-"), "=")
-		if !strings.HasPrefix(a, "-") || flag != name {
-			continue
-		}
-		if !joined && i+1 < len(args) {
-			value = args[i+1]
-		}
-		return value, true
-	}
-	return "", false
-}

@@ -29,15 +29,6 @@ func setLogFormat(c *cli.Context) error {
 // logFormatIn looks for the flag before the flags are read, so that a mistake
 // among them is told in the form that was asked for.
 func logFormatIn(args []string) string {
-	for i, a := range args {
-		name, value, ok := strings.Cut(a, "=")
-		if name != "--log-format" && name != "-log-format" {
-			continue
-		}
-		if !ok && i+1 < len(args) {
-			value = args[i+1]
-		}
-		return value
-	}
-	return ""
+	format, _ := valueOf(args, "log-format")
+	return format
 }

@@ -299,7 +299,7 @@ func (l *loop) load(ctx context.Context, step int, path string) (*trainer.Data, 
 		if err := os.Rename(path, aside); err != nil {
 			return nil, err
 		}
-		return nil, fmt.Errorf("step %d: %w; the file is %s now: mend that and go on with agentcli loop --resume %s, which rolls the step out again", step, err, filepath.Base(aside), text.ShellWord(l.dir))
+		return nil, fmt.Errorf("step %d: %w; the file is %s now: fix that and go on with agentcli loop --resume %s, which rolls the step out again", step, err, filepath.Base(aside), text.ShellWord(l.dir))
 	case err != nil:
 		return nil, err
 	case data.Skipped.Rows > 0:

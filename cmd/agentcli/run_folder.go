@@ -120,16 +120,16 @@ func (x *session) openFolder() (err error) {
 	if err := rundir.CheckOutput(x.o.Output, x.o.Command, false); err != nil {
 		return err
 	}
-	mend := "name another by --output DIR"
+	remedy := "name another by --output DIR"
 	if !x.keepDir {
-		mend = "name another place by XDG_CACHE_HOME, or the run's own folder by --output DIR"
+		remedy = "name another place by XDG_CACHE_HOME, or the run's own folder by --output DIR"
 	}
 	if err := rundir.MakeFolder(filesys.OS, x.dir); err != nil {
-		return fmt.Errorf("cannot make the run's folder %s (%w); %s", x.dir, rundir.StripPath(err), mend)
+		return fmt.Errorf("cannot make the run's folder %s (%w); %s", x.dir, rundir.StripPath(err), remedy)
 	}
 	if x.journal, err = journal.Create(filesys.OS, filepath.Join(x.dir, rundir.JournalFile), x.header(id), x.notice); err != nil {
 		if errors.Is(err, fs.ErrPermission) {
-			return fmt.Errorf("cannot write into the run's folder %s (%w); %s", x.dir, rundir.StripPath(err), mend)
+			return fmt.Errorf("cannot write into the run's folder %s (%w); %s", x.dir, rundir.StripPath(err), remedy)
 		}
 		return err
 	}
@@ -219,12 +219,12 @@ func (x *session) otherServer() string {
 	if x.o.Model.TokenMode != models.TokenModeAuto || x.info.Kind != "server" {
 		return "no flag differs: the model's files, or what a tool offers, have changed"
 	}
-	now, was, mend := models.TokenModeChat, models.TokenModeCompletions, "that takes token ids"
+	now, was, remedy := models.TokenModeChat, models.TokenModeCompletions, "that takes token ids"
 	if x.info.TokenMode == models.TokenModeCompletions {
-		now, was, mend = models.TokenModeCompletions, models.TokenModeChat+", or another tokenizer", "like that one"
+		now, was, remedy = models.TokenModeCompletions, models.TokenModeChat+", or another tokenizer", "like that one"
 	}
 	return fmt.Sprintf("--token-mode auto finds %s with this server, which serves %s, and found %s, or another model, when the run began; go on with a server %s, or begin a new run",
-		now, x.info.Name, was, mend)
+		now, x.info.Name, was, remedy)
 }
 
 // lastingInLoop are the settings that decide which tasks a loop trains on, which it

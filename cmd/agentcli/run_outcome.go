@@ -56,7 +56,7 @@ func (x *session) ending(sum engine.Summary, err error, saved, rest string) erro
 	case errors.Is(err, traj.ErrGone): // as with any failure of the infrastructure
 		return exit.PartialError{Message: fmt.Sprintf("%v; %s finished%s; go on with: %s", err, text.Plural(finished, "trajectory"), saved, x.resumeHint(rest))}
 	case err != nil:
-		return fmt.Errorf("%w; %s finished and kept, %sgo on with: %s", err, text.Plural(finished, "trajectory"), mend(err), x.resumeHint(rest))
+		return fmt.Errorf("%w; %s finished and kept, %sgo on with: %s", err, text.Plural(finished, "trajectory"), remedy(err), x.resumeHint(rest))
 	case sum.BudgetSpent:
 		return x.budgetEnding(sum, finished, saved, rest)
 	case sum.Interrupted && finished == 0 && !x.keepDir:
@@ -77,8 +77,8 @@ func (x *session) ending(sum engine.Summary, err error, saved, rest string) erro
 	return nil
 }
 
-// mend is what is to be done first where a file could not be written.
-func mend(err error) string {
+// remedy is what is to be done first where a file could not be written.
+func remedy(err error) string {
 	switch {
 	case errors.Is(err, syscall.ENOSPC), errors.Is(err, syscall.EDQUOT):
 		return "free some room and "

@@ -99,7 +99,7 @@ func TestInformationStandsInTheReplyAndIsMasked(t *testing.T) {
 }
 
 // A row that is no task ends a run that has begun, in the words of any other, and the
-// run goes on once the row is mended.
+// run goes on once the row is corrected.
 func TestABadRowFarBehindEndsTheRunAndItGoesOn(t *testing.T) {
 	model := newOracle(t, tinyFolder)
 	s := llmtest.NewWith(t, llmtest.Options{Window: 4096}, model.script)

@@ -197,12 +197,12 @@ func unknownTool(name string) error {
 	if strings.HasPrefix(name, execPrefix) {
 		return exit.Usagef("--tools takes %s; a program is named by --tool '%sCMD'", strings.Join(builtinTools, " and "), execPrefix)
 	}
-	mend := ""
+	remedy := ""
 	if near := text.Nearest(name, builtinTools); near != "" {
-		mend = fmt.Sprintf("did you mean %s? ", near)
+		remedy = fmt.Sprintf("did you mean %s? ", near)
 	}
 	return exit.Usagef("there is no tool %q; %sthe tools are %s; a program of yours is --tool %sCMD, an MCP server --mcp CMD or URL",
-		name, mend, strings.Join(builtinTools, " and "), execPrefix)
+		name, remedy, strings.Join(builtinTools, " and "), execPrefix)
 }
 
 // openPython starts the python tool.

@@ -1,5 +1,6 @@
 // Package text makes words fit for a line of ours, in error messages and log lines:
-// foreign ones harmless and short, numbers with their noun, shell words quoted. It is in layer 0 and imports the standard library only.
+// foreign ones harmless and short, numbers with their noun, shell words quoted. It is
+// in layer 0 and imports the standard library only.
 package text
 
 import (

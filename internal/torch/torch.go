@@ -285,7 +285,7 @@ func (s *Scope) check(op string, status C.int, msg *C.char) bool {
 	return false
 }
 
-// opError names the operation and, where memory ran out, the mend.
+// opError names the operation and, where memory ran out, the remedy.
 func opError(op, text string) error {
 	low := strings.ToLower(text)
 	if strings.Contains(low, "out of memory") || strings.Contains(low, "can't allocate memory") {

@@ -134,7 +134,7 @@ func (e *Episode) Sizes() Sizes {
 	return e.BodySizes
 }
 
-// LayoutKind says which tokens of an episode a model is asked for.
+// LayoutKind says for which tokens of an episode a model computes log-probs or a score.
 type LayoutKind uint8
 
 // The kinds of layout.
