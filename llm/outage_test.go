@@ -31,13 +31,8 @@ func TestAServerThatRestartsIsWaitedFor(t *testing.T) {
 				w := newTown(t, n, hosts...)
 				defer w.Close()
 				w.ask(t, "x")
-				set := func(dead bool) {
-					for _, s := range n {
-						s.set(func() { s.dead, s.asked, s.probed = dead, 0, 0 })
-					}
-				}
-				set(true)
-				time.AfterFunc(5*time.Minute, func() { set(false) })
+				n.setDead(true)
+				time.AfterFunc(5*time.Minute, func() { n.setDead(false) })
 				start := time.Now()
 				var all sync.WaitGroup
 				for i := range 100 {

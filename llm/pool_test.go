@@ -71,6 +71,17 @@ func (n sites) RoundTrip(r *http.Request) (*http.Response, error) {
 
 func (s *site) set(do func()) { s.mu.Lock(); defer s.mu.Unlock(); do() }
 
+// setDead takes all servers away, and counts requests from there on, or brings them back.
+func (n sites) setDead(dead bool) {
+	for _, s := range n {
+		s.set(func() {
+			if s.dead = dead; dead {
+				s.asked, s.probed = 0, 0
+			}
+		})
+	}
+}
+
 // slowly answers after a second.
 func slowly(r *http.Request) (*http.Response, error) {
 	select {

@@ -40,13 +40,8 @@ func TestAServerBehindAProxyIsWaitedFor(t *testing.T) {
 					w := newTown(t, n, hosts...)
 					defer w.Close()
 					w.ask(t, "x")
-					set := func(dead bool) {
-						for _, s := range n {
-							s.set(func() { s.dead = dead })
-						}
-					}
-					set(true)
-					time.AfterFunc(5*time.Minute, func() { set(false) })
+					n.setDead(true)
+					time.AfterFunc(5*time.Minute, func() { n.setDead(false) })
 					start := time.Now()
 					var all sync.WaitGroup
 					for i := range 100 {
@@ -81,11 +76,10 @@ func TestAServerBehindAProxyIsWaitedFor(t *testing.T) {
 func TestPatienceBehindAProxyEndsOnceForAll(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := sites{"a": {proxy: status(502, "")}}
-		set := func(dead bool) { n["a"].set(func() { n["a"].dead = dead }) }
 		w := newTown(t, n, "a")
 		defer w.Close()
 		w.ask(t, "x")
-		set(true)
+		n.setDead(true)
 		start := time.Now()
 		var all sync.WaitGroup
 		for i := range 20 {
@@ -107,10 +101,10 @@ func TestPatienceBehindAProxyEndsOnceForAll(t *testing.T) {
 		if d := time.Since(start); d > time.Minute {
 			t.Errorf("waited a second time: %v", d)
 		}
-		set(false)
+		n.setDead(false)
 		w.ask(t, "x") // it is asked all the same, and then waited for again
-		set(true)
-		time.AfterFunc(5*time.Minute, func() { set(false) })
+		n.setDead(true)
+		time.AfterFunc(5*time.Minute, func() { n.setDead(false) })
 		w.ask(t, "x")
 	})
 }
