@@ -48,10 +48,11 @@ func (y *tally) count(t *traj.Trajectory, resumed bool) (tooMany error) {
 		if y.FirstError == "" && t.Termination != traj.Cancelled {
 			y.FirstError = t.Error
 		}
-		if failed := y.Errors - y.Cancelled; y.limit.reached(failed, y.Done, y.Total) {
-			tooMany = fmt.Errorf("%d of %d trajectories failed for infrastructure reasons (the first: %s): %w",
-				failed, y.Done, y.FirstError, ErrTooManyErrors)
-		}
+	}
+	// A success, too, may be the one from which on a share counts.
+	if failed := y.Errors - y.Cancelled; y.limit.reached(failed, y.Done, y.Total) {
+		tooMany = fmt.Errorf("%d of %d trajectories failed for infrastructure reasons (the first: %s): %w",
+			failed, y.Done, y.FirstError, ErrTooManyErrors)
 	}
 	if t.Reward != nil {
 		y.reward(t.Task.ID, *t.Reward)

@@ -13,6 +13,7 @@ import (
 	"path/filepath"
 	"reflect"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -188,11 +189,18 @@ func TestRemoteRewardGivesUpWithAnError(t *testing.T) {
 		}))
 		s, err := remoteSoon(t, server.URL).Score(t.Context(), asked())
 		var status *remote.StatusError
-		if err == nil || s.Value != nil || calls != x.tries || x.is != nil && !errors.Is(err, x.is) ||
+		if err == nil || s.Value != nil || calls != x.tries || !strings.Contains(err.Error(), server.URL) || x.is != nil && !errors.Is(err, x.is) ||
 			x.is == nil && (!errors.As(err, &status) || status.Status != x.status) {
 			t.Errorf("%s: %+v, %v, %d tries", name, s, err, calls)
 		}
 		server.Close()
+	}
+	u, _ := url.Parse("http://127.0.0.1:1/")
+	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+	defer cancel()
+	nobody := remoteAt(u.String(), remote.New(u, remote.Options{Wait: time.Hour}))
+	if _, err := nobody.Score(ctx, asked()); !errors.Is(err, syscall.ECONNREFUSED) { // the cause, though the wait was cut short
+		t.Errorf("no server, and the run ends in the wait: %v", err)
 	}
 	if _, err := New("http:///score", Options{}); err == nil {
 		t.Error("an address without a host was taken for one")

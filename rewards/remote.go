@@ -79,6 +79,11 @@ func (r *remoteReward) ask(ctx context.Context, batch []*traj.Trajectory) (answe
 		answers, err = readRewards(answer, len(batch))
 		return err
 	})
+	for i := range answers {
+		if e := answers[i].err; e != nil {
+			answers[i].err = fmt.Errorf("server %s %w", text.Address(r.address), e)
+		}
+	}
 	return answers, err
 }
 
