@@ -28,6 +28,8 @@ var (
 	ErrNotParquet = errors.New("not a complete Parquet file")
 	// ErrNewerSchema: the file was written by a newer agentcli.
 	ErrNewerSchema = errors.New("newer schema")
+	// ErrNoColumn: what a trajectory has needs an optional column (WriterConfig.Columns).
+	ErrNoColumn = errors.New("it would be lost")
 )
 
 // Metadata is what a file says about the run that made it.

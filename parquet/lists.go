@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math"
 
+	"agentcli/internal/malformed"
 	"agentcli/traj"
 )
 
@@ -142,6 +143,40 @@ func (n *node) logprobs(size int) ([]traj.Logprob, error) {
 func appendLogprobs[T int32 | int64 | float32 | float64](out []traj.Logprob, values []T) []traj.Logprob {
 	for _, v := range values {
 		out = append(out, traj.Logprob(v))
+	}
+	return out
+}
+
+// weights reads a list of numbers that are at least 0; nil where there is none.
+func (n *node) weights() (out []float64, err error) {
+	err = n.runs("numbers", func(c *cursor, i, j int, ok bool) error {
+		switch {
+		case !ok:
+			return malformed.Errorf(malformed.Range, "token %d has no weight", len(out))
+		case c.f32 != nil:
+			out = appendWeights(out, c.f32[i:j])
+		case c.f64 != nil:
+			out = appendWeights(out, c.f64[i:j])
+		case c.i32 != nil:
+			out = appendWeights(out, c.i32[i:j])
+		case c.i64 != nil:
+			out = appendWeights(out, c.i64[i:j])
+		default:
+			return n.wrong("a list of numbers")
+		}
+		return nil
+	})
+	for k, w := range out {
+		if err == nil && !(w >= 0 && w <= math.MaxFloat64) {
+			err = malformed.Errorf(malformed.Range, "token %d has the weight %v; want a number of at least 0", k, w)
+		}
+	}
+	return out, err
+}
+
+func appendWeights[T int32 | int64 | float32 | float64](out []float64, values []T) []float64 {
+	for _, v := range values {
+		out = append(out, float64(v))
 	}
 	return out
 }

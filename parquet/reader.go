@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"iter"
+	"slices"
 	"strings"
 
 	"agentcli/internal/malformed"
@@ -31,7 +32,7 @@ func Open(path string) (*Reader, error) {
 	r := &Reader{t: t}
 	if r.meta, err = t.metadata(); err == nil {
 		known := 0
-		for _, c := range columns {
+		for _, c := range columns { // those of every file
 			if t.Has(c.Name) {
 				known++
 			}
@@ -75,18 +76,16 @@ func (r *Reader) Rows(ctx context.Context, cols ...string) iter.Seq2[*traj.Traje
 
 // wanted are those of the columns that the file has; no columns are all.
 func (r *Reader) wanted(cols []string) ([]string, error) {
-	known := map[string]bool{}
-	for _, c := range columns {
-		known[c.Name] = true
-	}
 	for _, c := range cols {
-		if !known[c] {
+		if !slices.Contains(ColumnNames(), c) {
 			return nil, fmt.Errorf("%s: %q is not a column of trajectories (they are %s)", r.t.path, c, strings.Join(ColumnNames(), ", "))
 		}
 	}
 	if len(cols) == 0 {
 		cols = ColumnNames()
 	}
+	all := ColumnNames() // weights come after the sequences that they are of
+	cols = slices.SortedFunc(slices.Values(cols), func(a, b string) int { return slices.Index(all, a) - slices.Index(all, b) })
 	var have []string
 	for _, c := range cols {
 		if r.t.Has(c) {

@@ -76,6 +76,10 @@ func decodeColumn(n *node, t *traj.Trajectory) (err error) {
 		big(&t.DurationMS)
 	case "started_at":
 		t.StartedAt, err = n.instant()
+	case ColumnInfos:
+		t.Infos, err = decodeInfos(n)
+	case ColumnLossWeights:
+		err = decodeWeights(n, t)
 	case "meta":
 		var s string
 		if s, err = n.json(); s != "" && s != "{}" {
@@ -236,4 +240,54 @@ func decodeParts(n *node) ([]traj.Part, error) {
 		}
 		return err
 	})
+}
+
+// decodeInfos reads a list of JSON objects, null where there is none.
+func decodeInfos(n *node) (all []traj.Info, err error) {
+	if n.kind != listKind {
+		return nil, n.wrong("a list of JSON objects")
+	}
+	if n.null() {
+		return nil, n.first.err
+	}
+	err = n.elements(func() error {
+		s, err := n.children[0].json()
+		var info traj.Info
+		if err == nil && s != "" {
+			if err = info.UnmarshalJSON([]byte(s)); err != nil {
+				err = malformed.Errorf(malformed.Type, "number %d %w: %.60q", len(all), err, s)
+			}
+		}
+		all = append(all, info)
+		return err
+	})
+	return all, err
+}
+
+// decodeWeights reads a list of weights for each sequence, null where all are 1; the
+// sequences come first in the file.
+func decodeWeights(n *node, t *traj.Trajectory) error {
+	if n.kind != listKind {
+		return n.wrong("a list of weights for each sequence")
+	}
+	if n.null() {
+		return n.first.err
+	}
+	i := 0
+	err := n.elements(func() error {
+		w, err := n.children[0].weights()
+		switch {
+		case err != nil || i >= len(t.Sequences):
+		case w != nil && len(w) != len(t.Sequences[i].TokenIDs):
+			err = malformed.Errorf(malformed.Mismatch, "it has %d weights for the %d tokens of sequence %d", len(w), len(t.Sequences[i].TokenIDs), i)
+		default:
+			t.Sequences[i].Weights = w
+		}
+		i++
+		return err
+	})
+	if err == nil && i != len(t.Sequences) && t.Sequences != nil {
+		err = malformed.Errorf(malformed.Mismatch, "it has %d lists of weights for %d sequences", i, len(t.Sequences))
+	}
+	return err
 }

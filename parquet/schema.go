@@ -1,7 +1,9 @@
 package parquet
 
 import (
+	"fmt"
 	"math"
+	"slices"
 	"strings"
 
 	"agentcli/traj"
@@ -57,11 +59,45 @@ var columns = []arrow.Field{
 	col("meta", text), opt("verdict", text), opt("extraction_rule", text), opt("env", text),
 }
 
-// ColumnNames are the columns of a trajectory file, in order.
+// Columns that a file has only where WriterConfig.Columns names them.
+const (
+	ColumnInfos       = "infos"        // traj.Trajectory.Infos, each as JSON text
+	ColumnLossWeights = "loss_weights" // traj.Sequence.Weights of each sequence
+)
+
+var optional = []arrow.Field{
+	opt(ColumnInfos, arrow.ListOf(text)),
+	opt(ColumnLossWeights, arrow.ListOf(arrow.ListOfNonNullable(f64))),
+}
+
+// columnsWith are those of a file with these optional ones, in order.
+func columnsWith(names []string) ([]arrow.Field, error) {
+	all := slices.Clone(columns)
+	for _, f := range optional {
+		if slices.Contains(names, f.Name) {
+			all = append(all, f)
+		}
+	}
+	for _, name := range names {
+		if !slices.ContainsFunc(optional, func(f arrow.Field) bool { return f.Name == name }) {
+			return nil, fmt.Errorf("parquet writer: %q is no optional column", name)
+		}
+	}
+	return all, nil
+}
+
+// OptionalColumns are those of have that WriterConfig.Columns takes.
+func OptionalColumns(have []string) []string {
+	return slices.DeleteFunc(slices.Clone(have), func(name string) bool {
+		return !slices.ContainsFunc(optional, func(f arrow.Field) bool { return f.Name == name })
+	})
+}
+
+// ColumnNames are the columns of a trajectory file, in order, the optional ones last.
 func ColumnNames() []string {
-	names := make([]string, len(columns))
-	for i, c := range columns {
-		names[i] = c.Name
+	var names []string
+	for _, c := range slices.Concat(columns, optional) {
+		names = append(names, c.Name)
 	}
 	return names
 }
@@ -252,6 +288,47 @@ func addRow(rb *array.RecordBuilder, t *traj.Trajectory) {
 	addOptText(next(), t.Verdict)
 	addOptText(next(), t.ExtractionRule)
 	addOptText(next(), t.Task.Env)
+	for ; i < len(f); i++ {
+		switch rb.Schema().Field(i).Name {
+		case ColumnInfos:
+			addInfos(f[i], t)
+		case ColumnLossWeights:
+			addWeights(f[i], t)
+		}
+	}
+}
+
+// addInfos appends one entry for each step, or null where nothing is known of any.
+func addInfos(b array.Builder, t *traj.Trajectory) {
+	lb := b.(*array.ListBuilder)
+	lb.Append(t.Infos != nil)
+	if t.Infos == nil {
+		return
+	}
+	for i := range t.Steps {
+		if i >= len(t.Infos) {
+			lb.ValueBuilder().AppendNull()
+			continue
+		}
+		addOptText(lb.ValueBuilder(), string(t.Infos[i]))
+	}
+}
+
+// addWeights appends a list for each sequence, null for one without weights, or null
+// where none has any.
+func addWeights(b array.Builder, t *traj.Trajectory) {
+	lb := b.(*array.ListBuilder)
+	weighs := t.Weighed()
+	lb.Append(weighs)
+	if !weighs {
+		return
+	}
+	inner := lb.ValueBuilder().(*array.ListBuilder)
+	for i := range t.Sequences {
+		w := t.Sequences[i].Weights
+		inner.Append(w != nil)
+		inner.ValueBuilder().(*array.Float64Builder).AppendValues(w, nil)
+	}
 }
 
 // sizeOf estimates the memory that a row takes in the builders.
@@ -268,7 +345,10 @@ func sizeOf(t *traj.Trajectory) int64 {
 		}
 	}
 	for i := range t.Sequences {
-		n += 9 * len(t.Sequences[i].TokenIDs)
+		n += 9*len(t.Sequences[i].TokenIDs) + 8*len(t.Sequences[i].Weights)
+	}
+	for i := range t.Infos {
+		n += 16 + len(t.Infos[i])
 	}
 	return int64(n + 128*len(t.Steps))
 }

@@ -9,6 +9,7 @@ import (
 	"math/rand/v2"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 
 	"agentcli/internal/filesys"
@@ -32,6 +33,8 @@ const (
 type WriterConfig struct {
 	RowGroupRows  int   // rows after which a row group is written; 0: DefaultRowGroupRows
 	RowGroupBytes int64 // estimated bytes after which a row group is written; 0: DefaultRowGroupBytes
+
+	Columns []string // optional ones that the file has: ColumnInfos, ColumnLossWeights
 
 	buffer int  // size of the buffer before the sink; tests make it small
 	plain  bool // uncompressed: tests that write thousands of files need no compressor
@@ -122,7 +125,11 @@ func NewWriter(w io.Writer, meta Metadata, c WriterConfig) (*Writer, error) {
 		meta.Run = []byte("{}")
 	}
 	md := arrow.NewMetadata([]string{KeySchema, KeyRun}, []string{strconv.Itoa(meta.Schema), valid(string(meta.Run))})
-	schema := arrow.NewSchema(columns, &md)
+	fields, err := columnsWith(c.Columns)
+	if err != nil {
+		return nil, err
+	}
+	schema := arrow.NewSchema(fields, &md)
 	s := &sink{w: w}
 	out := &Writer{sink: s, buf: bufio.NewWriterSize(s, c.buffer), cfg: c}
 	mem := memory.NewGoAllocator()
@@ -132,7 +139,7 @@ func NewWriter(w io.Writer, meta Metadata, c WriterConfig) (*Writer, error) {
 	}
 	props := parquet.NewWriterProperties(parquet.WithCompression(codec), parquet.WithAllocator(mem),
 		parquet.WithCreatedBy("agentcli"), parquet.WithStats(true))
-	err := guard(s.failed, func() (err error) {
+	err = guard(s.failed, func() (err error) {
 		out.pq, err = newGroupWriter(out.buf, schema, props)
 		if err == nil {
 			out.rb = array.NewRecordBuilder(mem, out.pq.bare())
@@ -156,6 +163,11 @@ func (w *Writer) Write(t *traj.Trajectory) error {
 	for i := range t.Sequences {
 		if err := t.Sequences[i].Validate(); err != nil {
 			return fmt.Errorf("trajectory %s: %w", t.ID, err) // the caller's fault: nothing was written, the writer goes on
+		}
+	}
+	for name, has := range map[string]bool{ColumnInfos: t.Infos != nil, ColumnLossWeights: t.Weighed()} {
+		if has && !slices.Contains(w.cfg.Columns, name) {
+			return fmt.Errorf("trajectory %s has %s, and the file no such column: %w", t.ID, name, ErrNoColumn)
 		}
 	}
 	w.err = guard(w.sink.failed, func() error {

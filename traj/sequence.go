@@ -1,6 +1,9 @@
 package traj
 
-import "fmt"
+import (
+	"fmt"
+	"slices"
+)
 
 // Sequence is one run of tokens as the model saw them. The three slices have
 // equal length: LossMask is true where the policy sampled the token, Logprobs
@@ -10,6 +13,9 @@ type Sequence struct {
 	TokenIDs []int32   `json:"token_ids"`
 	LossMask []bool    `json:"loss_mask"`
 	Logprobs []Logprob `json:"logprobs"`
+	// Weights are those of the tokens in the loss, 0 or more; nil: all are 1. What weighs
+	// nothing was sampled and is not trained on.
+	Weights []float64 `json:"weights,omitempty"`
 }
 
 // Validate checks that the slices agree in length.
@@ -18,7 +24,15 @@ func (s *Sequence) Validate() error {
 		return fmt.Errorf("sequence has %d token_ids, %d loss_mask and %d logprobs; the three must be of one length",
 			len(s.TokenIDs), len(s.LossMask), len(s.Logprobs))
 	}
+	if s.Weights != nil && len(s.Weights) != len(s.TokenIDs) {
+		return fmt.Errorf("sequence has %d weights for %d tokens", len(s.Weights), len(s.TokenIDs))
+	}
 	return nil
+}
+
+// Weighed reports whether any sequence has weights of its own.
+func (t *Trajectory) Weighed() bool {
+	return slices.ContainsFunc(t.Sequences, func(s Sequence) bool { return s.Weights != nil })
 }
 
 // Sampled is the number of tokens that the policy sampled.

@@ -126,10 +126,13 @@ type Trajectory struct {
 	Messages      []Message  `json:"messages"`
 	Steps         []Step     `json:"steps"`
 	Sequences     []Sequence `json:"sequences"`
-	Extracted     *string    `json:"extracted,omitempty"`
-	Reward        *float64   `json:"reward,omitempty"`
-	RewardParts   []Part     `json:"reward_parts,omitempty"`
-	Correct       *bool      `json:"correct,omitempty"`
+	// Infos is what a scheduler said of each step, by the step's number; shorter than Steps
+	// where it said nothing of the last ones, nil where it said nothing at all.
+	Infos       []Info   `json:"infos,omitempty"`
+	Extracted   *string  `json:"extracted,omitempty"`
+	Reward      *float64 `json:"reward,omitempty"`
+	RewardParts []Part   `json:"reward_parts,omitempty"`
+	Correct     *bool    `json:"correct,omitempty"`
 	// Verdict is right, wrong, undecided or no_answer, of a grader that can fail to decide;
 	// ExtractionRule is the rule by which it found Extracted. "": the reward has no such thing.
 	Verdict        string `json:"verdict,omitempty"`

@@ -85,11 +85,12 @@ func Filter(ctx context.Context, o FilterOptions, s console.Streams) error {
 	if err != nil {
 		return err
 	}
+	form := parquet.WriterConfig{Columns: parquet.OptionalColumns(r.Columns())}
 	var w *parquet.Writer
 	if o.File == "" {
-		w, err = parquet.NewWriter(s.Out, meta, parquet.WriterConfig{})
+		w, err = parquet.NewWriter(s.Out, meta, form)
 	} else {
-		w, err = parquet.CreateFile(o.File, meta, parquet.WriterConfig{})
+		w, err = parquet.CreateFile(o.File, meta, form)
 	}
 	if err != nil {
 		return err

@@ -1,0 +1,116 @@
+package parquet
+
+import (
+	"errors"
+	"path/filepath"
+	"testing"
+
+	"agentcli/internal/malformed"
+	"agentcli/traj"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+// scheduled are rows with what only a scheduler gives.
+func scheduled() []*traj.Trajectory {
+	rows := samples()
+	rows[0].Infos = []traj.Info{nil, traj.Info(`{"tip":true,"n":[1,2]}`)}
+	rows[0].Sequences[1].Weights = []float64{1, .5}
+	rows[2].Sequences[0].Weights = []float64{}
+	return rows
+}
+
+func writeColumns(t *testing.T, rows []*traj.Trajectory, columns ...string) (string, error) {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "t.parquet")
+	w, err := CreateFile(path, Metadata{}, WriterConfig{Columns: columns})
+	if err != nil {
+		return "", err
+	}
+	defer w.Abort()
+	for _, row := range rows {
+		if err := w.Write(row); err != nil {
+			return "", err
+		}
+	}
+	return path, w.Close()
+}
+
+// TestInfosAndWeightsComeBack: in any order of the columns that are asked for.
+func TestInfosAndWeightsComeBack(t *testing.T) {
+	path, err := writeColumns(t, scheduled(), ColumnInfos, ColumnLossWeights)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r, err := Open(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.Close()
+	if got := OptionalColumns(r.Columns()); !cmp.Equal(got, []string{ColumnInfos, ColumnLossWeights}) {
+		t.Errorf("optional columns: %v", got)
+	}
+	i := 0
+	for got, err := range r.Rows(t.Context()) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		if diff := cmp.Diff(scheduled()[i], got, same); diff != "" {
+			t.Errorf("row %d: %s", i, diff)
+		}
+		i++
+	}
+	for got, err := range r.Rows(t.Context(), ColumnLossWeights, "sequences") {
+		if err != nil || got.Sequences[1].Weights[1] != .5 {
+			t.Fatalf("%+v %v", got, err)
+		}
+		break
+	}
+}
+
+// TestNothingIsLostWithoutAColumnForIt: a file has the columns that it was made with, and
+// refuses a row that needs another.
+func TestNothingIsLostWithoutAColumnForIt(t *testing.T) {
+	for _, columns := range [][]string{nil, {ColumnInfos}, {ColumnLossWeights}} {
+		if _, err := writeColumns(t, scheduled(), columns...); !errors.Is(err, ErrNoColumn) {
+			t.Errorf("%v: %v", columns, err)
+		}
+	}
+	path, err := writeColumns(t, samples())
+	if err != nil {
+		t.Fatal(err)
+	}
+	r, err := Open(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.Close()
+	if got := OptionalColumns(r.Columns()); len(got) > 0 {
+		t.Errorf("a file of a run without a scheduler has %v", got)
+	}
+	if _, err := writeColumns(t, nil, "nonsense"); err == nil {
+		t.Error("a column that there is not was taken")
+	}
+}
+
+// TestWeightsThatAreNone: the reader names what is wrong.
+func TestWeightsThatAreNone(t *testing.T) {
+	rows := scheduled()
+	rows[0].Sequences[1].Weights = []float64{1, -1}
+	path, err := writeColumns(t, rows, ColumnInfos, ColumnLossWeights)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r, err := Open(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.Close()
+	for _, err := range r.Rows(t.Context()) {
+		var m *malformed.Error
+		if !errors.As(err, &m) || malformed.Facts(err).Kind != malformed.Range {
+			t.Errorf("%v", err)
+		}
+		break
+	}
+}
