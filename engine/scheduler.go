@@ -90,11 +90,12 @@ type Closer interface {
 	Close(end traj.Termination) error
 }
 
-// toolLoop is the loop of an agent and its environment: it goes on with what the
+// ToolLoop is the scheduler of a run without one, the loop of an agent and its environment: it goes on with what the
 // environment said, until the agent has a final answer or the environment is done.
-type toolLoop struct{}
+type ToolLoop struct{}
 
-func (toolLoop) Next(_ context.Context, t Turn) (Next, error) {
+// Next implements Scheduler.
+func (ToolLoop) Next(_ context.Context, t Turn) (Next, error) {
 	switch {
 	case t.Action.Final:
 		return Next{Stop: traj.Answered}, nil

@@ -311,7 +311,6 @@ func playScript(t *testing.T, s *script, change func(*Config)) *traj.Trajectory 
 	return got
 }
 
-
 func user(s string) []traj.Message { return []traj.Message{{Role: traj.RoleUser, Content: s}} }
 
 // TestWhatASchedulerCannotSayIsAnError: of its trajectory alone.

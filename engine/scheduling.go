@@ -24,7 +24,7 @@ var ErrNext = errors.New("the scheduler")
 
 // scheduling is the scheduler of a trajectory, and what it has decided for the next turn.
 type scheduling struct {
-	Scheduler       // nil: toolLoop
+	Scheduler       // nil: ToolLoop
 	guard     guard // of Scheduler
 	start     traj.Info
 	noTools   bool
@@ -97,7 +97,7 @@ func (p *player) next(ctx context.Context, turn int, last bool, resp *traj.Respo
 		Reply: resp, Action: a, Env: answered, Infos: p.t.Infos, Sampling: p.limits.Sampling}
 	own := p.scheduler.Scheduler
 	if own == nil {
-		return toolLoop{}.Next(ctx, t)
+		return ToolLoop{}.Next(ctx, t)
 	}
 	p.scheduler.noTools, p.scheduler.given = false, nil
 	err = p.scheduler.guard.do(ctx, func() (err error) {
