@@ -35,8 +35,13 @@ type Set struct {
 	close func()
 }
 
-// New makes the scheduler of one trajectory.
-func (s *Set) New(t traj.Task) (engine.Scheduler, error) { return s.make(t) }
+// New makes the scheduler of one trajectory; that of a nil Set is nil, the engine's loop.
+func (s *Set) New(t traj.Task) (engine.Scheduler, error) {
+	if s == nil {
+		return nil, nil
+	}
+	return s.make(t)
+}
 
 // Close ends what the schedulers share.
 func (s *Set) Close() error {

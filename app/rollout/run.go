@@ -86,7 +86,7 @@ func SetUp(ctx context.Context, o Options, s console.Streams) (_ *Run, err error
 	if _, err = environmentNamed(o.Env); err != nil {
 		return nil, err
 	}
-	if err = x.o.scheduled(); err != nil {
+	if err = scheduled(&x.o); err != nil {
 		return nil, err
 	}
 	if err = x.openData(ctx); err != nil {
@@ -102,9 +102,10 @@ func SetUp(ctx context.Context, o Options, s console.Streams) (_ *Run, err error
 	if err = x.openReward(ctx); err != nil {
 		return nil, err
 	}
-	if err = x.openScheduler(ctx); err != nil {
+	if x.schedulers, err = openScheduler(ctx, x.o, x.scorer, x.Notice); err != nil {
 		return nil, err
 	}
+	x.closers = append(x.closers, x.schedulers)
 	if err = x.watchers.openMetrics(ctx, o.MetricsAddr, x.envs.specs(), s.Log()); err != nil {
 		return nil, err
 	}
@@ -277,7 +278,7 @@ func (x *Run) PlayPart(ctx context.Context, p Part, sink func(*traj.Trajectory) 
 		Reward:   x.scorer.Score,
 		Limits:   x.envs.limits,
 
-		NewScheduler: x.newScheduler(),
+		NewScheduler: x.schedulers.New,
 		Run: p.Name, Policy: x.Source.Name,
 		Tasks: p.Total, Count: p.Count, DistinctIDs: p.Distinct, Samples: p.Samples,
 		Seed: p.Seed, Sampling: o.Sampling, Parallel: o.Parallel,
