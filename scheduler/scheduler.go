@@ -90,9 +90,9 @@ func Check(name string) error {
 	}
 	remedy := ""
 	if near := text.Nearest(name, Names()); near != "" {
-		remedy = fmt.Sprintf("; did you mean %s?", near)
+		remedy = fmt.Sprintf("did you mean %s? ", near)
 	}
-	return fmt.Errorf("%q: %w%s the schedulers are %s, exec:COMMAND and the address of a server", text.Cut(name, 80), ErrUnknown, remedy,
+	return fmt.Errorf("%q: %w; %sthe schedulers are %s, exec:COMMAND and the address of a server", text.Cut(name, 80), ErrUnknown, remedy,
 		strings.Join(Names(), ", "))
 }
 

@@ -27,8 +27,11 @@ func scheduled(o *Options) error {
 		return exit.Usagef("%s %s needs %s %s, and it is %s", setting.Name("GymEnv"), o.GymEnv, setting.Name("Scheduler"), scheduler.GymName,
 			o.Scheduler)
 	}
-	if o.Scheduler == scheduler.SearchR1 {
+	switch {
+	case o.Scheduler == scheduler.SearchR1:
 		o.ContinueReply = true
+	case o.Scheduler == scheduler.GymName && o.Reward == "":
+		o.Reward = "env" // what the environments give
 	}
 	return nil
 }
