@@ -81,6 +81,7 @@ type Config struct {
 	Stop  <-chan struct{}
 	Grace time.Duration // 0: DefaultGrace
 
+	Served   *Served          // nil: nobody waits for single trajectories
 	Journal  *journal.Journal // nil: none
 	Ordered  bool             // sink gets the trajectories in the tasks' order, then by attempt
 	Progress func(Progress)   // called by one goroutine at a time; must be quick
@@ -410,6 +411,9 @@ func (r *run) playAndRecord(ctx context.Context, task traj.Task, attempt, turn i
 			r.tally.Running-- // it is lost: neither done nor kept
 			r.mu.Unlock()
 			return
+		}
+		if r.c.Served != nil && !t.Termination.Infrastructure() {
+			r.c.Served.Kept(t.ID, at)
 		}
 	}
 	if err := r.deliver(t, false, turn, at); err != nil {

@@ -25,7 +25,10 @@ type (
 	TurnStart struct{ Turn int }
 	// Observed is what the model is shown next: the opening conversation, or
 	// what the environment gave.
-	Observed struct{ Observation traj.Observation }
+	Observed struct {
+		Observation traj.Observation
+		Continues   bool // the model goes on with its own reply
+	}
 	// ModelStart begins a model call.
 	ModelStart struct{ Request *traj.Request }
 	// ModelEnd ends a model call, its retries included, with a reply or an error.

@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -40,6 +41,12 @@ func (r *run) attempt(ctx context.Context, task traj.Task, attempt int) (t *traj
 	t = &traj.Trajectory{
 		ID: trajectoryID(task.ID, attempt), Task: task, GroupID: task.ID, Attempt: attempt, Policy: r.c.Policy,
 		Seed: AttemptSeed(r.c.Seed, task.ID, attempt), StartedAt: start.UTC(),
+	}
+	if s := r.c.Served; s != nil {
+		t.GroupID = cmp.Or(s.Group(task), task.ID)
+		var done context.CancelFunc
+		ctx, done = s.awaited(ctx, task)
+		defer done()
 	}
 	if r.c.Run != "" {
 		t.GroupID += "@" + r.c.Run
@@ -306,7 +313,7 @@ func (p *player) observe(o traj.Observation) {
 	p.agent.Observe(o)
 	p.append(o)
 	if p.watcher != nil {
-		p.emit(Observed{o})
+		p.emit(Observed{o, o.Continue != "" && len(o.Messages) == 0})
 	}
 }
 

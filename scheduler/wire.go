@@ -174,8 +174,17 @@ type wireSampling struct {
 	Stop        []string `json:"stop"`
 }
 
-// over puts it over the run's sampling.
-func (w *wireSampling) over(s traj.Sampling) (*traj.Sampling, error) {
+// ReadSampling reads an object with some of temperature, top_p, top_k, min_p, max_tokens and
+// stop, and gives what puts these over other settings; nil: there is nothing to read.
+func ReadSampling(b json.RawMessage) (func(traj.Sampling) traj.Sampling, error) {
+	if len(b) == 0 || string(b) == "null" {
+		return nil, nil
+	}
+	var w wireSampling
+	if err := readObject(b, map[string]any{"temperature": &w.Temperature, "top_p": &w.TopP, "top_k": &w.TopK, "min_p": &w.MinP,
+		"max_tokens": &w.MaxTokens, "stop": &w.Stop}); err != nil {
+		return nil, fmt.Errorf("sampling: %w", err)
+	}
 	for name, bad := range map[string]bool{
 		"temperature": w.Temperature != nil && !(*w.Temperature >= 0 && *w.Temperature <= 100),
 		"top_p":       w.TopP != nil && !(*w.TopP > 0 && *w.TopP <= 1),
@@ -187,6 +196,10 @@ func (w *wireSampling) over(s traj.Sampling) (*traj.Sampling, error) {
 			return nil, fmt.Errorf("%w has a %s in sampling that is out of range", ErrAnswer, name)
 		}
 	}
+	return w.over, nil
+}
+
+func (w *wireSampling) over(s traj.Sampling) traj.Sampling {
 	if w.Temperature != nil {
 		s.Temperature = w.Temperature
 	}
@@ -197,7 +210,7 @@ func (w *wireSampling) over(s traj.Sampling) (*traj.Sampling, error) {
 	if w.Stop != nil {
 		s.Stop = w.Stop
 	}
-	return &s, nil
+	return s
 }
 
 func set[T any](to, from *T) {
@@ -242,13 +255,10 @@ func readNext(b []byte, t *engine.Turn) (n engine.Next, err error) {
 	case more != nil && *more == "" && n.Cut == nil:
 		return n, fmt.Errorf("%w continues the reply with no text", ErrAnswer)
 	}
-	if len(sampling) > 0 && string(sampling) != "null" {
-		var w wireSampling
-		if err := readObject(sampling, map[string]any{"temperature": &w.Temperature, "top_p": &w.TopP, "top_k": &w.TopK, "min_p": &w.MinP,
-			"max_tokens": &w.MaxTokens, "stop": &w.Stop}); err != nil {
-			return n, fmt.Errorf("sampling: %w", err)
-		}
-		n.Sampling, err = w.over(t.Sampling)
+	over, err := ReadSampling(sampling)
+	if over != nil {
+		own := over(t.Sampling)
+		n.Sampling = &own
 	}
 	return n, err
 }

@@ -74,6 +74,8 @@ type Options struct {
 	OTLP        string
 	Trace       string
 
+	fed bool // the rows come from requests
+
 	Output   string
 	Resume   string
 	Settings map[string]any // as given, for config.yaml

@@ -10,6 +10,7 @@ import (
 	"agentcli/app/console"
 	"agentcli/app/models"
 	"agentcli/app/rundir"
+	"agentcli/datasets"
 	"agentcli/internal/cachedir"
 	"agentcli/internal/exit"
 	"agentcli/internal/setting"
@@ -21,6 +22,7 @@ import (
 type FileOptions struct {
 	Options
 	File string // -o; "" is stdout, or the folder of --output
+	Feed *Feed  // gives the tasks in place of a dataset; nil: the dataset does
 }
 
 // Rollout plays tasks and writes their trajectories as Parquet: to stdout, a file, or the
@@ -32,6 +34,12 @@ func Rollout(ctx context.Context, o FileOptions, s console.Streams) error {
 	}
 	if o.File != "" && o.Output != "" {
 		return exit.Usagef("%s names a file and %s a folder; give one of them", setting.Name("File"), setting.Name("Output"))
+	}
+	if o.fed = o.Feed != nil; o.fed {
+		if o.Dataset, o.Samples = datasets.RequestsName, 1; o.File == "" && o.Output == "" && o.Resume == "" {
+			return exit.Usagef("a run of requests keeps its trajectories: name a file by %s, or a folder by %s", setting.Name("File"),
+				setting.Name("Output"))
+		}
 	}
 	scratch := o.Resume == "" && o.Output == ""
 	inCache := o.Resume != "" && rundir.IsWithin(cachedir.Path("runs"), o.Resume)
@@ -59,7 +67,11 @@ func Rollout(ctx context.Context, o FileOptions, s console.Streams) error {
 		path = filepath.Join(x.dir, rundir.TrajectoriesFile)
 	}
 	file := newTrajectoryFile(x, path)
-	sum, err := x.Play(ctx, file.write)
+	play := x.Play
+	if o.Feed != nil {
+		play = o.Feed.play(x)
+	}
+	sum, err := play(ctx, file.write)
 	var saved, rest string
 	switch {
 	case toStdout:
@@ -74,14 +86,16 @@ func Rollout(ctx context.Context, o FileOptions, s console.Streams) error {
 	} else if cerr := file.close(); cerr != nil && err == nil {
 		err = cerr
 	}
-	err = x.ending(sum, err, saved, rest)
+	if o.Feed == nil || err != nil { // what was asked for and failed, the one who asked knows
+		err = x.ending(sum, err, saved, rest)
+	}
 	var interrupted exit.InterruptedError
 	stopped := errors.As(err, &interrupted) && sum.Done == sum.Errors // ending says that nothing is kept
-	if useless := errors.Is(err, traj.ErrFatal) && sum.Done == sum.Errors || sum.Done == 0 || stopped; !x.keepDir && (err == nil || useless) {
+	if useless := errors.Is(err, traj.ErrFatal) && sum.Done == sum.Errors || sum.Done == 0 && o.Feed == nil || stopped; !x.keepDir && (err == nil || useless) {
 		x.Close()
 		_ = os.RemoveAll(x.dir)
 	}
-	if err == nil && path != "" {
+	if err == nil && path != "" && sum.Done > 0 {
 		s.Log().Info("wrote "+path, "file", path)
 	}
 	return err

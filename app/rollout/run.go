@@ -45,7 +45,8 @@ type Run struct {
 	scorer *rewards.Scorer
 	judge  *models.Judge // nil: none
 
-	schedulers *scheduler.Set // nil: the engine's loop
+	schedulers *scheduler.Set     // nil: the engine's loop
+	requests   *datasets.Requests // Data, where the rows come from requests
 	watchers   observers
 	closers    []io.Closer
 
@@ -131,6 +132,14 @@ func (x *Run) openData(ctx context.Context) (err error) {
 	if err := chooseFailed(ctx, o); err != nil {
 		return err
 	}
+	if o.fed {
+		x.requests, err = datasets.OpenRequests(o.ByEnv(datasets.Options{Fields: o.Fields, System: o.System, Prompt: o.Prompt,
+			ObjectAnswers: func(own string) bool { return rewards.TakesObjects(cmp.Or(o.Reward, own)) }}))
+		if err == nil {
+			x.Data = x.requests.Dataset
+		}
+		return err
+	}
 	looped := o.Command == "loop" // which takes its tasks step by step
 	if x.Data, err = datasets.Open(ctx, o.Dataset,
 		o.ByEnv(datasets.Options{Split: o.Split, Limit: o.Limit, Seed: o.Seed, Level: o.Level, Select: o.Select,
@@ -164,6 +173,9 @@ func (x *Run) openReward(ctx context.Context) (err error) {
 	}
 	x.grader.Notice, x.grader.Pass, x.grader.Judge, x.grader.Runner = x.Notice, x.o.Added.Env, x.judge.Rewards(), programs
 	x.scorer = rewards.NewScorer(x.rewardOf, x.grader)
+	if x.o.fed && x.reward == "" {
+		return nil
+	}
 	names := []string{x.reward}
 	for _, p := range x.Data.Parts {
 		if x.o.Reward == "" {
@@ -239,6 +251,7 @@ type Part struct {
 	Ordered  bool
 	Count    func() int // engine.Config.Count
 	Distinct bool       // engine.Config.DistinctIDs
+	Feed     *Feed      // that the tasks are from; nil: none
 }
 
 // Play runs the engine over the whole dataset, with a progress display.
@@ -269,12 +282,21 @@ func (x *Run) PlayPart(ctx context.Context, p Part, sink func(*traj.Trajectory) 
 	m := newMeter(x.s, p.Total*max(p.Samples, 1))
 	defer m.close()
 	o := x.o
+	limits, served, watch := x.envs.limits, (*engine.Served)(nil), telemetry.Observe(nil)
+	if p.Feed != nil {
+		limits, served, watch = p.Feed.limits(limits), &p.Feed.Served, p.Feed.Observe
+	}
+	reward := x.scorer.Score
+	if x.reward == "" { // whoever asks for trajectories scores them
+		reward = nil
+	}
 	e, err := engine.New(engine.Config{
 		Model:    x.Model,
 		NewAgent: x.envs.newAgent,
 		NewEnv:   x.envs.newEnv,
-		Reward:   x.scorer.Score,
-		Limits:   x.envs.limits,
+		Reward:   reward,
+		Limits:   limits,
+		Served:   served,
 
 		NewScheduler: x.schedulers.New,
 		Run:          p.Name, Policy: x.Source.Name,
@@ -287,7 +309,7 @@ func (x *Run) PlayPart(ctx context.Context, p Part, sink func(*traj.Trajectory) 
 
 		Stop: console.StopRequested(ctx), Journal: p.Journal, Ordered: p.Ordered,
 		Progress: m.show, Tick: m.tick(),
-		Observe: telemetry.Join(x.watchers.observe(newTracer(x.s, o.Trace)), x.observeServer()),
+		Observe: telemetry.Join(x.watchers.observe(newTracer(x.s, o.Trace)), x.observeServer(), watch),
 	})
 	if err != nil {
 		return engine.Summary{}, exit.UsageError{Err: err}

@@ -2,6 +2,7 @@ package main
 
 import (
 	"agentcli/app/rollout"
+	"agentcli/app/rolloutserver"
 	"agentcli/datasets"
 
 	"github.com/urfave/cli/v2"
@@ -20,6 +21,11 @@ func rolloutCommand() *cli.Command {
 				return err
 			}
 			run := o.loop.Rollout
+			if o.serve.Serve != "" {
+				run.Sampling = rollout.OwnDistribution(run.Sampling)
+				o.serve.FileOptions = rollout.FileOptions{Options: run, File: o.file}
+				return rolloutserver.Run(c.Context, o.serve, streamsOf(c))
+			}
 			if run.Dataset == "" {
 				run.Dataset = "arith"
 			}

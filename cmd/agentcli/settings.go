@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"agentcli/app/loop"
+	"agentcli/app/rolloutserver"
 	"agentcli/app/rundir"
 	"agentcli/app/train"
 	"agentcli/internal/exit"
@@ -104,6 +105,7 @@ type options struct {
 	// problems shows a row for each problem.
 	problems bool
 	file     string
+	serve    rolloutserver.Options // where, and by whom it may be asked
 }
 
 func newOptions() *options {

@@ -40,6 +40,7 @@ const (
 	groupBudget   = "budget"
 	groupFolder   = "folder"
 	groupShow     = "observability"
+	groupServe    = "rollout server"
 	groupInfo     = "information"
 )
 
@@ -451,6 +452,10 @@ func onceSettings(o *options) []row {
 	return section(row{group: groupShow, once: evalRolloutLoop}, []row{
 		{name: "trace", field: &run.Trace, basic: evalRollout,
 			help: "show one trajectory on stderr while it is played; `ID`: a task's id, task#attempt, or first"},
+		{name: "serve", field: &o.serve.Serve, group: groupServe, once: forRollout, basic: forRollout,
+			help: "play rows of requests at `ADDR`, for example 127.0.0.1:8000, for trainers of ms-swift, TRL and others (docs/rollout-server.md)"},
+		{name: "token", field: &o.serve.Token, group: groupServe, env: "AGENTCLI_TOKEN", once: forRollout,
+			help: "what requests of --serve carry as a bearer token; needed at an address that other machines reach"},
 		{name: "metrics-addr", field: &run.MetricsAddr, help: "serve metrics for Prometheus at http://`HOST:PORT`/metrics"},
 		{name: "otlp", field: &run.OTLP,
 			help: "send OpenTelemetry spans to the collector at `URL`, for example http://localhost:4318 (or OTEL_EXPORTER_OTLP_ENDPOINT)"},

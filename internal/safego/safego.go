@@ -37,3 +37,9 @@ func Catch(report func(error)) {
 		report(&Panic{x, debug.Stack()})
 	}
 }
+
+// Do calls f; a panic in it is its error.
+func Do(f func() error) (err error) {
+	defer Into(&err)
+	return f()
+}

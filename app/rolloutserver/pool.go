@@ -1,0 +1,253 @@
+package rolloutserver
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"iter"
+	"sync"
+
+	"agentcli/app/rollout"
+	"agentcli/engine"
+	"agentcli/journal"
+	"agentcli/traj"
+)
+
+// What can become of a request beside its trajectory.
+var (
+	errOver     = errors.New("the run is over")
+	errOtherRow = errors.New("was played with another row; give each row an id of its own")
+)
+
+// job is a task that somebody waits for.
+type job struct {
+	task     traj.Task
+	group    string
+	sampling func(traj.Sampling) traj.Sampling // over the run's
+
+	done   chan struct{} // closed when result is there
+	result *played
+
+	waiting int           // how many wait
+	gone    chan struct{} // closed when nobody does
+}
+
+// played is a trajectory, and how its replies stand in its messages.
+type played struct {
+	*traj.Trajectory
+	continued []bool // of each step: it goes on with the reply of the step before; nil: not known
+}
+
+// pool hands the tasks of requests to the engine, and its trajectories back. It is safe
+// for concurrent use.
+type pool struct {
+	journal *journal.Journal
+	before  *journal.Index // what the journal had when the run began
+
+	mu      sync.Mutex
+	queue   []*job
+	jobs    map[string]*job   // waiting or being played, by the task's id
+	turns   map[string][]bool // by trajectory: played.continued so far
+	kept    map[string]int64  // where the journal has what was played since
+	wake    chan struct{}     // something is in the queue
+	over    chan struct{}     // nothing is played any more
+	failure error
+	ended   func(id string) // is told each trajectory that is over; nil: nobody
+}
+
+func newPool() *pool {
+	return &pool{jobs: map[string]*job{}, turns: map[string][]bool{}, kept: map[string]int64{}, wake: make(chan struct{}, 1),
+		over: make(chan struct{})}
+}
+
+// open is given what an earlier run has played.
+func (p *pool) open(j *journal.Journal) { p.journal, p.before = j, j.Index() }
+
+// close ends what waits.
+func (p *pool) close(err error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.failure = errOver; err != nil {
+		p.failure = fmt.Errorf("%w: %w", errOver, err)
+	}
+	close(p.over)
+}
+
+// play has a task played, and waits for its trajectory. One that has been played is not
+// played again, and one that is being played is waited for.
+func (p *pool) play(ctx context.Context, j *job) (*played, error) {
+	p.mu.Lock()
+	if x, ok := p.jobs[j.task.ID]; ok {
+		if !sameTask(&x.task, &j.task) {
+			p.mu.Unlock()
+			return nil, fmt.Errorf("id %q %w", j.task.ID, errOtherRow)
+		}
+		j = x
+	} else {
+		if t, err := p.recall(&j.task); t != nil || err != nil {
+			p.mu.Unlock()
+			return t, err
+		}
+		j.done, j.gone = make(chan struct{}), make(chan struct{})
+		p.jobs[j.task.ID] = j
+		p.queue = append(p.queue, j)
+		select {
+		case p.wake <- struct{}{}:
+		default:
+		}
+	}
+	j.waiting++
+	p.mu.Unlock()
+	select {
+	case <-j.done:
+		return j.result, nil
+	case <-p.over:
+		select {
+		case <-j.done:
+			return j.result, nil
+		default:
+			return nil, p.failure
+		}
+	case <-ctx.Done():
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if j.waiting--; j.waiting == 0 {
+		close(j.gone)
+		if p.jobs[j.task.ID] == j { // who asks for it again begins anew
+			delete(p.jobs, j.task.ID)
+		}
+	}
+	return nil, context.Cause(ctx)
+}
+
+// recall reads what was played before; nil: nothing was. The caller holds mu.
+func (p *pool) recall(task *traj.Task) (*played, error) {
+	id := task.ID + "#0"
+	at, ok := p.kept[id]
+	if !ok {
+		at = p.before.Offset(id)
+	}
+	if at == 0 {
+		return nil, nil
+	}
+	t, err := p.journal.At(at)
+	if err != nil {
+		return nil, err
+	}
+	if !sameTask(&t.Task, task) {
+		return nil, fmt.Errorf("id %q %w", task.ID, errOtherRow)
+	}
+	return &played{Trajectory: t}, nil
+}
+
+// sameTask reports whether two rows ask the same.
+func sameTask(a, b *traj.Task) bool {
+	x, errX := json.Marshal([]any{a.Messages, a.Answers, a.Meta})
+	y, errY := json.Marshal([]any{b.Messages, b.Answers, b.Meta})
+	return errX == nil && errY == nil && bytes.Equal(x, y)
+}
+
+// feed is the pool as a run's tasks.
+func (p *pool) feed(open func(rollout.FedRun) error) *rollout.Feed {
+	return &rollout.Feed{Open: open, Tasks: p.tasks, Limits: p.limits, Done: p.finished, Close: p.close, Observe: p.observe,
+		Served: engine.Served{Group: p.group, Gone: p.gone, Kept: p.keep}}
+}
+
+// tasks yields what is asked for, until the run is to end.
+func (p *pool) tasks(ctx context.Context, stop <-chan struct{}) iter.Seq2[traj.Task, error] {
+	return func(yield func(traj.Task, error) bool) {
+		for {
+			if j := p.next(); j != nil {
+				if !yield(j.task, nil) {
+					return
+				}
+				continue
+			}
+			select {
+			case <-p.wake:
+			case <-stop:
+				return
+			case <-ctx.Done():
+				return
+			}
+		}
+	}
+}
+
+// next takes the first of the queue for which somebody still waits; nil: none.
+func (p *pool) next() *job {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for len(p.queue) > 0 {
+		j := p.queue[0]
+		p.queue = p.queue[1:]
+		if j.waiting > 0 {
+			return j
+		}
+	}
+	return nil
+}
+
+func (p *pool) jobOf(task traj.Task) *job {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.jobs[task.ID]
+}
+
+func (p *pool) group(task traj.Task) string {
+	if j := p.jobOf(task); j != nil {
+		return j.group
+	}
+	return ""
+}
+
+// gone is closed at once for a task that nobody waits for any more.
+func (p *pool) gone(task traj.Task) <-chan struct{} {
+	if j := p.jobOf(task); j != nil {
+		return j.gone
+	}
+	over := make(chan struct{})
+	close(over)
+	return over
+}
+
+func (p *pool) limits(task traj.Task, of engine.Limits) engine.Limits {
+	if j := p.jobOf(task); j != nil && j.sampling != nil {
+		own := of.Sampling.MaxTokens
+		of.Sampling = j.sampling(of.Sampling)
+		if own > 0 && (of.Sampling.MaxTokens == 0 || of.Sampling.MaxTokens > own) {
+			of.Sampling.MaxTokens = own // the run's limit is the user's
+		}
+	}
+	return of
+}
+
+func (p *pool) keep(id string, at int64) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.kept[id] = at
+}
+
+// finished hands a trajectory to whoever waits for it.
+func (p *pool) finished(t *traj.Trajectory) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	continued := p.turns[t.ID]
+	delete(p.turns, t.ID)
+	if p.ended != nil {
+		p.ended(t.ID)
+	}
+	j := p.jobs[t.Task.ID]
+	if j == nil { // of an earlier run, or nobody waits any more
+		return
+	}
+	delete(p.jobs, t.Task.ID)
+	j.result = &played{t, continued}
+	close(j.done)
+}
+
+// observe sees which replies go on with the one before.
+func (p *pool) observe(t *traj.Trajectory) engine.Watcher { return &turnWatcher{p: p, id: t.ID} }

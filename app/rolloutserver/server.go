@@ -1,0 +1,230 @@
+// Package rolloutserver plays the rows of requests, for trainers that are not of this
+// program: `agentcli rollout --serve ADDR`.
+//
+//	server.go   what is served where, and who may ask
+//	native.go   POST /v1/rollouts: rows in, trajectories out as they end
+//	swift.go    POST /infer/ and what else ms-swift's trainers ask (docs/rollout-server.md)
+//	weights.go  POST /update_weights_from_disk
+//	pool.go     requests become the tasks of a run, its trajectories their answers
+//	turns.go    the ids of each reply
+package rolloutserver
+
+import (
+	"context"
+	"crypto/rand"
+	"crypto/subtle"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"net/netip"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"agentcli/app/console"
+	"agentcli/app/rollout"
+	"agentcli/internal/exit"
+	"agentcli/internal/safego"
+	"agentcli/internal/setting"
+	"agentcli/scheduler"
+)
+
+// Options say where is served, and what.
+type Options struct {
+	rollout.FileOptions
+	Serve string // the address, as 127.0.0.1:8000
+	Token string // that requests carry as a bearer token; "": none, of a loopback address alone
+}
+
+// maxBody is how long a request may be, in bytes.
+const maxBody = 256 << 20
+
+// grace is what requests have after ^C to be answered.
+const grace = 10 * time.Second
+
+// Run serves until ^C.
+func Run(ctx context.Context, o Options, s console.Streams) error {
+	if o.Dataset != "" {
+		return exit.Usagef("%s takes its rows from requests; leave %s out", setting.Name("Serve"), setting.Name("Dataset"))
+	}
+	host, _, err := net.SplitHostPort(o.Serve)
+	if err != nil {
+		return exit.Usagef("%s %q is no address; write it as 127.0.0.1:8000", setting.Name("Serve"), o.Serve)
+	}
+	if a, err := netip.ParseAddr(host); o.Token == "" && host != "localhost" && (err != nil || !a.IsLoopback()) {
+		return exit.Usagef("%s %s can be reached from other machines, and whoever reaches it runs tools here: give %s, which requests then carry",
+			setting.Name("Serve"), o.Serve, setting.Name("Token"))
+	}
+	l, err := (&net.ListenConfig{}).Listen(ctx, "tcp", o.Serve)
+	if err != nil {
+		return exit.Usagef("%s: %w", setting.Name("Serve"), err)
+	}
+	defer l.Close()
+	h := &server{o: o, s: s, pool: newPool(), told: map[string]bool{}}
+	var serving sync.WaitGroup
+	defer serving.Wait()
+	web := &http.Server{Handler: h.handler(), ReadHeaderTimeout: 10 * time.Second}
+	defer func() {
+		own, cancel := context.WithTimeout(context.Background(), grace)
+		defer cancel()
+		if web.Shutdown(own) != nil {
+			_ = web.Close()
+		}
+	}()
+	o.Feed = h.pool.feed(func(run rollout.FedRun) error {
+		h.run = run
+		h.pool.open(run.Journal)
+		h.open()
+		serving.Go(func() { defer safego.Catch(nil); _ = web.Serve(l) })
+		s.Say(fmt.Sprintf("rollouts at http://%s; ^C ends it", l.Addr()))
+		return nil
+	})
+	return rollout.Rollout(ctx, o.FileOptions, s)
+}
+
+// server answers requests.
+type server struct {
+	o       Options
+	s       console.Streams
+	pool    *pool
+	run     rollout.FedRun
+	weights *weights // nil: the model is a server's
+
+	mu   sync.Mutex
+	told map[string]bool // fields that mean nothing, which were told
+}
+
+func (s *server) handler() http.Handler {
+	mux := http.NewServeMux()
+	status := func(v any) http.HandlerFunc { return func(w http.ResponseWriter, _ *http.Request) { answer(w, v) } }
+	each := func(method string, paths []string, h http.HandlerFunc) {
+		for _, path := range paths { // with and without the slash at the end, as clients write it
+			mux.HandleFunc(method+" "+path, s.guarded(path, h))
+			mux.HandleFunc(method+" "+path+"/{$}", s.guarded(path, h))
+		}
+	}
+	each("POST", []string{"/v1/rollouts"}, s.rollouts)
+	each("POST", []string{"/update_weights_from_disk"}, s.updateWeights)
+	each("GET", []string{"/health"}, status(map[string]string{"status": "ok"}))
+	each("GET", []string{"/get_world_size"}, status(map[string]int{"world_size": 1}))
+	each("POST", []string{"/infer"}, s.infer)
+	each("POST", []string{"/get_engine_type"}, func(w http.ResponseWriter, _ *http.Request) {
+		answer(w, map[string]any{"engine_type": "AsyncLLMEngine", "enable_multi_turn": true,
+			"use_gym_env": s.o.Scheduler == scheduler.GymName, "enable_lora": false})
+	})
+	for _, cache := range []string{"prefix", "encoder", "mm"} { // there is none to be reset: a new policy has new caches
+		each("POST", []string{"/reset_" + cache + "_cache"},
+			status(map[string]string{"message": "Request received, resetting " + cache + " cache status: True"}))
+	}
+	each("GET", []string{"/get_model_state_keys"}, s.noPush)
+	each("POST", []string{"/init_communicator", "/update_named_param", "/update_flattened_params", "/update_adapter_param",
+		"/update_adapter_flattened_param", "/process_weights_after_loading", "/close_communicator"}, s.noPush)
+	return mux
+}
+
+// noPush answers what pushes weights from GPU to GPU.
+func (s *server) noPush(w http.ResponseWriter, _ *http.Request) {
+	fail(w, http.StatusNotImplemented, "this server takes no weights over NCCL; save the model and POST its folder to /update_weights_from_disk")
+}
+
+// guarded asks for the token, but for /health.
+func (s *server) guarded(path string, h http.HandlerFunc) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		given, _ := strings.CutPrefix(r.Header.Get("Authorization"), "Bearer ")
+		if s.o.Token != "" && path != "/health" && subtle.ConstantTimeCompare([]byte(given), []byte(s.o.Token)) != 1 {
+			fail(w, http.StatusUnauthorized, "the request carries another token than the server's, or none")
+			return
+		}
+		err := safego.Do(func() error { h(w, r); return nil })
+		if err != nil {
+			fail(w, http.StatusInternalServerError, err.Error())
+		}
+	}
+}
+
+// read decodes a request's body, and says once which of its keys mean nothing here.
+func (s *server) read(w http.ResponseWriter, r *http.Request, into any, keys ...string) bool {
+	var raw json.RawMessage
+	if err := json.NewDecoder(http.MaxBytesReader(w, r.Body, maxBody)).Decode(&raw); err != nil {
+		var long *http.MaxBytesError
+		if errors.As(err, &long) {
+			fail(w, http.StatusRequestEntityTooLarge, fmt.Sprintf("the request is longer than %d MiB; send fewer rows at a time", maxBody>>20))
+		} else {
+			fail(w, http.StatusBadRequest, fmt.Sprintf("the request is no JSON: %v", err))
+		}
+		return false
+	}
+	var fields map[string]json.RawMessage
+	if err := json.Unmarshal(raw, &fields); err != nil {
+		fail(w, http.StatusUnprocessableEntity, "the request is no JSON object")
+		return false
+	}
+	s.unknown(fields, "", keys)
+	if err := json.Unmarshal(raw, into); err != nil {
+		fail(w, http.StatusUnprocessableEntity, fmt.Sprintf("the request is not of the form that is wanted: %v", err))
+		return false
+	}
+	return true
+}
+
+// unknown says once of each key that it means nothing here.
+func (s *server) unknown(fields map[string]json.RawMessage, where string, keys []string) {
+	for key := range fields {
+		if slices.Contains(keys, key) {
+			continue
+		}
+		if where != "" {
+			key = where + "." + key
+		}
+		s.mu.Lock()
+		told := s.told[key] || len(s.told) > 100
+		s.told[key] = true
+		s.mu.Unlock()
+		if !told {
+			s.s.Say(fmt.Sprintf("requests have the field %.60q, which means nothing here and is left out", key))
+		}
+	}
+}
+
+func answer(w http.ResponseWriter, v any) {
+	b, err := json.Marshal(v)
+	if err != nil {
+		fail(w, http.StatusInternalServerError, err.Error())
+		return
+	}
+	w.Header().Set("Content-Type", "application/json")
+	_, _ = w.Write(b)
+}
+
+// fail answers as FastAPI does.
+func fail(w http.ResponseWriter, status int, why string) {
+	b, err := json.Marshal(map[string]string{"detail": why})
+	if err != nil {
+		b = []byte("{}")
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(status)
+	_, _ = w.Write(b)
+}
+
+// textOf is a value as text: an id may be a number.
+func textOf(v any) string {
+	switch v := v.(type) {
+	case string:
+		return v
+	case nil:
+		return ""
+	default:
+		return fmt.Sprint(v)
+	}
+}
+
+func newID() string {
+	var b [16]byte
+	_, _ = rand.Read(b[:]) // never fails
+	return hex.EncodeToString(b[:])
+}

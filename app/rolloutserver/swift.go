@@ -1,0 +1,259 @@
+package rolloutserver
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"sync"
+	"time"
+
+	"agentcli/datasets"
+	"agentcli/internal/safego"
+	"agentcli/scheduler"
+	"agentcli/traj"
+)
+
+// inferRequest is a RolloutInferRequest of ms-swift (swift/infer_engine/protocol.py).
+type inferRequest struct {
+	Messages []map[string]any  `json:"messages"`
+	Images   []json.RawMessage `json:"images"`
+	Audios   []json.RawMessage `json:"audios"`
+	Videos   []json.RawMessage `json:"videos"`
+	Tools    any               `json:"tools"`
+	Data     map[string]any    `json:"data_dict"`
+	UUID     string            `json:"uuid"`
+}
+
+// inferKeys are those that are read, or that have nothing to say without pictures.
+var inferKeys = []string{"messages", "images", "audios", "videos", "tools", "data_dict", "uuid", "objects", "chat_template_kwargs", "add_eos"}
+
+// configKeys are those of a RequestConfig: what is not among samplingKeys has no meaning
+// for a rollout, or is as it must be.
+var configKeys = []string{"max_tokens", "temperature", "top_k", "top_p", "min_p", "repetition_penalty", "num_beams", "stop", "seed", "stream",
+	"logprobs", "top_logprobs", "prompt_logprobs", "n", "best_of", "presence_penalty", "frequency_penalty", "length_penalty",
+	"return_details", "structured_outputs_regex"}
+
+// samplingKeys are what a trajectory is sampled with.
+var samplingKeys = []string{"max_tokens", "temperature", "top_k", "top_p", "min_p", "stop"}
+
+// infer answers POST /infer/ of ms-swift's trainers: a trajectory for each request, in
+// their order.
+func (s *server) infer(w http.ResponseWriter, r *http.Request) {
+	var body struct {
+		Requests []json.RawMessage          `json:"infer_requests"`
+		Config   map[string]json.RawMessage `json:"request_config"`
+		Adapter  json.RawMessage            `json:"adapter_request"`
+	}
+	if !s.read(w, r, &body, "infer_requests", "request_config", "use_tqdm", "metrics", "adapter_request") {
+		return
+	}
+	if len(body.Adapter) > 0 && string(body.Adapter) != "null" {
+		fail(w, http.StatusUnprocessableEntity, "adapter_request: this server has one model, and no adapters")
+		return
+	}
+	sampling, err := s.requestConfig(body.Config)
+	if err != nil {
+		fail(w, http.StatusUnprocessableEntity, err.Error())
+		return
+	}
+	jobs := make([]*job, len(body.Requests))
+	for i, raw := range body.Requests {
+		task, err := s.inferTask(raw)
+		if err != nil {
+			fail(w, http.StatusUnprocessableEntity, fmt.Sprintf("infer_requests[%d]: %v", i, err))
+			return
+		}
+		jobs[i] = &job{task: task, group: groupOf(&task), sampling: sampling}
+	}
+	out, failed := make([]any, len(jobs)), make([]error, len(jobs))
+	var all sync.WaitGroup
+	for i, j := range jobs {
+		all.Go(func() {
+			failed[i] = safego.Do(func() error {
+				t, err := s.pool.play(r.Context(), j)
+				if err == nil {
+					out[i], err = rolloutOutput(t)
+				}
+				return err
+			})
+		})
+	}
+	all.Wait()
+	for i, err := range failed {
+		if err != nil {
+			fail(w, http.StatusInternalServerError, fmt.Sprintf("infer_requests[%d]: %v", i, err))
+			return
+		}
+	}
+	answer(w, out)
+}
+
+// requestConfig reads a RequestConfig; what means nothing here is told once.
+func (s *server) requestConfig(c map[string]json.RawMessage) (func(traj.Sampling) traj.Sampling, error) {
+	s.unknown(c, "request_config", configKeys)
+	if n, ok := c["n"]; ok && string(n) != "1" && string(n) != "null" {
+		return nil, fmt.Errorf("request_config: n is %s; each request is one trajectory: send it as often as you want attempts", n)
+	}
+	own := map[string]json.RawMessage{}
+	for _, key := range samplingKeys {
+		if v, ok := c[key]; ok && string(v) != "null" && string(v) != "[]" {
+			own[key] = v
+		}
+	}
+	raw, err := json.Marshal(own)
+	if err != nil {
+		return nil, err
+	}
+	return scheduler.ReadSampling(raw)
+}
+
+// inferTask makes a task of a request: its data_dict are the columns.
+func (s *server) inferTask(raw json.RawMessage) (task traj.Task, err error) {
+	var q inferRequest
+	var keys map[string]json.RawMessage
+	if json.Unmarshal(raw, &keys) != nil {
+		return task, fmt.Errorf("it is no object")
+	}
+	if err := json.Unmarshal(raw, &q); err != nil {
+		return task, fmt.Errorf("it is no RolloutInferRequest: %w", err)
+	}
+	s.unknown(keys, "infer_requests", inferKeys)
+	if len(q.Images)+len(q.Audios)+len(q.Videos) > 0 {
+		return task, fmt.Errorf("it has pictures, audio or video; this server plays text alone")
+	}
+	for i, m := range q.Messages {
+		if _, ids := m["content"].([]any); ids {
+			if list := m["content"].([]any); len(list) > 0 {
+				if _, number := list[0].(float64); number {
+					return task, fmt.Errorf("messages[%d] is token ids; send its text", i)
+				}
+			}
+		}
+	}
+	if n := len(q.Messages); n == 0 || q.Messages[n-1]["role"] == traj.RoleAssistant {
+		return task, fmt.Errorf("it has no messages, or the last one is a reply; want the prompt alone")
+	}
+	row := map[string]any{}
+	for k, v := range q.Data {
+		row[k] = v
+	}
+	if q.Tools != nil {
+		row["tools"] = q.Tools
+	}
+	list := make([]any, len(q.Messages))
+	for i := range q.Messages {
+		list[i] = q.Messages[i]
+	}
+	row["messages"] = list
+	delete(row, "id")
+	if q.UUID == "" {
+		q.UUID = newID()
+	}
+	return s.run.Requests.Task(row, q.UUID)
+}
+
+// groupOf names the requests that ask the same: a trainer sends each prompt several times.
+func groupOf(t *traj.Task) string {
+	b, err := json.Marshal([]any{t.Messages, t.Answers})
+	if err != nil {
+		return t.ID
+	}
+	sum := sha256.Sum256(b)
+	return datasets.RequestsName + "/" + hex.EncodeToString(sum[:8])
+}
+
+// rolloutOutput is a RolloutOutput of ms-swift.
+func rolloutOutput(p *played) (any, error) {
+	t := p.Trajectory
+	if t.Termination.Infrastructure() {
+		return nil, fmt.Errorf("the trajectory failed (%s): %s", t.Termination, t.Error)
+	}
+	replies, ok := p.replies()
+	if !ok && p.hasIDs() {
+		return nil, fmt.Errorf("the trajectory's history was rewritten, or its turns cannot be told apart: " +
+			"one list of ids for each reply cannot hold it")
+	}
+	ids, masks, logprobs := [][]int32{}, [][]int{}, [][]float64{}
+	known := true
+	for _, r := range replies {
+		ids, masks = append(ids, r.ids), append(masks, r.mask)
+		for _, lp := range r.logprobs {
+			known = known && traj.Finite(lp)
+		}
+		if r.logprobs == nil {
+			r.logprobs = []float64{}
+		}
+		logprobs = append(logprobs, r.logprobs)
+	}
+	if !known { // of some tokens the server gave none: a list with holes would be of another length
+		logprobs = [][]float64{}
+	}
+	var last []int32
+	if len(ids) > 0 {
+		last = ids[len(ids)-1]
+	}
+	finish := traj.FinishStop
+	if n := len(t.Steps); n > 0 && t.Steps[n-1].FinishReason == traj.FinishLength {
+		finish = traj.FinishLength
+	}
+	final := map[string]any{"role": traj.RoleAssistant, "content": "", "tool_calls": nil}
+	if n := len(t.Messages); n > 0 {
+		final["content"] = t.Messages[n-1].Content
+	}
+	infos := map[string]any{"num_turns": len(t.Steps), "trajectory": t.ID, "termination": t.Termination, "images": []string{}}
+	if t.Infos != nil {
+		infos["turn_infos"] = t.Infos
+	}
+	if t.Reward != nil {
+		infos["reward"] = *t.Reward
+	}
+	total, given := 0.0, []float64{}
+	for _, step := range t.Steps {
+		if step.Reward != nil {
+			total, given = total+*step.Reward, append(given, *step.Reward)
+		}
+	}
+	if len(given) > 0 {
+		infos["total_reward"], infos["step_rewards"] = total, given
+	}
+	return map[string]any{
+		"response": map[string]any{"model": t.Policy, "id": "chatcmpl-" + t.ID, "object": "chat.completion", "created": time.Now().Unix(),
+			"choices": []any{map[string]any{"index": 0, "message": final, "finish_reason": finish, "logprobs": nil, "token_ids": last}},
+			"usage": map[string]int{"prompt_tokens": t.PromptTokens, "completion_tokens": t.CompletionTokens,
+				"total_tokens": t.PromptTokens + t.CompletionTokens}},
+		"messages": wireMessages(t.Messages), "response_token_ids": ids, "response_loss_mask": masks, "rollout_logprobs": logprobs,
+		"rollout_infos": infos, "prompt_logprobs": nil,
+	}, nil
+}
+
+func (p *played) hasIDs() bool {
+	return len(p.Sequences) > 0
+}
+
+// wireMessages are messages in OpenAI's shape.
+func wireMessages(ms []traj.Message) []any {
+	out := make([]any, len(ms))
+	for i, m := range ms {
+		w := map[string]any{"role": m.Role, "content": m.Content}
+		if m.Reasoning != "" {
+			w["reasoning_content"] = m.Reasoning
+		}
+		if m.Name != "" {
+			w["name"] = m.Name
+		}
+		if m.ToolCallID != "" {
+			w["tool_call_id"] = m.ToolCallID
+		}
+		var calls []any
+		for _, c := range m.ToolCalls {
+			calls = append(calls, map[string]any{"id": c.ID, "type": "function", "function": map[string]any{"name": c.Name, "arguments": c.Arguments}})
+		}
+		if calls != nil {
+			w["tool_calls"] = calls
+		}
+		out[i] = w
+	}
+	return out
+}

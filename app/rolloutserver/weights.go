@@ -1,0 +1,154 @@
+package rolloutserver
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"net/http"
+	"sync"
+
+	"agentcli/agent"
+	"agentcli/app/models"
+	"agentcli/traj"
+)
+
+// weights are the local policy in its versions. A trajectory is played to its end by the
+// one that was the newest when it began; an older one is closed with its last trajectory.
+type weights struct {
+	mu     sync.Mutex
+	newest *version
+	of     map[string]*version // by trajectory
+}
+
+// version is a policy with some weights.
+type version struct {
+	model  agent.Model
+	closer io.Closer
+	number int64
+	in     int // trajectories that it plays
+}
+
+// open puts the versions in the place of the run's model, where that is a local one.
+func (s *server) open() {
+	if s.run.Source.Kind == "server" {
+		return
+	}
+	s.weights = &weights{newest: &version{model: s.run.Model}, of: map[string]*version{}}
+	s.pool.ended = s.weights.ended
+	s.run.Run.Model = s.weights
+}
+
+// updateWeights answers POST /update_weights_from_disk {"model_path": DIR}, as SGLang does.
+func (s *server) updateWeights(w http.ResponseWriter, r *http.Request) {
+	var body struct {
+		Path string `json:"model_path"`
+	}
+	if !s.read(w, r, &body, "model_path", "load_format", "flush_cache", "abort_all_requests", "weight_version") {
+		return
+	}
+	if s.weights == nil {
+		fail(w, http.StatusNotImplemented, "the model is a server's; update its weights there")
+		return
+	}
+	if body.Path == "" {
+		fail(w, http.StatusUnprocessableEntity, `the request names no folder; want {"model_path": "DIR"}`)
+		return
+	}
+	o := s.run.Options.Model
+	o.Model, o.BaseURL = body.Path, nil
+	model, _, closer, err := models.Open(context.WithoutCancel(r.Context()), o, s.run.Notice)
+	if err != nil {
+		fail(w, http.StatusUnprocessableEntity, fmt.Sprintf("%s: %v", body.Path, err))
+		return
+	}
+	number := s.weights.adopt(model, closer)
+	s.s.Say(fmt.Sprintf("version %d of the policy is %s", number, body.Path))
+	answer(w, map[string]any{"success": true, "message": fmt.Sprintf("Succeeded to update model weights from %s.", body.Path),
+		"weight_version": number})
+}
+
+// adopt makes a policy the newest.
+func (w *weights) adopt(m agent.Model, c io.Closer) int64 {
+	w.mu.Lock()
+	old := w.newest
+	w.newest = &version{model: m, closer: c, number: old.number + 1}
+	idle := old.in == 0
+	w.mu.Unlock()
+	if idle {
+		old.close()
+	}
+	return w.newest.number
+}
+
+func (v *version) close() {
+	if v.closer != nil { // the first one is closed with the run
+		_ = v.closer.Close()
+	}
+}
+
+// current is the version that plays a trajectory.
+func (w *weights) current(ctx context.Context) *version {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	id := traj.IDOf(ctx)
+	v := w.of[id]
+	if v == nil {
+		v = w.newest
+		if id != "" {
+			v.in++
+			w.of[id] = v
+		}
+	}
+	return v
+}
+
+// ended lets a trajectory's version go.
+func (w *weights) ended(id string) {
+	w.mu.Lock()
+	v := w.of[id]
+	delete(w.of, id)
+	idle := false
+	if v != nil {
+		v.in--
+		idle = v.in == 0 && v != w.newest
+	}
+	w.mu.Unlock()
+	if idle {
+		v.close()
+	}
+}
+
+// Generate implements agent.Model.
+func (w *weights) Generate(ctx context.Context, r *traj.Request) (*traj.Response, error) {
+	v := w.current(ctx)
+	resp, err := v.model.Generate(ctx, r)
+	if resp != nil {
+		resp.PolicyVersion = v.number
+	}
+	return resp, err
+}
+
+// Ready implements agent.Readier.
+func (w *weights) Ready(ctx context.Context) error { return agent.Ready(ctx, w.latest()) }
+
+func (w *weights) latest() agent.Model {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.newest.model
+}
+
+// CountTokens implements agent.TokenCounter: all versions have one tokenizer.
+func (w *weights) CountTokens(text string) int {
+	if c, ok := w.latest().(agent.TokenCounter); ok {
+		return c.CountTokens(text)
+	}
+	return len(text)/4 + 1
+}
+
+// SplitTokens implements agent.TokenSplitter.
+func (w *weights) SplitTokens(ids []int32, text string, at int) (tokens, bytes int) {
+	if c, ok := w.latest().(agent.TokenSplitter); ok {
+		return c.SplitTokens(ids, text, at)
+	}
+	return 0, 0
+}

@@ -1,0 +1,36 @@
+package engine
+
+import (
+	"context"
+	"errors"
+
+	"agentcli/internal/safego"
+	"agentcli/traj"
+)
+
+// Served is what a run has beside its tasks where somebody waits for each. Its functions
+// are called by several goroutines at once.
+type Served struct {
+	// Group names the group that attempts at a task are compared in; "": the task.
+	Group func(traj.Task) string
+	// Gone is closed when nobody waits for a task any more: its trajectory ends as cancelled.
+	Gone func(traj.Task) <-chan struct{}
+	// Kept is told where the journal has a trajectory, before the sink gets it.
+	Kept func(id string, at int64)
+}
+
+var errGone = errors.New("whoever asked for it has gone away")
+
+// awaited ends with ctx, or when nobody waits for the task any more.
+func (s *Served) awaited(ctx context.Context, task traj.Task) (context.Context, context.CancelFunc) {
+	own, cancel := context.WithCancelCause(ctx)
+	go func() {
+		defer safego.Catch(cancel)
+		select {
+		case <-s.Gone(task):
+			cancel(errGone)
+		case <-own.Done():
+		}
+	}()
+	return own, func() { cancel(nil) }
+}
