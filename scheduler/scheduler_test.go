@@ -472,7 +472,7 @@ func TestAnEnvironmentIsClosedInEveryEnding(t *testing.T) {
 }
 
 // python runs an example of docs/scheduling.md.
-func python(t *testing.T, file string) string {
+func python(t testing.TB, file string) string {
 	t.Helper()
 	path, err := exec.LookPath("python3")
 	if err != nil {
