@@ -46,7 +46,7 @@ WORDS = ["the", " answer", " is", " 42", "\n", "\n\n", " ", "search", "{\"q\": 1
 # rules of a user: anchors, classes, Unicode, lazy repeats, and two patterns that match at one place
 OWN = {
     "patterns": {r"<answer>.*?</answer>": [3.0], r"\d+(?:\.\d+)?": [0.5], r"(?:naïve|answer)\s": [0.0], r"[a-zß\u4e00-\u9fff]{5,}": [2.5],
-                 r"(?i:THE)\s*": [0.25], r"^\S+": [1.5], r"\u754c\Z": [4.0]},
+                 r"(?i:THE)\s*": [0.25], r"\u754c\Z": [4.0], r"^\S+": [1.5]},
     "keywords": {"Step": [0.5, 1.5], "<answer>": [2.0, 4.0], "<": [0.0, 1.0], "世": [1.0, 3.0]},
 }
 PARTS = {"patterns": ["<answer>", "</answer>", "<answer> 12.50 </answer>", "3.14", "THE ", "The", "naïve ", "answer\u3000", "٣"],
