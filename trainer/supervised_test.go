@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"agentcli/internal/setting/settingtest"
+	"agentcli/lossscale"
 	"agentcli/policy"
 	"agentcli/trainer/algo"
 	"agentcli/trainer/episode"
@@ -50,7 +51,7 @@ func text() *rows.Data {
 			for j := range w {
 				w[j] = []float64{0, .5, 3}[(i+j)%3]
 			}
-			e.Weights = [][]float64{w}
+			e.Sequences[0].Weights = w
 		}
 		d.Episodes = append(d.Episodes, e)
 	}
@@ -114,11 +115,11 @@ func lossWritten(model, ref *bigram, c Config, d *rows.Data) float64 {
 	switch c.Algo {
 	case AlgoSFT:
 		for _, e := range d.Episodes {
-			for i, s := range e.Sequences {
+			for _, s := range e.Sequences {
 				for t := range s.TokenIDs {
 					w := 1.0
-					if e.Weights != nil {
-						w = e.Weights[i][t]
+					if s.Weights != nil {
+						w = s.Weights[t]
 					}
 					if s.LossMask[t] && w > 0 {
 						l -= w * model.row(s.TokenIDs[t-1])[s.TokenIDs[t]]
@@ -282,9 +283,9 @@ func TestNeitherPromptsNorObservationsAreLearned(t *testing.T) {
 		learn(t, model, v.c, d, func(s *Trainer) { s.Ref = newBigram(vocab, 8) })
 		trained := map[int32]bool{} // contexts of tokens that were said
 		for _, e := range d.Episodes {
-			for i, s := range e.Sequences {
+			for _, s := range e.Sequences {
 				for j := range s.TokenIDs {
-					if s.LossMask[j] && (e.Weights == nil || e.Weights[i][j] > 0) {
+					if s.LossMask[j] && (s.Weights == nil || s.Weights[j] > 0) {
 						trained[s.TokenIDs[j-1]] = true
 					}
 				}
@@ -491,7 +492,7 @@ func TestLastRoundAndAggregationOfSFT(t *testing.T) {
 	long := attempt("y", 0, "aBBBBBB")
 	long.LastRound = 1
 	c := supervisedConfig(AlgoSFT)
-	c.LossScale, c.Aggregation = episode.ScaleLastRound, algo.SeqMeanTokenMean
+	c.LossScale, c.Aggregation = lossscale.LastRound, algo.SeqMeanTokenMean
 	model := student(c)
 	m := learn(t, model, c, &rows.Data{Episodes: []*episode.Episode{e, long}})
 	b := newBigram(vocab, 3)

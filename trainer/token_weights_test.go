@@ -22,10 +22,10 @@ func TestATokensWeightMultipliesItsLoss(t *testing.T) {
 	}
 	weighing := func(w float64) []float64 {
 		return gradient(func(e *episode.Episode, at int) {
-			for _, s := range e.Sequences {
-				e.Weights = append(e.Weights, slices.Repeat([]float64{1}, len(s.TokenIDs)))
+			for i := range e.Sequences {
+				e.Sequences[i].Weights = slices.Repeat([]float64{1}, len(e.Sequences[i].TokenIDs))
 			}
-			e.Weights[0][at] = w
+			e.Sequences[0].Weights[at] = w
 		})
 	}
 	one, two, three := weighing(1), weighing(2), weighing(3)
