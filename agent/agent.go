@@ -45,6 +45,23 @@ func Ready(ctx context.Context, m any) error {
 	return nil
 }
 
+// TokenSplitter is a Model that knows where in a reply's text its tokens end.
+type TokenSplitter interface {
+	// SplitTokens says how many of a reply's ids have their text wholly within its first
+	// at bytes, and how many bytes theirs is.
+	SplitTokens(ids []int32, text string, at int) (tokens, bytes int)
+}
+
+// Reviser is an Agent whose conversation can be changed behind its back, as some
+// schedulers do. Both are called between Update and Request.
+type Reviser interface {
+	// Cut takes back the end of the last reply, which goes on with a text. Without ids
+	// (-1 tokens) those of the conversation are not known any more.
+	Cut(c traj.Cut, text string)
+	// Rewrite puts another conversation in the place of the one so far.
+	Rewrite(history []traj.Message)
+}
+
 // Agent serves one trajectory and is used by one goroutine. The order of calls
 // is Observe, Request, Update, then again Observe, until Update returns a final
 // action or the engine ends the trajectory.
@@ -79,6 +96,7 @@ type ToolAgent struct {
 
 	prefixIDs      []int32
 	prefixMessages int
+	sampled        int // how many of prefixIDs are the last reply's
 	memo           *traj.Memo
 }
 
@@ -137,7 +155,7 @@ func (a *ToolAgent) Update(r *traj.Response) traj.Action {
 	if len(r.PromptIDs) > 0 && len(r.SampledIDs) > 0 {
 		ids := make([]int32, 0, len(r.PromptIDs)+len(r.SampledIDs))
 		a.prefixIDs = append(append(ids, r.PromptIDs...), r.SampledIDs...)
-		a.prefixMessages = len(a.talk.Messages)
+		a.prefixMessages, a.sampled = len(a.talk.Messages), len(r.SampledIDs)
 	}
 	if len(r.Message.ToolCalls) == 0 && len(r.CallErrors) == 0 {
 		if a.Answers != nil && strings.TrimSpace(r.Message.Content) != "" && !a.Answers(r.Message.Content) {
@@ -146,6 +164,25 @@ func (a *ToolAgent) Update(r *traj.Response) traj.Action {
 		return traj.Action{Final: true, Answer: r.Message.Content}
 	}
 	return traj.Action{ToolCalls: r.Message.ToolCalls, CallErrors: r.CallErrors}
+}
+
+// Cut keeps the ids of the reply's tokens that stay whole.
+func (a *ToolAgent) Cut(c traj.Cut, text string) {
+	a.memo = &traj.Memo{}
+	a.talk.Cut(c, text)
+	if c.Tokens < 0 {
+		a.prefixIDs, a.prefixMessages = nil, 0
+	} else if n := len(a.prefixIDs); n > 0 {
+		at := n - a.sampled + c.Tokens
+		a.prefixIDs = a.prefixIDs[:at:at]
+	}
+}
+
+// Rewrite forgets the ids: the next prompt is rendered from the messages.
+func (a *ToolAgent) Rewrite(history []traj.Message) {
+	a.memo = &traj.Memo{}
+	a.talk.Rewrite(history)
+	a.prefixIDs, a.prefixMessages = nil, 0
 }
 
 // callID is the id that a call came with, if no other call of this trajectory has it:

@@ -32,6 +32,9 @@ type Config struct {
 	Model    agent.Model
 	NewAgent func(traj.Task) (agent.Agent, error)
 	NewEnv   func(traj.Task) (env.Environment, error)
+	// NewScheduler gives the scheduler of one trajectory; nil, and a nil Scheduler: the
+	// loop of agent and environment.
+	NewScheduler func(traj.Task) (Scheduler, error)
 	// Reward fills in Reward, RewardParts, Correct and Extracted. It is safe
 	// for concurrent use. Its error means that no score could be found
 	// (reward_error). nil: the sum of the environment's rewards, if it gives any.

@@ -137,6 +137,7 @@ func (b *babbler) carelessly(r *rand.Rand, s string) (ids []int32) {
 type whim struct {
 	r        *rand.Rand
 	insert   bool // it goes on with the model's own replies now and then
+	quiet    bool // it says nothing but to calls
 	turn     int
 	asked    int
 	answered int
@@ -166,6 +167,7 @@ func (w *whim) Step(_ context.Context, a traj.Action) (env.Result, error) {
 		for range a.CallErrors {
 			o.Messages = append(o.Messages, traj.Message{Role: traj.RoleTool, Content: text()})
 		}
+	case w.quiet:
 	default:
 		w.asked++
 		o.Messages = []traj.Message{{Role: traj.RoleUser, Content: text()}}
@@ -201,16 +203,21 @@ func conversations(t *rapid.T) {
 
 // conversationsOverAServer are the same, with the tokens going over the wire.
 func conversationsOverAServer(t *rapid.T) {
+	converse(t, completionsServer(t))
+}
+
+// completionsServer gives the babbler as a server of one kind.
+func completionsServer(t *rapid.T) func(*babbler) (chat.Sampler, func()) {
 	o := llmtest.Options{Completions: true, SGLang: rapid.Bool().Draw(t, "sglang"), Incremental: rapid.Bool().Draw(t, "incremental")}
 	stream := rapid.Bool().Draw(t, "stream")
-	converse(t, func(b *babbler) (chat.Sampler, func()) {
+	return func(b *babbler) (chat.Sampler, func()) {
 		s := llmtest.StartWith(o, b.serve)
 		c, err := llm.New(llm.Config{BaseURL: s.BaseURL(), Model: "m", WantIDs: true, Stream: stream})
 		if err != nil {
 			t.Fatal(err)
 		}
 		return &llm.Tokens{Client: c, SGLang: o.SGLang, Window: 1 << 20, Stops: b.stops}, func() { _ = c.Close(); s.Close() }
-	})
+	}
 }
 
 func converse(t *rapid.T, ask func(*babbler) (chat.Sampler, func())) {

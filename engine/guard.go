@@ -17,26 +17,22 @@ import (
 // before it is left behind.
 const patience = 5 * time.Second
 
-var errLeft = errors.New("the environment did not come back after the trajectory's end, and was left behind")
+var errLeft = errors.New("did not come back after the trajectory's end, and was left behind")
 
-var errExited = errors.New("the environment ended its goroutine")
-
-// guarded is an environment that can hang and panic without harm to more than
-// its own trajectory.
-type guarded struct {
-	env.Environment
-	left bool
+// guard calls what can hang and panic without harm to more than its own trajectory.
+type guard struct {
+	what string
+	left bool // it still runs: it is not closed
 }
 
-// do runs f to its end, or to a while after ctx's end: Go cannot stop it. An
-// environment that was left behind is not closed: it still runs.
-func (g *guarded) do(ctx context.Context, f func() error) error {
+// do runs f to its end, or to a while after ctx's end: Go cannot stop it.
+func (g *guard) do(ctx context.Context, f func() error) error {
 	done := make(chan error, 1)
 	go func() {
-		err := errExited
+		err := fmt.Errorf("%s ended its goroutine", g.what)
 		defer func() {
 			if x := recover(); x != nil {
-				err = fmt.Errorf("panic in the environment: %v", x)
+				err = fmt.Errorf("panic in %s: %v", g.what, x)
 			}
 			done <- err
 		}()
@@ -54,8 +50,14 @@ func (g *guarded) do(ctx context.Context, f func() error) error {
 		return err
 	case <-late.C:
 		g.left = true
-		return errLeft
+		return fmt.Errorf("%s %w", g.what, errLeft)
 	}
+}
+
+// guarded is an environment behind a guard.
+type guarded struct {
+	env.Environment
+	guard
 }
 
 func (g *guarded) Reset(ctx context.Context, task traj.Task) (traj.Observation, error) {

@@ -23,6 +23,7 @@ type player struct {
 	limits       Limits
 	agent        agent.Agent
 	env          env.Environment
+	scheduler    scheduling
 	conversation traj.Conversation
 	used         int // tokens after the first prompt
 	fatal        error
@@ -61,7 +62,7 @@ func (r *run) attempt(ctx context.Context, task traj.Task, attempt int) (t *traj
 	return t, p.fatal
 }
 
-// play runs the loop of model call and environment step. own is ctx with the
+// play runs the loop of model call, environment step and scheduler. own is ctx with the
 // trajectory's time-out, which is of working time.
 func (p *player) play(ctx, own context.Context) (end traj.Termination, reason string) {
 	defer func() {
@@ -73,7 +74,7 @@ func (p *player) play(ctx, own context.Context) (end traj.Termination, reason st
 	if err != nil {
 		return traj.EnvFailed, text.Line(err)
 	}
-	p.env = &guarded{Environment: e}
+	p.env = &guarded{Environment: e, guard: guard{what: "the environment"}}
 	defer p.env.Close()
 	if p.agent, err = p.c.NewAgent(p.t.Task); err != nil {
 		return traj.EnvFailed, text.Line(err)
@@ -81,7 +82,11 @@ func (p *player) play(ctx, own context.Context) (end traj.Termination, reason st
 	if a, ok := p.agent.(agent.Seeded); ok {
 		a.Seed(p.t.Seed)
 	}
+	defer func() { p.scheduler.close(end) }()
 	obs, err := p.env.Reset(own, p.t.Task)
+	if err == nil {
+		obs, err = p.openScheduler(own, obs)
+	}
 	if err == nil {
 		err = own.Err()
 	}
@@ -89,9 +94,9 @@ func (p *player) play(ctx, own context.Context) (end traj.Termination, reason st
 		return p.ended(ctx, own, traj.EnvFailed, err)
 	}
 	p.observe(obs)
-	for turn := 0; ; turn++ {
+	for turn := 1; ; turn++ {
 		if p.watcher != nil {
-			p.emit(TurnStart{turn})
+			p.emit(TurnStart{turn - 1})
 		}
 		resp, left, err := p.ask(own, turn)
 		if err != nil {
@@ -125,42 +130,65 @@ func (p *player) play(ctx, own context.Context) (end traj.Termination, reason st
 			return traj.TurnLength, ""
 		case strings.TrimSpace(resp.Message.Content) == "" && len(action.ToolCalls) == 0 && len(action.CallErrors) == 0:
 			return traj.EmptyReply, ""
-		case !action.Final && turn+1 >= p.turns():
-			p.answerUnread(own, action)
-			return traj.MaxTurns, ""
-		case !action.Final && p.c.MaxResponseTokens > 0 && p.used >= p.c.MaxResponseTokens:
-			p.answerUnread(own, action)
-			return traj.MaxTokens, ""
 		}
+		last := p.last(turn)
+		var answered *env.Result
 		start := p.c.Now()
-		res, err := p.env.Step(p.watchTools(own), action)
-		step.EnvMS = ms(p.c.Now().Sub(start))
-		if err != nil {
+		if last != "" && !action.Final {
+			p.answerUnread(own, action) // nobody would read what the tools give
+		} else if answered, err = p.step(own, action); err != nil {
 			return p.ended(ctx, own, traj.EnvFailed, err)
 		}
-		if r := res.Reward; r != nil && !traj.Finite(*r) {
-			return traj.EnvFailed, fmt.Sprintf("the environment's reward of step %d is %v", turn, *r)
+		next, err := p.next(own, turn, last != "", resp, action, answered)
+		if answered != nil || p.scheduler.Scheduler != nil {
+			step.EnvMS = ms(p.c.Now().Sub(start))
 		}
-		malformed := max(res.Malformed, unread)
-		step.Reward, step.ToolErrors, step.ToolCached, step.ToolMalformed = res.Reward, res.ToolErrors, res.ToolCached, &malformed
-		if action.Final {
-			p.observe(res.Observation)
-			return traj.Answered, ""
+		switch {
+		case err != nil:
+			return p.ended(ctx, own, traj.EnvFailed, err)
+		case next.Stop != "":
+			if answered != nil {
+				p.observe(answered.Observation)
+			}
+			return next.Stop, ""
+		case last != "":
+			return last, ""
 		}
-		if res.Done {
-			p.observe(res.Observation)
-			return traj.EnvDone, ""
+		if end, err := p.goOn(resp, action, answered, next); err != nil {
+			return traj.EnvFailed, text.Line(err)
+		} else if end != "" {
+			if len(next.History) == 0 {
+				p.answerUnread(own, action)
+			}
+			return end, ""
 		}
-		if n := p.count(res.Observation); p.c.MaxResponseTokens > 0 && p.used+n >= p.c.MaxResponseTokens {
-			// The last tokens are the model's: what it could not answer to is
-			// not appended.
-			p.answerUnread(own, action)
-			return traj.MaxTokens, ""
-		} else {
-			p.used += n
-		}
-		p.observe(res.Observation)
 	}
+}
+
+// last is why no turn can follow this one; "": one can.
+func (p *player) last(turn int) traj.Termination {
+	switch {
+	case turn >= p.turns():
+		return traj.MaxTurns
+	case p.c.MaxResponseTokens > 0 && p.used >= p.c.MaxResponseTokens:
+		return traj.MaxTokens
+	}
+	return ""
+}
+
+// step asks the environment.
+func (p *player) step(ctx context.Context, a traj.Action) (*env.Result, error) {
+	res, err := p.env.Step(p.watchTools(ctx), a)
+	if err != nil {
+		return nil, err
+	}
+	if r := res.Reward; r != nil && !traj.Finite(*r) {
+		return nil, fmt.Errorf("the environment's reward of step %d is %v", len(p.t.Steps)-1, *r)
+	}
+	step := &p.t.Steps[len(p.t.Steps)-1]
+	malformed := max(res.Malformed, len(a.CallErrors))
+	step.Reward, step.ToolErrors, step.ToolCached, step.ToolMalformed = res.Reward, res.ToolErrors, res.ToolCached, &malformed
+	return &res, nil
 }
 
 // turns is how many model calls the trajectory may take.
@@ -174,11 +202,11 @@ func (p *player) turns() int {
 // ask calls the model. left is what remained of the trajectory's budget.
 func (p *player) ask(ctx context.Context, turn int) (resp *traj.Response, left int, err error) {
 	req := p.agent.Request()
-	req.Sampling = p.limits.Sampling
-	req.Seed = turnSeed(p.t.Seed, turn)
+	req.Sampling = p.sampling()
+	req.Seed = turnSeed(p.t.Seed, turn-1)
 	req.MaxPrompt = p.c.MaxPromptTokens
 	req.Group = p.t.GroupID
-	if turn >= p.limits.MaxTurns { // the final turn
+	if turn > p.limits.MaxTurns || p.scheduler.noTools { // the final turn, or one without
 		req.Tools = nil
 	}
 	left = math.MaxInt

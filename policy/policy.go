@@ -170,6 +170,11 @@ func (p *Policy) DType() string { return p.net.dtype.String() }
 // appends an observation.
 func (p *Policy) CountTokens(text string) int { return len(p.tok.EncodeOrdinary(text)) }
 
+// SplitTokens implements agent.TokenSplitter.
+func (p *Policy) SplitTokens(ids []int32, text string, at int) (tokens, bytes int) {
+	return chat.SplitTokens(p.tok, ids, text, at)
+}
+
 // Generate renders the conversation, samples one reply and reads it. Where the
 // request carries the ids of its earlier messages, they are continued verbatim.
 // It implements agent.Model.

@@ -107,6 +107,8 @@ var kinds = map[string]kind{
 	"ifeval":      {make: func(o Options) (Reward, error) { return ifevalReward{o.IFEval}, nil }, noGold: true, meta: true},
 	"countdown":   {make: func(Options) (Reward, error) { return countdownReward{}, nil }, noGold: true, meta: true, objects: true},
 
+	"env": {make: func(Options) (Reward, error) { return envReward{}, nil }, noGold: true},
+
 	"length":     {make: newLength, shapes: true, noGold: true},
 	"cosine":     {make: newCosine, shapes: true, noGold: true},
 	"repetition": {make: newRepetition, shapes: true, noGold: true},

@@ -17,6 +17,7 @@ type Conversation struct {
 	Inserted string
 
 	written string // the last message as it stands in the prompt; "": not known
+	before  int    // bytes of the last message in front of the last reply
 }
 
 // Observe appends an observation's messages, or its text at the end of the last
@@ -46,8 +47,12 @@ func (c *Conversation) Observe(o Observation) {
 func (c *Conversation) Reply(r *Response) {
 	reply := r.Message
 	reply.Role = RoleAssistant
+	c.before = 0
 	if last := len(c.Messages) - 1; c.Continued && last >= 0 {
 		m := &c.Messages[last]
+		if c.before = len(m.Content); c.written != "" && r.Raw != "" {
+			c.before = len(c.written)
+		}
 		m.Content += reply.Content
 		m.ToolCalls = reply.ToolCalls
 		if m.Reasoning != "" && reply.Reasoning != "" {
@@ -64,4 +69,24 @@ func (c *Conversation) Reply(r *Response) {
 		c.written = r.Raw
 	}
 	c.Continued, c.Inserted = false, ""
+}
+
+// Cut takes back the end of the last reply, which then goes on with a text.
+func (c *Conversation) Cut(cut Cut, text string) {
+	m := &c.Messages[len(c.Messages)-1]
+	whole := m.Content
+	if c.written != "" {
+		whole = c.written
+	}
+	kept := whole[:min(c.before+cut.Bytes, len(whole))] + text
+	if c.written != "" {
+		c.written, m.Reasoning = kept, ""
+	}
+	m.Content, m.ToolCalls = kept, nil
+	c.Continued, c.Inserted = true, cut.Rest+text
+}
+
+// Rewrite puts another conversation in the place of this one.
+func (c *Conversation) Rewrite(history []Message) {
+	*c = Conversation{Messages: append([]Message(nil), history...)}
 }

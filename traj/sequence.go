@@ -81,6 +81,9 @@ func (t *Trajectory) Record(prompt, sampled []int32, logprobs []Logprob) (seq, s
 			s.Logprobs = append(s.Logprobs, logprobs[i])
 		}
 	}
+	for s.Weights != nil && len(s.Weights) < len(s.TokenIDs) {
+		s.Weights = append(s.Weights, 1)
+	}
 	return seq, start, len(s.TokenIDs), nil
 }
 

@@ -54,7 +54,7 @@ func (l *run) rollout(ctx context.Context, step int, version int64) (r stepRollo
 		r.err = err
 		return r
 	}
-	w, err := parquet.CreateFile(r.path, meta, parquet.WriterConfig{})
+	w, err := parquet.CreateFile(r.path, meta, l.x.FileConfig())
 	if err != nil {
 		r.err = err
 		return r

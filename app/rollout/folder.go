@@ -73,6 +73,9 @@ func (x *Run) Identity() string {
 	if k := x.o.RetrieverTopK; k > 0 {
 		what["retriever_topk"] = k
 	}
+	if x.o.Scheduler != "" {
+		what["scheduler"] = []string{x.o.Scheduler, x.o.GymEnv}
+	}
 	if x.o.ContinueReply {
 		what["continue_reply"] = true
 	}

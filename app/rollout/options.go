@@ -44,6 +44,11 @@ type Options struct {
 	Seed     int64
 	Sampling traj.Sampling
 
+	// Scheduler decides what follows a reply: one of scheduler.Names, exec:CMD or an address;
+	// "": the engine's own loop. GymEnv is the environment of gym_scheduler.
+	Scheduler, GymEnv string
+	SchedulerTimeout  time.Duration // of one answer; 0: scheduler.DefaultTimeout
+
 	Env           string   // one of Environments; "": the first
 	Retriever     string   // address of the search server that the tool search asks
 	RetrieverTopK int      // passages of a search; 0: env.DefaultSearchTopK
@@ -137,7 +142,7 @@ func (o *Options) Validate() error {
 		v, min time.Duration
 	}{
 		{setting.Name("Timeout"), o.Timeout, 0}, {setting.Name("ToolTimeout"), o.ToolTimeout, 1},
-		{setting.Name("RewardTimeout"), o.RewardTimeout, 1},
+		{setting.Name("RewardTimeout"), o.RewardTimeout, 1}, {setting.Name("SchedulerTimeout"), o.SchedulerTimeout, 0},
 	} {
 		if f.v < f.min {
 			return exit.Usagef("%s is %v; it must be positive", f.name, f.v)

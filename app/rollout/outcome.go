@@ -31,7 +31,7 @@ func (x *Run) Metadata() (parquet.Metadata, error) {
 	if x.o.Shuffle {
 		dataset["shuffle"] = true
 	}
-	run, err := json.Marshal(map[string]any{
+	what := map[string]any{
 		"command": x.o.Command, "version": version.String(), "config": rundir.RedactSettings(x.o.Settings), "model": x.Source,
 		"sampling": x.o.Sampling, "seed": x.o.Seed, "samples": x.o.Samples, "logprobs": x.Source.Logprobs,
 		"env": x.o.Env, "tools": x.tools.config.Specs(),
@@ -41,7 +41,11 @@ func (x *Run) Metadata() (parquet.Metadata, error) {
 			"max_observation_tokens": x.o.MaxObservationTokens, "final_turn": x.o.FinalTurn, "continue_reply": x.o.ContinueReply,
 			"timeout": x.o.Timeout.String(), "tool_timeout": x.o.ToolTimeout.String()},
 		"dataset": dataset,
-	})
+	}
+	if x.o.Scheduler != "" {
+		what["scheduler"] = map[string]any{"name": text.Redact(x.o.Scheduler), "gym_env": text.Redact(x.o.GymEnv)}
+	}
+	run, err := json.Marshal(what)
 	return parquet.Metadata{Run: run}, err
 }
 

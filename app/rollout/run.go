@@ -24,6 +24,7 @@ import (
 	"agentcli/journal"
 	"agentcli/model/chat"
 	"agentcli/rewards"
+	"agentcli/scheduler"
 	"agentcli/telemetry"
 	"agentcli/traj"
 )
@@ -43,6 +44,8 @@ type Run struct {
 	grader   rewards.Options // of all rewards
 	scorer   *rewards.Scorer
 	judge    *models.Judge // nil: none
+
+	schedulers *scheduler.Set // nil: the engine's loop
 	watchers observers
 	closers  []io.Closer
 
@@ -83,6 +86,9 @@ func SetUp(ctx context.Context, o Options, s console.Streams) (_ *Run, err error
 	if _, err = environmentNamed(o.Env); err != nil {
 		return nil, err
 	}
+	if err = x.o.scheduled(); err != nil {
+		return nil, err
+	}
 	if err = x.openData(ctx); err != nil {
 		return nil, err
 	}
@@ -94,6 +100,9 @@ func SetUp(ctx context.Context, o Options, s console.Streams) (_ *Run, err error
 	}
 	x.o, x.tools = x.envs.main().o, x.envs.main().tools
 	if err = x.openReward(ctx); err != nil {
+		return nil, err
+	}
+	if err = x.openScheduler(ctx); err != nil {
 		return nil, err
 	}
 	if err = x.watchers.openMetrics(ctx, o.MetricsAddr, x.envs.specs(), s.Log()); err != nil {
@@ -141,7 +150,9 @@ func (x *Run) openReward(ctx context.Context) (err error) {
 	}
 	x.reward = x.o.Reward
 	if x.reward == "" {
-		x.reward = x.Data.Reward
+		if x.reward = x.Data.Reward; x.reward == "" && x.o.Scheduler == scheduler.GymName {
+			x.reward = "env"
+		}
 		if rewards.External(x.reward) && strings.HasSuffix(x.o.Dataset, registry.Extension) { // which somebody may have sent
 			return exit.Usagef("%s has the reward %s, which is not run or asked without being named: give %s %s, or another",
 				x.o.Dataset, text.Redact(x.reward), setting.Name("Reward"), text.ShellWord(x.reward))
@@ -266,6 +277,7 @@ func (x *Run) PlayPart(ctx context.Context, p Part, sink func(*traj.Trajectory) 
 		Reward:   x.scorer.Score,
 		Limits:   x.envs.limits,
 
+		NewScheduler: x.newScheduler(),
 		Run: p.Name, Policy: x.Source.Name,
 		Tasks: p.Total, Count: p.Count, DistinctIDs: p.Distinct, Samples: p.Samples,
 		Seed: p.Seed, Sampling: o.Sampling, Parallel: o.Parallel,

@@ -40,9 +40,9 @@ func (f *trajectoryFile) write(t *traj.Trajectory) error {
 			return err
 		}
 		if f.path == "" {
-			f.w, err = parquet.NewWriter(f.x.s.Out, meta, parquet.WriterConfig{})
+			f.w, err = parquet.NewWriter(f.x.s.Out, meta, f.x.FileConfig())
 		} else {
-			f.w, err = parquet.CreateFile(f.path, meta, parquet.WriterConfig{})
+			f.w, err = parquet.CreateFile(f.path, meta, f.x.FileConfig())
 		}
 		if err != nil {
 			f.w = nil

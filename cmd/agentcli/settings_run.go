@@ -21,6 +21,7 @@ import (
 	"agentcli/rewards"
 	"agentcli/rewards/judge"
 	"agentcli/rewards/mathgrade"
+	"agentcli/scheduler"
 
 	"github.com/urfave/cli/v2"
 )
@@ -236,6 +237,14 @@ func toolSettings(o *options) []row {
 			help: "address of the search server for the tool search, for example http://127.0.0.1:8000 (agentcli retriever serve)"},
 		{name: "retriever-topk", field: &run.RetrieverTopK,
 			help: fmt.Sprintf("passages of one search (default: %d)", rollout.DefaultRetrieverTopK)},
+		{name: "scheduler", field: &run.Scheduler, kind: address, basic: evalRollout,
+			help: "what decides what follows a reply (docs/scheduling.md): " + strings.Join(scheduler.Names(), ", ") +
+				", `exec:CMD` or the address of a server (default: the loop of model and tools)"},
+		{name: "gym-env", field: &run.GymEnv, kind: address,
+			help: "environment of --scheduler " + scheduler.GymName + ": " + strings.Join(scheduler.Gyms(), ", ") +
+				", `exec:CMD` or the address of a server (default: what each row's env_config names)"},
+		{name: "scheduler-timeout", field: &run.SchedulerTimeout, value: scheduler.DefaultTimeout, free: evalRolloutLoop,
+			help: "time limit of one answer of a scheduler or an environment that is a program or a server"},
 		{name: "tools", value: "", basic: evalRolloutLoop,
 			help: "comma-separated built-in tools: " + strings.Join(rollout.BuiltinTools(), ", ") + "; or none (default: from the dataset)",
 			read: func(c *cli.Context) error {

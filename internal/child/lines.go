@@ -64,12 +64,13 @@ type LinesConfig struct {
 type Lines struct {
 	c LinesConfig
 
-	mu      sync.Mutex
-	now     *conn // nil: none runs
-	closed  bool
-	row     Row
-	noticed bool // that it writes what is no answer
-	all     sync.WaitGroup
+	mu       sync.Mutex
+	now      *conn // nil: none runs
+	closed   bool
+	row      Row
+	noticed  bool // that it writes what is no answer
+	repeated bool // noticed: that it answers twice
+	all      sync.WaitGroup
 }
 
 // NewLines does not start anything: the first call does.
@@ -94,10 +95,39 @@ func (l *Lines) Open(ctx context.Context) error {
 // where it gives no answer in time it is ended, for it hangs. Else it gets
 // {"method":"cancel","id":…}.
 func (l *Lines) Call(ctx context.Context, request map[string]any, alone bool) ([]byte, error) {
+	s, err := l.Session(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return s.Call(ctx, request, alone)
+}
+
+// Session is a process of the program, which keeps something from call to call: when it
+// has ended, calls of the session fail and start no other.
+type Session struct {
+	l *Lines
+	c *conn
+}
+
+// Session gives the process that runs; a new one where the last has ended.
+func (l *Lines) Session(ctx context.Context) (*Session, error) {
 	c, err := l.running(ctx)
 	if err != nil {
 		return nil, err
 	}
+	return &Session{l, c}, nil
+}
+
+// Notify sends the process a message that has no answer.
+func (s *Session) Notify(message map[string]any) {
+	if b, err := line(0, message); err == nil {
+		s.c.tell(b)
+	}
+}
+
+// Call is that of Lines, to this process.
+func (s *Session) Call(ctx context.Context, request map[string]any, alone bool) ([]byte, error) {
+	l, c := s.l, s.c
 	id, got := c.expect()
 	b, err := line(id, request)
 	if err != nil {
@@ -177,7 +207,7 @@ func (l *Lines) running(ctx context.Context) (*conn, error) {
 			l.mu.Unlock()
 			return nil, err
 		}
-		c = &conn{l: l, out: make(chan []byte, 64), pending: map[int64]chan answer{}, gone: make(chan struct{}), ready: make(chan struct{})}
+		c = &conn{l: l, out: make(chan []byte, 64), pending: map[int64]chan answer{}, late: map[int64]bool{}, gone: make(chan struct{}), ready: make(chan struct{})}
 		l.now = c
 		l.all.Go(c.run)
 	}
@@ -206,7 +236,8 @@ type conn struct {
 	ended   error // why we ended it; nil: we did not
 	next    int64
 	pending map[int64]chan answer
-	lost    int // calls given up since the last answer
+	lost    int            // calls given up since the last answer
+	late    map[int64]bool // calls given up whose answer may still come
 }
 
 type answer struct {
@@ -372,6 +403,7 @@ func (c *conn) forget(id int64) {
 func (c *conn) lose(id int64, alone bool, why error) {
 	c.forget(id)
 	c.mu.Lock()
+	c.late[id] = true
 	c.lost++
 	n := c.lost
 	c.mu.Unlock()
@@ -437,12 +469,26 @@ func (c *conn) take(b []byte) {
 	case err == nil && got != nil:
 		delete(c.pending, id)
 		got <- a
-	case err == nil && id > 0 && id <= c.next: // given up
+	case err == nil && c.late[id]: // given up
+		delete(c.late, id)
+	case err == nil && id > 0 && id <= c.next:
+		c.l.twice(id)
 	default: // whose answer it is cannot be known: nobody shall wait in vain
 		for id, got := range c.pending {
 			got <- answer{err: fmt.Errorf("%w: the answer %s has %w", ErrGarbage, shorten(b), errNoID)}
 			delete(c.pending, id)
 		}
+	}
+}
+
+// twice says once that the program answers a request again.
+func (l *Lines) twice(id int64) {
+	l.mu.Lock()
+	said := l.repeated
+	l.repeated = true
+	l.mu.Unlock()
+	if !said {
+		l.c.Notice(fmt.Sprintf("%s answers request %d twice: the second answer is left out", l.c.Command.Name(), id))
 	}
 }
 

@@ -108,6 +108,11 @@ func (p *samplingPolicy) Generate(ctx context.Context, req *traj.Request) (*traj
 	return exact.Generate(ctx, req)
 }
 
+// SplitTokens implements agent.TokenSplitter.
+func (p *samplingPolicy) SplitTokens(ids []int32, text string, at int) (tokens, bytes int) {
+	return p.exact.SplitTokens(ids, text, at)
+}
+
 // CountTokens implements agent.TokenCounter.
 func (p *samplingPolicy) CountTokens(text string) int { return p.exact.CountTokens(text) }
 

@@ -1,0 +1,497 @@
+package engine
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"unicode/utf8"
+
+	"agentcli/agent"
+	"agentcli/env"
+	"agentcli/model/chat"
+	"agentcli/model/chat/chattest"
+	"agentcli/traj"
+
+	"pgregory.net/rapid"
+)
+
+// said is what a moody scheduler said of one turn.
+type said struct {
+	text    string // the reply's
+	next    Next
+	refused bool // of the next turn nothing is known: it was the last
+}
+
+// moody is a scheduler that does whatever it likes.
+type moody struct {
+	r    *rand.Rand
+	said []said
+}
+
+func (m *moody) Next(_ context.Context, t Turn) (Next, error) {
+	n := Next{Info: traj.Info(fmt.Sprintf(`{"turn":%d}`, t.Number))}
+	if m.r.IntN(3) == 0 {
+		n.Info = nil
+	}
+	if m.r.IntN(3) == 0 {
+		reward := float64(t.Number)
+		n.Reward = &reward
+	}
+	switch m.r.IntN(3) {
+	case 0:
+		n.Weights = []float64{float64(m.r.IntN(3)) / 2}
+	case 1:
+		for range t.Reply.SampledIDs {
+			n.Weights = append(n.Weights, float64(m.r.IntN(5))/2)
+		}
+	}
+	words := mark + babble[m.r.IntN(len(babble))] + mark
+	answered := t.Env != nil && len(t.Env.Observation.Messages) > 0
+	inReply := t.Env != nil && t.Env.Observation.Continue != ""
+	mood := m.r.IntN(10)
+	switch {
+	case mood == 0:
+		n.Stop = traj.EnvDone
+	case mood < 4 && !inReply:
+		n.Messages = []traj.Message{{Role: traj.RoleUser, Content: words}}
+	case mood < 5:
+		n.History = []traj.Message{{Role: traj.RoleUser, Content: "Who " + words}, {Role: traj.RoleAssistant, Content: "Nobody."},
+			{Role: traj.RoleUser, Content: words}}
+	case mood < 6 && !answered:
+		n.Continue = words
+	case !answered && !inReply:
+		at := 1 + m.r.IntN(len(t.Text))
+		for at < len(t.Text) && !utf8.RuneStart(t.Text[at]) {
+			at++
+		}
+		n.Cut = &at
+		if m.r.IntN(3) > 0 {
+			n.Continue = words
+		}
+	case !answered && !inReply:
+		n.Stop = traj.Answered
+	}
+	m.said = append(m.said, said{text: t.Text, next: n, refused: t.Last})
+	return n, nil
+}
+
+// quiet is a server that returns ids, and whose tokens nobody can tell apart.
+type quiet struct{ agent.Model }
+
+// scheduled plays random conversations whose course a scheduler decides, and holds each
+// trajectory against what the model drew and what the scheduler said.
+func scheduled(t *rapid.T, ask func(*babbler) (chat.Sampler, func())) {
+	family := rapid.SampledFrom(chat.Families()).Draw(t, "family")
+	parser := rapid.SampledFrom([]string{"", "hermes", "search", "none"}).Draw(t, "parser")
+	seed := rapid.Int64().Draw(t, "seed")
+	insert := rapid.Bool().Draw(t, "insert")
+	kind := rapid.SampledFrom([]string{"exact", "exact", "anew", "quiet"}).Draw(t, "kind")
+	var tok chattest.Tokenizer
+	r, err := chat.For(family, tok)
+	if err != nil {
+		t.Fatal(err)
+	}
+	model := &babbler{tok: tok, stops: r.StopIDs(), drew: map[int64]sampled{}}
+	sampler, done := ask(model)
+	defer done()
+	exact := &chat.Exact{Renderer: r, Tokenizer: tok, Sampler: sampler, Policy: family}
+	if parser != "" {
+		if exact.Parser, err = chat.ParserFor(parser, someTools); err != nil {
+			t.Fatal(err)
+		}
+	}
+	var asked agent.Model = exact
+	switch kind {
+	case "anew":
+		asked = forgetful{exact}
+	case "quiet":
+		asked = quiet{exact}
+	}
+	n := 0
+	var moods []*moody
+	e, err := New(Config{Model: asked, Seed: seed, Samples: 3, MaxTurns: 6, Sampling: traj.Sampling{Stop: stopStrings}, Parallel: 1,
+		NewAgent: func(traj.Task) (agent.Agent, error) { return stubborn{agent.New(someTools)}, nil },
+		NewEnv: func(traj.Task) (env.Environment, error) {
+			n++
+			return &whim{r: rand.New(rand.NewPCG(uint64(seed), uint64(n))), insert: insert, quiet: n%2 == 0, inserted: map[int]string{}}, nil
+		},
+		NewScheduler: func(traj.Task) (Scheduler, error) {
+			m := &moody{r: rand.New(rand.NewPCG(uint64(seed), uint64(100+n)))}
+			moods = append(moods, m)
+			return m, nil
+		}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	task := traj.Task{ID: "t", Messages: []traj.Message{{Role: traj.RoleUser, Content: "Who " + mark + "?"}}}
+	i := 0
+	_, err = e.Run(context.Background(), func(yield func(traj.Task, error) bool) { yield(task, nil) }, func(x *traj.Trajectory) error {
+		if x.Termination.Infrastructure() && !strings.Contains(x.Error, "nothing to go on") {
+			t.Fatalf("%s: %s", x.Termination, x.Error)
+		}
+		model.checkScheduled(t, x, moods[i], kind)
+		i++
+		return nil
+	})
+	if err != nil || i != 3 {
+		t.Fatal(i, err)
+	}
+}
+
+// checkScheduled holds the ids, masks, log-probs and weights of each turn against those
+// of that turn, and no other.
+func (b *babbler) checkScheduled(t *rapid.T, x *traj.Trajectory, m *moody, kind string) {
+	covered := make([][]bool, len(x.Sequences)) // by a step, or as what was cut off
+	for i := range x.Sequences {
+		if err := x.Sequences[i].Validate(); err != nil {
+			t.Fatal(err)
+		}
+		covered[i] = make([]bool, len(x.Sequences[i].TokenIDs))
+	}
+	spent := 0
+	for turn, step := range x.Steps {
+		drew := b.drew[onTheWire(turnSeed(x.Seed, turn))]
+		s := &x.Sequences[step.Sequence]
+		n := step.End - step.Start
+		spent += step.CompletionTokens
+		drew.ids = drew.ids[:step.CompletionTokens] // the rest is behind a stop string
+		if n > len(drew.ids) || !slices.Equal(s.TokenIDs[step.Start:step.End], drew.ids[:n]) || !slices.Equal(s.TokenIDs[:step.Start], drew.prompt) {
+			t.Fatalf("turn %d: its ids are not what was drawn behind its prompt", turn)
+		}
+		var said said
+		if turn < len(m.said) {
+			said = m.said[turn]
+		}
+		for i := range n {
+			covered[step.Sequence][step.Start+i] = true
+			lp := traj.NoLogprob()
+			if len(drew.logprobs) > 0 {
+				lp = drew.logprobs[i]
+			}
+			if got := s.Logprobs[step.Start+i]; !s.LossMask[step.Start+i] || got != lp && (got.Known() || lp.Known()) {
+				t.Fatalf("turn %d: token %d has another mask or log-prob", turn, i)
+			}
+			want := 1.0
+			if k := len(said.next.Weights); k > 0 {
+				want = said.next.Weights[min(i, k-1)]
+			}
+			if kind == "quiet" && said.next.Cut != nil && !said.refused {
+				want = 0
+			}
+			if got := s.Weights; got == nil && want != 1 || got != nil && got[step.Start+i] != want {
+				t.Fatalf("turn %d: token %d weighs %v, the scheduler said %v", turn, i, got, want)
+			}
+		}
+		if n < len(drew.ids) {
+			b.findCut(t, x, covered, slices.Concat(drew.prompt, drew.ids), len(drew.prompt)+n)
+		}
+		var info traj.Info
+		if turn < len(x.Infos) {
+			info = x.Infos[turn]
+		}
+		if string(info) != string(said.next.Info) {
+			t.Fatalf("turn %d: info %s, the scheduler said %s", turn, info, said.next.Info)
+		}
+		if r := said.next.Reward; r != nil && (step.Reward == nil || *step.Reward != *r) {
+			t.Fatalf("turn %d: reward %v, the scheduler said %v", turn, step.Reward, *r)
+		}
+		cut := said.next.Cut
+		if cut == nil || said.refused || turn+1 == len(x.Steps) || kind != "exact" {
+			continue
+		}
+		next := x.Steps[turn+1]
+		want := said.text[:*cut] + said.next.Continue
+		if next.Sequence != step.Sequence || b.tok.Decode(s.TokenIDs[step.Start:next.Start], false) != want {
+			t.Fatalf("turn %d: the model goes on behind %q, want %q", turn, b.tok.Decode(s.TokenIDs[step.Start:next.Start], false), want)
+		}
+		if n < len(drew.ids) && len(b.tok.Decode(drew.ids[:n+1], false)) <= *cut && strings.HasPrefix(want, b.tok.Decode(drew.ids[:n+1], false)) {
+			t.Fatalf("turn %d: token %d is wholly before the cut, and was not kept", turn, n)
+		}
+	}
+	if spent != x.CompletionTokens {
+		t.Fatalf("%d tokens were sampled, %d are counted", spent, x.CompletionTokens)
+	}
+	for i := range x.Sequences {
+		for k, is := range x.Sequences[i].LossMask {
+			if is != covered[i][k] {
+				t.Fatalf("sequence %d, token %d: it is of no turn, and trained on", i, k)
+			}
+		}
+	}
+}
+
+// findCut finds the sequence that keeps what was cut off.
+func (b *babbler) findCut(t *rapid.T, x *traj.Trajectory, covered [][]bool, ids []int32, from int) {
+	for i := range x.Sequences {
+		s := &x.Sequences[i]
+		if !slices.Equal(s.TokenIDs, ids) || s.Weights == nil || slices.Max(s.Weights) > 0 || slices.Contains(covered[i], true) {
+			continue
+		}
+		for k := from; k < len(ids); k++ {
+			covered[i][k] = true
+		}
+		return
+	}
+	t.Fatalf("what was cut off is in no sequence of weight 0: %q", b.tok.Decode(ids[from:], false))
+}
+
+func TestASchedulersTurnsAreTheirOwnInRandomConversations(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		scheduled(t, func(b *babbler) (chat.Sampler, func()) { return b, func() {} })
+	})
+}
+
+func TestASchedulersTurnsAreTheirOwnOverAServer(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) { scheduled(t, completionsServer(t)) })
+}
+
+// script is a scheduler that says what a test wants.
+type script struct {
+	next   func(Turn) (Next, error)
+	start  func(Opening) (Opening, error)
+	finish func(Turn) (traj.Termination, error)
+	closed func(traj.Termination)
+}
+
+func (s *script) Next(_ context.Context, t Turn) (Next, error) { return s.next(t) }
+func (s *script) Start(_ context.Context, o Opening) (Opening, error) {
+	if s.start == nil {
+		return o, nil
+	}
+	return s.start(o)
+}
+func (s *script) Finished(_ context.Context, t Turn) (traj.Termination, error) {
+	if s.finish == nil {
+		return "", nil
+	}
+	return s.finish(t)
+}
+func (s *script) Close(end traj.Termination) error {
+	if s.closed != nil {
+		s.closed(end)
+	}
+	return nil
+}
+
+// playScript plays one trajectory with a scheduler, of a model that writes "one two 世".
+func playScript(t *testing.T, s *script, change func(*Config)) *traj.Trajectory {
+	t.Helper()
+	turn := int32(0)
+	c := Config{MaxTurns: 4, NewScheduler: func(traj.Task) (Scheduler, error) { return s, nil },
+		NewAgent: func(traj.Task) (agent.Agent, error) { return agent.New(nil), nil },
+		NewEnv:   func(traj.Task) (env.Environment, error) { return env.New(env.Config{}) },
+		Model: modelFunc(func(_ context.Context, r *traj.Request) (*traj.Response, error) {
+			turn++
+			prompt := []int32{1, 2}
+			if len(r.PrefixIDs) > 0 {
+				prompt = append(slices.Clone(r.PrefixIDs), 7)
+			}
+			return &traj.Response{Message: traj.Message{Content: "one two 世"}, PromptIDs: prompt, SampledIDs: []int32{10, 20 + turn, 30},
+				FinishReason: traj.FinishStop, PromptTokens: len(prompt), OutputTokens: 3}, nil
+		})}
+	if change != nil {
+		change(&c)
+	}
+	e, err := New(c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var got *traj.Trajectory
+	task := traj.Task{ID: "t", Messages: []traj.Message{{Role: traj.RoleUser, Content: "q"}}}
+	if _, err := e.Run(t.Context(), func(yield func(traj.Task, error) bool) { yield(task, nil) },
+		func(x *traj.Trajectory) error { got = x; return nil }); err != nil {
+		t.Fatal(err)
+	}
+	return got
+}
+
+func user(s string) []traj.Message { return []traj.Message{{Role: traj.RoleUser, Content: s}} }
+
+// TestWhatASchedulerCannotSayIsAnError: of its trajectory alone.
+func TestWhatASchedulerCannotSayIsAnError(t *testing.T) {
+	at := func(n int) *int { return &n }
+	nan := 0.0
+	nan /= nan
+	inf := 1 / (nan - nan + 1e-320) // overflows
+	for name, n := range map[string]Next{
+		"two ways at once":                 {Messages: user("x"), Continue: "y"},
+		"a stop and messages":              {Stop: traj.Answered, Messages: user("x")},
+		"a stop that is a failure":         {Stop: traj.ModelFailed},
+		"a stop that there is not":         {Stop: "whatever"},
+		"nothing":                          {},
+		"a message of the model":           {Messages: []traj.Message{{Role: traj.RoleAssistant, Content: "x"}}},
+		"a cut at 0":                       {Cut: at(0)},
+		"a cut before 0":                   {Cut: at(-1)},
+		"a cut beyond the reply":           {Cut: at(12)},
+		"a cut inside a character":         {Cut: at(9)},
+		"weights of another length":        {Messages: user("x"), Weights: []float64{1, 1}},
+		"a negative weight":                {Messages: user("x"), Weights: []float64{-1}},
+		"a weight that is no number":       {Messages: user("x"), Weights: []float64{1, nan, 1}},
+		"an infinite weight":               {Messages: user("x"), Weights: []float64{inf}},
+		"a reward that is no number":       {Messages: user("x"), Reward: &nan},
+		"an info that is no object":        {Messages: user("x"), Info: traj.Info("[1]")},
+		"an info that is no JSON":          {Messages: user("x"), Info: traj.Info("{")},
+		"an info of megabytes":             {Messages: user("x"), Info: traj.Info(`{"a":"` + strings.Repeat("x", maxInfo) + `"}`)},
+		"a history without replies":        {History: user("x")},
+		"an empty history":                 {History: []traj.Message{}},
+		"a history that ends with a reply": {History: append(user("x"), traj.Message{Role: traj.RoleAssistant, Content: "y"})},
+		"a history of unknown roles": {History: append([]traj.Message{{Role: traj.RoleAssistant}, {Role: "judge", Content: "y"}},
+			user("x")...)},
+	} {
+		x := playScript(t, &script{next: func(Turn) (Next, error) { return n, nil }}, nil)
+		if x.Termination != traj.EnvFailed || x.Reward != nil || len(x.Steps) != 1 || !strings.Contains(x.Error, ErrNext.Error()) {
+			t.Errorf("%s: %s %q after %d turns", name, x.Termination, x.Error, len(x.Steps))
+		}
+	}
+}
+
+// TestASchedulerThatPanicsHangsOrFailsCostsItsTrajectory and no more; it is told the end.
+func TestASchedulerThatPanicsHangsOrFailsCostsItsTrajectory(t *testing.T) {
+	boom := errors.New("boom")
+	for name, s := range map[string]*script{
+		"panic":        {next: func(Turn) (Next, error) { panic("boom") }},
+		"error":        {next: func(Turn) (Next, error) { return Next{}, boom }},
+		"start":        {start: func(Opening) (Opening, error) { return Opening{}, boom }},
+		"start panics": {start: func(Opening) (Opening, error) { panic("boom") }},
+		"finish":       {finish: func(Turn) (traj.Termination, error) { return "", boom }},
+		"bad opening":  {start: func(o Opening) (Opening, error) { o.Messages = []traj.Message{}; return o, nil }},
+	} {
+		var ends []traj.Termination
+		s.closed = func(end traj.Termination) { ends = append(ends, end) }
+		x := playScript(t, s, nil)
+		if x.Termination != traj.EnvFailed || !slices.Equal(ends, []traj.Termination{traj.EnvFailed}) {
+			t.Errorf("%s: %s %q, told %v", name, x.Termination, x.Error, ends)
+		}
+	}
+}
+
+// TestLimitsAreTheEnginesWhateverASchedulerSays: turns, tokens, replies that were cut short.
+func TestLimitsAreTheEnginesWhateverASchedulerSays(t *testing.T) {
+	more := func(Turn) (Next, error) { return Next{Messages: user("more")}, nil }
+	finish := func(reason, content string) func(*Config) {
+		return func(c *Config) {
+			c.Model = modelFunc(func(context.Context, *traj.Request) (*traj.Response, error) {
+				return &traj.Response{Message: traj.Message{Content: content}, FinishReason: reason}, nil
+			})
+		}
+	}
+	var lasts []bool
+	for name, x := range map[string]struct {
+		s      *script
+		change func(*Config)
+		end    traj.Termination
+		turns  int
+	}{
+		"turns": {&script{next: func(t Turn) (Next, error) { lasts = append(lasts, t.Last); return more(t) }}, nil, traj.MaxTurns, 4},
+		"turns with a rewritten history": {&script{next: func(t Turn) (Next, error) {
+			return Next{History: append([]traj.Message{{Role: traj.RoleAssistant, Content: "x"}}, user("y")...)}, nil
+		}}, nil, traj.MaxTurns, 4},
+		"length":       {&script{next: more}, finish(traj.FinishLength, "x"), traj.TurnLength, 1},
+		"empty":        {&script{next: more}, finish(traj.FinishStop, " "), traj.EmptyReply, 1},
+		"tokens":       {&script{next: more}, func(c *Config) { c.MaxResponseTokens = 9 }, traj.MaxTokens, 1},
+		"tokens, cuts": {&script{next: func(Turn) (Next, error) { return Next{Cut: new(3)}, nil }}, func(c *Config) { c.MaxResponseTokens = 7 }, traj.MaxTokens, 3},
+		"a stop":       {&script{next: func(Turn) (Next, error) { return Next{Stop: traj.EnvDone}, nil }}, nil, traj.EnvDone, 1},
+		"finished":     {&script{next: more, finish: func(t Turn) (traj.Termination, error) { return traj.Answered, nil }}, nil, traj.Answered, 1},
+	} {
+		got := playScript(t, x.s, x.change)
+		if got.Termination != x.end || len(got.Steps) != x.turns {
+			t.Errorf("%s: %s after %d turns (%s)", name, got.Termination, len(got.Steps), got.Error)
+		}
+		if last := got.Messages[len(got.Messages)-1]; last.Role != traj.RoleAssistant {
+			t.Errorf("%s: the last words are %+v", name, last)
+		}
+	}
+	if !slices.Equal(lasts, []bool{false, false, false, true}) {
+		t.Errorf("last turns: %v", lasts)
+	}
+}
+
+// TestASchedulerBeginsAndSteers: opening, tools, sampling and infos arrive where they belong.
+func TestASchedulerBeginsAndSteers(t *testing.T) {
+	var asked []*traj.Request
+	s := &script{
+		start: func(o Opening) (Opening, error) {
+			o.Messages = append(user("another question"), o.Messages...)
+			o.Info = traj.Info(`{"level":3}`)
+			return o, nil
+		},
+		next: func(turn Turn) (Next, error) {
+			switch turn.Number {
+			case 1:
+				return Next{Messages: user("x"), NoTools: true, Info: traj.Info(`{"n":1}`),
+					Sampling: &traj.Sampling{TopK: 5, MaxTokens: 1000}}, nil
+			case 2:
+				return Next{Messages: user("y"), Sampling: &traj.Sampling{MaxTokens: 10}}, nil
+			}
+			return Next{Stop: traj.Answered, Info: traj.Info(`{"n":3}`)}, nil
+		}}
+	x := playScript(t, s, func(c *Config) {
+		inner := c.Model
+		c.Model = modelFunc(func(ctx context.Context, r *traj.Request) (*traj.Response, error) {
+			asked = append(asked, r)
+			return inner.Generate(ctx, r)
+		})
+		c.Sampling = traj.Sampling{MaxTokens: 50, TopK: 9}
+		c.NewAgent = func(traj.Task) (agent.Agent, error) { return agent.New(someTools), nil }
+	})
+	if len(asked) != 3 || asked[0].Messages[0].Content != "another question" {
+		t.Fatalf("%d requests", len(asked))
+	}
+	for i, want := range []struct{ tools, topK, tokens int }{{1, 9, 50}, {0, 5, 50}, {1, 0, 10}} {
+		if r := asked[i]; len(r.Tools) != want.tools || r.Sampling.TopK != want.topK || r.Sampling.MaxTokens != want.tokens {
+			t.Errorf("request %d: %d tools, %+v", i, len(r.Tools), r.Sampling)
+		}
+	}
+	got, _ := json.Marshal(x.Infos)
+	if string(got) != `[{"start":{"level":3},"n":1},null,{"n":3}]` {
+		t.Errorf("infos %s", got)
+	}
+}
+
+// TestASlowTrajectoryHoldsNoOtherUp: there is no barrier between turns.
+func TestASlowTrajectoryHoldsNoOtherUp(t *testing.T) {
+	const n = 8
+	others := make(chan struct{})
+	var mu sync.Mutex
+	ended := 0
+	c := Config{MaxTurns: 3, Parallel: n, NewAgent: func(traj.Task) (agent.Agent, error) { return agent.New(nil), nil },
+		NewEnv: func(traj.Task) (env.Environment, error) { return env.New(env.Config{}) },
+		Model: modelFunc(func(context.Context, *traj.Request) (*traj.Response, error) {
+			return &traj.Response{Message: traj.Message{Content: "x"}, FinishReason: traj.FinishStop}, nil
+		}),
+		NewScheduler: func(task traj.Task) (Scheduler, error) {
+			return &script{next: func(turn Turn) (Next, error) {
+				if task.ID == "0" {
+					<-others // which a barrier would keep from ending
+				}
+				return Next{Messages: user("more")}, nil
+			}}, nil
+		}}
+	e, err := New(c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, err = e.Run(t.Context(), func(yield func(traj.Task, error) bool) {
+		for i := range n {
+			if !yield(traj.Task{ID: fmt.Sprint(i), Messages: user("q")}, nil) {
+				return
+			}
+		}
+	}, func(x *traj.Trajectory) error {
+		mu.Lock()
+		defer mu.Unlock()
+		if ended++; ended == n-1 {
+			close(others)
+		}
+		return nil
+	})
+	if err != nil || ended != n {
+		t.Fatal(ended, err)
+	}
+}

@@ -1,0 +1,323 @@
+package engine
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"math"
+	"slices"
+	"strings"
+	"unicode/utf8"
+
+	"agentcli/agent"
+	"agentcli/env"
+	"agentcli/traj"
+)
+
+// maxInfo is how long an info may be, in bytes.
+const maxInfo = 1 << 20
+
+// ErrNext is in the error of a scheduler that asks for what cannot be.
+var ErrNext = errors.New("the scheduler")
+
+// scheduling is the scheduler of a trajectory, and what it has decided for the next turn.
+type scheduling struct {
+	Scheduler       // nil: ToolLoop
+	guard     guard // of Scheduler
+	start     traj.Info
+	noTools   bool
+	given     *traj.Sampling
+}
+
+// openScheduler makes the trajectory's scheduler, and lets it replace the opening.
+func (p *player) openScheduler(ctx context.Context, o traj.Observation) (traj.Observation, error) {
+	if p.c.NewScheduler == nil {
+		return o, nil
+	}
+	s, err := p.c.NewScheduler(p.t.Task)
+	if s == nil || err != nil {
+		return o, err
+	}
+	p.scheduler = scheduling{Scheduler: s, guard: guard{what: "the scheduler"}}
+	starter, ok := s.(Starter)
+	if !ok {
+		return o, nil
+	}
+	var begin Opening
+	err = p.scheduler.guard.do(ctx, func() (err error) {
+		begin, err = starter.Start(ctx, Opening{Trajectory: p.t.ID, Task: &p.t.Task, Messages: o.Messages, Seed: p.t.Seed})
+		return err
+	})
+	if err != nil {
+		return o, err
+	}
+	if err := checkInfo(begin.Info); err != nil {
+		return o, err
+	}
+	p.scheduler.start = begin.Info
+	if begin.Messages != nil {
+		if len(begin.Messages) == 0 || begin.Messages[len(begin.Messages)-1].Role == traj.RoleAssistant {
+			return o, fmt.Errorf("%w begins with no messages, or with one of the model's last: want a user's", ErrNext)
+		}
+		o = valid(traj.Observation{Messages: begin.Messages})
+	}
+	return o, nil
+}
+
+// close tells the scheduler the end.
+func (s *scheduling) close(end traj.Termination) {
+	c, ok := s.Scheduler.(Closer)
+	if !ok || s.guard.left {
+		return
+	}
+	over, cancel := context.WithCancel(context.Background())
+	cancel()
+	_ = s.guard.do(over, func() error { return c.Close(end) }) // the trajectory is what it is
+}
+
+// sampling is that of the next turn.
+func (p *player) sampling() traj.Sampling {
+	own := p.limits.Sampling
+	s := p.scheduler.given
+	if s == nil {
+		return own
+	}
+	next := *s
+	if own.MaxTokens > 0 && (next.MaxTokens == 0 || next.MaxTokens > own.MaxTokens) {
+		next.MaxTokens = own.MaxTokens
+	}
+	return next
+}
+
+// next asks the scheduler what follows a reply, and keeps what it says of the step.
+func (p *player) next(ctx context.Context, turn int, last bool, resp *traj.Response, a traj.Action, answered *env.Result) (next Next, err error) {
+	t := Turn{Trajectory: p.t.ID, Number: turn, Last: last, Task: &p.t.Task, Messages: p.t.Messages, Text: replyText(resp),
+		Reply: resp, Action: a, Env: answered, Infos: p.t.Infos, Sampling: p.limits.Sampling}
+	own := p.scheduler.Scheduler
+	if own == nil {
+		return ToolLoop{}.Next(ctx, t)
+	}
+	p.scheduler.noTools, p.scheduler.given = false, nil
+	err = p.scheduler.guard.do(ctx, func() (err error) {
+		if f, ok := own.(Finisher); ok {
+			if next.Stop, err = f.Finished(ctx, t); err != nil || next.Stop != "" {
+				return err
+			}
+		}
+		next, err = own.Next(ctx, t)
+		return err
+	})
+	if err == nil {
+		err = next.check(&t)
+	}
+	if err != nil {
+		return Next{}, err
+	}
+	if next.Reward != nil {
+		p.t.Steps[len(p.t.Steps)-1].Reward = next.Reward
+	}
+	p.t.Weigh(next.Weights)
+	p.t.SetInfo(withStart(next.Info, p.scheduler.start))
+	p.scheduler.start = nil
+	p.scheduler.noTools, p.scheduler.given = next.NoTools, next.Sampling
+	return next, nil
+}
+
+// replyText is a reply as the model wrote it, as far as that is known.
+func replyText(r *traj.Response) string {
+	if r.Raw != "" {
+		return r.Raw
+	}
+	return r.Message.Content
+}
+
+// withStart puts what was known at the start into the first step's info.
+func withStart(info, start traj.Info) traj.Info {
+	if len(start) == 0 {
+		return info
+	}
+	rest := bytes.TrimSpace(info)
+	if len(rest) > 0 {
+		rest = bytes.TrimSpace(rest[1 : len(rest)-1])
+	}
+	if len(rest) > 0 {
+		rest = append([]byte(","), rest...)
+	}
+	return slices.Concat(traj.Info(`{"start":`), start, traj.Info(rest), traj.Info("}"))
+}
+
+func checkInfo(i traj.Info) error {
+	if len(i) > maxInfo {
+		return fmt.Errorf("%w gives an info of %d bytes; %d are the most", ErrNext, len(i), maxInfo)
+	}
+	if b := bytes.TrimSpace(i); len(i) > 0 && (len(b) == 0 || b[0] != '{' || !json.Valid(b)) {
+		return fmt.Errorf("%w gives an info that %w: %.60q", ErrNext, traj.ErrInfo, string(i))
+	}
+	return nil
+}
+
+// check reports what cannot be followed.
+func (n *Next) check(t *Turn) error {
+	wrong := func(format string, args ...any) error {
+		return fmt.Errorf("%w, after turn %d, %w", ErrNext, t.Number, fmt.Errorf(format, args...))
+	}
+	if err := checkInfo(n.Info); err != nil {
+		return err
+	}
+	if n.Reward != nil && !traj.Finite(*n.Reward) {
+		return wrong("gives the reward %v", *n.Reward)
+	}
+	if k := len(n.Weights); k > 1 && k != len(t.Reply.SampledIDs) {
+		return wrong("gives %d weights for %d tokens; give one for all, or one for each", k, len(t.Reply.SampledIDs))
+	}
+	for i, w := range n.Weights {
+		if !(w >= 0 && w <= math.MaxFloat64) {
+			return wrong("gives token %d the weight %v; want a number of at least 0", i, w)
+		}
+	}
+	goesOn := n.Continue != "" || n.Cut != nil
+	ways := 0
+	for _, way := range []bool{len(n.Messages) > 0, goesOn, n.History != nil, n.Stop != ""} {
+		if way {
+			ways++
+		}
+	}
+	if ways > 1 {
+		return wrong("ends the trajectory, or begins a turn, in %d ways at once", ways)
+	}
+	if n.Stop != "" && (n.Stop.Infrastructure() || !slices.Contains(traj.Terminations, n.Stop)) {
+		return wrong("ends the trajectory as %q, which is none of its reasons", string(n.Stop))
+	}
+	if n.Cut != nil {
+		if at := *n.Cut; at <= 0 || at > len(t.Text) || at < len(t.Text) && !utf8.RuneStart(t.Text[at]) {
+			return wrong("cuts a reply of %d bytes at %d; want the end of a character in it", len(t.Text), at)
+		}
+	}
+	if n.History != nil {
+		return n.checkHistory(wrong)
+	}
+	for _, m := range n.Messages {
+		if m.Role != traj.RoleUser && m.Role != traj.RoleTool && m.Role != traj.RoleSystem {
+			return wrong("adds a message of the role %q; want user, tool or system", m.Role)
+		}
+	}
+	switch said := t.Env; {
+	case n.Stop != "" || t.Last:
+	case n.Cut != nil && said != nil && said.Observation.Continue != "":
+		return wrong("cuts a reply that the environment goes on with")
+	case goesOn && said != nil && len(said.Observation.Messages) > 0:
+		return wrong("goes on with a reply that the environment has answered")
+	case ways == 0 && (said == nil || len(said.Observation.Messages) == 0 && said.Observation.Continue == ""):
+		return wrong("has nothing to go on with, and does not end it: the environment said nothing")
+	}
+	return nil
+}
+
+func (n *Next) checkHistory(wrong func(string, ...any) error) error {
+	replies := 0
+	for _, m := range n.History {
+		switch m.Role {
+		case traj.RoleAssistant:
+			replies++
+		case traj.RoleUser, traj.RoleTool, traj.RoleSystem:
+		default:
+			return wrong("rewrites the history with a message of the role %q", m.Role)
+		}
+	}
+	if replies == 0 || n.History[len(n.History)-1].Role == traj.RoleAssistant {
+		return wrong("rewrites the history to one with %d replies, the last of %d messages the model's or none; "+
+			"want at least one reply, and a user's or tool's message last", replies, len(n.History))
+	}
+	return nil
+}
+
+// goOn begins the next turn; end says that the trajectory ends here instead, since the
+// model could not answer to what would be added.
+func (p *player) goOn(resp *traj.Response, a traj.Action, answered *env.Result, n Next) (end traj.Termination, err error) {
+	var o traj.Observation
+	if answered != nil {
+		o = answered.Observation
+	}
+	switch {
+	case n.History != nil:
+		return p.rewrite(n.History)
+	case n.Cut != nil:
+		return p.cut(resp, *n.Cut, strings.ToValidUTF8(n.Continue, "�"))
+	case n.Continue != "":
+		o.Continue += n.Continue
+	case len(n.Messages) > 0 && o.Continue != "":
+		return "", fmt.Errorf("%w adds messages where the environment goes on with the model's reply", ErrNext)
+	case len(n.Messages) > 0:
+		o.Messages = slices.Concat(o.Messages, n.Messages)
+	}
+	o = valid(o)
+	count := p.count(o)
+	if p.c.MaxResponseTokens > 0 && p.used+count >= p.c.MaxResponseTokens {
+		// The last tokens are the model's: what it could not answer to is
+		// not appended.
+		return traj.MaxTokens, nil
+	}
+	p.used += count
+	p.observe(o)
+	return "", nil
+}
+
+// errNoReviser is an agent whose conversation nobody can change.
+var errNoReviser = errors.New("the agent's conversation cannot be changed: it is no agent.Reviser")
+
+// cut takes back the end of the reply, and puts a text in its place.
+func (p *player) cut(resp *traj.Response, at int, more string) (end traj.Termination, err error) {
+	reviser, ok := p.agent.(agent.Reviser)
+	if !ok {
+		return "", errNoReviser
+	}
+	text := replyText(resp)
+	c := traj.Cut{Bytes: at, Tokens: -1}
+	step := &p.t.Steps[len(p.t.Steps)-1]
+	splitter, exact := p.c.Model.(agent.TokenSplitter)
+	if exact && step.Sequence >= 0 {
+		whole := 0
+		c.Tokens, whole = splitter.SplitTokens(resp.SampledIDs, text, at)
+		c.Rest = text[whole:at]
+	}
+	o := traj.Observation{Continue: c.Rest + more}
+	count := p.count(o)
+	if p.c.MaxResponseTokens > 0 && p.used+count >= p.c.MaxResponseTokens {
+		return traj.MaxTokens, nil
+	}
+	p.used += count
+	if c.Tokens >= 0 {
+		p.t.Cut(c)
+	} else { // which of the tokens are cut off is not known: none is trained on
+		p.t.Weigh([]float64{0})
+	}
+	reviser.Cut(c, more)
+	p.conversation.Cut(c, more)
+	p.t.Messages = p.conversation.Messages
+	if p.watcher != nil {
+		p.emit(Observed{o})
+	}
+	return "", nil
+}
+
+// rewrite puts a history in the place of the conversation.
+func (p *player) rewrite(history []traj.Message) (end traj.Termination, err error) {
+	reviser, ok := p.agent.(agent.Reviser)
+	if !ok {
+		return "", errNoReviser
+	}
+	p.used = p.t.CompletionTokens // what the next prompt takes, it will tell
+	if p.c.MaxResponseTokens > 0 && p.used >= p.c.MaxResponseTokens {
+		return traj.MaxTokens, nil
+	}
+	o := valid(traj.Observation{Messages: history})
+	reviser.Rewrite(o.Messages)
+	p.conversation.Rewrite(o.Messages)
+	p.t.Messages = p.conversation.Messages
+	if p.watcher != nil {
+		p.emit(Observed{o})
+	}
+	return "", nil
+}

@@ -1,0 +1,30 @@
+package rewards
+
+import (
+	"context"
+	"fmt"
+
+	"agentcli/traj"
+)
+
+// envReward is the sum of what the environment, or the scheduler, gave for the steps. They
+// keep it: what is earned at a step is credited there.
+type envReward struct{}
+
+func (envReward) Name() string { return "env" }
+
+func (envReward) Score(_ context.Context, t *traj.Trajectory) (Score, error) {
+	if ok, err := scorable(t); !ok {
+		return Score{}, err
+	}
+	total := 0.0
+	for i := range t.Steps {
+		if r := t.Steps[i].Reward; r != nil {
+			total += *r
+		}
+	}
+	if !traj.Finite(total) {
+		return Score{}, fmt.Errorf("reward env: the rewards of the steps add up to %v", total)
+	}
+	return Score{Value: &total, Parts: []traj.Part{{Name: "env", Value: total}}}, nil
+}

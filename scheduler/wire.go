@@ -1,0 +1,282 @@
+package scheduler
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"agentcli/datasets"
+	"agentcli/engine"
+	"agentcli/internal/malformed"
+	"agentcli/internal/text"
+	"agentcli/traj"
+)
+
+// wireTask is a task as programs are told it: without its messages, which stand beside it.
+type wireTask struct {
+	ID       string          `json:"id"`
+	Dataset  string          `json:"dataset"`
+	Split    string          `json:"split,omitempty"`
+	Question string          `json:"question"`
+	Answers  []string        `json:"answers"`
+	Meta     json.RawMessage `json:"meta"`
+}
+
+func taskOf(t *traj.Task) wireTask {
+	w := wireTask{t.ID, t.Dataset, t.Split, t.Question, t.Answers, t.Meta}
+	if w.Answers == nil {
+		w.Answers = []string{}
+	}
+	if len(w.Meta) == 0 {
+		w.Meta = json.RawMessage("{}")
+	}
+	return w
+}
+
+// wireMessages are messages, never null.
+func wireMessages(ms []traj.Message) []traj.Message {
+	if ms == nil {
+		return []traj.Message{}
+	}
+	return ms
+}
+
+// wireReply is a reply as programs are told it.
+type wireReply struct {
+	Content      string           `json:"content"`
+	Reasoning    string           `json:"reasoning,omitempty"`
+	Text         string           `json:"text"` // as the model wrote it; what cut counts
+	FinishReason string           `json:"finish_reason"`
+	ToolCalls    []traj.ToolCall  `json:"tool_calls"`
+	CallErrors   []traj.CallError `json:"call_errors,omitempty"`
+	TokenIDs     []int32          `json:"token_ids"`
+}
+
+// wireObservation is what the environment said.
+type wireObservation struct {
+	Messages   []traj.Message `json:"messages"`
+	Continue   string         `json:"continue,omitempty"`
+	Reward     *float64       `json:"reward,omitempty"`
+	Done       bool           `json:"done"`
+	ToolErrors int            `json:"tool_errors"`
+}
+
+// turnOf is a turn as programs are told it: what is new, so that a conversation costs what
+// it is long, however many turns it has.
+func turnOf(t *engine.Turn) map[string]any {
+	m := t.Reply.Message
+	reply := wireReply{Content: m.Content, Reasoning: m.Reasoning, Text: t.Text, FinishReason: t.Reply.FinishReason,
+		ToolCalls: m.ToolCalls, CallErrors: t.Reply.CallErrors, TokenIDs: t.Reply.SampledIDs}
+	if reply.ToolCalls == nil {
+		reply.ToolCalls = []traj.ToolCall{}
+	}
+	if reply.TokenIDs == nil {
+		reply.TokenIDs = []int32{}
+	}
+	out := map[string]any{"turn": t.Number, "last": t.Last, "final": t.Action.Final, "reply": reply, "observation": nil}
+	if r := t.Env; r != nil {
+		out["observation"] = wireObservation{wireMessages(r.Observation.Messages), r.Observation.Continue, r.Reward, r.Done, r.ToolErrors}
+	}
+	return out
+}
+
+// ErrAnswer is in the error of an answer that says what cannot be said.
+var ErrAnswer = errors.New("its answer")
+
+// readObject reads an answer whose keys are those of into. {"error": …} is its error.
+func readObject(b []byte, into map[string]any) error {
+	var fields map[string]json.RawMessage
+	if err := json.Unmarshal(b, &fields); err != nil {
+		return fmt.Errorf("%w is no JSON object: %s", ErrAnswer, shown(b))
+	}
+	if raw, ok := fields["error"]; ok && string(raw) != "null" {
+		var said string
+		if json.Unmarshal(raw, &said) != nil {
+			said = string(raw)
+		}
+		return fmt.Errorf("%w is an error: %s", ErrAnswer, text.Cut(text.OneLine(said), 300))
+	}
+	delete(fields, "id")
+	delete(fields, "error")
+	for _, key := range slices.Sorted(maps.Keys(fields)) {
+		to, ok := into[key]
+		if !ok {
+			keys := slices.Sorted(maps.Keys(into))
+			remedy := ""
+			if near := text.Nearest(key, keys); near != "" {
+				remedy = fmt.Sprintf("; did you mean %s?", near)
+			}
+			return fmt.Errorf("%w has the key %q, which means nothing here%s (the keys are %s)", ErrAnswer, text.Cut(key, 40), remedy,
+				strings.Join(keys, ", "))
+		}
+		if err := json.Unmarshal(fields[key], to); err != nil {
+			return fmt.Errorf("%w has %s: %w", ErrAnswer, malformed.Field(key, malformed.Type, "%s", shown(fields[key])), err)
+		}
+	}
+	return nil
+}
+
+func shown(b []byte) string { return text.Cut(text.OneLine(string(b)), 80) }
+
+// messageList reads messages in OpenAI's shape.
+type messageList []traj.Message
+
+// UnmarshalJSON implements json.Unmarshaler.
+func (l *messageList) UnmarshalJSON(b []byte) error {
+	var list any
+	if err := json.Unmarshal(b, &list); err != nil {
+		return err
+	}
+	*l = messageList{}
+	if all, ok := list.([]any); list == nil || ok && len(all) == 0 {
+		return nil
+	}
+	got, err := datasets.ReadMessages(list)
+	*l = got
+	return err
+}
+
+// numbers reads one number for all, or a list.
+type numbers []float64
+
+// UnmarshalJSON implements json.Unmarshaler.
+func (n *numbers) UnmarshalJSON(b []byte) error {
+	var one float64
+	if string(b) != "null" && json.Unmarshal(b, &one) == nil {
+		*n = numbers{one}
+		return nil
+	}
+	return json.Unmarshal(b, (*[]float64)(n))
+}
+
+// readStart reads the answer to start.
+func readStart(b []byte, o *engine.Opening) error {
+	var messages *messageList
+	if err := readObject(b, map[string]any{"messages": &messages, "infos": &o.Info}); err != nil {
+		return err
+	}
+	if messages != nil {
+		o.Messages = *messages
+	}
+	return nil
+}
+
+// wireSampling is what a program may say of sampling.
+type wireSampling struct {
+	Temperature *float64 `json:"temperature"`
+	TopP        *float64 `json:"top_p"`
+	TopK        *int     `json:"top_k"`
+	MinP        *float64 `json:"min_p"`
+	MaxTokens   *int     `json:"max_tokens"`
+	Stop        []string `json:"stop"`
+}
+
+// over puts it over the run's sampling.
+func (w *wireSampling) over(s traj.Sampling) (*traj.Sampling, error) {
+	for name, bad := range map[string]bool{
+		"temperature": w.Temperature != nil && !(*w.Temperature >= 0 && *w.Temperature <= 100),
+		"top_p":       w.TopP != nil && !(*w.TopP > 0 && *w.TopP <= 1),
+		"min_p":       w.MinP != nil && !(*w.MinP >= 0 && *w.MinP <= 1),
+		"top_k":       w.TopK != nil && *w.TopK < -1,
+		"max_tokens":  w.MaxTokens != nil && *w.MaxTokens < 1,
+	} {
+		if bad {
+			return nil, fmt.Errorf("%w has a %s in sampling that is out of range", ErrAnswer, name)
+		}
+	}
+	if w.Temperature != nil {
+		s.Temperature = w.Temperature
+	}
+	set(&s.TopP, w.TopP)
+	set(&s.TopK, w.TopK)
+	set(&s.MinP, w.MinP)
+	set(&s.MaxTokens, w.MaxTokens)
+	if w.Stop != nil {
+		s.Stop = w.Stop
+	}
+	return &s, nil
+}
+
+func set[T any](to, from *T) {
+	if from != nil {
+		*to = *from
+	}
+}
+
+// readNext reads the answer to next.
+func readNext(b []byte, t *engine.Turn) (n engine.Next, err error) {
+	var (
+		done, tools       *bool
+		reason, more      *string
+		messages, history *messageList
+		weights           numbers
+		sampling          json.RawMessage
+	)
+	if err := readObject(b, map[string]any{"done": &done, "reason": &reason, "messages": &messages, "continue": &more, "cut": &n.Cut,
+		"history": &history, "reward": &n.Reward, "weights": &weights, "infos": &n.Info, "tools": &tools, "sampling": &sampling}); err != nil {
+		return n, err
+	}
+	if messages != nil {
+		n.Messages = *messages
+	}
+	if more != nil {
+		n.Continue = *more
+	}
+	if history != nil {
+		n.History = *history
+	}
+	n.Weights = weights
+	n.NoTools = tools != nil && !*tools
+	ends := done != nil && *done
+	switch {
+	case reason != nil && !ends:
+		return n, fmt.Errorf(`%w has a reason, and no "done": true`, ErrAnswer)
+	case ends:
+		n.Stop = endOf(reason, t.Action.Final)
+		if reason != nil && string(n.Stop) != *reason {
+			n.Info = withReason(n.Info, *reason)
+		}
+	case more != nil && *more == "" && n.Cut == nil:
+		return n, fmt.Errorf("%w continues the reply with no text", ErrAnswer)
+	}
+	if len(sampling) > 0 && string(sampling) != "null" {
+		var w wireSampling
+		if err := readObject(sampling, map[string]any{"temperature": &w.Temperature, "top_p": &w.TopP, "top_k": &w.TopK, "min_p": &w.MinP,
+			"max_tokens": &w.MaxTokens, "stop": &w.Stop}); err != nil {
+			return n, fmt.Errorf("sampling: %w", err)
+		}
+		n.Sampling, err = w.over(t.Sampling)
+	}
+	return n, err
+}
+
+// endOf is how a trajectory ends for a reason in a program's own words.
+func endOf(reason *string, final bool) traj.Termination {
+	if reason != nil {
+		if end := traj.Termination(*reason); slices.Contains(traj.Terminations, end) && !end.Infrastructure() {
+			return end
+		}
+	} else if final {
+		return traj.Answered
+	}
+	return traj.EnvDone
+}
+
+// withReason keeps a program's own words for an end in the info.
+func withReason(info traj.Info, reason string) traj.Info {
+	all := map[string]json.RawMessage{}
+	if len(info) > 0 && json.Unmarshal(info, &all) != nil {
+		return info // it is said elsewhere what is wrong with it
+	}
+	if _, has := all["reason"]; !has {
+		all["reason"], _ = json.Marshal(reason)
+	}
+	b, err := json.Marshal(all)
+	if err != nil {
+		return info
+	}
+	return b
+}
