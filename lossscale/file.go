@@ -7,7 +7,10 @@ import (
 	"io"
 	"math"
 	"regexp"
+	"strconv"
 	"strings"
+	"unicode"
+	"unicode/utf8"
 
 	"agentcli/internal/malformed"
 )
@@ -31,10 +34,10 @@ func readRule(name string, data []byte) (*rule, error) {
 		parts = map[string][]entry{}
 		for _, e := range entries {
 			if e.key != "response" && e.key != "query" {
-				return nil, malformed.Field(e.key, malformed.Unsupported, "want response and query beside each other, and no other key")
+				return nil, malformed.Field(nameOf(e.key), malformed.Unsupported, "want response and query beside each other, and no other key")
 			}
 			if parts[e.key], err = object(e.value); err != nil {
-				return nil, &malformed.Error{Field: e.key, Err: err}
+				return nil, &malformed.Error{Field: nameOf(e.key), Err: err}
 			}
 		}
 	}
@@ -43,7 +46,7 @@ func readRule(name string, data []byte) (*rule, error) {
 	}
 	for _, k := range r.queries {
 		if len(k.weights) != 1 {
-			return nil, malformed.Field(k.text, malformed.Mismatch, "a text of query has one number, the weight of the reply; got %v", k.weights)
+			return nil, malformed.Field(nameOf(k.text), malformed.Mismatch, "a text of query has one number, the weight of the reply; got %v", k.weights)
 		}
 	}
 	if r.keys, err = keysOf(parts["response"]); err != nil {
@@ -57,6 +60,14 @@ func readRule(name string, data []byte) (*rule, error) {
 
 // example is a file of a rule, for errors.
 const example = `{"<tool_call>.+?</tool_call>": [2.0]}`
+
+// nameOf is a key as errors name it, on one line.
+func nameOf(key string) string {
+	if strings.ContainsFunc(key, func(r rune) bool { return !unicode.IsPrint(r) || r == utf8.RuneError }) {
+		return strconv.Quote(key)
+	}
+	return key
+}
 
 // entry is a key of an object with its value.
 type entry struct {
@@ -94,7 +105,7 @@ func object(data []byte) ([]entry, error) {
 			return nil, badValue(e.key, data[at:], err)
 		}
 		if seen[e.key] {
-			return nil, malformed.Field(e.key, malformed.Duplicate, "it is there twice; leave one of them out")
+			return nil, malformed.Field(nameOf(e.key), malformed.Duplicate, "it is there twice; leave one of them out")
 		}
 		seen[e.key] = true
 		entries = append(entries, e)
@@ -112,9 +123,9 @@ func object(data []byte) ([]entry, error) {
 func badValue(key string, rest []byte, err error) error {
 	value := bytes.TrimLeft(rest, " \t\r\n:[,-.0123456789")
 	if bytes.HasPrefix(value, []byte("NaN")) || bytes.HasPrefix(value, []byte("Infinity")) {
-		return malformed.Field(key, malformed.Range, "NaN and Infinity are no weights; want numbers of at least 0")
+		return malformed.Field(nameOf(key), malformed.Range, "NaN and Infinity are no weights; want numbers of at least 0")
 	}
-	return malformed.Field(key, malformed.Syntax, "not JSON: %w", err)
+	return malformed.Field(nameOf(key), malformed.Syntax, "not JSON: %w", err)
 }
 
 // keysOf reads the weights of keys.
@@ -124,17 +135,17 @@ func keysOf(entries []entry) ([]*key, error) {
 		k := &key{text: e.key}
 		numbers, err := numbersOf(e.value)
 		if err != nil {
-			return nil, malformed.Field(e.key, malformed.Type, "want one number, or two for a keyword; got %.60s", e.value)
+			return nil, malformed.Field(nameOf(e.key), malformed.Type, "want one number, or two for a keyword; got %.60q", e.value)
 		}
 		for _, n := range numbers {
 			w, err := n.Float64()
 			if err != nil || !(w >= 0) || math.IsInf(w, 0) {
-				return nil, malformed.Field(e.key, malformed.Range, "the weight %s is not a number of at least 0", n)
+				return nil, malformed.Field(nameOf(e.key), malformed.Range, "the weight %s is not a number of at least 0", n)
 			}
 			k.weights = append(k.weights, w)
 		}
 		if n := len(k.weights); n != 1 && n != 2 {
-			return nil, malformed.Field(e.key, malformed.Mismatch,
+			return nil, malformed.Field(nameOf(e.key), malformed.Mismatch,
 				"it has %d numbers; want one for a pattern, or two for a keyword and what follows it", n)
 		}
 		if e.key == "" {
@@ -171,14 +182,14 @@ func (r *rule) compile() error {
 	var parts []string
 	for i, k := range r.keys {
 		if r.keyword = len(r.keys[0].weights) == 2; r.keyword != (len(k.weights) == 2) {
-			return malformed.Field(k.text, malformed.Mismatch,
+			return malformed.Field(nameOf(k.text), malformed.Mismatch,
 				"a file has patterns of one number or keywords of two, not both (%q has %d); make two files of it and chain them: A.json+B.json",
 				r.keys[0].text, len(r.keys[0].weights))
 		}
 		if r.keyword {
 			for _, before := range r.keys[:i] {
 				if strings.HasPrefix(k.text, before.text) {
-					return malformed.Field(k.text, malformed.Mismatch,
+					return malformed.Field(nameOf(k.text), malformed.Mismatch,
 						"it begins with the keyword %q before it, which matches in its place; put the longer one first", before.text)
 				}
 			}
@@ -187,14 +198,16 @@ func (r *rule) compile() error {
 		}
 		one, err := translate(k.text)
 		if err != nil {
-			return &malformed.Error{Field: k.text, Err: err}
+			return &malformed.Error{Field: nameOf(k.text), Err: err}
 		}
 		if k.start, err = regexp.Compile(`(?s)\A(?:` + one + `)`); err != nil {
-			return malformed.Field(k.text, malformed.Syntax, "%w", err)
+			return &malformed.Error{Field: nameOf(k.text), Err: notExpression(err)}
 		}
 		parts = append(parts, one)
 	}
 	var err error
-	r.any, err = regexp.Compile(`(?s)(?:` + strings.Join(parts, `)|(?:`) + `)`)
-	return err
+	if r.any, err = regexp.Compile(`(?s)(?:` + strings.Join(parts, `)|(?:`) + `)`); err != nil { // too large together
+		return notExpression(err)
+	}
+	return nil
 }

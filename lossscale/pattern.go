@@ -1,6 +1,7 @@
 package lossscale
 
 import (
+	"errors"
 	"fmt"
 	"regexp"
 	"regexp/syntax"
@@ -35,12 +36,21 @@ func translate(pattern string) (string, error) {
 	}
 	parsed, err := syntax.Parse(t.out.String(), syntax.Perl|syntax.DotNL)
 	if err != nil {
-		return "", malformed.Errorf(malformed.Syntax, "not a regular expression: %w", err)
+		return "", notExpression(err)
 	}
 	if canBeEmpty(parsed) {
 		return "", malformed.Errorf(malformed.Range, "the pattern matches the empty text, which is everywhere; let it match at least one character")
 	}
 	return t.out.String(), nil
+}
+
+// notExpression is the error of a pattern that does not parse. It leaves out where: that would be
+// the translation, which nobody wrote.
+func notExpression(err error) error {
+	if e := (*syntax.Error)(nil); errors.As(err, &e) {
+		return malformed.Errorf(malformed.Syntax, "not a regular expression: %s", e.Code)
+	}
+	return malformed.Errorf(malformed.Syntax, "not a regular expression: %w", err)
 }
 
 // translation is a pattern that is being translated.
