@@ -45,19 +45,14 @@ func Names() []string {
 // Split takes a loss scale apart: its strategy, Default where it names none, and its rules
 // with + between them, "" where it has none.
 func Split(scale string) (strategy, rules string) {
-	first, rest, _ := strings.Cut(scale, "+")
-	if slices.Contains(Strategies, first) {
-		return first, rest
+	first, rest, more := strings.Cut(scale, "+")
+	switch {
+	case !slices.Contains(Strategies, first):
+		return Default, scale
+	case more && rest == "":
+		return first, "+" // which Open refuses
 	}
-	return Default, scale
-}
-
-// Join is the inverse of Split.
-func Join(strategy, rules string) string {
-	if rules == "" {
-		return strategy
-	}
-	return strategy + "+" + rules
+	return first, rest
 }
 
 // MapFiles gives the rules with f applied to the names of files among them.
@@ -129,7 +124,7 @@ func open(name string) (*rule, error) {
 	if isFile(name) {
 		data, err := os.ReadFile(name)
 		if err != nil {
-			return nil, setting.Errorf("%s: cannot read the rule: %w", setting.Name("LossScale"), err)
+			return nil, setting.Errorf("%s: cannot read the rule: %w; look at the path", setting.Name("LossScale"), err)
 		}
 		one, err := readRule(name, data)
 		if err != nil {

@@ -21,9 +21,9 @@ func TestAScaleIsAStrategyAndRules(t *testing.T) {
 		if [2]string{strategy, rules} != want {
 			t.Errorf("%s: %q and %q", scale, strategy, rules)
 		}
-		if again, more := Split(Join(strategy, rules)); again != strategy || more != rules {
-			t.Errorf("%s: joined it is %s", scale, Join(strategy, rules))
-		}
+	}
+	if _, rules := Split("all+"); rules == "" {
+		t.Error("a + without a rule is passed over")
 	}
 	if got := MapFiles("hermes+a.json+./b", strings.ToUpper); got != "hermes+A.JSON+./B" || len(Files(got)) != 1 {
 		t.Errorf("%s, files %v", got, Files(got))
@@ -31,7 +31,7 @@ func TestAScaleIsAStrategyAndRules(t *testing.T) {
 }
 
 func TestAnUnknownRuleIsRefused(t *testing.T) {
-	for _, rules := range []string{"hermess", "hermes+nonsense", "hermes+last_round", "hermes+", "+", "Hermes"} {
+	for _, rules := range []string{"hermess", "hermes+nonsense", "hermes+last_round", "hermes++react", "hermes+", "+", "Hermes"} {
 		_, err := Open(rules)
 		var s *setting.Error
 		if !errors.Is(err, ErrUnknownRule) || !errors.As(err, &s) || s.Names[0] != "LossScale" {

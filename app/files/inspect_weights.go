@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"agentcli/app/console"
+	"agentcli/internal/exit"
 	"agentcli/internal/setting"
 	"agentcli/lossscale"
 	"agentcli/model/tokenizer"
@@ -26,7 +27,7 @@ func openWeighing(o InspectOptions, model string) (*weighing, error) {
 	strategy, names := lossscale.Split(o.LossScale)
 	rules, err := lossscale.Open(names)
 	if err != nil {
-		return nil, err
+		return nil, exit.UsageError{Err: err}
 	}
 	w := &weighing{strategy: strategy, rules: rules}
 	if rules != nil {
