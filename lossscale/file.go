@@ -46,7 +46,8 @@ func readRule(name string, data []byte) (*rule, error) {
 	}
 	for _, k := range r.queries {
 		if len(k.weights) != 1 {
-			return nil, malformed.Field(nameOf(k.text), malformed.Mismatch, "a text of query has one number, the weight of the reply; got %v", k.weights)
+			return nil, malformed.Field(nameOf(k.text), malformed.Mismatch,
+				"a text of query has one number, the weight of the reply; got %v", k.weights)
 		}
 	}
 	if r.keys, err = keysOf(parts["response"]); err != nil {

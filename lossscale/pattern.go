@@ -39,7 +39,8 @@ func translate(pattern string) (string, error) {
 		return "", notExpression(err)
 	}
 	if canBeEmpty(parsed) {
-		return "", malformed.Errorf(malformed.Range, "the pattern matches the empty text, which is everywhere; let it match at least one character")
+		return "", malformed.Errorf(malformed.Range,
+			"the pattern matches the empty text, which is everywhere; let it match at least one character")
 	}
 	return t.out.String(), nil
 }

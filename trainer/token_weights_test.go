@@ -35,13 +35,12 @@ func weighedRuns() (all []weighedRun) {
 	}
 	policyRun := func(c Config) func(t *testing.T, episodes []*episode.Episode) ([]float64, Metrics) {
 		return func(t *testing.T, episodes []*episode.Episode) ([]float64, Metrics) {
-			actor, critic := newBigram(vocab, 1), (*bigram)(nil)
+			actor, critic := newBigram(vocab, 1), newCritic(4)
 			frozen := func(s *Trainer) { s.Ref, s.Teacher = newBigram(vocab, 2), newBigram(vocab, 3) }
 			if c.Algo != AlgoPPO {
 				m := train(t, actor, c, episodes, frozen)
 				return actor.steps[0], m[0]
 			}
-			critic = newCritic(4)
 			if c.SharedCritic {
 				actor.values, actor.valueGrad = critic.values, critic.valueGrad
 				m := trainPPO(t, actor, nil, c, episodes, frozen)

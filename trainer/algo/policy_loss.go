@@ -73,7 +73,8 @@ type Loss struct {
 // At computes the loss of one trajectory.
 func (l *Loss) At(s Span, c LossConfig) (Result, error) {
 	n := len(s.LP)
-	if len(s.Old) != n || len(s.Adv) != n || len(s.Weight) != n || s.ActionWeight != nil && len(s.ActionWeight) != n || (l.NeedsRollout() && len(s.RolloutLogprobs) != n) ||
+	if len(s.Old) != n || len(s.Adv) != n || len(s.Weight) != n || s.ActionWeight != nil && len(s.ActionWeight) != n ||
+		(l.NeedsRollout() && len(s.RolloutLogprobs) != n) ||
 		(l.Teacher && len(s.Teacher) != n) {
 		return Result{}, fmt.Errorf("loss %s: %d log-probs, %d old, %d of the rollout, %d advantages and %d weights",
 			l.Name, n, len(s.Old), len(s.RolloutLogprobs), len(s.Adv), len(s.Weight))
