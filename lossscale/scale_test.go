@@ -110,7 +110,7 @@ func TestPatternsArePythons(t *testing.T) {
 		`\s`: "\u2003", `\S+`: "ab]é٣", `[\s]`: "\u2003", `[^\S]`: "\u2003", `\d`: "٣", `[^\D]`: "٣", `\w+`: "ab", `[\w]+`: "ab", `\W`: "]",
 		`é{,2}`: "", `é{1,}`: "é", `\u00e9`: "é", `\U000000e9`: "é", `\xe9`: "é", `\351`: "é", `[\]]`: "]", `[]]`: "]", `[^]a]`: "b",
 		`(?P<x>b)`: "b", `(?:b)`: "b", `(?#note)b`: "b", `(?i:B)`: "b", `[[b]`: "b", `b\]`: "b]", `[a\-z]`: "a", `é.*\Z`: "é٣\u2003{x",
-		`{x`: "{x",
+		`{x`:   "{x",
 		`[\S]`: "a", `a+?`: "a", `^a`: "a", `\Aa`: "a", `b{1}`: "b", `[\d]`: "٣",
 	} {
 		const text = "ab]é٣\u2003{x"
@@ -138,7 +138,7 @@ func TestPatternsArePythons(t *testing.T) {
 		`a(?=b)`: malformed.Unsupported, `a(?!b)`: malformed.Unsupported, `(?<=a)b`: malformed.Unsupported, `(?<!a)b`: malformed.Unsupported,
 		`(?P<x>a)(?P=x)`: malformed.Unsupported, `(a)\1`: malformed.Unsupported, `(?>a)`: malformed.Unsupported,
 		`(a)?(?(1)b|c)d`: malformed.Unsupported,
-		`a*+b`: malformed.Unsupported, `a{2}+`: malformed.Unsupported, `a$`: malformed.Unsupported, `[\W]`: malformed.Unsupported,
+		`a*+b`:           malformed.Unsupported, `a{2}+`: malformed.Unsupported, `a$`: malformed.Unsupported, `[\W]`: malformed.Unsupported,
 		`(?x:a b)`: malformed.Unsupported, `(?i)a`: malformed.Unsupported, `\pL`: malformed.Syntax, `\Qa\E`: malformed.Syntax,
 		`\C`: malformed.Syntax,
 		`[a`: malformed.Syntax, `a\`: malformed.Syntax, `*a`: malformed.Syntax, `a{2000}`: malformed.Syntax, `(?#a`: malformed.Syntax,
