@@ -31,23 +31,24 @@ type scheduling struct {
 	given     *traj.Sampling
 }
 
-// openScheduler makes the trajectory's scheduler, and lets it replace the opening.
-func (p *player) openScheduler(ctx context.Context, o traj.Observation) (traj.Observation, error) {
-	if p.c.NewScheduler == nil {
+// open makes the trajectory's scheduler, and lets it replace the opening.
+func (s *scheduling) open(ctx context.Context, mk func(traj.Task) (Scheduler, error), t *traj.Trajectory,
+	o traj.Observation) (traj.Observation, error) {
+	if mk == nil {
 		return o, nil
 	}
-	s, err := p.c.NewScheduler(p.t.Task)
-	if s == nil || err != nil {
+	own, err := mk(t.Task)
+	if own == nil || err != nil {
 		return o, err
 	}
-	p.scheduler = scheduling{Scheduler: s, guard: guard{what: "the scheduler"}}
-	starter, ok := s.(Starter)
+	s.Scheduler, s.guard = own, guard{what: "the scheduler"}
+	starter, ok := own.(Starter)
 	if !ok {
 		return o, nil
 	}
 	var begin Opening
-	err = p.scheduler.guard.do(ctx, func() (err error) {
-		begin, err = starter.Start(ctx, Opening{Trajectory: p.t.ID, Task: &p.t.Task, Messages: o.Messages, Seed: p.t.Seed})
+	err = s.guard.do(ctx, func() (err error) {
+		begin, err = starter.Start(ctx, Opening{Trajectory: t.ID, Task: &t.Task, Messages: o.Messages, Seed: t.Seed})
 		return err
 	})
 	if err != nil {
@@ -56,7 +57,7 @@ func (p *player) openScheduler(ctx context.Context, o traj.Observation) (traj.Ob
 	if err := checkInfo(begin.Info); err != nil {
 		return o, err
 	}
-	p.scheduler.start = begin.Info
+	s.start = begin.Info
 	if begin.Messages != nil {
 		if len(begin.Messages) == 0 || begin.Messages[len(begin.Messages)-1].Role == traj.RoleAssistant {
 			return o, fmt.Errorf("%w begins with no messages, or with one of the model's last: want a user's", ErrNext)
@@ -78,13 +79,11 @@ func (s *scheduling) close(end traj.Termination) {
 }
 
 // sampling is that of the next turn.
-func (p *player) sampling() traj.Sampling {
-	own := p.limits.Sampling
-	s := p.scheduler.given
-	if s == nil {
+func (s *scheduling) sampling(own traj.Sampling) traj.Sampling {
+	if s.given == nil {
 		return own
 	}
-	next := *s
+	next := *s.given
 	if own.MaxTokens > 0 && (next.MaxTokens == 0 || next.MaxTokens > own.MaxTokens) {
 		next.MaxTokens = own.MaxTokens
 	}
@@ -92,21 +91,19 @@ func (p *player) sampling() traj.Sampling {
 }
 
 // next asks the scheduler what follows a reply, and keeps what it says of the step.
-func (p *player) next(ctx context.Context, turn int, last bool, resp *traj.Response, a traj.Action, answered *env.Result) (next Next, err error) {
-	t := Turn{Trajectory: p.t.ID, Number: turn, Last: last, Task: &p.t.Task, Messages: p.t.Messages, Text: replyText(resp),
-		Reply: resp, Action: a, Env: answered, Infos: p.t.Infos, Sampling: p.limits.Sampling}
-	own := p.scheduler.Scheduler
-	if own == nil {
+func (s *scheduling) next(ctx context.Context, t Turn, of *traj.Trajectory) (next Next, err error) {
+	if s.Scheduler == nil {
 		return ToolLoop{}.Next(ctx, t)
 	}
-	p.scheduler.noTools, p.scheduler.given = false, nil
-	err = p.scheduler.guard.do(ctx, func() (err error) {
-		if f, ok := own.(Finisher); ok {
+	t.Trajectory, t.Task, t.Messages, t.Infos = of.ID, &of.Task, of.Messages, of.Infos
+	s.noTools, s.given = false, nil
+	err = s.guard.do(ctx, func() (err error) {
+		if f, ok := s.Scheduler.(Finisher); ok {
 			if next.Stop, err = f.Finished(ctx, t); err != nil || next.Stop != "" {
 				return err
 			}
 		}
-		next, err = own.Next(ctx, t)
+		next, err = s.Scheduler.Next(ctx, t)
 		return err
 	})
 	if err == nil {
@@ -116,12 +113,12 @@ func (p *player) next(ctx context.Context, turn int, last bool, resp *traj.Respo
 		return Next{}, err
 	}
 	if next.Reward != nil {
-		p.t.Steps[len(p.t.Steps)-1].Reward = next.Reward
+		of.Steps[len(of.Steps)-1].Reward = next.Reward
 	}
-	p.t.Weigh(next.Weights)
-	p.t.SetInfo(withStart(next.Info, p.scheduler.start))
-	p.scheduler.start = nil
-	p.scheduler.noTools, p.scheduler.given = next.NoTools, next.Sampling
+	of.Weigh(next.Weights)
+	of.SetInfo(withStart(next.Info, s.start))
+	s.start = nil
+	s.noTools, s.given = next.NoTools, next.Sampling
 	return next, nil
 }
 

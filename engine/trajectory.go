@@ -85,7 +85,7 @@ func (p *player) play(ctx, own context.Context) (end traj.Termination, reason st
 	defer func() { p.scheduler.close(end) }()
 	obs, err := p.env.Reset(own, p.t.Task)
 	if err == nil {
-		obs, err = p.openScheduler(own, obs)
+		obs, err = p.scheduler.open(own, p.c.NewScheduler, p.t, obs)
 	}
 	if err == nil {
 		err = own.Err()
@@ -139,7 +139,8 @@ func (p *player) play(ctx, own context.Context) (end traj.Termination, reason st
 		} else if answered, err = p.step(own, action); err != nil {
 			return p.ended(ctx, own, traj.EnvFailed, err)
 		}
-		next, err := p.next(own, turn, last != "", resp, action, answered)
+		next, err := p.scheduler.next(own, Turn{Number: turn, Last: last != "", Text: replyText(resp), Reply: resp, Action: action,
+			Env: answered, Sampling: p.limits.Sampling}, p.t)
 		if answered != nil || p.scheduler.Scheduler != nil {
 			step.EnvMS = ms(p.c.Now().Sub(start))
 		}
@@ -202,7 +203,7 @@ func (p *player) turns() int {
 // ask calls the model. left is what remained of the trajectory's budget.
 func (p *player) ask(ctx context.Context, turn int) (resp *traj.Response, left int, err error) {
 	req := p.agent.Request()
-	req.Sampling = p.sampling()
+	req.Sampling = p.scheduler.sampling(p.limits.Sampling)
 	req.Seed = turnSeed(p.t.Seed, turn-1)
 	req.MaxPrompt = p.c.MaxPromptTokens
 	req.Group = p.t.GroupID

@@ -147,8 +147,8 @@ func appendLogprobs[T int32 | int64 | float32 | float64](out []traj.Logprob, val
 	return out
 }
 
-// weights reads a list of numbers that are at least 0; nil where there is none.
-func (n *node) weights() (out []float64, err error) {
+// weightList reads a list of numbers that are at least 0; nil where there is none.
+func weightList(n *node) (out []float64, err error) {
 	err = n.runs("numbers", func(c *cursor, i, j int, ok bool) error {
 		switch {
 		case !ok:

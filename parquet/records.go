@@ -275,7 +275,7 @@ func decodeWeights(n *node, t *traj.Trajectory) error {
 	}
 	i := 0
 	err := n.elements(func() error {
-		w, err := n.children[0].weights()
+		w, err := weightList(n.children[0])
 		switch {
 		case err != nil || i >= len(t.Sequences):
 		case w != nil && len(w) != len(t.Sequences[i].TokenIDs):

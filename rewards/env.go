@@ -14,8 +14,8 @@ type envReward struct{}
 func (envReward) Name() string { return "env" }
 
 func (envReward) Score(_ context.Context, t *traj.Trajectory) (Score, error) {
-	if ok, err := scorable(t); !ok {
-		return Score{}, err
+	if t.Termination.Infrastructure() {
+		return Score{}, nil
 	}
 	total := 0.0
 	for i := range t.Steps {

@@ -35,8 +35,13 @@ type Set struct {
 	close func()
 }
 
-// New makes the scheduler of one trajectory.
-func (s *Set) New(t traj.Task) (engine.Scheduler, error) { return s.make(t) }
+// New makes the scheduler of one trajectory; that of a nil Set is nil, the engine's loop.
+func (s *Set) New(t traj.Task) (engine.Scheduler, error) {
+	if s == nil {
+		return nil, nil
+	}
+	return s.make(t)
+}
 
 // Close ends what the schedulers share.
 func (s *Set) Close() error {
@@ -85,9 +90,9 @@ func Check(name string) error {
 	}
 	remedy := ""
 	if near := text.Nearest(name, Names()); near != "" {
-		remedy = fmt.Sprintf("; did you mean %s?", near)
+		remedy = fmt.Sprintf("did you mean %s? ", near)
 	}
-	return fmt.Errorf("%q: %w%s the schedulers are %s, exec:COMMAND and the address of a server", text.Cut(name, 80), ErrUnknown, remedy,
+	return fmt.Errorf("%q: %w; %sthe schedulers are %s, exec:COMMAND and the address of a server", text.Cut(name, 80), ErrUnknown, remedy,
 		strings.Join(Names(), ", "))
 }
 

@@ -90,3 +90,12 @@ func (c *Conversation) Cut(cut Cut, text string) {
 func (c *Conversation) Rewrite(history []Message) {
 	*c = Conversation{Messages: append([]Message(nil), history...)}
 }
+
+// Cut takes back the end of the model's last reply, which then goes on from there.
+type Cut struct {
+	Bytes int // of the reply's text, as the model wrote it, that stay
+	// Tokens are those of the reply's ids whose text is wholly within Bytes; the text of
+	// the others within Bytes is Rest. Without ids both are empty.
+	Tokens int
+	Rest   string
+}

@@ -49,6 +49,14 @@ func (x *Run) Metadata() (parquet.Metadata, error) {
 	return parquet.Metadata{Run: run}, err
 }
 
+// FileConfig is the form of the run's files of trajectories.
+func (x *Run) FileConfig() parquet.WriterConfig {
+	if x.schedulers == nil {
+		return parquet.WriterConfig{}
+	}
+	return parquet.WriterConfig{Columns: []string{parquet.ColumnInfos, parquet.ColumnLossWeights}}
+}
+
 // resumeHint is the command that goes on with this run.
 func (x *Run) resumeHint(rest string) string {
 	return strings.TrimSpace(fmt.Sprintf("agentcli %s %s %s %s", x.o.Command, setting.Name("Resume"), text.ShellWord(x.dir), rest))

@@ -36,18 +36,18 @@ type Run struct {
 	Source models.Source // where the model is from
 	Data   *datasets.Dataset
 
-	o        Options // with what the main environment and the dataset imply
-	s        console.Streams
-	envs     *envSetups
-	tools    *toolset        // of the main environment
-	reward   string          // that of a task without one of its own
-	grader   rewards.Options // of all rewards
-	scorer   *rewards.Scorer
-	judge    *models.Judge // nil: none
+	o      Options // with what the main environment and the dataset imply
+	s      console.Streams
+	envs   *envSetups
+	tools  *toolset        // of the main environment
+	reward string          // that of a task without one of its own
+	grader rewards.Options // of all rewards
+	scorer *rewards.Scorer
+	judge  *models.Judge // nil: none
 
 	schedulers *scheduler.Set // nil: the engine's loop
-	watchers observers
-	closers  []io.Closer
+	watchers   observers
+	closers    []io.Closer
 
 	dir     string
 	keepDir bool // the folder is the user's, not one in the cache
@@ -86,7 +86,7 @@ func SetUp(ctx context.Context, o Options, s console.Streams) (_ *Run, err error
 	if _, err = environmentNamed(o.Env); err != nil {
 		return nil, err
 	}
-	if err = x.o.scheduled(); err != nil {
+	if err = scheduled(&x.o); err != nil {
 		return nil, err
 	}
 	if err = x.openData(ctx); err != nil {
@@ -102,9 +102,10 @@ func SetUp(ctx context.Context, o Options, s console.Streams) (_ *Run, err error
 	if err = x.openReward(ctx); err != nil {
 		return nil, err
 	}
-	if err = x.openScheduler(ctx); err != nil {
+	if x.schedulers, err = openScheduler(ctx, x.o, x.scorer, x.Notice); err != nil {
 		return nil, err
 	}
+	x.closers = append(x.closers, x.schedulers)
 	if err = x.watchers.openMetrics(ctx, o.MetricsAddr, x.envs.specs(), s.Log()); err != nil {
 		return nil, err
 	}
@@ -150,9 +151,7 @@ func (x *Run) openReward(ctx context.Context) (err error) {
 	}
 	x.reward = x.o.Reward
 	if x.reward == "" {
-		if x.reward = x.Data.Reward; x.reward == "" && x.o.Scheduler == scheduler.GymName {
-			x.reward = "env"
-		}
+		x.reward = x.Data.Reward
 		if rewards.External(x.reward) && strings.HasSuffix(x.o.Dataset, registry.Extension) { // which somebody may have sent
 			return exit.Usagef("%s has the reward %s, which is not run or asked without being named: give %s %s, or another",
 				x.o.Dataset, text.Redact(x.reward), setting.Name("Reward"), text.ShellWord(x.reward))
@@ -277,8 +276,8 @@ func (x *Run) PlayPart(ctx context.Context, p Part, sink func(*traj.Trajectory) 
 		Reward:   x.scorer.Score,
 		Limits:   x.envs.limits,
 
-		NewScheduler: x.newScheduler(),
-		Run: p.Name, Policy: x.Source.Name,
+		NewScheduler: x.schedulers.New,
+		Run:          p.Name, Policy: x.Source.Name,
 		Tasks: p.Total, Count: p.Count, DistinctIDs: p.Distinct, Samples: p.Samples,
 		Seed: p.Seed, Sampling: o.Sampling, Parallel: o.Parallel,
 

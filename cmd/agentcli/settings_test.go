@@ -356,6 +356,7 @@ func TestRolloutsAreHeldToWhatIsFixed(t *testing.T) {
 		"continue-reply": "search_reply_test.go", "stream": "the server's replies are the same",
 		"env": "search_env_test.go", "judge": "judge_test.go", "judge-rubric": "judge_test.go", "judge-votes": "judge_test.go",
 		"judge-price-in": "judge_test.go", "judge-price-out": "judge_test.go", "failed-of": "compare.txt",
+		"gym-env": "scheduling.txt",
 	}
 	others := map[string][]string{
 		"model": {"wrong"}, "parser": {"hermes"}, "dataset": {"r.jsonl"}, "split": {"test"}, "level": {"2"},
@@ -365,7 +366,7 @@ func TestRolloutsAreHeldToWhatIsFixed(t *testing.T) {
 		"stop":           {"x"}, "stop-ids": {"7"}, "tools": {"none"}, "top-p": {".5"},
 		"min-p": {".5"}, "temperature": {".5"}, "fail-on-error": {"3"}, "budget-cost": {"9", "--price-in", "1"}, "sandbox": {"best-effort"},
 		"tool-env": {"SETTINGS_TEST"}, "tool-cache": {"on"}, "tool-cache-also": {"calculator", "--tool-cache", "on"},
-		"device": {"cpu"}, "seed": {"5"},
+		"device": {"cpu"}, "seed": {"5"}, "scheduler": {"gym_scheduler"},
 	}
 	t.Setenv("XDG_CACHE_HOME", t.TempDir())
 	looked := 0
