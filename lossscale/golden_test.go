@@ -3,6 +3,7 @@ package lossscale
 import (
 	"compress/gzip"
 	"encoding/json"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -179,24 +180,35 @@ func TestTokensOfHalfACharacterHaveAWeight(t *testing.T) {
 	}
 }
 
-// Replies are the stretches of sampled tokens; what is asked stands in the messages before.
+// Replies are the model's messages; what is asked stands in the messages before.
 func TestATrajectorysRepliesAreWeighed(t *testing.T) {
 	tok, err := tokenizer.Open("../policy/testdata/tiny-qwen3")
 	if err != nil {
 		t.Fatal(err)
 	}
+	end := special(t, tok)
 	var s traj.Sequence
-	put := func(text string, sampled bool) {
-		for _, id := range tok.EncodeOrdinary(text) {
+	put := func(text string, sampled, ends bool) {
+		ids := tok.EncodeOrdinary(text)
+		if ends {
+			ids = append(ids, end)
+		}
+		for _, id := range ids {
 			s.TokenIDs, s.LossMask = append(s.TokenIDs, id), append(s.LossMask, sampled)
 		}
 	}
-	put("q", false)
-	put("Action: a", true)
-	first := len(s.TokenIDs)
-	put("Observation: Action:", false)
-	put("yes", true)
-	x := &traj.Trajectory{Sequences: []traj.Sequence{s}, Messages: []traj.Message{{Role: traj.RoleUser, Content: "What is the value of x"},
+	put("q", false, true)
+	put("Action: a ", true, false)
+	put("Thought: Observation:", false, false) // inserted into the reply
+	put(" b ", true, false)
+	put("Thought:", true, true)
+	put("Action:", false, true) // a turn
+	last := len(s.TokenIDs)
+	put("yes", true, true)
+	s.Logprobs = make([]traj.Logprob, len(s.TokenIDs))
+	cut := s // what was cut off of the first reply
+	cut.Weights = make([]float64, len(s.TokenIDs))
+	x := &traj.Trajectory{Sequences: []traj.Sequence{cut, s}, Messages: []traj.Message{{Role: traj.RoleUser, Content: "What is the value of x"},
 		{Role: traj.RoleAssistant}, {Role: traj.RoleUser, Content: "q"}, {Role: traj.RoleAssistant},
 		{Role: traj.RoleTool, Content: "What is the tool you want to use"}, {Role: traj.RoleAssistant}}}
 	r, err := Open("agentflan")
@@ -206,17 +218,23 @@ func TestATrajectorysRepliesAreWeighed(t *testing.T) {
 	if !r.NeedsQueries() {
 		t.Error("agentflan does not read what was asked")
 	}
-	var by []float64 // neighbours that are equal once
+	got := map[float64]string{}
 	all := r.Trajectory(tok, x)
-	for _, w := range all[0] {
-		if len(by) == 0 || by[len(by)-1] != w {
-			by = append(by, w)
+	for k, w := range all[1] {
+		if !s.LossMask[k] && w != 1 {
+			t.Errorf("token %d was not sampled and weighs %v", k, w)
+		} else if s.LossMask[k] && !tok.Special(s.TokenIDs[k]) {
+			got[w] += string(tok.Bytes(s.TokenIDs[k]))
 		}
 	}
-	if want := []float64{1, 3, 1, 3}; !slices.Equal(by, want) { // Action:, what follows it, the tool, the second reply
-		t.Errorf("%v, want %v: %v", by, want, all)
+	// a follows Action:, b what was inserted; the tool's message gives the last reply its weight.
+	if want := map[float64]string{1: "Action:Thought:", 3: " a yes", 0: " b "}; !maps.Equal(got, want) {
+		t.Errorf("%v, want %v: %v", got, want, all)
 	}
-	if i, at := LastReply(x.Sequences); i != 0 || at <= first || s.LossMask[at-1] || !s.LossMask[at] {
+	if slices.Min(all[0]) != 1 || slices.Max(all[0]) != 1 {
+		t.Errorf("what was cut off weighs %v", all[0])
+	}
+	if i, at := LastReply(x.Sequences); i != 1 || at != last {
 		t.Errorf("the last reply begins at %d of sequence %d", at, i)
 	}
 }

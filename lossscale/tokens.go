@@ -1,6 +1,7 @@
 package lossscale
 
 import (
+	"slices"
 	"strings"
 
 	"agentcli/traj"
@@ -43,34 +44,60 @@ func (r *Rules) Tokens(v Vocabulary, ids []int32, queries []string) []float64 {
 }
 
 // Trajectory gives the weight of each token of each sequence, [sequences][tokens]: that of
-// Tokens for the replies, which are the stretches of sampled tokens, and 1 between them.
-// What a reply answers are the messages before it that no reply is between.
+// Tokens for what was sampled, and 1 for the rest. A reply is one message of the model: what
+// was inserted into it, as a scheduler or a search environment does, belongs to its text.
+// What it answers are the messages before it that no other reply is between. Sequences whose
+// tokens weigh 0 already, such as those of what was cut off, are passed over.
 func (r *Rules) Trajectory(v Vocabulary, t *traj.Trajectory) [][]float64 {
-	all, replies := make([][]float64, len(t.Sequences)), 0
+	all, total := make([][]float64, len(t.Sequences)), 0
+	replies := make([][]span, len(t.Sequences))
 	for i := range t.Sequences {
-		all[i] = make([]float64, len(t.Sequences[i].TokenIDs))
-		eachReply(&t.Sequences[i], func(int, int) { replies++ })
+		s := &t.Sequences[i]
+		all[i] = slices.Repeat([]float64{1}, len(s.TokenIDs))
+		if len(s.Weights) == 0 || slices.Max(s.Weights) > 0 {
+			replies[i] = repliesOf(v, s)
+			total += len(replies[i])
+		}
 	}
 	said := Queries(t.Messages)
-	k := max(len(said)-replies, 0) // worked examples are messages, and no replies
+	k := max(len(said)-total, 0) // worked examples are messages, and no replies
 	for i := range t.Sequences {
-		for at := range all[i] {
-			all[i][at] = 1
-		}
-		eachReply(&t.Sequences[i], func(from, to int) {
+		s := &t.Sequences[i]
+		for _, at := range replies[i] {
 			var queries []string
 			if len(said) > 0 {
 				queries = said[min(k, len(said)-1)]
 			}
-			copy(all[i][from:to], r.Tokens(v, t.Sequences[i].TokenIDs[from:to], queries))
+			for j, w := range r.Tokens(v, s.TokenIDs[at.from:at.to], queries) {
+				if s.LossMask[at.from+j] {
+					all[i][at.from+j] = w
+				}
+			}
 			k++
-		})
+		}
 	}
 	return all
 }
 
-// eachReply calls f for each stretch of sampled tokens.
-func eachReply(s *traj.Sequence, f func(from, to int)) {
+// span are the tokens from one place to before another.
+type span struct{ from, to int }
+
+// repliesOf are where the replies of a sequence stand. Between two of them the template
+// writes a control token, if only that which begins a turn.
+func repliesOf(v Vocabulary, s *traj.Sequence) (all []span) {
+	eachStretch(s, func(from, to int) {
+		n := len(all) - 1
+		if n >= 0 && !v.Special(s.TokenIDs[all[n].to-1]) && !slices.ContainsFunc(s.TokenIDs[all[n].to:from], v.Special) {
+			all[n].to = to
+			return
+		}
+		all = append(all, span{from, to})
+	})
+	return all
+}
+
+// eachStretch calls f for each stretch of sampled tokens.
+func eachStretch(s *traj.Sequence, f func(from, to int)) {
 	for from := 0; from < len(s.LossMask); from++ {
 		if !s.LossMask[from] {
 			continue
@@ -84,12 +111,12 @@ func eachReply(s *traj.Sequence, f func(from, to int)) {
 	}
 }
 
-// LastReply is where the last stretch of sampled tokens begins, by sequence and token; -1
-// where nothing was sampled.
+// LastReply is where the last stretch of sampled tokens begins, by sequence and token: what
+// the last model call gave. It is -1 where nothing was sampled.
 func LastReply(sequences []traj.Sequence) (sequence, token int) {
 	sequence = -1
 	for i := range sequences {
-		eachReply(&sequences[i], func(from, _ int) { sequence, token = i, from })
+		eachStretch(&sequences[i], func(from, _ int) { sequence, token = i, from })
 	}
 	return sequence, token
 }
