@@ -209,7 +209,8 @@ func TestATrajectorysRepliesAreWeighed(t *testing.T) {
 	cut := s // what was cut off of the first reply
 	cut.Weights = make([]float64, len(s.TokenIDs))
 	x := &traj.Trajectory{Sequences: []traj.Sequence{cut, s}, Messages: []traj.Message{
-		{Role: traj.RoleUser, Content: "What is the value of x"}, {Role: traj.RoleAssistant}, {Role: traj.RoleUser, Content: "q"}, {Role: traj.RoleAssistant},
+		{Role: traj.RoleUser, Content: "What is the value of x"}, {Role: traj.RoleAssistant},
+		{Role: traj.RoleUser, Content: "q"}, {Role: traj.RoleAssistant},
 		{Role: traj.RoleTool, Content: "What is the tool you want to use"}, {Role: traj.RoleAssistant}}}
 	r, err := Open("agentflan")
 	if err != nil {
