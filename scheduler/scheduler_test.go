@@ -491,6 +491,13 @@ func TestTheExamplesInPython(t *testing.T) {
 	if got, _ := json.Marshal(x.Infos); x.Termination != traj.Answered || len(x.Steps) != 2 || string(got) != `[null,{"tips":1}]` {
 		t.Errorf("tip.py: %s %q %s", x.Termination, x.Error, got)
 	}
+	b, err := os.ReadFile("../examples/scheduler_python/tip.py")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if doc, err := os.ReadFile("../docs/scheduling.md"); err != nil || !strings.Contains(string(doc), string(b)) {
+		t.Errorf("docs/scheduling.md does not show the example as it is: %v", err)
+	}
 	n = 0
 	x = play(t, open(t, python(t, "scheduler_python/summarise.py"), Options{}), func(r *traj.Request) string {
 		if n++; n == 12 {

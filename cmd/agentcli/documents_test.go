@@ -112,6 +112,8 @@ reward: exact
 -- mine.csv --
 q,right,wrong,context
 What is 1 * 2?,2,3,It is even.
+-- lakes.jsonl --
+{"id": "a", "question": "go", "env_config": {"name": "frozen_lake", "size": 3}}
 -- problems.jsonl --
 {"id": "t3", "question": "What is 1 * 2?", "answer": "2"}
 -- corpus.jsonl --
