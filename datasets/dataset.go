@@ -120,6 +120,9 @@ type Options struct {
 	Hub        *hub.Hub // nil: hub.FromEnv()
 	// Ahead lets Open return after the first rows of a file; the rest is for Check.
 	Ahead bool
+	// BadRow gets the error of each row of a file that cannot be a task, when Tasks comes to
+	// it, and the row is left out. nil: the first such row is an error.
+	BadRow func(error)
 	// Keep is what Import stores beside the rows: the keys that are not zero. nil: nothing.
 	Keep *registry.Entry
 	// Replace lets Import write over what was imported before.
