@@ -13,6 +13,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"sort"
 	"strings"
 
@@ -245,7 +246,7 @@ func Open(ctx context.Context, name string, o Options) (*Dataset, error) {
 		return nil, err
 	}
 	if e != nil && e.replaced && o.Notice != nil {
-		o.Notice(fmt.Sprintf("dataset %s is described by %s, in place of the program's own entry", name, e.Path))
+		o.Notice(ReplacedNotice(name, e.Path))
 	}
 	if e != nil && e.Generator != "" {
 		if len(o.Fields) > 0 {
@@ -346,7 +347,10 @@ func Names(cache string) []string {
 
 // unknown makes the one line for a name that nobody knows.
 func unknown(name, cache string) error {
-	names := Names(cache)
+	names := slices.DeleteFunc(Names(cache), func(n string) bool { // an entry that cannot be read is no choice
+		_, err := findEntry(n, Options{Cache: cache})
+		return err != nil
+	})
 	if strings.ContainsAny(name, `/\`) {
 		return &UnknownError{Name: name, err: fmt.Errorf(
 			"%w %q: there is no such file (.jsonl, .json, .csv, .parquet), and no dataset of that name (they are %s)",

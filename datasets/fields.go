@@ -326,11 +326,11 @@ func (m mapping) checkEnv(name string) error {
 	if m.envs == nil || name == "" || slices.Contains(m.envs, name) {
 		return nil
 	}
-	remedy := "they are " + strings.Join(m.envs, ", ")
+	remedy := "they are " + strings.Join(m.envs, ", ") + ";"
 	if near := text.Nearest(name, m.envs); near != "" {
 		remedy = "did you mean " + near + "?"
 	}
-	return setting.Errorf("there is no environment %q; %s %s plays all rows in one", text.Name(name, 40), remedy+";", setting.Name("Env"))
+	return setting.Errorf("there is no environment %q; %s %s plays all rows in one", text.Name(name, 40), remedy, setting.Name("Env"))
 }
 
 func keys(row map[string]any) string {

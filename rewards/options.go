@@ -104,6 +104,18 @@ func (o Options) Text() string {
 // ParseOptions reads options from a JSON object; an unknown name is an error.
 func ParseOptions(b []byte) (Options, error) { return Options{}.With(b) }
 
+// OptionsOf reads options from their keys and values, as ParseOptions does.
+func OptionsOf(values map[string]any) (Options, error) {
+	if len(values) == 0 {
+		return Options{}, nil
+	}
+	b, err := json.Marshal(values)
+	if err != nil {
+		return Options{}, malformedOptions(err)
+	}
+	return ParseOptions(b)
+}
+
 // With is the options with those of a JSON object over them, key by key: an object of one
 // reward changes the settings that it names. An unknown name is an error.
 func (o Options) With(b []byte) (Options, error) {
