@@ -59,7 +59,6 @@ func TestMessages(t *testing.T) {
 		"same.jsonl":     `{"id": "a", "question": "q", "answer": "2"}` + "\n" + `{"id": "a", "question": "r", "answer": "3"}`,
 		"blank.jsonl":    `{"id": "a", "question": "q"}`,
 		"torn.jsonl":     `{"id": "a", "question"`,
-		"options.jsonl":  `{"response": "2", "answer": "2", "options": {"strict": 3}}`,
 		"passages.jsonl": `{"id": "0", "contents": "x"}`,
 		"empty.jsonl":    "",
 		"listid.jsonl":   `{"id": [0], "contents": "x"}`,
