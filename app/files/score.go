@@ -261,6 +261,7 @@ func Score(ctx context.Context, o ScoreOptions, s console.Streams) error {
 }
 
 func scoreFile(ctx context.Context, o *ScoreOptions, s console.Streams) (*scoreSummary, error) {
+	given := o.Grader
 	if o.Reward == "" {
 		named, options, err := rewardOfFile(o.Path)
 		if err != nil {
@@ -280,6 +281,9 @@ func scoreFile(ctx context.Context, o *ScoreOptions, s console.Streams) (*scoreS
 		if labels, err = readLabels(ctx, o.Against); err != nil {
 			return nil, err
 		}
+	}
+	if err := models.CheckRewardSettings(o.Judge, given, o.Reward); err != nil {
+		return nil, err
 	}
 	j, err := models.OpenJudge(ctx, o.Judge, aheadOfProgram, s.Say)
 	if err != nil {
@@ -354,8 +358,8 @@ const maxFailedFirst = 100
 type scoreSummary struct {
 	name                                               string
 	rows, scored, right, answered, undecided, unspoken int
-	failed                                             int   // rows that the reward has no score for
-	first                                              error // of them
+	failed                                             int                  // rows that the reward has no score for
+	first                                              error                // of them
 	groups                                             map[string][]float64 // attempts at one task are not independent
 	changes                                            changes
 	labels                                             labelFile
