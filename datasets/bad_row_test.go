@@ -114,3 +114,24 @@ func TestAMissingFileIsAnErrorWhoeverWantsBadRows(t *testing.T) {
 		}
 	}
 }
+
+// Files of different names are different datasets, in every script; a name in ASCII stays as
+// it was.
+func TestFilesOfDifferentNamesAreDifferentDatasets(t *testing.T) {
+	for path, want := range map[string]string{
+		"a/b.jsonl": "b", "my file (2).jsonl.gz": "my-file-2-", "a--b.csv": "a--b", "x!?y.json": "x-y", ".jsonl": "file",
+		"\u6570\u5b66.jsonl": "\u6570\u5b66", "pru\u0308fung.csv": "pru\u0308fung",
+	} {
+		if got := FileName(path); got != want {
+			t.Errorf("%q is called %q, want %q", path, got, want)
+		}
+	}
+	seen := map[string]string{}
+	for _, path := range []string{"\u6570\u5b66.jsonl", "\u7269\u7406.jsonl", "\U0001f600.jsonl", "\U0001f680.jsonl", "-.jsonl"} {
+		name := FileName(path)
+		if other, ok := seen[name]; ok {
+			t.Errorf("%q and %q are both called %q", other, path, name)
+		}
+		seen[name] = path
+	}
+}

@@ -6,7 +6,9 @@
 package datasets
 
 import (
+	"cmp"
 	"context"
+	"crypto/sha256"
 	"errors"
 	"fmt"
 	"iter"
@@ -16,6 +18,7 @@ import (
 	"slices"
 	"sort"
 	"strings"
+	"unicode"
 
 	"agentcli/datasets/registry"
 	"agentcli/hub"
@@ -305,14 +308,28 @@ func looksLikeFile(name string) bool {
 
 var unsafeName = regexp.MustCompile(`[^A-Za-z0-9._-]+`)
 
-// FileName is the name of a file's dataset.
+// FileName is the name of a file's dataset: the file's without its ending, with a - for other
+// characters than letters, digits, dots, - and _. Two names that differ in such characters
+// beyond ASCII stay two names: they end in a hash.
 func FileName(path string) string {
-	base := filepath.Base(path)
-	s := unsafeName.ReplaceAllString(withoutFormat(base), "-")
-	if s == "" {
-		return "file"
+	base := withoutFormat(filepath.Base(path))
+	var b strings.Builder
+	replaced, lost := false, false
+	for _, c := range base {
+		if unicode.In(c, unicode.Letter, unicode.Digit, unicode.Mark) || strings.ContainsRune("._-", c) {
+			b.WriteRune(c)
+			replaced = false
+			continue
+		}
+		if !replaced {
+			b.WriteByte('-')
+		}
+		replaced, lost = true, lost || c > unicode.MaxASCII
 	}
-	return s
+	if lost {
+		fmt.Fprintf(&b, "-%.4x", sha256.Sum256([]byte(base)))
+	}
+	return cmp.Or(b.String(), "file")
 }
 
 // Names are all names that Open knows, in order: benchmarks and generators of the program,
@@ -376,7 +393,11 @@ func unknown(name, cache string) error {
 		}
 		hint = "did you mean " + strings.Join(e.Near, " or ") + "?"
 	}
+	own := unsafeName.ReplaceAllString(name, "-")
+	if !registry.IsName(own) {
+		own = "NAME"
+	}
 	e.err = setting.Errorf("%w %q: %s A file of your own: give its path, or `%s %s FILE`",
-		ErrUnknown, name, hint, setting.Name("datasets.Import"), unsafeName.ReplaceAllString(name, "-"))
+		ErrUnknown, name, hint, setting.Name("datasets.Import"), own)
 	return e
 }
