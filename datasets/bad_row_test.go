@@ -135,3 +135,28 @@ func TestFilesOfDifferentNamesAreDifferentDatasets(t *testing.T) {
 		seen[name] = path
 	}
 }
+
+// What a new user gets wrong is named by what is wrong.
+func TestAFaultIsNamedByItsField(t *testing.T) {
+	offline(t)
+	open := func(name string) error { _, err := Open(t.Context(), name, Options{}); return err }
+	if f := malformed.Facts(open(writeFile(t, "q.jsonl", `{"question": " ", "answer": "1"}`))); f.Row != 1 || f.Field != "question" ||
+		f.Kind != malformed.Missing {
+		t.Errorf("an empty question: %+v", f)
+	}
+	for _, content := range []string{"question;answer\nx;1\n", "question\tanswer\nx\t1\n"} {
+		if f := malformed.Facts(open(writeFile(t, "q.csv", content))); f.Row != 0 || f.Kind != malformed.Syntax {
+			t.Errorf("%q: %+v", content, f)
+		}
+	}
+	file := writeFile(t, "q.jsonl", `{"question": "x", "answer": "1"}`)
+	for _, name := range []string{file + ":x", file + ":", file + ":x,arith", "arith:,math:1", "math:1,", ",math:1", "math:0"} {
+		var wrong *OptionError
+		if err := open(name); !errors.As(err, &wrong) || wrong.Option != "Dataset" {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	if err := open("nosuch:x"); !errors.Is(err, ErrUnknown) {
+		t.Error(err)
+	}
+}

@@ -280,6 +280,9 @@ func Open(ctx context.Context, name string, o Options) (*Dataset, error) {
 	if have := importedSplits(o.Cache, name); len(have) > 0 {
 		return nil, noSplit(name, o.Split, have)
 	}
+	if err := badWeight(name, o.Cache); err != nil {
+		return nil, err
+	}
 	return nil, unknown(name, o.Cache)
 }
 

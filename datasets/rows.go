@@ -330,6 +330,9 @@ func readCSV(ctx context.Context, path string, yield func(Row) bool) error {
 	if err != nil {
 		return malformed.At(path, "", malformed.Missing, "has no header line")
 	}
+	if other := otherSeparator(header); other != "" {
+		return malformed.At(path, "", malformed.Syntax, "its columns are separated by %s; save it with commas", other)
+	}
 	for n := 1; ; n++ {
 		if err := ctx.Err(); err != nil {
 			return err
@@ -361,6 +364,19 @@ func readCSV(ctx context.Context, path string, yield func(Row) bool) error {
 			return nil
 		}
 	}
+}
+
+// otherSeparator names what the columns of a file are separated by, by its header line; "":
+// commas, or there is one column.
+func otherSeparator(header []string) string {
+	if len(header) == 1 {
+		for separator, name := range map[string]string{";": "semicolons", "\t": "tabs", "|": "bars (|)"} {
+			if strings.Contains(header[0], separator) {
+				return name
+			}
+		}
+	}
+	return ""
 }
 
 // noTrajectories refuses a file of trajectories as a source of tasks: its
