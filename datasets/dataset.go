@@ -110,7 +110,7 @@ type Options struct {
 	Cache  string            // folder of imported datasets; "": CacheDir()
 	// Registry are folders of a user's entries; nil: registry.Folders().
 	Registry []string
-	// Notice is told what people should know; may be nil.
+	// Notice gets what people should know; may be nil.
 	Notice func(string)
 	// ObjectAnswers reports whether a reward, "" of a dataset without one, reads gold answers
 	// that are objects of JSON; nil: none does.
@@ -131,7 +131,7 @@ type Options struct {
 	Keep *registry.Entry
 	// Replace lets Import write over what was imported before.
 	Replace bool
-	// OnReplace is told which file that was, before; may be nil.
+	// OnReplace gets the path of that file, before it is replaced; may be nil.
 	OnReplace func(path string)
 	// Offline never asks the hub.
 	Offline bool
