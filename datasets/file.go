@@ -164,7 +164,7 @@ func (o Options) takesObjects(e *entry) bool {
 func (d *Dataset) suggest(e *entry, o Options) {
 	prompt := ""
 	if e != nil {
-		d.Description, d.Reward, d.System, d.Env, d.DefaultTools, d.Options = e.About, cmp.Or(e.Reward,
+		d.Description, d.Reward, d.System, d.Env, d.DefaultTools, d.Options = cmp.Or(e.About, d.Description), cmp.Or(e.Reward,
 			d.Reward), e.System, e.Env, e.Tools, e.Options
 		d.MaxTurns, d.MaxTokens, prompt = e.Limits.Turns, e.Limits.Tokens, e.Prompt
 	}

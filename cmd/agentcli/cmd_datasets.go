@@ -170,9 +170,9 @@ func runDatasetsInfo(ctx context.Context, o datasetsOptions, s console.Streams) 
 		if o.JSON {
 			return console.WriteJSON(s.Out, known)
 		}
-		fmt.Fprintf(s.Out, "%s: %s\nproblems  %d\nreward    %s\nhub       %s\nlicence   %s\nnot on this machine: "+
+		fmt.Fprintf(s.Out, "%s\nproblems  %d\nreward    %s\nhub       %s\nlicence   %s\nnot on this machine: "+
 			"agentcli datasets pull %s, or agentcli datasets import %s FILE\n",
-			known.Name, known.About, known.Problems, known.Reward, hubWords(*known), cmp.Or(known.Licence, "not known"), known.Name, known.Name)
+			nameWords(known.Name, known.About), known.Problems, known.Reward, hubWords(*known), cmp.Or(known.Licence, "not known"), known.Name, known.Name)
 		return nil
 	}
 	n, counted := d.Len()
@@ -194,7 +194,7 @@ func runDatasetsInfo(ctx context.Context, o datasetsOptions, s console.Streams) 
 	if counted {
 		count = fmt.Sprint(n)
 	}
-	fmt.Fprintf(s.Out, "%s: %s\n", d.Name, d.Description)
+	fmt.Fprintln(s.Out, nameWords(d.Name, d.Description))
 	list := [][2]string{{"split", d.Split}, {"problems", count}, {"reward", d.Reward}, {"environment", d.Env},
 		{"tools", strings.Join(d.DefaultTools, ", ")},
 		{"shots", nonZero(d.Shots)}, {"system", text.Cut(text.OneLine(d.System), 200)}, {"max turns", nonZero(d.MaxTurns)},
@@ -213,6 +213,9 @@ func runDatasetsInfo(ctx context.Context, o datasetsOptions, s console.Streams) 
 	}
 	return report.Table(s.Out, "", nil, rows)
 }
+
+// nameWords is a dataset's name with what it is, where that is known.
+func nameWords(name, about string) string { return strings.TrimSuffix(name+": "+about, ": ") }
 
 // hubWords names a dataset's repositories, and says where a revision is missing.
 func hubWords(in datasets.Info) string {
