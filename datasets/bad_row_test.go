@@ -103,7 +103,8 @@ func TestAMissingFileIsAnErrorWhoeverWantsBadRows(t *testing.T) {
 		t.Error(err)
 	}
 	ctx, cancel := context.WithCancel(t.Context())
-	d, err := Open(ctx, writeFile(t, "q.jsonl", `{"question": "x"}`), Options{BadRow: func(error) { t.Error("the end of the context is no row") }})
+	noRow := func(error) { t.Error("the end of the context is no row") }
+	d, err := Open(ctx, writeFile(t, "q.jsonl", `{"question": "x"}`), Options{BadRow: noRow})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -61,36 +61,15 @@ func openFile(ctx context.Context, src fileSource, o Options) (*Dataset, error) 
 	d := &Dataset{Name: src.name, Split: src.split, Reward: "math", Source: src.path, Files: []string{src.path}, n: -1, limit: o.Limit,
 		Description: "rows of " + src.path}
 	d.suggest(src.entry, o)
-	chosen := func(ctx context.Context, badRow func(error)) iter.Seq2[problem, error] {
-		return o.Select.of(src.name, problemReader{src.path, m, src.joined, badRow}.all(ctx))
-	}
-	d.tasks = func(ctx context.Context) iter.Seq2[traj.Task, error] {
-		return func(yield func(traj.Task, error) bool) {
-			for p, err := range chosen(ctx, o.BadRow) {
-				if err != nil {
-					yield(traj.Task{}, err)
-					return
-				}
-				t, err := d.task(p, o)
-				switch {
-				case err != nil && o.BadRow != nil:
-					o.BadRow(atRow(src.path, p.row, err))
-				case err != nil:
-					yield(traj.Task{}, atRow(src.path, p.row, err))
-					return
-				case !yield(t, nil):
-					return
-				}
-			}
-		}
-	}
+	rows := fileRows{src, m, o, d}
+	d.tasks = rows.tasks
 	bad := 0
 	var skip func(error) // Tasks gives bad rows to o.BadRow
 	if o.BadRow != nil {
 		skip = func(error) { bad++ }
 	}
 	n, answered, more := 0, false, false
-	for p, err := range chosen(ctx, skip) {
+	for p, err := range rows.chosen(ctx, skip) {
 		if err != nil {
 			return nil, err
 		}
@@ -127,27 +106,65 @@ func openFile(ctx context.Context, src fileSource, o Options) (*Dataset, error) 
 		d.n = n
 		return d, nil
 	}
-	d.check = func(ctx context.Context, unanswered func(row string) error) (int, error) {
-		n := 0
-		for p, err := range chosen(ctx, nil) {
+	d.check = rows.check
+	return d, nil
+}
+
+// fileRows are the rows of a file as tasks of a dataset.
+type fileRows struct {
+	src     fileSource
+	mapping mapping
+	o       Options
+	d       *Dataset
+}
+
+// chosen are the rows that the options select.
+func (r fileRows) chosen(ctx context.Context, badRow func(error)) iter.Seq2[problem, error] {
+	return r.o.Select.of(r.src.name, problemReader{r.src.path, r.mapping, r.src.joined, badRow}.all(ctx))
+}
+
+// tasks is Dataset.tasks.
+func (r fileRows) tasks(ctx context.Context) iter.Seq2[traj.Task, error] {
+	return func(yield func(traj.Task, error) bool) {
+		for p, err := range r.chosen(ctx, r.o.BadRow) {
 			if err != nil {
-				return 0, err
+				yield(traj.Task{}, err)
+				return
 			}
-			if _, err := d.task(p, o); err != nil {
-				return 0, atRow(src.path, p.row, err)
-			}
-			if unanswered != nil && !p.answered() {
-				if err := unanswered(fmt.Sprintf("%s: row %d", src.path, p.row)); err != nil {
-					return 0, err
-				}
-			}
-			if n++; n == o.Limit {
-				break
+			t, err := r.d.task(p, r.o)
+			switch {
+			case err != nil && r.o.BadRow != nil:
+				r.o.BadRow(atRow(r.src.path, p.row, err))
+			case err != nil:
+				yield(traj.Task{}, atRow(r.src.path, p.row, err))
+				return
+			case !yield(t, nil):
+				return
 			}
 		}
-		return n, nil
 	}
-	return d, nil
+}
+
+// check is Dataset.check.
+func (r fileRows) check(ctx context.Context, unanswered func(row string) error) (int, error) {
+	n := 0
+	for p, err := range r.chosen(ctx, nil) {
+		if err != nil {
+			return 0, err
+		}
+		if _, err := r.d.task(p, r.o); err != nil {
+			return 0, atRow(r.src.path, p.row, err)
+		}
+		if unanswered != nil && !p.answered() {
+			if err := unanswered(fmt.Sprintf("%s: row %d", r.src.path, p.row)); err != nil {
+				return 0, err
+			}
+		}
+		if n++; n == r.o.Limit {
+			break
+		}
+	}
+	return n, nil
 }
 
 // takesObjects reports whether answers may be objects; e may be nil.

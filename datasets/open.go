@@ -100,5 +100,6 @@ func rereadable(path string) error {
 	if st, err := os.Stat(path); err != nil || st.IsDir() || st.Mode().IsRegular() {
 		return nil //nolint:nilerr // whoever opens the file says what is wrong
 	}
-	return malformed.At(path, "", malformed.Unsupported, "is a pipe or a device, and a dataset is read more than once; write the rows into a file")
+	return malformed.At(path, "", malformed.Unsupported,
+		"is a pipe or a device, and a dataset is read more than once; write the rows into a file")
 }

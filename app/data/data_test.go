@@ -86,7 +86,8 @@ func TestVerifyComparesSumsAndNumbers(t *testing.T) {
 		n, faults, matched int
 	}{{"all right", right, 1, 0, 1}, {"another sum", strings.Repeat("ab", 32), 1, 1, 0}, {"another number of rows", right, 2, 1, 1}} {
 		entry(x.sum, x.n)
-		if r, err := Verify(context.Background(), "mine", "", Checks{}); err != nil || len(r.Faults) != x.faults || r.Sums != x.matched || r.Rows != 1 {
+		r, err := Verify(context.Background(), "mine", "", Checks{})
+		if err != nil || len(r.Faults) != x.faults || r.Sums != x.matched || r.Rows != 1 {
 			t.Errorf("%s: %+v, %v", x.what, r, err)
 		}
 	}
@@ -168,10 +169,25 @@ func TestVerifyGoesOnBehindBadRows(t *testing.T) {
 	t.Setenv("XDG_CACHE_HOME", t.TempDir())
 	var rows strings.Builder
 	for i := range 40 {
-		rows.WriteString([]string{`{"question":"Q?","answer":"1"}`, `{"question":`, `{"answer":"1"}`, `{"question":"Q?","answer":"}{"}`}[i%4] + "\n")
+		kinds := []string{`{"question":"Q?","answer":"1"}`, `{"question":`, `{"answer":"1"}`, `{"question":"Q?","answer":"}{"}`}
+		rows.WriteString(kinds[i%4] + "\n")
 	}
 	r, err := Verify(t.Context(), write(t, "a.jsonl", rows.String()), "", Checks{})
 	if err != nil || r.Rows != 20 || r.Bad != 20 || len(r.Faults) != maxFaults || len(r.Faults)+r.More != 30 {
+		t.Errorf("%+v, %v", r, err)
+	}
+}
+
+// An imported copy of a benchmark has as many rows as the benchmark, whatever its repository
+// calls the split.
+func TestVerifyCountsTheRowsOfAnImportedCopy(t *testing.T) {
+	cache := t.TempDir()
+	t.Setenv("XDG_CACHE_HOME", cache)
+	path := write(t, "a.jsonl", `{"question":"Q?","answer":"1"}`+"\n")
+	if _, _, err := datasets.Import(t.Context(), "aime2024", path, datasets.Options{}); err != nil {
+		t.Fatal(err)
+	}
+	if r, err := Verify(t.Context(), "aime2024", "test", Checks{}); err != nil || r.Rows != 1 || len(r.Faults) != 1 {
 		t.Errorf("%+v, %v", r, err)
 	}
 }
@@ -204,7 +220,8 @@ func TestVerifyChecksNamesAndOptions(t *testing.T) {
 	t.Setenv("XDG_CACHE_HOME", t.TempDir())
 	path := write(t, "rows.jsonl", `{"question":"Q?","answer":"1","env":"nosuch"}`+"\n"+`{"question":"Q?","answer":"0.334"}`+"\n")
 	entry := filepath.Join(filepath.Dir(path), "mine.yaml")
-	if err := os.WriteFile(entry, []byte("name: mine\nsplits: {test: {files: [rows.jsonl]}}\nreward: em\noptions: {strict: true}\n"), 0o600); err != nil {
+	text := "name: mine\nsplits: {test: {files: [rows.jsonl]}}\nreward: em\noptions: {strict: true}\n"
+	if err := os.WriteFile(entry, []byte(text), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	checks := Checks{Envs: []string{"tool"}, Entry: func(e registry.Entry) []error { return []error{errors.New("of " + e.Name)} }}

@@ -92,7 +92,8 @@ func TestScoreGoesOnBehindARowThatFails(t *testing.T) {
 	if f := malformed.Facts(err); !errors.As(err, &partial) || f.Row != 2 || f.Field != "answer" || len(rows) != 3 {
 		t.Fatalf("%v, %v", rows, err)
 	}
-	if x := rows[1]; x["termination"] != "reward_error" || x["error"] == nil || x["reward"] != nil || x["correct"] != nil || x["verdict"] != nil {
+	if x := rows[1]; x["termination"] != "reward_error" || x["error"] == nil || x["reward"] != nil || x["correct"] != nil ||
+		x["verdict"] != nil {
 		t.Errorf("%v", x)
 	}
 	if rows[0]["correct"] != true || rows[2]["correct"] != false || rows[0]["termination"] != nil {

@@ -172,7 +172,8 @@ func runDatasetsInfo(ctx context.Context, o datasetsOptions, s console.Streams) 
 		}
 		fmt.Fprintf(s.Out, "%s\nproblems  %d\nreward    %s\nhub       %s\nlicence   %s\nnot on this machine: "+
 			"agentcli datasets pull %s, or agentcli datasets import %s FILE\n",
-			nameWords(known.Name, known.About), known.Problems, known.Reward, hubWords(*known), cmp.Or(known.Licence, "not known"), known.Name, known.Name)
+			nameWords(known.Name, known.About), known.Problems, known.Reward, hubWords(*known), cmp.Or(known.Licence, "not known"),
+			known.Name, known.Name)
 		return nil
 	}
 	n, counted := d.Len()

@@ -293,10 +293,9 @@ func checkKeys(file string, node ast.Node, t reflect.Type, place string) error {
 	for _, kv := range values {
 		key := kv.Key.GetToken().Value
 		var inner reflect.Type
-		ok := true
 		if t.Kind() == reflect.Map {
 			inner = t.Elem()
-		} else if inner, ok = known[key]; !ok {
+		} else if inner = known[key]; inner == nil {
 			names := slices.Sorted(maps.Keys(known))
 			return &malformed.Error{Path: file, Line: kv.Key.GetToken().Position.Line, Field: place + text.Name(key, 60),
 				Kind: malformed.Unsupported, Err: &UnknownKeyError{Near: text.Nearest(key, names), Known: names}}
