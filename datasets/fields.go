@@ -201,7 +201,8 @@ func (m mapping) readQuestion(p *problem, row map[string]any, used map[string]bo
 			ours = alias
 		}
 	}
-	if v, name, ok := m.find(row, ours); ok && len(p.Messages) == 0 {
+	v, name, ok := m.find(row, ours)
+	if ok && len(p.Messages) == 0 {
 		used[name] = true
 		if list, isList := v.([]any); isList { // a prompt column of chat messages, as some RL datasets have
 			if err := p.open(list); err != nil {
@@ -217,6 +218,9 @@ func (m mapping) readQuestion(p *problem, row map[string]any, used map[string]bo
 	}
 	if strings.TrimSpace(p.Question) != "" || len(p.Messages) > 0 {
 		return nil
+	}
+	if ok {
+		return malformed.Field(name, malformed.Missing, "is empty, and a task needs a question")
 	}
 	if column := m.named(ours); column != "" {
 		return malformed.Errorf(malformed.Missing, "has no field %q (it has %s)", column, keys(row))
@@ -326,11 +330,11 @@ func (m mapping) checkEnv(name string) error {
 	if m.envs == nil || name == "" || slices.Contains(m.envs, name) {
 		return nil
 	}
-	remedy := "they are " + strings.Join(m.envs, ", ")
+	remedy := "they are " + strings.Join(m.envs, ", ") + ";"
 	if near := text.Nearest(name, m.envs); near != "" {
 		remedy = "did you mean " + near + "?"
 	}
-	return setting.Errorf("there is no environment %q; %s %s plays all rows in one", text.Name(name, 40), remedy+";", setting.Name("Env"))
+	return setting.Errorf("there is no environment %q; %s %s plays all rows in one", text.Name(name, 40), remedy, setting.Name("Env"))
 }
 
 func keys(row map[string]any) string {

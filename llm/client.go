@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"net/http"
+	"net/url"
 	"slices"
 	"strings"
 	"sync"
@@ -84,6 +85,9 @@ func (c *Config) Validate() error {
 	for _, u := range append([]string{c.BaseURL}, c.Also...) {
 		if !strings.HasPrefix(u, "http://") && !strings.HasPrefix(u, "https://") {
 			return fmt.Errorf("the base URL %q does not begin with http:// or https://", text.Address(u))
+		}
+		if parsed, err := url.Parse(u); err != nil || parsed.Host == "" {
+			return fmt.Errorf("the base URL %q is no address; want http://HOST:PORT/v1", text.Address(u))
 		}
 		if strings.ContainsAny(u, "?#") {
 			return fmt.Errorf("the base URL %s has a question mark or # in it, behind which no path can stand; a key belongs into OPENAI_API_KEY",

@@ -23,7 +23,7 @@ const (
 
 // remoteReward asks a server of OpenRLHF's remote reward protocol: POST
 // {"query": [prompt+response], "prompts": […], "labels": […]} gives {"rewards":
-// […], "scores": […], "extra_logs": {…}}, each list with an element a query. It is told
+// […], "scores": […], "extra_logs": {…}}, each list with an element a query. The request has
 // "messages" too, for those who know what to do with them.
 type remoteReward struct {
 	address string

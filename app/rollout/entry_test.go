@@ -1,9 +1,13 @@
 package rollout
 
 import (
+	"slices"
+	"strings"
 	"testing"
 
 	"agentcli/datasets"
+	"agentcli/datasets/registry"
+	"agentcli/internal/malformed"
 	"agentcli/rewards"
 )
 
@@ -35,5 +39,33 @@ func TestOptionsOfADatasetsRewardAreUnderTheUsers(t *testing.T) {
 	d.Options = map[string]any{"strikt": true}
 	if _, err = graderOptions(Options{}, d); err == nil {
 		t.Error("an unknown option was taken")
+	}
+}
+
+// An entry names what there is: its reward with its options, its environment, its tools.
+func TestTheNamesInAnEntryAreChecked(t *testing.T) {
+	for _, x := range []struct {
+		e     registry.Entry
+		field []string
+	}{
+		{registry.Entry{}, nil},
+		{registry.Entry{Reward: "em", Options: map[string]any{"strict": true}, Env: "search", Tools: []string{"search"}}, nil},
+		{registry.Entry{Reward: "judge"}, nil},
+		{registry.Entry{Reward: "exec:python3 x.py"}, nil},
+		{registry.Entry{Reward: "math:1,repetition:.2", Options: map[string]any{"repetition": map[string]any{"n": 4}}}, nil},
+		{registry.Entry{Reward: "nosuch", Env: "nosuch", Tools: []string{"search", "nosuch"}}, []string{"reward", "env", "tools"}},
+		{registry.Entry{Reward: "em", Options: map[string]any{"strikt": true}}, []string{"options"}},
+		{registry.Entry{Options: map[string]any{"profile": "nosuch"}}, []string{"options"}},
+		{registry.Entry{Reward: "math:1,cosine:.5", Options: map[string]any{"cosine": map[string]any{"max": -1}}}, []string{"options"}},
+		{registry.Entry{Reward: "http://127.0.0.1:1/", Options: map[string]any{"strict": true}}, []string{"options"}},
+		{registry.Entry{Reward: "cosine"}, []string{"reward"}},
+	} {
+		var fields []string
+		for _, err := range CheckEntry(x.e) {
+			fields = append(fields, strings.SplitN(malformed.Facts(err).Field, ".", 2)[0])
+		}
+		if !slices.Equal(fields, x.field) {
+			t.Errorf("%+v: %v, want %v", x.e, fields, x.field)
+		}
 	}
 }

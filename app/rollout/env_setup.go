@@ -10,6 +10,8 @@ import (
 	"agentcli/datasets"
 	"agentcli/engine"
 	"agentcli/env"
+	"agentcli/internal/exit"
+	"agentcli/internal/setting"
 	"agentcli/model/chat"
 	"agentcli/traj"
 )
@@ -53,6 +55,23 @@ func openEnvSetups(ctx context.Context, given Options, data *datasets.Dataset, n
 		}
 	}
 	return s, nil
+}
+
+// checkRetriever refuses settings of searches where no row is played with the tool search. Of
+// a file that is not read to its end that is not known.
+func (s *envSetups) checkRetriever() error {
+	name := setting.Name("Retriever")
+	if s.given.Retriever == "" {
+		name = setting.Name("RetrieverTopK")
+	}
+	switch {
+	case s.given.Retriever == "" && s.given.RetrieverTopK == 0, s.given.Resume != "", s.given.Env == "" && !s.data.IsChecked():
+		return nil
+	case slices.ContainsFunc(s.open(), func(x *envSetup) bool { return slices.Contains(x.tools.names, "search") }):
+		return nil
+	}
+	return exit.Usagef("%s has no effect: no row is played with the tool search; add %s search, or %s search", name,
+		setting.Name("Tools"), setting.Name("Env"))
 }
 
 // of gives the environment of that name, opened.

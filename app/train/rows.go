@@ -50,7 +50,7 @@ func (r *inputRows) close() {
 	}
 }
 
-// gradesAtOnce are the grades that a judge is asked for together.
+// gradesAtOnce is how many replies a judge grades at the same time.
 const gradesAtOnce = 32
 
 // loadRows reads what a run trains on, and the rows beside it. checkpoint is the folder

@@ -88,15 +88,15 @@ func dataSettings(o *options) []row {
 				help: "score the rows again with this reward function: " + rewards.Choices + " (default: the rewards in the file)"}},
 			idle: unless(func() bool { g := o.config(); return !g.IsSupervised() || g.TakesPairs() }, o.takesNoRewards)},
 		{name: "profile", field: []any{&run.Grader.Profile, &o.loop.Train.Grader.Profile}, kind: optional,
-			fixed: evalRollout | forTrain, free: forLoop, once: forScore, always: true,
+			fixed: evalRollout | forTrain, free: forLoop, once: forScore, idle: o.unread("profile"),
 			help: "rules of the math grader: " + strings.Join(mathgrade.Profiles, ", ") + " (default: default)",
 			but:  []variant{{in: forTrain, group: groupShaping}}},
 		{name: "math-tolerance", check: isTolerance, field: []any{&run.Grader.MathTolerance, &o.loop.Train.Grader.MathTolerance}, value: 0.,
-			fixed: evalRollout | forTrain, free: forLoop, once: forScore, always: true,
+			fixed: evalRollout | forTrain, free: forLoop, once: forScore, idle: o.unread("math_tolerance"),
 			help: "largest relative difference of two numbers that the math grader takes for equal (default: 0, exact)",
 			but:  []variant{{in: forTrain, group: groupShaping}}},
 		{name: "reward-options", value: "", kind: optional, content: rundir.JSONText,
-			fixed: evalRollout | forTrain, free: forLoop, once: forScore, always: true,
+			fixed: evalRollout | forTrain, free: forLoop, once: forScore, idle: o.unread(""),
 			help: "options of the reward: a JSON object as {\"length\": {\"max\": 4096, \"buffer\": 512}}, or `JSON|@FILE`; " +
 				"a row's own options come first (docs/rewards.md)",
 			but: []variant{{in: forTrain, group: groupShaping}},
@@ -111,7 +111,7 @@ func judgeSettings(o *options) []row {
 	run, train := &o.loop.Rollout.Judge, &o.loop.Train.Judge
 	inShaping := []variant{{in: forTrain, group: groupShaping}}
 	return section(row{group: groupData, fixed: evalRollout | forTrain, free: forLoop, once: forScore, always: true}, []row{
-		{name: "judge", field: []any{&run.Server, &train.Server}, kind: address, but: inShaping,
+		{name: "judge", field: []any{&run.Server, &train.Server}, kind: address, but: inShaping, idle: o.unread("judge"),
 			help: "server of the model that --reward judge asks: `URL` or URL#MODEL; its key is in JUDGE_API_KEY, else OPENAI_API_KEY"},
 		{name: "judge-rubric", field: []any{&run.Rubric, &train.Rubric}, kind: path, but: inShaping,
 			help: "what the judge is told: " + strings.Join(judge.Rubrics(), ", ") + ", or a `FILE` (default: " + judge.Rubrics()[0] + ")"},

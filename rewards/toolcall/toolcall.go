@@ -6,6 +6,7 @@ package toolcall
 import (
 	"bytes"
 	"encoding/json"
+	"fmt"
 	"io"
 	"slices"
 	"strings"
@@ -81,7 +82,7 @@ func ReadGold(answers []string) (alternatives [][]Allowed, err error) {
 		for i, x := range list {
 			c, err := allowed(x)
 			if err != nil {
-				return nil, &malformed.Error{Field: "answer", Row: i + 1, Err: err}
+				return nil, &malformed.Error{Field: "answer", Err: fmt.Errorf("call %d: %w", i+1, err)}
 			}
 			calls = append(calls, c)
 		}
