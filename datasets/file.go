@@ -92,6 +92,9 @@ func openFile(ctx context.Context, src fileSource, o Options) (*Dataset, error) 
 		}
 		n++
 		d.addEnvs([]string{d.envOf(p, o)})
+		if d.OwnTools == nil {
+			d.OwnTools = p.tools
+		}
 		answered = answered || p.answered()
 		if !p.answered() && d.Unanswered == "" {
 			d.Unanswered = fmt.Sprintf("%s: row %d", src.path, p.row)
