@@ -45,3 +45,45 @@ func TestProductsOfMatrices(t *testing.T) {
 		{a, "5", "wrong"},
 	})
 }
+
+// TestNonlinearSets: conditions that are rational functions of one variable are solved; a
+// root that cannot be written leaves the answer undecided, never wrong.
+func TestNonlinearSets(t *testing.T) {
+	set := func(condition string) string { return `\{x \mid ` + condition + `\}` }
+	pairs(t, [][3]string{
+		{set("x^2<4"), "(-2,2)", "right"},
+		{set(`x^2\le 4`), "[-2,2]", "right"},
+		{set("x^2<4"), "[-2,2]", "wrong"},
+		{set("x^2>4"), `(-\infty,-2)\cup(2,\infty)`, "right"},
+		{set(`x^2 \ne 4`), `\mathbb{R}\setminus\{-2,2\}`, "right"},
+		{set("x^2=4"), `\{-2,2\}`, "right"},
+		{set("x^2-2x-1<0"), `(1-\sqrt2,1+\sqrt2)`, "right"},
+		{set("x^2-2x-1<0"), `(1-\sqrt2,1+\sqrt3)`, "wrong"},
+		{set("x^2+1>0"), `\mathbb{R}`, "right"},
+		{set("x^2+1<0"), `\emptyset`, "right"},
+		{set("x^3>2"), `(\sqrt[3]{2},\infty)`, "right"},
+		{set("x^4<16"), "(-2,2)", "right"},
+		{set("x^4-5x^2+4>0"), `(-\infty,-2)\cup(-1,1)\cup(2,\infty)`, "right"},
+		{set(`(x-1)^2(x+2)\le 0`), `(-\infty,-2]\cup\{1\}`, "right"},
+		{set("(x-1)^2>0"), `\mathbb{R}\setminus\{1\}`, "right"},
+		{set(`\frac{x-1}{x+2}\ge 0`), `(-\infty,-2)\cup[1,\infty)`, "right"},
+		{set(`\frac{x-1}{x+2}\ge 0`), `(-\infty,-2]\cup[1,\infty)`, "wrong"},
+		{set(`\frac{1}{x}<1`), `(-\infty,0)\cup(1,\infty)`, "right"},
+		{set(`\frac{x^2}{x}>0`), `(0,\infty)`, "right"},
+		{set("1<x^2<4"), `(-2,-1)\cup(1,2)`, "right"},
+		{set("|x^2-2|<1"), `(-\sqrt3,-1)\cup(1,\sqrt3)`, "right"},
+		{set("(x^2-2)^2>0"), `\mathbb{R}\setminus\{-\sqrt2,\sqrt2\}`, "right"},
+		{set(`x^2<4, x>0`), "(0,2)", "right"},
+		{`\{x\in\mathbb{Z} \mid x^2<5\}`, `\{-2,-1,0,1,2\}`, "right"},
+		{`\{x\in\mathbb{Z} \mid x^2<5\}`, "(-2,2)", "wrong"},
+		{`\{n\in\mathbb{Z}^+ \mid n^2<10\}`, `\{1,2,3\}`, "right"},
+		{`\{n\in\mathbb{N} \mid n^2<10\}`, `\{1,2,3\}`, "undecided"}, // is 0 a natural number?
+		{`\{n\in\mathbb{Z} \mid n^2>10\}`, `\{4\}`, "undecided"},
+		{set("x^5-x-1<0"), "(0,1)", "undecided"}, // no radicals
+		{set(`\sin x<0`), "(0,1)", "undecided"},
+		{set(`x^2<\pi`), `(-\sqrt\pi,\sqrt\pi)`, "undecided"},
+		{"x^2<4", "-2<x<2", "right"},
+		{"x^2-5x+6<0", "2<x<3", "right"},
+		{"x^2<4", "x<2", "wrong"},
+	})
+}
