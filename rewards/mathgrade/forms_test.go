@@ -87,3 +87,35 @@ func TestNonlinearSets(t *testing.T) {
 		{"x^2<4", "x<2", "wrong"},
 	})
 }
+
+// TestAntiderivatives: with + C on both sides, functions may differ by a constant, and by
+// nothing else.
+func TestAntiderivatives(t *testing.T) {
+	pairs(t, [][3]string{
+		{"x^2+C", "x^2+C", "right"},
+		{"x^2+C", "x^2+5+C", "right"},
+		{"x^2+C", "C-7+x^2", "right"},
+		{"x^2+C", "x^2+c", "right"},
+		{"x^2+C", "x^2+C_1", "right"},
+		{"x^2+C", "2x^2+C", "wrong"},
+		{"x^2+C", "x^2", "wrong"},
+		{"x^2+C", "x^2+1", "wrong"},
+		{`\ln(2x)+C`, `\ln x+C`, "right"},
+		{`\sin^2 x+C`, `-\cos^2 x+C`, "right"},
+		{`-\frac{1}{2}\cos 2x+C`, `\sin^2 x+C`, "right"},
+		{`\sin^2 x+C`, `\cos^2 x+C`, "wrong"},
+		{`\frac{1}{1+x}+C`, `-\frac{x}{1+x}+C`, "right"},
+		{`\ln(ax)+C`, `\ln x+C`, "right"},
+		{`\int 2x\,dx`, "x^2+C", "right"},
+		{`\int 2x\,dx`, "x^3+C", "wrong"},
+		{`\int 2x\,dx = x^2+C`, "x^2+4+C", "right"},
+		{"y=x^2+C", "x^2-1+C", "right"},
+		{`\frac{t^3}{3}+C`, `\frac{t^3+1}{3}+C`, "right"},
+		{"A+B+C", "A+B+C+1", "wrong"}, // C is no constant of integration here
+		{"ax^2+bx+c", "ax^2+bx+c+1", "wrong"},
+		{"5+C", "6+C", "wrong"},
+		{"Cx+C", "Cx+C+1", "wrong"},
+		{"x^2+C", "x^2+k", "right"},
+		{"x^2+c", "x^2+k", "wrong"},
+	})
+}
