@@ -119,3 +119,37 @@ func TestAntiderivatives(t *testing.T) {
 		{"x^2+c", "x^2+k", "wrong"},
 	})
 }
+
+// TestInfiniteSums: sums of rational functions, alternating or not, have rigorous bounds: a
+// value that differs in the 20th place is wrong. A sum that does not converge is undecided.
+func TestInfiniteSums(t *testing.T) {
+	sum := func(from, term string) string { return `\sum_{n=` + from + `}^{\infty} ` + term }
+	pairs(t, [][3]string{
+		{sum("1", `\frac{1}{n^2}`), `\frac{\pi^2}{6}`, "right"},
+		{sum("1", `\frac{1}{n^2}`), "1.6449340668482264364", "wrong"}, // the next digit is 7
+		{sum("1", `\frac{1}{n^2}`), `\frac{\pi^2}{6}+10^{-25}`, "wrong"},
+		{sum("1", `\frac{1}{n^4}`), `\frac{\pi^4}{90}`, "right"},
+		{sum("3", `\frac{1}{n^2}`), `\frac{\pi^2}{6}-\frac54`, "right"},
+		{sum("0", `\frac{1}{(2n+1)^2}`), `\frac{\pi^2}{8}`, "right"},
+		{sum("1", `\frac{1}{n(n+1)}`), "1", "right"},
+		{sum("2", `\frac{1}{n^2-1}`), `\frac34`, "right"},
+		{sum("1", `\left(\frac{1}{n}-\frac{1}{n+2}\right)`), `\frac32`, "right"},
+		{sum("1", `\frac{1}{n^2+1}`), `\frac{\pi\coth\pi-1}{2}`, "right"},
+		{sum("1", `\frac{2n+1}{n^2(n+1)^2}`), "1", "right"},
+		{sum("1", `\frac{(-1)^{n+1}}{n}`), `\ln 2`, "right"},
+		{sum("1", `\frac{(-1)^{n+1}}{n}`), `-\ln 2`, "wrong"},
+		{sum("0", `\frac{(-1)^n}{2n+1}`), `\frac{\pi}{4}`, "right"},
+		{sum("1", `\frac{(-1)^{n}}{n^2}`), `-\frac{\pi^2}{12}`, "right"},
+		{sum("1", `\frac{1}{n^3}`), "1.2020569031595942853997", "wrong"},
+		{sum("1", `\frac{1}{n}`), "5", "undecided"},
+		{sum("1", `(-1)^n`), "0", "undecided"},
+		{sum("1", `(-1)^n\frac{n}{n+1}`), "0", "undecided"},
+		{sum("1", `\frac{1}{2^n}`), "1", "right"},
+		{sum("1", `\frac{n}{2^n}`), "2", "right"},
+		{`\sum_{i=1}^{\infty} \frac{1}{i^2}`, `\frac{\pi^2}{6}`, "right"},
+		{"2" + sum("1", `\frac{1}{n^2}`), `\frac{\pi^2}{3}`, "right"},
+		{sum("0", `\frac{1}{n^2}`), "1", "wrong"}, // not defined
+		{sum("1", `\frac{1}{n\sqrt{n}}`), "2.6", "undecided"},
+		{sum("1", `\frac{\sin n}{n}`), `\frac{\pi-1}{2}`, "undecided"},
+	})
+}

@@ -27,6 +27,7 @@ type evaluator struct {
 	imaginaryCame bool
 	approximate   bool // a limit, an infinite sum or an integral was approximated
 	rightBits     int  // of the worst approximation
+	limited       bool // an infinite sum is no narrower at a higher precision
 	depth         int
 }
 

@@ -58,9 +58,12 @@ func (e *evaluator) repeated(n *mathexpr.Node) value {
 	return total
 }
 
-// series adds the terms of an infinite sum whose terms fall at least as fast as .9^k;
-// of another one nothing is known.
+// series is an infinite sum of a rational function, or adds the terms of one whose terms
+// fall at least as fast as .9^k; of another one nothing is known.
 func (e *evaluator) series(variable string, from int64, body *mathexpr.Node) value {
+	if v, ok := e.summed(variable, from, body); ok {
+		return v
+	}
 	total := realNumber(e.integer(0))
 	var last *big.Float
 	falling := 0
