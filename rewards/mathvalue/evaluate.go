@@ -135,6 +135,9 @@ func (e *evaluator) eval(n *mathexpr.Node) value {
 	case mathexpr.Quantity:
 		return e.timesValues(e.eval(n.Args[0]), exactly(mathexpr.UnitOf(n.Name).Factor))
 	case mathexpr.Power:
+		if base := n.Args[0]; base.Kind == mathexpr.Constant && base.Name == "e" {
+			return inexact(e.exp(e.interval(e.eval(n.Args[1]))))
+		}
 		return e.power(e.eval(n.Args[0]), e.eval(n.Args[1]))
 	case mathexpr.Root:
 		return e.rootOf(e.eval(n.Args[0]), e.eval(n.Args[1]))
