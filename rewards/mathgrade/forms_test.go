@@ -182,3 +182,11 @@ func TestImproperIntegrals(t *testing.T) {
 		{`\int_0^3 \frac{1}{(x-1)^2} dx`, `-\frac32`, "undecided"},
 	})
 }
+
+// TestTheOrderOfTheSidesDecidesNothing: not even where the budget ends.
+func TestTheOrderOfTheSidesDecidesNothing(t *testing.T) {
+	a, b := "K,C8", "i 0!3!2203!+i!2,1+3!2203!+2"
+	if x, y := Equal(a, b, Options{}), Equal(b, a, Options{}); x != y {
+		t.Errorf("%v one way, %v the other", x, y)
+	}
+}

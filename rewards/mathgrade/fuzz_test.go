@@ -63,6 +63,12 @@ func FuzzEqual(f *testing.F) {
 		if x != y {
 			t.Errorf("%q and %q: %v one way, %v the other", a, b, x, y)
 		}
+		if x != Undecided && a != b && max(len(a), len(b)) < mathexpr.MaxBytes {
+			if v := compare(unboxed(b), unboxed(a), Options{}); v != x && v != Undecided && unboxed(a) != "" && unboxed(b) != "" &&
+				unboxed(a) != unboxed(b) {
+				t.Errorf("%q and %q: %v in another order of the work: %v", a, b, x, v)
+			}
+		}
 		if v := Equal(a, a, Options{}); v != Right && strings.TrimSpace(a) != "" {
 			if boxed, ok := lastBoxed(a); !ok || strings.TrimSpace(boxed) != "" {
 				t.Errorf("%q is not itself: %v", a, v)
