@@ -29,19 +29,21 @@ func TestProductsOfMatrices(t *testing.T) {
 		{"2" + a + b + `\frac12`, pmatrix(`2&3\\4&7`), "right"},
 		{"-" + a + b, pmatrix(`-2&-3\\-4&-7`), "right"},
 		{a + b + a, pmatrix(`11&16\\25&36`), "right"},
-		{a + pmatrix(`1&2&3`), "1", "undecided"}, // no product
+		{a + pmatrix(`1&2&3`), a, "wrong"}, // no product
 		{a + "^2", pmatrix(`7&10\\15&22`), "right"},
 		{b + "^{10}", pmatrix(`34&55\\55&89`), "right"},
 		{a + "^{-1}", pmatrix(`-2&1\\3/2&-1/2`), "right"},
 		{a + "^{-1}" + a, pmatrix(`1&0\\0&1`), "right"},
 		{pmatrix(`a&b\\c&d`) + "^{-1}", `\frac{1}{ad-bc}` + pmatrix(`d&-b\\-c&a`), "right"},
 		{pmatrix(`1&2&0\\0&1&3\\2&0&1`) + "^{-1}", `\frac{1}{13}` + pmatrix(`1&-2&6\\6&1&-3\\-2&4&1`), "right"},
-		{pmatrix(`1&2\\2&4`) + "^{-1}", pmatrix(`1&2\\2&4`), "undecided"}, // singular
+		{pmatrix(`1&2\\2&4`) + "^{-1}", pmatrix(`1&2\\2&4`), "wrong"}, // singular
 		{pmatrix(`1&2&3\\4&5&6`) + "^T", pmatrix(`1&4\\2&5\\3&6`), "right"},
 		{a + "^0", pmatrix(`1&0\\0&1`), "right"},
 		{a + "^n", a, "undecided"},
 		{a + "^{100}", a, "undecided"},
 		{a + "+" + b, pmatrix(`1&3\\4&5`), "right"},
+		{pmatrix("a&b") + "^n", pmatrix("a&b"), "wrong"}, // not square
+		{a + "+1", a, "wrong"},
 		{a, "5", "wrong"},
 	})
 }

@@ -73,6 +73,7 @@ type grader struct {
 	numbers mathvalue.Comparer
 	budget  *mathvalue.Budget
 	depth   int
+	beyond  bool // a matrix was not worked out: see matrixOf
 }
 
 func newGrader(o Options) *grader {

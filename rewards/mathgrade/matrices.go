@@ -16,6 +16,7 @@ const (
 // sameMatrices compares matrices entry by entry; what is a matrix by sums, products, powers
 // and inverses is worked out.
 func (g collections) sameMatrices(a, b *node) (Verdict, bool) {
+	g.beyond = false
 	x, okX := g.matrixOf(a, 0)
 	y, okY := g.matrixOf(b, 0)
 	if !okX && !okY {
@@ -25,7 +26,7 @@ func (g collections) sameMatrices(a, b *node) (Verdict, bool) {
 		if okX && len(x.Args) == 1 && g.same(x.Args[0], b) == Right || okY && len(y.Args) == 1 && g.same(a, y.Args[0]) == Right {
 			return Right, true
 		}
-		if !okX && hasMatrix(a) || !okY && hasMatrix(b) {
+		if g.beyond {
 			return Undecided, true
 		}
 		return Wrong, true
@@ -51,10 +52,11 @@ func hasMatrix(n *node) bool {
 	return false
 }
 
-// matrixOf is the matrix that a formula of matrices and numbers stands for.
+// matrixOf is the matrix that a formula of matrices and numbers stands for. Where ok is false
+// there is none, or, if g.beyond was set, it is not worked out.
 func (g collections) matrixOf(n *node, depth int) (*node, bool) {
 	if depth > 20 {
-		return nil, false
+		return g.notWorkedOut()
 	}
 	switch n.Kind {
 	case mathexpr.Matrix:
@@ -126,8 +128,11 @@ func (g collections) product(factors []*node, depth int) (*node, bool) {
 func (g collections) times(a, b *node) (*node, bool) {
 	inner := a.Columns
 	rows, columns := len(a.Args)/inner, b.Columns
-	if inner*columns != len(b.Args) || rows*columns > maxCells || !g.budget.Spend(int64(rows*columns*inner)*100) {
+	if inner*columns != len(b.Args) {
 		return nil, false
+	}
+	if rows*columns > maxCells || !g.budget.Spend(int64(rows*columns*inner)*100) {
+		return g.notWorkedOut()
 	}
 	out := &node{Kind: mathexpr.Matrix, Columns: columns, Args: make([]*node, 0, rows*columns)}
 	for i := range rows {
@@ -157,12 +162,15 @@ func (g collections) power(m, exponent *node) (*node, bool) {
 	}
 	size := m.Columns
 	q, ok := g.numbers.Rational(exponent)
-	if !ok || !q.IsInt() || !q.Num().IsInt64() || size*size != len(m.Args) {
+	if size*size != len(m.Args) {
 		return nil, false
+	}
+	if !ok || !q.IsInt() || !q.Num().IsInt64() {
+		return g.notWorkedOut()
 	}
 	n := q.Num().Int64()
 	if n > maxPower || n < -maxPower {
-		return nil, false
+		return g.notWorkedOut()
 	}
 	if n < 0 {
 		if m, ok = g.inverse(m); !ok {
@@ -177,6 +185,11 @@ func (g collections) power(m, exponent *node) (*node, bool) {
 		}
 	}
 	return out, true
+}
+
+func (g collections) notWorkedOut() (*node, bool) {
+	g.beyond = true
+	return nil, false
 }
 
 func identity(size int) *node {
@@ -206,7 +219,7 @@ func transposed(m *node) *node {
 func (g collections) inverse(m *node) (*node, bool) {
 	size := m.Columns
 	if size > maxInverse {
-		return nil, false
+		return g.notWorkedOut()
 	}
 	det := g.worked(determinant(m.Args, size))
 	if q, ok := g.numbers.Rational(det); ok && q.Sign() == 0 {
