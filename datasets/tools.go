@@ -26,15 +26,11 @@ func OwnTools(t *traj.Task) ([]traj.ToolSpec, error) {
 	if !bytes.Contains(t.Meta, []byte(`"`+toolsKey+`"`)) {
 		return nil, nil
 	}
-	var meta map[string]json.RawMessage
-	if json.Unmarshal(t.Meta, &meta) != nil || meta[toolsKey] == nil {
-		return nil, nil
+	var meta struct {
+		Tools any `json:"tools"`
 	}
-	var v any
-	if err := json.Unmarshal(meta[toolsKey], &v); err != nil {
-		return nil, err
-	}
-	tools, isTools, err := readTools(v)
+	_ = json.Unmarshal(t.Meta, &meta) // meta that is no object has no tools
+	tools, isTools, err := readTools(meta.Tools)
 	if !isTools {
 		return nil, nil
 	}
@@ -119,7 +115,8 @@ func readTool(v any) (traj.ToolSpec, error) {
 }
 
 // schemaTypes are the leaderboard's names of types (GORILLA_TO_OPENAPI of bfcl_eval).
-var schemaTypes = map[string]string{"dict": "object", "float": "number", "tuple": "array", "list": "array", "bool": "boolean", "any": "string"}
+var schemaTypes = map[string]string{"dict": "object", "float": "number", "tuple": "array", "list": "array", "bool": "boolean",
+	"any": "string"}
 
 // jsonSchema puts the types of JSON schema in place of the leaderboard's, and leaves out
 // properties that are null, as a table with one column a property has them.

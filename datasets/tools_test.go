@@ -25,7 +25,8 @@ func rowFile(t *testing.T, rows ...string) string {
 // parameters.
 func TestTypesOfTheLeaderboardBecomeThoseOfJSONSchema(t *testing.T) {
 	task := traj.Task{Meta: []byte(`{"tools": [{"name": "math.area of", "description": "d", "parameters": {"type": "dict",
-		"required": ["type"], "properties": {"type": {"type": "float", "default": null}, "gone": null, "at": {"type": "tuple", "items": {"type": "any"}},
+		"required": ["type"], "properties": {"type": {"type": "float", "default": null}, "gone": null,
+		"at": {"type": "tuple", "items": {"type": "any"}},
 		"deep": {"type": "array", "items": {"type": "dict", "properties": {"dict": {"type": ["bool", "null"]}}}}}}},
 		{"type": "function", "function": {"name": "g"}}]}`)}
 	tools, err := OwnTools(&task)

@@ -86,7 +86,8 @@ func (s *envSetups) of(ctx context.Context, name string) (*envSetup, error) {
 		return nil, err
 	}
 	if x.form != nil && len(s.data.OwnTools) > 0 {
-		s.notice(fmt.Sprintf("the environment %s writes calls in a form of its own, so the tools of a row (column tools) are not offered in it", x.name))
+		s.notice(fmt.Sprintf("the environment %s writes calls in a form of its own: the tools of a row (column tools) are not offered in it",
+			x.name))
 	}
 	s.all = append(s.all, x)
 	return x, nil

@@ -9,6 +9,16 @@ import (
 	"agentcli/rewards/mathexpr"
 )
 
+// square is a matrix whose cells have the format.
+func square(size int, format string) string {
+	var b strings.Builder
+	for i := range size * size {
+		fmt.Fprintf(&b, format, i%7+1)
+		b.WriteString([]string{"&", `\\`}[(i%size+1)/size])
+	}
+	return `\begin{pmatrix}` + b.String() + `\end{pmatrix}`
+}
+
 // hostile are pairs of answers that cost a naive grader more than it has.
 func hostile() map[string][2]string {
 	rep := strings.Repeat
@@ -19,14 +29,6 @@ func hostile() map[string][2]string {
 			fmt.Fprintf(&b, format, i)
 		}
 		return strings.Trim(b.String(), ",&")
-	}
-	square := func(size int, format string) string {
-		var b strings.Builder
-		for i := range size * size {
-			fmt.Fprintf(&b, format, i%7+1)
-			b.WriteString([]string{"&", `\\`}[(i%size+1)/size])
-		}
-		return `\begin{pmatrix}` + b.String() + `\end{pmatrix}`
 	}
 	return map[string][2]string{
 		"tower":            {"9^{9^{9^{9}}}", "9^9^9^8"},
@@ -60,6 +62,7 @@ func hostile() map[string][2]string {
 			`\end{pmatrix}`},
 		"matrix of roots": {`\begin{pmatrix}` + numbers(3000, `\sqrt{%d}&`) + `\end{pmatrix}`, `\begin{pmatrix}` + numbers(3000, `%d^{0.5}&`) +
 			`\end{pmatrix}`},
+		"open integral":    {"\\int xx dx=x", "::::3"},
 		"determinant":      {`\begin{vmatrix}` + strings.TrimSuffix(rep(`a&b&c&d&x+f\\`, 5), `\\`) + `\end{vmatrix}`, "1"},
 		"matrix power":     {square(20, "%d") + "^{64}", square(20, "%d")},
 		"matrix products":  {rep(square(2, "x_{%d}"), 300), rep(square(2, "y_{%d}"), 300)},
