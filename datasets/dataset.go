@@ -104,7 +104,7 @@ type Options struct {
 	Shuffle bool
 	// Role is the split, train or test, of each dataset of several; "": each one's own.
 	Role   string
-	Fields map[string]string // our field name → the file's: question, prompt, messages, answer, id; a dot goes into a nested one
+	Fields map[string]string // our field name → the file's: question, prompt, messages, answer, id, env, tools; a dot goes into a nested one
 	System *string           // replaces the system prompt; "" takes it away
 	Prompt *string           // replaces the text around a question; holds {question}
 	Cache  string            // folder of imported datasets; "": CacheDir()
@@ -148,13 +148,14 @@ type Dataset struct {
 	MaxTokens    int // of one reply; 0: no suggestion
 	Shots        int
 	System       string
-	Env          string         // environment that the suggestions are for; "": the tool environment
-	Envs         []string       // environments of the rows that Open read, each once; "" of rows that name none
-	Options      map[string]any // of the reward
-	Unanswered   string         // the file and the number of the first row that has no answer; "": all that Open read have one
-	Parts        []Origin       // of several datasets in one; nil: it is one
-	Source       string         // where the problems are from: a path, or "generated"
-	Files        []string       // that the rows are read from; none where they are generated
+	Env          string          // environment that the suggestions are for; "": the tool environment
+	Envs         []string        // environments of the rows that Open read, each once; "" of rows that name none
+	OwnTools     []traj.ToolSpec // of the first row that Open read with tools of its own; nil: none has
+	Options      map[string]any  // of the reward
+	Unanswered   string          // the file and the number of the first row that has no answer; "": all that Open read have one
+	Parts        []Origin        // of several datasets in one; nil: it is one
+	Source       string          // where the problems are from: a path, or "generated"
+	Files        []string        // that the rows are read from; none where they are generated
 
 	prompt, system template
 	asked          bool // the prompt is named: a prompt column gets it too

@@ -40,6 +40,7 @@ type problem struct {
 	choices      []string       // of a multiple-choice question
 	columns      map[string]any // the whole row
 	answerColumn string         // that the answers are from
+	tools        []traj.ToolSpec
 }
 
 // answered reports whether there is something to score a reply against.
@@ -65,16 +66,16 @@ type mapping struct {
 func newMapping(named map[string]string, own registry.Fields, soft bool) (mapping, error) {
 	m := mapping{fields: map[string]string{}, soft: map[string]bool{}, choices: own.Choices, answerForm: own.AnswerForm,
 		shuffle: own.ShuffleChoices, meta: own.Meta, isSoft: soft}
-	entry := map[string]string{"question": own.Question, "messages": own.Messages, "answer": own.Answer, "id": own.ID}
+	entry := map[string]string{"question": own.Question, "messages": own.Messages, "answer": own.Answer, "id": own.ID, toolsKey: own.Tools}
 	for ours := range named {
 		switch ours {
 		case "question", "prompt", "problem", "messages":
 			entry["question"], entry["messages"] = "", ""
-		case "answer", "id", "env":
+		case "answer", "id", "env", toolsKey:
 			entry[ours] = ""
 		default:
-			return mapping{}, misfitOf("Fields", []string{"question", "prompt", "messages", "answer", "id", "env"},
-				"%s %s=%s: we have no field %q; ours are question, prompt, messages, answer, id, env",
+			return mapping{}, misfitOf("Fields", []string{"question", "prompt", "messages", "answer", "id", "env", toolsKey},
+				"%s %s=%s: we have no field %q; ours are question, prompt, messages, answer, id, env, tools",
 				setting.Name("Fields"), ours, named[ours], ours)
 		}
 	}
@@ -316,6 +317,9 @@ func (m mapping) readMeta(p *problem, row map[string]any, used map[string]bool) 
 	if p.choices != nil {
 		rest = maps.Clone(rest)
 		rest["choices"] = p.choices
+	}
+	if err := m.readOwnTools(p, row, rest); err != nil {
+		return err
 	}
 	if len(rest) == 0 {
 		return nil

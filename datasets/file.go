@@ -83,7 +83,7 @@ func openFile(ctx context.Context, src fileSource, o Options) (*Dataset, error) 
 			continue
 		}
 		n++
-		d.addEnvs([]string{d.envOf(p, o)})
+		d.note(p, o)
 		answered = answered || p.answered()
 		if !p.answered() && d.Unanswered == "" {
 			d.Unanswered = fmt.Sprintf("%s: row %d", src.path, p.row)
@@ -197,6 +197,15 @@ func (d *Dataset) suggest(e *entry, o Options) {
 
 // envOf is the environment of a problem: the one of all, the row's, the entry's.
 func (d *Dataset) envOf(p problem, o Options) string { return cmp.Or(o.Env, p.Env, d.Env) }
+
+// note keeps what a run should know of a problem before it begins: environments, and the first
+// tools of a row.
+func (d *Dataset) note(p problem, o Options) {
+	d.addEnvs([]string{d.envOf(p, o)})
+	if d.OwnTools == nil {
+		d.OwnTools = p.tools
+	}
+}
 
 // addEnvs adds environments of rows, each once.
 func (d *Dataset) addEnvs(envs []string) {

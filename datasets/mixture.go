@@ -154,6 +154,9 @@ func (d *Dataset) join(one *Dataset) error {
 	d.Parts = append(d.Parts, Origin{one.Name, one.Split, one.Reward})
 	d.Files = append(d.Files, one.Files...)
 	d.MaxTurns, d.MaxTokens = max(d.MaxTurns, one.MaxTurns), max(d.MaxTokens, one.MaxTokens)
+	if d.OwnTools == nil {
+		d.OwnTools = one.OwnTools
+	}
 	d.Unanswered = cmp.Or(d.Unanswered, one.Unanswered)
 	for _, tool := range one.DefaultTools {
 		if !slices.Contains(d.DefaultTools, tool) {

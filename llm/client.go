@@ -60,8 +60,8 @@ type Config struct {
 	KeepSpecial bool
 
 	// Parse reads the tool calls out of a reply's text, for servers that leave
-	// them there. nil: the text is taken as it is.
-	Parse func(text string) (traj.Message, []traj.CallError)
+	// them there; offered are the tools of the request. nil: the text is taken as it is.
+	Parse func(text string, offered []traj.ToolSpec) (traj.Message, []traj.CallError)
 	// InText writes the tools, the calls and their results into the messages'
 	// text, for servers that take no tools; Parse then reads the calls. nil: such
 	// a server's refusal is final.

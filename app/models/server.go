@@ -112,7 +112,10 @@ func readReplies(c *llm.Config, o Options) (show inText, err error) {
 	if err != nil {
 		return nil, err
 	}
-	c.Parse, c.InText, c.KeepSpecial = p.ParseInText, chat.InText, p.NeedsSpecial()
+	c.Parse = func(text string, offered []traj.ToolSpec) (traj.Message, []traj.CallError) {
+		return p.For(offered).ParseInText(text)
+	}
+	c.InText, c.KeepSpecial = chat.InText, p.NeedsSpecial()
 	return p.InText(), nil
 }
 

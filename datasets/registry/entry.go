@@ -81,6 +81,7 @@ type Fields struct {
 	Messages string   `yaml:"messages,omitempty"`
 	Answer   string   `yaml:"answer,omitempty"`
 	ID       string   `yaml:"id,omitempty"`
+	Tools    string   `yaml:"tools,omitempty"`   // functions that the row offers to the model
 	Choices  []string `yaml:"choices,omitempty"` // one column with a list, or a column a choice
 	Meta     []string `yaml:"meta,omitempty"`    // columns to keep; absent: all that are nothing else
 

@@ -108,7 +108,7 @@ func (e *Exact) Prompt(req *traj.Request) ([]int32, error) {
 // form is how calls are written in a conversation; nil: as the renderer does.
 func (e *Exact) form(req *traj.Request) traj.Form {
 	if req.Form == nil && e.Parser != nil {
-		return e.Parser
+		return e.Parser.For(req.Tools)
 	}
 	return req.Form
 }

@@ -8,6 +8,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"regexp"
 	"slices"
 	"strings"
 
@@ -235,9 +236,12 @@ func Match(calls []Call, gold []Allowed, functions []Function) bool {
 	return true
 }
 
-// sameName compares names of functions. A server that takes no dots has _ in their place.
+var noFunctionName = regexp.MustCompile(`[^A-Za-z0-9_-]`)
+
+// sameName compares names of functions. A server takes no dots, spaces, …: _ is in their
+// place.
 func sameName(a, b string) bool {
-	return a == b || strings.ReplaceAll(a, ".", "_") == strings.ReplaceAll(b, ".", "_")
+	return a == b || noFunctionName.ReplaceAllString(a, "_") == noFunctionName.ReplaceAllString(b, "_")
 }
 
 // allows is simple_function_checker.
