@@ -69,3 +69,27 @@ func TestTheNamesInAnEntryAreChecked(t *testing.T) {
 		}
 	}
 }
+
+// A search server is refused where no row is played with the tool search, and nowhere else.
+func TestASearchServerWithoutATaskIsRefused(t *testing.T) {
+	const url = "http://127.0.0.1:1"
+	for _, x := range []struct {
+		name    string
+		o       Options
+		tools   []string
+		refused bool
+	}{
+		{"no tool", Options{Command: "eval", Retriever: url}, nil, true},
+		{"passages of no search", Options{Command: "eval", RetrieverTopK: 5}, nil, true},
+		{"another environment", Options{Command: "loop", Env: "no-search", Retriever: url}, nil, true},
+		{"the tool", Options{Command: "eval", Retriever: url}, []string{"calculator", "search"}, false},
+		{"a run that goes on", Options{Command: "eval", Retriever: url, Resume: "run"}, nil, false},
+		{"a loop, whose held-out tasks may search", Options{Command: "loop", Retriever: url}, nil, false},
+		{"nothing is given", Options{Command: "eval"}, nil, false},
+	} {
+		s := &envSetups{given: x.o, data: &datasets.Dataset{}, all: []*envSetup{{tools: &toolset{names: x.tools}}}}
+		if err := s.checkRetriever(); (err != nil) != x.refused {
+			t.Errorf("%s: %v", x.name, err)
+		}
+	}
+}

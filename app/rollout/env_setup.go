@@ -66,7 +66,9 @@ func (s *envSetups) checkRetriever() error {
 		name = setting.Name("RetrieverTopK")
 	}
 	switch {
-	case s.given.Retriever == "" && s.given.RetrieverTopK == 0, s.given.Resume != "", s.given.Env == "" && !s.data.IsChecked():
+	case s.given.Retriever == "" && s.given.RetrieverTopK == 0, s.given.Resume != "":
+		return nil
+	case s.given.Env == "" && (!s.data.IsChecked() || s.given.Command == "loop"): // whose held-out tasks may search
 		return nil
 	case slices.ContainsFunc(s.open(), func(x *envSetup) bool { return slices.Contains(x.tools.names, "search") }):
 		return nil

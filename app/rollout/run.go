@@ -172,7 +172,9 @@ func (x *Run) openReward(ctx context.Context) (err error) {
 			names = append(names, p.Reward)
 		}
 	}
-	if x.o.Resume == "" { // an older program took settings without effect
+	// An older program took settings without effect. The held-out tasks of a loop may have
+	// another reward.
+	if x.o.Resume == "" && (x.o.Command != "loop" || x.o.Reward != "") {
 		if err = models.CheckRewardSettings(x.o.Judge, x.o.Grader, names...); err != nil {
 			return err
 		}
