@@ -39,7 +39,7 @@ var ErrEnded = errors.New("the trajectory has ended")
 const maxBranches = 1024
 
 // runBy lets a Runner play.
-func (p *player) runBy(ctx, own context.Context, r Runner, o traj.Observation) (end traj.Termination, reason string) {
+func runBy(ctx, own context.Context, r Runner, p *player, o traj.Observation) (end traj.Termination, reason string) {
 	d := &Drive{Opening: Opening{Trajectory: p.t.ID, Task: &p.t.Task, Messages: o.Messages, Seed: p.t.Seed}, p: p, ctx: ctx, own: own}
 	err := p.scheduler.guard.do(own, func() error { return r.Run(own, d) })
 	if p.scheduler.guard.left { // it still uses what it has begun

@@ -100,7 +100,7 @@ func (p *player) play(ctx, own context.Context) (end traj.Termination, reason st
 		return p.ended(ctx, own, traj.EnvFailed, err)
 	}
 	if runner, ok := p.scheduler.Scheduler.(Runner); ok {
-		return p.runBy(ctx, own, runner, obs)
+		return runBy(ctx, own, runner, p, obs)
 	}
 	p.observe(obs)
 	for turn := 1; ; turn++ {
@@ -140,7 +140,7 @@ func (p *player) play(ctx, own context.Context) (end traj.Termination, reason st
 		case last != "":
 			return last, ""
 		}
-		if end, err := p.goOn(resp, action, answered, next); err != nil {
+		if end, err := (&following{p, resp, answered}).begin(next); err != nil {
 			return traj.EnvFailed, text.Line(err)
 		} else if end != "" {
 			if len(next.History) == 0 {

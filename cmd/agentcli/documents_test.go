@@ -112,6 +112,8 @@ reward: exact
 -- mine.csv --
 q,right,wrong,context
 What is 1 * 2?,2,3,It is even.
+-- weather.jsonl --
+{"id": "1", "prompt": "What is 2 * 3?", "answer": [{"get_weather": {"city": ["Rome"]}}], "tools": [{"type": "function", "function": {"name": "get_weather", "description": "Weather of a city", "parameters": {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}}}]}
 -- lakes.jsonl --
 {"id": "a", "question": "go", "env_config": {"name": "frozen_lake", "size": 3}}
 -- problems.jsonl --

@@ -208,23 +208,11 @@ func samplingSettings(o *options) []row {
 		{name: "max-tokens", field: &s.MaxTokens, basic: evalRolloutLoop, help: "maximum tokens per reply (default: from the dataset)"},
 		{name: "stop", field: &s.Stop, help: "stop string; repeatable"},
 		{name: "stop-ids", value: []string(nil), help: "token ids that end a reply, in addition to the model's own, for example 2,50",
-			read: func(c *cli.Context) (err error) { s.StopIDs, err = stopIDs(c.StringSlice("stop-ids")); return err }},
+			read: func(c *cli.Context) (err error) {
+				s.StopIDs, err = rollout.ParseStopIDs(c.StringSlice("stop-ids"))
+				return err
+			}},
 	})
-}
-
-// stopIDs reads ids that are separated by commas, or given one by one.
-func stopIDs(list []string) ([]int32, error) {
-	var ids []int32
-	for _, s := range list {
-		for _, one := range strings.Split(s, ",") {
-			id, err := strconv.ParseInt(strings.TrimSpace(one), 10, 32)
-			if err != nil || id < 0 {
-				return nil, exit.Usagef("--stop-ids %q: %q is no token id; write them as 2,50", s, one)
-			}
-			ids = append(ids, int32(id))
-		}
-	}
-	return ids, nil
 }
 
 func toolSettings(o *options) []row {

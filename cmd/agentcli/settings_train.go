@@ -35,7 +35,7 @@ const (
 // groups are the groups in the order of the help.
 var groups = []string{groupLoop, groupData, groupAlgorithm, groupOptimiser, groupLoss, groupShaping, groupCritic, groupSupervised,
 	groupAdapters, groupEvaluation, groupSampling, groupTools, groupLimits, groupModel, groupServer,
-	groupRun, groupBudget, groupFolder, groupShow, groupInfo}
+	groupRun, groupBudget, groupFolder, groupServe, groupShow, groupInfo}
 
 // config are the settings of the algorithm.
 func (o *options) config() *trainer.Config { return &o.loop.Train.Config }
