@@ -282,7 +282,7 @@ func (p *following) cut(at int, more string) (end traj.Termination, err error) {
 	step := &p.t.Steps[len(p.t.Steps)-1]
 	splitter, exact := p.c.Model.(agent.TokenSplitter)
 	if exact && step.Sequence >= 0 {
-		whole := 0
+		var whole int
 		c.Tokens, whole = splitter.SplitTokens(p.resp.SampledIDs, text, at)
 		c.Rest = text[whole:at]
 	}

@@ -113,7 +113,7 @@ reward: exact
 q,right,wrong,context
 What is 1 * 2?,2,3,It is even.
 -- weather.jsonl --
-{"id": "1", "prompt": "What is 2 * 3?", "answer": [{"get_weather": {"city": ["Rome"]}}], "tools": [{"type": "function", "function": {"name": "get_weather", "description": "Weather of a city", "parameters": {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}}}]}
+{"id": "1", "prompt": "What is 2 * 3?", "answer": [{"f": {"x": [1]}}], "tools": [{"type": "function", "function": {"name": "f"}}]}
 -- lakes.jsonl --
 {"id": "a", "question": "go", "env_config": {"name": "frozen_lake", "size": 3}}
 -- problems.jsonl --
