@@ -80,8 +80,11 @@ var wholeRange = table(6, func(a *complexArithmetic, sinh, cosh real) abscissa {
 		weight: a.multiply(a.multiply(quarter, cosh), a.multiply(a.add(p, q), half))}
 })
 
-// integral is a definite integral.
-func (e *evaluator) integral(n *mathexpr.Node) value {
+// integrals integrates.
+type integrals struct{ *evaluator }
+
+// definite is an integral between two limits, of which either may be infinite.
+func (e integrals) definite(n *mathexpr.Node) value {
 	if n.Args[1] == nil {
 		panic(errNoValue)
 	}
@@ -118,7 +121,7 @@ func (e *evaluator) integral(n *mathexpr.Node) value {
 	}), realNumber(scale)))
 }
 
-func (e *evaluator) limitOf(n *mathexpr.Node) real {
+func (e integrals) limitOf(n *mathexpr.Node) real {
 	z := e.interval(e.eval(n))
 	if !z.isReal() {
 		panic(errNoValue)
@@ -138,7 +141,7 @@ func infinite(n *mathexpr.Node) int {
 }
 
 // integrand is the body at x. Where it has no value the integral is not known to have none.
-func (e *evaluator) integrand(n *mathexpr.Node, x real) number {
+func (e integrals) integrand(n *mathexpr.Node, x real) number {
 	defer func() {
 		if r := recover(); r != nil {
 			if err, ok := r.(error); ok && (errors.Is(err, errUndefined) || errors.Is(err, errPrecision)) {
@@ -151,7 +154,7 @@ func (e *evaluator) integrand(n *mathexpr.Node, x real) number {
 }
 
 // trapezoids adds terms of the rule until two steps agree.
-func (e *evaluator) trapezoids(points abscissas, term func(abscissa) number) number {
+func (e integrals) trapezoids(points abscissas, term func(abscissa) number) number {
 	sum := term(points.at(0))
 	largest := high(e.modulus(sum))
 	end := func(direction int) int {
@@ -187,7 +190,7 @@ func (e *evaluator) trapezoids(points abscissas, term func(abscissa) number) num
 		if step == 1 || d.Cmp(agree) <= 0 {
 			cut := radius().SetMantExp(largest, 2-termBits) // what is left out at the ends
 			now.re.r = radius().Add(now.re.r, cut)
-			return e.interval(between(e, now, before))
+			return e.interval(between(e.evaluator, now, before))
 		}
 		before = now
 	}

@@ -27,7 +27,7 @@ func (e *evaluator) repeated(n *mathexpr.Node) value {
 	case "lim":
 		return e.limit(n)
 	case "int":
-		return e.integral(n)
+		return integrals{e}.definite(n)
 	case "diff":
 		return e.derivative(n)
 	}
@@ -61,7 +61,7 @@ func (e *evaluator) repeated(n *mathexpr.Node) value {
 // series is an infinite sum of a rational function, or adds the terms of one whose terms
 // fall at least as fast as .9^k; of another one nothing is known.
 func (e *evaluator) series(variable string, from int64, body *mathexpr.Node) value {
-	if v, ok := e.summed(variable, from, body); ok {
+	if v, ok := (sums{e}).summed(variable, from, body); ok {
 		return v
 	}
 	total := realNumber(e.integer(0))

@@ -23,9 +23,12 @@ const (
 	bernoulliMax = 26
 )
 
+// sums adds infinitely many terms.
+type sums struct{ *evaluator }
+
 // summed is an infinite sum of a rational function of the variable, with alternating signs or
 // without; ok is false where the body is none. A sum that does not converge has no value.
-func (e *evaluator) summed(variable string, from int64, body *mathexpr.Node) (v value, ok bool) {
+func (e sums) summed(variable string, from int64, body *mathexpr.Node) (v value, ok bool) {
 	signs := [2]*mathexpr.Node{}
 	alternates := false
 	for i := range signs {
@@ -55,7 +58,7 @@ func (e *evaluator) summed(variable string, from int64, body *mathexpr.Node) (v 
 
 // withSign puts 1 or -1 in the place of powers of -1 whose exponent is an integer linear
 // function of the variable, for the variable's values of one parity.
-func (e *evaluator) withSign(n *mathexpr.Node, variable string, at int64) (out *mathexpr.Node, found bool) {
+func (e sums) withSign(n *mathexpr.Node, variable string, at int64) (out *mathexpr.Node, found bool) {
 	if n == nil {
 		return nil, false
 	}
@@ -87,7 +90,7 @@ func (e *evaluator) withSign(n *mathexpr.Node, variable string, at int64) (out *
 
 // rationalIn reads a formula as a rational function p/q of k, with step·k + offset in the
 // place of the variable.
-func (e *evaluator) rationalIn(n *mathexpr.Node, variable string, step, offset int64) (p, q univariate, ok bool) {
+func (e sums) rationalIn(n *mathexpr.Node, variable string, step, offset int64) (p, q univariate, ok bool) {
 	const k = "\x00k"
 	x := newExact(e.budget.part(e.budget.left/4), e.natural)
 	defer func() { e.budget.settle(x.budget) }()
@@ -173,7 +176,7 @@ func (p univariate) rootBound() (int64, bool) {
 
 // sumOf is the sum of p(k)/q(k) for k from a number on, where the degree of q is larger than
 // that of p by gap at least: else there is none.
-func (e *evaluator) sumOf(p, q univariate, from int64, gap int) value {
+func (e sums) sumOf(p, q univariate, from int64, gap int) value {
 	if len(p) == 0 {
 		return exactly(new(big.Rat))
 	}
@@ -209,7 +212,7 @@ func (e *evaluator) sumOf(p, q univariate, from int64, gap int) value {
 }
 
 // inverseSeries are the first coefficients c_j of p(k)/q(k) = Σ c_j k^(-d-j).
-func (e *evaluator) inverseSeries(p, q univariate) []*big.Rat {
+func (e sums) inverseSeries(p, q univariate) []*big.Rat {
 	top := func(u univariate, i int) *big.Rat { // coefficients from the highest power on
 		if i < len(u) {
 			return u[len(u)-1-i]
@@ -249,7 +252,7 @@ func seriesRest(p, q univariate, bound, start int64) *big.Float {
 }
 
 // zeta is Hurwitz's ζ(s, n) = Σ_{k≥n} k^-s for whole s ≥ 2.
-func (e *evaluator) zeta(s, n int64) real {
+func (e sums) zeta(s, n int64) real {
 	e.pay(1 + int(s)/8)
 	power := e.rational(new(big.Rat).SetFrac(big.NewInt(1), new(big.Int).Exp(big.NewInt(n), big.NewInt(s), nil)))
 	total := e.add(e.divide(e.multiply(power, e.integer(n)), e.integer(s-1)), e.divide(power, e.integer(2)))
