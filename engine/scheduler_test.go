@@ -355,6 +355,13 @@ func TestWhatASchedulerCannotSayIsAnError(t *testing.T) {
 // TestASchedulerThatPanicsHangsOrFailsCostsItsTrajectory and no more; it is told the end.
 func TestASchedulerThatPanicsHangsOrFailsCostsItsTrajectory(t *testing.T) {
 	boom := errors.New("boom")
+	var told traj.Termination
+	playScript(t, &script{closed: func(end traj.Termination) { told = end }}, func(c *Config) {
+		c.NewAgent = func(traj.Task) (agent.Agent, error) { return panicking{agent.New(nil)}, nil }
+	})
+	if told != traj.EnvFailed {
+		t.Errorf("a panic of the agent: told %q", told)
+	}
 	for name, s := range map[string]*script{
 		"panic":        {next: func(Turn) (Next, error) { panic("boom") }},
 		"error":        {next: func(Turn) (Next, error) { return Next{}, boom }},
@@ -371,6 +378,11 @@ func TestASchedulerThatPanicsHangsOrFailsCostsItsTrajectory(t *testing.T) {
 		}
 	}
 }
+
+// panicking is an agent that panics.
+type panicking struct{ agent.Agent }
+
+func (panicking) Update(*traj.Response) traj.Action { panic("boom") }
 
 // TestLimitsAreTheEnginesWhateverASchedulerSays: turns, tokens, replies that were cut short.
 func TestLimitsAreTheEnginesWhateverASchedulerSays(t *testing.T) {
