@@ -294,7 +294,7 @@ func (p *player) cut(resp *traj.Response, at int, more string) (end traj.Termina
 	p.conversation.Cut(c, more)
 	p.t.Messages = p.conversation.Messages
 	if p.watcher != nil {
-		p.emit(Observed{o, true})
+		p.emit(Observed{Observation: o, Continues: true})
 	}
 	return "", nil
 }
@@ -314,7 +314,7 @@ func (p *player) rewrite(history []traj.Message) (end traj.Termination, err erro
 	p.conversation.Rewrite(o.Messages)
 	p.t.Messages = p.conversation.Messages
 	if p.watcher != nil {
-		p.emit(Observed{o, false})
+		p.emit(Observed{Observation: o, Rewritten: true})
 	}
 	return "", nil
 }
