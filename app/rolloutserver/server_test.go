@@ -38,6 +38,20 @@ type output struct {
 	b    bytes.Buffer
 	url  chan string
 	have bool
+	wait map[string]chan struct{} // closed when a text was said
+}
+
+// until returns when a text was said.
+func (o *output) until(text string) {
+	c := make(chan struct{})
+	o.mu.Lock()
+	if strings.Contains(o.b.String(), text) {
+		close(c)
+	} else {
+		o.wait = map[string]chan struct{}{text: c}
+	}
+	o.mu.Unlock()
+	<-c
 }
 
 var address = regexp.MustCompile(`rollouts at (http://\S+);`)
@@ -49,6 +63,12 @@ func (o *output) Write(b []byte) (int, error) {
 	if m := address.FindSubmatch(o.b.Bytes()); m != nil && !o.have {
 		o.have = true
 		o.url <- string(m[1])
+	}
+	for text, c := range o.wait {
+		if strings.Contains(o.b.String(), text) {
+			close(c)
+			delete(o.wait, text)
+		}
 	}
 	return len(b), nil
 }
@@ -668,34 +688,48 @@ func withAnotherTokenizer(t *testing.T) string {
 	return dir
 }
 
-// Who waits when the run ends is told so.
+// Who waits when the run ends is told so. After ^C what is under way is played to its end.
 func TestRequestsAreAnsweredWhenTheRunEnds(t *testing.T) {
-	for name, end := range map[string]func(x *running){
-		"cancelled": func(x *running) { x.end() },
-		"^C": func(x *running) {
-			_ = syscall.Kill(os.Getpid(), syscall.SIGINT)
-			_ = syscall.Kill(os.Getpid(), syscall.SIGINT)
+	for name, end := range map[string]func(x *running, release chan struct{}){
+		"cancelled": func(x *running, _ chan struct{}) { x.end() },
+		"^C": func(x *running, release chan struct{}) {
+			if err := syscall.Kill(os.Getpid(), syscall.SIGINT); err != nil {
+				x.t.Fatal(err)
+			}
+			x.said.until("stopping")
+			close(release)
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			begun := make(chan struct{}, 1)
+			begun, release := make(chan struct{}, 1), make(chan struct{})
 			x := serve(t, filepath.Join(t.TempDir(), "run"), func(*llmtest.Request) llmtest.Reply {
 				begun <- struct{}{}
-				return llmtest.Reply{Delay: time.Hour}
+				select {
+				case <-release:
+					return said("7")
+				case <-t.Context().Done(): // when the test is over
+					return llmtest.Reply{}
+				}
 			}, func(o *Options) { o.Parallel = 1 })
 			answers := make(chan string, 2)
 			ask := func(path, body string) {
 				status, answer := x.post(context.Background(), path, body)
 				answers <- fmt.Sprint(status, answer)
 			}
-			go ask("/v1/rollouts", `{"rows":[{"id":"a","question":"x"},{"id":"b","question":"y"}]}`)
+			go ask("/v1/rollouts", `{"rows":[{"id":"a","question":"x"}]}`)
 			<-begun
-			go ask("/infer/", `{"infer_requests":[{"uuid":"a","messages":[{"role":"user","content":"x"}]}]}`)
-			end(x)
-			for range 2 {
-				if a := <-answers; !strings.Contains(a, "cancelled") && !strings.Contains(a, errOver.Error()) && !strings.HasPrefix(a, "409") {
-					t.Errorf("%s", a)
+			go ask("/infer/", `{"infer_requests":[{"uuid":"b","messages":[{"role":"user","content":"y"}]}]}`)
+			end(x, release)
+			all := []string{<-answers, <-answers}
+			slices.Sort(all)
+			want := []string{"200", "503"}
+			for i := range all {
+				if !strings.HasPrefix(all[i], want[i]) && all[i] != "0" && !(i == 1 && strings.HasPrefix(all[i], "0")) {
+					t.Errorf("%s", all[i])
 				}
+			}
+			if finished := strings.Contains(all[0], `"answered"`); finished != (name == "^C") {
+				t.Errorf("the one under way: %s", all[0])
 			}
 		})
 	}
