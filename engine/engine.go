@@ -287,7 +287,7 @@ func (r *run) startAll(ctx context.Context, tasks iter.Seq2[traj.Task, error]) {
 	defer wg.Wait()
 	starting, cancel := context.WithCancel(ctx)
 	defer cancel()
-	wg.Go(func() { defer safego.Catch(r.fail); defer cancel(); r.untilStop(starting) })
+	wg.Go(func() { defer safego.Catch(r.fail); defer cancel(); r.untilStop(starting); r.ending() })
 	var seen hashset.Set
 	for task, err := range tasks {
 		if err != nil {
@@ -367,6 +367,13 @@ func (r *run) untilStop(ctx context.Context) {
 	case <-r.c.Stop:
 	case <-r.enough:
 	case <-ctx.Done():
+	}
+}
+
+// ending tells who gives the tasks one by one that no more are taken.
+func (r *run) ending() {
+	if r.c.Served != nil {
+		r.c.Served.Ending()
 	}
 }
 

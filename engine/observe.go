@@ -28,6 +28,7 @@ type (
 	Observed struct {
 		Observation traj.Observation
 		Continues   bool // the model goes on with its own reply
+		Rewritten   bool // the messages are a whole history, in the place of the conversation
 	}
 	// ModelStart begins a model call.
 	ModelStart struct{ Request *traj.Request }

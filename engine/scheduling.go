@@ -301,7 +301,7 @@ func (p *following) cut(at int, more string) (end traj.Termination, err error) {
 	p.conversation.Cut(c, more)
 	p.t.Messages = p.conversation.Messages
 	if p.watcher != nil {
-		p.emit(Observed{o, true})
+		p.emit(Observed{Observation: o, Continues: true})
 	}
 	return "", nil
 }
@@ -321,7 +321,7 @@ func (p *following) rewrite(history []traj.Message) (end traj.Termination, err e
 	p.conversation.Rewrite(o.Messages)
 	p.t.Messages = p.conversation.Messages
 	if p.watcher != nil {
-		p.emit(Observed{o, false})
+		p.emit(Observed{Observation: o, Rewritten: true})
 	}
 	return "", nil
 }

@@ -17,6 +17,9 @@ type Served struct {
 	Gone func(traj.Task) <-chan struct{}
 	// Kept is told where the journal has a trajectory, before the sink gets it.
 	Kept func(id string, at int64)
+	// Ending is called when no task is begun any more: the tasks must end, however many
+	// are still waited for. It may be called before anything was played.
+	Ending func()
 }
 
 var errGone = errors.New("whoever asked for it has gone away")

@@ -329,7 +329,7 @@ func (p *player) observe(o traj.Observation) {
 	p.agent.Observe(o)
 	p.append(o)
 	if p.watcher != nil {
-		p.emit(Observed{o, o.Continue != "" && len(o.Messages) == 0})
+		p.emit(Observed{Observation: o, Continues: o.Continue != "" && len(o.Messages) == 0})
 	}
 }
 

@@ -35,7 +35,16 @@ func (s *server) rollouts(w http.ResponseWriter, r *http.Request) {
 	jobs := make([]*job, len(body.Rows))
 	seen := map[string]bool{}
 	for i, row := range body.Rows {
-		id, group := textOf(row["id"]), textOf(row["group"])
+		id, err := textOf(row, "id")
+		if err != nil {
+			fail(w, http.StatusUnprocessableEntity, fmt.Sprintf("row %d: %v", i+1, err))
+			return
+		}
+		group, err := textOf(row, "group")
+		if err != nil {
+			fail(w, http.StatusUnprocessableEntity, fmt.Sprintf("row %d: %v", i+1, err))
+			return
+		}
 		if id == "" {
 			id = newID()
 		}
@@ -46,7 +55,10 @@ func (s *server) rollouts(w http.ResponseWriter, r *http.Request) {
 		seen[id] = true
 		delete(row, "id")
 		delete(row, "group")
-		task, err := s.run.Requests.Task(row, id)
+		var task traj.Task
+		if err = textOnly(row); err == nil {
+			task, err = s.run.Requests.Task(row, id)
+		}
 		if err != nil {
 			fail(w, http.StatusUnprocessableEntity, fmt.Sprintf("row %d: %v", i+1, err))
 			return
@@ -77,10 +89,16 @@ func (s *server) rollouts(w http.ResponseWriter, r *http.Request) {
 	}
 	go func() { defer safego.Catch(nil); all.Wait(); close(lines) }()
 	w.Header().Set("Content-Type", "application/x-ndjson")
+	w.WriteHeader(http.StatusOK) // now: the first trajectory may take long
+	flush(w)
 	for line := range lines {
 		_, _ = w.Write(append(line, '\n')) // who has gone away reads nothing more
-		if f, ok := w.(http.Flusher); ok {
-			f.Flush()
-		}
+		flush(w)
+	}
+}
+
+func flush(w http.ResponseWriter) {
+	if f, ok := w.(http.Flusher); ok {
+		f.Flush()
 	}
 }

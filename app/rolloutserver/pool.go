@@ -27,17 +27,24 @@ type job struct {
 	group    string
 	sampling func(traj.Sampling) traj.Sampling // over the run's
 
-	done   chan struct{} // closed when result is there
-	result *played
+	done   chan struct{} // closed when it is over
+	result *played       // nil: nobody waits for it any more
 
 	waiting int           // how many wait
 	gone    chan struct{} // closed when nobody does
+	started bool          // the engine has it
 }
 
 // played is a trajectory, and how its replies stand in its messages.
 type played struct {
 	*traj.Trajectory
-	continued []bool // of each step: it goes on with the reply of the step before; nil: not known
+	turns *turns // nil: it was played before the server's start
+}
+
+// record is what is kept of a trajectory that has ended.
+type record struct {
+	at    int64 // where the journal has it
+	turns *turns
 }
 
 // pool hands the tasks of requests to the engine, and its trajectories back. It is safe
@@ -48,18 +55,19 @@ type pool struct {
 
 	mu      sync.Mutex
 	queue   []*job
-	jobs    map[string]*job   // waiting or being played, by the task's id
-	turns   map[string][]bool // by trajectory: played.continued so far
-	kept    map[string]int64  // where the journal has what was played since
+	jobs    map[string]*job   // waiting or being played, by the task's id: one at a time
+	turns   map[string]*turns // of trajectories that have ended and are not handed on yet
+	kept    map[string]record // what was played since, by trajectory
 	wake    chan struct{}     // something is in the queue
+	ending  chan struct{}     // nothing new is begun
 	over    chan struct{}     // nothing is played any more
 	failure error
 	ended   func(id string) // is told each trajectory that is over; nil: nobody
 }
 
 func newPool() *pool {
-	return &pool{jobs: map[string]*job{}, turns: map[string][]bool{}, kept: map[string]int64{}, wake: make(chan struct{}, 1),
-		over: make(chan struct{})}
+	return &pool{jobs: map[string]*job{}, turns: map[string]*turns{}, kept: map[string]record{},
+		wake: make(chan struct{}, 1), ending: make(chan struct{}), over: make(chan struct{})}
 }
 
 // open is given what an earlier run has played.
@@ -76,84 +84,115 @@ func (p *pool) close(err error) {
 }
 
 // play has a task played, and waits for its trajectory. One that has been played is not
-// played again, and one that is being played is waited for.
+// played again, and one that is being played is waited for. One that was abandoned is
+// played anew, after it has ended.
 func (p *pool) play(ctx context.Context, j *job) (*played, error) {
-	p.mu.Lock()
-	if x, ok := p.jobs[j.task.ID]; ok {
-		if !sameTask(&x.task, &j.task) {
-			p.mu.Unlock()
-			return nil, fmt.Errorf("id %q %w", j.task.ID, errOtherRow)
+	for {
+		x, joined, err := p.join(j)
+		if x == nil {
+			return joined, err
 		}
-		j = x
-	} else {
-		if t, err := p.recall(&j.task); t != nil || err != nil {
-			p.mu.Unlock()
-			return t, err
-		}
-		j.done, j.gone = make(chan struct{}), make(chan struct{})
-		p.jobs[j.task.ID] = j
-		p.queue = append(p.queue, j)
 		select {
-		case p.wake <- struct{}{}:
-		default:
+		case <-x.done:
+		case <-p.over:
+			select {
+			case <-x.done:
+			default:
+				return nil, p.failure
+			}
+		case <-ctx.Done():
+			p.leave(x, err == nil)
+			return nil, context.Cause(ctx)
+		}
+		if x.result != nil && err == nil {
+			return x.result, nil
 		}
 	}
-	j.waiting++
-	p.mu.Unlock()
-	select {
-	case <-j.done:
-		return j.result, nil
-	case <-p.over:
-		select {
-		case <-j.done:
-			return j.result, nil
-		default:
-			return nil, p.failure
-		}
-	case <-ctx.Done():
-	}
+}
+
+// errAbandoned is in join's answer where the job that it gives is to be waited for, and is
+// nobody's any more.
+var errAbandoned = errors.New("abandoned")
+
+// join gives the job of a task, which the caller waits for from now on. Where there is no
+// job it gives what was played before, or an error.
+func (p *pool) join(j *job) (*job, *played, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if j.waiting--; j.waiting == 0 {
-		close(j.gone)
-		if p.jobs[j.task.ID] == j { // who asks for it again begins anew
-			delete(p.jobs, j.task.ID)
+	if x, ok := p.jobs[j.task.ID]; ok {
+		if x.waiting == 0 {
+			return x, nil, errAbandoned
 		}
+		if !sameTask(&x.task, &j.task) {
+			return nil, nil, fmt.Errorf("id %q %w", j.task.ID, errOtherRow)
+		}
+		x.waiting++
+		return x, nil, nil
 	}
-	return nil, context.Cause(ctx)
+	if t, err := p.recall(&j.task); t != nil || err != nil {
+		return nil, t, err
+	}
+	j.done, j.gone, j.waiting = make(chan struct{}), make(chan struct{}), 1
+	p.jobs[j.task.ID] = j
+	p.queue = append(p.queue, j)
+	select {
+	case p.wake <- struct{}{}:
+	default:
+	}
+	return j, nil, nil
+}
+
+// leave says that one of those who wait for a job has gone away.
+func (p *pool) leave(j *job, joined bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if !joined {
+		return
+	}
+	if j.waiting--; j.waiting > 0 {
+		return
+	}
+	close(j.gone)
+	if !j.started {
+		delete(p.jobs, j.task.ID)
+		close(j.done)
+	}
 }
 
 // recall reads what was played before; nil: nothing was. The caller holds mu.
 func (p *pool) recall(task *traj.Task) (*played, error) {
 	id := task.ID + "#0"
-	at, ok := p.kept[id]
+	was, ok := p.kept[id]
 	if !ok {
-		at = p.before.Offset(id)
+		was.at = p.before.Offset(id)
 	}
-	if at == 0 {
+	if was.at == 0 {
 		return nil, nil
 	}
-	t, err := p.journal.At(at)
+	t, err := p.journal.At(was.at)
 	if err != nil {
 		return nil, err
 	}
 	if !sameTask(&t.Task, task) {
 		return nil, fmt.Errorf("id %q %w", task.ID, errOtherRow)
 	}
-	return &played{Trajectory: t}, nil
+	return &played{t, was.turns}, nil
 }
 
-// sameTask reports whether two rows ask the same.
+// sameTask reports whether two rows ask the same. The environment's name is left out: the
+// engine puts that of the run in its place.
 func sameTask(a, b *traj.Task) bool {
-	x, errX := json.Marshal([]any{a.Messages, a.Answers, a.Meta})
-	y, errY := json.Marshal([]any{b.Messages, b.Answers, b.Meta})
+	text := func(t traj.Task) ([]byte, error) { t.Env = ""; return json.Marshal(t) }
+	x, errX := text(*a)
+	y, errY := text(*b)
 	return errX == nil && errY == nil && bytes.Equal(x, y)
 }
 
 // feed is the pool as a run's tasks.
 func (p *pool) feed(open func(rollout.FedRun) error) *rollout.Feed {
 	return &rollout.Feed{Open: open, Tasks: p.tasks, Limits: p.limits, Done: p.finished, Close: p.close, Observe: p.observe,
-		Served: engine.Served{Group: p.group, Gone: p.gone, Kept: p.keep}}
+		Served: engine.Served{Group: p.group, Gone: p.gone, Kept: p.keep,
+			Ending: sync.OnceFunc(func() { close(p.ending) })}}
 }
 
 // tasks yields what is asked for, until the run is to end.
@@ -168,6 +207,8 @@ func (p *pool) tasks(ctx context.Context, stop <-chan struct{}) iter.Seq2[traj.T
 			}
 			select {
 			case <-p.wake:
+			case <-p.ending:
+				return
 			case <-stop:
 				return
 			case <-ctx.Done():
@@ -185,6 +226,7 @@ func (p *pool) next() *job {
 		j := p.queue[0]
 		p.queue = p.queue[1:]
 		if j.waiting > 0 {
+			j.started = true
 			return j
 		}
 	}
@@ -228,24 +270,26 @@ func (p *pool) limits(task traj.Task, of engine.Limits) engine.Limits {
 func (p *pool) keep(id string, at int64) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.kept[id] = at
+	p.kept[id] = record{at, p.turns[id]}
 }
 
 // finished hands a trajectory to whoever waits for it.
 func (p *pool) finished(t *traj.Trajectory) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	continued := p.turns[t.ID]
+	of := p.turns[t.ID]
 	delete(p.turns, t.ID)
 	if p.ended != nil {
 		p.ended(t.ID)
 	}
 	j := p.jobs[t.Task.ID]
-	if j == nil { // of an earlier run, or nobody waits any more
+	if j == nil || !j.started { // of an earlier run
 		return
 	}
 	delete(p.jobs, t.Task.ID)
-	j.result = &played{t, continued}
+	if j.waiting > 0 {
+		j.result = &played{t, of}
+	}
 	close(j.done)
 }
 

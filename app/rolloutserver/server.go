@@ -10,6 +10,8 @@
 package rolloutserver
 
 import (
+	"bytes"
+	"cmp"
 	"context"
 	"crypto/rand"
 	"crypto/subtle"
@@ -17,6 +19,8 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
+	"maps"
 	"net"
 	"net/http"
 	"net/netip"
@@ -64,7 +68,7 @@ func Run(ctx context.Context, o Options, s console.Streams) error {
 		return exit.Usagef("%s: %w", setting.Name("Serve"), err)
 	}
 	defer l.Close()
-	h := &server{o: o, s: s, pool: newPool(), told: map[string]bool{}}
+	h := &server{o: o, s: s, pool: newPool(), limit: maxBody, told: map[string]bool{}}
 	var serving sync.WaitGroup
 	defer serving.Wait()
 	web := &http.Server{Handler: h.handler(), ReadHeaderTimeout: 10 * time.Second}
@@ -83,6 +87,11 @@ func Run(ctx context.Context, o Options, s console.Streams) error {
 		s.Say(fmt.Sprintf("rollouts at http://%s; ^C ends it", l.Addr()))
 		return nil
 	})
+	defer func() {
+		if h.weights != nil {
+			_ = h.weights.Close()
+		}
+	}()
 	return rollout.Rollout(ctx, o.FileOptions, s)
 }
 
@@ -93,6 +102,8 @@ type server struct {
 	pool    *pool
 	run     rollout.FedRun
 	weights *weights // nil: the model is a server's
+
+	limit int64 // maxBody, but in tests
 
 	mu   sync.Mutex
 	told map[string]bool // fields that mean nothing, which were told
@@ -131,11 +142,17 @@ func (s *server) noPush(w http.ResponseWriter, _ *http.Request) {
 	fail(w, http.StatusNotImplemented, "this server takes no weights over NCCL; save the model and POST its folder to /update_weights_from_disk")
 }
 
-// guarded asks for the token, but for /health.
+// guarded asks for the token, but for /health. Without a token it refuses web pages: one
+// that the user visits could otherwise have tools run here.
 func (s *server) guarded(path string, h http.HandlerFunc) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
+		if s.o.Token == "" && (r.Header.Get("Origin") != "" || r.Header.Get("Sec-Fetch-Site") != "") {
+			fail(w, http.StatusForbidden, "the request is a web page's; without a token this server answers programs alone")
+			return
+		}
 		given, _ := strings.CutPrefix(r.Header.Get("Authorization"), "Bearer ")
 		if s.o.Token != "" && path != "/health" && subtle.ConstantTimeCompare([]byte(given), []byte(s.o.Token)) != 1 {
+			w.Header().Set("WWW-Authenticate", "Bearer")
 			fail(w, http.StatusUnauthorized, "the request carries another token than the server's, or none")
 			return
 		}
@@ -146,48 +163,76 @@ func (s *server) guarded(path string, h http.HandlerFunc) http.HandlerFunc {
 	}
 }
 
-// read decodes a request's body, and says once which of its keys mean nothing here.
+// read decodes a request's body, and says once which of its keys mean nothing here. The
+// body is read to its end: before that the server is not told that a client goes away.
 func (s *server) read(w http.ResponseWriter, r *http.Request, into any, keys ...string) bool {
-	var raw json.RawMessage
-	if err := json.NewDecoder(http.MaxBytesReader(w, r.Body, maxBody)).Decode(&raw); err != nil {
-		var long *http.MaxBytesError
-		if errors.As(err, &long) {
-			fail(w, http.StatusRequestEntityTooLarge, fmt.Sprintf("the request is longer than %d MiB; send fewer rows at a time", maxBody>>20))
-		} else {
-			fail(w, http.StatusBadRequest, fmt.Sprintf("the request is no JSON: %v", err))
-		}
+	raw, err := io.ReadAll(http.MaxBytesReader(w, r.Body, s.limit))
+	var long *http.MaxBytesError
+	if errors.As(err, &long) {
+		fail(w, http.StatusRequestEntityTooLarge, fmt.Sprintf("the request is longer than %d MiB; send fewer rows at a time", s.limit>>20))
 		return false
 	}
 	var fields map[string]json.RawMessage
-	if err := json.Unmarshal(raw, &fields); err != nil {
-		fail(w, http.StatusUnprocessableEntity, "the request is no JSON object")
+	if err == nil {
+		err = json.Unmarshal(raw, &fields)
+	}
+	if err != nil || fields == nil {
+		fail(w, http.StatusBadRequest, fmt.Sprintf("the request is no JSON object: %v", cmp.Or(err, errNull)))
+		return false
+	}
+	if err := unmarshal(raw, into); err != nil {
+		fail(w, http.StatusUnprocessableEntity, err.Error())
 		return false
 	}
 	s.unknown(fields, "", keys)
-	if err := json.Unmarshal(raw, into); err != nil {
-		fail(w, http.StatusUnprocessableEntity, fmt.Sprintf("the request is not of the form that is wanted: %v", err))
-		return false
-	}
 	return true
 }
 
-// unknown says once of each key that it means nothing here.
+var errNull = errors.New("it is null")
+
+// unmarshal keeps numbers as they are written, as the reader of datasets does.
+func unmarshal(b []byte, into any) error {
+	d := json.NewDecoder(bytes.NewReader(b))
+	d.UseNumber()
+	return d.Decode(into)
+}
+
+// unknown says once of each key that is not known that it means nothing.
 func (s *server) unknown(fields map[string]json.RawMessage, where string, keys []string) {
-	for key := range fields {
-		if slices.Contains(keys, key) {
-			continue
-		}
-		if where != "" {
-			key = where + "." + key
-		}
-		s.mu.Lock()
-		told := s.told[key] || len(s.told) > 100
-		s.told[key] = true
-		s.mu.Unlock()
-		if !told {
-			s.s.Say(fmt.Sprintf("requests have the field %.60q, which means nothing here and is left out", key))
+	for _, key := range slices.Sorted(maps.Keys(fields)) {
+		if !slices.Contains(keys, key) {
+			s.meansNothing(strings.TrimPrefix(where+"."+key, "."))
 		}
 	}
+}
+
+// meansNothing says so of a field, once, and of no more than maxTold.
+func (s *server) meansNothing(field string) {
+	s.mu.Lock()
+	told := s.told[field] || len(s.told) >= maxTold
+	if !told {
+		s.told[field] = true
+	}
+	s.mu.Unlock()
+	if !told {
+		s.s.Say(fmt.Sprintf("requests have the field %.60q, which means nothing here and is left out", field))
+	}
+}
+
+// maxTold is how many fields are reported.
+const maxTold = 100
+
+// statusOf is the HTTP status of a trajectory that there is not.
+func statusOf(err error) int {
+	switch {
+	case errors.Is(err, errOver):
+		return http.StatusServiceUnavailable
+	case errors.Is(err, errOtherRow):
+		return http.StatusConflict
+	case errors.Is(err, errTurns):
+		return http.StatusUnprocessableEntity
+	}
+	return http.StatusInternalServerError
 }
 
 func answer(w http.ResponseWriter, v any) {
@@ -211,16 +256,42 @@ func fail(w http.ResponseWriter, status int, why string) {
 	_, _ = w.Write(b)
 }
 
-// textOf is a value as text: an id may be a number.
-func textOf(v any) string {
-	switch v := v.(type) {
+// textOf is a column as text: an id may be a number.
+func textOf(row map[string]any, column string) (string, error) {
+	switch v := row[column].(type) {
 	case string:
-		return v
+		return v, nil
+	case json.Number:
+		return v.String(), nil
 	case nil:
-		return ""
-	default:
-		return fmt.Sprint(v)
+		return "", nil
 	}
+	return "", fmt.Errorf("%q is neither text nor a number", column)
+}
+
+// textOnly refuses a row whose messages are more than text, or are token ids.
+func textOnly(row map[string]any) error {
+	for _, column := range []string{"images", "image", "videos", "audios"} {
+		if list, ok := row[column].([]any); ok && len(list) > 0 {
+			return fmt.Errorf("it has %s; this server plays text alone", column)
+		}
+	}
+	for _, column := range []string{"messages", "prompt", "question"} {
+		list, _ := row[column].([]any)
+		for i := range list {
+			m, _ := list[i].(map[string]any)
+			parts, _ := m["content"].([]any)
+			for _, part := range parts {
+				if _, number := part.(json.Number); number {
+					return fmt.Errorf("%s[%d] is token ids; send its text", column, i)
+				}
+				if p, _ := part.(map[string]any); p["type"] != "text" {
+					return fmt.Errorf("%s[%d] has a part that is no text; this server plays text alone", column, i)
+				}
+			}
+		}
+	}
+	return nil
 }
 
 func newID() string {

@@ -5,7 +5,9 @@ import (
 	"encoding/hex"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"net/http"
+	"slices"
 	"sync"
 	"time"
 
@@ -29,14 +31,14 @@ type inferRequest struct {
 // inferKeys are those that are read, or that have nothing to say without pictures.
 var inferKeys = []string{"messages", "images", "audios", "videos", "tools", "data_dict", "uuid", "objects", "chat_template_kwargs", "add_eos"}
 
-// configKeys are those of a RequestConfig: what is not among samplingKeys has no meaning
-// for a rollout, or is as it must be.
-var configKeys = []string{"max_tokens", "temperature", "top_k", "top_p", "min_p", "repetition_penalty", "num_beams", "stop", "seed", "stream",
-	"logprobs", "top_logprobs", "prompt_logprobs", "n", "best_of", "presence_penalty", "frequency_penalty", "length_penalty",
-	"return_details", "structured_outputs_regex"}
-
-// samplingKeys are what a trajectory is sampled with.
+// samplingKeys are those of a RequestConfig that a trajectory is sampled with.
 var samplingKeys = []string{"max_tokens", "temperature", "top_k", "top_p", "min_p", "stop"}
+
+// neutralConfig are its keys that change nothing at these values; nil: at any. At another
+// value they are reported once. A trajectory's seed is from its id.
+var neutralConfig = map[string][]string{"n": nil, "seed": nil, "logprobs": nil, "return_details": nil, "top_logprobs": {"0", "1"},
+	"prompt_logprobs": {}, "repetition_penalty": {"1", "1.0"}, "num_beams": {"1"}, "stream": {"false"}, "best_of": {"1"},
+	"presence_penalty": {"0", "0.0"}, "frequency_penalty": {"0", "0.0"}, "length_penalty": {"1", "1.0"}, "structured_outputs_regex": {}}
 
 // infer answers POST /infer/ of ms-swift's trainers: a trajectory for each request, in
 // their order.
@@ -83,7 +85,7 @@ func (s *server) infer(w http.ResponseWriter, r *http.Request) {
 	all.Wait()
 	for i, err := range failed {
 		if err != nil {
-			fail(w, http.StatusInternalServerError, fmt.Sprintf("infer_requests[%d]: %v", i, err))
+			fail(w, statusOf(err), fmt.Sprintf("infer_requests[%d]: %v", i, err))
 			return
 		}
 	}
@@ -92,7 +94,12 @@ func (s *server) infer(w http.ResponseWriter, r *http.Request) {
 
 // requestConfig reads a RequestConfig; what means nothing here is told once.
 func (s *server) requestConfig(c map[string]json.RawMessage) (func(traj.Sampling) traj.Sampling, error) {
-	s.unknown(c, "request_config", configKeys)
+	for _, key := range slices.Sorted(maps.Keys(c)) {
+		neutral, known := neutralConfig[key]
+		if v := string(c[key]); !slices.Contains(samplingKeys, key) && v != "null" && (!known || neutral != nil && !slices.Contains(neutral, v)) {
+			s.meansNothing("request_config." + key)
+		}
+	}
 	if n, ok := c["n"]; ok && string(n) != "1" && string(n) != "null" {
 		return nil, fmt.Errorf("request_config: n is %s; each request is one trajectory: send it as often as you want attempts", n)
 	}
@@ -113,24 +120,15 @@ func (s *server) requestConfig(c map[string]json.RawMessage) (func(traj.Sampling
 func (s *server) inferTask(raw json.RawMessage) (task traj.Task, err error) {
 	var q inferRequest
 	var keys map[string]json.RawMessage
-	if json.Unmarshal(raw, &keys) != nil {
+	if json.Unmarshal(raw, &keys) != nil || keys == nil {
 		return task, fmt.Errorf("it is no object")
 	}
-	if err := json.Unmarshal(raw, &q); err != nil {
+	if err := unmarshal(raw, &q); err != nil {
 		return task, fmt.Errorf("it is no RolloutInferRequest: %w", err)
 	}
 	s.unknown(keys, "infer_requests", inferKeys)
 	if len(q.Images)+len(q.Audios)+len(q.Videos) > 0 {
 		return task, fmt.Errorf("it has pictures, audio or video; this server plays text alone")
-	}
-	for i, m := range q.Messages {
-		if _, ids := m["content"].([]any); ids {
-			if list := m["content"].([]any); len(list) > 0 {
-				if _, number := list[0].(float64); number {
-					return task, fmt.Errorf("messages[%d] is token ids; send its text", i)
-				}
-			}
-		}
 	}
 	if n := len(q.Messages); n == 0 || q.Messages[n-1]["role"] == traj.RoleAssistant {
 		return task, fmt.Errorf("it has no messages, or the last one is a reply; want the prompt alone")
@@ -148,6 +146,9 @@ func (s *server) inferTask(raw json.RawMessage) (task traj.Task, err error) {
 	}
 	row["messages"] = list
 	delete(row, "id")
+	if err := textOnly(row); err != nil {
+		return task, err
+	}
 	if q.UUID == "" {
 		q.UUID = newID()
 	}
@@ -170,10 +171,12 @@ func rolloutOutput(p *played) (any, error) {
 	if t.Termination.Infrastructure() {
 		return nil, fmt.Errorf("the trajectory failed (%s): %s", t.Termination, t.Error)
 	}
-	replies, ok := p.replies()
-	if !ok && p.hasIDs() {
-		return nil, fmt.Errorf("the trajectory's history was rewritten, or its turns cannot be told apart: " +
-			"one list of ids for each reply cannot hold it")
+	var replies []reply
+	if len(t.Sequences) > 0 { // else the server gave no ids, and the trainer makes its own
+		var err error
+		if replies, err = p.replies(); err != nil {
+			return nil, err
+		}
 	}
 	ids, masks, logprobs := [][]int32{}, [][]int{}, [][]float64{}
 	known := true
@@ -199,8 +202,12 @@ func rolloutOutput(p *played) (any, error) {
 		finish = traj.FinishLength
 	}
 	final := map[string]any{"role": traj.RoleAssistant, "content": "", "tool_calls": nil}
-	if n := len(t.Messages); n > 0 {
-		final["content"] = t.Messages[n-1].Content
+	messages := t.Messages
+	for len(messages) > 0 && messages[len(messages)-1].Role != traj.RoleAssistant {
+		messages = messages[:len(messages)-1] // the model has not answered to them
+	}
+	if n := len(messages); n > 0 {
+		final["content"] = messages[n-1].Content
 	}
 	infos := map[string]any{"num_turns": len(t.Steps), "trajectory": t.ID, "termination": t.Termination, "images": []string{}}
 	if t.Infos != nil {
@@ -215,21 +222,15 @@ func rolloutOutput(p *played) (any, error) {
 			total, given = total+*step.Reward, append(given, *step.Reward)
 		}
 	}
-	if len(given) > 0 {
-		infos["total_reward"], infos["step_rewards"] = total, given
-	}
+	infos["total_reward"], infos["step_rewards"] = total, given
 	return map[string]any{
 		"response": map[string]any{"model": t.Policy, "id": "chatcmpl-" + t.ID, "object": "chat.completion", "created": time.Now().Unix(),
 			"choices": []any{map[string]any{"index": 0, "message": final, "finish_reason": finish, "logprobs": nil, "token_ids": last}},
 			"usage": map[string]int{"prompt_tokens": t.PromptTokens, "completion_tokens": t.CompletionTokens,
 				"total_tokens": t.PromptTokens + t.CompletionTokens}},
-		"messages": wireMessages(t.Messages), "response_token_ids": ids, "response_loss_mask": masks, "rollout_logprobs": logprobs,
+		"messages": wireMessages(messages), "response_token_ids": ids, "response_loss_mask": masks, "rollout_logprobs": logprobs,
 		"rollout_infos": infos, "prompt_logprobs": nil,
 	}, nil
-}
-
-func (p *played) hasIDs() bool {
-	return len(p.Sequences) > 0
 }
 
 // wireMessages are messages in OpenAI's shape.

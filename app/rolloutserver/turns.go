@@ -1,6 +1,8 @@
 package rolloutserver
 
 import (
+	"errors"
+	"fmt"
 	"slices"
 	"time"
 
@@ -8,26 +10,36 @@ import (
 	"agentcli/traj"
 )
 
-// turnWatcher notes of each turn of a trajectory whether it goes on with the reply before.
+// turns say how the steps of a trajectory stand in its messages.
+type turns struct {
+	opening   int    // messages before the first reply
+	continued []bool // of each step: it goes on with the reply of the step before
+	rewritten bool   // a scheduler put another history in the place of the conversation
+}
+
+// turnWatcher notes the turns of a trajectory.
 type turnWatcher struct {
 	p    *pool
 	id   string
-	open bool // the next turn does
-	all  []bool
+	open bool // the next turn goes on with the reply before
+	all  turns
 }
 
 // Event implements engine.Watcher.
 func (w *turnWatcher) Event(_ time.Time, e engine.Event) {
 	switch e := e.(type) {
 	case engine.Observed:
-		w.open = e.Observation.Continue != "" || e.Continues
+		if len(w.all.continued) == 0 {
+			w.all.opening += len(e.Observation.Messages)
+		}
+		w.open, w.all.rewritten = e.Continues, w.all.rewritten || e.Rewritten
 	case engine.ModelEnd:
 		if e.Err == nil {
-			w.all, w.open = append(w.all, w.open), false
+			w.all.continued, w.open = append(w.all.continued, w.open), false
 		}
 	case engine.TrajectoryEnd:
 		w.p.mu.Lock()
-		w.p.turns[w.id] = w.all
+		w.p.turns[w.id] = &w.all
 		w.p.mu.Unlock()
 	}
 }
@@ -40,60 +52,81 @@ type reply struct {
 	logprobs []float64 // of the ids whose mask is 1
 }
 
-// replies are those of a trajectory's sampled messages, in order. false says that they
-// cannot be told: a rewritten history has lost some, or the server gave no ids.
-func (p *played) replies() ([]reply, bool) {
+// errTurns is in the error of a trajectory whose tokens have no place in one list for each
+// reply.
+var errTurns = errors.New("one list of ids for each reply cannot hold it")
+
+// replies are the tokens of a trajectory's sampled messages, in order.
+func (p *played) replies() ([]reply, error) {
+	if p.turns != nil && p.turns.rewritten {
+		return nil, fmt.Errorf("the scheduler has rewritten the trajectory's history: %w", errTurns)
+	}
 	groups := p.groups()
-	sampled := 0
-	for _, m := range p.Messages[min(len(p.Task.Messages), len(p.Messages)):] {
-		if m.Role == traj.RoleAssistant {
-			sampled++
+	if groups == nil {
+		return nil, fmt.Errorf("its turns cannot be told apart: %w", errTurns)
+	}
+	out := make([]reply, len(groups))
+	for i, steps := range groups {
+		var ok bool
+		if out[i], ok = p.reply(steps); !ok {
+			return nil, fmt.Errorf("the ids of reply %d are not in the file: %w", i+1, errTurns)
 		}
 	}
-	if groups == nil || len(groups) != sampled {
-		return nil, false
-	}
-	out := make([]reply, 0, len(groups))
-	for _, steps := range groups {
-		r, ok := p.reply(steps)
-		if !ok {
-			return nil, false
-		}
-		out = append(out, r)
-	}
-	return out, true
+	return out, nil
 }
 
-// groups are the steps of each message. Of a trajectory that the journal has it is told by
-// how many messages there are.
+// groups are the steps of each sampled message; nil: they cannot be told.
 func (p *played) groups() (all [][]traj.Step) {
-	continued := p.continued
-	if len(continued) < len(p.Steps) {
-		sampled := 0
-		for _, m := range p.Messages[min(len(p.Task.Messages), len(p.Messages)):] {
-			if m.Role == traj.RoleAssistant {
-				sampled++
-			}
-		}
-		continued = make([]bool, len(p.Steps))
-		switch sampled {
-		case len(p.Steps):
-		case 1:
-			for i := 1; i < len(continued); i++ {
-				continued[i] = true
-			}
-		default:
+	of := p.turns
+	if of == nil {
+		if of = p.guess(); of == nil {
 			return nil
 		}
 	}
 	for i, step := range p.Steps {
-		if continued[i] && len(all) > 0 {
+		if of.continued[i] && len(all) > 0 {
 			all[len(all)-1] = append(all[len(all)-1], step)
 		} else {
 			all = append(all, []traj.Step{step})
 		}
 	}
+	if len(all) != p.sampledMessages(of.opening) {
+		return nil
+	}
 	return all
+}
+
+// sampledMessages are those of the model behind the opening.
+func (p *played) sampledMessages(opening int) (n int) {
+	for _, m := range p.Messages[min(opening, len(p.Messages)):] {
+		if m.Role == traj.RoleAssistant {
+			n++
+		}
+	}
+	return n
+}
+
+// guess tells the turns of a trajectory of an earlier process by the number of its
+// messages: all replies are turns of their own, or all are one. Several sequences that are
+// trained on may be a rewritten history: then it is nil.
+func (p *played) guess() *turns {
+	trained := 0
+	for i := range p.Sequences {
+		if w := p.Sequences[i].Weights; w == nil || slices.ContainsFunc(w, func(x float64) bool { return x > 0 }) {
+			trained++
+		}
+	}
+	of := &turns{opening: len(p.Task.Messages), continued: make([]bool, len(p.Steps))}
+	switch n := p.sampledMessages(of.opening); {
+	case n == len(p.Steps) && trained <= 1:
+		return of
+	case n == 1:
+		for i := 1; i < len(of.continued); i++ {
+			of.continued[i] = true
+		}
+		return of
+	}
+	return nil
 }
 
 // reply joins the steps of one message. Where the model had ended its turn and it was opened

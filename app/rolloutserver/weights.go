@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"os"
 	"sync"
 
 	"agentcli/agent"
@@ -15,6 +16,8 @@ import (
 // weights are the local policy in its versions. A trajectory is played to its end by the
 // one that was the newest when it began; an older one is closed with its last trajectory.
 type weights struct {
+	updating sync.Mutex // one update at a time
+
 	mu     sync.Mutex
 	newest *version
 	of     map[string]*version // by trajectory
@@ -54,12 +57,27 @@ func (s *server) updateWeights(w http.ResponseWriter, r *http.Request) {
 		fail(w, http.StatusUnprocessableEntity, `the request names no folder; want {"model_path": "DIR"}`)
 		return
 	}
+	if _, err := os.Stat(body.Path); err != nil { // a name that is not here would be fetched
+		fail(w, http.StatusUnprocessableEntity, fmt.Sprintf("model_path: %v", err))
+		return
+	}
+	s.weights.updating.Lock()
+	defer s.weights.updating.Unlock()
 	o := s.run.Options.Model
 	o.Model, o.BaseURL = body.Path, nil
-	model, _, closer, err := models.Open(context.WithoutCancel(r.Context()), o, s.run.Notice)
+	model, source, closer, err := models.Open(context.WithoutCancel(r.Context()), o, s.run.Notice)
 	if err != nil {
-		fail(w, http.StatusUnprocessableEntity, fmt.Sprintf("%s: %v", body.Path, err))
+		fail(w, http.StatusUnprocessableEntity, fmt.Sprintf("model_path %s: %v", body.Path, err))
 		return
+	}
+	was := s.run.Source
+	if source.TokenizerHash != was.TokenizerHash {
+		_ = closer.Close()
+		fail(w, http.StatusUnprocessableEntity, fmt.Sprintf("model_path %s has another tokenizer than %s: it is another model", body.Path, was.Name))
+		return
+	}
+	if source.TemplateHash != was.TemplateHash {
+		s.run.Notice(fmt.Sprintf("%s has another chat template than %s", body.Path, was.Name))
 	}
 	number := s.weights.adopt(model, closer)
 	s.s.Say(fmt.Sprintf("version %d of the policy is %s", number, body.Path))
@@ -70,14 +88,22 @@ func (s *server) updateWeights(w http.ResponseWriter, r *http.Request) {
 // adopt makes a policy the newest.
 func (w *weights) adopt(m agent.Model, c io.Closer) int64 {
 	w.mu.Lock()
-	old := w.newest
-	w.newest = &version{model: m, closer: c, number: old.number + 1}
+	old, number := w.newest, w.newest.number+1
+	w.newest = &version{model: m, closer: c, number: number}
 	idle := old.in == 0
 	w.mu.Unlock()
 	if idle {
 		old.close()
 	}
-	return w.newest.number
+	return number
+}
+
+// Close closes the newest version, after the last trajectory.
+func (w *weights) Close() error {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.newest.close()
+	return nil
 }
 
 func (v *version) close() {
