@@ -11,6 +11,7 @@ import (
 	"maps"
 	"net/http"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -21,9 +22,6 @@ import (
 	"time"
 
 	"agentcli/app/console"
-	"agentcli/app/models"
-	"agentcli/app/models/modelstest"
-	"agentcli/app/rollout"
 	"agentcli/internal/exit"
 	"agentcli/llm/llmtest"
 	"agentcli/parquet"
@@ -96,12 +94,11 @@ type running struct {
 func serve(t *testing.T, dir string, script func(*llmtest.Request) llmtest.Reply, with func(*Options)) *running {
 	t.Helper()
 	t.Setenv("XDG_CACHE_HOME", t.TempDir())
-	o := Options{Serve: "127.0.0.1:0"}
-	o.Options = rollout.DefaultOptions(modelstest.Backend{}, tiny, "")
+	url := ""
 	if script != nil {
-		o.Model.Model, o.Model.BaseURL = "mock", models.ParseAddresses(llmtest.New(t, script).BaseURL())
+		url = llmtest.New(t, script).BaseURL()
 	}
-	o.Tools, o.Output, o.Sampling.MaxTokens = []string{}, dir, 8
+	o := options(dir, url)
 	if with != nil {
 		with(&o)
 	}
@@ -747,5 +744,87 @@ func TestAModelThatFailsForGoodEndsTheServer(t *testing.T) {
 	x.over <- err
 	if err == nil {
 		t.Error("the run ended well")
+	}
+}
+
+// A server that is killed loses no trajectory that has ended: the next one on the same run
+// gives it as it was, and plays the others.
+func TestAKilledServerLosesNothingThatHadEnded(t *testing.T) {
+	t.Setenv("XDG_CACHE_HOME", t.TempDir())
+	const rows, slow = 24, 6
+	var mu sync.Mutex
+	asked, release := map[string]int{}, make(chan struct{})
+	model := llmtest.New(t, func(r *llmtest.Request) llmtest.Reply {
+		mu.Lock()
+		asked[r.Last()]++
+		n := asked[r.Last()]
+		mu.Unlock()
+		if strings.Contains(r.Last(), "slow") && n == 1 {
+			<-release
+		}
+		return said("7")
+	})
+	t.Cleanup(sync.OnceFunc(func() { close(release) }))
+	dir := filepath.Join(t.TempDir(), "run")
+	start := func() (*exec.Cmd, *running) {
+		out := &output{url: make(chan string, 1)}
+		c := exec.CommandContext(t.Context(), os.Args[0])
+		c.Env, c.Stderr = append(os.Environ(), envModel+"="+model.BaseURL(), envDir+"="+dir), out
+		if err := c.Start(); err != nil {
+			t.Fatal(err)
+		}
+		return c, &running{t: t, url: <-out.url, said: out}
+	}
+	var all []map[string]any
+	for i := range rows {
+		r := row(fmt.Sprint(i))
+		if i < slow {
+			r["question"] = fmt.Sprint("slow ", i)
+		}
+		all = append(all, r)
+	}
+	c, x := start()
+	b, err := json.Marshal(map[string]any{"rows": all})
+	if err != nil {
+		t.Fatal(err)
+	}
+	resp, err := http.Post(x.url+"/v1/rollouts", "application/json", bytes.NewReader(b))
+	if err != nil {
+		t.Fatal(err)
+	}
+	finished := map[string]any{}
+	for d := json.NewDecoder(resp.Body); len(finished) < rows-slow; {
+		var line map[string]any
+		if err := d.Decode(&line); err != nil {
+			t.Fatal(err)
+		}
+		finished[line["task_id"].(string)] = line["started_at"]
+	}
+	if err := c.Process.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	_ = c.Wait()
+	resp.Body.Close()
+	c, x = start()
+	got := x.rows(all...)
+	for id, line := range got {
+		if line["termination"] != "answered" {
+			t.Errorf("%s: %v", id, line)
+		}
+		if was, ok := finished["requests/"+id]; ok && line["started_at"] != was {
+			t.Errorf("%s had ended, and was played again", id)
+		}
+	}
+	if len(got) != rows || len(finished) != rows-slow {
+		t.Errorf("%d rows, %d of them before the kill", len(got), len(finished))
+	}
+	_ = c.Process.Kill()
+	_ = c.Wait()
+	mu.Lock()
+	defer mu.Unlock()
+	for question, n := range asked {
+		if want := 1 + strings.Count(question, "slow"); n != want {
+			t.Errorf("%q was played %d times, want %d", question, n, want)
+		}
 	}
 }
