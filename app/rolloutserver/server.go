@@ -141,7 +141,8 @@ func (s *server) handler() http.Handler {
 
 // noPush answers what pushes weights from GPU to GPU.
 func (s *server) noPush(w http.ResponseWriter, _ *http.Request) {
-	fail(w, http.StatusNotImplemented, "this server takes no weights over NCCL; save the model and POST its folder to /update_weights_from_disk")
+	fail(w, http.StatusNotImplemented,
+		"this server takes no weights over NCCL; save the model and POST its folder to /update_weights_from_disk")
 }
 
 // open puts the versions in the place of the run's model, where that is a local one.
@@ -186,7 +187,8 @@ func (s *server) updateWeights(w http.ResponseWriter, r *http.Request) {
 	was := s.run.Source
 	if source.TokenizerHash != was.TokenizerHash {
 		_ = closer.Close()
-		fail(w, http.StatusUnprocessableEntity, fmt.Sprintf("model_path %s has another tokenizer than %s: it is another model", body.Path, was.Name))
+		fail(w, http.StatusUnprocessableEntity,
+			fmt.Sprintf("model_path %s has another tokenizer than %s: it is another model", body.Path, was.Name))
 		return
 	}
 	if source.TemplateHash != was.TemplateHash {

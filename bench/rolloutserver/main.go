@@ -11,6 +11,7 @@ package main
 import (
 	"bufio"
 	"bytes"
+	"context"
 	"encoding/json"
 	"errors"
 	"flag"
@@ -83,7 +84,7 @@ func (m *model) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 }
 
 func (m *model) serve() (string, error) {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
+	l, err := (&net.ListenConfig{}).Listen(context.Background(), "tcp", "127.0.0.1:0")
 	if err != nil {
 		return "", err
 	}
@@ -95,7 +96,7 @@ var said = regexp.MustCompile(`rollouts at (http://\S+);`)
 
 // begin starts the server and gives its address.
 func begin(program, url, dir string) (*exec.Cmd, string, error) {
-	c := exec.Command(program, "rollout", "--serve", "127.0.0.1:0", "--base-url", url, "--model", "mock", "--tools", "calculator",
+	c := exec.CommandContext(context.Background(), program, "rollout", "--serve", "127.0.0.1:0", "--base-url", url, "--model", "mock", "--tools", "calculator",
 		"--parallel", "64", "--reward", "math", "-o", filepath.Join(dir, "served.parquet"))
 	c.Env = append(os.Environ(), "XDG_CACHE_HOME="+filepath.Join(dir, "cache"))
 	out, err := c.StderrPipe()
@@ -113,6 +114,14 @@ func begin(program, url, dir string) (*exec.Cmd, string, error) {
 		}
 	}
 	return nil, "", errors.New("the server has not begun")
+}
+
+func post(addr string, body []byte) (*http.Response, error) {
+	r, err := http.NewRequestWithContext(context.Background(), http.MethodPost, addr+"/v1/rollouts", bytes.NewReader(body))
+	if err != nil {
+		return nil, err
+	}
+	return http.DefaultClient.Do(r)
 }
 
 func rowsOf(n int) (rows []map[string]string) {
@@ -135,7 +144,7 @@ func served(program, url, dir string, rows []map[string]string) (whole, request 
 		return 0, 0, err
 	}
 	asked := time.Now()
-	resp, err := http.Post(addr+"/v1/rollouts", "application/json", bytes.NewReader(body))
+	resp, err := post(addr, body)
 	if err != nil {
 		return 0, 0, err
 	}
@@ -171,7 +180,7 @@ func played(program, url, dir string, rows []map[string]string) (time.Duration, 
 		return 0, err
 	}
 	start := time.Now()
-	c := exec.Command(program, "rollout", "-d", data, "--base-url", url, "--model", "mock", "--tools", "calculator", "--parallel", "64",
+	c := exec.CommandContext(context.Background(), program, "rollout", "-d", data, "--base-url", url, "--model", "mock", "--tools", "calculator", "--parallel", "64",
 		"--reward", "math", "-n", "1", "-o", filepath.Join(dir, "played.parquet"))
 	c.Env = append(os.Environ(), "XDG_CACHE_HOME="+filepath.Join(dir, "cache"))
 	if out, err := c.CombinedOutput(); err != nil {
@@ -197,7 +206,7 @@ func gone(program, dir string, n int) (time.Duration, error) {
 	if err != nil {
 		return 0, err
 	}
-	resp, err := http.Post(addr+"/v1/rollouts", "application/json", bytes.NewReader(body))
+	resp, err := post(addr, body)
 	if err != nil {
 		return 0, err
 	}

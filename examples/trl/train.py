@@ -12,7 +12,7 @@ from trl import GRPOConfig, GRPOTrainer
 model, server = sys.argv[1:3]
 random.seed(1)
 sums = [(random.randint(1, 4), random.randint(1, 4)) for _ in range(32)]
-rows = {f"What is {a} + {b}?": {"answer": str(a + b)} for a, b in sums}
+rows = {f"What is {a} + {b}? End with the number.": {"answer": str(a + b)} for a, b in sums}
 data = Dataset.from_list([{"prompt": [{"role": "user", "content": q}]} for q in rows])
 
 
