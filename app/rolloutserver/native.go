@@ -1,6 +1,7 @@
 package rolloutserver
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"net/http"
@@ -35,38 +36,16 @@ func (s *server) rollouts(w http.ResponseWriter, r *http.Request) {
 	jobs := make([]*job, len(body.Rows))
 	seen := map[string]bool{}
 	for i, row := range body.Rows {
-		id, err := textOf(row, "id")
-		if err != nil {
-			fail(w, http.StatusUnprocessableEntity, fmt.Sprintf("row %d: %v", i+1, err))
-			return
-		}
-		group, err := textOf(row, "group")
-		if err != nil {
-			fail(w, http.StatusUnprocessableEntity, fmt.Sprintf("row %d: %v", i+1, err))
-			return
-		}
-		if id == "" {
-			id = newID()
-		}
-		if seen[id] {
-			fail(w, http.StatusUnprocessableEntity, fmt.Sprintf("row %d has the id %q of an earlier one; give each its own", i+1, id))
-			return
-		}
-		seen[id] = true
-		delete(row, "id")
-		delete(row, "group")
-		var task traj.Task
-		if err = textOnly(row); err == nil {
-			task, err = s.run.Requests.Task(row, id)
+		jobs[i], err = s.rowJob(row)
+		if err == nil && seen[jobs[i].task.ID] {
+			err = fmt.Errorf("its id is that of an earlier row; give each its own")
 		}
 		if err != nil {
 			fail(w, http.StatusUnprocessableEntity, fmt.Sprintf("row %d: %v", i+1, err))
 			return
 		}
-		if group == "" {
-			group = task.ID
-		}
-		jobs[i] = &job{task: task, group: group, sampling: sampling}
+		seen[jobs[i].task.ID] = true
+		jobs[i].sampling = sampling
 	}
 	lines := make(chan []byte)
 	var all sync.WaitGroup
@@ -95,6 +74,25 @@ func (s *server) rollouts(w http.ResponseWriter, r *http.Request) {
 		_, _ = w.Write(append(line, '\n')) // who has gone away reads nothing more
 		flush(w)
 	}
+}
+
+// rowJob reads a row.
+func (s *server) rowJob(row map[string]any) (*job, error) {
+	id, err := textOf(row, "id")
+	if err != nil {
+		return nil, err
+	}
+	group, err := textOf(row, "group")
+	if err != nil {
+		return nil, err
+	}
+	delete(row, "id")
+	delete(row, "group")
+	if err := textOnly(row); err != nil {
+		return nil, err
+	}
+	task, err := s.run.Requests.Task(row, cmp.Or(id, newID()))
+	return &job{task: task, group: cmp.Or(group, task.ID)}, err
 }
 
 func flush(w http.ResponseWriter) {

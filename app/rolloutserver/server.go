@@ -1,10 +1,10 @@
 // Package rolloutserver plays the rows of requests, for trainers that are not of this
 // program: `agentcli rollout --serve ADDR`.
 //
-//	server.go   what is served where, and who may ask
+//	server.go   what is served where, who may ask, and POST /update_weights_from_disk
 //	native.go   POST /v1/rollouts: rows in, trajectories out as they end
 //	swift.go    POST /infer/ and what else ms-swift's trainers ask (docs/rollout-server.md)
-//	weights.go  POST /update_weights_from_disk
+//	weights.go  a policy in its versions
 //	pool.go     requests become the tasks of a run, its trajectories their answers
 //	turns.go    the ids of each reply
 package rolloutserver
@@ -24,12 +24,14 @@ import (
 	"net"
 	"net/http"
 	"net/netip"
+	"os"
 	"slices"
 	"strings"
 	"sync"
 	"time"
 
 	"agentcli/app/console"
+	"agentcli/app/models"
 	"agentcli/app/rollout"
 	"agentcli/internal/exit"
 	"agentcli/internal/safego"
@@ -139,7 +141,63 @@ func (s *server) handler() http.Handler {
 
 // noPush answers what pushes weights from GPU to GPU.
 func (s *server) noPush(w http.ResponseWriter, _ *http.Request) {
-	fail(w, http.StatusNotImplemented, "this server takes no weights over NCCL; save the model and POST its folder to /update_weights_from_disk")
+	fail(w, http.StatusNotImplemented,
+		"this server takes no weights over NCCL; save the model and POST its folder to /update_weights_from_disk")
+}
+
+// open puts the versions in the place of the run's model, where that is a local one.
+func (s *server) open() {
+	if s.run.Source.Kind == "server" {
+		return
+	}
+	s.weights = &weights{newest: &version{model: s.run.Model}, of: map[string]*version{}}
+	s.pool.ended = s.weights.ended
+	s.run.Run.Model = s.weights
+}
+
+// updateWeights answers POST /update_weights_from_disk {"model_path": DIR}, as SGLang does.
+func (s *server) updateWeights(w http.ResponseWriter, r *http.Request) {
+	var body struct {
+		Path string `json:"model_path"`
+	}
+	if !s.read(w, r, &body, "model_path", "load_format", "flush_cache", "abort_all_requests", "weight_version") {
+		return
+	}
+	if s.weights == nil {
+		fail(w, http.StatusNotImplemented, "the model is a server's; update its weights there")
+		return
+	}
+	if body.Path == "" {
+		fail(w, http.StatusUnprocessableEntity, `the request names no folder; want {"model_path": "DIR"}`)
+		return
+	}
+	if _, err := os.Stat(body.Path); err != nil { // a name that is not here would be fetched
+		fail(w, http.StatusUnprocessableEntity, fmt.Sprintf("model_path: %v", err))
+		return
+	}
+	s.weights.updating.Lock()
+	defer s.weights.updating.Unlock()
+	o := s.run.Options.Model
+	o.Model, o.BaseURL = body.Path, nil
+	model, source, closer, err := models.Open(context.WithoutCancel(r.Context()), o, s.run.Notice)
+	if err != nil {
+		fail(w, http.StatusUnprocessableEntity, fmt.Sprintf("model_path %s: %v", body.Path, err))
+		return
+	}
+	was := s.run.Source
+	if source.TokenizerHash != was.TokenizerHash {
+		_ = closer.Close()
+		fail(w, http.StatusUnprocessableEntity,
+			fmt.Sprintf("model_path %s has another tokenizer than %s: it is another model", body.Path, was.Name))
+		return
+	}
+	if source.TemplateHash != was.TemplateHash {
+		s.run.Notice(fmt.Sprintf("%s has another chat template than %s", body.Path, was.Name))
+	}
+	number := s.weights.adopt(model, closer)
+	s.s.Say(fmt.Sprintf("version %d of the policy is %s", number, body.Path))
+	answer(w, map[string]any{"success": true, "message": fmt.Sprintf("Succeeded to update model weights from %s.", body.Path),
+		"weight_version": number})
 }
 
 // guarded asks for the token, but for /health. Without a token it refuses web pages: one

@@ -11,6 +11,7 @@ import (
 	"maps"
 	"net/http"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -21,9 +22,6 @@ import (
 	"time"
 
 	"agentcli/app/console"
-	"agentcli/app/models"
-	"agentcli/app/models/modelstest"
-	"agentcli/app/rollout"
 	"agentcli/internal/exit"
 	"agentcli/llm/llmtest"
 	"agentcli/parquet"
@@ -96,12 +94,11 @@ type running struct {
 func serve(t *testing.T, dir string, script func(*llmtest.Request) llmtest.Reply, with func(*Options)) *running {
 	t.Helper()
 	t.Setenv("XDG_CACHE_HOME", t.TempDir())
-	o := Options{Serve: "127.0.0.1:0"}
-	o.Options = rollout.DefaultOptions(modelstest.Backend{}, tiny, "")
+	url := ""
 	if script != nil {
-		o.Model.Model, o.Model.BaseURL = "mock", models.ParseAddresses(llmtest.New(t, script).BaseURL())
+		url = llmtest.New(t, script).BaseURL()
 	}
-	o.Tools, o.Output, o.Sampling.MaxTokens = []string{}, dir, 8
+	o := options(dir, url)
 	if with != nil {
 		with(&o)
 	}
@@ -178,16 +175,16 @@ func row(id string) map[string]any {
 	return map[string]any{"id": id, "question": "What is " + id + "?"}
 }
 
-// said replies with ids.
-func said(text string) llmtest.Reply {
-	r := llmtest.Text(text)
+// seven is a reply with ids.
+func seven() llmtest.Reply {
+	r := llmtest.Text("7")
 	r.PromptIDs, r.IDs, r.Logprobs, r.OutputTokens = []int32{1, 2, 3}, []int32{4, 5}, []float64{-.5, -.25}, 2
 	return r
 }
 
 func TestRowsBecomeTrajectories(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "run")
-	x := serve(t, dir, func(*llmtest.Request) llmtest.Reply { return said("7") }, nil)
+	x := serve(t, dir, func(*llmtest.Request) llmtest.Reply { return seven() }, nil)
 	got := x.rows(row("a"), map[string]any{"id": 12345678901, "group": "g", "question": "3 * 4?", "answer": "12", "level": 3})
 	if keys := slices.Sorted(maps.Keys(got)); !slices.Equal(keys, []string{"12345678901", "a"}) {
 		t.Fatalf("answers to %v", keys)
@@ -225,7 +222,7 @@ func TestLinesComeAsTrajectoriesEnd(t *testing.T) {
 		if strings.Contains(r.Last(), "slow") {
 			<-release
 		}
-		return said("7")
+		return seven()
 	}, nil)
 	resp, err := http.Post(x.url+"/v1/rollouts", "application/json",
 		strings.NewReader(`{"rows":[{"id":"slow","question":"slow"},{"id":"quick","question":"quick"}]}`))
@@ -249,7 +246,7 @@ func TestLinesComeAsTrajectoriesEnd(t *testing.T) {
 
 func TestAMalformedRowIsNamedAndNothingIsPlayed(t *testing.T) {
 	var asked sync.Map
-	x := serve(t, filepath.Join(t.TempDir(), "run"), func(r *llmtest.Request) llmtest.Reply { asked.Store(r.N, true); return said("7") }, nil)
+	x := serve(t, filepath.Join(t.TempDir(), "run"), func(r *llmtest.Request) llmtest.Reply { asked.Store(r.N, true); return seven() }, nil)
 	for body, want := range map[string]string{
 		`{"rows":[{"id":"a","question":"x"},{"id":"b"}]}`:                  "row 2",
 		`{"rows":[{"id":"a","question":"x"},{"id":"a","question":"y"}]}`:   "row 2",
@@ -287,7 +284,7 @@ func TestAnIDIsPlayedOnce(t *testing.T) {
 			begun <- struct{}{}
 			<-release
 		}
-		return said("7")
+		return seven()
 	}
 	x := serve(t, dir, script, nil)
 	results := make(chan map[string]map[string]any, 2)
@@ -338,7 +335,7 @@ func TestAClientThatGoesAwayStopsItsTrajectories(t *testing.T) {
 					close(begun)
 					return llmtest.Reply{Delay: time.Hour}
 				}
-				return said("7")
+				return seven()
 			}, func(o *Options) { o.Parallel = 1 })
 			ctx, leave := context.WithCancel(t.Context())
 			gone := make(chan struct{})
@@ -385,7 +382,7 @@ func TestATrajectoryGoesOnWhileSomebodyWaits(t *testing.T) {
 func TestOnlyWhoHasTheTokenIsServed(t *testing.T) {
 	const token = "s3cr3t-t0ken"
 	dir := filepath.Join(t.TempDir(), "run")
-	x := serve(t, dir, func(*llmtest.Request) llmtest.Reply { return said("7") }, func(o *Options) { o.Token = token })
+	x := serve(t, dir, func(*llmtest.Request) llmtest.Reply { return seven() }, func(o *Options) { o.Token = token })
 	x.rows(row("a"))
 	for _, own := range []string{"", "wrong", token + "x"} {
 		x.token = own
@@ -414,8 +411,9 @@ func TestOnlyWhoHasTheTokenIsServed(t *testing.T) {
 
 // A web page that somebody visits reaches loopback addresses too.
 func TestAWebPageIsRefusedWithoutAToken(t *testing.T) {
-	x := serve(t, filepath.Join(t.TempDir(), "run"), func(*llmtest.Request) llmtest.Reply { return said("7") }, nil)
-	r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, x.url+"/v1/rollouts", strings.NewReader(`{"rows":[{"id":"a","question":"x"}]}`))
+	x := serve(t, filepath.Join(t.TempDir(), "run"), func(*llmtest.Request) llmtest.Reply { return seven() }, nil)
+	r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, x.url+"/v1/rollouts",
+		strings.NewReader(`{"rows":[{"id":"a","question":"x"}]}`))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -443,7 +441,7 @@ func TestAnAddressThatOthersReachNeedsAToken(t *testing.T) {
 
 func TestRequestsThatCannotBeAnswered(t *testing.T) {
 	asked := false
-	x := serve(t, filepath.Join(t.TempDir(), "run"), func(*llmtest.Request) llmtest.Reply { asked = true; return said("7") }, nil)
+	x := serve(t, filepath.Join(t.TempDir(), "run"), func(*llmtest.Request) llmtest.Reply { asked = true; return seven() }, nil)
 	const request = `{"uuid":"a","messages":[{"role":"user","content":"x"}]`
 	for _, c := range []struct {
 		path, body string
@@ -500,10 +498,12 @@ func TestABodyThatIsTooLongIsRefused(t *testing.T) {
 }
 
 func TestFieldsThatMeanNothingAreReportedOnce(t *testing.T) {
-	x := serve(t, filepath.Join(t.TempDir(), "run"), func(*llmtest.Request) llmtest.Reply { return said("7") }, nil)
+	x := serve(t, filepath.Join(t.TempDir(), "run"), func(*llmtest.Request) llmtest.Reply { return seven() }, nil)
 	for i := range 3 {
-		status, answer := x.post(t.Context(), "/infer/", fmt.Sprintf(`{"infer_requests":[{"uuid":"u%d","messages":[{"role":"user","content":"x"}],"own":1}],
-			"request_config":{"n":1,"seed":3,"repetition_penalty":1.1,"presence_penalty":0.0,"num_beams":1,"stream":false,"best_of":null,"new_one":true},
+		status, answer := x.post(t.Context(), "/infer/", fmt.Sprintf(`{
+			"infer_requests":[{"uuid":"u%d","messages":[{"role":"user","content":"x"}],"own":1}],
+			"request_config":{"n":1,"seed":3,"repetition_penalty":1.1,"presence_penalty":0.0,"num_beams":1,"stream":false,"best_of":null,
+				"new_one":true},
 			"use_tqdm":false,"metrics":null,"adapter_request":null,"other":1}`, i))
 		if status != http.StatusOK {
 			t.Fatalf("%d %s", status, answer)
@@ -520,7 +520,7 @@ func TestFieldsThatMeanNothingAreReportedOnce(t *testing.T) {
 }
 
 func TestEndpointsOfMsSwift(t *testing.T) {
-	x := serve(t, filepath.Join(t.TempDir(), "run"), func(*llmtest.Request) llmtest.Reply { return said("7") }, nil)
+	x := serve(t, filepath.Join(t.TempDir(), "run"), func(*llmtest.Request) llmtest.Reply { return seven() }, nil)
 	for path, want := range map[string]string{
 		"/health/": `{"status":"ok"}`, "/get_world_size/": `{"world_size":1}`,
 	} {
@@ -546,10 +546,12 @@ func TestEndpointsOfMsSwift(t *testing.T) {
 		}
 	}
 	status, answer := x.post(t.Context(), "/get_engine_type/", "")
-	if want := `{"enable_lora":false,"enable_multi_turn":true,"engine_type":"AsyncLLMEngine","use_gym_env":false}`; status != 200 || answer != want {
+	const want = `{"enable_lora":false,"enable_multi_turn":true,"engine_type":"AsyncLLMEngine","use_gym_env":false}`
+	if status != 200 || answer != want {
 		t.Errorf("/get_engine_type/: %d %s", status, answer)
 	}
-	status, answer = x.post(t.Context(), "/infer/", `{"infer_requests":[{"messages":[{"role":"user","content":"x"}],"data_dict":{"level":3,"solution":"7"}},
+	status, answer = x.post(t.Context(), "/infer/", `{"infer_requests":[
+		{"messages":[{"role":"user","content":"x"}],"data_dict":{"level":3,"solution":"7"}},
 		{"messages":[{"role":"user","content":"y"}]}],"request_config":null}`)
 	var out []struct {
 		Messages         []map[string]any
@@ -690,7 +692,7 @@ func withAnotherTokenizer(t *testing.T) string {
 
 // Who waits when the run ends is told so. After ^C what is under way is played to its end.
 func TestRequestsAreAnsweredWhenTheRunEnds(t *testing.T) {
-	for name, end := range map[string]func(x *running, release chan struct{}){
+	ends := map[string]func(x *running, release chan struct{}){
 		"cancelled": func(x *running, _ chan struct{}) { x.end() },
 		"^C": func(x *running, release chan struct{}) {
 			if err := syscall.Kill(os.Getpid(), syscall.SIGINT); err != nil {
@@ -699,37 +701,42 @@ func TestRequestsAreAnsweredWhenTheRunEnds(t *testing.T) {
 			x.said.until("stopping")
 			close(release)
 		},
-	} {
-		t.Run(name, func(t *testing.T) {
+	}
+	for _, c := range []struct {
+		name  string
+		swift bool
+	}{{"cancelled", false}, {"cancelled", true}, {"^C", false}, {"^C", true}} {
+		name, swift, end := c.name, c.swift, ends[c.name]
+		t.Run(fmt.Sprint(name, swift), func(t *testing.T) {
 			begun, release := make(chan struct{}, 1), make(chan struct{})
 			x := serve(t, filepath.Join(t.TempDir(), "run"), func(*llmtest.Request) llmtest.Reply {
 				begun <- struct{}{}
 				select {
 				case <-release:
-					return said("7")
+					return seven()
 				case <-t.Context().Done(): // when the test is over
 					return llmtest.Reply{}
 				}
 			}, func(o *Options) { o.Parallel = 1 })
 			answers := make(chan string, 2)
-			ask := func(path, body string) {
+			path, body := "/v1/rollouts", `{"rows":[{"id":"a","question":"x"},{"id":"b","question":"y"}]}`
+			if swift {
+				path, body = "/infer/", `{"infer_requests":[{"uuid":"a","messages":[{"role":"user","content":"x"}]},`+
+					`{"uuid":"b","messages":[{"role":"user","content":"y"}]}]}`
+			}
+			go func() {
 				status, answer := x.post(context.Background(), path, body)
-				answers <- fmt.Sprint(status, answer)
-			}
-			go ask("/v1/rollouts", `{"rows":[{"id":"a","question":"x"}]}`)
+				answers <- fmt.Sprint(status, " ", answer)
+			}()
 			<-begun
-			go ask("/infer/", `{"infer_requests":[{"uuid":"b","messages":[{"role":"user","content":"y"}]}]}`)
 			end(x, release)
-			all := []string{<-answers, <-answers}
-			slices.Sort(all)
-			want := []string{"200", "503"}
-			for i := range all {
-				if !strings.HasPrefix(all[i], want[i]) && all[i] != "0" && !(i == 1 && strings.HasPrefix(all[i], "0")) {
-					t.Errorf("%s", all[i])
-				}
+			answer := <-answers
+			if want := map[bool]string{false: "200", true: "50"}[swift]; !strings.HasPrefix(answer, want) ||
+				!strings.Contains(answer, errOver.Error()) && !strings.Contains(answer, "cancelled") {
+				t.Errorf("%s", answer)
 			}
-			if finished := strings.Contains(all[0], `"answered"`); finished != (name == "^C") {
-				t.Errorf("the one under way: %s", all[0])
+			if finished := strings.Contains(answer, `"answered"`); finished != (name == "^C" && !swift) {
+				t.Errorf("the one under way: %s", answer)
 			}
 		})
 	}
@@ -747,5 +754,87 @@ func TestAModelThatFailsForGoodEndsTheServer(t *testing.T) {
 	x.over <- err
 	if err == nil {
 		t.Error("the run ended well")
+	}
+}
+
+// A server that is killed loses no trajectory that has ended: the next one on the same run
+// gives it as it was, and plays the others.
+func TestAKilledServerLosesNothingThatHadEnded(t *testing.T) {
+	t.Setenv("XDG_CACHE_HOME", t.TempDir())
+	const rows, slow = 24, 6
+	var mu sync.Mutex
+	asked, release := map[string]int{}, make(chan struct{})
+	model := llmtest.New(t, func(r *llmtest.Request) llmtest.Reply {
+		mu.Lock()
+		asked[r.Last()]++
+		n := asked[r.Last()]
+		mu.Unlock()
+		if strings.Contains(r.Last(), "slow") && n == 1 {
+			<-release
+		}
+		return seven()
+	})
+	t.Cleanup(sync.OnceFunc(func() { close(release) }))
+	dir := filepath.Join(t.TempDir(), "run")
+	start := func() (*exec.Cmd, *running) {
+		out := &output{url: make(chan string, 1)}
+		c := exec.CommandContext(t.Context(), os.Args[0])
+		c.Env, c.Stderr = append(os.Environ(), envModel+"="+model.BaseURL(), envDir+"="+dir), out
+		if err := c.Start(); err != nil {
+			t.Fatal(err)
+		}
+		return c, &running{t: t, url: <-out.url, said: out}
+	}
+	var all []map[string]any
+	for i := range rows {
+		r := row(fmt.Sprint(i))
+		if i < slow {
+			r["question"] = fmt.Sprint("slow ", i)
+		}
+		all = append(all, r)
+	}
+	c, x := start()
+	b, err := json.Marshal(map[string]any{"rows": all})
+	if err != nil {
+		t.Fatal(err)
+	}
+	resp, err := http.Post(x.url+"/v1/rollouts", "application/json", bytes.NewReader(b))
+	if err != nil {
+		t.Fatal(err)
+	}
+	finished := map[string]any{}
+	for d := json.NewDecoder(resp.Body); len(finished) < rows-slow; {
+		var line map[string]any
+		if err := d.Decode(&line); err != nil {
+			t.Fatal(err)
+		}
+		finished[line["task_id"].(string)] = line["started_at"]
+	}
+	if err := c.Process.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	_ = c.Wait()
+	resp.Body.Close()
+	c, x = start()
+	got := x.rows(all...)
+	for id, line := range got {
+		if line["termination"] != "answered" {
+			t.Errorf("%s: %v", id, line)
+		}
+		if was, ok := finished["requests/"+id]; ok && line["started_at"] != was {
+			t.Errorf("%s had ended, and was played again", id)
+		}
+	}
+	if len(got) != rows || len(finished) != rows-slow {
+		t.Errorf("%d rows, %d of them before the kill", len(got), len(finished))
+	}
+	_ = c.Process.Kill()
+	_ = c.Wait()
+	mu.Lock()
+	defer mu.Unlock()
+	for question, n := range asked {
+		if want := 1 + strings.Count(question, "slow"); n != want {
+			t.Errorf("%q was played %d times, want %d", question, n, want)
+		}
 	}
 }

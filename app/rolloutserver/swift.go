@@ -29,7 +29,8 @@ type inferRequest struct {
 }
 
 // inferKeys are those that are read, or that have nothing to say without pictures.
-var inferKeys = []string{"messages", "images", "audios", "videos", "tools", "data_dict", "uuid", "objects", "chat_template_kwargs", "add_eos"}
+var inferKeys = []string{"messages", "images", "audios", "videos", "tools", "data_dict", "uuid", "objects", "chat_template_kwargs",
+	"add_eos"}
 
 // samplingKeys are those of a RequestConfig that a trajectory is sampled with.
 var samplingKeys = []string{"max_tokens", "temperature", "top_k", "top_p", "min_p", "stop"}
@@ -249,7 +250,8 @@ func wireMessages(ms []traj.Message) []any {
 		}
 		var calls []any
 		for _, c := range m.ToolCalls {
-			calls = append(calls, map[string]any{"id": c.ID, "type": "function", "function": map[string]any{"name": c.Name, "arguments": c.Arguments}})
+			calls = append(calls, map[string]any{"id": c.ID, "type": "function",
+				"function": map[string]any{"name": c.Name, "arguments": c.Arguments}})
 		}
 		if calls != nil {
 			w["tool_calls"] = calls

@@ -2,14 +2,10 @@ package rolloutserver
 
 import (
 	"context"
-	"fmt"
 	"io"
-	"net/http"
-	"os"
 	"sync"
 
 	"agentcli/agent"
-	"agentcli/app/models"
 	"agentcli/traj"
 )
 
@@ -29,60 +25,6 @@ type version struct {
 	closer io.Closer
 	number int64
 	in     int // trajectories that it plays
-}
-
-// open puts the versions in the place of the run's model, where that is a local one.
-func (s *server) open() {
-	if s.run.Source.Kind == "server" {
-		return
-	}
-	s.weights = &weights{newest: &version{model: s.run.Model}, of: map[string]*version{}}
-	s.pool.ended = s.weights.ended
-	s.run.Run.Model = s.weights
-}
-
-// updateWeights answers POST /update_weights_from_disk {"model_path": DIR}, as SGLang does.
-func (s *server) updateWeights(w http.ResponseWriter, r *http.Request) {
-	var body struct {
-		Path string `json:"model_path"`
-	}
-	if !s.read(w, r, &body, "model_path", "load_format", "flush_cache", "abort_all_requests", "weight_version") {
-		return
-	}
-	if s.weights == nil {
-		fail(w, http.StatusNotImplemented, "the model is a server's; update its weights there")
-		return
-	}
-	if body.Path == "" {
-		fail(w, http.StatusUnprocessableEntity, `the request names no folder; want {"model_path": "DIR"}`)
-		return
-	}
-	if _, err := os.Stat(body.Path); err != nil { // a name that is not here would be fetched
-		fail(w, http.StatusUnprocessableEntity, fmt.Sprintf("model_path: %v", err))
-		return
-	}
-	s.weights.updating.Lock()
-	defer s.weights.updating.Unlock()
-	o := s.run.Options.Model
-	o.Model, o.BaseURL = body.Path, nil
-	model, source, closer, err := models.Open(context.WithoutCancel(r.Context()), o, s.run.Notice)
-	if err != nil {
-		fail(w, http.StatusUnprocessableEntity, fmt.Sprintf("model_path %s: %v", body.Path, err))
-		return
-	}
-	was := s.run.Source
-	if source.TokenizerHash != was.TokenizerHash {
-		_ = closer.Close()
-		fail(w, http.StatusUnprocessableEntity, fmt.Sprintf("model_path %s has another tokenizer than %s: it is another model", body.Path, was.Name))
-		return
-	}
-	if source.TemplateHash != was.TemplateHash {
-		s.run.Notice(fmt.Sprintf("%s has another chat template than %s", body.Path, was.Name))
-	}
-	number := s.weights.adopt(model, closer)
-	s.s.Say(fmt.Sprintf("version %d of the policy is %s", number, body.Path))
-	answer(w, map[string]any{"success": true, "message": fmt.Sprintf("Succeeded to update model weights from %s.", body.Path),
-		"weight_version": number})
 }
 
 // adopt makes a policy the newest.

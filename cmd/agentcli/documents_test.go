@@ -79,6 +79,7 @@ var long = []string{
 	"agentcli score replies.jsonl --reward judge", // judge_test.go
 	"agentcli train", "agentcli loop", "agentcli compare", "agentcli model convert", "agentcli model info", "agentcli eval --model",
 	"agentcli inspect traj.parquet arith/11+94#1",
+	"agentcli rollout --serve", // app/rolloutserver
 	"agentcli retriever serve", "agentcli retriever index corpus.jsonl -o index --kind",
 	"agentcli eval -d findfact", "agentcli eval -d questions.jsonl --env search", "agentcli rollout -d questions.jsonl --env search",
 	"agentcli doctor", "agentcli eval -d problems.jsonl --mcp", "agentcli datasets pull", "agentcli inspect guess.parquet",
