@@ -155,6 +155,20 @@ func checkInfo(i traj.Info) error {
 	return nil
 }
 
+// ways names what the trajectory would end or go on by.
+func (n *Next) ways() (names []string) {
+	for _, way := range []struct {
+		given bool
+		name  string
+	}{{n.Stop != "", "an end"}, {len(n.Messages) > 0, "messages"}, {n.Continue != "" || n.Cut != nil, "a text or a cut in the reply"},
+		{n.History != nil, "a history"}} {
+		if way.given {
+			names = append(names, way.name)
+		}
+	}
+	return names
+}
+
 // check reports what cannot be followed.
 func (n *Next) check(t *Turn) error {
 	wrong := func(format string, args ...any) error {
@@ -175,21 +189,16 @@ func (n *Next) check(t *Turn) error {
 		}
 	}
 	goesOn := n.Continue != "" || n.Cut != nil
-	ways := 0
-	for _, way := range []bool{len(n.Messages) > 0, goesOn, n.History != nil, n.Stop != ""} {
-		if way {
-			ways++
-		}
-	}
-	if ways > 1 {
-		return wrong("ends the trajectory, or begins a turn, in %d ways at once", ways)
+	ways := n.ways()
+	if len(ways) > 1 {
+		return wrong("has %s at once; give one of them", strings.Join(ways, " and "))
 	}
 	if n.Stop != "" && (n.Stop.Infrastructure() || !slices.Contains(traj.Terminations, n.Stop)) {
 		return wrong("ends the trajectory as %q, which is none of its reasons", string(n.Stop))
 	}
 	if n.Cut != nil {
 		if at := *n.Cut; at <= 0 || at > len(t.Text) || at < len(t.Text) && !utf8.RuneStart(t.Text[at]) {
-			return wrong("cuts a reply of %d bytes at %d; want the end of a character in it", len(t.Text), at)
+			return wrong("cuts a reply of %d bytes at byte %d; want 1 to %[1]d, and the end of a character (in UTF-8)", len(t.Text), at)
 		}
 	}
 	if n.History != nil {
@@ -206,7 +215,7 @@ func (n *Next) check(t *Turn) error {
 		return wrong("cuts a reply that the environment goes on with")
 	case goesOn && said != nil && len(said.Observation.Messages) > 0:
 		return wrong("goes on with a reply that the environment has answered")
-	case ways == 0 && (said == nil || len(said.Observation.Messages) == 0 && said.Observation.Continue == ""):
+	case len(ways) == 0 && (said == nil || len(said.Observation.Messages) == 0 && said.Observation.Continue == ""):
 		return wrong("has nothing to go on with, and does not end it: the environment said nothing")
 	}
 	return nil
@@ -223,9 +232,11 @@ func (n *Next) checkHistory(wrong func(string, ...any) error) error {
 			return wrong("rewrites the history with a message of the role %q", m.Role)
 		}
 	}
-	if replies == 0 || n.History[len(n.History)-1].Role == traj.RoleAssistant {
-		return wrong("rewrites the history to one with %d replies, the last of %d messages the model's or none; "+
-			"want at least one reply, and a user's or tool's message last", replies, len(n.History))
+	if replies == 0 {
+		return wrong("rewrites the history to %d messages, none of which is the model's; want one or more", len(n.History))
+	}
+	if n.History[len(n.History)-1].Role == traj.RoleAssistant {
+		return wrong("rewrites the history to one whose last message is the model's; want a user's or a tool's last")
 	}
 	return nil
 }

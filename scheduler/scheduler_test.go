@@ -277,17 +277,20 @@ func TestAServerSeesAWholeTrajectory(t *testing.T) {
 
 // TestAnAnswerThatSaysWhatCannotBeSaidIsAnError: one that names the key.
 func TestAnAnswerThatSaysWhatCannotBeSaidIsAnError(t *testing.T) {
-	turn := &engine.Turn{Text: "one two", Reply: &traj.Response{}}
+	turn := &engine.Turn{Text: "one two", Reply: &traj.Response{SampledIDs: []int32{1, 2}}}
 	for _, bad := range []string{`[]`, `1`, `{"id":1,"message":[]}`, `{"error":"no"}`, `{"messages":"x"}`, `{"messages":[{"role":"judge"}]}`,
 		`{"done":1}`, `{"reason":"x"}`, `{"cut":"x"}`, `{"continue":""}`, `{"weights":"x"}`, `{"weights":[1,"x"]}`, `{"reward":"x"}`,
 		`{"infos":[1]}`, `{"infos":3}`, `{"tools":"no"}`, `{"sampling":3}`, `{"sampling":{"temperatur":1}}`, `{"sampling":{"top_p":2}}`,
-		`{"sampling":{"max_tokens":0}}`, `{"history":[1]}`} {
+		`{"sampling":{"max_tokens":0}}`, `{"history":[1]}`, `{"weights":[1]}`, `{"weights":[]}`, `{"weights":[1,1,1]}`, `{"weights":1e999}`,
+		`{"cut":0.5}`} {
 		if n, err := readNext([]byte(bad), turn); !errors.Is(err, ErrAnswer) {
 			t.Errorf("%s: %+v, %v", bad, n, err)
+		} else if strings.Contains(err.Error(), "Go value") {
+			t.Errorf("%s: in words of Go: %v", bad, err)
 		}
 	}
 	for _, good := range []string{`{}`, `{"id":1,"done":false}`, `{"error":null,"done":true}`, `{"weights":2,"messages":[]}`,
-		`{"continue":"","cut":3}`, `{"infos":null,"messages":null}`} {
+		`{"continue":"","cut":3}`, `{"weights":[1,0]}`, `{"weights":null}`, `{"infos":null,"messages":null}`} {
 		if _, err := readNext([]byte(good), turn); err != nil {
 			t.Errorf("%s: %v", good, err)
 		}

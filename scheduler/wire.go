@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"reflect"
 	"slices"
 	"strings"
 
@@ -112,10 +113,32 @@ func readObject(b []byte, into map[string]any) error {
 				strings.Join(keys, ", "))
 		}
 		if err := json.Unmarshal(fields[key], to); err != nil {
-			return fmt.Errorf("%w has %s %s: %w", ErrAnswer, key, shown(fields[key]), err)
+			return fmt.Errorf("%w has %s %s: %w", ErrAnswer, key, shown(fields[key]), wanted(err))
 		}
 	}
 	return nil
+}
+
+// wanted says what a value should have been, where json says it in words of Go.
+func wanted(err error) error {
+	var wrong *json.UnmarshalTypeError
+	if !errors.As(err, &wrong) {
+		return err
+	}
+	want := "an object"
+	switch wrong.Type.Kind() {
+	case reflect.Bool:
+		want = "true or false"
+	case reflect.Int, reflect.Int32, reflect.Int64:
+		want = "a whole number"
+	case reflect.Float64:
+		want = "a finite number"
+	case reflect.String:
+		want = "a text"
+	case reflect.Slice:
+		want = "a list"
+	}
+	return fmt.Errorf("want %s", want)
 }
 
 func shown(b []byte) string { return text.Cut(text.OneLine(string(b)), 80) }
@@ -138,17 +161,28 @@ func (l *messageList) UnmarshalJSON(b []byte) error {
 	return err
 }
 
-// numbers reads one number for all, or a list.
-type numbers []float64
+// numbers reads one number for all, or a list with one for each.
+type numbers struct {
+	values []float64
+	each   bool
+}
+
+var errNumbers = errors.New("want a finite number, or a list of them")
 
 // UnmarshalJSON implements json.Unmarshaler.
 func (n *numbers) UnmarshalJSON(b []byte) error {
 	var one float64
-	if string(b) != "null" && json.Unmarshal(b, &one) == nil {
-		*n = numbers{one}
+	switch {
+	case string(b) == "null":
 		return nil
+	case json.Unmarshal(b, &one) == nil:
+		n.values = []float64{one}
+	case json.Unmarshal(b, &n.values) == nil:
+		n.each = true
+	default:
+		return errNumbers
 	}
-	return json.Unmarshal(b, (*[]float64)(n))
+	return nil
 }
 
 // readStart reads the answer to start.
@@ -240,7 +274,11 @@ func readNext(b []byte, t *engine.Turn) (n engine.Next, err error) {
 	if history != nil {
 		n.History = *history
 	}
-	n.Weights = weights
+	if want := len(t.Reply.SampledIDs); weights.each && len(weights.values) != want {
+		return n, fmt.Errorf("%w has a list of %d weights for %d tokens; give one number for all, or one for each", ErrAnswer,
+			len(weights.values), want)
+	}
+	n.Weights = weights.values
 	n.NoTools = tools != nil && !*tools
 	ends := done != nil && *done
 	switch {

@@ -97,6 +97,7 @@ type fileSummary struct {
 	ToolErrors   int                `json:"tool_errors"`
 	Policies     map[string]int     `json:"policies"`
 	Weights      *tokenWeights      `json:"loss_weights,omitempty"` // nil: every token weighs 1
+	Scheduler    *told              `json:"scheduler,omitempty"`    // nil: the file has nothing of one
 	Run          json.RawMessage    `json:"run,omitempty"`
 	groups       map[string][]float64
 	right        map[string][]float64
@@ -178,12 +179,15 @@ func inspectFile(ctx context.Context, r *parquet.Reader, o InspectOptions, s con
 		return err
 	}
 	columns := []string{"id", "task_id", "group_id", "policy", "policy_version", "steps", "sequences", "reward", "correct", "termination",
-		"prompt_tokens", "completion_tokens", parquet.ColumnLossWeights}
+		"prompt_tokens", "completion_tokens", parquet.ColumnInfos, parquet.ColumnLossWeights}
 	if weigh.needsMessages() {
 		columns = append(columns, "messages")
 	}
 	if weigh != nil || slices.Contains(r.Columns(), parquet.ColumnLossWeights) {
 		f.Weights = &tokenWeights{}
+	}
+	if slices.Contains(r.Columns(), parquet.ColumnInfos) {
+		f.Scheduler = &told{}
 	}
 	seen := map[string]bool{}
 	for t, err := range r.RowsAhead(ctx, runtime.GOMAXPROCS(0), columns...) {
@@ -250,6 +254,9 @@ func (f *fileSummary) add(t *traj.Trajectory, seen map[string]bool) {
 		f.Tokens["completion"].add(t.GroupID, t.CompletionTokens)
 		f.Turns.add(t.GroupID, t.Turns())
 	}
+	if f.Scheduler != nil {
+		f.Scheduler.add(t)
+	}
 	if f.Weights != nil && !t.Termination.Infrastructure() {
 		f.Weights.add(t)
 	}
@@ -275,6 +282,12 @@ func (f *fileSummary) write(out io.Writer, p console.Painter) error {
 	line("trainable", "%s, %s", text.Plural(f.Trainable, "trajectory"), text.Plural(int(f.TrainTokens), "sampled token"))
 	if f.Weights != nil {
 		line("weights in the loss", "%s", f.Weights)
+	}
+	if c := f.Scheduler; c != nil && c.Infos > 0 {
+		line("infos", "of %s", text.Plural(c.Infos, "trajectory"))
+	}
+	if c := f.Scheduler; c != nil && c.Cut > 0 {
+		line("cut off", "%s of %s, not trained on", text.Plural(c.CutTokens, "token"), text.Plural(c.Cut, "trajectory"))
 	}
 	line("prompt tokens", "%s", f.Tokens["prompt"])
 	line("completion tokens", "%s", f.Tokens["completion"])

@@ -41,6 +41,7 @@ func inspectOne(t *traj.Trajectory, meta parquet.Metadata, o InspectOptions, s c
 	writeHead(b, t, p)
 	writeMessages(b, t, p)
 	writeSteps(b, t, p)
+	writeInfos(b, t, p)
 	if tok != nil {
 		writeTokens(b, t, tok, p)
 	}
@@ -80,7 +81,7 @@ func policyPath(policy string, meta parquet.Metadata) string {
 func writeHead(b io.Writer, t *traj.Trajectory, p console.Painter) {
 	reward := "none"
 	if t.Reward != nil {
-		reward = fmt.Sprintf("%g", *t.Reward)
+		reward = fmt.Sprintf("%.6g", *t.Reward)
 		code := "31"
 		switch {
 		case !traj.Finite(*t.Reward):
@@ -92,7 +93,7 @@ func writeHead(b io.Writer, t *traj.Trajectory, p console.Painter) {
 	}
 	fmt.Fprintf(b, "%s  reward %s", p.Bold(text.Harmless(text.OneLine(t.ID))), reward)
 	for _, part := range t.RewardParts {
-		fmt.Fprintf(b, "  %s %g", text.Harmless(text.OneLine(part.Name)), part.Value)
+		fmt.Fprintf(b, "  %s %.6g", text.Harmless(text.OneLine(part.Name)), part.Value)
 	}
 	fmt.Fprintf(b, "  ended: %s\n", text.Harmless(string(t.Termination)))
 	if t.Error != "" {
@@ -109,26 +110,23 @@ func writeHead(b io.Writer, t *traj.Trajectory, p console.Painter) {
 // writeMessages shows who said what; the replies that the policy sampled in
 // this trajectory, and is trained on, are marked with a bar.
 func writeMessages(b io.Writer, t *traj.Trajectory, p console.Painter) {
-	replies := 0
-	for i := range t.Messages {
-		if t.Messages[i].Role == traj.RoleAssistant {
-			replies++
-		}
-	}
-	shots := replies - len(t.Steps) // worked examples come first and were not sampled
-	at := -1
+	byMessage, history := replySteps(t)
 	for i := range t.Messages {
 		m := &t.Messages[i]
 		bar, note := "  ", ""
 		if m.Role == traj.RoleAssistant {
-			at++
-			if k := at - shots; k >= 0 && k < len(t.Steps) {
-				if st := t.Steps[k]; st.Sequence >= 0 && trained(t, st) > 0 {
-					bar, note = p.Paint("32", "┃ "), p.Dim(fmt.Sprintf("  step %d, %d tokens trained on", k, trained(t, st)))
-				} else {
-					note = p.Dim(fmt.Sprintf("  step %d, no tokens in the file", k))
-				}
-			} else {
+			n := 0
+			for _, k := range byMessage[i] {
+				n += trained(t, t.Steps[k])
+			}
+			switch steps := byMessage[i]; {
+			case n > 0:
+				bar, note = p.Paint("32", "┃ "), p.Dim(fmt.Sprintf("  %s, %d tokens trained on", stepNames(steps), n))
+			case len(steps) > 0:
+				note = p.Dim(fmt.Sprintf("  %s, no tokens that are trained on", stepNames(steps)))
+			case history:
+				note = p.Dim("  of the rewritten history")
+			default:
 				note = p.Dim("  worked example")
 			}
 		}
@@ -158,6 +156,14 @@ func writeMessages(b io.Writer, t *traj.Trajectory, p console.Painter) {
 	}
 }
 
+// stepNames says which steps sampled a reply: more than one where it was gone on with.
+func stepNames(steps []int) string {
+	if len(steps) == 1 {
+		return fmt.Sprintf("step %d", steps[0])
+	}
+	return fmt.Sprintf("steps %d–%d", steps[0], steps[len(steps)-1])
+}
+
 // trained counts the tokens of a step that the loss mask marks and that weigh anything.
 func trained(t *traj.Trajectory, st traj.Step) int {
 	if st.Sequence < 0 || st.Sequence >= len(t.Sequences) {
@@ -179,14 +185,25 @@ func writeSteps(b io.Writer, t *traj.Trajectory, p console.Painter) {
 	}
 	fmt.Fprintln(b)
 	header := []string{"step", "sequence", "span", "trained", "mean logprob", "finish", "calls", "errors", "model ms", "env ms"}
+	rewarded := slices.ContainsFunc(t.Steps, func(st traj.Step) bool { return st.Reward != nil })
+	if rewarded {
+		header = append(header, "reward")
+	}
 	var rows [][]string
 	for k, st := range t.Steps {
 		seq, span := "-", "-"
 		if st.Sequence >= 0 {
 			seq, span = fmt.Sprint(st.Sequence), fmt.Sprintf("%d–%d", st.Start, st.End)
 		}
-		rows = append(rows, []string{fmt.Sprint(k), seq, span, fmt.Sprint(trained(t, st)), meanLogprob(t, st), text.Name(st.FinishReason, 40),
-			fmt.Sprint(st.ToolCalls), fmt.Sprint(st.ToolErrors), fmt.Sprintf("%.0f", st.ModelMS), fmt.Sprintf("%.0f", st.EnvMS)})
+		row := []string{fmt.Sprint(k), seq, span, fmt.Sprint(trained(t, st)), meanLogprob(t, st), text.Name(st.FinishReason, 40),
+			fmt.Sprint(st.ToolCalls), fmt.Sprint(st.ToolErrors), fmt.Sprintf("%.0f", st.ModelMS), fmt.Sprintf("%.0f", st.EnvMS)}
+		switch {
+		case st.Reward != nil:
+			row = append(row, fmt.Sprintf("%.6g", *st.Reward))
+		case rewarded:
+			row = append(row, "-")
+		}
+		rows = append(rows, row)
 	}
 	_ = report.Table(b, "", header, rows) // b is a buffer: its Flush gives the error
 	if len(t.Sequences) == 0 {
@@ -215,10 +232,14 @@ func meanLogprob(t *traj.Trajectory, st traj.Step) string {
 // trained stretches stand between ⟦ and ⟧. A weight in the loss that is not 1 stands
 // before its stretch: ⟦2× …⟧.
 func writeTokens(b io.Writer, t *traj.Trajectory, tok *tokenizer.Tokenizer, p console.Painter) {
+	cuts := cutOff(t)
 	for k := range t.Sequences {
 		s := &t.Sequences[k]
-		fmt.Fprintf(b, "\n%s\n", p.Bold(fmt.Sprintf("sequence %d: %d tokens, %d trained on", k, len(s.TokenIDs),
-			trained(t, traj.Step{Sequence: k, End: len(s.TokenIDs)}))))
+		head := fmt.Sprintf("sequence %d: %d tokens, %d trained on", k, len(s.TokenIDs), trained(t, traj.Step{Sequence: k, End: len(s.TokenIDs)}))
+		if cuts[k] > 0 {
+			head += fmt.Sprintf(", %d cut off", cuts[k])
+		}
+		fmt.Fprintf(b, "\n%s\n", p.Bold(head))
 		for i := 0; i < len(s.TokenIDs); {
 			j := i
 			for j < len(s.TokenIDs) && s.LossMask[j] == s.LossMask[i] && (!s.LossMask[i] || weightOf(s, j) == weightOf(s, i)) {

@@ -122,7 +122,10 @@ func settled(o Options, e environment, d *datasets.Dataset) Options {
 			o.Tools = d.DefaultTools
 		}
 		if o.MaxTurns == 0 {
-			o.MaxTurns = d.MaxTurns
+			if o.MaxTurns = d.MaxTurns; o.Scheduler != "" && d.MaxTurns > 0 {
+				// The dataset's is for one answer; a scheduler is asked only where a turn can follow.
+				o.MaxTurns = max(d.MaxTurns, engine.DefaultMaxTurns)
+			}
 		}
 		if o.Sampling.MaxTokens == 0 {
 			o.Sampling.MaxTokens = d.MaxTokens

@@ -2,6 +2,7 @@ package rolloutserver
 
 import (
 	"cmp"
+	"context"
 	"encoding/json"
 	"fmt"
 	"net/http"
@@ -51,19 +52,8 @@ func (s *server) rollouts(w http.ResponseWriter, r *http.Request) {
 	var all sync.WaitGroup
 	for _, j := range jobs {
 		all.Go(func() {
-			var line []byte
-			err := safego.Do(func() error {
-				t, err := s.pool.play(r.Context(), j)
-				if err == nil {
-					line, err = parquet.RowJSON(t.Trajectory)
-				}
-				return err
-			})
-			if err != nil {
-				line, _ = json.Marshal(map[string]any{"task_id": j.task.ID, "id": j.task.ID + "#0", "error": err.Error(),
-					"termination": traj.Cancelled})
-			}
-			lines <- line
+			defer safego.Catch(nil)
+			lines <- s.line(r.Context(), j)
 		})
 	}
 	go func() { defer safego.Catch(nil); all.Wait(); close(lines) }()
@@ -74,6 +64,22 @@ func (s *server) rollouts(w http.ResponseWriter, r *http.Request) {
 		_, _ = w.Write(append(line, '\n')) // who has gone away reads nothing more
 		flush(w)
 	}
+}
+
+// line is a job's trajectory as JSON, or why there is none.
+func (s *server) line(ctx context.Context, j *job) (line []byte) {
+	err := safego.Do(func() error {
+		t, err := s.pool.play(ctx, j)
+		if err == nil {
+			line, err = parquet.RowJSON(t.Trajectory)
+		}
+		return err
+	})
+	if err != nil {
+		line, _ = json.Marshal(map[string]any{"task_id": j.task.ID, "id": j.task.ID + "#0", "error": err.Error(),
+			"termination": traj.Cancelled})
+	}
+	return line
 }
 
 // rowJob reads a row.

@@ -74,13 +74,12 @@ func (s *server) infer(w http.ResponseWriter, r *http.Request) {
 	var all sync.WaitGroup
 	for i, j := range jobs {
 		all.Go(func() {
-			failed[i] = safego.Do(func() error {
-				t, err := s.pool.play(r.Context(), j)
-				if err == nil {
-					out[i], err = rolloutOutput(t)
-				}
-				return err
-			})
+			defer safego.Into(&failed[i])
+			t, err := s.pool.play(r.Context(), j)
+			if err == nil {
+				out[i], err = rolloutOutput(t)
+			}
+			failed[i] = err
 		})
 	}
 	all.Wait()

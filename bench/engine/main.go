@@ -1,7 +1,7 @@
 // Command engine measures `agentcli rollout` as its users run it, against a
 // server that costs next to nothing and answers after a fixed time:
 //
-//	go run ./bench/engine -agentcli bin/agentcli-lite [-only 64x100ms,...]
+//	go run ./bench/engine -agentcli bin/agentcli-lite [-only 64x100ms,...] [-scheduler NAME]
 //
 // For each case it prints wall ÷ ideal (the waves of trajectories at the
 // server's latency), steps (model calls) a second, CPU a step and the peak
@@ -51,6 +51,7 @@ func main() {
 	program := flag.String("agentcli", "bin/agentcli-lite", "the program that is measured")
 	only := flag.String("only", "", "names of cases, with commas between")
 	repeats := flag.Int("n", 1, "runs of each, the median is shown")
+	scheduler := flag.String("scheduler", "", "a --scheduler for the program; one that does nothing here: math_tip_trick")
 	asServer := flag.Bool("serve", false, "be the server")
 	asClient := flag.String("client", "", "be the bare client of this address")
 	firstOf := flag.String("first", "", "measure how soon a run over all tasks of this file asks the model")
@@ -69,7 +70,7 @@ func main() {
 	case *asClient != "":
 		err = bare(*asClient, *tasks, *parallel, *calls)
 	default:
-		err = all(*program, *only, *repeats)
+		err = all(*program, *only, *repeats, *scheduler)
 	}
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "engine:", err)
@@ -77,7 +78,7 @@ func main() {
 	}
 }
 
-func all(program, only string, repeats int) error {
+func all(program, only string, repeats int, scheduler string) error {
 	dir, err := os.MkdirTemp("", "agentcli-bench")
 	if err != nil {
 		return err
@@ -96,7 +97,7 @@ func all(program, only string, repeats int) error {
 		}
 		var runs, bares []measure
 		for range repeats {
-			m, err := b.run(program, dir, data)
+			m, err := b.run(program, dir, data, scheduler)
 			if err != nil {
 				return fmt.Errorf("%s: %w", b.name, err)
 			}
@@ -177,7 +178,7 @@ func timed(cmd *exec.Cmd) (measure, error) {
 	return measure{wall: time.Since(start), cpu: cmd.ProcessState.SystemTime() + cmd.ProcessState.UserTime(), peak: u.Maxrss * 1024}, nil
 }
 
-func (b bench) run(program, dir, data string) (measure, error) {
+func (b bench) run(program, dir, data, scheduler string) (measure, error) {
 	addr, stop, err := b.server()
 	if err != nil {
 		return measure{}, err
@@ -185,10 +186,13 @@ func (b bench) run(program, dir, data string) (measure, error) {
 	defer stop()
 	out := filepath.Join(dir, "out")
 	defer os.RemoveAll(out)
-	m, err := timed(exec.CommandContext(context.Background(), program, "rollout", "--base-url",
-		"http://"+addr+"/v1", "--model", "mock", "--dataset", data, "--tools", "calculator",
+	args := []string{"rollout", "--base-url", "http://" + addr + "/v1", "--model", "mock", "--dataset", data, "--tools", "calculator",
 		"-n", "1", "--limit", strconv.Itoa(b.tasks), "--parallel", strconv.Itoa(b.parallel), "--max-turns",
-		strconv.Itoa(b.calls+1), "--output", out))
+		strconv.Itoa(b.calls + 1), "--output", out}
+	if scheduler != "" {
+		args = append(args, "--scheduler", scheduler)
+	}
+	m, err := timed(exec.CommandContext(context.Background(), program, args...))
 	if err != nil {
 		return m, err
 	}
