@@ -488,14 +488,21 @@ type Info struct {
 	Tools    []string `json:"tools,omitempty"`
 	Levels   int      `json:"levels,omitempty"`
 	Shots    int      `json:"shots,omitempty"`
-	Local    bool     `json:"local"`          // can be opened without a network
-	File     string   `json:"file,omitempty"` // of a user's entry
+	Local    bool     `json:"local"`              // can be opened without a network
+	File     string   `json:"file,omitempty"`     // of a user's entry
+	Replaces bool     `json:"replaces,omitempty"` // a user's entry, in place of one of the program
+}
+
+// ReplacedNotice says that a user's entry takes the place of one of the program.
+func ReplacedNotice(name, file string) string {
+	return fmt.Sprintf("dataset %s is described by %s, in place of the program's own entry", name, file)
 }
 
 // info describes an entry.
 func (e *entry) info(o Options) Info {
 	in := Info{Name: e.Name, Kind: "benchmark", About: e.About, Hub: e.repos(), Licence: e.Licence, Split: e.split(), Train: e.train(),
-		Problems: e.SplitNamed(e.split()).Problems, Reward: e.Reward, Env: e.Env, Tools: e.Tools, File: e.Path}
+		Problems: e.SplitNamed(e.split()).Problems, Reward: e.Reward, Env: e.Env, Tools: e.Tools, File: e.Path,
+		Replaces: e.replaced}
 	if g := generatorNamed(e.Generator); g != nil {
 		in.Kind, in.Split, in.Train, in.Levels, in.Shots, in.Local = "generated", "train", "", g.levels, e.Shots, true
 		return in
@@ -512,8 +519,8 @@ func (e *entry) info(o Options) Info {
 }
 
 // List describes every dataset that Open knows by name. Entries that cannot be read are
-// left out, and bad is told of them; nil: nobody.
-func List(cache string, bad func(error)) []Info {
+// left out, and bad gets their names and errors; nil: nobody does.
+func List(cache string, bad func(name string, err error)) []Info {
 	if cache == "" {
 		cache = CacheDir()
 	}
@@ -525,7 +532,7 @@ func List(cache string, bad func(error)) []Info {
 		e, err := findEntry(name, o)
 		switch {
 		case err != nil && bad != nil:
-			bad(err)
+			bad(name, err)
 		case e != nil:
 			out = append(out, e.info(o))
 		case err == nil:

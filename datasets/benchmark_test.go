@@ -106,8 +106,8 @@ func TestBenchmarkFromTheHub(t *testing.T) {
 		}
 	}
 	calls := tasks(t, "bfcl", Options{Hub: h})
-	if len(calls) != 4 || calls[0].ID != "bfcl/0-simple_0" || calls[0].Answers[0] != `[{"f":{"x":[1,"1"]}}]` || len(calls[0].Messages) != 2 ||
-		!strings.Contains(calls[0].Messages[0].Content, `[{"name":"f"}]`) || string(calls[0].Meta) != `{"function":[{"name":"f"}]}` {
+	if len(calls) != 4 || calls[0].ID != "bfcl/0-simple_0" || calls[0].Answers[0] != `[{"f":{"x":[1,"1"]}}]` || len(calls[0].Messages) != 1 ||
+		string(calls[0].Meta) != `{"tools":[{"name":"f"}]}` {
 		t.Errorf("%+v", calls)
 	}
 	if _, err := Open(context.Background(), "aime2025", Options{Hub: h}); !errors.Is(err, ErrNotHere) || !errors.Is(err, hub.ErrNotFound) {

@@ -6,15 +6,19 @@
 package datasets
 
 import (
+	"cmp"
 	"context"
+	"crypto/sha256"
 	"errors"
 	"fmt"
 	"iter"
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"sort"
 	"strings"
+	"unicode"
 
 	"agentcli/datasets/registry"
 	"agentcli/hub"
@@ -100,13 +104,13 @@ type Options struct {
 	Shuffle bool
 	// Role is the split, train or test, of each dataset of several; "": each one's own.
 	Role   string
-	Fields map[string]string // our field name → the file's: question, prompt, messages, answer, id; a dot goes into a nested one
+	Fields map[string]string // our field name → the file's: question, prompt, messages, answer, id, env, tools; a dot goes into a nested one
 	System *string           // replaces the system prompt; "" takes it away
 	Prompt *string           // replaces the text around a question; holds {question}
 	Cache  string            // folder of imported datasets; "": CacheDir()
 	// Registry are folders of a user's entries; nil: registry.Folders().
 	Registry []string
-	// Notice is told what people should know; may be nil.
+	// Notice gets what people should know; may be nil.
 	Notice func(string)
 	// ObjectAnswers reports whether a reward, "" of a dataset without one, reads gold answers
 	// that are objects of JSON; nil: none does.
@@ -120,11 +124,14 @@ type Options struct {
 	Hub        *hub.Hub // nil: hub.FromEnv()
 	// Ahead lets Open return after the first rows of a file; the rest is for Check.
 	Ahead bool
+	// BadRow gets the error of each row of a file that cannot be a task, when Tasks comes to
+	// it, and the row is left out. nil: the first such row is an error.
+	BadRow func(error)
 	// Keep is what Import stores beside the rows: the keys that are not zero. nil: nothing.
 	Keep *registry.Entry
 	// Replace lets Import write over what was imported before.
 	Replace bool
-	// OnReplace is told which file that was, before; may be nil.
+	// OnReplace gets the path of that file, before it is replaced; may be nil.
 	OnReplace func(path string)
 	// Offline never asks the hub.
 	Offline bool
@@ -141,13 +148,14 @@ type Dataset struct {
 	MaxTokens    int // of one reply; 0: no suggestion
 	Shots        int
 	System       string
-	Env          string         // environment that the suggestions are for; "": the tool environment
-	Envs         []string       // environments of the rows that Open read, each once; "" of rows that name none
-	Options      map[string]any // of the reward
-	Unanswered   string         // the file and the number of the first row that has no answer; "": all that Open read have one
-	Parts        []Origin       // of several datasets in one; nil: it is one
-	Source       string         // where the problems are from: a path, or "generated"
-	Files        []string       // that the rows are read from; none where they are generated
+	Env          string          // environment that the suggestions are for; "": the tool environment
+	Envs         []string        // environments of the rows that Open read, each once; "" of rows that name none
+	OwnTools     []traj.ToolSpec // of the first row that Open read with tools of its own; nil: none has
+	Options      map[string]any  // of the reward
+	Unanswered   string          // the file and the number of the first row that has no answer; "": all that Open read have one
+	Parts        []Origin        // of several datasets in one; nil: it is one
+	Source       string          // where the problems are from: a path, or "generated"
+	Files        []string        // that the rows are read from; none where they are generated
 
 	prompt, system template
 	asked          bool // the prompt is named: a prompt column gets it too
@@ -242,7 +250,7 @@ func Open(ctx context.Context, name string, o Options) (*Dataset, error) {
 		return nil, err
 	}
 	if e != nil && e.replaced && o.Notice != nil {
-		o.Notice(fmt.Sprintf("dataset %s is described by %s, in place of the program's own entry", name, e.Path))
+		o.Notice(ReplacedNotice(name, e.Path))
 	}
 	if e != nil && e.Generator != "" {
 		if len(o.Fields) > 0 {
@@ -273,6 +281,9 @@ func Open(ctx context.Context, name string, o Options) (*Dataset, error) {
 	if have := importedSplits(o.Cache, name); len(have) > 0 {
 		return nil, noSplit(name, o.Split, have)
 	}
+	if err := badWeight(name, o.Cache); err != nil {
+		return nil, err
+	}
 	return nil, unknown(name, o.Cache)
 }
 
@@ -301,14 +312,28 @@ func looksLikeFile(name string) bool {
 
 var unsafeName = regexp.MustCompile(`[^A-Za-z0-9._-]+`)
 
-// FileName is the name of a file's dataset.
+// FileName is the name of a file's dataset: the file's without its ending, with a - for other
+// characters than letters, digits, dots, - and _. Two names that differ in such characters
+// beyond ASCII stay two names: they end in a hash.
 func FileName(path string) string {
-	base := filepath.Base(path)
-	s := unsafeName.ReplaceAllString(withoutFormat(base), "-")
-	if s == "" {
-		return "file"
+	base := withoutFormat(filepath.Base(path))
+	var b strings.Builder
+	replaced, lost := false, false
+	for _, c := range base {
+		if unicode.In(c, unicode.Letter, unicode.Digit, unicode.Mark) || strings.ContainsRune("._-", c) {
+			b.WriteRune(c)
+			replaced = false
+			continue
+		}
+		if !replaced {
+			b.WriteByte('-')
+		}
+		replaced, lost = true, lost || c > unicode.MaxASCII
 	}
-	return s
+	if lost {
+		fmt.Fprintf(&b, "-%.4x", sha256.Sum256([]byte(base)))
+	}
+	return cmp.Or(b.String(), "file")
 }
 
 // Names are all names that Open knows, in order: benchmarks and generators of the program,
@@ -343,7 +368,10 @@ func Names(cache string) []string {
 
 // unknown makes the one line for a name that nobody knows.
 func unknown(name, cache string) error {
-	names := Names(cache)
+	names := slices.DeleteFunc(Names(cache), func(n string) bool { // an entry that cannot be read is no choice
+		_, err := findEntry(n, Options{Cache: cache})
+		return err != nil
+	})
 	if strings.ContainsAny(name, `/\`) {
 		return &UnknownError{Name: name, err: fmt.Errorf(
 			"%w %q: there is no such file (.jsonl, .json, .csv, .parquet), and no dataset of that name (they are %s)",
@@ -369,7 +397,11 @@ func unknown(name, cache string) error {
 		}
 		hint = "did you mean " + strings.Join(e.Near, " or ") + "?"
 	}
+	own := unsafeName.ReplaceAllString(name, "-")
+	if !registry.IsName(own) {
+		own = "NAME"
+	}
 	e.err = setting.Errorf("%w %q: %s A file of your own: give its path, or `%s %s FILE`",
-		ErrUnknown, name, hint, setting.Name("datasets.Import"), unsafeName.ReplaceAllString(name, "-"))
+		ErrUnknown, name, hint, setting.Name("datasets.Import"), own)
 	return e
 }

@@ -231,7 +231,7 @@ func TestEntriesFitRealFiles(t *testing.T) {
 			t.Fatal(err)
 		}
 		n := 0
-		for p, err := range problems(context.Background(), filepath.Join(dir, x.file), m, joinedRows{}) {
+		for p, err := range (problemReader{path: filepath.Join(dir, x.file), mapping: m}).all(context.Background()) {
 			if err != nil {
 				t.Fatal(name, err)
 			}

@@ -40,6 +40,7 @@ type problem struct {
 	choices      []string       // of a multiple-choice question
 	columns      map[string]any // the whole row
 	answerColumn string         // that the answers are from
+	tools        []traj.ToolSpec
 }
 
 // answered reports whether there is something to score a reply against.
@@ -65,16 +66,16 @@ type mapping struct {
 func newMapping(named map[string]string, own registry.Fields, soft bool) (mapping, error) {
 	m := mapping{fields: map[string]string{}, soft: map[string]bool{}, choices: own.Choices, answerForm: own.AnswerForm,
 		shuffle: own.ShuffleChoices, meta: own.Meta, isSoft: soft}
-	entry := map[string]string{"question": own.Question, "messages": own.Messages, "answer": own.Answer, "id": own.ID}
+	entry := map[string]string{"question": own.Question, "messages": own.Messages, "answer": own.Answer, "id": own.ID, toolsKey: own.Tools}
 	for ours := range named {
 		switch ours {
 		case "question", "prompt", "problem", "messages":
 			entry["question"], entry["messages"] = "", ""
-		case "answer", "id", "env":
+		case "answer", "id", "env", toolsKey:
 			entry[ours] = ""
 		default:
-			return mapping{}, misfitOf("Fields", []string{"question", "prompt", "messages", "answer", "id", "env"},
-				"%s %s=%s: we have no field %q; ours are question, prompt, messages, answer, id, env",
+			return mapping{}, misfitOf("Fields", []string{"question", "prompt", "messages", "answer", "id", "env", toolsKey},
+				"%s %s=%s: we have no field %q; ours are question, prompt, messages, answer, id, env, tools",
 				setting.Name("Fields"), ours, named[ours], ours)
 		}
 	}
@@ -201,7 +202,8 @@ func (m mapping) readQuestion(p *problem, row map[string]any, used map[string]bo
 			ours = alias
 		}
 	}
-	if v, name, ok := m.find(row, ours); ok && len(p.Messages) == 0 {
+	v, name, ok := m.find(row, ours)
+	if ok && len(p.Messages) == 0 {
 		used[name] = true
 		if list, isList := v.([]any); isList { // a prompt column of chat messages, as some RL datasets have
 			if err := p.open(list); err != nil {
@@ -217,6 +219,9 @@ func (m mapping) readQuestion(p *problem, row map[string]any, used map[string]bo
 	}
 	if strings.TrimSpace(p.Question) != "" || len(p.Messages) > 0 {
 		return nil
+	}
+	if ok {
+		return malformed.Field(name, malformed.Missing, "is empty, and a task needs a question")
 	}
 	if column := m.named(ours); column != "" {
 		return malformed.Errorf(malformed.Missing, "has no field %q (it has %s)", column, keys(row))
@@ -313,6 +318,9 @@ func (m mapping) readMeta(p *problem, row map[string]any, used map[string]bool) 
 		rest = maps.Clone(rest)
 		rest["choices"] = p.choices
 	}
+	if err := m.readOwnTools(p, row, rest); err != nil {
+		return err
+	}
 	if len(rest) == 0 {
 		return nil
 	}
@@ -326,11 +334,11 @@ func (m mapping) checkEnv(name string) error {
 	if m.envs == nil || name == "" || slices.Contains(m.envs, name) {
 		return nil
 	}
-	remedy := "they are " + strings.Join(m.envs, ", ")
+	remedy := "they are " + strings.Join(m.envs, ", ") + ";"
 	if near := text.Nearest(name, m.envs); near != "" {
 		remedy = "did you mean " + near + "?"
 	}
-	return setting.Errorf("there is no environment %q; %s %s plays all rows in one", text.Name(name, 40), remedy+";", setting.Name("Env"))
+	return setting.Errorf("there is no environment %q; %s %s plays all rows in one", text.Name(name, 40), remedy, setting.Name("Env"))
 }
 
 func keys(row map[string]any) string {

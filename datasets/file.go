@@ -34,6 +34,9 @@ const aheadRows = 256
 // openFile checks and counts the rows, or those at the beginning, and makes a
 // dataset of them.
 func openFile(ctx context.Context, src fileSource, o Options) (*Dataset, error) {
+	if err := rereadable(src.path); err != nil {
+		return nil, err
+	}
 	if src.split == "" {
 		src.split = o.Split
 	}
@@ -58,40 +61,29 @@ func openFile(ctx context.Context, src fileSource, o Options) (*Dataset, error) 
 	d := &Dataset{Name: src.name, Split: src.split, Reward: "math", Source: src.path, Files: []string{src.path}, n: -1, limit: o.Limit,
 		Description: "rows of " + src.path}
 	d.suggest(src.entry, o)
-	chosen := func(ctx context.Context) iter.Seq2[problem, error] {
-		return o.Select.of(src.name, problems(ctx, src.path, m, src.joined))
-	}
-	d.tasks = func(ctx context.Context) iter.Seq2[traj.Task, error] {
-		return func(yield func(traj.Task, error) bool) {
-			for p, err := range chosen(ctx) {
-				if err != nil {
-					yield(traj.Task{}, err)
-					return
-				}
-				t, err := d.task(p, o)
-				if err != nil {
-					yield(traj.Task{}, atRow(src.path, p.row, err))
-					return
-				}
-				if !yield(t, nil) {
-					return
-				}
-			}
-		}
+	rows := fileRows{src, m, o, d}
+	d.tasks = rows.tasks
+	bad := 0
+	var skip func(error) // Tasks gives bad rows to o.BadRow
+	if o.BadRow != nil {
+		skip = func(error) { bad++ }
 	}
 	n, answered, more := 0, false, false
-	for p, err := range chosen(ctx) {
+	for p, err := range rows.chosen(ctx, skip) {
 		if err != nil {
 			return nil, err
 		}
 		if more = o.Ahead && n >= aheadRows && answered; more {
 			break
 		}
-		if _, err := d.task(p, o); err != nil {
+		if _, err := d.task(p, o); err != nil && skip == nil {
 			return nil, atRow(src.path, p.row, err)
+		} else if err != nil {
+			skip(err)
+			continue
 		}
 		n++
-		d.addEnvs([]string{d.envOf(p, o)})
+		d.note(p, o)
 		answered = answered || p.answered()
 		if !p.answered() && d.Unanswered == "" {
 			d.Unanswered = fmt.Sprintf("%s: row %d", src.path, p.row)
@@ -100,7 +92,7 @@ func openFile(ctx context.Context, src fileSource, o Options) (*Dataset, error) 
 			break // the rest is not asked for, be it whole or not
 		}
 	}
-	if n == 0 {
+	if n == 0 && bad == 0 {
 		if !o.Select.isAll() {
 			return nil, traj.Mark(setting.Errorf("dataset %s has no row that %s and %s choose both", src.name, setting.Name("Rows"),
 				setting.Name("IDs")), ErrNotThere)
@@ -114,27 +106,65 @@ func openFile(ctx context.Context, src fileSource, o Options) (*Dataset, error) 
 		d.n = n
 		return d, nil
 	}
-	d.check = func(ctx context.Context, unanswered func(row string) error) (int, error) {
-		n := 0
-		for p, err := range chosen(ctx) {
+	d.check = rows.check
+	return d, nil
+}
+
+// fileRows are the rows of a file as tasks of a dataset.
+type fileRows struct {
+	src     fileSource
+	mapping mapping
+	o       Options
+	d       *Dataset
+}
+
+// chosen are the rows that the options select.
+func (r fileRows) chosen(ctx context.Context, badRow func(error)) iter.Seq2[problem, error] {
+	return r.o.Select.of(r.src.name, problemReader{r.src.path, r.mapping, r.src.joined, badRow}.all(ctx))
+}
+
+// tasks is Dataset.tasks.
+func (r fileRows) tasks(ctx context.Context) iter.Seq2[traj.Task, error] {
+	return func(yield func(traj.Task, error) bool) {
+		for p, err := range r.chosen(ctx, r.o.BadRow) {
 			if err != nil {
-				return 0, err
+				yield(traj.Task{}, err)
+				return
 			}
-			if _, err := d.task(p, o); err != nil {
-				return 0, atRow(src.path, p.row, err)
-			}
-			if unanswered != nil && !p.answered() {
-				if err := unanswered(fmt.Sprintf("%s: row %d", src.path, p.row)); err != nil {
-					return 0, err
-				}
-			}
-			if n++; n == o.Limit {
-				break
+			t, err := r.d.task(p, r.o)
+			switch {
+			case err != nil && r.o.BadRow != nil:
+				r.o.BadRow(atRow(r.src.path, p.row, err))
+			case err != nil:
+				yield(traj.Task{}, atRow(r.src.path, p.row, err))
+				return
+			case !yield(t, nil):
+				return
 			}
 		}
-		return n, nil
 	}
-	return d, nil
+}
+
+// check is Dataset.check.
+func (r fileRows) check(ctx context.Context, unanswered func(row string) error) (int, error) {
+	n := 0
+	for p, err := range r.chosen(ctx, nil) {
+		if err != nil {
+			return 0, err
+		}
+		if _, err := r.d.task(p, r.o); err != nil {
+			return 0, atRow(r.src.path, p.row, err)
+		}
+		if unanswered != nil && !p.answered() {
+			if err := unanswered(fmt.Sprintf("%s: row %d", r.src.path, p.row)); err != nil {
+				return 0, err
+			}
+		}
+		if n++; n == r.o.Limit {
+			break
+		}
+	}
+	return n, nil
 }
 
 // takesObjects reports whether answers may be objects; e may be nil.
@@ -151,7 +181,7 @@ func (o Options) takesObjects(e *entry) bool {
 func (d *Dataset) suggest(e *entry, o Options) {
 	prompt := ""
 	if e != nil {
-		d.Description, d.Reward, d.System, d.Env, d.DefaultTools, d.Options = e.About, cmp.Or(e.Reward,
+		d.Description, d.Reward, d.System, d.Env, d.DefaultTools, d.Options = cmp.Or(e.About, d.Description), cmp.Or(e.Reward,
 			d.Reward), e.System, e.Env, e.Tools, e.Options
 		d.MaxTurns, d.MaxTokens, prompt = e.Limits.Turns, e.Limits.Tokens, e.Prompt
 	}
@@ -167,6 +197,15 @@ func (d *Dataset) suggest(e *entry, o Options) {
 
 // envOf is the environment of a problem: the one of all, the row's, the entry's.
 func (d *Dataset) envOf(p problem, o Options) string { return cmp.Or(o.Env, p.Env, d.Env) }
+
+// note keeps what a run should know of a problem before it begins: environments, and the first
+// tools of a row.
+func (d *Dataset) note(p problem, o Options) {
+	d.addEnvs([]string{d.envOf(p, o)})
+	if d.OwnTools == nil {
+		d.OwnTools = p.tools
+	}
+}
 
 // addEnvs adds environments of rows, each once.
 func (d *Dataset) addEnvs(envs []string) {
@@ -222,47 +261,59 @@ func withSystem(system string, ms []traj.Message) []traj.Message {
 	return append([]traj.Message{{Role: traj.RoleSystem, Content: system}}, ms...)
 }
 
-// problems reads a file's rows in our terms. Ids are unique: a row without one
-// is named by its number, counted from 0.
-func problems(ctx context.Context, path string, m mapping, joined joinedRows) iter.Seq2[problem, error] {
+// problemReader reads a file's rows in our terms. Ids are unique: a row without one is named
+// by its number, counted from 0.
+type problemReader struct {
+	path    string
+	mapping mapping
+	joined  joinedRows
+	badRow  func(error) // gets what is wrong with a row, which is left out; nil: the first such row is an error
+}
+
+// all are the rows in the file's order.
+func (r problemReader) all(ctx context.Context) iter.Seq2[problem, error] {
 	return func(yield func(problem, error) bool) {
-		if err := noTrajectories(path); err != nil {
+		if err := noTrajectories(r.path); err != nil {
 			yield(problem{}, err)
 			return
 		}
 		seen := newIDSet()
-		i := 0
-		for row, err := range ReadRows(ctx, path) {
-			if err != nil {
+		i := -1
+		for row, err := range eachRow(ctx, r.path) {
+			i++
+			var p problem
+			if err == nil {
+				p, err = r.read(ctx, row, i, seen)
+			}
+			switch {
+			case err != nil && r.badRow != nil && malformed.Facts(err).Row > 0:
+				r.badRow(err)
+			case err != nil:
 				yield(problem{}, err)
 				return
-			}
-			joined.into(row.Fields)
-			p, err := m.read(row.Fields)
-			if err == nil {
-				p.ID = taskID(p.ID, i)
-				if seen.add(p.ID) {
-					first, again := rowOf(ctx, path, m, joined, p.ID, row.Number)
-					if again != nil { // the file has changed, or the run is over
-						yield(problem{}, again)
-						return
-					}
-					if first > 0 {
-						err = &malformed.Error{Kind: malformed.Duplicate, Err: &DuplicateIDError{ID: p.ID, First: first}}
-					}
-				}
-			}
-			if err != nil {
-				yield(problem{}, atRow(path, row.Number, err))
-				return
-			}
-			p.row = row.Number
-			i++
-			if !yield(p, nil) {
+			case !yield(p, nil):
 				return
 			}
 		}
 	}
+}
+
+// read makes a problem of the row that i others come before.
+func (r problemReader) read(ctx context.Context, row Row, i int, seen *idSet) (problem, error) {
+	r.joined.into(row.Fields)
+	p, err := r.mapping.read(row.Fields)
+	if err != nil {
+		return p, atRow(r.path, row.Number, err)
+	}
+	p.ID, p.row = taskID(p.ID, i), row.Number
+	if !seen.add(p.ID) {
+		return p, nil
+	}
+	first, err := r.rowOf(ctx, p.ID, row.Number)
+	if err == nil && first > 0 {
+		err = atRow(r.path, row.Number, &malformed.Error{Kind: malformed.Duplicate, Err: &DuplicateIDError{ID: p.ID, First: first}})
+	}
+	return p, err // of rowOf: the file has changed, or the run is over
 }
 
 // CacheDir is the folder of imported datasets.

@@ -26,24 +26,24 @@ var hashID = maphash.String
 func (s *idSet) add(id string) (perhaps bool) { return s.seen.Add(hashID(s.seed, id)) }
 
 // rowOf is the number of the first row before another that has an id; 0: none has.
-func rowOf(ctx context.Context, path string, m mapping, joined joinedRows, id string, before int) (int, error) {
-	i := 0
-	for row, err := range ReadRows(ctx, path) {
-		if err != nil {
-			return 0, err
-		}
-		if row.Number >= before {
+func (r problemReader) rowOf(ctx context.Context, id string, before int) (int, error) {
+	i := -1
+	for row, err := range eachRow(ctx, r.path) {
+		i++
+		if err == nil && row.Number >= before {
 			break
 		}
-		joined.into(row.Fields)
-		p, err := m.read(row.Fields)
-		if err != nil {
-			return 0, err
+		var p problem
+		if err == nil {
+			r.joined.into(row.Fields)
+			p, err = r.mapping.read(row.Fields)
 		}
-		if taskID(p.ID, i) == id {
+		switch {
+		case err != nil && r.badRow == nil:
+			return 0, err
+		case err == nil && taskID(p.ID, i) == id:
 			return row.Number, nil
 		}
-		i++
 	}
 	return 0, nil
 }

@@ -71,7 +71,7 @@ func Import(ctx context.Context, name, path string, o Options) (int, string, err
 	enc := json.NewEncoder(w)
 	enc.SetEscapeHTML(false)
 	n := 0
-	for p, err := range problems(ctx, path, m, joinedRows{}) {
+	for p, err := range (problemReader{path: path, mapping: m}).all(ctx) {
 		if err != nil {
 			return 0, "", err
 		}

@@ -43,6 +43,28 @@ func Mixture(name string) []Part {
 	return parts
 }
 
+// badWeight is the error for several datasets, or one, of which a weight is no number; nil:
+// the name is none of that form.
+func badWeight(name, cache string) error {
+	for _, one := range strings.Split(name, ",") {
+		i := strings.LastIndexByte(one, ':')
+		if i < 0 {
+			continue
+		}
+		of, weight := strings.TrimSpace(one[:i]), strings.TrimSpace(one[i+1:])
+		if _, err := strconv.ParseFloat(weight, 64); err == nil || !looksLikeFile(of) && !slices.Contains(Names(cache), of) {
+			continue
+		}
+		if weight == "" {
+			return misfitOf("Dataset", nil, "%s %q: the weight of %s is missing; write %s:2, or leave the colon out",
+				setting.Name("Dataset"), name, of, of)
+		}
+		return misfitOf("Dataset", nil, "%s %s: %q is no weight of %s; want a number above 0, for example %s:2",
+			setting.Name("Dataset"), name, weight, of, of)
+	}
+	return nil
+}
+
 // openMixture opens each part by itself and interleaves their tasks: which comes next
 // depends on the seed, the weights, and how many came before. A part that ends leaves the
 // others. Each task comes once.
@@ -50,13 +72,19 @@ func openMixture(ctx context.Context, name string, parts []Part, o Options) (*Da
 	if !o.Select.isAll() {
 		return nil, misfit("%s: rows are of one dataset (%s, %s), and these are several", name, setting.Name("Rows"), setting.Name("IDs"))
 	}
+	for _, p := range parts {
+		if p.Name == "" {
+			return nil, misfitOf("Dataset", nil, "%s %s: one of the names between the commas is empty; leave the comma out",
+				setting.Name("Dataset"), name)
+		}
+		if !(p.Weight > 0) || math.IsInf(p.Weight, 0) {
+			return nil, misfitOf("Dataset", nil, "%s %s: each dataset wants a weight above 0, for example gsm8k:2,math:1",
+				setting.Name("Dataset"), name)
+		}
+	}
 	d := &Dataset{Name: name, Split: o.Split, Source: name, limit: o.Limit}
 	var all []*Dataset
 	for i, p := range parts {
-		if p.Name == "" || !(p.Weight > 0) || math.IsInf(p.Weight, 0) {
-			return nil, misfitOf("Dataset", nil, "%s %s: each dataset wants a name and a weight above 0, for example gsm8k:2,math:1",
-				setting.Name("Dataset"), name)
-		}
 		one, err := Open(ctx, p.Name, o.ofPart(p.Name, i))
 		if err != nil {
 			return nil, err
@@ -126,6 +154,9 @@ func (d *Dataset) join(one *Dataset) error {
 	d.Parts = append(d.Parts, Origin{one.Name, one.Split, one.Reward})
 	d.Files = append(d.Files, one.Files...)
 	d.MaxTurns, d.MaxTokens = max(d.MaxTurns, one.MaxTurns), max(d.MaxTokens, one.MaxTokens)
+	if d.OwnTools == nil {
+		d.OwnTools = one.OwnTools
+	}
 	d.Unanswered = cmp.Or(d.Unanswered, one.Unanswered)
 	for _, tool := range one.DefaultTools {
 		if !slices.Contains(d.DefaultTools, tool) {

@@ -9,16 +9,14 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"io/fs"
 	"iter"
-	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"unicode/utf8"
 
 	"agentcli/internal/malformed"
 	"agentcli/parquet"
-	"agentcli/traj"
 )
 
 // Row is one row of a file, as ReadRows gives it: values are nil, bool,
@@ -27,6 +25,7 @@ import (
 type Row struct {
 	Number int // from 1, as an editor counts the lines or records
 	Fields map[string]any
+	fault  error // why the row cannot be read, while those behind it can
 }
 
 // maxLine bounds one line of a .jsonl file: longer ones are no dataset.
@@ -37,6 +36,22 @@ const maxLine = 256 << 20
 // stream ends after the first error, which names the file and the row.
 // Numbers keep the digits that the file has.
 func ReadRows(ctx context.Context, path string) iter.Seq2[Row, error] {
+	return untilError(eachRow(ctx, path))
+}
+
+// untilError ends rows behind the first error.
+func untilError(rows iter.Seq2[Row, error]) iter.Seq2[Row, error] {
+	return func(yield func(Row, error) bool) {
+		for row, err := range rows {
+			if !yield(row, err) || err != nil {
+				return
+			}
+		}
+	}
+}
+
+// eachRow is ReadRows that goes on behind an error where the file has more rows.
+func eachRow(ctx context.Context, path string) iter.Seq2[Row, error] {
 	return func(yield func(Row, error) bool) {
 		var read func(context.Context, string, func(Row) bool) error
 		format, packed := formatOf(path)
@@ -58,36 +73,24 @@ func ReadRows(ctx context.Context, path string) iter.Seq2[Row, error] {
 				path))
 			return
 		}
-		if err := read(ctx, path, func(r Row) bool { return yield(r, nil) }); err != nil {
+		if err := read(ctx, path, func(r Row) bool { return yieldRow(r, yield) }); err != nil {
 			yield(Row{}, err)
 		}
 	}
 }
 
-func open(path string) (*os.File, error) {
-	f, err := os.Open(path)
-	if err == nil {
-		var st os.FileInfo
-		if st, err = f.Stat(); err == nil && st.IsDir() {
-			f.Close()
-			return nil, fmt.Errorf("%s: is a folder, want a file", path)
-		}
-		return f, err
+// yieldRow gives a row, or its fault.
+func yieldRow(r Row, yield func(Row, error) bool) bool {
+	if r.fault != nil {
+		return yield(Row{}, r.fault)
 	}
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil, traj.Mark(fmt.Errorf("%s: no such file; look at the path", path), fs.ErrNotExist)
-	}
-	var pe *fs.PathError
-	if errors.As(err, &pe) {
-		err = pe.Err
-	}
-	return nil, fmt.Errorf("%s: %w", path, err)
+	return yield(r, nil)
 }
 
 var bom = []byte("\xef\xbb\xbf")
 
 func readLines(ctx context.Context, path string, yield func(Row) bool) error {
-	f, err := openText(path)
+	f, err := openText(ctx, path)
 	if err != nil {
 		return err
 	}
@@ -118,10 +121,11 @@ func lines(ctx context.Context, path string, r io.Reader, yield func(Row) bool) 
 		if !utf8.Valid(line) {
 			err = errNotText
 		}
+		row := Row{Number: n, Fields: m}
 		if err != nil {
-			return atRow(path, n, err)
+			row.fault = atRow(path, n, err)
 		}
-		if !yield(Row{n, m}) {
+		if !yield(row) {
 			return nil
 		}
 	}
@@ -212,7 +216,7 @@ func plain(err error) error {
 // readJSON reads an array of objects, an object that holds one such array, or
 // one object a line.
 func readJSON(ctx context.Context, path string, yield func(Row) bool) error {
-	f, err := openText(path)
+	f, err := openText(ctx, path)
 	if err != nil {
 		return err
 	}
@@ -244,7 +248,7 @@ func readJSON(ctx context.Context, path string, yield func(Row) bool) error {
 			if err := ctx.Err(); err != nil {
 				return err
 			}
-			if !yield(Row{n, m}) || !d.More() {
+			if !yield(Row{Number: n, Fields: m}) || !d.More() {
 				return nil
 			}
 			m = nil
@@ -269,11 +273,7 @@ func readJSON(ctx context.Context, path string, yield func(Row) bool) error {
 		if err := d.Decode(&v); err != nil {
 			return atRow(path, n, notJSON(err))
 		}
-		m, ok := v.(map[string]any)
-		if !ok {
-			return atRow(path, n, malformed.Errorf(malformed.Type, "is not a JSON object"))
-		}
-		if !yield(Row{n, m}) {
+		if !yield(element(path, n, v)) {
 			return nil
 		}
 	}
@@ -300,19 +300,23 @@ func elements(ctx context.Context, path string, list []any, yield func(Row) bool
 		if err := ctx.Err(); err != nil {
 			return err
 		}
-		m, ok := v.(map[string]any)
-		if !ok {
-			return atRow(path, i+1, malformed.Errorf(malformed.Type, "is not a JSON object"))
-		}
-		if !yield(Row{i + 1, m}) {
+		if !yield(element(path, i+1, v)) {
 			return nil
 		}
 	}
 	return nil
 }
 
+// element is row n of a JSON array.
+func element(path string, n int, v any) Row {
+	if m, ok := v.(map[string]any); ok {
+		return Row{Number: n, Fields: m}
+	}
+	return Row{Number: n, fault: atRow(path, n, malformed.Errorf(malformed.Type, "is not a JSON object"))}
+}
+
 func readCSV(ctx context.Context, path string, yield func(Row) bool) error {
-	f, err := openText(path)
+	f, err := openText(ctx, path)
 	if err != nil {
 		return err
 	}
@@ -326,6 +330,9 @@ func readCSV(ctx context.Context, path string, yield func(Row) bool) error {
 	if err != nil {
 		return malformed.At(path, "", malformed.Missing, "has no header line")
 	}
+	if other := otherSeparator(header); other != "" {
+		return malformed.At(path, "", malformed.Syntax, "its columns are separated by %s; save it with commas", other)
+	}
 	for n := 1; ; n++ {
 		if err := ctx.Err(); err != nil {
 			return err
@@ -334,28 +341,42 @@ func readCSV(ctx context.Context, path string, yield func(Row) bool) error {
 		if err == io.EOF {
 			return nil
 		}
-		if err != nil {
-			var pe *csv.ParseError
-			if errors.As(err, &pe) {
-				if errors.Is(err, csv.ErrFieldCount) {
-					return &malformed.Error{Path: path, Row: n, Line: pe.Line, Err: malformed.Errorf(malformed.Mismatch,
-						"has %s, and the header %d (commas in a text want quotes around it)", columns(len(rec)), len(header))}
-				}
-				return &malformed.Error{Path: path, Row: n, Line: pe.Line, Kind: malformed.Syntax, Err: pe.Err}
-			}
+		var pe *csv.ParseError
+		if err != nil && !errors.As(err, &pe) {
 			return atRow(path, n, err)
 		}
-		m := make(map[string]any, len(header))
-		for i, h := range header {
-			if !utf8.ValidString(rec[i]) {
-				return atRow(path, n, errNotText)
+		row := Row{Number: n}
+		switch {
+		case errors.Is(err, csv.ErrFieldCount):
+			row.fault = &malformed.Error{Path: path, Row: n, Line: pe.Line, Err: malformed.Errorf(malformed.Mismatch,
+				"has %s, and the header %d (commas in a text want quotes around it)", columns(len(rec)), len(header))}
+		case err != nil:
+			row.fault = &malformed.Error{Path: path, Row: n, Line: pe.Line, Kind: malformed.Syntax, Err: pe.Err}
+		case slices.ContainsFunc(rec, func(s string) bool { return !utf8.ValidString(s) }):
+			row.fault = atRow(path, n, errNotText)
+		default:
+			row.Fields = make(map[string]any, len(header))
+			for i, h := range header {
+				row.Fields[strings.TrimSpace(h)] = rec[i]
 			}
-			m[strings.TrimSpace(h)] = rec[i]
 		}
-		if !yield(Row{n, m}) {
+		if !yield(row) {
 			return nil
 		}
 	}
+}
+
+// otherSeparator names what the columns of a file are separated by, by its header line; "":
+// commas, or there is one column.
+func otherSeparator(header []string) string {
+	if len(header) == 1 {
+		for separator, name := range map[string]string{";": "semicolons", "\t": "tabs", "|": "bars (|)"} {
+			if strings.Contains(header[0], separator) {
+				return name
+			}
+		}
+	}
+	return ""
 }
 
 // noTrajectories refuses a file of trajectories as a source of tasks: its
@@ -384,11 +405,11 @@ func columns(n int) string {
 
 // ReadLines streams the rows of JSON lines that name tells of.
 func ReadLines(ctx context.Context, name string, r io.Reader) iter.Seq2[Row, error] {
-	return func(yield func(Row, error) bool) {
-		if err := lines(ctx, name, r, func(r Row) bool { return yield(r, nil) }); err != nil {
+	return untilError(func(yield func(Row, error) bool) {
+		if err := lines(ctx, name, r, func(r Row) bool { return yieldRow(r, yield) }); err != nil {
 			yield(Row{}, err)
 		}
-	}
+	})
 }
 
 func readParquet(ctx context.Context, path string, yield func(Row) bool) error {
@@ -403,7 +424,7 @@ func readParquet(ctx context.Context, path string, yield func(Row) bool) error {
 			return err
 		}
 		n++
-		if !yield(Row{n, m}) {
+		if !yield(Row{Number: n, Fields: m}) {
 			return nil
 		}
 	}

@@ -3,6 +3,7 @@ package datasets
 import (
 	"bufio"
 	"compress/gzip"
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -43,11 +44,11 @@ func withoutFormat(path string) string {
 }
 
 // openBytes opens the bytes of a file; a test puts another in its place.
-var openBytes = func(path string) (io.ReadCloser, error) { return open(path) }
+var openBytes = open
 
 // openText opens a file, unpacked.
-func openText(path string) (io.ReadCloser, error) {
-	f, err := openBytes(path)
+func openText(ctx context.Context, path string) (io.ReadCloser, error) {
+	f, err := openBytes(ctx, path)
 	if err != nil {
 		return nil, err
 	}

@@ -103,7 +103,7 @@ func (e *endless) Close() error { return nil }
 // TestTheFirstRowNeedsTheBeginningOnly reads the first rows of files without an end.
 func TestTheFirstRowNeedsTheBeginningOnly(t *testing.T) {
 	offline(t)
-	defer func(f func(string) (io.ReadCloser, error)) { openBytes = f }(openBytes)
+	defer func(f func(context.Context, string) (io.ReadCloser, error)) { openBytes = f }(openBytes)
 	row := `{"question":"` + strings.Repeat("long ", 200) + `?","answer":"x"}` + "\n"
 	const fields = "question,answer\n"
 	for name, x := range map[string]struct{ begin, more string }{
@@ -115,7 +115,7 @@ func TestTheFirstRowNeedsTheBeginningOnly(t *testing.T) {
 		"a.json":      {"[" + strings.TrimSpace(row), "," + strings.TrimSpace(row)},
 	} {
 		read := int64(0)
-		openBytes = func(string) (io.ReadCloser, error) {
+		openBytes = func(context.Context, string) (io.ReadCloser, error) {
 			return &endless{begin: strings.NewReader(x.begin), more: []byte(x.more), read: &read}, nil
 		}
 		path := filepath.Join(t.TempDir(), name)

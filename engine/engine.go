@@ -208,7 +208,7 @@ func (e *AgentExecutionEngine) Run(ctx context.Context, tasks iter.Seq2[traj.Tas
 	sink func(*traj.Trajectory) error) (Summary, error) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	r := &run{AgentExecutionEngine: e, sink: sink, cancel: cancel, start: e.c.Now(), enough: make(chan struct{}), tally: newTally(&e.c)}
+	r := &run{AgentExecutionEngine: e, sink: each(sink), cancel: cancel, start: e.c.Now(), enough: make(chan struct{}), tally: newTally(&e.c)}
 	r.expenses.limit = e.c.Budget
 	if e.c.Ordered {
 		r.order = newOrder(e.c.Journal)

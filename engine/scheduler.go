@@ -84,6 +84,12 @@ type Finisher interface {
 	Finished(ctx context.Context, t Turn) (traj.Termination, error)
 }
 
+// Runner is a Scheduler that drives the model itself, in place of the loop, and gives one
+// trajectory or several: trees, debates, best of several drafts. Next is not asked.
+type Runner interface {
+	Run(ctx context.Context, d *Drive) error
+}
+
 // Closer is a Scheduler that is told the end of its trajectory, whatever it is. It is
 // called once, also after an error of Start.
 type Closer interface {

@@ -161,7 +161,8 @@ func (b *babbler) checkScheduled(t *rapid.T, x *traj.Trajectory, m *moody, kind 
 		n := step.End - step.Start
 		spent += step.CompletionTokens
 		drew.ids = drew.ids[:step.CompletionTokens] // the rest is behind a stop string
-		if n > len(drew.ids) || !slices.Equal(s.TokenIDs[step.Start:step.End], drew.ids[:n]) || !slices.Equal(s.TokenIDs[:step.Start], drew.prompt) {
+		if n > len(drew.ids) || !slices.Equal(s.TokenIDs[step.Start:step.End], drew.ids[:n]) || !slices.Equal(s.TokenIDs[:step.Start],
+			drew.prompt) {
 			t.Fatalf("turn %d: its ids are not what was drawn behind its prompt", turn)
 		}
 		var said said
@@ -354,6 +355,13 @@ func TestWhatASchedulerCannotSayIsAnError(t *testing.T) {
 // TestASchedulerThatPanicsHangsOrFailsCostsItsTrajectory and no more; it is told the end.
 func TestASchedulerThatPanicsHangsOrFailsCostsItsTrajectory(t *testing.T) {
 	boom := errors.New("boom")
+	var told traj.Termination
+	playScript(t, &script{closed: func(end traj.Termination) { told = end }}, func(c *Config) {
+		c.NewAgent = func(traj.Task) (agent.Agent, error) { return panicking{agent.New(nil)}, nil }
+	})
+	if told != traj.EnvFailed {
+		t.Errorf("a panic of the agent: told %q", told)
+	}
 	for name, s := range map[string]*script{
 		"panic":        {next: func(Turn) (Next, error) { panic("boom") }},
 		"error":        {next: func(Turn) (Next, error) { return Next{}, boom }},
@@ -370,6 +378,11 @@ func TestASchedulerThatPanicsHangsOrFailsCostsItsTrajectory(t *testing.T) {
 		}
 	}
 }
+
+// panicking is an agent that panics.
+type panicking struct{ agent.Agent }
+
+func (panicking) Update(*traj.Response) traj.Action { panic("boom") }
 
 // TestLimitsAreTheEnginesWhateverASchedulerSays: turns, tokens, replies that were cut short.
 func TestLimitsAreTheEnginesWhateverASchedulerSays(t *testing.T) {
@@ -392,12 +405,14 @@ func TestLimitsAreTheEnginesWhateverASchedulerSays(t *testing.T) {
 		"turns with a rewritten history": {&script{next: func(t Turn) (Next, error) {
 			return Next{History: append([]traj.Message{{Role: traj.RoleAssistant, Content: "x"}}, user("y")...)}, nil
 		}}, nil, traj.MaxTurns, 4},
-		"length":       {&script{next: more}, finish(traj.FinishLength, "x"), traj.TurnLength, 1},
-		"empty":        {&script{next: more}, finish(traj.FinishStop, " "), traj.EmptyReply, 1},
-		"tokens":       {&script{next: more}, func(c *Config) { c.MaxResponseTokens = 9 }, traj.MaxTokens, 1},
-		"tokens, cuts": {&script{next: func(Turn) (Next, error) { return Next{Cut: new(3)}, nil }}, func(c *Config) { c.MaxResponseTokens = 7 }, traj.MaxTokens, 3},
-		"a stop":       {&script{next: func(Turn) (Next, error) { return Next{Stop: traj.EnvDone}, nil }}, nil, traj.EnvDone, 1},
-		"finished":     {&script{next: more, finish: func(t Turn) (traj.Termination, error) { return traj.Answered, nil }}, nil, traj.Answered, 1},
+		"length": {&script{next: more}, finish(traj.FinishLength, "x"), traj.TurnLength, 1},
+		"empty":  {&script{next: more}, finish(traj.FinishStop, " "), traj.EmptyReply, 1},
+		"tokens": {&script{next: more}, func(c *Config) { c.MaxResponseTokens = 9 }, traj.MaxTokens, 1},
+		"tokens, cuts": {&script{next: func(Turn) (Next, error) { return Next{Cut: new(3)}, nil }},
+			func(c *Config) { c.MaxResponseTokens = 7 }, traj.MaxTokens, 3},
+		"a stop": {&script{next: func(Turn) (Next, error) { return Next{Stop: traj.EnvDone}, nil }}, nil, traj.EnvDone, 1},
+		"finished": {&script{next: more, finish: func(t Turn) (traj.Termination, error) { return traj.Answered, nil }}, nil,
+			traj.Answered, 1},
 	} {
 		got := playScript(t, x.s, x.change)
 		if got.Termination != x.end || len(got.Steps) != x.turns {

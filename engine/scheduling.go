@@ -230,18 +230,25 @@ func (n *Next) checkHistory(wrong func(string, ...any) error) error {
 	return nil
 }
 
-// goOn begins the next turn; end says that the trajectory ends here instead, since the
+// following begins the turn that follows a reply.
+type following struct {
+	*player
+	resp *traj.Response
+	said *env.Result // what the environment said; nil: nothing
+}
+
+// begin begins the next turn; end says that the trajectory ends here instead, since the
 // model could not answer to what would be added.
-func (p *player) goOn(resp *traj.Response, a traj.Action, answered *env.Result, n Next) (end traj.Termination, err error) {
+func (p *following) begin(n Next) (end traj.Termination, err error) {
 	var o traj.Observation
-	if answered != nil {
-		o = answered.Observation
+	if p.said != nil {
+		o = p.said.Observation
 	}
 	switch {
 	case n.History != nil:
 		return p.rewrite(n.History)
 	case n.Cut != nil:
-		return p.cut(resp, *n.Cut, strings.ToValidUTF8(n.Continue, "�"))
+		return p.cut(*n.Cut, strings.ToValidUTF8(n.Continue, "�"))
 	case n.Continue != "":
 		o.Continue += n.Continue
 	case len(n.Messages) > 0 && o.Continue != "":
@@ -265,18 +272,18 @@ func (p *player) goOn(resp *traj.Response, a traj.Action, answered *env.Result, 
 var errNoReviser = errors.New("the agent's conversation cannot be changed: it is no agent.Reviser")
 
 // cut takes back the end of the reply, and puts a text in its place.
-func (p *player) cut(resp *traj.Response, at int, more string) (end traj.Termination, err error) {
+func (p *following) cut(at int, more string) (end traj.Termination, err error) {
 	reviser, ok := p.agent.(agent.Reviser)
 	if !ok {
 		return "", errNoReviser
 	}
-	text := replyText(resp)
+	text := replyText(p.resp)
 	c := traj.Cut{Bytes: at, Tokens: -1}
 	step := &p.t.Steps[len(p.t.Steps)-1]
 	splitter, exact := p.c.Model.(agent.TokenSplitter)
 	if exact && step.Sequence >= 0 {
-		whole := 0
-		c.Tokens, whole = splitter.SplitTokens(resp.SampledIDs, text, at)
+		var whole int
+		c.Tokens, whole = splitter.SplitTokens(p.resp.SampledIDs, text, at)
 		c.Rest = text[whole:at]
 	}
 	o := traj.Observation{Continue: c.Rest + more}
@@ -300,7 +307,7 @@ func (p *player) cut(resp *traj.Response, at int, more string) (end traj.Termina
 }
 
 // rewrite puts a history in the place of the conversation.
-func (p *player) rewrite(history []traj.Message) (end traj.Termination, err error) {
+func (p *following) rewrite(history []traj.Message) (end traj.Termination, err error) {
 	reviser, ok := p.agent.(agent.Reviser)
 	if !ok {
 		return "", errNoReviser

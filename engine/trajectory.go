@@ -28,6 +28,7 @@ type player struct {
 	conversation traj.Conversation
 	used         int // tokens after the first prompt
 	fatal        error
+	branches     []*player // further trajectories of the attempt, of a Runner
 
 	watcher     Watcher // nil: nobody
 	telling     sync.Mutex
@@ -56,13 +57,11 @@ func (r *run) attempt(ctx context.Context, task traj.Task, attempt int) (t *traj
 	own, cancel := workclock.WithLimit(ctx, r.c.Timeout)
 	t.Termination, t.Error = p.play(ctx, own)
 	cancel()
-	if !t.Termination.Infrastructure() {
-		p.score(ctx)
+	p.settle(ctx, start)
+	for _, b := range p.branches {
+		b.settle(ctx, start)
+		t.Branches = append(t.Branches, b.t)
 	}
-	if t.Termination.Infrastructure() {
-		t.Reward, t.RewardParts, t.Correct, t.Extracted = nil, nil, nil, nil
-	}
-	t.DurationMS = r.c.Now().Sub(start).Milliseconds()
 	if p.watcher != nil {
 		p.emit(TrajectoryEnd{t})
 	}
@@ -89,7 +88,7 @@ func (p *player) play(ctx, own context.Context) (end traj.Termination, reason st
 	if a, ok := p.agent.(agent.Seeded); ok {
 		a.Seed(p.t.Seed)
 	}
-	defer func() { p.scheduler.close(end) }()
+	defer func() { p.scheduler.close(cmp.Or(end, traj.EnvFailed)) }() // a panic has named none yet
 	obs, err := p.env.Reset(own, p.t.Task)
 	if err == nil {
 		obs, err = p.scheduler.open(own, p.c.NewScheduler, p.t, obs)
@@ -100,6 +99,9 @@ func (p *player) play(ctx, own context.Context) (end traj.Termination, reason st
 	if err != nil {
 		return p.ended(ctx, own, traj.EnvFailed, err)
 	}
+	if runner, ok := p.scheduler.Scheduler.(Runner); ok {
+		return runBy(ctx, own, runner, p, obs)
+	}
 	p.observe(obs)
 	for turn := 1; ; turn++ {
 		if p.watcher != nil {
@@ -107,37 +109,13 @@ func (p *player) play(ctx, own context.Context) (end traj.Termination, reason st
 		}
 		resp, left, err := p.ask(own, turn)
 		if err != nil {
-			if errors.Is(err, traj.ErrPromptTooLong) {
-				return traj.PromptTooLong, text.Line(err)
-			}
-			switch {
-			case errors.Is(err, traj.ErrFatal):
-				p.fatal = err
-			case errors.Is(err, traj.ErrGone):
-				p.mu.Lock()
-				p.endEarly(err)
-				p.mu.Unlock()
-			}
-			return p.ended(ctx, own, traj.ModelFailed, err)
+			return p.unanswered(ctx, own, err)
 		}
-		action := p.agent.Update(resp)
-		p.reply(resp)
+		action, end, reason := p.take(own, resp, left)
+		if end != "" {
+			return end, reason
+		}
 		step := &p.t.Steps[len(p.t.Steps)-1]
-		step.ToolCalls = len(action.ToolCalls) + len(action.CallErrors)
-		unread := len(action.CallErrors)
-		step.ToolErrors, step.ToolMalformed = unread, &unread
-		switch {
-		case step.Error != "":
-			return traj.ModelFailed, step.Error
-		case resp.FinishReason == traj.FinishLength:
-			p.answerUnread(own, action)
-			if p.c.MaxResponseTokens > 0 && resp.OutputTokens >= left {
-				return traj.MaxTokens, ""
-			}
-			return traj.TurnLength, ""
-		case strings.TrimSpace(resp.Message.Content) == "" && len(action.ToolCalls) == 0 && len(action.CallErrors) == 0:
-			return traj.EmptyReply, ""
-		}
 		last := p.last(turn)
 		var answered *env.Result
 		start := p.c.Now()
@@ -162,7 +140,7 @@ func (p *player) play(ctx, own context.Context) (end traj.Termination, reason st
 		case last != "":
 			return last, ""
 		}
-		if end, err := p.goOn(resp, action, answered, next); err != nil {
+		if end, err := (&following{p, resp, answered}).begin(next); err != nil {
 			return traj.EnvFailed, text.Line(err)
 		} else if end != "" {
 			if len(next.History) == 0 {
@@ -171,6 +149,44 @@ func (p *player) play(ctx, own context.Context) (end traj.Termination, reason st
 			return end, ""
 		}
 	}
+}
+
+// unanswered is how a trajectory ends to which the model gives no reply.
+func (p *player) unanswered(ctx, own context.Context, err error) (end traj.Termination, reason string) {
+	switch {
+	case errors.Is(err, traj.ErrPromptTooLong):
+		return traj.PromptTooLong, text.Line(err)
+	case errors.Is(err, traj.ErrFatal):
+		p.fatal = err
+	case errors.Is(err, traj.ErrGone):
+		p.mu.Lock()
+		p.endEarly(err)
+		p.mu.Unlock()
+	}
+	return p.ended(ctx, own, traj.ModelFailed, err)
+}
+
+// take keeps a reply and makes an action of it; end says that the trajectory ends with it.
+func (p *player) take(ctx context.Context, resp *traj.Response, left int) (a traj.Action, end traj.Termination, reason string) {
+	a = p.agent.Update(resp)
+	p.reply(resp)
+	step := &p.t.Steps[len(p.t.Steps)-1]
+	step.ToolCalls = len(a.ToolCalls) + len(a.CallErrors)
+	unread := len(a.CallErrors)
+	step.ToolErrors, step.ToolMalformed = unread, &unread
+	switch {
+	case step.Error != "":
+		return a, traj.ModelFailed, step.Error
+	case resp.FinishReason == traj.FinishLength:
+		p.answerUnread(ctx, a)
+		if p.c.MaxResponseTokens > 0 && resp.OutputTokens >= left {
+			return a, traj.MaxTokens, ""
+		}
+		return a, traj.TurnLength, ""
+	case strings.TrimSpace(resp.Message.Content) == "" && len(a.ToolCalls) == 0 && len(a.CallErrors) == 0:
+		return a, traj.EmptyReply, ""
+	}
+	return a, "", ""
 }
 
 // last is why no turn can follow this one; "": one can.
@@ -368,6 +384,18 @@ func texts(o traj.Observation) []string {
 		all = append(all, o.Continue)
 	}
 	return all
+}
+
+// settle scores what has ended.
+func (p *player) settle(ctx context.Context, start time.Time) {
+	t := p.t
+	if !t.Termination.Infrastructure() {
+		p.score(ctx)
+	}
+	if t.Termination.Infrastructure() {
+		t.Reward, t.RewardParts, t.Correct, t.Extracted = nil, nil, nil, nil
+	}
+	t.DurationMS = p.c.Now().Sub(start).Milliseconds()
 }
 
 // score asks for the reward. A trajectory whose reward is not known is not

@@ -10,6 +10,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -106,8 +107,9 @@ const (
 // Config describes a ToolEnvironment.
 type Config struct {
 	Tools          []Tool
-	ToolTimeout    time.Duration // of one call; 0: DefaultToolTimeout
-	MaxObservation int           // characters of one result; 0: DefaultMaxObservation; < 0: no limit
+	Declared       []traj.ToolSpec // that the model is offered beside Tools and nobody runs: a call of one ends the trajectory
+	ToolTimeout    time.Duration   // of one call; 0: DefaultToolTimeout
+	MaxObservation int             // characters of one result; 0: DefaultMaxObservation; < 0: no limit
 
 	// MaxObservationTokens takes the place of MaxObservation; 0: it does not.
 	// CountTokens says how many tokens a text takes; nil: four bytes make one.
@@ -153,8 +155,8 @@ func (h *Hung) Count(tool string) int {
 // Validate reports what makes the configuration unusable.
 func (c *Config) Validate() error {
 	seen := map[string]bool{}
-	for _, t := range c.Tools {
-		name := t.Spec().Name
+	for _, t := range c.Specs() {
+		name := t.Name
 		if name == "" {
 			return fmt.Errorf("a tool has no name")
 		}
@@ -171,17 +173,18 @@ func (c *Config) Validate() error {
 
 // Specs describes the tools to a model.
 func (c *Config) Specs() []traj.ToolSpec {
-	specs := make([]traj.ToolSpec, len(c.Tools))
+	specs := make([]traj.ToolSpec, len(c.Tools), len(c.Tools)+len(c.Declared))
 	for i, t := range c.Tools {
 		specs[i] = t.Spec()
 	}
-	return specs
+	return append(specs, c.Declared...)
 }
 
 // ToolEnvironment runs the calls of an action and gives their results back,
-// one tool message a call, in call order. A final action ends it.
+// one tool message a call, in call order. A final action ends it, and so does a call
+// of a declared tool; then no call of that reply is run.
 type ToolEnvironment struct {
-	tools   map[string]Tool
+	tools   map[string]Tool               // a declared one is nil
 	schemas map[string]*jsonschema.Schema // of the tools' arguments; nil: not checked
 	names   []string
 	timeout time.Duration
@@ -230,6 +233,11 @@ func New(c Config) (*ToolEnvironment, error) {
 		e.schemas[name] = schemaOf(spec.Parameters)
 		e.names = append(e.names, name)
 	}
+	for _, spec := range c.Declared {
+		e.tools[spec.Name] = nil
+		e.schemas[spec.Name] = schemaOf(spec.Parameters)
+		e.names = append(e.names, spec.Name)
+	}
 	return e, nil
 }
 
@@ -248,6 +256,9 @@ func (e *ToolEnvironment) Reset(_ context.Context, task traj.Task) (traj.Observa
 func (e *ToolEnvironment) Step(ctx context.Context, a traj.Action) (Result, error) {
 	if a.Final {
 		return Result{Done: true}, nil
+	}
+	if slices.ContainsFunc(a.ToolCalls, e.isDeclared) {
+		return e.ended(a), nil
 	}
 	for _, c := range a.ToolCalls {
 		if n := e.hung.Count(c.Name); n >= maxHung {
@@ -349,14 +360,8 @@ func (e *ToolEnvironment) call(ctx context.Context, c traj.ToolCall) (_ string, 
 		}
 		return "", traj.Mark(fmt.Errorf("there is no tool %q; the tools are: %s", c.Name, strings.Join(e.names, ", ")), errRefused)
 	}
-	args := json.RawMessage(strings.TrimSpace(c.Arguments))
-	if len(args) == 0 {
-		args = json.RawMessage("{}")
-	}
-	if err := checkObject(args); err != nil {
-		return "", traj.Mark(fmt.Errorf("the arguments of %s are not a JSON object: %w", c.Name, err), errRefused)
-	}
-	if err := checkArguments(e.schemas[c.Name], args); err != nil {
+	args, err := e.arguments(c)
+	if err != nil {
 		return "", traj.Mark(err, errRefused)
 	}
 	if version, ok := e.kept[c.Name]; ok {
@@ -372,6 +377,37 @@ func (e *ToolEnvironment) call(ctx context.Context, c traj.ToolCall) (_ string, 
 		return out, err
 	}
 	return e.run(ctx, tool, c.Name, args)
+}
+
+// arguments are those of a call, checked against the schema of its tool.
+func (e *ToolEnvironment) arguments(c traj.ToolCall) (json.RawMessage, error) {
+	args := json.RawMessage(strings.TrimSpace(c.Arguments))
+	if len(args) == 0 {
+		args = json.RawMessage("{}")
+	}
+	if err := checkObject(args); err != nil {
+		return nil, fmt.Errorf("the arguments of %s are not a JSON object: %w", c.Name, err)
+	}
+	return args, checkArguments(e.schemas[c.Name], args)
+}
+
+// isDeclared reports whether a call is of a tool that nobody runs.
+func (e *ToolEnvironment) isDeclared(c traj.ToolCall) bool {
+	tool, known := e.tools[c.Name]
+	return known && tool == nil
+}
+
+// ended is the end by an action with a call of a declared tool. What is wrong with its
+// calls is counted.
+func (e *ToolEnvironment) ended(a traj.Action) Result {
+	wrong := len(a.CallErrors)
+	for _, c := range a.ToolCalls {
+		_, known := e.tools[c.Name]
+		if _, err := e.arguments(c); !known || err != nil {
+			wrong++
+		}
+	}
+	return Result{Done: true, ToolErrors: wrong, Malformed: wrong}
 }
 
 // waited is a tool's Turn, during which the trajectory's working time stands.

@@ -237,3 +237,44 @@ func TestConfigValidate(t *testing.T) {
 		t.Fatal("two tools of one name must be refused")
 	}
 }
+
+// TestACallOfADeclaredToolEndsTheTrajectory: nobody runs it, nor the other calls of that
+// reply; what is wrong with them is counted.
+func TestACallOfADeclaredToolEndsTheTrajectory(t *testing.T) {
+	ran := 0
+	c := Config{
+		Tools: []Tool{fakeTool{name: "run", do: func(context.Context, string) (string, error) { ran++; return "", nil }}},
+		Declared: []traj.ToolSpec{{Name: "declared",
+			Parameters: json.RawMessage(`{"type":"object","properties":{"x":{"type":"integer"}},"required":["x"]}`)}},
+	}
+	unread := traj.Action{CallErrors: []traj.CallError{{Reason: "cut off"}}}
+	for _, tc := range []struct {
+		action traj.Action
+		done   bool
+		wrong  int
+		ran    int
+	}{
+		{action: calls("declared", `{"x":1}`), done: true},
+		{action: calls("declared", `{"x":1}`, "run", `{}`, "declared", `{"x":2}`), done: true},
+		{action: calls("run", `{}`), ran: 1},
+		{action: calls("declared", `{"x":"1"}`, "nowhere", `{}`), done: true, wrong: 2},
+		{action: calls("declared", `[]`), done: true, wrong: 1},
+		{action: calls("nowhere", `{}`), wrong: 1},
+		{action: unread, wrong: 1},
+	} {
+		ran = 0
+		r := step(t, c, tc.action)
+		if r.Done != tc.done || r.ToolErrors != tc.wrong || r.Malformed != tc.wrong || ran != tc.ran {
+			t.Errorf("%+v: %+v, %d calls run", tc.action, r, ran)
+		}
+		if r.Done && len(r.Observation.Messages) > 0 {
+			t.Errorf("%+v: the end has an observation: %+v", tc.action, r.Observation)
+		}
+	}
+	if specs := c.Specs(); len(specs) != 2 || specs[1].Name != "declared" {
+		t.Errorf("%+v", specs)
+	}
+	if c.Declared[0].Name = "run"; c.Validate() == nil {
+		t.Error("two tools have one name")
+	}
+}

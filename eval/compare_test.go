@@ -89,6 +89,22 @@ func TestTheAverageOfSetsCountsEachOnce(t *testing.T) {
 	if got := Average([]Estimate{at(.1, .1, 2), {}}); got.Value != nil {
 		t.Errorf("%+v", got)
 	}
+	// A run without a mistake is no certainty: √(12/14 · 2/14 / 14) of 10 problems.
+	right, wrong := at(1, 0, 10), at(0, 0, 10)
+	right.Bound, wrong.Bound = Bound(1, 10), Bound(0, 10)
+	ac := math.Sqrt(12. / 14 * 2 / 14 / 14)
+	for _, x := range []struct {
+		got  Estimate
+		want float64
+	}{
+		{Average([]Estimate{right, at(.5, .1, 100)}), math.Hypot(ac, .1) / 2},
+		{Average([]Estimate{right, wrong}), math.Hypot(ac, ac) / 2},
+		{Average([]Estimate{right, right}), 0}, // it has a bound
+	} {
+		if math.Abs(*x.got.StdErr-x.want) > 1e-12 || (x.got.Bound != nil) != (x.want == 0) {
+			t.Errorf("%+v: ± %v, want %v", x.got, *x.got.StdErr, x.want)
+		}
+	}
 	none, all := Average([]Estimate{at(0, 0, 100), at(0, 0, 10)}), Average([]Estimate{at(1, 0, 100), at(1, 0, 10)})
 	if want := *Bound(0, 10) / 2; none.Bound == nil || *none.Bound != want || all.Bound == nil || *all.Bound != 1-want {
 		t.Errorf("%+v, %+v, want the bound %v", none, all, want)

@@ -17,8 +17,10 @@ type Estimate struct {
 
 // Average is the mean of estimates over different problems, each of the same weight, with
 // the standard error √(Σ stderr²)/n. It is nothing where one of them is, and its error where
-// one's is. Where all came out as exactly 0 or 1, the bound is that of the smallest one,
-// divided by their number: problems that would tell are the rarest there.
+// one's is. Of a share that came out as exactly 0 or 1, whose standard error of 0 would read
+// as certainty, it takes the one of Agresti and Coull (see plusFour). Where all came out as 0,
+// or all as 1, the bound is that of the smallest one, divided by their number: problems that
+// would tell are the rarest there.
 func Average(all []Estimate) Estimate {
 	var sum, squares float64
 	out := Estimate{}
@@ -30,7 +32,11 @@ func Average(all []Estimate) Estimate {
 		sum += *e.Value
 		out.Problems += e.Problems
 		if known = known && e.StdErr != nil; known {
-			squares += *e.StdErr * *e.StdErr
+			err := *e.StdErr
+			if e.Bound != nil {
+				err = plusFour(*e.Value, e.Problems)
+			}
+			squares += err * err
 		}
 	}
 	if len(all) == 0 {
@@ -40,6 +46,9 @@ func Average(all []Estimate) Estimate {
 	out.Value = &mean
 	if known {
 		err := math.Sqrt(squares) / float64(len(all))
+		if mean == 0 || mean == 1 {
+			err = 0 // as of each; there is a bound
+		}
 		out.StdErr = &err
 	}
 	least := all[0].Problems
@@ -56,6 +65,15 @@ func Average(all []Estimate) Estimate {
 		}
 	}
 	return out
+}
+
+// plusFour is the standard error of a share over n problems after two successes and two
+// failures more: √(p(1−p)/(n+4)) at p = (n·share + 2)/(n+4) (Agresti and Coull 1998,
+// "Approximate Is Better than Exact for Interval Estimation of Binomial Proportions").
+func plusFour(share float64, n int) float64 {
+	m := float64(n + 4)
+	p := (float64(n)*share + 2) / m
+	return math.Sqrt(p * (1 - p) / m)
 }
 
 // Bound is the one-sided 95 % limit of a share that came out as exactly 0 (an

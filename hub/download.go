@@ -84,19 +84,19 @@ const parallelFiles = 4
 // kept, and another call goes on there.
 func (h *Hub) DownloadAll(ctx context.Context, r Repo, files []string) ([]string, error) {
 	one := *h
-	var mu sync.Mutex // Progress is told of one file at a time
-	if tell := h.Progress; tell != nil {
+	var mu sync.Mutex // Progress is called for one file at a time
+	if report := h.Progress; report != nil {
 		one.Progress = func(file string, done, total int64) {
 			mu.Lock()
 			defer mu.Unlock()
-			tell(file, done, total)
+			report(file, done, total)
 		}
 	}
-	if tell := h.Notice; tell != nil {
+	if notice := h.Notice; notice != nil {
 		one.Notice = func(s string) {
 			mu.Lock()
 			defer mu.Unlock()
-			tell(s)
+			notice(s)
 		}
 	}
 	ctx, cancel := context.WithCancelCause(ctx)
@@ -368,7 +368,7 @@ func (h *Hub) transfer(ctx context.Context, r Repo, file string, m meta, f *os.F
 	}
 	silent := time.AfterFunc(limit, func() { cancel(errSilent) })
 	defer silent.Stop()
-	body := &counter{r: resp.Body, n: have, tell: func(n int64) {
+	body := &counter{r: resp.Body, n: have, report: func(n int64) {
 		silent.Reset(limit)
 		if h.Progress != nil {
 			h.Progress(file, n, max(m.size, 0))
@@ -394,16 +394,16 @@ func (h *Hub) transfer(ctx context.Context, r Repo, file string, m meta, f *os.F
 type onlyWriter struct{ io.Writer }
 
 type counter struct {
-	r    io.Reader
-	n    int64
-	tell func(int64)
+	r      io.Reader
+	n      int64
+	report func(int64)
 }
 
 func (c *counter) Read(p []byte) (int, error) {
 	n, err := c.r.Read(p)
 	if n > 0 {
 		c.n += int64(n)
-		c.tell(c.n)
+		c.report(c.n)
 	}
 	return n, err
 }

@@ -154,9 +154,9 @@ type Hub struct {
 	Retries  int           // further tries after an interruption; 0: 4
 	Wait     time.Duration // before a further try; 0: half a second, doubling
 	Stall    time.Duration // without a byte, after which a transfer is interrupted; 0: one minute
-	// Notice is told what people should know; nil: nobody.
+	// Notice gets what people should know; may be nil.
 	Notice func(string)
-	// Progress is told how far a file is; total is 0 where it is not known.
+	// Progress gets how far a file is; total is 0 where it is not known.
 	Progress func(file string, done, total int64)
 }
 

@@ -78,7 +78,7 @@ func TestTheCacheIsSharedWithPython(t *testing.T) {
 			t.Error(err)
 		}
 	}
-	// A hub that has the same file is asked for nothing but its headers.
+	// A hub that has the same file sends nothing but its headers.
 	h.CacheDir = cache
 	if p, err := h.Download(ctx, repo, "README.md"); err != nil || !sameFile(p, theirs) {
 		t.Errorf("%s, %v", p, err)

@@ -67,9 +67,11 @@ type entry struct {
 
 func entryOf(t *traj.Trajectory) entry {
 	e := entry{id: t.ID, attempt: t.Attempt, termination: t.Termination, task: taskHash(&t.Task)}
-	for i := range t.Steps {
-		e.in += int64(t.Steps[i].PromptTokens)
-		e.out += int64(t.Steps[i].CompletionTokens)
+	for _, one := range append([]*traj.Trajectory{t}, t.Branches...) {
+		for i := range one.Steps {
+			e.in += int64(one.Steps[i].PromptTokens)
+			e.out += int64(one.Steps[i].CompletionTokens)
+		}
 	}
 	return e
 }

@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"net/http"
+	"net/url"
 	"slices"
 	"strings"
 	"sync"
@@ -59,8 +60,8 @@ type Config struct {
 	KeepSpecial bool
 
 	// Parse reads the tool calls out of a reply's text, for servers that leave
-	// them there. nil: the text is taken as it is.
-	Parse func(text string) (traj.Message, []traj.CallError)
+	// them there; offered are the tools of the request. nil: the text is taken as it is.
+	Parse func(text string, offered []traj.ToolSpec) (traj.Message, []traj.CallError)
 	// InText writes the tools, the calls and their results into the messages'
 	// text, for servers that take no tools; Parse then reads the calls. nil: such
 	// a server's refusal is final.
@@ -84,6 +85,9 @@ func (c *Config) Validate() error {
 	for _, u := range append([]string{c.BaseURL}, c.Also...) {
 		if !strings.HasPrefix(u, "http://") && !strings.HasPrefix(u, "https://") {
 			return fmt.Errorf("the base URL %q does not begin with http:// or https://", text.Address(u))
+		}
+		if parsed, err := url.Parse(u); err != nil || parsed.Host == "" {
+			return fmt.Errorf("the base URL %q is no address; want http://HOST:PORT/v1", text.Address(u))
 		}
 		if strings.ContainsAny(u, "?#") {
 			return fmt.Errorf("the base URL %s has a question mark or # in it, behind which no path can stand; a key belongs into OPENAI_API_KEY",

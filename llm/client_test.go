@@ -127,7 +127,7 @@ func TestGenerateShapes(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			s := llmtest.New(t, llmtest.Sequence(c.reply))
 			r, err := newRig(t, s.BaseURL(), func(c *Config) {
-				c.Parse = func(text string) (traj.Message, []traj.CallError) {
+				c.Parse = func(text string, _ []traj.ToolSpec) (traj.Message, []traj.CallError) {
 					if strings.Contains(text, "<tool_call>") {
 						return traj.Message{ToolCalls: []traj.ToolCall{{Name: "calculator"}}}, nil
 					}
@@ -507,7 +507,9 @@ func TestWithoutToolParser(t *testing.T) {
 		return llmtest.Text("no tools were shown")
 	}))
 	c := newRig(t, s.BaseURL(), func(c *Config) {
-		c.Parse = func(text string) (traj.Message, []traj.CallError) { return chat.ParseReply("hermes", text) }
+		c.Parse = func(text string, _ []traj.ToolSpec) (traj.Message, []traj.CallError) {
+			return chat.ParseReply("hermes", text)
+		}
 		c.InText = chat.InText
 	})
 	for range 2 {

@@ -25,7 +25,9 @@ func TestAReplyIsContinuedInMessages(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			r := newRig(t, s.BaseURL(), func(c *Config) { c.Parse, c.Stream = p.Parse, stream })
+			r := newRig(t, s.BaseURL(), func(c *Config) {
+				c.Parse, c.Stream = func(s string, _ []traj.ToolSpec) (traj.Message, []traj.CallError) { return p.Parse(s) }, stream
+			})
 			a := agent.New(nil)
 			a.Observe(traj.Observation{Messages: []traj.Message{{Role: traj.RoleUser, Content: "capital of France?"}}})
 			var x traj.Trajectory

@@ -41,9 +41,12 @@ type requestWriter struct {
 
 // body makes a chat request.
 func (w *requestWriter) body(req *traj.Request) (*body, error) {
-	b := &body{sampling: req.Sampling, seed: req.Seed, cont: req.Continue, parse: w.c.Parse}
-	if req.Form != nil {
+	b := &body{sampling: req.Sampling, seed: req.Seed, cont: req.Continue}
+	switch {
+	case req.Form != nil:
 		b.parse = req.Form.Parse
+	case w.c.Parse != nil:
+		b.parse = func(text string) (traj.Message, []traj.CallError) { return w.c.Parse(text, req.Tools) }
 	}
 	messages, tools := req.Messages, req.Tools
 	if b.inText = w.inText(); b.inText {

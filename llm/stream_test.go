@@ -62,7 +62,9 @@ func TestAStreamIsTheReplyThatComesInOnePiece(t *testing.T) {
 				q.Sampling.Stop = nil
 			}
 			parse := func(c *Config) {
-				c.Parse = func(x string) (traj.Message, []traj.CallError) { return chat.ParseReply("hermes", x) }
+				c.Parse = func(x string, _ []traj.ToolSpec) (traj.Message, []traj.CallError) {
+					return chat.ParseReply("hermes", x)
+				}
 			}
 			want, err := newRig(t, s.BaseURL(), parse).Generate(t.Context(), q)
 			if err != nil {

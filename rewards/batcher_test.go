@@ -133,9 +133,21 @@ func TestAPanicOfARequestEndsNobodyElses(t *testing.T) {
 	})
 }
 
-// rewarder is a server that scores by the number in a reply; one says what is wrong with the
-// number i.
-func rewarder(t *testing.T, atMost int, one func(i string) (reward string, status int)) *httptest.Server {
+// queuing is a context that calls queued when somebody begins to wait for its end: a batcher
+// does so when the trajectory is in its queue.
+type queuing struct {
+	context.Context
+	queued func()
+}
+
+func (c queuing) Done() <-chan struct{} {
+	c.queued()
+	return c.Context.Done()
+}
+
+// rewarder is a server that scores by the number in a reply, when ready is closed; one says
+// what is wrong with the number i.
+func rewarder(t *testing.T, ready <-chan struct{}, atMost int, one func(i string) (reward string, status int)) *httptest.Server {
 	t.Helper()
 	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		var q struct {
@@ -145,7 +157,7 @@ func rewarder(t *testing.T, atMost int, one func(i string) (reward string, statu
 		if err := json.NewDecoder(r.Body).Decode(&q); err != nil {
 			t.Error(err)
 		}
-		time.Sleep(5 * time.Millisecond) // others come meanwhile
+		<-ready
 		if len(q.Query) > atMost {
 			fmt.Fprint(w, `{"rewards":[1]}`)
 			return
@@ -177,11 +189,14 @@ func TestOneBadQueryEndsNoOther(t *testing.T) {
 			return map[bool]string{true: "null", false: i}[i == "17"], 0
 		}, remote.ErrProtocol},
 	} {
-		r := remoteSoon(t, rewarder(t, c.atMost, c.one).URL)
-		var wg sync.WaitGroup
+		ready := make(chan struct{}) // all are in the queue, or asked about
+		r := remoteSoon(t, rewarder(t, ready, c.atMost, c.one).URL)
+		var wg, queue sync.WaitGroup
+		queue.Add(40)
+		go func() { queue.Wait(); close(ready) }()
 		for i := range 40 {
 			wg.Go(func() {
-				s, err := r.Score(t.Context(), attemptNumber(i))
+				s, err := r.Score(queuing{t.Context(), sync.OnceFunc(queue.Done)}, attemptNumber(i))
 				switch {
 				case i == 17 && (err == nil || c.is != nil && !errors.Is(err, c.is)):
 					t.Errorf("%s: %+v, %v", name, s, err)

@@ -2,7 +2,6 @@ package rewards
 
 import (
 	"context"
-	"fmt"
 
 	"agentcli/rewards/code"
 	"agentcli/rewards/mathgrade"
@@ -43,7 +42,7 @@ func (r codeReward) Score(ctx context.Context, t *traj.Trajectory) (Score, error
 	}
 	got, err := code.Test(ctx, r.runner, program, suite, r.s)
 	if err != nil {
-		return Score{}, fmt.Errorf("task %s: %w", t.Task.ID, err)
+		return Score{}, taskError(t, err)
 	}
 	s := outcome("code", got.All(), &program)
 	if r.s.Count == code.CountShare {

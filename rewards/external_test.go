@@ -189,7 +189,8 @@ func TestRemoteRewardGivesUpWithAnError(t *testing.T) {
 		}))
 		s, err := remoteSoon(t, server.URL).Score(t.Context(), asked())
 		var status *remote.StatusError
-		if err == nil || s.Value != nil || calls != x.tries || !strings.Contains(err.Error(), server.URL) || x.is != nil && !errors.Is(err, x.is) ||
+		if err == nil || s.Value != nil || calls != x.tries || !strings.Contains(err.Error(), server.URL) ||
+			x.is != nil && !errors.Is(err, x.is) ||
 			x.is == nil && (!errors.As(err, &status) || status.Status != x.status) {
 			t.Errorf("%s: %+v, %v, %d tries", name, s, err, calls)
 		}

@@ -104,6 +104,50 @@ func (o Options) Text() string {
 // ParseOptions reads options from a JSON object; an unknown name is an error.
 func ParseOptions(b []byte) (Options, error) { return Options{}.With(b) }
 
+// readers are the rewards that read an option without an object; others are math's.
+var readers = map[string][]string{"strict": {"math", "em", "f1", "subem"}}
+
+// Reads reports whether a named reward reads an option: a key of Options, or judge, which is
+// the judge's server.
+func Reads(name, option string) bool {
+	of := readers[option]
+	switch {
+	case External(name):
+		return false
+	case kinds[option].make != nil: // the settings of one reward
+		of = []string{option}
+	case of == nil:
+		of = []string{"math"}
+	}
+	return slices.ContainsFunc(terms(name), func(one string) bool { return slices.Contains(of, one) })
+}
+
+// Idle is the first of the options that none of the named rewards reads; "": all are read.
+func (o Options) Idle(names ...string) string {
+	var given map[string]json.RawMessage
+	if err := json.Unmarshal([]byte(o.Text()), &given); err != nil {
+		return "" // Text gives an object
+	}
+	for _, option := range slices.Sorted(maps.Keys(given)) {
+		if !slices.ContainsFunc(names, func(name string) bool { return Reads(name, option) }) {
+			return option
+		}
+	}
+	return ""
+}
+
+// OptionsOf reads options from their keys and values, as ParseOptions does.
+func OptionsOf(values map[string]any) (Options, error) {
+	if len(values) == 0 {
+		return Options{}, nil
+	}
+	b, err := json.Marshal(values)
+	if err != nil {
+		return Options{}, malformedOptions(err)
+	}
+	return ParseOptions(b)
+}
+
 // With is the options with those of a JSON object over them, key by key: an object of one
 // reward changes the settings that it names. An unknown name is an error.
 func (o Options) With(b []byte) (Options, error) {

@@ -141,3 +141,41 @@ func TestOptionsOfARowTakeNothingAway(t *testing.T) {
 }
 
 type noPrograms struct{ code.Runner }
+
+// An option that no reward reads is found, whatever rewards there are.
+func TestAnOptionWithoutAReaderIsFound(t *testing.T) {
+	for _, x := range []struct {
+		options string
+		names   []string
+		want    string
+	}{
+		{`{}`, []string{"em"}, ""},
+		{`{"profile": "rllm"}`, []string{"em", "math:1,length:.5"}, ""},
+		{`{"profile": "rllm"}`, []string{"em"}, "profile"},
+		{`{"strict": true}`, []string{"em"}, ""},
+		{`{"strict": true}`, []string{"exact"}, "strict"},
+		{`{"length": {"max": 9}, "strict": true}`, []string{"math"}, "length"},
+		{`{"length": {"max": 9}}`, []string{"exact:1,length:.5"}, ""},
+		{`{"float_rounding": 2}`, []string{"exec:x"}, "float_rounding"},
+	} {
+		o, err := ParseOptions([]byte(x.options))
+		if got := o.Idle(x.names...); err != nil || got != x.want {
+			t.Errorf("%s of %v: %q, %v, want %q", x.options, x.names, got, err, x.want)
+		}
+	}
+	for name := range kinds {
+		if one := (Options{}).settings(); one[name] != nil && !Reads(name, name) {
+			t.Errorf("%s does not read its own settings", name)
+		}
+	}
+	if Reads("exact", judgeName) || !Reads("judge:1,length:.5", judgeName) {
+		t.Error("the judge is asked by the reward judge")
+	}
+}
+
+// n = 0 is no n-gram, and does not stand for the usual one.
+func TestAnNGramOfNoWordsIsRefused(t *testing.T) {
+	if _, err := ParseOptions([]byte(`{"repetition": {"n": 0}}`)); malformed.Facts(err).Kind != malformed.Range {
+		t.Error(err)
+	}
+}

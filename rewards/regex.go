@@ -113,4 +113,10 @@ func (r regexReward) Score(_ context.Context, t *traj.Trajectory) (Score, error)
 // errNoSchema is of a task without a schema.
 var errNoSchema = errors.New(`there is no schema: neither a gold answer nor the option {"json-schema": {"schema": …}}`)
 
-func taskError(t *traj.Trajectory, err error) error { return fmt.Errorf("task %s: %w", t.Task.ID, err) }
+// taskError names the task, where it has an id, as a row of a file may not.
+func taskError(t *traj.Trajectory, err error) error {
+	if t.Task.ID == "" {
+		return err
+	}
+	return fmt.Errorf("task %s: %w", t.Task.ID, err)
+}

@@ -23,7 +23,7 @@ const (
 
 // remoteReward asks a server of OpenRLHF's remote reward protocol: POST
 // {"query": [prompt+response], "prompts": […], "labels": […]} gives {"rewards":
-// […], "scores": […], "extra_logs": {…}}, each list with an element a query. It is told
+// […], "scores": […], "extra_logs": {…}}, each list with an element a query. The request has
 // "messages" too, for those who know what to do with them.
 type remoteReward struct {
 	address string
@@ -74,7 +74,15 @@ func (r *remoteReward) ask(ctx context.Context, batch []*traj.Trajectory) (answe
 		queries, prompts, labels, ids = append(queries, prompt+reply), append(prompts, prompt), append(labels, label), append(ids, t.Task.ID)
 		messages, golds = append(messages, t.Messages), append(golds, t.Task.Answers)
 	}
+	var infos [][]traj.Info
+	given := false
+	for _, t := range batch {
+		infos, given = append(infos, t.Infos), given || t.Infos != nil
+	}
 	request := map[string]any{"query": queries, "prompts": prompts, "labels": labels, "messages": messages, "answers": golds, "task_ids": ids}
+	if given {
+		request["infos"] = infos
+	}
 	err = r.server.Post(ctx, request, func(answer []byte) (err error) {
 		answers, err = readRewards(answer, len(batch))
 		return err

@@ -13,14 +13,14 @@ import (
 
 // RepetitionSettings are the settings of repetition.
 type RepetitionSettings struct {
-	N          int      `json:"n,omitempty"`           // words of an n-gram; 0: 3
+	N          *int     `json:"n,omitempty"`           // words of an n-gram; nil: 3
 	MaxPenalty *float64 `json:"max_penalty,omitempty"` // at most 0; nil: −1
 }
 
 // Validate checks the settings.
 func (s RepetitionSettings) Validate() error {
-	if s.N < 0 || s.N > 1000 {
-		return fmt.Errorf("n is %d, want 1 to 1000", s.N)
+	if s.N != nil && (*s.N < 1 || *s.N > 1000) {
+		return fmt.Errorf("n is %d, want 1 to 1000", *s.N)
 	}
 	if s.MaxPenalty != nil && *s.MaxPenalty > 0 {
 		return fmt.Errorf("max_penalty is %g, want 0 or less", *s.MaxPenalty)
@@ -43,9 +43,9 @@ func (r repetitionReward) Score(_ context.Context, t *traj.Trajectory) (Score, e
 	if t.Termination.Infrastructure() {
 		return Score{}, nil
 	}
-	n, most := r.s.N, -1.0
-	if n == 0 {
-		n = usualNGram
+	n, most := usualNGram, -1.0
+	if r.s.N != nil {
+		n = *r.s.N
 	}
 	if r.s.MaxPenalty != nil {
 		most = *r.s.MaxPenalty

@@ -210,7 +210,7 @@ func scorable(t *traj.Trajectory) (bool, error) {
 		return false, nil
 	}
 	if len(t.Task.Answers) == 0 {
-		return false, fmt.Errorf("task %s has no gold answer to score against", t.Task.ID)
+		return false, taskError(t, errors.New("there is no gold answer to score against"))
 	}
 	return true, nil
 }

@@ -36,7 +36,7 @@ func sampledTokens(t *traj.Trajectory) (int, error) {
 		n += t.Steps[i].CompletionTokens
 	}
 	if n == 0 && t.FinalReply() != nil {
-		return 0, fmt.Errorf("task %s: %w: completion_tokens is missing", t.Task.ID, ErrNoLength)
+		return 0, taskError(t, fmt.Errorf("%w: completion_tokens is missing, or 0 beside a reply", ErrNoLength))
 	}
 	return n, nil
 }

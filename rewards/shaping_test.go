@@ -136,7 +136,7 @@ func TestOnlyTheModelsWordsAreShaped(t *testing.T) {
 
 func TestHanCharactersAreWords(t *testing.T) {
 	n := 2
-	s := score(t, "repetition", Options{Repetition: RepetitionSettings{N: n}}, attempt("你好你好你好"))
+	s := score(t, "repetition", Options{Repetition: RepetitionSettings{N: &n}}, attempt("你好你好你好"))
 	if math.Abs(*s.Value+.6) > 1e-12 { // five pairs, two of them different
 		t.Error(*s.Value)
 	}

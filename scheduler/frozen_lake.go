@@ -48,11 +48,13 @@ func (l *frozenLake) Reset(_ context.Context, r GymReset) (GymStart, error) {
 		l.rows = lakeMap(rand.New(rand.NewPCG(seed, uint64(config.Size))), config.Size)
 	}
 	if len(l.rows) == 0 || l.max < 1 {
-		return GymStart{}, malformed.Field("env_config", malformed.Range, "has a map of %d rows and %d steps; want at least one of both", len(l.rows), l.max)
+		return GymStart{}, malformed.Field("env_config", malformed.Range, "has a map of %d rows and %d steps; want at least one of both",
+			len(l.rows), l.max)
 	}
 	for y, row := range l.rows {
 		if len(row) != len(l.rows[0]) || strings.Trim(row, "SFHG") != "" {
-			return GymStart{}, malformed.Field("env_config.map", malformed.Range, "row %d is %q; want rows of S, F, H and G, all of one length", y, row)
+			return GymStart{}, malformed.Field("env_config.map", malformed.Range,
+				"row %d is %q; want rows of S, F, H and G, all of one length", y, row)
 		}
 		if x := strings.Index(row, "S"); x >= 0 {
 			l.x, l.y = x, y

@@ -112,7 +112,8 @@ func (s *gymSet) scheduler(t traj.Task) (engine.Scheduler, error) {
 	case s.o.Gym != "":
 		g.env = gyms[s.o.Gym]()
 	default:
-		return nil, malformed.Field("env_config", malformed.Missing, "the row names no environment; give it one, or all by %s", setting.Name("GymEnv"))
+		return nil, malformed.Field("env_config", malformed.Missing, "the row names no environment; give it one, or all by %s",
+			setting.Name("GymEnv"))
 	}
 	return &g, nil
 }
@@ -122,11 +123,19 @@ func gymConfig(meta json.RawMessage) (config json.RawMessage, name string, err e
 	var m struct {
 		Config json.RawMessage `json:"env_config"`
 	}
-	if len(meta) > 0 && json.Unmarshal(meta, &m) != nil || len(m.Config) == 0 || string(m.Config) == "null" {
+	if len(meta) > 0 {
+		if err := json.Unmarshal(meta, &m); err != nil {
+			return nil, "", malformed.Field("meta", malformed.Type, "want an object: %w", err)
+		}
+	}
+	if len(m.Config) == 0 || string(m.Config) == "null" {
 		return json.RawMessage("{}"), "", nil
 	}
-	var given string
-	if json.Unmarshal(m.Config, &given) == nil { // CSV holds it as JSON text
+	if m.Config[0] == '"' { // CSV holds it as JSON text
+		var given string
+		if err := json.Unmarshal(m.Config, &given); err != nil {
+			return nil, "", &malformed.Error{Field: "env_config", Kind: malformed.Type, Err: err}
+		}
 		m.Config = json.RawMessage(given)
 	}
 	var named struct {

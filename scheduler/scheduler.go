@@ -60,10 +60,10 @@ const (
 // builtin makes the schedulers that are built in.
 var builtin = map[string]func(context.Context, Options) (*Set, error){
 	"math_tip_trick": func(_ context.Context, o Options) (*Set, error) {
-		return tips(o, func() engine.Scheduler { return &mathTip{o: o} })
+		return tips(o, func() engine.Scheduler { return &tipOnce{o: o, doubt: inReply} })
 	},
 	"math_tip_trick_multi_turn": func(_ context.Context, o Options) (*Set, error) {
-		return tips(o, func() engine.Scheduler { return &mathTipTurn{o: o} })
+		return tips(o, func() engine.Scheduler { return &tipOnce{o: o, doubt: inTurn} })
 	},
 	"thinking_tips_scheduler": func(_ context.Context, o Options) (*Set, error) {
 		return tips(o, func() engine.Scheduler { return &thinkingTips{o: o} })

@@ -53,7 +53,8 @@ func actAs(kind string) {
 		answer := fmt.Sprintf(`{"id":%d}`, r.ID)
 		switch {
 		case r.Method == "next" && r.Turn < 3:
-			answer = fmt.Sprintf(`{"id":%d,"messages":[{"role":"user","content":"more of %s"}],"infos":{"bytes":%d}}`, r.ID, r.Trajectory, len(in.Bytes()))
+			answer = fmt.Sprintf(`{"id":%d,"messages":[{"role":"user","content":"more of %s"}],"infos":{"bytes":%d}}`, r.ID, r.Trajectory,
+				len(in.Bytes()))
 		case r.Method == "next":
 			answer = fmt.Sprintf(`{"id":%d,"done":true}`, r.ID)
 		}
@@ -185,7 +186,8 @@ func TestAProgramThatEndsHalfWayCostsWhatItHeld(t *testing.T) {
 
 // TestAProgramThatDoesNotAnswerCostsItsTrajectory, when its time is over.
 func TestAProgramThatDoesNotAnswerCostsItsTrajectory(t *testing.T) {
-	x := play(t, open(t, command("silent"), Options{Timeout: 50 * time.Millisecond}), func(*traj.Request) string { return "r" }, 9, traj.Task{ID: "a"})["a"]
+	x := play(t, open(t, command("silent"), Options{Timeout: 50 * time.Millisecond}), func(*traj.Request) string { return "r" }, 9,
+		traj.Task{ID: "a"})["a"]
 	if x.Termination != traj.EnvFailed || !strings.Contains(x.Error, ErrProgram.Error()) {
 		t.Errorf("%s %q", x.Termination, x.Error)
 	}
@@ -233,19 +235,25 @@ func TestAServerSeesAWholeTrajectory(t *testing.T) {
 	srv := server(t, func(ask map[string]any, _ int) any {
 		mu.Lock()
 		defer mu.Unlock()
-		b, _ := json.Marshal([]any{ask["method"], ask["trajectory"], ask["task"], ask["turn"], ask["last"], ask["reply"], ask["observation"], ask["termination"]})
+		b, _ := json.Marshal([]any{ask["method"], ask["trajectory"], ask["task"], ask["turn"], ask["last"], ask["reply"],
+			ask["observation"], ask["termination"]})
 		seen = append(seen, string(b))
 		switch {
 		case ask["method"] == "start":
 			return map[string]any{"messages": []any{map[string]string{"role": "user", "content": "another"}}, "infos": map[string]any{"n": 1}}
 		case ask["turn"] == 1.:
-			return map[string]any{"continue": " and", "cut": 3, "weights": 0.5, "reward": .25, "tools": false, "sampling": map[string]any{"temperature": 0}}
+			return map[string]any{"continue": " and", "cut": 3, "weights": 0.5, "reward": .25, "tools": false,
+				"sampling": map[string]any{"temperature": 0}}
 		}
 		return map[string]any{"done": true, "reason": "enough"}
 	})
 	var asked []traj.Sampling
 	task := traj.Task{ID: "a", Dataset: "d", Question: "q", Answers: []string{"1"}, Meta: json.RawMessage(`{"level":2}`)}
-	x := play(t, open(t, srv.URL+"/next", Options{}), func(r *traj.Request) string { asked = append(asked, r.Sampling); return "one two" }, 9, task)["a"]
+	x := play(t, open(t, srv.URL+"/next", Options{}), func(r *traj.Request) string {
+		asked = append(asked,
+			r.Sampling)
+		return "one two"
+	}, 9, task)["a"]
 	if x.Termination != traj.EnvDone || !slices.Equal(words(x), []string{"another", "one andone two"}) || *x.Reward != .25 {
 		t.Errorf("%s %q: %q, reward %v", x.Termination, x.Error, words(x), x.Reward)
 	}
@@ -348,10 +356,12 @@ func TestTips(t *testing.T) {
 		"a new turn, once": {"math_tip_trick_multi_turn", []string{"41", "41", "42"}, []string{"q", "41", tipInTurn, "41"}, traj.Answered},
 		"until it is right": {"thinking_tips_scheduler", []string{first, "<think>a</think>b", "<think>c</think>42"},
 			[]string{"q", "<answer>41</answer>", tipInTurn, "b", tipInTurn, "<think>c</think>42"}, traj.Answered},
-		"until the turns are spent": {"thinking_tips_scheduler", []string{"1", "2", "3"}, []string{"q", "1", tipInTurn, "2", tipInTurn, "3"}, traj.MaxTurns},
+		"until the turns are spent": {"thinking_tips_scheduler", []string{"1", "2", "3"}, []string{"q", "1", tipInTurn, "2", tipInTurn,
+			"3"}, traj.MaxTurns},
 	} {
 		n := 0
-		got := play(t, open(t, x.scheduler, rightWhen("42")), func(*traj.Request) string { n++; return x.replies[n-1] }, 3, traj.Task{ID: "a"})["a"]
+		got := play(t, open(t, x.scheduler, rightWhen("42")), func(*traj.Request) string { n++; return x.replies[n-1] }, 3,
+			traj.Task{ID: "a"})["a"]
 		if got.Termination != x.end || !slices.Equal(words(got), x.want) {
 			t.Errorf("%s: %s %s %q, want %q", name, got.Termination, got.Error, words(got), x.want)
 		}
@@ -430,10 +440,13 @@ func TestAWalkerCrossesTheLake(t *testing.T) {
 // TestRowsThatNoEnvironmentTakes: each costs itself, and names its field.
 func TestRowsThatNoEnvironmentTakes(t *testing.T) {
 	s := open(t, GymName, Options{})
-	for _, meta := range []string{``, `{"env_config":{}}`, `{"env_config":{"name":"nowhere"}}`, `{"env_config":{"name":"exec:rm -rf"}}`, `{"env_config":3}`,
+	for _, meta := range []string{``, `{"env_config":{}}`, `{"env_config":{"name":"nowhere"}}`,
+		`{"env_config":{"name":"exec:rm -rf"}}`, `{"env_config":3}`,
 		`{"env_config":{"name":"frozen_lake","size":99}}`, `{"env_config":{"name":"frozen_lake","map":["SH","HG"]}}`,
-		`{"env_config":{"name":"frozen_lake","map":[]}}`, `{"env_config":{"name":"frozen_lake","map":["SX"]}}`, `{"env_config":{"name":"frozen_lake","size":"x"}}`} {
-		if x := play(t, s, func(*traj.Request) string { return "r" }, 2, traj.Task{ID: "a", Meta: json.RawMessage(meta)})["a"]; x.Termination != traj.EnvFailed {
+		`{"env_config":{"name":"frozen_lake","map":[]}}`, `{"env_config":{"name":"frozen_lake","map":["SX"]}}`,
+		`{"env_config":{"name":"frozen_lake","size":"x"}}`} {
+		if x := play(t, s, func(*traj.Request) string { return "r" }, 2, traj.Task{ID: "a",
+			Meta: json.RawMessage(meta)})["a"]; x.Termination != traj.EnvFailed {
 			t.Errorf("%s: %s", meta, x.Termination)
 		}
 		_, err := s.New(traj.Task{Meta: json.RawMessage(meta)})
@@ -472,7 +485,7 @@ func TestAnEnvironmentIsClosedInEveryEnding(t *testing.T) {
 }
 
 // python runs an example of docs/scheduling.md.
-func python(t *testing.T, file string) string {
+func python(t testing.TB, file string) string {
 	t.Helper()
 	path, err := exec.LookPath("python3")
 	if err != nil {
@@ -490,6 +503,13 @@ func TestTheExamplesInPython(t *testing.T) {
 	}, 5, traj.Task{ID: "a"})["a"]
 	if got, _ := json.Marshal(x.Infos); x.Termination != traj.Answered || len(x.Steps) != 2 || string(got) != `[null,{"tips":1}]` {
 		t.Errorf("tip.py: %s %q %s", x.Termination, x.Error, got)
+	}
+	b, err := os.ReadFile("../examples/scheduler_python/tip.py")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if doc, err := os.ReadFile("../docs/scheduling.md"); err != nil || !strings.Contains(string(doc), string(b)) {
+		t.Errorf("docs/scheduling.md does not show the example as it is: %v", err)
 	}
 	n = 0
 	x = play(t, open(t, python(t, "scheduler_python/summarise.py"), Options{}), func(r *traj.Request) string {

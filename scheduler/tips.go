@@ -14,68 +14,15 @@ const (
 	tipInTurn  = "The answer is not correct, It seems You made a mistake, you need to recheck very carefully."
 )
 
-// mathTip is ms-swift's math_tip_trick: once, a wrong reply is cut back to where its
-// answer or the end of its thinking stands, and goes on with a doubt. Whether it is wrong,
-// the task's reward says.
-type mathTip struct {
+// tipOnce doubts a wrong answer, once. Whether it is wrong, the task's reward says.
+type tipOnce struct {
 	o     Options
+	doubt func(engine.Turn) engine.Next
 	given bool
 }
 
 // Next implements engine.Scheduler.
-func (m *mathTip) Next(ctx context.Context, t engine.Turn) (engine.Next, error) {
-	if !t.Action.Final {
-		return engine.ToolLoop{}.Next(ctx, t)
-	}
-	right, err := m.o.Correct(ctx, &t)
-	if err != nil {
-		return engine.Next{}, err
-	}
-	info := infoOf(map[string]any{"tip": m.given, "correct": right})
-	if m.given || right {
-		return engine.Next{Stop: traj.Answered, Info: info}, nil
-	}
-	m.given = true
-	next := engine.Next{Continue: tipInReply, Info: info}
-	for _, tag := range []string{"<answer>", "</think>"} {
-		if at := strings.Index(t.Text, tag); at > 0 && (next.Cut == nil || at < *next.Cut) {
-			next.Cut = &at
-		}
-	}
-	return next, nil
-}
-
-// mathTipTurn is ms-swift's math_tip_trick_multi_turn: once, a wrong reply is answered by a
-// user who doubts it.
-type mathTipTurn struct {
-	o     Options
-	given bool
-}
-
-// Next implements engine.Scheduler.
-func (m *mathTipTurn) Next(ctx context.Context, t engine.Turn) (engine.Next, error) {
-	if !t.Action.Final {
-		return engine.ToolLoop{}.Next(ctx, t)
-	}
-	right, err := m.o.Correct(ctx, &t)
-	if err != nil {
-		return engine.Next{}, err
-	}
-	info := infoOf(map[string]any{"tip": m.given, "correct": right})
-	if m.given || right {
-		return engine.Next{Stop: traj.Answered, Info: info}, nil
-	}
-	m.given = true
-	return engine.Next{Messages: []traj.Message{{Role: traj.RoleUser, Content: tipInTurn}}, Info: info}, nil
-}
-
-// thinkingTips is ms-swift's thinking_tips_scheduler: a wrong reply is answered by a user
-// who doubts it, until it is right or the turns are spent. The thinking of earlier replies
-// is not shown again: each round is a sequence of its own, of one trajectory.
-type thinkingTips struct{ o Options }
-
-// Next implements engine.Scheduler.
-func (s *thinkingTips) Next(ctx context.Context, t engine.Turn) (engine.Next, error) {
+func (s *tipOnce) Next(ctx context.Context, t engine.Turn) (engine.Next, error) {
 	if !t.Action.Final {
 		return engine.ToolLoop{}.Next(ctx, t)
 	}
@@ -83,10 +30,44 @@ func (s *thinkingTips) Next(ctx context.Context, t engine.Turn) (engine.Next, er
 	if err != nil {
 		return engine.Next{}, err
 	}
-	info := infoOf(map[string]any{"correct": right})
-	if right {
-		return engine.Next{Stop: traj.Answered, Info: info}, nil
+	next := engine.Next{Stop: traj.Answered}
+	if !s.given && !right {
+		next = s.doubt(t)
 	}
+	next.Info = infoOf(map[string]any{"tip": s.given, "correct": right})
+	s.given = true
+	return next, nil
+}
+
+// inReply is the doubt of ms-swift's math_tip_trick: the reply is cut back to where its
+// answer or the end of its thinking stands, and goes on with it.
+func inReply(t engine.Turn) engine.Next {
+	next := engine.Next{Continue: tipInReply}
+	for _, tag := range []string{"<answer>", "</think>"} {
+		if at := strings.Index(t.Text, tag); at > 0 && (next.Cut == nil || at < *next.Cut) {
+			next.Cut = &at
+		}
+	}
+	return next
+}
+
+// inTurn is that of math_tip_trick_multi_turn: a user's turn.
+func inTurn(engine.Turn) engine.Next {
+	return engine.Next{Messages: []traj.Message{{Role: traj.RoleUser, Content: tipInTurn}}}
+}
+
+// thinkingTips is ms-swift's thinking_tips_scheduler: a wrong answer is doubted by a user
+// until it is right or the turns are spent. The thinking of earlier replies is not shown
+// again: each round is a sequence of its own, of one trajectory.
+type thinkingTips struct{ o Options }
+
+// Next implements engine.Scheduler.
+func (s *thinkingTips) Next(ctx context.Context, t engine.Turn) (engine.Next, error) {
+	return (&tipOnce{o: s.o, doubt: againWithoutThinking}).Next(ctx, t) // each time as if it were the first
+}
+
+// againWithoutThinking asks again in a history without the thinking so far.
+func againWithoutThinking(t engine.Turn) engine.Next {
 	history := make([]traj.Message, 0, len(t.Messages)+1)
 	for _, m := range t.Messages {
 		if m.Role == traj.RoleAssistant {
@@ -94,8 +75,7 @@ func (s *thinkingTips) Next(ctx context.Context, t engine.Turn) (engine.Next, er
 		}
 		history = append(history, m)
 	}
-	history = append(history, traj.Message{Role: traj.RoleUser, Content: tipInTurn})
-	return engine.Next{History: history, Info: info}, nil
+	return engine.Next{History: append(history, traj.Message{Role: traj.RoleUser, Content: tipInTurn})}
 }
 
 // withoutThinking is what follows the last </think>.

@@ -10,7 +10,6 @@ import (
 
 	"agentcli/datasets"
 	"agentcli/engine"
-	"agentcli/internal/malformed"
 	"agentcli/internal/text"
 	"agentcli/traj"
 )
@@ -113,7 +112,7 @@ func readObject(b []byte, into map[string]any) error {
 				strings.Join(keys, ", "))
 		}
 		if err := json.Unmarshal(fields[key], to); err != nil {
-			return fmt.Errorf("%w has %s: %w", ErrAnswer, malformed.Field(key, malformed.Type, "%s", shown(fields[key])), err)
+			return fmt.Errorf("%w has %s %s: %w", ErrAnswer, key, shown(fields[key]), err)
 		}
 	}
 	return nil

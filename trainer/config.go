@@ -7,21 +7,21 @@ import (
 	"slices"
 
 	"agentcli/internal/setting"
+	"agentcli/lossscale"
 	"agentcli/trainer/algo"
-	"agentcli/trainer/episode"
 	"agentcli/trainer/rows"
 )
 
 // Config are the settings of a training run. Zero values mean the defaults of
 // DefaultConfig only where a field's comment says so.
 type Config struct {
-	Algo        string            // one of the registry's, for example AlgoGRPO
-	Advantage   string            // one of algo.Estimators
-	Loss        string            // one of algo.Losses
-	LossScale   episode.LossScale // which tokens are actions
-	Aggregation algo.Aggregation  // how token losses become one number
-	MaxLength   float64           // divisor of seq-mean-token-sum-norm; 0: the files' limit, else the longest response of the data
-	OldLogprobs string            // OldFile or OldRecompute
+	Algo        string           // one of the registry's, for example AlgoGRPO
+	Advantage   string           // one of algo.Estimators
+	Loss        string           // one of algo.Losses
+	LossScale   string           // which replies are trained on, and what their parts weigh (package lossscale)
+	Aggregation algo.Aggregation // how token losses become one number
+	MaxLength   float64          // divisor of seq-mean-token-sum-norm; 0: the files' limit, else the longest response of the data
+	OldLogprobs string           // OldFile or OldRecompute
 	Clip        algo.Clip
 	SAPOPos     float64 // temperatures of sapo, where A > 0 and elsewhere
 	SAPONeg     float64
@@ -111,7 +111,7 @@ const (
 // DefaultConfig are the settings of a bare `agentcli train`.
 func DefaultConfig() Config {
 	return Config{
-		Algo: AlgoGRPO, Advantage: algo.DefaultEstimator, Loss: algo.DefaultLoss, LossScale: episode.ScaleDefault,
+		Algo: AlgoGRPO, Advantage: algo.DefaultEstimator, Loss: algo.DefaultLoss, LossScale: lossscale.Default,
 		Aggregation: algo.TokenMean, OldLogprobs: OldRecompute,
 		SAPOPos: 1, SAPONeg: 1.05, Threshold: .2, RolloutKL: 1e-3, OffPolicy: algo.NewCorrection(algo.NoCorrection),
 		KL: algo.KLK3, KLIn: KLInLoss, Gamma: 1, Lambda: 1, OverlongFactor: 1, CriticLR: 9e-6, ValueClip: .2, ValueCoef: .5,
@@ -153,6 +153,10 @@ func (c Config) Validate() error {
 	if _, _, _, err := lengthWeights(c.LengthPenalty); err != nil {
 		return err
 	}
+	strategy, scaleRules := lossscale.Split(c.LossScale)
+	if _, err := lossscale.Open(scaleRules); err != nil {
+		return err
+	}
 	traits, criticAlgo := c.traits(), withCritic()
 	switch {
 	case traits.algorithm == nil:
@@ -160,9 +164,7 @@ func (c Config) Validate() error {
 	case traits.critic != est.Critic:
 		return bad(setting.Name("Advantage"), c.Advantage,
 			oneOf(algo.EstimatorsWith(func(e *algo.Estimator) bool { return e.Critic }))+" with "+criticAlgo+", and only there: it needs the critic")
-	case c.LossScale != episode.ScaleDefault && c.LossScale != episode.ScaleLastRound && c.LossScale != episode.ScaleAll:
-		return bad(setting.Name("LossScale"), c.LossScale, "default, last_round or all")
-	case c.LossScale == episode.ScaleAll && (c.OldLogprobs == OldFile || c.needsRollout()):
+	case strategy == lossscale.All && !c.IsSupervised() && (c.OldLogprobs == OldFile || c.needsRollout()):
 		return bad(setting.Name("LossScale"), c.LossScale,
 			fmt.Sprintf("%s recompute and no correction with it: tokens that were not sampled have no log-prob in the file",
 				setting.Name("OldLogprobs")))

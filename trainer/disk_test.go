@@ -11,6 +11,7 @@ import (
 	"strings"
 	"testing"
 
+	"agentcli/lossscale"
 	"agentcli/parquet/parquettest"
 	"agentcli/trainer/algo"
 	"agentcli/trainer/episode"
@@ -121,7 +122,7 @@ func TestTrainingFromDiskIsTrainingFromMemory(t *testing.T) {
 		"dpo":            base(func(c *Config) { c.Algo = AlgoDPO }),
 		"rm":             base(func(c *Config) { c.Algo, c.Supervised.Pairs = AlgoRM, rows.PairsAll }),
 		"reward model":   base(func(c *Config) {}),
-		"last round":     base(func(c *Config) { c.LossScale = episode.ScaleLastRound }),
+		"last round":     base(func(c *Config) { c.LossScale = lossscale.LastRound }),
 		"by their model": base(func(c *Config) { c.KLCoef, c.Seed = .1, 2 }),
 		"tempered":       base(func(c *Config) { c.KLCoef, c.Echo, c.EntropyCoef = .1, .3, .1 }),
 		"tempered opsd":  base(func(c *Config) { c.Loss, c.Demonstration = "opd", DemonstrateBest }),

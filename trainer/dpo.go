@@ -13,7 +13,7 @@ import (
 //	L = 1/N Σ_pairs −log σ(β·h),  h = (log π(c) − log π_ref(c)) − (log π(r) − log π_ref(r))
 //
 // c is the preferred reply, r the rejected one, log π the sum over the reply's own
-// tokens, N the pairs of the whole optimiser step. By Config also IPO, (h − 1/2β)²
+// tokens, each times its weight, N the pairs of the whole optimiser step. By Config also IPO, (h − 1/2β)²
 // with log π the mean over the tokens, and SLiC's hinge, max(0, 1 − β·h).
 //
 // The reference is the model as it starts, or Models.Ref; it is asked once, before
@@ -32,12 +32,12 @@ func (d *DPO) run(ctx context.Context) error {
 
 func (d *DPO) changesModel([]*episode.Episode) bool { return true }
 
-// reply is Σ lp of an episode's tokens, by the model and by the reference; weight is
-// what one of them counts in the loss.
+// reply is Σ a·lp of an episode's tokens, by the model and by the reference, a what a token
+// weighs by itself; weight is what one of them counts in the loss.
 func (d *DPO) reply(e *episode.Episode) (lp, ref, weight float64) {
 	e.EachAction(func(_ int, x *episode.TokenStream, t int) {
-		lp += x.Outputs.Logprobs[t]
-		ref += x.RefLogprobs[t]
+		lp += x.ActionWeight[t] * x.Outputs.Logprobs[t]
+		ref += x.ActionWeight[t] * x.RefLogprobs[t]
 	})
 	weight = 1
 	if d.t.Config.Supervised.DPOLoss == string(algo.DPOIPO) {
@@ -80,8 +80,12 @@ func (d *DPO) loss(pairs map[string][]rows.Pair, n int, m *metrics) func(unit []
 			if err != nil {
 				return err
 			}
-			p.Chosen.EachAction(func(_ int, x *episode.TokenStream, t int) { x.Gradients.Logprobs[t] += grad * wc / float64(n) })
-			p.Rejected.EachAction(func(_ int, x *episode.TokenStream, t int) { x.Gradients.Logprobs[t] -= grad * wr / float64(n) })
+			p.Chosen.EachAction(func(_ int, x *episode.TokenStream, t int) {
+				x.Gradients.Logprobs[t] += grad * wc / float64(n) * x.ActionWeight[t]
+			})
+			p.Rejected.EachAction(func(_ int, x *episode.TokenStream, t int) {
+				x.Gradients.Logprobs[t] -= grad * wr / float64(n) * x.ActionWeight[t]
+			})
 			m.add("train/loss", l)
 			m.compare(c.DPOBeta*(chosen-refChosen), c.DPOBeta*(rejected-refRejected))
 			m.add("logps/chosen", chosen)

@@ -216,7 +216,7 @@ func (p *policyGradient) actionLoss(it store.Item, n counts, part policy.Outputs
 		}
 		wt := w * rl
 		dlp[t] += r.Grad[i] // w·c·∂l/∂lp
-		m.token(span.Weight[i]*r.Loss[i], r.Clipped[i], r.Dual[i], span.Old[i]-span.LP[i], part.Entropy[t])
+		m.token(span.Weight[i]*r.Loss[i], r.Clipped[i], r.Dual[i], span.Old[i]-span.LP[i], part.Entropy[t], rl)
 		if c.klInLoss() { // β·w·∂kl/∂lp
 			ref := part.Logprobs[t] // where it is the policy in its only update
 			if !p.refIsCurrent {
@@ -267,7 +267,7 @@ func (p *policyGradient) span(it store.Item, w float64, lp []float64, now map[st
 				continue
 			}
 			span.LP, span.Old, span.Adv = append(span.LP, at[t]), append(span.Old, old[t]), append(span.Adv, x.Advantages[t])
-			span.Weight = append(span.Weight, w*rl)
+			span.Weight, span.ActionWeight = append(span.Weight, w*rl), append(span.ActionWeight, rl)
 			switch {
 			case x.RolloutLogprobs != nil:
 				span.RolloutLogprobs = append(span.RolloutLogprobs, x.RolloutLogprobs[t])

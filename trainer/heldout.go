@@ -52,7 +52,7 @@ func (h *heldOut) evaluate(ctx context.Context, t *Trainer) (map[string]float64,
 	}
 	values := map[string]float64{}
 	for key, x := range m.means {
-		values[key] = x.sum / float64(x.n)
+		values[key] = x.sum / x.weight
 	}
 	maps.Copy(values, m.Values)
 	out := map[string]float64{}

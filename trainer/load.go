@@ -3,6 +3,7 @@ package trainer
 import (
 	"context"
 
+	"agentcli/lossscale"
 	"agentcli/trainer/episode"
 	"agentcli/trainer/rows"
 )
@@ -10,8 +11,17 @@ import (
 // LoadFor reads the files of a run with these settings: trajectories, and for the supervised
 // algorithms also rows of text.
 func LoadFor(ctx context.Context, patterns []string, c Config, from rows.Sources) (*rows.Data, error) {
+	strategy, scaleRules := lossscale.Split(c.LossScale)
+	weigh, err := lossscale.Open(scaleRules)
+	if err != nil {
+		return nil, err
+	}
 	l := c.layout()
-	o := rows.Options{Sources: from, Layout: rows.Layout{Name: l.name, Count: l.count}, Text: c.traits().text}
+	if l.own != nil { // whose tokens have no weights
+		weigh = nil
+	}
+	o := rows.Options{Sources: from, Layout: rows.Layout{Name: l.name, Count: l.count}, Text: c.traits().text,
+		Weigh: weigh, LastRound: strategy == lossscale.LastRound}
 	if c.Echo == 0 {
 		o.Observations = nil
 	}

@@ -19,8 +19,8 @@ type Metrics struct {
 	Total  int
 	Values map[string]float64
 	// Over is how many things each mean is taken over, by its key, or by the part
-	// before its slash: episodes, tokens, calls, seconds. A key that is not here is of
-	// the step itself.
+	// before its slash: episodes, tokens (each as often as it weighs), calls, seconds. A key
+	// that is not here is of the step itself.
 	Over map[string]float64
 }
 
@@ -40,9 +40,9 @@ type metrics struct {
 	actions, sequences                               int  // in the loss and its counts
 	bySequence                                       bool // the loss is a mean over trajectories, not tokens
 	loss, kl, entropy, refKL                         float64
-	clipped, dual                                    int  // tokens
-	klTokens                                         int  // of which the log-prob before the update is known
-	policy                                           bool // the policy's loss was computed
+	clipped, dual                                    int     // tokens
+	weight, klWeight                                 float64 // of the tokens that were computed; of those whose old log-prob is known
+	policy                                           bool    // the policy's loss was computed
 	ceLoss                                           float64
 	ceTokens                                         int
 	correction                                       []float64 // off-policy weights
@@ -56,8 +56,11 @@ type metrics struct {
 	callErrors, callCount int
 	read, malformed       int // calls of rows that say which were malformed, and those
 	hasRef                bool
-	means                 map[string]*series // of what an algorithm measures by itself
+	means                 map[string]*mean // of what an algorithm measures by itself
 }
+
+// mean is a weighted mean in the making.
+type mean struct{ sum, weight float64 }
 
 type series struct {
 	n             int
@@ -98,6 +101,13 @@ func (m *metrics) mean(key string, v float64, n int) {
 		m.set(key, v)
 		m.Over[key] = float64(n)
 	}
+}
+
+// weightedMean sets what is a mean over things of this weight together: over their number
+// where each weighs 1.
+func (m *metrics) weightedMean(key string, sum, weight float64) {
+	m.set(key, sum/weight)
+	m.Over[key] = weight
 }
 
 func (m *metrics) share(key string, count, n int) { m.mean(key, float64(count)/float64(n), n) }
@@ -152,10 +162,11 @@ func (m *metrics) withoutRewards() {
 	})
 }
 
-// token counts one trained token: its weighted loss, and kl = old − lp, NaN where old
-// is not known.
-func (m *metrics) token(loss float64, clipped, dual bool, kl, entropy float64) {
+// token counts one trained token: its weighted loss, kl = old − lp, NaN where old is not
+// known, its entropy, and what it weighs by itself.
+func (m *metrics) token(loss float64, clipped, dual bool, kl, entropy, weight float64) {
 	m.trained++
+	m.weight += weight
 	m.loss += loss
 	if dual {
 		m.dual++
@@ -163,11 +174,11 @@ func (m *metrics) token(loss float64, clipped, dual bool, kl, entropy float64) {
 		m.clipped++
 	}
 	if !math.IsNaN(kl) {
-		m.klTokens++
-		m.kl += kl
+		m.klWeight += weight
+		m.kl += weight * kl
 		m.ratio.add(math.Exp(-kl))
 	}
-	m.entropy += entropy
+	m.entropy += weight * entropy
 }
 
 // crossEntropy adds an observation token's weighted loss.
@@ -191,14 +202,18 @@ func (m *metrics) toReference(kl float64) { m.refKL, m.hasRef = m.refKL+kl, true
 func (m *metrics) packed(n int) { m.packedTokens += n }
 
 // add counts one measurement of a number whose mean over the step is shown.
-func (m *metrics) add(key string, x float64) {
+func (m *metrics) add(key string, x float64) { m.weigh(key, x, 1) }
+
+// weigh is add of a measurement that counts as much as weight says in that mean.
+func (m *metrics) weigh(key string, x, weight float64) {
 	if m.means == nil {
-		m.means = map[string]*series{}
+		m.means = map[string]*mean{}
 	}
 	if m.means[key] == nil {
-		m.means[key] = &series{}
+		m.means[key] = &mean{}
 	}
-	m.means[key].add(x)
+	m.means[key].sum += weight * x
+	m.means[key].weight += weight
 }
 
 // lossOver is what the loss is a mean over.
@@ -214,7 +229,7 @@ func (m *metrics) finish() Metrics {
 		defer m.withoutRewards()
 	}
 	for key, s := range m.means {
-		m.mean(key, s.sum/float64(s.n), s.n)
+		m.weightedMean(key, s.sum, s.weight)
 	}
 	m.stats("critic/score", m.score)
 	m.stats("staleness", m.stale)
@@ -240,15 +255,14 @@ func (m *metrics) finish() Metrics {
 	if m.score.n > 0 {
 		m.share("observation_token_share", m.observed, m.tokens+m.observed)
 	}
-	if n := m.trained; n > 0 {
-		p := float64(n)
+	if m.trained > 0 {
 		m.mean("actor/pg_loss", m.loss, m.lossOver())
 		// Tokens that are not computed have no advantage, and are not clipped.
 		m.share("actor/pg_clipfrac", m.clipped, m.actions)
 		m.share("actor/pg_clipfrac_lower", m.dual, m.actions)
-		m.mean("actor/entropy", m.entropy/p, n)
-		if m.klTokens > 0 {
-			m.mean("actor/ppo_kl", m.kl/float64(m.klTokens), m.klTokens)
+		m.weightedMean("actor/entropy", m.entropy, m.weight)
+		if m.klWeight > 0 {
+			m.weightedMean("actor/ppo_kl", m.kl, m.klWeight)
 			m.set("actor/ratio/min", m.ratio.min)
 			m.set("actor/ratio/max", m.ratio.max)
 		}

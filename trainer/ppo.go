@@ -191,7 +191,8 @@ func (p *PPO) stepCritic(at stepNumbers, m *metrics) error {
 	return nil
 }
 
-// valueLoss is the derivative of coef·Σ w·½·max((V−R)², (clip(V, V_old±ε)−R)²).
+// valueLoss is the derivative of coef·Σ w·a·½·max((V−R)², (clip(V, V_old±ε)−R)²), w the
+// aggregation's weight and a the action's own.
 func (p *PPO) valueLoss(mb store.MicroBatch, n counts, o policy.Outputs, coef float64, m *metrics) (policy.Gradients, error) {
 	c := p.t.Config
 	var g policy.Gradients
@@ -208,8 +209,9 @@ func (p *PPO) valueLoss(mb store.MicroBatch, n counts, o policy.Outputs, coef fl
 			for t, rl := range x.ActionWeight {
 				if rl > 0 {
 					l, d, clipped := algo.Value(part.Values[t], x.Values[t], x.Returns[t], c.ValueClip)
-					dv[t] = coef * w * d
-					m.value(w*l, part.Values[t], x.Returns[t], clipped)
+					wt := w * rl
+					dv[t] = coef * wt * d
+					m.value(wt*l, part.Values[t], x.Returns[t], clipped)
 				}
 			}
 		}

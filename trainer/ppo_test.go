@@ -9,6 +9,7 @@ import (
 	"strings"
 	"testing"
 
+	"agentcli/lossscale"
 	"agentcli/trainer/algo"
 	"agentcli/trainer/episode"
 	"agentcli/trainer/rows"
@@ -247,7 +248,7 @@ func TestKLInTheRewardLowersTheAdvantageOfWhatStrays(t *testing.T) {
 }
 
 func TestLossScaleChoosesTheActions(t *testing.T) {
-	spell := func(scale episode.LossScale, change func(*episode.Episode)) string {
+	spell := func(scale string, change func(*episode.Episode)) string {
 		e, f := attempt("g", 1, "abCDddEF"), attempt("g", 0, "abC")
 		e.LastRound = 6
 		f.LastRound = 2
@@ -265,13 +266,13 @@ func TestLossScaleChoosesTheActions(t *testing.T) {
 		}
 		return out
 	}
-	for scale, want := range map[episode.LossScale]string{episode.ScaleDefault: "cdef", episode.ScaleLastRound: "ef",
-		episode.ScaleAll: "cdddef"} {
+	for scale, want := range map[string]string{lossscale.Default: "cdef", lossscale.LastRound: "ef",
+		lossscale.All: "cdddef"} {
 		if got := spell(scale, nil); got != want {
 			t.Errorf("%s trains on %q, want %q", scale, got, want)
 		}
 	}
-	if got := spell(episode.ScaleLastRound, func(e *episode.Episode) { e.LastRound = -1 }); got != "cdef" {
+	if got := spell(lossscale.LastRound, func(e *episode.Episode) { e.LastRound = -1 }); got != "cdef" {
 		t.Errorf("a file that does not say where the last reply begins: %q", got)
 	}
 }
@@ -329,7 +330,7 @@ func TestStepRewardsAndTheScoreAddUp(t *testing.T) {
 	e := attempt("g", 2, "abCDddEFdd", "abG")
 	e.StepRewards = []episode.StepReward{{Sequence: 0, Token: 3, Reward: .5}, {Sequence: 0, Token: 9, Reward: .25},
 		{Sequence: 1, Token: 1, Reward: 9}}
-	e.LayOut(episode.TokenSelection{Scale: episode.ScaleDefault, Echo: true})
+	e.LayOut(episode.TokenSelection{Strategy: lossscale.Default, Echo: true})
 	e.PlaceRewards(2)
 	var got []float64
 	e.EachAction(func(_ int, x *episode.TokenStream, t int) { got = append(got, x.Rewards[t]) })

@@ -4,6 +4,7 @@ import (
 	"fmt"
 
 	"agentcli/internal/setting"
+	"agentcli/lossscale"
 	"agentcli/trainer/algo"
 	"agentcli/trainer/episode"
 	"agentcli/trainer/rows"
@@ -31,6 +32,7 @@ type traits struct {
 	reference  bool          // its loss always has the reference's log-probs, whatever --kl-coef
 	jointly    bool          // its loss ties several sequences together: a step is in memory as a whole
 	scoreHead  bool          // what it trains is a head that scores a conversation
+	prompts    bool          // with lossscale.All it learns prompts too
 	aggregated bool          // its loss is aggregated as Config.Aggregation says
 	text       rows.TextKind // the rows of text that it takes beside trajectories
 	flags      []string      // that no other kind of algorithm takes
@@ -46,7 +48,7 @@ func init() { // for the algorithms read the registry
 		{name: AlgoGRPO, algorithm: newGRPO, aggregated: true},
 		{name: AlgoPPO, algorithm: func(t *Trainer) algorithm { return &PPO{newPolicyGradient(t)} }, aggregated: true, critic: true},
 		{name: AlgoSFT, algorithm: func(t *Trainer) algorithm { return &SFT{supervised: supervised{t}} }, aggregated: true,
-			supervised: true, text: rows.TextReplies},
+			supervised: true, prompts: true, text: rows.TextReplies},
 		{name: AlgoDPO, algorithm: func(t *Trainer) algorithm { return &DPO{supervised{t}} },
 			supervised: true, pairs: true, reference: true, jointly: true, text: rows.TextPairs,
 			flags: []string{"dpo-beta", "dpo-loss", "label-smoothing"}},
@@ -121,10 +123,12 @@ func withCritic() string {
 
 // layout is that of the algorithm.
 func (c Config) layout() layout {
-	l := layout{own: c.traits().layOut, tokens: episode.TokenSelection{Scale: c.LossScale, Echo: c.Echo > 0}}
+	strategy, _ := lossscale.Split(c.LossScale)
+	l := layout{own: c.traits().layOut,
+		tokens: episode.TokenSelection{Strategy: strategy, Prompts: c.traits().prompts, Echo: c.Echo > 0}}
 	if l.own != nil {
 		l.name = c.Algo + " "
 	}
-	l.name += fmt.Sprintf("%s echo=%t", l.tokens.Scale, l.tokens.Echo)
+	l.name += fmt.Sprintf("%s prompts=%t echo=%t", l.tokens.Strategy, l.tokens.Prompts, l.tokens.Echo)
 	return l
 }

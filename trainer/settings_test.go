@@ -9,6 +9,7 @@ import (
 	"slices"
 	"testing"
 
+	"agentcli/lossscale"
 	"agentcli/parquet/parquettest"
 	"agentcli/policy"
 	"agentcli/trainer/algo"
@@ -141,8 +142,8 @@ func TestStepsOfAFileSayWhereRewardsAndTheLastRoundAre(t *testing.T) {
 		}),
 		row("a#1", "a", number(0), nil))
 	for _, disk := range []bool{false, true} {
-		for scale, want := range map[episode.LossScale][]float64{episode.ScaleDefault: {0, .5, 0, .25, 0, 1.25},
-			episode.ScaleLastRound: {.75, 1.25}} {
+		for scale, want := range map[string][]float64{lossscale.Default: {0, .5, 0, .25, 0, 1.25},
+			lossscale.LastRound: {.75, 1.25}} {
 			c := config()
 			c.LossScale = scale
 			d, err := LoadFor(t.Context(), []string{f}, c, rows.Sources{OnDisk: disk})

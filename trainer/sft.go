@@ -49,8 +49,8 @@ func (f *SFT) loss(n counts, total *float64, g *policy.Gradients, m *metrics) fu
 		for t, a := range it.Stream().ActionWeight {
 			g.Logprobs = append(g.Logprobs, -w*a)
 			*total -= w * a * part.Logprobs[t]
-			m.add("train/nll", -part.Logprobs[t])
-			m.add("train/entropy", part.Entropy[t])
+			m.weigh("train/nll", -part.Logprobs[t], a)
+			m.weigh("train/entropy", part.Entropy[t], a)
 		}
 		return nil
 	}

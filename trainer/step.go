@@ -335,7 +335,7 @@ var errKLExceeded = setting.Errorf("the policy is further from the old one than 
 // klExceeded is errKLExceeded where the policy has moved further from the old one than
 // target (--target-kl) allows: 1½ times it, looked at before the step is taken (Spinning Up's PPO).
 func klExceeded(target float64, m *metrics) error {
-	if target > 0 && m.klTokens > 0 && m.kl/float64(m.klTokens) > 1.5*target {
+	if target > 0 && m.klWeight > 0 && m.kl/m.klWeight > 1.5*target {
 		m.set("actor/early_stop", 1)
 		return errKLExceeded
 	}

@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"agentcli/internal/setting/settingtest"
+	"agentcli/lossscale"
 	"agentcli/policy"
 	"agentcli/trainer/algo"
 	"agentcli/trainer/episode"
@@ -50,7 +51,7 @@ func text() *rows.Data {
 			for j := range w {
 				w[j] = []float64{0, .5, 3}[(i+j)%3]
 			}
-			e.Weights = [][]float64{w}
+			e.Sequences[0].Weights = w
 		}
 		d.Episodes = append(d.Episodes, e)
 	}
@@ -58,7 +59,7 @@ func text() *rows.Data {
 }
 
 // preferences are three prompts, one of them with three replies and so two pairs of
-// which one reply is common, and one with a margin and two sequences.
+// which one reply is common, and one with a margin and two sequences; two replies have weights.
 func preferences() *rows.Data {
 	d := &rows.Data{}
 	add := func(group string, texts ...string) *episode.Episode {
@@ -69,6 +70,7 @@ func preferences() *rows.Data {
 	a, b, c := add("one", "abcDEfghIJ"), add("one", "abcDFFE"), add("one", "abcJ")
 	x, y := add("two", "abdEFG", "abdhhCA"), add("two", "abdEEeeF")
 	p, q := add("three", "hGghFe"), add("three", "hhABC")
+	weigh([]*episode.Episode{b, x}, func(n int) float64 { return []float64{1, 3, 0, .5}[n%4] })
 	d.Pairs = []rows.Pair{{Chosen: a, Rejected: b}, {Chosen: a, Rejected: c, Margin: .5},
 		{Chosen: x, Rejected: y, Margin: .25}, {Chosen: p, Rejected: q}}
 	return d
@@ -95,12 +97,16 @@ func judged() *rows.Data {
 
 func logsigmoid(x float64) float64 { return -math.Log(1 + math.Exp(-x)) }
 
-// replyLP is the log-prob of what was sampled in an episode.
+// replyLP is the log-prob of what was sampled in an episode, each token's as often as it weighs.
 func replyLP(model *bigram, e *episode.Episode) (sum float64, n int) {
 	for _, s := range e.Sequences {
 		for t := range s.TokenIDs {
-			if s.LossMask[t] {
-				sum += model.row(s.TokenIDs[t-1])[s.TokenIDs[t]]
+			w := 1.
+			if s.Weights != nil {
+				w = s.Weights[t]
+			}
+			if s.LossMask[t] && w > 0 {
+				sum += w * model.row(s.TokenIDs[t-1])[s.TokenIDs[t]]
 				n++
 			}
 		}
@@ -114,11 +120,11 @@ func lossWritten(model, ref *bigram, c Config, d *rows.Data) float64 {
 	switch c.Algo {
 	case AlgoSFT:
 		for _, e := range d.Episodes {
-			for i, s := range e.Sequences {
+			for _, s := range e.Sequences {
 				for t := range s.TokenIDs {
 					w := 1.0
-					if e.Weights != nil {
-						w = e.Weights[i][t]
+					if s.Weights != nil {
+						w = s.Weights[t]
 					}
 					if s.LossMask[t] && w > 0 {
 						l -= w * model.row(s.TokenIDs[t-1])[s.TokenIDs[t]]
@@ -282,9 +288,9 @@ func TestNeitherPromptsNorObservationsAreLearned(t *testing.T) {
 		learn(t, model, v.c, d, func(s *Trainer) { s.Ref = newBigram(vocab, 8) })
 		trained := map[int32]bool{} // contexts of tokens that were said
 		for _, e := range d.Episodes {
-			for i, s := range e.Sequences {
+			for _, s := range e.Sequences {
 				for j := range s.TokenIDs {
-					if s.LossMask[j] && (e.Weights == nil || e.Weights[i][j] > 0) {
+					if s.LossMask[j] && (s.Weights == nil || s.Weights[j] > 0) {
 						trained[s.TokenIDs[j-1]] = true
 					}
 				}
@@ -491,7 +497,7 @@ func TestLastRoundAndAggregationOfSFT(t *testing.T) {
 	long := attempt("y", 0, "aBBBBBB")
 	long.LastRound = 1
 	c := supervisedConfig(AlgoSFT)
-	c.LossScale, c.Aggregation = episode.ScaleLastRound, algo.SeqMeanTokenMean
+	c.LossScale, c.Aggregation = lossscale.LastRound, algo.SeqMeanTokenMean
 	model := student(c)
 	m := learn(t, model, c, &rows.Data{Episodes: []*episode.Episode{e, long}})
 	b := newBigram(vocab, 3)
@@ -547,5 +553,22 @@ func TestAPlanCountsWhatTheAlgorithmComputes(t *testing.T) {
 	}
 	if sft, dpo := plan(AlgoSFT), plan(AlgoDPO); sft.Actions <= dpo.Actions || sft.Episodes != len(corpus()) {
 		t.Errorf("sft trains on %d tokens of %d rows, dpo on %d", sft.Actions, sft.Episodes, dpo.Actions)
+	}
+}
+
+// As in ms-swift, all of a conversation; what a later sequence repeats is learned once.
+func TestSFTOnAllLearnsPromptsToo(t *testing.T) {
+	run := func(scale string, texts ...string) []float64 {
+		c := config()
+		c.Algo, c.LossScale = AlgoSFT, scale
+		model := newBigram(vocab, 1)
+		learn(t, model, c, &rows.Data{Episodes: []*episode.Episode{attempt("a", 0, texts...)}})
+		return model.steps[0]
+	}
+	if d := gap(run(lossscale.All, "abcDefG"), run(lossscale.Default, "aBCDEFG")); d != 0 {
+		t.Errorf("the gradient is %v off that of all tokens but the first", d)
+	}
+	if d := gap(run(lossscale.All, "abcDe", "abcdeFg"), run(lossscale.Default, "aBCDE", "abcdeFG")); d != 0 {
+		t.Errorf("with a prefix in common the gradient is %v off", d)
 	}
 }

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"testing"
 
+	"agentcli/lossscale"
 	"agentcli/trainer/algo"
 	"agentcli/trainer/episode"
 	"agentcli/trainer/rows"
@@ -45,7 +46,7 @@ var changes = map[string]func(*Config){
 	"overlong-factor": func(c *Config) { c.OverlongFactor = .5 },
 	"aggregation":     func(c *Config) { c.Aggregation = algo.SeqMeanTokenSum },
 	"max-length":      func(c *Config) { c.MaxLength = 31 },
-	"loss-scale":      func(c *Config) { c.LossScale = episode.ScaleLastRound },
+	"loss-scale":      func(c *Config) { c.LossScale = lossscale.LastRound },
 	"clip-low":        func(c *Config) { c.Clip.Low = .01 },
 	"clip-high":       func(c *Config) { c.Clip.High = .01 },
 	"clip-dual":       func(c *Config) { c.Clip.Dual = 1.01 },

@@ -138,6 +138,10 @@ type Trajectory struct {
 	Verdict        string `json:"verdict,omitempty"`
 	ExtractionRule string `json:"extraction_rule,omitempty"`
 
+	// Branches are further trajectories of the same attempt, until the engine hands them on:
+	// each is a row of its own.
+	Branches []*Trajectory `json:"branches,omitempty"`
+
 	Termination Termination `json:"termination"`
 	Error       string      `json:"error,omitempty"`
 

@@ -3,6 +3,7 @@ package data
 import (
 	"context"
 	"crypto/sha256"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -46,20 +47,20 @@ func TestVerifyFindsWhatIsWrong(t *testing.T) {
 		{"a row that is cut off", `{"question":"Q?","answer":"1"}` + "\n" + `{"question":`, 1},
 		{"no rows", "", 1},
 	} {
-		r, err := Verify(context.Background(), write(t, "a.jsonl", x.rows), "")
+		r, err := Verify(context.Background(), write(t, "a.jsonl", x.rows), "", Checks{})
 		if err != nil || len(r.Faults) != x.faults {
 			t.Errorf("%s: %+v, %v", x.what, r, err)
 		}
 	}
 	for _, name := range []string{"arith", "largest"} {
-		if r, err := Verify(context.Background(), name, ""); err != nil || len(r.Faults) > 0 || r.Rows != generatedRows || !r.Pinned {
+		if r, err := Verify(context.Background(), name, "", Checks{}); err != nil || len(r.Faults) > 0 || r.Rows != generatedRows || !r.Pinned {
 			t.Errorf("%s: %+v, %v", name, r, err)
 		}
 	}
-	if r, err := Verify(context.Background(), "gsm8k", ""); err != nil || !r.Missing || r.Split != "test" {
+	if r, err := Verify(context.Background(), "gsm8k", "", Checks{}); err != nil || !r.Missing || r.Split != "test" {
 		t.Errorf("%+v, %v", r, err)
 	}
-	if _, err := Verify(context.Background(), "nosuch", ""); err == nil {
+	if _, err := Verify(context.Background(), "nosuch", "", Checks{}); err == nil {
 		t.Error("a name that is not there was verified")
 	}
 }
@@ -85,7 +86,8 @@ func TestVerifyComparesSumsAndNumbers(t *testing.T) {
 		n, faults, matched int
 	}{{"all right", right, 1, 0, 1}, {"another sum", strings.Repeat("ab", 32), 1, 1, 0}, {"another number of rows", right, 2, 1, 1}} {
 		entry(x.sum, x.n)
-		if r, err := Verify(context.Background(), "mine", ""); err != nil || len(r.Faults) != x.faults || r.Sums != x.matched || r.Rows != 1 {
+		r, err := Verify(context.Background(), "mine", "", Checks{})
+		if err != nil || len(r.Faults) != x.faults || r.Sums != x.matched || r.Rows != 1 {
 			t.Errorf("%s: %+v, %v", x.what, r, err)
 		}
 	}
@@ -159,5 +161,72 @@ func TestOverlapOfManyRowsIsExact(t *testing.T) {
 	}
 	if !slices.Equal(got, planted) || o.RowsB != 100_000 {
 		t.Errorf("%d matches, want %d: %.200v", len(got), len(planted), got)
+	}
+}
+
+// Every row that cannot be a task is reported, and those behind it are read.
+func TestVerifyGoesOnBehindBadRows(t *testing.T) {
+	t.Setenv("XDG_CACHE_HOME", t.TempDir())
+	var rows strings.Builder
+	for i := range 40 {
+		kinds := []string{`{"question":"Q?","answer":"1"}`, `{"question":`, `{"answer":"1"}`, `{"question":"Q?","answer":"}{"}`}
+		rows.WriteString(kinds[i%4] + "\n")
+	}
+	r, err := Verify(t.Context(), write(t, "a.jsonl", rows.String()), "", Checks{})
+	if err != nil || r.Rows != 20 || r.Bad != 20 || len(r.Faults) != maxFaults || len(r.Faults)+r.More != 30 {
+		t.Errorf("%+v, %v", r, err)
+	}
+}
+
+// An imported copy of a benchmark has as many rows as the benchmark, whatever its repository
+// calls the split.
+func TestVerifyCountsTheRowsOfAnImportedCopy(t *testing.T) {
+	cache := t.TempDir()
+	t.Setenv("XDG_CACHE_HOME", cache)
+	path := write(t, "a.jsonl", `{"question":"Q?","answer":"1"}`+"\n")
+	if _, _, err := datasets.Import(t.Context(), "aime2024", path, datasets.Options{}); err != nil {
+		t.Fatal(err)
+	}
+	if r, err := Verify(t.Context(), "aime2024", "test", Checks{}); err != nil || r.Rows != 1 || len(r.Faults) != 1 {
+		t.Errorf("%+v, %v", r, err)
+	}
+}
+
+// A local file is pinned by the hash that its entry has, and not without.
+func TestALocalFileWithoutAHashIsNotPinned(t *testing.T) {
+	t.Setenv("XDG_CACHE_HOME", t.TempDir())
+	const row = `{"question":"Q?","answer":"1"}` + "\n"
+	path := write(t, "rows.jsonl", row)
+	entry := filepath.Join(filepath.Dir(path), "mine.yaml")
+	for files, pinned := range map[string]bool{
+		"files: [rows.jsonl]": false,
+		fmt.Sprintf("files: [rows.jsonl], sha256: {rows.jsonl: %x}", sha256.Sum256([]byte(row))): true,
+	} {
+		if err := os.WriteFile(entry, []byte("name: mine\nsplits: {test: {"+files+"}}\n"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if r, err := Verify(t.Context(), entry, "", Checks{}); err != nil || r.Pinned != pinned || !r.Local {
+			t.Errorf("%s: %+v, %v", files, r, err)
+		}
+	}
+	if r, err := Verify(t.Context(), path, "", Checks{}); err != nil || r.Pinned || !r.Local {
+		t.Errorf("%+v, %v", r, err)
+	}
+}
+
+// The names that the checks know are looked up in the entry and in the rows, and the gold
+// answers are graded with the entry's options.
+func TestVerifyChecksNamesAndOptions(t *testing.T) {
+	t.Setenv("XDG_CACHE_HOME", t.TempDir())
+	path := write(t, "rows.jsonl", `{"question":"Q?","answer":"1","env":"nosuch"}`+"\n"+`{"question":"Q?","answer":"0.334"}`+"\n")
+	entry := filepath.Join(filepath.Dir(path), "mine.yaml")
+	text := "name: mine\nsplits: {test: {files: [rows.jsonl]}}\nreward: em\noptions: {strict: true}\n"
+	if err := os.WriteFile(entry, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	checks := Checks{Envs: []string{"tool"}, Entry: func(e registry.Entry) []error { return []error{errors.New("of " + e.Name)} }}
+	r, err := Verify(t.Context(), entry, "", checks)
+	if err != nil || r.Bad != 1 || r.Rows != 1 || len(r.Faults) != 2 || !strings.Contains(r.Faults[0], "of mine") {
+		t.Errorf("%+v, %v", r, err)
 	}
 }

@@ -1,6 +1,7 @@
 package data
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -9,6 +10,7 @@ import (
 	"agentcli/datasets"
 	"agentcli/datasets/registry"
 	"agentcli/hub"
+	"agentcli/internal/malformed"
 	"agentcli/internal/text"
 	"agentcli/rewards"
 	"agentcli/traj"
@@ -19,9 +21,13 @@ type Report struct {
 	Name   string `json:"name"`
 	Split  string `json:"split"`
 	Reward string `json:"reward,omitempty"`
-	Rows   int    `json:"rows"`
-	Pinned bool   `json:"pinned"` // to a commit, or the rows are files of the user's
-	Sums   int    `json:"sums"`   // files whose hash was compared with one that is known
+	Rows   int    `json:"rows"`               // that are tasks
+	Bad    int    `json:"bad_rows,omitempty"` // that cannot be
+	// Pinned: the rows cannot change unnoticed. They are of a commit or of a generator, or
+	// the entry has the hash of each file.
+	Pinned bool `json:"pinned"`
+	Local  bool `json:"local,omitempty"` // rows are in files of the user's
+	Sums   int  `json:"sums"`            // files whose hash was compared with one that is known
 	// Faults are what is wrong, at most maxFaults of them; More is how many there are beside.
 	Faults []string `json:"faults"`
 	More   int      `json:"more_faults,omitempty"`
@@ -29,7 +35,7 @@ type Report struct {
 	Missing bool `json:"missing,omitempty"`
 }
 
-// maxFaults is how many faults of a split are told.
+// maxFaults is how many faults of a split are listed.
 const maxFaults = 10
 
 // ErrFaults is of a dataset that has faults, or is not on this machine.
@@ -43,18 +49,30 @@ func (r *Report) add(format string, args ...any) {
 	r.Faults = append(r.Faults, text.OneLine(fmt.Sprintf(format, args...)))
 }
 
-// Verify reads every row of a split and checks the files' hashes, the number of rows, the
-// ids, and whether the gold answers can be graded. "" is the split that the dataset is
-// measured on. An error means that it could not look; what is wrong with the dataset is in
+// Checks are what Verify is to know of the program.
+type Checks struct {
+	Envs   []string                     // environments that a row may name; nil: any
+	Entry  func(registry.Entry) []error // what is wrong with the names in an entry; nil: they are not checked
+	Notice func(string)                 // what people should know; may be nil
+}
+
+// Verify reads every row of a split and checks the entry, the files' hashes, the number of
+// rows, the ids, and whether the gold answers can be graded. "" is the split that the dataset
+// is measured on. An error means that it could not look; what is wrong with the dataset is in
 // the report.
-func Verify(ctx context.Context, name, split string) (Report, error) {
+func Verify(ctx context.Context, name, split string, c Checks) (Report, error) {
 	e, err := datasets.EntryNamed(name)
 	if err != nil {
 		return Report{}, err
 	}
-	r := Report{Name: name, Split: split, Pinned: e == nil || e.Pinned(), Faults: []string{}}
+	r := Report{Name: name, Split: split, Pinned: e != nil && e.Pinned(), Local: e == nil, Faults: []string{}}
+	if e != nil && c.Entry != nil {
+		for _, fault := range c.Entry(*e) {
+			r.add("%v", &malformed.Error{Path: e.Path, Err: fault})
+		}
+	}
 	if e != nil && e.Generator != "" {
-		return r, verifyGenerated(ctx, &r)
+		return r, verifyGenerated(ctx, &r, c.Notice)
 	}
 	files, err := datasets.LocalFiles(ctx, name, datasets.Options{Split: split})
 	if err != nil {
@@ -67,15 +85,14 @@ func Verify(ctx context.Context, name, split string) (Report, error) {
 		r.Missing = true
 		return r, nil
 	}
+	r.locate(files)
 	for _, f := range files {
-		if _, fetched := hub.InRepository(f.Path); !fetched {
-			r.Pinned = true // the rows are files of the user's
-		}
 		if err := r.verifyFile(ctx, f); err != nil {
 			return r, err
 		}
 	}
-	d, err := datasets.Open(ctx, name, datasets.Options{Split: split, Offline: true, Ahead: true, ObjectAnswers: rewards.TakesObjects})
+	d, err := datasets.Open(ctx, name, datasets.Options{Split: split, Offline: true, Ahead: true, ObjectAnswers: rewards.TakesObjects,
+		Notice: c.Notice, Envs: c.Envs, BadRow: func(err error) { r.Bad++; r.add("%v", err) }})
 	if err != nil {
 		if ctx.Err() != nil || errors.Is(err, datasets.ErrUnknown) {
 			return r, err
@@ -93,19 +110,32 @@ func Verify(ctx context.Context, name, split string) (Report, error) {
 	return r, nil
 }
 
+// locate notes whether the rows are in files of the user's.
+func (r *Report) locate(files []datasets.LocalFile) {
+	for _, f := range files {
+		if _, fetched := hub.InRepository(f.Path); fetched {
+			continue
+		}
+		if !r.Local {
+			r.Local, r.Pinned = true, true
+		}
+		r.Pinned = r.Pinned && f.SHA256 != ""
+	}
+}
+
 // expected is how many rows an entry says; 0: it does not say.
 func expected(e *registry.Entry, split string) int {
 	if e == nil {
 		return 0
 	}
-	return e.SplitNamed(split).Problems
+	return cmp.Or(e.SplitNamed(split).Problems, e.Splits[split].Problems) // an imported copy has the role's name
 }
 
 // generatedRows is how many problems of a generated dataset are looked at.
 const generatedRows = 1000
 
-func verifyGenerated(ctx context.Context, r *Report) error {
-	d, err := datasets.Open(ctx, r.Name, datasets.Options{Split: r.Split, ObjectAnswers: rewards.TakesObjects})
+func verifyGenerated(ctx context.Context, r *Report, notice func(string)) error {
+	d, err := datasets.Open(ctx, r.Name, datasets.Options{Split: r.Split, Notice: notice, ObjectAnswers: rewards.TakesObjects})
 	if err != nil {
 		return err
 	}
@@ -142,7 +172,11 @@ func (r *Report) verifyFile(ctx context.Context, f datasets.LocalFile) error {
 
 // verifyRows reads the rows, at most so many where limit is not 0.
 func (r *Report) verifyRows(ctx context.Context, d *datasets.Dataset, limit int) error {
-	scorer := rewards.NewScorer(func(t *traj.Trajectory) string { return t.Task.Reward }, rewards.Options{})
+	options, err := rewards.OptionsOf(d.Options)
+	if err != nil {
+		options = rewards.Options{} // the check of the entry says what is wrong
+	}
+	scorer := rewards.NewScorer(func(t *traj.Trajectory) string { return t.Task.Reward }, options)
 	defer scorer.Close()
 	for task, err := range d.Tasks(ctx) {
 		if ctx.Err() != nil {
@@ -169,18 +203,17 @@ var asReply = map[string]func(string) string{
 	"math":   func(gold string) string { return `\boxed{` + gold + `}` },
 	"choice": func(gold string) string { return "Answer: " + gold },
 	"exact":  func(gold string) string { return gold },
-	"em":     func(gold string) string { return gold },
-	"f1":     func(gold string) string { return gold },
-	"subem":  func(gold string) string { return gold },
+	"em":     answerTags,
+	"f1":     answerTags,
+	"subem":  answerTags,
 }
+
+func answerTags(gold string) string { return "<answer>" + gold + "</answer>" }
 
 // gradable says why a task cannot be graded; "": it can.
 func gradable(ctx context.Context, scorer *rewards.Scorer, task traj.Task) string {
-	if task.Reward == "" || rewards.External(task.Reward) {
-		return ""
-	}
-	if !rewards.Known(task.Reward) {
-		return fmt.Sprintf("there is no reward %q; the rewards are %s", task.Reward, strings.Join(rewards.Names(), ", "))
+	if task.Reward == "" || !rewards.Known(task.Reward) || rewards.External(task.Reward) {
+		return "" // the check of the entry says that there is no such reward
 	}
 	if len(task.Answers) == 0 || strings.TrimSpace(strings.Join(task.Answers, "")) == "" {
 		if !rewards.NeedsAnswers(task.Reward, rewards.Options{}) {

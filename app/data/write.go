@@ -11,26 +11,41 @@ import (
 	"agentcli/app/report"
 	"agentcli/datasets"
 	"agentcli/internal/exit"
+	"agentcli/internal/malformed"
 	"agentcli/internal/setting"
 	"agentcli/internal/text"
 	"agentcli/rewards"
 )
 
-// WriteVerified verifies the named datasets, or all that are on this machine, and writes
-// what it found as a table or as JSON. ErrFaults is in its error where something is wrong.
-func WriteVerified(ctx context.Context, names []string, split string, asJSON bool, s console.Streams) error {
+// VerifyOptions say what is verified.
+type VerifyOptions struct {
+	Names  []string // none: all that are on this machine
+	Split  string   // "": each that is here
+	JSON   bool
+	Checks Checks // without Notice
+}
+
+// WriteVerified verifies datasets and writes what it found as a table or as JSON. ErrFaults
+// is in its error where something is wrong.
+func WriteVerified(ctx context.Context, o VerifyOptions, s console.Streams) error {
+	o.Checks.Notice = s.Say
+	reports := []Report{}
+	names := o.Names
 	if len(names) == 0 {
-		for _, in := range datasets.List("", func(err error) { s.Say("left out: " + text.Line(err)) }) {
+		for _, in := range datasets.List("", func(name string, err error) { reports = append(reports, unreadable(name, err)) }) {
 			if in.Local && in.Kind != "generated" {
 				names = append(names, in.Name)
 			}
 		}
 	}
-	reports := []Report{}
 	for _, name := range names {
-		splits := []string{split}
-		if split == "" {
+		splits := []string{o.Split}
+		if o.Split == "" {
 			have, err := datasets.SplitsHere(ctx, name, datasets.Options{})
+			if entry := (*malformed.Error)(nil); errors.As(err, &entry) {
+				reports = append(reports, unreadable(name, err))
+				continue
+			}
 			if err != nil {
 				return err
 			}
@@ -39,7 +54,7 @@ func WriteVerified(ctx context.Context, names []string, split string, asJSON boo
 			}
 		}
 		for _, one := range splits {
-			r, err := Verify(ctx, name, one)
+			r, err := Verify(ctx, name, one, o.Checks)
 			if err != nil {
 				return err
 			}
@@ -52,13 +67,20 @@ func WriteVerified(ctx context.Context, names []string, split string, asJSON boo
 			bad++
 		}
 	}
-	if err := writeReports(reports, asJSON, s); err != nil {
+	if err := writeReports(reports, o.JSON, s); err != nil {
 		return err
 	}
 	if bad > 0 {
 		return fmt.Errorf("%d of %s: %w", bad, text.Plural(len(reports), "split"), ErrFaults)
 	}
 	return nil
+}
+
+// unreadable reports a dataset whose entry cannot be read.
+func unreadable(name string, err error) Report {
+	r := Report{Name: name, Local: true}
+	r.add("%v", err)
+	return r
 }
 
 func writeReports(reports []Report, asJSON bool, s console.Streams) error {
@@ -73,10 +95,16 @@ func writeReports(reports []Report, asJSON bool, s console.Streams) error {
 			result = fmt.Sprintf("not here: %s %s", setting.Name("datasets.Pull"), text.ShellWord(r.Name))
 		case n > 0:
 			result = text.Plural(n, "fault")
+			if r.Bad > 0 {
+				result += fmt.Sprintf(", %s that cannot be read", text.Plural(r.Bad, "row"))
+			}
 		}
-		pinned := "yes"
-		if !r.Pinned {
-			pinned = "not pinned"
+		pinned := "not pinned"
+		switch {
+		case r.Pinned:
+			pinned = "yes"
+		case r.Local:
+			pinned = "local file"
 		}
 		rows = append(rows, []string{r.Name, r.Split, fmt.Sprint(r.Rows), fmt.Sprint(r.Sums), pinned, result})
 	}

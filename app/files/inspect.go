@@ -30,6 +30,7 @@ type InspectOptions struct {
 	JSON      bool
 	Tokens    bool
 	Tokenizer string
+	LossScale string // of a training, whose weights of tokens are shown; "": those of the file
 	Color     bool
 }
 
@@ -95,6 +96,7 @@ type fileSummary struct {
 	ToolCalls    int                `json:"tool_calls"`
 	ToolErrors   int                `json:"tool_errors"`
 	Policies     map[string]int     `json:"policies"`
+	Weights      *tokenWeights      `json:"loss_weights,omitempty"` // nil: every token weighs 1
 	Run          json.RawMessage    `json:"run,omitempty"`
 	groups       map[string][]float64
 	right        map[string][]float64
@@ -171,14 +173,27 @@ func inspectFile(ctx context.Context, r *parquet.Reader, o InspectOptions, s con
 	f := fileSummary{File: o.Path, Terminations: map[string]int{}, Policies: map[string]int{}, Turns: &spread{},
 		Tokens: map[string]*spread{"prompt": {}, "completion": {}}, Run: r.Metadata().Run,
 		groups: map[string][]float64{}, right: map[string][]float64{}}
+	weigh, err := openWeighing(o, policyPath("", r.Metadata()))
+	if err != nil {
+		return err
+	}
+	columns := []string{"id", "task_id", "group_id", "policy", "policy_version", "steps", "sequences", "reward", "correct", "termination",
+		"prompt_tokens", "completion_tokens", parquet.ColumnLossWeights}
+	if weigh.needsMessages() {
+		columns = append(columns, "messages")
+	}
+	if weigh != nil || slices.Contains(r.Columns(), parquet.ColumnLossWeights) {
+		f.Weights = &tokenWeights{}
+	}
 	seen := map[string]bool{}
-	for t, err := range r.RowsAhead(ctx, runtime.GOMAXPROCS(0), "id", "task_id", "group_id", "policy",
-		"policy_version", "steps", "sequences", "reward", "correct", "termination", "prompt_tokens", "completion_tokens") {
+	for t, err := range r.RowsAhead(ctx, runtime.GOMAXPROCS(0), columns...) {
 		if err != nil {
 			return err
 		}
+		weigh.apply(t)
 		f.add(t, seen)
 	}
+	weigh.noteUnmatched(s)
 	f.Groups = len(seen)
 	for _, s := range []*spread{f.Tokens["prompt"], f.Tokens["completion"], f.Turns} {
 		s.finish()
@@ -235,6 +250,9 @@ func (f *fileSummary) add(t *traj.Trajectory, seen map[string]bool) {
 		f.Tokens["completion"].add(t.GroupID, t.CompletionTokens)
 		f.Turns.add(t.GroupID, t.Turns())
 	}
+	if f.Weights != nil && !t.Termination.Infrastructure() {
+		f.Weights.add(t)
+	}
 	for i := range t.Steps {
 		f.ToolCalls += t.Steps[i].ToolCalls
 		f.ToolErrors += t.Steps[i].ToolErrors
@@ -255,6 +273,9 @@ func (f *fileSummary) write(out io.Writer, p console.Painter) error {
 	line("pass@1", "%s", f.Pass1)
 	line("groups with both outcomes", "%d of %d", f.MixedGroups, f.Groups)
 	line("trainable", "%s, %s", text.Plural(f.Trainable, "trajectory"), text.Plural(int(f.TrainTokens), "sampled token"))
+	if f.Weights != nil {
+		line("weights in the loss", "%s", f.Weights)
+	}
 	line("prompt tokens", "%s", f.Tokens["prompt"])
 	line("completion tokens", "%s", f.Tokens["completion"])
 	line("turns", "%s", f.Turns)

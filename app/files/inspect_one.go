@@ -10,7 +10,6 @@ import (
 
 	"agentcli/app/console"
 	"agentcli/app/report"
-	"agentcli/internal/setting"
 	"agentcli/internal/text"
 	"agentcli/model/tokenizer"
 	"agentcli/parquet"
@@ -18,6 +17,12 @@ import (
 )
 
 func inspectOne(t *traj.Trajectory, meta parquet.Metadata, o InspectOptions, s console.Streams) error {
+	weigh, err := openWeighing(o, policyPath(t.Policy, meta))
+	if err != nil {
+		return err
+	}
+	weigh.apply(t)
+	weigh.noteUnmatched(s)
 	if o.JSON {
 		if n := dropBad(t); n > 0 {
 			s.Say(fmt.Sprintf("warning: %s: %s no number (NaN or infinite), for which JSON has no word: left out",
@@ -27,13 +32,8 @@ func inspectOne(t *traj.Trajectory, meta parquet.Metadata, o InspectOptions, s c
 	}
 	var tok *tokenizer.Tokenizer
 	if o.Tokens {
-		path := o.Tokenizer
-		if path == "" {
-			path = policyPath(t, meta)
-		}
-		var err error
-		if tok, err = tokenizer.Open(path); err != nil {
-			return setting.Errorf("cannot read the tokens: %w; name the model by %s DIR", err, setting.Name("Tokenizer"))
+		if tok, err = openTokenizer(o, policyPath(t.Policy, meta)); err != nil {
+			return err
 		}
 	}
 	b := bufio.NewWriter(s.Out)
@@ -64,8 +64,8 @@ func dropBad(t *traj.Trajectory) (n int) {
 	return n + parts - len(t.RewardParts)
 }
 
-// policyPath is where the file says that its model is.
-func policyPath(t *traj.Trajectory, meta parquet.Metadata) string {
+// policyPath is where the file says that its model is, else its rows do.
+func policyPath(policy string, meta parquet.Metadata) string {
 	var run struct {
 		Model struct {
 			Name string `json:"name"`
@@ -74,7 +74,7 @@ func policyPath(t *traj.Trajectory, meta parquet.Metadata) string {
 	if json.Unmarshal(meta.Run, &run) == nil && run.Model.Name != "" {
 		return run.Model.Name
 	}
-	return t.Policy
+	return policy
 }
 
 func writeHead(b io.Writer, t *traj.Trajectory, p console.Painter) {
@@ -158,7 +158,7 @@ func writeMessages(b io.Writer, t *traj.Trajectory, p console.Painter) {
 	}
 }
 
-// trained counts the tokens of a step that the loss mask marks.
+// trained counts the tokens of a step that the loss mask marks and that weigh anything.
 func trained(t *traj.Trajectory, st traj.Step) int {
 	if st.Sequence < 0 || st.Sequence >= len(t.Sequences) {
 		return 0
@@ -166,7 +166,7 @@ func trained(t *traj.Trajectory, st traj.Step) int {
 	s := &t.Sequences[st.Sequence]
 	n := 0
 	for i := max(st.Start, 0); i < min(st.End, len(s.LossMask)); i++ {
-		if s.LossMask[i] {
+		if s.LossMask[i] && weightOf(s, i) > 0 {
 			n++
 		}
 	}
@@ -212,17 +212,22 @@ func meanLogprob(t *traj.Trajectory, st traj.Step) string {
 }
 
 // writeTokens shows the sequences as the model saw them. Without colours the
-// trained stretches stand between ⟦ and ⟧.
+// trained stretches stand between ⟦ and ⟧. A weight in the loss that is not 1 stands
+// before its stretch: ⟦2× …⟧.
 func writeTokens(b io.Writer, t *traj.Trajectory, tok *tokenizer.Tokenizer, p console.Painter) {
 	for k := range t.Sequences {
 		s := &t.Sequences[k]
-		fmt.Fprintf(b, "\n%s\n", p.Bold(fmt.Sprintf("sequence %d: %d tokens, %d trained on", k, len(s.TokenIDs), s.Sampled())))
+		fmt.Fprintf(b, "\n%s\n", p.Bold(fmt.Sprintf("sequence %d: %d tokens, %d trained on", k, len(s.TokenIDs),
+			trained(t, traj.Step{Sequence: k, End: len(s.TokenIDs)}))))
 		for i := 0; i < len(s.TokenIDs); {
 			j := i
-			for j < len(s.TokenIDs) && s.LossMask[j] == s.LossMask[i] {
+			for j < len(s.TokenIDs) && s.LossMask[j] == s.LossMask[i] && (!s.LossMask[i] || weightOf(s, j) == weightOf(s, i)) {
 				j++
 			}
 			shown := text.Harmless(tok.Decode(s.TokenIDs[i:j], false))
+			if w := weightOf(s, i); w != 1 && s.LossMask[i] {
+				shown = fmt.Sprintf("%g× %s", w, shown)
+			}
 			switch {
 			case !s.LossMask[i]:
 				shown = p.Dim(shown)

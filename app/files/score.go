@@ -133,20 +133,17 @@ func (x *scoring) grader(row string) (rewards.Reward, error) {
 type scoredRow struct {
 	scoreRow
 	score   rewards.Score
+	failed  error    // why the reward has no score for it
 	before  *bool    // whether it was correct, where the row says so
 	earlier *float64 // its reward before
 }
 
-// score puts the new score into a row's fields.
+// score puts the new score into a row's fields. Where the reward fails, the row becomes a
+// reward_error, as a trajectory of a run does.
 func (x *scoring) score(ctx context.Context, in scoreRow) (row scoredRow) {
 	row = scoredRow{scoreRow: in}
 	defer safego.Into(&row.err)
 	if row.err != nil {
-		return row
-	}
-	r, err := x.grader(row.options)
-	if err != nil {
-		row.err = err
 		return row
 	}
 	if was, ok := labelOf(row.fields["correct"]); ok {
@@ -155,11 +152,39 @@ func (x *scoring) score(ctx context.Context, in scoreRow) (row scoredRow) {
 	if was, ok := numberOf(row.fields["reward"]); ok {
 		row.earlier = &was
 	}
-	if row.attempt == nil {
-		row.fields["error"] = "has no response"
-	} else if row.score, row.err = r.Score(ctx, row.attempt); row.err != nil {
-		return row
+	if row.attempt != nil {
+		row.score, row.failed = x.ask(ctx, in)
 	}
+	switch {
+	case ctx.Err() != nil && row.failed != nil:
+		row.err = context.Cause(ctx)
+	case row.attempt == nil:
+		row.fields["error"] = "has no response"
+	case row.failed != nil:
+		row.fields["termination"], row.fields["error"] = string(traj.RewardFailed), text.Line(row.failed)
+	case row.fields["termination"] == string(traj.RewardFailed): // of an earlier score
+		row.fields["termination"], row.fields["error"] = string(row.attempt.Termination), nil
+	}
+	row.fill()
+	return row
+}
+
+// ask scores a row's attempt with the row's options.
+func (x *scoring) ask(ctx context.Context, row scoreRow) (s rewards.Score, err error) {
+	defer safego.Into(&err)
+	r, err := x.grader(row.options)
+	if err != nil {
+		return s, err
+	}
+	s, err = r.Score(ctx, row.attempt)
+	if err != nil {
+		return rewards.Score{}, err
+	}
+	return s, nil
+}
+
+// fill replaces what an earlier score has left in the fields.
+func (row scoredRow) fill() {
 	sc := row.score
 	row.fields["reward"], row.fields["correct"], row.fields["extracted"] = sc.Value, sc.Correct, sc.Extracted
 	row.fields["reward_parts"] = sc.Parts
@@ -176,7 +201,6 @@ func (x *scoring) score(ctx context.Context, in scoreRow) (row scoredRow) {
 	if sc.Parts == nil {
 		row.fields["reward_parts"] = []traj.Part{}
 	}
-	return row
 }
 
 // inOrder calls f for several elements at once, and gives the results in the elements'
@@ -230,10 +254,14 @@ func Score(ctx context.Context, o ScoreOptions, s console.Streams) error {
 	if err != nil {
 		return err
 	}
-	return sum.write(s.Err, text.Redact(o.Reward))
+	if err := sum.write(s.Err, text.Redact(o.Reward)); err != nil {
+		return err
+	}
+	return sum.outcome()
 }
 
 func scoreFile(ctx context.Context, o *ScoreOptions, s console.Streams) (*scoreSummary, error) {
+	given := o.Grader
 	if o.Reward == "" {
 		named, options, err := rewardOfFile(o.Path)
 		if err != nil {
@@ -253,6 +281,9 @@ func scoreFile(ctx context.Context, o *ScoreOptions, s console.Streams) (*scoreS
 		if labels, err = readLabels(ctx, o.Against); err != nil {
 			return nil, err
 		}
+	}
+	if err := models.CheckRewardSettings(o.Judge, given, o.Reward); err != nil {
+		return nil, err
 	}
 	j, err := models.OpenJudge(ctx, o.Judge, aheadOfProgram, s.Say)
 	if err != nil {
@@ -293,6 +324,9 @@ func scoreFile(ctx context.Context, o *ScoreOptions, s console.Streams) (*scoreS
 		if err == nil && row.err != nil {
 			err = &malformed.Error{Path: name, Row: row.number, Err: row.err}
 		}
+		if err == nil && row.failed != nil {
+			row.failed = &malformed.Error{Path: name, Row: row.number, Err: row.failed}
+		}
 		if err != nil {
 			_ = out.Flush()
 			return nil, err
@@ -302,6 +336,9 @@ func scoreFile(ctx context.Context, o *ScoreOptions, s console.Streams) (*scoreS
 		}
 		sum.add(row)
 		_ = bar.Add(1)
+		if sum.failed == sum.rows && sum.failed == maxFailedFirst {
+			break
+		}
 	}
 	_ = bar.Finish()
 	if err := out.Flush(); err != nil {
@@ -313,10 +350,16 @@ func scoreFile(ctx context.Context, o *ScoreOptions, s console.Streams) (*scoreS
 	return sum, nil
 }
 
+// maxFailedFirst ends a file whose first rows all fail: the reward is not there, or not for
+// such rows.
+const maxFailedFirst = 100
+
 // scoreSummary is what is said of all rows.
 type scoreSummary struct {
 	name                                               string
 	rows, scored, right, answered, undecided, unspoken int
+	failed                                             int                  // rows that the reward has no score for
+	first                                              error                // of them
 	groups                                             map[string][]float64 // attempts at one task are not independent
 	changes                                            changes
 	labels                                             labelFile
@@ -326,6 +369,10 @@ func (m *scoreSummary) add(row scoredRow) {
 	m.rows++
 	if row.attempt == nil {
 		m.unspoken++
+	}
+	if row.failed != nil {
+		m.failed++
+		m.first = cmp.Or(m.first, row.failed)
 	}
 	if sc := row.score; sc.Value != nil {
 		m.scored++
@@ -355,8 +402,14 @@ func (m *scoreSummary) write(w io.Writer, reward string) error {
 	if m.unspoken > 0 {
 		without = fmt.Sprintf(", %d without a response", m.unspoken)
 	}
+	if m.failed > 0 {
+		without = fmt.Sprintf(", %d failed", m.failed) + without
+	}
 	if m.undecided > 0 {
 		without = fmt.Sprintf(", %d undecided", m.undecided) + without
+	}
+	if m.scored == 0 && m.failed == m.rows {
+		return nil // outcome says why
 	}
 	if m.scored == 0 {
 		_, err := fmt.Fprintf(w, "agentcli: %s, none scored: failed for reasons of the infrastructure, or never answered%s\n",
@@ -370,4 +423,21 @@ func (m *scoreSummary) write(w io.Writer, reward string) error {
 		return err
 	}
 	return m.labels.write(w)
+}
+
+// outcome is how the command ends: as a run with such trajectories does.
+func (m *scoreSummary) outcome() error {
+	switch {
+	case m.failed == 0:
+		return nil
+	case m.failed < m.rows:
+		return exit.PartialError{Err: m.first, Message: fmt.Sprintf(
+			"%d of %s failed and have no reward (the first: %s); score the output again when that is fixed",
+			m.failed, text.Plural(m.rows, "row"), text.Line(m.first))}
+	case m.failed == 1:
+		return m.first
+	case m.failed == maxFailedFirst:
+		return fmt.Errorf("the first %d rows failed: %w", m.failed, m.first)
+	}
+	return fmt.Errorf("all %d rows failed: %w", m.failed, m.first)
 }

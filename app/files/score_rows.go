@@ -96,6 +96,9 @@ func attemptOf(fields map[string]any, form rowForm) (*traj.Trajectory, string, e
 	if t.Steps, err = rowSteps(fields["steps"]); err != nil {
 		return nil, "", err
 	}
+	if t.Termination == traj.RewardFailed {
+		t.Termination = endOf(t.Steps)
+	}
 	switch resp := fields["response"].(type) {
 	case string:
 		t.Messages = []traj.Message{{Role: traj.RoleAssistant, Content: resp}}
@@ -117,6 +120,15 @@ func attemptOf(fields map[string]any, form rowForm) (*traj.Trajectory, string, e
 		return nil, "", malformed.Field("response", malformed.Type, "it is not text")
 	}
 	return t, options, nil
+}
+
+// endOf is how a trajectory ended that only its reward has failed for, as far as its steps
+// tell.
+func endOf(steps []traj.Step) traj.Termination {
+	if n := len(steps); n > 0 && steps[n-1].FinishReason == traj.FinishLength {
+		return traj.TurnLength
+	}
+	return traj.Answered
 }
 
 // rowOptions is the JSON of a row's options: an object, or the text of one; "" where the

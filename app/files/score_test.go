@@ -2,17 +2,21 @@ package files
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"math"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
 	"agentcli/app/console"
+	"agentcli/internal/exit"
 	"agentcli/internal/malformed"
 	"agentcli/parquet/parquettest"
 	"agentcli/rewards"
@@ -74,6 +78,61 @@ func TestRowsComeOutInOrder(t *testing.T) {
 	rows, err := scored(t, ScoreOptions{Path: lines(t, "r.jsonl", append(bad, in[151:]...)...), Reward: "math"})
 	if f := malformed.Facts(err); len(rows) != 150 || f.Row != 151 || f.Field != "response" {
 		t.Errorf("%d rows before the bad one, %v", len(rows), err)
+	}
+}
+
+// A row that the reward fails on becomes a reward_error, and the others are scored; the
+// output can be scored again.
+func TestScoreGoesOnBehindARowThatFails(t *testing.T) {
+	rows, err := scored(t, ScoreOptions{Reward: "regex", Path: lines(t, "r.jsonl",
+		`{"id": "a", "response": "2", "answer": "2", "reward": 1, "correct": true, "verdict": "right"}`,
+		`{"id": "b", "response": "2", "answer": "(", "reward": 1, "correct": true, "verdict": "right"}`,
+		`{"id": "c", "response": "3", "answer": "2"}`)})
+	var partial exit.PartialError
+	if f := malformed.Facts(err); !errors.As(err, &partial) || f.Row != 2 || f.Field != "answer" || len(rows) != 3 {
+		t.Fatalf("%v, %v", rows, err)
+	}
+	if x := rows[1]; x["termination"] != "reward_error" || x["error"] == nil || x["reward"] != nil || x["correct"] != nil ||
+		x["verdict"] != nil {
+		t.Errorf("%v", x)
+	}
+	if rows[0]["correct"] != true || rows[2]["correct"] != false || rows[0]["termination"] != nil {
+		t.Errorf("%v", rows)
+	}
+	rows[1]["answer"] = "2"
+	again, err := json.Marshal(rows[1])
+	if err != nil {
+		t.Fatal(err)
+	}
+	if rows, err = scored(t, ScoreOptions{Reward: "regex", Path: lines(t, "r.jsonl", string(again))}); err != nil || len(rows) != 1 {
+		t.Fatalf("%v, %v", rows, err)
+	}
+	if x := rows[0]; x["termination"] != "answered" || x["error"] != nil || x["reward"] != 1. {
+		t.Errorf("scored again: %v", x)
+	}
+}
+
+// Where all rows fail the command has failed, and a long file ends early.
+func TestScoreEndsWhereTheFirstRowsAllFail(t *testing.T) {
+	for n, want := range map[int]int{1: 1, 5: 5, maxFailedFirst + 30: maxFailedFirst} {
+		in := slices.Repeat([]string{`{"response": "2", "answer": "("}`}, n)
+		rows, err := scored(t, ScoreOptions{Reward: "regex", Path: lines(t, "r.jsonl", in...)})
+		var partial exit.PartialError
+		if len(rows) != want || err == nil || errors.As(err, &partial) || malformed.Facts(err).Row != 1 {
+			t.Errorf("%d rows: %d written, %v", n, len(rows), err)
+		}
+	}
+}
+
+// ^C is no failure of the reward.
+func TestAnInterruptedScoreMarksNoRow(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	var out bytes.Buffer
+	err := Score(ctx, ScoreOptions{Reward: "exec:cat >/dev/null", Path: lines(t, "r.jsonl", `{"response": "2", "answer": "2"}`)},
+		console.Streams{In: strings.NewReader(""), Out: &out, Err: io.Discard})
+	if !errors.Is(err, context.Canceled) || out.Len() > 0 {
+		t.Errorf("%q, %v", out.String(), err)
 	}
 }
 

@@ -17,6 +17,7 @@ import (
 	"agentcli/internal/exit"
 	"agentcli/internal/filesys"
 	"agentcli/internal/setting"
+	"agentcli/lossscale"
 	"agentcli/trainer/metrics"
 )
 
@@ -168,8 +169,8 @@ func (l *run) restore(pos train.Position) error {
 	return nil
 }
 
-// reads are the files that a loop takes tasks and demonstrations from, by the flag that
-// names them.
+// reads are the files that a loop takes tasks, demonstrations and rules from, by the flag
+// that names them.
 func (l *run) reads() map[string][]string {
 	var data []string
 	opened := []*datasets.Dataset{l.x.Data}
@@ -184,7 +185,9 @@ func (l *run) reads() map[string][]string {
 			data = append(data, d.Source)
 		}
 	}
-	return map[string][]string{"dataset": data, "demonstration": train.DemonstrationFile(l.o.Train.Config.Demonstration)}
+	c := l.o.Train.Config
+	return map[string][]string{"dataset": data, "demonstration": train.DemonstrationFile(c.Demonstration),
+		"loss-scale": lossscale.Files(c.LossScale)}
 }
 
 func (l *run) close() {

@@ -96,7 +96,8 @@ func (l *run) journal(step int, id string) (*journal.Journal, string, error) {
 // rolled out again when the run is resumed.
 func (l *run) load(ctx context.Context, step int, path string) (*rows.Data, error) {
 	data, err := trainer.LoadFor(ctx, []string{path}, l.o.Train.Config,
-		rows.Sources{Demonstrations: l.demos, Observations: train.Observations(ctx, l.path, l.note)})
+		rows.Sources{Demonstrations: l.demos, Observations: train.Observations(ctx, l.path, l.note),
+			Vocabulary: train.Vocabulary(ctx, l.path, l.note)})
 	if err == nil {
 		err = trainer.DropUnfit(data, l.m.Actor.Window(), l.o.Train.Config)
 	}
@@ -125,6 +126,9 @@ func (l *run) train(ctx context.Context, step int, r stepRollout) (map[string]fl
 	}
 	if err := trainer.CheckParts(data, l.o.Train.Config); err != nil {
 		return nil, exit.UsageError{Err: err}
+	}
+	if step == l.done+1 {
+		train.NoteUnmatched(data, l.note)
 	}
 	if note := trainer.Tempering(data, l.o.Train.Config); note != "" && step == l.done+1 {
 		l.note("%s", note)

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math"
 	"os"
+	"slices"
 	"strings"
 
 	"agentcli/internal/cachedir"
@@ -14,6 +15,7 @@ import (
 	"agentcli/internal/text"
 	"agentcli/internal/version"
 	"agentcli/llm"
+	"agentcli/rewards"
 	"agentcli/rewards/judge"
 	"agentcli/traj"
 )
@@ -37,6 +39,30 @@ type Judge struct {
 // JudgeKey names the variables of the environment with the key of a judge's server; the
 // first that is set is taken.
 var JudgeKey = []string{"JUDGE_API_KEY", "OPENAI_API_KEY"}
+
+// CheckRewardSettings refuses a judge, and options of rewards, that none of the named rewards
+// reads: whoever gives them expects an effect.
+func CheckRewardSettings(o JudgeOptions, options rewards.Options, names ...string) error {
+	reward := text.Redact(strings.Join(names, " or "))
+	reads := func(name string) bool { return rewards.Reads(name, "judge") }
+	if o.Server != "" && !slices.ContainsFunc(names, reads) {
+		return exit.Usagef("%s has no effect on the reward %s; the judge is asked by %s judge", setting.Name("Judge"), reward,
+			setting.Name("Reward"))
+	}
+	if slices.ContainsFunc(names, rewards.External) {
+		return nil // whoever makes it refuses all options
+	}
+	switch option := options.Idle(names...); option {
+	case "":
+		return nil
+	case "profile":
+		return exit.Usagef("%s has no effect on the reward %s", setting.Name("Profile"), reward)
+	case "math_tolerance":
+		return exit.Usagef("%s has no effect on the reward %s", setting.Name("MathTolerance"), reward)
+	default:
+		return exit.Usagef("%s: %s has no effect on the reward %s", setting.Name("Grader"), option, reward)
+	}
+}
 
 // OpenJudge opens the judge that the options name; nil: none. parallel is how many grades
 // may be asked for at once. The server must answer.
@@ -89,7 +115,7 @@ func OpenJudge(ctx context.Context, o JudgeOptions, parallel int, notice func(st
 // is found out before the first reply is to be graded.
 func judgeModel(ctx context.Context, c llm.Config) (string, error) {
 	if c.Model == "" {
-		return agreedModel(ctx, c)
+		return agreedModel(ctx, c, setting.Name("Judge").String()+" URL#MODEL")
 	}
 	c.Retries = -1
 	probe, err := llm.New(c)

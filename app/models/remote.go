@@ -56,8 +56,8 @@ func OpenRemote(ctx context.Context, address string, tok *tokenizer.Tokenizer, f
 	}
 	if model == "" {
 		var err error
-		if c.Model, err = agreedModel(ctx, c); err != nil {
-			return nil, fmt.Errorf("%w (or write URL#MODEL)", err)
+		if c.Model, err = agreedModel(ctx, c, "URL#MODEL"); err != nil {
+			return nil, err
 		}
 	}
 	client, err := llm.New(c)

@@ -3,6 +3,7 @@ package models
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 
 	"agentcli/agent"
@@ -41,7 +42,7 @@ func openServer(ctx context.Context, o Options, notice func(string)) (agent.Mode
 		return fail(exit.UsageError{Err: err})
 	}
 	if o.Model == "" || len(o.BaseURL) > 1 {
-		if c.Model, err = agreedModel(ctx, c); err != nil {
+		if c.Model, err = agreedModel(ctx, c, setting.Name("Model").String()+" NAME"); err != nil {
 			return fail(err)
 		}
 		if show, err = readReplies(&c, o); err != nil {
@@ -70,8 +71,8 @@ func openServer(ctx context.Context, o Options, notice func(string)) (agent.Mode
 }
 
 // agreedModel is the name of the model that every server offers: the one that is
-// configured, or the only one.
-func agreedModel(ctx context.Context, c llm.Config) (string, error) {
+// configured, or the only one. by is how the user names one.
+func agreedModel(ctx context.Context, c llm.Config, by string) (string, error) {
 	if len(c.Also) > 0 && !c.Answered {
 		c.Notice, c.OnRetry = nil, nil // the run itself will say who is not there
 	}
@@ -89,10 +90,10 @@ func agreedModel(ctx context.Context, c llm.Config) (string, error) {
 	case c.Model != "": // who has no list of models may have the model all the same
 		return c.Model, ctx.Err()
 	case err != nil:
-		return "", setting.Errorf("%w (asked for the list of its models; %s NAME leaves that question out)", err, setting.Name("Model"))
+		return "", fmt.Errorf("%w (asked for the list of its models; %s leaves that question out)", err, by)
 	case len(names) != 1:
 		return "", exit.Usagef("%s offers %d models (%s); name one with %s", c.BaseURL, len(names),
-			text.FirstFew(names, 5), setting.Name("Model"))
+			text.FirstFew(names, 5), by)
 	}
 	return names[0], nil
 }
@@ -111,7 +112,10 @@ func readReplies(c *llm.Config, o Options) (show inText, err error) {
 	if err != nil {
 		return nil, err
 	}
-	c.Parse, c.InText, c.KeepSpecial = p.ParseInText, chat.InText, p.NeedsSpecial()
+	c.Parse = func(text string, offered []traj.ToolSpec) (traj.Message, []traj.CallError) {
+		return p.For(offered).ParseInText(text)
+	}
+	c.InText, c.KeepSpecial = chat.InText, p.NeedsSpecial()
 	return p.InText(), nil
 }
 

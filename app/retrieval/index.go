@@ -43,6 +43,13 @@ func (o IndexOptions) validate() error {
 	}
 	switch o.Kind {
 	case bm25.Kind:
+		if o.Encoder.Model != "" {
+			return exit.Usagef("%s has no effect with %s %s, which has no vectors", setting.Name("Model"), setting.Name("Kind"), o.Kind)
+		}
+		if o.Search != "" && o.Search != dense.Exact {
+			return exit.Usagef("%s %s has no effect with %s %s, which has no vectors", setting.Name("Search"), o.Search,
+				setting.Name("Kind"), o.Kind)
+		}
 		return nil
 	case dense.Kind, hybrid.Kind:
 	default:

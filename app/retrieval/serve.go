@@ -2,9 +2,11 @@ package retrieval
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net"
 	"strconv"
+	"syscall"
 	"time"
 
 	"agentcli/app/console"
@@ -64,6 +66,9 @@ func openKind(f *folder.Folder, e EncoderOptions, s console.Streams) (x opened, 
 		}
 		rankers = append(rankers, r)
 	}
+	if f.Kind == bm25.Kind && e.Model != "" {
+		return x, exit.Usagef("%s has no effect: an index of kind %s encodes no queries", setting.Name("Model"), f.Kind)
+	}
 	if f.Kind == dense.Kind || f.Kind == hybrid.Kind {
 		var model dense.Model
 		if err := dense.Described(f, &model); err != nil {
@@ -120,7 +125,7 @@ func Serve(ctx context.Context, o ServeOptions, s console.Streams) error {
 	defer h.Index.Close()
 	l, err := (&net.ListenConfig{}).Listen(ctx, "tcp", net.JoinHostPort(o.Host, strconv.Itoa(o.Port)))
 	if err != nil {
-		return setting.Errorf("%w; name another by %s", err, setting.Name("Port"))
+		return notListening(err)
 	}
 	what := text.Plural(h.Index.Len(), "passage") + " (" + h.Kind + ")"
 	if o.Web.Service != "" {
@@ -130,9 +135,24 @@ func Serve(ctx context.Context, o ServeOptions, s console.Streams) error {
 	return server.Serve(ctx, l, h, console.StopRequested(ctx), grace)
 }
 
+// notListening says which part of the address is to be another.
+func notListening(err error) error {
+	if errors.Is(err, syscall.EADDRINUSE) || errors.Is(err, syscall.EACCES) {
+		return setting.Errorf("%w; name another by %s", err, setting.Name("Port"))
+	}
+	return setting.Errorf("%w; name an address of this machine by %s", err, setting.Name("Serve.Host"))
+}
+
 // handler opens what answers. Its index is to be closed.
 func (o ServeOptions) handler(s console.Streams) (*server.Handler, error) {
 	h := &server.Handler{TopK: o.TopK, Candidates: o.Candidates}
+	if o.Web.Service != "" {
+		e, err := web.New(o.Web)
+		if err != nil {
+			return nil, exit.UsageError{Err: setting.Errorf("%s: %w", setting.Name("Serve.Web"), err)}
+		}
+		h.Index, h.Kind = e, o.Web.Service
+	}
 	if o.Rerank != "" {
 		if o.Candidates < 1 || o.Candidates > server.MaxTopK {
 			return nil, exit.Usagef("%s %d: want a number from 1 to %d", setting.Name("Serve.Candidates"), o.Candidates, server.MaxTopK)
@@ -143,12 +163,7 @@ func (o ServeOptions) handler(s console.Streams) (*server.Handler, error) {
 		}
 		h.Reranker = m
 	}
-	if o.Web.Service != "" {
-		e, err := web.New(o.Web)
-		if err != nil {
-			return nil, exit.UsageError{Err: setting.Errorf("%s: %w", setting.Name("Serve.Web"), err)}
-		}
-		h.Index, h.Kind = e, o.Web.Service
+	if h.Index != nil {
 		return h, nil
 	}
 	x, err := open(o.Dir, o.Encoder, s)

@@ -2,6 +2,7 @@ package rollout
 
 import (
 	"context"
+	"fmt"
 	"iter"
 	"slices"
 	"sync"
@@ -10,6 +11,8 @@ import (
 	"agentcli/datasets"
 	"agentcli/engine"
 	"agentcli/env"
+	"agentcli/internal/exit"
+	"agentcli/internal/setting"
 	"agentcli/model/chat"
 	"agentcli/traj"
 )
@@ -55,6 +58,25 @@ func openEnvSetups(ctx context.Context, given Options, data *datasets.Dataset, n
 	return s, nil
 }
 
+// checkRetriever refuses settings of searches where no row is played with the tool search. Of
+// a file that is not read to its end that is not known.
+func (s *envSetups) checkRetriever() error {
+	name := setting.Name("Retriever")
+	if s.given.Retriever == "" {
+		name = setting.Name("RetrieverTopK")
+	}
+	switch {
+	case s.given.Retriever == "" && s.given.RetrieverTopK == 0, s.given.Resume != "":
+		return nil
+	case s.given.Env == "" && (!s.data.IsChecked() || s.given.Command == "loop"): // whose held-out tasks may search
+		return nil
+	case slices.ContainsFunc(s.open(), func(x *envSetup) bool { return slices.Contains(x.tools.names, "search") }):
+		return nil
+	}
+	return exit.Usagef("%s has no effect: no row is played with the tool search; add %s search, or %s search", name,
+		setting.Name("Tools"), setting.Name("Env"))
+}
+
 // of gives the environment of that name, opened.
 func (s *envSetups) of(ctx context.Context, name string) (*envSetup, error) {
 	e, err := environmentNamed(name)
@@ -83,6 +105,10 @@ func (s *envSetups) of(ctx context.Context, name string) (*envSetup, error) {
 	if err != nil {
 		x.tools.close()
 		return nil, err
+	}
+	if x.form != nil && len(s.data.OwnTools) > 0 {
+		s.notice(fmt.Sprintf("the environment %s writes calls in a form of its own: the tools of a row (column tools) are not offered in it",
+			x.name))
 	}
 	s.all = append(s.all, x)
 	return x, nil
@@ -168,12 +194,14 @@ func (s *envSetups) specs() []traj.ToolSpec {
 }
 
 // ownForm are the tools that the model calls in its own form: of environments without
-// another one, or of all where each has another one.
+// another one, with those of the first row that has its own; or of all where each has
+// another one.
 func (s *envSetups) ownForm() []traj.ToolSpec {
 	var all []traj.ToolSpec
 	for _, x := range s.open() {
 		if x.form == nil {
 			all = append(all, missingIn(all, x.tools.config.Specs())...)
+			all = append(all, missingIn(all, s.data.OwnTools)...)
 		}
 	}
 	if !slices.ContainsFunc(s.open(), func(x *envSetup) bool { return x.form == nil }) {
@@ -213,13 +241,29 @@ func (s *envSetups) close() {
 	}
 }
 
+// config has the run's tools and those of the task's own row; of two with one name, the
+// run's, which can be called. Where calls have another form than the model's own, a row's
+// tools cannot be offered.
+func (x *envSetup) config(t traj.Task) (env.Config, error) {
+	c := x.tools.config
+	if x.form != nil {
+		return c, nil
+	}
+	own, err := datasets.OwnTools(&t)
+	c.Declared = missingIn(c.Specs(), own)
+	return c, err
+}
+
 // newEnv opens a task's environment.
 func (s *envSetups) newEnv(t traj.Task) (env.Environment, error) {
 	x, err := s.ofTask(t)
 	if err != nil {
 		return nil, err
 	}
-	c := x.tools.config
+	c, err := x.config(t)
+	if err != nil {
+		return nil, err
+	}
 	c.CountTokens = s.count
 	return x.environment.open(t, c)
 }
@@ -230,7 +274,11 @@ func (s *envSetups) newAgent(t traj.Task) (agent.Agent, error) {
 	if err != nil {
 		return nil, err
 	}
-	a := agent.New(x.tools.config.Specs())
+	c, err := x.config(t)
+	if err != nil {
+		return nil, err
+	}
+	a := agent.New(c.Specs())
 	if x.form != nil {
 		a.Form = x.form
 		answerStops := slices.Contains(x.o.Sampling.Stop, chat.AnswerStop)

@@ -20,10 +20,12 @@ type environment struct {
 	open     func(traj.Task, env.Config) (env.Environment, error) // of one trajectory, with the run's tools
 }
 
+const searchEnv = "search"
+
 // environments are what a row and Options.Env may name; the first is the default.
 var environments = []environment{
 	{"tool", "", func(*Options) {}, toolEnvironment},
-	{"search", SearchPrompt, searchDefaults, toolEnvironment},
+	{searchEnv, SearchPrompt, searchDefaults, toolEnvironment},
 	{"no-search", NoSearchPrompt, noSearchDefaults, toolEnvironment},
 }
 

@@ -55,6 +55,9 @@ func (x *Run) Identity() string {
 	if own := ownOptions(x.o, x.Data); len(own) > 0 {
 		what["reward_options"] = own
 	}
+	if len(x.Data.OwnTools) > 0 { // before there was such a thing, they were not offered
+		what["row_tools"] = true
+	}
 	if x.o.FinalTurn { // runs from before there was such a thing keep their hash
 		what["final_turn"] = true
 	}

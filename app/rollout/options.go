@@ -5,6 +5,7 @@ import (
 	"math"
 	"path/filepath"
 	"strconv"
+	"strings"
 	"time"
 
 	"agentcli/app/models"
@@ -194,4 +195,19 @@ func (o Options) stored() map[string]any {
 	}
 	all[rundir.CommandKey] = o.Command
 	return all
+}
+
+// ParseStopIDs reads ids that are separated by commas, or given one by one.
+func ParseStopIDs(list []string) ([]int32, error) {
+	var ids []int32
+	for _, s := range list {
+		for _, one := range strings.Split(s, ",") {
+			id, err := strconv.ParseInt(strings.TrimSpace(one), 10, 32)
+			if err != nil || id < 0 {
+				return nil, exit.Usagef("%s %q: %q is no token id; write them as 2,50", setting.Name("StopIDs"), s, one)
+			}
+			ids = append(ids, int32(id))
+		}
+	}
+	return ids, nil
 }

@@ -91,7 +91,8 @@ func Rollout(ctx context.Context, o FileOptions, s console.Streams) error {
 	}
 	var interrupted exit.InterruptedError
 	stopped := errors.As(err, &interrupted) && sum.Done == sum.Errors // ending says that nothing is kept
-	if useless := errors.Is(err, traj.ErrFatal) && sum.Done == sum.Errors || sum.Done == 0 && o.Feed == nil || stopped; !x.keepDir && (err == nil || useless) {
+	if useless := errors.Is(err,
+		traj.ErrFatal) && sum.Done == sum.Errors || sum.Done == 0 && o.Feed == nil || stopped; !x.keepDir && (err == nil || useless) {
 		x.Close()
 		_ = os.RemoveAll(x.dir)
 	}

@@ -99,6 +99,9 @@ func SetUp(ctx context.Context, o Options, s console.Streams) (_ *Run, err error
 	if x.envs, err = openEnvSetups(ctx, x.o, x.Data, x.Notice); err != nil {
 		return nil, err
 	}
+	if err = x.envs.checkRetriever(); err != nil {
+		return nil, err
+	}
 	x.o, x.tools = x.envs.main().o, x.envs.main().tools
 	if err = x.openReward(ctx); err != nil {
 		return nil, err
@@ -155,9 +158,6 @@ func (x *Run) openData(ctx context.Context) (err error) {
 }
 
 func (x *Run) openReward(ctx context.Context) (err error) {
-	if x.judge, err = models.OpenJudge(ctx, x.o.Judge, x.o.Parallel, x.Notice); err != nil {
-		return err
-	}
 	x.reward = x.o.Reward
 	if x.reward == "" {
 		x.reward = x.Data.Reward
@@ -165,6 +165,22 @@ func (x *Run) openReward(ctx context.Context) (err error) {
 			return exit.Usagef("%s has the reward %s, which is not run or asked without being named: give %s %s, or another",
 				x.o.Dataset, text.Redact(x.reward), setting.Name("Reward"), text.ShellWord(x.reward))
 		}
+	}
+	names := []string{x.reward}
+	for _, p := range x.Data.Parts {
+		if x.o.Reward == "" {
+			names = append(names, p.Reward)
+		}
+	}
+	// An older program took settings without effect. The held-out tasks of a loop may have
+	// another reward.
+	if x.o.Resume == "" && (x.o.Command != "loop" || x.o.Reward != "") {
+		if err = models.CheckRewardSettings(x.o.Judge, x.o.Grader, names...); err != nil {
+			return err
+		}
+	}
+	if x.judge, err = models.OpenJudge(ctx, x.o.Judge, x.o.Parallel, x.Notice); err != nil {
+		return err
 	}
 	programs := coderun.New(coderun.Config{Python: x.o.Python, BestEffort: x.o.BestEffort})
 	x.closers = append(x.closers, programs)
@@ -175,12 +191,6 @@ func (x *Run) openReward(ctx context.Context) (err error) {
 	x.scorer = rewards.NewScorer(x.rewardOf, x.grader)
 	if x.o.fed && x.reward == "" {
 		return nil
-	}
-	names := []string{x.reward}
-	for _, p := range x.Data.Parts {
-		if x.o.Reward == "" {
-			names = append(names, p.Reward)
-		}
 	}
 	for _, name := range names {
 		if _, err := x.scorer.Get(name); err != nil {

@@ -23,7 +23,11 @@ func (o *Options) continueReply(tools *toolset) (traj.Form, error) {
 			setting.Name("ContinueReply"), setting.Name("Parser"), o.Model.Parser)
 	}
 	if len(tools.config.Tools) == 0 {
-		return nil, exit.Usagef("%s needs a tool that searches: %s exec:CMD, or %s", setting.Name("ContinueReply"),
+		what := setting.Name("ContinueReply").String()
+		if o.Env == searchEnv {
+			what = "the environment " + searchEnv
+		}
+		return nil, exit.Usagef("%s needs a tool that searches: %s search, %s exec:CMD, or %s", what, setting.Name("Tools"),
 			setting.Name("Tool"), setting.Name("MCP"))
 	}
 	tools.config.InReply = chat.SearchInReply

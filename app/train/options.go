@@ -4,8 +4,10 @@ import (
 	"context"
 
 	"agentcli/app/models"
+	"agentcli/app/rundir"
 	"agentcli/internal/exit"
 	"agentcli/internal/setting"
+	"agentcli/lossscale"
 	"agentcli/model/weights"
 	"agentcli/rewards"
 	"agentcli/trainer"
@@ -47,6 +49,20 @@ type Options struct {
 // model is named as the command's --model is.
 func DefaultOptions(backend models.Backend, model, output string, files ...string) Options {
 	return Options{Backend: backend, Files: files, Model: model, Config: trainer.DefaultConfig(), Output: output, Keep: 1, Save: weights.F32}
+}
+
+// MakeAbsolute makes the names of files within settings paths from anywhere, for a resumed run may
+// stand in another folder: in the options, and in the settings that are kept.
+func (o *Options) MakeAbsolute(kept map[string]any) {
+	c := &o.Config
+	if file := DemonstrationFile(c.Demonstration); file != nil {
+		c.Demonstration = rundir.Absolute(file[0])
+		kept["demonstration"] = c.Demonstration
+	}
+	if len(lossscale.Files(c.LossScale)) > 0 {
+		c.LossScale = lossscale.MapFiles(c.LossScale, rundir.Absolute)
+		kept["loss-scale"] = c.LossScale
+	}
 }
 
 // CheckTeacher refuses a run of opd that has nobody to learn from. --print-config

@@ -14,6 +14,7 @@ import (
 	"agentcli/internal/exit"
 	"agentcli/internal/setting"
 	"agentcli/internal/text"
+	"agentcli/lossscale"
 	"agentcli/model/tokenizer"
 	"agentcli/model/weights"
 	"agentcli/rewards"
@@ -49,7 +50,7 @@ func (r *inputRows) close() {
 	}
 }
 
-// gradesAtOnce are the grades that a judge is asked for together.
+// gradesAtOnce is how many replies a judge grades at the same time.
 const gradesAtOnce = 32
 
 // loadRows reads what a run trains on, and the rows beside it. checkpoint is the folder
@@ -62,7 +63,8 @@ func loadRows(ctx context.Context, o Options, checkpoint string, note func(strin
 		}
 	}()
 	format := func() (*rows.Format, error) { return formatOf(ctx, o.Model, note) }
-	from := rows.Sources{Rewarded: o.RewardModel != "", Format: format, Observations: Observations(ctx, o.Model, note), OnDisk: true}
+	from := rows.Sources{Rewarded: o.RewardModel != "", Format: format, Observations: Observations(ctx, o.Model, note),
+		Vocabulary: Vocabulary(ctx, o.Model, note), OnDisk: true}
 	var resumed *trainer.Frozen // of a run that goes on and makes rewards anew
 	if o.Reward != "" {
 		grader := o.Grader
@@ -146,6 +148,37 @@ func Observations(ctx context.Context, model string, note func(string, ...any)) 
 			return nil, setting.Errorf("%s needs the chat format of the rows: %w", setting.Name("Echo"), err)
 		}
 		return f, nil
+	}
+}
+
+// Vocabulary gives the tokens of the model that sampled a file, for --loss-scale: as Observations
+// does, that of the model to start from unless the file alone names one.
+func Vocabulary(ctx context.Context, model string, note func(string, ...any)) func(string) (lossscale.Vocabulary, error) {
+	return func(sampler string) (lossscale.Vocabulary, error) {
+		name := model
+		if here, ok := models.FindCached(ctx, sampler); ok && name == "" && sampler != "" {
+			name = here
+		}
+		if name == "" {
+			return nil, exit.Usagef("%s weighs the text of tokens, and the file does not say which model sampled them; name it with %s",
+				setting.Name("LossScale"), setting.Name("Model"))
+		}
+		path, err := models.Find(ctx, name, true, func(text string) { note("%s", text) })
+		if err != nil {
+			return nil, setting.Errorf("%s: %w", setting.Name("Model"), err)
+		}
+		tok, err := tokenizer.Open(path)
+		if err != nil {
+			return nil, err // no interface that holds a nil
+		}
+		return tok, nil
+	}
+}
+
+// NoteUnmatched reports what patterns of the loss scale match nothing in the rows.
+func NoteUnmatched(d *rows.Data, note func(string, ...any)) {
+	for _, u := range d.Unmatched {
+		note("warning: %s: %s", setting.Name("LossScale"), u)
 	}
 }
 

@@ -15,6 +15,7 @@ import (
 	"agentcli/internal/exit"
 	"agentcli/internal/filesys"
 	"agentcli/internal/setting"
+	"agentcli/lossscale"
 	"agentcli/trainer"
 	"agentcli/trainer/metrics"
 )
@@ -75,6 +76,7 @@ func (x *run) openRows(ctx context.Context) (err error) {
 	}
 	x.rows = rows // to be closed
 	o, data := x.o, x.rows.data
+	NoteUnmatched(data, x.note)
 	if err := checkSampled(data, o, x.note); err != nil {
 		return err
 	}
@@ -152,7 +154,8 @@ func (x *run) openFolder() error {
 	if x.pos.Step > 0 {
 		return nil
 	}
-	read := map[string][]string{"": x.rows.data.Files, "demonstration": DemonstrationFile(o.Config.Demonstration)}
+	read := map[string][]string{"": x.rows.data.Files, "demonstration": DemonstrationFile(o.Config.Demonstration),
+		"loss-scale": lossscale.Files(o.Config.LossScale)}
 	if x.rows.ptx != nil {
 		read["ptx"] = x.rows.ptx.Files
 	}

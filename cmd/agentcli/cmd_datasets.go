@@ -7,8 +7,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
-	"slices"
 	"strings"
 	"time"
 
@@ -103,8 +101,8 @@ func datasetsOptionsOf(c *cli.Context, names int) (datasetsOptions, error) {
 	default:
 		o.Keep.Tools = strings.FieldsFunc(tools, func(r rune) bool { return r == ',' || r == ' ' })
 	}
-	if err := checkKept(o.Keep); err != nil {
-		return o, err
+	for _, err := range rollout.CheckEntry(o.Keep) { // whose field is the flag's name
+		return o, exit.Usagef("--%w", err)
 	}
 	if c.IsSet("shots") {
 		n := c.Int("shots")
@@ -123,40 +121,21 @@ func datasetsOptionsOf(c *cli.Context, names int) (datasetsOptions, error) {
 	return o, nil
 }
 
-// checkKept looks up the names of what an import is to keep.
-func checkKept(e registry.Entry) error {
-	if e.Reward != "" {
-		r, err := rewards.New(e.Reward, rewards.Options{})
-		if err != nil {
-			return exit.Usagef("--reward: %w", err)
-		}
-		if c, ok := r.(io.Closer); ok {
-			_ = c.Close()
-		}
-	}
-	if e.Env != "" && !slices.Contains(rollout.Environments(), e.Env) {
-		return exit.Usagef("--env %q: there is no such environment; the environments are %s", e.Env, strings.Join(rollout.Environments(), ", "))
-	}
-	for _, tool := range e.Tools {
-		if !slices.Contains(rollout.BuiltinTools(), tool) {
-			return exit.Usagef("--tools: there is no tool %q; the tools are %s, or none", tool, strings.Join(rollout.BuiltinTools(), ", "))
-		}
-	}
-	return nil
-}
-
 func (o datasetsOptions) open() datasets.Options {
 	return datasets.Options{Split: o.Split, Level: o.Level, Limit: o.Limit, Seed: o.Seed, Shots: o.Shots, Fields: o.Fields,
 		ObjectAnswers: rewards.TakesObjects}
 }
 
 func runDatasetsList(_ context.Context, o datasetsOptions, s console.Streams) error {
-	list := datasets.List("", func(err error) { s.Say("left out: " + text.Line(err)) })
+	list := datasets.List("", func(_ string, err error) { s.Say("left out: " + text.Line(err)) })
 	if o.JSON {
 		return console.WriteJSON(s.Out, list)
 	}
 	var rows [][]string
 	for _, d := range list {
+		if d.Replaces {
+			s.Say(datasets.ReplacedNotice(d.Name, d.File))
+		}
 		n := "?"
 		switch {
 		case d.Problems > 0:
@@ -191,9 +170,10 @@ func runDatasetsInfo(ctx context.Context, o datasetsOptions, s console.Streams) 
 		if o.JSON {
 			return console.WriteJSON(s.Out, known)
 		}
-		fmt.Fprintf(s.Out, "%s: %s\nproblems  %d\nreward    %s\nhub       %s\nlicence   %s\nnot on this machine: "+
+		fmt.Fprintf(s.Out, "%s\nproblems  %d\nreward    %s\nhub       %s\nlicence   %s\nnot on this machine: "+
 			"agentcli datasets pull %s, or agentcli datasets import %s FILE\n",
-			known.Name, known.About, known.Problems, known.Reward, hubWords(*known), cmp.Or(known.Licence, "not known"), known.Name, known.Name)
+			nameWords(known.Name, known.About), known.Problems, known.Reward, hubWords(*known), cmp.Or(known.Licence, "not known"),
+			known.Name, known.Name)
 		return nil
 	}
 	n, counted := d.Len()
@@ -215,7 +195,7 @@ func runDatasetsInfo(ctx context.Context, o datasetsOptions, s console.Streams) 
 	if counted {
 		count = fmt.Sprint(n)
 	}
-	fmt.Fprintf(s.Out, "%s: %s\n", d.Name, d.Description)
+	fmt.Fprintln(s.Out, nameWords(d.Name, d.Description))
 	list := [][2]string{{"split", d.Split}, {"problems", count}, {"reward", d.Reward}, {"environment", d.Env},
 		{"tools", strings.Join(d.DefaultTools, ", ")},
 		{"shots", nonZero(d.Shots)}, {"system", text.Cut(text.OneLine(d.System), 200)}, {"max turns", nonZero(d.MaxTurns)},
@@ -234,6 +214,9 @@ func runDatasetsInfo(ctx context.Context, o datasetsOptions, s console.Streams) 
 	}
 	return report.Table(s.Out, "", nil, rows)
 }
+
+// nameWords is a dataset's name with what it is, where that is known.
+func nameWords(name, about string) string { return strings.TrimSuffix(name+": "+about, ": ") }
 
 // hubWords names a dataset's repositories, and says where a revision is missing.
 func hubWords(in datasets.Info) string {
@@ -298,7 +281,9 @@ func runDatasetsImport(ctx context.Context, o datasetsOptions, s console.Streams
 }
 
 func runDatasetsShow(ctx context.Context, o datasetsOptions, s console.Streams) error {
-	d, err := datasets.Open(ctx, o.Name, o.open())
+	open := o.open()
+	open.Notice = s.Say
+	d, err := datasets.Open(ctx, o.Name, open)
 	if err != nil {
 		return err
 	}

@@ -4,6 +4,7 @@ import (
 	"cmp"
 
 	"agentcli/app/data"
+	"agentcli/app/rollout"
 	"agentcli/internal/exit"
 
 	"github.com/urfave/cli/v2"
@@ -13,7 +14,8 @@ func datasetsVerifyCommand(asJSON, split cli.Flag) *cli.Command {
 	return &cli.Command{Name: "verify", Usage: "check files, hashes, rows, ids and gold answers of datasets", ArgsUsage: "[NAME|FILE ...]",
 		Flags: []cli.Flag{asJSON, split},
 		Action: func(c *cli.Context) error {
-			return data.WriteVerified(c.Context, c.Args().Slice(), c.String("split"), c.Bool("json"), streamsOf(c))
+			return data.WriteVerified(c.Context, data.VerifyOptions{Names: c.Args().Slice(), Split: c.String("split"), JSON: c.Bool("json"),
+				Checks: data.Checks{Envs: rollout.Environments(), Entry: rollout.CheckEntry}}, streamsOf(c))
 		}}
 }
 

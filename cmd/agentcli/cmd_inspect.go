@@ -19,6 +19,7 @@ func inspectCommand() *cli.Command {
 			&cli.BoolFlag{Name: "tokens", Usage: "show the tokens, those that are trained on underlined"},
 			&cli.StringFlag{Name: "tokenizer", Usage: "model folder or .gguf whose tokenizer reads the tokens (default: " +
 				"the policy that the file names)"},
+			&cli.StringFlag{Name: "loss-scale", Usage: "show the weights of tokens that train would use with this --loss-scale"},
 		},
 		Action: func(c *cli.Context) error {
 			if c.NArg() < 1 || c.NArg() > 2 {
@@ -26,7 +27,7 @@ func inspectCommand() *cli.Command {
 			}
 			s := streamsOf(c)
 			o := files.InspectOptions{Path: c.Args().Get(0), ID: c.Args().Get(1), JSON: c.Bool("json"), Tokens: c.Bool("tokens"),
-				Tokenizer: c.String("tokenizer"), Color: console.UseColor(s.OutTTY)}
+				Tokenizer: c.String("tokenizer"), LossScale: c.String("loss-scale"), Color: console.UseColor(s.OutTTY)}
 			if o.Tokens && o.ID == "" {
 				return exit.Usagef("--tokens shows one trajectory: give its ID")
 			}

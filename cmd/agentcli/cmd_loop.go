@@ -5,7 +5,6 @@ import (
 	"agentcli/app/models"
 	"agentcli/app/rollout"
 	"agentcli/app/rundir"
-	"agentcli/app/train"
 	"agentcli/internal/exit"
 	"agentcli/trainer"
 	"agentcli/trainer/algo"
@@ -95,9 +94,7 @@ func loopOptionsOf(c *cli.Context) (*options, error) {
 	if err := l.Train.CheckTeacher(); err != nil {
 		return nil, err
 	}
-	if len(train.DemonstrationFile(l.Train.Config.Demonstration)) > 0 {
-		l.Settings["demonstration"] = l.Train.Config.Demonstration // as a path from anywhere
-	}
+	l.Train.MakeAbsolute(l.Settings)
 	if l.Train.Config.SaveEvery == 0 {
 		l.Train.Config.SaveEvery = 1
 	}

@@ -79,9 +79,10 @@ func retrieverCommand() *cli.Command {
 				Action: func(c *cli.Context) error {
 					o := retrieval.ServeOptions{Dir: c.Args().First(), Host: c.String("host"), Port: c.Int("port"), TopK: c.Int("topk"),
 						Encoder: encoder(c), Rerank: c.String("rerank"), Candidates: c.Int("topk-retrieval"), Web: webOf(c)}
-					for _, name := range []string{"topk-rerank", "topk-retrieval"} {
-						if c.IsSet(name) && o.Rerank == "" {
-							return exit.Usagef("--%s needs a cross-encoder: --rerank FOLDER", name)
+					for name, of := range map[string]string{"topk-rerank": "rerank FOLDER", "topk-retrieval": "rerank FOLDER",
+						"web-url": "web SERVICE", "web-timeout": "web SERVICE"} {
+						if flag, _, _ := strings.Cut(of, " "); c.IsSet(name) && c.String(flag) == "" {
+							return exit.Usagef("--%s has no effect without --%s", name, of)
 						}
 					}
 					if c.IsSet("topk-rerank") {

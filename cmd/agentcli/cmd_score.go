@@ -17,7 +17,7 @@ func scoreCommand() *cli.Command {
 			"A row has a response (text) or messages, and an answer (text, a number or a list);\n" +
 			"options, if there, are the reward's options for that row: strict, float_rounding, extraction, profile, math_tolerance,\n" +
 			"decimal_comma, and objects of single rewards (docs/rewards.md).\n" +
-			"A row whose response is null has no score: its reward is null, and error says why.",
+			"A row whose response is null, or that the reward fails on, has no score: its reward is null, and error says why.",
 		Flags: append(settingFlags(forScore),
 			&cli.StringFlag{Name: "reward", Usage: "reward function: " + rewards.Choices +
 				" (default: the one that a trajectory file names, else " + files.UsualReward + ")"},

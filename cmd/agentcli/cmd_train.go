@@ -164,10 +164,7 @@ func completeTrainOptions(c *cli.Context, o *options) error {
 		return err
 	}
 	t.Backend, t.Settings = backendOf(c), absolutePaths(keptSettings(c))
-	if file := train.DemonstrationFile(t.Config.Demonstration); file != nil { // a resumed run may stand in another folder
-		t.Config.Demonstration = rundir.Absolute(file[0])
-		t.Settings["demonstration"] = t.Config.Demonstration
-	}
+	t.MakeAbsolute(t.Settings)
 	if err := o.refuseIdle(c, nil); err != nil {
 		return err
 	}

@@ -113,6 +113,10 @@ reward: exact
 -- mine.csv --
 q,right,wrong,context
 What is 1 * 2?,2,3,It is even.
+-- weather.jsonl --
+{"id": "1", "prompt": "What is 2 * 3?", "answer": [{"f": {"x": [1]}}], "tools": [{"type": "function", "function": {"name": "f"}}]}
+-- lakes.jsonl --
+{"id": "a", "question": "go", "env_config": {"name": "frozen_lake", "size": 3}}
 -- problems.jsonl --
 {"id": "t3", "question": "What is 1 * 2?", "answer": "2"}
 -- corpus.jsonl --
@@ -158,6 +162,11 @@ func TestCommandsOfThePagesRun(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	var rows strings.Builder // aime2024 has 30
+	for i := 3; i <= 30; i++ {
+		fmt.Fprintf(&rows, "{\"id\": \"%d\", \"problem\": \"What is %d * 3?\", \"answer\": \"%d\"}\n", i, 2*i, 6*i)
+	}
+	files := strings.Replace(documentFiles, "-- names.jsonl --", rows.String()+"-- names.jsonl --", 1)
 	n := 0
 	for _, page := range pages(t) {
 		b, err := os.ReadFile(page)
@@ -196,7 +205,7 @@ func TestCommandsOfThePagesRun(t *testing.T) {
 			fmt.Fprintf(&s, "%s sh -c '%s'\n", verb, strings.ReplaceAll(run, "'", "''"))
 		}
 		name := strings.NewReplacer("../", "", "/", "_", ".md", ".txt").Replace(page)
-		if err := os.WriteFile(filepath.Join(dir, name), []byte(s.String()+documentFiles), 0o600); err != nil {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(s.String()+files), 0o600); err != nil {
 			t.Fatal(err)
 		}
 	}

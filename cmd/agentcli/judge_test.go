@@ -109,18 +109,20 @@ func TestScoreWithoutAJudgeThatAnswersScoresNothing(t *testing.T) {
 		name string
 		args []string
 		code int
+		rows int // that come back as reward_error
 	}{
-		{"none is named", nil, exitUsage},
-		{"votes of nobody", []string{"--judge-votes", "3"}, exitUsage},
-		{"a price below 0", []string{"--judge", s.BaseURL() + "#m", "--judge-price-out", "-1"}, exitUsage},
-		{"it is no address", []string{"--judge", "gpt"}, exitUsage},
-		{"nothing listens there", []string{"--judge", "http://127.0.0.1:1/v1#m"}, exitFailed},
-		{"no such rubric", []string{"--judge", s.BaseURL() + "#m", "--judge-rubric", "corect"}, exitUsage},
-		{"-1 votes", []string{"--judge", s.BaseURL() + "#m", "--judge-votes", "-1"}, exitUsage},
-		{"its reply has no verdict", []string{"--judge", s.BaseURL() + "#good"}, exitFailed},
+		{"none is named", nil, exitUsage, 0},
+		{"votes of nobody", []string{"--judge-votes", "3"}, exitUsage, 0},
+		{"a price below 0", []string{"--judge", s.BaseURL() + "#m", "--judge-price-out", "-1"}, exitUsage, 0},
+		{"it is no address", []string{"--judge", "gpt"}, exitUsage, 0},
+		{"nothing listens there", []string{"--judge", "http://127.0.0.1:1/v1#m"}, exitFailed, 0},
+		{"no such rubric", []string{"--judge", s.BaseURL() + "#m", "--judge-rubric", "corect"}, exitUsage, 0},
+		{"-1 votes", []string{"--judge", s.BaseURL() + "#m", "--judge-votes", "-1"}, exitUsage, 0},
+		{"its reply has no verdict", []string{"--judge", s.BaseURL() + "#good"}, exitFailed, 1},
 	} {
 		out, log, code := run(t, append([]string{"score", "--reward", "judge", file}, c.args...)...)
-		if code != c.code || out != "" || strings.Count(log, "\n") > 2 {
+		if code != c.code || strings.Count(out, `"termination":"reward_error"`) != c.rows || strings.Count(out, "\n") != c.rows ||
+			strings.Count(log, "\n") > 2 {
 			t.Errorf("%s: exit %d, %q: %s", c.name, code, out, log)
 		}
 	}

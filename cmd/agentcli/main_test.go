@@ -148,6 +148,8 @@ func mock(r *llmtest.Request) llmtest.Reply {
 			return ids(
 				llmtest.Text(fmt.Sprintf("Thought: I compute.\nAction: calculator\nAction Input: %s*%s\nObservation: 0\nFinal Answer: 0", q[1], q[2])))
 		}
+	case "coder": // a server that leaves calls in the text, in a form that writes no types
+		return ids(llmtest.Text("<tool_call>\n<function=f>\n<parameter=x>\n4\n</parameter>\n</function>\n</tool_call>"))
 	case "caller": // calls a tool as long as it is offered one, and says a wrong number beside it
 		if r.Has("tools") {
 			x := llmtest.Text("7")

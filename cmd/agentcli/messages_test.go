@@ -55,17 +55,18 @@ func TestMessages(t *testing.T) {
 		t.Setenv(name, "")
 	}
 	for name, content := range map[string]string{
-		"q.jsonl":        `{"id": "a", "question": "What is 1 * 2?", "answer": "2"}`,
-		"same.jsonl":     `{"id": "a", "question": "q", "answer": "2"}` + "\n" + `{"id": "a", "question": "r", "answer": "3"}`,
-		"blank.jsonl":    `{"id": "a", "question": "q"}`,
-		"torn.jsonl":     `{"id": "a", "question"`,
-		"options.jsonl":  `{"response": "2", "answer": "2", "options": {"strict": 3}}`,
-		"passages.jsonl": `{"id": "0", "contents": "x"}`,
-		"empty.jsonl":    "",
-		"listid.jsonl":   `{"id": [0], "contents": "x"}`,
-		"bad.yaml":       "temprature: 1\n",
-		"worse.yaml":     "max-turns: many\n",
-		"text.parquet":   "no Parquet at all",
+		"q.jsonl":          `{"id": "a", "question": "What is 1 * 2?", "answer": "2"}`,
+		"same.jsonl":       `{"id": "a", "question": "q", "answer": "2"}` + "\n" + `{"id": "a", "question": "r", "answer": "3"}`,
+		"blank.jsonl":      `{"id": "a", "question": "q"}`,
+		"semicolons.csv":   "question;answer\nq;2",
+		"noquestion.jsonl": `{"question": "", "answer": "2"}`,
+		"torn.jsonl":       `{"id": "a", "question"`,
+		"passages.jsonl":   `{"id": "0", "contents": "x"}`,
+		"empty.jsonl":      "",
+		"listid.jsonl":     `{"id": [0], "contents": "x"}`,
+		"bad.yaml":         "temprature: 1\n",
+		"worse.yaml":       "max-turns: many\n",
+		"text.parquet":     "no Parquet at all",
 	} {
 		if err := os.WriteFile(name, []byte(content+"\n"), 0o600); err != nil {
 			t.Fatal(err)

@@ -198,3 +198,26 @@ func TestTheWebIsServed(t *testing.T) {
 		t.Error(got)
 	}
 }
+
+// A setting of the retriever that changes nothing is refused, and nothing is served.
+func TestASettingOfTheRetrieverWithoutEffectIsRefused(t *testing.T) {
+	index := indexed(t)
+	corpus := filepath.Join(filepath.Dir(index), "corpus.jsonl")
+	for _, args := range [][]string{
+		{"serve", index, "--web-url", "http://127.0.0.1:1/"}, {"serve", index, "--web-timeout", "3s"}, {"serve", index, "--topk-rerank", "3"},
+		{"serve", index, "--model", "bert"}, {"serve", "--web", "searxng"},
+		{"index", corpus, "-o", index + "2", "--model", "bert"}, {"index", corpus, "-o", index + "2", "--search", "hnsw"},
+	} {
+		if code, said := runRetriever(t.Context(), args...); code != exitUsage {
+			t.Errorf("%v: %d %s", args, code, said)
+		}
+	}
+}
+
+// An address that is not of this machine is another fault than a port that is taken.
+func TestAHostThatIsNotHereIsNamed(t *testing.T) {
+	if code, said := runRetriever(t.Context(), "serve", indexed(t), "--host", "192.0.2.1", "--port", "0"); code != exitFailed ||
+		!strings.Contains(said, "--host") || strings.Contains(said, "--port") {
+		t.Error(code, said)
+	}
+}

@@ -5,6 +5,8 @@ import (
 	"strings"
 
 	"agentcli/internal/exit"
+	"agentcli/internal/text"
+	"agentcli/rewards"
 
 	"github.com/urfave/cli/v2"
 )
@@ -23,6 +25,20 @@ func (o *options) idleBecause(s row, c *cli.Context) string {
 		}
 	}
 	return ""
+}
+
+// unread says why an option of a reward, or all for "", have no effect in training; "": they
+// have one, or the reward is the dataset's.
+func (o *options) unread(option string) func(*cli.Context) string {
+	return func(c *cli.Context) string {
+		switch reward := o.loop.Train.Reward; {
+		case reward == "" && commandOf(c) == forTrain:
+			return "without --reward: the rewards are those in the file"
+		case reward != "" && option != "" && !rewards.Reads(reward, option):
+			return "on --reward " + text.Redact(reward)
+		}
+		return ""
+	}
 }
 
 // givenFlags are the flags that the command line, before any file was applied, asks

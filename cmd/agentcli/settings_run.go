@@ -88,15 +88,15 @@ func dataSettings(o *options) []row {
 				help: "score the rows again with this reward function: " + rewards.Choices + " (default: the rewards in the file)"}},
 			idle: unless(func() bool { g := o.config(); return !g.IsSupervised() || g.TakesPairs() }, o.takesNoRewards)},
 		{name: "profile", field: []any{&run.Grader.Profile, &o.loop.Train.Grader.Profile}, kind: optional,
-			fixed: evalRollout | forTrain, free: forLoop, once: forScore, always: true,
+			fixed: evalRollout | forTrain, free: forLoop, once: forScore, idle: o.unread("profile"),
 			help: "rules of the math grader: " + strings.Join(mathgrade.Profiles, ", ") + " (default: default)",
 			but:  []variant{{in: forTrain, group: groupShaping}}},
 		{name: "math-tolerance", check: isTolerance, field: []any{&run.Grader.MathTolerance, &o.loop.Train.Grader.MathTolerance}, value: 0.,
-			fixed: evalRollout | forTrain, free: forLoop, once: forScore, always: true,
+			fixed: evalRollout | forTrain, free: forLoop, once: forScore, idle: o.unread("math_tolerance"),
 			help: "largest relative difference of two numbers that the math grader takes for equal (default: 0, exact)",
 			but:  []variant{{in: forTrain, group: groupShaping}}},
 		{name: "reward-options", value: "", kind: optional, content: rundir.JSONText,
-			fixed: evalRollout | forTrain, free: forLoop, once: forScore, always: true,
+			fixed: evalRollout | forTrain, free: forLoop, once: forScore, idle: o.unread(""),
 			help: "options of the reward: a JSON object as {\"length\": {\"max\": 4096, \"buffer\": 512}}, or `JSON|@FILE`; " +
 				"a row's own options come first (docs/rewards.md)",
 			but: []variant{{in: forTrain, group: groupShaping}},
@@ -111,7 +111,7 @@ func judgeSettings(o *options) []row {
 	run, train := &o.loop.Rollout.Judge, &o.loop.Train.Judge
 	inShaping := []variant{{in: forTrain, group: groupShaping}}
 	return section(row{group: groupData, fixed: evalRollout | forTrain, free: forLoop, once: forScore, always: true}, []row{
-		{name: "judge", field: []any{&run.Server, &train.Server}, kind: address, but: inShaping,
+		{name: "judge", field: []any{&run.Server, &train.Server}, kind: address, but: inShaping, idle: o.unread("judge"),
 			help: "server of the model that --reward judge asks: `URL` or URL#MODEL; its key is in JUDGE_API_KEY, else OPENAI_API_KEY"},
 		{name: "judge-rubric", field: []any{&run.Rubric, &train.Rubric}, kind: path, but: inShaping,
 			help: "what the judge is told: " + strings.Join(judge.Rubrics(), ", ") + ", or a `FILE` (default: " + judge.Rubrics()[0] + ")"},
@@ -208,23 +208,11 @@ func samplingSettings(o *options) []row {
 		{name: "max-tokens", field: &s.MaxTokens, basic: evalRolloutLoop, help: "maximum tokens per reply (default: from the dataset)"},
 		{name: "stop", field: &s.Stop, help: "stop string; repeatable"},
 		{name: "stop-ids", value: []string(nil), help: "token ids that end a reply, in addition to the model's own, for example 2,50",
-			read: func(c *cli.Context) (err error) { s.StopIDs, err = stopIDs(c.StringSlice("stop-ids")); return err }},
+			read: func(c *cli.Context) (err error) {
+				s.StopIDs, err = rollout.ParseStopIDs(c.StringSlice("stop-ids"))
+				return err
+			}},
 	})
-}
-
-// stopIDs reads ids that are separated by commas, or given one by one.
-func stopIDs(list []string) ([]int32, error) {
-	var ids []int32
-	for _, s := range list {
-		for _, one := range strings.Split(s, ",") {
-			id, err := strconv.ParseInt(strings.TrimSpace(one), 10, 32)
-			if err != nil || id < 0 {
-				return nil, exit.Usagef("--stop-ids %q: %q is no token id; write them as 2,50", s, one)
-			}
-			ids = append(ids, int32(id))
-		}
-	}
-	return ids, nil
 }
 
 func toolSettings(o *options) []row {
@@ -269,7 +257,7 @@ func toolSettings(o *options) []row {
 			help: "JSON `FILE` of MCP servers with tools, in the mcpServers format of Claude and Cursor"},
 		{name: "tool-env", field: []any{&added.Env, &o.loop.Train.ToolEnv}, kind: optional, always: true,
 			free: evalRolloutLoop, fixed: forTrain, once: forDoctor | forScore,
-			help:  "environment variable `NAME` to pass to programs of --tool, --mcp and --reward exec:; by default they get no keys; repeatable",
+			help:  "environment variable `NAME` to pass to programs of --tool, --mcp, --scheduler and --reward exec:; by default they get no keys; repeatable",
 			check: checkToolEnv},
 		{name: "tool-timeout", field: &run.ToolTimeout, value: rollout.DefaultToolTimeout, help: "time limit of one tool call, for example 10s"},
 		{name: "tool-cache", field: &added.Cache, free: evalRolloutLoop,

@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"agentcli/internal/exit"
+	"agentcli/lossscale"
 	"agentcli/model/weights"
 	"agentcli/policy"
 	"agentcli/trainer"
@@ -34,7 +35,7 @@ const (
 // groups are the groups in the order of the help.
 var groups = []string{groupLoop, groupData, groupAlgorithm, groupOptimiser, groupLoss, groupShaping, groupCritic, groupSupervised,
 	groupAdapters, groupEvaluation, groupSampling, groupTools, groupLimits, groupModel, groupServer,
-	groupRun, groupBudget, groupFolder, groupShow, groupInfo}
+	groupRun, groupBudget, groupFolder, groupServe, groupShow, groupInfo}
 
 // config are the settings of the algorithm.
 func (o *options) config() *trainer.Config { return &o.loop.Train.Config }
@@ -126,7 +127,8 @@ func algorithmSettings(o *options) []row {
 		{name: "max-length", field: &g.MaxLength,
 			help: "divisor of seq-mean-token-sum-norm, in tokens (default: maximum tokens that a trajectory can sample, or the longest response)"},
 		{name: "loss-scale", field: &g.LossScale,
-			help: "tokens that are actions: default (all sampled tokens), last_round, or all (observations too)"},
+			help: "[default|last_round|all][+RULE…]: replies that are trained on, and rules that weigh their parts: " +
+				strings.Join(lossscale.Names(), ", ") + ", or a JSON file (docs/training.md#loss-scale)"},
 		{name: "kl-coef", field: &g.KLCoef, basic: trainLoop, always: true, // or Validate refuses it
 			help: "weight of the KL to the reference model"},
 		{name: "kl-in", field: &g.KLIn, help: "place of the KL to the reference: loss, or reward (of each token)"},

@@ -10,6 +10,7 @@ import (
 	_ "embed"
 	"fmt"
 	"path"
+	"reflect"
 	"regexp"
 	"slices"
 	"strings"
@@ -80,6 +81,7 @@ type Fields struct {
 	Messages string   `yaml:"messages,omitempty"`
 	Answer   string   `yaml:"answer,omitempty"`
 	ID       string   `yaml:"id,omitempty"`
+	Tools    string   `yaml:"tools,omitempty"`   // functions that the row offers to the model
 	Choices  []string `yaml:"choices,omitempty"` // one column with a list, or a column a choice
 	Meta     []string `yaml:"meta,omitempty"`    // columns to keep; absent: all that are nothing else
 
@@ -160,10 +162,11 @@ func (e *Entry) Validate() error {
 		return malformed.Field("name", malformed.Range, "%q is no name; want letters, digits, dots, +, - and _", e.Name)
 	case strings.ContainsAny(e.About, "\r\n"):
 		return malformed.Field("about", malformed.Range, "has several lines; want one")
-	case e.Generator != "" && len(e.Hub) > 0:
-		return malformed.Field("hub", malformed.Mismatch, "does not go with generator, which makes the rows")
 	case e.Limits.Turns < 0 || e.Limits.Tokens < 0 || e.Shots < 0:
 		return malformed.Field("limits", malformed.Range, "has a number below 0")
+	}
+	if err := e.validateSource(); err != nil {
+		return err
 	}
 	for _, r := range e.Hub {
 		if !validRepo.MatchString(r.ID) {
@@ -177,6 +180,28 @@ func (e *Entry) Validate() error {
 		return err
 	}
 	return e.Fields.validate()
+}
+
+// validateSource refuses keys of files beside a generator, and keys of a generator without one:
+// they have no effect.
+func (e *Entry) validateSource() error {
+	for _, key := range []struct {
+		name           string
+		given, ofFiles bool
+	}{
+		{"hub", len(e.Hub) > 0, true}, {"config", e.Config != "", true}, {"splits", len(e.Splits) > 0, true}, {"join", e.Join != nil, true},
+		{"fields", !reflect.ValueOf(e.Fields).IsZero(), true},
+		{"level", e.Level != "", false}, {"shots", e.Shots != 0, false},
+	} {
+		switch {
+		case !key.given:
+		case key.ofFiles && e.Generator != "":
+			return malformed.Field(key.name, malformed.Mismatch, "has no effect beside generator, which makes the rows; leave one of them out")
+		case !key.ofFiles && e.Generator == "":
+			return malformed.Field(key.name, malformed.Missing, "has no effect without generator")
+		}
+	}
+	return nil
 }
 
 func (e *Entry) validateSplits() error {

@@ -17,6 +17,7 @@ import (
 	"syscall"
 
 	"agentcli/internal/malformed"
+	"agentcli/internal/safego"
 	"agentcli/internal/text"
 	"agentcli/traj"
 
@@ -168,7 +169,7 @@ func Read(file string) (Entry, error) {
 // name; file is for errors.
 func Parse(file string, b []byte) (Entry, error) {
 	var e Entry
-	tree, err := parser.ParseBytes(b, 0)
+	tree, err := parse(b)
 	if err != nil {
 		return e, faultOf(file, err)
 	}
@@ -181,7 +182,7 @@ func Parse(file string, b []byte) (Entry, error) {
 	if err := checkKeys(file, tree.Docs[0].Body, reflect.TypeOf(e), ""); err != nil {
 		return e, err
 	}
-	if err := yaml.NewDecoder(bytes.NewReader(b)).Decode(&e); err != nil {
+	if err := decode(b, &e); err != nil {
 		return e, faultOf(file, err)
 	}
 	if err := e.Validate(); err != nil {
@@ -189,6 +190,17 @@ func Parse(file string, b []byte) (Entry, error) {
 		return e, &malformed.Error{Path: file, Line: lineOf(tree.Docs[0].Body, strings.Split(facts.Field, ".")), Err: err}
 	}
 	return e, nil
+}
+
+// parse and decode recover from panics of the library, which some tags cause.
+func parse(b []byte) (tree *ast.File, err error) {
+	defer safego.Into(&err)
+	return parser.ParseBytes(b, 0)
+}
+
+func decode(b []byte, e *Entry) (err error) {
+	defer safego.Into(&err)
+	return yaml.NewDecoder(bytes.NewReader(b)).Decode(e)
 }
 
 // Marshal is an entry as the text of its file.
@@ -249,10 +261,21 @@ func (e *UnknownKeyError) Error() string {
 	return "there is no such key; the keys are " + strings.Join(e.Known, ", ")
 }
 
-// checkKeys refuses the first key that the type does not have, in the objects within too.
+// checkKeys refuses the first key that the type does not have, and the first value that has
+// another type, in the objects within too.
 func checkKeys(file string, node ast.Node, t reflect.Type, place string) error {
 	for t.Kind() == reflect.Pointer {
 		t = t.Elem()
+	}
+	if !fits(node, t) {
+		found := text.Name(node.GetToken().Value, 40)
+		if _, isMapping := mappingOf(node); isMapping {
+			found = "an object"
+		} else if node.Type() == ast.SequenceType {
+			found = "a list"
+		}
+		return &malformed.Error{Path: file, Line: node.GetToken().Position.Line, Field: strings.TrimSuffix(place, "."), Kind: malformed.Type,
+			Err: fmt.Errorf("want %s, found %s", kindWords(t), found)}
 	}
 	if list, ok := node.(*ast.SequenceNode); ok && t.Kind() == reflect.Slice {
 		for _, v := range list.Values {
@@ -262,24 +285,17 @@ func checkKeys(file string, node ast.Node, t reflect.Type, place string) error {
 		}
 		return nil
 	}
-	if t.Kind() != reflect.Struct && (t.Kind() != reflect.Map || t.Elem().Kind() != reflect.Struct) {
+	if t.Kind() != reflect.Struct && t.Kind() != reflect.Map {
 		return nil
 	}
-	values, ok := mappingOf(node)
-	if !ok {
-		if node.Type() == ast.NullType {
-			return nil
-		}
-		return &malformed.Error{Path: file, Line: node.GetToken().Position.Line, Field: strings.TrimSuffix(place, "."), Kind: malformed.Type,
-			Err: errors.New("want keys with values")}
-	}
+	values, _ := mappingOf(node)
 	known := keysOf(t)
 	for _, kv := range values {
 		key := kv.Key.GetToken().Value
 		var inner reflect.Type
 		if t.Kind() == reflect.Map {
 			inner = t.Elem()
-		} else if inner, ok = known[key]; !ok {
+		} else if inner = known[key]; inner == nil {
 			names := slices.Sorted(maps.Keys(known))
 			return &malformed.Error{Path: file, Line: kv.Key.GetToken().Position.Line, Field: place + text.Name(key, 60),
 				Kind: malformed.Unsupported, Err: &UnknownKeyError{Near: text.Nearest(key, names), Known: names}}
@@ -289,6 +305,23 @@ func checkKeys(file string, node ast.Node, t reflect.Type, place string) error {
 		}
 	}
 	return nil
+}
+
+// fits reports whether a value can be of the type. Of aliases and tags the decoder decides.
+func fits(node ast.Node, t reflect.Type) bool {
+	switch node.Type() {
+	case ast.NullType, ast.AliasType, ast.AnchorType, ast.TagType:
+		return true
+	case ast.MappingType, ast.MappingValueType:
+		return t.Kind() == reflect.Struct || t.Kind() == reflect.Map || t.Kind() == reflect.Interface
+	case ast.SequenceType:
+		return t.Kind() == reflect.Slice || t.Kind() == reflect.Interface
+	case ast.IntegerType:
+		return t.Kind() == reflect.Int || t.Kind() == reflect.String || t.Kind() == reflect.Interface
+	case ast.BoolType:
+		return t.Kind() == reflect.Bool || t.Kind() == reflect.String || t.Kind() == reflect.Interface
+	}
+	return t.Kind() == reflect.String || t.Kind() == reflect.Interface
 }
 
 func mappingOf(node ast.Node) ([]*ast.MappingValueNode, bool) {

@@ -207,7 +207,8 @@ func (l *Lines) running(ctx context.Context) (*conn, error) {
 			l.mu.Unlock()
 			return nil, err
 		}
-		c = &conn{l: l, out: make(chan []byte, 64), pending: map[int64]chan answer{}, late: map[int64]bool{}, gone: make(chan struct{}), ready: make(chan struct{})}
+		c = &conn{l: l, out: make(chan []byte, 64), pending: map[int64]chan answer{}, late: map[int64]bool{}, gone: make(chan struct{}),
+			ready: make(chan struct{})}
 		l.now = c
 		l.all.Go(c.run)
 	}

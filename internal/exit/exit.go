@@ -19,9 +19,15 @@ func Usagef(format string, args ...any) error {
 
 // PartialError is the end of a run that is done, or that ended since the server was gone,
 // in which some trajectories failed for infrastructure reasons.
-type PartialError struct{ Message string }
+type PartialError struct {
+	Message string
+	Err     error // the first of the failures; may be nil
+}
 
 func (e PartialError) Error() string { return e.Message }
+
+// Unwrap gives the first of the failures.
+func (e PartialError) Unwrap() error { return e.Err }
 
 // InterruptedError is the end of a run by ^C or by its budget; what was finished is
 // saved.

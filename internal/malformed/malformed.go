@@ -39,7 +39,8 @@ type Error struct {
 	Err   error // what people read behind the place
 }
 
-// Error is the place, then what is wrong there.
+// Error is the place, then what is wrong there. A place that the wrapped fault repeats is
+// written once.
 func (e *Error) Error() string {
 	var place []string
 	if e.Path != "" {
@@ -59,7 +60,18 @@ func (e *Error) Error() string {
 	if e.Field != "" {
 		place = append(place, e.Field)
 	}
-	return strings.Join(append(place, e.Err.Error()), ": ")
+	what := e.Err
+	if inner, ok := what.(*Error); ok { //nolint:errorlint // of another error between both the text is its own
+		once := *inner
+		if once.Path == e.Path {
+			once.Path = ""
+		}
+		if once.Row == e.Row && once.Path == "" {
+			once.Row = 0
+		}
+		what = &once
+	}
+	return strings.Join(append(place, what.Error()), ": ")
 }
 
 // Unwrap gives the kind, where there is one, and the cause.

@@ -36,3 +36,18 @@ func TestThePlaceIsBeforeTheWords(t *testing.T) {
 		}
 	}
 }
+
+// A row's place is read once, however many know it; another place is kept.
+func TestAPlaceIsWrittenOnce(t *testing.T) {
+	inner := &Error{Path: "a.gz", Row: 1, Field: "f", Err: errors.New("x")}
+	for want, err := range map[string]error{
+		"a.gz: row 1: f: x":           &Error{Path: "a.gz", Row: 1, Err: inner},
+		"a.gz: row 2: row 1: f: x":    &Error{Path: "a.gz", Row: 2, Err: inner},
+		"b: row 1: a.gz: row 1: f: x": &Error{Path: "b", Row: 1, Err: inner},
+		"b: g: f: x":                  &Error{Path: "b", Field: "g", Err: Field("f", Type, "x")},
+	} {
+		if got := err.Error(); got != want {
+			t.Errorf("%q, want %q", got, want)
+		}
+	}
+}

@@ -108,7 +108,7 @@ func (e *Exact) Prompt(req *traj.Request) ([]int32, error) {
 // form is how calls are written in a conversation; nil: as the renderer does.
 func (e *Exact) form(req *traj.Request) traj.Form {
 	if req.Form == nil && e.Parser != nil {
-		return e.Parser
+		return e.Parser.For(req.Tools)
 	}
 	return req.Form
 }
@@ -172,16 +172,16 @@ func (e *Exact) reach(ids []int32, stops []string) int {
 
 // SplitTokens says how many of a reply's ids have their text wholly within its first at
 // bytes, and how many bytes theirs is.
-func (e *Exact) SplitTokens(ids []int32, text string, at int) (tokens, bytes int) {
-	return SplitTokens(e.Tokenizer, ids, text, at)
+func (e *Exact) SplitTokens(ids []int32, reply string, at int) (tokens, bytes int) {
+	return SplitTokens(e.Tokenizer, ids, reply, at)
 }
 
 // SplitTokens is that of an Exact with this tokenizer.
-func SplitTokens(tok Tokenizer, ids []int32, text string, at int) (tokens, bytes int) {
+func SplitTokens(tok Tokenizer, ids []int32, reply string, at int) (tokens, bytes int) {
 	tokens = sort.Search(len(ids), func(n int) bool { return len(tok.Decode(ids[:n+1], false)) > at })
 	// Bytes of a character that is not whole are told as another one.
 	for ; tokens > 0; tokens-- {
-		if own := tok.Decode(ids[:tokens], false); len(own) <= at && strings.HasPrefix(text, own) {
+		if own := tok.Decode(ids[:tokens], false); len(own) <= at && strings.HasPrefix(reply, own) {
 			return tokens, len(own)
 		}
 	}

@@ -85,6 +85,14 @@ func ParserFor(name string, tools []traj.ToolSpec) (*Parser, error) {
 	return nil, fmt.Errorf("there is no format of tool calls %q; there are %s", name, strings.Join(Parsers(), ", "))
 }
 
+// For is the parser of the same format for other tools; for none it is p.
+func (p *Parser) For(tools []traj.ToolSpec) *Parser {
+	if len(tools) == 0 {
+		return p
+	}
+	return &Parser{p.format, newToolSet(tools)}
+}
+
 // prompted is a form of calls that only the prompt knows.
 type prompted struct {
 	intro  func(tools []traj.ToolSpec) string // for the system prompt; nil: the question says it all

@@ -17,7 +17,8 @@ import (
 // graph is a hierarchical navigable small world (Malkov and Yashunin, Efficient and robust
 // approximate nearest neighbor search using Hierarchical Navigable Small World graphs,
 // TPAMI 2020). Every vector is in layer 0, with at most 2m neighbours; one in m of each
-// layer is in the next, with at most m.
+// layer is in the next, with at most m. Each is reachable in layer 0 from the entry point
+// (connect.go).
 //
 // Of equal vectors only the first is in the layers: the lists of many would name each
 // other alone, and no walk would find its way in or out.
@@ -220,6 +221,9 @@ func (g *graph) nearest(v vectors, w *walker, query []float32, k, ef int) []best
 	for layer := g.top; layer > 0; layer-- {
 		entries = slices.Clone(w.layer(v, query, entries, 1, layer, g.copyList))
 	}
+	if entries[0].Doc != g.entry { // from the entry point every vector is reachable in layer 0
+		entries = append(entries, best.Scored{Score: vector.Dot(query, v.at(g.entry)), Doc: g.entry})
+	}
 	var found []best.Scored
 	for _, s := range w.layer(v, query, entries, max(k, ef), 0, g.copyList) {
 		for doc := s.Doc; doc != none && len(found) < k; doc = g.equal[doc] {
@@ -272,6 +276,9 @@ func buildGraph(v vectors, m, ef int, cancelled func() error) (*graph, error) {
 		}
 		return nil
 	})
+	if err == nil {
+		err = b.connect(v, copies, ef, cancelled)
+	}
 	return &b.graph, err
 }
 

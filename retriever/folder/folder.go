@@ -15,6 +15,7 @@ import (
 
 	"agentcli/internal/filesys"
 	"agentcli/internal/setting"
+	"agentcli/internal/text"
 	"agentcli/model/gguf"
 	"agentcli/retriever"
 	"agentcli/traj"
@@ -73,17 +74,20 @@ type Writer struct {
 
 // Create begins the folder dir. Until Commit it is dir.partial, which a process that was
 // killed leaves behind, and which the next Create of the same folder removes. replace
-// allows an index to be there already.
+// allows an index to be there already; files of others beside it stay.
 func Create(dir string, replace bool) (*Writer, error) {
 	dir = filepath.Clean(dir)
 	if err := vacant(dir, replace); err != nil {
+		return nil, err
+	}
+	if err := vacantPartial(dir + ".partial"); err != nil {
 		return nil, err
 	}
 	w := &Writer{dir: dir, partial: dir + ".partial", replace: replace, files: map[string]Sum{}}
 	if err := os.MkdirAll(w.partial, 0o755); err != nil {
 		return nil, err
 	}
-	lock, err := filesys.OS.OpenFile(filepath.Join(w.partial, "lock"), os.O_RDWR|os.O_CREATE, 0o644)
+	lock, err := filesys.OS.OpenFile(filepath.Join(w.partial, lockName), os.O_RDWR|os.O_CREATE, 0o644)
 	if err != nil {
 		return nil, err
 	}
@@ -94,7 +98,7 @@ func Create(dir string, replace bool) (*Writer, error) {
 	w.lock = lock
 	old, err := os.ReadDir(w.partial)
 	for _, e := range old {
-		if e.Name() != "lock" {
+		if e.Name() != lockName {
 			err = errors.Join(err, os.RemoveAll(filepath.Join(w.partial, e.Name())))
 		}
 	}
@@ -103,28 +107,6 @@ func Create(dir string, replace bool) (*Writer, error) {
 		return nil, err
 	}
 	return w, nil
-}
-
-// vacant refuses a name that is taken by anything but an empty folder or, with replace,
-// an index.
-func vacant(dir string, replace bool) error {
-	st, err := os.Stat(dir)
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil
-	}
-	if err != nil {
-		return err
-	}
-	if entries, err := os.ReadDir(dir); st.IsDir() && (err != nil || len(entries) == 0) {
-		return err
-	}
-	if _, err := os.Stat(filepath.Join(dir, manifestName)); err != nil {
-		return fmt.Errorf("%s %w and is no index; name another folder", dir, ErrExists)
-	}
-	if !replace {
-		return setting.Errorf("%s %w; %s replaces it", dir, ErrExists, setting.Name("Replace"))
-	}
-	return nil
 }
 
 // Path is where a temporary file of that name may be; Commit leaves it behind.
@@ -199,23 +181,16 @@ func (w *Writer) Commit(m *Manifest) error {
 		return err
 	}
 	for _, e := range entries {
-		if _, ours := w.files[e.Name()]; !ours && e.Name() != manifestName && e.Name() != "lock" {
+		if _, ours := w.files[e.Name()]; !ours && e.Name() != manifestName && e.Name() != lockName {
 			if err := os.RemoveAll(w.Path(e.Name())); err != nil {
 				return err
 			}
 		}
 	}
-	if err := os.Remove(w.Path("lock")); err != nil {
+	if err := os.Remove(w.Path(lockName)); err != nil {
 		return err
 	}
-	remove := os.Remove // an empty folder
-	if w.replace {
-		remove = os.RemoveAll
-	}
-	if err := remove(w.dir); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return err
-	}
-	if err := os.Rename(w.partial, w.dir); err != nil {
+	if err := w.rename(); err != nil {
 		return err
 	}
 	w.lock.Close()
@@ -242,11 +217,16 @@ type Folder struct {
 // Open reads the manifest of a folder. Its errors are ErrNotIndex, fs.ErrNotExist and
 // retriever.ErrDamaged.
 func Open(dir string) (*Folder, error) {
-	if _, err := os.Stat(dir); errors.Is(err, fs.ErrNotExist) {
+	st, err := os.Stat(dir)
+	if errors.Is(err, fs.ErrNotExist) {
 		return nil, traj.Mark(fmt.Errorf("%s: no such folder; look at the path", dir), fs.ErrNotExist)
 	}
+	if err == nil && !st.IsDir() {
+		return nil, setting.Errorf("%s %w: it is a file; if it is a corpus, build its index by `%s %s %s FOLDER`", dir, ErrNotIndex,
+			setting.Name("bm25.Write"), text.ShellWord(dir), setting.Name("Output"))
+	}
 	path := filepath.Join(dir, manifestName)
-	st, err := os.Stat(path)
+	st, err = os.Stat(path)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, fmt.Errorf("%s %w: it has no %s; build it by %s", dir, ErrNotIndex, manifestName, setting.Name("bm25.Write"))
 	}

@@ -99,10 +99,67 @@ func TestWhatIsThereIsNotReplacedUnasked(t *testing.T) {
 	commit(t, t.TempDir(), "into an empty one", false)
 }
 
+// Files of others beside an index outlive it, and a folder that is not of the program is not
+// touched.
+func TestReplacingAnIndexLeavesFilesOfOthers(t *testing.T) {
+	write := func(path, content string) {
+		t.Helper()
+		if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o700), os.WriteFile(path, []byte(content), 0o600)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	dir := filepath.Join(t.TempDir(), "x")
+	commit(t, dir, "one", false)
+	write(filepath.Join(dir, "notes", "thesis.txt"), "mine")
+	commit(t, dir, "two", true)
+	if b, err := os.ReadFile(filepath.Join(dir, "notes", "thesis.txt")); err != nil || string(b) != "mine" || read(t, dir) != "two" {
+		t.Errorf("%q, %v", b, err)
+	}
+	if _, err := os.Stat(dir + ".partial"); !errors.Is(err, fs.ErrNotExist) {
+		t.Error(err)
+	}
+
+	// A file of the user's has the name of a new one.
+	w := create(t, dir, true)
+	f, err := w.Create("b.dat")
+	if err == nil {
+		err = f.Close()
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	write(filepath.Join(dir, "b.dat"), "mine")
+	if err := w.Commit(&Manifest{Kind: "k"}); !errors.Is(err, ErrExists) || read(t, dir) != "two" {
+		t.Error(err)
+	}
+	w.Abort()
+
+	for name, manifest := range map[string]string{
+		"of another program":    `{"name": "app", "icons": []}`,
+		"with a path":           `{"format": 2, "kind": "k", "files": {"../y/a.dat": {}}}`,
+		"that is no JSON":       `{`,
+		"with an absolute path": `{"format": 2, "kind": "k", "files": {"/tmp/a.dat": {}}}`,
+	} {
+		other := t.TempDir()
+		write(filepath.Join(other, manifestName), manifest)
+		if _, err := Create(other, true); !errors.Is(err, ErrExists) {
+			t.Errorf("a manifest %s: %v", name, err)
+		}
+	}
+	fresh := filepath.Join(t.TempDir(), "x")
+	write(fresh+".partial/thesis.txt", "mine")
+	if _, err := Create(fresh, true); !errors.Is(err, ErrExists) {
+		t.Errorf("a folder of another's: %v", err)
+	}
+}
+
 // TestABuildThatWasKilledIsNoObstacle: and one that runs is.
 func TestABuildThatWasKilledIsNoObstacle(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "x")
 	if err := os.MkdirAll(dir+".partial/sub", 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(dir+".partial/"+lockName, nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
 	w := create(t, dir, false)
@@ -148,6 +205,13 @@ func TestDamagedFoldersAreRefused(t *testing.T) {
 	}
 	if _, err := Open(t.TempDir()); !errors.Is(err, ErrNotIndex) {
 		t.Error(err)
+	}
+	corpus := filepath.Join(t.TempDir(), "corpus.jsonl")
+	if err := os.WriteFile(corpus, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := Open(corpus); !errors.Is(err, ErrNotIndex) {
+		t.Errorf("a file: %v", err)
 	}
 	if _, err := Open(filepath.Join(t.TempDir(), "none")); !errors.Is(err, fs.ErrNotExist) {
 		t.Error(err)

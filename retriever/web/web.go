@@ -19,6 +19,7 @@ import (
 
 	"agentcli/internal/remote"
 	"agentcli/internal/safego"
+	"agentcli/internal/setting"
 	"agentcli/internal/text"
 	"agentcli/retriever"
 
@@ -61,7 +62,7 @@ func New(o Options) (*Engine, error) {
 	u, err := url.Parse(e.o.Address)
 	switch {
 	case e.o.Address == "":
-		return nil, fmt.Errorf("%w: %s has no address of its own; name one", ErrOptions, o.Service)
+		return nil, setting.Errorf("%w: %s has no address of its own; give one by %s", ErrOptions, o.Service, setting.Name("Web.Address"))
 	case err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https":
 		return nil, fmt.Errorf("%w: %q is no address; want http://HOST/PATH", ErrOptions, text.Address(e.o.Address))
 	case e.keyName != "" && o.Key == "":

@@ -3,6 +3,7 @@ package code
 import (
 	"bytes"
 	"encoding/json"
+	"fmt"
 	"regexp"
 	"strings"
 
@@ -149,7 +150,7 @@ func parseCases(b []byte, function string) ([]Case, error) {
 	for i := range s.Inputs {
 		c, err := oneCase(s.Inputs[i], s.Outputs[i], name)
 		if err != nil {
-			return nil, &malformed.Error{Row: i + 1, Err: err}
+			return nil, fmt.Errorf("test %d: %w", i+1, err)
 		}
 		cases = append(cases, c)
 	}
@@ -207,7 +208,7 @@ func parseList(b []byte, function string) ([]Case, error) {
 		}
 		c, err := oneCase(x.Input, x.Output, name)
 		if err != nil {
-			return nil, &malformed.Error{Row: i + 1, Err: err}
+			return nil, fmt.Errorf("test %d: %w", i+1, err)
 		}
 		cases = append(cases, c)
 	}

@@ -28,7 +28,7 @@ func key(model, prompt string, seed int64, temperature float64) string {
 
 func (c cache) path(key string) string { return filepath.Join(c.dir, key[:2], key+".json") }
 
-// get gives the reply of a key. A file that cannot be read is asked for again.
+// get gives the reply of a key. A file that cannot be read counts as missing.
 func (c cache) get(key string) (reply string, ok bool) {
 	if c.dir == "" {
 		return "", false

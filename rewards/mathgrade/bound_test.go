@@ -9,6 +9,16 @@ import (
 	"agentcli/rewards/mathexpr"
 )
 
+// square is a matrix whose cells have the format.
+func square(size int, format string) string {
+	var b strings.Builder
+	for i := range size * size {
+		fmt.Fprintf(&b, format, i%7+1)
+		b.WriteString([]string{"&", `\\`}[(i%size+1)/size])
+	}
+	return `\begin{pmatrix}` + b.String() + `\end{pmatrix}`
+}
+
 // hostile are pairs of answers that cost a naive grader more than it has.
 func hostile() map[string][2]string {
 	rep := strings.Repeat
@@ -52,7 +62,19 @@ func hostile() map[string][2]string {
 			`\end{pmatrix}`},
 		"matrix of roots": {`\begin{pmatrix}` + numbers(3000, `\sqrt{%d}&`) + `\end{pmatrix}`, `\begin{pmatrix}` + numbers(3000, `%d^{0.5}&`) +
 			`\end{pmatrix}`},
+		"open integral":    {"\\int xx dx=x", "::::3"},
 		"determinant":      {`\begin{vmatrix}` + strings.TrimSuffix(rep(`a&b&c&d&x+f\\`, 5), `\\`) + `\end{vmatrix}`, "1"},
+		"matrix power":     {square(20, "%d") + "^{64}", square(20, "%d")},
+		"matrix products":  {rep(square(2, "x_{%d}"), 300), rep(square(2, "y_{%d}"), 300)},
+		"matrix inverse":   {square(5, "x_{%d}") + "^{-1}", square(5, "y_{%d}")},
+		"matrix of digits": {square(4, rep("7", 900)+"%d") + "^{-60}", square(4, "%d")},
+		"inequalities":     {list(`\{x\mid x^{12}-99999999x^5<99999989\}`, 300), list(`\{x\mid x^{12}-99999999x^5<99999988\}`, 300)},
+		"squares":          {`\{x\mid ` + list(`(x^2-2)^2(x^2-3)^3>0`, 100) + `\}`, `\{x\mid ` + list(`(x^2-2)^2(x^2-5)^3>0`, 100) + `\}`},
+		"integers":         {`\{x\in\mathbb{Z}\mid x^2<\sqrt{20000}\}`, `\{x\in\mathbb{Z}\mid x^2<20002\}`},
+		"many series":      {list(`\sum_{n=1}^{\infty}\frac{1}{n^2+1}`, 50), list(`\sum_{n=1}^{\infty}\frac{1}{n^2+2}`, 50)},
+		"slow series":      {`\sum_{n=-1300}^{\infty}\frac{n^9+1}{(n^2+99)^6}`, `\sum_{n=-1300}^{\infty}\frac{n^9}{(n^2+100)^6}`},
+		"nested series":    {`\sum_{n=1}^{\infty}\sum_{m=1}^{\infty}\frac{1}{n^2m^2}`, "1"},
+		"antiderivatives":  {rep(`\sin(`, 140) + "x" + rep(")", 140) + "+C", rep(`\sin(`, 139) + "x" + rep(")", 139) + "+C"},
 		"sets":             {rep(`\{1,`, 400) + "1" + rep(`\}`, 400), rep(`\{2,`, 400) + "1" + rep(`\}`, 400)},
 		"unions":           {strings.TrimSuffix(rep(`(0,\sqrt{2})\cup`, 400), `\cup`), strings.TrimSuffix(rep(`(0,\sqrt{3})\cup`, 400), `\cup`)},
 		"intersections":    {strings.TrimSuffix(rep(`(0,1)\cap`, 400), `\cap`), strings.TrimSuffix(rep(`(0,2)\setminus`, 400), `\setminus`)},

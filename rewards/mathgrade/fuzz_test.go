@@ -17,7 +17,10 @@ var seeds = []string{`\frac{1}{2}`, `\sqrt{`, "((((", `\{1,2\}`, "1,234", `\begi
 	`\int_0^1 x dx`, "3 1/2", "12:30", "May 5, 2024", "(B) 12", `5\text{ km}`, "50%", `90^\circ`, `x\equiv1\pmod{3}`, "3:4", "f(x)=x^2",
 	"log 2",
 	"1 and 2", `\mathbb{R}\setminus\{0\}`, `\{x\mid x>2\}`, "0.1(6)", `2\begin{bmatrix}1\end{bmatrix}`, "#### 42", `{"answer": "42"}`,
-	"the answer is $x$.", "**7**", "½", "x²", "1.5e3", `\binom{5}{2}`, `\log_2 8`, "e^{i\\pi}", `\langle1,2\rangle`}
+	"the answer is $x$.", "**7**", "½", "x²", "1.5e3", `\binom{5}{2}`, `\log_2 8`, "e^{i\\pi}", `\langle1,2\rangle`,
+	`\begin{pmatrix}1&2\\3&4\end{pmatrix}^{-1}\begin{pmatrix}x\\y\end{pmatrix}`, `\{x\mid x^2-2x\le1\}`, `\{x\in\mathbb{Z}\mid x^2<5\}`,
+	`\frac{x-1}{x+2}\ge0`, "x^2+C", `\int 2x\,dx`, `\sum_{n=1}^{\infty}\frac{1}{n^2}`, `\sum_{n=1}^{\infty}\frac{(-1)^n}{2n+1}`,
+	`\int_0^{\infty}e^{-x^2}dx`}
 
 func FuzzExtract(f *testing.F) {
 	for _, s := range seeds {
@@ -59,6 +62,12 @@ func FuzzEqual(f *testing.F) {
 		x, y := Equal(a, b, Options{}), Equal(b, a, Options{})
 		if x != y {
 			t.Errorf("%q and %q: %v one way, %v the other", a, b, x, y)
+		}
+		if x != Undecided && a != b && max(len(a), len(b)) < mathexpr.MaxBytes {
+			if v := compare(unboxed(b), unboxed(a), Options{}); v != x && v != Undecided && unboxed(a) != "" && unboxed(b) != "" &&
+				unboxed(a) != unboxed(b) {
+				t.Errorf("%q and %q: %v in another order of the work: %v", a, b, x, v)
+			}
 		}
 		if v := Equal(a, a, Options{}); v != Right && strings.TrimSpace(a) != "" {
 			if boxed, ok := lastBoxed(a); !ok || strings.TrimSpace(boxed) != "" {

@@ -65,6 +65,9 @@ func isDecimal(n *node) bool {
 
 // onlyVariables reports whether a formula has variables and operators only.
 func onlyVariables(n *node) bool {
+	if n == nil { // a limit of an integral that has none
+		return false
+	}
 	return n.Kind == mathexpr.Variable || len(n.Args) > 0 && !slices.ContainsFunc(n.Args, func(a *node) bool { return !onlyVariables(a) })
 }
 

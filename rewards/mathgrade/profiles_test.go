@@ -126,3 +126,16 @@ func TestRulesOfExtraction(t *testing.T) {
 		t.Error(a, rule, err)
 	}
 }
+
+// TestAnIntegralWithoutLimitsIsReadByEachProfile: its limits are no nodes.
+func TestAnIntegralWithoutLimitsIsReadByEachProfile(t *testing.T) {
+	for _, profile := range Profiles {
+		for _, s := range []string{`\int xx\,dx=x`, `\int x\,dx`, `\lim_{x\to0} x = y`, `\frac{d}{dx} x = 1`} {
+			for _, other := range append(seeds, s) {
+				o := Options{Profile: profile}
+				Equal(s, other, o)
+				Equal(other, s, o)
+			}
+		}
+	}
+}

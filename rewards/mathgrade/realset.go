@@ -231,21 +231,25 @@ func (g realSets) two(n *node, f func(s, t realSet) (realSet, bool)) (realSet, b
 func (g realSets) built(n *node) (realSet, bool) {
 	head := n.Args[0]
 	s := everything
+	integers := ""
 	if head.Kind == mathexpr.Relation && len(head.Names) == 1 && head.Names[0] == "in" { // x ∈ ℝ
-		t, ok := g.realSet(head.Args[1], true)
-		if !ok {
+		if base := head.Args[1]; isIntegers(base) {
+			integers = setName(base)
+		} else if t, ok := g.realSet(base, true); ok {
+			s = t
+		} else {
 			return nil, false
 		}
-		s, head = t, head.Args[0]
+		head = head.Args[0]
 	}
 	if head.Kind != mathexpr.Variable {
 		return nil, false
 	}
 	for _, c := range n.Args[1:] {
-		if c.Kind != mathexpr.Relation || variableOf(c) != head.Name {
+		if c.Kind != mathexpr.Relation || variableOf(c) != head.Name && !isEquation(c, head.Name) {
 			return nil, false
 		}
-		t, ok := g.realSet(c, true)
+		t, ok := g.condition(c, head.Name)
 		if !ok {
 			return nil, false
 		}
@@ -253,7 +257,24 @@ func (g realSets) built(n *node) (realSet, bool) {
 			return nil, false
 		}
 	}
+	if integers != "" {
+		return g.integersIn(s, integers)
+	}
 	return s, true
+}
+
+// condition is the set of a condition on a variable.
+func (g realSets) condition(c *node, variable string) (realSet, bool) {
+	if isEquation(c, variable) {
+		return g.solved(c, variable)
+	}
+	return g.realSet(c, true)
+}
+
+// isEquation reports whether a chain of equations is about one variable.
+func isEquation(n *node, variable string) bool {
+	names := mathvalue.Variables(n.Args...)
+	return len(n.Args) == len(n.Names)+1 && equalities(n) && len(names) == 1 && names[0] == variable
 }
 
 // sameBuilders compares set-builders that are no sets of reals, by their parts.
@@ -270,7 +291,7 @@ func (g realSets) sameBuilders(a, b *node) Verdict {
 	return Undecided
 }
 
-// solved is the set of the solutions of a chain of linear inequalities.
+// solved is the set of the solutions of a chain of inequalities and equations.
 func (g realSets) solved(n *node, variable string) (realSet, bool) {
 	s := everything
 	for i, op := range n.Names {
@@ -295,7 +316,10 @@ func (g realSets) solvedPair(left *node, op string, right *node, variable string
 	at := right
 	if left.Kind != mathexpr.Variable || len(mathvalue.Variables(right)) > 0 {
 		slope, offset, ok := g.numbers.Linear(minus(left, right), variable)
-		if !ok || slope.Sign() == 0 {
+		if !ok {
+			return g.solvedByRoots(minus(left, right), op, variable)
+		}
+		if slope.Sign() == 0 {
 			return nil, false
 		}
 		at = &node{Kind: mathexpr.Number, Value: new(big.Rat).Neg(new(big.Rat).Quo(offset, slope))}
@@ -313,6 +337,8 @@ func (g realSets) solvedPair(left *node, op string, right *node, variable string
 		return realSet{{low: bound{at, op == ">="}}}, true
 	case "!=":
 		return realSet{{high: bound{at, false}}, {low: bound{at, false}}}, true
+	case "=":
+		return realSet{{bound{at, true}, bound{at, true}}}, true
 	}
 	return nil, false
 }

@@ -33,6 +33,8 @@ func isName(n *node) bool {
 	switch n.Kind {
 	case mathexpr.Variable, mathexpr.Application, mathexpr.Text:
 		return true
+	case mathexpr.Repeated: // ∫ 2x dx = x² + C
+		return isIndefinite(n)
 	case mathexpr.Function:
 		return len(n.Args) == 1 && n.Name == "abs" && isName(n.Args[0]) && n.Args[0].Kind == mathexpr.Product
 	case mathexpr.Tuple, mathexpr.Matrix: // (x, y) = (1, 2)

@@ -252,7 +252,7 @@ func (c *Comparer) equalConstants(a, b *mathexpr.Node) Verdict {
 		switch {
 		case v == Unequal && e.approximate:
 			return Unknown
-		case v == Unequal, v == Equal && (precision >= lastPrecision || e.approximate):
+		case v == Unequal, v == Equal && (precision >= lastPrecision || e.approximate || e.limited):
 			return v
 		}
 	}

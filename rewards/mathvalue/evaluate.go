@@ -27,6 +27,7 @@ type evaluator struct {
 	imaginaryCame bool
 	approximate   bool // a limit, an infinite sum or an integral was approximated
 	rightBits     int  // of the worst approximation
+	limited       bool // an infinite sum is no narrower at a higher precision
 	depth         int
 }
 
@@ -134,6 +135,9 @@ func (e *evaluator) eval(n *mathexpr.Node) value {
 	case mathexpr.Quantity:
 		return e.timesValues(e.eval(n.Args[0]), exactly(mathexpr.UnitOf(n.Name).Factor))
 	case mathexpr.Power:
+		if base := n.Args[0]; base.Kind == mathexpr.Constant && base.Name == "e" {
+			return inexact(e.exp(e.interval(e.eval(n.Args[1]))))
+		}
 		return e.power(e.eval(n.Args[0]), e.eval(n.Args[1]))
 	case mathexpr.Root:
 		return e.rootOf(e.eval(n.Args[0]), e.eval(n.Args[1]))

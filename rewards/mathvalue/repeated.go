@@ -27,7 +27,7 @@ func (e *evaluator) repeated(n *mathexpr.Node) value {
 	case "lim":
 		return e.limit(n)
 	case "int":
-		return e.integral(n)
+		return integrals{e}.definite(n)
 	case "diff":
 		return e.derivative(n)
 	}
@@ -58,9 +58,12 @@ func (e *evaluator) repeated(n *mathexpr.Node) value {
 	return total
 }
 
-// series adds the terms of an infinite sum whose terms fall at least as fast as .9^k;
-// of another one nothing is known.
+// series is an infinite sum of a rational function, or adds the terms of one whose terms
+// fall at least as fast as .9^k; of another one nothing is known.
 func (e *evaluator) series(variable string, from int64, body *mathexpr.Node) value {
+	if v, ok := (sums{e}).summed(variable, from, body); ok {
+		return v
+	}
 	total := realNumber(e.integer(0))
 	var last *big.Float
 	falling := 0
@@ -129,45 +132,4 @@ func between(e *evaluator, a, b number) value {
 		a.im.r = radius().Add(a.im.r, high(d))
 	}
 	return inexact(a)
-}
-
-// integral integrates by the double exponential rule of Takahasi and Mori with two
-// steps; what they differ by is the radius.
-func (e *evaluator) integral(n *mathexpr.Node) value {
-	if n.Args[1] == nil || isInfinite(n.Args[1]) || isInfinite(n.Args[2]) {
-		panic(errNoValue)
-	}
-	variable, body := n.Args[0].Name, n.Args[3]
-	a, b := e.interval(e.eval(n.Args[1])), e.interval(e.eval(n.Args[2]))
-	if !a.isReal() || !b.isReal() {
-		panic(errNoValue)
-	}
-	e.approximated(40)
-	half := e.rational(big.NewRat(1, 2))
-	middle, width := e.multiply(e.add(a.re, b.re), half), e.multiply(e.subtract(b.re, a.re), half)
-	quarter := e.multiply(e.pi(), half)
-	fine, coarse := realNumber(e.integer(0)), realNumber(e.integer(0))
-	const steps = 12 // a unit of t
-	for k := int64(-42); k <= 42; k++ {
-		t := realNumber(e.rational(big.NewRat(k, steps)))
-		p := e.exp(t)
-		q := e.over(realNumber(e.integer(1)), p)
-		sinh, cosh := e.multiply(e.subtract(p.re, q.re), half), e.multiply(e.add(p.re, q.re), half)
-		u := e.exponential(e.multiply(e.multiply(quarter, sinh), e.integer(1)))
-		v := e.divide(e.integer(1), u)
-		c := e.multiply(e.add(u, v), half) // cosh(π/2 sinh t)
-		x := e.divide(e.multiply(e.subtract(u, v), half), c)
-		weight := e.divide(e.multiply(quarter, cosh), e.multiply(c, c))
-		x = e.add(middle, e.multiply(width, x))
-		x.r = radius() // the rule is that of the point itself
-		f := e.times(e.interval(e.with(variable, inexact(realNumber(x)), body)), realNumber(weight))
-		fine = e.plus(fine, f)
-		if k%2 == 0 {
-			coarse = e.plus(coarse, f)
-		}
-	}
-	scale := func(z number, step *big.Rat) number {
-		return e.times(z, realNumber(e.multiply(width, e.rational(step))))
-	}
-	return between(e, scale(fine, big.NewRat(1, steps)), scale(coarse, big.NewRat(2, steps)))
 }

@@ -6,7 +6,9 @@ package toolcall
 import (
 	"bytes"
 	"encoding/json"
+	"fmt"
 	"io"
+	"regexp"
 	"slices"
 	"strings"
 
@@ -81,7 +83,7 @@ func ReadGold(answers []string) (alternatives [][]Allowed, err error) {
 		for i, x := range list {
 			c, err := allowed(x)
 			if err != nil {
-				return nil, &malformed.Error{Field: "answer", Row: i + 1, Err: err}
+				return nil, &malformed.Error{Field: "answer", Err: fmt.Errorf("call %d: %w", i+1, err)}
 			}
 			calls = append(calls, c)
 		}
@@ -234,9 +236,12 @@ func Match(calls []Call, gold []Allowed, functions []Function) bool {
 	return true
 }
 
-// sameName compares names of functions. A server that takes no dots has _ in their place.
+var noFunctionName = regexp.MustCompile(`[^A-Za-z0-9_-]`)
+
+// sameName compares names of functions. A server takes no dots, spaces, …: _ is in their
+// place.
 func sameName(a, b string) bool {
-	return a == b || strings.ReplaceAll(a, ".", "_") == strings.ReplaceAll(b, ".", "_")
+	return a == b || noFunctionName.ReplaceAllString(a, "_") == noFunctionName.ReplaceAllString(b, "_")
 }
 
 // allows is simple_function_checker.

@@ -137,3 +137,11 @@ func FuzzMatch(f *testing.F) {
 		}
 	})
 }
+
+// The place of a call in the gold answer is no row of a file.
+func TestAFaultOfACallIsOfNoRow(t *testing.T) {
+	_, err := ReadGold([]string{`[{"f": {}}, {"g": 1}]`})
+	if f := malformed.Facts(err); f.Row != 0 || !strings.HasPrefix(f.Field, "answer") {
+		t.Errorf("%+v, %v", f, err)
+	}
+}

@@ -23,7 +23,16 @@ type Span struct {
 	RolloutLogprobs []float64 // as recorded at sampling; nil where no loss or correction asks
 	Adv             []float64
 	Teacher         []float64 // of the teacher; opd only
-	Weight          []float64 // what each token's loss weighs in the step's: aggregation × mask × correction
+	Weight          []float64 // what each token's loss weighs in the step's: aggregation × ActionWeight × correction
+	ActionWeight    []float64 // of each token by itself, above 0, which a mean over the tokens takes; nil: 1
+}
+
+// share is what token t counts in a mean over the tokens.
+func (s Span) share(t int) float64 {
+	if s.ActionWeight == nil {
+		return 1
+	}
+	return s.ActionWeight[t]
 }
 
 // Cut is the span of tokens lo to hi alone.
@@ -34,7 +43,7 @@ func (s Span) Cut(lo, hi int) Span {
 		}
 		return x[lo:hi]
 	}
-	return Span{cut(s.LP), cut(s.Old), cut(s.RolloutLogprobs), cut(s.Adv), cut(s.Teacher), cut(s.Weight)}
+	return Span{cut(s.LP), cut(s.Old), cut(s.RolloutLogprobs), cut(s.Adv), cut(s.Teacher), cut(s.Weight), cut(s.ActionWeight)}
 }
 
 // Result is what a loss makes of a span, one entry a token.
@@ -64,7 +73,8 @@ type Loss struct {
 // At computes the loss of one trajectory.
 func (l *Loss) At(s Span, c LossConfig) (Result, error) {
 	n := len(s.LP)
-	if len(s.Old) != n || len(s.Adv) != n || len(s.Weight) != n || (l.NeedsRollout() && len(s.RolloutLogprobs) != n) ||
+	if len(s.Old) != n || len(s.Adv) != n || len(s.Weight) != n || s.ActionWeight != nil && len(s.ActionWeight) != n ||
+		(l.NeedsRollout() && len(s.RolloutLogprobs) != n) ||
 		(l.Teacher && len(s.Teacher) != n) {
 		return Result{}, fmt.Errorf("loss %s: %d log-probs, %d old, %d of the rollout, %d advantages and %d weights",
 			l.Name, n, len(s.Old), len(s.RolloutLogprobs), len(s.Adv), len(s.Weight))
@@ -219,10 +229,13 @@ func gspo(s Span, c LossConfig, out *Result) {
 
 // gmpo is −A·exp(mean_t d_t), d_t = lp − old clipped on the side where A pushes
 // it (Zhao et al. 2025, geometric-mean policy optimisation, equation 4). The
-// bounds ε are of the log-ratio.
+// bounds ε are of the log-ratio. A token counts in the means as it weighs: one of weight 2
+// as two tokens.
 func gmpo(s Span, c LossConfig, out *Result) {
-	n := float64(len(s.LP))
-	mean, adv, weight := 0.0, 0.0, 0.0
+	n, mean, adv, weight := 0.0, 0.0, 0.0, 0.0
+	for t := range s.LP {
+		n += s.share(t)
+	}
 	for t := range s.LP {
 		d := s.LP[t] - s.Old[t]
 		clipped := math.Max(-c.Clip.Low, math.Min(c.Clip.High, d))
@@ -232,15 +245,15 @@ func gmpo(s Span, c LossConfig, out *Result) {
 		}
 		kept := sign * math.Min(sign*d, sign*clipped)
 		out.Clipped[t] = kept != d
-		mean += kept / n
-		adv += s.Adv[t] / n
+		mean += s.share(t) * kept / n
+		adv += s.share(t) * s.Adv[t] / n
 		weight += s.Weight[t]
 	}
 	g, saturated := ratio(mean)
 	for t := range s.LP {
 		out.Loss[t] = -adv * g
 		if !out.Clipped[t] && !saturated {
-			out.Grad[t] = -adv * g * weight / n
+			out.Grad[t] = -adv * g * weight * s.share(t) / n
 		}
 	}
 }

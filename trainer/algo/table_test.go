@@ -46,7 +46,7 @@ func TestALossReadsTheLogprobsOfItsRatioAlone(t *testing.T) {
 			Adv: []float64{1, 1}, Teacher: []float64{-.5, -3}, Weight: []float64{1, 1}}
 		grad := func(change func(*Span)) []float64 {
 			x := Span{slices.Clone(s.LP), slices.Clone(s.Old), slices.Clone(s.RolloutLogprobs), slices.Clone(s.Adv),
-				slices.Clone(s.Teacher), slices.Clone(s.Weight)}
+				slices.Clone(s.Teacher), slices.Clone(s.Weight), nil}
 			change(&x)
 			r, err := l.At(x, LossConfig{Clip: Clip{Low: .9, High: 9}, SAPO: [2]float64{1, 1}, Threshold: 9, RolloutKL: .1})
 			if err != nil {

@@ -53,10 +53,10 @@ type BodyReader interface {
 // Body are the sequences of an episode, which of their tokens are trained on, and
 // what else a step needs of it.
 type Body struct {
-	Role        string // rae only
-	Sequences   []traj.Sequence
-	Parts       []traj.Part  // the reward's components
-	StepRewards []StepReward // that the environment gave on the way
+	Role        string          // rae only
+	Sequences   []traj.Sequence // a token of weight 0 is not trained on
+	Parts       []traj.Part     // the reward's components
+	StepRewards []StepReward    // that the environment gave on the way
 	Termination traj.Termination
 	Turns       int // 0: the file does not say, nor the two below
 	ToolCalls   int
@@ -73,8 +73,11 @@ type Body struct {
 	// cross-entropy of --echo; nil: every token that was not sampled counts as observed.
 	Content [][]bool
 
-	Weights [][]float64 // of each token of each sequence in the loss; nil: 1. A token of weight 0 is not trained on
-	Marks   [][]float64 // prm: the labels of each step marker, a distribution over the reward tokens
+	Marks [][]float64 // prm: the labels of each step marker, a distribution over the reward tokens
+
+	// OwnLoss says that messages of the row say themselves which replies are trained on, and
+	// that the weights of the sequences have that: lossscale.LastRound chooses no replies.
+	OwnLoss bool
 
 	Streams []TokenStream // one a sequence
 }

@@ -3,33 +3,34 @@ package episode
 import (
 	"math"
 	"slices"
-)
 
-// LossScale says which tokens are the policy's actions.
-type LossScale string
-
-// The values of --loss-scale.
-const (
-	ScaleDefault   LossScale = "default"    // every token that the policy sampled
-	ScaleLastRound LossScale = "last_round" // those of its last reply only
-	ScaleAll       LossScale = "all"        // everything after the prompt, observations too: for showing what that does
+	"agentcli/lossscale"
 )
 
 // TokenSelection says which tokens of a sequence take part in the loss.
 type TokenSelection struct {
-	Scale LossScale
-	Echo  bool // observation tokens are in a cross-entropy
+	// Strategy is lossscale.Default: the tokens that the policy sampled; LastRound: those of
+	// its last reply; or All: everything behind the prompt.
+	Strategy string
+	Prompts  bool // with All: prompts too, but for the first token, before which nothing is
+	Echo     bool // observation tokens are in a cross-entropy
 }
 
 // actionsFrom gives the first token of sequence i that was sampled, and from where on
-// tokens are actions.
+// tokens are actions. With Prompts both are the first token that no sequence before has.
 func (a TokenSelection) actionsFrom(e *Episode, i int) (first, from int) {
 	mask := e.Sequences[i].LossMask
 	first = slices.Index(mask, true)
-	if a.Scale != ScaleLastRound {
+	switch {
+	case a.Strategy == lossscale.All && a.Prompts:
+		first = 1
+		if i > 0 {
+			first = max(1, CommonPrefix(e.Sequences[i-1].TokenIDs, e.Sequences[i].TokenIDs))
+		}
 		return first, first
-	}
-	if i == len(e.Sequences)-1 {
+	case a.Strategy != lossscale.LastRound || e.OwnLoss:
+		return first, first
+	case i == len(e.Sequences)-1:
 		return first, max(first, e.LastRound)
 	}
 	return first, len(mask)
@@ -38,11 +39,12 @@ func (a TokenSelection) actionsFrom(e *Episode, i int) (first, from int) {
 // weigh says what token t of sequence i weighs in the policy loss, above 0 if it
 // is an action, and whether it is in the cross-entropy.
 func (a TokenSelection) weigh(e *Episode, i, t, first, from int) (weight float64, observed bool) {
-	sampled := e.Sequences[i].LossMask[t]
-	if t >= from && (sampled || a.Scale == ScaleAll) {
+	s := &e.Sequences[i]
+	sampled := s.LossMask[t]
+	if t >= from && (sampled || a.Strategy == lossscale.All) {
 		weight = 1
-		if e.Weights != nil {
-			weight = e.Weights[i][t]
+		if s.Weights != nil {
+			weight = s.Weights[t]
 		}
 	}
 	observed = a.Echo && t > first && !sampled && !(weight > 0) && (e.Content == nil || e.Content[i][t])

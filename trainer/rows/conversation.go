@@ -5,7 +5,6 @@ import (
 	"slices"
 	"strings"
 
-	"agentcli/internal/malformed"
 	"agentcli/model/chat"
 	"agentcli/trainer/episode"
 	"agentcli/traj"
@@ -21,8 +20,8 @@ type Format struct {
 // errNothingSaid is a conversation without an assistant turn to train on.
 var errNothingSaid = errors.New("there is no assistant turn to train on")
 
-// reply is where one assistant turn stands.
-type reply struct{ sequence, start, end int }
+// reply is where one assistant turn stands: its number among the messages, and its tokens.
+type reply struct{ message, sequence, start, end int }
 
 // sequences renders a conversation so that the assistant turns from message number
 // `from` on are trained on, each with the token that ends it, and nothing else is.
@@ -50,7 +49,7 @@ func (f *Format) sequences(msgs []traj.Message, from int, tools []traj.ToolSpec)
 		if err != nil {
 			return nil, nil, err
 		}
-		replies = append(replies, reply{seq, start, end})
+		replies = append(replies, reply{i, seq, start, end})
 		told = i + 1
 	}
 	if len(replies) == 0 {
@@ -93,10 +92,9 @@ func (f *Format) turn(msgs []traj.Message, tools []traj.ToolSpec) (prompt, said 
 	return prompt, append(f.Tokenizer.EncodeOrdinary(text), whole[end]), nil
 }
 
-// conversation makes an episode of a conversation. weights are nil, one for all, or one
-// for each turn that is trained on.
-func (f *Format) conversation(id string, msgs []traj.Message, from int, tools []traj.ToolSpec,
-	weights []float64) (*episode.Episode, error) {
+// conversation makes an episode of a conversation, in which every turn from message number
+// `from` on weighs 1, and says where those turns are.
+func (f *Format) conversation(id string, msgs []traj.Message, from int, tools []traj.ToolSpec) (*episode.Episode, []reply, error) {
 	if f.Renderer.Family() != "qwen3" {
 		msgs = slices.Clone(msgs)
 		for i := range msgs {
@@ -105,7 +103,7 @@ func (f *Format) conversation(id string, msgs []traj.Message, from int, tools []
 	}
 	seqs, replies, err := f.sequences(msgs, from, tools)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	e := &episode.Episode{ID: id, Group: id,
 		Body: &episode.Body{Sequences: seqs, Turns: len(replies), LastRound: replies[len(replies)-1].start}}
@@ -113,26 +111,5 @@ func (f *Format) conversation(id string, msgs []traj.Message, from int, tools []
 		e.Sampled += seqs[i].Sampled()
 	}
 	e.Prompt = slices.Index(seqs[0].LossMask, true)
-	switch len(weights) {
-	case 0:
-		return e, nil
-	case 1:
-		weights = slices.Repeat(weights, len(replies))
-	case len(replies):
-	default:
-		return nil, malformed.Field("weight", malformed.Mismatch,
-			"it has another number of entries than the row has assistant turns that are trained on")
-	}
-	for i := range seqs {
-		e.Weights = append(e.Weights, make([]float64, len(seqs[i].TokenIDs)))
-	}
-	for k, r := range replies {
-		for t := r.start; t < r.end; t++ {
-			e.Weights[r.sequence][t] = weights[k]
-		}
-	}
-	if slices.Max(weights) == 0 {
-		return nil, errNothingSaid
-	}
-	return e, nil
+	return e, replies, nil
 }

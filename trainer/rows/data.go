@@ -12,6 +12,7 @@ import (
 
 	"agentcli/internal/malformed"
 	"agentcli/internal/setting"
+	"agentcli/lossscale"
 	"agentcli/parquet"
 	"agentcli/trainer/episode"
 	"agentcli/trainer/store"
@@ -28,6 +29,8 @@ type Data struct {
 	Pairs    []Pair      // where the rows are pairs; nil: groups of trajectories make them
 
 	Unmarked int // rows with tool output that --echo could not find among their tokens
+
+	Unmatched []lossscale.Unmatched // patterns of Options.Weigh that no reply of the files matches
 
 	Ungrouped []string // files without a column group_id
 

@@ -14,6 +14,7 @@ import (
 
 	"agentcli/internal/malformed"
 	"agentcli/internal/setting"
+	"agentcli/lossscale"
 	"agentcli/parquet"
 	"agentcli/trainer/episode"
 	"agentcli/trainer/store"
@@ -35,6 +36,9 @@ type Sources struct {
 	// file has for it: where the tool output is that --echo learns. Nil: all that was not
 	// sampled counts as such.
 	Observations func(model string) (*Format, error)
+	// Vocabulary gives the tokens of the model that sampled a file, by the name that the file
+	// has for it, "" of rows of text. It is asked where Options.Weigh is set.
+	Vocabulary func(model string) (lossscale.Vocabulary, error)
 	// Demonstrations are what the teacher is shown; nil: nothing.
 	Demonstrations Demonstrations
 	// OnDisk keeps of the rows an index in memory alone, and the rest in a temporary
@@ -56,6 +60,10 @@ type Options struct {
 	Text   TextKind
 	Steps  StepTokens // of TextSteps
 	Layout Layout     // of rows that are kept on disk
+	// Weigh weighs the parts of replies; nil: each weighs 1. It multiplies what a row itself
+	// says (a file's column loss_weights, a row of text's weight).
+	Weigh     *lossscale.Rules
+	LastRound bool // Layout takes the last reply only
 }
 
 // Layout says which tokens of a row are counted when it is put on disk. Whoever lays the rows
@@ -67,7 +75,7 @@ type Layout struct {
 
 // rowColumns are those that training reads.
 var rowColumns = []string{"id", "group_id", "task_id", "dataset", "policy", "policy_version", "sequences",
-	"steps", "reward", "reward_parts", "termination", "turns", "meta"}
+	"steps", "reward", "reward_parts", "termination", "turns", "meta", parquet.ColumnLossWeights}
 
 // scoredBy are the columns that a reward looks at.
 var scoredBy = []string{"question", "answer", "messages"}
@@ -93,7 +101,7 @@ func (o *Options) columns(path string, have map[string]bool) (cols []string, err
 	switch {
 	case o.Score != nil:
 		wanted = slices.Concat(wanted, scoredBy)
-	case o.Observations != nil:
+	case o.Observations != nil || o.Weigh.NeedsQueries():
 		wanted = slices.Concat(wanted, []string{"messages"})
 	}
 	if o.Demonstrations != nil {
@@ -158,6 +166,7 @@ func Load(ctx context.Context, patterns []string, o Options) (_ *Data, end error
 			return nil, err
 		}
 	}
+	d.Unmatched = o.Weigh.Unmatched()
 	if err = d.empty(); err == nil && o.Pairs != "" {
 		_, err = d.MakePairs(o.Pairs)
 	}
@@ -235,12 +244,12 @@ func ahead() int { return min(runtime.GOMAXPROCS(0), 8) }
 // trajectoryFile is one that is being read.
 type trajectoryFile struct {
 	path         string
-	number       int           // among Data.Files
-	run          *RunSource    // that it says it is of
-	row          int           // the newest one, from 1
-	format       *Format       // of the tool output; nil: it is not looked for
-	temperatures []float64     // of each row; nil: that of the run
-	weights      *tokenWeights // nil: the file has none
+	number       int                  // among Data.Files
+	run          *RunSource           // that it says it is of
+	row          int                  // the newest one, from 1
+	format       *Format              // of the tool output; nil: it is not looked for
+	temperatures []float64            // of each row; nil: that of the run
+	vocabulary   lossscale.Vocabulary // of Options.Weigh
 }
 
 // readTrajectories reads the file of number i.
@@ -276,11 +285,10 @@ func (l *loading) readTrajectories(ctx context.Context, path string, i int) erro
 			return err
 		}
 	}
-	if have[weightsColumn] {
-		if f.weights, err = openTokenWeights(ctx, path); err != nil {
+	if o.Weigh != nil {
+		if f.vocabulary, err = o.vocabulary(f.run.Model.Name); err != nil {
 			return err
 		}
-		defer f.weights.close()
 	}
 	rows := r.RowsAhead(ctx, ahead(), cols...)
 	switch {
@@ -307,10 +315,6 @@ func (l *loading) readTrajectory(f *trajectoryFile, t *traj.Trajectory) error {
 	if o.Score != nil {
 		d.Made = append(d.Made, madeOf(t))
 	}
-	given, err := f.weights.row()
-	if err != nil {
-		return err
-	}
 	id := t.ID
 	if id == "" {
 		id = fmt.Sprintf("%s:row %d", filepath.Base(f.path), f.row)
@@ -326,8 +330,10 @@ func (l *loading) readTrajectory(f *trajectoryFile, t *traj.Trajectory) error {
 	}
 	e, reason, err := parseRow(t, id, o)
 	if err == nil && reason == "" {
-		var none bool
-		if none, err = applyTokenWeights(e, t, given); none {
+		if o.Weigh != nil {
+			weighReplies(e, t, o.Weigh, f.vocabulary)
+		}
+		if o.weighsNothing(e) {
 			reason = "whose tokens all have weight 0"
 		}
 	}

@@ -12,6 +12,7 @@ import (
 	"agentcli/datasets"
 	"agentcli/internal/malformed"
 	"agentcli/internal/setting"
+	"agentcli/lossscale"
 	"agentcli/model/chat"
 	"agentcli/parquet"
 	"agentcli/trainer/episode"
@@ -89,17 +90,23 @@ func trajectories(path string) (bool, error) {
 type textReader struct {
 	*Format
 	*loading
-	marker int32 // of TextSteps: the token that ends a step
-	tokens []int32
-	names  []string // of the reward tokens
+	vocabulary lossscale.Vocabulary // of Options.Weigh
+	marker     int32                // of TextSteps: the token that ends a step
+	tokens     []int32
+	names      []string // of the reward tokens
 }
 
 func newTextReader(f *Format, o *Options) (*textReader, error) {
 	r := &textReader{Format: f}
+	var err error
+	if o.Weigh != nil {
+		if r.vocabulary, err = o.vocabulary(""); err != nil {
+			return nil, err
+		}
+	}
 	if o.Text != TextSteps {
 		return r, nil
 	}
-	var err error
 	if r.marker, err = one(f.Tokenizer, setting.Name("PRMToken"), o.Steps.End); err != nil {
 		return nil, err
 	}
@@ -172,9 +179,10 @@ func (r *textReader) replies(id string, row map[string]any) error {
 		return err
 	}
 	var msgs []traj.Message
+	var own []messageLoss
 	from := 0
 	if v := row["messages"]; v != nil {
-		if msgs, err = datasets.ReadMessages(v); err != nil {
+		if msgs, own, err = conversationOf(v); err != nil {
 			return &malformed.Error{Field: "messages", Err: err}
 		}
 	} else {
@@ -189,21 +197,30 @@ func (r *textReader) replies(id string, row map[string]any) error {
 			return malformed.Errorf(malformed.Missing,
 				"has neither messages, nor prompt and completion (or response), nor question and answer; it has %s", keys(row))
 		}
-		if msgs, err = said(row[q], traj.RoleUser); err != nil {
+		if msgs, _, err = said(row[q], traj.RoleUser); err != nil {
 			return &malformed.Error{Field: q, Err: err}
 		}
 		from = len(msgs)
-		answer, err := said(row[a], traj.RoleAssistant)
+		answer, losses, err := said(row[a], traj.RoleAssistant)
 		if err != nil {
 			return &malformed.Error{Field: a, Err: err}
 		}
-		msgs = append(msgs, answer...)
+		msgs, own = append(msgs, answer...), append(make([]messageLoss, from), losses...)
 	}
-	e, err := r.conversation(id, msgs, from, tools, weights)
+	e, err := r.weighed(id, msgs, from, tools, replyWeights{weights, own})
 	if err == nil {
 		err = r.add(e)
 	}
 	return err
+}
+
+// weighed makes an episode of a conversation, with the weights of its tokens.
+func (r *textReader) weighed(id string, msgs []traj.Message, from int, tools []traj.ToolSpec, w replyWeights) (*episode.Episode, error) {
+	e, replies, err := r.conversation(id, msgs, from, tools)
+	if err == nil {
+		err = r.weigh(e, msgs, replies, w)
+	}
+	return e, err
 }
 
 // pair reads {prompt|messages, chosen, rejected, margin?}. Without a prompt it is
@@ -221,15 +238,16 @@ func (r *textReader) pair(id string, row map[string]any) error {
 		return &malformed.Error{Field: "margin", Err: err}
 	}
 	var replies [2][]traj.Message
+	var own [2][]messageLoss
 	for i, key := range []string{"chosen", "rejected"} {
-		if replies[i], err = said(row[key], traj.RoleAssistant); err != nil {
+		if replies[i], own[i], err = said(row[key], traj.RoleAssistant); err != nil {
 			return &malformed.Error{Field: key, Err: err}
 		}
 	}
 	var prompt []traj.Message
 	for _, key := range []string{"prompt", "messages"} {
 		if prompt == nil && row[key] != nil {
-			if prompt, err = said(row[key], traj.RoleUser); err != nil {
+			if prompt, _, err = said(row[key], traj.RoleUser); err != nil {
 				return &malformed.Error{Field: key, Err: err}
 			}
 		}
@@ -243,10 +261,12 @@ func (r *textReader) pair(id string, row map[string]any) error {
 			return malformed.Field("prompt", malformed.Missing, "there is none, and chosen and rejected have no message in common")
 		}
 		prompt, replies[0], replies[1] = replies[0][:n:n], replies[0][n:], replies[1][n:]
+		own[0], own[1] = own[0][n:], own[1][n:]
 	}
 	var both [2]*episode.Episode
 	for i, key := range []string{"chosen", "rejected"} {
-		if both[i], err = r.conversation(id+"/"+key, slices.Concat(prompt, replies[i]), len(prompt), tools, nil); err != nil {
+		w := replyWeights{own: append(make([]messageLoss, len(prompt)), own[i]...)}
+		if both[i], err = r.weighed(id+"/"+key, slices.Concat(prompt, replies[i]), len(prompt), tools, w); err != nil {
 			return err
 		}
 		both[i].Group = id
@@ -269,7 +289,7 @@ func (r *textReader) steps(id string, row map[string]any) error {
 	if len(steps) != len(labels) {
 		return malformed.Field("labels", malformed.Mismatch, "%d completions have %d of them", len(steps), len(labels))
 	}
-	prompt, err := said(row["prompt"], traj.RoleUser)
+	prompt, _, err := said(row["prompt"], traj.RoleUser)
 	if err != nil {
 		return &malformed.Error{Field: "prompt", Err: err}
 	}

@@ -11,12 +11,29 @@ import (
 	"agentcli/traj"
 )
 
-// said reads what one side says: text is one message of that role.
-func said(v any, role string) ([]traj.Message, error) {
+// said reads what one side says, and what its messages say of their loss: text is one
+// message of that role.
+func said(v any, role string) ([]traj.Message, []messageLoss, error) {
 	if s, ok := v.(string); ok {
-		return []traj.Message{{Role: role, Content: s}}, nil
+		return []traj.Message{{Role: role, Content: s}}, make([]messageLoss, 1), nil
 	}
-	return datasets.ReadMessages(v)
+	return conversationOf(v)
+}
+
+// conversationOf reads a list of messages, or its JSON, and what they say of their loss.
+func conversationOf(v any) ([]traj.Message, []messageLoss, error) {
+	if s, ok := v.(string); ok {
+		var list []any
+		if json.Unmarshal([]byte(s), &list) == nil { // else ReadMessages says what is wrong
+			v = list
+		}
+	}
+	msgs, err := datasets.ReadMessages(v)
+	if err != nil {
+		return nil, nil, err
+	}
+	own, err := messageLosses(v)
+	return msgs, own, err
 }
 
 // numeric reads a number of a row; nil is 0.

@@ -12,6 +12,7 @@ import (
 	"agentcli/internal/malformed"
 	"agentcli/internal/setting"
 	"agentcli/internal/setting/settingtest"
+	"agentcli/lossscale"
 	"agentcli/model/chat"
 	"agentcli/model/tokenizer"
 	"agentcli/parquet/parquettest"
@@ -150,7 +151,7 @@ func TestWeightsOfTextRows(t *testing.T) {
 	_, tok := formats(t, "chatml")
 	for i, want := range []map[float64]string{{.5: "one<|im_end|>two<|im_end|>"}, {2: "two<|im_end|>"}} {
 		e := d.Episodes[i]
-		e.LayOut(episode.TokenSelection{Scale: episode.ScaleDefault, Echo: false})
+		e.LayOut(episode.TokenSelection{Strategy: lossscale.Default, Echo: false})
 		got := map[float64]string{}
 		k := 0
 		for j, w := range e.Streams[0].Want {
@@ -324,7 +325,7 @@ func TestEchoLearnsWhatToolsSaidAlone(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		e.LayOut(episode.TokenSelection{Scale: episode.ScaleDefault, Echo: true})
+		e.LayOut(episode.TokenSelection{Strategy: lossscale.Default, Echo: true})
 		var text []string
 		x, n, before := e.Streams[0], 0, false
 		for i, want := range x.Want {

@@ -1,97 +1,67 @@
 package rows
 
 import (
-	"context"
-	"iter"
+	"errors"
+	"slices"
 
-	"agentcli/internal/malformed"
-	"agentcli/parquet"
+	"agentcli/lossscale"
 	"agentcli/trainer/episode"
 	"agentcli/traj"
 )
 
-// weightsColumn may be in a file of trajectories: for each sequence of a row a list
-// with the weight of each of its tokens in the loss (ms-swift's loss scale). A null
-// in place of a list, or of all of them, is 1 for every token.
-const weightsColumn = "loss_weights"
-
-// tokenWeights are a file's own weights of tokens, row by row.
-type tokenWeights struct {
-	path  string
-	table *parquet.Table
-	next  func() (map[string]any, error, bool)
-	stop  func()
+// vocabulary is that of a model.
+func (o *Options) vocabulary(model string) (lossscale.Vocabulary, error) {
+	if o.Vocabulary == nil {
+		return nil, errors.New("a rule that weighs replies needs the tokenizer of the model that sampled them (Sources.Vocabulary)")
+	}
+	return o.Vocabulary(model)
 }
 
-// openTokenWeights reads those of a file that has the column.
-func openTokenWeights(ctx context.Context, path string) (*tokenWeights, error) {
-	t, err := parquet.OpenTable(path)
-	if err != nil {
-		return nil, err
-	}
-	w := &tokenWeights{path: path, table: t}
-	w.next, w.stop = iter.Pull2(t.Rows(ctx, weightsColumn))
-	return w, nil
-}
-
-func (w *tokenWeights) close() {
-	w.stop()
-	_ = w.table.Close() // it was only read
-}
-
-// row is what the next row has.
-func (w *tokenWeights) row() (any, error) {
-	if w == nil {
-		return nil, nil
-	}
-	row, err, ok := w.next()
-	if err != nil {
-		return nil, err
-	}
-	if !ok {
-		return nil, malformed.At(w.path, weightsColumn, malformed.Truncated, "the column ends before the file does")
-	}
-	return row[weightsColumn], nil
-}
-
-// applyTokenWeights gives an episode the weights that its row has; none says that all of its
-// sampled tokens have weight 0.
-func applyTokenWeights(e *episode.Episode, t *traj.Trajectory, given any) (none bool, err error) {
-	if given == nil {
-		return false, nil
-	}
-	lists, ok := given.([]any)
-	if !ok || len(lists) != len(t.Sequences) {
-		return false, malformed.Field(weightsColumn, malformed.Type, "want a list of weights for each of its %d sequences", len(t.Sequences))
-	}
-	none = true
+// weighReplies multiplies the weights of an episode's tokens by those that rules give the
+// trajectory's replies.
+func weighReplies(e *episode.Episode, t *traj.Trajectory, rules *lossscale.Rules, v lossscale.Vocabulary) {
+	all, k := rules.Trajectory(v, t), 0
 	for i := range t.Sequences {
-		s := &t.Sequences[i]
-		of := make([]float64, len(s.TokenIDs))
-		numbers, ok := lists[i].([]any)
-		switch {
-		case lists[i] == nil:
-			for k := range of {
-				of[k] = 1
-			}
-		case !ok || len(numbers) != len(of):
-			return false, malformed.Field(weightsColumn, malformed.Mismatch, "it has %d weights for the %d tokens of sequence %d", len(numbers),
-				len(of), i)
-		default:
-			for k, x := range numbers {
-				if of[k], err = numeric(x); err != nil || of[k] < 0 || x == nil {
-					return false, malformed.Field(weightsColumn, malformed.Range,
-						"token %d of sequence %d has the weight %v; want a number of at least 0", k, i, x)
-				}
-			}
+		if t.Sequences[i].Sampled() > 0 { // the episode has no other
+			multiply(&e.Sequences[k], all[i])
+			k++
 		}
-		if s.Sampled() == 0 {
-			continue // the episode has no such sequence
-		}
-		for k, m := range s.LossMask {
-			none = none && !(m && of[k] > 0)
-		}
-		e.Weights = append(e.Weights, of)
 	}
-	return none, nil
+}
+
+// multiply multiplies the weights of a sequence's tokens. One whose tokens all weigh 1 has
+// no weights.
+func multiply(s *traj.Sequence, by []float64) {
+	if !slices.ContainsFunc(by, func(w float64) bool { return w != 1 }) {
+		return
+	}
+	if s.Weights == nil {
+		s.Weights = by
+		return
+	}
+	product := make([]float64, len(by)) // the trajectory has the old ones, too
+	for t, w := range by {
+		product[t] = w * s.Weights[t]
+	}
+	s.Weights = product
+}
+
+// weighsNothing reports whether weights leave nothing of an episode to train on.
+func (o *Options) weighsNothing(e *episode.Episode) bool {
+	if !slices.ContainsFunc(e.Sequences, func(s traj.Sequence) bool { return s.Weights != nil }) {
+		return false
+	}
+	if o.Layout.Count != nil {
+		o.Layout.Count(e)
+		return e.Actions() == 0
+	}
+	for i := range e.Sequences {
+		s := &e.Sequences[i]
+		for t, sampled := range s.LossMask {
+			if sampled && (s.Weights == nil || s.Weights[t] > 0) {
+				return false
+			}
+		}
+	}
+	return true
 }

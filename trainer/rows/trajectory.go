@@ -8,6 +8,7 @@ import (
 	"slices"
 
 	"agentcli/internal/malformed"
+	"agentcli/lossscale"
 	"agentcli/trainer/episode"
 	"agentcli/traj"
 )
@@ -69,6 +70,9 @@ func parseRow(t *traj.Trajectory, id string, o *Options) (e *episode.Episode, re
 		return nil, "without token ids (their server returned none; use vLLM or SGLang, or a local policy)", nil
 	}
 	e.Prompt = slices.Index(e.Sequences[0].LossMask, true)
+	if len(t.Steps) == 0 { // of another program
+		_, e.LastRound = lossscale.LastReply(e.Sequences)
+	}
 	for i, s := range t.Steps {
 		e.ToolCalls += s.ToolCalls
 		e.ToolErrors += s.ToolErrors

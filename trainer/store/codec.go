@@ -35,10 +35,10 @@ func appendBody(b []byte, e *episode.Body, number func(string) int) []byte {
 	for i := range e.Sequences {
 		b = appendSequence(b, &e.Sequences[i])
 	}
-	b = appendInts(b, len(e.Weights))
-	for _, w := range e.Weights {
-		b = appendRuns(b, w)
+	for i := range e.Sequences { // of a sequence without weights there are none
+		b = appendRuns(b, e.Sequences[i].Weights)
 	}
+	b = appendInts(b, map[bool]int{true: 1}[e.OwnLoss])
 	b = appendInts(b, len(e.Content))
 	for _, c := range e.Content {
 		b = appendMask(appendInts(b, len(c)), c)
@@ -152,9 +152,10 @@ func readBody(p decoder, names []string) *episode.Body {
 	for i := range e.Sequences {
 		e.Sequences[i] = p.sequence()
 	}
-	for range p.int() {
-		e.Weights = append(e.Weights, p.runs())
+	for i := range e.Sequences {
+		e.Sequences[i].Weights = p.runs()
 	}
+	e.OwnLoss = p.int() == 1
 	for range p.int() {
 		e.Content = append(e.Content, p.mask(p.int()))
 	}
@@ -169,7 +170,11 @@ func readBody(p decoder, names []string) *episode.Body {
 }
 
 func (p *decoder) runs() []float64 {
-	x := make([]float64, p.int())
+	n := p.int()
+	if n == 0 {
+		return nil
+	}
+	x := make([]float64, n)
 	for i := 0; i < len(x); {
 		n, v := p.int(), p.real()
 		for range n {

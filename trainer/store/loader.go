@@ -8,6 +8,7 @@ import (
 	"sync"
 
 	"agentcli/internal/safego"
+	"agentcli/lossscale"
 	"agentcli/trainer/episode"
 )
 
@@ -270,7 +271,7 @@ func (l *Loader) open(e *episode.Episode) (opened bool, err error) {
 func (l *Loader) layOut(e *episode.Episode) {
 	switch e.Layout {
 	case episode.LayoutOfReply:
-		e.LayOut(episode.TokenSelection{Scale: episode.ScaleDefault})
+		e.LayOut(episode.TokenSelection{Strategy: lossscale.Default})
 	case episode.LayoutOfLastToken:
 		l.LayOutLastToken(e)
 	default:

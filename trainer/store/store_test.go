@@ -7,6 +7,7 @@ import (
 	"slices"
 	"testing"
 
+	"agentcli/lossscale"
 	"agentcli/trainer/episode"
 	"agentcli/traj"
 )
@@ -32,7 +33,7 @@ func spilled(t *testing.T, episodes []*episode.Episode) *Spill {
 
 // loader trains on every sampled token.
 func loader(s *Spill) *Loader {
-	return &Loader{Spill: s, LayOut: func(e *episode.Episode) { e.LayOut(episode.TokenSelection{Scale: episode.ScaleDefault}) }}
+	return &Loader{Spill: s, LayOut: func(e *episode.Episode) { e.LayOut(episode.TokenSelection{Strategy: lossscale.Default}) }}
 }
 
 // sampled is an episode of n tokens, of which all but the first were sampled.
@@ -134,11 +135,12 @@ func TestABodyComesBackFromTheSpillAsItWas(t *testing.T) {
 			StepRewards: []episode.StepReward{{Sequence: 1, Token: 70000, Reward: -2}},
 			Sequences: []traj.Sequence{
 				{TokenIDs: []int32{0, 65535, 65536, math.MaxInt32}, LossMask: []bool{false, true, true, false},
-					Logprobs: []traj.Logprob{nan, lp(-.1), nan, nan}},
+					Logprobs: []traj.Logprob{nan, lp(-.1), nan, nan}, Weights: []float64{0, 0, 1, .5}},
 				{TokenIDs: []int32{1, 65535}, LossMask: []bool{true, false}, Logprobs: []traj.Logprob{lp(math.Inf(-1)), lp(0)}},
-				{TokenIDs: []int32{1, 2, 3}, LossMask: []bool{false, false, true}, Logprobs: []traj.Logprob{nan, nan, nan}},
+				{TokenIDs: []int32{1, 2, 3}, LossMask: []bool{false, false, true}, Logprobs: []traj.Logprob{nan, nan, nan},
+					Weights: []float64{0, 0, 0}},
 			},
-			Weights: [][]float64{{0, 0, 1, .5}, {1, 1}, {0, 0, 0}}, Marks: [][]float64{{1, 0}, {.25, .75}}},
+			OwnLoss: true, Marks: [][]float64{{1, 0}, {.25, .75}}},
 	}
 	var episodes []*episode.Episode
 	for i, b := range bodies {
