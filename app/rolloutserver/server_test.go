@@ -134,7 +134,8 @@ func (x *running) post(ctx context.Context, path string, body any) (status int, 
 		}
 		raw = string(b)
 	}
-	r, err := http.NewRequestWithContext(ctx, http.MethodPost, x.url+path, io.MultiReader(strings.NewReader(raw))) // chunked: of no known length
+	chunked := io.MultiReader(strings.NewReader(raw)) // of no known length
+	r, err := http.NewRequestWithContext(ctx, http.MethodPost, x.url+path, chunked)
 	if err != nil {
 		x.t.Fatal(err)
 	}
@@ -605,7 +606,8 @@ func TestNewWeightsAreOfNewTrajectories(t *testing.T) {
 	if status, answer := x.post(t.Context(), "/update_weights_from_disk", `{}`); status != 422 {
 		t.Errorf("no folder: %d %s", status, answer)
 	}
-	if status, answer := x.post(t.Context(), "/update_weights_from_disk", map[string]any{"model_path": withAnotherTokenizer(t)}); status != 422 {
+	other := map[string]any{"model_path": withAnotherTokenizer(t)}
+	if status, answer := x.post(t.Context(), "/update_weights_from_disk", other); status != 422 {
 		t.Errorf("another model: %d %s", status, answer)
 	}
 	if status, answer := x.post(t.Context(), "/update_weights_from_disk", map[string]any{"model_path": copied(t, tiny)}); status != 200 {

@@ -96,8 +96,8 @@ var said = regexp.MustCompile(`rollouts at (http://\S+);`)
 
 // begin starts the server and gives its address.
 func begin(program, url, dir string) (*exec.Cmd, string, error) {
-	c := exec.CommandContext(context.Background(), program, "rollout", "--serve", "127.0.0.1:0", "--base-url", url, "--model", "mock", "--tools", "calculator",
-		"--parallel", "64", "--reward", "math", "-o", filepath.Join(dir, "served.parquet"))
+	c := exec.CommandContext(context.Background(), program, "rollout", "--serve", "127.0.0.1:0", "--base-url", url, "--model", "mock",
+		"--tools", "calculator", "--parallel", "64", "--reward", "math", "-o", filepath.Join(dir, "served.parquet"))
 	c.Env = append(os.Environ(), "XDG_CACHE_HOME="+filepath.Join(dir, "cache"))
 	out, err := c.StderrPipe()
 	if err != nil {
@@ -180,8 +180,8 @@ func played(program, url, dir string, rows []map[string]string) (time.Duration, 
 		return 0, err
 	}
 	start := time.Now()
-	c := exec.CommandContext(context.Background(), program, "rollout", "-d", data, "--base-url", url, "--model", "mock", "--tools", "calculator", "--parallel", "64",
-		"--reward", "math", "-n", "1", "-o", filepath.Join(dir, "played.parquet"))
+	c := exec.CommandContext(context.Background(), program, "rollout", "-d", data, "--base-url", url, "--model", "mock",
+		"--tools", "calculator", "--parallel", "64", "--reward", "math", "-n", "1", "-o", filepath.Join(dir, "played.parquet"))
 	c.Env = append(os.Environ(), "XDG_CACHE_HOME="+filepath.Join(dir, "cache"))
 	if out, err := c.CombinedOutput(); err != nil {
 		return 0, fmt.Errorf("%w: %s", err, out)
