@@ -63,6 +63,7 @@ func (s *scheduling) open(ctx context.Context, mk func(traj.Task) (Scheduler, er
 			return o, fmt.Errorf("%w begins with no messages, or with one of the model's last: want a user's", ErrNext)
 		}
 		o = valid(traj.Observation{Messages: begin.Messages})
+		t.Task.Messages = o.Messages // rewards look at what stands behind them
 	}
 	return o, nil
 }
@@ -321,6 +322,7 @@ func (p *player) rewrite(history []traj.Message) (end traj.Termination, err erro
 		return traj.MaxTokens, nil
 	}
 	o := valid(traj.Observation{Messages: history})
+	p.t.Task.Messages = openingOf(o.Messages, p.t.Task.Messages)
 	reviser.Rewrite(o.Messages)
 	p.conversation.Rewrite(o.Messages)
 	p.t.Messages = p.conversation.Messages
@@ -328,4 +330,18 @@ func (p *player) rewrite(history []traj.Message) (end traj.Termination, err erro
 		p.emit(Observed{o, false})
 	}
 	return "", nil
+}
+
+// openingOf gives the messages of a rewritten history that open the conversation: those that
+// it has in common with the opening before, which may hold worked examples, or those in front
+// of the model's first, if they are more.
+func openingOf(history, before []traj.Message) []traj.Message {
+	same, first := 0, 0
+	for same < min(len(history), len(before)) && history[same].Role == before[same].Role && history[same].Content == before[same].Content {
+		same++
+	}
+	for first < len(history) && history[first].Role != traj.RoleAssistant {
+		first++
+	}
+	return slices.Clone(history[:max(same, first)])
 }

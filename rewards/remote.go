@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math"
 	"net/url"
+	"slices"
 	"strings"
 	"time"
 
@@ -75,6 +76,13 @@ func (r *remoteReward) ask(ctx context.Context, batch []*traj.Trajectory) (answe
 		messages, golds = append(messages, t.Messages), append(golds, t.Task.Answers)
 	}
 	request := map[string]any{"query": queries, "prompts": prompts, "labels": labels, "messages": messages, "answers": golds, "task_ids": ids}
+	if slices.ContainsFunc(batch, func(t *traj.Trajectory) bool { return t.Infos != nil }) {
+		infos := make([][]traj.Info, len(batch))
+		for i, t := range batch {
+			infos[i] = t.Infos
+		}
+		request["infos"] = infos
+	}
 	err = r.server.Post(ctx, request, func(answer []byte) (err error) {
 		answers, err = readRewards(answer, len(batch))
 		return err
