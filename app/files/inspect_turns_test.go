@@ -118,7 +118,7 @@ func TestInspectShowsWhatASchedulerSaidAndTookBack(t *testing.T) {
 		t.Errorf("of the file: %+v; %d tokens were cut off", c, cut)
 	}
 	one := inspect(InspectOptions{ID: "a#0"})
-	for _, want := range []string{`{"cut": true}`, "cut off, in sequence 0", "0.3\n"} {
+	for _, want := range []string{`{"cut":true}`, "cut off, in sequence 0", "0.3\n"} {
 		if !strings.Contains(one, want) {
 			t.Errorf("%q is not shown:\n%s", want, one)
 		}
