@@ -469,6 +469,46 @@ func TestASchedulerBeginsAndSteers(t *testing.T) {
 	}
 }
 
+// TestWhatOpensAConversationIsKnownWhateverASchedulerMakesOfIt: rewards take what stands
+// behind Task.Messages for what was played.
+func TestWhatOpensAConversationIsKnownWhateverASchedulerMakesOfIt(t *testing.T) {
+	replaced := []traj.Message{{Role: traj.RoleSystem, Content: "be brief"}, {Role: traj.RoleUser, Content: "one"},
+		{Role: traj.RoleAssistant, Content: "1"},
+		{Role: traj.RoleUser, Content: "two"}}
+	for name, c := range map[string]struct {
+		history []traj.Message
+		want    int // messages of the opening
+	}{
+		"another opening":            {nil, 4},
+		"a history behind the shots": {slices.Concat(replaced, []traj.Message{{Role: traj.RoleAssistant, Content: "2"}}, user("go on")), 4},
+		"a summary": {[]traj.Message{{Role: traj.RoleUser, Content: "so far"}, {Role: traj.RoleAssistant, Content: "2"},
+			{Role: traj.RoleUser, Content: "go on"}}, 1},
+	} {
+		var scored []traj.Message
+		x := playScript(t, &script{
+			start: func(o Opening) (Opening, error) { o.Messages = replaced; return o, nil },
+			next: func(turn Turn) (Next, error) {
+				if turn.Number == 1 && c.history != nil {
+					return Next{History: c.history}, nil
+				}
+				return Next{Stop: traj.Answered}, nil
+			}}, func(c *Config) {
+			c.Reward = func(_ context.Context, x *traj.Trajectory) error { scored = x.Task.Messages; return nil }
+		})
+		if n := len(scored); n != c.want || x.Error != "" {
+			t.Errorf("%s: %d messages open it, want %d %s", name, n, c.want, x.Error)
+		}
+		for i, m := range scored {
+			if x.Messages[i].Content != m.Content {
+				t.Errorf("%s: message %d is %q, and opens as %q", name, i, x.Messages[i].Content, m.Content)
+			}
+		}
+		if len(x.Task.Messages) != 1 { // else the row would be another when the run is resumed
+			t.Errorf("%s: the task is kept with %d messages", name, len(x.Task.Messages))
+		}
+	}
+}
+
 // TestASlowTrajectoryHoldsNoOtherUp: there is no barrier between turns.
 func TestASlowTrajectoryHoldsNoOtherUp(t *testing.T) {
 	const n = 8

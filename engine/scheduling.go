@@ -27,6 +27,7 @@ type scheduling struct {
 	Scheduler       // nil: ToolLoop
 	guard     guard // of Scheduler
 	start     traj.Info
+	opening   []traj.Message // of the conversation, where it is not the task's own; nil: it is
 	noTools   bool
 	given     *traj.Sampling
 }
@@ -63,6 +64,7 @@ func (s *scheduling) open(ctx context.Context, mk func(traj.Task) (Scheduler, er
 			return o, fmt.Errorf("%w begins with no messages, or with one of the model's last: want a user's", ErrNext)
 		}
 		o = valid(traj.Observation{Messages: begin.Messages})
+		s.opening = o.Messages
 	}
 	return o, nil
 }
@@ -95,7 +97,8 @@ func (s *scheduling) next(ctx context.Context, t Turn, of *traj.Trajectory) (nex
 	if s.Scheduler == nil {
 		return ToolLoop{}.Next(ctx, t)
 	}
-	t.Trajectory, t.Task, t.Messages, t.Infos = of.ID, &of.Task, of.Messages, of.Infos
+	task := s.task(of.Task)
+	t.Trajectory, t.Task, t.Messages, t.Infos = of.ID, &task, of.Messages, of.Infos
 	s.noTools, s.given = false, nil
 	err = s.guard.do(ctx, func() (err error) {
 		if f, ok := s.Scheduler.(Finisher); ok {
@@ -328,6 +331,7 @@ func (p *following) rewrite(history []traj.Message) (end traj.Termination, err e
 		return traj.MaxTokens, nil
 	}
 	o := valid(traj.Observation{Messages: history})
+	p.scheduler.opening = openingOf(o.Messages, p.scheduler.task(p.t.Task).Messages)
 	reviser.Rewrite(o.Messages)
 	p.conversation.Rewrite(o.Messages)
 	p.t.Messages = p.conversation.Messages
@@ -335,4 +339,27 @@ func (p *following) rewrite(history []traj.Message) (end traj.Termination, err e
 		p.emit(Observed{Observation: o, Rewritten: true})
 	}
 	return "", nil
+}
+
+// task is the task with the messages that open the conversation: what stands behind them
+// was played. The file and the journal keep the task as it was asked.
+func (s *scheduling) task(t traj.Task) traj.Task {
+	if s.opening != nil {
+		t.Messages = s.opening
+	}
+	return t
+}
+
+// openingOf gives the messages of a rewritten history that open the conversation: those that
+// it has in common with the opening before, which may hold worked examples, or those in front
+// of the model's first, if they are more.
+func openingOf(history, before []traj.Message) []traj.Message {
+	same, first := 0, 0
+	for same < min(len(history), len(before)) && history[same].Role == before[same].Role && history[same].Content == before[same].Content {
+		same++
+	}
+	for first < len(history) && history[first].Role != traj.RoleAssistant {
+		first++
+	}
+	return slices.Clone(history[:max(same, first)])
 }

@@ -390,7 +390,10 @@ func texts(o traj.Observation) []string {
 func (p *player) settle(ctx context.Context, start time.Time) {
 	t := p.t
 	if !t.Termination.Infrastructure() {
+		asked := t.Task
+		t.Task = p.scheduler.task(asked)
 		p.score(ctx)
+		t.Task = asked
 	}
 	if t.Termination.Infrastructure() {
 		t.Reward, t.RewardParts, t.Correct, t.Extracted = nil, nil, nil, nil

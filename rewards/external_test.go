@@ -168,6 +168,33 @@ func TestRemoteRewardSpeaksOpenRLHFsProtocol(t *testing.T) {
 	}
 }
 
+// TestAServersRewardSeesTheInfos: one list a trajectory, null where it has none.
+func TestAServersRewardSeesTheInfos(t *testing.T) {
+	var bodies []map[string]json.RawMessage
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		var body map[string]json.RawMessage
+		if err := json.NewDecoder(r.Body).Decode(&body); err != nil {
+			t.Error(err)
+		}
+		bodies = append(bodies, body)
+		_, _ = io.WriteString(w, `{"rewards":[1]}`)
+	}))
+	defer server.Close()
+	said := asked()
+	said.Infos = []traj.Info{traj.Info(`{"n":1}`), nil}
+	for _, one := range []*traj.Trajectory{said, asked()} {
+		if _, err := remoteSoon(t, server.URL).Score(t.Context(), one); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if got := string(bodies[0]["infos"]); got != `[[{"n":1},null]]` {
+		t.Errorf("infos %s", got)
+	}
+	if got, has := bodies[1]["infos"]; has {
+		t.Errorf("without a scheduler: infos %s", got)
+	}
+}
+
 func TestRemoteRewardGivesUpWithAnError(t *testing.T) {
 	for name, x := range map[string]struct {
 		status int

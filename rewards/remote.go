@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math"
 	"net/url"
+	"slices"
 	"strings"
 	"time"
 
@@ -74,13 +75,12 @@ func (r *remoteReward) ask(ctx context.Context, batch []*traj.Trajectory) (answe
 		queries, prompts, labels, ids = append(queries, prompt+reply), append(prompts, prompt), append(labels, label), append(ids, t.Task.ID)
 		messages, golds = append(messages, t.Messages), append(golds, t.Task.Answers)
 	}
-	var infos [][]traj.Info
-	given := false
-	for _, t := range batch {
-		infos, given = append(infos, t.Infos), given || t.Infos != nil
-	}
 	request := map[string]any{"query": queries, "prompts": prompts, "labels": labels, "messages": messages, "answers": golds, "task_ids": ids}
-	if given {
+	if slices.ContainsFunc(batch, func(t *traj.Trajectory) bool { return t.Infos != nil }) {
+		infos := make([][]traj.Info, len(batch))
+		for i, t := range batch {
+			infos[i] = t.Infos
+		}
 		request["infos"] = infos
 	}
 	err = r.server.Post(ctx, request, func(answer []byte) (err error) {

@@ -59,8 +59,8 @@ func actAs(kind string) {
 			answer = fmt.Sprintf(`{"id":%d,"done":true}`, r.ID)
 		}
 		switch kind {
-		case "reversed": // answers two at a time, the second first
-			if r.Method == "next" {
+		case "reversed": // answers the first turns two at a time, the second first
+			if r.Method == "next" && r.Turn == 1 {
 				if held = append(held, answer); len(held) == 2 {
 					say(held[1])
 					say(held[0])

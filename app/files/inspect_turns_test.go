@@ -86,7 +86,8 @@ func TestInspectShowsWhatASchedulerSaidAndTookBack(t *testing.T) {
 		t.Fatal(err)
 	}
 	path := filepath.Join(t.TempDir(), "t.parquet")
-	w, err := parquet.CreateFile(path, parquet.Metadata{}, parquet.WriterConfig{Columns: []string{parquet.ColumnInfos, parquet.ColumnLossWeights}})
+	w, err := parquet.CreateFile(path, parquet.Metadata{}, parquet.WriterConfig{Columns: []string{parquet.ColumnInfos,
+		parquet.ColumnLossWeights}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -118,7 +119,7 @@ func TestInspectShowsWhatASchedulerSaidAndTookBack(t *testing.T) {
 		t.Errorf("of the file: %+v; %d tokens were cut off", c, cut)
 	}
 	one := inspect(InspectOptions{ID: "a#0"})
-	for _, want := range []string{`{"cut": true}`, "cut off, in sequence 0", "0.3\n"} {
+	for _, want := range []string{`{"cut":true}`, "cut off, in sequence 0", "0.3\n"} {
 		if !strings.Contains(one, want) {
 			t.Errorf("%q is not shown:\n%s", want, one)
 		}
