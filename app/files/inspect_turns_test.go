@@ -86,7 +86,8 @@ func TestInspectShowsWhatASchedulerSaidAndTookBack(t *testing.T) {
 		t.Fatal(err)
 	}
 	path := filepath.Join(t.TempDir(), "t.parquet")
-	w, err := parquet.CreateFile(path, parquet.Metadata{}, parquet.WriterConfig{Columns: []string{parquet.ColumnInfos, parquet.ColumnLossWeights}})
+	w, err := parquet.CreateFile(path, parquet.Metadata{},
+		parquet.WriterConfig{Columns: []string{parquet.ColumnInfos, parquet.ColumnLossWeights}})
 	if err != nil {
 		t.Fatal(err)
 	}
