@@ -138,7 +138,7 @@ func wanted(err error) error {
 	case reflect.Slice:
 		want = "a list"
 	}
-	return fmt.Errorf("want %s", want)
+	return errors.New("want " + want)
 }
 
 func shown(b []byte) string { return text.Cut(text.OneLine(string(b)), 80) }
