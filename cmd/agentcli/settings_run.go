@@ -257,7 +257,7 @@ func toolSettings(o *options) []row {
 			help: "JSON `FILE` of MCP servers with tools, in the mcpServers format of Claude and Cursor"},
 		{name: "tool-env", field: []any{&added.Env, &o.loop.Train.ToolEnv}, kind: optional, always: true,
 			free: evalRolloutLoop, fixed: forTrain, once: forDoctor | forScore,
-			help:  "environment variable `NAME` for programs of --tool, --mcp, --scheduler and --reward exec:; by default they get no keys; repeatable",
+			help:  "variable `NAME` of the environment for programs of --tool, --mcp, --scheduler and --reward exec:; repeatable (default: no keys)",
 			check: checkToolEnv},
 		{name: "tool-timeout", field: &run.ToolTimeout, value: rollout.DefaultToolTimeout, help: "time limit of one tool call, for example 10s"},
 		{name: "tool-cache", field: &added.Cache, free: evalRolloutLoop,
