@@ -93,14 +93,15 @@ func (s *scheduling) sampling(own traj.Sampling) traj.Sampling {
 }
 
 // next asks the scheduler what follows a reply, and keeps what it says of the step.
-func (s *scheduling) next(ctx context.Context, t Turn, of *traj.Trajectory) (next Next, err error) {
+func (s *scheduling) next(ctx context.Context, t Turn, of *traj.Trajectory) (Next, error) {
 	if s.Scheduler == nil {
 		return ToolLoop{}.Next(ctx, t)
 	}
 	task := s.task(of.Task)
 	t.Trajectory, t.Task, t.Messages, t.Infos = of.ID, &task, of.Messages, of.Infos
 	s.noTools, s.given = false, nil
-	err = s.guard.do(ctx, func() (err error) {
+	var next Next // what was left behind may still write to it
+	err := s.guard.do(ctx, func() (err error) {
 		if f, ok := s.Scheduler.(Finisher); ok {
 			if next.Stop, err = f.Finished(ctx, t); err != nil || next.Stop != "" {
 				return err
