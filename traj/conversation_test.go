@@ -46,3 +46,33 @@ func TestAContinuedReplyIsWhatTheModelWrote(t *testing.T) {
 		t.Errorf("%+v", c.Messages)
 	}
 }
+
+// A cut counts from the beginning of the last reply, not of the message that it goes on with.
+func TestACutIsOfTheLastReply(t *testing.T) {
+	for name, raw := range map[string]bool{"as the model wrote it": true, "as a server gave it": false} {
+		reply := func(text string) *Response {
+			r := &Response{Message: Message{Content: text}}
+			if raw {
+				r.Raw = text
+			}
+			return r
+		}
+		var c Conversation
+		c.Observe(Observation{Messages: []Message{{Role: RoleUser, Content: "q"}}})
+		c.Reply(reply("one two"))
+		c.Observe(Observation{Continue: " but"})
+		c.Reply(reply(" three four"))
+		c.Cut(Cut{Bytes: len(" three"), Rest: "e"}, "!")
+		if got := c.Messages[1].Content; got != "one two but three!" || c.Inserted != "e!" || !c.Continued {
+			t.Errorf("%s: %q, inserted %q", name, got, c.Inserted)
+		}
+		c.Reply(reply(" five"))
+		if got := c.Messages[1].Content; got != "one two but three! five" || len(c.Messages) != 2 {
+			t.Errorf("%s: it goes on as %q", name, got)
+		}
+		c.Rewrite([]Message{{Role: RoleUser, Content: "anew"}})
+		if c.Reply(reply("six")); len(c.Messages) != 2 || c.Messages[1].Content != "six" {
+			t.Errorf("%s: behind another history: %+v", name, c.Messages)
+		}
+	}
+}
