@@ -1,5 +1,7 @@
-// Command scheduler_go plays rows with a scheduler in Go: a reply that says how sure it is
-// is believed, another one is asked to think again with half the temperature.
+// Command scheduler_go plays questions with a scheduler in Go. -by sure: a reply that says
+// that it is sure is believed, another one is asked to think again at another temperature.
+// -by drafts: the scheduler drives the model itself (drafts.go). -by polite: an environment
+// in gym's form answers (gym.go).
 //
 //	go run ./examples/scheduler_go -base-url http://localhost:8000/v1 -model NAME < questions.txt
 package main
@@ -17,6 +19,7 @@ import (
 	"agentcli/engine"
 	"agentcli/env"
 	"agentcli/llm"
+	"agentcli/scheduler"
 	"agentcli/traj"
 )
 
@@ -39,12 +42,28 @@ func (s *sure) Next(ctx context.Context, t engine.Turn) (engine.Next, error) {
 		Sampling: &cooler}, nil
 }
 
+// schedulers makes one for each trajectory.
+func schedulers(ctx context.Context, by string) (func(traj.Task) (engine.Scheduler, error), error) {
+	switch by {
+	case "sure":
+		return func(traj.Task) (engine.Scheduler, error) { return &sure{}, nil }, nil
+	case "drafts":
+		return func(traj.Task) (engine.Scheduler, error) { return drafts{n: 3}, nil }, nil
+	}
+	set, err := scheduler.Open(ctx, scheduler.GymName, scheduler.Options{Gym: by})
+	return set.New, err
+}
+
 // play gives each question's conversation to sink.
-func play(ctx context.Context, m agent.Model, questions []string, sink func(*traj.Trajectory) error) error {
+func play(ctx context.Context, m agent.Model, by string, questions []string, sink func(*traj.Trajectory) error) error {
+	mk, err := schedulers(ctx, by)
+	if err != nil {
+		return err
+	}
 	e, err := engine.New(engine.Config{Model: m,
 		NewAgent:     func(traj.Task) (agent.Agent, error) { return agent.New(nil), nil },
 		NewEnv:       func(traj.Task) (env.Environment, error) { return env.New(env.Config{}) },
-		NewScheduler: func(traj.Task) (engine.Scheduler, error) { return &sure{}, nil }})
+		NewScheduler: mk})
 	if err != nil {
 		return err
 	}
@@ -60,6 +79,7 @@ func play(ctx context.Context, m agent.Model, questions []string, sink func(*tra
 
 func main() {
 	url, name := flag.String("base-url", "http://localhost:8000/v1", "address of the server"), flag.String("model", "", "its model")
+	by := flag.String("by", "sure", "scheduler: sure, drafts or polite")
 	flag.Parse()
 	var questions []string
 	for in := bufio.NewScanner(os.Stdin); in.Scan(); {
@@ -67,7 +87,7 @@ func main() {
 	}
 	m, err := llm.New(llm.Config{BaseURL: *url, Model: *name})
 	if err == nil {
-		err = play(context.Background(), m, questions, func(t *traj.Trajectory) error { return json.NewEncoder(os.Stdout).Encode(t.Messages) })
+		err = play(context.Background(), m, *by, questions, func(t *traj.Trajectory) error { return json.NewEncoder(os.Stdout).Encode(t.Messages) })
 	}
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
