@@ -87,7 +87,8 @@ func main() {
 	}
 	m, err := llm.New(llm.Config{BaseURL: *url, Model: *name})
 	if err == nil {
-		err = play(context.Background(), m, *by, questions, func(t *traj.Trajectory) error { return json.NewEncoder(os.Stdout).Encode(t.Messages) })
+		out := json.NewEncoder(os.Stdout)
+		err = play(context.Background(), m, *by, questions, func(t *traj.Trajectory) error { return out.Encode(t.Messages) })
 	}
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
