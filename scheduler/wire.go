@@ -4,14 +4,12 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"maps"
-	"reflect"
 	"slices"
-	"strings"
 
 	"agentcli/datasets"
 	"agentcli/engine"
 	"agentcli/internal/text"
+	"agentcli/internal/wire"
 	"agentcli/traj"
 )
 
@@ -90,7 +88,7 @@ var ErrAnswer = errors.New("its answer")
 func readObject(b []byte, into map[string]any) error {
 	var fields map[string]json.RawMessage
 	if err := json.Unmarshal(b, &fields); err != nil {
-		return fmt.Errorf("%w is no JSON object: %s", ErrAnswer, shown(b))
+		return fmt.Errorf("%w is no JSON object: %s", ErrAnswer, wire.Shown(b))
 	}
 	if raw, ok := fields["error"]; ok && string(raw) != "null" {
 		var said string
@@ -101,47 +99,11 @@ func readObject(b []byte, into map[string]any) error {
 	}
 	delete(fields, "id")
 	delete(fields, "error")
-	for _, key := range slices.Sorted(maps.Keys(fields)) {
-		to, ok := into[key]
-		if !ok {
-			keys := slices.Sorted(maps.Keys(into))
-			remedy := ""
-			if near := text.Nearest(key, keys); near != "" {
-				remedy = fmt.Sprintf("; did you mean %s?", near)
-			}
-			return fmt.Errorf("%w has the key %q, which means nothing here%s (the keys are %s)", ErrAnswer, text.Cut(key, 40), remedy,
-				strings.Join(keys, ", "))
-		}
-		if err := json.Unmarshal(fields[key], to); err != nil {
-			return fmt.Errorf("%w has %s %s: %w", ErrAnswer, key, shown(fields[key]), wanted(err))
-		}
+	if err := wire.Fields(fields, into); err != nil {
+		return fmt.Errorf("%w: %w", ErrAnswer, err)
 	}
 	return nil
 }
-
-// wanted says what a value should have been, where json says it in words of Go.
-func wanted(err error) error {
-	var wrong *json.UnmarshalTypeError
-	if !errors.As(err, &wrong) {
-		return err
-	}
-	want := "an object"
-	switch wrong.Type.Kind() {
-	case reflect.Bool:
-		want = "true or false"
-	case reflect.Int, reflect.Int32, reflect.Int64:
-		want = "a whole number"
-	case reflect.Float64:
-		want = "a finite number"
-	case reflect.String:
-		want = "a text"
-	case reflect.Slice:
-		want = "a list"
-	}
-	return errors.New("want " + want)
-}
-
-func shown(b []byte) string { return text.Cut(text.OneLine(string(b)), 80) }
 
 // messageList reads messages in OpenAI's shape.
 type messageList []traj.Message
@@ -197,55 +159,6 @@ func readStart(b []byte, o *engine.Opening) error {
 	return nil
 }
 
-// wireSampling is what a program may say of sampling.
-type wireSampling struct {
-	Temperature *float64 `json:"temperature"`
-	TopP        *float64 `json:"top_p"`
-	TopK        *int     `json:"top_k"`
-	MinP        *float64 `json:"min_p"`
-	MaxTokens   *int     `json:"max_tokens"`
-	Stop        []string `json:"stop"`
-}
-
-// ReadSampling reads an object with some of temperature, top_p, top_k, min_p, max_tokens and
-// stop, and gives what puts these over other settings; nil: there is nothing to read.
-func ReadSampling(b json.RawMessage) (func(traj.Sampling) traj.Sampling, error) {
-	if len(b) == 0 || string(b) == "null" {
-		return nil, nil
-	}
-	var w wireSampling
-	if err := readObject(b, map[string]any{"temperature": &w.Temperature, "top_p": &w.TopP, "top_k": &w.TopK, "min_p": &w.MinP,
-		"max_tokens": &w.MaxTokens, "stop": &w.Stop}); err != nil {
-		return nil, fmt.Errorf("sampling: %w", err)
-	}
-	for name, bad := range map[string]bool{
-		"temperature": w.Temperature != nil && !(*w.Temperature >= 0 && *w.Temperature <= 100),
-		"top_p":       w.TopP != nil && !(*w.TopP > 0 && *w.TopP <= 1),
-		"min_p":       w.MinP != nil && !(*w.MinP >= 0 && *w.MinP <= 1),
-		"top_k":       w.TopK != nil && *w.TopK < -1,
-		"max_tokens":  w.MaxTokens != nil && *w.MaxTokens < 1,
-	} {
-		if bad {
-			return nil, fmt.Errorf("%w has a %s in sampling that is out of range", ErrAnswer, name)
-		}
-	}
-	return w.over, nil
-}
-
-func (w *wireSampling) over(s traj.Sampling) traj.Sampling {
-	if w.Temperature != nil {
-		s.Temperature = w.Temperature
-	}
-	set(&s.TopP, w.TopP)
-	set(&s.TopK, w.TopK)
-	set(&s.MinP, w.MinP)
-	set(&s.MaxTokens, w.MaxTokens)
-	if w.Stop != nil {
-		s.Stop = w.Stop
-	}
-	return s
-}
-
 func set[T any](to, from *T) {
 	if from != nil {
 		*to = *from
@@ -292,12 +205,15 @@ func readNext(b []byte, t *engine.Turn) (n engine.Next, err error) {
 	case more != nil && *more == "" && n.Cut == nil:
 		return n, fmt.Errorf("%w continues the reply with no text", ErrAnswer)
 	}
-	over, err := ReadSampling(sampling)
+	over, err := wire.Sampling(sampling)
+	if err != nil {
+		return n, fmt.Errorf("%w: %w", ErrAnswer, err)
+	}
 	if over != nil {
 		own := over(t.Sampling)
 		n.Sampling = &own
 	}
-	return n, err
+	return n, nil
 }
 
 // endOf is how a trajectory ends for a reason in a program's own words.

@@ -9,8 +9,8 @@ import (
 	"sync"
 
 	"agentcli/internal/safego"
+	"agentcli/internal/wire"
 	"agentcli/parquet"
-	"agentcli/scheduler"
 	"agentcli/traj"
 )
 
@@ -29,7 +29,7 @@ func (s *server) rollouts(w http.ResponseWriter, r *http.Request) {
 		fail(w, http.StatusUnprocessableEntity, `the request has no rows; want {"rows": [{"id": "1", "question": "…"}]}`)
 		return
 	}
-	sampling, err := scheduler.ReadSampling(body.Sampling)
+	sampling, err := wire.Sampling(body.Sampling)
 	if err != nil {
 		fail(w, http.StatusUnprocessableEntity, err.Error())
 		return

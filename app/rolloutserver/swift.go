@@ -13,7 +13,7 @@ import (
 
 	"agentcli/datasets"
 	"agentcli/internal/safego"
-	"agentcli/scheduler"
+	"agentcli/internal/wire"
 	"agentcli/traj"
 )
 
@@ -113,7 +113,7 @@ func (s *server) requestConfig(c map[string]json.RawMessage) (func(traj.Sampling
 	if err != nil {
 		return nil, err
 	}
-	return scheduler.ReadSampling(raw)
+	return wire.Sampling(raw)
 }
 
 // inferTask makes a task of a request: its data_dict are the columns.
