@@ -90,7 +90,7 @@ type Runner interface {
 	Run(ctx context.Context, d *Drive) error
 }
 
-// Closer is a Scheduler that is told the end of its trajectory, whatever it is. It is
+// Closer is a Scheduler that is closed at the end of its trajectory, whatever it is. It is
 // called once, also after an error of Start.
 type Closer interface {
 	Close(end traj.Termination) error

@@ -15,14 +15,14 @@ type Served struct {
 	Group func(traj.Task) string
 	// Gone is closed when nobody waits for a task any more: its trajectory ends as cancelled.
 	Gone func(traj.Task) <-chan struct{}
-	// Kept is told where the journal has a trajectory, before the sink gets it.
+	// Kept gets the place of a trajectory in the journal, before the sink gets the trajectory.
 	Kept func(id string, at int64)
 	// Ending is called when no task is begun any more: the tasks must end, however many
 	// are still waited for. It may be called before anything was played.
 	Ending func()
 }
 
-var errGone = errors.New("whoever asked for it has gone away")
+var errGone = errors.New("the client that requested it has disconnected")
 
 // awaited ends with ctx, or when nobody waits for the task any more.
 func (s *Served) awaited(ctx context.Context, task traj.Task) (context.Context, context.CancelFunc) {

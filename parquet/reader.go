@@ -76,15 +76,16 @@ func (r *Reader) Rows(ctx context.Context, cols ...string) iter.Seq2[*traj.Traje
 
 // wanted are those of the columns that the file has; no columns are all.
 func (r *Reader) wanted(cols []string) ([]string, error) {
+	all := ColumnNames()
 	for _, c := range cols {
-		if !slices.Contains(ColumnNames(), c) {
-			return nil, fmt.Errorf("%s: %q is not a column of trajectories (they are %s)", r.t.path, c, strings.Join(ColumnNames(), ", "))
+		if !slices.Contains(all, c) {
+			return nil, fmt.Errorf("%s: %q is not a column of trajectories (they are %s)", r.t.path, c, strings.Join(all, ", "))
 		}
 	}
 	if len(cols) == 0 {
-		cols = ColumnNames()
+		cols = all
 	}
-	all := ColumnNames() // weights come after the sequences that they are of
+	// Weights come after the sequences that they are of.
 	cols = slices.SortedFunc(slices.Values(cols), func(a, b string) int { return slices.Index(all, a) - slices.Index(all, b) })
 	var have []string
 	for _, c := range cols {

@@ -165,10 +165,8 @@ func (w *Writer) Write(t *traj.Trajectory) error {
 			return fmt.Errorf("trajectory %s: %w", t.ID, err) // the caller's fault: nothing was written, the writer goes on
 		}
 	}
-	for name, has := range map[string]bool{ColumnInfos: t.Infos != nil, ColumnLossWeights: t.Weighed()} {
-		if has && !slices.Contains(w.cfg.Columns, name) {
-			return fmt.Errorf("trajectory %s has %s, and the file no such column: %w", t.ID, name, ErrNoColumn)
-		}
+	if err := w.holds(t); err != nil {
+		return err
 	}
 	w.err = guard(w.sink.failed, func() error {
 		addRow(w.rb, t)
@@ -181,6 +179,20 @@ func (w *Writer) Write(t *traj.Trajectory) error {
 		return nil
 	})
 	return w.err
+}
+
+// holds reports what a trajectory has that the file has no column for.
+func (w *Writer) holds(t *traj.Trajectory) error {
+	missing := ""
+	switch {
+	case t.Infos != nil && !slices.Contains(w.cfg.Columns, ColumnInfos):
+		missing = ColumnInfos
+	case t.Weighed() && !slices.Contains(w.cfg.Columns, ColumnLossWeights):
+		missing = ColumnLossWeights
+	default:
+		return nil
+	}
+	return fmt.Errorf("trajectory %s has %s, and the file no such column: %w", t.ID, missing, ErrNoColumn)
 }
 
 // Rows is the number of trajectories taken so far.

@@ -28,7 +28,7 @@ type Gym interface {
 	Close() error
 }
 
-// GymReset is what an environment is told of its trajectory.
+// GymReset describes the trajectory to its environment.
 type GymReset struct {
 	Trajectory string
 	Task       *traj.Task

@@ -13,7 +13,7 @@ import (
 	"agentcli/traj"
 )
 
-// wireTask is a task as programs are told it: without its messages, which stand beside it.
+// wireTask is a task as programs get it: without its messages, which are a field of their own.
 type wireTask struct {
 	ID       string          `json:"id"`
 	Dataset  string          `json:"dataset"`
@@ -42,7 +42,7 @@ func wireMessages(ms []traj.Message) []traj.Message {
 	return ms
 }
 
-// wireReply is a reply as programs are told it.
+// wireReply is a reply as programs get it.
 type wireReply struct {
 	Content      string           `json:"content"`
 	Reasoning    string           `json:"reasoning,omitempty"`
@@ -62,7 +62,7 @@ type wireObservation struct {
 	ToolErrors int            `json:"tool_errors"`
 }
 
-// turnOf is a turn as programs are told it: what is new, so that a conversation costs what
+// turnOf is a turn as programs get it: what is new, so that a conversation costs what
 // it is long, however many turns it has.
 func turnOf(t *engine.Turn) map[string]any {
 	m := t.Reply.Message

@@ -62,7 +62,7 @@ type pool struct {
 	ending  chan struct{}     // nothing new is begun
 	over    chan struct{}     // nothing is played any more
 	failure error
-	ended   func(id string) // is told each trajectory that is over; nil: nobody
+	ended   func(id string) // is called with each trajectory that has ended; nil: nothing is
 }
 
 func newPool() *pool {
@@ -195,7 +195,7 @@ func (p *pool) feed(open func(rollout.FedRun) error) *rollout.Feed {
 			Ending: sync.OnceFunc(func() { close(p.ending) })}}
 }
 
-// tasks yields what is asked for, until the run is to end.
+// tasks yields the tasks of the queue, until the run ends.
 func (p *pool) tasks(ctx context.Context, stop <-chan struct{}) iter.Seq2[traj.Task, error] {
 	return func(yield func(traj.Task, error) bool) {
 		for {

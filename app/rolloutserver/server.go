@@ -46,6 +46,24 @@ type Options struct {
 	Token string // that requests carry as a bearer token; "": none, of a loopback address alone
 }
 
+// ofDataset is the first setting that chooses rows of a dataset; "": none is given.
+func (o *Options) ofDataset() setting.Name {
+	for _, x := range []struct {
+		name  setting.Name
+		given bool
+	}{
+		{setting.Name("Dataset"), o.Dataset != ""}, {setting.Name("Split"), o.Split != ""}, {setting.Name("Limit"), o.Limit > 0},
+		{setting.Name("Rows"), len(o.Select.Rows) > 0}, {setting.Name("IDs"), len(o.Select.IDs) > 0},
+		{setting.Name("Shuffle"), o.Shuffle}, {setting.Name("FailedOf"), o.FailedOf != ""}, {setting.Name("Level"), o.Level != ""},
+		{setting.Name("Shots"), o.Shots != nil},
+	} {
+		if x.given {
+			return x.name
+		}
+	}
+	return ""
+}
+
 // maxBody is how long a request may be, in bytes.
 const maxBody = 256 << 20
 
@@ -54,8 +72,8 @@ const grace = 10 * time.Second
 
 // Run serves until ^C.
 func Run(ctx context.Context, o Options, s console.Streams) error {
-	if o.Dataset != "" {
-		return exit.Usagef("%s takes its rows from requests; leave %s out", setting.Name("Serve"), setting.Name("Dataset"))
+	if name := o.ofDataset(); name != "" {
+		return exit.Usagef("%s takes its rows from requests; leave %s out", setting.Name("Serve"), name)
 	}
 	host, _, err := net.SplitHostPort(o.Serve)
 	if err != nil {
@@ -70,7 +88,7 @@ func Run(ctx context.Context, o Options, s console.Streams) error {
 		return exit.Usagef("%s: %w", setting.Name("Serve"), err)
 	}
 	defer l.Close()
-	h := &server{o: o, s: s, pool: newPool(), limit: maxBody, told: map[string]bool{}}
+	h := &server{o: o, s: s, pool: newPool(), limit: maxBody, reported: map[string]bool{}}
 	var serving sync.WaitGroup
 	defer serving.Wait()
 	web := &http.Server{Handler: h.handler(), ReadHeaderTimeout: 10 * time.Second}
@@ -108,7 +126,7 @@ type server struct {
 	limit int64 // maxBody, but in tests
 
 	mu   sync.Mutex
-	told map[string]bool // fields that mean nothing, which were told
+	reported map[string]bool // fields that mean nothing
 }
 
 func (s *server) handler() http.Handler {
@@ -222,7 +240,7 @@ func (s *server) guarded(path string, h http.HandlerFunc) http.HandlerFunc {
 }
 
 // read decodes a request's body, and says once which of its keys mean nothing here. The
-// body is read to its end: before that the server is not told that a client goes away.
+// body is read to its end: before that the server does not notice that a client goes away.
 func (s *server) read(w http.ResponseWriter, r *http.Request, into any, keys ...string) bool {
 	raw, err := io.ReadAll(http.MaxBytesReader(w, r.Body, s.limit))
 	var long *http.MaxBytesError
@@ -264,21 +282,21 @@ func (s *server) unknown(fields map[string]json.RawMessage, where string, keys [
 	}
 }
 
-// meansNothing says so of a field, once, and of no more than maxTold.
+// meansNothing says so of a field, once, and of no more than maxReported.
 func (s *server) meansNothing(field string) {
 	s.mu.Lock()
-	told := s.told[field] || len(s.told) >= maxTold
-	if !told {
-		s.told[field] = true
+	known := s.reported[field] || len(s.reported) >= maxReported
+	if !known {
+		s.reported[field] = true
 	}
 	s.mu.Unlock()
-	if !told {
+	if !known {
 		s.s.Say(fmt.Sprintf("requests have the field %.60q, which means nothing here and is left out", field))
 	}
 }
 
-// maxTold is how many fields are reported.
-const maxTold = 100
+// maxReported is how many fields are reported.
+const maxReported = 100
 
 // statusOf is the HTTP status of a trajectory that there is not.
 func statusOf(err error) int {

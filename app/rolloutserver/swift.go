@@ -92,7 +92,7 @@ func (s *server) infer(w http.ResponseWriter, r *http.Request) {
 	answer(w, out)
 }
 
-// requestConfig reads a RequestConfig; what means nothing here is told once.
+// requestConfig reads a RequestConfig; what means nothing here is reported once.
 func (s *server) requestConfig(c map[string]json.RawMessage) (func(traj.Sampling) traj.Sampling, error) {
 	for _, key := range slices.Sorted(maps.Keys(c)) {
 		neutral, known := neutralConfig[key]

@@ -63,7 +63,7 @@ func (p *played) replies() ([]reply, error) {
 	}
 	groups := p.groups()
 	if groups == nil {
-		return nil, fmt.Errorf("its turns cannot be told apart: %w", errTurns)
+		return nil, fmt.Errorf("which of its replies belong together is not known: %w", errTurns)
 	}
 	out := make([]reply, len(groups))
 	for i, steps := range groups {
@@ -75,7 +75,7 @@ func (p *played) replies() ([]reply, error) {
 	return out, nil
 }
 
-// groups are the steps of each sampled message; nil: they cannot be told.
+// groups are the steps of each sampled message; nil: they are not known.
 func (p *played) groups() (all [][]traj.Step) {
 	of := p.turns
 	if of == nil {

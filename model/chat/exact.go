@@ -179,7 +179,7 @@ func (e *Exact) SplitTokens(ids []int32, reply string, at int) (tokens, bytes in
 // SplitTokens is that of an Exact with this tokenizer.
 func SplitTokens(tok Tokenizer, ids []int32, reply string, at int) (tokens, bytes int) {
 	tokens = sort.Search(len(ids), func(n int) bool { return len(tok.Decode(ids[:n+1], false)) > at })
-	// Bytes of a character that is not whole are told as another one.
+	// An incomplete character is decoded as another one.
 	for ; tokens > 0; tokens-- {
 		if own := tok.Decode(ids[:tokens], false); len(own) <= at && strings.HasPrefix(reply, own) {
 			return tokens, len(own)
