@@ -183,7 +183,7 @@ func (w *Writer) Write(t *traj.Trajectory) error {
 
 // holds reports what a trajectory has that the file has no column for.
 func (w *Writer) holds(t *traj.Trajectory) error {
-	missing := ""
+	var missing string
 	switch {
 	case t.Infos != nil && !slices.Contains(w.cfg.Columns, ColumnInfos):
 		missing = ColumnInfos

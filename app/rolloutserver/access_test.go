@@ -164,7 +164,8 @@ func TestFieldsThatMeanNothingAreReportedOnce(t *testing.T) {
 // TestSettingsThatChooseRowsAreRefused: they would have no effect.
 func TestSettingsThatChooseRowsAreRefused(t *testing.T) {
 	shots := 0
-	for name, o := range map[string]rollout.Options{"Dataset": {Dataset: "arith"}, "Split": {Split: "x"}, "Limit": {Limit: 1}, "Shuffle": {Shuffle: true},
+	for name, o := range map[string]rollout.Options{"Dataset": {Dataset: "arith"}, "Split": {Split: "x"},
+		"Limit": {Limit: 1}, "Shuffle": {Shuffle: true},
 		"Rows": {Select: datasets.Selection{Rows: []datasets.RowRange{{}}}}, "IDs": {Select: datasets.Selection{IDs: []string{"a"}}},
 		"FailedOf": {FailedOf: "x"}, "Level": {Level: "2"}, "Shots": {Shots: &shots}} {
 		err := Run(t.Context(), Options{FileOptions: rollout.FileOptions{Options: o}, Serve: "127.0.0.1:0"}, console.Streams{})

@@ -125,7 +125,7 @@ type server struct {
 
 	limit int64 // maxBody, but in tests
 
-	mu   sync.Mutex
+	mu       sync.Mutex
 	reported map[string]bool // fields that mean nothing
 }
 

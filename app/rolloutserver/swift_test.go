@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"path/filepath"
 	"strings"
+	"sync/atomic"
 	"testing"
 
 	"agentcli/llm/llmtest"
@@ -62,5 +63,23 @@ func TestEndpointsOfMsSwift(t *testing.T) {
 	}
 	if status, answer := x.post(t.Context(), "/infer/", `{"infer_requests":[]}`); status != 200 || answer != "[]" {
 		t.Errorf("no requests: %d %s", status, answer)
+	}
+}
+
+// TestARequestsToolsReachTheModel: beside those of the run.
+func TestARequestsToolsReachTheModel(t *testing.T) {
+	var offered atomic.Bool
+	x := serve(t, filepath.Join(t.TempDir(), "run"), func(r *llmtest.Request) llmtest.Reply {
+		if strings.Contains(string(r.Fields["tools"]), "find_it") { // other requests find out about the server
+			offered.Store(true)
+		}
+		return seven()
+	}, nil)
+	status, text := x.post(t.Context(), "/infer/", map[string]any{"infer_requests": []any{map[string]any{"uuid": "a",
+		"messages": []any{map[string]any{"role": "user", "content": "q"}},
+		"tools": []any{map[string]any{"type": "function", "function": map[string]any{"name": "find_it",
+			"parameters": map[string]any{"type": "object", "properties": map[string]any{}}}}}}}})
+	if status != http.StatusOK || !offered.Load() {
+		t.Errorf("%d %s: the model was not offered the request's tool", status, text)
 	}
 }
