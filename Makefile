@@ -13,7 +13,7 @@ PURE = $(shell $(GO) list ./...)
 # CGO_CXXFLAGS and CGO_LDFLAGS for libtorch; written by set-up.
 -include $(CACHE)/torch.env.mk
 
-.PHONY: all setup setup-test build build-lite test test-lite test-full test-fast lint demo bench clean
+.PHONY: all setup setup-test build build-lite test test-lite test-full test-generic test-fast lint demo bench clean
 
 all: build
 
@@ -81,6 +81,13 @@ test-full:
 	AGENTCLI_PYTHON=$(PYTHON) $(GO) test $(TAGS) -p 1 -count=1 -timeout 30m ./internal/torch ./policy ./trainer/... ./app/models ./app/train \
 	  ./app/loop ./app/rollout ./examples/...
 	AGENTCLI_PYTHON=$(PYTHON) $(GO) test $(TAGS) -count=1 -timeout 30m -run "$$(scripts/libtorch_tests.sh cmd/agentcli)" ./cmd/agentcli
+	$(MAKE) --no-print-directory test-generic
+
+# What a GPU computes, without one: libtorch's own operations in place of our CPU kernels,
+# and a device whose memory faults when the host touches it (internal/torch/testdevice).
+test-generic:
+	AGENTCLI_TEST_KERNELS=none $(GO) test $(TAGS) -p 1 -count=1 -timeout 30m ./policy ./trainer
+	AGENTCLI_TEST_DEVICE=testdevice $(GO) test $(TAGS) -short -count=1 -timeout 30m ./policy
 
 lint:
 	@[ -z "$$(gofmt -l $$(git ls-files '*.go'))" ] || { gofmt -l $$(git ls-files '*.go'); echo "not gofmt-ed" >&2; exit 1; }

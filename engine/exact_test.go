@@ -2,11 +2,13 @@ package engine
 
 import (
 	"bytes"
+	"compress/gzip"
 	"context"
 	"encoding/json"
 	"fmt"
 	"math"
 	"math/rand/v2"
+	"os"
 	"slices"
 	"strings"
 	"sync"
@@ -43,6 +45,8 @@ type babbler struct {
 	stops []int32
 	mu    sync.Mutex
 	drew  map[int64]sampled
+
+	stopsAlways bool // at stop strings; else it goes on behind some
 }
 
 var babble = []string{"a word ", "世界 ", "é👋", "\n", "<think>hm, ", "</think>\n", "<think>\nlet me see\n</think>\n\n",
@@ -66,7 +70,7 @@ func (b *babbler) Sample(_ context.Context, prompt []int32, s traj.Sampling, see
 	text := b.tok.Decode(c.IDs, false)
 	stopped := slices.ContainsFunc(s.Stop, func(stop string) bool { return strings.Contains(text, stop) })
 	switch {
-	case stopped && r.IntN(2) == 0: // as a server that looks for stop strings: it ends with the token that completes one
+	case stopped && (r.IntN(2) == 0 || b.stopsAlways): // as a server that looks for stop strings: it ends with the token that completes one
 		n := 1
 		for !slices.ContainsFunc(s.Stop, func(stop string) bool { return strings.Contains(b.tok.Decode(c.IDs[:n], false), stop) }) {
 			n++
@@ -220,14 +224,75 @@ func completionsServer(t *rapid.T) func(*babbler) (chat.Sampler, func()) {
 	}
 }
 
+// templates of the corpus of model/chat are rendered as any template is. Those of
+// keeping leave as they are what came before, thinking too.
+var (
+	templates = []string{"template qwen3", "template qwen2_5", "template qwen3_instruct_2507", "template qwen3_8", "template qwen3_5_nothink",
+		"template lfm2_v2", "template lfm2_2_5", "template gemma4_v5", "template glm4moe", "template phi3_5", "template llama3",
+		"template nemotron_3_nano", "template deepseek_r1_distill"}
+	keeping = []string{"template qwen2_5", "template qwen3_instruct_2507", "template llama3"}
+)
+
+var readTemplates = sync.OnceValues(func() (map[string]string, error) {
+	file, err := os.Open("../model/chat/testdata/corpus.json.gz")
+	if err != nil {
+		return nil, err
+	}
+	defer file.Close()
+	z, err := gzip.NewReader(file)
+	if err != nil {
+		return nil, err
+	}
+	var corpus struct {
+		Templates map[string]struct {
+			Template string `json:"template"`
+		} `json:"templates"`
+	}
+	if err := json.NewDecoder(z).Decode(&corpus); err != nil {
+		return nil, err
+	}
+	out := map[string]string{}
+	for name, t := range corpus.Templates {
+		out["template "+name] = t.Template
+	}
+	return out, nil
+})
+
+var renderersOf sync.Map // of templates: probing takes a while
+
+// rendererOf is the renderer of a family, or of a template.
+func rendererOf(family string) (chat.Renderer, chattest.Tokenizer, error) {
+	var tok chattest.Tokenizer
+	if !slices.Contains(templates, family) {
+		r, err := chat.For(family, tok)
+		return r, tok, err
+	}
+	all, err := readTemplates()
+	if err != nil {
+		return nil, tok, err
+	}
+	tok.More = []string{"<|turn>", "<turn|>", "<|tool_response>", "<tool_response|>", "<|tool_call>", "<tool_call|>",
+		"<|tool>", "<tool|>", `<|"|>`,
+		"<|user|>", "<|assistant|>", "<|system|>", "<|observation|>", "<|end|>", "<|tool_call_start|>", "<|tool_call_end|>",
+		"<｜User｜>", "<｜Assistant｜>", "<｜end▁of▁sentence｜>", "<s>", "</s>"}
+	tok.Begins, tok.Ends = "<s>", "</s>"
+	if r, ok := renderersOf.Load(family); ok {
+		return r.(chat.Renderer), tok, nil
+	}
+	r, err := chat.FromTemplate(all[family], tok)
+	if err == nil {
+		renderersOf.Store(family, r)
+	}
+	return r, tok, err
+}
+
 func converse(t *rapid.T, ask func(*babbler) (chat.Sampler, func())) {
-	family := rapid.SampledFrom(chat.Families()).Draw(t, "family")
+	family := rapid.SampledFrom(append(chat.Families(), templates...)).Draw(t, "family")
 	parser := rapid.SampledFrom([]string{"", "hermes", "llama3-json", "search", "react", "none"}).Draw(t, "parser")
 	seed := rapid.Int64().Draw(t, "seed")
 	insert := rapid.Bool().Draw(t, "insert")
 	anew := rapid.IntRange(0, 3).Draw(t, "anew") == 0
-	var tok chattest.Tokenizer
-	r, err := chat.For(family, tok)
+	r, tok, err := rendererOf(family)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -361,6 +426,9 @@ func (b *babbler) check(t *rapid.T, x *traj.Trajectory, w *whim, family string, 
 		t.Fatalf("drawn %d tokens, trainable %d", len(drawn), len(trained))
 	}
 	most := 1 + reopened
+	if slices.Contains(templates, family) && !slices.Contains(keeping, family) {
+		return // it rewrites as it likes
+	}
 	if family == "qwen3" {
 		most += w.asked // its template drops earlier thinking
 		if shown {

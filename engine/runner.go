@@ -8,6 +8,7 @@ import (
 	"sync/atomic"
 
 	"agentcli/env"
+	"agentcli/internal/text"
 	"agentcli/traj"
 )
 
@@ -164,6 +165,10 @@ func (b *Branch) Say(messages ...traj.Message) error {
 
 // observe appends what still fits.
 func (b *Branch) observe(o traj.Observation) error {
+	if err := b.p.checkContinue(o); err != nil {
+		b.end, b.reason = traj.EnvFailed, text.Line(err)
+		return fmt.Errorf("%w: %w", ErrEnded, err)
+	}
 	n := b.p.count(o)
 	if b.p.c.MaxResponseTokens > 0 && b.p.used+n >= b.p.c.MaxResponseTokens {
 		b.end = traj.MaxTokens

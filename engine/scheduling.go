@@ -13,6 +13,7 @@ import (
 
 	"agentcli/agent"
 	"agentcli/env"
+	"agentcli/internal/setting"
 	"agentcli/traj"
 )
 
@@ -272,6 +273,9 @@ func (p *following) begin(n Next) (end traj.Termination, err error) {
 		o.Messages = slices.Concat(o.Messages, n.Messages)
 	}
 	o = valid(o)
+	if err := p.checkContinue(o); err != nil {
+		return "", err
+	}
 	count := p.count(o)
 	if p.c.MaxResponseTokens > 0 && p.used+count >= p.c.MaxResponseTokens {
 		// The last tokens are the model's: what it could not answer to is
@@ -285,6 +289,19 @@ func (p *following) begin(n Next) (end traj.Termination, err error) {
 
 // errNoReviser is an agent whose conversation nobody can change.
 var errNoReviser = errors.New("the agent's conversation cannot be changed: it is no agent.Reviser")
+
+// ErrCallsRead is in the error of a text behind a reply whose calls the model's server read
+// out of it.
+var ErrCallsRead = errors.New("the model's server read calls out of the reply, so no text can follow them in it")
+
+// checkContinue refuses a text in the model's reply where the next prompt could not have it
+// behind what the model wrote.
+func (p *player) checkContinue(o traj.Observation) error {
+	if o.Continue == "" || len(o.Messages) > 0 || p.conversation.CanContinue() {
+		return nil
+	}
+	return setting.Errorf("%w; start the server without its parser of tool calls, or use %s", ErrCallsRead, setting.Name("llm.Tokens"))
+}
 
 // cut takes back the end of the reply, and puts a text in its place.
 func (p *following) cut(at int, more string) (end traj.Termination, err error) {

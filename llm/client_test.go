@@ -76,7 +76,8 @@ func TestGenerateVLLM(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := &traj.Response{Message: traj.Message{Role: "assistant", Content: "84", Reasoning: "think"}, PromptIDs: []int32{1, 2, 3},
+	want := &traj.Response{Message: traj.Message{Role: "assistant", Content: "84", Reasoning: "think"}, Raw: "84", Apart: true,
+		PromptIDs:  []int32{1, 2, 3},
 		SampledIDs: []int32{4, 5}, Logprobs: []traj.Logprob{-0.5, -0.25}, FinishReason: "stop", PromptTokens: 3, OutputTokens: 2, Policy: "mock"}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Fatal(diff)

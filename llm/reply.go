@@ -199,20 +199,18 @@ func (rd *replyReader) response(b *body, rp *reply) (*traj.Response, *failure) {
 	case len(rp.calls) > 0:
 		r.Message.ToolCalls = rp.calls
 	case b.parse != nil:
-		if rp.reasoning == "" {
-			r.Raw = r.Message.Content + stop
-		}
+		r.Raw = r.Message.Content + stop
 		m, errs := b.parse(r.Message.Content)
 		if rp.reasoning != "" && m.Reasoning == "" {
-			m.Reasoning = rp.reasoning
+			m.Reasoning, r.Apart = rp.reasoning, true
 		}
 		m.Role = traj.RoleAssistant
 		r.Message, r.CallErrors = m, errs
 		if len(m.ToolCalls) > 0 && r.FinishReason == traj.FinishStop {
 			r.FinishReason = traj.FinishToolCalls
 		}
-	case rp.reasoning == "":
-		r.Raw = r.Message.Content + stop
+	default:
+		r.Raw, r.Apart = r.Message.Content+stop, rp.reasoning != ""
 	}
 	if r.FinishReason == "function_call" {
 		r.FinishReason = traj.FinishToolCalls

@@ -10,6 +10,7 @@ import (
 
 	"agentcli/internal/splitmix"
 	"agentcli/internal/torch"
+	"agentcli/model/arch"
 	"agentcli/model/weights"
 )
 
@@ -39,11 +40,11 @@ type pair struct {
 // matrix is the one that a target is part of.
 func (l *layer) matrix(target string) *matrix {
 	switch target {
-	case "q", "k", "v":
+	case "q", "k", "v", "qkv":
 		return &l.qkv
 	case "o":
 		return &l.o
-	case "gate", "up":
+	case "gate", "up", "gate_up":
 		return &l.gateUp
 	}
 	return &l.down
@@ -72,7 +73,10 @@ func adapt(s, keep *torch.Scope, n *network, c weights.AdapterConfig, seed int64
 			if !slices.Contains(c.Targets, t.Short) {
 				continue
 			}
-			at := places[fmt.Sprintf("model.layers.%d.%s.weight", i, t.Module)]
+			at, ok := places[arch.LayerPrefix(i)+t.Module+".weight"]
+			if !ok { // a layer of experts among layers without
+				continue
+			}
 			p := &pair{weight: at.part, row: at.row, layer: i, target: t.Short}
 			x.pairs = append(x.pairs, p)
 			rank, in, out := int64(c.Rank), at.shape[1], at.shape[0]

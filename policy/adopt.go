@@ -12,7 +12,7 @@ import (
 // is being sampled; replies from then on carry the version. The two must be of
 // one shape, and t must not be trained meanwhile.
 func (p *Policy) Adopt(t *Trainable, version int64) error {
-	if p.model.HiddenSize != t.model.HiddenSize || p.model.NumLayers != t.model.NumLayers ||
+	if p.model.HiddenSize != t.model.HiddenSize || len(p.model.Layers) != len(t.model.Layers) ||
 		p.model.VocabSize != t.model.VocabSize || p.model.Architecture != t.model.Architecture {
 		return fmt.Errorf("%s and %s are not models of one shape", p.path, t.path)
 	}
@@ -46,7 +46,7 @@ func (p *Policy) Adopt(t *Trainable, version int64) error {
 		if err == nil {
 			n.tie()
 			n.rotary(s, fresh, p.net.maxSeen)
-			if n.device == torch.CPU && n.dtype != torch.Float64 {
+			if torch.Native(n.device) && n.dtype != torch.Float64 {
 				n.pack(s, fresh)
 			}
 			err = s.Err()

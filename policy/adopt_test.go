@@ -4,6 +4,8 @@ package policy
 
 import (
 	"context"
+	"math"
+	"runtime"
 	"slices"
 	"sync"
 	"testing"
@@ -53,8 +55,13 @@ func TestAdoptedWeightsAreThoseOfTheTrainedModel(t *testing.T) {
 			}
 			// The trained model goes on by itself.
 			learn(t, tr, 4)
-			if c := sample(p); !slices.Equal(c.Logprobs, a.Logprobs) {
-				t.Errorf("%s, %s: training moved the policy that adopted its weights", arch, dtype)
+			// The cached prompt is not computed again: libtorch's own products of fewer
+			// rows round otherwise.
+			for i, c := range sample(p).Logprobs {
+				if math.Abs(float64(c-a.Logprobs[i])) > 1e-5 {
+					t.Errorf("%s, %s: training moved the policy that adopted its weights", arch, dtype)
+					break
+				}
 			}
 			want.Close()
 			p.Close()
@@ -96,4 +103,40 @@ func TestAdoptingWhileRequestsComeInLosesNone(t *testing.T) {
 	if err := p.Adopt(other, 9); err == nil {
 		t.Error("the weights of another architecture were taken")
 	}
+}
+
+// A request that came in while an exchange of weights was waited for has an answer when
+// the policy is closed.
+func TestClosingWhileWeightsAreExchangedAnswersAll(t *testing.T) {
+	tr, err := OpenTrainable("testdata/tiny-llama", Config{DType: "float32", Threads: 1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer tr.Close()
+	p, err := Open("testdata/tiny-llama", Config{DType: "float32", Threads: 1, CacheBytes: 1 << 20})
+	if err != nil {
+		t.Fatal(err)
+	}
+	until := func(done func() bool) {
+		for {
+			p.sched.mu.Lock()
+			ok := done()
+			p.sched.mu.Unlock()
+			if ok {
+				return
+			}
+			runtime.Gosched()
+		}
+	}
+	var wg sync.WaitGroup
+	ask := func() {
+		_, _ = p.Sample(context.Background(), []int32{5, 6, 7}, traj.Sampling{MaxTokens: 240, StopIDs: nil}, 1)
+	}
+	wg.Go(ask)
+	wg.Go(func() { _ = p.Adopt(tr, 1) })
+	until(func() bool { return p.sched.change != nil || p.version.Load() == 1 })
+	wg.Go(ask)
+	wg.Go(ask)
+	p.Close()
+	wg.Wait()
 }

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"slices"
 )
 
 // ErrNotFinite is wrapped by the errors of a step whose gradient or loss is NaN or
@@ -31,20 +32,23 @@ type Batch struct {
 }
 
 // scales are what each wanted token's logits are multiplied by, nil where that is 1
-// everywhere.
-func (b Batch) scales(wanted int) ([]float64, error) {
+// everywhere. model is what the model itself multiplies them by.
+func (b Batch) scales(wanted int, model float64) ([]float64, error) {
 	if b.Temperature == nil {
-		return nil, nil
+		if model == 1 {
+			return nil, nil
+		}
+		return slices.Repeat([]float64{model}, wanted), nil
 	}
 	if len(b.Temperature) != wanted {
 		return nil, fmt.Errorf("%w: %d for %d tokens", ErrTemperature, len(b.Temperature), wanted)
 	}
-	out, other := make([]float64, wanted), false
+	out, other := make([]float64, wanted), model != 1
 	for i, t := range b.Temperature {
 		if !(t > 0) || math.IsInf(t, 0) || math.IsInf(1/t, 0) {
 			return nil, fmt.Errorf("%w: token %d was sampled at %v: there is no distribution to speak of", ErrTemperature, i, t)
 		}
-		out[i] = 1 / t
+		out[i] = model / t
 		other = other || t != 1
 	}
 	if !other {

@@ -10,15 +10,15 @@ import "agentcli/internal/torch"
 // memory cost", with one layer a segment). The layers run with recording on both
 // times: the same kernels give the same bits.
 func (n *network) checkpointed(s *torch.Scope, pack *Pack, rows []int32) (h torch.Tensor, back func()) {
-	cos, sin := n.angles(s, pack.Positions)
-	attend := n.tree(pack)
+	turns := n.angles(s, pack.Positions)
+	attend := n.tree(s, pack)
 	run := func(c *torch.Scope, i int, x torch.Tensor) torch.Tensor {
-		x, y := n.layer(c, i, x, torch.Tensor{}, cos, sin, attend, rows)
+		x, y := n.layer(c, i, x, torch.Tensor{}, turns, attend, rows)
 		return c.Add(x, y)
 	}
 	in := make([]torch.Tensor, len(n.layers)+1)
 	ids := s.IDs(pack.IDs)
-	in[0] = s.Detach(s.Embedding(n.embed, ids))
+	in[0] = s.Detach(n.embedded(s, ids))
 	for i := range n.layers {
 		c := s.Child()
 		in[i+1] = c.Keep(c.Detach(run(c, i, in[i])), s)
@@ -29,7 +29,7 @@ func (n *network) checkpointed(s *torch.Scope, pack *Pack, rows []int32) (h torc
 	}
 	last := len(n.layers)
 	s.RequiresGrad(in[last], true)
-	return s.RMSNorm(in[last], n.norm, n.cfg.RMSNormEps), func() {
+	return s.RMSNorm(in[last], n.norm, n.rms()), func() {
 		g := s.Grad(in[last])
 		for i := last - 1; i >= 0 && s.Err() == nil; i-- {
 			s.Free(in[i+1])
@@ -46,7 +46,7 @@ func (n *network) checkpointed(s *torch.Scope, pack *Pack, rows []int32) (h torc
 			c.Close()
 		}
 		if !n.frozen {
-			s.Backward(s.Embedding(n.embed, ids), g)
+			s.Backward(n.embedded(s, ids), g)
 		}
 	}
 }

@@ -12,6 +12,9 @@ import (
 	"agentcli/traj"
 )
 
+// AutoDevice is the name of the first CUDA device where there is one, else of the CPU.
+const AutoDevice = "auto"
+
 // ErrNoLibtorch is what a lite build answers when asked for a local model.
 var ErrNoLibtorch = errors.New("this agentcli was built without local models; build the full one with `make build`")
 
@@ -33,6 +36,7 @@ func LogprobKind(sampled bool, temperature float64) string {
 const (
 	DefaultMaxBatch   = 64
 	DefaultCacheBytes = 2 << 30
+	DefaultCacheShare = .5   // of a CUDA device's free memory
 	defaultStepTokens = 2048 // new prompt tokens a step: more would hold up the sequences that decode
 	blockSize         = 8    // tokens of a cache block; small, because only whole blocks are shared
 )
@@ -40,17 +44,22 @@ const (
 // Config says how a policy is opened.
 type Config struct {
 	DType      string // "float32" or "bfloat16" ("float64" for tests); "" is bfloat16 where the processor has it, else float32
-	Device     string // "cpu" or "cuda" or "cuda:1"; "" is cpu
+	Device     string // "cpu", "cuda", "cuda:1", or AutoDevice; "" is cpu
 	Threads    int    // of libtorch; 0: one a processor
 	MaxBatch   int    // sequences decoded together; 0: DefaultMaxBatch
-	CacheBytes int64  // of the key-value cache; 0: DefaultCacheBytes
-	MaxContext int    // tokens; 0: the model's own window
-	Version    int64  // stamped on every response
+	CacheBytes int64  // of the key-value cache; 0: as Cache says
+	Cache      CacheSize
+	MaxContext int   // tokens; 0: the model's own window
+	Version    int64 // stamped on every response
 	// SampledLogprobs has Sample report the log-probs of logits/temperature, from
 	// which it drew: what training at that temperature compares itself with. Without
 	// it they are of the model at temperature 1. top-k, top-p and min-p are in neither.
 	SampledLogprobs bool
 	Head            Head // of a Trainable
+
+	// ChatTemplate, where set, is the text of a chat template in place of the model's own,
+	// ChatFormat the name of one of chat.Families.
+	ChatTemplate, ChatFormat string
 
 	// Of a Trainable.
 	LoRA           LoRA // adapters are trained in place of the weights

@@ -35,7 +35,7 @@ func (c *computation) cast(s *torch.Scope, call *uint64) *network {
 		s.Fail(err)
 		return c.net
 	}
-	n.dtype, n.device, n.cos, n.sin, n.maxSeen = c.compute, c.net.device, c.net.cos, c.net.sin, c.net.maxSeen
+	n.dtype, n.device, n.ropes, n.maxSeen = c.compute, c.net.device, c.net.ropes, c.net.maxSeen
 	for i, p := range c.net.params {
 		d := c.compute
 		if p.tensor == &c.net.score {
@@ -59,11 +59,11 @@ func (c *computation) forward(s *torch.Scope, n *network, b Batch, loss func(Out
 	if loss != nil && c.checkpoint {
 		h, again = n.checkpointed(s, pack, rows)
 	} else {
-		h = n.hidden(s, pack.IDs, pack.Positions, n.tree(pack), rows)
+		h = n.hidden(s, pack.IDs, pack.Positions, n.tree(s, pack), rows)
 	}
 	var lp, ent, value torch.Tensor
 	if n.head.w.Defined() && !b.Own {
-		scales, err := b.scales(len(rows))
+		scales, err := b.scales(len(rows), n.cfg.LogitScale)
 		if err != nil {
 			s.Fail(err)
 			return out, false

@@ -89,7 +89,7 @@ func equalsFiniteDifferences(t *testing.T, name string, tr *Trainable, b Batch) 
 	at := func(p param, i int, d float64) float64 {
 		err := tr.worker.Do(func(s *torch.Scope) error {
 			flat := s.Reshape(*p.tensor, elements(p.shape()))
-			s.Copy(s.Narrow(flat, 0, int64(i), 1), s.Add(s.Narrow(flat, 0, int64(i), 1), s.Full(d, torch.Float64, torch.CPU, 1)))
+			s.Copy(s.Narrow(flat, 0, int64(i), 1), s.Add(s.Narrow(flat, 0, int64(i), 1), s.Full(d, torch.Float64, s.Device(flat), 1)))
 			return s.Err()
 		})
 		if err != nil {

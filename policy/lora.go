@@ -20,7 +20,8 @@ type LoRA struct {
 	Seed    int64    // of A's first values and of the dropout
 }
 
-// ParseTargets reads --lora-targets: all-linear, or short names with commas.
+// ParseTargets reads --lora-targets: all-linear, which is every name there is, or short
+// names with commas.
 func ParseTargets(text string) ([]string, error) {
 	var all, given []string
 	for _, t := range weights.LoRATargets {
@@ -64,10 +65,12 @@ func (l LoRA) over(m *weights.Model) (c weights.AdapterConfig, err error) {
 		if c.Alpha == 0 {
 			c.Alpha = 2 * float64(c.Rank)
 		}
-		if len(c.Targets) == 0 {
-			c.Targets, _ = ParseTargets("all-linear")
-		}
-		return c, nil
+		c.Targets, err = l.targets(m)
+		return c, err
+	}
+	given, err := l.targets(m)
+	if err != nil {
+		return c, err
 	}
 	no := func(name setting.Name, given, has any) error {
 		return &weights.MergeFirstError{Path: m.Path(), Err: setting.Errorf(
@@ -78,11 +81,27 @@ func (l LoRA) over(m *weights.Model) (c weights.AdapterConfig, err error) {
 		return c, no(setting.Name("LoRA.Rank"), l.Rank, c.Rank)
 	case l.Alpha != 0 && l.Alpha != c.Alpha:
 		return c, no(setting.Name("LoRA.Alpha"), l.Alpha, c.Alpha)
-	case len(l.Targets) != 0 && !slices.Equal(l.Targets, c.Targets):
-		return c, no(setting.Name("LoRA.Targets"), strings.Join(l.Targets, ","), strings.Join(c.Targets, ","))
+	case len(l.Targets) != 0 && !slices.Equal(given, c.Targets):
+		return c, no(setting.Name("LoRA.Targets"), strings.Join(given, ","), strings.Join(c.Targets, ","))
 	}
 	if l.Dropout != 0 {
 		c.Dropout = l.Dropout
 	}
 	return c, nil
+}
+
+// targets are the matrices that the settings ask for in a model: those of its layers where
+// none are named, or all are.
+func (l LoRA) targets(m *weights.Model) ([]string, error) {
+	has := m.Config().LoRATargets()
+	if len(l.Targets) == 0 || len(l.Targets) == len(weights.LoRATargets) {
+		return has, nil
+	}
+	for _, t := range l.Targets {
+		if !slices.Contains(has, t) {
+			return nil, setting.Errorf("%s %s: a layer of %s has no such matrix; it has %s", setting.Name("LoRA.Targets"), t, m.Path(),
+				strings.Join(has, ","))
+		}
+	}
+	return l.Targets, nil
 }

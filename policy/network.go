@@ -6,16 +6,14 @@ import (
 	"fmt"
 	"math"
 
-	"agentcli/internal/setting"
 	"agentcli/internal/torch"
+	"agentcli/model/arch"
 	"agentcli/model/weights"
 )
 
-// network is a decoder of the Llama family on tensors: RMSNorm, rotary
-// positions, grouped-query attention, SwiGLU (Touvron et al. 2023). Qwen2 adds
-// biases to q, k and v, Qwen3 norms q and k per head. q, k and v are one matrix,
-// gate and up another: fewer, larger products. The same code runs sampling
-// (cached attention, no gradient) and training (tree attention).
+// network is a decoder of package arch on tensors. q, k and v are one matrix, gate and up
+// another: fewer, larger products. The same code runs sampling (cached attention, no
+// gradient) and training (tree attention).
 type network struct {
 	cfg     weights.Config
 	dtype   torch.DType
@@ -26,18 +24,28 @@ type network struct {
 	head    matrix       // the embedding itself where they are tied; none in a scoring model
 	score   torch.Tensor // [1, hidden size] of the value head, in the type of the masters; none without one
 	layers  []layer
-	cos     torch.Tensor // [positions, head dim/2], float32 (float64 in a float64 network)
-	sin     torch.Tensor
-	maxSeen int
-	frozen  bool // no weight but the value head gets a gradient
+	ropes   []rotation // of arch.Decoder.Ropes
+	maxSeen int        // positions of their tables
+	frozen  bool       // no weight but the value head gets a gradient
+}
+
+// rotation is the table of one rotary embedding: [positions, rotated dims/2], float32
+// (float64 in a float64 network).
+type rotation struct {
+	cos, sin torch.Tensor
+	queries  *rotation // where theirs differ from the keys'
 }
 
 type layer struct {
-	inNorm, postNorm torch.Tensor
-	qkv, o           matrix
-	qkvBias, oBias   torch.Tensor // zero Tensor where there is none
-	qNorm, kNorm     torch.Tensor // Qwen3
-	gateUp, down     matrix
+	arch.Layer
+	beforeAttention, afterAttention, beforeMLP, afterMLP torch.Tensor // norms; zero Tensor where there is none
+	qkv, o                                               matrix
+	qkvBias, oBias                                       torch.Tensor
+	qNorm, kNorm                                         torch.Tensor
+	gateUp, down                                         matrix
+	gateUpBias, downBias                                 torch.Tensor
+	router, correction                                   torch.Tensor // of the experts, whose matrices stand one below the other
+	expertsGateUp, expertsDown                           torch.Tensor
 }
 
 // matrix is a weight, and where sampling on a CPU packed it, its packed copy, and
@@ -70,34 +78,21 @@ type part struct {
 }
 
 const (
-	headName  = "lm_head.weight"
-	scoreName = "score.weight"
+	headName  = arch.Head
+	scoreName = arch.Score
 )
-
-// architectures that network runs.
-var architectures = map[string]bool{"llama": true, "qwen2": true, "qwen3": true}
 
 // describe lays the parameters out. withScore adds a value head to a model that
 // has a language-model head.
 func describe(cfg weights.Config, withScore bool) (*network, error) {
-	if !architectures[cfg.Architecture] {
-		return nil, setting.Errorf("the architecture %q is not one that the local policy runs (llama, qwen2, qwen3); "+
-			"serve the model with vLLM and use %s",
-			cfg.Architecture, setting.Name("BaseURL"))
-	}
-	if sc := cfg.RopeScaling; sc != nil && sc.Type != "linear" && sc.Type != "llama3" && sc.Type != "default" && sc.Type != "" {
-		return nil, setting.Errorf("rope scaling %q is not one that the local policy computes (linear, llama3); "+
-			"serve the model with vLLM and use %s",
-			sc.Type, setting.Name("BaseURL"))
-	}
-	n := &network{cfg: cfg, layers: make([]layer, cfg.NumLayers)}
+	n := &network{cfg: cfg, layers: make([]layer, len(cfg.Layers))}
 	// The shapes, and which tensors an architecture has, are weights.Config's to
 	// say; here is which of them stand below each other in one parameter.
 	shapes := map[string][]int64{}
 	for _, t := range cfg.Tensors() {
 		shapes[t.Name] = t.Shape
 	}
-	if cfg.TieWordEmbeddings {
+	if cfg.Tied {
 		delete(shapes, headName)
 	}
 	if withScore {
@@ -115,27 +110,57 @@ func describe(cfg weights.Config, withScore bool) (*network, error) {
 			n.params = append(n.params, p)
 		}
 	}
-	add(&n.embed, "", "model.embed_tokens.weight")
+	add(&n.embed, "", arch.Embed)
 	for i := range n.layers {
-		l, at := &n.layers[i], fmt.Sprintf("model.layers.%d.", i)
-		add(&l.inNorm, at, "input_layernorm.weight")
-		add(&l.qkv.w, at, "self_attn.q_proj.weight", "self_attn.k_proj.weight", "self_attn.v_proj.weight")
-		add(&l.qkvBias, at, "self_attn.q_proj.bias", "self_attn.k_proj.bias", "self_attn.v_proj.bias")
-		add(&l.qNorm, at, "self_attn.q_norm.weight")
-		add(&l.kNorm, at, "self_attn.k_norm.weight")
-		add(&l.oBias, at, "self_attn.o_proj.bias")
-		add(&l.o.w, at, "self_attn.o_proj.weight")
-		add(&l.postNorm, at, "post_attention_layernorm.weight")
-		add(&l.gateUp.w, at, "mlp.gate_proj.weight", "mlp.up_proj.weight")
-		add(&l.down.w, at, "mlp.down_proj.weight")
+		l, at := &n.layers[i], arch.LayerPrefix(i)
+		l.Layer = cfg.Layers[i]
+		norm := func(t *torch.Tensor, name string) {
+			if name != "" {
+				add(t, at, name+".weight")
+			}
+		}
+		weight := func(t *torch.Tensor, names ...string) { add(t, at, suffixed(names, ".weight")...) }
+		bias := func(t *torch.Tensor, names ...string) { add(t, at, suffixed(names, ".bias")...) }
+		qkv, gateUp := []string{arch.QKVProj, arch.QProj, arch.KProj, arch.VProj}, []string{l.MLP.GateUp(), l.MLP.Gate(), l.MLP.Up()}
+		norm(&l.beforeAttention, l.Norms.BeforeAttention)
+		weight(&l.qkv.w, qkv...)
+		bias(&l.qkvBias, qkv...)
+		weight(&l.qNorm, arch.QNorm)
+		weight(&l.kNorm, arch.KNorm)
+		bias(&l.oBias, arch.OProj)
+		weight(&l.o.w, arch.OProj)
+		norm(&l.afterAttention, l.Norms.AfterAttention)
+		norm(&l.beforeMLP, l.Norms.BeforeMLP)
+		add(&l.router, at, arch.RouterWeight)
+		add(&l.correction, at, arch.RouterCorrection)
+		var inner, outer []string
+		for k := range l.Experts.Count {
+			e := arch.Expert(k)
+			inner, outer = append(inner, e.Gate(), e.Up()), append(outer, e.Down())
+		}
+		weight(&l.expertsGateUp, inner...)
+		weight(&l.expertsDown, outer...)
+		weight(&l.gateUp.w, gateUp...)
+		bias(&l.gateUpBias, gateUp...)
+		weight(&l.down.w, l.MLP.Down())
+		bias(&l.downBias, l.MLP.Down())
+		norm(&l.afterMLP, l.Norms.AfterMLP)
 	}
-	add(&n.norm, "", "model.norm.weight")
+	add(&n.norm, "", arch.FinalNorm)
 	add(&n.head.w, "", headName)
 	add(&n.score, "", scoreName)
 	if used != known {
 		return nil, fmt.Errorf("the local policy knows what to do with %d of the %d tensors of a %s model", used, known, cfg.Architecture)
 	}
 	return n, nil
+}
+
+func suffixed(names []string, suffix string) []string {
+	out := make([]string, len(names))
+	for i, n := range names {
+		out[i] = n + suffix
+	}
+	return out
 }
 
 // shape of the whole parameter: its parts below each other.
@@ -207,28 +232,39 @@ func load(s, keep *torch.Scope, m source, n *network, dtype, master torch.DType,
 
 // tie makes the embedding the output matrix too, where the model says so.
 func (n *network) tie() {
-	if n.cfg.TieWordEmbeddings && !n.cfg.Score {
+	if n.cfg.Tied && !n.cfg.Score {
 		n.head.w = n.embed
 	}
 }
 
-// rotary makes the tables of the rotary embedding (Su et al. 2021) in float64.
+// rotary makes the tables of the rotary embeddings in float64.
 func (n *network) rotary(s, keep *torch.Scope, positions int) {
-	half := n.cfg.HeadDim / 2
-	inv := n.cfg.InverseFrequencies()
-	cos, sin := make([]float64, positions*half), make([]float64, positions*half)
-	for p := 0; p < positions; p++ {
-		for i, f := range inv {
-			cos[p*half+i], sin[p*half+i] = math.Cos(float64(p)*f), math.Sin(float64(p)*f)
-		}
-	}
 	acc := torch.Float32
 	if n.dtype == torch.Float64 {
 		acc = torch.Float64
 	}
-	shape := []int64{int64(positions), int64(half)}
-	n.cos = s.Keep(s.To(s.Float64(cos, shape...), acc, n.device), keep)
-	n.sin = s.Keep(s.To(s.Float64(sin, shape...), acc, n.device), keep)
+	n.ropes = make([]rotation, len(n.cfg.Ropes))
+	for k, r := range n.cfg.Ropes {
+		inv, amplitude := r.InverseFrequencies(positions), r.Amplitude()
+		table := func(scale func(position int) float64) rotation {
+			half := len(inv)
+			cos, sin := make([]float64, positions*half), make([]float64, positions*half)
+			for p := 0; p < positions; p++ {
+				a := amplitude * scale(p)
+				for i, f := range inv {
+					cos[p*half+i], sin[p*half+i] = a*math.Cos(float64(p)*f), a*math.Sin(float64(p)*f)
+				}
+			}
+			shape := []int64{int64(positions), int64(half)}
+			return rotation{cos: s.Keep(s.To(s.Float64(cos, shape...), acc, n.device), keep),
+				sin: s.Keep(s.To(s.Float64(sin, shape...), acc, n.device), keep)}
+		}
+		n.ropes[k] = table(func(int) float64 { return 1 })
+		if r.QueryBeta != 0 {
+			q := table(r.QueryScale)
+			n.ropes[k].queries = &q
+		}
+	}
 	n.maxSeen = positions
 }
 
@@ -245,8 +281,10 @@ func (n *network) pack(s, keep *torch.Scope) {
 		l := &n.layers[i]
 		one(&l.qkv)
 		one(&l.o)
-		one(&l.gateUp)
-		one(&l.down)
+		if l.MLP.Size > 0 {
+			one(&l.gateUp)
+			one(&l.down)
+		}
 	}
 	one(&n.head)
 }
@@ -254,79 +292,194 @@ func (n *network) pack(s, keep *torch.Scope) {
 // attention of one layer: q [T, Hq, D], k and v [T, Hkv, D] → [T, Hq, D].
 type attention func(s *torch.Scope, layer int, q, k, v torch.Tensor) torch.Tensor
 
+// rms is how the network norms.
+func (n *network) rms() torch.Norm { return torch.Norm{Eps: n.cfg.Eps, Offset: n.cfg.NormOffset} }
+
 // hidden is the forward pass up to the last norm: [T, hidden size]. Rows, where
 // it is not nil, are those that are wanted at the end.
 func (n *network) hidden(s *torch.Scope, ids, positions []int32, attend attention, rows []int32) torch.Tensor {
-	cos, sin := n.angles(s, positions)
+	turns := n.angles(s, positions)
 	if s.Err() != nil {
 		return torch.Tensor{}
 	}
-	x := s.Embedding(n.embed, s.IDs(ids)) // the id check runs on the CPU copy
-	var y torch.Tensor                    // what the last sub-layer adds to x
+	x := n.embedded(s, s.IDs(ids))
+	var y torch.Tensor // what the last sub-layer adds to x
 	for i := range n.layers {
 		c := s.Child()
-		x, y = n.layer(c, i, x, y, cos, sin, attend, rows)
+		x, y = n.layer(c, i, x, y, turns, attend, rows)
 		c.Keep(x, s)
 		c.Keep(y, s)
 		c.Close()
 	}
-	_, h := s.AddRMSNorm(x, y, n.norm, n.cfg.RMSNormEps)
+	_, h := s.AddRMSNorm(x, y, n.norm, n.rms())
 	return h
 }
 
+// embedded is what goes into the first layer.
+func (n *network) embedded(s *torch.Scope, ids torch.Tensor) torch.Tensor {
+	return scaled(s, s.Embedding(n.embed, ids), n.roundedEmbedScale()) // the id check runs on the CPU copy
+}
+
+// roundedEmbedScale is the embedding's factor in the type of the weights, which is what
+// Gemma was trained with.
+func (n *network) roundedEmbedScale() float64 {
+	f := n.cfg.EmbedScale
+	if n.dtype == torch.BFloat16 {
+		bits := math.Float32bits(float32(f))
+		f = float64(math.Float32frombits((bits + 0x7fff + bits>>16&1) &^ 0xffff))
+	}
+	return f
+}
+
+func scaled(s *torch.Scope, x torch.Tensor, factor float64) torch.Tensor {
+	if factor == 1 {
+		return x
+	}
+	return s.Times(x, factor)
+}
+
+// logits of hidden states, as the model multiplies them.
+func (n *network) logits(s *torch.Scope, h torch.Tensor) torch.Tensor {
+	return scaled(s, n.head.apply(s, h, torch.Tensor{}), n.cfg.LogitScale)
+}
+
 // angles are the rows of the rotary tables for these positions.
-func (n *network) angles(s *torch.Scope, positions []int32) (cos, sin torch.Tensor) {
+func (n *network) angles(s *torch.Scope, positions []int32) []rotation {
 	for _, p := range positions {
 		if int(p) >= n.maxSeen {
 			s.Fail(fmt.Errorf("a sequence of %d tokens exceeds the model's window of %d", p+1, n.maxSeen))
-			return cos, sin
+			return nil
 		}
 	}
 	pos := s.To(s.IDs(positions), torch.Int64, n.device)
-	return s.IndexSelect(n.cos, 0, pos), s.IndexSelect(n.sin, 0, pos)
+	out := make([]rotation, len(n.ropes))
+	for i, r := range n.ropes {
+		out[i] = rotation{cos: s.IndexSelect(r.cos, 0, pos), sin: s.IndexSelect(r.sin, 0, pos)}
+		if q := r.queries; q != nil {
+			out[i].queries = &rotation{cos: s.IndexSelect(q.cos, 0, pos), sin: s.IndexSelect(q.sin, 0, pos)}
+		}
+	}
+	return out
 }
 
 // layer takes the residual stream x and what the layer before adds to it, if
 // there is any, and gives both behind this layer.
-func (n *network) layer(c *torch.Scope, i int, x, y, cos, sin torch.Tensor, attend attention, rows []int32) (torch.Tensor, torch.Tensor) {
-	hq, hkv, d, eps := int64(n.cfg.NumHeads), int64(n.cfg.NumKVHeads), int64(n.cfg.HeadDim), n.cfg.RMSNormEps
-	l, none := &n.layers[i], torch.Tensor{}
-	var h torch.Tensor
-	if y.Defined() {
-		x, h = c.AddRMSNorm(x, y, l.inNorm, eps)
-	} else {
-		h = c.RMSNorm(x, l.inNorm, eps)
-	}
+func (n *network) layer(c *torch.Scope, i int, x, y torch.Tensor, turns []rotation, attend attention, rows []int32) (torch.Tensor,
+	torch.Tensor) {
+	l := &n.layers[i]
+	x, h := n.normed(c, x, y, l.beforeAttention)
 	if c.Err() != nil {
 		return x, y
 	}
-	t := c.Shape(cos)[0]
-	qkv := c.Reshape(l.qkv.apply(c, h, l.qkvBias), t, hq+2*hkv, d)
-	parts := c.Split(qkv, 1, hq, hkv, hkv)
-	q, k, v := parts[0], parts[1], parts[2]
-	if l.qNorm.Defined() {
-		q, k = c.RMSNorm(q, l.qNorm, eps), c.RMSNorm(k, l.kNorm, eps)
+	q, k, v := n.queries(c, l, h, turns)
+	o := attend(c, i, q, k, v)
+	if c.Err() != nil {
+		return x, y
 	}
-	o := attend(c, i, c.Rope(q, cos, sin), c.Rope(k, cos, sin), v)
-	o = c.Reshape(o, t, hq*d)
+	o = c.Reshape(o, c.Shape(o)[0], int64(l.Attention.Heads*l.Attention.HeadDim))
 	if rows != nil && i == len(n.layers)-1 {
 		// What follows works row by row: the others' last layer is not needed.
 		idx := c.To(c.IDs(rows), torch.Int64, n.device)
 		o, x = c.IndexSelect(o, 0, idx), c.IndexSelect(x, 0, idx)
 	}
-	x, h = c.AddRMSNorm(x, l.o.apply(c, o, l.oBias), l.postNorm, eps)
-	return x, l.down.apply(c, c.SiluMul(l.gateUp.apply(c, h, none)), none)
+	y = n.given(c, l.o.apply(c, o, l.oBias), l.afterAttention)
+	x, h = n.normed(c, x, y, l.beforeMLP)
+	return x, n.given(c, l.feedForward(c, h), l.afterMLP)
 }
 
-// tree is the attention of a pack.
-func (n *network) tree(p *Pack) attention {
+// feedForward is the layer's MLP, its experts, or both added up.
+func (l *layer) feedForward(c *torch.Scope, x torch.Tensor) torch.Tensor {
+	var out torch.Tensor
+	if e := l.Experts; e.Count > 0 {
+		in, w := x, l.router
+		if e.Sigmoid && c.DType(x) == torch.BFloat16 {
+			in, w = c.To(x, torch.Float32, c.Device(x)), c.To(w, torch.Float32, c.Device(x))
+		}
+		ids, shares := c.Route(c.Linear(in, w, torch.Tensor{}), l.correction, torch.Router{Active: int64(e.Active), Sigmoid: e.Sigmoid,
+			Normalise: e.Normalise, Scale: e.Scale, Groups: int64(e.Groups), TopGroups: int64(e.TopGroups)})
+		out = c.Experts(x, ids, shares, l.expertsGateUp, l.expertsDown, e.Count)
+	}
+	if l.MLP.Size == 0 {
+		return out
+	}
+	h := l.gateUp.apply(c, x, l.gateUpBias)
+	if l.MLP.Act == arch.GELUTanh {
+		h = c.GELUMul(h)
+	} else {
+		h = c.SiluMul(h)
+	}
+	h = l.down.apply(c, h, l.downBias)
+	if out.Defined() {
+		h = c.Add(out, h)
+	}
+	return h
+}
+
+// normed adds y, where there is one, to the residual stream, and gives the sum and what a
+// sub-layer takes of it: the sum itself where no norm stands before the sub-layer.
+func (n *network) normed(c *torch.Scope, x, y, norm torch.Tensor) (sum, h torch.Tensor) {
+	switch {
+	case y.Defined() && norm.Defined():
+		return c.AddRMSNorm(x, y, norm, n.rms())
+	case norm.Defined():
+		return x, c.RMSNorm(x, norm, n.rms())
+	case y.Defined():
+		x = c.Add(x, y)
+	}
+	return x, x
+}
+
+// given is what a sub-layer adds to the residual stream.
+func (n *network) given(c *torch.Scope, y, norm torch.Tensor) torch.Tensor {
+	if norm.Defined() {
+		y = c.RMSNorm(y, norm, n.rms())
+	}
+	return scaled(c, y, n.cfg.ResidualScale)
+}
+
+// queries are q, k and v of a layer's input, normed and rotated.
+func (n *network) queries(c *torch.Scope, l *layer, h torch.Tensor, turns []rotation) (q, k, v torch.Tensor) {
+	a := l.Attention
+	hq, hkv, d := int64(a.Heads), int64(a.KVHeads), int64(a.HeadDim)
+	if c.Err() != nil {
+		return q, k, v
+	}
+	t := c.Shape(h)[0]
+	parts := c.Split(c.Reshape(l.qkv.apply(c, h, l.qkvBias), t, hq+2*hkv, d), 1, hq, hkv, hkv)
+	q, k, v = parts[0], parts[1], parts[2]
+	switch a.QKNorm {
+	case arch.PerHead:
+		q, k = c.RMSNorm(q, l.qNorm, n.rms()), c.RMSNorm(k, l.kNorm, n.rms())
+	case arch.WholeVector:
+		q = c.Reshape(c.RMSNorm(c.Reshape(q, t, hq*d), l.qNorm, n.rms()), t, hq, d)
+		k = c.Reshape(c.RMSNorm(c.Reshape(k, t, hkv*d), l.kNorm, n.rms()), t, hkv, d)
+	}
+	if a.Rope == arch.NoRope {
+		return q, k, v
+	}
+	r, pairs := turns[a.Rope], n.cfg.Ropes[a.Rope].Interleaved
+	of := r
+	if r.queries != nil {
+		of = *r.queries
+	}
+	return c.Rope(q, of.cos, of.sin, pairs), c.Rope(k, r.cos, r.sin, pairs), v
+}
+
+// look is how the tokens of a layer see each other.
+func (n *network) look(layer int) torch.Look {
+	a := n.layers[layer].Attention
+	return torch.Look{Window: int64(a.Window), Scale: a.Scale}
+}
+
+// tree is the attention of a pack; what its layers share belongs to s.
+func (n *network) tree(s *torch.Scope, p *Pack) attention {
 	nodes := make([]torch.TreeNode, len(p.Nodes))
 	for i, x := range p.Nodes {
 		nodes[i] = torch.TreeNode(x)
 	}
-	window := int64(n.cfg.SlidingWindow)
-	return func(s *torch.Scope, _ int, q, k, v torch.Tensor) torch.Tensor {
-		return s.TreeAttention(q, k, v, nodes, window)
+	plan := s.PlanTree(nodes)
+	return func(c *torch.Scope, layer int, q, k, v torch.Tensor) torch.Tensor {
+		return c.TreeAttention(q, k, v, plan, n.look(layer))
 	}
 }
 

@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"sync/atomic"
@@ -59,20 +60,14 @@ func Open(path string, cfg Config) (*Policy, error) {
 		return nil, fmt.Errorf("%s is a reward model or a critic: it scores texts and cannot write them", path)
 	}
 	// A base model has no chat format: it answers about ids all the same.
-	var family string
-	if family, p.noChat = chat.Detect(p.template, p.model.Architecture); p.noChat == nil {
-		p.renderer, p.noChat = chat.For(family, tok)
+	if err := p.chooseChat(); err != nil {
+		return nil, err
 	}
 	p.exact = chat.Exact{Renderer: p.renderer, Tokenizer: tok, Sampler: p, Policy: path, Version: cfg.Version}
 	if p.cfg.MaxBatch <= 0 {
 		p.cfg.MaxBatch = DefaultMaxBatch
 	}
-	if p.cfg.CacheBytes <= 0 {
-		p.cfg.CacheBytes = DefaultCacheBytes
-	}
-	if p.cfg.MaxContext <= 0 || p.cfg.MaxContext > p.model.MaxPositions {
-		p.cfg.MaxContext = p.model.MaxPositions
-	}
+	p.cfg.MaxContext = p.model.Window(p.cfg.MaxContext)
 	p.worker = torch.NewWorker(cfg.Threads)
 	err = p.worker.Do(func(s *torch.Scope) error {
 		n, err := describe(p.model, false)
@@ -82,7 +77,7 @@ func Open(path string, cfg Config) (*Policy, error) {
 		if p.net, err = load(s, p.weights, source{Model: m, tensor: m.Tensor}, n, dtype, dtype, dev, p.cfg.MaxContext); err != nil {
 			return err
 		}
-		if dev == torch.CPU && dtype != torch.Float64 {
+		if torch.Native(dev) && dtype != torch.Float64 {
 			p.net.pack(s, p.weights)
 		}
 		p.sched = newScheduler(s, p)
@@ -96,9 +91,28 @@ func Open(path string, cfg Config) (*Policy, error) {
 	return p, nil
 }
 
+// chooseChat makes the renderer. A format that the configuration names must fit.
+func (p *Policy) chooseChat() (err error) {
+	if p.cfg.ChatFormat != "" {
+		p.template = p.cfg.ChatFormat
+		p.renderer, err = chat.For(p.cfg.ChatFormat, p.tok)
+		return err
+	}
+	if p.cfg.ChatTemplate != "" {
+		p.template = p.cfg.ChatTemplate
+		p.renderer, err = chat.Choose(p.template, "", p.tok)
+		return err
+	}
+	p.renderer, p.noChat = chat.Choose(p.template, p.model.Architecture, p.tok)
+	return nil
+}
+
 // resolve reads the names of an element type and a device.
 func resolve(dtype, device string) (torch.DType, torch.Device, error) {
-	dev := torch.CPU
+	dev := torch.DefaultDevice
+	if device != "" {
+		dev = torch.CPU
+	}
 	if rest, ok := strings.CutPrefix(device, "cuda"); ok {
 		i := 0
 		if rest != "" {
@@ -115,8 +129,12 @@ func resolve(dtype, device string) (torch.DType, torch.Device, error) {
 			return 0, 0, traj.Mark(setting.Errorf("%[1]s %[2]s: %[3]s; use %[1]s cpu", setting.Name("Device"), device, why), ErrNoDevice)
 		}
 		dev = torch.Device(i)
+	} else if device == AutoDevice {
+		dev, _ = torch.AutoDevice()
+	} else if device == torch.TestDevice.String() && torch.HasTestDevice() {
+		dev = torch.TestDevice
 	} else if device != "" && device != "cpu" {
-		return 0, 0, setting.Errorf("%s %s: want cpu, cuda or cuda:N", setting.Name("Device"), device)
+		return 0, 0, setting.Errorf("%s %s: want auto, cpu, cuda or cuda:N", setting.Name("Device"), device)
 	}
 	switch dtype {
 	case "float32", "f32", "fp32":
@@ -160,8 +178,13 @@ func (p *Policy) Renderer() (chat.Renderer, error) {
 	return p.renderer, nil
 }
 
-// ChatTemplate is the text of the model's own template, for its hash.
+// ChatTemplate is the text of the model's template, or the name of the chat format
+// that was given, for its hash.
 func (p *Policy) ChatTemplate() string { return p.template }
+
+// Multimodal is the kind of a multimodal model whose language model this is; "" for one of
+// text alone.
+func (p *Policy) Multimodal() string { return p.model.Multimodal }
 
 // DType names the element type that the policy computes in.
 func (p *Policy) DType() string { return p.net.dtype.String() }
@@ -250,8 +273,12 @@ func packedLogprobs(s *torch.Scope, n *network, seqs [][]int32) (lps, entropies 
 	if len(rows) == 0 {
 		return lps, entropies
 	}
-	h := n.hidden(s, pack.IDs, pack.Positions, n.tree(pack), rows)
-	lp, ent := s.HeadLogprobs(h, n.head.w, s.IDs(targets), torch.Tensor{}, headChunk)
+	h := n.hidden(s, pack.IDs, pack.Positions, n.tree(s, pack), rows)
+	var scale torch.Tensor
+	if n.cfg.LogitScale != 1 {
+		scale = s.Float64(slices.Repeat([]float64{n.cfg.LogitScale}, len(rows)))
+	}
+	lp, ent := s.HeadLogprobs(h, n.head.w, s.IDs(targets), scale, headChunk)
 	flat, fe := s.Float32s(lp), s.Float32s(ent)
 	if s.Err() != nil {
 		return lps, entropies

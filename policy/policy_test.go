@@ -5,6 +5,7 @@ package policy
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"math"
 	"os"
@@ -14,6 +15,7 @@ import (
 	"testing"
 
 	"agentcli/internal/torch"
+	"agentcli/model/arch/archtest"
 	"agentcli/model/chat"
 	"agentcli/model/weights"
 	"agentcli/traj"
@@ -22,6 +24,9 @@ import (
 // smollm2 is the model that `make setup` fetches.
 func smollm2(t testing.TB) string {
 	t.Helper()
+	if testing.Short() {
+		t.Skip("a whole model is left out")
+	}
 	cache, err := os.UserCacheDir()
 	if err != nil {
 		t.Fatal(err)
@@ -43,11 +48,7 @@ func open(t testing.TB, path string, c Config) *Policy {
 	return p
 }
 
-type goldenLogprobs struct {
-	DType    string    `json:"dtype"`
-	IDs      []int32   `json:"ids"`
-	Logprobs []float64 `json:"logprobs"`
-}
+type goldenLogprobs = archtest.Logprobs
 
 func golden(t testing.TB, path string, v any) {
 	t.Helper()
@@ -478,3 +479,18 @@ func TestSavedModelGivesTheSameLogprobs(t *testing.T) {
 }
 
 var renderOptions = chat.Options{AddGenerationPrompt: true}
+
+// A cache that is too small for the model's context bounds a text; what fits is sampled.
+func TestASizeOfTheCacheBoundsTheContext(t *testing.T) {
+	p := open(t, "testdata/tiny-llama", Config{DType: "float32", Threads: 1, Cache: CacheSize{Bytes: 6 * blockSize * 2 * 2 * 16 * 4}})
+	if p.cfg.MaxContext != 5*blockSize {
+		t.Fatalf("a context of %d tokens", p.cfg.MaxContext)
+	}
+	out, err := p.Sample(context.Background(), []int32{5, 6, 7}, traj.Sampling{MaxTokens: 200}, 1)
+	if err != nil || len(out.IDs)+3 > 5*blockSize {
+		t.Errorf("%v, %v", out, err)
+	}
+	if _, err := p.Sample(context.Background(), make([]int32, 5*blockSize+1), traj.Sampling{}, 1); !errors.Is(err, traj.ErrPromptTooLong) {
+		t.Error(err)
+	}
+}

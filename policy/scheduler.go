@@ -101,18 +101,45 @@ func newScheduler(s *torch.Scope, p *Policy) *scheduler {
 	sc := &scheduler{p: p, done: make(chan struct{})}
 	sc.wake = sync.NewCond(&sc.mu)
 	n := p.net
-	perToken := int64(2 * n.cfg.NumLayers * n.cfg.NumKVHeads * n.cfg.HeadDim * n.dtype.Size())
-	blocks := p.cfg.CacheBytes / (perToken * blockSize)
-	if least := int64(p.cfg.MaxContext/blockSize + 2); blocks < least {
-		blocks = least // one sequence of the longest kind must fit
+	perToken := n.cfg.CachedPerToken() * int64(n.dtype.Size())
+	bytes, limit := cacheBytes(s, p.cfg, n.device)
+	blocks, longest := max(bytes/(perToken*blockSize), 2), int64(p.cfg.MaxContext/blockSize+2)
+	if limit {
+		p.cfg.MaxContext = min(p.cfg.MaxContext, int(blocks-1)*blockSize)
+	} else {
+		blocks = max(blocks, longest) // one sequence of the longest kind must fit
 	}
-	shape := []int64{blocks, blockSize, int64(n.cfg.NumKVHeads), int64(n.cfg.HeadDim)}
-	for range n.layers {
+	// A longer cache than all sequences of the longest kind fill is of no use.
+	blocks = min(blocks, int64(p.cfg.MaxBatch)*longest)
+	for _, l := range n.layers {
+		shape := []int64{blocks, blockSize, int64(l.Attention.KVHeads), int64(l.Attention.HeadDim)}
 		sc.kpool = append(sc.kpool, s.Keep(s.Empty(n.dtype, n.device, shape...), p.keep))
 		sc.vpool = append(sc.vpool, s.Keep(s.Empty(n.dtype, n.device, shape...), p.keep))
 	}
 	sc.table = newBlockTable(int(blocks))
 	return sc
+}
+
+// cacheBytes is how much memory the cache may take on a device. Limit says that it may
+// take no more, whatever the longest text needs: a CPU's memory is taken when it is used,
+// a GPU's at once.
+func cacheBytes(s *torch.Scope, c Config, dev torch.Device) (bytes int64, limit bool) {
+	share := c.Cache.Share
+	switch {
+	case c.CacheBytes > 0:
+		return c.CacheBytes, false
+	case c.Cache.Bytes > 0:
+		return c.Cache.Bytes, true
+	case share == 0 && dev < 0:
+		return DefaultCacheBytes, false
+	case share == 0:
+		share = DefaultCacheShare
+	}
+	free, err := torch.FreeMemory(dev)
+	if err != nil {
+		s.Fail(err)
+	}
+	return int64(share * float64(free)), true
 }
 
 // submit queues q and waits for it.
@@ -159,7 +186,11 @@ func (sc *scheduler) loop() {
 		closed := sc.closed
 		sc.mu.Unlock()
 		if closed {
-			for _, q := range append(sc.running, sc.waiting...) {
+			sc.mu.Lock()
+			late := sc.inbox // what came in while an exchange was waited for
+			sc.inbox = nil
+			sc.mu.Unlock()
+			for _, q := range slices.Concat(sc.running, sc.waiting, late) {
 				q.err = errClosed
 				close(q.done)
 			}
@@ -178,7 +209,11 @@ func (sc *scheduler) loop() {
 			continue
 		}
 		if err := sc.p.worker.Do(func(s *torch.Scope) error { return sc.run(s, plan) }); err != nil {
-			// The step is lost, and with it every sequence that took part.
+			// The step is lost, and with it every sequence that took part. An error of CUDA
+			// itself stays for good: no later step can work.
+			if strings.Contains(err.Error(), "CUDA error") {
+				err = traj.Mark(err, traj.ErrFatal)
+			}
 			for _, w := range plan {
 				sc.finish(w.seq, nil, err)
 			}
@@ -394,14 +429,15 @@ func (sc *scheduler) run(s *torch.Scope, plan []work) error {
 	if rows == nil {
 		rows = []int32{} // a chunk of a long prompt: nothing to sample yet
 	}
+	cache := s.PlanCache(segs, blocks)
 	attend := func(c *torch.Scope, layer int, q, k, v torch.Tensor) torch.Tensor {
-		return c.CachedAttention(q, k, v, sc.kpool[layer], sc.vpool[layer], segs, blocks, int64(n.cfg.SlidingWindow))
+		return c.CachedAttention(q, k, v, sc.kpool[layer], sc.vpool[layer], cache, n.look(layer))
 	}
 	h := n.hidden(s, ids, pos, attend, rows)
 	var drawn []int32
 	var lps []float32
 	if len(draw) > 0 {
-		drawn, lps = s.Sample(n.head.apply(s, h, torch.Tensor{}), how)
+		drawn, lps = s.Sample(n.logits(s, h), how)
 	}
 	if s.Err() != nil {
 		return s.Err()

@@ -90,10 +90,7 @@ func OpenTrainable(path string, cfg Config) (*Trainable, error) {
 			}
 		}
 	}
-	window := t.model.MaxPositions
-	if cfg.MaxContext > 0 && cfg.MaxContext < window {
-		window = cfg.MaxContext
-	}
+	window := t.model.Window(cfg.MaxContext)
 	t.worker = torch.NewWorker(cfg.Threads)
 	err = t.worker.Do(func(s *torch.Scope) error {
 		from, dtype := source{m, m.Tensor, head}, master
@@ -253,12 +250,14 @@ func (t *Trainable) KeepAverage() error {
 	})
 }
 
-// Gradients copies out the gradient of every parameter, for tests.
+// Gradients copies out the gradient of every parameter that has one, for tests.
 func (t *Trainable) Gradients() (map[string][]float64, error) {
 	out := map[string][]float64{}
 	err := t.worker.Do(func(s *torch.Scope) error {
 		for _, p := range t.opt.trained {
-			out[p.parts[0].name] = s.Float64s(s.Grad(*p.tensor))
+			if s.HasGrad(*p.tensor) {
+				out[p.parts[0].name] = s.Float64s(s.Grad(*p.tensor))
+			}
 		}
 		return s.Err()
 	})

@@ -5,6 +5,7 @@
 //	scheduler.go   Open: a name becomes a Set, which gives each trajectory its own
 //	tips.go        math_tip_trick, math_tip_trick_multi_turn, thinking_tips_scheduler
 //	gym.go         gym_scheduler, and what an environment is
+//	openenv.go     openenv_scheduler: an environment that is a server of OpenEnv
 //	frozen_lake.go the environment that is built in
 //	program.go     exec:CMD and http://…: who is asked
 //	wire.go        what goes over the wire: docs/scheduling.md

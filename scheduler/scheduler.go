@@ -20,7 +20,7 @@ const DefaultTimeout = time.Minute
 
 // Options are what schedulers are made of.
 type Options struct {
-	Gym     string        // environment of gym_scheduler where the row's env_config names none
+	Gym     string        // environment of gym_scheduler where the row's env_config names none; server of openenv_scheduler
 	Timeout time.Duration // of one answer of a program; 0: DefaultTimeout
 	Pass    []string      // names of variables that programs get of our environment
 	Notice  func(string)  // what people should know; nil: nobody
@@ -53,8 +53,9 @@ func (s *Set) Close() error {
 
 // Names of schedulers that a run has more to do with.
 const (
-	GymName  = "gym_scheduler" // of gym environments
-	SearchR1 = "search-r1"     // the engine's own loop, with results in the model's reply
+	GymName     = "gym_scheduler"     // of gym environments
+	OpenEnvName = "openenv_scheduler" // of servers of OpenEnv
+	SearchR1    = "search-r1"         // the engine's own loop, with results in the model's reply
 )
 
 // builtin makes the schedulers that are built in.
@@ -68,11 +69,16 @@ var builtin = map[string]func(context.Context, Options) (*Set, error){
 	"thinking_tips_scheduler": func(_ context.Context, o Options) (*Set, error) {
 		return tips(o, func() engine.Scheduler { return &thinkingTips{o: o} })
 	},
-	GymName: openGym,
+	GymName:     openGym,
+	OpenEnvName: openOpenEnv,
 	SearchR1: func(context.Context, Options) (*Set, error) {
 		return &Set{make: func(traj.Task) (engine.Scheduler, error) { return nil, nil }}, nil
 	},
 }
+
+// Gymlike reports whether a scheduler plays the environments of Options.Gym: what they give
+// is then the reward, unless another is named.
+func Gymlike(name string) bool { return name == GymName || name == OpenEnvName }
 
 // Names are the schedulers that are built in, sorted.
 func Names() []string { return slices.Sorted(maps.Keys(builtin)) }

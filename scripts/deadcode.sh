@@ -18,7 +18,7 @@ examples/guess/reward.go: Few.Name        # shows what a rewards.Reward has; its
 internal/torch/torch.go: Live             # tests of policy count tensors too
 internal/torch/torch.go: Scope.throw      # tests throw in C++; a test file cannot call C
 internal/torch/torch.go: arena            # tests switch the arena; a test file cannot call C
-internal/torch/torch.go: useKernels       # tests switch the kernels; a test file cannot call C
+internal/torch/torch.go: UseKernels       # tests switch the kernels; a test file cannot call C
 LIST
 }
 

@@ -17,6 +17,7 @@ type Conversation struct {
 	Inserted string
 
 	written string // the last message as it stands in the prompt; "": not known
+	apart   string // its thinking that is not in written
 	before  int    // bytes of the last message in front of the last reply
 }
 
@@ -27,7 +28,7 @@ func (c *Conversation) Observe(o Observation) {
 	if o.Continue == "" || len(o.Messages) > 0 || last < 0 || c.Messages[last].Role != RoleAssistant {
 		c.Messages = append(c.Messages, o.Messages...)
 		if len(o.Messages) > 0 {
-			c.Continued, c.Inserted, c.written = false, "", ""
+			c.Continued, c.Inserted, c.written, c.apart = false, "", "", ""
 		}
 		return
 	}
@@ -36,11 +37,19 @@ func (c *Conversation) Observe(o Observation) {
 		// What goes on is the text that the model wrote: the calls and the thinking
 		// that were read out of it stand in it, and so does the stop string.
 		c.written += o.Continue
-		m.Content, m.ToolCalls, m.Reasoning = c.written, nil, ""
+		m.Content, m.ToolCalls, m.Reasoning = c.written, nil, c.apart
 	} else {
 		m.Content += o.Continue
 	}
 	c.Continued, c.Inserted = true, c.Inserted+o.Continue
+}
+
+// CanContinue reports whether a text can be put behind the last message. It cannot where
+// the server read calls out of the reply and its text is not known: the calls would follow
+// the text.
+func (c *Conversation) CanContinue() bool {
+	last := len(c.Messages) - 1
+	return last < 0 || c.written != "" || len(c.Messages[last].ToolCalls) == 0
 }
 
 // Reply appends a reply, or goes on with the last message by it.
@@ -55,20 +64,31 @@ func (c *Conversation) Reply(r *Response) {
 		}
 		m.Content += reply.Content
 		m.ToolCalls = reply.ToolCalls
-		if m.Reasoning != "" && reply.Reasoning != "" {
-			m.Reasoning += "\n"
-		}
-		m.Reasoning += reply.Reasoning
+		m.Reasoning = joinLines(m.Reasoning, reply.Reasoning)
 		if c.written != "" && r.Raw != "" {
 			c.written += r.Raw
+			if r.Apart {
+				c.apart = joinLines(c.apart, reply.Reasoning)
+			}
 		} else {
 			c.written = ""
 		}
 	} else {
 		c.Messages = append(c.Messages, reply)
-		c.written = r.Raw
+		c.written, c.apart = r.Raw, ""
+		if r.Apart {
+			c.apart = reply.Reasoning
+		}
 	}
 	c.Continued, c.Inserted = false, ""
+}
+
+// joinLines are two texts, one below the other where there are two.
+func joinLines(a, b string) string {
+	if a != "" && b != "" {
+		a += "\n"
+	}
+	return a + b
 }
 
 // Cut takes back the end of the last reply, which then goes on with a text.
@@ -77,12 +97,12 @@ func (c *Conversation) Cut(cut Cut, text string) {
 	whole := m.Content
 	if c.written != "" {
 		whole = c.written
+	} else { // what the server read out of the reply stands behind its content, and is cut off
+		c.apart = m.Reasoning
 	}
 	kept := whole[:min(c.before+cut.Bytes, len(whole))] + text
-	if c.written != "" {
-		c.written, m.Reasoning = kept, ""
-	}
-	m.Content, m.ToolCalls = kept, nil
+	c.written = kept
+	m.Content, m.ToolCalls, m.Reasoning = kept, nil, c.apart
 	c.Continued, c.Inserted = true, cut.Rest+text
 }
 

@@ -6,6 +6,26 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
+// TestAReplyGoesOnWithWhatTheServerLeftOfIt: the stop string stays, and the thinking that the
+// server took out is beside the text. A cut takes calls back.
+func TestAReplyGoesOnWithWhatTheServerLeftOfIt(t *testing.T) {
+	call := []ToolCall{{Name: "search"}}
+	c := Conversation{Messages: []Message{{Role: RoleUser}}}
+	c.Reply(&Response{Message: Message{Content: "look: ", Reasoning: "hm", ToolCalls: call}, Raw: "look: <search>x</search>", Apart: true})
+	c.Observe(Observation{Continue: "one"})
+	if m := c.Messages[1]; m.Content != "look: <search>x</search>one" || m.Reasoning != "hm" || m.ToolCalls != nil {
+		t.Errorf("%+v", m)
+	}
+	c.Reply(&Response{Message: Message{Content: " two", Reasoning: "so", ToolCalls: call}}) // how it was written is not known
+	if c.CanContinue() {
+		t.Error("a text would be in front of the calls")
+	}
+	c.Cut(Cut{Bytes: 2, Tokens: -1}, "!")
+	if m := c.Messages[1]; m.Content != "look: <search>x</search>one t!" || m.Reasoning != "hm\nso" || m.ToolCalls != nil || !c.CanContinue() {
+		t.Errorf("%+v", m)
+	}
+}
+
 func TestAContinuedReplyIsWhatTheModelWrote(t *testing.T) {
 	var c Conversation
 	call := []ToolCall{{ID: "call_0", Name: "search"}}

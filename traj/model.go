@@ -61,11 +61,13 @@ type Memo struct{ Value any }
 // was given. All three are empty where a server returns no ids.
 //
 // Raw is the reply as the model wrote it, before thinking and calls were read out
-// of it, a stop string that ended it included; empty where it is not known.
+// of it, a stop string that ended it included; empty where it is not known. Apart says
+// that the server took Message.Reasoning out of the reply: it is not in Raw.
 type Response struct {
 	Message       Message
 	CallErrors    []CallError
 	Raw           string
+	Apart         bool
 	PromptIDs     []int32
 	SampledIDs    []int32
 	Logprobs      []Logprob

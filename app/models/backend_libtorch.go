@@ -3,6 +3,7 @@
 package models
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"io"
@@ -15,6 +16,15 @@ import (
 
 // NewBackend gives the backend that is built in: libtorch.
 func NewBackend() Backend { return libtorch{} }
+
+// DeviceNote says which device is taken where none is named, "" where nobody would expect
+// another.
+func DeviceNote(named string) string {
+	if cmp.Or(named, policy.AutoDevice) != policy.AutoDevice {
+		return ""
+	}
+	return policy.AutoNote()
+}
 
 // libtorch is the Backend of the full build.
 type libtorch struct{}
@@ -37,8 +47,21 @@ func (libtorch) OpenSampler(path, dtype, device string, cached bool) (Sampler, e
 }
 
 func (libtorch) OpenPolicy(_ context.Context, path string, o LocalOptions) (agent.Model, Source, io.Closer, error) {
-	p, err := policy.Open(path, policy.Config{DType: o.DType, Device: o.Device, Threads: o.Threads, MaxBatch: o.Parallel,
-		SampledLogprobs: true})
+	text, family := "", ""
+	if o.ChatTemplate != "" {
+		var err error
+		if text, family, err = NamedTemplate(o.ChatTemplate); err != nil {
+			return nil, Source{}, nil, err
+		}
+	}
+	cache, err := policy.ParseCache(o.KVCache)
+	if err != nil {
+		return nil, Source{}, nil, err
+	}
+	p, err := policy.Open(path, policy.Config{MaxContext: o.MaxContext, Cache: cache, DType: o.DType,
+		Device:  cmp.Or(o.Device, policy.AutoDevice),
+		Threads: o.Threads, MaxBatch: o.Parallel,
+		SampledLogprobs: true, ChatTemplate: text, ChatFormat: family})
 	if err != nil {
 		return nil, Source{}, nil, err
 	}
@@ -51,12 +74,18 @@ func (libtorch) OpenPolicy(_ context.Context, path string, o LocalOptions) (agen
 	if err != nil {
 		abs = path
 	}
-	return p, Source{Name: abs, Kind: "local", Fingerprint: print, DType: p.DType(), TokenizerHash: p.Tokenizer().Hash(),
-		TemplateHash: HashText(p.ChatTemplate()), Logprobs: policy.LogprobKind(true, o.Temperature)}, p, nil
+	source := Source{Name: abs, Kind: "local", Fingerprint: print, DType: p.DType(), TokenizerHash: p.Tokenizer().Hash(),
+		TemplateHash: HashText(p.ChatTemplate()), Logprobs: policy.LogprobKind(true, o.Temperature), Multimodal: p.Multimodal()}
+	if r, err := p.Renderer(); err == nil {
+		source.Describe(r)
+	}
+	return p, source, p, nil
 }
 
 func (libtorch) OpenTrainable(path string, o TrainableOptions) (Trainable, error) {
-	t, err := policy.OpenTrainable(path, policy.Config{DType: o.DType, Device: o.Device, Threads: o.Threads, Head: policy.Head(o.Head),
+	t, err := policy.OpenTrainable(path, policy.Config{MaxContext: o.MaxContext, DType: o.DType,
+		Device: cmp.Or(o.Device, policy.AutoDevice), Threads: o.Threads,
+		Head: policy.Head(o.Head),
 		LoRA: o.LoRA, Frozen: o.Frozen, GradCheckpoint: o.Checkpoint, Deterministic: o.Deterministic})
 	if err != nil {
 		return nil, err

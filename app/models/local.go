@@ -14,6 +14,10 @@ type LocalOptions struct {
 	Parallel int // trajectories at once: how many sequences to expect
 
 	Temperature float64 // that it will be sampled at: what the log-probs are of
+
+	ChatTemplate string // a file or the name of a chat format; "": the model's own
+	MaxContext   int    // tokens of the longest text; 0: the model's own
+	KVCache      string // memory for keys and values (policy.ParseCache); "": the default
 }
 
 // Trainable is the model that train works on.
@@ -42,6 +46,7 @@ type TrainableOptions struct {
 	Checkpoint    bool // --grad-checkpoint
 	Deterministic bool
 	Frozen        bool // asked, never trained
+	MaxContext    int  // tokens of the longest text; 0: the model's own
 }
 
 // VocabSize is the number of the model's logits; the tokenizer may have fewer

@@ -14,6 +14,7 @@ import (
 	"agentcli/internal/setting"
 	"agentcli/llm"
 	"agentcli/model/chat"
+	"agentcli/policy"
 	"agentcli/traj"
 )
 
@@ -22,11 +23,14 @@ type Options struct {
 	Backend      Backend // that runs local models
 	Model        string
 	BaseURL      Addresses
+	SwiftRollout string // the address of a `swift rollout` that samples, in place of BaseURL
 	APIKey       string
 	Parser       string
 	DType        string
 	Device       string
 	Threads      int
+	MaxContext   int    // tokens of the longest text of a local model; 0: the model's own
+	KVCache      string // memory for its keys and values (policy.ParseCache); "": the default
 	Retries      int
 	Parallel     int
 	ModelTimeout time.Duration
@@ -37,32 +41,42 @@ type Options struct {
 	OnServers    func(func() []llm.ServerState) // is told how to look at the servers; nil: nobody
 	TokenMode    string                         // chat, completions or auto; "": chat
 	Tokenizer    string
+	ChatTemplate string // a file or the name of a chat format, in place of the model's own; "": its own
 	Stream       bool
 	Temperature  float64 // of the run; 0: greedy
 	BaseFromEnv  bool
 	Answered     bool // the server has, in an earlier part of the run
 }
 
-var validDevice = regexp.MustCompile(`^(cpu|cuda(:[0-9]{1,3})?)?$`)
+var validDevice = regexp.MustCompile(`^(auto|cpu|cuda(:[0-9]{1,3})?)?$`)
 
 // CheckComputation refuses what a local model cannot be computed with.
-func CheckComputation(dtype, device string, threads int) error {
+func CheckComputation(dtype, device string, threads, maxContext int, kvCache string) error {
 	switch dtype {
 	case "", "auto", "float32", "f32", "fp32", "bfloat16", "bf16", "float64":
 	default:
 		return exit.Usagef("%s %q is unknown; it is float32 or bfloat16", setting.Name("DType"), dtype)
 	}
 	if !validDevice.MatchString(device) {
-		return exit.Usagef("%s %q is unknown; it is cpu, cuda or cuda:N", setting.Name("Device"), device)
+		return exit.Usagef("%s %q is unknown; it is auto, cpu, cuda or cuda:N", setting.Name("Device"), device)
 	}
 	if threads < 0 {
 		return exit.Usagef("%s is %d; it must not be negative", setting.Name("Threads"), threads)
+	}
+	if maxContext < 0 {
+		return exit.Usagef("%s is %d; it must not be negative", setting.Name("MaxContext"), maxContext)
+	}
+	if _, err := policy.ParseCache(kvCache); err != nil {
+		return exit.UsageError{Err: err}
 	}
 	return nil
 }
 
 // Open finds the model that the options name.
 func Open(ctx context.Context, o Options, notice func(string)) (agent.Model, Source, io.Closer, error) {
+	if o.SwiftRollout != "" {
+		return openSwiftRollout(o, notice)
+	}
 	local := false
 	if o.Model != "" && (len(o.BaseURL) == 0 || o.BaseFromEnv) {
 		if _, err := os.Stat(o.Model); err == nil {
@@ -73,6 +87,10 @@ func Open(ctx context.Context, o Options, notice func(string)) (agent.Model, Sou
 		}
 	}
 	if len(o.BaseURL) > 0 && !local {
+		if o.ChatTemplate != "" && o.TokenMode != TokenModeCompletions {
+			return nil, Source{}, nil, exit.Usagef("%s: this server renders the messages; with %s completions agentcli does",
+				setting.Name("ChatTemplate"), setting.Name("TokenMode"))
+		}
 		return openServer(ctx, o, notice)
 	}
 	if o.TokenMode == TokenModeCompletions || o.Tokenizer != "" || o.Stream {
@@ -105,8 +123,18 @@ func Open(ctx context.Context, o Options, notice func(string)) (agent.Model, Sou
 	if err != nil {
 		return nil, Source{}, nil, setting.Errorf("%w (for a server's model add %s)", err, setting.Name("BaseURL"))
 	}
-	return o.Backend.OpenPolicy(
-		ctx, path, LocalOptions{DType: o.DType, Device: o.Device, Threads: o.Threads, Parallel: o.Parallel, Temperature: o.Temperature})
+	m, source, closer, err := o.Backend.OpenPolicy(ctx, path, LocalOptions{DType: o.DType, Device: o.Device, Threads: o.Threads,
+		Parallel: o.Parallel, Temperature: o.Temperature, ChatTemplate: o.ChatTemplate, MaxContext: o.MaxContext, KVCache: o.KVCache})
+	if err == nil {
+		if note := DeviceNote(o.Device); note != "" {
+			notice(note)
+		}
+		source.noteTools(o, notice)
+		if source.Multimodal != "" {
+			notice(fmt.Sprintf("%s is a multimodal model (%s): its language model alone is opened", path, source.Multimodal))
+		}
+	}
+	return m, source, closer, err
 }
 
 // DefaultPath is the small model that set-up fetches.

@@ -1,6 +1,7 @@
 package models
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -16,11 +17,8 @@ import (
 	"agentcli/traj"
 )
 
-func openServer(ctx context.Context, o Options, notice func(string)) (agent.Model, Source, io.Closer, error) {
-	fail := func(err error) (agent.Model, Source, io.Closer, error) { return nil, Source{}, nil, err }
-	if err := checkOpenFiles(o.Parallel); err != nil {
-		return fail(err)
-	}
+// clientConfig is how the servers are asked that the options name.
+func clientConfig(o Options, notice func(string)) llm.Config {
 	c := llm.Config{BaseURL: o.BaseURL[0], Also: o.BaseURL[1:], APIKey: o.APIKey, Model: o.Model,
 		Retries: o.Retries, Timeout: o.ModelTimeout, Parallel: o.Parallel,
 		Answered: o.Answered, WantIDs: true, AskTools: true, Stream: o.Stream, UserAgent: "agentcli/" + version.String(),
@@ -37,6 +35,38 @@ func openServer(ctx context.Context, o Options, notice func(string)) (agent.Mode
 	if s := UnencryptedKey(o.BaseURL, o.APIKey); s != "" && notice != nil {
 		notice(s)
 	}
+	return c
+}
+
+// openSwiftRollout opens a `swift rollout` of ms-swift as the model. Its name is not known
+// unless it is given: the format of its calls is then hermes.
+func openSwiftRollout(o Options, notice func(string)) (agent.Model, Source, io.Closer, error) {
+	fail := func(err error) (agent.Model, Source, io.Closer, error) { return nil, Source{}, nil, err }
+	if o.TokenMode != "" && o.TokenMode != TokenModeChat || o.Tokenizer != "" || o.Stream {
+		return fail(exit.Usagef("a swift rollout server is asked in messages, for whole replies: leave out %s, %s and %s",
+			setting.Name("TokenMode"), setting.Name("Tokenizer"), setting.Name("Stream")))
+	}
+	o.BaseURL = ParseAddresses(o.SwiftRollout)
+	o.Model = cmp.Or(o.Model, "swift-rollout")
+	c := clientConfig(o, notice)
+	show, err := readReplies(&c, o)
+	if err != nil {
+		return fail(exit.UsageError{Err: err})
+	}
+	client, err := llm.New(c)
+	if err != nil {
+		return fail(exit.UsageError{Err: err})
+	}
+	source := Source{Name: c.Model, Kind: "server", BaseURL: o.BaseURL.shown(), Logprobs: serverLogprobs}
+	return &TextToolsModel{&llm.SwiftRollout{Client: client}, show}, source, client, nil
+}
+
+func openServer(ctx context.Context, o Options, notice func(string)) (agent.Model, Source, io.Closer, error) {
+	fail := func(err error) (agent.Model, Source, io.Closer, error) { return nil, Source{}, nil, err }
+	if err := checkOpenFiles(o.Parallel); err != nil {
+		return fail(err)
+	}
+	c := clientConfig(o, notice)
 	show, err := readReplies(&c, o)
 	if err != nil {
 		return fail(exit.UsageError{Err: err})

@@ -3,6 +3,9 @@ package models
 import (
 	"crypto/sha256"
 	"encoding/hex"
+	"fmt"
+
+	"agentcli/model/chat"
 )
 
 // Source is what a run's file says about its model.
@@ -16,11 +19,30 @@ type Source struct {
 	TokenMode     string    `json:"token_mode,omitempty"`  // of a server, unless chat
 	TokenizerHash string    `json:"tokenizer_hash,omitempty"`
 	TemplateHash  string    `json:"template_hash,omitempty"`
-	Logprobs      string    `json:"logprobs,omitempty"` // what the log-probs are of
+	ChatFormat    string    `json:"chat_format,omitempty"`   // the renderer: a family, or "template"
+	ToolsInText   string    `json:"tools_in_text,omitempty"` // the format in which tools are written into the messages
+	Logprobs      string    `json:"logprobs,omitempty"`      // what the log-probs are of
+	Multimodal    string    `json:"multimodal,omitempty"`    // the model_type of a model whose language model this is
 }
 
 // HashText is the SHA-256 of a chat template.
 func HashText(s string) string {
 	sum := sha256.Sum256([]byte(s))
 	return hex.EncodeToString(sum[:])
+}
+
+// Describe notes what the renderer does.
+func (s *Source) Describe(r chat.Renderer) {
+	d := chat.Describe(r)
+	s.ChatFormat, s.ToolsInText = d.Renderer, d.ToolsInText
+}
+
+// noteTools says where a chat template ignores the tools that are offered.
+func (s *Source) noteTools(o Options, notice func(string)) {
+	if len(o.Tools) == 0 {
+		s.ToolsInText = ""
+	}
+	if s.ToolsInText != "" {
+		notice(fmt.Sprintf("the model's chat template ignores tools: they are written into the messages, in the format %s", s.ToolsInText))
+	}
 }

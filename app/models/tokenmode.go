@@ -56,6 +56,10 @@ func openExact(ctx context.Context, client *llm.Client, source *Source, o Option
 		notice(fmt.Sprintf("token mode completions: %s takes ids and returns them; rendered as %s", tokens.Where(), m.Renderer.Family()))
 	}
 	source.TokenMode, source.TokenizerHash, source.TemplateHash = TokenModeCompletions, hash, template
+	if source.Describe(m.Renderer); m.Parser != nil {
+		source.ToolsInText = "" // they are written as the parser's format says
+	}
+	source.noteTools(o, notice)
 	kind, err := tokens.ProbeLogprobs(ctx, probe)
 	if err != nil {
 		notice(fmt.Sprintf("what the server's log-probs are of is not known (%v)", err))
@@ -111,13 +115,9 @@ func exactModel(ctx context.Context, tokens *llm.Tokens, names []string, o Optio
 	if err != nil {
 		return fail(setting.Errorf("%s %s: %w", setting.Name("Tokenizer"), path, err))
 	}
-	family, err := chat.Detect(tok.ChatTemplate(), "")
+	r, err := Renderer(path, tok, o.ChatTemplate)
 	if err != nil {
-		return fail(setting.Errorf("%s %s: %w; %s chat has the server render", setting.Name("Tokenizer"), path, err, setting.Name("TokenMode")))
-	}
-	r, err := chat.For(family, tok)
-	if err != nil {
-		return fail(setting.Errorf("%s %s: %w", setting.Name("Tokenizer"), path, err))
+		return fail(setting.Errorf("%s %w; %s chat has the server render", setting.Name("Tokenizer"), err, setting.Name("TokenMode")))
 	}
 	tokens.Stops = r.StopIDs()
 	m = &chat.Exact{Renderer: r, Tokenizer: tok, Sampler: tokens, Policy: tokens.Client.Model()}
@@ -126,7 +126,8 @@ func exactModel(ctx context.Context, tokens *llm.Tokens, names []string, o Optio
 			return fail(exit.UsageError{Err: err})
 		}
 	}
-	return m, tok.Hash(), HashText(tok.ChatTemplate()), nil
+	template, err = templateOf(tok.ChatTemplate(), o.ChatTemplate)
+	return m, tok.Hash(), HashText(template), err
 }
 
 // findTokenizer gives the path of the tokenizer that is named, or of that of the

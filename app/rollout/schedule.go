@@ -23,14 +23,14 @@ func scheduled(o *Options) error {
 	if err := scheduler.Check(o.Scheduler); err != nil {
 		return exit.UsageError{Err: setting.Errorf("%s %w", setting.Name("Scheduler"), err)}
 	}
-	if o.GymEnv != "" && o.Scheduler != scheduler.GymName {
-		return exit.Usagef("%s %s needs %s %s, and it is %s", setting.Name("GymEnv"), o.GymEnv, setting.Name("Scheduler"), scheduler.GymName,
-			o.Scheduler)
+	if o.GymEnv != "" && !scheduler.Gymlike(o.Scheduler) {
+		return exit.Usagef("%s %s needs %s %s or %s, and it is %s", setting.Name("GymEnv"), o.GymEnv, setting.Name("Scheduler"),
+			scheduler.GymName, scheduler.OpenEnvName, o.Scheduler)
 	}
 	switch {
 	case o.Scheduler == scheduler.SearchR1:
 		o.ContinueReply = true
-	case o.Scheduler == scheduler.GymName && o.Reward == "":
+	case scheduler.Gymlike(o.Scheduler) && o.Reward == "":
 		o.Reward = "env" // what the environments give
 	}
 	return nil

@@ -53,21 +53,24 @@ type pool struct {
 	journal *journal.Journal
 	before  *journal.Index // what the journal had when the run began
 
-	mu      sync.Mutex
-	queue   []*job
-	jobs    map[string]*job   // waiting or being played, by the task's id: one at a time
-	turns   map[string]*turns // of trajectories that have ended and are not handed on yet
-	kept    map[string]record // what was played since, by trajectory
-	wake    chan struct{}     // something is in the queue
-	ending  chan struct{}     // nothing new is begun
-	over    chan struct{}     // nothing is played any more
-	failure error
-	ended   func(id string) // is called with each trajectory that has ended; nil: nothing is
+	mu        sync.Mutex
+	queue     []*job
+	jobs      map[string]*job   // waiting or being played, by the task's id: one at a time
+	turns     map[string]*turns // of trajectories that have ended and are not handed on yet
+	kept      map[string]record // what was played since, by trajectory
+	wake      chan struct{}     // something is in the queue
+	ending    chan struct{}     // nothing new is begun
+	over      chan struct{}     // nothing is played any more
+	failure   error
+	admission admission
+	ended     func(id string) // is called with each trajectory that has ended; nil: nothing is
 }
 
 func newPool() *pool {
-	return &pool{jobs: map[string]*job{}, turns: map[string]*turns{}, kept: map[string]record{},
+	p := &pool{jobs: map[string]*job{}, turns: map[string]*turns{}, kept: map[string]record{},
 		wake: make(chan struct{}, 1), ending: make(chan struct{}), over: make(chan struct{})}
+	p.admission.opened = p.signal
+	return p
 }
 
 // open is given what an earlier run has played.
@@ -135,11 +138,17 @@ func (p *pool) join(j *job) (*job, *played, error) {
 	j.done, j.gone, j.waiting = make(chan struct{}), make(chan struct{}), 1
 	p.jobs[j.task.ID] = j
 	p.queue = append(p.queue, j)
+	p.admission.queued()
+	p.signal()
+	return j, nil, nil
+}
+
+// signal wakes who takes jobs from the queue.
+func (p *pool) signal() {
 	select {
 	case p.wake <- struct{}{}:
 	default:
 	}
-	return j, nil, nil
 }
 
 // leave says that one of those who wait for a job has gone away.
@@ -218,15 +227,17 @@ func (p *pool) tasks(ctx context.Context, stop <-chan struct{}) iter.Seq2[traj.T
 	}
 }
 
-// next takes the first of the queue for which somebody still waits; nil: none.
+// next takes the first of the queue for which somebody still waits; nil: none, or none may
+// begin.
 func (p *pool) next() *job {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	for len(p.queue) > 0 {
+	for len(p.queue) > 0 && p.admission.open() {
 		j := p.queue[0]
 		p.queue = p.queue[1:]
 		if j.waiting > 0 {
 			j.started = true
+			p.admission.begin()
 			return j
 		}
 	}
@@ -287,6 +298,7 @@ func (p *pool) finished(t *traj.Trajectory) {
 		return
 	}
 	delete(p.jobs, t.Task.ID)
+	p.admission.end()
 	if j.waiting > 0 {
 		j.result = &played{t, of}
 	}

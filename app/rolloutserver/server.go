@@ -5,6 +5,8 @@
 //	native.go   POST /v1/rollouts: rows in, trajectories out as they end
 //	swift.go    POST /infer/ and what else ms-swift's trainers ask (docs/rollout-server.md)
 //	weights.go  a policy in its versions
+//	sync.go     weights that are pushed to the server that samples
+//	admission.go  no trajectory is sampled with two versions
 //	pool.go     requests become the tasks of a run, its trajectories their answers
 //	turns.go    the ids of each reply
 package rolloutserver
@@ -30,6 +32,7 @@ import (
 	"sync"
 	"time"
 
+	"agentcli/agent"
 	"agentcli/app/console"
 	"agentcli/app/models"
 	"agentcli/app/rollout"
@@ -44,6 +47,9 @@ type Options struct {
 	rollout.FileOptions
 	Serve string // the address, as 127.0.0.1:8000
 	Token string // that requests carry as a bearer token; "": none, of a loopback address alone
+	// SyncThrough is the address of the server that samples and takes the weights that a
+	// trainer pushes; "": none are taken.
+	SyncThrough string
 }
 
 // ofDataset is the first setting that chooses rows of a dataset; "": none is given.
@@ -75,6 +81,9 @@ func Run(ctx context.Context, o Options, s console.Streams) error {
 	if name := o.ofDataset(); name != "" {
 		return exit.Usagef("%s takes its rows from requests; leave %s out", setting.Name("Serve"), name)
 	}
+	if o.Serve == "" {
+		return exit.Usagef("%s is for a rollout server; add %s ADDR", setting.Name("SyncThrough"), setting.Name("Serve"))
+	}
 	host, _, err := net.SplitHostPort(o.Serve)
 	if err != nil {
 		return exit.Usagef("%s %q is no address; write it as 127.0.0.1:8000", setting.Name("Serve"), o.Serve)
@@ -83,12 +92,16 @@ func Run(ctx context.Context, o Options, s console.Streams) error {
 		return exit.Usagef("%s %s can be reached from other machines, and whoever reaches it runs tools here: give %s, which requests then carry",
 			setting.Name("Serve"), o.Serve, setting.Name("Token"))
 	}
+	up, err := o.openUpstream(ctx)
+	if err != nil {
+		return err
+	}
 	l, err := (&net.ListenConfig{}).Listen(ctx, "tcp", o.Serve)
 	if err != nil {
 		return exit.Usagef("%s: %w", setting.Name("Serve"), err)
 	}
 	defer l.Close()
-	h := &server{o: o, s: s, pool: newPool(), limit: maxBody, reported: map[string]bool{}}
+	h := &server{o: o, s: s, up: up, pool: newPool(), limit: maxBody, reported: map[string]bool{}}
 	var serving sync.WaitGroup
 	defer serving.Wait()
 	web := &http.Server{Handler: h.handler(), ReadHeaderTimeout: 10 * time.Second}
@@ -121,7 +134,8 @@ type server struct {
 	s       console.Streams
 	pool    *pool
 	run     rollout.FedRun
-	weights *weights // nil: the model is a server's
+	weights *weights  // nil: the model is a server's, and nobody pushes weights to it
+	up      *upstream // nil: nobody does
 
 	limit int64 // maxBody, but in tests
 
@@ -141,36 +155,56 @@ func (s *server) handler() http.Handler {
 	each("POST", []string{"/v1/rollouts"}, s.rollouts)
 	each("POST", []string{"/update_weights_from_disk"}, s.updateWeights)
 	each("GET", []string{"/health"}, status(map[string]string{"status": "ok"}))
-	each("GET", []string{"/get_world_size"}, status(map[string]int{"world_size": 1}))
 	each("POST", []string{"/infer"}, s.infer)
-	each("POST", []string{"/get_engine_type"}, func(w http.ResponseWriter, _ *http.Request) {
+	each("POST", []string{"/get_engine_type"}, func(w http.ResponseWriter, r *http.Request) {
 		answer(w, map[string]any{"engine_type": "AsyncLLMEngine", "enable_multi_turn": true,
-			"use_gym_env": s.o.Scheduler == scheduler.GymName, "enable_lora": false})
+			"use_gym_env": scheduler.Gymlike(s.o.Scheduler), "enable_lora": s.up.adapters(r.Context())})
 	})
-	for _, cache := range []string{"prefix", "encoder", "mm"} { // there is none to be reset: a new policy has new caches
+	if s.up != nil {
+		relay := &relay{up: s.up, admission: &s.pool.admission, adopt: s.pushed, limit: s.limit, over: s.pool.over}
+		each("POST", slices.Concat(pushes, endsOfPush, asides), relay.forward)
+		each("GET", questions, relay.forward)
+		return mux
+	}
+	each("GET", []string{"/get_world_size"}, status(map[string]int{"world_size": 1}))
+	for _, cache := range caches { // there is none to be reset: a new policy has new caches
 		each("POST", []string{"/reset_" + cache + "_cache"},
 			status(map[string]string{"message": "Request received, resetting " + cache + " cache status: True"}))
 	}
-	each("GET", []string{"/get_model_state_keys"}, s.noPush)
-	each("POST", []string{"/init_communicator", "/update_named_param", "/update_flattened_params", "/update_adapter_param",
-		"/update_adapter_flattened_param", "/process_weights_after_loading", "/close_communicator"}, s.noPush)
+	each("GET", []string{"/get_model_state_keys", "/server_info"}, s.noPush)
+	each("POST", slices.DeleteFunc(slices.Concat(pushes, endsOfPush), func(path string) bool { return path == prefixCache }), s.noPush)
 	return mux
 }
 
 // noPush answers what pushes weights from GPU to GPU.
 func (s *server) noPush(w http.ResponseWriter, _ *http.Request) {
-	fail(w, http.StatusNotImplemented,
-		"this server takes no weights over NCCL; save the model and POST its folder to /update_weights_from_disk")
+	fail(w, http.StatusNotImplemented, setting.Errorf("this server takes no weights over NCCL; forward them to the server that samples "+
+		"with %s, or save the model and POST its folder to /update_weights_from_disk", setting.Name("SyncThrough")).Error())
 }
 
-// open puts the versions in the place of the run's model, where that is a local one.
+// open puts the versions in the place of the run's model, where there can be several.
 func (s *server) open() {
-	if s.run.Source.Kind == "server" {
+	if s.run.Source.Kind == "server" && s.up == nil {
 		return
 	}
 	s.weights = &weights{newest: &version{model: s.run.Model}, of: map[string]*version{}}
 	s.pool.ended = s.weights.ended
-	s.run.Run.Model = s.weights
+	s.pool.admission.waits = sync.OnceFunc(func() {
+		s.s.Say("weights are being pushed; new trajectories wait until the trainer has posted " + prefixCache)
+	})
+	s.pool.admission.ending = func(n int) {
+		s.s.Say(fmt.Sprintf("a trainer pushes weights; it waits for the trajectories that are under way: %d", n))
+	}
+	if _, exact := s.run.Model.(agent.TokenSplitter); exact {
+		s.run.Run.Model = exactWeights{s.weights}
+	} else {
+		s.run.Run.Model = s.weights
+	}
+}
+
+// pushed counts a version that was pushed to the server that samples.
+func (s *server) pushed() {
+	s.s.Say(fmt.Sprintf("version %d of the policy was pushed", s.weights.again()))
 }
 
 // updateWeights answers POST /update_weights_from_disk {"model_path": DIR}, as SGLang does.
@@ -181,7 +215,7 @@ func (s *server) updateWeights(w http.ResponseWriter, r *http.Request) {
 	if !s.read(w, r, &body, "model_path", "load_format", "flush_cache", "abort_all_requests", "weight_version") {
 		return
 	}
-	if s.weights == nil {
+	if s.run.Source.Kind == "server" {
 		fail(w, http.StatusNotImplemented, "the model is a server's; update its weights there")
 		return
 	}

@@ -9,8 +9,9 @@ import (
 	"agentcli/traj"
 )
 
-// weights are the local policy in its versions. A trajectory is played to its end by the
-// one that was the newest when it began; an older one is closed with its last trajectory.
+// weights are the policy in its versions. A trajectory is played to its end by the one that
+// was the newest when it began; an older one is closed with its last trajectory. The versions
+// of a server to which weights are pushed are one model.
 type weights struct {
 	updating sync.Mutex // one update at a time
 
@@ -39,6 +40,9 @@ func (w *weights) adopt(m agent.Model, c io.Closer) int64 {
 	}
 	return number
 }
+
+// again makes the newest policy a new version: its server has other weights now.
+func (w *weights) again() int64 { return w.adopt(w.latest(), nil) }
 
 // Close closes the newest version, after the last trajectory.
 func (w *weights) Close() error {
@@ -105,8 +109,11 @@ func (w *weights) latest() agent.Model {
 	return w.newest.model
 }
 
-// CountTokens implements agent.TokenCounter: all versions have one tokenizer.
-func (w *weights) CountTokens(text string) int {
+// exactWeights are weights whose tokenizer is known: all versions have one.
+type exactWeights struct{ *weights }
+
+// CountTokens implements agent.TokenCounter.
+func (w exactWeights) CountTokens(text string) int {
 	if c, ok := w.latest().(agent.TokenCounter); ok {
 		return c.CountTokens(text)
 	}
@@ -114,7 +121,7 @@ func (w *weights) CountTokens(text string) int {
 }
 
 // SplitTokens implements agent.TokenSplitter.
-func (w *weights) SplitTokens(ids []int32, text string, at int) (tokens, bytes int) {
+func (w exactWeights) SplitTokens(ids []int32, text string, at int) (tokens, bytes int) {
 	if c, ok := w.latest().(agent.TokenSplitter); ok {
 		return c.SplitTokens(ids, text, at)
 	}

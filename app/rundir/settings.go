@@ -18,8 +18,8 @@ import (
 )
 
 // withAddresses are the settings that may name a server.
-var withAddresses = []string{"base-url", ServerFromEnv, "retriever", "scheduler", "gym-env", "reward", "judge", "mcp", "tool",
-	"teacher", "ref", "reward-model"}
+var withAddresses = []string{"base-url", ServerFromEnv, "retriever", "scheduler", "gym-env", "sync-through", "reward", "judge", "mcp",
+	"tool", "teacher", "ref", "reward-model"}
 
 // RedactSettings are settings as files may have them that are handed on: without the
 // keys in addresses.

@@ -29,8 +29,9 @@ const (
 // The factors are fitted to the largest resident sizes of training runs on a CPU, of
 // SmolLM2-135M and a model with wider and fewer layers, in bfloat16 and float32.
 func activationBytes(c weights.Config, tokens, size int64, checkpoint bool) int64 {
-	h, heads, ffn := int64(c.HiddenSize), int64((c.NumHeads+2*c.NumKVHeads)*c.HeadDim), int64(c.IntermediateSize)
-	layer, layers := 5*h+13*heads/10+3*ffn, int64(c.NumLayers)
+	l := c.First()
+	h, heads, ffn := int64(c.HiddenSize), int64((l.Attention.Heads+2*l.Attention.KVHeads)*l.Attention.HeadDim), int64(l.Width())
+	layer, layers := 5*h+13*heads/10+3*ffn, int64(len(c.Layers))
 	if checkpoint {
 		return tokens * size * (layers*h + layer)
 	}

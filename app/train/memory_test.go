@@ -2,16 +2,21 @@ package train
 
 import (
 	"math"
+	"slices"
 	"testing"
 
+	"agentcli/model/arch"
 	"agentcli/model/weights"
 )
 
 // Largest resident sizes of two-step runs of SFT on 2 cores, less weights, gradients
 // and moments: what the estimate was fitted to.
 func TestActivationsAreAboutWhatWasMeasured(t *testing.T) {
-	smol := weights.Config{HiddenSize: 576, IntermediateSize: 1536, NumLayers: 30, NumHeads: 9, NumKVHeads: 3, HeadDim: 64}
-	wide := weights.Config{HiddenSize: 1024, IntermediateSize: 4096, NumLayers: 10, NumHeads: 16, NumKVHeads: 16, HeadDim: 64}
+	model := func(hidden, layers, ffn, heads, kv int) weights.Config {
+		l := arch.Layer{Attention: arch.Attention{Heads: heads, KVHeads: kv, HeadDim: 64}, MLP: arch.MLP{Size: ffn}}
+		return weights.Config{Decoder: arch.Decoder{HiddenSize: hidden, Layers: slices.Repeat([]arch.Layer{l}, layers)}}
+	}
+	smol, wide := model(576, 30, 1536, 9, 3), model(1024, 10, 4096, 16, 16)
 	for _, c := range []struct {
 		of         weights.Config
 		size       int64
@@ -26,7 +31,7 @@ func TestActivationsAreAboutWhatWasMeasured(t *testing.T) {
 	} {
 		got := float64(activationBytes(c.of, c.tokens, c.size, c.checkpoint)) / 1e9
 		if off := math.Abs(got - c.gb); off > .1*c.gb && off > .1 {
-			t.Errorf("%d tokens of %d layers, checkpointed %v: %.2f GB, measured %.2f", c.tokens, c.of.NumLayers, c.checkpoint, got, c.gb)
+			t.Errorf("%d tokens of %d layers, checkpointed %v: %.2f GB, measured %.2f", c.tokens, len(c.of.Layers), c.checkpoint, got, c.gb)
 		}
 	}
 }

@@ -139,6 +139,9 @@ func OpenModels(ctx context.Context, path string, o Options, resumed bool, note 
 	if m.Actor, err = o.Backend.OpenTrainable(path, how); err != nil {
 		return m, err
 	}
+	if text := models.DeviceNote(how.Device); text != "" {
+		note("%s", text)
+	}
 	if o.Config.Demonstration != "" {
 		if m.tok, err = models.OpenTokenizer(path); err != nil {
 			return m, err

@@ -195,7 +195,7 @@ func formatOf(ctx context.Context, model string, note func(string, ...any)) (*ro
 	if err != nil {
 		return nil, err
 	}
-	r, err := models.Renderer(path, tok)
+	r, err := models.Renderer(path, tok, "")
 	if err != nil {
 		return nil, err
 	}

@@ -62,11 +62,7 @@ func run(ctx context.Context, url, model, folder string) error {
 	if err != nil {
 		return err
 	}
-	family, err := chat.Detect(tok.ChatTemplate(), "")
-	if err != nil {
-		return err
-	}
-	r, err := chat.For(family, tok)
+	r, err := chat.Choose(tok.ChatTemplate(), "", tok)
 	if err != nil {
 		return err
 	}

@@ -2,12 +2,14 @@ package main
 
 import (
 	"encoding/binary"
+	"encoding/json"
 	"errors"
 	"math"
 	"math/rand/v2"
 	"os"
 	"path/filepath"
 
+	"agentcli/model/arch"
 	"agentcli/model/weights"
 )
 
@@ -21,13 +23,21 @@ func writeModel(dir, like string) error {
 	if err != nil {
 		return err
 	}
-	c := weights.Config{Architecture: "llama", VocabSize: l.VocabSize, HiddenSize: 32, IntermediateSize: 48,
-		NumLayers: 2, NumHeads: 2, NumKVHeads: 1, HeadDim: 16,
-		MaxPositions: 8192, RopeTheta: 1e4, RMSNormEps: 1e-5, TieWordEmbeddings: true, BOS: l.BOS, EOS: l.EOS, Pad: l.Pad}
+	config, err := json.Marshal(map[string]any{"model_type": "llama", "architectures": []string{arch.Class("llama")},
+		"vocab_size": l.VocabSize, "hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 2, "num_attention_heads": 2,
+		"num_key_value_heads": 1, "head_dim": 16, "max_position_embeddings": 8192, "rms_norm_eps": 1e-5, "tie_word_embeddings": true,
+		"bos_token_id": l.BOS, "eos_token_id": l.EOS, "pad_token_id": l.Pad})
+	if err != nil {
+		return err
+	}
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return err
 	}
-	if err := c.WriteHF(dir, weights.F32); err != nil {
+	if err := os.WriteFile(filepath.Join(dir, "config.json"), config, 0o600); err != nil {
+		return err
+	}
+	c, err := weights.ReadConfig(dir)
+	if err != nil {
 		return err
 	}
 	for _, name := range []string{"tokenizer.json", "tokenizer_config.json", "chat_template.jinja"} {

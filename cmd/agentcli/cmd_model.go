@@ -8,8 +8,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os"
-	"path/filepath"
 	"reflect"
 	"strings"
 
@@ -20,7 +18,6 @@ import (
 	"agentcli/internal/malformed"
 	"agentcli/model/chat"
 	"agentcli/model/tokenizer"
-	"agentcli/model/weights"
 	"agentcli/traj"
 
 	"github.com/urfave/cli/v2"
@@ -35,6 +32,7 @@ type generateOptions struct {
 	Seed          int64
 	Stop          []string
 	DType, Device string
+	ChatTemplate  string
 }
 
 func (o *generateOptions) validate() error {
@@ -56,6 +54,8 @@ func (o *generateOptions) validate() error {
 func modelCommand() *cli.Command {
 	dtype := &cli.StringFlag{Name: "dtype", Value: "float32", Usage: "compute in `TYPE`: float32 or bfloat16"}
 	device := &cli.StringFlag{Name: "device", Value: "cpu", Usage: "cpu or cuda"}
+	template := &cli.StringFlag{Name: "chat-template",
+		Usage: "file with a chat template, or `NAME` of a chat format, in place of the model's own"}
 	const tokenizerOnly, withWeights, withLibtorch = 0, 1, 2
 	ask := func(name, usage string, needs int, flags []cli.Flag, run func(*cli.Context, string) error) *cli.Command {
 		return &cli.Command{Name: name, Usage: usage, ArgsUsage: "PATH", Flags: flags, Action: func(c *cli.Context) error {
@@ -81,9 +81,9 @@ func modelCommand() *cli.Command {
 		Description: "PATH is a folder in the Hugging Face layout, a .gguf file, or org/name on the hub. tokenize, render,\n" +
 			"logprobs and generate read JSON lines from stdin and write one line for each to stdout.",
 		Subcommands: []*cli.Command{
-			ask("info", "what the model is", withWeights, []cli.Flag{&cli.BoolFlag{Name: "json", Usage: "print JSON"}},
+			ask("info", "what the model is", withWeights, []cli.Flag{&cli.BoolFlag{Name: "json", Usage: "print JSON"}, template},
 				func(c *cli.Context, path string) error {
-					return runModelInfo(path, c.Bool("json"), streamsOf(c))
+					return runModelInfo(path, c.String("chat-template"), c.Bool("json"), streamsOf(c))
 				}),
 			ask("tokenize", `{"text", "add_special_tokens"?} → {"token_ids"}`, tokenizerOnly,
 				[]cli.Flag{&cli.BoolFlag{Name: "decode", Usage: `the other way: {"token_ids"} → {"text"}, special tokens kept`}},
@@ -91,8 +91,8 @@ func modelCommand() *cli.Command {
 					return runModelTokenize(c.Context, path, c.Bool("decode"), streamsOf(c))
 				}),
 			ask("render", `{"messages", "tools"?, "add_generation_prompt"?, "enable_thinking"?} → {"text", "token_ids"}`,
-				tokenizerOnly, nil, func(c *cli.Context, path string) error {
-					return runModelRender(c.Context, path, streamsOf(c))
+				tokenizerOnly, []cli.Flag{template}, func(c *cli.Context, path string) error {
+					return runModelRender(c.Context, path, c.String("chat-template"), streamsOf(c))
 				}),
 			ask("logprobs", `{"token_ids"} → {"logprobs"}: the n−1 log-probabilities of the ids after the first`,
 				withLibtorch, []cli.Flag{dtype, device}, func(c *cli.Context, path string) error {
@@ -106,9 +106,10 @@ func modelCommand() *cli.Command {
 				&cli.IntFlag{Name: "max-tokens", Value: 256, Usage: "of each reply"},
 				&cli.Int64Flag{Name: "seed", Usage: "of the sampling"},
 				&cli.StringSliceFlag{Name: "stop", Usage: "end a reply at this string (repeatable)"},
-				dtype, device,
+				dtype, device, template,
 			}, func(c *cli.Context, path string) error {
-				o := generateOptions{Temperature: c.Float64("temperature"), TopP: c.Float64("top-p"), MinP: c.Float64("min-p"),
+				o := generateOptions{ChatTemplate: c.String("chat-template"),
+					Temperature: c.Float64("temperature"), TopP: c.Float64("top-p"), MinP: c.Float64("min-p"),
 					TopK: c.Int("top-k"), MaxTokens: c.Int("max-tokens"), Seed: c.Int64("seed"), Stop: c.StringSlice("stop"),
 					DType: c.String("dtype"), Device: c.String("device")}
 				if err := o.validate(); err != nil {
@@ -116,8 +117,9 @@ func modelCommand() *cli.Command {
 				}
 				return runModelGenerate(c.Context, backendOf(c), path, o, streamsOf(c).In, streamsOf(c).Out)
 			}),
-			{Name: "convert", Usage: "write a Hugging Face folder that transformers and vLLM open", ArgsUsage: "SRC DST",
-				Flags: []cli.Flag{&cli.StringFlag{Name: "dtype", Usage: "store as `TYPE`: f32, bf16 or f16 (default: what loses nothing)"},
+			{Name: "convert", Usage: "write a Hugging Face folder or, where DST ends in .gguf, a file for llama.cpp", ArgsUsage: "SRC DST",
+				Flags: []cli.Flag{&cli.StringFlag{Name: "dtype",
+					Usage: "store as `TYPE`: f32, bf16, f16, in a .gguf also q8_0 or q4_k (default: what loses nothing)"},
 					&cli.BoolFlag{Name: "merge", Usage: "of a LoRA adapter: write its base model with the adapter merged in"}},
 				Action: func(c *cli.Context) error {
 					args, err := modelArgs(c, 2)
@@ -128,7 +130,12 @@ func modelCommand() *cli.Command {
 					if err != nil {
 						return err
 					}
-					if err := runModelConvert(src, args[1], c.String("dtype"), c.Bool("merge")); err != nil {
+					var usage *models.ConvertUsageError
+					err = models.Convert(src, args[1], c.String("dtype"), c.Bool("merge"))
+					if errors.As(err, &usage) {
+						return exit.Usagef("--%s: %v", strings.ToLower(usage.Setting), err)
+					}
+					if err != nil {
 						return err
 					}
 					_, err = fmt.Fprintf(streamsOf(c).Err, "wrote %s\n", args[1])
@@ -151,8 +158,6 @@ func modelArgs(c *cli.Context, want int) ([]string, error) {
 func modelNotice(c *cli.Context) func(string) {
 	return func(m string) { fmt.Fprintln(streamsOf(c).Err, "agentcli: "+m) }
 }
-
-var errNotEmpty = errors.New("the folder is not empty")
 
 // eachLine answers JSON lines one by one, in order. Empty lines are passed
 // over; an error names the line.
@@ -337,12 +342,8 @@ func (m apiMessage) message() (traj.Message, error) {
 	return out, nil
 }
 
-func runModelRender(ctx context.Context, path string, s console.Streams) error {
-	tok, err := tokenizer.Open(path)
-	if err != nil {
-		return err
-	}
-	r, err := models.Renderer(path, tok)
+func runModelRender(ctx context.Context, path, chatTemplate string, s console.Streams) error {
+	r, err := models.OpenRenderer(path, chatTemplate)
 	if err != nil {
 		return err
 	}
@@ -366,75 +367,16 @@ func (q renderLine) render(r chat.Renderer) (string, []int32, error) {
 		if err != nil {
 			return "", nil, malformed.Field("messages", "", "message %d: %w", i, err)
 		}
-		if r.Family() != "qwen3" {
-			msg.Reasoning = "" // those templates pass over it
+		if !chat.Describe(r).Reasons {
+			msg.Reasoning = "" // the template passes over it
 		}
 		msgs = append(msgs, msg)
 	}
 	return r.Render(msgs, nil, chat.Options{AddGenerationPrompt: q.Generation, EnableThinking: q.Thinking, RawTools: q.Tools})
 }
 
-// modelFacts is what model info --json prints.
-type modelFacts struct {
-	Path         string   `json:"path"`
-	Format       string   `json:"format"`
-	Architecture string   `json:"architecture"`
-	Parameters   int64    `json:"parameters"`
-	Layers       int      `json:"layers"`
-	Hidden       int      `json:"hidden_size"`
-	Intermediate int      `json:"intermediate_size"`
-	Heads        int      `json:"heads"`
-	KVHeads      int      `json:"kv_heads"`
-	HeadDim      int      `json:"head_dim"`
-	Vocab        int      `json:"vocab_size"`
-	Context      int      `json:"context"`
-	RopeTheta    float64  `json:"rope_theta"`
-	Tied         bool     `json:"tied_embeddings"`
-	DTypes       []string `json:"dtypes"`
-	Tokenizer    string   `json:"tokenizer,omitempty"`
-	TokHash      string   `json:"tokenizer_hash,omitempty"`
-	Chat         string   `json:"chat,omitempty"`
-	EOS          []int32  `json:"eos_token_ids"`
-	Files        []string `json:"files"`
-	Notes        []string `json:"notes,omitempty"`
-}
-
-func readModelFacts(path string) (modelFacts, error) {
-	m, err := weights.Open(path)
-	if err != nil {
-		return modelFacts{}, err
-	}
-	defer m.Close()
-	c := m.Config()
-	i := modelFacts{Path: path, Format: m.Format(), Architecture: c.Architecture, Parameters: m.Parameters(),
-		Layers: c.NumLayers, Hidden: c.HiddenSize,
-		Intermediate: c.IntermediateSize, Heads: c.NumHeads, KVHeads: c.NumKVHeads, HeadDim: c.HeadDim,
-		Vocab: c.VocabSize, Context: c.MaxPositions,
-		RopeTheta: c.RopeTheta, Tied: c.TieWordEmbeddings, DTypes: m.Storage(), EOS: notNil(c.EOS)}
-	for _, f := range m.Files() {
-		i.Files = append(i.Files, filepath.Base(f))
-	}
-	if a, ok := m.Adapter(); ok {
-		i.Notes = append(i.Notes, fmt.Sprintf("LoRA adapter of rank %d, alpha %g, on %s of its base %s",
-			a.Rank, a.Alpha, strings.Join(a.Targets, ","), m.BasePath()))
-	}
-	template := m.ChatTemplate()
-	// A model without a tokenizer or a known template is still a model.
-	if tok, err := tokenizer.Open(m.TokenizerPath()); err != nil {
-		i.Notes = append(i.Notes, err.Error())
-	} else {
-		i.Tokenizer, i.TokHash = tok.Describe(), tok.Hash()
-	}
-	if family, err := chat.Detect(template, ""); err != nil {
-		i.Notes = append(i.Notes, err.Error())
-	} else {
-		i.Chat = family
-	}
-	return i, nil
-}
-
-func runModelInfo(path string, asJSON bool, s console.Streams) error {
-	i, err := readModelFacts(path)
+func runModelInfo(path, chatTemplate string, asJSON bool, s console.Streams) error {
+	i, err := models.ReadFacts(path, chatTemplate)
 	if err != nil {
 		return err
 	}
@@ -444,108 +386,5 @@ func runModelInfo(path string, asJSON bool, s console.Streams) error {
 		e.SetIndent("", "  ")
 		return e.Encode(i)
 	}
-	var rows [][]string
-	row := func(name, format string, a ...any) { rows = append(rows, []string{name, fmt.Sprintf(format, a...)}) }
-	row("model", "%s", i.Path)
-	row("architecture", "%s, %s", i.Architecture, i.Format)
-	row("parameters", "%s (%.1f M)", thousands(i.Parameters), float64(i.Parameters)/1e6)
-	row("layers", "%d", i.Layers)
-	row("hidden, feed-forward", "%d, %d", i.Hidden, i.Intermediate)
-	row("heads, KV heads, size", "%d, %d, %d", i.Heads, i.KVHeads, i.HeadDim)
-	row("vocabulary", "%s%s", thousands(int64(i.Vocab)), map[bool]string{true: ", tied embeddings"}[i.Tied])
-	row("context", "%s (rope theta %v)", thousands(int64(i.Context)), i.RopeTheta)
-	row("dtype", "%s", strings.Join(i.DTypes, ", "))
-	row("tokenizer", "%s", report.Dash(i.Tokenizer))
-	row("chat format", "%s", report.Dash(i.Chat))
-	row("ends a reply", "%s", strings.Trim(fmt.Sprint(i.EOS), "[]"))
-	row("files", "%s", strings.Join(i.Files, ", "))
-	for _, n := range i.Notes {
-		row("note", "%s", n)
-	}
-	return report.Table(s.Out, "", nil, rows)
-}
-
-func thousands(n int64) string {
-	s := fmt.Sprint(n)
-	for i := len(s) - 3; i > 0; i -= 3 {
-		s = s[:i] + "," + s[i:]
-	}
-	return s
-}
-
-var convertTypes = map[string]weights.DType{"f32": weights.F32, "float32": weights.F32, "bf16": weights.BF16,
-	"bfloat16": weights.BF16, "f16": weights.F16, "float16": weights.F16}
-
-// widest is the type that holds every tensor's values exactly.
-func widest(m *weights.Model) weights.DType {
-	var d weights.DType
-	for _, name := range m.Names() {
-		i, _ := m.Info(name)
-		if i.DType != d && d != "" {
-			return weights.F32
-		}
-		d = i.DType
-	}
-	if d != weights.BF16 && d != weights.F16 {
-		return weights.F32
-	}
-	return d
-}
-
-// runModelConvert writes into a new folder beside dst and gives it its name at
-// the end, so that no half-written model is ever found there.
-func runModelConvert(src, dst, dtype string, merge bool) error {
-	d, ok := convertTypes[strings.ToLower(dtype)]
-	if !ok && dtype != "" {
-		return exit.Usagef("--dtype: %q is not known; f32, bf16 and f16 are", dtype)
-	}
-	switch adapter := weights.IsAdapter(src); {
-	case adapter && !merge:
-		return exit.Usagef("%s is a LoRA adapter; --merge writes its base model with the adapter merged in", src)
-	case merge && !adapter:
-		return exit.Usagef("--merge: %s is no LoRA adapter; leave the flag out", src)
-	}
-	if entries, err := os.ReadDir(dst); err == nil && len(entries) > 0 {
-		return fmt.Errorf("%s: %w; name a new one", dst, errNotEmpty)
-	} else if _, serr := os.Stat(dst); err != nil && serr == nil {
-		return fmt.Errorf("%s: exists and is not a folder; name a new one", dst)
-	}
-	m, err := weights.Open(src)
-	if err != nil {
-		return err
-	}
-	defer m.Close()
-	if dtype == "" {
-		d = widest(m)
-	}
-	tok, err := tokenizer.Open(m.TokenizerPath())
-	if err != nil {
-		return err
-	}
-	parent := filepath.Dir(filepath.Clean(dst))
-	if err := os.MkdirAll(parent, 0o755); err != nil {
-		return err
-	}
-	tmp, err := os.MkdirTemp(parent, "."+filepath.Base(dst)+".*")
-	if err != nil {
-		return fmt.Errorf("%s: %w", dst, err)
-	}
-	defer os.RemoveAll(tmp)
-	if err := os.Chmod(tmp, 0o755); err != nil {
-		return err
-	}
-	if err := m.Save(filepath.Join(tmp, "model.safetensors"), d); err != nil {
-		return err
-	}
-	if err := m.Config().WriteHF(tmp, d); err != nil {
-		return err
-	}
-	if err := tok.WriteHF(tmp, m.ChatTemplate()); err != nil {
-		return err
-	}
-	os.Remove(dst) // an empty folder; Rename says so if anything else is there
-	if err := os.Rename(tmp, dst); err != nil {
-		return fmt.Errorf("%s: %w", dst, err)
-	}
-	return nil
+	return report.Table(s.Out, "", nil, i.Rows())
 }

@@ -73,6 +73,9 @@ func runModelGenerate(ctx context.Context, b models.Backend, path string, o gene
 			}
 			q.Generation = true
 			r, err := p.Renderer()
+			if o.ChatTemplate != "" {
+				r, err = models.OpenRenderer(path, o.ChatTemplate)
+			}
 			if err != nil {
 				return answer{}, err
 			}

@@ -105,14 +105,41 @@ func TestModelConvert(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer m.Close()
-	if m.Parameters() != 134515008 || !m.Config().TieWordEmbeddings || m.Config().RopeTheta != 100000 {
+	if m.Parameters() != 134515008 || !m.Config().Tied || m.Config().Ropes[0].Theta != 100000 {
 		t.Errorf("%+v", m.Config())
 	}
-	if _, err := askModel(t, "", "convert", path, dst); !errors.Is(err, errNotEmpty) {
+	if _, err := askModel(t, "", "convert", path, dst); !errors.Is(err, models.ErrNotEmpty) {
 		t.Errorf("a second time: %v", err)
 	}
 	if left, _ := os.ReadDir(filepath.Dir(dst)); len(left) != 1 {
 		t.Errorf("left behind: %v", left)
+	}
+	file := dst + ".gguf"
+	if _, err := askModel(t, "", "convert", "--dtype", "q8_0", dst, file); err != nil {
+		t.Fatal(err)
+	}
+	q, err := weights.Open(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer q.Close()
+	if q.Parameters() != m.Parameters() || q.Config().Ropes[0].Theta != 100000 || q.ChatTemplate() != m.ChatTemplate() ||
+		!slices.Contains(q.Storage(), "Q8_0 ×211") {
+		t.Errorf("%v %+v", q.Storage(), q.Config())
+	}
+	whole, err := tokenizer.Open(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	tok, err := tokenizer.Open(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if tok.Hash() != whole.Hash() {
+		t.Errorf("%s became %s", whole.Describe(), tok.Describe())
+	}
+	if _, err := askModel(t, "", "convert", "--dtype", "q8_0", dst, file); err == nil {
+		t.Error("a file is written over")
 	}
 	again := dst + "2"
 	if _, err := askModel(t, "", "convert", dst, again); err != nil {
@@ -129,7 +156,7 @@ func TestModelConvert(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	var i modelFacts
+	var i models.Facts
 	if err := json.Unmarshal([]byte(info), &i); err != nil || i.Chat != "smollm2" || i.Format != "safetensors" || len(i.Notes) != 0 {
 		t.Errorf("%v %s", err, info)
 	}
@@ -170,7 +197,8 @@ func TestModelErrors(t *testing.T) {
 		{usageError, []string{"convert", bad}},
 		{func(err error) bool { return usageError(err) && strings.Contains(err.Error(), "--dtype") }, []string{"convert", "--dtype", "int3", bad,
 			filepath.Join(dir, "x")}},
-		{is(errNotEmpty), []string{"convert", bad, dir}},
+		{usageError, []string{"convert", "--dtype", "q8_0", bad, filepath.Join(dir, "x")}}, // no .gguf
+		{is(models.ErrNotEmpty), []string{"convert", bad, dir}},
 	}
 	for _, tt := range tests {
 		_, err := askModel(t, "", tt.args...)

@@ -31,7 +31,8 @@ var otherFlags = []string{
 	"--return-tokens-as-token-ids", "--logprobs-mode", "--chat-template", "--max-model-len", "--user",
 	"--scope", "--incremental-streaming-output", "--max-logprobs", "--stream-output",
 	"--model-path", "--enable-deterministic-inference", "--enable-lora", "--lora-modules",
-	"--no-enable-chunked-prefill", "--max-num-batched-tokens", "--api-key",
+	"--no-enable-chunked-prefill", "--max-num-batched-tokens", "--api-key", "--weight-transfer-config",
+	"--vllm", "--rlhf", "--use", // ms-swift's, which go on with an underscore
 }
 
 var flagInText = regexp.MustCompile(`(^|[\s(\x60'"/|])(--[a-z][a-z0-9]*(-[a-z0-9]+)*)`)
@@ -79,7 +80,8 @@ var long = []string{
 	"agentcli score replies.jsonl --reward judge", // judge_test.go
 	"agentcli train", "agentcli loop", "agentcli compare", "agentcli model convert", "agentcli model info", "agentcli eval --model",
 	"agentcli inspect traj.parquet arith/11+94#1",
-	"agentcli rollout --serve", // app/rolloutserver
+	"agentcli rollout --serve",                                      // app/rolloutserver
+	"agentcli rollout -d tasks.jsonl --scheduler openenv_scheduler", // scheduler/openenv_test.go
 	"agentcli retriever serve", "agentcli retriever index corpus.jsonl -o index --kind",
 	"agentcli eval -d findfact", "agentcli eval -d questions.jsonl --env search", "agentcli rollout -d questions.jsonl --env search",
 	"agentcli doctor", "agentcli eval -d problems.jsonl --mcp", "agentcli datasets pull", "agentcli inspect guess.parquet",

@@ -50,7 +50,8 @@ func finishRun(c *cli.Context, o *options) error {
 	run := &o.loop.Rollout
 	run.Command, run.Settings, run.Fixed = c.Command.Name, keptSettings(c), fixedNames(commandOf(c))
 	run.Model.Backend, run.Model.APIKey = backendOf(c), os.Getenv("OPENAI_API_KEY")
-	if err := models.CheckComputation(run.Model.DType, run.Model.Device, run.Model.Threads); err != nil {
+	if err := models.CheckComputation(run.Model.DType, run.Model.Device, run.Model.Threads, run.Model.MaxContext,
+		run.Model.KVCache); err != nil {
 		return err
 	}
 	return run.Validate()

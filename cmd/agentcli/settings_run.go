@@ -231,7 +231,8 @@ func toolSettings(o *options) []row {
 				", `exec:CMD` or the address of a server (default: the loop of model and tools)"},
 		{name: "gym-env", field: &run.GymEnv, kind: address,
 			help: "environment of --scheduler " + scheduler.GymName + ": " + strings.Join(scheduler.Gyms(), ", ") +
-				", `exec:CMD` or the address of a server (default: what each row's env_config names)"},
+				", `exec:CMD` or the address of a server; of " + scheduler.OpenEnvName +
+				": the address of a server of OpenEnv (default: what each row's env_config names)"},
 		{name: "scheduler-timeout", field: &run.SchedulerTimeout, value: scheduler.DefaultTimeout, free: evalRolloutLoop,
 			help: "time limit of one answer of a scheduler or an environment that is a program or a server"},
 		{name: "tools", value: "", basic: evalRolloutLoop,
@@ -363,6 +364,9 @@ func serverSettings(o *options) []row {
 			check: oneOf([]string{models.TokenModeChat, models.TokenModeCompletions, models.TokenModeAuto})},
 		{name: "tokenizer", field: &m.Tokenizer, kind: path, fixed: evalRollout, refused: forLoop,
 			help: "tokenizer for --token-mode completions: a folder, a .gguf or org/name (default: the server's name for its model)"},
+		{name: "chat-template", field: &m.ChatTemplate, fixed: evalRollout, refused: forLoop,
+			help: "file with a chat template, or the name of a chat format, for a local model or --token-mode completions " +
+				"(default: the model's own)"},
 		{name: "stream", field: &m.Stream, help: "stream the server's replies"},
 		{name: "retries", field: &m.Retries, value: llm.DefaultRetries, help: "retries of a failed request", check: notNegative},
 		{name: "model-timeout", field: &m.ModelTimeout, value: llm.DefaultTimeout,
@@ -444,6 +448,9 @@ func onceSettings(o *options) []row {
 			help: "play rows of requests at `ADDR`, for example 127.0.0.1:8000, for trainers of ms-swift, TRL and others (docs/rollout-server.md)"},
 		{name: "token", field: &o.serve.Token, group: groupServe, env: "AGENTCLI_TOKEN", once: forRollout,
 			help: "what requests of --serve carry as a bearer token; needed at an address that other machines reach"},
+		{name: "sync-through", field: &o.serve.SyncThrough, kind: address, group: groupServe, once: forRollout,
+			help: "with --serve: server at `URL` (swift rollout, vllm serve) that gets the weights that a trainer pushes over NCCL, and that " +
+				"samples where --base-url names no other"},
 		{name: "metrics-addr", field: &run.MetricsAddr, help: "serve metrics for Prometheus at http://`HOST:PORT`/metrics"},
 		{name: "otlp", field: &run.OTLP,
 			help: "send OpenTelemetry spans to the collector at `URL`, for example http://localhost:4318 (or OTEL_EXPORTER_OTLP_ENDPOINT)"},

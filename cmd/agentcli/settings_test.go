@@ -353,6 +353,7 @@ func TestRolloutsAreHeldToWhatIsFixed(t *testing.T) {
 	elsewhere := map[string]string{ // settings that another test changes, or that need more than a server
 		"base-url": "environment.txt", rundir.ServerFromEnv: "environment.txt", "token-mode": "tokenmode.txt", "tokenizer": "tokenmode.txt",
 		"tool": "tools.txt", "mcp": "tools.txt", "mcp-config": "tools.txt", "python": "journal.txt", "dtype": "it is of a local model",
+		"chat-template":  "it is of a local model",
 		"continue-reply": "search_reply_test.go", "stream": "the server's replies are the same",
 		"env": "search_env_test.go", "judge": "judge_test.go", "judge-rubric": "judge_test.go", "judge-votes": "judge_test.go",
 		"judge-price-in": "judge_test.go", "judge-price-out": "judge_test.go", "failed-of": "compare.txt",
@@ -366,7 +367,7 @@ func TestRolloutsAreHeldToWhatIsFixed(t *testing.T) {
 		"stop":           {"x"}, "stop-ids": {"7"}, "tools": {"none"}, "top-p": {".5"},
 		"min-p": {".5"}, "temperature": {".5"}, "fail-on-error": {"3"}, "budget-cost": {"9", "--price-in", "1"}, "sandbox": {"best-effort"},
 		"tool-env": {"SETTINGS_TEST"}, "tool-cache": {"on"}, "tool-cache-also": {"calculator", "--tool-cache", "on"},
-		"device": {"cpu"}, "seed": {"5"}, "scheduler": {"gym_scheduler"},
+		"device": {"cpu"}, "kv-cache": {"1GB"}, "seed": {"5"}, "scheduler": {"gym_scheduler"},
 	}
 	t.Setenv("XDG_CACHE_HOME", t.TempDir())
 	looked := 0

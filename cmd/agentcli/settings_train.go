@@ -340,12 +340,17 @@ func modelSettings(o *options) []row {
 				{in: forTrain, help: "model folder, .gguf or org/name on the hub to start from (default: the policy that the file names)"},
 				{in: forLoop, help: "model folder, .gguf or org/name on the hub to start from (default: the small one that make setup fetches)"}}},
 		{name: "device", field: []any{&m.Device, &t.Open.Device}, kind: optional, basic: evalRollout | forTrain,
-			help: "device of a local model: cpu, cuda or cuda:N (default: cpu)"},
+			help: "device of a local model: auto, cpu, cuda or cuda:N (default: auto, a CUDA device where there is one)"},
 		{name: "dtype", field: []any{&m.DType, &t.Open.DType}, kind: optional, fixed: evalRollout | forTrain, free: forLoop, basic: forTrain,
 			help: "data type of a local model: float32 or bfloat16 (default: the faster one)",
 			but: []variant{{in: trainLoop,
 				help: "data type of the computation: float32 or bfloat16; weights that are updated are float32 (default: the faster one)"}}},
 		{name: "threads", field: []any{&m.Threads, &t.Open.Threads}, help: "CPU threads of a local model (default: one per core)"},
+		{name: "max-context", field: []any{&m.MaxContext, &t.Open.MaxContext},
+			help: "longest text of a local model in tokens, prompt and replies together (default: the model's context)"},
+		{name: "kv-cache", field: &m.KVCache, kind: optional, free: evalRolloutLoop,
+			help: "memory for keys and values of a local model: a SIZE such as 8GB, or a SHARE of what is free such as 0.5 " +
+				"(default: 2GB; on CUDA 0.5)"},
 		{name: "deterministic", field: &t.Open.Deterministic, free: trainLoop,
 			help: "use only reproducible CUDA algorithms, which need more time and memory; " +
 				"CPU results are reproducible for the same --threads"},

@@ -133,7 +133,7 @@ func TestRewardModelsScoreEquallyInTransformers(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer tr.Close()
-		r, err := models.Renderer(dir, tr.Tokenizer())
+		r, err := models.Renderer(dir, tr.Tokenizer(), "")
 		if err != nil {
 			t.Fatal(err)
 		}

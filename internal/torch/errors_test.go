@@ -32,48 +32,61 @@ var badCalls = []struct {
 	{"linear_packed type", []string{"Float", "BFloat16"},
 		func(s *Scope) { s.LinearPacked(ones(s, 2, 4), s.PackLinear(s.Full(1, BFloat16, CPU, 5, 4)), Tensor{}) }},
 	{"linear_packed unpacked", []string{"not packed"}, func(s *Scope) { s.LinearPacked(ones(s, 2, 4), ones(s, 5, 4), Tensor{}) }},
-	{"rms_norm", []string{"[2, 3]", "[4]"}, func(s *Scope) { s.RMSNorm(ones(s, 2, 3), ones(s, 4), 1e-5) }},
-	{"rms_norm with grad", []string{"[2, 3]", "[4]"}, func(s *Scope) { s.WithGrad(func() { s.RMSNorm(ones(s, 2, 3), ones(s, 4), 1e-5) }) }},
-	{"rms_norm type", []string{"Float", "BFloat16"}, func(s *Scope) { s.RMSNorm(ones(s, 2, 3), s.Full(1, BFloat16, CPU, 3), 1e-5) }},
-	{"rms_norm integers", []string{"Long"}, func(s *Scope) { s.RMSNorm(s.Int64([]int64{1, 2}), s.Int64([]int64{1, 2}), 1e-5) }},
-	{"add_rms_norm", []string{"[2, 3]", "[3, 3]"}, func(s *Scope) { s.AddRMSNorm(ones(s, 2, 3), ones(s, 3, 3), ones(s, 3), 1e-5) }},
+	{"rms_norm", []string{"[2, 3]", "[4]"}, func(s *Scope) { s.RMSNorm(ones(s, 2, 3), ones(s, 4), Norm{Eps: 1e-5}) }},
+	{"rms_norm with grad", []string{"[2, 3]", "[4]"}, func(s *Scope) {
+		s.WithGrad(func() {
+			s.RMSNorm(ones(s, 2, 3), ones(s, 4),
+				Norm{Eps: 1e-5})
+		})
+	}},
+	{"rms_norm type", []string{"Float", "BFloat16"}, func(s *Scope) {
+		s.RMSNorm(ones(s, 2, 3), s.Full(1, BFloat16, CPU, 3),
+			Norm{Eps: 1e-5})
+	}},
+	{"rms_norm integers", []string{"Long"}, func(s *Scope) { s.RMSNorm(s.Int64([]int64{1, 2}), s.Int64([]int64{1, 2}), Norm{Eps: 1e-5}) }},
+	{"add_rms_norm", []string{"[2, 3]", "[3, 3]"}, func(s *Scope) { s.AddRMSNorm(ones(s, 2, 3), ones(s, 3, 3), ones(s, 3), Norm{Eps: 1e-5}) }},
 	{"add_rms_norm with grad", []string{"[2, 3]", "[3]"},
-		func(s *Scope) { s.WithGrad(func() { s.AddRMSNorm(ones(s, 2, 3), ones(s, 3), ones(s, 3), 1e-5) }) }},
+		func(s *Scope) {
+			s.WithGrad(func() { s.AddRMSNorm(ones(s, 2, 3), ones(s, 3), ones(s, 3), Norm{Eps: 1e-5}) })
+		}},
 	{"embedding", []string{"token id 11", "vocabulary of 11"}, func(s *Scope) { s.Embedding(ones(s, 11, 2), s.IDs([]int32{0, 11})) }},
 	{"embedding, negative", []string{"token id -1", "vocabulary of 11"},
 		func(s *Scope) { s.Embedding(ones(s, 11, 2), s.IDs([]int32{0, -1})) }},
-	{"rope", []string{"[2, 1, 6]", "[2, 2]"}, func(s *Scope) { s.Rope(ones(s, 2, 1, 6), ones(s, 2, 2), ones(s, 2, 2)) }},
-	{"rope sin", []string{"[2, 3]", "[1, 3]"}, func(s *Scope) { s.Rope(ones(s, 2, 1, 6), ones(s, 2, 3), ones(s, 1, 3)) }},
-	{"rope type", []string{"Double", "Float"}, func(s *Scope) { s.Rope(s.Full(1, Float64, CPU, 2, 1, 6), ones(s, 2, 3), ones(s, 2, 3)) }},
+	{"rope", []string{"[2, 1, 6]", "[2, 4]"}, func(s *Scope) { s.Rope(ones(s, 2, 1, 6), ones(s, 2, 4), ones(s, 2, 4), false) }},
+	{"rope sin", []string{"[2, 3]", "[1, 3]"}, func(s *Scope) { s.Rope(ones(s, 2, 1, 6), ones(s, 2, 3), ones(s, 1, 3), false) }},
+	{"rope type", []string{"Double", "Float"}, func(s *Scope) {
+		s.Rope(s.Full(1, Float64, CPU, 2, 1, 6), ones(s, 2, 3), ones(s, 2, 3),
+			false)
+	}},
 	{"silu_mul", []string{"[2, 5]", "not even"}, func(s *Scope) { s.SiluMul(ones(s, 2, 5)) }},
 	{"tree_attention", []string{"[2, 4, 6]", "[2, 3, 6]"}, func(s *Scope) {
-		s.TreeAttention(ones(s, 2, 4, 6), ones(s, 2, 3, 6), ones(s, 2, 3, 6), []TreeNode{{0, 2, -1}}, 0)
+		s.TreeAttention(ones(s, 2, 4, 6), ones(s, 2, 3, 6), ones(s, 2, 3, 6), s.PlanTree([]TreeNode{{0, 2, -1}}), Look{})
 	}},
 	{"tree_attention tokens", []string{"hold 2 tokens", "[3, 1, 4]"}, func(s *Scope) {
-		s.TreeAttention(ones(s, 3, 1, 4), ones(s, 3, 1, 4), ones(s, 3, 1, 4), []TreeNode{{0, 2, -1}}, 0)
+		s.TreeAttention(ones(s, 3, 1, 4), ones(s, 3, 1, 4), ones(s, 3, 1, 4), s.PlanTree([]TreeNode{{0, 2, -1}}), Look{})
 	}},
 	{"tree_attention parent", []string{"node 1", "parent 1"}, func(s *Scope) {
-		s.TreeAttention(ones(s, 3, 1, 4), ones(s, 3, 1, 4), ones(s, 3, 1, 4), []TreeNode{{0, 2, -1}, {2, 1, 1}}, 0)
+		s.TreeAttention(ones(s, 3, 1, 4), ones(s, 3, 1, 4), ones(s, 3, 1, 4), s.PlanTree([]TreeNode{{0, 2, -1}, {2, 1, 1}}), Look{})
 	}},
 	{"cached_attention", []string{"[1, 2, 4]", "[3, 2, 1, 6]"}, func(s *Scope) {
 		s.CachedAttention(ones(s, 1, 2, 4), ones(s, 1, 1, 4), ones(s, 1, 1, 4), ones(s, 3, 2, 1, 6), ones(s, 3, 2, 1, 6),
-			[]CachedSegment{{0, 1, 1, 0}}, []int32{0}, 0)
+			s.PlanCache([]CachedSegment{{0, 1, 1, 0}}, []int32{0}), Look{})
 	}},
 	{"cached_attention block", []string{"block 3", "cache of 3"}, func(s *Scope) {
 		s.CachedAttention(ones(s, 1, 2, 4), ones(s, 1, 1, 4), ones(s, 1, 1, 4), ones(s, 3, 2, 1, 4), ones(s, 3, 2, 1, 4),
-			[]CachedSegment{{0, 1, 4, 0}}, []int32{3, 1}, 0)
+			s.PlanCache([]CachedSegment{{0, 1, 4, 0}}, []int32{3, 1}), Look{})
 	}},
 	{"cached_attention list", []string{"uses 2 blocks", "list of 1"}, func(s *Scope) {
 		s.CachedAttention(ones(s, 1, 2, 4), ones(s, 1, 1, 4), ones(s, 1, 1, 4), ones(s, 3, 2, 1, 4), ones(s, 3, 2, 1, 4),
-			[]CachedSegment{{0, 1, 4, 0}}, []int32{1}, 0)
+			s.PlanCache([]CachedSegment{{0, 1, 4, 0}}, []int32{1}), Look{})
 	}},
-	{"cached_attention rows", []string{"hold 1 rows", "[2, 2, 4]"}, func(s *Scope) {
+	{"cached_attention rows", []string{"hold 1 rows", "q has 2"}, func(s *Scope) {
 		s.CachedAttention(ones(s, 2, 2, 4), ones(s, 2, 1, 4), ones(s, 2, 1, 4), ones(s, 3, 2, 1, 4), ones(s, 3, 2, 1, 4),
-			[]CachedSegment{{0, 1, 1, 0}}, []int32{1}, 0)
+			s.PlanCache([]CachedSegment{{0, 1, 1, 0}}, []int32{1}), Look{})
 	}},
 	{"cached_attention type", []string{"Float", "BFloat16"}, func(s *Scope) {
 		s.CachedAttention(ones(s, 1, 2, 4), ones(s, 1, 1, 4), ones(s, 1, 1, 4), s.Full(0, BFloat16, CPU, 3, 2, 1, 4),
-			s.Full(0, BFloat16, CPU, 3, 2, 1, 4), []CachedSegment{{0, 1, 1, 0}}, []int32{1}, 0)
+			s.Full(0, BFloat16, CPU, 3, 2, 1, 4), s.PlanCache([]CachedSegment{{0, 1, 1, 0}}, []int32{1}), Look{})
 	}},
 	{"head_logprobs id", []string{"token id 5", "vocabulary of 5"},
 		func(s *Scope) { s.HeadLogprobs(ones(s, 2, 3), ones(s, 5, 3), s.IDs([]int32{4, 5}), Tensor{}, 8) }},
@@ -178,7 +191,7 @@ func TestAnErrorWithinBackwardLeaksNothingAndTheNextCallWorks(t *testing.T) {
 		b := s.RequiresGrad(s.Full(.5, Float32, CPU, 1024, 1024), true)
 		n := s.RequiresGrad(s.Full(1, Float32, CPU, 1024), true)
 		var y Tensor
-		s.WithGrad(func() { y = s.Sum(s.RMSNorm(s.Mul(s.RMSNorm(x, n, 1e-5), b), n, 1e-5), Float32) })
+		s.WithGrad(func() { y = s.Sum(s.RMSNorm(s.Mul(s.RMSNorm(x, n, Norm{Eps: 1e-5}), b), n, Norm{Eps: 1e-5}), Float32) })
 		s.Scale([]Tensor{b}, 2) // Mul saved b: its backward, in the middle, finds it changed
 		s.WithGrad(func() { s.Backward(y, Tensor{}) })
 		return nil
@@ -237,7 +250,7 @@ func TestTheFirstErrorStaysAndLaterCallsDoNothing(t *testing.T) {
 		s.FromBytes([]byte{0}, Bool, 1)
 		s.Full(1, Float32, CPU, 2)
 		s.Copy(x, x)
-		if a, b := s.AddRMSNorm(x, x, x, 1); a.Defined() || b.Defined() {
+		if a, b := s.AddRMSNorm(x, x, x, Norm{Eps: 1}); a.Defined() || b.Defined() {
 			t.Error("an op with two results ran after an error")
 		}
 		if s.Float32s(x) != nil || s.Bytes(x) != nil || s.Shape(x) != nil || s.GlobalNorm([]Tensor{x}) != 0 {

@@ -120,14 +120,15 @@ func run(t testing.TB, w *Worker, f func(s *Scope)) {
 // clone copies x into memory of its own.
 func clone(s *Scope, x Tensor) Tensor { return s.to(x, s.DType(x), s.Device(x), true) }
 
-// eachKernels runs f once for every kernel table that the processor has.
+// eachKernels runs f once for every kernel table that the processor has, and without
+// any.
 func eachKernels(t *testing.T, f func(t *testing.T)) {
-	for _, name := range []string{"avx512", "avx2", "base"} {
+	for _, name := range []string{"avx512", "avx2", "base", "none"} {
 		t.Run(name, func(t *testing.T) {
-			if err := useKernels(name); err != nil {
+			if err := UseKernels(name); err != nil {
 				t.Skip(err)
 			}
-			defer useKernels("")
+			defer UseKernels("")
 			f(t)
 		})
 	}

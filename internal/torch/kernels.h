@@ -49,15 +49,15 @@ struct TreeArgs {
 
 template <class S, class A>
 struct Typed {
-  // x [tokens, heads, dim], cos and sin [tokens, dim/2]
-  void (*rope)(const S *x, const A *cos, const A *sin, S *y, int64_t tokens, int64_t heads, int64_t dim, A sign);
+  // x [tokens, heads, dim], cos and sin [tokens, half]: pairs (i, i+half), or (2i, 2i+1), are turned
+  void (*rope)(const S *x, const A *cos, const A *sin, S *y, int64_t tokens, int64_t heads, int64_t dim, int64_t half, bool pairs, A sign);
   // gu [rows, 2f] → y [rows, f]
   void (*silu_mul)(const S *gu, S *y, int64_t rows, int64_t f);
   void (*silu_mul_backward)(const S *gu, const S *dy, S *dx, int64_t rows, int64_t f);
-  // add and sum may be null; else sum = x + add is what is normalised
-  void (*rms_norm)(const S *x, const S *add, const S *w, S *sum, S *y, int64_t rows, int64_t n, double eps);
+  // add and sum may be null; else sum = x + add is what is normalised; times offset + w
+  void (*rms_norm)(const S *x, const S *add, const S *w, S *sum, S *y, int64_t rows, int64_t n, double eps, A offset);
   // dw, in the accumulation type, is added to
-  void (*rms_norm_backward)(const S *x, const S *w, const S *dy, S *dx, A *dw, int64_t rows, int64_t n, double eps);
+  void (*rms_norm_backward)(const S *x, const S *w, const S *dy, S *dx, A *dw, int64_t rows, int64_t n, double eps, A offset);
   // One row of logits, of which s·z [v] are looked at, s > 0: its entry y − its logsumexp, the entropy, the logsumexp.
   void (*softmax_row)(const S *z, int64_t v, int64_t y, A s, A *lp, A *entropy, A *lse);
   // z becomes s·(g·(onehot y − p) − ge·p·(log p + entropy)), p = exp(s·z − lse).

@@ -36,19 +36,19 @@ func TestKernelTablesAgree(t *testing.T) {
 				acc = Float64
 			}
 			for _, n := range []int64{1, 15, 16, 17, 576} {
-				r.vals[fmt.Sprint("rms_norm ", n)] = s.Float64s(s.RMSNorm(rnd(1, 33, n), rnd(1, n), 1e-5))
-				_, out := s.AddRMSNorm(rnd(1, 33, n), rnd(1, 33, n), rnd(1, n), 1e-5)
+				r.vals[fmt.Sprint("rms_norm ", n)] = s.Float64s(s.RMSNorm(rnd(1, 33, n), rnd(1, n), Norm{Eps: 1e-5}))
+				_, out := s.AddRMSNorm(rnd(1, 33, n), rnd(1, 33, n), rnd(1, n), Norm{Eps: 1e-5})
 				r.vals[fmt.Sprint("add_rms_norm ", n)] = s.Float64s(out)
 				r.vals[fmt.Sprint("silu_mul ", n)] = s.Float64s(s.SiluMul(rnd(10, 33, 2*n)))
 				ang := rnd(1, 33, n)
-				r.vals[fmt.Sprint("rope ", n)] = s.Float64s(s.Rope(rnd(1, 33, 3, 2*n), s.To(ang, acc, CPU), s.To(ang, acc, CPU)))
+				r.vals[fmt.Sprint("rope ", n)] = s.Float64s(s.Rope(rnd(1, 33, 3, 2*n), s.To(ang, acc, CPU), s.To(ang, acc, CPU), false))
 				x := s.RequiresGrad(rnd(10, 33, 2*n), true)
 				s.WithGrad(func() { s.Backward(s.SiluMul(x), rnd(1, 33, n)) })
 				r.vals[fmt.Sprint("silu_mul backward ", n)] = s.Float64s(s.Grad(x))
 			}
 			for _, dim := range []int64{5, 64} {
 				o := s.CachedAttention(rnd(1, 2, 6, dim), rnd(1, 2, 3, dim), rnd(1, 2, 3, dim), rnd(1, 9, 16, 3, dim), rnd(1, 9, 16, 3, dim),
-					[]CachedSegment{{0, 1, 70, 0}, {1, 1, 1, 5}}, []int32{8, 1, 7, 2, 4, 3}, 0)
+					s.PlanCache([]CachedSegment{{0, 1, 70, 0}, {1, 1, 1, 5}}, []int32{8, 1, 7, 2, 4, 3}), Look{})
 				r.vals[fmt.Sprint("paged_decode ", dim)] = s.Float64s(o)
 			}
 			const vocab = 5003
@@ -67,12 +67,12 @@ func TestKernelTablesAgree(t *testing.T) {
 		return r
 	}
 	for _, d := range []DType{Float64, Float32, BFloat16} {
-		if err := useKernels("base"); err != nil {
+		if err := UseKernels("base"); err != nil {
 			t.Fatal(err)
 		}
 		want := compute(d)
 		for _, name := range []string{"avx2", "avx512"} {
-			if err := useKernels(name); err != nil {
+			if err := UseKernels(name); err != nil {
 				t.Log(err)
 				continue
 			}
@@ -91,7 +91,7 @@ func TestKernelTablesAgree(t *testing.T) {
 			}
 		}
 	}
-	useKernels("")
+	UseKernels("")
 }
 
 func TestBFloat16RoundsLikePyTorch(t *testing.T) {
@@ -115,7 +115,7 @@ func TestBFloat16RoundsLikePyTorch(t *testing.T) {
 			x := s.To(s.Float32(v, 64, 64), BFloat16, CPU)
 			slices.Reverse(v)
 			y := s.To(s.Float32(v, 64, 64), BFloat16, CPU)
-			sum, _ := s.AddRMSNorm(x, y, s.Full(1, BFloat16, CPU, 64), 1e-5)
+			sum, _ := s.AddRMSNorm(x, y, s.Full(1, BFloat16, CPU, 64), Norm{Eps: 1e-5})
 			if !bytes.Equal(s.Bytes(sum), s.Bytes(s.Add(x, y))) {
 				t.Error("a sum in the kernel is not libtorch's sum")
 			}
@@ -172,7 +172,7 @@ func TestPromptAttentionEqualsLibtorchs(t *testing.T) {
 					}
 					pool := []int64{int64(n), 16, c.hkv, c.dim}
 					out = s.Float64s(s.CachedAttention(rnd(int64(rows), c.hq, c.dim), rnd(int64(rows), c.hkv, c.dim), rnd(int64(rows), c.hkv, c.dim),
-						rnd(pool...), rnd(pool...), segs, blocks, c.window))
+						rnd(pool...), rnd(pool...), s.PlanCache(segs, blocks), Look{Window: c.window}))
 				})
 				return out
 			}
@@ -229,14 +229,14 @@ func TestTreeAttentionAndItsGradientEqualLibtorchs(t *testing.T) {
 					x := s.RequiresGrad(rnd(c.hq+2*c.hkv), true)
 					s.WithGrad(func() {
 						p := s.Split(x, 1, c.hq, c.hkv, c.hkv)
-						o := s.TreeAttention(p[0], p[1], p[2], nodes, c.window)
+						o := s.TreeAttention(p[0], p[1], p[2], s.PlanTree(nodes), Look{Window: c.window})
 						out = append(out, s.Float64s(o))
 						s.Backward(o, rnd(c.hq))
 					})
 					out = append(out, s.Float64s(s.Grad(x)))
 					// Without recording the same is computed.
 					p := s.Split(s.Detach(x), 1, c.hq, c.hkv, c.hkv)
-					if got := s.Float64s(s.TreeAttention(p[0], p[1], p[2], nodes, c.window)); !slices.Equal(got, out[0]) {
+					if got := s.Float64s(s.TreeAttention(p[0], p[1], p[2], s.PlanTree(nodes), Look{Window: c.window})); !slices.Equal(got, out[0]) {
 						t.Errorf("case %d %v: without a gradient another result", i, d)
 					}
 				})

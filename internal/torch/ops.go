@@ -300,16 +300,22 @@ func (s *Scope) LinearPacked(x, packed, bias Tensor) Tensor {
 	return s.op("linear", func(o *C.agt_tensor, m **C.char) C.int { return C.agt_linear_packed(o, x.p, packed.p, bias.p, m) }, x, packed)
 }
 
-// RMSNorm is w·x/√(mean x² + eps) over the last dimension.
-func (s *Scope) RMSNorm(x, w Tensor, eps float64) Tensor {
-	return s.op("rms_norm", func(o *C.agt_tensor, m **C.char) C.int { return C.agt_rms_norm(o, x.p, w.p, C.double(eps), m) }, x, w)
+// Norm is an RMSNorm (Zhang & Sennrich 2019): (Offset + w)·x/√(mean x² + Eps) over the
+// last dimension.
+type Norm struct{ Eps, Offset float64 }
+
+// RMSNorm norms the last dimension of x.
+func (s *Scope) RMSNorm(x, w Tensor, n Norm) Tensor {
+	return s.op("rms_norm", func(o *C.agt_tensor, m **C.char) C.int {
+		return C.agt_rms_norm(o, x.p, w.p, C.double(n.Eps), C.double(n.Offset), m)
+	}, x, w)
 }
 
 // AddRMSNorm is sum = x + y and out = RMSNorm(sum).
-func (s *Scope) AddRMSNorm(x, y, w Tensor, eps float64) (sum, out Tensor) {
+func (s *Scope) AddRMSNorm(x, y, w Tensor, n Norm) (sum, out Tensor) {
 	out = s.op("add_rms_norm", func(o *C.agt_tensor, m **C.char) C.int {
 		var p C.agt_tensor
-		st := C.agt_add_rms_norm(&p, o, x.p, y.p, w.p, C.double(eps), m)
+		st := C.agt_add_rms_norm(&p, o, x.p, y.p, w.p, C.double(n.Eps), C.double(n.Offset), m)
 		sum = s.own(p)
 		return st
 	}, x, y, w)
@@ -322,10 +328,15 @@ func (s *Scope) Embedding(weight, ids Tensor) Tensor {
 	return s.op("embedding", func(o *C.agt_tensor, m **C.char) C.int { return C.agt_embedding(o, weight.p, ids.p, m) }, weight, ids)
 }
 
-// Rope rotates x [tokens, heads, dim] by cos and sin [tokens, dim/2], which are
-// float32 (float64 for float64 x); pairs are (i, i+dim/2).
-func (s *Scope) Rope(x, cos, sin Tensor) Tensor {
-	return s.op("rope", func(o *C.agt_tensor, m **C.char) C.int { return C.agt_rope(o, x.p, cos.p, sin.p, m) }, x, cos, sin)
+// Rope rotates the first R dimensions of each head of x [tokens, heads, dim] by cos and
+// sin [tokens, R/2], which are float32 (float64 for float64 x). The pairs are (i, i+R/2),
+// or neighbours where interleaved is set.
+func (s *Scope) Rope(x, cos, sin Tensor, interleaved bool) Tensor {
+	pairs := C.int(0)
+	if interleaved {
+		pairs = 1
+	}
+	return s.op("rope", func(o *C.agt_tensor, m **C.char) C.int { return C.agt_rope(o, x.p, cos.p, sin.p, pairs, m) }, x, cos, sin)
 }
 
 // SiluMul is silu(g)·u of x = [g, u] along the last dimension.
@@ -333,33 +344,15 @@ func (s *Scope) SiluMul(x Tensor) Tensor {
 	return s.op("silu_mul", func(o *C.agt_tensor, m **C.char) C.int { return C.agt_silu_mul(o, x.p, m) }, x)
 }
 
-// TreeNode is a run of tokens of a packed tree: it sees its own tokens causally
-// and all tokens of its ancestors. Parent is the number of an earlier node, or -1.
-type TreeNode struct{ Start, Len, Parent int32 }
-
-// TreeAttention is causal attention over a packed tree: q [T, Hq, D], k and v
-// [T, Hkv, D]; the nodes tile the T tokens in order. window > 0 limits how far
-// back a token sees. Records for backward.
-func (s *Scope) TreeAttention(q, k, v Tensor, nodes []TreeNode, window int64) Tensor {
-	return s.op("tree_attention", func(o *C.agt_tensor, m **C.char) C.int {
-		return C.agt_tree_attention(o, q.p, k.p, v.p,
-			(*C.int32_t)(unsafe.Pointer(unsafe.SliceData(nodes))), C.int(len(nodes)), C.int64_t(window), m)
-	}, q, k, v)
+// GELUMul is gelu(g)·u of x = [g, u] along the last dimension, with the approximation of
+// GELU by tanh.
+func (s *Scope) GELUMul(x Tensor) Tensor {
+	return s.op("gelu_mul", func(o *C.agt_tensor, m **C.char) C.int { return C.agt_gelu_mul(o, x.p, m) }, x)
 }
 
-// CachedSegment is a run of new tokens of one sequence: Len rows of q from
-// Start, the last of a context of Context tokens whose cache blocks are listed
-// from index FirstBlock on.
-type CachedSegment struct{ Start, Len, Context, FirstBlock int32 }
-
-// CachedAttention writes the new k and v [T, Hkv, D] into the pools
-// [blocks, block size, Hkv, D] and attends q [T, Hq, D] to the cache. No backward.
-func (s *Scope) CachedAttention(q, k, v, kpool, vpool Tensor, segs []CachedSegment, blocks []int32, window int64) Tensor {
-	return s.op("cached_attention", func(o *C.agt_tensor, m **C.char) C.int {
-		return C.agt_cached_attention(o, q.p, k.p, v.p, kpool.p, vpool.p,
-			(*C.int32_t)(unsafe.Pointer(unsafe.SliceData(segs))), C.int(len(segs)),
-			(*C.int32_t)(unsafe.Pointer(unsafe.SliceData(blocks))), C.int(len(blocks)), C.int64_t(window), m)
-	}, q, k, v, kpool, vpool)
+// Times is x·factor.
+func (s *Scope) Times(x Tensor, factor float64) Tensor {
+	return s.op("times", func(o *C.agt_tensor, m **C.char) C.int { return C.agt_times(o, x.p, C.double(factor), m) }, x)
 }
 
 // HeadLogprobs gives, for hidden [N, H], an output matrix [V, H] and target ids

@@ -28,14 +28,14 @@ func (c *opCase) call(s *Scope, in map[string]Tensor, chunk int64) map[string]Te
 	case "linear":
 		return one(s.Linear(in["x"], in["w"], in["b"]))
 	case "rms_norm":
-		return one(s.RMSNorm(in["x"], in["w"], c.Attrs.Eps))
+		return one(s.RMSNorm(in["x"], in["w"], Norm{Eps: c.Attrs.Eps}))
 	case "add_rms_norm":
-		sum, out := s.AddRMSNorm(in["x"], in["y"], in["w"], c.Attrs.Eps)
+		sum, out := s.AddRMSNorm(in["x"], in["y"], in["w"], Norm{Eps: c.Attrs.Eps})
 		return map[string]Tensor{"sum": sum, "out": out}
 	case "embedding":
 		return one(s.Embedding(in["w"], in["i"]))
 	case "rope":
-		return one(s.Rope(in["x"], in["cos"], in["sin"]))
+		return one(s.Rope(in["x"], in["cos"], in["sin"], false))
 	case "silu_mul":
 		return one(s.SiluMul(in["x"]))
 	case "tree_attention":
@@ -43,13 +43,14 @@ func (c *opCase) call(s *Scope, in map[string]Tensor, chunk int64) map[string]Te
 		for _, n := range c.Attrs.Nodes {
 			nodes = append(nodes, TreeNode{n[0], n[1], n[2]})
 		}
-		return one(s.TreeAttention(in["q"], in["k"], in["v"], nodes, c.Attrs.Window))
+		return one(s.TreeAttention(in["q"], in["k"], in["v"], s.PlanTree(nodes), Look{Window: c.Attrs.Window}))
 	case "cached_attention":
 		var segs []CachedSegment
 		for _, n := range c.Attrs.Segs {
 			segs = append(segs, CachedSegment{n[0], n[1], n[2], n[3]})
 		}
-		return one(s.CachedAttention(in["q"], in["k"], in["v"], in["kpool"], in["vpool"], segs, c.Attrs.Blocks, c.Attrs.Window))
+		return one(s.CachedAttention(in["q"], in["k"], in["v"], in["kpool"], in["vpool"], s.PlanCache(segs, c.Attrs.Blocks),
+			Look{Window: c.Attrs.Window}))
 	case "head_logprobs":
 		lp, ent := s.HeadLogprobs(in["h"], in["w"], in["y"], Tensor{}, chunk)
 		return map[string]Tensor{"logprobs": lp, "entropy": ent}

@@ -85,12 +85,12 @@ func TestKernelsTakeNonContiguousInputs(t *testing.T) {
 				n, nc := rnd(8)
 				cos, cosc := rnd(3, 4)
 				r, rc := rnd(3, 2, 8)
-				near(t, "rms_norm", s.Float64s(s.RMSNorm(x, n, 1e-5)), s.Float64s(s.RMSNorm(xc, nc, 1e-5)), 1e-7)
-				_, a := s.AddRMSNorm(x, y, n, 1e-5)
-				_, b := s.AddRMSNorm(xc, yc, nc, 1e-5)
+				near(t, "rms_norm", s.Float64s(s.RMSNorm(x, n, Norm{Eps: 1e-5})), s.Float64s(s.RMSNorm(xc, nc, Norm{Eps: 1e-5})), 1e-7)
+				_, a := s.AddRMSNorm(x, y, n, Norm{Eps: 1e-5})
+				_, b := s.AddRMSNorm(xc, yc, nc, Norm{Eps: 1e-5})
 				near(t, "add_rms_norm", s.Float64s(a), s.Float64s(b), 1e-7)
 				near(t, "silu_mul", s.Float64s(s.SiluMul(x)), s.Float64s(s.SiluMul(xc)), 1e-7)
-				near(t, "rope", s.Float64s(s.Rope(r, cos, cos)), s.Float64s(s.Rope(rc, cosc, cosc)), 1e-7)
+				near(t, "rope", s.Float64s(s.Rope(r, cos, cos, false)), s.Float64s(s.Rope(rc, cosc, cosc, false)), 1e-7)
 			})
 		}
 	})
@@ -129,17 +129,17 @@ func TestEmptyShapesWorkInEveryOp(t *testing.T) {
 					want("add", s.Add(e(0, 3), e(3)), 0, 3)
 					want("matmul", s.MatMul(e(0, 3), e(3, 4)), 0, 4)
 					want("linear", s.Linear(e(0, 3), e(4, 3), e(4)), 0, 4)
-					want("rms_norm", s.RMSNorm(e(0, 3), e(3), 1e-5), 0, 3)
-					sum, out := s.AddRMSNorm(e(0, 3), e(0, 3), e(3), 1e-5)
+					want("rms_norm", s.RMSNorm(e(0, 3), e(3), Norm{Eps: 1e-5}), 0, 3)
+					sum, out := s.AddRMSNorm(e(0, 3), e(0, 3), e(3), Norm{Eps: 1e-5})
 					want("add_rms_norm", s.Add(sum, out), 0, 3)
 					want("embedding", s.Embedding(e(5, 3), s.Int64(nil)), 0, 3)
-					want("rope", s.Rope(e(0, 2, 4), s.Full(1, acc, CPU, 0, 2), s.Full(1, acc, CPU, 0, 2)), 0, 2, 4)
+					want("rope", s.Rope(e(0, 2, 4), s.Full(1, acc, CPU, 0, 2), s.Full(1, acc, CPU, 0, 2), false), 0, 2, 4)
 					want("silu_mul", s.SiluMul(e(0, 6)), 0, 3)
-					want("tree_attention of nothing", s.TreeAttention(e(0, 2, 4), e(0, 1, 4), e(0, 1, 4), nil, 0), 0, 2, 4)
+					want("tree_attention of nothing", s.TreeAttention(e(0, 2, 4), e(0, 1, 4), e(0, 1, 4), s.PlanTree(nil), Look{}), 0, 2, 4)
 					want("tree_attention with an empty node",
-						s.TreeAttention(e(3, 2, 4), e(3, 1, 4), e(3, 1, 4), []TreeNode{{0, 2, -1}, {2, 0, 0}, {2, 1, 1}}, 0), 3, 2, 4)
+						s.TreeAttention(e(3, 2, 4), e(3, 1, 4), e(3, 1, 4), s.PlanTree([]TreeNode{{0, 2, -1}, {2, 0, 0}, {2, 1, 1}}), Look{}), 3, 2, 4)
 					want("tree_attention with an empty root",
-						s.TreeAttention(e(2, 2, 4), e(2, 1, 4), e(2, 1, 4), []TreeNode{{0, 0, -1}, {0, 2, 0}}, 1), 2, 2, 4)
+						s.TreeAttention(e(2, 2, 4), e(2, 1, 4), e(2, 1, 4), s.PlanTree([]TreeNode{{0, 0, -1}, {0, 2, 0}}), Look{Window: 1}), 2, 2, 4)
 					lp, _ := s.HeadLogprobs(e(0, 3), e(5, 3), s.Int64(nil), Tensor{}, 4)
 					want("head_logprobs", lp, 0)
 					want("cat", s.Cat(0, e(0, 3), e(2, 3), e(0, 3)), 2, 3)
@@ -150,7 +150,7 @@ func TestEmptyShapesWorkInEveryOp(t *testing.T) {
 				if grad {
 					return
 				}
-				o := s.CachedAttention(e(0, 2, 4), e(0, 1, 4), e(0, 1, 4), e(3, 2, 1, 4), e(3, 2, 1, 4), nil, nil, 0)
+				o := s.CachedAttention(e(0, 2, 4), e(0, 1, 4), e(0, 1, 4), e(3, 2, 1, 4), e(3, 2, 1, 4), s.PlanCache(nil, nil), Look{})
 				if got := s.Shape(o); s.Err() == nil && got[0] != 0 {
 					t.Errorf("cached_attention: %v", got)
 				}

@@ -7,10 +7,12 @@
 #include "tensors.h"
 
 #include <ATen/ATen.h>
+#include <ATen/DeviceAccelerator.h>
 #include <ATen/Parallel.h>
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <ATen/Version.h>
 #include <ATen/detail/CUDAHooksInterface.h>
+#include <ATen/detail/PrivateUse1HooksInterface.h>
 #include <c10/core/GradMode.h>
 #include <c10/util/Exception.h>
 #include <dlfcn.h>
@@ -35,7 +37,17 @@ using torch::autograd::variable_list;
 namespace {
 
 Tensor &T(agt_tensor t) { return *reinterpret_cast<Tensor *>(t); }
+std::optional<agt::Spans> spans_of(const agt_spans *s) {
+  if (!s) return std::nullopt;
+  return agt::Spans{s->gather ? T(s->gather) : Tensor(), T(s->cu_q), T(s->cu_k), T(s->host_q), T(s->host_k), s->max_q, s->max_k};
+}
 agt_tensor wrap(Tensor t) { return reinterpret_cast<agt_tensor>(new Tensor(std::move(t))); }
+
+std::vector<Tensor> list(agt_tensor *xs, int n) {  // detached: optimisers record nothing
+  std::vector<Tensor> out;
+  for (int i = 0; i < n; i++) out.push_back(T(xs[i]).detach());
+  return out;
+}
 
 int fail(char **err, const char *what) {
   std::string s(what ? what : "unknown error");
@@ -61,54 +73,72 @@ int guard(char **err, F f) {
   }
 }
 
-at::Device device_of(int d) { return d < 0 ? at::Device(at::kCPU) : at::Device(at::kCUDA, d); }
+constexpr int kTestDevice = -2;  // the numbers of torch.Device
+at::Device device_of(int d) {
+  if (d == kTestDevice) return at::Device(at::kPrivateUse1, 0);
+  return d < 0 ? at::Device(at::kCPU) : at::Device(at::kCUDA, d);
+}
+int number_of(at::Device d) { return d.is_cuda() ? d.index() : d.is_privateuseone() ? kTestDevice : -1; }
 using agt::acc_type;
 using agt::dispatch;
 using agt::in;
+using agt::native;
 using agt::out_ptr;
 
 // ---- rotary embedding -------------------------------------------------------
-// x [T, H, D], cos and sin [T, D/2] in x's accumulation type. The pairs are
-// (i, i + D/2), as in Hugging Face's Llama (rotate_half).
-Tensor rope_apply(const Tensor &x0, const Tensor &cos0, const Tensor &sin0, double sign) {
+// x [T, H, D], cos and sin [T, R/2] in x's accumulation type, R ≤ D: the first R
+// dimensions are turned. The pairs are (i, i + R/2), as in Hugging Face's Llama
+// (rotate_half), or neighbours.
+Tensor rope_apply(const Tensor &x0, const Tensor &cos0, const Tensor &sin0, bool pairs, double sign) {
   Tensor x = x0.contiguous(), cos = cos0.contiguous(), sin = sin0.contiguous();
   TORCH_CHECK(x.dim() == 3 && cos.dim() == 2 && cos.sizes() == sin.sizes() && cos.size(0) == x.size(0) &&
-                  cos.size(1) * 2 == x.size(2),
+                  cos.size(1) * 2 <= x.size(2),
               "x is ", x.sizes(), ", cos is ", cos.sizes(), ", sin is ", sin.sizes(),
-              "; want [tokens, heads, dim] and [tokens, dim/2] twice");
+              "; want [tokens, heads, dim] and [tokens, dim/2 at most] twice");
   // The kernels read raw memory: a type they do not expect would be read past its end.
   TORCH_CHECK(cos.scalar_type() == acc_type(x.scalar_type()) && sin.scalar_type() == cos.scalar_type(), "x is ",
               x.scalar_type(), ", cos is ", cos.scalar_type(), ", sin is ", sin.scalar_type(), "; want cos and sin in ",
               acc_type(x.scalar_type()));
-  if (x.is_cpu()) {
+  int64_t half = cos.size(1), dim = x.size(2);
+  if (native(x)) {
     Tensor y = at::empty_like(x);
     dispatch(x, "rope", [&](auto &kn, auto st, auto ac) {
       using S = decltype(st);
       using A = decltype(ac);
-      int64_t row = x.size(1) * x.size(2), half = x.size(2) / 2;
+      int64_t row = x.size(1) * dim;
       const S *xp = in<S>(x);
       const A *cp = in<A>(cos), *sp = in<A>(sin);
       S *yp = out_ptr<S>(y);
       at::parallel_for(0, x.size(0), 16, [&](int64_t b, int64_t e) {
-        kn.rope(xp + b * row, cp + b * half, sp + b * half, yp + b * row, e - b, x.size(1), x.size(2), A(sign));
+        kn.rope(xp + b * row, cp + b * half, sp + b * half, yp + b * row, e - b, x.size(1), dim, half, pairs, A(sign));
       });
     });
     return y;
   }
-  auto acc = x.to(acc_type(x.scalar_type()));
-  auto parts = acc.chunk(2, -1);
+  auto acc = x.narrow(2, 0, 2 * half).to(acc_type(x.scalar_type()));
   auto c = cos.unsqueeze(1), s = sin.unsqueeze(1) * sign;
-  return at::cat({parts[0] * c - parts[1] * s, parts[1] * c + parts[0] * s}, -1).to(x.scalar_type());
+  Tensor turned;
+  if (pairs) {
+    auto p = acc.view({x.size(0), x.size(1), half, 2});
+    auto a = p.select(3, 0), z = p.select(3, 1);
+    turned = at::stack({a * c - z * s, z * c + a * s}, -1).flatten(2);
+  } else {
+    auto p = acc.chunk(2, -1);
+    turned = at::cat({p[0] * c - p[1] * s, p[1] * c + p[0] * s}, -1);
+  }
+  turned = turned.to(x.scalar_type());
+  return 2 * half == dim ? turned : at::cat({turned, x.narrow(2, 2 * half, dim - 2 * half)}, -1);
 }
 
 struct Rope : torch::autograd::Function<Rope> {
-  static Tensor forward(AutogradContext *ctx, const Tensor &x, const Tensor &cos, const Tensor &sin) {
+  static Tensor forward(AutogradContext *ctx, const Tensor &x, const Tensor &cos, const Tensor &sin, bool pairs) {
     ctx->save_for_backward({cos, sin});
-    return rope_apply(x, cos, sin, 1);
+    ctx->saved_data["pairs"] = pairs;
+    return rope_apply(x, cos, sin, pairs, 1);
   }
   static variable_list backward(AutogradContext *ctx, variable_list g) {
     auto saved = ctx->get_saved_variables();
-    return {rope_apply(g[0], saved[0], saved[1], -1), Tensor(), Tensor()};  // the inverse rotation
+    return {rope_apply(g[0], saved[0], saved[1], ctx->saved_data["pairs"].toBool(), -1), Tensor(), Tensor(), Tensor()};  // the inverse rotation
   }
 };
 
@@ -122,9 +152,9 @@ struct SiluMul : torch::autograd::Function<SiluMul> {
     Tensor gu = gu0.contiguous();
     TORCH_CHECK(gu.size(-1) % 2 == 0, "the last dimension of ", gu.sizes(), " is not even");
     int64_t f = gu.size(-1) / 2, rows = f ? gu.numel() / (2 * f) : 0;
-    if (!gu.is_cpu()) {
-      auto p = gu.chunk(2, -1);
-      return at::silu(p[0]) * p[1];
+    if (!native(gu)) {
+      auto p = gu.to(acc_type(gu.scalar_type())).chunk(2, -1);
+      return (at::silu(p[0]) * p[1]).to(gu.scalar_type());  // rounded once
     }
     auto shape = gu.sizes().vec();
     shape.back() = f;
@@ -140,7 +170,7 @@ struct SiluMul : torch::autograd::Function<SiluMul> {
   static variable_list backward(AutogradContext *ctx, variable_list grads) {
     Tensor gu = ctx->get_saved_variables()[0].contiguous(), dy = grads[0].contiguous();
     int64_t f = gu.size(-1) / 2, rows = f ? gu.numel() / (2 * f) : 0;
-    if (!gu.is_cpu()) {
+    if (!native(gu)) {
       auto p = gu.chunk(2, -1);
       auto acc = acc_type(gu.scalar_type());
       auto g = p[0].to(acc), u = p[1].to(acc), d = dy.to(acc), sg = at::sigmoid(g);
@@ -160,42 +190,46 @@ struct SiluMul : torch::autograd::Function<SiluMul> {
 };
 
 // ---- RMSNorm -------------------------------------------------------------------
-// y = w · x / sqrt(mean(x²) + eps), in the accumulation type (Zhang & Sennrich
+// y = (offset + w) · x / sqrt(mean(x²) + eps), in the accumulation type (Zhang & Sennrich
 // 2019). Where y0 is given, x + y0 is normalised and returned too.
-Tensor rms_cpu(const Tensor &x, const Tensor *add, const Tensor &w, Tensor *sum, double eps) {
+Tensor rms_cpu(const Tensor &x, const Tensor *add, const Tensor &w, Tensor *sum, double eps, double offset) {
   Tensor y = at::empty_like(x);
   int64_t n = w.size(0), rows = n ? x.numel() / n : 0;
-  dispatch(x, "rms_norm", [&](auto &kn, auto st, auto) {
+  dispatch(x, "rms_norm", [&](auto &kn, auto st, auto ac) {
     using S = decltype(st);
+    using A = decltype(ac);
     const S *xp = in<S>(x), *ap = add ? in<S>(*add) : nullptr, *wp = in<S>(w);
     S *sp = sum ? out_ptr<S>(*sum) : nullptr, *yp = out_ptr<S>(y);
     at::parallel_for(0, rows, 8, [&](int64_t b, int64_t e) {
-      kn.rms_norm(xp + b * n, ap ? ap + b * n : nullptr, wp, sp ? sp + b * n : nullptr, yp + b * n, e - b, n, eps);
+      kn.rms_norm(xp + b * n, ap ? ap + b * n : nullptr, wp, sp ? sp + b * n : nullptr, yp + b * n, e - b, n, eps, A(offset));
     });
   });
   return y;
 }
 
 struct RMSNorm : torch::autograd::Function<RMSNorm> {
-  static Tensor forward(AutogradContext *ctx, const Tensor &x0, const Tensor &w, double eps) {
+  static Tensor forward(AutogradContext *ctx, const Tensor &x0, const Tensor &w, double eps, double offset) {
     Tensor x = x0.contiguous();
     ctx->save_for_backward({x, w});
     ctx->saved_data["eps"] = eps;
-    return apply_(x, w, eps);
+    ctx->saved_data["offset"] = offset;
+    return apply_(x, w, eps, offset);
   }
   static void check(const Tensor &x, const Tensor &w) {
     TORCH_CHECK(w.dim() == 1 && x.dim() > 0 && x.size(-1) == w.size(0), "x is ", x.sizes(), ", the weight is ", w.sizes());
     TORCH_CHECK(x.scalar_type() == w.scalar_type(), "x is ", x.scalar_type(), ", the weight is ", w.scalar_type());
   }
-  static Tensor apply_(const Tensor &x, const Tensor &w, double eps) {
+  static Tensor apply_(const Tensor &x, const Tensor &w, double eps, double offset) {
     check(x, w);
-    if (!x.is_cpu()) {
+    if (!native(x)) {
       auto a = x.to(acc_type(x.scalar_type()));
-      return (a * at::rsqrt(a.pow(2).mean(-1, true) + eps) * w.to(a.scalar_type())).to(x.scalar_type());
+      auto factor = w.to(a.scalar_type());
+      if (offset != 0) factor = factor + offset;
+      return (a * at::rsqrt(a.pow(2).mean(-1, true) + eps) * factor).to(x.scalar_type());
     }
-    return rms_cpu(x, nullptr, w.contiguous(), nullptr, eps);
+    return rms_cpu(x, nullptr, w.contiguous(), nullptr, eps, offset);
   }
-  static variable_list cpu_backward(const Tensor &x, const Tensor &w, const Tensor &g, double eps) {
+  static variable_list cpu_backward(const Tensor &x, const Tensor &w, const Tensor &g, double eps, double offset) {
     Tensor dx = at::empty_like(x);
     int64_t n = w.size(0), rows = n ? x.numel() / n : 0;
     // A row of sums for each thread, added up in a fixed order: the result does
@@ -208,217 +242,25 @@ struct RMSNorm : torch::autograd::Function<RMSNorm> {
       S *dp = out_ptr<S>(dx);
       A *sp = out_ptr<A>(sums);
       at::parallel_for(0, rows, 8, [&](int64_t b, int64_t e) {
-        kn.rms_norm_backward(xp + b * n, wp, gp + b * n, dp + b * n, sp + at::get_thread_num() * n, e - b, n, eps);
+        kn.rms_norm_backward(xp + b * n, wp, gp + b * n, dp + b * n, sp + at::get_thread_num() * n, e - b, n, eps, A(offset));
       });
     });
-    return {dx, sums.sum(0).to(w.scalar_type()), Tensor()};
+    return {dx, sums.sum(0).to(w.scalar_type()), Tensor(), Tensor()};
   }
   static variable_list backward(AutogradContext *ctx, variable_list grads) {
     auto saved = ctx->get_saved_variables();
     auto acc = acc_type(saved[0].scalar_type());
-    double eps = ctx->saved_data["eps"].toDouble();
-    if (saved[0].is_cpu()) return cpu_backward(saved[0], saved[1].contiguous(), grads[0].contiguous(), eps);
+    double eps = ctx->saved_data["eps"].toDouble(), offset = ctx->saved_data["offset"].toDouble();
+    if (native(saved[0])) return cpu_backward(saved[0], saved[1].contiguous(), grads[0].contiguous(), eps, offset);
     auto x = saved[0].to(acc), w = saved[1].to(acc), g = grads[0].to(acc);
+    if (offset != 0) w = w + offset;
     auto inv = at::rsqrt(x.pow(2).mean(-1, true) + eps);
     auto xn = x * inv, gw = g * w;
     auto dx = inv * (gw - xn * (gw * xn).mean(-1, true));
     auto dw = (g * xn).reshape({-1, w.size(0)}).sum(0);
-    return {dx.to(saved[0].scalar_type()), dw.to(saved[1].scalar_type()), Tensor()};
+    return {dx.to(saved[0].scalar_type()), dw.to(saved[1].scalar_type()), Tensor(), Tensor()};
   }
 };
-
-// ---- attention -------------------------------------------------------------------
-// Boolean mask [len, ctx]: the i-th of the last `len` positions of a context of
-// `ctx` sees itself and what is before it, at most `window` positions in all.
-Tensor causal_mask(int64_t len, int64_t ctx, int64_t window, const Tensor &like) {
-  auto opt = like.options().dtype(at::kLong);
-  auto rows = at::arange(ctx - len, ctx, opt).unsqueeze(1), cols = at::arange(ctx, opt).unsqueeze(0);
-  auto m = cols.le(rows);
-  return window > 0 ? m.logical_and(cols.gt(rows - window)) : m;
-}
-
-// q [L, Hq, D], k and v [C, Hkv, D] with L the last positions of C.
-Tensor attend(const Tensor &q, const Tensor &k, const Tensor &v, int64_t window) {
-  int64_t len = q.size(0), ctx = k.size(0);
-  bool plain = len == ctx && (window <= 0 || window >= ctx);
-  std::optional<Tensor> mask;
-  if (!plain && !(len == 1 && (window <= 0 || window >= ctx))) mask = causal_mask(len, ctx, window, q);
-  auto o = at::scaled_dot_product_attention(q.transpose(0, 1).unsqueeze(0), k.transpose(0, 1).unsqueeze(0),
-                                            v.transpose(0, 1).unsqueeze(0), mask, 0.0, plain, std::nullopt,
-                                            q.size(1) != k.size(1));
-  return o.squeeze(0).transpose(0, 1);
-}
-
-
-Tensor flat_positions(const int32_t *blocks, int64_t ctx, int64_t block_size) {
-  Tensor idx = at::empty({ctx}, at::kLong);
-  auto *p = idx.data_ptr<int64_t>();
-  for (int64_t t = 0; t < ctx; t++) p[t] = int64_t(blocks[t / block_size]) * block_size + t % block_size;
-  return idx;
-}
-
-Tensor cached_attention(const Tensor &q0, const Tensor &k0, const Tensor &v0, Tensor &kpool, Tensor &vpool,
-                        const int32_t *segs, int n, const int32_t *blocks, int n_blocks, int64_t window) {
-  Tensor q = q0.contiguous(), k = k0.contiguous(), v = v0.contiguous();
-  TORCH_CHECK(q.dim() == 3 && k.dim() == 3 && kpool.dim() == 4 && kpool.sizes() == vpool.sizes() && k.sizes() == v.sizes() &&
-                  k.size(0) == q.size(0) && k.size(1) == kpool.size(2) && k.size(2) == kpool.size(3) &&
-                  q.size(2) == k.size(2) && k.size(1) > 0 && q.size(1) % k.size(1) == 0,
-              "q is ", q.sizes(), ", k is ", k.sizes(), ", v is ", v.sizes(), ", the caches are ", kpool.sizes(), " and ",
-              vpool.sizes());
-  for (const Tensor *t : std::initializer_list<const Tensor *>{&k, &v, &kpool, &vpool})
-    TORCH_CHECK(t->scalar_type() == q.scalar_type(), "q is ", q.scalar_type(), ", one of k, v and the caches is ", t->scalar_type());
-  TORCH_CHECK(kpool.is_contiguous() && vpool.is_contiguous(), "the caches are not contiguous");
-  int64_t bs = kpool.size(1), hkv = kpool.size(2), dim = kpool.size(3), hq = q.size(1), group = hq / hkv;
-  // The kernels follow these numbers blindly.
-  int64_t row = 0;
-  for (int i = 0; i < n; i++) {
-    const int32_t *s = segs + 4 * i;
-    TORCH_CHECK(s[0] == row && s[1] >= 0 && s[2] >= s[1], "segment ", i, " has ", s[1], " rows from ", s[0], " of a context of ",
-                s[2], "; the segments must tile the rows in order");
-    row += s[1];
-    int64_t used = (s[2] + bs - 1) / bs;
-    TORCH_CHECK(s[3] >= 0 && s[3] + used <= n_blocks, "segment ", i, " uses ", used, " blocks from number ", s[3], " of a list of ", n_blocks);
-    for (int64_t j = s[3]; j < s[3] + used; j++)
-      TORCH_CHECK(blocks[j] >= 0 && blocks[j] < kpool.size(0), "block ", blocks[j], " is outside the cache of ", kpool.size(0));
-  }
-  TORCH_CHECK(row == q.size(0), "the segments hold ", row, " rows, q is ", q.sizes());
-  Tensor kf = kpool.view({-1, hkv, dim}), vf = vpool.view({-1, hkv, dim});
-  Tensor out = at::empty_like(q);
-  std::vector<int> single;
-  std::vector<int64_t> slots(q.size(0));
-  for (int i = 0; i < n; i++) {
-    const int32_t *s = segs + 4 * i;
-    for (int64_t j = 0; j < s[1]; j++) {
-      int64_t t = s[2] - s[1] + j;
-      slots[s[0] + j] = int64_t(blocks[s[3] + t / bs]) * bs + t % bs;
-    }
-    if (s[1] == 1) single.push_back(i);
-  }
-  Tensor slot_t = at::from_blob(slots.data(), {q.size(0)}, at::kLong).to(q.device());
-  kf.index_copy_(0, slot_t, k);
-  vf.index_copy_(0, slot_t, v);
-  double scale = 1 / std::sqrt(double(dim));
-
-  if (q.is_cpu() && !single.empty()) {
-    dispatch(q, "cached_attention", [&](auto &kn, auto st, auto ac) {
-      using S = decltype(st);
-      using A = decltype(ac);
-      const S *qp = in<S>(q), *kp = in<S>(kpool), *vp = in<S>(vpool);
-      S *op = out_ptr<S>(out);
-      at::parallel_for(0, int64_t(single.size()) * hkv, 1, [&](int64_t b, int64_t e) {
-        std::vector<A> scratch;
-        for (int64_t w = b; w < e; w++) {
-          const int32_t *s = segs + 4 * single[w / hkv];
-          int64_t ctx = s[2];
-          agt::PagedArgs a{blocks + s[3], bs, hkv, w % hkv, group, dim, window > 0 && ctx > window ? ctx - window : 0, ctx, scale};
-          scratch.resize(2 * group * dim + group * ctx + dim);
-          int64_t at = (int64_t(s[0]) * hq + a.head * group) * dim;
-          kn.paged_decode(qp + at, kp, vp, a, scratch.data(), op + at);
-        }
-      });
-    });
-    single.clear();
-  } else if (single.size() > 1) {
-    // On a GPU: one padded attention over all decoding rows.
-    int64_t b = single.size(), longest = 0;
-    for (int i : single) longest = std::max<int64_t>(longest, segs[4 * i + 2]);
-    Tensor idx = at::zeros({b, longest}, at::kLong), mask = at::zeros({b, 1, 1, longest}, at::kBool),
-           rows = at::empty({b}, at::kLong);
-    for (int64_t j = 0; j < b; j++) {
-      const int32_t *s = segs + 4 * single[j];
-      int64_t first = window > 0 && s[2] > window ? s[2] - window : 0;
-      idx[j].narrow(0, 0, s[2]).copy_(flat_positions(blocks + s[3], s[2], bs));
-      mask[j].narrow(2, first, s[2] - first).fill_(true);
-      rows.data_ptr<int64_t>()[j] = s[0];
-    }
-    auto flat = idx.view(-1).to(q.device());
-    rows = rows.to(q.device());
-    auto kk = kf.index_select(0, flat).view({b, longest, hkv, dim}).transpose(1, 2);
-    auto vv = vf.index_select(0, flat).view({b, longest, hkv, dim}).transpose(1, 2);
-    auto o = at::scaled_dot_product_attention(q.index_select(0, rows).unsqueeze(2), kk, vv, mask.to(q.device()), 0.0,
-                                              false, std::nullopt, group > 1);
-    out.index_copy_(0, rows, o.squeeze(2));
-    single.clear();
-  } else if (single.size() == 1) {
-    single.clear();
-    for (int i = 0; i < n; i++) {
-      const int32_t *s = segs + 4 * i;
-      if (s[1] != 1) continue;
-      auto idx = flat_positions(blocks + s[3], s[2], bs).to(q.device());
-      out.narrow(0, s[0], 1).copy_(attend(q.narrow(0, s[0], 1), kf.index_select(0, idx), vf.index_select(0, idx), window));
-    }
-  }
-  if (q.is_cpu() && q.scalar_type() != at::kDouble && dim % 8 == 0) {
-    dispatch(q, "cached_attention", [&](auto &kn, auto st, auto) {
-      using S = decltype(st);
-      std::vector<std::pair<const int32_t *, agt::PrefillArgs>> work;
-      for (int i = 0; i < n; i++) {
-        const int32_t *s = segs + 4 * i;
-        if (s[1] <= 1) continue;
-        // The last columns see most and go first: threads then end together.
-        int64_t all = s[1] * group;
-        for (int64_t c = (all - 1) / agt::PREFILL_COLS * agt::PREFILL_COLS; c >= 0; c -= agt::PREFILL_COLS)
-          for (int64_t h = 0; h < hkv; h++)
-            work.push_back({s, {blocks + s[3], bs, hkv, h, group, dim, s[2], s[1], window, c, std::min<int64_t>(agt::PREFILL_COLS, all - c), scale}});
-      }
-      const S *qp = in<S>(q), *kp = in<S>(kpool), *vp = in<S>(vpool);
-      S *op = out_ptr<S>(out);
-      std::atomic<size_t> next{0};
-      if (!work.empty()) at::parallel_for(0, at::get_num_threads(), 1, [&](int64_t, int64_t) {
-        std::vector<float> scratch(agt::PrefillArgs::scratch(dim));
-        for (size_t w; (w = next++) < work.size();) {
-          int64_t at = int64_t(work[w].first[0]) * hq * dim;
-          kn.paged_prefill(qp + at, kp, vp, work[w].second, scratch.data(), op + at);
-        }
-      });
-    });
-    return out;
-  }
-  for (int i = 0; i < n; i++) {
-    const int32_t *s = segs + 4 * i;
-    if (s[1] <= 1) continue;
-    auto qs = q.narrow(0, s[0], s[1]);
-    if (s[1] == s[2]) {
-      out.narrow(0, s[0], s[1]).copy_(attend(qs, k.narrow(0, s[0], s[1]), v.narrow(0, s[0], s[1]), window));
-    } else {
-      auto idx = flat_positions(blocks + s[3], s[2], bs).to(q.device());
-      out.narrow(0, s[0], s[1]).copy_(attend(qs, kf.index_select(0, idx), vf.index_select(0, idx), window));
-    }
-  }
-  return out;
-}
-
-Tensor tree_attention(const Tensor &q, const Tensor &k, const Tensor &v, const int32_t *nodes, int n, int64_t window) {
-  TORCH_CHECK(q.dim() == 3 && k.dim() == 3 && k.sizes() == v.sizes() && k.size(0) == q.size(0) && k.size(2) == q.size(2) &&
-                  k.size(1) > 0 && q.size(1) % k.size(1) == 0,
-              "q is ", q.sizes(), ", k is ", k.sizes(), ", v is ", v.sizes(), "; want [T, Hq, D] and [T, Hkv, D] twice");
-  std::vector<int64_t> sizes(n);
-  int64_t at_ = 0;
-  for (int i = 0; i < n; i++) {
-    TORCH_CHECK(nodes[3 * i] == at_ && nodes[3 * i + 1] >= 0 && nodes[3 * i + 2] < i, "node ", i, " (start ", nodes[3 * i],
-                ", ", nodes[3 * i + 1], " tokens, parent ", nodes[3 * i + 2], ") does not follow the one before");
-    sizes[i] = nodes[3 * i + 1];
-    at_ += sizes[i];
-  }
-  TORCH_CHECK(at_ == q.size(0), "the nodes hold ", at_, " tokens, q is ", q.sizes());
-  if (n == 0 || at_ == 0) return q.clone();  // of no tokens, and still part of the graph
-  if (q.is_cpu() && q.scalar_type() != at::kDouble && q.size(2) % 8 == 0 && k.scalar_type() == q.scalar_type() &&
-      v.scalar_type() == q.scalar_type())
-    return agt::tree_kernel(q, k, v, nodes, n, window);
-  // One split and its one backward (a cat) instead of a narrow per node, whose
-  // backward would fill a tensor of all tokens each time.
-  auto qs = q.split_with_sizes(sizes, 0), ks = k.split_with_sizes(sizes, 0), vs = v.split_with_sizes(sizes, 0);
-  std::vector<Tensor> outs(n);
-  for (int i = 0; i < n; i++) {
-    std::vector<Tensor> kc, vc;
-    for (int a = i; a >= 0; a = nodes[3 * a + 2]) {
-      kc.insert(kc.begin(), ks[a]);
-      vc.insert(vc.begin(), vs[a]);
-    }
-    outs[i] = attend(qs[i], kc.size() == 1 ? kc[0] : at::cat(kc, 0), vc.size() == 1 ? vc[0] : at::cat(vc, 0), window);
-  }
-  return n == 1 ? outs[0] : at::cat(outs, 0);
-}
 
 // ---- low-rank adapters (Hu et al. 2022) -------------------------------------------
 // drop sets each value to 0 with probability p and scales the others by 1/(1 − p).
@@ -427,13 +269,18 @@ Tensor tree_attention(const Tensor &q, const Tensor &k, const Tensor &v, const i
 Tensor drop(const Tensor &x0, double p, uint64_t seed) {
   if (p <= 0) return x0;
   Tensor x = x0.contiguous();
-  if (!x.is_cpu()) {
-    auto gen = at::globalContext().defaultGenerator(x.device()).clone();
-    gen.set_current_seed(seed);
-    return x * at::empty_like(x).bernoulli_(1 - p, gen).mul_(1 / (1 - p));
+  uint64_t limit = uint64_t(p * 4294967296.0);
+  if (!native(x)) {  // the same numbers in int64, whose products wrap; its shifts carry the sign
+    auto shr = [](const Tensor &z, int64_t by) { return z.bitwise_right_shift(at::Scalar(by)).bitwise_and((int64_t(1) << (64 - by)) - 1); };
+    int64_t pairs = (x.numel() + 1) / 2;
+    Tensor z = at::arange(1, pairs + 1, x.options().dtype(at::kLong)).mul_(int64_t(0x9e3779b97f4a7c15ull)).add_(int64_t(seed));
+    z = z.bitwise_xor(shr(z, 30)).mul_(int64_t(0xbf58476d1ce4e5b9ull));
+    z = z.bitwise_xor(shr(z, 27)).mul_(int64_t(0x94d049bb133111ebull));
+    z = z.bitwise_xor(shr(z, 31));
+    Tensor halves = at::stack({z.bitwise_and(0xffffffffll), shr(z, 32)}, 1).view(-1).narrow(0, 0, x.numel());
+    return x.masked_fill(halves.lt(int64_t(limit)).view(x.sizes()), 0).mul_(1 / (1 - p));
   }
   Tensor y = at::empty_like(x);
-  uint64_t limit = uint64_t(p * 4294967296.0);
   dispatch(x, "dropout", [&](auto &, auto st, auto) {
     using S = decltype(st);
     const S *in_ = in<S>(x);
@@ -510,6 +357,7 @@ struct LoRALinear : torch::autograd::Function<LoRALinear> {
 // hidden·Wᵀ. A row's scale is 1 over a temperature; without a tensor of them it is 1.
 // The softmax's gradient takes the logits' place, in their type. Each row's
 // logsumexp and entropy are kept from the forward pass: backward reads them.
+constexpr double kLowest = -1e30;  // a log-prob of −∞ times its 0 is no number
 struct HeadRows {  // no arguments of their own: apply takes no undefined tensor
   Tensor scale;
   int64_t chunk;
@@ -524,7 +372,7 @@ struct HeadLogprobs : torch::autograd::Function<HeadLogprobs> {
       int64_t m = std::min(chunk, n - i);
       Tensor z = at::linear(h.narrow(0, i, m), w);
       Tensor lp_ = lp.narrow(0, i, m), ent_ = ent.narrow(0, i, m), lse_ = lse.narrow(0, i, m), y_ = y.narrow(0, i, m);
-      if (z.is_cpu()) {
+      if (native(z)) {
         dispatch(z, "head_logprobs", [&](auto &kn, auto st, auto ac) {
           using S = decltype(st);
           using A = decltype(ac);
@@ -543,8 +391,9 @@ struct HeadLogprobs : torch::autograd::Function<HeadLogprobs> {
       if (scale.defined()) z = z.mul(scale.narrow(0, i, m).unsqueeze(1));
       lse_.copy_(at::logsumexp(z, -1));
       lp_.copy_(z.gather(1, y_.unsqueeze(1)).squeeze(1) - lse_);
-      auto p = (z - lse_.unsqueeze(1)).exp_();
-      ent_.copy_(lse_ - p.mul_(z).sum(-1));
+      // −Σ p log p, not lse − Σ p z, which loses what lse and z have in common.
+      auto logp = z.sub_(lse_.unsqueeze(1)).clamp_min_(kLowest);
+      ent_.copy_(logp.exp().mul_(logp).sum(-1).neg_());
     }
     ctx->save_for_backward({h, w, y, lse, ent, scale});
     ctx->saved_data["chunk"] = chunk;
@@ -564,7 +413,7 @@ struct HeadLogprobs : torch::autograd::Function<HeadLogprobs> {
       int64_t m = std::min(chunk, n - i);
       auto hc = h.narrow(0, i, m), y_ = y.narrow(0, i, m), g_ = g.narrow(0, i, m), lse_ = lse.narrow(0, i, m), ent_ = ent.narrow(0, i, m);
       Tensor dl = at::linear(hc, w);
-      if (dl.is_cpu()) {
+      if (native(dl)) {
         dispatch(dl, "head_logprobs", [&](auto &kn, auto st, auto ac) {
           using S = decltype(st);
           using A = decltype(ac);
@@ -581,7 +430,7 @@ struct HeadLogprobs : torch::autograd::Function<HeadLogprobs> {
       } else {
         auto logp = dl.to(acc);
         if (scale.defined()) logp = logp.mul(scale.narrow(0, i, m).unsqueeze(1));
-        logp = logp.sub_(lse_.unsqueeze(1));
+        logp = logp.sub_(lse_.unsqueeze(1)).clamp_min_(kLowest);
         auto p = logp.exp(), d = p * -g_.unsqueeze(1);
         if (entropic) d.sub_(p.mul_(logp.add_(ent_.unsqueeze(1))).mul_(ge.narrow(0, i, m).unsqueeze(1)));
         d.scatter_add_(1, y_.unsqueeze(1), g_.unsqueeze(1));
@@ -608,6 +457,7 @@ namespace avx512 { extern const Kernels table; }
 namespace avx2 { extern const Kernels table; }
 namespace base { extern const Kernels table; }
 std::atomic<const Kernels *> forced{nullptr};  // by agt_use_kernels
+std::atomic<bool> generic{false};              // by agt_use_kernels("none")
 const Kernels &kernels() {
   if (auto *k = forced.load(std::memory_order_relaxed)) return *k;
   static const Kernels &best = [&]() -> const Kernels & {
@@ -673,7 +523,7 @@ int agt_info(agt_tensor x, int *dtype, int *device, int *requires_grad, char **e
   return guard(err, [&] {
     auto &t = T(x);
     *dtype = int(t.scalar_type());
-    *device = t.is_cuda() ? t.device().index() : -1;
+    *device = number_of(t.device());
     *requires_grad = t.requires_grad();
   });
 }
@@ -756,26 +606,27 @@ int agt_lora_linear(agt_tensor *out, agt_tensor x, agt_tensor w, agt_tensor bias
 int agt_detach(agt_tensor *out, agt_tensor x, char **err) {
   return guard(err, [&] { *out = wrap(T(x).detach()); });
 }
-int agt_rms_norm(agt_tensor *out, agt_tensor x, agt_tensor w, double eps, char **err) {
+int agt_rms_norm(agt_tensor *out, agt_tensor x, agt_tensor w, double eps, double offset, char **err) {
   return guard(err, [&] {
-    *out = wrap(at::GradMode::is_enabled() ? RMSNorm::apply(T(x), T(w), eps)
-                                           : RMSNorm::apply_(T(x).contiguous(), T(w), eps));
+    *out = wrap(at::GradMode::is_enabled() ? RMSNorm::apply(T(x), T(w), eps, offset)
+                                           : RMSNorm::apply_(T(x).contiguous(), T(w), eps, offset));
   });
 }
-int agt_add_rms_norm(agt_tensor *sum, agt_tensor *out, agt_tensor x, agt_tensor y, agt_tensor w, double eps, char **err) {
+int agt_add_rms_norm(agt_tensor *sum, agt_tensor *out, agt_tensor x, agt_tensor y, agt_tensor w, double eps, double offset,
+                     char **err) {
   return guard(err, [&] {
     TORCH_CHECK(T(x).sizes() == T(y).sizes(), "x is ", T(x).sizes(), ", y is ", T(y).sizes());
     TORCH_CHECK(T(x).scalar_type() == T(y).scalar_type(), "x is ", T(x).scalar_type(), ", y is ", T(y).scalar_type());
     RMSNorm::check(T(x), T(w));
-    if (at::GradMode::is_enabled() || !T(x).is_cpu()) {
+    if (at::GradMode::is_enabled() || !native(T(x))) {
       Tensor s = T(x) + T(y);
-      *out = wrap(at::GradMode::is_enabled() ? RMSNorm::apply(s, T(w), eps) : RMSNorm::apply_(s, T(w), eps));
+      *out = wrap(at::GradMode::is_enabled() ? RMSNorm::apply(s, T(w), eps, offset) : RMSNorm::apply_(s, T(w), eps, offset));
       *sum = wrap(s);
       return;
     }
     Tensor a = T(x).contiguous(), b = T(y).contiguous(), wc = T(w).contiguous();
     Tensor s = at::empty_like(a);
-    *out = wrap(rms_cpu(a, &b, wc, &s, eps));
+    *out = wrap(rms_cpu(a, &b, wc, &s, eps, offset));
     *sum = wrap(s);
   });
 }
@@ -789,23 +640,90 @@ int agt_embedding(agt_tensor *out, agt_tensor weight, agt_tensor ids, char **err
     *out = wrap(at::embedding(T(weight), id.to(T(weight).device())));
   });
 }
-int agt_rope(agt_tensor *out, agt_tensor x, agt_tensor cos, agt_tensor sin, char **err) {
+int agt_rope(agt_tensor *out, agt_tensor x, agt_tensor cos, agt_tensor sin, int pairs, char **err) {
   return guard(err, [&] {
-    *out = wrap(at::GradMode::is_enabled() ? Rope::apply(T(x), T(cos), T(sin)) : rope_apply(T(x), T(cos), T(sin), 1));
+    *out = wrap(at::GradMode::is_enabled() ? Rope::apply(T(x), T(cos), T(sin), pairs != 0) : rope_apply(T(x), T(cos), T(sin), pairs != 0, 1));
   });
+}
+int agt_gelu_mul(agt_tensor *out, agt_tensor gu, char **err) {
+  return guard(err, [&] {
+    auto &x = T(gu);
+    TORCH_CHECK(x.size(-1) % 2 == 0, "the last dimension of ", x.sizes(), " is not even");
+    auto p = x.to(acc_type(x.scalar_type())).chunk(2, -1);
+    *out = wrap((at::gelu(p[0], "tanh") * p[1]).to(x.scalar_type()));  // rounded once
+  });
+}
+int agt_route(agt_tensor *ids, agt_tensor *weights, agt_tensor logits, agt_tensor bias, const agt_router *r, char **err) {
+  return guard(err, [&] {
+    auto &z = T(logits);
+    int64_t n = z.dim() == 2 ? z.size(1) : 0;
+    TORCH_CHECK(r->active > 0 && r->active <= n, r->active, " of logits ", z.sizes());
+    Tensor p = r->sigmoid ? at::sigmoid(z.to(acc_type(z.scalar_type()))) : at::softmax(z, -1, acc_type(z.scalar_type()));
+    Tensor choice = bias ? p + T(bias).to(p.scalar_type()) : p;
+    if (r->groups > 1) {  // of each group its two best experts count
+      Tensor by = choice.view({-1, r->groups, n / r->groups});
+      Tensor best = std::get<1>(std::get<0>(by.topk(2, -1)).sum(-1).topk(r->top_groups, -1));
+      Tensor in = at::zeros({z.size(0), r->groups}, z.options().dtype(at::kBool)).scatter_(1, best, true);
+      choice = by.masked_fill(in.logical_not().unsqueeze(-1), -std::numeric_limits<double>::infinity()).view(z.sizes());
+    }
+    Tensor index = std::get<1>(choice.topk(r->active, -1));
+    Tensor w = p.gather(1, index);
+    if (r->normalise) w = w / (w.sum(-1, true) + (r->sigmoid ? 1e-20 : 0.0));
+    if (r->scale != 1) w = w * r->scale;
+    *ids = wrap(index);
+    *weights = wrap(w);
+  });
+}
+int agt_experts(agt_tensor *out, agt_tensor x_, agt_tensor ids, agt_tensor weights, agt_tensor gate_up, agt_tensor down, int64_t experts,
+                char **err) {
+  return guard(err, [&] {
+    auto &x = T(x_), &index = T(ids);
+    int64_t h = x.size(1), active = index.size(1), f = T(down).size(1);
+    TORCH_CHECK(T(gate_up).sizes() == at::IntArrayRef({experts * 2 * f, h}) && T(down).size(0) == experts * h, experts, " experts of ",
+                T(gate_up).sizes(), " and ", T(down).sizes());
+    Tensor gu = T(gate_up).view({experts, 2 * f, h}), dn = T(down).view({experts, h, f});
+    // Rows in the order of their experts: each expert has a run of them.
+    Tensor flat = index.reshape(-1), order = std::get<1>(flat.sort(/*stable=*/true, 0, false));
+    Tensor tokens = order.floor_divide(active);
+    Tensor counts = at::zeros({experts}, flat.options()).scatter_add_(0, flat, at::ones_like(flat)).to(at::kCPU);
+    Tensor rows = x.index_select(0, tokens), w = T(weights).reshape(-1).index_select(0, order).unsqueeze(1).to(x.scalar_type());
+    std::vector<Tensor> parts;
+    for (int64_t e = 0, at_ = 0; e < experts; e++) {
+      int64_t n = counts.const_data_ptr<int64_t>()[e];
+      if (n == 0) continue;
+      Tensor g = at::linear(rows.narrow(0, at_, n), gu.select(0, e));
+      g = at::GradMode::is_enabled() ? SiluMul::apply(g) : SiluMul::apply_(g);
+      parts.push_back(at::linear(g, dn.select(0, e)));
+      at_ += n;
+    }
+    if (parts.empty()) {
+      *out = wrap(at::zeros_like(x));
+      return;
+    }
+    *out = wrap(at::zeros_like(x).index_add(0, tokens, at::cat(parts, 0) * w));
+  });
+}
+int agt_times(agt_tensor *out, agt_tensor x, double factor, char **err) {
+  return guard(err, [&] { *out = wrap(T(x) * factor); });
 }
 int agt_silu_mul(agt_tensor *out, agt_tensor gu, char **err) {
   return guard(err, [&] { *out = wrap(at::GradMode::is_enabled() ? SiluMul::apply(T(gu)) : SiluMul::apply_(T(gu))); });
 }
+int agt_fused_attention(agt_tensor q, agt_tensor k, agt_tensor v) { return agt::fused(T(q), T(k), T(v)); }
 int agt_tree_attention(agt_tensor *out, agt_tensor q, agt_tensor k, agt_tensor v, const int32_t *nodes, int n,
-                       int64_t window, char **err) {
-  return guard(err, [&] { *out = wrap(tree_attention(T(q), T(k), T(v), nodes, n, window)); });
+                       int64_t window, double scale, const agt_spans *spans, char **err) {
+  return guard(err, [&] {
+    auto s = spans_of(spans);
+    *out = wrap(agt::tree_attention(T(q), T(k), T(v), nodes, n, {window, scale}, s ? &*s : nullptr));
+  });
 }
 int agt_cached_attention(agt_tensor *out, agt_tensor q, agt_tensor k, agt_tensor v, agt_tensor kpool, agt_tensor vpool,
-                         const int32_t *segs, int n, const int32_t *blocks, int n_blocks, int64_t window, char **err) {
+                         agt_tensor slots, const int32_t *segs, int n, const int32_t *blocks, int64_t window, double scale,
+                         const agt_spans *spans, char **err) {
   return guard(err, [&] {
     c10::AutoGradMode off(false);
-    *out = wrap(cached_attention(T(q), T(k), T(v), T(kpool), T(vpool), segs, n, blocks, n_blocks, window));
+    auto s = spans_of(spans);
+    *out = wrap(agt::cached_attention(T(q), T(k), T(v), T(kpool), T(vpool), T(slots), {segs, n, blocks}, {window, scale}, s ? &*s : nullptr));
   });
 }
 int agt_head_logprobs(agt_tensor *lp, agt_tensor *entropy, agt_tensor hidden, agt_tensor weight, agt_tensor targets,
@@ -851,6 +769,7 @@ int agt_sample(agt_tensor logits, const agt_sampling *rows, int n, int32_t *ids,
     TORCH_CHECK(bad < 0, "the model's logits in row ", bad.load(), " are not finite");
   });
 }
+static std::atomic<bool> backward_ran{false};
 int agt_backward(agt_tensor *xs, agt_tensor *grads, int n, char **err) {
   return guard(err, [&] {
     variable_list x, g;
@@ -858,6 +777,7 @@ int agt_backward(agt_tensor *xs, agt_tensor *grads, int n, char **err) {
       x.push_back(T(xs[i]));
       g.push_back(grads[i] ? T(grads[i]) : Tensor());
     }
+    backward_ran = true;
     torch::autograd::backward(x, g);
   });
 }
@@ -875,11 +795,11 @@ int agt_clear_grad(agt_tensor x, char **err) {
 int agt_global_norm(agt_tensor *xs, int n, double *norm, char **err) {
   return guard(err, [&] {
     // Σx² in double over tensors: a sum of hundreds of millions of squares in
-    // float would lose the small ones.
+    // float would lose the small ones. One read for all of them.
     double total = 0;
-    for (int i = 0; i < n; i++) {
-      double v = at::linalg_vector_norm(T(xs[i]).detach(), 2).to(at::kDouble).item<double>();
-      total += v * v;
+    if (n > 0) {
+      Tensor all = at::stack(at::_foreach_norm(list(xs, n), 2)).to(at::kCPU, at::kDouble);
+      for (int i = 0; i < n; i++) total += std::pow(all.const_data_ptr<double>()[i], 2);
     }
     *norm = std::sqrt(total);
   });
@@ -887,7 +807,7 @@ int agt_global_norm(agt_tensor *xs, int n, double *norm, char **err) {
 int agt_scale_(agt_tensor *xs, int n, double factor, char **err) {
   return guard(err, [&] {
     c10::AutoGradMode off(false);
-    for (int i = 0; i < n; i++) T(xs[i]).mul_(factor);
+    if (n > 0) at::_foreach_mul_(list(xs, n), factor);
   });
 }
 int agt_adamw_(agt_tensor *params, agt_tensor *grads, agt_tensor *m, agt_tensor *v, int n, double lr, double beta1,
@@ -895,15 +815,9 @@ int agt_adamw_(agt_tensor *params, agt_tensor *grads, agt_tensor *m, agt_tensor 
   return guard(err, [&] {
     if (n == 0) return;  // the fused kernel refuses an empty list
     c10::AutoGradMode off(false);
-    std::vector<Tensor> p, g, em, ev, steps, none;
-    for (int i = 0; i < n; i++) {
-      p.push_back(T(params[i]));
-      g.push_back(T(grads[i]));
-      em.push_back(T(m[i]));
-      ev.push_back(T(v[i]));
-      steps.push_back(at::full({}, step, T(params[i]).options().dtype(at::kFloat)));
-    }
-    at::_fused_adamw_(p, g, em, ev, none, steps, lr, beta1, beta2, weight_decay, eps, false, false);
+    auto p = list(params, n);
+    std::vector<Tensor> steps(n, at::full({}, step, p[0].options().dtype(at::kFloat)));
+    at::_fused_adamw_(p, list(grads, n), list(m, n), list(v, n), {}, steps, lr, beta1, beta2, weight_decay, eps, false, false);
   });
 }
 int agt_grad_mode(int on) {
@@ -942,17 +856,32 @@ const char *agt_lib_path(void) {
   }();
   return s.c_str();
 }
-const char *agt_kernels(void) { return agt::kernels().name; }
-int agt_cuda_devices(char **why) {
+const char *agt_kernels(void) { return agt::generic ? "none" : agt::kernels().name; }
+int agt_has_driver(void) {
+  void *driver = dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL);
+  if (driver) dlclose(driver);
+  return driver != nullptr;
+}
+int agt_cuda_devices(const char *file, char **why) {
   static std::string reason;
-  static int count = [] {
+  static int count = [&] {
+    if (backward_ran) {
+      reason = "libtorch's CUDA part must be loaded before the process's first training step: open the model on CUDA first";
+      return 0;
+    }
     // Before the first question about CUDA: the hooks are looked up once and kept.
-    if (!dlopen("libtorch_cuda.so", RTLD_NOW | RTLD_GLOBAL)) {
+    if (!dlopen(file, RTLD_NOW | RTLD_GLOBAL)) {
       const char *e = dlerror();
       reason = std::string("libtorch_cuda.so cannot be loaded: ") + (e ? e : "?");
       return 0;
     }
     try {
+      auto &c = at::globalContext();
+      // cuDNN's attention makes a plan for every new shape, about half a second each.
+      c.setSDPUseCuDNN(false);
+      // Partial sums in bfloat16 would set what was sampled in small batches apart from
+      // what is trained in large ones.
+      c.setAllowBF16ReductionCuBLAS(/*allow_reduced_precision=*/false, /*allow_splitk=*/true);
       int n = int(at::detail::getCUDAHooks().deviceCount());
       if (n <= 0) reason = "libtorch has CUDA, but no NVIDIA driver or device was found";
       return n < 0 ? 0 : n;
@@ -977,10 +906,15 @@ int agt_use_kernels(const char *name, char **err) {
     if (want == "avx512" && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
         __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512dq"))
       table = &agt::avx512::table;
-    TORCH_CHECK(table || want.empty(), "this processor has no ", want);
+    TORCH_CHECK(table || want.empty() || want == "none", "this processor has no kernels called ", want);
     agt::forced = table;
+    agt::generic = want == "none";
   });
 }
+int agt_free_memory(int device, int64_t *bytes, char **err) {
+  return guard(err, [&] { *bytes = int64_t(at::accelerator::getMemoryInfo(c10::DeviceIndex(device)).first); });
+}
+int agt_has_test_device(void) { return at::isPrivateUse1HooksRegistered(); }
 int agt_throw(const char *message, char **err) {
   return guard(err, [&] { TORCH_CHECK(false, message); });
 }

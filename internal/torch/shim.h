@@ -11,7 +11,7 @@ typedef void *agt_tensor;
 
 void agt_free(agt_tensor t);
 
-// Dtypes here are c10::ScalarType numbers, devices -1 (CPU) or a CUDA index.
+// Dtypes here are c10::ScalarType numbers, devices -1 (CPU), a CUDA index, or -2 (the tests' device).
 int agt_from_data(agt_tensor *out, const void *data, const int64_t *shape, int ndim, int dtype, char **err);
 int agt_full(agt_tensor *out, const int64_t *shape, int ndim, double value, int dtype, int device, char **err);
 int agt_empty(agt_tensor *out, const int64_t *shape, int ndim, int dtype, int device, char **err);
@@ -35,18 +35,41 @@ int agt_linear_packed(agt_tensor *out, agt_tensor x, agt_tensor packed, agt_tens
 int agt_lora_linear(agt_tensor *out, agt_tensor x, agt_tensor w, agt_tensor bias, agt_tensor *ab, const int64_t *row,
                     const uint64_t *seed, int n, double scale, double dropout, char **err);
 int agt_detach(agt_tensor *out, agt_tensor x, char **err);
-int agt_rms_norm(agt_tensor *out, agt_tensor x, agt_tensor w, double eps, char **err);
-int agt_add_rms_norm(agt_tensor *sum, agt_tensor *out, agt_tensor x, agt_tensor y, agt_tensor w, double eps, char **err);
+// Norms multiply by offset + w.
+int agt_rms_norm(agt_tensor *out, agt_tensor x, agt_tensor w, double eps, double offset, char **err);
+int agt_add_rms_norm(agt_tensor *sum, agt_tensor *out, agt_tensor x, agt_tensor y, agt_tensor w, double eps, double offset,
+                     char **err);
 int agt_embedding(agt_tensor *out, agt_tensor weight, agt_tensor ids, char **err);
-int agt_rope(agt_tensor *out, agt_tensor x, agt_tensor cos, agt_tensor sin, char **err);
+int agt_rope(agt_tensor *out, agt_tensor x, agt_tensor cos, agt_tensor sin, int pairs, char **err);
 int agt_silu_mul(agt_tensor *out, agt_tensor gate_up, char **err);
+int agt_gelu_mul(agt_tensor *out, agt_tensor gate_up, char **err);
+// Of each row of logits [T, E] the `active` largest, as ids [T, active] (int64), and their
+// weights in the type of x. bias [E] may be null: it is added for the choice alone.
+typedef struct agt_router {
+  int64_t active, sigmoid, normalise, groups, top_groups;
+  double scale;
+} agt_router;
+int agt_route(agt_tensor *ids, agt_tensor *weights, agt_tensor logits, agt_tensor bias, const agt_router *r, char **err);
+// x [T, h], gate_up [E·2f, h], down [E·h, f].
+int agt_experts(agt_tensor *out, agt_tensor x, agt_tensor ids, agt_tensor weights, agt_tensor gate_up, agt_tensor down, int64_t experts,
+                char **err);
+int agt_times(agt_tensor *out, agt_tensor x, double factor, char **err);
 
+// The sequences of one attention, see agt::Spans; gather may be null.
+typedef struct agt_spans {
+  agt_tensor gather, cu_q, cu_k, host_q, host_k;
+  int64_t max_q, max_k;
+} agt_spans;
+int agt_fused_attention(agt_tensor q, agt_tensor k, agt_tensor v);  // 1: spans are not read, and may be null
+// window > 0: positions that a token sees, its own included. scale: of q·k; 0 is 1/√dim.
 // nodes: n triples (start, len, parent), see policy.Pack.
 int agt_tree_attention(agt_tensor *out, agt_tensor q, agt_tensor k, agt_tensor v, const int32_t *nodes, int n,
-                       int64_t window, char **err);
-// segs: n quadruples (q_start, q_len, ctx_len, first index in blocks).
+                       int64_t window, double scale, const agt_spans *spans, char **err);
+// segs: n quadruples (q_start, q_len, ctx_len, first index in blocks), which the
+// caller has checked. slots: int64 [T], the pools' row of each new token.
 int agt_cached_attention(agt_tensor *out, agt_tensor q, agt_tensor k, agt_tensor v, agt_tensor kpool, agt_tensor vpool,
-                         const int32_t *segs, int n, const int32_t *blocks, int n_blocks, int64_t window, char **err);
+                         agt_tensor slots, const int32_t *segs, int n, const int32_t *blocks, int64_t window, double scale,
+                         const agt_spans *spans, char **err);
 // scale [N]: logits are multiplied by it first; null: by 1.
 int agt_head_logprobs(agt_tensor *lp, agt_tensor *entropy, agt_tensor hidden, agt_tensor weight, agt_tensor targets,
                       agt_tensor scale, int64_t chunk, char **err);
@@ -76,9 +99,12 @@ const char *agt_version(void);
 const char *agt_cpu_capability(void);
 const char *agt_lib_path(void);
 const char *agt_kernels(void);
-// why: a message where there is no CUDA; tries to load libtorch_cuda first.
-int agt_cuda_devices(char **why);
-// For the tests: an exception, and a choice of kernels ("avx512", "avx2", "base", "" the best).
+int agt_has_driver(void);  // whether there is an NVIDIA driver
+// Loads libtorch's CUDA part from a file, once. why: a message where there is no CUDA.
+int agt_cuda_devices(const char *file, char **why);
+int agt_free_memory(int device, int64_t *bytes, char **err);  // of a CUDA device
+int agt_has_test_device(void);
+// For the tests: an exception, and a choice of kernels ("avx512", "avx2", "base", "none", "" the best).
 int agt_throw(const char *message, char **err);
 int agt_use_kernels(const char *name, char **err);
 #ifdef __cplusplus

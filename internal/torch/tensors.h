@@ -2,11 +2,20 @@
 #pragma once
 #include <ATen/ATen.h>
 
+#include <atomic>
+#include <cmath>
+
 #include "kernels.h"
 
 namespace agt {
 
 inline at::ScalarType acc_type(at::ScalarType t) { return t == at::kDouble ? at::kDouble : at::kFloat; }
+
+extern std::atomic<bool> generic;
+
+// native: our CPU kernels compute x. Otherwise what libtorch has for x's device does,
+// as it does on CUDA; the kernels "none" take that way on a CPU too.
+inline bool native(const at::Tensor &x) { return x.is_cpu() && !generic.load(std::memory_order_relaxed); }
 
 // dispatch runs f(table, typed zero, typed zero of the accumulation type) for x's
 // dtype: one place for the three types.
@@ -24,9 +33,47 @@ const S *in(const at::Tensor &t) { return static_cast<const S *>(t.const_data_pt
 template <class S>
 S *out_ptr(at::Tensor &t) { return static_cast<S *>(t.data_ptr()); }
 
+// Look is how a layer's tokens see each other.
+struct Look {
+  int64_t window;  // > 0: how many positions a token sees, its own included
+  double scale;    // of the products of q and k; 0 is 1/√dim
+
+  double scale_of(const at::Tensor &q) const { return scale != 0 ? scale : 1 / std::sqrt(double(q.size(2))); }
+};
+
 // q [T, Hq, D], k and v [T, Hkv, D], on a CPU in float32 or bfloat16, D a multiple of
 // 8: attention over a packed tree (nodes: triples of start, length and parent, checked
 // by the caller), and its gradient.
-at::Tensor tree_kernel(const at::Tensor &q, const at::Tensor &k, const at::Tensor &v, const int32_t *nodes, int n, int64_t window);
+at::Tensor tree_kernel(const at::Tensor &q, const at::Tensor &k, const at::Tensor &v, const int32_t *nodes, int n, Look look);
+
+// Spans are the sequences of one call of attention. Sequence i has rows
+// cu_q[i]..cu_q[i+1] of q, the last positions of its context, which is rows
+// gather[cu_k[i]]..gather[cu_k[i+1]-1] of k and v.
+struct Spans {
+  at::Tensor gather;          // int64 [K] beside k; undefined: rows of k and v in order
+  at::Tensor cu_q, cu_k;      // int32 [n+1] beside q
+  at::Tensor host_q, host_k;  // the same on the CPU
+  int64_t max_q, max_k;       // the longest sequence's rows
+};
+
+// PagedStep is what a step adds to the cache: n quadruples of first row, rows,
+// context with these rows, first of its blocks. The caller has checked it.
+struct PagedStep {
+  const int32_t *segs;
+  int n;
+  const int32_t *blocks;
+};
+
+bool fused(const at::Tensor &q, const at::Tensor &k, const at::Tensor &v);  // our CPU kernels do the attention
+
+// Causal attention of q [T, Hq, D] to k and v [N, Hkv, D]. Records for backward.
+at::Tensor varlen_attention(const at::Tensor &q, const at::Tensor &k, const at::Tensor &v, const Spans &s, Look look);
+// The new k and v go to the rows `slots` (int64 [T]) of the pools [blocks, size, Hkv, D];
+// spans name the pools' rows, and are null where fused() holds.
+at::Tensor cached_attention(const at::Tensor &q, const at::Tensor &k, const at::Tensor &v, at::Tensor &kpool, at::Tensor &vpool,
+                            const at::Tensor &slots, const PagedStep &p, Look look, const Spans *spans);
+// nodes: n triples of start, length and parent. spans null: as above.
+at::Tensor tree_attention(const at::Tensor &q, const at::Tensor &k, const at::Tensor &v, const int32_t *nodes, int n,
+                          Look look, const Spans *spans);
 
 }  // namespace agt

@@ -88,13 +88,20 @@ func (d DType) Size() int {
 // Device is where a tensor lives: CPU, or the index of a CUDA device.
 type Device int
 
-// CPU is the processor's own memory.
-const CPU Device = -1
+// CPU is the processor's own memory. TestDevice is that of internal/torch/testdevice,
+// which the tests register.
+const (
+	CPU        Device = -1
+	TestDevice Device = -2
+)
 
 // String gives torch's name of the device.
 func (d Device) String() string {
-	if d < 0 {
+	switch d {
+	case CPU:
 		return "cpu"
+	case TestDevice:
+		return "testdevice"
 	}
 	return fmt.Sprintf("cuda:%d", int(d))
 }
@@ -310,8 +317,7 @@ func (s *Scope) ok(op string, ts ...Tensor) bool {
 	return true
 }
 
-// throw and useKernels are for the tests, which cannot use cgo: a C++ exception,
-// and the kernels of one instruction set ("" is the processor's best).
+// throw is for the tests, which cannot use cgo: a C++ exception.
 func (s *Scope) throw(text string) {
 	p := C.CString(text)
 	defer C.free(unsafe.Pointer(p))
@@ -319,7 +325,10 @@ func (s *Scope) throw(text string) {
 	s.check("throw", C.agt_throw(p, &msg), msg)
 }
 
-func useKernels(name string) error {
+// UseKernels chooses our CPU kernels: those of an instruction set (base, avx2,
+// avx512), the processor's best (""), or none: libtorch's own operations compute
+// then, as they do on CUDA. It holds for the process.
+func UseKernels(name string) error {
 	p := C.CString(name)
 	defer C.free(unsafe.Pointer(p))
 	var s Scope
@@ -327,6 +336,15 @@ func useKernels(name string) error {
 	s.check("use_kernels", C.agt_use_kernels(p, &msg), msg)
 	return s.err
 }
+
+// DefaultDevice is where models are that name no device. Only tests change it.
+var DefaultDevice = CPU
+
+// HasTestDevice reports whether internal/torch/testdevice is loaded.
+func HasTestDevice() bool { return C.agt_has_test_device() != 0 }
+
+// Native reports whether our CPU kernels compute on dev.
+func Native(dev Device) bool { return dev == CPU && Kernels() != "none" }
 
 // WithGrad runs f recording what backward needs; without it nothing is recorded.
 func (s *Scope) WithGrad(f func()) {
@@ -361,15 +379,26 @@ func CPUCapability() string { return C.GoString(C.agt_cpu_capability()) }
 // LibraryPath is the file of libtorch_cpu that was loaded.
 func LibraryPath() string { return C.GoString(C.agt_lib_path()) }
 
-// CUDADevices is the number of CUDA devices; why says why there are none.
-func CUDADevices() (n int, why string) {
-	var msg *C.char
-	n = int(C.agt_cuda_devices(&msg))
-	if msg != nil {
-		why = C.GoString(msg)
-		C.free(unsafe.Pointer(msg))
+// FreeMemory is how many bytes of a device's memory nobody uses.
+func FreeMemory(dev Device) (int64, error) {
+	if dev < 0 {
+		raw, err := os.ReadFile("/proc/meminfo")
+		if err != nil {
+			return 0, err
+		}
+		for line := range strings.Lines(string(raw)) {
+			var kb int64
+			if _, err := fmt.Sscanf(line, "MemAvailable: %d kB", &kb); err == nil {
+				return kb << 10, nil
+			}
+		}
+		return 0, errors.New("/proc/meminfo does not say how much memory is available")
 	}
-	return n, why
+	var free C.int64_t
+	var s Scope
+	var msg *C.char
+	s.check("free_memory", C.agt_free_memory(C.int(dev), &free, &msg), msg)
+	return int64(free), s.err
 }
 
 // Kernels names the instruction set of our own CPU kernels.

@@ -32,7 +32,7 @@ struct Plan {
   std::vector<int32_t> own;                 // of each token: where its node begins
   std::vector<Work> work;
 
-  Plan(const Tensor &q, const Tensor &k, const Tensor &v, const int32_t *nodes, int n, int64_t window) : paths(n), own(q.size(0)) {
+  Plan(const Tensor &q, const Tensor &k, const Tensor &v, const int32_t *nodes, int n, Look look) : paths(n), own(q.size(0)) {
     const int64_t group = q.size(1) / k.size(1), dim = q.size(2);
     std::vector<int64_t> depth(n);
     std::vector<bool> leaf(n, true);
@@ -62,14 +62,14 @@ struct Plan {
         a.kv_heads = k.size(1);
         a.group = group;
         a.dim = dim;
-        a.window = window;
+        a.window = look.window;
         a.depth = depth[i];
         a.first_token = nodes[3 * i];
         a.first_col = c;
         a.cols = std::min<int64_t>(PREFILL_COLS, len * group - c);
         a.k_stride = k.stride(0);
         a.v_stride = v.stride(0);
-        a.scale = 1 / std::sqrt(double(dim));
+        a.scale = look.scale_of(q);
         work.push_back({a, 2 + (depth[i] + 63) / 64 + ((c + a.cols) / group + 63) / 64});
       }
       i = next;
@@ -83,8 +83,8 @@ Tensor rows_of(const Tensor &x) {
 }
 
 struct TreeAttention : torch::autograd::Function<TreeAttention> {
-  static Tensor run(const Tensor &q, const Tensor &k, const Tensor &v, const int32_t *nodes, int n, int64_t window, Tensor &lse) {
-    Plan plan(q, k, v, nodes, n, window);
+  static Tensor run(const Tensor &q, const Tensor &k, const Tensor &v, const int32_t *nodes, int n, Look look, Tensor &lse) {
+    Plan plan(q, k, v, nodes, n, look);
     Tensor out = at::empty_like(q);
     lse = at::empty({q.size(0), q.size(1)}, q.options().dtype(at::kFloat));
     dispatch(q, "tree_attention", [&](auto &kn, auto st, auto) {
@@ -106,13 +106,14 @@ struct TreeAttention : torch::autograd::Function<TreeAttention> {
     return out;
   }
 
-  static Tensor forward(AutogradContext *ctx, const Tensor &q0, const Tensor &k0, const Tensor &v0, const std::vector<int64_t> &nodes, int64_t window) {
+  static Tensor forward(AutogradContext *ctx, const Tensor &q0, const Tensor &k0, const Tensor &v0, const std::vector<int64_t> &nodes, int64_t window, double scale) {
     Tensor q = q0.contiguous(), k = rows_of(k0), v = rows_of(v0), lse;
     std::vector<int32_t> narrow(nodes.begin(), nodes.end());
-    Tensor out = run(q, k, v, narrow.data(), int(narrow.size() / 3), window, lse);
+    Tensor out = run(q, k, v, narrow.data(), int(narrow.size() / 3), {window, scale}, lse);
     ctx->save_for_backward({q, k, v, out, lse});
     ctx->saved_data["nodes"] = nodes;
     ctx->saved_data["window"] = window;
+    ctx->saved_data["scale"] = scale;
     return out;
   }
 
@@ -122,7 +123,7 @@ struct TreeAttention : torch::autograd::Function<TreeAttention> {
     Tensor dout = grads[0].contiguous();
     auto wide = ctx->saved_data["nodes"].toIntVector();
     std::vector<int32_t> nodes(wide.begin(), wide.end());
-    Plan plan(q, k, v, nodes.data(), int(nodes.size() / 3), ctx->saved_data["window"].toInt());
+    Plan plan(q, k, v, nodes.data(), int(nodes.size() / 3), {ctx->saved_data["window"].toInt(), ctx->saved_data["scale"].toDouble()});
     const int64_t T = q.size(0), heads = k.size(1), dim = q.size(2), items = int64_t(plan.work.size()) * heads;
     Tensor dq = at::empty_like(q), dk = at::empty(k.sizes(), k.options()), dv = at::empty(v.sizes(), v.options());
     // Each thread has a run of items, head after head, of about equal cost, and
@@ -177,16 +178,16 @@ struct TreeAttention : torch::autograd::Function<TreeAttention> {
         }
       });
     });
-    return {dq, dk, dv, Tensor(), Tensor()};
+    return {dq, dk, dv, Tensor(), Tensor(), Tensor()};
   }
 };
 
 }  // namespace
 
-Tensor tree_kernel(const Tensor &q, const Tensor &k, const Tensor &v, const int32_t *nodes, int n, int64_t window) {
-  if (at::GradMode::is_enabled()) return TreeAttention::apply(q, k, v, std::vector<int64_t>(nodes, nodes + 3 * n), window);
+Tensor tree_kernel(const Tensor &q, const Tensor &k, const Tensor &v, const int32_t *nodes, int n, Look look) {
+  if (at::GradMode::is_enabled()) return TreeAttention::apply(q, k, v, std::vector<int64_t>(nodes, nodes + 3 * n), look.window, look.scale);
   Tensor lse;
-  return TreeAttention::run(q.contiguous(), rows_of(k), rows_of(v), nodes, n, window, lse);
+  return TreeAttention::run(q.contiguous(), rows_of(k), rows_of(v), nodes, n, look, lse);
 }
 
 }  // namespace agt

@@ -54,11 +54,11 @@ func train(s *Scope, seed uint64) []float64 {
 		defer c.Close()
 		ids := []int32{3, 1, 4, 1, 5, 9, 2, 6}
 		x := c.Embedding(emb, c.IDs(ids))
-		h := c.Linear(c.RMSNorm(x, norm, 1e-5), qkv, Tensor{})
+		h := c.Linear(c.RMSNorm(x, norm, Norm{Eps: 1e-5}), qkv, Tensor{})
 		part := func(i int64) Tensor { return c.Reshape(c.Narrow(h, 1, 16*i, 16), 8, 2, 8) }
 		ang := c.Full(.3, Float32, CPU, 8, 4)
-		a := c.TreeAttention(c.Rope(part(0), ang, ang), part(1), part(2), []TreeNode{{0, 4, -1}, {4, 2, 0}, {6, 2, 0}}, 0)
-		sum, out := c.AddRMSNorm(x, c.Reshape(a, 8, 16), norm, 1e-5)
+		a := c.TreeAttention(c.Rope(part(0), ang, ang, false), part(1), part(2), c.PlanTree([]TreeNode{{0, 4, -1}, {4, 2, 0}, {6, 2, 0}}), Look{})
+		sum, out := c.AddRMSNorm(x, c.Reshape(a, 8, 16), norm, Norm{Eps: 1e-5})
 		lp, _ := c.HeadLogprobs(c.Add(sum, c.SiluMul(c.Linear(out, up, Tensor{}))), emb, c.IDs(ids), Tensor{}, 3)
 		loss = c.Keep(c.Sum(lp, Float32), s)
 	})

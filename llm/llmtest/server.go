@@ -58,6 +58,7 @@ const (
 	Chat        = "/v1/chat/completions"
 	Completions = "/v1/completions" // as vLLM does
 	Generate    = "/generate"       // as SGLang does
+	Infer       = "/infer/"         // as ms-swift's swift rollout does
 )
 
 // Int is a field's number; 0 where there is none.
@@ -128,6 +129,7 @@ type Server struct {
 type Options struct {
 	Completions bool // has /v1/completions
 	SGLang      bool // has /generate and /model_info
+	Swift       bool // is a `swift rollout`: has /infer/ and /get_engine_type/, and nothing of the OpenAI API
 	Incremental bool // SGLang: the pieces of a stream hold what is new alone
 	Window      int
 	Root        string // where it has its model from
@@ -193,6 +195,9 @@ func (s *Server) Requests() []Request {
 // ServeHTTP implements http.Handler.
 func (s *Server) ServeHTTP(w http.ResponseWriter, hr *http.Request) {
 	switch path := hr.URL.Path; {
+	case s.o.Swift:
+		s.swift(w, hr)
+		return
 	case path == "/v1/models":
 		w.Header().Set("Content-Type", "application/json")
 		model := map[string]any{"id": "mock", "object": "model"}

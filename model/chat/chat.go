@@ -39,6 +39,11 @@ type Options struct {
 	// RawTools, where set, are the tools as JSON, written in their own order
 	// of keys, in place of the list that Render is given.
 	RawTools []json.RawMessage
+	// Before, for Bridge, are the messages whose ids go on, and Tools what was offered.
+	// A renderer that a template makes asks the template whether it leaves them as they
+	// are; without them it asks about a conversation that ended in the same way.
+	Before []traj.Message
+	Tools  []traj.ToolSpec
 }
 
 // Renderer is one family's chat format with a tokenizer. It is safe for
@@ -138,45 +143,7 @@ func For(name string, tok Tokenizer) (Renderer, error) {
 		r.endThink, r.haveEndThink = tok.ID("</think>")
 		return r, nil
 	}
-	return nil, fmt.Errorf("the chat format %q is not known; there are %s", name, strings.Join(Families(), ", "))
-}
-
-// Detect names the family of a chat template; architecture decides where there
-// is no template.
-func Detect(template, architecture string) (string, error) {
-	has := func(parts ...string) bool {
-		for _, p := range parts {
-			if !strings.Contains(template, p) {
-				return false
-			}
-		}
-		return true
-	}
-	switch {
-	case template == "" && architecture == "qwen3":
-		return qwen3.name, nil
-	case template == "" && architecture == "qwen2":
-		return qwen25.name, nil
-	case template == "":
-		return "", fmt.Errorf("%w: use an instruction-tuned one", ErrNoTemplate)
-	case has(imStart, "named SmolLM, trained by Hugging Face") && !has("tools"):
-		return smollm2.name, nil
-	case has(imStart, "last_query_index", "enable_thinking", "<tool_call>"):
-		return qwen3.name, nil
-	case has(imStart, "You are Qwen, created by Alibaba Cloud", "<tools>"):
-		return qwen25.name, nil
-	case has(imStart, `put your final answer within \\boxed{}`, "<tools>"):
-		return qwen25Math.name, nil
-	case has(imStart, imEnd) && !has("tool") && !has("think") && !has("You are"):
-		return chatml.name, nil
-	case has(llamaHeader, llamaEOT, "Cutting Knowledge Date: December 2023", "tools_in_user_message", "strftime_now"):
-		return llama32.name, nil
-	case has(llamaHeader, llamaEOT, "Cutting Knowledge Date: December 2023", "tools_in_user_message"):
-		return llama31.name, nil
-	case has(llamaHeader, llamaEOT, "trim", "bos_token") && !has("tool") && !has("Cutting Knowledge"):
-		return llama3.name, nil
-	}
-	return "", fmt.Errorf("the chat template is of no known format; there are %s", strings.Join(Families(), ", "))
+	return nil, fmt.Errorf("%w: %q; there are %s", ErrNoFormat, name, strings.Join(Families(), ", "))
 }
 
 const (

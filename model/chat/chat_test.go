@@ -165,22 +165,76 @@ func checkRow(t *testing.T, i int, g goldenFile, tok chat.Tokenizer, ids bool) {
 	}
 }
 
-func TestDetect(t *testing.T) {
+// TestGoldenIDsOfTemplates: the template's own renderer gives transformers' ids too.
+func TestGoldenIDsOfTemplates(t *testing.T) {
 	var templates map[string]string
 	goldenfile.Load(t, "templates.json", &templates)
-	for want, text := range templates {
-		if got, err := chat.Detect(text, ""); got != want || err != nil {
-			t.Errorf("Detect = %q, %v; want %q", got, err, want)
+	var g, llama goldenFile
+	goldenfile.Load(t, "golden.json", &g)
+	goldenfile.Load(t, "llama3.json", &llama)
+	compared := map[string]int{}
+	for _, file := range []goldenFile{g, llama} {
+		renderers := map[string]chat.Renderer{}
+		for i, row := range file.Rows {
+			r := renderers[row.Family]
+			if r == nil {
+				var err error
+				if r, err = chat.FromTemplate(templates[row.Family], goldenTokenizer(t, row.Family)); err != nil {
+					t.Fatal(err)
+				}
+				renderers[row.Family] = r
+			}
+			var msgs []traj.Message
+			for _, m := range row.Messages {
+				msgs = append(msgs, m.message())
+			}
+			o := chat.Options{AddGenerationPrompt: row.Gen, EnableThinking: row.Think}
+			if row.Family == "llama3.2" {
+				o.Date = "02 Nov 2026"
+			}
+			if row.Tools {
+				o.RawTools = file.Tools
+			}
+			text, ids, err := r.Render(msgs, nil, o)
+			if err != nil || text != row.Text {
+				t.Errorf("row %d (%s): %v\n got %q\nwant %q", i, row.Family, err, text, row.Text)
+			}
+			if _, stands := goldenTokenizer(t, row.Family).(chattest.Tokenizer); !stands && row.IDs != nil {
+				if compared[row.Family]++; !slices.Equal(ids, row.IDs) {
+					t.Errorf("row %d (%s): ids\n got %v\nwant %v", i, row.Family, ids, row.IDs)
+				}
+			}
 		}
 	}
-	for _, tt := range []struct{ template, arch, want string }{
-		{"", "qwen2", "qwen2.5"}, {"", "qwen3", "qwen3"}, {"", "llama", ""}, {"{{ something else }}", "llama", ""},
-		{"{% for m in messages %}{{'<|im_start|>' + m['role'] + '\n' + m['content'] + '<|im_end|>' + '\n'}}{% endfor %}", "llama", "chatml"},
-	} {
-		if got, err := chat.Detect(tt.template, tt.arch); got != tt.want || (err == nil) != (tt.want != "") {
-			t.Errorf("Detect(%q, %q) = %q, %v", tt.template, tt.arch, got, err)
-		}
+	t.Logf("rows whose ids were compared: %v", compared)
+}
+
+const llamaBegins = "<|begin_of_text|>"
+
+var goldenTokenizers = map[string]chat.Tokenizer{}
+
+// goldenTokenizer is a family's tokenizer where it is here, else the one of bytes.
+func goldenTokenizer(t *testing.T, family string) chat.Tokenizer {
+	t.Helper()
+	name := family
+	if strings.HasPrefix(family, "llama3") {
+		name = "llama3"
 	}
+	if tok, ok := goldenTokenizers[name]; ok {
+		return tok
+	}
+	path := filepath.Join(os.Getenv("AGENTCLI_TOKENIZERS"), name)
+	if family == "smollm2" {
+		path = testmodel.Path(t)
+	} else if os.Getenv("AGENTCLI_TOKENIZERS") == "" {
+		return chattest.Tokenizer{Begins: llamaBegins}
+	}
+	tok, err := tokenizer.Open(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	goldenTokenizers[name] = tok
+	return tok
 }
 
 func TestSmolLM2Tools(t *testing.T) {

@@ -96,7 +96,9 @@ func (e *Exact) Prompt(req *traj.Request) ([]int32, error) {
 			}
 			return append(slices.Clone(open), e.Tokenizer.EncodeOrdinary(req.Inserted)...), nil
 		default:
-			if ids, ok := e.Renderer.Bridge(prefix, msgs[known:], opt); ok {
+			more := opt
+			more.Before, more.Tools = msgs[:known], tools
+			if ids, ok := e.Renderer.Bridge(prefix, msgs[known:], more); ok {
 				return ids, nil
 			}
 		}
@@ -107,10 +109,15 @@ func (e *Exact) Prompt(req *traj.Request) ([]int32, error) {
 
 // form is how calls are written in a conversation; nil: as the renderer does.
 func (e *Exact) form(req *traj.Request) traj.Form {
-	if req.Form == nil && e.Parser != nil {
+	switch {
+	case req.Form != nil:
+		return req.Form
+	case e.Parser != nil:
 		return e.Parser.For(req.Tools)
+	case Describe(e.Renderer).ToolsInText != "":
+		return (&Parser{format: hermesText}).For(req.Tools)
 	}
-	return req.Form
+	return nil
 }
 
 func (e *Exact) show(req *traj.Request) func([]traj.Message, []traj.ToolSpec) []traj.Message {
@@ -152,6 +159,9 @@ func (e *Exact) read(c *traj.Completion, req *traj.Request) (traj.Message, []tra
 		words, raw = c.Text, c.Text+c.StopString
 	}
 	if form := e.form(req); form != nil {
+		if t, ok := e.Renderer.(*templated); ok {
+			words = t.opened(words)
+		}
 		m, bad := form.Parse(words)
 		return m, bad, raw
 	}

@@ -157,7 +157,7 @@ func TestFormatsOfSpecialTokensSaySo(t *testing.T) {
 			got = append(got, name)
 		}
 	}
-	if diff := cmp.Diff([]string{"deepseek-r1", "deepseek-v3", "mistral", "kimi", "gpt-oss"}, got); diff != "" {
+	if diff := cmp.Diff([]string{"deepseek-r1", "deepseek-v3", "mistral", "kimi", "gpt-oss", "gemma4", "lfm2", "granite"}, got); diff != "" {
 		t.Error(diff)
 	}
 }

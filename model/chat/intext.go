@@ -14,19 +14,26 @@ import (
 // takes no tools shows the model what its own template would, and ParseReply
 // reads the calls of its replies.
 func InText(msgs []traj.Message, tools []traj.ToolSpec) []traj.Message {
-	return inText(msgs, tools, prompted{
-		intro: func(tools []traj.ToolSpec) string {
-			var b strings.Builder
-			b.WriteString(qwenTools)
-			for _, t := range tools {
-				b.WriteString("\n" + specText(t))
-			}
-			return b.String() + qwenToolsEnd
-		},
-		call:   callText,
-		result: func(s string) string { return "<tool_response>\n" + s + "\n</tool_response>" },
-	})
+	return inText(msgs, tools, hermesWords)
 }
+
+// hermesWords are those of Qwen's templates.
+var hermesWords = prompted{
+	intro: func(tools []traj.ToolSpec) string {
+		var b strings.Builder
+		b.WriteString(qwenTools)
+		for _, t := range tools {
+			b.WriteString("\n" + specText(t))
+		}
+		return b.String() + qwenToolsEnd
+	},
+	call:   callText,
+	result: func(s string) string { return "<tool_response>\n" + s + "\n</tool_response>" },
+}
+
+// hermesText is hermes for a model whose chat template ignores tools: they are
+// written into the messages.
+var hermesText = format{name: "hermes-text", find: findHermes, read: readHermes, prompted: &hermesWords}
 
 // inText writes a conversation in the words of p. Where no tools are offered (any
 // more), the calls and results so far are text all the same.

@@ -31,12 +31,14 @@ type format struct {
 	finish func(r *reading)
 
 	prompted *prompted // of a form that no template knows
+	written  *written  // of a form that a template may expect in a reply's content
 	think    [2]string // the tags around thinking; zero: <think> and </think>
 	special  bool      // made of special tokens
 	paired   bool      // the prompt never opens the thinking: a closing tag alone is text
 }
 
-var formats = []format{hermes, qwen3Coder, deepseekR1, deepseekV3, llama3JSON, llama3Python, mistral, glm, kimi, gptOSS, react, search}
+var formats = []format{hermes, qwen3Coder, deepseekR1, deepseekV3, llama3JSON, llama3Python, mistral, glm, kimi, gptOSS,
+	gemma4, lfm2, granite, olmo3, hermesText, react, search}
 
 // aliases are other names of the formats, most of them those of vLLM's
 // --tool-call-parser.
@@ -45,6 +47,7 @@ var aliases = map[string]string{
 	"deepseek": "deepseek-v3", "deepseek-v31": "deepseek-v3", "deepseek-v3.1": "deepseek-v3",
 	"llama3": "llama3-json", "llama3.1": "llama3-json", "llama3.2": "llama3-json", "llama4-json": "llama3-json", "pythonic": "llama3-python",
 	"glm45": "glm", "glm47": "glm", "glm4.5": "glm", "kimi-k2": "kimi", "openai": "gpt-oss", "harmony": "gpt-oss", "search-r1": "search",
+	"phi4-mini-json": "granite", "phi4": "granite", "granite-20b-fc": "granite", "gemma-4": "gemma4",
 }
 
 // Parsers lists the names of the formats that ParserFor takes, auto first and

@@ -6,10 +6,11 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"math"
 	"math/big"
 	"strconv"
 	"strings"
+
+	"agentcli/model/jinja"
 )
 
 // maxNesting is about where Python gives up too.
@@ -115,36 +116,7 @@ func pyObject(d *json.Decoder, w *strings.Builder, depth int) error {
 	return nil
 }
 
-func pyString(s string) string {
-	var b strings.Builder
-	b.WriteByte('"')
-	for _, r := range s {
-		switch r {
-		case '"':
-			b.WriteString(`\"`)
-		case '\\':
-			b.WriteString(`\\`)
-		case '\n':
-			b.WriteString(`\n`)
-		case '\r':
-			b.WriteString(`\r`)
-		case '\t':
-			b.WriteString(`\t`)
-		case '\b':
-			b.WriteString(`\b`)
-		case '\f':
-			b.WriteString(`\f`)
-		default:
-			if r < ' ' {
-				fmt.Fprintf(&b, `\u%04x`, r)
-			} else {
-				b.WriteRune(r)
-			}
-		}
-	}
-	b.WriteByte('"')
-	return b.String()
-}
+func pyString(s string) string { return jinja.JSONString(s, false) }
 
 // pyNumber prints a JSON number as Python would after reading it.
 func pyNumber(s string) string {
@@ -154,20 +126,6 @@ func pyNumber(s string) string {
 		}
 		return s
 	}
-	f, _ := strconv.ParseFloat(s, 64)
-	switch {
-	case math.IsInf(f, 1):
-		return "Infinity"
-	case math.IsInf(f, -1):
-		return "-Infinity"
-	}
-	// repr: the shortest digits, an exponent below 1e-4 and from 1e16 on.
-	if a := math.Abs(f); a != 0 && (a < 1e-4 || a >= 1e16) {
-		return strconv.FormatFloat(f, 'e', -1, 64)
-	}
-	out := strconv.FormatFloat(f, 'f', -1, 64)
-	if !strings.Contains(out, ".") {
-		out += ".0"
-	}
-	return out
+	f, _ := strconv.ParseFloat(s, 64) // beyond the largest it is infinite, as in Python
+	return jinja.JSONFloat(f)
 }

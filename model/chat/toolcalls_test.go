@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"path/filepath"
 	"reflect"
+	"slices"
 	"strings"
 	"testing"
 
@@ -76,6 +77,9 @@ func checkReply(t interface{ Errorf(string, ...any) }, what string, m traj.Messa
 	}
 }
 
+// readInTemplates are held by TestNewFormats and by what probing reads back.
+var readInTemplates = []string{"gemma4", "lfm2", "granite", "olmo3", "hermes-text"}
+
 // What the vendors' templates write is read back as it was.
 func TestGoldenReplies(t *testing.T) {
 	g, tools := replies(t)
@@ -86,7 +90,7 @@ func TestGoldenReplies(t *testing.T) {
 		n[row.Family]++
 	}
 	for _, name := range chat.Parsers() {
-		if name != "auto" && name != "none" && n[name] < 2 {
+		if name != "auto" && name != "none" && !slices.Contains(readInTemplates, name) && n[name] < 2 {
 			t.Errorf("%d rows of %s", n[name], name)
 		}
 	}

@@ -63,12 +63,28 @@ const (
 	Q5_K TensorType = 13
 	Q6_K TensorType = 14
 	Q8_K TensorType = 15
-	I8   TensorType = 24
-	I16  TensorType = 25
-	I32  TensorType = 26
-	I64  TensorType = 27
-	F64  TensorType = 28
-	BF16 TensorType = 30
+
+	IQ2_XXS TensorType = 16
+	IQ2_XS  TensorType = 17
+	IQ3_XXS TensorType = 18
+	IQ1_S   TensorType = 19
+	IQ4_NL  TensorType = 20
+	IQ3_S   TensorType = 21
+	IQ2_S   TensorType = 22
+	IQ4_XS  TensorType = 23
+
+	I8    TensorType = 24
+	I16   TensorType = 25
+	I32   TensorType = 26
+	I64   TensorType = 27
+	F64   TensorType = 28
+	IQ1_M TensorType = 29
+	BF16  TensorType = 30
+	TQ1_0 TensorType = 34
+	TQ2_0 TensorType = 35
+	MXFP4 TensorType = 39
+	NVFP4 TensorType = 40
+	Q1_0  TensorType = 41
 )
 
 type layout struct {
@@ -83,6 +99,10 @@ var layouts = map[TensorType]layout{
 	Q4_0: {"Q4_0", 32, 18}, Q4_1: {"Q4_1", 32, 20}, Q5_0: {"Q5_0", 32, 22}, Q5_1: {"Q5_1", 32, 24},
 	Q8_0: {"Q8_0", 32, 34}, Q2_K: {"Q2_K", 256, 84}, Q3_K: {"Q3_K", 256, 110}, Q4_K: {"Q4_K", 256, 144},
 	Q5_K: {"Q5_K", 256, 176}, Q6_K: {"Q6_K", 256, 210}, Q8_K: {"Q8_K", 256, 292},
+	IQ2_XXS: {"IQ2_XXS", 256, 66}, IQ2_XS: {"IQ2_XS", 256, 74}, IQ2_S: {"IQ2_S", 256, 82}, IQ3_XXS: {"IQ3_XXS", 256, 98},
+	IQ3_S: {"IQ3_S", 256, 110}, IQ1_S: {"IQ1_S", 256, 50}, IQ1_M: {"IQ1_M", 256, 56}, IQ4_NL: {"IQ4_NL", 32, 18},
+	IQ4_XS: {"IQ4_XS", 256, 136}, TQ1_0: {"TQ1_0", 256, 54}, TQ2_0: {"TQ2_0", 256, 66}, MXFP4: {"MXFP4", 32, 17},
+	NVFP4: {"NVFP4", 64, 36}, Q1_0: {"Q1_0", 128, 18},
 }
 
 // String is ggml's name of the type.

@@ -203,3 +203,37 @@ func FuzzParse(f *testing.F) {
 		}
 	})
 }
+
+// A tensor of any type that is cut off, or whose rows do not divide into blocks,
+// is named.
+func TestEveryTypeIsChecked(t *testing.T) {
+	for kind, l := range layouts {
+		file := func(values uint64, data int) []byte {
+			b := header(1, 0).put("w", uint32(1), values, uint32(kind), uint64(0))
+			for b.Len()%32 != 0 {
+				b.WriteByte(0)
+			}
+			b.Write(make([]byte, data))
+			return b.Bytes()
+		}
+		f, err := Parse("f.gguf", file(uint64(2*l.block), int(2*l.size)))
+		if err != nil {
+			t.Errorf("%s: %v", kind, err)
+			continue
+		}
+		if w, _ := f.Lookup("w"); w.Size != uint64(2*l.size) {
+			t.Errorf("%s: %d bytes for two blocks of %d", kind, w.Size, l.size)
+		}
+		_, err = Parse("f.gguf", file(uint64(2*l.block), int(2*l.size)-1))
+		if want := (malformed.Error{Path: "f.gguf", Field: "tensor w", Kind: malformed.Truncated}); malformed.Facts(err) != want {
+			t.Errorf("%s cut off: %v", kind, err)
+		}
+		if l.block == 1 {
+			continue
+		}
+		_, err = Parse("f.gguf", file(uint64(l.block)+1, int(2*l.size)))
+		if want := (malformed.Error{Path: "f.gguf", Field: "tensor w", Kind: malformed.Mismatch}); malformed.Facts(err) != want {
+			t.Errorf("%s with a part of a block: %v", kind, err)
+		}
+	}
+}

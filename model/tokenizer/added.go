@@ -107,11 +107,6 @@ func (m *matcher) split(s string, skip func(int32) bool, emit func(piece string,
 	}
 }
 
-func isWord(r rune) bool {
-	return r == '_' || unicode.IsLetter(r) || unicode.IsMark(r) || unicode.Is(unicode.Nd, r) || unicode.Is(unicode.Pc, r) ||
-		unicode.Is(unicode.Nl, r) || unicode.Is(unicode.Join_Control, r) || unicode.Is(unicode.Other_Alphabetic, r)
-}
-
 func wordBefore(s string) bool {
 	r, n := utf8.DecodeLastRuneInString(s)
 	return n > 0 && isWord(r)

@@ -1,10 +1,11 @@
 package tokenizer
 
 import (
-	"container/heap"
 	"encoding/json"
+	"fmt"
 	"strings"
 	"sync"
+	"unicode/utf8"
 
 	"agentcli/internal/malformed"
 )
@@ -14,41 +15,73 @@ import (
 const (
 	cacheWords   = 1 << 16
 	cacheWordLen = 48
-	shortWord    = 96 // symbols below which scanning for the best pair beats a heap
 )
 
-type merge struct{ rank, id int32 }
-
-// bpe merges the symbols of one pre-token by rank.
-type bpe struct {
-	bytes        [256]int32 // id of each byte's letter; -1: not in the vocabulary
-	pairs        map[uint64]merge
-	words        map[string]int32 // whole words by their bytes, for ignoreMerges
-	ignoreMerges bool
-	unk          int32 // -1: bytes without a letter vanish
-	fuseUnk      bool
-
-	mu    sync.RWMutex
-	cache map[string][]int32
+type wordCache struct {
+	mu  sync.RWMutex
+	ids map[string][]int32
 }
 
-// newBPE looks up the merges' tokens. With ignoreMerges a word that is in the
-// vocabulary is one token, whatever the merges say.
-func newBPE(v *vocabulary, merges [][2]string, ignoreMerges bool) (*bpe, error) {
-	m := &bpe{ignoreMerges: ignoreMerges, unk: -1, pairs: make(map[uint64]merge, len(merges))}
+func (c *wordCache) get(s string) ([]int32, bool) {
+	c.mu.RLock()
+	ids, ok := c.ids[s]
+	c.mu.RUnlock()
+	return ids, ok
+}
+
+func (c *wordCache) put(s string, ids []int32) {
+	ids = append([]int32(nil), ids...)
+	c.mu.Lock()
+	if c.ids == nil || len(c.ids) >= cacheWords {
+		c.ids = make(map[string][]int32, 1024)
+	}
+	// s may be a slice of a whole document, which the cache must not hold.
+	c.ids[strings.Clone(s)] = ids
+	c.mu.Unlock()
+}
+
+// bpe merges the symbols of one pre-token by rank. The symbols are bytes where
+// the pre-tokenizer is byte-level, else characters.
+type bpe struct {
+	bpeRules
+	byteLevel bool
+	bytes     [256]int32 // ids of the bytes' letters, or of <0x00> to <0xFF>; -1: not in the vocabulary
+	chars     *charIDs   // where the symbols are characters
+	pairs     *pairTable
+	words     map[string]int32 // whole words, for ignoreMerges
+	cache     wordCache
+}
+
+// bpeRules are the fields of tokenizer.json.
+type bpeRules struct {
+	ignoreMerges   bool // a word that is in the vocabulary is one token, whatever the merges say
+	unk            int32
+	fuseUnk        bool
+	byteFallback   bool // characters without a token are spelled as <0x00> to <0xFF>
+	prefix, suffix string
+}
+
+// newBPE looks up the merges' tokens. byteLevel says that the pre-tokenizer ends
+// with the ByteLevel step; words are then given as they are, not in its letters.
+func newBPE(v *vocabulary, merges [][2]string, rules bpeRules, byteLevel bool) (*bpe, error) {
+	m := &bpe{bpeRules: rules, byteLevel: byteLevel, pairs: newPairTable(len(merges))}
 	for b := range 256 {
-		id, ok := v.ids[string(byteRune[b])]
-		if !ok {
-			id = -1
+		name := string(byteRune[b])
+		if !byteLevel {
+			name = fmt.Sprintf("<0x%02X>", b)
 		}
-		m.bytes[b] = id
+		m.bytes[b] = -1
+		if id, ok := v.ids[name]; ok {
+			m.bytes[b] = id
+		}
 	}
 	for i, pair := range merges {
+		whole := pair[0] + strings.TrimPrefix(pair[1], rules.prefix)
 		a, okA := v.ids[pair[0]]
 		b, okB := v.ids[pair[1]]
-		ab, okC := v.ids[pair[0]+pair[1]]
+		ab, okC := v.ids[whole]
 		if !okA || !okB || !okC {
-			missing := pair[0] + pair[1]
+			missing := whole
 			if !okA {
 				missing = pair[0]
 			} else if !okB {
@@ -57,21 +90,55 @@ func newBPE(v *vocabulary, merges [][2]string, ignoreMerges bool) (*bpe, error) 
 			return nil, malformed.Errorf(malformed.Missing,
 				"merge %d (%q %q) needs %q, which is not in the vocabulary", i, pair[0], pair[1], missing)
 		}
-		m.pairs[pairKey(a, b)] = merge{int32(i), ab}
+		m.pairs.put(a, b, merge{int32(i), ab})
 	}
-	if ignoreMerges {
+	if rules.ignoreMerges {
 		m.words = make(map[string]int32, len(v.ids))
-		for _, id := range v.ids {
-			if !v.special[id] {
-				m.words[string(v.raw[id])] = id
+		for s, id := range v.ids {
+			if v.special[id] {
+				continue
 			}
+			if byteLevel {
+				b, ok := lettersToBytes(s)
+				if !ok {
+					continue // no text is spelled so
+				}
+				s = string(b)
+			}
+			m.words[s] = id
 		}
+	}
+	if !byteLevel {
+		m.chars = newCharIDs(v, merges, rules)
 	}
 	return m, nil
 }
 
+// ordinary is the model for text in which nothing may become a special token:
+// without the merges that make one.
+func (m *bpe) ordinary(v *vocabulary) model {
+	same := true
+	for i, k := range m.pairs.keys {
+		same = same && (k == 0 || !v.special[m.pairs.vals[i].id])
+	}
+	if same {
+		return m
+	}
+	c := &bpe{bpeRules: m.bpeRules, byteLevel: m.byteLevel, bytes: m.bytes, chars: m.chars, words: m.words,
+		pairs: newPairTable(len(m.pairs.keys) / 2)}
+	for i, k := range m.pairs.keys {
+		if k != 0 && !v.special[m.pairs.vals[i].id] {
+			c.pairs.put(int32((k-1)>>32), int32(k-1), m.pairs.vals[i])
+		}
+	}
+	return c
+}
+
 // parseMerges reads merges as tokenizer.json has them.
 func parseMerges(raw json.RawMessage) ([][2]string, error) {
+	if isNull(raw) {
+		return nil, nil
+	}
 	var lines []string
 	if err := json.Unmarshal(raw, &lines); err == nil {
 		return splitMerges(lines)
@@ -106,29 +173,29 @@ func splitMerges(lines []string) ([][2]string, error) {
 	return out, nil
 }
 
-func pairKey(a, b int32) uint64 { return uint64(uint32(a))<<32 | uint64(uint32(b)) }
-
 func (m *bpe) encode(out []int32, s string) []int32 {
-	if len(s) <= cacheWordLen {
-		m.mu.RLock()
-		ids, ok := m.cache[s]
-		m.mu.RUnlock()
-		if ok {
-			return append(out, ids...)
+	if m.chars != nil && m.chars.cut {
+		for s != "" {
+			n := metaspaceWord(s)
+			out = m.word(out, s[:n])
+			s = s[n:]
 		}
+		return out
+	}
+	return m.word(out, s)
+}
+
+// word encodes one word, from the cache where it can.
+func (m *bpe) word(out []int32, s string) []int32 {
+	if len(s) > cacheWordLen {
+		return m.merge(out, s)
+	}
+	if ids, ok := m.cache.get(s); ok {
+		return append(out, ids...)
 	}
 	n := len(out)
 	out = m.merge(out, s)
-	if len(s) <= cacheWordLen {
-		ids := append([]int32(nil), out[n:]...)
-		m.mu.Lock()
-		if m.cache == nil || len(m.cache) >= cacheWords {
-			m.cache = make(map[string][]int32, 1024)
-		}
-		// s may be a slice of a whole document, which the cache must not hold.
-		m.cache[string([]byte(s))] = ids
-		m.mu.Unlock()
-	}
+	m.cache.put(s, out[n:])
 	return out
 }
 
@@ -138,6 +205,16 @@ func (m *bpe) merge(out []int32, s string) []int32 {
 			return append(out, id)
 		}
 	}
+	n := len(out)
+	if m.byteLevel {
+		out = m.byteSymbols(out, s)
+	} else {
+		out = m.charSymbols(out, s)
+	}
+	return out[:n+m.pairs.mergeAll(out[n:])]
+}
+
+func (m *bpe) byteSymbols(out []int32, s string) []int32 {
 	n := len(out)
 	for i := 0; i < len(s); i++ {
 		id := m.bytes[s[i]]
@@ -149,115 +226,136 @@ func (m *bpe) merge(out []int32, s string) []int32 {
 		}
 		out = append(out, id)
 	}
-	if word := out[n:]; len(word) <= shortWord {
-		return out[:n+m.mergeShort(word)]
-	} else {
-		return out[:n+m.mergeLong(word)]
-	}
+	return out
 }
 
-// mergeShort merges in place and returns the new length.
-func (m *bpe) mergeShort(w []int32) int {
-	var ranks [shortWord]merge
-	look := func(i int) merge {
-		if i+1 < len(w) {
-			if p, ok := m.pairs[pairKey(w[i], w[i+1])]; ok {
-				return p
-			}
-		}
-		return merge{rank: -1}
-	}
-	for i := range w {
-		ranks[i] = look(i)
-	}
-	for {
-		best := -1
-		for i := 0; i+1 < len(w); i++ {
-			if r := ranks[i].rank; r >= 0 && (best < 0 || r < ranks[best].rank) {
-				best = i
-			}
-		}
-		if best < 0 {
-			return len(w)
-		}
-		w[best] = ranks[best].id
-		copy(w[best+1:], w[best+2:])
-		copy(ranks[best+1:], ranks[best+2:len(w)])
-		w = w[:len(w)-1]
-		ranks[best] = look(best)
-		if best > 0 {
-			ranks[best-1] = look(best - 1)
-		}
-	}
-}
-
-type candidate struct{ rank, pos, left, right, id int32 }
-
-type candidates []candidate
-
-func (c candidates) Len() int { return len(c) }
-func (c candidates) Less(i, j int) bool {
-	return c[i].rank < c[j].rank || c[i].rank == c[j].rank && c[i].pos < c[j].pos
-}
-func (c candidates) Swap(i, j int) { c[i], c[j] = c[j], c[i] }
-func (c *candidates) Push(x any)   { *c = append(*c, x.(candidate)) }
-func (c *candidates) Pop() any {
-	old := *c
-	x := old[len(old)-1]
-	*c = old[:len(old)-1]
-	return x
-}
-
-// mergeLong does the same with a heap over a linked list: n log n for a line of
-// 100 kB without a space.
-func (m *bpe) mergeLong(w []int32) int {
-	next, prev := make([]int32, len(w)), make([]int32, len(w))
-	for i := range w {
-		next[i], prev[i] = int32(i+1), int32(i-1)
-	}
-	next[len(w)-1] = -1
-	var h candidates
-	at := func(i int32) (candidate, bool) {
-		if i < 0 || next[i] < 0 {
-			return candidate{}, false
-		}
-		p, ok := m.pairs[pairKey(w[i], w[next[i]])]
-		return candidate{p.rank, i, w[i], w[next[i]], p.id}, ok
-	}
-	for i := range w {
-		if c, ok := at(int32(i)); ok {
-			h = append(h, c)
-		}
-	}
-	heap.Init(&h)
-	for len(h) > 0 {
-		c := heap.Pop(&h).(candidate)
-		n := int32(-1)
-		if w[c.pos] == c.left {
-			n = next[c.pos]
-		}
-		if n < 0 || w[n] != c.right {
-			continue // one of the two was merged meanwhile
-		}
-		w[c.pos] = c.id
-		w[n] = -1
-		next[c.pos] = next[n]
-		if next[n] >= 0 {
-			prev[next[n]] = c.pos
-		}
-		if d, ok := at(prev[c.pos]); ok {
-			heap.Push(&h, d)
-		}
-		if d, ok := at(c.pos); ok {
-			heap.Push(&h, d)
-		}
-	}
-	n := 0
-	for _, id := range w {
+// charSymbols follows the tokenizers library's merge_word: an unknown character
+// waits until the next known one, and bytes of another character go before it.
+func (m *bpe) charSymbols(out []int32, s string) []int32 {
+	waiting := false
+	for i, r := range s {
+		end := i + utf8.RuneLen(r)
+		id := m.chars.id(r, s[i:end], i > 0, end == len(s), m)
 		if id >= 0 {
-			w[n] = id
-			n++
+			if waiting {
+				out = append(out, m.unk)
+				waiting = false
+			}
+			out = append(out, id)
+			continue
+		}
+		if m.byteFallback {
+			if more, ok := m.fallback(out, s[i:end], i > 0, end == len(s)); ok {
+				out = more
+				continue
+			}
+		}
+		if m.unk < 0 {
+			continue
+		}
+		if waiting && !m.fuseUnk {
+			out = append(out, m.unk)
+		}
+		waiting = true
+	}
+	if waiting {
+		out = append(out, m.unk)
+	}
+	return out
+}
+
+// fallback spells a character as bytes, if all of them have tokens.
+func (m *bpe) fallback(out []int32, s string, inner, last bool) ([]int32, bool) {
+	if inner {
+		s = m.prefix + s
+	}
+	if last {
+		s += m.suffix
+	}
+	for i := 0; i < len(s); i++ {
+		if m.bytes[s[i]] < 0 {
+			return out, false
 		}
 	}
-	return n
+	for i := 0; i < len(s); i++ {
+		out = append(out, m.bytes[s[i]])
+	}
+	return out, true
+}
+
+// charIDs finds the ids of single characters.
+type charIDs struct {
+	low   []int32 // of the characters below 1<<16; -1: none
+	high  map[rune]int32
+	vocab map[string]int32 // where prefix or suffix are put to characters
+	affix bool
+	cut   bool // a text may be cut before each run of ▁: no merge goes across
+
+}
+
+const metaspace = '▁' // U+2581, by which SentencePiece writes a space
+
+func newCharIDs(v *vocabulary, merges [][2]string, rules bpeRules) *charIDs {
+	c := &charIDs{low: make([]int32, 1<<16), high: map[rune]int32{}, affix: rules.prefix != "" || rules.suffix != ""}
+	if c.affix {
+		c.vocab = v.ids
+		return c
+	}
+	for i := range c.low {
+		c.low[i] = -1
+	}
+	for s, id := range v.ids {
+		r, n := utf8.DecodeRuneInString(s)
+		if n != len(s) || r == utf8.RuneError && n < 3 {
+			continue
+		}
+		if r < 1<<16 {
+			c.low[r] = id
+		} else {
+			c.high[r] = id
+		}
+	}
+	c.cut = c.low[metaspace] >= 0 && !rules.ignoreMerges
+	for _, m := range merges {
+		if strings.HasPrefix(m[1], string(metaspace)) && !strings.HasSuffix(m[0], string(metaspace)) {
+			c.cut = false
+		}
+	}
+	return c
+}
+
+// id is the symbol of a character within a word; -1: it has none.
+func (c *charIDs) id(r rune, s string, inner, last bool, m *bpe) int32 {
+	if c.affix {
+		if inner {
+			s = m.prefix + s
+		}
+		if last {
+			s += m.suffix
+		}
+		if id, ok := c.vocab[s]; ok {
+			return id
+		}
+		return -1
+	}
+	if r < 1<<16 {
+		return c.low[r]
+	}
+	if id, ok := c.high[r]; ok {
+		return id
+	}
+	return -1
+}
+
+// metaspaceWord is the length of the word at the start of s: a run of ▁ and
+// what follows it up to the next.
+func metaspaceWord(s string) int {
+	i := 0
+	for strings.HasPrefix(s[i:], string(metaspace)) {
+		i += len(string(metaspace))
+	}
+	if j := strings.Index(s[i:], string(metaspace)); j >= 0 {
+		return i + j
+	}
+	return len(s)
 }

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	"agentcli/internal/goldenfile"
 	"agentcli/internal/malformed"
 	"agentcli/model/gguf"
 )
@@ -45,6 +46,8 @@ func ggufWith(kv map[string]any) []byte {
 			for _, s := range v {
 				put(s)
 			}
+		case []float32:
+			put(uint32(gguf.Array), uint32(gguf.Float32), uint64(len(v)), v)
 		case []int32:
 			put(uint32(gguf.Array), uint32(gguf.Int32), uint64(len(v)), v)
 		}
@@ -96,13 +99,76 @@ func TestSmallGGUF(t *testing.T) {
 	}
 }
 
+// spm.json: a vocabulary of the SentencePiece kind with scores, and the ids that
+// the tokenizers library gives with the merges that transformers derives.
+func TestSentencePieceGGUF(t *testing.T) {
+	var g struct {
+		Tokens []string  `json:"tokens"`
+		Scores []float32 `json:"scores"`
+		Types  []int32   `json:"types"`
+		Texts  []string  `json:"texts"`
+		Cases  []struct {
+			Arch, Model string
+			Merges      []string  // in the file, instead of scores
+			Prefix      bool      // a space is put in front
+			IDs         [][]int32 `json:"ids"`
+			Back        []string  `json:"back"`
+		} `json:"cases"`
+	}
+	goldenfile.Load(t, "spm.json", &g)
+	for _, c := range g.Cases {
+		t.Run(c.Arch+" "+c.Model, func(t *testing.T) {
+			kv := map[string]any{"general.architecture": c.Arch, "tokenizer.ggml.model": c.Model, "tokenizer.ggml.tokens": g.Tokens,
+				"tokenizer.ggml.token_type": g.Types, "tokenizer.ggml.bos_token_id": uint32(1), "tokenizer.ggml.add_space_prefix": c.Prefix}
+			if c.Merges != nil {
+				kv["tokenizer.ggml.merges"] = c.Merges
+			} else {
+				kv["tokenizer.ggml.scores"] = g.Scores
+			}
+			f, err := gguf.Parse("t.gguf", ggufWith(kv))
+			if err != nil {
+				t.Fatal(err)
+			}
+			tok, err := FromGGUF(f)
+			if err != nil {
+				t.Fatal(err)
+			}
+			dir := t.TempDir()
+			if err := tok.WriteHF(dir, ""); err != nil {
+				t.Fatal(err)
+			}
+			folder, err := Open(dir)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if folder.Hash() != tok.Hash() {
+				t.Error("the folder's hash differs")
+			}
+			for _, tok := range []*Tokenizer{tok, folder} {
+				for i, s := range g.Texts {
+					if got := tok.Encode(s, false); !slices.Equal(got, c.IDs[i]) {
+						t.Errorf("Encode(%+q)\n got %v %q\nwant %v %q", s, got, words(tok, got), c.IDs[i], words(tok, c.IDs[i]))
+					}
+					if got := tok.Decode(c.IDs[i], false); got != c.Back[i] {
+						t.Errorf("Decode(%v) = %+q, want %+q", c.IDs[i], got, c.Back[i])
+					}
+				}
+			}
+			if got := tok.Encode("a", true); (got[0] == 1) != (c.Model == "llama") {
+				t.Errorf("BOS: %v", got)
+			}
+		})
+	}
+}
+
 func TestHostileGGUF(t *testing.T) {
 	tests := []struct {
 		name, field, key string
 		kind             malformed.Kind
 		v                any
 	}{
-		{"model", "tokenizer.ggml.model", "tokenizer.ggml.model", malformed.Unsupported, "llama"},
+		{"model", "tokenizer.ggml.model", "tokenizer.ggml.model", malformed.Unsupported, "rwkv"},
+		{"no scores", "tokenizer.ggml.scores", "tokenizer.ggml.model", malformed.Mismatch, "llama"},
 		{"pre", "tokenizer.ggml.pre", "tokenizer.ggml.pre", malformed.Unsupported, "odd"},
 		{"no tokens", "tokenizer.ggml.tokens", "tokenizer.ggml.tokens", malformed.Range, []string{}},
 		{"types", "tokenizer.ggml.token_type", "tokenizer.ggml.token_type", malformed.Mismatch, []int32{1}},
@@ -114,6 +180,9 @@ func TestHostileGGUF(t *testing.T) {
 	for _, tt := range tests {
 		kv := smallGGUF("gpt-2")
 		kv[tt.key] = tt.v
+		if tt.name == "no scores" {
+			delete(kv, "tokenizer.ggml.merges")
+		}
 		f, err := gguf.Parse("t.gguf", ggufWith(kv))
 		if err != nil {
 			t.Fatal(err)
@@ -127,6 +196,11 @@ func TestHostileGGUF(t *testing.T) {
 
 func FuzzGGUFTokenizer(f *testing.F) {
 	f.Add(ggufWith(smallGGUF("smollm")))
+	spm := smallGGUF("")
+	spm["tokenizer.ggml.model"] = "llama"
+	spm["tokenizer.ggml.scores"] = make([]float32, 262)
+	delete(spm, "tokenizer.ggml.merges")
+	f.Add(ggufWith(spm))
 	f.Fuzz(func(t *testing.T, b []byte) {
 		g, err := gguf.Parse("f", b)
 		if err != nil {

@@ -17,45 +17,73 @@ type hfFile struct {
 	PreTokenizer  json.RawMessage `json:"pre_tokenizer"`
 	PostProcessor json.RawMessage `json:"post_processor"`
 	Decoder       json.RawMessage `json:"decoder"`
-	Model         struct {
-		Type                    string           `json:"type"`
-		UnkToken                *string          `json:"unk_token"`
-		ContinuingSubwordPrefix string           `json:"continuing_subword_prefix"`
-		EndOfWordSuffix         string           `json:"end_of_word_suffix"`
-		FuseUnk                 bool             `json:"fuse_unk"`
-		ByteFallback            bool             `json:"byte_fallback"`
-		IgnoreMerges            bool             `json:"ignore_merges"`
-		Vocab                   map[string]int64 `json:"vocab"`
-		Merges                  json.RawMessage  `json:"merges"`
-	} `json:"model"`
+	Model         hfModel         `json:"model"`
 }
 
-// step is any component of the file; only the fields of the known kinds.
+// step is any component of the file, with the fields of all kinds. A pointer is
+// a field whose absence differs from its zero.
 type step struct {
 	Type          string `json:"type"`
 	Pretokenizers []step `json:"pretokenizers"`
 	Normalizers   []step `json:"normalizers"`
 	Processors    []step `json:"processors"`
-	Pattern       struct {
-		Regex  *string `json:"Regex"`
-		String *string `json:"String"`
-	} `json:"pattern"`
-	Behavior         string `json:"behavior"`
-	Invert           bool   `json:"invert"`
+	Decoders      []step `json:"decoders"`
+
+	Pattern  pattern `json:"pattern"`
+	Behavior string  `json:"behavior"`
+	Invert   bool    `json:"invert"`
+	Content  string  `json:"content"`
+
 	IndividualDigits bool   `json:"individual_digits"`
-	AddPrefixSpace   bool   `json:"add_prefix_space"`
+	AddPrefixSpace   *bool  `json:"add_prefix_space"`
 	UseRegex         *bool  `json:"use_regex"`
-	Single           []struct {
-		SpecialToken *struct {
-			ID string `json:"id"`
-		} `json:"SpecialToken"`
-		Sequence *struct {
-			ID string `json:"id"`
-		} `json:"Sequence"`
-	} `json:"single"`
+	Replacement      string `json:"replacement"`
+	PrependScheme    string `json:"prepend_scheme"`
+	Split            *bool  `json:"split"`
+	Delimiter        string `json:"delimiter"`
+	Length           *int   `json:"length"`
+
+	StripLeft    bool   `json:"strip_left"`
+	StripRight   bool   `json:"strip_right"`
+	Prepend      string `json:"prepend"`
+	CleanText    bool   `json:"clean_text"`
+	ChineseChars bool   `json:"handle_chinese_chars"`
+	StripAccents *bool  `json:"strip_accents"`
+	Lowercase    bool   `json:"lowercase"`
+	CharsMap     string `json:"precompiled_charsmap"`
+
+	Prefix        *string `json:"prefix"`
+	Suffix        *string `json:"suffix"`
+	Cleanup       *bool   `json:"cleanup"`
+	PadToken      *string `json:"pad_token"`
+	WordDelimiter *string `json:"word_delimiter_token"`
+	Start         int     `json:"start"`
+	Stop          int     `json:"stop"`
+
+	Single        []templatePiece `json:"single"`
+	Pair          []templatePiece `json:"pair"`
 	SpecialTokens map[string]struct {
 		IDs []int64 `json:"ids"`
 	} `json:"special_tokens"`
+	Sep *tokenID `json:"sep"`
+	Cls *tokenID `json:"cls"`
+}
+
+type templatePiece struct {
+	SpecialToken *struct {
+		ID string `json:"id"`
+	} `json:"SpecialToken"`
+	Sequence *struct {
+		ID string `json:"id"`
+	} `json:"Sequence"`
+}
+
+// stripsAccents: a BertNormalizer that does not say does so where it lowers.
+func stripsAccents(s step) bool {
+	if s.StripAccents == nil {
+		return s.Lowercase
+	}
+	return *s.StripAccents
 }
 
 func openJSON(path string) (*Tokenizer, error) {
@@ -74,45 +102,27 @@ func parseJSON(path string, b []byte) (*Tokenizer, error) {
 	if err := json.Unmarshal(b, &f); err != nil {
 		return nil, jsonError(path, b, err)
 	}
-	if f.Model.Type != "BPE" && !(f.Model.Type == "" && len(f.Model.Merges) > 0) {
-		return nil, malformed.At(path, "model.type", malformed.Unsupported, "%q is not supported; only byte-level BPE is", f.Model.Type)
-	}
-	if f.Model.ByteFallback {
-		return nil, malformed.At(path, "model.byte_fallback", malformed.Unsupported,
-			"vocabularies with byte fallback (Llama 2, Gemma) are not supported; only byte-level BPE is")
-	}
-	if f.Model.ContinuingSubwordPrefix != "" || f.Model.EndOfWordSuffix != "" {
-		return nil, malformed.At(path, "model", malformed.Unsupported, "continuing_subword_prefix and end_of_word_suffix are not supported")
-	}
 	t := &Tokenizer{path: path, roles: noRoles}
-	var err error
-	if t.vocab, err = newVocabulary(path, f.Model.Vocab, f.AddedTokens); err != nil {
+	kind, err := f.Model.kind(path)
+	if err != nil {
 		return nil, err
-	}
-	if t.merges, err = parseMerges(f.Model.Merges); err != nil {
-		return nil, fail("model.merges", err)
-	}
-	if t.bpe, err = newBPE(&t.vocab, t.merges, f.Model.IgnoreMerges); err != nil {
-		return nil, fail("model.merges", err)
-	}
-	t.bpe.fuseUnk = f.Model.FuseUnk
-	if u := f.Model.UnkToken; u != nil {
-		id, ok := t.vocab.ids[*u]
-		if !ok {
-			return nil, malformed.At(path, "model.unk_token", malformed.Missing, "%q is not in the vocabulary", *u)
-		}
-		t.bpe.unk = id
 	}
 	if t.normal, err = parseNormalizer(f.Normalizer); err != nil {
 		return nil, fail("normalizer", err)
 	}
-	if t.pre, err = parsePreTokenizer(f.PreTokenizer); err != nil {
+	if t.pre, err = parsePreTokenizer(f.PreTokenizer, kind == "BPE" && f.Model.plainBPE()); err != nil {
 		return nil, fail("pre_tokenizer", err)
+	}
+	if err := f.Model.build(t, kind, f.AddedTokens); err != nil {
+		return nil, err
 	}
 	if t.post, err = parsePost(f.PostProcessor, len(t.vocab.tokens)); err != nil {
 		return nil, fail("post_processor", err)
 	}
-	t.rawAdded, t.nrmAdded = t.vocab.matchers(t.normal)
+	t.decoderJSON = f.Decoder
+	if err := t.ready(); err != nil {
+		return nil, fail("decoder", err)
+	}
 	return t, nil
 }
 

@@ -1,15 +1,18 @@
-// Package tokenizer turns text into ids and back: byte-level BPE as GPT-2,
-// Llama 3, Qwen and SmolLM use it, read from a tokenizer.json or from a GGUF
-// file. The truth it is held against is Hugging Face's tokenizers library on
-// the same tokenizer.json: equal ids, equal text.
+// Package tokenizer turns text into ids and back: BPE over bytes (GPT-2, Llama 3,
+// Qwen) and over characters with byte fallback (Llama 2, Gemma), Unigram,
+// WordPiece and WordLevel, read from a tokenizer.json or, the first two, from a
+// GGUF file. The truth it is held against is Hugging Face's tokenizers library
+// on the same tokenizer.json: equal ids, equal text.
 //
 // It is in layer 1: of this module it may import model/gguf only.
 package tokenizer
 
 import (
+	"bytes"
 	"crypto/sha256"
 	"encoding/binary"
 	"encoding/hex"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -30,18 +33,22 @@ type Tokenizer struct {
 	normal   normalizer
 	pre      preTokenizer
 	merges   [][2]string
-	bpe      *bpe
+	model    model
+	ordinary model // the same without special tokens
+	dec      *decoder
 	post     postProcessor
 	rawAdded *matcher // added tokens found before normalisation
 	nrmAdded *matcher // and after
 	roles    roles
 	template string
 
-	// For WriteHF: the folder that the tokenizer came from, or the fields of
+	// For WriteHF: the folder that the tokenizer came from, or (rewrite) the fields of
 	// tokenizer.json where the file was a GGUF.
 	fromFolder     string
-	preJSON        any
-	normalizerJSON any
+	rewrite        bool
+	preJSON        json.RawMessage
+	normalizerJSON json.RawMessage
+	decoderJSON    json.RawMessage
 
 	hashOnce sync.Once
 	hash     string
@@ -115,10 +122,10 @@ func (t *Tokenizer) Special(id int32) bool { return t.vocab.special[id] }
 // Bytes is what the id stands for: possibly a part of a UTF-8 character. It is
 // nil for an id that is not in the vocabulary. The slice must not be changed.
 func (t *Tokenizer) Bytes(id int32) []byte {
-	if id < 0 || int(id) >= len(t.vocab.raw) {
+	if id < 0 || int(id) >= len(t.dec.pieces) {
 		return nil
 	}
-	return t.vocab.raw[id]
+	return t.dec.pieces[id]
 }
 
 // BOS is the id of the beginning-of-text token, -1 if the file names none.
@@ -135,7 +142,15 @@ func (t *Tokenizer) ChatTemplate() string { return t.template }
 
 // Describe says in a few words what kind of tokenizer this is.
 func (t *Tokenizer) Describe() string {
-	return fmt.Sprintf("byte-level BPE, %s, %d tokens, %d merges", t.pre.name, len(t.vocab.tokens), len(t.merges))
+	words := []string{kindOf(t.model)}
+	if t.pre.label != "" {
+		words = append(words, t.pre.label)
+	}
+	words = append(words, fmt.Sprintf("%d tokens", len(t.vocab.tokens)))
+	if len(t.merges) > 0 {
+		words = append(words, fmt.Sprintf("%d merges", len(t.merges)))
+	}
+	return strings.Join(words, ", ")
 }
 
 // Hash identifies vocabulary, merges, added tokens and splitting rules: sha256
@@ -166,7 +181,12 @@ func (t *Tokenizer) Hash() string {
 			put(fmt.Sprint(a))
 		}
 		put(t.pre.name)
-		put(fmt.Sprint(t.bpe.ignoreMerges, t.normal, t.post.before, t.post.after))
+		ignoreMerges := false
+		if m, ok := t.model.(*bpe); ok {
+			ignoreMerges = m.ignoreMerges
+		}
+		put(fmt.Sprint(ignoreMerges, t.normal, t.post.before, t.post.after))
+		t.hashModel(put)
 		t.hash = hex.EncodeToString(h.Sum(nil))
 	})
 	return t.hash
@@ -201,8 +221,15 @@ func (t *Tokenizer) encode(out []int32, text string, ordinary bool) []int32 {
 	if out == nil {
 		out = make([]int32, 0, len(text)/3+4)
 	}
+	m := t.model
+	if ordinary {
+		m = t.ordinary
+	}
 	skip := func(id int32) bool { return ordinary && t.vocab.special[id] }
+	first := true
 	t.rawAdded.split(text, skip, func(piece string, id int32) {
+		start := first
+		first = false
 		if id >= 0 {
 			out = append(out, id)
 			return
@@ -210,47 +237,92 @@ func (t *Tokenizer) encode(out []int32, text string, ordinary bool) []int32 {
 		t.nrmAdded.split(t.normal.apply(piece), skip, func(piece string, id int32) {
 			if id >= 0 {
 				out = append(out, id)
-				return
+			} else {
+				out = t.pre.encode(m, out, piece, 0, start)
 			}
-			out = t.pieces(out, piece, 0)
+			start = false
 		})
 	})
 	return out
 }
 
-// pieces runs the pre-tokenizer's steps from number i on, then BPE.
-func (t *Tokenizer) pieces(out []int32, s string, i int) []int32 {
+// encode runs the steps from number i on, then the model. start says that s
+// begins the text.
+func (p *preTokenizer) encode(m model, out []int32, s string, i int, start bool) []int32 {
 	if s == "" {
 		return out
 	}
-	if i == len(t.pre.steps) {
-		return t.bpe.encode(out, s)
+	if i == len(p.steps) {
+		return m.encode(out, s)
 	}
-	sp := t.pre.steps[i]
-	if sp.prefix && s[0] != ' ' {
-		s = " " + s
+	sp := &p.steps[i]
+	if sp.before != nil {
+		s = sp.before(s, start)
 	}
-	if sp.split == nil {
-		return t.pieces(out, s, i+1)
+	if sp.cut == nil {
+		if sp.after != nil {
+			s = sp.after(s)
+		}
+		return p.encode(m, out, s, i+1, start)
 	}
-	if i+1 == len(t.pre.steps) {
-		sp.split(s, func(p string) { out = t.bpe.encode(out, p) })
+	if i+1 == len(p.steps) && sp.after == nil {
+		sp.cut(s, func(w string) {
+			if w != "" {
+				out = m.encode(out, w)
+			}
+		})
 		return out
 	}
-	sp.split(s, func(p string) { out = t.pieces(out, p, i+1) })
+	sp.cut(s, func(w string) {
+		// What was dropped in front moves the first piece away from the start.
+		start = start && strings.HasPrefix(s, w)
+		first := start
+		start = false
+		if sp.after != nil {
+			w = sp.after(w)
+		}
+		out = p.encode(m, out, w, i+1, first)
+	})
 	return out
 }
 
 // Decode turns ids into text. Bytes that are no UTF-8 become one U+FFFD for
-// each maximal part; ids outside the vocabulary are passed over, as Hugging
-// Face does.
+// each maximal part, those of byte fallback one for each byte; ids outside the
+// vocabulary are passed over, as Hugging Face does.
 func (t *Tokenizer) Decode(ids []int32, skipSpecial bool) string {
-	var b []byte
-	for _, id := range ids {
-		if skipSpecial && t.vocab.special[id] {
-			continue
-		}
-		b = append(b, t.Bytes(id)...)
+	return t.dec.decode(ids, func(id int32) bool { return skipSpecial && t.vocab.special[id] })
+}
+
+// ready sets what follows from the rest: the model for ordinary text, the
+// matchers of added tokens and the decoder.
+func (t *Tokenizer) ready() (err error) {
+	t.ordinary = t.model
+	if len(t.vocab.special) > 0 {
+		t.ordinary = t.model.ordinary(&t.vocab)
 	}
-	return lossy(b)
+	t.rawAdded, t.nrmAdded = t.vocab.matchers(t.normal)
+	t.dec, err = parseDecoder(t.decoderJSON, &t.vocab)
+	return err
+}
+
+// hashModel adds what only models other than byte-level BPE have: hashes of the
+// latter are kept as they were.
+func (t *Tokenizer) hashModel(put func(string)) {
+	switch m := t.model.(type) {
+	case *bpe:
+		if m.byteLevel {
+			return
+		}
+		put(fmt.Sprint(kindOf(t.model), m.unk, m.fuseUnk, m.prefix, m.suffix))
+	case *unigram:
+		put(fmt.Sprint(kindOf(t.model), m.unk, m.byteFallback, m.scores))
+	case *wordPiece:
+		put(fmt.Sprint(kindOf(t.model), m.unk, m.prefix, m.maxChars))
+	case *wordLevel:
+		put(fmt.Sprint(kindOf(t.model), m.unk))
+	}
+	var b bytes.Buffer
+	if json.Compact(&b, t.decoderJSON) == nil {
+		put(b.String())
+	}
 }

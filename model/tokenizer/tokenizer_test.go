@@ -185,7 +185,7 @@ func BenchmarkEncodeCold(b *testing.B) {
 	}
 	b.SetBytes(int64(len(text)))
 	for b.Loop() {
-		tok.bpe.cache = nil
+		tok.model.(*bpe).cache.ids = nil
 		tok.EncodeOrdinary(string(text))
 	}
 }

@@ -122,7 +122,16 @@ func TestHostileTokenizers(t *testing.T) {
 		{"no json", "", malformed.Syntax, []byte("{\n\"a\": 1,\nnope")},
 		{"deep", "", malformed.Syntax, []byte(strings.Repeat("[", 200000))},
 		{"list", "", malformed.Type, []byte("[]")},
-		{"unigram", "model.type", malformed.Unsupported, edit(func() { model()["type"] = "Unigram" })},
+		{"model", "model.type", malformed.Unsupported, edit(func() { model()["type"] = "Odd" })},
+		{"unigram", "model.vocab", malformed.Type, edit(func() { model()["type"] = "Unigram" })},
+		{"no scores", "model.vocab", malformed.Type, edit(func() { model()["type"] = "Unigram"; model()["vocab"] = []any{[]any{"a"}} })},
+		{"unknown of unigram", "model.unk_id", malformed.Range, edit(func() {
+			model()["type"] = "Unigram"
+			model()["vocab"] = []any{[]any{"a", -1.5}}
+			model()["unk_id"] = 1
+		})},
+		{"wordpiece", "model.unk_token", malformed.Missing, edit(func() { model()["type"] = "WordPiece"; model()["unk_token"] = "nope" })},
+		{"dropout", "model.dropout", malformed.Unsupported, edit(func() { model()["dropout"] = 0.1 })},
 		{"no vocab", "model.vocab", malformed.Missing,
 			edit(func() { model()["vocab"] = map[string]any{}; tree["added_tokens"] = nil; model()["merges"] = []any{} })},
 		{"huge id", "model.vocab", malformed.Range, edit(func() { model()["vocab"].(map[string]any)["a"] = 4000000000 })},
@@ -132,11 +141,16 @@ func TestHostileTokenizers(t *testing.T) {
 		{"odd merge", "model.merges", malformed.Syntax, edit(func() { model()["merges"] = []any{"abc"} })},
 		{"merge of three", "model.merges", malformed.Syntax, edit(func() { model()["merges"] = []any{[]string{"a", "b", "c"}} })},
 		{"merges of numbers", "model.merges", malformed.Type, edit(func() { model()["merges"] = 7 })},
-		{"byte fallback", "model.byte_fallback", malformed.Unsupported, edit(func() { model()["byte_fallback"] = true })},
 		{"unk", "model.unk_token", malformed.Missing, edit(func() { model()["unk_token"] = "nope" })},
-		{"metaspace", "pre_tokenizer", malformed.Unsupported, pre(map[string]any{"type": "Metaspace"})},
-		{"no pre", "pre_tokenizer", malformed.Missing, pre(nil)},
-		{"no byte level", "pre_tokenizer", malformed.Mismatch, pre(map[string]any{"type": "Digits"})},
+		{"odd pre", "pre_tokenizer", malformed.Unsupported, pre(map[string]any{"type": "Odd"})},
+		{"metaspace", "pre_tokenizer", malformed.Range, pre(map[string]any{"type": "Metaspace"})},
+		{"scheme", "pre_tokenizer", malformed.Range, pre(map[string]any{"type": "Metaspace", "replacement": "_", "prepend_scheme": "odd"})},
+		{"delimiter", "pre_tokenizer", malformed.Range, pre(map[string]any{"type": "CharDelimiterSplit", "delimiter": "ab"})},
+		{"length", "pre_tokenizer", malformed.Range, pre(map[string]any{"type": "FixedLength", "length": 0})},
+		{"class within class", "pre_tokenizer", malformed.Syntax, pre(map[string]any{"type": "Split", "behavior": "Isolated",
+			"pattern": map[string]any{"Regex": "[a[b]]"}})},
+		{"pattern without end", "pre_tokenizer", malformed.Syntax, pre(map[string]any{"type": "Split", "behavior": "Isolated",
+			"pattern": map[string]any{"Regex": "(a+)+$"}})},
 		{"bad regex", "pre_tokenizer", malformed.Syntax, pre(
 			map[string]any{
 				"type": "Sequence", "pretokenizers": []any{map[string]any{"type": "Split", "behavior": "Isolated",
@@ -144,7 +158,20 @@ func TestHostileTokenizers(t *testing.T) {
 		{"no pattern", "pre_tokenizer", malformed.Missing, pre(map[string]any{"type": "Split"})},
 		{"behavior", "pre_tokenizer", malformed.Range, pre(map[string]any{"type": "Split", "behavior": "Odd",
 			"pattern": map[string]any{"String": "x"}})},
-		{"normalizer", "normalizer", malformed.Unsupported, edit(func() { tree["normalizer"] = map[string]any{"type": "Lowercase"} })},
+		{"normalizer", "normalizer", malformed.Unsupported, edit(func() { tree["normalizer"] = map[string]any{"type": "Odd"} })},
+		{"growth", "normalizer", malformed.Range, edit(func() {
+			double := map[string]any{"type": "Replace", "pattern": map[string]any{"String": "a"}, "content": "aa"}
+			tree["normalizer"] = map[string]any{"type": "Sequence", "normalizers": slices.Repeat([]any{double}, 64)}
+		})},
+		{"charsmap", "normalizer", malformed.Truncated, edit(func() {
+			tree["normalizer"] = map[string]any{"type": "Precompiled", "precompiled_charsmap": "/////w=="}
+		})},
+		{"decoder", "decoder", malformed.Unsupported, edit(func() { tree["decoder"] = map[string]any{"type": "Odd"} })},
+		{"strip", "decoder", malformed.Range, edit(func() { tree["decoder"] = map[string]any{"type": "Strip", "content": "ab"} })},
+		{"two texts", "post_processor", malformed.Unsupported, edit(func() {
+			a := map[string]any{"Sequence": map[string]any{"id": "A"}}
+			tree["post_processor"] = map[string]any{"type": "TemplateProcessing", "single": []any{a, a}}
+		})},
 		{"post", "post_processor", malformed.Unsupported, edit(func() { tree["post_processor"] = map[string]any{"type": "Bert"} })},
 		{"added id taken", "added_tokens", malformed.Duplicate, edit(func() { tree["added_tokens"].([]any)[0].(map[string]any)["id"] = 3 })},
 	}
@@ -221,7 +248,7 @@ func FuzzDecode(f *testing.F) {
 		st, out := tok.NewStream(false), ""
 		var ids []int32
 		for _, c := range b {
-			id := tok.bpe.bytes[c]
+			id := tok.model.(*bpe).bytes[c]
 			ids = append(ids, id)
 			out += st.Add(id)
 		}
@@ -236,6 +263,11 @@ func FuzzDecode(f *testing.F) {
 func FuzzTokenizerJSON(f *testing.F) {
 	_, b := variant(f, "gpt2")
 	f.Add(b)
+	var g kindsFile
+	goldenfile.Load(f, "kinds.json", &g)
+	for _, k := range g.Tokenizers[:12] {
+		f.Add(k.file(f, g))
+	}
 	f.Add([]byte(`{"model":{"type":"BPE","vocab":{"a":0},"merges":[]},"pre_tokenizer":{"type":"ByteLevel"}}`))
 	f.Fuzz(func(t *testing.T, b []byte) {
 		tok, err := parseJSON("f", b)

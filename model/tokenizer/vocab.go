@@ -2,6 +2,7 @@ package tokenizer
 
 import (
 	"encoding/json"
+	"slices"
 	"unicode/utf8"
 
 	"agentcli/internal/malformed"
@@ -15,7 +16,7 @@ const maxID = 1 << 22
 type vocabulary struct {
 	tokens  []string         // by id, as written in the file
 	present []bool           // by id: false where no token has it
-	raw     [][]byte         // by id: what it stands for
+	decoded []string         // by id: what a decoder is given
 	ids     map[string]int32 // of the model's vocabulary, without the added tokens
 	added   []addedToken     // ordered as in the file
 	addedID map[string]int32
@@ -68,12 +69,7 @@ func newVocabulary(path string, ids map[string]int64, added []addedToken) (v voc
 			v.special[id] = true
 		}
 	}
-	v.raw = make([][]byte, len(v.tokens))
-	for id, s := range v.tokens {
-		if v.present[id] {
-			v.raw[id] = tokenBytes(s)
-		}
-	}
+	v.decoded = slices.Clone(v.tokens)
 	return v, nil
 }
 
@@ -111,7 +107,7 @@ func (v *vocabulary) matchers(n normalizer) (before, after *matcher) {
 	for _, a := range v.added {
 		if a.Normalized {
 			normalized = append(normalized, a)
-			v.raw[a.ID] = tokenBytes(n.apply(a.Content))
+			v.decoded[a.ID] = n.apply(a.Content)
 		} else {
 			raw = append(raw, a)
 		}
@@ -141,13 +137,21 @@ func init() {
 // tokenBytes reads a token's letters as bytes; a token with any other letter in
 // it (an added one, with a space say) stands for itself.
 func tokenBytes(s string) []byte {
+	if b, ok := lettersToBytes(s); ok {
+		return b
+	}
+	return []byte(s)
+}
+
+// lettersToBytes reads GPT-2's letters; false where there is any other.
+func lettersToBytes(s string) ([]byte, bool) {
 	out := make([]byte, 0, len(s))
 	for _, r := range s {
 		b, ok := runeByte[r]
 		if !ok || r == utf8.RuneError {
-			return []byte(s)
+			return nil, false
 		}
 		out = append(out, b)
 	}
-	return out
+	return out, true
 }

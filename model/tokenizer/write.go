@@ -89,7 +89,8 @@ func indent(v any) ([]byte, error) {
 // tokenizerJSON is the text of tokenizer.json. The vocabulary is in the
 // order of ids, as the tokenizers library writes it.
 func tokenizerJSON(t *Tokenizer) ([]byte, error) {
-	if t.preJSON == nil {
+	m, ok := t.model.(*bpe)
+	if !t.rewrite || !ok {
 		return nil, fmt.Errorf("%s: this tokenizer came from a file that is to be copied, not rewritten", t.path)
 	}
 	var b bytes.Buffer
@@ -121,11 +122,19 @@ func tokenizerJSON(t *Tokenizer) ([]byte, error) {
 	put(",\n")
 	field("post_processor", t.post.json(t.vocab.tokens))
 	put(",\n")
-	field("decoder", map[string]any{"type": "ByteLevel", "add_prefix_space": false, "trim_offsets": true, "use_regex": true})
-	put(
-		",\n" + `"model":{"type":"BPE","dropout":null,"unk_token":null,"continuing_subword_prefix":null,"end_of_word_suffix":null,` +
-			`"fuse_unk":false,"byte_fallback":false,`)
-	field("ignore_merges", t.bpe.ignoreMerges)
+	field("decoder", t.decoderJSON)
+	put(",\n" + `"model":{"type":"BPE","dropout":null,`)
+	var unk any
+	if m.unk >= 0 {
+		unk = t.vocab.tokens[m.unk]
+	}
+	field("unk_token", unk)
+	put(`,"continuing_subword_prefix":null,"end_of_word_suffix":null,`)
+	field("fuse_unk", m.fuseUnk)
+	put(",")
+	field("byte_fallback", m.byteFallback)
+	put(",")
+	field("ignore_merges", m.ignoreMerges)
 	put(`,"vocab":{`)
 	sep := "\n"
 	for id, s := range t.vocab.tokens {

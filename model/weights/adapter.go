@@ -13,6 +13,7 @@ import (
 	"strings"
 
 	"agentcli/internal/malformed"
+	"agentcli/model/arch"
 )
 
 // Files of an adapter's folder, as PEFT writes them.
@@ -29,8 +30,22 @@ const (
 // LoRATargets are the matrices of a layer that a LoRA adapter may change, by
 // their short names and those in Hugging Face's layout.
 var LoRATargets = []struct{ Short, Module string }{
-	{"q", "self_attn.q_proj"}, {"k", "self_attn.k_proj"}, {"v", "self_attn.v_proj"}, {"o", "self_attn.o_proj"},
-	{"gate", "mlp.gate_proj"}, {"up", "mlp.up_proj"}, {"down", "mlp.down_proj"},
+	{"q", arch.QProj}, {"k", arch.KProj}, {"v", arch.VProj}, {"qkv", arch.QKVProj}, {"o", arch.OProj},
+	{"gate", arch.GateProj}, {"up", arch.UpProj}, {"gate_up", arch.GateUpProj}, {"down", arch.DownProj},
+}
+
+// LoRATargets are the short names of those that the model has.
+func (c Config) LoRATargets() (short []string) {
+	has := map[string]bool{}
+	for _, t := range c.Tensors() {
+		has[t.Name] = true
+	}
+	for _, t := range LoRATargets {
+		if has[arch.LayerPrefix(0)+t.Module+".weight"] {
+			short = append(short, t.Short)
+		}
+	}
+	return short
 }
 
 // LoRANames are the tensors of the low-rank pair beside a weight: A [rank, in]

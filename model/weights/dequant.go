@@ -13,7 +13,8 @@ import (
 
 var le = binary.LittleEndian
 
-// A decoder turns one block into float32 values. The order of operations and
+// A decoder turns one block into float32 values; where blocks are of one value,
+// any number of them. The order of operations and
 // their roundings are those of the gguf package's reference, bit by bit; the
 // conversions to float32 keep the compiler from fusing a product with a sum.
 type decoder struct {
@@ -22,11 +23,14 @@ type decoder struct {
 }
 
 var decoders = map[gguf.TensorType]decoder{
-	gguf.F32:  {1, 4, func(d, s []byte) { copy(d[:4], s[:4]) }},
-	gguf.F16:  {1, 2, func(d, s []byte) { put(d, 0, f16(s)) }},
-	gguf.BF16: {1, 2, func(d, s []byte) { le.PutUint32(d, uint32(le.Uint16(s))<<16) }},
+	gguf.F32: {1, 4, func(d, s []byte) { copy(d, s) }}, gguf.F16: {1, 2, halfToFloat}, gguf.BF16: {1, 2, brainToFloat},
 	gguf.Q4_0: {32, 18, q4_0}, gguf.Q4_1: {32, 20, q4_1}, gguf.Q5_0: {32, 22, q5_0}, gguf.Q5_1: {32, 24, q5_1},
-	gguf.Q8_0: {32, 34, q8_0}, gguf.Q4_K: {256, 144, q4_K}, gguf.Q5_K: {256, 176, q5_K}, gguf.Q6_K: {256, 210, q6_K},
+	gguf.Q8_0: {32, 34, q8_0}, gguf.Q2_K: {256, 84, q2_K}, gguf.Q3_K: {256, 110, q3_K},
+	gguf.Q4_K: {256, 144, q4_K}, gguf.Q5_K: {256, 176, q5_K}, gguf.Q6_K: {256, 210, q6_K},
+	gguf.IQ2_XXS: {256, 66, iq2_XXS}, gguf.IQ2_XS: {256, 74, iq2_XS}, gguf.IQ2_S: {256, 82, iq2_S},
+	gguf.IQ3_XXS: {256, 98, iq3_XXS}, gguf.IQ3_S: {256, 110, iq3_S}, gguf.IQ1_S: {256, 50, iq1_S}, gguf.IQ1_M: {256, 56, iq1_M},
+	gguf.IQ4_NL: {32, 18, iq4_NL}, gguf.IQ4_XS: {256, 136, iq4_XS}, gguf.TQ1_0: {256, 54, tq1_0}, gguf.TQ2_0: {256, 66, tq2_0},
+	gguf.MXFP4: {32, 17, mxfp4}, gguf.NVFP4: {64, 36, nvfp4},
 }
 
 func canDequantise(t gguf.TensorType) bool { _, ok := decoders[t]; return ok }
@@ -37,6 +41,10 @@ func dequantise(t gguf.TensorType, src []byte) []byte {
 	blocks := len(src) / d.bytes
 	dst := make([]byte, blocks*d.values*4)
 	parallel(blocks, 1+(1<<16)/d.values, func(from, to int) {
+		if d.values == 1 {
+			d.f(dst[4*from:4*to], src[from*d.bytes:to*d.bytes])
+			return
+		}
 		for i := from; i < to; i++ {
 			d.f(dst[i*d.values*4:(i+1)*d.values*4], src[i*d.bytes:(i+1)*d.bytes])
 		}
@@ -66,6 +74,18 @@ func parallel(n, least int, f func(from, to int)) {
 }
 
 func put(d []byte, i int, v float32) { le.PutUint32(d[4*i:], math.Float32bits(v)) }
+
+func halfToFloat(dst, src []byte) {
+	for i := 0; i+1 < len(src) && 2*i+3 < len(dst); i += 2 {
+		le.PutUint32(dst[2*i:], math.Float32bits(f16(src[i:])))
+	}
+}
+
+func brainToFloat(dst, src []byte) {
+	for i := 0; i+1 < len(src) && 2*i+3 < len(dst); i += 2 {
+		le.PutUint32(dst[2*i:], uint32(le.Uint16(src[i:]))<<16)
+	}
+}
 
 func q4_0(dst, src []byte) {
 	d := f16(src)

@@ -1,12 +1,15 @@
 package weights
 
 import (
+	"encoding/json"
 	"fmt"
 	"math"
+	"slices"
 	"strconv"
 	"strings"
 
 	"agentcli/internal/malformed"
+	"agentcli/model/arch"
 	"agentcli/model/gguf"
 )
 
@@ -83,77 +86,124 @@ func openGGUF(path string) (*Model, error) {
 	return m, nil
 }
 
-// ggufConfig reads the model's shape from the metadata and from its tensors.
+// ggufArchitectures are those whose files are read. Others store tensors in ways that
+// were not compared with anything.
+var ggufArchitectures = []string{"llama", "qwen2", "qwen3"}
+
+// ggufConfig makes the config.json that a GGUF would have, from its metadata and its
+// tensors, and reads it.
 func ggufConfig(f *gguf.File, infos map[string]TensorInfo) (Config, error) {
-	arch, _ := f.Str("general.architecture")
-	if _, ok := architectures[arch]; !ok {
+	name, _ := f.Str("general.architecture")
+	if !slices.Contains(ggufArchitectures, name) {
 		return Config{}, malformed.At(f.Path, "general.architecture", malformed.Unsupported,
-			"%q is not supported; llama, qwen2 and qwen3 are", arch)
+			"%q is not supported in a GGUF; llama, qwen2 and qwen3 are; take the model's safetensors", name)
 	}
-	var missing string
-	num := func(key string, fallback int64) int {
-		v, ok := f.Int(arch + "." + key)
-		if !ok {
-			if fallback < 0 && missing == "" {
-				missing = arch + "." + key
-			}
-			v = fallback
-		}
-		if v > math.MaxInt32 {
-			v = math.MaxInt32 // validate names the field
-		}
-		return int(v)
-	}
-	_, head := infos[lmHead]
-	_, bias := infos["model.layers.0.self_attn.q_proj.bias"]
-	heads := num("attention.head_count", -1)
-	hidden := num("embedding_length", -1)
-	c := Config{Architecture: arch, HiddenSize: hidden, NumHeads: heads, NumLayers: num("block_count", -1),
-		IntermediateSize: num("feed_forward_length", -1), NumKVHeads: num("attention.head_count_kv", int64(heads)),
-		MaxPositions: num("context_length", -1), RopeTheta: 10000, RMSNormEps: 1e-5, BOS: -1, Pad: -1,
-		TieWordEmbeddings: !head, AttentionBias: bias,
-		SlidingWindow: num("attention.sliding_window", 0)}
-	c.HeadDim = num("attention.key_length", 0)
-	if c.HeadDim == 0 && heads > 0 {
-		c.HeadDim = hidden / heads
-	}
+	g := ggufKeys{file: f, name: name, values: map[string]any{"model_type": name, "architectures": []string{arch.Class(name)},
+		"hidden_act": "silu", "attention_dropout": pyFloat(0), "initializer_range": .02, "use_cache": true}}
+	g.values["rms_norm_eps"], g.values["rope_theta"] = 1e-5, pyFloat(10000)
+	g.int("hidden_size", "embedding_length", true)
+	g.int("num_hidden_layers", "block_count", true)
+	g.int("num_attention_heads", "attention.head_count", true)
+	g.int("num_key_value_heads", "attention.head_count_kv", false)
+	g.int("intermediate_size", "feed_forward_length", true)
+	g.int("max_position_embeddings", "context_length", true)
+	g.int("head_dim", "attention.key_length", false)
+	g.float("rms_norm_eps", "attention.layer_norm_rms_epsilon")
+	g.float("rope_theta", "rope.freq_base")
 	// The embedding says how many tokens there are; the metadata may count
 	// those without padding.
 	if e, ok := infos[embedTokens]; ok && len(e.Shape) == 2 {
-		c.VocabSize = int(min(e.Shape[0], math.MaxInt32))
+		g.values["vocab_size"] = min(e.Shape[0], math.MaxInt32)
 	}
-	if missing != "" {
-		return c, malformed.At(f.Path, missing, malformed.Missing, "the key is missing or no integer")
+	_, head := infos[lmHead]
+	g.values["tie_word_embeddings"] = !head
+	if _, bias := infos["model.layers.0.self_attn.q_proj.bias"]; name != "qwen2" {
+		g.values["attention_bias"] = bias
 	}
-	if v, ok := f.Float(arch + ".rope.freq_base"); ok {
-		c.RopeTheta = tidy(v)
+	if w, ok := f.Int(name + ".attention.sliding_window"); ok && w > 0 && name != "llama" {
+		g.values["use_sliding_window"], g.values["sliding_window"], g.values["max_window_layers"] = true, w, 0
 	}
-	if v, ok := f.Float(arch + ".attention.layer_norm_rms_epsilon"); ok {
-		c.RMSNormEps = tidy(v)
+	if g.missing != "" {
+		return Config{}, malformed.At(f.Path, g.missing, malformed.Missing, "the key is missing or no integer")
 	}
-	if d := num("rope.dimension_count", int64(c.HeadDim)); d != c.HeadDim {
-		return c, malformed.At(f.Path, arch+".rope.dimension_count", malformed.Unsupported,
-			"%d differs from the head's %d; partial rotation is not supported", d, c.HeadDim)
+	if s, _ := f.Str(name + ".rope.scaling.type"); s != "" && s != "none" {
+		factor, _ := f.Float(name + ".rope.scaling.factor")
+		scaling := map[string]any{"rope_type": s, "factor": tidy(factor)}
+		if n, ok := f.Int(name + ".rope.scaling.original_context_length"); ok {
+			scaling["original_max_position_embeddings"] = n
+		}
+		g.values["rope_scaling"] = scaling
 	}
-	if s, _ := f.Str(arch + ".rope.scaling.type"); s != "" && s != "none" {
-		factor, _ := f.Float(arch + ".rope.scaling.factor")
-		c.RopeScaling = &RopeScaling{Type: s, Factor: tidy(factor), OriginalMaxPositions: num("rope.scaling.original_context_length", 0)}
+	c, err := g.config()
+	if err != nil {
+		return c, err
 	}
+	a := c.First().Attention
+	if d, ok := f.Int(name + ".rope.dimension_count"); ok && d != int64(a.HeadDim) {
+		return c, malformed.At(f.Path, name+".rope.dimension_count", malformed.Unsupported,
+			"%d differs from the head's %d; partial rotation is not supported in a GGUF", d, a.HeadDim)
+	}
+	if scaling, err := ropeFactors(f, c); err != nil || scaling == nil {
+		return c, err
+	} else {
+		g.values["rope_scaling"] = scaling
+	}
+	return g.config()
+}
+
+// ggufKeys are the keys of a config.json, as they are found.
+type ggufKeys struct {
+	file    *gguf.File
+	name    string
+	values  map[string]any
+	missing string // the first key that must be there
+}
+
+func (g *ggufKeys) int(key, from string, must bool) {
+	v, ok := g.file.Int(g.name + "." + from)
+	switch {
+	case ok:
+		g.values[key] = min(v, math.MaxInt32) // arch names what is too large
+	case must && g.missing == "":
+		g.missing = g.name + "." + from
+	}
+}
+
+func (g *ggufKeys) float(key, from string) {
+	if v, ok := g.file.Float(g.name + "." + from); ok {
+		g.values[key] = pyFloat(tidy(v))
+	}
+}
+
+// config reads what was found as a config.json is read.
+func (g *ggufKeys) config() (Config, error) {
+	raw, err := json.Marshal(g.values)
+	if err != nil {
+		return Config{}, malformed.At(g.file.Path, "", malformed.Range, "%w", err)
+	}
+	k, err := arch.NewKeys(g.file.Path, raw)
+	if err != nil {
+		return Config{}, err
+	}
+	d, err := arch.Read(g.name, k)
+	if err != nil {
+		return Config{}, err
+	}
+	c := Config{Decoder: d, BOS: -1, Pad: -1}
 	for key, dst := range map[string]*int32{"bos": &c.BOS, "padding": &c.Pad} {
-		if id, ok := f.Int("tokenizer.ggml." + key + "_token_id"); ok && id >= 0 && id < int64(c.VocabSize) {
+		if id, ok := g.file.Int("tokenizer.ggml." + key + "_token_id"); ok && id >= 0 && id < int64(c.VocabSize) {
 			*dst = int32(id)
 		}
 	}
 	for _, key := range []string{"eos", "eot", "eom"} {
-		id, ok := f.Int("tokenizer.ggml." + key + "_token_id")
+		id, ok := g.file.Int("tokenizer.ggml." + key + "_token_id")
 		if ok && id >= 0 && id < int64(c.VocabSize) && !has(c.EOS, int32(id)) {
 			c.EOS = append(c.EOS, int32(id))
 		}
 	}
-	if err := c.validate(f.Path); err != nil {
-		return c, err
-	}
-	return c, ropeFactors(f, &c)
+	tokenFields(g.values, c)
+	c.Raw, err = json.Marshal(g.values)
+	return c, err
 }
 
 func has(ids []int32, id int32) bool {
@@ -175,36 +225,38 @@ func tidy(v float64) float64 {
 }
 
 // ropeFactors reads the divisors of the frequencies by which llama.cpp stores
-// Llama 3's scaling, and finds the scaling that makes them.
-func ropeFactors(f *gguf.File, c *Config) error {
+// Llama 3's scaling, and finds the scaling that makes them; nil: there is none.
+func ropeFactors(f *gguf.File, c Config) (map[string]any, error) {
 	t, ok := f.Lookup(ropeFreqs)
 	if !ok {
-		return nil
+		return nil, nil
 	}
-	if t.Type != gguf.F32 || t.Size != uint64(4*c.HeadDim/2) {
-		return malformed.At(f.Path, "tensor "+ropeFreqs, malformed.Type, "%s of %d bytes, not float32 for half a head of %d",
-			t.Type, t.Size, c.HeadDim)
+	dim, theta := c.First().Attention.HeadDim, c.Ropes[0].Theta
+	if t.Type != gguf.F32 || t.Size != uint64(4*dim/2) {
+		return nil, malformed.At(f.Path, "tensor "+ropeFreqs, malformed.Type, "%s of %d bytes, not float32 for half a head of %d",
+			t.Type, t.Size, dim)
 	}
-	got := make([]float64, c.HeadDim/2)
+	got := make([]float64, dim/2)
 	factor := 1.0
 	for i := range got {
 		got[i] = float64(math.Float32frombits(le.Uint32(f.Data(t)[4*i:])))
 		factor = max(factor, got[i])
 	}
 	if factor == 1 {
-		return nil
+		return nil, nil
 	}
-	s := RopeScaling{Type: "llama3", Factor: tidy(factor), LowFreqFactor: 1, HighFreqFactor: 4, OriginalMaxPositions: 8192}
+	s := arch.Scaling{Type: "llama3", Factor: tidy(factor), LowFreqFactor: 1, HighFreqFactor: 4, Original: 8192}
+	plain := arch.Rope{Theta: theta, Dim: dim}.InverseFrequencies(1)
+	scaled := arch.Rope{Theta: theta, Dim: dim, Scaling: &s}.InverseFrequencies(1)
 	for i := range got {
-		freq := c.frequency(i)
-		want := freq / s.scale(freq)
+		want := plain[i] / scaled[i]
 		if math.Abs(got[i]-want) > 1e-3*want {
-			return malformed.At(f.Path, "tensor "+ropeFreqs, malformed.Unsupported,
+			return nil, malformed.At(f.Path, "tensor "+ropeFreqs, malformed.Unsupported,
 				"value %d is %v; Llama 3's scaling by %v would be %v", i, got[i], s.Factor, want)
 		}
 	}
-	c.RopeScaling = &s
-	return nil
+	return map[string]any{"rope_type": "llama3", "factor": pyFloat(s.Factor), "low_freq_factor": pyFloat(1), "high_freq_factor": pyFloat(4),
+		"original_max_position_embeddings": 8192}, nil
 }
 
 // tensor is float32, computed anew at each call unless it is stored so.
@@ -215,15 +267,7 @@ func (g *ggufTensors) tensor(i TensorInfo) (Tensor, error) {
 		return out, fmt.Errorf("%s: no tensor %s", g.file.Path, i.Name)
 	}
 	raw := g.file.Data(t)
-	heads := 0
-	if g.config.Architecture == "llama" {
-		switch {
-		case strings.Contains(i.Name, "self_attn.q_proj"):
-			heads = g.config.NumHeads
-		case strings.Contains(i.Name, "self_attn.k_proj"):
-			heads = g.config.NumKVHeads
-		}
-	}
+	heads := g.config.permutedHeads(i.Name)
 	switch {
 	case heads > 0:
 		out.Data = unpermute(dequantise(t.Type, raw), int(i.Shape[0]), heads)

@@ -13,6 +13,7 @@ import (
 	"path/filepath"
 	"slices"
 	"sort"
+	"strings"
 
 	"agentcli/internal/malformed"
 	"agentcli/internal/text"
@@ -137,6 +138,7 @@ func printable(s string) string { return text.Name(s, 120) }
 type folderTensors struct {
 	shards []*shard
 	in     map[string]*shard // tensor → its file
+	stored map[string]string // tensor → its name there, where that is another
 	infos  map[string]TensorInfo
 	names  []string // in the files' order
 	files  []string
@@ -152,8 +154,20 @@ func openFolder(dir string) (*Model, error) {
 		_ = f.close()
 		return nil, err
 	}
-	return &Model{path: dir, format: FormatSafetensors, config: c, template: folderTemplate(dir),
-		names: f.names, infos: f.infos, files: f.files, source: f}, nil
+	if c.Multimodal != "" {
+		f.keepText()
+	}
+	m := &Model{path: dir, format: FormatSafetensors, config: c, template: folderTemplate(dir), files: f.files, source: f}
+	if c.quantised != nil {
+		q, err := dequantiseFolder(f, c.quantised)
+		if err != nil {
+			_ = f.close()
+			return nil, err
+		}
+		m.source = q
+	}
+	m.names, m.infos = f.names, f.infos
+	return m, nil
 }
 
 // open maps the files of a folder.
@@ -235,7 +249,49 @@ func (f *folderTensors) addShard(path string, want map[string]bool) error {
 
 // tensor is the mapped data as stored.
 func (f *folderTensors) tensor(i TensorInfo) (Tensor, error) {
-	return Tensor{Name: i.Name, DType: i.DType, Shape: i.Shape, Data: f.in[i.Name].data(i.Name)}, nil
+	return Tensor{Name: i.Name, DType: i.DType, Shape: i.Shape, Data: f.data(i.Name)}, nil
+}
+
+func (f *folderTensors) data(name string) []byte {
+	s := f.in[name]
+	if stored, ok := f.stored[name]; ok {
+		name = stored
+	}
+	return s.data(name)
+}
+
+// keepText leaves the tensors of a multimodal model's language model, under the names that
+// they have in a model of text alone.
+func (f *folderTensors) keepText() {
+	f.stored = map[string]string{}
+	names := f.names
+	f.names = nil
+	infos, in := map[string]TensorInfo{}, map[string]*shard{}
+	for _, stored := range names {
+		name, ok := textName(stored)
+		if !ok {
+			continue
+		}
+		i := f.infos[stored]
+		i.Name = name
+		f.names, infos[name], in[name], f.stored[name] = append(f.names, name), i, f.in[stored], stored
+	}
+	f.infos, f.in = infos, in
+}
+
+// textName is the name of a multimodal model's tensor in its language model, which
+// transformers has written in three ways.
+func textName(name string) (string, bool) {
+	if rest, ok := strings.CutPrefix(name, "model.language_model."); ok { // since transformers 4.52
+		return "model." + rest, true
+	}
+	if rest, ok := strings.CutPrefix(name, "language_model."); ok {
+		if strings.HasPrefix(rest, "model.") || strings.HasPrefix(rest, "lm_head.") {
+			return rest, true
+		}
+		return "model." + rest, true
+	}
+	return name, strings.HasPrefix(name, "lm_head.")
 }
 
 func (f *folderTensors) storedAs() map[string]int {

@@ -52,13 +52,13 @@ func TestTinyGGUFs(t *testing.T) {
 					}
 				}
 				c := m.Config()
-				if c.Architecture != arch || c.RMSNormEps != 1e-6 || c.TieWordEmbeddings != (arch == "qwen2") ||
-					(c.HeadDim == 16) != (arch == "qwen3") ||
-					c.AttentionBias != (arch != "qwen3") || (c.RopeScaling != nil) != (arch == "llama") {
+				if c.Architecture != arch || c.Eps != 1e-6 || c.Tied != (arch == "qwen2") ||
+					(c.First().Attention.HeadDim == 16) != (arch == "qwen3") ||
+					c.First().Attention.QKVBias != (arch != "qwen3") || (c.Ropes[0].Scaling != nil) != (arch == "llama") {
 					t.Errorf("%s: %+v", m.Format(), c)
 				}
-				llama3 := RopeScaling{Type: "llama3", Factor: 8, LowFreqFactor: 1, HighFreqFactor: 4, OriginalMaxPositions: 8192}
-				if s := c.RopeScaling; s != nil && *s != llama3 {
+				if s := c.Ropes[0].Scaling; s != nil &&
+					(s.Type != "llama3" || s.Factor != 8 || s.LowFreqFactor != 1 || s.HighFreqFactor != 4 || s.Original != 8192) {
 					t.Errorf("%s: %+v", m.Format(), *s)
 				}
 			}

@@ -35,6 +35,7 @@ const (
 	Bool   DType = "BOOL"
 	F8E4M3 DType = "F8_E4M3"
 	F8E5M2 DType = "F8_E5M2"
+	F8E8M0 DType = "F8_E8M0"
 )
 
 // Size is the number of bytes of one value; 0 for an unknown type.
@@ -46,7 +47,7 @@ func (d DType) Size() int64 {
 		return 4
 	case F16, BF16, I16, "U16":
 		return 2
-	case I8, U8, Bool, F8E4M3, F8E5M2:
+	case I8, U8, Bool, F8E4M3, F8E5M2, F8E8M0:
 		return 1
 	}
 	return 0
@@ -221,11 +222,11 @@ func (m *Model) check() error {
 	for _, want := range m.config.Tensors() {
 		i, ok := m.infos[want.Name]
 		if !ok {
-			if want.Name == lmHead && m.config.TieWordEmbeddings {
+			if want.Name == lmHead && m.config.Tied {
 				continue
 			}
 			return malformed.At(m.path, "tensor "+want.Name, malformed.Missing, "it is missing; %s with %d layers needs it",
-				m.config.Architecture, m.config.NumLayers)
+				m.config.Architecture, len(m.config.Layers))
 		}
 		if !slices.Equal(i.Shape, want.Shape) {
 			return malformed.At(m.path, "tensor "+want.Name, malformed.Mismatch, "shape is %v, but the config says %v", i.Shape, want.Shape)

@@ -13,6 +13,7 @@ import (
 	"math"
 	"os"
 	"path/filepath"
+	"reflect"
 	"slices"
 	"strings"
 	"testing"
@@ -20,22 +21,50 @@ import (
 
 	"agentcli/internal/goldenfile"
 	"agentcli/internal/malformed"
+	"agentcli/model/arch"
 	"agentcli/model/gguf"
 	"agentcli/model/gguf/testmodel"
 )
 
-func TestDequantiseGolden(t *testing.T) {
-	types := map[string]gguf.TensorType{"F16": gguf.F16, "BF16": gguf.BF16, "Q4_0": gguf.Q4_0, "Q4_1": gguf.Q4_1, "Q5_0": gguf.Q5_0,
-		"Q5_1": gguf.Q5_1, "Q8_0": gguf.Q8_0, "Q4_K": gguf.Q4_K, "Q5_K": gguf.Q5_K, "Q6_K": gguf.Q6_K}
-	var g map[string]struct{ Raw, F32 string }
-	goldenfile.Load(t, "dequant.json", &g)
-	if len(g) != len(types) {
-		t.Fatalf("%d golden types, %d known", len(g), len(types))
+// manyBlocks are bytes of a linear congruential generator, as the golden script
+// makes them, with finite scales.
+func manyBlocks(name string, size int, scales []int) []byte {
+	raw := make([]byte, 1024*size)
+	x := uint32(1)
+	for i := range raw {
+		x = x*1664525 + 1013904223
+		raw[i] = byte(x >> 24)
 	}
-	for name, row := range g {
+	for i := 0; i < len(raw); i += size {
+		for _, a := range scales {
+			raw[i+a+1] &= 0xBB
+		}
+		if name == "IQ1_M" {
+			raw[i+55] &= 0xBF
+		}
+	}
+	return raw
+}
+
+// dequant.json: blocks of every type and what the gguf package makes of them.
+func TestDequantiseGolden(t *testing.T) {
+	var g map[string]struct {
+		Raw, F32, Many string
+		Scales         []int // where float16 scales are
+	}
+	goldenfile.Load(t, "dequant.json", &g)
+	for kind, d := range decoders {
+		name := kind.String()
+		row, ok := g[name]
+		if !ok {
+			if kind != gguf.F32 {
+				t.Errorf("%s has no golden values", name)
+			}
+			continue
+		}
 		raw, _ := base64.StdEncoding.DecodeString(row.Raw)
 		want, _ := base64.StdEncoding.DecodeString(row.F32)
-		got := dequantise(types[name], raw)
+		got := dequantise(kind, raw)
 		if len(got) != len(want) {
 			t.Fatalf("%s: %d bytes, want %d", name, len(got), len(want))
 		}
@@ -45,6 +74,12 @@ func TestDequantiseGolden(t *testing.T) {
 				break
 			}
 		}
+		if sum := sha256.Sum256(dequantise(kind, manyBlocks(name, d.bytes, row.Scales))); hex.EncodeToString(sum[:]) != row.Many {
+			t.Errorf("%s: 1,024 blocks differ from the reference's", name)
+		}
+	}
+	if len(g) != len(decoders)-1 {
+		t.Errorf("%d golden types, %d known", len(g), len(decoders))
 	}
 }
 
@@ -72,14 +107,15 @@ func TestSmolLM2EqualsTransformers(t *testing.T) {
 	}
 	t.Logf("all tensors with their sums: %v", time.Since(start))
 	c := m.Config()
-	c.Raw, c.Generation = nil, nil
-	got := fmt.Sprintf("%+v", c)
-	exp := fmt.Sprintf("%+v", Config{Architecture: "llama", VocabSize: 49152, HiddenSize: 576,
-		IntermediateSize: 1536, NumLayers: 30, NumHeads: 9,
-		NumKVHeads: 3, HeadDim: 64, MaxPositions: 8192, RopeTheta: 100000, RMSNormEps: 1e-5, TieWordEmbeddings: true,
-		BOS: 1, EOS: []int32{2}, Pad: 2})
-	if got != exp {
-		t.Errorf("config\n got %s\nwant %s", got, exp)
+	want1 := arch.Layer{Norms: arch.Norms{BeforeAttention: "input_layernorm", BeforeMLP: "post_attention_layernorm"},
+		Attention: arch.Attention{Heads: 9, KVHeads: 3, HeadDim: 64}, MLP: arch.MLP{Size: 1536}}
+	exp := Config{Decoder: arch.Decoder{Architecture: "llama", Class: "LlamaForCausalLM", VocabSize: 49152, HiddenSize: 576,
+		MaxPositions: 8192, Eps: 1e-5, Tied: true, EmbedScale: 1, ResidualScale: 1, LogitScale: 1,
+		Ropes: []arch.Rope{{Theta: 100000, Dim: 64}}, Layers: slices.Repeat([]arch.Layer{want1}, 30)},
+		BOS: 1, EOS: []int32{2}, Pad: 2}
+	exp.Raw = c.Raw
+	if !reflect.DeepEqual(c, exp) {
+		t.Errorf("config\n got %+v\nwant %+v", c, exp)
 	}
 	if m.Parameters() != 134515008 {
 		t.Errorf("%d parameters", m.Parameters())
@@ -179,9 +215,13 @@ func TestHostileSafetensors(t *testing.T) {
 }
 
 func tiny() Config {
-	return Config{Architecture: "llama", VocabSize: 10, HiddenSize: 8, IntermediateSize: 12, NumLayers: 2,
-		NumHeads: 2, NumKVHeads: 1, HeadDim: 4,
-		MaxPositions: 64, RopeTheta: 10000, RMSNormEps: 1e-5, TieWordEmbeddings: true, BOS: 1, EOS: []int32{2, 3}, Pad: -1}
+	c, err := parseConfig("config.json", []byte(`{"model_type":"llama","architectures":["LlamaForCausalLM"],"vocab_size":10,"hidden_size":8,
+		"intermediate_size":12,"num_hidden_layers":2,"num_attention_heads":2,"num_key_value_heads":1,"head_dim":4,"max_position_embeddings":64,
+		"rms_norm_eps":1e-5,"tie_word_embeddings":true,"bos_token_id":1,"eos_token_id":[2,3]}`), "", nil)
+	if err != nil {
+		panic(err)
+	}
+	return c
 }
 
 // writeTiny writes a small model; files > 1 shards it.
@@ -297,7 +337,8 @@ func TestBadFolders(t *testing.T) {
 		{"type", "config.json", "hidden_size", malformed.Type, edit("hidden_size", "8")},
 		{"untied", "", "tensor lm_head.weight", malformed.Missing, edit("tie_word_embeddings", false)},
 		{"theta", "config.json", "rope_theta", malformed.Range, edit("rope_theta", 0)},
-		{"scaling", "config.json", "rope_scaling", malformed.Unsupported, edit("rope_scaling", map[string]any{"rope_type": "odd", "factor": 2})},
+		{"scaling", "config.json", "rope_scaling.rope_type", malformed.Unsupported, edit("rope_scaling",
+			map[string]any{"rope_type": "odd", "factor": 2})},
 		{"quantised", "config.json", "quantization_config", malformed.Unsupported, edit("quantization_config", map[string]any{"bits": 4})},
 		{"escaping shard", indexFile, "weight_map: model.norm.weight", malformed.Range, index("model.norm.weight", "../../etc/passwd")},
 		{"missing shard", indexFile, "weight_map: x.safetensors", malformed.Missing, index("model.norm.weight", "x.safetensors")},
@@ -334,23 +375,29 @@ func TestConfigStyles(t *testing.T) {
 		{"old rope", "llama", `"rope_theta":500000.0,"rope_scaling":{"rope_type":"llama3","factor":8.0,"low_freq_factor":1.0,` +
 			`"high_freq_factor":4.0,"original_max_position_embeddings":8192}`, "",
 			func(c Config) bool {
-				return c.RopeTheta == 5e5 && *c.RopeScaling == RopeScaling{Type: "llama3", Factor: 8, LowFreqFactor: 1,
-					HighFreqFactor: 4, OriginalMaxPositions: 8192}
+				r := c.Ropes[0]
+				return r.Theta == 5e5 && r.Scaling.Type == "llama3" && r.Scaling.Factor == 8 && r.Scaling.LowFreqFactor == 1 &&
+					r.Scaling.HighFreqFactor == 4 && r.Scaling.Original == 8192
 			}},
 		{"new rope", "llama", `"rope_parameters":{"rope_theta":500000.0,"rope_type":"llama3","factor":8.0}`,
-			"", func(c Config) bool { return c.RopeTheta == 5e5 && c.RopeScaling.Factor == 8 }},
+			"", func(c Config) bool { return c.Ropes[0].Theta == 5e5 && c.Ropes[0].Scaling.Factor == 8 }},
 		{"new default", "llama", `"rope_parameters":{"rope_theta":100000,"rope_type":"default"}`, "",
-			func(c Config) bool { return c.RopeTheta == 1e5 && c.RopeScaling == nil }},
+			func(c Config) bool { return c.Ropes[0].Theta == 1e5 && c.Ropes[0].Scaling == nil }},
 		{"oldest", "llama", `"rope_scaling":{"type":"linear","factor":2.0}`, "",
-			func(c Config) bool { return c.RopeScaling.Type == "linear" && c.RopeTheta == 1e4 }},
+			func(c Config) bool { return c.Ropes[0].Scaling.Type == "linear" && c.Ropes[0].Theta == 1e4 }},
 		{"defaults", "llama", `"rope_scaling":null`, "", func(c Config) bool {
-			return c.NumKVHeads == 2 && c.HeadDim == 4 && !c.TieWordEmbeddings && c.BOS == -1 && c.EOS == nil && !c.AttentionBias
+			a := c.First().Attention
+			return a.KVHeads == 2 && a.HeadDim == 4 && !c.Tied && c.BOS == -1 && c.EOS == nil && !a.QKVBias
 		}},
 		{"qwen2 bias, no window", "qwen2", `"sliding_window":4096,"use_sliding_window":false,"num_key_value_heads":1`,
-			"", func(c Config) bool { return c.AttentionBias && c.SlidingWindow == 0 && c.NumKVHeads == 1 }},
+			"", func(c Config) bool {
+				a := c.First().Attention
+				return a.QKVBias && a.Window == 0 && a.KVHeads == 1
+			}},
 		{"qwen2 window", "qwen2", `"sliding_window":16,"use_sliding_window":true,"max_window_layers":0`,
-			"", func(c Config) bool { return c.SlidingWindow == 16 }},
-		{"qwen3 head_dim", "qwen3", `"head_dim":128`, "", func(c Config) bool { return c.HeadDim == 128 && !c.AttentionBias }},
+			"", func(c Config) bool { return c.First().Attention.Window == 16 }},
+		{"qwen3 head_dim", "qwen3", `"head_dim":128`, "",
+			func(c Config) bool { return c.First().Attention.HeadDim == 128 && !c.First().Attention.QKVBias }},
 		{"generation wins", "llama", `"eos_token_id":1`, `{"eos_token_id":[2,3]}`,
 			func(c Config) bool { return slices.Equal(c.EOS, []int32{2, 3}) }},
 		{"generation silent", "llama", `"eos_token_id":[1,4]`, `{}`, func(c Config) bool { return slices.Equal(c.EOS, []int32{1, 4}) }},
@@ -394,32 +441,6 @@ func TestWriterErrors(t *testing.T) {
 	}
 	if _, err := CreateSafetensors(filepath.Join(dir, "no", "x"), infos, nil); !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("missing folder: %v", err)
-	}
-}
-
-func TestInverseFrequencies(t *testing.T) {
-	c := Config{RopeTheta: 500000, HeadDim: 128}
-	plain := c.InverseFrequencies()
-	if plain[0] != 1 || plain[32] != math.Pow(500000, -.5) {
-		t.Errorf("%v", plain)
-	}
-	divisors := func(s RopeScaling) []float64 {
-		c.RopeScaling = &s
-		d := c.InverseFrequencies()
-		for i := range d {
-			d[i] = plain[i] / d[i]
-		}
-		return d
-	}
-	d := divisors(RopeScaling{Type: "llama3", Factor: 8, LowFreqFactor: 1, HighFreqFactor: 4, OriginalMaxPositions: 8192})
-	if d[0] != 1 || d[63] != 8 || !slices.IsSorted(d) {
-		t.Errorf("llama3: %v", d)
-	}
-	if d := divisors(RopeScaling{Type: "linear", Factor: 4}); d[0] != 4 || d[63] != 4 {
-		t.Errorf("linear: %v", d)
-	}
-	if d := divisors(RopeScaling{Type: "default"}); d[0] != 1 || d[63] != 1 {
-		t.Errorf("default: %v", d)
 	}
 }
 

@@ -164,7 +164,7 @@ func (w *Writer) Abort() {
 func (m *Model) Save(path string, d DType) error {
 	var infos []TensorInfo
 	for _, want := range m.config.Tensors() {
-		if m.config.TieWordEmbeddings && want.Name == lmHead {
+		if m.config.Tied && want.Name == lmHead {
 			continue
 		}
 		want.DType = d

@@ -41,7 +41,8 @@ func (f *Format) sequences(msgs []traj.Message, from int, tools []traj.ToolSpec)
 			return nil, nil, err
 		}
 		if n := len(t.Sequences); n > 0 {
-			if ids, ok := f.Renderer.Bridge(t.Sequences[n-1].TokenIDs, msgs[told:i], chat.Options{AddGenerationPrompt: true}); ok {
+			if ids, ok := f.Renderer.Bridge(t.Sequences[n-1].TokenIDs, msgs[told:i],
+				chat.Options{AddGenerationPrompt: true, Before: msgs[:told], Tools: tools}); ok {
 				prompt = ids
 			}
 		}
@@ -69,15 +70,18 @@ func (f *Format) turn(msgs []traj.Message, tools []traj.ToolSpec) (prompt, said 
 	if err != nil {
 		return nil, nil, err
 	}
-	stops := f.Renderer.StopIDs()
-	end := -1
-	for i, id := range whole {
-		if slices.Contains(stops, id) {
-			end = i
+	ends := func(id int32) bool { return slices.Contains(f.Renderer.StopIDs(), id) }
+	if len(whole) > len(prompt) && slices.Equal(whole[:len(prompt)], prompt) {
+		said = whole[len(prompt):]
+		if i := slices.IndexFunc(said, ends); i >= 0 {
+			return prompt, said[:i+1], nil
 		}
+		// Nothing ends the conversation's last reply, as in GLM's template: a model does.
+		return prompt, append(slices.Clone(said), f.Renderer.StopIDs()[0]), nil
 	}
-	if len(whole) > len(prompt) && slices.Equal(whole[:len(prompt)], prompt) && end >= len(prompt) {
-		return prompt, whole[len(prompt) : end+1], nil
+	end := len(whole) - 1
+	for end >= 0 && !ends(whole[end]) {
+		end--
 	}
 	// The reply's first characters have joined the prompt's last token, which a
 	// model that is prompted cannot do: the reply is encoded by itself.
@@ -95,10 +99,10 @@ func (f *Format) turn(msgs []traj.Message, tools []traj.ToolSpec) (prompt, said 
 // conversation makes an episode of a conversation, in which every turn from message number
 // `from` on weighs 1, and says where those turns are.
 func (f *Format) conversation(id string, msgs []traj.Message, from int, tools []traj.ToolSpec) (*episode.Episode, []reply, error) {
-	if f.Renderer.Family() != "qwen3" {
+	if !chat.Describe(f.Renderer).Reasons {
 		msgs = slices.Clone(msgs)
 		for i := range msgs {
-			msgs[i].Reasoning = "" // those templates pass over it
+			msgs[i].Reasoning = "" // the template passes over it
 		}
 	}
 	seqs, replies, err := f.sequences(msgs, from, tools)

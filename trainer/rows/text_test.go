@@ -29,6 +29,9 @@ func formats(t *testing.T, family string) (*Format, *tokenizer.Tokenizer) {
 		t.Fatal(err)
 	}
 	r, err := chat.For(family, tok)
+	if strings.Contains(family, "{%") { // a chat template
+		r, err = chat.FromTemplate(family, tok)
+	}
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -70,6 +73,11 @@ func trainedOn(tok *tokenizer.Tokenizer, s traj.Sequence) (runs []string) {
 	return runs
 }
 
+// thinkingTemplate prints a message's thinking and, behind the last message, a token of its own.
+const thinkingTemplate = "{% for m in messages %}<|im_start|>{{ m.role }}\n" +
+	"{% if m.reasoning_content %}<think>{{ m.reasoning_content }}</think>{% endif %}{{ m.content }}<|im_end|>\n{% endfor %}" +
+	"{% if add_generation_prompt %}<|im_start|>assistant\n{% else %}<|endoftext|>{% endif %}"
+
 func TestOnlyAssistantTurnsOfTextAreTrainedOn(t *testing.T) {
 	const end = "<|im_end|>"
 	for _, x := range []struct {
@@ -93,6 +101,10 @@ func TestOnlyAssistantTurnsOfTextAreTrainedOn(t *testing.T) {
 			`{"role":"assistant","content":"one","reasoning_content":"hm"},{"role":"user","content":"r"},` +
 			`{"role":"assistant","content":"two","reasoning_content":"so"}]}`,
 			[][]string{{"<think>\nhm\n</think>\n\none" + end}, {"<think>\nso\n</think>\n\ntwo" + end}}},
+		{"thinking that a template keeps, and a token at the end", thinkingTemplate, `{"messages":[{"role":"user","content":"q"},` +
+			`{"role":"assistant","content":"one","reasoning_content":"hm"},{"role":"user","content":"r"},` +
+			`{"role":"assistant","content":"two","reasoning_content":"so"}]}`,
+			[][]string{{"<think>hm</think>one" + end, "<think>so</think>two" + end}}},
 		{"a tool's answer is context", "qwen3", `{"messages":[{"role":"user","content":"q"},` +
 			`{"role":"assistant","content":"","tool_calls":[{"function":{"name":"f","arguments":{"x":1}}}]},{"role":"tool","content":"out"},` +
 			`{"role":"assistant","content":"done"}],"tools":[{"type":"function","function":{"name":"f","description":"d",` +

@@ -60,14 +60,16 @@ func (Backend) OpenPolicy(_ context.Context, path string, o models.LocalOptions)
 	if err != nil {
 		abs = path
 	}
-	r, err := s.Renderer()
+	r, err := models.Renderer(path, s.m.tok, o.ChatTemplate)
 	if err != nil {
 		return nil, models.Source{}, nil, err
 	}
 	p := &samplingPolicy{sampler: s, path: abs}
 	p.exact = chat.Exact{Renderer: r, Tokenizer: s.m.tok, Sampler: s, Policy: abs}
-	return p, models.Source{Name: abs, Kind: "local", Fingerprint: abs, DType: "float64", TokenizerHash: s.m.TokenizerHash(),
-		TemplateHash: models.HashText(s.m.ChatTemplate()), Logprobs: policy.LogprobKind(true, o.Temperature)}, s, nil
+	source := models.Source{Name: abs, Kind: "local", Fingerprint: abs, DType: "float64", TokenizerHash: s.m.TokenizerHash(),
+		TemplateHash: models.HashText(s.m.ChatTemplate()), Logprobs: policy.LogprobKind(true, o.Temperature)}
+	source.Describe(r)
+	return p, source, s, nil
 }
 
 // OpenSampler implements models.Backend.
@@ -198,7 +200,7 @@ func (s *sampler) Logprobs(_ context.Context, sequences [][]int32) ([][]float32,
 }
 
 // Renderer implements models.Sampler.
-func (s *sampler) Renderer() (chat.Renderer, error) { return models.Renderer(s.m.path, s.m.tok) }
+func (s *sampler) Renderer() (chat.Renderer, error) { return models.Renderer(s.m.path, s.m.tok, "") }
 
 // Close implements io.Closer.
 func (s *sampler) Close() error { return nil }

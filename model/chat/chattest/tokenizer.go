@@ -15,7 +15,10 @@ var added = []string{"<think>", "</think>", "<tool_call>", "</tool_call>"}
 // Tokenizer is one of bytes, of pairs of letters, and of the tokens of every chat
 // format, so a text has many encodings and one that is canonical: what was made
 // from text again shows.
-type Tokenizer struct{}
+type Tokenizer struct {
+	More         []string // further tokens that only templates write
+	Begins, Ends string   // the tokens that begin and end a text; "": there are none
+}
 
 const firstPair, letters = 256, "abcdefghijklmnopqrstuvwxyz <>/|_\n\"{}:,"
 
@@ -25,11 +28,29 @@ const (
 )
 
 // Vocabulary is the number of tokens.
-func (Tokenizer) Vocabulary() int { return int(firstControl) + len(Controls) }
+func (t Tokenizer) Vocabulary() int { return int(firstControl) + len(Controls) + len(t.More) }
+
+func (t Tokenizer) controls() []string { return slices.Concat(Controls, t.More) }
+
+// BOS is the id of the token that begins a text, or -1.
+func (t Tokenizer) BOS() int32 { return t.role(t.Begins) }
+
+// EOS is the id of the token that ends one, or -1.
+func (t Tokenizer) EOS() int32 { return t.role(t.Ends) }
+
+// Pad is -1: there is none.
+func (Tokenizer) Pad() int32 { return -1 }
+
+func (t Tokenizer) role(token string) int32 {
+	if id, ok := t.ID(token); ok && token != "" {
+		return id
+	}
+	return -1
+}
 
 // ID is the id of one of the tokens of the chat formats.
-func (Tokenizer) ID(s string) (int32, bool) {
-	if i := slices.Index(Controls, s); i >= 0 {
+func (t Tokenizer) ID(s string) (int32, bool) {
+	if i := slices.Index(t.controls(), s); i >= 0 {
 		return firstControl + int32(i), true
 	}
 	i := slices.Index(added, s)
@@ -41,7 +62,22 @@ func (t Tokenizer) EncodeOrdinary(s string) []int32 { return t.encode(s, added) 
 
 // Encode makes every token that the text spells.
 func (t Tokenizer) Encode(s string, _ bool) []int32 {
-	return t.encode(s, slices.Concat(added, Controls))
+	var out []int32
+	for len(s) > 0 {
+		at, token := len(s), ""
+		for _, c := range t.controls() {
+			if i := strings.Index(s, c); i >= 0 && (i < at || i == at && len(c) > len(token)) {
+				at, token = i, c
+			}
+		}
+		out = append(out, t.encode(s[:at], added)...)
+		if token != "" {
+			id, _ := t.ID(token)
+			out = append(out, id)
+		}
+		s = s[at+len(token):]
+	}
+	return out
 }
 
 func (t Tokenizer) encode(s string, whole []string) []int32 {
@@ -71,13 +107,13 @@ func (Tokenizer) Pair(s string) (int32, bool) {
 }
 
 // Decode is the text of ids.
-func (Tokenizer) Decode(ids []int32, skipSpecial bool) string {
+func (t Tokenizer) Decode(ids []int32, skipSpecial bool) string {
 	var b strings.Builder
 	for _, id := range ids {
 		switch {
 		case id >= firstControl:
 			if !skipSpecial {
-				b.WriteString(Controls[id-firstControl])
+				b.WriteString(t.controls()[id-firstControl])
 			}
 		case id >= firstAdded:
 			b.WriteString(added[id-firstAdded])

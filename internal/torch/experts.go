@@ -1,0 +1,46 @@
+//go:build libtorch
+
+package torch
+
+/*
+#include "shim.h"
+*/
+import "C"
+
+// Router says how a token's experts are chosen (arch.Router).
+type Router struct {
+	Active             int64
+	Sigmoid, Normalise bool
+	Groups, TopGroups  int64   // Groups 0 or 1: none
+	Scale              float64 // 0 is 1
+}
+
+// Route gives for each row of logits [T, experts] the ids of its experts [T, Active] and
+// their weights. bias [experts], or the zero Tensor, is added for the choice alone.
+func (s *Scope) Route(logits, bias Tensor, r Router) (ids, weights Tensor) {
+	c := C.agt_router{active: C.int64_t(r.Active), groups: C.int64_t(r.Groups), top_groups: C.int64_t(r.TopGroups), scale: C.double(r.Scale)}
+	if r.Sigmoid {
+		c.sigmoid = 1
+	}
+	if r.Normalise {
+		c.normalise = 1
+	}
+	if r.Scale == 0 {
+		c.scale = 1
+	}
+	ids = s.op("route", func(o *C.agt_tensor, m **C.char) C.int {
+		var w C.agt_tensor
+		st := C.agt_route(o, &w, logits.p, bias.p, &c, m)
+		weights = s.own(w)
+		return st
+	}, logits)
+	return ids, weights
+}
+
+// Experts is Σ weight·down(silu(gate(x))·up(x)) over each token's experts: x [T, h], gateUp
+// [experts·2f, h], down [experts·h, f], an expert below the other.
+func (s *Scope) Experts(x, ids, weights, gateUp, down Tensor, experts int) Tensor {
+	return s.op("experts", func(o *C.agt_tensor, m **C.char) C.int {
+		return C.agt_experts(o, x.p, ids.p, weights.p, gateUp.p, down.p, C.int64_t(experts), m)
+	}, x, ids, weights, gateUp, down)
+}

@@ -1,0 +1,63 @@
+//go:build libtorch
+
+// Package testdevice is a device that is not there, for tests: it finds on any machine
+// what would fail on a GPU. Its memory faults when the host touches it. An operation on
+// tensors of two devices is an error (a CPU tensor without dimensions excepted). Backward
+// runs on a thread of autograd's for the device. What is computed, libtorch computes on
+// the CPU, so results equal those of the CPU without our kernels, bit for bit.
+//
+// libtorch calls it PrivateUse1. The attention kernels that only libtorch's CUDA part
+// has (_flash_attention_forward, _efficient_attention_forward and their gradients) are
+// here, with the CUDA kernels' demands on their arguments.
+package testdevice
+
+/*
+#cgo CXXFLAGS: -std=c++17 -O1
+#cgo LDFLAGS: -ltorch_cpu -lc10 -lstdc++
+#include "testdevice.h"
+*/
+import "C"
+
+import (
+	"fmt"
+	"os"
+
+	"agentcli/internal/torch"
+)
+
+// Name is the name of the device.
+const Name = "testdevice"
+
+// Load registers the device, once, before the process's first backward: autograd starts
+// its threads then, for the devices that it knows.
+func Load() { C.agt_test_device_load() }
+
+// FromEnvironment loads the device and follows AGENTCLI_TEST_DEVICE=testdevice, which
+// plays a package's tests on it, and AGENTCLI_TEST_KERNELS=none, which plays them without
+// our CPU kernels. It is called before a package's tests begin.
+func FromEnvironment() {
+	Load()
+	switch name := os.Getenv("AGENTCLI_TEST_DEVICE"); name {
+	case "":
+	case Name:
+		torch.DefaultDevice = torch.TestDevice
+	default:
+		panic(fmt.Sprintf("AGENTCLI_TEST_DEVICE=%s: want %s", name, Name))
+	}
+	if err := torch.UseKernels(os.Getenv("AGENTCLI_TEST_KERNELS")); err != nil {
+		panic(err)
+	}
+}
+
+// Calls is how often each kind of attention was called on the device since the process
+// began.
+func Calls() (flash, efficient int) {
+	return int(C.agt_test_device_calls(0)), int(C.agt_test_device_calls(1))
+}
+
+// Operations is how many operations ran on the device since the process began, those
+// that only make or look at memory not counted.
+func Operations() int { return int(C.agt_test_device_calls(2)) }
+
+// Copies is how many copies there were between the device and the host.
+func Copies() int { return int(C.agt_test_device_calls(3)) }

@@ -1,0 +1,45 @@
+package chat
+
+import "slices"
+
+// Description is what a renderer does with a conversation.
+type Description struct {
+	Renderer string   // the family's name, or FamilyTemplate
+	Stops    []string // the tokens that end a reply
+	StopIDs  []int32
+	Thinks   bool   // a reply begins inside its thinking, which the prompt opened
+	Reasons  bool   // the thinking of a message is printed
+	Calls    string // the format of tool calls
+	// ToolsInText is, where the chat template ignores tools, the format in which Exact
+	// writes them into the messages.
+	ToolsInText string
+}
+
+// Describe describes a renderer of this package.
+func Describe(r Renderer) Description {
+	d := Description{}
+	if r == nil {
+		return d
+	}
+	d.Renderer, d.StopIDs = r.Family(), r.StopIDs()
+	switch r := r.(type) {
+	case *renderer:
+		d.Calls, d.Reasons = r.parser, r.name == qwen3.name
+		d.Stops = tokenTexts(r.tok, d.StopIDs)
+	case *templated:
+		d.Calls, d.Thinks, d.Reasons = r.traits.calls, r.traits.opens != "", r.traits.reasoning
+		d.Stops = tokenTexts(r.tok, d.StopIDs)
+		if !r.traits.tools || r.traits.calls == ParserNone {
+			d.ToolsInText, d.Calls = hermesText.name, hermesText.name
+		}
+	}
+	return d
+}
+
+func tokenTexts(tok Tokenizer, ids []int32) []string {
+	var out []string
+	for _, id := range ids {
+		out = append(out, tok.Decode([]int32{id}, false))
+	}
+	return slices.Clip(out)
+}

@@ -1,0 +1,233 @@
+//go:build libtorch
+
+package policy
+
+import (
+	"context"
+	"crypto/sha256"
+	"fmt"
+	"math"
+	"os"
+	"path/filepath"
+	"slices"
+	"sync"
+	"testing"
+
+	"agentcli/internal/torch"
+	"agentcli/internal/torch/testdevice"
+	"agentcli/model/weights"
+	"agentcli/traj"
+)
+
+// record is what a model did, in order; numbers to the bit.
+type record []string
+
+func (r *record) add(what string, v ...any) {
+	*r = append(*r, fmt.Sprint(append([]any{what}, v...)...))
+}
+
+func bits[F float32 | float64](v []F) (out []uint64) {
+	for _, x := range v {
+		out = append(out, math.Float64bits(float64(x)))
+	}
+	return out
+}
+
+// sampled draws together: prompts that share their start, one that is computed in parts,
+// one that continues another.
+func (r *record) sampled(t *testing.T, what string, p *Policy) {
+	t.Helper()
+	prompts := [][]int32{{5, 6, 7}, {5, 6, 7}, {9}}
+	long := make([]int32, 60)
+	for i := range long {
+		long[i] = int32(3 + i*7%90)
+	}
+	prompts = append(prompts, long, append(slices.Clone(long[:40]), 8, 8, 8))
+	for i, ids := range prompts {
+		out, err := p.Sample(context.Background(), ids, traj.Sampling{MaxTokens: 12, TopP: .9}, int64(i))
+		if err != nil {
+			t.Fatal(err)
+		}
+		lps := make([]float64, len(out.Logprobs))
+		for j, x := range out.Logprobs {
+			lps[j] = float64(x)
+		}
+		r.add(what, " sample ", i, out.IDs, bits(lps))
+	}
+	// Together the ids are the same whatever a step holds; bits are those of like steps.
+	together := make([][]int32, len(prompts))
+	var wg sync.WaitGroup
+	for i, ids := range prompts {
+		wg.Go(func() {
+			out, err := p.Sample(context.Background(), ids, traj.Sampling{MaxTokens: 12, TopP: .9}, int64(100+i))
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			together[i] = out.IDs
+		})
+	}
+	wg.Wait()
+	r.add(what, " together ", together)
+	lps, err := p.Logprobs(context.Background(), append(prompts, []int32{5, 6, 7, 8, 9, 10}, []int32{5, 6, 7, 8, 20}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i, l := range lps {
+		r.add(what, " log-probs ", i, bits(l))
+	}
+}
+
+// trained takes steps, keeps the average, saves, and gives the state's and the files'
+// hashes.
+func (r *record) trained(t *testing.T, what string, tr *Trainable, dir string) {
+	t.Helper()
+	if err := tr.KeepAverage(); err != nil {
+		t.Fatal(err)
+	}
+	for i := range 3 {
+		r.add(what, " step ", i, bits(learn(t, tr, i+1)))
+	}
+	state := filepath.Join(dir, "state.safetensors")
+	if err := tr.SaveState(state); err != nil {
+		t.Fatal(err)
+	}
+	if err := tr.Save(filepath.Join(dir, "model"), weights.F32); err != nil {
+		t.Fatal(err)
+	}
+	if err := tr.SaveAverage(filepath.Join(dir, "average"), weights.F32); err != nil {
+		t.Fatal(err)
+	}
+	for _, pattern := range []string{"state.safetensors", "*/*.safetensors"} {
+		files, err := filepath.Glob(filepath.Join(dir, pattern))
+		if err != nil || len(files) == 0 {
+			t.Fatal(err, pattern)
+		}
+		for _, f := range files {
+			data, err := os.ReadFile(f)
+			if err != nil {
+				t.Fatal(err)
+			}
+			r.add(what, " ", f[len(dir):], " ", fmt.Sprintf("%x", sha256.Sum256(data)))
+		}
+	}
+	r.add(what, " before ", bits(learn(t, tr, 4)))
+	if err := tr.LoadState(state); err != nil {
+		t.Fatal(err)
+	}
+	r.add(what, " resumed ", bits(learn(t, tr, 4)))
+}
+
+// everything does what a run does with a model, on the default device.
+func everything(t *testing.T, arch, dtype string) (r record) {
+	path := "testdata/tiny-" + arch
+	p := open(t, path, Config{DType: dtype, Threads: 1, CacheBytes: 1 << 20})
+	r.sampled(t, "opened", p)
+	for name, c := range map[string]Config{"whole": {}, "checkpointed": {GradCheckpoint: true},
+		"adapters": {LoRA: LoRA{Rank: 3, Seed: 7, Dropout: .25}}, "value head": {Head: HeadBoth}} {
+		var part record
+		c.DType, c.Threads = dtype, 1
+		tr, err := OpenTrainable(path, c)
+		if err != nil {
+			t.Fatal(err)
+		}
+		part.trained(t, name, tr, t.TempDir())
+		if err := p.Adopt(tr, 3); err != nil {
+			t.Fatal(err)
+		}
+		part.sampled(t, name+" adopted", p)
+		tr.Close()
+		r = append(r, part...)
+	}
+	p.Close()
+	slices.Sort(r)
+	return r
+}
+
+// onDefault computes on a device as the models of the tests do by default.
+func onDefault(t *testing.T, dev torch.Device, kernels string) {
+	t.Helper()
+	was := torch.DefaultDevice
+	torch.DefaultDevice = dev
+	if err := torch.UseKernels(kernels); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		torch.DefaultDevice = was
+		if err := torch.UseKernels(os.Getenv("AGENTCLI_TEST_KERNELS")); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// What is computed on a device equals what the CPU computes without our kernels, bit for
+// bit: nothing is read from the host by mistake, nothing is left on the wrong device, and
+// backward works on autograd's threads.
+func TestADeviceComputesWhatTheCPUDoes(t *testing.T) {
+	for _, arch := range tinyArchitectures {
+		for _, dtype := range []string{"float32", "bfloat16"} {
+			t.Run(arch+"/"+dtype, func(t *testing.T) {
+				var cpu, device record
+				t.Run("cpu", func(t *testing.T) { onDefault(t, torch.CPU, "none"); cpu = everything(t, arch, dtype) })
+				operations := testdevice.Operations()
+				t.Run("device", func(t *testing.T) { onDefault(t, torch.TestDevice, ""); device = everything(t, arch, dtype) })
+				if testdevice.Operations() == operations {
+					t.Fatal("nothing ran on the device")
+				}
+				if len(cpu) != len(device) {
+					t.Fatalf("%d results on the device, %d on the CPU", len(device), len(cpu))
+				}
+				for i := range cpu {
+					if cpu[i] != device[i] {
+						t.Errorf("the device gives\n%s\nthe CPU\n%s", device[i], cpu[i])
+					}
+				}
+			})
+		}
+	}
+}
+
+// A step calls attention once a layer whatever its sequences, and what it needs from the
+// host is there before the first layer.
+func TestAStepCallsAttentionOnceALayer(t *testing.T) {
+	onDefault(t, torch.TestDevice, "")
+	for _, c := range []struct {
+		dtype string
+		calls func() int
+	}{
+		{"bfloat16", func() int { flash, _ := testdevice.Calls(); return flash }},
+		{"float32", func() int { _, efficient := testdevice.Calls(); return efficient }},
+	} {
+		p := open(t, "testdata/tiny-llama", Config{DType: c.dtype, Threads: 1, CacheBytes: 1 << 20})
+		layers := len(p.model.Layers)
+		calls, copies := c.calls(), testdevice.Copies()
+		if _, err := p.Sample(context.Background(), []int32{5, 6, 7, 8, 9, 10, 11, 12, 13}, traj.Sampling{MaxTokens: 5}, 1); err != nil {
+			t.Fatal(err)
+		}
+		const steps = 5 // the prompt's, and one for each further token
+		if got := c.calls() - calls; got != steps*layers {
+			t.Errorf("%s: %d calls in %d steps of %d layers", c.dtype, got, steps, layers)
+		}
+		// Ids, positions, slots, gathered rows, two lists of lengths, the wanted rows; the
+		// logits back.
+		if got := testdevice.Copies() - copies; got != steps*8 {
+			t.Errorf("%s: %d copies in %d steps", c.dtype, got, steps)
+		}
+		tr, err := OpenTrainable("testdata/tiny-llama", Config{DType: c.dtype, Threads: 1})
+		if err != nil {
+			t.Fatal(err)
+		}
+		calls = c.calls()
+		b := Batch{Sequences: [][]int32{{5, 6, 7, 8}, {5, 6, 9}, {5, 6, 7, 10, 11}, {4, 3}}}
+		for _, q := range b.Sequences {
+			b.Want = append(b.Want, slices.Repeat([]bool{true}, len(q)))
+		}
+		if err := tr.Accumulate(b, func(o Outputs) Gradients { return Gradients{Logprobs: o.Logprobs} }); err != nil {
+			t.Fatal(err)
+		}
+		if got := c.calls() - calls; got != 2*layers {
+			t.Errorf("%s: %d calls forward and backward through %d layers", c.dtype, got, layers)
+		}
+		tr.Close()
+	}
+}

@@ -1,0 +1,54 @@
+"""Hold agentcli to files that transformers itself has written, and transformers to files
+that agentcli has written: log-probs of random models of each family, both ways.
+
+usage: python scripts/golden/families_saved.py AGENTCLI-TORCH FOLDER   (transformers 5.23, torch 2.11)
+
+Prints the largest difference of a log-prob, and of a logit after `model convert`.
+"""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+
+import torch
+from transformers import AutoConfig, AutoModelForCausalLM
+
+TINY = os.path.join(os.path.dirname(__file__), "../../policy/testdata/tiny-llama")
+BASE = dict(vocab_size=264, hidden_size=32, intermediate_size=48, num_hidden_layers=3, num_attention_heads=4,
+            num_key_value_heads=2, max_position_embeddings=256, bos_token_id=1, eos_token_id=2, pad_token_id=0)
+MODELS = [
+    ("qwen3_moe", dict(num_experts=6, num_experts_per_tok=2, moe_intermediate_size=24, head_dim=8)),
+    ("glm4_moe", dict(head_dim=16, n_routed_experts=8, num_experts_per_tok=2, moe_intermediate_size=16, n_group=2, topk_group=1)),
+    ("phi3", {}), ("gemma3_text", dict(head_dim=16, sliding_window=8)), ("olmo3", dict(sliding_window=8)), ("smollm3", {}),
+    ("granite", dict(logits_scaling=3.0)), ("ministral3", dict(head_dim=8)), ("glm4", dict(head_dim=16)),
+]
+
+
+def main(agentcli, out):
+    torch.manual_seed(0)
+    for kind, extra in MODELS:
+        m = AutoModelForCausalLM.from_config(AutoConfig.for_model(kind, **BASE, **extra)).eval()
+        with torch.no_grad():
+            for p in m.parameters():
+                p.normal_(0, 0.2)
+        ours, theirs = os.path.join(out, kind + "-ours"), os.path.join(out, kind)
+        for d in (ours, theirs):
+            shutil.rmtree(d, ignore_errors=True)
+        m.save_pretrained(theirs)
+        for f in ("tokenizer.json", "tokenizer_config.json"):
+            shutil.copy(os.path.join(TINY, f), theirs)
+        ids = torch.randint(3, 264, (40,)).tolist()
+        with torch.no_grad():
+            logits = m(torch.tensor([ids])).logits[0]
+        want = torch.log_softmax(logits[:-1].float(), -1).gather(1, torch.tensor(ids[1:]).unsqueeze(1))[:, 0]
+        said = subprocess.run([agentcli, "model", "logprobs", theirs, "--dtype", "float32"], input=json.dumps({"token_ids": ids}) + "\n",
+                              capture_output=True, text=True, check=True).stdout
+        subprocess.run([agentcli, "model", "convert", theirs, ours], check=True, capture_output=True)
+        with torch.no_grad():
+            back = AutoModelForCausalLM.from_pretrained(ours).eval()(torch.tensor([ids])).logits[0]
+        print(kind, float((torch.tensor(json.loads(said)["logprobs"]) - want).abs().max()), float((back - logits).abs().max()))
+
+
+main(*sys.argv[1:])
