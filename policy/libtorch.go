@@ -4,7 +4,6 @@ package policy
 
 import (
 	"fmt"
-	"runtime"
 
 	"agentcli/internal/setting"
 	"agentcli/internal/torch"
@@ -25,6 +24,8 @@ func AutoNote() string {
 // Libtorch looks.
 func Libtorch() LibtorchInfo {
 	n, why := torch.CUDADevices()
+	w := torch.NewWorker(0)
+	defer w.Close()
 	return LibtorchInfo{Version: torch.Version(), Path: torch.LibraryPath(), CPUCapability: torch.CPUCapability(), Kernels: torch.Kernels(),
-		Threads: runtime.NumCPU(), BF16: hasBF16(), CUDADevices: n, WhyNoCUDA: why}
+		Threads: w.Threads(), BF16: hasBF16(), CUDADevices: n, WhyNoCUDA: why}
 }

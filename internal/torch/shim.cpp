@@ -835,7 +835,17 @@ void agt_keep_memory(void) {
   mallopt(M_TOP_PAD, 64 << 20);
   mallopt(M_ARENA_MAX, 1);  // the arenas of other threads drop their heaps whatever the threshold
 }
-void agt_set_threads(int n) { at::set_num_threads(n); }
+// A thread takes the process's last number at its first parallel operation, whatever was
+// set for it before: that first one is here.
+void agt_set_threads(int n) {
+  at::internal::lazy_init_num_threads();
+  at::get_num_threads();  // libtorch's own copy of the flag
+  at::set_num_threads(n);
+}
+int agt_threads(void) {
+  at::internal::lazy_init_num_threads();
+  return at::get_num_threads();
+}
 int agt_deterministic(int on) {
   auto &c = at::globalContext();
   int was = c.deterministicAlgorithms();

@@ -94,6 +94,7 @@ void agt_keep_memory(void);
 void agt_arena(void);  // once, before the first tensor
 void agt_arena_stats(int64_t *used, int64_t *held);  // bytes
 void agt_set_threads(int n);
+int agt_threads(void);
 int agt_deterministic(int on); // returns what it was
 const char *agt_version(void);
 const char *agt_cpu_capability(void);

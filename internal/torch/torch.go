@@ -167,6 +167,12 @@ func NewWorker(threads int) *Worker {
 	return w
 }
 
+// Threads is how many threads compute what w is given.
+func (w *Worker) Threads() (n int) {
+	w.Do(func(*Scope) error { n = int(C.agt_threads()); return nil }) //nolint:errcheck // it cannot fail; of a closed worker it is 0
+	return n
+}
+
 // Do runs f on the worker's thread with a fresh scope, waits for it, and frees
 // what the scope still holds. It returns f's error, else the scope's. A panic of
 // f is returned as an error. Gradients are off unless f turns them on.

@@ -159,3 +159,14 @@ func TestWhatDoctorShows(t *testing.T) {
 		t.Error("no CUDA, and no reason")
 	}
 }
+
+// Results of a worker would else depend on which other one began before its first
+// operation: sums are cut into as many parts as there are threads.
+func TestAWorkerKeepsItsNumberOfThreadsWhateverOtherWorkersTake(t *testing.T) {
+	one, three := worker(t, 1), worker(t, 3)
+	for range 2 {
+		if a, b := three.Threads(), one.Threads(); a != 3 || b != 1 {
+			t.Errorf("%d and %d threads, want 3 and 1", a, b)
+		}
+	}
+}

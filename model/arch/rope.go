@@ -166,8 +166,10 @@ func readScaling(d *Decoder, k, p *Keys, kind string, r Rope) *Scaling {
 	case "", "default":
 		p.Float("factor", 1)
 		return nil
-	case "linear", "dynamic":
+	case "linear":
 		s.Factor = p.Positive("factor", 0)
+	case "dynamic": // stretched beyond the model's own context, whatever original_max_position_embeddings says
+		s.Factor, s.Original = p.Positive("factor", 0), max(d.MaxPositions, 1)
 	case "llama3":
 		s.Factor = p.Positive("factor", 0)
 		s.LowFreqFactor, s.HighFreqFactor = p.Positive("low_freq_factor", 1), p.Positive("high_freq_factor", 4)
