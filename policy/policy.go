@@ -136,6 +136,10 @@ func resolve(dtype, device string) (torch.DType, torch.Device, error) {
 	} else if device != "" && device != "cpu" {
 		return 0, 0, setting.Errorf("%s %s: want auto, cpu, cuda or cuda:N", setting.Name("Device"), device)
 	}
+	if dev >= 0 {
+		// Without them libtorch computes the same, slower; doctor says why.
+		_ = torch.UseGPUKernels(dev)
+	}
 	switch dtype {
 	case "float32", "f32", "fp32":
 		return torch.Float32, dev, nil

@@ -262,8 +262,13 @@ Tensor cached_attention(const Tensor &q0, const Tensor &k0, const Tensor &v0, Te
   Tensor kf = kpool.view({-1, hkv, dim}), vf = vpool.view({-1, hkv, dim});
   kf.index_copy_(0, slots, k);
   vf.index_copy_(0, slots, v);
-  if (spans) return varlen_attention(q, kf, vf, *spans, look);
+  if (spans && !p.decoding) return varlen_attention(q, kf, vf, *spans, look);
   Tensor out = at::empty_like(q);
+  if (p.decoding) {
+    gpu::decode(q, kpool, vpool, *p.decoding, look, out);
+    if (spans) out.index_copy_(0, p.prompts, varlen_attention(q.index_select(0, p.prompts), kf, vf, *spans, look));
+    return out;
+  }
   decode_rows(q, kpool, vpool, p, look, out);
   prompt_rows(q, kpool, vpool, p, look, out);
   return out;

@@ -112,6 +112,7 @@ type CachePlan struct {
 	blocks []int32
 	slots  Tensor // int64 [T]: the pools' row of each new token
 	spans  spans
+	decode decoding
 	ready  bool // the first layer has made what all need
 }
 
@@ -180,11 +181,64 @@ func (p *CachePlan) prepare(q, k, v, kpool Tensor) {
 	if C.agt_fused_attention(q.p, k.p, v.p) != 0 {
 		return
 	}
-	rows, keys := make([]int, len(p.segs)), make([][]int64, len(p.segs))
-	for i, g := range p.segs {
+	prompts := p.segs
+	if C.agt_gpu_decodes(q.p) != 0 {
+		prompts = p.decode.sequences(p.s, dev, p.segs, p.blocks, size)
+	}
+	if len(prompts) == 0 && p.decode.n > 0 {
+		return
+	}
+	rows, keys := make([]int, len(prompts)), make([][]int64, len(prompts))
+	for i, g := range prompts {
 		rows[i], keys[i] = int(g.Len), p.places(g, 0, g.Context, size)
 	}
 	p.spans.sequences(p.s, dev, rows, keys, false)
+}
+
+// decoding are the sequences of one new token, for our kernel on a device
+// (agt::gpu::Decoding).
+type decoding struct {
+	numbers, prompts  Tensor
+	n, width, longest int64
+}
+
+// sequences takes the segments of one row, and gives back the others.
+func (d *decoding) sequences(s *Scope, dev Device, segs []CachedSegment, blocks []int32, size int64) (prompts []CachedSegment) {
+	var rows, contexts []int32
+	var first []int32
+	var others []int64
+	for _, g := range segs {
+		if g.Len != 1 {
+			prompts = append(prompts, g)
+			for r := int64(g.Start); r < int64(g.Start+g.Len); r++ {
+				others = append(others, r)
+			}
+			continue
+		}
+		rows, contexts, first = append(rows, g.Start), append(contexts, g.Context), append(first, g.FirstBlock)
+		d.longest = max(d.longest, int64(g.Context))
+	}
+	if d.n = int64(len(rows)); d.n == 0 {
+		return prompts
+	}
+	d.width = (d.longest + size - 1) / size
+	numbers := append(append(make([]int32, 0, d.n*(2+d.width)), rows...), contexts...)
+	for i, at := range first {
+		used := (int64(contexts[i]) + size - 1) / size
+		numbers = append(append(numbers, blocks[at:][:used]...), make([]int32, d.width-used)...)
+	}
+	d.numbers = s.To(fromSlice(s, numbers, Int32, nil), Int32, dev)
+	if len(others) > 0 {
+		d.prompts = s.To(s.Int64(others), Int64, dev)
+	}
+	return prompts
+}
+
+func (d *decoding) c() *C.agt_decoding {
+	if d.n == 0 {
+		return nil
+	}
+	return &C.agt_decoding{numbers: d.numbers.p, prompts: d.prompts.p, n: C.int64_t(d.n), width: C.int64_t(d.width), longest: C.int64_t(d.longest)}
 }
 
 // CachedAttention writes the new k and v [T, Hkv, D] into the pools
@@ -199,6 +253,7 @@ func (s *Scope) CachedAttention(q, k, v, kpool, vpool Tensor, plan *CachePlan, l
 	return s.op("cached_attention", func(o *C.agt_tensor, m **C.char) C.int {
 		return C.agt_cached_attention(o, q.p, k.p, v.p, kpool.p, vpool.p, plan.slots.p,
 			(*C.int32_t)(unsafe.Pointer(unsafe.SliceData(plan.segs))), C.int(len(plan.segs)),
-			(*C.int32_t)(unsafe.Pointer(unsafe.SliceData(plan.blocks))), C.int64_t(look.Window), C.double(look.Scale), plan.spans.c(), m)
+			(*C.int32_t)(unsafe.Pointer(unsafe.SliceData(plan.blocks))), C.int64_t(look.Window), C.double(look.Scale), plan.spans.c(),
+			plan.decode.c(), m)
 	}, q, k, v, kpool, vpool)
 }

@@ -24,6 +24,9 @@ import (
 // libtorch's CUDA part.
 const cudaFile = "libtorch_cuda.so"
 
+// cudaPath is where CUDADevices has found it.
+var cudaPath string
+
 // CUDADevices is the number of CUDA devices; why says why there are none. The first call
 // loads libtorch's CUDA part. It must come before the process's first backward: autograd
 // starts its threads then, for the devices that it knows.
@@ -32,6 +35,7 @@ var CUDADevices = sync.OnceValues(func() (n int, why string) {
 	if path == "" {
 		path = cudaFile // LD_LIBRARY_PATH may have it
 	}
+	cudaPath = path
 	p := C.CString(path)
 	defer C.free(unsafe.Pointer(p))
 	var msg *C.char

@@ -4,6 +4,7 @@
 // torch.go calls everything from one locked thread per worker.
 #include "shim.h"
 
+#include "gpu.h"
 #include "tensors.h"
 
 #include <ATen/ATen.h>
@@ -221,6 +222,7 @@ struct RMSNorm : torch::autograd::Function<RMSNorm> {
   }
   static Tensor apply_(const Tensor &x, const Tensor &w, double eps, double offset) {
     check(x, w);
+    if (agt::gpu::takes(x, w.size(0))) return agt::gpu::rms_norm(x, nullptr, w.contiguous(), nullptr, eps, offset);
     if (!native(x)) {
       auto a = x.to(acc_type(x.scalar_type()));
       auto factor = w.to(a.scalar_type());
@@ -387,6 +389,10 @@ struct HeadLogprobs : torch::autograd::Function<HeadLogprobs> {
         });
         continue;
       }
+      if (agt::gpu::have(z)) {
+        agt::gpu::head(z, y_, scale.defined() ? scale.narrow(0, i, m) : scale, lp_, ent_, lse_);
+        continue;
+      }
       z = z.to(acc);
       if (scale.defined()) z = z.mul(scale.narrow(0, i, m).unsqueeze(1));
       lse_.copy_(at::logsumexp(z, -1));
@@ -427,6 +433,8 @@ struct HeadLogprobs : torch::autograd::Function<HeadLogprobs> {
               kn.softmax_row_backward(zp + r * v, v, yp[r], cp ? cp[r] : A(1), gp[r], ep ? ep[r] : A(0), sp[r], hp[r]);
           });
         });
+      } else if (agt::gpu::have(dl)) {
+        agt::gpu::head_gradient(dl, y_, scale.defined() ? scale.narrow(0, i, m) : scale, lse_, ent_, g_, entropic ? ge.narrow(0, i, m) : ge);
       } else {
         auto logp = dl.to(acc);
         if (scale.defined()) logp = logp.mul(scale.narrow(0, i, m).unsqueeze(1));
@@ -618,7 +626,8 @@ int agt_add_rms_norm(agt_tensor *sum, agt_tensor *out, agt_tensor x, agt_tensor 
     TORCH_CHECK(T(x).sizes() == T(y).sizes(), "x is ", T(x).sizes(), ", y is ", T(y).sizes());
     TORCH_CHECK(T(x).scalar_type() == T(y).scalar_type(), "x is ", T(x).scalar_type(), ", y is ", T(y).scalar_type());
     RMSNorm::check(T(x), T(w));
-    if (at::GradMode::is_enabled() || !native(T(x))) {
+    bool device = agt::gpu::takes(T(x), T(w).size(0)) && agt::gpu::takes(T(y), T(w).size(0));
+    if (at::GradMode::is_enabled() || !(native(T(x)) || device)) {
       Tensor s = T(x) + T(y);
       *out = wrap(at::GradMode::is_enabled() ? RMSNorm::apply(s, T(w), eps, offset) : RMSNorm::apply_(s, T(w), eps, offset));
       *sum = wrap(s);
@@ -626,7 +635,7 @@ int agt_add_rms_norm(agt_tensor *sum, agt_tensor *out, agt_tensor x, agt_tensor 
     }
     Tensor a = T(x).contiguous(), b = T(y).contiguous(), wc = T(w).contiguous();
     Tensor s = at::empty_like(a);
-    *out = wrap(rms_cpu(a, &b, wc, &s, eps, offset));
+    *out = wrap(device ? agt::gpu::rms_norm(a, &b, wc, &s, eps, offset) : rms_cpu(a, &b, wc, &s, eps, offset));
     *sum = wrap(s);
   });
 }
@@ -709,6 +718,7 @@ int agt_times(agt_tensor *out, agt_tensor x, double factor, char **err) {
 int agt_silu_mul(agt_tensor *out, agt_tensor gu, char **err) {
   return guard(err, [&] { *out = wrap(at::GradMode::is_enabled() ? SiluMul::apply(T(gu)) : SiluMul::apply_(T(gu))); });
 }
+int agt_gpu_decodes(agt_tensor q) { return agt::gpu::have(T(q)) && T(q).dim() == 3 && T(q).size(2) % 8 == 0 && T(q).size(2) <= 256; }
 int agt_fused_attention(agt_tensor q, agt_tensor k, agt_tensor v) { return agt::fused(T(q), T(k), T(v)); }
 int agt_tree_attention(agt_tensor *out, agt_tensor q, agt_tensor k, agt_tensor v, const int32_t *nodes, int n,
                        int64_t window, double scale, const agt_spans *spans, char **err) {
@@ -719,11 +729,16 @@ int agt_tree_attention(agt_tensor *out, agt_tensor q, agt_tensor k, agt_tensor v
 }
 int agt_cached_attention(agt_tensor *out, agt_tensor q, agt_tensor k, agt_tensor v, agt_tensor kpool, agt_tensor vpool,
                          agt_tensor slots, const int32_t *segs, int n, const int32_t *blocks, int64_t window, double scale,
-                         const agt_spans *spans, char **err) {
+                         const agt_spans *spans, const agt_decoding *decoding, char **err) {
   return guard(err, [&] {
     c10::AutoGradMode off(false);
     auto s = spans_of(spans);
-    *out = wrap(agt::cached_attention(T(q), T(k), T(v), T(kpool), T(vpool), T(slots), {segs, n, blocks}, {window, scale}, s ? &*s : nullptr));
+    agt::PagedStep step{segs, n, blocks, std::nullopt, Tensor()};
+    if (decoding) {
+      step.decoding = agt::gpu::Decoding{T(decoding->numbers), decoding->n, decoding->width, decoding->longest};
+      if (decoding->prompts) step.prompts = T(decoding->prompts);
+    }
+    *out = wrap(agt::cached_attention(T(q), T(k), T(v), T(kpool), T(vpool), T(slots), step, {window, scale}, s ? &*s : nullptr));
   });
 }
 int agt_head_logprobs(agt_tensor *lp, agt_tensor *entropy, agt_tensor hidden, agt_tensor weight, agt_tensor targets,
@@ -754,8 +769,14 @@ int agt_head_logprobs(agt_tensor *lp, agt_tensor *entropy, agt_tensor hidden, ag
 }
 int agt_sample(agt_tensor logits, const agt_sampling *rows, int n, int32_t *ids, float *logprobs, char **err) {
   return guard(err, [&] {
-    Tensor z = T(logits).to(at::kCPU, at::kFloat).contiguous();
-    TORCH_CHECK(z.dim() == 2 && z.size(0) == n && z.size(1) > 0, "logits are ", z.sizes(), ", rows ", n);
+    auto &l = T(logits);
+    TORCH_CHECK(l.dim() == 2 && l.size(0) == n && l.size(1) > 0, "logits are ", l.sizes(), ", rows ", n);
+    if (agt::gpu::have(l)) {
+      agt::gpu::sample(l, rows, n, ids, logprobs);
+      for (int i = 0; i < n; i++) TORCH_CHECK(std::isfinite(logprobs[i]), "the model's logits in row ", i, " are not finite");
+      return;
+    }
+    Tensor z = l.to(at::kCPU, at::kFloat).contiguous();
     const float *p = z.const_data_ptr<float>();
     int64_t v = z.size(1);
     std::atomic<int64_t> bad{-1};

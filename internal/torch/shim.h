@@ -60,6 +60,14 @@ typedef struct agt_spans {
   agt_tensor gather, cu_q, cu_k, host_q, host_k;
   int64_t max_q, max_k;
 } agt_spans;
+// The sequences of one new token that our kernel on a device decodes, see agt::gpu::Decoding;
+// prompts are the rows of q of the other sequences, which spans describe: null where there
+// are none.
+typedef struct agt_decoding {
+  agt_tensor numbers, prompts;
+  int64_t n, width, longest;
+} agt_decoding;
+int agt_gpu_decodes(agt_tensor q);
 int agt_fused_attention(agt_tensor q, agt_tensor k, agt_tensor v);  // 1: spans are not read, and may be null
 // window > 0: positions that a token sees, its own included. scale: of q·k; 0 is 1/√dim.
 // nodes: n triples (start, len, parent), see policy.Pack.
@@ -69,7 +77,7 @@ int agt_tree_attention(agt_tensor *out, agt_tensor q, agt_tensor k, agt_tensor v
 // caller has checked. slots: int64 [T], the pools' row of each new token.
 int agt_cached_attention(agt_tensor *out, agt_tensor q, agt_tensor k, agt_tensor v, agt_tensor kpool, agt_tensor vpool,
                          agt_tensor slots, const int32_t *segs, int n, const int32_t *blocks, int64_t window, double scale,
-                         const agt_spans *spans, char **err);
+                         const agt_spans *spans, const agt_decoding *decoding, char **err);
 // scale [N]: logits are multiplied by it first; null: by 1.
 int agt_head_logprobs(agt_tensor *lp, agt_tensor *entropy, agt_tensor hidden, agt_tensor weight, agt_tensor targets,
                       agt_tensor scale, int64_t chunk, char **err);
@@ -103,6 +111,11 @@ const char *agt_kernels(void);
 int agt_has_driver(void);  // whether there is an NVIDIA driver
 // Loads libtorch's CUDA part from a file, once. why: a message where there is no CUDA.
 int agt_cuda_devices(const char *file, char **why);
+// Our kernels (gpu_kernels.cu): machine code for an architecture ("sm_90a"), by the NVRTC in
+// a file; *cubin is freed by the caller.
+int agt_gpu_compile(const char *nvrtc, const char *source, const char *args, const char *arch, void **cubin, int64_t *n, char **err);
+int agt_gpu_device(int device, int *major, int *minor, int *driver_version, char **err);
+int agt_gpu_load(int device, const void *cubin, char **err);
 int agt_free_memory(int device, int64_t *bytes, char **err);  // of a CUDA device
 int agt_has_test_device(void);
 // For the tests: an exception, and a choice of kernels ("avx512", "avx2", "base", "none", "" the best).

@@ -5,6 +5,7 @@
 #include <atomic>
 #include <cmath>
 
+#include "gpu.h"
 #include "kernels.h"
 
 namespace agt {
@@ -62,6 +63,8 @@ struct PagedStep {
   const int32_t *segs;
   int n;
   const int32_t *blocks;
+  std::optional<gpu::Decoding> decoding;  // of the segments of one row, where our kernels are on the device
+  at::Tensor prompts;                     // int64: with decoding, the rows of the others, which the spans describe
 };
 
 bool fused(const at::Tensor &q, const at::Tensor &k, const at::Tensor &v);  // our CPU kernels do the attention
@@ -69,7 +72,7 @@ bool fused(const at::Tensor &q, const at::Tensor &k, const at::Tensor &v);  // o
 // Causal attention of q [T, Hq, D] to k and v [N, Hkv, D]. Records for backward.
 at::Tensor varlen_attention(const at::Tensor &q, const at::Tensor &k, const at::Tensor &v, const Spans &s, Look look);
 // The new k and v go to the rows `slots` (int64 [T]) of the pools [blocks, size, Hkv, D];
-// spans name the pools' rows, and are null where fused() holds.
+// spans name the pools' rows, and are null where fused() holds and where all are decoded.
 at::Tensor cached_attention(const at::Tensor &q, const at::Tensor &k, const at::Tensor &v, at::Tensor &kpool, at::Tensor &vpool,
                             const at::Tensor &slots, const PagedStep &p, Look look, const Spans *spans);
 // nodes: n triples of start, length and parent. spans null: as above.

@@ -23,7 +23,7 @@
 
 namespace testdevice {
 
-std::atomic<long> calls[4];
+std::atomic<long> calls[5];
 
 namespace {
 

@@ -49,6 +49,19 @@ func FromEnvironment() {
 	}
 }
 
+// Kernels says whether the device has our kernels (gpu_kernels.cu), which run block by
+// block. Without them, as it begins, libtorch's operations compute everything.
+func Kernels(on bool) {
+	n := C.int(0)
+	if on {
+		n = 1
+	}
+	C.agt_test_device_kernels(n)
+}
+
+// Launches is how many of our kernels ran on the device since the process began.
+func Launches() int { return int(C.agt_test_device_calls(4)) }
+
 // Calls is how often each kind of attention was called on the device since the process
 // began.
 func Calls() (flash, efficient int) {

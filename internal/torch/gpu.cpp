@@ -1,0 +1,323 @@
+//go:build libtorch
+
+// Our kernels on a device: what each is called with, and how CUDA runs them. NVRTC, which
+// comes with torch, compiles them when the program runs; the driver loads and starts them.
+// Both are opened with dlopen: agentcli is linked with neither.
+#include "gpu.h"
+
+#include <ATen/DeviceAccelerator.h>
+#include <c10/core/DeviceGuard.h>
+#include <c10/core/Stream.h>
+#include <c10/util/Exception.h>
+#include <dlfcn.h>
+
+#include <atomic>
+#include <cmath>
+#include <cstring>
+#include <map>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "shim.h"
+#include "tensors.h"
+
+namespace agt {
+namespace gpu {
+namespace {
+
+using at::Tensor;
+
+bool loaded(int device);  // our kernels are, on a CUDA device
+
+// How each kind of device runs a kernel; null: not at all.
+std::atomic<Launch> on_cuda{nullptr}, on_test_device{nullptr};
+
+Launch launcher(const Tensor &x) { return x.is_cuda() ? on_cuda.load() : x.is_privateuseone() ? on_test_device.load() : nullptr; }
+
+struct Grid {
+  int64_t x, y = 1, z = 1;
+};
+
+void launch(const char *kernel, const Tensor &of, at::ScalarType type, Grid g, int threads, const void *args, at::TensorList used) {
+  for (auto &t : used)
+    TORCH_CHECK(!t.defined() || (t.device() == of.device() && t.is_contiguous()), kernel, " is given a tensor ", t.sizes(), " on ", t.device(),
+                ", one beside it is on ", of.device(), "; all must be contiguous on one device");
+  if (g.x * g.y * g.z == 0) return;
+  TORCH_CHECK(g.x <= INT32_MAX && g.y <= 65535 && g.z <= 65535, kernel, " is asked for a grid of ", g.x, " × ", g.y, " × ", g.z);
+  launcher(of)({kernel, type, unsigned(g.x), unsigned(g.y), unsigned(g.z), unsigned(threads), args}, used);
+}
+
+const void *data(const Tensor &t) { return t.defined() ? t.const_data_ptr() : nullptr; }
+template <class A>
+const A *data(const Tensor &t) { return t.defined() ? t.const_data_ptr<A>() : nullptr; }
+void *out(Tensor &t) { return t.mutable_data_ptr(); }
+
+int64_t divide_up(int64_t a, int64_t b) { return (a + b - 1) / b; }
+
+}  // namespace
+
+bool have(const Tensor &x) {
+  return launcher(x) && (x.scalar_type() == at::kFloat || x.scalar_type() == at::kBFloat16) && (!x.is_cuda() || loaded(x.get_device()));
+}
+bool takes(const Tensor &x, int64_t n) {
+  return have(x) && n % 8 == 0 && reinterpret_cast<uintptr_t>(x.const_data_ptr()) % 16 == 0;
+}
+
+Tensor rms_norm(const Tensor &x, const Tensor *add, const Tensor &w, Tensor *sum, double eps, double offset) {
+  Tensor y = at::empty_like(x);
+  int64_t n = w.size(0), rows = n ? x.numel() / n : 0;
+  Norm a{data(x), add ? data(*add) : nullptr, data(w), sum ? out(*sum) : nullptr, out(y), rows, n, float(eps), float(offset)};
+  std::vector<Tensor> used{x, w, y};
+  if (add) used.insert(used.end(), {*add, *sum});
+  if (n <= kShortRow)
+    launch("norm_rows", x, x.scalar_type(), {divide_up(rows, kDecodeThreads / 32)}, kDecodeThreads, &a, used);
+  else
+    launch("norm_long", x, x.scalar_type(), {rows}, kRowThreads, &a, used);
+  return y;
+}
+
+void decode(const Tensor &q, const Tensor &kpool, const Tensor &vpool, const Decoding &d, Look look, Tensor &to) {
+  int64_t heads = q.size(1), kv = kpool.size(2), dim = q.size(2), group = heads / kv;
+  TORCH_CHECK(dim % 8 == 0 && dim <= 256, "heads of ", dim, " are not decoded by our kernel");
+  int64_t seen = look.window > 0 ? std::min(look.window, d.longest) : d.longest, splits = divide_up(seen, kDecodeSplit);
+  Tensor parts = at::empty({splits > 1 ? d.n * heads * splits * (dim + 2) : 0}, q.options().dtype(at::kFloat));
+  const int32_t *numbers = data<int32_t>(d.numbers);
+  int lanes = 1;
+  while (lanes * 8 < dim) lanes *= 2;
+  int g = 1;
+  while (g < group && g < kDecodeGroup) g *= 2;
+  Decode a{data(q), data(kpool), data(vpool), out(to), static_cast<float *>(out(parts)), numbers, numbers + d.n, numbers + 2 * d.n, nullptr,
+           d.width, splits, look.window, int(heads), int(kv), int(dim), int(kpool.size(1)), lanes,
+           float(look.scale_of(q) * 1.4426950408889634)};
+  static const std::map<int, const char *> names{{1, "decode1"}, {2, "decode2"}, {4, "decode4"}, {8, "decode8"}};
+  std::vector<Tensor> used{q, kpool, vpool, to, parts, d.numbers};
+  launch(names.at(g), q, q.scalar_type(), {splits, kv * divide_up(group, g), d.n}, kDecodeThreads, &a, used);
+  if (splits > 1) launch("combine", q, q.scalar_type(), {heads, d.n}, kDecodeThreads, &a, used);
+}
+
+static_assert(sizeof(agt_sampling) == sizeof(Drawing), "the host's rows are the device's");
+
+void sample(const Tensor &logits0, const agt_sampling *rows, int n, int32_t *ids, float *logprobs) {
+  Tensor z = logits0.to(at::kFloat).contiguous();
+  int64_t v = z.size(1);
+  TORCH_CHECK(v <= int64_t(kSampleBlock) * kSampleBlocks, "a vocabulary of ", v);
+  Tensor how = at::from_blob(const_cast<agt_sampling *>(rows), {int64_t(n * sizeof(agt_sampling))}, at::kByte).to(z.device());
+  Tensor drawn = at::empty({2, n}, z.options());  // ids and log-probs, read with one copy
+  float *p = static_cast<float *>(out(drawn));
+  Sample a{data<float>(z), static_cast<const Drawing *>(data(how)), reinterpret_cast<int *>(p), p + n, v};
+  launch("sample", z, at::ScalarType::Undefined, {n}, kSampleThreads, &a, {z, how, drawn});
+  Tensor host = drawn.to(at::kCPU);
+  std::memcpy(ids, host.const_data_ptr(), n * sizeof(int32_t));
+  std::memcpy(logprobs, host.const_data_ptr<float>() + n, n * sizeof(float));
+}
+
+void head(const Tensor &z, const Tensor &targets, const Tensor &scale, Tensor &lp, Tensor &entropy, Tensor &lse) {
+  Head a{data(z), reinterpret_cast<const long long *>(data<int64_t>(targets)), data<float>(scale), static_cast<float *>(out(lp)),
+         static_cast<float *>(out(entropy)), static_cast<float *>(out(lse)), z.size(1)};
+  launch("head", z, z.scalar_type(), {z.size(0)}, kRowThreads, &a, {z, targets, scale, lp, entropy, lse});
+}
+
+void head_gradient(Tensor &z, const Tensor &targets, const Tensor &scale, const Tensor &lse, const Tensor &entropy, const Tensor &g,
+                   const Tensor &ge) {
+  HeadGradient a{out(z), reinterpret_cast<const long long *>(data<int64_t>(targets)), data<float>(scale), data<float>(lse),
+                 data<float>(entropy), data<float>(g), data<float>(ge), z.size(1)};
+  launch("head_gradient", z, z.scalar_type(), {z.size(0)}, kRowThreads, &a, {z, targets, scale, lse, entropy, g, ge});
+}
+
+// ---- CUDA ------------------------------------------------------------------------------
+namespace {
+
+// Functions of a library that is opened when the program runs.
+struct Library {
+  void *handle;
+  template <class F>
+  void find(F &f, const char *name) {
+    f = reinterpret_cast<F>(dlsym(handle, name));
+    TORCH_CHECK(f, name, " is missing");
+  }
+};
+
+struct NVRTC {  // nvrtc.h
+  int (*version)(int *, int *);
+  int (*create)(void **, const char *, const char *, int, const char *const *, const char *const *);
+  int (*compile)(void *, int, const char *const *);
+  int (*destroy)(void **);
+  int (*log_size)(void *, size_t *);
+  int (*log)(void *, char *);
+  int (*cubin_size)(void *, size_t *);
+  int (*cubin)(void *, char *);
+  const char *(*text)(int);
+
+  explicit NVRTC(const char *file) {
+    void *h = dlopen(file, RTLD_NOW | RTLD_LOCAL);
+    const char *e = h ? nullptr : dlerror();
+    TORCH_CHECK(h, "NVRTC cannot be loaded: ", e ? e : "?");
+    Library l{h};  // a function of a library that `file` needs is found, too
+    l.find(version, "nvrtcVersion");
+    l.find(create, "nvrtcCreateProgram");
+    l.find(compile, "nvrtcCompileProgram");
+    l.find(destroy, "nvrtcDestroyProgram");
+    l.find(log_size, "nvrtcGetProgramLogSize");
+    l.find(log, "nvrtcGetProgramLog");
+    l.find(cubin_size, "nvrtcGetCUBINSize");
+    l.find(cubin, "nvrtcGetCUBIN");
+    l.find(text, "nvrtcGetErrorString");
+    // NVRTC opens its built-in functions by their bare name; they lie beside it.
+    int major = 0, minor = 0;
+    check(version(&major, &minor), "nvrtcVersion");
+    Dl_info where;
+    if (dladdr(reinterpret_cast<void *>(version), &where) && where.dli_fname) {
+      std::string path(where.dli_fname);
+      path = path.substr(0, path.rfind('/') + 1) + "libnvrtc-builtins.so." + std::to_string(major) + "." + std::to_string(minor);
+      dlopen(path.c_str(), RTLD_NOW | RTLD_GLOBAL);
+    }
+  }
+  void check(int code, const char *what) const { TORCH_CHECK(code == 0, what, ": ", text(code)); }
+
+  std::string compiled(const char *source, const char *args, const char *arch) const {
+    void *program = nullptr;
+    const char *name = "gpu_args.h";
+    check(create(&program, source, "gpu_kernels.cu", 1, &args, &name), "nvrtcCreateProgram");
+    std::string target = std::string("--gpu-architecture=") + arch;
+    const char *options[] = {target.c_str(), "--std=c++17", "-default-device"};
+    int code = compile(program, 3, options);
+    size_t n = 0;
+    std::string out;
+    if (code != 0) {
+      log_size(program, &n);
+      std::string said(n, ' ');
+      log(program, said.data());
+      destroy(&program);
+      TORCH_CHECK(false, "our kernels do not compile for ", arch, ": ", text(code), ": ", said.c_str());
+    }
+    check(cubin_size(program, &n), "nvrtcGetCUBINSize");
+    out.resize(n);
+    check(cubin(program, out.data()), "nvrtcGetCUBIN");
+    destroy(&program);
+    return out;
+  }
+};
+
+struct Driver {  // cuda.h
+  int (*device)(int *, int);
+  int (*attribute)(int *, int, int);
+  int (*version)(int *);
+  int (*load)(void **, const void *);
+  int (*function)(void **, void *, const char *);
+  int (*start)(void *, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, void *, void **, void **);
+  int (*text)(int, const char **);
+
+  Driver() {
+    Library l{dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL)};
+    TORCH_CHECK(l.handle, "there is no NVIDIA driver");
+    l.find(device, "cuDeviceGet");
+    l.find(attribute, "cuDeviceGetAttribute");
+    l.find(version, "cuDriverGetVersion");
+    l.find(load, "cuModuleLoadData");
+    l.find(function, "cuModuleGetFunction");
+    l.find(start, "cuLaunchKernel");
+    l.find(text, "cuGetErrorString");
+  }
+  void check(int code, const char *what) const {
+    const char *said = nullptr;
+    if (code != 0) text(code, &said);
+    TORCH_CHECK(code == 0, "CUDA error: ", what, ": ", said ? said : "unknown");
+  }
+};
+const Driver &driver() {
+  static Driver d;
+  return d;
+}
+
+// The modules of the devices, and the functions found in them.
+std::mutex lock;
+std::map<int, void *> modules;
+std::map<std::pair<int, std::string>, void *> functions;
+
+bool loaded(int device) {
+  std::lock_guard<std::mutex> g(lock);
+  return modules.count(device) > 0;
+}
+
+void *function(int device, const std::string &name) {
+  std::lock_guard<std::mutex> g(lock);
+  void *&f = functions[{device, name}];
+  if (!f) {
+    auto m = modules.find(device);
+    TORCH_CHECK(m != modules.end(), "our kernels are not loaded on device ", device);
+    driver().check(driver().function(&f, m->second, name.c_str()), name.c_str());
+  }
+  return f;
+}
+
+void launch_cuda(const Call &c, at::TensorList used) {
+  std::string name = std::string("gpu_") + c.kernel;
+  if (c.type != at::ScalarType::Undefined) name += c.type == at::kFloat ? "_f32" : "_bf16";
+  c10::Device device = used[0].device();
+  c10::DeviceGuard guard(device);
+  void *params[] = {const_cast<void *>(c.args)};
+  driver().check(driver().start(function(device.index(), name), c.x, c.y, c.z, c.threads, 1, 1, 0,
+                                at::accelerator::getCurrentStream(device.index()).native_handle(), params, nullptr),
+                 name.c_str());
+}
+
+}  // namespace
+
+void set_test_device(Launch l) { on_test_device = l; }
+}  // namespace gpu
+}  // namespace agt
+
+namespace {
+
+template <class F>
+int guarded(char **err, F f) {
+  try {
+    f();
+    return 0;
+  } catch (const c10::Error &e) {
+    *err = strdup(e.what_without_backtrace());
+  } catch (const std::exception &e) {
+    *err = strdup(e.what());
+  }
+  return 1;
+}
+
+}  // namespace
+
+extern "C" {
+
+int agt_gpu_compile(const char *nvrtc, const char *source, const char *args, const char *arch, void **cubin, int64_t *n, char **err) {
+  return guarded(err, [&] {
+    std::string out = agt::gpu::NVRTC(nvrtc).compiled(source, args, arch);
+    *n = int64_t(out.size());
+    *cubin = malloc(out.size());
+    std::memcpy(*cubin, out.data(), out.size());
+  });
+}
+int agt_gpu_device(int device, int *major, int *minor, int *driver_version, char **err) {
+  return guarded(err, [&] {
+    auto &d = agt::gpu::driver();
+    at::empty({1}, at::TensorOptions().device(at::Device(at::kCUDA, c10::DeviceIndex(device))));  // CUDA's context begins
+    int id = 0;
+    d.check(d.device(&id, device), "cuDeviceGet");
+    d.check(d.attribute(major, 75, id), "cuDeviceGetAttribute");
+    d.check(d.attribute(minor, 76, id), "cuDeviceGetAttribute");
+    d.check(d.version(driver_version), "cuDriverGetVersion");
+  });
+}
+int agt_gpu_load(int device, const void *cubin, char **err) {
+  return guarded(err, [&] {
+    c10::DeviceGuard guard(at::Device(at::kCUDA, c10::DeviceIndex(device)));
+    at::empty({1}, at::TensorOptions().device(guard.current_device()));
+    void *m = nullptr;
+    auto &d = agt::gpu::driver();
+    d.check(d.load(&m, cubin), "cuModuleLoadData");
+    {
+      std::lock_guard<std::mutex> g(agt::gpu::lock);
+      agt::gpu::modules[device] = m;
+    }
+    agt::gpu::on_cuda = agt::gpu::launch_cuda;
+  });
+}
+}

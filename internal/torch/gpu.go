@@ -1,0 +1,130 @@
+//go:build libtorch
+
+package torch
+
+/*
+#include <stdlib.h>
+#include "shim.h"
+*/
+import "C"
+
+import (
+	"crypto/sha256"
+	_ "embed"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"sync"
+	"unsafe"
+
+	"agentcli/internal/filesys"
+)
+
+//go:embed gpu_kernels.cu
+var gpuSource []byte
+
+//go:embed gpu_args.h
+var gpuArgs []byte
+
+// Architecture is what our kernels are compiled for on a GPU of that compute capability.
+func Architecture(major, minor int) string {
+	if major == 9 {
+		return "sm_90a"
+	}
+	return fmt.Sprintf("sm_%d%d", major, minor)
+}
+
+// CompileKernels gives our kernels as machine code for an architecture ("sm_90a"). nvrtc is
+// the file of NVIDIA's run-time compiler, or of a library that needs it. No GPU is needed.
+func CompileKernels(nvrtc, arch string) ([]byte, error) {
+	file, source, args, target := C.CString(nvrtc), C.CString(string(gpuSource)), C.CString(string(gpuArgs)), C.CString(arch)
+	for _, p := range []*C.char{file, source, args, target} {
+		defer C.free(unsafe.Pointer(p))
+	}
+	var code unsafe.Pointer
+	var n C.int64_t
+	var msg *C.char
+	if C.agt_gpu_compile(file, source, args, target, &code, &n, &msg) != 0 {
+		return nil, taken(msg)
+	}
+	defer C.free(code)
+	return C.GoBytes(code, C.int(n)), nil
+}
+
+func taken(msg *C.char) error {
+	defer C.free(unsafe.Pointer(msg))
+	return errors.New(C.GoString(msg))
+}
+
+var gpu struct {
+	sync.Mutex
+	tried map[Device]error
+}
+
+// UseGPUKernels loads our kernels on a CUDA device, once. They are compiled for it where the
+// user's cache folder does not have them from before. After an error libtorch's own
+// operations compute what they would, as they do with AGENTCLI_GPU_KERNELS=none.
+func UseGPUKernels(dev Device) error {
+	if os.Getenv("AGENTCLI_GPU_KERNELS") == "none" {
+		return errors.New("AGENTCLI_GPU_KERNELS is none")
+	}
+	gpu.Lock()
+	defer gpu.Unlock()
+	if err, done := gpu.tried[dev]; done {
+		return err
+	}
+	if gpu.tried == nil {
+		gpu.tried = map[Device]error{}
+	}
+	err := loadKernels(dev)
+	gpu.tried[dev] = err
+	return err
+}
+
+func loadKernels(dev Device) error {
+	var major, minor, driver C.int
+	var msg *C.char
+	if C.agt_gpu_device(C.int(dev), &major, &minor, &driver, &msg) != 0 {
+		return taken(msg)
+	}
+	arch := Architecture(int(major), int(minor))
+	code, err := cachedKernels(arch, int(driver), func() ([]byte, error) {
+		return CompileKernels(filepath.Join(filepath.Dir(cudaPath), "libcaffe2_nvrtc.so"), arch)
+	})
+	if err != nil {
+		return err
+	}
+	p := C.CBytes(code)
+	defer C.free(p)
+	if C.agt_gpu_load(C.int(dev), p, &msg) != 0 {
+		return taken(msg)
+	}
+	return nil
+}
+
+// cachedKernels gives what compile gives, from the user's cache folder where it has been
+// kept there for the same source, architecture and driver.
+func cachedKernels(arch string, driver int, compile func() ([]byte, error)) ([]byte, error) {
+	h := sha256.New()
+	fmt.Fprintf(h, "%s %d %s %d %d\n", arch, driver, Version(), len(gpuSource), len(gpuArgs))
+	h.Write(gpuSource)
+	h.Write(gpuArgs)
+	dir, err := os.UserCacheDir()
+	if err != nil {
+		return compile()
+	}
+	file := filepath.Join(dir, "agentcli", "kernels", fmt.Sprintf("%s-%x.cubin", arch, h.Sum(nil)[:12]))
+	if code, err := os.ReadFile(file); err == nil && len(code) > 0 {
+		return code, nil
+	}
+	code, err := compile()
+	if err != nil {
+		return nil, err
+	}
+	// A cache that cannot be written costs seconds at the next start, and nothing else.
+	if os.MkdirAll(filepath.Dir(file), 0o755) == nil {
+		_ = filesys.WriteFile(filesys.OS, file, code, 0o644)
+	}
+	return code, nil
+}

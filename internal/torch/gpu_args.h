@@ -1,0 +1,89 @@
+// What our kernels for a device take: one structure each, the same for the host's compiler
+// and for NVRTC. Pointers are the device's; T is float or bfloat16, as the kernel's name
+// says.
+#pragma once
+
+namespace agt {
+namespace gpu {
+
+constexpr int kDecodeThreads = 128;
+constexpr int kDecodeSplit = 256;   // positions of the context that a block reads
+constexpr int kDecodeGroup = 8;     // query heads that a block computes at most
+constexpr int kRowThreads = 256;    // of a row that a whole block computes
+constexpr int kShortRow = 1024;     // rows up to here are a warp's
+constexpr int kSampleThreads = 512;
+constexpr int kSampleBlock = 1024;  // entries of the vocabulary that are summed together
+constexpr int kSampleBlocks = 1024; // of these at most
+
+// Attention of one new token a sequence to the paged cache. Grid: splits, pieces of heads,
+// sequences.
+struct Decode {
+  const void *q;           // T [rows, heads, dim]
+  const void *keys, *values;  // T [blocks, block, kv_heads, dim]
+  void *out;               // T [rows, heads, dim]
+  float *parts;            // [sequences, heads, splits, dim + 2]: maximum, sum, weighted values
+  const int *row;          // [sequences]: of q and out
+  const int *context;      // [sequences]: positions, the new one included
+  const int *table;        // [sequences, width]: blocks of the cache
+  const float *sinks;      // [heads], or null: logits that only the sum sees
+  long long width, splits, window;  // window > 0: how many positions are seen
+  int heads, kv_heads, dim, block, lanes;
+  float scale;             // of the products, times log2(e)
+};
+
+// y = (offset + w)·x / √(mean(x²) + eps) of x, or of sum = x + add.
+struct Norm {
+  const void *x, *add, *w;  // T [rows, n] twice, add may be null, and T [n]
+  void *sum, *y;            // T [rows, n]
+  long long rows, n;
+  float eps, offset;
+};
+
+// A layer's queries, keys and values: heads normed and turned, keys and values written to
+// the cache. A warp a head.
+struct Rotate {
+  const void *qkv;          // T [tokens, heads + 2·kv_heads, dim]
+  void *q;                  // T [tokens, heads, dim]
+  void *keys, *values;      // T [slots, kv_heads, dim]
+  const long long *slot;    // [tokens]
+  const void *q_norm, *k_norm;       // T [dim], or null
+  const float *q_cos, *q_sin, *k_cos, *k_sin;  // [tokens, half]
+  long long tokens;
+  int heads, kv_heads, dim, half, pairs;  // pairs: neighbours are turned together; half 0: nothing is
+  float eps, offset;
+};
+
+// How a row's token is drawn; agt_sampling on the host.
+struct Drawing {
+  double temperature, top_p, min_p, uniform;
+  long long top_k, tempered;
+};
+
+// One token of each row of logits.
+struct Sample {
+  const float *logits;  // [rows, vocabulary]
+  const Drawing *rows;
+  int *ids;
+  float *logprobs;
+  long long vocabulary;
+};
+
+// log p(target), entropy and log Σ exp of each row of s·z.
+struct Head {
+  const void *logits;        // T [rows, vocabulary]
+  const long long *targets;  // [rows]
+  const float *scale;        // [rows], or null: 1
+  float *logprobs, *entropy, *lse;
+  long long vocabulary;
+};
+
+// z becomes s·(g·(onehot − p) − ge·p·(log p + entropy)).
+struct HeadGradient {
+  void *logits;
+  const long long *targets;
+  const float *scale, *lse, *entropy, *g, *ge;  // ge may be null
+  long long vocabulary;
+};
+
+}  // namespace gpu
+}  // namespace agt

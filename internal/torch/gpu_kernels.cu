@@ -1,0 +1,517 @@
+// Our kernels for a device. NVRTC compiles them when a device is first used; the tests
+// compile the same text for the CPU and run it block by block (testdevice/blocks.h), so
+// nothing is included but gpu_args.h.
+//
+// A result depends on its own row alone: neither the number of rows nor what the others
+// hold changes a bit.
+#include "gpu_args.h"
+
+#ifndef INFINITY  // NVRTC has no math.h
+#define INFINITY __uint_as_float(0x7f800000u)
+#define NAN __uint_as_float(0x7fc00000u)
+#endif
+
+namespace agt {
+namespace gpu {
+
+typedef unsigned int u32;
+typedef long long i64;
+constexpr u32 kAll = 0xffffffffu;
+constexpr float kLog2e = 1.4426950408889634f;
+
+struct bf16 {
+  unsigned short bits;
+};
+__device__ inline float wide(float x) { return x; }
+__device__ inline float wide(bf16 x) { return __uint_as_float(u32(x.bits) << 16); }
+template <class T>
+__device__ inline T narrow(float x);
+template <>
+__device__ inline float narrow<float>(float x) { return x; }
+template <>
+__device__ inline bf16 narrow<bf16>(float x) {  // to the nearest, ties to even
+  u32 u = __float_as_uint(x);
+  bool nan = (u & 0x7fffffffu) > 0x7f800000u;
+  return bf16{(unsigned short)(nan ? (u >> 16) | 0x40u : (u + 0x7fffu + ((u >> 16) & 1u)) >> 16)};
+}
+
+// Eight values of a row, read at once: 16 bytes of bfloat16.
+template <class T>
+struct alignas(16) Eight {
+  T v[8];
+};
+template <class T>
+__device__ inline Eight<T> load(const T *p) { return *reinterpret_cast<const Eight<T> *>(p); }
+template <class T>
+__device__ inline void store(T *p, const Eight<T> &x) { *reinterpret_cast<Eight<T> *>(p) = x; }
+
+struct Add {
+  template <class A>
+  __device__ A operator()(A a, A b) const { return a + b; }
+};
+struct Max {
+  template <class A>
+  __device__ A operator()(A a, A b) const { return a > b ? a : b; }
+};
+struct Min {
+  template <class A>
+  __device__ A operator()(A a, A b) const { return a < b ? a : b; }
+};
+
+// All lanes get the same bits: at each level both partners add the same two numbers.
+template <class A, class F>
+__device__ inline A warp_reduce(A x, F f, int lanes = 32) {
+  for (int o = lanes / 2; o > 0; o /= 2) x = f(x, __shfl_xor_sync(kAll, x, o));
+  return x;
+}
+// Shared holds one A a warp.
+template <class A, class F>
+__device__ inline A block_reduce(A x, F f, A *shared) {
+  x = warp_reduce(x, f);
+  if (threadIdx.x % 32 == 0) shared[threadIdx.x / 32] = x;
+  __syncthreads();
+  x = shared[0];
+  for (u32 w = 1; w < blockDim.x / 32; w++) x = f(x, shared[w]);
+  __syncthreads();
+  return x;
+}
+
+// ---- decoding ----------------------------------------------------------------------------
+// FlashDecoding (Dao et al. 2023): the context is cut into splits of a fixed length, which
+// are computed side by side and put together. `lanes` threads read a key, eight dimensions
+// each; G is how many query heads share it.
+template <class T, int G>
+__device__ void decode(const Decode &a) {
+  __shared__ float top[kDecodeThreads], sum[kDecodeThreads], rows[kDecodeThreads * 8];
+  const int group = a.heads / a.kv_heads, pieces = (group + G - 1) / G;
+  const int seq = blockIdx.z, kv = blockIdx.y / pieces, first = kv * group + blockIdx.y % pieces * G;
+  const int heads = min(G, (kv + 1) * group - first);
+  const int context = a.context[seq];
+  const int begin = a.window > 0 && context > a.window ? context - int(a.window) : 0;
+  const int from = begin + int(blockIdx.x) * kDecodeSplit, to = min(context, from + kDecodeSplit);
+  if (from >= context) return;
+  const int lane = threadIdx.x % a.lanes, worker = threadIdx.x / a.lanes, workers = kDecodeThreads / a.lanes;
+  const bool has = lane * 8 < a.dim;
+  const T *keys = static_cast<const T *>(a.keys), *values = static_cast<const T *>(a.values);
+  const i64 row = a.row[seq];
+
+  float q[G][8], acc[G][8], m[G], l[G];
+  for (int g = 0; g < G; g++) {
+    m[g] = -INFINITY;
+    l[g] = 0;
+    Eight<T> x{};
+    if (has && g < heads) x = load(static_cast<const T *>(a.q) + (row * a.heads + first + g) * a.dim + lane * 8);
+    for (int j = 0; j < 8; j++) {
+      q[g][j] = wide(x.v[j]) * a.scale;
+      acc[g][j] = 0;
+    }
+  }
+  for (int base = from; base < to; base += workers) {  // as often in all threads: they exchange products
+    const int pos = base + worker;
+    const bool live = pos < to;
+    Eight<T> k{}, v{};
+    if (live && has) {
+      const i64 block = a.table[seq * a.width + pos / a.block];
+      const i64 at = ((block * a.block + pos % a.block) * a.kv_heads + kv) * a.dim + lane * 8;
+      k = load(keys + at);
+      v = load(values + at);
+    }
+    for (int g = 0; g < G; g++) {
+      float s = 0;
+      for (int j = 0; j < 8; j++) s += q[g][j] * wide(k.v[j]);
+      s = warp_reduce(s, Add(), a.lanes);
+      if (!live) continue;
+      const float higher = fmaxf(m[g], s), keep = exp2f(m[g] - higher), p = exp2f(s - higher);
+      m[g] = higher;
+      l[g] = l[g] * keep + p;
+      for (int j = 0; j < 8; j++) acc[g][j] = acc[g][j] * keep + p * wide(v.v[j]);
+    }
+  }
+  const bool alone = to == context && from == begin;  // no other split
+  for (int g = 0; g < G; g++) {
+    __syncthreads();
+    if (lane == 0) {
+      top[worker] = m[g];
+      sum[worker] = l[g];
+    }
+    for (int j = 0; j < 8; j++) rows[threadIdx.x * 8 + j] = acc[g][j];
+    __syncthreads();
+    if (g >= heads) continue;
+    float highest = -INFINITY, total = 0;
+    for (int w = 0; w < workers; w++) highest = fmaxf(highest, top[w]);
+    for (int w = 0; w < workers; w++) total += sum[w] * exp2f(top[w] - highest);
+    const i64 head = first + g;
+    float *part = a.parts + ((seq * i64(a.heads) + head) * a.splits + blockIdx.x) * (a.dim + 2);
+    if (!alone && threadIdx.x == 0) {
+      part[0] = highest;
+      part[1] = total;
+    }
+    if (alone && a.sinks) total += exp2f(a.sinks[head] * kLog2e - highest);
+    for (int i = threadIdx.x; i < a.dim; i += kDecodeThreads) {
+      float x = 0;
+      for (int w = 0; w < workers; w++) x += rows[w * a.lanes * 8 + i] * exp2f(top[w] - highest);
+      if (alone)
+        static_cast<T *>(a.out)[(row * a.heads + head) * a.dim + i] = narrow<T>(x / total);
+      else
+        part[2 + i] = x;
+    }
+  }
+}
+
+// Grid: heads, sequences.
+template <class T>
+__device__ void combine(const Decode &a) {
+  const int head = blockIdx.x, seq = blockIdx.y, context = a.context[seq];
+  const int seen = a.window > 0 && context > a.window ? int(a.window) : context;
+  const int splits = (seen + kDecodeSplit - 1) / kDecodeSplit;
+  if (splits < 2) return;
+  const float *parts = a.parts + (seq * i64(a.heads) + head) * a.splits * (a.dim + 2);
+  float highest = -INFINITY, total = 0;
+  for (int s = 0; s < splits; s++) highest = fmaxf(highest, parts[s * i64(a.dim + 2)]);
+  for (int s = 0; s < splits; s++) total += parts[s * i64(a.dim + 2) + 1] * exp2f(parts[s * i64(a.dim + 2)] - highest);
+  if (a.sinks) total += exp2f(a.sinks[head] * kLog2e - highest);
+  T *out = static_cast<T *>(a.out) + (a.row[seq] * i64(a.heads) + head) * a.dim;
+  for (int i = threadIdx.x; i < a.dim; i += blockDim.x) {
+    float x = 0;
+    for (int s = 0; s < splits; s++) {
+      const float *part = parts + s * i64(a.dim + 2);
+      x += part[2 + i] * exp2f(part[0] - highest);
+    }
+    out[i] = narrow<T>(x / total);
+  }
+}
+
+// ---- norms -------------------------------------------------------------------------------
+// `threads` threads, of which this is number `thread`, norm one row; reduce adds up over
+// them.
+template <class T, class R>
+__device__ inline void norm_row(const Norm &a, i64 row, int thread, int threads, R reduce) {
+  const T *x = static_cast<const T *>(a.x) + row * a.n, *w = static_cast<const T *>(a.w);
+  T *sum = static_cast<T *>(a.sum) + row * a.n, *y = static_cast<T *>(a.y) + row * a.n;
+  float squares = 0;
+  for (i64 i = i64(thread) * 8; i < a.n; i += i64(threads) * 8) {
+    Eight<T> v = load(x + i);
+    if (a.add) {
+      Eight<T> u = load(static_cast<const T *>(a.add) + row * a.n + i);
+      for (int j = 0; j < 8; j++) v.v[j] = narrow<T>(wide(v.v[j]) + wide(u.v[j]));
+      store(sum + i, v);
+    }
+    for (int j = 0; j < 8; j++) squares += wide(v.v[j]) * wide(v.v[j]);
+  }
+  const float inverse = 1 / sqrtf(reduce(squares) / float(a.n) + a.eps);
+  const T *of = a.add ? sum : x;  // a thread reads what it has written
+  for (i64 i = i64(thread) * 8; i < a.n; i += i64(threads) * 8) {
+    Eight<T> v = load(of + i), f = load(w + i);
+    for (int j = 0; j < 8; j++) v.v[j] = narrow<T>(wide(v.v[j]) * inverse * (a.offset + wide(f.v[j])));
+    store(y + i, v);
+  }
+}
+template <class T>
+__device__ void norm_rows(const Norm &a) {  // a warp a row
+  const i64 row = i64(blockIdx.x) * (blockDim.x / 32) + threadIdx.x / 32;
+  if (row >= a.rows) return;
+  norm_row<T>(a, row, threadIdx.x % 32, 32, [](float x) { return warp_reduce(x, Add()); });
+}
+template <class T>
+__device__ void norm_long(const Norm &a) {  // a block a row
+  __shared__ float shared[32];
+  float *s = shared;
+  norm_row<T>(a, blockIdx.x, threadIdx.x, blockDim.x, [s](float x) { return block_reduce(x, Add(), s); });
+}
+
+// ---- queries, keys and values ---------------------------------------------------------------
+template <class T>
+__device__ void rotate(const Rotate &a) {
+  __shared__ float shared[kDecodeThreads / 32][256];
+  const int all = a.heads + 2 * a.kv_heads, lane = threadIdx.x % 32;
+  const i64 n = i64(blockIdx.x) * (kDecodeThreads / 32) + threadIdx.x / 32;
+  if (n >= a.tokens * all) return;  // the whole warp
+  const i64 token = n / all;
+  const int head = int(n % all), kv = head - a.heads, value = kv - a.kv_heads;
+  const T *x = static_cast<const T *>(a.qkv) + n * a.dim;
+  T *y = kv < 0      ? static_cast<T *>(a.q) + (token * a.heads + head) * a.dim
+         : value < 0 ? static_cast<T *>(a.keys) + (a.slot[token] * a.kv_heads + kv) * a.dim
+                     : static_cast<T *>(a.values) + (a.slot[token] * a.kv_heads + value) * a.dim;
+  if (value >= 0) {
+    for (int i = lane; i < a.dim; i += 32) y[i] = x[i];
+    return;
+  }
+  float *h = shared[threadIdx.x / 32];
+  float squares = 0;
+  for (int i = lane; i < a.dim; i += 32) {
+    h[i] = wide(x[i]);
+    squares += h[i] * h[i];
+  }
+  if (const T *w = static_cast<const T *>(kv < 0 ? a.q_norm : a.k_norm)) {
+    const float inverse = 1 / sqrtf(warp_reduce(squares, Add()) / float(a.dim) + a.eps);
+    for (int i = lane; i < a.dim; i += 32) h[i] = wide(narrow<T>(h[i] * inverse * (a.offset + wide(w[i]))));
+  }
+  __syncwarp();
+  const float *cos = (kv < 0 ? a.q_cos : a.k_cos) + token * a.half, *sin = (kv < 0 ? a.q_sin : a.k_sin) + token * a.half;
+  for (int i = lane; i < a.half; i += 32) {
+    const int p = a.pairs ? 2 * i : i, z = a.pairs ? 2 * i + 1 : i + a.half;
+    y[p] = narrow<T>(h[p] * cos[i] - h[z] * sin[i]);
+    y[z] = narrow<T>(h[z] * cos[i] + h[p] * sin[i]);
+  }
+  for (int i = 2 * a.half + lane; i < a.dim; i += 32) y[i] = narrow<T>(h[i]);
+}
+
+// ---- drawing tokens -------------------------------------------------------------------------
+// The rule of the CPU's sample (kernels.inc): the token at which the sum of the weights, in
+// the order of ids, exceeds uniform × their total. Kept are those whose bits are above
+// `bits`, and of those that equal it the first `equal`: weights are not negative, so their
+// bits are in the order of their values.
+struct Kept {
+  u32 bits;
+  i64 equal;
+};
+
+// weight of entry i: 0 beyond the vocabulary.
+struct Weights {
+  const float *z;
+  i64 n;
+  float top, inverse;  // the largest logit, 1/temperature
+  __device__ float operator()(i64 i) const { return i < n ? expf((z[i] - top) * inverse) : 0.f; }
+};
+
+// The largest number t with enough(sum of `of` over the entries whose bits are at least t),
+// four bits at a time; 0 where none is enough.
+template <class A, class Of, class Enough>
+__device__ u32 threshold(const Weights &w, Of of, Enough enough, A (*shared)[15]) {
+  u32 found = 0;
+  for (int shift = 28; shift >= 0; shift -= 4) {
+    A sums[15];
+    for (int c = 0; c < 15; c++) sums[c] = 0;
+    for (i64 i = threadIdx.x; i < w.n; i += kSampleThreads) {
+      const float x = w(i);
+      const u32 bits = __float_as_uint(x);
+      for (int c = 0; c < 15; c++)
+        if (bits >= (found | u32(c + 1) << shift)) sums[c] += of(x);
+    }
+    for (int c = 0; c < 15; c++) {
+      sums[c] = warp_reduce(sums[c], Add());
+      if (threadIdx.x % 32 == 0) shared[threadIdx.x / 32][c] = sums[c];
+    }
+    __syncthreads();
+    u32 digit = 0;
+    for (int c = 0; c < 15; c++) {
+      A sum = 0;
+      for (int k = 0; k < kSampleThreads / 32; k++) sum += shared[k][c];
+      if (enough(found | u32(c + 1) << shift, sum)) digit = c + 1;
+    }
+    found |= digit << shift;
+    __syncthreads();
+  }
+  return found;
+}
+
+// keep finds what top-k, top-p and min-p leave, each of what the one before left.
+__device__ inline Kept keep(const Weights &w, const Drawing &o, double (*shared)[15], double *sums) {
+  Kept k{0, w.n};
+  auto above = [&](u32 bits, double &mass, i64 &equal) {  // the mass above bits, how many equal it
+    double m = 0, e = 0;
+    for (i64 i = threadIdx.x; i < w.n; i += kSampleThreads) {
+      const float x = w(i);
+      const u32 b = __float_as_uint(x);
+      if (b > bits) m += x;
+      if (b == bits) e += 1;
+    }
+    mass = block_reduce(m, Add(), sums);
+    equal = i64(block_reduce(e, Add(), sums));
+  };
+  if (o.top_k > 0 && o.top_k < w.n) {
+    const double want = o.top_k;
+    k.bits = threshold<double>(w, [](float) { return 1.; }, [want](u32, double n) { return n >= want; }, shared);
+    double more = 0;
+    for (i64 i = threadIdx.x; i < w.n; i += kSampleThreads) more += __float_as_uint(w(i)) > k.bits;
+    k.equal = o.top_k - i64(block_reduce(more, Add(), sums));
+  }
+  if (o.top_p > 0 && o.top_p < 1) {
+    double mass;
+    i64 equal;
+    above(k.bits, mass, equal);
+    const u32 least = k.bits;
+    k.equal = k.equal < equal ? k.equal : equal;
+    const double want = o.top_p * (mass + double(k.equal) * __uint_as_float(least));
+    const u32 bits = threshold<double>(
+        w, [](float x) { return double(x); }, [want, least](u32 t, double m) { return t <= least || m >= want; }, shared);
+    if (bits > least) {
+      k.bits = bits;
+      above(bits, mass, k.equal);
+    }
+    const double each = __uint_as_float(k.bits);
+    i64 few = each > 0 ? i64((want - mass) / each) - 1 : 0;  // a little less than are needed
+    few = few > 0 ? few : 0;
+    while (few < k.equal && mass + double(few) * each < want) few++;
+    k.equal = few > 0 ? few : mass > 0 ? 0 : 1;
+  }
+  const u32 least = __float_as_uint(float(o.min_p));  // the likeliest token's weight is 1
+  if (o.min_p > 0 && least > k.bits) k = {least, w.n};
+  return k;
+}
+
+__device__ void sample(const Sample &a) {
+  __shared__ double masses[kSampleBlocks], few[kSampleThreads / 32][15], sums[32];
+  __shared__ i64 whole[32];
+  __shared__ float tops[32];
+  __shared__ int equals[kSampleBlocks];
+  const Drawing o = a.rows[blockIdx.x];
+  const float *z = a.logits + i64(blockIdx.x) * a.vocabulary;
+  const i64 n = a.vocabulary;
+  const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, warps = kSampleThreads / 32;
+
+  float top = -INFINITY;
+  for (i64 i = threadIdx.x; i < n; i += kSampleThreads) top = z[i] > top ? z[i] : top;
+  top = block_reduce(top, Max(), tops);
+  const bool greedy = o.temperature <= 0 || !(float(1 / o.temperature) < INFINITY);
+  const Weights plain{z, n, top, 1.f};
+  const Weights w{z, n, top, greedy ? 1.f : float(1 / o.temperature)};
+  double total = 0, tempered = 0;
+  for (i64 i = threadIdx.x; i < n; i += kSampleThreads) {
+    total += plain(i);
+    if (w.inverse != 1) tempered += w(i);
+  }
+  total = block_reduce(total, Add(), sums);
+  tempered = w.inverse != 1 ? block_reduce(tempered, Add(), sums) : total;
+  const double lse = top + log(total);
+  if (!(lse < INFINITY && lse > -INFINITY)) {  // the host sees it in the log-prob
+    if (threadIdx.x == 0) {
+      a.ids[blockIdx.x] = 0;
+      a.logprobs[blockIdx.x] = NAN;
+    }
+    return;
+  }
+  i64 best = n;
+  if (greedy) {
+    for (i64 i = threadIdx.x; i < n; i += kSampleThreads)
+      if (z[i] == top && i < best) best = i;
+    best = block_reduce(best, Min(), whole);
+  } else {
+    const bool cut = o.top_k > 0 || (o.top_p > 0 && o.top_p < 1) || o.min_p > 0;
+    const Kept kept = cut ? keep(w, o, few, sums) : Kept{0, n};
+    const float edge = __uint_as_float(kept.bits);
+    // The mass of each run of kSampleBlock entries: above the edge, and how many are on it.
+    const int blocks = int((n + kSampleBlock - 1) / kSampleBlock);
+    for (int b = warp; b < blocks; b += warps) {
+      double mass = 0;
+      int on = 0;
+      for (int i = lane; i < kSampleBlock; i += 32) {
+        const float x = w(i64(b) * kSampleBlock + i);
+        const u32 bits = __float_as_uint(x);
+        if (bits > kept.bits) mass += x;
+        if (bits == kept.bits) on++;
+      }
+      mass = warp_reduce(mass, Add());
+      on = warp_reduce(on, Add());
+      if (lane == 0) {
+        masses[b] = mass;
+        equals[b] = on;
+      }
+    }
+    __syncthreads();
+    // The run in which the token is. All threads walk: it is short.
+    double mass = 0, before = 0;
+    i64 left = kept.equal;
+    for (int b = 0; b < blocks; b++) {
+      const i64 on = equals[b] < left ? equals[b] : left;
+      mass += masses[b] + double(on) * edge;
+      left -= on;
+    }
+    const double target = o.uniform * mass;
+    int run = 0;
+    left = kept.equal;
+    for (int last = -1, b = 0; b < blocks; b++) {
+      const i64 on = equals[b] < left ? equals[b] : left;
+      const double here = masses[b] + double(on) * edge;
+      if (here > 0) last = b;
+      if (before + here > target || b + 1 == blocks) {
+        run = before + here > target ? b : last;  // rounding at the very end: the last that has any
+        break;
+      }
+      before += here;
+      left -= on;
+    }
+    // Within the run one thread after the other.
+    if (threadIdx.x == 0) {
+      i64 chosen = -1;
+      const i64 from = i64(run) * kSampleBlock, to = n < from + kSampleBlock ? n : from + kSampleBlock;
+      for (i64 i = from; i < to; i++) {
+        const float x = w(i);
+        const u32 bits = __float_as_uint(x);
+        if (bits < kept.bits || (bits == kept.bits && left-- <= 0) || !(x > 0)) continue;
+        chosen = i;
+        before += x;
+        if (before > target) break;
+      }
+      whole[0] = chosen < 0 ? 0 : chosen;
+    }
+    __syncthreads();
+    best = whole[0];
+  }
+  if (threadIdx.x == 0) {
+    a.ids[blockIdx.x] = int(best);
+    a.logprobs[blockIdx.x] = !greedy && o.tempered ? float(double(z[best] - top) / o.temperature - log(tempered)) : float(z[best] - lse);
+  }
+}
+
+// ---- the head ---------------------------------------------------------------------------------
+template <class T>
+__device__ void head(const Head &a) {
+  __shared__ float tops[32];
+  __shared__ double sums[32];
+  const T *z = static_cast<const T *>(a.logits) + i64(blockIdx.x) * a.vocabulary;
+  const float s = a.scale ? a.scale[blockIdx.x] : 1.f;
+  float top = -INFINITY;
+  for (i64 i = threadIdx.x; i < a.vocabulary; i += blockDim.x) top = fmaxf(top, s * wide(z[i]));
+  top = block_reduce(top, Max(), tops);
+  double total = 0, mean = 0;
+  for (i64 i = threadIdx.x; i < a.vocabulary; i += blockDim.x) {
+    const float x = s * wide(z[i]) - top, e = expf(x);
+    total += e;
+    if (e > 0) mean += e * x;  // 0 · −∞ of an entry that cannot be drawn
+  }
+  total = block_reduce(total, Add(), sums);
+  mean = block_reduce(mean, Add(), sums);
+  if (threadIdx.x > 0) return;
+  const double spread = log(total);
+  a.lse[blockIdx.x] = float(top + spread);
+  a.entropy[blockIdx.x] = float(spread - mean / total);
+  a.logprobs[blockIdx.x] = float(double(s * wide(z[a.targets[blockIdx.x]]) - top) - spread);
+}
+template <class T>
+__device__ void head_gradient(const HeadGradient &a) {
+  T *z = static_cast<T *>(a.logits) + i64(blockIdx.x) * a.vocabulary;
+  const i64 y = a.targets[blockIdx.x];
+  const float s = a.scale ? a.scale[blockIdx.x] : 1.f, lse = a.lse[blockIdx.x], entropy = a.entropy[blockIdx.x], g = a.g[blockIdx.x];
+  const float ge = a.ge ? a.ge[blockIdx.x] : 0.f;
+  for (i64 i = threadIdx.x; i < a.vocabulary; i += blockDim.x) {
+    const float lp = s * wide(z[i]) - lse, p = expf(lp);
+    float d = g * ((i == y ? 1.f : 0.f) - p);
+    if (ge != 0 && p > 0) d -= ge * p * (lp + entropy);
+    z[i] = narrow<T>(s * d);
+  }
+}
+
+}  // namespace gpu
+}  // namespace agt
+
+// One entry a kernel and type: the host looks up "gpu_" + name, with "_f32" or "_bf16".
+#define AGT_KERNEL(name, threads, args, call) \
+  extern "C" __global__ void __launch_bounds__(threads) gpu_##name(const agt::gpu::args a) { agt::gpu::call(a); }
+#define AGT_BOTH(name, threads, args, call)                    \
+  AGT_KERNEL(name##_f32, threads, args, call<float>)           \
+  AGT_KERNEL(name##_bf16, threads, args, call<agt::gpu::bf16>)
+#define AGT_COMMA ,
+#define AGT_DECODE(g)                                                              \
+  AGT_KERNEL(decode##g##_f32, 128, Decode, decode<float AGT_COMMA g>)              \
+  AGT_KERNEL(decode##g##_bf16, 128, Decode, decode<agt::gpu::bf16 AGT_COMMA g>)
+AGT_DECODE(1)
+AGT_DECODE(2)
+AGT_DECODE(4)
+AGT_DECODE(8)
+AGT_BOTH(combine, 128, Decode, combine)
+AGT_BOTH(norm_rows, 128, Norm, norm_rows)
+AGT_BOTH(norm_long, 256, Norm, norm_long)
+AGT_BOTH(head, 256, Head, head)
+AGT_BOTH(head_gradient, 256, HeadGradient, head_gradient)
+AGT_KERNEL(sample, 512, Sample, sample)

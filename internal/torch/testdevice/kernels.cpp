@@ -1,0 +1,47 @@
+//go:build libtorch
+
+// The kernels of ../gpu_kernels.cu on the device of the tests, block by block.
+#include "blocks.h"
+
+#include "../gpu_kernels.cu"
+
+#include <c10/util/Exception.h>
+
+#include <deque>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "../gpu.h"
+#include "device.h"
+#include "testdevice.h"
+
+namespace testdevice {
+namespace {
+
+template <class A, void (*kernel)(const A)>
+void body(const void *args) { kernel(*static_cast<const A *>(args)); }
+
+#define KERNEL(args, name) {#name, body<agt::gpu::args, gpu_##name>}
+#define BOTH(args, name) KERNEL(args, name##_f32), KERNEL(args, name##_bf16)
+const std::map<std::string, void (*)(const void *)> kernels{
+    BOTH(Decode, decode1), BOTH(Decode, decode2), BOTH(Decode, decode4),   BOTH(Decode, decode8),   BOTH(Decode, combine),
+    BOTH(Norm, norm_rows), BOTH(Norm, norm_long), BOTH(Head, head), BOTH(HeadGradient, head_gradient), KERNEL(Sample, sample),
+};
+
+void launch(const agt::gpu::Call &c, at::TensorList used) {
+  std::string name(c.kernel);
+  if (c.type != at::ScalarType::Undefined) name += c.type == at::kFloat ? "_f32" : "_bf16";
+  auto k = kernels.find(name);
+  TORCH_CHECK(k != kernels.end(), "there is no kernel ", name);
+  std::deque<Open> open;
+  for (const at::Tensor &t : used)
+    if (t.defined()) open.emplace_back(t);
+  calls[4]++;
+  blocks::run(c.x, c.y, c.z, c.threads, k->second, c.args);
+}
+
+}  // namespace
+}  // namespace testdevice
+
+extern "C" void agt_test_device_kernels(int on) { agt::gpu::set_test_device(on ? testdevice::launch : nullptr); }
