@@ -231,3 +231,98 @@ func TestAStepCallsAttentionOnceALayer(t *testing.T) {
 		tr.Close()
 	}
 }
+
+// With our kernels on the device a seed's tokens are the CPU's, and what is trained is the
+// same as far as sums in another order allow.
+func TestOurKernelsOnADeviceDrawAndTrainAsTheCPU(t *testing.T) {
+	const dtype = "float32"
+	for _, arch := range tinyArchitectures {
+		t.Run(arch, func(t *testing.T) {
+			draw := func(t *testing.T) (ids [][]int32, lps, losses []float64) {
+				path := "testdata/tiny-" + arch
+				p := open(t, path, Config{DType: dtype, Threads: 1, CacheBytes: 1 << 20})
+				defer p.Close()
+				var wg sync.WaitGroup
+				ids = make([][]int32, 12)
+				logprobs := make([][]traj.Logprob, len(ids))
+				for i := range ids {
+					wg.Go(func() {
+						out, err := p.Sample(context.Background(), []int32{5, 6, 7, int32(8 + i%3)}, traj.Sampling{MaxTokens: 10, TopP: .9}, int64(i))
+						if err != nil {
+							t.Error(err)
+							return
+						}
+						ids[i], logprobs[i] = out.IDs, out.Logprobs
+					})
+				}
+				wg.Wait()
+				for _, l := range logprobs {
+					for _, x := range l {
+						lps = append(lps, float64(x))
+					}
+				}
+				tr, err := OpenTrainable(path, Config{DType: dtype, Threads: 1})
+				if err != nil {
+					t.Fatal(err)
+				}
+				defer tr.Close()
+				for i := range 3 {
+					losses = append(losses, learn(t, tr, i+1)...)
+				}
+				return ids, lps, losses
+			}
+			var ids, idsHere [][]int32
+			var lps, lpsHere, losses, lossesHere []float64
+			t.Run("cpu", func(t *testing.T) { onDefault(t, torch.CPU, ""); ids, lps, losses = draw(t) })
+			t.Run("device", func(t *testing.T) {
+				onDefault(t, torch.TestDevice, "")
+				testdevice.Kernels(true)
+				defer testdevice.Kernels(false)
+				before := testdevice.Launches()
+				idsHere, lpsHere, lossesHere = draw(t)
+				if testdevice.Launches() == before {
+					t.Error("none of our kernels ran")
+				}
+			})
+			if !slices.EqualFunc(ids, idsHere, slices.Equal) {
+				t.Fatalf("the device draws\n%v\nthe CPU\n%v", idsHere, ids)
+			}
+			for i := range lps {
+				if math.Abs(lps[i]-lpsHere[i]) > 1e-5 {
+					t.Errorf("log-prob %d is %v, on the CPU %v", i, lpsHere[i], lps[i])
+				}
+			}
+			for i := range losses {
+				if math.Abs(losses[i]-lossesHere[i]) > 1e-4 {
+					t.Errorf("in training number %d is %v, on the CPU %v", i, lossesHere[i], losses[i])
+				}
+			}
+		})
+	}
+}
+
+// Decoding with our kernels needs six copies a step from the host, and one to it.
+func TestAStepOfOurKernelsCopiesLittle(t *testing.T) {
+	onDefault(t, torch.TestDevice, "")
+	testdevice.Kernels(true)
+	defer testdevice.Kernels(false)
+	p := open(t, "testdata/tiny-llama", Config{DType: "bfloat16", Threads: 1, CacheBytes: 1 << 20})
+	sample := func(n int) (copies, flash int) {
+		c := testdevice.Copies()
+		f, _ := testdevice.Calls()
+		if _, err := p.Sample(context.Background(), []int32{int32(n), 6, 7, 8, 9}, traj.Sampling{MaxTokens: n}, 1); err != nil {
+			t.Fatal(err)
+		}
+		after, _ := testdevice.Calls()
+		return testdevice.Copies() - c, after - f
+	}
+	few, flash := sample(5)
+	many, flashMany := sample(15)
+	// Ids, positions, slots, the table of blocks, the wanted rows, how to draw; the tokens back.
+	if got := many - few; got != 10*7 {
+		t.Errorf("%d copies in ten steps", got)
+	}
+	if layers := len(p.model.Layers); flash != layers || flashMany != layers {
+		t.Errorf("%d and %d calls of flash attention, want the prompts' %d", flash, flashMany, layers)
+	}
+}
