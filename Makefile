@@ -17,8 +17,9 @@ PURE = $(shell $(GO) list ./...)
 
 all: build
 
+# CUDA=1 also fetches what a GPU needs.
 setup:
-	@scripts/setup.sh
+	@scripts/setup.sh $(if $(CUDA),cuda)
 
 setup-test:
 	@scripts/setup.sh python

@@ -5,6 +5,7 @@ package policy
 import (
 	"context"
 	"crypto/sha256"
+	"errors"
 	"fmt"
 	"math"
 	"os"
@@ -324,5 +325,66 @@ func TestAStepOfOurKernelsCopiesLittle(t *testing.T) {
 	}
 	if layers := len(p.model.Layers); flash != layers || flashMany != layers {
 		t.Errorf("%d and %d calls of flash attention, want the prompts' %d", flash, flashMany, layers)
+	}
+}
+
+// A step that runs out of memory costs time and no sequence: the younger half waits. One
+// sequence that does not fit is an error that says what to lower.
+func TestOutOfMemoryTheYoungerHalfWaits(t *testing.T) {
+	onDefault(t, torch.TestDevice, "")
+	p := open(t, "testdata/tiny-llama", Config{DType: "float32", Threads: 1, CacheBytes: 1 << 20, MaxBatch: 8})
+	together := func() (ids [][]int32, errs []error) {
+		ids, errs = make([][]int32, 8), make([]error, 8)
+		var wg sync.WaitGroup
+		for i := range ids {
+			wg.Go(func() {
+				prompt := make([]int32, 100)
+				for j := range prompt {
+					prompt[j] = int32(3 + (i+7*j)%90)
+				}
+				out, err := p.Sample(context.Background(), prompt, traj.Sampling{MaxTokens: 6}, int64(i))
+				if errs[i] = err; err == nil {
+					ids[i] = out.IDs
+				}
+			})
+		}
+		wg.Wait()
+		return ids, errs
+	}
+	testdevice.Memory(0)
+	want, errs := together()
+	if err := errors.Join(errs...); err != nil {
+		t.Fatal(err)
+	}
+	all := testdevice.Memory(0)
+	if _, err := p.Sample(context.Background(), make([]int32, 100), traj.Sampling{MaxTokens: 6}, 1); err != nil {
+		t.Fatal(err)
+	}
+	one := testdevice.Memory(0)
+	defer testdevice.Memory(0)
+	if all < 3*one {
+		t.Fatalf("together they take %d bytes, one %d", all, one)
+	}
+	testdevice.Memory((one + all) / 2)
+	// An exchange of weights forgets the prompts in the cache: all is computed again.
+	if err := p.sched.swap(func(*torch.Scope) error { return nil }); err != nil {
+		t.Fatal(err)
+	}
+	got, errs := together()
+	if err := errors.Join(errs...); err != nil {
+		t.Errorf("with less memory: %v", err)
+	}
+	if !slices.EqualFunc(got, want, slices.Equal) {
+		t.Error("with less memory other tokens are drawn")
+	}
+	if p.sched.most >= 8 {
+		t.Error("it never ran out of memory")
+	}
+	testdevice.Memory(one / 2)
+	if err := p.sched.swap(func(*torch.Scope) error { return nil }); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := p.Sample(context.Background(), make([]int32, 100), traj.Sampling{MaxTokens: 6}, 1); !errors.Is(err, torch.ErrOutOfMemory) {
+		t.Errorf("a sequence that does not fit: %v", err)
 	}
 }

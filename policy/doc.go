@@ -85,6 +85,19 @@ type LibtorchInfo struct {
 	BF16                                  bool // the processor multiplies bfloat16 in hardware
 	CUDADevices                           int
 	WhyNoCUDA                             string
+	HasDriver                             bool   // NVIDIA's
+	CUDAPath                              string // libtorch's CUDA part, "" where there is none
+	GPUs                                  []GPUInfo
+}
+
+// GPUInfo is what was found of a CUDA device.
+type GPUInfo struct {
+	Name                string
+	Memory              int64  // bytes
+	Capability          string // "9.0"
+	Driver, CUDA, CUDNN string // versions; Driver is the newest CUDA that it knows
+	Kernels             error  // why our kernels do not run on it, nil where they do
+	Err                 error  // the driver does not tell
 }
 
 // ErrOtherModel is the error of a state that is of a model with other tensors.

@@ -26,6 +26,14 @@ func Libtorch() LibtorchInfo {
 	n, why := torch.CUDADevices()
 	w := torch.NewWorker(0)
 	defer w.Close()
-	return LibtorchInfo{Version: torch.Version(), Path: torch.LibraryPath(), CPUCapability: torch.CPUCapability(), Kernels: torch.Kernels(),
-		Threads: w.Threads(), BF16: hasBF16(), CUDADevices: n, WhyNoCUDA: why}
+	info := LibtorchInfo{Version: torch.Version(), Path: torch.LibraryPath(), CPUCapability: torch.CPUCapability(), Kernels: torch.Kernels(),
+		Threads: w.Threads(), BF16: hasBF16(), CUDADevices: n, WhyNoCUDA: why,
+		HasDriver: torch.HasDriver(), CUDAPath: torch.CUDAPath()}
+	for d := range n {
+		g, err := torch.GPUOf(torch.Device(d))
+		info.GPUs = append(info.GPUs, GPUInfo{Name: g.Name, Memory: g.Memory, Capability: fmt.Sprintf("%d.%d", g.Major, g.Minor),
+			Driver: fmt.Sprintf("%d.%d", g.Driver/1000, g.Driver%1000/10), CUDA: fmt.Sprintf("%d.%d", g.Runtime/1000, g.Runtime%1000/10),
+			CUDNN: fmt.Sprintf("%d.%d.%d", g.CUDNN/10000, g.CUDNN%10000/100, g.CUDNN%100), Kernels: torch.UseGPUKernels(torch.Device(d)), Err: err})
+	}
+	return info
 }

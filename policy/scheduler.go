@@ -34,6 +34,7 @@ type scheduler struct {
 	// owned by the loop
 	waiting []*sequence
 	running []*sequence
+	most    int // how many may run together: less than MaxBatch once the device has run out of memory
 }
 
 var errClosed = errors.New("the policy is closed")
@@ -98,7 +99,7 @@ func newSequence(ctx context.Context, p *Policy, ids []int32, o traj.Sampling, s
 }
 
 func newScheduler(s *torch.Scope, p *Policy) *scheduler {
-	sc := &scheduler{p: p, done: make(chan struct{})}
+	sc := &scheduler{p: p, done: make(chan struct{}), most: p.cfg.MaxBatch}
 	sc.wake = sync.NewCond(&sc.mu)
 	n := p.net
 	perToken := n.cfg.CachedPerToken() * int64(n.dtype.Size())
@@ -213,12 +214,28 @@ func (sc *scheduler) loop() {
 			// itself stays for good: no later step can work.
 			if strings.Contains(err.Error(), "CUDA error") {
 				err = traj.Mark(err, traj.ErrFatal)
+			} else if errors.Is(err, torch.ErrOutOfMemory) && sc.halve(plan) {
+				continue
 			}
 			for _, w := range plan {
 				sc.finish(w.seq, nil, err)
 			}
 		}
 	}
+}
+
+// halve has the younger half of a step that ran out of memory wait until others have
+// ended. False where the step is of one sequence.
+func (sc *scheduler) halve(plan []work) bool {
+	if len(plan) < 2 {
+		return false
+	}
+	for _, w := range slices.Backward(plan[(len(plan)+1)/2:]) {
+		sc.preempt(w.seq)
+	}
+	sc.most = max(1, len(sc.running))
+	torch.EmptyCache(sc.p.net.device)
+	return true
 }
 
 // giveUp answers all who wait after a failure of the program itself.
@@ -248,6 +265,7 @@ type change struct {
 // exchange is called while no sequence runs. What the cache holds is of the old
 // weights: it is forgotten.
 func (sc *scheduler) exchange(c *change) {
+	torch.EmptyCache(sc.p.net.device) // what training has left
 	err := sc.p.worker.Do(c.make)
 	sc.table = newBlockTable(len(sc.table.blocks))
 	sc.mu.Lock()
@@ -310,7 +328,7 @@ func (sc *scheduler) schedule() []work {
 		}
 	}
 	var later []*sequence
-	for len(sc.waiting) > 0 && len(sc.running) < sc.p.cfg.MaxBatch {
+	for len(sc.waiting) > 0 && len(sc.running) < sc.most {
 		q := sc.waiting[0]
 		q.blocks, q.hash = sc.table.prefix(q.ids)
 		q.sealed = len(q.blocks)

@@ -6,6 +6,7 @@
 #   setup.sh           libtorch and the model
 #   setup.sh python    also a Python environment with the oracles of `make test`
 #   setup.sh peers     also one with the peers of `make bench`: torch and more
+#   setup.sh cuda      also libtorch's CUDA part and what it needs of NVIDIA's
 #
 # SETUP_APT=1 lets it install missing Debian packages with sudo apt-get; as root it
 # does so without being asked. LIBTORCH=/path takes an installed torch 2.11 instead (the folder that holds
@@ -66,7 +67,7 @@ fetch() {
   rmdir "$cache/downloads/.part"
 }
 linux311=(--python-version 3.11 --implementation cp --abi cp311)
-for p in manylinux_2_28 manylinux_2_25 manylinux_2_17 manylinux2014; do linux311+=(--platform "${p}_x86_64"); done
+for p in manylinux_2_28 manylinux_2_27 manylinux_2_25 manylinux_2_18 manylinux_2_17 manylinux2014 manylinux_2_12 manylinux2010; do linux311+=(--platform "${p}_x86_64"); done
 
 # wheel NAME VERSION FILE SHA256 DEST STAMP PREFIX...: fetch, verify, unpack, forget.
 wheel() {
@@ -81,6 +82,35 @@ wheel() {
 }
 
 # --- libtorch -------------------------------------------------------------
+lib="$cache/libtorch-2.11.0"
+torch_wheel() { # STAMP PREFIX...
+  wheel torch 2.11.0 torch-2.11.0-cp311-cp311-manylinux_2_28_x86_64.whl \
+    7aa2f9bbc6d4595ba72138026b2074be1233186150e9292865e04b7a63b8c67a "$lib" "$@"
+}
+# NVIDIA's compiler for our kernels: the tests try it without a GPU.
+nvrtc() {
+  wheel nvidia-cuda-nvrtc 13.0.88 nvidia_cuda_nvrtc-13.0.88-py3-none-manylinux2010_x86_64.manylinux_2_12_x86_64.whl \
+    ad9b6d2ead2435f11cbb6868809d2adeeee302e9bb94bcf0539c7a40d80e8575 "$lib" .nvrtc nvidia/cu13/lib/
+}
+# nvidia NAME VERSION PLATFORM SHA256: a library that libtorch's CUDA part needs.
+nvidia() { wheel "$1" "$2" "${1//-/_}-$2-py3-none-$3_x86_64.whl" "$4" "$lib" ".$1" nvidia/; }
+cuda_part() {
+  [ -f "$lib/.cuda" ] && return
+  say "libtorch's CUDA part and NVIDIA's libraries: some 2 GB to download, 3.2 GB unpacked"
+  nvrtc
+  nvidia nvidia-cublas 13.1.0.3 manylinux_2_27 ee8722c1f0145ab246bccb9e452153b5e0515fd094c3678df50b2a0888b8b171
+  nvidia nvidia-cufft 12.0.0.61 manylinux2014_x86_64.manylinux_2_17 6c44f692dce8fd5ffd3e3df134b6cdb9c2f72d99cf40b62c32dde45eea9ddad3
+  nvidia nvidia-cufile 1.15.1.6 manylinux2014_x86_64.manylinux_2_17 08a3ecefae5a01c7f5117351c64f17c7c62efa5fffdbe24fc7d298da19cd0b44
+  nvidia nvidia-curand 10.4.0.35 manylinux_2_27 1aee33a5da6e1db083fe2b90082def8915f30f3248d5896bcec36a579d941bfc
+  nvidia nvidia-cusparse 12.6.3.3 manylinux2014_x86_64.manylinux_2_17 2b3c89c88d01ee0e477cb7f82ef60a11a4bcd57b6b87c33f789350b59759360b
+  nvidia nvidia-cusolver 12.0.4.66 manylinux_2_27 0a759da5dea5c0ea10fd307de75cdeb59e7ea4fcb8add0924859b944babf1112
+  nvidia nvidia-nvjitlink 13.0.88 manylinux2010_x86_64.manylinux_2_12 13a74f429e23b921c1109976abefacc69835f2f433ebd323d3946e11d804e47b
+  nvidia nvidia-cudnn-cu13 9.19.0.56 manylinux_2_27 d20e1734305e9d68889a96e3f35094d733ff1f83932ebe462753973e53a572bf
+  nvidia nvidia-cusparselt-cu13 0.8.0 manylinux2014 25e30a8a7323935d4ad0340b95a0b69926eee755767e8e0b1cf8dd85b197d3fd
+  nvidia nvidia-nccl-cu13 2.28.9 manylinux_2_18 e4553a30f34195f3fa1da02a6da3d6337d28f2003943aa0a3d247bbc25fefc42
+  nvidia nvidia-nvshmem-cu13 3.4.5 manylinux2014_x86_64.manylinux_2_17 290f0a2ee94c9f3687a02502f3b9299a9f9fe826e6d0287ee18482e78d495b80
+  torch_wheel .cuda torch/lib/libtorch_cuda torch/lib/libc10_cuda.so torch/lib/libtorch_nvshmem.so torch/lib/libcaffe2_nvrtc.so
+}
 if [ -n "${LIBTORCH:-}" ]; then
   [ -f "$LIBTORCH/lib/libtorch_cpu.so" ] && [ -d "$LIBTORCH/include/torch" ] ||
     die "LIBTORCH=$LIBTORCH has no lib/libtorch_cpu.so and include/torch; point it at the torch folder of an installed torch 2.11"
@@ -89,14 +119,11 @@ if [ -n "${LIBTORCH:-}" ]; then
   [ "$have" = 2.11 ] || die "LIBTORCH=$LIBTORCH is torch ${have:-of an unknown version}; agentcli needs 2.11"
   torch=$(cd "$LIBTORCH" && pwd)
 else
-  lib="$cache/libtorch-2.11.0"
   wheel nvidia-cuda-cupti 13.0.85 nvidia_cuda_cupti-13.0.85-py3-none-manylinux_2_25_x86_64.whl \
     4eb01c08e859bf924d222250d2e8f8b8ff6d3db4721288cf35d14252a4d933c8 "$lib" .cupti nvidia/cu13/lib/
   wheel nvidia-cuda-runtime 13.0.96 nvidia_cuda_runtime-13.0.96-py3-none-manylinux2014_x86_64.manylinux_2_17_x86_64.whl \
     7f82250d7782aa23b6cfe765ecc7db554bd3c2870c43f3d1821f1d18aebf0548 "$lib" .cudart nvidia/cu13/lib/libcudart
-  wheel torch 2.11.0 torch-2.11.0-cp311-cp311-manylinux_2_28_x86_64.whl \
-    7aa2f9bbc6d4595ba72138026b2074be1233186150e9292865e04b7a63b8c67a "$lib" .torch \
-    torch/include/ torch/lib/libtorch_cpu.so torch/lib/libc10.so torch/lib/libgomp.so.1
+  torch_wheel .torch torch/include/ torch/lib/libtorch_cpu.so torch/lib/libc10.so torch/lib/libgomp.so.1
   torch="$lib/torch"
 fi
 
@@ -139,7 +166,14 @@ environment() { # FOLDER LIST WHAT
   echo "$want" >"$venv/.done"
 }
 case "${1:-}" in
-python) environment python requirements.txt "the tests' oracles (transformers, pyarrow, duckdb, polars, tensorboard; .9 GB, a minute)" ;;
+python)
+  nvrtc
+  environment python requirements.txt "the tests' oracles (transformers, pyarrow, duckdb, polars, tensorboard; .9 GB, a minute)"
+  ;;
+cuda)
+  [ -z "${LIBTORCH:-}" ] || die "LIBTORCH is set: the CUDA part is taken from there; unset it, or run make setup without CUDA=1"
+  cuda_part
+  ;;
 peers) environment peers peers.txt "the peers of make bench (also torch; 5 GB, some minutes)" ;;
 esac
 say "ready: $torch, $cache/models/$model"

@@ -217,16 +217,33 @@ func libtorchFindings(b models.Backend) []finding {
 	if err != nil {
 		return []finding{{Name: "libtorch", Detail: "not in this binary: local models and train are off", Fix: "make build"}}
 	}
-	cuda := finding{Name: "cuda", OK: r.CUDADevices > 0, Detail: fmt.Sprintf("%d devices", r.CUDADevices)}
-	if r.CUDADevices == 0 {
-		cuda.Detail = "no: " + r.WhyNoCUDA
-	}
-	return []finding{
+	list := []finding{
 		{Name: "libtorch", OK: true, Detail: fmt.Sprintf("%s, %s", r.Version, r.Path)},
 		{Name: "cpu", OK: true, Detail: fmt.Sprintf("%s, kernels %s, %d threads, bfloat16 in hardware: %v",
 			r.CPUCapability, r.Kernels, r.Threads, r.BF16)},
-		cuda,
 	}
+	if r.CUDADevices == 0 {
+		cuda := finding{Name: "cuda", Detail: "no: " + r.WhyNoCUDA}
+		if r.HasDriver {
+			cuda.Fix = "make setup CUDA=1, or AGENTCLI_TORCH=FOLDER of an installed torch " + r.Version
+		}
+		return append(list, cuda)
+	}
+	list = append(list, finding{Name: "cuda", OK: true, Detail: fmt.Sprintf("%d devices, %s", r.CUDADevices, r.CUDAPath)})
+	for i, g := range r.GPUs {
+		if g.Err != nil {
+			list = append(list, finding{Name: "gpu", Detail: fmt.Sprintf("cuda:%d: %s", i, text.Line(g.Err))})
+			continue
+		}
+		list = append(list, finding{Name: "gpu", OK: true, Detail: fmt.Sprintf("cuda:%d: %s, %.1f GiB, capability %s; driver for CUDA %s, CUDA %s, cuDNN %s",
+			i, g.Name, float64(g.Memory)/(1<<30), g.Capability, g.Driver, g.CUDA, g.CUDNN)})
+		kernels := finding{Name: "gpu", OK: g.Kernels == nil, Detail: fmt.Sprintf("cuda:%d: our kernels are loaded", i)}
+		if g.Kernels != nil {
+			kernels.Detail = fmt.Sprintf("cuda:%d: libtorch's operations in place of our kernels: %s", i, text.Line(g.Kernels))
+		}
+		list = append(list, kernels)
+	}
+	return list
 }
 
 // toolFindings says what tools there are, and tries those that are named.

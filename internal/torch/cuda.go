@@ -36,6 +36,10 @@ var CUDADevices = sync.OnceValues(func() (n int, why string) {
 		path = cudaFile // LD_LIBRARY_PATH may have it
 	}
 	cudaPath = path
+	if os.Getenv("PYTORCH_ALLOC_CONF") == "" {
+		// Packs and steps of ever new sizes would leave memory in pieces that fit nothing.
+		os.Setenv("PYTORCH_ALLOC_CONF", "expandable_segments:True")
+	}
 	p := C.CString(path)
 	defer C.free(unsafe.Pointer(p))
 	var msg *C.char
@@ -46,15 +50,18 @@ var CUDADevices = sync.OnceValues(func() (n int, why string) {
 	why = C.GoString(msg)
 	C.free(unsafe.Pointer(msg))
 	if path == cudaFile {
-		why = fmt.Sprintf("%s; install torch %s for Python, or set AGENTCLI_TORCH to the folder of one", why, Version())
+		why = fmt.Sprintf("%s; make setup CUDA=1 fetches it; or install torch %s for Python, or set AGENTCLI_TORCH to the folder of one", why, Version())
 	}
 	return n, strings.Join(append(refused, why), "; ")
 })
 
+// EmptyCache gives a device's memory that libtorch keeps for later back to it.
+func EmptyCache(dev Device) { C.agt_empty_cache(C.int(dev)) }
+
 // AutoDevice is the first CUDA device, or the CPU where there is none. why says what keeps a
 // driver's device from being used.
 func AutoDevice() (dev Device, why string) {
-	if C.agt_has_driver() == 0 {
+	if !HasDriver() {
 		return CPU, ""
 	}
 	n, why := CUDADevices()

@@ -203,6 +203,8 @@ struct Driver {  // cuda.h
   int (*device)(int *, int);
   int (*attribute)(int *, int, int);
   int (*version)(int *);
+  int (*name)(char *, int, int);
+  int (*memory)(size_t *, int);
   int (*load)(void **, const void *);
   int (*function)(void **, void *, const char *);
   int (*start)(void *, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, void *, void **, void **);
@@ -214,6 +216,8 @@ struct Driver {  // cuda.h
     l.find(device, "cuDeviceGet");
     l.find(attribute, "cuDeviceGetAttribute");
     l.find(version, "cuDriverGetVersion");
+    l.find(name, "cuDeviceGetName");
+    l.find(memory, "cuDeviceTotalMem_v2");
     l.find(load, "cuModuleLoadData");
     l.find(function, "cuModuleGetFunction");
     l.find(start, "cuLaunchKernel");
@@ -295,15 +299,23 @@ int agt_gpu_compile(const char *nvrtc, const char *source, const char *args, con
     std::memcpy(*cubin, out.data(), out.size());
   });
 }
-int agt_gpu_device(int device, int *major, int *minor, int *driver_version, char **err) {
+int agt_gpu_device(int device, agt_gpu *gpu, char **err) {
   return guarded(err, [&] {
     auto &d = agt::gpu::driver();
     at::empty({1}, at::TensorOptions().device(at::Device(at::kCUDA, c10::DeviceIndex(device))));  // CUDA's context begins
     int id = 0;
+    size_t memory = 0;
+    *gpu = {};
     d.check(d.device(&id, device), "cuDeviceGet");
-    d.check(d.attribute(major, 75, id), "cuDeviceGetAttribute");
-    d.check(d.attribute(minor, 76, id), "cuDeviceGetAttribute");
-    d.check(d.version(driver_version), "cuDriverGetVersion");
+    d.check(d.name(gpu->name, sizeof gpu->name, id), "cuDeviceGetName");
+    d.check(d.memory(&memory, id), "cuDeviceTotalMem");
+    d.check(d.attribute(&gpu->major, 75, id), "cuDeviceGetAttribute");
+    d.check(d.attribute(&gpu->minor, 76, id), "cuDeviceGetAttribute");
+    d.check(d.version(&gpu->driver), "cuDriverGetVersion");
+    gpu->memory = int64_t(memory);
+    // Both came with libtorch's CUDA part, whose symbols are everyone's.
+    if (auto f = reinterpret_cast<int (*)(int *)>(dlsym(RTLD_DEFAULT, "cudaRuntimeGetVersion"))) f(&gpu->runtime);
+    if (auto f = reinterpret_cast<size_t (*)()>(dlsym(RTLD_DEFAULT, "cudnnGetVersion"))) gpu->cudnn = int(f());
   });
 }
 int agt_gpu_load(int device, const void *cubin, char **err) {

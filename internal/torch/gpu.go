@@ -57,6 +57,31 @@ func taken(msg *C.char) error {
 	return errors.New(C.GoString(msg))
 }
 
+// GPU is a CUDA device, and what drives it.
+type GPU struct {
+	Name                   string
+	Memory                 int64 // bytes
+	Major, Minor           int   // compute capability
+	Driver, Runtime, CUDNN int   // versions: 13000 is CUDA 13.0, 91900 cuDNN 9.19.0
+}
+
+// GPUOf asks the driver.
+func GPUOf(dev Device) (GPU, error) {
+	var g C.agt_gpu
+	var msg *C.char
+	if C.agt_gpu_device(C.int(dev), &g, &msg) != 0 {
+		return GPU{}, taken(msg)
+	}
+	return GPU{Name: C.GoString(&g.name[0]), Memory: int64(g.memory), Major: int(g.major), Minor: int(g.minor), Driver: int(g.driver),
+		Runtime: int(g.runtime), CUDNN: int(g.cudnn)}, nil
+}
+
+// CUDAPath is the file in which CUDADevices found CUDA, "" where it found none.
+func CUDAPath() string { return cudaPath }
+
+// HasDriver is whether there is an NVIDIA driver.
+func HasDriver() bool { return C.agt_has_driver() != 0 }
+
 var gpu struct {
 	sync.Mutex
 	tried map[Device]error
@@ -83,20 +108,22 @@ func UseGPUKernels(dev Device) error {
 }
 
 func loadKernels(dev Device) error {
-	var major, minor, driver C.int
-	var msg *C.char
-	if C.agt_gpu_device(C.int(dev), &major, &minor, &driver, &msg) != 0 {
-		return taken(msg)
+	g, err := GPUOf(dev)
+	if err != nil {
+		return err
 	}
-	arch := Architecture(int(major), int(minor))
-	code, err := cachedKernels(arch, int(driver), func() ([]byte, error) {
-		return CompileKernels(filepath.Join(filepath.Dir(cudaPath), "libcaffe2_nvrtc.so"), arch)
-	})
+	arch := Architecture(g.Major, g.Minor)
+	nvrtc := "libcaffe2_nvrtc.so" // it needs NVRTC, and lies beside the CUDA part
+	if dir := filepath.Dir(cudaPath); dir != "." {
+		nvrtc = filepath.Join(dir, nvrtc)
+	}
+	code, err := cachedKernels(arch, g.Driver, func() ([]byte, error) { return CompileKernels(nvrtc, arch) })
 	if err != nil {
 		return err
 	}
 	p := C.CBytes(code)
 	defer C.free(p)
+	var msg *C.char
 	if C.agt_gpu_load(C.int(dev), p, &msg) != 0 {
 		return taken(msg)
 	}

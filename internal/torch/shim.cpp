@@ -942,6 +942,13 @@ int agt_use_kernels(const char *name, char **err) {
     agt::generic = want == "none";
   });
 }
+void agt_empty_cache(int device) {
+  if (device < 0) return;
+  try {
+    at::accelerator::emptyCache();
+  } catch (...) {  // it is a kindness: what fails here fails again where it matters
+  }
+}
 int agt_free_memory(int device, int64_t *bytes, char **err) {
   return guard(err, [&] { *bytes = int64_t(at::accelerator::getMemoryInfo(c10::DeviceIndex(device)).first); });
 }

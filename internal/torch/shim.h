@@ -114,8 +114,15 @@ int agt_cuda_devices(const char *file, char **why);
 // Our kernels (gpu_kernels.cu): machine code for an architecture ("sm_90a"), by the NVRTC in
 // a file; *cubin is freed by the caller.
 int agt_gpu_compile(const char *nvrtc, const char *source, const char *args, const char *arch, void **cubin, int64_t *n, char **err);
-int agt_gpu_device(int device, int *major, int *minor, int *driver_version, char **err);
+typedef struct agt_gpu {
+  char name[256];
+  int64_t memory;  // bytes
+  int major, minor;  // compute capability
+  int driver, runtime, cudnn;  // versions: 13000 is CUDA 13.0, 91900 is cuDNN 9.19.0
+} agt_gpu;
+int agt_gpu_device(int device, agt_gpu *gpu, char **err);
 int agt_gpu_load(int device, const void *cubin, char **err);
+void agt_empty_cache(int device);
 int agt_free_memory(int device, int64_t *bytes, char **err);  // of a CUDA device
 int agt_has_test_device(void);
 // For the tests: an exception, and a choice of kernels ("avx512", "avx2", "base", "none", "" the best).

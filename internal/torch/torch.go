@@ -299,12 +299,15 @@ func (s *Scope) check(op string, status C.int, msg *C.char) bool {
 	return false
 }
 
+// ErrOutOfMemory is the error of an operation whose device has too little memory left.
+var ErrOutOfMemory = errors.New("out of memory")
+
 // opError names the operation and, where memory ran out, the remedy.
 func opError(op, text string) error {
 	low := strings.ToLower(text)
 	if strings.Contains(low, "out of memory") || strings.Contains(low, "can't allocate memory") {
-		return setting.Errorf("torch: %s: out of memory (%s); lower %s or %s, or take a smaller %s",
-			op, text, setting.Name("MicroTokens"), setting.Name("Parallel"), setting.Name("DType"))
+		return setting.Errorf("torch: %s: %w (%s); lower %s or %s, or take a smaller %s",
+			op, ErrOutOfMemory, text, setting.Name("MicroTokens"), setting.Name("Parallel"), setting.Name("DType"))
 	}
 	return fmt.Errorf("torch: %s: %s", op, text)
 }

@@ -34,6 +34,7 @@ struct Region {
 };
 std::mutex lock;
 std::map<char *, Region> regions;
+size_t held = 0, most = 0, limit = SIZE_MAX;  // bytes
 
 size_t rounded(size_t n) {
   size_t page = size_t(sysconf(_SC_PAGESIZE));
@@ -44,6 +45,7 @@ void release(void *p) {
   std::lock_guard<std::mutex> g(lock);
   auto r = regions.find(static_cast<char *>(p));
   munmap(p, r->second.bytes);
+  held -= r->second.bytes;
   regions.erase(r);
 }
 
@@ -52,9 +54,12 @@ struct Memory final : c10::Allocator {
     at::Device device(at::kPrivateUse1, 0);
     if (n == 0) return {nullptr, nullptr, nullptr, device};
     size_t bytes = rounded(n);
+    std::lock_guard<std::mutex> g(lock);
+    TORCH_CHECK(held + bytes <= limit, "the device is out of memory: ", n, " bytes are asked for, ", held, " of ", limit, " are taken");
     void *p = mmap(nullptr, bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     TORCH_CHECK(p != MAP_FAILED, "out of memory: ", n, " bytes");
-    std::lock_guard<std::mutex> g(lock);
+    held += bytes;
+    most = std::max(most, held);
     regions[static_cast<char *>(p)] = {bytes, 0};
     return {p, p, release, device};
   }
@@ -210,6 +215,14 @@ struct Hooks final : at::PrivateUse1HooksInterface {
 }  // namespace testdevice
 
 extern "C" long agt_test_device_calls(int what) { return testdevice::calls[what]; }
+
+extern "C" long agt_test_device_memory(long bytes) {
+  std::lock_guard<std::mutex> g(testdevice::lock);
+  long was = long(testdevice::most);
+  testdevice::most = testdevice::held;
+  testdevice::limit = bytes > 0 ? testdevice::held + size_t(bytes) : SIZE_MAX;
+  return was - long(testdevice::held);
+}
 
 extern "C" void agt_test_device_load(void) {
   static bool once = [] {

@@ -62,6 +62,10 @@ func Kernels(on bool) {
 // Launches is how many of our kernels ran on the device since the process began.
 func Launches() int { return int(C.agt_test_device_calls(4)) }
 
+// Memory has the device give at most so many bytes more than it has given; 0 is any number.
+// It returns how many bytes more than now were taken at once since the last call.
+func Memory(bytes int64) (most int64) { return int64(C.agt_test_device_memory(C.long(bytes))) }
+
 // Calls is how often each kind of attention was called on the device since the process
 // began.
 func Calls() (flash, efficient int) {
