@@ -15,8 +15,16 @@ import (
 	"agentcli/internal/torch/testdevice"
 )
 
+// kernelDevice runs our GPU kernels: the tests' device, or with AGENTCLI_TEST_DEVICE=cuda
+// a GPU.
+var kernelDevice torch.Device
+
 func TestMain(m *testing.M) {
-	testdevice.Load()
+	testdevice.FromEnvironment()
+	if kernelDevice = torch.DefaultDevice; kernelDevice == torch.CPU {
+		kernelDevice = torch.TestDevice
+	}
+	torch.DefaultDevice = torch.CPU
 	os.Exit(m.Run())
 }
 
@@ -43,14 +51,14 @@ func TestOurKernelsCompileForEachArchitecture(t *testing.T) {
 	}
 }
 
-// withKernels runs f on the tests' device with our kernels, and fails if none ran.
+// withKernels runs f on kernelDevice with our kernels, and fails if none ran.
 func withKernels(t *testing.T, f func(s *torch.Scope)) {
 	t.Helper()
 	testdevice.Kernels(true)
 	defer testdevice.Kernels(false)
 	before := testdevice.Launches()
 	onWorker(t, f)
-	if testdevice.Launches() == before {
+	if kernelDevice == torch.TestDevice && testdevice.Launches() == before {
 		t.Error("none of our kernels ran")
 	}
 }
@@ -135,7 +143,7 @@ func TestTheKernelThatDecodesIsTheCPUs(t *testing.T) {
 				}
 				var want, got, alone []float64
 				onWorker(t, func(s *torch.Scope) { want = attend(s, torch.CPU, segs, q, k, v) })
-				withKernels(t, func(s *torch.Scope) { got = attend(s, torch.TestDevice, segs, q, k, v) })
+				withKernels(t, func(s *torch.Scope) { got = attend(s, kernelDevice, segs, q, k, v) })
 				if a := apart(got, want); a > tolerance(d) {
 					t.Errorf("%g from the CPU's", a)
 				}
@@ -144,7 +152,7 @@ func TestTheKernelThatDecodesIsTheCPUs(t *testing.T) {
 				row := int64(one.Start)
 				one.Start = 0
 				withKernels(t, func(s *torch.Scope) {
-					alone = attend(s, torch.TestDevice, []torch.CachedSegment{one}, q[row*hq:][:hq], k[row*hk:][:hk], v[row*hk:][:hk])
+					alone = attend(s, kernelDevice, []torch.CachedSegment{one}, q[row*hq:][:hq], k[row*hk:][:hk], v[row*hk:][:hk])
 				})
 				if !slices.Equal(alone, got[row*hq:][:hq]) {
 					t.Errorf("alone the sequence's result is %g apart", apart(alone, got[row*hq:][:hq]))
@@ -168,7 +176,7 @@ func TestTheKernelsThatNormAreTheCPUs(t *testing.T) {
 			var want, got []float64
 			onWorker(t, func(s *torch.Scope) { want = norm(s, torch.CPU) })
 			if shape[0] > 0 {
-				withKernels(t, func(s *torch.Scope) { got = norm(s, torch.TestDevice) })
+				withKernels(t, func(s *torch.Scope) { got = norm(s, kernelDevice) })
 			}
 			if a := apart(got, want); a > 6*tolerance(d) {
 				t.Errorf("%v %v: %g from the CPU's", d, shape, a)
@@ -201,7 +209,7 @@ func TestTheKernelThatDrawsDrawsTheCPUsTokens(t *testing.T) {
 			return s.Sample(s.To(s.Float32(z, rows, v), torch.Float32, dev), how)
 		}
 		onWorker(t, func(s *torch.Scope) { want, wantLP = draw(s, torch.CPU) })
-		withKernels(t, func(s *torch.Scope) { got, gotLP = draw(s, torch.TestDevice) })
+		withKernels(t, func(s *torch.Scope) { got, gotLP = draw(s, kernelDevice) })
 		for i := range want {
 			if got[i] != want[i] || math.Abs(float64(gotLP[i]-wantLP[i])) > 3e-6 {
 				t.Errorf("vocabulary %d, %+v: token %d with log-prob %v, want %d with %v", v, how[i], got[i], gotLP[i], want[i], wantLP[i])
@@ -217,7 +225,7 @@ func TestLogitsThatAreNotFiniteAreAnErrorOfTheKernel(t *testing.T) {
 	defer w.Close()
 	for _, bad := range []float32{float32(math.NaN()), float32(math.Inf(1))} {
 		err := w.Do(func(s *torch.Scope) error {
-			s.Sample(s.To(s.Float32([]float32{1, 2, bad, 4}, 1, 4), torch.Float32, torch.TestDevice), []torch.SampleRow{{Temperature: 1}})
+			s.Sample(s.To(s.Float32([]float32{1, 2, bad, 4}, 1, 4), torch.Float32, kernelDevice), []torch.SampleRow{{Temperature: 1}})
 			return s.Err()
 		})
 		if err == nil {
@@ -256,7 +264,7 @@ func TestTheKernelsOfTheHeadAreTheCPUs(t *testing.T) {
 				}
 				var want, got [][]float64
 				onWorker(t, func(s *torch.Scope) { want = compute(s, torch.CPU) })
-				withKernels(t, func(s *torch.Scope) { got = compute(s, torch.TestDevice) })
+				withKernels(t, func(s *torch.Scope) { got = compute(s, kernelDevice) })
 				for i, what := range []string{"log-probs", "entropies", "the gradient of the states", "of the weight"} {
 					top := 0.0
 					for _, x := range want[i] {

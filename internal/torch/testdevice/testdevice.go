@@ -33,16 +33,25 @@ const Name = "testdevice"
 func Load() { C.agt_test_device_load() }
 
 // FromEnvironment loads the device and follows AGENTCLI_TEST_DEVICE=testdevice, which
-// plays a package's tests on it, and AGENTCLI_TEST_KERNELS=none, which plays them without
-// our CPU kernels. It is called before a package's tests begin.
+// plays a package's tests on it, or AGENTCLI_TEST_DEVICE=cuda, which plays them on the
+// first GPU, and AGENTCLI_TEST_KERNELS=none, which plays them without our CPU kernels. It
+// is called before a package's tests begin.
 func FromEnvironment() {
 	Load()
 	switch name := os.Getenv("AGENTCLI_TEST_DEVICE"); name {
 	case "":
 	case Name:
 		torch.DefaultDevice = torch.TestDevice
+	case "cuda":
+		if n, why := torch.CUDADevices(); n == 0 {
+			panic("AGENTCLI_TEST_DEVICE=cuda: " + why)
+		}
+		if err := torch.UseGPUKernels(0); err != nil {
+			panic(err)
+		}
+		torch.DefaultDevice = 0
 	default:
-		panic(fmt.Sprintf("AGENTCLI_TEST_DEVICE=%s: want %s", name, Name))
+		panic(fmt.Sprintf("AGENTCLI_TEST_DEVICE=%s: want %s or cuda", name, Name))
 	}
 	if err := torch.UseKernels(os.Getenv("AGENTCLI_TEST_KERNELS")); err != nil {
 		panic(err)

@@ -1,0 +1,148 @@
+#!/usr/bin/env bash
+# Is the local policy right and fast on a GPU? For a machine with a GPU, Python, torch 2.11
+# and transformers, but neither Go nor a network.
+#
+#   bench/gpu.sh pack FOLDER      here: programs, tests and data, at most 64 MB
+#   FOLDER/gpu.sh PART…           there: the parts in the order below, or `all`
+#
+#   doctor       what is found
+#   kernels      our kernels beside the CPU's, and under compute-sanitizer where it is there
+#   policy       the policy's tests on the device: log-probs, gradients and greedy tokens of
+#                transformers for every architecture, adapters, saving, out of memory
+#   logprobs     our float32 log-probs and transformers' on the same device
+#   deterministic  two training runs with --deterministic: the same bytes
+#   figures      decoding, prefill, training, opening, exchange, beside transformers, for
+#                the shapes in SHAPES, with the device's copy and matrix speed
+#   lastword     a policy learns (with MODEL=FILE, the small model that make setup fetches)
+#   table        what was measured, in short
+#
+# DEVICE=cuda (default), cpu or testdevice (make test's device that is not there).
+# SHAPES="0.5b 1.5b 4b"; on another device than cuda it is "tiny". OUT is where results go as
+# they come (default: results, beside the script). A part ends after PART_SECONDS (540).
+set -euo pipefail
+
+if [ "${1:-}" = pack ]; then
+  root=$(cd "$(dirname "$0")/.." && pwd)
+  to=${2:?bench/gpu.sh pack FOLDER}
+  mkdir -p "$to"
+  cd "$root"
+  echo "building into $to" >&2
+  go build -tags libtorch -ldflags '-s -w' -o "$to/agentcli" ./cmd/agentcli
+  for p in internal/torch policy; do
+    mkdir -p "$to/$p"
+    go test -tags libtorch -c -ldflags '-s -w' -o "$to/$p/test" "./$p"
+    cp -r "$p/testdata" "$to/$p/"
+  done
+  cp bench/gpu.sh bench/gpu_peers.py "$to/"
+  gzip -9 -f "$to/agentcli" "$to/internal/torch/test" "$to/policy/test"
+  size=$(du -sm "$to" | cut -f1)
+  echo "$to: $size MB" >&2
+  [ "$size" -le 64 ] || { echo "more than 64 MB" >&2; exit 1; }
+  exit
+fi
+
+here=$(cd "$(dirname "$0")" && pwd)
+export DEVICE=${DEVICE:-cuda}
+out=${OUT:-$here/results}
+limit=${PART_SECONDS:-540}
+python=${PYTHON:-python3}
+mkdir -p "$out"
+cd "$here"
+for f in agentcli internal/torch/test policy/test; do
+  [ ! -f "$f.gz" ] || { gunzip -f "$f.gz"; chmod +x "$f"; }
+done
+torch=$("$python" -c 'import torch, os; print(os.path.dirname(torch.__file__))')
+export LD_LIBRARY_PATH="$torch/lib${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}" AGENTCLI_TORCH=$torch
+case $DEVICE in
+cuda) export AGENTCLI_TEST_DEVICE=cuda; shapes=${SHAPES:-0.5b 1.5b 4b} batches=1,32,128,256 length=1024 peer=cuda ;;
+cpu) export AGENTCLI_TEST_KERNELS=none; shapes=${SHAPES:-tiny} batches=1,4 length=64 peer=cpu ;;
+testdevice) export AGENTCLI_TEST_DEVICE=testdevice; shapes=${SHAPES:-tiny} batches=1,4 length=64 peer=cpu ;;
+*) echo "DEVICE=$DEVICE: want cuda, cpu or testdevice" >&2; exit 2 ;;
+esac
+# What the command is told: it does not know the tests' device.
+device=$([ "$DEVICE" = cuda ] && echo cuda || echo cpu)
+
+part() { # NAME COMMAND…: bounded, its output kept, its verdict noted
+  local name=$1 code=0 start=$SECONDS
+  shift
+  echo "== $name" >&2
+  timeout --kill-after=10 "$limit" "$@" >"$out/$name.txt" 2>&1 || code=$?
+  tail -n 5 "$out/$name.txt" >&2
+  [ ! -f "$out/verdicts.tsv" ] || sed -i "/^$name\t/d" "$out/verdicts.tsv"
+  printf '%s\t%s\t%d s\n' "$name" "$([ $code = 0 ] && echo ok || echo "FAILED ($code)")" $((SECONDS - start)) | tee -a "$out/verdicts.tsv" >&2
+}
+tests() { (cd "$1" && shift && ./test -test.timeout "${limit}s" "$@"); }
+model() { # SHAPE: made once
+  [ -f "models/$1/config.json" ] || "$python" gpu_peers.py make "$1" "models/$1" policy/testdata/tiny-qwen2/tokenizer.json
+}
+kernels() {
+  tests internal/torch -test.run 'Kernel' -test.v
+  if [ "$DEVICE" = cuda ] && command -v compute-sanitizer >/dev/null; then
+    (cd internal/torch && compute-sanitizer --error-exitcode 1 ./test -test.run 'TheKernel')
+  fi
+}
+logprobs() {
+  model "$1"
+  "$python" gpu_peers.py logprobs "models/$1" --device "$peer" >"$out/theirs.json"
+  ./agentcli model logprobs "models/$1" --dtype float32 --device "$device" <"$out/theirs.json" >"$out/ours.json"
+  "$python" - "$out" <<'P'
+import json, sys
+a, b = (json.load(open(f"{sys.argv[1]}/{n}.json"))["logprobs"] for n in ("theirs", "ours"))
+d = [abs(x - y) for x, y in zip(a, b, strict=True)]
+print(f"{len(d)} log-probs, mean difference {sum(d) / len(d):.2g}, largest {max(d):.2g}")
+sys.exit(sum(d) / len(d) > 1e-4 or max(d) > 1e-3)
+P
+}
+deterministic() {
+  model "$1"
+  rm -rf det && mkdir det
+  seq 1 8 | sed 's/.*/{"id": "t&", "question": "&?", "answer": "x"}/' >det/tasks.jsonl
+  ./agentcli rollout --model "models/$1" --device "$device" --chat-template chatml -d det/tasks.jsonl --reward exact -n 2 --max-tokens 8 \
+    --seed 1 -o det/rows.parquet
+  for i in 1 2; do
+    ./agentcli train det/rows.parquet --model "models/$1" --device "$device" --algo sft --deterministic --lr 1e-3 --output "det/$i"
+  done
+  cmp det/1/model.safetensors det/2/model.safetensors && echo "the same bytes"
+}
+figures() { # SHAPE
+  model "$1"
+  "$python" gpu_peers.py run "models/$1" --device "$peer" --batches "$batches" --length "$length"
+  (cd policy && AGENTCLI_BENCH_MODEL="$here/models/$1" AGENTCLI_BENCH_BATCHES=$batches AGENTCLI_BENCH_LENGTH=$length \
+    ./test -test.run '^$' -test.bench Shape -test.benchtime 3x -test.timeout "${limit}s")
+}
+lastword() {
+  [ -n "${MODEL:-}" ] || { echo "MODEL is not set: left out"; return; }
+  ./agentcli loop --model "$MODEL" --device "$device" -d lastword --steps 20 --tasks 16 -n 8 --output lastword
+}
+table() {
+  echo "| part | verdict | time |"; echo "|---|---|---|"
+  sed 's/^/| /; s/\t/ | /g; s/$/ |/' "$out/verdicts.tsv"
+  for f in "$out"/figures-*.txt; do
+    [ -f "$f" ] || continue
+    echo; echo "$(basename "$f" .txt):"
+    awk -F'\t' 'NF == 3 {printf "  %-34s %10s %s\n", $1, $2, $3}
+      /^BenchmarkShape/ {n = split($0, w, /[ \t]+/); sub("BenchmarkShape/", "agentcli ", w[1]); sub(/-[0-9]+$/, "", w[1]); printf "  %-34s %10s %s\n", w[1], w[5], w[6]}' "$f"
+  done
+}
+
+all=(doctor kernels policy logprobs deterministic figures lastword table)
+[ $# -gt 0 ] || { sed -n '2,26p' "$0"; exit 2; }
+[ "$*" != all ] || set -- "${all[@]}"
+export -f tests model kernels logprobs deterministic figures lastword
+export here out limit python batches length peer device
+first=${shapes%% *}
+failed=0
+for p in "$@"; do
+  case $p in
+  doctor) part doctor ./agentcli doctor || true ;;
+  kernels) part kernels bash -euo pipefail -c kernels ;;
+  policy) part policy bash -euo pipefail -c 'tests policy -test.short' ;;
+  logprobs | deterministic) part "$p" bash -euo pipefail -c "$p $first" ;;
+  figures) for s in $shapes; do part "figures-$s" bash -euo pipefail -c "figures $s"; done ;;
+  lastword) part lastword bash -euo pipefail -c lastword ;;
+  table) table | tee "$out/table.md" ;;
+  *) echo "$p is not a part: ${all[*]}" >&2; exit 2 ;;
+  esac
+done
+! grep -q FAILED "$out/verdicts.tsv" 2>/dev/null || failed=1
+exit $failed
