@@ -44,8 +44,10 @@ type layer struct {
 	qNorm, kNorm                                         torch.Tensor
 	gateUp, down                                         matrix
 	gateUpBias, downBias                                 torch.Tensor
-	router, correction                                   torch.Tensor // of the experts, whose matrices stand one below the other
+	sinks                                                torch.Tensor // [heads]
+	router, routerBias, correction                       torch.Tensor // of the experts, whose matrices stand one below the other
 	expertsGateUp, expertsDown                           torch.Tensor
+	expertsGateUpBias, expertsDownBias                   torch.Tensor
 }
 
 // matrix is a weight, and where sampling on a CPU packed it, its packed copy, and
@@ -131,8 +133,16 @@ func describe(cfg weights.Config, withScore bool) (*network, error) {
 		weight(&l.o.w, arch.OProj)
 		norm(&l.afterAttention, l.Norms.AfterAttention)
 		norm(&l.beforeMLP, l.Norms.BeforeMLP)
-		add(&l.router, at, arch.RouterWeight)
+		add(&l.sinks, at, arch.Sinks)
+		add(&l.router, at, arch.RouterWeight, arch.ClampedRouter+".weight")
+		bias(&l.routerBias, arch.ClampedRouter)
 		add(&l.correction, at, arch.RouterCorrection)
+		add(&l.expertsGateUpBias, at, arch.ClampedGateUpBias)
+		add(&l.expertsDownBias, at, arch.ClampedDownBias)
+		if l.Experts.Clamped != nil {
+			add(&l.expertsGateUp, at, arch.ClampedGateUp)
+			add(&l.expertsDown, at, arch.ClampedDown)
+		}
 		var inner, outer []string
 		for k := range l.Experts.Count {
 			e := arch.Expert(k)
@@ -395,9 +405,14 @@ func (l *layer) feedForward(c *torch.Scope, x torch.Tensor) torch.Tensor {
 		if e.Sigmoid && c.DType(x) == torch.BFloat16 {
 			in, w = c.To(x, torch.Float32, c.Device(x)), c.To(w, torch.Float32, c.Device(x))
 		}
-		ids, shares := c.Route(c.Linear(in, w, torch.Tensor{}), l.correction, torch.Router{Active: int64(e.Active), Sigmoid: e.Sigmoid,
+		ids, shares := c.Route(c.Linear(in, w, l.routerBias), l.correction, torch.Router{Active: int64(e.Active), Sigmoid: e.Sigmoid,
 			Normalise: e.Normalise, Scale: e.Scale, Groups: int64(e.Groups), TopGroups: int64(e.TopGroups)})
-		out = c.Experts(x, ids, shares, l.expertsGateUp, l.expertsDown, e.Count)
+		if e.Clamped != nil {
+			out = c.ClampedExperts(x, ids, shares, torch.ClampedExperts{GateUp: l.expertsGateUp, GateUpBias: l.expertsGateUpBias,
+				Down: l.expertsDown, DownBias: l.expertsDownBias, Alpha: e.Clamped.Alpha, Limit: e.Clamped.Limit})
+		} else {
+			out = c.Experts(x, ids, shares, l.expertsGateUp, l.expertsDown, e.Count)
+		}
 	}
 	if l.MLP.Size == 0 {
 		return out
@@ -468,7 +483,7 @@ func (n *network) queries(c *torch.Scope, l *layer, h torch.Tensor, turns []rota
 // look is how the tokens of a layer see each other.
 func (n *network) look(layer int) torch.Look {
 	a := n.layers[layer].Attention
-	return torch.Look{Window: int64(a.Window), Scale: a.Scale}
+	return torch.Look{Window: int64(a.Window), Scale: a.Scale, Sinks: n.layers[layer].sinks}
 }
 
 // tree is the attention of a pack; what its layers share belongs to s.

@@ -5,6 +5,7 @@ package policy
 import (
 	"fmt"
 	"math"
+	"strings"
 
 	"agentcli/internal/setting"
 	"agentcli/internal/torch"
@@ -106,7 +107,7 @@ func (o *optimizer) clear(s *torch.Scope) {
 // layers and an untied head, as is usual; not on norms, biases and embeddings.
 func (o *optimizer) decays(i int) bool {
 	p := o.trained[i]
-	return len(p.shape()) > 1 && p.tensor != o.embed
+	return len(p.shape()) > 1 && p.tensor != o.embed && !strings.HasSuffix(p.parts[0].name, "_bias") // experts' biases are a matrix
 }
 
 // moments makes AdamW's moments, zero, unless they exist.

@@ -10,6 +10,7 @@
 
 #include <atomic>
 #include <cmath>
+#include <limits>
 #include <vector>
 
 #include "tensors.h"
@@ -27,7 +28,8 @@ using torch::autograd::variable_list;
 // head dimension, and wants a key head for each query head. Neither takes float64.
 enum class Kernel { flash, efficient, reference };
 
-Kernel kernel_of(const Tensor &q) {
+Kernel kernel_of(const Tensor &q, const Tensor &sinks) {
+  if (sinks.defined() && q.scalar_type() == at::kFloat) return Kernel::reference;  // the efficient kernel pads its sums
   if (q.is_cpu() || q.scalar_type() == at::kDouble || q.size(2) % 8 != 0) return Kernel::reference;
   return q.scalar_type() != at::kFloat && q.size(2) <= 256 ? Kernel::flash : Kernel::efficient;
 }
@@ -62,7 +64,7 @@ Tensor causal_mask(int64_t len, int64_t ctx, int64_t window, const Tensor &like)
 }
 
 // q [L, Hq, D], k and v [C, Hkv, D] with L the last positions of C.
-Tensor attend(const Tensor &q, const Tensor &k, const Tensor &v, Look look) {
+Tensor attend(const Tensor &q, const Tensor &k, const Tensor &v, const Look &look) {
   int64_t len = q.size(0), ctx = k.size(0), window = look.window;
   bool plain = len == ctx && (window <= 0 || window >= ctx);
   std::optional<Tensor> mask;
@@ -70,7 +72,13 @@ Tensor attend(const Tensor &q, const Tensor &k, const Tensor &v, Look look) {
   auto o = at::scaled_dot_product_attention(q.transpose(0, 1).unsqueeze(0), k.transpose(0, 1).unsqueeze(0),
                                             v.transpose(0, 1).unsqueeze(0), mask, 0.0, plain, look.scale_of(q),
                                             q.size(1) != k.size(1));
-  return o.squeeze(0).transpose(0, 1);
+  o = o.squeeze(0).transpose(0, 1);
+  if (!look.sinks.defined()) return o;
+  auto acc = look.sinks.scalar_type();
+  auto s = at::matmul(q.transpose(0, 1).to(acc), spread(k, q.size(1)).squeeze(0).permute({1, 2, 0}).to(acc)) * look.scale_of(q);
+  s = s.masked_fill(causal_mask(len, ctx, window, q).logical_not(), -std::numeric_limits<double>::infinity());
+  auto share = at::sigmoid(at::logsumexp(s, -1) - look.sinks.unsqueeze(1)).t().unsqueeze(-1);  // of the keys
+  return (o * share).to(q.scalar_type());
 }
 
 // In the form that the kernel of q's type wants on a device.
@@ -87,13 +95,16 @@ void each_sequence(const Spans &s, F f) {
 
 // ---- one call for all sequences -----------------------------------------------------
 // kept: what backward needs beside q, k, v and the result.
-Tensor forward(const Tensor &q, const Tensor &k, const Tensor &v, const Spans &s, Look look, bool record, variable_list &kept) {
-  switch (kernel_of(q)) {
+Tensor forward(const Tensor &q, const Tensor &k, const Tensor &v, const Spans &s, const Look &look, bool record, variable_list &kept) {
+  switch (kernel_of(q, look.sinks)) {
     case Kernel::flash: {
       auto r = at::_flash_attention_forward(q, k, v, s.cu_q, s.cu_k, s.max_q, s.max_k, 0.0, /*is_causal=*/true,
                                             /*return_debug_mask=*/false, look.scale_of(q), left_of(look), std::nullopt);
       kept = {std::get<1>(r), std::get<2>(r), std::get<3>(r)};
-      return std::get<0>(r);
+      if (!look.sinks.defined()) return std::get<0>(r);
+      Sunk sunk(std::get<0>(r), kept[0].t(), look.sinks);
+      kept[0] = sunk.lse.t().contiguous();
+      return sunk.out;
     }
     case Kernel::efficient: {
       auto r = at::_efficient_attention_forward(q.unsqueeze(0), spread(k, q.size(1)), spread(v, q.size(1)), std::nullopt, s.cu_q,
@@ -112,35 +123,40 @@ Tensor forward(const Tensor &q, const Tensor &k, const Tensor &v, const Spans &s
 }
 
 variable_list backward(const Tensor &g, const Tensor &q, const Tensor &k, const Tensor &v, const Tensor &out, const Spans &s,
-                       Look look, const variable_list &kept) {
-  switch (kernel_of(q)) {
+                       const Look &look, const variable_list &kept) {
+  switch (kernel_of(q, look.sinks)) {
     case Kernel::flash: {
       auto r = at::_flash_attention_backward(g, q, k, v, out, kept[0], s.cu_q, s.cu_k, s.max_q, s.max_k, 0.0, true, kept[1], kept[2],
                                              look.scale_of(q), left_of(look), std::nullopt);
-      return {std::get<0>(r), std::get<1>(r), std::get<2>(r)};
+      return {std::get<0>(r), std::get<1>(r), std::get<2>(r),
+              look.sinks.defined() ? sinks_gradient(look.sinks, kept[0].t(), out, g) : Tensor()};
     }
     case Kernel::efficient: {
       auto r = at::_efficient_attention_backward(g.unsqueeze(0), q.unsqueeze(0), spread(k, q.size(1)), spread(v, q.size(1)),
                                                  std::nullopt, out.unsqueeze(0), s.cu_q, s.cu_k, s.max_q, s.max_k, kept[0], 0.0,
                                                  kept[1], kept[2], kCausalFromBottomRight, false, look.scale_of(q), std::nullopt,
                                                  window_of(look));
-      return {std::get<0>(r).squeeze(0), gather_heads(std::get<1>(r), k), gather_heads(std::get<2>(r), v)};
+      return {std::get<0>(r).squeeze(0), gather_heads(std::get<1>(r), k), gather_heads(std::get<2>(r), v), Tensor()};
     }
     case Kernel::reference: break;
   }
   Tensor kw = widened(k, q), vw = widened(v, q);
-  Tensor dq = at::empty_like(q), dk = at::zeros_like(kw), dv = at::zeros_like(vw);
+  Tensor dq = at::empty_like(q), dk = at::zeros_like(kw), dv = at::zeros_like(vw), ds;
   each_sequence(s, [&](int64_t q0, int64_t ql, int64_t k0, int64_t kl) {
     c10::AutoGradMode on(true);
     variable_list in{q.narrow(0, q0, ql), kw.narrow(0, k0, kl), vw.narrow(0, k0, kl)};
+    if (look.sinks.defined()) in.push_back(look.sinks);
     for (auto &x : in) x = x.detach().requires_grad_(true);
-    auto d = torch::autograd::grad({attend(in[0], in[1], in[2], look)}, in, {g.narrow(0, q0, ql)});
+    Look own = look;
+    if (look.sinks.defined()) own.sinks = in[3];
+    auto d = torch::autograd::grad({attend(in[0], in[1], in[2], own)}, in, {g.narrow(0, q0, ql)});
     c10::AutoGradMode off(false);
     dq.narrow(0, q0, ql).copy_(d[0]);
     dk.narrow(0, k0, kl).copy_(d[1]);
     dv.narrow(0, k0, kl).copy_(d[2]);
+    if (look.sinks.defined()) ds = ds.defined() ? ds + d[3] : d[3];
   });
-  return {dq, gather_heads(dk.unsqueeze(0), k), gather_heads(dv.unsqueeze(0), v)};
+  return {dq, gather_heads(dk.unsqueeze(0), k), gather_heads(dv.unsqueeze(0), v), ds};
 }
 
 // The rows of x that the sequences read, each sequence's behind the other's.
@@ -154,11 +170,12 @@ Tensor sum_rows(const Tensor &g, const Tensor &like, const Spans &s) {
 }
 
 struct VarlenAttention : torch::autograd::Function<VarlenAttention> {
-  static Tensor forward(AutogradContext *ctx, const Tensor &q0, const Tensor &k, const Tensor &v, const Spans &s, Look look) {
+  static Tensor forward(AutogradContext *ctx, const Tensor &q0, const Tensor &k, const Tensor &v, const std::optional<Tensor> &sinks, const Spans &s,
+                        const Look &look) {
     variable_list kept;
     Tensor q = q0.contiguous();
     Tensor out = agt::forward(q, rows_of(k, s), rows_of(v, s), s, look, true, kept);
-    variable_list save{q, k, v, out, s.gather, s.cu_q, s.cu_k, s.host_q, s.host_k};
+    variable_list save{q, k, v, out, s.gather, s.cu_q, s.cu_k, s.host_q, s.host_k, sinks.value_or(Tensor())};
     save.insert(save.end(), kept.begin(), kept.end());
     ctx->save_for_backward(save);
     ctx->saved_data["sizes"] = std::vector<int64_t>{s.max_q, s.max_k, look.window};
@@ -169,10 +186,10 @@ struct VarlenAttention : torch::autograd::Function<VarlenAttention> {
     auto x = ctx->get_saved_variables();
     auto sizes = ctx->saved_data["sizes"].toIntVector();
     Spans s{x[4], x[5], x[6], x[7], x[8], sizes[0], sizes[1]};
-    Look look{sizes[2], ctx->saved_data["scale"].toDouble()};
-    variable_list kept(x.begin() + 9, x.end());
+    Look look{sizes[2], ctx->saved_data["scale"].toDouble(), x[9]};
+    variable_list kept(x.begin() + 10, x.end());
     auto d = agt::backward(grads[0].contiguous(), x[0], rows_of(x[1], s), rows_of(x[2], s), x[3], s, look, kept);
-    return {d[0], sum_rows(d[1], x[1], s), sum_rows(d[2], x[2], s), Tensor(), Tensor()};
+    return {d[0], sum_rows(d[1], x[1], s), sum_rows(d[2], x[2], s), d[3], Tensor(), Tensor()};
   }
 };
 
@@ -195,7 +212,9 @@ void decode_rows(const Tensor &q, const Tensor &kpool, const Tensor &vpool, cons
       for (int64_t w = b; w < e; w++) {
         const int32_t *s = p.segs + 4 * single[w / hkv];
         int64_t ctx = s[2];
-        PagedArgs a{p.blocks + s[3], bs, hkv, w % hkv, group, dim, look.window > 0 && ctx > look.window ? ctx - look.window : 0, ctx, scale};
+        PagedArgs a{p.blocks + s[3], bs, hkv, w % hkv, group, dim, look.window > 0 && ctx > look.window ? ctx - look.window : 0, ctx, scale,
+                    nullptr};
+        if (look.sinks.defined()) a.sinks = look.sinks.const_data_ptr<float>() + a.head * group;
         scratch.resize(2 * group * dim + group * ctx + dim);
         int64_t at = (int64_t(s[0]) * hq + a.head * group) * dim;
         kn.paged_decode(qp + at, kp, vp, a, scratch.data(), op + at);
@@ -216,7 +235,8 @@ void prompt_rows(const Tensor &q, const Tensor &kpool, const Tensor &vpool, cons
     int64_t all = s[1] * group;
     for (int64_t c = (all - 1) / PREFILL_COLS * PREFILL_COLS; c >= 0; c -= PREFILL_COLS)
       for (int64_t h = 0; h < hkv; h++)
-        work.push_back({s, {p.blocks + s[3], bs, hkv, h, group, dim, s[2], s[1], look.window, c, std::min<int64_t>(PREFILL_COLS, all - c), scale}});
+        work.push_back({s, {p.blocks + s[3], bs, hkv, h, group, dim, s[2], s[1], look.window, c, std::min<int64_t>(PREFILL_COLS, all - c), scale,
+                            look.sinks.defined() ? look.sinks.const_data_ptr<float>() + h * group : nullptr}});
   }
   if (work.empty()) return;
   dispatch(q, "cached_attention", [&](auto &kn, auto st, auto) {
@@ -242,7 +262,7 @@ bool fused(const Tensor &q, const Tensor &k, const Tensor &v) {
 }
 
 Tensor varlen_attention(const Tensor &q, const Tensor &k, const Tensor &v, const Spans &s, Look look) {
-  if (at::GradMode::is_enabled()) return VarlenAttention::apply(q, k, v, s, look);
+  if (at::GradMode::is_enabled()) return VarlenAttention::apply(q, k, v, maybe(look.sinks), s, look);
   variable_list none;
   return forward(q.contiguous(), rows_of(k, s), rows_of(v, s), s, look, false, none);
 }

@@ -51,6 +51,7 @@ func (p *spans) c() *C.agt_spans {
 type Look struct {
 	Window int64   // > 0: how many positions a token sees, its own included
 	Scale  float64 // of the products of queries and keys; 0 is 1/√D
+	Sinks  Tensor  // [Hq]: logits that take part in the softmax and give nothing; the zero Tensor: none
 }
 
 // TreeNode is a run of tokens of a packed tree: it sees its own tokens causally
@@ -95,7 +96,7 @@ func (s *Scope) TreeAttention(q, k, v Tensor, plan *TreePlan, look Look) Tensor 
 	}
 	return s.op("tree_attention", func(o *C.agt_tensor, m **C.char) C.int {
 		return C.agt_tree_attention(o, q.p, k.p, v.p, (*C.int32_t)(unsafe.Pointer(unsafe.SliceData(plan.nodes))),
-			C.int(len(plan.nodes)), C.int64_t(look.Window), C.double(look.Scale), plan.spans.c(), m)
+			C.int(len(plan.nodes)), C.int64_t(look.Window), C.double(look.Scale), look.Sinks.p, plan.spans.c(), m)
 	}, q, k, v)
 }
 
@@ -253,7 +254,7 @@ func (s *Scope) CachedAttention(q, k, v, kpool, vpool Tensor, plan *CachePlan, l
 	return s.op("cached_attention", func(o *C.agt_tensor, m **C.char) C.int {
 		return C.agt_cached_attention(o, q.p, k.p, v.p, kpool.p, vpool.p, plan.slots.p,
 			(*C.int32_t)(unsafe.Pointer(unsafe.SliceData(plan.segs))), C.int(len(plan.segs)),
-			(*C.int32_t)(unsafe.Pointer(unsafe.SliceData(plan.blocks))), C.int64_t(look.Window), C.double(look.Scale), plan.spans.c(),
-			plan.decode.c(), m)
+			(*C.int32_t)(unsafe.Pointer(unsafe.SliceData(plan.blocks))), C.int64_t(look.Window), C.double(look.Scale),
+			look.Sinks.p, plan.spans.c(), plan.decode.c(), m)
 	}, q, k, v, kpool, vpool)
 }

@@ -44,3 +44,19 @@ func (s *Scope) Experts(x, ids, weights, gateUp, down Tensor, experts int) Tenso
 		return C.agt_experts(o, x.p, ids.p, weights.p, gateUp.p, down.p, C.int64_t(experts), m)
 	}, x, ids, weights, gateUp, down)
 }
+
+// ClampedExperts are experts with biases and a clamped SwiGLU (arch.Clamp): GateUp [experts,
+// h, 2f], whose columns are gate, up, gate, …, GateUpBias [experts, 2f], Down [experts, f, h]
+// and DownBias [experts, h].
+type ClampedExperts struct {
+	GateUp, GateUpBias, Down, DownBias Tensor
+	Alpha, Limit                       float64
+}
+
+// ClampedExperts is Σ weight·(down(…) + bias) over each token's experts: x [T, h].
+func (s *Scope) ClampedExperts(x, ids, weights Tensor, e ClampedExperts) Tensor {
+	return s.op("experts", func(o *C.agt_tensor, m **C.char) C.int {
+		return C.agt_clamped_experts(o, x.p, ids.p, weights.p, e.GateUp.p, e.GateUpBias.p, e.Down.p, e.DownBias.p,
+			C.double(e.Alpha), C.double(e.Limit), m)
+	}, x, ids, weights, e.GateUp, e.GateUpBias, e.Down, e.DownBias)
+}

@@ -87,11 +87,11 @@ void decode(const Tensor &q, const Tensor &kpool, const Tensor &vpool, const Dec
   while (lanes * 8 < dim) lanes *= 2;
   int g = 1;
   while (g < group && g < kDecodeGroup) g *= 2;
-  Decode a{data(q), data(kpool), data(vpool), out(to), static_cast<float *>(out(parts)), numbers, numbers + d.n, numbers + 2 * d.n, nullptr,
+  Decode a{data(q), data(kpool), data(vpool), out(to), static_cast<float *>(out(parts)), numbers, numbers + d.n, numbers + 2 * d.n, data<float>(look.sinks),
            d.width, splits, look.window, int(heads), int(kv), int(dim), int(kpool.size(1)), lanes,
            float(look.scale_of(q) * 1.4426950408889634)};
   static const std::map<int, const char *> names{{1, "decode1"}, {2, "decode2"}, {4, "decode4"}, {8, "decode8"}};
-  std::vector<Tensor> used{q, kpool, vpool, to, parts, d.numbers};
+  std::vector<Tensor> used{q, kpool, vpool, to, parts, d.numbers, look.sinks};
   launch(names.at(g), q, q.scalar_type(), {splits, kv * divide_up(group, g), d.n}, kDecodeThreads, &a, used);
   if (splits > 1) launch("combine", q, q.scalar_type(), {heads, d.n}, kDecodeThreads, &a, used);
 }

@@ -18,6 +18,7 @@ struct PagedArgs {
   const int32_t *blocks;
   int64_t block_size, kv_heads, head, group, dim, first, ctx;
   double scale;
+  const float *sinks;  // of the group, or null: logits that only the sum sees
 };
 
 // The last len tokens of a context against all of it, for one kv head. Each pair
@@ -28,6 +29,7 @@ struct PrefillArgs {
   const int32_t *blocks;
   int64_t block_size, kv_heads, head, group, dim, ctx, len, window, first_col, cols;
   double scale;
+  const float *sinks;  // as above
   static int64_t scratch(int64_t dim) { return 2 * dim * PREFILL_COLS + 64 * dim + (64 + 3) * PREFILL_COLS; }
 };
 

@@ -81,6 +81,11 @@ at::Device device_of(int d) {
 }
 int number_of(at::Device d) { return d.is_cuda() ? d.index() : d.is_privateuseone() ? kTestDevice : -1; }
 using agt::acc_type;
+Tensor sinks_of(agt_tensor sinks, const Tensor &q) {
+  if (!sinks) return Tensor();
+  TORCH_CHECK(q.dim() == 3 && T(sinks).sizes() == at::IntArrayRef({q.size(1)}), "sinks are ", T(sinks).sizes(), ", q is ", q.sizes());
+  return T(sinks).to(acc_type(q.scalar_type()));
+}
 using agt::dispatch;
 using agt::in;
 using agt::native;
@@ -458,6 +463,26 @@ struct HeadLogprobs : torch::autograd::Function<HeadLogprobs> {
   }
 };
 
+// Σ weight·one(rows, expert) over the experts of each row of x [T, h]: ids and weights [T, k].
+template <class F>
+Tensor experts_of(const Tensor &x, const Tensor &index, const Tensor &weights, int64_t experts, F one) {
+  int64_t active = index.size(1);
+  // Rows in the order of their experts: each expert has a run of them.
+  Tensor flat = index.reshape(-1), order = std::get<1>(flat.sort(/*stable=*/true, 0, false));
+  Tensor tokens = order.floor_divide(active);
+  Tensor counts = at::zeros({experts}, flat.options()).scatter_add_(0, flat, at::ones_like(flat)).to(at::kCPU);
+  Tensor rows = x.index_select(0, tokens), w = weights.reshape(-1).index_select(0, order).unsqueeze(1).to(x.scalar_type());
+  std::vector<Tensor> parts;
+  for (int64_t e = 0, at_ = 0; e < experts; e++) {
+    int64_t n = counts.const_data_ptr<int64_t>()[e];
+    if (n == 0) continue;
+    parts.push_back(one(rows.narrow(0, at_, n), e));
+    at_ += n;
+  }
+  if (parts.empty()) return at::zeros_like(x);
+  return at::zeros_like(x).index_add(0, tokens, at::cat(parts, 0) * w);
+}
+
 }  // namespace
 
 namespace agt {
@@ -686,30 +711,34 @@ int agt_route(agt_tensor *ids, agt_tensor *weights, agt_tensor logits, agt_tenso
 int agt_experts(agt_tensor *out, agt_tensor x_, agt_tensor ids, agt_tensor weights, agt_tensor gate_up, agt_tensor down, int64_t experts,
                 char **err) {
   return guard(err, [&] {
-    auto &x = T(x_), &index = T(ids);
-    int64_t h = x.size(1), active = index.size(1), f = T(down).size(1);
+    int64_t h = T(x_).size(1), f = T(down).size(1);
     TORCH_CHECK(T(gate_up).sizes() == at::IntArrayRef({experts * 2 * f, h}) && T(down).size(0) == experts * h, experts, " experts of ",
                 T(gate_up).sizes(), " and ", T(down).sizes());
     Tensor gu = T(gate_up).view({experts, 2 * f, h}), dn = T(down).view({experts, h, f});
-    // Rows in the order of their experts: each expert has a run of them.
-    Tensor flat = index.reshape(-1), order = std::get<1>(flat.sort(/*stable=*/true, 0, false));
-    Tensor tokens = order.floor_divide(active);
-    Tensor counts = at::zeros({experts}, flat.options()).scatter_add_(0, flat, at::ones_like(flat)).to(at::kCPU);
-    Tensor rows = x.index_select(0, tokens), w = T(weights).reshape(-1).index_select(0, order).unsqueeze(1).to(x.scalar_type());
-    std::vector<Tensor> parts;
-    for (int64_t e = 0, at_ = 0; e < experts; e++) {
-      int64_t n = counts.const_data_ptr<int64_t>()[e];
-      if (n == 0) continue;
-      Tensor g = at::linear(rows.narrow(0, at_, n), gu.select(0, e));
+    *out = wrap(experts_of(T(x_), T(ids), T(weights), experts, [&](const Tensor &rows, int64_t e) {
+      Tensor g = at::linear(rows, gu.select(0, e));
       g = at::GradMode::is_enabled() ? SiluMul::apply(g) : SiluMul::apply_(g);
-      parts.push_back(at::linear(g, dn.select(0, e)));
-      at_ += n;
-    }
-    if (parts.empty()) {
-      *out = wrap(at::zeros_like(x));
-      return;
-    }
-    *out = wrap(at::zeros_like(x).index_add(0, tokens, at::cat(parts, 0) * w));
+      return at::linear(g, dn.select(0, e));
+    }));
+  });
+}
+int agt_clamped_experts(agt_tensor *out, agt_tensor x_, agt_tensor ids, agt_tensor weights, agt_tensor gate_up, agt_tensor gate_up_bias,
+                        agt_tensor down, agt_tensor down_bias, double alpha, double limit, char **err) {
+  return guard(err, [&] {
+    auto &gu = T(gate_up), &gb = T(gate_up_bias), &dn = T(down), &db = T(down_bias);
+    int64_t h = T(x_).size(1);
+    TORCH_CHECK(gu.dim() == 3 && dn.dim() == 3, "the experts are ", gu.sizes(), " and ", dn.sizes());
+    int64_t experts = gu.size(0), f = dn.size(1);
+    TORCH_CHECK(gu.sizes() == at::IntArrayRef({experts, h, 2 * f}) && dn.sizes() == at::IntArrayRef({experts, f, h}) &&
+                    gb.sizes() == at::IntArrayRef({experts, 2 * f}) && db.sizes() == at::IntArrayRef({experts, h}),
+                "the experts are ", gu.sizes(), " and ", dn.sizes(), ", their biases ", gb.sizes(), " and ", db.sizes());
+    auto acc = acc_type(T(x_).scalar_type());
+    *out = wrap(experts_of(T(x_), T(ids), T(weights), experts, [&](const Tensor &rows, int64_t e) {
+      Tensor p = at::addmm(gb.select(0, e), rows, gu.select(0, e)).to(acc).view({-1, f, 2});
+      Tensor g = p.select(2, 0).clamp_max(limit), u = p.select(2, 1).clamp(-limit, limit);
+      Tensor y = ((u + 1) * (g * at::sigmoid(g * alpha))).to(rows.scalar_type());  // rounded once
+      return at::addmm(db.select(0, e), y, dn.select(0, e));
+    }));
   });
 }
 int agt_times(agt_tensor *out, agt_tensor x, double factor, char **err) {
@@ -721,15 +750,15 @@ int agt_silu_mul(agt_tensor *out, agt_tensor gu, char **err) {
 int agt_gpu_decodes(agt_tensor q) { return agt::gpu::have(T(q)) && T(q).dim() == 3 && T(q).size(2) % 8 == 0 && T(q).size(2) <= 256; }
 int agt_fused_attention(agt_tensor q, agt_tensor k, agt_tensor v) { return agt::fused(T(q), T(k), T(v)); }
 int agt_tree_attention(agt_tensor *out, agt_tensor q, agt_tensor k, agt_tensor v, const int32_t *nodes, int n,
-                       int64_t window, double scale, const agt_spans *spans, char **err) {
+                       int64_t window, double scale, agt_tensor sinks, const agt_spans *spans, char **err) {
   return guard(err, [&] {
     auto s = spans_of(spans);
-    *out = wrap(agt::tree_attention(T(q), T(k), T(v), nodes, n, {window, scale}, s ? &*s : nullptr));
+    *out = wrap(agt::tree_attention(T(q), T(k), T(v), nodes, n, {window, scale, sinks_of(sinks, T(q))}, s ? &*s : nullptr));
   });
 }
 int agt_cached_attention(agt_tensor *out, agt_tensor q, agt_tensor k, agt_tensor v, agt_tensor kpool, agt_tensor vpool,
                          agt_tensor slots, const int32_t *segs, int n, const int32_t *blocks, int64_t window, double scale,
-                         const agt_spans *spans, const agt_decoding *decoding, char **err) {
+                         agt_tensor sinks, const agt_spans *spans, const agt_decoding *decoding, char **err) {
   return guard(err, [&] {
     c10::AutoGradMode off(false);
     auto s = spans_of(spans);
@@ -738,7 +767,8 @@ int agt_cached_attention(agt_tensor *out, agt_tensor q, agt_tensor k, agt_tensor
       step.decoding = agt::gpu::Decoding{T(decoding->numbers), decoding->n, decoding->width, decoding->longest};
       if (decoding->prompts) step.prompts = T(decoding->prompts);
     }
-    *out = wrap(agt::cached_attention(T(q), T(k), T(v), T(kpool), T(vpool), T(slots), step, {window, scale}, s ? &*s : nullptr));
+    *out = wrap(agt::cached_attention(T(q), T(k), T(v), T(kpool), T(vpool), T(slots), step, {window, scale, sinks_of(sinks, T(q))},
+                                      s ? &*s : nullptr));
   });
 }
 int agt_head_logprobs(agt_tensor *lp, agt_tensor *entropy, agt_tensor hidden, agt_tensor weight, agt_tensor targets,

@@ -53,6 +53,9 @@ int agt_route(agt_tensor *ids, agt_tensor *weights, agt_tensor logits, agt_tenso
 // x [T, h], gate_up [E·2f, h], down [E·h, f].
 int agt_experts(agt_tensor *out, agt_tensor x, agt_tensor ids, agt_tensor weights, agt_tensor gate_up, agt_tensor down, int64_t experts,
                 char **err);
+// gate_up [E, h, 2f] with columns gate, up, gate, …, its bias [E, 2f], down [E, f, h], its bias [E, h].
+int agt_clamped_experts(agt_tensor *out, agt_tensor x, agt_tensor ids, agt_tensor weights, agt_tensor gate_up, agt_tensor gate_up_bias,
+                        agt_tensor down, agt_tensor down_bias, double alpha, double limit, char **err);
 int agt_times(agt_tensor *out, agt_tensor x, double factor, char **err);
 
 // The sequences of one attention, see agt::Spans; gather may be null.
@@ -70,14 +73,15 @@ typedef struct agt_decoding {
 int agt_gpu_decodes(agt_tensor q);
 int agt_fused_attention(agt_tensor q, agt_tensor k, agt_tensor v);  // 1: spans are not read, and may be null
 // window > 0: positions that a token sees, its own included. scale: of q·k; 0 is 1/√dim.
+// sinks [Hq]: logits that take part in the softmax and give nothing; may be null.
 // nodes: n triples (start, len, parent), see policy.Pack.
 int agt_tree_attention(agt_tensor *out, agt_tensor q, agt_tensor k, agt_tensor v, const int32_t *nodes, int n,
-                       int64_t window, double scale, const agt_spans *spans, char **err);
+                       int64_t window, double scale, agt_tensor sinks, const agt_spans *spans, char **err);
 // segs: n quadruples (q_start, q_len, ctx_len, first index in blocks), which the
 // caller has checked. slots: int64 [T], the pools' row of each new token.
 int agt_cached_attention(agt_tensor *out, agt_tensor q, agt_tensor k, agt_tensor v, agt_tensor kpool, agt_tensor vpool,
                          agt_tensor slots, const int32_t *segs, int n, const int32_t *blocks, int64_t window, double scale,
-                         const agt_spans *spans, const agt_decoding *decoding, char **err);
+                         agt_tensor sinks, const agt_spans *spans, const agt_decoding *decoding, char **err);
 // scale [N]: logits are multiplied by it first; null: by 1.
 int agt_head_logprobs(agt_tensor *lp, agt_tensor *entropy, agt_tensor hidden, agt_tensor weight, agt_tensor targets,
                       agt_tensor scale, int64_t chunk, char **err);

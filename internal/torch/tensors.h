@@ -38,9 +38,27 @@ S *out_ptr(at::Tensor &t) { return static_cast<S *>(t.data_ptr()); }
 struct Look {
   int64_t window;  // > 0: how many positions a token sees, its own included
   double scale;    // of the products of q and k; 0 is 1/√dim
+  at::Tensor sinks{};  // [Hq] in the accumulation type: logits that take part in the softmax and give nothing; undefined: none
 
   double scale_of(const at::Tensor &q) const { return scale != 0 ? scale : 1 / std::sqrt(double(q.size(2))); }
 };
+
+inline std::optional<at::Tensor> maybe(const at::Tensor &t) { return t.defined() ? std::optional<at::Tensor>(t) : std::nullopt; }
+
+// What sinks change of attention without them, whose lse [T, Hq] is the log of a row's sum:
+// a share of the weight goes to the sink, and the sum has it. Backward of the attention
+// alone, with both as they are then, gives the gradients of q, k and v: dS = P·(dP − D) with
+// D = Σ dO·O holds for P and O of the whole softmax, and the sink's own value is 0.
+struct Sunk {
+  at::Tensor out, lse;
+  Sunk(const at::Tensor &out0, const at::Tensor &lse0, const at::Tensor &sinks)
+      : out((out0 * at::sigmoid(lse0 - sinks).unsqueeze(-1)).to(out0.scalar_type())), lse(at::logaddexp(lse0, sinks)) {}
+};
+// The gradient of the sinks: −Σ exp(sink − lse)·D over the rows.
+inline at::Tensor sinks_gradient(const at::Tensor &sinks, const at::Tensor &lse, const at::Tensor &out, const at::Tensor &dout) {
+  auto acc = sinks.scalar_type();
+  return ((sinks - lse).exp() * (out.to(acc) * dout.to(acc)).sum(-1)).sum(0).neg();
+}
 
 // q [T, Hq, D], k and v [T, Hkv, D], on a CPU in float32 or bfloat16, D a multiple of
 // 8: attention over a packed tree (nodes: triples of start, length and parent, checked

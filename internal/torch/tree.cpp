@@ -106,11 +106,17 @@ struct TreeAttention : torch::autograd::Function<TreeAttention> {
     return out;
   }
 
-  static Tensor forward(AutogradContext *ctx, const Tensor &q0, const Tensor &k0, const Tensor &v0, const std::vector<int64_t> &nodes, int64_t window, double scale) {
+  static Tensor forward(AutogradContext *ctx, const Tensor &q0, const Tensor &k0, const Tensor &v0, const std::optional<Tensor> &sinks,
+                        const std::vector<int64_t> &nodes, int64_t window, double scale) {
     Tensor q = q0.contiguous(), k = rows_of(k0), v = rows_of(v0), lse;
     std::vector<int32_t> narrow(nodes.begin(), nodes.end());
     Tensor out = run(q, k, v, narrow.data(), int(narrow.size() / 3), {window, scale}, lse);
-    ctx->save_for_backward({q, k, v, out, lse});
+    if (sinks) {
+      Sunk s(out, lse, *sinks);
+      out = s.out;
+      lse = s.lse;
+    }
+    ctx->save_for_backward({q, k, v, out, lse, sinks.value_or(Tensor())});
     ctx->saved_data["nodes"] = nodes;
     ctx->saved_data["window"] = window;
     ctx->saved_data["scale"] = scale;
@@ -178,16 +184,18 @@ struct TreeAttention : torch::autograd::Function<TreeAttention> {
         }
       });
     });
-    return {dq, dk, dv, Tensor(), Tensor(), Tensor()};
+    Tensor ds = saved[5].defined() ? sinks_gradient(saved[5], lse, out, dout) : Tensor();
+    return {dq, dk, dv, ds, Tensor(), Tensor(), Tensor()};
   }
 };
 
 }  // namespace
 
 Tensor tree_kernel(const Tensor &q, const Tensor &k, const Tensor &v, const int32_t *nodes, int n, Look look) {
-  if (at::GradMode::is_enabled()) return TreeAttention::apply(q, k, v, std::vector<int64_t>(nodes, nodes + 3 * n), look.window, look.scale);
-  Tensor lse;
-  return TreeAttention::run(q.contiguous(), rows_of(k), rows_of(v), nodes, n, look, lse);
+  if (at::GradMode::is_enabled())
+    return TreeAttention::apply(q, k, v, maybe(look.sinks), std::vector<int64_t>(nodes, nodes + 3 * n), look.window, look.scale);
+  Tensor lse, out = TreeAttention::run(q.contiguous(), rows_of(k), rows_of(v), nodes, n, look, lse);
+  return look.sinks.defined() ? Sunk(out, lse, look.sinks).out : out;
 }
 
 }  // namespace agt

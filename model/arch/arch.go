@@ -78,6 +78,7 @@ type Attention struct {
 	Rope                    int     // index of Ropes; NoRope: positions are not rotated
 	Window                  int     // positions that a token sees, its own included; 0: all before it
 	Scale                   float64 // of the products; 0: 1/√HeadDim
+	Sinks                   bool    // a learned logit a head takes part in the softmax, and gives nothing (Xiao et al. 2024)
 }
 
 // NoRope is the Rope of a layer that does not rotate.
@@ -103,8 +104,14 @@ const (
 // Experts are MLPs of which each token asks a few (Shazeer et al. 2017).
 type Experts struct {
 	Count, Active, Size int // how many there are, how many a token asks, the inner size of one; Count 0: none
+	Clamped             *Clamp
 	Router
 }
+
+// Clamp is the form of gpt-oss's experts: those of a layer are one tensor, whose columns are
+// gate, up, gate, up, …, with biases, and an expert is down((u + 1)·g·sigmoid(Alpha·g)) of
+// g = min(gate, Limit) and u = up between −Limit and Limit.
+type Clamp struct{ Alpha, Limit float64 }
 
 // Router chooses a token's experts by its logits, one an expert, and weighs them.
 type Router struct {
@@ -166,6 +173,12 @@ const (
 	DownProj                 = "mlp.down_proj"
 	RouterWeight             = "mlp.gate.weight"
 	RouterCorrection         = "mlp.gate.e_score_correction_bias"
+	ClampedRouter            = "mlp.router" // of the experts that Clamp describes, as the four below
+	ClampedGateUp            = "mlp.experts.gate_up_proj"
+	ClampedGateUpBias        = "mlp.experts.gate_up_proj_bias"
+	ClampedDown              = "mlp.experts.down_proj"
+	ClampedDownBias          = "mlp.experts.down_proj_bias"
+	Sinks                    = "self_attn.sinks"
 	GateUpProj               = "mlp.gate_up_proj"
 	weightSuffix, biasSuffix = ".weight", ".bias"
 	layerPrefix              = "model.layers.%d."
@@ -245,7 +258,17 @@ func (d Decoder) Tensors() []Tensor {
 			add(KNorm+weightSuffix, kv)
 		}
 		matrix(OProj, h, q, a.OBias)
-		if e := l.Experts; e.Count > 0 {
+		if a.Sinks {
+			add(Sinks, int64(a.Heads))
+		}
+		if e := l.Experts; e.Clamped != nil {
+			count, f := int64(e.Count), int64(e.Size)
+			matrix(ClampedRouter, count, h, true)
+			add(ClampedGateUp, count, h, 2*f)
+			add(ClampedGateUpBias, count, 2*f)
+			add(ClampedDown, count, f, h)
+			add(ClampedDownBias, count, h)
+		} else if e.Count > 0 {
 			add(RouterWeight, int64(e.Count), h)
 			if e.Correction {
 				add(RouterCorrection, int64(e.Count))
@@ -283,7 +306,7 @@ type family struct {
 
 // families are the kinds of models, by name.
 var families = []family{
-	llama, mistral, ministral3, qwen2, qwen3, qwen3moe, phi3, smollm3, olmo2, olmo3, gemma3, glm4, glm4moe, granite,
+	llama, mistral, ministral3, qwen2, qwen3, qwen3moe, phi3, smollm3, olmo2, olmo3, gemma3, glm4, glm4moe, granite, gptoss,
 }
 
 func find(name string) (family, bool) {

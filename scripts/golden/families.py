@@ -60,8 +60,17 @@ MODELS = [
     ("glm4_moe", "glm4_moe", dict(head_dim=16, n_routed_experts=8, num_experts_per_tok=2, moe_intermediate_size=16, n_group=4,
                                   topk_group=2, first_k_dense_replace=1, routed_scaling_factor=1.8, use_qk_norm=True,
                                   attention_bias=True)),
+    ("gpt_oss", "gpt_oss", dict(num_local_experts=5, num_experts_per_tok=2, intermediate_size=24, sliding_window=9, rope_parameters=dict(
+        YARN, rope_theta=150000.0, truncate=False))),
+    ("gpt_oss with clamps that bite", "gpt_oss", dict(num_local_experts=4, num_experts_per_tok=3, intermediate_size=16, sliding_window=200,
+                                                      swiglu_limit=0.1, swiglu_alpha=1.5, tie_word_embeddings=True, attention_bias=False,
+                                                      layer_types=["full_attention", "sliding_attention"] * 2, rope_parameters=dict(
+                                                          rope_type="default", rope_theta=10000.0))),
     ("granite", "granite", dict(embedding_multiplier=6.0, logits_scaling=3.0, residual_multiplier=0.22, attention_multiplier=0.2)),
 ]
+
+
+GPT_OSS = False  # what is drawn now
 
 
 def draw(name, shape):
@@ -84,8 +93,8 @@ def draw(name, shape):
 
 
 def parts(name, shape):
-    """A parameter as the file has it: stacked experts are single ones there."""
-    if ".mlp.experts." not in name:
+    """A parameter as the file has it: stacked experts are single ones there, but gpt-oss's."""
+    if ".mlp.experts." not in name or GPT_OSS:
         return [(name, tuple(shape))]
     at, kind = name.rsplit(".", 1)
     out = []
@@ -100,6 +109,8 @@ def parts(name, shape):
 def main():
     out = []
     for title, kind, extra in MODELS:
+        global GPT_OSS
+        GPT_OSS = kind == "gpt_oss"
         args = {k: v for k, v in {**BASE, **extra}.items() if v is not None or k == "sliding_window"}
         cfg = AutoConfig.for_model(kind, **args)
         m = AutoModelForCausalLM.from_config(cfg, attn_implementation="eager", experts_implementation="eager").eval()

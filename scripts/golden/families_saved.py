@@ -23,6 +23,7 @@ MODELS = [
     ("glm4_moe", dict(head_dim=16, n_routed_experts=8, num_experts_per_tok=2, moe_intermediate_size=16, n_group=2, topk_group=1)),
     ("phi3", {}), ("gemma3_text", dict(head_dim=16, sliding_window=8)), ("olmo3", dict(sliding_window=8)), ("smollm3", {}),
     ("granite", dict(logits_scaling=3.0)), ("ministral3", dict(head_dim=8)), ("glm4", dict(head_dim=16)),
+    ("gpt_oss", dict(num_local_experts=5, num_experts_per_tok=2, head_dim=8, sliding_window=8)),
 ]
 
 

@@ -3,6 +3,10 @@
 // The attention kernels of libtorch's CUDA part, for variable lengths: their demands on
 // the arguments, and their results, computed sequence by sequence on the CPU.
 #include <ATen/ATen.h>
+
+#include <cmath>
+#include <limits>
+
 #include <c10/core/impl/LocalDispatchKeySet.h>
 #include <torch/csrc/autograd/autograd.h>
 
@@ -28,6 +32,17 @@ Tensor attend(const Tensor &q, const Tensor &k, const Tensor &v, int64_t window,
   return o.squeeze(0).transpose(0, 1);
 }
 
+// The scores of a sequence, −∞ where a query does not see a key: [H, len, ctx], in float32.
+Tensor scores(const Tensor &q, const Tensor &k, int64_t window, std::optional<double> scale) {
+  int64_t len = q.size(0), ctx = k.size(0), group = q.size(1) / k.size(1);
+  auto opt = q.options().dtype(at::kLong);
+  auto rows = at::arange(ctx - len, ctx, opt).unsqueeze(1), cols = at::arange(ctx, opt).unsqueeze(0);
+  auto seen = window > 0 ? cols.le(rows).logical_and(cols.gt(rows - window)) : cols.le(rows);
+  auto s = at::matmul(q.to(at::kFloat).transpose(0, 1), k.to(at::kFloat).repeat_interleave(group, 1).permute({1, 2, 0}));
+  s = s * scale.value_or(1 / std::sqrt(double(q.size(2))));
+  return s.masked_fill(seen.logical_not(), -std::numeric_limits<double>::infinity());
+}
+
 // One call: [T, H, D] on the host, and how the sequences lie.
 struct Call {
   Open q, k, v, cu_q, cu_k;
@@ -51,6 +66,34 @@ struct Call {
       out.narrow(0, q0, ql).copy_(attend(q.host.narrow(0, q0, ql), k.host.narrow(0, k0, kl), v.host.narrow(0, k0, kl), window, scale));
     });
     return out;
+  }
+  // log Σ exp of each query's scores: [H, T].
+  Tensor sums() const {
+    Tensor lse = at::empty({q.host.size(1), q.host.size(0)}, q.host.options().dtype(at::kFloat));
+    each([&](int64_t q0, int64_t ql, int64_t k0, int64_t kl) {
+      lse.narrow(1, q0, ql).copy_(at::logsumexp(scores(q.host.narrow(0, q0, ql), k.host.narrow(0, k0, kl), window, scale), -1));
+    });
+    return lse;
+  }
+  // As the kernel computes it from a result and sums that need not be those of forward():
+  // P = exp(S − lse), dS = P·(dP − Σ dO·O).
+  std::vector<Tensor> backward_of(const Tensor &g, const Tensor &out, const Tensor &lse) const {
+    Tensor dq = at::empty_like(q.host), dk = at::zeros_like(k.host), dv = at::zeros_like(v.host);
+    int64_t group = q.host.size(1) / k.host.size(1);
+    double by = scale.value_or(1 / std::sqrt(double(q.host.size(2))));
+    each([&](int64_t q0, int64_t ql, int64_t k0, int64_t kl) {
+      auto wide = [&](const Tensor &x) { return x.to(at::kFloat).transpose(0, 1); };  // [H, T, D]
+      Tensor qs = wide(q.host.narrow(0, q0, ql)), ks = wide(k.host.narrow(0, k0, kl).repeat_interleave(group, 1)),
+             vs = wide(v.host.narrow(0, k0, kl).repeat_interleave(group, 1)), go = wide(g.narrow(0, q0, ql)), os = wide(out.narrow(0, q0, ql));
+      Tensor s = scores(q.host.narrow(0, q0, ql), k.host.narrow(0, k0, kl), window, scale);
+      Tensor p = (s - lse.narrow(1, q0, ql).unsqueeze(-1)).exp();
+      Tensor ds = p * (at::matmul(go, vs.transpose(1, 2)) - (go * os).sum(-1, true)) * by;
+      auto summed = [&](const Tensor &x) { return x.transpose(0, 1).reshape({kl, -1, group, q.host.size(2)}).sum(2); };
+      dq.narrow(0, q0, ql).copy_(at::matmul(ds, ks).transpose(0, 1));
+      dk.narrow(0, k0, kl).copy_(summed(at::matmul(ds.transpose(1, 2), qs)));
+      dv.narrow(0, k0, kl).copy_(summed(at::matmul(p.transpose(1, 2), go)));
+    });
+    return {dq, dk, dv};
   }
   std::vector<Tensor> backward(const Tensor &g) const {
     Tensor dq = at::empty_like(q.host), dk = at::zeros_like(k.host), dv = at::zeros_like(v.host);
@@ -98,7 +141,7 @@ std::tuple<Tensor, Tensor, Tensor, Tensor, Tensor> flash_forward(const Tensor &q
   calls[0]++;
   Call c{Open(q), Open(k), Open(v), Open(*cu_q), Open(*cu_k), max_q.expect_int(), max_k.expect_int(), left ? left->expect_int() + 1 : 0, scale};
   auto state = q.options().dtype(at::kLong);
-  return {placed(c.forward()), at::zeros({q.size(1), q.size(0)}, q.options().dtype(at::kFloat)), at::zeros({2}, state),
+  return {placed(c.forward()), placed(c.sums()), at::zeros({2}, state),
           at::zeros({}, state), Tensor()};
 }
 
@@ -112,8 +155,9 @@ std::tuple<Tensor, Tensor, Tensor> flash_backward(const Tensor &g, const Tensor 
               "what the forward pass gave does not come back");
   calls[0]++;
   Call c{Open(q), Open(k), Open(v), Open(cu_q), Open(cu_k), max_q.expect_int(), max_k.expect_int(), left ? left->expect_int() + 1 : 0, scale};
-  Open grad(g);
-  auto d = c.backward(grad.host);
+  Open grad(g), result(out), sums(lse);
+  // Of its own result to the bit what the CPU gives; sinks come with another.
+  auto d = at::equal(sums.host, c.sums()) ? c.backward(grad.host) : c.backward_of(grad.host, result.host, sums.host);
   return {placed(d[0]), placed(d[1]), placed(d[2])};
 }
 
