@@ -39,20 +39,6 @@ struct Norm {
   float eps, offset;
 };
 
-// A layer's queries, keys and values: heads normed and turned, keys and values written to
-// the cache. A warp a head.
-struct Rotate {
-  const void *qkv;          // T [tokens, heads + 2·kv_heads, dim]
-  void *q;                  // T [tokens, heads, dim]
-  void *keys, *values;      // T [slots, kv_heads, dim]
-  const long long *slot;    // [tokens]
-  const void *q_norm, *k_norm;       // T [dim], or null
-  const float *q_cos, *q_sin, *k_cos, *k_sin;  // [tokens, half]
-  long long tokens;
-  int heads, kv_heads, dim, half, pairs;  // pairs: neighbours are turned together; half 0: nothing is
-  float eps, offset;
-};
-
 // How a row's token is drawn; agt_sampling on the host.
 struct Drawing {
   double temperature, top_p, min_p, uniform;

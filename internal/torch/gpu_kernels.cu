@@ -219,43 +219,6 @@ __device__ void norm_long(const Norm &a) {  // a block a row
   norm_row<T>(a, blockIdx.x, threadIdx.x, blockDim.x, [s](float x) { return block_reduce(x, Add(), s); });
 }
 
-// ---- queries, keys and values ---------------------------------------------------------------
-template <class T>
-__device__ void rotate(const Rotate &a) {
-  __shared__ float shared[kDecodeThreads / 32][256];
-  const int all = a.heads + 2 * a.kv_heads, lane = threadIdx.x % 32;
-  const i64 n = i64(blockIdx.x) * (kDecodeThreads / 32) + threadIdx.x / 32;
-  if (n >= a.tokens * all) return;  // the whole warp
-  const i64 token = n / all;
-  const int head = int(n % all), kv = head - a.heads, value = kv - a.kv_heads;
-  const T *x = static_cast<const T *>(a.qkv) + n * a.dim;
-  T *y = kv < 0      ? static_cast<T *>(a.q) + (token * a.heads + head) * a.dim
-         : value < 0 ? static_cast<T *>(a.keys) + (a.slot[token] * a.kv_heads + kv) * a.dim
-                     : static_cast<T *>(a.values) + (a.slot[token] * a.kv_heads + value) * a.dim;
-  if (value >= 0) {
-    for (int i = lane; i < a.dim; i += 32) y[i] = x[i];
-    return;
-  }
-  float *h = shared[threadIdx.x / 32];
-  float squares = 0;
-  for (int i = lane; i < a.dim; i += 32) {
-    h[i] = wide(x[i]);
-    squares += h[i] * h[i];
-  }
-  if (const T *w = static_cast<const T *>(kv < 0 ? a.q_norm : a.k_norm)) {
-    const float inverse = 1 / sqrtf(warp_reduce(squares, Add()) / float(a.dim) + a.eps);
-    for (int i = lane; i < a.dim; i += 32) h[i] = wide(narrow<T>(h[i] * inverse * (a.offset + wide(w[i]))));
-  }
-  __syncwarp();
-  const float *cos = (kv < 0 ? a.q_cos : a.k_cos) + token * a.half, *sin = (kv < 0 ? a.q_sin : a.k_sin) + token * a.half;
-  for (int i = lane; i < a.half; i += 32) {
-    const int p = a.pairs ? 2 * i : i, z = a.pairs ? 2 * i + 1 : i + a.half;
-    y[p] = narrow<T>(h[p] * cos[i] - h[z] * sin[i]);
-    y[z] = narrow<T>(h[z] * cos[i] + h[p] * sin[i]);
-  }
-  for (int i = 2 * a.half + lane; i < a.dim; i += 32) y[i] = narrow<T>(h[i]);
-}
-
 // ---- drawing tokens -------------------------------------------------------------------------
 // The rule of the CPU's sample (kernels.inc): the token at which the sum of the weights, in
 // the order of ids, exceeds uniform × their total. Kept are those whose bits are above
