@@ -1,7 +1,6 @@
 // Package media decodes the images of datasets, tools and servers to RGB pixels that equal
 // Pillow's. The formats are packages below it; resizing is media/resize, a model's patches
-// are media/qwen. It imports no package of agentcli but internal/malformed and
-// internal/safego.
+// are media/qwen. It knows no messages, models or files: bytes come in.
 package media
 
 import (
@@ -9,6 +8,7 @@ import (
 
 	"agentcli/internal/malformed"
 	"agentcli/internal/safego"
+	"agentcli/internal/setting"
 	"agentcli/media/bmp"
 	"agentcli/media/gif"
 	"agentcli/media/jpeg"
@@ -26,31 +26,26 @@ const (
 	DefaultMaxBytes  = 64 << 20
 )
 
-// Limits are what a file may have at most. Zero is the default.
+// Limits are what a file may have at most. Zero, or less, is the default.
 type Limits struct {
 	Pixels int // width times height
 	Bytes  int // of the file
 }
 
-// Validate refuses limits below zero.
-func (l Limits) Validate() error {
-	if l.Pixels < 0 {
-		return malformed.Field("Pixels", malformed.Range, "%d is below 0", l.Pixels)
+// MaxPixels is the limit of width times height.
+func (l Limits) MaxPixels() int {
+	if l.Pixels <= 0 {
+		return DefaultMaxPixels
 	}
-	if l.Bytes < 0 {
-		return malformed.Field("Bytes", malformed.Range, "%d is below 0", l.Bytes)
-	}
-	return nil
+	return l.Pixels
 }
 
-func (l Limits) withDefaults() Limits {
-	if l.Pixels == 0 {
-		l.Pixels = DefaultMaxPixels
+// MaxBytes is the limit of a file's bytes.
+func (l Limits) MaxBytes() int {
+	if l.Bytes <= 0 {
+		return DefaultMaxBytes
 	}
-	if l.Bytes == 0 {
-		l.Bytes = DefaultMaxBytes
-	}
-	return l
+	return l.Bytes
 }
 
 // Decode reads a PNG, JPEG, GIF, WebP or BMP file, which it knows by its first bytes: the
@@ -58,16 +53,15 @@ func (l Limits) withDefaults() Limits {
 // checked against the limits before memory is taken. Errors are of a kind of malformed and
 // name no path. It may be called from several goroutines at once, and keeps nothing of file.
 func Decode(file []byte, limits Limits) (img *Image, err error) {
-	limits = limits.withDefaults()
 	if len(file) == 0 {
 		return nil, malformed.Errorf(malformed.Truncated, "the file is empty")
 	}
-	if len(file) > limits.Bytes {
-		return nil, malformed.Errorf(malformed.Range, "the file has %d bytes, more than %d", len(file), limits.Bytes)
+	if most := limits.MaxBytes(); len(file) > most {
+		return nil, malformed.Errorf(malformed.Range, "%w", setting.Errorf("the file has more than %d bytes; raise %s", most, setting.Name("MaxImageBytes")))
 	}
 	// The codecs are others' in part: a panic of theirs is a fault of the file.
 	defer safego.Into(&err)
-	most := raster.Limits{Pixels: limits.Pixels}
+	most := raster.Limits{Pixels: limits.MaxPixels()}
 	name, orientation := "", 1
 	begins := func(s string) bool { return len(file) >= len(s) && strings.HasPrefix(string(file[:len(s)]), s) }
 	switch {

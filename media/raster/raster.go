@@ -1,6 +1,7 @@
 // Package raster is the form that every image decoder of agentcli writes: RGB bytes with a
 // size, the limits that a decoder holds itself to, transparency on white, and the
-// orientation of EXIF. It imports internal/malformed and the standard library only.
+// orientation of EXIF. It imports internal/malformed, internal/setting and the
+// standard library only.
 package raster
 
 import (
@@ -8,6 +9,7 @@ import (
 	"encoding/hex"
 
 	"agentcli/internal/malformed"
+	"agentcli/internal/setting"
 )
 
 // Image is a picture in RGB.
@@ -104,7 +106,8 @@ func (l Limits) Size(width, height int) error {
 		return malformed.Errorf(malformed.Range, "it has %d × %d pixels", width, height)
 	}
 	if width > l.Pixels/height {
-		return malformed.Errorf(malformed.Range, "it has %d × %d pixels, more than %d", width, height, l.Pixels)
+		return malformed.Errorf(malformed.Range, "%w", setting.Errorf("it has %d × %d pixels, more than %d in all; raise %s",
+			width, height, l.Pixels, setting.Name("MaxImagePixels")))
 	}
 	return nil
 }
