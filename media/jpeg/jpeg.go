@@ -56,7 +56,8 @@ type component struct {
 	coefficients  []int16     // [rowsBlocks·strideBlocks, 64] in natural order, where several scans make them
 	dc, ac        int         // Huffman tables of this scan
 	prediction    int32
-	seen          bool // a scan has had it
+	seen          bool      // a scan has had it
+	missing       [64]uint8 // bits of each coefficient that no scan has had yet, in zigzag order
 }
 
 type decoder struct {
@@ -254,7 +255,15 @@ func (d *decoder) frame(m byte, b []byte) error {
 
 func ceil(a, b int) int { return (a + b - 1) / b }
 
-// complete refuses a file that has ended before all its components were seen.
+// unknown is the number of missing bits of a coefficient that no scan has had at all.
+const unknown = 255
+
+// smoothed is how many coefficients libjpeg guesses from the neighbours of a block where
+// progressive scans have not made them exact.
+const smoothed = 10
+
+// complete refuses a file that has ended before all its components were seen, or before the
+// low coefficients were exact: libjpeg would guess those.
 func (d *decoder) complete() error {
 	if d.components == nil {
 		return raster.Truncated()
@@ -262,6 +271,11 @@ func (d *decoder) complete() error {
 	for i := range d.components {
 		if !d.components[i].seen {
 			return raster.Truncated()
+		}
+		for _, bits := range d.components[i].missing[:smoothed] {
+			if bits != 0 {
+				return raster.Truncated()
+			}
 		}
 	}
 	return nil

@@ -50,6 +50,13 @@ func (d *decoder) scan(b []byte) (done bool, err error) {
 	if d.visits > maxVisits*d.blocks {
 		return false, malformed.Field("SOS", malformed.Range, "the scans go over the image more than %d times", maxVisits)
 	}
+	if d.progressive {
+		for _, c := range in {
+			for k := s.from; k <= s.to; k++ {
+				c.missing[k] = uint8(s.low)
+			}
+		}
+	}
 	d.bits = bitReader{data: d.file[d.at:]}
 	if err := d.mcus(in, &s); err != nil {
 		return false, err
@@ -86,6 +93,9 @@ func (d *decoder) chosen(id, tables byte, before []*component) (*component, erro
 		c.plane = make([]byte, 64*c.strideBlocks*c.rowsBlocks)
 		if d.progressive {
 			c.coefficients = make([]int16, 64*c.strideBlocks*c.rowsBlocks)
+			for k := range c.missing {
+				c.missing[k] = unknown
+			}
 		}
 		return c, nil
 	}

@@ -102,6 +102,10 @@ func (d *decoder) chunks(file []byte, limits raster.Limits) error {
 			}
 		case "eXIf":
 			d.exif = body
+		case "tEXt", "zTXt":
+			if d.exif == nil {
+				d.exif = rawProfile(name, body)
+			}
 		case "iTXt":
 			if text, ok := bytes.CutPrefix(body, []byte("XML:com.adobe.xmp\x00\x00")); ok {
 				d.xmp = text
