@@ -1,7 +1,11 @@
+//go:build !amd64
+
 package resize
 
-func (w *weights) row(dst, src []byte) { w.rowGo(dst, src) }
+var vectors = false
 
-func (w *weights) column(dst, src []byte, stride int, k, sums []int32) {
-	w.columnGo(dst, src, stride, k, sums)
+func columnAVX2(dst, src *byte, stride, n int, pairs *int32, taps, bits int) { panic("no AVX2") }
+
+func rowAVX2(dst, src *byte, offsets *int32, n int, quads *int16, perPixel, bits int) {
+	panic("no AVX2")
 }

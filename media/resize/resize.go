@@ -58,8 +58,12 @@ func (r Rule) across(m *raster.Image, width int) *raster.Image {
 	}
 	out := raster.New(width, m.Height)
 	w := r.weights(m.Width, width)
+	row := w.rowGo
+	if vectors && r == Torchvision {
+		row = w.rowKernel(m.Width)
+	}
 	for y := range m.Height {
-		w.row(out.Pix[3*y*width:3*(y+1)*width], m.Pix[3*y*m.Width:3*(y+1)*m.Width])
+		row(out.Pix[3*y*width:3*(y+1)*width], m.Pix[3*y*m.Width:3*(y+1)*m.Width])
 	}
 	return out
 }
@@ -72,9 +76,12 @@ func (r Rule) down(m *raster.Image, height int) *raster.Image {
 	out := raster.New(m.Width, height)
 	w := r.weights(m.Height, height)
 	stride := 3 * m.Width
-	sums := make([]int32, stride)
+	column := w.columnKernel()
+	if !vectors || r != Torchvision || stride < 16 {
+		column = w.columnGo(stride)
+	}
 	for y := range height {
-		w.column(out.Pix[y*stride:(y+1)*stride], m.Pix[w.first[y]*stride:], stride, w.of(y), sums)
+		column(out.Pix[y*stride:(y+1)*stride], m.Pix[w.first[y]*stride:], y)
 	}
 	return out
 }
@@ -174,20 +181,23 @@ func (w *weights) rowGo(dst, src []byte) {
 	}
 }
 
-// columnGo computes a row from as many rows of src as there are weights k.
-func (w *weights) columnGo(dst, src []byte, stride int, k, sums []int32) {
+// columnGo gives a function that computes row y from the rows that src begins with.
+func (w *weights) columnGo(stride int) func(dst, src []byte, y int) {
+	sums := make([]int32, stride)
 	half := int32(1) << (w.bits - 1)
-	for i := range sums {
-		sums[i] = half
-	}
-	for j, v := range k {
-		row := src[j*stride : (j+1)*stride]
-		row = row[:len(sums)]
-		for i, p := range row {
-			sums[i] += int32(p) * v
+	return func(dst, src []byte, y int) {
+		for i := range sums {
+			sums[i] = half
 		}
-	}
-	for i, s := range sums {
-		dst[i] = round(s, w.bits)
+		for j, v := range w.of(y) {
+			row := src[j*stride : (j+1)*stride]
+			row = row[:len(sums)]
+			for i, p := range row {
+				sums[i] += int32(p) * v
+			}
+		}
+		for i, s := range sums {
+			dst[i] = round(s, w.bits)
+		}
 	}
 }

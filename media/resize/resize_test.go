@@ -109,3 +109,21 @@ func BenchmarkResize(b *testing.B) {
 		})
 	}
 }
+
+// Whatever kernel the processor has, the bytes are those of plain Go.
+func TestKernelsEqualPlainGo(t *testing.T) {
+	if !vectors {
+		t.Skip("this processor has no kernel")
+	}
+	t.Cleanup(func() { vectors = true })
+	for i := range 300 {
+		w, h, toW, toH := sizes(i)
+		m := picture(i, w, h)
+		vectors = true
+		fast := Torchvision.Resize(m, toW, toH)
+		vectors = false
+		if plain := Torchvision.Resize(m, toW, toH); plain.Hash() != fast.Hash() {
+			t.Fatalf("%d × %d to %d × %d differs", w, h, toW, toH)
+		}
+	}
+}
