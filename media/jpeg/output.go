@@ -201,7 +201,9 @@ func twiceBoth(out, near, far []byte) {
 	this := last
 	next := 3*int(near[1]) + int(far[1])
 	out[0], out[1] = byte((4*this+8)>>4), byte((3*this+next+7)>>4)
-	for i := 1; i < n-1; i++ {
+	from := twiceBothVector(out, near, far)
+	this, next = 3*int(near[from-1])+int(far[from-1]), 3*int(near[from])+int(far[from])
+	for i := from; i < n-1; i++ {
 		last, this = this, next
 		next = 3*int(near[i+1]) + int(far[i+1])
 		out[2*i] = byte((3*this + last + 8) >> 4)
@@ -229,7 +231,7 @@ func colourTables() (red, blue, ofRed, ofBlue [256]int32) {
 func fromYCbCr(dst, luma, cb, cr []byte) {
 	n := len(dst) / 3
 	luma, cb, cr = luma[:n], cb[:n], cr[:n]
-	for x := range n {
+	for x := toRGBVector(dst, luma, cb, cr); x < n; x++ {
 		y, u, v := int32(luma[x]), cb[x], cr[x]
 		p := dst[3*x : 3*x+3 : 3*x+3]
 		p[0] = clip(y + redOf[v])
