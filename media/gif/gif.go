@@ -55,9 +55,9 @@ func Decode(file []byte, limits raster.Limits) (*raster.Image, error) {
 			copy(img.Pix[i:i+3], around[:])
 		}
 	}
-	for y := range f.height {
+	for i, y := range f.fileRows() {
 		row := img.Pix[3*((f.y+y)*w+f.x):][:3*f.width]
-		for x, v := range indices[y*f.width : (y+1)*f.width] {
+		for x, v := range indices[i*f.width : (i+1)*f.width] {
 			c := &colours[v]
 			row[3*x], row[3*x+1], row[3*x+2] = c[0], c[1], c[2]
 		}

@@ -41,103 +41,62 @@ func (c *codes) next(size int) int {
 	return code
 }
 
-// rows says where the pixels of a frame go, in the order of the file.
-type rows struct {
-	width, height int
-	x, y          int
-	start, step   int // of this pass
-	out           []byte
-}
-
-// passes of an interlaced frame: first row, then how far to the next one.
-var passes = [...][2]int{{0, 8}, {4, 8}, {2, 4}, {1, 2}}
-
-func (r *rows) full() bool { return r.y >= r.height }
-
-// put writes pixels; what is behind the last row is dropped.
-func (r *rows) put(p []byte) {
-	for len(p) > 0 && !r.full() {
-		n := copy(r.out[r.y*r.width+r.x:(r.y+1)*r.width], p)
-		p = p[n:]
-		if r.x += n; r.x < r.width {
-			continue
-		}
-		r.x = 0
-		r.y += r.step
-		for r.y >= r.height && r.step > 1 {
-			r.start++
-			if r.start == len(passes) {
-				return
-			}
-			r.y, r.step = passes[r.start][0], passes[r.start][1]
-		}
-	}
-}
-
-// decode writes the frame's indices. It ends with the last pixel: data behind it, as a
-// missing end code, does not matter.
-func (f *frame) decode(out []byte) error {
-	if len(out) == 0 {
-		return nil
-	}
-	var (
-		suffix [tableSize]byte
-		prefix [tableSize]int16
-		length [tableSize]uint16
-		buffer [tableSize + 1]byte
-	)
-	clearCode, end := 1<<f.minBits, 1<<f.minBits+1
-	for i := range min(clearCode, tableSize) {
-		suffix[i], length[i] = byte(i), 1
-	}
-	in := codes{data: f.data}
-	to := rows{width: f.width, height: f.height, step: 1, out: out}
+// fileRows are the rows of the image in the order of the file: all, or of an interlaced frame
+// every eighth, those between them, then every fourth and every second one.
+func (f *frame) fileRows() []int {
+	passes := [][2]int{{0, 1}}
 	if f.interlaced {
-		to.step = passes[0][1]
+		passes = [][2]int{{0, 8}, {4, 8}, {2, 4}, {1, 2}}
 	}
-	next, size, last := clearCode+2, f.minBits+1, -1
-	for !to.full() {
+	rows := make([]int, 0, f.height)
+	for _, p := range passes {
+		for y := p[0]; y < f.height; y += p[1] {
+			rows = append(rows, y)
+		}
+	}
+	return rows
+}
+
+// decode writes the frame's indices in the order of the file. It ends with the last pixel:
+// data behind it, as a missing end code, does not matter. The string of a code is what was
+// written for the code before that made it, and one pixel more.
+func (f *frame) decode(out []byte) error {
+	var start, length [tableSize]int
+	clearCode, end := 1<<f.minBits, 1<<f.minBits+1
+	in := codes{data: f.data}
+	next, size := clearCode+2, f.minBits+1
+	lastStart, lastLength := 0, 0 // of the code before; length 0: there is none
+	for n := 0; n < len(out); {
 		code := in.next(size)
+		long := 1
 		switch {
 		case code < 0 || code == end:
 			return raster.Truncated()
 		case code == clearCode:
-			next, size, last = clearCode+2, f.minBits+1, -1
+			next, size, lastLength = clearCode+2, f.minBits+1, 0
 			continue
-		case last < 0 && code > clearCode, code > next, code >= tableSize:
+		case code < clearCode:
+			out[n] = byte(code)
+		case lastLength == 0 || code > next || code >= tableSize:
 			return malformed.Errorf(malformed.Syntax, "code %d of its pixels is not defined yet", code)
-		case last < 0:
-			buffer[0] = byte(code)
-			to.put(buffer[:1])
-			last = code
-			continue
+		case code == next: // the string before, and its own first pixel
+			long = lastLength + 1
+			if copied := copy(out[n:], out[lastStart:n]); n+copied < len(out) {
+				out[n+copied] = out[lastStart]
+			}
+		default:
+			long = length[code]
+			copy(out[n:], out[start[code]:start[code]+long])
 		}
-		// The string of the code, or the last one with its own first pixel behind it.
-		of, n := code, 0
-		if code == next {
-			of = last
-			n = 1
-		}
-		long := int(length[of])
-		n += long
-		if n > tableSize {
-			return malformed.Errorf(malformed.Syntax, "code %d of its pixels is too long", code)
-		}
-		for i, c := long-1, of; i >= 0; i-- {
-			buffer[i] = suffix[c]
-			c = int(prefix[c])
-		}
-		buffer[long] = buffer[0] // one too many where the code was known
-		to.put(buffer[:n])
-		if next < tableSize {
-			suffix[next], prefix[next] = buffer[0], int16(last)
-			length[next] = length[last] + 1
+		if lastLength > 0 && next < tableSize {
+			start[next], length[next] = lastStart, lastLength+1
 			if next == 1<<size-1 && size < 12 {
 				size++
 			}
 			next++
 		}
-		last = code
+		lastStart, lastLength = n, long
+		n += long
 	}
 	return nil
 }
