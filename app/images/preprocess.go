@@ -74,7 +74,7 @@ func Open(folder string, o Options) (*Preprocessor, error) {
 
 // Answer is what is known of a prepared image.
 type Answer struct {
-	Width       int       `json:"width"` // of the image, turned as EXIF says
+	Width       int       `json:"width"` // of the image, turned as EXIF says, or of the box
 	Height      int       `json:"height"`
 	PixelsHash  string    `json:"pixels_sha256"` // of its RGB bytes
 	SeenWidth   int       `json:"resized_width"` // of the image that the model sees
@@ -85,8 +85,9 @@ type Answer struct {
 	PatchesHash string    `json:"pixel_values_sha256"` // of its little-endian float32 values
 }
 
-// File prepares an image file. Errors about its content are of kind malformed.
-func (p *Preprocessor) File(path string) (Answer, error) {
+// File prepares an image file, or the rectangle box of it: left, upper, right and lower edge
+// in pixels of the whole image. Errors about its content are of kind malformed.
+func (p *Preprocessor) File(path string, box *[4]int) (Answer, error) {
 	fail := func(err error) (Answer, error) { return Answer{}, &malformed.Error{Path: path, Err: err} }
 	file, err := p.read(path)
 	if err != nil {
@@ -95,6 +96,11 @@ func (p *Preprocessor) File(path string) (Answer, error) {
 	img, err := media.Decode(file, p.limits)
 	if err != nil {
 		return fail(err)
+	}
+	if box != nil {
+		if img, err = img.Crop(box[0], box[1], box[2], box[3]); err != nil {
+			return fail(err)
+		}
 	}
 	seen, err := p.config.Resize(img)
 	if err != nil {

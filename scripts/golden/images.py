@@ -16,7 +16,9 @@ import sys
 import zlib
 
 import numpy as np
-from PIL import Image, ImageOps
+from PIL import Image, ImageFile, ImageOps
+
+ImageFile.MAXBLOCK = 1 << 24  # room for a whole JPEG, which its encoder wants
 
 ADAM7 = [(0, 0, 8, 8), (4, 0, 8, 8), (0, 4, 4, 8), (2, 0, 4, 4), (0, 2, 2, 4), (1, 0, 2, 2), (0, 1, 1, 2)]
 PNG_KINDS = {"1": (0, 1), "L2": (0, 2), "L4": (0, 4), "L": (0, 8), "LA": (4, 8), "LA16": (4, 16), "P1": (3, 1), "P2": (3, 2),
