@@ -57,12 +57,14 @@ func Decode(file []byte, limits Limits) (img *Image, err error) {
 		return nil, malformed.Errorf(malformed.Truncated, "the file is empty")
 	}
 	if most := limits.MaxBytes(); len(file) > most {
-		return nil, malformed.Errorf(malformed.Range, "%w", setting.Errorf("the file has more than %d bytes; raise %s", most, setting.Name("MaxImageBytes")))
+		return nil, malformed.Errorf(malformed.Range, "%w",
+			setting.Errorf("the file has more than %d bytes; raise %s", most, setting.Name("MaxImageBytes")))
 	}
 	// The codecs are others' in part: a panic of theirs is a fault of the file.
 	defer safego.Into(&err)
 	most := raster.Limits{Pixels: limits.MaxPixels()}
-	name, orientation := "", 1
+	var name string
+	orientation := 1
 	begins := func(s string) bool { return len(file) >= len(s) && strings.HasPrefix(string(file[:len(s)]), s) }
 	switch {
 	case begins(png.Signature):

@@ -64,7 +64,8 @@ func Open(folder string, o Options) (*Preprocessor, error) {
 		c.MaxPixels = o.MaxPixels
 	}
 	if c.MinPixels > c.MaxPixels {
-		return nil, setting.Errorf("%s is %d, more than %s, which is %d", setting.Name("MinPixels"), c.MinPixels, setting.Name("MaxPixels"), c.MaxPixels)
+		return nil, setting.Errorf("%s is %d, more than %s, which is %d", setting.Name("MinPixels"), c.MinPixels,
+			setting.Name("MaxPixels"), c.MaxPixels)
 	}
 	if c.Rule, err = resize.Parse(o.Resize); err != nil {
 		return nil, err

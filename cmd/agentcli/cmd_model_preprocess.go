@@ -18,7 +18,8 @@ import (
 // preprocessCommand is model preprocess; ask makes a command of a model's folder.
 func preprocessCommand(ask func(string, string, int, []cli.Flag, func(*cli.Context, string) error) *cli.Command) *cli.Command {
 	return ask("preprocess", `{"image": FILE, "box"?} → size, grid, tokens, hashes of pixels and patches`, 0, []cli.Flag{
-		&cli.StringFlag{Name: "resize", Value: resize.Rules()[0], Usage: "`RULE` of rounding: torchvision (transformers, vLLM), pillow (up to 12.2) or pillow13"},
+		&cli.StringFlag{Name: "resize", Value: resize.Rules()[0],
+			Usage: "`RULE` of rounding: torchvision (transformers, vLLM), pillow (up to 12.2) or pillow13"},
 		&cli.IntFlag{Name: "min-pixels", Usage: "least pixels that the model sees (default: from the model)"},
 		&cli.IntFlag{Name: "max-pixels", Usage: "most pixels that the model sees (default: from the model)"},
 		&cli.IntFlag{Name: "max-image-pixels", Value: media.DefaultMaxPixels, Usage: "refuse a file with more pixels, by its header"},

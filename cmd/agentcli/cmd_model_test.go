@@ -216,7 +216,8 @@ func TestModelErrors(t *testing.T) {
 // imageModel is a folder with the settings of Qwen2-VL's image processor alone.
 func imageModel(t *testing.T) string {
 	dir := t.TempDir()
-	if err := os.WriteFile(filepath.Join(dir, "preprocessor_config.json"), []byte(`{"image_processor_type": "Qwen2VLImageProcessor"}`), 0o600); err != nil {
+	const settings = `{"image_processor_type": "Qwen2VLImageProcessor"}`
+	if err := os.WriteFile(filepath.Join(dir, "preprocessor_config.json"), []byte(settings), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	return dir
@@ -262,7 +263,8 @@ func TestModelPreprocessSaysWhatAModelSees(t *testing.T) {
 		if float64(got.Width) != want[0] || float64(got.Height) != want[1] || got.Pixels != want[2] {
 			t.Errorf("%s: %+v, want %v", name, got, want)
 		}
-		if got.SeenWidth*got.SeenHeight < 12544 || got.Grid != [3]int{1, got.SeenHeight / 14, got.SeenWidth / 14} || got.Tokens != got.Grid[1]*got.Grid[2]/4 {
+		grid := [3]int{1, got.SeenHeight / 14, got.SeenWidth / 14}
+		if got.SeenWidth*got.SeenHeight < 12544 || got.Grid != grid || got.Tokens != grid[1]*grid[2]/4 {
 			t.Errorf("%s: %+v", name, got)
 		}
 	}

@@ -260,8 +260,9 @@ func (d *decoder) runs(file []byte) (*raster.Image, error) {
 			x = n % d.width
 			at += 2
 		default: // as they are
-			count, bytes := min(int(value), total-n), 0
-			if bytes = count; d.compression == rle4 {
+			count := min(int(value), total-n)
+			bytes := count
+			if d.compression == rle4 {
 				bytes = (count + 1) / 2
 			}
 			if at+bytes > len(file) {

@@ -119,11 +119,10 @@ func (c *component) inverseAll() {
 
 // upsampler makes a component as large as the image.
 type upsampler struct {
-	c         *component
-	h, v      int  // how much larger
-	smooth    bool // triangles, not copies
-	out, sums []byte
-	wide      []int32
+	c      *component
+	h, v   int  // how much larger
+	smooth bool // triangles, not copies
+	out    []byte
 }
 
 // newUpsampler chooses the way as libjpeg-turbo does (jdsample.c).
@@ -137,7 +136,6 @@ func newUpsampler(c *component, maxH, maxV, width int) upsampler {
 	}
 	if u.h > 1 || u.v > 1 {
 		u.out = make([]byte, width)
-		u.wide = make([]int32, c.width)
 	}
 	return u
 }

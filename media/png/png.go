@@ -6,6 +6,7 @@ package png
 import (
 	"bytes"
 	"encoding/binary"
+	"errors"
 	"hash/crc32"
 	"io"
 
@@ -232,7 +233,7 @@ func (d *decoder) pixels(img *raster.Image) error {
 		for y := range p.height {
 			// The byte of the filter is read into the margin.
 			if _, err := io.ReadFull(z, row[size-1:]); err != nil {
-				if err == io.EOF || err == io.ErrUnexpectedEOF {
+				if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
 					return raster.Truncated()
 				}
 				return malformed.Field("IDAT", malformed.Syntax, "%w", err)

@@ -45,22 +45,21 @@ const (
 
 // settings are the keys of the file that decide about pixels.
 type settings struct {
-	Type          string     `json:"image_processor_type"`
-	Patch         *int       `json:"patch_size"`
-	Temporal      *int       `json:"temporal_patch_size"`
-	Merge         *int       `json:"merge_size"`
-	MinPixels     *int       `json:"min_pixels"`
-	MaxPixels     *int       `json:"max_pixels"`
-	Size          *edges     `json:"size"`
-	Mean          *[]float64 `json:"image_mean"`
-	Std           *[]float64 `json:"image_std"`
-	Factor        *float64   `json:"rescale_factor"`
-	Resample      *int       `json:"resample"`
-	Resize        *bool      `json:"do_resize"`
-	Rescale       *bool      `json:"do_rescale"`
-	Normalize     *bool      `json:"do_normalize"`
-	ConvertRGB    *bool      `json:"do_convert_rgb"`
-	DefaultSquare *bool      `json:"default_to_square"`
+	Type       string     `json:"image_processor_type"`
+	Patch      *int       `json:"patch_size"`
+	Temporal   *int       `json:"temporal_patch_size"`
+	Merge      *int       `json:"merge_size"`
+	MinPixels  *int       `json:"min_pixels"`
+	MaxPixels  *int       `json:"max_pixels"`
+	Size       *edges     `json:"size"`
+	Mean       *[]float64 `json:"image_mean"`
+	Std        *[]float64 `json:"image_std"`
+	Factor     *float64   `json:"rescale_factor"`
+	Resample   *int       `json:"resample"`
+	Resize     *bool      `json:"do_resize"`
+	Rescale    *bool      `json:"do_rescale"`
+	Normalize  *bool      `json:"do_normalize"`
+	ConvertRGB *bool      `json:"do_convert_rgb"`
 }
 
 // edges are areas, in spite of their names.
@@ -115,7 +114,9 @@ func (s *settings) config(path string) (Config, error) {
 	if s.Resample != nil && *s.Resample != 3 {
 		return c, malformed.At(path, "resample", malformed.Unsupported, "%d; 3 (bicubic) is supported", *s.Resample)
 	}
-	for key, v := range map[string]*bool{"do_resize": s.Resize, "do_rescale": s.Rescale, "do_normalize": s.Normalize, "do_convert_rgb": s.ConvertRGB} {
+	for key, v := range map[string]*bool{
+		"do_resize": s.Resize, "do_rescale": s.Rescale, "do_normalize": s.Normalize, "do_convert_rgb": s.ConvertRGB,
+	} {
 		if v != nil && !*v {
 			return c, malformed.At(path, key, malformed.Unsupported, "false; the processor's default, true, is supported")
 		}

@@ -7,6 +7,7 @@ package webp
 import (
 	"bytes"
 	"encoding/binary"
+	"errors"
 	"image"
 	"io"
 
@@ -134,7 +135,7 @@ func still(all []chunk, limits raster.Limits, width, height int) (*raster.Image,
 
 // fault puts a codec's error under a kind.
 func fault(err error) error {
-	if err == io.EOF || err == io.ErrUnexpectedEOF {
+	if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
 		return raster.Truncated()
 	}
 	return malformed.Errorf(malformed.Syntax, "%w", err)
@@ -211,7 +212,7 @@ func opacity(b []byte, width, height int) ([]byte, error) {
 		return nil, raster.Truncated()
 	}
 	head, b := b[0], b[1:]
-	alpha := make([]byte, 0)
+	var alpha []byte
 	switch head & 3 {
 	case 0:
 		if len(b) < width*height {

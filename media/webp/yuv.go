@@ -52,13 +52,28 @@ func row(dst, luma, nearU, nearV, farU, farV []byte) {
 	}
 }
 
-// pixel converts with 14 bits, of which 6 are behind the point.
+// The parts of a colour that luma and chroma have: products of 8 bits and 16, less their low
+// 8 bits, with 6 bits behind the point.
+var ofLuma, redOfV, greenOfU, greenOfV, blueOfU = parts()
+
+func parts() (y, rv, gu, gv, bu [256]int32) {
+	for i := range int32(256) {
+		y[i] = i * 19077 >> 8
+		rv[i] = i*26149>>8 - 14234
+		gu[i] = 8708 - i*6419>>8
+		gv[i] = i * 13320 >> 8
+		bu[i] = i*33050>>8 - 17685
+	}
+	return y, rv, gu, gv, bu
+}
+
+// pixel converts one pixel.
 func pixel(dst []byte, luma byte, uv uint32) {
-	y, u, v := int32(luma)*19077>>8, int32(uv&0xff), int32(uv>>16&0xff)
+	y, u, v := ofLuma[luma], byte(uv), byte(uv>>16)
 	d := dst[:3]
-	d[0] = clip(y + v*26149>>8 - 14234)
-	d[1] = clip(y - u*6419>>8 - v*13320>>8 + 8708)
-	d[2] = clip(y + u*33050>>8 - 17685)
+	d[0] = clip(y + redOfV[v])
+	d[1] = clip(y + greenOfU[u] - greenOfV[v])
+	d[2] = clip(y + blueOfU[u])
 }
 
 func clip(v int32) byte {

@@ -16,9 +16,7 @@ import sys
 import zlib
 
 import numpy as np
-from PIL import Image, ImageFile, ImageOps
-
-ImageFile.MAXBLOCK = 1 << 24  # room for a whole JPEG, which its encoder wants
+from PIL import Image, ImageOps
 
 ADAM7 = [(0, 0, 8, 8), (4, 0, 8, 8), (0, 4, 4, 8), (2, 0, 4, 4), (0, 2, 2, 4), (1, 0, 2, 2), (0, 1, 1, 2)]
 PNG_KINDS = {"1": (0, 1), "L2": (0, 2), "L4": (0, 4), "L": (0, 8), "LA": (4, 8), "LA16": (4, 16), "P1": (3, 1), "P2": (3, 2),
@@ -185,7 +183,9 @@ def other_sampling(r, data, sampling):
     4:1:1 and 1:4. The size has to be whole MCUs, and the picture is another one."""
     across, down = {"4:2:2": (2, 1), "4:2:0": (2, 2)}[sampling]
     new_across, new_down = (1, 2) if sampling == "4:2:2" else [(4, 1), (1, 4)][int(r.integers(0, 2))]
-    at = next(i for i in range(2, len(data)) if data[i] == 0xFF and data[i + 1] in (0xC0, 0xC1, 0xC2))
+    at = 2
+    while data[at + 1] not in (0xC0, 0xC1, 0xC2):
+        at += 2 + struct.unpack(">H", data[at + 2:at + 4])[0]
     h, w = struct.unpack(">HH", data[at + 5:at + 9])
     d = bytearray(data)
     d[at + 5:at + 9] = struct.pack(">HH", h // down * new_down, w // across * new_across)
@@ -212,7 +212,11 @@ def jpeg(r, w, h, kind):
     elif mode == "RGB":
         options["subsampling"] = ["4:4:4", "4:2:2", "4:2:0"][int(r.integers(0, 3))]
     b = io.BytesIO()
-    im.save(b, "JPEG", **options)
+    try:
+        im.save(b, "JPEG", **options)
+    except OSError:  # Pillow's buffer is too small for some files that are optimised
+        b = io.BytesIO()
+        im.save(b, "JPEG", **options | {"optimize": False, "progressive": False})
     return other_sampling(r, b.getvalue(), options["subsampling"]) if reshaped else b.getvalue()
 
 

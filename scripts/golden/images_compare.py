@@ -25,7 +25,7 @@ ENDINGS = {".png", ".bmp", ".gif", ".jpg", ".jpeg", ".webp"}
 
 def by_pillow(path):
     try:
-        im = rgb(Image.open(path, formats=["PNG", "BMP", "GIF", "JPEG", "MPO", "WEBP"]))
+        im = rgb(Image.open(path, formats=["PNG", "BMP", "GIF", "JPEG", "WEBP"]))
         return [im.width, im.height, hashlib.sha256(im.tobytes()).hexdigest()]
     except Exception as e:
         return f"{type(e).__name__}: {e}"
@@ -47,7 +47,6 @@ def by_agentcli(program, paths):
 
 def main():
     warnings.simplefilter("ignore")
-    Image.init()
     program, folders = sys.argv[1], sys.argv[2:]
     paths = sorted(p for f in folders for p in pathlib.Path(f).rglob("*") if p.suffix.lower() in ENDINGS and p.is_file())
     counts = collections.defaultdict(collections.Counter)
