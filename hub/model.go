@@ -20,7 +20,8 @@ const (
 
 // small are the files beside the weights, by how their names begin; all are JSON
 // but a chat template.
-var small = []string{"generation_config", "tokenizer", "chat_template", "special_tokens_map", "added_tokens", "vocab"}
+var small = []string{"generation_config", "tokenizer", "chat_template", "special_tokens_map", "added_tokens", "vocab",
+	"preprocessor_config", "processor_config"}
 
 // Model fetches a model in the Hugging Face layout and returns its folder: the
 // configuration and the tokenizer, and the weights where they are asked for.

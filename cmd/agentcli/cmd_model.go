@@ -79,7 +79,7 @@ func modelCommand() *cli.Command {
 		Name:  "model",
 		Usage: "questions to a model folder or a .gguf file",
 		Description: "PATH is a folder in the Hugging Face layout, a .gguf file, or org/name on the hub. tokenize, render,\n" +
-			"logprobs and generate read JSON lines from stdin and write one line for each to stdout.",
+			"logprobs, generate and preprocess read JSON lines from stdin and write one line for each to stdout.",
 		Subcommands: []*cli.Command{
 			ask("info", "what the model is", withWeights, []cli.Flag{&cli.BoolFlag{Name: "json", Usage: "print JSON"}, template},
 				func(c *cli.Context, path string) error {
@@ -117,6 +117,7 @@ func modelCommand() *cli.Command {
 				}
 				return runModelGenerate(c.Context, backendOf(c), path, o, streamsOf(c).In, streamsOf(c).Out)
 			}),
+			preprocessCommand(ask),
 			{Name: "convert", Usage: "write a Hugging Face folder or, where DST ends in .gguf, a file for llama.cpp", ArgsUsage: "SRC DST",
 				Flags: []cli.Flag{&cli.StringFlag{Name: "dtype",
 					Usage: "store as `TYPE`: f32, bf16, f16, in a .gguf also q8_0 or q4_k (default: what loses nothing)"},

@@ -213,6 +213,107 @@ func TestModelErrors(t *testing.T) {
 	}
 }
 
+// imageModel is a folder with the settings of Qwen2-VL's image processor alone.
+func imageModel(t *testing.T) string {
+	dir := t.TempDir()
+	const settings = `{"image_processor_type": "Qwen2VLImageProcessor"}`
+	if err := os.WriteFile(filepath.Join(dir, "preprocessor_config.json"), []byte(settings), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return dir
+}
+
+func TestModelPreprocessSaysWhatAModelSees(t *testing.T) {
+	const folder = "../../media/testdata"
+	b, err := os.ReadFile(filepath.Join(folder, "hashes.json"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var pillow map[string][3]any
+	if err := json.Unmarshal(b, &pillow); err != nil {
+		t.Fatal(err)
+	}
+	var in, names []string
+	for name := range pillow {
+		names = append(names, name)
+		line, _ := json.Marshal(map[string]string{"image": filepath.Join(folder, name)})
+		in = append(in, string(line))
+	}
+	out, err := askModel(t, strings.Join(in, "\n"), "preprocess", "--min-pixels", "12544", imageModel(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	lines := strings.Split(strings.TrimSpace(out), "\n")
+	if len(lines) != len(names) {
+		t.Fatalf("%d answers to %d images", len(lines), len(names))
+	}
+	for i, name := range names {
+		var got struct {
+			Width, Height int
+			Pixels        string `json:"pixels_sha256"`
+			SeenWidth     int    `json:"resized_width"`
+			SeenHeight    int    `json:"resized_height"`
+			Grid          [3]int `json:"image_grid_thw"`
+			Tokens        int
+		}
+		if err := json.Unmarshal([]byte(lines[i]), &got); err != nil {
+			t.Fatal(err)
+		}
+		want := pillow[name]
+		if float64(got.Width) != want[0] || float64(got.Height) != want[1] || got.Pixels != want[2] {
+			t.Errorf("%s: %+v, want %v", name, got, want)
+		}
+		grid := [3]int{1, got.SeenHeight / 14, got.SeenWidth / 14}
+		if got.SeenWidth*got.SeenHeight < 12544 || got.Grid != grid || got.Tokens != grid[1]*grid[2]/4 {
+			t.Errorf("%s: %+v", name, got)
+		}
+	}
+}
+
+func TestModelPreprocessNamesWhatIsWrong(t *testing.T) {
+	dir := imageModel(t)
+	bad := filepath.Join(dir, "bad.png")
+	if err := os.WriteFile(bad, []byte("\x89PNG\r\n\x1a\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	bmp := filepath.Join("..", "..", "media", "testdata", "0001-1.bmp")
+	ask := func(path string) string { return `{"image": "` + path + `"}` }
+	for _, tt := range []struct {
+		in   string
+		args []string
+		want malformed.Error
+	}{
+		{ask(bad), nil, malformed.Error{Path: bad, Field: "PNG", Kind: malformed.Truncated}},
+		{ask(bad + "x"), nil, malformed.Error{Path: bad + "x", Kind: malformed.Missing}},
+		{ask(dir), nil, malformed.Error{Path: dir, Kind: malformed.Type}},
+		{`{}`, nil, malformed.Error{Field: "image", Kind: malformed.Missing}},
+		{`{"image": "` + bmp + `", "box": [0, 0, 1, 500]}`, nil, malformed.Error{Path: bmp, Field: "box", Kind: malformed.Range}},
+		{`{"image": "` + bmp + `", "box": "all"}`, nil, malformed.Error{Field: "box", Kind: malformed.Type}},
+		{ask(bmp), []string{"--max-image-pixels", "3"}, malformed.Error{Path: bmp, Field: "BMP", Kind: malformed.Range}},
+		{ask(bmp), []string{"--max-image-bytes", "3"}, malformed.Error{Path: bmp, Kind: malformed.Range}},
+	} {
+		_, err := askModel(t, tt.in, append(append([]string{"preprocess"}, tt.args...), dir)...)
+		got := malformed.Facts(err)
+		if got.Line = 0; tt.want.Path == "" {
+			got.Path = ""
+		} else if f := (*malformed.Error)(nil); errors.As(err, &f) && f.Path == "stdin" {
+			got.Path = malformed.Facts(f.Err).Path
+		}
+		if got != tt.want {
+			t.Errorf("%s %v: %v (%+v), want %+v", tt.in, tt.args, err, got, tt.want)
+		}
+	}
+	var usage exit.UsageError
+	for _, args := range [][]string{{"--resize", "lanczos"}, {"--min-pixels", "-1"}, {"--min-pixels", "99999999"}, {"--max-pixels", "9"}} {
+		if _, err := askModel(t, "", append(append([]string{"preprocess"}, args...), dir)...); !errors.As(err, &usage) {
+			t.Errorf("%v: %v, want a mistake of usage", args, err)
+		}
+	}
+	if _, err := askModel(t, "", "preprocess", t.TempDir()); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("a model without settings for images: %v", err)
+	}
+}
+
 func TestModelLineErrors(t *testing.T) {
 	t.Parallel()
 	path := testmodel.Path(t)
