@@ -235,8 +235,8 @@ func libtorchFindings(b models.Backend) []finding {
 			list = append(list, finding{Name: "gpu", Detail: fmt.Sprintf("cuda:%d: %s", i, text.Line(g.Err))})
 			continue
 		}
-		list = append(list, finding{Name: "gpu", OK: true, Detail: fmt.Sprintf("cuda:%d: %s, %.1f GiB, capability %s; driver for CUDA %s, CUDA %s, cuDNN %s",
-			i, g.Name, float64(g.Memory)/(1<<30), g.Capability, g.Driver, g.CUDA, g.CUDNN)})
+		const detail = "cuda:%d: %s, %.1f GiB, capability %s; driver for CUDA %s, CUDA %s, cuDNN %s"
+		list = append(list, finding{Name: "gpu", OK: true, Detail: fmt.Sprintf(detail, i, g.Name, float64(g.Memory)/(1<<30), g.Capability, g.Driver, g.CUDA, g.CUDNN)})
 		kernels := finding{Name: "gpu", OK: g.Kernels == nil, Detail: fmt.Sprintf("cuda:%d: our kernels are loaded", i)}
 		if g.Kernels != nil {
 			kernels.Detail = fmt.Sprintf("cuda:%d: libtorch's operations in place of our kernels: %s", i, text.Line(g.Kernels))
