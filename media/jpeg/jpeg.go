@@ -138,7 +138,7 @@ func (d *decoder) markers() error {
 				return serr
 			}
 		case m == dht:
-			err = d.huffmanTables(body)
+			err = readHuffman(body, &d.huffman)
 		case m == dqt:
 			err = d.quantisation(body)
 		case m == dri:
