@@ -1,11 +1,15 @@
 """Times what bench/images does, with transformers' image processor on one thread.
 
-    images_peer.py make FOLDER        the files
-    images_peer.py time ROUNDS FILE…  a JSON line for each: the median in milliseconds
+    images_peer.py make FOLDER                    the files
+    images_peer.py compare IMAGES ROUNDS FILE...  each file with both, one after the other
+
+IMAGES is the program of bench/images. The table has medians in milliseconds.
 """
 import json
+import os
 import pathlib
 import statistics
+import subprocess
 import sys
 import time
 
@@ -33,23 +37,27 @@ def make(folder):
         im.quantize(256).save(folder / f"{name}.gif")
 
 
-def measure(rounds, files):
+def compare(program, rounds, files):
     import torch
     from PIL import Image
     from transformers.models.qwen2_vl.image_processing_qwen2_vl import Qwen2VLImageProcessor
 
     torch.set_num_threads(1)
     processor = Qwen2VLImageProcessor()
+    print("| file | agentcli, ms (decode, resize, patches) | transformers, ms | ratio |\n|---|---|---|---|")
     for path in files:
         times = []
         for _ in range(rounds):
             start = time.perf_counter()
             processor(Image.open(path), return_tensors="pt")
             times.append(1000 * (time.perf_counter() - start))
-        print(json.dumps({"file": path, "ms": statistics.median(times)}))
+        theirs = statistics.median(times)
+        ours = json.loads(subprocess.run([program, str(rounds), path], capture_output=True, check=True).stdout)
+        print(f"| {os.path.basename(path)} | {ours['ms']:.1f} ({ours['decode_ms']:.1f}, {ours['resize_ms']:.1f}, {ours['patches_ms']:.1f}) "
+              f"| {theirs:.1f} | {ours['ms'] / theirs:.2f} |")
 
 
 if sys.argv[1] == "make":
     make(sys.argv[2])
 else:
-    measure(int(sys.argv[2]), sys.argv[3:])
+    compare(sys.argv[2], int(sys.argv[3]), sys.argv[4:])

@@ -236,7 +236,8 @@ func libtorchFindings(b models.Backend) []finding {
 			continue
 		}
 		const detail = "cuda:%d: %s, %.1f GiB, capability %s; driver for CUDA %s, CUDA %s, cuDNN %s"
-		list = append(list, finding{Name: "gpu", OK: true, Detail: fmt.Sprintf(detail, i, g.Name, float64(g.Memory)/(1<<30), g.Capability, g.Driver, g.CUDA, g.CUDNN)})
+		list = append(list, finding{Name: "gpu", OK: true, Detail: fmt.Sprintf(detail, i, g.Name,
+			float64(g.Memory)/(1<<30), g.Capability, g.Driver, g.CUDA, g.CUDNN)})
 		kernels := finding{Name: "gpu", OK: g.Kernels == nil, Detail: fmt.Sprintf("cuda:%d: our kernels are loaded", i)}
 		if g.Kernels != nil {
 			kernels.Detail = fmt.Sprintf("cuda:%d: libtorch's operations in place of our kernels: %s", i, text.Line(g.Kernels))

@@ -17,7 +17,8 @@ type huffman struct {
 	values []byte
 }
 
-func (d *decoder) huffmanTables(b []byte) error {
+// readHuffman reads the tables of a DHT segment into those of DC and AC.
+func readHuffman(b []byte, into *[2][4]*huffman) error {
 	for len(b) > 0 {
 		if len(b) < 17 {
 			return malformed.Field("DHT", malformed.Truncated, "a table has %d bytes", len(b))
@@ -56,7 +57,7 @@ func (d *decoder) huffmanTables(b []byte) error {
 			code <<= 1
 		}
 		t.limit[17] = 1 << 30
-		d.huffman[class][id] = t
+		into[class][id] = t
 		b = b[17+total:]
 	}
 	return nil

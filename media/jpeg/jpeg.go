@@ -39,7 +39,7 @@ const (
 
 // A file may go over its blocks this often in all. Real ones take 12 scans or fewer; a few
 // bytes of a scan can name all blocks of an image, so scans have to be bounded.
-const maxVisits = 40
+const maxVisits = 20
 
 // component is one of the colours of a frame.
 type component struct {
@@ -138,7 +138,7 @@ func (d *decoder) markers() error {
 				return serr
 			}
 		case m == dht:
-			err = d.huffmanTables(body)
+			err = readHuffman(body, &d.huffman)
 		case m == dqt:
 			err = d.quantisation(body)
 		case m == dri:

@@ -10,7 +10,7 @@ import (
 	"hash/crc32"
 	"io"
 
-	"github.com/klauspost/compress/zlib"
+	"github.com/klauspost/compress/flate"
 
 	"agentcli/internal/malformed"
 	"agentcli/media/raster"
@@ -220,10 +220,14 @@ func (d *decoder) passes() []pass {
 
 // pixels inflates and unfilters row by row. Data behind the last row is not looked at.
 func (d *decoder) pixels(img *raster.Image) error {
-	z, err := zlib.NewReader(bytes.NewReader(d.data))
-	if err != nil {
-		return malformed.Field("IDAT", malformed.Syntax, "%w", err)
+	// The header of zlib (RFC 1950). Its checksum stands behind the last row.
+	if len(d.data) < 2 {
+		return raster.Truncated()
 	}
+	if head := binary.BigEndian.Uint16(d.data); head>>8&15 != 8 || head%31 != 0 || head&0x20 != 0 {
+		return malformed.Field("IDAT", malformed.Syntax, "%#04x is no header of zlib", head)
+	}
+	z := flate.NewReader(bytes.NewReader(d.data[2:]))
 	size := (d.channels()*d.depth + 7) / 8 // bytes from a sample to its left neighbour's
 	line := make([]byte, 3*d.width)
 	for _, p := range d.passes() {

@@ -26,9 +26,15 @@ func unfilter(filter byte, row, above []byte, size int) error {
 	case 4:
 		switch size {
 		case 3:
-			paeth3(row, above)
+			paeth3(row, above, 3, 3)
 		case 4:
-			paeth4(row, above)
+			paeth4(row, above, 4, 4)
+		case 6:
+			paeth3(row, above, 6, 6)
+			paeth3(row, above, 9, 6)
+		case 8:
+			paeth4(row, above, 8, 8)
+			paeth4(row, above, 12, 8)
 		default:
 			for i := size; i < len(row); i++ {
 				row[i] += paeth(int32(row[i-size]), int32(above[i]), int32(above[i-size]))
@@ -40,10 +46,11 @@ func unfilter(filter byte, row, above []byte, size int) error {
 	return nil
 }
 
-// paeth3 and paeth4 keep the neighbours of each channel in registers.
-func paeth3(row, above []byte) {
+// paeth3 and paeth4 keep the neighbours of three or four bytes, which come again after step
+// bytes, in registers.
+func paeth3(row, above []byte, from, step int) {
 	var a, b, c, e, f, g int32 // left, and left above, of the three channels
-	for i := 3; i+2 < len(row) && i+2 < len(above); i += 3 {
+	for i := from; i+2 < len(row) && i+2 < len(above); i += step {
 		u, v, w := int32(above[i]), int32(above[i+1]), int32(above[i+2])
 		a = int32(row[i] + paeth(a, u, e))
 		b = int32(row[i+1] + paeth(b, v, f))
@@ -53,9 +60,9 @@ func paeth3(row, above []byte) {
 	}
 }
 
-func paeth4(row, above []byte) {
+func paeth4(row, above []byte, from, step int) {
 	var a, b, c, d, e, f, g, h int32
-	for i := 4; i+3 < len(row) && i+3 < len(above); i += 4 {
+	for i := from; i+3 < len(row) && i+3 < len(above); i += step {
 		u, v, w, x := int32(above[i]), int32(above[i+1]), int32(above[i+2]), int32(above[i+3])
 		a = int32(row[i] + paeth(a, u, e))
 		b = int32(row[i+1] + paeth(b, v, f))
