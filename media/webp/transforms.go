@@ -114,12 +114,22 @@ func limit(v int32) uint32 {
 	return uint32(v)
 }
 
-// gradient is left + top − corner.
-func gradient(left, top, corner uint32) (out uint32) {
-	for s := 0; s < 32; s += 8 {
-		out |= limit(int32(left>>s&0xff)+int32(top>>s&0xff)-int32(corner>>s&0xff)) << s
-	}
-	return out
+// lanes puts each byte into 16 bits.
+func lanes(v uint32) uint64 {
+	x := uint64(v)
+	x = (x | x<<16) & 0x0000ffff0000ffff
+	return (x | x<<8) & 0x00ff00ff00ff00ff
+}
+
+// gradient is left + top − corner of each byte, from 0 to 255. All four are computed at
+// once, 256 higher: then bit 8 says that a sum is in range, bit 9 that it is above.
+func gradient(left, top, corner uint32) uint32 {
+	const ones = 0x0001000100010001
+	sum := lanes(left) + lanes(top) + ones<<8 - lanes(corner)
+	in, above := sum>>8&ones, sum>>9&ones
+	v := sum&(in*255) | above*255
+	v = (v | v>>8) & 0x0000ffff0000ffff
+	return uint32(v | v>>16)
 }
 
 // halfGradient is a + (a − b) / 2, rounded towards a.
