@@ -1,5 +1,7 @@
-// Images times what a model sees of image files: read, decoded, resized, cut into patches,
-// on one thread. bench/images.sh runs it beside transformers' image processor.
+//go:build linux
+
+// Images measures the processor time of what a model sees of image files: read, decoded,
+// resized, cut into patches, on one thread. bench/images.sh runs it beside transformers' image processor.
 //
 //	images ROUNDS FILE...
 //
@@ -18,6 +20,8 @@ import (
 
 	"agentcli/media"
 	"agentcli/media/qwen"
+
+	"golang.org/x/sys/unix"
 )
 
 // line is what is measured of a file.
@@ -51,7 +55,7 @@ func run() error {
 		l := line{File: path}
 		var whole, decode, resized, patches []float64
 		for range rounds {
-			start := time.Now()
+			start := processorTime()
 			file, err := os.ReadFile(path)
 			if err != nil {
 				return err
@@ -60,16 +64,16 @@ func run() error {
 			if err != nil {
 				return fmt.Errorf("%s: %w", path, err)
 			}
-			decoded := time.Now()
+			decoded := processorTime()
 			seen, err := config.Resize(img)
 			if err != nil {
 				return err
 			}
-			fitted := time.Now()
+			fitted := processorTime()
 			if _, err := config.Patches(seen); err != nil {
 				return err
 			}
-			end := time.Now()
+			end := processorTime()
 			whole = append(whole, milliseconds(start, end))
 			decode = append(decode, milliseconds(start, decoded))
 			resized = append(resized, milliseconds(decoded, fitted))
@@ -83,7 +87,16 @@ func run() error {
 	return nil
 }
 
-func milliseconds(from, to time.Time) float64 { return to.Sub(from).Seconds() * 1000 }
+// processorTime is what the process has used: other work on the machine does not count.
+func processorTime() time.Duration {
+	var t unix.Timespec
+	if err := unix.ClockGettime(unix.CLOCK_PROCESS_CPUTIME_ID, &t); err != nil {
+		panic(err) // Linux has this clock
+	}
+	return time.Duration(t.Nano())
+}
+
+func milliseconds(from, to time.Duration) float64 { return (to - from).Seconds() * 1000 }
 
 func median(v []float64) float64 {
 	slices.Sort(v)

@@ -1,18 +1,16 @@
 // Package webp decodes WebP files, lossy and lossless, to the RGB bytes that Pillow makes of
-// them with libwebp: of an animation its first frame, transparency on white. The codecs are
-// golang.org/x/image/vp8 and vp8l; the container, transparency, the upsampling of chroma and
-// the colours, in which that module differs from libwebp, are here.
+// them with libwebp: of an animation its first frame, transparency on white. The lossy
+// codec is golang.org/x/image/vp8; the lossless one, the container, the upsampling of chroma
+// and the colours, in which that module differs from libwebp, are here.
 package webp
 
 import (
 	"bytes"
 	"encoding/binary"
 	"errors"
-	"image"
 	"io"
 
 	"golang.org/x/image/vp8"
-	"golang.org/x/image/vp8l"
 
 	"agentcli/internal/malformed"
 	"agentcli/media/raster"
@@ -146,21 +144,23 @@ func lossless(data []byte, check func(w, h int) error) (*raster.Image, error) {
 		return nil, raster.Truncated()
 	}
 	bits := binary.LittleEndian.Uint32(data[1:])
+	if data[0] != 0x2f || bits>>29 != 0 {
+		return nil, malformed.Errorf(malformed.Syntax, "its lossless image has no header of version 0")
+	}
 	w, h, alpha := int(bits&0x3fff)+1, int(bits>>14&0x3fff)+1, bits>>28&1 == 1
 	if err := check(w, h); err != nil {
 		return nil, err
 	}
-	m, err := vp8l.Decode(bytes.NewReader(data))
+	pix, err := vp8l(data[5:], w, h)
 	if err != nil {
-		return nil, fault(err)
+		return nil, err
 	}
-	src := m.(*image.NRGBA).Pix
 	img := raster.New(w, h)
-	for i, j := 0, 0; j < len(img.Pix); i, j = i+4, j+3 {
-		s, d := src[i:i+4], img.Pix[j:j+3]
-		d[0], d[1], d[2] = s[0], s[1], s[2]
-		if a := s[3]; alpha && a != 255 {
-			d[0], d[1], d[2] = raster.OverWhite(s[0], a), raster.OverWhite(s[1], a), raster.OverWhite(s[2], a)
+	for i, v := range pix {
+		d := img.Pix[3*i : 3*i+3 : 3*i+3]
+		d[0], d[1], d[2] = byte(v>>16), byte(v>>8), byte(v)
+		if a := byte(v >> 24); alpha && a != 255 {
+			d[0], d[1], d[2] = raster.OverWhite(d[0], a), raster.OverWhite(d[1], a), raster.OverWhite(d[2], a)
 		}
 	}
 	return img, nil
@@ -221,16 +221,13 @@ func opacity(b []byte, width, height int) ([]byte, error) {
 		alpha = bytes.Clone(b[:width*height])
 	case 1:
 		// The values are the green of a lossless image without a header.
-		w, h := uint32(width-1), uint32(height-1)
-		header := binary.LittleEndian.AppendUint32([]byte{0x2f}, w|h<<14)
-		m, err := vp8l.Decode(io.MultiReader(bytes.NewReader(header), bytes.NewReader(b)))
+		pix, err := vp8l(b, width, height)
 		if err != nil {
-			return nil, fault(err)
+			return nil, err
 		}
-		pix := m.(*image.NRGBA).Pix
 		alpha = make([]byte, width*height)
-		for i := range alpha {
-			alpha[i] = pix[4*i+1]
+		for i, v := range pix {
+			alpha[i] = byte(v >> 8)
 		}
 	default:
 		return nil, malformed.Field("ALPH", malformed.Unsupported, "compression %d", head&3)
