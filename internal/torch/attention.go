@@ -239,7 +239,8 @@ func (d *decoding) c() *C.agt_decoding {
 	if d.n == 0 {
 		return nil
 	}
-	return &C.agt_decoding{numbers: d.numbers.p, prompts: d.prompts.p, n: C.int64_t(d.n), width: C.int64_t(d.width), longest: C.int64_t(d.longest)}
+	return &C.agt_decoding{numbers: d.numbers.p, prompts: d.prompts.p, n: C.int64_t(d.n), width: C.int64_t(d.width),
+		longest: C.int64_t(d.longest)}
 }
 
 // CachedAttention writes the new k and v [T, Hkv, D] into the pools

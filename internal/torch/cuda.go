@@ -50,7 +50,8 @@ var CUDADevices = sync.OnceValues(func() (n int, why string) {
 	why = C.GoString(msg)
 	C.free(unsafe.Pointer(msg))
 	if path == cudaFile {
-		why = fmt.Sprintf("%s; make setup CUDA=1 fetches it; or install torch %s for Python, or set AGENTCLI_TORCH to the folder of one", why, Version())
+		why = fmt.Sprintf("%s; make setup CUDA=1 fetches it; or install torch %s for Python, or set AGENTCLI_TORCH to the folder of one",
+			why, Version())
 	}
 	return n, strings.Join(append(refused, why), "; ")
 })

@@ -108,7 +108,8 @@ var kernelTypes = []torch.DType{torch.Float32, torch.BFloat16}
 func TestTheKernelThatDecodesIsTheCPUs(t *testing.T) {
 	type shape struct{ heads, kv, dim, window int64 }
 	for _, d := range kernelTypes {
-		for _, x := range []shape{{4, 4, 8, 0}, {9, 3, 64, 0}, {14, 2, 64, 300}, {8, 1, 128, 0}, {16, 1, 96, 40}, {2, 2, 256, 1}, {20, 2, 80, 0}} {
+		for _, x := range []shape{{4, 4, 8, 0}, {9, 3, 64, 0}, {14, 2, 64, 300}, {8, 1, 128, 0},
+			{16, 1, 96, 40}, {2, 2, 256, 1}, {20, 2, 80, 0}} {
 			t.Run(fmt.Sprint(d, x), func(t *testing.T) {
 				const block, blocks = 16, 80
 				r := rand.New(rand.NewPCG(1, 2))

@@ -15,7 +15,8 @@ import (
 // kernels of a GPU on the tests' device, prompts, decoding and trees with their gradient.
 func TestSinksAreTheSameOnEveryPath(t *testing.T) {
 	const heads, kv, dim, block = 6, 2, 16, 4
-	nodes := []torch.TreeNode{{Start: 0, Len: 9, Parent: -1}, {Start: 9, Len: 5, Parent: 0}, {Start: 14, Len: 7, Parent: 0}, {Start: 21, Len: 3, Parent: 2}}
+	nodes := []torch.TreeNode{{Start: 0, Len: 9, Parent: -1}, {Start: 9, Len: 5, Parent: 0}, {Start: 14, Len: 7, Parent: 0},
+		{Start: 21, Len: 3, Parent: 2}}
 	const rows = 24
 	r := rand.New(rand.NewPCG(9, 10))
 	q, k, v, g, sinks := normal(r, rows*heads*dim), normal(r, rows*kv*dim), normal(r, rows*kv*dim), normal(r, rows*heads*dim), normal(r, heads)
@@ -64,7 +65,8 @@ func TestSinksAreTheSameOnEveryPath(t *testing.T) {
 			tol     float64
 		}{{"float32", torch.CPU, torch.Float32, false, 2e-5}, {"bfloat16", torch.CPU, torch.BFloat16, false, .05},
 			{"device float32", torch.TestDevice, torch.Float32, false, 2e-5}, {"device bfloat16", torch.TestDevice, torch.BFloat16, false, .05},
-			{"our kernels float32", torch.TestDevice, torch.Float32, true, 2e-5}, {"our kernels bfloat16", torch.TestDevice, torch.BFloat16, true, .05}} {
+			{"our kernels float32", torch.TestDevice, torch.Float32, true, 2e-5},
+			{"our kernels bfloat16", torch.TestDevice, torch.BFloat16, true, .05}} {
 			var got [][]float64
 			testdevice.Kernels(c.kernels)
 			onWorker(t, func(s *torch.Scope) { got = compute(s, c.dev, c.d, window) })
