@@ -124,6 +124,9 @@ type Options struct {
 	Hub        *hub.Hub // nil: hub.FromEnv()
 	// Ahead lets Open return after the first rows of a file; the rest is for Check.
 	Ahead bool
+	// MaxImages is how many images a row may have, 0: DefaultMaxImages; MaxImageBytes and
+	// MaxImagePixels bound each of them, 0: media's defaults.
+	MaxImages, MaxImageBytes, MaxImagePixels int
 	// BadRow gets the error of each row of a file that cannot be a task, when Tasks comes to
 	// it, and the row is left out. nil: the first such row is an error.
 	BadRow func(error)
@@ -150,6 +153,7 @@ type Dataset struct {
 	System       string
 	Env          string          // environment that the suggestions are for; "": the tool environment
 	Envs         []string        // environments of the rows that Open read, each once; "" of rows that name none
+	HasImages    bool            // a row that Open read has images, or a column for them
 	OwnTools     []traj.ToolSpec // of the first row that Open read with tools of its own; nil: none has
 	Options      map[string]any  // of the reward
 	Unanswered   string          // the file and the number of the first row that has no answer; "": all that Open read have one

@@ -237,7 +237,7 @@ func TestFileErrors(t *testing.T) {
 		{"arith", Options{Shots: ptr(99)}, ErrOptions, "Shots", nil},
 		{"aime2024", Options{Level: "2"}, ErrOptions, "Level", nil},
 		{"a.jsonl", Options{Fields: map[string]string{"quest": "x"}}, ErrOptions, "Fields",
-			[]string{"question", "prompt", "messages", "answer", "id", "env", "tools"}},
+			[]string{"question", "prompt", "messages", "answer", "id", "env", "tools", "images"}},
 	} {
 		_, err := Open(context.Background(), tc.name, tc.o)
 		if !errors.Is(err, tc.is) || strings.Contains(err.Error(), "\n") {

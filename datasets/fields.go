@@ -21,10 +21,13 @@ import (
 var fieldNames = map[string][]string{
 	"question": {"question", "problem", "prompt", "query"},
 	"messages": {"messages"},
-	"answer":   {"answer", "answers", "golden_answers", "final_answer", "target", "solution"},
+	"answer":   {"answer", "answers", "golden_answers", "final_answer", "target", "solution", "reward_model.ground_truth"},
 	"id":       {"id", "unique_id", "task_id", "ID"},
-	"env":      {"env"},
+	"env":      {"env", "env_name"},
+	imagesKey:  {"images", "image"},
 }
+
+const imagesKey = "images"
 
 // problem is one row in our terms.
 type problem struct {
@@ -41,6 +44,8 @@ type problem struct {
 	columns      map[string]any // the whole row
 	answerColumn string         // that the answers are from
 	tools        []traj.ToolSpec
+	images       []traj.Image // of the row's column, in order
+	looks        bool         // the row can have images
 }
 
 // answered reports whether there is something to score a reply against.
@@ -59,6 +64,8 @@ type mapping struct {
 	isSoft     bool     // a row may have the usual columns in place of the entry's
 	envs       []string // that a row may name; nil: any
 	objects    bool     // an answer may be an object, which is kept as JSON
+	images     imageReader
+	blind      bool // images are left out
 }
 
 // newMapping takes what the user names and what an entry says, where it is silent. With
@@ -71,11 +78,11 @@ func newMapping(named map[string]string, own registry.Fields, soft bool) (mappin
 		switch ours {
 		case "question", "prompt", "problem", "messages":
 			entry["question"], entry["messages"] = "", ""
-		case "answer", "id", "env", toolsKey:
+		case "answer", "id", "env", toolsKey, imagesKey:
 			entry[ours] = ""
 		default:
-			return mapping{}, misfitOf("Fields", []string{"question", "prompt", "messages", "answer", "id", "env", toolsKey},
-				"%s %s=%s: we have no field %q; ours are question, prompt, messages, answer, id, env, tools",
+			return mapping{}, misfitOf("Fields", []string{"question", "prompt", "messages", "answer", "id", "env", toolsKey, imagesKey},
+				"%s %s=%s: we have no field %q; ours are question, prompt, messages, answer, id, env, tools, images",
 				setting.Name("Fields"), ours, named[ours], ours)
 		}
 	}
@@ -85,6 +92,9 @@ func newMapping(named map[string]string, own registry.Fields, soft bool) (mappin
 		}
 	}
 	maps.Copy(m.fields, named)
+	if column, ok := named[imagesKey]; ok && column == "" {
+		m.blind = true
+	}
 	return m, nil
 }
 
@@ -97,7 +107,7 @@ func (m mapping) find(row map[string]any, ours string) (v any, name string, ok b
 		}
 	}
 	for _, name := range fieldNames[ours] {
-		if v, ok := row[name]; ok && v != nil {
+		if v, ok := lookup(row, name); ok {
 			return v, name, true
 		}
 	}
@@ -138,16 +148,17 @@ func lookup(row map[string]any, name string) (any, bool) {
 
 // open takes a row's messages for the conversation; the last of the user's is
 // the question.
-func (p *problem) open(v any) error {
-	ms, err := messages(v)
+func (p *problem) open(v any, images imageReader) error {
+	ms, err := images.messages(v)
 	if err != nil {
 		return err
 	}
 	p.Messages = ms
 	for _, m := range ms {
 		if m.Role == traj.RoleUser {
-			p.Question = m.Content
+			p.Question = m.WithoutImages(imageWord)
 		}
+		p.looks = p.looks || len(m.Images) > 0
 	}
 	return nil
 }
@@ -158,7 +169,7 @@ func (m mapping) read(row map[string]any) (problem, error) {
 	used := map[string]bool{}
 	if v, name, ok := m.find(row, "messages"); ok {
 		used[name] = true
-		if err := p.open(v); err != nil {
+		if err := p.open(v, m.images); err != nil {
 			return p, &malformed.Error{Field: name, Err: err}
 		}
 	} else if column := m.named("messages"); column != "" {
@@ -181,6 +192,9 @@ func (m mapping) read(row map[string]any) (problem, error) {
 		return p, malformed.Errorf(malformed.Missing, "has no field %q (it has %s)", column, keys(row))
 	}
 	if err := m.readEnv(&p, row, used); err != nil {
+		return p, err
+	}
+	if err := m.readImages(&p, row, used); err != nil {
 		return p, err
 	}
 	if m.hasChoices(row) {
@@ -206,7 +220,7 @@ func (m mapping) readQuestion(p *problem, row map[string]any, used map[string]bo
 	if ok && len(p.Messages) == 0 {
 		used[name] = true
 		if list, isList := v.([]any); isList { // a prompt column of chat messages, as some RL datasets have
-			if err := p.open(list); err != nil {
+			if err := p.open(list, m.images); err != nil {
 				return &malformed.Error{Field: name, Err: err}
 			}
 		} else {
@@ -418,7 +432,7 @@ func isTests(s string) bool {
 }
 
 // messages reads a list of chat messages in the OpenAI shape.
-func messages(v any) ([]traj.Message, error) {
+func (r imageReader) messages(v any) ([]traj.Message, error) {
 	list, ok := v.([]any)
 	if !ok {
 		if s, isText := v.(string); isText { // CSV holds it as JSON text
@@ -438,7 +452,7 @@ func messages(v any) ([]traj.Message, error) {
 		if !ok {
 			return nil, malformed.Errorf(malformed.Type, "message %d is not an object", i)
 		}
-		msg, err := message(m)
+		msg, err := r.message(m)
 		if err != nil {
 			return nil, fmt.Errorf("message %d: %w", i, err)
 		}
@@ -447,8 +461,7 @@ func messages(v any) ([]traj.Message, error) {
 	return out, nil
 }
 
-func message(m map[string]any) (traj.Message, error) {
-	var msg traj.Message
+func (r imageReader) message(m map[string]any) (msg traj.Message, err error) {
 	field := func(key string) string {
 		s, _ := m[key].(string)
 		return s
@@ -463,13 +476,9 @@ func message(m map[string]any) (traj.Message, error) {
 	case nil:
 	case string:
 		msg.Content = c
-	case []any: // parts; only text ones here
-		for _, part := range c {
-			if p, ok := part.(map[string]any); ok {
-				if s, ok := p["text"].(string); ok {
-					msg.Content += s
-				}
-			}
+	case []any:
+		if msg.Content, msg.Images, err = r.contentParts(c); err != nil {
+			return msg, &malformed.Error{Field: "content", Err: err}
 		}
 	default:
 		return msg, malformed.Field("content", malformed.Type, "is no text")
@@ -510,8 +519,14 @@ func message(m map[string]any) (traj.Message, error) {
 	return msg, nil
 }
 
-// ReadMessages reads a list of chat messages of a row.
-func ReadMessages(v any) ([]traj.Message, error) { return messages(v) }
+// ReadMessages reads a list of chat messages of a row. Images stand in it, in base64.
+func ReadMessages(v any) ([]traj.Message, error) {
+	ms, err := Options{}.imageReader("").messages(v)
+	if err != nil {
+		return nil, err
+	}
+	return placeImages(ms, nil)
+}
 
 // ReadAnswers reads the gold answers of a row: text, a number, or a list; with objects also
 // objects, as JSON.

@@ -54,7 +54,7 @@ func openFile(ctx context.Context, src fileSource, o Options) (*Dataset, error) 
 	if err != nil {
 		return nil, err
 	}
-	m.objects = o.takesObjects(src.entry)
+	m.objects, m.images = o.takesObjects(src.entry), o.imageReader(filepath.Dir(src.path))
 	if o.Env == "" { // else what a row names does not count
 		m.envs = o.Envs
 	}
@@ -202,6 +202,7 @@ func (d *Dataset) envOf(p problem, o Options) string { return cmp.Or(o.Env, p.En
 // tools of a row.
 func (d *Dataset) note(p problem, o Options) {
 	d.addEnvs([]string{d.envOf(p, o)})
+	d.HasImages = d.HasImages || p.looks
 	if d.OwnTools == nil {
 		d.OwnTools = p.tools
 	}
@@ -225,9 +226,18 @@ func (d *Dataset) promptOf(env string, o Options) (prompt template, asked bool) 
 	return d.prompt, d.asked
 }
 
-// task puts the prompt around a problem. Its error names a column that the prompt wants and
-// the row lacks.
+// task puts the prompt around a problem, and its images into the places for them. Its error
+// names a column that the prompt wants and the row lacks, or says how many images that is.
 func (d *Dataset) task(p problem, o Options) (traj.Task, error) {
+	t, err := d.textTask(p, o)
+	if err == nil && p.looks {
+		t.Messages, err = placeImages(t.Messages, p.images)
+	}
+	return t, err
+}
+
+// textTask is task without images.
+func (d *Dataset) textTask(p problem, o Options) (traj.Task, error) {
 	t := traj.Task{ID: d.Name + "/" + p.ID, Dataset: d.Name, Split: d.Split, Question: p.Question,
 		Answers: p.Answers, Env: d.envOf(p, o), Tools: d.DefaultTools, Reward: d.Reward, Meta: p.Meta}
 	system, err := d.system.render(p)

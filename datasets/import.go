@@ -4,9 +4,11 @@ import (
 	"bufio"
 	"cmp"
 	"context"
+	"encoding/base64"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"net/http"
 	"os"
 	"path/filepath"
 	"strings"
@@ -15,6 +17,7 @@ import (
 	"agentcli/internal/filesys"
 	"agentcli/internal/malformed"
 	"agentcli/internal/setting"
+	"agentcli/traj"
 )
 
 // Import copies a file's rows, in our terms, into the cache folder, so that
@@ -46,7 +49,7 @@ func Import(ctx context.Context, name, path string, o Options) (int, string, err
 	if err != nil {
 		return 0, "", err
 	}
-	m.envs, m.objects = o.Envs, o.takesObjects(e)
+	m.envs, m.objects, m.images = o.Envs, o.takesObjects(e), o.imageReader(filepath.Dir(path))
 	kept, err := keptEntry(name, path, e, o.Keep)
 	if err != nil {
 		return 0, "", err
@@ -75,12 +78,12 @@ func Import(ctx context.Context, name, path string, o Options) (int, string, err
 		if err != nil {
 			return 0, "", err
 		}
-		row := stored{problem: p}
-		if p.verbatim {
-			row.Prompt, row.Question = p.Question, ""
+		row, err := storedRow(p)
+		if err != nil {
+			return 0, "", atRow(path, p.row, err)
 		}
 		if kept != nil {
-			if err := row.fits(kept); err != nil {
+			if err := row.fits(kept, o.imageReader("")); err != nil {
 				return 0, "", atRow(path, p.row, err)
 			}
 		}
@@ -135,7 +138,7 @@ func keptEntry(name, path string, e *entry, keep *registry.Entry) (*entry, error
 }
 
 // fits reports what the entry's prompt wants and the row, as it is stored, lacks.
-func (s stored) fits(e *entry) error {
+func (s stored) fits(e *entry, images imageReader) error {
 	b, err := json.Marshal(s)
 	if err != nil {
 		return err
@@ -144,7 +147,7 @@ func (s stored) fits(e *entry) error {
 	if err != nil {
 		return err
 	}
-	p, err := mapping{}.read(columns)
+	p, err := mapping{images: images}.read(columns)
 	if err != nil {
 		return err
 	}
@@ -168,5 +171,57 @@ func writeEntry(path string, e *entry) error {
 // stored is a row as Import writes it.
 type stored struct {
 	problem
-	Prompt string `json:"prompt,omitempty"`
+	Prompt   string          `json:"prompt,omitempty"`
+	Messages []storedMessage `json:"messages,omitempty"` // in place of the problem's
+	Images   []string        `json:"images,omitempty"`   // data URIs, in order
+}
+
+// storedMessage is a message whose content is a list of parts where it has images.
+type storedMessage struct {
+	traj.Message
+	Content any `json:"content"`
+}
+
+// storedRow is a problem as it is stored.
+func storedRow(p problem) (stored, error) {
+	row := stored{problem: p}
+	if p.verbatim {
+		row.Prompt, row.Question = p.Question, ""
+	}
+	messages, images := p.Messages, p.images
+	if p.looks && len(messages) > 0 {
+		var err error
+		if messages, err = placeImages(messages, images); err != nil {
+			return row, err
+		}
+		images = nil
+	}
+	for _, m := range messages {
+		images = append(images, m.Images...)
+		s := storedMessage{Message: m, Content: m.Content}
+		if s.Message.Images = nil; len(m.Images) > 0 {
+			parts, err := m.Parts()
+			if err != nil {
+				return row, err
+			}
+			s.Content = storedParts(parts)
+		}
+		row.Messages = append(row.Messages, s)
+	}
+	for _, im := range images {
+		row.Images = append(row.Images, "data:"+http.DetectContentType(im.Bytes)+";base64,"+base64.StdEncoding.EncodeToString(im.Bytes))
+	}
+	return row, nil
+}
+
+// storedParts are parts of text and places for images, in Hugging Face's form.
+func storedParts(parts []traj.ContentPart) (list []map[string]string) {
+	for _, p := range parts {
+		if p.Image != nil {
+			list = append(list, map[string]string{"type": "image"})
+		} else {
+			list = append(list, map[string]string{"type": "text", "text": p.Text})
+		}
+	}
+	return list
 }

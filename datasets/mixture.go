@@ -154,6 +154,7 @@ func (d *Dataset) join(one *Dataset) error {
 	d.Parts = append(d.Parts, Origin{one.Name, one.Split, one.Reward})
 	d.Files = append(d.Files, one.Files...)
 	d.MaxTurns, d.MaxTokens = max(d.MaxTurns, one.MaxTurns), max(d.MaxTokens, one.MaxTokens)
+	d.HasImages = d.HasImages || one.HasImages
 	if d.OwnTools == nil {
 		d.OwnTools = one.OwnTools
 	}

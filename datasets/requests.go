@@ -25,7 +25,7 @@ func OpenRequests(o Options) (*Requests, error) {
 	if err != nil {
 		return nil, err
 	}
-	m.objects = o.takesObjects(nil)
+	m.objects, m.images = o.takesObjects(nil), o.imageReader("")
 	if o.Env == "" {
 		m.envs = o.Envs
 	}

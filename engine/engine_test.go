@@ -404,11 +404,11 @@ func TestGarbageOfAnEnvironmentIsMadeText(t *testing.T) {
 	for _, m := range all[0].Messages {
 		found = found || m.Content == "a\uFFFDb" && m.Name == m.Content && m.ToolCallID == m.Content
 		if !utf8.ValidString(m.Content + m.Name + m.ToolCallID) {
-			t.Errorf("%q", m)
+			t.Errorf("%+v", m)
 		}
 	}
 	if !found {
-		t.Errorf("%q", all[0].Messages)
+		t.Errorf("%+v", all[0].Messages)
 	}
 }
 

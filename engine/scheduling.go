@@ -352,6 +352,7 @@ func (p *following) rewrite(history []traj.Message) (end traj.Termination, err e
 	p.scheduler.opening = openingOf(o.Messages, p.scheduler.task(p.t.Task).Messages)
 	reviser.Rewrite(o.Messages)
 	p.conversation.Rewrite(o.Messages)
+	p.t.AddImages(o.Messages)
 	p.t.Messages = p.conversation.Messages
 	if p.watcher != nil {
 		p.emit(Observed{Observation: o, Rewritten: true})

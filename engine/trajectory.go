@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -255,7 +256,11 @@ func (p *player) ask(ctx context.Context, turn int) (resp *traj.Response, left i
 	if err := p.expenses.bill(resp); err != nil {
 		return nil, left, err
 	}
-	seq, from, to, rerr := p.t.Record(resp.PromptIDs, resp.SampledIDs, resp.Logprobs)
+	images, err := imageSpans(p.t, req, resp)
+	if err != nil {
+		return nil, left, err
+	}
+	seq, from, to, rerr := p.t.Record(resp.PromptIDs, images, resp.SampledIDs, resp.Logprobs)
 	step := traj.Step{Sequence: seq, Start: from, End: to, FinishReason: resp.FinishReason,
 		PromptTokens: resp.PromptTokens, CompletionTokens: resp.OutputTokens, ModelMS: ms(took)}
 	if rerr != nil {
@@ -277,6 +282,23 @@ func (p *player) ask(ctx context.Context, turn int) (resp *traj.Response, left i
 		p.used = max(resp.PromptTokens+resp.OutputTokens-p.t.PromptTokens, p.t.CompletionTokens)
 	}
 	return resp, left, nil
+}
+
+// imageSpans are those of a prompt by the numbers of the trajectory's images.
+func imageSpans(t *traj.Trajectory, req *traj.Request, resp *traj.Response) ([]traj.ImageSpan, error) {
+	if len(resp.Images) == 0 {
+		return nil, nil
+	}
+	numbers := t.AddImages(req.Messages)
+	spans := slices.Clone(resp.Images)
+	for i := range spans {
+		n := spans[i].Image
+		if n < 0 || n >= len(numbers) {
+			return nil, fmt.Errorf("the model speaks of image %d of a conversation with %d images", n, len(numbers))
+		}
+		spans[i].Image = numbers[n]
+	}
+	return spans, nil
 }
 
 // generate is the model's call, under its time-out; a panic is an error.
@@ -341,6 +363,7 @@ func (p *player) reply(r *traj.Response) {
 
 func (p *player) append(o traj.Observation) {
 	p.conversation.Observe(o)
+	p.t.AddImages(o.Messages)
 	p.t.Messages = p.conversation.Messages
 }
 

@@ -222,7 +222,7 @@ func TestPythonFaultsAreData(t *testing.T) {
 		r := step(t, Config{Tools: []Tool{p}}, calls("python", string(args), "python", `{"code":"6*7"}`))
 		m := r.Observation.Messages
 		if len(m) != 2 || m[1].Content != "42" || !utf8.ValidString(m[0].Content) || len(m[0].Content) > 4*DefaultMaxObservation {
-			t.Errorf("%s: %d errors, %q", code, r.ToolErrors, m)
+			t.Errorf("%s: %d errors, %+v", code, r.ToolErrors, m)
 		}
 	}
 }

@@ -38,7 +38,7 @@ func TestAReplyIsContinuedInMessages(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				if _, _, _, err := x.Record(resp.PromptIDs, resp.SampledIDs, resp.Logprobs); err != nil {
+				if _, _, _, err := x.Record(resp.PromptIDs, nil, resp.SampledIDs, resp.Logprobs); err != nil {
 					t.Fatal(err)
 				}
 				if act := a.Update(resp); act.Final != (turn == 2) {

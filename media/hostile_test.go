@@ -31,6 +31,15 @@ func checkDecode(t testing.TB, file []byte) {
 	case err != nil && (malformed.Facts(err).Kind == "" || strings.ContainsAny(err.Error(), "\n\x00\x1b")):
 		t.Errorf("%q is no error of one line with a kind", err)
 	}
+	h, herr := ReadHeader(file, Limits{Pixels: most})
+	switch {
+	case errors.As(herr, &panicked):
+		t.Errorf("the header: %v\n%s", herr, panicked.Stack)
+	case err == nil && (herr != nil || h.Width != m.Width || h.Height != m.Height):
+		t.Errorf("the header says %+v (%v), the image has %d × %d pixels", h, herr, m.Width, m.Height)
+	case herr != nil && (malformed.Facts(herr).Kind == "" || strings.ContainsAny(herr.Error(), "\n\x00\x1b")):
+		t.Errorf("%q is no error of one line with a kind", herr)
+	}
 }
 
 // Cut files end in an error, or in all pixels where only what follows them is cut; flipped

@@ -53,40 +53,101 @@ func (l Limits) MaxBytes() int {
 // checked against the limits before memory is taken. Errors are of a kind of malformed and
 // name no path. It may be called from several goroutines at once, and keeps nothing of file.
 func Decode(file []byte, limits Limits) (img *Image, err error) {
-	if len(file) == 0 {
-		return nil, malformed.Errorf(malformed.Truncated, "the file is empty")
-	}
-	if most := limits.MaxBytes(); len(file) > most {
-		return nil, malformed.Errorf(malformed.Range, "%w",
-			setting.Errorf("the file has more than %d bytes; raise %s", most, setting.Name("MaxImageBytes")))
-	}
 	// The codecs are others' in part: a panic of theirs is a fault of the file.
 	defer safego.Into(&err)
+	format, err := formatOf(file, limits)
+	if err != nil {
+		return nil, err
+	}
 	most := raster.Limits{Pixels: limits.MaxPixels()}
-	var name string
 	orientation := 1
+	switch format {
+	case PNG:
+		img, orientation, err = png.Decode(file, most)
+	case JPEG:
+		img, orientation, err = jpeg.Decode(file, most)
+	case GIF:
+		img, err = gif.Decode(file, most)
+	case WebP:
+		img, orientation, err = webp.Decode(file, most)
+	case BMP:
+		img, err = bmp.Decode(file, most)
+	}
+	if err != nil {
+		return nil, &malformed.Error{Field: string(format), Err: err}
+	}
+	return img.Oriented(orientation), nil
+}
+
+// Header is what a file says of its image.
+type Header struct {
+	Format        Format
+	Width, Height int // of the image that Decode gives
+}
+
+// ReadHeader reads what Decode would give of a file, without its pixels. Errors are Decode's;
+// a file whose pixels are damaged may pass.
+func ReadHeader(file []byte, limits Limits) (h Header, err error) {
+	defer safego.Into(&err)
+	if h.Format, err = formatOf(file, limits); err != nil {
+		return h, err
+	}
+	most := raster.Limits{Pixels: limits.MaxPixels()}
+	orientation := 1
+	switch h.Format {
+	case PNG:
+		h.Width, h.Height, orientation, err = png.Size(file, most)
+	case JPEG:
+		h.Width, h.Height, orientation, err = jpeg.Size(file, most)
+	case GIF:
+		h.Width, h.Height, err = gif.Size(file, most)
+	case WebP:
+		h.Width, h.Height, orientation, err = webp.Size(file, most)
+	case BMP:
+		h.Width, h.Height, err = bmp.Size(file, most)
+	}
+	if err != nil {
+		return Header{}, &malformed.Error{Field: string(h.Format), Err: err}
+	}
+	if raster.Turned(orientation) {
+		h.Width, h.Height = h.Height, h.Width
+	}
+	return h, nil
+}
+
+// Format is the name of a file's format.
+type Format string
+
+// The formats that Decode reads.
+const (
+	PNG  Format = "PNG"
+	JPEG Format = "JPEG"
+	GIF  Format = "GIF"
+	WebP Format = "WebP"
+	BMP  Format = "BMP"
+)
+
+// formatOf tells a file's format by its first bytes.
+func formatOf(file []byte, limits Limits) (Format, error) {
+	if len(file) == 0 {
+		return "", malformed.Errorf(malformed.Truncated, "the file is empty")
+	}
+	if most := limits.MaxBytes(); len(file) > most {
+		return "", malformed.Errorf(malformed.Range, "%w",
+			setting.Errorf("the file has more than %d bytes; raise %s", most, setting.Name("MaxImageBytes")))
+	}
 	begins := func(s string) bool { return len(file) >= len(s) && strings.HasPrefix(string(file[:len(s)]), s) }
 	switch {
 	case begins(png.Signature):
-		name = "PNG"
-		img, orientation, err = png.Decode(file, most)
+		return PNG, nil
 	case begins(jpeg.Signature):
-		name = "JPEG"
-		img, orientation, err = jpeg.Decode(file, most)
+		return JPEG, nil
 	case gif.Is(file):
-		name = "GIF"
-		img, err = gif.Decode(file, most)
+		return GIF, nil
 	case webp.Is(file):
-		name = "WebP"
-		img, orientation, err = webp.Decode(file, most)
+		return WebP, nil
 	case begins(bmp.Signature):
-		name = "BMP"
-		img, err = bmp.Decode(file, most)
-	default:
-		return nil, malformed.Errorf(malformed.Unsupported, "it is no PNG, JPEG, GIF, WebP or BMP file")
+		return BMP, nil
 	}
-	if err != nil {
-		return nil, &malformed.Error{Field: name, Err: err}
-	}
-	return img.Oriented(orientation), nil
+	return "", malformed.Errorf(malformed.Unsupported, "it is no PNG, JPEG, GIF, WebP or BMP file")
 }

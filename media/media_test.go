@@ -60,6 +60,16 @@ func TestTrailingBytesChangeNothing(t *testing.T) {
 	}
 }
 
+func TestAHeaderSaysTheSizeOfTheDecodedImage(t *testing.T) {
+	formats := map[string]Format{".png": PNG, ".jpg": JPEG, ".gif": GIF, ".webp": WebP, ".bmp": BMP}
+	for name, want := range hashes(t) {
+		h, err := ReadHeader(read(t, name), Limits{})
+		if err != nil || h.Format != formats[filepath.Ext(name)] || float64(h.Width) != want[0] || float64(h.Height) != want[1] {
+			t.Errorf("%s: %+v, %v; want %v × %v", name, h, err, want[0], want[1])
+		}
+	}
+}
+
 // fuzz holds a decoder to: no panic; an image of its own size or an error of one line; no
 // more pixels than the limit. The seeds are the files of its kind.
 func fuzz(f *testing.F, kind string) {

@@ -69,6 +69,7 @@ type Response struct {
 	Raw           string
 	Apart         bool
 	PromptIDs     []int32
+	Images        []ImageSpan // of the prompt's images, by their numbers among those of the request's messages
 	SampledIDs    []int32
 	Logprobs      []Logprob
 	FinishReason  string

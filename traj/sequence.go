@@ -16,9 +16,11 @@ type Sequence struct {
 	// Weights are those of the tokens in the loss, 0 or more; nil: all are 1. What weighs
 	// nothing was sampled and is not trained on.
 	Weights []float64 `json:"weights,omitempty"`
+	// Images are the tokens that stand for images, in order.
+	Images []ImageSpan `json:"images,omitempty"`
 }
 
-// Validate checks that the slices agree in length.
+// Validate checks that the slices agree in length, and the images' tokens.
 func (s *Sequence) Validate() error {
 	if len(s.TokenIDs) != len(s.LossMask) || len(s.TokenIDs) != len(s.Logprobs) {
 		return fmt.Errorf("sequence has %d token_ids, %d loss_mask and %d logprobs; the three must be of one length",
@@ -27,7 +29,7 @@ func (s *Sequence) Validate() error {
 	if s.Weights != nil && len(s.Weights) != len(s.TokenIDs) {
 		return fmt.Errorf("sequence has %d weights for %d tokens", len(s.Weights), len(s.TokenIDs))
 	}
-	return nil
+	return s.validateImages()
 }
 
 // Weighed reports whether any sequence has weights of its own.
@@ -53,15 +55,17 @@ func (s *Sequence) Sampled() int {
 // no token is lost or trained twice. It returns the sequence's number and the
 // span of the sampled tokens. Without ids it records nothing and returns -1.
 //
+// images are the prompt's, by their numbers in t.Images: tokens of one image are no others'.
 // logprobs is empty or as long as sampled.
-func (t *Trajectory) Record(prompt, sampled []int32, logprobs []Logprob) (seq, start, end int, err error) {
+func (t *Trajectory) Record(prompt []int32, images []ImageSpan, sampled []int32, logprobs []Logprob) (seq, start, end int, err error) {
 	if len(prompt) == 0 || len(sampled) == 0 {
 		return -1, 0, 0, nil
 	}
 	if len(logprobs) != 0 && len(logprobs) != len(sampled) {
 		return -1, 0, 0, fmt.Errorf("the model returned %d log-probs for %d sampled tokens", len(logprobs), len(sampled))
 	}
-	if n := len(t.Sequences); n == 0 || !hasPrefix(prompt, t.Sequences[n-1].TokenIDs) {
+	n := len(t.Sequences)
+	if n == 0 || !hasPrefix(prompt, t.Sequences[n-1].TokenIDs) || !shows(images, t.Sequences[n-1].Images) {
 		t.Sequences = append(t.Sequences, Sequence{})
 	}
 	seq = len(t.Sequences) - 1
@@ -71,6 +75,7 @@ func (t *Trajectory) Record(prompt, sampled []int32, logprobs []Logprob) (seq, s
 		s.LossMask = append(s.LossMask, false)
 		s.Logprobs = append(s.Logprobs, NoLogprob())
 	}
+	s.Images = append(s.Images, images[len(s.Images):]...)
 	start = len(s.TokenIDs)
 	for i, id := range sampled {
 		s.TokenIDs = append(s.TokenIDs, id)
@@ -113,7 +118,7 @@ func (t *Trajectory) Cut(c Cut) {
 	if at >= n {
 		return
 	}
-	off := Sequence{TokenIDs: append([]int32(nil), live.TokenIDs...), LossMask: make([]bool, n),
+	off := Sequence{TokenIDs: append([]int32(nil), live.TokenIDs...), LossMask: make([]bool, n), Images: slices.Clone(live.Images),
 		Logprobs: append([]Logprob(nil), live.Logprobs...), Weights: make([]float64, n)}
 	for i := range off.TokenIDs {
 		if off.LossMask[i] = i >= at; !off.LossMask[i] {

@@ -30,12 +30,6 @@ type Task struct {
 	Meta     json.RawMessage `json:"meta,omitempty"`    // free JSON, carried into the file
 }
 
-// Image is a picture in a message: a path, or the encoded file itself.
-type Image struct {
-	Path  string `json:"path,omitempty"`
-	Bytes []byte `json:"bytes,omitempty"`
-}
-
 // ToolCall is one call that a model asked for.
 type ToolCall struct {
 	ID        string `json:"id"`
@@ -51,7 +45,8 @@ type CallError struct {
 }
 
 // Message is one turn of a conversation. Where a reply holds tool calls,
-// Content is the text beside them, without the calls' own markup.
+// Content is the text beside them, without the calls' own markup. Where it has images, Content
+// has an ImageMark for each.
 type Message struct {
 	Role       string     `json:"role"`
 	Content    string     `json:"content"`
@@ -126,6 +121,7 @@ type Trajectory struct {
 	Messages      []Message  `json:"messages"`
 	Steps         []Step     `json:"steps"`
 	Sequences     []Sequence `json:"sequences"`
+	Images        []Image    `json:"images,omitempty"` // of messages and sequences, each once, as they came
 	// Infos is what a scheduler said of each step, by the step's number; shorter than Steps
 	// where it said nothing of the last ones, nil where it said nothing at all.
 	Infos       []Info   `json:"infos,omitempty"`

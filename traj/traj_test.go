@@ -16,15 +16,15 @@ func lps(n int) []Logprob {
 
 func TestRecordGrowsTheSequenceOrBeginsANewOne(t *testing.T) {
 	var x Trajectory
-	if s, a, b, err := x.Record([]int32{1, 2, 3}, []int32{4, 5}, lps(2)); s != 0 || a != 3 || b != 5 || err != nil {
+	if s, a, b, err := x.Record([]int32{1, 2, 3}, nil, []int32{4, 5}, lps(2)); s != 0 || a != 3 || b != 5 || err != nil {
 		t.Fatal(s, a, b, err)
 	}
 	// The next prompt starts with everything so far: the observation is masked.
-	if s, a, b, err := x.Record([]int32{1, 2, 3, 4, 5, 9, 9}, []int32{6}, nil); s != 0 || a != 7 || b != 8 || err != nil {
+	if s, a, b, err := x.Record([]int32{1, 2, 3, 4, 5, 9, 9}, nil, []int32{6}, nil); s != 0 || a != 7 || b != 8 || err != nil {
 		t.Fatal(s, a, b, err)
 	}
 	// A server that tokenised the reply afresh: a new sequence, nothing trained twice.
-	if s, a, b, err := x.Record([]int32{1, 2, 3, 45, 9, 9, 6, 9}, []int32{7, 8}, lps(2)); s != 1 || a != 8 || b != 10 || err != nil {
+	if s, a, b, err := x.Record([]int32{1, 2, 3, 45, 9, 9, 6, 9}, nil, []int32{7, 8}, lps(2)); s != 1 || a != 8 || b != 10 || err != nil {
 		t.Fatal(s, a, b, err)
 	}
 	want := []Sequence{
@@ -51,11 +51,11 @@ func TestRecordGrowsTheSequenceOrBeginsANewOne(t *testing.T) {
 func TestRecordWithoutIDsRecordsNothing(t *testing.T) {
 	var x Trajectory
 	for _, c := range [][2][]int32{{nil, nil}, {{1}, nil}, {nil, {2}}} {
-		if s, _, _, err := x.Record(c[0], c[1], nil); s != -1 || err != nil || x.Sequences != nil {
+		if s, _, _, err := x.Record(c[0], nil, c[1], nil); s != -1 || err != nil || x.Sequences != nil {
 			t.Errorf("prompt %v, sampled %v gave sequence %d, %v", c[0], c[1], s, err)
 		}
 	}
-	if _, _, _, err := x.Record([]int32{1}, []int32{2, 3}, lps(1)); err == nil {
+	if _, _, _, err := x.Record([]int32{1}, nil, []int32{2, 3}, lps(1)); err == nil {
 		t.Error("1 log-prob for 2 tokens was taken")
 	}
 }

@@ -26,7 +26,7 @@ func scheduled(t *testing.T, tok *tokenizer.Tokenizer, rewritten bool) *traj.Tra
 	reply := func(said string) {
 		t.Helper()
 		sampled := ids(said)
-		seq, start, end, err := row.Record(prompt, sampled, make([]traj.Logprob, len(sampled)))
+		seq, start, end, err := row.Record(prompt, nil, sampled, make([]traj.Logprob, len(sampled)))
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -29,7 +29,7 @@ func weighed(t *testing.T) (path string, tok *tokenizer.Tokenizer, s traj.Sequen
 	prompt := tok.EncodeOrdinary("?")
 	for _, reply := range []string{"Action: x", "<tool_call>y</tool_call> Action: z"} {
 		said := tok.EncodeOrdinary(reply)
-		seq, start, end, err := row.Record(prompt, said, make([]traj.Logprob, len(said)))
+		seq, start, end, err := row.Record(prompt, nil, said, make([]traj.Logprob, len(said)))
 		if err != nil {
 			t.Fatal(err)
 		}

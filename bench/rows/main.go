@@ -109,7 +109,7 @@ func (s *source) task(number int) ([]*traj.Trajectory, error) {
 		for turn := range turns {
 			n := length/2 + s.r.IntN(length)
 			said, reply := s.say(n)
-			seq, start, end, err := t.Record(context, said, s.logprobs(n))
+			seq, start, end, err := t.Record(context, nil, said, s.logprobs(n))
 			if err != nil {
 				return nil, err
 			}

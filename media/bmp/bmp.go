@@ -72,6 +72,15 @@ func Decode(file []byte, limits raster.Limits) (*raster.Image, error) {
 	return img, nil
 }
 
+// Size reads the size of an image, and no pixels.
+func Size(file []byte, limits raster.Limits) (width, height int, err error) {
+	var d decoder
+	if err := d.header(file, limits); err != nil {
+		return 0, 0, err
+	}
+	return d.width, d.height, nil
+}
+
 // row is the y-th one of the file.
 func (d *decoder) row(img *raster.Image, y int) []byte {
 	if !d.topDown {

@@ -36,8 +36,7 @@ func Decode(file []byte, limits raster.Limits) (*raster.Image, error) {
 	if err != nil {
 		return nil, err
 	}
-	// A frame that leaves the screen makes it larger.
-	w, h := max(f.screenW, f.x+f.width), max(f.screenH, f.y+f.height)
+	w, h := f.size()
 	if err := limits.Size(w, h); err != nil {
 		return nil, err
 	}
@@ -63,6 +62,21 @@ func Decode(file []byte, limits raster.Limits) (*raster.Image, error) {
 		}
 	}
 	return img, nil
+}
+
+// Size reads the size of an image, and no pixels.
+func Size(file []byte, limits raster.Limits) (width, height int, err error) {
+	f, err := read(file)
+	if err != nil {
+		return 0, 0, err
+	}
+	width, height = f.size()
+	return width, height, limits.Size(width, height)
+}
+
+// size is that of the screen. A frame that leaves it makes it larger.
+func (f *frame) size() (width, height int) {
+	return max(f.screenW, f.x+f.width), max(f.screenH, f.y+f.height)
 }
 
 // colours are those of the indices; those beyond the palette are black.

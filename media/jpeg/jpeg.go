@@ -77,6 +77,7 @@ type decoder struct {
 	jfif        bool
 	adobe       int // transform of the Adobe marker, -1 without one
 	exif, xmp   []byte
+	sizeOnly    bool
 	visits      int // of blocks by scans
 	blocks      int
 	bits        bitReader
@@ -96,6 +97,15 @@ func Decode(file []byte, limits raster.Limits) (img *raster.Image, orientation i
 	return img, raster.Orientation(d.exif, d.xmp), nil
 }
 
+// Size reads the size and the orientation of an image, and no pixels.
+func Size(file []byte, limits raster.Limits) (width, height, orientation int, err error) {
+	d := &decoder{file: file, limits: limits, adobe: -1, sizeOnly: true}
+	if err := d.markers(); err != nil {
+		return 0, 0, 0, err
+	}
+	return d.width, d.height, raster.Orientation(d.exif, d.xmp), nil
+}
+
 // marker skips to the next marker and gives its code, 0 at the end of the file.
 func (d *decoder) marker() byte {
 	for d.at+1 < len(d.file) {
@@ -109,7 +119,8 @@ func (d *decoder) marker() byte {
 	return 0
 }
 
-// markers reads the file up to its end marker or, of a file of one scan, to its last pixel.
+// markers reads the file up to its end marker or, of a file of one scan, to its last pixel;
+// for the size alone, to its first scan.
 func (d *decoder) markers() error {
 	for {
 		m := d.marker()
@@ -132,6 +143,8 @@ func (d *decoder) markers() error {
 		d.at += n
 		var err error
 		switch {
+		case m == sos && d.sizeOnly && d.components != nil:
+			return nil
 		case m == sos:
 			done, serr := d.scan(body)
 			if done || serr != nil {

@@ -62,6 +62,15 @@ func Decode(file []byte, limits raster.Limits) (img *raster.Image, orientation i
 	return img, raster.Orientation(d.exif, d.xmp), nil
 }
 
+// Size reads the size and the orientation of an image, and no pixels.
+func Size(file []byte, limits raster.Limits) (width, height, orientation int, err error) {
+	var d decoder
+	if err := d.chunks(file, limits); err != nil {
+		return 0, 0, 0, err
+	}
+	return d.width, d.height, raster.Orientation(d.exif, d.xmp), nil
+}
+
 // chunks reads everything but the pixels.
 func (d *decoder) chunks(file []byte, limits raster.Limits) error {
 	b := bytes.TrimPrefix(file, []byte(Signature))

@@ -52,7 +52,7 @@ func (m *Image) Oriented(orientation int) *Image {
 		return m
 	}
 	out := &Image{Width: m.Width, Height: m.Height, Pix: make([]byte, len(m.Pix))}
-	if orientation >= 5 {
+	if Turned(orientation) {
 		out.Width, out.Height = m.Height, m.Width
 	}
 	// Where the first pixel of a source row goes, and how far it is to the next one.
@@ -82,6 +82,9 @@ func (m *Image) Oriented(orientation int) *Image {
 	}
 	return out
 }
+
+// Turned reports whether an orientation exchanges width and height.
+func Turned(orientation int) bool { return orientation >= 5 && orientation <= 8 }
 
 // OverWhite is a colour of opacity a over white, rounded as PIL's alpha_composite does.
 func OverWhite(s, a byte) byte {

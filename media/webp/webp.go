@@ -112,6 +112,38 @@ func Decode(file []byte, limits raster.Limits) (img *raster.Image, orientation i
 	return img, orientation, nil
 }
 
+// Size reads the size and the orientation of an image, and no pixels.
+func Size(file []byte, limits raster.Limits) (width, height, orientation int, err error) {
+	all := chunks(file[12:])
+	if len(all) == 0 {
+		return 0, 0, 0, raster.Truncated()
+	}
+	if head := all[0].data; all[0].name == "VP8X" {
+		if len(head) < 10 {
+			return 0, 0, 0, raster.Truncated()
+		}
+		width, height = uint24(head[4:])+1, uint24(head[7:])+1
+	} else if width, height, err = stillSize(all); err != nil {
+		return 0, 0, 0, err
+	}
+	return width, height, raster.Orientation(find(all, "EXIF"), find(all, "XMP ")), limits.Size(width, height)
+}
+
+// stillSize is the size of one frame.
+func stillSize(all []chunk) (width, height int, err error) {
+	for _, c := range all {
+		switch c.name {
+		case "VP8 ":
+			head, err := vp8Header(vp8.NewDecoder(), c.data)
+			return head.Width, head.Height, err
+		case "VP8L":
+			width, height, _, err = losslessHeader(c.data)
+			return width, height, err
+		}
+	}
+	return 0, 0, malformed.Errorf(malformed.Missing, "it has no image")
+}
+
 // still decodes one frame. Its size has to be the given one, where one is given.
 func still(all []chunk, limits raster.Limits, width, height int) (*raster.Image, error) {
 	check := func(w, h int) error {
@@ -139,15 +171,23 @@ func fault(err error) error {
 	return malformed.Errorf(malformed.Syntax, "%w", err)
 }
 
-func lossless(data []byte, check func(w, h int) error) (*raster.Image, error) {
+// losslessHeader reads the five bytes in front of a lossless image.
+func losslessHeader(data []byte) (width, height int, alpha bool, err error) {
 	if len(data) < 5 {
-		return nil, raster.Truncated()
+		return 0, 0, false, raster.Truncated()
 	}
 	bits := binary.LittleEndian.Uint32(data[1:])
 	if data[0] != 0x2f || bits>>29 != 0 {
-		return nil, malformed.Errorf(malformed.Syntax, "its lossless image has no header of version 0")
+		return 0, 0, false, malformed.Errorf(malformed.Syntax, "its lossless image has no header of version 0")
 	}
-	w, h, alpha := int(bits&0x3fff)+1, int(bits>>14&0x3fff)+1, bits>>28&1 == 1
+	return int(bits&0x3fff) + 1, int(bits>>14&0x3fff) + 1, bits>>28&1 == 1, nil
+}
+
+func lossless(data []byte, check func(w, h int) error) (*raster.Image, error) {
+	w, h, alpha, err := losslessHeader(data)
+	if err != nil {
+		return nil, err
+	}
 	if err := check(w, h); err != nil {
 		return nil, err
 	}
@@ -166,15 +206,24 @@ func lossless(data []byte, check func(w, h int) error) (*raster.Image, error) {
 	return img, nil
 }
 
-func lossy(data, alph []byte, check func(w, h int) error) (*raster.Image, error) {
-	d := vp8.NewDecoder()
+// vp8Header gives a decoder its data, and reads the frame's header.
+func vp8Header(d *vp8.Decoder, data []byte) (head vp8.FrameHeader, err error) {
 	d.Init(bytes.NewReader(data), len(data))
-	head, err := d.DecodeFrameHeader()
+	head, err = d.DecodeFrameHeader()
 	if err != nil {
-		return nil, fault(err)
+		return head, fault(err)
 	}
 	if !head.KeyFrame {
-		return nil, malformed.Errorf(malformed.Syntax, "its frame is not a key frame")
+		return head, malformed.Errorf(malformed.Syntax, "its frame is not a key frame")
+	}
+	return head, nil
+}
+
+func lossy(data, alph []byte, check func(w, h int) error) (*raster.Image, error) {
+	d := vp8.NewDecoder()
+	head, err := vp8Header(d, data)
+	if err != nil {
+		return nil, err
 	}
 	if err := check(head.Width, head.Height); err != nil {
 		return nil, err

@@ -46,7 +46,7 @@ func (f *Format) sequences(msgs []traj.Message, from int, tools []traj.ToolSpec)
 				prompt = ids
 			}
 		}
-		seq, start, end, err := t.Record(prompt, said, nil)
+		seq, start, end, err := t.Record(prompt, nil, said, nil)
 		if err != nil {
 			return nil, nil, err
 		}

@@ -95,7 +95,7 @@ func TestRulesWeighTheRepliesOfAFile(t *testing.T) {
 		said := tok.EncodeOrdinary(reply)
 		row := row(fmt.Sprint("a#", i), "a", number(float64(i)), func(x *traj.Trajectory) {
 			x.Steps, x.Sequences = nil, nil
-			if _, _, _, err := x.Record(tok.EncodeOrdinary("cd?"), said, make([]traj.Logprob, len(said))); err != nil {
+			if _, _, _, err := x.Record(tok.EncodeOrdinary("cd?"), nil, said, make([]traj.Logprob, len(said))); err != nil {
 				t.Fatal(err)
 			}
 			if i == 2 {
