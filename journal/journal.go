@@ -12,8 +12,10 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"os"
 	"path/filepath"
+	"slices"
 
 	"agentcli/internal/filesys"
 	"agentcli/internal/setting"
@@ -29,6 +31,7 @@ type Journal struct {
 	file     filesys.File
 	appender *appender
 	index    *Index
+	images   *images
 	attempts int   // the highest attempt number in it, and 1
 	in, out  int64 // tokens of all trajectories in it when it was opened, the failed ones too
 
@@ -163,7 +166,7 @@ func naming(path string, err error) error {
 }
 
 func newJournal(path string, f filesys.File) (*Journal, error) {
-	j := &Journal{path: path, file: f, appender: newAppender(path, f)}
+	j := &Journal{path: path, file: f, appender: newAppender(path, f), images: newImages()}
 	j.index = newIndex(j.idAt)
 	var err error
 	if j.encoder, err = newEncoder(); err == nil {
@@ -184,15 +187,15 @@ func newDecoder() (*zstd.Decoder, error) {
 
 // load makes the index.
 func (j *Journal) load() error {
-	_, s, err := read(j.file, func(at int64, e entry) {
+	_, s, err := readAll(j.file, func(at int64, e entry) {
 		j.in, j.out = j.in+e.in, j.out+e.out
-		if e.termination.Infrastructure() {
+		if e.termination.Infrastructure() || !j.images.has(e.images) {
 			j.index.Forget(e.id) // to be tried again
 			return
 		}
 		j.index.put(e.id, at)
 		j.attempts = max(j.attempts, e.attempt+1)
-	})
+	}, func(at int64, h imageHash) { j.images.at[h] = at })
 	if err != nil {
 		return naming(j.path, err)
 	}
@@ -272,6 +275,9 @@ func (j *Journal) read(w *window, offset int64) (*traj.Trajectory, error) {
 	if err == nil {
 		t, err = decode(frame, j.decoder)
 	}
+	if err == nil {
+		err = j.images.restore(t, j.file)
+	}
 	if err != nil {
 		return nil, fmt.Errorf("cannot read the journal %s at byte %d: %w", j.path, offset, err)
 	}
@@ -300,10 +306,16 @@ func (j *Journal) entryAt(offset int64) (entry, error) {
 
 // Append returns the offset of the trajectory's record when it is on disk.
 func (j *Journal) Append(t *traj.Trajectory) (int64, error) {
-	text, err := json.Marshal(t)
-	var rec []byte
+	bare, files := withoutFiles(t)
+	err := j.images.keep(j.appender, files)
+	var text, rec []byte
 	if err == nil {
-		rec, err = trajectoryRecord(entryOf(t), text, j.encoder)
+		text, err = json.Marshal(bare)
+	}
+	if err == nil {
+		e := entryOf(t)
+		e.images = slices.SortedFunc(maps.Keys(files), func(a, b imageHash) int { return bytes.Compare(a[:], b[:]) })
+		rec, err = trajectoryRecord(e, text, j.encoder)
 	}
 	if err != nil {
 		return 0, fmt.Errorf("cannot write %s into the journal: %w", t.ID, err)

@@ -2,6 +2,7 @@ package journal
 
 import (
 	"bytes"
+	"crypto/sha256"
 	"encoding/binary"
 	"encoding/json"
 	"errors"
@@ -28,7 +29,9 @@ import (
 // trajectory ('T') goes on with what the index needs (attempt, prompt tokens,
 // completion tokens as uvarints; termination and id as uvarint length and
 // bytes; hash of the task, 8 bytes) and then the trajectory's JSON as one zstd
-// frame.
+// frame. One with images ('V') has their number, a uvarint, and the SHA-256 hashes of
+// their files behind its kind; the JSON has no files. A file ('I') is its hash and its
+// bytes; its record stands before those of the trajectories that have it.
 //
 // The header is the first record and the second. Further copies follow after 4, 8, 16
 // and 32 records, after every headerEvery records, and before the first record of a
@@ -44,6 +47,8 @@ const (
 
 	kindHeader     = 'H'
 	kindTrajectory = 'T'
+	kindLooking    = 'V' // a trajectory with images
+	kindImage      = 'I'
 )
 
 var (
@@ -63,6 +68,7 @@ type entry struct {
 	termination traj.Termination
 	in, out     int64  // tokens of all its prompts and replies
 	task        uint64 // hash of what was asked
+	images      []imageHash
 }
 
 func entryOf(t *traj.Trajectory) entry {
@@ -105,7 +111,11 @@ func taskHash(t *traj.Task) uint64 {
 			list([]string{c.ID, c.Name, c.Arguments})
 		}
 		for _, p := range m.Images {
-			list([]string{p.Path, string(p.Bytes)})
+			if p.Hash != "" {
+				list([]string{p.Path, p.Hash})
+			} else {
+				list([]string{p.Path, string(p.Bytes)})
+			}
 		}
 	}
 	return h.Sum64()
@@ -161,7 +171,14 @@ func trajectoryRecord(e entry, text []byte, z *zstd.Encoder) ([]byte, error) {
 	if len(text) > maxRecord { // its record may be shorter, and could not be read
 		return nil, fmt.Errorf("a trajectory of %d bytes is too long for the journal", len(text))
 	}
-	rec := newRecord(kindTrajectory, 64+len(e.id)+len(text)/3)
+	rec := newRecord(kindTrajectory, 64+len(e.id)+len(text)/3+sha256.Size*len(e.images))
+	if e.images != nil {
+		rec[headV2] = kindLooking
+		rec = binary.AppendUvarint(rec, uint64(len(e.images)))
+		for _, h := range e.images {
+			rec = append(rec, h[:]...)
+		}
+	}
 	rec = binary.AppendUvarint(rec, uint64(e.attempt))
 	rec = binary.AppendUvarint(rec, uint64(e.in))
 	rec = binary.AppendUvarint(rec, uint64(e.out))
@@ -181,7 +198,7 @@ var errBody = errors.New("the record's body is not in the journal's format")
 // frame of its JSON. The body may be cut within the
 // frame.
 func parseTrajectory(body []byte) (e entry, frame []byte, err error) {
-	if len(body) == 0 || body[0] != kindTrajectory {
+	if len(body) == 0 || body[0] != kindTrajectory && body[0] != kindLooking {
 		return e, nil, errBody
 	}
 	b := body[1:]
@@ -203,6 +220,16 @@ func parseTrajectory(body []byte) (e entry, frame []byte, err error) {
 		s := string(b[:n])
 		b = b[n:]
 		return s
+	}
+	if body[0] == kindLooking {
+		n := number()
+		if err != nil || n > uint64(len(b))/sha256.Size {
+			return e, nil, errBody
+		}
+		for range n {
+			e.images = append(e.images, imageHash(b))
+			b = b[sha256.Size:]
+		}
 	}
 	e.attempt = int(number())
 	e.in, e.out = int64(number()), int64(number())

@@ -19,6 +19,11 @@ import (
 // is not called. It fails with ErrNotJournal where no copy of the header can be
 // read, after it has visited the trajectories that can.
 func read(f filesys.File, visit func(at int64, e entry)) (h Header, s *scanned, err error) {
+	return readAll(f, visit, nil)
+}
+
+// readAll is read that calls image for the record of each image's file, too.
+func readAll(f filesys.File, visit func(at int64, e entry), image func(at int64, h imageHash)) (h Header, s *scanned, err error) {
 	size, err := f.Size()
 	if err != nil {
 		return h, nil, fmt.Errorf("cannot read the journal: %w", err)
@@ -40,6 +45,12 @@ func read(f filesys.File, visit func(at int64, e entry)) (h Header, s *scanned, 
 			}
 			if errors.Is(err, ErrNewer) {
 				return err
+			}
+			return nil
+		}
+		if l.version == 2 && rec.body[0] == kindImage && image != nil {
+			if h, _, err := parseImage(rec.body); err == nil {
+				image(rec.at, h)
 			}
 			return nil
 		}
@@ -129,7 +140,7 @@ var errKind = errors.New("a kind of record that this version does not know")
 // zstd frame in version 2, as it is in version 1.
 func parse(l *layout, rec record) (e entry, payload []byte, err error) {
 	if l.version == 2 {
-		if rec.body[0] != kindTrajectory {
+		if rec.body[0] != kindTrajectory && rec.body[0] != kindLooking {
 			return e, nil, errKind
 		}
 		return parseTrajectory(rec.body)

@@ -5,8 +5,8 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/http"
-	"os"
 
+	"agentcli/media/album"
 	"agentcli/traj"
 )
 
@@ -100,7 +100,7 @@ func wire(m *traj.Message, i int, in thoughts) (*wireMessage, error) {
 		w.ToolCalls = append(w.ToolCalls, wireCall{ID: call.ID, Type: "function", Function: wireFunction{call.Name, args}})
 	}
 	if len(m.Images) > 0 {
-		parts, err := encodeImages(m)
+		parts, err := encodeParts(m)
 		if err != nil {
 			return nil, err
 		}
@@ -109,18 +109,24 @@ func wire(m *traj.Message, i int, in thoughts) (*wireMessage, error) {
 	return w, nil
 }
 
-func encodeImages(m *traj.Message) ([]map[string]any, error) {
+// encodeParts are a message's texts and images in order, an image as a data URI.
+func encodeParts(m *traj.Message) ([]map[string]any, error) {
+	all, err := m.Parts()
+	if err != nil {
+		return nil, err
+	}
 	var parts []map[string]any
-	for _, img := range m.Images {
-		data := img.Bytes
-		if data == nil {
-			var err error
-			if data, err = os.ReadFile(img.Path); err != nil {
-				return nil, fmt.Errorf("cannot read an image of the conversation: %w", err)
-			}
+	for _, p := range all {
+		if p.Image == nil {
+			parts = append(parts, map[string]any{"type": "text", "text": p.Text})
+			continue
 		}
-		url := "data:" + http.DetectContentType(data) + ";base64," + base64.StdEncoding.EncodeToString(data)
+		file, err := album.File(p.Image)
+		if err != nil {
+			return nil, fmt.Errorf("an image of the conversation: %w", err)
+		}
+		url := "data:" + http.DetectContentType(file) + ";base64," + base64.StdEncoding.EncodeToString(file)
 		parts = append(parts, map[string]any{"type": "image_url", "image_url": map[string]string{"url": url}})
 	}
-	return append(parts, map[string]any{"type": "text", "text": m.Content}), nil
+	return parts, nil
 }

@@ -12,9 +12,11 @@ import (
 	"fmt"
 )
 
-// SchemaVersion is the version of the file layout that this program writes,
-// and the newest that it reads.
-const SchemaVersion = 1
+// Versions of the file layout. A file without images is of version 1.
+const (
+	SchemaVersion       = 1
+	SchemaVersionImages = 2 // the newest that this program reads
+)
 
 // The keys of the file metadata.
 const (

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"strings"
 
 	"github.com/apache/arrow/go/v17/arrow"
 	"github.com/apache/arrow/go/v17/arrow/memory"
@@ -47,10 +48,11 @@ func (g *groupWriter) put(b []byte) error {
 	return err
 }
 
-// write adds a row group. The record's schema is that of bare.
-func (g *groupWriter) write(rec arrow.Record) error {
+// write adds a row group. The record's schema is that of bare. files stand for the tokens
+// in the record's fileColumns.
+func (g *groupWriter) write(rec arrow.Record, files [][]byte) error {
 	start := g.at
-	s := &section{g: g, skip: len(magic)}
+	s := &section{g: g, skip: len(magic), hold: files != nil}
 	w, err := g.open(s, g.bare())
 	if err != nil {
 		return err
@@ -69,10 +71,18 @@ func (g *groupWriter) write(rec arrow.Record) error {
 	if err != nil {
 		return err
 	}
-	if err := g.put(pages); err != nil {
+	further := start - int64(len(magic))
+	if files == nil {
+		if err := g.put(pages); err != nil {
+			return err
+		}
+		return g.keep(footer, further, nil)
+	}
+	chunks := chunkCopier{g: g, pages: pages, files: files, done: int64(len(magic))}
+	if err := g.keep(footer, further, chunks.copy); err != nil {
 		return err
 	}
-	return g.keep(footer, start-int64(len(magic)))
+	return g.put(pages[chunks.done:])
 }
 
 // bare is the schema without what the file says of itself.
@@ -94,8 +104,10 @@ func cutFooter(b []byte) (footer, before []byte, err error) {
 }
 
 // keep takes what a footer says of its one row group, which stands so many bytes
-// further back in the whole file.
-func (g *groupWriter) keep(footer []byte, further int64) error {
+// further back in the whole file. copyChunk, if there is one, is called for each column in
+// order, with the place of its pages in the group, and says by how many bytes more it
+// has written them.
+func (g *groupWriter) keep(footer []byte, further int64, copyChunk func(column string, from, to int64) (grown int64, err error)) error {
 	meta, err := metadata.NewFileMetaData(footer, nil)
 	if err != nil {
 		return err
@@ -104,25 +116,40 @@ func (g *groupWriter) keep(footer []byte, further int64) error {
 		return fmt.Errorf("arrow wrote %d row groups, want 1", len(meta.RowGroups))
 	}
 	group := meta.RowGroups[0]
-	move := func(at *int64) {
+	move := func(at *int64, by int64) {
 		if at != nil {
-			*at += further
+			*at += by
 		}
 	}
 	ordinal := int16(len(g.groups))
 	group.Ordinal = &ordinal
-	move(group.FileOffset)
+	move(group.FileOffset, further)
 	for _, c := range group.Columns {
+		m := c.MetaData
+		var grown int64
+		if copyChunk != nil {
+			from := m.DataPageOffset
+			if m.DictionaryPageOffset != nil && *m.DictionaryPageOffset > 0 {
+				from = min(from, *m.DictionaryPageOffset)
+			}
+			if grown, err = copyChunk(strings.Join(m.PathInSchema, "."), from, from+m.TotalCompressedSize); err != nil {
+				return err
+			}
+		}
 		if c.FileOffset > 0 {
 			c.FileOffset += further
 		}
-		move(c.OffsetIndexOffset)
-		move(c.ColumnIndexOffset)
-		m := c.MetaData
-		m.DataPageOffset += further
-		move(m.IndexPageOffset)
-		move(m.DictionaryPageOffset)
-		move(m.BloomFilterOffset)
+		move(c.OffsetIndexOffset, further)
+		move(c.ColumnIndexOffset, further)
+		move(m.IndexPageOffset, further)
+		move(m.DictionaryPageOffset, further)
+		move(m.BloomFilterOffset, further)
+		m.DataPageOffset += further + grown // its dictionary has grown, which is in front
+		m.TotalCompressedSize += grown
+		m.TotalUncompressedSize += grown
+		group.TotalByteSize += grown
+		move(group.TotalCompressedSize, grown)
+		further += grown
 	}
 	b := thrift.NewTMemoryBuffer()
 	if err := group.Write(context.Background(), thrift.NewTCompactProtocolConf(b, nil)); err != nil {

@@ -34,7 +34,7 @@ func byOneWriter(t *testing.T, meta Metadata, c WriterConfig, rows []*traj.Traje
 	}
 	rb := array.NewRecordBuilder(mem, w.pq.schema)
 	for i, r := range rows {
-		addRow(rb, r)
+		addRow(rb, r, nil)
 		if (i+1)%perGroup == 0 || i == len(rows)-1 {
 			rec := rb.NewRecord()
 			if err := pq.Write(rec); err != nil {

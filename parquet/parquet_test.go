@@ -34,7 +34,7 @@ func samples() []*traj.Trajectory {
 			Answers: []string{"84", "84.0"}, Env: "search", Meta: json.RawMessage(`{"level":1,"note":"ü"}`)},
 		Messages: []traj.Message{
 			{Role: "system", Content: "Sei präzise. 中文 🙂"},
-			{Role: "user", Content: "What is 12 * 7?", Name: "eve", Images: []traj.Image{{Path: "a.png"}, {Bytes: []byte{0, 255, 1}}}},
+			{Role: "user", Content: "What is 12 * 7?", Name: "eve"},
 			{Role: "assistant", Content: "", Reasoning: "hm",
 				ToolCalls: []traj.ToolCall{{ID: "call_0", Name: "calculator", Arguments: `{"expression": "12*7"}`},
 					{ID: "call_1", Name: "x", Arguments: "{}"}}},

@@ -85,7 +85,10 @@ func (r *Reader) wanted(cols []string) ([]string, error) {
 	if len(cols) == 0 {
 		cols = all
 	}
-	// Weights come after the sequences that they are of.
+	if slices.Contains(cols, "messages") && !slices.Contains(cols, ColumnImages) {
+		cols = append(slices.Clone(cols), ColumnImages)
+	}
+	// Weights come after the sequences that they are of, images after the messages.
 	cols = slices.SortedFunc(slices.Values(cols), func(a, b string) int { return slices.Index(all, a) - slices.Index(all, b) })
 	var have []string
 	for _, c := range cols {
@@ -107,10 +110,14 @@ func (r *Reader) wanted(cols []string) ([]string, error) {
 
 func decodeRow(nodes []*node) (*traj.Trajectory, error) {
 	t := &traj.Trajectory{}
+	var links imageLinks
 	for _, n := range nodes {
-		if err := decodeColumn(n, t); err != nil {
+		if err := decodeColumn(n, t, &links); err != nil {
 			return nil, &malformed.Error{Field: "column " + n.name, Err: err}
 		}
+	}
+	if err := links.join(t); err != nil {
+		return nil, err
 	}
 	// A file of another world may lack these; the id tells them.
 	if t.Task.ID == "" && t.ID != "" {

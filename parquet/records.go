@@ -9,7 +9,7 @@ import (
 )
 
 // decodeColumn takes one record of a column into a trajectory.
-func decodeColumn(n *node, t *traj.Trajectory) (err error) {
+func decodeColumn(n *node, t *traj.Trajectory, links *imageLinks) (err error) {
 	str := func(p *string) { *p, _, err = n.text() }
 	num := func(p *int) {
 		var v int64
@@ -43,7 +43,7 @@ func decodeColumn(n *node, t *traj.Trajectory) (err error) {
 	case "extracted":
 		t.Extracted, err = n.optText()
 	case "messages":
-		t.Messages, err = decodeMessages(n)
+		t.Messages, err = decodeMessages(n, links)
 	case "steps":
 		t.Steps, err = decodeSteps(n)
 	case "sequences":
@@ -80,6 +80,8 @@ func decodeColumn(n *node, t *traj.Trajectory) (err error) {
 		t.Infos, err = decodeInfos(n)
 	case ColumnLossWeights:
 		err = decodeWeights(n, t)
+	case ColumnImages:
+		t.Images, err = decodeImages(n)
 	case "meta":
 		var s string
 		if s, err = n.json(); s != "" && s != "{}" {
@@ -94,8 +96,12 @@ func decodeColumn(n *node, t *traj.Trajectory) (err error) {
 	return err
 }
 
-func decodeMessages(n *node) ([]traj.Message, error) {
-	return structs(n, func(f *node, m *traj.Message) (err error) {
+func decodeMessages(n *node, links *imageLinks) ([]traj.Message, error) {
+	type read struct {
+		traj.Message
+		refs []imageRef
+	}
+	all, err := structs(n, func(f *node, m *read) (err error) {
 		switch f.name {
 		case "role":
 			m.Role, _, err = f.text()
@@ -133,11 +139,40 @@ func decodeMessages(n *node) ([]traj.Message, error) {
 				}
 				return err
 			})
+		case "image_refs":
+			m.refs, err = structs(f, decodeRef)
 		default:
 			_, err = f.value()
 		}
 		return err
 	})
+	if all == nil {
+		return nil, err
+	}
+	messages := make([]traj.Message, len(all))
+	for i := range all {
+		messages[i] = all[i].Message
+		for place, r := range all[i].refs {
+			r.message, r.place = i, place
+			links.refs = append(links.refs, r)
+		}
+	}
+	return messages, err
+}
+
+func decodeRef(f *node, r *imageRef) (err error) {
+	var v int64
+	switch f.name {
+	case "image":
+		v, err = f.integer()
+		r.image = int(v)
+	case "at":
+		v, err = f.integer()
+		r.at = int(v)
+	default:
+		_, err = f.value()
+	}
+	return err
 }
 
 func decodeSteps(n *node) ([]traj.Step, error) {
@@ -205,6 +240,8 @@ func decodeSequences(n *node) ([]traj.Sequence, error) {
 			s.LossMask, err = f.flags(len(s.TokenIDs))
 		case "logprobs":
 			s.Logprobs, err = f.logprobs(len(s.TokenIDs))
+		case "images":
+			s.Images, err = decodeSpans(f)
 		default:
 			_, err = f.value()
 		}

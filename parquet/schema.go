@@ -12,7 +12,7 @@ import (
 	"github.com/apache/arrow/go/v17/arrow/array"
 )
 
-// The layout, version 1. A column that may be missing is nullable; every other
+// The layout, version 1; images.go has what version 2 adds. A column that may be missing is nullable; every other
 // is required, so that a reader of another world sees no stray nulls.
 
 func col(name string, t arrow.DataType) arrow.Field {
@@ -32,9 +32,9 @@ var (
 	flag = arrow.FixedWidthTypes.Boolean
 
 	toolCallType = arrow.StructOf(col("id", text), col("name", text), col("arguments", text))
-	imageType    = arrow.StructOf(opt("path", text), opt("bytes", arrow.BinaryTypes.Binary))
+	imageTypeV1  = arrow.StructOf(opt("path", text), opt("bytes", arrow.BinaryTypes.Binary)) // of no image
 	messageType  = arrow.StructOf(col("role", text), col("content", text), opt("reasoning", text), opt("name", text),
-		opt("tool_call_id", text), col("tool_calls", arrow.ListOfNonNullable(toolCallType)), col("images", arrow.ListOfNonNullable(imageType)))
+		opt("tool_call_id", text), col("tool_calls", arrow.ListOfNonNullable(toolCallType)), col("images", arrow.ListOfNonNullable(imageTypeV1)))
 	stepType = arrow.StructOf(col("sequence", i32), col("start", i32), col("end", i32), col("finish_reason", text),
 		col("tool_calls", i32), col("tool_errors", i32), opt("reward", f64), col("prompt_tokens", i32),
 		col("completion_tokens", i32), col("model_ms", f64), col("env_ms", f64), opt("error", text),
@@ -59,20 +59,28 @@ var columns = []arrow.Field{
 	col("meta", text), opt("verdict", text), opt("extraction_rule", text), opt("env", text),
 }
 
+// messagesColumn is the place of messages among the columns.
+var messagesColumn = slices.IndexFunc(columns, func(f arrow.Field) bool { return f.Name == "messages" })
+
 // Columns that a file has only where WriterConfig.Columns names them.
 const (
 	ColumnInfos       = "infos"        // traj.Trajectory.Infos, each as JSON text
 	ColumnLossWeights = "loss_weights" // traj.Sequence.Weights of each sequence
+	ColumnImages      = "images"       // traj.Trajectory.Images; the file is of version 2
 )
 
 var optional = []arrow.Field{
 	opt(ColumnInfos, arrow.ListOf(text)),
 	opt(ColumnLossWeights, arrow.ListOf(arrow.ListOfNonNullable(f64))),
+	opt(ColumnImages, arrow.ListOf(imageType(arrow.BinaryTypes.Binary))),
 }
 
 // columnsWith are those of a file with these optional ones, in order.
 func columnsWith(names []string) ([]arrow.Field, error) {
 	all := slices.Clone(columns)
+	if slices.Contains(names, ColumnImages) {
+		all = columnsV2(arrow.BinaryTypes.Binary)
+	}
 	for _, f := range optional {
 		if slices.Contains(names, f.Name) {
 			all = append(all, f)
@@ -143,15 +151,16 @@ func addInt(b array.Builder, v int) {
 	b.(*array.Int64Builder).Append(int64(v))
 }
 
-func addMessages(b array.Builder, ms []traj.Message) {
+func addMessages(b array.Builder, t *traj.Trajectory, files *files) {
 	lb := b.(*array.ListBuilder)
 	lb.Append(true)
 	sb := lb.ValueBuilder().(*array.StructBuilder)
-	for i := range ms {
-		m := &ms[i]
+	for i := range t.Messages {
+		m := &t.Messages[i]
 		sb.Append(true)
 		addText(sb.FieldBuilder(0), m.Role)
-		addText(sb.FieldBuilder(1), m.Content)
+		content, places := markImages(m)
+		addText(sb.FieldBuilder(1), content)
 		addOptText(sb.FieldBuilder(2), m.Reasoning)
 		addOptText(sb.FieldBuilder(3), m.Name)
 		addOptText(sb.FieldBuilder(4), m.ToolCallID)
@@ -164,18 +173,7 @@ func addMessages(b array.Builder, ms []traj.Message) {
 			addText(s.FieldBuilder(1), c.Name)
 			addText(s.FieldBuilder(2), c.Arguments)
 		}
-		ib := sb.FieldBuilder(6).(*array.ListBuilder)
-		ib.Append(true)
-		for _, im := range m.Images {
-			s := ib.ValueBuilder().(*array.StructBuilder)
-			s.Append(true)
-			addOptText(s.FieldBuilder(0), im.Path)
-			if im.Bytes == nil {
-				s.FieldBuilder(1).AppendNull()
-			} else {
-				s.FieldBuilder(1).(*array.BinaryBuilder).Append(im.Bytes)
-			}
-		}
+		addMessageImages(sb, t, m, places, files)
 	}
 }
 
@@ -226,6 +224,9 @@ func addSequences(b array.Builder, seqs []traj.Sequence) {
 				fb.Append(float32(v))
 			}
 		}
+		if sb.NumField() > 3 {
+			addSpans(sb.FieldBuilder(3), s.Images)
+		}
 	}
 }
 
@@ -240,8 +241,9 @@ func addParts(b array.Builder, parts []traj.Part) {
 	}
 }
 
-// addRow appends one trajectory to the record builder.
-func addRow(rb *array.RecordBuilder, t *traj.Trajectory) {
+// addRow appends one trajectory to the record builder; files are those of its row group, nil
+// in a file without images.
+func addRow(rb *array.RecordBuilder, t *traj.Trajectory, files *files) {
 	f := rb.Fields()
 	i := 0
 	next := func() array.Builder { i++; return f[i-1] }
@@ -263,7 +265,7 @@ func addRow(rb *array.RecordBuilder, t *traj.Trajectory) {
 	} else {
 		addText(b, *t.Extracted)
 	}
-	addMessages(next(), t.Messages)
+	addMessages(next(), t, files)
 	addSteps(next(), t.Steps)
 	addSequences(next(), t.Sequences)
 	addOptFloat(next(), t.Reward)
@@ -294,6 +296,8 @@ func addRow(rb *array.RecordBuilder, t *traj.Trajectory) {
 			addInfos(f[i], t)
 		case ColumnLossWeights:
 			addWeights(f[i], t)
+		case ColumnImages:
+			addImages(f[i], t, files)
 		}
 	}
 }
@@ -331,7 +335,7 @@ func addWeights(b array.Builder, t *traj.Trajectory) {
 	}
 }
 
-// sizeOf estimates the memory that a row takes in the builders.
+// sizeOf estimates the memory that a row takes in the builders, without its images.
 func sizeOf(t *traj.Trajectory) int64 {
 	n := 512 + len(t.Task.Question) + len(t.Task.Meta) + len(t.Error)
 	for i := range t.Messages {
@@ -341,7 +345,7 @@ func sizeOf(t *traj.Trajectory) int64 {
 			n += 32 + len(c.Arguments)
 		}
 		for _, im := range m.Images {
-			n += len(im.Bytes) + len(im.Path)
+			n += 32 + len(im.Path)
 		}
 	}
 	for i := range t.Sequences {

@@ -142,9 +142,9 @@ func (t *Table) metadata() (Metadata, error) {
 		if err != nil {
 			return m, fmt.Errorf("%s: its metadata %s is %q, want a number", t.path, KeySchema, v)
 		}
-		if n > SchemaVersion {
+		if n > SchemaVersionImages {
 			return m, fmt.Errorf("%s: %w: the file has %s %d, this agentcli reads up to %d: read it with the agentcli that wrote it, or update",
-				t.path, ErrNewerSchema, KeySchema, n, SchemaVersion)
+				t.path, ErrNewerSchema, KeySchema, n, SchemaVersionImages)
 		}
 		m.Schema = n
 	}

@@ -34,7 +34,7 @@ type WriterConfig struct {
 	RowGroupRows  int   // rows after which a row group is written; 0: DefaultRowGroupRows
 	RowGroupBytes int64 // estimated bytes after which a row group is written; 0: DefaultRowGroupBytes
 
-	Columns []string // optional ones that the file has: ColumnInfos, ColumnLossWeights
+	Columns []string // optional ones that the file has: ColumnInfos, ColumnLossWeights, ColumnImages
 
 	buffer int  // size of the buffer before the sink; tests make it small
 	plain  bool // uncompressed: tests that write thousands of files need no compressor
@@ -59,6 +59,8 @@ type Writer struct {
 	rows  int
 	bytes int64
 	total int64
+
+	files *files // of the images in the present row group; nil: the file has none
 	err   error
 	done  bool
 
@@ -115,21 +117,13 @@ func NewWriter(w io.Writer, meta Metadata, c WriterConfig) (*Writer, error) {
 	if c.buffer == 0 {
 		c.buffer = 256 << 10
 	}
-	if meta.Schema == 0 {
-		meta.Schema = SchemaVersion
-	}
-	if meta.Schema != SchemaVersion {
-		return nil, fmt.Errorf("parquet writer: schema %d is not the one this program writes (%d)", meta.Schema, SchemaVersion)
-	}
 	if len(meta.Run) == 0 {
 		meta.Run = []byte("{}")
 	}
-	md := arrow.NewMetadata([]string{KeySchema, KeyRun}, []string{strconv.Itoa(meta.Schema), valid(string(meta.Run))})
-	fields, err := columnsWith(c.Columns)
+	schema, err := schemaOf(meta, c.Columns)
 	if err != nil {
 		return nil, err
 	}
-	schema := arrow.NewSchema(fields, &md)
 	s := &sink{w: w}
 	out := &Writer{sink: s, buf: bufio.NewWriterSize(s, c.buffer), cfg: c}
 	mem := memory.NewGoAllocator()
@@ -137,8 +131,13 @@ func NewWriter(w io.Writer, meta Metadata, c WriterConfig) (*Writer, error) {
 	if c.plain {
 		codec = compress.Codecs.Uncompressed
 	}
-	props := parquet.NewWriterProperties(parquet.WithCompression(codec), parquet.WithAllocator(mem),
-		parquet.WithCreatedBy("agentcli"), parquet.WithStats(true))
+	options := []parquet.WriterProperty{parquet.WithCompression(codec), parquet.WithAllocator(mem),
+		parquet.WithCreatedBy("agentcli"), parquet.WithStats(true)}
+	if slices.Contains(c.Columns, ColumnImages) {
+		options = append(options, imageProperties()...)
+		out.files = &files{tokens: map[string]int{}}
+	}
+	props := parquet.NewWriterProperties(options...)
 	err = guard(s.failed, func() (err error) {
 		out.pq, err = newGroupWriter(out.buf, schema, props)
 		if err == nil {
@@ -150,6 +149,28 @@ func NewWriter(w io.Writer, meta Metadata, c WriterConfig) (*Writer, error) {
 		return nil, err
 	}
 	return out, nil
+}
+
+// schemaOf is the schema of a file with these optional columns. What it says of itself is a
+// new file's: meta.Schema counts for nothing.
+func schemaOf(meta Metadata, optional []string) (*arrow.Schema, error) {
+	fields, err := columnsWith(optional)
+	if err != nil {
+		return nil, err
+	}
+	keys, values := []string{KeySchema, KeyRun}, []string{strconv.Itoa(SchemaVersion), valid(string(meta.Run))}
+	if slices.Contains(optional, ColumnImages) {
+		values[0] = strconv.Itoa(SchemaVersionImages)
+		keys, values = append(keys, keyHuggingFace), append(values, huggingFace(fields[messagesColumn]))
+		md := arrow.NewMetadata(keys, values)
+		arrowSchema, err := arrowSchemaText(arrow.NewSchema(fields, &md)) // pyarrow reads the metadata there
+		if err != nil {
+			return nil, err
+		}
+		keys, values = append(keys, keyArrowSchema), append(values, arrowSchema)
+	}
+	md := arrow.NewMetadata(keys, values)
+	return arrow.NewSchema(fields, &md), nil
 }
 
 // Write adds one trajectory. It reaches the sink when its row group is full.
@@ -168,12 +189,27 @@ func (w *Writer) Write(t *traj.Trajectory) error {
 	if err := w.holds(t); err != nil {
 		return err
 	}
+	if err := checkImages(t); err != nil {
+		return fmt.Errorf("trajectory %s: %w", t.ID, err)
+	}
 	w.err = guard(w.sink.failed, func() error {
-		addRow(w.rb, t)
+		size := sizeOf(t)
+		if w.files != nil {
+			n := w.files.missing(t)
+			if n > 0 && w.rows > 0 && w.bytes+size+n > w.cfg.RowGroupBytes { // rows of one image stay together
+				if err := w.flush(); err != nil {
+					return err
+				}
+				n = w.files.missing(t)
+			}
+			w.files.add(t)
+			size += n
+		}
+		addRow(w.rb, t, w.files)
 		w.rows++
 		w.total++
-		w.bytes += sizeOf(t)
-		if w.rows >= w.cfg.RowGroupRows || w.bytes >= w.cfg.RowGroupBytes {
+		w.bytes += size
+		if w.rows >= w.cfg.RowGroupRows || w.bytes >= w.cfg.RowGroupBytes && w.files == nil || w.bytes >= 2*w.cfg.RowGroupBytes {
 			return w.flush()
 		}
 		return nil
@@ -189,6 +225,8 @@ func (w *Writer) holds(t *traj.Trajectory) error {
 		missing = ColumnInfos
 	case t.Weighed() && !slices.Contains(w.cfg.Columns, ColumnLossWeights):
 		missing = ColumnLossWeights
+	case len(t.Images) > 0 && !slices.Contains(w.cfg.Columns, ColumnImages):
+		missing = ColumnImages
 	default:
 		return nil
 	}
@@ -208,7 +246,12 @@ func (w *Writer) flush() error {
 	rec := w.rb.NewRecord()
 	defer rec.Release()
 	w.rows, w.bytes = 0, 0
-	if err := w.pq.write(rec); err != nil {
+	var files [][]byte
+	if w.files != nil {
+		files = w.files.files
+		defer w.files.clear()
+	}
+	if err := w.pq.write(rec, files); err != nil {
 		return err
 	}
 	return w.buf.Flush()
