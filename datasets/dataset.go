@@ -123,10 +123,8 @@ type Options struct {
 	EnvPrompts map[string]string
 	Hub        *hub.Hub // nil: hub.FromEnv()
 	// Ahead lets Open return after the first rows of a file; the rest is for Check.
-	Ahead bool
-	// MaxImages is how many images a row may have, 0: DefaultMaxImages; MaxImageBytes and
-	// MaxImagePixels bound each of them, 0: media's defaults.
-	MaxImages, MaxImageBytes, MaxImagePixels int
+	Ahead  bool
+	Images ImageLimits
 	// BadRow gets the error of each row of a file that cannot be a task, when Tasks comes to
 	// it, and the row is left out. nil: the first such row is an error.
 	BadRow func(error)
@@ -154,6 +152,7 @@ type Dataset struct {
 	Env          string          // environment that the suggestions are for; "": the tool environment
 	Envs         []string        // environments of the rows that Open read, each once; "" of rows that name none
 	HasImages    bool            // a row that Open read has images, or a column for them
+	FirstImage   string          // the first of these rows that has one: its id; "": none has
 	OwnTools     []traj.ToolSpec // of the first row that Open read with tools of its own; nil: none has
 	Options      map[string]any  // of the reward
 	Unanswered   string          // the file and the number of the first row that has no answer; "": all that Open read have one
@@ -226,6 +225,9 @@ const mathPrompt = "{question}\n\nPlease reason step by step, and put your final
 // name, or a path to a .jsonl, .json, .csv or .parquet file (or .gz, .zst of the first three). A file or an
 // import is read once here to check every row and to count them, but see Ahead.
 func Open(ctx context.Context, name string, o Options) (*Dataset, error) {
+	if err := o.Images.Validate(); err != nil {
+		return nil, misfit("dataset %s: %w", name, err)
+	}
 	if o.Limit < 0 {
 		return nil, misfitOf("Limit", nil, "dataset %s: the limit must not be negative, it is %d", name, o.Limit)
 	}

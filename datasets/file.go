@@ -76,11 +76,15 @@ func openFile(ctx context.Context, src fileSource, o Options) (*Dataset, error) 
 		if more = o.Ahead && n >= aheadRows && answered; more {
 			break
 		}
-		if _, err := d.task(p, o); err != nil && skip == nil {
+		t, err := d.task(p, o)
+		if err != nil && skip == nil {
 			return nil, atRow(src.path, p.row, err)
 		} else if err != nil {
 			skip(err)
 			continue
+		}
+		if d.FirstImage == "" && slices.ContainsFunc(t.Messages, func(m traj.Message) bool { return len(m.Images) > 0 }) {
+			d.FirstImage = t.ID
 		}
 		n++
 		d.note(p, o)

@@ -25,6 +25,23 @@ const imageWord = "<image>"
 // DefaultMaxImages is how many images a row may have.
 const DefaultMaxImages = 64
 
+// ImageLimits bound the images of a row.
+type ImageLimits struct {
+	MaxImages      int // 0: DefaultMaxImages
+	MaxImageBytes  int // of a file; 0: media.DefaultMaxBytes
+	MaxImagePixels int // width times height; 0: media.DefaultMaxPixels
+}
+
+// Validate names the first limit that is below 0.
+func (l ImageLimits) Validate() error {
+	for name, v := range map[setting.Name]int{"MaxImages": l.MaxImages, "MaxImageBytes": l.MaxImageBytes, "MaxImagePixels": l.MaxImagePixels} {
+		if v < 0 {
+			return setting.Errorf("%s must not be negative, it is %d", name, v)
+		}
+	}
+	return nil
+}
+
 // imageReader makes images of the values of a row.
 type imageReader struct {
 	folder string // of the file, where paths begin; "": a text is base64, and paths are refused
@@ -33,7 +50,8 @@ type imageReader struct {
 }
 
 func (o Options) imageReader(folder string) imageReader {
-	r := imageReader{folder: folder, limits: media.Limits{Pixels: o.MaxImagePixels, Bytes: o.MaxImageBytes}, most: o.MaxImages}
+	l := o.Images
+	r := imageReader{folder: folder, limits: media.Limits{Pixels: l.MaxImagePixels, Bytes: l.MaxImageBytes}, most: l.MaxImages}
 	if r.most <= 0 {
 		r.most = DefaultMaxImages
 	}

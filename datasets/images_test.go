@@ -161,7 +161,7 @@ func TestBadImagesAreOneLineThatNamesTheRow(t *testing.T) {
 			if err := os.Symlink(filepath.Join(dir, "secret.png"), filepath.Join(dir, "rows/out.png")); err != nil {
 				t.Fatal(err)
 			}
-			_, err := Open(context.Background(), filepath.Join(dir, "rows/a.jsonl"), Options{MaxImageBytes: 2000, MaxImagePixels: 9000})
+			_, err := Open(context.Background(), filepath.Join(dir, "rows/a.jsonl"), Options{Images: ImageLimits{MaxImageBytes: 2000, MaxImagePixels: 9000}})
 			facts := malformed.Facts(err)
 			if err == nil || facts.Kind != tc.kind || strings.Contains(err.Error(), "\n") || facts.Row != 2 {
 				t.Fatalf("%v (%+v), want %s in row 2", err, facts, tc.kind)
@@ -171,7 +171,7 @@ func TestBadImagesAreOneLineThatNamesTheRow(t *testing.T) {
 			}
 			// The bad row is left out where that is asked for.
 			var told []error
-			d, err := Open(context.Background(), filepath.Join(dir, "rows/a.jsonl"), Options{MaxImageBytes: 2000, MaxImagePixels: 9000,
+			d, err := Open(context.Background(), filepath.Join(dir, "rows/a.jsonl"), Options{Images: ImageLimits{MaxImageBytes: 2000, MaxImagePixels: 9000},
 				BadRow: func(err error) { told = append(told, err) }})
 			if err != nil {
 				t.Fatal(err)

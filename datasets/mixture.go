@@ -154,7 +154,7 @@ func (d *Dataset) join(one *Dataset) error {
 	d.Parts = append(d.Parts, Origin{one.Name, one.Split, one.Reward})
 	d.Files = append(d.Files, one.Files...)
 	d.MaxTurns, d.MaxTokens = max(d.MaxTurns, one.MaxTurns), max(d.MaxTokens, one.MaxTokens)
-	d.HasImages = d.HasImages || one.HasImages
+	d.HasImages, d.FirstImage = d.HasImages || one.HasImages, cmp.Or(d.FirstImage, one.FirstImage)
 	if d.OwnTools == nil {
 		d.OwnTools = one.OwnTools
 	}

@@ -5,6 +5,7 @@ import (
 	"iter"
 
 	"agentcli/datasets/registry"
+	"agentcli/internal/malformed"
 	"agentcli/traj"
 )
 
@@ -42,5 +43,11 @@ func (r *Requests) Task(row map[string]any, id string) (traj.Task, error) {
 		return traj.Task{}, err
 	}
 	p.ID = id
-	return r.task(p, r.o)
+	t, err := r.task(p, r.o)
+	for _, m := range t.Messages {
+		if err == nil && len(m.Images) > 0 { // the run's file has no column for them
+			err = malformed.Field(imagesKey, malformed.Unsupported, "a row of a request has images; they are read from files of rows alone")
+		}
+	}
+	return t, err
 }

@@ -215,6 +215,10 @@ func (rd *replyReader) response(b *body, rp *reply) (*traj.Response, *failure) {
 	if r.FinishReason == "function_call" {
 		r.FinishReason = traj.FinishToolCalls
 	}
+	if len(rp.ids.sampled) > 0 && b.images {
+		rd.tell("images", "returns ids, and not which of them stand for images: such replies are kept without ids, and cannot be trained on")
+		rp.ids = tokenIDs{}
+	}
 	if len(rp.ids.prompt) > 0 && len(rp.ids.sampled) > 0 {
 		r.PromptIDs, r.SampledIDs = rp.ids.prompt, rp.ids.sampled
 		r.PromptTokens, r.OutputTokens = len(r.PromptIDs), len(r.SampledIDs)

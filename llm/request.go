@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"math"
+	"slices"
 	"strconv"
 	"sync/atomic"
 
@@ -25,6 +26,7 @@ type body struct {
 	inText   bool     // the tools are in the messages
 	thoughts thoughts // where past reasoning is, if there is any
 	inIDs    bool     // the prompt is ids
+	images   bool     // the messages have some
 
 	parse func(text string) (traj.Message, []traj.CallError) // reads the reply; nil: it is taken as it is
 }
@@ -41,7 +43,7 @@ type requestWriter struct {
 
 // body makes a chat request.
 func (w *requestWriter) body(req *traj.Request) (*body, error) {
-	b := &body{sampling: req.Sampling, seed: req.Seed, cont: req.Continue}
+	b := &body{sampling: req.Sampling, seed: req.Seed, cont: req.Continue, images: hasImages(req.Messages)}
 	switch {
 	case req.Form != nil:
 		b.parse = req.Form.Parse
@@ -63,6 +65,10 @@ func (w *requestWriter) body(req *traj.Request) (*body, error) {
 	b.thoughts = w.thoughts()
 	b.messages, err = encodeMessages(messages, memo, b.thoughts)
 	return b, err
+}
+
+func hasImages(messages []traj.Message) bool {
+	return slices.ContainsFunc(messages, func(m traj.Message) bool { return len(m.Images) > 0 })
 }
 
 // encodeTools keeps the last list: a run offers one, in every request.

@@ -155,8 +155,15 @@ func (n *node) instant() (time.Time, error) {
 // structs reads a list of structs; field decodes one field into the element. A
 // null element is the zero value. An absent or empty list is nil.
 func structs[T any](n *node, field func(f *node, v *T) error) ([]T, error) {
-	if n.kind != listKind || n.children[0].kind != structKind {
+	if n.kind != listKind {
 		return nil, n.wrong("a list of structs")
+	}
+	if n.children[0].kind != structKind { // a writer that saw empty lists alone knows no type
+		list, err := n.value()
+		if err == nil && list != nil && len(list.([]any)) > 0 {
+			err = n.wrong("a list of structs")
+		}
+		return nil, err
 	}
 	if n.null() {
 		return nil, n.first.err

@@ -145,13 +145,10 @@ func writeMessages(b io.Writer, t *traj.Trajectory, p console.Painter) {
 			body(m.Reasoning, p.Dim)
 		}
 		if m.Content != "" || len(m.ToolCalls) == 0 {
-			body(m.Content, plain)
+			body(withImages(t, m), plain)
 		}
 		for _, c := range m.ToolCalls {
 			body(fmt.Sprintf("→ %s(%s)", c.Name, c.Arguments), func(s string) string { return p.Paint("36", s) })
-		}
-		if n := len(m.Images); n > 0 {
-			body(fmt.Sprintf("[%d images]", n), p.Dim)
 		}
 	}
 }

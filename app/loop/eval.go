@@ -108,7 +108,7 @@ func openMeasured(ctx context.Context, o Options) (*datasets.Dataset, error) {
 	case split == "":
 		split = datasets.TestSplit(name)
 	}
-	options := datasets.Options{Split: split, Limit: o.EvalTasks, Seed: r.Seed, System: r.System, Prompt: r.Prompt,
+	options := datasets.Options{Split: split, Limit: o.EvalTasks, Seed: r.Seed, System: r.System, Prompt: r.Prompt, Images: r.Images,
 		Role: rollout.EvalSplit, ObjectAnswers: func(own string) bool { return rewards.TakesObjects(cmp.Or(r.Reward, own)) }}
 	if name == r.Dataset || !datasets.Generated(name) {
 		options.Fields = r.Fields

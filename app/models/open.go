@@ -45,7 +45,8 @@ type Options struct {
 	Stream       bool
 	Temperature  float64 // of the run; 0: greedy
 	BaseFromEnv  bool
-	Answered     bool // the server has, in an earlier part of the run
+	Answered     bool   // the server has, in an earlier part of the run
+	Image        string // the first task with an image; "": there is none
 }
 
 var validDevice = regexp.MustCompile(`^(auto|cpu|cuda(:[0-9]{1,3})?)?$`)
@@ -74,6 +75,9 @@ func CheckComputation(dtype, device string, threads, maxContext int, kvCache str
 
 // Open finds the model that the options name.
 func Open(ctx context.Context, o Options, notice func(string)) (agent.Model, Source, io.Closer, error) {
+	if err := o.checkImages(); err != nil {
+		return nil, Source{}, nil, err
+	}
 	if o.SwiftRollout != "" {
 		return openSwiftRollout(o, notice)
 	}
@@ -92,6 +96,9 @@ func Open(ctx context.Context, o Options, notice func(string)) (agent.Model, Sou
 				setting.Name("ChatTemplate"), setting.Name("TokenMode"))
 		}
 		return openServer(ctx, o, notice)
+	}
+	if o.Image != "" {
+		return nil, Source{}, nil, o.noImages(fmt.Sprintf("a local model reads text alone so far: name a server by %s", setting.Name("BaseURL")))
 	}
 	if o.TokenMode == TokenModeCompletions || o.Tokenizer != "" || o.Stream {
 		return nil, Source{}, nil, exit.Usagef("%s completions, %s and %s are for servers (%s): a local model is always asked in token ids",
@@ -135,6 +142,23 @@ func Open(ctx context.Context, o Options, notice func(string)) (agent.Model, Sou
 		}
 	}
 	return m, source, closer, err
+}
+
+// noImages is what can be done about images that a model does not take.
+func (o Options) noImages(why string) error {
+	return exit.Usagef("%s has an image, and %s; leave images out with %s images=", o.Image, why, setting.Name("Fields"))
+}
+
+// checkImages refuses what is known to take no images.
+func (o Options) checkImages() error {
+	switch {
+	case o.Image == "":
+	case o.SwiftRollout != "":
+		return o.noImages("a swift rollout server is asked in text")
+	case o.TokenMode == TokenModeCompletions:
+		return o.noImages(fmt.Sprintf("%s completions sends text alone: %s chat sends images", setting.Name("TokenMode"), setting.Name("TokenMode")))
+	}
+	return nil
 }
 
 // DefaultPath is the small model that set-up fetches.

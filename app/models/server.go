@@ -87,6 +87,19 @@ func openServer(ctx context.Context, o Options, notice func(string)) (agent.Mode
 	if o.OnServers != nil {
 		o.OnServers(client.Servers)
 	}
+	if o.Image != "" {
+		if err := client.ProbeImage(ctx); err != nil {
+			_ = client.Close()
+			if errors.Is(err, llm.ErrNoImages) {
+				err = o.noImages(text.Line(err))
+			}
+			return fail(err)
+		}
+		if o.TokenMode == TokenModeAuto {
+			notice("token mode chat: the dataset has images")
+			o.TokenMode = TokenModeChat
+		}
+	}
 	if o.TokenMode == TokenModeCompletions || o.TokenMode == TokenModeAuto {
 		m, err := openExact(ctx, client, &source, o, notice)
 		switch {

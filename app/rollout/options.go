@@ -35,6 +35,7 @@ type Options struct {
 	Level    string
 	Shots    *int
 	Fields   map[string]string
+	Images   datasets.ImageLimits
 	System   *string
 	Prompt   *string
 	Reward   string

@@ -51,10 +51,14 @@ func (x *Run) Metadata() (parquet.Metadata, error) {
 
 // FileConfig is the form of the run's files of trajectories.
 func (x *Run) FileConfig() parquet.WriterConfig {
-	if x.schedulers == nil {
-		return parquet.WriterConfig{}
+	var c parquet.WriterConfig
+	if x.schedulers != nil {
+		c.Columns = []string{parquet.ColumnInfos, parquet.ColumnLossWeights}
 	}
-	return parquet.WriterConfig{Columns: []string{parquet.ColumnInfos, parquet.ColumnLossWeights}}
+	if x.Data.HasImages {
+		c.Columns = append(c.Columns, parquet.ColumnImages)
+	}
+	return c
 }
 
 // resumeHint is the command that goes on with this run.

@@ -136,7 +136,7 @@ func (x *Run) openData(ctx context.Context) (err error) {
 		return err
 	}
 	if o.fed {
-		x.requests, err = datasets.OpenRequests(o.ByEnv(datasets.Options{Fields: o.Fields, System: o.System, Prompt: o.Prompt,
+		x.requests, err = datasets.OpenRequests(o.ByEnv(datasets.Options{Fields: o.Fields, System: o.System, Prompt: o.Prompt, Images: o.Images,
 			ObjectAnswers: func(own string) bool { return rewards.TakesObjects(cmp.Or(o.Reward, own)) }}))
 		if err == nil {
 			x.Data = x.requests.Dataset
@@ -146,7 +146,7 @@ func (x *Run) openData(ctx context.Context) (err error) {
 	looped := o.Command == "loop" // which takes its tasks step by step
 	if x.Data, err = datasets.Open(ctx, o.Dataset,
 		o.ByEnv(datasets.Options{Split: o.Split, Limit: o.Limit, Seed: o.Seed, Level: o.Level, Select: o.Select,
-			Shots: o.Shots, Fields: o.Fields, System: o.System, Prompt: o.Prompt, Ahead: !looped, Notice: x.Notice,
+			Shots: o.Shots, Fields: o.Fields, System: o.System, Prompt: o.Prompt, Images: o.Images, Ahead: !looped, Notice: x.Notice,
 			ObjectAnswers: func(own string) bool { return rewards.TakesObjects(cmp.Or(o.Reward, own)) },
 			Shuffle:       o.Shuffle, Role: role})); err != nil {
 		return err
@@ -216,7 +216,7 @@ func (x *Run) openModel(ctx context.Context) (err error) {
 	if x.watchers.metrics != nil {
 		m.OnServers = x.watchers.metrics.Servers
 	}
-	m.Answered = hasAnswered(x.o)
+	m.Answered, m.Image = hasAnswered(x.o), x.Data.FirstImage
 	var closer io.Closer
 	if x.Model, x.Source, closer, err = models.Open(ctx, m, x.Notice); err != nil {
 		if errors.Is(err, traj.ErrGone) {

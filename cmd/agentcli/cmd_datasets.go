@@ -110,7 +110,7 @@ func datasetsOptionsOf(c *cli.Context, names int) (datasetsOptions, error) {
 	}
 	for _, f := range c.StringSlice("field") {
 		ours, theirs, ok := strings.Cut(f, "=")
-		if !ok || ours == "" || theirs == "" {
+		if !ok || ours == "" || theirs == "" && ours != "images" {
 			return o, exit.Usagef("--field %q: want OURS=THEIRS, for example question=problem", f)
 		}
 		if o.Fields == nil {

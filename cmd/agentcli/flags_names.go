@@ -16,6 +16,7 @@ var otherWords = map[setting.Name]string{
 	"Dedup":            "--dedup",
 	"K1":               "--k1",
 	"Kind":             "--kind",
+	"MaxImages":        "--max-images",
 	"MaxImageBytes":    "--max-image-bytes",
 	"MaxImagePixels":   "--max-image-pixels",
 	"MaxPixels":        "--max-pixels",

@@ -17,6 +17,7 @@ import (
 	"agentcli/internal/exit"
 	"agentcli/internal/malformed"
 	"agentcli/llm"
+	"agentcli/media"
 	"agentcli/model/chat"
 	"agentcli/rewards"
 	"agentcli/rewards/judge"
@@ -77,8 +78,14 @@ func dataSettings(o *options) []row {
 				"or a file of trajectories"},
 		{name: "level", field: &run.Level, basic: evalRollout, help: "difficulty of a generated dataset (default: 1)"},
 		{name: "shots", field: &run.Shots, check: notNegative, help: "worked examples before the question (default: from the dataset)"},
-		{name: "field", value: []string(nil), help: "column of a field, for example question=problem; repeatable",
+		{name: "field", value: []string(nil), help: "column of a field, for example question=problem; images= leaves images out; repeatable",
 			read: func(c *cli.Context) (err error) { run.Fields, err = fieldsOf(c.StringSlice("field")); return err }},
+		{name: "max-images", field: &run.Images.MaxImages, value: 0, check: notNegative,
+			help: fmt.Sprintf("maximum number of images of a row (default: %d)", datasets.DefaultMaxImages)},
+		{name: "max-image-bytes", field: &run.Images.MaxImageBytes, value: 0, check: notNegative,
+			help: fmt.Sprintf("maximum size of an image file in `BYTES` (default: %d)", media.DefaultMaxBytes)},
+		{name: "max-image-pixels", field: &run.Images.MaxImagePixels, value: 0, check: notNegative,
+			help: fmt.Sprintf("maximum number of pixels of an image, width times height, by its header (default: %d)", media.DefaultMaxPixels)},
 		{name: "system", field: &run.System, help: "system prompt (default: from the dataset)"},
 		{name: "prompt", field: &run.Prompt, help: "text around the question, with {question} in it (default: from the dataset)"},
 		{name: "reward", field: []any{&run.Reward, &o.loop.Train.Reward}, kind: address,
@@ -162,7 +169,7 @@ func fieldsOf(list []string) (map[string]string, error) {
 	var fields map[string]string
 	for _, f := range list {
 		name, column, ok := strings.Cut(f, "=")
-		if !ok || name == "" || column == "" {
+		if !ok || name == "" || column == "" && name != "images" {
 			return nil, exit.Usagef("--field %q is not of the form question=COLUMN", f)
 		}
 		if fields == nil {

@@ -1,0 +1,193 @@
+package main
+
+import (
+	"bytes"
+	"encoding/base64"
+	"encoding/json"
+	"fmt"
+	"image"
+	"image/png"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"agentcli/llm/llmtest"
+	"agentcli/media"
+	"agentcli/parquet"
+	"agentcli/traj"
+)
+
+// pictured is a folder with rows whose answers are the sizes of their images, in order.
+func pictured(t *testing.T, rows int) (file string) {
+	t.Helper()
+	dir := t.TempDir()
+	var lines bytes.Buffer
+	for i := range rows {
+		var names, sizes []string
+		for k := range 1 + i%2 {
+			w, h := 30+10*i, 40+k
+			name := fmt.Sprintf("%d-%d.png", i, k)
+			var b bytes.Buffer
+			if err := png.Encode(&b, image.NewGray(image.Rect(0, 0, w, h))); err != nil {
+				t.Fatal(err)
+			}
+			if err := os.WriteFile(filepath.Join(dir, name), b.Bytes(), 0o600); err != nil {
+				t.Fatal(err)
+			}
+			names, sizes = append(names, name), append(sizes, fmt.Sprintf("%dx%d", w, h))
+		}
+		row, err := json.Marshal(map[string]any{"prompt": "a" + strings.Repeat(" <image>", len(names)) + " b", "images": names,
+			"answer": strings.Join(sizes, " ")})
+		if err != nil {
+			t.Fatal(err)
+		}
+		fmt.Fprintf(&lines, "%s\n", row)
+	}
+	file = filepath.Join(dir, "rows.jsonl")
+	if err := os.WriteFile(file, lines.Bytes(), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return file
+}
+
+// eyes answers with the sizes of the images of a message whose text stands around them.
+func eyes(r *llmtest.Request) llmtest.Reply {
+	parts, _ := r.Messages[len(r.Messages)-1].Content.([]any)
+	var sizes []string
+	order := ""
+	for _, p := range parts {
+		part := p.(map[string]any)
+		if part["type"] == "text" {
+			order += part["text"].(string)
+			continue
+		}
+		order += "[]"
+		uri := part["image_url"].(map[string]any)["url"].(string)
+		file, err := base64.StdEncoding.DecodeString(strings.TrimPrefix(uri, "data:image/png;base64,"))
+		m, derr := media.Decode(file, media.Limits{})
+		if err != nil || derr != nil {
+			return llmtest.Reply{Status: 400, Error: "no image"}
+		}
+		sizes = append(sizes, fmt.Sprintf("%dx%d", m.Width, m.Height))
+	}
+	if !strings.HasPrefix(order, "[]Name any") && order != "a"+strings.Repeat(" []", len(sizes))+" b" {
+		return llmtest.Reply{Content: "another order: " + order}
+	}
+	return llmtest.Reply{Content: strings.Join(sizes, " ")}
+}
+
+// blind refuses images, as a server does whose model reads text alone.
+func blind(r *llmtest.Request) llmtest.Reply {
+	if _, isText := r.Messages[len(r.Messages)-1].Content.(string); !isText {
+		return llmtest.Reply{Status: 400, Error: "m is not a multimodal model"}
+	}
+	return llmtest.Reply{Content: "seen nothing"}
+}
+
+func TestAModelBehindAServerSeesTheImagesOfRows(t *testing.T) {
+	rows := pictured(t, 6)
+	s := llmtest.New(t, eyes)
+	with := func(args ...string) []string {
+		return append(args, "--base-url", s.BaseURL(), "--model", "m", "-d", rows, "--reward", "exact", "--tools", "none")
+	}
+	out, log, code := run(t, with("eval", "--pass-k", "1", "--format", "json", "--output", filepath.Join(t.TempDir(), "eval"))...)
+	var report struct {
+		Metrics map[string]struct{ Value float64 }
+	}
+	if err := json.Unmarshal([]byte(out), &report); err != nil || code != 0 || report.Metrics["pass@1"].Value != 1 {
+		t.Fatalf("%d, %v\n%s\n%s", code, err, out, log)
+	}
+
+	dir := filepath.Join(t.TempDir(), "run")
+	if _, log, code := run(t, with("rollout", "-n", "4", "--output", dir)...); code != 0 {
+		t.Fatalf("%d: %s", code, log)
+	}
+	file := filepath.Join(dir, "traj.parquet")
+	seen := imagesOf(t, file)
+	if len(seen) != 24 {
+		t.Errorf("%d rows", len(seen))
+	}
+	kept := filepath.Join(t.TempDir(), "kept.parquet")
+	if _, log, code := run(t, "filter", file, "--min-reward", "1", "-o", kept); code != 0 {
+		t.Fatalf("%d: %s", code, log)
+	}
+	if after := imagesOf(t, kept); fmt.Sprint(after) != fmt.Sprint(seen) {
+		t.Errorf("filter changed the images: %v, were %v", after, seen)
+	}
+	out, _, _ = run(t, "inspect", kept, "rows/1#0")
+	if !strings.Contains(out, "1-0.png") || !strings.Contains(out, "40 × 41 pixels") {
+		t.Errorf("inspect does not name the images:\n%s", out)
+	}
+}
+
+// imagesOf are the hashes of the images of each row, which must have their bytes and places.
+func imagesOf(t *testing.T, path string) map[string][]string {
+	t.Helper()
+	r, err := parquet.Open(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.Close()
+	all := map[string][]string{}
+	for row, err := range r.Rows(t.Context()) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		if row.Reward == nil || *row.Reward != 1 {
+			t.Errorf("%s: reward %v (%s)", row.ID, row.Reward, row.Error)
+		}
+		m := row.Messages[0]
+		if m.Content != "a"+strings.Repeat(" "+traj.ImageMark, len(m.Images))+" b" {
+			t.Errorf("%s: %q", row.ID, m.Content)
+		}
+		for _, im := range m.Images {
+			if im.Bytes == nil || im.Width < 30 {
+				t.Errorf("%s: %d bytes, %d pixels wide", row.ID, len(im.Bytes), im.Width)
+			}
+			all[row.ID] = append(all[row.ID], im.Hash)
+		}
+	}
+	return all
+}
+
+func TestAResumedRunHasTheImagesOfWhatItFinished(t *testing.T) {
+	rows := pictured(t, 6)
+	broken := true
+	s := llmtest.New(t, func(r *llmtest.Request) llmtest.Reply {
+		if broken && r.N > 6 {
+			return llmtest.Reply{Status: 400, Error: "bad day"}
+		}
+		return eyes(r)
+	})
+	dir := filepath.Join(t.TempDir(), "run")
+	_, log, code := run(t, "rollout", "--base-url", s.BaseURL(), "--model", "m", "-d", rows, "--reward", "exact", "--tools", "none",
+		"-n", "2", "--parallel", "1", "--output", dir)
+	if code != 3 {
+		t.Fatalf("%d: %s", code, log)
+	}
+	broken = false
+	if _, log, code := run(t, "rollout", "--resume", dir); code != 0 {
+		t.Fatalf("%d: %s", code, log)
+	}
+	if seen := imagesOf(t, filepath.Join(dir, "traj.parquet")); len(seen) != 12 {
+		t.Errorf("%d rows", len(seen))
+	}
+}
+
+func TestAModelWithoutEyesIsToldBeforeTheRun(t *testing.T) {
+	rows := pictured(t, 2)
+	s := llmtest.New(t, blind)
+	args := []string{"rollout", "--base-url", s.BaseURL(), "--model", "m", "-d", rows, "--reward", "exact", "--tools", "none", "-n", "1",
+		"-o", filepath.Join(t.TempDir(), "a.parquet")}
+	if _, log, code := run(t, args...); code != 2 || !strings.Contains(log, "--field images=") || len(s.Requests()) > 2 {
+		t.Errorf("%d after %d requests: %s", code, len(s.Requests()), log)
+	}
+	if _, log, code := run(t, append(args, "--field", "images=")...); code != 0 {
+		t.Errorf("without images: %d: %s", code, log)
+	}
+	_, log, code := run(t, "rollout", "--model", "nowhere", "-d", rows, "-o", filepath.Join(t.TempDir(), "b.parquet"))
+	if code == 0 {
+		t.Errorf("a local model sees images: %s", log)
+	}
+}
