@@ -521,7 +521,7 @@ func (r imageReader) message(m map[string]any) (msg traj.Message, err error) {
 
 // ReadMessages reads a list of chat messages of a row. Images stand in it, in base64.
 func ReadMessages(v any) ([]traj.Message, error) {
-	ms, err := Options{}.imageReader("").messages(v)
+	ms, err := newImageReader(ImageLimits{}, "").messages(v)
 	if err != nil {
 		return nil, err
 	}

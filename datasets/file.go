@@ -54,7 +54,7 @@ func openFile(ctx context.Context, src fileSource, o Options) (*Dataset, error) 
 	if err != nil {
 		return nil, err
 	}
-	m.objects, m.images = o.takesObjects(src.entry), o.imageReader(filepath.Dir(src.path))
+	m.objects, m.images = o.takesObjects(src.entry), newImageReader(o.Images, filepath.Dir(src.path))
 	if o.Env == "" { // else what a row names does not count
 		m.envs = o.Envs
 	}

@@ -49,8 +49,7 @@ type imageReader struct {
 	most   int // images of a row
 }
 
-func (o Options) imageReader(folder string) imageReader {
-	l := o.Images
+func newImageReader(l ImageLimits, folder string) imageReader {
 	r := imageReader{folder: folder, limits: media.Limits{Pixels: l.MaxImagePixels, Bytes: l.MaxImageBytes}, most: l.MaxImages}
 	if r.most <= 0 {
 		r.most = DefaultMaxImages

@@ -49,7 +49,7 @@ func Import(ctx context.Context, name, path string, o Options) (int, string, err
 	if err != nil {
 		return 0, "", err
 	}
-	m.envs, m.objects, m.images = o.Envs, o.takesObjects(e), o.imageReader(filepath.Dir(path))
+	m.envs, m.objects, m.images = o.Envs, o.takesObjects(e), newImageReader(o.Images, filepath.Dir(path))
 	kept, err := keptEntry(name, path, e, o.Keep)
 	if err != nil {
 		return 0, "", err
@@ -83,7 +83,7 @@ func Import(ctx context.Context, name, path string, o Options) (int, string, err
 			return 0, "", atRow(path, p.row, err)
 		}
 		if kept != nil {
-			if err := row.fits(kept, o.imageReader("")); err != nil {
+			if err := row.fits(kept, newImageReader(o.Images, "")); err != nil {
 				return 0, "", atRow(path, p.row, err)
 			}
 		}

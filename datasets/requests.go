@@ -26,7 +26,7 @@ func OpenRequests(o Options) (*Requests, error) {
 	if err != nil {
 		return nil, err
 	}
-	m.objects, m.images = o.takesObjects(nil), o.imageReader("")
+	m.objects, m.images = o.takesObjects(nil), newImageReader(o.Images, "")
 	if o.Env == "" {
 		m.envs = o.Envs
 	}

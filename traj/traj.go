@@ -5,6 +5,7 @@ package traj
 
 import (
 	"encoding/json"
+	"slices"
 	"time"
 )
 
@@ -168,6 +169,25 @@ func (t *Trajectory) FinalReply() *Message {
 		return nil
 	}
 	return last
+}
+
+// AddImage puts an image into the trajectory's list, unless it is there, and says its number.
+func (t *Trajectory) AddImage(im *Image) int {
+	if i := slices.IndexFunc(t.Images, func(have Image) bool { return have.Same(im) }); i >= 0 {
+		return i
+	}
+	t.Images = append(t.Images, *im)
+	return len(t.Images) - 1
+}
+
+// AddImages puts the images of messages into the trajectory's list, and says their numbers.
+func (t *Trajectory) AddImages(messages []Message) (numbers []int) {
+	for i := range messages {
+		for k := range messages[i].Images {
+			numbers = append(numbers, t.AddImage(&messages[i].Images[k]))
+		}
+	}
+	return numbers
 }
 
 // Termination says why a trajectory ended.
