@@ -287,6 +287,35 @@ func (m mapping) readAnswer(p *problem, row map[string]any, used map[string]bool
 	return nil
 }
 
+// readImages reads the row's images and whether it has a column for them.
+func (m mapping) readImages(p *problem, row map[string]any, used map[string]bool) error {
+	if m.blind {
+		return nil
+	}
+	v, name, ok := m.find(row, imagesKey)
+	if !ok {
+		if column := m.named(imagesKey); column != "" {
+			if _, null := row[column]; !null {
+				return malformed.Errorf(malformed.Missing, "has no field %q (it has %s)", column, keys(row))
+			}
+			p.looks = true
+		}
+		for _, column := range fieldNames[imagesKey] {
+			if _, null := row[column]; null && m.fields[imagesKey] == "" {
+				p.looks = true
+			}
+		}
+		return nil
+	}
+	used[name], p.looks = true, true
+	all, err := m.images.list(v)
+	if err != nil {
+		return &malformed.Error{Field: name, Err: err}
+	}
+	p.images = all
+	return nil
+}
+
 // readEnv reads the environment that a row names. An object is a column of another meaning.
 func (m mapping) readEnv(p *problem, row map[string]any, used map[string]bool) error {
 	v, name, ok := m.find(row, "env")

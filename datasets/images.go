@@ -208,35 +208,6 @@ func cause(err error) error {
 	return err
 }
 
-// readImages reads the row's images and whether it has a column for them.
-func (m mapping) readImages(p *problem, row map[string]any, used map[string]bool) error {
-	if m.blind {
-		return nil
-	}
-	v, name, ok := m.find(row, imagesKey)
-	if !ok {
-		if column := m.named(imagesKey); column != "" {
-			if _, null := row[column]; !null {
-				return malformed.Errorf(malformed.Missing, "has no field %q (it has %s)", column, keys(row))
-			}
-			p.looks = true
-		}
-		for _, column := range fieldNames[imagesKey] {
-			if _, null := row[column]; null && m.fields[imagesKey] == "" {
-				p.looks = true
-			}
-		}
-		return nil
-	}
-	used[name], p.looks = true, true
-	all, err := m.images.list(v)
-	if err != nil {
-		return &malformed.Error{Field: name, Err: err}
-	}
-	p.images = all
-	return nil
-}
-
 // placeImages gives the images of a row's column the places that the messages have: parts
 // without an image of their own, and the word <image> in texts of the user and of tools. Where
 // they have none, the images stand in front of the last text of the user.

@@ -79,7 +79,8 @@ func TestImagesOfEachFormAreReadIntoTheirPlaces(t *testing.T) {
 		{"a place's character in a text", `{"prompt":"x\ufffcy <image>","image":"pics/3.png"}`, "u:x\uFFFDy [3×4]"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			dir := writeFiles(t, map[string]string{"a.jsonl": oneLine(tc.row), "pics/3.png": string(square(t, 3)), "pics/4.png": string(square(t, 4))})
+			dir := writeFiles(t, map[string]string{"a.jsonl": oneLine(tc.row), "pics/3.png": string(square(t, 3)),
+				"pics/4.png": string(square(t, 4))})
 			path := filepath.Join(dir, "a.jsonl")
 			d, err := Open(context.Background(), path, Options{})
 			if err != nil {
@@ -161,7 +162,8 @@ func TestBadImagesAreOneLineThatNamesTheRow(t *testing.T) {
 			if err := os.Symlink(filepath.Join(dir, "secret.png"), filepath.Join(dir, "rows/out.png")); err != nil {
 				t.Fatal(err)
 			}
-			_, err := Open(context.Background(), filepath.Join(dir, "rows/a.jsonl"), Options{Images: ImageLimits{MaxImageBytes: 2000, MaxImagePixels: 9000}})
+			limits := ImageLimits{MaxImageBytes: 2000, MaxImagePixels: 9000}
+			_, err := Open(context.Background(), filepath.Join(dir, "rows/a.jsonl"), Options{Images: limits})
 			facts := malformed.Facts(err)
 			if err == nil || facts.Kind != tc.kind || strings.Contains(err.Error(), "\n") || facts.Row != 2 {
 				t.Fatalf("%v (%+v), want %s in row 2", err, facts, tc.kind)
@@ -171,7 +173,7 @@ func TestBadImagesAreOneLineThatNamesTheRow(t *testing.T) {
 			}
 			// The bad row is left out where that is asked for.
 			var told []error
-			d, err := Open(context.Background(), filepath.Join(dir, "rows/a.jsonl"), Options{Images: ImageLimits{MaxImageBytes: 2000, MaxImagePixels: 9000},
+			d, err := Open(context.Background(), filepath.Join(dir, "rows/a.jsonl"), Options{Images: limits,
 				BadRow: func(err error) { told = append(told, err) }})
 			if err != nil {
 				t.Fatal(err)

@@ -243,7 +243,7 @@ func (c *Client) ProbeChat(ctx context.Context) (ids bool, logprobs string, err 
 	return ids, logprobs, err
 }
 
-// ErrNoImages: the server answers text, and no image.
+// ErrNoImages says that the server answers text, and no image.
 var ErrNoImages = errors.New("the server's model takes no images")
 
 // ProbeImage asks with a small image, and where that fails with text alone. It fails with

@@ -50,7 +50,8 @@ func seen(id string) *traj.Trajectory {
 		},
 		Sequences: []traj.Sequence{{TokenIDs: []int32{1, 9, 9, 2, 9, 3}, LossMask: []bool{false, false, false, false, false, true},
 			Logprobs: []traj.Logprob{traj.NoLogprob(), traj.NoLogprob(), traj.NoLogprob(), traj.NoLogprob(), traj.NoLogprob(), -1},
-			Images:   []traj.ImageSpan{{Image: 0, Start: 1, Tokens: 2, Grid: [3]int{1, 2, 4}}, {Image: 2, Start: 4, Tokens: 1, Grid: [3]int{1, 2, 2}}}}},
+			Images: []traj.ImageSpan{{Image: 0, Start: 1, Tokens: 2, Grid: [3]int{1, 2, 4}},
+				{Image: 2, Start: 4, Tokens: 1, Grid: [3]int{1, 2, 2}}}}},
 		StartedAt: samples()[0].StartedAt,
 	}
 	t.AddImages(t.Messages)

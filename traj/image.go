@@ -45,7 +45,7 @@ type ContentPart struct {
 	Image *Image // nil: it is text
 }
 
-// ErrImagePlaces: the text of a message has not as many places as the message has images.
+// ErrImagePlaces says that the text of a message has not as many places as the message has images.
 var ErrImagePlaces = errors.New("the text has not one place for each image")
 
 // Parts are the message's text and images in order; no text is empty, but for a message that

@@ -156,7 +156,8 @@ func (o Options) checkImages() error {
 	case o.SwiftRollout != "":
 		return o.noImages("a swift rollout server is asked in text")
 	case o.TokenMode == TokenModeCompletions:
-		return o.noImages(fmt.Sprintf("%s completions sends text alone: %s chat sends images", setting.Name("TokenMode"), setting.Name("TokenMode")))
+		mode := setting.Name("TokenMode")
+		return o.noImages(fmt.Sprintf("%s completions sends text alone: %s chat sends images", mode, mode))
 	}
 	return nil
 }
