@@ -15,6 +15,7 @@ import (
 	"agentcli/env"
 	"agentcli/internal/text"
 	"agentcli/internal/workclock"
+	"agentcli/media/qwen"
 	"agentcli/traj"
 )
 
@@ -395,7 +396,23 @@ func (p *player) count(o traj.Observation) int {
 			n += (len(s)+3)/4 + turn
 		}
 	}
+	for i := range o.Messages {
+		for k := range o.Messages[i].Images {
+			n += imageTokens(&o.Messages[i].Images[k])
+		}
+	}
 	return n
+}
+
+// imageTokens is how many tokens Qwen2.5-VL has for an image, with those around it.
+func imageTokens(im *traj.Image) int {
+	c := qwen.DefaultConfig()
+	h, w, err := c.Size(im.Height, im.Width)
+	if err != nil {
+		return 0
+	}
+	side := c.PatchSize * c.MergeSize
+	return h/side*(w/side) + 2
 }
 
 func texts(o traj.Observation) []string {

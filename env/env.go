@@ -198,6 +198,8 @@ type ToolEnvironment struct {
 
 	asked, hits atomic.Int32 // of the cache, in this step
 
+	images []traj.Image // of the conversation so far
+
 	inReply func(results []string, invalid bool) string
 }
 
@@ -246,6 +248,10 @@ func (e *ToolEnvironment) Reset(_ context.Context, task traj.Task) (traj.Observa
 	if len(task.Messages) == 0 {
 		return traj.Observation{}, fmt.Errorf("task %q has no messages to open with", task.ID)
 	}
+	e.images = nil
+	for i := range task.Messages {
+		e.images = append(e.images, task.Messages[i].Images...)
+	}
 	return traj.Observation{Messages: task.Messages}, nil
 }
 
@@ -267,7 +273,7 @@ func (e *ToolEnvironment) Step(ctx context.Context, a traj.Action) (Result, erro
 	}
 	e.asked.Store(0)
 	e.hits.Store(0)
-	outs := make([]string, len(a.ToolCalls))
+	outs := make([]output, len(a.ToolCalls))
 	errs := make([]error, len(a.ToolCalls))
 	var wg sync.WaitGroup
 	var inOrder []int
@@ -309,7 +315,7 @@ func (e *ToolEnvironment) Step(ctx context.Context, a traj.Action) (Result, erro
 	}
 	res := Result{Observation: traj.Observation{Messages: make([]traj.Message, 0, len(outs)+len(a.CallErrors))}}
 	for i, c := range a.ToolCalls {
-		content := outs[i]
+		content := outs[i].text
 		if errs[i] != nil {
 			res.ToolErrors++
 			if errors.Is(errs[i], errRefused) {
@@ -317,8 +323,12 @@ func (e *ToolEnvironment) Step(ctx context.Context, a traj.Action) (Result, erro
 			}
 			content = "error: " + errs[i].Error()
 		}
-		res.Observation.Messages = append(res.Observation.Messages, traj.Message{
-			Role: traj.RoleTool, Name: c.Name, ToolCallID: c.ID, Content: e.clip(content)})
+		m := traj.Message{Role: traj.RoleTool, Name: c.Name, ToolCallID: c.ID, Content: e.clip(content), Images: outs[i].images}
+		if _, err := m.Parts(); err != nil { // the text was cut, or the tool miscounted: the images come behind it
+			m.Content = traj.PlainText(m.Content) + strings.Repeat(traj.ImageMark, len(m.Images))
+		}
+		e.images = append(e.images, m.Images...)
+		res.Observation.Messages = append(res.Observation.Messages, m)
 	}
 	for _, c := range a.CallErrors {
 		res.ToolErrors++
@@ -350,31 +360,38 @@ func (e *ToolEnvironment) Close() error {
 	return errors.Join(errs...)
 }
 
+// output is what a call gives.
+type output struct {
+	text   string
+	images []traj.Image
+}
+
 // call checks one call and answers it from the cache or by running it.
-func (e *ToolEnvironment) call(ctx context.Context, c traj.ToolCall) (_ string, err error) {
+func (e *ToolEnvironment) call(ctx context.Context, c traj.ToolCall) (_ output, err error) {
 	defer safego.Into(&err) // of a tool's own methods: the model's call failed, the environment did not
 	tool, ok := e.tools[c.Name]
 	if !ok {
 		if len(e.names) == 0 {
-			return "", traj.Mark(fmt.Errorf("there is no tool %q; there are no tools here", c.Name), errRefused)
+			return output{}, traj.Mark(fmt.Errorf("there is no tool %q; there are no tools here", c.Name), errRefused)
 		}
-		return "", traj.Mark(fmt.Errorf("there is no tool %q; the tools are: %s", c.Name, strings.Join(e.names, ", ")), errRefused)
+		return output{}, traj.Mark(fmt.Errorf("there is no tool %q; the tools are: %s", c.Name, strings.Join(e.names, ", ")), errRefused)
 	}
 	args, err := e.arguments(c)
 	if err != nil {
-		return "", traj.Mark(err, errRefused)
+		return output{}, traj.Mark(err, errRefused)
 	}
 	if version, ok := e.kept[c.Name]; ok {
 		ran := false
 		e.asked.Add(1)
-		out, err := e.cache.call(ctx, c.Name, version, args, func() (string, error) {
+		text, err := e.cache.call(ctx, c.Name, version, args, func() (string, error) {
 			ran = true
-			return e.run(ctx, tool, c.Name, args)
+			out, err := e.run(ctx, tool, c.Name, args)
+			return out.text, err
 		})
 		if !ran && ctx.Err() == nil {
 			e.hits.Add(1)
 		}
-		return out, err
+		return output{text: text}, err
 	}
 	return e.run(ctx, tool, c.Name, args)
 }
@@ -419,12 +436,12 @@ func waited(ctx context.Context, q Queued) (done func(), err error) {
 // run waits for the call's turn and then no longer than the tool's time-out,
 // even for a tool that does not heed its context: that goroutine is left behind,
 // and counted as long as it runs.
-func (e *ToolEnvironment) run(ctx context.Context, tool Tool, name string, args json.RawMessage) (string, error) {
+func (e *ToolEnvironment) run(ctx context.Context, tool Tool, name string, args json.RawMessage) (output, error) {
 	over := func() {}
 	if q, ok := tool.(Queued); ok {
 		done, err := waited(ctx, q)
 		if err != nil {
-			return "", err
+			return output{}, err
 		}
 		over = func() {
 			defer safego.Catch(nil) // the call's result is there already
@@ -434,10 +451,11 @@ func (e *ToolEnvironment) run(ctx context.Context, tool Tool, name string, args 
 	ctx, cancel := context.WithTimeout(ctx, e.timeout)
 	defer cancel()
 	type result struct {
-		out string
+		out output
 		err error
 	}
 	done := make(chan result, 1)
+	seen := e.images[:len(e.images):len(e.images)]
 	var state atomic.Int32 // who came first: 1 the call's end, 2 our leaving it behind
 	go func() {
 		r := result{err: fmt.Errorf("%s failed: it ended its goroutine", name)}
@@ -451,13 +469,19 @@ func (e *ToolEnvironment) run(ctx context.Context, tool Tool, name string, args 
 			}
 			done <- r
 		}()
-		out, err := tool.Call(ctx, args)
+		var out output
+		var err error
+		if t, ok := tool.(Looking); ok {
+			out.text, out.images, err = t.Look(ctx, args, seen)
+		} else {
+			out.text, err = tool.Call(ctx, args)
+		}
 		r = result{out, err}
 	}()
 	select {
 	case r := <-done:
 		if r.err != nil && ctx.Err() == context.DeadlineExceeded {
-			return "", TookTooLong(name, e.timeout)
+			return output{}, TookTooLong(name, e.timeout)
 		}
 		return r.out, r.err
 	case <-ctx.Done():
@@ -465,7 +489,7 @@ func (e *ToolEnvironment) run(ctx context.Context, tool Tool, name string, args 
 		if !state.CompareAndSwap(0, 2) {
 			e.hung.add(name, -1)
 		}
-		return "", TookTooLong(name, e.timeout)
+		return output{}, TookTooLong(name, e.timeout)
 	}
 }
 

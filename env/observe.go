@@ -45,7 +45,7 @@ func HookOf(ctx context.Context) ToolHook {
 }
 
 // watched is call, seen by the context's hook if there is one.
-func (e *ToolEnvironment) watched(ctx context.Context, c traj.ToolCall) (string, error) {
+func (e *ToolEnvironment) watched(ctx context.Context, c traj.ToolCall) (output, error) {
 	hook := HookOf(ctx)
 	if hook == nil {
 		return e.call(ctx, c)
@@ -64,7 +64,7 @@ func (e *ToolEnvironment) watched(ctx context.Context, c traj.ToolCall) (string,
 	case errors.Is(err, errTimeout):
 		outcome = OutcomeTimeout
 	}
-	undisturbed(func() { end(out, err, outcome) })
+	undisturbed(func() { end(out.text, err, outcome) })
 	return out, err
 }
 

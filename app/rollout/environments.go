@@ -27,7 +27,11 @@ var environments = []environment{
 	{"tool", "", func(*Options) {}, toolEnvironment},
 	{searchEnv, SearchPrompt, searchDefaults, toolEnvironment},
 	{"no-search", NoSearchPrompt, noSearchDefaults, toolEnvironment},
+	{deepEyesEnv, "", deepEyesDefaults, toolEnvironment},
+	{"visual_toolbox_v2", "", deepEyesDefaults, toolEnvironment}, // as DeepEyes' rows call it
 }
+
+const deepEyesEnv = "deepeyes"
 
 func toolEnvironment(_ traj.Task, c env.Config) (env.Environment, error) { return env.New(c) }
 
@@ -129,5 +133,26 @@ func noSearchDefaults(o *Options) {
 	}
 	if o.Sampling.MaxTokens == 0 {
 		o.Sampling.MaxTokens = searchTokens
+	}
+}
+
+// DeepEyes' limits: turns with a tool, and tokens of a reply.
+const (
+	deepEyesTurns  = 5
+	deepEyesTokens = 10240
+)
+
+// deepEyesDefaults are DeepEyes': the tool that zooms, five turns and a last one for the
+// answer.
+func deepEyesDefaults(o *Options) {
+	o.FinalTurn = true
+	if o.Tools == nil {
+		o.Tools = []string{zoomTool}
+	}
+	if o.MaxTurns == 0 {
+		o.MaxTurns = deepEyesTurns
+	}
+	if o.Sampling.MaxTokens == 0 {
+		o.Sampling.MaxTokens = deepEyesTokens
 	}
 }

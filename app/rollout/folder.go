@@ -77,6 +77,9 @@ func (x *Run) Identity() string {
 	if k := x.o.RetrieverTopK; k > 0 {
 		what["retriever_topk"] = k
 	}
+	if images := x.o.imageSettings(); len(images) > 0 {
+		what["images"] = images
+	}
 	if x.o.Scheduler != "" {
 		what["scheduler"] = []string{x.o.Scheduler, x.o.GymEnv}
 	}

@@ -36,11 +36,14 @@ type Options struct {
 	Shots    *int
 	Fields   map[string]string
 	Images   datasets.ImageLimits
-	System   *string
-	Prompt   *string
-	Reward   string
-	Grader   rewards.Options // the options of the reward
-	Judge    models.JudgeOptions
+
+	BoxSpace             string // of the boxes that image_zoom_in_tool is given; "": env.BoxSeen
+	MinPixels, MaxPixels int    // of an image as the model is shown it; 0: Qwen2.5-VL's
+	System               *string
+	Prompt               *string
+	Reward               string
+	Grader               rewards.Options // the options of the reward
+	Judge                models.JudgeOptions
 
 	Samples  int
 	Seed     int64
@@ -82,6 +85,22 @@ type Options struct {
 	Resume   string
 	Settings map[string]any // as given, for config.yaml
 	Fixed    []string       // names of settings that Identity covers, to name the one that a resumed run changed
+}
+
+// imageSettings are those that decide which images a row has and what a box is of; without
+// those that are not set.
+func (o *Options) imageSettings() map[string]any {
+	all := map[string]any{}
+	for name, n := range map[string]int{"max_images": o.Images.MaxImages, "max_image_bytes": o.Images.MaxImageBytes,
+		"max_image_pixels": o.Images.MaxImagePixels, "min_pixels": o.MinPixels, "max_pixels": o.MaxPixels} {
+		if n != 0 {
+			all[name] = n
+		}
+	}
+	if o.BoxSpace != "" {
+		all["bbox_space"] = o.BoxSpace
+	}
+	return all
 }
 
 // Limits that hold where the options name no others.

@@ -45,6 +45,9 @@ func (x *Run) Metadata() (parquet.Metadata, error) {
 	if x.o.Scheduler != "" {
 		what["scheduler"] = map[string]any{"name": text.Redact(x.o.Scheduler), "gym_env": text.Redact(x.o.GymEnv)}
 	}
+	if images := x.o.imageSettings(); len(images) > 0 {
+		what["images"] = images
+	}
 	run, err := json.Marshal(what)
 	return parquet.Metadata{Run: run}, err
 }

@@ -17,6 +17,7 @@ import (
 	"agentcli/internal/exit"
 	"agentcli/internal/setting"
 	"agentcli/internal/text"
+	"agentcli/media/qwen"
 	"agentcli/retriever/client"
 	"agentcli/sandbox"
 )
@@ -39,7 +40,10 @@ var builtinTools = []builtinTool{
 	{"search", func(ctx context.Context, t *toolset, o Options, _ func(string)) error {
 		return t.openSearch(ctx, o)
 	}},
+	{zoomTool, func(_ context.Context, t *toolset, o Options, _ func(string)) error { return t.openZoom(o) }},
 }
+
+const zoomTool = "image_zoom_in_tool"
 
 // BuiltinTools names them.
 func BuiltinTools() []string {
@@ -258,6 +262,26 @@ func (t *toolset) openSearch(ctx context.Context, o Options) error {
 		return err
 	}
 	t.config.Tools = append(t.config.Tools, env.Search{Searcher: c, TopK: o.RetrieverTopK})
+	return nil
+}
+
+// openZoom adds the tool that cuts boxes out of images.
+func (t *toolset) openZoom(o Options) error {
+	if o.BoxSpace != "" && !slices.Contains(env.BoxSpaces, o.BoxSpace) {
+		return exit.Usagef("%s %q is unknown; it is %s", setting.Name("BoxSpace"), o.BoxSpace, strings.Join(env.BoxSpaces, ", "))
+	}
+	z := env.Zoom{Space: o.BoxSpace, Seen: qwen.DefaultConfig()}
+	if o.MinPixels > 0 {
+		z.Seen.MinPixels = o.MinPixels
+	}
+	if o.MaxPixels > 0 {
+		z.Seen.MaxPixels = o.MaxPixels
+	}
+	if z.Seen.MinPixels > z.Seen.MaxPixels {
+		return exit.Usagef("%s is %d, more than %s, which is %d", setting.Name("MinPixels"), z.Seen.MinPixels, setting.Name("MaxPixels"),
+			z.Seen.MaxPixels)
+	}
+	t.config.Tools = append(t.config.Tools, z)
 	return nil
 }
 

@@ -11,6 +11,7 @@ import (
 var otherWords = map[setting.Name]string{
 	"Against":          "--against",
 	"B":                "--b",
+	"BoxSpace":         "--bbox-space",
 	"BestOf":           "--best-of",
 	"Correct":          "--correct",
 	"Dedup":            "--dedup",

@@ -14,6 +14,7 @@ import (
 
 	"agentcli/llm/llmtest"
 	"agentcli/media"
+	"agentcli/media/album"
 	"agentcli/parquet"
 	"agentcli/traj"
 )
@@ -189,5 +190,72 @@ func TestAModelWithoutEyesIsToldBeforeTheRun(t *testing.T) {
 	_, log, code := run(t, "rollout", "--model", "nowhere", "-d", rows, "-o", filepath.Join(t.TempDir(), "b.parquet"))
 	if code == 0 {
 		t.Errorf("a local model sees images: %s", log)
+	}
+}
+
+// detective zooms into a quarter of the first image, and says how large what it was shown is.
+func detective(r *llmtest.Request) llmtest.Reply {
+	last := r.Messages[len(r.Messages)-1]
+	if last.Role != "tool" {
+		if parts, _ := last.Content.([]any); len(parts) == 2 && r.Fields["tools"] == nil {
+			return llmtest.Reply{Content: "a colour"} // the probe
+		}
+		return llmtest.Reply{Calls: []llmtest.Call{llmtest.NewCall("c", "image_zoom_in_tool", `{"bbox_2d": [500, 500, 1000, 1000]}`)}}
+	}
+	r.Messages = append(r.Messages[:0:0], llmtest.Message{Content: append([]any{map[string]any{"type": "text", "text": "a "}},
+		append(last.Content.([]any), map[string]any{"type": "text", "text": " b"})...)})
+	return eyes(r)
+}
+
+func TestAnAgentZoomsIntoAnImageOfItsRow(t *testing.T) {
+	dir := t.TempDir()
+	var b bytes.Buffer
+	if err := png.Encode(&b, image.NewGray(image.Rect(0, 0, 200, 120))); err != nil {
+		t.Fatal(err)
+	}
+	row := `{"prompt": "<image>?", "image": {"bytes": "` + base64.StdEncoding.EncodeToString(b.Bytes()) + `"}, "answer": "100x60", ` +
+		`"env_name": "visual_toolbox_v2"}`
+	rows := filepath.Join(dir, "rows.jsonl")
+	if err := os.WriteFile(rows, []byte(row+"\n"+strings.Replace(row, "visual_toolbox_v2", "deepeyes", 1)+"\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	s := llmtest.New(t, detective)
+	file := filepath.Join(dir, "run", "traj.parquet")
+	if _, log, code := run(t, "rollout", "--base-url", s.BaseURL(), "--model", "m", "-d", rows, "--reward", "exact", "--bbox-space", "1000",
+		"-n", "3", "--output", filepath.Dir(file)); code != 0 {
+		t.Fatalf("%d: %s", code, log)
+	}
+	r, err := parquet.Open(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.Close()
+	n := 0
+	for row, err := range r.Rows(t.Context()) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		n++
+		if row.Reward == nil || *row.Reward != 1 || len(row.Images) != 2 || len(row.Messages) != 4 {
+			t.Fatalf("%s: reward %v, %d images, %+v", row.ID, row.Reward, len(row.Images), row.Messages)
+		}
+		crop := &row.Messages[2].Images[0]
+		if crop.Crop == nil || crop.Crop.Box != [4]int{100, 60, 200, 120} || crop.Crop.Source != row.Images[0].Hash {
+			t.Errorf("%+v", crop.Crop)
+		}
+		if m, err := album.Pixels(crop); err != nil || m.Width != 100 || m.Height != 60 {
+			t.Errorf("the crop is not there any more: %v", err)
+		}
+	}
+	if n != 6 {
+		t.Errorf("%d rows", n)
+	}
+	out, _, _ := run(t, "inspect", file, "rows/0#0")
+	if !strings.Contains(out, "crop [100 60 200 120] of image 0, 100 × 60 pixels") {
+		t.Errorf("inspect does not name the crop:\n%s", out)
+	}
+	if _, log, code := run(t, "rollout", "--base-url", s.BaseURL(), "--model", "m", "-d", rows, "--reward", "exact", "--bbox-space", "feet",
+		"-n", "1", "-o", filepath.Join(dir, "x.parquet")); code != 2 {
+		t.Errorf("%d: %s", code, log)
 	}
 }

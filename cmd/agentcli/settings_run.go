@@ -14,6 +14,7 @@ import (
 	"agentcli/app/rundir"
 	"agentcli/datasets"
 	"agentcli/engine"
+	"agentcli/env"
 	"agentcli/internal/exit"
 	"agentcli/internal/malformed"
 	"agentcli/llm"
@@ -228,11 +229,18 @@ func toolSettings(o *options) []row {
 	return section(row{group: groupTools, fixed: evalRollout, free: forLoop}, []row{
 		{name: "env", field: &run.Env, basic: evalRollout,
 			help: "environment of all rows: " + strings.Join(rollout.Environments(), ", ") +
-				" (docs/search.md; default: what each row names, else " + rollout.Environments()[0] + ")"},
+				" (docs/datasets.md#environments; default: what each row names, else " + rollout.Environments()[0] + ")"},
 		{name: "retriever", field: &run.Retriever, kind: address, free: evalRolloutLoop, basic: evalRollout,
 			help: "address of the search server for the tool search, for example http://127.0.0.1:8000 (agentcli retriever serve)"},
 		{name: "retriever-topk", field: &run.RetrieverTopK,
 			help: fmt.Sprintf("passages of one search (default: %d)", rollout.DefaultRetrieverTopK)},
+		{name: "bbox-space", field: &run.BoxSpace, kind: optional,
+			help: "coordinates of the boxes of image_zoom_in_tool: " + strings.Join(env.BoxSpaces, ", ") +
+				" (docs/images.md#agents-that-look; default: seen)"},
+		{name: "min-pixels", field: &run.MinPixels, value: 0, check: notNegative,
+			help: "minimum area of an image as the model is shown it, for --bbox-space seen (default: of Qwen2.5-VL, 3136)"},
+		{name: "max-pixels", field: &run.MaxPixels, value: 0, check: notNegative,
+			help: "maximum area of an image as the model is shown it, for --bbox-space seen (default: of Qwen2.5-VL, 1003520)"},
 		{name: "scheduler", field: &run.Scheduler, kind: address, basic: evalRollout,
 			help: "what decides what follows a reply (docs/scheduling.md): " + strings.Join(scheduler.Names(), ", ") +
 				", `exec:CMD` or the address of a server (default: the loop of model and tools)"},

@@ -8,6 +8,7 @@ import (
 	"encoding/hex"
 	"image"
 	"image/png"
+	"math"
 
 	"agentcli/internal/malformed"
 	"agentcli/media"
@@ -34,6 +35,18 @@ func Hash(file []byte) string {
 // Pixels decodes an image: the file's, or its rectangle of a crop. It fails where the file is
 // not at hand or the image is another than it was.
 func Pixels(im *traj.Image) (*media.Image, error) {
+	pixels, err := cut(im)
+	if err == nil && im.Crop != nil && pixels.Hash() != im.Hash {
+		err = malformed.Errorf(malformed.Mismatch, "the crop %.12s has other pixels now", im.Hash)
+	}
+	if err != nil {
+		return nil, err
+	}
+	return pixels, nil
+}
+
+// cut is Pixels without a check of their hash.
+func cut(im *traj.Image) (*media.Image, error) {
 	file := im.Bytes
 	if im.Crop != nil {
 		file = im.Crop.File
@@ -42,21 +55,12 @@ func Pixels(im *traj.Image) (*media.Image, error) {
 		return nil, malformed.Errorf(malformed.Missing, "the file of image %.12s is not there", im.Hash)
 	}
 	// It was held to its limits when it was opened.
-	pixels, err := media.Decode(file, media.Limits{Pixels: 1 << 31, Bytes: len(file)})
-	if err != nil {
-		return nil, err
+	pixels, err := media.Decode(file, media.Limits{Pixels: math.MaxInt32, Bytes: len(file)})
+	if err != nil || im.Crop == nil {
+		return pixels, err
 	}
-	if im.Crop == nil {
-		return pixels, nil
-	}
-	box := im.Crop.Box
-	if pixels, err = pixels.Crop(box[0], box[1], box[2], box[3]); err != nil {
-		return nil, err
-	}
-	if pixels.Hash() != im.Hash {
-		return nil, malformed.Errorf(malformed.Mismatch, "the crop %.12s has other pixels now", im.Hash)
-	}
-	return pixels, nil
+	b := im.Crop.Box
+	return pixels.Crop(b[0], b[1], b[2], b[3])
 }
 
 // File is an image as a file: its own, or a PNG of a crop.
@@ -76,4 +80,22 @@ func File(im *traj.Image) ([]byte, error) {
 	var b bytes.Buffer
 	err = png.Encode(&b, m)
 	return b.Bytes(), err
+}
+
+// Crop is a part of an image: box are its left, upper, right and lower edge in the image's
+// pixels. A crop of a crop is one of the same file.
+func Crop(im *traj.Image, box [4]int) (traj.Image, error) {
+	source := traj.Crop{Source: im.Hash, File: im.Bytes, Box: box}
+	if im.Crop != nil {
+		source = *im.Crop
+		x, y := im.Crop.Box[0], im.Crop.Box[1]
+		source.Box = [4]int{x + box[0], y + box[1], x + box[2], y + box[3]}
+	}
+	out := traj.Image{Width: box[2] - box[0], Height: box[3] - box[1], Crop: &source}
+	pixels, err := cut(&out)
+	if err != nil {
+		return traj.Image{}, err
+	}
+	out.Hash = pixels.Hash()
+	return out, nil
 }
