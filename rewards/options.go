@@ -45,6 +45,7 @@ type Options struct {
 	JSONSchema JSONSchemaSettings `json:"json-schema,omitzero"`
 	ToolCall   ToolCallSettings   `json:"tool-call,omitzero"`
 	IFEval     IFEvalSettings     `json:"ifeval,omitzero"`
+	DeepEyes   DeepEyesSettings   `json:"deepeyes,omitzero"`
 	Length     LengthSettings     `json:"length,omitzero"`
 	Cosine     CosineSettings     `json:"cosine,omitzero"`
 	Repetition RepetitionSettings `json:"repetition,omitzero"`
@@ -105,7 +106,8 @@ func (o Options) Text() string {
 func ParseOptions(b []byte) (Options, error) { return Options{}.With(b) }
 
 // readers are the rewards that read an option without an object; others are math's.
-var readers = map[string][]string{"strict": {"math", "em", "f1", "subem"}}
+var readers = map[string][]string{"strict": {"math", "em", "f1", "subem"}, judgeName: {judgeName, "deepeyes", "deepeyes-math"},
+	"deepeyes": {"deepeyes", "deepeyes-math"}}
 
 // Reads reports whether a named reward reads an option: a key of Options, or judge, which is
 // the judge's server.
@@ -114,10 +116,10 @@ func Reads(name, option string) bool {
 	switch {
 	case External(name):
 		return false
-	case kinds[option].make != nil: // the settings of one reward
+	case of == nil && kinds[option].make != nil: // the settings of one reward
 		of = []string{option}
 	case of == nil:
-		of = []string{"math"}
+		of = []string{"math", "deepeyes-math"}
 	}
 	return slices.ContainsFunc(terms(name), func(one string) bool { return slices.Contains(of, one) })
 }

@@ -93,6 +93,9 @@ var kinds = map[string]kind{
 	"f1":    simple(func(o Options) Reward { return qaReward{"f1", o, f1} }),
 	"subem": simple(func(o Options) Reward { return qaReward{"subem", o, substringMatch} }),
 
+	"deepeyes":      {make: newDeepEyes},
+	"deepeyes-math": {make: newDeepEyesMath},
+
 	"search-r1": simple(func(Options) Reward { return searchR1Reward{} }),
 
 	"choice": {make: func(Options) (Reward, error) { return choiceReward{}, nil }, meta: true},

@@ -177,7 +177,7 @@ func TestCommandsOfThePagesRun(t *testing.T) {
 		}
 		var s strings.Builder
 		s.WriteString("env OPENAI_BASE_URL=$MOCK\n")
-		fmt.Fprintf(&s, "symlink examples -> %s/examples\n", root)
+		fmt.Fprintf(&s, "symlink examples -> %s/examples\nsymlink vstar.parquet -> %s/datasets/testdata/deepeyes.parquet\n", root, root)
 		for _, c := range []string{"aime2024 aime2024.jsonl", "gsm8k aime2024.jsonl --split test", "gsm8k aime2024.jsonl --split train"} {
 			fmt.Fprintf(&s, "exec agentcli datasets import %s\n", c)
 		}
