@@ -505,6 +505,9 @@ func (r imageReader) message(m map[string]any) (msg traj.Message, err error) {
 	case nil:
 	case string:
 		msg.Content = c
+		if msg.Images, err = r.namedImages(m["images"]); err != nil {
+			return msg, &malformed.Error{Field: "images", Err: err}
+		}
 	case []any:
 		if msg.Content, msg.Images, err = r.contentParts(c); err != nil {
 			return msg, &malformed.Error{Field: "content", Err: err}

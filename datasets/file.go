@@ -237,6 +237,13 @@ func (d *Dataset) task(p problem, o Options) (traj.Task, error) {
 	if err == nil && p.looks {
 		t.Messages, err = placeImages(t.Messages, p.images)
 	}
+	for i := range t.Messages {
+		for _, im := range t.Messages[i].Images {
+			if im.Bytes == nil && err == nil {
+				err = malformed.Field("messages", malformed.Missing, "message %d has an image without its bytes", i)
+			}
+		}
+	}
 	return t, err
 }
 

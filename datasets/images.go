@@ -2,6 +2,7 @@ package datasets
 
 import (
 	"encoding/base64"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -258,6 +259,28 @@ func placeImages(messages []traj.Message, images []traj.Image) ([]traj.Message, 
 // isEmpty reports whether an image is a place that waits for one.
 func isEmpty(im *traj.Image) bool {
 	return im.Bytes == nil && im.Crop == nil && im.Path == "" && im.Hash == ""
+}
+
+// namedImages reads images as this program writes them for others: named by their hash, their
+// places in the message's text. Other values are no images of a message.
+func (r imageReader) namedImages(v any) (images []traj.Image, err error) {
+	list, _ := v.([]any)
+	for _, e := range list {
+		object, _ := e.(map[string]any)
+		if hash, _ := object["hash"].(string); hash == "" {
+			return nil, nil
+		}
+		var im traj.Image
+		if object["bytes"] != nil {
+			if im, err = r.one(object); err != nil {
+				return nil, err
+			}
+		} else if b, err := json.Marshal(object); err != nil || json.Unmarshal(b, &im) != nil {
+			return nil, malformed.Errorf(malformed.Type, "want images as they were given")
+		}
+		images = append(images, im)
+	}
+	return images, nil
 }
 
 // contentParts reads a message's content that is a list of parts: OpenAI's and Hugging Face's

@@ -17,6 +17,7 @@ import (
 	"agentcli/internal/malformed"
 	"agentcli/internal/setting"
 	"agentcli/internal/setting/settingtest"
+	"agentcli/media"
 	"agentcli/media/album"
 	"agentcli/traj"
 )
@@ -211,5 +212,30 @@ func TestRowsOfDeepEyesAreReadAsTheyAre(t *testing.T) {
 	}
 	if !d.HasImages {
 		t.Error("the dataset does not say that it has images")
+	}
+}
+
+// A scheduler's program gets messages as JSON without the files, and sends them back.
+func TestMessagesWithNamedImagesComeBack(t *testing.T) {
+	im, err := album.Open(square(t, 3), "a.png", media.Limits{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	was := []traj.Message{{Role: "user", Content: "a" + traj.ImageMark + "b", Images: []traj.Image{im}}}
+	b, err := json.Marshal(traj.WithoutFiles(was))
+	if err != nil || bytes.Contains(b, []byte("bytes")) {
+		t.Fatalf("%s, %v", b, err)
+	}
+	var list any
+	if err := json.Unmarshal(b, &list); err != nil {
+		t.Fatal(err)
+	}
+	got, err := ReadMessages(list)
+	if err != nil || len(got[0].Images) != 1 || got[0].Images[0].Hash != im.Hash || got[0].Images[0].Width != 3 || got[0].Content != was[0].Content {
+		t.Errorf("%+v, %v", got, err)
+	}
+	path := writeFile(t, "a.jsonl", `{"messages":`+string(b)+`}`)
+	if _, err := Open(context.Background(), path, Options{}); malformed.Facts(err).Kind != malformed.Missing {
+		t.Errorf("a row whose image has no bytes: %v", err)
 	}
 }

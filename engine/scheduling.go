@@ -64,7 +64,11 @@ func (s *scheduling) open(ctx context.Context, mk func(traj.Task) (Scheduler, er
 		if len(begin.Messages) == 0 || begin.Messages[len(begin.Messages)-1].Role == traj.RoleAssistant {
 			return o, fmt.Errorf("%w begins with no messages, or with one of the model's last: want a user's", ErrNext)
 		}
+		known := imagesOf(o.Messages)
 		o = valid(traj.Observation{Messages: begin.Messages})
+		if o.Messages, err = fillImages(o.Messages, known); err != nil {
+			return o, err
+		}
 		s.opening = o.Messages
 	}
 	return o, nil
@@ -273,6 +277,9 @@ func (p *following) begin(n Next) (end traj.Termination, err error) {
 		o.Messages = slices.Concat(o.Messages, n.Messages)
 	}
 	o = valid(o)
+	if o.Messages, err = fillImages(o.Messages, p.t.Images); err != nil {
+		return "", err
+	}
 	if err := p.checkContinue(o); err != nil {
 		return "", err
 	}
@@ -338,6 +345,40 @@ func (p *following) cut(at int, more string) (end traj.Termination, err error) {
 	return "", nil
 }
 
+func imagesOf(messages []traj.Message) (all []traj.Image) {
+	for i := range messages {
+		all = append(all, messages[i].Images...)
+	}
+	return all
+}
+
+// fillImages are messages with what is known of images that a scheduler names by their hash.
+func fillImages(messages []traj.Message, known []traj.Image) ([]traj.Message, error) {
+	if imagesOf(messages) == nil {
+		return messages, nil
+	}
+	messages = slices.Clone(messages)
+	for i := range messages {
+		m := &messages[i]
+		if _, err := m.Parts(); err != nil {
+			return nil, fmt.Errorf("%w: message %d: %w", ErrNext, i, err)
+		}
+		m.Images = slices.Clone(m.Images)
+		for k := range m.Images {
+			im := &m.Images[k]
+			if im.Bytes != nil || im.Crop != nil && im.Crop.File != nil {
+				continue
+			}
+			n := slices.IndexFunc(known, func(have traj.Image) bool { return have.Hash == im.Hash })
+			if n < 0 {
+				return nil, fmt.Errorf("%w has an image in message %d, %.12s, that is neither in the conversation nor sent", ErrNext, i, im.Hash)
+			}
+			*im = known[n]
+		}
+	}
+	return messages, nil
+}
+
 // rewrite puts a history in the place of the conversation.
 func (p *following) rewrite(history []traj.Message) (end traj.Termination, err error) {
 	reviser, ok := p.agent.(agent.Reviser)
@@ -349,6 +390,9 @@ func (p *following) rewrite(history []traj.Message) (end traj.Termination, err e
 		return traj.MaxTokens, nil
 	}
 	o := valid(traj.Observation{Messages: history})
+	if o.Messages, err = fillImages(o.Messages, p.t.Images); err != nil {
+		return "", err
+	}
 	p.scheduler.opening = openingOf(o.Messages, p.scheduler.task(p.t.Task).Messages)
 	reviser.Rewrite(o.Messages)
 	p.conversation.Rewrite(o.Messages)

@@ -73,7 +73,7 @@ func (r *remoteReward) ask(ctx context.Context, batch []*traj.Trajectory) (answe
 			label = t.Task.Answers[0]
 		}
 		queries, prompts, labels, ids = append(queries, prompt+reply), append(prompts, prompt), append(labels, label), append(ids, t.Task.ID)
-		messages, golds = append(messages, t.Messages), append(golds, t.Task.Answers)
+		messages, golds = append(messages, traj.WithoutFiles(t.Messages)), append(golds, t.Task.Answers)
 	}
 	request := map[string]any{"query": queries, "prompts": prompts, "labels": labels, "messages": messages, "answers": golds, "task_ids": ids}
 	if slices.ContainsFunc(batch, func(t *traj.Trajectory) bool { return t.Infos != nil }) {

@@ -34,12 +34,12 @@ func taskOf(t *traj.Task) wireTask {
 	return w
 }
 
-// wireMessages are messages, never null.
+// wireMessages are messages, never null. Their images are named by their hash.
 func wireMessages(ms []traj.Message) []traj.Message {
 	if ms == nil {
 		return []traj.Message{}
 	}
-	return ms
+	return traj.WithoutFiles(ms)
 }
 
 // wireReply is a reply as programs get it.

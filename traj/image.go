@@ -70,6 +70,22 @@ func (m *Message) Parts() ([]ContentPart, error) {
 	return parts, nil
 }
 
+// WithoutFiles are messages whose images are named and not sent: they have no bytes.
+func WithoutFiles(messages []Message) []Message {
+	if !slices.ContainsFunc(messages, func(m Message) bool { return len(m.Images) > 0 }) {
+		return messages
+	}
+	messages = slices.Clone(messages)
+	for i := range messages {
+		m := &messages[i]
+		m.Images = slices.Clone(m.Images)
+		for k := range m.Images {
+			m.Images[k].Bytes = nil
+		}
+	}
+	return messages
+}
+
 // PlainText is text without places for images: an ImageMark in it becomes U+FFFD.
 func PlainText(s string) string { return strings.ReplaceAll(s, ImageMark, "\uFFFD") }
 
