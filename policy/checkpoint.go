@@ -10,18 +10,27 @@ import "agentcli/internal/torch"
 // memory cost", with one layer a segment). The layers run with recording on both
 // times: the same kernels give the same bits.
 func (n *network) checkpointed(s *torch.Scope, pack *Pack, rows []int32) (h torch.Tensor, back func()) {
-	turns := n.angles(s, pack.Positions)
-	attend := n.tree(s, pack)
+	p := &pass{turns: n.angles(s, pack.Positions), attend: n.tree(s, pack), rows: rows, kv: map[int]keysValues{}}
 	run := func(c *torch.Scope, i int, x torch.Tensor) torch.Tensor {
-		x, y := n.layer(c, i, x, torch.Tensor{}, turns, attend, rows)
+		x, y := n.layer(c, i, x, torch.Tensor{}, p)
+		if !y.Defined() {
+			return x
+		}
 		return c.Add(x, y)
 	}
 	in := make([]torch.Tensor, len(n.layers)+1)
 	ids := s.IDs(pack.IDs)
-	in[0] = s.Detach(n.embedded(s, ids))
+	x := n.embedded(s, ids)
+	p.inputs = detached(s, n.perLayerInputs(s, ids, x), !n.frozen)
+	in[0] = s.Detach(x)
 	for i := range n.layers {
 		c := s.Child()
 		in[i+1] = c.Keep(c.Detach(run(c, i, in[i])), s)
+		if own := p.kv[i]; n.taken(i) {
+			p.kv[i] = keysValues{c.Keep(c.Detach(own.k), s), c.Keep(c.Detach(own.v), s)}
+		} else {
+			delete(p.kv, i)
+		}
 		c.Close()
 		if s.Err() != nil {
 			return torch.Tensor{}, nil
@@ -29,16 +38,25 @@ func (n *network) checkpointed(s *torch.Scope, pack *Pack, rows []int32) (h torc
 	}
 	last := len(n.layers)
 	s.RequiresGrad(in[last], true)
+	for _, kv := range p.kv {
+		s.RequiresGrad(kv.k, true)
+		s.RequiresGrad(kv.v, true)
+	}
 	return s.RMSNorm(in[last], n.norm, n.rms()), func() {
 		g := s.Grad(in[last])
 		for i := last - 1; i >= 0 && s.Err() == nil; i-- {
 			s.Free(in[i+1])
-			first := i == 0 && n.frozen // nobody asks for the embedding's gradient
+			taken, own := n.taken(i), p.kv[i]     // whose gradient is complete: the layers behind this one have run
+			first := i == 0 && n.frozen && !taken // nobody asks for the embedding's gradient
 			c := s.Child()
 			if !first {
 				c.RequiresGrad(in[i], true)
 			}
-			c.Backward(run(c, i, in[i]), g)
+			xs, grads := []torch.Tensor{run(c, i, in[i])}, []torch.Tensor{g}
+			if taken {
+				xs, grads = append(xs, p.kv[i].k, p.kv[i].v), append(grads, c.Grad(own.k), c.Grad(own.v))
+			}
+			c.BackwardAll(xs, grads)
 			s.Free(g)
 			if !first {
 				g = c.Keep(c.Grad(in[i]), s)
@@ -46,7 +64,24 @@ func (n *network) checkpointed(s *torch.Scope, pack *Pack, rows []int32) (h torc
 			c.Close()
 		}
 		if !n.frozen {
-			s.Backward(n.embedded(s, ids), g)
+			x := n.embedded(s, ids)
+			xs, grads := []torch.Tensor{x}, []torch.Tensor{g}
+			for i, y := range n.perLayerInputs(s, ids, x) {
+				xs, grads = append(xs, y), append(grads, s.Grad(p.inputs[i]))
+			}
+			s.BackwardAll(xs, grads)
 		}
 	}
+}
+
+// detached are leaves of the same values; trained says whether backward gives them gradients.
+func detached(s *torch.Scope, xs []torch.Tensor, trained bool) []torch.Tensor {
+	if xs == nil {
+		return nil
+	}
+	out := make([]torch.Tensor, len(xs))
+	for i, x := range xs {
+		out[i] = s.RequiresGrad(s.Detach(x), trained)
+	}
+	return out
 }

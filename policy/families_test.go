@@ -250,7 +250,7 @@ func TestEveryFamilyTrainsAdapters(t *testing.T) {
 // all names that transformers has given its tensors, and is saved as a model of text.
 func TestAMultimodalModelOpensAsItsLanguageModel(t *testing.T) {
 	for _, g := range families(t) {
-		if g.Title != "gemma3" && g.Title != "mistral" && g.Title != "qwen3" {
+		if g.Title != "gemma3" && g.Title != "gemma4 with all of it, untied" && g.Title != "mistral" && g.Title != "qwen3" {
 			continue
 		}
 		var text map[string]json.RawMessage
@@ -327,4 +327,68 @@ func TestTargetsOfAdaptersAreThoseOfTheModel(t *testing.T) {
 			t.Errorf("an adapter on o goes on with all-linear: %v", err)
 		}
 	}
+}
+
+// A packed tree gives the log-probs and gradients of its sequences computed one by one, in every
+// family, whether layers are computed again in backward or not.
+func TestATreeOfEveryFamilyIsItsSequences(t *testing.T) {
+	seqs := [][]int32{{5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16}, {5, 6, 7, 8, 20, 21, 22, 23, 24, 25, 26, 27, 28}, {5, 6, 7, 8, 9, 10, 30, 31}, {40, 41}}
+	for _, g := range families(t) {
+		t.Run(g.Title, func(t *testing.T) {
+			dir := g.write(t)
+			compute := func(checkpoint bool, batches ...[][]int32) (lps []float64, grads map[string][]float64) {
+				tr, err := OpenTrainable(dir, Config{DType: "float64", Threads: 1, GradCheckpoint: checkpoint})
+				if err != nil {
+					t.Fatal(err)
+				}
+				defer tr.Close()
+				for _, seqs := range batches {
+					b := Batch{Sequences: seqs}
+					for _, q := range seqs {
+						b.Want = append(b.Want, append([]bool{false}, slices.Repeat([]bool{true}, len(q)-1)...))
+					}
+					if err := tr.Accumulate(b, func(o Outputs) Gradients {
+						lps = append(lps, o.Logprobs...)
+						return Gradients{Logprobs: slices.Repeat([]float64{1}, len(o.Logprobs))}
+					}); err != nil {
+						t.Fatal(err)
+					}
+				}
+				if grads, err = tr.Gradients(); err != nil {
+					t.Fatal(err)
+				}
+				return lps, grads
+			}
+			want, wantGrads := compute(false, seqs[:1], seqs[1:2], seqs[2:3], seqs[3:])
+			for _, checkpoint := range []bool{false, true} {
+				got, grads := compute(checkpoint, seqs)
+				if worst := largestDifference(got, want); worst > 1e-12 {
+					t.Errorf("checkpointed %v: log-probs differ by %v", checkpoint, worst)
+				}
+				if len(grads) != len(wantGrads) {
+					t.Errorf("checkpointed %v: %d gradients, want %d", checkpoint, len(grads), len(wantGrads))
+				}
+				for name, w := range wantGrads {
+					norm := 0.0
+					for _, x := range w {
+						norm += x * x
+					}
+					if worst := largestDifference(grads[name], w); worst > 1e-12*max(1, math.Sqrt(norm)) {
+						t.Errorf("checkpointed %v: the gradient of %s differs by %v of %v", checkpoint, name, worst, math.Sqrt(norm))
+					}
+				}
+			}
+		})
+	}
+}
+
+// largestDifference is the largest difference of two lists; infinite where their lengths differ.
+func largestDifference(got, want []float64) (worst float64) {
+	if len(got) != len(want) {
+		return math.Inf(1)
+	}
+	for i := range want {
+		worst = max(worst, math.Abs(got[i]-want[i]))
+	}
+	return worst
 }

@@ -72,7 +72,7 @@ func (c *computation) forward(s *torch.Scope, n *network, b Batch, loss func(Out
 		if scales != nil {
 			scale = s.Float64(scales)
 		}
-		lp, ent = s.HeadLogprobs(h, n.head.w, s.IDs(targets), scale, headChunk)
+		lp, ent = s.CappedHeadLogprobs(h, n.head.w, s.IDs(targets), scale, n.cfg.LogitCap, headChunk)
 		out.Logprobs, out.Entropy = s.Float64s(lp), s.Float64s(ent)
 	}
 	if n.score.Defined() {

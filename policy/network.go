@@ -27,6 +27,8 @@ type network struct {
 	ropes   []rotation // of arch.Decoder.Ropes
 	maxSeen int        // positions of their tables
 	frozen  bool       // no weight but the value head gets a gradient
+
+	perLayer struct{ embed, projection, norm torch.Tensor } // of arch.PerLayer
 }
 
 // rotation is the table of one rotary embedding: [positions, rotated dims/2], float32
@@ -48,6 +50,10 @@ type layer struct {
 	router, routerBias, correction                       torch.Tensor // of the experts, whose matrices stand one below the other
 	expertsGateUp, expertsDown                           torch.Tensor
 	expertsGateUpBias, expertsDownBias                   torch.Tensor
+	routerNorm, expertScale                              torch.Tensor // of arch.Beside, as the norms that follow
+	afterBeside, beforeExperts, afterExperts             torch.Tensor
+	perLayerGate, perLayerProjection, perLayerNorm       torch.Tensor
+	outputScale                                          torch.Tensor // [1]
 }
 
 // matrix is a weight, and where sampling on a CPU packed it, its packed copy, and
@@ -113,6 +119,9 @@ func describe(cfg weights.Config, withScore bool) (*network, error) {
 		}
 	}
 	add(&n.embed, "", arch.Embed)
+	add(&n.perLayer.embed, "", arch.PerLayerEmbed)
+	add(&n.perLayer.projection, "", arch.PerLayerModelProjection)
+	add(&n.perLayer.norm, "", arch.PerLayerModelNorm)
 	for i := range n.layers {
 		l, at := &n.layers[i], arch.LayerPrefix(i)
 		l.Layer = cfg.Layers[i]
@@ -134,7 +143,7 @@ func describe(cfg weights.Config, withScore bool) (*network, error) {
 		norm(&l.afterAttention, l.Norms.AfterAttention)
 		norm(&l.beforeMLP, l.Norms.BeforeMLP)
 		add(&l.sinks, at, arch.Sinks)
-		add(&l.router, at, arch.RouterWeight, arch.ClampedRouter+".weight")
+		add(&l.router, at, arch.RouterWeight, arch.ClampedRouter+".weight", arch.BesideRouter+".weight")
 		bias(&l.routerBias, arch.ClampedRouter)
 		add(&l.correction, at, arch.RouterCorrection)
 		add(&l.expertsGateUpBias, at, arch.ClampedGateUpBias)
@@ -143,6 +152,19 @@ func describe(cfg weights.Config, withScore bool) (*network, error) {
 			add(&l.expertsGateUp, at, arch.ClampedGateUp)
 			add(&l.expertsDown, at, arch.ClampedDown)
 		}
+		if b := l.Experts.Beside; b != nil {
+			add(&l.routerNorm, at, arch.BesideRouterNorm)
+			add(&l.expertScale, at, arch.BesideExpertScale)
+			add(&l.expertsGateUp, at, arch.BesideGateUp)
+			add(&l.expertsDown, at, arch.BesideDown)
+			norm(&l.afterBeside, b.AfterMLP)
+			norm(&l.beforeExperts, b.Before)
+			norm(&l.afterExperts, b.After)
+		}
+		add(&l.perLayerGate, at, arch.PerLayerGate)
+		add(&l.perLayerProjection, at, arch.PerLayerProjection)
+		add(&l.perLayerNorm, at, arch.PerLayerNorm)
+		add(&l.outputScale, at, arch.OutputScale)
 		var inner, outer []string
 		for k := range l.Experts.Count {
 			e := arch.Expert(k)
@@ -312,28 +334,30 @@ func (n *network) hidden(s *torch.Scope, ids, positions []int32, attend attentio
 	if s.Err() != nil {
 		return torch.Tensor{}
 	}
-	x := n.embedded(s, s.IDs(ids))
+	tokens := s.IDs(ids)
+	x := n.embedded(s, tokens)
+	p := &pass{turns: turns, attend: attend, rows: rows, inputs: n.perLayerInputs(s, tokens, x), kv: map[int]keysValues{}}
 	var y torch.Tensor // what the last sub-layer adds to x
 	for i := range n.layers {
 		c := s.Child()
-		x, y = n.layer(c, i, x, y, turns, attend, rows)
+		x, y = n.layer(c, i, x, y, p)
 		c.Keep(x, s)
 		c.Keep(y, s)
+		n.keep(p, i, c, s)
 		c.Close()
 	}
-	_, h := s.AddRMSNorm(x, y, n.norm, n.rms())
+	_, h := n.normed(s, x, y, n.norm)
 	return h
 }
 
 // embedded is what goes into the first layer.
 func (n *network) embedded(s *torch.Scope, ids torch.Tensor) torch.Tensor {
-	return scaled(s, s.Embedding(n.embed, ids), n.roundedEmbedScale()) // the id check runs on the CPU copy
+	return scaled(s, s.Embedding(n.embed, ids), n.rounded(n.cfg.EmbedScale)) // the id check runs on the CPU copy
 }
 
-// roundedEmbedScale is the embedding's factor in the type of the weights, which is what
-// Gemma was trained with.
-func (n *network) roundedEmbedScale() float64 {
-	f := n.cfg.EmbedScale
+// rounded is an embedding's factor in the type of the weights, which is what Gemma was
+// trained with.
+func (n *network) rounded(f float64) float64 {
 	if n.dtype == torch.BFloat16 {
 		bits := math.Float32bits(float32(f))
 		f = float64(math.Float32frombits((bits + 0x7fff + bits>>16&1) &^ 0xffff))
@@ -350,7 +374,11 @@ func scaled(s *torch.Scope, x torch.Tensor, factor float64) torch.Tensor {
 
 // logits of hidden states, as the model multiplies them.
 func (n *network) logits(s *torch.Scope, h torch.Tensor) torch.Tensor {
-	return scaled(s, n.head.apply(s, h, torch.Tensor{}), n.cfg.LogitScale)
+	z := n.head.apply(s, h, torch.Tensor{})
+	if n.cfg.LogitCap > 0 {
+		z = s.SoftCap(z, n.cfg.LogitCap)
+	}
+	return scaled(s, z, n.cfg.LogitScale)
 }
 
 // angles are the rows of the rotary tables for these positions.
@@ -374,27 +402,36 @@ func (n *network) angles(s *torch.Scope, positions []int32) []rotation {
 
 // layer takes the residual stream x and what the layer before adds to it, if
 // there is any, and gives both behind this layer.
-func (n *network) layer(c *torch.Scope, i int, x, y torch.Tensor, turns []rotation, attend attention, rows []int32) (torch.Tensor,
-	torch.Tensor) {
+func (n *network) layer(c *torch.Scope, i int, x, y torch.Tensor, p *pass) (torch.Tensor, torch.Tensor) {
 	l := &n.layers[i]
 	x, h := n.normed(c, x, y, l.beforeAttention)
 	if c.Err() != nil {
 		return x, y
 	}
-	q, k, v := n.queries(c, l, h, turns)
-	o := attend(c, i, q, k, v)
+	q, k, v := n.queries(c, l, h, p.turns)
+	k, v = p.shared(i, l.Attention, k, v)
+	o := p.attend(c, i, q, k, v)
 	if c.Err() != nil {
 		return x, y
 	}
 	o = c.Reshape(o, c.Shape(o)[0], int64(l.Attention.Heads*l.Attention.HeadDim))
-	if rows != nil && i == len(n.layers)-1 {
+	input := p.input(i)
+	if p.rows != nil && i == len(n.layers)-1 {
 		// What follows works row by row: the others' last layer is not needed.
-		idx := c.To(c.IDs(rows), torch.Int64, n.device)
+		idx := c.To(c.IDs(p.rows), torch.Int64, n.device)
 		o, x = c.IndexSelect(o, 0, idx), c.IndexSelect(x, 0, idx)
+		if input.Defined() {
+			input = c.IndexSelect(input, 0, idx)
+		}
 	}
 	y = n.given(c, l.o.apply(c, o, l.oBias), l.afterAttention)
 	x, h = n.normed(c, x, y, l.beforeMLP)
-	return x, n.given(c, l.feedForward(c, h), l.afterMLP)
+	if l.Experts.Beside != nil {
+		h = n.besideExperts(c, l, x, h)
+	} else {
+		h = l.feedForward(c, h)
+	}
+	return n.ended(c, l, x, n.given(c, h, l.afterMLP), input)
 }
 
 // feedForward is the layer's MLP, its experts, or both added up.
@@ -411,23 +448,28 @@ func (l *layer) feedForward(c *torch.Scope, x torch.Tensor) torch.Tensor {
 			out = c.ClampedExperts(x, ids, shares, torch.ClampedExperts{GateUp: l.expertsGateUp, GateUpBias: l.expertsGateUpBias,
 				Down: l.expertsDown, DownBias: l.expertsDownBias, Alpha: e.Clamped.Alpha, Limit: e.Clamped.Limit})
 		} else {
-			out = c.Experts(x, ids, shares, l.expertsGateUp, l.expertsDown, e.Count)
+			out = c.Experts(x, ids, shares, l.expertsGateUp, l.expertsDown, e.Count, e.Act == arch.GELUTanh)
 		}
 	}
 	if l.MLP.Size == 0 {
 		return out
 	}
+	h := l.dense(c, x)
+	if out.Defined() {
+		h = c.Add(out, h)
+	}
+	return h
+}
+
+// dense is the layer's MLP.
+func (l *layer) dense(c *torch.Scope, x torch.Tensor) torch.Tensor {
 	h := l.gateUp.apply(c, x, l.gateUpBias)
 	if l.MLP.Act == arch.GELUTanh {
 		h = c.GELUMul(h)
 	} else {
 		h = c.SiluMul(h)
 	}
-	h = l.down.apply(c, h, l.downBias)
-	if out.Defined() {
-		h = c.Add(out, h)
-	}
-	return h
+	return l.down.apply(c, h, l.downBias)
 }
 
 // normed adds y, where there is one, to the residual stream, and gives the sum and what a
@@ -460,8 +502,19 @@ func (n *network) queries(c *torch.Scope, l *layer, h torch.Tensor, turns []rota
 		return q, k, v
 	}
 	t := c.Shape(h)[0]
-	parts := c.Split(c.Reshape(l.qkv.apply(c, h, l.qkvBias), t, hq+2*hkv, d), 1, hq, hkv, hkv)
-	q, k, v = parts[0], parts[1], parts[2]
+	if a.Shared {
+		q = c.RMSNorm(c.Reshape(l.qkv.apply(c, h, l.qkvBias), t, hq, d), l.qNorm, n.rms())
+		return c.Rope(q, turns[a.Rope].cos, turns[a.Rope].sin, n.cfg.Ropes[a.Rope].Interleaved), k, v
+	}
+	heads := []int64{hq, hkv, hkv}
+	if a.KeysAreValues {
+		heads = heads[:2]
+	}
+	parts := c.Split(c.Reshape(l.qkv.apply(c, h, l.qkvBias), t, hq+int64(len(heads)-1)*hkv, d), 1, heads...)
+	q, k, v = parts[0], parts[1], parts[len(parts)-1]
+	if a.ValueNorm {
+		v = c.RMSNorm(v, c.Full(1, c.DType(v), n.device, d), n.rms())
+	}
 	switch a.QKNorm {
 	case arch.PerHead:
 		q, k = c.RMSNorm(q, l.qNorm, n.rms()), c.RMSNorm(k, l.kNorm, n.rms())

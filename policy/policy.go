@@ -282,7 +282,7 @@ func packedLogprobs(s *torch.Scope, n *network, seqs [][]int32) (lps, entropies 
 	if n.cfg.LogitScale != 1 {
 		scale = s.Float64(slices.Repeat([]float64{n.cfg.LogitScale}, len(rows)))
 	}
-	lp, ent := s.HeadLogprobs(h, n.head.w, s.IDs(targets), scale, headChunk)
+	lp, ent := s.CappedHeadLogprobs(h, n.head.w, s.IDs(targets), scale, n.cfg.LogitCap, headChunk)
 	flat, fe := s.Float32s(lp), s.Float32s(ent)
 	if s.Err() != nil {
 		return lps, entropies

@@ -113,6 +113,10 @@ func newScheduler(s *torch.Scope, p *Policy) *scheduler {
 	// A longer cache than all sequences of the longest kind fill is of no use.
 	blocks = min(blocks, int64(p.cfg.MaxBatch)*longest)
 	for _, l := range n.layers {
+		if a := l.Attention; a.Shared {
+			sc.kpool, sc.vpool = append(sc.kpool, sc.kpool[a.From]), append(sc.vpool, sc.vpool[a.From])
+			continue
+		}
 		shape := []int64{blocks, blockSize, int64(l.Attention.KVHeads), int64(l.Attention.HeadDim)}
 		sc.kpool = append(sc.kpool, s.Keep(s.Empty(n.dtype, n.device, shape...), p.keep))
 		sc.vpool = append(sc.vpool, s.Keep(s.Empty(n.dtype, n.device, shape...), p.keep))
@@ -447,9 +451,13 @@ func (sc *scheduler) run(s *torch.Scope, plan []work) error {
 	if rows == nil {
 		rows = []int32{} // a chunk of a long prompt: nothing to sample yet
 	}
-	cache := s.PlanCache(segs, blocks)
+	plans := map[int]*torch.CachePlan{} // by the size of heads, which decides which kernel runs
 	attend := func(c *torch.Scope, layer int, q, k, v torch.Tensor) torch.Tensor {
-		return c.CachedAttention(q, k, v, sc.kpool[layer], sc.vpool[layer], cache, n.look(layer))
+		size := n.layers[layer].Attention.HeadDim
+		if plans[size] == nil {
+			plans[size] = s.PlanCache(segs, blocks)
+		}
+		return c.CachedAttention(q, k, v, sc.kpool[layer], sc.vpool[layer], plans[size], n.look(layer))
 	}
 	h := n.hidden(s, ids, pos, attend, rows)
 	var drawn []int32

@@ -37,11 +37,16 @@ func (s *Scope) Route(logits, bias Tensor, r Router) (ids, weights Tensor) {
 	return ids, weights
 }
 
-// Experts is Σ weight·down(silu(gate(x))·up(x)) over each token's experts: x [T, h], gateUp
-// [experts·2f, h], down [experts·h, f], an expert below the other.
-func (s *Scope) Experts(x, ids, weights, gateUp, down Tensor, experts int) Tensor {
+// Experts is Σ weight·down(act(gate(x))·up(x)) over each token's experts, where act is SiLU or,
+// with gelu, GELU by its approximation with tanh: x [T, h], gateUp [experts·2f, h], down
+// [experts·h, f], an expert below the other.
+func (s *Scope) Experts(x, ids, weights, gateUp, down Tensor, experts int, gelu bool) Tensor {
+	act := C.int(0)
+	if gelu {
+		act = 1
+	}
 	return s.op("experts", func(o *C.agt_tensor, m **C.char) C.int {
-		return C.agt_experts(o, x.p, ids.p, weights.p, gateUp.p, down.p, C.int64_t(experts), m)
+		return C.agt_experts(o, x.p, ids.p, weights.p, gateUp.p, down.p, C.int64_t(experts), act, m)
 	}, x, ids, weights, gateUp, down)
 }
 

@@ -350,6 +350,11 @@ func (s *Scope) GELUMul(x Tensor) Tensor {
 	return s.op("gelu_mul", func(o *C.agt_tensor, m **C.char) C.int { return C.agt_gelu_mul(o, x.p, m) }, x)
 }
 
+// SoftCap is limit·tanh(x/limit) (Bello et al. 2016); limit is above 0. No backward.
+func (s *Scope) SoftCap(x Tensor, limit float64) Tensor {
+	return s.op("soft_cap", func(o *C.agt_tensor, m **C.char) C.int { return C.agt_soft_cap(o, x.p, C.double(limit), m) }, x)
+}
+
 // Times is x·factor.
 func (s *Scope) Times(x Tensor, factor float64) Tensor {
 	return s.op("times", func(o *C.agt_tensor, m **C.char) C.int { return C.agt_times(o, x.p, C.double(factor), m) }, x)
@@ -362,9 +367,15 @@ func (s *Scope) Times(x Tensor, factor float64) Tensor {
 // the same bits. Logits exist for `chunk` rows at a time only and are computed
 // again in backward.
 func (s *Scope) HeadLogprobs(hidden, weight, targets, scale Tensor, chunk int64) (logprobs, entropy Tensor) {
+	return s.CappedHeadLogprobs(hidden, weight, targets, scale, 0, chunk)
+}
+
+// CappedHeadLogprobs is HeadLogprobs of logits that SoftCap bounds before they are
+// multiplied; a limit of 0 bounds nothing.
+func (s *Scope) CappedHeadLogprobs(hidden, weight, targets, scale Tensor, limit float64, chunk int64) (logprobs, entropy Tensor) {
 	logprobs = s.op("head_logprobs", func(o *C.agt_tensor, m **C.char) C.int {
 		var e C.agt_tensor
-		st := C.agt_head_logprobs(o, &e, hidden.p, weight.p, targets.p, scale.p, C.int64_t(chunk), m)
+		st := C.agt_head_logprobs(o, &e, hidden.p, weight.p, targets.p, scale.p, C.double(limit), C.int64_t(chunk), m)
 		entropy = s.own(e)
 		return st
 	}, hidden, weight, targets)

@@ -368,7 +368,12 @@ constexpr double kLowest = -1e30;  // a log-prob of −∞ times its 0 is no num
 struct HeadRows {  // no arguments of their own: apply takes no undefined tensor
   Tensor scale;
   int64_t chunk;
+  double cap;
 };
+// cap·tanh(z/cap), rounded once.
+Tensor soft_capped(const Tensor &z, double cap) {
+  return cap == 0 ? z : (z.to(acc_type(z.scalar_type())) / cap).tanh_().mul_(cap).to(z.scalar_type());
+}
 struct HeadLogprobs : torch::autograd::Function<HeadLogprobs> {
   static variable_list forward(AutogradContext *ctx, const Tensor &h, const Tensor &w, const Tensor &y, const HeadRows &rows) {
     const Tensor &scale = rows.scale;
@@ -377,7 +382,7 @@ struct HeadLogprobs : torch::autograd::Function<HeadLogprobs> {
     Tensor lp = at::empty({n}, h.options().dtype(acc)), ent = at::empty_like(lp), lse = at::empty_like(lp);
     for (int64_t i = 0; i < n; i += chunk) {
       int64_t m = std::min(chunk, n - i);
-      Tensor z = at::linear(h.narrow(0, i, m), w);
+      Tensor z = soft_capped(at::linear(h.narrow(0, i, m), w), rows.cap);
       Tensor lp_ = lp.narrow(0, i, m), ent_ = ent.narrow(0, i, m), lse_ = lse.narrow(0, i, m), y_ = y.narrow(0, i, m);
       if (native(z)) {
         dispatch(z, "head_logprobs", [&](auto &kn, auto st, auto ac) {
@@ -408,6 +413,7 @@ struct HeadLogprobs : torch::autograd::Function<HeadLogprobs> {
     }
     ctx->save_for_backward({h, w, y, lse, ent, scale});
     ctx->saved_data["chunk"] = chunk;
+    ctx->saved_data["cap"] = rows.cap;
     ctx->set_materialize_grads(false);
     return {lp, ent};
   }
@@ -415,6 +421,7 @@ struct HeadLogprobs : torch::autograd::Function<HeadLogprobs> {
     auto saved = ctx->get_saved_variables();
     auto &h = saved[0], &w = saved[1], &y = saved[2], &lse = saved[3], &ent = saved[4], &scale = saved[5];
     int64_t n = h.size(0), chunk = ctx->saved_data["chunk"].toInt();
+    double cap = ctx->saved_data["cap"].toDouble();
     auto acc = acc_type(h.scalar_type());
     bool entropic = grads[1].defined();  // most losses ask nothing of it
     Tensor g = grads[0].defined() ? grads[0].to(acc).contiguous() : at::zeros({n}, h.options().dtype(acc)), ge;
@@ -423,7 +430,8 @@ struct HeadLogprobs : torch::autograd::Function<HeadLogprobs> {
     for (int64_t i = 0; i < n; i += chunk) {
       int64_t m = std::min(chunk, n - i);
       auto hc = h.narrow(0, i, m), y_ = y.narrow(0, i, m), g_ = g.narrow(0, i, m), lse_ = lse.narrow(0, i, m), ent_ = ent.narrow(0, i, m);
-      Tensor dl = at::linear(hc, w);
+      Tensor dl = soft_capped(at::linear(hc, w), cap), slope;
+      if (cap != 0) slope = 1 - (dl.to(acc) / cap).square_();  // tanh's, of its value
       if (native(dl)) {
         dispatch(dl, "head_logprobs", [&](auto &kn, auto st, auto ac) {
           using S = decltype(st);
@@ -450,6 +458,7 @@ struct HeadLogprobs : torch::autograd::Function<HeadLogprobs> {
         if (scale.defined()) d.mul_(scale.narrow(0, i, m).unsqueeze(1));
         dl = d.to(h.scalar_type());
       }
+      if (slope.defined()) dl = (dl.to(acc) * slope).to(h.scalar_type());
       dh.narrow(0, i, m).copy_(at::matmul(dl, w));
       if (!ctx->needs_input_grad(1)) continue;  // a frozen head
       auto part = at::matmul(dl.t(), hc);
@@ -462,6 +471,11 @@ struct HeadLogprobs : torch::autograd::Function<HeadLogprobs> {
     return {dh, dw.to(w.scalar_type()), Tensor(), Tensor()};
   }
 };
+
+Tensor gelu_mul(const Tensor &x) {
+  auto p = x.to(acc_type(x.scalar_type())).chunk(2, -1);
+  return (at::gelu(p[0], "tanh") * p[1]).to(x.scalar_type());  // rounded once
+}
 
 // Σ weight·one(rows, expert) over the experts of each row of x [T, h]: ids and weights [T, k].
 template <class F>
@@ -681,10 +695,8 @@ int agt_rope(agt_tensor *out, agt_tensor x, agt_tensor cos, agt_tensor sin, int 
 }
 int agt_gelu_mul(agt_tensor *out, agt_tensor gu, char **err) {
   return guard(err, [&] {
-    auto &x = T(gu);
-    TORCH_CHECK(x.size(-1) % 2 == 0, "the last dimension of ", x.sizes(), " is not even");
-    auto p = x.to(acc_type(x.scalar_type())).chunk(2, -1);
-    *out = wrap((at::gelu(p[0], "tanh") * p[1]).to(x.scalar_type()));  // rounded once
+    TORCH_CHECK(T(gu).size(-1) % 2 == 0, "the last dimension of ", T(gu).sizes(), " is not even");
+    *out = wrap(gelu_mul(T(gu)));
   });
 }
 int agt_route(agt_tensor *ids, agt_tensor *weights, agt_tensor logits, agt_tensor bias, const agt_router *r, char **err) {
@@ -709,7 +721,7 @@ int agt_route(agt_tensor *ids, agt_tensor *weights, agt_tensor logits, agt_tenso
   });
 }
 int agt_experts(agt_tensor *out, agt_tensor x_, agt_tensor ids, agt_tensor weights, agt_tensor gate_up, agt_tensor down, int64_t experts,
-                char **err) {
+                int gelu, char **err) {
   return guard(err, [&] {
     int64_t h = T(x_).size(1), f = T(down).size(1);
     TORCH_CHECK(T(gate_up).sizes() == at::IntArrayRef({experts * 2 * f, h}) && T(down).size(0) == experts * h, experts, " experts of ",
@@ -717,7 +729,7 @@ int agt_experts(agt_tensor *out, agt_tensor x_, agt_tensor ids, agt_tensor weigh
     Tensor gu = T(gate_up).view({experts, 2 * f, h}), dn = T(down).view({experts, h, f});
     *out = wrap(experts_of(T(x_), T(ids), T(weights), experts, [&](const Tensor &rows, int64_t e) {
       Tensor g = at::linear(rows, gu.select(0, e));
-      g = at::GradMode::is_enabled() ? SiluMul::apply(g) : SiluMul::apply_(g);
+      g = gelu ? gelu_mul(g) : at::GradMode::is_enabled() ? SiluMul::apply(g) : SiluMul::apply_(g);
       return at::linear(g, dn.select(0, e));
     }));
   });
@@ -739,6 +751,13 @@ int agt_clamped_experts(agt_tensor *out, agt_tensor x_, agt_tensor ids, agt_tens
       Tensor y = ((u + 1) * (g * at::sigmoid(g * alpha))).to(rows.scalar_type());  // rounded once
       return at::addmm(db.select(0, e), y, dn.select(0, e));
     }));
+  });
+}
+int agt_soft_cap(agt_tensor *out, agt_tensor x, double cap, char **err) {
+  return guard(err, [&] {
+    c10::AutoGradMode off(false);
+    TORCH_CHECK(cap > 0 && std::isfinite(cap), "values are capped by ", cap);
+    *out = wrap(soft_capped(T(x), cap));
   });
 }
 int agt_times(agt_tensor *out, agt_tensor x, double factor, char **err) {
@@ -772,7 +791,7 @@ int agt_cached_attention(agt_tensor *out, agt_tensor q, agt_tensor k, agt_tensor
   });
 }
 int agt_head_logprobs(agt_tensor *lp, agt_tensor *entropy, agt_tensor hidden, agt_tensor weight, agt_tensor targets,
-                      agt_tensor scale, int64_t chunk, char **err) {
+                      agt_tensor scale, double cap, int64_t chunk, char **err) {
   return guard(err, [&] {
     auto &y = T(targets);
     TORCH_CHECK(T(hidden).dim() == 2 && T(weight).dim() == 2 && y.dim() == 1 && y.size(0) == T(hidden).size(0) &&
@@ -784,6 +803,7 @@ int agt_head_logprobs(agt_tensor *lp, agt_tensor *entropy, agt_tensor hidden, ag
       TORCH_CHECK(lo >= 0 && hi < v, "token id ", lo < 0 ? lo : hi, " is outside the vocabulary of ", v);
     }
     TORCH_CHECK(chunk > 0, "a chunk of ", chunk, " rows");
+    TORCH_CHECK(cap >= 0 && std::isfinite(cap), "logits are capped by ", cap);
     Tensor by;
     if (scale) {
       by = T(scale).to(acc_type(T(hidden).scalar_type())).contiguous();
@@ -792,7 +812,7 @@ int agt_head_logprobs(agt_tensor *lp, agt_tensor *entropy, agt_tensor hidden, ag
                   "the scale of logits must be above 0 and finite");
       by = by.to(T(hidden).device());
     }
-    auto r = HeadLogprobs::apply(T(hidden), T(weight), y.to(T(hidden).device()), HeadRows{by, chunk});
+    auto r = HeadLogprobs::apply(T(hidden), T(weight), y.to(T(hidden).device()), HeadRows{by, chunk, cap});
     *lp = wrap(r[0]);
     *entropy = wrap(r[1]);
   });

@@ -52,7 +52,7 @@ typedef struct agt_router {
 int agt_route(agt_tensor *ids, agt_tensor *weights, agt_tensor logits, agt_tensor bias, const agt_router *r, char **err);
 // x [T, h], gate_up [E·2f, h], down [E·h, f].
 int agt_experts(agt_tensor *out, agt_tensor x, agt_tensor ids, agt_tensor weights, agt_tensor gate_up, agt_tensor down, int64_t experts,
-                char **err);
+                int gelu, char **err);
 // gate_up [E, h, 2f] with columns gate, up, gate, …, its bias [E, 2f], down [E, f, h], its bias [E, h].
 int agt_clamped_experts(agt_tensor *out, agt_tensor x, agt_tensor ids, agt_tensor weights, agt_tensor gate_up, agt_tensor gate_up_bias,
                         agt_tensor down, agt_tensor down_bias, double alpha, double limit, char **err);
@@ -82,9 +82,11 @@ int agt_tree_attention(agt_tensor *out, agt_tensor q, agt_tensor k, agt_tensor v
 int agt_cached_attention(agt_tensor *out, agt_tensor q, agt_tensor k, agt_tensor v, agt_tensor kpool, agt_tensor vpool,
                          agt_tensor slots, const int32_t *segs, int n, const int32_t *blocks, int64_t window, double scale,
                          agt_tensor sinks, const agt_spans *spans, const agt_decoding *decoding, char **err);
-// scale [N]: logits are multiplied by it first; null: by 1.
+// cap·tanh(x/cap). No backward.
+int agt_soft_cap(agt_tensor *out, agt_tensor x, double cap, char **err);
+// cap: logits are those of agt_soft_cap; 0: as they are. scale [N]: they are multiplied by it then; null: by 1.
 int agt_head_logprobs(agt_tensor *lp, agt_tensor *entropy, agt_tensor hidden, agt_tensor weight, agt_tensor targets,
-                      agt_tensor scale, int64_t chunk, char **err);
+                      agt_tensor scale, double cap, int64_t chunk, char **err);
 // tempered: the log-prob is that of logits/temperature, not of the model itself.
 typedef struct agt_sampling {
   double temperature, top_p, min_p, uniform;

@@ -31,6 +31,9 @@ type Decoder struct {
 	EmbedScale    float64 // embeddings are multiplied by it
 	ResidualScale float64 // what a sub-layer gives is, before it is added
 	LogitScale    float64 // logits are
+	LogitCap      float64 // logits z are c·tanh(z/c); 0: as they are
+
+	PerLayer PerLayer
 
 	Ropes  []Rope  // the ways in which positions are rotated; layers name one by its index
 	Layers []Layer // from the first to the last
@@ -42,6 +45,18 @@ type Layer struct {
 	Attention Attention
 	MLP       MLP // with experts: those that every token asks; Size 0 is none
 	Experts   Experts
+
+	OutputScale bool // what the layer gives is multiplied by one number, which is not trained
+}
+
+// PerLayer are embeddings that each layer has of the tokens, beside those that go into the first
+// layer (Gemma 3n and 4): a token's numbers for a layer are (norm(P·x) + e)/√2, where x is its
+// embedding and e its row of a second table; the layer adds norm(W·(act(G·h)·numbers)) to what it
+// gives.
+type PerLayer struct {
+	Size      int // numbers of a token and layer; 0: there are none
+	VocabSize int // of the second table
+	Act       Activation
 }
 
 // Width is how many inner numbers of an MLP a token has in this layer.
@@ -78,7 +93,11 @@ type Attention struct {
 	Rope                    int     // index of Ropes; NoRope: positions are not rotated
 	Window                  int     // positions that a token sees, its own included; 0: all before it
 	Scale                   float64 // of the products; 0: 1/√HeadDim
-	Sinks                   bool    // a learned logit a head takes part in the softmax, and gives nothing (Xiao et al. 2024)
+	ValueNorm               bool    // values are normed, without a weight
+	KeysAreValues           bool    // values are the keys before their norm, and have no matrix
+	Shared                  bool    // keys and values are those of layer From
+	From                    int
+	Sinks                   bool // a learned logit a head takes part in the softmax, and gives nothing (Xiao et al. 2024)
 }
 
 // NoRope is the Rope of a layer that does not rotate.
@@ -105,8 +124,15 @@ const (
 type Experts struct {
 	Count, Active, Size int // how many there are, how many a token asks, the inner size of one; Count 0: none
 	Clamped             *Clamp
+	Beside              *Beside
+	Act                 Activation
 	Router
 }
+
+// Beside is the form of Gemma 4's experts: they take what goes into the layer's MLP before its
+// norm, and their sum is added to the MLP's. The names are of norms. The router norms its input
+// and multiplies each expert's weight by a learned number; an expert's gate and up are one matrix.
+type Beside struct{ AfterMLP, Before, After string }
 
 // Clamp is the form of gpt-oss's experts: those of a layer are one tensor, whose columns are
 // gate, up, gate, up, …, with biases, and an expert is down((u + 1)·g·sigmoid(Alpha·g)) of
@@ -178,6 +204,18 @@ const (
 	ClampedGateUpBias        = "mlp.experts.gate_up_proj_bias"
 	ClampedDown              = "mlp.experts.down_proj"
 	ClampedDownBias          = "mlp.experts.down_proj_bias"
+	BesideRouter             = "router.proj" // of the experts that Beside describes, as the four below
+	BesideRouterNorm         = "router.scale"
+	BesideExpertScale        = "router.per_expert_scale"
+	BesideGateUp             = "experts.gate_up_proj"
+	BesideDown               = "experts.down_proj"
+	PerLayerEmbed            = "model.embed_tokens_per_layer.weight"
+	PerLayerModelProjection  = "model.per_layer_model_projection.weight"
+	PerLayerModelNorm        = "model.per_layer_projection_norm.weight"
+	PerLayerGate             = "per_layer_input_gate.weight"
+	PerLayerProjection       = "per_layer_projection.weight"
+	PerLayerNorm             = "post_per_layer_input_norm.weight"
+	OutputScale              = "layer_scalar"
 	Sinks                    = "self_attn.sinks"
 	GateUpProj               = "mlp.gate_up_proj"
 	weightSuffix, biasSuffix = ".weight", ".bias"
@@ -212,7 +250,9 @@ func (d Decoder) Window(asked int) int {
 func (d Decoder) CachedPerToken() int64 {
 	n := int64(0)
 	for _, l := range d.Layers {
-		n += int64(2 * l.Attention.KVHeads * l.Attention.HeadDim)
+		if !l.Attention.Shared {
+			n += int64(2 * l.Attention.KVHeads * l.Attention.HeadDim)
+		}
 	}
 	return n
 }
@@ -227,6 +267,11 @@ type Tensor struct {
 func (d Decoder) Tensors() []Tensor {
 	h := int64(d.HiddenSize)
 	out := []Tensor{{Embed, []int64{int64(d.VocabSize), h}}}
+	per := int64(d.PerLayer.Size)
+	if all := per * int64(len(d.Layers)); per > 0 {
+		out = append(out, Tensor{PerLayerEmbed, []int64{int64(d.PerLayer.VocabSize), all}}, Tensor{PerLayerModelProjection, []int64{all, h}},
+			Tensor{PerLayerModelNorm, []int64{per}})
+	}
 	for i, l := range d.Layers {
 		add := func(name string, shape ...int64) { out = append(out, Tensor{LayerPrefix(i) + name, shape}) }
 		a, m := l.Attention, l.MLP
@@ -246,13 +291,19 @@ func (d Decoder) Tensors() []Tensor {
 			matrix(QKVProj, q+2*kv, h, a.QKVBias)
 		} else {
 			matrix(QProj, q, h, a.QKVBias)
-			matrix(KProj, kv, h, a.QKVBias)
-			matrix(VProj, kv, h, a.QKVBias)
+			if !a.Shared {
+				matrix(KProj, kv, h, a.QKVBias)
+			}
+			if !a.Shared && !a.KeysAreValues {
+				matrix(VProj, kv, h, a.QKVBias)
+			}
 		}
 		switch a.QKNorm {
 		case PerHead:
 			add(QNorm+weightSuffix, int64(a.HeadDim))
-			add(KNorm+weightSuffix, int64(a.HeadDim))
+			if !a.Shared {
+				add(KNorm+weightSuffix, int64(a.HeadDim))
+			}
 		case WholeVector:
 			add(QNorm+weightSuffix, q)
 			add(KNorm+weightSuffix, kv)
@@ -268,6 +319,16 @@ func (d Decoder) Tensors() []Tensor {
 			add(ClampedGateUpBias, count, 2*f)
 			add(ClampedDown, count, f, h)
 			add(ClampedDownBias, count, h)
+		} else if e.Beside != nil {
+			count, f := int64(e.Count), int64(e.Size)
+			matrix(BesideRouter, count, h, false)
+			add(BesideRouterNorm, h)
+			add(BesideExpertScale, count)
+			add(BesideGateUp, count, 2*f, h)
+			add(BesideDown, count, h, f)
+			for _, name := range []string{e.Beside.AfterMLP, e.Beside.Before, e.Beside.After} {
+				add(name+weightSuffix, h)
+			}
 		} else if e.Count > 0 {
 			add(RouterWeight, int64(e.Count), h)
 			if e.Correction {
@@ -279,6 +340,14 @@ func (d Decoder) Tensors() []Tensor {
 				matrix(at.Up(), int64(e.Size), h, false)
 				matrix(at.Down(), h, int64(e.Size), false)
 			}
+		}
+		if per > 0 {
+			add(PerLayerGate, per, h)
+			add(PerLayerProjection, h, per)
+			add(PerLayerNorm, h)
+		}
+		if l.OutputScale {
+			add(OutputScale, 1)
 		}
 		switch {
 		case m.Size == 0:
@@ -306,7 +375,7 @@ type family struct {
 
 // families are the kinds of models, by name.
 var families = []family{
-	llama, mistral, ministral3, qwen2, qwen3, qwen3moe, phi3, smollm3, olmo2, olmo3, gemma3, glm4, glm4moe, granite, gptoss,
+	llama, mistral, ministral3, qwen2, qwen3, qwen3moe, phi3, smollm3, olmo2, olmo3, gemma3, gemma4, glm4, glm4moe, granite, gptoss,
 }
 
 func find(name string) (family, bool) {
@@ -357,7 +426,7 @@ func Read(architecture string, k *Keys) (Decoder, error) {
 	most := 0
 	for _, l := range d.Layers {
 		most = max(most, l.Experts.Count)
-		if l.Experts.Count > 0 && l.MLP.Act != SiLU {
+		if l.Experts.Count > 0 && l.MLP.Act != l.Experts.Act {
 			return Decoder{}, k.unsupported("hidden_act", "experts are computed with silu alone")
 		}
 	}

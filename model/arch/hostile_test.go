@@ -91,6 +91,9 @@ func TestAKeyThatNobodyReadsIsAnError(t *testing.T) {
 		for _, x := range []struct{ key, value string }{
 			{"attn_logit_softcapping", "50.0"}, {"final_logit_softcapping", "30.0"}, {"some_multiplier", "2"}, {"qk_layernorm", "true"},
 		} {
+			if strings.HasPrefix(c.Title, "gemma4") && x.key == "final_logit_softcapping" {
+				continue // it is computed
+			}
 			damaged := maps.Clone(c.Config)
 			damaged[x.key] = json.RawMessage(x.value)
 			_, err := read(damaged)

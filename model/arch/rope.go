@@ -27,7 +27,7 @@ func (r Rope) QueryScale(position int) float64 {
 
 // Scaling stretches a rotary embedding to longer texts than it was trained on.
 type Scaling struct {
-	Type     string // linear, dynamic, llama3, yarn, longrope
+	Type     string // linear, dynamic, llama3, yarn, longrope, proportional
 	Factor   float64
 	Original int // tokens of the longest text before
 
@@ -35,6 +35,8 @@ type Scaling struct {
 
 	AttentionFactor float64 // yarn, longrope: cosines and sines are multiplied by it
 	Low, High       float64 // yarn: pairs before Low keep their frequency, from High on it is divided
+
+	Turned int // proportional: only so many pairs, the first ones, are turned
 
 	Short, Long []float64 // longrope: divisors of the frequencies, up to Original tokens and beyond
 }
@@ -94,6 +96,11 @@ func (s *Scaling) scale(i int, f float64, positions int) float64 {
 	case "yarn": // Peng et al. 2023, "NTK-by-parts"
 		ramp := min(max((float64(i)-s.Low)/(s.High-s.Low), 0), 1)
 		return f/s.Factor*ramp + f*(1-ramp)
+	case "proportional":
+		if i >= s.Turned {
+			return 0
+		}
+		return f / s.Factor
 	case "longrope": // Ding et al. 2024
 		if positions > s.Original {
 			return f / s.Long[i]
@@ -128,13 +135,20 @@ func ropeOf(d *Decoder, k, p *Keys, dim int, theta, partial float64) int {
 	if !(partial > 0 && partial <= 1) {
 		p.fail("partial_rotary_factor", "%v is not above 0 and at most 1", partial)
 	}
+	kind := p.String("rope_type", p.String("type", "default"))
+	turned := int(partial * float64(dim) / 2)
+	if kind == "proportional" { // the others have an angle of 0
+		partial = 1
+	}
 	if r.Dim = int(float64(dim) * partial); r.Dim%2 != 0 || r.Dim == 0 {
 		p.refuse("partial_rotary_factor", "%v of a head of %d is %d, which is no even number", partial, dim, r.Dim)
 		r.Dim = 2
 	}
-	kind := p.String("rope_type", p.String("type", "default"))
 	p.String("type", "")
 	r.Scaling = readScaling(d, k, p, kind, r)
+	if kind == "proportional" {
+		r.Scaling.Turned = turned
+	}
 	if beta := p.Float("llama_4_scaling_beta", 0); beta != 0 {
 		r.QueryBeta, r.Original = beta, p.Size("original_max_position_embeddings", 1<<30)
 	}
@@ -155,7 +169,7 @@ func (r Rope) equal(o Rope) bool {
 	r.Scaling, o.Scaling = nil, nil
 	a.Short, a.Long, b.Short, b.Long = nil, nil, nil, nil
 	return same && r == o && a.Type == b.Type && a.Factor == b.Factor && a.Original == b.Original && a.AttentionFactor == b.AttentionFactor &&
-		a.Low == b.Low && a.High == b.High && a.LowFreqFactor == b.LowFreqFactor && a.HighFreqFactor == b.HighFreqFactor
+		a.Turned == b.Turned && a.Low == b.Low && a.High == b.High && a.LowFreqFactor == b.LowFreqFactor && a.HighFreqFactor == b.HighFreqFactor
 }
 
 func readScaling(d *Decoder, k, p *Keys, kind string, r Rope) *Scaling {
@@ -168,6 +182,8 @@ func readScaling(d *Decoder, k, p *Keys, kind string, r Rope) *Scaling {
 		return nil
 	case "linear":
 		s.Factor = p.Positive("factor", 0)
+	case "proportional":
+		s.Factor = p.Positive("factor", 1)
 	case "dynamic": // stretched beyond the model's own context, whatever original_max_position_embeddings says
 		s.Factor, s.Original = p.Positive("factor", 0), max(d.MaxPositions, 1)
 	case "llama3":
@@ -193,7 +209,7 @@ func readScaling(d *Decoder, k, p *Keys, kind string, r Rope) *Scaling {
 		}
 		s.AttentionFactor = p.Positive("attention_factor", amplitude)
 	default:
-		p.refuse("rope_type", "%q is not supported; linear, dynamic, llama3, yarn and longrope are", kind)
+		p.refuse("rope_type", "%q is not supported; linear, dynamic, llama3, yarn, longrope and proportional are", kind)
 	}
 	return s
 }

@@ -106,9 +106,9 @@ def parts(name, shape):
     return out
 
 
-def main():
+def main(models, file):
     out = []
-    for title, kind, extra in MODELS:
+    for title, kind, extra in models:
         global GPT_OSS
         GPT_OSS = kind == "gpt_oss"
         args = {k: v for k, v in {**BASE, **extra}.items() if v is not None or k == "sliding_window"}
@@ -116,7 +116,7 @@ def main():
         m = AutoModelForCausalLM.from_config(cfg, attn_implementation="eager", experts_implementation="eager").eval()
         with torch.no_grad():
             for name, p in [*m.named_parameters(), *m.named_buffers()]:
-                if name in dict(m.named_buffers()) and not name.endswith("e_score_correction_bias"):
+                if name in dict(m.named_buffers()) and not name.endswith(("e_score_correction_bias", "layer_scalar")):
                     continue
                 p.copy_(torch.cat([draw(part, shape) for part, shape in parts(name, p.shape)]).reshape(p.shape))
         m.tie_weights()
@@ -150,8 +150,9 @@ def main():
                 entry["gradient"][name] = {"norm": float(v.norm()), "at": at, "values": [float(v[i]) for i in at]}
         out.append(entry)
         print(title)
-    with gzip.GzipFile(os.path.join(HERE, "families.json.gz"), "w", mtime=0) as f:
+    with gzip.GzipFile(os.path.join(HERE, file), "w", mtime=0) as f:
         f.write(json.dumps(out).encode())
 
 
-main()
+if __name__ == "__main__":
+    main(MODELS, "families.json.gz")

@@ -23,6 +23,11 @@ MODELS = [
     ("glm4_moe", dict(head_dim=16, n_routed_experts=8, num_experts_per_tok=2, moe_intermediate_size=16, n_group=2, topk_group=1)),
     ("phi3", {}), ("gemma3_text", dict(head_dim=16, sliding_window=8)), ("olmo3", dict(sliding_window=8)), ("smollm3", {}),
     ("granite", dict(logits_scaling=3.0)), ("ministral3", dict(head_dim=8)), ("glm4", dict(head_dim=16)),
+    ("gemma4_text", dict(
+        head_dim=8, global_head_dim=16, sliding_window=8, num_hidden_layers=5, num_kv_shared_layers=2, use_double_wide_mlp=True,
+        layer_types=["full_attention", "sliding_attention"] * 2 + ["full_attention"], enable_moe_block=True, num_experts=5,
+        top_k_experts=2, moe_intermediate_size=12, attention_k_eq_v=True, num_global_key_value_heads=1, hidden_size_per_layer_input=8,
+        vocab_size_per_layer_input=264, final_logit_softcapping=2.0)),
     ("gpt_oss", dict(num_local_experts=5, num_experts_per_tok=2, head_dim=8, sliding_window=8)),
 ]
 
@@ -30,7 +35,7 @@ MODELS = [
 def main(agentcli, out):
     torch.manual_seed(0)
     for kind, extra in MODELS:
-        m = AutoModelForCausalLM.from_config(AutoConfig.for_model(kind, **BASE, **extra)).eval()
+        m = AutoModelForCausalLM.from_config(AutoConfig.for_model(kind, **{**BASE, **extra})).eval()
         with torch.no_grad():
             for p in m.parameters():
                 p.normal_(0, 0.2)

@@ -5,13 +5,13 @@ package archtest
 import (
 	"bytes"
 	"compress/gzip"
-	_ "embed" // families.json.gz
+	"embed"
 	"encoding/json"
 	"testing"
 )
 
-//go:embed families.json.gz
-var families []byte
+//go:embed families*.json.gz
+var families embed.FS
 
 // Logprobs are the log-probs of a text's tokens from the second on, computed in DType.
 type Logprobs struct {
@@ -41,12 +41,24 @@ type Model struct {
 // Models gives them all.
 func Models(t testing.TB) (out []Model) {
 	t.Helper()
-	z, err := gzip.NewReader(bytes.NewReader(families))
-	if err == nil {
-		err = json.NewDecoder(z).Decode(&out)
-	}
+	files, err := families.ReadDir(".")
 	if err != nil {
 		t.Fatal(err)
+	}
+	for _, f := range files {
+		var some []Model
+		data, err := families.ReadFile(f.Name())
+		if err != nil {
+			t.Fatal(err)
+		}
+		z, err := gzip.NewReader(bytes.NewReader(data))
+		if err == nil {
+			err = json.NewDecoder(z).Decode(&some)
+		}
+		if err != nil {
+			t.Fatal(f.Name(), err)
+		}
+		out = append(out, some...)
 	}
 	return out
 }
