@@ -11,9 +11,9 @@ import "agentcli/internal/torch"
 // times: the same kernels give the same bits.
 func (n *network) checkpointed(s *torch.Scope, pack *Pack, rows []int32) (h torch.Tensor, back func()) {
 	turns := n.angles(s, pack.Positions)
-	attend := n.tree(s, pack)
+	seen := n.tree(s, pack)
 	run := func(c *torch.Scope, i int, x torch.Tensor) torch.Tensor {
-		x, y := n.layer(c, i, x, torch.Tensor{}, turns, attend, rows)
+		x, y := n.layer(c, i, x, torch.Tensor{}, turns, seen, rows)
 		return c.Add(x, y)
 	}
 	in := make([]torch.Tensor, len(n.layers)+1)

@@ -39,12 +39,15 @@ type rotation struct {
 type layer struct {
 	arch.Layer
 	beforeAttention, afterAttention, beforeMLP, afterMLP torch.Tensor // norms; zero Tensor where there is none
-	qkv, o                                               matrix
+	qkv, o                                               matrix       // of a recurrent mixer: what goes into it, and what comes out
 	qkvBias, oBias                                       torch.Tensor
 	qNorm, kNorm                                         torch.Tensor
 	gateUp, down                                         matrix
 	gateUpBias, downBias                                 torch.Tensor
 	sinks                                                torch.Tensor // [heads]
+	conv, convBias                                       torch.Tensor // of a recurrent mixer, as the next ones
+	aLog, dtBias, deltaNorm                              torch.Tensor
+	mlpGate                                              torch.Tensor
 	router, routerBias, correction                       torch.Tensor // of the experts, whose matrices stand one below the other
 	expertsGateUp, expertsDown                           torch.Tensor
 	expertsGateUpBias, expertsDownBias                   torch.Tensor
@@ -123,20 +126,26 @@ func describe(cfg weights.Config, withScore bool) (*network, error) {
 		}
 		weight := func(t *torch.Tensor, names ...string) { add(t, at, suffixed(names, ".weight")...) }
 		bias := func(t *torch.Tensor, names ...string) { add(t, at, suffixed(names, ".bias")...) }
-		qkv, gateUp := []string{arch.QKVProj, arch.QProj, arch.KProj, arch.VProj}, []string{l.MLP.GateUp(), l.MLP.Gate(), l.MLP.Up()}
+		qkv := []string{arch.QKVProj, arch.QProj, arch.KProj, arch.VProj, arch.ConvIn, arch.DeltaInQKV, arch.DeltaInZ, arch.DeltaInB, arch.DeltaInA}
+		out, gateUp := []string{arch.OProj, arch.OutProj, arch.ConvOut, arch.DeltaOut}, []string{l.MLP.GateUp(), l.MLP.Gate(), l.MLP.Up()}
 		norm(&l.beforeAttention, l.Norms.BeforeAttention)
 		weight(&l.qkv.w, qkv...)
 		bias(&l.qkvBias, qkv...)
-		weight(&l.qNorm, arch.QNorm)
-		weight(&l.kNorm, arch.KNorm)
-		bias(&l.oBias, arch.OProj)
-		weight(&l.o.w, arch.OProj)
+		weight(&l.qNorm, arch.QNorm, arch.QLayerNorm)
+		weight(&l.kNorm, arch.KNorm, arch.KLayerNorm)
+		weight(&l.conv, arch.ConvWeight, arch.DeltaConv)
+		bias(&l.convBias, arch.ConvWeight)
+		add(&l.aLog, at, arch.DeltaALog)
+		add(&l.dtBias, at, arch.DeltaDtBias)
+		weight(&l.deltaNorm, arch.DeltaNorm)
+		bias(&l.oBias, out...)
+		weight(&l.o.w, out...)
 		norm(&l.afterAttention, l.Norms.AfterAttention)
 		norm(&l.beforeMLP, l.Norms.BeforeMLP)
 		add(&l.sinks, at, arch.Sinks)
-		add(&l.router, at, arch.RouterWeight, arch.ClampedRouter+".weight")
+		add(&l.router, at, arch.RouterWeight, arch.ClampedRouter+".weight", arch.NumberedRouter)
 		bias(&l.routerBias, arch.ClampedRouter)
-		add(&l.correction, at, arch.RouterCorrection)
+		add(&l.correction, at, arch.RouterCorrection, arch.NumberedCorrection)
 		add(&l.expertsGateUpBias, at, arch.ClampedGateUpBias)
 		add(&l.expertsDownBias, at, arch.ClampedDownBias)
 		if l.Experts.Clamped != nil {
@@ -145,7 +154,7 @@ func describe(cfg weights.Config, withScore bool) (*network, error) {
 		}
 		var inner, outer []string
 		for k := range l.Experts.Count {
-			e := arch.Expert(k)
+			e := l.Experts.Expert(k)
 			inner, outer = append(inner, e.Gate(), e.Up()), append(outer, e.Down())
 		}
 		weight(&l.expertsGateUp, inner...)
@@ -154,9 +163,10 @@ func describe(cfg weights.Config, withScore bool) (*network, error) {
 		bias(&l.gateUpBias, gateUp...)
 		weight(&l.down.w, l.MLP.Down())
 		bias(&l.downBias, l.MLP.Down())
+		weight(&l.mlpGate, arch.SharedGate)
 		norm(&l.afterMLP, l.Norms.AfterMLP)
 	}
-	add(&n.norm, "", arch.FinalNorm)
+	add(&n.norm, "", cfg.FinalNorm)
 	add(&n.head.w, "", headName)
 	add(&n.score, "", scoreName)
 	if used != known {
@@ -299,6 +309,13 @@ func (n *network) pack(s, keep *torch.Scope) {
 	one(&n.head)
 }
 
+// sight is how the tokens of a pass see those before them.
+type sight struct {
+	attend attention
+	runs   *torch.RunPlan // for recurrent layers
+	states []layerState   // of sampling, one a layer; nil in training, where all sequences are whole
+}
+
 // attention of one layer: q [T, Hq, D], k and v [T, Hkv, D] → [T, Hq, D].
 type attention func(s *torch.Scope, layer int, q, k, v torch.Tensor) torch.Tensor
 
@@ -307,7 +324,7 @@ func (n *network) rms() torch.Norm { return torch.Norm{Eps: n.cfg.Eps, Offset: n
 
 // hidden is the forward pass up to the last norm: [T, hidden size]. Rows, where
 // it is not nil, are those that are wanted at the end.
-func (n *network) hidden(s *torch.Scope, ids, positions []int32, attend attention, rows []int32) torch.Tensor {
+func (n *network) hidden(s *torch.Scope, ids, positions []int32, seen sight, rows []int32) torch.Tensor {
 	turns := n.angles(s, positions)
 	if s.Err() != nil {
 		return torch.Tensor{}
@@ -316,7 +333,7 @@ func (n *network) hidden(s *torch.Scope, ids, positions []int32, attend attentio
 	var y torch.Tensor // what the last sub-layer adds to x
 	for i := range n.layers {
 		c := s.Child()
-		x, y = n.layer(c, i, x, y, turns, attend, rows)
+		x, y = n.layer(c, i, x, y, turns, seen, rows)
 		c.Keep(x, s)
 		c.Keep(y, s)
 		c.Close()
@@ -374,19 +391,25 @@ func (n *network) angles(s *torch.Scope, positions []int32) []rotation {
 
 // layer takes the residual stream x and what the layer before adds to it, if
 // there is any, and gives both behind this layer.
-func (n *network) layer(c *torch.Scope, i int, x, y torch.Tensor, turns []rotation, attend attention, rows []int32) (torch.Tensor,
+func (n *network) layer(c *torch.Scope, i int, x, y torch.Tensor, turns []rotation, seen sight, rows []int32) (torch.Tensor,
 	torch.Tensor) {
 	l := &n.layers[i]
 	x, h := n.normed(c, x, y, l.beforeAttention)
 	if c.Err() != nil {
 		return x, y
 	}
-	q, k, v := n.queries(c, l, h, turns)
-	o := attend(c, i, q, k, v)
+	var o torch.Tensor
+	switch {
+	case l.Conv.Kernel > 0:
+		o = n.shortConv(c, i, h, seen)
+	case l.Delta.Kernel > 0:
+		o = n.deltaNet(c, i, h, seen)
+	default:
+		o = n.attention(c, i, h, turns, seen)
+	}
 	if c.Err() != nil {
 		return x, y
 	}
-	o = c.Reshape(o, c.Shape(o)[0], int64(l.Attention.Heads*l.Attention.HeadDim))
 	if rows != nil && i == len(n.layers)-1 {
 		// What follows works row by row: the others' last layer is not needed.
 		idx := c.To(c.IDs(rows), torch.Int64, n.device)
@@ -395,6 +418,20 @@ func (n *network) layer(c *torch.Scope, i int, x, y torch.Tensor, turns []rotati
 	y = n.given(c, l.o.apply(c, o, l.oBias), l.afterAttention)
 	x, h = n.normed(c, x, y, l.beforeMLP)
 	return x, n.given(c, l.feedForward(c, h), l.afterMLP)
+}
+
+// attention is the attention of layer i: [T, heads·head dim].
+func (n *network) attention(c *torch.Scope, i int, h torch.Tensor, turns []rotation, seen sight) torch.Tensor {
+	l := &n.layers[i]
+	q, k, v, gate := n.queries(c, l, h, turns)
+	o := seen.attend(c, i, q, k, v)
+	if c.Err() != nil {
+		return o
+	}
+	if gate.Defined() {
+		o = c.SigmoidMul(o, gate)
+	}
+	return c.Reshape(o, c.Shape(o)[0], int64(l.Attention.Heads*l.Attention.HeadDim))
 }
 
 // feedForward is the layer's MLP, its experts, or both added up.
@@ -406,7 +443,7 @@ func (l *layer) feedForward(c *torch.Scope, x torch.Tensor) torch.Tensor {
 			in, w = c.To(x, torch.Float32, c.Device(x)), c.To(w, torch.Float32, c.Device(x))
 		}
 		ids, shares := c.Route(c.Linear(in, w, l.routerBias), l.correction, torch.Router{Active: int64(e.Active), Sigmoid: e.Sigmoid,
-			Normalise: e.Normalise, Scale: e.Scale, Groups: int64(e.Groups), TopGroups: int64(e.TopGroups)})
+			Normalise: e.Normalise, Epsilon: e.Epsilon, Scale: e.Scale, Groups: int64(e.Groups), TopGroups: int64(e.TopGroups)})
 		if e.Clamped != nil {
 			out = c.ClampedExperts(x, ids, shares, torch.ClampedExperts{GateUp: l.expertsGateUp, GateUpBias: l.expertsGateUpBias,
 				Down: l.expertsDown, DownBias: l.expertsDownBias, Alpha: e.Clamped.Alpha, Limit: e.Clamped.Limit})
@@ -424,6 +461,9 @@ func (l *layer) feedForward(c *torch.Scope, x torch.Tensor) torch.Tensor {
 		h = c.SiluMul(h)
 	}
 	h = l.down.apply(c, h, l.downBias)
+	if l.mlpGate.Defined() {
+		h = c.SigmoidMul(h, c.Linear(x, l.mlpGate, torch.Tensor{}))
+	}
 	if out.Defined() {
 		h = c.Add(out, h)
 	}
@@ -452,16 +492,24 @@ func (n *network) given(c *torch.Scope, y, norm torch.Tensor) torch.Tensor {
 	return scaled(c, y, n.cfg.ResidualScale)
 }
 
-// queries are q, k and v of a layer's input, normed and rotated.
-func (n *network) queries(c *torch.Scope, l *layer, h torch.Tensor, turns []rotation) (q, k, v torch.Tensor) {
+// queries are q, k and v of a layer's input, normed and rotated, and the gate of what attention
+// gives, where there is one.
+func (n *network) queries(c *torch.Scope, l *layer, h torch.Tensor, turns []rotation) (q, k, v, gate torch.Tensor) {
 	a := l.Attention
 	hq, hkv, d := int64(a.Heads), int64(a.KVHeads), int64(a.HeadDim)
 	if c.Err() != nil {
-		return q, k, v
+		return q, k, v, gate
 	}
-	t := c.Shape(h)[0]
-	parts := c.Split(c.Reshape(l.qkv.apply(c, h, l.qkvBias), t, hq+2*hkv, d), 1, hq, hkv, hkv)
+	t, rows := c.Shape(h)[0], hq
+	if a.Gated {
+		rows = 2 * hq
+	}
+	parts := c.Split(c.Reshape(l.qkv.apply(c, h, l.qkvBias), t, rows+2*hkv, d), 1, rows, hkv, hkv)
 	q, k, v = parts[0], parts[1], parts[2]
+	if a.Gated { // of each head q, then its gate
+		parts = c.Split(c.Reshape(q, t, hq, 2*d), 2, d, d)
+		q, gate = parts[0], parts[1]
+	}
 	switch a.QKNorm {
 	case arch.PerHead:
 		q, k = c.RMSNorm(q, l.qNorm, n.rms()), c.RMSNorm(k, l.kNorm, n.rms())
@@ -470,14 +518,14 @@ func (n *network) queries(c *torch.Scope, l *layer, h torch.Tensor, turns []rota
 		k = c.Reshape(c.RMSNorm(c.Reshape(k, t, hkv*d), l.kNorm, n.rms()), t, hkv, d)
 	}
 	if a.Rope == arch.NoRope {
-		return q, k, v
+		return q, k, v, gate
 	}
 	r, pairs := turns[a.Rope], n.cfg.Ropes[a.Rope].Interleaved
 	of := r
 	if r.queries != nil {
 		of = *r.queries
 	}
-	return c.Rope(q, of.cos, of.sin, pairs), c.Rope(k, r.cos, r.sin, pairs), v
+	return c.Rope(q, of.cos, of.sin, pairs), c.Rope(k, r.cos, r.sin, pairs), v, gate
 }
 
 // look is how the tokens of a layer see each other.
@@ -486,16 +534,25 @@ func (n *network) look(layer int) torch.Look {
 	return torch.Look{Window: int64(a.Window), Scale: a.Scale, Sinks: n.layers[layer].sinks}
 }
 
-// tree is the attention of a pack; what its layers share belongs to s.
-func (n *network) tree(s *torch.Scope, p *Pack) attention {
+// tree is how the tokens of a pack see each other; what its layers share belongs to s.
+func (n *network) tree(s *torch.Scope, p *Pack) sight {
 	nodes := make([]torch.TreeNode, len(p.Nodes))
 	for i, x := range p.Nodes {
 		nodes[i] = torch.TreeNode(x)
 	}
 	plan := s.PlanTree(nodes)
-	return func(c *torch.Scope, layer int, q, k, v torch.Tensor) torch.Tensor {
+	seen := sight{}
+	if n.cfg.Recurrent() {
+		runs := make([]torch.Run, len(p.Nodes))
+		for i, x := range p.Nodes {
+			runs[i] = torch.Run{Start: x.Start, Len: x.Len, Parent: x.Parent}
+		}
+		seen.runs = s.PlanRuns(runs, nil)
+	}
+	seen.attend = func(c *torch.Scope, layer int, q, k, v torch.Tensor) torch.Tensor {
 		return c.TreeAttention(q, k, v, plan, n.look(layer))
 	}
+	return seen
 }
 
 func equal(a, b []int64) bool {

@@ -5,13 +5,16 @@ package archtest
 import (
 	"bytes"
 	"compress/gzip"
-	_ "embed" // families.json.gz
+	_ "embed" // families.json.gz, recurrent.json.gz
 	"encoding/json"
 	"testing"
 )
 
 //go:embed families.json.gz
 var families []byte
+
+//go:embed recurrent.json.gz
+var recurrent []byte
 
 // Logprobs are the log-probs of a text's tokens from the second on, computed in DType.
 type Logprobs struct {
@@ -41,12 +44,16 @@ type Model struct {
 // Models gives them all.
 func Models(t testing.TB) (out []Model) {
 	t.Helper()
-	z, err := gzip.NewReader(bytes.NewReader(families))
-	if err == nil {
-		err = json.NewDecoder(z).Decode(&out)
-	}
-	if err != nil {
-		t.Fatal(err)
+	for _, file := range [][]byte{families, recurrent} {
+		var models []Model
+		z, err := gzip.NewReader(bytes.NewReader(file))
+		if err == nil {
+			err = json.NewDecoder(z).Decode(&models)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		out = append(out, models...)
 	}
 	return out
 }
