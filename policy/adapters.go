@@ -40,11 +40,11 @@ type pair struct {
 // matrix is the one that a target is part of.
 func (l *layer) matrix(target string) *matrix {
 	switch target {
-	case "q", "k", "v", "qkv":
+	case "q", "k", "v", "qkv", "in", "in_proj_qkv", "in_proj_z", "in_proj_b", "in_proj_a":
 		return &l.qkv
-	case "o":
+	case "o", "out":
 		return &l.o
-	case "gate", "up", "gate_up":
+	case "gate", "up", "gate_up", "w1", "w3":
 		return &l.gateUp
 	}
 	return &l.down

@@ -10,7 +10,7 @@ import "agentcli/internal/torch"
 // memory cost", with one layer a segment). The layers run with recording on both
 // times: the same kernels give the same bits.
 func (n *network) checkpointed(s *torch.Scope, pack *Pack, rows []int32) (h torch.Tensor, back func()) {
-	p := &pass{turns: n.angles(s, pack.Positions), attend: n.tree(s, pack), rows: rows, kv: map[int]keysValues{}}
+	p := &pass{sight: n.tree(s, pack), turns: n.angles(s, pack.Positions), rows: rows, kv: map[int]keysValues{}}
 	run := func(c *torch.Scope, i int, x torch.Tensor) torch.Tensor {
 		x, y := n.layer(c, i, x, torch.Tensor{}, p)
 		if !y.Defined() {

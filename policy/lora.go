@@ -23,10 +23,7 @@ type LoRA struct {
 // ParseTargets reads --lora-targets: all-linear, which is every name there is, or short
 // names with commas.
 func ParseTargets(text string) ([]string, error) {
-	var all, given []string
-	for _, t := range weights.LoRATargets {
-		all = append(all, t.Short)
-	}
+	all, given := weights.AllLoRATargets(), []string(nil)
 	if text == "all-linear" {
 		return all, nil
 	}
@@ -94,7 +91,7 @@ func (l LoRA) over(m *weights.Model) (c weights.AdapterConfig, err error) {
 // none are named, or all are.
 func (l LoRA) targets(m *weights.Model) ([]string, error) {
 	has := m.Config().LoRATargets()
-	if len(l.Targets) == 0 || len(l.Targets) == len(weights.LoRATargets) {
+	if len(l.Targets) == 0 || len(l.Targets) == len(weights.AllLoRATargets()) {
 		return has, nil
 	}
 	for _, t := range l.Targets {

@@ -41,12 +41,15 @@ type rotation struct {
 type layer struct {
 	arch.Layer
 	beforeAttention, afterAttention, beforeMLP, afterMLP torch.Tensor // norms; zero Tensor where there is none
-	qkv, o                                               matrix
+	qkv, o                                               matrix       // of a recurrent mixer: what goes into it, and what comes out
 	qkvBias, oBias                                       torch.Tensor
 	qNorm, kNorm                                         torch.Tensor
 	gateUp, down                                         matrix
 	gateUpBias, downBias                                 torch.Tensor
 	sinks                                                torch.Tensor // [heads]
+	conv, convBias                                       torch.Tensor // of a recurrent mixer, as the next ones
+	aLog, dtBias, deltaNorm                              torch.Tensor
+	mlpGate                                              torch.Tensor
 	router, routerBias, correction                       torch.Tensor // of the experts, whose matrices stand one below the other
 	expertsGateUp, expertsDown                           torch.Tensor
 	expertsGateUpBias, expertsDownBias                   torch.Tensor
@@ -132,20 +135,26 @@ func describe(cfg weights.Config, withScore bool) (*network, error) {
 		}
 		weight := func(t *torch.Tensor, names ...string) { add(t, at, suffixed(names, ".weight")...) }
 		bias := func(t *torch.Tensor, names ...string) { add(t, at, suffixed(names, ".bias")...) }
-		qkv, gateUp := []string{arch.QKVProj, arch.QProj, arch.KProj, arch.VProj}, []string{l.MLP.GateUp(), l.MLP.Gate(), l.MLP.Up()}
+		qkv := []string{arch.QKVProj, arch.QProj, arch.KProj, arch.VProj, arch.ConvIn, arch.DeltaInQKV, arch.DeltaInZ, arch.DeltaInB, arch.DeltaInA}
+		out, gateUp := []string{arch.OProj, arch.OutProj, arch.ConvOut, arch.DeltaOut}, []string{l.MLP.GateUp(), l.MLP.Gate(), l.MLP.Up()}
 		norm(&l.beforeAttention, l.Norms.BeforeAttention)
 		weight(&l.qkv.w, qkv...)
 		bias(&l.qkvBias, qkv...)
-		weight(&l.qNorm, arch.QNorm)
-		weight(&l.kNorm, arch.KNorm)
-		bias(&l.oBias, arch.OProj)
-		weight(&l.o.w, arch.OProj)
+		weight(&l.qNorm, arch.QNorm, arch.QLayerNorm)
+		weight(&l.kNorm, arch.KNorm, arch.KLayerNorm)
+		weight(&l.conv, arch.ConvWeight, arch.DeltaConv)
+		bias(&l.convBias, arch.ConvWeight)
+		add(&l.aLog, at, arch.DeltaALog)
+		add(&l.dtBias, at, arch.DeltaDtBias)
+		weight(&l.deltaNorm, arch.DeltaNorm)
+		bias(&l.oBias, out...)
+		weight(&l.o.w, out...)
 		norm(&l.afterAttention, l.Norms.AfterAttention)
 		norm(&l.beforeMLP, l.Norms.BeforeMLP)
 		add(&l.sinks, at, arch.Sinks)
-		add(&l.router, at, arch.RouterWeight, arch.ClampedRouter+".weight", arch.BesideRouter+".weight")
+		add(&l.router, at, arch.RouterWeight, arch.ClampedRouter+".weight", arch.BesideRouter+".weight", arch.NumberedRouter)
 		bias(&l.routerBias, arch.ClampedRouter)
-		add(&l.correction, at, arch.RouterCorrection)
+		add(&l.correction, at, arch.RouterCorrection, arch.NumberedCorrection)
 		add(&l.expertsGateUpBias, at, arch.ClampedGateUpBias)
 		add(&l.expertsDownBias, at, arch.ClampedDownBias)
 		if l.Experts.Clamped != nil {
@@ -167,7 +176,7 @@ func describe(cfg weights.Config, withScore bool) (*network, error) {
 		add(&l.outputScale, at, arch.OutputScale)
 		var inner, outer []string
 		for k := range l.Experts.Count {
-			e := arch.Expert(k)
+			e := l.Experts.Expert(k)
 			inner, outer = append(inner, e.Gate(), e.Up()), append(outer, e.Down())
 		}
 		weight(&l.expertsGateUp, inner...)
@@ -176,9 +185,10 @@ func describe(cfg weights.Config, withScore bool) (*network, error) {
 		bias(&l.gateUpBias, gateUp...)
 		weight(&l.down.w, l.MLP.Down())
 		bias(&l.downBias, l.MLP.Down())
+		weight(&l.mlpGate, arch.SharedGate)
 		norm(&l.afterMLP, l.Norms.AfterMLP)
 	}
-	add(&n.norm, "", arch.FinalNorm)
+	add(&n.norm, "", cfg.FinalNorm)
 	add(&n.head.w, "", headName)
 	add(&n.score, "", scoreName)
 	if used != known {
@@ -321,6 +331,13 @@ func (n *network) pack(s, keep *torch.Scope) {
 	one(&n.head)
 }
 
+// sight is how the tokens of a pass see those before them.
+type sight struct {
+	attend attention
+	runs   *torch.RunPlan // for recurrent layers
+	states []layerState   // of sampling, one a layer; nil in training, where all sequences are whole
+}
+
 // attention of one layer: q [T, Hq, D], k and v [T, Hkv, D] → [T, Hq, D].
 type attention func(s *torch.Scope, layer int, q, k, v torch.Tensor) torch.Tensor
 
@@ -329,14 +346,14 @@ func (n *network) rms() torch.Norm { return torch.Norm{Eps: n.cfg.Eps, Offset: n
 
 // hidden is the forward pass up to the last norm: [T, hidden size]. Rows, where
 // it is not nil, are those that are wanted at the end.
-func (n *network) hidden(s *torch.Scope, ids, positions []int32, attend attention, rows []int32) torch.Tensor {
+func (n *network) hidden(s *torch.Scope, ids, positions []int32, seen sight, rows []int32) torch.Tensor {
 	turns := n.angles(s, positions)
 	if s.Err() != nil {
 		return torch.Tensor{}
 	}
 	tokens := s.IDs(ids)
 	x := n.embedded(s, tokens)
-	p := &pass{turns: turns, attend: attend, rows: rows, inputs: n.perLayerInputs(s, tokens, x), kv: map[int]keysValues{}}
+	p := &pass{sight: seen, turns: turns, rows: rows, inputs: n.perLayerInputs(s, tokens, x), kv: map[int]keysValues{}}
 	var y torch.Tensor // what the last sub-layer adds to x
 	for i := range n.layers {
 		c := s.Child()
@@ -408,13 +425,18 @@ func (n *network) layer(c *torch.Scope, i int, x, y torch.Tensor, p *pass) (torc
 	if c.Err() != nil {
 		return x, y
 	}
-	q, k, v := n.queries(c, l, h, p.turns)
-	k, v = p.shared(i, l.Attention, k, v)
-	o := p.attend(c, i, q, k, v)
+	var o torch.Tensor
+	switch {
+	case l.Conv.Kernel > 0:
+		o = n.shortConv(c, i, h, p.sight)
+	case l.Delta.Kernel > 0:
+		o = n.deltaNet(c, i, h, p.sight)
+	default:
+		o = n.attention(c, i, h, p)
+	}
 	if c.Err() != nil {
 		return x, y
 	}
-	o = c.Reshape(o, c.Shape(o)[0], int64(l.Attention.Heads*l.Attention.HeadDim))
 	input := p.input(i)
 	if p.rows != nil && i == len(n.layers)-1 {
 		// What follows works row by row: the others' last layer is not needed.
@@ -434,42 +456,19 @@ func (n *network) layer(c *torch.Scope, i int, x, y torch.Tensor, p *pass) (torc
 	return n.ended(c, l, x, n.given(c, h, l.afterMLP), input)
 }
 
-// feedForward is the layer's MLP, its experts, or both added up.
-func (l *layer) feedForward(c *torch.Scope, x torch.Tensor) torch.Tensor {
-	var out torch.Tensor
-	if e := l.Experts; e.Count > 0 {
-		in, w := x, l.router
-		if e.Sigmoid && c.DType(x) == torch.BFloat16 {
-			in, w = c.To(x, torch.Float32, c.Device(x)), c.To(w, torch.Float32, c.Device(x))
-		}
-		ids, shares := c.Route(c.Linear(in, w, l.routerBias), l.correction, torch.Router{Active: int64(e.Active), Sigmoid: e.Sigmoid,
-			Normalise: e.Normalise, Scale: e.Scale, Groups: int64(e.Groups), TopGroups: int64(e.TopGroups)})
-		if e.Clamped != nil {
-			out = c.ClampedExperts(x, ids, shares, torch.ClampedExperts{GateUp: l.expertsGateUp, GateUpBias: l.expertsGateUpBias,
-				Down: l.expertsDown, DownBias: l.expertsDownBias, Alpha: e.Clamped.Alpha, Limit: e.Clamped.Limit})
-		} else {
-			out = c.Experts(x, ids, shares, l.expertsGateUp, l.expertsDown, e.Count, e.Act == arch.GELUTanh)
-		}
+// attention is the attention of layer i: [T, heads·head dim].
+func (n *network) attention(c *torch.Scope, i int, h torch.Tensor, p *pass) torch.Tensor {
+	l := &n.layers[i]
+	q, k, v, gate := n.queries(c, l, h, p.turns)
+	k, v = p.shared(i, l.Attention, k, v)
+	o := p.attend(c, i, q, k, v)
+	if c.Err() != nil {
+		return o
 	}
-	if l.MLP.Size == 0 {
-		return out
+	if gate.Defined() {
+		o = c.SigmoidMul(o, gate)
 	}
-	h := l.dense(c, x)
-	if out.Defined() {
-		h = c.Add(out, h)
-	}
-	return h
-}
-
-// dense is the layer's MLP.
-func (l *layer) dense(c *torch.Scope, x torch.Tensor) torch.Tensor {
-	h := l.gateUp.apply(c, x, l.gateUpBias)
-	if l.MLP.Act == arch.GELUTanh {
-		h = c.GELUMul(h)
-	} else {
-		h = c.SiluMul(h)
-	}
-	return l.down.apply(c, h, l.downBias)
+	return c.Reshape(o, c.Shape(o)[0], int64(l.Attention.Heads*l.Attention.HeadDim))
 }
 
 // normed adds y, where there is one, to the residual stream, and gives the sum and what a
@@ -494,24 +493,32 @@ func (n *network) given(c *torch.Scope, y, norm torch.Tensor) torch.Tensor {
 	return scaled(c, y, n.cfg.ResidualScale)
 }
 
-// queries are q, k and v of a layer's input, normed and rotated.
-func (n *network) queries(c *torch.Scope, l *layer, h torch.Tensor, turns []rotation) (q, k, v torch.Tensor) {
+// queries are q, k and v of a layer's input, normed and rotated, and the gate of what attention
+// gives, where there is one.
+func (n *network) queries(c *torch.Scope, l *layer, h torch.Tensor, turns []rotation) (q, k, v, gate torch.Tensor) {
 	a := l.Attention
 	hq, hkv, d := int64(a.Heads), int64(a.KVHeads), int64(a.HeadDim)
 	if c.Err() != nil {
-		return q, k, v
+		return q, k, v, gate
 	}
 	t := c.Shape(h)[0]
 	if a.Shared {
 		q = c.RMSNorm(c.Reshape(l.qkv.apply(c, h, l.qkvBias), t, hq, d), l.qNorm, n.rms())
-		return c.Rope(q, turns[a.Rope].cos, turns[a.Rope].sin, n.cfg.Ropes[a.Rope].Interleaved), k, v
+		return c.Rope(q, turns[a.Rope].cos, turns[a.Rope].sin, n.cfg.Ropes[a.Rope].Interleaved), k, v, gate
 	}
 	heads := []int64{hq, hkv, hkv}
 	if a.KeysAreValues {
 		heads = heads[:2]
 	}
-	parts := c.Split(c.Reshape(l.qkv.apply(c, h, l.qkvBias), t, hq+int64(len(heads)-1)*hkv, d), 1, heads...)
+	if a.Gated {
+		heads[0] = 2 * hq
+	}
+	parts := c.Split(c.Reshape(l.qkv.apply(c, h, l.qkvBias), t, heads[0]+int64(len(heads)-1)*hkv, d), 1, heads...)
 	q, k, v = parts[0], parts[1], parts[len(parts)-1]
+	if a.Gated { // of each head q, then its gate
+		parts = c.Split(c.Reshape(q, t, hq, 2*d), 2, d, d)
+		q, gate = parts[0], parts[1]
+	}
 	if a.ValueNorm {
 		v = c.RMSNorm(v, c.Full(1, c.DType(v), n.device, d), n.rms())
 	}
@@ -523,14 +530,14 @@ func (n *network) queries(c *torch.Scope, l *layer, h torch.Tensor, turns []rota
 		k = c.Reshape(c.RMSNorm(c.Reshape(k, t, hkv*d), l.kNorm, n.rms()), t, hkv, d)
 	}
 	if a.Rope == arch.NoRope {
-		return q, k, v
+		return q, k, v, gate
 	}
 	r, pairs := turns[a.Rope], n.cfg.Ropes[a.Rope].Interleaved
 	of := r
 	if r.queries != nil {
 		of = *r.queries
 	}
-	return c.Rope(q, of.cos, of.sin, pairs), c.Rope(k, r.cos, r.sin, pairs), v
+	return c.Rope(q, of.cos, of.sin, pairs), c.Rope(k, r.cos, r.sin, pairs), v, gate
 }
 
 // look is how the tokens of a layer see each other.
@@ -539,16 +546,25 @@ func (n *network) look(layer int) torch.Look {
 	return torch.Look{Window: int64(a.Window), Scale: a.Scale, Sinks: n.layers[layer].sinks}
 }
 
-// tree is the attention of a pack; what its layers share belongs to s.
-func (n *network) tree(s *torch.Scope, p *Pack) attention {
+// tree is how the tokens of a pack see each other; what its layers share belongs to s.
+func (n *network) tree(s *torch.Scope, p *Pack) sight {
 	nodes := make([]torch.TreeNode, len(p.Nodes))
 	for i, x := range p.Nodes {
 		nodes[i] = torch.TreeNode(x)
 	}
 	plan := s.PlanTree(nodes)
-	return func(c *torch.Scope, layer int, q, k, v torch.Tensor) torch.Tensor {
+	seen := sight{}
+	if n.cfg.Recurrent() {
+		runs := make([]torch.Run, len(p.Nodes))
+		for i, x := range p.Nodes {
+			runs[i] = torch.Run{Start: x.Start, Len: x.Len, Parent: x.Parent}
+		}
+		seen.runs = s.PlanRuns(runs, nil)
+	}
+	seen.attend = func(c *torch.Scope, layer int, q, k, v torch.Tensor) torch.Tensor {
 		return c.TreeAttention(q, k, v, plan, n.look(layer))
 	}
+	return seen
 }
 
 func equal(a, b []int64) bool {

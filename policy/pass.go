@@ -11,8 +11,8 @@ import (
 
 // pass is what the layers of one forward pass have in common.
 type pass struct {
+	sight
 	turns  []rotation
-	attend attention
 	rows   []int32            // those that are wanted at the end; nil: all
 	inputs []torch.Tensor     // of arch.PerLayer, [T, size] for each layer; nil: there are none
 	kv     map[int]keysValues // by layer, of those whose keys and values later layers take
@@ -80,24 +80,6 @@ func (n *network) perLayerInputs(s *torch.Scope, ids, x torch.Tensor) []torch.Te
 		out[i] = c.Keep(c.Reshape(out[i], t, size), s)
 	}
 	return out
-}
-
-// besideExperts are the layer's MLP on h and its experts on x, of which h is the normed form,
-// added up (arch.Beside).
-func (n *network) besideExperts(c *torch.Scope, l *layer, x, h torch.Tensor) torch.Tensor {
-	if c.Err() != nil {
-		return h
-	}
-	e, hidden := l.Experts, int64(n.cfg.HiddenSize)
-	dense := c.RMSNorm(l.dense(c, h), l.afterBeside, n.rms())
-	to := c.Times(c.RMSNorm(x, l.routerNorm, n.rms()), 1/math.Sqrt(float64(hidden)))
-	ids, shares := c.Route(c.Linear(to, l.router, torch.Tensor{}), torch.Tensor{}, torch.Router{Active: int64(e.Active), Normalise: e.Normalise})
-	t, active := c.Shape(x)[0], int64(e.Active)
-	shares = c.Mul(shares, c.Reshape(c.IndexSelect(l.expertScale, 0, c.Reshape(ids, t*active)), t, active))
-	count, size := int64(e.Count), int64(e.Size)
-	out := c.Experts(c.RMSNorm(x, l.beforeExperts, n.rms()), ids, shares, c.Reshape(l.expertsGateUp, count*2*size, hidden),
-		c.Reshape(l.expertsDown, count*hidden, size), e.Count, e.Act == arch.GELUTanh)
-	return c.Add(dense, c.RMSNorm(out, l.afterExperts, n.rms()))
 }
 
 // ended gives the residual stream, and what is to be added to it, behind a layer whose MLP gives

@@ -24,6 +24,8 @@ type scheduler struct {
 	table  *blockTable
 	kpool  []torch.Tensor // one a layer: [blocks, block size, kv heads, head dim]
 	vpool  []torch.Tensor
+	states []layerState // of recurrent layers; nil: the model has none
+	slots  *slotTable   // of the states; nil: the model has none
 	mu     sync.Mutex
 	wake   *sync.Cond
 	inbox  []*sequence
@@ -57,6 +59,7 @@ type sequence struct {
 	cached int    // tokens whose keys and values are in the cache
 	sealed int    // full blocks that can be shared
 	hash   uint64 // of the last sealed block
+	state  stateUse
 
 	out  *Output
 	err  error
@@ -102,8 +105,11 @@ func newScheduler(s *torch.Scope, p *Policy) *scheduler {
 	sc := &scheduler{p: p, done: make(chan struct{}), most: p.cfg.MaxBatch}
 	sc.wake = sync.NewCond(&sc.mu)
 	n := p.net
-	perToken := n.cfg.CachedPerToken() * int64(n.dtype.Size())
 	bytes, limit := cacheBytes(s, p.cfg, n.device)
+	if n.cfg.Recurrent() {
+		bytes -= sc.makeStates(s, bytes)
+	}
+	perToken := max(n.cfg.CachedPerToken()*int64(n.dtype.Size()), 1)
 	blocks, longest := max(bytes/(perToken*blockSize), 2), int64(p.cfg.MaxContext/blockSize+2)
 	if limit {
 		p.cfg.MaxContext = min(p.cfg.MaxContext, int(blocks-1)*blockSize)
@@ -113,7 +119,11 @@ func newScheduler(s *torch.Scope, p *Policy) *scheduler {
 	// A longer cache than all sequences of the longest kind fill is of no use.
 	blocks = min(blocks, int64(p.cfg.MaxBatch)*longest)
 	for _, l := range n.layers {
-		if a := l.Attention; a.Shared {
+		switch a := l.Attention; {
+		case a.Heads == 0:
+			sc.kpool, sc.vpool = append(sc.kpool, torch.Tensor{}), append(sc.vpool, torch.Tensor{})
+			continue
+		case a.Shared:
 			sc.kpool, sc.vpool = append(sc.kpool, sc.kpool[a.From]), append(sc.vpool, sc.vpool[a.From])
 			continue
 		}
@@ -234,10 +244,15 @@ func (sc *scheduler) halve(plan []work) bool {
 	if len(plan) < 2 {
 		return false
 	}
-	for _, w := range slices.Backward(plan[(len(plan)+1)/2:]) {
+	older := (len(plan) + 1) / 2
+	younger := plan[older:]
+	if sc.slots != nil { // the step may have changed the states of all
+		younger = plan
+	}
+	for _, w := range slices.Backward(younger) {
 		sc.preempt(w.seq)
 	}
-	sc.most = max(1, len(sc.running))
+	sc.most = max(1, len(sc.running), older)
 	torch.EmptyCache(sc.p.net.device)
 	return true
 }
@@ -272,6 +287,7 @@ func (sc *scheduler) exchange(c *change) {
 	torch.EmptyCache(sc.p.net.device) // what training has left
 	err := sc.p.worker.Do(c.make)
 	sc.table = newBlockTable(len(sc.table.blocks))
+	sc.slots.forget()
 	sc.mu.Lock()
 	sc.change = nil
 	sc.mu.Unlock()
@@ -334,7 +350,11 @@ func (sc *scheduler) schedule() []work {
 	var later []*sequence
 	for len(sc.waiting) > 0 && len(sc.running) < sc.most {
 		q := sc.waiting[0]
+		if !sc.slots.room() {
+			break
+		}
 		q.blocks, q.hash = sc.table.prefix(q.ids)
+		sc.beginAtState(q)
 		q.sealed = len(q.blocks)
 		q.cached = q.sealed * blockSize
 		need := (len(q.ids)+blockSize)/blockSize + 1 - len(q.blocks)
@@ -352,6 +372,7 @@ func (sc *scheduler) schedule() []work {
 			underway[first] = true
 		}
 		sc.waiting = sc.waiting[1:]
+		sc.slots.take(&q.state, q.blocks)
 		sc.running = append(sc.running, q)
 	}
 	sc.waiting = append(later, sc.waiting...)
@@ -405,6 +426,7 @@ func (sc *scheduler) reserve(q *sequence, n int) bool {
 		if b < 0 {
 			return false
 		}
+		sc.slots.drop(b)
 		q.blocks = append(q.blocks, b)
 	}
 	return true
@@ -412,6 +434,7 @@ func (sc *scheduler) reserve(q *sequence, n int) bool {
 
 func (sc *scheduler) preempt(q *sequence) {
 	sc.table.release(q.blocks)
+	sc.slots.release(&q.state)
 	q.blocks, q.cached, q.sealed, q.hash = nil, 0, 0, 0
 	sc.remove(q)
 	sc.waiting = append([]*sequence{q}, sc.waiting...)
@@ -452,14 +475,18 @@ func (sc *scheduler) run(s *torch.Scope, plan []work) error {
 		rows = []int32{} // a chunk of a long prompt: nothing to sample yet
 	}
 	plans := map[int]*torch.CachePlan{} // by the size of heads, which decides which kernel runs
-	attend := func(c *torch.Scope, layer int, q, k, v torch.Tensor) torch.Tensor {
+	seen := sight{states: sc.states}
+	if sc.slots != nil {
+		seen.runs = sc.planRuns(s, plan)
+	}
+	seen.attend = func(c *torch.Scope, layer int, q, k, v torch.Tensor) torch.Tensor {
 		size := n.layers[layer].Attention.HeadDim
 		if plans[size] == nil {
 			plans[size] = s.PlanCache(segs, blocks)
 		}
 		return c.CachedAttention(q, k, v, sc.kpool[layer], sc.vpool[layer], plans[size], n.look(layer))
 	}
-	h := n.hidden(s, ids, pos, attend, rows)
+	h := n.hidden(s, ids, pos, seen, rows)
 	var drawn []int32
 	var lps []float32
 	if len(draw) > 0 {
@@ -475,7 +502,9 @@ func (sc *scheduler) run(s *torch.Scope, plan []work) error {
 			at := q.sealed * blockSize
 			q.hash = sc.table.seal(q.blocks[q.sealed], q.hash, q.ids[at:at+blockSize])
 			q.sealed++
+			sc.slots.attach(&q.state, q.sealed*blockSize, sc.table.byHash[q.hash], q.sealed*blockSize > q.prompt)
 		}
+		sc.slots.began(&q.state)
 	}
 	for i, q := range draw {
 		sc.append(q, drawn[i], traj.Logprob(lps[i]))
@@ -536,6 +565,7 @@ func (sc *scheduler) finish(q *sequence, out *Output, err error) {
 	}
 	sc.remove(q)
 	sc.table.release(q.blocks)
+	sc.slots.release(&q.state)
 	q.blocks = nil
 	q.out, q.err = out, err
 	close(q.done)

@@ -13,12 +13,14 @@ type Router struct {
 	Sigmoid, Normalise bool
 	Groups, TopGroups  int64   // Groups 0 or 1: none
 	Scale              float64 // 0 is 1
+	Epsilon            float64 // added to the sum that Normalise divides by; 0 is 1e-20 with Sigmoid
 }
 
 // Route gives for each row of logits [T, experts] the ids of its experts [T, Active] and
 // their weights. bias [experts], or the zero Tensor, is added for the choice alone.
 func (s *Scope) Route(logits, bias Tensor, r Router) (ids, weights Tensor) {
-	c := C.agt_router{active: C.int64_t(r.Active), groups: C.int64_t(r.Groups), top_groups: C.int64_t(r.TopGroups), scale: C.double(r.Scale)}
+	c := C.agt_router{active: C.int64_t(r.Active), groups: C.int64_t(r.Groups), top_groups: C.int64_t(r.TopGroups), scale: C.double(r.Scale),
+		epsilon: C.double(r.Epsilon)}
 	if r.Sigmoid {
 		c.sigmoid = 1
 	}

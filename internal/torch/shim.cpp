@@ -42,6 +42,10 @@ std::optional<agt::Spans> spans_of(const agt_spans *s) {
   if (!s) return std::nullopt;
   return agt::Spans{s->gather ? T(s->gather) : Tensor(), T(s->cu_q), T(s->cu_k), T(s->host_q), T(s->host_k), s->max_q, s->max_k};
 }
+agt::Kept kept_of(const agt_kept &k) {
+  if (!k.pool) return {};
+  return {T(k.pool), T(k.from), T(k.into), T(k.last)};
+}
 agt_tensor wrap(Tensor t) { return reinterpret_cast<agt_tensor>(new Tensor(std::move(t))); }
 
 std::vector<Tensor> list(agt_tensor *xs, int n) {  // detached: optimisers record nothing
@@ -714,7 +718,7 @@ int agt_route(agt_tensor *ids, agt_tensor *weights, agt_tensor logits, agt_tenso
     }
     Tensor index = std::get<1>(choice.topk(r->active, -1));
     Tensor w = p.gather(1, index);
-    if (r->normalise) w = w / (w.sum(-1, true) + (r->sigmoid ? 1e-20 : 0.0));
+    if (r->normalise) w = w / (w.sum(-1, true) + (r->epsilon > 0 ? r->epsilon : r->sigmoid ? 1e-20 : 0.0));
     if (r->scale != 1) w = w * r->scale;
     *ids = wrap(index);
     *weights = wrap(w);
@@ -759,6 +763,24 @@ int agt_soft_cap(agt_tensor *out, agt_tensor x, double cap, char **err) {
     TORCH_CHECK(cap > 0 && std::isfinite(cap), "values are capped by ", cap);
     *out = wrap(soft_capped(T(x), cap));
   });
+}
+int agt_causal_conv(agt_tensor *out, agt_tensor x, agt_tensor weight, agt_tensor bias, int silu, agt_tensor index, agt_kept kept, char **err) {
+  return guard(err, [&] { *out = wrap(agt::causal_conv(T(x), T(weight), bias ? T(bias) : Tensor(), silu, T(index), kept_of(kept))); });
+}
+int agt_gated_delta(agt_tensor *out, agt_tensor qkv, agt_tensor b, agt_tensor a, agt_tensor a_log, agt_tensor dt_bias, agt_delta_heads h,
+                    int64_t size, int64_t count, const int64_t *levels, int64_t n_levels, agt_tensor place, agt_tensor parents, agt_kept kept,
+                    char **err) {
+  return guard(err, [&] {
+    agt::Chunks chunks{size, count, std::vector<int64_t>(levels, levels + n_levels), T(place), T(parents)};
+    *out = wrap(agt::gated_delta(T(qkv), T(b), T(a), T(a_log), T(dt_bias), {h.key_heads, h.value_heads, h.key_dim, h.value_dim}, chunks,
+                                 kept_of(kept)));
+  });
+}
+int agt_gated_rms_norm(agt_tensor *out, agt_tensor x, agt_tensor w, agt_tensor gate, double eps, char **err) {
+  return guard(err, [&] { *out = wrap(agt::gated_rms_norm(T(x), T(w), T(gate), eps)); });
+}
+int agt_sigmoid_mul(agt_tensor *out, agt_tensor x, agt_tensor gate, char **err) {
+  return guard(err, [&] { *out = wrap(T(x) * at::sigmoid(T(gate))); });
 }
 int agt_times(agt_tensor *out, agt_tensor x, double factor, char **err) {
   return guard(err, [&] { *out = wrap(T(x) * factor); });

@@ -47,7 +47,7 @@ int agt_gelu_mul(agt_tensor *out, agt_tensor gate_up, char **err);
 // weights in the type of x. bias [E] may be null: it is added for the choice alone.
 typedef struct agt_router {
   int64_t active, sigmoid, normalise, groups, top_groups;
-  double scale;
+  double scale, epsilon;
 } agt_router;
 int agt_route(agt_tensor *ids, agt_tensor *weights, agt_tensor logits, agt_tensor bias, const agt_router *r, char **err);
 // x [T, h], gate_up [E·2f, h], down [E·h, f].
@@ -82,6 +82,20 @@ int agt_tree_attention(agt_tensor *out, agt_tensor q, agt_tensor k, agt_tensor v
 int agt_cached_attention(agt_tensor *out, agt_tensor q, agt_tensor k, agt_tensor v, agt_tensor kpool, agt_tensor vpool,
                          agt_tensor slots, const int32_t *segs, int n, const int32_t *blocks, int64_t window, double scale,
                          agt_tensor sinks, const agt_spans *spans, const agt_decoding *decoding, char **err);
+// Recurrent layers, see agt::Kept, agt::Chunks and agt::DeltaHeads. pool and its indices may be
+// null.
+typedef struct agt_kept {
+  agt_tensor pool, from, into, last;
+} agt_kept;
+typedef struct agt_delta_heads {
+  int64_t key_heads, value_heads, key_dim, value_dim;
+} agt_delta_heads;
+int agt_causal_conv(agt_tensor *out, agt_tensor x, agt_tensor weight, agt_tensor bias, int silu, agt_tensor index, agt_kept kept, char **err);
+int agt_gated_delta(agt_tensor *out, agt_tensor qkv, agt_tensor b, agt_tensor a, agt_tensor a_log, agt_tensor dt_bias, agt_delta_heads h,
+                    int64_t size, int64_t count, const int64_t *levels, int64_t n_levels, agt_tensor place, agt_tensor parents, agt_kept kept,
+                    char **err);
+int agt_gated_rms_norm(agt_tensor *out, agt_tensor x, agt_tensor w, agt_tensor gate, double eps, char **err);
+int agt_sigmoid_mul(agt_tensor *out, agt_tensor x, agt_tensor gate, char **err);  // x·sigmoid(gate)
 // cap·tanh(x/cap). No backward.
 int agt_soft_cap(agt_tensor *out, agt_tensor x, double cap, char **err);
 // cap: logits are those of agt_soft_cap; 0: as they are. scale [N]: they are multiplied by it then; null: by 1.

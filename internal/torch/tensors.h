@@ -4,6 +4,7 @@
 
 #include <atomic>
 #include <cmath>
+#include <vector>
 
 #include "gpu.h"
 #include "kernels.h"
@@ -96,5 +97,36 @@ at::Tensor cached_attention(const at::Tensor &q, const at::Tensor &k, const at::
 // nodes: n triples of start, length and parent. spans null: as above.
 at::Tensor tree_attention(const at::Tensor &q, const at::Tensor &k, const at::Tensor &v, const int32_t *nodes, int n,
                           Look look, const Spans *spans);
+
+// Kept are the states of a recurrent layer that outlive a step: those of slots `from` begin
+// the runs that continue none of the step, in order, and the states after some go to the
+// slots `into`. An undefined pool: nothing is kept, and runs begin with zeros.
+struct Kept {
+  at::Tensor pool;        // [slots, …]
+  at::Tensor from, into;  // int64
+  at::Tensor last;        // int64: causal_conv: rows of x and then of the states; gated_delta: chunks
+};
+// Chunks are the tokens of runs, `size` at most in each, ordered by level: a chunk continues
+// one of the level before.
+struct Chunks {
+  int64_t size, count;
+  std::vector<int64_t> levels;  // the first chunk of each, and count
+  at::Tensor place;             // int64 [T]: where each token is in [count·size]
+  at::Tensor parents;           // int64 [count]: which chunk of the level before
+};
+struct DeltaHeads {
+  int64_t key_heads, value_heads, key_dim, value_dim;
+};
+// A convolution of each channel of x [T, C] over the tokens before: weight [C, 1, K], bias [C]
+// or undefined; index int64 [(K−1)·T] are the rows, of x and then of the states kept (without
+// any: of one zero), K−1 to 1 tokens before. Records for backward.
+at::Tensor causal_conv(const at::Tensor &x, const at::Tensor &weight, const at::Tensor &bias, bool silu, const at::Tensor &index,
+                       const Kept &kept);
+// The gated delta rule: qkv [T, 2·key heads·key dim + value heads·value dim], b and a [T, value
+// heads] → [T, value heads·value dim]. Records for backward.
+at::Tensor gated_delta(const at::Tensor &qkv, const at::Tensor &b, const at::Tensor &a, const at::Tensor &a_log, const at::Tensor &dt_bias,
+                       const DeltaHeads &h, const Chunks &c, const Kept &kept);
+// RMSNorm over the last dimension of x, times silu(gate).
+at::Tensor gated_rms_norm(const at::Tensor &x, const at::Tensor &w, const at::Tensor &gate, double eps);
 
 }  // namespace agt

@@ -26,6 +26,7 @@ type Decoder struct {
 	MaxPositions int     // tokens of the longest text
 	Eps          float64 // of the norms
 	NormOffset   float64 // norms multiply by this plus their weight: 1 in Gemma
+	FinalNorm    string  // the name of the last norm's weight
 	Tied         bool    // the output matrix is the embedding
 
 	EmbedScale    float64 // embeddings are multiplied by it
@@ -39,11 +40,14 @@ type Decoder struct {
 	Layers []Layer // from the first to the last
 }
 
-// Layer is one layer: attention, then an MLP or experts, each added to what goes into it.
+// Layer is one layer: a mixer of tokens, which is attention, a short convolution or the gated
+// delta rule, then an MLP or experts, each added to what goes into it.
 type Layer struct {
 	Norms     Norms
-	Attention Attention
-	MLP       MLP // with experts: those that every token asks; Size 0 is none
+	Attention Attention // no Heads: there is none
+	Conv      ShortConv // no Kernel: there is none
+	Delta     DeltaNet  // no Kernel: there is none
+	MLP       MLP       // with experts: those that every token asks; Size 0 is none
 	Experts   Experts
 
 	OutputScale bool // what the layer gives is multiplied by one number, which is not trained
@@ -88,6 +92,7 @@ const (
 type Attention struct {
 	Heads, KVHeads, HeadDim int
 	Fused                   bool // q, k and v are one matrix on disk
+	LFM2                    bool // tensors have LFM2's names
 	QKVBias, OBias          bool
 	QKNorm                  QKNorm
 	Rope                    int     // index of Ropes; NoRope: positions are not rotated
@@ -97,6 +102,7 @@ type Attention struct {
 	KeysAreValues           bool    // values are the keys before their norm, and have no matrix
 	Shared                  bool    // keys and values are those of layer From
 	From                    int
+	Gated                   bool // each head's result is times sigmoid of a gate, whose rows follow the head's of q
 	Sinks                   bool // a learned logit a head takes part in the softmax, and gives nothing (Xiao et al. 2024)
 }
 
@@ -122,7 +128,8 @@ const (
 
 // Experts are MLPs of which each token asks a few (Shazeer et al. 2017).
 type Experts struct {
-	Count, Active, Size int // how many there are, how many a token asks, the inner size of one; Count 0: none
+	Count, Active, Size int  // how many there are, how many a token asks, the inner size of one; Count 0: none
+	Numbered            bool // tensors are named as those of an MLP that is Numbered
 	Clamped             *Clamp
 	Beside              *Beside
 	Act                 Activation
@@ -144,6 +151,7 @@ type Router struct {
 	Sigmoid    bool    // weights are sigmoids of the logits, in float32; otherwise their softmax
 	Correction bool    // a bias is added for the choice alone (DeepSeek-AI 2024)
 	Normalise  bool    // the chosen weights sum to 1
+	Epsilon    float64 // added to the sum that Normalise divides by; 0 is as good as none
 	Scale      float64 // the weights are multiplied by it; 0 is 1
 	Groups     int     // experts are in so many groups, and only those of the best TopGroups are chosen; 0: no groups
 	TopGroups  int
@@ -151,15 +159,22 @@ type Router struct {
 
 // MLP is down(act(gate(x))·up(x)) (Shazeer 2020).
 type MLP struct {
-	Prefix string // of its tensors' names; "" is "mlp"
-	Size   int
-	Fused  bool // gate and up are one matrix on disk
-	Bias   bool
-	Act    Activation
+	Prefix   string // of its tensors' names; "" is "mlp"
+	Size     int
+	Fused    bool // gate and up are one matrix on disk
+	Bias     bool
+	Numbered bool // gate, up and down are called w1, w3 and w2
+	Gated    bool // the result is times sigmoid of one logit a token
+	Act      Activation
 }
 
 // Expert is expert k as an MLP, for the names of its tensors.
-func Expert(k int) MLP { return MLP{Prefix: fmt.Sprintf("mlp.experts.%d", k)} }
+func (e Experts) Expert(k int) MLP {
+	if e.Numbered {
+		return MLP{Prefix: fmt.Sprintf("feed_forward.experts.%d", k), Numbered: true}
+	}
+	return MLP{Prefix: fmt.Sprintf("mlp.experts.%d", k)}
+}
 
 // Gate is the name of the gate's matrix in the layer, without a suffix.
 func (m MLP) Gate() string { return m.named(GateProj) }
@@ -174,6 +189,9 @@ func (m MLP) GateUp() string { return m.named(GateUpProj) }
 func (m MLP) Down() string { return m.named(DownProj) }
 
 func (m MLP) named(name string) string {
+	if m.Numbered {
+		return m.Prefix + map[string]string{GateProj: ".w1", UpProj: ".w3", DownProj: ".w2"}[name]
+	}
 	if m.Prefix == "" {
 		return name
 	}
@@ -182,10 +200,9 @@ func (m MLP) named(name string) string {
 
 // Names of tensors, within a layer where they are of one.
 const (
-	Embed     = "model.embed_tokens.weight"
-	FinalNorm = "model.norm.weight"
-	Head      = "lm_head.weight"
-	Score     = "score.weight"
+	Embed = "model.embed_tokens.weight"
+	Head  = "lm_head.weight"
+	Score = "score.weight"
 
 	QProj                    = "self_attn.q_proj"
 	KProj                    = "self_attn.k_proj"
@@ -217,6 +234,27 @@ const (
 	PerLayerNorm             = "post_per_layer_input_norm.weight"
 	OutputScale              = "layer_scalar"
 	Sinks                    = "self_attn.sinks"
+	OutProj                  = "self_attn.out_proj" // of LFM2, as those to NumberedDown
+	QLayerNorm               = "self_attn.q_layernorm"
+	KLayerNorm               = "self_attn.k_layernorm"
+	ConvIn                   = "conv.in_proj"
+	ConvWeight               = "conv.conv"
+	ConvOut                  = "conv.out_proj"
+	NumberedRouter           = "feed_forward.gate.weight"
+	NumberedCorrection       = "feed_forward.expert_bias"
+	NumberedGate             = "feed_forward.w1"
+	NumberedUp               = "feed_forward.w3"
+	NumberedDown             = "feed_forward.w2"
+	DeltaInQKV               = "linear_attn.in_proj_qkv"
+	DeltaInZ                 = "linear_attn.in_proj_z"
+	DeltaInB                 = "linear_attn.in_proj_b"
+	DeltaInA                 = "linear_attn.in_proj_a"
+	DeltaConv                = "linear_attn.conv1d"
+	DeltaALog                = "linear_attn.A_log"
+	DeltaDtBias              = "linear_attn.dt_bias"
+	DeltaNorm                = "linear_attn.norm"
+	DeltaOut                 = "linear_attn.out_proj"
+	SharedGate               = "mlp.shared_expert_gate"
 	GateUpProj               = "mlp.gate_up_proj"
 	weightSuffix, biasSuffix = ".weight", ".bias"
 	layerPrefix              = "model.layers.%d."
@@ -225,12 +263,13 @@ const (
 // LayerPrefix is what the names of layer i's tensors begin with.
 func LayerPrefix(i int) string { return fmt.Sprintf(layerPrefix, i) }
 
-// First is the first layer; one with no numbers where the model has none.
+// First is the first layer with attention, or the first of all; one with no numbers where the
+// model has none.
 func (d Decoder) First() Layer {
 	if len(d.Layers) == 0 {
 		return Layer{}
 	}
-	return d.Layers[0]
+	return d.Layers[max(0, slices.IndexFunc(d.Layers, func(l Layer) bool { return l.Attention.Heads > 0 }))]
 }
 
 // Window is how many tokens a text may have when `asked` are asked for; 0 asks for none
@@ -280,37 +319,20 @@ func (d Decoder) Tensors() []Tensor {
 				add(name+weightSuffix, h)
 			}
 		}
-		q, kv, f := int64(a.Heads*a.HeadDim), int64(a.KVHeads*a.HeadDim), int64(m.Size)
+		f := int64(m.Size)
 		matrix := func(name string, rows, columns int64, bias bool) {
 			add(name+weightSuffix, rows, columns)
 			if bias {
 				add(name+biasSuffix, rows)
 			}
 		}
-		if a.Fused {
-			matrix(QKVProj, q+2*kv, h, a.QKVBias)
-		} else {
-			matrix(QProj, q, h, a.QKVBias)
-			if !a.Shared {
-				matrix(KProj, kv, h, a.QKVBias)
-			}
-			if !a.Shared && !a.KeysAreValues {
-				matrix(VProj, kv, h, a.QKVBias)
-			}
-		}
-		switch a.QKNorm {
-		case PerHead:
-			add(QNorm+weightSuffix, int64(a.HeadDim))
-			if !a.Shared {
-				add(KNorm+weightSuffix, int64(a.HeadDim))
-			}
-		case WholeVector:
-			add(QNorm+weightSuffix, q)
-			add(KNorm+weightSuffix, kv)
-		}
-		matrix(OProj, h, q, a.OBias)
-		if a.Sinks {
-			add(Sinks, int64(a.Heads))
+		switch {
+		case l.Conv.Kernel > 0:
+			l.Conv.tensors(h, add, matrix)
+		case l.Delta.Kernel > 0:
+			l.Delta.tensors(h, add, matrix)
+		default:
+			a.tensors(h, add, matrix)
 		}
 		if e := l.Experts; e.Clamped != nil {
 			count, f := int64(e.Count), int64(e.Size)
@@ -330,12 +352,16 @@ func (d Decoder) Tensors() []Tensor {
 				add(name+weightSuffix, h)
 			}
 		} else if e.Count > 0 {
-			add(RouterWeight, int64(e.Count), h)
+			router, correction := RouterWeight, RouterCorrection
+			if e.Numbered {
+				router, correction = NumberedRouter, NumberedCorrection
+			}
+			add(router, int64(e.Count), h)
 			if e.Correction {
-				add(RouterCorrection, int64(e.Count))
+				add(correction, int64(e.Count))
 			}
 			for k := range e.Count {
-				at := Expert(k)
+				at := e.Expert(k)
 				matrix(at.Gate(), int64(e.Size), h, false)
 				matrix(at.Up(), int64(e.Size), h, false)
 				matrix(at.Down(), h, int64(e.Size), false)
@@ -359,8 +385,48 @@ func (d Decoder) Tensors() []Tensor {
 			matrix(m.Up(), f, h, m.Bias)
 		}
 		matrix(m.Down(), h, f, m.Bias)
+		if m.Gated {
+			matrix(SharedGate, 1, h, false)
+		}
 	}
-	return append(out, Tensor{FinalNorm, []int64{h}}, Tensor{Head, []int64{int64(d.VocabSize), h}})
+	return append(out, Tensor{d.FinalNorm, []int64{h}}, Tensor{Head, []int64{int64(d.VocabSize), h}})
+}
+
+// tensors of attention, by functions that add one and a matrix with its bias.
+func (a Attention) tensors(h int64, add func(name string, shape ...int64), matrix func(name string, rows, columns int64, bias bool)) {
+	q, kv := int64(a.Heads*a.HeadDim), int64(a.KVHeads*a.HeadDim)
+	o, qNorm, kNorm, gates := OProj, QNorm, KNorm, int64(1)
+	if a.LFM2 {
+		o, qNorm, kNorm = OutProj, QLayerNorm, KLayerNorm
+	}
+	if a.Gated {
+		gates = 2
+	}
+	if a.Fused {
+		matrix(QKVProj, q+2*kv, h, a.QKVBias)
+	} else {
+		matrix(QProj, gates*q, h, a.QKVBias)
+		if !a.Shared {
+			matrix(KProj, kv, h, a.QKVBias)
+		}
+		if !a.Shared && !a.KeysAreValues {
+			matrix(VProj, kv, h, a.QKVBias)
+		}
+	}
+	switch a.QKNorm {
+	case PerHead:
+		add(qNorm+weightSuffix, int64(a.HeadDim))
+		if !a.Shared {
+			add(kNorm+weightSuffix, int64(a.HeadDim))
+		}
+	case WholeVector:
+		add(qNorm+weightSuffix, q)
+		add(kNorm+weightSuffix, kv)
+	}
+	matrix(o, h, q, a.OBias)
+	if a.Sinks {
+		add(Sinks, int64(a.Heads))
+	}
 }
 
 // family is how one kind of model is read.
@@ -376,6 +442,7 @@ type family struct {
 // families are the kinds of models, by name.
 var families = []family{
 	llama, mistral, ministral3, qwen2, qwen3, qwen3moe, phi3, smollm3, olmo2, olmo3, gemma3, gemma4, glm4, glm4moe, granite, gptoss,
+	lfm2, lfm2moe, qwen35, qwen35moe,
 }
 
 func find(name string) (family, bool) {
@@ -412,7 +479,7 @@ func Read(architecture string, k *Keys) (Decoder, error) {
 			k.values[key] = json.RawMessage(strconv.Itoa(v))
 		}
 	}
-	d := Decoder{Architecture: f.name, Class: f.class, EmbedScale: 1, ResidualScale: 1, LogitScale: 1}
+	d := Decoder{Architecture: f.name, Class: f.class, FinalNorm: "model.norm.weight", EmbedScale: 1, ResidualScale: 1, LogitScale: 1}
 	d.VocabSize, d.HiddenSize = k.Size("vocab_size", 1<<22), k.Size("hidden_size", 1<<18)
 	d.MaxPositions = k.Size("max_position_embeddings", 1<<30)
 	d.Eps = k.Float("rms_norm_eps", 1e-6)

@@ -28,10 +28,22 @@ const (
 )
 
 // LoRATargets are the matrices of a layer that a LoRA adapter may change, by
-// their short names and those in Hugging Face's layout.
+// their short names and those in Hugging Face's layout. A short name that stands for several
+// has them side by side.
 var LoRATargets = []struct{ Short, Module string }{
 	{"q", arch.QProj}, {"k", arch.KProj}, {"v", arch.VProj}, {"qkv", arch.QKVProj}, {"o", arch.OProj},
 	{"gate", arch.GateProj}, {"up", arch.UpProj}, {"gate_up", arch.GateUpProj}, {"down", arch.DownProj},
+	{"in", arch.ConvIn}, {"in_proj_qkv", arch.DeltaInQKV}, {"in_proj_z", arch.DeltaInZ}, {"in_proj_b", arch.DeltaInB},
+	{"in_proj_a", arch.DeltaInA}, {"out", arch.OutProj}, {"out", arch.ConvOut}, {"out", arch.DeltaOut},
+	{"w1", arch.NumberedGate}, {"w3", arch.NumberedUp}, {"w2", arch.NumberedDown},
+}
+
+// AllLoRATargets are all short names.
+func AllLoRATargets() (short []string) {
+	for _, t := range LoRATargets {
+		short = append(short, t.Short)
+	}
+	return slices.Compact(short)
 }
 
 // LoRATargets are the short names of those that the model has.
@@ -40,12 +52,17 @@ func (c Config) LoRATargets() (short []string) {
 	for _, t := range c.Tensors() {
 		has[t.Name] = true
 	}
+	layers := []int{0} // and with several kinds of mixers the first layer that attends
+	if c.Recurrent() {
+		layers = append(layers, slices.IndexFunc(c.Layers, func(l arch.Layer) bool { return l.Attention.Heads > 0 }),
+			slices.IndexFunc(c.Layers, func(l arch.Layer) bool { return l.Attention.Heads == 0 }))
+	}
 	for _, t := range LoRATargets {
-		if has[arch.LayerPrefix(0)+t.Module+".weight"] {
+		if slices.ContainsFunc(layers, func(i int) bool { return has[arch.LayerPrefix(i)+t.Module+".weight"] }) {
 			short = append(short, t.Short)
 		}
 	}
-	return short
+	return slices.Compact(short)
 }
 
 // LoRANames are the tensors of the low-rank pair beside a weight: A [rank, in]
@@ -300,6 +317,7 @@ func (a *Adapter) over(dir string) (*Model, error) {
 			a.Targets = append(a.Targets, t.Short)
 		}
 	}
+	a.Targets = slices.Compact(a.Targets)
 	for _, t := range m.config.Tensors() {
 		if _, ok := m.infos[t.Name]; ok {
 			m.names = append(m.names, t.Name)
@@ -460,6 +478,7 @@ func (c AdapterConfig) WritePEFT(dir string) error {
 		}
 	}
 	sort.Strings(modules)
+	modules = slices.Compact(modules)
 	m := map[string]any{
 		"peft_type": "LORA", "task_type": typeCausal, "base_model_name_or_path": c.Base, "r": c.Rank,
 		"lora_alpha": c.Alpha, "lora_dropout": c.Dropout,

@@ -1,8 +1,8 @@
-"""Make model/arch/archtest/families.json.gz: for each family of model/arch random models of 4
-small layers, as config.json and tensors, with transformers' own log-probs in float32 and
+"""Make model/arch/archtest/families.json.gz, and recurrent.json.gz for those with recurrent
+layers: for each family of model/arch random models of 4 small layers, as config.json and tensors, with transformers' own log-probs in float32 and
 float64, 32 greedy tokens, and the gradient of the mean log-prob in float64.
 
-usage: python scripts/golden/families.py   (transformers 5.23, torch 2.11)
+usage: python scripts/golden/families.py [families|recurrent]   (transformers 5.23, torch 2.11)
 
 A model's tensors are not in the file: both sides draw them (draw), so that it stays small.
 """
@@ -11,6 +11,7 @@ import gzip
 import json
 import math
 import os
+import sys
 
 import torch
 from transformers import AutoConfig, AutoModelForCausalLM
@@ -70,6 +71,25 @@ MODELS = [
 ]
 
 
+LFM2 = dict(head_dim=None, norm_eps=1e-5, layer_types=["conv", "full_attention", "conv", "conv"])
+DELTA = dict(head_dim=16, linear_key_head_dim=8, linear_value_head_dim=12, linear_num_key_heads=2, linear_num_value_heads=4,
+             layer_types=["linear_attention"] * 3 + ["full_attention"],
+             rope_parameters=dict(rope_type="default", rope_theta=10000000.0, partial_rotary_factor=0.25, mrope_section=[1, 1, 0],
+                                  mrope_interleaved=True))
+RECURRENT = [
+    ("lfm2", "lfm2", dict(LFM2, block_auto_adjust_ff_dim=False)),
+    ("lfm2 with biases and a longer convolution", "lfm2", dict(LFM2, conv_bias=True, conv_L_cache=5, tie_word_embeddings=False,
+                                                               block_multiple_of=16, block_ffn_dim_multiplier=1.3)),
+    ("lfm2_moe", "lfm2_moe", dict(LFM2, num_experts=6, num_experts_per_tok=2, moe_intermediate_size=16, num_dense_layers=1,
+                                  routed_scaling_factor=1.5)),
+    ("qwen3_5", "qwen3_5_text", DELTA),
+    ("qwen3_5 of equal heads", "qwen3_5_text", dict(DELTA, linear_num_value_heads=2, linear_key_head_dim=16, linear_conv_kernel_dim=3,
+                                                   tie_word_embeddings=True)),
+    ("qwen3_5_moe", "qwen3_5_moe_text", dict(DELTA, num_experts=6, num_experts_per_tok=2, moe_intermediate_size=16,
+                                             shared_expert_intermediate_size=24)),
+]
+
+
 GPT_OSS = False  # what is drawn now
 
 
@@ -94,15 +114,16 @@ def draw(name, shape):
 
 def parts(name, shape):
     """A parameter as the file has it: stacked experts are single ones there, but gpt-oss's."""
-    if ".mlp.experts." not in name or GPT_OSS:
+    if ".experts." not in name or GPT_OSS:
         return [(name, tuple(shape))]
     at, kind = name.rsplit(".", 1)
     out = []
+    called = dict(gate_proj="w1", up_proj="w3", down_proj="w2") if ".feed_forward." in name else {}
     for e in range(shape[0]):
         if kind == "gate_up_proj":
-            out += [(f"{at}.{e}.{k}.weight", (shape[1] // 2, shape[2])) for k in ("gate_proj", "up_proj")]
+            out += [(f"{at}.{e}.{called.get(k, k)}.weight", (shape[1] // 2, shape[2])) for k in ("gate_proj", "up_proj")]
         else:
-            out.append((f"{at}.{e}.{kind}.weight", tuple(shape[1:])))
+            out.append((f"{at}.{e}.{called.get(kind, kind)}.weight", tuple(shape[1:])))
     return out
 
 
@@ -116,7 +137,7 @@ def main(models, file):
         m = AutoModelForCausalLM.from_config(cfg, attn_implementation="eager", experts_implementation="eager").eval()
         with torch.no_grad():
             for name, p in [*m.named_parameters(), *m.named_buffers()]:
-                if name in dict(m.named_buffers()) and not name.endswith(("e_score_correction_bias", "layer_scalar")):
+                if name in dict(m.named_buffers()) and not name.endswith(("e_score_correction_bias", "layer_scalar", "expert_bias")):
                     continue
                 p.copy_(torch.cat([draw(part, shape) for part, shape in parts(name, p.shape)]).reshape(p.shape))
         m.tie_weights()
@@ -155,4 +176,6 @@ def main(models, file):
 
 
 if __name__ == "__main__":
-    main(MODELS, "families.json.gz")
+    for name, models in (("families", MODELS), ("recurrent", RECURRENT)):
+        if name in (sys.argv[1:] or [name]):
+            main(models, name + ".json.gz")

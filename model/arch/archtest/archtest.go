@@ -10,7 +10,7 @@ import (
 	"testing"
 )
 
-//go:embed families*.json.gz
+//go:embed *.json.gz
 var families embed.FS
 
 // Logprobs are the log-probs of a text's tokens from the second on, computed in DType.
