@@ -120,8 +120,7 @@ func (r *record) trained(t *testing.T, what string, tr *Trainable, dir string) {
 }
 
 // everything does what a run does with a model, on the default device.
-func everything(t *testing.T, arch, dtype string) (r record) {
-	path := "testdata/tiny-" + arch
+func everything(t *testing.T, path, dtype string) (r record) {
 	p := open(t, path, Config{DType: dtype, Threads: 1, CacheBytes: 1 << 20})
 	r.sampled(t, "opened", p)
 	for name, c := range map[string]Config{"whole": {}, "checkpointed": {GradCheckpoint: true},
@@ -169,9 +168,9 @@ func TestADeviceComputesWhatTheCPUDoes(t *testing.T) {
 		for _, dtype := range []string{"float32", "bfloat16"} {
 			t.Run(arch+"/"+dtype, func(t *testing.T) {
 				var cpu, device record
-				t.Run("cpu", func(t *testing.T) { onDefault(t, torch.CPU, "none"); cpu = everything(t, arch, dtype) })
+				t.Run("cpu", func(t *testing.T) { onDefault(t, torch.CPU, "none"); cpu = everything(t, "testdata/tiny-"+arch, dtype) })
 				operations := testdevice.Operations()
-				t.Run("device", func(t *testing.T) { onDefault(t, torch.TestDevice, ""); device = everything(t, arch, dtype) })
+				t.Run("device", func(t *testing.T) { onDefault(t, torch.TestDevice, ""); device = everything(t, "testdata/tiny-"+arch, dtype) })
 				if testdevice.Operations() == operations {
 					t.Fatal("nothing ran on the device")
 				}

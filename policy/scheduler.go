@@ -34,9 +34,10 @@ type scheduler struct {
 	done   chan struct{}
 
 	// owned by the loop
-	waiting []*sequence
-	running []*sequence
-	most    int // how many may run together: less than MaxBatch once the device has run out of memory
+	waiting    []*sequence
+	running    []*sequence
+	stepTokens int // new tokens of a step
+	most       int // how many may run together: less than MaxBatch once the device has run out of memory
 }
 
 var errClosed = errors.New("the policy is closed")
@@ -102,7 +103,7 @@ func newSequence(ctx context.Context, p *Policy, ids []int32, o traj.Sampling, s
 }
 
 func newScheduler(s *torch.Scope, p *Policy) *scheduler {
-	sc := &scheduler{p: p, done: make(chan struct{}), most: p.cfg.MaxBatch}
+	sc := &scheduler{p: p, done: make(chan struct{}), most: p.cfg.MaxBatch, stepTokens: defaultStepTokens}
 	sc.wake = sync.NewCond(&sc.mu)
 	n := p.net
 	bytes, limit := cacheBytes(s, p.cfg, n.device)
@@ -338,7 +339,7 @@ type work struct {
 
 // schedule chooses the tokens of the next step and makes room for them.
 func (sc *scheduler) schedule() []work {
-	budget := defaultStepTokens
+	budget := sc.stepTokens
 	// A prompt whose start is being computed by another right now waits a step
 	// and finds it in the cache: a group's prompt is computed once.
 	underway := map[uint64]bool{}
