@@ -1,0 +1,70 @@
+//go:build libtorch
+
+package policy
+
+import (
+	"math"
+
+	"agentcli/internal/torch"
+	"agentcli/model/arch"
+)
+
+// feedForward is the layer's MLP, its experts, or both added up.
+func (l *layer) feedForward(c *torch.Scope, x torch.Tensor) torch.Tensor {
+	var out torch.Tensor
+	if e := l.Experts; e.Count > 0 {
+		in, w := x, l.router
+		if e.Sigmoid && c.DType(x) == torch.BFloat16 {
+			in, w = c.To(x, torch.Float32, c.Device(x)), c.To(w, torch.Float32, c.Device(x))
+		}
+		ids, shares := c.Route(c.Linear(in, w, l.routerBias), l.correction, torch.Router{Active: int64(e.Active), Sigmoid: e.Sigmoid,
+			Normalise: e.Normalise, Epsilon: e.Epsilon, Scale: e.Scale, Groups: int64(e.Groups), TopGroups: int64(e.TopGroups)})
+		if e.Clamped != nil {
+			out = c.ClampedExperts(x, ids, shares, torch.ClampedExperts{GateUp: l.expertsGateUp, GateUpBias: l.expertsGateUpBias,
+				Down: l.expertsDown, DownBias: l.expertsDownBias, Alpha: e.Clamped.Alpha, Limit: e.Clamped.Limit})
+		} else {
+			out = c.Experts(x, ids, shares, l.expertsGateUp, l.expertsDown, e.Count, e.Act == arch.GELUTanh)
+		}
+	}
+	if l.MLP.Size == 0 {
+		return out
+	}
+	h := l.dense(c, x)
+	if out.Defined() {
+		h = c.Add(out, h)
+	}
+	return h
+}
+
+// dense is the layer's MLP.
+func (l *layer) dense(c *torch.Scope, x torch.Tensor) torch.Tensor {
+	h := l.gateUp.apply(c, x, l.gateUpBias)
+	if l.MLP.Act == arch.GELUTanh {
+		h = c.GELUMul(h)
+	} else {
+		h = c.SiluMul(h)
+	}
+	h = l.down.apply(c, h, l.downBias)
+	if l.mlpGate.Defined() {
+		h = c.SigmoidMul(h, c.Linear(x, l.mlpGate, torch.Tensor{}))
+	}
+	return h
+}
+
+// besideExperts are the layer's MLP on h and its experts on x, of which h is the normed form,
+// added up (arch.Beside).
+func (n *network) besideExperts(c *torch.Scope, l *layer, x, h torch.Tensor) torch.Tensor {
+	if c.Err() != nil {
+		return h
+	}
+	e, hidden := l.Experts, int64(n.cfg.HiddenSize)
+	dense := c.RMSNorm(l.dense(c, h), l.afterBeside, n.rms())
+	to := c.Times(c.RMSNorm(x, l.routerNorm, n.rms()), 1/math.Sqrt(float64(hidden)))
+	ids, shares := c.Route(c.Linear(to, l.router, torch.Tensor{}), torch.Tensor{}, torch.Router{Active: int64(e.Active), Normalise: e.Normalise})
+	t, active := c.Shape(x)[0], int64(e.Active)
+	shares = c.Mul(shares, c.Reshape(c.IndexSelect(l.expertScale, 0, c.Reshape(ids, t*active)), t, active))
+	count, size := int64(e.Count), int64(e.Size)
+	out := c.Experts(c.RMSNorm(x, l.beforeExperts, n.rms()), ids, shares, c.Reshape(l.expertsGateUp, count*2*size, hidden),
+		c.Reshape(l.expertsDown, count*hidden, size), e.Count, e.Act == arch.GELUTanh)
+	return c.Add(dense, c.RMSNorm(out, l.afterExperts, n.rms()))
+}
