@@ -231,7 +231,8 @@ func TestMessagesWithNamedImagesComeBack(t *testing.T) {
 		t.Fatal(err)
 	}
 	got, err := ReadMessages(list)
-	if err != nil || len(got[0].Images) != 1 || got[0].Images[0].Hash != im.Hash || got[0].Images[0].Width != 3 || got[0].Content != was[0].Content {
+	if err != nil || len(got[0].Images) != 1 || got[0].Images[0].Hash != im.Hash || got[0].Images[0].Width != 3 ||
+		got[0].Content != was[0].Content {
 		t.Errorf("%+v, %v", got, err)
 	}
 	path := writeFile(t, "a.jsonl", `{"messages":`+string(b)+`}`)

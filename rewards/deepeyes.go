@@ -56,8 +56,8 @@ func newDeepEyes(o Options) (Reward, error) {
 }
 
 func newDeepEyesMath(o Options) (Reward, error) {
-	return deepEyesReward{"deepeyes-math", orDefault(o.DeepEyes.Accuracy, 1.2), orDefault(o.DeepEyes.Format, .4), orDefault(o.DeepEyes.Tool, 0),
-		mathReward{o}, o.Judge, false}, nil
+	w := o.DeepEyes
+	return deepEyesReward{"deepeyes-math", orDefault(w.Accuracy, 1.2), orDefault(w.Format, .4), orDefault(w.Tool, 0), mathReward{o}, o.Judge, false}, nil
 }
 
 func orDefault(v *float64, otherwise float64) float64 {

@@ -49,7 +49,8 @@ func (r *execReward) Score(ctx context.Context, t *traj.Trajectory) (Score, erro
 		return Score{}, nil
 	}
 	request := map[string]any{"id": 0, "task_id": t.Task.ID, "dataset": t.Task.Dataset, "question": t.Task.Question, "answer": t.Task.Answers,
-		"response": response(t), "messages": traj.WithoutFiles(t.Messages), "termination": t.Termination, "meta": t.Task.Meta, "turns": len(t.Steps)}
+		"response": response(t), "messages": traj.WithoutFiles(t.Messages), "termination": t.Termination, "meta": t.Task.Meta,
+		"turns": len(t.Steps)}
 	if t.Infos != nil {
 		request["infos"] = t.Infos
 	}
