@@ -23,8 +23,9 @@ cp "$root/scripts/llamacpp/greedy.mjs" .
 cd "$work"
 [ -d llama ] || ./agentcli model convert --dtype bf16 "$model" llama
 "${AGENTCLI_PYTHON:-python3}" "$root/scripts/llamacpp/check.py" random
-for m in llama qwen2 qwen3; do
-  for t in f32 bf16 q8_0 q4_k; do
+for m in llama qwen2 qwen3 qwen3_moe gemma3_text phi3 smollm3 olmo2 mistral granite; do
+  case $m in llama | qwen2 | qwen3) types="f32 bf16 q8_0 q4_k" ;; *) types=f32 ;; esac
+  for t in ${TYPES:-$types}; do
     ./agentcli model convert --dtype $t $m "$m.$t.gguf" 2>/dev/null
     (cd npm && node greedy.mjs "The capital of France is" 32 "$work/$m.$t.gguf") >"$m.$t.json" 2>/dev/null
     "${AGENTCLI_PYTHON:-python3}" "$root/scripts/llamacpp/check.py" compare $m $t 2>/dev/null
