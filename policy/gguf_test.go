@@ -3,7 +3,11 @@
 package policy
 
 import (
+	"math/rand/v2"
+	"os"
 	"path/filepath"
+	"slices"
+	"strings"
 	"testing"
 
 	"agentcli/internal/malformed"
@@ -49,6 +53,7 @@ func TestAGGUFOfEveryFamilyIsTheSameModel(t *testing.T) {
 					sameLogprobs(t, path, p, w)
 				}
 			}
+			damaged(t, path)
 		})
 	}
 	for _, name := range []string{"llama", "mistral", "qwen3", "qwen3_moe", "phi3", "smollm3", "olmo2", "gemma3_text", "granite"} {
@@ -63,5 +68,38 @@ func TestAGGUFOfEveryFamilyIsTheSameModel(t *testing.T) {
 	}
 	if written["qwen2"] { // the one there has a window on some layers
 		t.Error("a window on some layers was written")
+	}
+}
+
+// damaged changes bytes of a file's header: opening it works, or is an error of one line that
+// names the file.
+func damaged(t *testing.T, path string) {
+	t.Helper()
+	good, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	rng := rand.New(rand.NewPCG(1, 2))
+	for range 50 {
+		b := slices.Clone(good)
+		for range 1 + rng.IntN(3) {
+			b[rng.IntN(min(len(b), 16<<10))] = byte(rng.IntN(256))
+		}
+		if err := os.WriteFile(path, b, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		m, err := weights.Open(path)
+		if err != nil {
+			if strings.Contains(err.Error(), "\n") || !strings.Contains(err.Error(), path) {
+				t.Error(err)
+			}
+			continue
+		}
+		for _, i := range m.Config().Tensors() {
+			if _, err := m.Tensor(i.Name); err != nil && strings.Contains(err.Error(), "\n") {
+				t.Error(err)
+			}
+		}
+		m.Close()
 	}
 }

@@ -1,9 +1,12 @@
 package weights
 
 import (
+	"encoding/json"
 	"fmt"
 	"math"
+	"reflect"
 	"slices"
+	"strconv"
 	"strings"
 
 	"agentcli/internal/malformed"
@@ -93,7 +96,7 @@ func (f ggufFamily) expertNames(name string, count int64) []string {
 	stem, suffix, _ := strings.Cut(name, ".ffn_")
 	n, ok := strings.CutPrefix(stem, "blk.")
 	proj, known := ggufExperts["ffn_"+strings.TrimSuffix(suffix, ".weight")]
-	if !ok || !known || f.model != "qwen3_moe" {
+	if _, err := strconv.Atoi(n); err != nil || !ok || !known || f.model != "qwen3_moe" {
 		return nil
 	}
 	out := make([]string, count)
@@ -273,8 +276,9 @@ func sayEveryFourth(c Config, _ func(string, any)) error {
 // stacked reads the tensors that one of a GGUF holds, by their Hugging Face names and in order.
 func (g *ggufTensors) stacked(f ggufFamily, t gguf.Tensor, shape []int64) (names []string, each []int64, err error) {
 	if len(shape) == 3 {
-		if shape[0] > 1<<12 {
-			return nil, nil, malformed.At(g.file.Path, "tensor "+printable(t.Name), malformed.Range, "%d experts are more than %d", shape[0], 1<<12)
+		if shape[0] < 1 || shape[0] > 1<<12 {
+			return nil, nil, malformed.At(g.file.Path, "tensor "+printable(t.Name), malformed.Range, "%d experts are not between 1 and %d",
+				shape[0], 1<<12)
 		}
 		if names = f.expertNames(t.Name, shape[0]); names != nil {
 			return names, shape[1:], nil
@@ -284,4 +288,25 @@ func (g *ggufTensors) stacked(f ggufFamily, t gguf.Tensor, shape []int64) (names
 		return []string{name}, shape, nil
 	}
 	return nil, nil, malformed.At(g.file.Path, "tensor "+printable(t.Name), malformed.Unsupported, "not known in models of %s", f.kind)
+}
+
+// plainScaling reports whether a scaled rope follows from its factor and its original length,
+// which is all that a GGUF says of it.
+func (c Config) plainScaling(r arch.Rope) bool {
+	scaling := map[string]any{"rope_type": r.Scaling.Type, "factor": r.Scaling.Factor}
+	if r.Scaling.Original > 0 {
+		scaling["original_max_position_embeddings"] = r.Scaling.Original
+	}
+	raw, err := json.Marshal(map[string]any{"vocab_size": 1, "hidden_size": r.Dim, "head_dim": r.Dim, "num_attention_heads": 1,
+		"num_hidden_layers": 1, "intermediate_size": 1, "max_position_embeddings": c.MaxPositions, "rope_theta": r.Theta,
+		"rope_scaling": scaling})
+	if err != nil {
+		return false
+	}
+	k, err := arch.NewKeys("", raw)
+	if err != nil {
+		return false
+	}
+	d, err := arch.Read("llama", k)
+	return err == nil && reflect.DeepEqual(d.Ropes[0].Scaling, r.Scaling)
 }

@@ -198,6 +198,9 @@ func (c Config) ggufMetadata(f ggufFamily, fileType uint32) ([]gguf.KeyValue, er
 		switch s.Type {
 		case "llama3": // is a tensor
 		case "linear", "yarn":
+			if !c.plainScaling(rope) {
+				return nil, fmt.Errorf("rope scaling of type %s with more than a factor and an original length", s.Type)
+			}
 			kv = append(kv, gguf.KeyValue{Key: a + "rope.scaling.type", V: s.Type},
 				gguf.KeyValue{Key: a + "rope.scaling.factor", V: float32(s.Factor)})
 			if s.Original > 0 {

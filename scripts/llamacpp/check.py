@@ -23,7 +23,7 @@ def random():
         save(m(), name)
     for name, extra in MORE.items():
         if not os.path.isdir(name):
-            m = AutoModelForCausalLM.from_config(AutoConfig.for_model(name, **{**kw, **extra}))
+            m = AutoModelForCausalLM.from_config(AutoConfig.for_model(name, **{**kw, "pad_token_id": 0, **extra}))
             with torch.no_grad():  # norms too
                 for p in m.parameters():
                     p.normal_(0 if p.dim() > 1 or name == "gemma3_text" else 1, 0.2)
