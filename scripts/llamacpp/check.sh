@@ -5,8 +5,8 @@
 #
 # llama.cpp is that of the npm package node-llama-cpp (ready-made, for the CPU). The
 # Python has torch, transformers and gguf: transformers on the same GGUF, in float32, is
-# the other side. MODEL is a small Llama, whose tokenizer random Qwen2 and Qwen3 models
-# get too. A line for each file: the number of equal tokens of 32.
+# the other side, or on the folder for the families whose GGUFs it does not read. MODEL is a
+# small Llama, whose tokenizer random models of the other families get too. A line for each file: the number of equal tokens of 32.
 set -euo pipefail
 root=$(cd "$(dirname "$0")/../.." && pwd)
 model=$(cd "$(dirname "$1")" && pwd)/$(basename "$1")
