@@ -332,7 +332,8 @@ func TestTargetsOfAdaptersAreThoseOfTheModel(t *testing.T) {
 // A packed tree gives the log-probs and gradients of its sequences computed one by one, in every
 // family, whether layers are computed again in backward or not.
 func TestATreeOfEveryFamilyIsItsSequences(t *testing.T) {
-	seqs := [][]int32{{5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16}, {5, 6, 7, 8, 20, 21, 22, 23, 24, 25, 26, 27, 28}, {5, 6, 7, 8, 9, 10, 30, 31}, {40, 41}}
+	seqs := [][]int32{{5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16},
+		{5, 6, 7, 8, 20, 21, 22, 23, 24, 25, 26, 27, 28}, {5, 6, 7, 8, 9, 10, 30, 31}, {40, 41}}
 	for _, g := range families(t) {
 		t.Run(g.Title, func(t *testing.T) {
 			dir := g.write(t)

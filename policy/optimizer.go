@@ -108,7 +108,9 @@ func (o *optimizer) clear(s *torch.Scope) {
 // layers and an untied head, as is usual; not on norms, biases and embeddings.
 func (o *optimizer) decays(i int) bool {
 	p := o.trained[i]
-	return len(p.shape()) > 1 && p.tensor != o.embed && p.parts[0].name != arch.PerLayerEmbed && !strings.HasSuffix(p.parts[0].name, "_bias") // experts' biases are a matrix
+	name := p.parts[0].name
+	return len(p.shape()) > 1 && p.tensor != o.embed && name != arch.PerLayerEmbed &&
+		!strings.HasSuffix(name, "_bias") // experts' biases are a matrix
 }
 
 // moments makes AdamW's moments, zero, unless they exist.

@@ -180,3 +180,40 @@ func TestAnAbsurdNumberOfPartsIsRefused(t *testing.T) {
 		}
 	}
 }
+
+// What Gemma 4's keys can say and nothing here computes, or what contradicts itself, is an error
+// that names the key.
+func TestGemma4NamesTheKeyThatItCannotFollow(t *testing.T) {
+	for _, x := range []struct{ key, value, field string }{
+		{"use_bidirectional_attention", `"all"`, "use_bidirectional_attention"},
+		{"num_kv_shared_layers", "6", "num_kv_shared_layers"},
+		{"num_kv_shared_layers", "5", "num_kv_shared_layers"}, // no full layer before them
+		{"final_logit_softcapping", "-1", "final_logit_softcapping"},
+		{"hidden_size_per_layer_input", "-8", "hidden_size_per_layer_input"},
+		{"per_layer_config", `{"2":{"head_dim":16,"sliding_window":4}}`, "per_layer_config.2.sliding_window"},
+		{"per_layer_config", `{"2":{"head_dim":15}}`, "global_head_dim"},
+		{"rope_parameters", `{"sliding_attention":{"rope_theta":10000.0}}`, "rope_parameters.full_attention"},
+		{"rope_parameters", `{"sliding_attention":{"rope_theta":10000.0,"partial_rotary_factor":0.5},"full_attention":{"rope_theta":10000.0}}`,
+			"rope_parameters.sliding_attention.partial_rotary_factor"},
+		{"enable_moe_block", "true", "num_experts"},
+		{"hidden_activation", `"gelu"`, "hidden_activation"},
+	} {
+		for _, c := range configs(t) {
+			if c.Title != "gemma4" {
+				continue
+			}
+			c.Config[x.key] = json.RawMessage(x.value)
+			if _, err := read(c.Config); malformed.Facts(err).Field != x.field {
+				t.Errorf("%s %s: %v; want an error of %s", x.key, x.value, err, x.field)
+			}
+		}
+	}
+	for _, c := range configs(t) {
+		if strings.Contains(c.Title, "inputs of layers") {
+			c.Config["vocab_size_per_layer_input"] = json.RawMessage("95")
+			if _, err := read(c.Config); malformed.Facts(err).Field != "vocab_size_per_layer_input" {
+				t.Error(err)
+			}
+		}
+	}
+}

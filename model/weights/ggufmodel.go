@@ -22,7 +22,7 @@ var ggufNames = map[string]string{
 }
 
 // hfName translates a GGUF tensor name; "" if it has no counterpart.
-func hfName(name string) string {
+func (f ggufFamily) hfName(name string) string {
 	prefix, rest := "", name
 	if strings.HasPrefix(name, "blk.") {
 		n, r, ok := strings.Cut(name[4:], ".")
@@ -32,7 +32,7 @@ func hfName(name string) string {
 		prefix, rest = "model.layers."+n+".", r
 	}
 	stem, suffix, _ := strings.Cut(rest, ".")
-	hf, ok := ggufNames[stem]
+	hf, ok := f.hf(stem)
 	if !ok || suffix != "weight" && suffix != "bias" {
 		return ""
 	}
@@ -44,8 +44,14 @@ const ropeFreqs = "rope_freqs.weight"
 // ggufTensors are the tensors of a GGUF under their Hugging Face names.
 type ggufTensors struct {
 	file   *gguf.File
-	names  map[string]string // Hugging Face name → name in the file
+	names  map[string]ggufPart // by Hugging Face name
 	config Config
+}
+
+// ggufPart is one of n equal parts of a tensor, one behind the other.
+type ggufPart struct {
+	name string
+	k, n int
 }
 
 func openGGUF(path string) (*Model, error) {
@@ -53,32 +59,39 @@ func openGGUF(path string) (*Model, error) {
 	if err != nil {
 		return nil, err
 	}
-	g := &ggufTensors{file: f, names: map[string]string{}}
+	g := &ggufTensors{file: f, names: map[string]ggufPart{}}
 	m := &Model{path: path, format: FormatGGUF, infos: map[string]TensorInfo{}, files: []string{path}, source: g}
 	m.template, _ = f.Str("tokenizer.chat_template")
+	family, err := ggufFamilyOf(f)
+	if err != nil {
+		m.Close()
+		return nil, err
+	}
 	for _, t := range f.Tensors {
-		name := hfName(t.Name)
-		if name == "" {
-			if t.Name == ropeFreqs {
-				continue
-			}
+		if t.Name == ropeFreqs {
+			continue
+		}
+		shape := make([]int64, len(t.Dims))
+		for i, d := range t.Dims {
+			shape[len(shape)-1-i] = int64(d)
+		}
+		names, shape, err := g.stacked(family, t, shape)
+		if err != nil {
 			m.Close()
-			return nil, malformed.At(path, "tensor "+printable(t.Name), malformed.Unsupported, "not known in models of the Llama kind")
+			return nil, err
 		}
 		if !canDequantise(t.Type) {
 			m.Close()
 			return nil, malformed.At(path, "tensor "+printable(t.Name), malformed.Unsupported,
 				"type %s is not supported; convert the file to Q8_0, Q4_0, Q4_1, Q4_K, Q6_K, F16 or F32", t.Type)
 		}
-		shape := make([]int64, len(t.Dims))
-		for i, d := range t.Dims {
-			shape[len(shape)-1-i] = int64(d)
+		for k, name := range names {
+			m.infos[name] = TensorInfo{name, F32, shape}
+			g.names[name] = ggufPart{t.Name, k, len(names)}
+			m.names = append(m.names, name)
 		}
-		m.infos[name] = TensorInfo{name, F32, shape}
-		g.names[name] = t.Name
-		m.names = append(m.names, name)
 	}
-	if m.config, err = ggufConfig(f, m.infos); err != nil {
+	if m.config, err = ggufConfig(f, family, m.infos); err != nil {
 		m.Close()
 		return nil, err
 	}
@@ -86,20 +99,24 @@ func openGGUF(path string) (*Model, error) {
 	return m, nil
 }
 
-// ggufArchitectures are those whose files are read. Others store tensors in ways that
-// were not compared with anything.
-var ggufArchitectures = []string{"llama", "qwen2", "qwen3"}
+// ggufFamilyOf is the family of a file.
+func ggufFamilyOf(f *gguf.File) (ggufFamily, error) {
+	kind, _ := f.Str("general.architecture")
+	i := slices.IndexFunc(ggufFamilies, func(x ggufFamily) bool { return x.kind == kind })
+	if i < 0 {
+		return ggufFamily{}, malformed.At(f.Path, "general.architecture", malformed.Unsupported,
+			"%q is not supported in a GGUF; %s are; take the model's safetensors", kind, ggufKinds())
+	}
+	return ggufFamilies[i], nil
+}
 
 // ggufConfig makes the config.json that a GGUF would have, from its metadata and its
 // tensors, and reads it.
-func ggufConfig(f *gguf.File, infos map[string]TensorInfo) (Config, error) {
-	name, _ := f.Str("general.architecture")
-	if !slices.Contains(ggufArchitectures, name) {
-		return Config{}, malformed.At(f.Path, "general.architecture", malformed.Unsupported,
-			"%q is not supported in a GGUF; llama, qwen2 and qwen3 are; take the model's safetensors", name)
-	}
-	g := ggufKeys{file: f, name: name, values: map[string]any{"model_type": name, "architectures": []string{arch.Class(name)},
-		"hidden_act": "silu", "attention_dropout": pyFloat(0), "initializer_range": .02, "use_cache": true}}
+func ggufConfig(f *gguf.File, family ggufFamily, infos map[string]TensorInfo) (Config, error) {
+	name := family.kind
+	g := ggufKeys{file: f, name: name, model: family.model, values: map[string]any{"model_type": family.model,
+		"architectures": []string{arch.Class(family.model)},
+		"hidden_act":    "silu", "attention_dropout": pyFloat(0), "initializer_range": .02, "use_cache": true}}
 	g.values["rms_norm_eps"], g.values["rope_theta"] = 1e-5, pyFloat(10000)
 	g.int("hidden_size", "embedding_length", true)
 	g.int("num_hidden_layers", "block_count", true)
@@ -123,6 +140,9 @@ func ggufConfig(f *gguf.File, infos map[string]TensorInfo) (Config, error) {
 	if w, ok := f.Int(name + ".attention.sliding_window"); ok && w > 0 && name != "llama" {
 		g.values["use_sliding_window"], g.values["sliding_window"], g.values["max_window_layers"] = true, w, 0
 	}
+	if family.read != nil {
+		family.read(&g)
+	}
 	if g.missing != "" {
 		return Config{}, malformed.At(f.Path, g.missing, malformed.Missing, "the key is missing or no integer")
 	}
@@ -139,7 +159,12 @@ func ggufConfig(f *gguf.File, infos map[string]TensorInfo) (Config, error) {
 		return c, err
 	}
 	a := c.First().Attention
-	if d, ok := f.Int(name + ".rope.dimension_count"); ok && d != int64(a.HeadDim) {
+	if d, ok := f.Int(name + ".rope.dimension_count"); ok && name == "phi3" && d > 0 && d < int64(a.HeadDim) {
+		g.values["partial_rotary_factor"] = float64(d) / float64(a.HeadDim)
+		if c, err = g.config(); err != nil {
+			return c, err
+		}
+	} else if ok && d != int64(a.HeadDim) {
 		return c, malformed.At(f.Path, name+".rope.dimension_count", malformed.Unsupported,
 			"%d differs from the head's %d; partial rotation is not supported in a GGUF", d, a.HeadDim)
 	}
@@ -154,7 +179,8 @@ func ggufConfig(f *gguf.File, infos map[string]TensorInfo) (Config, error) {
 // ggufKeys are the keys of a config.json, as they are found.
 type ggufKeys struct {
 	file    *gguf.File
-	name    string
+	name    string // general.architecture
+	model   string // model_type
 	values  map[string]any
 	missing string // the first key that must be there
 }
@@ -185,7 +211,7 @@ func (g *ggufKeys) config() (Config, error) {
 	if err != nil {
 		return Config{}, err
 	}
-	d, err := arch.Read(g.name, k)
+	d, err := arch.Read(g.model, k)
 	if err != nil {
 		return Config{}, err
 	}
@@ -231,7 +257,7 @@ func ropeFactors(f *gguf.File, c Config) (map[string]any, error) {
 	if !ok {
 		return nil, nil
 	}
-	dim, theta := c.First().Attention.HeadDim, c.Ropes[0].Theta
+	dim, theta := c.First().Attention.HeadDim, c.globalRope().Theta
 	if t.Type != gguf.F32 || t.Size != uint64(4*dim/2) {
 		return nil, malformed.At(f.Path, "tensor "+ropeFreqs, malformed.Type, "%s of %d bytes, not float32 for half a head of %d",
 			t.Type, t.Size, dim)
@@ -262,11 +288,14 @@ func ropeFactors(f *gguf.File, c Config) (map[string]any, error) {
 // tensor is float32, computed anew at each call unless it is stored so.
 func (g *ggufTensors) tensor(i TensorInfo) (Tensor, error) {
 	out := Tensor{Name: i.Name, DType: i.DType, Shape: i.Shape}
-	t, ok := g.file.Lookup(g.names[i.Name])
+	part := g.names[i.Name]
+	t, ok := g.file.Lookup(part.name)
 	if !ok {
 		return out, fmt.Errorf("%s: no tensor %s", g.file.Path, i.Name)
 	}
 	raw := g.file.Data(t)
+	size := len(raw) / max(part.n, 1)
+	raw = raw[part.k*size:][:size]
 	heads := g.config.permutedHeads(i.Name)
 	switch {
 	case heads > 0:
@@ -276,13 +305,17 @@ func (g *ggufTensors) tensor(i TensorInfo) (Tensor, error) {
 	default:
 		out.Data = dequantise(t.Type, raw)
 	}
+	out.Data = plusEach(out.Data, -g.config.ggufOffset(i.Name))
 	return out, nil
 }
 
 func (g *ggufTensors) storedAs() map[string]int {
 	n := map[string]int{}
-	for _, name := range g.names {
-		t, _ := g.file.Lookup(name)
+	for _, part := range g.names {
+		if part.k > 0 {
+			continue
+		}
+		t, _ := g.file.Lookup(part.name)
 		n[t.Type.String()]++
 	}
 	return n

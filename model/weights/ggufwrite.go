@@ -2,7 +2,6 @@ package weights
 
 import (
 	"fmt"
-	"slices"
 	"strings"
 
 	"agentcli/internal/malformed"
@@ -24,26 +23,43 @@ func SaveGGUF(m *Model, path string, t gguf.TensorType, tokenizer []gguf.KeyValu
 		return fmt.Errorf("%s: %s cannot be written; F32, F16, BF16, Q8_0 and Q4_K can", path, t)
 	}
 	c := m.config
-	if !slices.Contains(ggufArchitectures, c.Architecture) || c.Score || c.First().MLP.Bias {
-		return malformed.At(m.path, "architecture", malformed.Unsupported, "it cannot be written as a GGUF; llama, qwen2 and qwen3 can")
+	family, ok := ggufOf(c.Architecture)
+	if !ok || c.Score {
+		return malformed.At(m.path, "architecture", malformed.Unsupported, "%s cannot be written as a GGUF; %s can", c.Architecture, ggufKinds())
 	}
-	kv, err := c.ggufMetadata(fileType)
+	if why := c.ggufRefusal(family); why != "" {
+		return malformed.At(m.path, "config.json", malformed.Unsupported, "it cannot be written as a GGUF: %s", why)
+	}
+	kv, err := c.ggufMetadata(family, fileType)
 	if err != nil {
-		return err
+		return malformed.At(m.path, "config.json", malformed.Unsupported, "it cannot be written as a GGUF: %w", err)
 	}
-	names := map[string]string{} // in the GGUF → ours
+	names := map[string][]string{} // in the GGUF → ours, one behind the other
 	var tensors []gguf.Tensor
 	for _, want := range c.Tensors() {
 		if want.Name == lmHead && c.Tied {
 			continue
 		}
-		name := ggufName(want.Name)
+		name := expertStack(want.Name)
+		if name == "" {
+			if name, ok = family.ggufName(want.Name); !ok {
+				return malformed.At(m.path, "tensor "+want.Name, malformed.Unsupported, "a GGUF of %s has no name for it", family.kind)
+			}
+		}
+		names[name] = append(names[name], want.Name)
+		if len(names[name]) > 1 {
+			continue
+		}
 		dims := make([]uint64, len(want.Shape))
 		for i, d := range want.Shape {
 			dims[len(dims)-1-i] = uint64(d)
 		}
-		names[name] = want.Name
 		tensors = append(tensors, gguf.Tensor{Name: name, Type: ggufType(t, want), Dims: dims})
+	}
+	for i, g := range tensors {
+		if n := len(names[g.Name]); expertStack(names[g.Name][0]) != "" {
+			tensors[i].Dims = append(g.Dims, uint64(n))
+		}
 	}
 	freqs := c.llama3Factors()
 	if freqs != nil {
@@ -57,8 +73,15 @@ func SaveGGUF(m *Model, path string, t gguf.TensorType, tokenizer []gguf.KeyValu
 	for _, g := range tensors {
 		data := freqs
 		if g.Name != ropeFreqs {
-			if data, err = ggufData(m, names[g.Name], g.Type); err != nil {
-				return err
+			data = nil
+			for _, name := range names[g.Name] {
+				part, err := ggufData(m, name, g.Type)
+				if err != nil {
+					return err
+				}
+				if data = append(data, part...); len(names[g.Name]) == 1 {
+					data = part
+				}
 			}
 		}
 		if err := w.Write(g.Name, data); err != nil {
@@ -80,13 +103,13 @@ func ggufData(m *Model, name string, t gguf.TensorType) ([]byte, error) {
 	if heads := m.config.permutedHeads(name); heads > 0 {
 		x.Data = permute(x.Data, int(x.Shape[0]), heads)
 	}
-	return quantise(t, x.Data)
+	return quantise(t, plusEach(x.Data, m.config.ggufOffset(name)))
 }
 
 // permutedHeads is the number of heads of the tensors whose rows llama.cpp has in
 // another order; 0 for all others.
 func (c Config) permutedHeads(name string) int {
-	if c.Architecture != "llama" {
+	if f, ok := ggufOf(c.Architecture); !ok || !f.permuted {
 		return 0
 	}
 	switch {
@@ -115,7 +138,7 @@ func permute(b []byte, rows, heads int) []byte {
 }
 
 // ggufName is the reverse of hfName.
-func ggufName(name string) string {
+func (f ggufFamily) ggufName(name string) (string, bool) {
 	stem, suffix, prefix := strings.TrimSuffix(name, ".weight"), ".weight", ""
 	if s, ok := strings.CutSuffix(name, ".bias"); ok {
 		stem, suffix = s, ".bias"
@@ -124,17 +147,13 @@ func ggufName(name string) string {
 		n, r, _ := strings.Cut(rest, ".")
 		prefix, stem = "blk."+n+".", r
 	}
-	for g, hf := range ggufNames {
-		if hf == stem {
-			return prefix + g + suffix
-		}
-	}
-	return name
+	g, ok := f.stem(stem)
+	return prefix + g + suffix, ok
 }
 
 // ggufType is the type in which a tensor is stored.
 func ggufType(t gguf.TensorType, i TensorInfo) gguf.TensorType {
-	if len(i.Shape) == 1 {
+	if len(i.Shape) == 1 || strings.HasSuffix(i.Name, arch.RouterWeight) {
 		return gguf.F32
 	}
 	row := i.Shape[len(i.Shape)-1]
@@ -148,35 +167,47 @@ func ggufType(t gguf.TensorType, i TensorInfo) gguf.TensorType {
 }
 
 // ggufMetadata is what llama.cpp needs to know of the model.
-func (c Config) ggufMetadata(fileType uint32) ([]gguf.KeyValue, error) {
-	a, l := c.Architecture+".", c.First()
-	heads, rope := l.Attention, c.Ropes[0]
+func (c Config) ggufMetadata(f ggufFamily, fileType uint32) ([]gguf.KeyValue, error) {
+	a, l := f.kind+".", c.First()
+	heads, rope := l.Attention, c.globalRope()
 	n := func(v int) uint32 { return uint32(v) }
 	kv := []gguf.KeyValue{
-		{Key: "general.architecture", V: c.Architecture}, {Key: "general.file_type", V: fileType},
+		{Key: "general.architecture", V: f.kind}, {Key: "general.file_type", V: fileType},
 		{Key: "general.quantization_version", V: uint32(2)},
 		{Key: a + "vocab_size", V: n(c.VocabSize)}, {Key: a + "context_length", V: n(c.MaxPositions)},
 		{Key: a + "embedding_length", V: n(c.HiddenSize)},
-		{Key: a + "block_count", V: n(len(c.Layers))}, {Key: a + "feed_forward_length", V: n(l.MLP.Size)},
+		{Key: a + "block_count", V: n(len(c.Layers))}, {Key: a + "feed_forward_length", V: n(max(l.MLP.Size, l.Experts.Size))},
 		{Key: a + "attention.head_count", V: n(heads.Heads)}, {Key: a + "attention.head_count_kv", V: n(heads.KVHeads)},
 		{Key: a + "attention.key_length", V: n(heads.HeadDim)}, {Key: a + "attention.value_length", V: n(heads.HeadDim)},
 		{Key: a + "attention.layer_norm_rms_epsilon", V: float32(c.Eps)},
 		{Key: a + "rope.dimension_count", V: n(rope.Dim)}, {Key: a + "rope.freq_base", V: float32(rope.Theta)},
 	}
-	if slices.ContainsFunc(c.Layers, func(l arch.Layer) bool { return l.Attention.Window > 0 }) {
-		return nil, fmt.Errorf("%s with a sliding window cannot be written as a GGUF: llama.cpp has none for it", c.Architecture)
+	if f.write != nil {
+		said := map[string]bool{}
+		err := f.write(c, func(key string, v any) {
+			if !said[key] {
+				kv = append(kv, gguf.KeyValue{Key: a + key, V: v})
+			}
+			said[key] = true
+		})
+		if err != nil {
+			return nil, err
+		}
 	}
 	if s := rope.Scaling; s != nil {
 		switch s.Type {
 		case "llama3": // is a tensor
 		case "linear", "yarn":
+			if !c.plainScaling(rope) {
+				return nil, fmt.Errorf("rope scaling of type %s with more than a factor and an original length", s.Type)
+			}
 			kv = append(kv, gguf.KeyValue{Key: a + "rope.scaling.type", V: s.Type},
 				gguf.KeyValue{Key: a + "rope.scaling.factor", V: float32(s.Factor)})
 			if s.Original > 0 {
 				kv = append(kv, gguf.KeyValue{Key: a + "rope.scaling.original_context_length", V: n(s.Original)})
 			}
 		default:
-			return nil, fmt.Errorf("rope scaling of type %q cannot be written as a GGUF; linear, llama3 and yarn can", s.Type)
+			return nil, fmt.Errorf("rope scaling of type %q; linear, llama3 and yarn can be", s.Type)
 		}
 	}
 	return kv, nil
@@ -185,7 +216,7 @@ func (c Config) ggufMetadata(fileType uint32) ([]gguf.KeyValue, error) {
 // llama3Factors are the divisors of the frequencies by which llama.cpp stores
 // Llama 3's scaling; nil where there is none.
 func (c Config) llama3Factors() []byte {
-	r := c.Ropes[0]
+	r := c.globalRope()
 	if r.Scaling == nil || r.Scaling.Type != "llama3" {
 		return nil
 	}

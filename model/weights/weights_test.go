@@ -450,7 +450,7 @@ func TestHFNames(t *testing.T) {
 		"blk.12.attn_q.bias": "model.layers.12.self_attn.q_proj.bias", "blk.0.attn_k_norm.weight": "model.layers.0.self_attn.k_norm.weight",
 		"blk.x.attn_q.weight": "", "blk.1": "", "v.patch.weight": "", "blk.0.ffn_gate_exps.weight": "",
 	} {
-		if got := hfName(in); got != want {
+		if got := ggufFamilies[0].hfName(in); got != want {
 			t.Errorf("hfName(%q) = %q, want %q", in, got, want)
 		}
 	}

@@ -5,8 +5,8 @@
 #
 # llama.cpp is that of the npm package node-llama-cpp (ready-made, for the CPU). The
 # Python has torch, transformers and gguf: transformers on the same GGUF, in float32, is
-# the other side. MODEL is a small Llama, whose tokenizer random Qwen2 and Qwen3 models
-# get too. A line for each file: the number of equal tokens of 32.
+# the other side, or on the folder for the families whose GGUFs it does not read. MODEL is a
+# small Llama, whose tokenizer random models of the other families get too. A line for each file: the number of equal tokens of 32.
 set -euo pipefail
 root=$(cd "$(dirname "$0")/../.." && pwd)
 model=$(cd "$(dirname "$1")" && pwd)/$(basename "$1")
@@ -23,8 +23,9 @@ cp "$root/scripts/llamacpp/greedy.mjs" .
 cd "$work"
 [ -d llama ] || ./agentcli model convert --dtype bf16 "$model" llama
 "${AGENTCLI_PYTHON:-python3}" "$root/scripts/llamacpp/check.py" random
-for m in llama qwen2 qwen3; do
-  for t in f32 bf16 q8_0 q4_k; do
+for m in llama qwen2 qwen3 qwen3_moe gemma3_text phi3 smollm3 olmo2 mistral granite; do
+  case $m in llama | qwen2 | qwen3) types="f32 bf16 q8_0 q4_k" ;; *) types=f32 ;; esac
+  for t in ${TYPES:-$types}; do
     ./agentcli model convert --dtype $t $m "$m.$t.gguf" 2>/dev/null
     (cd npm && node greedy.mjs "The capital of France is" 32 "$work/$m.$t.gguf") >"$m.$t.json" 2>/dev/null
     "${AGENTCLI_PYTHON:-python3}" "$root/scripts/llamacpp/check.py" compare $m $t 2>/dev/null
