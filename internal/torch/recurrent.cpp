@@ -3,6 +3,9 @@
 // Recurrent layers over runs of tokens: the nodes of a training tree, or what a step adds to
 // each sequence. Libtorch's operations throughout, so that autograd has the gradients.
 #include <ATen/ATen.h>
+#include <c10/core/GradMode.h>
+#include <torch/csrc/autograd/autograd.h>
+#include <torch/csrc/autograd/custom_function.h>
 
 #include <cmath>
 #include <limits>
@@ -14,6 +17,26 @@ namespace agt {
 namespace {
 
 using at::Tensor;
+using torch::autograd::AutogradContext;
+using torch::autograd::variable_list;
+
+// x of (I + a)·x = b, where what counts of a is strictly below the diagonal. libtorch's own
+// gradient leaves results in an order that depends on the device, and with it the last bits.
+struct UnitSolve : torch::autograd::Function<UnitSolve> {
+  static Tensor solved(const Tensor &a, const Tensor &b, bool upper) {
+    return at::linalg_solve_triangular(a, b, upper, /*left=*/true, /*unitriangular=*/true).contiguous();
+  }
+  static Tensor forward(AutogradContext *ctx, const Tensor &a, const Tensor &b) {
+    Tensor x = solved(a, b, false);
+    ctx->save_for_backward({a, x});
+    return x;
+  }
+  static variable_list backward(AutogradContext *ctx, variable_list grads) {
+    auto saved = ctx->get_saved_variables();
+    Tensor db = solved(saved[0].transpose(-1, -2), grads[0], true);
+    return {at::matmul(db, saved[1].transpose(-1, -2)).tril(-1).neg(), db};
+  }
+};
 
 Tensor l2_normed(const Tensor &x) { return x * at::rsqrt((x * x).sum(-1, true) + 1e-6); }
 
@@ -80,8 +103,8 @@ Tensor gated_delta(const Tensor &qkv, const Tensor &b, const Tensor &a, const Te
   Tensor grown = sum.exp().unsqueeze(-1), end = sum.narrow(-1, c.size - 1, 1);
   Tensor right = at::cat({vb, kb * grown}, -1);
   if (c.size > 1)
-    right = at::linalg_solve_triangular(at::matmul(kb, k.transpose(-1, -2)) * between, right, /*upper=*/false, /*left=*/true,
-                                        /*unitriangular=*/true);
+    right = at::GradMode::is_enabled() ? UnitSolve::apply(at::matmul(kb, k.transpose(-1, -2)) * between, right)
+                                       : UnitSolve::solved(at::matmul(kb, k.transpose(-1, -2)) * between, right, false);
   auto solved = right.split_with_sizes({h.value_dim, h.key_dim}, -1);
   q = q * grown, k = (k * (end - sum).exp().unsqueeze(-1)).transpose(-1, -2);
   Tensor whole = end.exp().unsqueeze(-1);
