@@ -51,7 +51,8 @@ func text(seed, n int) []int32 {
 // a chunk, and texts that end inside of others.
 func TestRecurrentStatesOfATreeAreThoseOfSeparateSequences(t *testing.T) {
 	long := text(1, 150)
-	seqs := [][]int32{text(2, 5), text(2, 2), long, slices.Concat(long[:130], text(3, 1), text(4, 9)), slices.Concat(long[:130], text(3, 1), text(5, 70)),
+	seqs := [][]int32{text(2, 5), text(2, 2), long, slices.Concat(long[:130], text(3, 1), text(4, 9)),
+		slices.Concat(long[:130], text(3, 1), text(5, 70)),
 		slices.Concat(long[:131], text(6, 3)), slices.Concat(long[:64], text(7, 65)), slices.Concat(long[:2], text(8, 1), text(9, 2)), long[:40]}
 	for title, dir := range recurrentModels(t) {
 		run := func(checkpoint bool, batches ...[][]int32) (lps []float64, grads map[string][]float64) {
@@ -161,8 +162,10 @@ func TestRecurrentStatesOfTheCacheGiveTheTokensOfAnEmptyOne(t *testing.T) {
 				}
 			}
 		}
-		for what, x := range map[string]struct{ cache, step int64 }{"whole prompts": {1 << 20, 2048}, "prompts in parts": {1 << 20, 7},
-			"a full cache": {1 << 10, 2048}, "a full cache and parts": {1 << 10, 50}} {
+		for what, x := range map[string]struct{ cache, step int64 }{
+			"whole prompts": {1 << 20, 2048}, "prompts in parts": {1 << 20, 7},
+			"a full cache": {1 << 10, 2048}, "a full cache and parts": {1 << 10, 50},
+		} {
 			small := c
 			small.CacheBytes = x.cache
 			p := open(t, dir, small)

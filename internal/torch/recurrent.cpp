@@ -20,8 +20,8 @@ using at::Tensor;
 using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
 
-// x of (I + a)·x = b, where what counts of a is strictly below the diagonal. libtorch's own
-// gradient leaves results in an order that depends on the device, and with it the last bits.
+// x of (I + a)·x = b, where what counts of a is strictly below the diagonal. Results
+// are contiguous, forward and backward, on every device.
 struct UnitSolve : torch::autograd::Function<UnitSolve> {
   static Tensor solved(const Tensor &a, const Tensor &b, bool upper) {
     return at::linalg_solve_triangular(a, b, upper, /*left=*/true, /*unitriangular=*/true).contiguous();
@@ -38,6 +38,9 @@ struct UnitSolve : torch::autograd::Function<UnitSolve> {
   }
 };
 
+// libtorch's own has another gradient on some devices than on a CPU.
+Tensor silu(const Tensor &x) { return x * at::sigmoid(x); }
+
 Tensor l2_normed(const Tensor &x) { return x * at::rsqrt((x * x).sum(-1, true) + 1e-6); }
 
 // [T, heads, …] → [chunks, heads, size, …], zeros where a chunk has no token.
@@ -52,7 +55,7 @@ Tensor in_chunks(const Tensor &x, const Chunks &c) {
 
 }  // namespace
 
-Tensor causal_conv(const Tensor &x, const Tensor &weight, const Tensor &bias, bool silu, const Tensor &index, const Kept &kept) {
+Tensor causal_conv(const Tensor &x, const Tensor &weight, const Tensor &bias, bool activated, const Tensor &index, const Kept &kept) {
   TORCH_CHECK(x.dim() == 2 && weight.dim() == 3 && weight.size(0) == x.size(1) && weight.size(1) == 1 && weight.size(2) > 1 &&
                   index.numel() == x.size(0) * (weight.size(2) - 1),
               "x is ", x.sizes(), ", the weight is ", weight.sizes(), ", the index is ", index.sizes());
@@ -70,7 +73,7 @@ Tensor causal_conv(const Tensor &x, const Tensor &weight, const Tensor &bias, bo
   for (int64_t j = before - 1; j >= 0; j--)
     y = y + all.index_select(0, index.narrow(0, j * rows, rows)).to(acc) * w.select(1, j);
   if (bias.defined()) y = y + bias.to(acc);
-  if (silu) y = at::silu(y);
+  if (activated) y = silu(y);
   if (pool.defined() && kept.into.numel() > 0)
     pool.index_copy_(0, kept.into, all.index_select(0, kept.last).view({-1, before, channels}));
   return y.to(x.scalar_type());
@@ -135,7 +138,7 @@ Tensor gated_rms_norm(const Tensor &x, const Tensor &w, const Tensor &gate, doub
   auto acc = acc_type(x.scalar_type());
   Tensor y = x.to(acc), z = gate.reshape(x.sizes()).to(acc);
   y = (y * at::rsqrt((y * y).mean(-1, true) + eps)).to(x.scalar_type()) * w;
-  return (y.to(acc) * at::silu(z)).to(x.scalar_type());
+  return (y.to(acc) * silu(z)).to(x.scalar_type());
 }
 
 }  // namespace agt
