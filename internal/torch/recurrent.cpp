@@ -39,7 +39,7 @@ struct UnitSolve : torch::autograd::Function<UnitSolve> {
 };
 
 // libtorch's own has another gradient on some devices than on a CPU.
-Tensor silu(const Tensor &x) { return x * at::sigmoid(x); }
+Tensor swish(const Tensor &x) { return x * at::sigmoid(x); }
 
 Tensor l2_normed(const Tensor &x) { return x * at::rsqrt((x * x).sum(-1, true) + 1e-6); }
 
@@ -73,7 +73,7 @@ Tensor causal_conv(const Tensor &x, const Tensor &weight, const Tensor &bias, bo
   for (int64_t j = before - 1; j >= 0; j--)
     y = y + all.index_select(0, index.narrow(0, j * rows, rows)).to(acc) * w.select(1, j);
   if (bias.defined()) y = y + bias.to(acc);
-  if (activated) y = silu(y);
+  if (activated) y = swish(y);
   if (pool.defined() && kept.into.numel() > 0)
     pool.index_copy_(0, kept.into, all.index_select(0, kept.last).view({-1, before, channels}));
   return y.to(x.scalar_type());
@@ -138,7 +138,7 @@ Tensor gated_rms_norm(const Tensor &x, const Tensor &w, const Tensor &gate, doub
   auto acc = acc_type(x.scalar_type());
   Tensor y = x.to(acc), z = gate.reshape(x.sizes()).to(acc);
   y = (y * at::rsqrt((y * y).mean(-1, true) + eps)).to(x.scalar_type()) * w;
-  return (y.to(acc) * silu(z)).to(x.scalar_type());
+  return (y.to(acc) * swish(z)).to(x.scalar_type());
 }
 
 }  // namespace agt
