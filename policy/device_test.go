@@ -170,7 +170,10 @@ func TestADeviceComputesWhatTheCPUDoes(t *testing.T) {
 				var cpu, device record
 				t.Run("cpu", func(t *testing.T) { onDefault(t, torch.CPU, "none"); cpu = everything(t, "testdata/tiny-"+arch, dtype) })
 				operations := testdevice.Operations()
-				t.Run("device", func(t *testing.T) { onDefault(t, torch.TestDevice, ""); device = everything(t, "testdata/tiny-"+arch, dtype) })
+				t.Run("device", func(t *testing.T) {
+					onDefault(t, torch.TestDevice, "")
+					device = everything(t, "testdata/tiny-"+arch, dtype)
+				})
 				if testdevice.Operations() == operations {
 					t.Fatal("nothing ran on the device")
 				}

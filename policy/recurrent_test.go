@@ -5,7 +5,9 @@ package policy
 import (
 	"context"
 	"math"
+	"path/filepath"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 
@@ -49,7 +51,8 @@ func text(seed, n int) []int32 {
 // a chunk, and texts that end inside of others.
 func TestRecurrentStatesOfATreeAreThoseOfSeparateSequences(t *testing.T) {
 	long := text(1, 150)
-	seqs := [][]int32{text(2, 5), text(2, 2), long, slices.Concat(long[:130], text(3, 1), text(4, 9)), slices.Concat(long[:130], text(3, 1), text(5, 70)),
+	seqs := [][]int32{text(2, 5), text(2, 2), long, slices.Concat(long[:130], text(3, 1), text(4, 9)),
+		slices.Concat(long[:130], text(3, 1), text(5, 70)),
 		slices.Concat(long[:131], text(6, 3)), slices.Concat(long[:64], text(7, 65)), slices.Concat(long[:2], text(8, 1), text(9, 2)), long[:40]}
 	for title, dir := range recurrentModels(t) {
 		run := func(checkpoint bool, batches ...[][]int32) (lps []float64, grads map[string][]float64) {
@@ -159,8 +162,10 @@ func TestRecurrentStatesOfTheCacheGiveTheTokensOfAnEmptyOne(t *testing.T) {
 				}
 			}
 		}
-		for what, x := range map[string]struct{ cache, step int64 }{"whole prompts": {1 << 20, 2048}, "prompts in parts": {1 << 20, 7},
-			"a full cache": {1 << 10, 2048}, "a full cache and parts": {1 << 10, 50}} {
+		for what, x := range map[string]struct{ cache, step int64 }{
+			"whole prompts": {1 << 20, 2048}, "prompts in parts": {1 << 20, 7},
+			"a full cache": {1 << 10, 2048}, "a full cache and parts": {1 << 10, 50},
+		} {
 			small := c
 			small.CacheBytes = x.cache
 			p := open(t, dir, small)
@@ -254,6 +259,54 @@ func TestADeviceComputesRecurrentLayersAsTheCPUDoes(t *testing.T) {
 				}
 			})
 		}
+	}
+}
+
+// Experts that are stacked in one tensor, as Qwen3.5 is published, are those of a file that has
+// them one by one.
+func TestStackedExpertsAreReadOneByOne(t *testing.T) {
+	for _, g := range families(t) {
+		if g.Title != "qwen3_5_moe" {
+			continue
+		}
+		dir := g.write(t)
+		c, err := weights.ReadConfig(dir)
+		if err != nil {
+			t.Fatal(err)
+		}
+		data, shapes := map[string][]byte{}, map[string][]int64{}
+		var names []string
+		for _, i := range c.Tensors() {
+			name, shape := i.Name, i.Shape
+			if before, after, ok := strings.Cut(name, ".experts."); ok {
+				e := c.Layers[0].Experts
+				name, shape = before+".experts.down_proj", []int64{int64(e.Count), int64(c.HiddenSize), int64(e.Size)}
+				if !strings.HasSuffix(after, "down_proj.weight") {
+					name, shape = before+".experts.gate_up_proj", []int64{int64(e.Count), int64(2 * e.Size), int64(c.HiddenSize)}
+				}
+			}
+			if data[name] == nil {
+				names = append(names, name)
+			}
+			data[name], shapes[name] = append(data[name], draw(i.Name, i.Shape)...), shape
+		}
+		var infos []weights.TensorInfo
+		for _, name := range names {
+			infos = append(infos, weights.TensorInfo{Name: name, DType: weights.F32, Shape: shapes[name]})
+		}
+		w, err := weights.CreateSafetensors(filepath.Join(dir, "model.safetensors"), infos, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, name := range names {
+			if err := w.Write(name, data[name]); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if err := w.Close(); err != nil {
+			t.Fatal(err)
+		}
+		sameLogprobs(t, dir, open(t, dir, Config{DType: "float32", Threads: 1, CacheBytes: 1 << 20}), g.Logprobs[1])
 	}
 }
 

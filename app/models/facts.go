@@ -48,6 +48,7 @@ type Memory struct {
 	Weights  map[string]int64 `json:"weights"`
 	KVToken  map[string]int64 `json:"kv_per_token"`
 	KVWindow map[string]int64 `json:"kv_full_window"`
+	States   map[string]int64 `json:"states,omitempty"` // recurrent, of one sequence
 }
 
 // ReadFacts reads what a model is. Its weights are looked at where they lie; nothing
@@ -107,7 +108,11 @@ func memoryOf(m *weights.Model) Memory {
 		}
 		return out
 	}
-	return Memory{File: n.FileBytes, Weights: named(n.WeightBytes), KVToken: named(n.TokenBytes), KVWindow: named(n.WindowBytes)}
+	out := Memory{File: n.FileBytes, Weights: named(n.WeightBytes), KVToken: named(n.TokenBytes), KVWindow: named(n.WindowBytes)}
+	if n.StateBytes[weights.F32] > 0 {
+		out.States = named(n.StateBytes)
+	}
+	return out
 }
 
 // Rows are the facts as a table for people.
@@ -127,6 +132,9 @@ func (i Facts) Rows() [][]string {
 	row("memory for weights", "%s", byType(i.Memory.Weights))
 	row("memory for a token", "%s", byType(i.Memory.KVToken))
 	row("memory for full context", "%s", byType(i.Memory.KVWindow))
+	if i.Memory.States != nil {
+		row("memory for states", "%s", byType(i.Memory.States))
+	}
 	row("tokenizer", "%s", dash(i.Tokenizer))
 	row("chat format", "%s%s", dash(i.Chat), map[bool]string{true: ", a reply begins in its thinking"}[i.Thinks])
 	row("tool calls", "%s%s", dash(i.Calls),

@@ -3,6 +3,9 @@
 // Recurrent layers over runs of tokens: the nodes of a training tree, or what a step adds to
 // each sequence. Libtorch's operations throughout, so that autograd has the gradients.
 #include <ATen/ATen.h>
+#include <c10/core/GradMode.h>
+#include <torch/csrc/autograd/autograd.h>
+#include <torch/csrc/autograd/custom_function.h>
 
 #include <cmath>
 #include <limits>
@@ -14,6 +17,29 @@ namespace agt {
 namespace {
 
 using at::Tensor;
+using torch::autograd::AutogradContext;
+using torch::autograd::variable_list;
+
+// x of (I + a)·x = b, where what counts of a is strictly below the diagonal. Results
+// are contiguous, forward and backward, on every device.
+struct UnitSolve : torch::autograd::Function<UnitSolve> {
+  static Tensor solved(const Tensor &a, const Tensor &b, bool upper) {
+    return at::linalg_solve_triangular(a, b, upper, /*left=*/true, /*unitriangular=*/true).contiguous();
+  }
+  static Tensor forward(AutogradContext *ctx, const Tensor &a, const Tensor &b) {
+    Tensor x = solved(a, b, false);
+    ctx->save_for_backward({a, x});
+    return x;
+  }
+  static variable_list backward(AutogradContext *ctx, variable_list grads) {
+    auto saved = ctx->get_saved_variables();
+    Tensor db = solved(saved[0].transpose(-1, -2), grads[0], true);
+    return {at::matmul(db, saved[1].transpose(-1, -2)).tril(-1).neg(), db};
+  }
+};
+
+// libtorch's own has another gradient on some devices than on a CPU.
+Tensor swish(const Tensor &x) { return x * at::sigmoid(x); }
 
 Tensor l2_normed(const Tensor &x) { return x * at::rsqrt((x * x).sum(-1, true) + 1e-6); }
 
@@ -29,7 +55,7 @@ Tensor in_chunks(const Tensor &x, const Chunks &c) {
 
 }  // namespace
 
-Tensor causal_conv(const Tensor &x, const Tensor &weight, const Tensor &bias, bool silu, const Tensor &index, const Kept &kept) {
+Tensor causal_conv(const Tensor &x, const Tensor &weight, const Tensor &bias, bool activated, const Tensor &index, const Kept &kept) {
   TORCH_CHECK(x.dim() == 2 && weight.dim() == 3 && weight.size(0) == x.size(1) && weight.size(1) == 1 && weight.size(2) > 1 &&
                   index.numel() == x.size(0) * (weight.size(2) - 1),
               "x is ", x.sizes(), ", the weight is ", weight.sizes(), ", the index is ", index.sizes());
@@ -47,7 +73,7 @@ Tensor causal_conv(const Tensor &x, const Tensor &weight, const Tensor &bias, bo
   for (int64_t j = before - 1; j >= 0; j--)
     y = y + all.index_select(0, index.narrow(0, j * rows, rows)).to(acc) * w.select(1, j);
   if (bias.defined()) y = y + bias.to(acc);
-  if (silu) y = at::silu(y);
+  if (activated) y = swish(y);
   if (pool.defined() && kept.into.numel() > 0)
     pool.index_copy_(0, kept.into, all.index_select(0, kept.last).view({-1, before, channels}));
   return y.to(x.scalar_type());
@@ -80,8 +106,8 @@ Tensor gated_delta(const Tensor &qkv, const Tensor &b, const Tensor &a, const Te
   Tensor grown = sum.exp().unsqueeze(-1), end = sum.narrow(-1, c.size - 1, 1);
   Tensor right = at::cat({vb, kb * grown}, -1);
   if (c.size > 1)
-    right = at::linalg_solve_triangular(at::matmul(kb, k.transpose(-1, -2)) * between, right, /*upper=*/false, /*left=*/true,
-                                        /*unitriangular=*/true);
+    right = at::GradMode::is_enabled() ? UnitSolve::apply(at::matmul(kb, k.transpose(-1, -2)) * between, right)
+                                       : UnitSolve::solved(at::matmul(kb, k.transpose(-1, -2)) * between, right, false);
   auto solved = right.split_with_sizes({h.value_dim, h.key_dim}, -1);
   q = q * grown, k = (k * (end - sum).exp().unsqueeze(-1)).transpose(-1, -2);
   Tensor whole = end.exp().unsqueeze(-1);
@@ -112,7 +138,7 @@ Tensor gated_rms_norm(const Tensor &x, const Tensor &w, const Tensor &gate, doub
   auto acc = acc_type(x.scalar_type());
   Tensor y = x.to(acc), z = gate.reshape(x.sizes()).to(acc);
   y = (y * at::rsqrt((y * y).mean(-1, true) + eps)).to(x.scalar_type()) * w;
-  return (y.to(acc) * at::silu(z)).to(x.scalar_type());
+  return (y.to(acc) * swish(z)).to(x.scalar_type());
 }
 
 }  // namespace agt

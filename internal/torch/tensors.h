@@ -118,9 +118,9 @@ struct DeltaHeads {
   int64_t key_heads, value_heads, key_dim, value_dim;
 };
 // A convolution of each channel of x [T, C] over the tokens before: weight [C, 1, K], bias [C]
-// or undefined; index int64 [(K−1)·T] are the rows, of x and then of the states kept (without
+// or undefined, then SiLU where it is activated; index int64 [(K−1)·T] are the rows, of x and then of the states kept (without
 // any: of one zero), K−1 to 1 tokens before. Records for backward.
-at::Tensor causal_conv(const at::Tensor &x, const at::Tensor &weight, const at::Tensor &bias, bool silu, const at::Tensor &index,
+at::Tensor causal_conv(const at::Tensor &x, const at::Tensor &weight, const at::Tensor &bias, bool activated, const at::Tensor &index,
                        const Kept &kept);
 // The gated delta rule: qkv [T, 2·key heads·key dim + value heads·value dim], b and a [T, value
 // heads] → [T, value heads·value dim]. Records for backward.

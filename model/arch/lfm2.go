@@ -34,8 +34,8 @@ func readLFM2(k *Keys, d *Decoder, m MLP) {
 	attending := k.Ints("full_attn_idxs")
 	readMixers(d, k, "conv", func(layer int) bool { return attending == nil || slices.Contains(attending, layer) },
 		func(l *Layer) { l.Conv = conv })
-	for _, key := range []string{"conv_dim", "conv_dim_out", "conv_use_xavier_init", "block_dim", "block_mlp_init_scale", "block_out_init_scale",
-		"block_norm_eps", "block_use_swiglu", "block_use_xavier_init", "use_pos_enc", "num_heads", "theta"} {
+	for _, key := range []string{"conv_dim", "conv_dim_out", "conv_use_xavier_init", "block_dim", "block_mlp_init_scale",
+		"block_out_init_scale", "block_norm_eps", "block_use_swiglu", "block_use_xavier_init", "use_pos_enc", "num_heads", "theta"} {
 		k.Has(key) // of older files; the class reads none of them
 	}
 }

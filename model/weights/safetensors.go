@@ -17,6 +17,7 @@ import (
 
 	"agentcli/internal/malformed"
 	"agentcli/internal/text"
+	"agentcli/model/arch"
 	"agentcli/model/gguf"
 )
 
@@ -139,6 +140,7 @@ type folderTensors struct {
 	shards []*shard
 	in     map[string]*shard // tensor → its file
 	stored map[string]string // tensor → its name there, where that is another
+	within map[string]int64  // tensor → the byte at which it begins in that one, of several in one
 	infos  map[string]TensorInfo
 	names  []string // in the files' order
 	files  []string
@@ -157,6 +159,7 @@ func openFolder(dir string) (*Model, error) {
 	if c.Multimodal != "" {
 		f.keepText()
 	}
+	f.splitExperts(c)
 	m := &Model{path: dir, format: FormatSafetensors, config: c, template: folderTemplate(dir), files: f.files, source: f}
 	if c.quantised != nil {
 		q, err := dequantiseFolder(f, c.quantised)
@@ -254,10 +257,60 @@ func (f *folderTensors) tensor(i TensorInfo) (Tensor, error) {
 
 func (f *folderTensors) data(name string) []byte {
 	s := f.in[name]
+	own := name
 	if stored, ok := f.stored[name]; ok {
 		name = stored
 	}
-	return s.data(name)
+	data := s.data(name)
+	if at, ok := f.within[own]; ok {
+		i := f.infos[own]
+		return data[at:][:count(i.Shape)*i.DType.Size()]
+	}
+	return data
+}
+
+// splitExperts names the experts of a stack one by one, as other files have them: gate_up_proj
+// [experts, 2·size, hidden] and down_proj [experts, hidden, size], as Qwen3.5 is published.
+func (f *folderTensors) splitExperts(c Config) {
+	for layer, l := range c.Layers {
+		e := l.Experts
+		if e.Count == 0 || e.Clamped != nil || e.Numbered {
+			continue
+		}
+		h, size := int64(c.HiddenSize), int64(e.Size)
+		at := arch.LayerPrefix(layer) + "mlp.experts."
+		f.split(at+"gate_up_proj", []int64{int64(e.Count), 2 * size, h}, []int64{size, h}, func(part int) string {
+			return []string{e.Expert(part / 2).Gate(), e.Expert(part / 2).Up()}[part%2]
+		}, layer)
+		f.split(at+"down_proj", []int64{int64(e.Count), h, size}, []int64{h, size}, func(part int) string { return e.Expert(part).Down() }, layer)
+	}
+}
+
+// split takes a tensor of that shape for several, one behind the other.
+func (f *folderTensors) split(whole string, shape, part []int64, name func(part int) string, layer int) {
+	i, ok := f.infos[whole]
+	if !ok || !slices.Equal(i.Shape, shape) || i.DType.Size() == 0 {
+		return
+	}
+	if f.stored == nil {
+		f.stored = map[string]string{}
+	}
+	if f.within == nil {
+		f.within = map[string]int64{}
+	}
+	stored, in := whole, f.in[whole]
+	if s, ok := f.stored[whole]; ok {
+		stored = s
+	}
+	for k := range int(count(shape) / count(part)) {
+		own := arch.LayerPrefix(layer) + name(k) + ".weight"
+		f.infos[own] = TensorInfo{Name: own, DType: i.DType, Shape: part}
+		f.in[own], f.stored[own], f.within[own] = in, stored, int64(k)*count(part)*i.DType.Size()
+		f.names = append(f.names, own)
+	}
+	delete(f.infos, whole)
+	delete(f.in, whole)
+	f.names = slices.DeleteFunc(f.names, func(n string) bool { return n == whole })
 }
 
 // keepText leaves the tensors of a multimodal model's language model, under the names that

@@ -110,7 +110,7 @@ func TestSmolLM2EqualsTransformers(t *testing.T) {
 	want1 := arch.Layer{Norms: arch.Norms{BeforeAttention: "input_layernorm", BeforeMLP: "post_attention_layernorm"},
 		Attention: arch.Attention{Heads: 9, KVHeads: 3, HeadDim: 64}, MLP: arch.MLP{Size: 1536}}
 	exp := Config{Decoder: arch.Decoder{Architecture: "llama", Class: "LlamaForCausalLM", VocabSize: 49152, HiddenSize: 576,
-		MaxPositions: 8192, Eps: 1e-5, Tied: true, EmbedScale: 1, ResidualScale: 1, LogitScale: 1,
+		MaxPositions: 8192, Eps: 1e-5, FinalNorm: "model.norm.weight", Tied: true, EmbedScale: 1, ResidualScale: 1, LogitScale: 1,
 		Ropes: []arch.Rope{{Theta: 100000, Dim: 64}}, Layers: slices.Repeat([]arch.Layer{want1}, 30)},
 		BOS: 1, EOS: []int32{2}, Pad: 2}
 	exp.Raw = c.Raw

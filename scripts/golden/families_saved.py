@@ -1,7 +1,7 @@
 """Hold agentcli to files that transformers itself has written, and transformers to files
 that agentcli has written: log-probs of random models of each family, both ways.
 
-usage: python scripts/golden/families_saved.py AGENTCLI-TORCH FOLDER   (transformers 5.23, torch 2.11)
+usage: python scripts/golden/families_saved.py AGENTCLI-TORCH FOLDER [FAMILY...]   (transformers 5.23, torch 2.11)
 
 Prints the largest difference of a log-prob, and of a logit after `model convert`.
 """
@@ -18,6 +18,8 @@ from transformers import AutoConfig, AutoModelForCausalLM
 TINY = os.path.join(os.path.dirname(__file__), "../../policy/testdata/tiny-llama")
 BASE = dict(vocab_size=264, hidden_size=32, intermediate_size=48, num_hidden_layers=3, num_attention_heads=4,
             num_key_value_heads=2, max_position_embeddings=256, bos_token_id=1, eos_token_id=2, pad_token_id=0)
+DELTA = dict(head_dim=16, linear_key_head_dim=8, linear_value_head_dim=12, linear_num_key_heads=2, linear_num_value_heads=4,
+             layer_types=["linear_attention", "linear_attention", "full_attention"])
 MODELS = [
     ("qwen3_moe", dict(num_experts=6, num_experts_per_tok=2, moe_intermediate_size=24, head_dim=8)),
     ("glm4_moe", dict(head_dim=16, n_routed_experts=8, num_experts_per_tok=2, moe_intermediate_size=16, n_group=2, topk_group=1)),
@@ -29,12 +31,19 @@ MODELS = [
         top_k_experts=2, moe_intermediate_size=12, attention_k_eq_v=True, num_global_key_value_heads=1, hidden_size_per_layer_input=8,
         vocab_size_per_layer_input=264, final_logit_softcapping=2.0)),
     ("gpt_oss", dict(num_local_experts=5, num_experts_per_tok=2, head_dim=8, sliding_window=8)),
+    ("lfm2", dict(layer_types=["conv", "full_attention", "conv"])),
+    ("lfm2_moe", dict(layer_types=["conv", "full_attention", "conv"], num_experts=6, num_experts_per_tok=2, moe_intermediate_size=16,
+                      num_dense_layers=1)),
+    ("qwen3_5_text", dict(DELTA)),
+    ("qwen3_5_moe_text", dict(DELTA, num_experts=6, num_experts_per_tok=2, moe_intermediate_size=16, shared_expert_intermediate_size=24)),
 ]
 
 
-def main(agentcli, out):
+def main(agentcli, out, *only):
     torch.manual_seed(0)
     for kind, extra in MODELS:
+        if only and kind not in only:
+            continue
         m = AutoModelForCausalLM.from_config(AutoConfig.for_model(kind, **{**BASE, **extra})).eval()
         with torch.no_grad():
             for p in m.parameters():
