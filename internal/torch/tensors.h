@@ -97,4 +97,7 @@ at::Tensor cached_attention(const at::Tensor &q, const at::Tensor &k, const at::
 at::Tensor tree_attention(const at::Tensor &q, const at::Tensor &k, const at::Tensor &v, const int32_t *nodes, int n,
                           Look look, const Spans *spans);
 
+// q, k and v [T, H, D]: each row sees the rows of its block, n blocks of the given lengths.
+at::Tensor block_attention(const at::Tensor &q, const at::Tensor &k, const at::Tensor &v, const int64_t *lengths, int n);
+
 }  // namespace agt
