@@ -57,6 +57,14 @@ func (v *Vision) PatchSize() int { return v.Channels * v.Temporal * v.Patch * v.
 // HeadDim is the size of a head.
 func (v *Vision) HeadDim() int { return v.HiddenSize / v.Heads }
 
+// MergeSide is Merge; 1 without an encoder.
+func (v *Vision) MergeSide() int {
+	if v == nil {
+		return 1
+	}
+	return v.Merge
+}
+
 // SeesAll reports whether a block's patches see the whole image.
 func (v *Vision) SeesAll(block int) bool { return v.Window == 0 || slices.Contains(v.Full, block) }
 
