@@ -155,8 +155,8 @@ func (g visionGolden) write(t *testing.T, config json.RawMessage) string {
 	return dir
 }
 
-// farthest is the largest difference over the largest value.
-func farthest(got, want []float64) float64 {
+// relativeError is the largest difference over the largest value.
+func relativeError(got, want []float64) float64 {
 	worst, most := 0.0, 0.0
 	for i, w := range want {
 		worst, most = max(worst, math.Abs(got[i]-w)), max(most, math.Abs(w))
@@ -177,8 +177,8 @@ func TestEncodersGiveTheFeaturesOfTransformers(t *testing.T) {
 				f := p.net.vision.encode(s, patches, img.Grid, p.net.dtype, p.net.device)
 				for k, w := range append([][]float64{want.Values}, want.Deep...) {
 					got := s.Float64s(f.all()[k])
-					if len(got) != len(w) || farthest(got, w) > 1e-4 {
-						t.Errorf("%s, %v, features %d: off by %.2g of the largest", g.Title, want.Grid, k, farthest(got, w))
+					if len(got) != len(w) || relativeError(got, w) > 1e-4 {
+						t.Errorf("%s, %v, features %d: off by %.2g of the largest", g.Title, want.Grid, k, relativeError(got, w))
 					}
 				}
 				return s.Err()
@@ -436,8 +436,8 @@ func TestATreeWithImagesIsItsSequences(t *testing.T) {
 			}
 		}
 		for name, v := range sum {
-			if len(tree[name]) != len(v) || farthest(tree[name], v) > 1e-11 {
-				t.Errorf("%s: the gradient of %s is off by %.2g of its largest", g.Title, name, farthest(tree[name], v))
+			if len(tree[name]) != len(v) || relativeError(tree[name], v) > 1e-11 {
+				t.Errorf("%s: the gradient of %s is off by %.2g of its largest", g.Title, name, relativeError(tree[name], v))
 			}
 		}
 	}

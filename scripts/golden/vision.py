@@ -73,6 +73,10 @@ def patches(image, size):
     return draw(f"image {h} {w}", (h * w, size)) * math.sqrt(size / 32) * 5
 
 
+def joined(x):
+    return x if torch.is_tensor(x) else torch.cat(list(x))
+
+
 def ours(name):
     for prefix, to in (("model.visual.", "visual."), ("model.language_model.", "model.")):
         if name.startswith(prefix):
@@ -172,9 +176,9 @@ def main():
         for image in [(2, 2), (8, 6), (6, 10)]:
             with torch.no_grad():
                 f = m.model.get_image_features(patches(image, size), torch.tensor([[1, *image]]))
-            main_, deep = torch.cat(list(f.pooler_output)), list(getattr(f, "deepstack_features", None) or [])
+            main_, deep = joined(f.pooler_output), list(getattr(f, "deepstack_features", None) or [])
             entry["features"].append({"grid": [1, *image], "values": [round(x, 6) for x in main_.flatten().tolist()],
-                                      "deep": [[round(x, 6) for x in d.flatten().tolist()] for d in deep]})
+                                      "deep": [[round(x, 6) for x in d.flatten().tolist()] for d in map(joined, deep)]})
         for n, t in enumerate(TEXTS):
             check_positions(m, t, size, n)
             e = {}
