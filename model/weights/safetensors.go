@@ -302,8 +302,8 @@ func visionName(name string) (string, bool) {
 	if strings.HasPrefix(name, "model.visual.") {
 		return strings.TrimPrefix(name, "model."), true
 	}
-	if text, ok := textName(name); ok {
-		return text, true
+	if inner, ok := textName(name); ok {
+		return inner, true
 	}
 	return name, strings.HasPrefix(name, "visual.") || strings.HasPrefix(name, "model.") || strings.HasPrefix(name, "score.")
 }
