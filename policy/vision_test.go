@@ -3,6 +3,7 @@
 package policy
 
 import (
+	"cmp"
 	"compress/gzip"
 	"context"
 	"encoding/binary"
@@ -297,7 +298,7 @@ func TestEqualIdsWithAnotherImageAreAnotherPrefix(t *testing.T) {
 // learnImages accumulates the gradient of the mean log-prob, and gives it by tensor.
 func learnImages(t *testing.T, dir string, c Config, b Batch) map[string][]float64 {
 	t.Helper()
-	c.DType, c.Threads = "float64", 1
+	c.DType, c.Threads = cmp.Or(c.DType, "float64"), 1
 	tr, err := OpenTrainable(dir, c)
 	if err != nil {
 		t.Fatal(err)
