@@ -55,6 +55,7 @@ func (p *Policy) Adopt(t *Trainable, version int64) error {
 			fresh.Close()
 			return err
 		}
+		p.features.clear()
 		p.weights.Close()
 		p.net, p.weights = n, fresh
 		p.version.Store(version)

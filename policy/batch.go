@@ -5,6 +5,9 @@ import (
 	"fmt"
 	"math"
 	"slices"
+
+	"agentcli/internal/malformed"
+	"agentcli/model/arch"
 )
 
 // ErrNotFinite is wrapped by the errors of a step whose gradient or loss is NaN or
@@ -29,6 +32,20 @@ type Batch struct {
 	Want        [][]bool
 	Temperature []float64
 	Own         bool
+	Images      [][]Image // of each sequence, in order of Start; nil: there are none
+}
+
+// check holds the images to the sequences and to the model.
+func (b Batch) check(v *arch.Vision) error {
+	if b.Images != nil && len(b.Images) != len(b.Sequences) {
+		return malformed.Field("images", malformed.Mismatch, "images of %d sequences for %d", len(b.Images), len(b.Sequences))
+	}
+	for i, images := range b.Images {
+		if err := checkImages(b.Sequences[i], images, v); err != nil {
+			return fmt.Errorf("sequence %d: %w", i, err)
+		}
+	}
+	return nil
 }
 
 // scales are what each wanted token's logits are multiplied by, nil where that is 1
@@ -69,9 +86,9 @@ type Outputs struct {
 type Gradients Outputs
 
 // rows lists, for the pack of the batch, the row that predicts each wanted
-// token, and the token.
-func (b Batch) rows() (pack *Pack, rows, targets []int32) {
-	pack = NewPack(b.Sequences)
+// token, and the token. Merge is as in newPack.
+func (b Batch) rows(merge int) (pack *Pack, rows, targets []int32) {
+	pack = newPack(b.Sequences, b.Images, merge)
 	for i, q := range b.Sequences {
 		all := pack.Rows(i, 0, len(q))
 		if b.Own {

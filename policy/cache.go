@@ -22,7 +22,8 @@ type block struct {
 	hash   uint64 // 0: not full, or forgotten
 	parent uint64 // hash of the block before, 0 at the start
 	tokens []int32
-	prev   int32 // in the free list
+	tag    string // of the images among the tokens (tagOf)
+	prev   int32  // in the free list
 	next   int32
 }
 
@@ -66,7 +67,7 @@ func (t *blockTable) dropFree(i int32) {
 
 func (t *blockTable) available() int { return int(t.free.n) }
 
-func (t *blockTable) hash(parent uint64, tokens []int32) uint64 {
+func (t *blockTable) hash(parent uint64, tokens []int32, tag string) uint64 {
 	var h maphash.Hash
 	h.SetSeed(t.seed)
 	var b [8]byte
@@ -76,22 +77,23 @@ func (t *blockTable) hash(parent uint64, tokens []int32) uint64 {
 		binary.LittleEndian.PutUint32(b[:4], uint32(id))
 		h.Write(b[:4])
 	}
+	h.WriteString(tag)
 	if v := h.Sum64(); v != 0 {
 		return v
 	}
 	return 1
 }
 
-// lookup finds the block that holds these tokens after the given prefix. The
-// contents are compared: a hash may collide, wrong keys and values may not.
-func (t *blockTable) lookup(parent uint64, tokens []int32) (int32, uint64, bool) {
-	h := t.hash(parent, tokens)
+// lookup finds the block that holds these tokens, with these images, after the given
+// prefix. The contents are compared: a hash may collide, wrong keys and values may not.
+func (t *blockTable) lookup(parent uint64, tokens []int32, tag string) (int32, uint64, bool) {
+	h := t.hash(parent, tokens, tag)
 	i, ok := t.byHash[h]
 	if !ok {
 		return 0, h, false
 	}
 	b := &t.blocks[i]
-	if b.parent != parent || len(b.tokens) != len(tokens) {
+	if b.parent != parent || b.tag != tag || len(b.tokens) != len(tokens) {
 		return 0, h, false
 	}
 	for k, id := range tokens {
@@ -105,9 +107,9 @@ func (t *blockTable) lookup(parent uint64, tokens []int32) (int32, uint64, bool)
 // prefix takes hold of the blocks that hold a prefix of ids, never all of ids:
 // the last token's logits have to be computed. It returns them and the hash of
 // the last one.
-func (t *blockTable) prefix(ids []int32) (blocks []int32, hash uint64) {
+func (t *blockTable) prefix(ids []int32, images []Image) (blocks []int32, hash uint64) {
 	for n := 0; n+blockSize < len(ids); n += blockSize {
-		i, h, ok := t.lookup(hash, ids[n:n+blockSize])
+		i, h, ok := t.lookup(hash, ids[n:n+blockSize], tagOf(images, n, n+blockSize))
 		if !ok {
 			break
 		}
@@ -131,16 +133,16 @@ func (t *blockTable) alloc() int32 {
 	if b.hash != 0 && t.byHash[b.hash] == i {
 		delete(t.byHash, b.hash)
 	}
-	b.refs, b.hash, b.parent, b.tokens = 1, 0, 0, b.tokens[:0]
+	b.refs, b.hash, b.parent, b.tokens, b.tag = 1, 0, 0, b.tokens[:0], ""
 	return i
 }
 
 // seal records the contents of a full block, so that others can share it. It
 // returns the hash that the next block of the sequence names as its parent.
-func (t *blockTable) seal(i int32, parent uint64, tokens []int32) uint64 {
-	h := t.hash(parent, tokens)
+func (t *blockTable) seal(i int32, parent uint64, tokens []int32, tag string) uint64 {
+	h := t.hash(parent, tokens, tag)
 	b := &t.blocks[i]
-	b.hash, b.parent = h, parent
+	b.hash, b.parent, b.tag = h, parent, tag
 	b.tokens = append(b.tokens[:0], tokens...)
 	if _, taken := t.byHash[h]; !taken {
 		t.byHash[h] = i

@@ -9,20 +9,31 @@ import "agentcli/internal/torch"
 // adds up their gradients (Chen et al. 2016, "Training deep nets with sublinear
 // memory cost", with one layer a segment). The layers run with recording on both
 // times: the same kernels give the same bits.
-func (n *network) checkpointed(s *torch.Scope, pack *Pack, rows []int32) (h torch.Tensor, back func()) {
-	p := &pass{sight: n.tree(s, pack), turns: n.angles(s, pack.Positions), rows: rows, kv: map[int]keysValues{}}
+//
+// Features of a trained encoder are computed once: their gradient is added up first.
+func (n *network) checkpointed(s *torch.Scope, in0 input, sees sight, rows []int32, trained bool) (h torch.Tensor, back func()) {
+	p := &pass{sight: sees, turns: n.angles(s, in0.positions), rows: rows, kv: map[int]keysValues{}}
+	seen := in0
+	var leaves []torch.Tensor
+	if trained {
+		seen, leaves = in0.leaves(s)
+	}
+	deep := seen.deepened(s, n)
 	run := func(c *torch.Scope, i int, x torch.Tensor) torch.Tensor {
 		x, y := n.layer(c, i, x, torch.Tensor{}, p)
+		if i < len(deep) {
+			y = c.Add(y, deep[i])
+		}
 		if !y.Defined() {
 			return x
 		}
 		return c.Add(x, y)
 	}
 	in := make([]torch.Tensor, len(n.layers)+1)
-	ids := s.IDs(pack.IDs)
+	ids := s.IDs(in0.ids)
 	x := n.embedded(s, ids)
 	p.inputs = detached(s, n.perLayerInputs(s, ids, x), !n.frozen)
-	in[0] = s.Detach(x)
+	in[0] = s.Detach(seen.place(s, n, x))
 	for i := range n.layers {
 		c := s.Child()
 		in[i+1] = c.Keep(c.Detach(run(c, i, in[i])), s)
@@ -65,11 +76,22 @@ func (n *network) checkpointed(s *torch.Scope, pack *Pack, rows []int32) (h torc
 		}
 		if !n.frozen {
 			x := n.embedded(s, ids)
-			xs, grads := []torch.Tensor{x}, []torch.Tensor{g}
+			xs, grads := []torch.Tensor{seen.place(s, n, x)}, []torch.Tensor{g}
 			for i, y := range n.perLayerInputs(s, ids, x) {
 				xs, grads = append(xs, y), append(grads, s.Grad(p.inputs[i]))
 			}
 			s.BackwardAll(xs, grads)
+		}
+		var grads []torch.Tensor
+		for _, t := range leaves {
+			grads = append(grads, s.Grad(t))
+		}
+		var made []torch.Tensor
+		for _, p := range in0.images {
+			made = append(made, p.all()...)
+		}
+		if len(leaves) > 0 {
+			s.BackwardAll(made, grads)
 		}
 	}
 }

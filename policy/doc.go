@@ -64,9 +64,22 @@ type Config struct {
 	// Of a Trainable.
 	LoRA           LoRA // adapters are trained in place of the weights
 	Frozen         bool // it is only asked, never trained: no masters
+	Vision         VisionTraining
 	Deterministic  bool // on CUDA, only algorithms that give the same bits every time; of the whole process
 	GradCheckpoint bool // Accumulate keeps each layer's input only, and computes the layer again in backward
 }
+
+// VisionTraining says which part of an encoder of images is trained.
+type VisionTraining string
+
+// The parts.
+const (
+	VisionFrozen VisionTraining = ""       // none: features are kept
+	VisionMerger VisionTraining = "merger" // what makes features of patches, not the blocks
+	VisionAll    VisionTraining = "all"
+)
+
+func (v VisionTraining) trains() bool { return v != VisionFrozen }
 
 // Head is what a trained model says of a text.
 type Head string

@@ -139,7 +139,7 @@ func TestEveryFamilyComputesWhatTransformersDoes(t *testing.T) {
 		})
 	}
 	for _, name := range arch.Names() {
-		if !seen[name] {
+		if !seen[name] && !arch.TakesImages(name) { // those are in vision_test.go
 			t.Errorf("no model of the family %s was compared", name)
 		}
 	}

@@ -18,6 +18,8 @@ type computation struct {
 	compute    torch.DType
 	master     torch.DType
 	lora       *adapters // nil: the whole model is trained
+	vision     VisionTraining
+	features   *featureCache // of images, while the encoder stays as it is
 }
 
 // cast gives the network in the type of the computation. Recorded for backward:
@@ -36,7 +38,15 @@ func (c *computation) cast(s *torch.Scope, call *uint64) *network {
 		return c.net
 	}
 	n.dtype, n.device, n.ropes, n.maxSeen = c.compute, c.net.device, c.net.ropes, c.net.maxSeen
+	frozen := map[*torch.Tensor]bool{} // the encoder is cast where an image's features are not kept
+	if n.vision != nil && !c.vision.trains() {
+		c.net.vision.each(func(t *torch.Tensor, _ ...string) { frozen[t] = true })
+		n.vision = c.net.vision
+	}
 	for i, p := range c.net.params {
+		if frozen[p.tensor] {
+			continue
+		}
 		d := c.compute
 		if p.tensor == &c.net.score {
 			d = c.master // a value of 8 bits would be a poor baseline
@@ -50,16 +60,26 @@ func (c *computation) cast(s *torch.Scope, call *uint64) *network {
 // forward gives what the network says of the wanted tokens of a batch. With a loss it
 // adds the gradient to the masters', and backed is true where there was one.
 func (c *computation) forward(s *torch.Scope, n *network, b Batch, loss func(Outputs) Gradients) (out Outputs, backed bool) {
-	pack, rows, targets := b.rows()
+	if err := b.check(c.model.Vision); err != nil {
+		s.Fail(err)
+		return out, false
+	}
+	pack, rows, targets := b.rows(c.model.Vision.MergeSide())
 	if len(rows) == 0 {
 		return out, false
 	}
+	seen, err := c.see(s, n, pack)
+	if err != nil {
+		s.Fail(err)
+		return out, false
+	}
+	in := inputOf(pack, seen)
 	var h torch.Tensor
 	again := func() {}
 	if loss != nil && c.checkpoint {
-		h, again = n.checkpointed(s, pack, rows)
+		h, again = n.checkpointed(s, in, n.tree(s, pack), rows, c.vision.trains())
 	} else {
-		h = n.hidden(s, pack.IDs, pack.Positions, n.tree(s, pack), rows)
+		h = n.hidden(s, in, n.tree(s, pack), rows)
 	}
 	var lp, ent, value torch.Tensor
 	if n.head.w.Defined() && !b.Own {

@@ -24,6 +24,7 @@ type network struct {
 	head    matrix       // the embedding itself where they are tied; none in a scoring model
 	score   torch.Tensor // [1, hidden size] of the value head, in the type of the masters; none without one
 	layers  []layer
+	vision  *encoder   // of images; nil where there is none
 	ropes   []rotation // of arch.Decoder.Ropes
 	maxSeen int        // positions of their tables
 	frozen  bool       // no weight but the value head gets a gradient
@@ -188,6 +189,10 @@ func describe(cfg weights.Config, withScore bool) (*network, error) {
 		weight(&l.mlpGate, arch.SharedGate)
 		norm(&l.afterMLP, l.Norms.AfterMLP)
 	}
+	if cfg.Vision != nil {
+		n.vision = newEncoder(cfg.Vision)
+		n.vision.each(func(t *torch.Tensor, names ...string) { add(t, "", names...) })
+	}
 	add(&n.norm, "", cfg.FinalNorm)
 	add(&n.head.w, "", headName)
 	add(&n.score, "", scoreName)
@@ -346,18 +351,22 @@ func (n *network) rms() torch.Norm { return torch.Norm{Eps: n.cfg.Eps, Offset: n
 
 // hidden is the forward pass up to the last norm: [T, hidden size]. Rows, where
 // it is not nil, are those that are wanted at the end.
-func (n *network) hidden(s *torch.Scope, ids, positions []int32, seen sight, rows []int32) torch.Tensor {
-	turns := n.angles(s, positions)
+func (n *network) hidden(s *torch.Scope, in input, seen sight, rows []int32) torch.Tensor {
+	turns := n.angles(s, in.positions)
 	if s.Err() != nil {
 		return torch.Tensor{}
 	}
-	tokens := s.IDs(ids)
+	tokens := s.IDs(in.ids)
 	x := n.embedded(s, tokens)
 	p := &pass{sight: seen, turns: turns, rows: rows, inputs: n.perLayerInputs(s, tokens, x), kv: map[int]keysValues{}}
+	x, deep := in.place(s, n, x), in.deepened(s, n)
 	var y torch.Tensor // what the last sub-layer adds to x
 	for i := range n.layers {
 		c := s.Child()
 		x, y = n.layer(c, i, x, y, p)
+		if i < len(deep) {
+			y = c.Add(y, deep[i])
+		}
 		c.Keep(x, s)
 		c.Keep(y, s)
 		n.keep(p, i, c, s)
@@ -399,22 +408,44 @@ func (n *network) logits(s *torch.Scope, h torch.Tensor) torch.Tensor {
 }
 
 // angles are the rows of the rotary tables for these positions.
-func (n *network) angles(s *torch.Scope, positions []int32) []rotation {
-	for _, p := range positions {
+func (n *network) angles(s *torch.Scope, at positions) []rotation {
+	for _, p := range at[0] {
 		if int(p) >= n.maxSeen {
 			s.Fail(fmt.Errorf("a sequence of %d tokens exceeds the model's window of %d", p+1, n.maxSeen))
 			return nil
 		}
 	}
-	pos := s.To(s.IDs(positions), torch.Int64, n.device)
+	pos := s.To(s.IDs(at[0]), torch.Int64, n.device)
 	out := make([]rotation, len(n.ropes))
 	for i, r := range n.ropes {
+		if at[1] != nil {
+			out[i] = n.turned(s, i, at)
+			continue
+		}
 		out[i] = rotation{cos: s.IndexSelect(r.cos, 0, pos), sin: s.IndexSelect(r.sin, 0, pos)}
 		if q := r.queries; q != nil {
 			out[i].queries = &rotation{cos: s.IndexSelect(q.cos, 0, pos), sin: s.IndexSelect(q.sin, 0, pos)}
 		}
 	}
 	return out
+}
+
+// turned are the rows of a table whose pairs are turned by different positions.
+func (n *network) turned(s *torch.Scope, rope int, at positions) rotation {
+	r, table := n.cfg.Ropes[rope], n.ropes[rope]
+	half := r.Dim / 2
+	index := make([]int64, 0, len(at[0])*half)
+	for t := range at[0] {
+		for pair := range half {
+			index = append(index, int64(at[r.Axis(pair)][t])*int64(half)+int64(pair))
+		}
+	}
+	idx := s.To(s.Int64(index, int64(len(index))), torch.Int64, n.device)
+	of := func(x torch.Tensor) torch.Tensor {
+		flat := s.Reshape(x, int64(n.maxSeen*half))
+		return s.Reshape(s.IndexSelect(flat, 0, idx), int64(len(at[0])), int64(half))
+	}
+	return rotation{cos: of(table.cos), sin: of(table.sin)}
 }
 
 // layer takes the residual stream x and what the layer before adds to it, if

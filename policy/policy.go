@@ -34,6 +34,7 @@ type Policy struct {
 	keep     *torch.Scope // the cache; touched on the worker only
 	weights  *torch.Scope // the parameters: Adopt exchanges them
 	net      *network
+	features *featureCache // of images
 	sched    *scheduler
 	version  atomic.Int64 // of the weights
 }
@@ -80,6 +81,7 @@ func Open(path string, cfg Config) (*Policy, error) {
 		if torch.Native(dev) && dtype != torch.Float64 {
 			p.net.pack(s, p.weights)
 		}
+		p.features = newFeatureCache(p.keep)
 		p.sched = newScheduler(s, p)
 		return s.Err()
 	})
@@ -220,6 +222,12 @@ type Output = traj.Completion
 
 // Sample draws one continuation of ids.
 func (p *Policy) Sample(ctx context.Context, ids []int32, s traj.Sampling, seed int64) (*Output, error) {
+	return p.SampleSequence(ctx, Sequence{IDs: ids}, s, seed)
+}
+
+// SampleSequence is Sample of a prompt with images.
+func (p *Policy) SampleSequence(ctx context.Context, prompt Sequence, s traj.Sampling, seed int64) (*Output, error) {
+	ids := prompt.IDs
 	if len(ids) == 0 {
 		return nil, errors.New("the prompt is empty: there is nothing to continue")
 	}
@@ -232,12 +240,39 @@ func (p *Policy) Sample(ctx context.Context, ids []int32, s traj.Sampling, seed 
 			return nil, fmt.Errorf("token id %d is outside the vocabulary of %d", id, p.model.VocabSize)
 		}
 	}
-	return p.sched.submit(ctx, newSequence(ctx, p, ids, s, seed, room))
+	if err := checkImages(ids, prompt.Images, p.model.Vision); err != nil {
+		return nil, err
+	}
+	q := newSequence(ctx, p, ids, s, seed, room)
+	if len(prompt.Images) > 0 {
+		merge := p.model.Vision.MergeSide()
+		q.images, q.at, q.shift = prompt.Images, positionsOf(len(ids), prompt.Images, merge), after(prompt.Images, merge)
+	}
+	return p.sched.submit(ctx, q)
 }
 
 // Logprobs gives for each sequence the log-probs of its tokens from the second
 // on under the model at temperature 1: len(seq)−1 numbers, none for a single id.
 func (p *Policy) Logprobs(ctx context.Context, seqs [][]int32) ([][]float32, error) {
+	return p.logprobs(ctx, seqs, nil)
+}
+
+// LogprobsSequence is Logprobs of one sequence with images.
+func (p *Policy) LogprobsSequence(ctx context.Context, q Sequence) ([]float32, error) {
+	if err := checkImages(q.IDs, q.Images, p.model.Vision); err != nil {
+		return nil, err
+	}
+	if len(q.Images) > 0 && len(q.IDs) > p.net.maxSeen { // positions are fewer than tokens
+		return nil, fmt.Errorf("%w: %d tokens, the model's window is %d", traj.ErrPromptTooLong, len(q.IDs), p.net.maxSeen)
+	}
+	out, err := p.logprobs(ctx, [][]int32{q.IDs}, [][]Image{q.Images})
+	if err != nil {
+		return nil, err
+	}
+	return out[0], nil
+}
+
+func (p *Policy) logprobs(ctx context.Context, seqs [][]int32, images [][]Image) ([][]float32, error) {
 	out := make([][]float32, len(seqs))
 	err := p.worker.Do(func(s *torch.Scope) error {
 		for _, batch := range splitBySize(seqs, 4096) {
@@ -245,11 +280,21 @@ func (p *Policy) Logprobs(ctx context.Context, seqs [][]int32) ([][]float32, err
 				return err
 			}
 			part := make([][]int32, len(batch))
+			var seen [][]Image
 			for i, k := range batch {
 				part[i] = seqs[k]
+				if images != nil {
+					seen = append(seen, images[k])
+				}
 			}
+			pack := newPack(part, seen, p.model.Vision.MergeSide())
 			c := s.Child()
-			lps, _ := packedLogprobs(c, p.net, part)
+			f, err := p.features.all(c, p.net, pack.images)
+			if err != nil {
+				c.Close()
+				return err
+			}
+			lps, _ := packedLogprobs(c, p.net, part, pack, f)
 			c.Close()
 			if s.Err() != nil {
 				return s.Err()
@@ -264,8 +309,7 @@ func (p *Policy) Logprobs(ctx context.Context, seqs [][]int32) ([][]float32, err
 }
 
 // packedLogprobs is Logprobs of one pack, with each token's entropy.
-func packedLogprobs(s *torch.Scope, n *network, seqs [][]int32) (lps, entropies [][]float32) {
-	pack := NewPack(seqs)
+func packedLogprobs(s *torch.Scope, n *network, seqs [][]int32, pack *Pack, f []features) (lps, entropies [][]float32) {
 	var rows, targets []int32
 	for i, q := range seqs {
 		if len(q) > 1 {
@@ -277,7 +321,7 @@ func packedLogprobs(s *torch.Scope, n *network, seqs [][]int32) (lps, entropies 
 	if len(rows) == 0 {
 		return lps, entropies
 	}
-	h := n.hidden(s, pack.IDs, pack.Positions, n.tree(s, pack), rows)
+	h := n.hidden(s, inputOf(pack, f), n.tree(s, pack), rows)
 	var scale torch.Tensor
 	if n.cfg.LogitScale != 1 {
 		scale = s.Float64(slices.Repeat([]float64{n.cfg.LogitScale}, len(rows)))

@@ -54,6 +54,22 @@ type modelWriter struct {
 	tensor func(param int) torch.Tensor // masters, or their average
 }
 
+// param is one of those that are trained, or behind them of those that are not, of an encoder.
+func (x modelWriter) param(i int) param {
+	if n := len(x.t.opt.trained); i >= n {
+		return x.t.net.untrained(x.t.vision)[i-n]
+	}
+	return x.t.opt.trained[i]
+}
+
+// value is what is written of it.
+func (x modelWriter) value(i int) torch.Tensor {
+	if i >= len(x.t.opt.trained) {
+		return *x.param(i).tensor
+	}
+	return x.tensor(i)
+}
+
 // save writes a folder in Hugging Face's layout, or in PEFT's.
 func (x modelWriter) save(dir string) error {
 	t := x.t
@@ -83,6 +99,9 @@ func (x modelWriter) save(dir string) error {
 	if t.lora != nil {
 		return x.saveAdapter(dir, model)
 	}
+	for i := range t.net.untrained(t.vision) {
+		model = append(model, len(t.opt.trained)+i)
+	}
 	if err := x.write(filepath.Join(dir, "model.safetensors"), model); err != nil {
 		return err
 	}
@@ -98,8 +117,8 @@ func (x modelWriter) save(dir string) error {
 // infos are the tensors of some parameters, as a file will hold them.
 func (x modelWriter) infos(params []int) (infos []weights.TensorInfo) {
 	for _, i := range params {
-		for _, q := range x.t.opt.trained[i].parts {
-			infos = append(infos, weights.TensorInfo{Name: q.name, DType: x.dtype, Shape: q.shape})
+		for _, q := range x.param(i).parts {
+			infos = append(infos, weights.TensorInfo{Name: x.t.model.StoredName(q.name), DType: x.dtype, Shape: q.shape})
 		}
 	}
 	return infos
@@ -119,14 +138,14 @@ func (x modelWriter) fill(w *weights.Writer, write func(name string, data []byte
 	err := x.t.worker.Do(func(s *torch.Scope) error {
 		for _, i := range params {
 			row := int64(0)
-			for _, q := range x.t.opt.trained[i].parts {
+			for _, q := range x.param(i).parts {
 				c := s.Child()
-				data := c.Bytes(c.To(c.Narrow(x.tensor(i), 0, row, q.shape[0]), x.td, torch.CPU))
+				data := c.Bytes(c.To(c.Narrow(x.value(i), 0, row, q.shape[0]), x.td, torch.CPU))
 				c.Close()
 				if s.Err() != nil {
 					return s.Err()
 				}
-				if err := write(q.name, data); err != nil {
+				if err := write(x.t.model.StoredName(q.name), data); err != nil {
 					return err
 				}
 				row += q.shape[0]

@@ -45,7 +45,10 @@ var errClosed = errors.New("the policy is closed")
 // sequence is one request on its way.
 type sequence struct {
 	ctx      context.Context
-	ids      []int32 // prompt and what was sampled
+	ids      []int32   // prompt and what was sampled
+	images   []Image   // of the prompt
+	at       positions // of the prompt's tokens, where it has images
+	shift    int32     // of later positions against their indices
 	prompt   int
 	sampling torch.SampleRow
 	seed     int64
@@ -224,7 +227,18 @@ func (sc *scheduler) loop() {
 		if len(plan) == 0 {
 			continue
 		}
-		if err := sc.p.worker.Do(func(s *torch.Scope) error { return sc.run(s, plan) }); err != nil {
+		var failed map[*sequence]error
+		err := sc.p.worker.Do(func(s *torch.Scope) error {
+			plan, failed = sc.see(s, plan)
+			if s.Err() != nil || len(plan) == 0 {
+				return s.Err()
+			}
+			return sc.run(s, plan)
+		})
+		for q, why := range failed {
+			sc.finish(q, nil, why)
+		}
+		if err != nil {
 			// The step is lost, and with it every sequence that took part. An error of CUDA
 			// itself stays for good: no later step can work.
 			if strings.Contains(err.Error(), "CUDA error") {
@@ -335,6 +349,7 @@ func (sc *scheduler) dropCancelled() {
 type work struct {
 	seq      *sequence
 	from, to int
+	seen     []features // of the sequence's images; zero where none of its tokens is computed
 }
 
 // schedule chooses the tokens of the next step and makes room for them.
@@ -354,7 +369,7 @@ func (sc *scheduler) schedule() []work {
 		if !sc.slots.room() {
 			break
 		}
-		q.blocks, q.hash = sc.table.prefix(q.ids)
+		q.blocks, q.hash = sc.table.prefix(q.ids, q.images)
 		sc.beginAtState(q)
 		q.sealed = len(q.blocks)
 		q.cached = q.sealed * blockSize
@@ -400,7 +415,7 @@ func (sc *scheduler) schedule() []work {
 			continue
 		}
 		budget -= to - q.cached
-		plan = append(plan, work{q, q.cached, to})
+		plan = append(plan, work{seq: q, from: q.cached, to: to})
 	}
 	// A preempted sequence may be in the plan already: it no longer runs.
 	kept := plan[:0]
@@ -417,7 +432,7 @@ func (sc *scheduler) schedule() []work {
 func (sc *scheduler) nextBlock(q *sequence) uint64 {
 	at := q.sealed * blockSize
 	end := min(at+blockSize, len(q.ids))
-	return sc.table.hash(q.hash, q.ids[at:end])
+	return sc.table.hash(q.hash, q.ids[at:end], tagOf(q.images, at, end))
 }
 
 // reserve gives q blocks for its first n tokens.
@@ -453,19 +468,18 @@ func (sc *scheduler) remove(q *sequence) {
 // run computes one step and samples for every sequence that is complete.
 func (sc *scheduler) run(s *torch.Scope, plan []work) error {
 	n := sc.p.net
-	var ids, pos, blocks, rows []int32
+	var in input
+	var blocks, rows []int32
 	var segs []torch.CachedSegment
 	var draw []*sequence
 	var how []torch.SampleRow
 	for _, w := range plan {
-		segs = append(segs, torch.CachedSegment{Start: int32(len(ids)), Len: int32(w.to - w.from),
+		segs = append(segs, torch.CachedSegment{Start: int32(len(in.ids)), Len: int32(w.to - w.from),
 			Context: int32(w.to), FirstBlock: int32(len(blocks))})
 		blocks = append(blocks, w.seq.blocks...)
-		for i := w.from; i < w.to; i++ {
-			ids, pos = append(ids, w.seq.ids[i]), append(pos, int32(i))
-		}
+		in.add(w)
 		if w.to == len(w.seq.ids) {
-			rows = append(rows, int32(len(ids)-1))
+			rows = append(rows, int32(len(in.ids)-1))
 			draw = append(draw, w.seq)
 			h := w.seq.sampling
 			h.Uniform = uniform(w.seq.seed, len(w.seq.ids)-w.seq.prompt)
@@ -487,7 +501,7 @@ func (sc *scheduler) run(s *torch.Scope, plan []work) error {
 		}
 		return c.CachedAttention(q, k, v, sc.kpool[layer], sc.vpool[layer], plans[size], n.look(layer))
 	}
-	h := n.hidden(s, ids, pos, seen, rows)
+	h := n.hidden(s, in, seen, rows)
 	var drawn []int32
 	var lps []float32
 	if len(draw) > 0 {
@@ -501,7 +515,7 @@ func (sc *scheduler) run(s *torch.Scope, plan []work) error {
 		q.cached = w.to
 		for (q.sealed+1)*blockSize <= q.cached {
 			at := q.sealed * blockSize
-			q.hash = sc.table.seal(q.blocks[q.sealed], q.hash, q.ids[at:at+blockSize])
+			q.hash = sc.table.seal(q.blocks[q.sealed], q.hash, q.ids[at:at+blockSize], tagOf(q.images, at, at+blockSize))
 			q.sealed++
 			sc.slots.attach(&q.state, q.sealed*blockSize, sc.table.byHash[q.hash], q.sealed*blockSize > q.prompt)
 		}

@@ -70,6 +70,10 @@ func OpenTrainable(path string, cfg Config) (*Trainable, error) {
 	}
 	t := &Trainable{cfg: cfg, path: path, tok: tok, template: m.ChatTemplate(), keep: torch.NewScope(), basePath: m.BasePath(),
 		computation: computation{model: m.Config(), head: cfg.Head, checkpoint: cfg.GradCheckpoint, compute: compute, master: master}}
+	t.features = newFeatureCache(t.keep)
+	if t.vision, err = cfg.visionOf(t.model, adapted); err != nil {
+		return nil, err
+	}
 	if cfg.Head == HeadScore {
 		t.model.Score = true
 	}
@@ -114,7 +118,7 @@ func OpenTrainable(path string, cfg Config) (*Trainable, error) {
 				t.opt.trained = append(t.opt.trained, n.params[len(n.params)-1]) // PEFT's modules_to_save
 			}
 		case !cfg.Frozen:
-			t.opt.trained = n.params
+			t.opt.trained = n.trained(t.vision)
 		}
 		for _, p := range t.opt.trained {
 			s.RequiresGrad(*p.tensor, true)

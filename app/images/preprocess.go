@@ -2,18 +2,21 @@
 package images
 
 import (
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"io"
 	"io/fs"
 	"math"
 	"os"
+	"slices"
 
 	"agentcli/internal/malformed"
 	"agentcli/internal/setting"
 	"agentcli/media"
 	"agentcli/media/qwen"
 	"agentcli/media/resize"
+	"agentcli/policy"
 )
 
 // Options say how images are prepared. Zero values are the defaults of the model's folder
@@ -114,6 +117,55 @@ func (p *Preprocessor) File(path string, box *[4]int) (Answer, error) {
 	return Answer{Width: img.Width, Height: img.Height, PixelsHash: img.Hash(),
 		SeenWidth: seen.Width, SeenHeight: seen.Height, SeenHash: seen.Hash(),
 		Grid: patches.Grid, Tokens: patches.Tokens, PatchesHash: patches.Hash()}, nil
+}
+
+// Place finds the places of image files among the ids of a text: the first takes as many as it
+// needs from the first id of images on, the next those behind it. What is left of such ids is
+// text. Errors about a file's content, and places that do not fit, are of kind malformed.
+func (p *Preprocessor) Place(ids []int32, imageToken int32, paths []string) (policy.Sequence, error) {
+	q, at := policy.Sequence{IDs: ids}, 0
+	for k, path := range paths {
+		img, err := p.image(path)
+		if err != nil {
+			return q, err
+		}
+		n := slices.Index(ids[at:], imageToken)
+		if n < 0 {
+			return q, malformed.Field("images", malformed.Mismatch, "there are %d, and %d places of id %d in the text", len(paths), k, imageToken)
+		}
+		img.Start = at + n
+		at = min(img.Start+img.Tokens, len(ids))
+		q.Images = append(q.Images, img)
+	}
+	return q, nil
+}
+
+// image is a file as the model's encoder takes it, without a place.
+func (p *Preprocessor) image(path string) (policy.Image, error) {
+	fail := func(err error) (policy.Image, error) { return policy.Image{}, &malformed.Error{Path: path, Err: err} }
+	file, err := p.read(path)
+	if err != nil {
+		return policy.Image{}, err
+	}
+	img, err := media.Decode(file, p.limits)
+	if err != nil {
+		return fail(err)
+	}
+	seen, err := p.config.Resize(img)
+	if err != nil {
+		return fail(err)
+	}
+	patches, err := p.config.Patches(seen)
+	if err != nil {
+		return fail(err)
+	}
+	out := policy.Image{Tokens: patches.Tokens, Grid: patches.Grid, Patches: func() ([]float32, error) { return patches.Values, nil }}
+	key, err := hex.DecodeString(seen.Hash())
+	if err != nil {
+		return fail(err)
+	}
+	copy(out.Key[:], key)
+	return out, nil
 }
 
 // read refuses what is no regular file, and reads a file no further than its limit.

@@ -34,6 +34,8 @@ type Backend interface {
 type Sampler interface {
 	// Logprobs are those of each sequence's ids after the first.
 	Logprobs(ctx context.Context, sequences [][]int32) ([][]float32, error)
+	// LogprobsSequence are those of the ids after the first of a text with images.
+	LogprobsSequence(ctx context.Context, q policy.Sequence) ([]float32, error)
 	// Sample draws one continuation of ids.
 	Sample(ctx context.Context, ids []int32, s traj.Sampling, seed int64) (*traj.Completion, error)
 	// Renderer is the model's chat format.

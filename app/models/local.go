@@ -1,6 +1,7 @@
 package models
 
 import (
+	"agentcli/internal/malformed"
 	"agentcli/model/weights"
 	"agentcli/policy"
 	"agentcli/trainer"
@@ -47,6 +48,20 @@ type TrainableOptions struct {
 	Deterministic bool
 	Frozen        bool // asked, never trained
 	MaxContext    int  // tokens of the longest text; 0: the model's own
+}
+
+// ImageToken is the id that stands at the places of images in a model's texts. Errors of a
+// model of text alone are of kind malformed.
+func ImageToken(path string) (int32, error) {
+	m, err := weights.Open(path)
+	if err != nil {
+		return 0, err
+	}
+	defer m.Close()
+	if v := m.Config().Vision; v != nil {
+		return v.ImageToken, nil
+	}
+	return 0, malformed.Field("images", malformed.Unsupported, "the model takes text alone; open one with an encoder of images")
 }
 
 // VocabSize is the number of the model's logits; the tokenizer may have fewer

@@ -94,7 +94,7 @@ func modelCommand() *cli.Command {
 				tokenizerOnly, []cli.Flag{template}, func(c *cli.Context, path string) error {
 					return runModelRender(c.Context, path, c.String("chat-template"), streamsOf(c))
 				}),
-			ask("logprobs", `{"token_ids"} → {"logprobs"}: the n−1 log-probabilities of the ids after the first`,
+			ask("logprobs", `{"token_ids", "images"?} → {"logprobs"}: the n−1 log-probabilities of the ids after the first`,
 				withLibtorch, []cli.Flag{dtype, device}, func(c *cli.Context, path string) error {
 					return runModelLogprobs(c.Context, backendOf(c), path, c.String("dtype"), c.String("device"), streamsOf(c).In, streamsOf(c).Out)
 				}),

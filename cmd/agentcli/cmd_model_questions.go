@@ -3,14 +3,17 @@ package main
 import (
 	"context"
 	"io"
+	"sync"
 
+	"agentcli/app/images"
 	"agentcli/app/models"
 	"agentcli/internal/malformed"
+	"agentcli/policy"
 	"agentcli/traj"
 )
 
-// runModelLogprobs answers {"token_ids"} with {"logprobs"}, a JSON line for each of the
-// input, in order.
+// runModelLogprobs answers {"token_ids", "images"?} with {"logprobs"}, a JSON line for each of
+// the input, in order.
 func runModelLogprobs(ctx context.Context, b models.Backend, path, dtype, device string, in io.Reader, out io.Writer) error {
 	p, err := b.OpenSampler(path, dtype, device, false)
 	if err != nil {
@@ -22,8 +25,10 @@ func runModelLogprobs(ctx context.Context, b models.Backend, path, dtype, device
 		return err
 	}
 	type question struct {
-		TokenIDs []int32 `json:"token_ids"`
+		TokenIDs []int32  `json:"token_ids"`
+		Images   []string `json:"images"`
 	}
+	prepare := sync.OnceValues(func() (*images.Preprocessor, error) { return images.Open(path, images.Options{}) })
 	type answer struct {
 		Logprobs []float32 `json:"logprobs"`
 	}
@@ -37,14 +42,28 @@ func runModelLogprobs(ctx context.Context, b models.Backend, path, dtype, device
 				return answer{}, malformed.Field("token_ids", malformed.Range, "id %d at position %d is outside the vocabulary of %d", id, i, vocab)
 			}
 		}
-		lps, err := p.Logprobs(ctx, [][]int32{q.TokenIDs})
+		text := policy.Sequence{IDs: q.TokenIDs}
+		if len(q.Images) > 0 {
+			token, err := models.ImageToken(path)
+			if err != nil {
+				return answer{}, err
+			}
+			pre, err := prepare()
+			if err != nil {
+				return answer{}, err
+			}
+			if text, err = pre.Place(q.TokenIDs, token, q.Images); err != nil {
+				return answer{}, err
+			}
+		}
+		lps, err := p.LogprobsSequence(ctx, text)
 		if err != nil {
 			return answer{}, err
 		}
-		if lps[0] == nil {
-			lps[0] = []float32{}
+		if lps == nil {
+			lps = []float32{}
 		}
-		return answer{lps[0]}, nil
+		return answer{lps}, nil
 	})
 }
 

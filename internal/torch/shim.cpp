@@ -703,6 +703,19 @@ int agt_gelu_mul(agt_tensor *out, agt_tensor gu, char **err) {
     *out = wrap(gelu_mul(T(gu)));
   });
 }
+int agt_activate(agt_tensor *out, agt_tensor x0, int kind, char **err) {
+  return guard(err, [&] {
+    auto &x = T(x0);
+    TORCH_CHECK(kind >= 0 && kind <= 2, "there is no activation ", kind);
+    *out = wrap(kind == 2 ? x * at::sigmoid(x * 1.702) : at::gelu(x, kind == 1 ? "tanh" : "none"));
+  });
+}
+int agt_layer_norm(agt_tensor *out, agt_tensor x, agt_tensor weight, agt_tensor bias, double eps, char **err) {
+  return guard(err, [&] { *out = wrap(at::layer_norm(T(x), {T(x).size(-1)}, T(weight), T(bias), eps)); });
+}
+int agt_block_attention(agt_tensor *out, agt_tensor q, agt_tensor k, agt_tensor v, const int64_t *lengths, int n, char **err) {
+  return guard(err, [&] { *out = wrap(agt::block_attention(T(q), T(k), T(v), lengths, n)); });
+}
 int agt_route(agt_tensor *ids, agt_tensor *weights, agt_tensor logits, agt_tensor bias, const agt_router *r, char **err) {
   return guard(err, [&] {
     auto &z = T(logits);

@@ -43,6 +43,10 @@ int agt_embedding(agt_tensor *out, agt_tensor weight, agt_tensor ids, char **err
 int agt_rope(agt_tensor *out, agt_tensor x, agt_tensor cos, agt_tensor sin, int pairs, char **err);
 int agt_silu_mul(agt_tensor *out, agt_tensor gate_up, char **err);
 int agt_gelu_mul(agt_tensor *out, agt_tensor gate_up, char **err);
+int agt_activate(agt_tensor *out, agt_tensor x, int kind, char **err);  // 0: GELU, 1: GELU by tanh, 2: x·sigmoid(1.702·x)
+int agt_layer_norm(agt_tensor *out, agt_tensor x, agt_tensor weight, agt_tensor bias, double eps, char **err);
+// q, k, v [T, H, D]; each row sees the rows of its block.
+int agt_block_attention(agt_tensor *out, agt_tensor q, agt_tensor k, agt_tensor v, const int64_t *lengths, int n, char **err);
 // Of each row of logits [T, E] the `active` largest, as ids [T, active] (int64), and their
 // weights in the type of x. bias [E] may be null: it is added for the choice alone.
 typedef struct agt_router {

@@ -128,5 +128,7 @@ at::Tensor gated_delta(const at::Tensor &qkv, const at::Tensor &b, const at::Ten
                        const DeltaHeads &h, const Chunks &c, const Kept &kept);
 // RMSNorm over the last dimension of x, times silu(gate).
 at::Tensor gated_rms_norm(const at::Tensor &x, const at::Tensor &w, const at::Tensor &gate, double eps);
+// q, k and v [T, H, D]: each row sees the rows of its block, n blocks of the given lengths.
+at::Tensor block_attention(const at::Tensor &q, const at::Tensor &k, const at::Tensor &v, const int64_t *lengths, int n);
 
 }  // namespace agt

@@ -38,6 +38,8 @@ type Decoder struct {
 
 	Ropes  []Rope  // the ways in which positions are rotated; layers name one by its index
 	Layers []Layer // from the first to the last
+
+	Vision *Vision // the encoder of images; nil: the model takes text alone
 }
 
 // Layer is one layer: a mixer of tokens, which is attention, a short convolution or the gated
@@ -389,6 +391,9 @@ func (d Decoder) Tensors() []Tensor {
 			matrix(SharedGate, 1, h, false)
 		}
 	}
+	if d.Vision != nil {
+		out = append(out, d.Vision.Tensors()...)
+	}
 	return append(out, Tensor{d.FinalNorm, []int64{h}}, Tensor{Head, []int64{int64(d.VocabSize), h}})
 }
 
@@ -435,6 +440,8 @@ type family struct {
 	class string // of transformers
 	// defaults are the values of keys that files of the class leave out.
 	defaults map[string]int
+	// vision: the model takes images; its language model's keys are in text_config, or at the top.
+	vision bool
 	// read puts the layers together; what it asks k for are the keys that count.
 	read func(k *Keys, d *Decoder)
 }
@@ -443,6 +450,7 @@ type family struct {
 var families = []family{
 	llama, mistral, ministral3, qwen2, qwen3, qwen3moe, phi3, smollm3, olmo2, olmo3, gemma3, gemma4, glm4, glm4moe, granite, gptoss,
 	lfm2, lfm2moe, qwen35, qwen35moe,
+	qwen2vl, qwen25vl, qwen3vl,
 }
 
 func find(name string) (family, bool) {
@@ -468,6 +476,12 @@ func Class(architecture string) string {
 	return f.class
 }
 
+// TakesImages reports whether models of an architecture have an encoder of images.
+func TakesImages(architecture string) bool {
+	f, _ := find(architecture)
+	return f.vision
+}
+
 // Read says what the model of a config.json is. Errors are malformed.Errors of the file.
 func Read(architecture string, k *Keys) (Decoder, error) {
 	f, ok := find(architecture)
@@ -480,11 +494,15 @@ func Read(architecture string, k *Keys) (Decoder, error) {
 		}
 	}
 	d := Decoder{Architecture: f.name, Class: f.class, FinalNorm: "model.norm.weight", EmbedScale: 1, ResidualScale: 1, LogitScale: 1}
-	d.VocabSize, d.HiddenSize = k.Size("vocab_size", 1<<22), k.Size("hidden_size", 1<<18)
-	d.MaxPositions = k.Size("max_position_embeddings", 1<<30)
-	d.Eps = k.Float("rms_norm_eps", 1e-6)
+	t := k
+	if f.vision {
+		t = readText(k)
+	}
+	d.VocabSize, d.HiddenSize = t.Size("vocab_size", 1<<22), t.Size("hidden_size", 1<<18)
+	d.MaxPositions = t.Size("max_position_embeddings", 1<<30)
+	d.Eps = t.Float("rms_norm_eps", 1e-6)
 	if !(d.Eps >= 0 && d.Eps < 1) {
-		k.fail("rms_norm_eps", "%v is not between 0 and 1", d.Eps)
+		t.fail("rms_norm_eps", "%v is not between 0 and 1", d.Eps)
 	}
 	f.read(k, &d)
 	if err := k.finish(); err != nil {

@@ -140,6 +140,11 @@ func (k *Keys) Ints(key string) (out []int) { k.get(key, &out); return out }
 
 // Sub reads an object, nil where there is none. Its keys must be read, too.
 func (k *Keys) Sub(key string) *Keys {
+	for _, s := range k.subs {
+		if s.within == k.within+key+"." {
+			return s
+		}
+	}
 	s := &Keys{path: k.path, within: k.within + key + ".", read: map[string]bool{}, err: k.err}
 	if !k.get(key, &s.values) {
 		return nil

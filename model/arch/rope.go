@@ -14,6 +14,29 @@ type Rope struct {
 	Scaling     *Scaling
 	QueryBeta   float64 // queries grow beyond Original positions (QueryScale); 0: they do not
 	Original    int     // of QueryBeta
+
+	// Sections are how many pairs are turned by a token's three positions: of time, row and
+	// column (Wang et al. 2024). All 0: a token has one position.
+	Sections            [3]int
+	SectionsInterleaved bool // pairs are taken in turn; otherwise section by section
+}
+
+// Axis is which of a token's three positions turns a pair.
+func (r Rope) Axis(pair int) int {
+	switch s := r.Sections; {
+	case s == [3]int{}:
+		return 0
+	case r.SectionsInterleaved:
+		if axis := pair % 3; pair < 3*s[axis] {
+			return axis
+		}
+		return 0
+	case pair < s[0]:
+		return 0
+	case pair < s[0]+s[1]:
+		return 1
+	}
+	return 2
 }
 
 // QueryScale multiplies the queries of a position: 1 + β·log(1 + ⌊position/original⌋), so

@@ -53,6 +53,21 @@ func (c Config) Tensors() []TensorInfo {
 	return out
 }
 
+// StoredName is the name under which files have a tensor of a model with an encoder of
+// images: what transformers 5 writes and what is published.
+func (c Config) StoredName(name string) string {
+	if c.Vision == nil || !c.Vision.Nested {
+		return name
+	}
+	if rest, ok := strings.CutPrefix(name, "model."); ok {
+		return "model.language_model." + rest
+	}
+	if strings.HasPrefix(name, "visual.") {
+		return "model." + name
+	}
+	return name
+}
+
 // hfConfig is what config.json says beside the model itself.
 type hfConfig struct {
 	ModelType     string          `json:"model_type"`
@@ -64,6 +79,20 @@ type hfConfig struct {
 	Quantization  json.RawMessage `json:"quantization_config"`
 	NumLabels     *int            `json:"num_labels"`
 	Labels        map[string]any  `json:"id2label"`
+}
+
+// withText takes what only the language model's object says.
+func (f hfConfig) withText() hfConfig {
+	var text hfConfig
+	if isNull(f.Text) || json.Unmarshal(f.Text, &text) != nil { // arch.Read says what is wrong
+		return f
+	}
+	for to, from := range map[*json.RawMessage]json.RawMessage{&f.BOS: text.BOS, &f.EOS: text.EOS, &f.Pad: text.Pad} {
+		if isNull(*to) {
+			*to = from
+		}
+	}
+	return f
 }
 
 const (
@@ -101,7 +130,9 @@ func parseConfig(p string, b []byte, gp string, g []byte) (Config, error) {
 		}
 		return Config{}, malformed.At(p, "", malformed.Syntax, "%w", err)
 	}
-	if !isNull(f.Text) {
+	if arch.TakesImages(f.ModelType) {
+		f = f.withText()
+	} else if !isNull(f.Text) {
 		text, err := textConfig(p, b, f.Text)
 		if err != nil {
 			return Config{}, err

@@ -156,8 +156,11 @@ func openFolder(dir string) (*Model, error) {
 		_ = f.close()
 		return nil, err
 	}
-	if c.Multimodal != "" {
-		f.keepText()
+	switch {
+	case c.Multimodal != "":
+		f.keep(textName)
+	case c.Vision != nil:
+		f.keep(visionName)
 	}
 	f.splitExperts(c)
 	m := &Model{path: dir, format: FormatSafetensors, config: c, template: folderTemplate(dir), files: f.files, source: f}
@@ -313,15 +316,14 @@ func (f *folderTensors) split(whole string, shape, part []int64, name func(part 
 	f.names = slices.DeleteFunc(f.names, func(n string) bool { return n == whole })
 }
 
-// keepText leaves the tensors of a multimodal model's language model, under the names that
-// they have in a model of text alone.
-func (f *folderTensors) keepText() {
+// keep leaves the tensors that rename knows, under the names that it gives them.
+func (f *folderTensors) keep(rename func(stored string) (name string, ok bool)) {
 	f.stored = map[string]string{}
 	names := f.names
 	f.names = nil
 	infos, in := map[string]TensorInfo{}, map[string]*shard{}
 	for _, stored := range names {
-		name, ok := textName(stored)
+		name, ok := rename(stored)
 		if !ok {
 			continue
 		}
@@ -345,6 +347,18 @@ func textName(name string) (string, bool) {
 		return "model." + rest, true
 	}
 	return name, strings.HasPrefix(name, "lm_head.")
+}
+
+// visionName is the name of a tensor of a model that takes images: the encoder's begin with
+// "visual.", those of the language model as in a model of text alone.
+func visionName(name string) (string, bool) {
+	if strings.HasPrefix(name, "model.visual.") {
+		return strings.TrimPrefix(name, "model."), true
+	}
+	if inner, ok := textName(name); ok {
+		return inner, true
+	}
+	return name, strings.HasPrefix(name, "visual.") || strings.HasPrefix(name, "model.") || strings.HasPrefix(name, "score.")
 }
 
 func (f *folderTensors) storedAs() map[string]int {
