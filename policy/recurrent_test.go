@@ -203,7 +203,7 @@ func TestSharedPrefixesBeginAtSnapshots(t *testing.T) {
 			var blocks []int32
 			hash := uint64(0)
 			for n := 0; n+blockSize < len(ids); n += blockSize {
-				i, h, ok := p.sched.table.lookup(hash, ids[n:n+blockSize])
+				i, h, ok := p.sched.table.lookup(hash, ids[n:n+blockSize], "")
 				if !ok {
 					break
 				}
