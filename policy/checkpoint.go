@@ -32,12 +32,12 @@ func (n *network) checkpointed(s *torch.Scope, in0 input, sees sight, rows []int
 	in := make([]torch.Tensor, len(n.layers)+1)
 	ids := s.IDs(in0.ids)
 	x := n.embedded(s, ids)
-	p.inputs = detached(s, n.perLayerInputs(s, ids, x), !n.frozen)
+	p.inputs = detached(s, perLayerInputs(n, s, ids, x), !n.frozen)
 	in[0] = s.Detach(seen.place(s, n, x))
 	for i := range n.layers {
 		c := s.Child()
 		in[i+1] = c.Keep(c.Detach(run(c, i, in[i])), s)
-		if own := p.kv[i]; n.taken(i) {
+		if own := p.kv[i]; isTaken(n, i) {
 			p.kv[i] = keysValues{c.Keep(c.Detach(own.k), s), c.Keep(c.Detach(own.v), s)}
 		} else {
 			delete(p.kv, i)
@@ -57,7 +57,7 @@ func (n *network) checkpointed(s *torch.Scope, in0 input, sees sight, rows []int
 		g := s.Grad(in[last])
 		for i := last - 1; i >= 0 && s.Err() == nil; i-- {
 			s.Free(in[i+1])
-			taken, own := n.taken(i), p.kv[i]     // whose gradient is complete: the layers behind this one have run
+			taken, own := isTaken(n, i), p.kv[i]  // whose gradient is complete: the layers behind this one have run
 			first := i == 0 && n.frozen && !taken // nobody asks for the embedding's gradient
 			c := s.Child()
 			if !first {
@@ -77,7 +77,7 @@ func (n *network) checkpointed(s *torch.Scope, in0 input, sees sight, rows []int
 		if !n.frozen {
 			x := n.embedded(s, ids)
 			xs, grads := []torch.Tensor{seen.place(s, n, x)}, []torch.Tensor{g}
-			for i, y := range n.perLayerInputs(s, ids, x) {
+			for i, y := range perLayerInputs(n, s, ids, x) {
 				xs, grads = append(xs, y), append(grads, s.Grad(p.inputs[i]))
 			}
 			s.BackwardAll(xs, grads)

@@ -226,8 +226,8 @@ func (c Config) visionOf(m weights.Config, adapted bool) (VisionTraining, error)
 	return c.Vision, nil
 }
 
-// untrained are the parameters of the encoder that are only computed with.
-func (n *network) untrained(v VisionTraining) (out []param) {
+// untrainedParams are the parameters of the encoder that are only computed with.
+func untrainedParams(n *network, v VisionTraining) (out []param) {
 	if n.vision == nil || v == VisionAll {
 		return nil
 	}
@@ -248,10 +248,10 @@ func (n *network) untrained(v VisionTraining) (out []param) {
 	return out
 }
 
-// trained are the other parameters.
-func (n *network) trained(v VisionTraining) (out []param) {
+// trainedParams are the other parameters.
+func trainedParams(n *network, v VisionTraining) (out []param) {
 	not := map[*torch.Tensor]bool{}
-	for _, p := range n.untrained(v) {
+	for _, p := range untrainedParams(n, v) {
 		not[p.tensor] = true
 	}
 	for _, p := range n.params {

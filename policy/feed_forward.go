@@ -53,7 +53,7 @@ func (l *layer) dense(c *torch.Scope, x torch.Tensor) torch.Tensor {
 
 // besideExperts are the layer's MLP on h and its experts on x, of which h is the normed form,
 // added up (arch.Beside).
-func (n *network) besideExperts(c *torch.Scope, l *layer, x, h torch.Tensor) torch.Tensor {
+func besideExperts(n *network, c *torch.Scope, l *layer, x, h torch.Tensor) torch.Tensor {
 	if c.Err() != nil {
 		return h
 	}

@@ -358,7 +358,7 @@ func (n *network) hidden(s *torch.Scope, in input, seen sight, rows []int32) tor
 	}
 	tokens := s.IDs(in.ids)
 	x := n.embedded(s, tokens)
-	p := &pass{sight: seen, turns: turns, rows: rows, inputs: n.perLayerInputs(s, tokens, x), kv: map[int]keysValues{}}
+	p := &pass{sight: seen, turns: turns, rows: rows, inputs: perLayerInputs(n, s, tokens, x), kv: map[int]keysValues{}}
 	x, deep := in.place(s, n, x), in.deepened(s, n)
 	var y torch.Tensor // what the last sub-layer adds to x
 	for i := range n.layers {
@@ -369,7 +369,7 @@ func (n *network) hidden(s *torch.Scope, in input, seen sight, rows []int32) tor
 		}
 		c.Keep(x, s)
 		c.Keep(y, s)
-		n.keep(p, i, c, s)
+		p.keep(n, i, c, s)
 		c.Close()
 	}
 	_, h := n.normed(s, x, y, n.norm)
@@ -459,9 +459,9 @@ func (n *network) layer(c *torch.Scope, i int, x, y torch.Tensor, p *pass) (torc
 	var o torch.Tensor
 	switch {
 	case l.Conv.Kernel > 0:
-		o = n.shortConv(c, i, h, p.sight)
+		o = shortConv(n, c, i, h, p.sight)
 	case l.Delta.Kernel > 0:
-		o = n.deltaNet(c, i, h, p.sight)
+		o = deltaNet(n, c, i, h, p.sight)
 	default:
 		o = n.attention(c, i, h, p)
 	}
@@ -480,11 +480,11 @@ func (n *network) layer(c *torch.Scope, i int, x, y torch.Tensor, p *pass) (torc
 	y = n.given(c, l.o.apply(c, o, l.oBias), l.afterAttention)
 	x, h = n.normed(c, x, y, l.beforeMLP)
 	if l.Experts.Beside != nil {
-		h = n.besideExperts(c, l, x, h)
+		h = besideExperts(n, c, l, x, h)
 	} else {
 		h = l.feedForward(c, h)
 	}
-	return n.ended(c, l, x, n.given(c, h, l.afterMLP), input)
+	return ended(n, c, l, x, n.given(c, h, l.afterMLP), input)
 }
 
 // attention is the attention of layer i: [T, heads·head dim].

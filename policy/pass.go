@@ -31,8 +31,8 @@ func (p *pass) shared(i int, a arch.Attention, k, v torch.Tensor) (torch.Tensor,
 }
 
 // keep gives layer i's keys and values to another scope where a later layer takes them.
-func (n *network) keep(p *pass, i int, c, s *torch.Scope) {
-	if !n.taken(i) {
+func (p *pass) keep(n *network, i int, c, s *torch.Scope) {
+	if !isTaken(n, i) {
 		delete(p.kv, i)
 		return
 	}
@@ -40,8 +40,8 @@ func (n *network) keep(p *pass, i int, c, s *torch.Scope) {
 	c.Keep(p.kv[i].v, s)
 }
 
-// taken reports whether a later layer takes the keys and values of layer i.
-func (n *network) taken(i int) bool {
+// isTaken reports whether a later layer takes the keys and values of layer i.
+func isTaken(n *network, i int) bool {
 	for _, l := range n.layers[i+1:] {
 		if l.Attention.Shared && l.Attention.From == i {
 			return true
@@ -59,7 +59,7 @@ func (p *pass) input(i int) torch.Tensor {
 }
 
 // perLayerInputs are each layer's numbers for the tokens, whose embeddings are x (arch.PerLayer).
-func (n *network) perLayerInputs(s *torch.Scope, ids, x torch.Tensor) []torch.Tensor {
+func perLayerInputs(n *network, s *torch.Scope, ids, x torch.Tensor) []torch.Tensor {
 	size, layers := int64(n.cfg.PerLayer.Size), int64(len(n.layers))
 	if size == 0 || s.Err() != nil {
 		return nil
@@ -84,7 +84,7 @@ func (n *network) perLayerInputs(s *torch.Scope, ids, x torch.Tensor) []torch.Te
 
 // ended gives the residual stream, and what is to be added to it, behind a layer whose MLP gives
 // y: with the layer's own numbers for the tokens and its factor, if it has them.
-func (n *network) ended(c *torch.Scope, l *layer, x, y, input torch.Tensor) (torch.Tensor, torch.Tensor) {
+func ended(n *network, c *torch.Scope, l *layer, x, y, input torch.Tensor) (torch.Tensor, torch.Tensor) {
 	if !input.Defined() && !l.OutputScale {
 		return x, y
 	}

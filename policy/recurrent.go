@@ -22,7 +22,7 @@ func (x sight) state(layer int) layerState {
 }
 
 // shortConv is the mixer of layer i of LFM2 (arch.ShortConv), before its output projection.
-func (n *network) shortConv(c *torch.Scope, i int, h torch.Tensor, seen sight) torch.Tensor {
+func shortConv(n *network, c *torch.Scope, i int, h torch.Tensor, seen sight) torch.Tensor {
 	l, size := &n.layers[i], int64(n.cfg.HiddenSize)
 	parts := c.Split(l.qkv.apply(c, h, l.qkvBias), 1, size, size, size)
 	if c.Err() != nil {
@@ -34,7 +34,7 @@ func (n *network) shortConv(c *torch.Scope, i int, h torch.Tensor, seen sight) t
 
 // deltaNet is the mixer of layer i by the gated delta rule (arch.DeltaNet), before its output
 // projection.
-func (n *network) deltaNet(c *torch.Scope, i int, h torch.Tensor, seen sight) torch.Tensor {
+func deltaNet(n *network, c *torch.Scope, i int, h torch.Tensor, seen sight) torch.Tensor {
 	l, d, state := &n.layers[i], n.layers[i].Delta, seen.state(i)
 	heads, values := int64(d.ValueHeads), int64(d.ValueHeads*d.ValueDim)
 	parts := c.Split(l.qkv.apply(c, h, torch.Tensor{}), 1, int64(d.Channels()), values, heads, heads)

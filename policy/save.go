@@ -57,7 +57,7 @@ type modelWriter struct {
 // param is one of those that are trained, or behind them of those that are not, of an encoder.
 func (x modelWriter) param(i int) param {
 	if n := len(x.t.opt.trained); i >= n {
-		return x.t.net.untrained(x.t.vision)[i-n]
+		return untrainedParams(x.t.net, x.t.vision)[i-n]
 	}
 	return x.t.opt.trained[i]
 }
@@ -99,7 +99,7 @@ func (x modelWriter) save(dir string) error {
 	if t.lora != nil {
 		return x.saveAdapter(dir, model)
 	}
-	for i := range t.net.untrained(t.vision) {
+	for i := range untrainedParams(t.net, t.vision) {
 		model = append(model, len(t.opt.trained)+i)
 	}
 	if err := x.write(filepath.Join(dir, "model.safetensors"), model); err != nil {

@@ -118,7 +118,7 @@ func OpenTrainable(path string, cfg Config) (*Trainable, error) {
 				t.opt.trained = append(t.opt.trained, n.params[len(n.params)-1]) // PEFT's modules_to_save
 			}
 		case !cfg.Frozen:
-			t.opt.trained = n.trained(t.vision)
+			t.opt.trained = trainedParams(n, t.vision)
 		}
 		for _, p := range t.opt.trained {
 			s.RequiresGrad(*p.tensor, true)

@@ -34,13 +34,18 @@ type Backend interface {
 type Sampler interface {
 	// Logprobs are those of each sequence's ids after the first.
 	Logprobs(ctx context.Context, sequences [][]int32) ([][]float32, error)
-	// LogprobsSequence are those of the ids after the first of a text with images.
-	LogprobsSequence(ctx context.Context, q policy.Sequence) ([]float32, error)
 	// Sample draws one continuation of ids.
 	Sample(ctx context.Context, ids []int32, s traj.Sampling, seed int64) (*traj.Completion, error)
 	// Renderer is the model's chat format.
 	Renderer() (chat.Renderer, error)
 	Close() error
+}
+
+// Looker is a Sampler of a model that may take images.
+type Looker interface {
+	Sampler
+	// LogprobsSequence are those of the ids after the first of a text with images.
+	LogprobsSequence(ctx context.Context, q policy.Sequence) ([]float32, error)
 }
 
 // NoBackend is the Backend of a program without libtorch.

@@ -56,7 +56,7 @@ func runModelLogprobs(ctx context.Context, b models.Backend, path, dtype, device
 				return answer{}, err
 			}
 		}
-		lps, err := p.LogprobsSequence(ctx, text)
+		lps, err := logprobsOf(ctx, p, text)
 		if err != nil {
 			return answer{}, err
 		}
@@ -65,6 +65,22 @@ func runModelLogprobs(ctx context.Context, b models.Backend, path, dtype, device
 		}
 		return answer{lps}, nil
 	})
+}
+
+// logprobsOf are those of the ids after the first of a text that may have images.
+func logprobsOf(ctx context.Context, p models.Sampler, text policy.Sequence) ([]float32, error) {
+	if len(text.Images) == 0 {
+		all, err := p.Logprobs(ctx, [][]int32{text.IDs})
+		if err != nil {
+			return nil, err
+		}
+		return all[0], nil
+	}
+	looker, ok := p.(models.Looker)
+	if !ok {
+		return nil, malformed.Field("images", malformed.Unsupported, "the model takes text alone; open one with an encoder of images")
+	}
+	return looker.LogprobsSequence(ctx, text)
 }
 
 // runModelGenerate answers {"messages"} or {"token_ids"} with new tokens, likewise.

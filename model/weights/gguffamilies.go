@@ -122,7 +122,7 @@ func expertStack(name string) string {
 }
 
 // offset is what is added to a tensor in a GGUF: norms have Gemma's one there.
-func (c Config) ggufOffset(name string) float32 {
+func ggufOffset(c Config, name string) float32 {
 	if strings.HasSuffix(name, "norm.weight") {
 		return float32(c.NormOffset)
 	}
@@ -142,7 +142,7 @@ func plusEach(b []byte, by float32) []byte {
 }
 
 // globalRope is the rotary embedding of the layers that see all that is before them.
-func (c Config) globalRope() arch.Rope {
+func globalRope(c Config) arch.Rope {
 	for _, l := range c.Layers {
 		if l.Attention.Window == 0 && l.Attention.Rope != arch.NoRope {
 			return c.Ropes[l.Attention.Rope]
@@ -152,7 +152,7 @@ func (c Config) globalRope() arch.Rope {
 }
 
 // ggufRefusal is why a model cannot be written as a GGUF, whatever its family; "" is no reason.
-func (c Config) ggufRefusal(f ggufFamily) string {
+func ggufRefusal(c Config, f ggufFamily) string {
 	for i, l := range c.Layers {
 		a := l.Attention
 		switch {
@@ -166,7 +166,7 @@ func (c Config) ggufRefusal(f ggufFamily) string {
 			return fmt.Sprintf("layer %d does not rotate", i)
 		}
 	}
-	if r := c.globalRope(); r.QueryBeta != 0 || r.Interleaved || r.Dim != c.First().Attention.HeadDim && f.kind != "phi3" {
+	if r := globalRope(c); r.QueryBeta != 0 || r.Interleaved || r.Dim != c.First().Attention.HeadDim && f.kind != "phi3" {
 		return "this rotary embedding"
 	}
 	return ""
@@ -292,7 +292,7 @@ func (g *ggufTensors) stacked(f ggufFamily, t gguf.Tensor, shape []int64) (names
 
 // plainScaling reports whether a scaled rope follows from its factor and its original length,
 // which is all that a GGUF says of it.
-func (c Config) plainScaling(r arch.Rope) bool {
+func plainScaling(c Config, r arch.Rope) bool {
 	scaling := map[string]any{"rope_type": r.Scaling.Type, "factor": r.Scaling.Factor}
 	if r.Scaling.Original > 0 {
 		scaling["original_max_position_embeddings"] = r.Scaling.Original

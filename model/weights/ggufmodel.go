@@ -257,7 +257,7 @@ func ropeFactors(f *gguf.File, c Config) (map[string]any, error) {
 	if !ok {
 		return nil, nil
 	}
-	dim, theta := c.First().Attention.HeadDim, c.globalRope().Theta
+	dim, theta := c.First().Attention.HeadDim, globalRope(c).Theta
 	if t.Type != gguf.F32 || t.Size != uint64(4*dim/2) {
 		return nil, malformed.At(f.Path, "tensor "+ropeFreqs, malformed.Type, "%s of %d bytes, not float32 for half a head of %d",
 			t.Type, t.Size, dim)
@@ -305,7 +305,7 @@ func (g *ggufTensors) tensor(i TensorInfo) (Tensor, error) {
 	default:
 		out.Data = dequantise(t.Type, raw)
 	}
-	out.Data = plusEach(out.Data, -g.config.ggufOffset(i.Name))
+	out.Data = plusEach(out.Data, -ggufOffset(g.config, i.Name))
 	return out, nil
 }
 

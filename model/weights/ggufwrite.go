@@ -27,7 +27,7 @@ func SaveGGUF(m *Model, path string, t gguf.TensorType, tokenizer []gguf.KeyValu
 	if !ok || c.Score {
 		return malformed.At(m.path, "architecture", malformed.Unsupported, "%s cannot be written as a GGUF; %s can", c.Architecture, ggufKinds())
 	}
-	if why := c.ggufRefusal(family); why != "" {
+	if why := ggufRefusal(c, family); why != "" {
 		return malformed.At(m.path, "config.json", malformed.Unsupported, "it cannot be written as a GGUF: %s", why)
 	}
 	kv, err := c.ggufMetadata(family, fileType)
@@ -103,7 +103,7 @@ func ggufData(m *Model, name string, t gguf.TensorType) ([]byte, error) {
 	if heads := m.config.permutedHeads(name); heads > 0 {
 		x.Data = permute(x.Data, int(x.Shape[0]), heads)
 	}
-	return quantise(t, plusEach(x.Data, m.config.ggufOffset(name)))
+	return quantise(t, plusEach(x.Data, ggufOffset(m.config, name)))
 }
 
 // permutedHeads is the number of heads of the tensors whose rows llama.cpp has in
@@ -169,7 +169,7 @@ func ggufType(t gguf.TensorType, i TensorInfo) gguf.TensorType {
 // ggufMetadata is what llama.cpp needs to know of the model.
 func (c Config) ggufMetadata(f ggufFamily, fileType uint32) ([]gguf.KeyValue, error) {
 	a, l := f.kind+".", c.First()
-	heads, rope := l.Attention, c.globalRope()
+	heads, rope := l.Attention, globalRope(c)
 	n := func(v int) uint32 { return uint32(v) }
 	kv := []gguf.KeyValue{
 		{Key: "general.architecture", V: f.kind}, {Key: "general.file_type", V: fileType},
@@ -198,7 +198,7 @@ func (c Config) ggufMetadata(f ggufFamily, fileType uint32) ([]gguf.KeyValue, er
 		switch s.Type {
 		case "llama3": // is a tensor
 		case "linear", "yarn":
-			if !c.plainScaling(rope) {
+			if !plainScaling(c, rope) {
 				return nil, fmt.Errorf("rope scaling of type %s with more than a factor and an original length", s.Type)
 			}
 			kv = append(kv, gguf.KeyValue{Key: a + "rope.scaling.type", V: s.Type},
@@ -216,7 +216,7 @@ func (c Config) ggufMetadata(f ggufFamily, fileType uint32) ([]gguf.KeyValue, er
 // llama3Factors are the divisors of the frequencies by which llama.cpp stores
 // Llama 3's scaling; nil where there is none.
 func (c Config) llama3Factors() []byte {
-	r := c.globalRope()
+	r := globalRope(c)
 	if r.Scaling == nil || r.Scaling.Type != "llama3" {
 		return nil
 	}

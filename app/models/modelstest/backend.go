@@ -5,7 +5,6 @@
 package modelstest
 
 import (
-	"agentcli/internal/malformed"
 	"context"
 	"errors"
 	"fmt"
@@ -205,15 +204,3 @@ func (s *sampler) Renderer() (chat.Renderer, error) { return models.Renderer(s.m
 
 // Close implements io.Closer.
 func (s *sampler) Close() error { return nil }
-
-// LogprobsSequence implements models.Sampler: a bigram sees no images.
-func (s *sampler) LogprobsSequence(ctx context.Context, q policy.Sequence) ([]float32, error) {
-	if len(q.Images) > 0 {
-		return nil, malformed.Field("images", malformed.Unsupported, "the model takes text alone; open one with an encoder of images")
-	}
-	lps, err := s.Logprobs(ctx, [][]int32{q.IDs})
-	if err != nil {
-		return nil, err
-	}
-	return lps[0], nil
-}
