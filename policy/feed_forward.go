@@ -60,7 +60,8 @@ func besideExperts(n *network, c *torch.Scope, l *layer, x, h torch.Tensor) torc
 	e, hidden := l.Experts, int64(n.cfg.HiddenSize)
 	dense := c.RMSNorm(l.dense(c, h), l.afterBeside, n.rms())
 	to := c.Times(c.RMSNorm(x, l.routerNorm, n.rms()), 1/math.Sqrt(float64(hidden)))
-	ids, shares := c.Route(c.Linear(to, l.router, torch.Tensor{}), torch.Tensor{}, torch.Router{Active: int64(e.Active), Normalise: e.Normalise})
+	ids, shares := c.Route(c.Linear(to, l.router, torch.Tensor{}), torch.Tensor{},
+		torch.Router{Active: int64(e.Active), Normalise: e.Normalise})
 	t, active := c.Shape(x)[0], int64(e.Active)
 	shares = c.Mul(shares, c.Reshape(c.IndexSelect(l.expertScale, 0, c.Reshape(ids, t*active)), t, active))
 	count, size := int64(e.Count), int64(e.Size)

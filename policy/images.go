@@ -61,7 +61,8 @@ func checkImages(ids []int32, images []Image, v *arch.Vision) error {
 			return malformed.Field(field("grid"), malformed.Range, "%v: one frame is needed, and rows and columns that are multiples of %d",
 				i.Grid, v.Merge)
 		case v.Tokens(i.Grid) != i.Tokens:
-			return malformed.Field(field("grid"), malformed.Mismatch, "%v takes %d tokens, the image has %d places", i.Grid, v.Tokens(i.Grid), i.Tokens)
+			return malformed.Field(field("grid"), malformed.Mismatch, "%v takes %d tokens, the image has %d places",
+				i.Grid, v.Tokens(i.Grid), i.Tokens)
 		case i.Patches == nil:
 			return malformed.Field(field("patches"), malformed.Missing, "there are none")
 		}

@@ -136,7 +136,8 @@ func describe(cfg weights.Config, withScore bool) (*network, error) {
 		}
 		weight := func(t *torch.Tensor, names ...string) { add(t, at, suffixed(names, ".weight")...) }
 		bias := func(t *torch.Tensor, names ...string) { add(t, at, suffixed(names, ".bias")...) }
-		qkv := []string{arch.QKVProj, arch.QProj, arch.KProj, arch.VProj, arch.ConvIn, arch.DeltaInQKV, arch.DeltaInZ, arch.DeltaInB, arch.DeltaInA}
+		qkv := []string{arch.QKVProj, arch.QProj, arch.KProj, arch.VProj, arch.ConvIn,
+			arch.DeltaInQKV, arch.DeltaInZ, arch.DeltaInB, arch.DeltaInA}
 		out, gateUp := []string{arch.OProj, arch.OutProj, arch.ConvOut, arch.DeltaOut}, []string{l.MLP.GateUp(), l.MLP.Gate(), l.MLP.Up()}
 		norm(&l.beforeAttention, l.Norms.BeforeAttention)
 		weight(&l.qkv.w, qkv...)

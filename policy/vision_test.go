@@ -367,7 +367,8 @@ func TestGradientsThroughImagesAreThoseOfTransformers(t *testing.T) {
 						norm += x * x
 					}
 					if norm = math.Sqrt(norm); math.Abs(norm-w.Norm) > 1e-4*w.Norm {
-						t.Errorf("%s, %q, checkpointed %v, %s: the gradient's norm is %v, transformers has %v", g.Title, train, checkpoint, name, norm, w.Norm)
+						t.Errorf("%s, %q, checkpointed %v, %s: the gradient's norm is %v, transformers has %v", g.Title, train, checkpoint, name,
+							norm, w.Norm)
 						continue
 					}
 					for k, at := range w.At {
