@@ -57,7 +57,8 @@ func newDeepEyes(o Options) (Reward, error) {
 
 func newDeepEyesMath(o Options) (Reward, error) {
 	w := o.DeepEyes
-	return deepEyesReward{"deepeyes-math", orDefault(w.Accuracy, 1.2), orDefault(w.Format, .4), orDefault(w.Tool, 0), mathReward{o}, o.Judge, false}, nil
+	return deepEyesReward{"deepeyes-math", orDefault(w.Accuracy, 1.2), orDefault(w.Format, .4), orDefault(w.Tool, 0),
+		mathReward{o}, o.Judge, false}, nil
 }
 
 func orDefault(v *float64, otherwise float64) float64 {
