@@ -5,7 +5,6 @@ package policy
 import (
 	"fmt"
 
-	"agentcli/internal/setting"
 	"agentcli/internal/torch"
 	"agentcli/model/weights"
 )
@@ -215,13 +214,13 @@ func (c *computation) see(s *torch.Scope, n *network, p *Pack) ([]features, erro
 func (c Config) visionOf(m weights.Config, adapted bool) (VisionTraining, error) {
 	switch {
 	case c.Vision != VisionFrozen && c.Vision != VisionMerger && c.Vision != VisionAll:
-		return "", setting.Errorf("%s %s: want %s, %s or nothing", setting.Name("Vision"), c.Vision, VisionMerger, VisionAll)
+		return "", fmt.Errorf("vision %s: want %s, %s or nothing", c.Vision, VisionMerger, VisionAll)
 	case c.Frozen || c.Vision == VisionFrozen:
 		return VisionFrozen, nil
 	case m.Vision == nil:
-		return "", setting.Errorf("%s %s: the model has no encoder of images", setting.Name("Vision"), c.Vision)
+		return "", fmt.Errorf("vision %s: the model has no encoder of images", c.Vision)
 	case adapted:
-		return "", setting.Errorf("%s %s: with adapters the encoder is not trained", setting.Name("Vision"), c.Vision)
+		return "", fmt.Errorf("vision %s: with adapters the encoder is not trained", c.Vision)
 	}
 	return c.Vision, nil
 }

@@ -36,6 +36,9 @@ type Config struct {
 
 	Raw        json.RawMessage // config.json; from a GGUF or a multimodal model, what it would be
 	Generation json.RawMessage // generation_config.json as it was; nil if there is none
+	// Images are the files of a model with an encoder that say how images are prepared, as they
+	// were, by name.
+	Images map[string][]byte
 
 	quantised *quantisation // nil: the tensors are stored as numbers
 }
@@ -115,7 +118,28 @@ func ReadConfig(dir string) (Config, error) {
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return Config{}, err
 	}
-	return parseConfig(p, b, gp, g)
+	c, err := parseConfig(p, b, gp, g)
+	if err == nil && c.Vision != nil {
+		c.Images, err = readImageFiles(dir)
+	}
+	return c, err
+}
+
+// imageFiles are those that say how images are prepared.
+var imageFiles = []string{"preprocessor_config.json", "processor_config.json", "video_preprocessor_config.json"}
+
+func readImageFiles(dir string) (map[string][]byte, error) {
+	all := map[string][]byte{}
+	for _, name := range imageFiles {
+		b, err := os.ReadFile(filepath.Join(dir, name))
+		switch {
+		case err == nil:
+			all[name] = b
+		case !errors.Is(err, fs.ErrNotExist):
+			return nil, err
+		}
+	}
+	return all, nil
 }
 
 func parseConfig(p string, b []byte, gp string, g []byte) (Config, error) {
@@ -252,8 +276,8 @@ func (d DType) TorchName() string {
 	return strings.ToLower(string(d))
 }
 
-// WriteHF writes config.json and generation_config.json for weights of the
-// given type. What a config.json said beyond this package's knowledge is kept.
+// WriteHF writes config.json, generation_config.json and what says how images are prepared, for
+// weights of the given type. What a config.json said beyond this package's knowledge is kept.
 func (c Config) WriteHF(dir string, dtype DType) error {
 	m := map[string]any{}
 	var raw map[string]json.RawMessage // numbers stay as they were written
@@ -269,6 +293,11 @@ func (c Config) WriteHF(dir string, dtype DType) error {
 		m["num_labels"], m["id2label"], m["label2id"] = 1, map[string]string{"0": "LABEL_0"}, map[string]int{"LABEL_0": 0}
 		if m["pad_token_id"] = nil; c.Pad >= 0 {
 			m["pad_token_id"] = c.Pad // which decides where transformers reads the score
+		}
+	}
+	for name, b := range c.Images {
+		if err := os.WriteFile(filepath.Join(dir, name), b, 0o644); err != nil {
+			return err
 		}
 	}
 	// Both names: transformers 5 and vLLM read the first, older ones the second.

@@ -162,12 +162,14 @@ func (w *Writer) Abort() {
 // given type, tensor by tensor. The tokenizer and the config are not its
 // business: see Config.WriteHF.
 func (m *Model) Save(path string, d DType) error {
+	var names []string
 	var infos []TensorInfo
 	for _, want := range m.config.Tensors() {
 		if m.config.Tied && want.Name == lmHead {
 			continue
 		}
-		want.DType = d
+		names = append(names, want.Name)
+		want.Name, want.DType = m.config.StoredName(want.Name), d
 		infos = append(infos, want)
 	}
 	w, err := CreateSafetensors(path, infos, nil)
@@ -175,8 +177,8 @@ func (m *Model) Save(path string, d DType) error {
 		return err
 	}
 	defer w.Abort()
-	for _, i := range infos {
-		t, err := m.Tensor(i.Name)
+	for k, i := range infos {
+		t, err := m.Tensor(names[k])
 		if err != nil {
 			return err
 		}
