@@ -19,6 +19,7 @@ import (
 	"agentcli/internal/exit"
 	"agentcli/internal/text"
 	"agentcli/rewards"
+	"agentcli/traj"
 
 	"github.com/urfave/cli/v2"
 )
@@ -294,6 +295,7 @@ func runDatasetsShow(ctx context.Context, o datasetsOptions, s console.Streams) 
 		if err != nil {
 			return errors.Join(out.Flush(), err)
 		}
+		t.Messages = traj.WithoutFiles(t.Messages)
 		if err := enc.Encode(t); err != nil {
 			return err
 		}

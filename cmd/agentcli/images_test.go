@@ -116,6 +116,9 @@ func TestAModelBehindAServerSeesTheImagesOfRows(t *testing.T) {
 	if after := imagesOf(t, kept); fmt.Sprint(after) != fmt.Sprint(seen) {
 		t.Errorf("filter changed the images: %v, were %v", after, seen)
 	}
+	if out, _, code := run(t, "datasets", "show", rows); code != 0 || strings.Contains(out, "bytes") || !strings.Contains(out, "1-0.png") {
+		t.Errorf("datasets show shows files, or no images: %d, %.300s", code, out)
+	}
 	out, _, _ = run(t, "inspect", kept, "rows/1#0")
 	if !strings.Contains(out, "1-0.png") || !strings.Contains(out, "40 × 41 pixels") {
 		t.Errorf("inspect does not name the images:\n%s", out)
