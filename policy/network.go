@@ -94,6 +94,13 @@ const (
 	scoreName = arch.Score
 )
 
+// What goes into a layer's mixer of tokens, whichever it is, and what comes out of it.
+var (
+	mixerIn = []string{arch.QKVProj, arch.QProj, arch.KProj, arch.VProj, arch.ConvIn,
+		arch.DeltaInQKV, arch.DeltaInZ, arch.DeltaInB, arch.DeltaInA}
+	mixerOut = []string{arch.OProj, arch.OutProj, arch.ConvOut, arch.DeltaOut}
+)
+
 // describe lays the parameters out. withScore adds a value head to a model that
 // has a language-model head.
 func describe(cfg weights.Config, withScore bool) (*network, error) {
@@ -136,12 +143,10 @@ func describe(cfg weights.Config, withScore bool) (*network, error) {
 		}
 		weight := func(t *torch.Tensor, names ...string) { add(t, at, suffixed(names, ".weight")...) }
 		bias := func(t *torch.Tensor, names ...string) { add(t, at, suffixed(names, ".bias")...) }
-		qkv := []string{arch.QKVProj, arch.QProj, arch.KProj, arch.VProj, arch.ConvIn,
-			arch.DeltaInQKV, arch.DeltaInZ, arch.DeltaInB, arch.DeltaInA}
-		out, gateUp := []string{arch.OProj, arch.OutProj, arch.ConvOut, arch.DeltaOut}, []string{l.MLP.GateUp(), l.MLP.Gate(), l.MLP.Up()}
+		gateUp := []string{l.MLP.GateUp(), l.MLP.Gate(), l.MLP.Up()}
 		norm(&l.beforeAttention, l.Norms.BeforeAttention)
-		weight(&l.qkv.w, qkv...)
-		bias(&l.qkvBias, qkv...)
+		weight(&l.qkv.w, mixerIn...)
+		bias(&l.qkvBias, mixerIn...)
 		weight(&l.qNorm, arch.QNorm, arch.QLayerNorm)
 		weight(&l.kNorm, arch.KNorm, arch.KLayerNorm)
 		weight(&l.conv, arch.ConvWeight, arch.DeltaConv)
@@ -149,8 +154,8 @@ func describe(cfg weights.Config, withScore bool) (*network, error) {
 		add(&l.aLog, at, arch.DeltaALog)
 		add(&l.dtBias, at, arch.DeltaDtBias)
 		weight(&l.deltaNorm, arch.DeltaNorm)
-		bias(&l.oBias, out...)
-		weight(&l.o.w, out...)
+		bias(&l.oBias, mixerOut...)
+		weight(&l.o.w, mixerOut...)
 		norm(&l.afterAttention, l.Norms.AfterAttention)
 		norm(&l.beforeMLP, l.Norms.BeforeMLP)
 		add(&l.sinks, at, arch.Sinks)

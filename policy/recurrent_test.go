@@ -132,7 +132,8 @@ func replies(t *testing.T, p *Policy, prompts [][]int32, together bool) (ids [][
 // was full get the tokens and log-probs that each gets alone.
 func TestRecurrentStatesOfTheCacheGiveTheTokensOfAnEmptyOne(t *testing.T) {
 	shared := text(1, 61)
-	prompts := [][]int32{text(2, 1), text(2, 2), shared, shared, slices.Concat(shared[:45], text(3, 9)), slices.Concat(shared[:45], text(4, 70)),
+	prompts := [][]int32{text(2, 1), text(2, 2), shared, shared, slices.Concat(shared[:45], text(3, 9)),
+		slices.Concat(shared[:45], text(4, 70)),
 		slices.Concat(shared[:45], text(5, 3)), shared[:48], shared[:49], text(6, 130)}
 	for title, dir := range recurrentModels(t) {
 		c := Config{DType: "float64", Threads: 1, CacheBytes: 1 << 20}

@@ -395,7 +395,8 @@ func TestATreeWithImagesIsItsSequences(t *testing.T) {
 		looks := append(append(slices.Clone(q.IDs), 9), slices.Repeat([]int32{c.Vision.ImageToken}, crop.Tokens)...)
 		other := slices.Clone(q.Images)
 		other[0] = pictureOf(c.Vision, other[0].Start, other[0].Grid, "other")
-		seqs := [][]int32{append(slices.Clone(q.IDs), 5, 6), append(slices.Clone(q.IDs), 5, 7), append(slices.Clone(q.IDs), 5, 6), append(looks, 4)}
+		seqs := [][]int32{append(slices.Clone(q.IDs), 5, 6), append(slices.Clone(q.IDs), 5, 7), append(slices.Clone(q.IDs), 5, 6),
+			append(looks, 4)}
 		images := [][]Image{q.Images, q.Images, other, append(slices.Clone(q.Images), crop)}
 		all := Batch{Sequences: seqs, Images: images, Want: wanted(seqs...)}
 		pack := newPack(seqs, images, c.Vision.Merge)

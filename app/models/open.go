@@ -98,7 +98,8 @@ func Open(ctx context.Context, o Options, notice func(string)) (agent.Model, Sou
 		return openServer(ctx, o, notice)
 	}
 	if o.Image != "" {
-		return nil, Source{}, nil, o.noImages(fmt.Sprintf("runs of local models take text alone so far: name a server by %s", setting.Name("BaseURL")))
+		return nil, Source{}, nil, o.noImages(fmt.Sprintf("runs of local models take text alone so far: name a server by %s",
+			setting.Name("BaseURL")))
 	}
 	if o.TokenMode == TokenModeCompletions || o.Tokenizer != "" || o.Stream {
 		return nil, Source{}, nil, exit.Usagef("%s completions, %s and %s are for servers (%s): a local model is always asked in token ids",
