@@ -11,7 +11,6 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"time"
 
 	"agentcli/llm/llmtest"
 	"agentcli/parquet"
@@ -161,12 +160,13 @@ func TestAnIDIsPlayedOnce(t *testing.T) {
 func TestAClientThatGoesAwayStopsItsTrajectories(t *testing.T) {
 	for _, path := range []string{"/v1/rollouts", "/infer/"} {
 		t.Run(strings.Trim(path, "/"), func(t *testing.T) {
-			begun := make(chan struct{})
+			begun, stopped := make(chan struct{}), make(chan struct{})
 			dir := filepath.Join(t.TempDir(), "run")
 			x := serve(t, dir, func(r *llmtest.Request) llmtest.Reply {
 				if r.N == 0 {
 					close(begun)
-					return llmtest.Reply{Delay: time.Hour}
+					<-r.Left
+					close(stopped)
 				}
 				return seven()
 			}, func(o *Options) { o.Parallel = 1 })
@@ -183,6 +183,7 @@ func TestAClientThatGoesAwayStopsItsTrajectories(t *testing.T) {
 			<-begun
 			leave()
 			<-gone
+			<-stopped // who asks before the server knows that the first has gone shares its trajectory
 			status, answer := ask(t.Context())
 			if status != http.StatusOK || strings.Contains(answer, "cancelled") || strings.Count(answer, "answered") != 2 {
 				t.Fatalf("%d %s", status, answer)

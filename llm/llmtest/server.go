@@ -51,6 +51,7 @@ type Request struct {
 	Prompt   []int32                    // of Completions and Generate
 	Fields   map[string]json.RawMessage // all of the body; of Generate sampling_params too
 	Header   http.Header
+	Left     <-chan struct{} // closed when the client has gone away
 }
 
 // The addresses that the server answers at.
@@ -218,7 +219,7 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, hr *http.Request) {
 		http.Error(w, `{"error":{"message":"no such route"}}`, http.StatusNotFound)
 		return
 	}
-	req := Request{Header: hr.Header, Path: hr.URL.Path}
+	req := Request{Header: hr.Header, Path: hr.URL.Path, Left: hr.Context().Done()}
 	if err := json.NewDecoder(hr.Body).Decode(&req.Fields); err != nil {
 		http.Error(w, err.Error(), http.StatusBadRequest)
 		return
