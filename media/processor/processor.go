@@ -25,6 +25,12 @@ func Open(folder string) (*Processor, error) {
 	return &Processor{c}, nil
 }
 
+// New is a processor with these settings, which Validate accepts.
+func New(c qwen.Config) *Processor { return &Processor{c} }
+
+// Config is what the processor is set to.
+func (p *Processor) Config() qwen.Config { return p.config }
+
 // Within is the processor with other bounds of the area that the model sees, in pixels; 0
 // leaves one as it is.
 func (p *Processor) Within(minPixels, maxPixels int) (*Processor, error) {
