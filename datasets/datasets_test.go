@@ -298,7 +298,7 @@ func TestImport(t *testing.T) {
 		}
 	}
 	if names := strings.Join(Names(""), " "); !strings.HasSuffix(names,
-		"arith chain countdown findfact knights largest lastword letters mine") {
+		"arith chain countdown findfact fineprint knights largest lastword letters mine") {
 		t.Error(names)
 	}
 	for _, in := range List("", nil) {
