@@ -29,6 +29,12 @@ type TokenCounter interface {
 	CountTokens(text string) int
 }
 
+// ImageProcessor is a Model that can say how many patches (frames, rows, columns) and tokens an
+// image of this size in pixels takes. Without it the engine counts as Qwen2.5-VL's does.
+type ImageProcessor interface {
+	ImageGrid(width, height int) (grid [3]int, tokens int, err error)
+}
+
 // Readier is a Model that may be away for a while, as a server that restarts is.
 // Ready waits until requests are taken again. Its error means that none will be
 // (traj.ErrGone), or is that of ctx. The engine calls it before each attempt: nothing
@@ -96,6 +102,7 @@ type ToolAgent struct {
 
 	prefixIDs      []int32
 	prefixMessages int
+	prefixImages   []traj.ImageSpan
 	sampled        int // how many of prefixIDs are the last reply's
 	memo           *traj.Memo
 }
@@ -135,6 +142,7 @@ func (a *ToolAgent) Request() *traj.Request {
 		Tools:          a.tools,
 		PrefixIDs:      a.prefixIDs,
 		PrefixMessages: a.prefixMessages,
+		PrefixImages:   a.prefixImages,
 		Continue:       a.talk.Continued,
 		Inserted:       a.talk.Inserted,
 		Form:           a.Form,
@@ -151,11 +159,11 @@ func (a *ToolAgent) Update(r *traj.Response) traj.Action {
 		a.memo = &traj.Memo{}
 	}
 	a.talk.Reply(r)
-	a.prefixIDs, a.prefixMessages = nil, 0
+	a.prefixIDs, a.prefixMessages, a.prefixImages = nil, 0, nil
 	if len(r.PromptIDs) > 0 && len(r.SampledIDs) > 0 {
 		ids := make([]int32, 0, len(r.PromptIDs)+len(r.SampledIDs))
 		a.prefixIDs = append(append(ids, r.PromptIDs...), r.SampledIDs...)
-		a.prefixMessages, a.sampled = len(a.talk.Messages), len(r.SampledIDs)
+		a.prefixMessages, a.prefixImages, a.sampled = len(a.talk.Messages), r.Images, len(r.SampledIDs)
 	}
 	if len(r.Message.ToolCalls) == 0 && len(r.CallErrors) == 0 {
 		if a.Answers != nil && strings.TrimSpace(r.Message.Content) != "" && !a.Answers(r.Message.Content) {
@@ -171,7 +179,7 @@ func (a *ToolAgent) Cut(c traj.Cut, text string) {
 	a.memo = &traj.Memo{}
 	a.talk.Cut(c, text)
 	if c.Tokens < 0 {
-		a.prefixIDs, a.prefixMessages = nil, 0
+		a.prefixIDs, a.prefixMessages, a.prefixImages = nil, 0, nil
 	} else if n := len(a.prefixIDs); n > 0 {
 		at := n - a.sampled + c.Tokens
 		a.prefixIDs = a.prefixIDs[:at:at]
@@ -182,7 +190,7 @@ func (a *ToolAgent) Cut(c traj.Cut, text string) {
 func (a *ToolAgent) Rewrite(history []traj.Message) {
 	a.memo = &traj.Memo{}
 	a.talk.Rewrite(history)
-	a.prefixIDs, a.prefixMessages = nil, 0
+	a.prefixIDs, a.prefixMessages, a.prefixImages = nil, 0, nil
 }
 
 // callID is the id that a call came with, if no other call of this trajectory has it:

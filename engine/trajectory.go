@@ -15,6 +15,7 @@ import (
 	"agentcli/env"
 	"agentcli/internal/text"
 	"agentcli/internal/workclock"
+	"agentcli/media/processor"
 	"agentcli/media/qwen"
 	"agentcli/traj"
 )
@@ -398,21 +399,24 @@ func (p *player) count(o traj.Observation) int {
 	}
 	for i := range o.Messages {
 		for k := range o.Messages[i].Images {
-			n += imageTokens(&o.Messages[i].Images[k])
+			n += p.imageTokens(&o.Messages[i].Images[k])
 		}
 	}
 	return n
 }
 
-// imageTokens is how many tokens Qwen2.5-VL has for an image, with those around it.
-func imageTokens(im *traj.Image) int {
-	c := qwen.DefaultConfig()
-	h, w, err := c.Size(im.Height, im.Width)
+// imageTokens is how many tokens the model has for an image, with those around it; 0 where it
+// takes no image of that shape.
+func (p *player) imageTokens(im *traj.Image) int {
+	grid := processor.New(qwen.DefaultConfig()).Grid
+	if own, ok := p.c.Model.(agent.ImageProcessor); ok {
+		grid = own.ImageGrid
+	}
+	_, tokens, err := grid(im.Width, im.Height)
 	if err != nil {
 		return 0
 	}
-	side := c.PatchSize * c.MergeSize
-	return h/side*(w/side) + 2
+	return tokens + 2
 }
 
 func texts(o traj.Observation) []string {

@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"agentcli/media/album"
+	"agentcli/media/processor"
 	"agentcli/media/qwen"
 	"agentcli/traj"
 )
@@ -41,8 +42,9 @@ const (
 // Edges that leave the image are moved to its border, and a box with a side below 28
 // pixels grows about its centre, within the image.
 type Zoom struct {
-	Space string      // of the boxes' coordinates; "": BoxSeen
-	Seen  qwen.Config // by which the model is shown images; the zero value: qwen.DefaultConfig
+	Space string // of the boxes' coordinates; "": BoxSeen
+	// Seen gives the size at which the model is shown an image, in pixels; nil: Qwen2.5-VL's.
+	Seen func(width, height int) (w, h int, err error)
 }
 
 // Spec describes the tool to a model.
@@ -109,11 +111,11 @@ func (z Zoom) pixels(im *traj.Image, b [4]float64) (box [4]int, err error) {
 	scale := [2]float64{1, 1}
 	switch z.Space {
 	case "", BoxSeen:
-		c := z.Seen
-		if c.PatchSize == 0 {
-			c = qwen.DefaultConfig()
+		seen := z.Seen
+		if seen == nil {
+			seen = processor.New(qwen.DefaultConfig()).Size
 		}
-		h, w, err := c.Size(im.Height, im.Width)
+		w, h, err := seen(im.Width, im.Height)
 		if err != nil {
 			return box, fmt.Errorf("%w: image %.12s cannot be shown (%w)", ErrBroken, im.Hash, err)
 		}

@@ -13,6 +13,7 @@ import (
 
 	"agentcli/media"
 	"agentcli/media/album"
+	"agentcli/media/processor"
 	"agentcli/media/qwen"
 	"agentcli/traj"
 )
@@ -81,7 +82,7 @@ func TestACropIsOfTheOriginalImageInEachSpace(t *testing.T) {
 		{BoxOriginal, "[100, 100, 102, 200]", [4]int{87, 100, 115, 200}},  // about its centre
 		{BoxOriginal, "[1e300, 0, 1e301, 9]", [4]int{}},
 	} {
-		e := looking(t, Zoom{Space: tc.space, Seen: c}, gradient(t, 448, 224))
+		e := looking(t, Zoom{Space: tc.space, Seen: processor.New(c).Size}, gradient(t, 448, 224))
 		m := zoom(t, e, `{"bbox_2d": `+tc.box+`, "label": "it"}`)[0]
 		if tc.want == [4]int{} {
 			if len(m.Images) != 0 || !strings.HasPrefix(m.Content, "error: ") {

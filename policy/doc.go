@@ -61,6 +61,10 @@ type Config struct {
 	// ChatFormat the name of one of chat.Families.
 	ChatTemplate, ChatFormat string
 
+	// MinPixels and MaxPixels bound the area at which images are shown; 0: as the model's
+	// image processor says.
+	MinPixels, MaxPixels int
+
 	// Of a Trainable.
 	LoRA           LoRA // adapters are trained in place of the weights
 	Frozen         bool // it is only asked, never trained: no masters

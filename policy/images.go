@@ -7,7 +7,9 @@ import (
 	"math"
 
 	"agentcli/internal/malformed"
+	"agentcli/media/processor"
 	"agentcli/model/arch"
+	"agentcli/traj"
 )
 
 // Image is an image at its places in a sequence of token ids. Where an image is follows from
@@ -37,6 +39,36 @@ func (i Image) end() int { return i.Start + i.Tokens }
 type Sequence struct {
 	IDs    []int32
 	Images []Image // in order of Start
+}
+
+// ImagesOf are the images of a sequence as an encoder takes them: spans say where they are,
+// by their numbers in images. It fails where a processor would make another grid of one: the
+// sequence was made with other settings.
+func ImagesOf(p *processor.Processor, images []traj.Image, spans []traj.ImageSpan) ([]Image, error) {
+	out := make([]Image, len(spans))
+	for i, span := range spans {
+		if span.Image < 0 || span.Image >= len(images) {
+			return nil, malformed.Field("images", malformed.Range, "a span is of image %d, there are %d", span.Image, len(images))
+		}
+		im := &images[span.Image]
+		grid, tokens, err := p.Grid(im.Width, im.Height)
+		if err != nil {
+			return nil, malformed.Field("images", malformed.Range, "image %.12s: %w", im.Hash, err)
+		}
+		if grid != span.Grid || tokens != span.Tokens {
+			return nil, malformed.Field("images", malformed.Mismatch,
+				"image %.12s of %d × %d pixels has %d tokens of grid %v in the sequence; the model's image processor makes %d of %v: "+
+					"was it sampled with other settings?", im.Hash, im.Width, im.Height, span.Tokens, span.Grid, tokens, grid)
+		}
+		out[i] = Image{Start: span.Start, Tokens: tokens, Grid: grid, Key: keyOf(im),
+			Patches: func() ([]float32, error) { return p.Patches(im) }}
+	}
+	return out, nil
+}
+
+// keyOf tells the pixels of images apart. Crops of other sides may have the same bytes.
+func keyOf(im *traj.Image) [32]byte {
+	return sha256.Sum256(fmt.Appendf(nil, "%s %d %d", im.Hash, im.Width, im.Height))
 }
 
 // checkImages holds the images of a sequence to its ids and to the model. Errors are

@@ -13,6 +13,7 @@ import (
 
 	"agentcli/internal/setting"
 	"agentcli/internal/torch"
+	"agentcli/media/processor"
 	"agentcli/model/chat"
 	"agentcli/model/tokenizer"
 	"agentcli/model/weights"
@@ -34,7 +35,9 @@ type Policy struct {
 	keep     *torch.Scope // the cache; touched on the worker only
 	weights  *torch.Scope // the parameters: Adopt exchanges them
 	net      *network
-	features *featureCache // of images
+	features *featureCache        // of images
+	images   *processor.Processor // nil where noImages says why
+	noImages error
 	sched    *scheduler
 	version  atomic.Int64 // of the weights
 }
@@ -65,6 +68,10 @@ func Open(path string, cfg Config) (*Policy, error) {
 		return nil, err
 	}
 	p.exact = chat.Exact{Renderer: p.renderer, Tokenizer: tok, Sampler: p, Policy: path, Version: cfg.Version}
+	p.images, p.noImages = OpenProcessor(path, p.model.Vision, cfg.MinPixels, cfg.MaxPixels)
+	if v := p.model.Vision; v != nil {
+		p.exact.Images = &chat.ImagePlaces{Token: v.ImageToken, Grid: p.ImageGrid}
+	}
 	if p.cfg.MaxBatch <= 0 {
 		p.cfg.MaxBatch = DefaultMaxBatch
 	}
@@ -223,6 +230,27 @@ type Output = traj.Completion
 // Sample draws one continuation of ids.
 func (p *Policy) Sample(ctx context.Context, ids []int32, s traj.Sampling, seed int64) (*Output, error) {
 	return p.SampleSequence(ctx, Sequence{IDs: ids}, s, seed)
+}
+
+// ImageGrid implements agent.ImageProcessor.
+func (p *Policy) ImageGrid(width, height int) (grid [3]int, tokens int, err error) {
+	if p.images == nil {
+		return grid, 0, p.noImages
+	}
+	return p.images.Grid(width, height)
+}
+
+// SampleImages implements chat.ImageSampler.
+func (p *Policy) SampleImages(ctx context.Context, prompt []int32, images []traj.Image, spans []traj.ImageSpan, s traj.Sampling, seed int64) (
+	*Output, error) {
+	if p.images == nil {
+		return nil, p.noImages
+	}
+	placed, err := ImagesOf(p.images, images, spans)
+	if err != nil {
+		return nil, err
+	}
+	return p.SampleSequence(ctx, Sequence{IDs: prompt, Images: placed}, s, seed)
 }
 
 // SampleSequence is Sample of a prompt with images.

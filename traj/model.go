@@ -30,6 +30,7 @@ type Request struct {
 	Seed           int64
 	PrefixIDs      []int32
 	PrefixMessages int
+	PrefixImages   []ImageSpan // in PrefixIDs, by their numbers among the images of Messages
 	Group          string // requests of one group open with the same prompt: a hint to compute it once
 	MaxPrompt      int    // longest prompt in tokens; 0: the model's window. A longer one is ErrPromptTooLong
 	Continue       bool   // the last message is the model's own, to be continued

@@ -60,7 +60,7 @@ func (libtorch) OpenPolicy(_ context.Context, path string, o LocalOptions) (agen
 	}
 	p, err := policy.Open(path, policy.Config{MaxContext: o.MaxContext, Cache: cache, DType: o.DType,
 		Device:  cmp.Or(o.Device, policy.AutoDevice),
-		Threads: o.Threads, MaxBatch: o.Parallel,
+		Threads: o.Threads, MaxBatch: o.Parallel, MinPixels: o.MinPixels, MaxPixels: o.MaxPixels,
 		SampledLogprobs: true, ChatTemplate: text, ChatFormat: family})
 	if err != nil {
 		return nil, Source{}, nil, err
@@ -76,6 +76,7 @@ func (libtorch) OpenPolicy(_ context.Context, path string, o LocalOptions) (agen
 	}
 	source := Source{Name: abs, Kind: "local", Fingerprint: print, DType: p.DType(), TokenizerHash: p.Tokenizer().Hash(),
 		TemplateHash: HashText(p.ChatTemplate()), Logprobs: policy.LogprobKind(true, o.Temperature), Multimodal: p.Multimodal()}
+	source.Images, source.noImages = ImageProcessor(path, o.MinPixels, o.MaxPixels)
 	if r, err := p.Renderer(); err == nil {
 		source.Describe(r)
 	}

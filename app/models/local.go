@@ -2,6 +2,7 @@ package models
 
 import (
 	"agentcli/internal/malformed"
+	"agentcli/media/processor"
 	"agentcli/model/weights"
 	"agentcli/policy"
 	"agentcli/trainer"
@@ -19,6 +20,8 @@ type LocalOptions struct {
 	ChatTemplate string // a file or the name of a chat format; "": the model's own
 	MaxContext   int    // tokens of the longest text; 0: the model's own
 	KVCache      string // memory for keys and values (policy.ParseCache); "": the default
+
+	MinPixels, MaxPixels int // of the area at which it is shown images; 0: its own
 }
 
 // Trainable is the model that train works on.
@@ -62,6 +65,17 @@ func ImageToken(path string) (int32, error) {
 		return v.ImageToken, nil
 	}
 	return 0, malformed.Field("images", malformed.Unsupported, "the model takes text alone; open one with an encoder of images")
+}
+
+// ImageProcessor is the image processor of a model, whose area is bounded where the bounds are
+// above 0. Errors of a model that takes no images are of kind malformed or fs.ErrNotExist.
+func ImageProcessor(path string, minPixels, maxPixels int) (*processor.Processor, error) {
+	m, err := weights.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	defer m.Close()
+	return policy.OpenProcessor(path, m.Config().Vision, minPixels, maxPixels)
 }
 
 // VocabSize is the number of the model's logits; the tokenizer may have fewer

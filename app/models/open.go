@@ -2,6 +2,7 @@ package models
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"io"
 	"os"
@@ -12,6 +13,7 @@ import (
 	"agentcli/internal/cachedir"
 	"agentcli/internal/exit"
 	"agentcli/internal/setting"
+	"agentcli/internal/text"
 	"agentcli/llm"
 	"agentcli/model/chat"
 	"agentcli/policy"
@@ -47,6 +49,8 @@ type Options struct {
 	BaseFromEnv  bool
 	Answered     bool   // the server has, in an earlier part of the run
 	Image        string // the first task with an image; "": there is none
+	MinPixels    int    // of the area at which a local model is shown images; 0: its own
+	MaxPixels    int
 }
 
 var validDevice = regexp.MustCompile(`^(auto|cpu|cuda(:[0-9]{1,3})?)?$`)
@@ -97,10 +101,6 @@ func Open(ctx context.Context, o Options, notice func(string)) (agent.Model, Sou
 		}
 		return openServer(ctx, o, notice)
 	}
-	if o.Image != "" {
-		return nil, Source{}, nil, o.noImages(fmt.Sprintf("runs of local models take text alone so far: name a server by %s",
-			setting.Name("BaseURL")))
-	}
 	if o.TokenMode == TokenModeCompletions || o.Tokenizer != "" || o.Stream {
 		return nil, Source{}, nil, exit.Usagef("%s completions, %s and %s are for servers (%s): a local model is always asked in token ids",
 			setting.Name("TokenMode"), setting.Name("Tokenizer"), setting.Name("Stream"), setting.Name("BaseURL"))
@@ -132,7 +132,15 @@ func Open(ctx context.Context, o Options, notice func(string)) (agent.Model, Sou
 		return nil, Source{}, nil, setting.Errorf("%w (for a server's model add %s)", err, setting.Name("BaseURL"))
 	}
 	m, source, closer, err := o.Backend.OpenPolicy(ctx, path, LocalOptions{DType: o.DType, Device: o.Device, Threads: o.Threads,
-		Parallel: o.Parallel, Temperature: o.Temperature, ChatTemplate: o.ChatTemplate, MaxContext: o.MaxContext, KVCache: o.KVCache})
+		Parallel: o.Parallel, Temperature: o.Temperature, ChatTemplate: o.ChatTemplate, MaxContext: o.MaxContext, KVCache: o.KVCache,
+		MinPixels: o.MinPixels, MaxPixels: o.MaxPixels})
+	if err == nil && o.Image != "" {
+		if source.noImages != nil {
+			_ = closer.Close()
+			return nil, Source{}, nil, o.noImages(text.Line(source.noImages))
+		}
+		source.ImageRule = json.RawMessage(source.Images.Rule())
+	}
 	if err == nil {
 		if note := DeviceNote(o.Device); note != "" {
 			notice(note)

@@ -3,8 +3,10 @@ package models
 import (
 	"crypto/sha256"
 	"encoding/hex"
+	"encoding/json"
 	"fmt"
 
+	"agentcli/media/processor"
 	"agentcli/model/chat"
 )
 
@@ -23,6 +25,13 @@ type Source struct {
 	ToolsInText   string    `json:"tools_in_text,omitempty"` // the format in which tools are written into the messages
 	Logprobs      string    `json:"logprobs,omitempty"`      // what the log-probs are of
 	Multimodal    string    `json:"multimodal,omitempty"`    // the model_type of a model whose language model this is
+
+	// ImageRule is how the images of the run are prepared (processor.Rule); nil: the run has
+	// none, or a server prepares them.
+	ImageRule json.RawMessage `json:"image_rule,omitempty"`
+	// Images prepares images as a local model sees them; nil: noImages says why there is none.
+	Images   *processor.Processor `json:"-"`
+	noImages error
 }
 
 // HashText is the SHA-256 of a chat template.

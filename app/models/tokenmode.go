@@ -36,7 +36,7 @@ func openExact(ctx context.Context, client *llm.Client, source *Source, o Option
 	m, hash, template, err := exactModel(ctx, tokens, names, o, notice)
 	var probe []int32
 	if err == nil {
-		probe, err = m.Prompt(&traj.Request{Messages: []traj.Message{{Role: traj.RoleUser, Content: "Name any town."}}})
+		probe, _, err = m.Prompt(&traj.Request{Messages: []traj.Message{{Role: traj.RoleUser, Content: "Name any town."}}})
 	}
 	if err == nil {
 		err = tokens.ProbeIDs(ctx, probe)

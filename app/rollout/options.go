@@ -38,7 +38,8 @@ type Options struct {
 	Images   datasets.ImageLimits
 
 	BoxSpace             string // of the boxes that image_zoom_in_tool is given; "": env.BoxSeen
-	MinPixels, MaxPixels int    // of an image as the model is shown it; 0: Qwen2.5-VL's
+	MinPixels, MaxPixels int    // of an image as the model is shown it; 0: a local model's own, of a server Qwen2.5-VL's
+	shown                *shownImages
 	System               *string
 	Prompt               *string
 	Reward               string

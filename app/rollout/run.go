@@ -79,6 +79,7 @@ func Open(ctx context.Context, o Options, s console.Streams) (*Run, error) {
 // SetUp is Open without anything on disk.
 func SetUp(ctx context.Context, o Options, s console.Streams) (_ *Run, err error) {
 	x := &Run{o: o, s: s.Shared()}
+	x.o.shown = &shownImages{}
 	defer func() {
 		if err != nil {
 			x.Close()
@@ -216,7 +217,7 @@ func (x *Run) openModel(ctx context.Context) (err error) {
 	if x.watchers.metrics != nil {
 		m.OnServers = x.watchers.metrics.Servers
 	}
-	m.Answered, m.Image = hasAnswered(x.o), x.Data.FirstImage
+	m.Answered, m.Image, m.MinPixels, m.MaxPixels = hasAnswered(x.o), x.Data.FirstImage, x.o.MinPixels, x.o.MaxPixels
 	var closer io.Closer
 	if x.Model, x.Source, closer, err = models.Open(ctx, m, x.Notice); err != nil {
 		if errors.Is(err, traj.ErrGone) {
@@ -227,6 +228,9 @@ func (x *Run) openModel(ctx context.Context) (err error) {
 	}
 	if closer != nil {
 		x.closers = append(x.closers, closer)
+	}
+	if x.Source.Images != nil {
+		x.o.shown.processor = x.Source.Images
 	}
 	if counter, ok := x.Model.(agent.TokenCounter); ok {
 		x.envs.count = counter.CountTokens

@@ -1,6 +1,7 @@
 package rollout
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -17,6 +18,7 @@ import (
 	"agentcli/internal/exit"
 	"agentcli/internal/setting"
 	"agentcli/internal/text"
+	"agentcli/media/processor"
 	"agentcli/media/qwen"
 	"agentcli/retriever/client"
 	"agentcli/sandbox"
@@ -270,19 +272,32 @@ func (t *toolset) openZoom(o Options) error {
 	if o.BoxSpace != "" && !slices.Contains(env.BoxSpaces, o.BoxSpace) {
 		return exit.Usagef("%s %q is unknown; it is %s", setting.Name("BoxSpace"), o.BoxSpace, strings.Join(env.BoxSpaces, ", "))
 	}
-	z := env.Zoom{Space: o.BoxSpace, Seen: qwen.DefaultConfig()}
-	if o.MinPixels > 0 {
-		z.Seen.MinPixels = o.MinPixels
+	if err := o.shown.bound(o.MinPixels, o.MaxPixels); err != nil {
+		return err
 	}
-	if o.MaxPixels > 0 {
-		z.Seen.MaxPixels = o.MaxPixels
-	}
-	if z.Seen.MinPixels > z.Seen.MaxPixels {
-		return exit.Usagef("%s is %d, more than %s, which is %d", setting.Name("MinPixels"), z.Seen.MinPixels, setting.Name("MaxPixels"),
-			z.Seen.MaxPixels)
-	}
+	z := env.Zoom{Space: o.BoxSpace, Seen: o.shown.size}
 	t.config.Tools = append(t.config.Tools, z)
 	return nil
+}
+
+// shownImages says at which size the run's model is shown images. A nil one is Qwen2.5-VL's.
+type shownImages struct{ processor *processor.Processor }
+
+// bound sets the bounds of the area in pixels, where they are above 0, of a model whose own
+// are not known.
+func (s *shownImages) bound(minPixels, maxPixels int) error {
+	p, err := processor.New(qwen.DefaultConfig()).Within(minPixels, maxPixels)
+	if err != nil {
+		c := qwen.DefaultConfig()
+		return exit.Usagef("%s is %d, more than %s, which is %d", setting.Name("MinPixels"), cmp.Or(minPixels, c.MinPixels),
+			setting.Name("MaxPixels"), cmp.Or(maxPixels, c.MaxPixels))
+	}
+	s.processor = p
+	return nil
+}
+
+func (s *shownImages) size(width, height int) (w, h int, err error) {
+	return s.processor.Size(width, height)
 }
 
 // openCache opens the cache, if there is to be one.

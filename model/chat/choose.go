@@ -9,7 +9,8 @@ import (
 )
 
 // Choose makes the renderer of a model: that of a family where it writes a probe of
-// conversations exactly as the model's own template does, else the template's own.
+// conversations exactly as the model's own template does, else the template's own. No
+// family writes images: a template that does is the renderer.
 // Without a template the architecture decides; ErrNoTemplate where it is of a base model.
 func Choose(template, architecture string, tok Tokenizer) (Renderer, error) {
 	if template == "" {
@@ -26,6 +27,9 @@ func Choose(template, architecture string, tok Tokenizer) (Renderer, error) {
 		return nil, err
 	}
 	t := own.(*templated)
+	if t.traits.images {
+		return own, nil
+	}
 	t.limits = probeLimits
 	for _, f := range families {
 		if native, err := For(f.name, tok); err == nil && t.writtenBy(native) {

@@ -19,6 +19,13 @@ type Sampler interface {
 	Sample(ctx context.Context, prompt []int32, s traj.Sampling, seed int64) (*traj.Completion, error)
 }
 
+// ImageSampler is a Sampler whose prompts may have images: spans, in order, say which of
+// images stands where.
+type ImageSampler interface {
+	SampleImages(ctx context.Context, prompt []int32, images []traj.Image, spans []traj.ImageSpan, s traj.Sampling, seed int64) (
+		*traj.Completion, error)
+}
+
 // Exact makes a model of conversations out of a model of tokens. Nothing that was
 // sampled is ever made from text again: the next prompt is the ids so far and a
 // bridge to the new turn, or the text that goes on with the model's own reply.
@@ -29,6 +36,9 @@ type Exact struct {
 	Renderer  Renderer
 	Tokenizer Tokenizer
 	Sampler   Sampler
+	// Images expands the places of images; nil: the model takes text alone. Sampler is an
+	// ImageSampler then.
+	Images *ImagePlaces
 	// Parser reads the replies; nil: the renderer does. One that needs the tools
 	// shown in the prompt (react, search) shows them. A request's Form takes its place.
 	Parser *Parser
@@ -50,7 +60,7 @@ func (e *Exact) Ready(ctx context.Context) error {
 
 // Generate renders the conversation, has a reply sampled, and reads it.
 func (e *Exact) Generate(ctx context.Context, req *traj.Request) (*traj.Response, error) {
-	prompt, err := e.Prompt(req)
+	prompt, spans, err := e.Prompt(req)
 	if err != nil {
 		return nil, err
 	}
@@ -58,7 +68,7 @@ func (e *Exact) Generate(ctx context.Context, req *traj.Request) (*traj.Response
 		return nil, setting.Errorf("%w: %d tokens, the limit is %d (%s)",
 			traj.ErrPromptTooLong, len(prompt), req.MaxPrompt, setting.Name("MaxPromptTokens"))
 	}
-	c, err := e.Sampler.Sample(ctx, prompt, req.Sampling, req.Seed)
+	c, err := e.sample(ctx, prompt, spans, req)
 	if err != nil {
 		return nil, err
 	}
@@ -67,14 +77,27 @@ func (e *Exact) Generate(ctx context.Context, req *traj.Request) (*traj.Response
 	}
 	msg, bad, raw := e.read(c, req)
 	return &traj.Response{
-		Message: msg, CallErrors: bad, Raw: raw, PromptIDs: prompt, SampledIDs: c.IDs, Logprobs: c.Logprobs,
+		Message: msg, CallErrors: bad, Raw: raw, PromptIDs: prompt, Images: spans, SampledIDs: c.IDs, Logprobs: c.Logprobs,
 		FinishReason: c.FinishReason, PromptTokens: len(prompt), OutputTokens: len(c.IDs),
 		Policy: e.Policy, PolicyVersion: e.Version,
 	}, nil
 }
 
-// Prompt is the ids of a request's prompt.
-func (e *Exact) Prompt(req *traj.Request) ([]int32, error) {
+// sample draws the reply.
+func (e *Exact) sample(ctx context.Context, prompt []int32, spans []traj.ImageSpan, req *traj.Request) (*traj.Completion, error) {
+	if len(spans) == 0 {
+		return e.Sampler.Sample(ctx, prompt, req.Sampling, req.Seed)
+	}
+	sampler, ok := e.Sampler.(ImageSampler)
+	if !ok {
+		return nil, traj.Mark(errNoImages(), traj.ErrFatal)
+	}
+	return sampler.SampleImages(ctx, prompt, imagesOf(req.Messages), spans, req.Sampling, req.Seed)
+}
+
+// Prompt is the ids of a request's prompt, and which of them stand for the images of its
+// messages.
+func (e *Exact) Prompt(req *traj.Request) ([]int32, []traj.ImageSpan, error) {
 	msgs, tools, known := req.Messages, req.Tools, req.PrefixMessages
 	prefix := req.PrefixIDs
 	if known > len(msgs) {
@@ -94,17 +117,20 @@ func (e *Exact) Prompt(req *traj.Request) ([]int32, error) {
 			for len(open) > 0 && slices.Contains(e.Renderer.StopIDs(), open[len(open)-1]) {
 				open = open[:len(open)-1]
 			}
-			return append(slices.Clone(open), e.Tokenizer.EncodeOrdinary(req.Inserted)...), nil
+			return append(slices.Clone(open), e.Tokenizer.EncodeOrdinary(req.Inserted)...), req.PrefixImages, nil
 		default:
 			more := opt
 			more.Before, more.Tools = msgs[:known], tools
 			if ids, ok := e.Renderer.Bridge(prefix, msgs[known:], more); ok {
-				return ids, nil
+				return e.Images.expand(ids, len(prefix), req.PrefixImages, msgs[:known], msgs[known:])
 			}
 		}
 	}
 	_, ids, err := e.Renderer.Render(msgs, tools, opt)
-	return ids, err
+	if err != nil {
+		return nil, nil, err
+	}
+	return e.Images.expand(ids, 0, nil, nil, msgs)
 }
 
 // form is how calls are written in a conversation; nil: as the renderer does.

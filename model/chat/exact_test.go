@@ -112,14 +112,14 @@ func TestExactGoesOnWithItsOwnReply(t *testing.T) {
 	e, tok := exactly(t, "chatml", nil), chattest.Tokenizer{}
 	end, _ := tok.ID("<|im_end|>")
 	msgs := []traj.Message{{Role: traj.RoleUser, Content: "q"}, {Role: traj.RoleAssistant, Content: "<search>x</search> found <|im_end|>"}}
-	before, err := e.Prompt(&traj.Request{Messages: msgs[:1]})
+	before, _, err := e.Prompt(&traj.Request{Messages: msgs[:1]})
 	if err != nil {
 		t.Fatal(err)
 	}
 	reply := slices.Concat(before, bytesOf("<search>x</search>"))
 	for name, prefix := range map[string][]int32{"a reply that was stopped": reply,
 		"a turn that was ended": append(slices.Clone(reply), end)} {
-		got, err := e.Prompt(&traj.Request{Messages: msgs, PrefixIDs: prefix, PrefixMessages: 2, Continue: true, Inserted: " found <|im_end|>"})
+		got, _, err := e.Prompt(&traj.Request{Messages: msgs, PrefixIDs: prefix, PrefixMessages: 2, Continue: true, Inserted: " found <|im_end|>"})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -132,7 +132,7 @@ func TestExactGoesOnWithItsOwnReply(t *testing.T) {
 		}
 	}
 	// Without the ids the text is rendered, and left open.
-	got, err := e.Prompt(&traj.Request{Messages: msgs, Continue: true})
+	got, _, err := e.Prompt(&traj.Request{Messages: msgs, Continue: true})
 	if err != nil || !strings.HasSuffix(tok.Decode(got, false), msgs[1].Content) {
 		t.Errorf("%q, %v", tok.Decode(got, false), err)
 	}

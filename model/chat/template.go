@@ -122,10 +122,12 @@ func withoutOrphans(msgs []traj.Message) []traj.Message {
 	for _, m := range msgs {
 		if m.Role == traj.RoleTool && !called {
 			if told {
-				out[len(out)-1].Content += "\n" + m.Content
+				last := &out[len(out)-1]
+				last.Content += "\n" + m.Content
+				last.Images = slices.Concat(last.Images, m.Images)
 				continue
 			}
-			m = traj.Message{Role: traj.RoleUser, Content: m.Content}
+			m = traj.Message{Role: traj.RoleUser, Content: m.Content, Images: m.Images}
 			told = true
 		} else {
 			told = false
@@ -164,6 +166,7 @@ func (r *templated) messages(msgs []traj.Message) (any, error) {
 	if r.traits.noSystem && len(msgs) > 1 && msgs[0].Role == traj.RoleSystem && msgs[1].Role == traj.RoleUser {
 		first := msgs[1]
 		first.Content = msgs[0].Content + "\n\n" + first.Content
+		first.Images = slices.Concat(msgs[0].Images, first.Images)
 		msgs = append([]traj.Message{first}, msgs[2:]...)
 	}
 	calls := 0
@@ -171,8 +174,8 @@ func (r *templated) messages(msgs []traj.Message) (any, error) {
 	var open []string // ids of calls without a result yet
 	out := make([]any, len(msgs))
 	for i, m := range msgs {
-		if len(m.Images) > 0 {
-			return nil, malformed.Field("messages", malformed.Unsupported, "message %d has an image; the chat template is given text only", i)
+		if len(m.Images) > 0 && !r.traits.images {
+			return nil, malformed.Field("messages", malformed.Unsupported, "message %d has an image; the chat template takes text only", i)
 		}
 		d := jinja.NewDict()
 		d.Set("role", roleText(m.Role))
@@ -191,7 +194,15 @@ func (r *templated) messages(msgs []traj.Message) (any, error) {
 				return nil, malformed.Field("messages", "", "message %d: %w", i, err)
 			}
 		}
-		if len(m.ToolCalls) == 0 || content != "" || !r.traits.noContent {
+		switch {
+		case len(m.Images) > 0:
+			m.Content = content
+			parts, err := contentParts(&m)
+			if err != nil {
+				return nil, malformed.Field("messages", "", "message %d: %w", i, err)
+			}
+			d.Set("content", parts)
+		case len(m.ToolCalls) == 0 || content != "" || !r.traits.noContent:
 			d.Set("content", r.content(words))
 		}
 		var list []any
@@ -235,6 +246,26 @@ func (r *templated) content(text jinja.Str) any {
 	part.Set("type", jinja.Text("text"))
 	part.Set("text", text)
 	return jinja.NewList(part)
+}
+
+// contentParts is a message's text and images as templates take them: a list of parts.
+func contentParts(m *traj.Message) (any, error) {
+	parts, err := m.Parts()
+	if err != nil {
+		return nil, err
+	}
+	list := make([]any, len(parts))
+	for i, p := range parts {
+		d := jinja.NewDict()
+		if p.Image != nil {
+			d.Set("type", jinja.Text("image"))
+		} else {
+			d.Set("type", jinja.Text("text"))
+			d.Set("text", jinja.Data(p.Text))
+		}
+		list[i] = d
+	}
+	return jinja.NewList(list...), nil
 }
 
 // callID is the id of a call as the template is given it: Mistral's takes nine letters

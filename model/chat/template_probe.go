@@ -24,6 +24,7 @@ type traits struct {
 	thinksInText bool // it prints thinking that is part of the content only
 	noSystem     bool // it refuses a system message
 	parts        bool // it takes a content as a list of parts only
+	images       bool // it writes a special token where an image is
 
 	tools         bool     // it shows the tools
 	calls         string   // the format that reads its calls back; "none": it prints none
@@ -98,6 +99,7 @@ func (r prober) probe() error {
 	if _, err := r.probeText(nil, true, traj.Message{Role: traj.RoleSystem, Content: "s"}, probeUser); err != nil {
 		r.traits.noSystem = true
 	}
+	r.probeImages()
 	r.probeReasoning()
 	r.probeStops(nil, probeReply)
 	r.probeCalls()
@@ -131,6 +133,17 @@ func opensThinking(header string) string {
 		}
 	}
 	return ""
+}
+
+// probeImages asks whether the template writes a special token of its own between the texts
+// before and behind an image.
+func (r prober) probeImages() {
+	r.traits.images = true
+	out, err := r.text([]traj.Message{{Role: traj.RoleUser, Content: probeQuestion + traj.ImageMark + probeAnswer, Images: make([]traj.Image, 1)}},
+		nil, Options{})
+	before, behind := strings.Index(out.String(), probeQuestion)+len(probeQuestion), strings.Index(out.String(), probeAnswer)
+	r.traits.images = err == nil && behind >= 0 && slices.ContainsFunc(r.controls(out),
+		func(c control) bool { return before <= c.from && c.to <= behind })
 }
 
 // probeReasoning asks whether a reply's thinking is printed: as a field, else as part
