@@ -113,7 +113,8 @@ func (g *generator) open(e *entry, o Options) (*Dataset, error) {
 		}
 	}
 	if !slices.Contains(splits, split) {
-		return nil, misfitOf("Split", splits, "dataset %s has no split %q; it has %s", e.Name, split, strings.Join(splits, ", "))
+		return nil, misfitOf("Split", splits, "dataset %s has no split %q; it has %s and %s", e.Name, split,
+			strings.Join(splits[:len(splits)-1], ", "), splits[len(splits)-1])
 	}
 	level, err := g.levelOf(cmp.Or(o.Level, e.Level))
 	if err != nil {
