@@ -45,7 +45,8 @@ func (l ImageLimits) Validate() error {
 
 // imageReader makes images of the values of a row.
 type imageReader struct {
-	folder string // of the file, where paths begin; "": a text is base64, and paths are refused
+	folder string                            // of the file, where paths begin; "": a text is base64, and paths are refused
+	open   func(path string) ([]byte, error) // a file by its path; nil: those of folder
 	limits media.Limits
 	most   int // images of a row
 }
@@ -160,6 +161,13 @@ func (r imageReader) file(path string) (traj.Image, error) {
 	fail := func(kind malformed.Kind, format string, args ...any) (traj.Image, error) {
 		return traj.Image{}, malformed.At(path, "", kind, format, args...)
 	}
+	if r.open != nil {
+		b, err := r.open(path)
+		if err != nil {
+			return traj.Image{}, err
+		}
+		return r.opened(b, path)
+	}
 	inside := path
 	if filepath.IsAbs(path) {
 		folder, err := filepath.Abs(r.folder)
@@ -193,11 +201,27 @@ func (r imageReader) file(path string) (traj.Image, error) {
 	if err != nil {
 		return traj.Image{}, fmt.Errorf("%s: %w", path, err)
 	}
-	im, err := album.Open(b, path, r.limits)
+	return r.opened(b, path)
+}
+
+func (r imageReader) opened(file []byte, path string) (traj.Image, error) {
+	im, err := album.Open(file, path, r.limits)
 	if err != nil {
 		return traj.Image{}, &malformed.Error{Path: path, Err: err}
 	}
 	return im, nil
+}
+
+// ReadParts reads a message's content that is a list of parts, OpenAI's and Hugging Face's
+// forms, into text with a traj.ImageMark for each image. read gives the files that parts name.
+func ReadParts(parts []any, read func(path string) ([]byte, error)) (content string, images []traj.Image, err error) {
+	r := newImageReader(ImageLimits{}, ".")
+	r.open = read
+	content, images, err = r.contentParts(parts)
+	if err == nil && slices.ContainsFunc(images, func(im traj.Image) bool { return isEmpty(&im) }) {
+		return "", nil, malformed.Errorf(malformed.Missing, "a part of an image names none")
+	}
+	return content, images, err
 }
 
 // cause is an error of package os without the operation and the path.

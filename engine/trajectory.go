@@ -399,7 +399,7 @@ func (p *player) count(o traj.Observation) int {
 	}
 	for i := range o.Messages {
 		for k := range o.Messages[i].Images {
-			n += p.imageTokens(&o.Messages[i].Images[k])
+			n += imageTokens(p.c.Model, &o.Messages[i].Images[k])
 		}
 	}
 	return n
@@ -407,9 +407,9 @@ func (p *player) count(o traj.Observation) int {
 
 // imageTokens is how many tokens the model has for an image, with those around it; 0 where it
 // takes no image of that shape.
-func (p *player) imageTokens(im *traj.Image) int {
+func imageTokens(model agent.Model, im *traj.Image) int {
 	grid := processor.New(qwen.DefaultConfig()).Grid
-	if own, ok := p.c.Model.(agent.ImageProcessor); ok {
+	if own, ok := model.(agent.ImageProcessor); ok {
 		grid = own.ImageGrid
 	}
 	_, tokens, err := grid(im.Width, im.Height)

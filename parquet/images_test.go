@@ -79,6 +79,10 @@ func TestImagesAndTheirPlacesComeBack(t *testing.T) {
 		if d := cmp.Diff(rows[3].Messages, part[3].Messages, same); d != "" {
 			t.Errorf("the column messages alone: (-wrote +read)\n%s", d)
 		}
+		part = read(t, path, "id", "sequences")
+		if d := cmp.Diff(rows[3].Sequences, part[3].Sequences, same); d != "" {
+			t.Errorf("the column sequences alone: (-wrote +read)\n%s", d)
+		}
 	}
 }
 

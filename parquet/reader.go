@@ -85,7 +85,8 @@ func (r *Reader) wanted(cols []string) ([]string, error) {
 	if len(cols) == 0 {
 		cols = all
 	}
-	if slices.Contains(cols, "messages") && !slices.Contains(cols, ColumnImages) {
+	// Both name images by their numbers in the list.
+	if (slices.Contains(cols, "messages") || slices.Contains(cols, "sequences")) && !slices.Contains(cols, ColumnImages) {
 		cols = append(slices.Clone(cols), ColumnImages)
 	}
 	// Weights come after the sequences that they are of, images after the messages.

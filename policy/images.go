@@ -129,6 +129,22 @@ func patchesOf(i Image, v *arch.Vision) ([]float32, error) {
 // three are equal for every token.
 type positions [3][]int32
 
+// Positions are those of n tokens with images at these spans, of an encoder that merges patches
+// of merge × merge: of time, row and column.
+func Positions(n int, spans []traj.ImageSpan, merge int) [3][]int32 {
+	images := make([]Image, len(spans))
+	for i, s := range spans {
+		images[i] = Image{Start: s.Start, Tokens: s.Tokens, Grid: s.Grid}
+	}
+	out := positionsOf(n, images, merge)
+	for a := range out {
+		if out[a] == nil {
+			out[a] = out[0]
+		}
+	}
+	return out
+}
+
 // positionsOf are the positions of n tokens (Wang et al. 2024, section 2.1): text advances all
 // three by 1; an image at p has time p, row p + i and column p + j; the text behind it goes on
 // after the largest of them.

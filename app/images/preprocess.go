@@ -168,8 +168,13 @@ func (p *Preprocessor) image(path string) (policy.Image, error) {
 	return out, nil
 }
 
-// read refuses what is no regular file, and reads a file no further than its limit.
-func (p *Preprocessor) read(path string) ([]byte, error) {
+func (p *Preprocessor) read(path string) ([]byte, error) { return read(path, p.limits) }
+
+// ReadFile reads an image file no further than the default limit of its bytes. What is no
+// regular file is refused.
+func ReadFile(path string) ([]byte, error) { return read(path, media.Limits{}) }
+
+func read(path string, limits media.Limits) ([]byte, error) {
 	info, err := os.Stat(path)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
@@ -184,7 +189,7 @@ func (p *Preprocessor) read(path string) ([]byte, error) {
 		return nil, err
 	}
 	defer f.Close()
-	most := int64(p.limits.MaxBytes())
+	most := int64(limits.MaxBytes())
 	b, err := io.ReadAll(io.LimitReader(f, most+1))
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", path, err)

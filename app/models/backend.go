@@ -46,6 +46,8 @@ type Looker interface {
 	Sampler
 	// LogprobsSequence are those of the ids after the first of a text with images.
 	LogprobsSequence(ctx context.Context, q policy.Sequence) ([]float32, error)
+	// SampleSequence is Sample of a text with images.
+	SampleSequence(ctx context.Context, q policy.Sequence, s traj.Sampling, seed int64) (*traj.Completion, error)
 }
 
 // NoBackend is the Backend of a program without libtorch.

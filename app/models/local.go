@@ -1,8 +1,11 @@
 package models
 
 import (
+	"os"
+
 	"agentcli/internal/malformed"
 	"agentcli/media/processor"
+	"agentcli/model/arch"
 	"agentcli/model/weights"
 	"agentcli/policy"
 	"agentcli/trainer"
@@ -53,29 +56,28 @@ type TrainableOptions struct {
 	MaxContext    int  // tokens of the longest text; 0: the model's own
 }
 
-// ImageToken is the id that stands at the places of images in a model's texts. Errors of a
-// model of text alone are of kind malformed.
-func ImageToken(path string) (int32, error) {
-	m, err := weights.Open(path)
-	if err != nil {
-		return 0, err
+// Vision describes a model's encoder of images. Errors of a model of text alone are of kind
+// malformed.
+func Vision(path string) (*arch.Vision, error) {
+	if info, err := os.Stat(path); err != nil {
+		return nil, err
+	} else if info.IsDir() { // a .gguf has none
+		c, err := weights.ReadConfig(path)
+		if err != nil || c.Vision != nil {
+			return c.Vision, err
+		}
 	}
-	defer m.Close()
-	if v := m.Config().Vision; v != nil {
-		return v.ImageToken, nil
-	}
-	return 0, malformed.Field("images", malformed.Unsupported, "the model takes text alone; open one with an encoder of images")
+	return nil, malformed.Field("images", malformed.Unsupported, "the model takes text alone; open one with an encoder of images")
 }
 
 // ImageProcessor is the image processor of a model, whose area is bounded where the bounds are
 // above 0. Errors of a model that takes no images are of kind malformed or fs.ErrNotExist.
 func ImageProcessor(path string, minPixels, maxPixels int) (*processor.Processor, error) {
-	m, err := weights.Open(path)
+	v, err := Vision(path)
 	if err != nil {
 		return nil, err
 	}
-	defer m.Close()
-	return policy.OpenProcessor(path, m.Config().Vision, minPixels, maxPixels)
+	return policy.OpenProcessor(path, v, minPixels, maxPixels)
 }
 
 // VocabSize is the number of the model's logits; the tokenizer may have fewer

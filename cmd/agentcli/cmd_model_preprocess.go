@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 
+	"agentcli/app/ask"
 	"agentcli/app/console"
 	"agentcli/app/images"
 	"agentcli/internal/exit"
@@ -15,9 +16,9 @@ import (
 	"github.com/urfave/cli/v2"
 )
 
-// preprocessCommand is model preprocess; ask makes a command of a model's folder.
-func preprocessCommand(ask func(string, string, int, []cli.Flag, func(*cli.Context, string) error) *cli.Command) *cli.Command {
-	return ask("preprocess", `{"image": FILE, "box"?} → size, grid, tokens, hashes of pixels and patches`, 0, []cli.Flag{
+// preprocessCommand is model preprocess; command makes one of a model's folder.
+func preprocessCommand(command func(string, string, int, []cli.Flag, func(*cli.Context, string) error) *cli.Command) *cli.Command {
+	return command("preprocess", `{"image": FILE, "box"?} → size, grid, tokens, hashes of pixels and patches`, 0, []cli.Flag{
 		&cli.StringFlag{Name: "resize", Value: resize.Rules()[0],
 			Usage: "`RULE` of rounding: torchvision (transformers, vLLM), pillow (up to 12.2) or pillow13"},
 		&cli.IntFlag{Name: "min-pixels", Usage: "least pixels that the model sees (default: from the model)"},
@@ -47,7 +48,7 @@ func runModelPreprocess(ctx context.Context, path string, o images.Options, s co
 		Image string  `json:"image"`
 		Box   *[4]int `json:"box"`
 	}
-	return eachLine(ctx, s.In, s.Out, func(q question) (images.Answer, error) {
+	return ask.EachLine(ctx, s.In, s.Out, func(q question) (images.Answer, error) {
 		if q.Image == "" {
 			return images.Answer{}, malformed.Field("image", malformed.Missing, "there is none")
 		}

@@ -6,7 +6,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"math"
 	"os"
 	"path/filepath"
 	"strings"
@@ -117,26 +116,6 @@ func TestLogprobsOfIdsThatAreNone(t *testing.T) {
 	}
 }
 
-func TestGenerateRefusesNumbersThatMeanNothing(t *testing.T) {
-	good := generateOptions{Temperature: 1, TopP: 1, TopK: -1, MaxTokens: 1}
-	if err := good.validate(); err != nil {
-		t.Fatal(err)
-	}
-	for flag, bad := range map[string]func(*generateOptions){
-		"--temperature": func(o *generateOptions) { o.Temperature = -1 }, "--top-p": func(o *generateOptions) { o.TopP = 7 },
-		"--top-k": func(o *generateOptions) { o.TopK = -3 }, "--min-p": func(o *generateOptions) { o.MinP = math.NaN() },
-		"--max-tokens": func(o *generateOptions) { o.MaxTokens = 0 },
-	} {
-		o := good
-		bad(&o)
-		if err := o.validate(); err == nil || !strings.Contains(err.Error(), flag) {
-			t.Errorf("%+v: %v, want an error that names %s", o, err, flag)
-		}
-	}
-}
-
-// Prompts that another chat template made are not those that the model is asked with,
-// whatever is learned from the rows; a file that does not say is no error.
 func TestAFileOfAnotherChatTemplateIsRefused(t *testing.T) {
 	t.Parallel()
 	m, err := testBackend.OpenTrainable(traintest.Model, models.TrainableOptions{DType: "float32", Threads: 1, Frozen: true})

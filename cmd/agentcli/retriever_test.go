@@ -43,8 +43,8 @@ func runRetriever(ctx context.Context, args ...string) (code int, said string) {
 	return code, errs.String()
 }
 
-// ask serves an index on a free port, sends one request and interrupts the server.
-func ask(t *testing.T, request string, args ...string) (reply string) {
+// askOnce serves an index on a free port, sends one request and interrupts the server.
+func askOnce(t *testing.T, request string, args ...string) (reply string) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
@@ -85,7 +85,7 @@ const bothPassages = `{"result":[[{"id":"1","contents":"\"Unix\"\nan operating s
 
 // TestServeAnswersUntilItIsInterrupted: index, then serve on a free port.
 func TestServeAnswersUntilItIsInterrupted(t *testing.T) {
-	if got := ask(t, `{"queries":["operating systems","language"]}`, indexed(t), "-k", "1"); got != bothPassages {
+	if got := askOnce(t, `{"queries":["operating systems","language"]}`, indexed(t), "-k", "1"); got != bothPassages {
 		t.Errorf("%s, want %s", got, bothPassages)
 	}
 }
@@ -122,7 +122,7 @@ func TestVectorsComeFromAServer(t *testing.T) {
 	defer s.Close()
 	for _, flags := range [][]string{{"--kind", "dense"}, {"--kind", "dense", "--search", "hnsw"}, {"--kind", "hybrid"}} {
 		dir := indexed(t, append(flags, "--base-url", s.URL, "--model", "letters-e5")...)
-		if got := ask(t, `{"queries":["systems pirating","language"]}`, dir, "-k", "1", "--base-url", s.URL); got != bothPassages {
+		if got := askOnce(t, `{"queries":["systems pirating","language"]}`, dir, "-k", "1", "--base-url", s.URL); got != bothPassages {
 			t.Errorf("%v: %s, want %s", flags, got, bothPassages)
 		}
 		if code, said := runRetriever(t.Context(), "serve", dir); code != exitUsage || !strings.Contains(said, "letters-e5") {
@@ -136,7 +136,7 @@ func TestVectorsComeFromAFolder(t *testing.T) {
 	const model = "../../retriever/bert/testdata/tiny"
 	dir := indexed(t, "--kind", "dense", "--model", model)
 	request := `{"queries":["\"Unix\"\nan operating system","\"Go\"\na language"]}`
-	if got := ask(t, request, dir, "-k", "1", "--model", model); got != bothPassages {
+	if got := askOnce(t, request, dir, "-k", "1", "--model", model); got != bothPassages {
 		t.Errorf("%s, want %s", got, bothPassages)
 	}
 	if code, said := runRetriever(t.Context(), "serve", dir); code != exitUsage || !strings.Contains(said, "--model") {
@@ -165,7 +165,7 @@ func TestACrossEncoderOrdersWhatIsServed(t *testing.T) {
 	if scores[1] > scores[0] {
 		best = "Go"
 	}
-	got := ask(t, `{"queries":["`+query+`"],"topk_rerank":1,"return_scores":true}`, dir, "--rerank", model, "--topk-retrieval", "2")
+	got := askOnce(t, `{"queries":["`+query+`"],"topk_rerank":1,"return_scores":true}`, dir, "--rerank", model, "--topk-retrieval", "2")
 	if want := strconv.FormatFloat(slices.Max(scores), 'g', -1, 64); !strings.Contains(got, best) || !strings.Contains(got, want) ||
 		strings.Count(got, "contents") != 1 {
 		t.Errorf("%s, want %s with %s", got, best, want)
@@ -193,7 +193,7 @@ func TestTheWebIsServed(t *testing.T) {
 		}
 	}))
 	defer s.Close()
-	got := ask(t, `{"queries":["Faust?"]}`, "--web", "searxng", "--web-url", s.URL+"/search")
+	got := askOnce(t, `{"queries":["Faust?"]}`, "--web", "searxng", "--web-url", s.URL+"/search")
 	if got != `{"result":[[{"contents":"\"Faust\"\nfound"}]]}` {
 		t.Error(got)
 	}

@@ -14,6 +14,12 @@ type ImagePlaces struct {
 	Grid func(width, height int) (grid [3]int, tokens int, err error)
 }
 
+// Expand puts the tokens of the images of msgs in the places that a renderer wrote for them in
+// ids, and says where they are. It fails where there are not as many places as images.
+func (p *ImagePlaces) Expand(ids []int32, msgs []traj.Message) ([]int32, []traj.ImageSpan, error) {
+	return p.expand(ids, 0, nil, nil, msgs)
+}
+
 func errNoImages() error {
 	return malformed.Field("images", malformed.Unsupported, "the model takes text alone; open one with an encoder of images")
 }
