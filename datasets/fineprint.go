@@ -280,13 +280,11 @@ func fineTrace(level int, i, seed uint64, certain int) (made, bool) {
 	m, ok := fineMake(level, i)
 	draw := mixed(splitmix.Mix(splitmix.Mix(seed+1) ^ i))
 	if draw.take(2) == 0 {
-		answer := m.answer
-		if level != 4 {
-			answer = fineWays[draw.take(len(fineWays))] // a guess
-		} else {
-			answer = strconv.Itoa(10 + draw.take(90))
+		guess := fineWays[draw.take(len(fineWays))]
+		if level == 4 {
+			guess = strconv.Itoa(10 + draw.take(90))
 		}
-		return m.replies(answer), ok
+		return m.replies(guess), ok
 	}
 	field := fineSceneOf(level, i).plates[0].field
 	if draw.take(10) >= certain {

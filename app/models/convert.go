@@ -3,6 +3,7 @@ package models
 import (
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
@@ -154,14 +155,13 @@ func convertToFolder(m *weights.Model, tok *tokenizer.Tokenizer, dst, dtype stri
 
 // checkNew refuses a folder that holds something.
 func checkNew(dst string) error {
-	st, err := os.Stat(dst)
-	if err != nil {
+	entries, err := os.ReadDir(dst)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
 		return nil
-	}
-	if !st.IsDir() {
-		return fmt.Errorf("%s: exists and is not a folder; name a new one", dst)
-	}
-	if entries, err := os.ReadDir(dst); err == nil && len(entries) > 0 {
+	case err != nil:
+		return fmt.Errorf("%s: exists and cannot be read as a folder; name a new one: %w", dst, err)
+	case len(entries) > 0:
 		return fmt.Errorf("%s: %w; name a new one", dst, ErrNotEmpty)
 	}
 	return nil

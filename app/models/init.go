@@ -14,8 +14,8 @@ import (
 )
 
 // besides are the files of a model's folder beside its configuration and its weights.
-var besides = []string{"tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json", "vocab.json", "merges.txt",
-	"chat_template.jinja", "chat_template.json", "generation_config.json", "preprocessor_config.json", "processor_config.json",
+var besides = []string{"tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json", "vocab.json",
+	"merges.txt", "chat_template.jinja", "chat_template.json", "generation_config.json", "preprocessor_config.json", "processor_config.json",
 	"video_preprocessor_config.json"}
 
 // Init writes the folder dst of a model with random weights (weights.WriteRandom), of the

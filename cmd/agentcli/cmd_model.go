@@ -84,17 +84,7 @@ func modelCommand() *cli.Command {
 				return ask.Generate(c.Context, backendOf(c), path, o, streamsOf(c).In, streamsOf(c).Out)
 			}),
 			preprocessCommand(command),
-			{Name: "init", Usage: "write a model with random weights", Flags: []cli.Flag{
-				&cli.StringFlag{Name: "config", Required: true,
-					Usage: "config.json `FILE`; the tokenizer's and the processor's files are copied from its folder"},
-				&cli.Int64Flag{Name: "seed", Usage: "of the weights"},
-				&cli.StringFlag{Name: "output", Aliases: []string{"o"}, Required: true, Usage: "new `FOLDER`"}},
-				Action: func(c *cli.Context) error {
-					if _, err := modelArgs(c, 0); err != nil {
-						return err
-					}
-					return models.Init(c.String("config"), c.Int64("seed"), c.String("output"))
-				}},
+			initCommand(),
 			{Name: "convert", Usage: "write a Hugging Face folder or, where DST ends in .gguf, a file for llama.cpp", ArgsUsage: "SRC DST",
 				Flags: []cli.Flag{&cli.StringFlag{Name: "dtype",
 					Usage: "store as `TYPE`: f32, bf16, f16, in a .gguf also q8_0 or q4_k (default: what loses nothing)"},

@@ -119,7 +119,8 @@ func holdRandom(t *testing.T, name string, tensor Tensor, want json.RawMessage) 
 	own := math.Sqrt(squares/float64(n) - mean*mean)
 	margin := 5 * deviation / math.Sqrt(float64(n)) // five standard errors of two samples
 	if !slices.Equal(got, zero) || math.Abs(own-deviation) > margin || strings.Contains(name, "weight") && math.Abs(mean) > margin {
-		t.Errorf("%s: mean %.4f, deviation %.4f, zero rows %v; transformers has deviation %.4f, zero rows %v", name, mean, own, got, deviation, zero)
+		t.Errorf("%s: mean %.4f, deviation %.4f, zero rows %v; transformers has deviation %.4f, zero rows %v", name, mean, own, got,
+			deviation, zero)
 	}
 }
 
@@ -159,8 +160,8 @@ func TestTheLogarithmOfRandomWeights(t *testing.T) {
 
 func TestRandomWeightsAreRefusedWhereTheyCannotBeMade(t *testing.T) {
 	for config, field := range map[string]string{
-		strings.Replace(smallLlama, "0.08", "-1", 1):     "initializer_range",
-		strings.Replace(smallLlama, "0.08", `"wide"`, 1): "initializer_range",
+		strings.Replace(smallLlama, "0.08", "-1", 1):                                                                     "initializer_range",
+		strings.Replace(smallLlama, "0.08", `"wide"`, 1):                                                                 "initializer_range",
 		strings.Replace(smallLlama, `{"model_type"`, `{"quantization_config": {"quant_method": "fp8"}, "model_type"`, 1): "quantization_config",
 	} {
 		file, err := writeRandom(t, config, 1, F32)
