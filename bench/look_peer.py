@@ -87,19 +87,20 @@ def logprobs(ids, h, spans):
     return torch.log_softmax(logits(h[row, at - 1]), -1).gather(1, ids[row, at][:, None])[:, 0], row
 
 
-def rows(path):
-    """(ids, spans, patches of the images, image, answer)"""
+def rows(path, keep=False):
+    """(ids, spans, patches of the images, image or None, answer)"""
     out = []
-    for r in pq.read_table(path, columns=["sequences", "images", "answer", "steps"]).to_pylist():
-        s, files, images = r["sequences"][0], {}, []
-        for im in r["images"]:
-            if im["source"]:
-                x0, y0, x1, y1 = im["box"]
-                images.append(patches(np.ascontiguousarray(files[im["source"]][y0:y1, x0:x1])))
-                continue
-            files[im["hash"]] = np.array(Image.open(io.BytesIO(im["bytes"])).convert("RGB"))
-            images.append(patches(files[im["hash"]]))
-        out.append((s["token_ids"], [(t["start"], t["end"]) for t in r["steps"]], images, next(iter(files.values())), r["answer"][0]))
+    for batch in pq.ParquetFile(path).iter_batches(64, columns=["sequences", "images", "messages", "answer", "steps"]):
+        for r in batch.to_pylist():
+            files = {ref["image"]: im["bytes"] for m in r["messages"] for im, ref in zip(m["images"], m["image_refs"]) if im and im["bytes"]}
+            whole = np.array(Image.open(io.BytesIO(files[0])).convert("RGB"))
+            images = []
+            for im in r["images"]:
+                x0, y0, x1, y1 = im["box"] or (0, 0, *whole.shape[1::-1])
+                images.append(patches(np.ascontiguousarray(whole[y0:y1, x0:x1])))
+            s = r["sequences"][0]
+            answer = r["answer"][0] if isinstance(r["answer"], list) else r["answer"]
+            out.append((s["token_ids"], [(t["start"], t["end"]) for t in r["steps"]], images, whole if keep else None, answer))
     return out
 
 
@@ -225,7 +226,7 @@ def measure(name, scenes):
 
 def main():
     begun = time.time()
-    data = {name: rows(f"{FOLDER}/{name}.parquet") for name in ("places", "crops", "traces", "scenes")}
+    data = {name: rows(f"{FOLDER}/{name}.parquet", name == "scenes") for name in ("places", "crops", "traces", "scenes")}
     sft(data["places"] + data["crops"], cosine=False)
     sft(data["traces"], cosine=True)
     print(json.dumps({"cold_start_seconds": time.time() - begun, "cpu": time.process_time()}), flush=True)
