@@ -9,6 +9,7 @@ package policy
 import (
 	"errors"
 
+	"agentcli/model/weights"
 	"agentcli/traj"
 )
 
@@ -65,6 +66,11 @@ type Config struct {
 	// image processor says.
 	MinPixels, MaxPixels int
 
+	// BarImageTokens makes the ids of images and around them such that they are never drawn:
+	// the log-probs of sampling, of training and of Logprobs are those of the other ids. A
+	// model without an encoder has none.
+	BarImageTokens bool
+
 	// Of a Trainable.
 	LoRA           LoRA // adapters are trained in place of the weights
 	Frozen         bool // it is only asked, never trained: no masters
@@ -119,3 +125,11 @@ type GPUInfo struct {
 
 // ErrOtherModel is the error of a state that is of a model with other tensors.
 var ErrOtherModel = errors.New("the checkpoint is of another model")
+
+// barred are the ids of a model that are never drawn.
+func (c Config) barred(m weights.Config) []int32 {
+	if !c.BarImageTokens || m.Vision == nil {
+		return nil
+	}
+	return m.Vision.TokenIDs(m.VocabSize)
+}

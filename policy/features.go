@@ -4,6 +4,7 @@ package policy
 
 import (
 	"fmt"
+	"sync"
 
 	"agentcli/internal/torch"
 	"agentcli/model/weights"
@@ -16,7 +17,8 @@ type featureCache struct {
 	limit   int64
 	bytes   int64
 	entries map[imageKey]*keptFeatures
-	clock   int64 // of uses
+	clock   int64    // of uses
+	known   sync.Map // the keys of entries, for those who may not touch them
 }
 
 type keptFeatures struct {
@@ -45,6 +47,7 @@ func (f *featureCache) drop(k imageKey) {
 	}
 	f.bytes -= e.bytes
 	delete(f.entries, k)
+	f.known.Delete(k)
 }
 
 // trim forgets what was unused longest until the rest fits. Features that are in use now must
@@ -79,6 +82,7 @@ func (f *featureCache) of(s *torch.Scope, n *network, img Image) (features, erro
 			e.deep = append(e.deep, s.Keep(d, f.keep))
 		}
 		f.entries[img.key()] = e
+		f.known.Store(img.key(), true)
 		f.bytes += e.bytes
 	}
 	f.clock++

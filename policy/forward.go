@@ -4,7 +4,9 @@ package policy
 
 import (
 	"fmt"
+	"slices"
 
+	"agentcli/internal/malformed"
 	"agentcli/internal/torch"
 	"agentcli/model/weights"
 )
@@ -88,11 +90,13 @@ func (c *computation) forward(s *torch.Scope, n *network, b Batch, loss func(Out
 			s.Fail(err)
 			return out, false
 		}
-		var scale torch.Tensor
-		if scales != nil {
-			scale = s.Float64(scales)
+		for _, id := range targets {
+			if slices.Contains(n.cfg.Barred, id) {
+				s.Fail(malformed.Field("token_ids", malformed.Range, "id %d of images is wanted, which the model never draws", id))
+				return out, false
+			}
 		}
-		lp, ent = s.CappedHeadLogprobs(h, n.head.w, s.IDs(targets), scale, n.cfg.LogitCap, headChunk)
+		lp, ent = n.headLogprobs(s, h, targets, scales)
 		out.Logprobs, out.Entropy = s.Float64s(lp), s.Float64s(ent)
 	}
 	if n.score.Defined() {

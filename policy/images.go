@@ -60,14 +60,14 @@ func ImagesOf(p *processor.Processor, images []traj.Image, spans []traj.ImageSpa
 				"image %.12s of %d × %d pixels has %d tokens of grid %v in the sequence; the model's image processor makes %d of %v: "+
 					"was it sampled with other settings?", im.Hash, im.Width, im.Height, span.Tokens, span.Grid, tokens, grid)
 		}
-		out[i] = Image{Start: span.Start, Tokens: tokens, Grid: grid, Key: keyOf(im),
+		out[i] = Image{Start: span.Start, Tokens: tokens, Grid: grid, Key: KeyOf(im),
 			Patches: func() ([]float32, error) { return p.Patches(im) }}
 	}
 	return out, nil
 }
 
-// keyOf tells the pixels of images apart. Crops of other sides may have the same bytes.
-func keyOf(im *traj.Image) [32]byte {
+// KeyOf tells the pixels of images apart: of crops of other sides the bytes may be the same.
+func KeyOf(im *traj.Image) [32]byte {
 	return sha256.Sum256(fmt.Appendf(nil, "%s %d %d", im.Hash, im.Width, im.Height))
 }
 

@@ -372,7 +372,28 @@ func (n *network) logits(s *torch.Scope, h torch.Tensor) torch.Tensor {
 	if n.cfg.LogitCap > 0 {
 		z = s.SoftCap(z, n.cfg.LogitCap)
 	}
-	return scaled(s, z, n.cfg.LogitScale)
+	z = scaled(s, z, n.cfg.LogitScale)
+	if len(n.cfg.Barred) > 0 {
+		z = s.Bar(z, s.IDs(n.cfg.Barred))
+	}
+	return z
+}
+
+// headChunk is the number of rows whose logits exist at once: 512 × 49,152 float32 are
+// 100 MB.
+const headChunk = 512
+
+// headLogprobs are the log-probs of target ids after hidden states, and the entropies, [rows]
+// each. scales is what each row's logits are multiplied by; nil: 1.
+func (n *network) headLogprobs(s *torch.Scope, h torch.Tensor, targets []int32, scales []float64) (logprobs, entropies torch.Tensor) {
+	head := torch.Head{Cap: n.cfg.LogitCap, Chunk: headChunk}
+	if scales != nil {
+		head.Scale = s.Float64(scales)
+	}
+	if len(n.cfg.Barred) > 0 {
+		head.Barred = s.IDs(n.cfg.Barred)
+	}
+	return s.HeadLogprobsOf(h, n.head.w, s.IDs(targets), head)
 }
 
 // layer takes the residual stream x and what the layer before adds to it, if

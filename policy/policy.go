@@ -35,7 +35,8 @@ type Policy struct {
 	keep     *torch.Scope // the cache; touched on the worker only
 	weights  *torch.Scope // the parameters: Adopt exchanges them
 	net      *network
-	features *featureCache        // of images
+	features *featureCache // of images
+	patches  patchStore
 	images   *processor.Processor // nil where noImages says why
 	noImages error
 	sched    *scheduler
@@ -60,6 +61,7 @@ func Open(path string, cfg Config) (*Policy, error) {
 	p := &Policy{cfg: cfg, path: path, tok: tok, model: m.Config(), template: m.ChatTemplate(),
 		keep: torch.NewScope(), weights: torch.NewScope()}
 	p.version.Store(cfg.Version)
+	p.model.Barred = cfg.barred(p.model)
 	if p.model.Score {
 		return nil, fmt.Errorf("%s is a reward model or a critic: it scores texts and cannot write them", path)
 	}
@@ -250,6 +252,8 @@ func (p *Policy) SampleImages(ctx context.Context, prompt []int32, images []traj
 	if err != nil {
 		return nil, err
 	}
+	placed, release := p.patches.hold(placed, func(k imageKey) bool { _, ok := p.features.known.Load(k); return ok })
+	defer release()
 	return p.SampleSequence(ctx, Sequence{IDs: prompt, Images: placed}, s, seed)
 }
 
@@ -350,11 +354,11 @@ func packedLogprobs(s *torch.Scope, n *network, seqs [][]int32, pack *Pack, f []
 		return lps, entropies
 	}
 	h := n.hidden(s, inputOf(pack, f), n.tree(s, pack), rows)
-	var scale torch.Tensor
+	var scales []float64
 	if n.cfg.LogitScale != 1 {
-		scale = s.Float64(slices.Repeat([]float64{n.cfg.LogitScale}, len(rows)))
+		scales = slices.Repeat([]float64{n.cfg.LogitScale}, len(rows))
 	}
-	lp, ent := s.CappedHeadLogprobs(h, n.head.w, s.IDs(targets), scale, n.cfg.LogitCap, headChunk)
+	lp, ent := n.headLogprobs(s, h, targets, scales)
 	flat, fe := s.Float32s(lp), s.Float32s(ent)
 	if s.Err() != nil {
 		return lps, entropies
@@ -368,10 +372,6 @@ func packedLogprobs(s *torch.Scope, n *network, seqs [][]int32, pack *Pack, f []
 	}
 	return lps, entropies
 }
-
-// headChunk is the number of rows whose logits exist at once: 512 × 49,152
-// float32 are 100 MB.
-const headChunk = 512
 
 // splitBySize groups sequence numbers so that no group holds more than max
 // tokens, a longer sequence alone.

@@ -70,6 +70,7 @@ func OpenTrainable(path string, cfg Config) (*Trainable, error) {
 	}
 	t := &Trainable{cfg: cfg, path: path, tok: tok, template: m.ChatTemplate(), keep: torch.NewScope(), basePath: m.BasePath(),
 		computation: computation{model: m.Config(), head: cfg.Head, checkpoint: cfg.GradCheckpoint, compute: compute, master: master}}
+	t.model.Barred = cfg.barred(t.model)
 	t.features = newFeatureCache(t.keep)
 	if t.vision, err = cfg.visionOf(t.model, adapted); err != nil {
 		return nil, err

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 
+	"agentcli/internal/malformed"
 	"agentcli/internal/setting"
 	"agentcli/policy"
 	"agentcli/trainer/episode"
@@ -184,6 +185,9 @@ func (e *TooLongError) Error() string {
 // same, in the same order: all stand behind the prompt.
 func (d *demonstrations) show(mb store.MicroBatch) (policy.Batch, error) {
 	b := policy.Batch{Own: mb.Batch.Own, Temperature: mb.Batch.Temperature}
+	if mb.Batch.Images != nil {
+		return b, malformed.Field("images", malformed.Unsupported, "%s: demonstrations are for rows of text", mb.Rows())
+	}
 	for i, it := range mb.Items {
 		ids, want := mb.Batch.Sequences[i], mb.Batch.Want[i]
 		text := it.Episode.Demonstration

@@ -28,7 +28,7 @@ func scoreByModel(ctx context.Context, t *Trainer) error {
 		for i, e := range all {
 			read[i] = &episode.Episode{ID: e.ID, Layout: episode.LayoutOfLastToken, Store: e.Store, StoredAt: e.StoredAt, StoredBytes: e.StoredBytes}
 			if e.Body != nil {
-				read[i].Body = &episode.Body{Sequences: e.Sequences}
+				read[i].Body = &episode.Body{Sequences: e.Sequences, Images: e.Images}
 			}
 		}
 		if err := t.loader.Count(read); err != nil {

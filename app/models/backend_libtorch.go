@@ -61,6 +61,7 @@ func (libtorch) OpenPolicy(_ context.Context, path string, o LocalOptions) (agen
 	p, err := policy.Open(path, policy.Config{MaxContext: o.MaxContext, Cache: cache, DType: o.DType,
 		Device:  cmp.Or(o.Device, policy.AutoDevice),
 		Threads: o.Threads, MaxBatch: o.Parallel, MinPixels: o.MinPixels, MaxPixels: o.MaxPixels,
+		BarImageTokens:  true,
 		SampledLogprobs: true, ChatTemplate: text, ChatFormat: family})
 	if err != nil {
 		return nil, Source{}, nil, err
@@ -87,7 +88,7 @@ func (libtorch) OpenTrainable(path string, o TrainableOptions) (Trainable, error
 	t, err := policy.OpenTrainable(path, policy.Config{MaxContext: o.MaxContext, DType: o.DType,
 		Device: cmp.Or(o.Device, policy.AutoDevice), Threads: o.Threads,
 		Head: policy.Head(o.Head),
-		LoRA: o.LoRA, Frozen: o.Frozen, GradCheckpoint: o.Checkpoint, Deterministic: o.Deterministic})
+		LoRA: o.LoRA, Vision: o.Vision, Frozen: o.Frozen, BarImageTokens: true, GradCheckpoint: o.Checkpoint, Deterministic: o.Deterministic})
 	if err != nil {
 		return nil, err
 	}

@@ -50,6 +50,7 @@ type TrainableOptions struct {
 	Threads       int
 	Head          string // "", "score" or "both", as policy.Head
 	LoRA          policy.LoRA
+	Vision        policy.VisionTraining // which part of an encoder of images is trained
 	Checkpoint    bool // --grad-checkpoint
 	Deterministic bool
 	Frozen        bool // asked, never trained

@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"agentcli/internal/exit"
+	"agentcli/internal/malformed"
 	"agentcli/internal/safego"
 	"agentcli/internal/setting"
 	"agentcli/internal/version"
@@ -77,6 +78,9 @@ func (r *Remote) Close() { _ = r.tokens.Client.Close() }
 
 // Forward asks for the log-probs of a batch's wanted tokens. There is no entropy.
 func (r *Remote) Forward(b policy.Batch) (policy.Outputs, error) {
+	if b.Images != nil {
+		return policy.Outputs{}, malformed.Field("images", malformed.Unsupported, "a server gives log-probs of text alone")
+	}
 	for _, t := range b.Temperature {
 		if t != 1 {
 			return policy.Outputs{}, ErrRemoteTemperature(t)

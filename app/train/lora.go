@@ -6,6 +6,7 @@ import (
 	"agentcli/internal/exit"
 	"agentcli/internal/setting"
 	"agentcli/model/weights"
+	"agentcli/policy"
 )
 
 // NewAdapters reports whether a run on the model in path begins with adapters that
@@ -14,13 +15,17 @@ func NewAdapters(path string, o Options) bool {
 	return o.Open.LoRA.Rank > 0 && !weights.IsAdapter(path)
 }
 
-// AdapterText is how a checkpoint remembers the adapters' settings.
+// AdapterText is how a checkpoint remembers what is trained beside or of the weights: the
+// adapters' settings, and the part of the encoder of images.
 func AdapterText(o Options) string {
-	l := o.Open.LoRA
-	if l.Rank == 0 && l.Alpha == 0 && l.Dropout == 0 && len(l.Targets) == 0 {
-		return ""
+	l, vision := o.Open.LoRA, ""
+	if o.Open.Vision != policy.VisionFrozen {
+		vision = "vision " + string(o.Open.Vision)
 	}
-	return fmt.Sprintf("rank %d, alpha %v, targets %v, dropout %v", l.Rank, l.Alpha, l.Targets, l.Dropout)
+	if l.Rank == 0 && l.Alpha == 0 && l.Dropout == 0 && len(l.Targets) == 0 {
+		return vision
+	}
+	return vision + fmt.Sprintf("rank %d, alpha %v, targets %v, dropout %v", l.Rank, l.Alpha, l.Targets, l.Dropout)
 }
 
 // CheckLoRA refuses settings of adapters for a run that trains none: path is the

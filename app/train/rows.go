@@ -15,6 +15,7 @@ import (
 	"agentcli/internal/setting"
 	"agentcli/internal/text"
 	"agentcli/lossscale"
+	"agentcli/media/processor"
 	"agentcli/model/tokenizer"
 	"agentcli/model/weights"
 	"agentcli/rewards"
@@ -64,7 +65,7 @@ func loadRows(ctx context.Context, o Options, checkpoint string, note func(strin
 	}()
 	format := func() (*rows.Format, error) { return formatOf(ctx, o.Model, note) }
 	from := rows.Sources{Rewarded: o.RewardModel != "", Format: format, Observations: Observations(ctx, o.Model, note),
-		Vocabulary: Vocabulary(ctx, o.Model, note), OnDisk: true}
+		Vocabulary: Vocabulary(ctx, o.Model, note), Images: Images(ctx, o.Model, note), OnDisk: true}
 	var resumed *trainer.Frozen // of a run that goes on and makes rewards anew
 	if o.Reward != "" {
 		grader := o.Grader
@@ -128,7 +129,7 @@ func loadRows(ctx context.Context, o Options, checkpoint string, note func(strin
 	if files == nil {
 		files = []string{o.PTX}
 	}
-	if r.ptx, err = trainer.LoadFor(ctx, files, c, rows.Sources{Format: format, OnDisk: true}); err != nil {
+	if r.ptx, err = trainer.LoadFor(ctx, files, c, rows.Sources{Format: format, Images: Images(ctx, o.Model, note), OnDisk: true}); err != nil {
 		return r, setting.Errorf("%s: %w", setting.Name("PTX"), err)
 	}
 	return r, nil
@@ -172,6 +173,27 @@ func Vocabulary(ctx context.Context, model string, note func(string, ...any)) fu
 			return nil, err // no interface that holds a nil
 		}
 		return tok, nil
+	}
+}
+
+// Images gives the image processor of the model to start from, which is the one that sampled a
+// file where none is named. Its area is bounded as when the file was sampled.
+func Images(ctx context.Context, model string, note func(string, ...any)) rows.ImageProcessor {
+	return func(sampler string, minPixels, maxPixels int) (*processor.Processor, error) {
+		path, ok := model, false
+		if path != "" {
+			var err error
+			if path, err = models.Find(ctx, path, true, func(text string) { note("%s", text) }); err != nil {
+				return nil, setting.Errorf("%s: %w", setting.Name("Model"), err)
+			}
+		} else if path, ok = models.FindCached(ctx, sampler); !ok {
+			return nil, exit.Usagef("rows with images need the model's image processor; name the model to start from with %s", setting.Name("Model"))
+		}
+		p, err := models.ImageProcessor(path, minPixels, maxPixels)
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w", path, err)
+		}
+		return p, nil
 	}
 }
 

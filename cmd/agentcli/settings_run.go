@@ -238,9 +238,11 @@ func toolSettings(o *options) []row {
 			help: "coordinates of the boxes of image_zoom_in_tool: " + strings.Join(env.BoxSpaces, ", ") +
 				" (docs/images.md#agents-that-look; default: seen)"},
 		{name: "min-pixels", field: &run.MinPixels, value: 0, check: notNegative,
-			help: "minimum area of an image as the model is shown it, for --bbox-space seen (default: of Qwen2.5-VL, 3136)"},
+			help: "minimum area in pixels at which the model is shown an image; of a server, what its " +
+				"boxes are of (default: the local model's, of a server 3136)"},
 		{name: "max-pixels", field: &run.MaxPixels, value: 0, check: notNegative,
-			help: "maximum area of an image as the model is shown it, for --bbox-space seen (default: of Qwen2.5-VL, 1003520)"},
+			help: "maximum area in pixels at which the model is shown an image; of a server, what its " +
+				"boxes are of (default: the local model's, of a server 1003520)"},
 		{name: "scheduler", field: &run.Scheduler, kind: address, basic: evalRollout,
 			help: "what decides what follows a reply (docs/scheduling.md): " + strings.Join(scheduler.Names(), ", ") +
 				", `exec:CMD` or the address of a server (default: the loop of model and tools)"},

@@ -281,6 +281,8 @@ func optimiserSettings(o *options) []row {
 	})
 }
 
+const noVision = "none"
+
 func adapterSettings(o *options) []row {
 	open := &o.loop.Train.Open
 	l := &open.LoRA
@@ -300,6 +302,19 @@ func adapterSettings(o *options) []row {
 				return nil
 			}},
 		{name: "lora-dropout", field: &l.Dropout, help: "share of an adapter's inputs that is dropped in training"},
+		{name: "train-vision", value: noVision, kind: optional,
+			help: "part of the encoder of images that is trained: none, merger or all (docs/training.md#images)",
+			read: func(c *cli.Context) error {
+				switch part := c.String("train-vision"); part {
+				case noVision:
+					open.Vision = policy.VisionFrozen
+				case string(policy.VisionMerger), string(policy.VisionAll):
+					open.Vision = policy.VisionTraining(part)
+				default:
+					return exit.Usagef("--train-vision %q is unknown; it is none, merger or all", part)
+				}
+				return nil
+			}},
 		{name: "grad-checkpoint", field: &open.Checkpoint, free: trainLoop, basic: forTrain,
 			help: "keep only each layer's input and recompute the layer in the backward pass: less memory, more time, the same result"},
 	})

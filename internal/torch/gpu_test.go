@@ -241,7 +241,7 @@ func TestTheKernelsOfTheHeadAreTheCPUs(t *testing.T) {
 	x, m := normal(r, n*h), normal(r, v*h)
 	targets, scales, g, ge := make([]int32, n), make([]float64, n), make([]float64, n), make([]float64, n)
 	for i := range targets {
-		targets[i], scales[i], g[i], ge[i] = int32(r.IntN(v)), .5+r.Float64(), r.NormFloat64(), r.NormFloat64()
+		targets[i], scales[i], g[i], ge[i] = int32(4+r.IntN(v-5)), .5+r.Float64(), r.NormFloat64(), r.NormFloat64()
 	}
 	for _, d := range kernelTypes {
 		for _, entropic := range []bool{false, true} {
@@ -249,12 +249,12 @@ func TestTheKernelsOfTheHeadAreTheCPUs(t *testing.T) {
 				compute := func(s *torch.Scope, dev torch.Device) (out [][]float64) {
 					hidden := s.RequiresGrad(s.To(s.Float32(x, n, h), d, dev), true)
 					weight := s.RequiresGrad(s.To(s.Float32(m, v, h), d, dev), true)
-					var scale torch.Tensor
+					rule := torch.Head{Chunk: 5}
 					if scaled {
-						scale = s.Float64(scales)
+						rule.Scale, rule.Barred = s.Float64(scales), s.IDs([]int32{3, v - 1})
 					}
 					var lp, ent torch.Tensor
-					s.WithGrad(func() { lp, ent = s.HeadLogprobs(hidden, weight, s.IDs(targets), scale, 5) })
+					s.WithGrad(func() { lp, ent = s.HeadLogprobsOf(hidden, weight, s.IDs(targets), rule) })
 					out = [][]float64{s.Float64s(lp), s.Float64s(ent)}
 					ys, gs := []torch.Tensor{lp}, []torch.Tensor{s.To(s.Float64(g), s.DType(lp), dev)}
 					if entropic {

@@ -367,19 +367,32 @@ func (s *Scope) Times(x Tensor, factor float64) Tensor {
 // the same bits. Logits exist for `chunk` rows at a time only and are computed
 // again in backward.
 func (s *Scope) HeadLogprobs(hidden, weight, targets, scale Tensor, chunk int64) (logprobs, entropy Tensor) {
-	return s.CappedHeadLogprobs(hidden, weight, targets, scale, 0, chunk)
+	return s.HeadLogprobsOf(hidden, weight, targets, Head{Scale: scale, Chunk: chunk})
 }
 
-// CappedHeadLogprobs is HeadLogprobs of logits that SoftCap bounds before they are
-// multiplied; a limit of 0 bounds nothing.
-func (s *Scope) CappedHeadLogprobs(hidden, weight, targets, scale Tensor, limit float64, chunk int64) (logprobs, entropy Tensor) {
+// Head says what becomes of logits before their softmax, in this order.
+type Head struct {
+	Cap    float64 // as SoftCap; 0: none
+	Barred Tensor  // as Bar; the zero Tensor: none
+	Scale  Tensor  // as HeadLogprobs
+	Chunk  int64   // rows whose logits exist at once
+}
+
+// HeadLogprobsOf is HeadLogprobs of logits that are capped and barred.
+func (s *Scope) HeadLogprobsOf(hidden, weight, targets Tensor, h Head) (logprobs, entropy Tensor) {
 	logprobs = s.op("head_logprobs", func(o *C.agt_tensor, m **C.char) C.int {
 		var e C.agt_tensor
-		st := C.agt_head_logprobs(o, &e, hidden.p, weight.p, targets.p, scale.p, C.double(limit), C.int64_t(chunk), m)
+		st := C.agt_head_logprobs(o, &e, hidden.p, weight.p, targets.p, h.Scale.p, h.Barred.p, C.double(h.Cap), C.int64_t(h.Chunk), m)
 		entropy = s.own(e)
 		return st
 	}, hidden, weight, targets)
 	return logprobs, entropy
+}
+
+// Bar gives logits [N, V] in which these 64-bit ids [K] are so unlikely that they are never
+// drawn: the log-probs of the others are those without them.
+func (s *Scope) Bar(logits, ids Tensor) Tensor {
+	return s.op("bar", func(o *C.agt_tensor, m **C.char) C.int { return C.agt_bar(o, logits.p, ids.p, m) }, logits, ids)
 }
 
 // SampleRow says how one row of logits is drawn from. Uniform is in [0, 1); Tempered

@@ -369,8 +369,13 @@ struct LoRALinear : torch::autograd::Function<LoRALinear> {
 // The softmax's gradient takes the logits' place, in their type. Each row's
 // logsumexp and entropy are kept from the forward pass: backward reads them.
 constexpr double kLowest = -1e30;  // a log-prob of −∞ times its 0 is no number
+// The logit of an id that cannot be drawn. It is finite: −∞ times its probability 0 is no number.
+constexpr double kBarred = -1e9;
+void bar(Tensor &z, const Tensor &barred) {
+  if (barred.defined()) z.index_fill_(1, barred, kBarred);
+}
 struct HeadRows {  // no arguments of their own: apply takes no undefined tensor
-  Tensor scale;
+  Tensor scale, barred;
   int64_t chunk;
   double cap;
 };
@@ -387,6 +392,7 @@ struct HeadLogprobs : torch::autograd::Function<HeadLogprobs> {
     for (int64_t i = 0; i < n; i += chunk) {
       int64_t m = std::min(chunk, n - i);
       Tensor z = soft_capped(at::linear(h.narrow(0, i, m), w), rows.cap);
+      bar(z, rows.barred);
       Tensor lp_ = lp.narrow(0, i, m), ent_ = ent.narrow(0, i, m), lse_ = lse.narrow(0, i, m), y_ = y.narrow(0, i, m);
       if (native(z)) {
         dispatch(z, "head_logprobs", [&](auto &kn, auto st, auto ac) {
@@ -415,7 +421,7 @@ struct HeadLogprobs : torch::autograd::Function<HeadLogprobs> {
       auto logp = z.sub_(lse_.unsqueeze(1)).clamp_min_(kLowest);
       ent_.copy_(logp.exp().mul_(logp).sum(-1).neg_());
     }
-    ctx->save_for_backward({h, w, y, lse, ent, scale});
+    ctx->save_for_backward({h, w, y, lse, ent, scale, rows.barred});
     ctx->saved_data["chunk"] = chunk;
     ctx->saved_data["cap"] = rows.cap;
     ctx->set_materialize_grads(false);
@@ -423,7 +429,7 @@ struct HeadLogprobs : torch::autograd::Function<HeadLogprobs> {
   }
   static variable_list backward(AutogradContext *ctx, variable_list grads) {
     auto saved = ctx->get_saved_variables();
-    auto &h = saved[0], &w = saved[1], &y = saved[2], &lse = saved[3], &ent = saved[4], &scale = saved[5];
+    auto &h = saved[0], &w = saved[1], &y = saved[2], &lse = saved[3], &ent = saved[4], &scale = saved[5], &barred = saved[6];
     int64_t n = h.size(0), chunk = ctx->saved_data["chunk"].toInt();
     double cap = ctx->saved_data["cap"].toDouble();
     auto acc = acc_type(h.scalar_type());
@@ -436,6 +442,7 @@ struct HeadLogprobs : torch::autograd::Function<HeadLogprobs> {
       auto hc = h.narrow(0, i, m), y_ = y.narrow(0, i, m), g_ = g.narrow(0, i, m), lse_ = lse.narrow(0, i, m), ent_ = ent.narrow(0, i, m);
       Tensor dl = soft_capped(at::linear(hc, w), cap), slope;
       if (cap != 0) slope = 1 - (dl.to(acc) / cap).square_();  // tanh's, of its value
+      bar(dl, barred);
       if (native(dl)) {
         dispatch(dl, "head_logprobs", [&](auto &kn, auto st, auto ac) {
           using S = decltype(st);
@@ -825,8 +832,22 @@ int agt_cached_attention(agt_tensor *out, agt_tensor q, agt_tensor k, agt_tensor
                                       s ? &*s : nullptr));
   });
 }
+// ids are 64-bit ids of a vocabulary, checked.
+static const Tensor &ids_within(const Tensor &ids, int64_t vocabulary) {
+  TORCH_CHECK(ids.dim() == 1 && ids.numel() > 0 && ids.scalar_type() == at::kLong, "barred ids are ", ids.sizes(), "; want [K], 64-bit");
+  auto lo = ids.min().item<int64_t>(), hi = ids.max().item<int64_t>();
+  TORCH_CHECK(lo >= 0 && hi < vocabulary, "barred id ", lo < 0 ? lo : hi, " is outside the vocabulary of ", vocabulary);
+  return ids;
+}
+int agt_bar(agt_tensor *out, agt_tensor logits, agt_tensor barred, char **err) {
+  return guard(err, [&] {
+    auto &z = T(logits);
+    TORCH_CHECK(z.dim() == 2, "logits are ", z.sizes(), "; want [N, V]");
+    *out = wrap(z.index_fill(1, ids_within(T(barred), z.size(1)).to(z.device()), kBarred));
+  });
+}
 int agt_head_logprobs(agt_tensor *lp, agt_tensor *entropy, agt_tensor hidden, agt_tensor weight, agt_tensor targets,
-                      agt_tensor scale, double cap, int64_t chunk, char **err) {
+                      agt_tensor scale, agt_tensor barred, double cap, int64_t chunk, char **err) {
   return guard(err, [&] {
     auto &y = T(targets);
     TORCH_CHECK(T(hidden).dim() == 2 && T(weight).dim() == 2 && y.dim() == 1 && y.size(0) == T(hidden).size(0) &&
@@ -847,7 +868,8 @@ int agt_head_logprobs(agt_tensor *lp, agt_tensor *entropy, agt_tensor hidden, ag
                   "the scale of logits must be above 0 and finite");
       by = by.to(T(hidden).device());
     }
-    auto r = HeadLogprobs::apply(T(hidden), T(weight), y.to(T(hidden).device()), HeadRows{by, chunk, cap});
+    Tensor not_drawn = barred ? ids_within(T(barred), T(weight).size(0)).to(T(hidden).device()) : Tensor();
+    auto r = HeadLogprobs::apply(T(hidden), T(weight), y.to(T(hidden).device()), HeadRows{by, not_drawn, chunk, cap});
     *lp = wrap(r[0]);
     *entropy = wrap(r[1]);
   });

@@ -102,9 +102,12 @@ int agt_gated_rms_norm(agt_tensor *out, agt_tensor x, agt_tensor w, agt_tensor g
 int agt_sigmoid_mul(agt_tensor *out, agt_tensor x, agt_tensor gate, char **err);  // x·sigmoid(gate)
 // cap·tanh(x/cap). No backward.
 int agt_soft_cap(agt_tensor *out, agt_tensor x, double cap, char **err);
+// [N, V] with the logits of these ids so low that they are not drawn. No backward.
+int agt_bar(agt_tensor *out, agt_tensor logits, agt_tensor barred, char **err);
 // cap: logits are those of agt_soft_cap; 0: as they are. scale [N]: they are multiplied by it then; null: by 1.
+// barred [K]: ids whose logits are as agt_bar has them; null: none.
 int agt_head_logprobs(agt_tensor *lp, agt_tensor *entropy, agt_tensor hidden, agt_tensor weight, agt_tensor targets,
-                      agt_tensor scale, double cap, int64_t chunk, char **err);
+                      agt_tensor scale, agt_tensor barred, double cap, int64_t chunk, char **err);
 // tempered: the log-prob is that of logits/temperature, not of the model itself.
 typedef struct agt_sampling {
   double temperature, top_p, min_p, uniform;

@@ -68,6 +68,17 @@ func (v *Vision) MergeSide() int {
 // SeesAll reports whether a block's patches see the whole image.
 func (v *Vision) SeesAll(block int) bool { return v.Window == 0 || slices.Contains(v.Full, block) }
 
+// TokenIDs are the ids that stand for images and around them, as far as a vocabulary has them.
+func (v *Vision) TokenIDs(vocabulary int) []int32 {
+	var ids []int32
+	for _, id := range []int32{v.StartToken, v.EndToken, v.ImageToken, v.VideoToken} {
+		if id >= 0 && int(id) < vocabulary && !slices.Contains(ids, id) {
+			ids = append(ids, id)
+		}
+	}
+	return ids
+}
+
 // Tokens is how many places an image of a grid of patches takes; 0 where the grid does not fit.
 func (v *Vision) Tokens(grid [3]int) int {
 	if grid[0] != 1 || grid[1] < 1 || grid[2] < 1 || grid[1]%v.Merge != 0 || grid[2]%v.Merge != 0 || grid[1] > 1<<15 || grid[2] > 1<<15 {

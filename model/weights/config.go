@@ -40,6 +40,10 @@ type Config struct {
 	// were, by name.
 	Images map[string][]byte
 
+	// Barred are ids that are never drawn: the distribution is that of the others. No file says
+	// so; whoever opens the model does.
+	Barred []int32
+
 	quantised *quantisation // nil: the tensors are stored as numbers
 }
 

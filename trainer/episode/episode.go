@@ -55,6 +55,7 @@ type BodyReader interface {
 type Body struct {
 	Role        string          // rae only
 	Sequences   []traj.Sequence // a token of weight 0 is not trained on
+	Images      []Image         // by the numbers that the sequences' spans have
 	Parts       []traj.Part     // the reward's components
 	StepRewards []StepReward    // that the environment gave on the way
 	Termination traj.Termination

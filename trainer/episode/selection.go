@@ -37,9 +37,12 @@ func (a TokenSelection) actionsFrom(e *Episode, i int) (first, from int) {
 }
 
 // weigh says what token t of sequence i weighs in the policy loss, above 0 if it
-// is an action, and whether it is in the cross-entropy.
-func (a TokenSelection) weigh(e *Episode, i, t, first, from int) (weight float64, observed bool) {
+// is an action, and whether it is in the cross-entropy. image is ofImage's.
+func (a TokenSelection) weigh(e *Episode, i, t, first, from int, image []bool) (weight float64, observed bool) {
 	s := &e.Sequences[i]
+	if image != nil && image[t] {
+		return 0, false
+	}
 	sampled := s.LossMask[t]
 	if t >= from && (sampled || a.Strategy == lossscale.All) {
 		weight = 1
@@ -58,9 +61,9 @@ func (e *Episode) CountTokens(a TokenSelection) {
 	for i := range e.Sequences {
 		s := &e.Sequences[i]
 		first, from := a.actionsFrom(e, i)
-		before := n
+		before, image := n, ofImage(s)
 		for t := max(first, 0); t < len(s.LossMask); t++ {
-			switch weight, observed := a.weigh(e, i, t, first, from); {
+			switch weight, observed := a.weigh(e, i, t, first, from, image); {
 			case weight > 0:
 				n.Actions++
 				e.MissingLogprobs = e.MissingLogprobs || !s.Logprobs[t].Known()
@@ -83,10 +86,11 @@ func (e *Episode) LayOut(a TokenSelection) {
 	for i := range e.Sequences {
 		s, x := &e.Sequences[i], &e.Streams[i]
 		first, from := a.actionsFrom(e, i)
+		image := ofImage(s)
 		x.Want = make([]bool, len(s.LossMask))
 		n := 0
 		for t := max(first, 0); t < len(s.LossMask); t++ {
-			if weight, observed := a.weigh(e, i, t, first, from); weight > 0 || observed {
+			if weight, observed := a.weigh(e, i, t, first, from, image); weight > 0 || observed {
 				x.Want[t] = true
 				n++
 			}
@@ -103,7 +107,7 @@ func (e *Episode) LayOut(a TokenSelection) {
 			if !want {
 				continue
 			}
-			weight, observed := a.weigh(e, i, t, first, from)
+			weight, observed := a.weigh(e, i, t, first, from, image)
 			rl, ce, roll := 0.0, 0.0, math.NaN()
 			if weight > 0 {
 				rl = weight

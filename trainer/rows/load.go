@@ -15,6 +15,7 @@ import (
 	"agentcli/internal/malformed"
 	"agentcli/internal/setting"
 	"agentcli/lossscale"
+	"agentcli/media/processor"
 	"agentcli/parquet"
 	"agentcli/trainer/episode"
 	"agentcli/trainer/store"
@@ -39,6 +40,8 @@ type Sources struct {
 	// Vocabulary gives the tokens of the model that sampled a file, by the name that the file
 	// has for it, "" of rows of text. It is asked where Options.Weigh is set.
 	Vocabulary func(model string) (lossscale.Vocabulary, error)
+	// Images prepares the images of rows; nil: rows with images are an error.
+	Images ImageProcessor
 	// Demonstrations are what the teacher is shown; nil: nothing.
 	Demonstrations Demonstrations
 	// OnDisk keeps of the rows an index in memory alone, and the rest in a temporary
@@ -106,6 +109,9 @@ func (o *Options) columns(path string, have map[string]bool) (cols []string, err
 	}
 	if o.Demonstrations != nil {
 		wanted = slices.Concat(wanted, shownOf)
+	}
+	if have[parquet.ColumnImages] { // the files of images stand in the messages
+		wanted = slices.Concat(wanted, []string{"messages", parquet.ColumnImages})
 	}
 	for _, c := range wanted {
 		if have[c] && !slices.Contains(cols, c) {
@@ -250,6 +256,7 @@ type trajectoryFile struct {
 	format       *Format              // of the tool output; nil: it is not looked for
 	temperatures []float64            // of each row; nil: that of the run
 	vocabulary   lossscale.Vocabulary // of Options.Weigh
+	images       *processor.Processor // of its images; nil: none was seen yet
 }
 
 // readTrajectories reads the file of number i.
@@ -329,6 +336,9 @@ func (l *loading) readTrajectory(f *trajectoryFile, t *traj.Trajectory) error {
 		}
 	}
 	e, reason, err := parseRow(t, id, o)
+	if err == nil && reason == "" {
+		err = l.readImages(e, t, f)
+	}
 	if err == nil && reason == "" {
 		if o.Weigh != nil {
 			weighReplies(e, t, o.Weigh, f.vocabulary)

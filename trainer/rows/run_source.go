@@ -2,6 +2,7 @@ package rows
 
 import (
 	"cmp"
+	"encoding/json"
 	"fmt"
 	"strings"
 
@@ -12,10 +13,11 @@ import (
 // field may be missing, for a file written by somebody else.
 type RunSource struct {
 	Model struct {
-		Name          string `json:"name"`
-		Kind          string `json:"kind"` // local or server
-		TokenizerHash string `json:"tokenizer_hash"`
-		TemplateHash  string `json:"template_hash"`
+		Name          string          `json:"name"`
+		Kind          string          `json:"kind"` // local or server
+		TokenizerHash string          `json:"tokenizer_hash"`
+		TemplateHash  string          `json:"template_hash"`
+		ImageRule     json.RawMessage `json:"image_rule"` // processor.Rule; nil: the file does not say
 	} `json:"model"`
 	Dataset struct {
 		Name  string `json:"name"`

@@ -47,6 +47,30 @@ func appendBody(b []byte, e *episode.Body, number func(string) int) []byte {
 	for _, y := range e.Marks {
 		b = appendReals(appendInts(b, len(y)), y...)
 	}
+	return appendImages(b, e, number)
+}
+
+// appendImages writes all of images and their spans but the files.
+func appendImages(b []byte, e *episode.Body, number func(string) int) []byte {
+	b = appendInts(b, len(e.Images))
+	for i := range e.Images {
+		im := &e.Images[i]
+		b = appendInts(b, number(im.Hash), number(im.Path), im.Width, im.Height)
+		if im.Crop == nil {
+			b = appendInts(b, 0)
+			continue
+		}
+		b = appendInts(appendInts(b, 1, number(im.Crop.Source)), im.Crop.Box[:]...)
+	}
+	if len(e.Images) == 0 {
+		return b
+	}
+	for i := range e.Sequences {
+		b = appendInts(b, len(e.Sequences[i].Images))
+		for _, s := range e.Sequences[i].Images {
+			b = appendInts(b, s.Image, s.Start, s.Tokens, s.Grid[0], s.Grid[1], s.Grid[2])
+		}
+	}
 	return b
 }
 
@@ -166,7 +190,29 @@ func readBody(p decoder, names []string) *episode.Body {
 		}
 		e.Marks = append(e.Marks, y)
 	}
+	p.images(e, names)
 	return e
+}
+
+func (p *decoder) images(e *episode.Body, names []string) {
+	e.Images = make([]episode.Image, p.int())
+	if len(e.Images) == 0 {
+		e.Images = nil
+		return
+	}
+	for i := range e.Images {
+		im := &e.Images[i].Image
+		im.Hash, im.Path, im.Width, im.Height = names[p.int()], names[p.int()], p.int(), p.int()
+		if p.int() == 1 {
+			im.Crop = &traj.Crop{Source: names[p.int()], Box: [4]int{p.int(), p.int(), p.int(), p.int()}}
+		}
+	}
+	for i := range e.Sequences {
+		for range p.int() {
+			e.Sequences[i].Images = append(e.Sequences[i].Images,
+				traj.ImageSpan{Image: p.int(), Start: p.int(), Tokens: p.int(), Grid: [3]int{p.int(), p.int(), p.int()}})
+		}
+	}
 }
 
 func (p *decoder) runs() []float64 {

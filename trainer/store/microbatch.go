@@ -55,6 +55,12 @@ func (c *cutter) add(e *episode.Episode, i int) (before MicroBatch, full bool) {
 	c.now.Items = append(c.now.Items, Item{e, i})
 	c.now.Batch.Sequences = append(c.now.Batch.Sequences, s.TokenIDs)
 	c.now.Batch.Want = append(c.now.Batch.Want, x.Want)
+	if images := e.PolicyImages(i); images != nil || c.now.Batch.Images != nil {
+		for len(c.now.Batch.Images) < len(c.now.Batch.Sequences)-1 {
+			c.now.Batch.Images = append(c.now.Batch.Images, nil)
+		}
+		c.now.Batch.Images = append(c.now.Batch.Images, images)
+	}
 	c.now.Batch.Own = x.ValueIncludesToken
 	if c.tempered && e.Layout == episode.LayoutOfAlgorithm {
 		c.temper(e.SamplingTemperature(), x)

@@ -5,8 +5,10 @@ import (
 	"errors"
 	"sync"
 
+	"agentcli/internal/malformed"
 	"agentcli/internal/scratch"
 	"agentcli/trainer/episode"
+	"agentcli/traj"
 )
 
 // Spill keeps the bodies of episodes in a temporary file, written once while the rows are
@@ -23,7 +25,18 @@ type Spill struct {
 	buf    []byte
 	read   sync.Pool // of buffers
 
+	// Prepare makes the patches of an image whose file is at hand. It is set where there are
+	// images, before they are read.
+	Prepare func(*traj.Image) ([]float32, error)
+	files   map[string]extent // of images, by their hashes
+
 	columns *columns // what was computed of the episodes; nil: nothing yet
+}
+
+// extent is where a file of an image is.
+type extent struct {
+	at int64
+	n  int
 }
 
 // NewSpill makes the temporary file, in TMPDIR.
@@ -32,7 +45,7 @@ func NewSpill() (*Spill, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Spill{file: f, out: bufio.NewWriterSize(f, 1<<20), number: map[string]int{}}, nil
+	return &Spill{file: f, out: bufio.NewWriterSize(f, 1<<20), number: map[string]int{}, files: map[string]extent{}}, nil
 }
 
 func newScratch() (*scratch.File, error) {
@@ -50,6 +63,11 @@ func scratchError(err error) error {
 
 // Put moves the body of an episode from memory to the file. It can be read after Finish.
 func (s *Spill) Put(e *episode.Episode) error {
+	for i := range e.Images {
+		if err := s.putFile(&e.Images[i].Image); err != nil {
+			return err
+		}
+	}
 	s.buf = appendBody(s.buf[:0], e.Body, s.numberOf)
 	if _, err := s.out.Write(s.buf); err != nil {
 		return scratchError(err)
@@ -58,6 +76,46 @@ func (s *Spill) Put(e *episode.Episode) error {
 	e.Store, e.StoredAt, e.StoredBytes, e.Body = s, s.end, int32(len(s.buf)), nil
 	s.end += int64(len(s.buf))
 	return nil
+}
+
+// putFile writes the file of an image, or that of a crop's source, where it is not there yet.
+func (s *Spill) putFile(im *traj.Image) error {
+	hash, file := im.Hash, im.Bytes
+	if im.Crop != nil {
+		hash, file = im.Crop.Source, im.Crop.File
+	}
+	if _, have := s.files[hash]; have || file == nil {
+		return nil
+	}
+	if _, err := s.out.Write(file); err != nil {
+		return scratchError(err)
+	}
+	s.files[hash] = extent{s.end, len(file)}
+	s.end += int64(len(file))
+	return nil
+}
+
+// patches reads the file of an image and prepares it.
+func (s *Spill) patches(im traj.Image) ([]float32, error) {
+	hash := im.Hash
+	if im.Crop != nil {
+		hash = im.Crop.Source
+	}
+	at, have := s.files[hash]
+	if !have {
+		return nil, malformed.Errorf(malformed.Missing, "the file of image %.12s is not there", hash)
+	}
+	file := make([]byte, at.n)
+	if _, err := s.file.ReadAt(file, at.at); err != nil {
+		return nil, scratchError(err)
+	}
+	if im.Crop != nil {
+		crop := *im.Crop
+		crop.File, im.Crop = file, &crop
+	} else {
+		im.Bytes = file
+	}
+	return s.Prepare(&im)
 }
 
 // Finish ends the putting.
@@ -85,7 +143,12 @@ func (s *Spill) ReadBody(e *episode.Episode) (*episode.Body, error) {
 		return nil, err
 	}
 	defer s.read.Put(b)
-	return readBody(*b, s.names), nil
+	body := readBody(*b, s.names)
+	for i := range body.Images {
+		im := &body.Images[i]
+		im.Patches = func() ([]float32, error) { return s.patches(im.Image) }
+	}
+	return body, nil
 }
 
 // spillOf is where the body of an episode is; nil: it stays in memory.
