@@ -93,6 +93,8 @@ type ToolAgent struct {
 	Answers func(reply string) bool
 	// Form is how calls are written; nil: in the model's own way.
 	Form traj.Form
+	// Replies are those that a model that replays says, one a turn; nil: the model has its own.
+	Replies []string
 
 	tools []traj.ToolSpec
 	talk  traj.Conversation
@@ -137,6 +139,10 @@ func (a *ToolAgent) Observe(o traj.Observation) {
 // only reads them.
 func (a *ToolAgent) Request() *traj.Request {
 	n := len(a.talk.Messages)
+	var reply *string
+	if len(a.Replies) > 0 {
+		reply = &a.Replies[0]
+	}
 	return &traj.Request{
 		Messages:       a.talk.Messages[:n:n],
 		Tools:          a.tools,
@@ -147,6 +153,7 @@ func (a *ToolAgent) Request() *traj.Request {
 		Inserted:       a.talk.Inserted,
 		Form:           a.Form,
 		Memo:           a.memo,
+		Reply:          reply,
 	}
 }
 
@@ -159,6 +166,7 @@ func (a *ToolAgent) Update(r *traj.Response) traj.Action {
 		a.memo = &traj.Memo{}
 	}
 	a.talk.Reply(r)
+	a.Replies = a.Replies[min(1, len(a.Replies)):]
 	a.prefixIDs, a.prefixMessages, a.prefixImages = nil, 0, nil
 	if len(r.PromptIDs) > 0 && len(r.SampledIDs) > 0 {
 		ids := make([]int32, 0, len(r.PromptIDs)+len(r.SampledIDs))

@@ -9,11 +9,14 @@ import (
 	"fmt"
 	"iter"
 	"math/bits"
+	"slices"
 	"strconv"
 	"strings"
 
 	"agentcli/internal/setting"
 	"agentcli/internal/splitmix"
+	"agentcli/media"
+	"agentcli/media/album"
 	"agentcli/traj"
 )
 
@@ -29,6 +32,14 @@ type generator struct {
 	examples func(level int) []made                 // worked examples, none of which is a problem
 	turns    func(m made) []traj.Message            // a worked example as real turns, its question first
 	corpus   func(level int) iter.Seq[Passage]      // where the answers are found; nil: there is none
+	splits   []demonstration                        // beside train and test
+}
+
+// demonstration is a split: problems of train with replies that a model is to be shown, which
+// may be drawn by the seed.
+type demonstration struct {
+	name string
+	make func(level int, i, seed uint64) (made, bool)
 }
 
 // made is one generated problem.
@@ -39,6 +50,9 @@ type made struct {
 	answer   string
 	reply    string // of a worked example, where it is not the answer
 	steps    []call // of a worked example
+
+	image        func() []byte // of the question, as a file; nil: it has none
+	demonstrated []string      // replies, one a turn; nil: it is a problem
 }
 
 // call is one tool call of a worked example, with its result.
@@ -91,8 +105,16 @@ func (g *generator) open(e *entry, o Options) (*Dataset, error) {
 	if split == "" {
 		split = "train"
 	}
-	if split != "train" && split != "test" {
-		return nil, misfitOf("Split", []string{"train", "test"}, "dataset %s has no split %q; it has train and test", e.Name, split)
+	from, makes := split, func(level int, i, _ uint64) (made, bool) { return g.make(level, i) }
+	splits := []string{"train", "test"}
+	for _, d := range g.splits {
+		if splits = append(splits, d.name); d.name == split {
+			from, makes = "train", d.make
+		}
+	}
+	if !slices.Contains(splits, split) {
+		return nil, misfitOf("Split", splits, "dataset %s has no split %q; it has %s and %s", e.Name, split,
+			strings.Join(splits[:len(splits)-1], ", "), splits[len(splits)-1])
 	}
 	level, err := g.levelOf(cmp.Or(o.Level, e.Level))
 	if err != nil {
@@ -124,10 +146,6 @@ func (g *generator) open(e *entry, o Options) (*Dataset, error) {
 		turns[0].Content = strings.ReplaceAll(prompt, "{question}", turns[0].Content)
 		opening = append(opening, numbered(turns, i)...)
 	}
-	meta, err := json.Marshal(map[string]any{"level": level, "shots": shots})
-	if err != nil {
-		return nil, err
-	}
 	space := g.space(level)
 	d.tasks = func(ctx context.Context) iter.Seq2[traj.Task, error] {
 		return func(yield func(traj.Task, error) bool) {
@@ -137,22 +155,51 @@ func (g *generator) open(e *entry, o Options) (*Dataset, error) {
 					yield(traj.Task{}, ctx.Err())
 					return
 				}
-				m, ok := g.make(level, p.at(i))
-				if !ok || splitOf(g.name, m.key) != split {
+				m, ok := makes(level, p.at(i), uint64(o.Seed))
+				if !ok || splitOf(g.name, m.key) != from {
 					continue
 				}
-				// The messages are shared between tasks up to the question, and never written to.
-				ms := append(opening[:len(opening):len(opening)],
-					traj.Message{Role: traj.RoleUser, Content: strings.ReplaceAll(prompt, "{question}", m.question)})
-				t := traj.Task{ID: e.Name + "/" + m.id, Dataset: e.Name, Split: split, Question: m.question, Messages: ms,
-					Answers: []string{m.answer}, Env: env, Tools: e.Tools, Reward: e.Reward, Meta: meta}
-				if !yield(t, nil) {
+				if m.demonstrated != nil {
+					m.id = split + "-" + m.id
+				}
+				t := traj.Task{ID: e.Name + "/" + m.id, Dataset: e.Name, Split: split, Question: m.question,
+					Answers: []string{m.answer}, Env: env, Tools: e.Tools, Reward: e.Reward}
+				if !yield(m.asked(t, opening, prompt, map[string]any{"level": level, "shots": shots})) {
 					return
 				}
 			}
 		}
 	}
+	for t, err := range d.Tasks(context.Background()) {
+		if err != nil {
+			return nil, err
+		}
+		if d.HasImages = slices.ContainsFunc(t.Messages, func(m traj.Message) bool { return len(m.Images) > 0 }); d.HasImages {
+			d.FirstImage = t.ID
+		}
+		break
+	}
 	return d, nil
+}
+
+// asked gives a task its conversation, behind the opening, which tasks share and never write
+// to, and what is known beside it.
+func (m *made) asked(t traj.Task, opening []traj.Message, prompt string, meta map[string]any) (traj.Task, error) {
+	question := traj.Message{Role: traj.RoleUser, Content: strings.ReplaceAll(prompt, "{question}", m.question)}
+	if m.image != nil {
+		im, err := album.Open(m.image(), "", media.Limits{})
+		if err != nil {
+			return t, err
+		}
+		question.Content, question.Images = traj.ImageMark+traj.PlainText(question.Content), []traj.Image{im}
+	}
+	if m.demonstrated != nil {
+		meta["replies"] = m.demonstrated
+	}
+	t.Messages = append(opening[:len(opening):len(opening)], question)
+	b, err := json.Marshal(meta)
+	t.Meta = b
+	return t, err
 }
 
 // numbered gives the tool calls of worked example i ids of their own.

@@ -21,6 +21,8 @@ var generators = []generator{
 	{name: "letters", levels: 3, space: lettersSpace, make: lettersMake, examples: lettersExamples, turns: plainTurns},
 	{name: "largest", levels: 3, space: largestSpace, make: largestMake, examples: largestExamples, turns: plainTurns},
 	{name: "findfact", levels: 3, space: factSpace, make: factMake, examples: factExamples, turns: searchTurns, corpus: factCorpus},
+	{name: "fineprint", levels: 4, space: fineSpace, make: fineMake, examples: func(int) []made { return nil }, turns: plainTurns,
+		splits: fineDemonstrations},
 }
 
 // calculatorTurns are the turns of a worked example with tool calls, in the

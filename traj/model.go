@@ -31,12 +31,13 @@ type Request struct {
 	PrefixIDs      []int32
 	PrefixMessages int
 	PrefixImages   []ImageSpan // in PrefixIDs, by their numbers among the images of Messages
-	Group          string // requests of one group open with the same prompt: a hint to compute it once
-	MaxPrompt      int    // longest prompt in tokens; 0: the model's window. A longer one is ErrPromptTooLong
-	Continue       bool   // the last message is the model's own, to be continued
-	Form           Form   // of calls; nil: the model's own
-	Inserted       string // where Continue and PrefixMessages is all of Messages: the text behind PrefixIDs that ends the last message
-	Memo           *Memo  // nil: none
+	Group          string      // requests of one group open with the same prompt: a hint to compute it once
+	MaxPrompt      int         // longest prompt in tokens; 0: the model's window. A longer one is ErrPromptTooLong
+	Continue       bool        // the last message is the model's own, to be continued
+	Form           Form        // of calls; nil: the model's own
+	Inserted       string      // where Continue and PrefixMessages is all of Messages: the text behind PrefixIDs that ends the last message
+	Memo           *Memo       // nil: none
+	Reply          *string     // what a model that replays is to say; nil: every other one's own
 }
 
 // Form is a way to write calls that a conversation has in place of the model's own. It is

@@ -3,6 +3,7 @@ package models
 import (
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
@@ -70,17 +71,11 @@ func Convert(src, dst, dtype string, merge bool) error {
 	case merge && !adapter:
 		return usage("Merge", "%s is no LoRA adapter; leave this out", src)
 	}
-	st, err := os.Stat(dst)
-	switch {
-	case err != nil:
-	case toGGUF:
+	if _, err := os.Stat(dst); err == nil && toGGUF {
 		return fmt.Errorf("%s: exists; name a new file", dst)
-	case !st.IsDir():
-		return fmt.Errorf("%s: exists and is not a folder; name a new one", dst)
-	default:
-		if entries, err := os.ReadDir(dst); err == nil && len(entries) > 0 {
-			return fmt.Errorf("%s: %w; name a new one", dst, ErrNotEmpty)
-		}
+	}
+	if err := checkNew(dst); err != nil {
+		return err
 	}
 	m, err := weights.Open(src)
 	if err != nil {
@@ -91,10 +86,10 @@ func Convert(src, dst, dtype string, merge bool) error {
 	if err != nil {
 		return err
 	}
-	if err := os.MkdirAll(filepath.Dir(filepath.Clean(dst)), 0o755); err != nil {
-		return err
-	}
 	if toGGUF {
+		if err := os.MkdirAll(filepath.Dir(filepath.Clean(dst)), 0o755); err != nil {
+			return err
+		}
 		return convertToGGUF(m, tok, dst, dtype)
 	}
 	return convertToFolder(m, tok, dst, dtype)
@@ -142,14 +137,43 @@ func convertToGGUF(m *weights.Model, tok *tokenizer.Tokenizer, dst, dtype string
 	return weights.SaveGGUF(m, dst, t, kv)
 }
 
-// convertToFolder writes into a new folder beside dst and gives it its name at the
-// end.
 func convertToFolder(m *weights.Model, tok *tokenizer.Tokenizer, dst, dtype string) error {
 	d, ok := convertTypes[strings.ToLower(dtype)]
 	if !ok {
 		d = widest(m)
 	}
-	tmp, err := os.MkdirTemp(filepath.Dir(filepath.Clean(dst)), "."+filepath.Base(dst)+".*")
+	return newFolder(dst, func(tmp string) error {
+		if err := m.Save(filepath.Join(tmp, "model.safetensors"), d); err != nil {
+			return err
+		}
+		if err := m.Config().WriteHF(tmp, d); err != nil {
+			return err
+		}
+		return tok.WriteHF(tmp, m.ChatTemplate())
+	})
+}
+
+// checkNew refuses a folder that holds something.
+func checkNew(dst string) error {
+	entries, err := os.ReadDir(dst)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return nil
+	case err != nil:
+		return fmt.Errorf("%s: exists and cannot be read as a folder; name a new one: %w", dst, err)
+	case len(entries) > 0:
+		return fmt.Errorf("%s: %w; name a new one", dst, ErrNotEmpty)
+	}
+	return nil
+}
+
+// newFolder has a new folder filled beside dst, and gives it its name at the end.
+func newFolder(dst string, fill func(tmp string) error) error {
+	parent := filepath.Dir(filepath.Clean(dst))
+	if err := os.MkdirAll(parent, 0o755); err != nil {
+		return err
+	}
+	tmp, err := os.MkdirTemp(parent, "."+filepath.Base(dst)+".*")
 	if err != nil {
 		return fmt.Errorf("%s: %w", dst, err)
 	}
@@ -157,13 +181,7 @@ func convertToFolder(m *weights.Model, tok *tokenizer.Tokenizer, dst, dtype stri
 	if err := os.Chmod(tmp, 0o755); err != nil {
 		return err
 	}
-	if err := m.Save(filepath.Join(tmp, "model.safetensors"), d); err != nil {
-		return err
-	}
-	if err := m.Config().WriteHF(tmp, d); err != nil {
-		return err
-	}
-	if err := tok.WriteHF(tmp, m.ChatTemplate()); err != nil {
+	if err := fill(tmp); err != nil {
 		return err
 	}
 	os.Remove(dst) // an empty folder; Rename says so if anything else is there

@@ -7,6 +7,7 @@ import (
 	"io"
 	"os"
 	"regexp"
+	"strings"
 	"time"
 
 	"agentcli/agent"
@@ -84,6 +85,13 @@ func Open(ctx context.Context, o Options, notice func(string)) (agent.Model, Sou
 	}
 	if o.SwiftRollout != "" {
 		return openSwiftRollout(o, notice)
+	}
+	if folder, ok := strings.CutPrefix(o.Model, ReplayPrefix); ok {
+		m, source, closer, err := openReplay(folder, o)
+		if err == nil && o.Image != "" && source.noImages != nil {
+			err = o.noImages(text.Line(source.noImages))
+		}
+		return m, source, closer, err
 	}
 	local := false
 	if o.Model != "" && (len(o.BaseURL) == 0 || o.BaseFromEnv) {

@@ -5,9 +5,11 @@ import (
 	"fmt"
 	"iter"
 	"slices"
+	"strings"
 	"sync"
 
 	"agentcli/agent"
+	"agentcli/app/models"
 	"agentcli/datasets"
 	"agentcli/engine"
 	"agentcli/env"
@@ -282,6 +284,7 @@ func (s *envSetups) newAgent(t traj.Task) (agent.Agent, error) {
 		return nil, err
 	}
 	a := agent.New(c.Specs())
+	a.Replies = s.replies(t)
 	if x.form != nil {
 		a.Form = x.form
 		answerStops := slices.Contains(x.o.Sampling.Stop, chat.AnswerStop)
@@ -296,7 +299,18 @@ func (s *envSetups) limits(t traj.Task) engine.Limits {
 	if err != nil { // newEnv says so
 		return engine.Limits{}
 	}
+	if n := len(s.replies(t)); n > 0 {
+		return engine.Limits{Sampling: x.o.Sampling, MaxTurns: n}
+	}
 	return engine.Limits{Sampling: x.o.Sampling, MaxTurns: x.o.MaxTurns, FinalTurn: x.o.FinalTurn}
+}
+
+// replies are those that a model that replays says in a task; nil where the model has its own.
+func (s *envSetups) replies(t traj.Task) []string {
+	if !strings.HasPrefix(s.given.Model.Model, models.ReplayPrefix) {
+		return nil
+	}
+	return datasets.Replies(&t)
 }
 
 // identity is what decides what the rows of each environment mean that the dataset is known

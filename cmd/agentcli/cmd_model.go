@@ -84,6 +84,7 @@ func modelCommand() *cli.Command {
 				return ask.Generate(c.Context, backendOf(c), path, o, streamsOf(c).In, streamsOf(c).Out)
 			}),
 			preprocessCommand(command),
+			initCommand(),
 			{Name: "convert", Usage: "write a Hugging Face folder or, where DST ends in .gguf, a file for llama.cpp", ArgsUsage: "SRC DST",
 				Flags: []cli.Flag{&cli.StringFlag{Name: "dtype",
 					Usage: "store as `TYPE`: f32, bf16, f16, in a .gguf also q8_0 or q4_k (default: what loses nothing)"},

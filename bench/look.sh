@@ -1,0 +1,60 @@
+#!/usr/bin/env bash
+# A model with random weights learns to look: fineprint, whose answers only a zoom shows. A cold
+# start by demonstrations, then GRPO by `agentcli loop` with the tool, in the chat format of
+# Qwen2.5-VL; figures before and after on 256 held-out problems.
+#
+#   bench/look.sh FOLDER [SEED...]       (default: 1 2 3 4 5)
+#
+# START=uniform STEPS=100 begins where the looks are at any field. TOOLS=none takes the tool away
+# after the cold start. A seed that an earlier call finished is not run again.
+set -euo pipefail
+out=$1
+shift
+[ $# -gt 0 ] || set -- 1 2 3 4 5
+root=$(cd "$(dirname "$0")/.." && pwd)
+A=${AGENTCLI:-$root/bin/agentcli}
+start=${START:-traces}
+steps=${STEPS:-20}
+tools=${TOOLS:-image_zoom_in_tool}
+
+demonstrations() { # FOLDER SPLIT COUNT SEED
+  [ -f "$1/$2.parquet" ] ||
+    "$A" rollout -d fineprint --split "$2" --limit "$3" -n 1 --seed "$4" --model "replay:$1/init" -o "$1/$2.parquet" 2>>"$1/log"
+}
+
+sft() { # FOLDER FROM TO FLAGS...
+  local d=$1 from=$2 to=$3
+  shift 3
+  [ -d "$d/$to" ] || "$A" train --algo sft --model "$d/$from" -o "$d/$to" --train-vision all --lr 7e-4 --warmup-steps 10 --minibatch 32 \
+    --betas .9,.99 --weight-decay .01 "$@" >/dev/null 2>>"$d/log"
+}
+
+measure() { # FOLDER MODEL NAME: at temperature 1 and greedy
+  for t in 1 0; do
+    [ -d "$1/$3-$t" ] || "$A" eval -d fineprint --limit 256 -n 1 --seed 7 --temperature $t --tools "$tools" --model "$2" --output "$1/$3-$t" \
+      >/dev/null 2>>"$1/log"
+  done
+}
+
+number() { tr -d ' \n' <"$1/report.json" | sed -n "s/.*\"$2\":\({\"value\":\)*\([0-9.e-]*\).*/\2/p"; }
+
+printf '| seed | start | temperature 1: before, after | greedy: before, after | looks: before, after | s |\n|---|---|---|---|---|---|\n'
+for seed in "$@"; do
+  d="$out/seed-$seed"
+  mkdir -p "$d"
+  begun=$(date +%s)
+  [ -d "$d/init" ] || "$A" model init --config "$root/examples/look/config.json" --seed "$seed" -o "$d/init"
+  demonstrations "$d" places 3600 "$seed"
+  demonstrations "$d" crops 900 "$seed"
+  demonstrations "$d" "$start" 3200 "$seed"
+  sft "$d" init skills "$d/places.parquet" "$d/crops.parquet"
+  sft "$d" skills start "$d/$start.parquet" --schedule cosine
+  measure "$d" "$d/start" before
+  [ -f "$d/loop/summary.txt" ] || "$A" loop -d fineprint --model "$d/start" --steps "$steps" --tasks 16 -n 8 --seed "$seed" --tools "$tools" \
+    --lr 1e-4 --betas .9,.99 --minibatch 0 --eval-every "$steps" --eval-tasks 64 --eval-samples 1 --output "$d/loop" >/dev/null 2>>"$d/log"
+  measure "$d" "$d/loop" after
+  [ -f "$d/seconds" ] || echo $(($(date +%s) - begun)) >"$d/seconds"
+  printf '| %s | %s | %.3f, %.3f | %.3f, %.3f | %.2f, %.2f | %s |\n' "$seed" "$start" \
+    "$(number "$d/before-1" 'pass@1')" "$(number "$d/after-1" 'pass@1')" "$(number "$d/before-0" 'pass@1')" "$(number "$d/after-0" 'pass@1')" \
+    "$(number "$d/before-1" valid_calls_per_trajectory)" "$(number "$d/after-1" valid_calls_per_trajectory)" "$(cat "$d/seconds")"
+done
