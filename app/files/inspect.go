@@ -32,6 +32,9 @@ type InspectOptions struct {
 	Tokenizer string
 	LossScale string // of a training, whose weights of tokens are shown; "": those of the file
 	Color     bool
+	HTML      bool   // a page of the trajectories, in place of text
+	Limit     int    // trajectories of the page; 0: all
+	Images    string // folder that the images of the trajectory are written into; "": none
 }
 
 // anyCorrect, in the place of an ID, is the first trajectory that is correct.
@@ -52,6 +55,9 @@ func Inspect(ctx context.Context, o InspectOptions, s console.Streams) error {
 		return err
 	}
 	defer r.Close()
+	if o.HTML {
+		return inspectPage(ctx, r, o, s)
+	}
 	if o.ID == "" {
 		return inspectFile(ctx, r, o, s)
 	}
@@ -61,6 +67,11 @@ func Inspect(ctx context.Context, o InspectOptions, s console.Streams) error {
 			return err
 		}
 		if t.ID == o.ID || (o.ID == anyCorrect && t.Correct != nil && *t.Correct) {
+			if o.Images != "" {
+				if err := saveImages(t, o, s); err != nil {
+					return err
+				}
+			}
 			return inspectOne(t, r.Metadata(), o, s)
 		}
 		if t.Task.ID == o.ID || len(some) < 3 {

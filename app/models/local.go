@@ -51,7 +51,7 @@ type TrainableOptions struct {
 	Head          string // "", "score" or "both", as policy.Head
 	LoRA          policy.LoRA
 	Vision        policy.VisionTraining // which part of an encoder of images is trained
-	Checkpoint    bool // --grad-checkpoint
+	Checkpoint    bool                  // --grad-checkpoint
 	Deterministic bool
 	Frozen        bool // asked, never trained
 	MaxContext    int  // tokens of the longest text; 0: the model's own

@@ -19,6 +19,9 @@ func inspectCommand() *cli.Command {
 			&cli.BoolFlag{Name: "tokens", Usage: "show the tokens, those that are trained on underlined"},
 			&cli.StringFlag{Name: "tokenizer", Usage: "model folder or .gguf whose tokenizer reads the tokens (default: " +
 				"the policy that the file names)"},
+			&cli.BoolFlag{Name: "html", Usage: "write a page with the trajectories, their images and the boxes on them to stdout"},
+			&cli.IntFlag{Name: "limit", Value: files.DefaultPageLimit, Usage: "trajectories of the page; 0: all"},
+			&cli.StringFlag{Name: "images", Usage: "write the images of the trajectory into this `FOLDER`, with the boxes on them"},
 			&cli.StringFlag{Name: "loss-scale", Usage: "show the weights of tokens that train would use with this --loss-scale"},
 		},
 		Action: func(c *cli.Context) error {
@@ -27,9 +30,18 @@ func inspectCommand() *cli.Command {
 			}
 			s := streamsOf(c)
 			o := files.InspectOptions{Path: c.Args().Get(0), ID: c.Args().Get(1), JSON: c.Bool("json"), Tokens: c.Bool("tokens"),
-				Tokenizer: c.String("tokenizer"), LossScale: c.String("loss-scale"), Color: console.UseColor(s.OutTTY)}
+				Tokenizer: c.String("tokenizer"), LossScale: c.String("loss-scale"), Color: console.UseColor(s.OutTTY),
+				HTML: c.Bool("html"), Limit: c.Int("limit"), Images: c.String("images")}
 			if o.Tokens && o.ID == "" {
 				return exit.Usagef("--tokens shows one trajectory: give its ID")
+			}
+			switch {
+			case o.Images != "" && (o.ID == "" || o.HTML):
+				return exit.Usagef("--images writes the images of one trajectory: give its ID, without --html")
+			case o.HTML && (o.JSON || o.Tokens):
+				return exit.Usagef("--html is a page of its own: leave out --json and --tokens")
+			case o.Limit < 0:
+				return exit.Usagef("--limit is %d; it must not be negative", o.Limit)
 			}
 			return files.Inspect(c.Context, o, s)
 		},

@@ -38,6 +38,7 @@ var otherWords = map[setting.Name]string{
 	"Held.Dataset":     "--eval-dataset",
 	"Held.Part":        "--holdout",
 	"Held.Split":       "--eval-split",
+	"Images":           "--images",
 	"InText":           "--parser hermes",
 	"Port":             "--port",
 	"Replace":          "--force",

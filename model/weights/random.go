@@ -49,7 +49,7 @@ func WriteRandom(path string, c Config, seed int64, d DType) error {
 	defer w.Abort()
 	for k, i := range infos {
 		t := Tensor{Name: i.Name, DType: F32, Shape: i.Shape, Data: make([]byte, 4*count(i.Shape))}
-		c.draw(t, names[k], ranges, seed)
+		draw(c, t, names[k], ranges, seed)
 		if t, err = t.As(d); err != nil {
 			return err
 		}
@@ -91,7 +91,7 @@ func rangesOf(config []byte) (ranges, error) {
 }
 
 // draw fills a tensor of the name that the architecture has for it.
-func (c Config) draw(t Tensor, name string, by ranges, seed int64) {
+func draw(c Config, t Tensor, name string, by ranges, seed int64) {
 	h := fnv.New64a()
 	h.Write([]byte(name))
 	from := splitmix.Mix(h.Sum64() ^ splitmix.Next(uint64(seed)))
