@@ -56,6 +56,7 @@ const (
 	GymName     = "gym_scheduler"     // of gym environments
 	OpenEnvName = "openenv_scheduler" // of servers of OpenEnv
 	SearchR1    = "search-r1"         // the engine's own loop, with results in the model's reply
+	DeepEyes    = "deepeyes"          // the engine's own loop, in the environment of that name
 )
 
 // builtin makes the schedulers that are built in.
@@ -71,9 +72,13 @@ var builtin = map[string]func(context.Context, Options) (*Set, error){
 	},
 	GymName:     openGym,
 	OpenEnvName: openOpenEnv,
-	SearchR1: func(context.Context, Options) (*Set, error) {
-		return &Set{make: func(traj.Task) (engine.Scheduler, error) { return nil, nil }}, nil
-	},
+	SearchR1:    ownLoop,
+	DeepEyes:    ownLoop,
+}
+
+// ownLoop leaves the trajectories to the engine.
+func ownLoop(context.Context, Options) (*Set, error) {
+	return &Set{make: func(traj.Task) (engine.Scheduler, error) { return nil, nil }}, nil
 }
 
 // Gymlike reports whether a scheduler plays the environments of Options.Gym: what they give

@@ -30,6 +30,8 @@ func scheduled(o *Options) error {
 	switch {
 	case o.Scheduler == scheduler.SearchR1:
 		o.ContinueReply = true
+	case o.Scheduler == scheduler.DeepEyes && o.Env == "":
+		o.Env = deepEyesEnv
 	case scheduler.Gymlike(o.Scheduler) && o.Reward == "":
 		o.Reward = "env" // what the environments give
 	}

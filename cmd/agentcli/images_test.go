@@ -257,6 +257,21 @@ func TestAnAgentZoomsIntoAnImageOfItsRow(t *testing.T) {
 	if !strings.Contains(out, "crop [100 60 200 120] of image 0, 100 × 60 pixels") {
 		t.Errorf("inspect does not name the crop:\n%s", out)
 	}
+	plain := filepath.Join(dir, "plain.jsonl") // whose rows name no environment
+	if err := os.WriteFile(plain, []byte(strings.Replace(row, `, "env_name": "visual_toolbox_v2"`, "", 1)+"\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	looked := filepath.Join(dir, "looked.parquet")
+	if _, log, code := run(t, "rollout", "--base-url", s.BaseURL(), "--model", "m", "-d", plain, "--reward", "exact", "--bbox-space", "1000",
+		"--scheduler", "deepeyes", "-n", "1", "-o", looked); code != 0 {
+		t.Fatalf("%d: %s", code, log)
+	}
+	if out, _, _ := run(t, "inspect", looked, "plain/0#0"); !strings.Contains(out, "crop [100 60 200 120] of image 0") {
+		t.Errorf("the scheduler deepeyes does not look:\n%s", out)
+	}
+	if page, log, code := run(t, "inspect", looked, "--html"); code != 0 || !strings.Contains(page, `x="100" y="60" width="100" height="60"`) {
+		t.Errorf("%d: %s, the page has no box", code, log)
+	}
 	if _, log, code := run(t, "rollout", "--base-url", s.BaseURL(), "--model", "m", "-d", rows, "--reward", "exact", "--bbox-space", "feet",
 		"-n", "1", "-o", filepath.Join(dir, "x.parquet")); code != 2 {
 		t.Errorf("%d: %s", code, log)
