@@ -153,7 +153,8 @@ func cropNumbers(t *traj.Trajectory) map[int]int {
 }
 
 func (w *Writer) message(t *traj.Trajectory, m *traj.Message, numbers map[int]int) message {
-	v := message{Kind: "other", Role: text.Harmless(text.OneLine(strings.TrimSpace(m.Role + " " + m.Name))), Thought: text.Harmless(m.Reasoning)}
+	v := message{Kind: "other", Thought: text.Harmless(m.Reasoning),
+		Role: text.Harmless(text.OneLine(strings.TrimSpace(m.Role + " " + m.Name)))}
 	if slices.Contains([]string{traj.RoleUser, traj.RoleAssistant, traj.RoleTool}, m.Role) {
 		v.Kind = m.Role
 	}
@@ -180,8 +181,7 @@ func (w *Writer) picture(t *traj.Trajectory, im *traj.Image, numbers map[int]int
 	n := slices.IndexFunc(t.Images, func(have traj.Image) bool { return have.Same(im) })
 	v := &picture{Width: im.Width, Height: im.Height}
 	seenWidth, tokens := w.seen(t, n)
-	switch {
-	case im.Crop == nil:
+	if im.Crop == nil {
 		v.Caption = fmt.Sprintf("image %d, %d × %d pixels%s", n, im.Width, im.Height, tokens)
 		if im.Path != "" {
 			v.Caption = text.Harmless(text.Name(im.Path, 60)) + ": " + v.Caption
@@ -192,7 +192,7 @@ func (w *Writer) picture(t *traj.Trajectory, im *traj.Image, numbers map[int]int
 					Color: numbers[i] % colors})
 			}
 		}
-	default:
+	} else {
 		source := slices.IndexFunc(t.Images, func(s traj.Image) bool { return s.Crop == nil && s.Hash == im.Crop.Source })
 		v.Number, v.Color = numbers[n], numbers[n]%colors
 		v.Caption = fmt.Sprintf("crop %v of image %d, %d × %d pixels%s", im.Crop.Box, source, im.Width, im.Height, tokens)

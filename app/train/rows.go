@@ -129,7 +129,8 @@ func loadRows(ctx context.Context, o Options, checkpoint string, note func(strin
 	if files == nil {
 		files = []string{o.PTX}
 	}
-	if r.ptx, err = trainer.LoadFor(ctx, files, c, rows.Sources{Format: format, Images: Images(ctx, o.Model, note), OnDisk: true}); err != nil {
+	from = rows.Sources{Format: format, Images: Images(ctx, o.Model, note), OnDisk: true}
+	if r.ptx, err = trainer.LoadFor(ctx, files, c, from); err != nil {
 		return r, setting.Errorf("%s: %w", setting.Name("PTX"), err)
 	}
 	return r, nil
@@ -180,13 +181,13 @@ func Vocabulary(ctx context.Context, model string, note func(string, ...any)) fu
 // file where none is named. Its area is bounded as when the file was sampled.
 func Images(ctx context.Context, model string, note func(string, ...any)) rows.ImageProcessor {
 	return func(sampler string, minPixels, maxPixels int) (*processor.Processor, error) {
-		path, ok := model, false
-		if path != "" {
+		path, ok := models.FindCached(ctx, sampler)
+		if model != "" {
 			var err error
-			if path, err = models.Find(ctx, path, true, func(text string) { note("%s", text) }); err != nil {
+			if path, err = models.Find(ctx, model, true, func(text string) { note("%s", text) }); err != nil {
 				return nil, setting.Errorf("%s: %w", setting.Name("Model"), err)
 			}
-		} else if path, ok = models.FindCached(ctx, sampler); !ok {
+		} else if !ok {
 			return nil, exit.Usagef("rows with images need the model's image processor; name the model to start from with %s", setting.Name("Model"))
 		}
 		p, err := models.ImageProcessor(path, minPixels, maxPixels)

@@ -64,25 +64,26 @@ func modelCommand() *cli.Command {
 				withLibtorch, []cli.Flag{dtype, device}, func(c *cli.Context, path string) error {
 					return ask.Logprobs(c.Context, backendOf(c), path, c.String("dtype"), c.String("device"), streamsOf(c).In, streamsOf(c).Out)
 				}),
-			command("generate", `{"messages"} or {"token_ids", "images"?} → {"token_ids", "text", "logprobs", "finish_reason"}`, withLibtorch, []cli.Flag{
-				&cli.Float64Flag{Name: "temperature", Value: 1, Usage: "0 is greedy"},
-				&cli.Float64Flag{Name: "top-p", Value: 1, Usage: "the likeliest tokens of this probability mass; 1 is off"},
-				&cli.IntFlag{Name: "top-k", Value: -1, Usage: "the K likeliest tokens; -1 is off"},
-				&cli.Float64Flag{Name: "min-p", Usage: "tokens at least this likely, relative to the likeliest; 0 is off"},
-				&cli.IntFlag{Name: "max-tokens", Value: 256, Usage: "of each reply"},
-				&cli.Int64Flag{Name: "seed", Usage: "of the sampling"},
-				&cli.StringSliceFlag{Name: "stop", Usage: "end a reply at this string (repeatable)"},
-				dtype, device, template,
-			}, func(c *cli.Context, path string) error {
-				o := ask.GenerateOptions{ChatTemplate: c.String("chat-template"),
-					Temperature: c.Float64("temperature"), TopP: c.Float64("top-p"), MinP: c.Float64("min-p"),
-					TopK: c.Int("top-k"), MaxTokens: c.Int("max-tokens"), Seed: c.Int64("seed"), Stop: c.StringSlice("stop"),
-					DType: c.String("dtype"), Device: c.String("device")}
-				if err := o.Validate(); err != nil {
-					return err
-				}
-				return ask.Generate(c.Context, backendOf(c), path, o, streamsOf(c).In, streamsOf(c).Out)
-			}),
+			command("generate", `{"messages"} or {"token_ids", "images"?} → {"token_ids", "text", "logprobs", "finish_reason"}`, withLibtorch,
+				[]cli.Flag{
+					&cli.Float64Flag{Name: "temperature", Value: 1, Usage: "0 is greedy"},
+					&cli.Float64Flag{Name: "top-p", Value: 1, Usage: "the likeliest tokens of this probability mass; 1 is off"},
+					&cli.IntFlag{Name: "top-k", Value: -1, Usage: "the K likeliest tokens; -1 is off"},
+					&cli.Float64Flag{Name: "min-p", Usage: "tokens at least this likely, relative to the likeliest; 0 is off"},
+					&cli.IntFlag{Name: "max-tokens", Value: 256, Usage: "of each reply"},
+					&cli.Int64Flag{Name: "seed", Usage: "of the sampling"},
+					&cli.StringSliceFlag{Name: "stop", Usage: "end a reply at this string (repeatable)"},
+					dtype, device, template,
+				}, func(c *cli.Context, path string) error {
+					o := ask.GenerateOptions{ChatTemplate: c.String("chat-template"),
+						Temperature: c.Float64("temperature"), TopP: c.Float64("top-p"), MinP: c.Float64("min-p"),
+						TopK: c.Int("top-k"), MaxTokens: c.Int("max-tokens"), Seed: c.Int64("seed"), Stop: c.StringSlice("stop"),
+						DType: c.String("dtype"), Device: c.String("device")}
+					if err := o.Validate(); err != nil {
+						return err
+					}
+					return ask.Generate(c.Context, backendOf(c), path, o, streamsOf(c).In, streamsOf(c).Out)
+				}),
 			preprocessCommand(command),
 			initCommand(),
 			{Name: "convert", Usage: "write a Hugging Face folder or, where DST ends in .gguf, a file for llama.cpp", ArgsUsage: "SRC DST",

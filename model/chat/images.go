@@ -35,7 +35,8 @@ func imagesOf(msgs []traj.Message) (all []traj.Image) {
 // each id that is Token stands for the next image of msgs. Special tokens are the template's
 // alone, so there are no others. spans are those of ids before from, of the images of before.
 // It fails where there are not as many marks as images.
-func (p *ImagePlaces) expand(ids []int32, from int, spans []traj.ImageSpan, before, msgs []traj.Message) ([]int32, []traj.ImageSpan, error) {
+func (p *ImagePlaces) expand(ids []int32, from int, spans []traj.ImageSpan, before, msgs []traj.Message) (
+	[]int32, []traj.ImageSpan, error) {
 	images := imagesOf(msgs)
 	if len(images) == 0 {
 		return ids, spans, nil

@@ -139,8 +139,8 @@ func opensThinking(header string) string {
 // before and behind an image.
 func (r prober) probeImages() {
 	r.traits.images = true
-	out, err := r.text([]traj.Message{{Role: traj.RoleUser, Content: probeQuestion + traj.ImageMark + probeAnswer, Images: make([]traj.Image, 1)}},
-		nil, Options{})
+	shown := traj.Message{Role: traj.RoleUser, Content: probeQuestion + traj.ImageMark + probeAnswer, Images: make([]traj.Image, 1)}
+	out, err := r.text([]traj.Message{shown}, nil, Options{})
 	before, behind := strings.Index(out.String(), probeQuestion)+len(probeQuestion), strings.Index(out.String(), probeAnswer)
 	r.traits.images = err == nil && behind >= 0 && slices.ContainsFunc(r.controls(out),
 		func(c control) bool { return before <= c.from && c.to <= behind })
