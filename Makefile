@@ -109,6 +109,11 @@ vulncheck:
 demo: build
 	@scripts/demo.sh
 
+# A model with random weights learns where to look.
+.PHONY: demo-look
+demo-look: build
+	@scripts/demo_look.sh
+
 bench: setup
 	@scripts/setup.sh peers
 	@$(MAKE) --no-print-directory bench-run

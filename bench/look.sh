@@ -17,21 +17,21 @@ start=${START:-traces}
 steps=${STEPS:-20}
 tools=${TOOLS:-image_zoom_in_tool}
 
-demonstrations() { # FOLDER SPLIT COUNT SEED
-  [ -f "$1/$2.parquet" ] ||
-    "$A" rollout -d fineprint --split "$2" --limit "$3" -n 1 --seed "$4" --model "replay:$1/init" -o "$1/$2.parquet" 2>>"$1/log"
+demonstrations() { # FOLDER SPLIT COUNT SEED NAME
+  [ -f "$1/$5.parquet" ] ||
+    "$A" rollout -d fineprint --split "$2" --limit "$3" -n 1 --seed "$4" --model "replay:$1/init" -o "$1/$5.parquet" 2>>"$1/log"
 }
 
 sft() { # FOLDER FROM TO FLAGS...
   local d=$1 from=$2 to=$3
   shift 3
   [ -d "$d/$to" ] || "$A" train --algo sft --model "$d/$from" -o "$d/$to" --train-vision all --lr 7e-4 --warmup-steps 10 --minibatch 32 \
-    --betas .9,.99 --weight-decay .01 "$@" >/dev/null 2>>"$d/log"
+    --betas .9,.99 --weight-decay .01 --dtype float32 "$@" >/dev/null 2>>"$d/log"
 }
 
 measure() { # FOLDER MODEL NAME: at temperature 1 and greedy
   for t in 1 0; do
-    [ -d "$1/$3-$t" ] || "$A" eval -d fineprint --limit 256 -n 1 --seed 7 --temperature $t --tools "$tools" --model "$2" --output "$1/$3-$t" \
+    [ -d "$1/$3-$t" ] || "$A" eval -d fineprint --limit 256 -n 1 --seed 7 --temperature $t --dtype float32 --tools "$tools" --model "$2" --output "$1/$3-$t" \
       >/dev/null 2>>"$1/log"
   done
 }
@@ -44,14 +44,16 @@ for seed in "$@"; do
   mkdir -p "$d"
   begun=$(date +%s)
   [ -d "$d/init" ] || "$A" model init --config "$root/examples/look/config.json" --seed "$seed" -o "$d/init"
-  demonstrations "$d" places 3600 "$seed"
-  demonstrations "$d" crops 900 "$seed"
-  demonstrations "$d" "$start" 3200 "$seed"
+  demonstrations "$d" places 3600 "$seed" places
+  demonstrations "$d" crops 900 "$seed" crops
+  demonstrations "$d" "$start" 4800 "$seed" "$start"
+  demonstrations "$d" places 500 "$((seed + 100))" again # so that they are not forgotten
+  demonstrations "$d" crops 300 "$((seed + 100))" crops-again
   sft "$d" init skills "$d/places.parquet" "$d/crops.parquet"
-  sft "$d" skills start "$d/$start.parquet" --schedule cosine
+  sft "$d" skills start "$d/$start.parquet" "$d/again.parquet" "$d/crops-again.parquet" --schedule cosine
   measure "$d" "$d/start" before
   [ -f "$d/loop/summary.txt" ] || "$A" loop -d fineprint --model "$d/start" --steps "$steps" --tasks 16 -n 8 --seed "$seed" --tools "$tools" \
-    --lr 1e-4 --betas .9,.99 --minibatch 0 --eval-every "$steps" --eval-tasks 64 --eval-samples 1 --output "$d/loop" >/dev/null 2>>"$d/log"
+    --dtype float32 --train-vision all --lr 2e-4 --epochs 2 --betas .9,.99 --minibatch 0 --eval-every "$steps" --eval-tasks 64 --eval-samples 1 --output "$d/loop" >/dev/null 2>>"$d/log"
   measure "$d" "$d/loop" after
   [ -f "$d/seconds" ] || echo $(($(date +%s) - begun)) >"$d/seconds"
   printf '| %s | %s | %.3f, %.3f | %.3f, %.3f | %.2f, %.2f | %s |\n' "$seed" "$start" \

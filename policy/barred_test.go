@@ -60,7 +60,8 @@ func TestTokensOfImagesAreNeverDrawnAndInNoDistribution(t *testing.T) {
 		for k := range ids {
 			want[len(q.IDs)+k] = true
 		}
-		b := Batch{Sequences: [][]int32{whole}, Want: [][]bool{want}, Images: [][]Image{q.Images}, Temperature: slices.Repeat([]float64{hot}, len(ids))}
+		b := Batch{Sequences: [][]int32{whole}, Want: [][]bool{want}, Images: [][]Image{q.Images},
+			Temperature: slices.Repeat([]float64{hot}, len(ids))}
 		var got []float64
 		if err := tr.Accumulate(b, func(o Outputs) Gradients {
 			got = slices.Clone(o.Logprobs)

@@ -243,8 +243,8 @@ func (p *Policy) ImageGrid(width, height int) (grid [3]int, tokens int, err erro
 }
 
 // SampleImages implements chat.ImageSampler.
-func (p *Policy) SampleImages(ctx context.Context, prompt []int32, images []traj.Image, spans []traj.ImageSpan, s traj.Sampling, seed int64) (
-	*Output, error) {
+func (p *Policy) SampleImages(ctx context.Context, prompt []int32, images []traj.Image, spans []traj.ImageSpan,
+	s traj.Sampling, seed int64) (*Output, error) {
 	if p.images == nil {
 		return nil, p.noImages
 	}

@@ -119,7 +119,8 @@ func TestExactGoesOnWithItsOwnReply(t *testing.T) {
 	reply := slices.Concat(before, bytesOf("<search>x</search>"))
 	for name, prefix := range map[string][]int32{"a reply that was stopped": reply,
 		"a turn that was ended": append(slices.Clone(reply), end)} {
-		got, _, err := e.Prompt(&traj.Request{Messages: msgs, PrefixIDs: prefix, PrefixMessages: 2, Continue: true, Inserted: " found <|im_end|>"})
+		got, _, err := e.Prompt(&traj.Request{Messages: msgs, PrefixIDs: prefix, PrefixMessages: 2, Continue: true,
+			Inserted: " found <|im_end|>"})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -215,7 +215,8 @@ func TestATurnWithAnImageGoesOnWithTheTokensSoFar(t *testing.T) {
 			t.Errorf("asked about %+v at %+v", l.images, l.spans)
 		}
 		text := l.Tokenizer.Decode(second.PromptIDs[len(prefix):], false)
-		want := "<tool_response>\n<|vision_start|>" + strings.Repeat("<|image_pad|>", second.Images[1].Tokens) + "<|vision_end|>\n</tool_response>"
+		pads := strings.Repeat("<|image_pad|>", second.Images[1].Tokens)
+		want := "<tool_response>\n<|vision_start|>" + pads + "<|vision_end|>\n</tool_response>"
 		if !strings.Contains(text, want) {
 			t.Errorf("the tool's image is shown as %q", text)
 		}
