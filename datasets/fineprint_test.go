@@ -39,7 +39,7 @@ func TestThePrintOfFineprintIsWhatTheAnswerSays(t *testing.T) {
 	steps := map[string][2]int{"horizontal": {1, 0}, "vertical": {0, 1}, "rising": {1, -1}, "falling": {1, 1}}
 	seen := map[string]int{}
 	for _, level := range []string{"1", "2", "3"} {
-		for _, task := range tasks(t, "fineprint", Options{Level: level, Limit: 40}) {
+		for _, task := range tasks(t, "fineprint", Options{Level: level, Limit: 16}) {
 			im := &task.Messages[0].Images[0]
 			pixels, err := album.Pixels(im)
 			if err != nil {
@@ -70,7 +70,7 @@ func TestThePrintOfFineprintIsWhatTheAnswerSays(t *testing.T) {
 		}
 	}
 	for way := range steps {
-		if seen[way] < 15 {
+		if seen[way] < 5 {
 			t.Errorf("answers are not alike: %v", seen)
 		}
 	}
@@ -124,7 +124,7 @@ func TestStripesAreGoneWhereFineprintIsShown(t *testing.T) {
 		return resize.Torchvision.Resize(m, fineShown, fineShown)
 	}
 	worst, least := 0.0, 255.0
-	for k := range uint64(20) {
+	for k := range uint64(6) {
 		s := fineSceneOf(1, k*7919)
 		box := fineBoxOf(s.plates[0].field)
 		for way := range fineWays {
@@ -145,13 +145,13 @@ func TestStripesAreGoneWhereFineprintIsShown(t *testing.T) {
 
 func TestDemonstrationsOfFineprint(t *testing.T) {
 	test := map[string]bool{}
-	for _, task := range tasks(t, "fineprint", Options{Split: "test", Limit: 300}) {
+	for _, task := range tasks(t, "fineprint", Options{Split: "test", Limit: 100}) {
 		test[task.Messages[0].Images[0].Hash] = true
 	}
 	for split, want := range map[string]struct{ looks, right, answers float64 }{
 		"places": {1, 1, 0}, "crops": {0, 0, 1}, "traces": {.5, .5 * (.3 + .7/9), 1}, "uniform": {.5, .5 / 9, 1},
 	} {
-		const n = 600
+		const n = 200
 		looks, right, answers, told := 0., 0., 0., 0.
 		for _, task := range tasks(t, "fineprint", Options{Split: split, Limit: n}) {
 			replies := Replies(&task)
@@ -176,7 +176,7 @@ func TestDemonstrationsOfFineprint(t *testing.T) {
 			}
 		}
 		got := []float64{looks / n, right / n, answers / n}
-		if d := cmp.Diff([]float64{want.looks, want.right, want.answers}, got, near(.05)); d != "" {
+		if d := cmp.Diff([]float64{want.looks, want.right, want.answers}, got, near(.08)); d != "" {
 			t.Errorf("%s: shares of looks, looks at the right field, answers: %s", split, d)
 		}
 		if guessed := (told - looks) / max(n-looks, 1); split == "traces" && (guessed < .15 || guessed > .35) {
@@ -203,7 +203,7 @@ func TestTheBoxOfAFieldShowsItsWholePlate(t *testing.T) {
 }
 
 func TestACloseUpIsTheCropOfItsImage(t *testing.T) {
-	for k := range uint64(30) {
+	for k := range uint64(8) {
 		s := fineSceneOf(3, k*104729)
 		whole, err := album.Open(s.image(), "", media.Limits{})
 		if err != nil {

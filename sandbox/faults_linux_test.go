@@ -153,6 +153,22 @@ func TestZygoteDies(t *testing.T) {
 	}
 }
 
+// TestACallOutlivesTheDeathOfItsZygote: the pool is not told of the death, and the processes
+// that it holds ready die one after the other.
+func TestACallOutlivesTheDeathOfItsZygote(t *testing.T) {
+	p := pool(t, Config{Spare: 4, Parallel: 8})
+	for range 10 {
+		p.supervisor.mu.Lock()
+		_ = p.supervisor.z.kill()
+		p.supervisor.mu.Unlock()
+		for range 3 {
+			if r := do(t, p, "6*7"); string(r.Stdout) != "42\n" {
+				t.Errorf("%+v", r)
+			}
+		}
+	}
+}
+
 func TestMissingPython(t *testing.T) {
 	if _, err := Open(t.Context(), Config{Python: "/does/not/exist"}); err == nil || errors.Is(err, ErrRefused) {
 		t.Fatal(err)

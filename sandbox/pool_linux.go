@@ -72,7 +72,7 @@ func (p *Pool) Start(ctx context.Context) (*Proc, error) {
 		select {
 		case c := <-p.spare:
 			p.refill()
-			if c.Alive() {
+			if !c.z.over() && c.Alive() {
 				return c, nil
 			}
 			c.Close()
@@ -82,7 +82,7 @@ func (p *Pool) Start(ctx context.Context) (*Proc, error) {
 		select {
 		case c := <-p.spare:
 			p.refill()
-			if c.Alive() {
+			if !c.z.over() && c.Alive() {
 				return c, nil
 			}
 			c.Close()
@@ -96,10 +96,9 @@ func (p *Pool) Start(ctx context.Context) (*Proc, error) {
 
 // forkHere forks a process for a place that was taken.
 func (p *Pool) forkHere(ctx context.Context) (*Proc, error) {
-	z, err := p.supervisor.running(ctx)
-	var c *Proc
-	if err == nil {
-		c, err = z.fork(ctx)
+	c, err := p.supervisor.fork(ctx)
+	if errors.Is(err, errLost) { // the zygote had died a moment ago
+		c, err = p.supervisor.fork(ctx)
 	}
 	if err != nil {
 		<-p.room

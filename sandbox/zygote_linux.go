@@ -263,6 +263,19 @@ type supervisor struct {
 	closed bool
 }
 
+// fork makes a process. Where it reports errLost, the zygote's death is known.
+func (s *supervisor) fork(ctx context.Context) (*Proc, error) {
+	z, err := s.running(ctx)
+	if err != nil {
+		return nil, err
+	}
+	c, err := z.fork(ctx)
+	if errors.Is(err, errLost) {
+		_ = inGrace(z.done) // who found out first need not be its listener
+	}
+	return c, err
+}
+
 // running gives the zygote.
 func (s *supervisor) running(ctx context.Context) (*zygote, error) {
 	s.mu.Lock()
