@@ -30,6 +30,7 @@ type Problem struct {
 	Answers   Answers `json:"answers"`
 	attempts  []graded
 	sums      sums
+	looks     looks
 	rewardSum float64
 	rewardN   int
 	maj       float64 // of PassK attempts, where there are so many; of a report's problem
@@ -113,6 +114,7 @@ type Report struct {
 	TurnsStdErr  *float64                 `json:"turns_per_trajectory_stderr"`
 	Calls        *float64                 `json:"valid_calls_per_trajectory"` // that ran and did not fail
 	CallsStdErr  *float64                 `json:"valid_calls_per_trajectory_stderr"`
+	Looks        *Looks                   `json:"looks,omitempty"`
 	LeftOut      int                      `json:"left_out"` // trajectories that failed or were cancelled: in no mean and no rate
 	Terminations map[traj.Termination]int `json:"terminations"`
 	PerProblem   Problems                 `json:"-"` // the last field of report.json: see WriteJSON
@@ -237,6 +239,7 @@ func (y *Tally) count(p *Problem, t *traj.Trajectory) {
 	} else {
 		p.Answers.add(*t.Extracted, 1)
 	}
+	p.looks.count(t, g.correct)
 	if t.Verdict == undecided {
 		p.sums.undecided++
 	}

@@ -8,16 +8,22 @@ import (
 	"math"
 )
 
+// counts are all of a problem that is counted.
+func (p *Problem) counts() [25]*int {
+	s, l := &p.sums, &p.looks
+	return [...]*int{&p.N, &p.C, &p.Failed, &p.Cancelled, &s.unanswered, &s.undecided, &s.cut, &s.calls,
+		&s.callErrors, &s.completion, &s.turns, &s.answered, &s.badTurns, &s.observed, &s.validCalls, &p.rewardN,
+		&l.attempts, &l.right, &l.looked, &l.lookedRight, &l.crops, &l.width, &l.height, &l.refused, &l.calls}
+}
+
 // write appends a problem, its id first.
 func (p *Problem) write(b []byte) []byte {
 	text := func(s string) {
 		b = append(binary.AppendUvarint(b, uint64(len(s))), s...)
 	}
 	text(p.ID)
-	s := &p.sums
-	for _, n := range [...]int{p.N, p.C, p.Failed, p.Cancelled, s.unanswered, s.undecided, s.cut, s.calls, s.callErrors, s.completion, s.turns,
-		s.answered, s.badTurns, s.observed, s.validCalls, p.rewardN} {
-		b = binary.AppendVarint(b, int64(n))
+	for _, n := range p.counts() {
+		b = binary.AppendVarint(b, int64(*n))
 	}
 	b = binary.LittleEndian.AppendUint64(b, math.Float64bits(p.rewardSum))
 	b = binary.AppendUvarint(b, uint64(len(p.Answers)))
@@ -71,9 +77,7 @@ func (p *Problem) read(b []byte, details bool) {
 	} else {
 		b = b[uvarint():]
 	}
-	s := &p.sums
-	for _, to := range [...]*int{&p.N, &p.C, &p.Failed, &p.Cancelled, &s.unanswered, &s.undecided, &s.cut, &s.calls,
-		&s.callErrors, &s.completion, &s.turns, &s.answered, &s.badTurns, &s.observed, &s.validCalls, &p.rewardN} {
+	for _, to := range p.counts() {
 		*to = varint()
 	}
 	p.rewardSum = math.Float64frombits(binary.LittleEndian.Uint64(b))
@@ -97,12 +101,11 @@ func (p *Problem) read(b []byte, details bool) {
 // merge takes in what came of the same problem later: of a run that is resumed with
 // fewer samples than it had there are more attempts than are expected.
 func (p *Problem) merge(q *Problem) {
-	p.N, p.C, p.Failed, p.Cancelled = p.N+q.N, p.C+q.C, p.Failed+q.Failed, p.Cancelled+q.Cancelled
-	a, b := &p.sums, &q.sums
-	p.sums = sums{a.unanswered + b.unanswered, a.undecided + b.undecided, a.cut + b.cut, a.calls + b.calls, a.callErrors + b.callErrors,
-		a.completion + b.completion, a.turns + b.turns, a.answered + b.answered, a.badTurns + b.badTurns, a.observed + b.observed,
-		a.validCalls + b.validCalls}
-	p.rewardSum, p.rewardN = p.rewardSum+q.rewardSum, p.rewardN+q.rewardN
+	more := q.counts()
+	for i, n := range p.counts() {
+		*n += *more[i]
+	}
+	p.rewardSum += q.rewardSum
 	for _, a := range q.Answers {
 		p.Answers.add(a.Answer, a.N)
 	}

@@ -7,6 +7,7 @@ import "fmt"
 type estimates struct {
 	metrics []metric // the reward first
 	rates   []rate
+	looks   []rate // in the order of Looks' fields; nothing counts in them where there are no images
 }
 
 // metric is a mean of one number a problem.
@@ -56,6 +57,7 @@ func newEstimates(passK int) *estimates {
 		{name: turnsRate, of: func(p *Problem) (int, int) { return p.sums.turns, p.N }},
 		{name: callsRate, of: func(p *Problem) (int, int) { return p.sums.validCalls, p.N }},
 	}
+	e.looks = looksRates()
 	return e
 }
 
@@ -75,9 +77,11 @@ func (e *estimates) each(p *Problem, toMean func(*mean, float64), toRatio func(_
 			toMean(&m.mean, v)
 		}
 	}
-	for i := range e.rates {
-		a, b := e.rates[i].of(p)
-		toRatio(&e.rates[i].ratio, float64(a), float64(b))
+	for _, rates := range [][]rate{e.rates, e.looks} {
+		for i := range rates {
+			a, b := rates[i].of(p)
+			toRatio(&rates[i].ratio, float64(a), float64(b))
+		}
 	}
 }
 
@@ -88,6 +92,7 @@ func (e *estimates) into(r *Report) {
 		r.Metrics[m.name] = share(m.mean.estimate())
 		r.MetricOrder = append(r.MetricOrder, m.name)
 	}
+	r.Looks = looksOf(e.looks)
 	for i := range e.rates {
 		x := e.rates[i].ratio.estimate()
 		switch name := e.rates[i].name; name {

@@ -138,21 +138,11 @@ func reportNotes(r *eval.Report) []string {
 		}
 	}
 	percent := func(name string) string {
-		v := r.Rates[name]
-		if v == nil {
-			return "–"
-		}
-		times100 := func(v *float64) *float64 {
-			if v == nil {
-				return nil
-			}
-			x := 100 * *v
-			return &x
-		}
+		e := eval.Estimate{Value: r.Rates[name], StdErr: r.RatesStdErr[name]}
 		if b, ok := r.RatesBound[name]; ok {
-			return fmt.Sprintf("%.1f %% (%s %%, 95 %%)", 100**v, Limit(*v, b, 100))
+			e.Bound = &b
 		}
-		return WithError(times100(v), times100(r.RatesStdErr[name]), 1) + " %"
+		return percent(e)
 	}
 	notes := []string{
 		"ended: " + strings.Join(ends, ", "),
@@ -164,6 +154,9 @@ func reportNotes(r *eval.Report) []string {
 		notes = append(notes, fmt.Sprintf("answered %s, valid actions %s, %s valid calls a trajectory, "+
 			"tool results %s of the tokens after the prompt",
 			percent("answered"), percent("valid_action"), WithError(r.Calls, r.CallsStdErr, 2), percent("observation_tokens")))
+	}
+	if l := r.Looks; l != nil {
+		notes = append(notes, looksNotes(l)...)
 	}
 	if v := r.Rates["undecided"]; v != nil && *v > 0 {
 		notes = append(notes, fmt.Sprintf("undecided %s: the grader could not show these answers to be right or wrong; they count as wrong",
@@ -177,6 +170,35 @@ func reportNotes(r *eval.Report) []string {
 			text.Plural(r.Incomplete, "problem")))
 	}
 	return notes
+}
+
+// percent is a share with its error.
+func percent(e eval.Estimate) string {
+	times100 := func(v *float64) *float64 {
+		if v == nil {
+			return nil
+		}
+		x := 100 * *v
+		return &x
+	}
+	switch {
+	case e.Value == nil:
+		return "–"
+	case e.Bound != nil:
+		return fmt.Sprintf("%.1f %% (%s %%, 95 %%)", 100**e.Value, Limit(*e.Value, *e.Bound, 100))
+	}
+	return WithError(times100(e.Value), times100(e.StdErr), 1) + " %"
+}
+
+// looksNotes say how images were used.
+func looksNotes(l *eval.Looks) []string {
+	notes := []string{fmt.Sprintf("looked closer in %s, %s crops a trajectory, calls refused %s", percent(l.Share),
+		WithError(l.PerTrajectory.Value, l.PerTrajectory.StdErr, 2), percent(l.Refused))}
+	if l.Width.Value == nil { // nobody looked
+		return notes
+	}
+	return append(notes, fmt.Sprintf("a crop is %s × %s pixels of its original; right with a crop %s, without %s",
+		WithError(l.Width.Value, l.Width.StdErr, 0), WithError(l.Height.Value, l.Height.StdErr, 0), percent(l.With), percent(l.Without)))
 }
 
 // Measured is a mean over so many tasks, from 0 to 1, with what is known of its error.
