@@ -46,14 +46,14 @@ for seed in "$@"; do
   [ -d "$d/init" ] || "$A" model init --config "$root/examples/look/config.json" --seed "$seed" -o "$d/init"
   demonstrations "$d" places 3600 "$seed" places
   demonstrations "$d" crops 900 "$seed" crops
-  demonstrations "$d" "$start" 4800 "$seed" "$start"
-  demonstrations "$d" places 500 "$((seed + 100))" again # so that they are not forgotten
-  demonstrations "$d" crops 300 "$((seed + 100))" crops-again
+  demonstrations "$d" "$start" 9600 "$seed" "$start"
+  demonstrations "$d" places 1200 "$((seed + 100))" again # so that they are not forgotten
+  demonstrations "$d" crops 600 "$((seed + 100))" crops-again
   sft "$d" init skills "$d/places.parquet" "$d/crops.parquet"
   sft "$d" skills start "$d/$start.parquet" "$d/again.parquet" "$d/crops-again.parquet" --schedule cosine
   measure "$d" "$d/start" before
   [ -f "$d/loop/model.safetensors" ] || "$A" loop -d fineprint --model "$d/start" --steps "$steps" --tasks 16 -n 8 --seed "$seed" --tools "$tools" \
-    --dtype float32 --train-vision all --lr 2e-4 --epochs 2 --betas .9,.99 --minibatch 0 --eval-every "$steps" --eval-tasks 64 --eval-samples 1 --output "$d/loop" >/dev/null 2>>"$d/log"
+    --dtype float32 --train-vision all --lr 2e-4 --betas .9,.99 --minibatch 0 --eval-every "$steps" --eval-tasks 64 --eval-samples 1 --output "$d/loop" >/dev/null 2>>"$d/log"
   measure "$d" "$d/loop" after
   [ -f "$d/seconds" ] || echo $(($(date +%s) - begun)) >"$d/seconds"
   printf '| %s | %s | %.3f, %.3f | %.3f, %.3f | %.2f, %.2f | %s |\n' "$seed" "$start" \

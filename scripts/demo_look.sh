@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # make demo-look: a model with random weights learns where to look. Its images have stripes that
-# are gone at the size that it sees; a zoom shows them. About 6 minutes on two cores, no network.
+# are gone at the size that it sees; a zoom shows them. About 10 minutes on two cores, no network.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 A=bin/agentcli
@@ -20,15 +20,15 @@ step "2/6  Demonstrations: what plates show, where they are, and traces, half of
   "rollout -d fineprint --split traces --model replay:$out/init …"
 replies places 3600 "$seed" places
 replies crops 900 "$seed" crops
-replies traces 4800 "$seed" traces
-replies places 500 $((seed + 100)) places-again
-replies crops 300 $((seed + 100)) crops-again
+replies traces 9600 "$seed" traces
+replies places 1200 $((seed + 100)) places-again
+replies crops 600 $((seed + 100)) crops-again
 run "3/6  Cold start: places and crops" "${sft[@]}" --model "$out/init" "$out/places.parquet" "$out/crops.parquet" -o "$out/skills"
 run "     then traces" "${sft[@]}" --model "$out/skills" --schedule cosine "$out/traces.parquet" "$out/places-again.parquet" \
   "$out/crops-again.parquet" -o "$out/start"
 run "4/6  Before: 256 held-out problems" "${held[@]}" --model "$out/start" --output "$out/before"
 run "5/6  GRPO with the tool: 20 steps of 16 problems × 8 attempts" loop -d fineprint --model "$out/start" --steps 20 --tasks 16 -n 8 \
-  --seed "$seed" --dtype float32 --train-vision all --lr 2e-4 --epochs 2 --betas .9,.99 --minibatch 0 --output "$out/model"
+  --seed "$seed" --dtype float32 --train-vision all --lr 2e-4 --betas .9,.99 --minibatch 0 --output "$out/model"
 run "6/6  After: the same problems" "${held[@]}" --model "$out/model" --output "$out/after"
 "$A" rollout -d fineprint --split test --limit 3 -n 1 --seed 7 --model "$out/model" --dtype float32 -o "$out/looks.parquet"
 "$A" inspect "$out/looks.parquet" --html >"$out/looks.html"
