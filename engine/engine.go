@@ -186,6 +186,7 @@ type run struct {
 	start  time.Time
 
 	expenses expenses
+	shown    shown
 
 	mu     sync.Mutex
 	order  *order

@@ -29,6 +29,9 @@ type (
 		Observation traj.Observation
 		Continues   bool // the model goes on with its own reply
 		Rewritten   bool // the messages are a whole history, in the place of the conversation
+		// ImageTokens are those of each image that the model is shown for the first time, in
+		// order, with the two around it: as a local model counts them, or as Qwen2.5-VL does.
+		ImageTokens []int
 	}
 	// ModelStart begins a model call.
 	ModelStart struct{ Request *traj.Request }

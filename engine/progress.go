@@ -18,6 +18,8 @@ type Progress struct {
 	Mean, StdErr float64
 	FirstError   string        // of the first of Errors that was not cancelled
 	FirstTooLong string        // of the first of TooLong
+	Images       int64         // that models were shown in this process
+	ImageTokens  int64         // of them
 	Tokens       int64         // sampled in this process, by trajectories that still run too
 	Spent        int64         // tokens of prompts and replies, those of the run that is resumed included
 	Cost         float64       // of Spent; 0 where no price is known
@@ -32,6 +34,7 @@ func (r *run) progress() Progress {
 		p.Total = r.c.Count() * r.c.Samples
 	}
 	p.Tokens = r.expenses.billed.out.Load()
+	p.Images, p.ImageTokens = r.shown.images.Load(), r.shown.tokens.Load()
 	in, out := r.expenses.total()
 	p.Spent, p.Cost = in+out, r.c.Budget.CostOf(in, out)
 	p.Elapsed = r.c.Now().Sub(r.start)

@@ -15,8 +15,6 @@ import (
 	"agentcli/env"
 	"agentcli/internal/text"
 	"agentcli/internal/workclock"
-	"agentcli/media/processor"
-	"agentcli/media/qwen"
 	"agentcli/traj"
 )
 
@@ -352,8 +350,9 @@ func (p *player) observe(o traj.Observation) {
 	}
 	p.agent.Observe(o)
 	p.append(o)
+	tokens := p.shown.add(p.c.Model, o)
 	if p.watcher != nil {
-		p.emit(Observed{Observation: o, Continues: o.Continue != "" && len(o.Messages) == 0})
+		p.emit(Observed{Observation: o, Continues: o.Continue != "" && len(o.Messages) == 0, ImageTokens: tokens})
 	}
 }
 
@@ -403,20 +402,6 @@ func (p *player) count(o traj.Observation) int {
 		}
 	}
 	return n
-}
-
-// imageTokens is how many tokens the model has for an image, with those around it; 0 where it
-// takes no image of that shape.
-func imageTokens(model agent.Model, im *traj.Image) int {
-	grid := processor.New(qwen.DefaultConfig()).Grid
-	if own, ok := model.(agent.ImageProcessor); ok {
-		grid = own.ImageGrid
-	}
-	_, tokens, err := grid(im.Width, im.Height)
-	if err != nil {
-		return 0
-	}
-	return tokens + 2
 }
 
 func texts(o traj.Observation) []string {

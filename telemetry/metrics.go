@@ -38,6 +38,8 @@ type Metrics struct {
 	modelTime    prometheus.Histogram
 	tokensIn     prometheus.Counter
 	tokensOut    prometheus.Counter
+	images       prometheus.Counter
+	imageTokens  prometheus.Counter
 	toolCalls    *prometheus.CounterVec
 	toolTime     *prometheus.HistogramVec
 	retries      *prometheus.CounterVec
@@ -67,13 +69,15 @@ func NewMetrics(tools []traj.ToolSpec) *Metrics {
 	m.tokensIn = prometheus.NewCounter(
 		prometheus.CounterOpts{Name: "agentcli_prompt_tokens_total", Help: "Tokens of all prompts: each call's whole prompt counts."})
 	m.tokensOut = prometheus.NewCounter(prometheus.CounterOpts{Name: "agentcli_completion_tokens_total", Help: "Sampled tokens."})
+	m.images = prometheus.NewCounter(prometheus.CounterOpts{Name: "agentcli_images_total", Help: "Images that models were shown: each once a trajectory."})
+	m.imageTokens = prometheus.NewCounter(prometheus.CounterOpts{Name: "agentcli_image_tokens_total", Help: "Tokens of those images."})
 	m.toolCalls = counter("agentcli_tool_calls_total", "Tool calls that ended, by tool and outcome.", "tool", "outcome")
 	m.toolTime = prometheus.NewHistogramVec(prometheus.HistogramOpts{Name: "agentcli_tool_call_duration_seconds",
 		Help: "How long tool calls took.", Buckets: toolBuckets}, []string{"tool"})
 	m.retries = counter("agentcli_model_retries_total", "Requests to the server that were tried again, by reason.", "reason")
 	m.reward = prometheus.NewSummary(
 		prometheus.SummaryOpts{Name: "agentcli_reward", Help: "Rewards of the trajectories that have one: their sum and their number."})
-	m.registry.MustRegister(m.trajectories, m.running, m.modelCalls, m.modelTime, m.tokensIn, m.tokensOut,
+	m.registry.MustRegister(m.trajectories, m.running, m.modelCalls, m.modelTime, m.tokensIn, m.tokensOut, m.images, m.imageTokens,
 		m.toolCalls, m.toolTime, m.retries, m.reward,
 		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	for _, t := range traj.Terminations {
@@ -105,6 +109,11 @@ func (m *Metrics) Retry(reason string) { m.retries.WithLabelValues(reason).Inc()
 // Event implements engine.Watcher.
 func (m *Metrics) Event(_ time.Time, e engine.Event) {
 	switch e := e.(type) {
+	case engine.Observed:
+		m.images.Add(float64(len(e.ImageTokens)))
+		for _, n := range e.ImageTokens {
+			m.imageTokens.Add(float64(n))
+		}
 	case engine.ModelEnd:
 		m.modelTime.Observe(e.Took.Seconds())
 		if e.Err != nil {

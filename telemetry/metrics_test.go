@@ -61,6 +61,7 @@ func TestMetricsCountWhatHappens(t *testing.T) {
 	all[0].Event(at, engine.ToolEnd{Call: traj.ToolCall{Name: "whatever the model likes"}, Err: errors.New("no"), Outcome: env.OutcomeRefused})
 	all[0].Event(at, engine.ModelEnd{Response: &traj.Response{PromptTokens: 200, OutputTokens: 30, CallErrors: make([]traj.CallError, 2)},
 		Took: time.Second})
+	all[0].Event(at, engine.Observed{ImageTokens: []int{18, 66}})
 	all[1].Event(at, engine.ModelEnd{Err: errors.New("reset"), Took: time.Minute})
 	plus, minus := 1.0, -0.25
 	all[0].Event(at, engine.TrajectoryEnd{Trajectory: &traj.Trajectory{Termination: traj.Answered, Reward: &plus}})
@@ -77,6 +78,8 @@ func TestMetricsCountWhatHappens(t *testing.T) {
 		`agentcli_model_call_duration_seconds_bucket{le="1"} 1`,
 		`agentcli_model_call_duration_seconds_bucket{le="5"} 2`,
 		`agentcli_model_call_duration_seconds_sum 64`,
+		`agentcli_images_total 2`,
+		`agentcli_image_tokens_total 84`,
 		`agentcli_prompt_tokens_total 300`,
 		`agentcli_completion_tokens_total 50`,
 		`agentcli_tool_calls_total{outcome="ok",tool="calculator"} 1`,

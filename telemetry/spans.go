@@ -220,6 +220,8 @@ type spans struct {
 	inner context.Context // with the turn's span
 	model trace.Span      // nil: none
 	tools map[string]trace.Span
+
+	images, imageTokens int
 }
 
 // Event implements engine.Watcher.
@@ -229,6 +231,10 @@ func (w *spans) Event(at time.Time, e engine.Event) {
 	case engine.TurnStart:
 		w.endTurn(at)
 		w.inner, w.turn = w.tracer.Start(w.ctx, "turn "+strconv.Itoa(e.Turn), when, trace.WithAttributes(attribute.Int("agentcli.turn", e.Turn)))
+	case engine.Observed:
+		for _, n := range e.ImageTokens {
+			w.images, w.imageTokens = w.images+1, w.imageTokens+n
+		}
 	case engine.ModelStart:
 		_, w.model = w.tracer.Start(w.inner, "chat "+w.Spans.model, when, trace.WithSpanKind(w.kind),
 			trace.WithAttributes(w.call...), trace.WithAttributes(request(e.Request)...))
@@ -281,6 +287,9 @@ func (w *spans) end(at time.Time, t *traj.Trajectory) {
 	}
 	w.root.SetAttributes(attribute.String("agentcli.termination", string(t.Termination)), attribute.Int("agentcli.turns", t.Turns()),
 		semconv.GenAIUsageInputTokens(in), semconv.GenAIUsageOutputTokens(t.CompletionTokens))
+	if w.images > 0 {
+		w.root.SetAttributes(attribute.Int("agentcli.images", w.images), attribute.Int("agentcli.image_tokens", w.imageTokens))
+	}
 	if t.Reward != nil {
 		w.root.SetAttributes(attribute.Float64("agentcli.reward", *t.Reward))
 	}

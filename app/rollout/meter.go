@@ -182,6 +182,9 @@ func parts(p engine.Progress) []string {
 	if rate, ok := tokenRate(p); ok {
 		list = append(list, fmt.Sprintf("%.0f tok/s", rate))
 	}
+	if p.Images > 0 {
+		list = append(list, fmt.Sprintf("%s (%s)", text.Plural(int(p.Images), "image"), text.Plural(int(p.ImageTokens), "token")))
+	}
 	if p.Running > 0 {
 		list = append(list, fmt.Sprintf("%d running", p.Running))
 	}
@@ -234,6 +237,9 @@ func attributes(p engine.Progress) []slog.Attr {
 	}
 	if p.ETA > 0 {
 		a = append(a, slog.Float64("eta_s", p.ETA.Seconds()))
+	}
+	if p.Images > 0 {
+		a = append(a, slog.Int64("images", p.Images), slog.Int64("image_tokens", p.ImageTokens))
 	}
 	if p.Cost > 0 {
 		a = append(a, slog.Float64("cost", p.Cost))

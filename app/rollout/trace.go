@@ -64,6 +64,7 @@ func (t *tracer) taken() bool {
 type traced struct {
 	*tracer
 	id      string
+	seen    int               // images so far
 	results map[string]string // what tools gave, by call, as the model would be shown it whole
 }
 
@@ -115,6 +116,7 @@ func (w *traced) Event(_ time.Time, e engine.Event) {
 		for i := range e.Observation.Messages {
 			w.message(&e.Observation.Messages[i])
 		}
+		w.images(e)
 		if c := e.Observation.Continue; c != "" {
 			w.block(traj.RoleUser, "inserted into the reply", c, "event", "inserted", "content", c)
 		}
@@ -159,6 +161,35 @@ func (w *traced) message(m *traj.Message) {
 		note += ", as the model is shown it"
 	}
 	w.block(m.Role, note, m.Content, "event", "message", "role", m.Role, "name", m.Name, "call_id", m.ToolCallID, "content", m.Content)
+}
+
+// images says what the model sees for the first time.
+func (w *traced) images(e engine.Observed) {
+	if e.Rewritten {
+		return
+	}
+	tokens := e.ImageTokens
+	for i := range e.Observation.Messages {
+		for k := range e.Observation.Messages[i].Images {
+			im := &e.Observation.Messages[i].Images[k]
+			attrs := []any{"event", "image", "image", w.seen, "width", im.Width, "height", im.Height, "hash", im.Hash}
+			line := fmt.Sprintf("image %d: %d × %d", w.seen, im.Width, im.Height)
+			if c := im.Crop; c != nil {
+				attrs = append(attrs, "source", c.Source, "box", c.Box)
+				line += fmt.Sprintf(", a crop at %v", c.Box)
+			}
+			if len(tokens) > 0 {
+				attrs, line = append(attrs, "tokens", tokens[0]), line+", "+text.Plural(tokens[0], "token")
+				tokens = tokens[1:]
+			}
+			w.seen++
+			if w.s.JSON() {
+				w.object(attrs...)
+			} else {
+				w.write(w.p.Dim(line))
+			}
+		}
+	}
 }
 
 func (w *traced) reply(e engine.ModelEnd) {

@@ -210,18 +210,51 @@ func detective(r *llmtest.Request) llmtest.Reply {
 	return eyes(r)
 }
 
-func TestAnAgentZoomsIntoAnImageOfItsRow(t *testing.T) {
-	dir := t.TempDir()
+// zoomed are two rows whose images are zoomed into in other environments.
+func zoomed(t *testing.T, dir string) (file, row string) {
+	t.Helper()
 	var b bytes.Buffer
 	if err := png.Encode(&b, image.NewGray(image.Rect(0, 0, 200, 120))); err != nil {
 		t.Fatal(err)
 	}
-	row := `{"prompt": "<image>?", "image": {"bytes": "` + base64.StdEncoding.EncodeToString(b.Bytes()) + `"}, "answer": "100x60", ` +
+	row = `{"prompt": "<image>?", "image": {"bytes": "` + base64.StdEncoding.EncodeToString(b.Bytes()) + `"}, "answer": "100x60", ` +
 		`"env_name": "visual_toolbox_v2"}`
-	rows := filepath.Join(dir, "rows.jsonl")
-	if err := os.WriteFile(rows, []byte(row+"\n"+strings.Replace(row, "visual_toolbox_v2", "deepeyes", 1)+"\n"), 0o600); err != nil {
+	file = filepath.Join(dir, "rows.jsonl")
+	if err := os.WriteFile(file, []byte(row+"\n"+strings.Replace(row, "visual_toolbox_v2", "deepeyes", 1)+"\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
+	return file, row
+}
+
+func TestLooksAreCountedInTheReportTheTraceAndTheProgress(t *testing.T) {
+	dir := t.TempDir()
+	rows, _ := zoomed(t, dir)
+	s := llmtest.New(t, detective)
+	out, log, code := run(t, "eval", "--base-url", s.BaseURL(), "--model", "m", "-d", rows, "--reward", "exact", "--bbox-space", "1000",
+		"-n", "1", "--format", "json", "--trace", "rows/0#0", "--log-format", "json", "--output", filepath.Join(dir, "eval"))
+	var report struct {
+		Looks map[string]struct{ Value float64 } `json:"looks"`
+	}
+	if err := json.Unmarshal([]byte(out), &report); err != nil || code != 0 {
+		t.Fatalf("%d, %v\n%s\n%s", code, err, out, log)
+	}
+	for name, want := range map[string]float64{"share": 1, "per_trajectory": 1, "width": 100, "height": 60, "refused_calls": 0, "accuracy_with": 1} {
+		if got, there := report.Looks[name]; !there || got.Value != want {
+			t.Errorf("%s is %v, want %v", name, got, want)
+		}
+	}
+	if !strings.Contains(log, `"event":"image","image":0,"width":200,"height":120,`) ||
+		!strings.Contains(log, `"event":"image","image":1,"width":100,"height":60,`) || !strings.Contains(log, `"box":[100,60,200,120]`) {
+		t.Errorf("the trace does not name the images:\n%s", log)
+	}
+	if !strings.Contains(log, `"images":4,"image_tokens":`) {
+		t.Errorf("the progress does not count images:\n%s", log)
+	}
+}
+
+func TestAnAgentZoomsIntoAnImageOfItsRow(t *testing.T) {
+	dir := t.TempDir()
+	rows, row := zoomed(t, dir)
 	s := llmtest.New(t, detective)
 	file := filepath.Join(dir, "run", "traj.parquet")
 	if _, log, code := run(t, "rollout", "--base-url", s.BaseURL(), "--model", "m", "-d", rows, "--reward", "exact", "--bbox-space", "1000",
