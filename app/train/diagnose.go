@@ -18,6 +18,7 @@ const (
 	farRatio     = 1e4 // new to old probability of one token
 	collapsed    = .1  // entropy of the last step, as a share of the first one's
 	manyToolFail = .5  // share of tool calls
+	moreToolFail = .1  // by which that share grew from the first third of a run to its last
 )
 
 // WarningSigns names, in plain words, the known signs that a run goes wrong.
@@ -29,13 +30,7 @@ func WarningSigns(curves map[string]*metrics.Curve) (signs []string) {
 		}
 		return nil
 	}
-	mean := func(key string) float64 {
-		s, sum := series(key), 0.0
-		for _, v := range s {
-			sum += v
-		}
-		return sum / float64(max(len(s), 1))
-	}
+	mean := func(key string) float64 { return average(series(key)) }
 	most := func(key string) (x float64) {
 		for _, v := range series(key) {
 			x = max(x, v)
@@ -51,6 +46,15 @@ func WarningSigns(curves map[string]*metrics.Curve) (signs []string) {
 	if f := mean("tool_error_rate"); f > manyToolFail {
 		say("%.0f %% of the tool calls failed (inspect shows what the model was told)", 100*f)
 	}
+	if f := series("tool_error_rate"); len(f) >= 3 {
+		third := len(f) / 3
+		before, after := average(f[:third]), average(f[len(f)-third:])
+		alike := series("frac_reward_zero_std")
+		if alike = alike[len(alike)-min(third, len(alike)):]; after > before+moreToolFail && average(alike) > manyAlike {
+			say("ever more tool calls fail (%.0f %%, then %.0f %%) while %.0f %% of the groups teach nothing: the few that do "+
+				"move the policy by whole steps (lower %s, or sample more tasks a step)", 100*before, 100*after, 100*average(alike), setting.Name("LR"))
+		}
+	}
 	kl, clipped, ratio := most("actor/ppo_kl"), most("actor/pg_clipfrac"), most("actor/ratio/max")
 	if kl > farKL || clipped > manyClipped || ratio > farRatio {
 		say("the policy has moved far from the one that sampled: KL up to %.2g nats a token, %.0f %% of the tokens clipped, "+
@@ -63,4 +67,13 @@ func WarningSigns(curves map[string]*metrics.Curve) (signs []string) {
 			e[0], e[len(e)-1], setting.Name("LR"), setting.Name("EntropyCoef"))
 	}
 	return signs
+}
+
+// average of no numbers is 0.
+func average(numbers []float64) float64 {
+	sum := 0.0
+	for _, v := range numbers {
+		sum += v
+	}
+	return sum / float64(max(len(numbers), 1))
 }
