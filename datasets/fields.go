@@ -560,6 +560,12 @@ func ReadMessages(v any) ([]traj.Message, error) {
 	return placeImages(ms, nil)
 }
 
+// ReadStoredMessages reads a list of messages as this program keeps them: images stand in their
+// places, named by their hash, and the word <image> is text.
+func ReadStoredMessages(v any) ([]traj.Message, error) {
+	return newImageReader(ImageLimits{}, "").messages(v)
+}
+
 // ReadAnswers reads the gold answers of a row: text, a number, or a list; with objects also
 // objects, as JSON.
 func ReadAnswers(v any, objects bool) ([]string, error) { return answers(v, objects) }

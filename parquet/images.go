@@ -2,10 +2,8 @@ package parquet
 
 import (
 	"bytes"
-	"crypto/sha256"
 	"encoding/base64"
 	"encoding/binary"
-	"encoding/hex"
 	"fmt"
 	"strings"
 
@@ -365,7 +363,7 @@ func decodeSpans(n *node) ([]traj.ImageSpan, error) {
 
 // join puts what the columns of a row say of its images together: the messages get those of
 // the trajectory's list, the list the bytes that the messages have.
-func (l *imageLinks) join(t *traj.Trajectory) error {
+func (l *imageLinks) join(t *traj.Trajectory, files *folderReader) error {
 	if l.refs == nil {
 		markBare(t)
 	}
@@ -376,6 +374,9 @@ func (l *imageLinks) join(t *traj.Trajectory) error {
 		if m := &t.Messages[r.message]; r.place < len(m.Images) && t.Images[r.image].Bytes == nil {
 			t.Images[r.image].Bytes = m.Images[r.place].Bytes
 		}
+	}
+	if err := files.load(t); err != nil {
+		return &malformed.Error{Field: "column images", Err: err}
 	}
 	for i := range t.Images {
 		if err := checkFile(t, i); err != nil {
@@ -407,8 +408,8 @@ func checkFile(t *traj.Trajectory, i int) error {
 		if im.Bytes == nil || im.Hash == "" {
 			return nil
 		}
-		if sum := sha256.Sum256(im.Bytes); hex.EncodeToString(sum[:]) != im.Hash {
-			return malformed.Errorf(malformed.Mismatch, "number %d has the hash %.12s…, its bytes %.12x…: the file was changed", i, im.Hash, sum)
+		if hash := hashOf(im.Bytes); hash != im.Hash {
+			return malformed.Errorf(malformed.Mismatch, "number %d has the hash %.12s…, its bytes %.12s…: the file was changed", i, im.Hash, hash)
 		}
 		return nil
 	}
@@ -462,8 +463,7 @@ func markBare(t *traj.Trajectory) {
 		}
 		for k := range m.Images {
 			if im := &m.Images[k]; im.Bytes != nil {
-				sum := sha256.Sum256(im.Bytes)
-				im.Hash = hex.EncodeToString(sum[:])
+				im.Hash = hashOf(im.Bytes)
 			}
 		}
 		t.AddImages(t.Messages[i : i+1])

@@ -26,7 +26,7 @@ func (r *Reader) RowsAhead(ctx context.Context, workers int, cols ...string) ite
 	if err != nil {
 		return func(yield func(*traj.Trajectory, error) bool) { yield(nil, err) }
 	}
-	return scanAhead(ctx, r.t, have, max(workers, 1), decodeRow, func(t *traj.Trajectory) int { return int(sizeOf(t)) })
+	return scanAhead(ctx, r.t, have, max(workers, 1), r.images().decode, func(t *traj.Trajectory) int { return int(sizeOf(t)) })
 }
 
 // part is some rows of a row group; the rows come before the error.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"iter"
+	"path/filepath"
 	"slices"
 	"strings"
 
@@ -71,8 +72,11 @@ func (r *Reader) Rows(ctx context.Context, cols ...string) iter.Seq2[*traj.Traje
 	if err != nil {
 		return func(yield func(*traj.Trajectory, error) bool) { yield(nil, err) }
 	}
-	return scan(ctx, r.t, have, decodeRow)
+	return scan(ctx, r.t, have, r.images().decode)
 }
+
+// images reads those that are files of their own.
+func (r *Reader) images() *folderReader { return &folderReader{dir: filepath.Dir(r.t.path)} }
 
 // wanted are those of the columns that the file has; no columns are all.
 func (r *Reader) wanted(cols []string) ([]string, error) {
@@ -109,7 +113,7 @@ func (r *Reader) wanted(cols []string) ([]string, error) {
 	return have, nil
 }
 
-func decodeRow(nodes []*node) (*traj.Trajectory, error) {
+func decodeRow(nodes []*node, images *folderReader) (*traj.Trajectory, error) {
 	t := &traj.Trajectory{}
 	var links imageLinks
 	for _, n := range nodes {
@@ -117,7 +121,7 @@ func decodeRow(nodes []*node) (*traj.Trajectory, error) {
 			return nil, &malformed.Error{Field: "column " + n.name, Err: err}
 		}
 	}
-	if err := links.join(t); err != nil {
+	if err := links.join(t, images); err != nil {
 		return nil, err
 	}
 	// A file of another world may lack these; the id tells them.

@@ -36,6 +36,10 @@ type WriterConfig struct {
 
 	Columns []string // optional ones that the file has: ColumnInfos, ColumnLossWeights, ColumnImages
 
+	// ImagesBeside keeps the files of images in ImageFolder of the file's path, for CreateFile
+	// alone: the rows name them.
+	ImagesBeside bool
+
 	buffer int  // size of the buffer before the sink; tests make it small
 	plain  bool // uncompressed: tests that write thousands of files need no compressor
 }
@@ -60,9 +64,10 @@ type Writer struct {
 	bytes int64
 	total int64
 
-	files *files // of the images in the present row group; nil: the file has none
-	err   error
-	done  bool
+	folder *imageFolder // of WriterConfig.ImagesBeside
+	files  *files       // of the images in the present row group; nil: the file has none
+	err    error
+	done   bool
 
 	sys  filesys.FS
 	file filesys.File // of CreateFile
@@ -191,6 +196,11 @@ func (w *Writer) Write(t *traj.Trajectory) error {
 	}
 	if err := checkImages(t); err != nil {
 		return fmt.Errorf("trajectory %s: %w", t.ID, err)
+	}
+	if w.folder != nil {
+		if t, w.err = w.folder.keep(t); w.err != nil {
+			return w.err
+		}
 	}
 	w.err = guard(w.sink.failed, func() error {
 		size := sizeOf(t)
@@ -395,5 +405,11 @@ func create(sys filesys.FS, f filesys.File, tmp, path string, meta Metadata, c W
 		return nil, fmt.Errorf("%s: %w", path, err)
 	}
 	w.sys, w.file, w.tmp, w.path = sys, f, tmp, path
+	if c.ImagesBeside && slices.Contains(c.Columns, ColumnImages) {
+		if w.folder, err = newImageFolder(sys, path); err != nil {
+			w.Abort()
+			return nil, err
+		}
+	}
 	return w, nil
 }

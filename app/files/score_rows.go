@@ -113,9 +113,14 @@ func attemptOf(fields map[string]any, form rowForm) (*traj.Trajectory, string, e
 		if list, isList := ms.([]any); isList && len(list) == 0 && form.areTrajectories {
 			break // it failed before anything was said
 		}
-		if t.Messages, err = datasets.ReadMessages(ms); err != nil {
+		read := datasets.ReadMessages
+		if form.areTrajectories || fields["images"] != nil {
+			read = func(any) ([]traj.Message, error) { return storedMessages(fields) }
+		}
+		if t.Messages, err = read(ms); err != nil {
 			return nil, "", &malformed.Error{Field: "messages", Err: err}
 		}
+		t.AddImages(t.Messages)
 	default:
 		return nil, "", malformed.Field("response", malformed.Type, "it is not text")
 	}

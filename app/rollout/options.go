@@ -4,6 +4,7 @@ import (
 	"maps"
 	"math"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -37,6 +38,7 @@ type Options struct {
 	Fields   map[string]string
 	Images   datasets.ImageLimits
 
+	ImageFiles           string // where a file of trajectories has its images: one of ImageFiles; "": the first
 	BoxSpace             string // of the boxes that image_zoom_in_tool is given; "": env.BoxSeen
 	MinPixels, MaxPixels int    // of an image as the model is shown it; 0: a local model's own, of a server Qwen2.5-VL's
 	shown                *shownImages
@@ -119,6 +121,10 @@ func DefaultOptions(backend models.Backend, model, dataset string) Options {
 		Parallel: engine.DefaultParallel, ToolTimeout: DefaultToolTimeout, RewardTimeout: DefaultRewardTimeout}
 }
 
+// ImageFiles are where a file of trajectories has its images: in itself, or in
+// parquet.ImageFolder beside it.
+var ImageFiles = []string{"inline", "folder"}
+
 // DefaultRetrieverTopK is the number of passages of a search.
 const DefaultRetrieverTopK = env.DefaultSearchTopK
 
@@ -171,6 +177,9 @@ func (o *Options) Validate() error {
 		if f.v < f.min {
 			return exit.Usagef("%s is %v; it must be positive", f.name, f.v)
 		}
+	}
+	if o.ImageFiles != "" && !slices.Contains(ImageFiles, o.ImageFiles) {
+		return exit.Usagef("%s is %q; it is %s", setting.Name("ImageFiles"), o.ImageFiles, strings.Join(ImageFiles, " or "))
 	}
 	if t := o.Sampling.Temperature; t != nil && !(*t >= 0 && *t <= 100) {
 		return exit.Usagef("%s is %v; it must be from 0 to 100", setting.Name("Temperature"), *t)

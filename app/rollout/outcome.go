@@ -59,7 +59,7 @@ func (x *Run) FileConfig() parquet.WriterConfig {
 		c.Columns = []string{parquet.ColumnInfos, parquet.ColumnLossWeights}
 	}
 	if x.Data.HasImages {
-		c.Columns = append(c.Columns, parquet.ColumnImages)
+		c.Columns, c.ImagesBeside = append(c.Columns, parquet.ColumnImages), x.o.ImageFiles == ImageFiles[1]
 	}
 	return c
 }

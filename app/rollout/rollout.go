@@ -47,6 +47,10 @@ func Rollout(ctx context.Context, o FileOptions, s console.Streams) error {
 	if toStdout && s.OutTTY {
 		return exit.Usagef("stdout is a terminal and Parquet is not for reading: add > traj.parquet, -o FILE, or %s DIR", setting.Name("Output"))
 	}
+	if toStdout && o.ImageFiles == ImageFiles[1] {
+		return exit.Usagef("%s %s has no file on stdout to be beside: add -o FILE, or %s DIR", setting.Name("ImageFiles"), o.ImageFiles,
+			setting.Name("Output"))
+	}
 	if o.File != "" {
 		if err := rundir.CheckFile(o.File); err != nil {
 			return err

@@ -39,6 +39,7 @@ var otherWords = map[setting.Name]string{
 	"Held.Part":        "--holdout",
 	"Held.Split":       "--eval-split",
 	"Images":           "--images",
+	"ImageFiles":       "--images",
 	"InText":           "--parser hermes",
 	"Port":             "--port",
 	"Replace":          "--force",

@@ -226,6 +226,113 @@ func zoomed(t *testing.T, dir string) (file, row string) {
 	return file, row
 }
 
+func TestImagesInAFolderGoOnToFilterScoreAndInspect(t *testing.T) {
+	dir := t.TempDir()
+	rows, _ := zoomed(t, dir)
+	s := llmtest.New(t, detective)
+	file, kept := filepath.Join(dir, "t.parquet"), filepath.Join(dir, "kept", "k.parquet")
+	with := []string{"rollout", "--base-url", s.BaseURL(), "--model", "m", "-d", rows, "--reward", "exact", "--bbox-space", "1000", "-n", "3",
+		"--images", "folder"}
+	if _, log, code := run(t, append(with, "-o", file)...); code != 0 {
+		t.Fatalf("%d: %s", code, log)
+	}
+	names, err := os.ReadDir(filepath.Join(dir, "t.images"))
+	if err != nil || len(names) != 1 || filepath.Ext(names[0].Name()) != ".png" {
+		t.Errorf("%v, %v", names, err)
+	}
+	if err := os.Mkdir(filepath.Dir(kept), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if _, log, code := run(t, "filter", file, "--min-reward", "1", "-o", kept); code != 0 {
+		t.Fatalf("%d: %s", code, log)
+	}
+	page, _, _ := run(t, "inspect", file, "--html")
+	if err := os.RemoveAll(filepath.Join(dir, "t.images")); err != nil {
+		t.Fatal(err)
+	}
+	if _, log, code := run(t, "inspect", file, "rows/0#0"); code == 0 || !strings.Contains(log, "t.images/") {
+		t.Errorf("a folder that is gone: %d, %s", code, log)
+	}
+	r, err := parquet.Open(kept)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.Close()
+	n := 0
+	for row, err := range r.Rows(t.Context()) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		if m, err := album.Pixels(&row.Messages[2].Images[0]); err != nil || m.Width != 100 {
+			t.Errorf("the crop of %s: %v", row.ID, err)
+		}
+		n++
+	}
+	if !strings.Contains(page, "data:image/png;base64,") || n != 6 {
+		t.Errorf("%d rows, the page has no image", n)
+	}
+	if _, log, code := run(t, with...); code != 2 {
+		t.Errorf("on stdout: %d, %s", code, log)
+	}
+}
+
+// What a reward is told of images is what it was told when they were shown.
+func TestScoreReadsTrajectoriesWithImages(t *testing.T) {
+	dir := t.TempDir()
+	rows, _ := zoomed(t, dir)
+	s := llmtest.New(t, func(r *llmtest.Request) llmtest.Reply {
+		reply := detective(r)
+		if reply.Content != "" {
+			reply.Content = "<think>Small.</think><answer>" + reply.Content + "</answer>"
+		}
+		return reply
+	})
+	file := filepath.Join(dir, "t.parquet")
+	with := []string{"rollout", "--base-url", s.BaseURL(), "--model", "m", "-d", rows, "--bbox-space", "1000", "-n", "1"}
+	if _, log, code := run(t, append(with, "--reward", "deepeyes", "-o", file)...); code != 0 {
+		t.Fatalf("%d: %s", code, log)
+	}
+	r, err := parquet.Open(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.Close()
+	before := map[string]float64{}
+	for row, err := range r.Rows(t.Context()) {
+		if err != nil || row.Reward == nil {
+			t.Fatal(err, row)
+		}
+		before[row.ID] = *row.Reward
+	}
+	scores := func(path string) map[string]float64 {
+		out, log, code := run(t, "score", path, "--reward", "deepeyes")
+		if code != 0 {
+			t.Fatalf("%d: %s", code, log)
+		}
+		if err := os.WriteFile(filepath.Join(dir, "scored.jsonl"), []byte(out), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		got := map[string]float64{}
+		for line := range strings.Lines(out) {
+			var row struct {
+				ID     string
+				Reward float64
+			}
+			if err := json.Unmarshal([]byte(line), &row); err != nil {
+				t.Fatal(err)
+			}
+			got[row.ID] = row.Reward
+		}
+		return got
+	}
+	if got := scores(file); fmt.Sprint(got) != fmt.Sprint(before) || len(got) != 2 || got["rows/0#0"] < 1 {
+		t.Errorf("scored again: %v, were %v", got, before)
+	}
+	if got := scores(filepath.Join(dir, "scored.jsonl")); fmt.Sprint(got) != fmt.Sprint(before) {
+		t.Errorf("JSON rows scored again: %v, were %v", got, before)
+	}
+}
+
 func TestLooksAreCountedInTheReportTheTraceAndTheProgress(t *testing.T) {
 	dir := t.TempDir()
 	rows, _ := zoomed(t, dir)

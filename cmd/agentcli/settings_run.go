@@ -87,6 +87,8 @@ func dataSettings(o *options) []row {
 			help: fmt.Sprintf("maximum size of an image file in `BYTES` (default: %d)", media.DefaultMaxBytes)},
 		{name: "max-image-pixels", field: &run.Images.MaxImagePixels, value: 0, check: notNegative,
 			help: fmt.Sprintf("maximum number of pixels of an image, width times height, by its header (default: %d)", media.DefaultMaxPixels)},
+		{name: "images", field: &run.ImageFiles, value: rollout.ImageFiles[0], free: evalRollout | forLoop,
+			help: "where a file of trajectories has its images: inline, or folder, each once in the folder NAME.images beside it"},
 		{name: "system", field: &run.System, help: "system prompt (default: from the dataset)"},
 		{name: "prompt", field: &run.Prompt, help: "text around the question, with {question} in it (default: from the dataset)"},
 		{name: "reward", field: []any{&run.Reward, &o.loop.Train.Reward}, kind: address,
