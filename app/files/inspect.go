@@ -16,6 +16,7 @@ import (
 	"agentcli/app/console"
 	"agentcli/app/report"
 	"agentcli/app/rundir"
+	"agentcli/app/termimage"
 	"agentcli/eval"
 	"agentcli/internal/exit"
 	"agentcli/internal/text"
@@ -32,9 +33,10 @@ type InspectOptions struct {
 	Tokenizer string
 	LossScale string // of a training, whose weights of tokens are shown; "": those of the file
 	Color     bool
-	HTML      bool   // a page of the trajectories, in place of text
-	Limit     int    // trajectories of the page; 0: all
-	Images    string // folder that the images of the trajectory are written into; "": none
+	HTML      bool               // a page of the trajectories, in place of text
+	Limit     int                // trajectories of the page; 0: all
+	Draw      termimage.Protocol // images of the trajectory in its text
+	Images    string             // folder that the images of the trajectory are written into; "": none
 }
 
 // anyCorrect, in the place of an ID, is the first trajectory that is correct.

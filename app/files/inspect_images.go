@@ -2,35 +2,58 @@ package files
 
 import (
 	"fmt"
+	"io"
 	"path/filepath"
 	"slices"
-	"strings"
 
+	"agentcli/app/page"
+	"agentcli/app/termimage"
 	"agentcli/internal/text"
 	"agentcli/traj"
 )
 
-// withImages is a message's text with a line for each image in its place.
-func withImages(t *traj.Trajectory, m *traj.Message) string {
+// pictureSide bounds the sides of an image in a terminal, in pixels.
+const pictureSide = 480
+
+// writeContent writes a message's text, with a line for each image in its place, and the image
+// itself where the terminal shows it.
+func writeContent(b io.Writer, t *traj.Trajectory, m *traj.Message, shows termimage.Protocol, text func(string)) {
 	parts, err := m.Parts()
-	if err != nil {
-		return m.WithoutImages("[image]")
+	if err != nil || len(m.Images) == 0 {
+		text(m.WithoutImages("[image]"))
+		return
 	}
-	var lines []string
 	for _, p := range parts {
-		if p.Image != nil {
-			lines = append(lines, imageLine(t, p.Image))
-		} else {
-			lines = append(lines, p.Text)
+		if p.Image == nil {
+			text(p.Text)
+			continue
+		}
+		text(imageLine(t, p.Image))
+		if shows != termimage.None {
+			writePicture(b, t, p.Image, shows, text)
 		}
 	}
-	return strings.Join(lines, "\n")
+}
+
+func writePicture(b io.Writer, t *traj.Trajectory, im *traj.Image, shows termimage.Protocol, say func(string)) {
+	m, err := page.Picture(t, imageNumber(t, im), pictureSide)
+	if err != nil {
+		say("[it cannot be shown: " + text.Line(err) + "]")
+		return
+	}
+	fmt.Fprint(b, "    ")
+	_ = termimage.Draw(b, shows, m) // the buffer's Flush gives the error
+	fmt.Fprintln(b)
+}
+
+func imageNumber(t *traj.Trajectory, im *traj.Image) int {
+	return slices.IndexFunc(t.Images, func(have traj.Image) bool { return have.Same(im) })
 }
 
 // imageLine names an image: its number in the trajectory, what it is, and its tokens where
 // the file knows them.
 func imageLine(t *traj.Trajectory, im *traj.Image) string {
-	n := slices.IndexFunc(t.Images, func(have traj.Image) bool { return have.Same(im) })
+	n := imageNumber(t, im)
 	what := fmt.Sprintf("file %.12s", im.Hash)
 	if im.Path != "" {
 		what = text.Name(filepath.Base(im.Path), 60) + ", " + what

@@ -10,6 +10,7 @@ import (
 
 	"agentcli/app/console"
 	"agentcli/app/report"
+	"agentcli/app/termimage"
 	"agentcli/internal/text"
 	"agentcli/model/tokenizer"
 	"agentcli/parquet"
@@ -39,7 +40,7 @@ func inspectOne(t *traj.Trajectory, meta parquet.Metadata, o InspectOptions, s c
 	b := bufio.NewWriter(s.Out)
 	p := console.Painter(o.Color)
 	writeHead(b, t, p)
-	writeMessages(b, t, p)
+	writeMessages(b, t, p, o.Draw)
 	writeSteps(b, t, p)
 	writeInfos(b, t, p)
 	if tok != nil {
@@ -109,7 +110,7 @@ func writeHead(b io.Writer, t *traj.Trajectory, p console.Painter) {
 
 // writeMessages shows who said what; the replies that the policy sampled in
 // this trajectory, and is trained on, are marked with a bar.
-func writeMessages(b io.Writer, t *traj.Trajectory, p console.Painter) {
+func writeMessages(b io.Writer, t *traj.Trajectory, p console.Painter, shows termimage.Protocol) {
 	byMessage, history := replySteps(t)
 	for i := range t.Messages {
 		m := &t.Messages[i]
@@ -145,7 +146,7 @@ func writeMessages(b io.Writer, t *traj.Trajectory, p console.Painter) {
 			body(m.Reasoning, p.Dim)
 		}
 		if m.Content != "" || len(m.ToolCalls) == 0 {
-			body(withImages(t, m), plain)
+			writeContent(b, t, m, shows, func(s string) { body(s, plain) })
 		}
 		for _, c := range m.ToolCalls {
 			body(fmt.Sprintf("→ %s(%s)", c.Name, c.Arguments), func(s string) string { return p.Paint("36", s) })

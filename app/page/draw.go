@@ -8,11 +8,13 @@ import (
 	"image/png"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"agentcli/internal/text"
 	"agentcli/media"
 	"agentcli/media/album"
+	"agentcli/media/resize"
 	"agentcli/traj"
 )
 
@@ -73,33 +75,56 @@ func SaveImages(folder string, t *traj.Trajectory) (names []string, failed []err
 var inks = [colors]color.NRGBA{{0xe4, 0x57, 0x2e, 255}, {0x2e, 0x86, 0xde, 255}, {0x1f, 0x9d, 0x55, 255}, {0xb8, 0x86, 0x0b, 255},
 	{0x8e, 0x44, 0xad, 255}, {0xd6, 0x33, 0x6c, 255}}
 
+// Picture is image number i of a trajectory with the boxes that were cut out of it, no longer
+// than side pixels.
+func Picture(t *traj.Trajectory, i, side int) (image.Image, error) {
+	pixels, err := album.Pixels(&t.Images[i])
+	if err != nil {
+		return nil, err
+	}
+	scale := min(1, float64(side)/float64(max(pixels.Width, pixels.Height)))
+	if scale < 1 {
+		at := func(n int) int { return max(1, int(float64(n)*scale+.5)) }
+		pixels = resize.Torchvision.Resize(pixels, at(pixels.Width), at(pixels.Height))
+	}
+	canvas := canvasOf(pixels)
+	drawBoxes(canvas, t, &t.Images[i], cropNumbers(t), scale)
+	return canvas, nil
+}
+
 // withBoxes is a file with the boxes that were cut out of it, as a PNG; nil: there are none.
 func withBoxes(t *traj.Trajectory, im *traj.Image, numbers map[int]int) ([]byte, error) {
-	var canvas *image.NRGBA
-	for i := range t.Images {
-		c := t.Images[i].Crop
-		if c == nil || c.Source != im.Hash {
-			continue
-		}
-		if canvas == nil {
-			pixels, err := album.Pixels(im)
-			if err != nil {
-				return nil, err
-			}
-			canvas = image.NewNRGBA(image.Rect(0, 0, pixels.Width, pixels.Height))
-			for k := range pixels.Width * pixels.Height {
-				copy(canvas.Pix[4*k:], pixels.Pix[3*k:3*k+3])
-				canvas.Pix[4*k+3] = 255
-			}
-		}
-		drawBox(canvas, image.Rect(c.Box[0], c.Box[1], c.Box[2], c.Box[3]), numbers[i])
-	}
-	if canvas == nil {
+	if !slices.ContainsFunc(t.Images, func(x traj.Image) bool { return x.Crop != nil && x.Crop.Source == im.Hash }) {
 		return nil, nil
 	}
+	pixels, err := album.Pixels(im)
+	if err != nil {
+		return nil, err
+	}
+	canvas := canvasOf(pixels)
+	drawBoxes(canvas, t, im, numbers, 1)
 	var b bytes.Buffer
-	err := png.Encode(&b, canvas)
+	err = png.Encode(&b, canvas)
 	return b.Bytes(), err
+}
+
+func canvasOf(pixels *media.Image) *image.NRGBA {
+	canvas := image.NewNRGBA(image.Rect(0, 0, pixels.Width, pixels.Height))
+	for k := range pixels.Width * pixels.Height {
+		copy(canvas.Pix[4*k:], pixels.Pix[3*k:3*k+3])
+		canvas.Pix[4*k+3] = 255
+	}
+	return canvas
+}
+
+// drawBoxes draws the boxes that were cut out of a file on the file, scaled as the canvas is.
+func drawBoxes(canvas *image.NRGBA, t *traj.Trajectory, im *traj.Image, numbers map[int]int, scale float64) {
+	for i := range t.Images {
+		if c := t.Images[i].Crop; c != nil && c.Source == im.Hash {
+			at := func(k int) int { return int(float64(c.Box[k])*scale + .5) }
+			drawBox(canvas, image.Rect(at(0), at(1), at(2), at(3)), numbers[i])
+		}
+	}
 }
 
 var white = color.NRGBA{255, 255, 255, 255}

@@ -1,8 +1,12 @@
 package main
 
 import (
+	"os"
+	"slices"
+
 	"agentcli/app/console"
 	"agentcli/app/files"
+	"agentcli/app/termimage"
 	"agentcli/internal/exit"
 
 	"github.com/urfave/cli/v2"
@@ -22,6 +26,8 @@ func inspectCommand() *cli.Command {
 			&cli.BoolFlag{Name: "html", Usage: "write a page with the trajectories, their images and the boxes on them to stdout"},
 			&cli.IntFlag{Name: "limit", Value: files.DefaultPageLimit, Usage: "trajectories of the page; 0: all"},
 			&cli.StringFlag{Name: "images", Usage: "write the images of the trajectory into this `FOLDER`, with the boxes on them"},
+			&cli.StringFlag{Name: "draw", Value: "auto", Usage: "show the images of the trajectory in the terminal: " +
+				"auto (where stdout is a terminal that is known to), " + termimage.Names()},
 			&cli.StringFlag{Name: "loss-scale", Usage: "show the weights of tokens that train would use with this --loss-scale"},
 		},
 		Action: func(c *cli.Context) error {
@@ -32,6 +38,10 @@ func inspectCommand() *cli.Command {
 			o := files.InspectOptions{Path: c.Args().Get(0), ID: c.Args().Get(1), JSON: c.Bool("json"), Tokens: c.Bool("tokens"),
 				Tokenizer: c.String("tokenizer"), LossScale: c.String("loss-scale"), Color: console.UseColor(s.OutTTY),
 				HTML: c.Bool("html"), Limit: c.Int("limit"), Images: c.String("images")}
+			var err error
+			if o.Draw, err = drawnBy(c.String("draw"), s.OutTTY); err != nil {
+				return err
+			}
 			if o.Tokens && o.ID == "" {
 				return exit.Usagef("--tokens shows one trajectory: give its ID")
 			}
@@ -46,4 +56,17 @@ func inspectCommand() *cli.Command {
 			return files.Inspect(c.Context, o, s)
 		},
 	}
+}
+
+// drawnBy is the protocol that --draw asks for.
+func drawnBy(name string, tty bool) (termimage.Protocol, error) {
+	switch {
+	case name == "auto" && tty:
+		return termimage.Detect(os.Getenv), nil
+	case name == "auto":
+		return termimage.None, nil
+	case slices.Contains(termimage.Protocols, termimage.Protocol(name)):
+		return termimage.Protocol(name), nil
+	}
+	return "", exit.Usagef("--draw is %q; it is auto, %s", name, termimage.Names())
 }

@@ -409,6 +409,15 @@ func TestAnAgentZoomsIntoAnImageOfItsRow(t *testing.T) {
 	if out, _, _ := run(t, "inspect", looked, "plain/0#0"); !strings.Contains(out, "crop [100 60 200 120] of image 0") {
 		t.Errorf("the scheduler deepeyes does not look:\n%s", out)
 	}
+	if out, _, _ := run(t, "inspect", looked, "plain/0#0", "--draw", "kitty"); strings.Count(out, "\x1b_Ga=T") != 2 {
+		t.Errorf("kitty is not given the image and the crop:\n%q", out)
+	}
+	if out, _, _ := run(t, "inspect", looked, "plain/0#0"); strings.Contains(out, "\x1b") {
+		t.Errorf("what is no terminal is given images:\n%q", out)
+	}
+	if _, _, code := run(t, "inspect", looked, "plain/0#0", "--draw", "crayon"); code != 2 {
+		t.Errorf("%d", code)
+	}
 	if page, log, code := run(t, "inspect", looked, "--html"); code != 0 || !strings.Contains(page, `x="100" y="60" width="100" height="60"`) {
 		t.Errorf("%d: %s, the page has no box", code, log)
 	}
