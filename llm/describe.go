@@ -249,28 +249,32 @@ var ErrNoImages = errors.New("the server's model takes no images")
 // ProbeImage asks with a small image, and where that fails with text alone. It fails with
 // ErrNoImages, with traj.ErrFatal, or as ctx does; any other fault the run will meet itself.
 func (c *Client) ProbeImage(ctx context.Context) error {
-	var b bytes.Buffer
-	if err := png.Encode(&b, image.NewGray(image.Rect(0, 0, 56, 56))); err != nil { // no model's smallest size is larger
-		return err
-	}
-	im, err := album.Open(b.Bytes(), "", media.Limits{})
+	probe, err := ImageProbe()
 	if err != nil {
 		return err
 	}
-	ask := func(text string, images ...traj.Image) error {
-		_, err := c.Generate(ctx, &traj.Request{Messages: []traj.Message{{Role: traj.RoleUser, Content: text, Images: images}},
-			Sampling: traj.Sampling{MaxTokens: 1}, Seed: 1})
+	ask := func(messages []traj.Message) error {
+		_, err := c.Generate(ctx, &traj.Request{Messages: messages, Sampling: traj.Sampling{MaxTokens: 1}, Seed: 1})
 		return err
 	}
-	const question = "Name any colour."
-	why := ask(traj.ImageMark+question, im)
+	why := ask(probe)
 	if why == nil || ctx.Err() != nil || errors.Is(why, traj.ErrFatal) {
 		return errors.Join(ctx.Err(), why)
 	}
-	if err := ask(question); err != nil {
+	if err := ask([]traj.Message{{Role: traj.RoleUser, Content: "Name any colour."}}); err != nil {
 		return nil //nolint:nilerr // it is no matter of images
 	}
 	return traj.Mark(fmt.Errorf("%w: %w", ErrNoImages, why), ErrNoImages)
+}
+
+// ImageProbe is a question about a small image.
+func ImageProbe() ([]traj.Message, error) {
+	var b bytes.Buffer
+	if err := png.Encode(&b, image.NewGray(image.Rect(0, 0, 56, 56))); err != nil { // no model's smallest size is larger
+		return nil, err
+	}
+	im, err := album.Open(b.Bytes(), "", media.Limits{})
+	return []traj.Message{{Role: traj.RoleUser, Content: traj.ImageMark + "Name any colour.", Images: []traj.Image{im}}}, err
 }
 
 func probeLogprobs(ask func(traj.Sampling) ([]traj.Logprob, error)) (string, error) {

@@ -46,6 +46,11 @@ func (t *Tokens) Where() string {
 
 // Sample draws one continuation of prompt, and retries what may pass.
 func (t *Tokens) Sample(ctx context.Context, prompt []int32, s traj.Sampling, seed int64) (*traj.Completion, error) {
+	return t.sample(ctx, prompt, nil, s, seed)
+}
+
+// sample is Sample of a prompt with images; nil: without.
+func (t *Tokens) sample(ctx context.Context, prompt []int32, images *sight, s traj.Sampling, seed int64) (*traj.Completion, error) {
 	c := t.Client
 	if t.Window > 0 {
 		room := t.Window - len(prompt)
@@ -66,10 +71,15 @@ func (t *Tokens) Sample(ctx context.Context, prompt []int32, s traj.Sampling, se
 			s.StopIDs = append(s.StopIDs[:len(s.StopIDs):len(s.StopIDs)], id)
 		}
 	}
-	b := &body{sampling: s, seed: seed, inIDs: true}
+	b := &body{sampling: s, seed: seed, inIDs: true, images: images != nil}
 	var out *traj.Completion
 	err := c.retry(ctx, func(ctx context.Context, at *caller) *failure {
-		p, f := t.once(ctx, at, b, prompt)
+		p, f := t.once(ctx, at, b, prompt, images)
+		if f == nil && images != nil {
+			if err := images.used(at.name, p, prompt); err != nil {
+				return &failure{err: err}
+			}
+		}
 		if f == nil {
 			out, f = at.read.completion(p, b, prompt)
 		}
@@ -93,17 +103,23 @@ type sampledPieces struct {
 	text       string
 	finish     string
 	stop       json.RawMessage
+	sizes      []int  // tokens of the prompt's images, as the server counts
 	amiss      bool   // a piece that counts the tokens so far did not fit the ids so far
 	message    string // why it was broken off
 	brokenOff  int    // the status that goes with it
 }
 
-func (t *Tokens) once(ctx context.Context, c *caller, b *body, prompt []int32) (*sampledPieces, *failure) {
+func (t *Tokens) once(ctx context.Context, c *caller, b *body, prompt []int32, images *sight) (*sampledPieces, *failure) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	x := &exchange{stream: c.streams(), wanted: "completions", whole: true}
 	url, fields, s := c.c.BaseURL+"/completions", c.write.completionFields(b, prompt), pieces(&completionPieces{})
-	if t.SGLang || c.sglang.Load() {
+	switch {
+	case images != nil:
+		x.wanted, x.stream = inferencePath, false
+		url, s = c.root()+inferencePath, &inferencePieces{}
+		fields, x.nested = c.write.inferenceFields(b, images)
+	case t.SGLang || c.sglang.Load():
 		x.wanted = "/generate"
 		url, s = c.root()+"/generate", &sglangPieces{}
 		fields, x.nested = c.write.generateFields(b, prompt)

@@ -1,12 +1,9 @@
 package llm
 
 import (
-	"encoding/base64"
 	"encoding/json"
 	"fmt"
-	"net/http"
 
-	"agentcli/media/album"
 	"agentcli/traj"
 )
 
@@ -121,12 +118,11 @@ func encodeParts(m *traj.Message) ([]map[string]any, error) {
 			parts = append(parts, map[string]any{"type": "text", "text": p.Text})
 			continue
 		}
-		file, err := album.File(p.Image)
+		url, err := dataURI(p.Image)
 		if err != nil {
-			return nil, fmt.Errorf("an image of the conversation: %w", err)
+			return nil, err
 		}
-		url := "data:" + http.DetectContentType(file) + ";base64," + base64.StdEncoding.EncodeToString(file)
-		parts = append(parts, map[string]any{"type": "image_url", "image_url": map[string]string{"url": url}})
+		parts = append(parts, imagePart(url))
 	}
 	return parts, nil
 }

@@ -172,9 +172,6 @@ func (o Options) checkImages() error {
 	case o.Image == "":
 	case o.SwiftRollout != "":
 		return o.noImages("a swift rollout server is asked in text")
-	case o.TokenMode == TokenModeCompletions:
-		mode := setting.Name("TokenMode")
-		return o.noImages(fmt.Sprintf("%s completions sends text alone: %s chat sends images", mode, mode))
 	}
 	return nil
 }

@@ -95,10 +95,6 @@ func openServer(ctx context.Context, o Options, notice func(string)) (agent.Mode
 			}
 			return fail(err)
 		}
-		if o.TokenMode == TokenModeAuto {
-			notice("token mode chat: the dataset has images")
-			o.TokenMode = TokenModeChat
-		}
 	}
 	if o.TokenMode == TokenModeCompletions || o.TokenMode == TokenModeAuto {
 		m, err := openExact(ctx, client, &source, o, notice)

@@ -2,6 +2,7 @@ package models
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
@@ -11,8 +12,11 @@ import (
 	"agentcli/internal/exit"
 	"agentcli/internal/setting"
 	"agentcli/llm"
+	"agentcli/media/processor"
+	"agentcli/media/qwen"
 	"agentcli/model/chat"
 	"agentcli/model/tokenizer"
+	"agentcli/policy"
 	"agentcli/traj"
 )
 
@@ -41,6 +45,9 @@ func openExact(ctx context.Context, client *llm.Client, source *Source, o Option
 	if err == nil {
 		err = tokens.ProbeIDs(ctx, probe)
 	}
+	if err == nil && o.Image != "" {
+		err = m.openEyes(ctx, tokens, source, o)
+	}
 	switch {
 	case err == nil:
 	case ctx.Err() != nil:
@@ -66,6 +73,47 @@ func openExact(ctx context.Context, client *llm.Client, source *Source, o Option
 	}
 	source.Logprobs = "server: " + kind
 	return m, nil
+}
+
+// exactServer is a model behind a server that is asked in ids.
+type exactServer struct {
+	*chat.Exact
+	folder string // of its tokenizer
+	images *processor.Processor
+}
+
+// ImageGrid implements agent.ImageProcessor.
+func (m *exactServer) ImageGrid(width, height int) (grid [3]int, tokens int, err error) {
+	if m.images == nil {
+		return processor.New(qwen.DefaultConfig()).Grid(width, height)
+	}
+	return m.images.Grid(width, height)
+}
+
+// openEyes makes ready for images beside ids: the processor is that of the model, and the
+// server is asked about one image.
+func (m *exactServer) openEyes(ctx context.Context, tokens *llm.Tokens, source *Source, o Options) error {
+	v, err := Vision(m.folder)
+	if err == nil {
+		m.images, err = policy.OpenProcessor(m.folder, v, o.MinPixels, o.MaxPixels)
+	}
+	if err != nil {
+		return setting.Errorf("%s %s: %w", setting.Name("Tokenizer"), m.folder, err)
+	}
+	m.Images = &chat.ImagePlaces{Token: v.ImageToken, Grid: m.images.Grid}
+	probe, err := llm.ImageProbe()
+	if err != nil {
+		return err
+	}
+	prompt, spans, err := m.Prompt(&traj.Request{Messages: probe})
+	if err != nil {
+		return err
+	}
+	if err := tokens.ProbeImages(ctx, prompt, probe[0].Images, spans); err != nil {
+		return fmt.Errorf("images beside ids: %w", err)
+	}
+	source.Images, source.ImageRule = m.images, json.RawMessage(m.images.Rule())
+	return nil
 }
 
 // noteChatMode says that the server is asked in messages, and what comes of it.
@@ -105,8 +153,8 @@ func describeServer(ctx context.Context, client *llm.Client) (*llm.Tokens, []str
 
 // exactModel puts the model's tokenizer and chat format before the server.
 func exactModel(ctx context.Context, tokens *llm.Tokens, names []string, o Options, notice func(string)) (
-	m *chat.Exact, hash, template string, err error) {
-	fail := func(err error) (*chat.Exact, string, string, error) { return nil, "", "", err }
+	m *exactServer, hash, template string, err error) {
+	fail := func(err error) (*exactServer, string, string, error) { return nil, "", "", err }
 	path, err := findTokenizer(ctx, names, o.Tokenizer, notice)
 	if err != nil {
 		return fail(err)
@@ -120,7 +168,7 @@ func exactModel(ctx context.Context, tokens *llm.Tokens, names []string, o Optio
 		return fail(setting.Errorf("%s %w; %s chat has the server render", setting.Name("Tokenizer"), err, setting.Name("TokenMode")))
 	}
 	tokens.Stops = r.StopIDs()
-	m = &chat.Exact{Renderer: r, Tokenizer: tok, Sampler: tokens, Policy: tokens.Client.Model()}
+	m = &exactServer{Exact: &chat.Exact{Renderer: r, Tokenizer: tok, Sampler: tokens, Policy: tokens.Client.Model()}, folder: path}
 	if o.Parser != "" && o.Parser != chat.ParserAuto {
 		if m.Parser, err = chat.ParserFor(o.Parser, o.Tools); err != nil {
 			return fail(exit.UsageError{Err: err})

@@ -15,6 +15,8 @@ import (
 	"agentcli/llm/llmtest"
 	"agentcli/media"
 	"agentcli/media/album"
+	"agentcli/media/processor"
+	"agentcli/model/tokenizer"
 	"agentcli/parquet"
 	"agentcli/traj"
 )
@@ -273,6 +275,80 @@ func TestImagesInAFolderGoOnToFilterScoreAndInspect(t *testing.T) {
 	}
 	if _, log, code := run(t, with...); code != 2 {
 		t.Errorf("on stdout: %d, %s", code, log)
+	}
+}
+
+// A server that takes ids and images makes rows with exact ids: the crop's tokens are in the
+// second prompt, behind the first reply.
+func TestImagesBesideIDsAreKeptToTheToken(t *testing.T) {
+	dir := t.TempDir()
+	rows, _ := zoomed(t, dir)
+	folder := "../../examples/look"
+	tok, err := tokenizer.Open(folder)
+	if err != nil {
+		t.Fatal(err)
+	}
+	images, err := processor.Open(folder)
+	if err != nil {
+		t.Fatal(err)
+	}
+	id := func(name string) int32 { return tok.Encode(name, false)[0] }
+	end, pad := id("<|im_end|>"), id("<|image_pad|>")
+	size := func(w, h int) int {
+		_, n, err := images.Grid(w, h)
+		if err != nil {
+			t.Error(err)
+		}
+		return n
+	}
+	call := "<tool_call>\n{\"name\": \"image_zoom_in_tool\", \"arguments\": {\"bbox_2d\": [0, 0, 56, 56]}}\n</tool_call>"
+	sight := &llmtest.Sight{Place: pad, Tokens: size}
+	s := llmtest.NewWith(t, llmtest.Options{Completions: true, Inference: sight, Window: 4096}, func(r *llmtest.Request) llmtest.Reply {
+		text := call
+		if r.Path != llmtest.Inference || len(r.Images) == 2 {
+			text = "rising"
+		}
+		ids := append(tok.EncodeOrdinary(text), end)
+		return llmtest.Reply{Content: text, IDs: ids, Logprobs: make([]float64, len(ids))}
+	})
+	file := filepath.Join(dir, "t.parquet")
+	with := []string{"rollout", "--base-url", s.BaseURL(), "--model", "mock", "--tokenizer", folder, "-d", rows, "--reward", "exact",
+		"--token-mode", "completions", "-n", "2"}
+	if _, log, code := run(t, append(with, "-o", file)...); code != 0 {
+		t.Fatalf("%d: %s", code, log)
+	}
+	r, err := parquet.Open(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.Close()
+	n := 0
+	for row, err := range r.Rows(t.Context()) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		n++
+		if len(row.Sequences) != 1 || len(row.Images) != 2 || len(row.Steps) != 2 {
+			t.Fatalf("%s: %d sequences, %d images, %d steps, %s", row.ID, len(row.Sequences), len(row.Images), len(row.Steps), row.Error)
+		}
+		seq := &row.Sequences[0]
+		if len(seq.Images) != 2 || seq.Validate() != nil {
+			t.Fatalf("%+v", seq.Images)
+		}
+		for k, span := range seq.Images {
+			im := &row.Images[span.Image]
+			if span.Image != k || span.Tokens != size(im.Width, im.Height) || seq.TokenIDs[span.Start] != pad || seq.LossMask[span.Start] {
+				t.Errorf("image %d: %+v", k, span)
+			}
+		}
+	}
+	if n != 4 || !strings.Contains(string(r.Metadata().Run), "\"image_rule\"") {
+		t.Errorf("%d rows of %s", n, r.Metadata().Run)
+	}
+
+	sight.Tokens = func(w, h int) int { return size(w, h) + 1 } // another rule of resizing
+	if _, log, code := run(t, append(with, "-o", filepath.Join(dir, "other.parquet"))...); code == 0 || !strings.Contains(log, "--min-pixels") {
+		t.Errorf("%d: %s", code, log)
 	}
 }
 

@@ -48,7 +48,8 @@ type Request struct {
 	Path     string // Chat, Completions or Generate
 	Model    string
 	Messages []Message
-	Prompt   []int32                    // of Completions and Generate
+	Prompt   []int32                    // of Completions, Generate and Inference, whose images are expanded
+	Images   []Image                    // of Inference
 	Fields   map[string]json.RawMessage // all of the body; of Generate sampling_params too
 	Header   http.Header
 	Left     <-chan struct{} // closed when the client has gone away
@@ -57,9 +58,10 @@ type Request struct {
 // The addresses that the server answers at.
 const (
 	Chat        = "/v1/chat/completions"
-	Completions = "/v1/completions" // as vLLM does
-	Generate    = "/generate"       // as SGLang does
-	Infer       = "/infer/"         // as ms-swift's swift rollout does
+	Completions = "/v1/completions"        // as vLLM does
+	Generate    = "/generate"              // as SGLang does
+	Infer       = "/infer/"                // as ms-swift's swift rollout does
+	Inference   = "/inference/v1/generate" // as vLLM does, with images beside ids
 )
 
 // Int is a field's number; 0 where there is none.
@@ -128,10 +130,11 @@ type Server struct {
 // Options say what a server is beside one of chat completions. Its list of models
 // tells Window and Root where they are set.
 type Options struct {
-	Completions bool // has /v1/completions
-	SGLang      bool // has /generate and /model_info
-	Swift       bool // is a `swift rollout`: has /infer/ and /get_engine_type/, and nothing of the OpenAI API
-	Incremental bool // SGLang: the pieces of a stream hold what is new alone
+	Completions bool   // has /v1/completions
+	SGLang      bool   // has /generate and /model_info
+	Swift       bool   // is a `swift rollout`: has /infer/ and /get_engine_type/, and nothing of the OpenAI API
+	Inference   *Sight // has /inference/v1/generate
+	Incremental bool   // SGLang: the pieces of a stream hold what is new alone
 	Window      int
 	Root        string // where it has its model from
 }
@@ -214,7 +217,8 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, hr *http.Request) {
 		w.Header().Set("Content-Type", "application/json")
 		_, _ = w.Write(marshal(map[string]any{"model_path": cmp.Or(s.o.Root, "mock"), "is_generation": true}))
 		return
-	case path == Chat, path == Completions && s.o.Completions, path == Generate && s.o.SGLang:
+	case path == Chat, path == Completions && s.o.Completions, path == Generate && s.o.SGLang,
+		path == Inference && s.o.Inference != nil:
 	default:
 		http.Error(w, `{"error":{"message":"no such route"}}`, http.StatusNotFound)
 		return
@@ -230,6 +234,13 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, hr *http.Request) {
 	if req.Path == Generate {
 		_ = json.Unmarshal(req.Fields["input_ids"], &req.Prompt)
 		_ = json.Unmarshal(req.Fields["sampling_params"], &req.Fields) // beside the others
+	}
+	if req.Path == Inference {
+		if err := s.o.Inference.read(&req); err != nil {
+			w.WriteHeader(http.StatusBadRequest)
+			_, _ = w.Write(marshal(map[string]any{"error": map[string]any{"message": err.Error(), "type": "BadRequestError", "code": 400}}))
+			return
+		}
 	}
 	s.mu.Lock()
 	req.N = len(s.requests)
@@ -263,6 +274,8 @@ func (s *Server) write(w http.ResponseWriter, hr *http.Request, req *Request, r 
 		return
 	case req.Path == Completions:
 		body = marshal(r.inIDs(req))
+	case req.Path == Inference:
+		body = marshal(r.afterImages(req))
 	case req.Path == Generate:
 		body = marshal(r.generated(len(r.IDs), false, true, req))
 	default:

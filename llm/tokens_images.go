@@ -1,0 +1,180 @@
+package llm
+
+import (
+	"context"
+	"encoding/base64"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"slices"
+
+	"agentcli/internal/setting"
+	"agentcli/media/album"
+	"agentcli/traj"
+)
+
+// inferencePath is where vLLM takes ids and images, beside /v1.
+const inferencePath = "/inference/v1/generate"
+
+// sight is what a prompt with images is beside its ids. vLLM expands one id an image itself;
+// ids that are expanded already it would expand again, without a word.
+type sight struct {
+	short  []int32 // the prompt, with one id for each image
+	parts  json.RawMessage
+	spans  []traj.ImageSpan
+	barred []int32 // ids that stand for images: they are not sampled
+}
+
+// ErrOtherImageSize says that the server makes another number of tokens of an image.
+var ErrOtherImageSize = errors.New("another size of an image")
+
+// SampleImages implements chat.ImageSampler by vLLM's /inference/v1/generate. It fails with
+// traj.ErrFatal where the prompt that the server used is not this one: ErrOtherImageSize is
+// in the error where its images are of other sizes.
+func (t *Tokens) SampleImages(ctx context.Context, prompt []int32, images []traj.Image, spans []traj.ImageSpan, s traj.Sampling, seed int64) (
+	*traj.Completion, error) {
+	if t.SGLang {
+		return nil, traj.Mark(errors.New("SGLang's /generate takes no images beside ids"), traj.ErrFatal)
+	}
+	x := &sight{spans: spans}
+	var parts []any
+	at := 0
+	for _, span := range spans {
+		url, err := dataURI(&images[span.Image])
+		if err != nil {
+			return nil, err
+		}
+		parts = append(parts, imagePart(url))
+		x.short = append(append(x.short, prompt[at:span.Start]...), prompt[span.Start])
+		at = span.Start + span.Tokens
+		if !slices.Contains(x.barred, prompt[span.Start]) {
+			x.barred = append(x.barred, prompt[span.Start])
+		}
+	}
+	x.short = append(x.short, prompt[at:]...)
+	var err error
+	if x.parts, err = json.Marshal(parts); err != nil {
+		return nil, err
+	}
+	return t.sample(ctx, prompt, x, s, seed)
+}
+
+// ProbeImages has one token sampled after a prompt with images: an error says that the server
+// does not take them beside ids. Every server is asked.
+func (t *Tokens) ProbeImages(ctx context.Context, prompt []int32, images []traj.Image, spans []traj.ImageSpan) error {
+	cool := 1.0
+	return t.Client.each(ctx, func(ctx context.Context) error {
+		_, err := t.SampleImages(ctx, prompt, images, spans, traj.Sampling{Temperature: &cool, MaxTokens: 1}, 1)
+		return err
+	})
+}
+
+func imagePart(url string) map[string]any {
+	return map[string]any{"type": "image_url", "image_url": map[string]string{"url": url}}
+}
+
+// dataURI is an image as a URI with its file in it: its own, or a PNG of a crop.
+func dataURI(im *traj.Image) (string, error) {
+	file, err := album.File(im)
+	if err != nil {
+		return "", fmt.Errorf("an image of the conversation: %w", err)
+	}
+	return "data:" + http.DetectContentType(file) + ";base64," + base64.StdEncoding.EncodeToString(file), nil
+}
+
+// inferenceParams are the fields of vLLM's sampling_params, by our names for them.
+var inferenceParams = []string{"temperature", "top_p", "top_k", "min_p", "repetition_penalty", "max_tokens", "stop", "stop_token_ids", "seed"}
+
+// inferenceFields is a request to /inference/v1/generate; the second are the fields within
+// sampling_params.
+func (w *requestWriter) inferenceFields(b *body, x *sight) (f, params map[string]json.RawMessage) {
+	all := w.fields(b)
+	params = map[string]json.RawMessage{"skip_special_tokens": rawFalse}
+	for _, name := range inferenceParams {
+		if v, ok := all[name]; ok {
+			params[name] = v
+		}
+	}
+	if _, ok := all["logprobs"]; ok {
+		params["logprobs"] = json.RawMessage("0") // of the sampled token alone
+	}
+	never := map[int32]float64{}
+	for _, id := range x.barred {
+		never[id] = -100 // the most that the API takes
+	}
+	bias, err := json.Marshal(never)
+	inner := json.RawMessage("{}")
+	if err == nil {
+		params["logit_bias"] = bias
+		if raw, err := json.Marshal(params); err == nil {
+			inner = raw
+		}
+	}
+	return map[string]json.RawMessage{"model": w.model, "token_ids": encodeIDs(x.short), "content_parts": x.parts,
+		"sampling_params": inner, "return_token_ids": rawTrue}, params
+}
+
+// inferencePieces reads the reply, which comes in one piece.
+type inferencePieces struct{ s sampledPieces }
+
+func (p *inferencePieces) add(data []byte) error {
+	rest, ids := takeIDs(data)
+	var reply struct {
+		Choices []struct {
+			FinishReason string `json:"finish_reason"`
+			Logprobs     *struct {
+				Content []struct {
+					Logprob *float64 `json:"logprob"`
+				} `json:"content"`
+			} `json:"logprobs"`
+		} `json:"choices"`
+		Places struct {
+			Image []struct {
+				Length int `json:"length"`
+			} `json:"image"`
+		} `json:"mm_placeholders"`
+	}
+	if err := json.Unmarshal(rest, &reply); err != nil {
+		return fmt.Errorf("not the API's JSON: %w: %s", err, excerpt(data))
+	}
+	p.s.prompt, p.s.ids = ids.prompt, ids.sampled
+	for _, place := range reply.Places.Image {
+		p.s.sizes = append(p.s.sizes, place.Length)
+	}
+	if len(reply.Choices) == 0 {
+		return nil
+	}
+	ch := &reply.Choices[0]
+	p.s.finish = ch.FinishReason
+	if ch.Logprobs != nil {
+		for _, x := range ch.Logprobs.Content {
+			p.s.logprobs = append(p.s.logprobs, x.Logprob)
+		}
+	}
+	return nil
+}
+
+func (p *inferencePieces) done() bool           { return p.s.finish != "" }
+func (p *inferencePieces) repeats() bool        { return false }
+func (p *inferencePieces) take() *sampledPieces { return &p.s }
+
+// used makes sure that a server used the prompt with its images as we expand them.
+func (x *sight) used(server string, p *sampledPieces, prompt []int32) error {
+	if p.prompt == nil {
+		return fatal(fmt.Errorf("%s does not return the ids of the prompt that it used (vLLM's return_token_ids): "+
+			"its images may be of any size", server), errNoIDs)
+	}
+	for k, span := range x.spans {
+		if k < len(p.sizes) && p.sizes[k] != span.Tokens {
+			return fatal(setting.Errorf("%s makes %d tokens of image %d of a conversation, here they are %d: it resizes otherwise; "+
+				"give its bounds by %s and %s", server, p.sizes[k], k+1, span.Tokens, setting.Name("MinPixels"), setting.Name("MaxPixels")),
+				ErrOtherImageSize)
+		}
+	}
+	if !slices.Equal(p.prompt, prompt) {
+		return fatal(fmt.Errorf("%s was given a prompt of %d ids with %d images and used another, of %d: "+
+			"its replies do not belong to what was asked", server, len(prompt), len(x.spans), len(p.prompt)), errOtherPrompt)
+	}
+	return nil
+}
