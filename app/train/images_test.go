@@ -6,6 +6,7 @@ import (
 	"bytes"
 	"encoding/binary"
 	"encoding/json"
+	"fmt"
 	"math"
 	"os"
 	"path/filepath"
@@ -27,10 +28,45 @@ type lookGolden struct {
 	Cases []struct {
 		Algo, Vision string
 		Losses       []float64
-		Updates      map[string]struct {
-			Norm   float64
-			At     []int
-			Values []float64
+		Updates      lookUpdates
+		Critic       lookUpdates // of PPO
+	}
+}
+
+// lookUpdates are what training did to each tensor.
+type lookUpdates map[string]struct {
+	Norm   float64
+	At     []int
+	Values []float64
+}
+
+// compare holds a saved folder against them; what is not in before began as zeros.
+func (all lookUpdates) compare(t *testing.T, what string, before, after map[string][]float64, most float64) {
+	t.Helper()
+	for name, u := range all {
+		got, was := after[name], before[name]
+		if was == nil {
+			was = make([]float64, len(got))
+		}
+		if got == nil || len(got) != len(was) {
+			t.Fatalf("%s: %s is not in the saved folder", what, name)
+		}
+		norm := 0.0
+		for k := range got {
+			norm += (got[k] - was[k]) * (got[k] - was[k])
+		}
+		norm = math.Sqrt(norm)
+		// float32 files round the weights
+		rounding := 1e-8 * math.Sqrt(float64(len(got)))
+		if math.Abs(norm-u.Norm) > 1e-4*u.Norm+rounding {
+			t.Errorf("%s: the update of %s is %g, want %g", what, name, norm, u.Norm)
+		}
+		for i, k := range u.At {
+			// Adam's first steps are of the size of the learning rate, however small the
+			// gradient: what float32 cosines there change is seen.
+			if math.Abs(got[k]-was[k]-u.Values[i]) > 1e-3*most {
+				t.Errorf("%s: the update of %s[%d] is %g, want %g", what, name, k, got[k]-was[k], u.Values[i])
+			}
 		}
 	}
 }
@@ -91,8 +127,15 @@ func TestStepsOnImagesAreThoseOfPyTorch(t *testing.T) {
 	before := tensors(t, model)
 	for _, want := range g.Cases {
 		vision := policy.VisionTraining(strings.TrimPrefix(want.Vision, "none"))
-		o := lookOptions(model, "testdata/look/"+want.Algo+".parquet", filepath.Join(t.TempDir(), "out"), vision)
+		file := want.Algo
+		if want.Critic != nil {
+			file = "grpo"
+		}
+		o := lookOptions(model, "testdata/look/"+file+".parquet", filepath.Join(t.TempDir(), "out"), vision)
 		o.Config.Algo, o.Config.LR, o.Config.Epochs = want.Algo, g.LR, g.Steps
+		if o.Config.CriticLR = g.LR; want.Critic != nil {
+			o.Config.Advantage = "gae"
+		}
 		// Images are shared, or beside others, or alone.
 		for _, o.Config.MicroTokens = range []int{4096, 60} {
 			o.Output = filepath.Join(t.TempDir(), "out")
@@ -100,31 +143,10 @@ func TestStepsOnImagesAreThoseOfPyTorch(t *testing.T) {
 			if err := Run(t.Context(), o, console.Streams{Out: &out, Err: &log}); err != nil {
 				t.Fatalf("%s, vision %s: %v\n%s", want.Algo, want.Vision, err, log.String())
 			}
-			after := tensors(t, o.Output)
-			for name, u := range want.Updates {
-				got, was := after[name], before[name]
-				if got == nil || len(got) != len(was) {
-					t.Fatalf("%s is not in the saved folder", name)
-				}
-				norm := 0.0
-				for k := range got {
-					norm += (got[k] - was[k]) * (got[k] - was[k])
-				}
-				norm = math.Sqrt(norm)
-				// float32 files round the weights
-				rounding := 1e-8 * math.Sqrt(float64(len(got)))
-				if math.Abs(norm-u.Norm) > 1e-4*u.Norm+rounding {
-					t.Errorf("%s, vision %s, micro-batches of %d: the update of %s is %g, want %g", want.Algo, want.Vision,
-						o.Config.MicroTokens, name, norm, u.Norm)
-				}
-				for i, k := range u.At {
-					// Adam's first steps are of the size of the learning rate, however small the
-					// gradient: what float32 cosines there change is seen.
-					if math.Abs(got[k]-was[k]-u.Values[i]) > 1e-3*g.LR*float64(g.Steps) {
-						t.Errorf("%s, vision %s, micro-batches of %d: the update of %s[%d] is %g, want %g", want.Algo, want.Vision,
-							o.Config.MicroTokens, name, k, got[k]-was[k], u.Values[i])
-					}
-				}
+			what := fmt.Sprintf("%s, vision %s, micro-batches of %d", want.Algo, want.Vision, o.Config.MicroTokens)
+			want.Updates.compare(t, what, before, tensors(t, o.Output), g.LR*float64(g.Steps))
+			if want.Critic != nil {
+				want.Critic.compare(t, what+": critic", before, tensors(t, filepath.Join(o.Output, "critic")), g.LR*float64(g.Steps))
 			}
 		}
 	}
