@@ -53,7 +53,7 @@ for seed in "$@"; do
   sft "$d" skills start "$d/$start.parquet" "$d/again.parquet" "$d/crops-again.parquet" --schedule cosine
   measure "$d" "$d/start" before
   [ -f "$d/loop/model.safetensors" ] || "$A" loop -d fineprint --model "$d/start" --steps "$steps" --tasks 16 -n 8 --seed "$seed" --tools "$tools" \
-    --dtype float32 --train-vision all --lr 2e-4 --betas .9,.99 --minibatch 0 --eval-every "$steps" --eval-tasks 64 --eval-samples 1 --output "$d/loop" >/dev/null 2>>"$d/log"
+    --dtype float32 --train-vision all --lr 1e-4 --epochs 2 --betas .9,.99 --minibatch 0 --eval-every "$steps" --eval-tasks 64 --eval-samples 1 --output "$d/loop" >/dev/null 2>>"$d/log"
   measure "$d" "$d/loop" after
   [ -f "$d/seconds" ] || echo $(($(date +%s) - begun)) >"$d/seconds"
   printf '| %s | %s | %.3f, %.3f | %.3f, %.3f | %.2f, %.2f | %s |\n' "$seed" "$start" \

@@ -29,6 +29,7 @@ type Problem struct {
 	Cancelled int     `json:"cancelled,omitempty"` // by the run's end
 	Answers   Answers `json:"answers"`
 	attempts  []graded
+	env       string
 	sums      sums
 	looks     looks
 	rewardSum float64
@@ -114,6 +115,7 @@ type Report struct {
 	TurnsStdErr  *float64                 `json:"turns_per_trajectory_stderr"`
 	Calls        *float64                 `json:"valid_calls_per_trajectory"` // that ran and did not fail
 	CallsStdErr  *float64                 `json:"valid_calls_per_trajectory_stderr"`
+	Environments []Environment            `json:"environments,omitempty"` // where a run has several, by name
 	Looks        *Looks                   `json:"looks,omitempty"`
 	LeftOut      int                      `json:"left_out"` // trajectories that failed or were cancelled: in no mean and no rate
 	Terminations map[traj.Termination]int `json:"terminations"`
@@ -167,7 +169,7 @@ const mostOpen = 1 << 14
 func (y *Tally) Add(t *traj.Trajectory) {
 	p := y.open[t.Task.ID]
 	if p == nil {
-		p = &Problem{ID: strings.Clone(t.Task.ID)}
+		p = &Problem{ID: strings.Clone(t.Task.ID), env: strings.Clone(t.Task.Env)}
 		y.open[p.ID] = p
 	}
 	y.count(p, t)
@@ -288,22 +290,24 @@ func (y *Tally) Report() (*Report, error) {
 	}
 	r.PerProblem, r.Problems = list, list.Len()
 	// Two passes, as the errors want the means first.
-	e := newEstimates(y.c.PassK)
+	e, apart := newEstimates(y.c.PassK), apart{}
 	err = list.each(false, func(p *Problem) bool {
 		r.LeftOut += p.Failed + p.Cancelled
 		if p.N < y.c.Samples {
 			r.Incomplete++
 		}
 		e.add(p)
+		apart.of(p).add(p)
 		return true
 	})
 	if err == nil {
-		err = list.each(false, func(p *Problem) bool { e.again(p); return true })
+		err = list.each(false, func(p *Problem) bool { e.again(p); apart.of(p).again(p); return true })
 	}
 	if err != nil {
 		return nil, err
 	}
 	e.into(r)
+	apart.into(r)
 	return r, nil
 }
 

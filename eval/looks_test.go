@@ -67,3 +67,28 @@ func TestAReportWithoutImagesSaysNothingOfThem(t *testing.T) {
 		t.Errorf("%s", b)
 	}
 }
+
+func TestEnvironmentsOfARunAreReportedApart(t *testing.T) {
+	y := New(Config{Samples: 2, PassK: 2})
+	in := func(env string, x *traj.Trajectory) *traj.Trajectory {
+		x.Task.Env = env
+		return x
+	}
+	for _, x := range []*traj.Trajectory{
+		in("search", played("a", 0, traj.Answered, "4", true)), in("search", played("a", 1, traj.Answered, "5", false)),
+		in("search", played("b", 0, traj.Answered, "4", true)), in("search", played("b", 1, traj.Answered, "4", true)),
+		in("", played("c", 0, traj.Answered, "5", false)), in("", played("c", 1, traj.ModelFailed, "", false)),
+	} {
+		y.Add(x)
+	}
+	got := reported(t, y).Environments
+	if len(got) != 2 || got[0].Env != "" || got[0].Problems != 1 || got[0].Attempts != 1 || *got[0].PassAt1.Value != 0 ||
+		got[1].Env != "search" || got[1].Problems != 2 || got[1].Attempts != 4 || *got[1].PassAt1.Value != .75 || *got[1].PassAt1.StdErr <= 0 {
+		t.Errorf("%+v", got)
+	}
+	one := New(Config{Samples: 1, PassK: 1})
+	one.Add(in("search", played("a", 0, traj.Answered, "4", true)))
+	if got := reported(t, one).Environments; got != nil {
+		t.Errorf("one environment: %+v", got)
+	}
+}

@@ -22,6 +22,7 @@ func (p *Problem) write(b []byte) []byte {
 		b = append(binary.AppendUvarint(b, uint64(len(s))), s...)
 	}
 	text(p.ID)
+	text(p.env)
 	for _, n := range p.counts() {
 		b = binary.AppendVarint(b, int64(*n))
 	}
@@ -77,6 +78,7 @@ func (p *Problem) read(b []byte, details bool) {
 	} else {
 		b = b[uvarint():]
 	}
+	p.env = text()
 	for _, to := range p.counts() {
 		*to = varint()
 	}

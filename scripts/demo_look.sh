@@ -28,7 +28,7 @@ run "     then traces" "${sft[@]}" --model "$out/skills" --schedule cosine "$out
   "$out/crops-again.parquet" -o "$out/start"
 run "4/6  Before: 256 held-out problems" "${held[@]}" --model "$out/start" --output "$out/before"
 run "5/6  GRPO with the tool: 20 steps of 16 problems × 8 attempts" loop -d fineprint --model "$out/start" --steps 20 --tasks 16 -n 8 \
-  --seed "$seed" --dtype float32 --train-vision all --lr 2e-4 --betas .9,.99 --minibatch 0 --output "$out/model"
+  --seed "$seed" --dtype float32 --train-vision all --lr 1e-4 --epochs 2 --betas .9,.99 --minibatch 0 --output "$out/model"
 run "6/6  After: the same problems" "${held[@]}" --model "$out/model" --output "$out/after"
 "$A" rollout -d fineprint --split test --limit 3 -n 1 --seed 7 --model "$out/model" --dtype float32 -o "$out/looks.parquet"
 "$A" inspect "$out/looks.parquet" --html >"$out/looks.html"

@@ -155,6 +155,14 @@ func reportNotes(r *eval.Report) []string {
 			"tool results %s of the tokens after the prompt",
 			percent("answered"), percent("valid_action"), WithError(r.Calls, r.CallsStdErr, 2), percent("observation_tokens")))
 	}
+	for _, e := range r.Environments {
+		name := "tools"
+		if e.Env != "" {
+			name = text.Name(e.Env, 60)
+		}
+		notes = append(notes, fmt.Sprintf("environment %s: pass@1 %s of %s", name, strings.TrimSpace(estimate(e.PassAt1)),
+			text.Plural(e.Problems, "problem")))
+	}
 	if l := r.Looks; l != nil {
 		notes = append(notes, looksNotes(l)...)
 	}
