@@ -301,13 +301,17 @@ func TestExecExampleInPython(t *testing.T) {
 
 func FuzzExecAnswers(f *testing.F) {
 	for _, s := range []string{`{"id":1,"result":"a"}`, `{"result":null}`, `{"error":{"a":[1]}}`,
+		`{"result":"￼","images":[{"data":"AAAA"},{"path":"a.png"}]}`, `{"images":[{"data":"data:image/png;base64,AA=="},null]}`,
 		`{"tools":[{"name":"a","parameters":{"type":"object"}}]}`, `{"tools":null}`, `[]`} {
 		f.Add([]byte(s))
 	}
 	f.Fuzz(func(t *testing.T, b []byte) {
-		out, err := readAnswer("t", b)
-		if err != nil && (err.Error() == "" && !errors.As(err, new(lasting)) || out != "") {
+		out, files, err := readAnswer("t", b)
+		if err != nil && (err.Error() == "" && !errors.As(err, new(lasting)) || out != "" || files != nil) {
 			t.Errorf("%q, %v", out, err)
+		}
+		if len(files) > 0 && strings.Count(out, traj.ImageMark) != len(files) {
+			t.Errorf("%q has another number of places than %d images", out, len(files))
 		}
 		x := &Exec{}
 		if x.greeted(b) == nil {
