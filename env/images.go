@@ -42,13 +42,13 @@ type ImageFile struct {
 	Bytes []byte
 }
 
-// DefaultMaxImages is how many images a result may have.
-const DefaultMaxImages = 64
+// defaultMaxImages is how many images a result may have.
+const defaultMaxImages = 64
 
 // ImageConfig says which images of tools' results a model is shown. The zero value is ready
 // for use.
 type ImageConfig struct {
-	MaxImages int          // of one result; 0: DefaultMaxImages
+	MaxImages int          // of one result; 0: defaultMaxImages
 	Limits    media.Limits // of a file
 	MaxTokens int          // of one image, by Tokens; 0: no limit
 	// Tokens is how many tokens an image of that size in pixels takes; nil: Qwen2.5-VL's.
@@ -108,7 +108,7 @@ func (f ImageFile) describe() string {
 func (c *ImageConfig) open(files []ImageFile) ([]traj.Image, error) {
 	most := c.MaxImages
 	if most <= 0 {
-		most = DefaultMaxImages
+		most = defaultMaxImages
 	}
 	if len(files) > most {
 		return nil, fmt.Errorf("the result has %d images, more than %d", len(files), most)

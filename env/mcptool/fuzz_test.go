@@ -10,6 +10,9 @@ import (
 	"testing"
 	"time"
 	"unicode/utf8"
+
+	"agentcli/env"
+	"agentcli/traj"
 )
 
 // FuzzMessages is a server that shakes hands as it should and then answers the list of
@@ -83,6 +86,16 @@ func FuzzMessages(f *testing.F) {
 			}
 			if out, err := tool.Call(t.Context(), json.RawMessage(`{}`)); err == nil && !utf8.ValidString(out) {
 				t.Errorf("the result is %q", out)
+			}
+			e, err := env.New(env.Config{Tools: set.Tools()[:1]})
+			if err != nil {
+				t.Fatal(err)
+			}
+			r, err := e.Step(t.Context(), traj.Action{ToolCalls: []traj.ToolCall{{Name: tool.Spec().Name, Arguments: "{}"}}})
+			if err == nil {
+				if _, err := r.Observation.Messages[0].Parts(); err != nil {
+					t.Errorf("%q has not a place for each image: %v", r.Observation.Messages[0].Content, err)
+				}
 			}
 		}
 	})
