@@ -213,7 +213,8 @@ func New(c Config) (*ToolEnvironment, error) {
 	}
 	e := &ToolEnvironment{tools: make(map[string]Tool, len(c.Tools)), schemas: make(map[string]*jsonschema.Schema, len(c.Tools)),
 		timeout: c.ToolTimeout, maxObs: c.MaxObservation,
-		imageConfig: c.Images, hung: c.Hung, cache: c.Cache, kept: map[string]string{}, inReply: c.InReply, tokens: c.MaxObservationTokens, count: c.CountTokens}
+		imageConfig: c.Images, hung: c.Hung, cache: c.Cache, kept: map[string]string{}, inReply: c.InReply,
+		tokens: c.MaxObservationTokens, count: c.CountTokens}
 	if e.hung == nil {
 		e.hung = &Hung{}
 	}

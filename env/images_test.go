@@ -115,7 +115,8 @@ func TestAnImageThatCannotBeShownIsAMessageForTheModel(t *testing.T) {
 	if err := os.WriteFile(long, append(good, make([]byte, 100)...), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if m, _ := photo(t, Config{Images: ImageConfig{Limits: media.Limits{Bytes: len(good)}}}, traj.ImageMark, ImageFile{Path: long}); len(m.Images) != 0 {
+	bounded := Config{Images: ImageConfig{Limits: media.Limits{Bytes: len(good)}}}
+	if m, _ := photo(t, bounded, traj.ImageMark, ImageFile{Path: long}); len(m.Images) != 0 {
 		t.Error("a file of more bytes than the limit is shown")
 	}
 	two := []ImageFile{{Bytes: good}, {Bytes: good}}
@@ -128,7 +129,8 @@ func TestAnImageThatCannotBeShownIsAMessageForTheModel(t *testing.T) {
 
 func TestTheBoundOnTokensHoldsForEveryTool(t *testing.T) {
 	for most, want := range map[int]int{0: 1, 3: 0, 4: 1} { // 56 × 56 pixels take 4 of Qwen2.5-VL's
-		if m, _ := photo(t, Config{Images: ImageConfig{MaxTokens: most}}, traj.ImageMark, ImageFile{Bytes: pngFile(t, 56, 56)}); len(m.Images) != want {
+		c := Config{Images: ImageConfig{MaxTokens: most}}
+		if m, _ := photo(t, c, traj.ImageMark, ImageFile{Bytes: pngFile(t, 56, 56)}); len(m.Images) != want {
 			t.Errorf("%d at most: %+v", most, m)
 		}
 		e, err := New(Config{Tools: []Tool{Zoom{Space: BoxOriginal}, Rotate{}}, Images: ImageConfig{MaxTokens: most}})

@@ -105,8 +105,53 @@ func TestAModelIsShownTheImageOfAProgramsTool(t *testing.T) {
 	if _, log, code := run(t, append(args, "-o", out, "--max-image-tokens", "5")...); code != 0 {
 		t.Fatalf("%d: %s", code, log)
 	}
-	if out, _, _ := run(t, "inspect", out, "rows/0#0"); !strings.Contains(out, "takes 6 tokens, more than 5") || strings.Contains(out, "[image") {
-		t.Errorf("the bound on tokens does not hold:\n%s", out)
+	shown, _, _ := run(t, "inspect", out, "rows/0#0")
+	if !strings.Contains(shown, "takes 6 tokens, more than 5") || strings.Contains(shown, "[image") {
+		t.Errorf("the bound on tokens does not hold:\n%s", shown)
+	}
+}
+
+func TestAResumedRunHasTheImagesOfToolsOfWhatItFinished(t *testing.T) {
+	command, rows, photo := camera(t)
+	calls := caller("camera", "{}")
+	broken := true
+	s := llmtest.New(t, func(r *llmtest.Request) llmtest.Reply {
+		if broken && r.N > 8 {
+			return llmtest.Reply{Status: 400, Error: "bad day"}
+		}
+		return calls(r)
+	})
+	dir := filepath.Join(t.TempDir(), "run")
+	_, log, code := run(t, "rollout", "--base-url", s.BaseURL(), "--model", "m", "-d", rows, "--reward", "exact", "--tools", "none",
+		"--tool", command, "-n", "6", "--parallel", "1", "--output", dir)
+	if code != 3 {
+		t.Fatalf("%d: %s", code, log)
+	}
+	broken = false
+	if err := os.Remove(photo); err != nil {
+		t.Fatal(err)
+	}
+	if _, log, code := run(t, "rollout", "--resume", dir); code != 0 {
+		t.Fatalf("%d: %s", code, log)
+	}
+	r, err := parquet.Open(filepath.Join(dir, "traj.parquet"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.Close()
+	var before, after int // trajectories with the photo, and those that came too late for it
+	for row, err := range r.Rows(t.Context()) {
+		switch {
+		case err != nil:
+			t.Fatal(err)
+		case len(row.Images) == 1 && row.Messages[2].Images[0].Bytes != nil:
+			before++
+		case strings.HasPrefix(row.Messages[2].Content, "error: "):
+			after++
+		}
+	}
+	if before < 2 || after < 2 || before+after != 6 {
+		t.Errorf("%d trajectories have the photo, %d have an error", before, after)
 	}
 }
 
@@ -126,8 +171,9 @@ func TestAModelWithoutEyesIsGivenAWordForTheImageOfATool(t *testing.T) {
 	if code != 0 || strings.Count(log, "descriptions of images") != 1 {
 		t.Errorf("%d: %s", code, log)
 	}
-	if out, _, _ := run(t, "inspect", out, "rows/0#1"); !strings.Contains(out, "[an image, photo.png]") || !strings.Contains(out, "ended: answered") {
-		t.Errorf("no description:\n%s", out)
+	shown, _, _ := run(t, "inspect", out, "rows/0#1")
+	if !strings.Contains(shown, "[an image, photo.png]") || !strings.Contains(shown, "ended: answered") {
+		t.Errorf("no description:\n%s", shown)
 	}
 }
 
@@ -161,7 +207,8 @@ func TestAnAgentTurnsAnImageOfItsRow(t *testing.T) {
 			t.Errorf("the model was shown %q", last.Content)
 		}
 	}
-	if page, log, code := run(t, "inspect", filepath.Join(out, "traj.parquet"), "--html"); code != 0 || strings.Count(page, "data:image/png") < 2 {
+	page, log, code := run(t, "inspect", filepath.Join(out, "traj.parquet"), "--html")
+	if code != 0 || strings.Count(page, "data:image/png") < 2 {
 		t.Errorf("%d: %s, the page has not both files", code, log)
 	}
 	if _, log, code := run(t, append(args, "-o", filepath.Join(dir, "b.parquet"), "--tool-cache", filepath.Join(dir, "cache"),
