@@ -99,9 +99,11 @@ func (f ImageFile) describe() string {
 		words = append(words, text.Cut(text.OneLine(f.Type), 40))
 	}
 	if f.Path != "" {
-		return "[" + strings.Join(append(words, text.Name(filepath.Base(f.Path), 60)), ", ") + "]"
+		words = append(words, text.Name(filepath.Base(f.Path), 60))
+	} else {
+		words = append(words, fmt.Sprintf("%d bytes", len(f.Bytes)))
 	}
-	return "[" + strings.Join(append(words, fmt.Sprintf("%d bytes", len(f.Bytes))), ", ") + "]"
+	return traj.PlainText("[" + strings.Join(words, ", ") + "]")
 }
 
 // open reads the images of a result. Its errors are for the model.
@@ -170,7 +172,7 @@ func (c *ImageConfig) check(images []traj.Image) error {
 		case err != nil:
 			return fmt.Errorf("the image of %d × %d pixels cannot be shown: %w", w, h, err)
 		case c.MaxTokens > 0 && n > c.MaxTokens:
-			return fmt.Errorf("the image of %d × %d pixels takes %d tokens, more than %d: it is not shown; ask for a smaller one",
+			return fmt.Errorf("the image of %d × %d pixels takes %d tokens, more than %d: it is not shown; ask for a smaller image or part",
 				w, h, n, c.MaxTokens)
 		}
 	}
