@@ -63,11 +63,11 @@ type cacheEntry struct {
 	Error     *string         `json:"error,omitempty"`
 }
 
-func (e *cacheEntry) answer() (string, error) {
+func (e *cacheEntry) answer() (output, error) {
 	if e.Error != nil {
-		return "", Lasting(errors.New(*e.Error))
+		return output{}, Lasting(errors.New(*e.Error))
 	}
-	return e.Result, nil
+	return output{text: e.Result}, nil
 }
 
 // OpenCache makes the folder. It serves the tools that say of themselves that
@@ -99,12 +99,20 @@ func (c *Cache) Serves(t Tool) bool {
 	return ok
 }
 
+// Cacheable reports whether a tool's results may depend on the arguments alone: those of one
+// that keeps something from call to call, or looks at the conversation's images, do not.
+func Cacheable(t Tool) bool {
+	_, keeps := t.(PerTrajectory)
+	_, looks := t.(Looking)
+	return !keeps && !looks
+}
+
 // version is everything that a tool's results depend on beside the arguments.
 func (c *Cache) version(t Tool) (string, bool) {
 	if c == nil {
 		return "", false
 	}
-	if _, ok := t.(PerTrajectory); ok { // keeps something from call to call
+	if !Cacheable(t) {
 		return "", false
 	}
 	spec := t.Spec()
@@ -119,8 +127,8 @@ func (c *Cache) version(t Tool) (string, bool) {
 
 // call answers from the folder, or runs the call and keeps what it gives. Calls
 // that are the same and come together run once; where that one gives nothing to
-// keep, the others run by themselves, all at once.
-func (c *Cache) call(ctx context.Context, tool, version string, args json.RawMessage, run func() (string, error)) (string, error) {
+// keep, the others run by themselves, all at once. A result with images is not kept.
+func (c *Cache) call(ctx context.Context, tool, version string, args json.RawMessage, run func() (output, error)) (output, error) {
 	canonical, err := canonicalJSON(args)
 	if err != nil {
 		return run()
@@ -141,7 +149,7 @@ func (c *Cache) call(ctx context.Context, tool, version string, args json.RawMes
 		case <-f.done:
 		case <-ctx.Done():
 			resume()
-			return "", ctx.Err()
+			return output{}, ctx.Err()
 		}
 		resume()
 		if f.entry == nil {
@@ -164,14 +172,14 @@ func (c *Cache) call(ctx context.Context, tool, version string, args json.RawMes
 	out, err := run()
 	var lasts lasting
 	switch {
-	case err != nil && (!errors.As(err, &lasts) || ctx.Err() != nil), len(out) > maxCached:
+	case err != nil && (!errors.As(err, &lasts) || ctx.Err() != nil), len(out.text) > maxCached, out.hadImages:
 		return out, err
 	case err != nil:
 		text := strings.ToValidUTF8(err.Error(), "�")
 		e.Error = &text
 	default:
-		out = strings.ToValidUTF8(out, "�") // as it will be read again
-		e.Result = out
+		out.text = strings.ToValidUTF8(out.text, "�") // as it will be read again
+		e.Result = out.text
 	}
 	f.entry = &e
 	if c.write(key, e) != nil {

@@ -116,6 +116,8 @@ type Config struct {
 	MaxObservationTokens int
 	CountTokens          func(string) int
 
+	Images ImageConfig // of the results
+
 	Hung  *Hung  // shared by all environments of a run; nil: one of its own
 	Cache *Cache // of results, shared too; nil: none
 
@@ -198,7 +200,8 @@ type ToolEnvironment struct {
 
 	asked, hits atomic.Int32 // of the cache, in this step
 
-	images []traj.Image // of the conversation so far
+	images      []traj.Image // of the conversation so far
+	imageConfig ImageConfig
 
 	inReply func(results []string, invalid bool) string
 }
@@ -210,7 +213,8 @@ func New(c Config) (*ToolEnvironment, error) {
 	}
 	e := &ToolEnvironment{tools: make(map[string]Tool, len(c.Tools)), schemas: make(map[string]*jsonschema.Schema, len(c.Tools)),
 		timeout: c.ToolTimeout, maxObs: c.MaxObservation,
-		hung: c.Hung, cache: c.Cache, kept: map[string]string{}, inReply: c.InReply, tokens: c.MaxObservationTokens, count: c.CountTokens}
+		imageConfig: c.Images, hung: c.Hung, cache: c.Cache, kept: map[string]string{}, inReply: c.InReply,
+		tokens: c.MaxObservationTokens, count: c.CountTokens}
 	if e.hung == nil {
 		e.hung = &Hung{}
 	}
@@ -362,8 +366,9 @@ func (e *ToolEnvironment) Close() error {
 
 // output is what a call gives.
 type output struct {
-	text   string
-	images []traj.Image
+	text      string
+	images    []traj.Image
+	hadImages bool // of the tool; a model of text alone is given their descriptions
 }
 
 // call checks one call and answers it from the cache or by running it.
@@ -383,15 +388,14 @@ func (e *ToolEnvironment) call(ctx context.Context, c traj.ToolCall) (_ output, 
 	if version, ok := e.kept[c.Name]; ok {
 		ran := false
 		e.asked.Add(1)
-		text, err := e.cache.call(ctx, c.Name, version, args, func() (string, error) {
+		out, err := e.cache.call(ctx, c.Name, version, args, func() (output, error) {
 			ran = true
-			out, err := e.run(ctx, tool, c.Name, args)
-			return out.text, err
+			return e.run(ctx, tool, c.Name, args)
 		})
 		if !ran && ctx.Err() == nil {
 			e.hits.Add(1)
 		}
-		return output{text: text}, err
+		return out, err
 	}
 	return e.run(ctx, tool, c.Name, args)
 }
@@ -469,13 +473,7 @@ func (e *ToolEnvironment) run(ctx context.Context, tool Tool, name string, args 
 			}
 			done <- r
 		}()
-		var out output
-		var err error
-		if t, ok := tool.(Looking); ok {
-			out.text, out.images, err = t.Look(ctx, args, seen)
-		} else {
-			out.text, err = tool.Call(ctx, args)
-		}
+		out, err := e.answer(ctx, tool, args, seen)
 		r = result{out, err}
 	}()
 	select {

@@ -4,11 +4,13 @@ import (
 	"bytes"
 	"context"
 	"crypto/sha256"
+	"encoding/base64"
 	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"regexp"
+	"strings"
 	"sync"
 	"time"
 
@@ -53,6 +55,7 @@ type execSpec struct {
 	Parallel      bool            `json:"parallel"`      // takes several calls at once
 	Deterministic bool            `json:"deterministic"` // the same arguments give the same result
 	Sessions      bool            `json:"sessions"`      // wants to know when a trajectory has ended
+	Images        bool            `json:"images"`        // its results may have images
 }
 
 // OpenExec starts the program and asks what it offers. Close it.
@@ -184,10 +187,22 @@ func (t *execTool) Turn(ctx context.Context) (func(), error) {
 	}
 }
 
-// Call asks the program.
+// ShowsImages implements Showing.
+func (t *execTool) ShowsImages() bool { return t.spec.Images }
+
+// Call is Show with descriptions in place of images.
 func (t *execTool) Call(ctx context.Context, args json.RawMessage) (string, error) {
+	result, files, err := t.Show(ctx, args)
+	if err != nil || len(files) == 0 {
+		return result, err
+	}
+	return WithoutFiles(result, files), nil
+}
+
+// Show asks the program.
+func (t *execTool) Show(ctx context.Context, args json.RawMessage) (string, []ImageFile, error) {
 	if err := checkArguments(schemaOf(t.spec.Parameters), args); err != nil {
-		return "", err
+		return "", nil, err
 	}
 	own, cancel := context.WithTimeout(ctx, t.x.c.Timeout)
 	defer cancel()
@@ -198,33 +213,80 @@ func (t *execTool) Call(ctx context.Context, args json.RawMessage) (string, erro
 	b, err := t.x.lines.Call(own, request, !t.spec.Parallel)
 	switch {
 	case errors.Is(err, child.ErrBroken):
-		return "", fmt.Errorf("%w: exec:%s: %w", ErrBroken, child.Command{Shell: t.x.c.Command}.Name(), err)
+		return "", nil, fmt.Errorf("%w: exec:%s: %w", ErrBroken, child.Command{Shell: t.x.c.Command}.Name(), err)
 	case errors.Is(err, child.ErrSilent) && ctx.Err() == nil:
-		return "", TookTooLong(t.spec.Name, t.x.c.Timeout)
+		return "", nil, TookTooLong(t.spec.Name, t.x.c.Timeout)
 	case err != nil:
-		return "", fmt.Errorf("%s failed: %w", t.spec.Name, err)
+		return "", nil, fmt.Errorf("%s failed: %w", t.spec.Name, err)
 	}
-	return readAnswer(t.spec.Name, b)
+	result, files, err := readAnswer(t.spec.Name, b)
+	if len(files) > 0 && !t.spec.Images {
+		return "", nil, fmt.Errorf(`%s failed: its answer has images, and its description has no "images": true`, t.spec.Name)
+	}
+	return result, files, err
 }
 
-// readAnswer reads {"result": …} or {"error": …}. A result that is no text is
-// shown as JSON.
-func readAnswer(name string, b []byte) (string, error) {
+// execImage is an image of an answer: data is base64 or a data URI.
+type execImage struct {
+	Path string `json:"path"`
+	Data string `json:"data"`
+}
+
+// readAnswer reads {"result": …, "images": […]} or {"error": …}. A result that is no text is
+// shown as JSON. Images come behind the text.
+func readAnswer(name string, b []byte) (string, []ImageFile, error) {
 	var a struct {
 		Result json.RawMessage `json:"result"`
+		Images []execImage     `json:"images"`
 		Error  json.RawMessage `json:"error"`
 	}
 	err := json.Unmarshal(b, &a)
 	hasError := len(a.Error) > 0 && string(a.Error) != "null"
 	switch {
 	case err != nil:
-		return "", fmt.Errorf("%s failed: its answer cannot be read: %w", name, err)
+		return "", nil, fmt.Errorf("%s failed: its answer cannot be read: %w", name, err)
 	case hasError:
-		return "", Lasting(errors.New(plainText(a.Error)))
-	case len(a.Result) == 0:
-		return "", fmt.Errorf(`%s failed: its answer has neither "result" nor "error"`, name)
+		return "", nil, Lasting(errors.New(plainText(a.Error)))
+	case len(a.Result) == 0 && len(a.Images) == 0:
+		return "", nil, fmt.Errorf(`%s failed: its answer has neither "result" nor "error"`, name)
+	case len(a.Images) == 0:
+		return plainText(a.Result), nil, nil
 	}
-	return plainText(a.Result), nil
+	files := make([]ImageFile, len(a.Images))
+	for i, im := range a.Images {
+		if files[i], err = im.file(); err != nil {
+			return "", nil, fmt.Errorf("%s failed: image %d of its answer %w", name, i, err)
+		}
+	}
+	result := ""
+	if len(a.Result) > 0 && string(a.Result) != "null" {
+		result = traj.PlainText(plainText(a.Result))
+	}
+	if result != "" {
+		result += "\n"
+	}
+	return result + strings.Repeat(traj.ImageMark, len(files)), files, nil
+}
+
+func (im execImage) file() (f ImageFile, err error) {
+	if (im.Path == "") == (im.Data == "") {
+		return f, errors.New(`is no object of either "path" or "data"`)
+	}
+	if im.Path != "" {
+		return ImageFile{Path: im.Path}, nil
+	}
+	data := im.Data
+	if rest, ok := strings.CutPrefix(data, "data:"); ok {
+		kind, body, found := strings.Cut(rest, ";base64,")
+		if !found {
+			return f, errors.New("is a data URI that is not in base64")
+		}
+		f.Type, data = kind, body
+	}
+	if f.Bytes, err = base64.StdEncoding.DecodeString(data); err != nil {
+		return f, fmt.Errorf("is no base64: %w", err)
+	}
+	return f, nil
 }
 
 // plainText is a JSON string's text, or other JSON as it is, on one line.
@@ -254,11 +316,23 @@ type execSession struct {
 	id string // of the trajectory; "" until the first call
 }
 
+// Call implements Tool.
 func (s *execSession) Call(ctx context.Context, args json.RawMessage) (string, error) {
-	s.mu.Lock()
-	s.id = traj.IDOf(ctx)
-	s.mu.Unlock()
+	s.note(ctx)
 	return s.execTool.Call(ctx, args)
+}
+
+// Show implements Showing.
+func (s *execSession) Show(ctx context.Context, args json.RawMessage) (string, []ImageFile, error) {
+	s.note(ctx)
+	return s.execTool.Show(ctx, args)
+}
+
+// note keeps the trajectory's id for the end.
+func (s *execSession) note(ctx context.Context) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.id = traj.IDOf(ctx)
 }
 
 // Close tells the program that the trajectory is over.

@@ -3,11 +3,13 @@ package env
 import (
 	"bufio"
 	"context"
+	"encoding/base64"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -46,6 +48,8 @@ func execProgram() {
 					more = `,"parallel":true`
 				case name == "whose":
 					more = `,"sessions":true`
+				case name == "camera":
+					more = `,"images":true,"sessions":true`
 				case name == "echo":
 					more = `,"deterministic":true,"parameters":{"type":"object","properties":{"n":{"type":"integer"}},"required":["n"]}`
 				case name == "badschema":
@@ -100,6 +104,8 @@ func execProgram() {
 				result(waiting[0], `"first"`)
 				waiting = nil
 			}
+		case "camera", "liar":
+			fmt.Printf("{\"id\":%d,%s}\n", r.ID, os.Getenv("AGENTCLI_TEST_IMAGES"))
 		case "whose":
 			result(r.ID, fmt.Sprintf(`"%s, ended: %s"`, r.Trajectory, strings.Join(ended, " ")))
 		}
@@ -235,6 +241,56 @@ func TestExecIsToldOfTrajectories(t *testing.T) {
 	}
 }
 
+func TestExecGivesImages(t *testing.T) {
+	small := pngFile(t, 40, 30)
+	data := base64.StdEncoding.EncodeToString(small)
+	dir := t.TempDir()
+	if err := os.WriteFile(filepath.Join(dir, "a.png"), small, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	t.Chdir(dir)
+	const mark = traj.ImageMark
+	for _, c := range []struct {
+		answer, want string // the beginning of a message with the number of images
+		images       int
+	}{
+		{`"result":"a photo","images":[{"path":"a.png"}]`, "a photo\n" + mark, 1},
+		{`"images":[{"path":"` + dir + `/a.png"},{"data":"` + data + `"}]`, mark + mark, 2},
+		{`"result":"` + mark + `","images":[{"data":"data:image/png;base64,` + data + `"}]`, "\uFFFD\n" + mark, 1},
+		{`"result":{"n":1},"images":[{"path":"a.png"}],"error":null`, "{\"n\":1}\n" + mark, 1},
+		{`"result":"none","images":[]`, "none", 0},
+		{`"result":"none","images":null`, "none", 0},
+		{`"images":[]`, "error: camera failed: its answer has neither", 0},
+		{`"error":"dark","images":[{"path":"a.png"}]`, "error: dark", 0},
+		{`"images":[{}]`, "error: camera failed: image 0 of its answer", 0},
+		{`"images":[null]`, "error: camera failed: image 0 of its answer", 0},
+		{`"images":[{"path":"a.png","data":"AA=="}]`, "error: camera failed: image 0 of its answer", 0},
+		{`"images":[{"path":"a.png"},{"data":"?"}]`, "error: camera failed: image 1 of its answer", 0},
+		{`"images":[{"data":"data:image/png,x"}]`, "error: camera failed: image 0 of its answer", 0},
+		{`"images":["a.png"]`, "error: camera failed: its answer cannot be read", 0},
+		{`"images":[{"path":"b.png"}]`, "error: image 0 of the result cannot be shown", 0},
+		{`"images":[{"data":"AAAA"}]`, "error: image 0 of the result cannot be shown", 0},
+	} {
+		t.Setenv("AGENTCLI_TEST_IMAGES", c.answer)
+		exe, err := os.Executable()
+		if err != nil {
+			t.Fatal(err)
+		}
+		x, err := OpenExec(t.Context(), ExecConfig{Command: asTool + "='camera liar' exec '" + exe + "'", Pass: []string{"AGENTCLI_TEST_IMAGES"}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		r := step(t, Config{Tools: x.Tools()}, calls("camera", "{}", "liar", "{}"))
+		if m := r.Observation.Messages[0]; !strings.HasPrefix(m.Content, c.want) || len(m.Images) != c.images {
+			t.Errorf("%s: %q with %d images, want %q with %d", c.answer, m.Content, len(m.Images), c.want, c.images)
+		}
+		if m := r.Observation.Messages[1]; len(m.Images) != 0 || c.images > 0 && !strings.HasPrefix(m.Content, "error: liar failed: ") {
+			t.Errorf("a tool that announces no images gives some: %q", m.Content)
+		}
+		_ = x.Close()
+	}
+}
+
 // refusal is what a program says that does not want to be used.
 const refusal = "no licence"
 
@@ -301,13 +357,17 @@ func TestExecExampleInPython(t *testing.T) {
 
 func FuzzExecAnswers(f *testing.F) {
 	for _, s := range []string{`{"id":1,"result":"a"}`, `{"result":null}`, `{"error":{"a":[1]}}`,
+		`{"result":"￼","images":[{"data":"AAAA"},{"path":"a.png"}]}`, `{"images":[{"data":"data:image/png;base64,AA=="},null]}`,
 		`{"tools":[{"name":"a","parameters":{"type":"object"}}]}`, `{"tools":null}`, `[]`} {
 		f.Add([]byte(s))
 	}
 	f.Fuzz(func(t *testing.T, b []byte) {
-		out, err := readAnswer("t", b)
-		if err != nil && (err.Error() == "" && !errors.As(err, new(lasting)) || out != "") {
+		out, files, err := readAnswer("t", b)
+		if err != nil && (err.Error() == "" && !errors.As(err, new(lasting)) || out != "" || files != nil) {
 			t.Errorf("%q, %v", out, err)
+		}
+		if len(files) > 0 && strings.Count(out, traj.ImageMark) != len(files) {
+			t.Errorf("%q has another number of places than %d images", out, len(files))
 		}
 		x := &Exec{}
 		if x.greeted(b) == nil {

@@ -14,14 +14,6 @@ import (
 	"agentcli/traj"
 )
 
-// Looking is a Tool that is given the conversation's images so far, and may give others. The
-// environment calls Look in place of Call. Calls of one reply see the same images.
-type Looking interface {
-	Tool
-	// Look is Call. The result's text has a traj.ImageMark for each of its images.
-	Look(ctx context.Context, args json.RawMessage, seen []traj.Image) (string, []traj.Image, error)
-}
-
 // Spaces of a box's coordinates.
 const (
 	BoxSeen     = "seen"     // pixels of the image as the model was shown it, after smart_resize: Qwen2.5-VL
@@ -60,7 +52,7 @@ func (z Zoom) Spec() traj.ToolSpec {
 		"bbox_2d": map[string]any{"type": "array", "items": map[string]any{"type": "number"}, "minItems": 4, "maxItems": 4,
 			"description": "the box [x1, y1, x2, y2] " + space + ": x1, y1 is the upper left corner, x2, y2 the lower right one"},
 		"label": map[string]any{"type": "string", "description": "what is in the box"},
-		"image": map[string]any{"type": "integer", "minimum": 0, "description": "which image, counted from 0 (default: 0, the first)"},
+		"image": imageParameter(),
 	}})
 	if err != nil {
 		panic(err) // it is a constant
@@ -70,12 +62,10 @@ func (z Zoom) Spec() traj.ToolSpec {
 }
 
 // Call implements Tool: without images there is nothing to zoom into.
-func (z Zoom) Call(context.Context, json.RawMessage) (string, error) {
-	return "", errors.New("there is no image in this conversation")
-}
+func (z Zoom) Call(context.Context, json.RawMessage) (string, error) { return "", errNoImage }
 
 // Look implements Looking.
-func (z Zoom) Look(ctx context.Context, args json.RawMessage, seen []traj.Image) (string, []traj.Image, error) {
+func (z Zoom) Look(_ context.Context, args json.RawMessage, seen []traj.Image) (string, []traj.Image, error) {
 	var a struct {
 		Box   []float64 `json:"bbox_2d"`
 		Label string    `json:"label"`
@@ -84,16 +74,13 @@ func (z Zoom) Look(ctx context.Context, args json.RawMessage, seen []traj.Image)
 	if err := ReadArgs(args, &a); err != nil {
 		return "", nil, err
 	}
-	switch {
-	case len(seen) == 0:
-		_, err := z.Call(ctx, args)
+	im, err := imageNumber(seen, a.Image)
+	if err != nil {
 		return "", nil, err
-	case a.Image < 0 || a.Image >= len(seen):
-		return "", nil, fmt.Errorf("there is no image %d: this conversation has %d, counted from 0", a.Image, len(seen))
-	case len(a.Box) != 4:
+	}
+	if len(a.Box) != 4 {
 		return "", nil, fmt.Errorf("wrong arguments: bbox_2d has %d numbers, not 4", len(a.Box))
 	}
-	im := &seen[a.Image]
 	box, err := z.pixels(im, [4]float64(a.Box))
 	if err != nil {
 		return "", nil, err

@@ -3,6 +3,7 @@ package models
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -50,6 +51,7 @@ type Options struct {
 	BaseFromEnv  bool
 	Answered     bool   // the server has, in an earlier part of the run
 	Image        string // the first task with an image; "": there is none
+	ToolImages   bool   // tools may give images, of which a model of text alone is given descriptions
 	MinPixels    int    // of the area at which a local model is shown images; 0: its own
 	MaxPixels    int
 }
@@ -147,6 +149,8 @@ func Open(ctx context.Context, o Options, notice func(string)) (agent.Model, Sou
 			_ = closer.Close()
 			return nil, Source{}, nil, o.noImages(text.Line(source.noImages))
 		}
+	}
+	if err == nil && source.Images != nil && (o.Image != "" || o.ToolImages) {
 		source.ImageRule = json.RawMessage(source.Images.Rule())
 	}
 	if err == nil {
@@ -166,12 +170,15 @@ func (o Options) noImages(why string) error {
 	return exit.Usagef("%s has an image, and %s; leave images out with %s images=", o.Image, why, setting.Name("Fields"))
 }
 
+// errSwiftText says why such a server is sent no images.
+var errSwiftText = errors.New("a swift rollout server is asked in text")
+
 // checkImages refuses what is known to take no images.
 func (o Options) checkImages() error {
 	switch {
 	case o.Image == "":
 	case o.SwiftRollout != "":
-		return o.noImages("a swift rollout server is asked in text")
+		return o.noImages(errSwiftText.Error())
 	}
 	return nil
 }

@@ -57,7 +57,8 @@ func openSwiftRollout(o Options, notice func(string)) (agent.Model, Source, io.C
 	if err != nil {
 		return fail(exit.UsageError{Err: err})
 	}
-	source := Source{Name: c.Model, Kind: "server", BaseURL: o.BaseURL.shown(), Logprobs: serverLogprobs}
+	source := Source{Name: c.Model, Kind: "server", BaseURL: o.BaseURL.shown(), Logprobs: serverLogprobs,
+		noImages: errSwiftText}
 	return &TextToolsModel{&llm.SwiftRollout{Client: client}, show}, source, client, nil
 }
 
@@ -104,6 +105,15 @@ func openServer(ctx context.Context, o Options, notice func(string)) (agent.Mode
 			return fail(err)
 		case m != nil:
 			return m, source, client, nil
+		}
+	}
+	if o.Image == "" && o.ToolImages {
+		switch err := client.ProbeImage(ctx); {
+		case errors.Is(err, llm.ErrNoImages):
+			source.noImages = err
+		case err != nil:
+			_ = client.Close()
+			return fail(err)
 		}
 	}
 	return &TextToolsModel{client, show}, source, client, nil

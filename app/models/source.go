@@ -29,10 +29,14 @@ type Source struct {
 	// ImageRule is how the images of the run are prepared (processor.Rule); nil: the run has
 	// none, or a server prepares them.
 	ImageRule json.RawMessage `json:"image_rule,omitempty"`
-	// Images prepares images as a local model sees them; nil: noImages says why there is none.
+	// Images prepares images as a local model sees them; nil: noImages says why there is none,
+	// or a server prepares them.
 	Images   *processor.Processor `json:"-"`
 	noImages error
 }
+
+// TextAlone says why the model is shown no images of tools; nil: it is shown them.
+func (s *Source) TextAlone() error { return s.noImages }
 
 // HashText is the SHA-256 of a chat template.
 func HashText(s string) string {

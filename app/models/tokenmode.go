@@ -45,8 +45,13 @@ func openExact(ctx context.Context, client *llm.Client, source *Source, o Option
 	if err == nil {
 		err = tokens.ProbeIDs(ctx, probe)
 	}
-	if err == nil && o.Image != "" {
-		err = m.openEyes(ctx, tokens, source, o)
+	if err == nil && (o.Image != "" || o.ToolImages) {
+		blind := m.openEyes(ctx, tokens, source, o)
+		if o.Image != "" {
+			err = blind
+		} else {
+			source.noImages = blind // tools' images are described then
+		}
 	}
 	switch {
 	case err == nil:
@@ -92,7 +97,7 @@ func (m *exactServer) ImageGrid(width, height int) (grid [3]int, tokens int, err
 
 // openEyes makes ready for images beside ids: the processor is that of the model, and the
 // server is asked about one image.
-func (m *exactServer) openEyes(ctx context.Context, tokens *llm.Tokens, source *Source, o Options) error {
+func (m *exactServer) openEyes(ctx context.Context, tokens *llm.Tokens, source *Source, o Options) (err error) {
 	v, err := Vision(m.folder)
 	if err == nil {
 		m.images, err = policy.OpenProcessor(m.folder, v, o.MinPixels, o.MaxPixels)
@@ -101,6 +106,11 @@ func (m *exactServer) openEyes(ctx context.Context, tokens *llm.Tokens, source *
 		return setting.Errorf("%s %s: %w", setting.Name("Tokenizer"), m.folder, err)
 	}
 	m.Images = &chat.ImagePlaces{Token: v.ImageToken, Grid: m.images.Grid}
+	defer func() {
+		if err != nil {
+			m.Images, m.images = nil, nil
+		}
+	}()
 	probe, err := llm.ImageProbe()
 	if err != nil {
 		return err
@@ -109,7 +119,7 @@ func (m *exactServer) openEyes(ctx context.Context, tokens *llm.Tokens, source *
 	if err != nil {
 		return err
 	}
-	if err := tokens.ProbeImages(ctx, prompt, probe[0].Images, spans); err != nil {
+	if err = tokens.ProbeImages(ctx, prompt, probe[0].Images, spans); err != nil {
 		return fmt.Errorf("images beside ids: %w", err)
 	}
 	source.Images, source.ImageRule = m.images, json.RawMessage(m.images.Rule())

@@ -34,6 +34,7 @@ type envSetups struct {
 	data   *datasets.Dataset
 	notice func(string)
 	count  func(string) int // tokens of a text; nil: not known
+	images env.ImageConfig  // of tools' results
 
 	mu  sync.Mutex
 	all []*envSetup
@@ -269,7 +270,7 @@ func (s *envSetups) newEnv(t traj.Task) (env.Environment, error) {
 	if err != nil {
 		return nil, err
 	}
-	c.CountTokens = s.count
+	c.CountTokens, c.Images = s.count, s.images
 	return x.environment.open(t, c)
 }
 

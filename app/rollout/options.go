@@ -16,6 +16,7 @@ import (
 	"agentcli/env"
 	"agentcli/internal/exit"
 	"agentcli/internal/setting"
+	"agentcli/media"
 	"agentcli/rewards"
 	"agentcli/traj"
 )
@@ -41,6 +42,7 @@ type Options struct {
 	ImageFiles           string // where a file of trajectories has its images: one of ImageFiles; "": the first
 	BoxSpace             string // of the boxes that image_zoom_in_tool is given; "": env.BoxSeen
 	MinPixels, MaxPixels int    // of an image as the model is shown it; 0: a local model's own, of a server Qwen2.5-VL's
+	MaxImageTokens       int    // of an image of a tool's result; 0: no limit
 	shown                *shownImages
 	System               *string
 	Prompt               *string
@@ -95,7 +97,8 @@ type Options struct {
 func (o *Options) imageSettings() map[string]any {
 	all := map[string]any{}
 	for name, n := range map[string]int{"max_images": o.Images.MaxImages, "max_image_bytes": o.Images.MaxImageBytes,
-		"max_image_pixels": o.Images.MaxImagePixels, "min_pixels": o.MinPixels, "max_pixels": o.MaxPixels} {
+		"max_image_pixels": o.Images.MaxImagePixels, "min_pixels": o.MinPixels, "max_pixels": o.MaxPixels,
+		"max_image_tokens": o.MaxImageTokens} {
 		if n != 0 {
 			all[name] = n
 		}
@@ -104,6 +107,12 @@ func (o *Options) imageSettings() map[string]any {
 		all["bbox_space"] = o.BoxSpace
 	}
 	return all
+}
+
+// imageConfig bounds the images of tools' results as those of rows.
+func (o *Options) imageConfig() env.ImageConfig {
+	return env.ImageConfig{MaxImages: o.Images.MaxImages, MaxTokens: o.MaxImageTokens, Tokens: o.shown.tokens,
+		Limits: media.Limits{Pixels: o.Images.MaxImagePixels, Bytes: o.Images.MaxImageBytes}}
 }
 
 // Limits that hold where the options name no others.
@@ -156,6 +165,7 @@ func (o *Options) Validate() error {
 		{setting.Name("MaxPromptTokens"), float64(o.MaxPromptTokens), 0, 1e9},
 		{setting.Name("MaxResponseTokens"), float64(o.MaxResponseTokens), 0, 1e9},
 		{setting.Name("MaxObservationTokens"), float64(o.MaxObservationTokens), 0, 1e9},
+		{setting.Name("MaxImageTokens"), float64(o.MaxImageTokens), 0, 1e9},
 		{setting.Name("RetrieverTopK"), float64(o.RetrieverTopK), 0, 100},
 		{setting.Name("Budget.Tokens"), float64(o.Budget.Tokens), 0, 1e15}, {setting.Name("Budget.Cost"), o.Budget.Cost, 0, 1e9},
 		{setting.Name("Budget.PriceIn"), o.Budget.PriceIn, 0, 1e9}, {setting.Name("Budget.PriceOut"), o.Budget.PriceOut, 0, 1e9},

@@ -9,6 +9,7 @@ import (
 	"iter"
 	"slices"
 	"strings"
+	"sync"
 
 	"agentcli/agent"
 	"agentcli/app/coderun"
@@ -80,6 +81,9 @@ func Open(ctx context.Context, o Options, s console.Streams) (*Run, error) {
 func SetUp(ctx context.Context, o Options, s console.Streams) (_ *Run, err error) {
 	x := &Run{o: o, s: s.Shared()}
 	x.o.shown = &shownImages{}
+	if err := x.o.shown.bound(o.MinPixels, o.MaxPixels); err != nil {
+		return nil, err
+	}
 	defer func() {
 		if err != nil {
 			x.Close()
@@ -217,6 +221,7 @@ func (x *Run) openModel(ctx context.Context) (err error) {
 	if x.watchers.metrics != nil {
 		m.OnServers = x.watchers.metrics.Servers
 	}
+	m.ToolImages = x.tools.showsImages() && !x.o.fed
 	m.Answered, m.Image, m.MinPixels, m.MaxPixels = hasAnswered(x.o), x.Data.FirstImage, x.o.MinPixels, x.o.MaxPixels
 	var closer io.Closer
 	if x.Model, x.Source, closer, err = models.Open(ctx, m, x.Notice); err != nil {
@@ -231,6 +236,17 @@ func (x *Run) openModel(ctx context.Context) (err error) {
 	}
 	if x.Source.Images != nil {
 		x.o.shown.processor = x.Source.Images
+	}
+	x.envs.images = x.o.imageConfig()
+	why := x.Source.TextAlone()
+	if x.o.fed {
+		why = errors.New("rows of requests are answered in text")
+	}
+	if why != nil {
+		x.envs.images.TextAlone = true
+		x.envs.images.Described = sync.OnceFunc(func() {
+			x.Notice(fmt.Sprintf("a tool gave an image, and the model is given descriptions of images: %s", text.Line(why)))
+		})
 	}
 	if counter, ok := x.Model.(agent.TokenCounter); ok {
 		x.envs.count = counter.CountTokens

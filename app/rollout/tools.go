@@ -43,6 +43,10 @@ var builtinTools = []builtinTool{
 		return t.openSearch(ctx, o)
 	}},
 	{zoomTool, func(_ context.Context, t *toolset, o Options, _ func(string)) error { return t.openZoom(o) }},
+	{"image_rotate_tool", func(_ context.Context, t *toolset, o Options, _ func(string)) error {
+		t.config.Tools = append(t.config.Tools, env.Rotate{Limits: o.imageConfig().Limits})
+		return nil
+	}},
 }
 
 const zoomTool = "image_zoom_in_tool"
@@ -272,9 +276,6 @@ func (t *toolset) openZoom(o Options) error {
 	if o.BoxSpace != "" && !slices.Contains(env.BoxSpaces, o.BoxSpace) {
 		return exit.Usagef("%s %q is unknown; it is %s", setting.Name("BoxSpace"), o.BoxSpace, strings.Join(env.BoxSpaces, ", "))
 	}
-	if err := o.shown.bound(o.MinPixels, o.MaxPixels); err != nil {
-		return err
-	}
 	z := env.Zoom{Space: o.BoxSpace, Seen: o.shown.size}
 	t.config.Tools = append(t.config.Tools, z)
 	return nil
@@ -300,6 +301,20 @@ func (s *shownImages) size(width, height int) (w, h int, err error) {
 	return s.processor.Size(width, height)
 }
 
+// tokens is how many tokens stand for an image.
+func (s *shownImages) tokens(width, height int) (int, error) {
+	_, n, err := s.processor.Grid(width, height)
+	return n, err
+}
+
+// showsImages reports whether tools may give images that are not the conversation's.
+func (t *toolset) showsImages() bool {
+	return slices.ContainsFunc(t.config.Tools, func(tool env.Tool) bool {
+		s, ok := tool.(env.Showing)
+		return ok && s.ShowsImages()
+	})
+}
+
 // openCache opens the cache, if there is to be one.
 func (t *toolset) openCache(o ToolOptions, notice func(string)) error {
 	dir := o.Cache
@@ -319,8 +334,8 @@ func (t *toolset) openCache(o ToolOptions, notice func(string)) error {
 			return exit.Usagef("%s %s: there is no such tool in this run; its tools are %s", setting.Name("CacheAlso"),
 				name, strings.Join(names, ", "))
 		}
-		if _, ok := t.config.Tools[i].(env.PerTrajectory); ok {
-			return exit.Usagef("%s %s: it keeps something from call to call, so its results do not depend on the arguments alone",
+		if !env.Cacheable(t.config.Tools[i]) {
+			return exit.Usagef("%s %s: its results do not depend on the arguments alone, but on earlier calls or the conversation's images",
 				setting.Name("CacheAlso"), name)
 		}
 	}

@@ -82,7 +82,7 @@ func dataSettings(o *options) []row {
 		{name: "field", value: []string(nil), help: "column of a field, for example question=problem; images= leaves images out; repeatable",
 			read: func(c *cli.Context) (err error) { run.Fields, err = fieldsOf(c.StringSlice("field")); return err }},
 		{name: "max-images", field: &run.Images.MaxImages, value: 0, check: notNegative,
-			help: fmt.Sprintf("maximum number of images of a row (default: %d)", datasets.DefaultMaxImages)},
+			help: fmt.Sprintf("maximum number of images of a row, and of a tool's result (default: %d)", datasets.DefaultMaxImages)},
 		{name: "max-image-bytes", field: &run.Images.MaxImageBytes, value: 0, check: notNegative,
 			help: fmt.Sprintf("maximum size of an image file in `BYTES` (default: %d)", media.DefaultMaxBytes)},
 		{name: "max-image-pixels", field: &run.Images.MaxImagePixels, value: 0, check: notNegative,
@@ -245,6 +245,9 @@ func toolSettings(o *options) []row {
 		{name: "max-pixels", field: &run.MaxPixels, value: 0, check: notNegative,
 			help: "maximum area in pixels at which the model is shown an image; of a server, what its " +
 				"boxes are of (default: the local model's, of a server 1003520)"},
+		{name: "max-image-tokens", field: &run.MaxImageTokens, value: 0, check: notNegative,
+			help: "maximum tokens of an image that a tool gives; a larger one is refused with a message for the model " +
+				"(docs/images.md#agents-that-look; default: 0, no limit)"},
 		{name: "scheduler", field: &run.Scheduler, kind: address, basic: evalRollout,
 			help: "what decides what follows a reply (docs/scheduling.md): " + strings.Join(scheduler.Names(), ", ") +
 				", `exec:CMD` or the address of a server (default: the loop of model and tools)"},

@@ -10,6 +10,11 @@ import (
 	"testing"
 	"time"
 	"unicode/utf8"
+
+	"agentcli/env"
+	"agentcli/traj"
+
+	"github.com/modelcontextprotocol/go-sdk/mcp"
 )
 
 // FuzzMessages is a server that shakes hands as it should and then answers the list of
@@ -84,6 +89,40 @@ func FuzzMessages(f *testing.F) {
 			if out, err := tool.Call(t.Context(), json.RawMessage(`{}`)); err == nil && !utf8.ValidString(out) {
 				t.Errorf("the result is %q", out)
 			}
+			e, err := env.New(env.Config{Tools: set.Tools()[:1]})
+			if err != nil {
+				t.Fatal(err)
+			}
+			r, err := e.Step(t.Context(), traj.Action{ToolCalls: []traj.ToolCall{{Name: tool.Spec().Name, Arguments: "{}"}}})
+			if err == nil {
+				if _, err := r.Observation.Messages[0].Parts(); err != nil {
+					t.Errorf("%q has not a place for each image: %v", r.Observation.Messages[0].Content, err)
+				}
+			}
+		}
+	})
+}
+
+// FuzzContent is a result of a server: its text has a place for each image, and none where
+// they are described.
+func FuzzContent(f *testing.F) {
+	for _, s := range []string{`{"content":[{"type":"text","text":"a \uFFFC"},{"type":"image","data":"AA==","mimeType":"image/png"}]}`,
+		`{"content":[{"type":"resource","resource":{"uri":"x","blob":"AA==","mimeType":"image/png"}},{"type":"audio","data":"","mimeType":""}]}`,
+		`{"content":[{"type":"resource","resource":{"uri":"\uFFFC","blob":"AA=="}},{"type":"resource"}],"structuredContent":{"a":1}}`,
+		`{"structuredContent":[1]}`} {
+		f.Add([]byte(s))
+	}
+	f.Fuzz(func(t *testing.T, b []byte) {
+		var r mcp.CallToolResult
+		if json.Unmarshal(b, &r) != nil {
+			return
+		}
+		got, files := content(&r)
+		if len(files) > 0 && strings.Count(got, traj.ImageMark) != len(files) {
+			t.Errorf("%q has another number of places than %d images", got, len(files))
+		}
+		if described := env.WithoutFiles(got, files); len(files) > 0 && strings.Contains(described, traj.ImageMark) {
+			t.Errorf("%q has a place without an image", described)
 		}
 	})
 }

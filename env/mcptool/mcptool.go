@@ -194,20 +194,37 @@ func (t *tool) Spec() traj.ToolSpec {
 // CacheVersion is the server's. MCP has no word for a deterministic tool.
 func (t *tool) CacheVersion() (string, bool) { return t.x.version, false }
 
-// Call asks the server.
+// ShowsImages implements env.Showing: MCP has no word for a tool without images.
+func (t *tool) ShowsImages() bool { return true }
+
+// Call is Show with descriptions in place of images.
 func (t *tool) Call(ctx context.Context, args json.RawMessage) (string, error) {
+	result, files, err := t.Show(ctx, args)
+	if err != nil || len(files) == 0 {
+		return result, err
+	}
+	return env.WithoutFiles(result, files), nil
+}
+
+// Show asks the server.
+func (t *tool) Show(ctx context.Context, args json.RawMessage) (string, []env.ImageFile, error) {
 	own, cancel := context.WithTimeout(ctx, t.x.c.Timeout)
 	defer cancel()
 	r, err := t.x.call(own, &mcp.CallToolParams{Name: t.original, Arguments: args})
 	switch {
 	case err != nil && own.Err() != nil && ctx.Err() == nil:
-		return "", env.TookTooLong(t.name, t.x.c.Timeout)
+		return "", nil, env.TookTooLong(t.name, t.x.c.Timeout)
 	case err != nil:
-		return "", err
-	case r.IsError:
-		return "", env.Lasting(fmt.Errorf("%s", orElse(contentText(r), "the tool says that it failed, and not why")))
+		return "", nil, err
 	}
-	return contentText(r), nil
+	result, files := content(r)
+	if r.IsError {
+		if len(files) > 0 {
+			result = env.WithoutFiles(result, files)
+		}
+		return "", nil, env.Lasting(fmt.Errorf("%s", orElse(result, "the tool says that it failed, and not why")))
+	}
+	return result, files, nil
 }
 
 func orElse(s, other string) string {
@@ -217,37 +234,66 @@ func orElse(s, other string) string {
 	return s
 }
 
-// contentText is a result as a model reads it: text as it is, the rest described.
-func contentText(r *mcp.CallToolResult) string {
+// content is a result as a model reads it: text as it is, a place for each image, the rest
+// described.
+func content(r *mcp.CallToolResult) (string, []env.ImageFile) {
 	var parts []string
+	var files []env.ImageFile
 	for _, c := range r.Content {
+		if f, ok := imageOf(c); ok {
+			files = append(files, f)
+		}
+	}
+	add := func(format string, args ...any) {
+		s := fmt.Sprintf(format, args...)
+		if len(files) > 0 {
+			s = traj.PlainText(s)
+		}
+		parts = append(parts, s)
+	}
+	for _, c := range r.Content {
+		if _, ok := imageOf(c); ok {
+			parts = append(parts, traj.ImageMark)
+			continue
+		}
 		switch c := c.(type) {
 		case *mcp.TextContent:
-			parts = append(parts, c.Text)
-		case *mcp.ImageContent:
-			parts = append(parts, fmt.Sprintf("[an image, %s, %d bytes]", c.MIMEType, len(c.Data)))
+			add("%s", c.Text)
 		case *mcp.AudioContent:
-			parts = append(parts, fmt.Sprintf("[sound, %s, %d bytes]", c.MIMEType, len(c.Data)))
+			add("[sound, %s, %d bytes]", c.MIMEType, len(c.Data))
 		case *mcp.ResourceLink:
-			parts = append(parts, fmt.Sprintf("[a resource, %s: %s]", orElse(c.Title, c.Name), c.URI))
+			add("[a resource, %s: %s]", orElse(c.Title, c.Name), c.URI)
 		case *mcp.EmbeddedResource:
 			switch res := c.Resource; {
 			case res == nil:
 			case res.Text != "":
-				parts = append(parts, res.URI+":\n"+res.Text)
+				add("%s", res.URI+":\n"+res.Text)
 			default:
-				parts = append(parts, fmt.Sprintf("[a resource, %s, %s, %d bytes]", res.URI, orElse(res.MIMEType, "of unknown type"), len(res.Blob)))
+				add("[a resource, %s, %s, %d bytes]", res.URI, orElse(res.MIMEType, "of unknown type"), len(res.Blob))
 			}
 		default:
-			parts = append(parts, fmt.Sprintf("[content of an unknown kind, %T]", c))
+			add("[content of an unknown kind, %T]", c)
 		}
 	}
 	if len(parts) == 0 && r.StructuredContent != nil {
 		if b, err := json.Marshal(r.StructuredContent); err == nil {
-			return string(b)
+			return string(b), nil
 		}
 	}
-	return strings.Join(parts, "\n")
+	return strings.Join(parts, "\n"), files
+}
+
+// imageOf is the image that a piece of a result is, alone or as a resource.
+func imageOf(c mcp.Content) (f env.ImageFile, ok bool) {
+	switch c := c.(type) {
+	case *mcp.ImageContent:
+		return env.ImageFile{Type: c.MIMEType, Bytes: c.Data}, true
+	case *mcp.EmbeddedResource:
+		if res := c.Resource; res != nil && len(res.Blob) > 0 && strings.HasPrefix(res.MIMEType, "image/") {
+			return env.ImageFile{Type: res.MIMEType, Bytes: res.Blob}, true
+		}
+	}
+	return f, false
 }
 
 // describe is a tool's text for the model, in which a server may have anything.

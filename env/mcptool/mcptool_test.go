@@ -1,15 +1,19 @@
 package mcptool
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"image"
+	"image/png"
 	"net/http"
 	"net/http/httptest"
 	"net/http/httputil"
 	"net/url"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -70,8 +74,15 @@ func testServer(more func(*mcp.Server)) *mcp.Server {
 	add("text", content(&mcp.TextContent{Text: "two"}, &mcp.TextContent{Text: "lines"}))
 	add("fails", func(context.Context) (*mcp.CallToolResult, error) { return nil, errors.New("no luck") })
 	add("fails.silently", func(context.Context) (*mcp.CallToolResult, error) { return &mcp.CallToolResult{IsError: true}, nil })
-	add("media", content(&mcp.ImageContent{MIMEType: "image/png", Data: []byte("123")},
-		&mcp.AudioContent{MIMEType: "audio/wav", Data: []byte("1")},
+	add("photo", content(&mcp.TextContent{Text: "a \uFFFC"}, &mcp.ImageContent{MIMEType: "image/png", Data: photo(40, 30)},
+		&mcp.TextContent{Text: "b"}, &mcp.EmbeddedResource{Resource: &mcp.ResourceContents{URI: "file:///p", Blob: photo(50, 60),
+			MIMEType: "image/png"}}))
+	add("no photo", content(&mcp.ImageContent{MIMEType: "image/png", Data: []byte("123")}))
+	add("fails with a photo", func(context.Context) (*mcp.CallToolResult, error) {
+		return &mcp.CallToolResult{IsError: true, Content: []mcp.Content{&mcp.TextContent{Text: "no luck"},
+			&mcp.ImageContent{MIMEType: "image/png", Data: []byte("123")}}}, nil
+	})
+	add("media", content(&mcp.AudioContent{MIMEType: "audio/wav", Data: []byte("1")},
 		&mcp.ResourceLink{URI: "file:///a", Name: "a"},
 		&mcp.EmbeddedResource{Resource: &mcp.ResourceContents{URI: "file:///b", Text: "b's text"}},
 		&mcp.EmbeddedResource{Resource: &mcp.ResourceContents{URI: "file:///c", Blob: []byte("12"), MIMEType: "x/y"}}))
@@ -164,7 +175,9 @@ func TestResultsAndFaultsAreData(t *testing.T) {
 				{"text", `{}`, "two\nlines", 0},
 				{"fails", `{}`, "error: no luck", 1},
 				{"fails_silently", `{}`, "error: the tool says that it failed, and not why", 1},
-				{"media", `{}`, "[an image, image/png, 3 bytes]\n[sound, audio/wav, 1 bytes]\n[a resource, a: " +
+				{"no_photo", `{}`, "error: image 0 of the result cannot be shown: it is no PNG, JPEG, GIF, WebP or BMP file", 1},
+				{"fails_with_a_photo", `{}`, "error: no luck\n[an image, image/png, 3 bytes]", 1},
+				{"media", `{}`, "[sound, audio/wav, 1 bytes]\n[a resource, a: " +
 					"file:///a]\nfile:///b:\nb's text\n[a resource, file:///c, x/y, 2 bytes]", 0},
 				{"utf8", `{}`, "a\uFFFDb", 0},
 				{"huge", `{}`, strings.Repeat("é", 133) + "\n… [2096952 characters left out] …\n" + strings.Repeat("é", 67), 0},
@@ -187,6 +200,45 @@ func TestResultsAndFaultsAreData(t *testing.T) {
 				t.Errorf("%+v", spec)
 			}
 		})
+	}
+}
+
+// photo is a black image as a file.
+func photo(w, h int) []byte {
+	var b bytes.Buffer
+	if err := png.Encode(&b, image.NewGray(image.Rect(0, 0, w, h))); err != nil {
+		panic(err)
+	}
+	return b.Bytes()
+}
+
+func TestAModelIsShownTheImagesOfAServersTools(t *testing.T) {
+	s := open(t, Config{Servers: []Server{overStdio(t, "1")}, Timeout: time.Minute})
+	for _, c := range []struct {
+		textAlone bool
+		content   string
+		sizes     []int
+	}{
+		{false, "a \uFFFD\n" + traj.ImageMark + "\nb\n" + traj.ImageMark, []int{40, 30, 50, 60}},
+		{true, fmt.Sprintf("a \uFFFD\n[an image, image/png, %d bytes]\nb\n[an image, image/png, %d bytes]", len(photo(40, 30)),
+			len(photo(50, 60))), nil},
+	} {
+		e, err := env.New(env.Config{Tools: s.Tools(), ToolTimeout: time.Hour, Images: env.ImageConfig{TextAlone: c.textAlone}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		r, err := e.Step(t.Context(), traj.Action{ToolCalls: []traj.ToolCall{{ID: "c", Name: "photo", Arguments: "{}"}}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		m := r.Observation.Messages[0]
+		var sizes []int
+		for _, im := range m.Images {
+			sizes = append(sizes, im.Width, im.Height)
+		}
+		if m.Content != c.content || !slices.Equal(sizes, c.sizes) || r.ToolErrors != 0 {
+			t.Errorf("text alone %v: %q with %v, want %q with %v", c.textAlone, m.Content, sizes, c.content, c.sizes)
+		}
 	}
 }
 

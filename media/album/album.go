@@ -72,13 +72,18 @@ func File(im *traj.Image) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
+	return PNG(pixels)
+}
+
+// PNG is a file of pixels.
+func PNG(pixels *media.Image) ([]byte, error) {
 	m := image.NewNRGBA(image.Rect(0, 0, pixels.Width, pixels.Height))
 	for i := range pixels.Width * pixels.Height {
 		copy(m.Pix[4*i:], pixels.Pix[3*i:3*i+3])
 		m.Pix[4*i+3] = 255
 	}
 	var b bytes.Buffer
-	err = png.Encode(&b, m)
+	err := png.Encode(&b, m)
 	return b.Bytes(), err
 }
 
