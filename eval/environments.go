@@ -46,7 +46,8 @@ func (a apart) into(r *Report) {
 	}
 	for _, name := range slices.Sorted(maps.Keys(a)) {
 		x := a[name]
-		own := &Report{Metrics: map[string]Estimate{}, Rates: map[string]*float64{}, RatesStdErr: map[string]*float64{}, RatesBound: map[string]float64{}}
+		own := &Report{Metrics: map[string]Estimate{}, Rates: map[string]*float64{}, RatesStdErr: map[string]*float64{},
+			RatesBound: map[string]float64{}}
 		x.into(own)
 		x.Reward, x.PassAt1 = own.Reward, own.Metrics["pass@1"]
 		r.Environments = append(r.Environments, x.Environment)

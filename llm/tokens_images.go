@@ -32,8 +32,8 @@ var ErrOtherImageSize = errors.New("another size of an image")
 // SampleImages implements chat.ImageSampler by vLLM's /inference/v1/generate. It fails with
 // traj.ErrFatal where the prompt that the server used is not this one: ErrOtherImageSize is
 // in the error where its images are of other sizes.
-func (t *Tokens) SampleImages(ctx context.Context, prompt []int32, images []traj.Image, spans []traj.ImageSpan, s traj.Sampling, seed int64) (
-	*traj.Completion, error) {
+func (t *Tokens) SampleImages(ctx context.Context, prompt []int32, images []traj.Image, spans []traj.ImageSpan,
+	s traj.Sampling, seed int64) (*traj.Completion, error) {
 	if t.SGLang {
 		return nil, traj.Mark(errors.New("SGLang's /generate takes no images beside ids"), traj.ErrFatal)
 	}
@@ -84,7 +84,8 @@ func dataURI(im *traj.Image) (string, error) {
 }
 
 // inferenceParams are the fields of vLLM's sampling_params, by our names for them.
-var inferenceParams = []string{"temperature", "top_p", "top_k", "min_p", "repetition_penalty", "max_tokens", "stop", "stop_token_ids", "seed"}
+var inferenceParams = []string{"temperature", "top_p", "top_k", "min_p", "repetition_penalty", "max_tokens", "stop",
+	"stop_token_ids", "seed"}
 
 // inferenceFields is a request to /inference/v1/generate; the second are the fields within
 // sampling_params.

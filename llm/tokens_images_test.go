@@ -105,7 +105,8 @@ func TestAServerThatSeesOtherImagesEndsTheRun(t *testing.T) {
 		"another prompt":       {llmtest.Sight{Place: place, Tokens: squares}, llmtest.Reply{Raw: &twice}, errOtherPrompt},
 		"a limit of one image": {llmtest.Sight{Place: place, Tokens: squares, Most: 1}, reply, nil},
 		"another place":        {llmtest.Sight{Place: 8, Tokens: squares}, reply, nil},
-		"too large a body":     {llmtest.Sight{Place: place, Tokens: squares}, llmtest.Reply{Status: http.StatusRequestEntityTooLarge, Error: "too large"}, nil},
+		"too large a body": {llmtest.Sight{Place: place, Tokens: squares},
+			llmtest.Reply{Status: http.StatusRequestEntityTooLarge, Error: "too large"}, nil},
 	} {
 		s := llmtest.NewWith(t, llmtest.Options{Inference: &tc.sight}, func(*llmtest.Request) llmtest.Reply { return tc.reply })
 		tok := &Tokens{Client: newRig(t, s.BaseURL(), nil).Client}

@@ -69,7 +69,8 @@ func NewMetrics(tools []traj.ToolSpec) *Metrics {
 	m.tokensIn = prometheus.NewCounter(
 		prometheus.CounterOpts{Name: "agentcli_prompt_tokens_total", Help: "Tokens of all prompts: each call's whole prompt counts."})
 	m.tokensOut = prometheus.NewCounter(prometheus.CounterOpts{Name: "agentcli_completion_tokens_total", Help: "Sampled tokens."})
-	m.images = prometheus.NewCounter(prometheus.CounterOpts{Name: "agentcli_images_total", Help: "Images that models were shown: each once a trajectory."})
+	m.images = prometheus.NewCounter(
+		prometheus.CounterOpts{Name: "agentcli_images_total", Help: "Images that models were shown: each once a trajectory."})
 	m.imageTokens = prometheus.NewCounter(prometheus.CounterOpts{Name: "agentcli_image_tokens_total", Help: "Tokens of those images."})
 	m.toolCalls = counter("agentcli_tool_calls_total", "Tool calls that ended, by tool and outcome.", "tool", "outcome")
 	m.toolTime = prometheus.NewHistogramVec(prometheus.HistogramOpts{Name: "agentcli_tool_call_duration_seconds",

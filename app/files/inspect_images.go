@@ -17,20 +17,20 @@ const pictureSide = 480
 
 // writeContent writes a message's text, with a line for each image in its place, and the image
 // itself where the terminal shows it.
-func writeContent(b io.Writer, t *traj.Trajectory, m *traj.Message, shows termimage.Protocol, text func(string)) {
+func writeContent(b io.Writer, t *traj.Trajectory, m *traj.Message, shows termimage.Protocol, say func(string)) {
 	parts, err := m.Parts()
 	if err != nil || len(m.Images) == 0 {
-		text(m.WithoutImages("[image]"))
+		say(m.WithoutImages("[image]"))
 		return
 	}
 	for _, p := range parts {
 		if p.Image == nil {
-			text(p.Text)
+			say(p.Text)
 			continue
 		}
-		text(imageLine(t, p.Image))
+		say(imageLine(t, p.Image))
 		if shows != termimage.None {
-			writePicture(b, t, p.Image, shows, text)
+			writePicture(b, t, p.Image, shows, say)
 		}
 	}
 }

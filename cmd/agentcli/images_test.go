@@ -347,7 +347,8 @@ func TestImagesBesideIDsAreKeptToTheToken(t *testing.T) {
 	}
 
 	sight.Tokens = func(w, h int) int { return size(w, h) + 1 } // another rule of resizing
-	if _, log, code := run(t, append(with, "-o", filepath.Join(dir, "other.parquet"))...); code == 0 || !strings.Contains(log, "--min-pixels") {
+	other := append(with, "-o", filepath.Join(dir, "other.parquet"))
+	if _, log, code := run(t, other...); code == 0 || !strings.Contains(log, "--min-pixels") {
 		t.Errorf("%d: %s", code, log)
 	}
 }
@@ -421,7 +422,8 @@ func TestLooksAreCountedInTheReportTheTraceAndTheProgress(t *testing.T) {
 	if err := json.Unmarshal([]byte(out), &report); err != nil || code != 0 {
 		t.Fatalf("%d, %v\n%s\n%s", code, err, out, log)
 	}
-	for name, want := range map[string]float64{"share": 1, "per_trajectory": 1, "width": 100, "height": 60, "refused_calls": 0, "accuracy_with": 1} {
+	for name, want := range map[string]float64{"share": 1, "per_trajectory": 1, "width": 100, "height": 60, "refused_calls": 0,
+		"accuracy_with": 1} {
 		if got, there := report.Looks[name]; !there || got.Value != want {
 			t.Errorf("%s is %v, want %v", name, got, want)
 		}

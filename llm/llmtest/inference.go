@@ -40,7 +40,7 @@ func (s *Sight) read(req *Request) error {
 		return errors.New("token_ids and content_parts are wanted")
 	}
 	if s.Most > 0 && len(parts) > s.Most {
-		return fmt.Errorf("At most %d image(s) may be provided in one prompt.", s.Most) //nolint:staticcheck // vLLM's words
+		return fmt.Errorf("At most %d image(s) may be provided in one prompt.", s.Most) // vLLM's words
 	}
 	for _, p := range parts {
 		_, data, ok := strings.Cut(p.URL.URL, ";base64,")
@@ -67,7 +67,7 @@ func (s *Sight) read(req *Request) error {
 		next++
 	}
 	if next < len(req.Images) {
-		return fmt.Errorf("Failed to apply prompt replacement for mm_items['image'][%d]", next) //nolint:staticcheck // vLLM's words
+		return fmt.Errorf("Failed to apply prompt replacement for mm_items['image'][%d]", next) // vLLM's words
 	}
 	return json.Unmarshal(req.Fields["sampling_params"], &req.Fields) // beside the others
 }
