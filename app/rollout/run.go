@@ -23,6 +23,8 @@ import (
 	"agentcli/internal/setting"
 	"agentcli/internal/text"
 	"agentcli/journal"
+	"agentcli/media/processor"
+	"agentcli/media/qwen"
 	"agentcli/model/chat"
 	"agentcli/rewards"
 	"agentcli/scheduler"
@@ -80,10 +82,7 @@ func Open(ctx context.Context, o Options, s console.Streams) (*Run, error) {
 // SetUp is Open without anything on disk.
 func SetUp(ctx context.Context, o Options, s console.Streams) (_ *Run, err error) {
 	x := &Run{o: o, s: s.Shared()}
-	x.o.shown = &shownImages{}
-	if err := x.o.shown.bound(o.MinPixels, o.MaxPixels); err != nil {
-		return nil, err
-	}
+	x.o.shown = &shownImages{processor.New(qwen.DefaultConfig())}
 	defer func() {
 		if err != nil {
 			x.Close()

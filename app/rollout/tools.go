@@ -103,6 +103,11 @@ func openTools(ctx context.Context, o Options, notice func(string)) (*toolset, e
 		return t, err
 	}
 	t.config.Tools = append(t.config.Tools, tools...)
+	if t.looks() || t.showsImages() {
+		if err := o.shown.bound(o.MinPixels, o.MaxPixels); err != nil {
+			return t, err
+		}
+	}
 	if err := t.config.Validate(); err != nil {
 		return t, exit.Usagef("%w; leave one of them out", err)
 	}
@@ -305,6 +310,11 @@ func (s *shownImages) size(width, height int) (w, h int, err error) {
 func (s *shownImages) tokens(width, height int) (int, error) {
 	_, n, err := s.processor.Grid(width, height)
 	return n, err
+}
+
+// looks reports whether tools work on the conversation's images.
+func (t *toolset) looks() bool {
+	return slices.ContainsFunc(t.config.Tools, func(tool env.Tool) bool { _, ok := tool.(env.Looking); return ok })
 }
 
 // showsImages reports whether tools may give images that are not the conversation's.
