@@ -12,6 +12,8 @@ import (
 
 	"agentcli/llm/llmtest"
 	"agentcli/media/album"
+	"agentcli/media/processor"
+	"agentcli/model/tokenizer"
 	"agentcli/parquet"
 )
 
@@ -108,6 +110,58 @@ func TestAModelIsShownTheImageOfAProgramsTool(t *testing.T) {
 	shown, _, _ := run(t, "inspect", out, "rows/0#0")
 	if !strings.Contains(shown, "takes 6 tokens, more than 5") || strings.Contains(shown, "[image") {
 		t.Errorf("the bound on tokens does not hold:\n%s", shown)
+	}
+}
+
+// A conversation that begins in text is asked for in ids alone, and beside an image from the
+// turn on in which a tool has given one.
+func TestImagesOfAToolGoBesideIDs(t *testing.T) {
+	command, rows, _ := camera(t)
+	folder := "../../examples/look"
+	tok, err := tokenizer.Open(folder)
+	if err != nil {
+		t.Fatal(err)
+	}
+	images, err := processor.Open(folder)
+	if err != nil {
+		t.Fatal(err)
+	}
+	id := func(name string) int32 { return tok.Encode(name, false)[0] }
+	sight := &llmtest.Sight{Place: id("<|image_pad|>"), Tokens: func(w, h int) int {
+		_, n, _ := images.Grid(w, h)
+		return n
+	}}
+	s := llmtest.NewWith(t, llmtest.Options{Completions: true, Inference: sight, Window: 4096}, func(r *llmtest.Request) llmtest.Reply {
+		text := "<tool_call>\n{\"name\": \"camera\", \"arguments\": {}}\n</tool_call>"
+		if r.Path == llmtest.Inference {
+			text = "90x50"
+		}
+		ids := append(tok.EncodeOrdinary(text), id("<|im_end|>"))
+		return llmtest.Reply{Content: text, IDs: ids, Logprobs: make([]float64, len(ids))}
+	})
+	file := filepath.Join(t.TempDir(), "t.parquet")
+	if _, log, code := run(t, "rollout", "--base-url", s.BaseURL(), "--model", "mock", "--tokenizer", folder, "-d", rows, "--reward", "exact",
+		"--token-mode", "completions", "--tools", "none", "--tool", command, "-n", "2", "-o", file); code != 0 {
+		t.Fatalf("%d: %s", code, log)
+	}
+	r, err := parquet.Open(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.Close()
+	n := 0
+	for row, err := range r.Rows(t.Context()) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		n++
+		if row.Reward == nil || *row.Reward != 1 || len(row.Sequences) != 1 || len(row.Sequences[0].Images) != 1 ||
+			row.Sequences[0].Images[0].Tokens != sight.Tokens(90, 50) {
+			t.Errorf("%s: reward %v, %+v, %s", row.ID, row.Reward, row.Sequences, row.Error)
+		}
+	}
+	if n != 2 {
+		t.Errorf("%d rows", n)
 	}
 }
 
