@@ -473,7 +473,7 @@ func (e *ToolEnvironment) run(ctx context.Context, tool Tool, name string, args 
 			}
 			done <- r
 		}()
-		out, err := e.answer(ctx, tool, args, seen)
+		out, err := e.imageConfig.answer(ctx, tool, args, seen, e.inReply != nil)
 		r = result{out, err}
 	}()
 	select {

@@ -179,12 +179,14 @@ func (c *ImageConfig) check(images []traj.Image) error {
 	return nil
 }
 
-// answer makes a call that is due, and reads the images of its result.
-func (e *ToolEnvironment) answer(ctx context.Context, tool Tool, args json.RawMessage, seen []traj.Image) (out output, err error) {
+// answer makes a call that is due, and reads the images of its result; inReply: results are
+// written into the reply, as text.
+func (c *ImageConfig) answer(ctx context.Context, tool Tool, args json.RawMessage, seen []traj.Image, inReply bool) (
+	out output, err error) {
 	switch t := tool.(type) {
 	case Looking:
 		out.text, out.images, err = t.Look(ctx, args, seen)
-		if err == nil && e.inReply != nil && len(out.images) > 0 {
+		if err == nil && inReply && len(out.images) > 0 {
 			err = errors.New("the result is an image, and results are written into the reply here, as text")
 		}
 	case Showing:
@@ -198,19 +200,19 @@ func (e *ToolEnvironment) answer(ctx context.Context, tool Tool, args json.RawMe
 			break
 		}
 		out.hadImages = true
-		if e.imageConfig.TextAlone || e.inReply != nil {
+		if c.TextAlone || inReply {
 			out.text = WithoutFiles(out.text, files)
-			if e.imageConfig.Described != nil {
-				e.imageConfig.Described()
+			if c.Described != nil {
+				c.Described()
 			}
 			break
 		}
-		out.images, err = e.imageConfig.open(files)
+		out.images, err = c.open(files)
 	default:
 		out.text, err = tool.Call(ctx, args)
 	}
 	if err == nil {
-		err = e.imageConfig.check(out.images)
+		err = c.check(out.images)
 	}
 	if err != nil {
 		return output{}, err

@@ -195,6 +195,16 @@ func (t *Tokens) ProbeIDs(ctx context.Context, prompt []int32) error {
 	})
 }
 
+// ProbeImages has one token sampled after a prompt with images: an error says that the server
+// does not take them beside ids. Every server is asked.
+func (t *Tokens) ProbeImages(ctx context.Context, prompt []int32, images []traj.Image, spans []traj.ImageSpan) error {
+	cool := 1.0
+	return t.Client.each(ctx, func(ctx context.Context) error {
+		_, err := t.SampleImages(ctx, prompt, images, spans, traj.Sampling{Temperature: &cool, MaxTokens: 1}, 1)
+		return err
+	})
+}
+
 // ProbeLogprobs finds out what the server's log-probs are of. vLLM gives those of
 // the model itself unless --logprobs-mode says otherwise, SGLang those after
 // temperature. Two requests for the likeliest token, at temperature 1 and at 2,

@@ -49,6 +49,21 @@ func (t *Tokens) Sample(ctx context.Context, prompt []int32, s traj.Sampling, se
 	return t.sample(ctx, prompt, nil, s, seed)
 }
 
+// SampleImages implements chat.ImageSampler by vLLM's /inference/v1/generate. It fails with
+// traj.ErrFatal where the prompt that the server used is not this one: ErrOtherImageSize is
+// in the error where its images are of other sizes.
+func (t *Tokens) SampleImages(ctx context.Context, prompt []int32, images []traj.Image, spans []traj.ImageSpan,
+	s traj.Sampling, seed int64) (*traj.Completion, error) {
+	if t.SGLang {
+		return nil, traj.Mark(errors.New("SGLang's /generate takes no images beside ids"), traj.ErrFatal)
+	}
+	x, err := sighted(prompt, images, spans)
+	if err != nil {
+		return nil, err
+	}
+	return t.sample(ctx, prompt, x, s, seed)
+}
+
 // sample is Sample of a prompt with images; nil: without.
 func (t *Tokens) sample(ctx context.Context, prompt []int32, images *sight, s traj.Sampling, seed int64) (*traj.Completion, error) {
 	c := t.Client
@@ -118,7 +133,7 @@ func (t *Tokens) once(ctx context.Context, c *caller, b *body, prompt []int32, i
 	case images != nil:
 		x.wanted, x.stream = inferencePath, false
 		url, s = c.root()+inferencePath, &inferencePieces{}
-		fields, x.nested = c.write.inferenceFields(b, images)
+		fields, x.nested = images.request(&c.write, b)
 	case t.SGLang || c.sglang.Load():
 		x.wanted = "/generate"
 		url, s = c.root()+"/generate", &sglangPieces{}

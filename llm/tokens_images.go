@@ -1,7 +1,6 @@
 package llm
 
 import (
-	"context"
 	"encoding/base64"
 	"encoding/json"
 	"errors"
@@ -29,14 +28,8 @@ type sight struct {
 // ErrOtherImageSize says that the server makes another number of tokens of an image.
 var ErrOtherImageSize = errors.New("another size of an image")
 
-// SampleImages implements chat.ImageSampler by vLLM's /inference/v1/generate. It fails with
-// traj.ErrFatal where the prompt that the server used is not this one: ErrOtherImageSize is
-// in the error where its images are of other sizes.
-func (t *Tokens) SampleImages(ctx context.Context, prompt []int32, images []traj.Image, spans []traj.ImageSpan,
-	s traj.Sampling, seed int64) (*traj.Completion, error) {
-	if t.SGLang {
-		return nil, traj.Mark(errors.New("SGLang's /generate takes no images beside ids"), traj.ErrFatal)
-	}
+// sighted is a prompt with images, whose spans say where in it they are expanded.
+func sighted(prompt []int32, images []traj.Image, spans []traj.ImageSpan) (*sight, error) {
 	x := &sight{spans: spans}
 	var parts []any
 	at := 0
@@ -54,20 +47,8 @@ func (t *Tokens) SampleImages(ctx context.Context, prompt []int32, images []traj
 	}
 	x.short = append(x.short, prompt[at:]...)
 	var err error
-	if x.parts, err = json.Marshal(parts); err != nil {
-		return nil, err
-	}
-	return t.sample(ctx, prompt, x, s, seed)
-}
-
-// ProbeImages has one token sampled after a prompt with images: an error says that the server
-// does not take them beside ids. Every server is asked.
-func (t *Tokens) ProbeImages(ctx context.Context, prompt []int32, images []traj.Image, spans []traj.ImageSpan) error {
-	cool := 1.0
-	return t.Client.each(ctx, func(ctx context.Context) error {
-		_, err := t.SampleImages(ctx, prompt, images, spans, traj.Sampling{Temperature: &cool, MaxTokens: 1}, 1)
-		return err
-	})
+	x.parts, err = json.Marshal(parts)
+	return x, err
 }
 
 func imagePart(url string) map[string]any {
@@ -87,9 +68,8 @@ func dataURI(im *traj.Image) (string, error) {
 var inferenceParams = []string{"temperature", "top_p", "top_k", "min_p", "repetition_penalty", "max_tokens", "stop",
 	"stop_token_ids", "seed"}
 
-// inferenceFields is a request to /inference/v1/generate; the second are the fields within
-// sampling_params.
-func (w *requestWriter) inferenceFields(b *body, x *sight) (f, params map[string]json.RawMessage) {
+// request is one to /inference/v1/generate; the second are the fields within sampling_params.
+func (x *sight) request(w *requestWriter, b *body) (f, params map[string]json.RawMessage) {
 	all := w.fields(b)
 	params = map[string]json.RawMessage{"skip_special_tokens": rawFalse}
 	for _, name := range inferenceParams {

@@ -35,8 +35,8 @@ func pictureOf(t *testing.T, w, h int) traj.Image {
 // squares are the tokens of an image at 28 pixels a side.
 func squares(w, h int) int { return w / 28 * (h / 28) }
 
-// sighted is a conversation with two images and a crop of the second, as ids and spans.
-func sighted(t *testing.T) (prompt []int32, images []traj.Image, spans []traj.ImageSpan) {
+// withImages is a conversation with two images and a crop of the second, as ids and spans.
+func withImages(t *testing.T) (prompt []int32, images []traj.Image, spans []traj.ImageSpan) {
 	t.Helper()
 	images = []traj.Image{pictureOf(t, 56, 28), pictureOf(t, 224, 224)}
 	crop, err := album.Crop(&images[1], [4]int{0, 0, 84, 28})
@@ -54,7 +54,7 @@ func sighted(t *testing.T) (prompt []int32, images []traj.Image, spans []traj.Im
 }
 
 func TestImagesBesideIDsAreExpandedOnceByTheServer(t *testing.T) {
-	prompt, images, spans := sighted(t)
+	prompt, images, spans := withImages(t)
 	script := func(*llmtest.Request) llmtest.Reply {
 		return llmtest.Reply{IDs: []int32{5, 9}, Logprobs: []float64{-1, -2}}
 	}
@@ -91,7 +91,7 @@ func TestImagesBesideIDsAreExpandedOnceByTheServer(t *testing.T) {
 
 // What a server does otherwise ends the run: its replies belong to another prompt.
 func TestAServerThatSeesOtherImagesEndsTheRun(t *testing.T) {
-	prompt, images, spans := sighted(t)
+	prompt, images, spans := withImages(t)
 	reply := llmtest.Reply{IDs: []int32{5, 9}, Logprobs: []float64{-1, -2}}
 	silent := `{"choices":[{"index":0,"finish_reason":"stop","token_ids":[5,9]}]}`
 	twice := `{"prompt_token_ids":[1,7,7,7,10],"choices":[{"index":0,"finish_reason":"stop","token_ids":[5,9]}]}`
@@ -124,7 +124,7 @@ func TestAServerThatSeesOtherImagesEndsTheRun(t *testing.T) {
 
 // The stand-in is as bad as the real thing: ids that are expanded already are expanded again.
 func TestTheStandInExpandsTwiceAsVLLMDoes(t *testing.T) {
-	_, images, _ := sighted(t)
+	_, images, _ := withImages(t)
 	s := llmtest.NewWith(t, llmtest.Options{Inference: &llmtest.Sight{Place: place, Tokens: squares}},
 		func(*llmtest.Request) llmtest.Reply { return llmtest.Reply{IDs: []int32{9}} })
 	tok := &Tokens{Client: newRig(t, s.BaseURL(), nil).Client}

@@ -73,7 +73,7 @@ func (s *Sight) read(req *Request) error {
 }
 
 // afterImages is a reply of Inference.
-func (r *Reply) afterImages(req *Request) any {
+func afterImages(r *Reply, req *Request) any {
 	choice := map[string]any{"index": 0, "finish_reason": r.finish(), "token_ids": r.IDs, "logprobs": nil}
 	if req.Has("logprobs") && r.Logprobs != nil {
 		var content []any

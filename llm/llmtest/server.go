@@ -275,7 +275,7 @@ func (s *Server) write(w http.ResponseWriter, hr *http.Request, req *Request, r 
 	case req.Path == Completions:
 		body = marshal(r.inIDs(req))
 	case req.Path == Inference:
-		body = marshal(r.afterImages(req))
+		body = marshal(afterImages(&r, req))
 	case req.Path == Generate:
 		body = marshal(r.generated(len(r.IDs), false, true, req))
 	default:
