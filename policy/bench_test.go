@@ -53,9 +53,8 @@ func BenchmarkDecode(b *testing.B) {
 
 // unstoppable samples exactly n tokens.
 func unstoppable(p *Policy, ids []int32, seed int64, n int) *sequence {
-	q := newSequence(context.Background(), p, ids, traj.Sampling{MaxTokens: n}, seed, n)
-	clear(q.stopIDs)
-	return q
+	return newSequence(context.Background(), p,
+		&Request{Prompt: Sequence{IDs: ids}, Sampling: traj.Sampling{MaxTokens: n}, Seed: seed, IgnoreEnd: true}, n)
 }
 
 var prompts int // over all runs: the cache outlives one

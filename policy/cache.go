@@ -22,7 +22,7 @@ type block struct {
 	hash   uint64 // 0: not full, or forgotten
 	parent uint64 // hash of the block before, 0 at the start
 	tokens []int32
-	tag    string // of the images among the tokens (tagOf)
+	tag    string // of what else decides the contents (sequence.tag)
 	prev   int32  // in the free list
 	next   int32
 }
@@ -84,7 +84,7 @@ func (t *blockTable) hash(parent uint64, tokens []int32, tag string) uint64 {
 	return 1
 }
 
-// lookup finds the block that holds these tokens, with these images, after the given
+// lookup finds the block that holds these tokens, with this tag, after the given
 // prefix. The contents are compared: a hash may collide, wrong keys and values may not.
 func (t *blockTable) lookup(parent uint64, tokens []int32, tag string) (int32, uint64, bool) {
 	h := t.hash(parent, tokens, tag)
@@ -107,9 +107,9 @@ func (t *blockTable) lookup(parent uint64, tokens []int32, tag string) (int32, u
 // prefix takes hold of the blocks that hold a prefix of ids, never all of ids:
 // the last token's logits have to be computed. It returns them and the hash of
 // the last one.
-func (t *blockTable) prefix(ids []int32, images []Image) (blocks []int32, hash uint64) {
+func (t *blockTable) prefix(ids []int32, tag func(from, to int) string) (blocks []int32, hash uint64) {
 	for n := 0; n+blockSize < len(ids); n += blockSize {
-		i, h, ok := t.lookup(hash, ids[n:n+blockSize], tagOf(images, n, n+blockSize))
+		i, h, ok := t.lookup(hash, ids[n:n+blockSize], tag(n, n+blockSize))
 		if !ok {
 			break
 		}
@@ -149,6 +149,9 @@ func (t *blockTable) seal(i int32, parent uint64, tokens []int32, tag string) ui
 	}
 	return h
 }
+
+// forget has nothing that is held now be found again.
+func (t *blockTable) forget() { clear(t.byHash) }
 
 // release lets go of a sequence's blocks, the last first: a prefix is worth
 // more than what follows it.

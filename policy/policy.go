@@ -4,7 +4,6 @@ package policy
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 	"strconv"
@@ -40,7 +39,9 @@ type Policy struct {
 	images   *processor.Processor // nil where noImages says why
 	noImages error
 	sched    *scheduler
-	version  atomic.Int64 // of the weights
+	version  atomic.Int64    // of the weights
+	base     string          // whose files they are from
+	newer    []*weights.File // and the tensors that have replaced some, the newest first
 }
 
 // Open reads a model: a folder in Hugging Face's layout, or a GGUF file.
@@ -58,7 +59,7 @@ func Open(path string, cfg Config) (*Policy, error) {
 	if err != nil {
 		return nil, err
 	}
-	p := &Policy{cfg: cfg, path: path, tok: tok, model: m.Config(), template: m.ChatTemplate(),
+	p := &Policy{cfg: cfg, path: path, base: path, tok: tok, model: m.Config(), template: m.ChatTemplate(),
 		keep: torch.NewScope(), weights: torch.NewScope()}
 	p.version.Store(cfg.Version)
 	p.model.Barred = cfg.barred(p.model)
@@ -225,10 +226,6 @@ func (p *Policy) Generate(ctx context.Context, req *traj.Request) (*traj.Respons
 	return e.Generate(ctx, req)
 }
 
-// Output is what was sampled after a prompt; LogprobKind says what its log-probs
-// are of.
-type Output = traj.Completion
-
 // Sample draws one continuation of ids.
 func (p *Policy) Sample(ctx context.Context, ids []int32, s traj.Sampling, seed int64) (*Output, error) {
 	return p.SampleSequence(ctx, Sequence{IDs: ids}, s, seed)
@@ -245,42 +242,21 @@ func (p *Policy) ImageGrid(width, height int) (grid [3]int, tokens int, err erro
 // SampleImages implements chat.ImageSampler.
 func (p *Policy) SampleImages(ctx context.Context, prompt []int32, images []traj.Image, spans []traj.ImageSpan,
 	s traj.Sampling, seed int64) (*Output, error) {
-	if p.images == nil {
-		return nil, p.noImages
-	}
-	placed, err := ImagesOf(p.images, images, spans)
+	placed, release, err := p.Engine().Place(prompt, images, spans)
 	if err != nil {
 		return nil, err
 	}
-	placed, release := p.patches.hold(placed, func(k imageKey) bool { _, ok := p.features.known.Load(k); return ok })
 	defer release()
-	return p.SampleSequence(ctx, Sequence{IDs: prompt, Images: placed}, s, seed)
+	return p.SampleSequence(ctx, placed, s, seed)
 }
 
 // SampleSequence is Sample of a prompt with images.
 func (p *Policy) SampleSequence(ctx context.Context, prompt Sequence, s traj.Sampling, seed int64) (*Output, error) {
-	ids := prompt.IDs
-	if len(ids) == 0 {
-		return nil, errors.New("the prompt is empty: there is nothing to continue")
-	}
-	room := p.cfg.MaxContext - len(ids)
-	if room < 1 {
-		return nil, fmt.Errorf("%w: %d tokens, the model's window is %d", traj.ErrPromptTooLong, len(ids), p.cfg.MaxContext)
-	}
-	for _, id := range ids {
-		if id < 0 || int(id) >= p.model.VocabSize {
-			return nil, fmt.Errorf("token id %d is outside the vocabulary of %d", id, p.model.VocabSize)
-		}
-	}
-	if err := checkImages(ids, prompt.Images, p.model.Vision); err != nil {
+	r, err := p.Engine().Ask(ctx, &Request{Prompt: prompt, Sampling: s, Seed: seed})
+	if err != nil {
 		return nil, err
 	}
-	q := newSequence(ctx, p, ids, s, seed, room)
-	if len(prompt.Images) > 0 {
-		merge := p.model.Vision.MergeSide()
-		q.images, q.at, q.shift = prompt.Images, positionsOf(len(ids), prompt.Images, merge), after(prompt.Images, merge)
-	}
-	return p.sched.submit(ctx, q)
+	return &r.Output, nil
 }
 
 // Logprobs gives for each sequence the log-probs of its tokens from the second

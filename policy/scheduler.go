@@ -3,6 +3,7 @@
 package policy
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"slices"
@@ -11,7 +12,6 @@ import (
 
 	"agentcli/internal/safego"
 	"agentcli/internal/torch"
-	"agentcli/model/tokenizer"
 	"agentcli/traj"
 )
 
@@ -29,81 +29,24 @@ type scheduler struct {
 	mu     sync.Mutex
 	wake   *sync.Cond
 	inbox  []*sequence
-	change *change // of the weights, wanted as soon as nothing runs
+	number int64   // of the newest request
+	change *change // of the weights
+	paused bool
+	gone   bool // somebody no longer waits for a reply
+	forget bool // nothing of the cache is to be found any more
+	seen   Load // between the last two steps
 	closed bool
 	done   chan struct{}
 
 	// owned by the loop
 	waiting    []*sequence
 	running    []*sequence
-	stepTokens int // new tokens of a step
-	most       int // how many may run together: less than MaxBatch once the device has run out of memory
+	stepTokens int  // new tokens of a step
+	load       Load // the counts
+	most       int  // how many may run together: less than MaxBatch once the device has run out of memory
 }
 
 var errClosed = errors.New("the policy is closed")
-
-// sequence is one request on its way.
-type sequence struct {
-	ctx      context.Context
-	ids      []int32   // prompt and what was sampled
-	images   []Image   // of the prompt
-	at       positions // of the prompt's tokens, where it has images
-	shift    int32     // of later positions against their indices
-	prompt   int
-	sampling torch.SampleRow
-	seed     int64
-	maxNew   int
-	stopIDs  map[int32]bool
-	stop     []string
-	stream   *tokenizer.Stream // of the sampled text, only where there are stop strings
-	text     string
-	logprobs []traj.Logprob
-
-	blocks []int32
-	cached int    // tokens whose keys and values are in the cache
-	sealed int    // full blocks that can be shared
-	hash   uint64 // of the last sealed block
-	state  stateUse
-
-	out  *Output
-	err  error
-	done chan struct{}
-}
-
-func newSequence(ctx context.Context, p *Policy, ids []int32, o traj.Sampling, seed int64, room int) *sequence {
-	q := &sequence{ctx: ctx, ids: append(make([]int32, 0, len(ids)+64), ids...), prompt: len(ids), seed: seed, maxNew: room,
-		stopIDs: map[int32]bool{}, done: make(chan struct{})}
-	q.sampling = torch.SampleRow{Temperature: 1, TopP: o.TopP, MinP: o.MinP, TopK: int64(o.TopK)}
-	if o.Temperature != nil {
-		q.sampling.Temperature = *o.Temperature
-	}
-	if p.cfg.SampledLogprobs {
-		q.sampling.Tempered = 1
-	}
-	if o.MaxTokens > 0 && o.MaxTokens < room {
-		q.maxNew = o.MaxTokens
-	}
-	for _, id := range p.model.EOS {
-		q.stopIDs[id] = true
-	}
-	if p.renderer != nil {
-		for _, id := range p.renderer.StopIDs() {
-			q.stopIDs[id] = true
-		}
-	}
-	for _, id := range o.StopIDs {
-		q.stopIDs[id] = true
-	}
-	for _, s := range o.Stop {
-		if s != "" {
-			q.stop = append(q.stop, s)
-		}
-	}
-	if len(q.stop) > 0 {
-		q.stream = p.tok.NewStream(true)
-	}
-	return q
-}
 
 func newScheduler(s *torch.Scope, p *Policy) *scheduler {
 	sc := &scheduler{p: p, done: make(chan struct{}), most: p.cfg.MaxBatch, stepTokens: defaultStepTokens}
@@ -162,12 +105,14 @@ func cacheBytes(s *torch.Scope, c Config, dev torch.Device) (bytes int64, limit 
 }
 
 // submit queues q and waits for it.
-func (sc *scheduler) submit(ctx context.Context, q *sequence) (*Output, error) {
+func (sc *scheduler) submit(ctx context.Context, q *sequence) (*Reply, error) {
 	sc.mu.Lock()
 	if sc.closed {
 		sc.mu.Unlock()
 		return nil, errClosed
 	}
+	sc.number++
+	q.number = sc.number
 	sc.inbox = append(sc.inbox, q)
 	sc.wake.Signal()
 	sc.mu.Unlock()
@@ -176,6 +121,10 @@ func (sc *scheduler) submit(ctx context.Context, q *sequence) (*Output, error) {
 		return q.out, q.err
 	case <-ctx.Done():
 		// The loop sees the cancelled context and lets go of the blocks.
+		sc.mu.Lock()
+		sc.gone = true
+		sc.wake.Signal()
+		sc.mu.Unlock()
 		return nil, ctx.Err()
 	}
 }
@@ -188,21 +137,46 @@ func (sc *scheduler) close() {
 	<-sc.done
 }
 
+// idle says that there is nothing to do. The caller holds the lock.
+func (sc *scheduler) idle() bool {
+	if sc.closed || sc.change != nil || sc.forget || sc.gone {
+		return false
+	}
+	return sc.paused || len(sc.inbox) == 0 && len(sc.waiting) == 0 && len(sc.running) == 0
+}
+
+// loadNow is what is being done. The loop calls it.
+func (sc *scheduler) loadNow() Load {
+	l := sc.load
+	l.Running, l.Waiting, l.BlockTokens = len(sc.running), len(sc.waiting), blockSize
+	l.Blocks, l.UsedBlocks = len(sc.table.blocks), len(sc.table.blocks)-sc.table.available()
+	return l
+}
+
 // loop is the only user of the table and the lists.
 func (sc *scheduler) loop() {
 	defer close(sc.done)
 	defer safego.Catch(sc.giveUp)
 	for {
 		sc.mu.Lock()
-		for len(sc.inbox) == 0 && len(sc.waiting) == 0 && len(sc.running) == 0 && !sc.closed && sc.change == nil {
+		sc.seen = sc.loadNow()
+		for sc.idle() {
 			sc.wake.Wait()
+		}
+		if sc.forget {
+			sc.table.forget()
+			sc.forget = false
 		}
 		change := sc.change
 		if change == nil { // else what is new waits for the new weights
-			sc.waiting = append(sc.waiting, sc.inbox...)
+			for _, q := range sc.inbox {
+				sc.queue(q)
+			}
 			sc.inbox = nil
 		}
-		closed := sc.closed
+		sc.gone = false
+		closed, paused := sc.closed, sc.paused
+		sc.seen = sc.loadNow()
 		sc.mu.Unlock()
 		if closed {
 			sc.mu.Lock()
@@ -218,11 +192,14 @@ func (sc *scheduler) loop() {
 			}
 			return
 		}
-		if change != nil && len(sc.waiting) == 0 && len(sc.running) == 0 {
+		sc.dropCancelled()
+		if change != nil && sc.ready(change) {
 			sc.exchange(change)
 			continue
 		}
-		sc.dropCancelled()
+		if paused {
+			continue
+		}
 		plan := sc.schedule()
 		if len(plan) == 0 {
 			continue
@@ -290,43 +267,6 @@ func (sc *scheduler) giveUp(err error) {
 	}
 }
 
-// change is a wish for other weights.
-type change struct {
-	make func(s *torch.Scope) error
-	done chan error
-}
-
-// exchange is called while no sequence runs. What the cache holds is of the old
-// weights: it is forgotten.
-func (sc *scheduler) exchange(c *change) {
-	torch.EmptyCache(sc.p.net.device) // what training has left
-	err := sc.p.worker.Do(c.make)
-	sc.table = newBlockTable(len(sc.table.blocks))
-	sc.slots.forget()
-	sc.mu.Lock()
-	sc.change = nil
-	sc.mu.Unlock()
-	c.done <- err
-}
-
-// swap has f run once nothing is being sampled; what is submitted meanwhile waits.
-func (sc *scheduler) swap(f func(s *torch.Scope) error) error {
-	c := &change{make: f, done: make(chan error, 1)}
-	sc.mu.Lock()
-	switch {
-	case sc.closed:
-		sc.mu.Unlock()
-		return errClosed
-	case sc.change != nil:
-		sc.mu.Unlock()
-		return errors.New("the weights are being exchanged already")
-	}
-	sc.change = c
-	sc.wake.Signal()
-	sc.mu.Unlock()
-	return <-c.done
-}
-
 func (sc *scheduler) dropCancelled() {
 	keep := sc.waiting[:0]
 	for _, q := range sc.waiting {
@@ -369,7 +309,7 @@ func (sc *scheduler) schedule() []work {
 		if !sc.slots.room() {
 			break
 		}
-		q.blocks, q.hash = sc.table.prefix(q.ids, q.images)
+		q.blocks, q.hash = sc.table.prefix(q.ids, q.tag)
 		sc.beginAtState(q)
 		q.sealed = len(q.blocks)
 		q.cached = q.sealed * blockSize
@@ -383,6 +323,11 @@ func (sc *scheduler) schedule() []work {
 			}
 			sc.waiting, later = sc.waiting[1:], append(later, q)
 			continue
+		}
+		if !q.begun {
+			q.begun, q.hit = true, q.cached
+			sc.load.PromptTokens += int64(q.prompt)
+			sc.load.CachedTokens += int64(q.hit)
 		}
 		if len(q.ids)-q.cached > blockSize {
 			underway[first] = true
@@ -432,7 +377,7 @@ func (sc *scheduler) schedule() []work {
 func (sc *scheduler) nextBlock(q *sequence) uint64 {
 	at := q.sealed * blockSize
 	end := min(at+blockSize, len(q.ids))
-	return sc.table.hash(q.hash, q.ids[at:end], tagOf(q.images, at, end))
+	return sc.table.hash(q.hash, q.ids[at:end], q.tag(at, end))
 }
 
 // reserve gives q blocks for its first n tokens.
@@ -453,7 +398,16 @@ func (sc *scheduler) preempt(q *sequence) {
 	sc.slots.release(&q.state)
 	q.blocks, q.cached, q.sealed, q.hash = nil, 0, 0, 0
 	sc.remove(q)
-	sc.waiting = append([]*sequence{q}, sc.waiting...)
+	sc.queue(q)
+	sc.load.Preemptions++
+}
+
+// queue puts q among those that wait: by priority, then by age.
+func (sc *scheduler) queue(q *sequence) {
+	at, _ := slices.BinarySearchFunc(sc.waiting, q, func(a, b *sequence) int {
+		return cmp.Or(cmp.Compare(a.priority, b.priority), cmp.Compare(a.number, b.number))
+	})
+	sc.waiting = slices.Insert(sc.waiting, at, q)
 }
 
 func (sc *scheduler) remove(q *sequence) {
@@ -502,10 +456,9 @@ func (sc *scheduler) run(s *torch.Scope, plan []work) error {
 		return c.CachedAttention(q, k, v, sc.kpool[layer], sc.vpool[layer], plans[size], n.look(layer))
 	}
 	h := n.hidden(s, in, seen, rows)
-	var drawn []int32
-	var lps []float32
+	var drawn []Token
 	if len(draw) > 0 {
-		drawn, lps = s.Sample(n.logits(s, h), how)
+		drawn = sc.draw(s, n.logits(s, h), draw, how)
 	}
 	if s.Err() != nil {
 		return s.Err()
@@ -515,64 +468,26 @@ func (sc *scheduler) run(s *torch.Scope, plan []work) error {
 		q.cached = w.to
 		for (q.sealed+1)*blockSize <= q.cached {
 			at := q.sealed * blockSize
-			q.hash = sc.table.seal(q.blocks[q.sealed], q.hash, q.ids[at:at+blockSize], tagOf(q.images, at, at+blockSize))
+			q.hash = sc.table.seal(q.blocks[q.sealed], q.hash, q.ids[at:at+blockSize], q.tag(at, at+blockSize))
 			q.sealed++
 			sc.slots.attach(&q.state, q.sealed*blockSize, sc.table.byHash[q.hash], q.sealed*blockSize > q.prompt)
 		}
 		sc.slots.began(&q.state)
 	}
+	sc.load.SampledTokens += int64(len(draw))
 	for i, q := range draw {
-		sc.append(q, drawn[i], traj.Logprob(lps[i]))
+		if q.err != nil {
+			sc.finish(q, nil, q.err)
+			continue
+		}
+		sc.append(q, drawn[i])
 	}
 	return nil
 }
 
-// append adds a sampled token and ends the sequence where it is done.
-func (sc *scheduler) append(q *sequence, id int32, lp traj.Logprob) {
-	q.ids = append(q.ids, id)
-	q.logprobs = append(q.logprobs, lp)
-	sampled := q.ids[q.prompt:]
-	out := &Output{IDs: sampled, Logprobs: q.logprobs}
-	switch {
-	case q.stopIDs[id]:
-		out.FinishReason, out.Ended = traj.FinishStop, true
-		out.Text = sc.p.tok.Decode(sampled[:len(sampled)-1], true)
-	case q.stopped(id, out):
-		out.FinishReason = traj.FinishStop
-	case len(sampled) >= q.maxNew:
-		out.FinishReason = traj.FinishLength
-		out.Text = sc.p.tok.Decode(sampled, true)
-	default:
-		return
-	}
-	sc.finish(q, out, nil)
-}
-
-// stopped feeds one token to the text and cuts it at the first stop string.
-func (q *sequence) stopped(id int32, out *Output) bool {
-	if q.stream == nil {
-		return false
-	}
-	from := len(q.text)
-	q.text += q.stream.Add(id)
-	best := -1
-	for _, s := range q.stop {
-		// A stop string may begin in earlier text.
-		at := max(0, from-len(s)+1)
-		if i := strings.Index(q.text[at:], s); i >= 0 && (best < 0 || at+i < best) {
-			best, out.StopString = at+i, s
-		}
-	}
-	if best < 0 {
-		return false
-	}
-	out.Text = q.text[:best]
-	return true
-}
-
 // finish may be called again for a sequence that has ended: a step that fails
 // after some of its sequences were done ends them all.
-func (sc *scheduler) finish(q *sequence, out *Output, err error) {
+func (sc *scheduler) finish(q *sequence, out *Reply, err error) {
 	select {
 	case <-q.done:
 		return

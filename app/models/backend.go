@@ -19,6 +19,8 @@ type Backend interface {
 	Available() error
 	// OpenPolicy opens a model folder or a .gguf to be sampled. The caller closes it.
 	OpenPolicy(ctx context.Context, path string, o LocalOptions) (agent.Model, Source, io.Closer, error)
+	// OpenEngine opens a model folder or a .gguf to serve requests.
+	OpenEngine(path string, o LocalOptions) (Engine, Source, error)
 	// OpenTrainable opens a model folder to be trained, or, Frozen, to be asked.
 	OpenTrainable(path string, o TrainableOptions) (Trainable, error)
 	// OpenSampler opens a model to be asked in token ids. cached: replies share the
@@ -59,6 +61,11 @@ func (NoBackend) Available() error { return policy.ErrNoLibtorch }
 // OpenPolicy implements Backend.
 func (NoBackend) OpenPolicy(_ context.Context, path string, _ LocalOptions) (agent.Model, Source, io.Closer, error) {
 	return nil, Source{}, nil, cannotOpen(path)
+}
+
+// OpenEngine implements Backend.
+func (NoBackend) OpenEngine(path string, _ LocalOptions) (Engine, Source, error) {
+	return nil, Source{}, cannotOpen(path)
 }
 
 // OpenTrainable implements Backend.

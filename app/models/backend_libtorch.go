@@ -84,6 +84,18 @@ func (libtorch) OpenPolicy(_ context.Context, path string, o LocalOptions) (agen
 	return p, source, p, nil
 }
 
+func (b libtorch) OpenEngine(path string, o LocalOptions) (Engine, Source, error) {
+	m, source, _, err := b.OpenPolicy(context.Background(), path, o)
+	if err != nil {
+		return nil, Source{}, err
+	}
+	p, ok := m.(*policy.Policy)
+	if !ok {
+		return nil, Source{}, errors.New("not a local policy")
+	}
+	return p.Engine(), source, nil
+}
+
 func (libtorch) OpenTrainable(path string, o TrainableOptions) (Trainable, error) {
 	t, err := policy.OpenTrainable(path, policy.Config{MaxContext: o.MaxContext, DType: o.DType,
 		Device: cmp.Or(o.Device, policy.AutoDevice), Threads: o.Threads,

@@ -30,6 +30,9 @@ func (f *File) Tensor(name string) (Tensor, bool) {
 	return Tensor{Name: name, DType: i.DType, Shape: i.Shape, Data: f.s.data(name)}, true
 }
 
+// Names are those of its tensors.
+func (f *File) Names() []string { return f.s.names }
+
 // Len is the number of tensors.
 func (f *File) Len() int { return len(f.s.names) }
 

@@ -72,6 +72,11 @@ func (Backend) OpenPolicy(_ context.Context, path string, o models.LocalOptions)
 	return p, source, s, nil
 }
 
+// OpenEngine implements models.Backend.
+func (Backend) OpenEngine(string, models.LocalOptions) (models.Engine, models.Source, error) {
+	return nil, models.Source{}, errors.New("a bigram serves nobody")
+}
+
 // OpenSampler implements models.Backend.
 func (Backend) OpenSampler(path, _, _ string, _ bool) (models.Sampler, error) {
 	s, err := newSampler(path)

@@ -1,0 +1,171 @@
+//go:build libtorch
+
+package policy
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+
+	"agentcli/internal/torch"
+	"agentcli/model/chat"
+	"agentcli/model/tokenizer"
+	"agentcli/traj"
+)
+
+// Engine is a policy that serves many requests at once. It is safe for concurrent use.
+type Engine struct{ p *Policy }
+
+// Engine gives the policy's.
+func (p *Policy) Engine() *Engine { return &Engine{p} }
+
+// Close ends the policy; requests that wait get an error.
+func (e *Engine) Close() error { return e.p.Close() }
+
+// Tokenizer is the model's tokenizer.
+func (e *Engine) Tokenizer() *tokenizer.Tokenizer { return e.p.tok }
+
+// Renderer is the model's chat format, or an error that says why it has none.
+func (e *Engine) Renderer() (chat.Renderer, error) { return e.p.Renderer() }
+
+// EndIDs are the ids that end a reply unless a request ignores them.
+func (e *Engine) EndIDs() []int32 { return endIDs(e.p) }
+
+func endIDs(p *Policy) []int32 {
+	out := p.model.EOS
+	if p.renderer != nil {
+		out = append(out[:len(out):len(out)], p.renderer.StopIDs()...)
+	}
+	return out
+}
+
+// Version is that of the weights.
+func (e *Engine) Version() int64 { return e.p.version.Load() }
+
+// MaxContext is how many tokens prompt and reply may have together.
+func (e *Engine) MaxContext() int { return e.p.cfg.MaxContext }
+
+// VocabSize is the number of ids that the model can draw.
+func (e *Engine) VocabSize() int { return e.p.model.VocabSize }
+
+// Ask draws a continuation. Requests are computed together; what is drawn for one does not
+// depend on the others.
+func (e *Engine) Ask(ctx context.Context, r *Request) (*Reply, error) {
+	room, err := room(e.p, r.Prompt)
+	if err != nil {
+		return nil, err
+	}
+	var prompt []Token
+	if r.PromptLogprobs {
+		if prompt, err = e.promptTokens(ctx, r.Prompt, r.PromptTop); err != nil {
+			return nil, err
+		}
+	}
+	out, err := e.p.sched.submit(ctx, newSequence(ctx, e.p, r, room))
+	if err != nil {
+		return nil, err
+	}
+	out.Prompt = prompt
+	return out, nil
+}
+
+// room is how many tokens may follow a prompt, or why none can.
+func room(p *Policy, prompt Sequence) (int, error) {
+	ids := prompt.IDs
+	if len(ids) == 0 {
+		return 0, errors.New("the prompt is empty: there is nothing to continue")
+	}
+	room := p.cfg.MaxContext - len(ids)
+	if room < 1 {
+		return 0, fmt.Errorf("%w: %d tokens, the model's window is %d", traj.ErrPromptTooLong, len(ids), p.cfg.MaxContext)
+	}
+	for _, id := range ids {
+		if id < 0 || int(id) >= p.model.VocabSize {
+			return 0, fmt.Errorf("token id %d is outside the vocabulary of %d", id, p.model.VocabSize)
+		}
+	}
+	return room, checkImages(ids, prompt.Images, p.model.Vision)
+}
+
+// Score is the log-prob of each id of a prompt but the first under the model at temperature
+// 1, with the top most probable ones in its place.
+func (e *Engine) Score(ctx context.Context, prompt Sequence, top int) ([]Token, error) {
+	if _, err := room(e.p, Sequence{IDs: prompt.IDs[:max(0, len(prompt.IDs)-1)], Images: prompt.Images}); err != nil && len(prompt.IDs) != 1 {
+		return nil, err
+	}
+	return e.promptTokens(ctx, prompt, top)
+}
+
+func (e *Engine) promptTokens(ctx context.Context, prompt Sequence, top int) ([]Token, error) {
+	p, ids, version := e.p, prompt.IDs, e.p.version.Load()
+	out := make([]Token, len(ids))
+	for i, id := range ids {
+		out[i] = Token{ID: id, Version: version}
+	}
+	if len(ids) < 2 {
+		return out, nil
+	}
+	if top == 0 {
+		lps, err := p.LogprobsSequence(ctx, prompt)
+		for i := range lps {
+			out[i+1].Logprob = traj.Logprob(lps[i])
+		}
+		return out, err
+	}
+	return out, p.worker.Do(func(s *torch.Scope) error {
+		pack := newPack([][]int32{ids}, [][]Image{prompt.Images}, p.model.Vision.MergeSide())
+		f, err := p.features.all(s, p.net, pack.images)
+		if err != nil {
+			return err
+		}
+		h := p.net.hidden(s, inputOf(pack, f), p.net.tree(s, pack), pack.Rows(0, 0, len(ids)-1))
+		for from := 0; from < len(ids)-1; from += headChunk {
+			if err := ctx.Err(); err != nil {
+				return err
+			}
+			n := min(headChunk, len(ids)-1-from)
+			c := s.Child()
+			rows := c.Float32s(c.To(p.net.logits(c, c.Narrow(h, 0, int64(from), int64(n))), torch.Float32, torch.CPU))
+			c.Close()
+			if err := s.Err(); err != nil || len(rows) == 0 {
+				return err
+			}
+			vocab := len(rows) / n
+			for k := range n {
+				row, t := rows[k*vocab:(k+1)*vocab], &out[from+k+1]
+				norm := logSum(row, 1)
+				t.Logprob, t.Top = traj.Logprob(float64(row[t.ID])-norm), topOf(row, top, 1, norm)
+				if math.IsNaN(norm) {
+					return fmt.Errorf("the model's logits at token %d are not finite", from+k)
+				}
+			}
+		}
+		return nil
+	})
+}
+
+// Place is a prompt with its images as the encoder takes them; release lets them go.
+func (e *Engine) Place(prompt []int32, images []traj.Image, spans []traj.ImageSpan) (Sequence, func(), error) {
+	p := e.p
+	if len(spans) == 0 {
+		return Sequence{IDs: prompt}, func() {}, nil
+	}
+	if p.images == nil {
+		return Sequence{}, nil, p.noImages
+	}
+	placed, err := ImagesOf(p.images, images, spans)
+	if err != nil {
+		return Sequence{}, nil, err
+	}
+	placed, release := p.patches.hold(placed, func(k imageKey) bool { _, ok := p.features.known.Load(k); return ok })
+	return Sequence{IDs: prompt, Images: placed}, release, nil
+}
+
+// Prompt is the ids of a conversation, with the places of its images.
+func (e *Engine) Prompt(r *traj.Request) ([]int32, []traj.ImageSpan, error) {
+	if _, err := e.p.Renderer(); err != nil {
+		return nil, nil, err
+	}
+	return e.p.exact.Prompt(r)
+}

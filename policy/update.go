@@ -1,0 +1,139 @@
+//go:build libtorch
+
+package policy
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+
+	"agentcli/internal/torch"
+	"agentcli/model/weights"
+)
+
+// ErrOtherShape says that weights do not fit the model that they are for.
+var ErrOtherShape = errors.New("weights of another model")
+
+// LoadWeights exchanges the weights for those of another folder of the same model. Replies
+// from then on carry the version.
+func (e *Engine) LoadWeights(folder string, version int64, how Exchange) error {
+	m, err := weights.Open(folder)
+	if err != nil {
+		return err
+	}
+	if err := fits(e.p, m.Config(), folder); err != nil {
+		m.Close()
+		return err
+	}
+	return e.reload(m, nil, version, how)
+}
+
+// UpdateWeights exchanges the tensors of a safetensors file, under the names of the model's
+// files. The others stay. The file is mapped as long as one of its tensors is in use: it may
+// be removed, not changed.
+func (e *Engine) UpdateWeights(file string, version int64, how Exchange) error {
+	f, err := weights.OpenSafetensors(file)
+	if err != nil {
+		return err
+	}
+	shapes := map[string][]int64{}
+	for _, t := range e.p.model.Tensors() {
+		shapes[t.Name] = t.Shape
+	}
+	for _, name := range f.Names() {
+		t, _ := f.Tensor(name)
+		switch want, ok := shapes[name]; {
+		case !ok:
+			err = fmt.Errorf("%w: the model has no tensor %q", ErrOtherShape, name)
+		case !slices.Equal(want, t.Shape):
+			err = fmt.Errorf("%w: tensor %s has shape %v, the model's has %v", ErrOtherShape, name, t.Shape, want)
+		}
+		if err == nil {
+			_, err = dtypeOf(t.DType)
+		}
+		if err != nil {
+			f.Close()
+			return err
+		}
+	}
+	base, err := weights.Open(e.p.base)
+	if err != nil {
+		f.Close()
+		return err
+	}
+	return e.reload(base, f, version, how)
+}
+
+// fits says why a model's weights cannot take the place of the policy's.
+func fits(p *Policy, c weights.Config, path string) error {
+	have, want := c.Tensors(), p.model.Tensors()
+	if c.Architecture != p.model.Architecture || len(have) != len(want) {
+		return fmt.Errorf("%w: %s is a %s of %d tensors, the model a %s of %d", ErrOtherShape, path, c.Architecture, len(have),
+			p.model.Architecture, len(want))
+	}
+	for i, t := range have {
+		if t.Name != want[i].Name || !slices.Equal(t.Shape, want[i].Shape) {
+			return fmt.Errorf("%w: %s: tensor %s has shape %v, the model's %s has %v", ErrOtherShape, path, t.Name, t.Shape, want[i].Name,
+				want[i].Shape)
+		}
+	}
+	return nil
+}
+
+// reload puts the network together anew from a model's files and, over them, newer tensors.
+func (e *Engine) reload(base *weights.Model, over *weights.File, version int64, how Exchange) error {
+	p := e.p
+	return p.sched.ask(&change{how: how, make: func(s *torch.Scope) error {
+		defer base.Close()
+		newer := []*weights.File{}
+		if over != nil {
+			newer = append(newer, over)
+			for _, f := range p.newer { // one whose tensors are all replaced is done with
+				if !slices.ContainsFunc(f.Names(), func(name string) bool { _, ok := over.Tensor(name); return !ok }) {
+					continue
+				}
+				newer = append(newer, f)
+			}
+		}
+		tensor := func(name string) (weights.Tensor, error) {
+			for _, f := range newer {
+				if t, ok := f.Tensor(name); ok {
+					return t, nil
+				}
+			}
+			return base.Tensor(name)
+		}
+		n, err := describe(p.model, false)
+		fresh := torch.NewScope()
+		if err == nil {
+			n, err = load(s, fresh, source{Model: base, tensor: tensor}, n, p.net.dtype, p.net.dtype, p.net.device, p.net.maxSeen)
+		}
+		if err == nil && torch.Native(n.device) && n.dtype != torch.Float64 {
+			n.pack(s, fresh)
+			err = s.Err()
+		}
+		if err != nil {
+			fresh.Close()
+			if over != nil {
+				over.Close()
+			}
+			return err
+		}
+		for _, f := range p.newer {
+			if !slices.Contains(newer, f) {
+				f.Close()
+			}
+		}
+		p.newer, p.base = newer, base.Path()
+		take(p, n, fresh, version)
+		return nil
+	}})
+}
+
+// take makes a network the policy's.
+func take(p *Policy, n *network, keep *torch.Scope, version int64) {
+	p.features.clear()
+	p.weights.Close()
+	p.net, p.weights = n, keep
+	p.version.Store(version)
+}
