@@ -44,7 +44,15 @@ func (sc *scheduler) exchange(c *change) {
 	var err error
 	if c.make != nil {
 		torch.EmptyCache(sc.p.net.device) // what training has left
-		err = sc.p.worker.Do(c.make)
+		err = sc.p.worker.Do(func(s *torch.Scope) error {
+			before := sc.p.net
+			err := c.make(s)
+			if sc.p.net != before {
+				sc.decoder.Close()
+				sc.decoder = decoderOf(s, sc.p.net, sc.kpool, sc.vpool)
+			}
+			return err
+		})
 		sc.table = newBlockTable(len(sc.table.blocks))
 		sc.slots.forget()
 	}

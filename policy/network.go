@@ -27,6 +27,7 @@ type network struct {
 	vision  *encoder   // of images; nil where there is none
 	ropes   []rotation // of arch.Decoder.Ropes
 	maxSeen int        // positions of their tables
+	panels  bool       // the packed weights are such that a torch.Decoder reads them
 	frozen  bool       // no weight but the value head gets a gradient
 
 	perLayer struct{ embed, projection, norm torch.Tensor } // of arch.PerLayer
@@ -285,8 +286,10 @@ func (n *network) tie() {
 
 // pack turns the matrices into oneDNN's layout, for sampling on a CPU.
 func (n *network) pack(s, keep *torch.Scope) {
+	n.panels = true
 	one := func(m *matrix) {
 		m.packed = s.Keep(s.PackLinear(m.w), keep)
+		n.panels = n.panels && s.InPanels(m.packed, m.w)
 		if m != &n.head { // Logprobs reads the head's rows, the embedding is often the same
 			keep.Free(m.w)
 			m.w = torch.Tensor{}
@@ -368,7 +371,11 @@ func scaled(s *torch.Scope, x torch.Tensor, factor float64) torch.Tensor {
 
 // logits of hidden states, as the model multiplies them.
 func (n *network) logits(s *torch.Scope, h torch.Tensor) torch.Tensor {
-	z := n.head.apply(s, h, torch.Tensor{})
+	return n.shaped(s, n.head.apply(s, h, torch.Tensor{}))
+}
+
+// shaped are logits as the model multiplies the products of the output matrix.
+func (n *network) shaped(s *torch.Scope, z torch.Tensor) torch.Tensor {
 	if n.cfg.LogitCap > 0 {
 		z = s.SoftCap(z, n.cfg.LogitCap)
 	}

@@ -176,7 +176,14 @@ func (p *Policy) Close() error {
 }
 
 func (p *Policy) shut() {
-	_ = p.worker.Do(func(*torch.Scope) error { p.keep.Close(); p.weights.Close(); return nil })
+	_ = p.worker.Do(func(*torch.Scope) error {
+		if p.sched != nil {
+			p.sched.decoder.Close()
+		}
+		p.keep.Close()
+		p.weights.Close()
+		return nil
+	})
 	p.worker.Close()
 }
 

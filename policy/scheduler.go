@@ -41,6 +41,7 @@ type scheduler struct {
 	// owned by the loop
 	waiting    []*sequence
 	running    []*sequence
+	decoder    *torch.Decoder // of the network; nil: step by operations
 	stepTokens int  // new tokens of a step
 	load       Load // the counts
 	most       int  // how many may run together: less than MaxBatch once the device has run out of memory
@@ -79,6 +80,7 @@ func newScheduler(s *torch.Scope, p *Policy) *scheduler {
 		sc.vpool = append(sc.vpool, s.Keep(s.Empty(n.dtype, n.device, shape...), p.keep))
 	}
 	sc.table = newBlockTable(int(blocks))
+	sc.decoder = decoderOf(s, n, sc.kpool, sc.vpool)
 	return sc
 }
 
@@ -421,7 +423,6 @@ func (sc *scheduler) remove(q *sequence) {
 
 // run computes one step and samples for every sequence that is complete.
 func (sc *scheduler) run(s *torch.Scope, plan []work) error {
-	n := sc.p.net
 	var in input
 	var blocks, rows []int32
 	var segs []torch.CachedSegment
@@ -443,22 +444,10 @@ func (sc *scheduler) run(s *torch.Scope, plan []work) error {
 	if rows == nil {
 		rows = []int32{} // a chunk of a long prompt: nothing to sample yet
 	}
-	plans := map[int]*torch.CachePlan{} // by the size of heads, which decides which kernel runs
-	seen := sight{states: sc.states}
-	if sc.slots != nil {
-		seen.runs = sc.planRuns(s, plan)
-	}
-	seen.attend = func(c *torch.Scope, layer int, q, k, v torch.Tensor) torch.Tensor {
-		size := n.layers[layer].Attention.HeadDim
-		if plans[size] == nil {
-			plans[size] = s.PlanCache(segs, blocks)
-		}
-		return c.CachedAttention(q, k, v, sc.kpool[layer], sc.vpool[layer], plans[size], n.look(layer))
-	}
-	h := n.hidden(s, in, seen, rows)
+	logits := sc.logits(s, plan, in, segs, blocks, rows)
 	var drawn []Token
 	if len(draw) > 0 {
-		drawn = sc.draw(s, n.logits(s, h), draw, how)
+		drawn = sc.draw(s, logits, draw, how)
 	}
 	if s.Err() != nil {
 		return s.Err()
@@ -499,4 +488,34 @@ func (sc *scheduler) finish(q *sequence, out *Reply, err error) {
 	q.blocks = nil
 	q.out, q.err = out, err
 	close(q.done)
+}
+
+// logits computes the new tokens of a step, and the logits of the wanted rows; none where no row
+// is wanted.
+func (sc *scheduler) logits(s *torch.Scope, plan []work, in input, segs []torch.CachedSegment, blocks, rows []int32) torch.Tensor {
+	n := sc.p.net
+	if sc.decoder != nil && len(in.ids) <= fusedRows && in.images == nil && in.positions[1] == nil {
+		z := sc.decoder.Step(s, in.ids, in.positions[0], segs, blocks, rows)
+		if len(rows) == 0 {
+			return torch.Tensor{}
+		}
+		return n.shaped(s, z)
+	}
+	plans := map[int]*torch.CachePlan{} // by the size of heads, which decides which kernel runs
+	seen := sight{states: sc.states}
+	if sc.slots != nil {
+		seen.runs = sc.planRuns(s, plan)
+	}
+	seen.attend = func(c *torch.Scope, layer int, q, k, v torch.Tensor) torch.Tensor {
+		size := n.layers[layer].Attention.HeadDim
+		if plans[size] == nil {
+			plans[size] = s.PlanCache(segs, blocks)
+		}
+		return c.CachedAttention(q, k, v, sc.kpool[layer], sc.vpool[layer], plans[size], n.look(layer))
+	}
+	h := n.hidden(s, in, seen, rows)
+	if len(rows) == 0 {
+		return torch.Tensor{}
+	}
+	return n.logits(s, h)
 }

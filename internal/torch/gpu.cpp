@@ -4,6 +4,7 @@
 // comes with torch, compiles them when the program runs; the driver loads and starts them.
 // Both are opened with dlopen: agentcli is linked with neither.
 #include "gpu.h"
+#include "guard.h"
 
 #include <ATen/DeviceAccelerator.h>
 #include <c10/core/DeviceGuard.h>
@@ -272,27 +273,10 @@ void set_test_device(Launch l) { on_test_device = l; }
 }  // namespace gpu
 }  // namespace agt
 
-namespace {
-
-template <class F>
-int guarded(char **err, F f) {
-  try {
-    f();
-    return 0;
-  } catch (const c10::Error &e) {
-    *err = strdup(e.what_without_backtrace());
-  } catch (const std::exception &e) {
-    *err = strdup(e.what());
-  }
-  return 1;
-}
-
-}  // namespace
-
 extern "C" {
 
 int agt_gpu_compile(const char *nvrtc, const char *source, const char *args, const char *arch, void **cubin, int64_t *n, char **err) {
-  return guarded(err, [&] {
+  return agt::guarded(err, [&] {
     std::string out = agt::gpu::NVRTC(nvrtc).compiled(source, args, arch);
     *n = int64_t(out.size());
     *cubin = malloc(out.size());
@@ -300,7 +284,7 @@ int agt_gpu_compile(const char *nvrtc, const char *source, const char *args, con
   });
 }
 int agt_gpu_device(int device, agt_gpu *gpu, char **err) {
-  return guarded(err, [&] {
+  return agt::guarded(err, [&] {
     auto &d = agt::gpu::driver();
     at::empty({1}, at::TensorOptions().device(at::Device(at::kCUDA, c10::DeviceIndex(device))));  // CUDA's context begins
     int id = 0;
@@ -319,7 +303,7 @@ int agt_gpu_device(int device, agt_gpu *gpu, char **err) {
   });
 }
 int agt_gpu_load(int device, const void *cubin, char **err) {
-  return guarded(err, [&] {
+  return agt::guarded(err, [&] {
     c10::DeviceGuard guard(at::Device(at::kCUDA, c10::DeviceIndex(device)));
     at::empty({1}, at::TensorOptions().device(guard.current_device()));
     void *m = nullptr;

@@ -11,6 +11,7 @@ namespace agt {
 struct bf16 {
   uint16_t bits;
 };
+static_assert(sizeof(bf16) == 2, "bits alone");
 
 // Paged: one new token of one kv head against its context. Positions
 // first..ctx-1 are seen; blocks lists the pool blocks of the sequence.
@@ -76,6 +77,8 @@ struct Typed {
   // Sums of `of` [2, T, dim] over the tokens from..to-1 → dk and dv [T, heads, dim].
   void (*tree_sum)(const float *const *of, int64_t n, int64_t from, int64_t to, int64_t T, int64_t dim, int64_t heads, int64_t head,
                    S *dk, S *dv);
+  // x [rows, k] by a panel of 64 outputs (see panels.inc) → y [rows, 64]; null where there is none
+  void (*panel)(const S *x, int64_t ldx, int64_t rows, const S *w, int64_t k, float *y);
 };
 
 struct Kernels {

@@ -10,6 +10,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <type_traits>
 #include <vector>
 #pragma GCC target("avx2,fma")
 #include "kernels.inc"

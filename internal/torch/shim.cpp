@@ -514,6 +514,18 @@ namespace agt {
 namespace avx512 { extern const Kernels table; }
 namespace avx2 { extern const Kernels table; }
 namespace base { extern const Kernels table; }
+namespace avx512bf16 {
+void panel_bf16(const bf16 *x, int64_t ldx, int64_t rows, const bf16 *w, int64_t k, float *y);
+}
+const Kernels &with_bf16() {
+  static const Kernels table = [] {
+    Kernels t = avx512::table;
+    t.name = "avx512_bf16";
+    t.b.panel = avx512bf16::panel_bf16;
+    return t;
+  }();
+  return table;
+}
 std::atomic<const Kernels *> forced{nullptr};  // by agt_use_kernels
 std::atomic<bool> generic{false};              // by agt_use_kernels("none")
 const Kernels &kernels() {
@@ -522,7 +534,7 @@ const Kernels &kernels() {
     __builtin_cpu_init();
     if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512vl") &&
         __builtin_cpu_supports("avx512dq"))
-      return avx512::table;
+      return __builtin_cpu_supports("avx512bf16") ? with_bf16() : avx512::table;
     if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")) return avx2::table;
     return base::table;
   }();

@@ -115,6 +115,32 @@ typedef struct agt_sampling {
 } agt_sampling;
 int agt_sample(agt_tensor logits, const agt_sampling *rows, int n, int32_t *ids, float *logprobs, char **err);
 
+// A decoder's step in one call; see decoder.cpp. Tensors may be null where a model has none.
+// Weights are packed; cos and sin [positions, dims/2]; rope: which of them, −1 none; qk_norm: 1
+// each head, 2 all heads together; window and scale as in agt_tree_attention.
+typedef struct agt_decoder_layer {
+  agt_tensor before_attention, after_attention, before_mlp, after_mlp, q_norm, k_norm, sinks, kpool, vpool;
+  agt_tensor qkv, qkv_bias, o, o_bias, gate_up, gate_up_bias, down, down_bias;
+  int64_t heads, kv_heads, dim, window, rope, qk_norm;
+  double scale;
+} agt_decoder_layer;
+typedef struct agt_decoder_model {
+  agt_tensor embed, norm, head;
+  const agt_tensor *cos, *sin;
+  const int32_t *pairs;  // 1: the pairs of a rope are neighbours
+  int64_t n_ropes;
+  double embed_scale, residual_scale, eps, norm_offset;
+} agt_decoder_model;
+// segs and blocks as in agt_cached_attention; wanted: rows whose logits are computed, in order.
+typedef struct agt_decoder_rows {
+  const int32_t *ids, *positions, *segs, *blocks, *wanted;
+  int64_t rows, n, n_wanted;
+} agt_decoder_rows;
+int agt_in_panels(agt_tensor packed, agt_tensor w, int *yes, char **err);  // whether a packed weight is one that a decoder reads
+int agt_decoder_new(void **out, const agt_decoder_model *m, const agt_decoder_layer *layers, int n, char **err);
+void agt_decoder_free(void *decoder);
+int agt_decoder_step(void *decoder, const agt_decoder_rows *rows, agt_tensor *logits, char **err);
+
 int agt_has_grad(agt_tensor x);
 int agt_backward(agt_tensor *xs, agt_tensor *grads, int n, char **err);
 int agt_grad(agt_tensor *out, agt_tensor x, char **err);

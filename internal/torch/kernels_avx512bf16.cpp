@@ -1,0 +1,23 @@
+//go:build libtorch
+
+// What AVX-512 does with bfloat16 itself; the rest is of kernels_avx512.cpp.
+#include <immintrin.h>
+#include <stdint.h>
+#include <string.h>
+
+#include "kernels.h"
+#define AGT_AVX512BF16
+#pragma GCC target("avx512f,avx512bw,avx512vl,avx512dq,avx512bf16,avx2,fma,prefer-vector-width=512")
+
+namespace agt {
+namespace avx512bf16 {
+namespace {
+#include "panels.inc"
+}  // namespace
+
+void panel_bf16(const bf16 *x, int64_t ldx, int64_t rows, const bf16 *w, int64_t k, float *y) {
+  panel<bf16>(x, ldx, rows, w, k, y);
+}
+
+}  // namespace avx512bf16
+}  // namespace agt

@@ -1,0 +1,48 @@
+//go:build libtorch
+
+package policy
+
+import (
+	"agentcli/internal/torch"
+	"agentcli/model/arch"
+)
+
+// fusedRows is how many new tokens a step of a Decoder has at most: libtorch's operations
+// compute more of them as fast or faster.
+const fusedRows = 128
+
+// decoderOf is the network as one call a step, for sampling on a CPU; nil where it has parts
+// that the call does not know, or weights that it cannot read.
+func decoderOf(s *torch.Scope, n *network, kpool, vpool []torch.Tensor) *torch.Decoder {
+	if !n.panels || n.cfg.Recurrent() || n.cfg.PerLayer.Size > 0 {
+		return nil
+	}
+	m := torch.DecoderModel{Embed: n.embed, Norm: n.norm, Head: n.head.packed, EmbedScale: n.rounded(n.cfg.EmbedScale),
+		ResidualScale: n.cfg.ResidualScale, Rms: n.rms()}
+	for i, r := range n.ropes {
+		if r.queries != nil {
+			return nil
+		}
+		m.Ropes = append(m.Ropes, torch.RopeTable{Cos: r.cos, Sin: r.sin, Interleaved: n.cfg.Ropes[i].Interleaved})
+	}
+	layers := make([]torch.DecoderLayer, len(n.layers))
+	for i := range n.layers {
+		l := &n.layers[i]
+		a := l.Attention
+		if a.Heads == 0 || a.Shared || a.Gated || a.KeysAreValues || a.ValueNorm || a.HeadDim%8 != 0 || l.Experts.Count > 0 || l.OutputScale ||
+			l.mlpGate.Defined() || l.MLP.Act == arch.GELUTanh || l.MLP.Size == 0 || l.MLP.Size%torch.PanelSize != 0 {
+			return nil
+		}
+		layers[i] = torch.DecoderLayer{BeforeAttention: l.beforeAttention, AfterAttention: l.afterAttention, BeforeMLP: l.beforeMLP,
+			AfterMLP: l.afterMLP, QKV: l.qkv.packed, QKVBias: l.qkvBias, O: l.o.packed, OBias: l.oBias, GateUp: l.gateUp.packed,
+			GateUpBias: l.gateUpBias, Down: l.down.packed, DownBias: l.downBias, QNorm: l.qNorm, KNorm: l.kNorm, KPool: kpool[i], VPool: vpool[i],
+			Heads: a.Heads, KVHeads: a.KVHeads, Dim: a.HeadDim, Rope: a.Rope, Look: n.look(i)}
+		switch a.QKNorm {
+		case arch.PerHead:
+			layers[i].QKNorm = torch.EachHead
+		case arch.WholeVector:
+			layers[i].QKNorm = torch.AllHeads
+		}
+	}
+	return s.NewDecoder(m, layers)
+}
