@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/http"
+	"slices"
 	"sync/atomic"
 
 	openai "github.com/sashabaranov/go-openai"
@@ -85,8 +86,12 @@ func (c *caller) list(ctx context.Context) ([]Offer, *failure) {
 	if err := json.Unmarshal(x.body, &list); err != nil {
 		return nil, classify(c.server, err, x, nil)
 	}
+	c.ours.Store(slices.ContainsFunc(list.Data, func(o Offer) bool { return o.Owner == Owner }))
 	return list.Data, nil
 }
+
+// Owner is who `agentcli serve` says its model is owned by.
+const Owner = "agentcli"
 
 // Values of headers, which nobody writes to.
 var (

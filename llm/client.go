@@ -39,6 +39,9 @@ type Config struct {
 	APIKey  string
 	Model   string
 
+	// FullSeeds sends seeds of 64 bits, which `agentcli serve` draws with as a local model does.
+	FullSeeds bool
+
 	// Answered says that the servers have answered before, in an earlier part of a
 	// run that is resumed: one that is gone is waited for from the first request on.
 	Answered bool

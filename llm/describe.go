@@ -20,6 +20,7 @@ import (
 type Offer struct {
 	ID     string `json:"id"`
 	Root   string `json:"root"`          // where the server has it from: a folder of its own, org/name; "": it does not say
+	Owner  string `json:"owned_by"`      // "": it does not say
 	Window int    `json:"max_model_len"` // tokens of prompt and reply; 0: it does not say
 }
 
@@ -47,6 +48,11 @@ func (c *Client) Offers(ctx context.Context) ([]Offer, error) {
 func (c *Client) Models(ctx context.Context) ([]string, error) {
 	list, err := c.Offers(ctx)
 	return ids(list), err
+}
+
+// Ours reports whether every server is `agentcli serve`, as far as their lists of models say.
+func (c *Client) Ours() bool {
+	return !slices.ContainsFunc(c.pool.all, func(at *caller) bool { return !at.ours.Load() })
 }
 
 // ErrOtherModel is wrapped where servers do not serve the same model.

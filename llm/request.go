@@ -31,8 +31,14 @@ type body struct {
 	parse func(text string) (traj.Message, []traj.CallError) // reads the reply; nil: it is taken as it is
 }
 
-// seed31 is the seed in what every server takes.
-func (b *body) seed31() int64 { return (b.seed ^ b.seed>>32) & math.MaxInt32 }
+// seedFor is the seed in what the server takes: 31 bits are taken by all, and `agentcli serve`
+// draws what a local model would with the seed as it is.
+func (b *body) seedFor(s *server) int64 {
+	if s.c.FullSeeds || s.ours.Load() {
+		return b.seed
+	}
+	return (b.seed ^ b.seed>>32) & math.MaxInt32
+}
 
 // requestWriter writes the requests to one server, with the fields that it takes.
 type requestWriter struct {
@@ -203,7 +209,7 @@ func (w *requestWriter) fields(b *body) map[string]json.RawMessage {
 		}
 	}
 	if w.has("seed") {
-		f["seed"] = rawInt(b.seed31())
+		f["seed"] = rawInt(b.seedFor(w.server))
 	}
 	if w.c.WantIDs {
 		if w.has("return_token_ids") {

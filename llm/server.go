@@ -16,6 +16,7 @@ type server struct {
 	name     string       // the address, as messages have it
 	answered *atomic.Bool // the client's
 	sglang   atomic.Bool  // Client.SGLang found it to be one
+	ours     atomic.Bool  // it is `agentcli serve`
 
 	mu      sync.Mutex
 	refused map[string]bool // optional fields that this server does not take, and what else was said of it once

@@ -20,7 +20,7 @@ func (w *requestWriter) generateFields(b *body, prompt []int32) (f, params map[s
 		}
 	}
 	if w.has("sampling_seed") {
-		params["sampling_seed"] = json.RawMessage(strconv.FormatInt(b.seed31(), 10))
+		params["sampling_seed"] = json.RawMessage(strconv.FormatInt(b.seedFor(w.server), 10))
 	}
 	inner, err := json.Marshal(params)
 	if err != nil { // raw JSON of our own making

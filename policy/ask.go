@@ -26,9 +26,6 @@ func (e *Engine) Close() error { return e.p.Close() }
 // Tokenizer is the model's tokenizer.
 func (e *Engine) Tokenizer() *tokenizer.Tokenizer { return e.p.tok }
 
-// Renderer is the model's chat format, or an error that says why it has none.
-func (e *Engine) Renderer() (chat.Renderer, error) { return e.p.Renderer() }
-
 // EndIDs are the ids that end a reply unless a request ignores them.
 func (e *Engine) EndIDs() []int32 { return endIDs(e.p) }
 
@@ -162,10 +159,9 @@ func (e *Engine) Place(prompt []int32, images []traj.Image, spans []traj.ImageSp
 	return Sequence{IDs: prompt, Images: placed}, release, nil
 }
 
-// Prompt is the ids of a conversation, with the places of its images.
-func (e *Engine) Prompt(r *traj.Request) ([]int32, []traj.ImageSpan, error) {
-	if _, err := e.p.Renderer(); err != nil {
-		return nil, nil, err
-	}
-	return e.p.exact.Prompt(r)
+// Exact makes ids of conversations and messages of ids, and says why where the model has no
+// chat format. Its sampler is the policy.
+func (e *Engine) Exact() (chat.Exact, error) {
+	_, err := e.p.Renderer()
+	return e.p.exact, err
 }

@@ -57,6 +57,11 @@ func (sc *scheduler) draw(s *torch.Scope, logits torch.Tensor, of []*sequence, h
 			out[i].ID, out[i].Logprob = id, traj.Logprob(float64(row[id])*scale-norm)
 		}
 		out[i].Top = topOf(row, q.top, scale, norm)
+		for k := range out[i].Top {
+			if out[i].Top[k].ID == out[i].ID {
+				out[i].Top[k].Logprob = out[i].Logprob
+			}
+		}
 	}
 	return out
 }

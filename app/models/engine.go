@@ -18,12 +18,11 @@ type Engine interface {
 	// Score is the log-prob of each id of a text but the first, at temperature 1, with the top
 	// most probable ids in its place.
 	Score(ctx context.Context, text policy.Sequence, top int) ([]policy.Token, error)
-	// Prompt is the ids of a conversation, with the places of its images.
-	Prompt(r *traj.Request) ([]int32, []traj.ImageSpan, error)
+	// Exact makes ids of conversations and messages of ids, and says why where the model has no
+	// chat format. Its sampler is the engine.
+	Exact() (chat.Exact, error)
 	// Place is a prompt with its images as the encoder takes them. release lets them go.
 	Place(prompt []int32, images []traj.Image, spans []traj.ImageSpan) (s policy.Sequence, release func(), err error)
-	// Renderer is the model's chat format, or an error that says why it has none.
-	Renderer() (chat.Renderer, error)
 	Tokenizer() *tokenizer.Tokenizer
 	EndIDs() []int32
 	VocabSize() int
@@ -32,9 +31,9 @@ type Engine interface {
 	// Pause has nothing computed until Resume.
 	Pause(how policy.Exchange) error
 	Resume()
-	// Load exchanges the weights for those of a model's folder, between two steps.
+	// LoadWeights exchanges the weights for those of a model's folder, between two steps.
 	LoadWeights(folder string, version int64, how policy.Exchange) error
-	// Update exchanges some of the tensors for those of a safetensors file.
+	// UpdateWeights exchanges some of the tensors for those of a safetensors file.
 	UpdateWeights(file string, version int64, how policy.Exchange) error
 	Version() int64
 	ForgetPrefixes()

@@ -115,7 +115,7 @@ func OpenJudge(ctx context.Context, o JudgeOptions, parallel int, notice func(st
 // is found out before the first reply is to be graded.
 func judgeModel(ctx context.Context, c llm.Config) (string, error) {
 	if c.Model == "" {
-		return agreedModel(ctx, c, setting.Name("Judge").String()+" URL#MODEL")
+		return agreedModel(ctx, &c, setting.Name("Judge").String()+" URL#MODEL")
 	}
 	c.Retries = -1
 	probe, err := llm.New(c)

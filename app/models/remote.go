@@ -57,7 +57,7 @@ func OpenRemote(ctx context.Context, address string, tok *tokenizer.Tokenizer, f
 	}
 	if model == "" {
 		var err error
-		if c.Model, err = agreedModel(ctx, c, "URL#MODEL"); err != nil {
+		if c.Model, err = agreedModel(ctx, &c, "URL#MODEL"); err != nil {
 			return nil, err
 		}
 	}

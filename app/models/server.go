@@ -73,7 +73,7 @@ func openServer(ctx context.Context, o Options, notice func(string)) (agent.Mode
 		return fail(exit.UsageError{Err: err})
 	}
 	if o.Model == "" || len(o.BaseURL) > 1 {
-		if c.Model, err = agreedModel(ctx, c, setting.Name("Model").String()+" NAME"); err != nil {
+		if c.Model, err = agreedModel(ctx, &c, setting.Name("Model").String()+" NAME"); err != nil {
 			return fail(err)
 		}
 		if show, err = readReplies(&c, o); err != nil {
@@ -121,7 +121,8 @@ func openServer(ctx context.Context, o Options, notice func(string)) (agent.Mode
 
 // agreedModel is the name of the model that every server offers: the one that is
 // configured, or the only one. by is how the user names one.
-func agreedModel(ctx context.Context, c llm.Config, by string) (string, error) {
+func agreedModel(ctx context.Context, of *llm.Config, by string) (string, error) {
+	c := *of
 	if len(c.Also) > 0 && !c.Answered {
 		c.Notice, c.OnRetry = nil, nil // the run itself will say who is not there
 	}
@@ -131,6 +132,7 @@ func agreedModel(ctx context.Context, c llm.Config, by string) (string, error) {
 	}
 	defer client.Close()
 	names, err := client.Common(ctx)
+	of.FullSeeds = client.Ours()
 	switch {
 	case errors.Is(err, llm.ErrOtherModel):
 		return "", exit.UsageError{Err: err}

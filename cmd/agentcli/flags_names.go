@@ -23,6 +23,7 @@ var otherWords = map[setting.Name]string{
 	"MaxPixels":        "--max-pixels",
 	"MinPixels":        "--min-pixels",
 	"Resize":           "--resize",
+	"Listen":           "--listen",
 	"MaxPerTask":       "--max-per-task",
 	"MinReward":        "--min-reward",
 	"Beta1":            "--betas",

@@ -43,7 +43,7 @@ func wantsTorch(args []string) bool {
 		return false
 	}
 	switch command {
-	case "train", "loop", "doctor":
+	case "train", "loop", "doctor", "serve":
 		return true
 	case "model":
 		return slices.Contains(rest, "generate") || slices.Contains(rest, "logprobs")

@@ -55,6 +55,7 @@ func commands() []*cli.Command {
 		journalCommand(),
 		datasetsCommand(),
 		retrieverCommand(),
+		serveCommand(),
 		modelCommand(),
 		doctorCommand(),
 	}

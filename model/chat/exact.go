@@ -42,6 +42,8 @@ type Exact struct {
 	// Parser reads the replies; nil: the renderer does. One that needs the tools
 	// shown in the prompt (react, search) shows them. A request's Form takes its place.
 	Parser *Parser
+	// EnableThinking is what a template is told; nil: its default.
+	EnableThinking *bool
 
 	Policy  string
 	Version int64
@@ -107,7 +109,7 @@ func (e *Exact) Prompt(req *traj.Request) ([]int32, []traj.ImageSpan, error) {
 		known = len(show(msgs[:min(known, len(msgs))], tools)) // the same messages in other words
 		msgs, tools = show(msgs, tools), nil
 	}
-	opt := Options{AddGenerationPrompt: !req.Continue, ContinueFinal: req.Continue}
+	opt := Options{AddGenerationPrompt: !req.Continue, ContinueFinal: req.Continue, EnableThinking: e.EnableThinking}
 	if len(prefix) > 0 {
 		switch {
 		case req.Continue && known == len(msgs):

@@ -1,0 +1,175 @@
+package serve
+
+import (
+	"errors"
+	"io"
+	"mime"
+	"net/http"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"agentcli/policy"
+)
+
+// maxWeights is how long a body of weights may be, in bytes.
+const maxWeights = 64 << 30
+
+var exchanges = []policy.Exchange{policy.ExchangeWait, policy.ExchangeAbort, policy.ExchangeKeep}
+
+// exchange is what a request says becomes of the replies under way.
+func exchange(r *http.Request) (policy.Exchange, error) {
+	how := policy.Exchange(r.URL.Query().Get("mode"))
+	if how == "" {
+		return policy.ExchangeWait, nil
+	}
+	if !slices.Contains(exchanges, how) {
+		return "", bad("mode", "mode is %q; it is wait, abort or keep", string(how))
+	}
+	return how, nil
+}
+
+func (s *server) pause(w http.ResponseWriter, r *http.Request) error {
+	how, err := exchange(r)
+	if err == nil {
+		err = s.engine.Pause(how)
+	}
+	if err != nil {
+		return err
+	}
+	s.setPaused(true)
+	return answer(w, map[string]string{"status": "paused"})
+}
+
+func (s *server) resume(w http.ResponseWriter, _ *http.Request) error {
+	s.engine.Resume()
+	s.setPaused(false)
+	return answer(w, map[string]string{"status": "resumed"})
+}
+
+func (s *server) setPaused(yes bool) {
+	s.mu.Lock()
+	s.paused = yes
+	s.mu.Unlock()
+}
+
+func (s *server) isPaused(w http.ResponseWriter, _ *http.Request) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return answer(w, map[string]bool{"is_paused": s.paused})
+}
+
+func (s *server) resetCache(w http.ResponseWriter, _ *http.Request) error {
+	s.engine.ForgetPrefixes()
+	return answer(w, map[string]bool{"success": true})
+}
+
+// updateWeights answers POST /update_weights: {"path": FOLDER}, or tensors of the model as a
+// safetensors file in the body.
+func (s *server) updateWeights(w http.ResponseWriter, r *http.Request) error {
+	how, err := exchange(r)
+	if err != nil {
+		return err
+	}
+	if kind, _, _ := mime.ParseMediaType(r.Header.Get("Content-Type")); kind == "application/octet-stream" {
+		return s.takeTensors(w, r, how)
+	}
+	var c struct {
+		Path string `json:"path"`
+	}
+	if err := read(r, &c); err != nil {
+		return err
+	}
+	return s.takeFolder(w, "path", c.Path, how)
+}
+
+// updateFromDisk answers POST /update_weights_from_disk {"model_path": FOLDER}, as SGLang does.
+func (s *server) updateFromDisk(w http.ResponseWriter, r *http.Request) error {
+	how, err := exchange(r)
+	if err != nil {
+		return err
+	}
+	var c struct {
+		Path  string `json:"model_path"`
+		Abort bool   `json:"abort_all_requests"`
+	}
+	if err := read(r, &c); err != nil {
+		return err
+	}
+	if c.Abort {
+		how = policy.ExchangeAbort
+	}
+	return s.takeFolder(w, "model_path", c.Path, how)
+}
+
+func (s *server) takeFolder(w http.ResponseWriter, field, path string, how policy.Exchange) error {
+	if err := s.allowed(field, path); err != nil {
+		return err
+	}
+	version := s.engine.Version() + 1
+	if err := s.engine.LoadWeights(path, version, how); err != nil {
+		return bad(field, "%v", err)
+	}
+	return s.updated(w, version, path)
+}
+
+// takeTensors takes the weights of the body. Its file is gone at once: it is mapped as long as
+// the engine has it.
+func (s *server) takeTensors(w http.ResponseWriter, r *http.Request, how policy.Exchange) error {
+	f, err := os.CreateTemp("", "agentcli-weights-*.safetensors")
+	if err != nil {
+		return err
+	}
+	defer os.Remove(f.Name())
+	_, err = io.Copy(f, r.Body)
+	var long *http.MaxBytesError
+	switch err = errors.Join(err, f.Close()); {
+	case errors.As(err, &long):
+		return refuse(http.StatusRequestEntityTooLarge, "", "the weights are longer than %d GiB", maxWeights>>30)
+	case err != nil:
+		return bad("", "the weights ended early: %v", err)
+	}
+	version := s.engine.Version() + 1
+	if err := s.engine.UpdateWeights(f.Name(), version, how); err != nil {
+		return bad("", "the weights: %s", strings.ReplaceAll(err.Error(), f.Name(), "the body"))
+	}
+	return s.updated(w, version, "tensors of a request")
+}
+
+func (s *server) updated(w http.ResponseWriter, version int64, from string) error {
+	s.s.Log().Info("new weights", "version", version, "from", from)
+	return answer(w, map[string]any{"success": true, "message": "the weights are exchanged", "weight_version": version,
+		"policy_version": version})
+}
+
+// allowed holds a path of a request to the folders that the user named.
+func (s *server) allowed(field, path string) error {
+	if path == "" {
+		return bad(field, "%s is missing; it names a model's folder", field)
+	}
+	real, err := filepath.EvalSymlinks(path)
+	if err == nil {
+		real, err = filepath.Abs(real)
+	}
+	for _, dir := range s.o.AllowPath {
+		base, baseErr := filepath.EvalSymlinks(dir)
+		if baseErr == nil {
+			base, baseErr = filepath.Abs(base)
+		}
+		if err != nil || baseErr != nil {
+			continue
+		}
+		if rel, relErr := filepath.Rel(base, real); relErr == nil && rel != ".." && !strings.HasPrefix(rel, "../") {
+			return nil
+		}
+	}
+	return refuse(http.StatusForbidden, field, "%s %s is not below a folder of --allow-path", field, path)
+}
+
+func (s *server) serverInfo(w http.ResponseWriter, _ *http.Request) error {
+	l := s.engine.Load()
+	return answer(w, map[string]any{"model_path": s.source.Name, "served_model_name": s.name, "dtype": s.source.DType,
+		"max_model_len": s.engine.MaxContext(), "policy_version": s.engine.Version(), "running": l.Running, "waiting": l.Waiting,
+		"kv_blocks": l.Blocks, "kv_blocks_used": l.UsedBlocks, "kv_block_tokens": l.BlockTokens, "requests": s.requests.Load()})
+}

@@ -1,0 +1,549 @@
+package serve
+
+import (
+	"context"
+	crand "crypto/rand"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"net/http"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"agentcli/datasets"
+	"agentcli/internal/safego"
+	"agentcli/model/chat"
+	"agentcli/policy"
+	"agentcli/traj"
+)
+
+// chatRequest is one to /v1/chat/completions.
+type chatRequest struct {
+	drawing
+	Model      string          `json:"model"`
+	Messages   []wireMessage   `json:"messages"`
+	Tools      []wireTool      `json:"tools"`
+	ToolChoice json.RawMessage `json:"tool_choice"`
+	Logprobs   bool            `json:"logprobs"`
+	Top        *int            `json:"top_logprobs"`
+	MaxNew     *int            `json:"max_completion_tokens"`
+	Continue   bool            `json:"continue_final_message"`
+	Generation *bool           `json:"add_generation_prompt"`
+	Kwargs     struct {
+		Thinking *bool `json:"enable_thinking"`
+	} `json:"chat_template_kwargs"`
+}
+
+// wireMessage is a message of OpenAI's API, with reasoning as vLLM and others have it.
+type wireMessage struct {
+	Role             string          `json:"role"`
+	Content          json.RawMessage `json:"content"`
+	Name             string          `json:"name"`
+	ToolCallID       string          `json:"tool_call_id"`
+	Reasoning        string          `json:"reasoning"`
+	ReasoningContent string          `json:"reasoning_content"`
+	ToolCalls        []wireCall      `json:"tool_calls"`
+}
+
+type wireCall struct {
+	Index    *int         `json:"index,omitempty"`
+	ID       string       `json:"id"`
+	Type     string       `json:"type"`
+	Function wireFunction `json:"function"`
+}
+
+type wireFunction struct {
+	Name      string `json:"name"`
+	Arguments string `json:"arguments"`
+}
+
+type wireTool struct {
+	Type     string `json:"type"`
+	Function struct {
+		Name        string          `json:"name"`
+		Description string          `json:"description"`
+		Parameters  json.RawMessage `json:"parameters"`
+	} `json:"function"`
+}
+
+var errFiles = errors.New("a request's images come in it, as data URIs; this server opens no file and no address")
+
+// message reads one of a request.
+func (m *wireMessage) message() (out traj.Message, err error) {
+	out = traj.Message{Role: m.Role, Name: m.Name, ToolCallID: m.ToolCallID, Reasoning: m.Reasoning}
+	if m.Role == "developer" {
+		out.Role = traj.RoleSystem
+	}
+	if out.Reasoning == "" {
+		out.Reasoning = m.ReasoningContent
+	}
+	for _, c := range m.ToolCalls {
+		out.ToolCalls = append(out.ToolCalls, traj.ToolCall{ID: c.ID, Name: c.Function.Name, Arguments: c.Function.Arguments})
+	}
+	var parts []any
+	switch {
+	case isNull(m.Content):
+	case json.Unmarshal(m.Content, &out.Content) == nil:
+		if strings.Contains(out.Content, traj.ImageMark) { // it would stand for an image
+			out.Content = strings.ReplaceAll(out.Content, traj.ImageMark, "\uFFFD")
+		}
+	case json.Unmarshal(m.Content, &parts) == nil:
+		out.Content, out.Images, err = datasets.ReadParts(parts, func(string) ([]byte, error) { return nil, errFiles })
+	default:
+		err = bad("messages", "a message's content is neither a text nor a list of parts")
+	}
+	return out, err
+}
+
+// conversation makes the engine's request of a chat request.
+func (c *chatRequest) conversation() (*traj.Request, error) {
+	if len(c.Messages) == 0 {
+		return nil, bad("messages", "there are no messages")
+	}
+	r := &traj.Request{Continue: c.Continue, Sampling: c.sampling()}
+	if c.Generation != nil && *c.Generation == c.Continue {
+		return nil, bad("add_generation_prompt", "either the last message is continued, or a new one is begun")
+	}
+	for i := range c.Messages {
+		m, err := c.Messages[i].message()
+		if err != nil {
+			return nil, bad("messages", "message %d: %v", i+1, err)
+		}
+		r.Messages = append(r.Messages, m)
+	}
+	var choice string
+	switch {
+	case isNull(c.ToolChoice), json.Unmarshal(c.ToolChoice, &choice) == nil && choice == "auto":
+	case choice == "none":
+		return r, nil
+	default:
+		return nil, bad("tool_choice", "tool_choice %s is not supported; it is auto or none", c.ToolChoice)
+	}
+	for i, t := range c.Tools {
+		if t.Type != "function" || t.Function.Name == "" {
+			return nil, bad("tools", "tool %d is no function with a name", i+1)
+		}
+		r.Tools = append(r.Tools, traj.ToolSpec{Name: t.Function.Name, Description: t.Function.Description, Parameters: t.Function.Parameters})
+	}
+	return r, nil
+}
+
+// chat answers POST /v1/chat/completions.
+func (s *server) chat(w http.ResponseWriter, r *http.Request) error {
+	var c chatRequest
+	if err := read(r, &c); err != nil {
+		return err
+	}
+	if s.noChat != nil {
+		return refuse(http.StatusBadRequest, "", "%v; POST /v1/completions takes ids and texts", s.noChat)
+	}
+	if c.MaxNew != nil {
+		c.MaxTokens = c.MaxNew
+	}
+	top := 0
+	if c.Top != nil {
+		if top = *c.Top; !c.Logprobs || top < 0 || top > maxTop {
+			return bad("top_logprobs", "top_logprobs is %d; it is between 0 and %d, beside logprobs: true", top, maxTop)
+		}
+	}
+	req, err := c.conversation()
+	for _, check := range []func() error{func() error { return err }, c.check, func() error { return s.named(c.Model) }} {
+		if err := check(); err != nil {
+			return err
+		}
+	}
+	if c.Truncate != nil {
+		return bad("truncate_prompt_tokens", "a conversation cannot be cut anywhere; leave truncate_prompt_tokens out")
+	}
+	ctx, release := s.entitled(r.Context(), c.RequestID)
+	defer release()
+	a := &chatAnswer{s: s, c: &c, id: "chatcmpl-" + random(12), created: time.Now().Unix(), top: top,
+		choices: make([]map[string]any, c.choices()), seen: seen(w)}
+	if c.Stream {
+		a.events = newEvents(w)
+	}
+	err = inParallel(ctx, c.choices(), func(ctx context.Context, k int) error { return a.draw(ctx, req, k) })
+	if c.Stream {
+		if err == nil && c.StreamOpts != nil && c.StreamOpts.Usage {
+			_ = a.events.send(a.body("chat.completion.chunk", []map[string]any{}, a.usage()))
+		}
+		return a.events.end(err)
+	}
+	if err != nil {
+		return err
+	}
+	out := a.body("chat.completion", a.choices, a.usage())
+	if c.ReturnIDs {
+		out["prompt_token_ids"] = a.promptIDs
+	}
+	if a.prompt != nil {
+		out["prompt_logprobs"] = s.promptLogprobs(a.prompt)
+	}
+	versions(out, a.tokens, s.engine.Version())
+	return answer(w, out)
+}
+
+// inParallel calls f for each of n choices, and gives the first error.
+func inParallel(ctx context.Context, n int, f func(ctx context.Context, k int) error) error {
+	if n == 1 {
+		return f(ctx, 0)
+	}
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	var wg sync.WaitGroup
+	errs := make([]error, n)
+	for k := range n {
+		wg.Go(func() {
+			defer safego.Into(&errs[k])
+			if errs[k] = f(ctx, k); errs[k] != nil {
+				cancel(errs[k])
+			}
+		})
+	}
+	wg.Wait()
+	if ctx.Err() != nil {
+		return context.Cause(ctx)
+	}
+	return errors.Join(errs...)
+}
+
+// random are 2n hexadecimal digits.
+func random(n int) string {
+	b := make([]byte, n)
+	_, _ = crand.Read(b) // never fails
+	return hex.EncodeToString(b)
+}
+
+// entitled gives a request a name by which it can be ended.
+func (s *server) entitled(ctx context.Context, name string) (context.Context, func()) {
+	s.requests.Add(1)
+	if name == "" {
+		return ctx, func() {}
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	s.mu.Lock()
+	s.byName[name] = cancel
+	s.mu.Unlock()
+	return ctx, func() {
+		s.mu.Lock()
+		delete(s.byName, name)
+		s.mu.Unlock()
+		cancel()
+	}
+}
+
+func seen(w http.ResponseWriter) *counted {
+	c, _ := w.(*counted)
+	return c
+}
+
+// chatAnswer is the answer to one request, whose choices are drawn beside each other.
+type chatAnswer struct {
+	s       *server
+	c       *chatRequest
+	id      string
+	created int64
+	top     int
+	events  *events // nil: in one piece
+	seen    *counted
+
+	mu        sync.Mutex
+	choices   []map[string]any
+	promptIDs []int32
+	prompt    []policy.Token
+	tokens    []policy.Token // of the first choice
+	cached    int
+	drawn     int
+}
+
+func (a *chatAnswer) body(object string, choices any, usage map[string]any) map[string]any {
+	return map[string]any{"id": a.id, "object": object, "created": a.created, "model": a.s.name, "choices": choices, "usage": usage}
+}
+
+func (a *chatAnswer) usage() map[string]any {
+	if a.seen != nil {
+		a.seen.prompt, a.seen.drawn = len(a.promptIDs), a.drawn
+	}
+	return usage(len(a.promptIDs), a.drawn, a.cached)
+}
+
+func usage(prompt, drawn, cached int) map[string]any {
+	return map[string]any{"prompt_tokens": prompt, "completion_tokens": drawn, "total_tokens": prompt + drawn,
+		"prompt_tokens_details": map[string]int{"cached_tokens": cached}}
+}
+
+// draw draws choice k. The conversation becomes ids, and the reply a message, as in a run of
+// the engine's own.
+func (a *chatAnswer) draw(ctx context.Context, req *traj.Request, k int) error {
+	one := &sampler{a: a, k: k}
+	e := a.s.exact
+	e.Sampler, e.EnableThinking = one, a.c.Kwargs.Thinking
+	own := *req
+	resp, err := e.Generate(ctx, &own)
+	if err != nil {
+		return err
+	}
+	message, finish := messageOf(resp)
+	choice := map[string]any{"index": k, "finish_reason": finish, "stop_reason": stopReason(&one.reply.Output, &a.c.drawing)}
+	if a.events != nil {
+		return one.last(choice, message)
+	}
+	choice["message"], choice["logprobs"] = message, a.logprobs(one.reply.Tokens)
+	if a.c.ReturnIDs {
+		choice["token_ids"] = one.reply.IDs
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.choices[k] = choice
+	return nil
+}
+
+// messageOf is a reply as OpenAI's API has it. Calls that cannot be read stay text.
+func messageOf(r *traj.Response) (message map[string]any, finish string) {
+	m, finish := r.Message, r.FinishReason
+	message = map[string]any{"role": "assistant", "content": m.Content}
+	if m.Reasoning != "" {
+		message["reasoning"], message["reasoning_content"] = m.Reasoning, m.Reasoning
+	}
+	if len(r.CallErrors) > 0 {
+		message["content"] = r.Raw
+		return message, finish
+	}
+	var calls []wireCall
+	for _, c := range m.ToolCalls {
+		calls = append(calls, wireCall{ID: "call_" + random(12), Type: "function", Function: wireFunction{c.Name, c.Arguments}})
+	}
+	if calls != nil {
+		message["tool_calls"] = calls
+		if finish == traj.FinishStop {
+			finish = traj.FinishToolCalls
+		}
+	}
+	return message, finish
+}
+
+// logprobs are those of tokens, in OpenAI's form; nil: they were not asked for.
+func (a *chatAnswer) logprobs(tokens []policy.Token) any {
+	if !a.c.Logprobs {
+		return nil
+	}
+	entry := func(id int32, lp traj.Logprob) map[string]any {
+		return map[string]any{"token": a.s.piece(id, a.c.TokensAsIDs), "logprob": logprob(lp), "bytes": bytesOf(string(a.s.engine.Tokenizer().Bytes(id)))}
+	}
+	content := make([]any, len(tokens))
+	for i, t := range tokens {
+		e, best := entry(t.ID, t.Logprob), make([]any, len(t.Top))
+		for k, x := range t.Top {
+			best[k] = entry(x.ID, x.Logprob)
+		}
+		e["top_logprobs"] = best
+		content[i] = e
+	}
+	return map[string]any{"content": content}
+}
+
+// sampler draws one choice for chat.Exact.
+type sampler struct {
+	a      *chatAnswer
+	k      int
+	prompt []int32
+	reply  *policy.Reply
+	open   thinking
+	text   *writing
+	sent   string // of the content
+}
+
+// Sample implements chat.Sampler.
+func (x *sampler) Sample(ctx context.Context, prompt []int32, _ traj.Sampling, _ int64) (*traj.Completion, error) {
+	return x.SampleImages(ctx, prompt, nil, nil, traj.Sampling{}, 0)
+}
+
+// SampleImages implements chat.ImageSampler. How it is drawn the request says.
+func (x *sampler) SampleImages(ctx context.Context, prompt []int32, images []traj.Image, spans []traj.ImageSpan, _ traj.Sampling, _ int64) (
+	*traj.Completion, error) {
+	a := x.a
+	placed, release, err := a.s.engine.Place(prompt, images, spans)
+	if err != nil {
+		return nil, err
+	}
+	defer release()
+	grammar, err := a.s.grammarOf(&a.c.drawing)
+	if err != nil {
+		return nil, err
+	}
+	r := a.c.request(placed, x.k, a.top)
+	r.Grammar = grammar
+	x.prompt = prompt
+	a.mu.Lock()
+	a.promptIDs = prompt
+	a.mu.Unlock()
+	var each func([]policy.Token) error
+	if a.events != nil {
+		x.begin(prompt)
+		if err := x.first(); err != nil {
+			return nil, err
+		}
+		each = x.piece
+	}
+	if x.reply, err = a.s.ask(ctx, r, each); err != nil {
+		return nil, err
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.drawn += len(x.reply.IDs)
+	if x.k == 0 {
+		a.prompt, a.cached, a.tokens = x.reply.Prompt, x.reply.Cached, x.reply.Tokens
+	}
+	return &x.reply.Output, nil
+}
+
+var _ chat.ImageSampler = (*sampler)(nil)
+
+// thinking is where in a reply a stream is.
+type thinking int
+
+const (
+	atStart   thinking = iota // it may begin with reasoning
+	inThought                 // until </think>
+	behind                    // what comes is content
+	silent                    // what the text is is known at the end: there may be calls in it
+)
+
+const (
+	openThink  = "<think>"
+	closeThink = "</think>"
+)
+
+// begin decides how the text of a stream is sent.
+func (x *sampler) begin(prompt []int32) {
+	x.text = x.a.s.writing(&x.a.c.drawing)
+	d := chat.Describe(x.a.s.exact.Renderer)
+	switch tail := x.a.s.engine.Tokenizer().Decode(prompt[max(0, len(prompt)-8):], false); {
+	case len(x.a.c.Tools) > 0 || d.Calls == "gpt_oss":
+		x.open = silent
+	case strings.HasSuffix(strings.TrimSpace(tail), openThink):
+		x.open = inThought
+	case !d.Reasons && !d.Thinks:
+		x.open = behind
+	}
+}
+
+func (x *sampler) event(delta map[string]any) (map[string]any, map[string]any) {
+	choice := map[string]any{"index": x.k, "delta": delta, "finish_reason": nil}
+	return x.a.body("chat.completion.chunk", []map[string]any{choice}, nil), choice
+}
+
+func (x *sampler) first() error {
+	e, _ := x.event(map[string]any{"role": "assistant", "content": ""})
+	if x.a.c.ReturnIDs {
+		e["prompt_token_ids"] = x.prompt
+	}
+	return x.a.events.send(e)
+}
+
+// piece sends what some tokens add.
+func (x *sampler) piece(tokens []policy.Token) error {
+	var added strings.Builder
+	for _, t := range tokens {
+		added.WriteString(x.text.add(t.ID))
+	}
+	delta := map[string]any{}
+	x.put(delta, added.String())
+	e, choice := x.event(delta)
+	if x.a.c.ReturnIDs {
+		choice["token_ids"] = idsOf(tokens)
+	}
+	choice["logprobs"] = x.a.logprobs(tokens)
+	versions(e, tokens, tokens[0].Version)
+	if len(delta) == 0 && !x.a.c.ReturnIDs && !x.a.c.Logprobs {
+		return nil
+	}
+	return x.a.events.send(e)
+}
+
+// put adds text to a delta, as reasoning or as content.
+func (x *sampler) put(delta map[string]any, text string) {
+	x.sent += text
+	switch x.open {
+	case silent:
+		return
+	case atStart:
+		trimmed := strings.TrimLeft(x.sent, " \n")
+		switch {
+		case len(trimmed) < len(openThink) && strings.HasPrefix(openThink, trimmed):
+			return // it may become <think>
+		case strings.HasPrefix(trimmed, openThink):
+			x.open, x.sent = inThought, strings.TrimPrefix(trimmed, openThink)
+		default:
+			x.open = behind
+		}
+	}
+	if x.open == inThought {
+		before, after, closed := strings.Cut(x.sent, closeThink)
+		if !closed {
+			before = x.sent[:len(x.sent)-overlap(x.sent, closeThink)]
+		}
+		if before != "" {
+			delta["reasoning"], delta["reasoning_content"] = before, before
+		}
+		if !closed {
+			x.sent = x.sent[len(before):]
+			return
+		}
+		x.open, x.sent = behind, strings.TrimLeft(after, "\n")
+	}
+	if x.sent != "" {
+		delta["content"] = x.sent
+		x.sent = ""
+	}
+}
+
+// overlap is how many bytes at the end of text begin mark.
+func overlap(text, mark string) int {
+	for n := min(len(mark)-1, len(text)); n > 0; n-- {
+		if strings.HasSuffix(text, mark[:n]) {
+			return n
+		}
+	}
+	return 0
+}
+
+// last sends what was held back, and how the reply ended.
+func (x *sampler) last(choice, message map[string]any) error {
+	delta := map[string]any{}
+	x.put(delta, x.text.rest())
+	if x.open == silent {
+		for _, name := range []string{"content", "reasoning", "reasoning_content"} {
+			if text, _ := message[name].(string); text != "" {
+				delta[name] = text
+			}
+		}
+	} else if x.sent != "" { // reasoning without an end
+		delta["reasoning"], delta["reasoning_content"] = x.sent, x.sent
+	}
+	if calls, ok := message["tool_calls"].([]wireCall); ok {
+		for i := range calls {
+			calls[i].Index = &i
+		}
+		delta["tool_calls"] = calls
+	}
+	choice["delta"] = delta
+	e := x.a.body("chat.completion.chunk", []map[string]any{choice}, nil)
+	return x.a.events.send(e)
+}
+
+// grammarOf is what a request says of the form of its reply.
+func (s *server) grammarOf(d *drawing) (policy.Grammar, error) {
+	free := []string{"", "text"}
+	switch {
+	case d.Format != nil && !slices.Contains(free, d.Format.Type):
+		return nil, bad("response_format", "response_format %q is not supported", d.Format.Type)
+	case len(d.Structured) > 0:
+		return nil, bad("structured_outputs", "structured_outputs is not supported")
+	case !isNull(d.GuidedJSON), d.Guided != "", d.GuidedList != nil:
+		return nil, bad("guided_json", "guided_json, guided_regex and guided_choice are not supported")
+	}
+	return nil, nil
+}

@@ -1,0 +1,244 @@
+package serve
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"net/http"
+	"strings"
+	"sync"
+	"time"
+
+	"agentcli/policy"
+	"agentcli/traj"
+)
+
+// completionRequest is one to /v1/completions.
+type completionRequest struct {
+	drawing
+	Model      string          `json:"model"`
+	Prompt     json.RawMessage `json:"prompt"`
+	Logprobs   *int            `json:"logprobs"`
+	Echo       bool            `json:"echo"`
+	AddSpecial *bool           `json:"add_special_tokens"`
+}
+
+const maxPrompts = 1024 // of a request
+
+// prompts are the ids of the prompts: a text, ids, or a list of either.
+func (s *server) prompts(raw json.RawMessage, addSpecial bool) ([][]int32, error) {
+	var one string
+	var many []string
+	var ids []int32
+	var lists [][]int32
+	encode := func(text string) []int32 { return s.engine.Tokenizer().Encode(text, addSpecial) }
+	switch {
+	case isNull(raw):
+		return nil, bad("prompt", "there is no prompt")
+	case json.Unmarshal(raw, &one) == nil:
+		return [][]int32{encode(one)}, nil
+	case json.Unmarshal(raw, &ids) == nil && len(ids) > 0:
+		return [][]int32{ids}, nil
+	case json.Unmarshal(raw, &many) == nil:
+		if len(many) > maxPrompts {
+			break
+		}
+		for _, text := range many {
+			lists = append(lists, encode(text))
+		}
+	case json.Unmarshal(raw, &lists) != nil:
+		return nil, bad("prompt", "the prompt is neither a text nor ids, nor a list of either")
+	}
+	if n := max(len(many), len(lists)); n == 0 || n > maxPrompts {
+		return nil, bad("prompt", "there are %d prompts; a request has 1 to %d", n, maxPrompts)
+	}
+	return lists, nil
+}
+
+// completions answers POST /v1/completions.
+func (s *server) completions(w http.ResponseWriter, r *http.Request) error {
+	var c completionRequest
+	if err := read(r, &c); err != nil {
+		return err
+	}
+	if err := errors.Join(c.check(), s.named(c.Model)); err != nil {
+		return err
+	}
+	if c.Logprobs != nil && (*c.Logprobs < 0 || *c.Logprobs > maxTop) {
+		return bad("logprobs", "logprobs is %d; it is between 0 and %d", *c.Logprobs, maxTop)
+	}
+	if c.MaxTokens == nil { // OpenAI's and vLLM's default
+		n := 16
+		c.MaxTokens = &n
+	}
+	if *c.MaxTokens == 0 && !c.Echo {
+		return bad("max_tokens", "max_tokens is 0; nothing is drawn without echo")
+	}
+	prompts, err := s.prompts(c.Prompt, c.AddSpecial == nil || *c.AddSpecial)
+	if err != nil {
+		return err
+	}
+	ctx, release := s.entitled(r.Context(), c.RequestID)
+	defer release()
+	a := &completionAnswer{s: s, c: &c, id: "cmpl-" + random(12), created: time.Now().Unix(),
+		choices: make([]map[string]any, len(prompts)*c.choices())}
+	if c.Stream {
+		a.events = newEvents(w)
+	}
+	err = inParallel(ctx, len(a.choices), func(ctx context.Context, i int) error {
+		return a.draw(ctx, c.truncated(prompts[i/c.choices()], s.engine.MaxContext()), i)
+	})
+	total := usage(a.read, a.drawn, a.cached)
+	if n := seen(w); n != nil {
+		n.prompt, n.drawn = a.read, a.drawn
+	}
+	if c.Stream {
+		if err == nil && c.StreamOpts != nil && c.StreamOpts.Usage {
+			_ = a.events.send(a.body([]map[string]any{}, total))
+		}
+		return a.events.end(err)
+	}
+	if err != nil {
+		return err
+	}
+	out := a.body(a.choices, total)
+	versions(out, a.tokens, s.engine.Version())
+	return answer(w, out)
+}
+
+type completionAnswer struct {
+	s       *server
+	c       *completionRequest
+	id      string
+	created int64
+	events  *events // nil: in one piece
+
+	mu                  sync.Mutex
+	choices             []map[string]any
+	tokens              []policy.Token // of the first choice
+	read, drawn, cached int            // tokens; each prompt counts once
+}
+
+func (a *completionAnswer) body(choices []map[string]any, usage map[string]any) map[string]any {
+	return map[string]any{"id": a.id, "object": "text_completion", "created": a.created, "model": a.s.name, "choices": choices, "usage": usage}
+}
+
+// draw draws choice i.
+func (a *completionAnswer) draw(ctx context.Context, prompt []int32, i int) error {
+	k, top, echo := i%a.c.choices(), 0, []policy.Token(nil)
+	if a.c.Logprobs != nil {
+		top = *a.c.Logprobs
+	}
+	grammar, err := a.s.grammarOf(&a.c.drawing)
+	if err != nil {
+		return err
+	}
+	r := a.c.request(policy.Sequence{IDs: prompt}, k, top)
+	r.Grammar = grammar
+	if a.c.Echo {
+		if echo, err = a.s.echoed(ctx, prompt, a.c.Logprobs); err != nil {
+			return err
+		}
+	}
+	choice := map[string]any{"index": i, "logprobs": nil}
+	reply := &policy.Reply{Output: traj.Completion{FinishReason: traj.FinishLength}}
+	words, before, told := a.s.writing(&a.c.drawing), "", false
+	if a.c.Echo {
+		before = a.s.engine.Tokenizer().Decode(prompt, a.c.SkipSpecial == nil || *a.c.SkipSpecial)
+	}
+	each := func(tokens []policy.Token) error {
+		var added strings.Builder
+		for _, t := range tokens {
+			added.WriteString(words.add(t.ID))
+		}
+		piece := a.piece(i, added.String(), tokens)
+		if a.c.ReturnIDs && !told {
+			piece["prompt_token_ids"] = prompt
+		}
+		told = true
+		return a.events.send(a.body([]map[string]any{piece}, nil))
+	}
+	if a.events == nil {
+		each = nil
+	} else if a.c.Echo {
+		piece := a.piece(i, before, echo)
+		if err := a.events.send(a.body([]map[string]any{piece}, nil)); err != nil {
+			return err
+		}
+	}
+	if *a.c.MaxTokens > 0 {
+		if reply, err = a.s.ask(ctx, r, each); err != nil {
+			return err
+		}
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if k == 0 {
+		a.read += len(prompt)
+		a.cached += reply.Cached
+	}
+	if i == 0 {
+		a.tokens = reply.Tokens
+	}
+	a.drawn += len(reply.IDs)
+	choice["finish_reason"], choice["stop_reason"] = reply.FinishReason, stopReason(&reply.Output, &a.c.drawing)
+	if a.events != nil {
+		choice["text"] = words.rest()
+		return a.events.send(a.body([]map[string]any{choice}, nil))
+	}
+	choice["text"] = before + a.s.whole(&a.c.drawing, reply.IDs)
+	if a.c.Logprobs != nil {
+		choice["logprobs"] = a.logprobs(append(echo, reply.Tokens...), len(echo) > 0)
+	}
+	if a.c.ReturnIDs {
+		choice["prompt_token_ids"], choice["token_ids"] = prompt, reply.IDs
+	}
+	if reply.Prompt != nil {
+		choice["prompt_logprobs"] = a.s.promptLogprobs(reply.Prompt)
+	}
+	a.choices[i] = choice
+	return nil
+}
+
+// echoed are the prompt's tokens, with log-probs where they are asked for.
+func (s *server) echoed(ctx context.Context, prompt []int32, top *int) ([]policy.Token, error) {
+	if top == nil {
+		return nil, nil
+	}
+	return s.engine.Score(ctx, policy.Sequence{IDs: prompt}, *top)
+}
+
+func (a *completionAnswer) piece(i int, text string, tokens []policy.Token) map[string]any {
+	piece := map[string]any{"index": i, "text": text, "logprobs": nil, "finish_reason": nil}
+	if a.c.Logprobs != nil {
+		piece["logprobs"] = a.logprobs(tokens, false)
+	}
+	if a.c.ReturnIDs {
+		piece["token_ids"] = idsOf(tokens)
+	}
+	return piece
+}
+
+// logprobs are those of tokens, in the form of OpenAI's older API; the first of a prompt has
+// none.
+func (a *completionAnswer) logprobs(tokens []policy.Token, fromStart bool) map[string]any {
+	texts, lps, tops, offsets := []string{}, []any{}, []any{}, []int{}
+	at := 0
+	for i, t := range tokens {
+		piece := a.s.piece(t.ID, false)
+		texts, offsets = append(texts, a.s.piece(t.ID, a.c.TokensAsIDs)), append(offsets, at)
+		at += len(piece)
+		if i == 0 && fromStart {
+			lps, tops = append(lps, nil), append(tops, nil)
+			continue
+		}
+		best := map[string]float64{texts[i]: logprob(t.Logprob)}
+		for _, x := range t.Top {
+			if name := a.s.piece(x.ID, a.c.TokensAsIDs); x.ID == t.ID || name != texts[i] {
+				best[name] = logprob(x.Logprob)
+			}
+		}
+		lps, tops = append(lps, logprob(t.Logprob)), append(tops, best)
+	}
+	return map[string]any{"tokens": texts, "token_logprobs": lps, "top_logprobs": tops, "text_offset": offsets}
+}

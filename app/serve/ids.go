@@ -1,0 +1,362 @@
+package serve
+
+import (
+	"context"
+	"encoding/base64"
+	"net/http"
+	"strings"
+
+	"agentcli/media"
+	"agentcli/media/album"
+	"agentcli/policy"
+	"agentcli/traj"
+)
+
+// tokenize answers POST /tokenize, as vLLM does: of a text or of a conversation.
+func (s *server) tokenize(w http.ResponseWriter, r *http.Request) error {
+	var c struct {
+		chatRequest
+		Prompt     *string `json:"prompt"`
+		AddSpecial *bool   `json:"add_special_tokens"`
+		Texts      bool    `json:"return_token_strs"`
+	}
+	if err := read(r, &c); err != nil {
+		return err
+	}
+	var ids []int32
+	switch {
+	case c.Prompt != nil:
+		ids = s.engine.Tokenizer().Encode(*c.Prompt, c.AddSpecial == nil || *c.AddSpecial)
+	case s.noChat != nil:
+		return bad("messages", "%v", s.noChat)
+	default:
+		req, err := c.conversation()
+		if err != nil {
+			return err
+		}
+		e := s.exact
+		e.EnableThinking = c.Kwargs.Thinking
+		if ids, _, err = e.Prompt(req); err != nil {
+			return err
+		}
+	}
+	if ids == nil {
+		ids = []int32{}
+	}
+	out := map[string]any{"count": len(ids), "max_model_len": s.engine.MaxContext(), "tokens": ids}
+	if c.Texts {
+		texts := make([]string, len(ids))
+		for i, id := range ids {
+			texts[i] = s.piece(id, false)
+		}
+		out["token_strs"] = texts
+	}
+	return answer(w, out)
+}
+
+// detokenize answers POST /detokenize.
+func (s *server) detokenize(w http.ResponseWriter, r *http.Request) error {
+	var c struct {
+		Tokens []int32 `json:"tokens"`
+	}
+	if err := read(r, &c); err != nil {
+		return err
+	}
+	for i, id := range c.Tokens {
+		if id < 0 || int(id) >= s.engine.VocabSize() {
+			return bad("tokens", "token %d is %d; the vocabulary has %d", i, id, s.engine.VocabSize())
+		}
+	}
+	return answer(w, map[string]string{"prompt": s.engine.Tokenizer().Decode(c.Tokens, false)})
+}
+
+// inference answers vLLM's POST /inference/v1/generate: ids and images in, ids out.
+func (s *server) inference(w http.ResponseWriter, r *http.Request) error {
+	var c struct {
+		Model     string  `json:"model"`
+		IDs       []int32 `json:"token_ids"`
+		RequestID string  `json:"request_id"`
+		ReturnIDs bool    `json:"return_token_ids"`
+		Sampling  struct {
+			drawing
+			Logprobs *int `json:"logprobs"`
+		} `json:"sampling_params"`
+		Parts []struct {
+			Type string `json:"type"`
+			URL  struct {
+				URL string `json:"url"`
+			} `json:"image_url"`
+		} `json:"content_parts"`
+	}
+	if err := read(r, &c); err != nil {
+		return err
+	}
+	d := &c.Sampling.drawing
+	d.Bias = s.withoutBarred(d.Bias)
+	if err := s.named(c.Model); err != nil {
+		return err
+	}
+	if err := d.check(); err != nil {
+		return err
+	}
+	top := 0
+	if c.Sampling.Logprobs != nil {
+		top = min(max(*c.Sampling.Logprobs, 0), maxTop)
+	}
+	ids, images, spans, err := s.expanded(c.IDs, func(yield func(uri string) error) error {
+		for _, p := range c.Parts {
+			if err := yield(p.URL.URL); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	placed, release, err := s.engine.Place(ids, images, spans)
+	if err != nil {
+		return err
+	}
+	defer release()
+	ctx, free := s.entitled(r.Context(), c.RequestID)
+	defer free()
+	choices, replies := make([]map[string]any, d.choices()), make([]*policy.Reply, d.choices())
+	err = inParallel(ctx, d.choices(), func(ctx context.Context, k int) (err error) {
+		if replies[k], err = s.ask(ctx, d.request(placed, k, top), nil); err != nil {
+			return err
+		}
+		choices[k] = map[string]any{"index": k, "finish_reason": replies[k].FinishReason, "token_ids": replies[k].IDs, "logprobs": nil,
+			"stop_reason": stopReason(&replies[k].Output, d)}
+		if c.Sampling.Logprobs != nil {
+			choices[k]["logprobs"] = s.inferenceLogprobs(replies[k].Tokens)
+		}
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	out := map[string]any{"request_id": "gen-" + random(12), "choices": choices, "output_mode": "tokens", "prompt_logprobs": nil}
+	if replies[0].Prompt != nil {
+		out["prompt_logprobs"] = s.promptLogprobs(replies[0].Prompt)
+	}
+	if c.ReturnIDs {
+		places := []any{}
+		for _, span := range spans {
+			places = append(places, map[string]int{"offset": span.Start, "length": span.Tokens})
+		}
+		out["prompt_token_ids"], out["mm_placeholders"] = ids, map[string]any{"image": places}
+	}
+	versions(out, replies[0].Tokens, s.engine.Version())
+	if n := seen(w); n != nil {
+		n.prompt, n.drawn = len(ids), len(replies[0].IDs)
+	}
+	return answer(w, out)
+}
+
+func (s *server) inferenceLogprobs(tokens []policy.Token) any {
+	content := make([]any, len(tokens))
+	for i, t := range tokens {
+		best := make([]any, len(t.Top))
+		for k, x := range t.Top {
+			best[k] = map[string]any{"token": s.piece(x.ID, true), "token_id": x.ID, "logprob": logprob(x.Logprob)}
+		}
+		content[i] = map[string]any{"token": s.piece(t.ID, true), "token_id": t.ID, "logprob": logprob(t.Logprob), "top_logprobs": best}
+	}
+	return map[string]any{"content": content}
+}
+
+// withoutBarred leaves out of a bias the ids of images, which are never drawn.
+func (s *server) withoutBarred(bias map[string]float64) map[string]float64 {
+	if s.exact.Images == nil {
+		return bias
+	}
+	out := map[string]float64{}
+	for id, v := range bias {
+		if id != s.piece(s.exact.Images.Token, true)[len("token_id:"):] || v > -100 {
+			out[id] = v
+		}
+	}
+	return out
+}
+
+// expanded puts images in their places among ids: each at the next id that stands for one, which
+// becomes as many as the image has tokens.
+func (s *server) expanded(ids []int32, each func(func(uri string) error) error) (out []int32, images []traj.Image, spans []traj.ImageSpan, err error) {
+	err = each(func(uri string) error {
+		_, data, ok := strings.Cut(uri, ";base64,")
+		if !ok || !strings.HasPrefix(uri, "data:") {
+			return errFiles
+		}
+		file, err := base64.StdEncoding.DecodeString(data)
+		if err != nil {
+			return bad("content_parts", "image %d is no base64: %v", len(images)+1, err)
+		}
+		im, err := album.Open(file, "", media.Limits{})
+		images = append(images, im)
+		return err
+	})
+	if err != nil || len(images) == 0 {
+		return ids, nil, nil, err
+	}
+	places := s.exact.Images
+	if places == nil {
+		return nil, nil, nil, bad("content_parts", "the model takes no images")
+	}
+	for _, id := range ids {
+		if id != places.Token {
+			out = append(out, id)
+			continue
+		}
+		if len(spans) == len(images) {
+			return nil, nil, nil, bad("token_ids", "there are more places of images than the %d images", len(images))
+		}
+		im := &images[len(spans)]
+		grid, n, err := places.Grid(im.Width, im.Height)
+		if err != nil {
+			return nil, nil, nil, err
+		}
+		spans = append(spans, traj.ImageSpan{Image: len(spans), Start: len(out), Tokens: n, Grid: grid})
+		for range n {
+			out = append(out, places.Token)
+		}
+	}
+	if len(spans) < len(images) {
+		return nil, nil, nil, bad("token_ids", "there are %d places of images for %d images", len(spans), len(images))
+	}
+	return out, images, spans, nil
+}
+
+// sglang answers SGLang's POST /generate, of one text or of one list of ids.
+func (s *server) sglang(w http.ResponseWriter, r *http.Request) error {
+	var c struct {
+		Text     *string `json:"text"`
+		IDs      []int32 `json:"input_ids"`
+		Sampling struct {
+			drawing
+			MaxNew *int   `json:"max_new_tokens"`
+			Seed   *int64 `json:"sampling_seed"`
+		} `json:"sampling_params"`
+		Logprobs bool   `json:"return_logprob"`
+		From     *int   `json:"logprob_start_len"`
+		Top      int    `json:"top_logprobs_num"`
+		Stream   bool   `json:"stream"`
+		RID      string `json:"rid"`
+	}
+	if err := read(r, &c); err != nil {
+		return err
+	}
+	d := &c.Sampling.drawing
+	d.MaxTokens, d.Seed = c.Sampling.MaxNew, c.Sampling.Seed
+	if d.MaxTokens == nil { // SGLang's default
+		n := 128
+		d.MaxTokens = &n
+	}
+	if err := d.check(); err != nil {
+		return err
+	}
+	ids := c.IDs
+	if c.Text != nil {
+		ids = s.engine.Tokenizer().Encode(*c.Text, true)
+	}
+	request := d.request(policy.Sequence{IDs: ids}, 0, min(max(c.Top, 0), maxTop))
+	if c.Logprobs && c.From != nil && *c.From >= 0 {
+		request.PromptLogprobs = true
+	}
+	ctx, release := s.entitled(r.Context(), c.RID)
+	defer release()
+	words := s.writing(d)
+	var sofar []policy.Token
+	var prompt []policy.Token
+	said := ""
+	piece := func(finish any) map[string]any {
+		meta := map[string]any{"id": c.RID, "finish_reason": finish, "prompt_tokens": len(ids), "completion_tokens": len(sofar),
+			"weight_version": s.engine.Version()}
+		if c.Logprobs {
+			meta["output_token_logprobs"] = rowsOf(sofar, 0)
+			meta["input_token_logprobs"] = rowsOf(prompt, 1)
+		}
+		return map[string]any{"text": said, "output_ids": idsOf(sofar), "meta_info": meta}
+	}
+	var stream *events
+	each := func(tokens []policy.Token) error {
+		sofar = append(sofar, tokens...)
+		for _, t := range tokens {
+			said += words.add(t.ID)
+		}
+		if stream == nil {
+			return nil
+		}
+		return stream.send(piece(nil))
+	}
+	if c.Stream {
+		stream = newEvents(w)
+	}
+	reply, err := s.ask(ctx, request, each)
+	var last map[string]any
+	if err == nil {
+		said += words.rest()
+		sofar, prompt = reply.Tokens, reply.Prompt
+		finish := map[string]any{"type": reply.FinishReason}
+		switch {
+		case reply.FinishReason == traj.FinishLength:
+			finish["length"] = len(sofar)
+		case reply.StopString != "":
+			finish["matched"] = reply.StopString
+		case reply.Ended:
+			finish["matched"] = reply.IDs[len(reply.IDs)-1]
+		}
+		last = piece(finish)
+		if n := seen(w); n != nil {
+			n.prompt, n.drawn = len(ids), len(sofar)
+		}
+	}
+	if stream != nil {
+		if err == nil {
+			_ = stream.send(last)
+		}
+		return stream.end(err)
+	}
+	if err != nil {
+		return err
+	}
+	return answer(w, last)
+}
+
+// rowsOf are tokens as SGLang writes them: log-prob, id, no text. The first `without` have no
+// log-prob.
+func rowsOf(tokens []policy.Token, without int) [][3]any {
+	out := make([][3]any, len(tokens))
+	for i, t := range tokens {
+		out[i] = [3]any{logprob(t.Logprob), t.ID, nil}
+		if i < without {
+			out[i][0] = nil
+		}
+	}
+	return out
+}
+
+// abort answers POST /abort_request.
+func (s *server) abort(w http.ResponseWriter, r *http.Request) error {
+	var c struct {
+		RID string `json:"rid"`
+		All bool   `json:"abort_all"`
+	}
+	if err := read(r, &c); err != nil {
+		return err
+	}
+	s.mu.Lock()
+	for name, cancel := range s.byName {
+		if c.All || name == c.RID {
+			cancel()
+		}
+	}
+	s.mu.Unlock()
+	return answer(w, map[string]bool{"success": true})
+}
+
+// modelInfo answers GET /get_model_info.
+func (s *server) modelInfo(w http.ResponseWriter, _ *http.Request) error {
+	return answer(w, map[string]any{"model_path": s.source.Name, "tokenizer_path": s.source.Name, "is_generation": true,
+		"weight_version": s.engine.Version()})
+}

@@ -1,0 +1,370 @@
+// Package serve answers requests to a local model over HTTP: `agentcli serve`.
+//
+//	server.go       what is served where, who may ask, how it begins and ends
+//	fields.go       the fields of requests
+//	chat.go         POST /v1/chat/completions
+//	completions.go  POST /v1/completions
+//	draw.go         one reply: from the engine's tokens to text, ids and log-probs
+//	ids.go          /tokenize, /detokenize, and replies to ids: vLLM's and SGLang's
+//	admin.go        pauses and new weights
+//	metrics.go      GET /metrics
+package serve
+
+import (
+	"context"
+	"crypto/subtle"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/netip"
+	"path/filepath"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"agentcli/app/console"
+	"agentcli/app/models"
+	"agentcli/internal/exit"
+	"agentcli/internal/safego"
+	"agentcli/internal/setting"
+	"agentcli/internal/version"
+	"agentcli/llm"
+	"agentcli/model/chat"
+	"agentcli/traj"
+)
+
+// Options say what is served, and where.
+type Options struct {
+	Path      string // of the model
+	Model     models.LocalOptions
+	Backend   models.Backend
+	Listen    string   // HOST:PORT
+	Name      string   // of the model in requests; "": the last part of its path
+	Key       string   // that requests carry as a bearer token; "": none
+	AdminKey  string   // that requests to the paths of admin.go carry; "": Key
+	Admin     bool     // those paths are there
+	AllowPath []string // folders that requests may name files in
+}
+
+const (
+	maxBody    = 64 << 20         // bytes of a request
+	maxHeaders = 64 << 10         // bytes of its headers
+	grace      = 30 * time.Second // what replies under way have after ^C
+)
+
+// Run serves until ^C.
+func Run(ctx context.Context, o Options, s console.Streams) error {
+	host, _, err := net.SplitHostPort(o.Listen)
+	if err != nil {
+		return exit.Usagef("%s %q is no address; write it as 127.0.0.1:8000", setting.Name("Listen"), o.Listen)
+	}
+	if a, err := netip.ParseAddr(host); o.Key == "" && host != "localhost" && (err != nil || !a.IsLoopback()) {
+		return exit.Usagef("%s %s can be reached from other machines: set AGENTCLI_API_KEY, which requests then carry",
+			setting.Name("Listen"), o.Listen)
+	}
+	l, err := (&net.ListenConfig{}).Listen(ctx, "tcp", o.Listen)
+	if err != nil {
+		return exit.Usagef("%s: %w", setting.Name("Listen"), err)
+	}
+	defer l.Close()
+	engine, source, err := o.Backend.OpenEngine(o.Path, o.Model)
+	if err != nil {
+		return err
+	}
+	defer engine.Close()
+	h := newServer(engine, source, o, s)
+	own, cut := context.WithCancel(context.WithoutCancel(ctx)) // of the requests
+	defer cut()
+	web := &http.Server{Handler: h.handler(), ReadHeaderTimeout: 10 * time.Second, MaxHeaderBytes: maxHeaders,
+		BaseContext: func(net.Listener) context.Context { return own }, ErrorLog: nil}
+	ended := make(chan error, 1)
+	var serving sync.WaitGroup
+	serving.Go(func() {
+		ended <- safego.Do(func() error { return web.Serve(l) })
+	})
+	s.Say(fmt.Sprintf("%s at http://%s/v1; ^C ends it", h.name, l.Addr()))
+	select {
+	case <-ctx.Done():
+		h.draining.Store(true)
+		late, cancel := context.WithTimeout(own, grace)
+		defer cancel()
+		go func() { // a second ^C or the grace's end cuts the replies
+			defer safego.Catch(nil)
+			<-late.Done()
+			cut()
+		}()
+		if web.Shutdown(late) != nil {
+			_ = web.Close()
+		}
+		err = nil
+	case err = <-ended:
+	}
+	cut()
+	serving.Wait()
+	if errors.Is(err, http.ErrServerClosed) {
+		return nil
+	}
+	return err
+}
+
+type server struct {
+	engine   models.Engine
+	exact    chat.Exact
+	noChat   error // why the model has no chat format
+	source   models.Source
+	o        Options
+	s        console.Streams
+	name     string
+	started  time.Time
+	metrics  *metrics
+	draining atomic.Bool
+	requests atomic.Int64
+
+	mu     sync.Mutex
+	byName map[string]context.CancelFunc // requests that can be ended by name
+	paused bool
+}
+
+func newServer(engine models.Engine, source models.Source, o Options, s console.Streams) *server {
+	h := &server{engine: engine, source: source, o: o, s: s, name: o.Name, started: time.Now(), metrics: newMetrics(engine),
+		byName: map[string]context.CancelFunc{}}
+	if h.name == "" {
+		h.name = filepath.Base(filepath.Clean(source.Name))
+	}
+	h.exact, h.noChat = engine.Exact()
+	return h
+}
+
+// An access is who may ask for something.
+type access int
+
+const (
+	anybody access = iota
+	keyed
+	admin
+)
+
+func (s *server) handler() http.Handler {
+	mux := http.NewServeMux()
+	at := func(pattern string, who access, h func(http.ResponseWriter, *http.Request) error) {
+		if who == admin && !s.o.Admin {
+			h = func(http.ResponseWriter, *http.Request) error {
+				return refuse(http.StatusForbidden, "", "this server was started without --admin")
+			}
+		}
+		mux.HandleFunc(pattern, s.guarded(who, h))
+	}
+	ok := func(v any) func(http.ResponseWriter, *http.Request) error {
+		return func(w http.ResponseWriter, _ *http.Request) error { return answer(w, v) }
+	}
+	at("GET /health", anybody, ok(map[string]string{"status": "ok"}))
+	at("GET /ping", anybody, ok(map[string]string{"status": "ok"}))
+	at("GET /version", anybody, ok(map[string]string{"version": version.String()}))
+	at("GET /metrics", anybody, s.metrics.serve)
+	at("GET /v1/models", keyed, s.models)
+	at("POST /v1/chat/completions", keyed, s.chat)
+	at("POST /v1/completions", keyed, s.completions)
+	at("POST /tokenize", keyed, s.tokenize)
+	at("POST /detokenize", keyed, s.detokenize)
+	at("POST /inference/v1/generate", keyed, s.inference)
+	at("POST /generate", keyed, s.sglang)
+	at("POST /abort_request", keyed, s.abort)
+	at("GET /get_model_info", keyed, s.modelInfo)
+	at("GET /model_info", keyed, s.modelInfo)
+	at("POST /pause", admin, s.pause)
+	at("POST /resume", admin, s.resume)
+	at("GET /is_paused", admin, s.isPaused)
+	at("POST /reset_prefix_cache", admin, s.resetCache)
+	at("POST /update_weights", admin, s.updateWeights)
+	at("POST /update_weights_from_disk", admin, s.updateFromDisk)
+	at("GET /server_info", admin, s.serverInfo)
+	at("GET /get_world_size", admin, ok(map[string]int{"world_size": 1}))
+	for _, path := range []string{"/v1/load_lora_adapter", "/v1/unload_lora_adapter"} {
+		at("POST "+path, admin, func(http.ResponseWriter, *http.Request) error {
+			return refuse(http.StatusNotImplemented, "", "adapters are merged before they are served; open their folder with --model")
+		})
+	}
+	at("/", keyed, func(_ http.ResponseWriter, r *http.Request) error {
+		return refuse(http.StatusNotFound, "", "there is no %s %s here", r.Method, r.URL.Path)
+	})
+	return mux
+}
+
+// problem is an error of a request, in OpenAI's form.
+type problem struct {
+	status         int
+	param, message string
+}
+
+func (p *problem) Error() string { return p.message }
+
+// refuse makes one; param is the field that is wrong, if it is one.
+func refuse(status int, param, format string, args ...any) error {
+	return &problem{status, param, fmt.Sprintf(format, args...)}
+}
+
+func bad(param, format string, args ...any) error {
+	return refuse(http.StatusBadRequest, param, format, args...)
+}
+
+var kinds = map[int]string{http.StatusUnauthorized: "AuthenticationError", http.StatusForbidden: "PermissionDeniedError",
+	http.StatusNotFound: "NotFoundError", http.StatusNotImplemented: "NotImplementedError",
+	http.StatusServiceUnavailable: "ServiceUnavailableError", http.StatusInternalServerError: "InternalServerError"}
+
+// problemOf is what a client is told of an error.
+func problemOf(err error) *problem {
+	var p *problem
+	switch {
+	case errors.As(err, &p):
+		return p
+	case errors.Is(err, traj.ErrPromptTooLong):
+		return &problem{http.StatusBadRequest, "prompt", "maximum context length: " + err.Error()}
+	case errors.Is(err, context.Canceled):
+		return &problem{http.StatusServiceUnavailable, "", "the request was given up"}
+	case errors.Is(err, traj.ErrFatal):
+		return &problem{http.StatusInternalServerError, "", err.Error()}
+	}
+	return &problem{http.StatusBadRequest, "", err.Error()}
+}
+
+func (p *problem) body() map[string]any {
+	kind := kinds[p.status]
+	if kind == "" {
+		kind = "BadRequestError"
+	}
+	var param any
+	if p.param != "" {
+		param = p.param
+	}
+	return map[string]any{"error": map[string]any{"message": p.message, "type": kind, "param": param, "code": p.status}}
+}
+
+// answer writes a reply in one piece.
+func answer(w http.ResponseWriter, v any) error {
+	b, err := json.Marshal(v)
+	if err != nil {
+		return refuse(http.StatusInternalServerError, "", "the answer is no JSON: %v", err)
+	}
+	w.Header().Set("Content-Type", "application/json")
+	_, _ = w.Write(append(b, '\n')) // who went away needs none
+	return nil
+}
+
+// guarded asks for the key, turns errors and panics into answers, and writes the access line.
+// Without a key it refuses web pages: one that the user visits could ask here otherwise.
+func (s *server) guarded(who access, h func(http.ResponseWriter, *http.Request) error) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		begin, seen := time.Now(), &counted{ResponseWriter: w}
+		err := s.admit(who, r)
+		if err == nil {
+			limit := int64(maxBody)
+			if who == admin { // weights
+				limit = maxWeights
+			}
+			r.Body = http.MaxBytesReader(w, r.Body, limit)
+			err = safego.Do(func() error { return h(seen, r) })
+		}
+		if err != nil && seen.status == 0 {
+			p := problemOf(err)
+			w.Header().Set("Content-Type", "application/json")
+			if p.status == http.StatusUnauthorized {
+				w.Header().Set("WWW-Authenticate", "Bearer")
+			}
+			seen.WriteHeader(p.status)
+			_ = json.NewEncoder(seen).Encode(p.body())
+		}
+		if who != anybody {
+			ms := time.Since(begin).Milliseconds()
+			s.s.Log().Info(fmt.Sprintf("%s %s: %d, %d ms, %d + %d tokens", r.Method, r.URL.Path, seen.status, ms, seen.prompt, seen.drawn),
+				"method", r.Method, "path", r.URL.Path, "status", seen.status, "ms", ms, "prompt_tokens", seen.prompt,
+				"completion_tokens", seen.drawn)
+		}
+	}
+}
+
+func (s *server) admit(who access, r *http.Request) error {
+	if who == anybody {
+		return nil
+	}
+	if s.draining.Load() {
+		return refuse(http.StatusServiceUnavailable, "", "the server is ending")
+	}
+	key := s.o.Key
+	if who == admin && s.o.AdminKey != "" {
+		key = s.o.AdminKey
+	}
+	if key == "" {
+		if r.Header.Get("Origin") != "" || r.Header.Get("Sec-Fetch-Site") != "" {
+			return refuse(http.StatusForbidden, "", "the request is a web page's; without a key this server answers programs alone")
+		}
+		return nil
+	}
+	given, _ := strings.CutPrefix(r.Header.Get("Authorization"), "Bearer ")
+	if subtle.ConstantTimeCompare([]byte(given), []byte(key)) != 1 {
+		return refuse(http.StatusUnauthorized, "", "the request carries another key than the server's, or none")
+	}
+	return nil
+}
+
+// counted remembers what the access line says.
+type counted struct {
+	http.ResponseWriter
+	status, prompt, drawn int
+}
+
+// WriteHeader implements http.ResponseWriter.
+func (c *counted) WriteHeader(status int) {
+	c.status = status
+	c.ResponseWriter.WriteHeader(status)
+}
+
+// Write implements http.ResponseWriter.
+func (c *counted) Write(b []byte) (int, error) {
+	if c.status == 0 {
+		c.status = http.StatusOK
+	}
+	return c.ResponseWriter.Write(b)
+}
+
+// Unwrap is for http.ResponseController.
+func (c *counted) Unwrap() http.ResponseWriter { return c.ResponseWriter }
+
+// read decodes a request's body. It is read to its end: before that the server does not notice
+// that a client goes away.
+func read(r *http.Request, into any) error {
+	raw, err := io.ReadAll(r.Body)
+	var long *http.MaxBytesError
+	switch {
+	case errors.As(err, &long):
+		return refuse(http.StatusRequestEntityTooLarge, "", "the request is longer than %d MiB", maxBody>>20)
+	case err != nil:
+		return bad("", "the request ended early: %v", err)
+	}
+	err = json.Unmarshal(raw, into)
+	var kind *json.UnmarshalTypeError
+	switch {
+	case errors.As(err, &kind):
+		return bad(kind.Field, "%s is a JSON %s, and should be a %s", kind.Field, kind.Value, kind.Type)
+	case err != nil:
+		return bad("", "the request is no JSON: %v", err)
+	}
+	return nil
+}
+
+// models answers GET /v1/models.
+func (s *server) models(w http.ResponseWriter, _ *http.Request) error {
+	return answer(w, map[string]any{"object": "list", "data": []any{map[string]any{"id": s.name, "object": "model",
+		"created": s.started.Unix(), "owned_by": llm.Owner, "root": s.source.Name, "parent": nil, "max_model_len": s.engine.MaxContext()}}})
+}
+
+// named holds a request to the model that is served.
+func (s *server) named(model string) error {
+	if model == "" || model == s.name || model == s.source.Name {
+		return nil
+	}
+	return refuse(http.StatusNotFound, "model", "the model %q does not exist; this server has %s", model, s.name)
+}
