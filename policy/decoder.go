@@ -3,13 +3,31 @@
 package policy
 
 import (
+	"math"
+
 	"agentcli/internal/torch"
 	"agentcli/model/arch"
+
+	"golang.org/x/sys/cpu"
 )
 
-// fusedRows is how many new tokens a step of a Decoder has at most: libtorch's operations
-// compute more of them as fast or faster.
-const fusedRows = 128
+// fusedRows is how many new tokens a step of a Decoder has at most. Ours are as fast as oneDNN's
+// products for any number of them, and what they give for a row does not depend on the others;
+// but oneDNN has tiles (AMX) where a processor has them, and cuts long rows for the cache.
+func fusedRows(n *network) int {
+	const cached = 512 << 10 // bytes of a panel that stay in a core's cache
+	longest := n.cfg.HiddenSize
+	for i := range n.layers {
+		longest = max(longest, n.layers[i].MLP.Size, n.layers[i].Attention.Heads*n.layers[i].Attention.HeadDim)
+	}
+	switch {
+	case n.dtype == torch.BFloat16 && cpu.X86.HasAMXBF16:
+		return 64
+	case longest*torch.PanelSize*int(n.dtype.Size()) > cached:
+		return 128
+	}
+	return math.MaxInt
+}
 
 // decoderOf is the network as one call a step, for sampling on a CPU; nil where it has parts
 // that the call does not know, or weights that it cannot read.

@@ -42,9 +42,9 @@ type scheduler struct {
 	waiting    []*sequence
 	running    []*sequence
 	decoder    *torch.Decoder // of the network; nil: step by operations
-	stepTokens int  // new tokens of a step
-	load       Load // the counts
-	most       int  // how many may run together: less than MaxBatch once the device has run out of memory
+	stepTokens int            // new tokens of a step
+	load       Load           // the counts
+	most       int            // how many may run together: less than MaxBatch once the device has run out of memory
 }
 
 var errClosed = errors.New("the policy is closed")
@@ -494,7 +494,7 @@ func (sc *scheduler) finish(q *sequence, out *Reply, err error) {
 // is wanted.
 func (sc *scheduler) logits(s *torch.Scope, plan []work, in input, segs []torch.CachedSegment, blocks, rows []int32) torch.Tensor {
 	n := sc.p.net
-	if sc.decoder != nil && len(in.ids) <= fusedRows && in.images == nil && in.positions[1] == nil {
+	if sc.decoder != nil && len(in.ids) <= fusedRows(n) && in.images == nil && in.positions[1] == nil {
 		z := sc.decoder.Step(s, in.ids, in.positions[0], segs, blocks, rows)
 		if len(rows) == 0 {
 			return torch.Tensor{}

@@ -418,7 +418,8 @@ const (
 
 // begin decides how the text of a stream is sent.
 func (x *sampler) begin(prompt []int32) {
-	x.text = x.a.s.writing(&x.a.c.drawing)
+	// The message of a whole reply has its special tokens: families write calls and reasoning with them.
+	x.text = x.a.s.writing(&x.a.c.drawing, false)
 	d := chat.Describe(x.a.s.exact.Renderer)
 	switch tail := x.a.s.engine.Tokenizer().Decode(prompt[max(0, len(prompt)-8):], false); {
 	case len(x.a.c.Tools) > 0 || d.Calls == "gpt_oss":

@@ -142,9 +142,9 @@ func (a *completionAnswer) draw(ctx context.Context, prompt []int32, i int) erro
 	}
 	choice := map[string]any{"index": i, "logprobs": nil}
 	reply := &policy.Reply{Output: traj.Completion{FinishReason: traj.FinishLength}}
-	words, before, told := a.s.writing(&a.c.drawing), "", false
+	words, before, told := a.s.writing(&a.c.drawing, a.c.skips()), "", false
 	if a.c.Echo {
-		before = a.s.engine.Tokenizer().Decode(prompt, a.c.SkipSpecial == nil || *a.c.SkipSpecial)
+		before = a.s.engine.Tokenizer().Decode(prompt, a.c.skips())
 	}
 	each := func(tokens []policy.Token) error {
 		var added strings.Builder

@@ -108,8 +108,8 @@ type writing struct {
 	sent    int
 }
 
-func (s *server) writing(d *drawing) *writing {
-	w := &writing{stream: s.engine.Tokenizer().NewStream(d.SkipSpecial == nil || *d.SkipSpecial), include: d.IncludeStop, ends: map[int32]bool{}}
+func (s *server) writing(d *drawing, skipSpecial bool) *writing {
+	w := &writing{stream: s.engine.Tokenizer().NewStream(skipSpecial), include: d.IncludeStop, ends: map[int32]bool{}}
 	for _, stop := range d.Stop {
 		if stop != "" {
 			w.stops = append(w.stops, stop)
@@ -168,7 +168,7 @@ func (w *writing) rest() string {
 
 // whole is the text of a reply.
 func (s *server) whole(d *drawing, ids []int32) string {
-	w := s.writing(d)
+	w := s.writing(d, d.skips())
 	var b strings.Builder
 	for _, id := range ids {
 		b.WriteString(w.add(id))

@@ -134,6 +134,9 @@ func (d *drawing) lacking() error {
 	return nil
 }
 
+// skips says that special tokens are left out of texts.
+func (d *drawing) skips() bool { return d.SkipSpecial == nil || *d.SkipSpecial }
+
 // choices is how many replies are asked for.
 func (d *drawing) choices() int {
 	if d.N == nil {

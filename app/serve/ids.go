@@ -265,7 +265,7 @@ func (s *server) sglang(w http.ResponseWriter, r *http.Request) error {
 	}
 	ctx, release := s.entitled(r.Context(), c.RID)
 	defer release()
-	words := s.writing(d)
+	words := s.writing(d, d.skips())
 	var sofar []policy.Token
 	var prompt []policy.Token
 	said := ""
