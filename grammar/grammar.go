@@ -37,7 +37,7 @@ type Options struct {
 const (
 	defaultIndent = 32
 	defaultStates = 200_000
-	workPerState  = 200
+	workPerState  = 100 // steps of a few nanoseconds
 )
 
 func (o Options) budget() *budget {
@@ -133,7 +133,7 @@ func Free(stops ...string) (*Grammar, error) {
 // FreeUntil is any text up to and with the first of the stops.
 func FreeUntil(stops ...string) (*Grammar, error) {
 	b := Options{}.budget()
-	return finish(freeUntil(b, stopsOf(stops)), b, nil)
+	return finish(firstMatch(b.compile(seqOf(dfaOf(anyText(b)), stopsOf(stops)))), b, nil)
 }
 
 func stopsOf(stops []string) *pattern {
@@ -144,9 +144,8 @@ func stopsOf(stops []string) *pattern {
 	return p
 }
 
-// freeUntil is any text up to and with the first match of stop.
-func freeUntil(b *budget, stop *pattern) *terminal {
-	t := b.compile(seqOf(dfaOf(anyText(b)), stop))
+// firstMatch is the words of a terminal that do not begin with another one.
+func firstMatch(t *terminal) *terminal {
 	if t.begin == none {
 		return t
 	}

@@ -133,8 +133,12 @@ func numberOf(most int) *pattern {
 // jsonText is a string as a JSON value in its shortest form, with its quotes.
 func jsonText(s string) *pattern {
 	p := seqOf(textOf(`"`))
-	for _, r := range s {
-		p.subs = append(p.subs, jsonRunes{}.runes(r, r))
+	for i := range len(s) {
+		if c := s[i]; c < ' ' || c == '"' || c == '\\' {
+			p.subs = append(p.subs, jsonRunes{}.runes(rune(c), rune(c)))
+		} else {
+			p.subs = append(p.subs, bytesOf(c, c))
+		}
 	}
 	p.subs = append(p.subs, textOf(`"`))
 	return p

@@ -213,7 +213,7 @@ func (c *regexpCompiler) class(ranges []rune) *pattern {
 	for i := 0; i < len(ranges); i += 2 {
 		p.subs = append(p.subs, c.write.runes(max(ranges[i], 0), min(ranges[i+1], utf8.MaxRune)))
 	}
-	if len(ranges) > 2 || ranges[0] != ranges[1] {
+	if len(ranges) > 2 || len(ranges) == 2 && ranges[0] != ranges[1] {
 		p = dfaOf((&budget{states: 1 << 16, work: 1 << 24}).compile(p))
 	}
 	c.classes[key] = p

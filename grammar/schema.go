@@ -30,13 +30,14 @@ type compiled struct {
 	nothing error
 }
 
-func (w *writer) schema(text json.RawMessage) (compiled, error) {
+// schema compiles a schema's text; values meet the other schemas too.
+func (w *writer) schema(text json.RawMessage, also ...*value) (compiled, error) {
 	root, err := readValue(text)
 	if err != nil {
 		return compiled{}, err
 	}
 	c := &schemaCompiler{w: w, root: root, rules: map[string]*rule{}, numbers: map[*value]int{}, strings: map[string]*terminal{}}
-	e := c.conjunction([]*value{root}, 0)
+	e := c.conjunction(append(also, root), 0)
 	switch {
 	case w.budget.exhausted():
 		return compiled{}, errTooLarge
@@ -382,7 +383,7 @@ func constants(s *value) []*value {
 		return []*value{k}
 	}
 	if e := s.get("enum"); e != nil && e.kind == '[' {
-		return e.items
+		return append([]*value{}, e.items...)
 	}
 	return nil
 }

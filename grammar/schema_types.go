@@ -166,6 +166,9 @@ func (c *schemaCompiler) constants(all, lists []*value, types typeSet) expr {
 	var out alternative
 	texts := altOf()
 	for _, x := range constants(lists[0]) {
+		if !c.w.budget.spend(0, 10*len(lists)) {
+			break
+		}
 		left := typeNames[x.typeName()]&types != 0
 		for _, s := range lists {
 			left = left && slices.ContainsFunc(constants(s), x.equal)

@@ -1,0 +1,219 @@
+package grammar
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"unicode/utf8"
+)
+
+// Tool is a function that a model may call.
+type Tool struct {
+	Name       string
+	Parameters json.RawMessage // a JSON schema of an object; empty: any object
+}
+
+// Calls describes replies with calls of tools.
+type Calls struct {
+	Format   string // a format of model/chat: one of CallFormats
+	Tools    []Tool
+	Required bool // the reply is calls (tool_choice required, or one Tool: a named function); else text may come, and no call need
+	Single   bool // at most one call
+	Thinking Thinking
+}
+
+// Thinking says whether reasoning comes before the rest of a reply.
+type Thinking uint8
+
+// The kinds.
+const (
+	ThinkingNever    Thinking = iota
+	ThinkingMay               // the reply may begin with the family's tags of reasoning
+	ThinkingIsOpened          // the prompt has opened them: the reply begins with reasoning and closes it
+)
+
+// callFormat is how a family writes calls.
+type callFormat struct {
+	think [2]*pattern // tags of reasoning
+	// opens are texts that end in the opening of a call, which follow any other text. atStart:
+	// the same at the beginning of a reply.
+	opens, atStart *pattern
+	// call is what follows an opening, all further calls included.
+	call func(c *callWriter) expr
+	// required is what comes first in a reply that must be calls.
+	required *pattern
+}
+
+var callFormats = map[string]callFormat{
+	"hermes": {
+		think: [2]*pattern{textOf("<think>"), textOf("</think>")},
+		opens: marker("<tool_call>"), atStart: marker("<tool_call>"), required: marker("<tool_call>"), call: hermesCalls,
+	},
+	"llama3-json":   llama3Format,
+	"llama3-python": llama3Format,
+	"mistral": {
+		think: [2]*pattern{marker("[THINK]"), marker("[/THINK]")},
+		opens: marker("[TOOL_CALLS]"), atStart: marker("[TOOL_CALLS]"), required: marker("[TOOL_CALLS]"), call: mistralCalls,
+	},
+}
+
+var llama3Format = callFormat{
+	think:    [2]*pattern{textOf("<think>"), textOf("</think>")},
+	opens:    altOf(seqOf(textOf("\n"), llama3Name()), seqOf(specialOf(pythonTag), llama3Name())),
+	atStart:  altOf(llama3Name(), seqOf(specialOf(pythonTag), llama3Name())),
+	required: seqOf(optionOf(specialOf(pythonTag)), textOf(`{"name"`)),
+	call:     llama3Calls,
+}
+
+const pythonTag = "<|python_tag|>"
+
+// llama3Name is the beginning of a call, as it may be at the beginning of a line.
+func llama3Name() *pattern {
+	return seqOf(starOf(oneOfBytes(" \t")), textOf("{"), starOf(oneOfBytes(" \t\n")), textOf(`"name"`))
+}
+
+// marker is a token's text: as a special token where the vocabulary has it as one, or letter by
+// letter.
+func marker(text string) *pattern { return altOf(textOf(text), specialOf(text)) }
+
+// CallFormats are the formats of calls that ToolCalls has a grammar for.
+func CallFormats() []string { return slices.Sorted(maps.Keys(callFormats)) }
+
+// callWriter makes the grammar of the calls of some tools.
+type callWriter struct {
+	*writer
+	tools  []Tool
+	args   []expr // of each tool
+	single bool
+}
+
+// ToolCalls is the replies of a family with calls of tools, whose arguments meet the tools'
+// schemas. A reply that need not call may be any text, and once it has the opening of a call,
+// the call is well-formed and nothing but calls follows.
+func ToolCalls(calls Calls, o Options) (*Grammar, error) {
+	format, ok := callFormats[calls.Format]
+	switch {
+	case !ok:
+		return nil, fmt.Errorf("calls of the format %s have no grammar; there are %s", quoted(calls.Format), strings.Join(CallFormats(), ", "))
+	case len(calls.Tools) == 0:
+		return nil, errors.New("there are no tools")
+	}
+	c := &callWriter{writer: newWriter(o), tools: calls.Tools, single: calls.Single}
+	var nothing error
+	for _, tool := range calls.Tools {
+		args, err := c.arguments(tool)
+		if err != nil {
+			return nil, fmt.Errorf("tool %s: %w", quoted(tool.Name), err)
+		}
+		nothing = errors.Join(nothing, args.nothing)
+		c.args = append(c.args, args.expr)
+	}
+	call := &rule{format.call(c)}
+	reply := expr(sequence{c.compile(format.required), call})
+	if !calls.Required {
+		any := dfaOf(anyText(c.budget))
+		opened := altOf(format.atStart, seqOf(any, format.opens))
+		none := c.budget.product(any.dfa, c.compile(seqOf(opened, any)), true)
+		reply = alternative{none, sequence{firstMatch(c.compile(opened)), call}}
+	}
+	reply = c.thinking(format, calls.Thinking, reply)
+	g, err := finish(reply, c.budget, nothing)
+	if err != nil {
+		return nil, fmt.Errorf("calls of tools: %w", err)
+	}
+	return g, nil
+}
+
+// arguments is the objects that a tool takes.
+func (w *writer) arguments(t Tool) (compiled, error) {
+	if t.Name == "" || !utf8.ValidString(t.Name) {
+		return compiled{}, errors.New("a tool needs a name in UTF-8")
+	}
+	if len(t.Parameters) == 0 || string(t.Parameters) == "null" {
+		return compiled{expr: w.object}, nil
+	}
+	return w.schema(t.Parameters, &value{kind: '{', members: []member{{"type", &value{kind: '"', text: "object"}}}})
+}
+
+// thinking puts reasoning before a reply.
+func (c *callWriter) thinking(f callFormat, t Thinking, reply expr) expr {
+	if t == ThinkingNever {
+		return reply
+	}
+	thought := c.compile(seqOf(dfaOf(firstMatch(c.compile(seqOf(dfaOf(anyText(c.budget)), f.think[1])))), repeatOf(textOf("\n"), 0, 2)))
+	if t == ThinkingIsOpened {
+		return sequence{thought, reply}
+	}
+	return alternative{reply, sequence{c.compile(f.think[0]), thought, reply}}
+}
+
+// named is one call as a JSON object, from its name on: what comes before the name's colon
+// has been written. key is the name of the arguments.
+func (c *callWriter) named(key string) expr {
+	var out alternative
+	for i, t := range c.tools {
+		out = append(out, sequence{c.literal(":"), c.space, c.compile(jsonText(t.Name)), c.literal(","), c.space,
+			c.key(key), c.space, c.args[i], c.space, c.literal("}")})
+	}
+	return out
+}
+
+// further is calls after the first one: each begins with a separator.
+func (c *callWriter) further(separator *pattern, call expr) expr {
+	if c.single {
+		return sequence{}
+	}
+	more := &repeated{}
+	more.body = sequence{c.compile(separator), call}
+	return more
+}
+
+// repeated is any number of a part, which must not be empty.
+type repeated struct{ body expr }
+
+func (r *repeated) build(b *builder, next int32) int32 {
+	loop := b.add(state{})
+	b.states[loop].or = []int32{next}
+	first := r.body.build(b, loop)
+	b.states[loop].or = []int32{next, first}
+	return loop
+}
+
+// hermesCalls follow <tool_call>.
+func hermesCalls(c *callWriter) expr {
+	line := c.compile(optionOf(textOf("\n")))
+	call := &rule{sequence{line, c.literal("{"), c.space, c.literal(`"name"`), c.named("arguments"), line, c.compile(marker("</tool_call>"))}}
+	return sequence{call, c.further(seqOf(repeatOf(textOf("\n"), 0, 2), marker("<tool_call>")), call)}
+}
+
+// llama3Calls follow {"name".
+func llama3Calls(c *callWriter) expr {
+	call := &rule{c.named("parameters")}
+	return sequence{call, c.further(seqOf(textOf(";"), optionOf(oneOfBytes(" \n")), textOf(`{"name"`)), call)}
+}
+
+// mistralCalls follow [TOOL_CALLS]: a list of objects, or a name, [ARGS] and the arguments.
+func mistralCalls(c *callWriter) expr {
+	var list alternative
+	id := c.compile(seqOf(textOf(`"`), repeatOf(altOf(bytesOf('0', '9'), bytesOf('a', 'z'), bytesOf('A', 'Z')), 9, 9), textOf(`"`)))
+	for i, t := range c.tools {
+		list = append(list, &objectExpr{w: c.writer, most: int(none), required: []bool{true, true, false}, declared: []pair{
+			{c.key("name"), c.compile(jsonText(t.Name))}, {c.key("arguments"), c.args[i]}, {c.key("id"), id}}})
+	}
+	most := -1
+	if c.single {
+		most = 1
+	}
+	objects := sequence{c.compile(optionOf(textOf(" "))), &arrayExpr{w: c.writer, rest: &rule{list}, least: 1, most: most}}
+	var tagged alternative
+	for i, t := range c.tools {
+		if !strings.ContainsAny(t.Name, " \t\r\n[]{}\"") && len(t.Name) <= 200 {
+			tagged = append(tagged, sequence{c.compile(seqOf(textOf(t.Name), marker("[ARGS]"))), c.args[i]})
+		}
+	}
+	call := &rule{tagged}
+	return alternative{objects, sequence{call, c.further(marker("[TOOL_CALLS]"), call)}}
+}
