@@ -60,7 +60,8 @@ func TestLargeGrammarsAreErrorsSoon(t *testing.T) {
 	deep.WriteString(`{"$defs":{"a0":{"type":"string"}`)
 	for i := range 40 { // doubles at each step
 		n, m := fmt.Sprint("a", i+1), fmt.Sprint("a", i)
-		deep.WriteString(`,"` + n + `":{"allOf":[{"anyOf":[{"$ref":"#/$defs/` + m + `"},{"minLength":1}]},{"anyOf":[{"$ref":"#/$defs/` + m + `"},{"maxLength":9}]}]}`)
+		fmt.Fprintf(&deep, `,%q:{"allOf":[{"anyOf":[{"$ref":"#/$defs/%s"},{"minLength":1}]},`, n, m)
+		fmt.Fprintf(&deep, `{"anyOf":[{"$ref":"#/$defs/%s"},{"maxLength":9}]}]}`, m)
 	}
 	deep.WriteString(`},"$ref":"#/$defs/a40"}`)
 	for _, text := range []string{
@@ -106,8 +107,7 @@ func manyNames(n int) string {
 	return b.String()
 }
 
-// A text is in the language of an expression where regexp says so; of a grammar it is tried
-// in bytes.
+// accepts reports whether a text is in the language.
 func accepts(g *Grammar, v *Vocabulary, text string) bool {
 	m := g.Matcher(v)
 	return m.AcceptBytes([]byte(text)) && m.Complete()
@@ -210,7 +210,8 @@ func TestARefusedTokenChangesNothing(t *testing.T) {
 	if got := string(m.Forced()); got != "es" {
 		t.Errorf("%q is forced", got)
 	}
-	if !m.AcceptBytes([]byte("es")) || !m.Complete() || m.Stuck() || len(m.Forced()) > 0 || m.AcceptBytes([]byte("!")) || !m.AcceptBytes([]byte(",")) {
+	take := func(s string) bool { return m.AcceptBytes([]byte(s)) }
+	if !take("es") || !m.Complete() || m.Stuck() || len(m.Forced()) > 0 || take("!") || !take(",") {
 		t.Error("a refusal changed the state")
 	}
 	if got := string(m.Forced()); got != " please" {

@@ -19,7 +19,8 @@ var formats = func() map[string]string {
 		byte_ = `(25[0-5]|2[0-4]\d|1\d\d|[1-9]?\d)`
 		ipv4  = byte_ + `(\.` + byte_ + `){3}`
 		atom  = `[A-Za-z0-9_%+-]{1,20}`
-		path  = `[A-Za-z0-9._~!$&'()*+,;=:@/-]`
+		path  = `[A-Za-z0-9._~!$&'()*+,;=:@/-]*`
+		query = `[A-Za-z0-9._~!$&'()*+,;=:@/?-]*`
 	)
 	return map[string]string{
 		"date": date, "time": time, "date-time": date + `T` + time,
@@ -28,7 +29,7 @@ var formats = func() map[string]string {
 		"uuid":     `[0-9a-fA-F]{8}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{12}`,
 		"email":    atom + `(\.` + atom + `){0,2}@` + host,
 		"hostname": host, "ipv4": ipv4, "ipv6": ipv6(),
-		"uri": `[a-z][a-z0-9+.-]{0,15}://` + host + `(:[1-9]\d{0,3})?(/` + path + `*)?(\?[A-Za-z0-9._~!$&'()*+,;=:@/?-]*)?(#[A-Za-z0-9._~!$&'()*+,;=:@/?-]*)?`,
+		"uri": `[a-z][a-z0-9+.-]{0,15}://` + host + `(:[1-9]\d{0,3})?(/` + path + `)?(\?` + query + `)?(#` + query + `)?`,
 	}
 }()
 

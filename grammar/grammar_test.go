@@ -28,8 +28,10 @@ func testVocabulary(words int) (v *Vocabulary, end int32) {
 	}
 	tokens = append(tokens, nil)
 	special = append(special, false)
-	for _, s := range []string{`{"`, `":`, `": `, `": "`, `", "`, `"}`, `"]`, `"},`, `,"`, `, `, `,\n`, "\n  ", "\n    ", `[]`, `{}`, `[{"`, `"}]`,
-		`}}`, `]]`, `[[`, `1}`, `0.`, `12`, `100`, `-1`, `e+`, `true`, `false`, `null`, ` true`, ` null`, ` "`, ` [`, ` {`, `\u`, `\"`, `\\`, `\n`,
+	for _, s := range []string{`{"`, `":`, `": `, `": "`, `", "`, `"}`, `"]`, `"},`, `,"`, `, `, `,\n`, "\n  ", "\n    ",
+		`[]`, `{}`, `[{"`, `"}]`,
+		`}}`, `]]`, `[[`, `1}`, `0.`, `12`, `100`, `-1`, `e+`, `true`, `false`, `null`, ` true`, ` null`, ` "`, ` [`, ` {`,
+		`\u`, `\"`, `\\`, `\n`,
 		"\xe4\xb8", "\xad\xe6", "\x96\x87", "é", "\xc3", "\xf0\x9f", "\xf0\x9f\x98\x80", `a": `, `name`, `id`, `value`, `"a"`, `"b": `, `.5`,
 		"<tool_call>", "</tool_call>", "\n</tool", "<tool", "_call>", "\"}}\n", "arguments", `{"name": "`, `"arguments": {"`} {
 		add(s, false)

@@ -12,6 +12,16 @@ type termMask struct {
 	// tokens. Where there are many, rest has what the tokens have left there instead.
 	exits []int32
 	rest  *trie
+	left  bool // exits and rest are known
+}
+
+// bytes is about what a mask takes.
+func (m *termMask) bytes() int {
+	n := 4*(len(m.dense)+len(m.few)+len(m.exits)) + 64
+	if m.rest != nil {
+		n += 16*len(m.rest.nodes) + 4*len(m.rest.ids)
+	}
+	return n
 }
 
 // maskCache keeps masks of terminals' states for one vocabulary.
@@ -19,6 +29,7 @@ type maskCache struct {
 	lock       sync.RWMutex
 	masks      map[maskKey]*termMask
 	signatures map[*terminal][]uint64
+	size       int // bytes of the masks
 }
 
 type maskKey struct {
@@ -31,14 +42,14 @@ func newMaskCache() *maskCache {
 }
 
 const (
-	maxCachedMasks = 4096     // a cache that has more starts again
-	maxSignatures  = 50 << 20 // of transitions × rounds; an automaton beyond has a mask for each state
-	manyExits      = 64
-	maxRest        = 200_000
+	maxCache      = 64 << 20 // bytes; a cache that has more starts again
+	maxSignatures = 50 << 20 // of transitions × rounds; an automaton beyond has a mask for each state
+	manyExits     = 64
+	maxRest       = 100_000
 )
 
-// get is the mask of state q.
-func (c *maskCache) get(v *Vocabulary, t *terminal, q int32) *termMask {
+// get is the mask of state q; leave: with the tokens that leave the terminal.
+func (c *maskCache) get(v *Vocabulary, t *terminal, q int32, leave bool) *termMask {
 	c.lock.RLock()
 	key := maskKey{t, uint64(q)}
 	known := true
@@ -52,7 +63,7 @@ func (c *maskCache) get(v *Vocabulary, t *terminal, q int32) *termMask {
 	}
 	m := c.masks[key]
 	c.lock.RUnlock()
-	if m != nil && known {
+	if m != nil && known && (m.left || !leave) {
 		return m
 	}
 	if !known {
@@ -65,23 +76,24 @@ func (c *maskCache) get(v *Vocabulary, t *terminal, q int32) *termMask {
 		c.signatures[t] = sig
 		m = c.masks[key]
 		c.lock.Unlock()
-		if m != nil {
+		if m != nil && (m.left || !leave) {
 			return m
 		}
 	}
-	m = newTermMask(v, t, q)
+	m = newTermMask(v, t, q, leave)
 	c.lock.Lock()
 	defer c.lock.Unlock()
-	if len(c.masks) >= maxCachedMasks {
+	if c.size += m.bytes(); c.size > maxCache {
 		clear(c.masks)
+		c.size = m.bytes()
 	}
 	c.masks[key] = m
 	return m
 }
 
 // newTermMask walks the vocabulary's trie from state q.
-func newTermMask(v *Vocabulary, t *terminal, q int32) *termMask {
-	m := &termMask{}
+func newTermMask(v *Vocabulary, t *terminal, q int32, leave bool) *termMask {
+	m := &termMask{left: leave}
 	all := &v.tokenAt
 	states := make([]int32, v.longest+1)
 	states[0] = q
@@ -95,7 +107,7 @@ func newTermMask(v *Vocabulary, t *terminal, q int32) *termMask {
 		}
 		states[n.depth] = to
 		m.few = append(m.few, all.at(i)...)
-		if n.end > i+1 && t.accepts(to) {
+		if leave && n.end > i+1 && t.accepts(to) {
 			m.exits = append(m.exits, i)
 			left += len(all.below(i))
 			if t.ends(to) {

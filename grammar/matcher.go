@@ -149,12 +149,9 @@ func (m *Matcher) Fill(mask []uint32) {
 		if w.cache {
 			cache = m.own
 		}
-		tm := cache.get(m.vocab, w.term, w.state)
-		tm.set(full)
-		if tm.rest == nil && tm.exits == nil {
-			continue
-		}
 		after := m.after(w.next, w.below)
+		tm := cache.get(m.vocab, w.term, w.state, len(after.ways) > 0)
+		tm.set(full)
 		if len(after.ways) == 0 {
 			continue
 		}

@@ -179,10 +179,9 @@ func (c *schemaCompiler) constants(all, lists []*value, types typeSet) expr {
 		if left = left && typeNumberMatches(x, types); !left {
 			continue
 		}
-		switch {
-		case x.kind == '"':
+		if x.kind == '"' {
 			texts.subs = append(texts.subs, jsonText(x.text))
-		default:
+		} else {
 			out = append(out, c.w.write(x))
 		}
 	}
@@ -200,18 +199,18 @@ func typeNumberMatches(x *value, types typeSet) bool {
 	return x.kind != '0' || x.typeName() == "integer" || types&typeFractional != 0
 }
 
-// count is the value of a keyword that counts; false: it is an error.
-func (c *schemaCompiler) count(s *value, name string, limit int) (int, bool) {
+// count is the value of a keyword that counts, at most a limit.
+func (c *schemaCompiler) count(s *value, name string, limit int) int {
 	v := s.get(name)
 	r, ok := rational(v.text)
 	if !ok || !r.IsInt() || r.Sign() < 0 {
 		c.fail(v, "%s must be a whole number from 0 on", name)
-		return 0, false
+		return 0
 	}
 	if r.Cmp(new(big.Rat).SetInt64(int64(limit))) > 0 {
-		return limit, true
+		return limit
 	}
-	return int(r.Num().Int64()), true
+	return int(r.Num().Int64())
 }
 
 // counts are the tightest bounds of two keywords; most -1: no bound.
@@ -219,14 +218,12 @@ func (c *schemaCompiler) counts(all []*value, minimum, maximum string, limit int
 	most = -1
 	for _, s := range all {
 		if s.get(minimum) != nil {
-			n, _ := c.count(s, minimum, limit)
-			if n > least {
+			if n := c.count(s, minimum, limit); n > least {
 				least, at = n, s
 			}
 		}
 		if s.get(maximum) != nil {
-			n, _ := c.count(s, maximum, limit)
-			if most < 0 || n < most {
+			if n := c.count(s, maximum, limit); most < 0 || n < most {
 				most = n
 			}
 			at = cmp.Or(at, s)

@@ -14,9 +14,11 @@ import (
 )
 
 var weather = []Tool{
-	{"get_weather", json.RawMessage(`{"type":"object","properties":{"city":{"type":"string","maxLength":12},"days":{"type":"integer","minimum":1,"maximum":9}},"required":["city"]}`)},
+	{"get_weather", json.RawMessage(`{"type":"object","properties":{"city":{"type":"string","maxLength":12},
+		"days":{"type":"integer","minimum":1,"maximum":9}},"required":["city"]}`)},
 	{"stop", nil},
-	{"tree", json.RawMessage(`{"$defs":{"t":{"type":"object","properties":{"l":{"$ref":"#/$defs/t"},"v":{"enum":[1,2]}},"required":["v"]}},"$ref":"#/$defs/t"}`)},
+	{"tree", json.RawMessage(`{"$defs":{"t":{"type":"object","properties":{"l":{"$ref":"#/$defs/t"},"v":{"enum":[1,2]}},
+		"required":["v"]}},"$ref":"#/$defs/t"}`)},
 }
 
 // Calls that the grammar wrote are read by the family's own parser without an error, and their
@@ -106,29 +108,35 @@ func callVocabulary() (v *Vocabulary, end int32) {
 // Replies as models write them are allowed, and one that breaks a call's form is not.
 func TestRepliesWithCalls(t *testing.T) {
 	v, end := callVocabulary()
-	const special = "\xff"
+	const (
+		special  = "\xff"
+		stop     = "<tool_call>\n{\"name\": \"stop\", \"arguments\": {}}\n</tool_call>"
+		oslo     = "<tool_call>\n{\"name\": \"get_weather\", \"arguments\": {\"city\": \"Oslo\", \"days\": 3}}\n</tool_call>"
+		mistral  = special + "[TOOL_CALLS]" + special
+		argsOfIt = mistral + "get_weather" + special + "[ARGS]" + special
+	)
 	tests := []struct {
 		calls Calls
 		reply string
 		ok    bool
 	}{
 		{Calls{Format: "hermes"}, "It is sunny. 1 < 2.", true},
-		{Calls{Format: "hermes"}, "Let me look.\n<tool_call>\n{\"name\": \"get_weather\", \"arguments\": {\"city\": \"Oslo\", \"days\": 3}}\n</tool_call>\n<tool_call>\n{\"name\": \"stop\", \"arguments\": {}}\n</tool_call>", true},
+		{Calls{Format: "hermes"}, "Let me look.\n" + oslo + "\n" + stop, true},
 		{Calls{Format: "hermes"}, "<tool_call>\n{\"name\": \"get_wind\", \"arguments\": {}}\n</tool_call>", false},
 		{Calls{Format: "hermes"}, "<tool_call>\n{\"name\": \"get_weather\", \"arguments\": {\"days\": 3}}\n</tool_call>", false},
 		{Calls{Format: "hermes"}, "<tool_call>\n{\"name\": \"stop\", \"arguments\": {}}", false},
 		{Calls{Format: "hermes", Required: true}, "No.", false},
-		{Calls{Format: "hermes", Required: true, Single: true}, "<tool_call>\n{\"name\": \"stop\", \"arguments\": {}}\n</tool_call>\n<tool_call>\n{\"name\": \"stop\", \"arguments\": {}}\n</tool_call>", false},
-		{Calls{Format: "hermes", Required: true, Thinking: ThinkingMay}, "<think>\nA <tool_call>?\n</think>\n\n<tool_call>\n{\"name\": \"stop\", \"arguments\": {}}\n</tool_call>", true},
+		{Calls{Format: "hermes", Required: true, Single: true}, stop + "\n" + stop, false},
+		{Calls{Format: "hermes", Required: true, Thinking: ThinkingMay}, "<think>\nA <tool_call>?\n</think>\n\n" + stop, true},
 		{Calls{Format: "hermes", Thinking: ThinkingIsOpened}, "hm <tool_call> hm\n</think>\n\nNo.", true},
 		{Calls{Format: "hermes", Thinking: ThinkingIsOpened}, "hm", false},
 		{Calls{Format: "llama3-json"}, `{"name": "get_weather", "parameters": {"city": "Oslo"}}; {"name": "stop", "parameters": {}}`, true},
 		{Calls{Format: "llama3-json"}, `{"name": "get_weather", "parameters": {"town": "Oslo"}}`, false},
 		{Calls{Format: "llama3-json"}, "The object {\"a\": 1} is\n{\"b\": 2}.", true},
 		{Calls{Format: "llama3-json", Required: true}, special + pythonTag + special + `{"name": "stop", "parameters": {"x": [1]}}`, true},
-		{Calls{Format: "mistral"}, special + "[TOOL_CALLS]" + special + `[{"name": "stop", "arguments": {}, "id": "abcDEF123"}]`, true},
-		{Calls{Format: "mistral", Required: true}, special + "[TOOL_CALLS]" + special + "get_weather" + special + "[ARGS]" + special + `{"city": "Oslo"}`, true},
-		{Calls{Format: "mistral", Required: true}, special + "[TOOL_CALLS]" + special + "get_weather" + special + "[ARGS]" + special + `{}`, false},
+		{Calls{Format: "mistral"}, mistral + `[{"name": "stop", "arguments": {}, "id": "abcDEF123"}]`, true},
+		{Calls{Format: "mistral", Required: true}, argsOfIt + `{"city": "Oslo"}`, true},
+		{Calls{Format: "mistral", Required: true}, argsOfIt + `{}`, false},
 	}
 	for _, test := range tests {
 		test.calls.Tools = weather
