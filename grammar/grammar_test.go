@@ -201,6 +201,17 @@ func TestMasksEqualTheirDefinition(t *testing.T) {
 		}
 		check(t, string(text), g)
 	}
+	for range 40 {
+		root, _ := randomSchema(r, 3).(map[string]any)
+		root["$defs"] = map[string]any{"a": randomSchema(r, 2), "b": randomSchema(r, 1), "c": randomSchema(r, 1)}
+		text, err := json.Marshal(root)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if g, err := JSONSchema(text, Options{}); err == nil {
+			check(t, string(text), g)
+		}
+	}
 	for _, p := range []string{`[a-z]+( [a-z]+)*`, `(?i)yes|no`, `\d{3}-\d{4}`, `[^x]*x`, `\p{Greek}{2,5}|.{0,40}`, `"(a|é|世){1,70}"`} {
 		g, err := Regexp(p)
 		if err != nil {

@@ -36,7 +36,7 @@ func (w *writer) schema(text json.RawMessage, also ...*value) (compiled, error) 
 	if err != nil {
 		return compiled{}, err
 	}
-	c := &schemaCompiler{w: w, root: root, rules: map[string]*rule{}, numbers: map[*value]int{}, strings: map[string]*terminal{}}
+	c := &schemaCompiler{w: w, root: root, rules: map[string]*rule{}, numbers: map[*value]int{}, strings: map[string]*terminal{}, joined: map[*value]uint8{}}
 	e := c.conjunction(append(also, root), 0)
 	switch {
 	case w.budget.exhausted():
@@ -56,6 +56,7 @@ type schemaCompiler struct {
 	rules   map[string]*rule     // of conjunctions that have a $ref
 	numbers map[*value]int       // names of schemas in the keys of rules
 	strings map[string]*terminal // strings by pattern, format and lengths
+	joined  map[*value]uint8     // schemas that acyclic has been to
 	err     error
 	nothing error // the first reason why some part has no value
 }
@@ -136,8 +137,8 @@ func (c *schemaCompiler) join(parts []part, depth int) expr {
 	// A schema that is one reference is that reference's own rule.
 	if len(parts) == 1 && !parts[0].bare && onlyRef(parts[0].schema) {
 		to := c.resolve(parts[0].schema)
-		if to == nil || to == parts[0].schema {
-			return c.fail(parts[0].schema, "$ref refers to itself")
+		if to == nil || !c.acyclic(parts[0].schema) {
+			return alternative{}
 		}
 		return c.target(to, depth)
 	}
@@ -238,6 +239,9 @@ func (c *schemaCompiler) flatten(parts []part, flat []*value, choices [][]*value
 			continue
 		}
 		seen[s] = true
+		if !c.acyclic(s) {
+			return flat, choices
+		}
 		if s.kind == 't' {
 			continue
 		}
@@ -276,6 +280,35 @@ func (c *schemaCompiler) flatten(parts []part, flat []*value, choices [][]*value
 		}
 	}
 	return flat, choices
+}
+
+// acyclic has an error where a schema joins itself, so that no value would ever decide it.
+func (c *schemaCompiler) acyclic(s *value) bool {
+	const open, done = 1, 2
+	switch {
+	case s.kind != '{' || c.joined[s] == done:
+		return true
+	case c.joined[s] == open:
+		c.fail(s, "the schema refers to itself without a property or an item between")
+		return false
+	}
+	c.joined[s] = open
+	if s.get("$ref") != nil {
+		if to := c.resolve(s); to == nil || !c.acyclic(to) {
+			return false
+		}
+	}
+	for _, name := range []string{"allOf", "anyOf", "oneOf"} {
+		if list := s.get(name); list != nil {
+			for _, sub := range list.items {
+				if !c.acyclic(sub) {
+					return false
+				}
+			}
+		}
+	}
+	c.joined[s] = done
+	return true
 }
 
 // resolve is what $ref refers to, within the schema.

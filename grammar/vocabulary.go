@@ -22,8 +22,8 @@ type Vocabulary struct {
 // write a special token, nor the other way round.
 const specialByte = 0xff
 
-// NewVocabulary makes a vocabulary of what tokens write. A token that is nil or empty is never
-// allowed. A special token is allowed only where a grammar names it (Special). The ids of ends
+// NewVocabulary makes a vocabulary of what tokens write. A token that is nil, empty or longer
+// than 32 KiB is never allowed. A special token is allowed only where a grammar names it (Special). The ids of ends
 // are allowed where the text may end, and nowhere else.
 func NewVocabulary(tokens [][]byte, special []bool, ends []int32) *Vocabulary {
 	v := &Vocabulary{tokens: make([][]byte, len(tokens)), isEnd: make([]bool, len(tokens)), masks: newMaskCache()}
@@ -36,7 +36,7 @@ func NewVocabulary(tokens [][]byte, special []bool, ends []int32) *Vocabulary {
 	var entries []entry
 	for id, text := range tokens {
 		switch {
-		case len(text) == 0 || v.isEnd[id] || bytes.IndexByte(text, specialByte) >= 0:
+		case len(text) == 0 || len(text) > maxToken || v.isEnd[id] || bytes.IndexByte(text, specialByte) >= 0:
 			continue
 		case id < len(special) && special[id]:
 			text = slices.Concat([]byte{specialByte}, text, []byte{specialByte})
@@ -82,7 +82,7 @@ type trieNode struct {
 	char  byte
 }
 
-// maxToken is the length of the longest token that the trie holds, in bytes.
+// maxToken is the length of the longest token, in bytes.
 const maxToken = 1 << 15
 
 func newTrie(entries []entry) trie {
@@ -90,9 +90,6 @@ func newTrie(entries []entry) trie {
 	t := trie{nodes: []trieNode{{}}}
 	path := []int32{0}
 	for _, e := range entries {
-		if len(e.text) > maxToken {
-			continue
-		}
 		same := 0
 		for same < len(path)-1 && same < len(e.text) && t.nodes[path[same+1]].char == e.text[same] {
 			same++
