@@ -155,27 +155,15 @@ func TestWhiteSpaceIsBounded(t *testing.T) {
 	}
 }
 
-func TestGrammarsAreJoined(t *testing.T) {
+// A special token is allowed only where it is named, and its letters are not the token.
+func TestASpecialTokenIsAllowedWhereItIsNamed(t *testing.T) {
 	v, end := testVocabulary(0)
-	must := func(g *Grammar, err error) *Grammar {
-		if err != nil {
-			t.Fatal(err)
-		}
-		return g
+	b := Options{}.budget()
+	g, err := finish(b.compile(specialOf("[TOOL_CALLS]")), b, nil)
+	if err != nil {
+		t.Fatal(err)
 	}
-	object := JSONObject(Options{})
-	call := must(Sequence(must(FreeUntil("<tool_call>", "<call>")), object, must(Literal("</tool_call>"))))
-	g := must(Union(must(Free("<tool_call>", "<call>")), call, must(Special("[TOOL_CALLS]"))))
-	for text, want := range map[string]bool{
-		"": true, "x <tool_cal y": true, "x <tool_call>": false, `x <call>{"a": 1}</tool_call>`: true, `<tool_call>{}</tool_call>x`: false,
-		"\xff[TOOL_CALLS]\xff": true, "\xff<|im_start|>\xff": false, "a\xff[TOOL_CALLS]\xff": false, "\xe4": false,
-	} {
-		if accepts(g, v, text) != want {
-			t.Errorf("%q: accepted %v", text, !want)
-		}
-	}
-	// A special token is allowed only where it is named, and its letters are not the token.
-	m := must(Special("[TOOL_CALLS]")).Matcher(v)
+	m := g.Matcher(v)
 	mask := make([]uint32, (v.Size()+31)/32)
 	m.Fill(mask)
 	var ids []int32
@@ -193,6 +181,28 @@ func TestGrammarsAreJoined(t *testing.T) {
 	}
 	if m.Fill(mask); slices.ContainsFunc(mask, func(w uint32) bool { return w != 0 }) {
 		t.Error("something is allowed after the end")
+	}
+}
+
+func TestReasoningComesFirst(t *testing.T) {
+	v, _ := testVocabulary(0)
+	for thinking, how := range map[Thinking]map[string]bool{
+		ThinkingNever:    {`{}`: true, `<think>x</think>{}`: false},
+		ThinkingMay:      {`{}`: true, "<think>\n{\n</think>\n\n{}": true, `x</think>{}`: false, "<think>\xff</think>\xff{}": true},
+		ThinkingIsOpened: {`{}`: false, "\nx</think>\n{}": true, `</think>{}`: true, "</think>\n\n\n{}": false, `x</think>y</think>{}`: false},
+	} {
+		g, err := AfterThinking(JSONObject(Options{}), thinking, "<think>", "</think>")
+		if err != nil {
+			t.Fatal(err)
+		}
+		for text, want := range how {
+			if accepts(g, v, text) != want {
+				t.Errorf("%d: %q: accepted %v", thinking, text, !want)
+			}
+		}
+	}
+	if _, err := AfterThinking(JSONObject(Options{}), ThinkingMay, "", "x"); err == nil {
+		t.Error("an empty tag is one")
 	}
 }
 
@@ -235,9 +245,6 @@ func TestChoicesAndExpressionsThatAreWrongAreErrors(t *testing.T) {
 		if _, err := Choices(c); err == nil {
 			t.Errorf("%q has a grammar", c)
 		}
-	}
-	if _, err := Special(""); err == nil {
-		t.Error("a token without a text is special")
 	}
 	if !utf8.ValidString(quoted("\xff")) {
 		t.Error("an error has bytes that are no text")

@@ -53,7 +53,7 @@ func ipv6() string {
 }
 
 // format is the JSON strings of a format.
-func (c *schemaCompiler) format(f *value) *terminal {
+func (c *scalars) format(f *value) *terminal {
 	text, ok := formats[f.text]
 	if !ok {
 		c.fail(f, "format %s is not supported in grammars; there are %s", quoted(f.text), strings.Join(slices.Sorted(maps.Keys(formats)), ", "))

@@ -66,9 +66,6 @@ func finish(root expr, b *budget, why error) (*Grammar, error) {
 	return &Grammar{root: root, machine: m}, nil
 }
 
-// Literal is one text.
-func Literal(s string) (*Grammar, error) { return Choices([]string{s}) }
-
 // Choices is one of some texts.
 func Choices(texts []string) (*Grammar, error) {
 	if len(texts) == 0 {
@@ -88,60 +85,10 @@ func Choices(texts []string) (*Grammar, error) {
 	return finish(b.compile(p), b, nil)
 }
 
-// Special is one special token, by its text in the vocabulary.
-func Special(token string) (*Grammar, error) {
-	if !utf8.ValidString(token) || token == "" {
-		return nil, errUTF8
-	}
-	b := Options{}.budget()
-	return finish(b.compile(specialOf(token)), b, nil)
-}
-
+// specialOf is one special token, by its text in the vocabulary.
 func specialOf(token string) *pattern {
 	edge := bytesOf(specialByte, specialByte)
 	return seqOf(edge, textOf(token), edge)
-}
-
-// Sequence is a text of each grammar, one after the other.
-func Sequence(parts ...*Grammar) (*Grammar, error) {
-	all := sequence{}
-	for _, g := range parts {
-		all = append(all, g.root)
-	}
-	return finish(all, Options{}.budget(), nil)
-}
-
-// Union is a text of one of the grammars.
-func Union(parts ...*Grammar) (*Grammar, error) {
-	all := alternative{}
-	for _, g := range parts {
-		all = append(all, g.root)
-	}
-	return finish(all, Options{}.budget(), nil)
-}
-
-// Free is any text that has none of the stops in it. No stops: any text.
-func Free(stops ...string) (*Grammar, error) {
-	b := Options{}.budget()
-	t := anyText(b)
-	if len(stops) > 0 {
-		t = b.product(t, b.compile(seqOf(dfaOf(t), stopsOf(stops), dfaOf(t))), true)
-	}
-	return finish(t, b, nil)
-}
-
-// FreeUntil is any text up to and with the first of the stops.
-func FreeUntil(stops ...string) (*Grammar, error) {
-	b := Options{}.budget()
-	return finish(firstMatch(b.compile(seqOf(dfaOf(anyText(b)), stopsOf(stops)))), b, nil)
-}
-
-func stopsOf(stops []string) *pattern {
-	p := altOf()
-	for _, s := range stops {
-		p.subs = append(p.subs, textOf(s))
-	}
-	return p
 }
 
 // firstMatch is the words of a terminal that do not begin with another one.

@@ -3,7 +3,6 @@ package grammar
 import (
 	"encoding/json"
 	"fmt"
-	"net/url"
 	"slices"
 	"strings"
 )
@@ -36,7 +35,9 @@ func (w *writer) schema(text json.RawMessage, also ...*value) (compiled, error) 
 	if err != nil {
 		return compiled{}, err
 	}
-	c := &schemaCompiler{w: w, root: root, rules: map[string]*rule{}, numbers: map[*value]int{}, strings: map[string]*terminal{}, joined: map[*value]uint8{}}
+	shared := &compilation{w: w, root: root}
+	c := &schemaCompiler{compilation: shared, references: references{shared, map[*value]uint8{}},
+		scalars: scalars{shared, map[string]*terminal{}}, rules: map[string]*rule{}, numbers: map[*value]int{}}
 	e := c.conjunction(append(also, root), 0)
 	switch {
 	case w.budget.exhausted():
@@ -49,16 +50,21 @@ func (w *writer) schema(text json.RawMessage, also ...*value) (compiled, error) 
 	return compiled{e, c.nothing}, nil
 }
 
-// schemaCompiler turns schemas into expressions. The first error ends it.
-type schemaCompiler struct {
+// compilation is what the parts of a compiler share. The first error ends it.
+type compilation struct {
 	w       *writer
 	root    *value
-	rules   map[string]*rule     // of conjunctions that have a $ref
-	numbers map[*value]int       // names of schemas in the keys of rules
-	strings map[string]*terminal // strings by pattern, format and lengths
-	joined  map[*value]uint8     // schemas that acyclic has been to
 	err     error
 	nothing error // the first reason why some part has no value
+}
+
+// schemaCompiler turns schemas into expressions.
+type schemaCompiler struct {
+	*compilation
+	references
+	scalars
+	rules   map[string]*rule // of conjunctions that have a $ref
+	numbers map[*value]int   // names of schemas in the keys of rules
 }
 
 const (
@@ -66,7 +72,7 @@ const (
 	joinWork  = 1000 // steps that a conjunction costs: it bounds their number
 )
 
-func (c *schemaCompiler) fail(at *value, format string, args ...any) expr {
+func (c *compilation) fail(at *value, format string, args ...any) expr {
 	if c.err == nil {
 		c.err = fmt.Errorf("%s: %s", at.path(), fmt.Sprintf(format, args...))
 	}
@@ -74,7 +80,7 @@ func (c *schemaCompiler) fail(at *value, format string, args ...any) expr {
 }
 
 // never is a part that has no value, for a reason.
-func (c *schemaCompiler) never(at *value, format string, args ...any) expr {
+func (c *compilation) never(at *value, format string, args ...any) expr {
 	if c.nothing == nil {
 		c.nothing = fmt.Errorf("%s: no value meets it: %s", at.path(), fmt.Sprintf(format, args...))
 	}
@@ -132,7 +138,7 @@ func (c *schemaCompiler) join(parts []part, depth int) expr {
 		return alternative{}
 	}
 	if depth > maxInline {
-		return c.fail(c.last(parts), "schemas are nested more than %d deep", maxInline)
+		return c.fail(last(parts), "schemas are nested more than %d deep", maxInline)
 	}
 	// A schema that is one reference is that reference's own rule.
 	if len(parts) == 1 && !parts[0].bare && onlyRef(parts[0].schema) {
@@ -179,13 +185,13 @@ func (c *schemaCompiler) target(to *value, depth int) expr {
 	return r
 }
 
-func (c *schemaCompiler) last(parts []part) *value {
+func last(parts []part) *value {
 	for _, p := range slices.Backward(parts) {
 		if p.schema != nil {
 			return p.schema
 		}
 	}
-	return c.root
+	return nil
 }
 
 // annotations are keywords that allow and forbid nothing here.
@@ -280,156 +286,4 @@ func (c *schemaCompiler) flatten(parts []part, flat []*value, choices [][]*value
 		}
 	}
 	return flat, choices
-}
-
-// acyclic has an error where a schema joins itself, so that no value would ever decide it.
-func (c *schemaCompiler) acyclic(s *value) bool {
-	const open, done = 1, 2
-	switch {
-	case s.kind != '{' || c.joined[s] == done:
-		return true
-	case c.joined[s] == open:
-		c.fail(s, "the schema refers to itself without a property or an item between")
-		return false
-	}
-	c.joined[s] = open
-	if s.get("$ref") != nil {
-		if to := c.resolve(s); to == nil || !c.acyclic(to) {
-			return false
-		}
-	}
-	for _, name := range []string{"allOf", "anyOf", "oneOf"} {
-		if list := s.get(name); list != nil {
-			for _, sub := range list.items {
-				if !c.acyclic(sub) {
-					return false
-				}
-			}
-		}
-	}
-	c.joined[s] = done
-	return true
-}
-
-// resolve is what $ref refers to, within the schema.
-func (c *schemaCompiler) resolve(s *value) *value {
-	ref := s.get("$ref")
-	if ref.kind != '"' {
-		c.fail(ref, "it must be a string")
-		return nil
-	}
-	pointer, ok := strings.CutPrefix(ref.text, "#")
-	if decoded, err := url.PathUnescape(pointer); err == nil {
-		pointer = decoded
-	}
-	at := c.root
-	if ok && pointer != "" {
-		if !strings.HasPrefix(pointer, "/") {
-			ok = false
-		}
-		for _, name := range strings.Split(pointer, "/")[1:] {
-			name = strings.ReplaceAll(strings.ReplaceAll(name, "~1", "/"), "~0", "~")
-			at = at.child(name)
-			if at == nil {
-				c.fail(ref, "%s is not in the schema", quoted(ref.text))
-				return nil
-			}
-		}
-	}
-	if !ok {
-		c.fail(ref, "%s is not supported; references are JSON pointers into the same schema, as #/$defs/name", quoted(ref.text))
-		return nil
-	}
-	return at
-}
-
-func (v *value) child(name string) *value {
-	for _, x := range v.items {
-		if x.name == name {
-			return x
-		}
-	}
-	return v.get(name)
-}
-
-// checkDisjoint has an error where two branches of oneOf may both hold: a grammar of their
-// union would then write what oneOf forbids.
-func (c *schemaCompiler) checkDisjoint(list *value) {
-	for i, a := range list.items {
-		for j, b := range list.items[:i] {
-			if !c.disjoint(a, b, 0) {
-				c.fail(list, "branches %d and %d may both hold, or differ in nothing that can be proved; write anyOf", j, i)
-				return
-			}
-		}
-	}
-}
-
-// disjoint reports whether no value meets both: their types, their constants or those of a
-// property that both require differ.
-func (c *schemaCompiler) disjoint(a, b *value, depth int) bool {
-	a, b = c.follow(a), c.follow(b)
-	if a == nil || b == nil || depth > 4 || !c.w.budget.spend(0, 1000) {
-		return false
-	}
-	if a.kind == 'f' || b.kind == 'f' {
-		return true
-	}
-	if typesOf(a)&typesOf(b) == 0 {
-		return true
-	}
-	if x, y := constants(a), constants(b); x != nil && y != nil {
-		return !slices.ContainsFunc(x, func(p *value) bool { return slices.ContainsFunc(y, p.equal) })
-	}
-	if typesOf(a)|typesOf(b) != typeObject {
-		return false
-	}
-	for _, name := range names(a.get("required")) {
-		if !slices.Contains(names(b.get("required")), name) {
-			continue
-		}
-		p, q := a.get("properties"), b.get("properties")
-		if p == nil || q == nil || p.get(name) == nil || q.get(name) == nil {
-			continue
-		}
-		if c.disjoint(p.get(name), q.get(name), depth+1) {
-			return true
-		}
-	}
-	return false
-}
-
-// follow is what a chain of references ends at.
-func (c *schemaCompiler) follow(s *value) *value {
-	for range 20 {
-		if s == nil || s.kind != '{' || s.get("$ref") == nil {
-			return s
-		}
-		s = c.resolve(s)
-	}
-	return s
-}
-
-// constants are the values that a schema lists, nil where it lists none.
-func constants(s *value) []*value {
-	if k := s.get("const"); k != nil {
-		return []*value{k}
-	}
-	if e := s.get("enum"); e != nil && e.kind == '[' {
-		return append([]*value{}, e.items...)
-	}
-	return nil
-}
-
-// names are the strings of a list.
-func names(list *value) []string {
-	var out []string
-	if list != nil {
-		for _, x := range list.items {
-			if x.kind == '"' {
-				out = append(out, x.text)
-			}
-		}
-	}
-	return out
 }

@@ -25,16 +25,6 @@ type Calls struct {
 	Thinking Thinking
 }
 
-// Thinking says whether reasoning comes before the rest of a reply.
-type Thinking uint8
-
-// The kinds.
-const (
-	ThinkingNever    Thinking = iota
-	ThinkingMay               // the reply may begin with the family's tags of reasoning
-	ThinkingIsOpened          // the prompt has opened them: the reply begins with reasoning and closes it
-)
-
 // callFormat is how a family writes calls.
 type callFormat struct {
 	think [2]*pattern // tags of reasoning
@@ -49,7 +39,7 @@ type callFormat struct {
 
 var callFormats = map[string]callFormat{
 	"hermes": {
-		think: [2]*pattern{textOf("<think>"), textOf("</think>")},
+		think: [2]*pattern{marker("<think>"), marker("</think>")},
 		opens: marker("<tool_call>"), atStart: marker("<tool_call>"), required: marker("<tool_call>"), call: hermesCalls,
 	},
 	"llama3-json":   llama3Format,
@@ -61,7 +51,7 @@ var callFormats = map[string]callFormat{
 }
 
 var llama3Format = callFormat{
-	think:    [2]*pattern{textOf("<think>"), textOf("</think>")},
+	think:    [2]*pattern{marker("<think>"), marker("</think>")},
 	opens:    altOf(seqOf(textOf("\n"), llama3Name()), seqOf(specialOf(pythonTag), llama3Name())),
 	atStart:  altOf(llama3Name(), seqOf(specialOf(pythonTag), llama3Name())),
 	required: seqOf(optionOf(specialOf(pythonTag)), textOf(`{"name"`)),
@@ -74,10 +64,6 @@ const pythonTag = "<|python_tag|>"
 func llama3Name() *pattern {
 	return seqOf(starOf(oneOfBytes(" \t")), textOf("{"), starOf(oneOfBytes(" \t\n")), textOf(`"name"`))
 }
-
-// marker is a token's text: as a special token where the vocabulary has it as one, or letter by
-// letter.
-func marker(text string) *pattern { return altOf(textOf(text), specialOf(text)) }
 
 // CallFormats are the formats of calls that ToolCalls has a grammar for.
 func CallFormats() []string { return slices.Sorted(maps.Keys(callFormats)) }
@@ -114,13 +100,12 @@ func ToolCalls(calls Calls, o Options) (*Grammar, error) {
 	call := &rule{format.call(c)}
 	reply := expr(sequence{c.compile(format.required), call})
 	if !calls.Required {
-		any := dfaOf(anyText(c.budget))
-		opened := altOf(format.atStart, seqOf(any, format.opens))
-		none := c.budget.product(any.dfa, c.compile(seqOf(opened, any)), true)
-		reply = alternative{none, sequence{firstMatch(c.compile(opened)), call}}
+		free := dfaOf(anyText(c.budget))
+		opened := altOf(format.atStart, seqOf(free, format.opens))
+		plain := c.budget.product(free.dfa, c.compile(seqOf(opened, free)), true)
+		reply = alternative{plain, sequence{firstMatch(c.compile(opened)), call}}
 	}
-	reply = c.thinking(format, calls.Thinking, reply)
-	g, err := finish(reply, c.budget, nothing)
+	g, err := finish(c.budget.afterThinking(calls.Thinking, format.think, reply), c.budget, nothing)
 	if err != nil {
 		return nil, fmt.Errorf("calls of tools: %w", err)
 	}
@@ -136,18 +121,6 @@ func (w *writer) arguments(t Tool) (compiled, error) {
 		return compiled{expr: w.object}, nil
 	}
 	return w.schema(t.Parameters, &value{kind: '{', members: []member{{"type", &value{kind: '"', text: "object"}}}})
-}
-
-// thinking puts reasoning before a reply.
-func (c *callWriter) thinking(f callFormat, t Thinking, reply expr) expr {
-	if t == ThinkingNever {
-		return reply
-	}
-	thought := c.compile(seqOf(dfaOf(firstMatch(c.compile(seqOf(dfaOf(anyText(c.budget)), f.think[1])))), repeatOf(textOf("\n"), 0, 2)))
-	if t == ThinkingIsOpened {
-		return sequence{thought, reply}
-	}
-	return alternative{reply, sequence{c.compile(f.think[0]), thought, reply}}
 }
 
 // named is one call as a JSON object, from its name on: what comes before the name's colon
