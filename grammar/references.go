@@ -105,7 +105,9 @@ func (c *references) disjoint(a, b *value, depth int) bool {
 	if a.kind == 'f' || b.kind == 'f' {
 		return true
 	}
-	if typesOf(a)&typesOf(b) == 0 {
+	// What is written of one must not be valid for the other, whose keywords of one type allow
+	// all values of the others.
+	if typesOf(a)&allowedTypes(b) == 0 && typesOf(b)&allowedTypes(a) == 0 {
 		return true
 	}
 	if x, y := constants(a), constants(b); x != nil && y != nil {

@@ -66,6 +66,15 @@ func typesOf(s *value) typeSet {
 	return out
 }
 
+// allowedTypes are the types of the values that are valid for a schema, as far as type, enum and
+// const say.
+func allowedTypes(s *value) typeSet {
+	if s.kind == '{' && s.get("type") == nil && constants(s) == nil {
+		return typeAny
+	}
+	return typesOf(s)
+}
+
 // plain is the values that meet schemas whose joining keywords have been followed.
 func (c *schemaCompiler) plain(all []*value, depth int) expr {
 	types := typeSet(typeAny)
