@@ -9,7 +9,7 @@ import (
 
 // JSONSchema is the JSON that a schema (draft 2020-12, and what of older drafts means the same)
 // allows; docs/grammars.md has the keywords. An unsupported keyword is an error that
-// names it, and so is a schema that no value meets.
+// names it, and so is a schema that no value meets; both are a SchemaError.
 func JSONSchema(schema json.RawMessage, o Options) (*Grammar, error) {
 	w := newWriter(o)
 	root, err := w.schema(schema)
@@ -45,7 +45,7 @@ func (w *writer) schema(text json.RawMessage, also ...*value) (compiled, error) 
 	case c.err != nil:
 		return compiled{}, c.err
 	case c.nothing == nil:
-		c.nothing = fmt.Errorf("no finite value meets it")
+		c.nothing = &SchemaError{Path: root.path(), NoValue: true, reason: "each value has another of its kind within it"}
 	}
 	return compiled{e, c.nothing}, nil
 }
@@ -72,9 +72,23 @@ const (
 	joinWork  = 1000 // steps that a conjunction costs: it bounds their number
 )
 
+// SchemaError is what is wrong with a schema, and where.
+type SchemaError struct {
+	Path    string // of the schema or keyword, as a JSON pointer with # before
+	NoValue bool   // the schema is one that no value meets; otherwise it is wrong or not supported
+	reason  string
+}
+
+func (e *SchemaError) Error() string {
+	if e.NoValue {
+		return e.Path + ": no value meets it: " + e.reason
+	}
+	return e.Path + ": " + e.reason
+}
+
 func (c *compilation) fail(at *value, format string, args ...any) expr {
 	if c.err == nil {
-		c.err = fmt.Errorf("%s: %s", at.path(), fmt.Sprintf(format, args...))
+		c.err = &SchemaError{Path: at.path(), reason: fmt.Sprintf(format, args...)}
 	}
 	return alternative{}
 }
@@ -82,7 +96,7 @@ func (c *compilation) fail(at *value, format string, args ...any) expr {
 // never is a part that has no value, for a reason.
 func (c *compilation) never(at *value, format string, args ...any) expr {
 	if c.nothing == nil {
-		c.nothing = fmt.Errorf("%s: no value meets it: %s", at.path(), fmt.Sprintf(format, args...))
+		c.nothing = &SchemaError{Path: at.path(), NoValue: true, reason: fmt.Sprintf(format, args...)}
 	}
 	return alternative{}
 }

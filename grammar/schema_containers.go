@@ -97,12 +97,14 @@ type property struct {
 // object is the objects that schemas allow.
 func (c *schemaCompiler) object(all []*value, depth int) expr {
 	declared := c.properties(all)
-	rest, closed := c.restOf(all, declared, depth)
+	allowed := c.propertyNames(all)
+	rest, closed := c.restOf(all, declared, allowed, depth)
 	if c.err != nil {
 		return alternative{}
 	}
 	o := &objectExpr{w: c.w, most: int(none)}
 	for _, p := range declared {
+		p.false = p.false || allowed != nil && !matches(allowed, jsonText(p.name))
 		switch {
 		case p.false && p.required:
 			return c.never(all[0], "property %s is required and forbidden", quoted(p.name))
@@ -183,6 +185,39 @@ func (p *property) add(c *schemaCompiler, s *value) {
 	}
 }
 
+// propertyNames are the names of properties that the keyword allows, nil: any.
+func (c *schemaCompiler) propertyNames(all []*value) (out *terminal) {
+	for _, s := range all {
+		n := s.get("propertyNames")
+		if n == nil || n.kind == 't' {
+			continue
+		}
+		if n = c.follow(n); n == nil || n.kind != '{' || !c.check(n) {
+			return out
+		}
+		var t *terminal
+		if list := constants(n); list != nil {
+			texts := altOf()
+			for _, x := range list {
+				if x.kind == '"' {
+					texts.subs = append(texts.subs, jsonText(x.text))
+				}
+			}
+			t = c.w.compile(texts)
+		} else if joined := slices.ContainsFunc(n.members, func(m member) bool { return joins[m.name] }); joined {
+			c.fail(n, "in propertyNames only pattern, format, lengths, enum and const are supported")
+			return out
+		} else if t, _ = c.text([]*value{n}).(*terminal); t == nil || typesOf(n)&typeString == 0 {
+			t = &terminal{begin: none}
+		}
+		if out != nil {
+			t = c.w.budget.product(out, t, false)
+		}
+		out = t
+	}
+	return out
+}
+
 // matches reports whether a terminal has a word of a pattern, which is one text.
 func matches(t *terminal, p *pattern) bool {
 	b := &budget{states: 1 << 20, work: 1 << 24}
@@ -190,7 +225,7 @@ func matches(t *terminal, p *pattern) bool {
 }
 
 // restOf are the properties that no schema names: those of each patternProperties, and others.
-func (c *schemaCompiler) restOf(all []*value, declared []*property, depth int) (rest []pair, closed bool) {
+func (c *schemaCompiler) restOf(all []*value, declared []*property, allowed *terminal, depth int) (rest []pair, closed bool) {
 	taken := altOf() // names, as keys are written
 	for _, p := range declared {
 		taken.subs = append(taken.subs, jsonText(p.name))
@@ -198,6 +233,9 @@ func (c *schemaCompiler) restOf(all []*value, declared []*property, depth int) (
 	left := c.w.compile(seqOf(textOf(`"`), starOf(jsonRunes{}.runes(0, utf8.MaxRune)), textOf(`"`)))
 	if len(taken.subs) > 0 {
 		left = c.w.budget.product(left, c.w.compile(taken), true)
+	}
+	if allowed != nil {
+		left = c.w.budget.product(left, allowed, false)
 	}
 	type kind struct {
 		keys    *terminal
@@ -247,7 +285,7 @@ func (c *schemaCompiler) restOf(all []*value, declared []*property, depth int) (
 			continue
 		}
 		keys := common().anyKey
-		if i > 0 || len(taken.subs) > 0 || len(kinds) > 1 {
+		if i > 0 || len(taken.subs) > 0 || len(kinds) > 1 || allowed != nil {
 			keys = c.w.compile(seqOf(dfaOf(k.keys), textOf(":")))
 		}
 		rest = append(rest, pair{keys, c.conjunction(k.schemas, depth+1)})

@@ -27,6 +27,7 @@ var typeNames = map[string]typeSet{"null": typeNull, "boolean": typeBoolean, "in
 // keywordTypes are the keywords of one type, and the type. 0: of all types.
 var keywordTypes = map[string]typeSet{
 	"properties": typeObject, "required": typeObject, "additionalProperties": typeObject, "patternProperties": typeObject,
+	"propertyNames": typeObject,
 	"minProperties": typeObject, "maxProperties": typeObject, "unevaluatedProperties": typeObject,
 	"items": typeArray, "prefixItems": typeArray, "additionalItems": typeArray, "minItems": typeArray, "maxItems": typeArray,
 	"uniqueItems": typeArray, "unevaluatedItems": typeArray,
@@ -124,7 +125,7 @@ func (c *schemaCompiler) plain(all []*value, depth int) expr {
 
 // kinds are what the values of keywords must be.
 var kinds = map[string]string{
-	"properties": "{", "required": "[", "additionalProperties": "{tf", "patternProperties": "{", "minProperties": "0", "maxProperties": "0",
+	"properties": "{", "required": "[", "additionalProperties": "{tf", "patternProperties": "{", "propertyNames": "{t", "minProperties": "0", "maxProperties": "0",
 	"items": "{tf[", "prefixItems": "[", "additionalItems": "{tf", "minItems": "0", "maxItems": "0", "uniqueItems": "tf",
 	"minLength": "0", "maxLength": "0", "pattern": `"`, "format": `"`, "minimum": "0", "maximum": "0",
 	"exclusiveMinimum": "0tf", "exclusiveMaximum": "0tf", "multipleOf": "0", "enum": "[", "type": `"[`, "nullable": "tf",

@@ -108,7 +108,8 @@ def value(s, root, depth=0):
     more = s.get("additionalProperties", not properties and "patternProperties" not in s)
     if more is not False:
         for _ in range(max(s.get("minProperties", 0), random.randint(0, min(2, s.get("maxProperties", 2))))):
-            out[f"other {len(out)} é"] = value(more, root, depth + 1)
+            name = random.choice(s.get("propertyNames", {}).get("enum", [f"other {len(out)} é"]))
+            out[name] = value(more, root, depth + 1)
     return out
 
 
