@@ -25,6 +25,9 @@ func FuzzJSONSchema(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, text []byte, seed uint64) {
 		start := time.Now()
+		for _, format := range []string{"hermes", "qwen3-coder"} {
+			_, _ = ToolCalls(Calls{Format: format, Tools: []Tool{{"f", text}}}, Options{})
+		}
 		g, err := JSONSchema(text, Options{MaxDigits: 9})
 		if took := time.Since(start); took > 5*time.Second {
 			t.Fatalf("took %v", took)

@@ -31,21 +31,32 @@ type compiled struct {
 
 // schema compiles a schema's text; values meet the other schemas too.
 func (w *writer) schema(text json.RawMessage, also ...*value) (compiled, error) {
-	root, err := readValue(text)
+	c, err := newSchemaCompiler(w, text)
 	if err != nil {
 		return compiled{}, err
 	}
+	return c.result(c.conjunction(append(also, c.root), 0))
+}
+
+func newSchemaCompiler(w *writer, text json.RawMessage) (*schemaCompiler, error) {
+	root, err := readValue(text)
+	if err != nil {
+		return nil, err
+	}
 	shared := &compilation{w: w, root: root}
-	c := &schemaCompiler{compilation: shared, references: references{shared, map[*value]uint8{}},
-		scalars: scalars{shared, map[string]*terminal{}}, rules: map[string]*rule{}, numbers: map[*value]int{}}
-	e := c.conjunction(append(also, root), 0)
+	return &schemaCompiler{compilation: shared, references: references{shared, map[*value]uint8{}},
+		scalars: scalars{shared, map[string]*terminal{}}, rules: map[string]*rule{}, numbers: map[*value]int{}}, nil
+}
+
+// result is an expression with what went wrong on the way.
+func (c *compilation) result(e expr) (compiled, error) {
 	switch {
-	case w.budget.exhausted():
+	case c.w.budget.exhausted():
 		return compiled{}, errTooLarge
 	case c.err != nil:
 		return compiled{}, c.err
 	case c.nothing == nil:
-		c.nothing = &SchemaError{Path: root.path(), NoValue: true, reason: "each value has another of its kind within it"}
+		c.nothing = &SchemaError{Path: c.root.path(), NoValue: true, reason: "each value has another of its kind within it"}
 	}
 	return compiled{e, c.nothing}, nil
 }

@@ -42,7 +42,7 @@ func (c *compilation) counts(all []*value, minimum, maximum string, limit int) (
 		}
 	}
 	if at == nil {
-		at = all[0]
+		at = c.root
 	}
 	return least, most, at
 }

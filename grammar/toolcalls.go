@@ -33,6 +33,10 @@ type callFormat struct {
 	opens, atStart *pattern
 	// call is what follows an opening, all further calls included.
 	call func(c *callWriter) expr
+	// arguments are what a tool takes, as the family writes it; nil: a JSON object.
+	arguments func(w *writer, t Tool) (compiled, error)
+	// never is text that no reply has outside of calls.
+	never *pattern
 	// required is what comes first in a reply that must be calls.
 	required *pattern
 }
@@ -41,6 +45,11 @@ var callFormats = map[string]callFormat{
 	"hermes": {
 		think: [2]*pattern{marker("<think>"), marker("</think>")},
 		opens: marker("<tool_call>"), atStart: marker("<tool_call>"), required: marker("<tool_call>"), call: hermesCalls,
+	},
+	"qwen3-coder": {
+		think: [2]*pattern{marker("<think>"), marker("</think>")}, never: textOf("<function="),
+		opens: marker("<tool_call>"), atStart: marker("<tool_call>"), required: marker("<tool_call>"),
+		call: coderCalls, arguments: coderArguments,
 	},
 	"llama3-json":   llama3Format,
 	"llama3-python": llama3Format,
@@ -88,9 +97,13 @@ func ToolCalls(calls Calls, o Options) (*Grammar, error) {
 		return nil, errors.New("there are no tools")
 	}
 	c := &callWriter{writer: newWriter(o), tools: calls.Tools, single: calls.Single}
+	arguments := format.arguments
+	if arguments == nil {
+		arguments = (*writer).arguments
+	}
 	var nothing error
 	for _, tool := range calls.Tools {
-		args, err := c.arguments(tool)
+		args, err := arguments(c.writer, tool)
 		if err != nil {
 			return nil, fmt.Errorf("tool %s: %w", quoted(tool.Name), err)
 		}
@@ -101,6 +114,9 @@ func ToolCalls(calls Calls, o Options) (*Grammar, error) {
 	reply := expr(sequence{c.compile(format.required), call})
 	if !calls.Required {
 		free := dfaOf(anyText(c.budget))
+		if format.never != nil {
+			free = dfaOf(c.budget.product(free.dfa, c.compile(seqOf(free, format.never, free)), true))
+		}
 		opened := altOf(format.atStart, seqOf(free, format.opens))
 		plain := c.budget.product(free.dfa, c.compile(seqOf(opened, free)), true)
 		reply = alternative{plain, sequence{firstMatch(c.compile(opened)), call}}

@@ -17,6 +17,9 @@ var weather = []Tool{
 	{"get_weather", json.RawMessage(`{"type":"object","properties":{"city":{"type":"string","maxLength":12},
 		"days":{"type":"integer","minimum":1,"maximum":9}},"required":["city"]}`)},
 	{"stop", nil},
+	{"note", json.RawMessage(`{"type":"object","properties":{"text":{"type":"string"},"kind":{"enum":["a b","c"]},"all":{"type":"boolean"},
+		"day":{"type":"string","format":"date"},"code":{"type":["string","null"],"pattern":"^[A-Z]{2}$"},"any":{"anyOf":[{"type":"string"},
+		{"type":"null"}]},"list":{"type":"array","items":{"type":"string"},"maxItems":2}},"required":["text","kind"]}`)},
 	{"tree", json.RawMessage(`{"$defs":{"t":{"type":"object","properties":{"l":{"$ref":"#/$defs/t"},"v":{"enum":[1,2]}},
 		"required":["v"]}},"$ref":"#/$defs/t"}`)},
 }
@@ -110,6 +113,8 @@ func TestRepliesWithCalls(t *testing.T) {
 	v, end := callVocabulary()
 	const (
 		special  = "\xff"
+		coder    = "<tool_call>\n<function=get_weather>\n<parameter="
+		coderEnd = "\n</parameter>\n</function>\n</tool_call>"
 		stop     = "<tool_call>\n{\"name\": \"stop\", \"arguments\": {}}\n</tool_call>"
 		oslo     = "<tool_call>\n{\"name\": \"get_weather\", \"arguments\": {\"city\": \"Oslo\", \"days\": 3}}\n</tool_call>"
 		mistral  = special + "[TOOL_CALLS]" + special
@@ -130,6 +135,12 @@ func TestRepliesWithCalls(t *testing.T) {
 		{Calls{Format: "hermes", Required: true, Thinking: ThinkingMay}, "<think>\nA <tool_call>?\n</think>\n\n" + stop, true},
 		{Calls{Format: "hermes", Thinking: ThinkingIsOpened}, "hm <tool_call> hm\n</think>\n\nNo.", true},
 		{Calls{Format: "hermes", Thinking: ThinkingIsOpened}, "hm", false},
+		{Calls{Format: "qwen3-coder"}, "I look.\n" + coder + "city>\nO\nslo\n</parameter>\n<parameter=days>\n3" + coderEnd, true},
+		{Calls{Format: "qwen3-coder"}, coder + "city>\nOslo\n</parameter>\n<parameter=days>\n30" + coderEnd, false},
+		{Calls{Format: "qwen3-coder"}, coder + "city>\nOslo, Oslo, Oslo" + coderEnd, false},
+		{Calls{Format: "qwen3-coder"}, coder + "days>\n3" + coderEnd, false},
+		{Calls{Format: "qwen3-coder"}, "a <function=stop>", false},
+		{Calls{Format: "qwen3-coder", Required: true}, "<tool_call>\n<function=stop>\n</function>\n</tool_call>", true},
 		{Calls{Format: "llama3-json"}, `{"name": "get_weather", "parameters": {"city": "Oslo"}}; {"name": "stop", "parameters": {}}`, true},
 		{Calls{Format: "llama3-json"}, `{"name": "get_weather", "parameters": {"town": "Oslo"}}`, false},
 		{Calls{Format: "llama3-json"}, "The object {\"a\": 1} is\n{\"b\": 2}.", true},
