@@ -107,4 +107,37 @@ func BenchmarkMask(b *testing.B) {
 	}
 }
 
+// BenchmarkToolCalls measures the same for a reply with text and a call, in a grammar made for each
+// reply, as a server makes it; µs to make one, too.
+func BenchmarkToolCalls(b *testing.B) {
+	v, _ := benchVocabulary(b)
+	mask := make([]uint32, (v.Size()+31)/32)
+	reply := strings.Repeat("Let me look at the weather in Oslo. ", 20) +
+		"\n<tool_call>\n{\"name\": \"get_weather\", \"arguments\": {\"city\": \"Oslo\", \"days\": 3}}\n</tool_call>"
+	var compile, took []float64
+	for b.Loop() {
+		start := time.Now()
+		g, err := ToolCalls(Calls{Format: "hermes", Tools: weather}, Options{})
+		if err != nil {
+			b.Fatal(err)
+		}
+		compile = append(compile, micros(start))
+		m := g.Matcher(v)
+		for _, id := range v.longestTokens([]byte(reply)) {
+			start := time.Now()
+			m.Fill(mask)
+			if !m.Accept(id) {
+				b.Fatalf("%q is refused", v.tokens[id])
+			}
+			took = append(took, micros(start))
+		}
+	}
+	for name, of := range map[string][]float64{"compile": compile, "token": took} {
+		slices.Sort(of)
+		b.ReportMetric(of[len(of)/2], name+"-median-µs")
+		b.ReportMetric(of[len(of)*99/100], name+"-99%-µs")
+		b.ReportMetric(of[len(of)-1], name+"-max-µs")
+	}
+}
+
 func micros(start time.Time) float64 { return float64(time.Since(start).Nanoseconds()) / 1000 }

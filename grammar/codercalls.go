@@ -104,11 +104,12 @@ func (c *schemaCompiler) coderValue(schemas []*value) expr {
 
 // coderText is a string as bare text up to what closes it, which is not in the text.
 func (c *schemaCompiler) coderText(all []*value) expr {
-	free := dfaOf(anyText(c.w.budget))
-	t := firstMatch(c.w.compile(seqOf(free, textOf(coderClose))))
-	tag := textOf("</parameter>")
+	t := sharedTerminal("text of a parameter", func(b *budget) *terminal {
+		free, tag := dfaOf(anyText(b)), textOf("</parameter>")
+		tagless := dfaOf(b.product(free.dfa, b.compile(seqOf(free, tag, free)), true))
+		return b.product(b.thought(textOf(coderClose)), b.compile(seqOf(tagless, textOf(coderClose))), false)
+	})
 	keep := func(p *pattern) { t = c.w.budget.product(t, c.w.compile(seqOf(p, textOf(coderClose))), false) }
-	keep(dfaOf(c.w.budget.product(free.dfa, c.w.compile(seqOf(free, tag, free)), true)))
 	for _, s := range all {
 		if !c.check(s) {
 			return alternative{}

@@ -41,7 +41,7 @@ const (
 )
 
 func (o Options) budget() *budget {
-	n := o.MaxStates
+	n := min(o.MaxStates, 1<<30)
 	if n <= 0 {
 		n = defaultStates
 	}

@@ -63,7 +63,7 @@ var common = sync.OnceValue(func() *commonTerminals {
 		return t
 	}
 	c := &commonTerminals{unit: b.compile(characterOf()), literals: map[string]*terminal{}}
-	c.text = &terminal{counted: &counted{unit: c.unit, max: none}, shared: true}
+	c.text = newCounted(c.unit, 0, none)
 	c.number = share(numberOf(0))
 	c.integer = share(integerOf(0))
 	c.space = share(spaceOf(defaultIndent))
@@ -79,6 +79,20 @@ type commonTerminals struct {
 	text, number, integer, anyKey *terminal
 	space                         *terminal
 	literals                      map[string]*terminal
+}
+
+// sharedTerminals are automata that depend on no schema, by name; their masks are kept with
+// the vocabulary.
+var sharedTerminals sync.Map
+
+func sharedTerminal(name string, compile func(b *budget) *terminal) *terminal {
+	if t, ok := sharedTerminals.Load(name); ok {
+		return t.(*terminal)
+	}
+	t := compile(&budget{states: 1 << 20, work: 1 << 28})
+	t.shared = true
+	first, _ := sharedTerminals.LoadOrStore(name, t)
+	return first.(*terminal)
 }
 
 // characterOf is one character of a JSON string in any of its forms. A surrogate comes in a
@@ -156,6 +170,7 @@ type writer struct {
 }
 
 func newWriter(o Options) *writer {
+	o.MaxDigits = min(o.MaxDigits, 1000)
 	w := &writer{Options: o, budget: o.budget(), literals: map[string]*terminal{}}
 	switch {
 	case o.Compact:

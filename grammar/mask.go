@@ -53,8 +53,8 @@ func (c *maskCache) get(v *Vocabulary, t *terminal, q int32, leave bool) *termMa
 	c.lock.RLock()
 	key := maskKey{t, uint64(q)}
 	known := true
-	if t.counted != nil {
-		key.state = t.counted.key(q, v.longest)
+	if t.counted != nil { // of all strings with the same characters
+		key = maskKey{t.counted.unit, t.counted.key(q, v.longest)}
 	} else {
 		var sig []uint64
 		if sig, known = c.signatures[t]; sig != nil {

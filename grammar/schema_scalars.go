@@ -174,7 +174,7 @@ func (c *scalars) text(all []*value) expr {
 	if most < 0 {
 		most = int(none)
 	}
-	t := &terminal{counted: &counted{unit: common().unit, min: int32(least), max: int32(most)}}
+	t := newCounted(common().unit, int32(least), int32(most))
 	if len(parts) > 0 {
 		first := parts[0]
 		for _, p := range parts[1:] {

@@ -125,7 +125,8 @@ func (c *schemaCompiler) plain(all []*value, depth int) expr {
 
 // kinds are what the values of keywords must be.
 var kinds = map[string]string{
-	"properties": "{", "required": "[", "additionalProperties": "{tf", "patternProperties": "{", "propertyNames": "{t", "minProperties": "0", "maxProperties": "0",
+	"properties": "{", "required": "[", "additionalProperties": "{tf", "patternProperties": "{", "propertyNames": "{t",
+	"minProperties": "0", "maxProperties": "0",
 	"items": "{tf[", "prefixItems": "[", "additionalItems": "{tf", "minItems": "0", "maxItems": "0", "uniqueItems": "tf",
 	"minLength": "0", "maxLength": "0", "pattern": `"`, "format": `"`, "minimum": "0", "maximum": "0",
 	"exclusiveMinimum": "0tf", "exclusiveMaximum": "0tf", "multipleOf": "0", "enum": "[", "type": `"[`, "nullable": "tf",

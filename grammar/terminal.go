@@ -251,10 +251,27 @@ func (t *terminal) classes() *[256]uint8 {
 
 // counted is a JSON string of min to max characters, its quotes included. Its states are
 // computed, so that the bounds cost nothing: 0 is before the first quote, countedEnd behind
-// the last, and countedBody + c·n + u is in state u of the character after c whole ones.
+// the last, and countedBody + c·2^shift + u is in state u of the character after c whole ones.
 type counted struct {
 	unit     *terminal // one character as it may be written
+	shift    uint8     // 2^shift is more than the states of unit
 	min, max int32     // max none: no bound
+}
+
+// newCounted is the strings of low to high characters (high none: no bound). All have one unit,
+// so that their masks are the same where their counts are far from the bounds.
+func newCounted(unit *terminal, low, high int32) *terminal {
+	s := &counted{unit: unit, min: low, max: high}
+	for 1<<s.shift <= len(unit.accept) {
+		s.shift++
+	}
+	return &terminal{counted: s, shared: true}
+}
+
+// at are the whole characters of state q, and the state of the next one.
+func (s *counted) at(q int32) (c, u int32) {
+	q -= countedBody
+	return q >> s.shift, q & (1<<s.shift - 1)
 }
 
 const (
@@ -270,8 +287,7 @@ func (s *counted) step(q int32, b byte) int32 {
 	case q < countedBody:
 		return none
 	}
-	n := int32(len(s.unit.accept))
-	c, u := (q-countedBody)/n, (q-countedBody)%n
+	c, u := s.at(q)
 	if u == s.unit.begin {
 		if b == '"' {
 			if c < s.min {
@@ -293,20 +309,23 @@ func (s *counted) step(q int32, b byte) int32 {
 			c = min(c, s.min)
 		}
 	}
-	return countedBody + c*n + u
+	return countedBody + c<<s.shift + u
 }
 
-// key is equal for states that no word of at most longest bytes tells apart.
+// key is equal for states of strings with one unit that no word of at most longest bytes tells
+// apart.
 func (s *counted) key(q int32, longest int) uint64 {
-	if q < countedBody {
-		return uint64(q)
+	c, u := int32(0), int32(len(s.unit.accept)) // before the first quote
+	switch {
+	case q == countedEnd:
+		return 0
+	case q >= countedBody:
+		c, u = s.at(q)
 	}
-	n := int32(len(s.unit.accept))
-	c, u := (q-countedBody)/n, (q-countedBody)%n
 	l := int32(longest) + 1
 	missing, left := min(max(s.min-c, 0), l), l
 	if s.max != none {
 		left = min(s.max-c, l)
 	}
-	return uint64(countedBody) + (uint64(missing)*uint64(l+1)+uint64(left))*uint64(n) + uint64(u)
+	return uint64(countedBody) + (uint64(missing)*uint64(l+1)+uint64(left))<<s.shift + uint64(u)
 }

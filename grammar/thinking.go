@@ -22,19 +22,23 @@ func AfterThinking(g *Grammar, t Thinking, opening, closing string) (*Grammar, e
 		return nil, errors.New("the tags of reasoning must be text in UTF-8")
 	}
 	b := Options{}.budget()
-	return finish(b.afterThinking(t, [2]*pattern{marker(opening), marker(closing)}, g.root), b, nil)
+	return finish(b.afterThinking(t, marker(opening), b.thought(marker(closing)), g.root), b, nil)
 }
 
-func (b *budget) afterThinking(t Thinking, tags [2]*pattern, reply expr) expr {
-	if t == ThinkingNever {
-		return reply
-	}
-	thought := firstMatch(b.compile(seqOf(dfaOf(anyText(b)), tags[1])))
+// thought is any text up to and with a closing tag.
+func (b *budget) thought(closing *pattern) *terminal {
+	return firstMatch(b.compile(seqOf(dfaOf(anyText(b)), closing)))
+}
+
+func (b *budget) afterThinking(t Thinking, opening *pattern, thought *terminal, reply expr) expr {
 	blank := b.compile(repeatOf(textOf("\n"), 0, 2))
-	if t == ThinkingIsOpened {
+	switch t {
+	case ThinkingMay:
+		return alternative{reply, sequence{b.compile(opening), thought, blank, reply}}
+	case ThinkingIsOpened:
 		return sequence{thought, blank, reply}
 	}
-	return alternative{reply, sequence{b.compile(tags[0]), thought, blank, reply}}
+	return reply
 }
 
 // marker is a token's text: as a special token where the vocabulary has it as one, or letter by

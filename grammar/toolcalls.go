@@ -101,31 +101,53 @@ func ToolCalls(calls Calls, o Options) (*Grammar, error) {
 	if arguments == nil {
 		arguments = (*writer).arguments
 	}
-	var nothing error
 	for _, tool := range calls.Tools {
 		args, err := arguments(c.writer, tool)
+		if err == nil { // a tool that could never be called is an error of its own
+			_, err = finish(args.expr, c.budget, args.nothing)
+		}
 		if err != nil {
 			return nil, fmt.Errorf("tool %s: %w", quoted(tool.Name), err)
 		}
-		nothing = errors.Join(nothing, args.nothing)
 		c.args = append(c.args, args.expr)
 	}
 	call := &rule{format.call(c)}
 	reply := expr(sequence{c.compile(format.required), call})
 	if !calls.Required {
-		free := dfaOf(anyText(c.budget))
-		if format.never != nil {
-			free = dfaOf(c.budget.product(free.dfa, c.compile(seqOf(free, format.never, free)), true))
+		reply = alternative{
+			sharedTerminal(calls.Format+" without calls", format.withoutCalls),
+			sequence{sharedTerminal(calls.Format+" up to a call", format.upToCall), call},
 		}
-		opened := altOf(format.atStart, seqOf(free, format.opens))
-		plain := c.budget.product(free.dfa, c.compile(seqOf(opened, free)), true)
-		reply = alternative{plain, sequence{firstMatch(c.compile(opened)), call}}
 	}
-	g, err := finish(c.budget.afterThinking(calls.Thinking, format.think, reply), c.budget, nothing)
+	if calls.Thinking != ThinkingNever {
+		thought := sharedTerminal(calls.Format+" reasoning", func(b *budget) *terminal { return b.thought(format.think[1]) })
+		reply = c.budget.afterThinking(calls.Thinking, format.think[0], thought, reply)
+	}
+	g, err := finish(reply, c.budget, nil)
 	if err != nil {
 		return nil, fmt.Errorf("calls of tools: %w", err)
 	}
 	return g, nil
+}
+
+// free is text that may come before a call.
+func (f callFormat) free(b *budget) *pattern {
+	free := dfaOf(anyText(b))
+	if f.never != nil {
+		free = dfaOf(b.product(free.dfa, b.compile(seqOf(free, f.never, free)), true))
+	}
+	return free
+}
+
+func (f callFormat) opened(b *budget) *pattern { return altOf(f.atStart, seqOf(f.free(b), f.opens)) }
+
+// upToCall is any text up to and with the first opening of a call.
+func (f callFormat) upToCall(b *budget) *terminal { return firstMatch(b.compile(f.opened(b))) }
+
+// withoutCalls is any text that has no opening of a call.
+func (f callFormat) withoutCalls(b *budget) *terminal {
+	free := f.free(b)
+	return b.product(free.dfa, b.compile(seqOf(f.opened(b), free)), true)
 }
 
 // arguments is the objects that a tool takes.

@@ -165,7 +165,9 @@ func TestRepliesWithCalls(t *testing.T) {
 func TestCallsThatHaveNoGrammarAreErrors(t *testing.T) {
 	for _, calls := range []Calls{
 		{Format: "kimi", Tools: weather}, {Format: "hermes"}, {Format: "hermes", Tools: []Tool{{"", nil}}},
-		{Format: "hermes", Tools: []Tool{{"f", json.RawMessage(`{"type":"string"}`)}}, Required: true},
+		{Format: "hermes", Tools: []Tool{{"f", json.RawMessage(`{"type":"string"}`)}, weather[0]}},
+		{Format: "qwen3-coder", Tools: []Tool{{"f", json.RawMessage(`{"type":"object","required":["a"],"properties":{"a":{"enum":[]}}}`)}}},
+		{Format: "qwen3-coder", Tools: []Tool{{"f>", nil}}},
 		{Format: "hermes", Tools: []Tool{{"f", json.RawMessage(`{"not":{}}`)}}},
 	} {
 		if _, err := ToolCalls(calls, Options{}); err == nil {
