@@ -63,7 +63,7 @@ var common = sync.OnceValue(func() *commonTerminals {
 		return t
 	}
 	c := &commonTerminals{unit: b.compile(characterOf()), literals: map[string]*terminal{}}
-	c.text = newCounted(c.unit, 0, none)
+	c.text = newCounted(c.unit)
 	c.number = share(numberOf(0))
 	c.integer = share(integerOf(0))
 	c.space = share(spaceOf(defaultIndent))
