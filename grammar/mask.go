@@ -106,8 +106,8 @@ func newTermMask(v *Vocabulary, t *terminal, q int32, leave bool) *termMask {
 	left, count := 0, 0
 	for i := int32(1); i < int32(len(all.nodes)); {
 		n := &all.nodes[i]
-		to := none
-		if from := states[n.depth-1]; t.counted == nil { // step, for the compiler to put it here
+		var to int32
+		if from := states[n.depth-1]; t.counted == nil { // terminal.step, written here for speed
 			to = t.next[from*t.width+int32(t.class[n.char])]
 		} else {
 			to = t.counted.step(from, n.char)
