@@ -13,10 +13,11 @@ import (
 
 // benchVocabulary is the vocabulary of the tiktoken file that AGENTCLI_VOCABULARY names (a token
 // in base64 and its number a line), or a synthetic one of 150,000 tokens.
-func benchVocabulary(b *testing.B) (*Vocabulary, int32) {
+func benchVocabulary(b *testing.B) *Vocabulary {
 	path := os.Getenv("AGENTCLI_VOCABULARY")
 	if path == "" {
-		return testVocabulary(150_000)
+		v, _ := testVocabulary(150_000)
+		return v
 	}
 	f, err := os.Open(path)
 	if err != nil {
@@ -36,7 +37,7 @@ func benchVocabulary(b *testing.B) (*Vocabulary, int32) {
 	tokens = append(tokens, []byte("<|im_end|>"))
 	special := make([]bool, len(tokens))
 	special[end] = true
-	return NewVocabulary(tokens, special, []int32{end}), end
+	return NewVocabulary(tokens, special, []int32{end})
 }
 
 // longest cuts a text into the longest tokens that fit.
@@ -65,7 +66,7 @@ func (v *Vocabulary) longestTokens(text []byte) (ids []int32) {
 // in schemas that have not been used before (cold) and then again (warm). It reports µs a
 // token: the median, 99 % and the greatest; and ms to compile a schema.
 func BenchmarkMask(b *testing.B) {
-	v, _ := benchVocabulary(b)
+	v := benchVocabulary(b)
 	schemas := realSchemas(b)
 	r := rand.New(rand.NewPCG(1, 1))
 	mask := make([]uint32, (v.Size()+31)/32)
@@ -110,7 +111,7 @@ func BenchmarkMask(b *testing.B) {
 // BenchmarkToolCalls measures the same for a reply with text and a call, in a grammar made for each
 // reply, as a server makes it; µs to make one, too.
 func BenchmarkToolCalls(b *testing.B) {
-	v, _ := benchVocabulary(b)
+	v := benchVocabulary(b)
 	mask := make([]uint32, (v.Size()+31)/32)
 	reply := strings.Repeat("Let me look at the weather in Oslo. ", 20) +
 		"\n<tool_call>\n{\"name\": \"get_weather\", \"arguments\": {\"city\": \"Oslo\", \"days\": 3}}\n</tool_call>"
@@ -141,3 +142,21 @@ func BenchmarkToolCalls(b *testing.B) {
 }
 
 func micros(start time.Time) float64 { return float64(time.Since(start).Nanoseconds()) / 1000 }
+
+// BenchmarkNewMask measures the mask of the inside of a string and of free text, which a
+// vocabulary has once.
+func BenchmarkNewMask(b *testing.B) {
+	v := benchVocabulary(b)
+	text := common().text
+	free := (&budget{states: 1 << 20, work: 1 << 28}).thought(textOf("</think>"))
+	b.Run("string", func(b *testing.B) {
+		for b.Loop() {
+			newTermMask(v, text, text.step(text.begin, '"'), true)
+		}
+	})
+	b.Run("free", func(b *testing.B) {
+		for b.Loop() {
+			newTermMask(v, free, free.begin, true)
+		}
+	})
+}

@@ -33,10 +33,13 @@ func coderArguments(w *writer, t Tool) (compiled, error) {
 	if strings.ContainsAny(t.Name, "<>\n") || strings.TrimSpace(t.Name) != t.Name || t.Name == "" {
 		c.fail(c.root, "the name of the tool cannot be written in this format")
 	}
-	return c.result(c.coderParameters())
+	return c.result(coderCompiler{c}.parameters())
 }
 
-func (c *schemaCompiler) coderParameters() expr {
+// coderCompiler turns the schema of arguments into their form.
+type coderCompiler struct{ *schemaCompiler }
+
+func (c coderCompiler) parameters() expr {
 	all, choices := c.flatten([]part{{schema: c.root}}, nil, nil, map[*value]bool{})
 	for _, s := range all {
 		if s.kind == 'f' || !c.check(s) {
@@ -59,7 +62,7 @@ func (c *schemaCompiler) coderParameters() expr {
 		case strings.ContainsAny(p.name, "<>\n") || strings.TrimSpace(p.name) != p.name || p.name == "":
 			return c.fail(c.root, "the property %s cannot be written in this format of calls", quoted(p.name))
 		}
-		one := expr(sequence{c.w.literal("<parameter=" + p.name + ">\n"), c.coderValue(p.schemas)})
+		one := expr(sequence{c.w.literal("<parameter=" + p.name + ">\n"), c.value(p.schemas)})
 		if !p.required {
 			one = alternative{one, sequence{}}
 		}
@@ -68,9 +71,9 @@ func (c *schemaCompiler) coderParameters() expr {
 	return out
 }
 
-// coderValue is a value and what closes it. One that may be a string is always bare text, since
+// value is a value and what closes it. One that may be a string is always bare text, since
 // its reader takes it for one.
-func (c *schemaCompiler) coderValue(schemas []*value) expr {
+func (c coderCompiler) value(schemas []*value) expr {
 	parts := make([]part, len(schemas))
 	for i, s := range schemas {
 		parts[i].schema = s
@@ -99,11 +102,11 @@ func (c *schemaCompiler) coderValue(schemas []*value) expr {
 			}
 		}
 	}
-	return c.coderText(all)
+	return c.bareText(all)
 }
 
-// coderText is a string as bare text up to what closes it, which is not in the text.
-func (c *schemaCompiler) coderText(all []*value) expr {
+// bareText is a string as bare text up to what closes it, which is not in the text.
+func (c coderCompiler) bareText(all []*value) expr {
 	t := sharedTerminal("text of a parameter", func(b *budget) *terminal {
 		free, tag := dfaOf(anyText(b)), textOf("</parameter>")
 		tagless := dfaOf(b.product(free.dfa, b.compile(seqOf(free, tag, free)), true))

@@ -90,3 +90,35 @@ func TestDocumentsAreAcceptedAsJSONSchemaSays(t *testing.T) {
 		}
 	}
 }
+
+// What pydantic writes of a model's values is accepted by its schema's grammar.
+func TestPydanticsDocumentsAreAccepted(t *testing.T) {
+	text, err := os.ReadFile("testdata/pydantic.json") // of scripts/golden/grammar_pydantic.py
+	if err != nil {
+		t.Fatal(err)
+	}
+	var golden struct {
+		Schema    json.RawMessage
+		Documents []string
+	}
+	if err := json.Unmarshal(text, &golden); err != nil || len(golden.Documents) == 0 {
+		t.Fatal(err)
+	}
+	g, err := JSONSchema(golden.Schema, Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	v, _ := testVocabulary(0)
+	for _, d := range golden.Documents {
+		m := g.Matcher(v)
+		for i := range len(d) {
+			if !m.AcceptBytes([]byte{d[i]}) {
+				t.Errorf("refused at the end of %s", d[:i+1])
+				break
+			}
+		}
+		if !m.Complete() {
+			t.Errorf("%s is not complete", d)
+		}
+	}
+}

@@ -63,7 +63,7 @@ var common = sync.OnceValue(func() *commonTerminals {
 		return t
 	}
 	c := &commonTerminals{unit: b.compile(characterOf()), literals: map[string]*terminal{}}
-	c.text = newCounted(c.unit, 0, none)
+	c.text = newCounted(c.unit)
 	c.number = share(numberOf(0))
 	c.integer = share(integerOf(0))
 	c.space = share(spaceOf(defaultIndent))
@@ -232,3 +232,31 @@ func JSONObject(o Options) *Grammar {
 }
 
 func (w *writer) compile(p *pattern) *terminal { return w.budget.compile(p) }
+
+// write is the grammar of one value as it is.
+func (w *writer) write(v *value) expr {
+	switch v.kind {
+	case '"':
+		return w.compile(jsonText(v.text))
+	case '0':
+		return w.literal(v.text)
+	case 't':
+		return w.literal("true")
+	case 'f':
+		return w.literal("false")
+	case 'n':
+		return w.literal("null")
+	case '[':
+		a := &arrayExpr{w: w, least: len(v.items), most: len(v.items)}
+		for _, x := range v.items {
+			a.prefix = append(a.prefix, w.write(x))
+		}
+		return a
+	}
+	o := &objectExpr{w: w, most: int(none)}
+	for _, m := range v.members {
+		o.declared = append(o.declared, pair{w.key(m.name), w.write(m.value)})
+		o.required = append(o.required, true)
+	}
+	return o
+}

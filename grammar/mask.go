@@ -1,6 +1,9 @@
 package grammar
 
-import "sync"
+import (
+	"math/bits"
+	"sync"
+)
 
 // termMask says which tokens may follow in one state of a terminal, without what is around
 // the terminal: tokens that stay within it are known once and for all. Those that leave it
@@ -93,20 +96,31 @@ func (c *maskCache) get(v *Vocabulary, t *terminal, q int32, leave bool) *termMa
 
 // newTermMask walks the vocabulary's trie from state q.
 func newTermMask(v *Vocabulary, t *terminal, q int32, leave bool) *termMask {
-	m := &termMask{left: leave}
+	m := &termMask{left: leave, dense: make([]uint32, (v.Size()+31)/32)}
+	if t.counted != nil {
+		t, q = t.counted.uncounted(q, v.longest)
+	}
 	all := &v.tokenAt
 	states := make([]int32, v.longest+1)
 	states[0] = q
-	left := 0
+	left, count := 0, 0
 	for i := int32(1); i < int32(len(all.nodes)); {
 		n := &all.nodes[i]
-		to := t.step(states[n.depth-1], n.char)
+		var to int32
+		if from := states[n.depth-1]; t.counted == nil { // terminal.step, written here for speed
+			to = t.next[from*t.width+int32(t.class[n.char])]
+		} else {
+			to = t.counted.step(from, n.char)
+		}
 		if to == none {
 			i = n.end
 			continue
 		}
 		states[n.depth] = to
-		m.few = append(m.few, all.at(i)...)
+		for _, id := range all.at(i) {
+			m.dense[id/32] |= 1 << (id % 32)
+			count++
+		}
 		if leave && n.end > i+1 && t.accepts(to) {
 			m.exits = append(m.exits, i)
 			left += len(all.below(i))
@@ -117,12 +131,14 @@ func newTermMask(v *Vocabulary, t *terminal, q int32, leave bool) *termMask {
 		}
 		i++
 	}
-	if len(m.few) > v.Size()/32 {
-		m.dense = make([]uint32, (v.Size()+31)/32)
-		for _, id := range m.few {
-			m.dense[id/32] |= 1 << (id % 32)
+	if count < v.Size()/32 {
+		m.few = make([]int32, 0, count)
+		for i, w := range m.dense {
+			for ; w != 0; w &= w - 1 {
+				m.few = append(m.few, int32(32*i+bits.TrailingZeros32(w)))
+			}
 		}
-		m.few = nil
+		m.dense = nil
 	}
 	if len(m.exits) > manyExits && left <= maxRest {
 		entries := make([]entry, 0, left)

@@ -12,7 +12,7 @@ import (
 // names it, and so is a schema that no value meets; both are a SchemaError.
 func JSONSchema(schema json.RawMessage, o Options) (*Grammar, error) {
 	w := newWriter(o)
-	root, err := w.schema(schema)
+	root, err := compileSchema(w, schema)
 	if err != nil {
 		return nil, fmt.Errorf("JSON schema: %w", err)
 	}
@@ -29,8 +29,8 @@ type compiled struct {
 	nothing error
 }
 
-// schema compiles a schema's text; values meet the other schemas too.
-func (w *writer) schema(text json.RawMessage, also ...*value) (compiled, error) {
+// compileSchema compiles a schema's text; values meet the other schemas too.
+func compileSchema(w *writer, text json.RawMessage, also ...*value) (compiled, error) {
 	c, err := newSchemaCompiler(w, text)
 	if err != nil {
 		return compiled{}, err

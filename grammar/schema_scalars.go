@@ -174,7 +174,7 @@ func (c *scalars) text(all []*value) expr {
 	if most < 0 {
 		most = int(none)
 	}
-	t := newCounted(common().unit, int32(least), int32(most))
+	t := common().text.counted.bounded(int32(least), int32(most))
 	if len(parts) > 0 {
 		first := parts[0]
 		for _, p := range parts[1:] {

@@ -256,16 +256,42 @@ type counted struct {
 	unit     *terminal // one character as it may be written
 	shift    uint8     // 2^shift is more than the states of unit
 	min, max int32     // max none: no bound
+	plain    *terminal // the same without bounds, as a table with the same states
 }
 
-// newCounted is the strings of low to high characters (high none: no bound). All have one unit,
-// so that their masks are the same where their counts are far from the bounds.
-func newCounted(unit *terminal, low, high int32) *terminal {
-	s := &counted{unit: unit, min: low, max: high}
+// newCounted is the strings of any number of characters.
+func newCounted(unit *terminal) *terminal {
+	s := &counted{unit: unit, max: none}
 	for 1<<s.shift <= len(unit.accept) {
 		s.shift++
 	}
+	t := &terminal{class: unit.class, width: unit.width, shared: true}
+	states := int(countedBody) + len(unit.accept)
+	t.next, t.accept = make([]int32, states*int(t.width)), make([]bool, states)
+	for q := range states {
+		for c := range 256 {
+			t.next[q*int(t.width)+int(t.class[c])] = s.step(int32(q), byte(c))
+		}
+	}
+	t.accept[countedEnd] = true
+	s.plain = t
 	return &terminal{counted: s, shared: true}
+}
+
+// bounded is the same strings with low to high characters (high none: no bound).
+func (s *counted) bounded(low, high int32) *terminal {
+	return &terminal{counted: &counted{s.unit, s.shift, low, high, s.plain}, shared: true}
+}
+
+// uncounted is a terminal, and a state of it, that no word of at most longest bytes tells from
+// state q: a table where q is far from the bounds.
+func (s *counted) uncounted(q int32, longest int) (*terminal, int32) {
+	if q >= countedBody {
+		if c, u := s.at(q); c >= s.min && (s.max == none || int(s.max-c) > longest) {
+			return s.plain, countedBody + u
+		}
+	}
+	return &terminal{counted: s}, q
 }
 
 // at are the whole characters of state q, and the state of the next one.

@@ -99,7 +99,7 @@ func ToolCalls(calls Calls, o Options) (*Grammar, error) {
 	c := &callWriter{writer: newWriter(o), tools: calls.Tools, single: calls.Single}
 	arguments := format.arguments
 	if arguments == nil {
-		arguments = (*writer).arguments
+		arguments = objectArguments
 	}
 	for _, tool := range calls.Tools {
 		args, err := arguments(c.writer, tool)
@@ -150,15 +150,15 @@ func (f callFormat) withoutCalls(b *budget) *terminal {
 	return b.product(free.dfa, b.compile(seqOf(f.opened(b), free)), true)
 }
 
-// arguments is the objects that a tool takes.
-func (w *writer) arguments(t Tool) (compiled, error) {
+// objectArguments is the objects that a tool takes.
+func objectArguments(w *writer, t Tool) (compiled, error) {
 	if t.Name == "" || !utf8.ValidString(t.Name) {
 		return compiled{}, errors.New("a tool needs a name in UTF-8")
 	}
 	if len(t.Parameters) == 0 || string(t.Parameters) == "null" {
 		return compiled{expr: w.object}, nil
 	}
-	return w.schema(t.Parameters, &value{kind: '{', members: []member{{"type", &value{kind: '"', text: "object"}}}})
+	return compileSchema(w, t.Parameters, &value{kind: '{', members: []member{{"type", &value{kind: '"', text: "object"}}}})
 }
 
 // named is one call as a JSON object, from its name on: what comes before the name's colon
