@@ -16,7 +16,7 @@ func (p *Policy) Adopt(t *Trainable, version int64) error {
 		p.model.VocabSize != t.model.VocabSize || p.model.Architecture != t.model.Architecture {
 		return fmt.Errorf("%s and %s are not models of one shape", p.path, t.path)
 	}
-	return p.sched.ask(&change{how: ExchangeWait, make: func(s *torch.Scope) error {
+	return askFor(p.sched, &change{how: ExchangeWait, make: func(s *torch.Scope) error {
 		n, err := describe(p.model, false)
 		if err != nil {
 			return err

@@ -10,25 +10,24 @@ import (
 
 	"agentcli/internal/torch"
 	"agentcli/model/chat"
-	"agentcli/model/tokenizer"
 	"agentcli/traj"
 )
 
 // Engine is a policy that serves many requests at once. It is safe for concurrent use.
 type Engine struct{ p *Policy }
 
-// Engine gives the policy's.
-func (p *Policy) Engine() *Engine { return &Engine{p} }
+// EngineOf gives a policy's.
+func EngineOf(p *Policy) *Engine { return &Engine{p} }
 
 // Close ends the policy; requests that wait get an error.
 func (e *Engine) Close() error { return e.p.Close() }
 
-// Tokenizer is the model's tokenizer.
-func (e *Engine) Tokenizer() *tokenizer.Tokenizer { return e.p.tok }
+// Facts says what the model is.
+func (e *Engine) Facts() Facts {
+	return Facts{Tokenizer: e.p.tok, EndIDs: endIDs(e.p), VocabSize: e.p.model.VocabSize, MaxContext: e.p.cfg.MaxContext}
+}
 
-// EndIDs are the ids that end a reply unless a request ignores them.
-func (e *Engine) EndIDs() []int32 { return endIDs(e.p) }
-
+// endIDs are the ids that end a reply unless a request ignores them.
 func endIDs(p *Policy) []int32 {
 	out := p.model.EOS
 	if p.renderer != nil {
@@ -39,12 +38,6 @@ func endIDs(p *Policy) []int32 {
 
 // Version is that of the weights.
 func (e *Engine) Version() int64 { return e.p.version.Load() }
-
-// MaxContext is how many tokens prompt and reply may have together.
-func (e *Engine) MaxContext() int { return e.p.cfg.MaxContext }
-
-// VocabSize is the number of ids that the model can draw.
-func (e *Engine) VocabSize() int { return e.p.model.VocabSize }
 
 // Ask draws a continuation. Requests are computed together; what is drawn for one does not
 // depend on the others.

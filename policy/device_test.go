@@ -369,7 +369,7 @@ func TestOutOfMemoryTheYoungerHalfWaits(t *testing.T) {
 	}
 	testdevice.Memory((one + all) / 2)
 	// An exchange of weights forgets the prompts in the cache: all is computed again.
-	if err := p.sched.ask(&change{make: func(*torch.Scope) error { return nil }}); err != nil {
+	if err := askFor(p.sched, &change{make: func(*torch.Scope) error { return nil }}); err != nil {
 		t.Fatal(err)
 	}
 	got, errs := together()
@@ -383,7 +383,7 @@ func TestOutOfMemoryTheYoungerHalfWaits(t *testing.T) {
 		t.Error("it never ran out of memory")
 	}
 	testdevice.Memory(one / 2)
-	if err := p.sched.ask(&change{make: func(*torch.Scope) error { return nil }}); err != nil {
+	if err := askFor(p.sched, &change{make: func(*torch.Scope) error { return nil }}); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := p.Sample(context.Background(), make([]int32, 100), traj.Sampling{MaxTokens: 6}, 1); !errors.Is(err, torch.ErrOutOfMemory) {

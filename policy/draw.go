@@ -13,10 +13,10 @@ import (
 	"agentcli/traj"
 )
 
-// draw draws the next token of each sequence from its row of logits [n, V]. Those with a
+// drawTokens draws the next token of each sequence from its row of logits [n, V]. Those with a
 // grammar are drawn among the ids that it allows, by the same rule: cuts and draw are of the
 // masked distribution, log-probs of the whole one.
-func (sc *scheduler) draw(s *torch.Scope, logits torch.Tensor, of []*sequence, how []torch.SampleRow) []Token {
+func drawTokens(sc *scheduler, s *torch.Scope, logits torch.Tensor, of []*sequence, how []torch.SampleRow) []Token {
 	version := sc.p.version.Load()
 	out := make([]Token, len(of))
 	var special []int32 // rows that are looked at here

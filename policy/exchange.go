@@ -16,8 +16,8 @@ type change struct {
 	done  chan error
 }
 
-// ready says that the change may be made now; it ends or takes back what is under way.
-func (sc *scheduler) ready(c *change) bool {
+// readyFor says that the change may be made now; it ends or takes back what is under way.
+func readyFor(sc *scheduler, c *change) bool {
 	switch {
 	case c.how == ExchangeAbort:
 		for _, q := range append(append([]*sequence{}, sc.running...), sc.waiting...) {
@@ -39,8 +39,8 @@ func (sc *scheduler) ready(c *change) bool {
 	return true
 }
 
-// exchange makes a change. What the cache holds is of the old weights: it is forgotten.
-func (sc *scheduler) exchange(c *change) {
+// makeChange makes a change. What the cache holds is of the old weights: it is forgotten.
+func makeChange(sc *scheduler, c *change) {
 	var err error
 	if c.make != nil {
 		torch.EmptyCache(sc.p.net.device) // what training has left
@@ -65,8 +65,8 @@ func (sc *scheduler) exchange(c *change) {
 	c.done <- err
 }
 
-// ask has a change made by the loop, and waits for it.
-func (sc *scheduler) ask(c *change) error {
+// askFor has a change made by the loop, and waits for it.
+func askFor(sc *scheduler, c *change) error {
 	c.done = make(chan error, 1)
 	sc.mu.Lock()
 	switch {
@@ -85,7 +85,7 @@ func (sc *scheduler) ask(c *change) error {
 
 // Pause has nothing computed until Resume: what is under way ends first, is ended, or stays
 // where it is. What comes meanwhile waits.
-func (e *Engine) Pause(how Exchange) error { return e.p.sched.ask(&change{how: how, pause: true}) }
+func (e *Engine) Pause(how Exchange) error { return askFor(e.p.sched, &change{how: how, pause: true}) }
 
 // Resume ends a pause.
 func (e *Engine) Resume() {

@@ -249,7 +249,7 @@ func (p *Policy) ImageGrid(width, height int) (grid [3]int, tokens int, err erro
 // SampleImages implements chat.ImageSampler.
 func (p *Policy) SampleImages(ctx context.Context, prompt []int32, images []traj.Image, spans []traj.ImageSpan,
 	s traj.Sampling, seed int64) (*Output, error) {
-	placed, release, err := p.Engine().Place(prompt, images, spans)
+	placed, release, err := EngineOf(p).Place(prompt, images, spans)
 	if err != nil {
 		return nil, err
 	}
@@ -259,7 +259,7 @@ func (p *Policy) SampleImages(ctx context.Context, prompt []int32, images []traj
 
 // SampleSequence is Sample of a prompt with images.
 func (p *Policy) SampleSequence(ctx context.Context, prompt Sequence, s traj.Sampling, seed int64) (*Output, error) {
-	r, err := p.Engine().Ask(ctx, &Request{Prompt: prompt, Sampling: s, Seed: seed})
+	r, err := EngineOf(p).Ask(ctx, &Request{Prompt: prompt, Sampling: s, Seed: seed})
 	if err != nil {
 		return nil, err
 	}

@@ -170,7 +170,7 @@ func TestRecurrentStatesOfTheCacheGiveTheTokensOfAnEmptyOne(t *testing.T) {
 			small := c
 			small.CacheBytes = x.cache
 			p := open(t, dir, small)
-			if err := p.sched.ask(&change{make: func(*torch.Scope) error { p.sched.stepTokens = int(x.step); return nil }}); err != nil {
+			if err := askFor(p.sched, &change{make: func(*torch.Scope) error { p.sched.stepTokens = int(x.step); return nil }}); err != nil {
 				t.Fatal(err)
 			}
 			for _, together := range []bool{false, true, true} {
@@ -327,7 +327,7 @@ func TestOutOfMemoryRecurrentStatesAreComputedAgain(t *testing.T) {
 	one := testdevice.Memory(0)
 	defer testdevice.Memory(0)
 	testdevice.Memory((one + all) / 2)
-	if err := p.sched.ask(&change{make: func(*torch.Scope) error { return nil }}); err != nil {
+	if err := askFor(p.sched, &change{make: func(*torch.Scope) error { return nil }}); err != nil {
 		t.Fatal(err)
 	}
 	got, _ := replies(t, p, prompts, true)

@@ -1,6 +1,9 @@
 package policy
 
-import "agentcli/traj"
+import (
+	"agentcli/model/tokenizer"
+	"agentcli/traj"
+)
 
 // Request asks a policy for one continuation of a prompt. Sample is the short form.
 type Request struct {
@@ -83,4 +86,12 @@ type Load struct {
 	CachedTokens        int64 // of those, found in the cache
 	SampledTokens       int64
 	Preemptions, Aborts int64
+}
+
+// Facts is what a model is.
+type Facts struct {
+	Tokenizer  *tokenizer.Tokenizer
+	EndIDs     []int32 // end a reply unless a request ignores them
+	VocabSize  int     // ids that the model can draw
+	MaxContext int     // tokens that prompt and reply may have together
 }

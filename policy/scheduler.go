@@ -147,8 +147,8 @@ func (sc *scheduler) idle() bool {
 	return sc.paused || len(sc.inbox) == 0 && len(sc.waiting) == 0 && len(sc.running) == 0
 }
 
-// loadNow is what is being done. The loop calls it.
-func (sc *scheduler) loadNow() Load {
+// loadOf is what is being done. The loop calls it.
+func loadOf(sc *scheduler) Load {
 	l := sc.load
 	l.Running, l.Waiting, l.BlockTokens = len(sc.running), len(sc.waiting), blockSize
 	l.Blocks, l.UsedBlocks = len(sc.table.blocks), len(sc.table.blocks)-sc.table.available()
@@ -161,7 +161,7 @@ func (sc *scheduler) loop() {
 	defer safego.Catch(sc.giveUp)
 	for {
 		sc.mu.Lock()
-		sc.seen = sc.loadNow()
+		sc.seen = loadOf(sc)
 		for sc.idle() {
 			sc.wake.Wait()
 		}
@@ -178,7 +178,7 @@ func (sc *scheduler) loop() {
 		}
 		sc.gone = false
 		closed, paused := sc.closed, sc.paused
-		sc.seen = sc.loadNow()
+		sc.seen = loadOf(sc)
 		sc.mu.Unlock()
 		if closed {
 			sc.mu.Lock()
@@ -195,8 +195,8 @@ func (sc *scheduler) loop() {
 			return
 		}
 		sc.dropCancelled()
-		if change != nil && sc.ready(change) {
-			sc.exchange(change)
+		if change != nil && readyFor(sc, change) {
+			makeChange(sc, change)
 			continue
 		}
 		if paused {
@@ -444,10 +444,10 @@ func (sc *scheduler) run(s *torch.Scope, plan []work) error {
 	if rows == nil {
 		rows = []int32{} // a chunk of a long prompt: nothing to sample yet
 	}
-	logits := sc.logits(s, plan, in, segs, blocks, rows)
+	logits := stepLogits(sc, s, plan, in, segs, blocks, rows)
 	var drawn []Token
 	if len(draw) > 0 {
-		drawn = sc.draw(s, logits, draw, how)
+		drawn = drawTokens(sc, s, logits, draw, how)
 	}
 	if s.Err() != nil {
 		return s.Err()
@@ -469,7 +469,7 @@ func (sc *scheduler) run(s *torch.Scope, plan []work) error {
 			sc.finish(q, nil, q.err)
 			continue
 		}
-		sc.append(q, drawn[i])
+		appendToken(sc, q, drawn[i])
 	}
 	return nil
 }
@@ -490,9 +490,9 @@ func (sc *scheduler) finish(q *sequence, out *Reply, err error) {
 	close(q.done)
 }
 
-// logits computes the new tokens of a step, and the logits of the wanted rows; none where no row
+// stepLogits computes the new tokens of a step, and the logits of the wanted rows; none where no row
 // is wanted.
-func (sc *scheduler) logits(s *torch.Scope, plan []work, in input, segs []torch.CachedSegment, blocks, rows []int32) torch.Tensor {
+func stepLogits(sc *scheduler, s *torch.Scope, plan []work, in input, segs []torch.CachedSegment, blocks, rows []int32) torch.Tensor {
 	n := sc.p.net
 	if sc.decoder != nil && len(in.ids) <= fusedRows(n) && in.images == nil && in.positions[1] == nil {
 		z := sc.decoder.Step(s, in.ids, in.positions[0], segs, blocks, rows)

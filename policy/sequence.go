@@ -97,8 +97,8 @@ func (q *sequence) reply() *Reply {
 	return out
 }
 
-// append adds a sampled token and ends the sequence where it is done.
-func (sc *scheduler) append(q *sequence, t Token) {
+// appendToken adds a sampled token and ends the sequence where it is done.
+func appendToken(sc *scheduler, q *sequence, t Token) {
 	q.ids = append(q.ids, t.ID)
 	q.tokens = append(q.tokens, t)
 	if q.emit != nil {

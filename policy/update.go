@@ -83,7 +83,7 @@ func fits(p *Policy, c weights.Config, path string) error {
 // reload puts the network together anew from a model's files and, over them, newer tensors.
 func (e *Engine) reload(base *weights.Model, over *weights.File, version int64, how Exchange) error {
 	p := e.p
-	return p.sched.ask(&change{how: how, make: func(s *torch.Scope) error {
+	return askFor(p.sched, &change{how: how, make: func(s *torch.Scope) error {
 		defer base.Close()
 		newer := []*weights.File{}
 		if over != nil {

@@ -15,8 +15,17 @@ import (
 // passes it to what opens models. It is safe for concurrent use. Without one, every
 // method but Available fails with an error that wraps policy.ErrNoLibtorch.
 type Backend interface {
+	Opener
 	// Available is nil, or says why no local model can be opened: policy.ErrNoLibtorch.
 	Available() error
+	// Adopt gives a model of OpenPolicy the weights of one of OpenTrainable.
+	Adopt(m agent.Model, from Trainable, version int64) error
+	// Info is what there is of libtorch and of its devices.
+	Info() (policy.LibtorchInfo, error)
+}
+
+// Opener opens a local model for one kind of work.
+type Opener interface {
 	// OpenPolicy opens a model folder or a .gguf to be sampled. The caller closes it.
 	OpenPolicy(ctx context.Context, path string, o LocalOptions) (agent.Model, Source, io.Closer, error)
 	// OpenEngine opens a model folder or a .gguf to serve requests.
@@ -26,10 +35,6 @@ type Backend interface {
 	// OpenSampler opens a model to be asked in token ids. cached: replies share the
 	// computation of what they have in common.
 	OpenSampler(path, dtype, device string, cached bool) (Sampler, error)
-	// Adopt gives a model of OpenPolicy the weights of one of OpenTrainable.
-	Adopt(m agent.Model, from Trainable, version int64) error
-	// Info is what there is of libtorch and of its devices.
-	Info() (policy.LibtorchInfo, error)
 }
 
 // Sampler is a local model that is asked in token ids.

@@ -93,7 +93,7 @@ func (b libtorch) OpenEngine(path string, o LocalOptions) (Engine, Source, error
 	if !ok {
 		return nil, Source{}, errors.New("not a local policy")
 	}
-	return p.Engine(), source, nil
+	return policy.EngineOf(p), source, nil
 }
 
 func (libtorch) OpenTrainable(path string, o TrainableOptions) (Trainable, error) {

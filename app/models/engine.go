@@ -5,7 +5,6 @@ import (
 	"io"
 
 	"agentcli/model/chat"
-	"agentcli/model/tokenizer"
 	"agentcli/policy"
 	"agentcli/traj"
 )
@@ -13,6 +12,13 @@ import (
 // Engine is a local model that serves many requests at once. It is safe for concurrent use.
 type Engine interface {
 	io.Closer
+	Answerer
+	Changer
+	Observed
+}
+
+// Answerer draws replies.
+type Answerer interface {
 	// Ask draws a continuation of ids; see policy.Request.
 	Ask(ctx context.Context, r *policy.Request) (*policy.Reply, error)
 	// Score is the log-prob of each id of a text but the first, at temperature 1, with the top
@@ -23,11 +29,10 @@ type Engine interface {
 	Exact() (chat.Exact, error)
 	// Place is a prompt with its images as the encoder takes them. release lets them go.
 	Place(prompt []int32, images []traj.Image, spans []traj.ImageSpan) (s policy.Sequence, release func(), err error)
-	Tokenizer() *tokenizer.Tokenizer
-	EndIDs() []int32
-	VocabSize() int
-	MaxContext() int
+}
 
+// Changer pauses a model and exchanges its weights.
+type Changer interface {
 	// Pause has nothing computed until Resume.
 	Pause(how policy.Exchange) error
 	Resume()
@@ -35,7 +40,13 @@ type Engine interface {
 	LoadWeights(folder string, version int64, how policy.Exchange) error
 	// UpdateWeights exchanges some of the tensors for those of a safetensors file.
 	UpdateWeights(file string, version int64, how policy.Exchange) error
-	Version() int64
-	ForgetPrefixes()
+}
+
+// Observed says what a model is and does.
+type Observed interface {
+	Facts() policy.Facts
 	Load() policy.Load
+	Version() int64 // of the weights
+	// ForgetPrefixes has no later prompt find anything in the cache that is there now.
+	ForgetPrefixes()
 }

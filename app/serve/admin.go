@@ -10,8 +10,12 @@ import (
 	"slices"
 	"strings"
 
+	"agentcli/internal/setting"
 	"agentcli/policy"
 )
+
+// administration answers who may change what is served.
+type administration struct{ *server }
 
 // maxWeights is how long a body of weights may be, in bytes.
 const maxWeights = 64 << 30
@@ -30,7 +34,7 @@ func exchange(r *http.Request) (policy.Exchange, error) {
 	return how, nil
 }
 
-func (s *server) pause(w http.ResponseWriter, r *http.Request) error {
+func (s *administration) pause(w http.ResponseWriter, r *http.Request) error {
 	how, err := exchange(r)
 	if err == nil {
 		err = s.engine.Pause(how)
@@ -42,32 +46,32 @@ func (s *server) pause(w http.ResponseWriter, r *http.Request) error {
 	return answer(w, map[string]string{"status": "paused"})
 }
 
-func (s *server) resume(w http.ResponseWriter, _ *http.Request) error {
+func (s *administration) resume(w http.ResponseWriter, _ *http.Request) error {
 	s.engine.Resume()
 	s.setPaused(false)
 	return answer(w, map[string]string{"status": "resumed"})
 }
 
-func (s *server) setPaused(yes bool) {
+func (s *administration) setPaused(yes bool) {
 	s.mu.Lock()
 	s.paused = yes
 	s.mu.Unlock()
 }
 
-func (s *server) isPaused(w http.ResponseWriter, _ *http.Request) error {
+func (s *administration) isPaused(w http.ResponseWriter, _ *http.Request) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return answer(w, map[string]bool{"is_paused": s.paused})
 }
 
-func (s *server) resetCache(w http.ResponseWriter, _ *http.Request) error {
+func (s *administration) resetCache(w http.ResponseWriter, _ *http.Request) error {
 	s.engine.ForgetPrefixes()
 	return answer(w, map[string]bool{"success": true})
 }
 
 // updateWeights answers POST /update_weights: {"path": FOLDER}, or tensors of the model as a
 // safetensors file in the body.
-func (s *server) updateWeights(w http.ResponseWriter, r *http.Request) error {
+func (s *administration) updateWeights(w http.ResponseWriter, r *http.Request) error {
 	how, err := exchange(r)
 	if err != nil {
 		return err
@@ -85,7 +89,7 @@ func (s *server) updateWeights(w http.ResponseWriter, r *http.Request) error {
 }
 
 // updateFromDisk answers POST /update_weights_from_disk {"model_path": FOLDER}, as SGLang does.
-func (s *server) updateFromDisk(w http.ResponseWriter, r *http.Request) error {
+func (s *administration) updateFromDisk(w http.ResponseWriter, r *http.Request) error {
 	how, err := exchange(r)
 	if err != nil {
 		return err
@@ -103,7 +107,7 @@ func (s *server) updateFromDisk(w http.ResponseWriter, r *http.Request) error {
 	return s.takeFolder(w, "model_path", c.Path, how)
 }
 
-func (s *server) takeFolder(w http.ResponseWriter, field, path string, how policy.Exchange) error {
+func (s *administration) takeFolder(w http.ResponseWriter, field, path string, how policy.Exchange) error {
 	if err := s.allowed(field, path); err != nil {
 		return err
 	}
@@ -116,7 +120,7 @@ func (s *server) takeFolder(w http.ResponseWriter, field, path string, how polic
 
 // takeTensors takes the weights of the body. Its file is gone at once: it is mapped as long as
 // the engine has it.
-func (s *server) takeTensors(w http.ResponseWriter, r *http.Request, how policy.Exchange) error {
+func (s *administration) takeTensors(w http.ResponseWriter, r *http.Request, how policy.Exchange) error {
 	f, err := os.CreateTemp("", "agentcli-weights-*.safetensors")
 	if err != nil {
 		return err
@@ -137,14 +141,14 @@ func (s *server) takeTensors(w http.ResponseWriter, r *http.Request, how policy.
 	return s.updated(w, version, "tensors of a request")
 }
 
-func (s *server) updated(w http.ResponseWriter, version int64, from string) error {
+func (s *administration) updated(w http.ResponseWriter, version int64, from string) error {
 	s.s.Log().Info("new weights", "version", version, "from", from)
 	return answer(w, map[string]any{"success": true, "message": "the weights are exchanged", "weight_version": version,
 		"policy_version": version})
 }
 
 // allowed holds a path of a request to the folders that the user named.
-func (s *server) allowed(field, path string) error {
+func (s *administration) allowed(field, path string) error {
 	if path == "" {
 		return bad(field, "%s is missing; it names a model's folder", field)
 	}
@@ -164,12 +168,12 @@ func (s *server) allowed(field, path string) error {
 			return nil
 		}
 	}
-	return refuse(http.StatusForbidden, field, "%s %s is not below a folder of --allow-path", field, path)
+	return refuse(http.StatusForbidden, field, "%s %s is not below a folder of %s", field, path, setting.Name("AllowPath"))
 }
 
-func (s *server) serverInfo(w http.ResponseWriter, _ *http.Request) error {
+func (s *administration) serverInfo(w http.ResponseWriter, _ *http.Request) error {
 	l := s.engine.Load()
 	return answer(w, map[string]any{"model_path": s.source.Name, "served_model_name": s.name, "dtype": s.source.DType,
-		"max_model_len": s.engine.MaxContext(), "policy_version": s.engine.Version(), "running": l.Running, "waiting": l.Waiting,
+		"max_model_len": s.facts.MaxContext, "policy_version": s.engine.Version(), "running": l.Running, "waiting": l.Waiting,
 		"kv_blocks": l.Blocks, "kv_blocks_used": l.UsedBlocks, "kv_block_tokens": l.BlockTokens, "requests": s.requests.Load()})
 }

@@ -1,23 +1,27 @@
 package serve
 
 import (
+	"cmp"
 	"context"
 	crand "crypto/rand"
 	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"net/http"
-	"slices"
 	"strings"
 	"sync"
 	"time"
 
 	"agentcli/datasets"
+	"agentcli/grammar"
 	"agentcli/internal/safego"
 	"agentcli/model/chat"
 	"agentcli/policy"
 	"agentcli/traj"
 )
+
+// openAI answers the requests of OpenAI's API.
+type openAI struct{ *server }
 
 // chatRequest is one to /v1/chat/completions.
 type chatRequest struct {
@@ -26,6 +30,7 @@ type chatRequest struct {
 	Messages   []wireMessage   `json:"messages"`
 	Tools      []wireTool      `json:"tools"`
 	ToolChoice json.RawMessage `json:"tool_choice"`
+	Parallel   *bool           `json:"parallel_tool_calls"`
 	Logprobs   bool            `json:"logprobs"`
 	Top        *int            `json:"top_logprobs"`
 	MaxNew     *int            `json:"max_completion_tokens"`
@@ -34,6 +39,9 @@ type chatRequest struct {
 	Kwargs     struct {
 		Thinking *bool `json:"enable_thinking"`
 	} `json:"chat_template_kwargs"`
+
+	mustCall bool   // tool_choice asks for calls
+	onlyCall string // of one tool
 }
 
 // wireMessage is a message of OpenAI's API, with reasoning as vLLM and others have it.
@@ -118,8 +126,19 @@ func (c *chatRequest) conversation() (*traj.Request, error) {
 	case isNull(c.ToolChoice), json.Unmarshal(c.ToolChoice, &choice) == nil && choice == "auto":
 	case choice == "none":
 		return r, nil
+	case choice == "required":
+		c.mustCall = true
 	default:
-		return nil, bad("tool_choice", "tool_choice %s is not supported; it is auto or none", c.ToolChoice)
+		var named struct {
+			Type     string `json:"type"`
+			Function struct {
+				Name string `json:"name"`
+			} `json:"function"`
+		}
+		if json.Unmarshal(c.ToolChoice, &named) != nil || named.Type != "function" || named.Function.Name == "" {
+			return nil, bad("tool_choice", "tool_choice is %s; it is none, auto, required, or a function with its name", c.ToolChoice)
+		}
+		c.mustCall, c.onlyCall = true, named.Function.Name
 	}
 	for i, t := range c.Tools {
 		if t.Type != "function" || t.Function.Name == "" {
@@ -131,7 +150,7 @@ func (c *chatRequest) conversation() (*traj.Request, error) {
 }
 
 // chat answers POST /v1/chat/completions.
-func (s *server) chat(w http.ResponseWriter, r *http.Request) error {
+func (s *openAI) chat(w http.ResponseWriter, r *http.Request) error {
 	var c chatRequest
 	if err := read(r, &c); err != nil {
 		return err
@@ -148,18 +167,23 @@ func (s *server) chat(w http.ResponseWriter, r *http.Request) error {
 			return bad("top_logprobs", "top_logprobs is %d; it is between 0 and %d, beside logprobs: true", top, maxTop)
 		}
 	}
+	if err := cmp.Or(c.check(), s.named(c.Model)); err != nil {
+		return err
+	}
 	req, err := c.conversation()
-	for _, check := range []func() error{func() error { return err }, c.check, func() error { return s.named(c.Model) }} {
-		if err := check(); err != nil {
-			return err
-		}
+	if err != nil {
+		return err
 	}
 	if c.Truncate != nil {
 		return bad("truncate_prompt_tokens", "a conversation cannot be cut anywhere; leave truncate_prompt_tokens out")
 	}
+	form, err := s.form(&c, req.Tools)
+	if err != nil {
+		return err
+	}
 	ctx, release := s.entitled(r.Context(), c.RequestID)
 	defer release()
-	a := &chatAnswer{s: s, c: &c, id: "chatcmpl-" + random(12), created: time.Now().Unix(), top: top,
+	a := &chatAnswer{s: s, c: &c, form: form, id: "chatcmpl-" + random(12), created: time.Now().Unix(), top: top,
 		choices: make([]map[string]any, c.choices()), seen: seen(w)}
 	if c.Stream {
 		a.events = newEvents(w)
@@ -216,24 +240,6 @@ func random(n int) string {
 	return hex.EncodeToString(b)
 }
 
-// entitled gives a request a name by which it can be ended.
-func (s *server) entitled(ctx context.Context, name string) (context.Context, func()) {
-	s.requests.Add(1)
-	if name == "" {
-		return ctx, func() {}
-	}
-	ctx, cancel := context.WithCancel(ctx)
-	s.mu.Lock()
-	s.byName[name] = cancel
-	s.mu.Unlock()
-	return ctx, func() {
-		s.mu.Lock()
-		delete(s.byName, name)
-		s.mu.Unlock()
-		cancel()
-	}
-}
-
 func seen(w http.ResponseWriter) *counted {
 	c, _ := w.(*counted)
 	return c
@@ -241,11 +247,12 @@ func seen(w http.ResponseWriter) *counted {
 
 // chatAnswer is the answer to one request, whose choices are drawn beside each other.
 type chatAnswer struct {
-	s       *server
+	s       *openAI
 	c       *chatRequest
 	id      string
 	created int64
 	top     int
+	form    *grammar.Grammar
 	events  *events // nil: in one piece
 	seen    *counted
 
@@ -330,7 +337,7 @@ func (a *chatAnswer) logprobs(tokens []policy.Token) any {
 		return nil
 	}
 	entry := func(id int32, lp traj.Logprob) map[string]any {
-		return map[string]any{"token": a.s.piece(id, a.c.TokensAsIDs), "logprob": logprob(lp), "bytes": bytesOf(string(a.s.engine.Tokenizer().Bytes(id)))}
+		return map[string]any{"token": a.s.piece(id, a.c.TokensAsIDs), "logprob": logprob(lp), "bytes": bytesOf(string(a.s.facts.Tokenizer.Bytes(id)))}
 	}
 	content := make([]any, len(tokens))
 	for i, t := range tokens {
@@ -346,13 +353,15 @@ func (a *chatAnswer) logprobs(tokens []policy.Token) any {
 
 // sampler draws one choice for chat.Exact.
 type sampler struct {
-	a      *chatAnswer
-	k      int
-	prompt []int32
-	reply  *policy.Reply
-	open   thinking
-	text   *writing
-	sent   string // of the content
+	a       *chatAnswer
+	k       int
+	prompt  []int32
+	reply   *policy.Reply
+	open    thinking
+	quiet   bool // nothing is sent before the end
+	text    *writing
+	left    string // text that is not sent yet
+	content string // that was
 }
 
 // Sample implements chat.Sampler.
@@ -369,12 +378,8 @@ func (x *sampler) SampleImages(ctx context.Context, prompt []int32, images []tra
 		return nil, err
 	}
 	defer release()
-	grammar, err := a.s.grammarOf(&a.c.drawing)
-	if err != nil {
-		return nil, err
-	}
 	r := a.c.request(placed, x.k, a.top)
-	r.Grammar = grammar
+	r.Grammar = a.s.matcher(a.form)
 	x.prompt = prompt
 	a.mu.Lock()
 	a.promptIDs = prompt
@@ -421,9 +426,9 @@ func (x *sampler) begin(prompt []int32) {
 	// The message of a whole reply has its special tokens: families write calls and reasoning with them.
 	x.text = x.a.s.writing(&x.a.c.drawing, false)
 	d := chat.Describe(x.a.s.exact.Renderer)
-	switch tail := x.a.s.engine.Tokenizer().Decode(prompt[max(0, len(prompt)-8):], false); {
-	case len(x.a.c.Tools) > 0 || d.Calls == "gpt_oss":
-		x.open = silent
+	switch tail := x.a.s.facts.Tokenizer.Decode(prompt[max(0, len(prompt)-8):], false); {
+	case len(x.a.c.Tools) > 0 && d.Calls != chat.ParserHermes || d.Calls == "gpt_oss":
+		x.open, x.quiet = silent, true
 	case strings.HasSuffix(strings.TrimSpace(tail), openThink):
 		x.open = inThought
 	case !d.Reasons && !d.Thinks:
@@ -466,40 +471,52 @@ func (x *sampler) piece(tokens []policy.Token) error {
 
 // put adds text to a delta, as reasoning or as content.
 func (x *sampler) put(delta map[string]any, text string) {
-	x.sent += text
+	x.left += text
 	switch x.open {
 	case silent:
 		return
 	case atStart:
-		trimmed := strings.TrimLeft(x.sent, " \n")
+		trimmed := strings.TrimLeft(x.left, " \n")
 		switch {
 		case len(trimmed) < len(openThink) && strings.HasPrefix(openThink, trimmed):
 			return // it may become <think>
 		case strings.HasPrefix(trimmed, openThink):
-			x.open, x.sent = inThought, strings.TrimPrefix(trimmed, openThink)
+			x.open, x.left = inThought, strings.TrimPrefix(trimmed, openThink)
 		default:
 			x.open = behind
 		}
 	}
 	if x.open == inThought {
-		before, after, closed := strings.Cut(x.sent, closeThink)
+		before, after, closed := strings.Cut(x.left, closeThink)
 		if !closed {
-			before = x.sent[:len(x.sent)-overlap(x.sent, closeThink)]
+			before = x.left[:len(x.left)-overlap(x.left, closeThink)]
 		}
 		if before != "" {
 			delta["reasoning"], delta["reasoning_content"] = before, before
 		}
 		if !closed {
-			x.sent = x.sent[len(before):]
+			x.left = x.left[len(before):]
 			return
 		}
-		x.open, x.sent = behind, strings.TrimLeft(after, "\n")
+		x.open, x.left = behind, strings.TrimLeft(after, "\n")
 	}
-	if x.sent != "" {
-		delta["content"] = x.sent
-		x.sent = ""
+	// White space in front of a call is not part of the text.
+	sure := len(strings.TrimRight(x.left, " \n"))
+	for _, mark := range callMarks {
+		if at := strings.Index(x.left, mark); at >= 0 {
+			sure, x.open = min(sure, len(strings.TrimRight(x.left[:at], " \n"))), silent
+		}
+		sure = min(sure, len(x.left)-overlap(x.left, mark))
+	}
+	if sure > 0 {
+		delta["content"] = x.left[:sure]
+		x.content += x.left[:sure]
+		x.left = x.left[sure:]
 	}
 }
+
+// callMarks begin calls in the text of a reply.
+var callMarks = []string{"<tool_call>", "[TOOL_CALLS]", "<|python_tag|>"}
 
 // overlap is how many bytes at the end of text begin mark.
 func overlap(text, mark string) int {
@@ -511,18 +528,30 @@ func overlap(text, mark string) int {
 	return 0
 }
 
+func asText(v any) string { s, _ := v.(string); return s }
+
 // last sends what was held back, and how the reply ended.
 func (x *sampler) last(choice, message map[string]any) error {
 	delta := map[string]any{}
 	x.put(delta, x.text.rest())
-	if x.open == silent {
-		for _, name := range []string{"content", "reasoning", "reasoning_content"} {
-			if text, _ := message[name].(string); text != "" {
-				delta[name] = text
-			}
+	text, _ := message["content"].(string)
+	reasoning, _ := message["reasoning"].(string)
+	switch {
+	case x.open != silent && x.open != behind: // reasoning without an end
+		if x.left != "" {
+			delta["reasoning"], delta["reasoning_content"] = x.left, x.left
 		}
-	} else if x.sent != "" { // reasoning without an end
-		delta["reasoning"], delta["reasoning_content"] = x.sent, x.sent
+	case x.open == behind:
+		if more := asText(delta["content"]) + x.left; more != "" {
+			delta["content"] = more
+		}
+	default:
+		if more, ok := strings.CutPrefix(text, x.content); ok && asText(delta["content"])+more != "" {
+			delta["content"] = asText(delta["content"]) + more
+		}
+		if x.content == "" && x.quiet && reasoning != "" {
+			delta["reasoning"], delta["reasoning_content"] = reasoning, reasoning
+		}
 	}
 	if calls, ok := message["tool_calls"].([]wireCall); ok {
 		for i := range calls {
@@ -533,18 +562,4 @@ func (x *sampler) last(choice, message map[string]any) error {
 	choice["delta"] = delta
 	e := x.a.body("chat.completion.chunk", []map[string]any{choice}, nil)
 	return x.a.events.send(e)
-}
-
-// grammarOf is what a request says of the form of its reply.
-func (s *server) grammarOf(d *drawing) (policy.Grammar, error) {
-	free := []string{"", "text"}
-	switch {
-	case d.Format != nil && !slices.Contains(free, d.Format.Type):
-		return nil, bad("response_format", "response_format %q is not supported", d.Format.Type)
-	case len(d.Structured) > 0:
-		return nil, bad("structured_outputs", "structured_outputs is not supported")
-	case !isNull(d.GuidedJSON), d.Guided != "", d.GuidedList != nil:
-		return nil, bad("guided_json", "guided_json, guided_regex and guided_choice are not supported")
-	}
-	return nil, nil
 }

@@ -1,14 +1,15 @@
 package serve
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
-	"errors"
 	"net/http"
 	"strings"
 	"sync"
 	"time"
 
+	"agentcli/grammar"
 	"agentcli/policy"
 	"agentcli/traj"
 )
@@ -26,12 +27,12 @@ type completionRequest struct {
 const maxPrompts = 1024 // of a request
 
 // prompts are the ids of the prompts: a text, ids, or a list of either.
-func (s *server) prompts(raw json.RawMessage, addSpecial bool) ([][]int32, error) {
+func (s *openAI) prompts(raw json.RawMessage, addSpecial bool) ([][]int32, error) {
 	var one string
 	var many []string
 	var ids []int32
 	var lists [][]int32
-	encode := func(text string) []int32 { return s.engine.Tokenizer().Encode(text, addSpecial) }
+	encode := func(text string) []int32 { return s.facts.Tokenizer.Encode(text, addSpecial) }
 	switch {
 	case isNull(raw):
 		return nil, bad("prompt", "there is no prompt")
@@ -56,12 +57,12 @@ func (s *server) prompts(raw json.RawMessage, addSpecial bool) ([][]int32, error
 }
 
 // completions answers POST /v1/completions.
-func (s *server) completions(w http.ResponseWriter, r *http.Request) error {
+func (s *openAI) completions(w http.ResponseWriter, r *http.Request) error {
 	var c completionRequest
 	if err := read(r, &c); err != nil {
 		return err
 	}
-	if err := errors.Join(c.check(), s.named(c.Model)); err != nil {
+	if err := cmp.Or(c.check(), s.named(c.Model)); err != nil {
 		return err
 	}
 	if c.Logprobs != nil && (*c.Logprobs < 0 || *c.Logprobs > maxTop) {
@@ -74,19 +75,23 @@ func (s *server) completions(w http.ResponseWriter, r *http.Request) error {
 	if *c.MaxTokens == 0 && !c.Echo {
 		return bad("max_tokens", "max_tokens is 0; nothing is drawn without echo")
 	}
+	form, err := c.grammarOf()
+	if err != nil {
+		return err
+	}
 	prompts, err := s.prompts(c.Prompt, c.AddSpecial == nil || *c.AddSpecial)
 	if err != nil {
 		return err
 	}
 	ctx, release := s.entitled(r.Context(), c.RequestID)
 	defer release()
-	a := &completionAnswer{s: s, c: &c, id: "cmpl-" + random(12), created: time.Now().Unix(),
+	a := &completionAnswer{s: s, c: &c, form: form, id: "cmpl-" + random(12), created: time.Now().Unix(),
 		choices: make([]map[string]any, len(prompts)*c.choices())}
 	if c.Stream {
 		a.events = newEvents(w)
 	}
 	err = inParallel(ctx, len(a.choices), func(ctx context.Context, i int) error {
-		return a.draw(ctx, c.truncated(prompts[i/c.choices()], s.engine.MaxContext()), i)
+		return a.draw(ctx, c.truncated(prompts[i/c.choices()], s.facts.MaxContext), i)
 	})
 	total := usage(a.read, a.drawn, a.cached)
 	if n := seen(w); n != nil {
@@ -107,10 +112,11 @@ func (s *server) completions(w http.ResponseWriter, r *http.Request) error {
 }
 
 type completionAnswer struct {
-	s       *server
+	s       *openAI
 	c       *completionRequest
 	id      string
 	created int64
+	form    *grammar.Grammar
 	events  *events // nil: in one piece
 
 	mu                  sync.Mutex
@@ -129,12 +135,9 @@ func (a *completionAnswer) draw(ctx context.Context, prompt []int32, i int) erro
 	if a.c.Logprobs != nil {
 		top = *a.c.Logprobs
 	}
-	grammar, err := a.s.grammarOf(&a.c.drawing)
-	if err != nil {
-		return err
-	}
 	r := a.c.request(policy.Sequence{IDs: prompt}, k, top)
-	r.Grammar = grammar
+	r.Grammar = a.s.matcher(a.form)
+	var err error
 	if a.c.Echo {
 		if echo, err = a.s.echoed(ctx, prompt, a.c.Logprobs); err != nil {
 			return err
@@ -144,7 +147,7 @@ func (a *completionAnswer) draw(ctx context.Context, prompt []int32, i int) erro
 	reply := &policy.Reply{Output: traj.Completion{FinishReason: traj.FinishLength}}
 	words, before, told := a.s.writing(&a.c.drawing, a.c.skips()), "", false
 	if a.c.Echo {
-		before = a.s.engine.Tokenizer().Decode(prompt, a.c.skips())
+		before = a.s.facts.Tokenizer.Decode(prompt, a.c.skips())
 	}
 	each := func(tokens []policy.Token) error {
 		var added strings.Builder
@@ -201,7 +204,7 @@ func (a *completionAnswer) draw(ctx context.Context, prompt []int32, i int) erro
 }
 
 // echoed are the prompt's tokens, with log-probs where they are asked for.
-func (s *server) echoed(ctx context.Context, prompt []int32, top *int) ([]policy.Token, error) {
+func (s *openAI) echoed(ctx context.Context, prompt []int32, top *int) ([]policy.Token, error) {
 	if top == nil {
 		return nil, nil
 	}

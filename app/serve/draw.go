@@ -109,14 +109,14 @@ type writing struct {
 }
 
 func (s *server) writing(d *drawing, skipSpecial bool) *writing {
-	w := &writing{stream: s.engine.Tokenizer().NewStream(skipSpecial), include: d.IncludeStop, ends: map[int32]bool{}}
+	w := &writing{stream: s.facts.Tokenizer.NewStream(skipSpecial), include: d.IncludeStop, ends: map[int32]bool{}}
 	for _, stop := range d.Stop {
 		if stop != "" {
 			w.stops = append(w.stops, stop)
 		}
 	}
 	if !d.IgnoreEnd {
-		for _, id := range slices.Concat(s.engine.EndIDs(), d.StopIDs) {
+		for _, id := range slices.Concat(s.facts.EndIDs, d.StopIDs) {
 			w.ends[id] = true
 		}
 	}
@@ -181,7 +181,7 @@ func (s *server) piece(id int32, asID bool) string {
 	if asID {
 		return "token_id:" + strconv.Itoa(int(id))
 	}
-	return s.engine.Tokenizer().Decode([]int32{id}, false)
+	return s.facts.Tokenizer.Decode([]int32{id}, false)
 }
 
 // stopReason is what vLLM says ended a reply: a stop string, an id that the request named, or

@@ -50,19 +50,21 @@ type drawing struct {
 	} `json:"stream_options"`
 	RequestID string `json:"request_id"`
 
+	// The form of the reply.
+	Format     *format         `json:"response_format"`
+	Structured *structure      `json:"structured_outputs"`
+	GuidedJSON json.RawMessage `json:"guided_json"`
+	Guided     string          `json:"guided_regex"`
+	GuidedList []string        `json:"guided_choice"`
+
 	// What the engine does not have: refused unless they change nothing.
-	Presence   *float64                   `json:"presence_penalty"`
-	Frequency  *float64                   `json:"frequency_penalty"`
-	Repetition *float64                   `json:"repetition_penalty"`
-	MinTokens  *int                       `json:"min_tokens"`
-	Bias       map[string]float64         `json:"logit_bias"`
-	BestOf     *int                       `json:"best_of"`
-	Suffix     *string                    `json:"suffix"`
-	Format     *format                    `json:"response_format"`
-	Structured map[string]json.RawMessage `json:"structured_outputs"`
-	GuidedJSON json.RawMessage            `json:"guided_json"`
-	Guided     string                     `json:"guided_regex"`
-	GuidedList []string                   `json:"guided_choice"`
+	Presence   *float64           `json:"presence_penalty"`
+	Frequency  *float64           `json:"frequency_penalty"`
+	Repetition *float64           `json:"repetition_penalty"`
+	MinTokens  *int               `json:"min_tokens"`
+	Bias       map[string]float64 `json:"logit_bias"`
+	BestOf     *int               `json:"best_of"`
+	Suffix     *string            `json:"suffix"`
 }
 
 // format is OpenAI's response_format.

@@ -12,8 +12,11 @@ import (
 	"agentcli/traj"
 )
 
+// idsAPI answers requests of ids: vLLM's and SGLang's.
+type idsAPI struct{ *server }
+
 // tokenize answers POST /tokenize, as vLLM does: of a text or of a conversation.
-func (s *server) tokenize(w http.ResponseWriter, r *http.Request) error {
+func (s *idsAPI) tokenize(w http.ResponseWriter, r *http.Request) error {
 	var c struct {
 		chatRequest
 		Prompt     *string `json:"prompt"`
@@ -26,7 +29,7 @@ func (s *server) tokenize(w http.ResponseWriter, r *http.Request) error {
 	var ids []int32
 	switch {
 	case c.Prompt != nil:
-		ids = s.engine.Tokenizer().Encode(*c.Prompt, c.AddSpecial == nil || *c.AddSpecial)
+		ids = s.facts.Tokenizer.Encode(*c.Prompt, c.AddSpecial == nil || *c.AddSpecial)
 	case s.noChat != nil:
 		return bad("messages", "%v", s.noChat)
 	default:
@@ -43,7 +46,7 @@ func (s *server) tokenize(w http.ResponseWriter, r *http.Request) error {
 	if ids == nil {
 		ids = []int32{}
 	}
-	out := map[string]any{"count": len(ids), "max_model_len": s.engine.MaxContext(), "tokens": ids}
+	out := map[string]any{"count": len(ids), "max_model_len": s.facts.MaxContext, "tokens": ids}
 	if c.Texts {
 		texts := make([]string, len(ids))
 		for i, id := range ids {
@@ -55,7 +58,7 @@ func (s *server) tokenize(w http.ResponseWriter, r *http.Request) error {
 }
 
 // detokenize answers POST /detokenize.
-func (s *server) detokenize(w http.ResponseWriter, r *http.Request) error {
+func (s *idsAPI) detokenize(w http.ResponseWriter, r *http.Request) error {
 	var c struct {
 		Tokens []int32 `json:"tokens"`
 	}
@@ -63,15 +66,15 @@ func (s *server) detokenize(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	for i, id := range c.Tokens {
-		if id < 0 || int(id) >= s.engine.VocabSize() {
-			return bad("tokens", "token %d is %d; the vocabulary has %d", i, id, s.engine.VocabSize())
+		if id < 0 || int(id) >= s.facts.VocabSize {
+			return bad("tokens", "token %d is %d; the vocabulary has %d", i, id, s.facts.VocabSize)
 		}
 	}
-	return answer(w, map[string]string{"prompt": s.engine.Tokenizer().Decode(c.Tokens, false)})
+	return answer(w, map[string]string{"prompt": s.facts.Tokenizer.Decode(c.Tokens, false)})
 }
 
 // inference answers vLLM's POST /inference/v1/generate: ids and images in, ids out.
-func (s *server) inference(w http.ResponseWriter, r *http.Request) error {
+func (s *idsAPI) inference(w http.ResponseWriter, r *http.Request) error {
 	var c struct {
 		Model     string  `json:"model"`
 		IDs       []int32 `json:"token_ids"`
@@ -99,6 +102,10 @@ func (s *server) inference(w http.ResponseWriter, r *http.Request) error {
 	if err := d.check(); err != nil {
 		return err
 	}
+	form, err := d.grammarOf()
+	if err != nil {
+		return err
+	}
 	top := 0
 	if c.Sampling.Logprobs != nil {
 		top = min(max(*c.Sampling.Logprobs, 0), maxTop)
@@ -123,7 +130,9 @@ func (s *server) inference(w http.ResponseWriter, r *http.Request) error {
 	defer free()
 	choices, replies := make([]map[string]any, d.choices()), make([]*policy.Reply, d.choices())
 	err = inParallel(ctx, d.choices(), func(ctx context.Context, k int) (err error) {
-		if replies[k], err = s.ask(ctx, d.request(placed, k, top), nil); err != nil {
+		r := d.request(placed, k, top)
+		r.Grammar = s.matcher(form)
+		if replies[k], err = s.ask(ctx, r, nil); err != nil {
 			return err
 		}
 		choices[k] = map[string]any{"index": k, "finish_reason": replies[k].FinishReason, "token_ids": replies[k].IDs, "logprobs": nil,
@@ -154,7 +163,7 @@ func (s *server) inference(w http.ResponseWriter, r *http.Request) error {
 	return answer(w, out)
 }
 
-func (s *server) inferenceLogprobs(tokens []policy.Token) any {
+func (s *idsAPI) inferenceLogprobs(tokens []policy.Token) any {
 	content := make([]any, len(tokens))
 	for i, t := range tokens {
 		best := make([]any, len(t.Top))
@@ -167,7 +176,7 @@ func (s *server) inferenceLogprobs(tokens []policy.Token) any {
 }
 
 // withoutBarred leaves out of a bias the ids of images, which are never drawn.
-func (s *server) withoutBarred(bias map[string]float64) map[string]float64 {
+func (s *idsAPI) withoutBarred(bias map[string]float64) map[string]float64 {
 	if s.exact.Images == nil {
 		return bias
 	}
@@ -182,7 +191,7 @@ func (s *server) withoutBarred(bias map[string]float64) map[string]float64 {
 
 // expanded puts images in their places among ids: each at the next id that stands for one, which
 // becomes as many as the image has tokens.
-func (s *server) expanded(ids []int32, each func(func(uri string) error) error) (out []int32, images []traj.Image, spans []traj.ImageSpan, err error) {
+func (s *idsAPI) expanded(ids []int32, each func(func(uri string) error) error) (out []int32, images []traj.Image, spans []traj.ImageSpan, err error) {
 	err = each(func(uri string) error {
 		_, data, ok := strings.Cut(uri, ";base64,")
 		if !ok || !strings.HasPrefix(uri, "data:") {
@@ -228,7 +237,7 @@ func (s *server) expanded(ids []int32, each func(func(uri string) error) error) 
 }
 
 // sglang answers SGLang's POST /generate, of one text or of one list of ids.
-func (s *server) sglang(w http.ResponseWriter, r *http.Request) error {
+func (s *idsAPI) sglang(w http.ResponseWriter, r *http.Request) error {
 	var c struct {
 		Text     *string `json:"text"`
 		IDs      []int32 `json:"input_ids"`
@@ -257,7 +266,7 @@ func (s *server) sglang(w http.ResponseWriter, r *http.Request) error {
 	}
 	ids := c.IDs
 	if c.Text != nil {
-		ids = s.engine.Tokenizer().Encode(*c.Text, true)
+		ids = s.facts.Tokenizer.Encode(*c.Text, true)
 	}
 	request := d.request(policy.Sequence{IDs: ids}, 0, min(max(c.Top, 0), maxTop))
 	if c.Logprobs && c.From != nil && *c.From >= 0 {
@@ -337,7 +346,7 @@ func rowsOf(tokens []policy.Token, without int) [][3]any {
 }
 
 // abort answers POST /abort_request.
-func (s *server) abort(w http.ResponseWriter, r *http.Request) error {
+func (s *idsAPI) abort(w http.ResponseWriter, r *http.Request) error {
 	var c struct {
 		RID string `json:"rid"`
 		All bool   `json:"abort_all"`
@@ -356,7 +365,7 @@ func (s *server) abort(w http.ResponseWriter, r *http.Request) error {
 }
 
 // modelInfo answers GET /get_model_info.
-func (s *server) modelInfo(w http.ResponseWriter, _ *http.Request) error {
+func (s *idsAPI) modelInfo(w http.ResponseWriter, _ *http.Request) error {
 	return answer(w, map[string]any{"model_path": s.source.Name, "tokenizer_path": s.source.Name, "is_generation": true,
 		"weight_version": s.engine.Version()})
 }

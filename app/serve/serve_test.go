@@ -537,6 +537,68 @@ func TestAClientThatGoesAwayFreesItsRequest(t *testing.T) {
 	}
 }
 
+// A random model writes what it is made to write.
+func TestARepliesFormIsKept(t *testing.T) {
+	x := start(t, nil)
+	tool := func(name string) map[string]any {
+		return map[string]any{"type": "function", "function": map[string]any{"name": name, "parameters": map[string]any{"type": "object",
+			"properties": map[string]any{"n": map[string]string{"type": "boolean"}}, "required": []string{"n"}}}}
+	}
+	schema := map[string]any{"type": "object", "properties": map[string]any{"ok": map[string]string{"type": "boolean"}, "k": map[string]any{"enum": []int{1, 2}}},
+		"required": []string{"ok", "k"}}
+	text := func(more map[string]any) string {
+		t.Helper()
+		more["chat_template_kwargs"] = map[string]bool{"enable_thinking": false}
+		var r chatReply
+		x.ask("/v1/chat/completions", hello(more), &r)
+		if *r.Choices[0].Finish != "stop" {
+			t.Errorf("%v: ended by %s: %q", more, *r.Choices[0].Finish, r.Choices[0].Message.Content)
+		}
+		return r.Choices[0].Message.Content
+	}
+	for seed := range 8 {
+		var v struct {
+			OK *bool
+			K  int
+		}
+		got := text(map[string]any{"seed": seed, "max_tokens": 150, "response_format": map[string]any{"type": "json_schema",
+			"json_schema": map[string]any{"name": "v", "schema": schema}}})
+		if err := json.Unmarshal([]byte(got), &v); err != nil || v.OK == nil || v.K < 1 || v.K > 2 {
+			t.Errorf("%q does not meet the schema: %v", got, err)
+		}
+		if got := text(map[string]any{"seed": seed, "structured_outputs": map[string]any{"choice": []string{"yes", "no"}}}); got != "yes" && got != "no" {
+			t.Errorf("%q is no choice", got)
+		}
+		if got := text(map[string]any{"seed": seed, "guided_regex": "[ab]{3}"}); len(got) != 3 || strings.Trim(got, "ab") != "" {
+			t.Errorf("%q is not of the pattern", got)
+		}
+		var r struct {
+			Choices []struct {
+				Finish  string `json:"finish_reason"`
+				Message struct {
+					Calls []openai.ToolCall `json:"tool_calls"`
+				}
+			}
+		}
+		x.ask("/v1/chat/completions", hello(map[string]any{"seed": seed, "max_tokens": 170, "tools": []any{tool("f"), tool("g")},
+			"tool_choice":          map[string]any{"type": "function", "function": map[string]string{"name": "g"}},
+			"chat_template_kwargs": map[string]bool{"enable_thinking": false}}), &r)
+		c := r.Choices[0]
+		var args struct{ N *bool }
+		if c.Finish != "tool_calls" || len(c.Message.Calls) != 1 || c.Message.Calls[0].Function.Name != "g" ||
+			json.Unmarshal([]byte(c.Message.Calls[0].Function.Arguments), &args) != nil || args.N == nil {
+			t.Errorf("%+v is not one call of g", c)
+		}
+	}
+	for _, more := range []map[string]any{{"response_format": map[string]string{"type": "json_schema"}}, {"guided_regex": "("}, {"structured_outputs": map[string]any{"choice": []string{}}},
+		{"response_format": map[string]any{"type": "json_schema", "json_schema": map[string]any{"schema": map[string]any{"not": map[string]any{}}}}},
+		{"tool_choice": "required"}, {"guided_regex": "a", "guided_choice": []string{"b"}}} {
+		if status, raw := x.post("/v1/chat/completions", hello(more)); status != http.StatusBadRequest {
+			t.Errorf("%v: %d %s", more, status, raw)
+		}
+	}
+}
+
 func TestGoOpenAIsClientReadsTheAnswers(t *testing.T) {
 	x := start(t, func(o *Options) { o.Key = "k" })
 	c := openai.DefaultConfig("k")

@@ -34,6 +34,7 @@ import (
 	"agentcli/internal/version"
 	"agentcli/llm"
 	"agentcli/model/chat"
+	"agentcli/policy"
 	"agentcli/traj"
 )
 
@@ -112,15 +113,17 @@ func Run(ctx context.Context, o Options, s console.Streams) error {
 }
 
 type server struct {
-	engine   models.Engine
-	exact    chat.Exact
-	noChat   error // why the model has no chat format
-	source   models.Source
-	o        Options
-	s        console.Streams
-	name     string
-	started  time.Time
-	metrics  *metrics
+	engine  models.Engine
+	facts   policy.Facts
+	exact   chat.Exact
+	noChat  error // why the model has no chat format
+	source  models.Source
+	o       Options
+	s       console.Streams
+	name    string
+	started time.Time
+	metrics *metrics
+	forms
 	draining atomic.Bool
 	requests atomic.Int64
 
@@ -130,7 +133,7 @@ type server struct {
 }
 
 func newServer(engine models.Engine, source models.Source, o Options, s console.Streams) *server {
-	h := &server{engine: engine, source: source, o: o, s: s, name: o.Name, started: time.Now(), metrics: newMetrics(engine),
+	h := &server{engine: engine, facts: engine.Facts(), source: source, o: o, s: s, name: o.Name, started: time.Now(), metrics: newMetrics(engine),
 		byName: map[string]context.CancelFunc{}}
 	if h.name == "" {
 		h.name = filepath.Base(filepath.Clean(source.Name))
@@ -153,7 +156,7 @@ func (s *server) handler() http.Handler {
 	at := func(pattern string, who access, h func(http.ResponseWriter, *http.Request) error) {
 		if who == admin && !s.o.Admin {
 			h = func(http.ResponseWriter, *http.Request) error {
-				return refuse(http.StatusForbidden, "", "this server was started without --admin")
+				return refuse(http.StatusForbidden, "", "this server was started without %s", setting.Name("Admin"))
 			}
 		}
 		mux.HandleFunc(pattern, s.guarded(who, h))
@@ -165,27 +168,28 @@ func (s *server) handler() http.Handler {
 	at("GET /ping", anybody, ok(map[string]string{"status": "ok"}))
 	at("GET /version", anybody, ok(map[string]string{"version": version.String()}))
 	at("GET /metrics", anybody, s.metrics.serve)
+	open, ids, change := &openAI{s}, &idsAPI{s}, &administration{s}
 	at("GET /v1/models", keyed, s.models)
-	at("POST /v1/chat/completions", keyed, s.chat)
-	at("POST /v1/completions", keyed, s.completions)
-	at("POST /tokenize", keyed, s.tokenize)
-	at("POST /detokenize", keyed, s.detokenize)
-	at("POST /inference/v1/generate", keyed, s.inference)
-	at("POST /generate", keyed, s.sglang)
-	at("POST /abort_request", keyed, s.abort)
-	at("GET /get_model_info", keyed, s.modelInfo)
-	at("GET /model_info", keyed, s.modelInfo)
-	at("POST /pause", admin, s.pause)
-	at("POST /resume", admin, s.resume)
-	at("GET /is_paused", admin, s.isPaused)
-	at("POST /reset_prefix_cache", admin, s.resetCache)
-	at("POST /update_weights", admin, s.updateWeights)
-	at("POST /update_weights_from_disk", admin, s.updateFromDisk)
-	at("GET /server_info", admin, s.serverInfo)
+	at("POST /v1/chat/completions", keyed, open.chat)
+	at("POST /v1/completions", keyed, open.completions)
+	at("POST /tokenize", keyed, ids.tokenize)
+	at("POST /detokenize", keyed, ids.detokenize)
+	at("POST /inference/v1/generate", keyed, ids.inference)
+	at("POST /generate", keyed, ids.sglang)
+	at("POST /abort_request", keyed, ids.abort)
+	at("GET /get_model_info", keyed, ids.modelInfo)
+	at("GET /model_info", keyed, ids.modelInfo)
+	at("POST /pause", admin, change.pause)
+	at("POST /resume", admin, change.resume)
+	at("GET /is_paused", admin, change.isPaused)
+	at("POST /reset_prefix_cache", admin, change.resetCache)
+	at("POST /update_weights", admin, change.updateWeights)
+	at("POST /update_weights_from_disk", admin, change.updateFromDisk)
+	at("GET /server_info", admin, change.serverInfo)
 	at("GET /get_world_size", admin, ok(map[string]int{"world_size": 1}))
 	for _, path := range []string{"/v1/load_lora_adapter", "/v1/unload_lora_adapter"} {
 		at("POST "+path, admin, func(http.ResponseWriter, *http.Request) error {
-			return refuse(http.StatusNotImplemented, "", "adapters are merged before they are served; open their folder with --model")
+			return refuse(http.StatusNotImplemented, "", "adapters are merged before they are served; open their folder with %s", setting.Name("Model"))
 		})
 	}
 	at("/", keyed, func(_ http.ResponseWriter, r *http.Request) error {
@@ -358,7 +362,7 @@ func read(r *http.Request, into any) error {
 // models answers GET /v1/models.
 func (s *server) models(w http.ResponseWriter, _ *http.Request) error {
 	return answer(w, map[string]any{"object": "list", "data": []any{map[string]any{"id": s.name, "object": "model",
-		"created": s.started.Unix(), "owned_by": llm.Owner, "root": s.source.Name, "parent": nil, "max_model_len": s.engine.MaxContext()}}})
+		"created": s.started.Unix(), "owned_by": llm.Owner, "root": s.source.Name, "parent": nil, "max_model_len": s.facts.MaxContext}}})
 }
 
 // named holds a request to the model that is served.
@@ -367,4 +371,22 @@ func (s *server) named(model string) error {
 		return nil
 	}
 	return refuse(http.StatusNotFound, "model", "the model %q does not exist; this server has %s", model, s.name)
+}
+
+// entitled gives a request a name by which it can be ended.
+func (s *server) entitled(ctx context.Context, name string) (context.Context, func()) {
+	s.requests.Add(1)
+	if name == "" {
+		return ctx, func() {}
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	s.mu.Lock()
+	s.byName[name] = cancel
+	s.mu.Unlock()
+	return ctx, func() {
+		s.mu.Lock()
+		delete(s.byName, name)
+		s.mu.Unlock()
+		cancel()
+	}
 }

@@ -9,6 +9,8 @@ import (
 // otherWords are the settings that libraries name otherwise than their flags are called,
 // and functions that are commands.
 var otherWords = map[setting.Name]string{
+	"Admin":            "--admin",
+	"AllowPath":        "--allow-path",
 	"Against":          "--against",
 	"B":                "--b",
 	"BoxSpace":         "--bbox-space",

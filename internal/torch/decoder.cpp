@@ -131,7 +131,7 @@ struct Step {
 // The numbers of a step, which all threads work on.
 template <class S>
 struct Rows {
-  std::vector<S> x, y, h, qkv, q, attended, act;
+  std::vector<S> x, y, h, qkv, q, attended, act, both;
   Rows(const Decoder &d, int64_t n) {
     int64_t hidden = d.embed.size(1), wide = 0, queries = 0, inner = 0;
     for (auto &l : d.layers) {
@@ -143,6 +143,8 @@ struct Rows {
     qkv.resize(n * wide);
     for (auto *v : {&q, &attended}) v->resize(n * queries);
     act.resize(n * inner);
+    for (auto &l : d.layers)
+      if (l.down.k % PANEL != 0) both.resize(n * 2 * inner);
   }
 };
 
@@ -215,9 +217,14 @@ struct Run {
     });
   }
 
-  // act = silu(gate)·up: a panel of the one and the same of the other.
+  // act = silu(gate)·up: a panel of the one and the same of the other, where up begins a panel.
   void gated(const Weight &w, const S *in) {
     const int64_t f = w.n / 2;
+    if (f % PANEL != 0) {
+      product(w, in, b.both.data(), w.n);
+      share(rows, [&](int64_t r) { kn.silu_mul(b.both.data() + r * w.n, b.act.data() + r * f, 1, f); });
+      return;
+    }
     const Pieces pieces(f / PANEL, rows, threads);
     const S *data = static_cast<const S *>(w.data);
     const float *bias = w.bias.defined() ? w.bias.const_data_ptr<float>() : nullptr;

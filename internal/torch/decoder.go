@@ -15,8 +15,7 @@ import (
 	"unsafe"
 )
 
-// PanelSize is how many outputs of a weight a Decoder computes together: the size of its MLPs is
-// a multiple of it.
+// PanelSize is how many outputs of a weight a Decoder computes together.
 const PanelSize = 64
 
 // InPanels reports whether packed, which PackLinear has made of w, is one that a Decoder

@@ -1,0 +1,177 @@
+//go:build libtorch
+
+package policy
+
+import (
+	"context"
+	"math"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"agentcli/traj"
+)
+
+// drawSome has several prompts of one beginning answered together.
+func drawSome(t *testing.T, p *Policy, numbers ...int) []*Output {
+	t.Helper()
+	out := make([]*Output, len(numbers))
+	var wg sync.WaitGroup
+	for i, k := range numbers {
+		wg.Go(func() {
+			prompt := []int32{5, 9, 22, 31, 7, 12, 40, 3, 8, int32(10 + k), int32(20 + k)}
+			var err error
+			if out[i], err = p.Sample(context.Background(), prompt, traj.Sampling{MaxTokens: 20}, int64(k)); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	wg.Wait()
+	return out
+}
+
+// The call that computes a step gives what the operations one by one give: the roundings of two
+// programs apart.
+func TestTheDecoderGivesWhatTheOperationsGive(t *testing.T) {
+	for _, path := range []string{"testdata/tiny-qwen3", "testdata/tiny-llama"} {
+		for dtype, most := range map[string]float64{"float32": 2e-5, "bfloat16": .12} {
+			cfg := Config{DType: dtype, Device: "cpu", MaxBatch: 8}
+			one, other := open(t, path, cfg), open(t, path, cfg)
+			if one.sched.decoder == nil {
+				t.Skip("this processor has no kernels that read oneDNN's panels")
+			}
+			other.sched.decoder.Close()
+			other.sched.decoder = nil
+			a, b := drawSome(t, one, 1, 2, 3, 4), drawSome(t, other, 1, 2, 3, 4)
+			for i := range a {
+				for j := range min(len(a[i].IDs), len(b[i].IDs)) {
+					if a[i].IDs[j] != b[i].IDs[j] { // a draw that a rounding decided: what follows is another text
+						if dtype == "float32" {
+							t.Errorf("%s, reply %d: token %d is %d, by operations %d", path, i, j, a[i].IDs[j], b[i].IDs[j])
+						}
+						break
+					}
+					if d := math.Abs(float64(a[i].Logprobs[j] - b[i].Logprobs[j])); d > most {
+						t.Errorf("%s %s, reply %d, token %d: log-prob %v, by operations %v", path, dtype, i, j, a[i].Logprobs[j], b[i].Logprobs[j])
+					}
+				}
+			}
+		}
+	}
+}
+
+// What is drawn for one does not depend on who is computed beside it, to the bit.
+func TestNeighboursDoNotChangeALogprob(t *testing.T) {
+	for _, dtype := range []string{"float32", "bfloat16"} {
+		p := open(t, "testdata/tiny-qwen3", Config{DType: dtype, Device: "cpu", MaxBatch: 16})
+		if p.sched.decoder == nil {
+			t.Skip("this processor has no kernels that read oneDNN's panels")
+		}
+		alone := drawSome(t, p, 3)[0]
+		EngineOf(p).ForgetPrefixes()
+		many := drawSome(t, p, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13)[2]
+		if !slices.Equal(alone.IDs, many.IDs) || !slices.Equal(alone.Logprobs, many.Logprobs) {
+			t.Errorf("%s: alone %v %v, among others %v %v", dtype, alone.IDs, alone.Logprobs, many.IDs, many.Logprobs)
+		}
+	}
+}
+
+// onlyEven is a grammar.
+type onlyEven struct{ drawn []int32 }
+
+func (g *onlyEven) Fill(mask []uint32) {
+	for i := range mask {
+		mask[i] = 0x55555555
+	}
+}
+
+func (g *onlyEven) Accept(id int32) bool { g.drawn = append(g.drawn, id); return id%2 == 0 }
+
+// A grammar decides what is drawn, and not what the model says of it.
+func TestAGrammarsTokensHaveTheModelsLogprobs(t *testing.T) {
+	p := open(t, "testdata/tiny-qwen3", Config{DType: "float32", Device: "cpu"})
+	e, g := EngineOf(p), &onlyEven{}
+	prompt := []int32{5, 9, 22, 31}
+	r, err := e.Ask(t.Context(), &Request{Prompt: Sequence{IDs: prompt}, Sampling: traj.Sampling{MaxTokens: 20}, Seed: 2, IgnoreEnd: true, Grammar: g, Top: 3})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !slices.Equal(g.drawn, r.IDs) || len(r.IDs) != 20 {
+		t.Errorf("drawn %v, told %v", r.IDs, g.drawn)
+	}
+	scored, err := e.Score(t.Context(), Sequence{IDs: append(slices.Clone(prompt), r.IDs...)}, 3)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i, x := range r.Tokens {
+		s := scored[len(prompt)+i]
+		if x.ID%2 != 0 || math.Abs(float64(x.Logprob-s.Logprob)) > 1e-4 {
+			t.Errorf("token %d is %d with %v; scored %v", i, x.ID, x.Logprob, s.Logprob)
+		}
+		for k, top := range x.Top {
+			if top.ID != s.Top[k].ID || math.Abs(float64(top.Logprob-s.Top[k].Logprob)) > 1e-4 {
+				t.Errorf("token %d: the most probable are %v, scored %v", i, x.Top, s.Top)
+			}
+		}
+	}
+}
+
+// The lowest priority number is served first.
+func TestWhoWaitsIsServedByPriority(t *testing.T) {
+	p := open(t, "testdata/tiny-qwen3", Config{DType: "float32", Device: "cpu", MaxBatch: 1})
+	e := EngineOf(p)
+	if err := e.Pause(ExchangeKeep); err != nil {
+		t.Fatal(err)
+	}
+	var mu sync.Mutex
+	var order []int
+	var wg sync.WaitGroup
+	for i, priority := range []int{3, 1, 2} {
+		wg.Go(func() {
+			_, err := e.Ask(t.Context(), &Request{Prompt: Sequence{IDs: []int32{5, int32(i)}}, Sampling: traj.Sampling{MaxTokens: 2}, Priority: priority,
+				IgnoreEnd: true, Emit: func(Token) { mu.Lock(); order = append(order, priority); mu.Unlock() }})
+			if err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	for e.Load().Waiting < 3 {
+		time.Sleep(time.Millisecond)
+	}
+	e.Resume()
+	wg.Wait()
+	if !slices.Equal(order, []int{1, 1, 2, 2, 3, 3}) {
+		t.Errorf("served in the order %v", order)
+	}
+}
+
+// A prompt's keys and values are found by those of its salt alone.
+func TestSaltsKeepPromptsApart(t *testing.T) {
+	p := open(t, "testdata/tiny-qwen3", Config{DType: "float32", Device: "cpu"})
+	e := EngineOf(p)
+	prompt := make([]int32, 40)
+	for i := range prompt {
+		prompt[i] = int32(i % 50)
+	}
+	cached := func(salt string) int {
+		r, err := e.Ask(t.Context(), &Request{Prompt: Sequence{IDs: prompt}, Sampling: traj.Sampling{MaxTokens: 1}, Salt: salt})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return r.Cached
+	}
+	if n := cached("a"); n != 0 {
+		t.Errorf("%d tokens were found before there were any", n)
+	}
+	if n := cached("b"); n != 0 {
+		t.Errorf("%d tokens of another salt were found", n)
+	}
+	if n := cached("a"); n == 0 {
+		t.Error("its own tokens were not found")
+	}
+	e.ForgetPrefixes()
+	if n := cached("a"); n != 0 {
+		t.Errorf("%d forgotten tokens were found", n)
+	}
+}
