@@ -70,19 +70,27 @@ func room(p *Policy, prompt Sequence) (int, error) {
 	if room < 1 {
 		return 0, fmt.Errorf("%w: %d tokens, the model's window is %d", traj.ErrPromptTooLong, len(ids), p.cfg.MaxContext)
 	}
-	for _, id := range ids {
+	return room, checkIDs(p, prompt)
+}
+
+// checkIDs holds a prompt's ids and images to the model.
+func checkIDs(p *Policy, prompt Sequence) error {
+	for _, id := range prompt.IDs {
 		if id < 0 || int(id) >= p.model.VocabSize {
-			return 0, fmt.Errorf("token id %d is outside the vocabulary of %d", id, p.model.VocabSize)
+			return fmt.Errorf("token id %d is outside the vocabulary of %d", id, p.model.VocabSize)
 		}
 	}
-	return room, checkImages(ids, prompt.Images, p.model.Vision)
+	return checkImages(prompt.IDs, prompt.Images, p.model.Vision)
 }
 
 // Score is the log-prob of each id of a prompt but the first under the model at temperature
 // 1, with the top most probable ones in its place.
 func (e *Engine) Score(ctx context.Context, prompt Sequence, top int) ([]Token, error) {
-	if _, err := room(e.p, Sequence{IDs: prompt.IDs[:max(0, len(prompt.IDs)-1)], Images: prompt.Images}); err != nil && len(prompt.IDs) != 1 {
+	if err := checkIDs(e.p, prompt); err != nil {
 		return nil, err
+	}
+	if n := len(prompt.IDs); n > e.p.cfg.MaxContext {
+		return nil, fmt.Errorf("%w: %d tokens, the model's window is %d", traj.ErrPromptTooLong, n, e.p.cfg.MaxContext)
 	}
 	return e.promptTokens(ctx, prompt, top)
 }

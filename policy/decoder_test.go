@@ -93,7 +93,8 @@ func TestAGrammarsTokensHaveTheModelsLogprobs(t *testing.T) {
 	p := open(t, "testdata/tiny-qwen3", Config{DType: "float32", Device: "cpu"})
 	e, g := EngineOf(p), &onlyEven{}
 	prompt := []int32{5, 9, 22, 31}
-	r, err := e.Ask(t.Context(), &Request{Prompt: Sequence{IDs: prompt}, Sampling: traj.Sampling{MaxTokens: 20}, Seed: 2, IgnoreEnd: true, Grammar: g, Top: 3})
+	r, err := e.Ask(t.Context(), &Request{Prompt: Sequence{IDs: prompt}, Sampling: traj.Sampling{MaxTokens: 20}, Seed: 2,
+		IgnoreEnd: true, Grammar: g, Top: 3})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -129,7 +130,8 @@ func TestWhoWaitsIsServedByPriority(t *testing.T) {
 	var wg sync.WaitGroup
 	for i, priority := range []int{3, 1, 2} {
 		wg.Go(func() {
-			_, err := e.Ask(t.Context(), &Request{Prompt: Sequence{IDs: []int32{5, int32(i)}}, Sampling: traj.Sampling{MaxTokens: 2}, Priority: priority,
+			_, err := e.Ask(t.Context(), &Request{Prompt: Sequence{IDs: []int32{5, int32(i)}}, Sampling: traj.Sampling{MaxTokens: 2},
+				Priority:  priority,
 				IgnoreEnd: true, Emit: func(Token) { mu.Lock(); order = append(order, priority); mu.Unlock() }})
 			if err != nil {
 				t.Error(err)

@@ -47,14 +47,17 @@ func NewServing(load func() ServingLoad) *Serving {
 		m.registry.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: name, Help: help}, func() float64 { return of(load()) }))
 	}
 	counter := func(name, help string, of func(ServingLoad) int64) {
-		m.registry.MustRegister(prometheus.NewCounterFunc(prometheus.CounterOpts{Name: name, Help: help}, func() float64 { return float64(of(load())) }))
+		m.registry.MustRegister(prometheus.NewCounterFunc(prometheus.CounterOpts{Name: name, Help: help},
+			func() float64 { return float64(of(load())) }))
 	}
 	gauge("vllm:num_requests_running", "Requests that are computed.", func(l ServingLoad) float64 { return float64(l.Running) })
 	gauge("vllm:num_requests_waiting", "Requests that wait.", func(l ServingLoad) float64 { return float64(l.Waiting) })
-	gauge("vllm:kv_cache_usage_perc", "Share of the key-value cache that is in use, 0 to 1.", func(l ServingLoad) float64 { return l.CacheUsed })
+	gauge("vllm:kv_cache_usage_perc", "Share of the key-value cache that is in use, 0 to 1.",
+		func(l ServingLoad) float64 { return l.CacheUsed })
 	gauge("agentcli_policy_version", "Version of the weights.", func(l ServingLoad) float64 { return float64(l.Version) })
 	counter("vllm:prompt_tokens_total", "Tokens of prompts.", func(l ServingLoad) int64 { return l.PromptTokens })
-	counter("vllm:prefix_cache_queries_total", "Tokens of prompts that were looked for in the cache.", func(l ServingLoad) int64 { return l.PromptTokens })
+	counter("vllm:prefix_cache_queries_total", "Tokens of prompts that were looked for in the cache.",
+		func(l ServingLoad) int64 { return l.PromptTokens })
 	counter("vllm:prefix_cache_hits_total", "Tokens of prompts that the cache had.", func(l ServingLoad) int64 { return l.CachedTokens })
 	counter("vllm:generation_tokens_total", "Sampled tokens.", func(l ServingLoad) int64 { return l.SampledTokens })
 	counter("vllm:num_preemptions_total", "Sequences that made room for others and were computed again.",

@@ -76,13 +76,13 @@ func (s *administration) updateWeights(w http.ResponseWriter, r *http.Request) e
 	if err != nil {
 		return err
 	}
-	if kind, _, _ := mime.ParseMediaType(r.Header.Get("Content-Type")); kind == "application/octet-stream" {
+	if ofWeights(r) {
 		return s.takeTensors(w, r, how)
 	}
 	var c struct {
 		Path string `json:"path"`
 	}
-	if err := read(r, &c); err != nil {
+	if err := read(w, r, &c); err != nil {
 		return err
 	}
 	return s.takeFolder(w, "path", c.Path, how)
@@ -98,13 +98,19 @@ func (s *administration) updateFromDisk(w http.ResponseWriter, r *http.Request) 
 		Path  string `json:"model_path"`
 		Abort bool   `json:"abort_all_requests"`
 	}
-	if err := read(r, &c); err != nil {
+	if err := read(w, r, &c); err != nil {
 		return err
 	}
 	if c.Abort {
 		how = policy.ExchangeAbort
 	}
 	return s.takeFolder(w, "model_path", c.Path, how)
+}
+
+// ofWeights reports whether the body of a request is a file of tensors.
+func ofWeights(r *http.Request) bool {
+	kind, _, _ := mime.ParseMediaType(r.Header.Get("Content-Type"))
+	return kind == "application/octet-stream"
 }
 
 func (s *administration) takeFolder(w http.ResponseWriter, field, path string, how policy.Exchange) error {

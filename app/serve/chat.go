@@ -127,6 +127,9 @@ func (c *chatRequest) conversation() (*traj.Request, error) {
 	case choice == "none":
 		return r, nil
 	case choice == "required":
+		if len(c.Tools) == 0 {
+			return nil, bad("tool_choice", "tool_choice is required, and there are no tools")
+		}
 		c.mustCall = true
 	default:
 		var named struct {
@@ -152,7 +155,7 @@ func (c *chatRequest) conversation() (*traj.Request, error) {
 // chat answers POST /v1/chat/completions.
 func (s *openAI) chat(w http.ResponseWriter, r *http.Request) error {
 	var c chatRequest
-	if err := read(r, &c); err != nil {
+	if err := read(w, r, &c); err != nil {
 		return err
 	}
 	if s.noChat != nil {
@@ -174,6 +177,9 @@ func (s *openAI) chat(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
+	if c.MaxTokens != nil && *c.MaxTokens == 0 {
+		return bad("max_tokens", "max_tokens is 0; there would be no reply")
+	}
 	if c.Truncate != nil {
 		return bad("truncate_prompt_tokens", "a conversation cannot be cut anywhere; leave truncate_prompt_tokens out")
 	}
@@ -183,22 +189,23 @@ func (s *openAI) chat(w http.ResponseWriter, r *http.Request) error {
 	}
 	ctx, release := s.entitled(r.Context(), c.RequestID)
 	defer release()
-	a := &chatAnswer{s: s, c: &c, form: form, id: "chatcmpl-" + random(12), created: time.Now().Unix(), top: top,
+	a := &chatAnswer{s: s, c: &c, form: form, id: "chatcmpl-" + random(), created: time.Now().Unix(), top: top,
 		choices: make([]map[string]any, c.choices()), seen: seen(w)}
 	if c.Stream {
 		a.events = newEvents(w)
 	}
 	err = inParallel(ctx, c.choices(), func(ctx context.Context, k int) error { return a.draw(ctx, req, k) })
+	used := a.usage()
 	if c.Stream {
 		if err == nil && c.StreamOpts != nil && c.StreamOpts.Usage {
-			_ = a.events.send(a.body("chat.completion.chunk", []map[string]any{}, a.usage()))
+			_ = a.events.send(a.body("chat.completion.chunk", []map[string]any{}, used))
 		}
 		return a.events.end(err)
 	}
 	if err != nil {
 		return err
 	}
-	out := a.body("chat.completion", a.choices, a.usage())
+	out := a.body("chat.completion", a.choices, used)
 	if c.ReturnIDs {
 		out["prompt_token_ids"] = a.promptIDs
 	}
@@ -233,9 +240,9 @@ func inParallel(ctx context.Context, n int, f func(ctx context.Context, k int) e
 	return errors.Join(errs...)
 }
 
-// random are 2n hexadecimal digits.
-func random(n int) string {
-	b := make([]byte, n)
+// random are 24 hexadecimal digits.
+func random() string {
+	b := make([]byte, 12)
 	_, _ = crand.Read(b) // never fails
 	return hex.EncodeToString(b)
 }
@@ -320,7 +327,7 @@ func messageOf(r *traj.Response) (message map[string]any, finish string) {
 	}
 	var calls []wireCall
 	for _, c := range m.ToolCalls {
-		calls = append(calls, wireCall{ID: "call_" + random(12), Type: "function", Function: wireFunction{c.Name, c.Arguments}})
+		calls = append(calls, wireCall{ID: "call_" + random(), Type: "function", Function: wireFunction{c.Name, c.Arguments}})
 	}
 	if calls != nil {
 		message["tool_calls"] = calls
@@ -337,7 +344,8 @@ func (a *chatAnswer) logprobs(tokens []policy.Token) any {
 		return nil
 	}
 	entry := func(id int32, lp traj.Logprob) map[string]any {
-		return map[string]any{"token": a.s.piece(id, a.c.TokensAsIDs), "logprob": logprob(lp), "bytes": bytesOf(string(a.s.facts.Tokenizer.Bytes(id)))}
+		return map[string]any{"token": a.s.piece(id, a.c.TokensAsIDs), "logprob": logprob(lp),
+			"bytes": bytesOf(string(a.s.facts.Tokenizer.Bytes(id)))}
 	}
 	content := make([]any, len(tokens))
 	for i, t := range tokens {

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"sync"
 	"time"
+	"unicode/utf8"
 
 	"agentcli/grammar"
 	"agentcli/policy"
@@ -59,7 +60,7 @@ func (s *openAI) prompts(raw json.RawMessage, addSpecial bool) ([][]int32, error
 // completions answers POST /v1/completions.
 func (s *openAI) completions(w http.ResponseWriter, r *http.Request) error {
 	var c completionRequest
-	if err := read(r, &c); err != nil {
+	if err := read(w, r, &c); err != nil {
 		return err
 	}
 	if err := cmp.Or(c.check(), s.named(c.Model)); err != nil {
@@ -85,7 +86,7 @@ func (s *openAI) completions(w http.ResponseWriter, r *http.Request) error {
 	}
 	ctx, release := s.entitled(r.Context(), c.RequestID)
 	defer release()
-	a := &completionAnswer{s: s, c: &c, form: form, id: "cmpl-" + random(12), created: time.Now().Unix(),
+	a := &completionAnswer{s: s, c: &c, form: form, id: "cmpl-" + random(), created: time.Now().Unix(),
 		choices: make([]map[string]any, len(prompts)*c.choices())}
 	if c.Stream {
 		a.events = newEvents(w)
@@ -145,7 +146,7 @@ func (a *completionAnswer) draw(ctx context.Context, prompt []int32, i int) erro
 	}
 	choice := map[string]any{"index": i, "logprobs": nil}
 	reply := &policy.Reply{Output: traj.Completion{FinishReason: traj.FinishLength}}
-	words, before, told := a.s.writing(&a.c.drawing, a.c.skips()), "", false
+	words, before, told, at := a.s.writing(&a.c.drawing, a.c.skips()), "", false, 0
 	if a.c.Echo {
 		before = a.s.facts.Tokenizer.Decode(prompt, a.c.skips())
 	}
@@ -154,17 +155,19 @@ func (a *completionAnswer) draw(ctx context.Context, prompt []int32, i int) erro
 		for _, t := range tokens {
 			added.WriteString(words.add(t.ID))
 		}
-		piece := a.piece(i, added.String(), tokens)
+		piece := a.piece(i, added.String(), tokens, false, &at)
 		if a.c.ReturnIDs && !told {
 			piece["prompt_token_ids"] = prompt
 		}
 		told = true
-		return a.events.send(a.body([]map[string]any{piece}, nil))
+		e := a.body([]map[string]any{piece}, nil)
+		versions(e, tokens, tokens[0].Version)
+		return a.events.send(e)
 	}
 	if a.events == nil {
 		each = nil
 	} else if a.c.Echo {
-		piece := a.piece(i, before, echo)
+		piece := a.piece(i, before, echo, true, &at)
 		if err := a.events.send(a.body([]map[string]any{piece}, nil)); err != nil {
 			return err
 		}
@@ -191,7 +194,7 @@ func (a *completionAnswer) draw(ctx context.Context, prompt []int32, i int) erro
 	}
 	choice["text"] = before + a.s.whole(&a.c.drawing, reply.IDs)
 	if a.c.Logprobs != nil {
-		choice["logprobs"] = a.logprobs(append(echo, reply.Tokens...), len(echo) > 0)
+		choice["logprobs"] = a.logprobs(append(echo, reply.Tokens...), len(echo) > 0, &at)
 	}
 	if a.c.ReturnIDs {
 		choice["prompt_token_ids"], choice["token_ids"] = prompt, reply.IDs
@@ -211,10 +214,10 @@ func (s *openAI) echoed(ctx context.Context, prompt []int32, top *int) ([]policy
 	return s.engine.Score(ctx, policy.Sequence{IDs: prompt}, *top)
 }
 
-func (a *completionAnswer) piece(i int, text string, tokens []policy.Token) map[string]any {
+func (a *completionAnswer) piece(i int, text string, tokens []policy.Token, fromStart bool, at *int) map[string]any {
 	piece := map[string]any{"index": i, "text": text, "logprobs": nil, "finish_reason": nil}
 	if a.c.Logprobs != nil {
-		piece["logprobs"] = a.logprobs(tokens, false)
+		piece["logprobs"] = a.logprobs(tokens, fromStart, at)
 	}
 	if a.c.ReturnIDs {
 		piece["token_ids"] = idsOf(tokens)
@@ -223,14 +226,12 @@ func (a *completionAnswer) piece(i int, text string, tokens []policy.Token) map[
 }
 
 // logprobs are those of tokens, in the form of OpenAI's older API; the first of a prompt has
-// none.
-func (a *completionAnswer) logprobs(tokens []policy.Token, fromStart bool) map[string]any {
+// none. at is how many characters come before.
+func (a *completionAnswer) logprobs(tokens []policy.Token, fromStart bool, at *int) map[string]any {
 	texts, lps, tops, offsets := []string{}, []any{}, []any{}, []int{}
-	at := 0
 	for i, t := range tokens {
-		piece := a.s.piece(t.ID, false)
-		texts, offsets = append(texts, a.s.piece(t.ID, a.c.TokensAsIDs)), append(offsets, at)
-		at += len(piece)
+		texts, offsets = append(texts, a.s.piece(t.ID, a.c.TokensAsIDs)), append(offsets, *at)
+		*at += utf8.RuneCountInString(a.s.piece(t.ID, false))
 		if i == 0 && fromStart {
 			lps, tops = append(lps, nil), append(tops, nil)
 			continue

@@ -86,7 +86,11 @@ func (s *server) ask(ctx context.Context, r *policy.Request, each func([]policy.
 			continue
 		}
 		if tokens := q.take(); len(tokens) > 0 {
-			if err := each(tokens); err != nil {
+			if err := each(tokens); err != nil { // the client has gone
+				cancel()
+				if waiting {
+					<-done
+				}
 				return nil, err
 			}
 		}
@@ -104,8 +108,8 @@ type writing struct {
 	stops   []string
 	include bool // the stop string stays
 	ends    map[int32]bool
-	text    string
-	sent    int
+	text    string // that is not given yet
+	stopped bool
 }
 
 func (s *server) writing(d *drawing, skipSpecial bool) *writing {
@@ -135,28 +139,22 @@ func (w *writing) add(id int32) string {
 func (w *writing) held() int {
 	most := 0
 	for _, stop := range w.stops {
-		for n := min(len(stop)-1, len(w.text)); n > most; n-- {
-			if strings.HasSuffix(w.text, stop[:n]) {
-				most = n
-				break
-			}
-		}
+		most = max(most, overlap(w.text, stop))
 	}
 	return most
 }
 
 func (w *writing) upTo(n int) string {
-	if at, stop := text.FirstOf(w.text, w.stops); at >= 0 {
-		if w.include {
-			at += len(stop)
-		}
-		n = min(n, at)
-	}
-	if n <= w.sent {
+	if w.stopped {
 		return ""
 	}
-	out := w.text[w.sent:n]
-	w.sent = n
+	if at, stop := text.FirstOf(w.text, w.stops); at >= 0 {
+		if n, w.stopped = at, true; w.include {
+			n += len(stop)
+		}
+	}
+	out := w.text[:n]
+	w.text = w.text[n:]
 	return out
 }
 
@@ -200,10 +198,10 @@ func stopReason(c *traj.Completion, d *drawing) any {
 func logprob(lp traj.Logprob) float64 { return max(float64(lp), -9999) }
 
 // bytesOf are a text's bytes as numbers.
-func bytesOf(text string) []int {
-	out := make([]int, len(text))
-	for i := range len(text) {
-		out[i] = int(text[i])
+func bytesOf(s string) []int {
+	out := make([]int, len(s))
+	for i := range len(s) {
+		out[i] = int(s[i])
 	}
 	return out
 }

@@ -189,7 +189,8 @@ func (d *drawing) truncated(ids []int32, window int) []int32 {
 
 // request is one to the engine.
 func (d *drawing) request(prompt policy.Sequence, k, top int) *policy.Request {
-	r := &policy.Request{Prompt: prompt, Sampling: d.sampling(), Seed: d.seed(k), Priority: d.Priority, Salt: d.Salt, IgnoreEnd: d.IgnoreEnd, Top: top}
+	r := &policy.Request{Prompt: prompt, Sampling: d.sampling(), Seed: d.seed(k), Priority: d.Priority, Salt: d.Salt,
+		IgnoreEnd: d.IgnoreEnd, Top: top}
 	if d.PromptLPs != nil && k == 0 {
 		r.PromptLogprobs, r.PromptTop = true, *d.PromptLPs
 	}

@@ -3,6 +3,7 @@ package serve
 import (
 	"context"
 	"encoding/base64"
+	"encoding/json"
 	"net/http"
 	"strings"
 
@@ -23,7 +24,7 @@ func (s *idsAPI) tokenize(w http.ResponseWriter, r *http.Request) error {
 		AddSpecial *bool   `json:"add_special_tokens"`
 		Texts      bool    `json:"return_token_strs"`
 	}
-	if err := read(r, &c); err != nil {
+	if err := read(w, r, &c); err != nil {
 		return err
 	}
 	var ids []int32
@@ -57,12 +58,26 @@ func (s *idsAPI) tokenize(w http.ResponseWriter, r *http.Request) error {
 	return answer(w, out)
 }
 
+// tokenizerInfo answers vLLM's GET /tokenizer_info.
+func (s *idsAPI) tokenizerInfo(w http.ResponseWriter, _ *http.Request) error {
+	t := s.facts.Tokenizer
+	name := func(id int32) any {
+		if id < 0 {
+			return nil
+		}
+		return s.piece(id, false)
+	}
+	return answer(w, map[string]any{"tokenizer_class": "agentcli", "bos_token": name(t.BOS()), "eos_token": name(t.EOS()),
+		"pad_token":     name(t.Pad()),
+		"chat_template": t.ChatTemplate(), "model_max_length": s.facts.MaxContext})
+}
+
 // detokenize answers POST /detokenize.
 func (s *idsAPI) detokenize(w http.ResponseWriter, r *http.Request) error {
 	var c struct {
 		Tokens []int32 `json:"tokens"`
 	}
-	if err := read(r, &c); err != nil {
+	if err := read(w, r, &c); err != nil {
 		return err
 	}
 	for i, id := range c.Tokens {
@@ -91,10 +106,13 @@ func (s *idsAPI) inference(w http.ResponseWriter, r *http.Request) error {
 			} `json:"image_url"`
 		} `json:"content_parts"`
 	}
-	if err := read(r, &c); err != nil {
+	if err := read(w, r, &c); err != nil {
 		return err
 	}
 	d := &c.Sampling.drawing
+	if d.MaxTokens != nil && *d.MaxTokens == 0 {
+		return bad("max_tokens", "max_tokens is 0; there would be no reply")
+	}
 	d.Bias = s.withoutBarred(d.Bias)
 	if err := s.named(c.Model); err != nil {
 		return err
@@ -145,7 +163,7 @@ func (s *idsAPI) inference(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	out := map[string]any{"request_id": "gen-" + random(12), "choices": choices, "output_mode": "tokens", "prompt_logprobs": nil}
+	out := map[string]any{"request_id": "gen-" + random(), "choices": choices, "output_mode": "tokens", "prompt_logprobs": nil}
 	if replies[0].Prompt != nil {
 		out["prompt_logprobs"] = s.promptLogprobs(replies[0].Prompt)
 	}
@@ -158,7 +176,10 @@ func (s *idsAPI) inference(w http.ResponseWriter, r *http.Request) error {
 	}
 	versions(out, replies[0].Tokens, s.engine.Version())
 	if n := seen(w); n != nil {
-		n.prompt, n.drawn = len(ids), len(replies[0].IDs)
+		n.prompt = len(ids)
+		for _, reply := range replies {
+			n.drawn += len(reply.IDs)
+		}
 	}
 	return answer(w, out)
 }
@@ -191,7 +212,8 @@ func (s *idsAPI) withoutBarred(bias map[string]float64) map[string]float64 {
 
 // expanded puts images in their places among ids: each at the next id that stands for one, which
 // becomes as many as the image has tokens.
-func (s *idsAPI) expanded(ids []int32, each func(func(uri string) error) error) (out []int32, images []traj.Image, spans []traj.ImageSpan, err error) {
+func (s *idsAPI) expanded(ids []int32, each func(func(uri string) error) error) (out []int32, images []traj.Image,
+	spans []traj.ImageSpan, err error) {
 	err = each(func(uri string) error {
 		_, data, ok := strings.Cut(uri, ";base64,")
 		if !ok || !strings.HasPrefix(uri, "data:") {
@@ -236,88 +258,127 @@ func (s *idsAPI) expanded(ids []int32, each func(func(uri string) error) error) 
 	return out, images, spans, nil
 }
 
-// sglang answers SGLang's POST /generate, of one text or of one list of ids.
-func (s *idsAPI) sglang(w http.ResponseWriter, r *http.Request) error {
-	var c struct {
-		Text     *string `json:"text"`
-		IDs      []int32 `json:"input_ids"`
-		Sampling struct {
-			drawing
-			MaxNew *int   `json:"max_new_tokens"`
-			Seed   *int64 `json:"sampling_seed"`
-		} `json:"sampling_params"`
-		Logprobs bool   `json:"return_logprob"`
-		From     *int   `json:"logprob_start_len"`
-		Top      int    `json:"top_logprobs_num"`
-		Stream   bool   `json:"stream"`
-		RID      string `json:"rid"`
-	}
-	if err := read(r, &c); err != nil {
-		return err
-	}
+// sglangRequest is one to SGLang's /generate.
+type sglangRequest struct {
+	Text     *string `json:"text"`
+	IDs      []int32 `json:"input_ids"`
+	Sampling struct {
+		drawing
+		MaxNew *int    `json:"max_new_tokens"`
+		Seed   *int64  `json:"sampling_seed"`
+		Schema *string `json:"json_schema"`
+		Regex  string  `json:"regex"`
+	} `json:"sampling_params"`
+	Logprobs bool   `json:"return_logprob"`
+	From     *int   `json:"logprob_start_len"`
+	Top      int    `json:"top_logprobs_num"`
+	Stream   bool   `json:"stream"`
+	RID      string `json:"rid"`
+}
+
+// request is that to the engine.
+func (c *sglangRequest) request(s *server) (*policy.Request, error) {
 	d := &c.Sampling.drawing
 	d.MaxTokens, d.Seed = c.Sampling.MaxNew, c.Sampling.Seed
 	if d.MaxTokens == nil { // SGLang's default
 		n := 128
 		d.MaxTokens = &n
 	}
+	if d.Guided = c.Sampling.Regex; c.Sampling.Schema != nil {
+		d.GuidedJSON = json.RawMessage(*c.Sampling.Schema)
+	}
 	if err := d.check(); err != nil {
-		return err
+		return nil, err
+	}
+	if d.choices() > 1 {
+		return nil, bad("n", "n is %d; ask for each reply by itself", d.choices())
+	}
+	form, err := d.grammarOf()
+	if err != nil {
+		return nil, err
 	}
 	ids := c.IDs
 	if c.Text != nil {
 		ids = s.facts.Tokenizer.Encode(*c.Text, true)
 	}
-	request := d.request(policy.Sequence{IDs: ids}, 0, min(max(c.Top, 0), maxTop))
-	if c.Logprobs && c.From != nil && *c.From >= 0 {
-		request.PromptLogprobs = true
+	r := d.request(policy.Sequence{IDs: ids}, 0, min(max(c.Top, 0), maxTop))
+	r.PromptLogprobs, r.Grammar = c.Logprobs && c.From != nil && *c.From >= 0, s.matcher(form)
+	return r, nil
+}
+
+// sglangAnswer is what there is of a reply.
+type sglangAnswer struct {
+	c              *sglangRequest
+	read           int // tokens of the prompt
+	prompt, tokens []policy.Token
+	text           string
+}
+
+func (a *sglangAnswer) body(finish any, now int64) map[string]any {
+	meta := map[string]any{"id": a.c.RID, "finish_reason": finish, "prompt_tokens": a.read, "completion_tokens": len(a.tokens),
+		"weight_version": now}
+	versions(meta, a.tokens, now)
+	if a.c.Logprobs {
+		meta["output_token_logprobs"], meta["input_token_logprobs"] = rowsOf(a.tokens, 0), rowsOf(a.prompt, 1)
+	}
+	return map[string]any{"text": a.text, "output_ids": idsOf(a.tokens), "meta_info": meta}
+}
+
+// finished is why a reply ended.
+func finished(r *policy.Reply) map[string]any {
+	finish := map[string]any{"type": r.FinishReason}
+	switch {
+	case r.FinishReason == traj.FinishLength:
+		finish["length"] = len(r.IDs)
+	case r.StopString != "":
+		finish["matched"] = r.StopString
+	case r.Ended:
+		finish["matched"] = r.IDs[len(r.IDs)-1]
+	}
+	return finish
+}
+
+// sglang answers SGLang's POST /generate, of one text or of one list of ids.
+func (s *idsAPI) sglang(w http.ResponseWriter, r *http.Request) error {
+	var c sglangRequest
+	if err := read(w, r, &c); err != nil {
+		return err
+	}
+	request, err := c.request(s.server)
+	if err != nil {
+		return err
 	}
 	ctx, release := s.entitled(r.Context(), c.RID)
 	defer release()
-	words := s.writing(d, d.skips())
-	var sofar []policy.Token
-	var prompt []policy.Token
-	said := ""
-	piece := func(finish any) map[string]any {
-		meta := map[string]any{"id": c.RID, "finish_reason": finish, "prompt_tokens": len(ids), "completion_tokens": len(sofar),
-			"weight_version": s.engine.Version()}
-		if c.Logprobs {
-			meta["output_token_logprobs"] = rowsOf(sofar, 0)
-			meta["input_token_logprobs"] = rowsOf(prompt, 1)
-		}
-		return map[string]any{"text": said, "output_ids": idsOf(sofar), "meta_info": meta}
-	}
+	words := s.writing(&c.Sampling.drawing, c.Sampling.skips())
+	a := &sglangAnswer{c: &c, read: len(request.Prompt.IDs)}
 	var stream *events
+	if c.Stream {
+		stream = newEvents(w)
+	}
 	each := func(tokens []policy.Token) error {
-		sofar = append(sofar, tokens...)
+		a.tokens = append(a.tokens, tokens...)
 		for _, t := range tokens {
-			said += words.add(t.ID)
+			a.text += words.add(t.ID)
 		}
 		if stream == nil {
 			return nil
 		}
-		return stream.send(piece(nil))
+		return stream.send(a.body(nil, s.engine.Version()))
 	}
-	if c.Stream {
-		stream = newEvents(w)
+	reply := &policy.Reply{Output: traj.Completion{FinishReason: traj.FinishLength}}
+	if *c.Sampling.MaxTokens > 0 {
+		reply, err = s.ask(ctx, request, each)
+	} else { // the prompt alone is wanted
+		reply.Prompt, err = s.engine.Score(ctx, request.Prompt, request.PromptTop)
 	}
-	reply, err := s.ask(ctx, request, each)
 	var last map[string]any
 	if err == nil {
-		said += words.rest()
-		sofar, prompt = reply.Tokens, reply.Prompt
-		finish := map[string]any{"type": reply.FinishReason}
-		switch {
-		case reply.FinishReason == traj.FinishLength:
-			finish["length"] = len(sofar)
-		case reply.StopString != "":
-			finish["matched"] = reply.StopString
-		case reply.Ended:
-			finish["matched"] = reply.IDs[len(reply.IDs)-1]
-		}
-		last = piece(finish)
+		a.text += words.rest()
+		a.tokens, a.prompt = reply.Tokens, reply.Prompt
+		last = a.body(finished(reply), s.engine.Version())
 		if n := seen(w); n != nil {
-			n.prompt, n.drawn = len(ids), len(sofar)
+			n.prompt, n.drawn = a.read, len(a.tokens)
 		}
 	}
 	if stream != nil {
@@ -351,13 +412,13 @@ func (s *idsAPI) abort(w http.ResponseWriter, r *http.Request) error {
 		RID string `json:"rid"`
 		All bool   `json:"abort_all"`
 	}
-	if err := read(r, &c); err != nil {
+	if err := read(w, r, &c); err != nil {
 		return err
 	}
 	s.mu.Lock()
-	for name, cancel := range s.byName {
-		if c.All || name == c.RID {
-			cancel()
+	for r := range s.byName {
+		if c.All || r.name == c.RID {
+			r.end()
 		}
 	}
 	s.mu.Unlock()

@@ -39,7 +39,8 @@ type running struct {
 
 func start(t *testing.T, change func(*Options)) *running {
 	t.Helper()
-	o := Options{Path: tiny, Backend: models.NewBackend(), Name: "tiny", Model: models.LocalOptions{DType: "float32", Device: "cpu", Temperature: 1}}
+	o := Options{Path: tiny, Backend: models.NewBackend(), Name: "tiny", Model: models.LocalOptions{DType: "float32",
+		Device: "cpu", Temperature: 1}}
 	if change != nil {
 		change(&o)
 	}
@@ -163,7 +164,8 @@ func hello(more map[string]any) map[string]any {
 func TestPiecesOfAStreamAreTheWholeReply(t *testing.T) {
 	x := start(t, nil)
 	for name, more := range map[string]map[string]any{"plain": {}, "choices": {"n": 3}, "greedy": {"temperature": 0},
-		"tools": {"tools": []any{map[string]any{"type": "function", "function": map[string]any{"name": "f", "parameters": map[string]any{"type": "object"}}}}}} {
+		"tools": {"tools": []any{map[string]any{"type": "function", "function": map[string]any{"name": "f",
+			"parameters": map[string]any{"type": "object"}}}}}} {
 		t.Run(name, func(t *testing.T) {
 			x := &running{t, x.url, x.engine, x.said}
 			var whole chatReply
@@ -195,7 +197,8 @@ func TestPiecesOfAStreamAreTheWholeReply(t *testing.T) {
 			}
 			for _, c := range whole.Choices {
 				if len(c.IDs) == 0 || !slices.Equal(ids[c.Index], c.IDs) || texts[c.Index] != c.Message.Content || finish[c.Index] != *c.Finish {
-					t.Errorf("choice %d: %q %v %s, in pieces %q %v %s", c.Index, c.Message.Content, c.IDs, *c.Finish, texts[c.Index], ids[c.Index], finish[c.Index])
+					t.Errorf("choice %d: %q %v %s, in pieces %q %v %s", c.Index, c.Message.Content, c.IDs, *c.Finish, texts[c.Index],
+						ids[c.Index], finish[c.Index])
 				}
 				for i, lp := range c.LPs.Content {
 					if math.Abs(lp.Logprob-lps[c.Index][i]) > 1e-4 {
@@ -253,8 +256,10 @@ func TestEveryProtocolDrawsTheSameTokens(t *testing.T) {
 		IDs []int32 `json:"output_ids"`
 	}
 	x.ask("/v1/completions", map[string]any{"prompt": prompt, "max_tokens": 9, "seed": 3, "return_token_ids": true}, &completion)
-	x.ask("/generate", map[string]any{"input_ids": prompt, "sampling_params": map[string]any{"max_new_tokens": 9, "sampling_seed": 3}}, &generated)
-	x.ask("/inference/v1/generate", map[string]any{"token_ids": prompt, "sampling_params": map[string]any{"max_tokens": 9, "seed": 3}}, &inferred)
+	x.ask("/generate", map[string]any{"input_ids": prompt, "sampling_params": map[string]any{"max_new_tokens": 9,
+		"sampling_seed": 3}}, &generated)
+	x.ask("/inference/v1/generate", map[string]any{"token_ids": prompt, "sampling_params": map[string]any{"max_tokens": 9,
+		"seed": 3}}, &inferred)
 	want := completion.Choices[0].IDs
 	if len(want) == 0 || !slices.Equal(want, generated.IDs) || !slices.Equal(want, inferred.Choices[0].IDs) {
 		t.Errorf("completions %v, generate %v, inference %v", want, generated.IDs, inferred.Choices[0].IDs)
@@ -299,9 +304,11 @@ func TestABadRequestGetsAnErrorInOpenAIsFormAndTheServerGoesOn(t *testing.T) {
 			`{"messages":[{"role":"user","content":[{"type":"image_url","image_url":{"url":"http://127.0.0.1/x.png"}}]}]}`,
 			`{"messages":[{"role":"user","content":7}]}`},
 		"/v1/completions": {`{}`, `{"prompt":[]}`, `{"prompt":[-1]}`, `{"prompt":[99999999]}`, map[string]any{"prompt": long},
-			`{"prompt":"a","max_tokens":0}`, `{"prompt":"a","logprobs":-1}`, `{"prompt":"a","logit_bias":{"5":1}}`, `{"prompt":"a","seed":1.5}`},
-		"/generate":                 {`{}`, `{"input_ids":[]}`, `{"input_ids":["a"]}`},
-		"/inference/v1/generate":    {`{}`, `{"token_ids":[1],"content_parts":[{"type":"image_url","image_url":{"url":"data:image/png;base64,AAAA"}}]}`},
+			`{"prompt":"a","max_tokens":0}`, `{"prompt":"a","logprobs":-1}`, `{"prompt":"a","logit_bias":{"5":1}}`, `{"prompt":"a","seed":1.5}`, `{"prompt":[5,99999999],"echo":true,"logprobs":2,"max_tokens":0}`, `{"prompt":[99999999],"echo":true,"logprobs":0,"max_tokens":0}`},
+		"/generate": {`{}`, `{"input_ids":[]}`, `{"input_ids":["a"]}`, `{"input_ids":[5],"sampling_params":{"n":2}}`,
+			`{"input_ids":[5,-1],"return_logprob":true,"logprob_start_len":0,"sampling_params":{"max_new_tokens":0}}`},
+		"/inference/v1/generate": {`{}`,
+			`{"token_ids":[1],"content_parts":[{"type":"image_url","image_url":{"url":"data:image/png;base64,AAAA"}}]}`},
 		"/tokenize":                 {`{}`},
 		"/detokenize":               {`{"tokens":[-5]}`},
 		"/nowhere":                  {`{}`},
@@ -318,7 +325,8 @@ func TestABadRequestGetsAnErrorInOpenAIsFormAndTheServerGoesOn(t *testing.T) {
 					Code          int
 				}
 			}
-			if err := json.Unmarshal(raw, &e); err != nil || status < 400 || status >= 600 || e.Error.Code != status || e.Error.Message == "" || e.Error.Type == "" {
+			if err := json.Unmarshal(raw, &e); err != nil || status < 400 || status >= 600 || e.Error.Code != status ||
+				e.Error.Message == "" || e.Error.Type == "" {
 				t.Errorf("%s %.60v: %d %s", path, body, status, raw)
 			}
 			if strings.Contains(string(raw), "panic") {
@@ -422,7 +430,8 @@ func TestPushedTensorsAreTheModelFromThenOn(t *testing.T) {
 				}
 			}
 		}
-		x.ask("/v1/completions", map[string]any{"prompt": []int32{5, 9, 22, 31, 7}, "max_tokens": 1, "temperature": 0, "echo": true, "logprobs": 0}, &r)
+		x.ask("/v1/completions", map[string]any{"prompt": []int32{5, 9, 22, 31, 7}, "max_tokens": 1, "temperature": 0, "echo": true,
+			"logprobs": 0}, &r)
 		return r.Choices[0].Logprobs.Token[1:], r.Version
 	}
 	before, _ := score()
@@ -469,7 +478,8 @@ func TestRepliesUnderWayWhenWeightsAreExchanged(t *testing.T) {
 			go func() {
 				var r answer
 				defer func() { done <- r }()
-				x.ask("/v1/completions", map[string]any{"prompt": []int32{5, 9, 22}, "max_tokens": most, "ignore_eos": true, "return_token_ids": true, "seed": 1}, &r)
+				x.ask("/v1/completions", map[string]any{"prompt": []int32{5, 9, 22}, "max_tokens": most, "ignore_eos": true,
+					"return_token_ids": true, "seed": 1}, &r)
 			}()
 			for x.engine.Load().SampledTokens < 5 {
 				time.Sleep(time.Millisecond)
@@ -485,7 +495,8 @@ func TestRepliesUnderWayWhenWeightsAreExchanged(t *testing.T) {
 			if how == "abort" && (c.Finish != "abort" || len(c.IDs) >= most || len(c.IDs) == 0) {
 				t.Errorf("aborted: %s after %d tokens", c.Finish, len(c.IDs))
 			}
-			if how == "keep" && (c.Finish != "length" || len(c.IDs) != most || len(r.Versions) != most || r.Versions[0] != 0 || r.Versions[most-1] != 1) {
+			if how == "keep" && (c.Finish != "length" || len(c.IDs) != most || len(r.Versions) != most || r.Versions[0] != 0 ||
+				r.Versions[most-1] != 1) {
 				t.Errorf("kept: %s after %d tokens, versions %v", c.Finish, len(c.IDs), r.Versions)
 			}
 		})
@@ -544,7 +555,8 @@ func TestARepliesFormIsKept(t *testing.T) {
 		return map[string]any{"type": "function", "function": map[string]any{"name": name, "parameters": map[string]any{"type": "object",
 			"properties": map[string]any{"n": map[string]string{"type": "boolean"}}, "required": []string{"n"}}}}
 	}
-	schema := map[string]any{"type": "object", "properties": map[string]any{"ok": map[string]string{"type": "boolean"}, "k": map[string]any{"enum": []int{1, 2}}},
+	schema := map[string]any{"type": "object", "properties": map[string]any{"ok": map[string]string{"type": "boolean"},
+		"k": map[string]any{"enum": []int{1, 2}}},
 		"required": []string{"ok", "k"}}
 	text := func(more map[string]any) string {
 		t.Helper()
@@ -566,7 +578,8 @@ func TestARepliesFormIsKept(t *testing.T) {
 		if err := json.Unmarshal([]byte(got), &v); err != nil || v.OK == nil || v.K < 1 || v.K > 2 {
 			t.Errorf("%q does not meet the schema: %v", got, err)
 		}
-		if got := text(map[string]any{"seed": seed, "structured_outputs": map[string]any{"choice": []string{"yes", "no"}}}); got != "yes" && got != "no" {
+		if got := text(map[string]any{"seed": seed, "structured_outputs": map[string]any{"choice": []string{"yes",
+			"no"}}}); got != "yes" && got != "no" {
 			t.Errorf("%q is no choice", got)
 		}
 		if got := text(map[string]any{"seed": seed, "guided_regex": "[ab]{3}"}); len(got) != 3 || strings.Trim(got, "ab") != "" {
@@ -590,8 +603,10 @@ func TestARepliesFormIsKept(t *testing.T) {
 			t.Errorf("%+v is not one call of g", c)
 		}
 	}
-	for _, more := range []map[string]any{{"response_format": map[string]string{"type": "json_schema"}}, {"guided_regex": "("}, {"structured_outputs": map[string]any{"choice": []string{}}},
-		{"response_format": map[string]any{"type": "json_schema", "json_schema": map[string]any{"schema": map[string]any{"not": map[string]any{}}}}},
+	for _, more := range []map[string]any{{"response_format": map[string]string{"type": "json_schema"}}, {"guided_regex": "("},
+		{"structured_outputs": map[string]any{"choice": []string{}}},
+		{"response_format": map[string]any{"type": "json_schema",
+			"json_schema": map[string]any{"schema": map[string]any{"not": map[string]any{}}}}},
 		{"tool_choice": "required"}, {"guided_regex": "a", "guided_choice": []string{"b"}}} {
 		if status, raw := x.post("/v1/chat/completions", hello(more)); status != http.StatusBadRequest {
 			t.Errorf("%v: %d %s", more, status, raw)

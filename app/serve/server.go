@@ -54,6 +54,7 @@ type Options struct {
 const (
 	maxBody    = 64 << 20         // bytes of a request
 	maxHeaders = 64 << 10         // bytes of its headers
+	bodyTime   = time.Minute      // that a request may take to come
 	grace      = 30 * time.Second // what replies under way have after ^C
 )
 
@@ -128,13 +129,14 @@ type server struct {
 	requests atomic.Int64
 
 	mu     sync.Mutex
-	byName map[string]context.CancelFunc // requests that can be ended by name
+	byName map[*namedRequest]bool // requests that can be ended by name
 	paused bool
 }
 
 func newServer(engine models.Engine, source models.Source, o Options, s console.Streams) *server {
-	h := &server{engine: engine, facts: engine.Facts(), source: source, o: o, s: s, name: o.Name, started: time.Now(), metrics: newMetrics(engine),
-		byName: map[string]context.CancelFunc{}}
+	h := &server{engine: engine, facts: engine.Facts(), source: source, o: o, s: s, name: o.Name, started: time.Now(),
+		metrics: newMetrics(engine),
+		byName:  map[*namedRequest]bool{}}
 	if h.name == "" {
 		h.name = filepath.Base(filepath.Clean(source.Name))
 	}
@@ -169,6 +171,7 @@ func (s *server) handler() http.Handler {
 	at("GET /version", anybody, ok(map[string]string{"version": version.String()}))
 	at("GET /metrics", anybody, s.metrics.serve)
 	open, ids, change := &openAI{s}, &idsAPI{s}, &administration{s}
+	at("GET /tokenizer_info", keyed, ids.tokenizerInfo)
 	at("GET /v1/models", keyed, s.models)
 	at("POST /v1/chat/completions", keyed, open.chat)
 	at("POST /v1/completions", keyed, open.completions)
@@ -189,7 +192,8 @@ func (s *server) handler() http.Handler {
 	at("GET /get_world_size", admin, ok(map[string]int{"world_size": 1}))
 	for _, path := range []string{"/v1/load_lora_adapter", "/v1/unload_lora_adapter"} {
 		at("POST "+path, admin, func(http.ResponseWriter, *http.Request) error {
-			return refuse(http.StatusNotImplemented, "", "adapters are merged before they are served; open their folder with %s", setting.Name("Model"))
+			return refuse(http.StatusNotImplemented, "", "adapters are merged before they are served; open their folder with %s",
+				setting.Name("Model"))
 		})
 	}
 	at("/", keyed, func(_ http.ResponseWriter, r *http.Request) error {
@@ -249,6 +253,9 @@ func (p *problem) body() map[string]any {
 
 // answer writes a reply in one piece.
 func answer(w http.ResponseWriter, v any) error {
+	if m, ok := v.(map[string]any); ok && m["policy_version"] != nil {
+		w.Header().Set("X-Policy-Version", fmt.Sprint(m["policy_version"]))
+	}
 	b, err := json.Marshal(v)
 	if err != nil {
 		return refuse(http.StatusInternalServerError, "", "the answer is no JSON: %v", err)
@@ -266,7 +273,7 @@ func (s *server) guarded(who access, h func(http.ResponseWriter, *http.Request) 
 		err := s.admit(who, r)
 		if err == nil {
 			limit := int64(maxBody)
-			if who == admin { // weights
+			if who == admin && ofWeights(r) {
 				limit = maxWeights
 			}
 			r.Body = http.MaxBytesReader(w, r.Body, limit)
@@ -339,8 +346,11 @@ func (c *counted) Unwrap() http.ResponseWriter { return c.ResponseWriter }
 
 // read decodes a request's body. It is read to its end: before that the server does not notice
 // that a client goes away.
-func read(r *http.Request, into any) error {
+func read(w http.ResponseWriter, r *http.Request, into any) error {
+	slow := http.NewResponseController(w)
+	_ = slow.SetReadDeadline(time.Now().Add(bodyTime))
 	raw, err := io.ReadAll(r.Body)
+	_ = slow.SetReadDeadline(time.Time{}) // else it would end the reply
 	var long *http.MaxBytesError
 	switch {
 	case errors.As(err, &long):
@@ -373,6 +383,12 @@ func (s *server) named(model string) error {
 	return refuse(http.StatusNotFound, "model", "the model %q does not exist; this server has %s", model, s.name)
 }
 
+// namedRequest is one that can be ended by its name, which others may have too.
+type namedRequest struct {
+	name string
+	end  context.CancelFunc
+}
+
 // entitled gives a request a name by which it can be ended.
 func (s *server) entitled(ctx context.Context, name string) (context.Context, func()) {
 	s.requests.Add(1)
@@ -380,12 +396,13 @@ func (s *server) entitled(ctx context.Context, name string) (context.Context, fu
 		return ctx, func() {}
 	}
 	ctx, cancel := context.WithCancel(ctx)
+	own := &namedRequest{name, cancel}
 	s.mu.Lock()
-	s.byName[name] = cancel
+	s.byName[own] = true
 	s.mu.Unlock()
 	return ctx, func() {
 		s.mu.Lock()
-		delete(s.byName, name)
+		delete(s.byName, own)
 		s.mu.Unlock()
 		cancel()
 	}

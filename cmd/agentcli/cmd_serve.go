@@ -15,7 +15,8 @@ func serveCommand() *cli.Command {
 	return &cli.Command{
 		Name:  "serve",
 		Usage: "serve a local model over HTTP, by OpenAI's, vLLM's and SGLang's protocols",
-		Description: "Keys are better set in AGENTCLI_API_KEY and AGENTCLI_ADMIN_KEY than on a command line, which others on the machine can read.\n" +
+		Description: "Keys are better set in AGENTCLI_API_KEY and AGENTCLI_ADMIN_KEY than on a command line,\n" +
+			"which others on the machine can read.\n" +
 			"docs/serve.md has the endpoints and their fields.",
 		Flags: []cli.Flag{
 			&cli.StringFlag{Name: "model", Aliases: []string{"m"},
@@ -24,7 +25,8 @@ func serveCommand() *cli.Command {
 			&cli.StringFlag{Name: "served-model-name", Usage: "`NAME` of the model in requests (default: the last part of its path)"},
 			&cli.StringFlag{Name: "api-key", EnvVars: []string{"AGENTCLI_API_KEY"}, Usage: "`KEY` that requests carry as a bearer token"},
 			&cli.BoolFlag{Name: "admin", Usage: "answer requests that pause the model or exchange its weights"},
-			&cli.StringFlag{Name: "admin-key", EnvVars: []string{"AGENTCLI_ADMIN_KEY"}, Usage: "--admin: `KEY` that such requests carry (default: --api-key)"},
+			&cli.StringFlag{Name: "admin-key", EnvVars: []string{"AGENTCLI_ADMIN_KEY"},
+				Usage: "--admin: `KEY` that such requests carry (default: --api-key)"},
 			&cli.StringSliceFlag{Name: "allow-path", Usage: "--admin: `FOLDER` below which requests may name new weights; repeatable"},
 			&cli.StringFlag{Name: "device", Value: policy.AutoDevice, Usage: "auto, cpu, cuda or cuda:N"},
 			&cli.StringFlag{Name: "dtype", Usage: "float32 or bfloat16 (default: the faster one)"},
@@ -59,8 +61,9 @@ func serveCommand() *cli.Command {
 			if err != nil {
 				return err
 			}
-			return serve.Run(c.Context, serve.Options{Path: path, Backend: backendOf(c), Listen: c.String("listen"), Name: c.String("served-model-name"),
-				Key: c.String("api-key"), Admin: c.Bool("admin"), AdminKey: c.String("admin-key"), AllowPath: c.StringSlice("allow-path"),
+			return serve.Run(c.Context, serve.Options{Path: path, Backend: backendOf(c), Listen: c.String("listen"),
+				Name: c.String("served-model-name"),
+				Key:  c.String("api-key"), Admin: c.Bool("admin"), AdminKey: c.String("admin-key"), AllowPath: c.StringSlice("allow-path"),
 				Model: models.LocalOptions{Device: c.String("device"), DType: c.String("dtype"), Threads: c.Int("threads"), Parallel: c.Int("parallel"),
 					MaxContext: c.Int("max-context"), KVCache: c.String("kv-cache"), ChatTemplate: c.String("chat-template"), Temperature: 1,
 					MinPixels: c.Int("min-pixels"), MaxPixels: c.Int("max-pixels")}}, s)

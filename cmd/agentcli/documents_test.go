@@ -82,6 +82,7 @@ var long = []string{
 	"agentcli inspect traj.parquet arith/11+94#1",
 	"agentcli rollout --serve",                                      // app/rolloutserver
 	"agentcli rollout -d tasks.jsonl --scheduler openenv_scheduler", // scheduler/openenv_test.go
+	"agentcli serve", // cmd/agentcli/serve_test.go
 	"agentcli retriever serve", "agentcli retriever index corpus.jsonl -o index --kind",
 	"agentcli eval -d findfact", "agentcli eval -d questions.jsonl --env search", "agentcli rollout -d questions.jsonl --env search",
 	"agentcli doctor", "agentcli eval -d problems.jsonl --mcp", "agentcli datasets pull", "agentcli inspect guess.parquet",

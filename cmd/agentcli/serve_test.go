@@ -78,7 +78,8 @@ func apart(a, b []traj.Sequence) float64 {
 	}
 	most := 0.
 	for i := range a {
-		if !slices.Equal(a[i].TokenIDs, b[i].TokenIDs) || !slices.Equal(a[i].LossMask, b[i].LossMask) || len(a[i].Logprobs) != len(b[i].Logprobs) {
+		if !slices.Equal(a[i].TokenIDs, b[i].TokenIDs) || !slices.Equal(a[i].LossMask, b[i].LossMask) ||
+			len(a[i].Logprobs) != len(b[i].Logprobs) {
 			return math.Inf(1)
 		}
 		for j, x := range a[i].Logprobs {

@@ -341,7 +341,8 @@ struct Run {
         kn.paged_prefill(b.q.data() + at, kp, vp, a, scratch.data(), b.attended.data() + at);
         return;
       }
-      PagedArgs a{step.blocks + s[3], block, hkv, w.head, group, dim, l.window > 0 && ctx > l.window ? ctx - l.window : 0, ctx, scale, sunk};
+      PagedArgs a{step.blocks + s[3], block, hkv, w.head, group, dim, l.window > 0 && ctx > l.window ? ctx - l.window : 0, ctx,
+          scale, sunk};
       scratch.resize(2 * group * dim + group * ctx + dim);
       kn.paged_decode(b.q.data() + at + w.head * group * dim, kp, vp, a, scratch.data(), b.attended.data() + at + w.head * group * dim);
     });
@@ -425,7 +426,8 @@ int agt_decoder_new(void **out, const agt_decoder_model *m, const agt_decoder_la
       d->layers.push_back({tensor_of(l.before_attention), tensor_of(l.after_attention), tensor_of(l.before_mlp), tensor_of(l.after_mlp),
                            tensor_of(l.q_norm), tensor_of(l.k_norm), l.sinks ? tensor_of(l.sinks).to(at::kFloat).contiguous() : at::Tensor(), tensor_of(l.kpool), tensor_of(l.vpool),
                            agt::weight_of(tensor_of(l.qkv), tensor_of(l.qkv_bias)), agt::weight_of(tensor_of(l.o), tensor_of(l.o_bias)),
-                           agt::weight_of(tensor_of(l.gate_up), tensor_of(l.gate_up_bias)), agt::weight_of(tensor_of(l.down), tensor_of(l.down_bias)),
+                           agt::weight_of(tensor_of(l.gate_up), tensor_of(l.gate_up_bias)), agt::weight_of(tensor_of(l.down),
+                               tensor_of(l.down_bias)),
                            l.heads, l.kv_heads, l.dim, l.window, l.rope, l.qk_norm, l.scale});
     }
     *out = d.release();
