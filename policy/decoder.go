@@ -23,7 +23,7 @@ func fusedRows(n *network) int {
 	switch {
 	case n.dtype == torch.BFloat16 && cpu.X86.HasAMXBF16:
 		return 64
-	case longest*torch.PanelSize*int(n.dtype.Size()) > cached:
+	case longest*torch.PanelSize*n.dtype.Size() > cached:
 		return 128
 	}
 	return math.MaxInt

@@ -8,6 +8,7 @@ import (
 	"context"
 	"encoding/binary"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"math"
@@ -298,13 +299,17 @@ func TestABadRequestGetsAnErrorInOpenAIsFormAndTheServerGoesOn(t *testing.T) {
 	long := make([]int32, 100_000)
 	for path, bodies := range map[string][]any{
 		"/v1/chat/completions": {`{"mess`, `[]`, `{"messages":[]}`, `{"messages":"x"}`, hello(map[string]any{"temperature": -1}),
-			hello(map[string]any{"top_p": 0}), hello(map[string]any{"n": 0}), hello(map[string]any{"n": 1 << 20}), hello(map[string]any{"model": "other"}),
-			hello(map[string]any{"tool_choice": "required"}), hello(map[string]any{"presence_penalty": 1}), hello(map[string]any{"top_logprobs": -3}),
+			hello(map[string]any{"top_p": 0}), hello(map[string]any{"n": 0}), hello(map[string]any{"n": 1 << 20}),
+			hello(map[string]any{"model": "other"}),
+			hello(map[string]any{"tool_choice": "required"}), hello(map[string]any{"presence_penalty": 1}),
+			hello(map[string]any{"top_logprobs": -3}),
 			hello(map[string]any{"response_format": map[string]string{"type": "grammar"}}),
 			`{"messages":[{"role":"user","content":[{"type":"image_url","image_url":{"url":"http://127.0.0.1/x.png"}}]}]}`,
 			`{"messages":[{"role":"user","content":7}]}`},
 		"/v1/completions": {`{}`, `{"prompt":[]}`, `{"prompt":[-1]}`, `{"prompt":[99999999]}`, map[string]any{"prompt": long},
-			`{"prompt":"a","max_tokens":0}`, `{"prompt":"a","logprobs":-1}`, `{"prompt":"a","logit_bias":{"5":1}}`, `{"prompt":"a","seed":1.5}`, `{"prompt":[5,99999999],"echo":true,"logprobs":2,"max_tokens":0}`, `{"prompt":[99999999],"echo":true,"logprobs":0,"max_tokens":0}`},
+			`{"prompt":"a","max_tokens":0}`, `{"prompt":"a","logprobs":-1}`, `{"prompt":"a","logit_bias":{"5":1}}`,
+			`{"prompt":"a","seed":1.5}`, `{"prompt":[5,99999999],"echo":true,"logprobs":2,"max_tokens":0}`,
+			`{"prompt":[99999999],"echo":true,"logprobs":0,"max_tokens":0}`},
 		"/generate": {`{}`, `{"input_ids":[]}`, `{"input_ids":["a"]}`, `{"input_ids":[5],"sampling_params":{"n":2}}`,
 			`{"input_ids":[5,-1],"return_logprob":true,"logprob_start_len":0,"sampling_params":{"max_new_tokens":0}}`},
 		"/inference/v1/generate": {`{}`,
@@ -623,7 +628,7 @@ func TestGoOpenAIsClientReadsTheAnswers(t *testing.T) {
 	if err != nil || len(list.Models) != 1 || list.Models[0].ID != "tiny" {
 		t.Fatalf("%+v %v", list, err)
 	}
-	ask := openai.ChatCompletionRequest{Model: "tiny", MaxTokens: 12, LogProbs: true, TopLogProbs: 3,
+	ask := openai.ChatCompletionRequest{Model: "tiny", MaxCompletionTokens: 12, LogProbs: true, TopLogProbs: 3,
 		Messages: []openai.ChatCompletionMessage{{Role: "user", Content: "What is 12 * 7?"}}}
 	r, err := client.CreateChatCompletion(t.Context(), ask)
 	if err != nil || len(r.Choices) != 1 || r.Usage.CompletionTokens == 0 || len(r.Choices[0].LogProbs.Content[0].TopLogProbs) != 3 {
@@ -636,7 +641,7 @@ func TestGoOpenAIsClientReadsTheAnswers(t *testing.T) {
 	defer s.Close()
 	for n := 0; ; n++ {
 		_, err := s.Recv()
-		if err == io.EOF && n > 2 {
+		if errors.Is(err, io.EOF) && n > 2 {
 			return
 		}
 		if err != nil {

@@ -82,7 +82,8 @@ func (s *Scope) NewDecoder(m DecoderModel, layers []DecoderLayer) *Decoder {
 	var pin runtime.Pinner
 	defer pin.Unpin()
 	cm := C.agt_decoder_model{embed: m.Embed.p, norm: m.Norm.p, head: m.Head.p, n_ropes: C.int64_t(len(m.Ropes)),
-		embed_scale: C.double(m.EmbedScale), residual_scale: C.double(m.ResidualScale), eps: C.double(m.Rms.Eps), norm_offset: C.double(m.Rms.Offset)}
+		embed_scale: C.double(m.EmbedScale), residual_scale: C.double(m.ResidualScale),
+		eps: C.double(m.Rms.Eps), norm_offset: C.double(m.Rms.Offset)}
 	d := &Decoder{vocab: s.Shape(m.Embed)[0]}
 	if n := len(m.Ropes); n > 0 {
 		cos, sin, pairs := make([]C.agt_tensor, n), make([]C.agt_tensor, n), make([]C.int32_t, n)
