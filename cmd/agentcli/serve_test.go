@@ -97,7 +97,7 @@ func apart(a, b []traj.Sequence) float64 {
 
 // mostApart is how far the log-probs of one token may be apart: requests that come at other times
 // are computed beside others, and libtorch's products of several rows depend on their number.
-const mostApart = 1e-5
+const mostApart = 1e-4
 
 // What is rolled out through a server of our own is what the model gives here: the same ids with
 // the same log-probs.

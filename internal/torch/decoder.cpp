@@ -441,7 +441,9 @@ int agt_decoder_step(void *decoder, const agt_decoder_rows *r, agt_tensor *logit
     const auto &d = *static_cast<agt::Decoder *>(decoder);
     agt::Step step{r->ids, r->positions, r->segs, r->blocks, r->wanted, r->rows, r->n, r->n_wanted};
     at::Tensor out = at::empty({step.n_wanted, d.head.n}, d.embed.options());
-    if (d.embed.scalar_type() == at::kFloat) agt::run<float>(d, step, agt::kernels().f, agt::out_ptr<float>(out));
+    const bool f32 = d.embed.scalar_type() == at::kFloat;
+    TORCH_CHECK(f32 ? agt::kernels().f.panel != nullptr : agt::kernels().b.panel != nullptr, "the kernels in use read no panels");
+    if (f32) agt::run<float>(d, step, agt::kernels().f, agt::out_ptr<float>(out));
     else agt::run<agt::bf16>(d, step, agt::kernels().b, agt::out_ptr<agt::bf16>(out));
     *logits = reinterpret_cast<agt_tensor>(new at::Tensor(std::move(out)));
   });
