@@ -59,7 +59,7 @@ func TestSchemasThatHaveNoGrammarAreErrors(t *testing.T) {
 }
 
 // A stranger's schema or expression costs no more than its bounds.
-func TestLargeGrammarsAreErrorsSoon(t *testing.T) {
+func TestALargeGrammarIsBuiltOrRefused(t *testing.T) {
 	var deep strings.Builder
 	deep.WriteString(`{"$defs":{"a0":{"type":"string"}`)
 	for i := range 40 { // doubles at each step
@@ -68,7 +68,8 @@ func TestLargeGrammarsAreErrorsSoon(t *testing.T) {
 		fmt.Fprintf(&deep, `{"anyOf":[{"$ref":"#/$defs/%s"},{"maxLength":9}]}]}`, m)
 	}
 	deep.WriteString(`},"$ref":"#/$defs/a40"}`)
-	for _, text := range []string{
+	built := map[int]bool{2: true, 6: true}
+	for i, text := range []string{
 		deep.String(),
 		`{"type":"array","minItems":20000,"items":{"type":"array","minItems":20000,"items":{"type":"array","minItems":20000}}}`,
 		`{"type":"array","maxItems":20000,"items":{"type":"object","properties":{"a":{"type":"string"},"b":{"enum":[1,2,3]}}}}`,
@@ -81,19 +82,18 @@ func TestLargeGrammarsAreErrorsSoon(t *testing.T) {
 	} {
 		start := time.Now()
 		_, err := JSONSchema(json.RawMessage(text), Options{})
-		if took := time.Since(start); took > 3*time.Second {
-			t.Errorf("%.60s took %v (%v)", text, took, err)
-		} else {
-			t.Logf("%.60s: %v, %.200v", text, took, err)
+		t.Logf("%.60s: %v, %.200v", text, time.Since(start), err)
+		if (err == nil) != built[i] {
+			t.Errorf("%.60s: %v", text, err)
 		}
 	}
-	for _, p := range []string{`(a|b)*a(a|b){30}`, `((a{0,99}){0,9}){0,9}`, `(x+x+)+y`, `[^a]{1000}`, `(?i)\pL{200}`} {
+	for p, ok := range map[string]bool{`(a|b)*a(a|b){30}`: false, `((a{0,99}){0,9}){0,9}`: false, `(x+x+)+y`: true, `[^a]{1000}`: true,
+		`(?i)\pL{200}`: true} {
 		start := time.Now()
 		_, err := Regexp(p)
-		if took := time.Since(start); took > 3*time.Second {
-			t.Errorf("%s took %v", p, took)
-		} else {
-			t.Logf("%s: %v %v", p, took, err)
+		t.Logf("%s: %v %v", p, time.Since(start), err)
+		if (err == nil) != ok {
+			t.Errorf("%s: %v", p, err)
 		}
 	}
 }

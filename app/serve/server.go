@@ -86,7 +86,8 @@ func Run(ctx context.Context, o Options, s console.Streams) error {
 	ended := make(chan error, 1)
 	var serving sync.WaitGroup
 	serving.Go(func() {
-		ended <- safego.Do(func() error { return web.Serve(l) })
+		defer safego.Catch(func(err error) { ended <- err })
+		ended <- web.Serve(l)
 	})
 	s.Say(fmt.Sprintf("%s at http://%s/v1; ^C ends it", h.name, l.Addr()))
 	select {
