@@ -80,7 +80,7 @@ test-lite:
 test-full:
 	@[ -n "$(CGO_LDFLAGS)" ] || { echo "run make test" >&2; exit 1; }
 	AGENTCLI_PYTHON=$(PYTHON) $(GO) test $(TAGS) -p 1 -count=1 -timeout 30m ./internal/torch ./policy ./trainer/... ./app/models ./app/train \
-	  ./app/loop ./app/rollout ./examples/...
+	  ./app/loop ./app/rollout ./app/serve ./examples/...
 	AGENTCLI_PYTHON=$(PYTHON) $(GO) test $(TAGS) -count=1 -timeout 30m -run "$$(scripts/libtorch_tests.sh cmd/agentcli)" ./cmd/agentcli
 	$(MAKE) --no-print-directory test-generic
 
