@@ -77,12 +77,12 @@ func TestModelIsFetchedOnceAndOnlyWhatIsRead(t *testing.T) {
 func TestInterruptedModelGoesOn(t *testing.T) {
 	ctx := context.Background()
 	srv := hubtest.Start(t, map[string]map[string]string{"org/m": sharded()})
-	srv.Cut = 6000
+	srv.CutAfter(6000)
 	var interrupted *hub.InterruptedError
 	if _, err := fromEnv().Model(ctx, "org/m", true); !errors.As(err, &interrupted) {
 		t.Fatal(err)
 	}
-	srv.Cut = 0
+	srv.CutAfter(0)
 	srv.Requests()
 	if _, err := fromEnv().Model(ctx, "org/m", true); err != nil {
 		t.Fatal(err)
@@ -108,7 +108,7 @@ func TestModelErrors(t *testing.T) {
 			t.Errorf("%s: %v, want %v", id, err, want)
 		}
 	}
-	srv.Token = "secret"
+	srv.Require("secret")
 	var access *hub.AccessError
 	if _, err := fromEnv().Model(ctx, "org/m", true); !errors.As(err, &access) || access.TokenSent || !errors.Is(err, hub.ErrGated) {
 		t.Error(err)

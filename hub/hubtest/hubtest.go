@@ -19,14 +19,14 @@ import (
 // Commit is what every repository's main is.
 const Commit = "0123456789abcdef0123456789abcdef01234567"
 
-// Hub serves repositories. Change its fields under no request only.
+// Hub serves repositories.
 type Hub struct {
 	*httptest.Server
-	Models map[string]map[string]string // by org/name, file
-	Token  string                       // wanted of every request, if any
-	Cut    int                          // bytes after which each transfer breaks; 0: never
+	models map[string]map[string]string // by org/name, file
 
-	mu       sync.Mutex
+	mu       sync.Mutex // a client that gave up leaves requests under way
+	token    string
+	cut      int
 	requests []string
 }
 
@@ -34,7 +34,7 @@ type Hub struct {
 // empty cache.
 func Start(t *testing.T, models map[string]map[string]string) *Hub {
 	t.Helper()
-	h := &Hub{Models: models}
+	h := &Hub{models: models}
 	h.Server = httptest.NewServer(http.HandlerFunc(h.serve))
 	t.Cleanup(h.Close)
 	t.Setenv("HF_ENDPOINT", h.URL)
@@ -43,6 +43,20 @@ func Start(t *testing.T, models map[string]map[string]string) *Hub {
 		t.Setenv(k, "")
 	}
 	return h
+}
+
+// Require has every request from now on bring a token; "": none.
+func (h *Hub) Require(token string) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.token = token
+}
+
+// CutAfter breaks each transfer that begins from now on after so many bytes; 0: none.
+func (h *Hub) CutAfter(bytes int) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.cut = bytes
 }
 
 // Folder reads a model folder's files.
@@ -75,13 +89,14 @@ func (h *Hub) Requests() []string {
 func (h *Hub) serve(w http.ResponseWriter, r *http.Request) {
 	h.mu.Lock()
 	h.requests = append(h.requests, strings.TrimSpace(r.Method+" "+r.URL.Path+" "+r.Header.Get("Range")))
+	token, cut := h.token, h.cut
 	h.mu.Unlock()
-	if h.Token != "" && r.Header.Get("Authorization") != "Bearer "+h.Token {
+	if token != "" && r.Header.Get("Authorization") != "Bearer "+token {
 		w.Header().Set("X-Error-Code", "GatedRepo")
 		w.WriteHeader(http.StatusUnauthorized)
 		return
 	}
-	for id, files := range h.Models {
+	for id, files := range h.models {
 		if r.URL.Path == "/api/models/"+id+"/tree/main" {
 			var list []string
 			for name, data := range files {
@@ -92,7 +107,7 @@ func (h *Hub) serve(w http.ResponseWriter, r *http.Request) {
 		}
 		name, ok := strings.CutPrefix(r.URL.Path, "/"+id+"/resolve/main/")
 		if data, have := files[name]; ok && have {
-			h.file(w, r, data)
+			sendFile(w, r, data, cut)
 			return
 		}
 	}
@@ -100,7 +115,7 @@ func (h *Hub) serve(w http.ResponseWriter, r *http.Request) {
 	w.WriteHeader(http.StatusNotFound)
 }
 
-func (h *Hub) file(w http.ResponseWriter, r *http.Request, data string) {
+func sendFile(w http.ResponseWriter, r *http.Request, data string, cut int) {
 	sum := sha1.Sum([]byte(fmt.Sprintf("blob %d\x00%s", len(data), data)))
 	w.Header().Set("X-Repo-Commit", Commit)
 	w.Header().Set("ETag", `"`+hex.EncodeToString(sum[:])+`"`)
@@ -117,8 +132,8 @@ func (h *Hub) file(w http.ResponseWriter, r *http.Request, data string) {
 	if r.Method != http.MethodGet {
 		return
 	}
-	if h.Cut > 0 && len(rest) > h.Cut {
-		_, _ = w.Write([]byte(rest[:h.Cut]))
+	if cut > 0 && len(rest) > cut {
+		_, _ = w.Write([]byte(rest[:cut]))
 		if f, ok := w.(http.Flusher); ok {
 			f.Flush()
 		}
