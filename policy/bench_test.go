@@ -80,6 +80,49 @@ func BenchmarkPrefill(b *testing.B) {
 	}
 }
 
+// BenchmarkContext is tokens a second of sampling behind a long text: one sequence alone behind
+// 8,000 tokens, and 32 behind one prompt of 4,096.
+func BenchmarkContext(b *testing.B) {
+	const n = 33
+	for _, dtype := range []string{"bfloat16", "float32"} {
+		p := open(b, smollm2(b), Config{DType: dtype, MaxContext: 8192, CacheBytes: 2 << 30})
+		for _, k := range []struct{ batch, context int }{{1, 8000}, {32, 4096}} {
+			b.Run(fmt.Sprintf("%s/batch=%d/context=%d", dtype, k.batch, k.context), func(b *testing.B) {
+				prompt, rate := fresh(k.context), 0.0
+				draw := func(i, n int, emit func(Token)) {
+					q := unstoppable(p, append(slices.Clone(prompt), int32(1000+i)), int64(i), n)
+					q.emit = emit
+					if _, err := p.sched.submit(context.Background(), q); err != nil {
+						b.Error(err)
+					}
+				}
+				draw(0, 1, nil) // the prompt is in the cache
+				for range b.N {
+					var wg sync.WaitGroup
+					var mu sync.Mutex
+					var first, last time.Time
+					for i := range k.batch {
+						wg.Go(func() {
+							tokens := 0
+							draw(1+i, n, func(Token) {
+								mu.Lock()
+								defer mu.Unlock()
+								if tokens++; tokens == 1 {
+									first = time.Now() // of the last sequence to begin
+								}
+								last = time.Now()
+							})
+						})
+					}
+					wg.Wait()
+					rate += float64(k.batch*(n-1)) / last.Sub(first).Seconds()
+				}
+				b.ReportMetric(rate/float64(b.N), "tok/s")
+			})
+		}
+	}
+}
+
 // BenchmarkTrainStep is tokens a second of forward and backward over 8
 // sequences of 256 tokens that share nothing.
 func BenchmarkTrainStep(b *testing.B) {

@@ -12,10 +12,12 @@
 
 #include <atomic>
 #include <cmath>
+#include <cstdlib>
 #include <cstring>
 #include <memory>
 #include <vector>
 
+#include "attend_plan.h"
 #include "guard.h"
 #include "shim.h"
 #include "tensors.h"
@@ -79,6 +81,7 @@ struct Layer {
   Weight qkv, o, gate_up, down;
   int64_t heads, kv_heads, dim, window, rope, qk_norm;
   double scale;
+  size_t plan;  // of Rows.plans
 };
 
 struct Rope {
@@ -89,6 +92,7 @@ struct Rope {
 struct Decoder {
   std::vector<Layer> layers;
   std::vector<Rope> ropes;
+  std::vector<size_t> kinds;  // a layer of each kind of attention
   Tensor embed, norm;
   Weight head;
   double embed_scale, residual_scale, eps, norm_offset;
@@ -132,7 +136,17 @@ struct Step {
 template <class S>
 struct Rows {
   std::vector<S> x, y, h, qkv, q, attended, act, both;
-  Rows(const Decoder &d, int64_t n) {
+  std::vector<AttendPlan> plans;
+  std::unique_ptr<float[]> partials;
+  Rows(const Decoder &d, const Step &step, int threads) {
+    int64_t sums = 0;
+    for (size_t k = 0; k < d.kinds.size(); k++) {
+      const Layer &l = d.layers[d.kinds[k]];
+      plans.emplace_back(step.segs, step.n, step.blocks, l.kpool.size(1), l.kv_heads, l.heads / l.kv_heads, l.window, threads);
+      sums = std::max(sums, plans.back().partials * l.heads * (2 + AttendArgs::wide(l.dim)));
+    }
+    partials.reset(new float[sums]);
+    const int64_t n = step.rows;
     int64_t hidden = d.embed.size(1), wide = 0, queries = 0, inner = 0;
     for (auto &l : d.layers) {
       wide = std::max(wide, l.qkv.n);
@@ -311,40 +325,95 @@ struct Run {
     return int64_t(step.blocks[s[3] + at / block]) * block + at % block;
   }
 
-  void attend(const Layer &l) {
-    const int64_t hq = l.heads, hkv = l.kv_heads, dim = l.dim, group = hq / hkv, block = l.kpool.size(1);
-    const double scale = l.scale != 0 ? l.scale : 1 / std::sqrt(double(dim));
-    const S *kp = of(l.kpool), *vp = of(l.vpool);
-    const float *sinks = l.sinks.defined() ? l.sinks.const_data_ptr<float>() : nullptr;
-    struct Piece {
-      int64_t seg, head, col;
-    };
-    thread_local std::vector<Piece> pieces;  // each thread makes the same list: the longest first
-    pieces.clear();
-    for (int64_t i = 0; i < step.n; i++)
-      if (step.segs[4 * i + 1] > 1)
-        for (int64_t all = step.segs[4 * i + 1] * group, c = (all - 1) / PREFILL_COLS * PREFILL_COLS; c >= 0; c -= PREFILL_COLS)
-          for (int64_t head = 0; head < hkv; head++) pieces.push_back({i, head, c});
-    for (int64_t i = 0; i < step.n; i++)
-      if (step.segs[4 * i + 1] == 1)
-        for (int64_t head = 0; head < hkv; head++) pieces.push_back({i, head, 0});
-    thread_local std::vector<float> scratch;
-    share(int64_t(pieces.size()), [&](int64_t i) {
-      const Piece &w = pieces[i];
-      const int32_t *s = step.segs + 4 * w.seg;
-      const int64_t ctx = s[2], at = int64_t(s[0]) * hq * dim;
-      const float *sunk = sinks ? sinks + w.head * group : nullptr;
-      if (s[1] > 1) {
-        PrefillArgs a{step.blocks + s[3], block, hkv, w.head, group, dim, ctx, s[1], l.window, w.col,
-                      std::min<int64_t>(PREFILL_COLS, s[1] * group - w.col), scale, sunk};
-        scratch.resize(PrefillArgs::scratch(dim));
-        kn.paged_prefill(b.q.data() + at, kp, vp, a, scratch.data(), b.attended.data() + at);
-        return;
+  // What a thread needs to look at a chunk: columns, and what they get.
+  struct Look {
+    const Layer &l;
+    const int64_t group, wide;
+    std::vector<S> q;
+    std::vector<int32_t> first, end;
+    std::vector<float> m, z, acc;
+    std::unique_ptr<char, decltype(&std::free)> scratch;
+    int64_t cols = 0;
+
+    explicit Look(const Layer &l)
+        : l(l), group(l.heads / l.kv_heads), wide(AttendArgs::wide(l.dim)), q(ATTEND_COLS * l.dim), first(ATTEND_COLS), end(ATTEND_COLS),
+          m(ATTEND_COLS), z(ATTEND_COLS), acc(ATTEND_COLS * wide),
+          scratch(static_cast<char *>(std::aligned_alloc(64, (AttendArgs::scratch(l.dim, sizeof(S)) + 63) / 64 * 64)), &std::free) {}
+
+    void add(const S *queries, const AttendPlan::Row &r) {  // of one row, for the heads of one kv head
+      memcpy(q.data() + cols * l.dim, queries, group * l.dim * sizeof(S));
+      for (int64_t g = 0; g < group; g++, cols++) {
+        first[cols] = r.first;
+        end[cols] = r.end;
       }
-      PagedArgs a{step.blocks + s[3], block, hkv, w.head, group, dim, l.window > 0 && ctx > l.window ? ctx - l.window : 0, ctx,
-          scale, sunk};
-      scratch.resize(2 * group * dim + group * ctx + dim);
-      kn.paged_decode(b.q.data() + at + w.head * group * dim, kp, vp, a, scratch.data(), b.attended.data() + at + w.head * group * dim);
+    }
+    void at(const Typed<S, float> &kn, const int32_t *blocks, int64_t head, int64_t from, int64_t to) {
+      const double scale = l.scale != 0 ? l.scale : 1 / std::sqrt(double(l.dim));
+      AttendArgs a{blocks, l.kpool.size(1), l.kv_heads, head, l.dim, from, to, cols, first.data(), end.data(), float(scale)};
+      kn.attend(q.data(), static_cast<const S *>(l.kpool.const_data_ptr()), static_cast<const S *>(l.vpool.const_data_ptr()), a,
+                scratch.get(), m.data(), z.data(), acc.data());
+    }
+  };
+
+  // What a query has of some chunks: the largest score, the sum of the weights, and that of the values.
+  struct Sum {
+    float m, z, acc[1];  // [wide]
+  };
+  Sum *partial(const Layer &l, int64_t i, int64_t head) {
+    return reinterpret_cast<Sum *>(b.partials.get() + (i * l.heads + head) * (2 + AttendArgs::wide(l.dim)));
+  }
+
+  void attend(const Layer &l) {
+    const AttendPlan &plan = b.plans.at(l.plan);
+    const int64_t group = l.heads / l.kv_heads, wide = AttendArgs::wide(l.dim);
+    const float *sinks = l.sinks.defined() ? l.sinks.const_data_ptr<float>() : nullptr;
+    const S *queries = b.q.data();
+    Look look(l);
+    if (!plan.shared.empty())
+      share(int64_t(plan.shared.size()), [&](int64_t i) {
+        const auto &p = plan.shared[i];
+        const int32_t *rows = plan.members.data() + p.from, *blocks = step.blocks + step.segs[4 * plan.rows[rows[0]].seg + 3];
+        for (int64_t head = p.head; head < p.head + p.heads; head++) {
+          look.cols = 0;
+          for (int64_t r = 0; r < p.n; r++) look.add(queries + (rows[r] * l.heads + head * group) * l.dim, plan.rows[rows[r]]);
+          look.at(kn, blocks, head, p.chunk * ATTEND_KEYS, (p.chunk + 1) * ATTEND_KEYS);
+          for (int64_t c = 0; c < look.cols; c++) {
+            Sum *to = partial(l, plan.rows[rows[c / group]].partial + p.chunk, head * group + c % group);
+            to->m = look.m[c];
+            to->z = look.z[c];
+            memcpy(to->acc, look.acc.data() + c * wide, wide * sizeof(float));
+          }
+        }
+      });
+    std::vector<float> m(ATTEND_COLS), z(ATTEND_COLS), acc(ATTEND_COLS * wide);
+    share(int64_t(plan.rest.size()), [&](int64_t i) {
+      const auto &p = plan.rest[i];
+      const AttendPlan::Row *rows = plan.rows.data() + p.from;
+      const int32_t *blocks = step.blocks + step.segs[4 * rows[0].seg + 3];
+      for (int64_t head = p.head; head < p.head + p.heads; head++) {
+        look.cols = 0;
+        for (int64_t r = 0; r < p.n; r++) look.add(queries + ((p.from + r) * l.heads + head * group) * l.dim, rows[r]);
+        std::fill_n(m.data(), look.cols, -1e30f);
+        std::fill_n(z.data(), look.cols, 0.f);
+        std::fill_n(acc.data(), look.cols * wide, 0.f);
+        for (int64_t c = 0; c < look.cols; c++)
+          for (int64_t k = rows[c / group].first / ATTEND_KEYS; k < p.chunk; k++) {
+            const Sum *x = partial(l, rows[c / group].partial + k, head * group + c % group);
+            kernels().attend_add(&m[c], &z[c], &acc[c * wide], x->m, x->z, x->acc, wide);
+          }
+        for (int64_t k = p.chunk; k < p.chunk + p.chunks; k++) {
+          look.at(kn, blocks, head, k * ATTEND_KEYS, std::min<int64_t>((k + 1) * ATTEND_KEYS, rows[p.n - 1].end));
+          for (int64_t c = 0; c < look.cols; c++)
+            kernels().attend_add(&m[c], &z[c], &acc[c * wide], look.m[c], look.z[c], &look.acc[c * wide], wide);
+        }
+        for (int64_t c = 0; c < look.cols; c++) {
+          const int64_t h = head * group + c % group;
+          if (sinks) z[c] += std::exp(sinks[h] - m[c]);
+          S *to = b.attended.data() + ((p.from + c / group) * l.heads + h) * l.dim;
+          const float inv = 1 / z[c];
+          for (int64_t d = 0; d < l.dim; d++) put(to + d, acc[c * wide + d] * inv);
+        }
+      }
     });
   }
 
@@ -387,8 +456,8 @@ struct Run {
 
 template <class S>
 void run(const Decoder &d, const Step &step, const Typed<S, float> &kn, S *logits) {
-  Rows<S> rows(d, step.rows);
   const int want = at::get_num_threads();
+  Rows<S> rows(d, step, want);
   std::unique_ptr<Team> own;
 #pragma omp parallel num_threads(want)
   {
@@ -396,6 +465,17 @@ void run(const Decoder &d, const Step &step, const Typed<S, float> &kn, S *logit
     own = std::make_unique<Team>(omp_get_num_threads());  // with a barrier behind it
     Run<S>(d, step, kn, *own, omp_get_num_threads(), rows).all(logits);
   }
+}
+
+// Gives the newest layer the plan of those whose attention is alike.
+void number(Decoder &d) {
+  Layer &l = d.layers.back();
+  auto alike = [&](size_t i) {
+    const Layer &o = d.layers[i];
+    return o.heads == l.heads && o.kv_heads == l.kv_heads && o.window == l.window && o.dim == l.dim && o.kpool.size(1) == l.kpool.size(1);
+  };
+  l.plan = size_t(std::find_if(d.kinds.begin(), d.kinds.end(), alike) - d.kinds.begin());
+  if (l.plan == d.kinds.size()) d.kinds.push_back(d.layers.size() - 1);
 }
 
 Tensor tensor_of(agt_tensor t) { return t ? *reinterpret_cast<Tensor *>(t) : Tensor(); }
@@ -428,7 +508,8 @@ int agt_decoder_new(void **out, const agt_decoder_model *m, const agt_decoder_la
                            agt::weight_of(tensor_of(l.qkv), tensor_of(l.qkv_bias)), agt::weight_of(tensor_of(l.o), tensor_of(l.o_bias)),
                            agt::weight_of(tensor_of(l.gate_up), tensor_of(l.gate_up_bias)), agt::weight_of(tensor_of(l.down),
                                tensor_of(l.down_bias)),
-                           l.heads, l.kv_heads, l.dim, l.window, l.rope, l.qk_norm, l.scale});
+                           l.heads, l.kv_heads, l.dim, l.window, l.rope, l.qk_norm, l.scale, 0});
+      agt::number(*d);
     }
     *out = d.release();
   });
@@ -442,6 +523,7 @@ int agt_decoder_step(void *decoder, const agt_decoder_rows *r, agt_tensor *logit
     agt::Step step{r->ids, r->positions, r->segs, r->blocks, r->wanted, r->rows, r->n, r->n_wanted};
     at::Tensor out = at::empty({step.n_wanted, d.head.n}, d.embed.options());
     const bool f32 = d.embed.scalar_type() == at::kFloat;
+    for (auto &l : d.layers) TORCH_CHECK(agt::ATTEND_KEYS % l.kpool.size(1) == 0 && l.heads / l.kv_heads <= agt::ATTEND_COLS, "decoder: no plan of attention for such blocks or heads");
     TORCH_CHECK(f32 ? agt::kernels().f.panel != nullptr : agt::kernels().b.panel != nullptr, "the kernels in use read no panels");
     if (f32) agt::run<float>(d, step, agt::kernels().f, agt::out_ptr<float>(out));
     else agt::run<agt::bf16>(d, step, agt::kernels().b, agt::out_ptr<agt::bf16>(out));

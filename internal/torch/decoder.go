@@ -18,6 +18,9 @@ import (
 // PanelSize is how many outputs of a weight a Decoder computes together.
 const PanelSize = 64
 
+// MaxGroup is how many queries of a Decoder may share a head of keys.
+const MaxGroup = 96
+
 // InPanels reports whether packed, which PackLinear has made of w, is one that a Decoder
 // reads.
 func (s *Scope) InPanels(packed, w Tensor) bool {

@@ -34,6 +34,21 @@ struct PrefillArgs {
   static int64_t scratch(int64_t dim) { return 2 * dim * PREFILL_COLS + 64 * dim + (64 + 3) * PREFILL_COLS; }
 };
 
+// Queries of one kv head against the tokens from..to-1 of a sequence, which lie within one chunk of
+// ATTEND_KEYS. Column c sees the tokens first[c]..end[c]-1; q is [cols, dim].
+constexpr int64_t ATTEND_KEYS = 128, ATTEND_COLS = 96;
+struct AttendArgs {
+  const int32_t *blocks;
+  int64_t block_size, kv_heads, head, dim, from, to, cols;
+  const int32_t *first, *end;
+  float scale;
+  static int64_t wide(int64_t dim) { return (dim + 63) / 64 * 64; }
+  // Bytes, for numbers of `size` bytes.
+  static int64_t scratch(int64_t dim, int64_t size) {
+    return size * (wide(dim) * ATTEND_KEYS + ATTEND_COLS * ATTEND_KEYS) + 4 * ATTEND_KEYS * ATTEND_COLS;
+  }
+};
+
 // Queries of a packed tree: columns first_col..first_col+cols-1 of the tokens from
 // first_token on, in one node, or in neighbouring leaves of one parent.
 struct TreeArgs {
@@ -79,6 +94,9 @@ struct Typed {
                    S *dk, S *dv);
   // x [rows, k] by a panel of 64 outputs (see panels.inc) → y [rows, 64]; null where there is none
   void (*panel)(const S *x, int64_t ldx, int64_t rows, const S *w, int64_t k, float *y);
+  // Of each column the largest score m, z = Σ exp(score − m), and acc [cols, wide] = Σ exp(score − m)·v.
+  // A column that sees nothing has m = −1e30 and zeros. Null where panel is.
+  void (*attend)(const S *q, const S *kpool, const S *vpool, const AttendArgs &a, char *scratch, float *m, float *z, float *acc);
 };
 
 struct Kernels {
@@ -86,6 +104,8 @@ struct Kernels {
   Typed<bf16, float> b;
   Typed<float, float> f;
   Typed<double, double> d;
+  // What one query has of some chunks, acc [wide], takes in what it has of the next one. Null as above.
+  void (*attend_add)(float *m, float *z, float *acc, float m1, float z1, const float *acc1, int64_t wide);
   void (*sample)(const float *logits, int64_t vocab, const agt_sampling &o, float *scratch, int32_t *id, float *lp);
 };
 

@@ -5,6 +5,8 @@
 #include <stdint.h>
 #include <string.h>
 
+#include <algorithm>
+
 #include "kernels.h"
 #define AGT_AVX512BF16
 #pragma GCC target("avx512f,avx512bw,avx512vl,avx512dq,avx512bf16,avx2,fma,prefer-vector-width=512")
@@ -13,10 +15,15 @@ namespace agt {
 namespace avx512bf16 {
 namespace {
 #include "panels.inc"
+#include "attend.inc"
 }  // namespace
 
 void panel_bf16(const bf16 *x, int64_t ldx, int64_t rows, const bf16 *w, int64_t k, float *y) {
   panel<bf16>(x, ldx, rows, w, k, y);
+}
+
+void attend_bf16(const bf16 *q, const bf16 *kpool, const bf16 *vpool, const AttendArgs &a, char *scratch, float *m, float *z, float *acc) {
+  attend<bf16>(q, kpool, vpool, a, scratch, m, z, acc);
 }
 
 }  // namespace avx512bf16

@@ -516,12 +516,14 @@ namespace avx2 { extern const Kernels table; }
 namespace base { extern const Kernels table; }
 namespace avx512bf16 {
 void panel_bf16(const bf16 *x, int64_t ldx, int64_t rows, const bf16 *w, int64_t k, float *y);
+void attend_bf16(const bf16 *q, const bf16 *kpool, const bf16 *vpool, const AttendArgs &a, char *scratch, float *m, float *z, float *acc);
 }
 const Kernels &with_bf16() {
   static const Kernels table = [] {
     Kernels t = avx512::table;
     t.name = "avx512_bf16";
     t.b.panel = avx512bf16::panel_bf16;
+    t.b.attend = avx512bf16::attend_bf16;
     return t;
   }();
   return table;

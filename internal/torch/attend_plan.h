@@ -1,0 +1,124 @@
+// Which thread looks at which part of which context in a step of decoder.cpp.
+#pragma once
+#include <stdint.h>
+
+#include <algorithm>
+#include <map>
+#include <vector>
+
+#include "kernels.h"
+
+namespace agt {
+
+// The attention of a layer is done in two rounds.
+//
+// Round one is of whole chunks (see attend.inc) that several sequences share, which are then
+// read once, and of contexts that are so few that the threads divide each. It leaves partial
+// results. In round two each query takes in its partial results and looks at the rest itself.
+struct AttendPlan {
+  struct Row {  // a new token
+    int32_t seg, first, end;  // it sees the tokens first..end-1
+    int64_t partial;          // place of the first chunk's
+  };
+  struct Shared {
+    int64_t chunk, from, n;  // its members
+    int64_t head, heads;
+  };
+  struct Rest {
+    int64_t from, n;  // rows of one sequence
+    int64_t head, heads;
+    int64_t chunk, chunks;  // those that are left
+  };
+  std::vector<Row> rows;         // of the step, in order
+  std::vector<int32_t> members;  // rows
+  std::vector<Shared> shared;
+  std::vector<Rest> rest;
+  std::vector<int32_t> done;  // of each segment: chunks of round one
+  int64_t partials = 0;       // of all rows
+
+  // segs: n quadruples of first row, rows, context with them, first of the blocks; one behind the other.
+  AttendPlan(const int32_t *segs, int64_t n, const int32_t *blocks, int64_t block, int64_t kv_heads, int64_t group, int64_t window, int threads) {
+    const int64_t most = std::max<int64_t>(1, ATTEND_COLS / group);  // rows of a call
+    done.resize(n);
+    int64_t pieces = 0;
+    for (int64_t i = 0; i < n; i++) pieces += (segs[4 * i + 1] + most - 1) / most;
+    std::vector<int32_t> few;  // segments of few new tokens behind at least one whole chunk
+    for (int64_t i = 0; i < n; i++) {
+      const int32_t *s = segs + 4 * i;
+      for (int32_t r = 0; r < s[1]; r++) {
+        const int32_t end = s[2] - s[1] + r + 1;
+        rows.push_back({int32_t(i), window > 0 && end > window ? int32_t(end - window) : 0, end, 0});
+      }
+      if (s[1] <= FEW && s[2] - s[1] >= ATTEND_KEYS) few.push_back(int32_t(i));
+    }
+    const bool divide = pieces * kv_heads < 8 * threads;
+    const int64_t per = ATTEND_KEYS / block;  // blocks of a chunk
+    auto chunk_of = [&](int32_t i, int64_t c) { return blocks + segs[4 * i + 3] + c * per; };
+    auto has = [&](int32_t i, int64_t c) { return segs[4 * i + 2] - segs[4 * i + 1] >= (c + 1) * ATTEND_KEYS; };
+    struct Level {
+      int64_t chunk;
+      std::vector<int32_t> segs;  // that share all before it
+    };
+    std::vector<Level> todo;
+    if (!few.empty()) todo.push_back({0, few});
+    while (!todo.empty()) {
+      Level l = std::move(todo.back());
+      todo.pop_back();
+      std::map<std::vector<int32_t>, std::vector<int32_t>> parts;
+      for (int32_t i : l.segs)
+        if (has(i, l.chunk)) parts[std::vector<int32_t>(chunk_of(i, l.chunk), chunk_of(i, l.chunk) + per)].push_back(i);
+      for (auto &part : parts) {
+        if (part.second.size() < 2 && !divide) continue;
+        add(segs, part.second, l.chunk, most);
+        for (int32_t i : part.second) done[i] = int32_t(l.chunk + 1);
+        todo.push_back({l.chunk + 1, part.second});
+      }
+    }
+    for (Row &r : rows) {
+      r.partial = partials;
+      partials += done[r.seg];
+    }
+    spread(shared, kv_heads, threads);
+    for (int64_t i = 0, from = 0; i < n; from += segs[4 * i + 1], i++)
+      for (int64_t r = 0; r < segs[4 * i + 1]; r += most) {
+        Rest x{from + r, std::min<int64_t>(most, segs[4 * i + 1] - r), 0, kv_heads, 0, 0};
+        x.chunk = std::max<int64_t>(done[i], rows[x.from].first / ATTEND_KEYS);
+        x.chunks = (rows[x.from + x.n - 1].end + ATTEND_KEYS - 1) / ATTEND_KEYS - x.chunk;
+        rest.push_back(x);
+      }
+    // The longest first.
+    std::stable_sort(rest.begin(), rest.end(), [](const Rest &a, const Rest &b) { return a.n * a.chunks > b.n * b.chunks; });
+    spread(rest, kv_heads, threads);
+  }
+
+ private:
+  static constexpr int64_t FEW = 16;  // more new tokens are a prompt, whose time is not that of reading
+
+  // A chunk of all these segments, but for rows whose window is behind it.
+  void add(const int32_t *segs, const std::vector<int32_t> &of, int64_t chunk, int64_t most) {
+    const int64_t from = int64_t(members.size());
+    for (int32_t i : of) {
+      const int32_t *s = segs + 4 * i;
+      for (int32_t r = s[0]; r < s[0] + s[1]; r++)
+        if (rows[r].first < (chunk + 1) * ATTEND_KEYS) members.push_back(r);
+    }
+    for (int64_t k = from; k < int64_t(members.size()); k += most)
+      shared.push_back({chunk, k, std::min<int64_t>(most, int64_t(members.size()) - k), 0, 0});
+  }
+
+  // Pieces of all heads, which are read in one go, where there are enough of them; else of one head.
+  template <class P>
+  static void spread(std::vector<P> &pieces, int64_t kv_heads, int threads) {
+    const bool whole = int64_t(pieces.size()) >= 6 * threads;
+    std::vector<P> out;
+    for (P p : pieces)
+      for (int64_t h = 0; h < (whole ? 1 : kv_heads); h++) {
+        p.head = h;
+        p.heads = whole ? kv_heads : 1;
+        out.push_back(p);
+      }
+    pieces = std::move(out);
+  }
+};
+
+}  // namespace agt
