@@ -48,7 +48,8 @@ func decoderOf(s *torch.Scope, n *network, kpool, vpool []torch.Tensor) *torch.D
 		l := &n.layers[i]
 		a := l.Attention
 		if a.Heads == 0 || a.Shared || a.Gated || a.KeysAreValues || a.ValueNorm || a.HeadDim%8 != 0 ||
-			a.Heads > torch.MaxGroup*a.KVHeads || l.Experts.Count > 0 || l.OutputScale || l.mlpGate.Defined() || l.MLP.Act == arch.GELUTanh || l.MLP.Size == 0 {
+			a.Heads > torch.MaxGroup*a.KVHeads || l.Experts.Count > 0 || l.OutputScale || l.mlpGate.Defined() ||
+			l.MLP.Act == arch.GELUTanh || l.MLP.Size == 0 {
 			return nil
 		}
 		layers[i] = torch.DecoderLayer{BeforeAttention: l.beforeAttention, AfterAttention: l.afterAttention, BeforeMLP: l.beforeMLP,
