@@ -43,10 +43,14 @@ func (l ImageLimits) Validate() error {
 	return nil
 }
 
+// Fetch reads the file at an address of a server.
+type Fetch func(address string) ([]byte, error)
+
 // imageReader makes images of the values of a row.
 type imageReader struct {
 	folder string                            // of the file, where paths begin; "": a text is base64, and paths are refused
 	open   func(path string) ([]byte, error) // a file by its path; nil: those of folder
+	fetch  Fetch                             // a file of a server; nil: none is fetched
 	limits media.Limits
 	most   int // images of a row
 }
@@ -131,13 +135,26 @@ func (r imageReader) named(s string) (traj.Image, error) {
 		return r.base64(body, "")
 	}
 	if strings.HasPrefix(s, "http://") || strings.HasPrefix(s, "https://") {
-		return traj.Image{}, malformed.Errorf(malformed.Unsupported,
-			"%s is on a server; images are files beside the rows, or stand in them: fetch it", text.Name(s, 80))
+		return r.fetched(s)
 	}
 	if r.folder == "" {
 		return r.base64(s, "")
 	}
 	return r.file(strings.TrimPrefix(s, "file://"))
+}
+
+// fetched reads a file of a server. Its address is not kept: it may have a key in it.
+func (r imageReader) fetched(address string) (traj.Image, error) {
+	shown := text.Name(text.Address(address), 80)
+	if r.fetch == nil {
+		return traj.Image{}, malformed.Errorf(malformed.Unsupported,
+			"%s is on a server; images are files beside the rows, or stand in them: fetch it", shown)
+	}
+	b, err := r.fetch(address)
+	if err != nil {
+		return traj.Image{}, fmt.Errorf("%s: %w", shown, err)
+	}
+	return album.Open(b, "", r.limits)
 }
 
 func (r imageReader) base64(s, path string) (traj.Image, error) {

@@ -5,7 +5,6 @@ import (
 	"iter"
 
 	"agentcli/datasets/registry"
-	"agentcli/internal/malformed"
 	"agentcli/traj"
 )
 
@@ -36,18 +35,15 @@ func OpenRequests(o Options) (*Requests, error) {
 	return &Requests{Dataset: d, m: m, o: o}, nil
 }
 
-// Task reads a row: its id is the task's, behind RequestsName.
-func (r *Requests) Task(row map[string]any, id string) (traj.Task, error) {
-	p, err := r.m.read(row)
+// Task reads a row: its id is the task's, behind RequestsName. Images are in the row, as base64,
+// or are read by fetch.
+func (r *Requests) Task(row map[string]any, id string, fetch Fetch) (traj.Task, error) {
+	m := r.m
+	m.images.fetch = fetch
+	p, err := m.read(row)
 	if err != nil {
 		return traj.Task{}, err
 	}
 	p.ID = id
-	t, err := r.task(p, r.o)
-	for _, m := range t.Messages {
-		if err == nil && len(m.Images) > 0 { // the run's file has no column for them
-			err = malformed.Field(imagesKey, malformed.Unsupported, "a row of a request has images; they are read from files of rows alone")
-		}
-	}
-	return t, err
+	return r.task(p, r.o)
 }

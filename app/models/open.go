@@ -52,6 +52,7 @@ type Options struct {
 	Answered     bool   // the server has, in an earlier part of the run
 	Image        string // the first task with an image; "": there is none
 	ToolImages   bool   // tools may give images, of which a model of text alone is given descriptions
+	RowImages    bool   // rows that are not known yet may have images (Source.TakesImages)
 	MinPixels    int    // of the area at which a local model is shown images; 0: its own
 	MaxPixels    int
 }
@@ -150,7 +151,7 @@ func Open(ctx context.Context, o Options, notice func(string)) (agent.Model, Sou
 			return nil, Source{}, nil, o.noImages(text.Line(source.noImages))
 		}
 	}
-	if err == nil && source.Images != nil && (o.Image != "" || o.ToolImages) {
+	if err == nil && source.Images != nil && (o.Image != "" || o.ToolImages || o.RowImages) {
 		source.ImageRule = json.RawMessage(source.Images.Rule())
 	}
 	if err == nil {

@@ -107,6 +107,9 @@ func openServer(ctx context.Context, o Options, notice func(string)) (agent.Mode
 			return m, source, client, nil
 		}
 	}
+	if o.Image == "" && o.RowImages {
+		source.eyes = &eyes{ask: client.ProbeImage}
+	}
 	if o.Image == "" && o.ToolImages {
 		switch err := client.ProbeImage(ctx); {
 		case errors.Is(err, llm.ErrNoImages):

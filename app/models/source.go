@@ -1,11 +1,15 @@
 package models
 
 import (
+	"context"
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
+	"errors"
 	"fmt"
+	"sync"
 
+	"agentcli/llm"
 	"agentcli/media/processor"
 	"agentcli/model/chat"
 )
@@ -33,10 +37,38 @@ type Source struct {
 	// or a server prepares them.
 	Images   *processor.Processor `json:"-"`
 	noImages error
+	eyes     *eyes // nil: noImages says whether the model takes images
 }
 
 // TextAlone says why the model is shown no images of tools; nil: it is shown them.
 func (s *Source) TextAlone() error { return s.noImages }
+
+// TakesImages says why the model takes no images of rows that nobody knew of when it was
+// opened; nil: it takes them. A server is asked at the first call. It is safe for concurrent use.
+func (s *Source) TakesImages(ctx context.Context) error {
+	if s.noImages != nil || s.eyes == nil {
+		return s.noImages
+	}
+	return s.eyes.open(ctx)
+}
+
+// eyes find out whether a server takes images.
+type eyes struct {
+	ask   func(context.Context) error
+	mu    sync.Mutex
+	known bool
+	why   error
+}
+
+func (e *eyes) open(ctx context.Context) error {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if !e.known {
+		e.why = e.ask(ctx)
+		e.known = e.why == nil || errors.Is(e.why, llm.ErrNoImages)
+	}
+	return e.why
+}
 
 // HashText is the SHA-256 of a chat template.
 func HashText(s string) string {

@@ -45,12 +45,12 @@ func openExact(ctx context.Context, client *llm.Client, source *Source, o Option
 	if err == nil {
 		err = tokens.ProbeIDs(ctx, probe)
 	}
-	if err == nil && (o.Image != "" || o.ToolImages) {
+	if err == nil && (o.Image != "" || o.ToolImages || o.RowImages) {
 		blind := m.openEyes(ctx, tokens, source, o)
 		if o.Image != "" {
 			err = blind
 		} else {
-			source.noImages = blind // tools' images are described then
+			source.noImages = blind // tools' images are described then, rows with images refused
 		}
 	}
 	switch {

@@ -220,7 +220,7 @@ func (x *Run) openModel(ctx context.Context) (err error) {
 	if x.watchers.metrics != nil {
 		m.OnServers = x.watchers.metrics.Servers
 	}
-	m.ToolImages = x.tools.showsImages() && !x.o.fed
+	m.ToolImages, m.RowImages = x.tools.showsImages(), x.o.fed
 	m.Answered, m.Image, m.MinPixels, m.MaxPixels = hasAnswered(x.o), x.Data.FirstImage, x.o.MinPixels, x.o.MaxPixels
 	var closer io.Closer
 	if x.Model, x.Source, closer, err = models.Open(ctx, m, x.Notice); err != nil {
@@ -237,11 +237,7 @@ func (x *Run) openModel(ctx context.Context) (err error) {
 		x.o.shown.processor = x.Source.Images
 	}
 	x.envs.images = x.o.imageConfig()
-	why := x.Source.TextAlone()
-	if x.o.fed {
-		why = errors.New("rows of requests are answered in text")
-	}
-	if why != nil {
+	if why := x.Source.TextAlone(); why != nil {
 		x.envs.images.TextAlone = true
 		x.envs.images.Described = sync.OnceFunc(func() {
 			x.Notice(fmt.Sprintf("a tool gave an image, and the model is given descriptions of images: %s", text.Line(why)))

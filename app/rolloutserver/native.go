@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"sync"
 
+	"agentcli/datasets"
 	"agentcli/internal/safego"
 	"agentcli/internal/wire"
 	"agentcli/parquet"
@@ -35,9 +36,9 @@ func (s *server) rollouts(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	jobs := make([]*job, len(body.Rows))
-	seen := map[string]bool{}
+	seen, fetch := map[string]bool{}, s.fetcher.of(r.Context())
 	for i, row := range body.Rows {
-		jobs[i], err = s.rowJob(row)
+		jobs[i], err = s.rowJob(r.Context(), row, fetch)
 		if err == nil && seen[jobs[i].task.ID] {
 			err = fmt.Errorf("its id is that of an earlier row; give each its own")
 		}
@@ -83,7 +84,7 @@ func (s *server) line(ctx context.Context, j *job) (line []byte) {
 }
 
 // rowJob reads a row.
-func (s *server) rowJob(row map[string]any) (*job, error) {
+func (s *server) rowJob(ctx context.Context, row map[string]any, fetch datasets.Fetch) (*job, error) {
 	id, err := textOf(row, "id")
 	if err != nil {
 		return nil, err
@@ -94,10 +95,7 @@ func (s *server) rowJob(row map[string]any) (*job, error) {
 	}
 	delete(row, "id")
 	delete(row, "group")
-	if err := textOnly(row); err != nil {
-		return nil, err
-	}
-	task, err := s.run.Requests.Task(row, cmp.Or(id, newID()))
+	task, err := s.task(ctx, row, cmp.Or(id, newID()), fetch)
 	return &job{task: task, group: cmp.Or(group, task.ID)}, err
 }
 

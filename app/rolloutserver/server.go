@@ -7,6 +7,7 @@
 //	weights.go  a policy in its versions
 //	sync.go     weights that are pushed to the server that samples
 //	admission.go  no trajectory is sampled with two versions
+//	fetch.go    images that rows name by an address
 //	pool.go     requests become the tasks of a run, its trajectories their answers
 //	turns.go    the ids of each reply
 package rolloutserver
@@ -36,10 +37,13 @@ import (
 	"agentcli/app/console"
 	"agentcli/app/models"
 	"agentcli/app/rollout"
+	"agentcli/datasets"
 	"agentcli/internal/exit"
 	"agentcli/internal/safego"
 	"agentcli/internal/setting"
+	"agentcli/internal/text"
 	"agentcli/scheduler"
+	"agentcli/traj"
 )
 
 // Options say where is served, and what.
@@ -50,6 +54,8 @@ type Options struct {
 	// SyncThrough is the address of the server that samples and takes the weights that a
 	// trainer pushes; "": none are taken.
 	SyncThrough string
+	// AllowMediaHosts are the hosts, as NAME or NAME:PORT, that images are fetched from.
+	AllowMediaHosts []string
 }
 
 // ofDataset is the first setting that chooses rows of a dataset; "": none is given.
@@ -82,7 +88,14 @@ func Run(ctx context.Context, o Options, s console.Streams) error {
 		return exit.Usagef("%s takes its rows from requests; leave %s out", setting.Name("Serve"), name)
 	}
 	if o.Serve == "" {
-		return exit.Usagef("%s is for a rollout server; add %s ADDR", setting.Name("SyncThrough"), setting.Name("Serve"))
+		own := setting.Name("SyncThrough")
+		if o.SyncThrough == "" {
+			own = setting.Name("AllowMediaHosts")
+		}
+		return exit.Usagef("%s is for a rollout server; add %s ADDR", own, setting.Name("Serve"))
+	}
+	if err := checkHosts(o.AllowMediaHosts); err != nil {
+		return exit.UsageError{Err: err}
 	}
 	host, _, err := net.SplitHostPort(o.Serve)
 	if err != nil {
@@ -101,7 +114,8 @@ func Run(ctx context.Context, o Options, s console.Streams) error {
 		return exit.Usagef("%s: %w", setting.Name("Serve"), err)
 	}
 	defer l.Close()
-	h := &server{o: o, s: s, up: up, pool: newPool(), limit: maxBody, reported: map[string]bool{}}
+	h := &server{o: o, s: s, up: up, pool: newPool(), limit: maxBody, reported: map[string]bool{},
+		fetcher: newFetcher(o.AllowMediaHosts, o.Images.MaxImageBytes)}
 	var serving sync.WaitGroup
 	defer serving.Wait()
 	web := &http.Server{Handler: h.handler(), ReadHeaderTimeout: 10 * time.Second}
@@ -136,6 +150,7 @@ type server struct {
 	run     rollout.FedRun
 	weights *weights  // nil: the model is a server's, and nobody pushes weights to it
 	up      *upstream // nil: nobody does
+	fetcher *fetcher
 
 	limit int64 // maxBody, but in tests
 
@@ -243,6 +258,11 @@ func (s *server) updateWeights(w http.ResponseWriter, r *http.Request) {
 			fmt.Sprintf("model_path %s has another tokenizer than %s: it is another model", body.Path, was.Name))
 		return
 	}
+	if why := otherEyes(&was, &source); why != "" {
+		_ = closer.Close()
+		fail(w, http.StatusUnprocessableEntity, fmt.Sprintf("model_path %s %s", body.Path, why))
+		return
+	}
 	if source.TemplateHash != was.TemplateHash {
 		s.run.Notice(fmt.Sprintf("%s has another chat template than %s", body.Path, was.Name))
 	}
@@ -250,6 +270,18 @@ func (s *server) updateWeights(w http.ResponseWriter, r *http.Request) {
 	s.s.Say(fmt.Sprintf("version %d of the policy is %s", number, body.Path))
 	answer(w, map[string]any{"success": true, "message": fmt.Sprintf("Succeeded to update model weights from %s.", body.Path),
 		"weight_version": number})
+}
+
+// otherEyes says why images are not to two models what they are to one; "": they are.
+func otherEyes(was, now *models.Source) string {
+	switch {
+	case was.Images == nil:
+	case now.Images == nil:
+		return fmt.Sprintf("takes no images, and %s does: it is another model", was.Name)
+	case now.Images.Rule() != was.Images.Rule():
+		return fmt.Sprintf("prepares images otherwise than %s: its preprocessor_config.json is another", was.Name)
+	}
+	return ""
 }
 
 // guarded asks for the token, but for /health. Without a token it refuses web pages: one
@@ -339,7 +371,7 @@ func statusOf(err error) int {
 		return http.StatusServiceUnavailable
 	case errors.Is(err, errOtherRow):
 		return http.StatusConflict
-	case errors.Is(err, errTurns):
+	case errors.Is(err, errTurns), errors.Is(err, errWords):
 		return http.StatusUnprocessableEntity
 	}
 	return http.StatusInternalServerError
@@ -379,11 +411,30 @@ func textOf(row map[string]any, column string) (string, error) {
 	return "", fmt.Errorf("%q is neither text nor a number", column)
 }
 
-// textOnly refuses a row whose messages are more than text, or are token ids.
-func textOnly(row map[string]any) error {
-	for _, column := range []string{"images", "image", "videos", "audios"} {
+// task reads a row. Its images are in it, or are fetched.
+func (s *server) task(ctx context.Context, row map[string]any, id string, fetch datasets.Fetch) (traj.Task, error) {
+	if err := textAndImages(row); err != nil {
+		return traj.Task{}, err
+	}
+	t, err := s.run.Requests.Task(row, id, fetch)
+	if err != nil || !hasImages(t.Messages) {
+		return t, err
+	}
+	if why := s.run.Source.TakesImages(ctx); why != nil {
+		return t, fmt.Errorf("it has images, and %s", text.Line(why))
+	}
+	return t, nil
+}
+
+func hasImages(messages []traj.Message) bool {
+	return slices.ContainsFunc(messages, func(m traj.Message) bool { return len(m.Images) > 0 })
+}
+
+// textAndImages refuses a row whose messages are more than that, or are token ids.
+func textAndImages(row map[string]any) error {
+	for _, column := range []string{"videos", "audios"} {
 		if list, ok := row[column].([]any); ok && len(list) > 0 {
-			return fmt.Errorf("it has %s; this server plays text alone", column)
+			return fmt.Errorf("it has %s; this server plays text and images", column)
 		}
 	}
 	for _, column := range []string{"messages", "prompt", "question"} {
@@ -395,8 +446,9 @@ func textOnly(row map[string]any) error {
 				if _, number := part.(json.Number); number {
 					return fmt.Errorf("%s[%d] is token ids; send its text", column, i)
 				}
-				if p, _ := part.(map[string]any); p["type"] != "text" {
-					return fmt.Errorf("%s[%d] has a part that is no text; this server plays text alone", column, i)
+				p, _ := part.(map[string]any)
+				if kind, _ := p["type"].(string); kind != "text" && !strings.Contains(kind, "image") {
+					return fmt.Errorf("%s[%d] has a part of type %.20q; this server plays text and images", column, i, kind)
 				}
 			}
 		}

@@ -1,26 +1,31 @@
 package rolloutserver
 
 import (
+	"context"
 	"crypto/sha256"
+	"encoding/base64"
 	"encoding/hex"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"maps"
 	"net/http"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
 	"agentcli/datasets"
 	"agentcli/internal/safego"
 	"agentcli/internal/wire"
+	"agentcli/media/album"
 	"agentcli/traj"
 )
 
 // inferRequest is a RolloutInferRequest of ms-swift (swift/infer_engine/protocol.py).
 type inferRequest struct {
 	Messages []map[string]any  `json:"messages"`
-	Images   []json.RawMessage `json:"images"`
+	Images   []any             `json:"images"`
 	Audios   []json.RawMessage `json:"audios"`
 	Videos   []json.RawMessage `json:"videos"`
 	Tools    any               `json:"tools"`
@@ -28,7 +33,7 @@ type inferRequest struct {
 	UUID     string            `json:"uuid"`
 }
 
-// inferKeys are those that are read, or that have nothing to say without pictures.
+// inferKeys are those that are read, or that have nothing to say here.
 var inferKeys = []string{"messages", "images", "audios", "videos", "tools", "data_dict", "uuid", "objects", "chat_template_kwargs",
 	"add_eos"}
 
@@ -61,9 +66,9 @@ func (s *server) infer(w http.ResponseWriter, r *http.Request) {
 		fail(w, http.StatusUnprocessableEntity, err.Error())
 		return
 	}
-	jobs := make([]*job, len(body.Requests))
+	jobs, fetch := make([]*job, len(body.Requests)), s.fetcher.of(r.Context())
 	for i, raw := range body.Requests {
-		task, err := s.inferTask(raw)
+		task, err := s.inferTask(r.Context(), raw, fetch)
 		if err != nil {
 			fail(w, http.StatusUnprocessableEntity, fmt.Sprintf("infer_requests[%d]: %v", i, err))
 			return
@@ -117,7 +122,7 @@ func (s *server) requestConfig(c map[string]json.RawMessage) (func(traj.Sampling
 }
 
 // inferTask makes a task of a request: its data_dict are the columns.
-func (s *server) inferTask(raw json.RawMessage) (task traj.Task, err error) {
+func (s *server) inferTask(ctx context.Context, raw json.RawMessage, fetch datasets.Fetch) (task traj.Task, err error) {
 	var q inferRequest
 	var keys map[string]json.RawMessage
 	if json.Unmarshal(raw, &keys) != nil || keys == nil {
@@ -127,8 +132,8 @@ func (s *server) inferTask(raw json.RawMessage) (task traj.Task, err error) {
 		return task, fmt.Errorf("it is no RolloutInferRequest: %w", err)
 	}
 	s.unknown(keys, "infer_requests", inferKeys)
-	if len(q.Images)+len(q.Audios)+len(q.Videos) > 0 {
-		return task, fmt.Errorf("it has pictures, audio or video; this server plays text alone")
+	if len(q.Audios)+len(q.Videos) > 0 {
+		return task, fmt.Errorf("it has audio or video; this server plays text and images")
 	}
 	if n := len(q.Messages); n == 0 || q.Messages[n-1]["role"] == traj.RoleAssistant {
 		return task, fmt.Errorf("it has no messages, or the last one is a reply; want the prompt alone")
@@ -145,14 +150,16 @@ func (s *server) inferTask(raw json.RawMessage) (task traj.Task, err error) {
 		list[i] = q.Messages[i]
 	}
 	row["messages"] = list
-	delete(row, "id")
-	if err := textOnly(row); err != nil {
-		return task, err
+	for _, own := range []string{"id", "image", "images"} { // the request has fields for them
+		delete(row, own)
+	}
+	if len(q.Images) > 0 {
+		row["images"] = q.Images
 	}
 	if q.UUID == "" {
 		q.UUID = newID()
 	}
-	return s.run.Requests.Task(row, q.UUID)
+	return s.task(ctx, row, q.UUID, fetch)
 }
 
 // groupOf names the requests that ask the same: a trainer sends each prompt several times.
@@ -207,9 +214,13 @@ func rolloutOutput(p *played) (any, error) {
 		messages = messages[:len(messages)-1] // the model has not answered to them
 	}
 	if n := len(messages); n > 0 {
-		final["content"] = messages[n-1].Content
+		final["content"] = messages[n-1].WithoutImages(imageWord)
 	}
-	infos := map[string]any{"num_turns": len(t.Steps), "trajectory": t.ID, "termination": t.Termination, "images": []string{}}
+	images, err := swiftImages(messages)
+	if err != nil {
+		return nil, err
+	}
+	infos := map[string]any{"num_turns": len(t.Steps), "trajectory": t.ID, "termination": t.Termination, "images": images}
 	if t.Infos != nil {
 		infos["turn_infos"] = t.Infos
 	}
@@ -233,11 +244,40 @@ func rolloutOutput(p *played) (any, error) {
 	}, nil
 }
 
+// imageWord stands in a message's text where an image is.
+const imageWord = "<image>"
+
+// errWords is in the error of a trajectory whose images cannot be told from words.
+var errWords = errors.New("a text has the word " + imageWord + " beside images, and ms-swift's form cannot tell it from one")
+
+// swiftImages are the images of messages in their order, as base64 of their files. A trainer
+// takes them in place of the row's.
+func swiftImages(messages []traj.Message) ([]string, error) {
+	files := []string{}
+	if !hasImages(messages) {
+		return files, nil
+	}
+	for i := range messages {
+		m := &messages[i]
+		if strings.Contains(m.Content, imageWord) {
+			return nil, fmt.Errorf("message %d: %w", i, errWords)
+		}
+		for k := range m.Images {
+			b, err := album.File(&m.Images[k])
+			if err != nil {
+				return nil, fmt.Errorf("message %d: %w", i, err)
+			}
+			files = append(files, base64.StdEncoding.EncodeToString(b))
+		}
+	}
+	return files, nil
+}
+
 // wireMessages are messages in OpenAI's shape.
 func wireMessages(ms []traj.Message) []any {
 	out := make([]any, len(ms))
 	for i, m := range ms {
-		w := map[string]any{"role": m.Role, "content": m.Content}
+		w := map[string]any{"role": m.Role, "content": m.WithoutImages(imageWord)}
 		if m.Reasoning != "" {
 			w["reasoning_content"] = m.Reasoning
 		}

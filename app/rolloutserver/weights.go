@@ -6,6 +6,8 @@ import (
 	"sync"
 
 	"agentcli/agent"
+	"agentcli/media/processor"
+	"agentcli/media/qwen"
 	"agentcli/traj"
 )
 
@@ -98,6 +100,14 @@ func (w *weights) Generate(ctx context.Context, r *traj.Request) (*traj.Response
 		resp.PolicyVersion = v.number
 	}
 	return resp, err
+}
+
+// ImageGrid implements agent.ImageProcessor: all versions prepare images alike.
+func (w *weights) ImageGrid(width, height int) (grid [3]int, tokens int, err error) {
+	if p, ok := w.latest().(agent.ImageProcessor); ok {
+		return p.ImageGrid(width, height)
+	}
+	return processor.New(qwen.DefaultConfig()).Grid(width, height)
 }
 
 // Ready implements agent.Readier.

@@ -10,6 +10,7 @@ import (
 // and functions that are commands.
 var otherWords = map[setting.Name]string{
 	"Admin":            "--admin",
+	"AllowMediaHosts":  "--allow-media-host",
 	"AllowPath":        "--allow-path",
 	"Against":          "--against",
 	"B":                "--b",

@@ -473,6 +473,9 @@ func onceSettings(o *options) []row {
 		{name: "sync-through", field: &o.serve.SyncThrough, kind: address, group: groupServe, once: forRollout,
 			help: "with --serve: server at `URL` (swift rollout, vllm serve) that gets the weights that a trainer pushes over NCCL, and that " +
 				"samples where --base-url names no other"},
+		{name: "allow-media-host", field: &o.serve.AllowMediaHosts, group: groupServe, once: forRollout,
+			help: "with --serve: fetch images that rows name by an address at `HOST`, or HOST:PORT, for example images.example.org " +
+				"(default: none are fetched); repeatable"},
 		{name: "metrics-addr", field: &run.MetricsAddr, help: "serve metrics for Prometheus at http://`HOST:PORT`/metrics"},
 		{name: "otlp", field: &run.OTLP,
 			help: "send OpenTelemetry spans to the collector at `URL`, for example http://localhost:4318 (or OTEL_EXPORTER_OTLP_ENDPOINT)"},

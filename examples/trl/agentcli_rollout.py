@@ -54,7 +54,7 @@ class AgentcliRollout:
         if len(kept) != 1:  # what was cut off has the weight 0 and is left out
             raise ValueError(f"{t['id']}: TRL's form holds one sequence, and this trajectory has {len(kept)}: a rewritten "
                              "history, a template that drops earlier thinking, or a reply that was opened again")
-        if any("images" in m for m in t["messages"]):
+        if t.get("images"):
             raise ValueError(f"{t['id']}: TRL's form drops the pictures of a rollout_func, and this trajectory has some")
         s, w = kept[0]
         if any(m and x not in (0, 1) for m, x in zip(s["loss_mask"], w)):
