@@ -241,13 +241,15 @@ func TestOutputFlood(t *testing.T) {
 func TestLeftoverProcesses(t *testing.T) {
 	const daemon = `
 import os, subprocess
+told, tell = os.pipe()
 if os.fork() == 0:
     os.setsid()
     if os.fork() == 0:
         subprocess.Popen(['sleep', '%s'], start_new_session=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        os.write(tell, b'it runs') # Popen waits for the program to begin
         os._exit(0)
     os._exit(0)
-import time; time.sleep(.3)
+print(os.read(told, 9).decode())
 `
 	running := func(mark string) (pids []int) {
 		dirs, _ := filepath.Glob("/proc/[0-9]*/cmdline")
@@ -262,20 +264,8 @@ import time; time.sleep(.3)
 		return pids
 	}
 	p := pool(t, Config{})
-	seen := make(chan bool)
-	go func() {
-		for range 100 {
-			if len(running("61.25")) > 0 {
-				seen <- true
-				return
-			}
-			time.Sleep(5 * time.Millisecond)
-		}
-		seen <- false
-	}()
-	do(t, p, fmt.Sprintf(daemon, "61.25"))
-	if !<-seen {
-		t.Error("it was never there, which shows nothing")
+	if r := do(t, p, fmt.Sprintf(daemon, "61.25")); string(r.Stdout) != "it runs\n" {
+		t.Errorf("it was never there, which shows nothing: %q %q", r.Stdout, r.Stderr)
 	}
 	left := running("61.25")
 	for range 1000 { // the kernel ends it beside the next call
