@@ -71,6 +71,11 @@ func TestUnits(t *testing.T) {
 		{"5 in.", "5", true}, {"7 km/h", "7", true},
 		{`\frac{3}{4} in`, "3/4", true}, {"8 kb", "8", true}, {"40 percent", "40%", true}, {"40 percent", "0.4", true},
 		{`\frac{3}{4} miles`, "3/4", true}, {"1/2 hour", "0.5", true}, {"6 pie slices", "6", true},
+		{"1.5 million", "1500000", true}, {`1.5\text{ million}`, "1{,}500{,}000", true}, {`\$1.5\text{ million}`, "1500000", true},
+		{"1.5 million", "1.5", true}, {"2 million", "2 billion", false}, {"2 million dollars", "2 billion dollars", false},
+		{"2 million dollars", "2 dollars", false}, {"2 million dollars", "2000000 dollars", true}, {"1 million", "1000 thousand", true},
+		{`2.5\text{ billion years}`, `2.5\times10^9`, true}, {"3 dozen eggs", "36", true}, {`10\text{ million km}`, "10^{10} meters", true},
+		{"3 hundred thousand", "300000", true}, {"2 million", "2000", false},
 		{"90 degrees", "90", true}, {"10 cents", "10", true}, {"2 eggs", "2", true}, {`5\text{ pints}`, "5", true}, {`5\text{ in}`, "5", true},
 	} {
 		if got := Equal(tc.gold, tc.got, Options{}); (got == Right) != tc.want {
