@@ -1,0 +1,136 @@
+package hub
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"strings"
+	"sync"
+	"time"
+
+	"agentcli/internal/safego"
+
+	"github.com/cenkalti/backoff/v5"
+)
+
+// A large file comes in pieces, some at once: defaultPiece bytes each, parallelPieces of them.
+const (
+	defaultPiece   = 8 << 20
+	parallelPieces = 4
+)
+
+// errNoRanges: the server does not send the pieces that it is asked for.
+var errNoRanges = errors.New("the server sends no pieces")
+
+// piece is a part of a file on its way.
+type piece struct {
+	from, to int64
+	data     bytes.Buffer
+	done     chan error
+}
+
+// transferPieces appends what is missing of f behind its first have bytes. The pieces come
+// side by side and are written in their order. So f is the beginning of the file at any time,
+// and another try goes on behind it.
+func (h *Hub) transferPieces(ctx context.Context, r Repo, file string, m meta, f *os.File, have int64) error {
+	ctx, cancel := context.WithCancelCause(ctx)
+	var workers sync.WaitGroup
+	defer workers.Wait()
+	defer cancel(nil)
+	limit := cmp.Or(h.Stall, defaultStall)
+	silent := time.AfterFunc(limit, func() { cancel(errSilent) })
+	defer silent.Stop()
+	var mu sync.Mutex
+	received := have
+	report := func(n int) {
+		silent.Reset(limit)
+		mu.Lock()
+		defer mu.Unlock()
+		received += int64(n)
+		if h.Progress != nil {
+			h.Progress(file, received, m.size)
+		}
+	}
+	size := cmp.Or(h.Piece, defaultPiece)
+	var under []*piece // under way, the first one first
+	for next := have; next < m.size || len(under) > 0; {
+		if next < m.size && len(under) < parallelPieces {
+			p := &piece{from: next, to: min(next+size, m.size), done: make(chan error, 1)}
+			next = p.to
+			under = append(under, p)
+			workers.Go(func() {
+				defer safego.Catch(func(err error) { p.done <- backoff.Permanent(err) })
+				p.done <- h.fetchPiece(ctx, m.url, p, report)
+			})
+			continue
+		}
+		p := under[0]
+		under = under[1:]
+		if err := <-p.done; err != nil {
+			if errors.Is(context.Cause(ctx), errSilent) {
+				return fmt.Errorf("%w for %v", errSilent, limit)
+			}
+			return err
+		}
+		if _, err := f.WriteAt(p.data.Bytes(), p.from); err != nil {
+			return backoff.Permanent(fmt.Errorf("%s, file %s: %w", r, file, err))
+		}
+	}
+	return nil
+}
+
+// fetchPiece brings the bytes of a piece. report gets how many have come.
+func (h *Hub) fetchPiece(ctx context.Context, u string, p *piece, report func(int)) error {
+	resp, err := h.get(ctx, u, fmt.Sprintf("bytes=%d-%d", p.from, p.to-1))
+	if err != nil {
+		return err
+	}
+	defer resp.Body.Close()
+	switch {
+	case resp.StatusCode >= 500 || resp.StatusCode == http.StatusTooManyRequests:
+		return fmt.Errorf("the server answered %s", resp.Status)
+	case resp.StatusCode != http.StatusPartialContent,
+		!strings.HasPrefix(resp.Header.Get("Content-Range"), fmt.Sprintf("bytes %d-", p.from)):
+		return errNoRanges
+	}
+	before := int64(0)
+	body := &counter{r: resp.Body, report: func(n int64) {
+		report(int(n - before))
+		before = n
+	}}
+	if _, err := io.CopyN(&p.data, body, p.to-p.from); err != nil {
+		if errors.Is(err, io.EOF) {
+			return io.ErrUnexpectedEOF
+		}
+		return err
+	}
+	return nil
+}
+
+// get asks for a file, or the range of it, and follows redirects.
+func (h *Hub) get(ctx context.Context, u, byteRange string) (*http.Response, error) {
+	for hop := 0; ; hop++ {
+		req, err := h.request(ctx, http.MethodGet, u)
+		if err != nil {
+			return nil, backoff.Permanent(err)
+		}
+		if byteRange != "" {
+			req.Header.Set("Range", byteRange)
+		}
+		resp, err := h.client().Do(req)
+		if err != nil {
+			return nil, withoutAddress(err)
+		}
+		loc, err := resp.Location()
+		if resp.StatusCode < 300 || resp.StatusCode >= 400 || err != nil || hop > 5 {
+			return resp, nil
+		}
+		resp.Body.Close()
+		u = loc.String()
+	}
+}
