@@ -23,7 +23,9 @@ type reading struct {
 // read reads an answer.
 func read(s string, o Options) *reading {
 	r := &reading{text: clean(s)}
-	r.words = wordsOf(r.text)
+	if r.words = wordsOf(r.text); r.words == "does not exist" && o.Profile != MathVerify {
+		r.words = "dne"
+	}
 	r.isWords = isWords(r.text)
 	r.moment = momentOf(r.text)
 	r.choice, r.rest = choiceOf(r.text)
