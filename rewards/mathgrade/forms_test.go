@@ -139,6 +139,16 @@ func TestSetsByInverses(t *testing.T) {
 	})
 }
 
+func TestDefinitionsOfAFunctionAreComparedByTheirRightSides(t *testing.T) {
+	pairs(t, [][3]string{
+		{"f(x)=x^2", "f(x)=x^3", "wrong"},
+		{"f(x)=x^2", "f(x)=x+1", "wrong"},
+		{"f(x)=(x+1)^2", "f(x)=x^2+2x+1", "right"},
+		{"f(x)=x^2", "y=x^2", "right"},
+		{"f(2)=5", "f(2)=6", "wrong"},
+	})
+}
+
 // TestAntiderivatives: with + C on both sides, functions may differ by a constant, and by
 // nothing else.
 func TestAntiderivatives(t *testing.T) {

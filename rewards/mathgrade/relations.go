@@ -136,6 +136,9 @@ func (g relations) samePairs(a, b *node) Verdict {
 		if op != other {
 			return Wrong
 		}
+		if l, r := a.Args[0], b.Args[0]; op == "=" && l.Kind == mathexpr.Application && r.Kind == mathexpr.Application && g.same(l, r) == Right {
+			return g.same(a.Args[1], b.Args[1]) // two definitions of f(x)
+		}
 		// f(x) = x² and y = x² are one answer.
 		if op == "=" && isAssignment(a) && isAssignment(b) && a.Args[0].Kind != b.Args[0].Kind && isName(a.Args[0]) && isName(b.Args[0]) &&
 			(a.Args[0].Kind == mathexpr.Application || b.Args[0].Kind == mathexpr.Application) {
