@@ -81,6 +81,9 @@ func TestNonlinearSets(t *testing.T) {
 		{`\{n\in\mathbb{Z}^+ \mid n^2<10\}`, `\{1,2,3\}`, "right"},
 		{`\{n\in\mathbb{N} \mid n^2<10\}`, `\{1,2,3\}`, "undecided"}, // is 0 a natural number?
 		{`\{n\in\mathbb{Z} \mid n^2>10\}`, `\{4\}`, "undecided"},
+		{`[-1,1]\cap\mathbb{Z}`, `\{-1,0,1\}`, "right"},
+		{`\mathbb{Z}\cap(-1,1)`, `\{0\}`, "right"},
+		{`[-1,1]\cap\mathbb{Z}`, `\{-1,1\}`, "wrong"},
 		{set("x^5-x-1<0"), "(0,1)", "undecided"}, // no radicals
 		{set(`\sin x<0`), "(0,1)", "undecided"},
 		{"x^2<4", "-2<x<2", "right"},
@@ -146,6 +149,10 @@ func TestDefinitionsOfAFunctionAreComparedByTheirRightSides(t *testing.T) {
 		{"f(x)=(x+1)^2", "f(x)=x^2+2x+1", "right"},
 		{"f(x)=x^2", "y=x^2", "right"},
 		{"f(2)=5", "f(2)=6", "wrong"},
+		{"f(x)=x^2", "f(t)=t^2", "right"},
+		{"f(x)=x^2", "f(t)=t^3", "wrong"},
+		{"f(x)=x^2", "f(t)=x^2", "undecided"},
+		{"f(x)=ax", "f(a)=ax", "undecided"}, // the same text, and another function
 	})
 }
 

@@ -33,6 +33,7 @@ func TestUsualAnswers(t *testing.T) {
 		{`\text{Evelyn}`, "Evelyn", true}, {"evelyn", `\text{Evelyn}`, true}, {"(B)", `\text{B}`, true},
 		{"A3_{16}", "163", true}, {"163", `\text{a3}_{16}`, true}, {"A3_{16}", "A3_{17}", false}, {"1A_{16}", "32_8", true},
 		{"(2B)_{12}", "35", true}, {"A_{16}", "10", false}, {"1G_{16}", "32", false}, {"1Z_{36}", "71", true},
+		{`\text{all real numbers}`, `(-\infty,\infty)`, true}, {`\mathbb{R}`, "All reals.", true}, {"all real numbers", `[0,\infty)`, false},
 		{"DNE", `\text{does not exist}`, true}, {"Does not exist.", `\text{DNE}`, true},
 		{"B", `\text{(B)}`, true}, {"C", "B", false}, {`\text{east}`, "west", false},
 		{`\begin{pmatrix} 1 \\ 2 \end{pmatrix}`, `\begin{pmatrix}1\\2\end{pmatrix}`, true},

@@ -36,6 +36,9 @@ func read(s string, o Options) *reading {
 	} else if r.node.Kind == mathexpr.Text {
 		r.isWords = true
 	}
+	if o.Profile != MathVerify && (r.words == "all real numbers" || r.words == "all reals") {
+		r.node = &node{Kind: mathexpr.NamedSet, Name: "R"}
+	}
 	r.hasLog = strings.Contains(r.text, "log")
 	for i := 1; i+1 < len(r.text); i++ {
 		if r.text[i] == ',' && isDigit(r.text[i-1]) && isDigit(r.text[i+1]) {

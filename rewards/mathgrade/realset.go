@@ -186,6 +186,15 @@ func (g realSets) realSet(n *node, tuples bool) (realSet, bool) {
 		}
 		return g.united(s)
 	case mathexpr.Intersection:
+		for i, part := range n.Args {
+			if isIntegers(part) && len(n.Args) == 2 {
+				t, ok := g.realSet(n.Args[1-i], true)
+				if !ok {
+					return nil, false
+				}
+				return g.integersIn(t, setName(part))
+			}
+		}
 		return g.two(n, g.intersected)
 	case mathexpr.Difference:
 		return g.two(n, func(s, t realSet) (realSet, bool) {
