@@ -307,7 +307,8 @@ func (h *Hub) transfer(ctx context.Context, r Repo, file string, m meta, f *os.F
 		return nil
 	}
 	if m.size-have >= 2*cmp.Or(h.Piece, defaultPiece) {
-		if err := h.transferPieces(ctx, r, file, m, f, have); !errors.Is(err, errNoRanges) {
+		x := &pieces{h: h, r: r, file: file, m: m, f: f}
+		if err := x.transfer(ctx, have); !errors.Is(err, errNoRanges) {
 			return err
 		}
 		if have, err = f.Seek(0, io.SeekEnd); err != nil {
@@ -321,7 +322,7 @@ func (h *Hub) transfer(ctx context.Context, r Repo, file string, m meta, f *os.F
 	if have > 0 {
 		byteRange = fmt.Sprintf("bytes=%d-", have)
 	}
-	resp, err := h.get(ctx, m.url, byteRange)
+	resp, err := get(ctx, h, m.url, byteRange)
 	if err != nil {
 		return err
 	}

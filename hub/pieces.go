@@ -34,38 +34,41 @@ type piece struct {
 	done     chan error
 }
 
-// transferPieces appends what is missing of f behind its first have bytes. The pieces come
-// side by side and are written in their order. So f is the beginning of the file at any time,
-// and another try goes on behind it.
-func (h *Hub) transferPieces(ctx context.Context, r Repo, file string, m meta, f *os.File, have int64) error {
+// pieces is a transfer of a file in pieces.
+type pieces struct {
+	h    *Hub
+	r    Repo
+	file string
+	m    meta
+	f    *os.File
+
+	silent   *time.Timer // ends the transfer
+	mu       sync.Mutex
+	received int64
+}
+
+// transfer appends what is missing of f behind its first have bytes. The pieces come side by
+// side and are written in their order. So f is the beginning of the file at any time, and
+// another try goes on behind it.
+func (x *pieces) transfer(ctx context.Context, have int64) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	var workers sync.WaitGroup
 	defer workers.Wait()
 	defer cancel(nil)
-	limit := cmp.Or(h.Stall, defaultStall)
-	silent := time.AfterFunc(limit, func() { cancel(errSilent) })
-	defer silent.Stop()
-	var mu sync.Mutex
-	received := have
-	report := func(n int) {
-		silent.Reset(limit)
-		mu.Lock()
-		defer mu.Unlock()
-		received += int64(n)
-		if h.Progress != nil {
-			h.Progress(file, received, m.size)
-		}
-	}
-	size := cmp.Or(h.Piece, defaultPiece)
+	limit := cmp.Or(x.h.Stall, defaultStall)
+	x.received = have
+	x.silent = time.AfterFunc(limit, func() { cancel(errSilent) })
+	defer x.silent.Stop()
+	size := cmp.Or(x.h.Piece, defaultPiece)
 	var under []*piece // under way, the first one first
-	for next := have; next < m.size || len(under) > 0; {
-		if next < m.size && len(under) < parallelPieces {
-			p := &piece{from: next, to: min(next+size, m.size), done: make(chan error, 1)}
+	for next := have; next < x.m.size || len(under) > 0; {
+		if next < x.m.size && len(under) < parallelPieces {
+			p := &piece{from: next, to: min(next+size, x.m.size), done: make(chan error, 1)}
 			next = p.to
 			under = append(under, p)
 			workers.Go(func() {
 				defer safego.Catch(func(err error) { p.done <- backoff.Permanent(err) })
-				p.done <- h.fetchPiece(ctx, m.url, p, report)
+				p.done <- x.fetch(ctx, p)
 			})
 			continue
 		}
@@ -77,16 +80,27 @@ func (h *Hub) transferPieces(ctx context.Context, r Repo, file string, m meta, f
 			}
 			return err
 		}
-		if _, err := f.WriteAt(p.data.Bytes(), p.from); err != nil {
-			return backoff.Permanent(fmt.Errorf("%s, file %s: %w", r, file, err))
+		if _, err := x.f.WriteAt(p.data.Bytes(), p.from); err != nil {
+			return backoff.Permanent(fmt.Errorf("%s, file %s: %w", x.r, x.file, err))
 		}
 	}
 	return nil
 }
 
-// fetchPiece brings the bytes of a piece. report gets how many have come.
-func (h *Hub) fetchPiece(ctx context.Context, u string, p *piece, report func(int)) error {
-	resp, err := h.get(ctx, u, fmt.Sprintf("bytes=%d-%d", p.from, p.to-1))
+// came counts bytes of any piece.
+func (x *pieces) came(n int64) {
+	x.silent.Reset(cmp.Or(x.h.Stall, defaultStall))
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	x.received += n
+	if x.h.Progress != nil {
+		x.h.Progress(x.file, x.received, x.m.size)
+	}
+}
+
+// fetch brings the bytes of a piece.
+func (x *pieces) fetch(ctx context.Context, p *piece) error {
+	resp, err := get(ctx, x.h, x.m.url, fmt.Sprintf("bytes=%d-%d", p.from, p.to-1))
 	if err != nil {
 		return err
 	}
@@ -100,7 +114,7 @@ func (h *Hub) fetchPiece(ctx context.Context, u string, p *piece, report func(in
 	}
 	before := int64(0)
 	body := &counter{r: resp.Body, report: func(n int64) {
-		report(int(n - before))
+		x.came(n - before)
 		before = n
 	}}
 	if _, err := io.CopyN(&p.data, body, p.to-p.from); err != nil {
@@ -113,7 +127,7 @@ func (h *Hub) fetchPiece(ctx context.Context, u string, p *piece, report func(in
 }
 
 // get asks for a file, or the range of it, and follows redirects.
-func (h *Hub) get(ctx context.Context, u, byteRange string) (*http.Response, error) {
+func get(ctx context.Context, h *Hub, u, byteRange string) (*http.Response, error) {
 	for hop := 0; ; hop++ {
 		req, err := h.request(ctx, http.MethodGet, u)
 		if err != nil {

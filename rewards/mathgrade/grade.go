@@ -123,7 +123,7 @@ func (g *grader) equal(gold, answer *reading) Verdict {
 		return v
 	}
 	if g.o.Profile != MathVerify {
-		if v, decided := g.equalAsNumerals(gold, answer); decided {
+		if v, decided := equalAsNumerals(g, gold, answer); decided {
 			return v
 		}
 	}

@@ -9,12 +9,15 @@ import (
 	"agentcli/rewards/mathvalue"
 )
 
-// inverseWork is what a step of solvedByInverse costs beside its comparisons.
+// inverseWork is what a step of inverses costs beside its comparisons.
 const inverseWork = 5000
 
-// solvedByInverse solves f(x) < c, f(x) = c, … where c is a constant and x is in one place of
+// inverses solves conditions step by step.
+type inverses struct{ realSets }
+
+// undone solves f(x) < c, f(x) = c, … where c is a constant and x is in one place of
 // f, whose steps all have an inverse: 2^x < 8, \ln(x-1) >= 0, 3\sqrt{x} != 6.
-func (g realSets) solvedByInverse(left *node, op string, right *node, variable string) (realSet, bool) {
+func (g inverses) undone(left *node, op string, right *node, variable string) (realSet, bool) {
 	if g.depth++; g.depth > maxDepth || !g.budget.Spend(inverseWork) {
 		return nil, false
 	}
@@ -98,7 +101,7 @@ func onlyPart(n *node) (part, rest *node, ok bool) {
 }
 
 // exponent reads n, or 1/n as a root, for n from 1 to 1000.
-func (g realSets) exponent(n *node) (value int64, root, ok bool) {
+func (g inverses) exponent(n *node) (value int64, root, ok bool) {
 	q, ok := g.numbers.Rational(n)
 	if !ok {
 		return 0, false, false
@@ -116,7 +119,7 @@ func (g realSets) exponent(n *node) (value int64, root, ok bool) {
 }
 
 // baseOf is the base of a logarithm; nil of what is none.
-func (g realSets) baseOf(n *node) *node {
+func (g inverses) baseOf(n *node) *node {
 	switch {
 	case n.Name == "ln" && len(n.Args) == 1, n.Name == "log" && len(n.Args) == 1 && g.numbers.Natural:
 		return &node{Kind: mathexpr.Constant, Name: "e"}
@@ -129,7 +132,7 @@ func (g realSets) baseOf(n *node) *node {
 }
 
 // solvedScaled solves part·factor op c, given what c is behind the division by the factor.
-func (g realSets) solvedScaled(part, factor *node, op string, right *node, variable string) (realSet, bool) {
+func (g inverses) solvedScaled(part, factor *node, op string, right *node, variable string) (realSet, bool) {
 	s, ok := g.numbers.Compare(factor, whole(0))
 	if !ok || s == 0 {
 		return nil, false
@@ -141,7 +144,7 @@ func (g realSets) solvedScaled(part, factor *node, op string, right *node, varia
 }
 
 // direction is 1 for a base above 1 and -1 for one between 0 and 1.
-func (g realSets) direction(base *node) (int, bool) {
+func (g inverses) direction(base *node) (int, bool) {
 	if s, ok := g.numbers.Compare(base, whole(0)); !ok || s <= 0 {
 		return 0, false
 	}
@@ -150,7 +153,7 @@ func (g realSets) direction(base *node) (int, bool) {
 }
 
 // solvedExponential solves base^u op c.
-func (g realSets) solvedExponential(base, u *node, op string, c *node, variable string) (realSet, bool) {
+func (g inverses) solvedExponential(base, u *node, op string, c *node, variable string) (realSet, bool) {
 	d, ok := g.direction(base)
 	s, okC := g.numbers.Compare(c, whole(0))
 	if !ok || !okC {
@@ -167,7 +170,7 @@ func (g realSets) solvedExponential(base, u *node, op string, c *node, variable 
 
 // belowRange solves f(u) op c where c is below every value of f: nothing, or wherever u is a
 // real number.
-func (g realSets) belowRange(u *node, op, variable string) (realSet, bool) {
+func (g inverses) belowRange(u *node, op, variable string) (realSet, bool) {
 	if strings.HasPrefix(op, "<") || op == "=" {
 		return realSet{}, true
 	}
@@ -175,7 +178,7 @@ func (g realSets) belowRange(u *node, op, variable string) (realSet, bool) {
 }
 
 // solvedLogarithm solves log u op c.
-func (g realSets) solvedLogarithm(u, base *node, op string, c *node, variable string) (realSet, bool) {
+func (g inverses) solvedLogarithm(u, base *node, op string, c *node, variable string) (realSet, bool) {
 	d, ok := g.direction(base)
 	if !ok {
 		return nil, false
@@ -187,7 +190,7 @@ func (g realSets) solvedLogarithm(u, base *node, op string, c *node, variable st
 }
 
 // solvedRoot solves the n-th root of u op c.
-func (g realSets) solvedRoot(u *node, n int64, op string, c *node, variable string) (realSet, bool) {
+func (g inverses) solvedRoot(u *node, n int64, op string, c *node, variable string) (realSet, bool) {
 	if n%2 == 1 {
 		return g.solvedPair(u, op, power(c, whole(n)), variable)
 	}
@@ -204,7 +207,7 @@ func (g realSets) solvedRoot(u *node, n int64, op string, c *node, variable stri
 }
 
 // solvedAbove solves u op c where u is above 0, or not below it, and so is c.
-func (g realSets) solvedAbove(u *node, above, op string, c *node, variable string) (realSet, bool) {
+func (g inverses) solvedAbove(u *node, above, op string, c *node, variable string) (realSet, bool) {
 	s, ok := g.solvedPair(u, op, c, variable)
 	if !ok || strings.HasPrefix(op, ">") || op == "=" {
 		return s, ok
@@ -217,7 +220,7 @@ func (g realSets) solvedAbove(u *node, above, op string, c *node, variable strin
 }
 
 // solvedPower solves u^n op c.
-func (g realSets) solvedPower(u *node, n int64, op string, c *node, variable string) (realSet, bool) {
+func (g inverses) solvedPower(u *node, n int64, op string, c *node, variable string) (realSet, bool) {
 	root := &node{Kind: mathexpr.Root, Args: []*node{c, whole(n)}}
 	if n == 1 {
 		root = c
@@ -236,7 +239,7 @@ func (g realSets) solvedPower(u *node, n int64, op string, c *node, variable str
 }
 
 // domain is where an expression has a real value.
-func (g realSets) domain(n *node, variable string) (realSet, bool) {
+func (g inverses) domain(n *node, variable string) (realSet, bool) {
 	if !g.budget.Spend(inverseWork) {
 		return nil, false
 	}

@@ -35,7 +35,7 @@ func numeralOf(s string) *node {
 
 // equalAsNumerals compares answers as numerals with letters. decided is false where neither
 // is one, or where one may be a product: 2A_{16}.
-func (g *grader) equalAsNumerals(gold, answer *reading) (v Verdict, decided bool) {
+func equalAsNumerals(g *grader, gold, answer *reading) (v Verdict, decided bool) {
 	a, b := numeralOf(gold.text), numeralOf(answer.text)
 	switch {
 	case a != nil && b != nil:

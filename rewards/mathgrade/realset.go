@@ -329,7 +329,7 @@ func (g realSets) solvedPair(left *node, op string, right *node, variable string
 			if s, ok := g.solvedByRoots(minus(left, right), op, variable); ok {
 				return s, true
 			}
-			return g.solvedByInverse(left, op, right, variable)
+			return inverses{g}.undone(left, op, right, variable)
 		}
 		if slope.Sign() == 0 {
 			return nil, false
@@ -365,7 +365,7 @@ func (g realSets) solvedModulus(inner *node, op string, right *node, variable st
 			return nil, false
 		}
 		if sign < 0 {
-			return g.belowRange(inner, op, variable)
+			return inverses{g}.belowRange(inner, op, variable)
 		}
 		s, ok := g.solvedPair(inner, op, right, variable)
 		t, okT := g.solvedPair(inner, op, opposite, variable)
