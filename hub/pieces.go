@@ -140,8 +140,8 @@ func get(ctx context.Context, h *Hub, u, byteRange string) (*http.Response, erro
 		if err != nil {
 			return nil, withoutAddress(err)
 		}
-		loc, err := resp.Location()
-		if resp.StatusCode < 300 || resp.StatusCode >= 400 || err != nil || hop > 5 {
+		loc, lerr := resp.Location()
+		if isRedirect := resp.StatusCode >= 300 && resp.StatusCode < 400 && lerr == nil; !isRedirect || hop > 5 {
 			return resp, nil
 		}
 		resp.Body.Close()

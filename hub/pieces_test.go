@@ -72,9 +72,10 @@ func (s *rangesHub) get(t *testing.T, h *Hub) {
 	}
 }
 
-func numbers(n int) string {
+// numbers are 12,340 bytes, each ten of them different.
+func numbers() string {
 	var b strings.Builder
-	for i := range n {
+	for i := range 1234 {
 		fmt.Fprintf(&b, "%09d\n", i)
 	}
 	return b.String()
@@ -82,7 +83,7 @@ func numbers(n int) string {
 
 func TestPiecesOfALargeFileAreFetchedAtOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := &rangesHub{data: numbers(1234)}
+		s := &rangesHub{data: numbers()}
 		together := make(chan struct{})
 		var mu sync.Mutex
 		n := 0
@@ -112,7 +113,7 @@ func TestPiecesOfALargeFileAreFetchedAtOnce(t *testing.T) {
 
 func TestPiecesGoOnBehindWhatIsThere(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := &rangesHub{data: numbers(1234)}
+		s := &rangesHub{data: numbers()}
 		s.answer = func(from, _ int) (*http.Response, error) {
 			if from == 5000 {
 				return nil, errCut
@@ -137,7 +138,7 @@ func TestPiecesGoOnBehindWhatIsThere(t *testing.T) {
 func TestAServerWithoutPiecesSendsTheWholeFile(t *testing.T) {
 	for name, status := range map[string]int{"a whole file": http.StatusOK, "a refusal": http.StatusRequestedRangeNotSatisfiable} {
 		t.Run(name, func(t *testing.T) {
-			s := &rangesHub{data: numbers(1234)}
+			s := &rangesHub{data: numbers()}
 			s.answer = func(from, to int) (*http.Response, error) {
 				if from == 0 && to == len(s.data) {
 					return nil, nil
@@ -154,7 +155,7 @@ func TestAServerWithoutPiecesSendsTheWholeFile(t *testing.T) {
 
 func TestAPieceThatFallsSilentInterruptsTheDownload(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := &rangesHub{data: numbers(1234)}
+		s := &rangesHub{data: numbers()}
 		h := s.start(t)
 		h.Retries, h.Stall = 1, time.Hour
 		h.Client.Transport = roundTrip(func(r *http.Request) (*http.Response, error) {

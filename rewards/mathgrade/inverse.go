@@ -276,8 +276,9 @@ func (g inverses) domain(n *node, variable string) (realSet, bool) {
 	default:
 		return nil, false
 	}
-	s, ok := everything, true
+	s := everything
 	if more != nil {
+		var ok bool
 		if s, ok = g.solvedPair(more, op, whole(0), variable); !ok {
 			return nil, false
 		}
