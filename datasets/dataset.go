@@ -374,6 +374,10 @@ func Names(cache string) []string {
 
 // unknown makes the one line for a name that nobody knows.
 func unknown(name, cache string) error {
+	if st, err := os.Stat(name); err == nil && st.IsDir() {
+		return &UnknownError{Name: name, err: fmt.Errorf("%w %q: it is a folder; name a file in it (.jsonl, .json, .csv, .parquet)",
+			ErrUnknown, name)}
+	}
 	names := slices.DeleteFunc(Names(cache), func(n string) bool { // an entry that cannot be read is no choice
 		_, err := findEntry(n, Options{Cache: cache})
 		return err != nil

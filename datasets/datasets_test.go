@@ -232,6 +232,9 @@ func TestFileErrors(t *testing.T) {
 		noParquet) {
 		t.Errorf("a.parquet: %v", err)
 	}
+	if err := os.Mkdir("gsm9k", 0o755); err != nil { // a folder is no misspelt name
+		t.Fatal(err)
+	}
 	for _, tc := range []struct {
 		name   string
 		o      Options
@@ -242,6 +245,7 @@ func TestFileErrors(t *testing.T) {
 		{"amie2024", Options{}, ErrUnknown, "", []string{"aime2024", "aime2025", "aime2026"}},
 		{"math-500", Options{}, ErrUnknown, "", []string{"math500", "math"}},
 		{"zzzzzzzz", Options{}, ErrUnknown, "", nil},
+		{"gsm9k", Options{}, ErrUnknown, "", nil},
 		{"aime2024", Options{}, ErrNotHere, "datasets.Import", nil},
 		{"none.jsonl", Options{}, os.ErrNotExist, "", nil},
 		{"arith", Options{Level: "4"}, ErrOptions, "Level", []string{"1", "2", "3"}},

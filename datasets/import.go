@@ -25,7 +25,7 @@ import (
 // number of rows and where they are.
 func Import(ctx context.Context, name, path string, o Options) (int, string, error) {
 	if !registry.IsName(name) || unsafeName.MatchString(o.Split) {
-		return 0, "", misfit("%q cannot be the name of a dataset or of its split: want letters, digits, dots, - and _",
+		return 0, "", misfit("%q cannot be the name of a dataset or of its split: want a to z, digits, dots, - and _",
 			strings.Trim(name+" "+o.Split, " "))
 	}
 	if o.Cache == "" {

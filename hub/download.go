@@ -306,35 +306,25 @@ func (h *Hub) transfer(ctx context.Context, r Repo, file string, m meta, f *os.F
 	if m.size >= 0 && have == m.size {
 		return nil
 	}
-	ctx, cancel := context.WithCancelCause(ctx)
-	defer cancel(nil)
-	limit := h.Stall
-	if limit == 0 {
-		limit = defaultStall
-	}
-	u := m.url
-	var resp *http.Response
-	for hop := 0; ; hop++ {
-		req, err := h.request(ctx, http.MethodGet, u)
-		if err != nil {
-			return backoff.Permanent(err)
-		}
-		if have > 0 {
-			req.Header.Set("Range", fmt.Sprintf("bytes=%d-", have))
-		}
-		if resp, err = h.client().Do(req); err != nil {
-			var where *url.Error // its address may be a signed one, which is a key
-			if errors.As(err, &where) {
-				err = where.Err
-			}
+	if m.size-have >= 2*cmp.Or(h.Piece, defaultPiece) {
+		x := &pieces{h: h, r: r, file: file, m: m, f: f}
+		if err := x.transfer(ctx, have); !errors.Is(err, errNoRanges) {
 			return err
 		}
-		loc, lerr := resp.Location()
-		if resp.StatusCode < 300 || resp.StatusCode >= 400 || lerr != nil || hop > 5 {
-			break
+		if have, err = f.Seek(0, io.SeekEnd); err != nil {
+			return backoff.Permanent(err)
 		}
-		resp.Body.Close()
-		u = loc.String()
+	}
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	limit := cmp.Or(h.Stall, defaultStall)
+	byteRange := ""
+	if have > 0 {
+		byteRange = fmt.Sprintf("bytes=%d-", have)
+	}
+	resp, err := get(ctx, h, m.url, byteRange)
+	if err != nil {
+		return err
 	}
 	defer resp.Body.Close()
 	switch {
@@ -388,6 +378,16 @@ func (h *Hub) transfer(ctx context.Context, r Repo, file string, m meta, f *os.F
 		return io.ErrUnexpectedEOF
 	}
 	return nil
+}
+
+// withoutAddress is an error of a request without its address, which may be a signed one: a
+// key.
+func withoutAddress(err error) error {
+	var where *url.Error
+	if errors.As(err, &where) {
+		return where.Err
+	}
+	return err
 }
 
 // onlyWriter hides ReadFrom, so that read and write errors stay apart.

@@ -154,6 +154,9 @@ type Hub struct {
 	Retries  int           // further tries after an interruption; 0: 4
 	Wait     time.Duration // before a further try; 0: half a second, doubling
 	Stall    time.Duration // without a byte, after which a transfer is interrupted; 0: one minute
+	// Piece is the size of the pieces in which a file of at least two is fetched, some at
+	// once; 0: 8 MiB. So many bytes of memory are needed for each of four.
+	Piece int64
 	// Notice gets what people should know; may be nil.
 	Notice func(string)
 	// Progress gets how far a file is; total is 0 where it is not known.

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"strings"
 
 	"agentcli/app/console"
 	"agentcli/app/report"
@@ -111,7 +112,7 @@ func writeReports(reports []Report, asJSON bool, s console.Streams) error {
 	err := report.Table(s.Out, "", []string{"NAME", "SPLIT", "ROWS", "SUMS", "PINNED", "RESULT"}, rows)
 	for _, r := range reports {
 		for _, fault := range r.Faults {
-			s.Say(fmt.Sprintf("%s: %s", r.Name, fault))
+			s.Say(r.Name + ": " + strings.TrimPrefix(fault, r.Name+": "))
 		}
 		if r.More > 0 {
 			s.Say(fmt.Sprintf("%s: %s more", r.Name, text.Plural(r.More, "fault")))

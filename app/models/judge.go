@@ -28,6 +28,23 @@ type JudgeOptions struct {
 	PriceIn, PriceOut float64 // USD for a million tokens; 0: not told
 }
 
+// given are the settings beside the server that are not at their defaults.
+func (o JudgeOptions) given() []setting.Name {
+	var names []setting.Name
+	for _, s := range []struct {
+		name setting.Name
+		is   bool
+	}{
+		{"Judge.Rubric", o.Rubric != ""}, {"Judge.Votes", o.Votes != 0},
+		{"Judge.PriceIn", o.PriceIn != 0}, {"Judge.PriceOut", o.PriceOut != 0},
+	} {
+		if s.is {
+			names = append(names, s.name)
+		}
+	}
+	return names
+}
+
 // Judge is the model of a reward judge.
 type Judge struct {
 	*judge.Judge
@@ -68,8 +85,8 @@ func CheckRewardSettings(o JudgeOptions, options rewards.Options, names ...strin
 // may be asked for at once. The server must answer.
 func OpenJudge(ctx context.Context, o JudgeOptions, parallel int, notice func(string)) (*Judge, error) {
 	if o.Server == "" {
-		if o != (JudgeOptions{}) {
-			return nil, exit.Usagef("what is said of a judge has no effect without one; name its server with %s URL#MODEL", setting.Name("Judge"))
+		if idle := o.given(); len(idle) > 0 {
+			return nil, exit.Usagef("%s has no effect without a judge; name its server with %s URL#MODEL", idle[0], setting.Name("Judge"))
 		}
 		return nil, nil
 	}

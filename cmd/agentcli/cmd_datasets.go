@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"agentcli/app/console"
+	"agentcli/app/data"
 	"agentcli/app/report"
 	"agentcli/app/rollout"
 	"agentcli/datasets"
@@ -154,85 +155,7 @@ func runDatasetsList(_ context.Context, o datasetsOptions, s console.Streams) er
 }
 
 func runDatasetsInfo(ctx context.Context, o datasetsOptions, s console.Streams) error {
-	open := o.open()
-	open.Notice = s.Say
-	var known *datasets.Info
-	for _, in := range datasets.List("", nil) {
-		if in.Name == o.Name {
-			known = &in
-		}
-	}
-	d, err := datasets.Open(ctx, o.Name, open)
-	if err != nil {
-		// A benchmark that is not here can still be described.
-		if known == nil || !errors.Is(err, datasets.ErrNotHere) {
-			return err
-		}
-		if o.JSON {
-			return console.WriteJSON(s.Out, known)
-		}
-		fmt.Fprintf(s.Out, "%s\nproblems  %d\nreward    %s\nhub       %s\nlicence   %s\nnot on this machine: "+
-			"agentcli datasets pull %s, or agentcli datasets import %s FILE\n",
-			nameWords(known.Name, known.About), known.Problems, known.Reward, hubWords(*known), cmp.Or(known.Licence, "not known"),
-			known.Name, known.Name)
-		return nil
-	}
-	n, counted := d.Len()
-	if o.JSON {
-		m := map[string]any{"name": d.Name, "split": d.Split, "about": d.Description, "reward": d.Reward, "tools": d.DefaultTools,
-			"shots": d.Shots, "system": d.System, "source": d.Source, "max_turns": d.MaxTurns, "max_tokens": d.MaxTokens}
-		if counted {
-			m["problems"] = n
-		}
-		if known != nil && known.Kind == "benchmark" {
-			m["hub"], m["pinned"], m["licence"] = known.Hub, known.Pinned, known.Licence
-		}
-		if known != nil && known.File != "" {
-			m["entry"] = known.File
-		}
-		return console.WriteJSON(s.Out, m)
-	}
-	count := "many (from a seed)"
-	if counted {
-		count = fmt.Sprint(n)
-	}
-	fmt.Fprintln(s.Out, nameWords(d.Name, d.Description))
-	list := [][2]string{{"split", d.Split}, {"problems", count}, {"reward", d.Reward}, {"environment", d.Env},
-		{"tools", strings.Join(d.DefaultTools, ", ")},
-		{"shots", nonZero(d.Shots)}, {"system", text.Cut(text.OneLine(d.System), 200)}, {"max turns", nonZero(d.MaxTurns)},
-		{"max tokens", nonZero(d.MaxTokens)}, {"source", d.Source}}
-	if known != nil {
-		list = append(list, [2]string{"licence", known.Licence}, [2]string{"entry", known.File})
-		if len(known.Hub) > 0 {
-			list = append(list, [2]string{"hub", hubWords(*known)})
-		}
-	}
-	var rows [][]string
-	for _, kv := range list {
-		if kv[1] != "" {
-			rows = append(rows, []string{kv[0], kv[1]})
-		}
-	}
-	return report.Table(s.Out, "", nil, rows)
-}
-
-// nameWords is a dataset's name with what it is, where that is known.
-func nameWords(name, about string) string { return strings.TrimSuffix(name+": "+about, ": ") }
-
-// hubWords names a dataset's repositories, and says where a revision is missing.
-func hubWords(in datasets.Info) string {
-	words := strings.Join(in.Hub, ", ")
-	if !in.Pinned {
-		words += " (not pinned: the rows may change)"
-	}
-	return words
-}
-
-func nonZero(n int) string {
-	if n == 0 {
-		return ""
-	}
-	return fmt.Sprint(n)
+	return data.WriteInfo(ctx, o.Name, o.open(), o.JSON, s)
 }
 
 func runDatasetsPull(ctx context.Context, o datasetsOptions, s console.Streams) error {

@@ -159,7 +159,7 @@ func (e *Entry) Validate() error {
 	case e.Name == "":
 		return malformed.Field("name", malformed.Missing, "is missing")
 	case !IsName(e.Name):
-		return malformed.Field("name", malformed.Range, "%q is no name; want letters, digits, dots, +, - and _", e.Name)
+		return malformed.Field("name", malformed.Range, "%q is no name; want a to z, digits, dots, +, - and _", e.Name)
 	case strings.ContainsAny(e.About, "\r\n"):
 		return malformed.Field("about", malformed.Range, "has several lines; want one")
 	case e.Limits.Turns < 0 || e.Limits.Tokens < 0 || e.Shots < 0:

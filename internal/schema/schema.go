@@ -5,14 +5,19 @@ package schema
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"strconv"
 	"strings"
 
+	"agentcli/internal/malformed"
 	"agentcli/internal/safego"
 	shown "agentcli/internal/text"
 
 	"github.com/santhosh-tekuri/jsonschema/v6"
+	"github.com/santhosh-tekuri/jsonschema/v6/kind"
+	"golang.org/x/text/language"
+	"golang.org/x/text/message"
 )
 
 // Compile compiles a schema. It reads no file and asks no server.
@@ -31,7 +36,35 @@ func Compile(text json.RawMessage) (_ *jsonschema.Schema, err error) {
 	if err := c.AddResource("schema:text", doc); err != nil {
 		return nil, err
 	}
-	return c.Compile("schema:text")
+	s, err := c.Compile("schema:text")
+	return s, firstFault(err)
+}
+
+var english = message.NewPrinter(language.English)
+
+// firstFault names the key of a schema that is not what a schema may have there; other errors
+// stay. Of several keys it is the first by name.
+func firstFault(err error) error {
+	var fault *jsonschema.ValidationError
+	if bad := (*jsonschema.SchemaValidationError)(nil); !errors.As(err, &bad) || !errors.As(bad.Err, &fault) {
+		return err
+	}
+	field, words := "", ""
+	var visit func(*jsonschema.ValidationError)
+	visit = func(e *jsonschema.ValidationError) {
+		for _, c := range e.Causes {
+			visit(c)
+		}
+		if len(e.Causes) > 0 {
+			return
+		}
+		f, w := strings.Join(e.InstanceLocation, "."), e.ErrorKind.LocalizedString(english)
+		if _, values := e.ErrorKind.(*kind.Enum); words == "" || f < field || f == field && values {
+			field, words = f, w
+		}
+	}
+	visit(fault)
+	return malformed.Field(shown.Cut(field, 80), malformed.Range, "%s", shown.OneLine(words))
 }
 
 // noLoader keeps a schema from reading files and asking servers.

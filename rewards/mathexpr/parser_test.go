@@ -108,7 +108,8 @@ func TestDecimalComma(t *testing.T) {
 func TestUnitOf(t *testing.T) {
 	for s, want := range map[string]string{"cm": "length 1/100", "square feet": "length2 145161/1562500", "cm^3": "volume 1/1000",
 		"ml":   "volume 1/1000",
-		"km/h": "speed 5/18", "miles per hour": "speed 1397/3125", "apples": " 1", "hours": "time 3600"} {
+		"km/h": "speed 5/18", "miles per hour": "speed 1397/3125", "apples": " 1", "hours": "time 3600",
+		"million km": "length 1000000000", "hundred thousand people": " 100000"} {
 		if u := UnitOf(s); u.Dimension+" "+u.Factor.RatString() != want {
 			t.Errorf("%s: %s %s, want %s", s, u.Dimension, u.Factor.RatString(), want)
 		}

@@ -73,9 +73,35 @@ func IsUnit(w string) bool {
 	return counted[strings.ToLower(w)]
 }
 
+// scales are words for numbers that stand between a number and its unit.
+var scales = map[string]int64{"dozen": 12, "hundred": 100, "thousand": 1_000, "million": 1_000_000, "billion": 1_000_000_000,
+	"trillion": 1_000_000_000_000}
+
+// Scale takes words such as million from the beginning of a unit: what they are worth, 1
+// where there are none, and the unit behind them.
+func Scale(unit string) (factor *big.Rat, rest string) {
+	factor, rest = big.NewRat(1, 1), unit
+	for range 3 { // hundred thousand million
+		word, more, _ := strings.Cut(strings.TrimSpace(rest), " ")
+		n := scales[strings.TrimSuffix(strings.ToLower(word), "s")]
+		if n == 0 {
+			break
+		}
+		factor.Mul(factor, new(big.Rat).SetInt64(n))
+		rest = more
+	}
+	return factor, rest
+}
+
 // UnitOf reads a unit as it is written after a number: cm, cm^2, square feet,
-// km/h, miles per hour. One that is not known counts things: its dimension is "".
+// km/h, miles per hour, million km. One that is not known counts things: its dimension is "".
 func UnitOf(s string) Unit {
+	scale, s := Scale(s)
+	u := unitOf(s)
+	return Unit{u.Dimension, scale.Mul(scale, u.Factor)}
+}
+
+func unitOf(s string) Unit {
 	s = strings.ToLower(strings.TrimRight(strings.TrimSpace(s), "."))
 	s = strings.NewReplacer(" per ", "/", " / ", "/", "²", "^2", "³", "^3", "{", "", "}", "").Replace(s)
 	power := 1

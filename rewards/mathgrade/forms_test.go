@@ -81,12 +81,78 @@ func TestNonlinearSets(t *testing.T) {
 		{`\{n\in\mathbb{Z}^+ \mid n^2<10\}`, `\{1,2,3\}`, "right"},
 		{`\{n\in\mathbb{N} \mid n^2<10\}`, `\{1,2,3\}`, "undecided"}, // is 0 a natural number?
 		{`\{n\in\mathbb{Z} \mid n^2>10\}`, `\{4\}`, "undecided"},
+		{`[-1,1]\cap\mathbb{Z}`, `\{-1,0,1\}`, "right"},
+		{`\mathbb{Z}\cap(-1,1)`, `\{0\}`, "right"},
+		{`[-1,1]\cap\mathbb{Z}`, `\{-1,1\}`, "wrong"},
 		{set("x^5-x-1<0"), "(0,1)", "undecided"}, // no radicals
 		{set(`\sin x<0`), "(0,1)", "undecided"},
-		{set(`x^2<\pi`), `(-\sqrt\pi,\sqrt\pi)`, "undecided"},
 		{"x^2<4", "-2<x<2", "right"},
 		{"x^2-5x+6<0", "2<x<3", "right"},
 		{"x^2<4", "x<2", "wrong"},
+	})
+}
+
+// TestSetsByInverses: a condition whose variable is in one place is solved step by step. What
+// the left side is no real number for is in no set.
+func TestSetsByInverses(t *testing.T) {
+	set := func(condition string) string { return `\{x \mid ` + condition + `\}` }
+	pairs(t, [][3]string{
+		{set("2^x<8"), `(-\infty,3)`, "right"},
+		{set("2^x<8"), `(-\infty,3]`, "wrong"},
+		{set("2^x<8"), `(-\infty,4)`, "wrong"},
+		{set(`(\frac{1}{2})^x<8`), `(-3,\infty)`, "right"},
+		{set("2^x>-1"), `\mathbb{R}`, "right"},
+		{set(`2^x\le 0`), `\emptyset`, "right"},
+		{set(`2^{\sqrt{x}}>-1`), `[0,\infty)`, "right"},
+		{set(`5-2\cdot 3^{x-1}\ge -13`), `(-\infty,3]`, "right"},
+		{set("e^x=5"), `\{\ln 5\}`, "right"},
+		{set(`\ln x>0`), `(1,\infty)`, "right"},
+		{set(`\ln x<0`), "(0,1)", "right"},
+		{set(`\ln x<0`), `(-\infty,1)`, "wrong"},
+		{set(`\log_{1/2} x>1`), `(0,\frac12)`, "right"},
+		{set(`\log_2(x^2-1)<3`), `(-3,-1)\cup(1,3)`, "right"},
+		{set(`\log x<2`), "(0,100)", "right"},
+		{set(`\log x<1`), "(0,e)", "right"},
+		{set(`\ln x \ne 0`), `(0,1)\cup(1,\infty)`, "right"},
+		{set(`\sqrt{x}<2`), "[0,4)", "right"},
+		{set(`\sqrt{x}<2`), `(-\infty,4)`, "wrong"},
+		{set(`\sqrt{x-1}\ge 3`), `[10,\infty)`, "right"},
+		{set(`\sqrt{x}>-1`), `[0,\infty)`, "right"},
+		{set(`\sqrt{x}<-1`), `\emptyset`, "right"},
+		{set(`\sqrt{x}\ne 2`), `[0,4)\cup(4,\infty)`, "right"},
+		{set(`\sqrt[3]{x}<2`), `(-\infty,8)`, "right"},
+		{set("x^{1/2}<3"), "[0,9)", "right"},
+		{set(`x^2<\pi`), `(-\sqrt\pi,\sqrt\pi)`, "right"},
+		{set(`(\ln x)^2<1`), `(\frac1e,e)`, "right"},
+		{set(`(\ln x)^2\ge 0`), `(0,\infty)`, "right"},
+		{set(`|\ln x|\le 1`), `[\frac1e,e]`, "right"},
+		{set(`|x-1|=3`), `\{-2,4\}`, "right"},
+		{set(`|x-1|=-3`), `\emptyset`, "right"},
+		{set(`|x-1|\ne 3`), `\mathbb{R}\setminus\{-2,4\}`, "right"},
+		{set(`2x<\ln 3`), `(-\infty,\frac{\ln 3}{2})`, "right"},
+		{set(`\pi x>1`), `(\frac1\pi,\infty)`, "right"},
+		{set(`-\frac{\sqrt{x}}{2}>-1`), "[0,4)", "right"},
+		{`2^x<8`, "x<3", "right"},
+		{`\sqrt{x}<2`, `0\le x<4`, "right"},
+		{set(`2^x+x<3`), `(-\infty,1)`, "undecided"},
+		{set(`x e^x<1`), "(0,1)", "undecided"},
+		{set(`\tan x<1`), "(0,1)", "undecided"},
+		{set(`(-2)^x<1`), "(0,1)", "undecided"},
+		{set(`1^x<2`), `\mathbb{R}`, "undecided"},
+	})
+}
+
+func TestDefinitionsOfAFunctionAreComparedByTheirRightSides(t *testing.T) {
+	pairs(t, [][3]string{
+		{"f(x)=x^2", "f(x)=x^3", "wrong"},
+		{"f(x)=x^2", "f(x)=x+1", "wrong"},
+		{"f(x)=(x+1)^2", "f(x)=x^2+2x+1", "right"},
+		{"f(x)=x^2", "y=x^2", "right"},
+		{"f(2)=5", "f(2)=6", "wrong"},
+		{"f(x)=x^2", "f(t)=t^2", "right"},
+		{"f(x)=x^2", "f(t)=t^3", "wrong"},
+		{"f(x)=x^2", "f(t)=x^2", "undecided"},
+		{"f(x)=ax", "f(a)=ax", "undecided"}, // the same text, and another function
 	})
 }
 

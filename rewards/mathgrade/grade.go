@@ -122,6 +122,11 @@ func (g *grader) equal(gold, answer *reading) Verdict {
 	if v, decided := g.special(gold, answer); decided && g.o.Profile != MathVerify {
 		return v
 	}
+	if g.o.Profile != MathVerify {
+		if v, decided := equalAsNumerals(g, gold, answer); decided {
+			return v
+		}
+	}
 	v := Wrong
 	if gold.node != nil && answer.node != nil {
 		v = g.same(gold.node, answer.node)

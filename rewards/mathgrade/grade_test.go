@@ -31,6 +31,10 @@ func TestUsualAnswers(t *testing.T) {
 		{"x", "y", false}, {"X", "x", false},
 		{`3 \pm \sqrt5`, `3+\sqrt{5}, 3-\sqrt{5}`, true}, {`\pm 2`, "2,-2", true},
 		{`\text{Evelyn}`, "Evelyn", true}, {"evelyn", `\text{Evelyn}`, true}, {"(B)", `\text{B}`, true},
+		{"A3_{16}", "163", true}, {"163", `\text{a3}_{16}`, true}, {"A3_{16}", "A3_{17}", false}, {"1A_{16}", "32_8", true},
+		{"(2B)_{12}", "35", true}, {"A_{16}", "10", false}, {"1G_{16}", "32", false}, {"1Z_{36}", "71", true},
+		{`\text{all real numbers}`, `(-\infty,\infty)`, true}, {`\mathbb{R}`, "All reals.", true}, {"all real numbers", `[0,\infty)`, false},
+		{"DNE", `\text{does not exist}`, true}, {"Does not exist.", `\text{DNE}`, true},
 		{"B", `\text{(B)}`, true}, {"C", "B", false}, {`\text{east}`, "west", false},
 		{`\begin{pmatrix} 1 \\ 2 \end{pmatrix}`, `\begin{pmatrix}1\\2\end{pmatrix}`, true},
 		{`\begin{pmatrix} 0.5 & 2 \end{pmatrix}`, `\begin{pmatrix}\frac12&2\end{pmatrix}`, true},
@@ -71,6 +75,11 @@ func TestUnits(t *testing.T) {
 		{"5 in.", "5", true}, {"7 km/h", "7", true},
 		{`\frac{3}{4} in`, "3/4", true}, {"8 kb", "8", true}, {"40 percent", "40%", true}, {"40 percent", "0.4", true},
 		{`\frac{3}{4} miles`, "3/4", true}, {"1/2 hour", "0.5", true}, {"6 pie slices", "6", true},
+		{"1.5 million", "1500000", true}, {`1.5\text{ million}`, "1{,}500{,}000", true}, {`\$1.5\text{ million}`, "1500000", true},
+		{"1.5 million", "1.5", true}, {"2 million", "2 billion", false}, {"2 million dollars", "2 billion dollars", false},
+		{"2 million dollars", "2 dollars", false}, {"2 million dollars", "2000000 dollars", true}, {"1 million", "1000 thousand", true},
+		{`2.5\text{ billion years}`, `2.5\times10^9`, true}, {"3 dozen eggs", "36", true}, {`10\text{ million km}`, "10^{10} meters", true},
+		{"3 hundred thousand", "300000", true}, {"2 million", "2000", false},
 		{"90 degrees", "90", true}, {"10 cents", "10", true}, {"2 eggs", "2", true}, {`5\text{ pints}`, "5", true}, {`5\text{ in}`, "5", true},
 	} {
 		if got := Equal(tc.gold, tc.got, Options{}); (got == Right) != tc.want {

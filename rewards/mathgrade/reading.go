@@ -23,7 +23,9 @@ type reading struct {
 // read reads an answer.
 func read(s string, o Options) *reading {
 	r := &reading{text: clean(s)}
-	r.words = wordsOf(r.text)
+	if r.words = wordsOf(r.text); r.words == "does not exist" && o.Profile != MathVerify {
+		r.words = "dne"
+	}
 	r.isWords = isWords(r.text)
 	r.moment = momentOf(r.text)
 	r.choice, r.rest = choiceOf(r.text)
@@ -33,6 +35,9 @@ func read(s string, o Options) *reading {
 		r.isWords = true
 	} else if r.node.Kind == mathexpr.Text {
 		r.isWords = true
+	}
+	if o.Profile != MathVerify && (r.words == "all real numbers" || r.words == "all reals") {
+		r.node = &node{Kind: mathexpr.NamedSet, Name: "R"}
 	}
 	r.hasLog = strings.Contains(r.text, "log")
 	for i := 1; i+1 < len(r.text); i++ {

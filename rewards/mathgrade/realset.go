@@ -186,6 +186,15 @@ func (g realSets) realSet(n *node, tuples bool) (realSet, bool) {
 		}
 		return g.united(s)
 	case mathexpr.Intersection:
+		for i, part := range n.Args {
+			if isIntegers(part) && len(n.Args) == 2 {
+				t, ok := g.realSet(n.Args[1-i], true)
+				if !ok {
+					return nil, false
+				}
+				return g.integersIn(t, setName(part))
+			}
+		}
 		return g.two(n, g.intersected)
 	case mathexpr.Difference:
 		return g.two(n, func(s, t realSet) (realSet, bool) {
@@ -317,7 +326,10 @@ func (g realSets) solvedPair(left *node, op string, right *node, variable string
 	if left.Kind != mathexpr.Variable || len(mathvalue.Variables(right)) > 0 {
 		slope, offset, ok := g.numbers.Linear(minus(left, right), variable)
 		if !ok {
-			return g.solvedByRoots(minus(left, right), op, variable)
+			if s, ok := g.solvedByRoots(minus(left, right), op, variable); ok {
+				return s, true
+			}
+			return inverses{g}.undone(left, op, right, variable)
 		}
 		if slope.Sign() == 0 {
 			return nil, false
@@ -345,8 +357,25 @@ func (g realSets) solvedPair(left *node, op string, right *node, variable string
 
 // solvedModulus solves |x| < a.
 func (g realSets) solvedModulus(inner *node, op string, right *node, variable string) (realSet, bool) {
-	opposite := &node{Kind: mathexpr.Negative, Args: []*node{right}}
+	opposite := negative(right)
 	switch op {
+	case "=", "!=":
+		sign, ok := g.numbers.Compare(right, whole(0))
+		if !ok {
+			return nil, false
+		}
+		if sign < 0 {
+			return inverses{g}.belowRange(inner, op, variable)
+		}
+		s, ok := g.solvedPair(inner, op, right, variable)
+		t, okT := g.solvedPair(inner, op, opposite, variable)
+		if !ok || !okT {
+			return nil, false
+		}
+		if op == "!=" {
+			return g.intersected(s, t)
+		}
+		return g.united(append(slices.Clone(s), t...))
 	case "<", "<=":
 		s, ok := g.solvedPair(inner, op, right, variable)
 		t, okT := g.solvedPair(inner, turned(op), opposite, variable)

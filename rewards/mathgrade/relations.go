@@ -136,6 +136,9 @@ func (g relations) samePairs(a, b *node) Verdict {
 		if op != other {
 			return Wrong
 		}
+		if right, ok := g.definition(a, b); ok && op == "=" {
+			return g.same(a.Args[1], right)
+		}
 		// f(x) = x² and y = x² are one answer.
 		if op == "=" && isAssignment(a) && isAssignment(b) && a.Args[0].Kind != b.Args[0].Kind && isName(a.Args[0]) && isName(b.Args[0]) &&
 			(a.Args[0].Kind == mathexpr.Application || b.Args[0].Kind == mathexpr.Application) {
@@ -162,6 +165,26 @@ func (g relations) samePairs(a, b *node) Verdict {
 		return fromNumbers(v)
 	}
 	return Wrong
+}
+
+// definition is the right side of the definition of a function, in the variable in which
+// another has the same function: f(t) = t² is f(x) = x².
+func (g relations) definition(a, b *node) (right *node, ok bool) {
+	l, r := a.Args[0], b.Args[0]
+	if l.Kind != mathexpr.Application || r.Kind != mathexpr.Application || l.Name != r.Name || len(l.Args) != len(r.Args) {
+		return nil, false
+	}
+	if g.same(l, r) == Right {
+		return b.Args[1], true
+	}
+	if len(l.Args) != 1 || l.Args[0].Kind != mathexpr.Variable || r.Args[0].Kind != mathexpr.Variable {
+		return nil, false
+	}
+	x, t := l.Args[0], r.Args[0].Name
+	if names := mathvalue.Variables(b.Args[1]); slices.Contains(names, x.Name) || slices.Contains(mathvalue.Variables(a.Args[1]), t) {
+		return nil, false // one is the other's parameter
+	}
+	return mathvalue.Replaced(b.Args[1], t, x), true
 }
 
 func structured(n *node) bool { return slices.ContainsFunc(n.Args, isStructure) }

@@ -174,18 +174,30 @@ func (g *grader) sameQuantities(a, b *node) Verdict {
 			if u.Factor.Cmp(v.Factor) != 0 {
 				return g.sameScalars(a, b)
 			}
+			return g.same(a.Args[0], b.Args[0])
 		}
-		return g.same(a.Args[0], b.Args[0])
+		return g.same(withoutUnit(a), withoutUnit(b))
 	}
 	if hasQuantity(a) && hasQuantity(b) { // 7 hours 30 minutes
 		return g.sameScalars(a, b)
 	}
-	if a.Kind == mathexpr.Quantity {
-		a = a.Args[0]
-	} else {
-		b = b.Args[0]
+	if a.Kind != mathexpr.Quantity {
+		a, b = b, a
 	}
-	return g.same(a, b)
+	v := g.same(withoutUnit(a), b)
+	if v == Wrong && withoutUnit(a) != a.Args[0] {
+		return g.same(a.Args[0], b) // 2 million, where the question asks for millions
+	}
+	return v
+}
+
+// withoutUnit is the number of a quantity: 2 million people is 2,000,000.
+func withoutUnit(n *node) *node {
+	scale, _ := mathexpr.Scale(n.Name)
+	if scale.Cmp(big.NewRat(1, 1)) == 0 {
+		return n.Args[0]
+	}
+	return product(n.Args[0], &node{Kind: mathexpr.Number, Value: scale})
 }
 
 func hasQuantity(n *node) bool {

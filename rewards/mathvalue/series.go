@@ -103,7 +103,7 @@ func (e sums) rationalIn(n *mathexpr.Node, variable string, step, offset int64) 
 	atom := x.atom("v "+k, 0, nil).num[0].factors[0].atom
 	place := &mathexpr.Node{Kind: mathexpr.Sum, Args: []*mathexpr.Node{numeral(big.NewRat(offset, 1)),
 		{Kind: mathexpr.Product, Args: []*mathexpr.Node{numeral(big.NewRat(step, 1)), {Kind: mathexpr.Variable, Name: k}}}}}
-	f, err := x.rational(replaced(n, variable, place))
+	f, err := x.rational(Replaced(n, variable, place))
 	if err != nil || x.dependent {
 		return nil, nil, false
 	}
@@ -112,8 +112,8 @@ func (e sums) rationalIn(n *mathexpr.Node, variable string, step, offset int64) 
 	return p, q, okP && okQ && len(q) > 0
 }
 
-// replaced puts a formula in the place of a variable.
-func replaced(n *mathexpr.Node, variable string, by *mathexpr.Node) *mathexpr.Node {
+// Replaced puts a formula in the place of a variable.
+func Replaced(n *mathexpr.Node, variable string, by *mathexpr.Node) *mathexpr.Node {
 	if n == nil {
 		return nil
 	}
@@ -126,7 +126,7 @@ func replaced(n *mathexpr.Node, variable string, by *mathexpr.Node) *mathexpr.No
 	out := *n
 	out.Args = make([]*mathexpr.Node, len(n.Args))
 	for i, a := range n.Args {
-		out.Args[i] = replaced(a, variable, by)
+		out.Args[i] = Replaced(a, variable, by)
 	}
 	return &out
 }
