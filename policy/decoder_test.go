@@ -4,13 +4,20 @@ package policy
 
 import (
 	"context"
+	"encoding/json"
 	"math"
+	"os"
+	"path/filepath"
 	"slices"
 	"sync"
 	"testing"
 	"time"
 
+	"agentcli/internal/torch"
+	"agentcli/model/weights"
 	"agentcli/traj"
+
+	"golang.org/x/sys/cpu"
 )
 
 // drawSome has several prompts of one beginning answered together.
@@ -34,13 +41,11 @@ func drawSome(t *testing.T, p *Policy, numbers ...int) []*Output {
 // The call that computes a step gives what the operations one by one give: the roundings of two
 // programs apart.
 func TestTheDecoderGivesWhatTheOperationsGive(t *testing.T) {
-	for _, path := range []string{"testdata/tiny-qwen3", "testdata/tiny-llama"} {
+	for _, path := range []string{wideModel(t, "qwen3", 0), wideModel(t, "llama", 0)} {
 		for dtype, most := range map[string]float64{"float32": 2e-5, "bfloat16": .12} {
 			cfg := Config{DType: dtype, Device: "cpu", MaxBatch: 8}
 			one, other := open(t, path, cfg), open(t, path, cfg)
-			if one.sched.decoder == nil {
-				t.Skip("this processor has no kernels that read oneDNN's panels")
-			}
+			needDecoder(t, one)
 			other.sched.decoder.Close()
 			other.sched.decoder = nil
 			a, b := drawSome(t, one, 1, 2, 3, 4), drawSome(t, other, 1, 2, 3, 4)
@@ -63,16 +68,160 @@ func TestTheDecoderGivesWhatTheOperationsGive(t *testing.T) {
 
 // What is drawn for one does not depend on who is computed beside it, to the bit.
 func TestNeighboursDoNotChangeALogprob(t *testing.T) {
+	path := wideModel(t, "qwen3", 0)
 	for _, dtype := range []string{"float32", "bfloat16"} {
-		p := open(t, "testdata/tiny-qwen3", Config{DType: dtype, Device: "cpu", MaxBatch: 16})
-		if p.sched.decoder == nil {
-			t.Skip("this processor has no kernels that read oneDNN's panels")
-		}
+		p := open(t, path, Config{DType: dtype, Device: "cpu", MaxBatch: 16})
+		needDecoder(t, p)
 		alone := drawSome(t, p, 3)[0]
 		EngineOf(p).ForgetPrefixes()
 		many := drawSome(t, p, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13)[2]
 		if !slices.Equal(alone.IDs, many.IDs) || !slices.Equal(alone.Logprobs, many.Logprobs) {
 			t.Errorf("%s: alone %v %v, among others %v %v", dtype, alone.IDs, alone.Logprobs, many.IDs, many.Logprobs)
+		}
+	}
+}
+
+// wideModel is a model of random weights like the tiny one of a family, but so large that oneDNN
+// has panels for its weights in float32 too, with room for long contexts; a window is that of
+// the second layer.
+func wideModel(t *testing.T, family string, window int) string {
+	t.Helper()
+	dir := t.TempDir()
+	if err := os.CopyFS(dir, os.DirFS("testdata/tiny-"+family)); err != nil {
+		t.Fatal(err)
+	}
+	path := filepath.Join(dir, "config.json")
+	b, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var c map[string]any
+	if err := json.Unmarshal(b, &c); err != nil {
+		t.Fatal(err)
+	}
+	for key, v := range map[string]any{"hidden_size": 512, "intermediate_size": 512, "num_attention_heads": 8, "num_key_value_heads": 2,
+		"head_dim": 64, "max_position_embeddings": 2048, "initializer_range": .06} {
+		c[key] = v
+	}
+	if window > 0 {
+		c["use_sliding_window"], c["sliding_window"], c["layer_types"] = true, window, []string{"full_attention", "sliding_attention"}
+	}
+	if b, err = json.Marshal(c); err == nil {
+		err = os.WriteFile(path, b, 0o600)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	cfg, err := weights.ReadConfig(dir)
+	if err == nil {
+		err = weights.WriteRandom(filepath.Join(dir, "model.safetensors"), cfg, 1, weights.F32)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return dir
+}
+
+// needDecoder skips a test where the call that computes a step is not for this processor.
+func needDecoder(t *testing.T, p *Policy) {
+	t.Helper()
+	switch {
+	case p.sched.decoder != nil:
+	case torch.Kernels() == "avx512_bf16" && !cpu.X86.HasAMXBF16:
+		t.Fatal("this processor has kernels that read oneDNN's panels, and the model is not in them")
+	default:
+		t.Skip("this processor has no kernels that read oneDNN's panels")
+	}
+}
+
+// longPrompt begins as all others do: 400 tokens, more than three chunks of attention. What
+// follows is of its own length, within a chunk, at its end and behind it.
+func longPrompt(k int) []int32 {
+	ids := make([]int32, 400+[]int{1, 17, 48, 112, 113, 300, 520}[k%7])
+	for i := range ids {
+		ids[i] = int32(4 + i*i%251)
+		if i >= 400 {
+			ids[i] = int32(4 + (i*i+31*k)%251)
+		}
+	}
+	return ids
+}
+
+func drawLong(t *testing.T, p *Policy, numbers ...int) []*Output {
+	t.Helper()
+	out := make([]*Output, len(numbers))
+	var wg sync.WaitGroup
+	for i, k := range numbers {
+		wg.Go(func() {
+			var err error
+			if out[i], err = p.Sample(t.Context(), longPrompt(k), traj.Sampling{MaxTokens: 20}, int64(k)); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	wg.Wait()
+	return out
+}
+
+// A context of many chunks, shared or not, full or windowed: the call that computes a step gives
+// what the operations one by one give.
+func TestTheDecoderLooksAtLongContextsAsTheOperationsDo(t *testing.T) {
+	path := wideModel(t, "qwen3", 150)
+	for dtype, most := range map[string]float64{"float32": 2e-5, "bfloat16": .12} {
+		cfg := Config{DType: dtype, Device: "cpu", MaxBatch: 8}
+		one, other := open(t, path, cfg), open(t, path, cfg)
+		needDecoder(t, one)
+		other.sched.decoder.Close()
+		other.sched.decoder = nil
+		for _, numbers := range [][]int{{5}, {0, 1, 2, 3, 4, 5, 6}} {
+			a, b := drawLong(t, one, numbers...), drawLong(t, other, numbers...)
+			for i := range a {
+				for j := range min(len(a[i].IDs), len(b[i].IDs)) {
+					if a[i].IDs[j] != b[i].IDs[j] {
+						if dtype == "float32" {
+							t.Errorf("reply %d of %v: token %d is %d, by operations %d", i, numbers, j, a[i].IDs[j], b[i].IDs[j])
+						}
+						break
+					}
+					if d := math.Abs(float64(a[i].Logprobs[j] - b[i].Logprobs[j])); d > most {
+						t.Errorf("%s, reply %d of %v, token %d: log-prob %v, by operations %v", dtype, i, numbers, j, a[i].Logprobs[j], b[i].Logprobs[j])
+					}
+				}
+			}
+		}
+	}
+}
+
+// What is drawn behind a long context does not depend, to the bit, on who shares it, on how many
+// threads divide it, or on how much of it was in the cache.
+func TestALongContextGivesTheSameBitsHoweverItIsDivided(t *testing.T) {
+	path := wideModel(t, "qwen3", 150)
+	for _, dtype := range []string{"float32", "bfloat16"} {
+		var want []*Output
+		for _, threads := range []int{1, 2, 3} {
+			p := open(t, path, Config{DType: dtype, Device: "cpu", MaxBatch: 16, Threads: threads})
+			needDecoder(t, p)
+			check := func(how string, numbers []int, got []*Output) {
+				t.Helper()
+				for i, k := range numbers {
+					if w := want[k]; !slices.Equal(w.IDs, got[i].IDs) || !slices.Equal(w.Logprobs, got[i].Logprobs) {
+						t.Errorf("%s, %d threads, %s: reply %d is %v %v, alone %v %v", dtype, threads, how, k, got[i].IDs, got[i].Logprobs,
+							w.IDs, w.Logprobs)
+					}
+				}
+			}
+			for k := range 7 {
+				EngineOf(p).ForgetPrefixes()
+				alone := drawLong(t, p, k)
+				if threads == 1 {
+					want = append(want, alone...)
+				}
+				check("alone", []int{k}, alone)
+			}
+			all := []int{0, 1, 2, 3, 4, 5, 6}
+			check("with a cached beginning", all, drawLong(t, p, all...))
+			EngineOf(p).ForgetPrefixes()
+			check("together", all, drawLong(t, p, all...))
 		}
 	}
 }

@@ -37,7 +37,9 @@ struct AttendPlan {
   int64_t partials = 0;       // of all rows
 
   // segs: n quadruples of first row, rows, context with them, first of the blocks; one behind the other.
-  AttendPlan(const int32_t *segs, int64_t n, const int32_t *blocks, int64_t block, int64_t kv_heads, int64_t group, int64_t window, int threads) {
+  // There are at most `room` partials: what is beyond is left to round two.
+  AttendPlan(const int32_t *segs, int64_t n, const int32_t *blocks, int64_t block, int64_t kv_heads, int64_t group, int64_t window,
+             int threads, int64_t room) {
     const int64_t most = std::max<int64_t>(1, ATTEND_COLS / group);  // rows of a call
     done.resize(n);
     int64_t pieces = 0;
@@ -69,6 +71,10 @@ struct AttendPlan {
         if (has(i, l.chunk)) parts[std::vector<int32_t>(chunk_of(i, l.chunk), chunk_of(i, l.chunk) + per)].push_back(i);
       for (auto &part : parts) {
         if (part.second.size() < 2 && !divide) continue;
+        int64_t more = 0;
+        for (int32_t i : part.second) more += segs[4 * i + 1];
+        if (more > room) continue;
+        room -= more;
         add(segs, part.second, l.chunk, most);
         for (int32_t i : part.second) done[i] = int32_t(l.chunk + 1);
         todo.push_back({l.chunk + 1, part.second});

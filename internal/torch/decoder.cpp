@@ -132,6 +132,9 @@ struct Step {
   int64_t rows, n, n_wanted;
 };
 
+// How many numbers all partial results of a layer's attention may have: 256 MB.
+constexpr int64_t MOST_PARTIALS = 64 << 20;
+
 // The numbers of a step, which all threads work on.
 template <class S>
 struct Rows {
@@ -142,8 +145,10 @@ struct Rows {
     int64_t sums = 0;
     for (size_t k = 0; k < d.kinds.size(); k++) {
       const Layer &l = d.layers[d.kinds[k]];
-      plans.emplace_back(step.segs, step.n, step.blocks, l.kpool.size(1), l.kv_heads, l.heads / l.kv_heads, l.window, threads);
-      sums = std::max(sums, plans.back().partials * l.heads * (2 + AttendArgs::wide(l.dim)));
+      const int64_t each = l.heads * (2 + AttendArgs::wide(l.dim));
+      plans.emplace_back(step.segs, step.n, step.blocks, l.kpool.size(1), l.kv_heads, l.heads / l.kv_heads, l.window, threads,
+                         MOST_PARTIALS / each);
+      sums = std::max(sums, plans.back().partials * each);
     }
     partials.reset(new float[sums]);
     const int64_t n = step.rows;
