@@ -5,6 +5,7 @@ package policy
 import (
 	"context"
 	"encoding/json"
+	"fmt"
 	"math"
 	"os"
 	"path/filepath"
@@ -38,10 +39,29 @@ func drawSome(t *testing.T, p *Policy, numbers ...int) []*Output {
 	return out
 }
 
+// alike holds replies of the decoder to those that the operations give.
+func alike(t *testing.T, what, dtype string, most float64, a, b []*Output) {
+	t.Helper()
+	for i := range a {
+		for j := range min(len(a[i].IDs), len(b[i].IDs)) {
+			if a[i].IDs[j] != b[i].IDs[j] { // a draw that a rounding decided: what follows is another text
+				if dtype == "float32" {
+					t.Errorf("%s, reply %d: token %d is %d, by operations %d", what, i, j, a[i].IDs[j], b[i].IDs[j])
+				}
+				break
+			}
+			if d := math.Abs(float64(a[i].Logprobs[j] - b[i].Logprobs[j])); d > most {
+				t.Errorf("%s %s, reply %d, token %d: log-prob %v, by operations %v", what, dtype, i, j, a[i].Logprobs[j], b[i].Logprobs[j])
+			}
+		}
+	}
+}
+
 // The call that computes a step gives what the operations one by one give: the roundings of two
 // programs apart.
 func TestTheDecoderGivesWhatTheOperationsGive(t *testing.T) {
-	for _, path := range []string{wideModel(t, "qwen3", 0), wideModel(t, "llama", 0)} {
+	for _, family := range []string{"qwen3", "llama"} {
+		path := wideModel(t, family, 0)
 		for dtype, most := range map[string]float64{"float32": 2e-5, "bfloat16": .12} {
 			cfg := Config{DType: dtype, Device: "cpu", MaxBatch: 8}
 			one, other := open(t, path, cfg), open(t, path, cfg)
@@ -49,19 +69,7 @@ func TestTheDecoderGivesWhatTheOperationsGive(t *testing.T) {
 			other.sched.decoder.Close()
 			other.sched.decoder = nil
 			a, b := drawSome(t, one, 1, 2, 3, 4), drawSome(t, other, 1, 2, 3, 4)
-			for i := range a {
-				for j := range min(len(a[i].IDs), len(b[i].IDs)) {
-					if a[i].IDs[j] != b[i].IDs[j] { // a draw that a rounding decided: what follows is another text
-						if dtype == "float32" {
-							t.Errorf("%s, reply %d: token %d is %d, by operations %d", path, i, j, a[i].IDs[j], b[i].IDs[j])
-						}
-						break
-					}
-					if d := math.Abs(float64(a[i].Logprobs[j] - b[i].Logprobs[j])); d > most {
-						t.Errorf("%s %s, reply %d, token %d: log-prob %v, by operations %v", path, dtype, i, j, a[i].Logprobs[j], b[i].Logprobs[j])
-					}
-				}
-			}
+			alike(t, family, dtype, most, a, b)
 		}
 	}
 }
@@ -175,19 +183,7 @@ func TestTheDecoderLooksAtLongContextsAsTheOperationsDo(t *testing.T) {
 		other.sched.decoder = nil
 		for _, numbers := range [][]int{{5}, {0, 1, 2, 3, 4, 5, 6}} {
 			a, b := drawLong(t, one, numbers...), drawLong(t, other, numbers...)
-			for i := range a {
-				for j := range min(len(a[i].IDs), len(b[i].IDs)) {
-					if a[i].IDs[j] != b[i].IDs[j] {
-						if dtype == "float32" {
-							t.Errorf("reply %d of %v: token %d is %d, by operations %d", i, numbers, j, a[i].IDs[j], b[i].IDs[j])
-						}
-						break
-					}
-					if d := math.Abs(float64(a[i].Logprobs[j] - b[i].Logprobs[j])); d > most {
-						t.Errorf("%s, reply %d of %v, token %d: log-prob %v, by operations %v", dtype, i, numbers, j, a[i].Logprobs[j], b[i].Logprobs[j])
-					}
-				}
-			}
+			alike(t, fmt.Sprint(numbers), dtype, most, a, b)
 		}
 	}
 }
