@@ -146,7 +146,7 @@ func (p *Parser) Parse(text string) (traj.Message, []traj.CallError) {
 	}
 	at := 0
 	thinks := strings.Index(text, open)
-	if end := strings.Index(text, shut); end >= 0 && (thinks < 0 || end < thinks) && !p.paired {
+	if end := p.closing(text, shut); end >= 0 && (thinks < 0 || end < thinks) && !p.paired {
 		// The prompt opened what this tag closes.
 		r.thought(text[:end])
 		at = skipBreaks(text, end+len(shut))
@@ -193,6 +193,32 @@ func (p *Parser) Parse(text string) (traj.Message, []traj.CallError) {
 	}
 	r.msg.Reasoning = strings.Join(r.thoughts, "\n")
 	return r.msg, r.errs
+}
+
+// closing is where the first closing tag of thinking is that no call has in its arguments; -1:
+// there is none.
+func (p *Parser) closing(text, shut string) int {
+	end := strings.Index(text, shut)
+	if end < 0 || p.find == nil {
+		return end
+	}
+	r := &reading{tools: p.tools} // for a look ahead
+	for at := 0; len(r.msg.ToolCalls)+len(r.errs) < maxCalls; {
+		call := p.find(r, text, at)
+		if call < 0 || call > end {
+			break
+		}
+		calls := len(r.msg.ToolCalls)
+		if at = p.read(r, text, call); at <= call {
+			at = call + 1
+		}
+		if at > end && len(r.msg.ToolCalls) > calls {
+			if end = index(text, shut, at); end < 0 {
+				break
+			}
+		}
+	}
+	return end
 }
 
 // reading collects what a reply is made of. The formats' own functions fill it.

@@ -272,9 +272,8 @@ func TestRoundTrip(t *testing.T) {
 						}
 					}
 					c.Arguments, _ = json.Marshal(args)
-					// A closing tag of thinking in a reply without an opening one ends what
-					// the prompt began; bare values cannot spell their own closing tags.
-					for _, s := range []string{"</think>", "</parameter>", "</arg_value>"} {
+					// Bare values cannot spell their own closing tags.
+					for _, s := range []string{"</parameter>", "</arg_value>"} {
 						raw, _ := json.Marshal(s)
 						c.Arguments = bytes.ReplaceAll(c.Arguments, bytes.Trim(raw, `"`), []byte("x"))
 					}
@@ -285,6 +284,29 @@ func TestRoundTrip(t *testing.T) {
 				checkReply(t, "round trip", m, errs, row)
 			})
 		})
+	}
+}
+
+// TestAClosingTagInACallEndsNoThinking: the call would be lost, and its beginning taken for
+// thought.
+func TestAClosingTagInACallEndsNoThinking(t *testing.T) {
+	_, tools := replies(t)
+	p := parserOf(t, "hermes", tools)
+	call := func(q string) string {
+		return `<tool_call>{"name": "search", "arguments": {"query": "` + q + `"}}</tool_call>`
+	}
+	for text, want := range map[string]struct{ reasoning, query, content string }{
+		call("a</think>b"):                                     {"", "a</think>b", ""},
+		"So " + call("a</think>b") + call("c"):                 {"", "a</think>b", "So"},
+		call("a") + "</think>" + call("b"):                     {call("a"), "b", ""},
+		"hm " + call("a</think>b") + " no</think>" + call("c"): {"hm " + call("a</think>b") + " no", "c", ""},
+		"<tool_call> is how</think>" + call("b"):               {"<tool_call> is how", "b", ""},
+	} {
+		m, errs := p.Parse(text)
+		if len(errs) > 0 || len(m.ToolCalls) == 0 || m.Reasoning != want.reasoning || m.Content != want.content ||
+			!strings.Contains(m.ToolCalls[0].Arguments, want.query) {
+			t.Errorf("%q: reasoning %q, calls %v, content %q, %v", text, m.Reasoning, m.ToolCalls, m.Content, errs)
+		}
 	}
 }
 
