@@ -6,6 +6,7 @@
 //	completions.go  POST /v1/completions
 //	draw.go         one reply: from the engine's tokens to text, ids and log-probs
 //	ids.go          /tokenize, /detokenize, and replies to ids: vLLM's and SGLang's
+//	trl.go          replies to prompts and conversations, and log-probs, for TRL's client
 //	admin.go        pauses and new weights
 //	metrics.go      GET /metrics
 package serve
@@ -181,6 +182,19 @@ func (s *server) handler() http.Handler {
 	at("POST /inference/v1/generate", keyed, ids.inference)
 	at("POST /generate", keyed, ids.sglang)
 	at("POST /abort_request", keyed, ids.abort)
+	trl := &trlAPI{open}
+	at("GET /health/{$}", anybody, ok(map[string]string{"status": "ok"}))
+	at("GET /get_world_size/{$}", keyed, ok(map[string]int{"world_size": 1}))
+	at("POST /generate/{$}", keyed, trl.generate)
+	at("POST /chat/{$}", keyed, trl.chat)
+	at("POST /get_sequence_logprobs/{$}", keyed, trl.score)
+	at("POST /reset_prefix_cache/{$}", admin, change.resetCache)
+	for _, path := range []string{"/init_communicator/", "/update_named_param/", "/close_communicator/"} {
+		at("POST "+path+"{$}", admin, func(http.ResponseWriter, *http.Request) error {
+			return refuse(http.StatusNotImplemented, "", "weights come over HTTP, not NCCL: POST them to /update_weights, or the folder of a saved "+
+				"model to /update_weights_from_disk")
+		})
+	}
 	at("GET /get_model_info", keyed, ids.modelInfo)
 	at("GET /model_info", keyed, ids.modelInfo)
 	at("POST /pause", admin, change.pause)
