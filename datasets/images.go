@@ -53,6 +53,8 @@ type imageReader struct {
 	fetch  Fetch                             // a file of a server; nil: none is fetched
 	limits media.Limits
 	most   int // images of a row
+	// allowed is where the files of paths are, where folder is ""; "": a text is base64.
+	allowed string
 }
 
 func newImageReader(l ImageLimits, folder string) imageReader {
@@ -138,9 +140,29 @@ func (r imageReader) named(s string) (traj.Image, error) {
 		return r.fetched(s)
 	}
 	if r.folder == "" {
-		return r.base64(s, "")
+		return r.pathOrBase64(s)
 	}
 	return r.file(strings.TrimPrefix(s, "file://"))
+}
+
+// maxPath is how long a text may be that is taken for a path, in bytes.
+const maxPath = 4096
+
+// pathOrBase64 reads a text that is either. A JPEG file's base64 begins as a path does.
+func (r imageReader) pathOrBase64(s string) (traj.Image, error) {
+	if r.allowed == "" || len(s) > maxPath {
+		return r.base64(s, "")
+	}
+	files := r
+	files.folder = r.allowed
+	im, err := files.file(strings.TrimPrefix(s, "file://"))
+	if err == nil {
+		return im, nil
+	}
+	if im, noText := r.base64(s, ""); noText == nil {
+		return im, nil
+	}
+	return traj.Image{}, err
 }
 
 // fetched reads a file of a server. Its address is not kept: it may have a key in it.
@@ -192,7 +214,7 @@ func (r imageReader) file(path string) (traj.Image, error) {
 			inside, err = filepath.Rel(folder, path)
 		}
 		if err != nil {
-			return fail(malformed.Unsupported, "it is not below %s, the folder of the rows", r.folder)
+			return fail(malformed.Unsupported, "it is not below %s", r.folder)
 		}
 	}
 	root, err := os.OpenRoot(r.folder)
@@ -203,9 +225,9 @@ func (r imageReader) file(path string) (traj.Image, error) {
 	info, err := root.Stat(inside)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
-		return fail(malformed.Missing, "there is no such file in %s, the folder of the rows", r.folder)
+		return fail(malformed.Missing, "there is no such file in %s", r.folder)
 	case err != nil:
-		return fail(malformed.Unsupported, "it cannot be read (%v); an image must be below %s, the folder of the rows", cause(err), r.folder)
+		return fail(malformed.Unsupported, "it cannot be read (%v); an image must be below %s", cause(err), r.folder)
 	case !info.Mode().IsRegular():
 		return fail(malformed.Type, "it is not a regular file")
 	}

@@ -35,11 +35,17 @@ func OpenRequests(o Options) (*Requests, error) {
 	return &Requests{Dataset: d, m: m, o: o}, nil
 }
 
-// Task reads a row: its id is the task's, behind RequestsName. Images are in the row, as base64,
-// or are read by fetch.
-func (r *Requests) Task(row map[string]any, id string, fetch Fetch) (traj.Task, error) {
+// ImageSources are what the images of a request's row may be read from, beside the row itself,
+// which has them in base64.
+type ImageSources struct {
+	Fetch  Fetch  // nil: no address is asked
+	Folder string // paths are of files below it; "": none is opened
+}
+
+// Task reads a row: its id is the task's, behind RequestsName.
+func (r *Requests) Task(row map[string]any, id string, from ImageSources) (traj.Task, error) {
 	m := r.m
-	m.images.fetch = fetch
+	m.images.fetch, m.images.allowed = from.Fetch, from.Folder
 	p, err := m.read(row)
 	if err != nil {
 		return traj.Task{}, err

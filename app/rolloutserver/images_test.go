@@ -9,6 +9,7 @@ import (
 	"image/png"
 	"net/http"
 	"net/http/httptest"
+	"os"
 	"path/filepath"
 	"strings"
 	"sync/atomic"
@@ -246,6 +247,39 @@ func TestBadImagesOfRowsAreRefused(t *testing.T) {
 	}
 	if n := asked.Load(); n != 0 {
 		t.Errorf("%d bad rows were played", n)
+	}
+}
+
+// TestAPathIsReadBelowTheNamedFolderOnly: ms-swift's client sends paths as they are in its rows.
+func TestAPathIsReadBelowTheNamedFolderOnly(t *testing.T) {
+	media, outside := t.TempDir(), t.TempDir()
+	for _, path := range []string{filepath.Join(media, "a.png"), filepath.Join(outside, "b.png")} {
+		if err := os.WriteFile(path, picture(t, 60, 60), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := os.Symlink(filepath.Join(outside, "b.png"), filepath.Join(media, "link.png")); err != nil {
+		t.Fatal(err)
+	}
+	x := serve(t, filepath.Join(t.TempDir(), "run"), func(r *llmtest.Request) llmtest.Reply { return llmtest.Text(sizes(r.Messages[0])) },
+		func(o *Options) { o.AllowMediaPath = media })
+	ask := func(image any) int {
+		status, text := x.post(t.Context(), "/infer/", map[string]any{"infer_requests": []any{
+			map[string]any{"messages": []any{map[string]any{"role": "user", "content": "<image>"}}, "images": []any{image}}}})
+		if status == http.StatusOK && !strings.Contains(text, "[60x60]") {
+			t.Errorf("%v: %.200s", image, text)
+		}
+		return status
+	}
+	for _, image := range []any{"a.png", filepath.Join(media, "a.png"), "file://" + filepath.Join(media, "a.png"), inBase64(picture(t, 60, 60))} {
+		if status := ask(image); status != http.StatusOK {
+			t.Errorf("%.60v: %d", image, status)
+		}
+	}
+	for _, image := range []string{"../" + filepath.Base(outside) + "/b.png", filepath.Join(outside, "b.png"), "link.png", "none.png", "."} {
+		if status := ask(image); status != http.StatusUnprocessableEntity {
+			t.Errorf("%s: %d", image, status)
+		}
 	}
 }
 

@@ -36,9 +36,9 @@ func (s *server) rollouts(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	jobs := make([]*job, len(body.Rows))
-	seen, fetch := map[string]bool{}, s.fetcher.of(r.Context())
+	seen, from := map[string]bool{}, s.images(r.Context())
 	for i, row := range body.Rows {
-		jobs[i], err = s.rowJob(r.Context(), row, fetch)
+		jobs[i], err = s.rowJob(r.Context(), row, from)
 		if err == nil && seen[jobs[i].task.ID] {
 			err = fmt.Errorf("its id is that of an earlier row; give each its own")
 		}
@@ -84,7 +84,7 @@ func (s *server) line(ctx context.Context, j *job) (line []byte) {
 }
 
 // rowJob reads a row.
-func (s *server) rowJob(ctx context.Context, row map[string]any, fetch datasets.Fetch) (*job, error) {
+func (s *server) rowJob(ctx context.Context, row map[string]any, from datasets.ImageSources) (*job, error) {
 	id, err := textOf(row, "id")
 	if err != nil {
 		return nil, err
@@ -95,7 +95,7 @@ func (s *server) rowJob(ctx context.Context, row map[string]any, fetch datasets.
 	}
 	delete(row, "id")
 	delete(row, "group")
-	task, err := s.task(ctx, row, cmp.Or(id, newID()), fetch)
+	task, err := s.task(ctx, row, cmp.Or(id, newID()), from)
 	return &job{task: task, group: cmp.Or(group, task.ID)}, err
 }
 

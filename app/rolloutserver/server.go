@@ -56,6 +56,7 @@ type Options struct {
 	SyncThrough string
 	// AllowMediaHosts are the hosts, as NAME or NAME:PORT, that images are fetched from.
 	AllowMediaHosts []string
+	AllowMediaPath  string // folder whose files rows may name as images; "": none
 }
 
 // ofDataset is the first setting that chooses rows of a dataset; "": none is given.
@@ -89,13 +90,19 @@ func Run(ctx context.Context, o Options, s console.Streams) error {
 	}
 	if o.Serve == "" {
 		own := setting.Name("SyncThrough")
-		if o.SyncThrough == "" {
+		switch {
+		case len(o.AllowMediaHosts) > 0:
 			own = setting.Name("AllowMediaHosts")
+		case o.AllowMediaPath != "":
+			own = setting.Name("AllowMediaPath")
 		}
 		return exit.Usagef("%s is for a rollout server; add %s ADDR", own, setting.Name("Serve"))
 	}
 	if err := checkHosts(o.AllowMediaHosts); err != nil {
 		return exit.UsageError{Err: err}
+	}
+	if st, err := os.Stat(o.AllowMediaPath); o.AllowMediaPath != "" && (err != nil || !st.IsDir()) {
+		return exit.Usagef("%s %q is no folder", setting.Name("AllowMediaPath"), o.AllowMediaPath)
 	}
 	host, _, err := net.SplitHostPort(o.Serve)
 	if err != nil {
@@ -412,11 +419,11 @@ func textOf(row map[string]any, column string) (string, error) {
 }
 
 // task reads a row. Its images are in it, or are fetched.
-func (s *server) task(ctx context.Context, row map[string]any, id string, fetch datasets.Fetch) (traj.Task, error) {
+func (s *server) task(ctx context.Context, row map[string]any, id string, from datasets.ImageSources) (traj.Task, error) {
 	if err := textAndImages(row); err != nil {
 		return traj.Task{}, err
 	}
-	t, err := s.run.Requests.Task(row, id, fetch)
+	t, err := s.run.Requests.Task(row, id, from)
 	if err != nil || !hasImages(t.Messages) {
 		return t, err
 	}
@@ -424,6 +431,11 @@ func (s *server) task(ctx context.Context, row map[string]any, id string, fetch 
 		return t, fmt.Errorf("it has images, and %s", text.Line(why))
 	}
 	return t, nil
+}
+
+// images are what the rows of a request may have their images from.
+func (s *server) images(ctx context.Context) datasets.ImageSources {
+	return datasets.ImageSources{Fetch: s.fetcher.of(ctx), Folder: s.o.AllowMediaPath}
 }
 
 func hasImages(messages []traj.Message) bool {

@@ -66,9 +66,9 @@ func (s *server) infer(w http.ResponseWriter, r *http.Request) {
 		fail(w, http.StatusUnprocessableEntity, err.Error())
 		return
 	}
-	jobs, fetch := make([]*job, len(body.Requests)), s.fetcher.of(r.Context())
+	jobs, from := make([]*job, len(body.Requests)), s.images(r.Context())
 	for i, raw := range body.Requests {
-		task, err := s.inferTask(r.Context(), raw, fetch)
+		task, err := s.inferTask(r.Context(), raw, from)
 		if err != nil {
 			fail(w, http.StatusUnprocessableEntity, fmt.Sprintf("infer_requests[%d]: %v", i, err))
 			return
@@ -122,7 +122,7 @@ func (s *server) requestConfig(c map[string]json.RawMessage) (func(traj.Sampling
 }
 
 // inferTask makes a task of a request: its data_dict are the columns.
-func (s *server) inferTask(ctx context.Context, raw json.RawMessage, fetch datasets.Fetch) (task traj.Task, err error) {
+func (s *server) inferTask(ctx context.Context, raw json.RawMessage, from datasets.ImageSources) (task traj.Task, err error) {
 	var q inferRequest
 	var keys map[string]json.RawMessage
 	if json.Unmarshal(raw, &keys) != nil || keys == nil {
@@ -159,7 +159,7 @@ func (s *server) inferTask(ctx context.Context, raw json.RawMessage, fetch datas
 	if q.UUID == "" {
 		q.UUID = newID()
 	}
-	return s.task(ctx, row, q.UUID, fetch)
+	return s.task(ctx, row, q.UUID, from)
 }
 
 // groupOf names the requests that ask the same: a trainer sends each prompt several times.

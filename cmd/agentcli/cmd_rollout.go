@@ -21,7 +21,7 @@ func rolloutCommand() *cli.Command {
 				return err
 			}
 			run := o.loop.Rollout
-			if o.serve.Serve != "" || o.serve.SyncThrough != "" || len(o.serve.AllowMediaHosts) > 0 {
+			if o.serve.Serve != "" || o.serve.SyncThrough != "" || len(o.serve.AllowMediaHosts) > 0 || o.serve.AllowMediaPath != "" {
 				run.Sampling = rollout.OwnDistribution(run.Sampling)
 				o.serve.FileOptions = rollout.FileOptions{Options: run, File: o.file}
 				return rolloutserver.Run(c.Context, o.serve, streamsOf(c))

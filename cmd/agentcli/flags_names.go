@@ -11,6 +11,7 @@ import (
 var otherWords = map[setting.Name]string{
 	"Admin":            "--admin",
 	"AllowMediaHosts":  "--allow-media-host",
+	"AllowMediaPath":   "--allow-media-path",
 	"AllowPath":        "--allow-path",
 	"Against":          "--against",
 	"B":                "--b",

@@ -476,6 +476,8 @@ func onceSettings(o *options) []row {
 		{name: "allow-media-host", field: &o.serve.AllowMediaHosts, group: groupServe, once: forRollout,
 			help: "with --serve: fetch images that rows name by an address at `HOST`, or HOST:PORT, for example images.example.org " +
 				"(default: none are fetched); repeatable"},
+		{name: "allow-media-path", field: &o.serve.AllowMediaPath, group: groupServe, once: forRollout,
+			help: "with --serve: open images that rows name by a path below `DIR` (default: none is opened)"},
 		{name: "metrics-addr", field: &run.MetricsAddr, help: "serve metrics for Prometheus at http://`HOST:PORT`/metrics"},
 		{name: "otlp", field: &run.OTLP,
 			help: "send OpenTelemetry spans to the collector at `URL`, for example http://localhost:4318 (or OTEL_EXPORTER_OTLP_ENDPOINT)"},
