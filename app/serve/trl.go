@@ -14,7 +14,7 @@ import (
 	"agentcli/traj"
 )
 
-// trlAPI answers the client of TRL (trl.generation.vllm_client.VLLMClient), in the place of
+// trlAPI answers the client of TRL before 1.11 (trl.generation.vllm_client.VLLMClient), in the place of
 // `trl vllm-serve`.
 type trlAPI struct{ *openAI }
 

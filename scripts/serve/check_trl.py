@@ -1,8 +1,10 @@
 """TRL's own client against a running `agentcli serve`: python check_trl.py http://127.0.0.1:8000
 
-Wants the package trl (1.16 was used) with torch; no vLLM. Prints one line a check, and ends with
+Wants the package trl with torch; no vLLM. TRL from 1.11 on asks /v1/completions, before that
+/generate/, /chat/ and /get_sequence_logprobs/; both were used (1.16.0, 1.9.2). Prints one line a check, and ends with
 1 where one fails.
 """
+import inspect
 import json
 import sys
 import urllib.request
@@ -43,8 +45,9 @@ far = max(abs(one[0] - lps[ranked.index(id)])
           for i, reply in enumerate(drawn["completion_ids"])
           for one, id, lps, ranked in zip(scored["actual_logprobs"][i], reply, drawn["logprobs"][i], drawn["logprob_token_ids"][i]))
 check("scored log-probs are those of drawing", far < (1e-3 if "--float32" in sys.argv else .3), f"largest difference {far:.1e}")
-plain = client.get_sequence_logprobs(sequences, lengths, top_logprobs=3, use_binary=False)
-check("as numbers", all(a == b[:3] for s, p in zip(scored["logprob_token_ids"], plain["logprob_token_ids"]) for a, b in zip(s, p)))
+if "use_binary" in inspect.signature(client.get_sequence_logprobs).parameters:
+    plain = client.get_sequence_logprobs(sequences, lengths, top_logprobs=3, use_binary=False)
+    check("as numbers", all(a == b[:3] for s, p in zip(scored["logprob_token_ids"], plain["logprob_token_ids"]) for a, b in zip(s, p)))
 parts = client.get_sequence_logprobs(sequences, lengths, top_logprobs=3, chunk_size=1)
 check("in chunks", parts["logprob_token_ids"] == scored["logprob_token_ids"])
 talk = [{"role": "user", "content": "Say hello."}]
