@@ -1,8 +1,8 @@
 """TRL's own client against a running `agentcli serve`: python check_trl.py http://127.0.0.1:8000
 
 Wants the package trl with torch; no vLLM. TRL from 1.11 on asks /v1/completions, before that
-/generate/, /chat/ and /get_sequence_logprobs/; both were used (1.16.0, 1.9.2). Prints one line a check, and ends with
-1 where one fails.
+/generate/, /chat/ and /get_sequence_logprobs/; both were used (1.16.0, 1.9.2). Prints one line a
+check, and ends with 1 where one fails.
 """
 import inspect
 import json
