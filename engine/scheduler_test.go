@@ -258,6 +258,20 @@ func TestASchedulerBeginsAndSteers(t *testing.T) {
 	}
 }
 
+// TestWhatAStartGaveIsKeptWhereTheSchedulerIsNotAskedAgain: a reply at its limit ends the trajectory.
+func TestWhatAStartGaveIsKeptWhereTheSchedulerIsNotAskedAgain(t *testing.T) {
+	s := &script{start: func(o Opening) (Opening, error) { o.Info = traj.Info(`{"level":3}`); return o, nil },
+		next: func(Turn) (Next, error) { return Next{Stop: traj.Answered}, nil }}
+	x := playScript(t, s, func(c *Config) {
+		c.Model = modelFunc(func(context.Context, *traj.Request) (*traj.Response, error) {
+			return &traj.Response{Message: traj.Message{Role: traj.RoleAssistant, Content: "x"}, FinishReason: traj.FinishLength}, nil
+		})
+	})
+	if got, _ := json.Marshal(x.Infos); x.Termination != traj.TurnLength || string(got) != `[{"start":{"level":3}}]` {
+		t.Errorf("%s, infos %s", x.Termination, got)
+	}
+}
+
 // TestWhatOpensAConversationIsKnownWhateverASchedulerMakesOfIt: rewards take what stands
 // behind Task.Messages for what was played.
 func TestWhatOpensAConversationIsKnownWhateverASchedulerMakesOfIt(t *testing.T) {

@@ -74,6 +74,13 @@ func (s *scheduling) open(ctx context.Context, mk func(traj.Task) (Scheduler, er
 	return o, nil
 }
 
+// keepStart keeps what was known at the start of a trajectory that ended before the scheduler
+// was asked what follows.
+func (s *scheduling) keepStart(of *traj.Trajectory) {
+	of.SetInfo(withStart(nil, s.start))
+	s.start = nil
+}
+
 // close tells the scheduler the end.
 func (s *scheduling) close(end traj.Termination) {
 	c, ok := s.Scheduler.(Closer)

@@ -89,7 +89,10 @@ func (p *player) play(ctx, own context.Context) (end traj.Termination, reason st
 	if a, ok := p.agent.(agent.Seeded); ok {
 		a.Seed(p.t.Seed)
 	}
-	defer func() { p.scheduler.close(cmp.Or(end, traj.EnvFailed)) }() // a panic has named none yet
+	defer func() {
+		p.scheduler.keepStart(p.t)
+		p.scheduler.close(cmp.Or(end, traj.EnvFailed)) // a panic has named none yet
+	}()
 	obs, err := p.env.Reset(own, p.t.Task)
 	if err == nil {
 		obs, err = p.scheduler.open(own, p.c.NewScheduler, p.t, obs)

@@ -71,8 +71,9 @@ func (f *fetcher) allowed(u *url.URL) error {
 	return nil
 }
 
-// of fetches for one request: what several rows name is fetched once.
-func (f *fetcher) of(ctx context.Context) datasets.Fetch {
+// of fetches for one request: what several rows name is fetched once, and nothing where wanted
+// says why not.
+func (f *fetcher) of(ctx context.Context, wanted func(context.Context) error) datasets.Fetch {
 	type file struct {
 		bytes []byte
 		err   error
@@ -81,19 +82,22 @@ func (f *fetcher) of(ctx context.Context) datasets.Fetch {
 	return func(address string) ([]byte, error) {
 		x, ok := seen[address]
 		if !ok {
-			x.bytes, x.err = f.fetch(ctx, address)
+			x.bytes, x.err = f.fetch(ctx, address, wanted)
 			seen[address] = x
 		}
 		return x.bytes, x.err
 	}
 }
 
-func (f *fetcher) fetch(ctx context.Context, address string) ([]byte, error) {
+func (f *fetcher) fetch(ctx context.Context, address string, wanted func(context.Context) error) ([]byte, error) {
 	u, err := url.Parse(address)
 	if err != nil {
 		return nil, fmt.Errorf("it is no address")
 	}
 	if err := f.allowed(u); err != nil {
+		return nil, err
+	}
+	if err := wanted(ctx); err != nil {
 		return nil, err
 	}
 	r, err := http.NewRequestWithContext(ctx, http.MethodGet, address, nil)

@@ -85,9 +85,6 @@ const grace = 10 * time.Second
 
 // Run serves until ^C.
 func Run(ctx context.Context, o Options, s console.Streams) error {
-	if name := o.ofDataset(); name != "" {
-		return exit.Usagef("%s takes its rows from requests; leave %s out", setting.Name("Serve"), name)
-	}
 	if o.Serve == "" {
 		own := setting.Name("SyncThrough")
 		switch {
@@ -103,6 +100,9 @@ func Run(ctx context.Context, o Options, s console.Streams) error {
 	}
 	if st, err := os.Stat(o.AllowMediaPath); o.AllowMediaPath != "" && (err != nil || !st.IsDir()) {
 		return exit.Usagef("%s %q is no folder", setting.Name("AllowMediaPath"), o.AllowMediaPath)
+	}
+	if name := o.ofDataset(); name != "" {
+		return exit.Usagef("%s takes its rows from requests; leave %s out", setting.Name("Serve"), name)
 	}
 	host, _, err := net.SplitHostPort(o.Serve)
 	if err != nil {
@@ -427,15 +427,20 @@ func (s *server) task(ctx context.Context, row map[string]any, id string, from d
 	if err != nil || !hasImages(t.Messages) {
 		return t, err
 	}
+	return t, s.takesImages(ctx)
+}
+
+// takesImages says why the model takes no images; nil: it does.
+func (s *server) takesImages(ctx context.Context) error {
 	if why := s.run.Source.TakesImages(ctx); why != nil {
-		return t, fmt.Errorf("it has images, and %s", text.Line(why))
+		return fmt.Errorf("it has images, which are not taken: %s", strings.TrimPrefix(text.Line(why), "images: "))
 	}
-	return t, nil
+	return nil
 }
 
 // images are what the rows of a request may have their images from.
 func (s *server) images(ctx context.Context) datasets.ImageSources {
-	return datasets.ImageSources{Fetch: s.fetcher.of(ctx), Folder: s.o.AllowMediaPath}
+	return datasets.ImageSources{Folder: s.o.AllowMediaPath, Fetch: s.fetcher.of(ctx, s.takesImages)}
 }
 
 func hasImages(messages []traj.Message) bool {

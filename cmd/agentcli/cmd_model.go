@@ -72,7 +72,7 @@ func modelCommand() *cli.Command {
 					&cli.Float64Flag{Name: "min-p", Usage: "tokens at least this likely, relative to the likeliest; 0 is off"},
 					&cli.IntFlag{Name: "max-tokens", Value: 256, Usage: "of each reply"},
 					&cli.Int64Flag{Name: "seed", Usage: "of the sampling"},
-					&cli.StringSliceFlag{Name: "stop", Usage: "end a reply at this string (repeatable)"},
+					&cli.StringSliceFlag{Name: "stop", Usage: "end a reply at this string (repeatable)", KeepSpace: true},
 					dtype, device, template,
 				}, func(c *cli.Context, path string) error {
 					o := ask.GenerateOptions{ChatTemplate: c.String("chat-template"),

@@ -32,6 +32,8 @@ type row struct {
 	value any  // the default, of the flag's type; nil: what field has in the options' defaults
 	kind  kind // what the value may name
 	env   string
+	// verbatim: the texts of a list keep the space around them.
+	verbatim bool
 
 	// field points to what takes the value, or is a list of such pointers. A pointer to a
 	// pointer is set only where the setting is given.
@@ -219,7 +221,7 @@ func (s row) flag() cli.Flag {
 	case time.Duration:
 		f = &cli.DurationFlag{Name: s.name, Aliases: short, Category: s.group, Usage: s.help, Value: v, Hidden: hidden}
 	case []string:
-		f = &cli.StringSliceFlag{Name: s.name, Aliases: short, Category: s.group, Usage: s.help, Hidden: hidden}
+		f = &cli.StringSliceFlag{Name: s.name, Aliases: short, Category: s.group, Usage: s.help, Hidden: hidden, KeepSpace: s.verbatim}
 	default:
 		panic(fmt.Sprintf("--%s: there are no flags of %T", s.name, v))
 	}

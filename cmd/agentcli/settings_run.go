@@ -216,7 +216,7 @@ func samplingSettings(o *options) []row {
 		{name: "min-p", field: &s.MinP,
 			help: share + off, but: []variant{{in: forEval, help: share + ofServer}, {in: forLoop, help: share + withForce}}},
 		{name: "max-tokens", field: &s.MaxTokens, basic: evalRolloutLoop, help: "maximum tokens per reply (default: from the dataset)"},
-		{name: "stop", field: &s.Stop, help: "stop string; repeatable"},
+		{name: "stop", field: &s.Stop, verbatim: true, help: "stop string; repeatable"},
 		{name: "stop-ids", value: []string(nil), help: "token ids that end a reply, in addition to the model's own, for example 2,50",
 			read: func(c *cli.Context) (err error) {
 				s.StopIDs, err = rollout.ParseStopIDs(c.StringSlice("stop-ids"))
