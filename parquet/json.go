@@ -81,8 +81,9 @@ func RowJSON(t *traj.Trajectory) ([]byte, error) {
 	}
 	r := rowJSON{ID: t.ID, TaskID: t.Task.ID, Dataset: t.Task.Dataset, Split: t.Task.Split, GroupID: t.GroupID, Attempt: t.Attempt,
 		Seed: t.Seed, Policy: t.Policy, PolicyVersion: t.PolicyVersion, Question: t.Task.Question, Answer: notNull(t.Task.Answers),
-		Extracted: t.Extracted, Messages: make([]messageJSON, len(t.Messages)), Steps: notNull(t.Steps), Sequences: make([]traj.Sequence, len(t.Sequences)),
-		Reward: t.Reward, RewardParts: notNull(t.RewardParts), Correct: t.Correct, Termination: t.Termination, Error: text(t.Error),
+		Extracted: t.Extracted, Messages: make([]messageJSON, len(t.Messages)), Steps: notNull(t.Steps),
+		Sequences: make([]traj.Sequence, len(t.Sequences)),
+		Reward:    t.Reward, RewardParts: notNull(t.RewardParts), Correct: t.Correct, Termination: t.Termination, Error: text(t.Error),
 		PromptTokens: t.PromptTokens, CompletionTokens: t.CompletionTokens, Turns: t.Turns(), DurationMS: t.DurationMS,
 		StartedAt: t.StartedAt, Meta: t.Task.Meta, Verdict: text(t.Verdict), ExtractionRule: text(t.ExtractionRule),
 		Env: text(t.Task.Env), Infos: t.Infos}

@@ -356,7 +356,9 @@ func inArrays(scored [][]policy.Token, top int) map[string]any {
 			}
 			return uint32(t.Top[k].ID), true
 		}, 0),
-		"actual_logprobs_b64":  array(1, func(t *policy.Token, _ int) (uint32, bool) { return math.Float32bits(float32(t.Logprob)), true }, least),
+		"actual_logprobs_b64": array(1, func(t *policy.Token, _ int) (uint32, bool) {
+			return math.Float32bits(float32(t.Logprob)), true
+		}, least),
 		"actual_token_ids_b64": array(1, func(t *policy.Token, _ int) (uint32, bool) { return uint32(t.ID), true }, 0),
 		"shape":                []int{len(scored), longest, top}, "completion_lengths": lengths,
 	}

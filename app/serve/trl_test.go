@@ -76,7 +76,8 @@ func TestTRLsClientChats(t *testing.T) {
 	x.ask("/chat/", map[string]any{"messages": []any{talk, talk}, "max_tokens": 3, "tools": tools, "logprobs": 0,
 		"chat_template_kwargs": map[string]any{"enable_thinking": false}}, &got)
 	var want struct{ Tokens []int32 }
-	x.ask("/tokenize", map[string]any{"messages": talk, "tools": tools, "chat_template_kwargs": map[string]any{"enable_thinking": false}}, &want)
+	x.ask("/tokenize", map[string]any{"messages": talk, "tools": tools,
+		"chat_template_kwargs": map[string]any{"enable_thinking": false}}, &want)
 	if len(got.Prompt) != 2 || !slices.Equal(got.Prompt[1], want.Tokens) || len(got.IDs) != 2 || len(got.Logprobs[0][0]) < 1 {
 		t.Errorf("%+v, want the prompt %v", got, want.Tokens)
 	}
@@ -100,7 +101,8 @@ func TestTRLsClientScores(t *testing.T) {
 			} `json:"logprobs"`
 		}
 	}
-	x.ask("/v1/completions", map[string]any{"model": "tiny", "prompt": []int32{5, 9, 22, 31, 7}, "echo": true, "max_tokens": 0, "logprobs": 1}, &echoed)
+	x.ask("/v1/completions", map[string]any{"model": "tiny", "prompt": []int32{5, 9, 22, 31, 7}, "echo": true, "max_tokens": 0,
+		"logprobs": 1}, &echoed)
 	ask["response_format"] = "binary"
 	var packed struct {
 		LPs     string `json:"logprobs_b64"`
@@ -165,9 +167,11 @@ func TestBadRequestsOfTRLsClient(t *testing.T) {
 		"no sequences":          {"/get_sequence_logprobs/", map[string]any{}},
 		"lengths of fewer":      {"/get_sequence_logprobs/", map[string]any{"sequences": [][]int32{{5, 9}}, "prompt_lengths": []int{}}},
 		"a length beyond":       {"/get_sequence_logprobs/", map[string]any{"sequences": [][]int32{{5, 9}}, "prompt_lengths": []int{3}}},
-		"no top":                {"/get_sequence_logprobs/", map[string]any{"sequences": [][]int32{{5}}, "prompt_lengths": []int{0}, "top_logprobs": 0}},
-		"another temperature":   {"/get_sequence_logprobs/", map[string]any{"sequences": [][]int32{{5}}, "prompt_lengths": []int{0}, "temperature": 2}},
-		"an id of no word":      {"/get_sequence_logprobs/", map[string]any{"sequences": [][]int32{{5, -2}}, "prompt_lengths": []int{0}}},
+		"no top": {"/get_sequence_logprobs/", map[string]any{"sequences": [][]int32{{5}}, "prompt_lengths": []int{0},
+			"top_logprobs": 0}},
+		"another temperature": {"/get_sequence_logprobs/", map[string]any{"sequences": [][]int32{{5}}, "prompt_lengths": []int{0},
+			"temperature": 2}},
+		"an id of no word": {"/get_sequence_logprobs/", map[string]any{"sequences": [][]int32{{5, -2}}, "prompt_lengths": []int{0}}},
 	} {
 		if status, raw := x.post(c.path, c.body); status != http.StatusBadRequest {
 			t.Errorf("%s: %d %s", name, status, raw)

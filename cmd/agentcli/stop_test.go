@@ -15,8 +15,8 @@ func TestAStopStringKeepsItsSpace(t *testing.T) {
 		}
 		return llmtest.Text("7")
 	})
-	if _, log, code := run(t, "rollout", "--base-url", s.BaseURL(), "--model", "m", "-d", "arith", "--limit", "1", "-n", "1", "--tools", "none",
-		"--stop", "\n", "--stop", " END ", "-o", filepath.Join(t.TempDir(), "t.parquet")); code != 0 {
+	if _, log, code := run(t, "rollout", "--base-url", s.BaseURL(), "--model", "m", "-d", "arith", "--limit", "1", "-n", "1",
+		"--tools", "none", "--stop", "\n", "--stop", " END ", "-o", filepath.Join(t.TempDir(), "t.parquet")); code != 0 {
 		t.Fatalf("%d: %s", code, log)
 	}
 	if got := <-stops; got != `["\n"," END "]` {
