@@ -70,6 +70,7 @@ type Lines struct {
 	row      Row
 	noticed  bool // that it writes what is no answer
 	repeated bool // noticed: that it answers twice
+	strayed  bool // noticed: that it answers what nobody asked
 	all      sync.WaitGroup
 }
 
@@ -474,11 +475,24 @@ func (c *conn) take(b []byte) {
 		delete(c.late, id)
 	case err == nil && id > 0 && id <= c.next:
 		c.l.twice(id)
-	default: // whose answer it is cannot be known: nobody shall wait in vain
+	case len(c.pending) == 1: // who waits would do so in vain
 		for id, got := range c.pending {
 			got <- answer{err: fmt.Errorf("%w: the answer %s has %w", ErrGarbage, shorten(b), errNoID)}
 			delete(c.pending, id)
 		}
+	default: // whose answer it is cannot be known
+		c.l.stray(b)
+	}
+}
+
+// stray says once that an answer is nobody's while several wait.
+func (l *Lines) stray(line []byte) {
+	l.mu.Lock()
+	said := l.strayed
+	l.strayed = true
+	l.mu.Unlock()
+	if !said {
+		l.c.Notice(fmt.Sprintf("%s answers %s, which has %v: it is left out", l.c.Command.Name(), shorten(line), errNoID))
 	}
 }
 

@@ -78,6 +78,14 @@ func program() {
 			say(r.ID, "done")
 		case "stray":
 			say(987654, "whose?")
+		case "held":
+			if waiting = append(waiting, r.ID); len(waiting) == 3 {
+				say(987654, "whose?")
+				for _, id := range waiting {
+					say(id, "mine")
+				}
+				waiting = nil
+			}
 		case "long":
 			fmt.Println(strings.Repeat("x", maxLine+100))
 		case "child": // something that outlives us and holds our output
@@ -238,6 +246,27 @@ func TestGarbageIsOneClearError(t *testing.T) {
 	}
 	if len(said) > 0 {
 		t.Errorf("said more: %q", <-said)
+	}
+}
+
+// TestAnAnswerThatIsNobodysEndsNoOther: while several wait, whose it was cannot be known.
+func TestAnAnswerThatIsNobodysEndsNoOther(t *testing.T) {
+	said := make(chan string, 10)
+	l := lines(t, LinesConfig{Notice: func(s string) { said <- s }})
+	var all sync.WaitGroup
+	for range 3 {
+		all.Go(func() {
+			if got, err := do(t, l, "held"); got != "mine" || err != nil {
+				t.Errorf("%q, %v", got, err)
+			}
+		})
+	}
+	all.Wait()
+	if got, err := do(t, l, "echo a"); got != "a" || err != nil {
+		t.Errorf("behind it: %q, %v", got, err)
+	}
+	if len(said) != 1 {
+		t.Errorf("%d notices", len(said))
 	}
 }
 
