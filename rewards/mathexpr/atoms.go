@@ -1,6 +1,7 @@
 package mathexpr
 
 import (
+	"slices"
 	"math/big"
 	"strings"
 )
@@ -141,7 +142,7 @@ func parseRaised(p *parser, base *Node) *Node {
 				p.next()
 				p.next()
 				return inDegrees(p, base)
-			case one.kind == textToken && strings.Contains("th st nd rd", one.text), one.is("'"):
+			case one.kind == textToken && isOrdinal(one.text), one.is("'"):
 				p.next()
 				p.next()
 				p.next()
@@ -149,7 +150,7 @@ func parseRaised(p *parser, base *Node) *Node {
 			}
 		}
 	}
-	if t := p.peek(); t.kind == textToken && strings.Contains("th st nd rd", t.text) {
+	if t := p.peek(); t.kind == textToken && isOrdinal(t.text) {
 		p.next()
 		return base
 	}
@@ -486,3 +487,6 @@ func parseSubscripted(p *parser, name string) *Node {
 	}
 	return p.named(Variable, name)
 }
+
+// isOrdinal reports whether a text makes an ordinal of a number: 5th.
+func isOrdinal(text string) bool { return slices.Contains([]string{"th", "st", "nd", "rd"}, text) }

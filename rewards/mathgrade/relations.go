@@ -206,7 +206,7 @@ func (g relations) sideBySide(a, b *node) Verdict {
 			return v
 		}
 	}
-	if turned(a.Names[0]) == b.Names[0] && !strings.Contains("in sub sup -> notin", b.Names[0]) {
+	if turned(a.Names[0]) == b.Names[0] && !slices.Contains([]string{"in", "sub", "sup", "->", "notin"}, b.Names[0]) {
 		if v := try(b.Args[1], b.Args[0]); v == Right {
 			return v
 		}
