@@ -1,8 +1,8 @@
 package mathexpr
 
 import (
-	"slices"
 	"math/big"
+	"slices"
 	"strings"
 )
 
