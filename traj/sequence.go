@@ -48,6 +48,17 @@ func (s *Sequence) Sampled() int {
 	return n
 }
 
+// Trained is the number of sampled tokens whose weight in the loss is above 0.
+func (s *Sequence) Trained() int {
+	n := 0
+	for i, m := range s.LossMask {
+		if m && (s.Weights == nil || s.Weights[i] > 0) {
+			n++
+		}
+	}
+	return n
+}
+
 // Record joins one model call to the trajectory's sequences: the prompt's ids
 // as the model saw them, then what it sampled. The current sequence grows when
 // the prompt starts with everything in it; otherwise (a template that drops

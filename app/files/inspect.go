@@ -254,7 +254,7 @@ func (f *fileSummary) add(t *traj.Trajectory, seen map[string]bool) {
 	}
 	sampled := 0
 	for i := range t.Sequences {
-		sampled += t.Sequences[i].Sampled()
+		sampled += t.Sequences[i].Trained()
 	}
 	if sampled > 0 && scored && !t.Termination.Infrastructure() {
 		f.Trainable++

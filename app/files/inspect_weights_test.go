@@ -24,8 +24,8 @@ func weighed(t *testing.T) (path string, tok *tokenizer.Tokenizer, s traj.Sequen
 	if err != nil {
 		t.Fatal(err)
 	}
-	row := &traj.Trajectory{ID: "a#0", GroupID: "a", Termination: traj.Answered, Messages: []traj.Message{{Role: traj.RoleUser},
-		{Role: traj.RoleAssistant}, {Role: traj.RoleTool}, {Role: traj.RoleAssistant}}}
+	row := &traj.Trajectory{ID: "a#0", GroupID: "a", Termination: traj.Answered, Reward: new(1.),
+		Messages: []traj.Message{{Role: traj.RoleUser}, {Role: traj.RoleAssistant}, {Role: traj.RoleTool}, {Role: traj.RoleAssistant}}}
 	prompt := tok.EncodeOrdinary("?")
 	for _, reply := range []string{"Action: x", "<tool_call>y</tool_call> Action: z"} {
 		said := tok.EncodeOrdinary(reply)
@@ -81,6 +81,9 @@ func TestInspectShowsWhatTokensWeigh(t *testing.T) {
 	}
 	if w := summary.Weights; w.Min != 0 || w.Zero == 0 || w.Zero >= w.Tokens {
 		t.Errorf("weights of the last reply: %+v", w)
+	}
+	if w := summary.Weights; summary.TrainTokens != int64(w.Tokens-w.Zero) {
+		t.Errorf("%d tokens are trained on, of %d of which %d weigh nothing", summary.TrainTokens, w.Tokens, w.Zero)
 	}
 	inspect(InspectOptions{LossScale: "qwen"})
 

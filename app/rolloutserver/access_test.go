@@ -104,6 +104,8 @@ func TestRequestsThatCannotBeAnswered(t *testing.T) {
 		{"/infer/", `{"infer_requests":[{"messages":[{"role":"assistant","content":"x"}]}]}`, 422},
 		{"/infer/", `{"infer_requests":[{"messages":[]}]}`, 422},
 		{"/infer/", `{"infer_requests":[null]}`, 422},
+		{"/infer/", `{}`, 422},
+		{"/infer/", `{"infer_requests":[` + request + `,"images":"x"}]}`, 422},
 		{"/infer/", `{"infer_requests":[7]}`, 422},
 		{"/update_weights_from_disk", `{"model_path":"x"}`, 501}, // the model is a server's
 		{"/init_communicator/", `{"host":"x","port":1,"world_size":2}`, 501},

@@ -20,8 +20,8 @@ import (
 // file. A row's "group" names the attempts that it is compared with.
 func (s *server) rollouts(w http.ResponseWriter, r *http.Request) {
 	var body struct {
-		Rows     []map[string]any `json:"rows"`
-		Sampling json.RawMessage  `json:"sampling"`
+		Rows     []json.RawMessage `json:"rows"`
+		Sampling json.RawMessage   `json:"sampling"`
 	}
 	if !s.read(w, r, &body, "rows", "sampling") {
 		return
@@ -37,8 +37,13 @@ func (s *server) rollouts(w http.ResponseWriter, r *http.Request) {
 	}
 	jobs := make([]*job, len(body.Rows))
 	seen, from := map[string]bool{}, s.images(r.Context())
-	for i, row := range body.Rows {
-		jobs[i], err = s.rowJob(r.Context(), row, from)
+	for i, raw := range body.Rows {
+		var row map[string]any
+		if unmarshal(raw, &row) != nil {
+			err = fmt.Errorf("it is no object: %.60s", raw)
+		} else {
+			jobs[i], err = s.rowJob(r.Context(), row, from)
+		}
 		if err == nil && seen[jobs[i].task.ID] {
 			err = fmt.Errorf("its id is that of an earlier row; give each its own")
 		}

@@ -88,6 +88,7 @@ func TestAMalformedRowIsNamedAndNothingIsPlayed(t *testing.T) {
 		`{"rows":[{"id":{"x":1},"question":"x"}]}`:                         "row 1",
 		`{"rows":[{"id":"a","question":"x","env":"nowhere"}]}`:             "row 1",
 		`{"rows":[{"id":"a","question":"x"},null]}`:                        "row 2",
+		`{"rows":[{"id":"a","question":"x"},"x"]}`:                         "row 2",
 		`{"rows":[]}`: "no rows",
 		`{"rows":[{"id":"a","question":"x"}],"sampling":{"temperature":-1}}`:                                          "temperature",
 		`{"rows":[{"id":"a","question":"x"}],"sampling":{"warmth":1}}`:                                                "warmth",

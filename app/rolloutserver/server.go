@@ -339,11 +339,17 @@ func (s *server) read(w http.ResponseWriter, r *http.Request, into any, keys ...
 
 var errNull = errors.New("it is null")
 
-// unmarshal keeps numbers as they are written, as the reader of datasets does.
+// unmarshal keeps numbers as they are written, as the reader of datasets does. Its errors
+// name fields, and no types of Go.
 func unmarshal(b []byte, into any) error {
 	d := json.NewDecoder(bytes.NewReader(b))
 	d.UseNumber()
-	return d.Decode(into)
+	err := d.Decode(into)
+	var kind *json.UnmarshalTypeError
+	if errors.As(err, &kind) {
+		return fmt.Errorf("%s is a JSON %s, and should be something else", cmp.Or(kind.Field, "the value"), kind.Value)
+	}
+	return err
 }
 
 // unknown says once of each key that is not known that it means nothing.

@@ -66,6 +66,10 @@ func (s *server) infer(w http.ResponseWriter, r *http.Request) {
 		fail(w, http.StatusUnprocessableEntity, err.Error())
 		return
 	}
+	if body.Requests == nil {
+		fail(w, http.StatusUnprocessableEntity, "the request has no infer_requests")
+		return
+	}
 	jobs, from := make([]*job, len(body.Requests)), s.images(r.Context())
 	for i, raw := range body.Requests {
 		task, err := s.inferTask(r.Context(), raw, from)
