@@ -76,7 +76,7 @@ func openGym(ctx context.Context, o Options) (*Set, error) {
 	} else if !errors.Is(err, errNoAddress) {
 		return nil, setting.Errorf("%s %w", setting.Name("GymEnv"), err)
 	} else if o.Gym != "" && gyms[o.Gym] == nil {
-		return nil, setting.Errorf("%s %w", setting.Name("GymEnv"), noGym(o.Gym))
+		return nil, setting.Errorf("%s %w, exec:COMMAND and the address of a server", setting.Name("GymEnv"), noGym(o.Gym))
 	}
 	return &Set{make: s.scheduler, close: s.program.close}, nil
 }
@@ -89,8 +89,7 @@ func noGym(name string) error {
 	if near := text.Nearest(name, Gyms()); near != "" {
 		remedy = fmt.Sprintf("did you mean %s? ", near)
 	}
-	return fmt.Errorf("%q: %w; %sthe environments are %s, exec:COMMAND and the address of a server", text.Cut(name, 80), ErrNoGym, remedy,
-		strings.Join(Gyms(), ", "))
+	return fmt.Errorf("%q: %w; %sthe environments are %s", text.Cut(name, 80), ErrNoGym, remedy, strings.Join(Gyms(), ", "))
 }
 
 // scheduler opens the environment that a row's env_config names, else that of the options.
@@ -101,7 +100,8 @@ func (s *gymSet) scheduler(t traj.Task) (engine.Scheduler, error) {
 		return nil, err
 	}
 	if name != "" && gyms[name] == nil {
-		return nil, &malformed.Error{Field: "env_config.name", Err: noGym(name)}
+		return nil, &malformed.Error{Field: "env_config.name", Err: setting.Errorf("%w; a row cannot name a program or a server, %s can",
+			noGym(name), setting.Name("GymEnv"))}
 	}
 	g := gym{config: config}
 	switch {
