@@ -24,7 +24,7 @@ const (
 	parallelPieces = 4
 )
 
-// errNoRanges: the server does not send the pieces that it is asked for.
+// errNoRanges: the server ignores the ranges of requests.
 var errNoRanges = errors.New("the server sends no pieces")
 
 // piece is a part of a file on its way.

@@ -17,7 +17,7 @@ import (
 	"time"
 )
 
-// rangesHub sends one file of the hub in the ranges that it is asked for.
+// rangesHub sends one file of the hub in the ranges of the requests.
 type rangesHub struct {
 	data   string
 	answer func(from, to int) (*http.Response, error) // nil: the range

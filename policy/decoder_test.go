@@ -3,7 +3,6 @@
 package policy
 
 import (
-	"context"
 	"encoding/json"
 	"fmt"
 	"math"
@@ -24,13 +23,20 @@ import (
 // drawSome has several prompts of one beginning answered together.
 func drawSome(t *testing.T, p *Policy, numbers ...int) []*Output {
 	t.Helper()
+	return drawAll(t, p, func(k int) []int32 {
+		return []int32{5, 9, 22, 31, 7, 12, 40, 3, 8, int32(10 + k), int32(20 + k)}
+	}, numbers)
+}
+
+// drawAll has the prompts of numbers answered together, each with its number as the seed.
+func drawAll(t *testing.T, p *Policy, prompt func(k int) []int32, numbers []int) []*Output {
+	t.Helper()
 	out := make([]*Output, len(numbers))
 	var wg sync.WaitGroup
 	for i, k := range numbers {
 		wg.Go(func() {
-			prompt := []int32{5, 9, 22, 31, 7, 12, 40, 3, 8, int32(10 + k), int32(20 + k)}
 			var err error
-			if out[i], err = p.Sample(context.Background(), prompt, traj.Sampling{MaxTokens: 20}, int64(k)); err != nil {
+			if out[i], err = p.Sample(t.Context(), prompt(k), traj.Sampling{MaxTokens: 20}, int64(k)); err != nil {
 				t.Error(err)
 			}
 		})
@@ -157,18 +163,7 @@ func longPrompt(k int) []int32 {
 
 func drawLong(t *testing.T, p *Policy, numbers ...int) []*Output {
 	t.Helper()
-	out := make([]*Output, len(numbers))
-	var wg sync.WaitGroup
-	for i, k := range numbers {
-		wg.Go(func() {
-			var err error
-			if out[i], err = p.Sample(t.Context(), longPrompt(k), traj.Sampling{MaxTokens: 20}, int64(k)); err != nil {
-				t.Error(err)
-			}
-		})
-	}
-	wg.Wait()
-	return out
+	return drawAll(t, p, longPrompt, numbers)
 }
 
 // A context of many chunks, shared or not, full or windowed: the call that computes a step gives
