@@ -380,16 +380,6 @@ func (h *Hub) transfer(ctx context.Context, r Repo, file string, m meta, f *os.F
 	return nil
 }
 
-// withoutAddress is an error of a request without its address, which may be a signed one: a
-// key.
-func withoutAddress(err error) error {
-	var where *url.Error
-	if errors.As(err, &where) {
-		return where.Err
-	}
-	return err
-}
-
 // onlyWriter hides ReadFrom, so that read and write errors stay apart.
 type onlyWriter struct{ io.Writer }
 

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"agentcli/internal/safego"
+	"agentcli/internal/text"
 
 	"github.com/cenkalti/backoff/v5"
 )
@@ -138,7 +139,7 @@ func get(ctx context.Context, h *Hub, u, byteRange string) (*http.Response, erro
 		}
 		resp, err := h.client().Do(req)
 		if err != nil {
-			return nil, withoutAddress(err)
+			return nil, text.WithoutAddress(err)
 		}
 		loc, lerr := resp.Location()
 		if isRedirect := resp.StatusCode >= 300 && resp.StatusCode < 400 && lerr == nil; !isRedirect || hop > 5 {

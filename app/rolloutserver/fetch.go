@@ -2,7 +2,6 @@ package rolloutserver
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -14,6 +13,7 @@ import (
 
 	"agentcli/datasets"
 	"agentcli/internal/setting"
+	"agentcli/internal/text"
 	"agentcli/media"
 )
 
@@ -106,7 +106,7 @@ func (f *fetcher) fetch(ctx context.Context, address string, wanted func(context
 	}
 	resp, err := f.web.Do(r)
 	if err != nil {
-		return nil, withoutAddress(err)
+		return nil, text.WithoutAddress(err)
 	}
 	defer resp.Body.Close()
 	if resp.StatusCode != http.StatusOK {
@@ -117,13 +117,4 @@ func (f *fetcher) fetch(ctx context.Context, address string, wanted func(context
 		return nil, fmt.Errorf("its server stops: %w", err)
 	}
 	return b, nil // one that is too long is refused as any other image is
-}
-
-// withoutAddress is why a request failed, without its address: it may have a key in it.
-func withoutAddress(err error) error {
-	var of *url.Error
-	if errors.As(err, &of) {
-		return of.Err
-	}
-	return err
 }

@@ -106,11 +106,7 @@ func (u *upstream) ask(ctx context.Context, method, path, contentType string, bo
 	}
 	resp, err := u.http.Do(req)
 	if err != nil {
-		var why *url.Error
-		if errors.As(err, &why) { // it has the whole address in it
-			err = why.Err
-		}
-		return nil, fmt.Errorf("%w (%s): %w", errUpstream, text.Address(u.root), err)
+		return nil, fmt.Errorf("%w (%s): %w", errUpstream, text.Address(u.root), text.WithoutAddress(err))
 	}
 	return resp, nil
 }

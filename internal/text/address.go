@@ -1,6 +1,7 @@
 package text
 
 import (
+	"errors"
 	"net/url"
 	"regexp"
 	"strings"
@@ -68,4 +69,13 @@ func Without(s string, keys []string) string {
 		}
 	}
 	return s
+}
+
+// WithoutAddress is why a request failed, without its address: it may have a key in it.
+func WithoutAddress(err error) error {
+	var of *url.Error
+	if errors.As(err, &of) {
+		return of.Err
+	}
+	return err
 }
