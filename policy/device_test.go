@@ -13,6 +13,7 @@ import (
 	"slices"
 	"sync"
 	"testing"
+	"time"
 
 	"agentcli/internal/torch"
 	"agentcli/internal/torch/testdevice"
@@ -27,7 +28,7 @@ func (r *record) add(what string, v ...any) {
 	*r = append(*r, fmt.Sprint(append([]any{what}, v...)...))
 }
 
-func bits[F float32 | float64](v []F) (out []uint64) {
+func bitsOf[F float32 | float64](v []F) (out []uint64) {
 	for _, x := range v {
 		out = append(out, math.Float64bits(float64(x)))
 	}
@@ -53,7 +54,7 @@ func (r *record) sampled(t *testing.T, what string, p *Policy) {
 		for j, x := range out.Logprobs {
 			lps[j] = float64(x)
 		}
-		r.add(what, " sample ", i, out.IDs, bits(lps))
+		r.add(what, " sample ", i, out.IDs, bitsOf(lps))
 	}
 	// Together the ids are the same whatever a step holds; bits are those of like steps.
 	together := make([][]int32, len(prompts))
@@ -75,7 +76,7 @@ func (r *record) sampled(t *testing.T, what string, p *Policy) {
 		t.Fatal(err)
 	}
 	for i, l := range lps {
-		r.add(what, " log-probs ", i, bits(l))
+		r.add(what, " log-probs ", i, bitsOf(l))
 	}
 }
 
@@ -87,7 +88,7 @@ func (r *record) trained(t *testing.T, what string, tr *Trainable, dir string) {
 		t.Fatal(err)
 	}
 	for i := range 3 {
-		r.add(what, " step ", i, bits(learn(t, tr, i+1)))
+		r.add(what, " step ", i, bitsOf(learn(t, tr, i+1)))
 	}
 	state := filepath.Join(dir, "state.safetensors")
 	if err := tr.SaveState(state); err != nil {
@@ -112,11 +113,11 @@ func (r *record) trained(t *testing.T, what string, tr *Trainable, dir string) {
 			r.add(what, " ", f[len(dir):], " ", fmt.Sprintf("%x", sha256.Sum256(data)))
 		}
 	}
-	r.add(what, " before ", bits(learn(t, tr, 4)))
+	r.add(what, " before ", bitsOf(learn(t, tr, 4)))
 	if err := tr.LoadState(state); err != nil {
 		t.Fatal(err)
 	}
-	r.add(what, " resumed ", bits(learn(t, tr, 4)))
+	r.add(what, " resumed ", bitsOf(learn(t, tr, 4)))
 }
 
 // everything does what a run does with a model, on the default device.
@@ -338,6 +339,10 @@ func TestOutOfMemoryTheYoungerHalfWaits(t *testing.T) {
 	together := func() (ids [][]int32, errs []error) {
 		ids, errs = make([][]int32, 8), make([]error, 8)
 		var wg sync.WaitGroup
+		e := EngineOf(p)
+		if err := e.Pause(ExchangeWait); err != nil {
+			t.Fatal(err)
+		}
 		for i := range ids {
 			wg.Go(func() {
 				prompt := make([]int32, 100)
@@ -350,6 +355,10 @@ func TestOutOfMemoryTheYoungerHalfWaits(t *testing.T) {
 				}
 			})
 		}
+		for e.Load().Waiting < len(ids) { // all prompts in one step
+			time.Sleep(time.Millisecond)
+		}
+		e.Resume()
 		wg.Wait()
 		return ids, errs
 	}

@@ -38,7 +38,7 @@ const (
 	DefaultMaxBatch   = 64
 	DefaultCacheBytes = 2 << 30
 	DefaultCacheShare = .5   // of a CUDA device's free memory
-	defaultStepTokens = 2048 // new prompt tokens a step: more would hold up the sequences that decode
+	defaultStepTokens = 2048 // new tokens a step, where nobody decodes; pace says how many else
 	blockSize         = 8    // tokens of a cache block; small, because only whole blocks are shared
 )
 
@@ -56,7 +56,10 @@ type Config struct {
 	// which it drew: what training at that temperature compares itself with. Without
 	// it they are of the model at temperature 1. top-k, top-p and min-p are in neither.
 	SampledLogprobs bool
-	Head            Head // of a Trainable
+	// NoDrafts has a step draw one token of each sequence, for measurements: replies are the
+	// same with drafts and without.
+	NoDrafts bool
+	Head     Head // of a Trainable
 
 	// ChatTemplate, where set, is the text of a chat template in place of the model's own,
 	// ChatFormat the name of one of chat.Families.

@@ -13,57 +13,74 @@ import (
 	"agentcli/traj"
 )
 
-// drawTokens draws the next token of each sequence from its row of logits [n, V]. Those with a
-// grammar are drawn among the ids that it allows, by the same rule: cuts and draw are of the
-// masked distribution, log-probs of the whole one.
-func drawTokens(sc *scheduler, s *torch.Scope, logits torch.Tensor, of []*sequence, how []torch.SampleRow) []Token {
-	version := sc.p.version.Load()
-	out := make([]Token, len(of))
-	var special []int32 // rows that are looked at here
-	for i, q := range of {
-		if q.top > 0 || q.grammar != nil {
-			special = append(special, int32(i))
+// drawing is what a step draws for a sequence: a token behind its last one, and, as long as a
+// draft says what was drawn, one behind each token of it. Their logits stand in rows from first on.
+type drawing struct {
+	seq   *sequence
+	first int
+	draft []int32
+}
+
+// draws are the tokens of a step. Those with a grammar are drawn among the ids that it allows,
+// by the same rule: cuts and draw are of the masked distribution, log-probs of the whole one.
+type draws struct {
+	version int64
+	how     []torch.SampleRow
+	ids     []int32   // of each row
+	lps     []float32 // in the same order
+	vocab   int
+	logits  []float32   // of rows that are looked at here, one behind the other
+	place   map[int]int // of a row among them
+}
+
+// newDraws draws a token from each row of logits [n, V], whatever grammars say.
+func newDraws(sc *scheduler, s *torch.Scope, logits torch.Tensor, of []drawing, how []torch.SampleRow) *draws {
+	d := &draws{version: sc.p.version.Load(), how: how, vocab: sc.p.model.VocabSize, place: map[int]int{}}
+	var special []int32
+	for _, x := range of {
+		if x.seq.top > 0 || x.seq.grammar != nil {
+			for i := range len(x.draft) + 1 {
+				d.place[x.first+i] = len(special)
+				special = append(special, int32(x.first+i))
+			}
 		}
 	}
-	var rows []float32 // of the special ones
-	vocab := sc.p.model.VocabSize
 	if special != nil {
-		rows = s.Float32s(s.To(s.IndexSelect(logits, 0, s.To(s.IDs(special), torch.Int64, sc.p.net.device)), torch.Float32, torch.CPU))
-		if s.Err() != nil {
-			return nil
-		}
-		vocab = len(rows) / len(special)
+		d.logits = s.Float32s(s.To(s.IndexSelect(logits, 0, s.To(s.IDs(special), torch.Int64, sc.p.net.device)), torch.Float32, torch.CPU))
+		d.vocab = len(d.logits) / len(special)
 	}
-	ids, lps := s.Sample(logits, how)
-	if s.Err() != nil {
-		return nil
+	d.ids, d.lps = s.Sample(logits, how)
+	return d
+}
+
+// token is what is drawn behind the first i tokens of a draft. Called in order: a grammar accepts it.
+func (d *draws) token(s *torch.Scope, of drawing, i int) (Token, error) {
+	q, row := of.seq, of.first+i
+	t := Token{ID: d.ids[row], Logprob: traj.Logprob(d.lps[row]), Version: d.version}
+	at, special := d.place[row]
+	if !special {
+		return t, nil
 	}
-	for i := range of {
-		out[i] = Token{ID: ids[i], Logprob: traj.Logprob(lps[i]), Version: version}
+	logits, how := d.logits[at*d.vocab:(at+1)*d.vocab], d.how[row]
+	scale := 1.0
+	if how.Tempered == 1 && how.Temperature > 0 {
+		scale = 1 / how.Temperature
 	}
-	for k, i := range special {
-		q, row := of[i], rows[k*vocab:(k+1)*vocab]
-		scale := 1.0
-		if h := how[i]; h.Tempered == 1 && h.Temperature > 0 {
-			scale = 1 / h.Temperature
+	norm := logSum(logits, scale)
+	if q.grammar != nil {
+		id, err := drawAllowed(s, logits, q.grammar, how)
+		if err != nil {
+			return t, err
 		}
-		norm := logSum(row, scale)
-		if q.grammar != nil {
-			id, err := drawAllowed(s, row, q.grammar, how[i])
-			if err != nil {
-				q.err = err
-				continue
-			}
-			out[i].ID, out[i].Logprob = id, traj.Logprob(float64(row[id])*scale-norm)
-		}
-		out[i].Top = topOf(row, q.top, scale, norm)
-		for k := range out[i].Top {
-			if out[i].Top[k].ID == out[i].ID {
-				out[i].Top[k].Logprob = out[i].Logprob
-			}
+		t.ID, t.Logprob = id, traj.Logprob(float64(logits[id])*scale-norm)
+	}
+	t.Top = topOf(logits, q.top, scale, norm)
+	for k := range t.Top {
+		if t.Top[k].ID == t.ID {
+			t.Top[k].Logprob = t.Logprob
 		}
 	}
-	return out
+	return t, nil
 }
 
 // errNothingAllowed says that a grammar has no next id.

@@ -85,6 +85,8 @@ type Load struct {
 	PromptTokens        int64 // of requests so far
 	CachedTokens        int64 // of those, found in the cache
 	SampledTokens       int64
+	DraftTokens         int64 // guessed, and of those
+	AcceptedTokens      int64 // what was drawn
 	Preemptions, Aborts int64
 }
 

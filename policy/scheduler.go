@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"time"
 
 	"agentcli/internal/safego"
 	"agentcli/internal/torch"
@@ -43,6 +44,7 @@ type scheduler struct {
 	running    []*sequence
 	decoder    *torch.Decoder // of the network; nil: step by operations
 	stepTokens int            // new tokens of a step
+	pace       pace           // of prompts beside sequences that decode
 	load       Load           // the counts
 	most       int            // how many may run together: less than MaxBatch once the device has run out of memory
 }
@@ -287,16 +289,68 @@ func (sc *scheduler) dropCancelled() {
 	}
 }
 
-// work is the part of one sequence that a step computes: tokens from..to-1.
+// work is the part of one sequence that a step computes: tokens from..to-1, and what may
+// follow them.
 type work struct {
 	seq      *sequence
 	from, to int
+	draft    []int32
 	seen     []features // of the sequence's images; zero where none of its tokens is computed
 }
 
-// schedule chooses the tokens of the next step and makes room for them.
+// schedule chooses the tokens of the next step and makes room for them: one of each sequence
+// that decodes, and prompts share what is left.
 func (sc *scheduler) schedule() []work {
-	budget := sc.stepTokens
+	sc.admit()
+	var plan []work
+	var prompts []*sequence
+	for _, q := range slices.Clone(sc.running) {
+		switch to := len(q.ids); {
+		case to-q.cached > 1:
+			prompts = append(prompts, q)
+		case sc.makeRoom(q, to):
+			plan = append(plan, work{seq: q, from: q.cached, to: to})
+		}
+	}
+	decoding := len(plan)
+	left := make([]int, len(prompts))
+	for i, q := range prompts {
+		left[i] = len(q.ids) - q.cached
+	}
+	for i, n := range shares(left, sc.pace.chunk(decoding, max(sc.stepTokens-decoding, 1))) {
+		if q := prompts[i]; n > 0 && sc.makeRoom(q, q.cached+n) {
+			plan = append(plan, work{seq: q, from: q.cached, to: q.cached + n})
+		}
+	}
+	// A sequence that was planned may have made room for an older one: it no longer runs.
+	plan = slices.DeleteFunc(plan, func(w work) bool { return w.seq.blocks == nil })
+	if len(plan) == decoding {
+		sc.draft(plan)
+	}
+	return plan
+}
+
+// draft adds guesses to the sequences of a step that all decode. What a step by operations gives
+// for a row may depend on the other rows in its last bits, so there are none there.
+func (sc *scheduler) draft(plan []work) {
+	if sc.decoder == nil || sc.p.cfg.NoDrafts || len(plan) > mostDrafting {
+		return
+	}
+	for i := range plan {
+		w := &plan[i]
+		q := w.seq
+		most := min(mostDraft, q.maxNew-len(q.tokens)-1)
+		if need := (w.to+most+blockSize-1)/blockSize - len(q.blocks); most <= 0 || need > sc.table.available() {
+			continue
+		}
+		if w.draft = q.drafts.guess(q.ids, most, len(plan)); w.draft != nil {
+			sc.reserve(q, w.to+len(w.draft))
+		}
+	}
+}
+
+// admit has sequences that wait join those that run, as long as there is room.
+func (sc *scheduler) admit() {
 	// A prompt whose start is being computed by another right now waits a step
 	// and finds it in the cache: a group's prompt is computed once.
 	underway := map[uint64]bool{}
@@ -339,39 +393,19 @@ func (sc *scheduler) schedule() []work {
 		sc.running = append(sc.running, q)
 	}
 	sc.waiting = append(later, sc.waiting...)
+}
 
-	var plan []work
-	for i := 0; i < len(sc.running); i++ {
-		q := sc.running[i]
-		to := len(q.ids)
-		if to-q.cached > budget {
-			to = q.cached + budget
+// makeRoom gives q blocks for its first n tokens. Where the cache is full, the youngest goes
+// back to the queue and will be computed again, mostly from shared blocks; false: that was q,
+// now or before.
+func (sc *scheduler) makeRoom(q *sequence, n int) bool {
+	for slices.Contains(sc.running, q) {
+		if sc.reserve(q, n) {
+			return true
 		}
-		if to <= q.cached {
-			continue // no budget left for this prompt in this step
-		}
-		if !sc.reserve(q, to) {
-			// The cache is full: the youngest goes back to the queue and will
-			// be computed again, mostly from shared blocks.
-			last := sc.running[len(sc.running)-1]
-			sc.preempt(last)
-			if last == q {
-				break
-			}
-			i--
-			continue
-		}
-		budget -= to - q.cached
-		plan = append(plan, work{seq: q, from: q.cached, to: to})
+		sc.preempt(sc.running[len(sc.running)-1])
 	}
-	// A preempted sequence may be in the plan already: it no longer runs.
-	kept := plan[:0]
-	for _, w := range plan {
-		if w.seq.blocks != nil {
-			kept = append(kept, w)
-		}
-	}
-	return kept
+	return false
 }
 
 // nextBlock names the contents of the first block of q that is not shared yet;
@@ -423,55 +457,82 @@ func (sc *scheduler) remove(q *sequence) {
 
 // run computes one step and samples for every sequence that is complete.
 func (sc *scheduler) run(s *torch.Scope, plan []work) error {
+	start := time.Now()
 	var in input
 	var blocks, rows []int32
 	var segs []torch.CachedSegment
-	var draw []*sequence
+	var draw []drawing
 	var how []torch.SampleRow
+	decoding, prompts := 0, 0 // rows
 	for _, w := range plan {
-		segs = append(segs, torch.CachedSegment{Start: int32(len(in.ids)), Len: int32(w.to - w.from),
-			Context: int32(w.to), FirstBlock: int32(len(blocks))})
+		n := w.to - w.from + len(w.draft)
+		segs = append(segs, torch.CachedSegment{Start: int32(len(in.ids)), Len: int32(n),
+			Context: int32(w.to + len(w.draft)), FirstBlock: int32(len(blocks))})
 		blocks = append(blocks, w.seq.blocks...)
 		in.add(w)
+		if w.to-w.from > 1 {
+			prompts += n
+		} else {
+			decoding += n
+		}
 		if w.to == len(w.seq.ids) {
-			rows = append(rows, int32(len(in.ids)-1))
-			draw = append(draw, w.seq)
-			h := w.seq.sampling
-			h.Uniform = uniform(w.seq.seed, len(w.seq.ids)-w.seq.prompt)
-			how = append(how, h)
+			draw = append(draw, drawing{seq: w.seq, first: len(rows), draft: w.draft})
+			for i := range len(w.draft) + 1 {
+				rows = append(rows, int32(len(in.ids)-len(w.draft)-1+i))
+				h := w.seq.sampling
+				h.Uniform = uniform(w.seq.seed, len(w.seq.ids)-w.seq.prompt+i)
+				how = append(how, h)
+			}
 		}
 	}
 	if rows == nil {
 		rows = []int32{} // a chunk of a long prompt: nothing to sample yet
 	}
 	logits := stepLogits(sc, s, plan, in, segs, blocks, rows)
-	var drawn []Token
+	var drawn *draws
 	if len(draw) > 0 {
-		drawn = drawTokens(sc, s, logits, draw, how)
+		drawn = newDraws(sc, s, logits, draw, how)
 	}
 	if s.Err() != nil {
 		return s.Err()
 	}
+	sc.pace.took(decoding, prompts, time.Since(start).Seconds())
 	for _, w := range plan {
-		q := w.seq
-		q.cached = w.to
-		for (q.sealed+1)*blockSize <= q.cached {
-			at := q.sealed * blockSize
-			q.hash = sc.table.seal(q.blocks[q.sealed], q.hash, q.ids[at:at+blockSize], q.tag(at, at+blockSize))
-			q.sealed++
-			sc.slots.attach(&q.state, q.sealed*blockSize, sc.table.byHash[q.hash], q.sealed*blockSize > q.prompt)
-		}
-		sc.slots.began(&q.state)
+		sc.computed(w.seq, w.to)
+		sc.slots.began(&w.seq.state)
 	}
-	sc.load.SampledTokens += int64(len(draw))
-	for i, q := range draw {
-		if q.err != nil {
-			sc.finish(q, nil, q.err)
-			continue
+	for _, d := range draw {
+		right, err := 0, error(nil)
+		for i := 0; ; i++ {
+			var t Token
+			if t, err = drawn.token(s, d, i); err != nil {
+				sc.finish(d.seq, nil, err)
+				break
+			}
+			sc.load.SampledTokens++
+			if appendToken(sc, d.seq, t) || i == len(d.draft) || t.ID != d.draft[i] {
+				break
+			}
+			right++
+			sc.computed(d.seq, d.seq.cached+1)
 		}
-		appendToken(sc, q, drawn[i])
+		d.seq.drafts.took(len(d.draft), right, len(draw))
+		sc.load.DraftTokens += int64(len(d.draft))
+		sc.load.AcceptedTokens += int64(right)
 	}
-	return nil
+	return s.Err()
+}
+
+// computed says that the keys and values of the first n tokens of q are in the cache: full
+// blocks can be shared from now on.
+func (sc *scheduler) computed(q *sequence, n int) {
+	q.cached = n
+	for (q.sealed+1)*blockSize <= q.cached {
+		at := q.sealed * blockSize
+		q.hash = sc.table.seal(q.blocks[q.sealed], q.hash, q.ids[at:at+blockSize], q.tag(at, at+blockSize))
+		q.sealed++
+		sc.slots.attach(&q.state, q.sealed*blockSize, sc.table.byHash[q.hash], q.sealed*blockSize > q.prompt)
+	}
 }
 
 // finish may be called again for a sequence that has ended: a step that fails

@@ -41,8 +41,9 @@ func (sc *scheduler) see(s *torch.Scope, plan []work) (kept []work, failed map[*
 // one of the step's tokens is of an image.
 func (in *input) add(w work) {
 	row := len(in.ids)
-	in.ids = append(in.ids, w.seq.ids[w.from:w.to]...)
-	for i := w.from; i < w.to; i++ {
+	in.ids = append(append(in.ids, w.seq.ids[w.from:w.to]...), w.draft...)
+	end := w.to + len(w.draft)
+	for i := w.from; i < end; i++ {
 		p := int32(i) + w.seq.shift
 		if i < len(w.seq.at[0]) {
 			p = w.seq.at[0][i]
@@ -55,7 +56,7 @@ func (in *input) add(w work) {
 	if in.positions[1] == nil {
 		return
 	}
-	for i := w.from; i < w.to; i++ {
+	for i := w.from; i < end; i++ {
 		r, c := in.positions[0][row+i-w.from], in.positions[0][row+i-w.from]
 		if i < len(w.seq.at[1]) {
 			r, c = w.seq.at[1][i], w.seq.at[2][i]

@@ -34,6 +34,7 @@ type sequence struct {
 	top      int
 	grammar  Grammar
 	emit     func(Token)
+	drafts   drafter
 
 	blocks []int32
 	cached int    // tokens whose keys and values are in the cache
@@ -98,7 +99,7 @@ func (q *sequence) reply() *Reply {
 }
 
 // appendToken adds a sampled token and ends the sequence where it is done.
-func appendToken(sc *scheduler, q *sequence, t Token) {
+func appendToken(sc *scheduler, q *sequence, t Token) (done bool) {
 	q.ids = append(q.ids, t.ID)
 	q.tokens = append(q.tokens, t)
 	if q.emit != nil {
@@ -107,7 +108,7 @@ func appendToken(sc *scheduler, q *sequence, t Token) {
 	text, stop, stopped := q.stopped(t.ID)
 	ended, full := q.stopIDs[t.ID], len(q.tokens) >= q.maxNew
 	if !ended && !stopped && !full {
-		return
+		return false
 	}
 	out := q.reply()
 	switch {
@@ -120,6 +121,7 @@ func appendToken(sc *scheduler, q *sequence, t Token) {
 		out.FinishReason, out.Text = traj.FinishLength, sc.p.tok.Decode(out.IDs, true)
 	}
 	sc.finish(q, out, nil)
+	return true
 }
 
 // stopped feeds one token to the text and cuts it at the first stop string.

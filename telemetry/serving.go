@@ -14,6 +14,7 @@ type ServingLoad struct {
 	Running, Waiting                          int
 	CacheUsed                                 float64 // share of the key-value cache
 	PromptTokens, CachedTokens, SampledTokens int64
+	DraftTokens, AcceptedTokens               int64 // guessed, and of those what was drawn
 	Preemptions, Version                      int64
 }
 
@@ -60,6 +61,10 @@ func NewServing(load func() ServingLoad) *Serving {
 		func(l ServingLoad) int64 { return l.PromptTokens })
 	counter("vllm:prefix_cache_hits_total", "Tokens of prompts that the cache had.", func(l ServingLoad) int64 { return l.CachedTokens })
 	counter("vllm:generation_tokens_total", "Sampled tokens.", func(l ServingLoad) int64 { return l.SampledTokens })
+	counter("vllm:spec_decode_num_draft_tokens_total", "Tokens that were guessed from the conversation.",
+		func(l ServingLoad) int64 { return l.DraftTokens })
+	counter("vllm:spec_decode_num_accepted_tokens_total", "Guessed tokens that were drawn.",
+		func(l ServingLoad) int64 { return l.AcceptedTokens })
 	counter("vllm:num_preemptions_total", "Sequences that made room for others and were computed again.",
 		func(l ServingLoad) int64 { return l.Preemptions })
 	return m

@@ -1,0 +1,116 @@
+//go:build libtorch
+
+package policy
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"agentcli/model/weights"
+)
+
+// BenchmarkBesideALongPrompt is the time between two tokens of sequences that decode, in its 99th
+// hundredth, and their tokens a second: alone, and while a prompt of 30,000 tokens is computed, whose
+// own tokens a second come with it; and the prompt with nobody beside it.
+func BenchmarkBesideALongPrompt(b *testing.B) {
+	const long = 30_000
+	for _, dtype := range []string{"bfloat16", "float32"} {
+		p := open(b, stretched(b, smollm2(b), long+64), Config{DType: dtype, CacheBytes: 4 << 30})
+		prefill := func(b *testing.B) time.Duration {
+			start := time.Now()
+			if _, err := p.sched.submit(context.Background(), unstoppable(p, fresh(long), 0, 1)); err != nil {
+				b.Error(err)
+			}
+			return time.Since(start)
+		}
+		b.Run(dtype+"/prompt-alone", func(b *testing.B) {
+			for range b.N {
+				b.ReportMetric(long/prefill(b).Seconds(), "prompt-tok/s")
+			}
+		})
+		for _, batch := range []int{1, 8, 32} {
+			for _, beside := range []bool{false, true} {
+				b.Run(fmt.Sprintf("%s/batch=%d/beside=%v", dtype, batch, beside), func(b *testing.B) {
+					for range b.N {
+						ctx, cancel := context.WithCancel(context.Background())
+						var mu sync.Mutex
+						var gaps []time.Duration
+						var wg sync.WaitGroup
+						counting := false
+						for i := range batch {
+							q := unstoppable(p, fresh(16), int64(i), 20_000)
+							q.ctx = ctx
+							var last time.Time
+							q.emit = func(Token) {
+								now := time.Now()
+								mu.Lock()
+								if counting && !last.IsZero() {
+									gaps = append(gaps, now.Sub(last))
+								}
+								mu.Unlock()
+								last = now
+							}
+							wg.Go(func() { _, _ = p.sched.submit(ctx, q) })
+						}
+						time.Sleep(2 * time.Second)
+						count := func(on bool) { mu.Lock(); counting = on; mu.Unlock() }
+						count(true)
+						took := 5 * time.Second
+						if beside {
+							took = prefill(b)
+							b.ReportMetric(long/took.Seconds(), "prompt-tok/s")
+						} else {
+							time.Sleep(took)
+						}
+						count(false)
+						cancel()
+						wg.Wait()
+						slices.Sort(gaps)
+						b.ReportMetric(1000*gaps[len(gaps)*99/100].Seconds(), "p99-ms")
+						b.ReportMetric(1000*gaps[len(gaps)/2].Seconds(), "p50-ms")
+						b.ReportMetric(float64(len(gaps))/took.Seconds(), "tok/s")
+					}
+				})
+			}
+		}
+		p.Close()
+	}
+}
+
+// stretched is a model whose window is said to be longer than it is: for measurements of time.
+func stretched(b *testing.B, path string, window int) string {
+	b.Helper()
+	dir := b.TempDir()
+	tr, err := OpenTrainable(path, Config{DType: "bfloat16"})
+	if err == nil {
+		err = tr.Save(dir, weights.BF16)
+		tr.Close()
+	}
+	if err != nil {
+		b.Fatal(err)
+	}
+	config := filepath.Join(dir, "config.json")
+	text, err := os.ReadFile(config)
+	var c map[string]any
+	if err == nil {
+		err = json.Unmarshal(text, &c)
+	}
+	if err == nil {
+		c["max_position_embeddings"] = window
+		text, err = json.Marshal(c)
+	}
+	if err == nil {
+		err = os.WriteFile(config, text, 0o600)
+	}
+	if err != nil {
+		b.Fatal(err)
+	}
+	return dir
+}

@@ -1,0 +1,101 @@
+package policy
+
+import (
+	"math/rand/v2"
+	"slices"
+	"testing"
+)
+
+// machine is how long a step takes on some processor: to decode, for a token of a prompt, and
+// for what it looks back at.
+type machine struct{ decode, row, token, seen float64 }
+
+func (m machine) step(rows, prompt, context int) float64 {
+	return m.decode + m.row*float64(rows) + float64(prompt)*(m.token+m.seen*float64(context))
+}
+
+// A prompt of 30,000 tokens beside sequences that decode, on machines slow and fast: 99 of 100
+// steps take at most three times what they took before.
+func TestALongPromptDoesNotHoldUpWhoDecodes(t *testing.T) {
+	for name, m := range map[string]machine{
+		"a processor":      {.008, .0008, .0003, 1e-7},
+		"an old processor": {.1, .01, .01, 1e-6},
+		"a GPU":            {.003, 2e-5, 2e-6, 1e-10},
+	} {
+		for _, rows := range []int{1, 8, 32, 256} {
+			noise := rand.New(rand.NewPCG(1, 2))
+			took := func(prompt, context int) float64 { return m.step(rows, prompt, context) * (1 + .1*noise.Float64()) }
+			var p pace
+			for range 20 {
+				p.took(rows, 0, took(0, 0))
+			}
+			alone := m.step(rows, 0, 0)
+			var steps []float64
+			for at := 0; at < 30_000; {
+				n := min(p.chunk(rows, 2048), 30_000-at)
+				if n < 1 {
+					t.Fatalf("%s, %d rows: %d tokens of a prompt in a step", name, rows, n)
+				}
+				s := took(n, at)
+				p.took(rows, n, s)
+				steps, at = append(steps, s), at+n
+			}
+			slices.Sort(steps)
+			if slow := steps[len(steps)*99/100] / alone; slow > 3 {
+				t.Errorf("%s, %d rows: the slow steps of %d take %.2f times as long as before", name, rows, len(steps), slow)
+			}
+			if mean := steps[len(steps)/2] / alone; mean < 1.5 && steps[len(steps)/2] > m.step(rows, leastChunk, 30_000)*1.1 {
+				t.Errorf("%s, %d rows: half of the steps take %.2f times as long as before: the prompt could go faster", name, rows, mean)
+			}
+		}
+	}
+}
+
+// Where nobody decodes, a step is as large as it may be; before anything is known it is small.
+func TestAChunkIsBounded(t *testing.T) {
+	var p pace
+	if n := p.chunk(0, 2048); n != 2048 {
+		t.Errorf("%d tokens where nobody decodes", n)
+	}
+	if n := p.chunk(3, 2048); n != firstChunk {
+		t.Errorf("%d tokens in a first step", n)
+	}
+	if n := p.chunk(3, 5); n != 5 {
+		t.Errorf("%d tokens where 5 are left", n)
+	}
+	p.took(3, 0, .01)
+	p.took(3, 64, 10) // something else had the machine
+	if n := p.chunk(3, 2048); n != leastChunk {
+		t.Errorf("%d tokens on a machine that is much too slow", n)
+	}
+	for range 100 {
+		p.took(5, 16, .01)
+	}
+	if n := p.chunk(3, 2048); n != 2048 {
+		t.Errorf("%d tokens after a hundred fast steps", n)
+	}
+	if p.took(1<<20, 0, 1); p.without(1<<20) == 0 {
+		t.Error("a step of many rows is forgotten")
+	}
+}
+
+func TestTheShortestPromptComesFirstAndTheOldestEnds(t *testing.T) {
+	for _, x := range []struct {
+		left   []int
+		tokens int
+		want   []int
+	}{
+		{nil, 10, []int{}},
+		{[]int{30_000}, 64, []int{64}},
+		{[]int{30_000, 20, 100}, 100, []int{25, 20, 55}},
+		{[]int{30_000, 20, 100}, 200, []int{80, 20, 100}},
+		{[]int{5, 30_000}, 64, []int{5, 59}},
+		{[]int{100, 100, 100}, 100, []int{100, 0, 0}},
+		{[]int{100, 100, 100}, 1, []int{1, 0, 0}},
+		{[]int{3, 4}, 100, []int{3, 4}},
+	} {
+		if got := shares(x.left, x.tokens); !slices.Equal(got, x.want) {
+			t.Errorf("%d tokens among %v: %v, want %v", x.tokens, x.left, got, x.want)
+		}
+	}
+}
