@@ -211,3 +211,72 @@ func trainStep(b *testing.B, tr *Trainable, batch Batch) {
 		b.Fatal(err)
 	}
 }
+
+// BenchmarkDrafts is sampling with drafts beside sampling without, in turn, one to eight at once: tokens
+// a second of both, and the middle ratio. Calls: a text that repeats a call with its arguments, which a
+// greedy draw goes on with. Prose: draws at temperature 1, which repeat little.
+func BenchmarkDrafts(b *testing.B) {
+	const n = 128
+	call := `<tool_call>
+{"name": "search", "arguments": {"query": "population of Lisbon in 1950 and 2020", "source": "https://example.org/census/lisbon", "limit": 5}}
+</tool_call>
+`
+	for _, dtype := range []string{"bfloat16", "float32"} {
+		plain, drafted := open(b, smollm2(b), Config{DType: dtype, NoDrafts: true}), open(b, smollm2(b), Config{DType: dtype})
+		calls := plain.tok.Encode("The same call again and again:\n"+strings.Repeat(call, 3), true)
+		prose := plain.tok.Encode("Once upon a time there was a town by the sea, where", true)
+		for name, x := range map[string]struct {
+			ids         []int32
+			temperature float64
+		}{"calls": {calls, 0}, "prose": {prose, 1}} {
+			for _, batch := range []int{1, 2, 4, 8} {
+				b.Run(fmt.Sprintf("%s/%s/batch=%d", dtype, name, batch), func(b *testing.B) {
+					var slow, fast, ratios []float64
+					for i := range b.N {
+						how := traj.Sampling{MaxTokens: n, Temperature: &x.temperature}
+						slow = append(slow, decodeRate(b, plain, x.ids, how, int64(i), batch))
+						fast = append(fast, decodeRate(b, drafted, x.ids, how, int64(i), batch))
+						ratios = append(ratios, fast[i]/slow[i])
+					}
+					slices.Sort(ratios)
+					slices.Sort(slow)
+					slices.Sort(fast)
+					b.ReportMetric(slow[b.N/2], "plain-tok/s")
+					b.ReportMetric(fast[b.N/2], "tok/s")
+					b.ReportMetric(ratios[b.N/2], "ratio")
+					b.ReportMetric(ratios[b.N/4], "ratio-25%")
+					b.ReportMetric(ratios[b.N*3/4], "ratio-75%")
+				})
+			}
+		}
+		plain.Close()
+		drafted.Close()
+	}
+}
+
+// decodeRate is tokens a second of replies to one prompt, from the first token to the last.
+func decodeRate(b *testing.B, p *Policy, ids []int32, how traj.Sampling, seed int64, batch int) float64 {
+	var wg sync.WaitGroup
+	var mu sync.Mutex
+	var first, last time.Time
+	for i := range batch {
+		q := newSequence(context.Background(), p, &Request{Prompt: Sequence{IDs: ids}, Seed: seed*100 + int64(i), IgnoreEnd: true, Sampling: how},
+			how.MaxTokens)
+		tokens := 0
+		q.emit = func(Token) {
+			mu.Lock()
+			defer mu.Unlock()
+			if tokens++; tokens == 1 {
+				first = time.Now()
+			}
+			last = time.Now()
+		}
+		wg.Go(func() {
+			if _, err := p.sched.submit(context.Background(), q); err != nil {
+				b.Error(err)
+			}
+		})
+	}
+	wg.Wait()
+	return float64(batch*(how.MaxTokens-1)) / last.Sub(first).Seconds()
+}

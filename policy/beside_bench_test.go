@@ -17,10 +17,10 @@ import (
 )
 
 // BenchmarkBesideALongPrompt is the time between two tokens of sequences that decode, in its 99th
-// hundredth, and their tokens a second: alone, and while a prompt of 30,000 tokens is computed, whose
-// own tokens a second come with it; and the prompt with nobody beside it.
+// hundredth, and their tokens a second: alone, and while a prompt of AGENTCLI_BENCH_LENGTH tokens is
+// computed, whose own tokens a second come with it; and the prompt with nobody beside it.
 func BenchmarkBesideALongPrompt(b *testing.B) {
-	const long = 30_000
+	long := number(b, "AGENTCLI_BENCH_LENGTH", "8000")
 	for _, dtype := range []string{"bfloat16", "float32"} {
 		p := open(b, stretched(b, smollm2(b), long+64), Config{DType: dtype, CacheBytes: 4 << 30})
 		prefill := func(b *testing.B) time.Duration {
@@ -32,7 +32,7 @@ func BenchmarkBesideALongPrompt(b *testing.B) {
 		}
 		b.Run(dtype+"/prompt-alone", func(b *testing.B) {
 			for range b.N {
-				b.ReportMetric(long/prefill(b).Seconds(), "prompt-tok/s")
+				b.ReportMetric(float64(long)/prefill(b).Seconds(), "prompt-tok/s")
 			}
 		})
 		for _, batch := range []int{1, 8, 32} {
@@ -65,7 +65,7 @@ func BenchmarkBesideALongPrompt(b *testing.B) {
 						took := 5 * time.Second
 						if beside {
 							took = prefill(b)
-							b.ReportMetric(long/took.Seconds(), "prompt-tok/s")
+							b.ReportMetric(float64(long)/took.Seconds(), "prompt-tok/s")
 						} else {
 							time.Sleep(took)
 						}

@@ -1,39 +1,53 @@
 package policy
 
-import "math/bits"
+import (
+	"math"
+	"math/bits"
+)
 
 // pace says how many tokens of prompts a step computes beside sequences that decode, from how
-// long steps took: the time between two tokens of those sequences shall stay below slowdown
-// times what it is without prompts. A chunk of fixed size would be too long behind 30,000
-// tokens, whose attention costs many times what the first tokens' does, or on a slow machine,
-// and too short for a GPU.
+// long steps took: the time between two tokens of those sequences shall stay below three times
+// what it is without prompts. A chunk of fixed size would be too long behind 30,000 tokens,
+// whose attention costs many times what the first tokens' does, or on a slow machine, and too
+// short for a GPU.
 type pace struct {
 	alone [16]float64 // seconds of a step without prompts, by the number of its rows: of 2^i to 2^(i+1)−1
-	token float64     // seconds that one more token of a prompt took, lately
+	size  float64     // tokens of the next chunk; 0: nothing is known
 }
 
 const (
-	slowdown   = 2.3 // the aim; 3 must hold for 99 of 100 steps
+	slowdown   = 2.2 // the aim, of a step's time: 3 must hold for 99 of 100 steps
 	firstChunk = 64  // tokens, while nothing has been measured
-	leastChunk = 2   // a prompt must come to an end, too
+	leastChunk = 8   // a prompt must come to an end, too
 )
 
-// took takes in a step of rows that decode and of prompt tokens.
-func (p *pace) took(rows, prompt int, seconds float64) {
+// took takes in a step of rows that decode and of prompt tokens, of which there may be at most most.
+func (p *pace) took(rows, prompt, most int, seconds float64) {
 	if rows == 0 {
 		return // nobody waited
 	}
-	at := min(bits.Len(uint(rows))-1, len(p.alone)-1)
 	if prompt == 0 {
+		at := min(bits.Len(uint(rows))-1, len(p.alone)-1)
 		if p.alone[at] == 0 {
 			p.alone[at] = seconds
 		}
 		p.alone[at] += .3 * (seconds - p.alone[at])
 		return
 	}
-	// A rise is believed at once: the attention of a long prompt becomes dearer with each step.
-	now := max(seconds-p.without(rows), 0) / float64(prompt)
-	p.token = max(now, p.token+.3*(now-p.token))
+	alone := p.without(rows)
+	if alone == 0 {
+		return
+	}
+	if p.size == 0 {
+		p.size = firstChunk
+	}
+	// What a chunk costs has a part that does not depend on its length: what the prompt looks back
+	// at is read. So the length is corrected and not computed, and one step that something else
+	// has held up counts little.
+	by := math.Sqrt(min(max((slowdown-1)*alone/max(seconds-alone, alone/100), .4), 1.6))
+	if full := float64(prompt) >= math.Floor(p.size); full || by < 1 {
+		p.size = min(max(min(p.size, float64(prompt))*by, leastChunk), float64(most))
+	}
 }
 
 // without is how long a step takes that decodes rows and computes no prompt; 0: unknown.
@@ -54,14 +68,13 @@ func (p *pace) without(rows int) float64 {
 
 // chunk is how many tokens of prompts a step computes beside rows that decode, of at most most.
 func (p *pace) chunk(rows, most int) int {
-	if rows == 0 {
+	switch {
+	case rows == 0:
 		return most
-	}
-	alone := p.without(rows)
-	if alone == 0 || p.token == 0 {
+	case p.size == 0:
 		return min(firstChunk, most)
 	}
-	return min(max(leastChunk, int((slowdown-1)*alone/p.token)), most)
+	return min(int(p.size), most)
 }
 
 // shares divides a step's tokens among prompts, of which `left` tokens are to be computed, the

@@ -496,7 +496,7 @@ func (sc *scheduler) run(s *torch.Scope, plan []work) error {
 	if s.Err() != nil {
 		return s.Err()
 	}
-	sc.pace.took(decoding, prompts, time.Since(start).Seconds())
+	sc.pace.took(decoding, prompts, sc.stepTokens, time.Since(start).Seconds())
 	for _, w := range plan {
 		sc.computed(w.seq, w.to)
 		sc.slots.began(&w.seq.state)
