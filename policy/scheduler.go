@@ -18,8 +18,8 @@ import (
 
 // scheduler decodes sequences together, as nano-vllm does: a step is schedule →
 // run → postprocess. Waiting prompts join the running sequences at any step;
-// each step computes the new tokens of all: whole prompts for those that join,
-// one token for those that decode.
+// each step computes new tokens of all: one, and what may follow it, of those that
+// decode, and chunks of the prompts of those that join.
 type scheduler struct {
 	p      *Policy
 	table  *blockTable
