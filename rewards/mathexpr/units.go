@@ -96,14 +96,22 @@ func Scale(unit string) (factor *big.Rat, rest string) {
 // UnitOf reads a unit as it is written after a number: cm, cm^2, square feet,
 // km/h, miles per hour, million km. One that is not known counts things: its dimension is "".
 func UnitOf(s string) Unit {
+	if len(s) > maxUnit {
+		return Unit{"", big.NewRat(1, 1)}
+	}
 	scale, s := Scale(s)
 	u := unitOf(s)
 	return Unit{u.Dimension, scale.Mul(scale, u.Factor)}
 }
 
+// maxUnit is the length of a text in bytes beyond which it is no unit.
+const maxUnit = 256
+
+var unitSpelling = strings.NewReplacer(" per ", "/", " / ", "/", "²", "^2", "³", "^3", "{", "", "}", "")
+
 func unitOf(s string) Unit {
 	s = strings.ToLower(strings.TrimRight(strings.TrimSpace(s), "."))
-	s = strings.NewReplacer(" per ", "/", " / ", "/", "²", "^2", "³", "^3", "{", "", "}", "").Replace(s)
+	s = unitSpelling.Replace(s)
 	power := 1
 	for _, p := range []struct {
 		word string
