@@ -57,7 +57,7 @@ func TestAnEntryJoinsFilesBesideIt(t *testing.T) {
 			"fields: {messages: question.0, answer: ground_truth, answer_form: json, id: id, tools: function, meta: [tools]}\nreward: tool-call\n",
 		"one.json": `{"id": "one_0", "question": [[{"role": "user", "content": "Add 2 and 3."}]], "function": [{"name": "add", "parameters": ` +
 			`{"type": "dict", "properties": {"a": {"type": "integer"}}, "required": ["a"]}}]}` + "\n",
-		"two.json":                 `{"id": "two_0", "question": [[{"role": "user", "content": "Wait."}]], "function": [{"name": "wait"}]}` + "\n",
+		"two.json":                 `{"id": "two_0", "question": [[{"role": "user", "content": "Go."}]], "function": [{"name": "wait"}]}` + "\n",
 		"possible_answer/one.json": `{"id": "one_0", "ground_truth": [{"add": {"a": [2], "b": [3, ""]}}]}` + "\n",
 		"possible_answer/two.json": `{"id": "two_0", "ground_truth": [{"wait": {}}]}` + "\n",
 	})

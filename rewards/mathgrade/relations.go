@@ -224,10 +224,17 @@ func (g relations) sameCongruences(a, b *node) (Verdict, bool) {
 	if !ok || !okN || m.Sign() == 0 {
 		return collections(g).inOrder(a.Args, b.Args), true
 	}
-	if m.Cmp(n) != 0 || g.same(a.Args[0], b.Args[0]) != Right {
+	if m.Cmp(n) != 0 {
 		return Wrong, true
 	}
-	d := minus(a.Args[1], b.Args[1])
-	q, ok := g.numbers.Rational(&node{Kind: mathexpr.Quotient, Args: []*node{d, a.Args[2]}})
-	return verdict(ok && q.IsInt()), true
+	congruent := func(x, y *node) bool {
+		q, ok := g.numbers.Rational(&node{Kind: mathexpr.Quotient, Args: []*node{minus(x, y), a.Args[2]}})
+		return ok && q.IsInt()
+	}
+	for _, side := range [...]int{0, 1} { // x ≡ 3 and 3 ≡ x
+		if g.same(a.Args[0], b.Args[side]) == Right && congruent(a.Args[1], b.Args[1-side]) {
+			return Right, true
+		}
+	}
+	return Wrong, true
 }
