@@ -112,8 +112,12 @@ func (g *grader) same(a, b *node) Verdict {
 	return g.sameScalars(a, b)
 }
 
-// hoisted takes the unit out of a negative quantity, percentage or angle: -(5°) is (-5)°.
+// hoisted takes the unit out of a negative quantity, percentage or angle: -(5°) is (-5)°. It
+// gives each item of a list of congruences its modulus.
 func hoisted(n *node) *node {
+	if n.Kind == mathexpr.List {
+		return congruences(n)
+	}
 	if n.Kind != mathexpr.Negative {
 		return n
 	}
