@@ -27,4 +27,5 @@ for kind in gsm8k math r1; do
 	echo "$kind agentcli score $(( ($(date +%s%N) - start) / n / 1000 )) us/row"
 done
 go test ./rewards/mathgrade -run '^$' -bench Hostile -benchtime 5x |
-	awk '/^Bench/ {printf "%.1f ms %.1f MB %s\n", $3 / 1e6, $5 / 1e6, $1}' | sort -rn | head -5
+	awk '/^Bench/ {for (i = 3; i < NF; i += 2) v[$(i + 1)] = $i
+		printf "%.1f ms of processor, %.1f ms, %.1f MB %s\n", v["cpu-ms/op"], v["ns/op"] / 1e6, v["B/op"] / 1e6, $1}' | sort -rn | head -5

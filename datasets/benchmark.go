@@ -189,8 +189,13 @@ func (e *entry) localFiles(split string) []string {
 	if split == "" {
 		split = e.split()
 	}
+	return e.beside(e.SplitNamed(split).Files)
+}
+
+// beside are the files in the entry's folder that patterns name.
+func (e *entry) beside(patterns []string) []string {
 	var files []string
-	for _, pattern := range e.SplitNamed(split).Files {
+	for _, pattern := range patterns {
 		if !filepath.IsAbs(pattern) {
 			pattern = filepath.Join(filepath.Dir(e.Path), pattern)
 		}
@@ -340,9 +345,13 @@ func (e *entry) joined(ctx context.Context, o Options) (joinedRows, error) {
 	if e.Join == nil {
 		return joinedRows{}, nil
 	}
-	files, err := e.fromHub(ctx, o, func(files []hub.File) []string { return matching(files, e.Join.Files) }, "file of join")
-	if err != nil {
-		return joinedRows{}, e.notHere(err, o.Split, nil)
+	files := e.beside(e.Join.Files)
+	if len(e.Hub) > 0 {
+		var err error
+		files, err = e.fromHub(ctx, o, func(files []hub.File) []string { return matching(files, e.Join.Files) }, "file of join")
+		if err != nil {
+			return joinedRows{}, e.notHere(err, o.Split, nil)
+		}
 	}
 	j := joinedRows{e.Join.On, map[string]map[string]any{}}
 	for _, file := range files {

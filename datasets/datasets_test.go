@@ -232,6 +232,7 @@ func TestFileErrors(t *testing.T) {
 		noParquet) {
 		t.Errorf("a.parquet: %v", err)
 	}
+	t.Chdir(t.TempDir())
 	if err := os.Mkdir("gsm9k", 0o755); err != nil { // a folder is no misspelt name
 		t.Fatal(err)
 	}

@@ -49,6 +49,40 @@ func writeFiles(t *testing.T, files map[string]string) string {
 	return dir
 }
 
+// The files of join are beside an entry without a repository, as those of its splits.
+func TestAnEntryJoinsFilesBesideIt(t *testing.T) {
+	offline(t)
+	dir := writeFiles(t, map[string]string{
+		"calls.yaml": "name: calls\nsplits: {test: {files: [one.json, two.json]}}\njoin: {files: ['possible_answer/*.json'], on: id}\n" +
+			"fields: {messages: question.0, answer: ground_truth, answer_form: json, id: id, tools: function, meta: [tools]}\nreward: tool-call\n",
+		"one.json": `{"id": "one_0", "question": [[{"role": "user", "content": "Add 2 and 3."}]], "function": [{"name": "add", "parameters": ` +
+			`{"type": "dict", "properties": {"a": {"type": "integer"}}, "required": ["a"]}}]}` + "\n",
+		"two.json":                 `{"id": "two_0", "question": [[{"role": "user", "content": "Go."}]], "function": [{"name": "wait"}]}` + "\n",
+		"possible_answer/one.json": `{"id": "one_0", "ground_truth": [{"add": {"a": [2], "b": [3, ""]}}]}` + "\n",
+		"possible_answer/two.json": `{"id": "two_0", "ground_truth": [{"wait": {}}]}` + "\n",
+	})
+	d, err := Open(t.Context(), filepath.Join(dir, "calls.yaml"), Options{ObjectAnswers: rewards.TakesObjects})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var answers []string
+	for task, err := range d.Tasks(t.Context()) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		answers = append(answers, task.Answers...)
+	}
+	if want := []string{`[{"add":{"a":[2],"b":[3,""]}}]`, `[{"wait":{}}]`}; !slices.Equal(answers, want) {
+		t.Errorf("answers %q, want %q", answers, want)
+	}
+	if err := os.RemoveAll(filepath.Join(dir, "possible_answer")); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := Open(t.Context(), filepath.Join(dir, "calls.yaml"), Options{}); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("without the files of join: %v", err)
+	}
+}
+
 // An entry of the user's says which columns are which, what the prompt is and how replies
 // are scored.
 func TestAUsersEntryDescribesItsOwnFile(t *testing.T) {

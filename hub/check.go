@@ -25,26 +25,26 @@ func InRepository(file string) (in string, ok bool) {
 
 // CheckCached compares a file of the cache with the hash that is its blob's name: the
 // sha256 of a large file, the git blob sha1 of a small one. A file that is no link to a
-// blob is not checked. A difference is an ErrDamaged.
-func CheckCached(ctx context.Context, file string) error {
+// blob is not compared. A difference is an ErrDamaged.
+func CheckCached(ctx context.Context, file string) (compared bool, err error) {
 	blob, err := filepath.EvalSymlinks(file)
 	if err != nil {
-		return err
+		return false, err
 	}
 	tag := filepath.Base(blob)
 	if filepath.Base(filepath.Dir(blob)) != "blobs" || !isHex(tag, 64) && !isHex(tag, 40) {
-		return nil
+		return false, nil
 	}
 	f, err := os.Open(blob)
 	if err != nil {
-		return err
+		return false, err
 	}
 	defer f.Close()
 	err = check(ctx, f, meta{etag: tag, size: -1})
 	if errors.Is(err, errHash) {
-		return fmt.Errorf("%s: %w: its bytes are not those that were fetched; remove it and fetch it again", file, ErrDamaged)
+		return true, fmt.Errorf("%s: %w: its bytes are not those that were fetched; remove it and fetch it again", file, ErrDamaged)
 	}
-	return err
+	return err == nil, err
 }
 
 // SHA256 is the hash of a file's bytes, in hexadecimal.

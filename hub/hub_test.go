@@ -372,7 +372,7 @@ func TestFilesAreFetchedAtOnce(t *testing.T) {
 		if b, err := os.ReadFile(p); err != nil || string(b) != f.files[names[i]] {
 			t.Errorf("%s: %d bytes, %v", p, len(b), err)
 		}
-		if err := CheckCached(ctx, p); err != nil {
+		if compared, err := CheckCached(ctx, p); err != nil || !compared {
 			t.Error(err)
 		}
 	}
@@ -386,7 +386,7 @@ func TestFilesAreFetchedAtOnce(t *testing.T) {
 	if err := os.WriteFile(blob, []byte("other"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if err := CheckCached(ctx, paths[3]); !errors.Is(err, ErrDamaged) {
+	if _, err := CheckCached(ctx, paths[3]); !errors.Is(err, ErrDamaged) {
 		t.Error(err)
 	}
 	if in, ok := InRepository(paths[0]); !ok || in != names[0] {

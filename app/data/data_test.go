@@ -192,6 +192,41 @@ func TestVerifyCountsTheRowsOfAnImportedCopy(t *testing.T) {
 	}
 }
 
+// A file of the hub that the entry has no SHA-256 for is compared with the hash of its download.
+func TestVerifySaysWhichChecksumsAreUnknown(t *testing.T) {
+	t.Setenv("XDG_CACHE_HOME", t.TempDir())
+	home, dir := t.TempDir(), t.TempDir()
+	t.Setenv("HF_HOME", home)
+	t.Setenv("HF_ENDPOINT", "http://127.0.0.1:1")
+	t.Setenv(registry.FoldersVariable, dir)
+	const row = `{"question":"Q?","answer":"1"}` + "\n"
+	commit := strings.Repeat("ab", 20)
+	entry := "name: mine\nhub: [{id: a/b, revision: " + commit + "}]\nsplits: {test: {problems: 1, files: [rows.jsonl]}}\n"
+	repo := filepath.Join(home, "hub", "datasets--a--b")
+	blob := filepath.Join(repo, "blobs", fmt.Sprintf("%x", sha256.Sum256([]byte(row))))
+	snapshot := filepath.Join(repo, "snapshots", commit)
+	for _, folder := range []string{filepath.Dir(blob), snapshot} {
+		if err := os.MkdirAll(folder, 0o700); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for path, content := range map[string]string{filepath.Join(dir, "mine.yaml"): entry, blob: row} {
+		if err := os.WriteFile(path, []byte(content), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := os.Symlink(blob, filepath.Join(snapshot, "rows.jsonl")); err != nil {
+		t.Fatal(err)
+	}
+	r, err := Verify(t.Context(), "mine", "", Checks{})
+	if err != nil || r.Files != 1 || r.Sums != 0 || r.HubSums != 1 || len(r.Faults) > 0 {
+		t.Errorf("%+v, %v", r, err)
+	}
+	if notes := r.unknownSums(); len(notes) != 1 || !strings.Contains(notes[0], "checksum of 1 file unknown to the entry") {
+		t.Error(notes)
+	}
+}
+
 // A local file is pinned by the hash that its entry has, and not without.
 func TestALocalFileWithoutAHashIsNotPinned(t *testing.T) {
 	t.Setenv("XDG_CACHE_HOME", t.TempDir())

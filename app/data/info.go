@@ -144,13 +144,14 @@ func (d *Description) lines() [][2]string {
 		if s.Name != s.Role {
 			words = append(words, "split "+s.Name+" of the repository")
 		}
-		if s.Problems > 0 {
-			words = append(words, text.Plural(s.Problems, "problem"))
-		}
-		if s.Hashes > 0 {
+		words = append(words, cmp.Or(problemsOf(s), "problems not counted"))
+		switch {
+		case s.Hashes > 0:
 			words = append(words, "SHA-256 of "+text.Plural(s.Hashes, "file"))
+		case len(d.Hub) > 0:
+			words = append(words, "checksum unknown: the hub's is recorded at the download")
 		}
-		all = append(all, [2]string{s.Role + " split", cmp.Or(strings.Join(words, ", "), "problems not counted")})
+		all = append(all, [2]string{s.Role + " split", strings.Join(words, ", ")})
 	}
 	all = append(all, [][2]string{{"prompt", line(d.Prompt)}, {"choices", choices}, {"system", line(d.System)}, {"reward", d.Reward},
 		{"environment", d.Env}, {"tools", strings.Join(d.Tools, ", ")}, {"shots", number(d.Shots)}, {"max turns", number(d.MaxTurns)},
@@ -160,7 +161,7 @@ func (d *Description) lines() [][2]string {
 	}
 	licence := d.Licence
 	if len(d.Hub) > 0 {
-		licence = cmp.Or(licence, "not known")
+		licence = cmp.Or(licence, "unknown: the entry has none")
 	}
 	source := d.Source
 	if !d.Here {
@@ -169,6 +170,14 @@ func (d *Description) lines() [][2]string {
 	}
 	return append(all, [][2]string{{"licence", licence}, {"homepage", d.Homepage}, {"citation", d.Citation}, {"entry", d.Entry},
 		{"source", source}}...)
+}
+
+// problemsOf is how many problems a split has; "" where the entry does not say.
+func problemsOf(s Split) string {
+	if s.Problems == 0 {
+		return ""
+	}
+	return text.Plural(s.Problems, "problem")
 }
 
 // line is text in one line, cut where it is long.

@@ -3,6 +3,8 @@ package data
 import (
 	"context"
 	"errors"
+	"fmt"
+	"strings"
 	"testing"
 
 	"agentcli/datasets"
@@ -26,6 +28,13 @@ func TestABenchmarkThatIsNotHereIsDescribedByItsEntry(t *testing.T) {
 	}
 	if len(d.Hub) != 1 || len(d.Hub[0].Revision) != 40 {
 		t.Errorf("%+v", d.Hub)
+	}
+	var out strings.Builder
+	for _, kv := range d.lines() {
+		fmt.Fprintln(&out, kv[0], kv[1])
+	}
+	if want := "checksum unknown: the hub's is recorded at the download"; !strings.Contains(out.String(), want) {
+		t.Errorf("%s\nlacks %q", out.String(), want)
 	}
 	for split, want := range map[string]int{"": 1319, "train": 7473} {
 		if d, err := Describe(context.Background(), "gsm8k", datasets.Options{Split: split}); err != nil || d.Problems != want {

@@ -27,7 +27,11 @@ type Report struct {
 	// the entry has the hash of each file.
 	Pinned bool `json:"pinned"`
 	Local  bool `json:"local,omitempty"` // rows are in files of the user's
-	Sums   int  `json:"sums"`            // files whose hash was compared with one that is known
+	Files  int  `json:"files"`           // on this machine
+	Sums   int  `json:"sums"`            // files whose SHA-256 is that of the entry
+	// HubSums are files for which the entry has no SHA-256, and whose hash is the one that
+	// the hub gave at the download.
+	HubSums int `json:"hub_sums"`
 	// Faults are what is wrong, at most maxFaults of them; More is how many there are beside.
 	Faults []string `json:"faults"`
 	More   int      `json:"more_faults,omitempty"`
@@ -145,7 +149,9 @@ func verifyGenerated(ctx context.Context, r *Report, notice func(string)) error 
 
 // verifyFile compares the file's bytes with the hashes that are known.
 func (r *Report) verifyFile(ctx context.Context, f datasets.LocalFile) error {
-	if err := hub.CheckCached(ctx, f.Path); err != nil {
+	r.Files++
+	compared, err := hub.CheckCached(ctx, f.Path)
+	if err != nil {
 		if ctx.Err() != nil {
 			return ctx.Err()
 		}
@@ -153,6 +159,9 @@ func (r *Report) verifyFile(ctx context.Context, f datasets.LocalFile) error {
 		return nil
 	}
 	if f.SHA256 == "" {
+		if compared {
+			r.HubSums++
+		}
 		return nil
 	}
 	sum, err := hub.SHA256(ctx, f.Path)

@@ -111,6 +111,9 @@ func writeReports(reports []Report, asJSON bool, s console.Streams) error {
 	}
 	err := report.Table(s.Out, "", []string{"NAME", "SPLIT", "ROWS", "SUMS", "PINNED", "RESULT"}, rows)
 	for _, r := range reports {
+		for _, note := range r.unknownSums() {
+			s.Say(r.Name + ": " + note)
+		}
 		for _, fault := range r.Faults {
 			s.Say(r.Name + ": " + strings.TrimPrefix(fault, r.Name+": "))
 		}
@@ -119,6 +122,22 @@ func writeReports(reports []Report, asJSON bool, s console.Streams) error {
 		}
 	}
 	return err
+}
+
+// unknownSums say which files have no SHA-256 in the entry, and what they were compared with.
+func (r *Report) unknownSums() []string {
+	if r.Missing || len(r.Faults) > 0 {
+		return nil
+	}
+	var out []string
+	if r.HubSums > 0 {
+		out = append(out, fmt.Sprintf("checksum of %s unknown to the entry: compared with the hub's, recorded at the download",
+			text.Plural(r.HubSums, "file")))
+	}
+	if n := r.Files - r.Sums - r.HubSums; n > 0 && !r.Local {
+		out = append(out, fmt.Sprintf("checksum of %s unknown: compared with nothing", text.Plural(n, "file")))
+	}
+	return out
 }
 
 // OverlapOptions say what is compared.

@@ -67,6 +67,9 @@ func TestEveryEntryIsWellFormed(t *testing.T) {
 		if e.About == "" || e.Reward == "" || (e.Generator == "") != (len(e.Hub) > 0) {
 			t.Errorf("%s: lacks what every entry has: %+v", e.Name, e)
 		}
+		if e.Generator == "" && (e.Licence == "" || e.Licence == "unknown") {
+			t.Errorf("%s: the licence is %q; name it, or say why it is unknown", e.Name, e.Licence)
+		}
 		if e.Generator == "" && (e.SplitName(Test) == "" || e.SplitName(Test) == e.SplitName(Train)) {
 			t.Errorf("%s: test and train are not apart: %+v", e.Name, e.Splits)
 		}

@@ -101,6 +101,47 @@ func (v Number) Abs() Number {
 	return Inexact(math.Abs(v.f))
 }
 
+// Lowest is num/den, which have no common divisor; den is positive. It keeps neither.
+// big.Rat.SetFrac would look for a divisor.
+func Lowest(num, den *big.Int) *big.Rat {
+	r := big.NewRat(1, 2)
+	r.Num().Set(num)
+	r.Denom().Set(den)
+	return r
+}
+
+// largeWords is the size in words of a number from which on Product looks for common divisors
+// before it multiplies.
+const largeWords = 8
+
+// Product is x·y. Of large numbers it removes the common divisors of each numerator and the
+// other denominator before it multiplies. big.Rat.Mul looks for them in the products, in
+// quadratic time even where one number is small.
+func Product(x, y *big.Rat) *big.Rat {
+	size := max(len(x.Num().Bits()), len(x.Denom().Bits()), len(y.Num().Bits()), len(y.Denom().Bits()))
+	if size < largeWords || x.IsInt() && y.IsInt() {
+		return new(big.Rat).Mul(x, y)
+	}
+	if x.Sign() == 0 || y.Sign() == 0 {
+		return new(big.Rat)
+	}
+	a, d := withoutCommonDivisor(x.Num(), y.Denom())
+	c, b := withoutCommonDivisor(y.Num(), x.Denom())
+	r := big.NewRat(1, 2)
+	r.Num().Mul(a, c)
+	r.Denom().Mul(b, d)
+	return r
+}
+
+// withoutCommonDivisor are x and y without the divisors that both have.
+func withoutCommonDivisor(x, y *big.Int) (a, b *big.Int) {
+	g := new(big.Int).GCD(nil, nil, x, y)
+	if len(g.Bits()) == 1 && g.Bits()[0] == 1 {
+		return x, y
+	}
+	return new(big.Int).Quo(x, g), new(big.Int).Quo(y, g)
+}
+
 // ExactSqrt is the square root where it is rational.
 func (v Number) ExactSqrt() (Number, bool) {
 	if v.r == nil || v.r.Sign() < 0 {
@@ -168,7 +209,7 @@ func (b *Bounds) Sub(x, y Number) (Number, error) {
 // Mul is x·y.
 func (b *Bounds) Mul(x, y Number) (Number, error) {
 	if x.r != nil && y.r != nil {
-		return b.Exact(new(big.Rat).Mul(x.r, y.r))
+		return b.Exact(Product(x.r, y.r))
 	}
 	return b.Inexact(x.Float() * y.Float())
 }

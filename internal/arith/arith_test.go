@@ -4,6 +4,7 @@ import (
 	"errors"
 	"math"
 	"math/big"
+	"math/rand/v2"
 	"testing"
 )
 
@@ -97,4 +98,43 @@ func same(a, b Number) bool {
 		return a.Rat() != nil && b.Rat() != nil && a.Cmp(b) == 0
 	}
 	return math.IsNaN(a.Float()) && math.IsNaN(b.Float()) || a.Float() == b.Float()
+}
+
+// Product is big.Rat.Mul, in lowest terms, whatever divisors the numbers share.
+func TestProductIsMul(t *testing.T) {
+	rnd := rand.New(rand.NewPCG(1, 2))
+	number := func() *big.Int {
+		n := big.NewInt(1)
+		for range rnd.IntN(30) {
+			n.Mul(n, new(big.Int).Exp(big.NewInt(int64(rnd.IntN(12))+2), big.NewInt(int64(rnd.IntN(60))), nil))
+		}
+		return n
+	}
+	rational := func() *big.Rat {
+		r := new(big.Rat).SetFrac(number(), number())
+		switch rnd.IntN(6) {
+		case 0:
+			return r.SetInt64(int64(rnd.IntN(5)) - 2)
+		case 1:
+			return r.SetInt(number())
+		case 2:
+			return r.Neg(r)
+		}
+		return r
+	}
+	for range 3000 {
+		x, y := rational(), rational()
+		keptX, keptY := x.RatString(), y.RatString()
+		got, want := Product(x, y), new(big.Rat).Mul(x, y)
+		if got.Cmp(want) != 0 || got.Denom().Cmp(want.Denom()) != 0 || got.IsInt() != want.IsInt() || got.Sign() != want.Sign() {
+			t.Fatalf("%s · %s = %s, want %s", x.RatString(), y.RatString(), got.RatString(), want.RatString())
+		}
+		if x.RatString() != keptX || y.RatString() != keptY {
+			t.Fatal("Product changed its numbers")
+		}
+		square := Lowest(new(big.Int).Mul(x.Num(), x.Num()), new(big.Int).Mul(x.Denom(), x.Denom()))
+		if want := new(big.Rat).Mul(x, x); square.Cmp(want) != 0 || square.IsInt() != want.IsInt() {
+			t.Fatalf("%s² = %s", x.RatString(), square.RatString())
+		}
+	}
 }

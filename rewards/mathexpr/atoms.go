@@ -288,7 +288,7 @@ func parseTuple(p *parser, open string) *Node {
 	}
 	items, separated := parseItems(p)
 	end := p.next()
-	if !(end.is(")") || end.is("]") || open == "]" && end.is("[")) || p.err != nil {
+	if !(end.is(")") || end.is("]") || end.is("[") && separated) || p.err != nil {
 		return p.fail(ErrSyntax)
 	}
 	matched := open == "(" && end.text == ")" || open == "[" && end.text == "]"
@@ -372,8 +372,9 @@ func parseSet(p *parser) *Node {
 	p.noColon--
 	if p.err == nil && len(items) == 1 && !separated && (p.take("|") || p.take(":")) {
 		conditions, _ := parseItems(p)
+		joint := jointOf(p, conditions)
 		p.want(`\}`)
-		return p.node(SetBuilder, append(items, conditions...)...)
+		return p.named(SetBuilder, joint, append(items, conditions...)...)
 	}
 	p.want(`\}`)
 	return p.node(Set, items...)

@@ -29,6 +29,9 @@ func parseFunction(p *parser) *Node {
 		} else {
 			return p.fail(ErrSyntax)
 		}
+	case "cis": // cos + i sin
+		angle := parseFunctionArgument(p)
+		n = p.node(Power, p.named(Constant, "e"), p.node(Product, p.named(Constant, "i"), angle))
 	case "exp":
 		n = p.node(Power, p.named(Constant, "e"), parseFunctionArgument(p))
 	case "det":
@@ -240,7 +243,18 @@ func parseEnvironment(p *parser) *Node {
 			}
 			continue
 		}
-		cells = append(cells, parseRelation(p))
+		if t := p.peek(); name == "cases" && t.kind == textToken && isConditional(t.text) {
+			p.next()
+		}
+		words := ""
+		if name == "cases" && width == 1 {
+			words = wordsOfCell(p)
+		}
+		if words != "" {
+			cells = append(cells, p.named(Text, words))
+		} else {
+			cells = append(cells, parseRelation(p))
+		}
 		width++
 		t := p.peek()
 		switch {
@@ -258,7 +272,11 @@ func parseEnvironment(p *parser) *Node {
 	}
 	if !isMatrix {
 		if columns > 1 {
-			return p.named(Application, name, cells...)
+			n := p.named(Application, name, cells...)
+			if p.err == nil {
+				n.Columns = columns
+			}
+			return n
 		}
 		if len(cells) == 1 {
 			return cells[0]
@@ -273,4 +291,35 @@ func parseEnvironment(p *parser) *Node {
 		}
 	}
 	return n
+}
+
+// isConditional reports whether a word begins a condition: if x > 0.
+func isConditional(word string) bool {
+	switch strings.Trim(strings.ToLower(word), " ,") {
+	case "if", "when", "for", "where":
+		return true
+	}
+	return false
+}
+
+// wordsOfCell reads a condition in words, up to the end of its row: n is even. It reads nothing
+// and is "" where the cell has no words.
+func wordsOfCell(p *parser) string {
+	end, worded := p.i, false
+	for ; end < len(p.tokens); end++ {
+		t := p.tokens[end]
+		if t.kind == endToken || t.kind == endEnvToken || t.is(`\\`) || t.is("&") {
+			break
+		}
+		worded = worded || t.kind == textToken
+	}
+	if !worded || end-p.i > 50 {
+		return ""
+	}
+	var words []string
+	for _, t := range p.tokens[p.i:end] {
+		words = append(words, t.text)
+	}
+	p.i = end
+	return strings.TrimRight(strings.Join(words, " "), " ,.;")
 }

@@ -37,9 +37,10 @@ type parser struct {
 	i       int
 	depth   int
 	nodes   int
-	noBar   int // a | at an operator's place closes
-	noColon int // a : at an operator's place separates a set's condition
-	inside  int // integrals: d and a letter end the integrand
+	noBar   int    // a | at an operator's place closes
+	noColon int    // a : at an operator's place separates a set's condition
+	inside  int    // integrals: d and a letter end the integrand
+	joint   string // what joined the items that were read last: "and", "or"; "" for commas, or for both
 	err     error
 }
 
@@ -120,22 +121,47 @@ func parseList(p *parser) *Node {
 	if p.err != nil {
 		return nothing()
 	}
-	return p.node(List, items...)
+	return p.named(List, jointOf(p, items), items...)
+}
+
+// jointOf is what joins inequalities that were read last: "and" or "or". It says nothing of
+// other items, whose list is the same whatever joins them.
+func jointOf(p *parser, items []*Node) string {
+	for _, n := range items {
+		if n.Kind != Relation || len(n.Names) == 0 || n.Names[0] == "=" {
+			return ""
+		}
+	}
+	return p.joint
 }
 
 // parseItems reads a list up to what cannot continue it.
 func parseItems(p *parser) (items []*Node, separated bool) {
+	and, or := false, false
+	defer func() {
+		switch p.joint = ""; {
+		case and && !or:
+			p.joint = "and"
+		case or && !and:
+			p.joint = "or"
+		}
+	}()
 	for p.err == nil {
 		if t := p.peek(); t.is(".") && p.after(1).kind == endToken {
 			p.next()
 		}
 		items = append(items, parseRelation(p))
 		joined := p.peek().is("and")
+		and, or = and || joined, or || p.peek().is("or")
 		if !takeSeparator(p) {
 			break
 		}
 		separated = true
-		for takeSeparator(p) {
+		for {
+			and, or = and || p.peek().is("and"), or || p.peek().is("or")
+			if !takeSeparator(p) {
+				break
+			}
 		}
 		if atClosing(p) {
 			if joined {
@@ -215,6 +241,9 @@ func parseCongruence(p *parser, last, chain *Node) *Node {
 		m = parseSum(p)
 		p.want(")")
 	}
+	if m == nil && chain != nil && last.Kind == Modulo && len(chain.Names) == 1 && chain.Names[0] == "equiv" { // x ≡ 3 mod 5
+		chain.Args[1], m = last.Args[0], last.Args[1]
+	}
 	switch {
 	case m == nil && chain == nil:
 		return last
@@ -279,7 +308,10 @@ func parseSum(p *parser) *Node {
 			p.next()
 			term = parseSigned(p)
 		case t.is("-"), t.is("±"), t.is("∓"):
-			term = parseSigned(p)
+			if term = parseSigned(p); t.is("-") && term.Kind == Modulo && term.Args[0].Kind == Negative { // 10 - 7 mod 3
+				term.Args[0] = term.Args[0].Args[0]
+				term = p.node(Negative, term)
+			}
 		case atFeetAndInches(p, first, n):
 			term = parseSigned(p)
 		default:
@@ -301,7 +333,8 @@ func atFeetAndInches(p *parser, first, n *Node) bool {
 	if n != nil {
 		first = n.Args[len(n.Args)-1]
 	}
-	return first.Kind == Quantity && p.peek().kind == numberToken && p.after(1).kind == textToken
+	return first.Kind == Quantity && p.peek().kind == numberToken &&
+		(p.after(1).kind == textToken || p.after(1).is("in") && p.after(2).kind == endToken)
 }
 
 // parseSigned := sign* product
@@ -346,9 +379,14 @@ func parseSigned(p *parser) *Node {
 		if !p.enter() {
 			return nothing()
 		}
-		n := p.node(k, parseSigned(p))
+		bracket := p.peek().is("(")
+		n := parseSigned(p)
 		p.leave()
-		return n
+		if k == Negative && n.Kind == Modulo && !bracket { // -7 mod 3
+			n.Args[0] = p.node(Negative, n.Args[0])
+			return n
+		}
+		return p.node(k, n)
 	}
 	return nothing()
 }
@@ -446,13 +484,20 @@ func beginsFactor(p *parser, t token) bool {
 		switch t.text {
 		case "(":
 			return !p.after(1).is("mod")
-		case "[", "{", "lfloor", "lceil", "langle":
+		case "[":
+			return !closesHalfOpen(p.after(1))
+		case "{", "lfloor", "lceil", "langle":
 			return true
 		case "|", "norm":
 			return p.noBar == 0
 		}
 	}
 	return false
+}
+
+// closesHalfOpen reports whether [ before a token closes an interval: [0, 1[.
+func closesHalfOpen(behind token) bool {
+	return behind.kind == endToken || behind.is("cup") || behind.is("cap") || behind.is("setminus")
 }
 
 // parseUnit reads the words behind a value. Words that join or compare are none.

@@ -22,18 +22,19 @@ var unitTable = map[string]string{
 		"45359237/1600000000 oz ounce ounces; 1000 ton tons tonne tonnes",
 	"time": "1 s sec secs second seconds; 60 min mins minute minutes; 3600 h hr hrs hour hours; 86400 day days; 604800 week weeks; " +
 		"31536000 yr yrs year years; 2592000 month months; 1/1000 ms millisecond milliseconds",
-	"money":    "1 dollar dollars usd; 1/100 cent cents ¢ penny pennies",
-	"speed":    "1 m/s mps; 1397/3125 mph; 5/18 km/h kmh kph km/hr",
-	"volume":   "1 L l liter liters litre litres; 1/1000 ml mL milliliter milliliters; 473176473/125000000 gallon gallons gal; 1 dm^3",
+	"money": "1 dollar dollars usd; 1/100 cent cents ¢ penny pennies",
+	"speed": "1 m/s mps; 1397/3125 mph; 5/18 km/h kmh kph km/hr",
+	"volume": "1 L l liter liters litre litres; 1/1000 ml mL milliliter milliliters; 473176473/125000000 gallon gallons gal; " +
+		"473176473/500000000 quart quarts qt; 473176473/1000000000 pint pints; 1 dm^3",
 	"angle":    "1 rad radian radians",
 	"data":     "1 bit bits; 8 byte bytes; 8000 kb; 8000000 mb; 8000000000 gb",
-	"energy":   "1 J joule joules; 1000 kJ; 4184/1000 cal; 4184 kcal calories calorie",
-	"force":    "1 N newton newtons",
-	"power":    "1 W watt watts; 1000 kW kilowatt kilowatts",
+	"energy":   "1 J joule joules; 1000 kJ kilojoule kilojoules; 1000000 MJ; 3600 Wh; 3600000 kWh; 4184/1000 cal; 4184 kcal calories calorie",
+	"force":    "1 N newton newtons; 1000 kN",
+	"power":    "1 W watt watts; 1000 kW kilowatt kilowatts; 1000000 MW megawatt megawatts",
 	"voltage":  "1 V volt volts",
 	"current":  "1 A ampere amperes amp amps",
 	"hertz":    "1 Hz hertz; 1000 kHz; 1000000 MHz",
-	"pressure": "1 Pa pascal pascals; 1000 kPa",
+	"pressure": "1 Pa pascal pascals; 1000 kPa; 101325 atm; 100000 bar",
 }
 
 var units = func() map[string]Unit {
@@ -96,14 +97,25 @@ func Scale(unit string) (factor *big.Rat, rest string) {
 // UnitOf reads a unit as it is written after a number: cm, cm^2, square feet,
 // km/h, miles per hour, million km. One that is not known counts things: its dimension is "".
 func UnitOf(s string) Unit {
+	if len(s) > maxUnit {
+		return Unit{"", big.NewRat(1, 1)}
+	}
 	scale, s := Scale(s)
-	u := unitOf(s)
+	u := unitOf(s) // 5 J, 5 mL
+	if u.Dimension == "" {
+		u = unitOf(strings.ToLower(s))
+	}
 	return Unit{u.Dimension, scale.Mul(scale, u.Factor)}
 }
 
+// maxUnit is the length of a text in bytes beyond which it is no unit.
+const maxUnit = 256
+
+var unitSpelling = strings.NewReplacer(" per ", "/", " / ", "/", "²", "^2", "³", "^3", "{", "", "}", "")
+
 func unitOf(s string) Unit {
-	s = strings.ToLower(strings.TrimRight(strings.TrimSpace(s), "."))
-	s = strings.NewReplacer(" per ", "/", " / ", "/", "²", "^2", "³", "^3", "{", "", "}", "").Replace(s)
+	s = strings.TrimRight(strings.TrimSpace(s), ".")
+	s = unitSpelling.Replace(s)
 	power := 1
 	for _, p := range []struct {
 		word string

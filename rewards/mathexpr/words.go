@@ -17,7 +17,8 @@ var plainNames = map[string]token{
 }
 
 func init() {
-	for _, f := range strings.Fields("sin cos tan cot sec csc arcsin arccos arctan arccot sinh cosh tanh coth ln log lg exp max min gcd lcm") {
+	for _, f := range strings.Fields("sin cos tan cot sec csc arcsin arccos arctan arccot sinh cosh tanh coth ln log lg exp cis max min " +
+		"gcd lcm") {
 		plainNames[f] = token{kind: functionToken, text: f}
 	}
 	for from, to := range map[string]string{"asin": "arcsin", "acos": "arccos", "atan": "arctan", "arcsinh": "arsinh", "arccosh": "arcosh",

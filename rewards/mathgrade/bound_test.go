@@ -184,28 +184,6 @@ func TestHostileInputsEnd(t *testing.T) {
 	}
 }
 
-// BenchmarkHostile times the worst answers: bench/math_grader.sh prints the slowest.
-func BenchmarkHostile(b *testing.B) {
-	for name, p := range hostile() {
-		b.Run(strings.ReplaceAll(name, " ", "-"), func(b *testing.B) {
-			b.ReportAllocs()
-			for b.Loop() {
-				Equal(p[0], p[1], Options{})
-			}
-		})
-	}
-	for name, r := range replies() {
-		b.Run("reply-"+strings.ReplaceAll(name, " ", "-"), func(b *testing.B) {
-			b.ReportAllocs()
-			for b.Loop() {
-				if a, _, ok := Extract(r); ok {
-					Equal("1", a, Options{})
-				}
-			}
-		})
-	}
-}
-
 // TestLongAnswersAreUndecided: what is too long to read is neither right nor wrong.
 func TestLongAnswersAreUndecided(t *testing.T) {
 	long := strings.Repeat("1+", mathexpr.MaxBytes) + "1"

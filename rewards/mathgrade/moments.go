@@ -2,28 +2,55 @@ package mathgrade
 
 import (
 	"fmt"
+	"regexp"
 	"strconv"
 	"strings"
 )
 
-var months = map[string]int{}
+var (
+	months   = map[string]int{}
+	weekdays = map[string]bool{}
+)
 
 func init() {
+	for _, name := range strings.Fields("monday tuesday wednesday thursday friday saturday sunday") {
+		weekdays[name], weekdays[name[:3]] = true, true
+	}
 	for i, name := range strings.Fields("january february march april may june july august september october november december") {
 		months[name], months[name[:3]] = i+1, i+1
 	}
 	months["sept"] = 9
 }
 
+// slashDate is a date as it is written in the United States. It may be a fraction, too.
+var slashDate = regexp.MustCompile(`^(0?[1-9]|1[0-2])/(0?[1-9]|[12][0-9]|3[01])/([12][0-9]{3})$`)
+
+// orFraction ends a moment that may be a fraction.
+const orFraction = "/"
+
 // momentOf is a date as 2024-01-05 or a time as 14:30:00; "" where a text is neither.
 // A time without am or pm must have two digits of minutes.
 func momentOf(s string) string {
-	if len(s) > 60 || !strings.ContainsAny(s, "0123456789") {
+	if len(s) > 60 {
+		return ""
+	}
+	if !strings.ContainsAny(s, "0123456789") {
+		switch {
+		case !strings.Contains(s, "n"):
+			return ""
+		case wordsOf(s) == "noon":
+			return "12:00:00"
+		case wordsOf(s) == "midnight":
+			return "00:00:00"
+		}
 		return ""
 	}
 	s = wordsOf(s)
 	if d := dateOf(s); d != "" {
 		return d
+	}
+	if d := slashDate.FindStringSubmatch(s); d != nil { // 7/4/1776, the month first
+		return fmt.Sprintf("%s-%02s-%02s", d[3], d[1], d[2]) + orFraction
 	}
 	return timeOf(s)
 }
@@ -33,6 +60,11 @@ func timeOf(s string) string {
 	half := ""
 	for _, h := range [...]string{"am", "pm"} {
 		if rest, ok := strings.CutSuffix(s, h); ok {
+			s, half = strings.TrimSpace(rest), h
+		}
+	}
+	for name, h := range map[string]string{"noon": "pm", "midnight": "am"} { // 12 noon
+		if rest, ok := strings.CutSuffix(s, name); ok && half == "" && (strings.TrimSpace(rest) == "12" || strings.TrimSpace(rest) == "12:00") {
 			s, half = strings.TrimSpace(rest), h
 		}
 	}
@@ -65,6 +97,7 @@ func timeOf(s string) string {
 
 // sameMoment compares two moments; a time without am or pm is equal to either.
 func sameMoment(a, b string) bool {
+	a, b = strings.TrimSuffix(a, orFraction), strings.TrimSuffix(b, orFraction)
 	open := strings.HasSuffix(a, "?") != strings.HasSuffix(b, "?")
 	a, b = strings.TrimSuffix(a, "?"), strings.TrimSuffix(b, "?")
 	if a == b {
@@ -85,7 +118,16 @@ func dateOf(s string) string {
 			return s
 		}
 	}
+	if len(s) == 7 && s[4] == '-' { // 2020-03
+		year, err := strconv.Atoi(s[:4])
+		if m, errM := strconv.Atoi(s[5:]); err == nil && errM == nil && year > 31 && m >= 1 && m <= 12 {
+			return s + "-00"
+		}
+	}
 	fields := strings.FieldsFunc(s, func(r rune) bool { return r == ' ' || r == ',' })
+	if len(fields) > 2 && weekdays[fields[0]] {
+		fields = fields[1:]
+	}
 	if len(fields) < 2 || len(fields) > 5 {
 		return ""
 	}

@@ -13,13 +13,17 @@ import (
 var numerals = regexp.MustCompile(`^\(?(?:\\(?:text|mathrm|textrm)\{)?([0-9A-Za-z]{2,64})\}?\)?_\{?(1[1-9]|2[0-9]|3[0-6])\}?$`)
 
 // numeralOf reads digits of a base above ten, of which one at least is a letter and one is
-// none: A_{16} is a variable. nil: the text is none.
+// none: A_{16} is a variable. FF_{16}, without digits of ten, is read in base 16 alone. nil: the
+// text is none.
 func numeralOf(s string) *node {
 	if len(s) > 100 || strings.IndexByte(s, '_') < 0 {
 		return nil
 	}
 	m := numerals.FindStringSubmatch(s)
-	if m == nil || !strings.ContainsAny(m[1], "0123456789") || strings.Trim(m[1], "0123456789") == "" {
+	if m == nil || strings.Trim(m[1], "0123456789") == "" {
+		return nil
+	}
+	if !strings.ContainsAny(m[1], "0123456789") && (m[2] != "16" || m[1] != strings.ToUpper(m[1])) {
 		return nil
 	}
 	base, err := strconv.Atoi(m[2])

@@ -29,7 +29,11 @@ func read(s string, o Options) *reading {
 	r.isWords = isWords(r.text)
 	r.moment = momentOf(r.text)
 	r.choice, r.rest = choiceOf(r.text)
-	r.node, r.err = mathexpr.Parse(r.text, mathexpr.Options{DecimalComma: o.DecimalComma})
+	formula := r.text
+	if o.Profile != MathVerify {
+		formula = respelled(r.text)
+	}
+	r.node, r.err = mathexpr.Parse(formula, mathexpr.Options{DecimalComma: o.DecimalComma})
 	if r.err != nil {
 		r.node = nil
 		r.isWords = true

@@ -181,8 +181,11 @@ func (g realSets) realSet(n *node, tuples bool) (realSet, bool) {
 			}
 			s = append(s, t...)
 		}
-		if n.Kind == mathexpr.List && !sameVariable(n.Args) {
-			return nil, false
+		if n.Kind == mathexpr.List {
+			if !sameVariable(n.Args) {
+				return nil, false
+			}
+			return g.joined(n, s)
 		}
 		return g.united(s)
 	case mathexpr.Intersection:
@@ -215,6 +218,31 @@ func (g realSets) realSet(n *node, tuples bool) (realSet, bool) {
 		}
 	}
 	return nil, false
+}
+
+// joined is the set of a list of inequalities; s are the sets of all of them. "and" intersects
+// them, "or" unites them. A comma does what says something: x > 0, x < 5 is both, since one of
+// the two holds for every number.
+func (g realSets) joined(n *node, s realSet) (realSet, bool) {
+	union, ok := g.united(s)
+	inequalities := n.Args[0].Kind == mathexpr.Relation && n.Args[0].Names[0] != "in"
+	if !ok || !inequalities || n.Name == "or" || n.Name == "" && !(len(union) == 1 && union[0] == interval{}) {
+		return union, ok
+	}
+	both := everything
+	for _, a := range n.Args {
+		t, ok := g.realSet(a, true)
+		if !ok {
+			return nil, false
+		}
+		if both, ok = g.intersected(both, t); !ok {
+			return nil, false
+		}
+	}
+	if len(both) == 0 && n.Name == "and" { // x < 0 and x > 1 lists two parts
+		return union, true
+	}
+	return both, true
 }
 
 // sameVariable reports whether a list of inequalities, joined by or, is about one variable.
@@ -254,11 +282,23 @@ func (g realSets) built(n *node) (realSet, bool) {
 	if head.Kind != mathexpr.Variable {
 		return nil, false
 	}
+	var either realSet
 	for _, c := range n.Args[1:] {
 		if c.Kind != mathexpr.Relation || variableOf(c) != head.Name && !isEquation(c, head.Name) {
 			return nil, false
 		}
 		t, ok := g.condition(c, head.Name)
+		if !ok {
+			return nil, false
+		}
+		if n.Name == "or" {
+			either = append(either, t...)
+		} else if s, ok = g.intersected(s, t); !ok {
+			return nil, false
+		}
+	}
+	if n.Name == "or" {
+		t, ok := g.united(either)
 		if !ok {
 			return nil, false
 		}

@@ -214,6 +214,31 @@ func (g relations) sideBySide(a, b *node) Verdict {
 	return Wrong
 }
 
+// congruences are x ≡ 1 (mod 5) and x ≡ 4 (mod 5) for the list x ≡ 1, 4 (mod 5), and the list
+// where it is none of congruences.
+func congruences(n *node) *node {
+	last := len(n.Args) - 1
+	if last < 1 || n.Args[last].Kind != mathexpr.Modulo {
+		return n
+	}
+	first, modulus := n.Args[0], n.Args[last].Args[1]
+	if first.Kind != mathexpr.Relation || len(first.Names) != 1 || first.Names[0] != "equiv" || len(first.Args) != 2 {
+		return n
+	}
+	out := *n
+	out.Args = make([]*node, len(n.Args))
+	for i, value := range n.Args {
+		switch i {
+		case 0:
+			value = first.Args[1]
+		case last:
+			value = value.Args[0]
+		}
+		out.Args[i] = &node{Kind: mathexpr.Relation, Names: first.Names, Args: []*node{first.Args[0], value, modulus}}
+	}
+	return &out
+}
+
 // sameCongruences compares x ≡ 3 (mod 5) with x ≡ 8 (mod 5).
 func (g relations) sameCongruences(a, b *node) (Verdict, bool) {
 	if len(a.Args) != 3 || len(b.Args) != 3 || len(a.Names) != 1 || len(b.Names) != 1 {
@@ -224,10 +249,17 @@ func (g relations) sameCongruences(a, b *node) (Verdict, bool) {
 	if !ok || !okN || m.Sign() == 0 {
 		return collections(g).inOrder(a.Args, b.Args), true
 	}
-	if m.Cmp(n) != 0 || g.same(a.Args[0], b.Args[0]) != Right {
+	if m.Cmp(n) != 0 {
 		return Wrong, true
 	}
-	d := minus(a.Args[1], b.Args[1])
-	q, ok := g.numbers.Rational(&node{Kind: mathexpr.Quotient, Args: []*node{d, a.Args[2]}})
-	return verdict(ok && q.IsInt()), true
+	congruent := func(x, y *node) bool {
+		q, ok := g.numbers.Rational(&node{Kind: mathexpr.Quotient, Args: []*node{minus(x, y), a.Args[2]}})
+		return ok && q.IsInt()
+	}
+	for _, side := range [...]int{0, 1} { // x ≡ 3 and 3 ≡ x
+		if g.same(a.Args[0], b.Args[side]) == Right && congruent(a.Args[1], b.Args[1-side]) {
+			return Right, true
+		}
+	}
+	return Wrong, true
 }

@@ -13,6 +13,9 @@ type node = mathexpr.Node
 
 // special compares what is no formula: dates, times, letters of choices.
 func (g *grader) special(gold, answer *reading) (v Verdict, decided bool) {
+	if strings.HasSuffix(gold.moment, orFraction) && strings.HasSuffix(answer.moment, orFraction) { // two fractions, perhaps
+		return Wrong, false
+	}
 	if gold.moment != "" && answer.moment != "" && (!strings.HasSuffix(gold.moment, "?") || !strings.HasSuffix(answer.moment, "?") ||
 		gold.node != nil && answer.node != nil) {
 		return verdict(sameMoment(gold.moment, answer.moment)), true
@@ -100,14 +103,21 @@ func (g *grader) same(a, b *node) Verdict {
 	if x, y := infinity(a), infinity(b); x != 0 || y != 0 {
 		return verdict(x == y)
 	}
+	if isPiecewise(a) && isPiecewise(b) {
+		return realSets{g}.samePiecewise(a, b)
+	}
 	if v, ok := g.sameAntiderivatives(a, b); ok {
 		return v
 	}
 	return g.sameScalars(a, b)
 }
 
-// hoisted takes the unit out of a negative quantity, percentage or angle: -(5°) is (-5)°.
+// hoisted takes the unit out of a negative quantity, percentage or angle: -(5°) is (-5)°. It
+// gives each item of a list of congruences its modulus.
 func hoisted(n *node) *node {
+	if n.Kind == mathexpr.List {
+		return congruences(n)
+	}
 	if n.Kind != mathexpr.Negative {
 		return n
 	}

@@ -358,7 +358,7 @@ func (c *Comparer) Linear(n *mathexpr.Node, variable string) (slope, offset *big
 	if err != nil || x.dependent {
 		return nil, nil, false
 	}
-	if d, isConstant := f.den.isConstant(); !isConstant || d.Cmp(one) != 0 {
+	if d, isConstant := f.den.isConstant(); !isConstant || !isOne(d) {
 		return nil, nil, false
 	}
 	slope, offset = new(big.Rat), new(big.Rat)

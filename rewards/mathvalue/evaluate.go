@@ -3,6 +3,7 @@ package mathvalue
 import (
 	"errors"
 	"math/big"
+	"sync"
 
 	"agentcli/internal/arith"
 	"agentcli/rewards/mathexpr"
@@ -30,6 +31,17 @@ type evaluator struct {
 	limited       bool // an infinite sum is no narrower at a higher precision
 	depth         int
 }
+
+// factorials are those that bounds allow, from 0! on.
+var factorials = sync.OnceValue(func() []arith.Number {
+	f := big.NewInt(1)
+	all := []arith.Number{arith.Int(1)}
+	for k := int64(1); k <= bounds.Factorial; k++ {
+		f = new(big.Int).Mul(f, big.NewInt(k))
+		all = append(all, arith.Exact(new(big.Rat).SetInt(f)))
+	}
+	return all
+})
 
 // at is the value of a tree.
 func (e *evaluator) at(n *mathexpr.Node) (z number, err error) {
@@ -143,9 +155,9 @@ func (e *evaluator) eval(n *mathexpr.Node) value {
 		return e.rootOf(e.eval(n.Args[0]), e.eval(n.Args[1]))
 	case mathexpr.Factorial:
 		v := e.eval(n.Args[0])
-		if f, err := bounds.Fact(v.exact); err == nil && f.Rat() != nil {
+		if k, ok := v.exact.Int64(); ok && k >= 0 && k < int64(len(factorials())) {
 			e.pay(20)
-			return value{exact: f}
+			return value{exact: factorials()[k]}
 		}
 		panic(errNoValue)
 	case mathexpr.Function:

@@ -4,8 +4,11 @@ import (
 	"errors"
 	"fmt"
 	"math/big"
+	"slices"
+	"strconv"
 	"strings"
 
+	"agentcli/internal/arith"
 	"agentcli/rewards/mathexpr"
 )
 
@@ -39,7 +42,7 @@ type exact struct {
 }
 
 func newExact(b *Budget, natural bool) *exact {
-	return &exact{algebra: algebra{budget: b}, ids: map[string]int32{}, natural: natural}
+	return &exact{algebra: algebra{budget: b}, natural: natural}
 }
 
 // rational is the rational function of a tree.
@@ -62,6 +65,9 @@ func (x *exact) rational(n *mathexpr.Node) (f fraction, err error) {
 func (x *exact) atom(key string, period int32, power *big.Rat) fraction {
 	id, ok := x.ids[key]
 	if !ok {
+		if x.ids == nil {
+			x.ids = map[string]int32{}
+		}
 		id = int32(len(x.atoms))
 		x.ids[key] = id
 		x.atoms = append(x.atoms, atom{period, power})
@@ -85,7 +91,7 @@ func (x *exact) opaque(key string) fraction {
 func (x *exact) key(f fraction) string {
 	var b strings.Builder
 	writePolynomial(&b, f.num)
-	if d, ok := f.den.isConstant(); !ok || d.Cmp(one) != 0 {
+	if d, ok := f.den.isConstant(); !ok || !isOne(d) {
 		b.WriteByte('/')
 		writePolynomial(&b, f.den)
 	}
@@ -186,7 +192,7 @@ func (x *exact) raise(base, exponent *mathexpr.Node) fraction {
 	r, constantExponent := e.isRational()
 	if !constantExponent {
 		b := x.eval(base)
-		if c, ok := b.isRational(); ok && c.Cmp(one) == 0 {
+		if c, ok := b.isRational(); ok && isOne(c) {
 			return b
 		}
 		return x.opaque("pow " + x.key(b) + x.key(e))
@@ -255,32 +261,35 @@ func (x *exact) rationalRoot(c *big.Rat, k int64, squared bool) fraction {
 	if c.Sign() == 0 {
 		return whole(nil)
 	}
-	out := whole(constant(one))
+	out := term{coefficient: one}
 	if c.Sign() < 0 {
 		c = new(big.Rat).Neg(c)
 		switch {
 		case k%2 == 1 && !squared:
-			out = whole(constant(minusOne))
+			out.coefficient = minusOne
 		case k == 2:
-			out = x.atom("i", 2, minusOne)
+			out = x.withRoot(out, x.atom("i", 2, minusOne), 1)
 		default:
 			return x.opaque(fmt.Sprintf("root -%s %d", c.RatString(), k))
 		}
 	}
 	// The root of a/b is the root of a·b^(k-1), over b.
 	if bits(c)*k > maxBits/4 {
-		return x.times(out, x.opaque(fmt.Sprintf("root %s %d", c.RatString(), k)))
+		return whole(polynomial{x.withRoot(out, x.opaque(fmt.Sprintf("root %s %d", c.RatString(), k)), 1)})
 	}
-	radicand := new(big.Int).Exp(c.Denom(), big.NewInt(k-1), nil)
-	radicand.Mul(radicand, c.Num())
-	factor := new(big.Rat).SetFrac(big.NewInt(1), c.Denom())
+	radicand, factor := c.Num(), one
+	if !c.IsInt() {
+		radicand = new(big.Int).Exp(c.Denom(), big.NewInt(k-1), nil)
+		radicand.Mul(radicand, c.Num())
+		factor = new(big.Rat).SetFrac(big.NewInt(1), c.Denom())
+	}
 	primes, exponents, rest := x.factorise(radicand)
 	if rest != nil {
 		if r, ok := integerRoot(rest, k); ok {
-			factor.Mul(factor, new(big.Rat).SetInt(r))
+			factor = arith.Product(factor, new(big.Rat).SetInt(r))
 		} else {
 			x.dependent = true
-			out = x.times(out, x.atom(fmt.Sprintf("root %s %d", rest, k), int32(k), new(big.Rat).SetInt(rest)))
+			out = x.withRoot(out, x.atom(fmt.Sprintf("root %s %d", rest, k), int32(k), new(big.Rat).SetInt(rest)), 1)
 		}
 	}
 	if k != 2 {
@@ -289,15 +298,28 @@ func (x *exact) rationalRoot(c *big.Rat, k int64, squared bool) fraction {
 	for i, p := range primes {
 		q := new(big.Rat).SetInt64(p)
 		if n := exponents[i] / k; n > 0 {
-			factor.Mul(factor, x.rationalPower(q, n))
+			factor = arith.Product(factor, x.rationalPower(q, n))
 		}
 		if n := exponents[i] % k; n > 0 {
-			a := x.atom(fmt.Sprintf("root %d %d", p, k), int32(k), q)
-			a.num[0].factors[0].exponent = int32(n)
-			out = x.times(out, a)
+			out = x.withRoot(out, x.atom("root "+strconv.FormatInt(p, 10)+" "+strconv.FormatInt(k, 10), int32(k), q), int32(n))
 		}
 	}
-	return x.times(out, whole(constant(factor)))
+	if !isOne(factor) {
+		x.pay(out.coefficient, factor)
+		out.coefficient = arith.Product(out.coefficient, factor)
+	}
+	return whole(polynomial{out})
+}
+
+// withRoot is t times a power of an atom that t does not have.
+func (x *exact) withRoot(t term, root fraction, exponent int32) term {
+	if len(t.factors) > 0 {
+		x.pay(t.coefficient, one)
+	}
+	f := factor{root.num[0].factors[0].atom, exponent}
+	at, _ := slices.BinarySearchFunc(t.factors, f, func(a, b factor) int { return int(a.atom - b.atom) })
+	t.factors = slices.Insert(t.factors, at, f)
+	return t
 }
 
 // factorise finds the primes below 10,000 of n, and what is left if it is not 1: a

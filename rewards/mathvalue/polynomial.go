@@ -5,6 +5,8 @@ import (
 	"errors"
 	"math/big"
 	"slices"
+
+	"agentcli/internal/arith"
 )
 
 // factor is an atom (a variable, a constant, a root, a function) to a power.
@@ -33,7 +35,16 @@ func constant(r *big.Rat) polynomial {
 	return polynomial{{coefficient: r}}
 }
 
-var one = big.NewRat(1, 1)
+var (
+	one = big.NewRat(1, 1)
+	// unit is the polynomial 1, which all denominators of polynomials share.
+	unit = polynomial{{coefficient: one}}
+)
+
+// isOne is r.Cmp(one) == 0 without its products.
+func isOne(r *big.Rat) bool {
+	return r == one || r.IsInt() && r.Num().IsInt64() && r.Num().Int64() == 1
+}
 
 // isConstant is the polynomial's value if it has no atoms.
 func (p polynomial) isConstant() (*big.Rat, bool) {
@@ -104,13 +115,13 @@ func (x *algebra) scale(p polynomial, r *big.Rat) polynomial {
 	if r.Sign() == 0 {
 		return nil
 	}
-	if r.Cmp(one) == 0 {
+	if isOne(r) {
 		return p
 	}
 	out := make(polynomial, len(p))
 	for i, t := range p {
 		x.pay(t.coefficient, r)
-		out[i] = term{new(big.Rat).Mul(t.coefficient, r), t.factors}
+		out[i] = term{arith.Product(t.coefficient, r), t.factors}
 	}
 	return out
 }
@@ -159,7 +170,7 @@ func (x *algebra) multiply(p, q polynomial) polynomial {
 
 // product multiplies two terms and reduces powers of atoms that have a rational power.
 func (x *algebra) product(s, t term) term {
-	c := new(big.Rat).Mul(s.coefficient, t.coefficient)
+	c := arith.Product(s.coefficient, t.coefficient)
 	factors := make([]factor, 0, len(s.factors)+len(t.factors))
 	a, b := s.factors, t.factors
 	for len(a) > 0 || len(b) > 0 {
@@ -180,7 +191,7 @@ func (x *algebra) product(s, t term) term {
 			// The period-th power of the atom is at.power.
 			for n := f.exponent / at.period; n > 0; n-- {
 				x.pay(c, at.power)
-				c = new(big.Rat).Mul(c, at.power)
+				c = arith.Product(c, at.power)
 			}
 			f.exponent %= at.period
 		}
@@ -199,7 +210,7 @@ func (x *algebra) power(p polynomial, n int64) polynomial {
 	if n > maxExponent {
 		panic(errTooLarge)
 	}
-	out := constant(one)
+	out := unit
 	for {
 		if n&1 == 1 {
 			out = x.multiply(out, p)
@@ -217,25 +228,38 @@ func (x *algebra) rationalPower(c *big.Rat, n int64) *big.Rat {
 	if c.Sign() == 0 && n < 0 {
 		panic(errUndefined)
 	}
-	if abs > 1 && c.Num().CmpAbs(big.NewInt(1)) != 0 || c.Denom().Cmp(big.NewInt(1)) != 0 {
+	isWhole := c.IsInt()
+	if abs > 1 && !isUnit(c.Num()) || !isWhole {
 		if size := max(c.Num().BitLen(), c.Denom().BitLen()); abs > maxBits || int64(size)*abs > maxBits {
 			panic(errTooLarge)
 		} else if w := int64(size) * abs / 64; !x.budget.Spend(500 + 2*w*w + 50*w) {
 			panic(errBudget)
 		}
 	}
-	if abs > 1 && c.IsInt() && c.Num().CmpAbs(big.NewInt(1)) <= 0 {
+	if n == 1 {
+		return c
+	}
+	if abs > 1 && isWhole && (c.Sign() == 0 || isUnit(c.Num())) {
 		abs = 2 - abs%2 // 1 or -1 or 0
 	}
 	e := big.NewInt(abs)
-	// c is in lowest terms, and so are its powers; SetFrac would look for a divisor again.
-	num, den := new(big.Int).Exp(c.Num(), e, nil), new(big.Int).Exp(c.Denom(), e, nil)
-	r := new(big.Rat).SetFrac(num, den)
+	if isWhole {
+		r := new(big.Rat).SetInt(new(big.Int).Exp(c.Num(), e, nil))
+		if n < 0 {
+			r.Inv(r)
+		}
+		return r
+	}
+	// c is in lowest terms, and so are its powers.
+	r := arith.Lowest(new(big.Int).Exp(c.Num(), e, nil), new(big.Int).Exp(c.Denom(), e, nil))
 	if n < 0 {
 		r.Inv(r)
 	}
 	return r
 }
+
+// isUnit reports whether n is 1 or -1.
+func isUnit(n *big.Int) bool { return len(n.Bits()) == 1 && n.Bits()[0] == 1 }
 
 // fraction is a rational function; its denominator is not zero.
 type fraction struct{ num, den polynomial }
@@ -252,17 +276,17 @@ func (f fraction) isRational() (*big.Rat, bool) {
 		}
 		return nil, false
 	}
-	if d.Cmp(one) == 0 {
+	if isOne(d) {
 		return n, true
 	}
 	return new(big.Rat).Quo(n, d), true
 }
 
-func whole(p polynomial) fraction { return fraction{p, constant(one)} }
+func whole(p polynomial) fraction { return fraction{p, unit} }
 
 func (x *algebra) sum(f, g fraction) fraction {
-	if d, ok := f.den.isConstant(); ok && d.Cmp(one) == 0 {
-		if e, ok := g.den.isConstant(); ok && e.Cmp(one) == 0 {
+	if d, ok := f.den.isConstant(); ok && isOne(d) {
+		if e, ok := g.den.isConstant(); ok && isOne(e) {
 			return whole(x.add(f.num, g.num))
 		}
 	}
@@ -301,7 +325,7 @@ func (x *algebra) tidy(f fraction) fraction {
 		}
 	}
 	if len(f.den) > 0 {
-		if c := f.den[0].coefficient; c.Cmp(one) != 0 {
+		if c := f.den[0].coefficient; !isOne(c) {
 			inverse := new(big.Rat).Inv(c)
 			f = fraction{x.scale(f.num, inverse), x.scale(f.den, inverse)}
 		}

@@ -281,7 +281,7 @@ func (x *exact) integral(n *mathexpr.Node) fraction {
 	if len(v.num) != 1 || len(v.num[0].factors) != 1 {
 		panic(errNoValue)
 	}
-	if d, ok := f.den.isConstant(); !ok || d.Cmp(one) != 0 {
+	if d, ok := f.den.isConstant(); !ok || !isOne(d) {
 		panic(errNoValue)
 	}
 	id := v.num[0].factors[0].atom
