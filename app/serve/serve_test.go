@@ -32,13 +32,13 @@ const tiny = "../../policy/testdata/tiny-qwen3"
 
 // running is a server of a tiny model.
 type running struct {
-	*testing.T
+	testing.TB
 	url    string
 	engine models.Engine
 	said   *bytes.Buffer
 }
 
-func start(t *testing.T, change func(*Options)) *running {
+func start(t testing.TB, change func(*Options)) *running {
 	t.Helper()
 	o := Options{Path: tiny, Backend: models.NewBackend(), Name: "tiny", Model: models.LocalOptions{DType: "float32",
 		Device: "cpu", Temperature: 1}}
