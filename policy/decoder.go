@@ -21,6 +21,8 @@ func fusedRows(n *network) int {
 		longest = max(longest, n.layers[i].MLP.Size, n.layers[i].Attention.Heads*n.layers[i].Attention.HeadDim)
 	}
 	switch {
+	case n.layers[0].qkv.stored.Defined(): // there is no other form
+		return math.MaxInt
 	case n.dtype == torch.BFloat16 && cpu.X86.HasAMXBF16:
 		return 64
 	case longest*torch.PanelSize*n.dtype.Size() > cached:
@@ -32,29 +34,21 @@ func fusedRows(n *network) int {
 // decoderOf is the network as one call a step, for sampling on a CPU; nil where it has parts
 // that the call does not know, or weights that it cannot read.
 func decoderOf(s *torch.Scope, n *network, kpool, vpool []torch.Tensor) *torch.Decoder {
-	if !n.panels || n.cfg.Recurrent() || n.cfg.PerLayer.Size > 0 {
+	if !n.panels || !oneCall(n) {
 		return nil
 	}
-	m := torch.DecoderModel{Embed: n.embed, Norm: n.norm, Head: n.head.packed, EmbedScale: n.rounded(n.cfg.EmbedScale),
+	m := torch.DecoderModel{Embed: n.embed, Norm: n.norm, Head: n.head.panels(), EmbedScale: n.rounded(n.cfg.EmbedScale),
 		ResidualScale: n.cfg.ResidualScale, Rms: n.rms()}
 	for i, r := range n.ropes {
-		if r.queries != nil {
-			return nil
-		}
 		m.Ropes = append(m.Ropes, torch.RopeTable{Cos: r.cos, Sin: r.sin, Interleaved: n.cfg.Ropes[i].Interleaved})
 	}
 	layers := make([]torch.DecoderLayer, len(n.layers))
 	for i := range n.layers {
 		l := &n.layers[i]
 		a := l.Attention
-		if a.Heads == 0 || a.Shared || a.Gated || a.KeysAreValues || a.ValueNorm || a.HeadDim%8 != 0 ||
-			a.Heads > torch.MaxGroup*a.KVHeads || l.Experts.Count > 0 || l.OutputScale || l.mlpGate.Defined() ||
-			l.MLP.Act == arch.GELUTanh || l.MLP.Size == 0 {
-			return nil
-		}
 		layers[i] = torch.DecoderLayer{BeforeAttention: l.beforeAttention, AfterAttention: l.afterAttention, BeforeMLP: l.beforeMLP,
-			AfterMLP: l.afterMLP, QKV: l.qkv.packed, QKVBias: l.qkvBias, O: l.o.packed, OBias: l.oBias, GateUp: l.gateUp.packed,
-			GateUpBias: l.gateUpBias, Down: l.down.packed, DownBias: l.downBias, QNorm: l.qNorm, KNorm: l.kNorm, KPool: kpool[i], VPool: vpool[i],
+			AfterMLP: l.afterMLP, QKV: l.qkv.panels(), QKVBias: l.qkvBias, O: l.o.panels(), OBias: l.oBias, GateUp: l.gateUp.panels(),
+			GateUpBias: l.gateUpBias, Down: l.down.panels(), DownBias: l.downBias, QNorm: l.qNorm, KNorm: l.kNorm, KPool: kpool[i], VPool: vpool[i],
 			Heads: a.Heads, KVHeads: a.KVHeads, Dim: a.HeadDim, Rope: a.Rope, Look: n.look(i)}
 		switch a.QKNorm {
 		case arch.PerHead:
@@ -64,4 +58,26 @@ func decoderOf(s *torch.Scope, n *network, kpool, vpool []torch.Tensor) *torch.D
 		}
 	}
 	return s.NewDecoder(m, layers)
+}
+
+// oneCall reports whether a decoder knows all parts of the network.
+func oneCall(n *network) bool {
+	if n.cfg.Recurrent() || n.cfg.PerLayer.Size > 0 || n.cfg.Score {
+		return false
+	}
+	for _, r := range n.cfg.Ropes {
+		if r.QueryBeta != 0 {
+			return false
+		}
+	}
+	for i := range n.layers {
+		l := &n.layers[i]
+		a := l.Attention
+		if a.Heads == 0 || a.Shared || a.Gated || a.KeysAreValues || a.ValueNorm || a.HeadDim%8 != 0 ||
+			a.Heads > torch.MaxGroup*a.KVHeads || l.Experts.Count > 0 || l.OutputScale || l.mlpGate.Defined() ||
+			l.MLP.Act == arch.GELUTanh || l.MLP.Size == 0 {
+			return false
+		}
+	}
+	return true
 }

@@ -54,19 +54,30 @@ type layer struct {
 	outputScale                                          torch.Tensor // [1]
 }
 
-// matrix is a weight, and where sampling on a CPU packed it, its packed copy, and
-// where adapters are trained, those on it.
+// matrix is a weight, and where sampling on a CPU packed it, its packed copy, or the weight as
+// its GGUF has it, and where adapters are trained, those on it.
 type matrix struct {
-	w, packed torch.Tensor
-	low       *lowRank
+	w, packed, stored torch.Tensor
+	low               *lowRank
+}
+
+// panels is what a torch.Decoder reads.
+func (m matrix) panels() torch.Tensor {
+	if m.stored.Defined() {
+		return m.stored
+	}
+	return m.packed
 }
 
 func (m matrix) apply(s *torch.Scope, x, bias torch.Tensor) torch.Tensor {
 	if m.low != nil {
 		return s.LoRALinear(x, m.w, bias, m.low.parts, m.low.scale, m.low.dropout)
 	}
-	if m.packed.Defined() {
+	switch {
+	case m.packed.Defined():
 		return s.LinearPacked(x, m.packed, bias)
+	case m.stored.Defined() && !m.w.Defined():
+		return s.Linear(x, s.QuantDense(m.stored), bias)
 	}
 	return s.Linear(x, m.w, bias)
 }
@@ -223,8 +234,9 @@ func (p param) shape() []int64 {
 // adapter.
 type source struct {
 	*weights.Model
-	tensor func(name string) (weights.Tensor, error)
-	head   *weights.Tensor // the value head beside a policy's weights (valueHeadName); nil: there is none
+	tensor   func(name string) (weights.Tensor, error)
+	asStored bool
+	head     *weights.Tensor // the value head beside a policy's weights (valueHeadName); nil: there is none
 }
 
 // load reads a model into tensors owned by keep, of the given type; a value head
@@ -232,7 +244,11 @@ type source struct {
 // until it has learned.
 func load(s, keep *torch.Scope, m source, n *network, dtype, master torch.DType, dev torch.Device, maxPositions int) (*network, error) {
 	n.dtype, n.device = dtype, dev
+	stored := n.stored(s, keep, m)
 	for _, p := range n.params {
+		if stored[p.tensor] {
+			continue
+		}
 		c := s.Child()
 		var parts []torch.Tensor
 		dtype := dtype
@@ -277,6 +293,46 @@ func load(s, keep *torch.Scope, m source, n *network, dtype, master torch.DType,
 	return n, s.Err()
 }
 
+// stored takes the matrices as the files have them, where that is asked for and a decoder on a
+// CPU can read them. They are then in no other form, but for the output matrix, which Logprobs
+// reads.
+func (n *network) stored(s, keep *torch.Scope, m source) map[*torch.Tensor]bool {
+	done := map[*torch.Tensor]bool{}
+	if !m.asStored || n.dtype != torch.BFloat16 || !torch.Native(n.device) || !torch.QuantKernels() || !oneCall(n) {
+		return done
+	}
+	of := map[*torch.Tensor]*matrix{&n.head.w: &n.head}
+	for i := range n.layers {
+		l := &n.layers[i]
+		for _, x := range []*matrix{&l.qkv, &l.o, &l.gateUp, &l.down} {
+			of[&x.w] = x
+		}
+	}
+	if n.cfg.Tied {
+		of[&n.embed] = &n.head
+	}
+	for _, p := range n.params {
+		x := of[p.tensor]
+		if x == nil {
+			continue
+		}
+		var parts []torch.Quant
+		for _, q := range p.parts {
+			t, ok := m.Stored(q.name)
+			if !ok || t.Cols%32 != 0 {
+				parts = nil
+				break
+			}
+			parts = append(parts, torch.Quant(*t))
+		}
+		if parts != nil {
+			x.stored = s.Keep(s.PackQuant(parts...), keep)
+			done[p.tensor] = x != &n.head
+		}
+	}
+	return done
+}
+
 // tie makes the embedding the output matrix too, where the model says so.
 func (n *network) tie() {
 	if n.cfg.Tied && !n.cfg.Score {
@@ -288,6 +344,9 @@ func (n *network) tie() {
 func (n *network) pack(s, keep *torch.Scope) {
 	n.panels = true
 	one := func(m *matrix) {
+		if m.stored.Defined() {
+			return
+		}
 		m.packed = s.Keep(s.PackLinear(m.w), keep)
 		n.panels = n.panels && s.InPanels(m.packed, m.w)
 		if m != &n.head { // Logprobs reads the head's rows, the embedding is often the same

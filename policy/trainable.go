@@ -98,7 +98,7 @@ func OpenTrainable(path string, cfg Config) (*Trainable, error) {
 	window := t.model.Window(cfg.MaxContext)
 	t.worker = torch.NewWorker(cfg.Threads)
 	err = t.worker.Do(func(s *torch.Scope) error {
-		from, dtype := source{m, m.Tensor, head}, master
+		from, dtype := source{Model: m, tensor: m.Tensor, head: head}, master
 		if n.frozen = adapted || cfg.Frozen; n.frozen {
 			dtype = compute
 		}

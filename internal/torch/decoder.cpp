@@ -19,6 +19,7 @@
 
 #include "attend_plan.h"
 #include "guard.h"
+#include "quant.h"
 #include "shim.h"
 #include "tensors.h"
 
@@ -34,9 +35,10 @@ using at::Tensor;
 
 constexpr int64_t PANEL = 64;
 
-// A weight [n, k] in panels; see panels.inc.
+// A weight [n, k] in panels; see panels.inc, and quant.h for one as a GGUF has it.
 struct Weight {
   const void *data = nullptr;
+  const QuantPanel *quant = nullptr;
   int64_t n = 0, k = 0, stride = 0;  // numbers of a panel
   Tensor hold, bias;
 };
@@ -66,13 +68,23 @@ bool in_panels(const Tensor &packed, const Tensor &w) {
 
 Weight weight_of(const Tensor &w, const Tensor &bias) {
   Weight out;
+  if (bias.defined()) out.bias = bias.to(at::kFloat).contiguous();
+  out.hold = w;
+  if (w.scalar_type() == at::kByte) {
+    QuantHead head;
+    out.data = w.const_data_ptr();
+    memcpy(&head, out.data, sizeof head);
+    TORCH_CHECK(head.magic == QuantHead::MAGIC, "decoder: these bytes are no weight");
+    out.quant = reinterpret_cast<const QuantPanel *>(static_cast<const char *>(out.data) + sizeof head);
+    out.n = head.n;
+    out.k = head.k;
+    return out;
+  }
   out.n = w.size(0);
   out.k = w.size(1);
   int64_t panels = (out.n + PANEL - 1) / PANEL, size = w.scalar_type() == at::kFloat ? 4 : 2;
   out.data = at::native::data_ptr_from_mkldnn(w);
   out.stride = at::native::nbytes_from_mkldnn(w) / size / panels;
-  out.hold = w;
-  if (bias.defined()) out.bias = bias.to(at::kFloat).contiguous();
   return out;
 }
 
@@ -141,6 +153,8 @@ struct Rows {
   std::vector<S> x, y, h, qkv, q, attended, act, both;
   std::vector<AttendPlan> plans;
   std::unique_ptr<float[]> partials;
+  std::vector<int16_t> narrow;  // the input of a product with a weight of a GGUF
+  std::vector<float> narrow_scales, narrow_sums;
   Rows(const Decoder &d, const Step &step, int threads) {
     int64_t sums = 0;
     for (size_t k = 0; k < d.kinds.size(); k++) {
@@ -152,8 +166,11 @@ struct Rows {
     }
     partials.reset(new float[sums]);
     const int64_t n = step.rows;
-    int64_t hidden = d.embed.size(1), wide = 0, queries = 0, inner = 0;
+    int64_t hidden = d.embed.size(1), wide = 0, queries = 0, inner = 0, longest = 0;
+    auto inputs = [&](const Weight &w) { longest = std::max(longest, w.quant ? w.k : 0); };
+    inputs(d.head);
     for (auto &l : d.layers) {
+      for (auto *w : {&l.qkv, &l.o, &l.gate_up, &l.down}) inputs(*w);
       wide = std::max(wide, l.qkv.n);
       queries = std::max(queries, l.heads * l.dim);
       inner = std::max(inner, l.down.k);
@@ -162,6 +179,9 @@ struct Rows {
     qkv.resize(n * wide);
     for (auto *v : {&q, &attended}) v->resize(n * queries);
     act.resize(n * inner);
+    narrow.resize(n * longest);
+    narrow_scales.resize(n * longest / 32);
+    narrow_sums.resize(n * longest / 16);
     for (auto &l : d.layers)
       if (l.down.k % PANEL != 0) both.resize(n * 2 * inner);
   }
@@ -217,16 +237,29 @@ struct Run {
     }
   };
 
+  // The input of a product, as a weight of a GGUF takes it.
+  void narrow(const Weight &w, const S *in) {
+    if constexpr (std::is_same_v<S, bf16>)
+      if (w.quant) share(rows, [&](int64_t r) { kernels().quant_row(in + r * w.k, w.k, from_row(w, r)); });
+  }
+  QuantRows from_row(const Weight &w, int64_t r) { return {&b.narrow[r * w.k], &b.narrow_scales[r * (w.k / 32)], &b.narrow_sums[r * (w.k / 16)]}; }
+
+  // y [m, 64] = the rows r0..r0+m-1 of in by panel p of w.
+  void panel(const Weight &w, const S *in, int64_t p, int64_t r0, int64_t m, float *y) {
+    if (w.quant) kernels().quant_panel(from_row(w, r0), m, w.k, w.quant[p], static_cast<const char *>(w.data), y);
+    else kn.panel(in + r0 * w.k, w.k, m, static_cast<const S *>(w.data) + p * w.stride, w.k, y);
+  }
+
   // out [rows, ld] = in [rows, w.k]·w.
   void product(const Weight &w, const S *in, S *out, int64_t ld) {
+    narrow(w, in);
     const Pieces pieces((w.n + PANEL - 1) / PANEL, rows, threads);
-    const S *data = static_cast<const S *>(w.data);
     const float *bias = w.bias.defined() ? w.bias.const_data_ptr<float>() : nullptr;
     thread_local std::vector<float> sums(48 * PANEL);
     share(pieces.panels * pieces.parts, [&](int64_t i) {
       pieces.each(i, [&](int64_t p, int64_t r0, int64_t m) {
         const int64_t n = std::min(PANEL, w.n - p * PANEL);
-        kn.panel(in + r0 * w.k, w.k, m, data + p * w.stride, w.k, sums.data());
+        panel(w, in, p, r0, m, sums.data());
         for (int64_t r = 0; r < m; r++) {
           S *to = out + (r0 + r) * ld + p * PANEL;
           const float *s = sums.data() + r * PANEL;
@@ -244,14 +277,14 @@ struct Run {
       share(rows, [&](int64_t r) { kn.silu_mul(b.both.data() + r * w.n, b.act.data() + r * f, 1, f); });
       return;
     }
+    narrow(w, in);
     const Pieces pieces(f / PANEL, rows, threads);
-    const S *data = static_cast<const S *>(w.data);
     const float *bias = w.bias.defined() ? w.bias.const_data_ptr<float>() : nullptr;
     thread_local std::vector<float> sums(2 * 48 * PANEL);
     share(pieces.panels * pieces.parts, [&](int64_t i) {
       pieces.each(i, [&](int64_t p, int64_t r0, int64_t m) {
         for (int64_t part = 0; part < 2; part++)
-          kn.panel(in + r0 * w.k, w.k, m, data + (p + part * pieces.panels) * w.stride, w.k, sums.data() + part * 48 * PANEL);
+          panel(w, in, p + part * pieces.panels, r0, m, sums.data() + part * 48 * PANEL);
         for (int64_t r = 0; r < m; r++) {
           S both[2 * PANEL];
           for (int64_t part = 0; part < 2; part++)
@@ -529,6 +562,7 @@ int agt_decoder_step(void *decoder, const agt_decoder_rows *r, agt_tensor *logit
     at::Tensor out = at::empty({step.n_wanted, d.head.n}, d.embed.options());
     const bool f32 = d.embed.scalar_type() == at::kFloat;
     for (auto &l : d.layers) TORCH_CHECK(agt::ATTEND_KEYS % l.kpool.size(1) == 0 && l.heads / l.kv_heads <= agt::ATTEND_COLS, "decoder: no plan of attention for such blocks or heads");
+    TORCH_CHECK((!d.head.quant && !d.layers[0].qkv.quant) || (!f32 && agt::kernels().quant_panel), "the kernels in use read no weights of a GGUF");
     TORCH_CHECK(f32 ? agt::kernels().f.panel != nullptr : agt::kernels().b.panel != nullptr, "the kernels in use read no panels");
     if (f32) agt::run<float>(d, step, agt::kernels().f, agt::out_ptr<float>(out));
     else agt::run<agt::bf16>(d, step, agt::kernels().b, agt::out_ptr<agt::bf16>(out));

@@ -518,12 +518,20 @@ namespace avx512bf16 {
 void panel_bf16(const bf16 *x, int64_t ldx, int64_t rows, const bf16 *w, int64_t k, float *y);
 void attend_bf16(const bf16 *q, const bf16 *kpool, const bf16 *vpool, const AttendArgs &a, char *scratch, float *m, float *z, float *acc);
 }
+namespace avx512vnni {
+void quant_row(const bf16 *x, int64_t k, const QuantRows &to);
+void quant_panel(const QuantRows &x, int64_t rows, int64_t k, const QuantPanel &w, const char *base, float *y);
+}
 const Kernels &with_bf16() {
   static const Kernels table = [] {
     Kernels t = avx512::table;
     t.name = "avx512_bf16";
     t.b.panel = avx512bf16::panel_bf16;
     t.b.attend = avx512bf16::attend_bf16;
+    if (__builtin_cpu_supports("avx512vnni")) {
+      t.quant_row = avx512vnni::quant_row;
+      t.quant_panel = avx512vnni::quant_panel;
+    }
     return t;
   }();
   return table;

@@ -136,6 +136,15 @@ typedef struct agt_decoder_rows {
   const int32_t *ids, *positions, *segs, *blocks, *wanted;
   int64_t rows, n, n_wanted;
 } agt_decoder_rows;
+// A part of a weight [n, k] as a GGUF has it: rows of it; see quant.h. least may be null.
+typedef struct agt_quant_part {
+  const int8_t *q;
+  const float *scale, *least;
+  int64_t rows, cols, group, bits;
+} agt_quant_part;
+int agt_quant_pack(agt_tensor *out, const agt_quant_part *parts, int n, char **err);  // for a decoder
+int agt_quant_dense(agt_tensor *out, agt_tensor packed, char **err);                  // the weight in bfloat16
+int agt_quant_kernels(void);                                                          // whether this processor has the products
 int agt_in_panels(agt_tensor packed, agt_tensor w, int *yes, char **err);  // whether a packed weight is one that a decoder reads
 int agt_decoder_new(void **out, const agt_decoder_model *m, const agt_decoder_layer *layers, int n, char **err);
 void agt_decoder_free(void *decoder);

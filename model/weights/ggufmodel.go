@@ -325,10 +325,10 @@ func (g *ggufTensors) close() error { return g.file.Close() }
 
 // unpermute undoes llama.cpp's order of rows: within a head it stores the two
 // halves that Hugging Face rotates against each other pairwise side by side.
-func unpermute(b []byte, rows, heads int) []byte {
-	w := len(b) / rows // bytes a row
+func unpermute[T any](b []T, rows, heads int) []T {
+	w := len(b) / rows // of a row
 	half := rows / heads / 2
-	out := make([]byte, len(b))
+	out := make([]T, len(b))
 	for h := range heads {
 		for j := range 2 {
 			for i := range half {

@@ -1,0 +1,99 @@
+//go:build libtorch
+
+package policy
+
+import (
+	"math"
+	"path/filepath"
+	"slices"
+	"testing"
+
+	"agentcli/internal/torch"
+	"agentcli/model/gguf"
+	"agentcli/model/tokenizer"
+	"agentcli/model/weights"
+)
+
+// storedModel is a wide model in a GGUF of a kind.
+func storedModel(t *testing.T, kind gguf.TensorType) string {
+	t.Helper()
+	m, err := weights.Open(wideModel(t, "qwen3", 0))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer m.Close()
+	path := filepath.Join(t.TempDir(), "model.gguf")
+	tok, err := tokenizer.Open(m.TokenizerPath())
+	if err != nil {
+		t.Fatal(err)
+	}
+	kv, err := tokenizer.ToGGUF(tok, m.Config().VocabSize)
+	if err == nil {
+		err = weights.SaveGGUF(m, path, kind, kv)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+// needStored skips a test where no products with weights of a GGUF are for this processor.
+func needStored(t *testing.T, p *Policy) {
+	t.Helper()
+	if !torch.QuantKernels() {
+		t.Skip("this processor has no products with weights of 4 and 8 bits")
+	}
+	if p.sched.decoder == nil || !p.net.layers[0].qkv.stored.Defined() || !p.net.head.stored.Defined() {
+		t.Fatal("the weights are not as they are stored")
+	}
+}
+
+// Weights as the file has them: log-probs are as near to those of the same numbers in float32 as with weights in
+// bfloat16, and those that Logprobs computes from them.
+func TestStoredWeightsAreTheFiles(t *testing.T) {
+	for _, kind := range []gguf.TensorType{gguf.Q8_0, gguf.Q4_K} {
+		path := storedModel(t, kind)
+		stored := open(t, path, Config{DType: "bfloat16", Device: "cpu", AsStored: true})
+		needStored(t, stored)
+		dense, exact := open(t, path, Config{DType: "bfloat16", Device: "cpu"}), open(t, path, Config{DType: "float32", Device: "cpu"})
+		var off, offDense, offOwn, n float64
+		for k := range 20 {
+			out := drawLong(t, stored, k)[0]
+			ids := append(longPrompt(k), out.IDs...)
+			var lps [3][]float32
+			for i, p := range []*Policy{exact, dense, stored} {
+				all, err := p.Logprobs(t.Context(), [][]int32{ids})
+				if err != nil {
+					t.Fatal(err)
+				}
+				lps[i] = all[0][len(all[0])-len(out.IDs):]
+			}
+			for i, lp := range out.Logprobs {
+				off += math.Abs(float64(lp) - float64(lps[0][i]))
+				offDense += math.Abs(float64(lps[1][i] - lps[0][i]))
+				offOwn += math.Abs(float64(lp) - float64(lps[2][i]))
+				n++
+			}
+		}
+		t.Logf("%v: from float32 %.4f a token, bfloat16 %.4f, Logprobs of the same weights %.4f", kind, off/n, offDense/n, offOwn/n)
+		if off > 1.2*offDense || off/n > .02 || offOwn/n > .02 {
+			t.Errorf("%v: %.4f a token from float32 where bfloat16 is %.4f, from Logprobs %.4f", kind, off/n, offDense/n, offOwn/n)
+		}
+	}
+}
+
+// What is drawn does not depend on who is computed beside it, to the bit, nor on drafts.
+func TestStoredWeightsGiveTheSameBitsWhoeverIsBeside(t *testing.T) {
+	path := storedModel(t, gguf.Q4_K)
+	p := open(t, path, Config{DType: "bfloat16", Device: "cpu", MaxBatch: 16, AsStored: true})
+	needStored(t, p)
+	all := []int{0, 1, 2, 3, 4, 5, 6}
+	together := drawLong(t, p, all...)
+	one := open(t, path, Config{DType: "bfloat16", Device: "cpu", MaxBatch: 16, AsStored: true, NoDrafts: true, Threads: 1})
+	for _, k := range all {
+		alone := drawLong(t, one, k)[0]
+		if !slices.Equal(alone.IDs, together[k].IDs) || !slices.Equal(alone.Logprobs, together[k].Logprobs) {
+			t.Errorf("reply %d: alone %v %v, among others %v %v", k, alone.IDs, alone.Logprobs, together[k].IDs, together[k].Logprobs)
+		}
+	}
+}
