@@ -59,6 +59,21 @@ type Options struct {
 	AllowMediaPath  string // folder whose files rows may name as images; "": none
 }
 
+// OfServer is the first setting that has an effect on a server alone; "": none is given.
+func (o *Options) OfServer() setting.Name {
+	switch {
+	case len(o.AllowMediaHosts) > 0:
+		return setting.Name("AllowMediaHosts")
+	case o.AllowMediaPath != "":
+		return setting.Name("AllowMediaPath")
+	case o.SyncThrough != "":
+		return setting.Name("SyncThrough")
+	case o.Token != "":
+		return setting.Name("Token")
+	}
+	return ""
+}
+
 // ofDataset is the first setting that chooses rows of a dataset; "": none is given.
 func (o *Options) ofDataset() setting.Name {
 	for _, x := range []struct {
@@ -86,14 +101,7 @@ const grace = 10 * time.Second
 // Run serves until ^C.
 func Run(ctx context.Context, o Options, s console.Streams) error {
 	if o.Serve == "" {
-		own := setting.Name("SyncThrough")
-		switch {
-		case len(o.AllowMediaHosts) > 0:
-			own = setting.Name("AllowMediaHosts")
-		case o.AllowMediaPath != "":
-			own = setting.Name("AllowMediaPath")
-		}
-		return exit.Usagef("%s is for a rollout server; add %s ADDR", own, setting.Name("Serve"))
+		return exit.Usagef("%s is for a rollout server; add %s ADDR", o.OfServer(), setting.Name("Serve"))
 	}
 	if err := checkHosts(o.AllowMediaHosts); err != nil {
 		return exit.UsageError{Err: err}
