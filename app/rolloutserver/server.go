@@ -109,7 +109,9 @@ func Run(ctx context.Context, o Options, s console.Streams) error {
 	if st, err := os.Stat(o.AllowMediaPath); o.AllowMediaPath != "" && (err != nil || !st.IsDir()) {
 		return exit.Usagef("%s %q is no folder", setting.Name("AllowMediaPath"), o.AllowMediaPath)
 	}
-	if name := o.ofDataset(); name != "" {
+	if name := o.ofDataset(); name != "" && o.Resume != "" {
+		return exit.Usagef("%s %s: that run takes its rows from requests; leave %s out", setting.Name("Resume"), o.Resume, name)
+	} else if name != "" {
 		return exit.Usagef("%s takes its rows from requests; leave %s out", setting.Name("Serve"), name)
 	}
 	host, _, err := net.SplitHostPort(o.Serve)
@@ -149,6 +151,9 @@ func Run(ctx context.Context, o Options, s console.Streams) error {
 		s.Say(fmt.Sprintf("rollouts at http://%s; ^C ends it", l.Addr()))
 		return nil
 	})
+	if o.Token != "" { // which is in no file
+		o.Feed.Rest = fmt.Sprintf("%s TOKEN", setting.Name("Token"))
+	}
 	defer func() {
 		if h.weights != nil {
 			_ = h.weights.Close()
