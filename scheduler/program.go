@@ -12,6 +12,7 @@ import (
 	"agentcli/engine"
 	"agentcli/internal/child"
 	"agentcli/internal/remote"
+	"agentcli/internal/setting"
 	"agentcli/internal/text"
 	"agentcli/traj"
 )
@@ -49,7 +50,8 @@ type program struct {
 	ids     atomic.Int64 // of what is posted
 }
 
-func openProgram(ctx context.Context, name string, o Options) (*program, error) {
+// openProgram opens what a setting names.
+func openProgram(ctx context.Context, from setting.Name, name string, o Options) (*program, error) {
 	address, err := addressOf(name)
 	if err != nil {
 		return nil, err
@@ -62,10 +64,13 @@ func openProgram(ctx context.Context, name string, o Options) (*program, error) 
 	}
 	command := child.Command{Shell: strings.TrimPrefix(name, execPrefix), Pass: o.Pass}
 	p.name = execPrefix + command.Name()
+	if err := command.Check(); err != nil {
+		return nil, setting.Errorf("%s %s: %w", from, p.name, err)
+	}
 	p.lines = child.NewLines(child.LinesConfig{Command: command, Notice: o.Notice})
 	if err := p.lines.Open(ctx); err != nil {
 		p.close()
-		return nil, fmt.Errorf("%s: %w", p.name, err)
+		return nil, setting.Errorf("%s %s: %w", from, p.name, err)
 	}
 	return p, nil
 }

@@ -131,7 +131,7 @@ func Open(ctx context.Context, name string, o Options) (*Set, error) {
 	if open := builtin[name]; open != nil {
 		return open(ctx, o)
 	}
-	p, err := openProgram(ctx, name, o)
+	p, err := openProgram(ctx, setting.Name("Scheduler"), name, o)
 	if err != nil {
 		return nil, err
 	}

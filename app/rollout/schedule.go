@@ -47,7 +47,8 @@ func timeoutActs(o *Options) error {
 	if d := o.SchedulerTimeout; d == 0 || d == scheduler.DefaultTimeout || o.Resume != "" || scheduler.AsksProgram(o.Scheduler, o.GymEnv) {
 		return nil
 	}
-	return exit.Usagef("%s has no effect: neither a scheduler nor its environment is a program or a server; leave it out, or name one by %s or %s",
+	return exit.Usagef("%s has no effect: neither a scheduler nor its environment is a program or a server; leave it out, or name one by "+
+		"%s or %s",
 		setting.Name("SchedulerTimeout"), setting.Name("Scheduler"), setting.Name("GymEnv"))
 }
 

@@ -99,7 +99,8 @@ func TestTheEndOfAServerSaysHowToGoOn(t *testing.T) {
 		if err != nil {
 			said += err.Error()
 		}
-		if !strings.Contains(said, c.want) || c.want == "" && strings.Contains(said, "Resume") || (err != nil) != (c.want == "the budget is spent") {
+		if !strings.Contains(said, c.want) || c.want == "" && strings.Contains(said, "Resume") ||
+			(err != nil) != (c.want == "the budget is spent") {
 			t.Errorf("want %q: %v\n%s", c.want, err, said)
 		}
 	}

@@ -19,11 +19,15 @@ func TestAPathOfARequestIsBelowAnAllowedFolder(t *testing.T) {
 	}
 	a := &administration{&server{o: Options{AllowPath: []string{allowed}}}}
 	for path, want := range map[string]int{
-		allowed: 0, filepath.Join(allowed, "model"): 0,
-		filepath.Join(allowed, "step-10"): http.StatusBadRequest,
-		"":                                http.StatusBadRequest, filepath.Join(top, "other"): http.StatusForbidden, filepath.Join(top, "none"): http.StatusForbidden,
-		filepath.Join(allowed, "link"): http.StatusForbidden, filepath.Join(allowed, "link", "none"): http.StatusForbidden,
-		filepath.Join(allowed, "..", "none"): http.StatusForbidden, filepath.Join(allowed, "none", "none"): http.StatusForbidden,
+		"": http.StatusBadRequest, allowed: 0,
+		filepath.Join(allowed, "model"):        0,
+		filepath.Join(allowed, "step-10"):      http.StatusBadRequest,
+		filepath.Join(top, "other"):            http.StatusForbidden,
+		filepath.Join(top, "none"):             http.StatusForbidden,
+		filepath.Join(allowed, "link"):         http.StatusForbidden,
+		filepath.Join(allowed, "link", "none"): http.StatusForbidden,
+		filepath.Join(allowed, "..", "none"):   http.StatusForbidden,
+		filepath.Join(allowed, "none", "none"): http.StatusForbidden,
 	} {
 		var p *problem
 		if err := a.allowed("model_path", path); err != nil && !errors.As(err, &p) {

@@ -1,6 +1,7 @@
 package train
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"io"
@@ -80,7 +81,8 @@ func loadRows(ctx context.Context, o Options, checkpoint string, note func(strin
 		grader.Notice, grader.Pass, grader.Judge, grader.Runner = say, o.ToolEnv, j.Rewards(), programs
 		s := rewards.NewScorer(func(*traj.Trajectory) string { return o.Reward }, grader)
 		defer s.Close()
-		if _, err := s.Get(o.Reward); err != nil {
+		_, err = s.Get(o.Reward)
+		if err = cmp.Or(err, rewards.CheckProgram(o.Reward)); err != nil {
 			return r, exit.Usagef("%s: %w", setting.Name("Reward"), err)
 		}
 		from.Score = s.Score

@@ -83,7 +83,8 @@ func TestAServersRunGoesOnAsAServer(t *testing.T) {
 	if again, _ := askServer(t, "rollout", "--resume", "run", "--serve", "localhost:0"); again != first {
 		t.Errorf("was %s, is %s", first, again)
 	}
-	if config, err := os.ReadFile(filepath.Join("run", "config.yaml")); err != nil || !strings.Contains(string(config), "serve: localhost:0\n") ||
+	config, err := os.ReadFile(filepath.Join("run", "config.yaml"))
+	if err != nil || !strings.Contains(string(config), "serve: localhost:0\n") ||
 		!strings.Contains(string(config), "allow-media-path: /") { // also from another folder
 		t.Errorf("%s %v", config, err)
 	}

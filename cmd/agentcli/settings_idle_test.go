@@ -35,7 +35,8 @@ func TestSettingsOfARunWithoutEffectAreRefused(t *testing.T) {
 		}
 	}
 	t.Setenv(tokenVariable, "of the shell") // which other commands are for
-	for _, args := range []string{"rollout -o f", "rollout -o f --scheduler-timeout 1m", "eval --scheduler-timeout 5s --scheduler http://127.0.0.1:1/"} {
+	for _, args := range []string{"rollout -o f", "rollout -o f --scheduler-timeout 1m",
+		"eval --scheduler-timeout 5s --scheduler http://127.0.0.1:1/"} {
 		if log, code := run(args); strings.Contains(log, "effect") || strings.Contains(log, "--token") {
 			t.Errorf("%s: exit %d: %s", args, code, log)
 		}
