@@ -143,6 +143,14 @@ func (t *talk) tell(object map[string]any) {
 	_ = t.p.server.Post(ctx, object, func([]byte) error { return nil }) // who does not listen has not lost anything
 }
 
+// close says the end.
+func (t *talk) close(object map[string]any) {
+	t.tell(object)
+	if t.session != nil {
+		t.session.Close()
+	}
+}
+
 func (p *program) failed(ctx context.Context, err error) error {
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
@@ -179,7 +187,7 @@ func (e *external) Next(ctx context.Context, t engine.Turn) (next engine.Next, e
 // Close implements engine.Closer.
 func (e *external) Close(end traj.Termination) error {
 	if e.talk != nil {
-		e.talk.tell(map[string]any{"method": "end", "termination": end})
+		e.talk.close(map[string]any{"method": "end", "termination": end})
 	}
 	return nil
 }
@@ -218,7 +226,7 @@ func (g *gymProgram) Step(ctx context.Context, reply string) (step GymStep, err 
 // Close implements Gym.
 func (g *gymProgram) Close() error {
 	if g.talk != nil {
-		g.talk.tell(map[string]any{"method": "close"})
+		g.talk.close(map[string]any{"method": "close"})
 	}
 	return nil
 }
