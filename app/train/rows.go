@@ -200,10 +200,14 @@ func Images(ctx context.Context, model string, note func(string, ...any)) rows.I
 	}
 }
 
-// NoteUnmatched reports what patterns of the loss scale match nothing in the rows.
-func NoteUnmatched(d *rows.Data, note func(string, ...any)) {
+// NoteLossScale reports what patterns of the loss scale match nothing in the rows, and how
+// many tokens could not be given their weight exactly.
+func NoteLossScale(d *rows.Data, note func(string, ...any)) {
 	for _, u := range d.Unmatched {
 		note("warning: %s: %s", setting.Name("LossScale"), u)
+	}
+	if d.Rounded.Tokens > 0 {
+		note("%s: %s", setting.Name("LossScale"), d.Rounded)
 	}
 }
 
