@@ -11,7 +11,7 @@ import (
 
 func TestTokensWhoseWeightIsRoundedAreReported(t *testing.T) {
 	for n, want := range map[int]string{0: "",
-		12: "another weight begins inside 12 of 3,400 tokens of the replies; such a token has the weight of its first byte"} {
+		12: "another weight begins inside 12 of 3400 tokens of the replies; such a token has the weight of its first byte"} {
 		var said []string
 		NoteLossScale(&rows.Data{Rounded: lossscale.Rounded{Tokens: n, Of: 3400}},
 			func(format string, a ...any) { said = append(said, fmt.Sprintf(format, a...)) })
