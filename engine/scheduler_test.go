@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"math"
 	"slices"
 	"strings"
 	"sync"
@@ -80,9 +81,7 @@ func user(s string) []traj.Message { return []traj.Message{{Role: traj.RoleUser,
 // TestWhatASchedulerCannotSayIsAnError: of its trajectory alone.
 func TestWhatASchedulerCannotSayIsAnError(t *testing.T) {
 	at := func(n int) *int { return &n }
-	nan := 0.0
-	nan /= nan
-	inf := 1 / (nan - nan + 1e-320) // overflows
+	nan, inf := math.NaN(), math.Inf(1)
 	for name, n := range map[string]Next{
 		"two ways at once":                 {Messages: user("x"), Continue: "y"},
 		"a stop and messages":              {Stop: traj.Answered, Messages: user("x")},

@@ -20,6 +20,7 @@ import (
 	"agentcli/agent"
 	"agentcli/engine"
 	"agentcli/env"
+	"agentcli/internal/child"
 	"agentcli/internal/malformed"
 	"agentcli/traj"
 )
@@ -335,12 +336,16 @@ func TestNamesThatAreNone(t *testing.T) {
 	if _, err := Open(t.Context(), GymName, Options{Gym: "frozen_lak"}); !errors.Is(err, ErrNoGym) {
 		t.Error(err)
 	}
-	if _, err := Open(t.Context(), "exec:/no/such/program", Options{}); err == nil {
-		// It ends at once: what begins with it fails.
-		x := play(t, open(t, "exec:/no/such/program", Options{}), func(*traj.Request) string { return "r" }, 2, traj.Task{ID: "a"})["a"]
-		if x.Termination != traj.EnvFailed {
-			t.Errorf("%s %q", x.Termination, x.Error)
-		}
+	if _, err := Open(t.Context(), "exec:/no/such/program", Options{}); !errors.Is(err, child.ErrMissing) {
+		t.Error(err)
+	}
+	if _, err := Open(t.Context(), GymName, Options{Gym: "exec:/no/such/program"}); !errors.Is(err, child.ErrMissing) {
+		t.Error(err)
+	}
+	// What only the shell can find out ends at once: what begins with it fails.
+	x := play(t, open(t, "exec:false || /no/such/program", Options{}), func(*traj.Request) string { return "r" }, 2, traj.Task{ID: "a"})["a"]
+	if x.Termination != traj.EnvFailed {
+		t.Errorf("%s %q", x.Termination, x.Error)
 	}
 }
 
