@@ -10,6 +10,8 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"agentcli/agent"
 	"agentcli/env"
@@ -139,6 +141,25 @@ func TestASchedulerThatPanicsHangsOrFailsCostsItsTrajectory(t *testing.T) {
 			t.Errorf("%s: %s %q, told %v", name, x.Termination, x.Error, ends)
 		}
 	}
+}
+
+// TestASchedulerThatHangsIsLeftBehind: and closed when it comes back after all.
+func TestASchedulerThatHangsIsLeftBehind(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		release := make(chan struct{})
+		var told []traj.Termination
+		s := &script{next: func(Turn) (Next, error) { <-release; return Next{}, nil },
+			closed: func(end traj.Termination) { told = append(told, end) }}
+		x := playScript(t, s, func(c *Config) { c.Timeout = time.Minute })
+		if x.Termination != traj.EnvFailed || !strings.Contains(x.Error, errLeft.Error()) || told != nil {
+			t.Errorf("%s %q, told %v", x.Termination, x.Error, told)
+		}
+		close(release)
+		synctest.Wait()
+		if !slices.Equal(told, []traj.Termination{traj.EnvFailed}) {
+			t.Errorf("told %v", told)
+		}
+	})
 }
 
 // TestATextBehindCallsThatTheServerReadIsRefused: the next prompt would have it in front of
