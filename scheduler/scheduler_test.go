@@ -478,8 +478,16 @@ func TestRowsThatNoEnvironmentTakes(t *testing.T) {
 // counted is an environment whose closing is counted.
 type counted struct {
 	frozenLake
+	reset  error
 	step   func() (GymStep, error)
 	closed *atomic.Int32
+}
+
+func (c *counted) Reset(ctx context.Context, r GymReset) (GymStart, error) {
+	if c.reset != nil {
+		return GymStart{}, c.reset
+	}
+	return c.frozenLake.Reset(ctx, r)
 }
 
 func (c *counted) Step(context.Context, string) (GymStep, error) { return c.step() }
@@ -492,9 +500,14 @@ func TestAnEnvironmentIsClosedInEveryEnding(t *testing.T) {
 		"limit":   func() (GymStep, error) { return GymStep{Observation: "x"}, nil },
 		"failure": func() (GymStep, error) { return GymStep{}, errors.New("boom") },
 		"panic":   func() (GymStep, error) { panic("boom") },
+		"reset":   nil,
 	} {
 		var closed atomic.Int32
-		RegisterGym("counted", func() Gym { return &counted{step: step, closed: &closed} })
+		var reset error
+		if name == "reset" {
+			reset = errors.New("boom")
+		}
+		RegisterGym("counted", func() Gym { return &counted{reset: reset, step: step, closed: &closed} })
 		play(t, open(t, GymName, Options{Gym: "counted"}), func(*traj.Request) string { return "r" }, 3, numbered(4)...)
 		if closed.Load() != 4 {
 			t.Errorf("%s: %d of 4 were closed", name, closed.Load())
