@@ -176,7 +176,8 @@ func TestAProgramsRewardSeesTheInfos(t *testing.T) {
 import json, sys
 for line in sys.stdin:
     ask = json.loads(line)
-    print(json.dumps({"id": ask["id"], "reward": ask["infos"][0]["n"] + 10 * ask["meta"]["level"] + 100 * len(ask["messages"])}), flush=True)
+    reward = ask["infos"][0]["n"] + 10 * ask["meta"]["level"] + 100 * len(ask["messages"])
+    print(json.dumps({"id": ask["id"], "reward": reward}), flush=True)
 '`, Options{})
 	if err != nil {
 		t.Fatal(err)
