@@ -197,7 +197,8 @@ func (x *Run) openReward(ctx context.Context) (err error) {
 		return nil
 	}
 	for _, name := range names {
-		if _, err := x.scorer.Get(name); err != nil {
+		_, err := x.scorer.Get(name)
+		if err = cmp.Or(err, rewards.CheckProgram(name)); err != nil {
 			return exit.UsageError{Err: err}
 		}
 	}

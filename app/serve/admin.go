@@ -3,6 +3,7 @@ package serve
 import (
 	"errors"
 	"io"
+	"io/fs"
 	"mime"
 	"net/http"
 	"os"
@@ -159,6 +160,10 @@ func (s *administration) allowed(field, path string) error {
 		return bad(field, "%s is missing; it names a model's folder", field)
 	}
 	real, err := filepath.EvalSymlinks(path)
+	missing := errors.Is(err, fs.ErrNotExist)
+	if missing { // whether its place is allowed decides what may be said
+		real, err = filepath.EvalSymlinks(filepath.Dir(path))
+	}
 	if err == nil {
 		real, err = filepath.Abs(real)
 	}
@@ -171,6 +176,9 @@ func (s *administration) allowed(field, path string) error {
 			continue
 		}
 		if rel, relErr := filepath.Rel(base, real); relErr == nil && rel != ".." && !strings.HasPrefix(rel, "../") {
+			if missing {
+				return bad(field, "%s %s: there is no such folder on this machine", field, path)
+			}
 			return nil
 		}
 	}

@@ -459,6 +459,9 @@ func budgetSettings(o *options) []row {
 	})
 }
 
+// tokenVariable is where a server's token may be in place of --token.
+const tokenVariable = "AGENTCLI_TOKEN"
+
 // onceSettings are those of one call: where it writes, what it shows, and what it prints in
 // place of a run.
 func onceSettings(o *options) []row {
@@ -466,17 +469,17 @@ func onceSettings(o *options) []row {
 	return section(row{group: groupShow, once: evalRolloutLoop}, []row{
 		{name: "trace", field: &run.Trace, basic: evalRollout,
 			help: "show one trajectory on stderr while it is played; `ID`: a task's id, task#attempt, or first"},
-		{name: "serve", field: &o.serve.Serve, group: groupServe, once: forRollout, basic: forRollout,
+		{name: "serve", field: &o.serve.Serve, group: groupServe, free: forRollout, basic: forRollout,
 			help: "play rows of requests at `ADDR`, for example 127.0.0.1:8000, for trainers of ms-swift, TRL and others (docs/rollout-server.md)"},
-		{name: "token", field: &o.serve.Token, group: groupServe, env: "AGENTCLI_TOKEN", once: forRollout,
+		{name: "token", field: &o.serve.Token, group: groupServe, env: tokenVariable, once: forRollout,
 			help: "what requests of --serve carry as a bearer token; needed at an address that other machines reach"},
-		{name: "sync-through", field: &o.serve.SyncThrough, kind: address, group: groupServe, once: forRollout,
+		{name: "sync-through", field: &o.serve.SyncThrough, kind: address, group: groupServe, free: forRollout,
 			help: "with --serve: server at `URL` (swift rollout, vllm serve) that gets the weights that a trainer pushes over NCCL, and that " +
 				"samples where --base-url names no other"},
-		{name: "allow-media-host", field: &o.serve.AllowMediaHosts, group: groupServe, once: forRollout,
-			help: "with --serve: fetch images that rows name by an address at `HOST`, or HOST:PORT, for example images.example.org " +
-				"(default: none are fetched); repeatable"},
-		{name: "allow-media-path", field: &o.serve.AllowMediaPath, group: groupServe, once: forRollout,
+		{name: "allow-media-host", field: &o.serve.AllowMediaHosts, group: groupServe, free: forRollout,
+			help: "with --serve: fetch images that rows name by an address at `HOST`, or HOST:PORT, for example images.example.org; " +
+				"repeatable (default: none are fetched)"},
+		{name: "allow-media-path", field: &o.serve.AllowMediaPath, group: groupServe, free: forRollout,
 			help: "with --serve: open images that rows name by a path below `DIR` (default: none is opened)"},
 		{name: "metrics-addr", field: &run.MetricsAddr, help: "serve metrics for Prometheus at http://`HOST:PORT`/metrics"},
 		{name: "otlp", field: &run.OTLP,
