@@ -23,6 +23,7 @@ import (
 	"agentcli/trainer"
 	"agentcli/trainer/metrics"
 	"agentcli/trainer/rows"
+	"agentcli/traj"
 )
 
 // Run rolls out and trains in turn, until o.Steps, and writes the name of the run's folder
@@ -38,6 +39,10 @@ func Run(ctx context.Context, o Options, s console.Streams) error {
 	}
 	defer l.close()
 	err := l.steps(ctx)
+	if errors.Is(err, traj.ErrGone) {
+		return exit.PartialError{Message: fmt.Sprintf("%v; what was sampled is kept; go on with: agentcli loop %s ", err,
+			setting.Name("Resume")) + text.ShellWord(l.dir), Err: err}
+	}
 	if errors.Is(err, trainer.ErrInterrupted) || errors.Is(err, context.Canceled) {
 		return exit.InterruptedError{Message: fmt.Sprintf("interrupted; what was sampled is kept; go on with: agentcli loop %s ",
 			setting.Name("Resume")) + text.ShellWord(l.dir)}
@@ -54,6 +59,7 @@ type run struct {
 	o    Options
 	s    console.Streams
 	x    *rollout.Run // that plays
+	draw sampler      // its model
 	m    *train.Models
 	log  *metrics.Log
 	show *reporter
@@ -121,7 +127,7 @@ func (l *run) steps(ctx context.Context) error {
 		}
 		if o.Async > 0 && step < o.Steps {
 			// The next tokens come from what this step began with.
-			if err := l.adopt(int64(step - 1)); err != nil {
+			if err := l.draw.adopt(ctx, int64(step-1)); err != nil {
 				return err
 			}
 			start(step + 1)
@@ -134,7 +140,7 @@ func (l *run) steps(ctx context.Context) error {
 			return err
 		}
 		if o.Async == 0 {
-			if err := l.adopt(int64(step)); err != nil {
+			if err := l.draw.adopt(ctx, int64(step)); err != nil {
 				return err
 			}
 		}
@@ -148,7 +154,7 @@ func (l *run) steps(ctx context.Context) error {
 				}
 			}
 			if o.Async > 0 {
-				if err := l.adopt(int64(step)); err != nil {
+				if err := l.draw.adopt(ctx, int64(step)); err != nil {
 					return err
 				}
 			}
@@ -192,10 +198,6 @@ func (l *run) outputOf(dir string) train.Options {
 	o := l.o.Train
 	o.Output = dir
 	return o
-}
-
-func (l *run) adopt(version int64) error {
-	return l.o.Train.Backend.Adopt(l.x.Model, l.m.Actor, version)
 }
 
 // save writes the loop's checkpoint.
