@@ -41,15 +41,15 @@ func (l *run) open(ctx context.Context) error {
 		if err := l.restore(ctx, pos); err != nil {
 			return err
 		}
-	} else if err := l.draw.begin(ctx); err != nil {
-		return err
 	}
 	// Settings that are refused leave the run those that it began with.
 	if err := rundir.WriteSettings(filesys.OS, filepath.Join(l.dir, rundir.ConfigFile), l.o.Settings); err != nil {
 		return err
 	}
-	l.log, err = metrics.Open(l.dir, l.done, time.Now())
-	return err
+	if l.log, err = metrics.Open(l.dir, l.done, time.Now()); err != nil || pos.Step > 0 {
+		return err
+	}
+	return l.draw.begin(ctx)
 }
 
 // check refuses what can be refused before a model is opened.

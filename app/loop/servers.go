@@ -69,6 +69,11 @@ func newServers(ctx context.Context, l *run) (*servers, error) {
 		return nil, exit.Usagef("a loop trains on token ids, and the servers are asked in messages; give %s %s",
 			setting.Name("TokenMode"), models.TokenModeCompletions)
 	}
+	if key := l.o.AdminKey; key != l.o.Rollout.Model.APIKey {
+		if words := models.UnencryptedKeyOf("AGENTCLI_ADMIN_KEY", l.o.Rollout.Model.BaseURL, key); words != "" {
+			l.note("%s", words)
+		}
+	}
 	s := &servers{l: l, model: m}
 	for _, a := range m.Servers().Client.Admins(l.o.AdminKey) {
 		one := &server{Admin: a, through: l.o.WeightsThrough}

@@ -88,7 +88,7 @@ func openServer(ctx context.Context, o Options, notice func(string)) (agent.Mode
 	if err != nil {
 		return fail(exit.UsageError{Err: err})
 	}
-	source := Source{Name: c.Model, Kind: "server", BaseURL: o.BaseURL.shown(), Logprobs: serverLogprobs}
+	source := Source{Name: cmp.Or(o.Trained, c.Model), Kind: "server", BaseURL: o.BaseURL.shown(), Logprobs: serverLogprobs}
 	if o.OnServers != nil {
 		o.OnServers(client.Servers)
 	}

@@ -198,7 +198,8 @@ func exactModel(ctx context.Context, tokens *llm.Tokens, names []string, o Optio
 		return fail(setting.Errorf("%s %w; %s chat has the server render", setting.Name("Tokenizer"), err, setting.Name("TokenMode")))
 	}
 	tokens.Stops = r.StopIDs()
-	m = &exactServer{Exact: &chat.Exact{Renderer: r, Tokenizer: tok, Sampler: tokens, Policy: tokens.Client.Model()},
+	m = &exactServer{Exact: &chat.Exact{Renderer: r, Tokenizer: tok, Sampler: tokens,
+		Policy: cmp.Or(o.Trained, tokens.Client.Model())},
 		tokens: tokens, folder: path}
 	if o.Parser != "" && o.Parser != chat.ParserAuto {
 		if m.Parser, err = chat.ParserFor(o.Parser, o.Tools); err != nil {

@@ -180,6 +180,22 @@ func TestALoopThroughServersIsThatOfTheModelHere(t *testing.T) {
 			t.Errorf("it was not seen that the server has its first weights:\n%s", log)
 		}
 	})
+	t.Run("two, one of which is away when the weights come", func(t *testing.T) {
+		var failed atomic.Int64
+		f := frontOf(t, serve(traintest.Model), func(_ *front, w http.ResponseWriter, r *http.Request) bool {
+			if r.URL.Path != "/update_weights" || failed.Add(1) > 3 {
+				return false
+			}
+			w.WriteHeader(http.StatusBadGateway)
+			return true
+		})
+		out := filepath.Join(dir, "away")
+		log := looped(t, shortLoop(t, out, "--weights-through", "wire", "--base-url", serve(traintest.Model)+"/v1,"+f.URL+"/v1"))
+		sameLoop(t, here, out)
+		if !strings.Contains(log, "left out") || !strings.Contains(log, "given them again") {
+			t.Errorf("it was not given the weights later:\n%s", log)
+		}
+	})
 	t.Run("adapters are merged", func(t *testing.T) {
 		lora := []string{"--lora-rank", "2", "--lr", "1e-2"}
 		alone, out := filepath.Join(dir, "lora-here"), filepath.Join(dir, "lora")
@@ -262,10 +278,11 @@ func TestALoopNamesTheServerThatItCannotUse(t *testing.T) {
 		code   int
 		words  []string
 	}{
-		"wrong key":        {keyed, []string{"--admin-key", adminKey + "-not"}, exitFailed, []string{"--admin-key", "AGENTCLI_ADMIN_KEY"}},
-		"no key":           {keyed, nil, exitFailed, []string{"--admin-key"}},
-		"no --admin":       {serveModel(t, tiny...), nil, exitFailed, []string{"--admin"}},
-		"old weights":      {lying.URL, []string{"--admin-key", adminKey, "--weights-through", "wire"}, exitFailed, []string{"version 2", "version 0"}},
+		"wrong key":  {keyed, []string{"--admin-key", adminKey + "-not"}, exitFailed, []string{"--admin-key", "AGENTCLI_ADMIN_KEY"}},
+		"no key":     {keyed, nil, exitFailed, []string{"--admin-key"}},
+		"no --admin": {serveModel(t, tiny...), nil, exitFailed, []string{"--admin"}},
+		"old weights": {lying.URL, []string{"--admin-key", adminKey, "--weights-through", "wire"}, exitFailed,
+			[]string{"version 2", "version 0"}},
 		"down":             {gone.URL, []string{"--retries", "0"}, exitFailed, []string{"refused"}},
 		"no folder opened": {keyed, []string{"--admin-key", adminKey, "--weights-through", "disk"}, exitFailed, []string{"--allow-path", "wire"}},
 		"another model":    {serveModel(t, "--model", tinyQwen3, "--dtype", "float32", "--admin"), nil, exitFailed, []string{"shape"}},
@@ -323,6 +340,12 @@ func TestALoopGoesOnWithAnotherServer(t *testing.T) {
 	}
 	if _, err := os.Stat(filepath.Join(out, loop.ServedFolder)); err == nil {
 		t.Error("the weights of the servers are left in the run's folder")
+	}
+	gone := httptest.NewServer(http.NotFoundHandler())
+	gone.Close()
+	if _, log, code = run(t, "loop", "--resume", out, "--base-url", gone.URL+"/v1"); code != exitPartial ||
+		!strings.Contains(log, "loop --resume "+out) {
+		t.Fatalf("exit %d: %s", code, log)
 	}
 	_, log, code = run(t, "loop", "--resume", out, "--base-url", serve()+"/v1")
 	if code != exitDone {
