@@ -1,7 +1,6 @@
 package loop
 
 import (
-	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -140,8 +139,7 @@ func (l *run) openModels(ctx context.Context, pos train.Position) (err error) {
 
 // trainedModel is the path of the model that servers sample and this process trains.
 func (l *run) trainedModel(ctx context.Context) (string, error) {
-	name := cmp.Or(l.o.Train.Model, models.DefaultPath())
-	path, err := models.Find(ctx, name, true, func(text string) { l.note("%s", text) })
+	path, err := models.Find(ctx, l.o.Train.Model, true, func(text string) { l.note("%s", text) })
 	if err != nil {
 		return "", setting.Errorf("%s: %w", setting.Name("Model"), err)
 	}

@@ -116,6 +116,8 @@ func validateLoop(o loop.Options) error {
 	switch {
 	case o.Steps < 1, o.Tasks < 1, o.Rollout.Samples < 1:
 		return exit.Usagef("--steps, --tasks and --samples must be at least 1")
+	case o.Serves() && o.Train.Model == "":
+		return exit.Usagef("--base-url: name the model that is trained, which the servers serve, by --model FOLDER")
 	case o.Serves() && o.Rollout.Model.TokenMode == models.TokenModeChat:
 		return exit.Usagef("--token-mode chat: a server may return no token ids then, and a loop trains on them; leave it out")
 	case o.Async < 0 || o.Async > 1:
