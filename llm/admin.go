@@ -58,6 +58,7 @@ type Weights struct {
 	Version string // as the server counts them, and as its replies say
 	First   bool   // they are those that it was started with
 	DType   string // in which it computes; "": it does not say
+	Tensors bool   // it takes tensors in a request
 }
 
 // What may be wrong where weights are exchanged.
@@ -82,7 +83,7 @@ func (a *Admin) Weights(ctx context.Context) (Weights, error) {
 	err := a.ask(ctx, http.MethodGet, "/server_info", "", nil, &ours)
 	switch {
 	case err == nil && ours.Version != nil:
-		return Weights{fmt.Sprint(*ours.Version), *ours.Version == 0, ours.DType}, nil
+		return Weights{fmt.Sprint(*ours.Version), *ours.Version == 0, ours.DType, true}, nil
 	case err != nil && !errors.Is(err, ErrNoAPI):
 		return Weights{}, err
 	}
@@ -92,7 +93,7 @@ func (a *Admin) Weights(ctx context.Context) (Weights, error) {
 		}
 		switch err = a.ask(ctx, http.MethodGet, path, "", nil, &sglang); {
 		case err == nil && sglang.Version != "":
-			return Weights{sglang.Version, sglang.Version == firstSGLang, ours.DType}, nil
+			return Weights{sglang.Version, sglang.Version == firstSGLang, ours.DType, false}, nil
 		case err != nil && !errors.Is(err, ErrNoAPI):
 			return Weights{}, err
 		}

@@ -82,19 +82,19 @@ func TestWeightsOfServersAreExchanged(t *testing.T) {
 			t.Errorf("%+v (%v), want %+v", got, err, want)
 		}
 	}
-	has(ours, Weights{"0", true, "bfloat16"})
-	has(sglang, Weights{firstSGLang, true, "auto"})
+	has(ours, Weights{"0", true, "bfloat16", true})
+	has(sglang, Weights{firstSGLang, true, "auto", false})
 	for _, a := range []*Admin{ours, sglang} {
 		if err := a.Load(t.Context(), "/models/new", "3", false); err != nil {
 			t.Error(err)
 		}
 	}
-	has(ours, Weights{"3", false, "bfloat16"})
-	has(sglang, Weights{"3", false, "auto"})
+	has(ours, Weights{"3", false, "bfloat16", true})
+	has(sglang, Weights{"3", false, "auto", false})
 	if err := ours.Send(t.Context(), file, "4", true); err != nil {
 		t.Error(err)
 	}
-	has(ours, Weights{"4", false, "bfloat16"})
+	has(ours, Weights{"4", false, "bfloat16", true})
 	if err := sglang.Send(t.Context(), file, "4", false); !errors.Is(err, ErrNoAdmin) || !strings.Contains(err.Error(), "/update_weights") {
 		t.Errorf("SGLang takes no tensors in a request: %v", err)
 	}

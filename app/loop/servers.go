@@ -1,6 +1,7 @@
 package loop
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -58,7 +59,6 @@ type servers struct {
 type server struct {
 	*llm.Admin
 	through string
-	dtype   string
 	known   llm.Weights // as it said when the run began
 }
 
@@ -76,23 +76,28 @@ func newServers(ctx context.Context, l *run) (*servers, error) {
 	}
 	s := &servers{l: l, model: m}
 	for _, a := range m.Servers().Client.Admins(l.o.AdminKey) {
-		one := &server{Admin: a, through: l.o.WeightsThrough}
-		if one.through == "" {
-			if one.through = ThroughWire; a.Loopback() {
-				one.through = ThroughDisk
-			}
-		}
-		s.all = append(s.all, one)
+		s.all = append(s.all, &server{Admin: a, through: cmp.Or(l.o.WeightsThrough, ThroughDisk)})
 	}
-	if err := s.each(ctx, s.all, func(ctx context.Context, one *server) (err error) {
-		one.known, err = one.Weights(ctx)
-		one.dtype = one.known.DType
-		return err
-	}); err != nil {
+	if err := s.each(ctx, s.all, s.meet); err != nil {
 		return nil, err
 	}
 	m.Servers().Accept = s.accept
 	return s, nil
+}
+
+// meet asks a server which weights it has, and decides how it gets others.
+func (s *servers) meet(ctx context.Context, one *server) (err error) {
+	if one.known, err = one.Weights(ctx); err != nil {
+		return err
+	}
+	switch given := s.l.o.WeightsThrough; {
+	case given == "" && one.known.Tensors && !one.Loopback():
+		one.through = ThroughWire
+	case given == ThroughWire && !one.known.Tensors:
+		return exit.Usagef("%s takes no weights in a request, as agentcli serve does; give %s %s, and a folder that it can open by %s",
+			one.Name(), setting.Name("WeightsThrough"), ThroughDisk, setting.Name("Output"))
+	}
+	return nil
 }
 
 // each does something with each of some servers, at once. A server that does not answer is tried
@@ -146,11 +151,12 @@ func (s *servers) each(ctx context.Context, list []*server, do func(context.Cont
 }
 
 // begin implements sampler: servers that were started with the weights that training starts from
-// keep them. All or none do, so that they have one version.
+// keep them. All or none do, so that they have one version. Where one might not take weights in the
+// end, it is to say so now.
 func (s *servers) begin(ctx context.Context) error {
-	same := true
+	same := s.l.o.WeightsThrough == ""
 	for _, one := range s.all {
-		same = same && one.known.First && one.known.Version == s.all[0].known.Version
+		same = same && one.known.First && one.known.Tensors
 	}
 	if same {
 		apart, err := s.apart(ctx)
@@ -163,7 +169,7 @@ func (s *servers) begin(ctx context.Context) error {
 		s.model.SetVersion(0)
 		return nil
 	}
-	s.l.note("the servers have other weights than %s; they are given those", s.l.path)
+	s.l.note("the servers are given the weights of %s", s.l.path)
 	return s.adopt(ctx, 0)
 }
 
@@ -218,7 +224,7 @@ func (s *servers) adopt(ctx context.Context, version int64) error {
 // write writes the weights as they are in training now, those of adapters merged into the model's.
 func (s *servers) write() error {
 	dtype, name := weights.F32, "f32"
-	if !slices.ContainsFunc(s.all, func(one *server) bool { return one.dtype != "bfloat16" }) {
+	if !slices.ContainsFunc(s.all, func(one *server) bool { return one.known.DType != "bfloat16" }) {
 		dtype, name = weights.BF16, "bf16" // what they round to in any case
 	}
 	folder := filepath.Join(s.l.dir, ServedFolder)
@@ -249,29 +255,34 @@ func (s *servers) write() error {
 // give has a server take what write has written, and makes sure that it did. now ends what the
 // server is drawing.
 func (s *servers) give(ctx context.Context, one *server, now bool) error {
-	folder, err := filepath.Abs(filepath.Join(s.l.dir, ServedFolder))
+	dir, err := filepath.Abs(s.l.dir)
 	if err != nil {
 		return err
 	}
+	if one.known.Version == "" { // it was away when the run began
+		if err := s.meet(ctx, one); err != nil {
+			return err
+		}
+	}
+	folder := filepath.Join(dir, ServedFolder)
 	if one.through == ThroughDisk {
 		err = one.Load(ctx, folder, s.want, now)
 		switch {
-		case errors.Is(err, llm.ErrNoFolder) && s.l.o.WeightsThrough == "":
+		case errors.Is(err, llm.ErrNoFolder) && s.l.o.WeightsThrough == "" && one.known.Tensors:
 			one.through = ThroughWire
 			s.l.note("%s does not open %s (its --allow-path), so the weights are sent to it", one.Name(), folder)
 		case errors.Is(err, llm.ErrNoFolder):
-			return setting.Errorf("%w; start the server with --allow-path %s, or give %s %s", err, text.ShellWord(folder),
+			return setting.Errorf("%w; start the server with --allow-path %s, or give %s %s", err, text.ShellWord(dir),
 				setting.Name("WeightsThrough"), ThroughWire)
 		}
 	}
 	if one.through == ThroughWire {
 		err = one.Send(ctx, filepath.Join(folder, "model.safetensors"), s.want, now)
-		if errors.Is(err, llm.ErrNoAdmin) {
-			return setting.Errorf("%w that takes tensors; give %s %s and a folder that the server can open by %s", err,
-				setting.Name("WeightsThrough"), ThroughDisk, setting.Name("Output"))
-		}
 	}
-	if err != nil {
+	switch {
+	case errors.Is(err, llm.ErrWeights):
+		return setting.Errorf("%w; serve the model of %s there, %s", err, setting.Name("Model"), s.l.path)
+	case err != nil:
 		return err
 	}
 	has, err := one.Weights(ctx)

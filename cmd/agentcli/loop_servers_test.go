@@ -6,7 +6,9 @@ import (
 	"bytes"
 	"context"
 	"encoding/binary"
+	"encoding/json"
 	"fmt"
+	"io"
 	"io/fs"
 	"math"
 	"net/http"
@@ -142,7 +144,7 @@ func TestALoopThroughServersIsThatOfTheModelHere(t *testing.T) {
 		out := filepath.Join(dir, "disk")
 		log := looped(t, shortLoop(t, out, "--base-url", serve(traintest.Model, "--allow-path", dir)+"/v1"))
 		sameLoop(t, here, out)
-		if strings.Contains(log, "other weights") || strings.Contains(log, "sent to it") {
+		if strings.Contains(log, "given the weights of") || strings.Contains(log, "sent to it") {
 			t.Errorf("it has the weights, and opens the folder:\n%s", log)
 		}
 	})
@@ -154,7 +156,7 @@ func TestALoopThroughServersIsThatOfTheModelHere(t *testing.T) {
 		log := looped(t, shortLoop(t, out, "--stream", "--base-url",
 			serve(traintest.Model, append(keys, "--allow-path", dir)...)+"/v1,"+serve(otherWeights(t), keys...)+"/v1"))
 		sameLoop(t, here, out)
-		if !strings.Contains(log, "other weights") || strings.Count(log, "sent to it") != 1 {
+		if !strings.Contains(log, "given the weights of") || strings.Count(log, "sent to it") != 1 {
 			t.Errorf("one has other weights, and opens no folder:\n%s", log)
 		}
 		hasNoKey(t, out, log)
@@ -194,6 +196,41 @@ func TestALoopThroughServersIsThatOfTheModelHere(t *testing.T) {
 		sameLoop(t, here, out)
 		if !strings.Contains(log, "left out") || !strings.Contains(log, "given them again") {
 			t.Errorf("it was not given the weights later:\n%s", log)
+		}
+	})
+	t.Run("one that speaks SGLang's protocol", func(t *testing.T) {
+		version, sent := "default", 0
+		f := frontOf(t, serve(traintest.Model, "--allow-path", dir), func(_ *front, w http.ResponseWriter, r *http.Request) bool {
+			switch r.URL.Path {
+			case "/server_info":
+				_, _ = io.WriteString(w, `{"model_path":"tiny"}`)
+			case "/model_info":
+				_, _ = io.WriteString(w, `{"model_path":"tiny","weight_version":"`+version+`"}`)
+			case "/update_weights":
+				w.WriteHeader(http.StatusNotFound)
+			case "/update_weights_from_disk":
+				body, _ := io.ReadAll(r.Body)
+				r.Body = io.NopCloser(bytes.NewReader(body))
+				var fields struct {
+					Version string `json:"weight_version"`
+				}
+				_ = json.Unmarshal(body, &fields)
+				version, sent = fields.Version, sent+1
+				return false
+			default:
+				return false
+			}
+			return true
+		})
+		out := filepath.Join(dir, "sglang")
+		looped(t, shortLoop(t, out, "--base-url", f.URL+"/v1"))
+		sameLoop(t, here, out)
+		if version != "3" || sent != 3 {
+			t.Errorf("it was sent weights %d times, the last as version %s", sent, version)
+		}
+		_, log, code := run(t, shortLoop(t, filepath.Join(dir, "no"), "--weights-through", "wire", "--base-url", f.URL+"/v1")[1:]...)
+		if code != exitUsage || !strings.Contains(log, "--weights-through disk") {
+			t.Errorf("exit %d: %s", code, log)
 		}
 	})
 	t.Run("adapters are merged", func(t *testing.T) {
@@ -282,10 +319,10 @@ func TestALoopNamesTheServerThatItCannotUse(t *testing.T) {
 		"no key":     {keyed, nil, exitFailed, []string{"--admin-key"}},
 		"no --admin": {serveModel(t, tiny...), nil, exitFailed, []string{"--admin"}},
 		"old weights": {lying.URL, []string{"--admin-key", adminKey, "--weights-through", "wire"}, exitFailed,
-			[]string{"version 2", "version 0"}},
+			[]string{"version 1", "version 0"}},
 		"down":             {gone.URL, []string{"--retries", "0"}, exitFailed, []string{"refused"}},
 		"no folder opened": {keyed, []string{"--admin-key", adminKey, "--weights-through", "disk"}, exitFailed, []string{"--allow-path", "wire"}},
-		"another model":    {serveModel(t, "--model", tinyQwen3, "--dtype", "float32", "--admin"), nil, exitFailed, []string{"shape"}},
+		"another model":    {serveModel(t, "--model", tinyQwen3, "--dtype", "float32", "--admin"), nil, exitFailed, []string{"shape", "--model"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			out := filepath.Join(t.TempDir(), "run")
