@@ -396,11 +396,11 @@ func TestAnInterruptedLoopGivesItsServerTheWeightsAgain(t *testing.T) {
 	dir := t.TempDir()
 	here, out := filepath.Join(dir, "here"), filepath.Join(dir, "out")
 	looped(t, shortLoop(t, here))
-	url := serveModel(t, "--model", traintest.Model, "--dtype", "float32", "--threads", "1", "--admin") + "/v1"
+	address := serveModel(t, "--model", traintest.Model, "--dtype", "float32", "--threads", "1", "--admin") + "/v1"
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	left := 1
-	if _, err := runApp(t, ctx, traintest.StopAfter{Left: &left, Stop: cancel}, shortLoop(t, out, "--base-url", url)...); err == nil {
+	if _, err := runApp(t, ctx, traintest.StopAfter{Left: &left, Stop: cancel}, shortLoop(t, out, "--base-url", address)...); err == nil {
 		t.Fatal("it was not interrupted")
 	}
 	if _, log, code := run(t, "loop", "--resume", out); code != exitDone {
