@@ -22,7 +22,8 @@ var errLeft = errors.New("did not come back after the trajectory's end, and was 
 // guard calls what can hang and panic without harm to more than its own trajectory.
 type guard struct {
 	what string
-	left bool // it still runs: it is not closed
+	left bool         // it still runs: it is not closed
+	back <-chan error // of what was left behind, when it comes back after all
 }
 
 // do runs f to its end, or to a while after ctx's end: Go cannot stop it.
@@ -49,7 +50,7 @@ func (g *guard) do(ctx context.Context, f func() error) error {
 	case err := <-done:
 		return err
 	case <-late.C:
-		g.left = true
+		g.left, g.back = true, done
 		return fmt.Errorf("%s %w", g.what, errLeft)
 	}
 }

@@ -5,10 +5,13 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"math"
 	"slices"
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"agentcli/agent"
 	"agentcli/env"
@@ -80,9 +83,7 @@ func user(s string) []traj.Message { return []traj.Message{{Role: traj.RoleUser,
 // TestWhatASchedulerCannotSayIsAnError: of its trajectory alone.
 func TestWhatASchedulerCannotSayIsAnError(t *testing.T) {
 	at := func(n int) *int { return &n }
-	nan := 0.0
-	nan /= nan
-	inf := 1 / (nan - nan + 1e-320) // overflows
+	nan, inf := math.NaN(), math.Inf(1)
 	for name, n := range map[string]Next{
 		"two ways at once":                 {Messages: user("x"), Continue: "y"},
 		"a stop and messages":              {Stop: traj.Answered, Messages: user("x")},
@@ -140,6 +141,25 @@ func TestASchedulerThatPanicsHangsOrFailsCostsItsTrajectory(t *testing.T) {
 			t.Errorf("%s: %s %q, told %v", name, x.Termination, x.Error, ends)
 		}
 	}
+}
+
+// TestASchedulerThatHangsIsLeftBehind: and closed when it comes back after all.
+func TestASchedulerThatHangsIsLeftBehind(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		release := make(chan struct{})
+		var told []traj.Termination
+		s := &script{next: func(Turn) (Next, error) { <-release; return Next{}, nil },
+			closed: func(end traj.Termination) { told = append(told, end) }}
+		x := playScript(t, s, func(c *Config) { c.Timeout = time.Minute })
+		if x.Termination != traj.EnvFailed || !strings.Contains(x.Error, errLeft.Error()) || told != nil {
+			t.Errorf("%s %q, told %v", x.Termination, x.Error, told)
+		}
+		close(release)
+		synctest.Wait()
+		if !slices.Equal(told, []traj.Termination{traj.EnvFailed}) {
+			t.Errorf("told %v", told)
+		}
+	})
 }
 
 // TestATextBehindCallsThatTheServerReadIsRefused: the next prompt would have it in front of

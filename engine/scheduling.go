@@ -13,6 +13,7 @@ import (
 
 	"agentcli/agent"
 	"agentcli/env"
+	"agentcli/internal/safego"
 	"agentcli/internal/setting"
 	"agentcli/traj"
 )
@@ -84,7 +85,15 @@ func (s *scheduling) keepStart(of *traj.Trajectory) {
 // close tells the scheduler the end.
 func (s *scheduling) close(end traj.Termination) {
 	c, ok := s.Scheduler.(Closer)
-	if !ok || s.guard.left {
+	if !ok {
+		return
+	}
+	if back := s.guard.back; s.guard.left { // it is in use until then
+		go func() {
+			defer safego.Catch(nil)
+			<-back
+			_ = c.Close(end)
+		}()
 		return
 	}
 	over, cancel := context.WithCancel(context.Background())

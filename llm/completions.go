@@ -41,7 +41,8 @@ func (p *completionPieces) add(data []byte) error {
 			FinishReason string `json:"finish_reason"`
 			ended
 		} `json:"choices"`
-		Usage *usage `json:"usage"`
+		Usage   *usage          `json:"usage"`
+		Version json.RawMessage `json:"policy_version"`
 	}
 	if err := json.Unmarshal(rest, &chunk); err != nil {
 		return fmt.Errorf("not the API's JSON: %w: %s", err, excerpt(data))
@@ -49,6 +50,7 @@ func (p *completionPieces) add(data []byte) error {
 	if u := chunk.Usage; u != nil {
 		p.s.promptN, p.s.n = u.Prompt, u.Completion
 	}
+	p.s.saw(chunk.Version)
 	if ids.prompt != nil {
 		p.s.prompt = ids.prompt
 	}

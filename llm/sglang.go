@@ -50,6 +50,8 @@ func (p *sglangPieces) add(data []byte) error {
 			Prompt int                 `json:"prompt_tokens"`
 			N      int                 `json:"completion_tokens"`
 			Raw    [][]json.RawMessage `json:"output_token_logprobs"`
+			Weight json.RawMessage     `json:"weight_version"`
+			Policy json.RawMessage     `json:"policy_version"` // of agentcli serve: the oldest of the tokens'
 			Finish *struct {
 				Type    string          `json:"type"`
 				Matched json.RawMessage `json:"matched"`
@@ -88,6 +90,10 @@ func (p *sglangPieces) add(data []byte) error {
 	}
 	p.s.amiss = p.s.amiss || m.N > 0 && len(p.s.ids) != m.N
 	p.s.promptN, p.s.n = m.Prompt, m.N
+	if m.Policy != nil {
+		m.Weight = m.Policy
+	}
+	p.s.saw(m.Weight)
 	if f := m.Finish; f != nil {
 		p.s.finish, p.s.stop, p.s.message, p.s.brokenOff = f.Type, slices.Clone(f.Matched), f.Message, f.Status
 	}

@@ -7,8 +7,10 @@ import (
 	"fmt"
 	"slices"
 	"strconv"
+	"strings"
 
 	"agentcli/internal/setting"
+	"agentcli/internal/workclock"
 	"agentcli/traj"
 )
 
@@ -20,6 +22,32 @@ type Tokens struct {
 	SGLang bool    // ask /generate of every server; else of those that Client.SGLang found to be SGLang
 	Window int     // tokens of prompt and reply; 0: not known
 	Stops  []int32 // ids that end a reply in this model's chat format
+
+	// Accept is asked about each reply before it counts: the version of the weights that drew
+	// it, as its server counts them; "": the server does not say. A reply with an error is asked
+	// for again: at once where that is ErrStale, never where it is traj.ErrFatal. nil: all
+	// replies count.
+	Accept func(ctx context.Context, server, version string) error
+}
+
+// ErrStale is in an error of Tokens.Accept: other weights are to draw the reply, and the
+// server has them now.
+var ErrStale = errors.New("the reply was drawn by other weights")
+
+// accepted asks Tokens.Accept about a reply.
+func (t *Tokens) accepted(ctx context.Context, server string, p *sampledPieces) *failure {
+	if t.Accept == nil {
+		return nil
+	}
+	defer workclock.Wait(ctx)()
+	err := t.Accept(ctx, server, p.version)
+	switch {
+	case err == nil:
+		return nil
+	case errors.Is(err, ErrStale):
+		return &failure{err: err, retry: true, now: true}
+	}
+	return &failure{err: err, retry: !errors.Is(err, traj.ErrFatal)}
 }
 
 // Ready is Client.Ready.
@@ -98,6 +126,9 @@ func (t *Tokens) sample(ctx context.Context, prompt []int32, images *sight, s tr
 		if f == nil {
 			out, f = at.read.completion(p, b, prompt)
 		}
+		if f == nil {
+			f = t.accepted(ctx, at.name, p)
+		}
 		return f
 	})
 	return out, err
@@ -122,6 +153,20 @@ type sampledPieces struct {
 	amiss      bool   // a piece that counts the tokens so far did not fit the ids so far
 	message    string // why it was broken off
 	brokenOff  int    // the status that goes with it
+	version    string // of the weights; "": the server does not say
+}
+
+// saw takes the version that a piece of a reply names. Pieces of several versions make one that
+// no server has.
+func (p *sampledPieces) saw(raw json.RawMessage) {
+	version := strings.Trim(string(raw), `"`)
+	switch {
+	case version == "", version == "null", version == p.version:
+	case p.version == "":
+		p.version = version
+	default:
+		p.version += "+" + version
+	}
 }
 
 func (t *Tokens) once(ctx context.Context, c *caller, b *body, prompt []int32, images *sight) (*sampledPieces, *failure) {

@@ -115,11 +115,13 @@ func (p *inferencePieces) add(data []byte) error {
 				Length int `json:"length"`
 			} `json:"image"`
 		} `json:"mm_placeholders"`
+		Version json.RawMessage `json:"policy_version"`
 	}
 	if err := json.Unmarshal(rest, &reply); err != nil {
 		return fmt.Errorf("not the API's JSON: %w: %s", err, excerpt(data))
 	}
 	p.s.prompt, p.s.ids = ids.prompt, ids.sampled
+	p.s.saw(reply.Version)
 	for _, place := range reply.Places.Image {
 		p.s.sizes = append(p.s.sizes, place.Length)
 	}

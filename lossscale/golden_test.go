@@ -112,6 +112,7 @@ func TestTokensWeighWhatTheirPieceDoes(t *testing.T) {
 	}
 	end := special(t, tok)
 	within, across := 0, 0
+	rounded, want := Rounded{}, Rounded{}
 	for _, c := range readGolden(t).Cases {
 		r := rulesOf(t, c.Scale, c.File)
 		for _, row := range c.Rows {
@@ -119,6 +120,10 @@ func TestTokensWeighWhatTheirPieceDoes(t *testing.T) {
 			weights := r.Tokens(tok, ids, []string{row.Query})
 			if len(weights) != len(ids) || weights[len(ids)-1] != 1 {
 				t.Fatalf("%s: %d weights of %d tokens, the last %v", c.Scale, len(weights), len(ids), weights)
+			}
+			var bytes []float64 // what each weighs
+			for _, p := range row.Pieces {
+				bytes = append(bytes, slices.Repeat([]float64{p.Weight}, len(p.Text))...)
 			}
 			at, piece, left := 0, -1, 0
 			for i, id := range ids[:len(ids)-1] {
@@ -131,6 +136,10 @@ func TestTokensWeighWhatTheirPieceDoes(t *testing.T) {
 					t.Fatalf("%s: %q: token %d, %q at byte %d, weighs %v, want %v", c.Scale, row.Reply, i, tok.Bytes(id), at,
 						weights[i], row.Pieces[piece].Weight)
 				}
+				want.Of++
+				if slices.ContainsFunc(bytes[at:at+n], func(w float64) bool { return w != bytes[at] }) {
+					want.Tokens++
+				}
 				if n > left {
 					across++
 				} else {
@@ -139,6 +148,10 @@ func TestTokensWeighWhatTheirPieceDoes(t *testing.T) {
 				at, left = at+n, left-n
 			}
 		}
+		rounded.Tokens, rounded.Of = rounded.Tokens+r.Rounded().Tokens, rounded.Of+r.Rounded().Of
+	}
+	if rounded != want || want.Tokens == 0 {
+		t.Errorf("counted %+v, want %+v", rounded, want)
 	}
 	if within < 10000 || across == 0 {
 		t.Errorf("%d tokens are within a piece, %d reach over its end", within, across)

@@ -87,6 +87,7 @@ var ErrUnknownRule = fmt.Errorf("unknown rule")
 type Rules struct {
 	list    []*rule
 	replies int
+	rounded Rounded
 }
 
 // Open reads rules with + between their names. Without a rule it is nil, which weighs
@@ -203,6 +204,23 @@ func (r *Rules) Unmatched() (all []Unmatched) {
 		}
 	}
 	return all
+}
+
+// Rounded counts the tokens of replies inside which another weight begins: they weigh what
+// their first byte does.
+type Rounded struct{ Tokens, Of int }
+
+// Rounded counts those of all replies so far.
+func (r *Rules) Rounded() Rounded {
+	if r == nil {
+		return Rounded{}
+	}
+	return r.rounded
+}
+
+func (r Rounded) String() string {
+	return fmt.Sprintf("another weight begins inside %d of %s of the replies; such a token has the weight of its first byte", r.Tokens,
+		text.Plural(r.Of, "token"))
 }
 
 func (u Unmatched) String() string {

@@ -39,8 +39,30 @@ func (r *Rules) Tokens(v Vocabulary, ids []int32, queries []string) []float64 {
 		if len(pieces) > 0 {
 			weights[i] = pieces[0].Weight
 		}
+		next := reply.Len()
+		if i+1 < end {
+			next = starts[i+1]
+		}
+		if changesWithin(pieces, next-before) {
+			r.rounded.Tokens++
+		}
 	}
+	r.rounded.Of += end
 	return weights
+}
+
+// changesWithin reports whether the first bytes of pieces, from the first piece on, weigh
+// different things.
+func changesWithin(pieces []Piece, n int) bool {
+	for i := range pieces {
+		if n -= len(pieces[i].Text); n <= 0 {
+			return false
+		}
+		if i+1 < len(pieces) && pieces[i+1].Weight != pieces[0].Weight {
+			return true
+		}
+	}
+	return false
 }
 
 // Trajectory gives the weight of each token of each sequence, [sequences][tokens]: that of

@@ -8,6 +8,7 @@ import (
 	"slices"
 
 	"agentcli/internal/torch"
+	"agentcli/model/arch"
 	"agentcli/model/weights"
 )
 
@@ -30,15 +31,17 @@ func (e *Engine) LoadWeights(folder string, version int64, how Exchange) error {
 
 // UpdateWeights exchanges the tensors of a safetensors file, under the names of the model's
 // files. The others stay. The file is mapped as long as one of its tensors is in use: it may
-// be removed, not changed.
+// be removed, not changed. Where it has all tensors, the folder of the weights before may be gone.
 func (e *Engine) UpdateWeights(file string, version int64, how Exchange) error {
 	f, err := weights.OpenSafetensors(file)
 	if err != nil {
 		return err
 	}
-	shapes := map[string][]int64{}
+	shapes, missing := map[string][]int64{}, false
 	for _, t := range e.p.model.Tensors() {
-		shapes[t.Name] = t.Shape
+		shapes[e.p.model.StoredName(t.Name)], shapes[t.Name] = t.Shape, t.Shape
+		_, ok := tensorOf(f, e.p.model, t.Name)
+		missing = missing || !ok && !(e.p.model.Tied && t.Name == arch.Head)
 	}
 	for _, name := range f.Names() {
 		t, _ := f.Tensor(name)
@@ -57,11 +60,22 @@ func (e *Engine) UpdateWeights(file string, version int64, how Exchange) error {
 		}
 	}
 	base, err := weights.Open(e.p.base)
+	if err != nil && !missing {
+		base, err = weights.Open(e.p.path)
+	}
 	if err != nil {
 		f.Close()
 		return err
 	}
 	return e.reload(base, f, version, how)
+}
+
+// tensorOf is a tensor of a file, by the name that the model or that its files have for it.
+func tensorOf(f *weights.File, c weights.Config, name string) (weights.Tensor, bool) {
+	if t, ok := f.Tensor(c.StoredName(name)); ok {
+		return t, true
+	}
+	return f.Tensor(name)
 }
 
 // fits says why a model's weights cannot take the place of the policy's.
@@ -97,7 +111,7 @@ func (e *Engine) reload(base *weights.Model, over *weights.File, version int64, 
 		}
 		tensor := func(name string) (weights.Tensor, error) {
 			for _, f := range newer {
-				if t, ok := f.Tensor(name); ok {
+				if t, ok := tensorOf(f, p.model, name); ok {
 					return t, nil
 				}
 			}

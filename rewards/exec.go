@@ -27,6 +27,19 @@ func External(name string) bool {
 	return strings.HasPrefix(name, execPrefix) || strings.HasPrefix(name, httpPrefix) || strings.HasPrefix(name, httpsPrefix)
 }
 
+// CheckProgram reports that a reward is a program that is not there. A program that is not
+// meant to run here, as one that an entry of a dataset names, may be missing.
+func CheckProgram(name string) error {
+	command, isProgram := strings.CutPrefix(name, execPrefix)
+	if !isProgram {
+		return nil
+	}
+	if err := (child.Command{Shell: command}).Check(); err != nil {
+		return fmt.Errorf("reward %s: %w", text.Redact(name), err)
+	}
+	return nil
+}
+
 // execReward asks a program in any language, one JSON object a line.
 type execReward struct {
 	name  string

@@ -168,6 +168,27 @@ func TestRemoteRewardSpeaksOpenRLHFsProtocol(t *testing.T) {
 	}
 }
 
+// TestAProgramsRewardSeesTheInfos: and the columns, and the messages.
+func TestAProgramsRewardSeesTheInfos(t *testing.T) {
+	said := asked()
+	said.Infos, said.Task.Meta = []traj.Info{traj.Info(`{"n":1}`), nil}, json.RawMessage(`{"level":3}`)
+	r, err := New(`exec:python3 -c '
+import json, sys
+for line in sys.stdin:
+    ask = json.loads(line)
+    reward = ask["infos"][0]["n"] + 10 * ask["meta"]["level"] + 100 * len(ask["messages"])
+    print(json.dumps({"id": ask["id"], "reward": reward}), flush=True)
+'`, Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.(io.Closer).Close()
+	s, err := r.Score(t.Context(), said)
+	if want := 31 + 100*float64(len(said.Messages)); err != nil || s.Value == nil || *s.Value != want {
+		t.Errorf("%+v %v, want %v", s, err, want)
+	}
+}
+
 // TestAServersRewardSeesTheInfos: one list a trajectory, null where it has none.
 func TestAServersRewardSeesTheInfos(t *testing.T) {
 	var bodies []map[string]json.RawMessage

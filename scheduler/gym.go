@@ -70,7 +70,7 @@ type gymSet struct {
 func openGym(ctx context.Context, o Options) (*Set, error) {
 	s := &gymSet{o: o}
 	if _, err := addressOf(o.Gym); err == nil {
-		if s.program, err = openProgram(ctx, o.Gym, o); err != nil {
+		if s.program, err = openProgram(ctx, setting.Name("GymEnv"), o.Gym, o); err != nil {
 			return nil, err
 		}
 	} else if !errors.Is(err, errNoAddress) {

@@ -12,6 +12,7 @@ import (
 	"agentcli/engine"
 	"agentcli/internal/child"
 	"agentcli/internal/remote"
+	"agentcli/internal/setting"
 	"agentcli/internal/text"
 	"agentcli/traj"
 )
@@ -49,7 +50,8 @@ type program struct {
 	ids     atomic.Int64 // of what is posted
 }
 
-func openProgram(ctx context.Context, name string, o Options) (*program, error) {
+// openProgram opens what a setting names.
+func openProgram(ctx context.Context, from setting.Name, name string, o Options) (*program, error) {
 	address, err := addressOf(name)
 	if err != nil {
 		return nil, err
@@ -62,10 +64,13 @@ func openProgram(ctx context.Context, name string, o Options) (*program, error) 
 	}
 	command := child.Command{Shell: strings.TrimPrefix(name, execPrefix), Pass: o.Pass}
 	p.name = execPrefix + command.Name()
+	if err := command.Check(); err != nil {
+		return nil, setting.Errorf("%s %s: %w", from, p.name, err)
+	}
 	p.lines = child.NewLines(child.LinesConfig{Command: command, Notice: o.Notice})
 	if err := p.lines.Open(ctx); err != nil {
 		p.close()
-		return nil, fmt.Errorf("%s: %w", p.name, err)
+		return nil, setting.Errorf("%s %s: %w", from, p.name, err)
 	}
 	return p, nil
 }
@@ -138,6 +143,14 @@ func (t *talk) tell(object map[string]any) {
 	_ = t.p.server.Post(ctx, object, func([]byte) error { return nil }) // who does not listen has not lost anything
 }
 
+// close says the end.
+func (t *talk) close(object map[string]any) {
+	t.tell(object)
+	if t.session != nil {
+		t.session.Close()
+	}
+}
+
 func (p *program) failed(ctx context.Context, err error) error {
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
@@ -174,7 +187,7 @@ func (e *external) Next(ctx context.Context, t engine.Turn) (next engine.Next, e
 // Close implements engine.Closer.
 func (e *external) Close(end traj.Termination) error {
 	if e.talk != nil {
-		e.talk.tell(map[string]any{"method": "end", "termination": end})
+		e.talk.close(map[string]any{"method": "end", "termination": end})
 	}
 	return nil
 }
@@ -213,7 +226,7 @@ func (g *gymProgram) Step(ctx context.Context, reply string) (step GymStep, err 
 // Close implements Gym.
 func (g *gymProgram) Close() error {
 	if g.talk != nil {
-		g.talk.tell(map[string]any{"method": "close"})
+		g.talk.close(map[string]any{"method": "close"})
 	}
 	return nil
 }

@@ -85,6 +85,15 @@ func ownLoop(context.Context, Options) (*Set, error) {
 // is then the reward, unless another is named.
 func Gymlike(name string) bool { return name == GymName || name == OpenEnvName }
 
+// AsksProgram reports whether a scheduler, or its environment, is a program or a server.
+func AsksProgram(name, gymEnv string) bool {
+	if name == GymName {
+		name = gymEnv
+	}
+	_, err := addressOf(name)
+	return name == OpenEnvName || err == nil
+}
+
 // Names are the schedulers that are built in, sorted.
 func Names() []string { return slices.Sorted(maps.Keys(builtin)) }
 
@@ -122,7 +131,7 @@ func Open(ctx context.Context, name string, o Options) (*Set, error) {
 	if open := builtin[name]; open != nil {
 		return open(ctx, o)
 	}
-	p, err := openProgram(ctx, name, o)
+	p, err := openProgram(ctx, setting.Name("Scheduler"), name, o)
 	if err != nil {
 		return nil, err
 	}

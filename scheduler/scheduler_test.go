@@ -20,6 +20,7 @@ import (
 	"agentcli/agent"
 	"agentcli/engine"
 	"agentcli/env"
+	"agentcli/internal/child"
 	"agentcli/internal/malformed"
 	"agentcli/traj"
 )
@@ -69,7 +70,9 @@ func actAs(kind string) {
 				continue
 			}
 		case "twice":
-			say(answer)
+			if r.Method == "next" && (r.Turn == 1 && r.Trajectory == "3#0" || r.Turn == 3 && r.Trajectory == "5#0") {
+				say(answer)
+			}
 		case "silent":
 			if r.Method == "next" {
 				continue
@@ -147,19 +150,28 @@ func words(x *traj.Trajectory) (all []string) {
 }
 
 // TestAProgramSchedulesManyTrajectoriesAtOnce: it answers in any order, and each answer
-// reaches its own trajectory.
+// reaches its own trajectory. A second answer to one question ends that trajectory; where it
+// has ended already, it is reported.
 func TestAProgramSchedulesManyTrajectoriesAtOnce(t *testing.T) {
 	var mu sync.Mutex
 	var notices []string
 	notice := func(s string) { mu.Lock(); defer mu.Unlock(); notices = append(notices, s) }
 	for _, kind := range []string{"plain", "reversed", "twice"} {
-		all := play(t, open(t, command(kind), Options{Notice: notice}), func(*traj.Request) string { return "r" }, 9, numbered(64)...)
+		s := open(t, command(kind), Options{Notice: notice})
+		all := play(t, s, func(*traj.Request) string { return "r" }, 9, numbered(64)...)
 		for id, x := range all {
 			more := "more of " + id + "#0"
+			if kind == "twice" && id == "3" {
+				if x.Termination != traj.EnvFailed || !strings.Contains(x.Error, "twice") || len(x.Steps) != 2 {
+					t.Errorf("answered twice: %s %q, %d steps", x.Termination, x.Error, len(x.Steps))
+				}
+				continue
+			}
 			if want := []string{"q", "r", more, "r", more, "r"}; x.Termination != traj.Answered || !slices.Equal(words(x), want) {
 				t.Fatalf("%s: %s %q: %q", kind, x.Termination, x.Error, words(x))
 			}
 		}
+		_ = s.Close() // it has read all that the program wrote
 		mu.Lock()
 		if (kind == "twice") != (len(notices) == 1) {
 			t.Errorf("%s: %q", kind, notices)
@@ -324,12 +336,16 @@ func TestNamesThatAreNone(t *testing.T) {
 	if _, err := Open(t.Context(), GymName, Options{Gym: "frozen_lak"}); !errors.Is(err, ErrNoGym) {
 		t.Error(err)
 	}
-	if _, err := Open(t.Context(), "exec:/no/such/program", Options{}); err == nil {
-		// It ends at once: what begins with it fails.
-		x := play(t, open(t, "exec:/no/such/program", Options{}), func(*traj.Request) string { return "r" }, 2, traj.Task{ID: "a"})["a"]
-		if x.Termination != traj.EnvFailed {
-			t.Errorf("%s %q", x.Termination, x.Error)
-		}
+	if _, err := Open(t.Context(), "exec:/no/such/program", Options{}); !errors.Is(err, child.ErrMissing) {
+		t.Error(err)
+	}
+	if _, err := Open(t.Context(), GymName, Options{Gym: "exec:/no/such/program"}); !errors.Is(err, child.ErrMissing) {
+		t.Error(err)
+	}
+	// What only the shell can find out ends at once: what begins with it fails.
+	x := play(t, open(t, "exec:false || /no/such/program", Options{}), func(*traj.Request) string { return "r" }, 2, traj.Task{ID: "a"})["a"]
+	if x.Termination != traj.EnvFailed {
+		t.Errorf("%s %q", x.Termination, x.Error)
 	}
 }
 
@@ -462,8 +478,16 @@ func TestRowsThatNoEnvironmentTakes(t *testing.T) {
 // counted is an environment whose closing is counted.
 type counted struct {
 	frozenLake
+	reset  error
 	step   func() (GymStep, error)
 	closed *atomic.Int32
+}
+
+func (c *counted) Reset(ctx context.Context, r GymReset) (GymStart, error) {
+	if c.reset != nil {
+		return GymStart{}, c.reset
+	}
+	return c.frozenLake.Reset(ctx, r)
 }
 
 func (c *counted) Step(context.Context, string) (GymStep, error) { return c.step() }
@@ -476,9 +500,14 @@ func TestAnEnvironmentIsClosedInEveryEnding(t *testing.T) {
 		"limit":   func() (GymStep, error) { return GymStep{Observation: "x"}, nil },
 		"failure": func() (GymStep, error) { return GymStep{}, errors.New("boom") },
 		"panic":   func() (GymStep, error) { panic("boom") },
+		"reset":   nil,
 	} {
 		var closed atomic.Int32
-		RegisterGym("counted", func() Gym { return &counted{step: step, closed: &closed} })
+		var reset error
+		if name == "reset" {
+			reset = errors.New("boom")
+		}
+		RegisterGym("counted", func() Gym { return &counted{reset: reset, step: step, closed: &closed} })
 		play(t, open(t, GymName, Options{Gym: "counted"}), func(*traj.Request) string { return "r" }, 3, numbered(4)...)
 		if closed.Load() != 4 {
 			t.Errorf("%s: %d of 4 were closed", name, closed.Load())

@@ -210,7 +210,7 @@ func inspectFile(ctx context.Context, r *parquet.Reader, o InspectOptions, s con
 		weigh.apply(t)
 		f.add(t, seen)
 	}
-	weigh.noteUnmatched(s)
+	weigh.note(s)
 	f.Groups = len(seen)
 	for _, s := range []*spread{f.Tokens["prompt"], f.Tokens["completion"], f.Turns} {
 		s.finish()

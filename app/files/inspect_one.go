@@ -23,7 +23,7 @@ func inspectOne(t *traj.Trajectory, meta parquet.Metadata, o InspectOptions, s c
 		return err
 	}
 	weigh.apply(t)
-	weigh.noteUnmatched(s)
+	weigh.note(s)
 	if o.JSON {
 		if n := dropBad(t); n > 0 {
 			s.Say(fmt.Sprintf("warning: %s: %s no number (NaN or infinite), for which JSON has no word: left out",

@@ -79,13 +79,16 @@ func (w *weighing) apply(t *traj.Trajectory) {
 	}
 }
 
-// noteUnmatched reports patterns that matched nothing.
-func (w *weighing) noteUnmatched(s console.Streams) {
+// note reports patterns that matched nothing, and tokens that are in no piece wholly.
+func (w *weighing) note(s console.Streams) {
 	if w == nil {
 		return
 	}
 	for _, u := range w.rules.Unmatched() {
 		s.Say(fmt.Sprintf("warning: %s: %s", setting.Name("LossScale"), u))
+	}
+	if n := w.rules.Rounded(); n.Tokens > 0 {
+		s.Say(fmt.Sprintf("%s: %s", setting.Name("LossScale"), n))
 	}
 }
 

@@ -295,7 +295,8 @@ func scoreFile(ctx context.Context, o *ScoreOptions, s console.Streams) (*scoreS
 	defer programs.Close()
 	usual.Notice, usual.Pass, usual.Judge, usual.Runner = s.Say, o.Env, j.Rewards(), programs
 	x := &scoring{reward: o.Reward, usual: usual, made: map[string]rewards.Reward{}}
-	if x.first, err = rewards.New(o.Reward, usual); err != nil {
+	x.first, err = rewards.New(o.Reward, usual)
+	if err = cmp.Or(err, rewards.CheckProgram(o.Reward)); err != nil {
 		return nil, exit.UsageError{Err: err}
 	}
 	if c, ok := x.first.(io.Closer); ok {

@@ -4,6 +4,7 @@
 package loop
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -23,6 +24,7 @@ import (
 	"agentcli/trainer"
 	"agentcli/trainer/metrics"
 	"agentcli/trainer/rows"
+	"agentcli/traj"
 )
 
 // Run rolls out and trains in turn, until o.Steps, and writes the name of the run's folder
@@ -32,12 +34,19 @@ func Run(ctx context.Context, o Options, s console.Streams) error {
 		return fmt.Errorf("cannot train: %w", err)
 	}
 	l := newRun(o, s)
-	if err := l.open(ctx); err != nil {
-		l.close()
+	defer l.close()
+	err := l.open(ctx)
+	opened := err == nil
+	if opened {
+		err = l.steps(ctx)
+	}
+	if dir := cmp.Or(l.dir, o.Resume); errors.Is(err, traj.ErrGone) && dir != "" {
+		return exit.PartialError{Message: fmt.Sprintf("%v; what was sampled is kept; go on with: agentcli loop %s ", err,
+			setting.Name("Resume")) + text.ShellWord(dir), Err: err}
+	}
+	if !opened {
 		return err
 	}
-	defer l.close()
-	err := l.steps(ctx)
 	if errors.Is(err, trainer.ErrInterrupted) || errors.Is(err, context.Canceled) {
 		return exit.InterruptedError{Message: fmt.Sprintf("interrupted; what was sampled is kept; go on with: agentcli loop %s ",
 			setting.Name("Resume")) + text.ShellWord(l.dir)}
@@ -54,6 +63,7 @@ type run struct {
 	o    Options
 	s    console.Streams
 	x    *rollout.Run // that plays
+	draw sampler      // its model
 	m    *train.Models
 	log  *metrics.Log
 	show *reporter
@@ -66,6 +76,8 @@ type run struct {
 	eval  *evaluation         // what the policy is measured on; nil: it is not
 	demos rows.Demonstrations // that a teacher is shown; nil: none
 	saved time.Duration       // what the checkpoint after the step before took
+
+	exchanged time.Duration // what it took to give the sampler weights, since the line of the step before
 }
 
 func newRun(o Options, s console.Streams) *run {
@@ -121,7 +133,7 @@ func (l *run) steps(ctx context.Context) error {
 		}
 		if o.Async > 0 && step < o.Steps {
 			// The next tokens come from what this step began with.
-			if err := l.adopt(int64(step - 1)); err != nil {
+			if err := l.adopt(ctx, int64(step-1)); err != nil {
 				return err
 			}
 			start(step + 1)
@@ -134,7 +146,7 @@ func (l *run) steps(ctx context.Context) error {
 			return err
 		}
 		if o.Async == 0 {
-			if err := l.adopt(int64(step)); err != nil {
+			if err := l.adopt(ctx, int64(step)); err != nil {
 				return err
 			}
 		}
@@ -148,7 +160,7 @@ func (l *run) steps(ctx context.Context) error {
 				}
 			}
 			if o.Async > 0 {
-				if err := l.adopt(int64(step)); err != nil {
+				if err := l.adopt(ctx, int64(step)); err != nil {
 					return err
 				}
 			}
@@ -156,10 +168,9 @@ func (l *run) steps(ctx context.Context) error {
 				return err
 			}
 		}
-		if err := l.log.Write(step, values, time.Now()); err != nil {
+		if err := l.record(step, values); err != nil {
 			return err
 		}
-		l.show.step(step, values)
 		if step%o.Train.Config.SaveEvery == 0 || step == o.Steps {
 			if o.Async > 0 && step < o.Steps {
 				// What the next step learns from was sampled by weights that no checkpoint
@@ -188,14 +199,27 @@ func (l *run) steps(ctx context.Context) error {
 	return train.DropCheckpoints(l.dir)
 }
 
+// record writes and shows what a step came to.
+func (l *run) record(step int, values map[string]float64) error {
+	values["timing_s/update_weights"], l.exchanged = l.exchanged.Seconds(), 0
+	if err := l.log.Write(step, values, time.Now()); err != nil {
+		return err
+	}
+	l.show.step(step, values)
+	return nil
+}
+
 func (l *run) outputOf(dir string) train.Options {
 	o := l.o.Train
 	o.Output = dir
 	return o
 }
 
-func (l *run) adopt(version int64) error {
-	return l.o.Train.Backend.Adopt(l.x.Model, l.m.Actor, version)
+// adopt gives the sampler the weights as they are now.
+func (l *run) adopt(ctx context.Context, version int64) error {
+	start := time.Now()
+	defer func() { l.exchanged += time.Since(start) }()
+	return l.draw.adopt(ctx, version)
 }
 
 // save writes the loop's checkpoint.

@@ -37,7 +37,7 @@ func (l *run) open(ctx context.Context) error {
 		return err
 	}
 	if pos.Step > 0 {
-		if err := l.restore(pos); err != nil {
+		if err := l.restore(ctx, pos); err != nil {
 			return err
 		}
 	}
@@ -45,8 +45,10 @@ func (l *run) open(ctx context.Context) error {
 	if err := rundir.WriteSettings(filesys.OS, filepath.Join(l.dir, rundir.ConfigFile), l.o.Settings); err != nil {
 		return err
 	}
-	l.log, err = metrics.Open(l.dir, l.done, time.Now())
-	return err
+	if l.log, err = metrics.Open(l.dir, l.done, time.Now()); err != nil || pos.Step > 0 {
+		return err
+	}
+	return l.draw.begin(ctx)
 }
 
 // check refuses what can be refused before a model is opened.
@@ -79,13 +81,20 @@ func (l *run) check(ctx context.Context) error {
 // openModels opens what samples, what is trained and what it is measured on.
 func (l *run) openModels(ctx context.Context, pos train.Position) (err error) {
 	o := l.o
+	served := o.Serves()
+	if served {
+		if l.path, err = l.trainedModel(ctx); err != nil {
+			return err
+		}
+		m := &o.Rollout.Model
+		m.Model, m.Trained, m.Answered = "", l.path, pos.Step > 0
+	}
 	if l.x, err = rollout.SetUp(ctx, o.Rollout, l.s); err != nil {
 		return err
 	}
-	if l.x.Source.Kind != "local" {
-		return exit.Usagef("loop trains a local model; %s and OPENAI_BASE_URL name a server", setting.Name("BaseURL"))
+	if !served {
+		l.path = l.x.Source.Name
 	}
-	l.path = l.x.Source.Name
 	if err := o.Train.CheckLoRA(l.path); err != nil { // a model that the hub had
 		return err
 	}
@@ -117,7 +126,27 @@ func (l *run) openModels(ctx context.Context, pos train.Position) (err error) {
 	}
 	l.m = m // to be closed
 	l.m.SharedRef = shared
-	return nil
+	if !served {
+		l.draw = &localSampler{o.Train.Backend, l.x.Model, l.m.Actor}
+		return nil
+	}
+	s, err := newServers(ctx, l)
+	if err == nil {
+		l.draw = s
+	}
+	return err
+}
+
+// trainedModel is the path of the model that servers sample and this process trains.
+func (l *run) trainedModel(ctx context.Context) (string, error) {
+	path, err := models.Find(ctx, l.o.Train.Model, true, func(text string) { l.note("%s", text) })
+	if err != nil {
+		return "", setting.Errorf("%s: %w", setting.Name("Model"), err)
+	}
+	if _, err := os.Stat(path); err != nil {
+		return "", train.ErrNoModel(path)
+	}
+	return filepath.Abs(path)
 }
 
 // openFolder makes the run's folder, or takes that of the run that goes on.
@@ -146,7 +175,7 @@ func (l *run) openFolder() error {
 }
 
 // restore takes up a run where its newest checkpoint left it.
-func (l *run) restore(pos train.Position) error {
+func (l *run) restore(ctx context.Context, pos train.Position) error {
 	o := l.o
 	var state state
 	if err := json.Unmarshal(pos.Loop, &state); err != nil || train.FixedPart(pos.Config) != train.FixedPart(o.Train.Config) ||
@@ -162,7 +191,7 @@ func (l *run) restore(pos train.Position) error {
 		return err
 	}
 	l.done, l.state = pos.Step, state
-	if err := l.adopt(int64(l.done)); err != nil {
+	if err := l.draw.adopt(ctx, int64(l.done)); err != nil {
 		return err
 	}
 	l.note("going on after step %d of the run in %s", l.done, l.dir)
@@ -191,6 +220,9 @@ func (l *run) reads() map[string][]string {
 }
 
 func (l *run) close() {
+	if l.draw != nil {
+		l.draw.close()
+	}
 	if l.x != nil {
 		l.x.Close()
 	}

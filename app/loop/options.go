@@ -22,4 +22,14 @@ type Options struct {
 	Output    string
 	Resume    string
 	Settings  map[string]any
+
+	// Of a loop whose rollouts servers draw (Rollout.Model.BaseURL):
+
+	AdminKey       string // what requests carry that exchange weights; "": the key of all requests
+	WeightsThrough string // ThroughDisk or ThroughWire; "": disk where the server is on this machine and opens the folder, else wire
+}
+
+// Serves reports whether servers draw the rollouts.
+func (o *Options) Serves() bool {
+	return len(o.Rollout.Model.BaseURL) > 0 && !o.Rollout.Model.BaseFromEnv
 }

@@ -128,7 +128,7 @@ func (l *run) train(ctx context.Context, step int, r stepRollout) (map[string]fl
 		return nil, exit.UsageError{Err: err}
 	}
 	if step == l.done+1 {
-		train.NoteUnmatched(data, l.note)
+		train.NoteLossScale(data, l.note)
 	}
 	if note := trainer.Tempering(data, l.o.Train.Config); note != "" && step == l.done+1 {
 		l.note("%s", note)

@@ -45,6 +45,7 @@ type Options struct {
 	OnServers    func(func() []llm.ServerState) // is told how to look at the servers; nil: nobody
 	TokenMode    string                         // chat, completions or auto; "": chat
 	Tokenizer    string
+	Trained      string // a model's folder, here, whose weights the servers are given: their model has its tokenizer; "": none
 	ChatTemplate string // a file or the name of a chat format, in place of the model's own; "": its own
 	Stream       bool
 	Temperature  float64 // of the run; 0: greedy

@@ -73,7 +73,11 @@ func openServer(ctx context.Context, o Options, notice func(string)) (agent.Mode
 		return fail(exit.UsageError{Err: err})
 	}
 	if o.Model == "" || len(o.BaseURL) > 1 {
-		if c.Model, err = agreedModel(ctx, &c, setting.Name("Model").String()+" NAME"); err != nil {
+		by := setting.Name("Model").String() + " NAME"
+		if o.Trained != "" {
+			by = ""
+		}
+		if c.Model, err = agreedModel(ctx, &c, by); err != nil {
 			return fail(err)
 		}
 		if show, err = readReplies(&c, o); err != nil {
@@ -84,7 +88,7 @@ func openServer(ctx context.Context, o Options, notice func(string)) (agent.Mode
 	if err != nil {
 		return fail(exit.UsageError{Err: err})
 	}
-	source := Source{Name: c.Model, Kind: "server", BaseURL: o.BaseURL.shown(), Logprobs: serverLogprobs}
+	source := Source{Name: cmp.Or(o.Trained, c.Model), Kind: "server", BaseURL: o.BaseURL.shown(), Logprobs: serverLogprobs}
 	if o.OnServers != nil {
 		o.OnServers(client.Servers)
 	}
@@ -123,7 +127,7 @@ func openServer(ctx context.Context, o Options, notice func(string)) (agent.Mode
 }
 
 // agreedModel is the name of the model that every server offers: the one that is
-// configured, or the only one. by is how the user names one.
+// configured, or the only one. by is how the user names one; "": nobody can.
 func agreedModel(ctx context.Context, of *llm.Config, by string) (string, error) {
 	c := *of
 	if len(c.Also) > 0 && !c.Answered {
@@ -143,8 +147,12 @@ func agreedModel(ctx context.Context, of *llm.Config, by string) (string, error)
 		return "", err
 	case c.Model != "": // who has no list of models may have the model all the same
 		return c.Model, ctx.Err()
+	case err != nil && by == "":
+		return "", err
 	case err != nil:
 		return "", fmt.Errorf("%w (asked for the list of its models; %s leaves that question out)", err, by)
+	case len(names) != 1 && by == "":
+		return "", exit.Usagef("%s offers %d models (%s); start a server of one model", c.BaseURL, len(names), text.FirstFew(names, 5))
 	case len(names) != 1:
 		return "", exit.Usagef("%s offers %d models (%s); name one with %s", c.BaseURL, len(names),
 			text.FirstFew(names, 5), by)

@@ -1,6 +1,7 @@
 package models
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -59,7 +60,7 @@ func openExact(ctx context.Context, client *llm.Client, source *Source, o Option
 		return nil, ctx.Err()
 	case o.TokenMode == TokenModeCompletions:
 		return nil, setting.Errorf("%s completions: %w", setting.Name("TokenMode"), err)
-	case o.Tokenizer != "" && m == nil:
+	case (o.Tokenizer != "" || o.Trained != "") && m == nil:
 		return nil, err // what was named is not there
 	default:
 		return nil, noteChatMode(ctx, client, source, err, notice)
@@ -83,9 +84,28 @@ func openExact(ctx context.Context, client *llm.Client, source *Source, o Option
 // exactServer is a model behind a server that is asked in ids.
 type exactServer struct {
 	*chat.Exact
-	folder string // of its tokenizer
+	tokens *llm.Tokens // its sampler
+	folder string      // of its tokenizer
 	images *processor.Processor
 }
+
+// Served is a model behind servers that are asked in ids.
+type Served interface {
+	agent.Model
+	// Servers asks them.
+	Servers() *llm.Tokens
+	// SetVersion is the version of the weights that replies carry from now on. Nothing is
+	// sampled meanwhile.
+	SetVersion(version int64)
+}
+
+var _ Served = (*exactServer)(nil)
+
+// Servers implements Served.
+func (m *exactServer) Servers() *llm.Tokens { return m.tokens }
+
+// SetVersion implements Served.
+func (m *exactServer) SetVersion(version int64) { m.Version = version }
 
 // ImageGrid implements agent.ImageProcessor.
 func (m *exactServer) ImageGrid(width, height int) (grid [3]int, tokens int, err error) {
@@ -165,7 +185,7 @@ func describeServer(ctx context.Context, client *llm.Client) (*llm.Tokens, []str
 func exactModel(ctx context.Context, tokens *llm.Tokens, names []string, o Options, notice func(string)) (
 	m *exactServer, hash, template string, err error) {
 	fail := func(err error) (*exactServer, string, string, error) { return nil, "", "", err }
-	path, err := findTokenizer(ctx, names, o.Tokenizer, notice)
+	path, err := findTokenizer(ctx, names, cmp.Or(o.Trained, o.Tokenizer), notice)
 	if err != nil {
 		return fail(err)
 	}
@@ -178,7 +198,9 @@ func exactModel(ctx context.Context, tokens *llm.Tokens, names []string, o Optio
 		return fail(setting.Errorf("%s %w; %s chat has the server render", setting.Name("Tokenizer"), err, setting.Name("TokenMode")))
 	}
 	tokens.Stops = r.StopIDs()
-	m = &exactServer{Exact: &chat.Exact{Renderer: r, Tokenizer: tok, Sampler: tokens, Policy: tokens.Client.Model()}, folder: path}
+	m = &exactServer{Exact: &chat.Exact{Renderer: r, Tokenizer: tok, Sampler: tokens,
+		Policy: cmp.Or(o.Trained, tokens.Client.Model())},
+		tokens: tokens, folder: path}
 	if o.Parser != "" && o.Parser != chat.ParserAuto {
 		if m.Parser, err = chat.ParserFor(o.Parser, o.Tools); err != nil {
 			return fail(exit.UsageError{Err: err})

@@ -8,9 +8,14 @@ import (
 	"agentcli/internal/text"
 )
 
-// UnencryptedKey is what to say of a key that is sent in the clear: over plain http to
-// another machine. It is "" where there is nothing to say.
+// UnencryptedKey is what to say of OPENAI_API_KEY where it is sent in the clear: over plain http
+// to another machine. It is "" where there is nothing to say.
 func UnencryptedKey(servers []string, key string) string {
+	return UnencryptedKeyOf("OPENAI_API_KEY", servers, key)
+}
+
+// UnencryptedKeyOf is UnencryptedKey of the key in another variable.
+func UnencryptedKeyOf(variable string, servers []string, key string) string {
 	if key == "" {
 		return ""
 	}
@@ -23,8 +28,8 @@ func UnencryptedKey(servers []string, key string) string {
 		if ip := net.ParseIP(host); host == "localhost" || ip != nil && ip.IsLoopback() {
 			continue
 		}
-		return fmt.Sprintf("OPENAI_API_KEY is sent to %s without encryption; use https://, or unset it where the server needs none",
-			text.Address(s))
+		return fmt.Sprintf("%s is sent to %s without encryption; use https://, or unset it where the server needs none",
+			variable, text.Address(s))
 	}
 	return ""
 }

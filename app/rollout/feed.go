@@ -22,6 +22,7 @@ type Feed struct {
 	Served engine.Served
 	Done   func(*traj.Trajectory) // it is in the journal and goes into the file
 	Close  func(error)            // no more trajectories come
+	Rest   string                 // what the command that goes on with the run is to have
 	// Observe sees the trajectories that are played.
 	Observe func(*traj.Trajectory) engine.Watcher
 }

@@ -111,6 +111,19 @@ func (x *Run) ending(sum engine.Summary, err error, saved, rest string) error {
 	return nil
 }
 
+// fedEnding says how to go on with a run of requests, which whoever serves it ends. With -o
+// alone its folder is removed.
+func (x *Run) fedEnding(sum engine.Summary, saved, rest string) {
+	finished := sum.Done - sum.Errors
+	what := ""
+	if finished > 0 {
+		what = fmt.Sprintf(": %s finished%s", text.Plural(finished, "trajectory"), saved)
+	}
+	if x.keepDir {
+		x.Notice(fmt.Sprintf("the server has ended%s; go on with: %s", what, x.resumeHint(rest)))
+	}
+}
+
 // remedy is what is to be done first where a file could not be written.
 func remedy(err error) string {
 	switch {

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strings"
 
 	"agentcli/app/console"
 	"agentcli/app/models"
@@ -90,8 +91,13 @@ func Rollout(ctx context.Context, o FileOptions, s console.Streams) error {
 	} else if cerr := file.close(); cerr != nil && err == nil {
 		err = cerr
 	}
-	if o.Feed == nil || err != nil { // what was asked for and failed, the one who asked knows
+	if o.Feed != nil {
+		rest = strings.TrimSpace(rest + " " + o.Feed.Rest)
+	}
+	if o.Feed == nil || err != nil || sum.BudgetSpent { // what was asked for and failed, the one who asked knows
 		err = x.ending(sum, err, saved, rest)
+	} else {
+		x.fedEnding(sum, saved, rest)
 	}
 	var interrupted exit.InterruptedError
 	stopped := errors.As(err, &interrupted) && sum.Done == sum.Errors // ending says that nothing is kept

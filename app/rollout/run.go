@@ -197,7 +197,8 @@ func (x *Run) openReward(ctx context.Context) (err error) {
 		return nil
 	}
 	for _, name := range names {
-		if _, err := x.scorer.Get(name); err != nil {
+		_, err := x.scorer.Get(name)
+		if err = cmp.Or(err, rewards.CheckProgram(name)); err != nil {
 			return exit.UsageError{Err: err}
 		}
 	}
@@ -221,10 +222,10 @@ func (x *Run) openModel(ctx context.Context) (err error) {
 		m.OnServers = x.watchers.metrics.Servers
 	}
 	m.ToolImages, m.RowImages = x.tools.showsImages(), x.o.fed
-	m.Answered, m.Image, m.MinPixels, m.MaxPixels = hasAnswered(x.o), x.Data.FirstImage, x.o.MinPixels, x.o.MaxPixels
+	m.Answered, m.Image, m.MinPixels, m.MaxPixels = m.Answered || hasAnswered(x.o), x.Data.FirstImage, x.o.MinPixels, x.o.MaxPixels
 	var closer io.Closer
 	if x.Model, x.Source, closer, err = models.Open(ctx, m, x.Notice); err != nil {
-		if errors.Is(err, traj.ErrGone) {
+		if errors.Is(err, traj.ErrGone) && x.o.Resume != "" {
 			x.dir = x.o.Resume
 			err = exit.PartialError{Message: fmt.Sprintf("%v; go on with: %s", err, x.resumeHint(""))}
 		}

@@ -18,7 +18,7 @@ func scheduled(o *Options) error {
 		if o.GymEnv != "" {
 			return exit.Usagef("%s %s needs %s %s", setting.Name("GymEnv"), o.GymEnv, setting.Name("Scheduler"), scheduler.GymName)
 		}
-		return nil
+		return timeoutActs(o)
 	}
 	if err := scheduler.Check(o.Scheduler); err != nil {
 		return exit.UsageError{Err: setting.Errorf("%s %w", setting.Name("Scheduler"), err)}
@@ -26,6 +26,9 @@ func scheduled(o *Options) error {
 	if o.GymEnv != "" && !scheduler.Gymlike(o.Scheduler) {
 		return exit.Usagef("%s %s needs %s %s or %s, and it is %s", setting.Name("GymEnv"), o.GymEnv, setting.Name("Scheduler"),
 			scheduler.GymName, scheduler.OpenEnvName, o.Scheduler)
+	}
+	if err := timeoutActs(o); err != nil {
+		return err
 	}
 	switch {
 	case o.Scheduler == scheduler.SearchR1:
@@ -36,6 +39,17 @@ func scheduled(o *Options) error {
 		o.Reward = "env" // what the environments give
 	}
 	return nil
+}
+
+// timeoutActs refuses a limit of answers where nobody is asked. A run of an older program
+// may have it.
+func timeoutActs(o *Options) error {
+	if d := o.SchedulerTimeout; d == 0 || d == scheduler.DefaultTimeout || o.Resume != "" || scheduler.AsksProgram(o.Scheduler, o.GymEnv) {
+		return nil
+	}
+	return exit.Usagef("%s has no effect: neither a scheduler nor its environment is a program or a server; leave it out, or name one by "+
+		"%s or %s",
+		setting.Name("SchedulerTimeout"), setting.Name("Scheduler"), setting.Name("GymEnv"))
 }
 
 // openScheduler opens the scheduler of a run; nil: the engine's loop.

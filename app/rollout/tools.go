@@ -15,6 +15,7 @@ import (
 	"agentcli/env"
 	"agentcli/env/mcptool"
 	"agentcli/internal/cachedir"
+	"agentcli/internal/child"
 	"agentcli/internal/exit"
 	"agentcli/internal/setting"
 	"agentcli/internal/text"
@@ -161,6 +162,10 @@ func OpenTools(ctx context.Context, o ToolOptions, taken []string, timeout time.
 		if !ok {
 			continue
 		}
+		program := child.Command{Shell: command}
+		if err := program.Check(); err != nil {
+			return closers, nil, exit.Usagef("%s %s%s: %w", setting.Name("Tool"), ExecPrefix, program.Name(), err)
+		}
 		t, err := env.OpenExec(ctx, env.ExecConfig{Command: command, Pass: o.Env, Timeout: timeout, Notice: notice})
 		if err != nil {
 			return closers, nil, err
@@ -186,6 +191,9 @@ func mcpServers(o ToolOptions) ([]mcptool.Server, error) {
 	var all []mcptool.Server
 	for _, s := range o.MCP {
 		x := mcptool.Parse(s)
+		if err := x.Command.Check(); err != nil {
+			return nil, exit.Usagef("%s %s: %w", setting.Name("MCP"), x.Command.Name(), err)
+		}
 		x.Command.Pass = o.Env
 		all = append(all, x)
 	}
@@ -204,6 +212,9 @@ func mcpServers(o ToolOptions) ([]mcptool.Server, error) {
 		return nil, exit.Usagef("%s %s: %w", setting.Name("MCPConfig"), o.MCPConfig, err)
 	}
 	for i := range more {
+		if err := more[i].Command.Check(); err != nil {
+			return nil, exit.Usagef("%s %s: %s: %w", setting.Name("MCPConfig"), o.MCPConfig, more[i].Name, err)
+		}
 		more[i].Command.Pass = o.Env
 	}
 	return append(all, more...), nil

@@ -121,12 +121,39 @@ func TestRequestsThatCannotBeAnswered(t *testing.T) {
 		if status != c.status {
 			t.Errorf("%s %s: %d %s, want %d", c.path, c.body, status, answer, c.status)
 		}
-		if detail := (struct{ Detail string }{}); status != 404 && (json.Unmarshal([]byte(answer), &detail) != nil || detail.Detail == "") {
+		if detail := (struct{ Detail string }{}); json.Unmarshal([]byte(answer), &detail) != nil || detail.Detail == "" {
 			t.Errorf("%s %s: the answer gives no reason: %s", c.path, c.body, answer)
 		}
 	}
 	if asked {
 		t.Error("something was played")
+	}
+}
+
+// TestUnknownEndpointsAreAnsweredInTheFormOfErrors: and by who has the token.
+func TestUnknownEndpointsAreAnsweredInTheFormOfErrors(t *testing.T) {
+	for _, c := range []struct {
+		method, path, token string
+		up                  *upstream
+		status              int
+		detail              string
+	}{
+		{"GET", "/v1/nothing", "x", nil, 404, "there is no GET /v1/nothing here"},
+		{"GET", "/v1/nothing", "x", &upstream{}, 404, "there is no GET /v1/nothing here"},
+		{"GET", "/v1/rollouts", "x", nil, 405, "/v1/rollouts takes POST, not GET"},
+		{"DELETE", "/health/", "x", nil, 405, "/health/ takes GET, HEAD, not DELETE"},
+		{"GET", "/v1/nothing", "y", nil, 401, "the request carries another token than the server's, or none"},
+	} {
+		s := &server{o: Options{Token: "x"}, limit: 1 << 10, up: c.up, pool: newPool(), reported: map[string]bool{}}
+		w := newRecorder()
+		r, _ := http.NewRequest(c.method, c.path, http.NoBody)
+		r.Header.Set("Authorization", "Bearer "+c.token)
+		s.handler().ServeHTTP(w, r)
+		want := fmt.Sprintf(`{"detail":%q}`, c.detail)
+		if w.Code != c.status || w.Body.String() != want || w.Header().Get("Content-Type") != "application/json" ||
+			(w.Header().Get("Allow") != "") != (c.status == 405) {
+			t.Errorf("%s %s: %d %v %s, want %d %s", c.method, c.path, w.Code, w.Header(), w.Body, c.status, want)
+		}
 	}
 }
 

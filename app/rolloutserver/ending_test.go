@@ -68,6 +68,44 @@ func TestRequestsAreAnsweredWhenTheRunEnds(t *testing.T) {
 	}
 }
 
+// TestTheEndOfAServerSaysHowToGoOn: as that of any rollout does.
+func TestTheEndOfAServerSaysHowToGoOn(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "run")
+	for _, c := range []struct {
+		played bool
+		with   func(*Options)
+		want   string
+	}{
+		{false, nil, "the server has ended; go on with: agentcli rollout Resume DIR\n"},
+		{true, func(o *Options) { o.Resume, o.Output, o.Token = dir, "", "secret" },
+			"the server has ended: 1 trajectory finished and in DIR/traj.parquet; go on with: agentcli rollout Resume DIR Token TOKEN\n"},
+		{true, func(o *Options) { o.Output, o.File = "", filepath.Join(t.TempDir(), "f.parquet") }, ""},
+		{true, func(o *Options) { o.Output, o.Budget.Tokens = filepath.Join(t.TempDir(), "other"), 1 }, "the budget is spent"},
+	} {
+		x := serve(t, dir, func(*llmtest.Request) llmtest.Reply { return seven() }, c.with)
+		if c.played {
+			x.rows(row("a"))
+		}
+		if c.want == "the budget is spent" { // which the next row finds
+			x.post(t.Context(), "/v1/rollouts", map[string]any{"rows": []any{row("b")}})
+		} else {
+			if err := syscall.Kill(os.Getpid(), syscall.SIGINT); err != nil {
+				t.Fatal(err)
+			}
+		}
+		err := <-x.over
+		x.over <- err
+		said := strings.ReplaceAll(x.said.String(), dir, "DIR")
+		if err != nil {
+			said += err.Error()
+		}
+		if !strings.Contains(said, c.want) || c.want == "" && strings.Contains(said, "Resume") ||
+			(err != nil) != (c.want == "the budget is spent") {
+			t.Errorf("want %q: %v\n%s", c.want, err, said)
+		}
+	}
+}
+
 func TestAModelThatFailsForGoodEndsTheServer(t *testing.T) {
 	x := serve(t, filepath.Join(t.TempDir(), "run"), func(*llmtest.Request) llmtest.Reply {
 		return llmtest.Reply{Status: 401, Error: "Incorrect API key provided"}

@@ -23,6 +23,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"maps"
 	"net"
 	"net/http"
@@ -37,6 +38,7 @@ import (
 	"agentcli/app/console"
 	"agentcli/app/models"
 	"agentcli/app/rollout"
+	"agentcli/app/rundir"
 	"agentcli/datasets"
 	"agentcli/internal/exit"
 	"agentcli/internal/safego"
@@ -57,6 +59,21 @@ type Options struct {
 	// AllowMediaHosts are the hosts, as NAME or NAME:PORT, that images are fetched from.
 	AllowMediaHosts []string
 	AllowMediaPath  string // folder whose files rows may name as images; "": none
+}
+
+// OfServer is the first setting that has an effect on a server alone; "": none is given.
+func (o *Options) OfServer() setting.Name {
+	switch {
+	case len(o.AllowMediaHosts) > 0:
+		return setting.Name("AllowMediaHosts")
+	case o.AllowMediaPath != "":
+		return setting.Name("AllowMediaPath")
+	case o.SyncThrough != "":
+		return setting.Name("SyncThrough")
+	case o.Token != "":
+		return setting.Name("Token")
+	}
+	return ""
 }
 
 // ofDataset is the first setting that chooses rows of a dataset; "": none is given.
@@ -86,14 +103,7 @@ const grace = 10 * time.Second
 // Run serves until ^C.
 func Run(ctx context.Context, o Options, s console.Streams) error {
 	if o.Serve == "" {
-		own := setting.Name("SyncThrough")
-		switch {
-		case len(o.AllowMediaHosts) > 0:
-			own = setting.Name("AllowMediaHosts")
-		case o.AllowMediaPath != "":
-			own = setting.Name("AllowMediaPath")
-		}
-		return exit.Usagef("%s is for a rollout server; add %s ADDR", own, setting.Name("Serve"))
+		return exit.Usagef("%s is for a rollout server; add %s ADDR", o.OfServer(), setting.Name("Serve"))
 	}
 	if err := checkHosts(o.AllowMediaHosts); err != nil {
 		return exit.UsageError{Err: err}
@@ -101,7 +111,9 @@ func Run(ctx context.Context, o Options, s console.Streams) error {
 	if st, err := os.Stat(o.AllowMediaPath); o.AllowMediaPath != "" && (err != nil || !st.IsDir()) {
 		return exit.Usagef("%s %q is no folder", setting.Name("AllowMediaPath"), o.AllowMediaPath)
 	}
-	if name := o.ofDataset(); name != "" {
+	if name := o.ofDataset(); name != "" && o.Resume != "" {
+		return exit.Usagef("%s %s: that run takes its rows from requests; leave %s out", setting.Name("Resume"), o.Resume, name)
+	} else if name != "" {
 		return exit.Usagef("%s takes its rows from requests; leave %s out", setting.Name("Serve"), name)
 	}
 	host, _, err := net.SplitHostPort(o.Serve)
@@ -141,6 +153,9 @@ func Run(ctx context.Context, o Options, s console.Streams) error {
 		s.Say(fmt.Sprintf("rollouts at http://%s; ^C ends it", l.Addr()))
 		return nil
 	})
+	if o.Token != "" { // which is in no file
+		o.Feed.Rest = fmt.Sprintf("%s TOKEN", setting.Name("Token"))
+	}
 	defer func() {
 		if h.weights != nil {
 			_ = h.weights.Close()
@@ -186,7 +201,7 @@ func (s *server) handler() http.Handler {
 		relay := &relay{up: s.up, admission: &s.pool.admission, adopt: s.pushed, limit: s.limit, over: s.pool.over}
 		each("POST", slices.Concat(pushes, endsOfPush, asides), relay.forward)
 		each("GET", questions, relay.forward)
-		return mux
+		return s.known(mux)
 	}
 	each("GET", []string{"/get_world_size"}, status(map[string]int{"world_size": 1}))
 	for _, cache := range caches { // there is none to be reset: a new policy has new caches
@@ -195,8 +210,44 @@ func (s *server) handler() http.Handler {
 	}
 	each("GET", []string{"/get_model_state_keys", "/server_info"}, s.noPush)
 	each("POST", slices.DeleteFunc(slices.Concat(pushes, endsOfPush), func(path string) bool { return path == prefixCache }), s.noPush)
-	return mux
+	return s.known(mux)
 }
+
+// known answers requests that the endpoints do not know as other errors are answered.
+func (s *server) known(endpoints *http.ServeMux) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		h, pattern := endpoints.Handler(r)
+		if pattern != "" {
+			endpoints.ServeHTTP(w, r)
+			return
+		}
+		s.guarded(r.URL.Path, func(w http.ResponseWriter, r *http.Request) {
+			said := unsent{header: http.Header{}}
+			if h.ServeHTTP(&said, r); said.status == http.StatusMethodNotAllowed {
+				methods := said.header.Get("Allow")
+				w.Header().Set("Allow", methods)
+				fail(w, said.status, fmt.Sprintf("%s takes %s, not %s", r.URL.Path, methods, r.Method))
+				return
+			}
+			fail(w, http.StatusNotFound, fmt.Sprintf("there is no %s %s here", r.Method, r.URL.Path))
+		})(w, r)
+	})
+}
+
+// unsent keeps what a handler answers.
+type unsent struct {
+	header http.Header
+	status int
+}
+
+// Header implements http.ResponseWriter.
+func (u *unsent) Header() http.Header { return u.header }
+
+// WriteHeader implements http.ResponseWriter.
+func (u *unsent) WriteHeader(status int) { u.status = status }
+
+// Write implements http.ResponseWriter.
+func (u *unsent) Write(b []byte) (int, error) { return len(b), nil }
 
 // noPush answers what pushes weights from GPU to GPU.
 func (s *server) noPush(w http.ResponseWriter, _ *http.Request) {
@@ -246,7 +297,7 @@ func (s *server) updateWeights(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	if _, err := os.Stat(body.Path); err != nil { // a name that is not here would be fetched
-		fail(w, http.StatusUnprocessableEntity, fmt.Sprintf("model_path: %v", err))
+		fail(w, http.StatusUnprocessableEntity, notHere(body.Path, err))
 		return
 	}
 	s.weights.updating.Lock()
@@ -277,6 +328,17 @@ func (s *server) updateWeights(w http.ResponseWriter, r *http.Request) {
 	s.s.Say(fmt.Sprintf("version %d of the policy is %s", number, body.Path))
 	answer(w, map[string]any{"success": true, "message": fmt.Sprintf("Succeeded to update model weights from %s.", body.Path),
 		"weight_version": number})
+}
+
+// notHere says why a folder of weights cannot be opened.
+func notHere(path string, err error) string {
+	switch {
+	case !errors.Is(err, fs.ErrNotExist):
+		return fmt.Sprintf("model_path %.200q: %v", path, rundir.StripPath(err))
+	case models.IsHubName(path):
+		return fmt.Sprintf("model_path %.200q: there is no such folder on this machine; if it is a name of the hub, download it first", path)
+	}
+	return fmt.Sprintf("model_path %.200q: there is no such folder on this machine", path)
 }
 
 // otherEyes says why images are not to two models what they are to one; "": they are.

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"os"
 	"path/filepath"
+	"strings"
 	"syscall"
 	"testing"
 )
@@ -30,10 +31,12 @@ func TestNewWeightsAreOfNewTrajectories(t *testing.T) {
 		}
 	}
 	begin("old")
-	if status, answer := x.post(t.Context(), "/update_weights_from_disk", map[string]any{"model_path": "/nowhere/model"}); status != 422 {
+	if status, answer := x.post(t.Context(), "/update_weights_from_disk", map[string]any{"model_path": "/nowhere/model"}); status != 422 ||
+		answer != `{"detail":"model_path \"/nowhere/model\": there is no such folder on this machine"}` {
 		t.Errorf("a folder that is not there: %d %s", status, answer)
 	}
-	if status, answer := x.post(t.Context(), "/update_weights_from_disk", map[string]any{"model_path": "org/name"}); status != 422 {
+	if status, answer := x.post(t.Context(), "/update_weights_from_disk", map[string]any{"model_path": "org/name"}); status != 422 ||
+		!strings.Contains(answer, "there is no such folder on this machine; if it is a name of the hub") {
 		t.Errorf("a name of the hub: %d %s", status, answer)
 	}
 	if status, answer := x.post(t.Context(), "/update_weights_from_disk", `{}`); status != 422 {

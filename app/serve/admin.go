@@ -1,13 +1,16 @@
 package serve
 
 import (
+	"encoding/json"
 	"errors"
 	"io"
+	"io/fs"
 	"mime"
 	"net/http"
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 
 	"agentcli/internal/setting"
@@ -32,6 +35,23 @@ func exchange(r *http.Request) (policy.Exchange, error) {
 		return "", bad("mode", "mode is %q; it is wait, abort or keep", string(how))
 	}
 	return how, nil
+}
+
+// number is the version that new weights get: ?version= of the request, or weight_version of
+// its body, where SGLang has it; else the one after the last.
+func (s *administration) number(r *http.Request, body json.RawMessage) (int64, error) {
+	field, given := "version", r.URL.Query().Get("version")
+	if given == "" && !isNull(body) {
+		field, given = "weight_version", strings.Trim(string(body), `"`)
+	}
+	if given == "" {
+		return s.engine.Version() + 1, nil
+	}
+	n, err := strconv.ParseInt(given, 10, 64)
+	if err != nil || n < 0 {
+		return 0, bad(field, "%s is %q; it is a whole number from 0", field, given)
+	}
+	return n, nil
 }
 
 func (s *administration) pause(w http.ResponseWriter, r *http.Request) error {
@@ -80,12 +100,17 @@ func (s *administration) updateWeights(w http.ResponseWriter, r *http.Request) e
 		return s.takeTensors(w, r, how)
 	}
 	var c struct {
-		Path string `json:"path"`
+		Path    string          `json:"path"`
+		Version json.RawMessage `json:"weight_version"`
 	}
 	if err := read(w, r, &c); err != nil {
 		return err
 	}
-	return s.takeFolder(w, "path", c.Path, how)
+	version, err := s.number(r, c.Version)
+	if err != nil {
+		return err
+	}
+	return s.takeFolder(w, "path", c.Path, version, how)
 }
 
 // updateFromDisk answers POST /update_weights_from_disk {"model_path": FOLDER}, as SGLang does.
@@ -95,8 +120,9 @@ func (s *administration) updateFromDisk(w http.ResponseWriter, r *http.Request) 
 		return err
 	}
 	var c struct {
-		Path  string `json:"model_path"`
-		Abort bool   `json:"abort_all_requests"`
+		Path    string          `json:"model_path"`
+		Abort   bool            `json:"abort_all_requests"`
+		Version json.RawMessage `json:"weight_version"`
 	}
 	if err := read(w, r, &c); err != nil {
 		return err
@@ -104,7 +130,11 @@ func (s *administration) updateFromDisk(w http.ResponseWriter, r *http.Request) 
 	if c.Abort {
 		how = policy.ExchangeAbort
 	}
-	return s.takeFolder(w, "model_path", c.Path, how)
+	version, err := s.number(r, c.Version)
+	if err != nil {
+		return err
+	}
+	return s.takeFolder(w, "model_path", c.Path, version, how)
 }
 
 // ofWeights reports whether the body of a request is a file of tensors.
@@ -113,11 +143,10 @@ func ofWeights(r *http.Request) bool {
 	return kind == "application/octet-stream"
 }
 
-func (s *administration) takeFolder(w http.ResponseWriter, field, path string, how policy.Exchange) error {
+func (s *administration) takeFolder(w http.ResponseWriter, field, path string, version int64, how policy.Exchange) error {
 	if err := s.allowed(field, path); err != nil {
 		return err
 	}
-	version := s.engine.Version() + 1
 	if err := s.engine.LoadWeights(path, version, how); err != nil {
 		return bad(field, "%v", err)
 	}
@@ -127,6 +156,10 @@ func (s *administration) takeFolder(w http.ResponseWriter, field, path string, h
 // takeTensors takes the weights of the body. Its file is gone at once: it is mapped as long as
 // the engine has it.
 func (s *administration) takeTensors(w http.ResponseWriter, r *http.Request, how policy.Exchange) error {
+	version, err := s.number(r, nil)
+	if err != nil {
+		return err
+	}
 	f, err := os.CreateTemp("", "agentcli-weights-*.safetensors")
 	if err != nil {
 		return err
@@ -140,7 +173,6 @@ func (s *administration) takeTensors(w http.ResponseWriter, r *http.Request, how
 	case err != nil:
 		return bad("", "the weights ended early: %v", err)
 	}
-	version := s.engine.Version() + 1
 	if err := s.engine.UpdateWeights(f.Name(), version, how); err != nil {
 		return bad("", "the weights: %s", strings.ReplaceAll(err.Error(), f.Name(), "the body"))
 	}
@@ -159,6 +191,10 @@ func (s *administration) allowed(field, path string) error {
 		return bad(field, "%s is missing; it names a model's folder", field)
 	}
 	real, err := filepath.EvalSymlinks(path)
+	missing := errors.Is(err, fs.ErrNotExist)
+	if missing { // whether its place is allowed decides what may be said
+		real, err = filepath.EvalSymlinks(filepath.Dir(path))
+	}
 	if err == nil {
 		real, err = filepath.Abs(real)
 	}
@@ -171,6 +207,9 @@ func (s *administration) allowed(field, path string) error {
 			continue
 		}
 		if rel, relErr := filepath.Rel(base, real); relErr == nil && rel != ".." && !strings.HasPrefix(rel, "../") {
+			if missing {
+				return bad(field, "%s %s: there is no such folder on this machine", field, path)
+			}
 			return nil
 		}
 	}

@@ -465,6 +465,48 @@ func TestPushedTensorsAreTheModelFromThenOn(t *testing.T) {
 	}
 }
 
+// A trainer counts the versions itself: a number that it gives is the one that replies carry. The
+// folder of the weights before may be gone when all tensors come.
+func TestWeightsWithANumberOfTheTrainers(t *testing.T) {
+	dir := t.TempDir()
+	folder := filepath.Join(dir, "model")
+	if err := os.CopyFS(folder, os.DirFS(tiny)); err != nil {
+		t.Fatal(err)
+	}
+	x := start(t, func(o *Options) { o.Admin = true; o.AllowPath = []string{dir} })
+	pushed := func(path string, body any, want int64, headers ...string) {
+		t.Helper()
+		status, raw := x.post(path, body, headers...)
+		var r struct {
+			Version int64 `json:"weight_version"`
+		}
+		if err := json.Unmarshal(raw, &r); err != nil || status != http.StatusOK || r.Version != want || x.engine.Version() != want {
+			t.Errorf("%s: %d %s, the engine has version %d, want %d", path, status, raw, x.engine.Version(), want)
+		}
+	}
+	pushed("/update_weights_from_disk", map[string]string{"model_path": folder, "weight_version": "7"}, 7)
+	pushed("/update_weights?version=3", map[string]string{"path": folder}, 3)
+	pushed("/update_weights_from_disk", map[string]any{"model_path": folder, "weight_version": nil}, 4)
+	if err := os.RemoveAll(folder); err != nil {
+		t.Fatal(err)
+	}
+	all, err := os.ReadFile(filepath.Join(tiny, "model.safetensors"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	pushed("/update_weights?version=9", all, 9, "Content-Type", octets)
+	for path, body := range map[string]any{"/update_weights?version=-1": all, "/update_weights?version=new": all,
+		"/update_weights_from_disk": map[string]string{"model_path": tiny, "weight_version": "step 3"}} {
+		kind := "application/json"
+		if _, ok := body.([]byte); ok {
+			kind = octets
+		}
+		if status, raw := x.post(path, body, "Content-Type", kind); status != http.StatusBadRequest || x.engine.Version() != 9 {
+			t.Errorf("%s: %d %s, the engine has version %d", path, status, raw, x.engine.Version())
+		}
+	}
+}
+
 // While a reply is drawn the weights are exchanged: by abort it ends with what there is, by keep
 // it goes on, and each token says its version.
 func TestRepliesUnderWayWhenWeightsAreExchanged(t *testing.T) {

@@ -1,6 +1,7 @@
 package train
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"io"
@@ -80,7 +81,8 @@ func loadRows(ctx context.Context, o Options, checkpoint string, note func(strin
 		grader.Notice, grader.Pass, grader.Judge, grader.Runner = say, o.ToolEnv, j.Rewards(), programs
 		s := rewards.NewScorer(func(*traj.Trajectory) string { return o.Reward }, grader)
 		defer s.Close()
-		if _, err := s.Get(o.Reward); err != nil {
+		_, err = s.Get(o.Reward)
+		if err = cmp.Or(err, rewards.CheckProgram(o.Reward)); err != nil {
 			return r, exit.Usagef("%s: %w", setting.Name("Reward"), err)
 		}
 		from.Score = s.Score
@@ -198,10 +200,14 @@ func Images(ctx context.Context, model string, note func(string, ...any)) rows.I
 	}
 }
 
-// NoteUnmatched reports what patterns of the loss scale match nothing in the rows.
-func NoteUnmatched(d *rows.Data, note func(string, ...any)) {
+// NoteLossScale reports what patterns of the loss scale match nothing in the rows, and how
+// many tokens could not be given their weight exactly.
+func NoteLossScale(d *rows.Data, note func(string, ...any)) {
 	for _, u := range d.Unmatched {
 		note("warning: %s: %s", setting.Name("LossScale"), u)
+	}
+	if d.Rounded.Tokens > 0 {
+		note("%s: %s", setting.Name("LossScale"), d.Rounded)
 	}
 }
 

@@ -76,7 +76,7 @@ func (x *run) openRows(ctx context.Context) (err error) {
 	}
 	x.rows = rows // to be closed
 	o, data := x.o, x.rows.data
-	NoteUnmatched(data, x.note)
+	NoteLossScale(data, x.note)
 	if err := checkSampled(data, o, x.note); err != nil {
 		return err
 	}

@@ -94,6 +94,9 @@ func loopOptionsOf(c *cli.Context) (*options, error) {
 	if err := l.Train.CheckTeacher(); err != nil {
 		return nil, err
 	}
+	if m := &l.Rollout.Model; !l.Serves() {
+		m.BaseURL, m.BaseFromEnv, m.TokenMode, m.Stream = nil, false, "", false // a loop's servers are those that it is told
+	}
 	l.Train.MakeAbsolute(l.Settings)
 	if l.Train.Config.SaveEvery == 0 {
 		l.Train.Config.SaveEvery = 1
@@ -113,6 +116,10 @@ func validateLoop(o loop.Options) error {
 	switch {
 	case o.Steps < 1, o.Tasks < 1, o.Rollout.Samples < 1:
 		return exit.Usagef("--steps, --tasks and --samples must be at least 1")
+	case o.Serves() && o.Train.Model == "":
+		return exit.Usagef("--base-url: name the model that is trained, which the servers serve, by --model FOLDER")
+	case o.Serves() && o.Rollout.Model.TokenMode == models.TokenModeChat:
+		return exit.Usagef("--token-mode chat: a server may return no token ids then, and a loop trains on them; leave it out")
 	case o.Async < 0 || o.Async > 1:
 		return exit.Usagef("--async %d: want 0 or 1", o.Async)
 	case o.EvalEvery < 0, o.EvalTasks < 1, o.EvalTries < 1:

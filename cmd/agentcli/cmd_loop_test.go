@@ -212,7 +212,12 @@ func TestAnAsynchronousLoopSamplesWithThePolicyBefore(t *testing.T) {
 func TestLoopRefusesWhatItCannotDo(t *testing.T) {
 	t.Parallel()
 	for want, extra := range map[string][]string{
-		"--base-url":          {"--base-url", "http://localhost:1/v1"},
+		"--token-mode chat":   {"--base-url", "http://localhost:1/v1", "--token-mode", "chat"},
+		"--token-mode has":    {"--token-mode", "auto"},
+		"--weights-through h": {"--weights-through", "wire"},
+		"--weights-through ":  {"--base-url", "http://localhost:1/v1", "--weights-through", "nccl"},
+		"--kv-cache":          {"--base-url", "http://localhost:1/v1", "--kv-cache", "1GB"},
+		"--tokenizer":         {"--base-url", "http://localhost:1/v1", "--tokenizer", "x"},
 		"--steps":             {"--steps", "0"},
 		"--async":             {"--async", "2"},
 		"--kl-target":         {"--kl-in", "loss"},

@@ -1,6 +1,8 @@
 package main
 
 import (
+	"os"
+
 	"agentcli/app/rollout"
 	"agentcli/app/rolloutserver"
 	"agentcli/datasets"
@@ -21,7 +23,10 @@ func rolloutCommand() *cli.Command {
 				return err
 			}
 			run := o.loop.Rollout
-			if o.serve.Serve != "" || o.serve.SyncThrough != "" || len(o.serve.AllowMediaHosts) > 0 || o.serve.AllowMediaPath != "" {
+			if o.serve.Serve == "" && o.serve.Token == os.Getenv(tokenVariable) {
+				o.serve.Token = "" // a variable of the shell asks for nothing
+			}
+			if o.serve.Serve != "" || o.serve.OfServer() != "" {
 				run.Sampling = rollout.OwnDistribution(run.Sampling)
 				o.serve.FileOptions = rollout.FileOptions{Options: run, File: o.file}
 				return rolloutserver.Run(c.Context, o.serve, streamsOf(c))

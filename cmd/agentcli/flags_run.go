@@ -31,6 +31,9 @@ func runOptionsOf(c *cli.Context) (*options, error) {
 		if _, err := os.Stat(filepath.Join(dir, rundir.JournalFile)); err != nil {
 			return nil, exit.Usagef("--resume %s: there is no %s in that folder, so it holds no run of %s", dir, rundir.JournalFile, c.Command.Name)
 		}
+		if stored := rundir.ReadSettings(filepath.Join(dir, rundir.ConfigFile)); stored["dataset"] != nil && c.String("serve") != "" {
+			return nil, exit.Usagef("--resume %s: that run takes its rows from a dataset; leave --serve out", dir)
+		}
 		if err := applyConfig(c, filepath.Join(dir, rundir.ConfigFile)); err != nil {
 			return nil, err
 		}
@@ -49,6 +52,9 @@ func runOptionsOf(c *cli.Context) (*options, error) {
 func finishRun(c *cli.Context, o *options) error {
 	run := &o.loop.Rollout
 	run.Command, run.Settings, run.Fixed = c.Command.Name, keptSettings(c), fixedNames(commandOf(c))
+	if dir := o.serve.AllowMediaPath; dir != "" { // no other folder is opened where --resume is given elsewhere
+		run.Settings["allow-media-path"] = rundir.Absolute(dir)
+	}
 	run.Model.Backend, run.Model.APIKey = backendOf(c), os.Getenv("OPENAI_API_KEY")
 	if err := models.CheckComputation(run.Model.DType, run.Model.Device, run.Model.Threads, run.Model.MaxContext,
 		run.Model.KVCache); err != nil {

@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"agentcli/app/console"
+	"agentcli/app/loop"
 	"agentcli/app/models"
 	"agentcli/app/report"
 	"agentcli/app/rollout"
@@ -347,12 +348,19 @@ func limitSettings(o *options) []row {
 	})
 }
 
+// samplesHere says why a setting of servers has no effect in a loop that samples itself.
+func (o *options) samplesHere() func(*cli.Context) string {
+	return unless(func() bool { return o.loop.Serves() }, because("without --base-url: the model is sampled in this process"))
+}
+
 func serverSettings(o *options) []row {
-	m := &o.loop.Rollout.Model
-	return section(row{group: groupServer, free: evalRollout, refused: forLoop}, []row{
-		{name: "base-url", value: []string(nil), kind: address, basic: evalRollout,
+	m, l := &o.loop.Rollout.Model, &o.loop
+	return section(row{group: groupServer, free: evalRolloutLoop}, []row{
+		{name: "base-url", value: []string(nil), kind: address, basic: evalRolloutLoop, always: true,
 			help: "address of an OpenAI-compatible server, for example http://localhost:8000/v1 (or OPENAI_BASE_URL); " +
 				"repeat or separate with commas for several servers of one model",
+			but: []variant{{in: forLoop, help: "address of a server that draws the rollouts, for example http://localhost:8000/v1 " +
+				"(agentcli serve --admin, SGLang); repeat or separate with commas for several (default: this process draws them)"}},
 			read: func(c *cli.Context) error {
 				m.BaseURL = models.ParseAddresses(c.StringSlice("base-url")...)
 				return nil
@@ -380,7 +388,20 @@ func serverSettings(o *options) []row {
 				m.Parser = p.Name()
 				return nil
 			}},
-		{name: "token-mode", field: &m.TokenMode, value: models.TokenModeChat, fixed: evalRollout, refused: forLoop,
+		{name: "admin-key", field: &l.AdminKey, env: "AGENTCLI_ADMIN_KEY", once: forLoop, basic: forLoop,
+			help: "`KEY` of requests that exchange a server's weights, as its own --admin-key (default: OPENAI_API_KEY)"},
+		{name: "weights-through", field: &l.WeightsThrough, kind: optional, free: forLoop, idle: o.samplesHere(),
+			help: "how new weights reach the servers: disk (they open a folder within --output) or wire (the request has them) " +
+				"(default: disk where a server on this machine opens the folder, else wire)",
+			check: func(name string, v any) error {
+				if v == "" {
+					return nil
+				}
+				return oneOf([]string{loop.ThroughDisk, loop.ThroughWire})(name, v)
+			}},
+		{name: "token-mode", field: &m.TokenMode, value: models.TokenModeChat, fixed: evalRollout, free: forLoop, idle: o.samplesHere(),
+			but: []variant{{in: forLoop, value: models.TokenModeCompletions,
+				help: "input of the servers: completions (token ids), or auto; chat is refused"}},
 			help: "input of the server: chat (messages, rendered by the server), completions (token ids, rendered by agentcli; token-exact), " +
 				"or auto (completions where possible)",
 			check: oneOf([]string{models.TokenModeChat, models.TokenModeCompletions, models.TokenModeAuto})},
@@ -389,13 +410,14 @@ func serverSettings(o *options) []row {
 		{name: "chat-template", field: &m.ChatTemplate, fixed: evalRollout, refused: forLoop,
 			help: "file with a chat template, or the name of a chat format, for a local model or --token-mode completions " +
 				"(default: the model's own)"},
-		{name: "stream", field: &m.Stream, help: "stream the server's replies"},
-		{name: "retries", field: &m.Retries, value: llm.DefaultRetries, help: "retries of a failed request", check: notNegative},
-		{name: "model-timeout", field: &m.ModelTimeout, value: llm.DefaultTimeout,
+		{name: "stream", field: &m.Stream, help: "stream the server's replies", idle: o.samplesHere()},
+		{name: "retries", field: &m.Retries, value: llm.DefaultRetries, help: "retries of a failed request", check: notNegative,
+			idle: o.samplesHere()},
+		{name: "model-timeout", field: &m.ModelTimeout, value: llm.DefaultTimeout, idle: o.samplesHere(),
 			help: "time limit of one request, for example 10m", check: positive},
-		{name: "stream-timeout", field: &m.StreamIdle, value: llm.DefaultIdle,
+		{name: "stream-timeout", field: &m.StreamIdle, value: llm.DefaultIdle, idle: o.samplesHere(),
 			help: "longest silence within a stream, for example 2m; 0: no limit", check: notNegative},
-		{name: "patience", field: &m.Patience, value: llm.DefaultPatience,
+		{name: "patience", field: &m.Patience, value: llm.DefaultPatience, idle: o.samplesHere(),
 			help:  "maximum wait for a server that has answered before and no longer does, for example while it restarts; 0: only --retries",
 			check: notNegative},
 	})
@@ -459,6 +481,9 @@ func budgetSettings(o *options) []row {
 	})
 }
 
+// tokenVariable is where a server's token may be in place of --token.
+const tokenVariable = "AGENTCLI_TOKEN"
+
 // onceSettings are those of one call: where it writes, what it shows, and what it prints in
 // place of a run.
 func onceSettings(o *options) []row {
@@ -466,17 +491,17 @@ func onceSettings(o *options) []row {
 	return section(row{group: groupShow, once: evalRolloutLoop}, []row{
 		{name: "trace", field: &run.Trace, basic: evalRollout,
 			help: "show one trajectory on stderr while it is played; `ID`: a task's id, task#attempt, or first"},
-		{name: "serve", field: &o.serve.Serve, group: groupServe, once: forRollout, basic: forRollout,
+		{name: "serve", field: &o.serve.Serve, group: groupServe, free: forRollout, basic: forRollout,
 			help: "play rows of requests at `ADDR`, for example 127.0.0.1:8000, for trainers of ms-swift, TRL and others (docs/rollout-server.md)"},
-		{name: "token", field: &o.serve.Token, group: groupServe, env: "AGENTCLI_TOKEN", once: forRollout,
+		{name: "token", field: &o.serve.Token, group: groupServe, env: tokenVariable, once: forRollout,
 			help: "what requests of --serve carry as a bearer token; needed at an address that other machines reach"},
-		{name: "sync-through", field: &o.serve.SyncThrough, kind: address, group: groupServe, once: forRollout,
+		{name: "sync-through", field: &o.serve.SyncThrough, kind: address, group: groupServe, free: forRollout,
 			help: "with --serve: server at `URL` (swift rollout, vllm serve) that gets the weights that a trainer pushes over NCCL, and that " +
 				"samples where --base-url names no other"},
-		{name: "allow-media-host", field: &o.serve.AllowMediaHosts, group: groupServe, once: forRollout,
-			help: "with --serve: fetch images that rows name by an address at `HOST`, or HOST:PORT, for example images.example.org " +
-				"(default: none are fetched); repeatable"},
-		{name: "allow-media-path", field: &o.serve.AllowMediaPath, group: groupServe, once: forRollout,
+		{name: "allow-media-host", field: &o.serve.AllowMediaHosts, group: groupServe, free: forRollout,
+			help: "with --serve: fetch images that rows name by an address at `HOST`, or HOST:PORT, for example images.example.org; " +
+				"repeatable (default: none are fetched)"},
+		{name: "allow-media-path", field: &o.serve.AllowMediaPath, group: groupServe, free: forRollout,
 			help: "with --serve: open images that rows name by a path below `DIR` (default: none is opened)"},
 		{name: "metrics-addr", field: &run.MetricsAddr, help: "serve metrics for Prometheus at http://`HOST:PORT`/metrics"},
 		{name: "otlp", field: &run.OTLP,

@@ -357,7 +357,8 @@ func TestRolloutsAreHeldToWhatIsFixed(t *testing.T) {
 		"continue-reply": "search_reply_test.go", "stream": "the server's replies are the same",
 		"env": "search_env_test.go", "judge": "judge_test.go", "judge-rubric": "judge_test.go", "judge-votes": "judge_test.go",
 		"judge-price-in": "judge_test.go", "judge-price-out": "judge_test.go", "failed-of": "compare.txt",
-		"gym-env": "scheduling.txt",
+		"gym-env": "scheduling.txt", "serve": "rollout_server_test.go", "sync-through": "rollout_server_test.go",
+		"allow-media-host": "rollout_server_test.go", "allow-media-path": "rollout_server_test.go",
 	}
 	others := map[string][]string{
 		"model": {"wrong"}, "parser": {"hermes"}, "dataset": {"r.jsonl"}, "split": {"test"}, "level": {"2"},

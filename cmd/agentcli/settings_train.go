@@ -364,6 +364,7 @@ func modelSettings(o *options) []row {
 		{name: "max-context", field: []any{&m.MaxContext, &t.Open.MaxContext},
 			help: "longest text of a local model in tokens, prompt and replies together (default: the model's context)"},
 		{name: "kv-cache", field: &m.KVCache, kind: optional, free: evalRolloutLoop,
+			idle: unless(func() bool { return !o.loop.Serves() }, because("with --base-url: the servers have caches of their own")),
 			help: "memory for keys and values of a local model: a SIZE such as 8GB, or a SHARE of what is free such as 0.5 " +
 				"(default: 2GB; on CUDA 0.5)"},
 		{name: "deterministic", field: &t.Open.Deterministic, free: trainLoop,

@@ -96,18 +96,25 @@ func (l *Lines) Open(ctx context.Context) error {
 // where it gives no answer in time it is ended, for it hangs. Else it gets
 // {"method":"cancel","id":…}.
 func (l *Lines) Call(ctx context.Context, request map[string]any, alone bool) ([]byte, error) {
-	s, err := l.Session(ctx)
+	c, err := l.running(ctx)
 	if err != nil {
 		return nil, err
 	}
-	return s.Call(ctx, request, alone)
+	return c.call(ctx, nil, request, alone)
 }
 
 // Session is a process of the program, which keeps something from call to call: when it
-// has ended, calls of the session fail and start no other.
+// has ended, calls of the session fail and start no other. So they do when it has answered
+// one of them twice: which answer it goes on with is not known. Close it.
 type Session struct {
 	l *Lines
 	c *conn
+
+	// Of the conn's mu.
+	ids   []int64 // of its requests
+	again int64   // of the one that was answered twice
+	err   error   // for that reason
+	told  bool    // a call has failed with err
 }
 
 // Session gives the process that runs; a new one where the last has ended.
@@ -116,7 +123,20 @@ func (l *Lines) Session(ctx context.Context) (*Session, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Session{l, c}, nil
+	return &Session{l: l, c: c}, nil
+}
+
+// Close ends the session; the process goes on.
+func (s *Session) Close() {
+	s.c.mu.Lock()
+	defer s.c.mu.Unlock()
+	for _, id := range s.ids {
+		delete(s.c.owners, id)
+	}
+	if s.err != nil && !s.told {
+		s.l.twice(s.again)
+	}
+	s.ids = nil
 }
 
 // Notify sends the process a message that has no answer.
@@ -128,8 +148,16 @@ func (s *Session) Notify(message map[string]any) {
 
 // Call is that of Lines, to this process.
 func (s *Session) Call(ctx context.Context, request map[string]any, alone bool) ([]byte, error) {
-	l, c := s.l, s.c
-	id, got := c.expect()
+	return s.c.call(ctx, s, request, alone)
+}
+
+// call asks the process, for a session or, nil, for nobody who asks again.
+func (c *conn) call(ctx context.Context, of *Session, request map[string]any, alone bool) ([]byte, error) {
+	l := c.l
+	id, got, err := c.expect(of)
+	if err != nil {
+		return nil, err
+	}
 	b, err := line(id, request)
 	if err != nil {
 		c.forget(id)
@@ -208,8 +236,8 @@ func (l *Lines) running(ctx context.Context) (*conn, error) {
 			l.mu.Unlock()
 			return nil, err
 		}
-		c = &conn{l: l, out: make(chan []byte, 64), pending: map[int64]chan answer{}, late: map[int64]bool{}, gone: make(chan struct{}),
-			ready: make(chan struct{})}
+		c = &conn{l: l, out: make(chan []byte, 64), pending: map[int64]chan answer{}, late: map[int64]bool{},
+			owners: map[int64]*Session{}, gone: make(chan struct{}), ready: make(chan struct{})}
 		l.now = c
 		l.all.Go(c.run)
 	}
@@ -240,6 +268,7 @@ type conn struct {
 	pending map[int64]chan answer
 	lost    int            // calls given up since the last answer
 	late    map[int64]bool // calls given up whose answer may still come
+	owners  map[int64]*Session
 }
 
 type answer struct {
@@ -331,7 +360,7 @@ func (c *conn) greet(over <-chan struct{}) {
 		close(c.ready)
 		return
 	}
-	id, got := c.expect()
+	id, got, _ := c.expect(nil)
 	b, err := line(id, c.l.c.Hello)
 	if err != nil {
 		c.end(err)
@@ -382,17 +411,26 @@ func (c *conn) end(why error) {
 	}
 }
 
-func (c *conn) expect() (int64, chan answer) {
+// expect numbers a request, of a session or of nobody who asks again.
+func (c *conn) expect(of *Session) (int64, chan answer, error) {
 	got := make(chan answer, 1)
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	if of != nil && of.err != nil {
+		of.told = true
+		return 0, nil, of.err
+	}
 	c.next++
+	if of != nil {
+		of.ids = append(of.ids, c.next)
+		c.owners[c.next] = of
+	}
 	if c.pending == nil { // it has ended meanwhile
 		got <- answer{err: c.reason}
 	} else {
 		c.pending[c.next] = got
 	}
-	return c.next, got
+	return c.next, got, nil
 }
 
 func (c *conn) forget(id int64) {
@@ -474,7 +512,7 @@ func (c *conn) take(b []byte) {
 	case err == nil && c.late[id]: // given up
 		delete(c.late, id)
 	case err == nil && id > 0 && id <= c.next:
-		c.l.twice(id)
+		c.twice(id)
 	case len(c.pending) == 1: // who waits would do so in vain
 		for id, got := range c.pending {
 			got <- answer{err: fmt.Errorf("%w: the answer %s has %w", ErrGarbage, shorten(b), errNoID)}
@@ -482,6 +520,27 @@ func (c *conn) take(b []byte) {
 		}
 	default: // whose answer it is cannot be known
 		c.l.stray(b)
+	}
+}
+
+// twice takes a second answer to a request: the session that asked can no longer go on. The
+// caller holds mu.
+func (c *conn) twice(id int64) {
+	s := c.owners[id]
+	if s == nil {
+		c.l.twice(id)
+		return
+	}
+	if s.err != nil {
+		return
+	}
+	s.again, s.err = id, fmt.Errorf("%w: it answered request %d twice", ErrGarbage, id)
+	for _, waits := range s.ids {
+		if got := c.pending[waits]; got != nil {
+			got <- answer{err: s.err}
+			delete(c.pending, waits)
+			c.late[waits], s.told = true, true
+		}
 	}
 }
 

@@ -86,6 +86,9 @@ func program() {
 				}
 				waiting = nil
 			}
+		case "twice":
+			say(r.ID, "one")
+			say(r.ID, "another")
 		case "long":
 			fmt.Println(strings.Repeat("x", maxLine+100))
 		case "child": // something that outlives us and holds our output
@@ -270,6 +273,57 @@ func TestAnAnswerThatIsNobodysEndsNoOther(t *testing.T) {
 	}
 }
 
+// TestASecondAnswerEndsItsSession: which of the two the program goes on with is not known.
+// Other sessions, and calls of none, go on.
+func TestASecondAnswerEndsItsSession(t *testing.T) {
+	said := make(chan string, 10)
+	l := lines(t, LinesConfig{Notice: func(s string) { said <- s }})
+	session := func() *Session {
+		s, err := l.Session(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		return s
+	}
+	ask := func(s *Session, do string) (string, error) {
+		b, err := s.Call(t.Context(), map[string]any{"do": do}, false)
+		return string(b), err
+	}
+	bad, good, last := session(), session(), session()
+	if got, err := ask(bad, "twice"); err != nil || !strings.Contains(got, `"one"`) {
+		t.Fatalf("%s %v", got, err)
+	}
+	for range 2 { // it waits for an answer when the second one comes, or asks behind it
+		if got, err := ask(bad, "echo a"); !errors.Is(err, ErrGarbage) || !strings.Contains(err.Error(), "it answered request 1 twice") {
+			t.Errorf("%s %v", got, err)
+		}
+	}
+	bad.Close()
+	if got, err := ask(good, "echo a"); err != nil || !strings.Contains(got, `"a"`) {
+		t.Errorf("another session: %s %v", got, err)
+	}
+	if len(said) != 0 {
+		t.Errorf("an error that a call has is said too: %q", <-said)
+	}
+	if _, err := ask(last, "twice"); err != nil {
+		t.Error(err)
+	}
+	if _, err := ask(good, "echo a"); err != nil { // behind the second answer
+		t.Error(err)
+	}
+	last.Close()
+	good.Close()
+	if len(said) != 1 {
+		t.Errorf("%d notices of an answer that no call has failed by", len(said))
+	}
+	if got, err := do(t, l, "twice"); got != "one" || err != nil {
+		t.Errorf("a call of no session: %q %v", got, err)
+	}
+	if n := len(session().c.owners); n != 0 {
+		t.Errorf("%d requests of sessions that are closed are kept", n)
+	}
+}
+
 func TestASilentProgramIsStoppedAndAnotherTakesItsPlace(t *testing.T) {
 	l := lines(t, LinesConfig{})
 	first, _ := do(t, l, "pid")
@@ -443,7 +497,7 @@ func FuzzAnyLineIsTakenWithoutHarm(f *testing.F) {
 	f.Fuzz(func(t *testing.T, b []byte) {
 		l := NewLines(LinesConfig{})
 		c := &conn{l: l, pending: map[int64]chan answer{}}
-		id, got := c.expect()
+		id, got, _ := c.expect(nil)
 		if len(b) == 0 {
 			return
 		}

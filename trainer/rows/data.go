@@ -31,6 +31,7 @@ type Data struct {
 	Unmarked int // rows with tool output that --echo could not find among their tokens
 
 	Unmatched []lossscale.Unmatched // patterns of Options.Weigh that no reply of the files matches
+	Rounded   lossscale.Rounded     // tokens that are wholly in no piece of Options.Weigh
 
 	Ungrouped []string // files without a column group_id
 

@@ -172,7 +172,7 @@ func Load(ctx context.Context, patterns []string, o Options) (_ *Data, end error
 			return nil, err
 		}
 	}
-	d.Unmatched = o.Weigh.Unmatched()
+	d.Unmatched, d.Rounded = o.Weigh.Unmatched(), o.Weigh.Rounded()
 	if err = d.empty(); err == nil && o.Pairs != "" {
 		_, err = d.MakePairs(o.Pairs)
 	}

@@ -1,0 +1,63 @@
+package child
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+func TestAProgramThatIsNotThereIsFoundWithoutStartingIt(t *testing.T) {
+	t.Chdir(t.TempDir())
+	t.Setenv("PATH", os.Getenv("PATH")+":"+filepath.Join(t.TempDir(), "bin"))
+	for _, name := range []string{"script.py", "tool"} {
+		if err := os.WriteFile(name, []byte("#!/bin/sh\n"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for line, want := range map[string]string{
+		"sh":                        "",
+		"sh -c x":                   "",
+		"/bin/sh script":            "",
+		"cd /":                      "", // the shell's own
+		"exec sh":                   "",
+		"KEY=1 sh x":                "",
+		"perl script.py":            "",
+		"perl -u script.py":         "",
+		"perl -e print":             "",
+		"perl -I lib nonesuch.py":   "", // whose value lib may be
+		"perl nonesuch":             "", // what it takes for a name is its own affair
+		"perl 'no such.py'":         "",
+		"nonesuch || sh":            "",
+		"cd / && nonesuch":          "",
+		"$HOME/nonesuch":            "",
+		"'./no such' x":             "",
+		"PATH=/elsewhere nonesuch":  "",
+		"-x":                        "",
+		"":                          "",
+		"nonesuch":                  `there is no program "nonesuch" in PATH`,
+		"nonesuch --x 'a b'":        `there is no program "nonesuch" in PATH`,
+		"exec nonesuch":             `there is no program "nonesuch" in PATH`,
+		"KEY=1 nonesuch":            `there is no program "nonesuch" in PATH`,
+		"./nonesuch":                `there is no program "./nonesuch"`,
+		"./tool":                    `"./tool" is not executable`,
+		"perl nonesuch.py":          `there is no file "nonesuch.py"`,
+		"perl -u x/nonesuch.py --a": `there is no file "x/nonesuch.py"`,
+	} {
+		err := Command{Shell: line}.Check()
+		if (err == nil) != (want == "") || err != nil && (!errors.Is(err, ErrMissing) || !strings.Contains(err.Error(), want)) {
+			t.Errorf("%q: %v, want %q", line, err, want)
+		}
+	}
+	for args, want := range map[string]string{"perl|script.py": "", "cd|/": "in PATH", "perl|no such.py": "there is no file",
+		"no such": "in PATH"} {
+		err := Command{Args: strings.Split(args, "|")}.Check()
+		if (err == nil) != (want == "") || err != nil && !strings.Contains(err.Error(), want) {
+			t.Errorf("%q: %v, want %q", args, err, want)
+		}
+	}
+	if err := (Command{Args: []string{"nonesuch"}, Env: []string{"PATH=/elsewhere"}}).Check(); err != nil {
+		t.Error(err)
+	}
+}
