@@ -10,6 +10,8 @@ import (
 	"path/filepath"
 
 	"agentcli/agent"
+	"agentcli/internal/exit"
+	"agentcli/internal/setting"
 	"agentcli/policy"
 	"agentcli/trainer"
 )
@@ -61,10 +63,16 @@ func (libtorch) OpenPolicy(_ context.Context, path string, o LocalOptions) (agen
 	p, err := policy.Open(path, policy.Config{MaxContext: o.MaxContext, Cache: cache, DType: o.DType,
 		Device:  cmp.Or(o.Device, policy.AutoDevice),
 		Threads: o.Threads, MaxBatch: o.Parallel, MinPixels: o.MinPixels, MaxPixels: o.MaxPixels,
-		BarImageTokens:  true,
+		BarImageTokens: true, AsStored: o.AsStored,
 		SampledLogprobs: true, ChatTemplate: text, ChatFormat: family})
 	if err != nil {
 		return nil, Source{}, nil, err
+	}
+	if o.AsStored && p.StoredMatrices() == 0 {
+		p.Close()
+		return nil, Source{}, nil, exit.Usagef("%s: no matrix of it can be multiplied as it is stored; that needs a .gguf in Q8_0, Q4_0, "+
+			"Q4_1, Q4_K, Q5_K or Q6_K, a plain decoder in bfloat16, and a processor with AVX-512 VNNI and BF16; leave out %s", path,
+			setting.Name("AsStored"))
 	}
 	print, err := Fingerprint(path)
 	if err != nil {

@@ -23,6 +23,7 @@ type LocalOptions struct {
 	ChatTemplate string // a file or the name of a chat format; "": the model's own
 	MaxContext   int    // tokens of the longest text; 0: the model's own
 	KVCache      string // memory for keys and values (policy.ParseCache); "": the default
+	AsStored     bool   // matrices of a GGUF are multiplied as they are (policy.Config)
 
 	MinPixels, MaxPixels int // of the area at which it is shown images; 0: its own
 }

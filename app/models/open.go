@@ -35,6 +35,7 @@ type Options struct {
 	Threads      int
 	MaxContext   int    // tokens of the longest text of a local model; 0: the model's own
 	KVCache      string // memory for its keys and values (policy.ParseCache); "": the default
+	AsStored     bool   // matrices of a GGUF are multiplied as they are (policy.Config)
 	Retries      int
 	Parallel     int
 	ModelTimeout time.Duration
@@ -98,6 +99,10 @@ func Open(ctx context.Context, o Options, notice func(string)) (agent.Model, Sou
 		return m, source, closer, err
 	}
 	local := false
+	if o.AsStored && len(o.BaseURL) > 0 && !o.BaseFromEnv {
+		return nil, Source{}, nil, exit.Usagef("%s has no effect with %s: servers have weights of their own", setting.Name("AsStored"),
+			setting.Name("BaseURL"))
+	}
 	if o.Model != "" && (len(o.BaseURL) == 0 || o.BaseFromEnv) {
 		if _, err := os.Stat(o.Model); err == nil {
 			local = true
@@ -145,7 +150,7 @@ func Open(ctx context.Context, o Options, notice func(string)) (agent.Model, Sou
 	}
 	m, source, closer, err := o.Backend.OpenPolicy(ctx, path, LocalOptions{DType: o.DType, Device: o.Device, Threads: o.Threads,
 		Parallel: o.Parallel, Temperature: o.Temperature, ChatTemplate: o.ChatTemplate, MaxContext: o.MaxContext, KVCache: o.KVCache,
-		MinPixels: o.MinPixels, MaxPixels: o.MaxPixels})
+		AsStored: o.AsStored, MinPixels: o.MinPixels, MaxPixels: o.MaxPixels})
 	if err == nil && o.Image != "" {
 		if source.noImages != nil {
 			_ = closer.Close()

@@ -10,6 +10,7 @@ import (
 // and functions that are commands.
 var otherWords = map[setting.Name]string{
 	"Admin":            "--admin",
+	"AsStored":         "--weights-as-stored",
 	"AllowMediaHosts":  "--allow-media-host",
 	"AllowMediaPath":   "--allow-media-path",
 	"AllowPath":        "--allow-path",

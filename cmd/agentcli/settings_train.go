@@ -367,6 +367,8 @@ func modelSettings(o *options) []row {
 			idle: unless(func() bool { return !o.loop.Serves() }, because("with --base-url: the servers have caches of their own")),
 			help: "memory for keys and values of a local model: a SIZE such as 8GB, or a SHARE of what is free such as 0.5 " +
 				"(default: 2GB; on CUDA 0.5)"},
+		{name: "weights-as-stored", field: &m.AsStored, fixed: evalRollout,
+			help: "multiply the matrices of a .gguf in 4 and 8 bits as they are: less memory, faster for few replies at once"},
 		{name: "deterministic", field: &t.Open.Deterministic, free: trainLoop,
 			help: "use only reproducible CUDA algorithms, which need more time and memory; " +
 				"CPU results are reproducible for the same --threads"},
