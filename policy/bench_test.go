@@ -231,27 +231,59 @@ func BenchmarkDrafts(b *testing.B) {
 		}{"calls": {calls, 0}, "prose": {prose, 1}} {
 			for _, batch := range []int{1, 2, 4, 8} {
 				b.Run(fmt.Sprintf("%s/%s/batch=%d", dtype, name, batch), func(b *testing.B) {
-					var slow, fast, ratios []float64
-					for i := range b.N {
-						how := traj.Sampling{MaxTokens: n, Temperature: &x.temperature}
-						slow = append(slow, decodeRate(b, plain, x.ids, how, int64(i), batch))
-						fast = append(fast, decodeRate(b, drafted, x.ids, how, int64(i), batch))
-						ratios = append(ratios, fast[i]/slow[i])
-					}
-					slices.Sort(ratios)
-					slices.Sort(slow)
-					slices.Sort(fast)
-					b.ReportMetric(slow[b.N/2], "plain-tok/s")
-					b.ReportMetric(fast[b.N/2], "tok/s")
-					b.ReportMetric(ratios[b.N/2], "ratio")
-					b.ReportMetric(ratios[b.N/4], "ratio-25%")
-					b.ReportMetric(ratios[b.N*3/4], "ratio-75%")
+					inTurn(b, plain, drafted, x.ids, traj.Sampling{MaxTokens: n, Temperature: &x.temperature}, batch)
 				})
 			}
 		}
 		plain.Close()
 		drafted.Close()
 	}
+}
+
+// BenchmarkStoredWeights is sampling with the weights as the file has them (Q4_1, some Q8_0) beside sampling
+// with bfloat16 made of them, in turn: one to 32 replies at once, and prompts of 512 tokens.
+func BenchmarkStoredWeights(b *testing.B) {
+	plain := open(b, smollm2(b), Config{DType: "bfloat16", NoDrafts: true})
+	stored := open(b, smollm2(b), Config{DType: "bfloat16", NoDrafts: true, AsStored: true})
+	for _, batch := range []int{1, 2, 4, 8, 32} {
+		b.Run(fmt.Sprintf("batch=%d", batch), func(b *testing.B) {
+			inTurn(b, plain, stored, []int32{1, 4093, 198, 1724, 314, 216}, traj.Sampling{MaxTokens: 64}, batch)
+		})
+	}
+	b.Run("prefill", func(b *testing.B) {
+		var of [2]time.Duration
+		for range b.N {
+			for i, p := range []*Policy{plain, stored} {
+				start := time.Now()
+				if _, err := p.sched.submit(context.Background(), unstoppable(p, fresh(512), 0, 1)); err != nil {
+					b.Fatal(err)
+				}
+				of[i] += time.Since(start)
+			}
+		}
+		b.ReportMetric(512*float64(b.N)/of[0].Seconds(), "plain-tok/s")
+		b.ReportMetric(512*float64(b.N)/of[1].Seconds(), "tok/s")
+		b.ReportMetric(of[0].Seconds()/of[1].Seconds(), "ratio")
+	})
+}
+
+// inTurn reports the tokens a second of two policies that answer in turn, and the quartiles of their ratio.
+func inTurn(b *testing.B, plain, other *Policy, ids []int32, how traj.Sampling, batch int) {
+	b.Helper()
+	var slow, fast, ratios []float64
+	for i := range b.N {
+		slow = append(slow, decodeRate(b, plain, ids, how, int64(i), batch))
+		fast = append(fast, decodeRate(b, other, ids, how, int64(i), batch))
+		ratios = append(ratios, fast[i]/slow[i])
+	}
+	slices.Sort(ratios)
+	slices.Sort(slow)
+	slices.Sort(fast)
+	b.ReportMetric(slow[b.N/2], "plain-tok/s")
+	b.ReportMetric(fast[b.N/2], "tok/s")
+	b.ReportMetric(ratios[b.N/2], "ratio")
+	b.ReportMetric(ratios[b.N/4], "ratio-25%")
+	b.ReportMetric(ratios[b.N*3/4], "ratio-75%")
 }
 
 // decodeRate is tokens a second of replies to one prompt, from the first token to the last.
