@@ -353,7 +353,10 @@ func (c *Comparer) Value(n *mathexpr.Node) (*big.Rat, bool) {
 // Linear reads a formula as slope·variable + offset with rational numbers.
 func (c *Comparer) Linear(n *mathexpr.Node, variable string) (slope, offset *big.Rat, ok bool) {
 	x := newExact(c.Budget, c.Natural)
-	v := x.atom("v "+variable, 0, nil)
+	v, err := x.variable(variable)
+	if err != nil {
+		return nil, nil, false
+	}
 	f, err := x.rational(n)
 	if err != nil || x.dependent {
 		return nil, nil, false
@@ -366,7 +369,7 @@ func (c *Comparer) Linear(n *mathexpr.Node, variable string) (slope, offset *big
 		switch {
 		case len(t.factors) == 0:
 			offset = t.coefficient
-		case len(t.factors) == 1 && t.factors[0] == v.num[0].factors[0]:
+		case len(t.factors) == 1 && t.factors[0] == v:
 			slope = t.coefficient
 		default:
 			return nil, nil, false

@@ -47,19 +47,25 @@ func newExact(b *Budget, natural bool) *exact {
 
 // rational is the rational function of a tree.
 func (x *exact) rational(n *mathexpr.Node) (f fraction, err error) {
-	defer func() {
-		if r := recover(); r != nil {
-			e, ok := r.(error)
-			if !ok {
-				panic(r)
-			}
-			if !isOurs(e) {
-				panic(r)
-			}
-			err = e
-		}
-	}()
+	defer caught(&err)
 	return x.eval(n), nil
+}
+
+// variable is the factor that stands for a variable.
+func (x *exact) variable(name string) (f factor, err error) {
+	defer caught(&err)
+	return x.atom("v "+name, 0, nil).num[0].factors[0], nil
+}
+
+// caught, deferred, makes an error of what is thrown for want of budget, value or precision.
+func caught(err *error) {
+	if r := recover(); r != nil {
+		e, ok := r.(error)
+		if !ok || !isOurs(e) {
+			panic(r)
+		}
+		*err = e
+	}
 }
 
 func (x *exact) atom(key string, period int32, power *big.Rat) fraction {

@@ -25,13 +25,16 @@ type Root struct {
 // with rationals and one radical.
 func (c *Comparer) Roots(n *mathexpr.Node, variable string) (roots []Root, sign int, ok bool) {
 	x := newExact(c.Budget, c.Natural)
-	v := x.atom("v "+variable, 0, nil).num[0].factors[0].atom
+	v, err := x.variable(variable)
+	if err != nil {
+		return nil, 0, false
+	}
 	f, err := x.rational(n)
 	if err != nil || x.dependent {
 		return nil, 0, false
 	}
-	num, okNum := univariateOf(f.num, v)
-	den, okDen := univariateOf(f.den, v)
+	num, okNum := univariateOf(f.num, v.atom)
+	den, okDen := univariateOf(f.den, v.atom)
 	if !okNum || !okDen || num.degree()+den.degree() < 1 || num.degree() < 0 {
 		return nil, 0, false
 	}

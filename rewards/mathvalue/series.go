@@ -100,15 +100,18 @@ func (e sums) rationalIn(n *mathexpr.Node, variable string, step, offset int64) 
 			x.bound[name] = r
 		}
 	}
-	atom := x.atom("v "+k, 0, nil).num[0].factors[0].atom
+	v, err := x.variable(k)
+	if err != nil {
+		return nil, nil, false
+	}
 	place := &mathexpr.Node{Kind: mathexpr.Sum, Args: []*mathexpr.Node{numeral(big.NewRat(offset, 1)),
 		{Kind: mathexpr.Product, Args: []*mathexpr.Node{numeral(big.NewRat(step, 1)), {Kind: mathexpr.Variable, Name: k}}}}}
 	f, err := x.rational(Replaced(n, variable, place))
 	if err != nil || x.dependent {
 		return nil, nil, false
 	}
-	p, okP := univariateOf(f.num, atom)
-	q, okQ := univariateOf(f.den, atom)
+	p, okP := univariateOf(f.num, v.atom)
+	q, okQ := univariateOf(f.den, v.atom)
 	return p, q, okP && okQ && len(q) > 0
 }
 
