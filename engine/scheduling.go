@@ -91,7 +91,7 @@ func (s *scheduling) close(end traj.Termination) {
 	if back := s.guard.back; s.guard.left { // it is in use until then
 		go func() {
 			defer safego.Catch(nil)
-			<-back
+			_ = <-back // what it says is of no use any more
 			_ = c.Close(end)
 		}()
 		return

@@ -218,7 +218,7 @@ func trainStep(b *testing.B, tr *Trainable, batch Batch) {
 func BenchmarkDrafts(b *testing.B) {
 	const n = 128
 	call := `<tool_call>
-{"name": "search", "arguments": {"query": "population of Lisbon in 1950 and 2020", "source": "https://example.org/census/lisbon", "limit": 5}}
+{"name": "search", "arguments": {"query": "population of Lisbon in 1950 and 2020", "source": "https://example.org/lisbon", "limit": 5}}
 </tool_call>
 `
 	for _, dtype := range []string{"bfloat16", "float32"} {

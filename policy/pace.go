@@ -21,8 +21,8 @@ const (
 	leastChunk = 8   // a prompt must come to an end, too
 )
 
-// took takes in a step of rows that decode and of prompt tokens, of which there may be at most most.
-func (p *pace) took(rows, prompt, most int, seconds float64) {
+// took takes in a step of rows that decode and of prompt tokens.
+func (p *pace) took(rows, prompt int, seconds float64) {
 	if rows == 0 {
 		return // nobody waited
 	}
@@ -46,7 +46,7 @@ func (p *pace) took(rows, prompt, most int, seconds float64) {
 	// has held up counts little.
 	by := math.Sqrt(min(max((slowdown-1)*alone/max(seconds-alone, alone/100), .4), 1.6))
 	if full := float64(prompt) >= math.Floor(p.size); full || by < 1 {
-		p.size = min(max(min(p.size, float64(prompt))*by, leastChunk), float64(most))
+		p.size = min(max(min(p.size, float64(prompt))*by, leastChunk), defaultStepTokens)
 	}
 }
 

@@ -27,18 +27,17 @@ func TestALongPromptDoesNotHoldUpWhoDecodes(t *testing.T) {
 			took := func(prompt, context int) float64 { return m.step(rows, prompt, context) * (1 + .1*noise.Float64()) }
 			var p pace
 			for range 20 {
-				p.took(rows, 0, 2048, took(0, 0))
+				p.took(rows, 0, took(0, 0))
 			}
 			alone := m.step(rows, 0, 0)
 			var steps []float64
-			n := 0
 			for at := 0; at < 30_000; {
-				n = min(p.chunk(rows, 2048), 30_000-at)
+				n := min(p.chunk(rows, 2048), 30_000-at)
 				if n < 1 {
 					t.Fatalf("%s, %d rows: %d tokens of a prompt in a step", name, rows, n)
 				}
 				s := took(n, at)
-				p.took(rows, n, 2048, s)
+				p.took(rows, n, s)
 				steps, at = append(steps, s), at+n
 			}
 			slices.Sort(steps)
@@ -64,29 +63,29 @@ func TestAChunkIsBounded(t *testing.T) {
 	if n := p.chunk(3, 5); n != 5 {
 		t.Errorf("%d tokens where 5 are left", n)
 	}
-	p.took(3, 0, 2048, .01)
+	p.took(3, 0, .01)
 	for range 20 {
-		p.took(3, p.chunk(3, 2048), 2048, 10)
+		p.took(3, p.chunk(3, 2048), 10)
 	}
 	if n := p.chunk(3, 2048); n != leastChunk {
 		t.Errorf("%d tokens on a machine that is much too slow", n)
 	}
 	for range 100 {
-		p.took(5, p.chunk(5, 2048), 2048, .01)
+		p.took(5, p.chunk(5, 2048), .01)
 	}
 	before := p.chunk(3, 2048)
 	if before != 2048 {
 		t.Errorf("%d tokens after a hundred fast steps", before)
 	}
-	p.took(3, 7, 2048, .01) // the last tokens of a prompt say nothing of a longer chunk
+	p.took(3, 7, .01) // the last tokens of a prompt say nothing of a longer chunk
 	if n := p.chunk(3, 2048); n != before {
 		t.Errorf("%d tokens after a short chunk, %d before", n, before)
 	}
-	p.took(3, 2048, 2048, 1) // something else had the machine
+	p.took(3, 2048, 1) // something else had the machine
 	if n := p.chunk(3, 2048); n < before/2 {
 		t.Errorf("%d tokens after one slow step, %d before", n, before)
 	}
-	if p.took(1<<20, 0, 2048, 1); p.without(1<<20) == 0 {
+	if p.took(1<<20, 0, 1); p.without(1<<20) == 0 {
 		t.Error("a step of many rows is forgotten")
 	}
 }

@@ -85,7 +85,8 @@ func Open(path string, cfg Config) (*Policy, error) {
 		if err != nil {
 			return err
 		}
-		if p.net, err = load(s, p.weights, source{Model: m, tensor: m.Tensor, asStored: cfg.AsStored}, n, dtype, dtype, dev, p.cfg.MaxContext); err != nil {
+		from := source{Model: m, tensor: m.Tensor, asStored: cfg.AsStored}
+		if p.net, err = load(s, p.weights, from, n, dtype, dtype, dev, p.cfg.MaxContext); err != nil {
 			return err
 		}
 		if torch.Native(dev) && dtype != torch.Float64 {

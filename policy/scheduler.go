@@ -496,16 +496,16 @@ func (sc *scheduler) run(s *torch.Scope, plan []work) error {
 	if s.Err() != nil {
 		return s.Err()
 	}
-	sc.pace.took(decoding, prompts, sc.stepTokens, time.Since(start).Seconds())
+	sc.pace.took(decoding, prompts, time.Since(start).Seconds())
 	for _, w := range plan {
 		sc.computed(w.seq, w.to)
 		sc.slots.began(&w.seq.state)
 	}
 	for _, d := range draw {
-		right, err := 0, error(nil)
+		right := 0
 		for i := 0; ; i++ {
-			var t Token
-			if t, err = drawn.token(s, d, i); err != nil {
+			t, err := drawn.token(s, d, i)
+			if err != nil {
 				sc.finish(d.seq, nil, err)
 				break
 			}
