@@ -91,7 +91,9 @@ func (s *scheduling) close(end traj.Termination) {
 	if back := s.guard.back; s.guard.left { // it is in use until then
 		go func() {
 			defer safego.Catch(nil)
-			_ = <-back // what it says is of no use any more
+			if err := <-back; err != nil {
+				return // what it would close is broken
+			}
 			_ = c.Close(end)
 		}()
 		return

@@ -26,7 +26,7 @@ type Admin struct {
 
 // Admins are one for each server, in the order of the configuration. key is what their requests
 // carry; "": the client's own.
-func (c *Client) Admins(key string) []*Admin {
+func Admins(c *Client, key string) []*Admin {
 	if key == "" {
 		key = c.c.APIKey
 	}
@@ -98,8 +98,8 @@ func (a *Admin) Weights(ctx context.Context) (Weights, error) {
 			return Weights{}, err
 		}
 	}
-	return Weights{}, traj.Mark(fmt.Errorf("%s says nothing of its weights' version at /server_info or /model_info; "+
-		"start agentcli serve --admin or SGLang there", a.at.name), ErrNoAdmin)
+	return Weights{}, traj.Mark(setting.Errorf("%s says nothing of its weights' version at /server_info or /model_info; "+
+		"start agentcli serve %s or SGLang there", a.at.name, setting.Name("Admin")), ErrNoAdmin)
 }
 
 // Load has the server open a model's folder, whose weights get a version. abort ends what the
@@ -211,7 +211,8 @@ func (a *Admin) answer(status int, raw []byte, into any) error {
 	case status == http.StatusForbidden && named(raw) != "":
 		return traj.Mark(fmt.Errorf("%s: %s", a.at.name, said), ErrNoFolder)
 	case status == http.StatusForbidden:
-		return traj.Mark(fmt.Errorf("%s lets nobody exchange its weights (%s); start it with --admin", a.at.name, said), ErrNoAdmin)
+		return traj.Mark(setting.Errorf("%s lets nobody exchange its weights (%s); start it with %s", a.at.name, said, setting.Name("Admin")),
+			ErrNoAdmin)
 	case status/100 == 4 && status != http.StatusTooManyRequests && status != http.StatusRequestTimeout:
 		return traj.Mark(fmt.Errorf("%s answered %d: %s", a.at.name, status, said), ErrWeights)
 	}

@@ -26,7 +26,7 @@ func adminOf(t *testing.T, key string, h http.HandlerFunc) *Admin {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { c.Close() })
-	return c.Admins(key)[0]
+	return Admins(c, key)[0]
 }
 
 // Two kinds of servers exchange weights: ours, which counts, and SGLang, which takes any name.

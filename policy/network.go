@@ -244,7 +244,7 @@ type source struct {
 // until it has learned.
 func load(s, keep *torch.Scope, m source, n *network, dtype, master torch.DType, dev torch.Device, maxPositions int) (*network, error) {
 	n.dtype, n.device = dtype, dev
-	stored := n.stored(s, keep, m)
+	stored := storedMatrices(n, s, keep, m)
 	for _, p := range n.params {
 		if stored[p.tensor] {
 			continue
@@ -293,10 +293,10 @@ func load(s, keep *torch.Scope, m source, n *network, dtype, master torch.DType,
 	return n, s.Err()
 }
 
-// stored takes the matrices as the files have them, where that is asked for and a decoder on a
+// storedMatrices takes the matrices as the files have them, where that is asked for and a decoder on a
 // CPU can read them. They are then in no other form, but for the output matrix, which Logprobs
 // reads.
-func (n *network) stored(s, keep *torch.Scope, m source) map[*torch.Tensor]bool {
+func storedMatrices(n *network, s, keep *torch.Scope, m source) map[*torch.Tensor]bool {
 	done := map[*torch.Tensor]bool{}
 	if !m.asStored || n.dtype != torch.BFloat16 || !torch.Native(n.device) || !torch.QuantKernels() || !oneCall(n) {
 		return done
@@ -318,7 +318,7 @@ func (n *network) stored(s, keep *torch.Scope, m source) map[*torch.Tensor]bool 
 		}
 		var parts []torch.Quant
 		for _, q := range p.parts {
-			t, ok := m.Stored(q.name)
+			t, ok := weights.StoredMatrix(m.Model, q.name)
 			if !ok || t.Cols%32 != 0 {
 				parts = nil
 				break

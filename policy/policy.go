@@ -105,7 +105,7 @@ func Open(path string, cfg Config) (*Policy, error) {
 }
 
 // StoredMatrices is how many matrices are multiplied as their file has them (Config.AsStored).
-func (p *Policy) StoredMatrices() (n int) {
+func StoredMatrices(p *Policy) (n int) {
 	for i := range p.net.layers {
 		l := &p.net.layers[i]
 		for _, m := range []matrix{l.qkv, l.o, l.gateUp, l.down} {

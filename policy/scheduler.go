@@ -301,7 +301,7 @@ type work struct {
 // schedule chooses the tokens of the next step and makes room for them: one of each sequence
 // that decodes, and prompts share what is left.
 func (sc *scheduler) schedule() []work {
-	sc.admit()
+	admit(sc)
 	var plan []work
 	var prompts []*sequence
 	for _, q := range slices.Clone(sc.running) {
@@ -325,14 +325,14 @@ func (sc *scheduler) schedule() []work {
 	// A sequence that was planned may have made room for an older one: it no longer runs.
 	plan = slices.DeleteFunc(plan, func(w work) bool { return w.seq.blocks == nil })
 	if len(plan) == decoding {
-		sc.draft(plan)
+		addDrafts(sc, plan)
 	}
 	return plan
 }
 
-// draft adds guesses to the sequences of a step that all decode. What a step by operations gives
+// addDrafts adds guesses to the sequences of a step that all decode. What a step by operations gives
 // for a row may depend on the other rows in its last bits, so there are none there.
-func (sc *scheduler) draft(plan []work) {
+func addDrafts(sc *scheduler, plan []work) {
 	if sc.decoder == nil || sc.p.cfg.NoDrafts || len(plan) > mostDrafting {
 		return
 	}
@@ -350,7 +350,7 @@ func (sc *scheduler) draft(plan []work) {
 }
 
 // admit has sequences that wait join those that run, as long as there is room.
-func (sc *scheduler) admit() {
+func admit(sc *scheduler) {
 	// A prompt whose start is being computed by another right now waits a step
 	// and finds it in the cache: a group's prompt is computed once.
 	underway := map[uint64]bool{}
@@ -498,7 +498,7 @@ func (sc *scheduler) run(s *torch.Scope, plan []work) error {
 	}
 	sc.pace.took(decoding, prompts, time.Since(start).Seconds())
 	for _, w := range plan {
-		sc.computed(w.seq, w.to)
+		computed(sc, w.seq, w.to)
 		sc.slots.began(&w.seq.state)
 	}
 	for _, d := range draw {
@@ -514,7 +514,7 @@ func (sc *scheduler) run(s *torch.Scope, plan []work) error {
 				break
 			}
 			right++
-			sc.computed(d.seq, d.seq.cached+1)
+			computed(sc, d.seq, d.seq.cached+1)
 		}
 		d.seq.drafts.took(len(d.draft), right, len(draw))
 		sc.load.DraftTokens += int64(len(d.draft))
@@ -525,7 +525,7 @@ func (sc *scheduler) run(s *torch.Scope, plan []work) error {
 
 // computed says that the keys and values of the first n tokens of q are in the cache: full
 // blocks can be shared from now on.
-func (sc *scheduler) computed(q *sequence, n int) {
+func computed(sc *scheduler, q *sequence, n int) {
 	q.cached = n
 	for (q.sealed+1)*blockSize <= q.cached {
 		at := q.sealed * blockSize

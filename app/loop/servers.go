@@ -75,7 +75,7 @@ func newServers(ctx context.Context, l *run) (*servers, error) {
 		}
 	}
 	s := &servers{l: l, model: m}
-	for _, a := range m.Servers().Client.Admins(l.o.AdminKey) {
+	for _, a := range llm.Admins(m.Servers().Client, l.o.AdminKey) {
 		s.all = append(s.all, &server{Admin: a, through: cmp.Or(l.o.WeightsThrough, ThroughDisk)})
 	}
 	if err := s.each(ctx, s.all, s.meet); err != nil {
@@ -270,9 +270,9 @@ func (s *servers) give(ctx context.Context, one *server, now bool) error {
 		switch {
 		case errors.Is(err, llm.ErrNoFolder) && s.l.o.WeightsThrough == "" && one.known.Tensors:
 			one.through = ThroughWire
-			s.l.note("%s does not open %s (its --allow-path), so the weights are sent to it", one.Name(), folder)
+			s.l.note("%s does not open %s (its %v), so the weights are sent to it", one.Name(), folder, setting.Name("AllowPath"))
 		case errors.Is(err, llm.ErrNoFolder):
-			return setting.Errorf("%w; start the server with --allow-path %s, or give %s %s", err, text.ShellWord(dir),
+			return setting.Errorf("%w; start the server with %s %s, or give %s %s", err, setting.Name("AllowPath"), text.ShellWord(dir),
 				setting.Name("WeightsThrough"), ThroughWire)
 		}
 	}

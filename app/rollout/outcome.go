@@ -113,7 +113,7 @@ func (x *Run) ending(sum engine.Summary, err error, saved, rest string) error {
 
 // fedEnding says how to go on with a run of requests, which whoever serves it ends. With -o
 // alone its folder is removed.
-func (x *Run) fedEnding(sum engine.Summary, saved, rest string) {
+func fedEnding(x *Run, sum engine.Summary, saved, rest string) {
 	finished := sum.Done - sum.Errors
 	what := ""
 	if finished > 0 {

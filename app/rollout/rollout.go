@@ -97,7 +97,7 @@ func Rollout(ctx context.Context, o FileOptions, s console.Streams) error {
 	if o.Feed == nil || err != nil || sum.BudgetSpent { // what was asked for and failed, the one who asked knows
 		err = x.ending(sum, err, saved, rest)
 	} else {
-		x.fedEnding(sum, saved, rest)
+		fedEnding(x, sum, saved, rest)
 	}
 	var interrupted exit.InterruptedError
 	stopped := errors.As(err, &interrupted) && sum.Done == sum.Errors // ending says that nothing is kept

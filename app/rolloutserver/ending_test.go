@@ -74,19 +74,19 @@ func TestTheEndOfAServerSaysHowToGoOn(t *testing.T) {
 	for _, c := range []struct {
 		played bool
 		with   func(*Options)
-		want   string
+		want   string // how to go on; "": it cannot
+		spent  bool
 	}{
-		{false, nil, "the server has ended; go on with: agentcli rollout Resume DIR\n"},
-		{true, func(o *Options) { o.Resume, o.Output, o.Token = dir, "", "secret" },
-			"the server has ended: 1 trajectory finished and in DIR/traj.parquet; go on with: agentcli rollout Resume DIR Token TOKEN\n"},
-		{true, func(o *Options) { o.Output, o.File = "", filepath.Join(t.TempDir(), "f.parquet") }, ""},
-		{true, func(o *Options) { o.Output, o.Budget.Tokens = filepath.Join(t.TempDir(), "other"), 1 }, "the budget is spent"},
+		{false, nil, "Resume DIR\n", false},
+		{true, func(o *Options) { o.Resume, o.Output, o.Token = dir, "", "secret" }, "Resume DIR Token TOKEN\n", false},
+		{true, func(o *Options) { o.Output, o.File = "", filepath.Join(t.TempDir(), "f.parquet") }, "", false},
+		{true, func(o *Options) { o.Output, o.Budget.Tokens = filepath.Join(t.TempDir(), "other"), 1 }, "", true},
 	} {
 		x := serve(t, dir, func(*llmtest.Request) llmtest.Reply { return seven() }, c.with)
 		if c.played {
 			x.rows(row("a"))
 		}
-		if c.want == "the budget is spent" { // which the next row finds
+		if c.spent { // which the next row finds
 			x.post(t.Context(), "/v1/rollouts", map[string]any{"rows": []any{row("b")}})
 		} else {
 			if err := syscall.Kill(os.Getpid(), syscall.SIGINT); err != nil {
@@ -99,8 +99,7 @@ func TestTheEndOfAServerSaysHowToGoOn(t *testing.T) {
 		if err != nil {
 			said += err.Error()
 		}
-		if !strings.Contains(said, c.want) || c.want == "" && strings.Contains(said, "Resume") ||
-			(err != nil) != (c.want == "the budget is spent") {
+		if !strings.Contains(said, c.want) || c.want == "" && !c.spent && strings.Contains(said, "Resume") || (err != nil) != c.spent {
 			t.Errorf("want %q: %v\n%s", c.want, err, said)
 		}
 	}

@@ -349,7 +349,7 @@ func limitSettings(o *options) []row {
 }
 
 // samplesHere says why a setting of servers has no effect in a loop that samples itself.
-func (o *options) samplesHere() func(*cli.Context) string {
+func samplesHere(o *options) func(*cli.Context) string {
 	return unless(func() bool { return o.loop.Serves() }, because("without --base-url: the model is sampled in this process"))
 }
 
@@ -390,7 +390,7 @@ func serverSettings(o *options) []row {
 			}},
 		{name: "admin-key", field: &l.AdminKey, env: "AGENTCLI_ADMIN_KEY", once: forLoop, basic: forLoop,
 			help: "`KEY` of requests that exchange a server's weights, as its own --admin-key (default: OPENAI_API_KEY)"},
-		{name: "weights-through", field: &l.WeightsThrough, kind: optional, free: forLoop, idle: o.samplesHere(),
+		{name: "weights-through", field: &l.WeightsThrough, kind: optional, free: forLoop, idle: samplesHere(o),
 			help: "how new weights reach the servers: disk (they open a folder within --output) or wire (the request has them) " +
 				"(default: disk where a server on this machine opens the folder, else wire)",
 			check: func(name string, v any) error {
@@ -399,7 +399,7 @@ func serverSettings(o *options) []row {
 				}
 				return oneOf([]string{loop.ThroughDisk, loop.ThroughWire})(name, v)
 			}},
-		{name: "token-mode", field: &m.TokenMode, value: models.TokenModeChat, fixed: evalRollout, free: forLoop, idle: o.samplesHere(),
+		{name: "token-mode", field: &m.TokenMode, value: models.TokenModeChat, fixed: evalRollout, free: forLoop, idle: samplesHere(o),
 			but: []variant{{in: forLoop, value: models.TokenModeCompletions,
 				help: "input of the servers: completions (token ids), or auto; chat is refused"}},
 			help: "input of the server: chat (messages, rendered by the server), completions (token ids, rendered by agentcli; token-exact), " +
@@ -410,14 +410,14 @@ func serverSettings(o *options) []row {
 		{name: "chat-template", field: &m.ChatTemplate, fixed: evalRollout, refused: forLoop,
 			help: "file with a chat template, or the name of a chat format, for a local model or --token-mode completions " +
 				"(default: the model's own)"},
-		{name: "stream", field: &m.Stream, help: "stream the server's replies", idle: o.samplesHere()},
+		{name: "stream", field: &m.Stream, help: "stream the server's replies", idle: samplesHere(o)},
 		{name: "retries", field: &m.Retries, value: llm.DefaultRetries, help: "retries of a failed request", check: notNegative,
-			idle: o.samplesHere()},
-		{name: "model-timeout", field: &m.ModelTimeout, value: llm.DefaultTimeout, idle: o.samplesHere(),
+			idle: samplesHere(o)},
+		{name: "model-timeout", field: &m.ModelTimeout, value: llm.DefaultTimeout, idle: samplesHere(o),
 			help: "time limit of one request, for example 10m", check: positive},
-		{name: "stream-timeout", field: &m.StreamIdle, value: llm.DefaultIdle, idle: o.samplesHere(),
+		{name: "stream-timeout", field: &m.StreamIdle, value: llm.DefaultIdle, idle: samplesHere(o),
 			help: "longest silence within a stream, for example 2m; 0: no limit", check: notNegative},
-		{name: "patience", field: &m.Patience, value: llm.DefaultPatience, idle: o.samplesHere(),
+		{name: "patience", field: &m.Patience, value: llm.DefaultPatience, idle: samplesHere(o),
 			help:  "maximum wait for a server that has answered before and no longer does, for example while it restarts; 0: only --retries",
 			check: notNegative},
 	})

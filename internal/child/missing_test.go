@@ -36,22 +36,22 @@ func TestAProgramThatIsNotThereIsFoundWithoutStartingIt(t *testing.T) {
 		"PATH=/elsewhere nonesuch":  "",
 		"-x":                        "",
 		"":                          "",
-		"nonesuch":                  `there is no program "nonesuch" in PATH`,
-		"nonesuch --x 'a b'":        `there is no program "nonesuch" in PATH`,
-		"exec nonesuch":             `there is no program "nonesuch" in PATH`,
-		"KEY=1 nonesuch":            `there is no program "nonesuch" in PATH`,
-		"./nonesuch":                `there is no program "./nonesuch"`,
-		"./tool":                    `"./tool" is not executable`,
-		"perl nonesuch.py":          `there is no file "nonesuch.py"`,
-		"perl -u x/nonesuch.py --a": `there is no file "x/nonesuch.py"`,
+		"nonesuch":                  `"nonesuch"`,
+		"nonesuch --x 'a b'":        `"nonesuch"`,
+		"exec nonesuch":             `"nonesuch"`,
+		"KEY=1 nonesuch":            `"nonesuch"`,
+		"./nonesuch":                `"./nonesuch"`,
+		"./tool":                    `"./tool"`,
+		"perl nonesuch.py":          `"nonesuch.py"`,
+		"perl -u x/nonesuch.py --a": `"x/nonesuch.py"`,
 	} {
 		err := Command{Shell: line}.Check()
 		if (err == nil) != (want == "") || err != nil && (!errors.Is(err, ErrMissing) || !strings.Contains(err.Error(), want)) {
 			t.Errorf("%q: %v, want %q", line, err, want)
 		}
 	}
-	for args, want := range map[string]string{"perl|script.py": "", "cd|/": "in PATH", "perl|no such.py": "there is no file",
-		"no such": "in PATH"} {
+	for args, want := range map[string]string{"perl|script.py": "", "cd|/": `"cd"`, "perl|no such.py": `"no such.py"`,
+		"no such": `"no such"`} {
 		err := Command{Args: strings.Split(args, "|")}.Check()
 		if (err == nil) != (want == "") || err != nil && !strings.Contains(err.Error(), want) {
 			t.Errorf("%q: %v, want %q", args, err, want)

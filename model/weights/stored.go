@@ -78,8 +78,8 @@ func halvesOf(q []int8, b []byte) {
 	}
 }
 
-// Stored is a matrix as a GGUF has it in Q8_0, Q4_0, Q4_1, Q4_K, Q5_K or Q6_K; false for others.
-func (m *Model) Stored(name string) (*Stored, bool) {
+// StoredMatrix is a matrix as a GGUF has it in Q8_0, Q4_0, Q4_1, Q4_K, Q5_K or Q6_K; false for others.
+func StoredMatrix(m *Model, name string) (*Stored, bool) {
 	g, ok := m.source.(*ggufTensors)
 	i, known := m.infos[name]
 	if !ok || !known || len(i.Shape) != 2 || ggufOffset(g.config, name) != 0 {

@@ -353,7 +353,7 @@ func (c *Comparer) Value(n *mathexpr.Node) (*big.Rat, bool) {
 // Linear reads a formula as slope·variable + offset with rational numbers.
 func (c *Comparer) Linear(n *mathexpr.Node, variable string) (slope, offset *big.Rat, ok bool) {
 	x := newExact(c.Budget, c.Natural)
-	v, err := x.variable(variable)
+	v, err := variableOf(x, variable)
 	if err != nil {
 		return nil, nil, false
 	}

@@ -51,8 +51,8 @@ func (x *exact) rational(n *mathexpr.Node) (f fraction, err error) {
 	return x.eval(n), nil
 }
 
-// variable is the factor that stands for a variable.
-func (x *exact) variable(name string) (f factor, err error) {
+// variableOf is the factor that stands for a variable.
+func variableOf(x *exact, name string) (f factor, err error) {
 	defer caught(&err)
 	return x.atom("v "+name, 0, nil).num[0].factors[0], nil
 }

@@ -25,7 +25,7 @@ type Root struct {
 // with rationals and one radical.
 func (c *Comparer) Roots(n *mathexpr.Node, variable string) (roots []Root, sign int, ok bool) {
 	x := newExact(c.Budget, c.Natural)
-	v, err := x.variable(variable)
+	v, err := variableOf(x, variable)
 	if err != nil {
 		return nil, 0, false
 	}

@@ -100,7 +100,7 @@ func (e sums) rationalIn(n *mathexpr.Node, variable string, step, offset int64) 
 			x.bound[name] = r
 		}
 	}
-	v, err := x.variable(k)
+	v, err := variableOf(x, k)
 	if err != nil {
 		return nil, nil, false
 	}
