@@ -388,7 +388,7 @@ func serverSettings(o *options) []row {
 				m.Parser = p.Name()
 				return nil
 			}},
-		{name: "admin-key", field: &l.AdminKey, env: "AGENTCLI_ADMIN_KEY", once: forLoop, basic: forLoop,
+		{name: "admin-key", field: &l.AdminKey, env: "AGENTCLI_ADMIN_KEY", once: forLoop,
 			help: "`KEY` of requests that exchange a server's weights, as its own --admin-key (default: OPENAI_API_KEY)"},
 		{name: "weights-through", field: &l.WeightsThrough, kind: optional, free: forLoop, idle: samplesHere(o),
 			help: "how new weights reach the servers: disk (they open a folder within --output) or wire (the request has them) " +
