@@ -324,7 +324,7 @@ func (sc *scheduler) schedule() []work {
 	}
 	// A sequence that was planned may have made room for an older one: it no longer runs.
 	plan = slices.DeleteFunc(plan, func(w work) bool { return w.seq.blocks == nil })
-	if len(plan) == decoding {
+	if len(prompts) == 0 {
 		addDrafts(sc, plan)
 	}
 	return plan
