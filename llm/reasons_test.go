@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -33,10 +34,9 @@ func TestRetriesAreCountedByReason(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			defer goleak.VerifyNone(t, goleak.IgnoreCurrent())
-			n := 0
+			var n atomic.Int64 // a request may come before the one that was cut off has ended here
 			s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-				n++
-				if n <= 2 {
+				if n.Add(1) <= 2 {
 					c.bad(w, r)
 					return
 				}

@@ -38,7 +38,7 @@ func TestAProgramThatIsNotThereIsRefusedAtTheStart(t *testing.T) {
 		args := append([]string{"rollout", "--base-url", model.BaseURL(), "--model", "m", "-d", "q.jsonl", "--reward", "exact",
 			"-n", "1", "-o", "f"}, c.args...)
 		if _, log, code := run(t, args...); code != exitUsage || !strings.Contains(log, c.want) ||
-			!strings.Contains(log, strings.TrimLeft(c.args[0], "-")) || strings.Count(log, "\n") != 1 {
+			!strings.Contains(log, strings.TrimLeft(c.args[len(c.args)-2], "-")) || strings.Count(log, "\n") != 1 {
 			t.Errorf("%s: exit %d: %s, want %s", strings.Join(c.args, " "), code, log, c.want)
 		}
 	}
