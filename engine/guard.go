@@ -22,14 +22,15 @@ var errLeft = errors.New("did not come back after the trajectory's end, and was 
 // guard calls what can hang and panic without harm to more than its own trajectory.
 type guard struct {
 	what string
-	left bool         // it still runs: it is not closed
-	back <-chan error // of what was left behind, when it comes back after all
+	left bool            // it still runs: it is not closed
+	back <-chan struct{} // closed when what was left behind comes back after all
 }
 
 // do runs f to its end, or to a while after ctx's end: Go cannot stop it.
 func (g *guard) do(ctx context.Context, f func() error) error {
-	done := make(chan error, 1)
+	done, back := make(chan error, 1), make(chan struct{})
 	go func() {
+		defer close(back)
 		err := fmt.Errorf("%s ended its goroutine", g.what)
 		defer func() {
 			if x := recover(); x != nil {
@@ -50,7 +51,7 @@ func (g *guard) do(ctx context.Context, f func() error) error {
 	case err := <-done:
 		return err
 	case <-late.C:
-		g.left, g.back = true, done
+		g.left, g.back = true, back
 		return fmt.Errorf("%s %w", g.what, errLeft)
 	}
 }

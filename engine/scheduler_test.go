@@ -145,10 +145,17 @@ func TestASchedulerThatPanicsHangsOrFailsCostsItsTrajectory(t *testing.T) {
 
 // TestASchedulerThatHangsIsLeftBehind: and closed when it comes back after all.
 func TestASchedulerThatHangsIsLeftBehind(t *testing.T) {
+	for _, late := range []error{nil, errors.New("too late")} {
+		hangs(t, late)
+	}
+}
+
+// hangs plays a scheduler that comes back late, with an error or without.
+func hangs(t *testing.T, late error) {
 	synctest.Test(t, func(t *testing.T) {
 		release := make(chan struct{})
 		var told []traj.Termination
-		s := &script{next: func(Turn) (Next, error) { <-release; return Next{}, nil },
+		s := &script{next: func(Turn) (Next, error) { <-release; return Next{}, late },
 			closed: func(end traj.Termination) { told = append(told, end) }}
 		x := playScript(t, s, func(c *Config) { c.Timeout = time.Minute })
 		if x.Termination != traj.EnvFailed || !strings.Contains(x.Error, errLeft.Error()) || told != nil {
@@ -157,7 +164,7 @@ func TestASchedulerThatHangsIsLeftBehind(t *testing.T) {
 		close(release)
 		synctest.Wait()
 		if !slices.Equal(told, []traj.Termination{traj.EnvFailed}) {
-			t.Errorf("told %v", told)
+			t.Errorf("late error %v: told %v", late, told)
 		}
 	})
 }

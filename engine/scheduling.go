@@ -91,9 +91,7 @@ func (s *scheduling) close(end traj.Termination) {
 	if back := s.guard.back; s.guard.left { // it is in use until then
 		go func() {
 			defer safego.Catch(nil)
-			if err := <-back; err != nil {
-				return // what it would close is broken
-			}
+			<-back
 			_ = c.Close(end)
 		}()
 		return

@@ -7,13 +7,13 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net"
 	"net/http"
 	"net/url"
 	"os"
 	"strings"
 
 	"agentcli/internal/setting"
+	"agentcli/internal/text"
 	"agentcli/traj"
 )
 
@@ -46,11 +46,7 @@ func (a *Admin) Only(ctx context.Context) context.Context { return pinned(ctx, a
 // Loopback reports whether the server is on this machine.
 func (a *Admin) Loopback() bool {
 	u, err := url.Parse(a.at.c.BaseURL)
-	if err != nil {
-		return false
-	}
-	ip := net.ParseIP(u.Hostname())
-	return u.Hostname() == "localhost" || ip != nil && ip.IsLoopback()
+	return err == nil && text.IsLoopback(u.Hostname())
 }
 
 // Weights are those that a server has.

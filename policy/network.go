@@ -293,46 +293,6 @@ func load(s, keep *torch.Scope, m source, n *network, dtype, master torch.DType,
 	return n, s.Err()
 }
 
-// storedMatrices takes the matrices as the files have them, where that is asked for and a decoder on a
-// CPU can read them. They are then in no other form, but for the output matrix, which Logprobs
-// reads.
-func storedMatrices(n *network, s, keep *torch.Scope, m source) map[*torch.Tensor]bool {
-	done := map[*torch.Tensor]bool{}
-	if !m.asStored || n.dtype != torch.BFloat16 || !torch.Native(n.device) || !torch.QuantKernels() || !oneCall(n) {
-		return done
-	}
-	of := map[*torch.Tensor]*matrix{&n.head.w: &n.head}
-	for i := range n.layers {
-		l := &n.layers[i]
-		for _, x := range []*matrix{&l.qkv, &l.o, &l.gateUp, &l.down} {
-			of[&x.w] = x
-		}
-	}
-	if n.cfg.Tied {
-		of[&n.embed] = &n.head
-	}
-	for _, p := range n.params {
-		x := of[p.tensor]
-		if x == nil {
-			continue
-		}
-		var parts []torch.Quant
-		for _, q := range p.parts {
-			t, ok := weights.StoredMatrix(m.Model, q.name)
-			if !ok || t.Cols%32 != 0 {
-				parts = nil
-				break
-			}
-			parts = append(parts, torch.Quant(*t))
-		}
-		if parts != nil {
-			x.stored = s.Keep(s.PackQuant(parts...), keep)
-			done[p.tensor] = x != &n.head
-		}
-	}
-	return done
-}
-
 // tie makes the embedding the output matrix too, where the model says so.
 func (n *network) tie() {
 	if n.cfg.Tied && !n.cfg.Score {

@@ -104,19 +104,6 @@ func Open(path string, cfg Config) (*Policy, error) {
 	return p, nil
 }
 
-// StoredMatrices is how many matrices are multiplied as their file has them (Config.AsStored).
-func StoredMatrices(p *Policy) (n int) {
-	for i := range p.net.layers {
-		l := &p.net.layers[i]
-		for _, m := range []matrix{l.qkv, l.o, l.gateUp, l.down} {
-			if m.stored.Defined() {
-				n++
-			}
-		}
-	}
-	return n
-}
-
 // chooseChat makes the renderer. A format that the configuration names must fit.
 func (p *Policy) chooseChat() (err error) {
 	if p.cfg.ChatFormat != "" {

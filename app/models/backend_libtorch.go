@@ -68,7 +68,7 @@ func (libtorch) OpenPolicy(_ context.Context, path string, o LocalOptions) (agen
 	if err != nil {
 		return nil, Source{}, nil, err
 	}
-	if o.AsStored && policy.StoredMatrices(p) == 0 {
+	if o.AsStored && !policy.HasStoredMatrices(p) {
 		p.Close()
 		return nil, Source{}, nil, exit.Usagef("%s: no matrix of it can be multiplied as it is stored; that needs a .gguf in Q8_0, Q4_0, "+
 			"Q4_1, Q4_K, Q5_K or Q6_K, a plain decoder in bfloat16, and a processor with AVX-512 VNNI and BF16; leave out %s", path,

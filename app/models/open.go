@@ -98,11 +98,11 @@ func Open(ctx context.Context, o Options, notice func(string)) (agent.Model, Sou
 		}
 		return m, source, closer, err
 	}
-	local := false
 	if o.AsStored && len(o.BaseURL) > 0 && !o.BaseFromEnv {
 		return nil, Source{}, nil, exit.Usagef("%s has no effect with %s: servers have weights of their own", setting.Name("AsStored"),
 			setting.Name("BaseURL"))
 	}
+	local := false
 	if o.Model != "" && (len(o.BaseURL) == 0 || o.BaseFromEnv) {
 		if _, err := os.Stat(o.Model); err == nil {
 			local = true

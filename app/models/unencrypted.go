@@ -2,7 +2,6 @@ package models
 
 import (
 	"fmt"
-	"net"
 	"net/url"
 
 	"agentcli/internal/text"
@@ -25,7 +24,7 @@ func UnencryptedKeyOf(variable string, servers []string, key string) string {
 			continue
 		}
 		host := u.Hostname()
-		if ip := net.ParseIP(host); host == "localhost" || ip != nil && ip.IsLoopback() {
+		if text.IsLoopback(host) {
 			continue
 		}
 		return fmt.Sprintf("%s is sent to %s without encryption; use https://, or unset it where the server needs none",

@@ -99,7 +99,8 @@ func TestTheEndOfAServerSaysHowToGoOn(t *testing.T) {
 		if err != nil {
 			said += err.Error()
 		}
-		if !strings.Contains(said, c.want) || c.want == "" && !c.spent && strings.Contains(said, "Resume") || (err != nil) != c.spent {
+		if !strings.Contains(said, c.want) || c.want == "" && !c.spent && strings.Contains(said, "Resume") || (err != nil) != c.spent ||
+			c.played && c.want != "" && !strings.Contains(said, "DIR/traj.parquet") {
 			t.Errorf("want %q: %v\n%s", c.want, err, said)
 		}
 	}

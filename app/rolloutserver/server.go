@@ -27,7 +27,6 @@ import (
 	"maps"
 	"net"
 	"net/http"
-	"net/netip"
 	"os"
 	"slices"
 	"strings"
@@ -120,7 +119,7 @@ func Run(ctx context.Context, o Options, s console.Streams) error {
 	if err != nil {
 		return exit.Usagef("%s %q is no address; write it as 127.0.0.1:8000", setting.Name("Serve"), o.Serve)
 	}
-	if a, err := netip.ParseAddr(host); o.Token == "" && host != "localhost" && (err != nil || !a.IsLoopback()) {
+	if o.Token == "" && !text.IsLoopback(host) {
 		return exit.Usagef("%s %s can be reached from other machines, and whoever reaches it runs tools here: give %s, which requests then carry",
 			setting.Name("Serve"), o.Serve, setting.Name("Token"))
 	}

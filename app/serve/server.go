@@ -20,7 +20,6 @@ import (
 	"io"
 	"net"
 	"net/http"
-	"net/netip"
 	"path/filepath"
 	"strings"
 	"sync"
@@ -32,6 +31,7 @@ import (
 	"agentcli/internal/exit"
 	"agentcli/internal/safego"
 	"agentcli/internal/setting"
+	"agentcli/internal/text"
 	"agentcli/internal/version"
 	"agentcli/llm"
 	"agentcli/model/chat"
@@ -65,7 +65,7 @@ func Run(ctx context.Context, o Options, s console.Streams) error {
 	if err != nil {
 		return exit.Usagef("%s %q is no address; write it as 127.0.0.1:8000", setting.Name("Listen"), o.Listen)
 	}
-	if a, err := netip.ParseAddr(host); o.Key == "" && host != "localhost" && (err != nil || !a.IsLoopback()) {
+	if o.Key == "" && !text.IsLoopback(host) {
 		return exit.Usagef("%s %s can be reached from other machines: set AGENTCLI_API_KEY, which requests then carry",
 			setting.Name("Listen"), o.Listen)
 	}

@@ -178,7 +178,7 @@ func TestALoopThroughServersIsThatOfTheModelHere(t *testing.T) {
 		out := filepath.Join(dir, "again")
 		log := looped(t, shortLoop(t, out, "--parallel", "1", "--weights-through", "wire", "--base-url", f.URL+"/v1"))
 		sameLoop(t, here, out)
-		if !strings.Contains(log, "given") {
+		if !strings.Contains(log, "version 0, not ") {
 			t.Errorf("it was not seen that the server has its first weights:\n%s", log)
 		}
 	})
@@ -194,7 +194,7 @@ func TestALoopThroughServersIsThatOfTheModelHere(t *testing.T) {
 		out := filepath.Join(dir, "away")
 		log := looped(t, shortLoop(t, out, "--weights-through", "wire", "--base-url", serve(traintest.Model)+"/v1,"+f.URL+"/v1"))
 		sameLoop(t, here, out)
-		if !strings.Contains(log, "left") || !strings.Contains(log, "given") {
+		if !strings.Contains(log, "left") || !strings.Contains(log, "version 0, not ") {
 			t.Errorf("it was not given the weights later:\n%s", log)
 		}
 	})

@@ -22,27 +22,27 @@ func TestAProgramThatIsNotThereIsRefusedAtTheStart(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	const why = `"nonesuch"`
+	const missing = `"nonesuch"`
 	for _, c := range []struct {
-		args []string
-		want string
+		args           []string
+		begin, missing string
 	}{
-		{[]string{"--scheduler", "exec:nonesuch --x"}, why},
-		{[]string{"--scheduler", "exec:python3 nonesuch.py"}, `"nonesuch.py"`},
-		{[]string{"--scheduler", "gym_scheduler", "--gym-env", "exec:nonesuch"}, why},
-		{[]string{"--tool", "exec:nonesuch"}, why},
-		{[]string{"--mcp", "nonesuch"}, why},
-		{[]string{"--mcp-config", "mcp.json"}, why},
-		{[]string{"--reward", "exec:nonesuch"}, why},
+		{[]string{"--scheduler", "exec:nonesuch --x"}, "--scheduler exec:nonesuch --x: ", missing},
+		{[]string{"--scheduler", "exec:python3 nonesuch.py"}, "--scheduler exec:python3 nonesuch.py: ", `"nonesuch.py"`},
+		{[]string{"--scheduler", "gym_scheduler", "--gym-env", "exec:nonesuch"}, "--gym-env exec:nonesuch: ", missing},
+		{[]string{"--tool", "exec:nonesuch"}, "--tool exec:nonesuch: ", missing},
+		{[]string{"--mcp", "nonesuch"}, "--mcp nonesuch: ", missing},
+		{[]string{"--mcp-config", "mcp.json"}, "--mcp-config mcp.json: notes: ", missing},
+		{[]string{"--reward", "exec:nonesuch"}, "reward exec:nonesuch: ", missing},
 	} {
 		args := append([]string{"rollout", "--base-url", model.BaseURL(), "--model", "m", "-d", "q.jsonl", "--reward", "exact",
 			"-n", "1", "-o", "f"}, c.args...)
-		if _, log, code := run(t, args...); code != exitUsage || !strings.Contains(log, c.want) ||
-			!strings.Contains(log, strings.TrimLeft(c.args[len(c.args)-2], "-")) || strings.Count(log, "\n") != 1 {
-			t.Errorf("%s: exit %d: %s, want %s", strings.Join(c.args, " "), code, log, c.want)
+		_, log, code := run(t, args...)
+		if code != exitUsage || !strings.HasPrefix(log, "agentcli: "+c.begin) || !strings.Contains(log, c.missing) || strings.Count(log, "\n") != 1 {
+			t.Errorf("%s: exit %d: %s", strings.Join(c.args, " "), code, log)
 		}
 	}
-	if _, log, code := run(t, "score", "--reward", "exec:nonesuch", "replies.jsonl"); code != exitUsage || !strings.Contains(log, why) {
+	if _, log, code := run(t, "score", "--reward", "exec:nonesuch", "replies.jsonl"); code != exitUsage || !strings.Contains(log, missing) {
 		t.Errorf("score: exit %d: %s", code, log)
 	}
 	if n := len(model.Requests()); n != 0 {

@@ -17,21 +17,24 @@ func TestSettingsOfARunWithoutEffectAreRefused(t *testing.T) {
 		_, log, code := run(t, strings.Fields(args+" -d q.jsonl --reward exact --base-url http://127.0.0.1:1/v1 --model m")...)
 		return log, code
 	}
-	for args, want := range map[string]string{
-		"rollout -o f --token x":                    "--token",
-		"rollout -o f --allow-media-host x":         "--allow-media-host",
-		"rollout -o f --allow-media-path .":         "--allow-media-path",
-		"rollout -o f --sync-through http://x":      "--sync-through",
+	for args, want := range map[string]string{ // the settings that the line names
+		"rollout -o f --token x":                    "--token --serve",
+		"rollout -o f --allow-media-host x":         "--allow-media-host --serve",
+		"rollout -o f --allow-media-path .":         "--allow-media-path --serve",
+		"rollout -o f --sync-through http://x":      "--sync-through --serve",
 		"rollout -o f --scheduler-timeout 5s":       "--scheduler-timeout",
 		"eval --scheduler-timeout 5s":               "--scheduler-timeout",
 		"eval --scheduler-timeout 5s --scheduler x": `"x"`,
-		"rollout -o f --gym-env frozen_lake":        "--scheduler gym_scheduler",
-		"eval --scheduler search-r1 --gym-env x":    "openenv_scheduler",
+		"rollout -o f --gym-env frozen_lake":        "--gym-env frozen_lake --scheduler gym_scheduler",
+		"eval --scheduler search-r1 --gym-env x":    "--gym-env --scheduler gym_scheduler openenv_scheduler search-r1",
 		"eval --scheduler-timeout 5s --scheduler " +
 			"gym_scheduler --gym-env frozen_lake": "--scheduler-timeout",
 	} {
-		if log, code := run(args); code != exitUsage || !strings.Contains(log, want) || strings.Count(log, "\n") != 1 {
-			t.Errorf("%s: exit %d: %s", args, code, log)
+		log, code := run(args)
+		for _, name := range strings.Fields(want) {
+			if code != exitUsage || !strings.Contains(log, name) || strings.Count(log, "\n") != 1 {
+				t.Errorf("%s: exit %d, %s is not named: %s", args, code, name, log)
+			}
 		}
 	}
 	t.Setenv(tokenVariable, "of the shell") // which other commands are for

@@ -2,6 +2,7 @@ package text
 
 import (
 	"errors"
+	"net/netip"
 	"net/url"
 	"regexp"
 	"strings"
@@ -78,4 +79,10 @@ func WithoutAddress(err error) error {
 		return of.Err
 	}
 	return err
+}
+
+// IsLoopback reports whether a host, a name or an address without its port, is this machine.
+func IsLoopback(host string) bool {
+	a, err := netip.ParseAddr(host)
+	return host == "localhost" || err == nil && a.IsLoopback()
 }

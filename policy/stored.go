@@ -1,0 +1,61 @@
+//go:build libtorch
+
+package policy
+
+import (
+	"agentcli/internal/torch"
+	"agentcli/model/weights"
+)
+
+// storedMatrices keeps matrices as the file has them (Config.AsStored), if the processor and the
+// model allow it, and reports the parameters that need no other form. The output matrix is in both:
+// Logprobs reads its rows.
+func storedMatrices(n *network, s, keep *torch.Scope, m source) map[*torch.Tensor]bool {
+	done := map[*torch.Tensor]bool{}
+	if !m.asStored || n.dtype != torch.BFloat16 || !torch.Native(n.device) || !torch.QuantKernels() || !oneCall(n) {
+		return done
+	}
+	of := map[*torch.Tensor]*matrix{&n.head.w: &n.head}
+	for i := range n.layers {
+		l := &n.layers[i]
+		for _, x := range []*matrix{&l.qkv, &l.o, &l.gateUp, &l.down} {
+			of[&x.w] = x
+		}
+	}
+	if n.cfg.Tied {
+		of[&n.embed] = &n.head
+	}
+	for _, p := range n.params {
+		x := of[p.tensor]
+		if x == nil {
+			continue
+		}
+		var parts []torch.Quant
+		for _, q := range p.parts {
+			t, ok := weights.StoredMatrix(m.Model, q.name)
+			if !ok || t.Cols%32 != 0 {
+				parts = nil
+				break
+			}
+			parts = append(parts, torch.Quant(*t))
+		}
+		if parts != nil {
+			x.stored = s.Keep(s.PackQuant(parts...), keep)
+			done[p.tensor] = x != &n.head
+		}
+	}
+	return done
+}
+
+// HasStoredMatrices reports whether a matrix of a layer is multiplied as its file has it.
+func HasStoredMatrices(p *Policy) bool {
+	for i := range p.net.layers {
+		l := &p.net.layers[i]
+		for _, m := range []matrix{l.qkv, l.o, l.gateUp, l.down} {
+			if m.stored.Defined() {
+				return true
+			}
+		}
+	}
+	return false
+}
