@@ -38,7 +38,8 @@ func TestAProgramThatIsNotThereIsRefusedAtTheStart(t *testing.T) {
 		args := append([]string{"rollout", "--base-url", model.BaseURL(), "--model", "m", "-d", "q.jsonl", "--reward", "exact",
 			"-n", "1", "-o", "f"}, c.args...)
 		_, log, code := run(t, args...)
-		if code != exitUsage || !strings.HasPrefix(log, "agentcli: "+c.begin) || !strings.Contains(log, c.missing) || strings.Count(log, "\n") != 1 {
+		if code != exitUsage || !strings.HasPrefix(log, "agentcli: "+c.begin) || !strings.Contains(log, c.missing) ||
+			strings.Count(log, "\n") != 1 {
 			t.Errorf("%s: exit %d: %s", strings.Join(c.args, " "), code, log)
 		}
 	}

@@ -96,7 +96,8 @@ func TestAServersRunGoesOnAsAServer(t *testing.T) {
 		"rollout --resume other --serve 127.0.0.1:0": "--resume other: --serve",
 	} {
 		begin, left, _ := strings.Cut(want, ": ")
-		if _, log, code := run(t, strings.Fields(args)...); code != exitUsage || !strings.Contains(log, begin+": ") || !strings.Contains(log, left) {
+		_, log, code := run(t, strings.Fields(args)...)
+		if code != exitUsage || !strings.Contains(log, begin+": ") || !strings.Contains(log, left) {
 			t.Errorf("%s: exit %d: %s", args, code, log)
 		}
 	}
