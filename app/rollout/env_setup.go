@@ -25,6 +25,9 @@ type envSetup struct {
 	o     Options // the run's, with what the environment and the dataset imply
 	tools *toolset
 	form  traj.Form // of calls; nil: the model's own
+	// specs are the tools', one list for all trajectories: who makes something of a list
+	// keeps it with that list.
+	specs []traj.ToolSpec
 }
 
 // envSetups are those of a run, by name. The first is what its settings are shown as; one
@@ -113,6 +116,7 @@ func (s *envSetups) of(ctx context.Context, name string) (*envSetup, error) {
 		s.notice(fmt.Sprintf("the environment %s writes calls in a form of its own: the tools of a row (column tools) are not offered in it",
 			x.name))
 	}
+	x.specs = x.tools.config.Specs()
 	s.all = append(s.all, x)
 	return x, nil
 }
@@ -194,7 +198,7 @@ func (s *envSetups) placed(ctx context.Context, tasks iter.Seq2[traj.Task, error
 func (s *envSetups) specs() []traj.ToolSpec {
 	var all []traj.ToolSpec
 	for _, x := range s.open() {
-		all = append(all, missingIn(all, x.tools.config.Specs())...)
+		all = append(all, missingIn(all, x.specs)...)
 	}
 	return all
 }
@@ -206,7 +210,7 @@ func (s *envSetups) ownForm() []traj.ToolSpec {
 	var all []traj.ToolSpec
 	for _, x := range s.open() {
 		if x.form == nil {
-			all = append(all, missingIn(all, x.tools.config.Specs())...)
+			all = append(all, missingIn(all, x.specs)...)
 			all = append(all, missingIn(all, s.data.OwnTools)...)
 		}
 	}
@@ -256,7 +260,9 @@ func (x *envSetup) config(t traj.Task) (env.Config, error) {
 		return c, nil
 	}
 	own, err := datasets.OwnTools(&t)
-	c.Declared = missingIn(c.Specs(), own)
+	if len(own) > 0 {
+		c.Declared = missingIn(c.Specs(), own)
+	}
 	return c, err
 }
 
@@ -284,7 +290,11 @@ func (s *envSetups) newAgent(t traj.Task) (agent.Agent, error) {
 	if err != nil {
 		return nil, err
 	}
-	a := agent.New(c.Specs())
+	specs := x.specs
+	if len(c.Declared) > 0 {
+		specs = c.Specs()
+	}
+	a := agent.New(specs)
 	a.Replies = s.replies(t)
 	if x.form != nil {
 		a.Form = x.form

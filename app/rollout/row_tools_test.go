@@ -41,3 +41,32 @@ func TestARunWithToolsOfItsRowsIsAnotherRun(t *testing.T) {
 		t.Error(without, with, x.Identity())
 	}
 }
+
+// TestTrajectoriesOfferOneListOfTools: what a client or a parser makes of a list of tools is
+// made once a run, and not at each request.
+func TestTrajectoriesOfferOneListOfTools(t *testing.T) {
+	s, err := openEnvSetups(t.Context(), Options{Tools: []string{"calculator"}}, &datasets.Dataset{}, func(string) {})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.close()
+	var lists []*traj.ToolSpec
+	for range 2 {
+		a, err := s.newAgent(traj.Task{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		lists = append(lists, &a.Request().Tools[0])
+	}
+	p, err := chat.ParserFor(chat.ParserAuto, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	offered := s.main().specs
+	if lists[0] != lists[1] || p.For(offered) != p.For(offered) {
+		t.Error("made again")
+	}
+	if other := []traj.ToolSpec{{Name: "f"}}; p.For(other) == p.For(offered) {
+		t.Error("other tools have the same parser")
+	}
+}

@@ -3,6 +3,7 @@ package chat
 import (
 	"fmt"
 	"strings"
+	"sync/atomic"
 
 	"agentcli/traj"
 )
@@ -64,6 +65,13 @@ func Parsers() []string {
 type Parser struct {
 	format
 	tools toolSet
+
+	offered []traj.ToolSpec        // that tools knows
+	other   atomic.Pointer[Parser] // the last that For made
+}
+
+func newParser(f format, tools []traj.ToolSpec) *Parser {
+	return &Parser{format: f, tools: newToolSet(tools), offered: tools}
 }
 
 // ParserFor makes the parser of a format. The tools matter where a format
@@ -82,19 +90,28 @@ func ParserFor(name string, tools []traj.ToolSpec) (*Parser, error) {
 	}
 	for _, f := range formats {
 		if f.name == key {
-			return &Parser{f, newToolSet(tools)}, nil
+			return newParser(f, tools), nil
 		}
 	}
 	return nil, fmt.Errorf("there is no format of tool calls %q; there are %s", name, strings.Join(Parsers(), ", "))
 }
 
-// For is the parser of the same format for other tools; for none it is p.
+// For is the parser of the same format for other tools; for none it is p. The last one is
+// kept: a run offers one list, in every request.
 func (p *Parser) For(tools []traj.ToolSpec) *Parser {
-	if len(tools) == 0 {
+	if len(tools) == 0 || sameList(tools, p.offered) {
 		return p
 	}
-	return &Parser{p.format, newToolSet(tools)}
+	if o := p.other.Load(); o != nil && sameList(tools, o.offered) {
+		return o
+	}
+	o := newParser(p.format, tools)
+	p.other.Store(o)
+	return o
 }
+
+// sameList reports whether two lists that are not empty are one list in memory.
+func sameList(a, b []traj.ToolSpec) bool { return len(a) == len(b) && &a[0] == &b[0] }
 
 // prompted is a form of calls that only the prompt knows.
 type prompted struct {
@@ -296,7 +313,7 @@ func (p *Parser) ParseInText(text string) (traj.Message, []traj.CallError) {
 	if p.name == ParserNone || p.prompted != nil || len(m.ToolCalls)+len(errs) > 0 || !strings.Contains(m.Content, openCall) {
 		return m, errs
 	}
-	again, errs := (&Parser{hermes, p.tools}).Parse(m.Content)
+	again, errs := (&Parser{format: hermes, tools: p.tools}).Parse(m.Content)
 	if m.Reasoning != "" && again.Reasoning != "" {
 		m.Reasoning += "\n"
 	}

@@ -261,7 +261,7 @@ func (r prober) readBack(calling traj.Message) string {
 		return ParserNone
 	}
 	for _, f := range formats {
-		p := &Parser{f, newToolSet(probeTools)}
+		p := newParser(f, probeTools)
 		if f.prompted != nil {
 			continue
 		}
