@@ -272,9 +272,9 @@ func (p *player) ask(ctx context.Context, turn int) (resp *traj.Response, left i
 	if len(p.t.Steps) == 0 {
 		p.t.PromptTokens = resp.PromptTokens
 	}
+	drawnBy(p.t, &step, resp)
 	p.t.Steps = append(p.t.Steps, step)
 	p.t.CompletionTokens += resp.OutputTokens
-	p.t.PolicyVersion = resp.PolicyVersion
 	if resp.Policy != "" {
 		p.t.Policy = resp.Policy
 	}
@@ -285,6 +285,27 @@ func (p *player) ask(ctx context.Context, turn int) (resp *traj.Response, left i
 		p.used = max(resp.PromptTokens+resp.OutputTokens-p.t.PromptTokens, p.t.CompletionTokens)
 	}
 	return resp, left, nil
+}
+
+// drawnBy keeps which weights drew a new step: the trajectory's version is the oldest of its
+// steps', and a step with others has its own.
+func drawnBy(t *traj.Trajectory, step *traj.Step, resp *traj.Response) {
+	switch v := resp.PolicyVersion; {
+	case len(t.Steps) == 0:
+		t.PolicyVersion = v
+	case v < t.PolicyVersion:
+		for i := range t.Steps {
+			if s := &t.Steps[i]; s.PolicyVersions == nil {
+				s.PolicyVersions = []int64{t.PolicyVersion}
+			}
+		}
+		t.PolicyVersion = v
+	case v > t.PolicyVersion:
+		step.PolicyVersions = []int64{v}
+	}
+	if len(resp.Versions) > 0 && len(resp.Versions) == step.End-step.Start {
+		step.PolicyVersions = resp.Versions
+	}
 }
 
 // imageSpans are those of a prompt by the numbers of the trajectory's images.

@@ -41,8 +41,8 @@ func (p *completionPieces) add(data []byte) error {
 			FinishReason string `json:"finish_reason"`
 			ended
 		} `json:"choices"`
-		Usage   *usage          `json:"usage"`
-		Version json.RawMessage `json:"policy_version"`
+		Usage *usage `json:"usage"`
+		drawnBy
 	}
 	if err := json.Unmarshal(rest, &chunk); err != nil {
 		return fmt.Errorf("not the API's JSON: %w: %s", err, excerpt(data))
@@ -68,6 +68,7 @@ func (p *completionPieces) add(data []byte) error {
 			}
 		}
 		p.s.ids = append(p.s.ids, sampled...)
+		p.s.versions.add(chunk.drawnBy, len(sampled))
 		if ch.FinishReason != "" {
 			p.s.finish, p.s.stop = ch.FinishReason, slices.Clone(ch.what())
 		}

@@ -21,6 +21,7 @@ type reply struct {
 	prompt, output     int             // tokens, as the server counts
 	ids                tokenIDs
 	logprobs           []*float64 // nil: none
+	versions           drawnVersions
 }
 
 // chatReply is a chat reply in one piece; the ids of its first choice were taken out.
@@ -40,6 +41,7 @@ type chatReply struct {
 		ended
 	} `json:"choices"`
 	Usage usage `json:"usage"`
+	drawnBy
 }
 
 // content is a message's text, which some servers send as a list of parts.
@@ -129,6 +131,7 @@ func (rd *replyReader) whole(x *exchange, b *body) (*reply, *failure) {
 	if rp.reasoning == "" {
 		rp.reasoning = m.ReasoningContent
 	}
+	rp.versions.add(r.drawnBy, len(rp.ids.sampled))
 	rp.ids = rd.counted(rp.ids, rp.output)
 	for _, call := range m.ToolCalls {
 		rp.calls = append(rp.calls, traj.ToolCall{ID: call.ID, Name: call.Function.Name, Arguments: call.Function.Arguments})
@@ -215,6 +218,7 @@ func (rd *replyReader) response(b *body, rp *reply) (*traj.Response, *failure) {
 	if r.FinishReason == "function_call" {
 		r.FinishReason = traj.FinishToolCalls
 	}
+	held(rd, b, rp.content, rp.finish, stop)
 	if len(rp.ids.sampled) > 0 && b.images {
 		rd.tell("images", "returns ids, and not which of them stand for images: such replies are kept without ids, and cannot be trained on")
 		rp.ids = tokenIDs{}
@@ -223,6 +227,12 @@ func (rd *replyReader) response(b *body, rp *reply) (*traj.Response, *failure) {
 		r.PromptIDs, r.SampledIDs = rp.ids.prompt, rp.ids.sampled
 		r.PromptTokens, r.OutputTokens = len(r.PromptIDs), len(r.SampledIDs)
 		r.Logprobs = rd.aligned(rp.logprobs, len(r.SampledIDs))
+		if all := rp.versions.of(len(r.SampledIDs)); all != nil {
+			r.PolicyVersion = slices.Min(all)
+			if len(all) > 1 {
+				r.Versions = all
+			}
+		}
 	}
 	return r, nil
 }

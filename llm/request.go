@@ -3,6 +3,7 @@ package llm
 import (
 	"encoding/json"
 	"fmt"
+	"maps"
 	"math"
 	"slices"
 	"strconv"
@@ -149,6 +150,11 @@ var asked = map[string]setting.Name{
 	"top_p":          setting.Name("TopP"),
 	"stop_token_ids": setting.Name("StopIDs"),
 	"stop":           setting.Name("Stop"),
+
+	"response_format":    setting.Name("Grammar"),
+	"structured_outputs": setting.Name("Grammar"),
+	"json_schema":        setting.Name("Grammar"),
+	"regex":              setting.Name("Grammar"),
 }
 
 // Values that need no encoding.
@@ -218,6 +224,9 @@ func (w *requestWriter) fields(b *body) map[string]json.RawMessage {
 		if w.has("logprobs") {
 			f["logprobs"] = rawTrue
 		}
+	}
+	if s.Grammar != nil {
+		maps.Copy(f, grammarFields(s.Grammar, b.inIDs))
 	}
 	if b.cont {
 		f["continue_final_message"], f["add_generation_prompt"] = rawTrue, rawFalse

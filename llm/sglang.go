@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"slices"
 	"strconv"
 )
@@ -18,6 +19,9 @@ func (w *requestWriter) generateFields(b *body, prompt []int32) (f, params map[s
 		if v, ok := all[from]; ok {
 			params[to] = v
 		}
+	}
+	if g := b.sampling.Grammar; g != nil {
+		maps.Copy(params, sglangGrammar(g))
 	}
 	if w.has("sampling_seed") {
 		params["sampling_seed"] = json.RawMessage(strconv.FormatInt(b.seedFor(w.server), 10))
@@ -51,7 +55,7 @@ func (p *sglangPieces) add(data []byte) error {
 			N      int                 `json:"completion_tokens"`
 			Raw    [][]json.RawMessage `json:"output_token_logprobs"`
 			Weight json.RawMessage     `json:"weight_version"`
-			Policy json.RawMessage     `json:"policy_version"` // of agentcli serve: the oldest of the tokens'
+			drawnBy
 			Finish *struct {
 				Type    string          `json:"type"`
 				Matched json.RawMessage `json:"matched"`
@@ -84,16 +88,18 @@ func (p *sglangPieces) add(data []byte) error {
 	}
 	if len(ids) == m.N {
 		p.again = p.again || len(p.s.ids) > 0
+		p.s.versions = drawnVersions{}
 		p.s.ids, p.s.logprobs, p.s.text = ids, lps, chunk.Text
 	} else {
 		p.s.ids, p.s.logprobs, p.s.text = append(p.s.ids, ids...), append(p.s.logprobs, lps...), p.s.text+chunk.Text
 	}
 	p.s.amiss = p.s.amiss || m.N > 0 && len(p.s.ids) != m.N
 	p.s.promptN, p.s.n = m.Prompt, m.N
-	if m.Policy != nil {
-		m.Weight = m.Policy
+	if m.Version == nil {
+		m.Version = m.Weight
 	}
-	p.s.saw(m.Weight)
+	p.s.saw(m.Version)
+	p.s.versions.add(m.drawnBy, len(ids))
 	if f := m.Finish; f != nil {
 		p.s.finish, p.s.stop, p.s.message, p.s.brokenOff = f.Type, slices.Clone(f.Matched), f.Message, f.Status
 	}

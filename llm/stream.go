@@ -122,6 +122,7 @@ type chatChunk struct {
 		ended
 	} `json:"choices"`
 	Usage *usage `json:"usage"`
+	drawnBy
 }
 
 type usage struct {
@@ -165,6 +166,7 @@ func (s *chatPieces) add(data []byte) error {
 		s.ids.prompt = ids.prompt
 	}
 	s.ids.sampled = append(s.ids.sampled, ids.sampled...)
+	s.versions.add(chunk.drawnBy, len(ids.sampled))
 	for i := range chunk.Choices {
 		ch := &chunk.Choices[i]
 		if ch.Index != 0 {

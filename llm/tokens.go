@@ -129,6 +129,9 @@ func (t *Tokens) sample(ctx context.Context, prompt []int32, images *sight, s tr
 		if f == nil {
 			f = t.accepted(ctx, at.name, p)
 		}
+		if f == nil && t.Accept == nil { // who accepts replies counts on its own
+			out.Versions = p.versions.of(len(p.ids))
+		}
 		return f
 	})
 	return out, err
@@ -154,6 +157,7 @@ type sampledPieces struct {
 	message    string // why it was broken off
 	brokenOff  int    // the status that goes with it
 	version    string // of the weights; "": the server does not say
+	versions   drawnVersions
 }
 
 // saw takes the version that a piece of a reply names. Pieces of several versions make one that
@@ -260,6 +264,7 @@ func (rd *replyReader) completion(p *sampledPieces, b *body, prompt []int32) (*t
 			out.Ended = slices.Contains(b.sampling.StopIDs, p.ids[n-1]) || len(b.sampling.Stop) == 0
 		}
 	}
+	held(rd, b, p.text, p.finish, out.StopString)
 	return out, nil
 }
 

@@ -66,7 +66,7 @@ func dataURI(im *traj.Image) (string, error) {
 
 // inferenceParams are the fields of vLLM's sampling_params, by our names for them.
 var inferenceParams = []string{"temperature", "top_p", "top_k", "min_p", "repetition_penalty", "max_tokens", "stop",
-	"stop_token_ids", "seed"}
+	"stop_token_ids", "seed", "structured_outputs"}
 
 // request is one to /inference/v1/generate; the second are the fields within sampling_params.
 func (x *sight) request(w *requestWriter, b *body) (f, params map[string]json.RawMessage) {
@@ -115,13 +115,14 @@ func (p *inferencePieces) add(data []byte) error {
 				Length int `json:"length"`
 			} `json:"image"`
 		} `json:"mm_placeholders"`
-		Version json.RawMessage `json:"policy_version"`
+		drawnBy
 	}
 	if err := json.Unmarshal(rest, &reply); err != nil {
 		return fmt.Errorf("not the API's JSON: %w: %s", err, excerpt(data))
 	}
 	p.s.prompt, p.s.ids = ids.prompt, ids.sampled
 	p.s.saw(reply.Version)
+	p.s.versions.add(reply.drawnBy, len(ids.sampled))
 	for _, place := range reply.Places.Image {
 		p.s.sizes = append(p.s.sizes, place.Length)
 	}

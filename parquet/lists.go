@@ -89,6 +89,27 @@ func appendFlags[T int32 | int64](out []bool, values []T) []bool {
 	return out
 }
 
+// versionsOf reads whole numbers of 64 bits; nil: the list is null or empty.
+func versionsOf(n *node) ([]int64, error) {
+	var out []int64
+	err := n.runs("whole numbers", func(c *cursor, i, j int, ok bool) error {
+		switch {
+		case !ok:
+			return fmt.Errorf("entry %d is null", len(out))
+		case c.i32 != nil:
+			for _, v := range c.i32[i:j] {
+				out = append(out, int64(v))
+			}
+		case c.i64 != nil:
+			out = append(out, c.i64[i:j]...)
+		default:
+			return n.wrong("a list of whole numbers")
+		}
+		return nil
+	})
+	return out, err
+}
+
 // flags reads a list of about size entries.
 func (n *node) flags(size int) ([]bool, error) {
 	out := make([]bool, 0, size)

@@ -159,7 +159,7 @@ func plainRows(t *testing.T, rows []*traj.Trajectory) []map[string]any {
 					"tool_calls":  s.ToolCalls,
 					"tool_errors": s.ToolErrors, "tool_cached": s.ToolCached, "tool_malformed": s.ToolMalformed,
 					"reward": s.Reward, "prompt_tokens": s.PromptTokens, "completion_tokens": s.CompletionTokens,
-					"model_ms": s.ModelMS, "env_ms": s.EnvMS, "error": opt(s.Error)}
+					"model_ms": s.ModelMS, "env_ms": s.EnvMS, "error": opt(s.Error), "policy_versions": versions(s.PolicyVersions)}
 			}),
 			"sequences": list(len(r.Sequences), func(i int) any {
 				s := r.Sequences[i]
@@ -187,4 +187,12 @@ func plainRows(t *testing.T, rows []*traj.Trajectory) []map[string]any {
 		out = append(out, plain)
 	}
 	return out
+}
+
+// versions are those of a step, null where they are the row's.
+func versions(of []int64) any {
+	if of == nil {
+		return nil
+	}
+	return of
 }

@@ -43,7 +43,8 @@ func samples() []*traj.Trajectory {
 		},
 		Steps: []traj.Step{
 			{Sequence: 0, Start: 4, End: 6, FinishReason: "tool_calls", ToolCalls: 2, ToolErrors: 1,
-				ToolCached: ptr(1), ToolMalformed: ptr(0), PromptTokens: 4, CompletionTokens: 2, ModelMS: 1.5, EnvMS: .25, Error: "boom"},
+				ToolCached: ptr(1), ToolMalformed: ptr(0), PolicyVersions: []int64{3, 1 << 40},
+				PromptTokens: 4, CompletionTokens: 2, ModelMS: 1.5, EnvMS: .25, Error: "boom"},
 			{Sequence: 1, Start: 1, End: 2, FinishReason: "stop", Reward: ptr(0.0), PromptTokens: 1, CompletionTokens: 1},
 		},
 		Sequences: []traj.Sequence{

@@ -176,59 +176,70 @@ func decodeRef(f *node, r *imageRef) (err error) {
 }
 
 func decodeSteps(n *node) ([]traj.Step, error) {
-	return structs(n, func(f *node, s *traj.Step) (err error) {
-		num := func(p *int) {
-			var v int64
-			v, err = f.integer()
-			*p = int(v)
+	steps, err := structs(n, decodeStepField)
+	for i := range steps {
+		s := &steps[i]
+		if v := len(s.PolicyVersions); err == nil && v > 1 && v != s.End-s.Start {
+			err = malformed.Field("policy_versions", malformed.Mismatch, "step %d has %d versions of %d tokens", i, v, s.End-s.Start)
 		}
-		float := func(p *float64) {
-			var v *float64
-			if v, err = f.optNumber(); v != nil {
-				*p = *v
-			}
+	}
+	return steps, err
+}
+
+func decodeStepField(f *node, s *traj.Step) (err error) {
+	num := func(p *int) {
+		var v int64
+		v, err = f.integer()
+		*p = int(v)
+	}
+	float := func(p *float64) {
+		var v *float64
+		if v, err = f.optNumber(); v != nil {
+			*p = *v
 		}
-		optional := func(p **int) {
-			var v *float64
-			if v, err = f.optNumber(); v != nil {
-				n := int(*v)
-				*p = &n
-			}
+	}
+	optional := func(p **int) {
+		var v *float64
+		if v, err = f.optNumber(); v != nil {
+			n := int(*v)
+			*p = &n
 		}
-		switch f.name {
-		case "sequence":
-			num(&s.Sequence)
-		case "start":
-			num(&s.Start)
-		case "end":
-			num(&s.End)
-		case "finish_reason":
-			s.FinishReason, _, err = f.text()
-		case "tool_calls":
-			num(&s.ToolCalls)
-		case "tool_errors":
-			num(&s.ToolErrors)
-		case "reward":
-			s.Reward, err = f.optNumber()
-		case "prompt_tokens":
-			num(&s.PromptTokens)
-		case "completion_tokens":
-			num(&s.CompletionTokens)
-		case "model_ms":
-			float(&s.ModelMS)
-		case "env_ms":
-			float(&s.EnvMS)
-		case "error":
-			s.Error, _, err = f.text()
-		case "tool_cached":
-			optional(&s.ToolCached)
-		case "tool_malformed":
-			optional(&s.ToolMalformed)
-		default:
-			_, err = f.value()
-		}
-		return err
-	})
+	}
+	switch f.name {
+	case "sequence":
+		num(&s.Sequence)
+	case "start":
+		num(&s.Start)
+	case "end":
+		num(&s.End)
+	case "finish_reason":
+		s.FinishReason, _, err = f.text()
+	case "tool_calls":
+		num(&s.ToolCalls)
+	case "tool_errors":
+		num(&s.ToolErrors)
+	case "reward":
+		s.Reward, err = f.optNumber()
+	case "prompt_tokens":
+		num(&s.PromptTokens)
+	case "completion_tokens":
+		num(&s.CompletionTokens)
+	case "model_ms":
+		float(&s.ModelMS)
+	case "env_ms":
+		float(&s.EnvMS)
+	case "error":
+		s.Error, _, err = f.text()
+	case "tool_cached":
+		optional(&s.ToolCached)
+	case "tool_malformed":
+		optional(&s.ToolMalformed)
+	case "policy_versions":
+		s.PolicyVersions, err = versionsOf(f)
+	default:
+		_, err = f.value()
+	}
+	return err
 }
 
 func decodeSequences(n *node) ([]traj.Sequence, error) {

@@ -38,7 +38,7 @@ var (
 	stepType = arrow.StructOf(col("sequence", i32), col("start", i32), col("end", i32), col("finish_reason", text),
 		col("tool_calls", i32), col("tool_errors", i32), opt("reward", f64), col("prompt_tokens", i32),
 		col("completion_tokens", i32), col("model_ms", f64), col("env_ms", f64), opt("error", text),
-		opt("tool_cached", i32), opt("tool_malformed", i32))
+		opt("tool_cached", i32), opt("tool_malformed", i32), opt("policy_versions", arrow.ListOfNonNullable(i64)))
 	sequenceType = arrow.StructOf(col("token_ids", arrow.ListOfNonNullable(i32)), col("loss_mask", arrow.ListOfNonNullable(flag)),
 		col("logprobs", arrow.ListOf(f32)))
 	partType = arrow.StructOf(col("name", text), col("value", f64))
@@ -198,6 +198,12 @@ func addSteps(b array.Builder, steps []traj.Step) {
 		addOptText(sb.FieldBuilder(11), s.Error)
 		addOptInt(sb.FieldBuilder(12), s.ToolCached)
 		addOptInt(sb.FieldBuilder(13), s.ToolMalformed)
+		if versions := sb.FieldBuilder(14).(*array.ListBuilder); s.PolicyVersions == nil {
+			versions.AppendNull()
+		} else {
+			versions.Append(true)
+			versions.ValueBuilder().(*array.Int64Builder).AppendValues(s.PolicyVersions, nil)
+		}
 	}
 }
 

@@ -39,6 +39,7 @@ type Policy struct {
 	images   *processor.Processor // nil where noImages says why
 	noImages error
 	sched    *scheduler
+	grammars grammars
 	version  atomic.Int64    // of the weights
 	base     string          // whose files they are from
 	newer    []*weights.File // and the tensors that have replaced some, the newest first
@@ -260,7 +261,11 @@ func (p *Policy) SampleImages(ctx context.Context, prompt []int32, images []traj
 
 // SampleSequence is Sample of a prompt with images.
 func (p *Policy) SampleSequence(ctx context.Context, prompt Sequence, s traj.Sampling, seed int64) (*Output, error) {
-	r, err := EngineOf(p).Ask(ctx, &Request{Prompt: prompt, Sampling: s, Seed: seed})
+	g, err := p.grammars.matcher(p, s.Grammar)
+	if err != nil {
+		return nil, err
+	}
+	r, err := EngineOf(p).Ask(ctx, &Request{Prompt: prompt, Sampling: s, Seed: seed, Grammar: g})
 	if err != nil {
 		return nil, err
 	}

@@ -125,7 +125,7 @@ func (m *metrics) episode(e *episode.Episode) {
 	m.score.add(e.Score)
 	m.unscored = m.unscored || e.Unscored
 	if m.version > 0 {
-		m.stale.add(float64(m.version - e.PolicyVersion))
+		m.stale.add(float64(m.version-e.PolicyVersion) - e.VersionsAhead.Mean)
 	}
 	m.reward.add(e.ShapedReward)
 	e.EachAction(func(_ int, s *episode.TokenStream, t int) { m.adv.add(s.Advantages[t]) })

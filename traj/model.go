@@ -14,7 +14,8 @@ type Sampling struct {
 	StopIDs     []int32  `json:"stop_ids,omitempty"`    // beside the model's own end-of-turn ids
 	// Neutral tells a server to leave out what else it does by default: min-p, repetition
 	// penalty.
-	Neutral bool `json:"neutral,omitempty"`
+	Neutral bool     `json:"neutral,omitempty"`
+	Grammar *Grammar `json:"grammar,omitempty"` // what each reply must be; nil: anything
 }
 
 // Request asks a model for one reply.
@@ -78,7 +79,8 @@ type Response struct {
 	PromptTokens  int
 	OutputTokens  int
 	Policy        string
-	PolicyVersion int64
+	PolicyVersion int64   // of the weights; the oldest of Versions
+	Versions      []int64 // of the weights that drew each of SampledIDs; nil: all were PolicyVersion
 }
 
 // Completion is what was sampled after a prompt of ids.
@@ -89,6 +91,7 @@ type Completion struct {
 	FinishReason string    // stop or length
 	StopString   string    // the stop string that ended it, if one did and that is known
 	Ended        bool      // the last of IDs is a stop token
+	Versions     []int64   // of the weights, as the model counts: one for all of IDs, or one for each; nil: it does not say
 }
 
 // Errors that a model returns and the engine tells apart; wrap them with %w.

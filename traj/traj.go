@@ -107,6 +107,10 @@ type Step struct {
 	// ToolMalformed are the calls among the errors that could not be read, or did not fit
 	// any tool; nil: nobody counted.
 	ToolMalformed *int `json:"tool_malformed,omitempty"`
+	// PolicyVersions are those of the weights that drew the sampled tokens: one for all of
+	// them, or one for each where weights were exchanged amid the reply; nil: all are the
+	// trajectory's PolicyVersion.
+	PolicyVersions []int64 `json:"policy_versions,omitempty"`
 }
 
 // Trajectory is one attempt at one task: all that happened, and the exact
@@ -118,7 +122,7 @@ type Trajectory struct {
 	Attempt       int        `json:"attempt"`
 	Seed          int64      `json:"seed"`
 	Policy        string     `json:"policy"`
-	PolicyVersion int64      `json:"policy_version"`
+	PolicyVersion int64      `json:"policy_version"` // of the weights; the oldest of the steps'
 	Messages      []Message  `json:"messages"`
 	Steps         []Step     `json:"steps"`
 	Sequences     []Sequence `json:"sequences"`

@@ -63,8 +63,8 @@ func (l *run) check(ctx context.Context) error {
 		return err
 	}
 	if o.Rollout.Cuts() {
-		why := fmt.Sprintf("%s, %s or %s cut the distribution that is trained, and the gradient is biased",
-			setting.Name("TopP"), setting.Name("TopK"), setting.Name("MinP"))
+		why := fmt.Sprintf("%s, %s, %s or %s cut the distribution that is trained, and the gradient is biased",
+			setting.Name("TopP"), setting.Name("TopK"), setting.Name("MinP"), setting.Name("Grammar"))
 		if err := exit.Override(o.Train.Force, l.note, train.ErrCut, why, fmt.Sprintf(" (leave them out, or add %s)",
 			setting.Name("Force"))); err != nil {
 			return err

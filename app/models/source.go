@@ -9,9 +9,12 @@ import (
 	"fmt"
 	"sync"
 
+	"agentcli/grammar/form"
+	"agentcli/internal/setting"
 	"agentcli/llm"
 	"agentcli/media/processor"
 	"agentcli/model/chat"
+	"agentcli/traj"
 )
 
 // Source is what a run's file says about its model.
@@ -38,6 +41,8 @@ type Source struct {
 	Images   *processor.Processor `json:"-"`
 	noImages error
 	eyes     *eyes // nil: noImages says whether the model takes images
+
+	described chat.Description // of the renderer
 }
 
 // TextAlone says why the model is shown no images of tools; nil: it is shown them.
@@ -78,8 +83,25 @@ func HashText(s string) string {
 
 // Describe notes what the renderer does.
 func (s *Source) Describe(r chat.Renderer) {
-	d := chat.Describe(r)
-	s.ChatFormat, s.ToolsInText = d.Renderer, d.ToolsInText
+	s.described = chat.Describe(r)
+	s.ChatFormat, s.ToolsInText = s.described.Renderer, s.described.ToolsInText
+}
+
+// CheckGrammar says why the model's replies cannot be held to a grammar, tools being those that
+// it is offered.
+func (s *Source) CheckGrammar(g *traj.Grammar, tools []traj.ToolSpec) error {
+	switch {
+	case s.Kind == "server" && g.Kind != traj.GrammarTools: // its text was compiled when it was read
+		return nil
+	case s.Kind == "server":
+		return fmt.Errorf("%s %s needs a local model: servers write calls in their own way", setting.Name("Grammar"), g.Kind)
+	case len(tools) == 0 && g.Kind == traj.GrammarTools:
+		return fmt.Errorf("%s %s has no effect without tools; add some with %s", setting.Name("Grammar"), g.Kind, setting.Name("Tools"))
+	}
+	offered := *g
+	offered.Tools = tools
+	_, err := form.Of(&offered, s.described)
+	return err
 }
 
 // noteTools says where a chat template ignores the tools that are offered.

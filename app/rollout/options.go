@@ -224,7 +224,7 @@ func OwnDistribution(s traj.Sampling) traj.Sampling {
 
 // Cuts reports whether the distribution that is sampled from is less than the model's.
 func (o Options) Cuts() bool {
-	return o.Sampling.TopP < 1 || o.Sampling.TopK > 0 || o.Sampling.MinP > 0
+	return o.Sampling.TopP < 1 || o.Sampling.TopK > 0 || o.Sampling.MinP > 0 || o.Sampling.Grammar != nil
 }
 
 // stored are the settings as the run's folder keeps them.

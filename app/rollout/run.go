@@ -234,6 +234,11 @@ func (x *Run) openModel(ctx context.Context) (err error) {
 	if closer != nil {
 		x.closers = append(x.closers, closer)
 	}
+	if g := x.o.Sampling.Grammar; g != nil {
+		if err := x.Source.CheckGrammar(g, m.Tools); err != nil {
+			return exit.UsageError{Err: err}
+		}
+	}
 	if x.Source.Images != nil {
 		x.o.shown.processor = x.Source.Images
 	}

@@ -5,6 +5,7 @@ import (
 	"sync"
 
 	"agentcli/grammar"
+	"agentcli/grammar/form"
 	"agentcli/model/chat"
 	"agentcli/policy"
 	"agentcli/traj"
@@ -120,16 +121,9 @@ func (s *openAI) form(c *chatRequest, tools []traj.ToolSpec) (*grammar.Grammar, 
 		return nil, err
 	}
 	d := chat.Describe(s.exact.Renderer)
-	thinking := grammar.ThinkingNever
-	switch {
-	case c.Kwargs.Thinking != nil && !*c.Kwargs.Thinking:
-	case d.Thinks:
-		thinking = grammar.ThinkingIsOpened
-	case d.Reasons:
-		thinking = grammar.ThinkingMay
-	}
-	if g != nil && thinking != grammar.ThinkingNever {
-		if g, err = grammar.AfterThinking(g, thinking, openThink, closeThink); err != nil {
+	thinking := form.Thinking(d, c.Kwargs.Thinking == nil || *c.Kwargs.Thinking)
+	if g != nil {
+		if g, err = form.Text(g, thinking); err != nil {
 			return nil, err
 		}
 	}

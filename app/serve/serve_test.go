@@ -23,7 +23,9 @@ import (
 
 	"agentcli/app/console"
 	"agentcli/app/models"
+	"agentcli/llm"
 	"agentcli/model/weights"
+	"agentcli/traj"
 
 	openai "github.com/sashabaranov/go-openai"
 )
@@ -547,6 +549,41 @@ func TestRepliesUnderWayWhenWeightsAreExchanged(t *testing.T) {
 				t.Errorf("kept: %s after %d tokens, versions %v", c.Finish, len(c.IDs), r.Versions)
 			}
 		})
+	}
+}
+
+// A client that asks in ids learns which weights drew each token of a reply amid which they were
+// exchanged, in one piece or in many, over each protocol.
+func TestAClientLearnsWhichWeightsDrewEachToken(t *testing.T) {
+	for _, way := range []struct{ stream, sglang bool }{{false, false}, {true, false}, {false, true}, {true, true}} {
+		x := start(t, func(o *Options) { o.Admin = true; o.AllowPath = []string{filepath.Dir(tiny)} })
+		c, err := llm.New(llm.Config{BaseURL: x.url + "/v1", Model: "tiny", WantIDs: true, Stream: way.stream})
+		if err != nil {
+			t.Fatal(err)
+		}
+		done := make(chan *traj.Completion, 1)
+		const most = 200
+		go func() {
+			var r *traj.Completion
+			defer func() { done <- r }()
+			if r, err = (&llm.Tokens{Client: c, SGLang: way.sglang}).Sample(t.Context(), []int32{5, 9, 22}, traj.Sampling{MaxTokens: most}, 1); err != nil {
+				t.Error(err)
+			}
+		}()
+		for x.engine.Load().SampledTokens < 5 {
+			time.Sleep(time.Millisecond)
+		}
+		if status, raw := x.post("/update_weights_from_disk?mode=keep", map[string]string{"model_path": tiny}); status != http.StatusOK {
+			t.Fatalf("%d %s", status, raw)
+		}
+		r := <-done
+		if r == nil {
+			t.Fatal("no reply")
+		}
+		n := len(r.IDs)
+		if len(r.Versions) != n || r.Versions[0] != 0 || r.Versions[n-1] != 1 || !slices.IsSorted(r.Versions) {
+			t.Errorf("%+v: %d tokens, versions %v", way, n, r.Versions)
+		}
 	}
 }
 

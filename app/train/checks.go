@@ -34,7 +34,7 @@ func otherTemplate(data *rows.Data, actor models.Trainable) (n int, first string
 var (
 	// ErrOtherTemplate: another chat template made the prompts.
 	ErrOtherTemplate = errors.New("another chat template")
-	// ErrCut: top-p, top-k or min-p cut the distribution that the tokens are from.
+	// ErrCut: top-p, top-k, min-p or a grammar cut the distribution that the tokens are from.
 	ErrCut = errors.New("the distribution was cut")
 	// ErrGreedy: the tokens were not sampled but are the likeliest.
 	ErrGreedy = errors.New("greedy attempts")

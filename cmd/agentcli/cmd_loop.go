@@ -129,7 +129,7 @@ func validateLoop(o loop.Options) error {
 	case o.KLTarget > 0 && (g.KLCoef == 0 || g.KLIn != trainer.KLInReward):
 		return exit.Usagef("--kl-target moves --kl-coef by the KL in the reward; give --kl-coef above 0 and --kl-in reward too")
 	case o.Rollout.Cuts() && !o.Train.Force:
-		return exit.Usagef("--top-p, --top-k and --min-p cut the distribution that is trained, and the gradient would be biased; " +
+		return exit.Usagef("--top-p, --top-k, --min-p and --grammar cut the distribution that is trained, and the gradient would be biased; " +
 			"leave them out, or add --force")
 	case temperature < trainer.LeastTemperature:
 		return exit.Usagef("--temperature %g: a loop learns from differences between attempts, and greedy ones have none; "+

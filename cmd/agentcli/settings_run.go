@@ -216,6 +216,16 @@ func samplingSettings(o *options) []row {
 			}},
 		{name: "min-p", field: &s.MinP,
 			help: share + off, but: []variant{{in: forEval, help: share + ofServer}, {in: forLoop, help: share + withForce}}},
+		{name: "grammar", value: "",
+			help: "what each reply must be: json, `schema:FILE`, regex:EXPRESSION, choice:A|B or tools (docs/grammars.md#in-rollouts; default: anything)",
+			but: []variant{{in: forLoop, help: "what each reply must be: json, `schema:FILE`, regex:EXPRESSION, choice:A|B or tools " +
+				"(docs/grammars.md#in-rollouts); with --force only (default: anything)"}},
+			read: func(c *cli.Context) (err error) {
+				if spec := c.String("grammar"); spec != "" {
+					s.Grammar, err = rollout.ParseGrammar(spec)
+				}
+				return err
+			}},
 		{name: "max-tokens", field: &s.MaxTokens, basic: evalRolloutLoop, help: "maximum tokens per reply (default: from the dataset)"},
 		{name: "stop", field: &s.Stop, verbatim: true, help: "stop string; repeatable"},
 		{name: "stop-ids", value: []string(nil), help: "token ids that end a reply, in addition to the model's own, for example 2,50",

@@ -78,23 +78,36 @@ func (e *Exact) Generate(ctx context.Context, req *traj.Request) (*traj.Response
 		return nil, fmt.Errorf("the model returned %d log-probs for %d sampled tokens", len(c.Logprobs), len(c.IDs))
 	}
 	msg, bad, raw := e.read(c, req)
-	return &traj.Response{
+	resp := &traj.Response{
 		Message: msg, CallErrors: bad, Raw: raw, PromptIDs: prompt, Images: spans, SampledIDs: c.IDs, Logprobs: c.Logprobs,
 		FinishReason: c.FinishReason, PromptTokens: len(prompt), OutputTokens: len(c.IDs),
 		Policy: e.Policy, PolicyVersion: e.Version,
-	}, nil
+	}
+	if len(c.Versions) > 0 {
+		resp.PolicyVersion = slices.Min(c.Versions)
+	}
+	if len(c.Versions) > 1 {
+		resp.Versions = c.Versions
+	}
+	return resp, nil
 }
 
 // sample draws the reply.
 func (e *Exact) sample(ctx context.Context, prompt []int32, spans []traj.ImageSpan, req *traj.Request) (*traj.Completion, error) {
+	how := req.Sampling
+	if g := how.Grammar; g != nil && g.Kind == traj.GrammarTools {
+		offered := *g
+		offered.Tools = req.Tools
+		how.Grammar = &offered
+	}
 	if len(spans) == 0 {
-		return e.Sampler.Sample(ctx, prompt, req.Sampling, req.Seed)
+		return e.Sampler.Sample(ctx, prompt, how, req.Seed)
 	}
 	sampler, ok := e.Sampler.(ImageSampler)
 	if !ok {
 		return nil, traj.Mark(errNoImages(), traj.ErrFatal)
 	}
-	return sampler.SampleImages(ctx, prompt, imagesOf(req.Messages), spans, req.Sampling, req.Seed)
+	return sampler.SampleImages(ctx, prompt, imagesOf(req.Messages), spans, how, req.Seed)
 }
 
 // Prompt is the ids of a request's prompt, and which of them stand for the images of its

@@ -21,7 +21,8 @@ type Episode struct {
 	// ShapedReward is the score as it is rewarded: clipped, less the length penalties
 	// and, with --kl-in reward, less the KL.
 	ShapedReward  float64
-	PolicyVersion int64   // of the policy that sampled it, as the file counts
+	PolicyVersion int64   // of the policy that sampled it, as the file counts; the oldest of its tokens'
+	VersionsAhead Ahead   // how much newer than that its tokens are
 	Temperature   float64 // that its tokens were sampled at; 0: 1
 
 	*Body             // nil while it is on disk only
@@ -42,6 +43,13 @@ type Episode struct {
 	MissingLogprobs    bool // some action has no log-prob in the file
 	LogprobsUntempered bool // the file's log-probs are not of the distribution that it was sampled from
 	SampledGreedily    bool // it was sampled at temperature 0
+}
+
+// Ahead is how many versions newer than the oldest the policies are that sampled the tokens of
+// an episode; 0 where one policy sampled all.
+type Ahead struct {
+	Mean float64 // over the sampled tokens
+	Most int64
 }
 
 // BodyReader reads the bodies of episodes that are not in memory; store.Spill is one. It is

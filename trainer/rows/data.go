@@ -94,7 +94,7 @@ func (e *TokenError) Error() string {
 // NewestVersion is the newest version of a policy that sampled rows.
 func (d *Data) NewestVersion() (version int64) {
 	for _, e := range d.Episodes {
-		version = max(version, e.PolicyVersion)
+		version = max(version, e.PolicyVersion+e.VersionsAhead.Most)
 	}
 	return version
 }

@@ -60,6 +60,9 @@ func (r RunSource) Filtered() string {
 	if r.Sampling.MinP > 0 {
 		how = append(how, fmt.Sprintf("min_p %g", r.Sampling.MinP))
 	}
+	if g := r.Sampling.Grammar; g != nil {
+		how = append(how, "a grammar ("+g.Kind+")")
+	}
 	return strings.Join(how, ", ")
 }
 

@@ -33,7 +33,7 @@ func parseRow(t *traj.Trajectory, id string, o *Options) (e *episode.Episode, re
 		score, unscored = 0, true
 	}
 	e = &episode.Episode{ID: id, Group: t.GroupID, Task: t.Task.ID, Score: score, Unscored: unscored,
-		PolicyVersion: t.PolicyVersion, Body: &episode.Body{Role: roleOf(t), Parts: t.RewardParts, Termination: t.Termination,
+		PolicyVersion: t.PolicyVersion, VersionsAhead: aheadOf(t), Body: &episode.Body{Role: roleOf(t), Parts: t.RewardParts, Termination: t.Termination,
 			Turns: len(t.Steps), LastRound: -1}}
 	if o.Demonstrations != nil {
 		if e.Question = t.Task.Question; e.Question == "" {
@@ -100,6 +100,25 @@ func parseRow(t *traj.Trajectory, id string, o *Options) (e *episode.Episode, re
 		}
 	}
 	return e, "", nil
+}
+
+// aheadOf is how much newer than the row's version the weights are that drew its tokens.
+func aheadOf(t *traj.Trajectory) (ahead episode.Ahead) {
+	sum, tokens := 0., 0
+	for i := range t.Steps {
+		s := &t.Steps[i]
+		n := s.End - s.Start
+		tokens += n
+		for _, v := range s.PolicyVersions {
+			d := v - t.PolicyVersion
+			ahead.Most = max(ahead.Most, d)
+			sum += float64(d) * float64(n) / float64(len(s.PolicyVersions))
+		}
+	}
+	if tokens > 0 {
+		ahead.Mean = sum / float64(tokens)
+	}
+	return ahead
 }
 
 // roleOf is what rae compares a row with: its dataset and, where its meta has one, the
