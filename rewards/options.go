@@ -50,6 +50,7 @@ type Options struct {
 	Cosine     CosineSettings     `json:"cosine,omitzero"`
 	Repetition RepetitionSettings `json:"repetition,omitzero"`
 	Language   LanguageSettings   `json:"language,omitzero"`
+	Format     FormatSettings     `json:"format,omitzero"`
 
 	// Notice tells people what a program of theirs did wrong; nil: nobody.
 	Notice func(string) `json:"-"`

@@ -116,6 +116,7 @@ var kinds = map[string]kind{
 	"cosine":     {make: newCosine, shapes: true, noGold: true},
 	"repetition": {make: newRepetition, shapes: true, noGold: true},
 	"language":   {make: newLanguage, shapes: true, noGold: true},
+	"format":     {make: newFormat, shapes: true, noGold: true},
 }
 
 // Names are the rewards that New knows, sorted.
