@@ -267,6 +267,35 @@ func BenchmarkStoredWeights(b *testing.B) {
 	})
 }
 
+// BenchmarkFile is tokens a second of the model file that AGENTCLI_BENCH_FILE names, with its
+// weights as they are stored: bench/llama_cpp.sh runs it beside llama.cpp's own benchmark.
+func BenchmarkFile(b *testing.B) {
+	path := os.Getenv("AGENTCLI_BENCH_FILE")
+	if path == "" {
+		b.Skip("AGENTCLI_BENCH_FILE names no file")
+	}
+	p := open(b, path, Config{DType: "bfloat16", NoDrafts: true, AsStored: os.Getenv("AGENTCLI_BENCH_STORED") != ""})
+	for _, batch := range []int{1, 8, 32} {
+		b.Run(fmt.Sprintf("batch=%d", batch), func(b *testing.B) {
+			var rates []float64
+			for i := range b.N {
+				rates = append(rates, decodeRate(b, p, []int32{1, 4093, 198, 1724, 314, 216}, traj.Sampling{MaxTokens: 64}, int64(i), batch))
+			}
+			slices.Sort(rates)
+			b.ReportMetric(rates[b.N/2], "tok/s")
+		})
+	}
+	b.Run("prefill", func(b *testing.B) {
+		start := time.Now()
+		for range b.N {
+			if _, err := p.sched.submit(context.Background(), unstoppable(p, fresh(512), 0, 1)); err != nil {
+				b.Fatal(err)
+			}
+		}
+		b.ReportMetric(512*float64(b.N)/time.Since(start).Seconds(), "tok/s")
+	})
+}
+
 // inTurn reports the tokens a second of two policies that answer in turn, and the quartiles of their ratio.
 func inTurn(b *testing.B, plain, other *Policy, ids []int32, how traj.Sampling, batch int) {
 	b.Helper()
