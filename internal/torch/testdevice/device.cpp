@@ -4,6 +4,7 @@
 // PyTorch's own example of a backend (torch_openreg).
 #include <ATen/ATen.h>
 #include <ATen/EmptyTensor.h>
+#include <ATen/Parallel.h>
 #include <ATen/detail/PrivateUse1HooksInterface.h>
 #include <ATen/ops/_reshape_alias_native.h>
 #include <ATen/ops/as_strided_native.h>
@@ -179,6 +180,10 @@ struct Arguments {
 };
 
 void fallback(const c10::OperatorHandle &op, torch::jit::Stack *stack) {
+  // autograd's thread of the device takes the number of threads that was set last, before its
+  // first product and not in the middle of its first backward pass: libtorch has two such flags.
+  at::internal::lazy_init_num_threads();
+  at::get_num_threads();
   calls[2]++;
   Arguments args{{}, {}, op};
   for (size_t n = op.schema().arguments().size(), i = stack->size() - n; i < stack->size(); i++) (*stack)[i] = args.map((*stack)[i], &Arguments::host);
