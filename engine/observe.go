@@ -29,6 +29,7 @@ type (
 		Observation traj.Observation
 		Continues   bool // the model goes on with its own reply
 		Rewritten   bool // the messages are a whole history, in the place of the conversation
+		CutAt       int  // bytes of the model's own reply that stay; 0: all
 		// ImageTokens are those of each image that the model is shown for the first time, in
 		// order, with the two around it: as a local model counts them, or as Qwen2.5-VL does.
 		ImageTokens []int

@@ -16,8 +16,8 @@ type Progress struct {
 	// Mean and StdErr are of the rewards so far. The error is taken over tasks, whose
 	// attempts are not independent; NaN below two tasks.
 	Mean, StdErr float64
-	FirstError   string        // of the first of Errors that was not cancelled
-	FirstTooLong string        // of the first of TooLong
+	FirstError   string        // of the first of Errors, by id, that was not cancelled, behind its id
+	FirstTooLong string        // of the first of TooLong, behind its id
 	Images       int64         // that models were shown in this process
 	ImageTokens  int64         // of them
 	Tokens       int64         // sampled in this process, by trajectories that still run too

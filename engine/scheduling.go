@@ -356,7 +356,7 @@ func (p *following) cut(at int, more string) (end traj.Termination, err error) {
 	p.conversation.Cut(c, more)
 	p.t.Messages = p.conversation.Messages
 	if p.watcher != nil {
-		p.emit(Observed{Observation: o, Continues: true})
+		p.emit(Observed{Observation: traj.Observation{Continue: more}, Continues: true, CutAt: at})
 	}
 	return "", nil
 }

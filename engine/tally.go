@@ -10,11 +10,12 @@ import (
 // tally counts the trajectories of a run and their rewards. The run's lock guards it.
 type tally struct {
 	Summary
-	limit      ErrorLimit
-	attempts   int                 // at one task at most: in this run, or in the one that it resumes
-	tasks      map[string]taskMean // of which further attempts may come
-	groups     int                 // tasks with a reward
-	sum, sumSq float64             // of the tasks' mean rewards
+	limit           ErrorLimit
+	attempts        int                 // at one task at most: in this run, or in the one that it resumes
+	tasks           map[string]taskMean // of which further attempts may come
+	groups          int                 // tasks with a reward
+	sum, sumSq      float64             // of the tasks' mean rewards
+	failed, tooLong firstOf
 }
 
 func newTally(c *Config) tally {
@@ -39,14 +40,14 @@ func (y *tally) count(t *traj.Trajectory, resumed bool) (tooMany error) {
 	}
 	if t.Termination == traj.PromptTooLong {
 		y.TooLong++
-		if y.FirstTooLong == "" {
-			y.FirstTooLong = t.Error
-		}
+		y.tooLong.add(t)
+		y.FirstTooLong = y.tooLong.String()
 	}
 	if t.Termination.Infrastructure() {
 		y.Errors++
-		if y.FirstError == "" && t.Termination != traj.Cancelled {
-			y.FirstError = t.Error
+		if t.Termination != traj.Cancelled {
+			y.failed.add(t)
+			y.FirstError = y.failed.String()
 		}
 	}
 	// A success, too, may be the one from which on a share counts.
@@ -60,6 +61,17 @@ func (y *tally) count(t *traj.Trajectory, resumed bool) (tooMany error) {
 	y.ended(t.Task.ID)
 	return tooMany
 }
+
+// firstOf is an error by the trajectory that has it: the first by its id, whichever ended first.
+type firstOf struct{ id, why string }
+
+func (f *firstOf) add(t *traj.Trajectory) {
+	if f.id == "" || t.ID < f.id {
+		*f = firstOf{t.ID, t.Error}
+	}
+}
+
+func (f *firstOf) String() string { return f.id + ": " + f.why }
 
 // taskMean is the mean reward of one task's attempts so far.
 type taskMean struct {

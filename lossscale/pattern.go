@@ -29,6 +29,9 @@ func translate(pattern string) (string, error) {
 	if !utf8.ValidString(pattern) {
 		return "", malformed.Errorf(malformed.Syntax, "the pattern is not UTF-8")
 	}
+	if flags := wholeFlags.FindString(pattern); flags != "" { // Python takes them at the beginning alone
+		t.take(len(flags))
+	}
 	for t.rest != "" {
 		if err := t.next(); err != nil {
 			return "", err
@@ -76,6 +79,7 @@ func unsupported(what, remedy string) error {
 var (
 	repeat     = regexp.MustCompile(`^\{(\d*)(,?)(\d*)\}`)
 	scopeFlags = regexp.MustCompile(`^\(\?[ims]*(-[ims]+)?:`)
+	wholeFlags = regexp.MustCompile(`^\(\?[ims]+\)`)
 	named      = regexp.MustCompile(`^\(\?P<\w+>`)
 )
 

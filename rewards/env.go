@@ -26,5 +26,6 @@ func (envReward) Score(_ context.Context, t *traj.Trajectory) (Score, error) {
 	if !traj.Finite(total) {
 		return Score{}, fmt.Errorf("reward env: the rewards of the steps add up to %v", total)
 	}
-	return Score{Value: &total, Parts: []traj.Part{{Name: "env", Value: total}}}, nil
+	correct := total >= 1
+	return Score{Value: &total, Correct: &correct, Parts: []traj.Part{{Name: "env", Value: total}}}, nil
 }

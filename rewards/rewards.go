@@ -13,6 +13,7 @@ import (
 	"slices"
 	"strings"
 
+	"agentcli/internal/setting"
 	"agentcli/rewards/mathgrade"
 	"agentcli/traj"
 )
@@ -73,6 +74,8 @@ type kind struct {
 	make func(Options) (Reward, error)
 	// shapes is of a reward for the form of a reply: it never decides what is correct.
 	shapes bool
+	// unread is of a reward that reads no answer out of a reply.
+	unread bool
 	// noGold is of a reward that scores tasks without gold answers too.
 	noGold bool
 	// meta is of a reward that reads the task's meta.
@@ -110,7 +113,7 @@ var kinds = map[string]kind{
 	"ifeval":      {make: func(o Options) (Reward, error) { return ifevalReward{o.IFEval}, nil }, noGold: true, meta: true},
 	"countdown":   {make: func(Options) (Reward, error) { return countdownReward{}, nil }, noGold: true, meta: true, objects: true},
 
-	"env": {make: func(Options) (Reward, error) { return envReward{}, nil }, noGold: true},
+	"env": {make: func(Options) (Reward, error) { return envReward{}, nil }, noGold: true, unread: true},
 
 	"length":     {make: newLength, shapes: true, noGold: true},
 	"cosine":     {make: newCosine, shapes: true, noGold: true},
@@ -125,6 +128,12 @@ func Names() []string { return slices.Sorted(maps.Keys(kinds)) }
 // Known reports whether a name is of a reward that New can make, with the right options.
 func Known(name string) bool {
 	return External(name) || !slices.ContainsFunc(terms(name), func(one string) bool { return kinds[one].make == nil })
+}
+
+// ReadsAnswers reports whether a named reward reads an answer out of a reply, so that one can be
+// missing.
+func ReadsAnswers(name string) bool {
+	return External(name) || slices.ContainsFunc(terms(name), func(one string) bool { return !kinds[one].shapes && !kinds[one].unread })
 }
 
 // NeedsAnswers reports whether a named reward cannot score a task without gold answers.
@@ -170,8 +179,8 @@ func newOne(name string, o Options) (Reward, error) {
 	k, ok := kinds[name]
 	if !ok {
 		if name == "" {
-			return nil, fmt.Errorf("no reward is named, and the dataset has none (it has no answers); the rewards are %s",
-				strings.Join(Names(), ", "))
+			return nil, setting.Errorf("no reward is named, and the dataset has none (it has no answers); name one with %s: %s",
+				setting.Name("Reward"), strings.Join(Names(), ", "))
 		}
 		return nil, fmt.Errorf("%w %q; the rewards are %s, exec:COMMAND and the address of a server",
 			ErrUnknown, name, strings.Join(Names(), ", "))

@@ -64,6 +64,9 @@ func openProgram(ctx context.Context, from setting.Name, name string, o Options)
 	}
 	command := child.Command{Shell: strings.TrimPrefix(name, execPrefix), Pass: o.Pass}
 	p.name = execPrefix + command.Name()
+	if o.Stderr && o.Notice != nil {
+		command.Said = func(line string) { o.Notice(p.name + ": " + line) }
+	}
 	if err := command.Check(); err != nil {
 		return nil, setting.Errorf("%s %s: %w", from, p.name, err)
 	}
@@ -156,7 +159,11 @@ func (p *program) failed(ctx context.Context, err error) error {
 		return context.Cause(ctx)
 	}
 	if errors.Is(err, child.ErrSilent) || errors.Is(err, context.DeadlineExceeded) {
-		return fmt.Errorf("%s %w: there was none within %v", p.name, ErrProgram, p.timeout)
+		flush := ""
+		if p.lines != nil {
+			flush = "; each answer must be flushed, in Python by print(..., flush=True)"
+		}
+		return setting.Errorf("%s %w: there was none within %v (%s)%s", p.name, ErrProgram, p.timeout, setting.Name("SchedulerTimeout"), flush)
 	}
 	return fmt.Errorf("%s %w: %w", p.name, ErrProgram, err)
 }

@@ -24,6 +24,7 @@ type Options struct {
 	Timeout time.Duration // of one answer of a program; 0: DefaultTimeout
 	Pass    []string      // names of variables that programs get of our environment
 	Notice  func(string)  // what people should know; nil: nobody
+	Stderr  bool          // Notice gets each line that a program writes on stderr, too
 	// Correct says whether a conversation's last reply solves its task; of schedulers that
 	// give tips.
 	Correct func(ctx context.Context, t *engine.Turn) (bool, error)

@@ -20,6 +20,7 @@ import (
 	"agentcli/eval"
 	"agentcli/internal/exit"
 	"agentcli/internal/text"
+	"agentcli/lossscale"
 	"agentcli/parquet"
 	"agentcli/traj"
 )
@@ -114,6 +115,7 @@ type fileSummary struct {
 	Run          json.RawMessage    `json:"run,omitempty"`
 	groups       map[string][]float64
 	right        map[string][]float64
+	learned      string // what TrainTokens counts
 }
 
 // groupMean is a mean with its standard error over groups; the error is nil for
@@ -186,7 +188,7 @@ func overGroups(groups map[string][]float64) *groupMean {
 func inspectFile(ctx context.Context, r *parquet.Reader, o InspectOptions, s console.Streams) error {
 	f := fileSummary{File: o.Path, Terminations: map[string]int{}, Policies: map[string]int{}, Turns: &spread{},
 		Tokens: map[string]*spread{"prompt": {}, "completion": {}}, Run: r.Metadata().Run,
-		groups: map[string][]float64{}, right: map[string][]float64{}}
+		groups: map[string][]float64{}, right: map[string][]float64{}, learned: "sampled token"}
 	weigh, err := openWeighing(o, policyPath("", r.Metadata()))
 	if err != nil {
 		return err
@@ -201,6 +203,9 @@ func inspectFile(ctx context.Context, r *parquet.Reader, o InspectOptions, s con
 	}
 	if slices.Contains(r.Columns(), parquet.ColumnInfos) {
 		f.Scheduler = &told{}
+	}
+	if weigh != nil && weigh.strategy == lossscale.All {
+		f.learned = "token"
 	}
 	seen := map[string]bool{}
 	for t, err := range r.RowsAhead(ctx, runtime.GOMAXPROCS(0), columns...) {
@@ -292,7 +297,7 @@ func (f *fileSummary) write(out io.Writer, p console.Painter) error {
 	line("reward", "%s", f.Reward)
 	line("pass@1", "%s", f.Pass1)
 	line("groups with both outcomes", "%d of %d", f.MixedGroups, f.Groups)
-	line("trainable", "%s, %s", text.Plural(f.Trainable, "trajectory"), text.Plural(int(f.TrainTokens), "sampled token"))
+	line("trainable", "%s, %s", text.Plural(f.Trainable, "trajectory"), text.Plural(int(f.TrainTokens), f.learned))
 	if f.Weights != nil {
 		line("weights in the loss", "%s", f.Weights)
 	}

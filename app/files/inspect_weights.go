@@ -9,6 +9,7 @@ import (
 	"agentcli/internal/setting"
 	"agentcli/lossscale"
 	"agentcli/model/tokenizer"
+	"agentcli/trainer/episode"
 	"agentcli/traj"
 )
 
@@ -52,7 +53,7 @@ func openTokenizer(o InspectOptions, model string) (*tokenizer.Tokenizer, error)
 func (w *weighing) needsMessages() bool { return w != nil && w.rules.NeedsQueries() }
 
 // apply multiplies the weights of a trajectory's sampled tokens by those that a training would
-// give them. Sequences that do not agree with themselves stay as they are.
+// give them, and marks what else it learns. Sequences that do not agree with themselves stay as they are.
 func (w *weighing) apply(t *traj.Trajectory) {
 	if w == nil || slices.ContainsFunc(t.Sequences, func(s traj.Sequence) bool { return s.Validate() != nil }) {
 		return
@@ -75,6 +76,9 @@ func (w *weighing) apply(t *traj.Trajectory) {
 			case all != nil:
 				s.Weights[k] *= all[i][k]
 			}
+		}
+		if w.strategy == lossscale.All {
+			s.LossMask = episode.LearnsAll(s)
 		}
 	}
 }
@@ -125,7 +129,7 @@ func (w *tokenWeights) add(t *traj.Trajectory) {
 }
 
 func (w *tokenWeights) String() string {
-	return fmt.Sprintf("mean %.4g, %g to %g; %d of %d sampled tokens weigh 0", w.Mean, w.Min, w.Max, w.Zero, w.Tokens)
+	return fmt.Sprintf("mean %.4g, %g to %g; %d of %d tokens weigh 0", w.Mean, w.Min, w.Max, w.Zero, w.Tokens)
 }
 
 // weightOf is what token k weighs in the loss, if it is sampled.

@@ -116,3 +116,32 @@ func TestInspectShowsWhatTokensWeigh(t *testing.T) {
 		}
 	}
 }
+
+// TestAllShowsWhatATrainingWouldLearn: with --loss-scale all everything behind the first sampled
+// token is learned but images, at the weights that it has.
+func TestAllShowsWhatATrainingWouldLearn(t *testing.T) {
+	row := &traj.Trajectory{Sequences: []traj.Sequence{
+		{TokenIDs: make([]int32, 7), LossMask: []bool{false, false, true, false, false, true, false}},
+		{TokenIDs: make([]int32, 9), LossMask: []bool{false, true, false, false, false, false, false, true, false},
+			Images: []traj.ImageSpan{{Start: 3, Tokens: 2}}}, // and the two tokens around it
+		{TokenIDs: make([]int32, 3), LossMask: []bool{false, true, false}, Weights: []float64{0, 0, 0}}, // cut off
+	}}
+	for i := range row.Sequences {
+		row.Sequences[i].Logprobs = make([]traj.Logprob, len(row.Sequences[i].TokenIDs))
+		for k, sampled := range row.Sequences[i].LossMask {
+			if !sampled {
+				row.Sequences[i].Logprobs[k] = traj.NoLogprob()
+			}
+		}
+	}
+	w, err := openWeighing(InspectOptions{LossScale: lossscale.All}, "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.apply(row)
+	for i, want := range []int{5, 4, 0} {
+		if n := row.Sequences[i].Trained(); n != want {
+			t.Errorf("sequence %d: %d tokens are learned, want %d", i, n, want)
+		}
+	}
+}

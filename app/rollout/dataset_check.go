@@ -7,6 +7,7 @@ import (
 	"sync/atomic"
 
 	"agentcli/datasets"
+	"agentcli/internal/exit"
 	"agentcli/internal/safego"
 	"agentcli/rewards"
 )
@@ -60,5 +61,5 @@ func missingAnswer(row, reward string, o rewards.Options) error {
 	if !rewards.NeedsAnswers(reward, o) {
 		return nil
 	}
-	return fmt.Errorf("%s: has no answer, and the reward %s needs one in every row", row, reward)
+	return exit.Usagef("%s: has no answer, and the reward %s needs one in every row", row, reward)
 }

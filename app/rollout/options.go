@@ -137,6 +137,9 @@ var ImageFiles = []string{"inline", "folder"}
 // DefaultRetrieverTopK is the number of passages of a search.
 const DefaultRetrieverTopK = env.DefaultSearchTopK
 
+// DefaultSamples is how many attempts there are at each task.
+const DefaultSamples = 8
+
 // GeneratedTasks is how many tasks of a generated dataset, which is infinite, a rollout
 // takes by default.
 const GeneratedTasks = 32

@@ -72,6 +72,7 @@ func Rollout(ctx context.Context, o FileOptions, s console.Streams) error {
 		path = filepath.Join(x.dir, rundir.TrajectoriesFile)
 	}
 	file := newTrajectoryFile(x, path)
+	before, noFile := os.Stat(path)
 	play := x.Play
 	if o.Feed != nil {
 		play = o.Feed.play(x)
@@ -86,8 +87,13 @@ func Rollout(ctx context.Context, o FileOptions, s console.Streams) error {
 	default:
 		saved = " and in " + path
 	}
-	if errors.Is(err, traj.ErrFatal) && sum.Done == sum.Errors {
+	nothing := sum.Done == sum.Errors // went well
+	if errors.Is(err, traj.ErrFatal) && nothing {
 		file.abort()
+	} else if o.File != "" && noFile == nil && before.Mode().IsRegular() && nothing && sum.Done > 0 {
+		file.abort()
+		x.Notice(fmt.Sprintf("%s is left as it was", o.File))
+		saved = ""
 	} else if cerr := file.close(); cerr != nil && err == nil {
 		err = cerr
 	}

@@ -58,7 +58,7 @@ func openScheduler(ctx context.Context, o Options, scorer *rewards.Scorer, notic
 		return nil, nil
 	}
 	s, err := scheduler.Open(ctx, o.Scheduler, scheduler.Options{Gym: o.GymEnv, Timeout: o.SchedulerTimeout, Pass: o.Added.Env,
-		Notice: notice, Correct: correctBy(scorer)})
+		Notice: notice, Stderr: o.Trace != "", Correct: correctBy(scorer)})
 	if err != nil && !errors.Is(err, context.Canceled) {
 		err = exit.UsageError{Err: err}
 	}

@@ -117,6 +117,9 @@ func (w *traced) Event(_ time.Time, e engine.Event) {
 			w.message(&e.Observation.Messages[i])
 		}
 		w.images(e)
+		if e.CutAt > 0 {
+			w.head(fmt.Sprintf("the reply is cut back to its first %s", text.Plural(e.CutAt, "byte")), "event", "cut", "bytes", e.CutAt)
+		}
 		if c := e.Observation.Continue; c != "" {
 			w.block(traj.RoleUser, "inserted into the reply", c, "event", "inserted", "content", c)
 		}

@@ -81,6 +81,32 @@ func TestAnAddressThatOthersReachNeedsAToken(t *testing.T) {
 	}
 }
 
+// TestARowThatCannotBeScoredIsRefused: before anything of its request is played, as a file's row is
+// before its run.
+func TestARowThatCannotBeScoredIsRefused(t *testing.T) {
+	asked := false
+	x := serve(t, filepath.Join(t.TempDir(), "run"), func(*llmtest.Request) llmtest.Reply { asked = true; return seven() },
+		func(o *Options) { o.Reward = "math" })
+	for path, body := range map[string]string{
+		"/v1/rollouts": `{"rows":[{"id":"a","question":"x","answer":"7"},{"id":"b","question":"y"}]}`,
+		"/infer/":      `{"infer_requests":[{"uuid":"a","messages":[{"role":"user","content":"x"}]}]}`,
+	} {
+		if status, answer := x.post(t.Context(), path, body); status != http.StatusUnprocessableEntity || asked {
+			t.Errorf("%s: %d %s, asked %v", path, status, answer, asked)
+		}
+	}
+}
+
+// TestAttemptsAreTheClients: a row is one attempt, whoever asks for more of each is told.
+func TestAttemptsAreTheClients(t *testing.T) {
+	o := options(filepath.Join(t.TempDir(), "run"), "http://127.0.0.1:1")
+	o.Attempts = 3
+	var usage exit.UsageError
+	if err := Run(t.Context(), o, console.Streams{Err: io.Discard}); !errors.As(err, &usage) {
+		t.Errorf("%v", err)
+	}
+}
+
 func TestRequestsThatCannotBeAnswered(t *testing.T) {
 	asked := false
 	x := serve(t, filepath.Join(t.TempDir(), "run"), func(*llmtest.Request) llmtest.Reply { asked = true; return seven() }, nil)

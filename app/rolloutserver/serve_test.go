@@ -18,7 +18,6 @@ import (
 const tiny = "../../policy/testdata/tiny-llama"
 
 // output keeps what a server says, and finds its address in it.
-
 type output struct {
 	mu   sync.Mutex
 	b    bytes.Buffer
@@ -28,7 +27,6 @@ type output struct {
 }
 
 // until returns when a text was said.
-
 func (o *output) until(text string) {
 	c := make(chan struct{})
 	o.mu.Lock()
@@ -67,7 +65,6 @@ func (o *output) String() string {
 }
 
 // running is a server of a test.
-
 type running struct {
 	t     *testing.T
 	url   string
@@ -80,9 +77,7 @@ type running struct {
 }
 
 // serve starts a server that plays with a mock of a model's server, or, where script is nil,
-
 // with the small local model. Its run is in dir.
-
 func serve(t *testing.T, dir string, script func(*llmtest.Request) llmtest.Reply, with func(*Options)) *running {
 	t.Helper()
 	t.Setenv("XDG_CACHE_HOME", t.TempDir())
@@ -116,7 +111,6 @@ func serve(t *testing.T, dir string, script func(*llmtest.Request) llmtest.Reply
 }
 
 // post sends a body; a string goes as it is.
-
 func (x *running) post(ctx context.Context, path string, body any) (status int, answer string) {
 	x.t.Helper()
 	raw, isText := body.(string)
@@ -148,7 +142,6 @@ func (x *running) post(ctx context.Context, path string, body any) (status int, 
 }
 
 // rows asks for trajectories, and gives the lines by the task's id.
-
 func (x *running) rows(rows ...map[string]any) map[string]map[string]any {
 	x.t.Helper()
 	status, answer := x.post(x.t.Context(), "/v1/rollouts", map[string]any{"rows": rows})
@@ -171,7 +164,6 @@ func row(id string) map[string]any {
 }
 
 // seven is a reply with ids.
-
 func seven() llmtest.Reply {
 	r := llmtest.Text("7")
 	r.PromptIDs, r.IDs, r.Logprobs, r.OutputTokens = []int32{1, 2, 3}, []int32{4, 5}, []float64{-.5, -.25}, 2
@@ -179,25 +171,19 @@ func seven() llmtest.Reply {
 }
 
 // A line comes when its trajectory has ended, whatever the others do.
-
 // A client that goes away stops its trajectory: the same id, asked for again, waits until
 
 // that one has ended and is played anew. The first reply would take an hour.
-
 // Who waits for a trajectory keeps it when another who waits for it goes away.
 
 // A web page that somebody visits reaches loopback addresses too.
-
 // Trajectories under way finish with the weights that they began with; new ones have the
 
 // new weights and their number.
-
 // heldScheduler is a scheduler that says by a pipe that the first turn is over, and waits
 
 // at another one before it goes on.
-
 // Who waits when the run ends is told so. After ^C what is under way is played to its end.
 
 // A server that is killed loses no trajectory that has ended: the next one on the same run
-
 // gives it as it was, and plays the others.

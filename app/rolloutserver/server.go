@@ -58,6 +58,9 @@ type Options struct {
 	// AllowMediaHosts are the hosts, as NAME or NAME:PORT, that images are fetched from.
 	AllowMediaHosts []string
 	AllowMediaPath  string // folder whose files rows may name as images; "": none
+	// Attempts are those at each row that were asked for, which is refused: a row is one
+	// attempt; 0: nobody did.
+	Attempts int
 }
 
 // OfServer is the first setting that has an effect on a server alone; "": none is given.
@@ -84,7 +87,7 @@ func (o *Options) ofDataset() setting.Name {
 		{setting.Name("Dataset"), o.Dataset != ""}, {setting.Name("Split"), o.Split != ""}, {setting.Name("Limit"), o.Limit > 0},
 		{setting.Name("Rows"), len(o.Select.Rows) > 0}, {setting.Name("IDs"), len(o.Select.IDs) > 0},
 		{setting.Name("Shuffle"), o.Shuffle}, {setting.Name("FailedOf"), o.FailedOf != ""}, {setting.Name("Level"), o.Level != ""},
-		{setting.Name("Shots"), o.Shots != nil},
+		{setting.Name("Shots"), o.Shots != nil}, {setting.Name("Samples"), o.Attempts > 0},
 	} {
 		if x.given {
 			return x.name
@@ -387,7 +390,10 @@ func (s *server) read(w http.ResponseWriter, r *http.Request, into any, keys ...
 		err = json.Unmarshal(raw, &fields)
 	}
 	if err != nil || fields == nil {
-		fail(w, http.StatusBadRequest, fmt.Sprintf("the request is no JSON object: %v", cmp.Or(err, errNull)))
+		if kind := (*json.UnmarshalTypeError)(nil); errors.As(err, &kind) {
+			err = fmt.Errorf("it is a JSON %s", kind.Value)
+		}
+		fail(w, http.StatusBadRequest, fmt.Sprintf("the request is no JSON object with %s: %v", keys[0], cmp.Or(err, errNull)))
 		return false
 	}
 	if err := unmarshal(raw, into); err != nil {
@@ -491,6 +497,9 @@ func (s *server) task(ctx context.Context, row map[string]any, id string, from d
 		return traj.Task{}, err
 	}
 	t, err := s.run.Requests.Task(row, id, from)
+	if err == nil {
+		err = rollout.CheckAnswer(s.run, &t)
+	}
 	if err != nil || !hasImages(t.Messages) {
 		return t, err
 	}

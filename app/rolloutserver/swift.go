@@ -67,7 +67,7 @@ func (s *server) infer(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	if body.Requests == nil {
-		fail(w, http.StatusUnprocessableEntity, "the request has no infer_requests")
+		fail(w, http.StatusUnprocessableEntity, `the request has no infer_requests; want {"infer_requests": [{"messages": […]}, …]}`)
 		return
 	}
 	jobs, from := make([]*job, len(body.Requests)), s.images(r.Context())

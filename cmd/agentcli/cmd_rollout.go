@@ -27,6 +27,9 @@ func rolloutCommand() *cli.Command {
 				o.serve.Token = "" // a variable of the shell asks for nothing
 			}
 			if o.serve.Serve != "" || o.serve.OfServer() != "" {
+				if run.Resume == "" && c.IsSet("samples") && run.Samples != rollout.DefaultSamples {
+					o.serve.Attempts = run.Samples
+				}
 				run.Sampling = rollout.OwnDistribution(run.Sampling)
 				o.serve.FileOptions = rollout.FileOptions{Options: run, File: o.file}
 				return rolloutserver.Run(c.Context, o.serve, streamsOf(c))

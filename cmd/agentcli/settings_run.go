@@ -440,7 +440,7 @@ func runSettings(o *options) []row {
 		{name: "format", field: &o.format, value: "table", free: forEval, basic: forEval,
 			help: "format of the report on stdout: " + strings.Join(report.Formats, ", ")},
 		{name: "problems", field: &o.problems, free: forEval, basic: forEval, help: "show a row for each problem below the report"},
-		{name: "samples", short: "n", field: &run.Samples, value: 8, basic: evalRolloutLoop, help: "attempts at each task",
+		{name: "samples", short: "n", field: &run.Samples, value: rollout.DefaultSamples, basic: evalRolloutLoop, help: "attempts at each task",
 			but: []variant{{in: forEval, value: 0, help: "attempts at each problem, at least k (default: k)"},
 				{in: forLoop, group: groupLoop}}},
 		{name: "parallel", short: "j", field: &run.Parallel, value: engine.DefaultParallel, basic: evalRolloutLoop,

@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"regexp"
 	"strconv"
 	"sync"
 	"time"
@@ -30,6 +31,9 @@ var (
 	// ErrClosed: the program was closed by us.
 	ErrClosed = errors.New("closed")
 )
+
+// noNumber is what Python's json.dumps writes of floats that JSON does not have.
+var noNumber = regexp.MustCompile(`[:\[,]\s*-?(NaN|Infinity)\b`)
 
 // What is ErrGarbage.
 var (
@@ -498,6 +502,9 @@ func (c *conn) take(b []byte) {
 	err := json.Unmarshal(b, &head)
 	if err != nil || !json.Valid(b) {
 		a = answer{err: fmt.Errorf("%w: the answer %s is %w", ErrGarbage, shorten(b), errNotJSON)}
+		if noNumber.Match(b) {
+			a.err = fmt.Errorf("%w, which has no NaN and no Infinity", a.err)
+		}
 		head.ID = json.Number(firstID(b))
 	}
 	id, err := strconv.ParseInt(head.ID.String(), 10, 64)

@@ -517,3 +517,36 @@ func FuzzAnyLineIsTakenWithoutHarm(f *testing.F) {
 		}
 	})
 }
+
+// TestWhatAProgramSaysIsPassedOn: each line of stderr as it comes, without secrets; a long one in
+// pieces.
+func TestWhatAProgramSaysIsPassedOn(t *testing.T) {
+	var mu sync.Mutex
+	var said []string
+	c := self(t)
+	c.Args, c.Env = []string{"/bin/sh", "-c", `echo one >&2; printf 'key %s' "$SECRET_KEY" >&2; echo >&2; echo two >&2; ` +
+		`head -c 5000 /dev/zero | tr '\\0' x >&2; echo >&2`}, []string{"SECRET_KEY=hunter2hunter2"}
+	c.Said = func(line string) { mu.Lock(); defer mu.Unlock(); said = append(said, line) }
+	p, err := Start(c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	<-p.Done()
+	p.Stop()
+	mu.Lock()
+	defer mu.Unlock()
+	if len(said) != 5 || said[0] != "one" || strings.Contains(said[1], "hunter2") || said[2] != "two" || len(said[3])+len(said[4]) != 5000 {
+		t.Errorf("%d lines: %.60q", len(said), said)
+	}
+}
+
+// TestNumbersThatJSONLacksAreNamed: Python writes them without a word.
+func TestNumbersThatJSONLacksAreNamed(t *testing.T) {
+	l := lines(t, LinesConfig{})
+	if _, err := do(t, l, "nan"); !errors.Is(err, ErrGarbage) || !strings.Contains(err.Error(), "Infinity") {
+		t.Error(err)
+	}
+	if _, err := do(t, l, "cut"); !errors.Is(err, ErrGarbage) || strings.Contains(err.Error(), "Infinity") {
+		t.Error(err)
+	}
+}

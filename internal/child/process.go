@@ -34,6 +34,9 @@ type Command struct {
 	Args  []string // the program and its arguments
 	Pass  []string // names of variables of our environment that it gets, beside a few of no secrecy
 	Env   []string // KEY=value, variables of its own
+	// Said is given each line that it writes on stderr, without secrets; nil: only its last
+	// words are kept.
+	Said func(line string)
 }
 
 // Name is what a message calls the program; values that may be secrets are left
@@ -76,7 +79,7 @@ func Start(c Command) (*Process, error) {
 	p := &Process{cmd: exec.Command(args[0], args[1:]...), done: make(chan struct{})} //nolint:noctx // it outlives any call; Stop ends it
 	p.mark = markName + "=" + rand.Text()
 	p.cmd.Env = append(environment(c.Pass, c.Env), p.mark)
-	p.stderr.secrets = c.secrets()
+	p.stderr.secrets, p.stderr.said = c.secrets(), c.Said
 	ownGroup(p.cmd)
 	// Pipes of our own: Wait must come back when the program ends, even where
 	// something that it has started holds its output open.
@@ -219,15 +222,20 @@ func bare(err error) error {
 
 // tail keeps the last bytes that are written to it.
 type tail struct {
-	secrets []string // that last leaves out
+	secrets []string          // that last and said leave out
+	said    func(line string) // nil: nobody hears of each line
 
-	mu sync.Mutex
-	b  []byte
+	mu   sync.Mutex
+	b    []byte
+	line []byte // that has not ended
 }
 
 func (t *tail) Write(p []byte) (int, error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
+	if t.said != nil {
+		t.say(p)
+	}
 	t.b = append(t.b, p...)
 	if n := len(t.b) - tailBytes; n > 0 {
 		t.b = append(t.b[:0], t.b[n:]...)
@@ -235,13 +243,32 @@ func (t *tail) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-func (t *tail) last() string {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	lines := strings.Split(strings.TrimSpace(strings.ToValidUTF8(string(t.b), "�")), "\n")
-	words := strings.Join(lines[max(0, len(lines)-lastLines):], " / ")
+// say passes whole lines on, and long ones in pieces.
+func (t *tail) say(p []byte) {
+	for _, c := range p {
+		if c != '\n' {
+			t.line = append(t.line, c)
+		}
+		if c == '\n' || len(t.line) == tailBytes {
+			if line := t.clean(strings.ToValidUTF8(string(t.line), "�")); line != "" {
+				t.said(line)
+			}
+			t.line = t.line[:0]
+		}
+	}
+}
+
+// clean is text without secrets, as one line.
+func (t *tail) clean(words string) string {
 	for _, s := range t.secrets {
 		words = strings.ReplaceAll(words, s, "…")
 	}
 	return text.OneLine(text.Redact(words))
+}
+
+func (t *tail) last() string {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	lines := strings.Split(strings.TrimSpace(strings.ToValidUTF8(string(t.b), "�")), "\n")
+	return t.clean(strings.Join(lines[max(0, len(lines)-lastLines):], " / "))
 }

@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"agentcli/lossscale"
+	"agentcli/traj"
 )
 
 // TokenSelection says which tokens of a sequence take part in the loss.
@@ -52,6 +53,19 @@ func (a TokenSelection) weigh(e *Episode, i, t, first, from int, image []bool) (
 	}
 	observed = a.Echo && t > first && !sampled && !(weight > 0) && (e.Content == nil || e.Content[i][t])
 	return weight, observed
+}
+
+// LearnsAll says which tokens of a sequence a policy loss takes with lossscale.All: those from the
+// first sampled one on, but for images.
+func LearnsAll(s *traj.Sequence) []bool {
+	all := make([]bool, len(s.LossMask))
+	if first := slices.Index(s.LossMask, true); first >= 0 {
+		image := ofImage(s)
+		for t := first; t < len(all); t++ {
+			all[t] = image == nil || !image[t]
+		}
+	}
+	return all
 }
 
 // CountTokens sets Counts to what LayOut would lay out.

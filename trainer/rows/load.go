@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"math"
 	"path/filepath"
@@ -263,6 +264,9 @@ type trajectoryFile struct {
 func (l *loading) readTrajectories(ctx context.Context, path string, i int) error {
 	o, f := l.o, &trajectoryFile{path: path, number: i, run: &l.Runs[i]}
 	r, err := parquet.Open(path)
+	if errors.Is(err, parquet.ErrNotParquet) && strings.HasSuffix(path, ".jsonl") {
+		return setting.Errorf("%w; roll it out first and train on the trajectories, or train on its text with %s sft", err, setting.Name("Algo"))
+	}
 	if err != nil {
 		return err
 	}
