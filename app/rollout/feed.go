@@ -35,6 +35,15 @@ type FedRun struct {
 	Options  Options
 }
 
+// CheckAnswer says why a row cannot be scored: it has no answer, and its reward compares with one.
+func (x FedRun) CheckAnswer(t *traj.Task) error {
+	name := x.rewardOf(&traj.Trajectory{Task: *t})
+	if name == "" || len(t.Answers) > 0 {
+		return nil
+	}
+	return missingAnswer("the row", name, x.grader)
+}
+
 // play is Play with the tasks of the feed.
 func (f *Feed) play(x *Run) func(context.Context, func(*traj.Trajectory) error) (engine.Summary, error) {
 	return func(ctx context.Context, sink func(*traj.Trajectory) error) (sum engine.Summary, err error) {

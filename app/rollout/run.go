@@ -365,15 +365,6 @@ func rewardsOf(named, own string, parts []datasets.Origin) string {
 	return strings.Join(names, " or ")
 }
 
-// CheckAnswer says why a row cannot be scored: it has no answer, and its reward compares with one.
-func CheckAnswer(x *Run, t *traj.Task) error {
-	name := x.rewardOf(&traj.Trajectory{Task: *t})
-	if name == "" || len(t.Answers) > 0 {
-		return nil
-	}
-	return missingAnswer("the row", name, x.grader)
-}
-
 // rewardOf names the reward of a trajectory: a task's own counts unless the user
 // named another.
 func (x *Run) rewardOf(t *traj.Trajectory) string {

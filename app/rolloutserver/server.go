@@ -498,7 +498,7 @@ func (s *server) task(ctx context.Context, row map[string]any, id string, from d
 	}
 	t, err := s.run.Requests.Task(row, id, from)
 	if err == nil {
-		err = rollout.CheckAnswer(s.run, &t)
+		err = s.run.CheckAnswer(&t)
 	}
 	if err != nil || !hasImages(t.Messages) {
 		return t, err
