@@ -56,10 +56,13 @@ func (a *datasetCheck) end() error {
 }
 
 // missingAnswer is what is wrong with a row without an answer, if anything is: most
-// rewards of ours compare with it.
+// rewards of ours compare with it. row names it; "": whoever reports the error does.
 func missingAnswer(row, reward string, o rewards.Options) error {
 	if !rewards.NeedsAnswers(reward, o) {
 		return nil
 	}
-	return exit.Usagef("%s: has no answer, and the reward %s needs one in every row", row, reward)
+	if row != "" {
+		row += ": "
+	}
+	return exit.Usagef("%shas no answer, and the reward %s needs one in every row", row, reward)
 }

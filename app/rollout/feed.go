@@ -41,7 +41,7 @@ func (x FedRun) CheckAnswer(t *traj.Task) error {
 	if name == "" || len(t.Answers) > 0 {
 		return nil
 	}
-	return missingAnswer("the row", name, x.grader)
+	return missingAnswer("", name, x.grader)
 }
 
 // play is Play with the tasks of the feed.
