@@ -435,7 +435,7 @@ func (x *sampler) begin(prompt []int32) {
 	x.text = x.a.s.writing(&x.a.c.drawing, false)
 	d := chat.Describe(x.a.s.exact.Renderer)
 	switch tail := x.a.s.facts.Tokenizer.Decode(prompt[max(0, len(prompt)-8):], false); {
-	case len(x.a.c.Tools) > 0 && d.Calls != chat.ParserHermes || d.Calls == "gpt_oss":
+	case len(x.a.c.Tools) > 0 && d.Calls != chat.ParserHermes || d.Calls == chat.ParserGPTOSS:
 		x.open, x.quiet = silent, true
 	case strings.HasSuffix(strings.TrimSpace(tail), openThink):
 		x.open = inThought

@@ -5,6 +5,7 @@ package serve
 import (
 	"bufio"
 	"bytes"
+	"compress/gzip"
 	"context"
 	"encoding/binary"
 	"encoding/json"
@@ -726,5 +727,44 @@ func TestGoOpenAIsClientReadsTheAnswers(t *testing.T) {
 		if err != nil {
 			t.Fatal(fmt.Errorf("after %d pieces: %w", n, err))
 		}
+	}
+}
+
+// TestAStreamInChannelsIsReadAtItsEnd: what a piece of a reply of gpt-oss is, its channel says,
+// so none is sent as content before the reply is whole.
+func TestAStreamInChannelsIsReadAtItsEnd(t *testing.T) {
+	file, err := os.Open("../../model/chat/testdata/corpus.json.gz")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer file.Close()
+	z, err := gzip.NewReader(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var corpus struct {
+		Templates map[string]struct{ Template string }
+	}
+	if err := json.NewDecoder(z).Decode(&corpus); err != nil {
+		t.Fatal(err)
+	}
+	path := filepath.Join(t.TempDir(), "template.jinja")
+	if err := os.WriteFile(path, []byte(corpus.Templates["gptoss"].Template), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for template, want := range map[string]bool{path: true, "": false} {
+		o := Options{Path: tiny, Backend: models.NewBackend(),
+			Model: models.LocalOptions{DType: "float32", Device: "cpu", Temperature: 1, ChatTemplate: template}}
+		engine, source, err := o.Backend.OpenEngine(o.Path, o.Model)
+		if err != nil {
+			t.Fatal(err)
+		}
+		s := newServer(engine, source, o, console.Streams{Out: io.Discard, Err: io.Discard})
+		x := &sampler{a: &chatAnswer{s: &openAI{s}, c: &chatRequest{}}}
+		x.begin([]int32{5, 9})
+		if x.quiet != want {
+			t.Errorf("template %q: quiet is %v", template, x.quiet)
+		}
+		engine.Close()
 	}
 }

@@ -58,14 +58,11 @@ func Of(g *traj.Grammar, d chat.Description) (*grammar.Grammar, error) {
 	switch {
 	case err != nil:
 		return nil, err
-	case d.Calls == channels:
+	case d.Calls == chat.ParserGPTOSS:
 		return nil, fmt.Errorf("the chat format %s writes its text in channels, which no grammar has", d.Calls)
 	}
 	return Text(text, thinking)
 }
-
-// channels is the format of gpt-oss, whose replies name a channel before their text.
-const channels = "gpt-oss"
 
 // OfText is the grammar of a reply's text, of any kind but GrammarTools.
 func OfText(g *traj.Grammar) (*grammar.Grammar, error) {

@@ -58,7 +58,7 @@ func TestWhatHasNoGrammarIsRefused(t *testing.T) {
 	if g, err := Of(&traj.Grammar{Kind: traj.GrammarTools}, chat.Description{Calls: "react"}); g != nil || err != nil {
 		t.Errorf("without tools: %v, %v", g, err)
 	}
-	if _, err := Of(&traj.Grammar{Kind: traj.GrammarJSON}, chat.Description{Calls: channels}); err == nil {
+	if _, err := Of(&traj.Grammar{Kind: traj.GrammarJSON}, chat.Description{Calls: chat.ParserGPTOSS}); err == nil {
 		t.Error("text in channels has a grammar")
 	}
 	for name, x := range map[string]traj.Grammar{

@@ -6,11 +6,14 @@ import (
 	"strings"
 )
 
+// ParserGPTOSS is the format of gpt-oss, whose replies name a channel before their text.
+const ParserGPTOSS = "gpt-oss"
+
 // gptOSS: harmony, the format of gpt-oss. A reply is a row of messages, each with
 // a header and a channel: analysis is reasoning, final is content, and so is
 // commentary that is addressed to nobody; a message that is addressed to a tool
 // is a call, on whatever channel. A text without harmony's markers is content.
-var gptOSS = format{name: "gpt-oss", find: findHarmony, read: readHarmony, finish: finishHarmony, paired: true, special: true}
+var gptOSS = format{name: ParserGPTOSS, find: findHarmony, read: readHarmony, finish: finishHarmony, paired: true, special: true}
 
 var (
 	harmonyMark    = regexp.MustCompile(`<\|(?:start|channel|message|constrain)\|>`)
