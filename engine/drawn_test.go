@@ -15,11 +15,13 @@ func TestARowSaysWhichWeightsDrewItsTokens(t *testing.T) {
 		version int64
 		steps   [][]int64
 	}{
-		"one version":               {[]traj.Response{{PolicyVersion: 2}, {PolicyVersion: 2}}, 2, [][]int64{nil, nil}},
-		"exchanged between turns":   {[]traj.Response{{PolicyVersion: 2}, {PolicyVersion: 3}, {PolicyVersion: 3}}, 2, [][]int64{nil, {3}, {3}}},
-		"an older server":           {[]traj.Response{{PolicyVersion: 3}, {PolicyVersion: 3}, {PolicyVersion: 1}}, 1, [][]int64{{3}, {3}, nil}},
-		"exchanged amid a reply":    {[]traj.Response{{PolicyVersion: 2, Versions: []int64{2, 4}}, {PolicyVersion: 4}}, 2, [][]int64{{2, 4}, {4}}},
-		"amid the last":             {[]traj.Response{{PolicyVersion: 4}, {PolicyVersion: 4, Versions: []int64{4, 5}}}, 4, [][]int64{nil, {4, 5}}},
+		"one version":             {[]traj.Response{{PolicyVersion: 2}, {PolicyVersion: 2}}, 2, [][]int64{nil, nil}},
+		"exchanged between turns": {[]traj.Response{{PolicyVersion: 2}, {PolicyVersion: 3}, {PolicyVersion: 3}}, 2, [][]int64{nil, {3}, {3}}},
+		"an older server":         {[]traj.Response{{PolicyVersion: 3}, {PolicyVersion: 3}, {PolicyVersion: 1}}, 1, [][]int64{{3}, {3}, nil}},
+		"exchanged amid a reply": {[]traj.Response{{PolicyVersion: 2, Versions: []int64{2, 4}}, {PolicyVersion: 4}}, 2,
+			[][]int64{{2, 4}, {4}}},
+		"amid the last": {[]traj.Response{{PolicyVersion: 4}, {PolicyVersion: 4, Versions: []int64{4, 5}}}, 4,
+			[][]int64{nil, {4, 5}}},
 		"a reply without token ids": {[]traj.Response{{PolicyVersion: 4, Versions: []int64{4, 5, 5}}}, 4, [][]int64{nil}},
 	} {
 		row := &traj.Trajectory{}

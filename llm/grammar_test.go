@@ -31,7 +31,8 @@ func TestAServerIsAskedForAGrammar(t *testing.T) {
 	} {
 		for way, want := range map[string]string{"chat": x.chat, "ids": x.ids, "sglang": x.sglang} {
 			var asked map[string]json.RawMessage
-			s := llmtest.NewWith(t, llmtest.Options{Completions: way == "ids", SGLang: way == "sglang", Window: 512}, func(r *llmtest.Request) llmtest.Reply {
+			o := llmtest.Options{Completions: way == "ids", SGLang: way == "sglang", Window: 512}
+			s := llmtest.NewWith(t, o, func(r *llmtest.Request) llmtest.Reply {
 				asked = r.Fields
 				if inner := r.Fields["sampling_params"]; inner != nil {
 					asked = nil

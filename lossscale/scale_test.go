@@ -109,8 +109,9 @@ func TestPatternsArePythons(t *testing.T) {
 	for pattern, want := range map[string]string{ // what it finds first of the text below
 		`\s`: "\u2003", `\S+`: "ab]é٣", `[\s]`: "\u2003", `[^\S]`: "\u2003", `\d`: "٣", `[^\D]`: "٣", `\w+`: "ab", `[\w]+`: "ab", `\W`: "]",
 		`é{,2}`: "", `é{1,}`: "é", `\u00e9`: "é", `\U000000e9`: "é", `\xe9`: "é", `\351`: "é", `[\]]`: "]", `[]]`: "]", `[^]a]`: "b",
-		`(?P<x>b)`: "b", `(?:b)`: "b", `(?#note)b`: "b", `(?i:B)`: "b", `(?i)B`: "b", `(?sm)^A|b`: "b", `[[b]`: "b", `b\]`: "b]", `[a\-z]`: "a", `é.*\Z`: "é٣\u2003{x",
-		`{x`:   "{x",
+		`(?P<x>b)`: "b", `(?:b)`: "b", `(?#note)b`: "b", `(?i:B)`: "b", `[[b]`: "b", `b\]`: "b]", `[a\-z]`: "a", `é.*\Z`: "é٣\u2003{x",
+		`{x`:    "{x",
+		`(?i)B`: "b", `(?sm)^A|b`: "b",
 		`[\S]`: "a", `a+?`: "a", `^a`: "a", `\Aa`: "a", `b{1}`: "b", `[\d]`: "٣",
 	} {
 		const text = "ab]é٣\u2003{x"
@@ -139,7 +140,8 @@ func TestPatternsArePythons(t *testing.T) {
 		`(?P<x>a)(?P=x)`: malformed.Unsupported, `(a)\1`: malformed.Unsupported, `(?>a)`: malformed.Unsupported,
 		`(a)?(?(1)b|c)d`: malformed.Unsupported,
 		`a*+b`:           malformed.Unsupported, `a{2}+`: malformed.Unsupported, `a$`: malformed.Unsupported, `[\W]`: malformed.Unsupported,
-		`(?x:a b)`: malformed.Unsupported, `(?x)a`: malformed.Unsupported, `a(?i)b`: malformed.Unsupported, `\pL`: malformed.Syntax, `\Qa\E`: malformed.Syntax,
+		`(?x:a b)`: malformed.Unsupported, `(?x)a`: malformed.Unsupported, `a(?i)b`: malformed.Unsupported,
+		`\pL`: malformed.Syntax, `\Qa\E`: malformed.Syntax,
 		`\C`: malformed.Syntax,
 		`[a`: malformed.Syntax, `a\`: malformed.Syntax, `*a`: malformed.Syntax, `a{2000}`: malformed.Syntax, `(?#a`: malformed.Syntax,
 		`a|`: malformed.Range, `(?:a?){3}`: malformed.Range, `^`: malformed.Range, `\ba`: malformed.Unsupported, `[\B]`: malformed.Unsupported,

@@ -133,6 +133,19 @@ func eachStretch(s *traj.Sequence, f func(from, to int)) {
 	}
 }
 
+// LearnsAll says which tokens of a sequence a policy loss takes with the strategy All: those from the
+// first sampled one on, but for images.
+func LearnsAll(s *traj.Sequence) []bool {
+	all := make([]bool, len(s.LossMask))
+	if first := slices.Index(s.LossMask, true); first >= 0 {
+		image := s.OfImage()
+		for t := first; t < len(all); t++ {
+			all[t] = image == nil || !image[t]
+		}
+	}
+	return all
+}
+
 // LastReply is where the last stretch of sampled tokens begins, by sequence and token: what
 // the last model call gave. It is -1 where nothing was sampled.
 func LastReply(sequences []traj.Sequence) (sequence, token int) {

@@ -59,6 +59,22 @@ func (s *Sequence) Trained() int {
 	return n
 }
 
+
+// OfImage says of each token of a sequence whether it stands for an image, or is a mark beside
+// one; nil: none does. No loss has such tokens: a policy never draws them.
+func (s *Sequence) OfImage() []bool {
+	if len(s.Images) == 0 {
+		return nil
+	}
+	is := make([]bool, len(s.TokenIDs))
+	for _, x := range s.Images {
+		for t := max(x.Start-1, 0); t < min(x.Start+x.Tokens+1, len(is)); t++ {
+			is[t] = !s.LossMask[t]
+		}
+	}
+	return is
+}
+
 // Record joins one model call to the trajectory's sequences: the prompt's ids
 // as the model saw them, then what it sampled. The current sequence grows when
 // the prompt starts with everything in it; otherwise (a template that drops

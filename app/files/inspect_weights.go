@@ -9,7 +9,6 @@ import (
 	"agentcli/internal/setting"
 	"agentcli/lossscale"
 	"agentcli/model/tokenizer"
-	"agentcli/trainer/episode"
 	"agentcli/traj"
 )
 
@@ -78,7 +77,7 @@ func (w *weighing) apply(t *traj.Trajectory) {
 			}
 		}
 		if w.strategy == lossscale.All {
-			s.LossMask = episode.LearnsAll(s)
+			s.LossMask = lossscale.LearnsAll(s)
 		}
 	}
 }

@@ -213,11 +213,11 @@ func (m *TextToolsModel) Generate(ctx context.Context, req *traj.Request) (*traj
 
 // holder looks at replies that were asked for of a grammar. A run has one, which is compiled
 // at its first reply.
-func holder() func(g *traj.Grammar, text string) bool {
+func holder() func(g *traj.Grammar, reply string) bool {
 	var mu sync.Mutex
 	var of *traj.Grammar
 	var made *grammar.Grammar
-	return func(g *traj.Grammar, text string) bool {
+	return func(g *traj.Grammar, reply string) bool {
 		mu.Lock()
 		defer mu.Unlock()
 		if g != of {
@@ -227,6 +227,6 @@ func holder() func(g *traj.Grammar, text string) bool {
 			}
 			of = g
 		}
-		return form.Matches(made, text)
+		return form.Matches(made, reply)
 	}
 }

@@ -63,10 +63,11 @@ func TestTrajectoriesOfferOneListOfTools(t *testing.T) {
 		t.Fatal(err)
 	}
 	offered := s.main().specs
-	if lists[0] != lists[1] || p.For(offered) != p.For(offered) {
+	made := p.For(offered)
+	if lists[0] != lists[1] || made != p.For(offered) {
 		t.Error("made again")
 	}
-	if other := []traj.ToolSpec{{Name: "f"}}; p.For(other) == p.For(offered) {
+	if other := []traj.ToolSpec{{Name: "f"}}; p.For(other) == made {
 		t.Error("other tools have the same parser")
 	}
 }

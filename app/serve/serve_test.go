@@ -567,7 +567,8 @@ func TestAClientLearnsWhichWeightsDrewEachToken(t *testing.T) {
 		go func() {
 			var r *traj.Completion
 			defer func() { done <- r }()
-			if r, err = (&llm.Tokens{Client: c, SGLang: way.sglang}).Sample(t.Context(), []int32{5, 9, 22}, traj.Sampling{MaxTokens: most}, 1); err != nil {
+			ask := llm.Tokens{Client: c, SGLang: way.sglang}
+			if r, err = ask.Sample(t.Context(), []int32{5, 9, 22}, traj.Sampling{MaxTokens: most}, 1); err != nil {
 				t.Error(err)
 			}
 		}()

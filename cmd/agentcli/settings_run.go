@@ -217,7 +217,8 @@ func samplingSettings(o *options) []row {
 		{name: "min-p", field: &s.MinP,
 			help: share + off, but: []variant{{in: forEval, help: share + ofServer}, {in: forLoop, help: share + withForce}}},
 		{name: "grammar", value: "",
-			help: "what each reply must be: json, `schema:FILE`, regex:EXPRESSION, choice:A|B or tools (docs/grammars.md#in-rollouts; default: anything)",
+			help: "what each reply must be: json, `schema:FILE`, regex:EXPRESSION, choice:A|B or tools " +
+				"(docs/grammars.md#in-rollouts; default: anything)",
 			but: []variant{{in: forLoop, help: "what each reply must be: json, `schema:FILE`, regex:EXPRESSION, choice:A|B or tools " +
 				"(docs/grammars.md#in-rollouts); with --force only (default: anything)"}},
 			read: func(c *cli.Context) (err error) {

@@ -24,11 +24,13 @@ func TestARepliesTextIsHeldToItsGrammar(t *testing.T) {
 		is    []string
 		isNot []string
 	}{
-		"json":   {traj.Grammar{Kind: traj.GrammarJSON}, plain, []string{`{}`, `{"a": [1]}`}, []string{"", "1", `{"a": `, "{} and more"}},
-		"schema": {traj.Grammar{Kind: traj.GrammarSchema, Schema: json.RawMessage(`{"type":"integer"}`)}, plain, []string{"7", "-12"}, []string{"7.5", "x"}},
+		"json": {traj.Grammar{Kind: traj.GrammarJSON}, plain, []string{`{}`, `{"a": [1]}`}, []string{"", "1", `{"a": `, "{} and more"}},
+		"schema": {traj.Grammar{Kind: traj.GrammarSchema, Schema: json.RawMessage(`{"type":"integer"}`)}, plain,
+			[]string{"7", "-12"}, []string{"7.5", "x"}},
 		"regex":  {traj.Grammar{Kind: traj.GrammarRegex, Pattern: "a+b?"}, plain, []string{"a", "aab"}, []string{"b", "ab!"}},
 		"choice": {traj.Grammar{Kind: traj.GrammarChoice, Choices: []string{"yes", "no"}}, plain, []string{"yes", "no"}, []string{"yes!", "y"}},
-		"opened thinking": {traj.Grammar{Kind: traj.GrammarChoice, Choices: []string{"yes", "no"}}, chat.Description{Calls: "hermes", Thinks: true},
+		"opened thinking": {traj.Grammar{Kind: traj.GrammarChoice, Choices: []string{"yes", "no"}},
+			chat.Description{Calls: "hermes", Thinks: true},
 			[]string{"So it is.</think>yes"}, []string{"yes", "So it is.</think>maybe"}},
 		"tools": {traj.Grammar{Kind: traj.GrammarTools, Tools: calculator}, plain,
 			[]string{"It is 4.", call(`{"expression": "2+2"}`)}, []string{call(`{}`), call(`{"expression": 4}`), "<tool_call>none</tool_call>"}},

@@ -24,18 +24,3 @@ func (b *Body) PolicyImages(i int) []policy.Image {
 	}
 	return out
 }
-
-// ofImage says of each token of a sequence whether it stands for an image, or is a mark beside
-// one; nil: none does. No loss has such tokens: a policy never draws them.
-func ofImage(s *traj.Sequence) []bool {
-	if len(s.Images) == 0 {
-		return nil
-	}
-	is := make([]bool, len(s.TokenIDs))
-	for _, x := range s.Images {
-		for t := max(x.Start-1, 0); t < min(x.Start+x.Tokens+1, len(is)); t++ {
-			is[t] = !s.LossMask[t]
-		}
-	}
-	return is
-}

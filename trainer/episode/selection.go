@@ -5,7 +5,6 @@ import (
 	"slices"
 
 	"agentcli/lossscale"
-	"agentcli/traj"
 )
 
 // TokenSelection says which tokens of a sequence take part in the loss.
@@ -38,7 +37,7 @@ func (a TokenSelection) actionsFrom(e *Episode, i int) (first, from int) {
 }
 
 // weigh says what token t of sequence i weighs in the policy loss, above 0 if it
-// is an action, and whether it is in the cross-entropy. image is ofImage's.
+// is an action, and whether it is in the cross-entropy. image is that of traj.Sequence.OfImage.
 func (a TokenSelection) weigh(e *Episode, i, t, first, from int, image []bool) (weight float64, observed bool) {
 	s := &e.Sequences[i]
 	if image != nil && image[t] {
@@ -55,19 +54,6 @@ func (a TokenSelection) weigh(e *Episode, i, t, first, from int, image []bool) (
 	return weight, observed
 }
 
-// LearnsAll says which tokens of a sequence a policy loss takes with lossscale.All: those from the
-// first sampled one on, but for images.
-func LearnsAll(s *traj.Sequence) []bool {
-	all := make([]bool, len(s.LossMask))
-	if first := slices.Index(s.LossMask, true); first >= 0 {
-		image := ofImage(s)
-		for t := first; t < len(all); t++ {
-			all[t] = image == nil || !image[t]
-		}
-	}
-	return all
-}
-
 // CountTokens sets Counts to what LayOut would lay out.
 func (e *Episode) CountTokens(a TokenSelection) {
 	var n TokenCounts
@@ -75,7 +61,7 @@ func (e *Episode) CountTokens(a TokenSelection) {
 	for i := range e.Sequences {
 		s := &e.Sequences[i]
 		first, from := a.actionsFrom(e, i)
-		before, image := n, ofImage(s)
+		before, image := n, s.OfImage()
 		for t := max(first, 0); t < len(s.LossMask); t++ {
 			switch weight, observed := a.weigh(e, i, t, first, from, image); {
 			case weight > 0:
@@ -100,7 +86,7 @@ func (e *Episode) LayOut(a TokenSelection) {
 	for i := range e.Sequences {
 		s, x := &e.Sequences[i], &e.Streams[i]
 		first, from := a.actionsFrom(e, i)
-		image := ofImage(s)
+		image := s.OfImage()
 		x.Want = make([]bool, len(s.LossMask))
 		n := 0
 		for t := max(first, 0); t < len(s.LossMask); t++ {

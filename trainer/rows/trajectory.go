@@ -33,7 +33,8 @@ func parseRow(t *traj.Trajectory, id string, o *Options) (e *episode.Episode, re
 		score, unscored = 0, true
 	}
 	e = &episode.Episode{ID: id, Group: t.GroupID, Task: t.Task.ID, Score: score, Unscored: unscored,
-		PolicyVersion: t.PolicyVersion, VersionsAhead: aheadOf(t), Body: &episode.Body{Role: roleOf(t), Parts: t.RewardParts, Termination: t.Termination,
+		PolicyVersion: t.PolicyVersion, VersionsAhead: aheadOf(t),
+		Body: &episode.Body{Role: roleOf(t), Parts: t.RewardParts, Termination: t.Termination,
 			Turns: len(t.Steps), LastRound: -1}}
 	if o.Demonstrations != nil {
 		if e.Question = t.Task.Question; e.Question == "" {
