@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"io"
 	"iter"
+	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -69,6 +70,10 @@ func eachRow(ctx context.Context, path string) iter.Seq2[Row, error] {
 		case ".jsonl", ".ndjson":
 			read = readLines
 		default:
+			if _, err := os.Stat(path); err != nil {
+				yield(Row{}, err)
+				return
+			}
 			yield(Row{}, fmt.Errorf("%s: cannot tell what it is by its name; want .parquet, or .jsonl, .json or .csv, also with .gz or .zst",
 				path))
 			return

@@ -5,6 +5,7 @@ import (
 	"regexp"
 	"strings"
 
+	"agentcli/internal/setting"
 	"agentcli/traj"
 )
 
@@ -75,4 +76,49 @@ func held(rd *replyReader, b *body, said, finish, stopped string) {
 	if said = strings.TrimSpace(said); said != "" && !rd.c.Holds(g, said) {
 		rd.tell("grammar", "does not hold its replies to the grammar that was asked for ("+g.Kind+"): they are counted as they are")
 	}
+}
+
+const grammarTaken = "grammars are taken"
+
+// grammarInDoubt finds out whether it is the grammar that a server refuses in words that name no
+// field: one request is tried without it, and others wait for that. Nothing else is left out of
+// requests before that is known.
+func grammarInDoubt(s *server, f *failure, x *exchange, b *body, said string) bool {
+	switch {
+	case b.sampling.Grammar == nil || !s.has(grammarTaken): // it is known to be taken
+		return false
+	case b.doubt != "": // refused without it, too
+		b.doubt = ""
+		s.first(grammarTaken)
+		return false
+	}
+	for name := range asked {
+		if sent(x, name) && mentions(string(x.body), name) {
+			return false
+		}
+	}
+	for name := range optional {
+		if sent(x, name) && mentions(string(x.body), name) {
+			return false
+		}
+	}
+	if s.first("grammar in doubt") {
+		b.doubt, f.now = said, true
+	}
+	f.retry = true
+	return true
+}
+
+// tookGrammar notes that a server answers a request with a grammar; one that answers without it
+// alone ends the run.
+func tookGrammar(s *server, b *body) *failure {
+	switch {
+	case b.sampling.Grammar == nil:
+	case b.doubt != "":
+		return &failure{err: fatal(setting.Errorf("%s refuses requests with a grammar (%s) and answers them without; leave %s out",
+			s.name, b.doubt, setting.Name("Grammar")), ErrField)}
+	case s.has(grammarTaken):
+		s.first(grammarTaken)
+	}
+	return nil
 }

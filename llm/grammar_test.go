@@ -1,10 +1,13 @@
 package llm_test
 
 import (
+	"context"
 	"encoding/json"
+	"errors"
 	"reflect"
 	"strings"
 	"testing"
+	"time"
 
 	"agentcli/llm"
 	"agentcli/llm/llmtest"
@@ -103,18 +106,42 @@ func TestAServerThatIgnoresAGrammarIsNamedOnce(t *testing.T) {
 	}
 }
 
-// TestAServerThatRefusesAGrammarNamesTheSetting: there is no reply without it.
+// TestAServerThatRefusesAGrammarNamesTheSetting: whether it names the field or not, and nothing
+// else is left out of requests; one that refuses something else is not taken for it.
 func TestAServerThatRefusesAGrammarNamesTheSetting(t *testing.T) {
-	s := llmtest.New(t, func(*llmtest.Request) llmtest.Reply {
-		return llmtest.Reply{Status: 400, Error: "Unrecognized request argument supplied: structured_outputs"}
-	})
-	c, err := llm.New(llm.Config{BaseURL: s.BaseURL(), Model: "mock", Retries: -1})
-	if err != nil {
-		t.Fatal(err)
-	}
-	_, err = c.Generate(t.Context(), &traj.Request{Messages: []traj.Message{{Role: traj.RoleUser, Content: "x"}},
-		Sampling: traj.Sampling{Grammar: &traj.Grammar{Kind: traj.GrammarRegex, Pattern: "a"}}})
-	if err == nil || !strings.Contains(err.Error(), "Grammar") {
-		t.Errorf("%v", err)
+	for name, x := range map[string]struct {
+		said    string
+		refuses string // the field; "": all requests that have seed
+		grammar bool   // it is what is wrong
+	}{
+		"by name":          {"Unrecognized request argument supplied: structured_outputs", "structured_outputs", true},
+		"by its kind":      {"Extra inputs are not permitted", "structured_outputs", true},
+		"in no words":      {"Invalid request", "structured_outputs", true},
+		"something else":   {"Extra inputs are not permitted", "return_token_ids", false},
+		"another, by name": {"Extra inputs are not permitted: return_token_ids", "return_token_ids", false},
+	} {
+		var told []string
+		s := llmtest.New(t, func(r *llmtest.Request) llmtest.Reply {
+			if r.Has(x.refuses) {
+				return llmtest.Reply{Status: 400, Error: x.said}
+			}
+			return llmtest.Reply{Content: "a", Finish: "stop"}
+		})
+		c, err := llm.New(llm.Config{BaseURL: s.BaseURL(), Model: "mock", WantIDs: true, Notice: func(said string) { told = append(told, said) },
+			Sleep: func(context.Context, time.Duration) error { return nil }})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for range 2 {
+			_, err = c.Generate(t.Context(), &traj.Request{Messages: []traj.Message{{Role: traj.RoleUser, Content: "x"}},
+				Sampling: traj.Sampling{Grammar: &traj.Grammar{Kind: traj.GrammarRegex, Pattern: "a"}}})
+			if x.grammar != errors.Is(err, traj.ErrFatal) || x.grammar && (len(told) > 0 || !strings.Contains(err.Error(), "Grammar")) ||
+				!x.grammar && err != nil {
+				t.Errorf("%s: %v, told %q", name, err, told)
+			}
+			if x.grammar {
+				break // the run ends
+			}
+		}
 	}
 }

@@ -178,6 +178,9 @@ var errFiltered = errors.New("the reply was filtered")
 
 // response is what the model said: the text up to a stop string, and the calls in it.
 func (rd *replyReader) response(b *body, rp *reply) (*traj.Response, *failure) {
+	if f := tookGrammar(rd.server, b); f != nil {
+		return nil, f
+	}
 	if f := brokenOff(rd.server, rp.finish); f != nil {
 		return nil, f
 	}

@@ -28,6 +28,7 @@ type body struct {
 	thoughts thoughts // where past reasoning is, if there is any
 	inIDs    bool     // the prompt is ids
 	images   bool     // the messages have some
+	doubt    string   // why the grammar is left out of a try: what the server said of it; "": it is asked for
 
 	parse func(text string) (traj.Message, []traj.CallError) // reads the reply; nil: it is taken as it is
 }
@@ -225,7 +226,7 @@ func (w *requestWriter) fields(b *body) map[string]json.RawMessage {
 			f["logprobs"] = rawTrue
 		}
 	}
-	if s.Grammar != nil {
+	if s.Grammar != nil && b.doubt == "" {
 		maps.Copy(f, grammarFields(s.Grammar, b.inIDs))
 	}
 	if b.cont {

@@ -20,7 +20,7 @@ func (w *requestWriter) generateFields(b *body, prompt []int32) (f, params map[s
 			params[to] = v
 		}
 	}
-	if g := b.sampling.Grammar; g != nil {
+	if g := b.sampling.Grammar; g != nil && b.doubt == "" {
 		maps.Copy(params, sglangGrammar(g))
 	}
 	if w.has("sampling_seed") {

@@ -220,6 +220,9 @@ var (
 // completion makes sure that what came back is what was asked for.
 func (rd *replyReader) completion(p *sampledPieces, b *body, prompt []int32) (*traj.Completion, *failure) {
 	base := rd.name
+	if f := tookGrammar(rd.server, b); f != nil {
+		return nil, f
+	}
 	if p.finish == "abort" && p.brokenOff >= 400 {
 		x := &exchange{status: p.brokenOff, body: []byte(p.message)}
 		return nil, classify(rd.server, fmt.Errorf("aborted"), x, b)

@@ -87,7 +87,7 @@ func checkMagic(f io.ReaderAt, size int64) error {
 	const magic = "PAR1"
 	head, tail := make([]byte, 4), make([]byte, 4)
 	if n, _ := f.ReadAt(head, 0); string(head[:n]) != magic {
-		return malformed.Errorf(malformed.Syntax, "%w: it does not start with %s", ErrNotParquet, magic)
+		return traj.Mark(malformed.Errorf(malformed.Syntax, "no Parquet file: it does not start with %s", magic), ErrNotParquet)
 	}
 	if size < 12 {
 		return malformed.Errorf(malformed.Truncated, "%w: it ends after %d bytes", ErrNotParquet, size)

@@ -59,7 +59,6 @@ func (s *Sequence) Trained() int {
 	return n
 }
 
-
 // OfImage says of each token of a sequence whether it stands for an image, or is a mark beside
 // one; nil: none does. No loss has such tokens: a policy never draws them.
 func (s *Sequence) OfImage() []bool {

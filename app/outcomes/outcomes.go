@@ -36,6 +36,10 @@ func Read(ctx context.Context, path string) (f File, err error) {
 	if st, err := os.Stat(path); err == nil && st.IsDir() {
 		file = filepath.Join(path, rundir.TrajectoriesFile)
 		if _, err := os.Stat(file); errors.Is(err, fs.ErrNotExist) {
+			if was := rundir.CommandOf(path); was == "train" || was == "loop" {
+				return f, exit.Usagef("%s: is a run of %s, which has no outcomes of its own; evaluate its model, or name a file of trajectories",
+					path, was)
+			}
 			return f, exit.Usagef("%s: is no finished run: it has no %s; a run that was interrupted is finished with %s",
 				path, rundir.TrajectoriesFile, setting.Name("Resume"))
 		}

@@ -1,7 +1,9 @@
 package rollout
 
 import (
+	"bytes"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"os"
 	"slices"
@@ -27,13 +29,22 @@ func ParseGrammar(spec string) (*traj.Grammar, error) {
 			return nil, exit.Usagef("%s is %q; %s stands alone", setting.Name("Grammar"), spec, kind)
 		}
 	case traj.GrammarSchema:
+		if rest == "" {
+			return nil, exit.Usagef("%s is %q, which names no file", setting.Name("Grammar"), spec)
+		}
 		raw, err := os.ReadFile(rest)
 		if err != nil {
 			return wrong(err)
 		}
-		if g.Schema = json.RawMessage(raw); !json.Valid(raw) {
-			return wrong(fmt.Errorf("%s is no JSON", rest))
+		var whole any
+		if err := json.Unmarshal(raw, &whole); err != nil {
+			line := 1
+			if at := (*json.SyntaxError)(nil); errors.As(err, &at) {
+				line += bytes.Count(raw[:min(at.Offset, int64(len(raw)))], []byte{'\n'})
+			}
+			return wrong(fmt.Errorf("%s is no JSON: line %d: %w", rest, line, err))
 		}
+		g.Schema = json.RawMessage(raw)
 	case traj.GrammarRegex:
 		if g.Pattern = rest; rest == "" {
 			return nil, exit.Usagef("%s is %q, which has no expression", setting.Name("Grammar"), spec)

@@ -299,7 +299,7 @@ func (a *chatAnswer) draw(ctx context.Context, req *traj.Request, k int) error {
 	if err != nil {
 		return err
 	}
-	message, finish := messageOf(resp)
+	message, finish := messageOf(resp, a.c.mustCall)
 	choice := map[string]any{"index": k, "finish_reason": finish, "stop_reason": stopReason(&one.reply.Output, &a.c.drawing)}
 	if a.events != nil {
 		return one.last(choice, message)
@@ -314,14 +314,19 @@ func (a *chatAnswer) draw(ctx context.Context, req *traj.Request, k int) error {
 	return nil
 }
 
-// messageOf is a reply as OpenAI's API has it. Calls that cannot be read stay text.
-func messageOf(r *traj.Response) (message map[string]any, finish string) {
+// messageOf is a reply as OpenAI's API has it. Calls that cannot be read stay text; of a reply
+// that must be calls and was cut off, those that are whole are calls, and the rest is left out.
+func messageOf(r *traj.Response, mustCall bool) (message map[string]any, finish string) {
 	m, finish := r.Message, r.FinishReason
 	message = map[string]any{"role": "assistant", "content": m.Content}
 	if m.Reasoning != "" {
 		message["reasoning"], message["reasoning_content"] = m.Reasoning, m.Reasoning
 	}
-	if len(r.CallErrors) > 0 {
+	cut := mustCall && finish == traj.FinishLength && len(m.ToolCalls) > 0
+	switch {
+	case cut:
+		message["content"] = ""
+	case len(r.CallErrors) > 0:
 		message["content"] = r.Raw
 		return message, finish
 	}

@@ -84,6 +84,9 @@ const (
 // check holds the fields to what can be done.
 func (d *drawing) check() error {
 	between := func(name string, v *float64, low, high float64) error {
+		if v != nil && low == math.SmallestNonzeroFloat64 && !(*v > 0 && *v <= high) {
+			return bad(name, "%s is %v; it must be above 0 and at most %v", name, *v, high)
+		}
 		if v != nil && (!(*v >= low) || !(*v <= high)) {
 			return bad(name, "%s is %v; it must be between %v and %v", name, *v, low, high)
 		}

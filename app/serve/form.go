@@ -68,8 +68,10 @@ func (d *drawing) grammarOf() (*grammar.Grammar, error) {
 			add("response_format", grammar.JSONObject(grammar.Options{}), nil)
 		case f.Type == "json_schema" && f.Schema != nil && !isNull(f.Schema.Schema):
 			schema("response_format", f.Schema.Schema)
+		case f.Type == "json_schema":
+			return nil, bad("response_format", "response_format is of type json_schema without a schema")
 		default:
-			return nil, bad("response_format", "response_format is of type %q without a schema; it is text, json_object or json_schema", f.Type)
+			return nil, bad("response_format", "response_format is of type %q; it is text, json_object or json_schema", f.Type)
 		}
 	}
 	if o := d.Structured; o != nil {

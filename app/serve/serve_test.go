@@ -17,6 +17,7 @@ import (
 	"net/http/httptest"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -767,5 +768,107 @@ func TestAStreamInChannelsIsReadAtItsEnd(t *testing.T) {
 			t.Errorf("template %q: quiet is %v", template, x.quiet)
 		}
 		engine.Close()
+	}
+}
+
+// TestAServerThatEndsAnswersWhoIsLate: while a reply is under way others are refused with 503, and
+// one that takes longer than it may is told so too, in an answer that arrives.
+func TestAServerThatEndsAnswersWhoIsLate(t *testing.T) {
+	ctx, end := context.WithCancel(t.Context())
+	said := make(chan string, 9)
+	over := make(chan error, 1)
+	o := Options{Path: tiny, Backend: models.NewBackend(), Name: "tiny", Listen: "127.0.0.1:0", Admin: true, Grace: 500 * time.Millisecond,
+		Model: models.LocalOptions{DType: "float32", Device: "cpu", Temperature: 1}}
+	go func() { over <- Run(ctx, o, console.Streams{Out: io.Discard, Err: lines(said)}) }()
+	address := regexp.MustCompile(`http://\S+/v1`).FindString(<-said)
+	ask := func(path string) int {
+		resp, err := http.Post(strings.TrimSuffix(address, "/v1")+path, "application/json",
+			strings.NewReader(`{"prompt": [5, 9], "max_tokens": 4, "messages": [{"role": "user", "content": "a"}]}`)) //nolint:noctx // a test's
+		if err != nil {
+			t.Error(path, err)
+			return 0
+		}
+		defer resp.Body.Close()
+		if _, err := io.ReadAll(resp.Body); err != nil {
+			t.Error(path, err)
+		}
+		return resp.StatusCode
+	}
+	if status := ask("/pause?mode=keep"); status != http.StatusOK {
+		t.Fatal(status)
+	}
+	late := make(chan int, 3)
+	for range cap(late) {
+		go func() { late <- ask("/v1/completions") }()
+	}
+	for !strings.Contains(metricsOf(t, address), "\nvllm:num_requests_waiting 3\n") {
+		time.Sleep(time.Millisecond)
+	}
+	end()
+	for !strings.HasPrefix(strings.TrimPrefix(<-said, "agentcli: "), "ending") { // access lines come, too
+	}
+	if status := ask("/v1/completions"); status != http.StatusServiceUnavailable {
+		t.Errorf("a new request is answered %d", status)
+	}
+	for range cap(late) {
+		if status := <-late; status != http.StatusServiceUnavailable {
+			t.Errorf("a late reply is answered %d", status)
+		}
+	}
+	if err := <-over; err != nil {
+		t.Error(err)
+	}
+}
+
+// lines gives each line that is written to it.
+type lines chan string
+
+func (l lines) Write(b []byte) (int, error) {
+	for line := range strings.Lines(string(b)) {
+		select {
+		case l <- line:
+		default:
+		}
+	}
+	return len(b), nil
+}
+
+func metricsOf(t *testing.T, address string) string {
+	t.Helper()
+	resp, err := http.Get(strings.TrimSuffix(address, "/v1") + "/metrics") //nolint:noctx // a test's
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	b, err := io.ReadAll(resp.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(b)
+}
+
+// TestCallsThatAreWholeAreGivenOfAReplyThatIsCutOff: a reply that must be calls has no text, and
+// what is left of the last one is none.
+func TestCallsThatAreWholeAreGivenOfAReplyThatIsCutOff(t *testing.T) {
+	one := traj.ToolCall{Name: "f", Arguments: `{"a": 1}`}
+	for name, x := range map[string]struct {
+		r       traj.Response
+		must    bool
+		calls   int
+		content string
+	}{
+		"cut in the second": {traj.Response{Message: traj.Message{Content: "<tool_call>{", ToolCalls: []traj.ToolCall{one}}, FinishReason: "length",
+			CallErrors: []traj.CallError{{}}, Raw: "raw"}, true, 1, ""},
+		"cut in a tag":   {traj.Response{Message: traj.Message{Content: "<too", ToolCalls: []traj.ToolCall{one}}, FinishReason: "length"}, true, 1, ""},
+		"cut in the one": {traj.Response{Message: traj.Message{}, FinishReason: "length", CallErrors: []traj.CallError{{}}, Raw: "raw"}, true, 0, "raw"},
+		"it may be text": {traj.Response{Message: traj.Message{Content: "Well", ToolCalls: []traj.ToolCall{one}}, FinishReason: "length",
+			CallErrors: []traj.CallError{{}}, Raw: "raw"}, false, 0, "raw"},
+		"whole": {traj.Response{Message: traj.Message{ToolCalls: []traj.ToolCall{one, one}}, FinishReason: "stop"}, true, 2, ""},
+	} {
+		message, _ := messageOf(&x.r, x.must)
+		calls, _ := message["tool_calls"].([]wireCall)
+		if len(calls) != x.calls || message["content"] != x.content {
+			t.Errorf("%s: %v", name, message)
+		}
 	}
 }

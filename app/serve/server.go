@@ -12,6 +12,7 @@
 package serve
 
 import (
+	"cmp"
 	"context"
 	"crypto/subtle"
 	"encoding/json"
@@ -21,6 +22,7 @@ import (
 	"net"
 	"net/http"
 	"path/filepath"
+	"reflect"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -50,13 +52,17 @@ type Options struct {
 	AdminKey  string   // that requests to the paths of admin.go carry; "": Key
 	Admin     bool     // those paths are there
 	AllowPath []string // folders that requests may name files in
+
+	Grace time.Duration // what replies under way have after ^C; 0: 30 s
 }
 
 const (
-	maxBody    = 64 << 20         // bytes of a request
-	maxHeaders = 64 << 10         // bytes of its headers
-	bodyTime   = time.Minute      // that a request may take to come
-	grace      = 30 * time.Second // what replies under way have after ^C
+	maxBody    = 64 << 20    // bytes of a request
+	maxHeaders = 64 << 10    // bytes of its headers
+	bodyTime   = time.Minute // that a request may take to come
+
+	usualGrace  = 30 * time.Second
+	lastAnswers = 2 * time.Second // to be written, once all replies are over or cut off
 )
 
 // Run serves until ^C.
@@ -94,14 +100,15 @@ func Run(ctx context.Context, o Options, s console.Streams) error {
 	select {
 	case <-ctx.Done():
 		h.draining.Store(true)
-		late, cancel := context.WithTimeout(own, grace)
+		if n := h.underWay.Load(); n > 0 {
+			s.Say(fmt.Sprintf("ending: %s under way, for %v at most", text.Plural(int(n), "request"), cmp.Or(o.Grace, usualGrace)))
+		}
+		h.drain(cmp.Or(o.Grace, usualGrace))
+		cut()
+		h.drain(lastAnswers) // those that were cut off are told so
+		last, cancel := context.WithTimeout(context.WithoutCancel(ctx), lastAnswers)
 		defer cancel()
-		go func() { // a second ^C or the grace's end cuts the replies
-			defer safego.Catch(nil)
-			<-late.Done()
-			cut()
-		}()
-		if web.Shutdown(late) != nil {
+		if web.Shutdown(last) != nil {
 			_ = web.Close()
 		}
 		err = nil
@@ -113,6 +120,40 @@ func Run(ctx context.Context, o Options, s console.Streams) error {
 		return nil
 	}
 	return err
+}
+
+// kindOf is what JSON has for a type of Go.
+func kindOf(t reflect.Type) string {
+	switch t.Kind() {
+	case reflect.Pointer:
+		return kindOf(t.Elem())
+	case reflect.String:
+		return "a string"
+	case reflect.Bool:
+		return "true or false"
+	case reflect.Slice, reflect.Array:
+		return "a list"
+	case reflect.Struct, reflect.Map:
+		return "an object"
+	case reflect.Int, reflect.Int32, reflect.Int64, reflect.Uint, reflect.Uint32, reflect.Uint64:
+		return "a whole number"
+	}
+	return "a number"
+}
+
+// drain waits until no request is under way, or for so long. Those that come meanwhile are refused.
+func (s *server) drain(most time.Duration) {
+	over := time.NewTimer(most)
+	defer over.Stop()
+	look := time.NewTicker(10 * time.Millisecond)
+	defer look.Stop()
+	for s.underWay.Load() > 0 {
+		select {
+		case <-over.C:
+			return
+		case <-look.C:
+		}
+	}
 }
 
 type server struct {
@@ -128,6 +169,7 @@ type server struct {
 	metrics *metrics
 	forms
 	draining atomic.Bool
+	underWay atomic.Int64 // requests that were admitted
 	requests atomic.Int64
 
 	mu     sync.Mutex
@@ -285,6 +327,8 @@ func answer(w http.ResponseWriter, v any) error {
 func (s *server) guarded(who access, h func(http.ResponseWriter, *http.Request) error) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		begin, seen := time.Now(), &counted{ResponseWriter: w}
+		s.underWay.Add(1)
+		defer s.underWay.Add(-1)
 		err := s.admit(who, r)
 		if err == nil {
 			limit := int64(maxBody)
@@ -377,7 +421,8 @@ func read(w http.ResponseWriter, r *http.Request, into any) error {
 	var kind *json.UnmarshalTypeError
 	switch {
 	case errors.As(err, &kind):
-		return bad(kind.Field, "%s is a JSON %s, and should be a %s", kind.Field, kind.Value, kind.Type)
+		field := strings.TrimPrefix(kind.Field, "drawing.")
+		return bad(field, "%s is a JSON %s, and should be %s", field, kind.Value, kindOf(kind.Type))
 	case err != nil:
 		return bad("", "the request is no JSON: %v", err)
 	}

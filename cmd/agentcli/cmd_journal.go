@@ -28,7 +28,10 @@ func journalCommand() *cli.Command {
 				}
 				path := c.Args().First()
 				if st, err := os.Stat(path); err == nil && st.IsDir() {
-					path = filepath.Join(path, rundir.JournalFile)
+					if path = filepath.Join(path, rundir.JournalFile); !rundir.Exists(path) {
+						return exit.Usagef("journal %s: there is no %s in %s; runs of eval, rollout and each step of a loop have one",
+							name, rundir.JournalFile, c.Args().First())
+					}
 				}
 				return run(path, c, streamsOf(c))
 			}}

@@ -47,9 +47,6 @@ func loopOptionsOf(c *cli.Context) (*options, error) {
 		return nil, err
 	}
 	if dir := c.String("resume"); dir != "" {
-		if rundir.CommandOf(dir) != "loop" {
-			return nil, exit.Usagef("--resume %s: there is no run of loop in that folder", dir)
-		}
 		if err := resumeSettings(c, dir); err != nil {
 			return nil, err
 		}

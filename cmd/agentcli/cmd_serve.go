@@ -2,6 +2,7 @@ package main
 
 import (
 	"fmt"
+	"os"
 
 	"agentcli/app/models"
 	"agentcli/app/serve"
@@ -47,6 +48,9 @@ func serveCommand() *cli.Command {
 			}
 			if c.IsSet("allow-path") && !c.Bool("admin") {
 				return exit.Usagef("--allow-path has no effect without --admin")
+			}
+			if key := c.String("admin-key"); key != os.Getenv("AGENTCLI_ADMIN_KEY") && !c.Bool("admin") { // a variable asks for nothing
+				return exit.Usagef("--admin-key has no effect without --admin")
 			}
 			if c.Int("parallel") < 1 {
 				return exit.Usagef("--parallel is %d; it must be at least 1", c.Int("parallel"))

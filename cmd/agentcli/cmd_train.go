@@ -128,14 +128,13 @@ func resumeSettings(c *cli.Context, dir string) error {
 	if out := c.String("output"); out != "" && filepath.Clean(out) != filepath.Clean(dir) {
 		return exit.Usagef("--resume goes on in its own folder; leave --output out")
 	}
-	file := filepath.Join(dir, rundir.ConfigFile)
-	if _, err := os.Stat(file); err != nil {
-		return exit.Usagef("--resume %s: there is no %s in that folder, so it holds no run", dir, rundir.ConfigFile)
+	if err := checkResumed(c, dir); err != nil {
+		return err
 	}
 	if err := refuseChanged(c, dir); err != nil {
 		return err
 	}
-	return applyConfig(c, file)
+	return applyConfig(c, filepath.Join(dir, rundir.ConfigFile))
 }
 
 // parseTrainOptions reads the settings that say how to train, from the flags, --config and
@@ -164,6 +163,7 @@ func completeTrainOptions(c *cli.Context, o *options) error {
 		return err
 	}
 	t.Backend, t.Settings = backendOf(c), absolutePaths(keptSettings(c))
+	t.Settings[rundir.CommandKey] = "train"
 	t.MakeAbsolute(t.Settings)
 	if err := o.refuseIdle(c, nil); err != nil {
 		return err

@@ -22,11 +22,8 @@ func runOptionsOf(c *cli.Context) (*options, error) {
 		if c.String("config") != "" {
 			return nil, exit.Usagef("--resume takes the settings of the run in its folder; leave --config out")
 		}
-		if _, err := os.Stat(filepath.Join(dir, rundir.ConfigFile)); err != nil {
-			return nil, exit.Usagef("--resume %s: there is no %s in that folder, so it holds no run", dir, rundir.ConfigFile)
-		}
-		if was := rundir.CommandOf(dir); was != "" && was != c.Command.Name {
-			return nil, exit.Usagef("--resume %s: that is a run of %s: agentcli %s --resume %s", dir, was, was, text.ShellWord(dir))
+		if err := checkResumed(c, dir); err != nil {
+			return nil, err
 		}
 		if _, err := os.Stat(filepath.Join(dir, rundir.JournalFile)); err != nil {
 			return nil, exit.Usagef("--resume %s: there is no %s in that folder, so it holds no run of %s", dir, rundir.JournalFile, c.Command.Name)
@@ -46,6 +43,22 @@ func runOptionsOf(c *cli.Context) (*options, error) {
 		return nil, err
 	}
 	return o, finishRun(c, o)
+}
+
+// checkResumed refuses what --resume names where it holds no run of the command.
+func checkResumed(c *cli.Context, dir string) error {
+	st, err := os.Stat(dir)
+	switch was := rundir.CommandOf(dir); {
+	case err != nil:
+		return exit.Usagef("--resume %s: there is no such folder", dir)
+	case !st.IsDir():
+		return exit.Usagef("--resume %s: that is a file; name the folder of a run", dir)
+	case !rundir.Exists(filepath.Join(dir, rundir.ConfigFile)):
+		return exit.Usagef("--resume %s: there is no %s in that folder, so it holds no run", dir, rundir.ConfigFile)
+	case was != "" && was != c.Command.Name:
+		return exit.Usagef("--resume %s: that is a run of %s: agentcli %s --resume %s", dir, was, was, text.ShellWord(dir))
+	}
+	return nil
 }
 
 // finishRun completes loop.Rollout by what no flag says, and checks it.

@@ -230,6 +230,9 @@ func unknownFlag(c *cli.Context, name string) error {
 			}
 		}
 	}
+	if len(name) == 1 {
+		return exit.Usagef("there is no flag -%s; %s lists them", name, full)
+	}
 	if near := text.Nearest(name, names); near != "" {
 		return exit.Usagef("there is no flag --%s; did you mean --%s? %s lists them all", name, near, full)
 	}
