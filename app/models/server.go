@@ -6,11 +6,8 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"sync"
 
 	"agentcli/agent"
-	"agentcli/grammar"
-	"agentcli/grammar/form"
 	"agentcli/internal/exit"
 	"agentcli/internal/setting"
 	"agentcli/internal/text"
@@ -209,24 +206,4 @@ func (m *TextToolsModel) Generate(ctx context.Context, req *traj.Request) (*traj
 	r.Messages, r.Tools = show(req.Messages, req.Tools), nil
 	r.Memo, r.PrefixMessages = nil, 0 // the messages are not the conversation's own
 	return m.Model.Generate(ctx, &r)
-}
-
-// holder looks at replies that were asked for of a grammar. A run has one, which is compiled
-// at its first reply.
-func holder() func(g *traj.Grammar, reply string) bool {
-	var mu sync.Mutex
-	var of *traj.Grammar
-	var made *grammar.Grammar
-	return func(g *traj.Grammar, reply string) bool {
-		mu.Lock()
-		defer mu.Unlock()
-		if g != of {
-			var err error
-			if made, err = form.OfText(g); err != nil {
-				return true // it was refused, or is not of a text
-			}
-			of = g
-		}
-		return form.Matches(made, reply)
-	}
 }
