@@ -287,7 +287,7 @@ func errNoSignal(groups [][]*episode.Episode) error {
 	if cut > 0 {
 		return traj.Mark(
 			setting.Errorf("the attempts of %d of the %d groups have different rewards, but those that would teach were cut off at their length "+
-				"limit, and %s leaves them out: there is nothing to learn (leave the flag out, or raise %s in rollout)",
+				"limit, and %s leaves them out: there is nothing to learn (leave the flag out, or raise %s where they are sampled)",
 				cut, len(groups), setting.Name("OverlongFilter"), setting.Name("MaxTokens")), ErrNothingToLearn)
 	}
 	return traj.Mark(

@@ -47,7 +47,7 @@ func (p *PPO) run(ctx context.Context) error {
 	if all := flatten(t.groups); countTokens(all, 0).rl.Tokens == 0 && c.PTXCoef == 0 && c.Echo == 0 {
 		return traj.Mark(
 			setting.Errorf("all %d trajectories were cut off at their length limit, and %s leaves them out: "+
-				"there is nothing to learn (leave the flag out, or raise %s in rollout)", len(all),
+				"there is nothing to learn (leave the flag out, or raise %s where they are sampled)", len(all),
 				setting.Name("OverlongFilter"), setting.Name("MaxTokens")), ErrNothingToLearn)
 	}
 

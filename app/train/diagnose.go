@@ -41,7 +41,7 @@ func WarningSigns(curves map[string]*metrics.Curve) (signs []string) {
 		say("in %.0f %% of the groups all attempts have the same reward; they teach nothing (sample tasks of middling difficulty)", 100*z)
 	}
 	if c := mean("response_length/clip_ratio"); c > manyCut {
-		say("%.0f %% of the replies were cut off at their length limit (raise %s in rollout)", 100*c, setting.Name("MaxTokens"))
+		say("%.0f %% of the replies were cut off at their length limit (raise %s where they are sampled)", 100*c, setting.Name("MaxTokens"))
 	}
 	if f := mean("tool_error_rate"); f > manyToolFail {
 		say("%.0f %% of the tool calls failed (inspect shows what the model was told)", 100*f)
