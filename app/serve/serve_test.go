@@ -810,6 +810,11 @@ func TestAServerThatEndsAnswersWhoIsLate(t *testing.T) {
 	if status := ask("/v1/completions"); status != http.StatusServiceUnavailable {
 		t.Errorf("a new request is answered %d", status)
 	}
+	if resp, err := http.Get(strings.TrimSuffix(address, "/v1") + "/health"); err != nil { //nolint:noctx // a test's
+		t.Error(err)
+	} else if resp.Body.Close(); resp.StatusCode != http.StatusServiceUnavailable {
+		t.Errorf("it is as healthy as %d", resp.StatusCode)
+	}
 	for range cap(late) {
 		if status := <-late; status != http.StatusServiceUnavailable {
 			t.Errorf("a late reply is answered %d", status)

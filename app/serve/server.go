@@ -210,8 +210,8 @@ func (s *server) handler() http.Handler {
 	ok := func(v any) func(http.ResponseWriter, *http.Request) error {
 		return func(w http.ResponseWriter, _ *http.Request) error { return answer(w, v) }
 	}
-	at("GET /health", anybody, ok(map[string]string{"status": "ok"}))
-	at("GET /ping", anybody, ok(map[string]string{"status": "ok"}))
+	at("GET /health", anybody, s.health)
+	at("GET /ping", anybody, s.health)
 	at("GET /version", anybody, ok(map[string]string{"version": version.String()}))
 	at("GET /metrics", anybody, s.metrics.serve)
 	open, ids, change := &openAI{s}, &idsAPI{s}, &administration{s}
@@ -225,7 +225,7 @@ func (s *server) handler() http.Handler {
 	at("POST /generate", keyed, ids.sglang)
 	at("POST /abort_request", keyed, ids.abort)
 	trl := &trlAPI{open}
-	at("GET /health/{$}", anybody, ok(map[string]string{"status": "ok"}))
+	at("GET /health/{$}", anybody, s.health)
 	at("GET /get_world_size/{$}", keyed, ok(map[string]int{"world_size": 1}))
 	at("POST /generate/{$}", keyed, trl.generate)
 	at("POST /chat/{$}", keyed, trl.chat)
@@ -354,6 +354,14 @@ func (s *server) guarded(who access, h func(http.ResponseWriter, *http.Request) 
 				"completion_tokens", seen.drawn)
 		}
 	}
+}
+
+// health says whether requests are taken, to those who send them here or elsewhere.
+func (s *server) health(w http.ResponseWriter, _ *http.Request) error {
+	if s.draining.Load() {
+		return refuse(http.StatusServiceUnavailable, "", "the server is ending")
+	}
+	return answer(w, map[string]string{"status": "ok"})
 }
 
 func (s *server) admit(who access, r *http.Request) error {
