@@ -7,7 +7,6 @@ import (
 	"sync/atomic"
 
 	"agentcli/datasets"
-	"agentcli/internal/exit"
 	"agentcli/internal/safego"
 	"agentcli/rewards"
 )
@@ -64,5 +63,5 @@ func missingAnswer(row, reward string, o rewards.Options) error {
 	if row != "" {
 		row += ": "
 	}
-	return exit.Usagef("%shas no answer, and the reward %s needs one in every row", row, reward)
+	return fmt.Errorf("%shas no answer, and the reward %s needs one in every row", row, reward)
 }

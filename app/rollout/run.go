@@ -203,7 +203,9 @@ func (x *Run) openReward(ctx context.Context) (err error) {
 		}
 	}
 	if x.Data.Unanswered != "" {
-		return missingAnswer(x.Data.Unanswered, x.reward, x.grader)
+		if err := missingAnswer(x.Data.Unanswered, x.reward, x.grader); err != nil {
+			return exit.UsageError{Err: err}
+		}
 	}
 	return nil
 }
