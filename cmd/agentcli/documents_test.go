@@ -77,6 +77,7 @@ func TestPagesNameFlagsThatExist(t *testing.T) {
 // long are commands of pages that need a local model or minutes, by their beginning:
 // of these only the flags are checked.
 var long = []string{
+	"agentcli eval -d arith --limit 64 --grammar",
 	"agentcli score replies.jsonl --reward judge", // judge_test.go
 	"agentcli train", "agentcli loop", "agentcli compare", "agentcli model convert", "agentcli model info", "agentcli eval --model",
 	"agentcli inspect traj.parquet arith/11+94#1",
