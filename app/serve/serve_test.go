@@ -783,7 +783,7 @@ func TestAServerThatEndsAnswersWhoIsLate(t *testing.T) {
 	address := regexp.MustCompile(`http://\S+/v1`).FindString(<-said)
 	ask := func(path string) int {
 		resp, err := http.Post(strings.TrimSuffix(address, "/v1")+path, "application/json",
-			strings.NewReader(`{"prompt": [5, 9], "max_tokens": 4, "messages": [{"role": "user", "content": "a"}]}`)) //nolint:noctx // a test's
+			strings.NewReader(`{"prompt": [5, 9], "max_tokens": 4, "messages": [{"role": "user", "content": "a"}]}`))
 		if err != nil {
 			t.Error(path, err)
 			return 0
@@ -810,7 +810,7 @@ func TestAServerThatEndsAnswersWhoIsLate(t *testing.T) {
 	if status := ask("/v1/completions"); status != http.StatusServiceUnavailable {
 		t.Errorf("a new request is answered %d", status)
 	}
-	if resp, err := http.Get(strings.TrimSuffix(address, "/v1") + "/health"); err != nil { //nolint:noctx // a test's
+	if resp, err := http.Get(strings.TrimSuffix(address, "/v1") + "/health"); err != nil {
 		t.Error(err)
 	} else if resp.Body.Close(); resp.StatusCode != http.StatusServiceUnavailable {
 		t.Errorf("it is as healthy as %d", resp.StatusCode)
@@ -840,7 +840,7 @@ func (l lines) Write(b []byte) (int, error) {
 
 func metricsOf(t *testing.T, address string) string {
 	t.Helper()
-	resp, err := http.Get(strings.TrimSuffix(address, "/v1") + "/metrics") //nolint:noctx // a test's
+	resp, err := http.Get(strings.TrimSuffix(address, "/v1") + "/metrics")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -855,20 +855,21 @@ func metricsOf(t *testing.T, address string) string {
 // TestCallsThatAreWholeAreGivenOfAReplyThatIsCutOff: a reply that must be calls has no text, and
 // what is left of the last one is none.
 func TestCallsThatAreWholeAreGivenOfAReplyThatIsCutOff(t *testing.T) {
-	one := traj.ToolCall{Name: "f", Arguments: `{"a": 1}`}
+	one, bad := []traj.ToolCall{{Name: "f", Arguments: `{"a": 1}`}}, []traj.CallError{{}}
+	said := func(content string, calls []traj.ToolCall) traj.Message {
+		return traj.Message{Content: content, ToolCalls: calls}
+	}
 	for name, x := range map[string]struct {
 		r       traj.Response
 		must    bool
 		calls   int
 		content string
 	}{
-		"cut in the second": {traj.Response{Message: traj.Message{Content: "<tool_call>{", ToolCalls: []traj.ToolCall{one}}, FinishReason: "length",
-			CallErrors: []traj.CallError{{}}, Raw: "raw"}, true, 1, ""},
-		"cut in a tag":   {traj.Response{Message: traj.Message{Content: "<too", ToolCalls: []traj.ToolCall{one}}, FinishReason: "length"}, true, 1, ""},
-		"cut in the one": {traj.Response{Message: traj.Message{}, FinishReason: "length", CallErrors: []traj.CallError{{}}, Raw: "raw"}, true, 0, "raw"},
-		"it may be text": {traj.Response{Message: traj.Message{Content: "Well", ToolCalls: []traj.ToolCall{one}}, FinishReason: "length",
-			CallErrors: []traj.CallError{{}}, Raw: "raw"}, false, 0, "raw"},
-		"whole": {traj.Response{Message: traj.Message{ToolCalls: []traj.ToolCall{one, one}}, FinishReason: "stop"}, true, 2, ""},
+		"cut in the second": {traj.Response{Message: said("<tool_call>{", one), FinishReason: "length", CallErrors: bad, Raw: "raw"}, true, 1, ""},
+		"cut in a tag":      {traj.Response{Message: said("<too", one), FinishReason: "length"}, true, 1, ""},
+		"cut in the one":    {traj.Response{Message: said("", nil), FinishReason: "length", CallErrors: bad, Raw: "raw"}, true, 0, "raw"},
+		"it may be text":    {traj.Response{Message: said("Well", one), FinishReason: "length", CallErrors: bad, Raw: "raw"}, false, 0, "raw"},
+		"whole":             {traj.Response{Message: said("", slices.Concat(one, one)), FinishReason: "stop"}, true, 2, ""},
 	} {
 		message, _ := messageOf(&x.r, x.must)
 		calls, _ := message["tool_calls"].([]wireCall)

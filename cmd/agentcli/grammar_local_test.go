@@ -77,8 +77,8 @@ func TestAGrammarWithoutEffectIsRefused(t *testing.T) {
 		"of a file that is not":   {"--grammar", "schema:absent.json", "--model", tinyQwen3},
 		"of a format without one": {"--grammar", "tools", "--tools", "calculator", "--parser", "react", "--model", tinyQwen3},
 	} {
-		_, said, code := run(t, append([]string{"rollout", "-d", data, "--reward", "exact", "-n", "1", "-o", filepath.Join(t.TempDir(), "x.parquet")},
-			args...)...)
+		file := filepath.Join(t.TempDir(), "x.parquet")
+		_, said, code := run(t, append([]string{"rollout", "-d", data, "--reward", "exact", "-n", "1", "-o", file}, args...)...)
 		if code != exitUsage {
 			t.Errorf("%s: exit %d, %s", name, code, said)
 		}
