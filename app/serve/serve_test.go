@@ -865,7 +865,7 @@ func TestCallsThatAreWholeAreGivenOfAReplyThatIsCutOff(t *testing.T) {
 		calls   int
 		content string
 	}{
-		"cut in the second": {traj.Response{Message: said("<tool_call>{", one), FinishReason: "length", CallErrors: bad, Raw: "raw"}, true, 1, ""},
+		"cut in the second": {traj.Response{Message: said("<tool_call>", one), FinishReason: "length", CallErrors: bad, Raw: "raw"}, true, 1, ""},
 		"cut in a tag":      {traj.Response{Message: said("<too", one), FinishReason: "length"}, true, 1, ""},
 		"cut in the one":    {traj.Response{Message: said("", nil), FinishReason: "length", CallErrors: bad, Raw: "raw"}, true, 0, "raw"},
 		"it may be text":    {traj.Response{Message: said("Well", one), FinishReason: "length", CallErrors: bad, Raw: "raw"}, false, 0, "raw"},
