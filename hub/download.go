@@ -15,6 +15,7 @@ import (
 	"net/url"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strconv"
 	"strings"
 	"sync"
@@ -168,13 +169,16 @@ func (h *Hub) head(ctx context.Context, r Repo, file string) (meta, error) {
 		if !isHex(m.commit, 40) {
 			return meta{}, fmt.Errorf("%s, file %s: the server at %s %w (no X-Repo-Commit)", r, file, h.endpoint(), ErrNotHub)
 		}
-		if m.etag == "" || !filepath.IsLocal(m.etag) || strings.ContainsAny(m.etag, `/\`) {
+		if !tagName.MatchString(m.etag) || !filepath.IsLocal(m.etag) {
 			return meta{}, fmt.Errorf("%s, file %s: the server at %s gives no usable ETag", r, file, h.endpoint())
 		}
 		return m, nil
 	}
 	return meta{}, fmt.Errorf("%s, file %s: the hub redirects without end", r, file)
 }
+
+// tagName is what an ETag may be that names a file of the cache.
+var tagName = regexp.MustCompile(`^[0-9A-Za-z._-]{1,128}$`)
 
 func tag(hd http.Header) string {
 	t := hd.Get("X-Linked-Etag")
