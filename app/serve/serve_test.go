@@ -777,7 +777,7 @@ func TestAServerThatEndsAnswersWhoIsLate(t *testing.T) {
 	ctx, end := context.WithCancel(t.Context())
 	said := make(chan string, 9)
 	over := make(chan error, 1)
-	o := Options{Path: tiny, Backend: models.NewBackend(), Name: "tiny", Listen: "127.0.0.1:0", Admin: true, Grace: 500 * time.Millisecond,
+	o := Options{Path: tiny, Backend: models.NewBackend(), Name: "tiny", Listen: "127.0.0.1:0", Admin: true, Grace: 3 * time.Second,
 		Model: models.LocalOptions{DType: "float32", Device: "cpu", Temperature: 1}}
 	go func() { over <- Run(ctx, o, console.Streams{Out: io.Discard, Err: lines(said)}) }()
 	address := regexp.MustCompile(`http://\S+/v1`).FindString(<-said)

@@ -62,7 +62,7 @@ const (
 	bodyTime   = time.Minute // that a request may take to come
 
 	usualGrace  = 30 * time.Second
-	lastAnswers = 2 * time.Second // to be written, once all replies are over or cut off
+	lastAnswers = 5 * time.Second // to be written, once all replies are over or cut off
 )
 
 // Run serves until ^C.
