@@ -96,3 +96,19 @@ func TestACutIsOfTheLastReply(t *testing.T) {
 		}
 	}
 }
+
+// TestACutShortensTheVersionsOfItsTokens: a file whose step has more versions than tokens is refused.
+func TestACutShortensTheVersionsOfItsTokens(t *testing.T) {
+	for kept, want := range map[int][]int64{2: {3, 3}, 0: {}} {
+		row := &Trajectory{}
+		seq, start, end, err := row.Record([]int32{1, 2}, nil, []int32{5, 6, 7}, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		row.Steps = []Step{{Sequence: seq, Start: start, End: end, PolicyVersions: []int64{3, 3, 4}}}
+		row.Cut(Cut{Bytes: 2, Tokens: kept})
+		if s := row.Steps[0]; !slices.Equal(s.PolicyVersions, want) || len(s.PolicyVersions) != s.End-s.Start {
+			t.Errorf("%d tokens kept: %+v", kept, s)
+		}
+	}
+}

@@ -156,6 +156,9 @@ func (t *Trajectory) Cut(c Cut) {
 		live.Weights = live.Weights[:at:at]
 	}
 	step.End = at
+	if len(step.PolicyVersions) > 1 { // one for each token
+		step.PolicyVersions = step.PolicyVersions[:c.Tokens:c.Tokens]
+	}
 	number := step.Sequence
 	t.Sequences = append(t.Sequences, Sequence{})
 	copy(t.Sequences[number+1:], t.Sequences[number:])
