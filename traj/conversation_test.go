@@ -1,6 +1,7 @@
 package traj
 
 import (
+	"slices"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
