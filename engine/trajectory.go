@@ -272,7 +272,7 @@ func (p *player) ask(ctx context.Context, turn int) (resp *traj.Response, left i
 	if len(p.t.Steps) == 0 {
 		p.t.PromptTokens = resp.PromptTokens
 	}
-	drawnBy(p.t, &step, resp)
+	recordVersions(p.t, &step, resp)
 	p.t.Steps = append(p.t.Steps, step)
 	p.t.CompletionTokens += resp.OutputTokens
 	if resp.Policy != "" {
@@ -287,9 +287,9 @@ func (p *player) ask(ctx context.Context, turn int) (resp *traj.Response, left i
 	return resp, left, nil
 }
 
-// drawnBy keeps which weights drew a new step: the trajectory's version is the oldest of its
+// recordVersions keeps which weights drew a new step: the trajectory's version is the oldest of its
 // steps', and a step with others has its own.
-func drawnBy(t *traj.Trajectory, step *traj.Step, resp *traj.Response) {
+func recordVersions(t *traj.Trajectory, step *traj.Step, resp *traj.Response) {
 	switch v := resp.PolicyVersion; {
 	case len(t.Steps) == 0:
 		t.PolicyVersion = v

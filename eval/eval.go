@@ -79,7 +79,7 @@ func callsRan(end traj.Termination) bool {
 
 // sums are over the attempts that count.
 type sums struct {
-	unanswered, unasked, undecided, cut, calls, callErrors, completion, turns int
+	unanswered, unread, undecided, cut, calls, callErrors, completion, turns int
 	// ended by an answer; with a call that could not be read; tokens that tools wrote;
 	// calls that ran and did not fail
 	answered, badTurns, observed, validCalls int
@@ -131,9 +131,9 @@ type Config struct {
 	// Vote is an attempt's extracted answer as it is written for maj@k. It is asked only
 	// where there is an answer; nil: the answer as it stands.
 	Vote func(*traj.Trajectory) string
-	// Asks reports whether a trajectory's reward reads an answer out of the reply, so that it
+	// ReadsAnswer reports whether a trajectory's reward reads an answer out of the reply, so that it
 	// can be missing; nil: each does.
-	Asks func(t *traj.Trajectory) bool
+	ReadsAnswer func(t *traj.Trajectory) bool
 	// Same reports whether two votes for the problem of a trajectory count as one; nil:
 	// where they are written alike.
 	Same func(t *traj.Trajectory, a, b string) bool
@@ -240,8 +240,8 @@ func (y *Tally) count(p *Problem, t *traj.Trajectory) {
 		p.C++
 	}
 	switch {
-	case g.none && y.c.Asks != nil && !y.c.Asks(t):
-		p.sums.unasked++
+	case g.none && y.c.ReadsAnswer != nil && !y.c.ReadsAnswer(t):
+		p.sums.unread++
 	case g.none:
 		p.sums.unanswered++
 	default:

@@ -11,7 +11,7 @@ import (
 // counts are all of a problem that is counted.
 func (p *Problem) counts() [26]*int {
 	s, l := &p.sums, &p.looks
-	return [...]*int{&p.N, &p.C, &p.Failed, &p.Cancelled, &s.unanswered, &s.unasked, &s.undecided, &s.cut, &s.calls,
+	return [...]*int{&p.N, &p.C, &p.Failed, &p.Cancelled, &s.unanswered, &s.unread, &s.undecided, &s.cut, &s.calls,
 		&s.callErrors, &s.completion, &s.turns, &s.answered, &s.badTurns, &s.observed, &s.validCalls, &p.rewardN,
 		&l.attempts, &l.right, &l.looked, &l.lookedRight, &l.crops, &l.width, &l.height, &l.refused, &l.calls}
 }

@@ -45,7 +45,7 @@ func newEstimates(passK int) *estimates {
 		add("pass^", k, func(p *Problem) float64 { return PassHatK(p.N, p.C, k) })
 	}
 	e.rates = []rate{
-		{name: "no_answer", of: func(p *Problem) (int, int) { return p.sums.unanswered, p.N - p.sums.unasked }},
+		{name: "no_answer", of: func(p *Problem) (int, int) { return p.sums.unanswered, p.N - p.sums.unread }},
 		{name: "undecided", of: func(p *Problem) (int, int) { return p.sums.undecided, p.N }},
 		{name: "truncated", of: func(p *Problem) (int, int) { return p.sums.cut, p.N }},
 		{name: "tool_error", of: func(p *Problem) (int, int) { return p.sums.callErrors, p.sums.calls }},

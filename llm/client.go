@@ -69,8 +69,8 @@ type Config struct {
 	// text, for servers that take no tools; Parse then reads the calls. nil: such
 	// a server's refusal is final.
 	InText func(messages []traj.Message, tools []traj.ToolSpec) []traj.Message
-	// Holds reports whether a whole text is of a grammar that requests ask for; nil: nobody looks.
-	Holds func(g *traj.Grammar, text string) bool
+	// MatchesGrammar reports whether a whole text matches the grammar of a request; nil: replies are not checked.
+	MatchesGrammar func(g *traj.Grammar, text string) bool
 	// Notice tells the user once about something that was left out of requests,
 	// and now and then what is being waited for.
 	Notice func(string)

@@ -42,7 +42,7 @@ func (p *completionPieces) add(data []byte) error {
 			ended
 		} `json:"choices"`
 		Usage *usage `json:"usage"`
-		drawnBy
+		versionFields
 	}
 	if err := json.Unmarshal(rest, &chunk); err != nil {
 		return fmt.Errorf("not the API's JSON: %w: %s", err, excerpt(data))
@@ -68,7 +68,7 @@ func (p *completionPieces) add(data []byte) error {
 			}
 		}
 		p.s.ids = append(p.s.ids, sampled...)
-		p.s.versions.add(chunk.drawnBy, len(sampled))
+		p.s.versions.add(chunk.versionFields, len(sampled))
 		if ch.FinishReason != "" {
 			p.s.finish, p.s.stop = ch.FinishReason, slices.Clone(ch.what())
 		}

@@ -316,7 +316,7 @@ func badRequest(s *server, f *failure, x *exchange, b *body, said string) {
 		f.err = fmt.Errorf("%s: %s: %w", s.name, said, traj.ErrPromptTooLong)
 		return
 	}
-	if b == nil || grammarInDoubt(s, f, x, b, said) || !unknownField.MatchString(raw) {
+	if b == nil || probeGrammar(s, f, x, b, said) || !unknownField.MatchString(raw) {
 		return
 	}
 	if strings.Contains(raw, "max_tokens") && strings.Contains(raw, "max_completion_tokens") && sent(x, "max_tokens") {

@@ -9,8 +9,7 @@ import (
 	"agentcli/traj"
 )
 
-// grammarFields are the fields that ask a server for replies of a grammar: OpenAI's where it
-// has one, else vLLM's.
+// grammarFields are the request fields for a grammar: OpenAI's where it has one, else vLLM's.
 func grammarFields(g *traj.Grammar, inIDs bool) map[string]json.RawMessage {
 	var name string
 	var value any
@@ -38,7 +37,7 @@ func grammarFields(g *traj.Grammar, inIDs bool) map[string]json.RawMessage {
 	return map[string]json.RawMessage{name: raw}
 }
 
-// sglangGrammar is the same within the sampling_params of SGLang's /generate.
+// sglangGrammar are those in the sampling_params of SGLang's /generate.
 func sglangGrammar(g *traj.Grammar) map[string]json.RawMessage {
 	name, text := "regex", g.Pattern
 	switch g.Kind {
@@ -63,62 +62,75 @@ func sglangGrammar(g *traj.Grammar) map[string]json.RawMessage {
 	return map[string]json.RawMessage{name: raw}
 }
 
-// held looks whether a server that was asked for replies of a grammar gives them: older ones
-// leave such fields out without a word. A reply that a limit or a stop string ended is none.
-func held(rd *replyReader, b *body, said, finish, stopped string) {
+// checkGrammar reports a server whose replies do not match the grammar of their request: older
+// servers ignore the field. Replies that a limit or a stop string ended are not checked.
+func checkGrammar(rd *replyReader, b *body, content, finish, stopString string) {
 	g := b.sampling.Grammar
-	if g == nil || rd.c.Holds == nil || finish != traj.FinishStop || stopped != "" {
+	if g == nil || rd.c.MatchesGrammar == nil || finish != traj.FinishStop || stopString != "" {
 		return
 	}
-	if i := strings.LastIndex(said, "</think>"); i >= 0 {
-		said = said[i+len("</think>"):]
+	const thinkingEnd = "</think>"
+	if i := strings.LastIndex(content, thinkingEnd); i >= 0 {
+		content = content[i+len(thinkingEnd):]
 	}
-	if said = strings.TrimSpace(said); said != "" && !rd.c.Holds(g, said) {
-		rd.tell("grammar", "does not hold its replies to the grammar that was asked for ("+g.Kind+"): they are counted as they are")
+	if content = strings.TrimSpace(content); content != "" && !rd.c.MatchesGrammar(g, content) {
+		rd.tell("grammar", "ignores the grammar ("+g.Kind+"): its replies do not match it, and are kept as they are")
 	}
 }
 
-const grammarTaken = "grammars are taken"
+// grammarSupport is what is known of a server and grammars. A server's lock guards it.
+type grammarSupport int
 
-// grammarInDoubt finds out whether it is the grammar that a server refuses in words that name no
-// field: one request is tried without it, and others wait for that. Nothing else is left out of
-// requests before that is known.
-func grammarInDoubt(s *server, f *failure, x *exchange, b *body, said string) bool {
+const (
+	grammarUnknown   grammarSupport = iota
+	grammarProbed                   // it refused a request with a grammar, and is asked once without
+	grammarSupported                // or it refuses requests for another reason
+)
+
+// probeGrammar reports whether a refusal that names no field may be due to the grammar. The
+// first such request is sent again without it, and others are tried again later, so that no
+// other field is left out by mistake.
+func probeGrammar(s *server, f *failure, x *exchange, b *body, said string) bool {
+	if b.sampling.Grammar == nil || namesField(x, asked) || namesField(x, optional) {
+		return false
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	switch {
-	case b.sampling.Grammar == nil || !s.has(grammarTaken): // it is known to be taken
+	case s.grammar == grammarSupported:
 		return false
-	case b.doubt != "": // refused without it, too
-		b.doubt = ""
-		s.first(grammarTaken)
+	case b.grammarRefusal != "": // refused without it, too
+		b.grammarRefusal, s.grammar = "", grammarSupported
 		return false
-	}
-	for name := range asked {
-		if sent(x, name) && mentions(string(x.body), name) {
-			return false
-		}
-	}
-	for name := range optional {
-		if sent(x, name) && mentions(string(x.body), name) {
-			return false
-		}
-	}
-	if s.first("grammar in doubt") {
-		b.doubt, f.now = said, true
+	case s.grammar == grammarUnknown:
+		b.grammarRefusal, s.grammar, f.now = said, grammarProbed, true
 	}
 	f.retry = true
 	return true
 }
 
-// tookGrammar notes that a server answers a request with a grammar; one that answers without it
-// alone ends the run.
-func tookGrammar(s *server, b *body) *failure {
+// namesField reports whether a refusal names one of these fields, if it was sent.
+func namesField[V any](x *exchange, fields map[string]V) bool {
+	for name := range fields {
+		if sent(x, name) && mentions(string(x.body), name) {
+			return true
+		}
+	}
+	return false
+}
+
+// recordGrammarSupport notes that a server answered. The error is that of a server that answers
+// only without the grammar: the run ends.
+func recordGrammarSupport(s *server, b *body) *failure {
 	switch {
 	case b.sampling.Grammar == nil:
-	case b.doubt != "":
-		return &failure{err: fatal(setting.Errorf("%s refuses requests with a grammar (%s) and answers them without; leave %s out",
-			s.name, b.doubt, setting.Name("Grammar")), ErrField)}
-	case s.has(grammarTaken):
-		s.first(grammarTaken)
+		return nil
+	case b.grammarRefusal != "":
+		return &failure{err: fatal(setting.Errorf("%s refuses requests with a grammar (%s) and answers them without it; leave %s out",
+			s.name, b.grammarRefusal, setting.Name("Grammar")), ErrField)}
 	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.grammar = grammarSupported
 	return nil
 }

@@ -90,7 +90,7 @@ func TestAServerThatIgnoresAGrammarIsNamedOnce(t *testing.T) {
 					told++
 				}
 			},
-			Holds: func(g *traj.Grammar, text string) bool { return g.Pattern == "[0-9]+" && text == "12" }})
+			MatchesGrammar: func(g *traj.Grammar, text string) bool { return g.Pattern == "[0-9]+" && text == "12" }})
 		if err != nil {
 			t.Fatal(err)
 		}

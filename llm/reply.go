@@ -21,7 +21,7 @@ type reply struct {
 	prompt, output     int             // tokens, as the server counts
 	ids                tokenIDs
 	logprobs           []*float64 // nil: none
-	versions           drawnVersions
+	versions           tokenVersions
 }
 
 // chatReply is a chat reply in one piece; the ids of its first choice were taken out.
@@ -41,7 +41,7 @@ type chatReply struct {
 		ended
 	} `json:"choices"`
 	Usage usage `json:"usage"`
-	drawnBy
+	versionFields
 }
 
 // content is a message's text, which some servers send as a list of parts.
@@ -131,7 +131,7 @@ func (rd *replyReader) whole(x *exchange, b *body) (*reply, *failure) {
 	if rp.reasoning == "" {
 		rp.reasoning = m.ReasoningContent
 	}
-	rp.versions.add(r.drawnBy, len(rp.ids.sampled))
+	rp.versions.add(r.versionFields, len(rp.ids.sampled))
 	rp.ids = rd.counted(rp.ids, rp.output)
 	for _, call := range m.ToolCalls {
 		rp.calls = append(rp.calls, traj.ToolCall{ID: call.ID, Name: call.Function.Name, Arguments: call.Function.Arguments})
@@ -178,7 +178,7 @@ var errFiltered = errors.New("the reply was filtered")
 
 // response is what the model said: the text up to a stop string, and the calls in it.
 func (rd *replyReader) response(b *body, rp *reply) (*traj.Response, *failure) {
-	if f := tookGrammar(rd.server, b); f != nil {
+	if f := recordGrammarSupport(rd.server, b); f != nil {
 		return nil, f
 	}
 	if f := brokenOff(rd.server, rp.finish); f != nil {
@@ -221,7 +221,7 @@ func (rd *replyReader) response(b *body, rp *reply) (*traj.Response, *failure) {
 	if r.FinishReason == "function_call" {
 		r.FinishReason = traj.FinishToolCalls
 	}
-	held(rd, b, rp.content, rp.finish, stop)
+	checkGrammar(rd, b, rp.content, rp.finish, stop)
 	if len(rp.ids.sampled) > 0 && b.images {
 		rd.tell("images", "returns ids, and not which of them stand for images: such replies are kept without ids, and cannot be trained on")
 		rp.ids = tokenIDs{}

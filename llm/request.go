@@ -17,18 +17,18 @@ import (
 
 // body is a request that is made once and sent as often as needed.
 type body struct {
-	messages []byte          // the JSON array without its last bracket
-	tools    json.RawMessage // nil: none
-	sampling traj.Sampling
-	seed     int64
-	cont     bool
-	clamp    int      // max_tokens that the server's window leaves; 0: as asked
-	open     bool     // leave max_tokens out: the window leaves less than was asked for
-	inText   bool     // the tools are in the messages
-	thoughts thoughts // where past reasoning is, if there is any
-	inIDs    bool     // the prompt is ids
-	images   bool     // the messages have some
-	doubt    string   // why the grammar is left out of a try: what the server said of it; "": it is asked for
+	messages       []byte          // the JSON array without its last bracket
+	tools          json.RawMessage // nil: none
+	sampling       traj.Sampling
+	seed           int64
+	cont           bool
+	clamp          int      // max_tokens that the server's window leaves; 0: as asked
+	open           bool     // leave max_tokens out: the window leaves less than was asked for
+	inText         bool     // the tools are in the messages
+	thoughts       thoughts // where past reasoning is, if there is any
+	inIDs          bool     // the prompt is ids
+	images         bool     // the messages have some
+	grammarRefusal string   // the error for which the grammar is left out of one attempt; "": it is sent
 
 	parse func(text string) (traj.Message, []traj.CallError) // reads the reply; nil: it is taken as it is
 }
@@ -226,7 +226,7 @@ func (w *requestWriter) fields(b *body) map[string]json.RawMessage {
 			f["logprobs"] = rawTrue
 		}
 	}
-	if s.Grammar != nil && b.doubt == "" {
+	if s.Grammar != nil && b.grammarRefusal == "" {
 		maps.Copy(f, grammarFields(s.Grammar, b.inIDs))
 	}
 	if b.cont {

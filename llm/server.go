@@ -20,6 +20,7 @@ type server struct {
 
 	mu      sync.Mutex
 	refused map[string]bool // optional fields that this server does not take, and what else was said of it once
+	grammar grammarSupport
 }
 
 func newServer(c Config, answered *atomic.Bool) *server {

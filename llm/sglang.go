@@ -20,7 +20,7 @@ func (w *requestWriter) generateFields(b *body, prompt []int32) (f, params map[s
 			params[to] = v
 		}
 	}
-	if g := b.sampling.Grammar; g != nil && b.doubt == "" {
+	if g := b.sampling.Grammar; g != nil && b.grammarRefusal == "" {
 		maps.Copy(params, sglangGrammar(g))
 	}
 	if w.has("sampling_seed") {
@@ -55,7 +55,7 @@ func (p *sglangPieces) add(data []byte) error {
 			N      int                 `json:"completion_tokens"`
 			Raw    [][]json.RawMessage `json:"output_token_logprobs"`
 			Weight json.RawMessage     `json:"weight_version"`
-			drawnBy
+			versionFields
 			Finish *struct {
 				Type    string          `json:"type"`
 				Matched json.RawMessage `json:"matched"`
@@ -88,7 +88,7 @@ func (p *sglangPieces) add(data []byte) error {
 	}
 	if len(ids) == m.N {
 		p.again = p.again || len(p.s.ids) > 0
-		p.s.versions = drawnVersions{}
+		p.s.versions = tokenVersions{}
 		p.s.ids, p.s.logprobs, p.s.text = ids, lps, chunk.Text
 	} else {
 		p.s.ids, p.s.logprobs, p.s.text = append(p.s.ids, ids...), append(p.s.logprobs, lps...), p.s.text+chunk.Text
@@ -99,7 +99,7 @@ func (p *sglangPieces) add(data []byte) error {
 		m.Version = m.Weight
 	}
 	p.s.saw(m.Version)
-	p.s.versions.add(m.drawnBy, len(ids))
+	p.s.versions.add(m.versionFields, len(ids))
 	if f := m.Finish; f != nil {
 		p.s.finish, p.s.stop, p.s.message, p.s.brokenOff = f.Type, slices.Clone(f.Matched), f.Message, f.Status
 	}

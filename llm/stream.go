@@ -122,7 +122,7 @@ type chatChunk struct {
 		ended
 	} `json:"choices"`
 	Usage *usage `json:"usage"`
-	drawnBy
+	versionFields
 }
 
 type usage struct {
@@ -166,7 +166,7 @@ func (s *chatPieces) add(data []byte) error {
 		s.ids.prompt = ids.prompt
 	}
 	s.ids.sampled = append(s.ids.sampled, ids.sampled...)
-	s.versions.add(chunk.drawnBy, len(ids.sampled))
+	s.versions.add(chunk.versionFields, len(ids.sampled))
 	for i := range chunk.Choices {
 		ch := &chunk.Choices[i]
 		if ch.Index != 0 {

@@ -157,7 +157,7 @@ type sampledPieces struct {
 	message    string // why it was broken off
 	brokenOff  int    // the status that goes with it
 	version    string // of the weights; "": the server does not say
-	versions   drawnVersions
+	versions   tokenVersions
 }
 
 // saw takes the version that a piece of a reply names. Pieces of several versions make one that
@@ -220,7 +220,7 @@ var (
 // completion makes sure that what came back is what was asked for.
 func (rd *replyReader) completion(p *sampledPieces, b *body, prompt []int32) (*traj.Completion, *failure) {
 	base := rd.name
-	if f := tookGrammar(rd.server, b); f != nil {
+	if f := recordGrammarSupport(rd.server, b); f != nil {
 		return nil, f
 	}
 	if p.finish == "abort" && p.brokenOff >= 400 {
@@ -267,7 +267,7 @@ func (rd *replyReader) completion(p *sampledPieces, b *body, prompt []int32) (*t
 			out.Ended = slices.Contains(b.sampling.StopIDs, p.ids[n-1]) || len(b.sampling.Stop) == 0
 		}
 	}
-	held(rd, b, p.text, p.finish, out.StopString)
+	checkGrammar(rd, b, p.text, p.finish, out.StopString)
 	return out, nil
 }
 

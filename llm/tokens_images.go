@@ -115,14 +115,14 @@ func (p *inferencePieces) add(data []byte) error {
 				Length int `json:"length"`
 			} `json:"image"`
 		} `json:"mm_placeholders"`
-		drawnBy
+		versionFields
 	}
 	if err := json.Unmarshal(rest, &reply); err != nil {
 		return fmt.Errorf("not the API's JSON: %w: %s", err, excerpt(data))
 	}
 	p.s.prompt, p.s.ids = ids.prompt, ids.sampled
 	p.s.saw(reply.Version)
-	p.s.versions.add(reply.drawnBy, len(ids.sampled))
+	p.s.versions.add(reply.versionFields, len(ids.sampled))
 	for _, place := range reply.Places.Image {
 		p.s.sizes = append(p.s.sizes, place.Length)
 	}

@@ -133,12 +133,12 @@ func eachStretch(s *traj.Sequence, f func(from, to int)) {
 	}
 }
 
-// LearnsAll says which tokens of a sequence a policy loss takes with the strategy All: those from the
+// AllMask says which tokens of a sequence a policy loss takes with the strategy All: those from the
 // first sampled one on, but for images.
-func LearnsAll(s *traj.Sequence) []bool {
+func AllMask(s *traj.Sequence) []bool {
 	all := make([]bool, len(s.LossMask))
 	if first := slices.Index(s.LossMask, true); first >= 0 {
-		image := s.OfImage()
+		image := s.ImageMask()
 		for t := first; t < len(all); t++ {
 			all[t] = image == nil || !image[t]
 		}

@@ -59,9 +59,9 @@ func (s *Sequence) Trained() int {
 	return n
 }
 
-// OfImage says of each token of a sequence whether it stands for an image, or is a mark beside
+// ImageMask says of each token of a sequence whether it stands for an image, or is a mark beside
 // one; nil: none does. No loss has such tokens: a policy never draws them.
-func (s *Sequence) OfImage() []bool {
+func (s *Sequence) ImageMask() []bool {
 	if len(s.Images) == 0 {
 		return nil
 	}

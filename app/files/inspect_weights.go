@@ -77,7 +77,7 @@ func (w *weighing) apply(t *traj.Trajectory) {
 			}
 		}
 		if w.strategy == lossscale.All {
-			s.LossMask = lossscale.LearnsAll(s)
+			s.LossMask = lossscale.AllMask(s)
 		}
 	}
 }

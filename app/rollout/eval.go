@@ -61,10 +61,10 @@ func Eval(ctx context.Context, o EvalOptions, s console.Streams) error {
 	file := newTrajectoryFile(x, filepath.Join(x.dir, rundir.TrajectoriesFile))
 	score := eval.New(eval.Config{Dataset: x.Data.Name, Split: x.Data.Split, Model: x.Source.Name,
 		BaseURL: x.Source.BaseURL, Samples: o.Samples, PassK: o.PassK,
-		Vote:  func(t *traj.Trajectory) string { return rewards.Vote(x.rewardOf(t), *t.Extracted) },
-		Asks:  func(t *traj.Trajectory) bool { return rewards.ReadsAnswers(x.rewardOf(t)) },
-		Same:  func(t *traj.Trajectory, a, b string) bool { return rewards.SameVote(x.rewardOf(t), a, b, x.o.Grader) },
-		Spool: func() (eval.Spool, error) { return openSpool(&x.closers) }, Notice: x.Notice})
+		Vote:        func(t *traj.Trajectory) string { return rewards.Vote(x.rewardOf(t), *t.Extracted) },
+		ReadsAnswer: func(t *traj.Trajectory) bool { return rewards.ReadsAnswers(x.rewardOf(t)) },
+		Same:        func(t *traj.Trajectory, a, b string) bool { return rewards.SameVote(x.rewardOf(t), a, b, x.o.Grader) },
+		Spool:       func() (eval.Spool, error) { return openSpool(&x.closers) }, Notice: x.Notice})
 	sum, err := x.Play(ctx, func(t *traj.Trajectory) error {
 		score.Add(t)
 		return file.write(t)

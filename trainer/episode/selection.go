@@ -37,7 +37,7 @@ func (a TokenSelection) actionsFrom(e *Episode, i int) (first, from int) {
 }
 
 // weigh says what token t of sequence i weighs in the policy loss, above 0 if it
-// is an action, and whether it is in the cross-entropy. image is that of traj.Sequence.OfImage.
+// is an action, and whether it is in the cross-entropy. image is that of traj.Sequence.ImageMask.
 func (a TokenSelection) weigh(e *Episode, i, t, first, from int, image []bool) (weight float64, observed bool) {
 	s := &e.Sequences[i]
 	if image != nil && image[t] {
@@ -61,7 +61,7 @@ func (e *Episode) CountTokens(a TokenSelection) {
 	for i := range e.Sequences {
 		s := &e.Sequences[i]
 		first, from := a.actionsFrom(e, i)
-		before, image := n, s.OfImage()
+		before, image := n, s.ImageMask()
 		for t := max(first, 0); t < len(s.LossMask); t++ {
 			switch weight, observed := a.weigh(e, i, t, first, from, image); {
 			case weight > 0:
@@ -86,7 +86,7 @@ func (e *Episode) LayOut(a TokenSelection) {
 	for i := range e.Sequences {
 		s, x := &e.Sequences[i], &e.Streams[i]
 		first, from := a.actionsFrom(e, i)
-		image := s.OfImage()
+		image := s.ImageMask()
 		x.Want = make([]bool, len(s.LossMask))
 		n := 0
 		for t := max(first, 0); t < len(s.LossMask); t++ {

@@ -33,7 +33,7 @@ func parseRow(t *traj.Trajectory, id string, o *Options) (e *episode.Episode, re
 		score, unscored = 0, true
 	}
 	e = &episode.Episode{ID: id, Group: t.GroupID, Task: t.Task.ID, Score: score, Unscored: unscored,
-		PolicyVersion: t.PolicyVersion, VersionsAhead: aheadOf(t),
+		PolicyVersion: t.PolicyVersion, VersionsAhead: versionsAhead(t),
 		Body: &episode.Body{Role: roleOf(t), Parts: t.RewardParts, Termination: t.Termination,
 			Turns: len(t.Steps), LastRound: -1}}
 	if o.Demonstrations != nil {
@@ -103,8 +103,8 @@ func parseRow(t *traj.Trajectory, id string, o *Options) (e *episode.Episode, re
 	return e, "", nil
 }
 
-// aheadOf is how much newer than the row's version the weights are that drew its tokens.
-func aheadOf(t *traj.Trajectory) (ahead episode.Ahead) {
+// versionsAhead is how much newer than the row's version the weights are that drew its tokens.
+func versionsAhead(t *traj.Trajectory) (ahead episode.Ahead) {
 	sum, tokens := 0., 0
 	for i := range t.Steps {
 		s := &t.Steps[i]

@@ -14,11 +14,11 @@ func TestARowOfSeveralVersionsIsAsOldAsItsTokens(t *testing.T) {
 		{Start: 5, End: 7, PolicyVersions: []int64{6}}, // both of 6
 		{Start: 9, End: 13, PolicyVersions: []int64{4, 4, 6, 8}},
 	}}
-	ahead := aheadOf(row)
+	ahead := versionsAhead(row)
 	if ahead.Most != 4 || ahead.Mean != (2.*2+0+0+2+4)/8 {
 		t.Errorf("%+v", ahead)
 	}
-	if a := aheadOf(&traj.Trajectory{PolicyVersion: 9, Steps: []traj.Step{{Sequence: -1}}}); a.Most != 0 || a.Mean != 0 {
+	if a := versionsAhead(&traj.Trajectory{PolicyVersion: 9, Steps: []traj.Step{{Sequence: -1}}}); a.Most != 0 || a.Mean != 0 {
 		t.Errorf("without tokens: %+v", a)
 	}
 }

@@ -13,9 +13,9 @@ func TestAServersJSONIsHeldToItsSchema(t *testing.T) {
 	schema := traj.Grammar{Kind: traj.GrammarSchema, Schema: json.RawMessage(
 		`{"type":"object","properties":{"a":{"type":"integer"},"b":{"type":"string"}},"required":["a","b"]}`)}
 	for _, x := range []struct {
-		g     traj.Grammar
-		reply string
-		fits  bool
+		g       traj.Grammar
+		reply   string
+		matches bool
 	}{
 		{schema, `{"a": 1, "b": "x"}`, true}, {schema, "{\n\t\"b\" :\"x\",\"a\":1}", true}, {schema, `{"a": 1}`, false},
 		{schema, `{"a": 1.5, "b": "x"}`, false}, {schema, `{"a": 1, "b": "x"} and`, false}, {schema, `no`, false},
@@ -25,8 +25,8 @@ func TestAServersJSONIsHeldToItsSchema(t *testing.T) {
 		{traj.Grammar{Kind: traj.GrammarChoice, Choices: []string{"x", "y"}}, "z", false},
 		{traj.Grammar{Kind: traj.GrammarTools}, "anything", true},
 	} {
-		if got := holder()(&x.g, x.reply); got != x.fits {
-			t.Errorf("%s: %q fits: %v", x.g.Kind, x.reply, got)
+		if got := grammarMatcher()(&x.g, x.reply); got != x.matches {
+			t.Errorf("%s: %q matches: %v", x.g.Kind, x.reply, got)
 		}
 	}
 }

@@ -10,25 +10,25 @@ import (
 	"agentcli/traj"
 )
 
-// holder looks at replies that a server was asked to hold to a grammar. A run has one, which is
+// grammarMatcher checks replies that a server was asked to hold to a grammar. A run has one, which is
 // compiled at its first reply. JSON may be written in any way that its schema allows: ours is
 // narrower than a server's.
-func holder() func(g *traj.Grammar, reply string) bool {
+func grammarMatcher() func(g *traj.Grammar, reply string) bool {
 	var mu sync.Mutex
 	var of *traj.Grammar
-	var fits func(string) bool
+	var matches func(string) bool
 	return func(g *traj.Grammar, reply string) bool {
 		mu.Lock()
 		defer mu.Unlock()
 		if g != of {
-			of, fits = g, fitting(g)
+			of, matches = g, matcherOf(g)
 		}
-		return fits(reply)
+		return matches(reply)
 	}
 }
 
-// fitting says which texts are of a grammar; of one that cannot be compiled all are.
-func fitting(g *traj.Grammar) func(string) bool {
+// matcherOf reports which texts match a grammar; if it cannot be compiled, all do.
+func matcherOf(g *traj.Grammar) func(string) bool {
 	all := func(string) bool { return true }
 	switch g.Kind {
 	case traj.GrammarJSON:

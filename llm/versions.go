@@ -7,27 +7,27 @@ import (
 	"strings"
 )
 
-// drawnBy is what a piece of a reply says of the weights that drew its tokens, as agentcli
+// versionFields is what a piece of a reply says of the weights that drew its tokens, as agentcli
 // serve does: the oldest version, and each token's where there are several.
-type drawnBy struct {
+type versionFields struct {
 	Version  json.RawMessage `json:"policy_version"`
 	Versions json.RawMessage `json:"token_versions"`
 }
 
 // number is the version as a number, which other servers' names of versions need not be.
-func (d drawnBy) number() (int64, bool) {
+func (d versionFields) number() (int64, bool) {
 	v, err := strconv.ParseInt(strings.Trim(string(d.Version), `"`), 10, 64)
 	return v, err == nil && v >= 0
 }
 
-// drawnVersions are the versions of a reply's tokens so far.
-type drawnVersions struct {
+// tokenVersions are the versions of a reply's tokens so far.
+type tokenVersions struct {
 	each    []int64
 	unknown bool // some piece did not say
 }
 
 // add takes a piece of n tokens.
-func (v *drawnVersions) add(d drawnBy, n int) {
+func (v *tokenVersions) add(d versionFields, n int) {
 	one, ok := d.number()
 	var each []int64
 	switch {
@@ -41,7 +41,7 @@ func (v *drawnVersions) add(d drawnBy, n int) {
 }
 
 // of are the versions of a reply of n tokens: one, or one for each; nil: not known.
-func (v *drawnVersions) of(n int) []int64 {
+func (v *tokenVersions) of(n int) []int64 {
 	if v.unknown || n == 0 || len(v.each) != n {
 		return nil
 	}

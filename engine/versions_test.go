@@ -27,7 +27,7 @@ func TestARowSaysWhichWeightsDrewItsTokens(t *testing.T) {
 		row := &traj.Trajectory{}
 		for i := range x.replies {
 			step := traj.Step{Start: 3, End: 5} // two tokens
-			drawnBy(row, &step, &x.replies[i])
+			recordVersions(row, &step, &x.replies[i])
 			row.Steps = append(row.Steps, step)
 		}
 		for i, want := range x.steps {

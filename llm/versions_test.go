@@ -28,10 +28,10 @@ func TestVersionsOfAReplyAreItsTokens(t *testing.T) {
 		"another number of them":   {[]piece{{`{"policy_version":3,"token_versions":[3,4]}`, 3}}, []int64{3}},
 		"nothing":                  {nil, nil},
 	} {
-		var all drawnVersions
+		var all tokenVersions
 		n := 0
 		for _, p := range x.pieces {
-			var d drawnBy
+			var d versionFields
 			if err := json.Unmarshal([]byte(p.said), &d); err != nil {
 				t.Fatal(name, err)
 			}
