@@ -12,11 +12,11 @@ import (
 	"agentcli/traj"
 )
 
-// grammars are those of the replies that Sample draws, compiled once each: a run asks for one,
+// grammars are those of the replies that Sample draws, compiled once each: a run has one,
 // with one list of tools. It is safe for concurrent use.
 type grammars struct {
 	mu    sync.Mutex
-	vocab *grammar.Vocabulary // made when the first one is asked for
+	vocab *grammar.Vocabulary // nil before the first grammar
 	made  map[grammarKey]*grammar.Grammar
 }
 

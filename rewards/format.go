@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"agentcli/internal/text"
+	"agentcli/rewards/mathgrade"
 	"agentcli/traj"
 )
 
@@ -14,7 +15,7 @@ import (
 type FormatSettings struct {
 	// Answer is what stands behind the thinking: one of FormatAnswers; "": tags.
 	Answer string `json:"answer,omitempty"`
-	// NoThinking asks for no thinking before the answer; a reply may have some.
+	// NoThinking makes the thinking before the answer optional.
 	NoThinking bool `json:"no_thinking,omitempty"`
 }
 
@@ -44,7 +45,10 @@ func (r formatReward) Score(_ context.Context, t *traj.Trajectory) (Score, error
 		return Score{}, nil
 	}
 	m := t.FinalReply()
-	if m == nil || !r.thinks(m) || !r.answers(behindThinking(m)) {
+	if m == nil || !r.thinks(m) {
+		return shape("format", 0), nil
+	}
+	if answer, _ := mathgrade.AfterThinking(m.Content); !r.answers(answer) {
 		return shape("format", 0), nil
 	}
 	return shape("format", 1), nil
@@ -63,19 +67,11 @@ func (r formatReward) thinks(m *traj.Message) bool {
 		return r.s.NoThinking && !strings.Contains(m.Content, openThink)
 	}
 	thought = strings.TrimPrefix(thought, openThink)
-	return strings.TrimSpace(thought) != "" && strings.Count(m.Content, closeThink) == 1 && !strings.Contains(thought, openThink) &&
-		!strings.Contains(behindThinking(m), openThink)
+	return strings.TrimSpace(thought) != "" && strings.Count(m.Content, closeThink) == 1 && strings.Count(m.Content, openThink) <= 1 &&
+		!strings.Contains(thought, openThink)
 }
 
-// behindThinking is a message's text behind its thinking.
-func behindThinking(m *traj.Message) string {
-	if i := strings.LastIndex(m.Content, closeThink); i >= 0 {
-		return m.Content[i+len(closeThink):]
-	}
-	return m.Content
-}
-
-// answers reports whether a text is an answer of the form that is asked for.
+// answers reports whether a text has the form of FormatSettings.Answer.
 func (r formatReward) answers(said string) bool {
 	said = strings.TrimSpace(said)
 	switch r.s.Answer {

@@ -7,7 +7,7 @@ import (
 )
 
 // TestAReplyHasItsFormOrNot: thinking that the reply or the prompt opened, closed once; behind it
-// an answer of the form that is asked for.
+// an answer of the configured form.
 func TestAReplyHasItsFormOrNot(t *testing.T) {
 	const both = "<think>two and two</think>\n<answer>4</answer>"
 	for _, c := range []struct {

@@ -84,16 +84,15 @@ const (
 // check holds the fields to what can be done.
 func (d *drawing) check() error {
 	between := func(name string, v *float64, low, high float64) error {
-		if v != nil && low == math.SmallestNonzeroFloat64 && !(*v > 0 && *v <= high) {
-			return bad(name, "%s is %v; it must be above 0 and at most %v", name, *v, high)
-		}
 		if v != nil && (!(*v >= low) || !(*v <= high)) {
 			return bad(name, "%s is %v; it must be between %v and %v", name, *v, low, high)
 		}
 		return nil
 	}
-	for _, err := range []error{between("temperature", d.Temperature, 0, 1e4), between("top_p", d.TopP, math.SmallestNonzeroFloat64, 1),
-		between("min_p", d.MinP, 0, 1)} {
+	if p := d.TopP; p != nil && !(*p > 0 && *p <= 1) {
+		return bad("top_p", "top_p is %v; it must be above 0 and at most 1", *p)
+	}
+	for _, err := range []error{between("temperature", d.Temperature, 0, 1e4), between("min_p", d.MinP, 0, 1)} {
 		if err != nil {
 			return err
 		}
