@@ -97,16 +97,6 @@ func TestARowThatCannotBeScoredIsRefused(t *testing.T) {
 	}
 }
 
-// TestAttemptsAreTheClients: a row is one attempt, whoever asks for more of each is told.
-func TestAttemptsAreTheClients(t *testing.T) {
-	o := options(filepath.Join(t.TempDir(), "run"), "http://127.0.0.1:1")
-	o.Attempts = 3
-	var usage exit.UsageError
-	if err := Run(t.Context(), o, console.Streams{Err: io.Discard}); !errors.As(err, &usage) {
-		t.Errorf("%v", err)
-	}
-}
-
 func TestRequestsThatCannotBeAnswered(t *testing.T) {
 	asked := false
 	x := serve(t, filepath.Join(t.TempDir(), "run"), func(*llmtest.Request) llmtest.Reply { asked = true; return seven() }, nil)

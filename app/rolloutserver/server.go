@@ -58,9 +58,6 @@ type Options struct {
 	// AllowMediaHosts are the hosts, as NAME or NAME:PORT, that images are fetched from.
 	AllowMediaHosts []string
 	AllowMediaPath  string // folder whose files rows may name as images; "": none
-	// Attempts are those at each row that were asked for, which is refused: a row is one
-	// attempt; 0: nobody did.
-	Attempts int
 }
 
 // OfServer is the first setting that has an effect on a server alone; "": none is given.
@@ -87,7 +84,7 @@ func (o *Options) ofDataset() setting.Name {
 		{setting.Name("Dataset"), o.Dataset != ""}, {setting.Name("Split"), o.Split != ""}, {setting.Name("Limit"), o.Limit > 0},
 		{setting.Name("Rows"), len(o.Select.Rows) > 0}, {setting.Name("IDs"), len(o.Select.IDs) > 0},
 		{setting.Name("Shuffle"), o.Shuffle}, {setting.Name("FailedOf"), o.FailedOf != ""}, {setting.Name("Level"), o.Level != ""},
-		{setting.Name("Shots"), o.Shots != nil}, {setting.Name("Samples"), o.Attempts > 0},
+		{setting.Name("Shots"), o.Shots != nil},
 	} {
 		if x.given {
 			return x.name

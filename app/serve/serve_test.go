@@ -5,7 +5,6 @@ package serve
 import (
 	"bufio"
 	"bytes"
-	"compress/gzip"
 	"context"
 	"encoding/binary"
 	"encoding/json"
@@ -17,7 +16,6 @@ import (
 	"net/http/httptest"
 	"os"
 	"path/filepath"
-	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -728,153 +726,6 @@ func TestGoOpenAIsClientReadsTheAnswers(t *testing.T) {
 		}
 		if err != nil {
 			t.Fatal(fmt.Errorf("after %d pieces: %w", n, err))
-		}
-	}
-}
-
-// TestAStreamInChannelsIsReadAtItsEnd: what a piece of a reply of gpt-oss is, its channel says,
-// so none is sent as content before the reply is whole.
-func TestAStreamInChannelsIsReadAtItsEnd(t *testing.T) {
-	file, err := os.Open("../../model/chat/testdata/corpus.json.gz")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer file.Close()
-	z, err := gzip.NewReader(file)
-	if err != nil {
-		t.Fatal(err)
-	}
-	var corpus struct {
-		Templates map[string]struct{ Template string }
-	}
-	if err := json.NewDecoder(z).Decode(&corpus); err != nil {
-		t.Fatal(err)
-	}
-	path := filepath.Join(t.TempDir(), "template.jinja")
-	if err := os.WriteFile(path, []byte(corpus.Templates["gptoss"].Template), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	for template, want := range map[string]bool{path: true, "": false} {
-		o := Options{Path: tiny, Backend: models.NewBackend(),
-			Model: models.LocalOptions{DType: "float32", Device: "cpu", Temperature: 1, ChatTemplate: template}}
-		engine, source, err := o.Backend.OpenEngine(o.Path, o.Model)
-		if err != nil {
-			t.Fatal(err)
-		}
-		s := newServer(engine, source, o, console.Streams{Out: io.Discard, Err: io.Discard})
-		x := &sampler{a: &chatAnswer{s: &openAI{s}, c: &chatRequest{}}}
-		x.begin([]int32{5, 9})
-		if x.quiet != want {
-			t.Errorf("template %q: quiet is %v", template, x.quiet)
-		}
-		engine.Close()
-	}
-}
-
-// TestAServerThatEndsAnswersWhoIsLate: while a reply is under way others are refused with 503, and
-// one that takes longer than it may is told so too, in an answer that arrives.
-func TestAServerThatEndsAnswersWhoIsLate(t *testing.T) {
-	ctx, end := context.WithCancel(t.Context())
-	said := make(chan string, 9)
-	over := make(chan error, 1)
-	o := Options{Path: tiny, Backend: models.NewBackend(), Name: "tiny", Listen: "127.0.0.1:0", Admin: true, Grace: 3 * time.Second,
-		Model: models.LocalOptions{DType: "float32", Device: "cpu", Temperature: 1}}
-	go func() { over <- Run(ctx, o, console.Streams{Out: io.Discard, Err: lines(said)}) }()
-	address := regexp.MustCompile(`http://\S+/v1`).FindString(<-said)
-	ask := func(path string) int {
-		resp, err := http.Post(strings.TrimSuffix(address, "/v1")+path, "application/json",
-			strings.NewReader(`{"prompt": [5, 9], "max_tokens": 4, "messages": [{"role": "user", "content": "a"}]}`))
-		if err != nil {
-			t.Error(path, err)
-			return 0
-		}
-		defer resp.Body.Close()
-		if _, err := io.ReadAll(resp.Body); err != nil {
-			t.Error(path, err)
-		}
-		return resp.StatusCode
-	}
-	if status := ask("/pause?mode=keep"); status != http.StatusOK {
-		t.Fatal(status)
-	}
-	late := make(chan int, 3)
-	for range cap(late) {
-		go func() { late <- ask("/v1/completions") }()
-	}
-	for !strings.Contains(metricsOf(t, address), "\nvllm:num_requests_waiting 3\n") {
-		time.Sleep(time.Millisecond)
-	}
-	end()
-	for !strings.HasPrefix(strings.TrimPrefix(<-said, "agentcli: "), "ending") { // access lines come, too
-	}
-	if status := ask("/v1/completions"); status != http.StatusServiceUnavailable {
-		t.Errorf("a new request is answered %d", status)
-	}
-	if resp, err := http.Get(strings.TrimSuffix(address, "/v1") + "/health"); err != nil {
-		t.Error(err)
-	} else if resp.Body.Close(); resp.StatusCode != http.StatusServiceUnavailable {
-		t.Errorf("it is as healthy as %d", resp.StatusCode)
-	}
-	for range cap(late) {
-		if status := <-late; status != http.StatusServiceUnavailable {
-			t.Errorf("a late reply is answered %d", status)
-		}
-	}
-	if err := <-over; err != nil {
-		t.Error(err)
-	}
-}
-
-// lines gives each line that is written to it.
-type lines chan string
-
-func (l lines) Write(b []byte) (int, error) {
-	for line := range strings.Lines(string(b)) {
-		select {
-		case l <- line:
-		default:
-		}
-	}
-	return len(b), nil
-}
-
-func metricsOf(t *testing.T, address string) string {
-	t.Helper()
-	resp, err := http.Get(strings.TrimSuffix(address, "/v1") + "/metrics")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer resp.Body.Close()
-	b, err := io.ReadAll(resp.Body)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return string(b)
-}
-
-// TestCallsThatAreWholeAreGivenOfAReplyThatIsCutOff: a reply that must be calls has no text, and
-// what is left of the last one is none.
-func TestCallsThatAreWholeAreGivenOfAReplyThatIsCutOff(t *testing.T) {
-	one, bad := []traj.ToolCall{{Name: "f", Arguments: `{"a": 1}`}}, []traj.CallError{{}}
-	said := func(content string, calls []traj.ToolCall) traj.Message {
-		return traj.Message{Content: content, ToolCalls: calls}
-	}
-	for name, x := range map[string]struct {
-		r       traj.Response
-		must    bool
-		calls   int
-		content string
-	}{
-		"cut in the second": {traj.Response{Message: said("<tool_call>", one), FinishReason: "length", CallErrors: bad, Raw: "raw"}, true, 1, ""},
-		"cut in a tag":      {traj.Response{Message: said("<too", one), FinishReason: "length"}, true, 1, ""},
-		"cut in the one":    {traj.Response{Message: said("", nil), FinishReason: "length", CallErrors: bad, Raw: "raw"}, true, 0, "raw"},
-		"it may be text":    {traj.Response{Message: said("Well", one), FinishReason: "length", CallErrors: bad, Raw: "raw"}, false, 0, "raw"},
-		"whole":             {traj.Response{Message: said("", slices.Concat(one, one)), FinishReason: "stop"}, true, 2, ""},
-	} {
-		message, _ := messageOf(&x.r, x.must)
-		calls, _ := message["tool_calls"].([]wireCall)
-		if len(calls) != x.calls || message["content"] != x.content {
-			t.Errorf("%s: %v", name, message)
 		}
 	}
 }

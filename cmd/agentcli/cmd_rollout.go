@@ -6,6 +6,7 @@ import (
 	"agentcli/app/rollout"
 	"agentcli/app/rolloutserver"
 	"agentcli/datasets"
+	"agentcli/internal/exit"
 
 	"github.com/urfave/cli/v2"
 )
@@ -27,8 +28,8 @@ func rolloutCommand() *cli.Command {
 				o.serve.Token = "" // a variable of the shell asks for nothing
 			}
 			if o.serve.Serve != "" || o.serve.OfServer() != "" {
-				if run.Resume == "" && c.IsSet("samples") && run.Samples != rollout.DefaultSamples {
-					o.serve.Attempts = run.Samples
+				if run.Resume == "" && run.Samples != rollout.DefaultSamples {
+					return exit.Usagef("--serve plays a row once for each request; leave --samples out")
 				}
 				run.Sampling = rollout.OwnDistribution(run.Sampling)
 				o.serve.FileOptions = rollout.FileOptions{Options: run, File: o.file}
