@@ -266,6 +266,14 @@ func (p *player) ask(ctx context.Context, turn int) (resp *traj.Response, left i
 	seq, from, to, rerr := p.t.Record(resp.PromptIDs, images, resp.SampledIDs, resp.Logprobs)
 	step := traj.Step{Sequence: seq, Start: from, End: to, FinishReason: resp.FinishReason,
 		PromptTokens: resp.PromptTokens, CompletionTokens: resp.OutputTokens, ModelMS: ms(took)}
+	if rerr == nil && seq >= 0 {
+		s := &p.t.Sequences[seq]
+		if experts, err := s.Experts.Then(resp.Experts); err == nil {
+			s.Experts = experts
+		} else {
+			rerr = err
+		}
+	}
 	if rerr != nil {
 		step.Error = text.Line(rerr)
 	}

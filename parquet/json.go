@@ -40,6 +40,7 @@ type rowJSON struct {
 	Env              *string          `json:"env"`
 	Infos            []traj.Info      `json:"infos"`
 	LossWeights      [][]float64      `json:"loss_weights"`
+	RoutedExperts    []*traj.Experts  `json:"routed_experts,omitempty"`
 	Images           []imageJSON      `json:"images,omitempty"`
 }
 
@@ -112,7 +113,10 @@ func RowJSON(t *traj.Trajectory) ([]byte, error) {
 		if t.Weighed() {
 			r.LossWeights = append(r.LossWeights, s.Weights)
 		}
-		s.Weights = nil
+		if t.HasExperts() {
+			r.RoutedExperts = append(r.RoutedExperts, s.Experts)
+		}
+		s.Weights, s.Experts = nil, nil
 		r.Sequences[i] = s
 	}
 	return json.Marshal(r)

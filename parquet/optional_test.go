@@ -114,3 +114,53 @@ func TestWeightsThatAreNone(t *testing.T) {
 		break
 	}
 }
+
+// Experts of tokens come back as they were, bytes of a file that do not fit are an error, and rows
+// without any have none.
+func TestExpertsComeBack(t *testing.T) {
+	rows := samples()
+	n := len(rows[0].Sequences[1].TokenIDs)
+	rows[0].Sequences[1].Experts = &traj.Experts{Layers: 2, Active: 3, IDs: make(traj.ExpertIDs, (n-1)*6)}
+	for i := range rows[0].Sequences[1].Experts.IDs {
+		rows[0].Sequences[1].Experts.IDs[i] = uint16(1000 * i)
+	}
+	if _, err := writeColumns(t, rows); !errors.Is(err, ErrNoColumn) {
+		t.Errorf("a file without a column for experts: %v", err)
+	}
+	path, err := writeColumns(t, rows, ColumnExperts)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r, err := Open(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.Close()
+	i := 0
+	for got, err := range r.Rows(t.Context()) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		if diff := cmp.Diff(rows[i], got, same); diff != "" {
+			t.Errorf("row %d: %s", i, diff)
+		}
+		i++
+	}
+	rows[0].Sequences[1].Experts.IDs = rows[0].Sequences[1].Experts.IDs[:5]
+	if path, err = writeColumns(t, rows, ColumnExperts); err != nil {
+		t.Log(err) // the writer may refuse it first
+		return
+	}
+	bad, err := Open(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer bad.Close()
+	for _, err := range bad.Rows(t.Context()) {
+		var m *malformed.Error
+		if !errors.As(err, &m) {
+			t.Errorf("five ids of six: %v", err)
+		}
+		break
+	}
+}

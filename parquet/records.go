@@ -80,6 +80,8 @@ func decodeColumn(n *node, t *traj.Trajectory, links *imageLinks) (err error) {
 		t.Infos, err = decodeInfos(n)
 	case ColumnLossWeights:
 		err = decodeWeights(n, t)
+	case ColumnExperts:
+		err = decodeExperts(n, t)
 	case ColumnImages:
 		t.Images, err = decodeImages(n)
 	case "meta":
@@ -338,4 +340,45 @@ func decodeWeights(n *node, t *traj.Trajectory) error {
 		err = malformed.Errorf(malformed.Mismatch, "it has %d lists of weights for %d sequences", i, len(t.Sequences))
 	}
 	return err
+}
+
+// decodeExperts reads those of each sequence, null where they are not known; the sequences come first
+// in the file.
+func decodeExperts(n *node, t *traj.Trajectory) error {
+	all, err := structs(n, func(f *node, e *traj.Experts) (err error) {
+		var v int64
+		switch f.name {
+		case "layers":
+			v, err = f.integer()
+			e.Layers = int(v)
+		case "active":
+			v, err = f.integer()
+			e.Active = int(v)
+		case "ids":
+			var b []byte
+			if b, err = f.blob(); err == nil {
+				e.IDs, err = traj.ExpertIDsOf(b)
+			}
+		default:
+			_, err = f.value()
+		}
+		return err
+	})
+	if err != nil || all == nil {
+		return err
+	}
+	if len(all) != len(t.Sequences) && t.Sequences != nil {
+		return malformed.Errorf(malformed.Mismatch, "it has experts of %d sequences, there are %d", len(all), len(t.Sequences))
+	}
+	for i := range t.Sequences {
+		e := &all[i]
+		if len(e.IDs) == 0 {
+			continue
+		}
+		if err := e.Validate(len(t.Sequences[i].TokenIDs)); err != nil {
+			return malformed.Errorf(malformed.Mismatch, "sequence %d: %w", i, err)
+		}
+		t.Sequences[i].Experts = e
+	}
+	return nil
 }

@@ -64,14 +64,16 @@ var messagesColumn = slices.IndexFunc(columns, func(f arrow.Field) bool { return
 
 // Columns that a file has only where WriterConfig.Columns names them.
 const (
-	ColumnInfos       = "infos"        // traj.Trajectory.Infos, each as JSON text
-	ColumnLossWeights = "loss_weights" // traj.Sequence.Weights of each sequence
-	ColumnImages      = "images"       // traj.Trajectory.Images; the file is of version 2
+	ColumnInfos       = "infos"          // traj.Trajectory.Infos, each as JSON text
+	ColumnLossWeights = "loss_weights"   // traj.Sequence.Weights of each sequence
+	ColumnExperts     = "routed_experts" // traj.Sequence.Experts of each sequence
+	ColumnImages      = "images"         // traj.Trajectory.Images; the file is of version 2
 )
 
 var optional = []arrow.Field{
 	opt(ColumnInfos, arrow.ListOf(text)),
 	opt(ColumnLossWeights, arrow.ListOf(arrow.ListOfNonNullable(f64))),
+	opt(ColumnExperts, arrow.ListOf(arrow.StructOf(col("layers", i32), col("active", i32), col("ids", arrow.BinaryTypes.Binary)))),
 	opt(ColumnImages, arrow.ListOf(imageType(arrow.BinaryTypes.Binary))),
 }
 
@@ -302,6 +304,8 @@ func addRow(rb *array.RecordBuilder, t *traj.Trajectory, files *files) {
 			addInfos(f[i], t)
 		case ColumnLossWeights:
 			addWeights(f[i], t)
+		case ColumnExperts:
+			addExperts(f[i], t)
 		case ColumnImages:
 			addImages(f[i], t, files)
 		}
@@ -341,6 +345,29 @@ func addWeights(b array.Builder, t *traj.Trajectory) {
 	}
 }
 
+// addExperts appends a struct for each sequence, null for one whose experts are not known, or null
+// where none of any are.
+func addExperts(b array.Builder, t *traj.Trajectory) {
+	lb := b.(*array.ListBuilder)
+	has := t.HasExperts()
+	lb.Append(has)
+	if !has {
+		return
+	}
+	sb := lb.ValueBuilder().(*array.StructBuilder)
+	for i := range t.Sequences {
+		e := t.Sequences[i].Experts
+		if e.Tokens() == 0 {
+			sb.AppendNull()
+			continue
+		}
+		sb.Append(true)
+		addInt(sb.FieldBuilder(0), e.Layers)
+		addInt(sb.FieldBuilder(1), e.Active)
+		sb.FieldBuilder(2).(*array.BinaryBuilder).Append(e.IDs.Bytes())
+	}
+}
+
 // sizeOf estimates the memory that a row takes in the builders, without its images.
 func sizeOf(t *traj.Trajectory) int64 {
 	n := 512 + len(t.Task.Question) + len(t.Task.Meta) + len(t.Error)
@@ -356,6 +383,9 @@ func sizeOf(t *traj.Trajectory) int64 {
 	}
 	for i := range t.Sequences {
 		n += 9*len(t.Sequences[i].TokenIDs) + 8*len(t.Sequences[i].Weights)
+		if e := t.Sequences[i].Experts; e != nil {
+			n += 2 * len(e.IDs)
+		}
 	}
 	for i := range t.Infos {
 		n += 16 + len(t.Infos[i])

@@ -34,7 +34,7 @@ type WriterConfig struct {
 	RowGroupRows  int   // rows after which a row group is written; 0: DefaultRowGroupRows
 	RowGroupBytes int64 // estimated bytes after which a row group is written; 0: DefaultRowGroupBytes
 
-	Columns []string // optional ones that the file has: ColumnInfos, ColumnLossWeights, ColumnImages
+	Columns []string // optional ones that the file has: ColumnInfos, ColumnLossWeights, ColumnExperts, ColumnImages
 
 	// ImagesBeside keeps the files of images in ImageFolder of the file's path, for CreateFile
 	// alone: the rows name them.
@@ -235,6 +235,8 @@ func (w *Writer) holds(t *traj.Trajectory) error {
 		missing = ColumnInfos
 	case t.Weighed() && !slices.Contains(w.cfg.Columns, ColumnLossWeights):
 		missing = ColumnLossWeights
+	case t.HasExperts() && !slices.Contains(w.cfg.Columns, ColumnExperts):
+		missing = ColumnExperts
 	case len(t.Images) > 0 && !slices.Contains(w.cfg.Columns, ColumnImages):
 		missing = ColumnImages
 	default:

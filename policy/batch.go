@@ -8,6 +8,7 @@ import (
 
 	"agentcli/internal/malformed"
 	"agentcli/model/arch"
+	"agentcli/traj"
 )
 
 // ErrNotFinite is wrapped by the errors of a step whose gradient or loss is NaN or
@@ -33,6 +34,12 @@ type Batch struct {
 	Temperature []float64
 	Own         bool
 	Images      [][]Image // of each sequence, in order of Start; nil: there are none
+	// Experts are those that were chosen when the sequences were sampled, one entry for each
+	// sequence, nil where they are not known; nil: of none. With Replay they are chosen again
+	// (Ma et al. 2025, "Stabilizing MoE reinforcement learning by aligning training and
+	// inference routers"): a token's experts are those, weighed by the router as it is now.
+	Experts []*traj.Experts
+	Replay  bool
 }
 
 // check holds the images to the sequences and to the model.
@@ -80,10 +87,19 @@ type Outputs struct {
 	Logprobs []float64 // natural, at the batch's temperatures
 	Entropy  []float64 // of the distribution that the token was drawn from, nats
 	Values   []float64 // of the value head
+	Routing  Routing
 }
 
-// Gradients are the derivatives of a loss with respect to Outputs; nil is zero.
-type Gradients Outputs
+// Routing counts, over the tokens of a batch whose experts are known and all layers that have
+// any, the experts that were chosen when the tokens were sampled.
+type Routing struct {
+	Known  float64
+	Missed float64 // of these, those that the model would not choose now
+}
+
+// Gradients are the derivatives of a loss with respect to the Outputs of the same names; nil is
+// zero.
+type Gradients struct{ Logprobs, Entropy, Values []float64 }
 
 // rows lists, for the pack of the batch, the row that predicts each wanted
 // token, and the token. Merge is as in newPack.

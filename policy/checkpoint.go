@@ -12,7 +12,7 @@ import "agentcli/internal/torch"
 //
 // Features of a trained encoder are computed once: their gradient is added up first.
 func (n *network) checkpointed(s *torch.Scope, in0 input, sees sight, rows []int32, trained bool) (h torch.Tensor, back func()) {
-	p := &pass{sight: sees, turns: n.angles(s, in0.positions), rows: rows, kv: map[int]keysValues{}}
+	p := &pass{sight: sees, turns: n.angles(s, in0.positions), rows: rows, routing: in0.routing, kv: map[int]keysValues{}}
 	seen := in0
 	var leaves []torch.Tensor
 	if trained {
@@ -54,6 +54,9 @@ func (n *network) checkpointed(s *torch.Scope, in0 input, sees sight, rows []int
 		s.RequiresGrad(kv.v, true)
 	}
 	return s.RMSNorm(in[last], n.norm, n.rms()), func() {
+		if p.routing != nil {
+			p.routing.again = true
+		}
 		g := s.Grad(in[last])
 		for i := last - 1; i >= 0 && s.Err() == nil; i-- {
 			s.Free(in[i+1])

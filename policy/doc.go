@@ -65,7 +65,10 @@ type Config struct {
 	// NoDrafts has a step draw one token of each sequence, for measurements: replies are the
 	// same with drafts and without.
 	NoDrafts bool
-	Head     Head // of a Trainable
+	// KeepExperts has replies say which experts were chosen for their tokens (traj.Experts). A
+	// model without experts has none.
+	KeepExperts bool
+	Head        Head // of a Trainable
 
 	// ChatTemplate, where set, is the text of a chat template in place of the model's own,
 	// ChatFormat the name of one of chat.Families.

@@ -21,7 +21,7 @@ func readyFor(sc *scheduler, c *change) bool {
 	switch {
 	case c.how == ExchangeAbort:
 		for _, q := range append(append([]*sequence{}, sc.running...), sc.waiting...) {
-			out := q.reply()
+			out := q.reply(sc.experts)
 			out.FinishReason, out.Text = FinishAbort, sc.p.tok.Decode(out.IDs, true)
 			sc.load.Aborts++
 			sc.finish(q, out, nil)

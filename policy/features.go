@@ -117,6 +117,7 @@ type input struct {
 	ids       []int32
 	positions positions
 	images    []placed
+	routing   *routing
 }
 
 // inputOf is the input of a pack whose images have these features.

@@ -9,15 +9,15 @@ import (
 	"agentcli/model/arch"
 )
 
-// feedForward is the layer's MLP, its experts, or both added up.
-func (l *layer) feedForward(c *torch.Scope, x torch.Tensor) torch.Tensor {
+// feedForward is the MLP of layer i, its experts, or both added up.
+func (l *layer) feedForward(c *torch.Scope, i int, x torch.Tensor, r *routing) torch.Tensor {
 	var out torch.Tensor
 	if e := l.Experts; e.Count > 0 {
 		in, w := x, l.router
 		if e.Sigmoid && c.DType(x) == torch.BFloat16 {
 			in, w = c.To(x, torch.Float32, c.Device(x)), c.To(w, torch.Float32, c.Device(x))
 		}
-		ids, shares := c.Route(c.Linear(in, w, l.routerBias), l.correction, torch.Router{Active: int64(e.Active), Sigmoid: e.Sigmoid,
+		ids, shares := r.route(c, i, c.Linear(in, w, l.routerBias), l.correction, torch.Router{Active: int64(e.Active), Sigmoid: e.Sigmoid,
 			Normalise: e.Normalise, Epsilon: e.Epsilon, Scale: e.Scale, Groups: int64(e.Groups), TopGroups: int64(e.TopGroups)})
 		if e.Clamped != nil {
 			out = c.ClampedExperts(x, ids, shares, torch.ClampedExperts{GateUp: l.expertsGateUp, GateUpBias: l.expertsGateUpBias,
@@ -51,16 +51,17 @@ func (l *layer) dense(c *torch.Scope, x torch.Tensor) torch.Tensor {
 	return h
 }
 
-// besideExperts are the layer's MLP on h and its experts on x, of which h is the normed form,
+// besideExperts are the MLP of layer i on h and its experts on x, of which h is the normed form,
 // added up (arch.Beside).
-func besideExperts(n *network, c *torch.Scope, l *layer, x, h torch.Tensor) torch.Tensor {
+func besideExperts(n *network, c *torch.Scope, i int, x, h torch.Tensor, r *routing) torch.Tensor {
+	l := &n.layers[i]
 	if c.Err() != nil {
 		return h
 	}
 	e, hidden := l.Experts, int64(n.cfg.HiddenSize)
 	dense := c.RMSNorm(l.dense(c, h), l.afterBeside, n.rms())
 	to := c.Times(c.RMSNorm(x, l.routerNorm, n.rms()), 1/math.Sqrt(float64(hidden)))
-	ids, shares := c.Route(c.Linear(to, l.router, torch.Tensor{}), torch.Tensor{},
+	ids, shares := r.route(c, i, c.Linear(to, l.router, torch.Tensor{}), torch.Tensor{},
 		torch.Router{Active: int64(e.Active), Normalise: e.Normalise})
 	t, active := c.Shape(x)[0], int64(e.Active)
 	shares = c.Mul(shares, c.Reshape(c.IndexSelect(l.expertScale, 0, c.Reshape(ids, t*active)), t, active))

@@ -66,6 +66,12 @@ func (c *computation) forward(s *torch.Scope, n *network, b Batch, loss func(Out
 		s.Fail(err)
 		return out, false
 	}
+	if err := b.checkExperts(c.model.Layers); err != nil && b.Replay {
+		s.Fail(err)
+		return out, false
+	} else if err != nil { // of another model: they are neither replayed nor counted
+		b.Experts = nil
+	}
 	pack, rows, targets := b.rows(c.model.Vision.MergeSide())
 	if len(rows) == 0 {
 		return out, false
@@ -76,6 +82,7 @@ func (c *computation) forward(s *torch.Scope, n *network, b Batch, loss func(Out
 		return out, false
 	}
 	in := inputOf(pack, seen)
+	in.routing = b.recorded(s, n, pack, rows)
 	var h torch.Tensor
 	again := func() {}
 	if loss != nil && c.checkpoint {
@@ -103,6 +110,7 @@ func (c *computation) forward(s *torch.Scope, n *network, b Batch, loss func(Out
 		value = s.Reshape(s.Linear(s.To(h, c.master, n.device), n.score, torch.Tensor{}), int64(len(rows)))
 		out.Values = s.Float64s(value)
 	}
+	out.Routing = in.routing.counted(s)
 	if loss == nil || s.Err() != nil {
 		return out, false
 	}

@@ -348,7 +348,7 @@ func (n *network) hidden(s *torch.Scope, in input, seen sight, rows []int32) tor
 	}
 	tokens := s.IDs(in.ids)
 	x := n.embedded(s, tokens)
-	p := &pass{sight: seen, turns: turns, rows: rows, inputs: perLayerInputs(n, s, tokens, x), kv: map[int]keysValues{}}
+	p := &pass{sight: seen, turns: turns, rows: rows, routing: in.routing, inputs: perLayerInputs(n, s, tokens, x), kv: map[int]keysValues{}}
 	x, deep := in.place(s, n, x), in.deepened(s, n)
 	var y torch.Tensor // what the last sub-layer adds to x
 	for i := range n.layers {
@@ -454,9 +454,9 @@ func (n *network) layer(c *torch.Scope, i int, x, y torch.Tensor, p *pass) (torc
 	y = n.given(c, l.o.apply(c, o, l.oBias), l.afterAttention)
 	x, h = n.normed(c, x, y, l.beforeMLP)
 	if l.Experts.Beside != nil {
-		h = besideExperts(n, c, l, x, h)
+		h = besideExperts(n, c, i, x, h, p.routing)
 	} else {
-		h = l.feedForward(c, h)
+		h = l.feedForward(c, i, h, p.routing)
 	}
 	return ended(n, c, l, x, n.given(c, h, l.afterMLP), input)
 }

@@ -12,10 +12,11 @@ import (
 // pass is what the layers of one forward pass have in common.
 type pass struct {
 	sight
-	turns  []rotation
-	rows   []int32            // those that are wanted at the end; nil: all
-	inputs []torch.Tensor     // of arch.PerLayer, [T, size] for each layer; nil: there are none
-	kv     map[int]keysValues // by layer, of those whose keys and values later layers take
+	turns   []rotation
+	rows    []int32 // those that are wanted at the end; nil: all
+	routing *routing
+	inputs  []torch.Tensor     // of arch.PerLayer, [T, size] for each layer; nil: there are none
+	kv      map[int]keysValues // by layer, of those whose keys and values later layers take
 }
 
 // keysValues are the rotated keys and the values of one layer, [T, Hkv, D].

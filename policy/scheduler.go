@@ -21,23 +21,24 @@ import (
 // each step computes new tokens of all: one, and what may follow it, of those that
 // decode, and chunks of the prompts of those that join.
 type scheduler struct {
-	p      *Policy
-	table  *blockTable
-	kpool  []torch.Tensor // one a layer: [blocks, block size, kv heads, head dim]
-	vpool  []torch.Tensor
-	states []layerState // of recurrent layers; nil: the model has none
-	slots  *slotTable   // of the states; nil: the model has none
-	mu     sync.Mutex
-	wake   *sync.Cond
-	inbox  []*sequence
-	number int64   // of the newest request
-	change *change // of the weights
-	paused bool
-	gone   bool // somebody no longer waits for a reply
-	forget bool // nothing of the cache is to be found any more
-	seen   Load // between the last two steps
-	closed bool
-	done   chan struct{}
+	p       *Policy
+	table   *blockTable
+	kpool   []torch.Tensor // one a layer: [blocks, block size, kv heads, head dim]
+	vpool   []torch.Tensor
+	states  []layerState // of recurrent layers; nil: the model has none
+	slots   *slotTable   // of the states; nil: the model has none
+	experts *expertStore // nil: they are not kept
+	mu      sync.Mutex
+	wake    *sync.Cond
+	inbox   []*sequence
+	number  int64   // of the newest request
+	change  *change // of the weights
+	paused  bool
+	gone    bool // somebody no longer waits for a reply
+	forget  bool // nothing of the cache is to be found any more
+	seen    Load // between the last two steps
+	closed  bool
+	done    chan struct{}
 
 	// owned by the loop
 	waiting    []*sequence
@@ -82,6 +83,9 @@ func newScheduler(s *torch.Scope, p *Policy) *scheduler {
 		sc.vpool = append(sc.vpool, s.Keep(s.Empty(n.dtype, n.device, shape...), p.keep))
 	}
 	sc.table = newBlockTable(int(blocks))
+	if p.cfg.KeepExperts {
+		sc.experts = newExpertStore(n.cfg.Layers, int(blocks))
+	}
 	sc.decoder = decoderOf(s, n, sc.kpool, sc.vpool)
 	return sc
 }
@@ -488,7 +492,11 @@ func (sc *scheduler) run(s *torch.Scope, plan []work) error {
 	if rows == nil {
 		rows = []int32{} // a chunk of a long prompt: nothing to sample yet
 	}
+	if sc.experts != nil {
+		in.routing = &routing{scope: s, record: true}
+	}
 	logits := stepLogits(sc, s, plan, in, segs, blocks, rows)
+	keepExperts(sc, s, plan, in.routing)
 	var drawn *draws
 	if len(draw) > 0 {
 		drawn = newDraws(sc, s, logits, draw, how)
@@ -574,9 +582,16 @@ func stepLogits(sc *scheduler, s *torch.Scope, plan []work, in input, segs []tor
 		}
 		return c.CachedAttention(q, k, v, sc.kpool[layer], sc.vpool[layer], plans[size], n.look(layer))
 	}
-	h := n.hidden(s, in, seen, rows)
+	if in.routing == nil {
+		h := n.hidden(s, in, seen, rows)
+		if len(rows) == 0 {
+			return torch.Tensor{}
+		}
+		return n.logits(s, h)
+	}
+	h := n.hidden(s, in, seen, nil) // the last layer chooses for all tokens
 	if len(rows) == 0 {
 		return torch.Tensor{}
 	}
-	return n.logits(s, h)
+	return n.logits(s, s.IndexSelect(h, 0, s.To(s.IDs(rows), torch.Int64, n.device)))
 }

@@ -90,8 +90,8 @@ func newSequence(ctx context.Context, p *Policy, r *Request, room int) *sequence
 func (q *sequence) tag(from, to int) string { return q.salt + tagOf(q.images, from, to) }
 
 // reply is what there is so far.
-func (q *sequence) reply() *Reply {
-	out := &Reply{Output: Output{IDs: q.ids[q.prompt:]}, Tokens: q.tokens, Cached: q.hit}
+func (q *sequence) reply(kept *expertStore) *Reply {
+	out := &Reply{Output: Output{IDs: q.ids[q.prompt:], Experts: kept.of(q)}, Tokens: q.tokens, Cached: q.hit}
 	for _, t := range q.tokens {
 		out.Logprobs = append(out.Logprobs, t.Logprob)
 	}
@@ -110,7 +110,7 @@ func appendToken(sc *scheduler, q *sequence, t Token) (done bool) {
 	if !ended && !stopped && !full {
 		return false
 	}
-	out := q.reply()
+	out := q.reply(sc.experts)
 	switch {
 	case ended:
 		out.FinishReason, out.Ended = traj.FinishStop, true

@@ -79,7 +79,7 @@ func (c Config) Applicability() []Applicability {
 		noCorrection = with(setting.Name("Loss"), c.Loss) + ", whose ratio is to the log-probs recorded at sampling already; leave it out"
 	}
 	settings := []Applicability{
-		{"loss target-kl max-staleness drop-zero-std", policy, noPolicy},
+		{"loss target-kl max-staleness drop-zero-std router-replay", policy, noPolicy},
 		{"old-logprobs", policy && c.readsOld(), noOld},
 		{"off-policy", policy && loss.CorrectionAllowed(), noCorrection},
 		{"advantage", rewarded, noReward},

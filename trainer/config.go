@@ -60,6 +60,9 @@ type Config struct {
 	// MaxStaleness leaves rows out that a policy of more versions ago sampled, as
 	// policy_version counts; 0: none.
 	MaxStaleness int
+	// RouterReplay has the policy choose the experts again that were chosen when the tokens were
+	// sampled (policy.Batch).
+	RouterReplay bool
 	DropZeroStd  bool // groups without spread leave the loss and its denominators (DAPO's dynamic sampling)
 
 	Epochs      int

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 
+	"agentcli/policy"
 	"agentcli/trainer/algo"
 	"agentcli/trainer/episode"
 	"agentcli/trainer/rows"
@@ -57,6 +58,7 @@ type metrics struct {
 	read, malformed       int // calls of rows that say which were malformed, and those
 	hasRef                bool
 	means                 map[string]*mean // of what an algorithm measures by itself
+	routing               policy.Routing   // of the experts that were recorded
 }
 
 // mean is a weighted mean in the making.
@@ -201,6 +203,12 @@ func (m *metrics) toReference(kl float64) { m.refKL, m.hasRef = m.refKL+kl, true
 
 func (m *metrics) packed(n int) { m.packedTokens += n }
 
+// routed counts what a micro-batch says of the experts that were recorded.
+func (m *metrics) routed(r policy.Routing) {
+	m.routing.Known += r.Known
+	m.routing.Missed += r.Missed
+}
+
 // add counts one measurement of a number whose mean over the step is shown.
 func (m *metrics) add(key string, x float64) { m.weigh(key, x, 1) }
 
@@ -269,6 +277,9 @@ func (m *metrics) finish() Metrics {
 		if m.hasRef {
 			m.mean("actor/kl_loss", m.refKL, m.lossOver())
 		}
+	}
+	if m.routing.Known > 0 {
+		m.weightedMean("actor/router_mismatch", m.routing.Missed, m.routing.Known)
 	}
 	if m.policy {
 		m.share("actor/computed_token_share", m.trained, m.actions)

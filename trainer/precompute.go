@@ -112,6 +112,10 @@ func oldLogprobs(ctx context.Context, t *Trainer, from oldSource, episodes []*ep
 		if err := checkRecorded(e, c); err != nil {
 			return err
 		}
+		if c.RouterReplay && e.MissingExperts && e.Counts.Wanted > 0 {
+			return traj.Mark(setting.Errorf("%s: the file does not say which experts were chosen for its tokens; leave out %s, or sample with it",
+				e.Name(), setting.Name("RouterReplay")), ErrUnfit)
+		}
 		switch {
 		case !e.MissingLogprobs || e.LogprobsUntempered: // recomputed ones will do
 		case c.OldLogprobs == OldFile:

@@ -72,7 +72,8 @@ func (t *Trainer) accumulate(ctx context.Context, model Actor, phase string, wor
 			return err
 		}
 		var lossErr error
-		err = model.Accumulate(mb.Batch, func(o policy.Outputs) policy.Gradients {
+		err = model.Accumulate(t.batchFor(model, mb.Batch), func(o policy.Outputs) policy.Gradients {
+			m.routed(o.Routing)
 			var g policy.Gradients
 			g, lossErr = loss(mb, o)
 			return g
@@ -88,6 +89,16 @@ func (t *Trainer) accumulate(ctx context.Context, model Actor, phase string, wor
 		t.progress(phase, done, total)
 	}
 	return nil
+}
+
+// batchFor is a batch as a model takes it: the experts that were chosen while sampling are those of the
+// policy, and of no other model.
+func (t *Trainer) batchFor(model Scorer, b policy.Batch) policy.Batch {
+	if t.Config.IsSupervised() || model != Scorer(t.Actor) {
+		b.Experts = nil
+	}
+	b.Replay = t.Config.RouterReplay
+	return b
 }
 
 // forwardPass is a pass of a model over episodes, without gradients.
@@ -124,7 +135,7 @@ func (t *Trainer) forward(ctx context.Context, p forwardPass, episodes []*episod
 			if err := ctx.Err(); err != nil {
 				return ErrInterrupted
 			}
-			batch := mb.Batch
+			batch := t.batchFor(p.model, mb.Batch)
 			if p.read != nil {
 				if batch, err = p.read(mb); err != nil {
 					return err
@@ -168,7 +179,7 @@ func (t *Trainer) rehearse(ctx context.Context, work, some []*episode.Episode, t
 			return ErrInterrupted
 		}
 		if slices.ContainsFunc(mb.Items, func(it store.Item) bool { return wanted[it.Episode] }) {
-			o, err := actor.Rehearse(mb.Batch, n)
+			o, err := actor.Rehearse(t.batchFor(t.Actor, mb.Batch), n)
 			if err == nil {
 				err = mb.Each(o, func(it store.Item, o policy.Outputs) error {
 					if !wanted[it.Episode] {

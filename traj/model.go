@@ -79,8 +79,9 @@ type Response struct {
 	PromptTokens  int
 	OutputTokens  int
 	Policy        string
-	PolicyVersion int64   // of the weights; the oldest of Versions
-	Versions      []int64 // of the weights that drew each of SampledIDs; nil: all were PolicyVersion
+	PolicyVersion int64    // of the weights; the oldest of Versions
+	Versions      []int64  // of the weights that drew each of SampledIDs; nil: all were PolicyVersion
+	Experts       *Experts // of PromptIDs and SampledIDs; nil: they are not known
 }
 
 // Completion is what was sampled after a prompt of ids.
@@ -92,6 +93,7 @@ type Completion struct {
 	StopString   string    // the stop string that ended it, if one did and that is known
 	Ended        bool      // the last of IDs is a stop token
 	Versions     []int64   // of the weights, as the model counts: one for all of IDs, or one for each; nil: it does not say
+	Experts      *Experts  // of the prompt's ids and of IDs; nil: they are not known
 }
 
 // Errors that a model returns and the engine tells apart; wrap them with %w.

@@ -18,6 +18,8 @@ type Sequence struct {
 	Weights []float64 `json:"weights,omitempty"`
 	// Images are the tokens that stand for images, in order.
 	Images []ImageSpan `json:"images,omitempty"`
+	// Experts are those that the model chose for the tokens; nil: it has none, or they are not known.
+	Experts *Experts `json:"experts,omitempty"`
 }
 
 // Validate checks that the slices agree in length, and the images' tokens.
@@ -28,6 +30,11 @@ func (s *Sequence) Validate() error {
 	}
 	if s.Weights != nil && len(s.Weights) != len(s.TokenIDs) {
 		return fmt.Errorf("sequence has %d weights for %d tokens", len(s.Weights), len(s.TokenIDs))
+	}
+	if s.Experts != nil {
+		if err := s.Experts.Validate(len(s.TokenIDs)); err != nil {
+			return err
+		}
 	}
 	return s.validateImages()
 }
@@ -145,7 +152,7 @@ func (t *Trajectory) Cut(c Cut) {
 		return
 	}
 	off := Sequence{TokenIDs: append([]int32(nil), live.TokenIDs...), LossMask: make([]bool, n), Images: slices.Clone(live.Images),
-		Logprobs: append([]Logprob(nil), live.Logprobs...), Weights: make([]float64, n)}
+		Logprobs: append([]Logprob(nil), live.Logprobs...), Weights: make([]float64, n), Experts: live.Experts}
 	for i := range off.TokenIDs {
 		if off.LossMask[i] = i >= at; !off.LossMask[i] {
 			off.Logprobs[i] = NoLogprob()
@@ -155,6 +162,7 @@ func (t *Trajectory) Cut(c Cut) {
 	if live.Weights != nil {
 		live.Weights = live.Weights[:at:at]
 	}
+	live.Experts = live.Experts.Head(at)
 	step.End = at
 	if len(step.PolicyVersions) > 1 { // one for each token
 		step.PolicyVersions = step.PolicyVersions[:c.Tokens:c.Tokens]

@@ -63,7 +63,7 @@ func (libtorch) OpenPolicy(_ context.Context, path string, o LocalOptions) (agen
 	p, err := policy.Open(path, policy.Config{MaxContext: o.MaxContext, Cache: cache, DType: o.DType,
 		Device:  cmp.Or(o.Device, policy.AutoDevice),
 		Threads: o.Threads, MaxBatch: o.Parallel, MinPixels: o.MinPixels, MaxPixels: o.MaxPixels,
-		BarImageTokens: true, AsStored: o.AsStored,
+		BarImageTokens: true, AsStored: o.AsStored, KeepExperts: o.RouterReplay,
 		SampledLogprobs: true, ChatTemplate: text, ChatFormat: family})
 	if err != nil {
 		return nil, Source{}, nil, err
@@ -73,6 +73,10 @@ func (libtorch) OpenPolicy(_ context.Context, path string, o LocalOptions) (agen
 		return nil, Source{}, nil, exit.Usagef("%s: no matrix of it can be multiplied as it is stored; that needs a .gguf in Q8_0, Q4_0, "+
 			"Q4_1, Q4_K, Q5_K or Q6_K, a plain decoder in bfloat16, and a processor with AVX-512 VNNI and BF16; leave out %s", path,
 			setting.Name("AsStored"))
+	}
+	if o.RouterReplay && !policy.HasExperts(p) {
+		p.Close()
+		return nil, Source{}, nil, exit.Usagef("%s has no experts whose choice could be kept; leave out %s", path, setting.Name("RouterReplay"))
 	}
 	print, err := Fingerprint(path)
 	if err != nil {

@@ -24,6 +24,7 @@ type LocalOptions struct {
 	MaxContext   int    // tokens of the longest text; 0: the model's own
 	KVCache      string // memory for keys and values (policy.ParseCache); "": the default
 	AsStored     bool   // matrices of a GGUF are multiplied as they are (policy.Config)
+	RouterReplay bool   // replies say which experts were chosen for their tokens
 
 	MinPixels, MaxPixels int // of the area at which it is shown images; 0: its own
 }

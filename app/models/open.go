@@ -36,6 +36,7 @@ type Options struct {
 	MaxContext   int    // tokens of the longest text of a local model; 0: the model's own
 	KVCache      string // memory for its keys and values (policy.ParseCache); "": the default
 	AsStored     bool   // matrices of a GGUF are multiplied as they are (policy.Config)
+	RouterReplay bool   // replies say which experts were chosen for their tokens
 	Retries      int
 	Parallel     int
 	ModelTimeout time.Duration
@@ -87,6 +88,10 @@ func CheckComputation(dtype, device string, threads, maxContext int, kvCache str
 func Open(ctx context.Context, o Options, notice func(string)) (agent.Model, Source, io.Closer, error) {
 	if err := o.checkImages(); err != nil {
 		return nil, Source{}, nil, err
+	}
+	if o.RouterReplay && (o.SwiftRollout != "" || strings.HasPrefix(o.Model, ReplayPrefix) || len(o.BaseURL) > 0 && !o.BaseFromEnv) {
+		return nil, Source{}, nil, exit.Usagef("%s keeps the experts of a local model alone; leave it out, or sample with %s FOLDER",
+			setting.Name("RouterReplay"), setting.Name("Model"))
 	}
 	if o.SwiftRollout != "" {
 		return openSwiftRollout(o, notice)
@@ -150,7 +155,7 @@ func Open(ctx context.Context, o Options, notice func(string)) (agent.Model, Sou
 	}
 	m, source, closer, err := o.Backend.OpenPolicy(ctx, path, LocalOptions{DType: o.DType, Device: o.Device, Threads: o.Threads,
 		Parallel: o.Parallel, Temperature: o.Temperature, ChatTemplate: o.ChatTemplate, MaxContext: o.MaxContext, KVCache: o.KVCache,
-		AsStored: o.AsStored, MinPixels: o.MinPixels, MaxPixels: o.MaxPixels})
+		AsStored: o.AsStored, RouterReplay: o.RouterReplay, MinPixels: o.MinPixels, MaxPixels: o.MaxPixels})
 	if err == nil && o.Image != "" {
 		if source.noImages != nil {
 			_ = closer.Close()

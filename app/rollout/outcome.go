@@ -58,6 +58,9 @@ func (x *Run) FileConfig() parquet.WriterConfig {
 	if x.schedulers != nil {
 		c.Columns = []string{parquet.ColumnInfos, parquet.ColumnLossWeights}
 	}
+	if x.o.Model.RouterReplay {
+		c.Columns = append(c.Columns, parquet.ColumnExperts)
+	}
 	if x.Data.HasImages || x.tools.showsImages() && !x.envs.images.TextAlone {
 		c.Columns, c.ImagesBeside = append(c.Columns, parquet.ColumnImages), x.o.ImageFiles == ImageFiles[1]
 	}

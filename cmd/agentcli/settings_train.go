@@ -146,6 +146,10 @@ func algorithmSettings(o *options) []row {
 		{name: "drop-zero-std", field: &g.DropZeroStd,
 			help: "leave out groups whose attempts all have the same score, also from means, whitening and " +
 				"the critic's training (dynamic sampling)"},
+		{name: "router-replay", field: []any{&o.loop.Rollout.Model.RouterReplay, &g.RouterReplay}, fixed: trainLoop | forRollout,
+			help: "mixture of experts: choose for each token the experts that were chosen when it was sampled",
+			but: []variant{{in: forRollout, group: groupModel,
+				help: "mixture of experts: keep which experts are chosen for each token, for train --router-replay"}}},
 		{name: "max-staleness", field: &g.MaxStaleness, fixed: forTrain, refused: forLoop,
 			help: "maximum age of rows, in policy versions before the newest (policy_version; a loop counts its steps); older rows are left out"},
 	})

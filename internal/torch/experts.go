@@ -17,8 +17,10 @@ type Router struct {
 }
 
 // Route gives for each row of logits [T, experts] the ids of its experts [T, Active] and
-// their weights. bias [experts], or the zero Tensor, is added for the choice alone.
-func (s *Scope) Route(logits, bias Tensor, r Router) (ids, weights Tensor) {
+// their weights. bias [experts], or the zero Tensor, is added for the choice alone. given [T,
+// Active] of Int64, or the zero Tensor, are ids to choose in place of the best, in the rows
+// that have no -1; their weights are those of the logits.
+func (s *Scope) Route(logits, bias, given Tensor, r Router) (ids, weights Tensor) {
 	c := C.agt_router{active: C.int64_t(r.Active), groups: C.int64_t(r.Groups), top_groups: C.int64_t(r.TopGroups), scale: C.double(r.Scale),
 		epsilon: C.double(r.Epsilon)}
 	if r.Sigmoid {
@@ -32,11 +34,17 @@ func (s *Scope) Route(logits, bias Tensor, r Router) (ids, weights Tensor) {
 	}
 	ids = s.op("route", func(o *C.agt_tensor, m **C.char) C.int {
 		var w C.agt_tensor
-		st := C.agt_route(o, &w, logits.p, bias.p, &c, m)
+		st := C.agt_route(o, &w, logits.p, bias.p, given.p, &c, m)
 		weights = s.own(w)
 		return st
 	}, logits)
 	return ids, weights
+}
+
+// NotChosen counts the ids of given, in its rows without a -1, that are not in the same row of ids,
+// and all ids of these rows: [2], Float64. Both are [T, Active].
+func (s *Scope) NotChosen(ids, given Tensor) Tensor {
+	return s.op("not_chosen", func(o *C.agt_tensor, m **C.char) C.int { return C.agt_not_chosen(o, ids.p, given.p, m) }, ids, given)
 }
 
 // Experts is Σ weight·down(act(gate(x))·up(x)) over each token's experts, where act is SiLU or,

@@ -745,7 +745,8 @@ int agt_layer_norm(agt_tensor *out, agt_tensor x, agt_tensor weight, agt_tensor 
 int agt_block_attention(agt_tensor *out, agt_tensor q, agt_tensor k, agt_tensor v, const int64_t *lengths, int n, char **err) {
   return guard(err, [&] { *out = wrap(agt::block_attention(T(q), T(k), T(v), lengths, n)); });
 }
-int agt_route(agt_tensor *ids, agt_tensor *weights, agt_tensor logits, agt_tensor bias, const agt_router *r, char **err) {
+static Tensor known_rows(const Tensor &given) { return (given >= 0).all(-1, true); }  // [T, 1]
+int agt_route(agt_tensor *ids, agt_tensor *weights, agt_tensor logits, agt_tensor bias, agt_tensor given, const agt_router *r, char **err) {
   return guard(err, [&] {
     auto &z = T(logits);
     int64_t n = z.dim() == 2 ? z.size(1) : 0;
@@ -759,11 +760,24 @@ int agt_route(agt_tensor *ids, agt_tensor *weights, agt_tensor logits, agt_tenso
       choice = by.masked_fill(in.logical_not().unsqueeze(-1), -std::numeric_limits<double>::infinity()).view(z.sizes());
     }
     Tensor index = std::get<1>(choice.topk(r->active, -1));
+    if (given) {
+      TORCH_CHECK(T(given).sizes() == index.sizes(), "experts ", T(given).sizes(), " are given for ", index.sizes());
+      index = at::where(known_rows(T(given)), T(given), index);
+    }
     Tensor w = p.gather(1, index);
     if (r->normalise) w = w / (w.sum(-1, true) + (r->epsilon > 0 ? r->epsilon : r->sigmoid ? 1e-20 : 0.0));
     if (r->scale != 1) w = w * r->scale;
     *ids = wrap(index);
     *weights = wrap(w);
+  });
+}
+int agt_not_chosen(agt_tensor *out, agt_tensor ids, agt_tensor given, char **err) {
+  return guard(err, [&] {
+    const Tensor &g = T(given);
+    TORCH_CHECK(g.sizes() == T(ids).sizes(), "experts ", g.sizes(), " are given for ", T(ids).sizes());
+    Tensor known = known_rows(g).expand_as(g);
+    Tensor missed = (g.unsqueeze(2) == T(ids).unsqueeze(1)).any(-1).logical_not().logical_and(known);
+    *out = wrap(at::stack({missed.sum(), known.sum()}).to(at::kDouble));
   });
 }
 int agt_experts(agt_tensor *out, agt_tensor x_, agt_tensor ids, agt_tensor weights, agt_tensor gate_up, agt_tensor down, int64_t experts,

@@ -48,12 +48,16 @@ int agt_layer_norm(agt_tensor *out, agt_tensor x, agt_tensor weight, agt_tensor 
 // q, k, v [T, H, D]; each row sees the rows of its block.
 int agt_block_attention(agt_tensor *out, agt_tensor q, agt_tensor k, agt_tensor v, const int64_t *lengths, int n, char **err);
 // Of each row of logits [T, E] the `active` largest, as ids [T, active] (int64), and their
-// weights in the type of x. bias [E] may be null: it is added for the choice alone.
+// weights in the type of x. bias [E] may be null: it is added for the choice alone. given [T,
+// active] (int64) may be null: rows of it without a -1 are chosen in place of the largest.
 typedef struct agt_router {
   int64_t active, sigmoid, normalise, groups, top_groups;
   double scale, epsilon;
 } agt_router;
-int agt_route(agt_tensor *ids, agt_tensor *weights, agt_tensor logits, agt_tensor bias, const agt_router *r, char **err);
+int agt_route(agt_tensor *ids, agt_tensor *weights, agt_tensor logits, agt_tensor bias, agt_tensor given, const agt_router *r, char **err);
+// Of ids and given [T, active]: how many ids of rows of given without a -1 are not in the same row
+// of ids, and how many there are: [2], float64.
+int agt_not_chosen(agt_tensor *out, agt_tensor ids, agt_tensor given, char **err);
 // x [T, h], gate_up [E·2f, h], down [E·h, f].
 int agt_experts(agt_tensor *out, agt_tensor x, agt_tensor ids, agt_tensor weights, agt_tensor gate_up, agt_tensor down, int64_t experts,
                 int gelu, char **err);

@@ -89,6 +89,7 @@ func (e *Exact) Generate(ctx context.Context, req *traj.Request) (*traj.Response
 	if len(c.Versions) > 1 {
 		resp.Versions = c.Versions
 	}
+	resp.Experts = c.Experts.Head(max(len(prompt)+len(c.IDs)-1, 0)) // ids behind a stop string are gone
 	return resp, nil
 }
 

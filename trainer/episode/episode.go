@@ -41,6 +41,7 @@ type Episode struct {
 	ZeroStd            bool // all attempts of its group have the same score, before a KL in the reward
 	HasAdvantage       bool // the advantage of some action is not 0
 	MissingLogprobs    bool // some action has no log-prob in the file
+	MissingExperts     bool // the file does not have the experts that were chosen for some sequence with an action
 	LogprobsUntempered bool // the file's log-probs are not of the distribution that it was sampled from
 	SampledGreedily    bool // it was sampled at temperature 0
 }

@@ -57,7 +57,7 @@ func (a TokenSelection) weigh(e *Episode, i, t, first, from int, image []bool) (
 // CountTokens sets Counts to what LayOut would lay out.
 func (e *Episode) CountTokens(a TokenSelection) {
 	var n TokenCounts
-	e.MissingLogprobs = false
+	e.MissingLogprobs, e.MissingExperts = false, false
 	for i := range e.Sequences {
 		s := &e.Sequences[i]
 		first, from := a.actionsFrom(e, i)
@@ -73,6 +73,7 @@ func (e *Episode) CountTokens(a TokenSelection) {
 		}
 		if n != before {
 			n.Sequences++
+			e.MissingExperts = e.MissingExperts || s.Experts.Tokens() < len(s.TokenIDs)-1
 		}
 	}
 	n.Wanted = n.Actions + n.Observations

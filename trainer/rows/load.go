@@ -79,7 +79,7 @@ type Layout struct {
 
 // rowColumns are those that training reads.
 var rowColumns = []string{"id", "group_id", "task_id", "dataset", "policy", "policy_version", "sequences",
-	"steps", "reward", "reward_parts", "termination", "turns", "meta", parquet.ColumnLossWeights}
+	"steps", "reward", "reward_parts", "termination", "turns", "meta", parquet.ColumnLossWeights, parquet.ColumnExperts}
 
 // scoredBy are the columns that a reward looks at.
 var scoredBy = []string{"question", "answer", "messages"}

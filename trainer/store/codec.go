@@ -37,6 +37,7 @@ func appendBody(b []byte, e *episode.Body, number func(string) int) []byte {
 	}
 	for i := range e.Sequences { // of a sequence without weights there are none
 		b = appendRuns(b, e.Sequences[i].Weights)
+		b = appendExperts(b, e.Sequences[i].Experts)
 	}
 	b = appendInts(b, map[bool]int{true: 1}[e.OwnLoss])
 	b = appendInts(b, len(e.Content))
@@ -48,6 +49,14 @@ func appendBody(b []byte, e *episode.Body, number func(string) int) []byte {
 		b = appendReals(appendInts(b, len(y)), y...)
 	}
 	return appendImages(b, e, number)
+}
+
+func appendExperts(b []byte, e *traj.Experts) []byte {
+	if e.Tokens() == 0 {
+		return appendInts(b, 0)
+	}
+	b = appendInts(b, e.Tokens(), e.Layers, e.Active)
+	return append(b, e.IDs.Bytes()...)
 }
 
 // appendImages writes all of images and their spans but the files.
@@ -178,6 +187,7 @@ func readBody(p decoder, names []string) *episode.Body {
 	}
 	for i := range e.Sequences {
 		e.Sequences[i].Weights = p.runs()
+		e.Sequences[i].Experts = p.experts()
 	}
 	e.OwnLoss = p.int() == 1
 	for range p.int() {
@@ -191,6 +201,18 @@ func readBody(p decoder, names []string) *episode.Body {
 		e.Marks = append(e.Marks, y)
 	}
 	p.images(e, names)
+	return e
+}
+
+func (p *decoder) experts() *traj.Experts {
+	tokens := p.int()
+	if tokens == 0 {
+		return nil
+	}
+	e := &traj.Experts{Layers: p.int(), Active: p.int()}
+	n := 2 * tokens * e.Layers * e.Active
+	e.IDs, _ = traj.ExpertIDsOf((*p)[:n]) // an even number of bytes, of our own making
+	*p = (*p)[n:]
 	return e
 }
 

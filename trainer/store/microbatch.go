@@ -61,6 +61,12 @@ func (c *cutter) add(e *episode.Episode, i int) (before MicroBatch, full bool) {
 		}
 		c.now.Batch.Images = append(c.now.Batch.Images, images)
 	}
+	if s.Experts != nil || c.now.Batch.Experts != nil {
+		for len(c.now.Batch.Experts) < len(c.now.Batch.Sequences)-1 {
+			c.now.Batch.Experts = append(c.now.Batch.Experts, nil)
+		}
+		c.now.Batch.Experts = append(c.now.Batch.Experts, s.Experts)
+	}
 	c.now.Batch.Own = x.ValueIncludesToken
 	if c.tempered && e.Layout == episode.LayoutOfAlgorithm {
 		c.temper(e.SamplingTemperature(), x)

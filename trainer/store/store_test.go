@@ -218,3 +218,22 @@ func TestOnlyAMicroBatchIsInMemory(t *testing.T) {
 		}
 	}
 }
+
+// Experts of an episode on disk are those that it had.
+func TestExpertsOfAnEpisodeOnDiskComeBack(t *testing.T) {
+	episodes := []*episode.Episode{sampled(0, 4), sampled(1, 3)}
+	want := &traj.Experts{Layers: 2, Active: 2, IDs: traj.ExpertIDs{1, 2, 3, 4, 5, 6, 700, 8, 9, 10, 11, traj.NoExpert}}
+	episodes[0].Sequences[0].Experts = want
+	l := loader(spilled(t, episodes))
+	for i, e := range episodes {
+		release, err := l.Load(e)
+		if err != nil {
+			t.Fatal(err)
+		}
+		got := e.Sequences[0].Experts
+		if i == 0 && (got == nil || got.Layers != 2 || got.Active != 2 || !slices.Equal(got.IDs, want.IDs)) || i == 1 && got != nil {
+			t.Errorf("episode %d: %+v", i, got)
+		}
+		release()
+	}
+}

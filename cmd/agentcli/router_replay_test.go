@@ -1,0 +1,102 @@
+//go:build libtorch
+
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"agentcli/app/rundir"
+)
+
+// tinyExperts writes a small mixture of experts, with random weights.
+func tinyExperts(t *testing.T) string {
+	t.Helper()
+	dir := t.TempDir()
+	var config map[string]any
+	for _, name := range []string{"config.json", "tokenizer.json", "tokenizer_config.json", "chat_template.jinja", "generation_config.json"} {
+		data, err := os.ReadFile(filepath.Join(tinyQwen3, name))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if name == "config.json" {
+			if err := json.Unmarshal(data, &config); err != nil {
+				t.Fatal(err)
+			}
+			config["model_type"], config["architectures"] = "qwen3_moe", []string{"Qwen3MoeForCausalLM"}
+			config["num_experts"], config["num_experts_per_tok"], config["moe_intermediate_size"] = 8, 2, 16
+			config["norm_topk_prob"], config["decoder_sparse_step"], config["mlp_only_layers"] = true, 1, []int{}
+			delete(config, "layer_types")
+			config["initializer_range"], config["max_position_embeddings"] = .4, 2048
+			if data, err = json.Marshal(config); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if err := os.WriteFile(filepath.Join(dir, name), data, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	model := filepath.Join(t.TempDir(), "model")
+	if _, log, code := run(t, "model", "init", "--config", filepath.Join(dir, "config.json"), "--seed", "1", "-o", model); code != exitDone {
+		t.Fatal(log)
+	}
+	return model
+}
+
+// rolledOut plays a few trajectories and gives their file.
+func rolledOut(t *testing.T, model string, args ...string) string {
+	t.Helper()
+	out := filepath.Join(t.TempDir(), "run")
+	args = append([]string{"rollout", "-d", "arith", "--limit", "2", "-n", "3", "--max-tokens", "12", "--max-turns", "1", "--tools", "none",
+		"--shots", "0", "--model", model, "--output", out}, args...)
+	if _, log, code := run(t, args...); code != exitDone {
+		t.Fatalf("exit %d: %s", code, log)
+	}
+	return filepath.Join(out, rundir.TrajectoriesFile)
+}
+
+// The experts that were chosen while sampling are in the file, and training chooses them again.
+func TestExpertsAreKeptAndReplayed(t *testing.T) {
+	model := tinyExperts(t)
+	file := rolledOut(t, model, "--router-replay")
+	rows, _ := rowsOf(t, file)
+	for _, row := range rows {
+		for _, s := range row.Sequences {
+			if e := s.Experts; e.Tokens() != len(s.TokenIDs)-1 || e.Layers != 2 || e.Active != 2 {
+				t.Errorf("%s: experts of %d of %d tokens", row.ID, e.Tokens(), len(s.TokenIDs))
+			}
+		}
+	}
+	filtered := filepath.Join(t.TempDir(), "filtered.parquet")
+	if _, log, code := run(t, "filter", file, "--max-per-task", "3", "-o", filtered); code != exitDone {
+		t.Fatal(log)
+	}
+	trained := filepath.Join(t.TempDir(), "trained")
+	var log bytes.Buffer
+	if _, err := runApp(t, t.Context(), &log, "agentcli", "train", filtered, "--router-replay", "--kl-coef", "0.1", "--minibatch", "3",
+		"--output", trained); err != nil {
+		t.Fatal(err, log.String())
+	}
+	metrics, err := os.ReadFile(filepath.Join(trained, "metrics.jsonl"))
+	if err != nil || !strings.Contains(string(metrics), `"actor/router_mismatch":`) {
+		t.Errorf("%v: %s", err, metrics)
+	}
+	plain := rolledOut(t, model)
+	if _, log, code := run(t, "train", plain, "--router-replay", "--kl-coef", "0.1", "--output", filepath.Join(t.TempDir(), "none")); code == exitDone ||
+		!strings.Contains(log, "--router-replay") {
+		t.Errorf("a file without experts is replayed: exit %d: %s", code, log)
+	}
+	if _, log, code := run(t, "rollout", "-d", "arith", "--limit", "1", "--model", tinyQwen3, "--router-replay", "--output",
+		filepath.Join(t.TempDir(), "none")); code != exitUsage || !strings.Contains(log, "--router-replay") {
+		t.Errorf("experts of a model without any are kept: exit %d: %s", code, log)
+	}
+	if _, log, code := run(t, "loop", "-d", "arith", "--model", model, "--router-replay", "--steps", "1", "--tasks", "2", "-n", "2", "--max-tokens", "8",
+		"--max-turns", "1", "--tools", "none", "--shots", "0", "--eval-tasks", "1", "--eval-samples", "1", "--output",
+		filepath.Join(t.TempDir(), "loop")); code != exitDone {
+		t.Errorf("loop: exit %d: %s", code, log)
+	}
+}
