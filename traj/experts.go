@@ -112,13 +112,3 @@ func (ids *ExpertIDs) UnmarshalJSON(text []byte) error {
 	*ids = out
 	return err
 }
-
-// HasExperts reports whether experts of any sequence are known.
-func (t *Trajectory) HasExperts() bool {
-	for i := range t.Sequences {
-		if t.Sequences[i].Experts.Tokens() > 0 {
-			return true
-		}
-	}
-	return false
-}

@@ -44,6 +44,16 @@ func (t *Trajectory) Weighed() bool {
 	return slices.ContainsFunc(t.Sequences, func(s Sequence) bool { return s.Weights != nil })
 }
 
+// HasExperts reports whether experts of any sequence are known.
+func (t *Trajectory) HasExperts() bool {
+	for i := range t.Sequences {
+		if t.Sequences[i].Experts.Tokens() > 0 {
+			return true
+		}
+	}
+	return false
+}
+
 // Sampled is the number of tokens that the policy sampled.
 func (s *Sequence) Sampled() int {
 	n := 0
