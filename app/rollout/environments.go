@@ -136,16 +136,15 @@ func noSearchDefaults(o *Options) {
 	}
 }
 
-// DeepEyes' limits: turns with a tool, and tokens of a reply.
+// DeepEyes' limits (agent.max_turns, agent.single_response_max_tokens): replies, and tokens of
+// each. A call in the last reply is not run.
 const (
 	deepEyesTurns  = 5
 	deepEyesTokens = 10240
 )
 
-// deepEyesDefaults are DeepEyes': the tool that zooms, five turns and a last one for the
-// answer.
+// deepEyesDefaults are DeepEyes': the tool that zooms, and five turns.
 func deepEyesDefaults(o *Options) {
-	o.FinalTurn = true
 	if o.Tools == nil {
 		o.Tools = []string{zoomTool}
 	}

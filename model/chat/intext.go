@@ -3,6 +3,7 @@ package chat
 import (
 	"encoding/json"
 	"slices"
+	"strconv"
 	"strings"
 
 	"agentcli/traj"
@@ -12,7 +13,8 @@ import (
 // the system prompt, calls in the assistant's text, and results in the user's
 // turns, in the words of Qwen's templates (the Hermes form). So a server that
 // takes no tools shows the model what its own template would, and ParseReply
-// reads the calls of its replies.
+// reads the calls of its replies. A system prompt that lists the tools already, as that of
+// DeepEyes' rows, stays as it is.
 func InText(msgs []traj.Message, tools []traj.ToolSpec) []traj.Message {
 	return inText(msgs, tools, hermesWords)
 }
@@ -27,8 +29,19 @@ var hermesWords = prompted{
 		}
 		return b.String() + qwenToolsEnd
 	},
+	listed: listsTools,
 	call:   callText,
 	result: func(s string) string { return "<tool_response>\n" + s + "\n</tool_response>" },
+}
+
+// listsTools reports whether a system prompt has each of the tools between <tools> and
+// </tools>, by its quoted name.
+func listsTools(system string, tools []traj.ToolSpec) bool {
+	_, list, opened := strings.Cut(system, "<tools>")
+	list, _, closed := strings.Cut(list, "</tools>")
+	return opened && closed && !slices.ContainsFunc(tools, func(t traj.ToolSpec) bool {
+		return !strings.Contains(list, strconv.Quote(t.Name))
+	})
 }
 
 // hermesText is hermes for a model whose chat template ignores tools: they are
@@ -45,6 +58,9 @@ func inText(msgs []traj.Message, tools []traj.ToolSpec, p prompted) []traj.Messa
 		p.intro = nil
 	}
 	var out []traj.Message
+	if p.listed != nil && len(msgs) > 0 && msgs[0].Role == traj.RoleSystem && p.listed(msgs[0].Content, tools) {
+		p.intro = nil
+	}
 	if p.intro != nil {
 		system := ""
 		if len(msgs) > 0 && msgs[0].Role == traj.RoleSystem {

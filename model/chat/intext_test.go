@@ -63,3 +63,24 @@ func TestInText(t *testing.T) {
 		t.Errorf("%q", got)
 	}
 }
+
+func TestToolsThatASystemPromptListsAreNotWrittenTwice(t *testing.T) {
+	zoom, search := traj.ToolSpec{Name: "zoom"}, traj.ToolSpec{Name: "search"}
+	const listed = "# Tools\n<tools>\n{\"name\":\"zoom\"}\n</tools>"
+	for _, x := range []struct {
+		system string
+		tools  []traj.ToolSpec
+		stays  bool
+	}{
+		{listed, []traj.ToolSpec{zoom}, true},
+		{listed, []traj.ToolSpec{zoom, search}, false},
+		{"Call \"zoom\" within <tools>", []traj.ToolSpec{zoom}, false},
+		{"<tools></tools> \"zoom\"", []traj.ToolSpec{zoom}, false},
+	} {
+		msgs := []traj.Message{{Role: traj.RoleSystem, Content: x.system}, {Role: traj.RoleUser, Content: "q"}}
+		got := chat.InText(msgs, x.tools)
+		if len(got) != 2 || (got[0].Content == x.system) != x.stays {
+			t.Errorf("%q with %d tools: %q", x.system, len(x.tools), got[0].Content)
+		}
+	}
+}

@@ -115,7 +115,8 @@ func sameList(a, b []traj.ToolSpec) bool { return len(a) == len(b) && &a[0] == &
 
 // prompted is a form of calls that only the prompt knows.
 type prompted struct {
-	intro  func(tools []traj.ToolSpec) string // for the system prompt; nil: the question says it all
+	intro  func(tools []traj.ToolSpec) string              // for the system prompt; nil: the question says it all
+	listed func(system string, tools []traj.ToolSpec) bool // whether a system prompt needs no intro; nil: none does without
 	call   func(traj.ToolCall) string
 	result func(string) string
 }
