@@ -201,7 +201,8 @@ func checkTurned(f *gguf.File, dim int) error {
 	}
 	for i, v := range values {
 		if v != 1 && v < notTurned/2 || v == 1 && i > 0 && values[i-1] != 1 {
-			return malformed.At(f.Path, "tensor "+ropeFreqs, malformed.Unsupported, "value %d is %v; those of Gemma 4 are 1, then %v", i, v, notTurned)
+			return malformed.At(f.Path, "tensor "+ropeFreqs, malformed.Unsupported, "value %d is %v; those of Gemma 4 are 1, then %v",
+				i, v, notTurned)
 		}
 	}
 	return nil
