@@ -4,10 +4,8 @@ package policy
 
 import (
 	"context"
-	"encoding/binary"
 	"encoding/json"
 	"errors"
-	"hash/fnv"
 	"math"
 	"os"
 	"path/filepath"
@@ -15,7 +13,6 @@ import (
 	"strings"
 	"testing"
 
-	"agentcli/internal/splitmix"
 	"agentcli/model/arch"
 	"agentcli/model/arch/archtest"
 	"agentcli/model/weights"
@@ -29,24 +26,6 @@ func families(t *testing.T) (out []familyGolden) {
 	t.Helper()
 	for _, m := range archtest.Models(t) {
 		out = append(out, familyGolden{m})
-	}
-	return out
-}
-
-// draw gives a tensor the values that the script gave it.
-func draw(name string, shape []int64) []byte {
-	h := fnv.New64a()
-	h.Write([]byte(name))
-	state, n := h.Sum64(), elements(shape)
-	scale := .8
-	if len(shape) > 1 {
-		scale = .6
-	}
-	out := make([]byte, 0, 4*n)
-	for range n {
-		z := splitmix.Next(state)
-		state += splitmix.Gamma
-		out = binary.LittleEndian.AppendUint32(out, math.Float32bits(float32((float64(z>>40)/(1<<24)-.5)*scale)))
 	}
 	return out
 }
@@ -97,7 +76,7 @@ func (g familyGolden) writeAs(t *testing.T, stored func(name string) string) str
 		}
 	}
 	for _, i := range infos {
-		if err := w.Write(stored(i.Name), draw(i.Name, i.Shape)); err != nil {
+		if err := w.Write(stored(i.Name), archtest.Draw(i.Name, i.Shape)); err != nil {
 			t.Fatal(err)
 		}
 	}

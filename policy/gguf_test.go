@@ -56,14 +56,10 @@ func TestAGGUFOfEveryFamilyIsTheSameModel(t *testing.T) {
 			damaged(t, path)
 		})
 	}
-	for _, name := range []string{"llama", "mistral", "qwen3", "qwen3_moe", "phi3", "smollm3", "olmo2", "gemma3_text", "granite"} {
+	for _, name := range []string{"llama", "mistral", "qwen3", "qwen3_moe", "phi3", "smollm3", "olmo2", "olmo3", "gemma3_text", "gemma4_text",
+		"granite", "glm4", "glm4_moe", "gpt_oss", "ministral3", "lfm2"} { // the others' sizes are not llama.cpp's
 		if !written[name] {
 			t.Errorf("no model of %s was written", name)
-		}
-	}
-	for _, name := range []string{"gemma4_text", "gpt_oss", "glm4", "glm4_moe", "olmo3", "ministral3"} {
-		if written[name] {
-			t.Errorf("%s was written, and compared with nothing", name)
 		}
 	}
 	if written["qwen2"] { // the one there has a window on some layers

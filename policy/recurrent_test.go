@@ -14,6 +14,7 @@ import (
 
 	"agentcli/internal/torch"
 	"agentcli/internal/torch/testdevice"
+	"agentcli/model/arch/archtest"
 	"agentcli/model/weights"
 	"agentcli/traj"
 )
@@ -290,7 +291,7 @@ func TestStackedExpertsAreReadOneByOne(t *testing.T) {
 			if data[name] == nil {
 				names = append(names, name)
 			}
-			data[name], shapes[name] = append(data[name], draw(i.Name, i.Shape)...), shape
+			data[name], shapes[name] = append(data[name], archtest.Draw(i.Name, i.Shape)...), shape
 		}
 		var infos []weights.TensorInfo
 		for _, name := range names {

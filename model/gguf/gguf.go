@@ -320,10 +320,18 @@ func (f *File) Strings(key string) []string {
 	return s
 }
 
-// Ints returns an array of integers of any width; nil if absent or of another
-// type.
+// Ints returns an array of integers of any width, or of booleans as 0 and 1; nil
+// if absent or of another type.
 func (f *File) Ints(key string) []int64 {
 	switch v := f.kv[key].V.(type) {
+	case []bool:
+		out := make([]int64, len(v))
+		for i, x := range v {
+			if x {
+				out[i] = 1
+			}
+		}
+		return out
 	case []uint8:
 		return widen(v)
 	case []int8:

@@ -12,7 +12,7 @@ import (
 )
 
 // KeyValue is one metadata entry to be written. V is a uint32, int32, float32,
-// bool, string, []string, []int32 or []float32.
+// bool, string, []string, []bool, []int32 or []float32.
 type KeyValue struct {
 	Key string
 	V   any
@@ -117,6 +117,8 @@ func (c *counter) value(v any) error {
 		c.put(uint32(Bool), v)
 	case string:
 		c.put(uint32(String), v)
+	case []bool:
+		c.put(uint32(Array), uint32(Bool), uint64(len(v)), v)
 	case []int32:
 		c.put(uint32(Array), uint32(Int32), uint64(len(v)), v)
 	case []float32:

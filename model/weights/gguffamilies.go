@@ -1,10 +1,7 @@
 package weights
 
 import (
-	"encoding/json"
 	"fmt"
-	"math"
-	"reflect"
 	"slices"
 	"strconv"
 	"strings"
@@ -17,30 +14,60 @@ import (
 // ggufFamily is how llama.cpp stores the models of one family. Names and keys are those of
 // its Python package gguf 0.19, what is done to tensors that of convert_hf_to_gguf.py.
 type ggufFamily struct {
-	kind     string            // general.architecture
-	model    string            // model_type as which a file is opened
-	names    map[string]string // of tensors, where they differ from ggufNames
-	permuted bool              // rows of q and k are in another order (unpermute)
+	kind    string                // general.architecture
+	model   string                // model_type as which a file is opened
+	is      func(*gguf.File) bool // whether a file of that kind is of this family; nil: it is
+	names   map[string]string     // of tensors, where they differ from ggufNames; "" is none
+	whole   map[string]string     // names of which not only the stem differs, within a layer
+	experts *arch.Experts         // how experts are named whose matrices are stacked in a file; nil: there are none
+	clamped bool                  // experts are gpt-oss's (ggufclamped.go)
+
+	window  bool // layers may have a sliding window
+	scale   bool // attention may have a scale of its own
+	partial bool // a part of each head may be rotated
+
+	// change is how the numbers of a tensor differ in a file; nil: they do not.
+	change func(c Config, name string) ggufChange
 	// write adds what the family's own keys say, and refuses what no key can say.
 	write func(c Config, say func(key string, v any)) error
-	// read is its reverse.
-	read func(g *ggufKeys)
+	// read is its reverse. infos are the file's tensors by their Hugging Face names.
+	read func(g *ggufKeys, infos map[string]TensorInfo)
 }
 
 // ggufFamilies are the families whose files are read and written, by model_type. Others
-// store tensors in ways that were not compared with anything.
+// are not stored by llama.cpp, or were not compared with it.
 var ggufFamilies = []ggufFamily{
-	{kind: "llama", model: "llama", permuted: true},
+	{kind: "llama", model: "llama", change: pairedHeads},
 	{kind: "qwen2", model: "qwen2"},
 	{kind: "qwen3", model: "qwen3"},
-	{kind: "qwen3moe", model: "qwen3_moe", names: map[string]string{"ffn_gate_inp": "mlp.gate"}, write: sayExperts, read: readExpertKeys},
-	{kind: "gemma3", model: "gemma3_text", names: map[string]string{"post_attention_norm": "post_attention_layernorm",
-		"ffn_norm": "pre_feedforward_layernorm", "post_ffw_norm": "post_feedforward_layernorm"}, write: sayGemma3, read: readGemma3Keys},
-	{kind: "olmo2", model: "olmo2", names: map[string]string{"post_attention_norm": "post_attention_layernorm",
-		"post_ffw_norm": "post_feedforward_layernorm", "ffn_norm": "", "attn_norm": ""}},
-	{kind: "granite", model: "granite", permuted: true, write: sayGranite, read: readGraniteKeys},
-	{kind: "smollm3", model: "smollm3", permuted: true, write: sayEveryFourth},
-	{kind: "phi3", model: "phi3", names: map[string]string{"attn_qkv": "self_attn.qkv_proj", "ffn_up": "mlp.gate_up_proj"}},
+	{kind: "qwen3moe", model: "qwen3_moe", names: map[string]string{"ffn_gate_inp": "mlp.gate"}, experts: &arch.Experts{},
+		write: sayExperts, read: readExpertKeys},
+	{kind: "gemma3", model: "gemma3_text", window: true, scale: true, names: map[string]string{
+		"post_attention_norm": "post_attention_layernorm", "ffn_norm": "pre_feedforward_layernorm",
+		"post_ffw_norm": "post_feedforward_layernorm"}, change: normsPlusOne, write: sayGemma3, read: readGemma3Keys},
+	{kind: "gemma4", model: "gemma4_text", window: true, scale: true, names: gemma4Names, whole: gemma4Whole,
+		write: sayGemma4, read: readGemma4Keys},
+	{kind: "olmo2", model: "olmo3", is: hasWindow, window: true, names: olmoNames, write: sayOLMo3, read: readOLMo3Keys},
+	{kind: "olmo2", model: "olmo2", names: olmoNames},
+	{kind: "granite", model: "granite", scale: true, change: pairedHeads, write: sayGranite, read: readGraniteKeys},
+	{kind: "smollm3", model: "smollm3", change: pairedHeads, write: sayEveryFourth},
+	{kind: "phi3", model: "phi3", partial: true, names: map[string]string{"attn_qkv": "self_attn.qkv_proj", "ffn_up": "mlp.gate_up_proj"}},
+	{kind: "mistral3", model: "ministral3", change: pairedHeads, write: sayMinistral3, read: readMinistral3Keys},
+	{kind: "glm4", model: "glm4", partial: true, names: map[string]string{"post_attention_norm": "post_self_attn_layernorm",
+		"ffn_up": "mlp.gate_up_proj", "ffn_gate": "", "post_ffw_norm": "post_mlp_layernorm"}, read: readGLM4Keys},
+	{kind: "glm4moe", model: "glm4_moe", partial: true, names: glm4moeNames,
+		whole: map[string]string{"exp_probs_b.bias": arch.RouterCorrection}, experts: &arch.Experts{},
+		write: sayGLM4MoE, read: readGLM4MoEKeys},
+	{kind: "gpt-oss", model: "gpt_oss", window: true, clamped: true, names: map[string]string{
+		"post_attention_norm": "post_attention_layernorm", "ffn_norm": "", "ffn_gate_inp": arch.ClampedRouter},
+		whole: map[string]string{"attn_sinks.weight": arch.Sinks}, write: sayGptOss, read: readGptOssKeys},
+	{kind: "lfm2", model: "lfm2", names: lfm2Names, write: sayLFM2, read: readLFM2Keys},
+	{kind: "lfm2moe", model: "lfm2_moe", names: lfm2Names, whole: map[string]string{"exp_probs_b.bias": arch.NumberedCorrection},
+		experts: &arch.Experts{Numbered: true}, write: sayLFM2MoE, read: readLFM2MoEKeys},
+	{kind: "qwen35", model: "qwen3_5_text", partial: true, names: qwen35Names, whole: qwen35Whole, change: qwen35Change,
+		write: sayQwen35, read: readQwen35Keys},
+	{kind: "qwen35moe", model: "qwen3_5_moe_text", partial: true, names: qwen35moeNames, whole: qwen35Whole,
+		experts: &arch.Experts{}, change: qwen35Change, write: sayQwen35MoE, read: readQwen35MoEKeys},
 }
 
 // ggufOf is how a model_type is stored.
@@ -59,7 +86,9 @@ func ggufOf(model string) (ggufFamily, bool) {
 func ggufKinds() string {
 	var out []string
 	for _, f := range ggufFamilies {
-		out = append(out, f.kind)
+		if !slices.Contains(out, f.kind) {
+			out = append(out, f.kind)
+		}
 	}
 	return strings.Join(out[:len(out)-1], ", ") + " and " + out[len(out)-1]
 }
@@ -89,66 +118,46 @@ func (f ggufFamily) stem(hf string) (string, bool) {
 }
 
 // Experts of a layer are one tensor [experts, out, in] in a GGUF.
-var ggufExperts = map[string]string{"ffn_gate_exps": "gate_proj", "ffn_up_exps": "up_proj", "ffn_down_exps": "down_proj"}
+var ggufExperts = map[string]func(arch.MLP) string{
+	"ffn_gate_exps": arch.MLP.Gate, "ffn_up_exps": arch.MLP.Up, "ffn_down_exps": arch.MLP.Down}
+
+// layerOf splits the name of a layer's tensor in a GGUF; false: it is of none.
+func layerOf(name string) (layer int, rest string, ok bool) {
+	n, rest, ok := strings.Cut(strings.TrimPrefix(name, "blk."), ".")
+	layer, err := strconv.Atoi(n)
+	return layer, rest, ok && err == nil && strings.HasPrefix(name, "blk.")
+}
 
 // expertNames are the tensors that one of a GGUF stacks; nil: it is none of experts.
 func (f ggufFamily) expertNames(name string, count int64) []string {
-	stem, suffix, _ := strings.Cut(name, ".ffn_")
-	n, ok := strings.CutPrefix(stem, "blk.")
-	proj, known := ggufExperts["ffn_"+strings.TrimSuffix(suffix, ".weight")]
-	if _, err := strconv.Atoi(n); err != nil || !ok || !known || f.model != "qwen3_moe" {
+	layer, rest, ok := layerOf(name)
+	matrix, known := ggufExperts[strings.TrimSuffix(rest, ".weight")]
+	if !ok || !known || f.experts == nil {
 		return nil
 	}
 	out := make([]string, count)
 	for k := range out {
-		out[k] = fmt.Sprintf("model.layers.%s.mlp.experts.%d.%s.weight", n, k, proj)
+		out[k] = arch.LayerPrefix(layer) + matrix(f.experts.Expert(k)) + ".weight"
 	}
 	return out
 }
 
 // expertStack is the tensor of a GGUF that an expert's is part of; "": it is of no expert.
-func expertStack(name string) string {
+func (f ggufFamily) expertStack(name string) string {
 	var layer, expert int
-	var rest string
-	if n, _ := fmt.Sscanf(name, "model.layers.%d.mlp.experts.%d.%s", &layer, &expert, &rest); n != 3 {
+	if f.experts == nil {
 		return ""
 	}
-	for stem, proj := range ggufExperts {
-		if rest == proj+".weight" {
+	prefix, _, _ := strings.Cut(f.experts.Expert(0).Prefix, "0")
+	if n, _ := fmt.Sscanf(name, "model.layers.%d."+prefix+"%d.", &layer, &expert); n != 2 {
+		return ""
+	}
+	for stem, matrix := range ggufExperts {
+		if name == arch.LayerPrefix(layer)+matrix(f.experts.Expert(expert))+".weight" {
 			return fmt.Sprintf("blk.%d.%s.weight", layer, stem)
 		}
 	}
 	return ""
-}
-
-// offset is what is added to a tensor in a GGUF: norms have Gemma's one there.
-func ggufOffset(c Config, name string) float32 {
-	if strings.HasSuffix(name, "norm.weight") {
-		return float32(c.NormOffset)
-	}
-	return 0
-}
-
-// plusEach adds a number to float32 values.
-func plusEach(b []byte, by float32) []byte {
-	if by == 0 {
-		return b
-	}
-	out := make([]byte, len(b))
-	for i := range len(b) / 4 {
-		put(out, i, math.Float32frombits(le.Uint32(b[4*i:]))+by)
-	}
-	return out
-}
-
-// globalRope is the rotary embedding of the layers that see all that is before them.
-func globalRope(c Config) arch.Rope {
-	for _, l := range c.Layers {
-		if l.Attention.Window == 0 && l.Attention.Rope != arch.NoRope {
-			return c.Ropes[l.Attention.Rope]
-		}
-	}
-	return c.Ropes[0]
 }
 
 // ggufRefusal is why a model cannot be written as a GGUF, whatever its family; "" is no reason.
@@ -156,97 +165,23 @@ func ggufRefusal(c Config, f ggufFamily) string {
 	for i, l := range c.Layers {
 		a := l.Attention
 		switch {
-		case a.Window > 0 && f.kind != "gemma3":
-			return fmt.Sprintf("%s with a sliding window: llama.cpp has none for it", c.Architecture)
 		case l.MLP.Bias:
 			return "an MLP with biases"
-		case a.Scale != 0 && f.kind != "gemma3" && f.kind != "granite":
+		case a.Heads == 0:
+		case a.Window > 0 && !f.window:
+			return fmt.Sprintf("%s with a sliding window: llama.cpp has none for it", c.Architecture)
+		case a.Scale != 0 && !f.scale:
 			return "another scale of attention"
 		case a.Rope == arch.NoRope && f.kind != "smollm3":
 			return fmt.Sprintf("layer %d does not rotate", i)
 		}
 	}
-	if r := globalRope(c); r.QueryBeta != 0 || r.Interleaved || r.Dim != c.First().Attention.HeadDim && f.kind != "phi3" {
+	r := globalRope(c)
+	if r.QueryBeta != 0 && f.kind != "mistral3" || r.Interleaved != (f.kind == "glm4") ||
+		r.Dim != globalAttention(c).HeadDim && !f.partial {
 		return "this rotary embedding"
 	}
 	return ""
-}
-
-func sayExperts(c Config, say func(string, any)) error {
-	e := c.First().Experts
-	for i, l := range c.Layers {
-		if l.Experts != e || l.MLP.Size > 0 || !e.Normalise {
-			return fmt.Errorf("layer %d: llama.cpp has experts in every layer, whose weights sum to 1 (norm_topk_prob)", i)
-		}
-	}
-	say("expert_count", uint32(e.Count))
-	say("expert_used_count", uint32(e.Active))
-	say("expert_feed_forward_length", uint32(e.Size))
-	return nil
-}
-
-func readExpertKeys(g *ggufKeys) {
-	g.int("num_experts", "expert_count", true)
-	g.int("num_experts_per_tok", "expert_used_count", true)
-	g.int("moe_intermediate_size", "expert_feed_forward_length", true)
-	g.values["norm_topk_prob"] = true
-}
-
-const gemmaPattern = 6 // llama.cpp's, without a key
-
-func sayGemma3(c Config, say func(string, any)) error {
-	period, window := len(c.Layers)+1, 0
-	for i, l := range slices.Backward(c.Layers) {
-		if l.Attention.Window == 0 {
-			period = i + 1
-		}
-		window = max(window, l.Attention.Window)
-	}
-	for i, l := range c.Layers {
-		a := l.Attention
-		scale := 1 / math.Sqrt(float64(a.HeadDim))
-		if len(c.Layers) == 62 { // 27B
-			scale = 1 / math.Sqrt(float64(c.HiddenSize)/float64(a.Heads))
-		}
-		switch {
-		case (a.Window > 0) != ((i+1)%period != 0):
-			return fmt.Errorf("layer %d: every %d. layer must be one without a window, and no other", i, period)
-		case math.Abs(a.Scale-scale) > 1e-9:
-			return fmt.Errorf("layer %d: llama.cpp scales attention by %v, not by %v (query_pre_attn_scalar)", i, scale, a.Scale)
-		case a.Window > 0:
-			local := c.Ropes[a.Rope]
-			if local.Scaling != nil {
-				return fmt.Errorf("layer %d: its rope is scaled", i)
-			}
-			say("rope.freq_base_swa", float32(local.Theta))
-		}
-	}
-	if window > 0 {
-		say("attention.sliding_window", uint32(window))
-	}
-	if period != gemmaPattern {
-		say("attention.sliding_window_pattern", uint32(period))
-	}
-	return nil
-}
-
-func readGemma3Keys(g *ggufKeys) {
-	g.values["hidden_activation"] = "gelu_pytorch_tanh"
-	delete(g.values, "hidden_act")
-	g.values["sliding_window_pattern"] = gemmaPattern
-	g.int("sliding_window_pattern", "attention.sliding_window_pattern", false)
-	g.float("rope_local_base_freq", "rope.freq_base_swa")
-	layers, _ := g.file.Int(g.name + ".block_count")
-	heads, _ := g.file.Int(g.name + ".attention.head_count")
-	hidden, _ := g.file.Int(g.name + ".embedding_length")
-	size, ok := g.file.Int(g.name + ".attention.key_length")
-	if !ok && heads > 0 {
-		size = hidden / heads
-	}
-	g.values["query_pre_attn_scalar"] = max(size, 1)
-	if layers == 62 && heads > 0 {
-		g.values["query_pre_attn_scalar"] = float64(hidden) / float64(heads)
-	}
 }
 
 func sayGranite(c Config, say func(string, any)) error {
@@ -257,7 +192,7 @@ func sayGranite(c Config, say func(string, any)) error {
 	return nil
 }
 
-func readGraniteKeys(g *ggufKeys) {
+func readGraniteKeys(g *ggufKeys, _ map[string]TensorInfo) {
 	g.float("attention_multiplier", "attention.scale")
 	g.float("embedding_multiplier", "embedding_scale")
 	g.float("residual_multiplier", "residual_scale")
@@ -288,25 +223,4 @@ func (g *ggufTensors) stacked(f ggufFamily, t gguf.Tensor, shape []int64) (names
 		return []string{name}, shape, nil
 	}
 	return nil, nil, malformed.At(g.file.Path, "tensor "+printable(t.Name), malformed.Unsupported, "not known in models of %s", f.kind)
-}
-
-// plainScaling reports whether a scaled rope follows from its factor and its original length,
-// which is all that a GGUF says of it.
-func plainScaling(c Config, r arch.Rope) bool {
-	scaling := map[string]any{"rope_type": r.Scaling.Type, "factor": r.Scaling.Factor}
-	if r.Scaling.Original > 0 {
-		scaling["original_max_position_embeddings"] = r.Scaling.Original
-	}
-	raw, err := json.Marshal(map[string]any{"vocab_size": 1, "hidden_size": r.Dim, "head_dim": r.Dim, "num_attention_heads": 1,
-		"num_hidden_layers": 1, "intermediate_size": 1, "max_position_embeddings": c.MaxPositions, "rope_theta": r.Theta,
-		"rope_scaling": scaling})
-	if err != nil {
-		return false
-	}
-	k, err := arch.NewKeys("", raw)
-	if err != nil {
-		return false
-	}
-	d, err := arch.Read("llama", k)
-	return err == nil && reflect.DeepEqual(d.Ropes[0].Scaling, r.Scaling)
 }

@@ -25,21 +25,25 @@ var ggufNames = map[string]string{
 func (f ggufFamily) hfName(name string) string {
 	prefix, rest := "", name
 	if strings.HasPrefix(name, "blk.") {
-		n, r, ok := strings.Cut(name[4:], ".")
-		if _, err := strconv.Atoi(n); err != nil || !ok {
+		layer, r, ok := layerOf(name)
+		if !ok {
 			return ""
 		}
-		prefix, rest = "model.layers."+n+".", r
+		if prefix, rest = arch.LayerPrefix(layer), r; f.whole[rest] != "" {
+			return prefix + f.whole[rest]
+		}
 	}
-	stem, suffix, _ := strings.Cut(rest, ".")
-	hf, ok := f.hf(stem)
-	if !ok || suffix != "weight" && suffix != "bias" {
+	at := strings.LastIndexByte(rest, '.')
+	if at < 0 {
 		return ""
 	}
-	return prefix + hf + "." + suffix
+	stem, suffix := rest[:at], rest[at:]
+	hf, ok := f.hf(stem)
+	if !ok || suffix != ".weight" && suffix != ".bias" {
+		return ""
+	}
+	return prefix + hf + suffix
 }
-
-const ropeFreqs = "rope_freqs.weight"
 
 // ggufTensors are the tensors of a GGUF under their Hugging Face names.
 type ggufTensors struct {
@@ -50,8 +54,9 @@ type ggufTensors struct {
 
 // ggufPart is one of n equal parts of a tensor, one behind the other.
 type ggufPart struct {
-	name string
-	k, n int
+	name    string
+	k, n    int
+	clamped *clampedPart // of gpt-oss's experts; nil: of others
 }
 
 func openGGUF(path string) (*Model, error) {
@@ -68,27 +73,9 @@ func openGGUF(path string) (*Model, error) {
 		return nil, err
 	}
 	for _, t := range f.Tensors {
-		if t.Name == ropeFreqs {
-			continue
-		}
-		shape := make([]int64, len(t.Dims))
-		for i, d := range t.Dims {
-			shape[len(shape)-1-i] = int64(d)
-		}
-		names, shape, err := g.stacked(family, t, shape)
-		if err != nil {
+		if err := g.add(m, family, t); err != nil {
 			m.Close()
 			return nil, err
-		}
-		if !canDequantise(t.Type) {
-			m.Close()
-			return nil, malformed.At(path, "tensor "+printable(t.Name), malformed.Unsupported,
-				"type %s is not supported; convert the file to Q8_0, Q4_0, Q4_1, Q4_K, Q6_K, F16 or F32", t.Type)
-		}
-		for k, name := range names {
-			m.infos[name] = TensorInfo{name, F32, shape}
-			g.names[name] = ggufPart{t.Name, k, len(names)}
-			m.names = append(m.names, name)
 		}
 	}
 	if m.config, err = ggufConfig(f, family, m.infos); err != nil {
@@ -99,10 +86,70 @@ func openGGUF(path string) (*Model, error) {
 	return m, nil
 }
 
+// add takes a tensor of the file under its Hugging Face names.
+func (g *ggufTensors) add(m *Model, family ggufFamily, t gguf.Tensor) error {
+	if t.Name == ropeFreqs || t.Name == ropeLong || t.Name == ropeShort || furtherLayer(g.file, family, t.Name) {
+		return nil
+	}
+	if !canDequantise(t.Type) {
+		return malformed.At(g.file.Path, "tensor "+printable(t.Name), malformed.Unsupported,
+			"type %s is not supported; convert the file to Q8_0, Q4_0, Q4_1, Q4_K, Q6_K, F16 or F32", t.Type)
+	}
+	shape := make([]int64, len(t.Dims))
+	for i, d := range t.Dims {
+		shape[len(shape)-1-i] = int64(d)
+	}
+	take := func(name string, each []int64, part ggufPart) {
+		m.infos[name] = TensorInfo{name, F32, each}
+		g.names[name] = part
+		m.names = append(m.names, name)
+	}
+	if family.clamped {
+		if done, err := g.addClamped(t, shape, take); done || err != nil {
+			return err
+		}
+	}
+	names, each, err := g.stacked(family, t, shape)
+	if err != nil {
+		return err
+	}
+	for k, name := range names {
+		take(name, hfShape(name, each), ggufPart{name: t.Name, k: k, n: len(names)})
+	}
+	return nil
+}
+
+// hfShape is the shape of a tensor whose dimensions of size 1 a file leaves out.
+func hfShape(name string, shape []int64) []int64 {
+	switch {
+	case len(shape) == 2 && isConv(name):
+		return []int64{shape[0], 1, shape[1]}
+	case len(shape) == 1 && strings.HasSuffix(name, arch.SharedGate+".weight"):
+		return []int64{1, shape[0]}
+	}
+	return shape
+}
+
+// isConv reports whether a tensor is a convolution's.
+func isConv(name string) bool {
+	return strings.HasSuffix(name, arch.DeltaConv+".weight") || strings.HasSuffix(name, arch.ConvWeight+".weight")
+}
+
+// furtherLayer reports whether a tensor is of a layer that predicts further tokens.
+func furtherLayer(f *gguf.File, family ggufFamily, name string) bool {
+	further, _ := f.Int(family.kind + nextLayers)
+	layers, _ := f.Int(family.kind + ".block_count")
+	layer, _, ok := layerOf(name)
+	return ok && further > 0 && int64(layer) >= layers-further
+}
+
+// nextLayers is the key of how many of the layers predict further tokens.
+const nextLayers = ".nextn_predict_layers"
+
 // ggufFamilyOf is the family of a file.
 func ggufFamilyOf(f *gguf.File) (ggufFamily, error) {
 	kind, _ := f.Str("general.architecture")
-	i := slices.IndexFunc(ggufFamilies, func(x ggufFamily) bool { return x.kind == kind })
+	i := slices.IndexFunc(ggufFamilies, func(x ggufFamily) bool { return x.kind == kind && (x.is == nil || x.is(f)) })
 	if i < 0 {
 		return ggufFamily{}, malformed.At(f.Path, "general.architecture", malformed.Unsupported,
 			"%q is not supported in a GGUF; %s are; take the model's safetensors", kind, ggufKinds())
@@ -120,9 +167,13 @@ func ggufConfig(f *gguf.File, family ggufFamily, infos map[string]TensorInfo) (C
 	g.values["rms_norm_eps"], g.values["rope_theta"] = 1e-5, pyFloat(10000)
 	g.int("hidden_size", "embedding_length", true)
 	g.int("num_hidden_layers", "block_count", true)
+	if further, ok := f.Int(name + nextLayers); ok {
+		layers, _ := f.Int(name + ".block_count")
+		g.values["num_hidden_layers"] = min(layers-further, math.MaxInt32)
+	}
 	g.int("num_attention_heads", "attention.head_count", true)
 	g.int("num_key_value_heads", "attention.head_count_kv", false)
-	g.int("intermediate_size", "feed_forward_length", true)
+	g.int("intermediate_size", "feed_forward_length", f.Ints(name+".feed_forward_length") == nil)
 	g.int("max_position_embeddings", "context_length", true)
 	g.int("head_dim", "attention.key_length", false)
 	g.float("rms_norm_eps", "attention.layer_norm_rms_epsilon")
@@ -134,39 +185,34 @@ func ggufConfig(f *gguf.File, family ggufFamily, infos map[string]TensorInfo) (C
 	}
 	_, head := infos[lmHead]
 	g.values["tie_word_embeddings"] = !head
-	if _, bias := infos["model.layers.0.self_attn.q_proj.bias"]; name != "qwen2" {
+	if name != "qwen2" {
+		_, bias := infos[firstOf(infos, arch.QProj+".bias")]
 		g.values["attention_bias"] = bias
 	}
 	if w, ok := f.Int(name + ".attention.sliding_window"); ok && w > 0 && name != "llama" {
 		g.values["use_sliding_window"], g.values["sliding_window"], g.values["max_window_layers"] = true, w, 0
 	}
+	g.readScaling()
 	if family.read != nil {
-		family.read(&g)
+		family.read(&g, infos)
 	}
-	if g.missing != "" {
-		return Config{}, malformed.At(f.Path, g.missing, malformed.Missing, "the key is missing or no integer")
+	if family.partial {
+		g.readPartial()
 	}
-	if s, _ := f.Str(name + ".rope.scaling.type"); s != "" && s != "none" {
-		factor, _ := f.Float(name + ".rope.scaling.factor")
-		scaling := map[string]any{"rope_type": s, "factor": tidy(factor)}
-		if n, ok := f.Int(name + ".rope.scaling.original_context_length"); ok {
-			scaling["original_max_position_embeddings"] = n
-		}
-		g.values["rope_scaling"] = scaling
+	if g.err != nil {
+		return Config{}, g.err
 	}
 	c, err := g.config()
 	if err != nil {
 		return c, err
 	}
-	a := c.First().Attention
-	if d, ok := f.Int(name + ".rope.dimension_count"); ok && name == "phi3" && d > 0 && d < int64(a.HeadDim) {
-		g.values["partial_rotary_factor"] = float64(d) / float64(a.HeadDim)
-		if c, err = g.config(); err != nil {
-			return c, err
-		}
-	} else if ok && d != int64(a.HeadDim) {
+	a := globalAttention(c)
+	if d, ok := f.Int(name + ".rope.dimension_count"); ok && !family.partial && d != int64(a.HeadDim) {
 		return c, malformed.At(f.Path, name+".rope.dimension_count", malformed.Unsupported,
-			"%d differs from the head's %d; partial rotation is not supported in a GGUF", d, a.HeadDim)
+			"%d differs from the head's %d; partial rotation is not supported in a GGUF of %s", d, a.HeadDim, name)
+	}
+	if name == "gemma4" {
+		return c, checkTurned(f, a.HeadDim)
 	}
 	if scaling, err := ropeFactors(f, c); err != nil || scaling == nil {
 		return c, err
@@ -176,22 +222,65 @@ func ggufConfig(f *gguf.File, family ggufFamily, infos map[string]TensorInfo) (C
 	return g.config()
 }
 
+// firstOf is the tensor of that name of the first layer that has one; "": none has.
+func firstOf(infos map[string]TensorInfo, name string) string {
+	for known := range infos {
+		if _, rest, _ := strings.Cut(strings.TrimPrefix(known, "model.layers."), "."); rest == name {
+			return known
+		}
+	}
+	return ""
+}
+
+// readPartial reads which share of a head is rotated.
+func (g *ggufKeys) readPartial() {
+	size := g.headSize()
+	d, ok := g.file.Int(g.name + ".rope.dimension_count")
+	if !ok {
+		d = size
+	}
+	if size > 0 && (d != size || g.name != "phi3") {
+		g.values["partial_rotary_factor"] = pyFloat(float64(d) / float64(size))
+	}
+}
+
+// headSize is the size of a head: its key's, or the hidden size over the heads; 0: no key says it.
+func (g *ggufKeys) headSize() int64 {
+	heads, _ := g.file.Int(g.name + ".attention.head_count")
+	hidden, _ := g.file.Int(g.name + ".embedding_length")
+	size, ok := g.file.Int(g.name + ".attention.key_length")
+	if !ok && heads > 0 {
+		size = hidden / heads
+	}
+	return size
+}
+
 // ggufKeys are the keys of a config.json, as they are found.
 type ggufKeys struct {
-	file    *gguf.File
-	name    string // general.architecture
-	model   string // model_type
-	values  map[string]any
-	missing string // the first key that must be there
+	file   *gguf.File
+	name   string // general.architecture
+	model  string // model_type
+	values map[string]any
+	err    error // the first
 }
+
+// refuse is an error of a key, or of a tensor.
+func (g *ggufKeys) refuse(key, format string, a ...any) {
+	if g.err == nil {
+		g.err = malformed.At(g.file.Path, key, malformed.Unsupported, format, a...)
+	}
+}
+
+// ints are the numbers of a list, nil where the key is none.
+func (g *ggufKeys) ints(from string) []int64 { return g.file.Ints(g.name + "." + from) }
 
 func (g *ggufKeys) int(key, from string, must bool) {
 	v, ok := g.file.Int(g.name + "." + from)
 	switch {
 	case ok:
 		g.values[key] = min(v, math.MaxInt32) // arch names what is too large
-	case must && g.missing == "":
-		g.missing = g.name + "." + from
+	case must && g.err == nil:
+		g.err = malformed.At(g.file.Path, g.name+"."+from, malformed.Missing, "the key is missing or no integer")
 	}
 }
 
@@ -250,41 +339,6 @@ func tidy(v float64) float64 {
 	return x
 }
 
-// ropeFactors reads the divisors of the frequencies by which llama.cpp stores
-// Llama 3's scaling, and finds the scaling that makes them; nil: there is none.
-func ropeFactors(f *gguf.File, c Config) (map[string]any, error) {
-	t, ok := f.Lookup(ropeFreqs)
-	if !ok {
-		return nil, nil
-	}
-	dim, theta := c.First().Attention.HeadDim, globalRope(c).Theta
-	if t.Type != gguf.F32 || t.Size != uint64(4*dim/2) {
-		return nil, malformed.At(f.Path, "tensor "+ropeFreqs, malformed.Type, "%s of %d bytes, not float32 for half a head of %d",
-			t.Type, t.Size, dim)
-	}
-	got := make([]float64, dim/2)
-	factor := 1.0
-	for i := range got {
-		got[i] = float64(math.Float32frombits(le.Uint32(f.Data(t)[4*i:])))
-		factor = max(factor, got[i])
-	}
-	if factor == 1 {
-		return nil, nil
-	}
-	s := arch.Scaling{Type: "llama3", Factor: tidy(factor), LowFreqFactor: 1, HighFreqFactor: 4, Original: 8192}
-	plain := arch.Rope{Theta: theta, Dim: dim}.InverseFrequencies(1)
-	scaled := arch.Rope{Theta: theta, Dim: dim, Scaling: &s}.InverseFrequencies(1)
-	for i := range got {
-		want := plain[i] / scaled[i]
-		if math.Abs(got[i]-want) > 1e-3*want {
-			return nil, malformed.At(f.Path, "tensor "+ropeFreqs, malformed.Unsupported,
-				"value %d is %v; Llama 3's scaling by %v would be %v", i, got[i], s.Factor, want)
-		}
-	}
-	return map[string]any{"rope_type": "llama3", "factor": pyFloat(s.Factor), "low_freq_factor": pyFloat(1), "high_freq_factor": pyFloat(4),
-		"original_max_position_embeddings": 8192}, nil
-}
-
 // tensor is float32, computed anew at each call unless it is stored so.
 func (g *ggufTensors) tensor(i TensorInfo) (Tensor, error) {
 	out := Tensor{Name: i.Name, DType: i.DType, Shape: i.Shape}
@@ -296,16 +350,13 @@ func (g *ggufTensors) tensor(i TensorInfo) (Tensor, error) {
 	raw := g.file.Data(t)
 	size := len(raw) / max(part.n, 1)
 	raw = raw[part.k*size:][:size]
-	heads := g.config.permutedHeads(i.Name)
-	switch {
-	case heads > 0:
-		out.Data = unpermute(dequantise(t.Type, raw), int(i.Shape[0]), heads)
-	case t.Type == gguf.F32:
-		out.Data = raw
-	default:
+	if part.clamped != nil {
+		return g.clampedTensor(i, part, t)
+	}
+	if out.Data = raw; t.Type != gguf.F32 {
 		out.Data = dequantise(t.Type, raw)
 	}
-	out.Data = plusEach(out.Data, -ggufOffset(g.config, i.Name))
+	out.Data = changeOf(g.config, i.Name).undo(out.Data)
 	return out, nil
 }
 
@@ -322,21 +373,3 @@ func (g *ggufTensors) storedAs() map[string]int {
 }
 
 func (g *ggufTensors) close() error { return g.file.Close() }
-
-// unpermute undoes llama.cpp's order of rows: within a head it stores the two
-// halves that Hugging Face rotates against each other pairwise side by side.
-func unpermute[T any](b []T, rows, heads int) []T {
-	w := len(b) / rows // of a row
-	half := rows / heads / 2
-	out := make([]T, len(b))
-	for h := range heads {
-		for j := range 2 {
-			for i := range half {
-				dst := h*2*half + j*half + i
-				src := h*2*half + i*2 + j
-				copy(out[dst*w:(dst+1)*w], b[src*w:(src+1)*w])
-			}
-		}
-	}
-	return out
-}

@@ -2,6 +2,8 @@ package weights
 
 import (
 	"fmt"
+	"maps"
+	"slices"
 	"strings"
 
 	"agentcli/internal/malformed"
@@ -34,65 +36,108 @@ func SaveGGUF(m *Model, path string, t gguf.TensorType, tokenizer []gguf.KeyValu
 	if err != nil {
 		return malformed.At(m.path, "config.json", malformed.Unsupported, "it cannot be written as a GGUF: %w", err)
 	}
-	names := map[string][]string{} // in the GGUF → ours, one behind the other
-	var tensors []gguf.Tensor
-	for _, want := range c.Tensors() {
-		if want.Name == lmHead && c.Tied {
-			continue
-		}
-		name := expertStack(want.Name)
-		if name == "" {
-			if name, ok = family.ggufName(want.Name); !ok {
-				return malformed.At(m.path, "tensor "+want.Name, malformed.Unsupported, "a GGUF of %s has no name for it", family.kind)
-			}
-		}
-		names[name] = append(names[name], want.Name)
-		if len(names[name]) > 1 {
-			continue
-		}
-		dims := make([]uint64, len(want.Shape))
-		for i, d := range want.Shape {
-			dims[len(dims)-1-i] = uint64(d)
-		}
-		tensors = append(tensors, gguf.Tensor{Name: name, Type: ggufType(t, want), Dims: dims})
+	outputs, err := ggufOutputs(m, family, t)
+	if err != nil {
+		return err
 	}
-	for i, g := range tensors {
-		if n := len(names[g.Name]); expertStack(names[g.Name][0]) != "" {
-			tensors[i].Dims = append(g.Dims, uint64(n))
-		}
-	}
-	freqs := c.llama3Factors()
-	if freqs != nil {
-		tensors = append(tensors, gguf.Tensor{Name: ropeFreqs, Type: gguf.F32, Dims: []uint64{uint64(len(freqs) / 4)}})
+	tensors := make([]gguf.Tensor, len(outputs))
+	for i, o := range outputs {
+		tensors[i] = o.Tensor
 	}
 	w, err := gguf.Create(path, append(kv, tokenizer...), tensors)
 	if err != nil {
 		return err
 	}
 	defer w.Abort()
-	for _, g := range tensors {
-		data := freqs
-		if g.Name != ropeFreqs {
-			data = nil
-			for _, name := range names[g.Name] {
-				part, err := ggufData(m, name, g.Type)
-				if err != nil {
-					return err
-				}
-				if data = append(data, part...); len(names[g.Name]) == 1 {
-					data = part
-				}
-			}
+	for _, o := range outputs {
+		data, err := o.bytes(m)
+		if err != nil {
+			return err
 		}
-		if err := w.Write(g.Name, data); err != nil {
+		if err := w.Write(o.Name, data); err != nil {
 			return err
 		}
 	}
 	return w.Close()
 }
 
-// ggufData is a tensor in llama.cpp's order of rows and in the given type.
-func ggufData(m *Model, name string, t gguf.TensorType) ([]byte, error) {
+// ggufOutput is a tensor of a file that is written.
+type ggufOutput struct {
+	gguf.Tensor
+	from []string                                // our tensors, one behind the other
+	take func(data []byte, shape []int64) []byte // what of them it is, in float32; nil: all
+	data []byte                                  // where it is from no tensor
+}
+
+// ggufOutputs are the tensors of a file, in order.
+func ggufOutputs(m *Model, family ggufFamily, t gguf.TensorType) ([]ggufOutput, error) {
+	c, at := m.config, map[string]int{} // by the name in the file
+	var out []ggufOutput
+	for _, want := range c.Tensors() {
+		if want.Name == lmHead && c.Tied {
+			continue
+		}
+		if family.clamped && isClamped(want.Name) {
+			out = append(out, clampedOutputs(want, t)...)
+			continue
+		}
+		name, known := family.expertStack(want.Name), true
+		if name == "" {
+			if name, known = family.ggufName(want.Name); !known {
+				return nil, malformed.At(m.path, "tensor "+want.Name, malformed.Unsupported, "a GGUF of %s has no name for it", family.kind)
+			}
+		}
+		if i, ok := at[name]; ok {
+			out[i].from = append(out[i].from, want.Name)
+			continue
+		}
+		at[name] = len(out)
+		out = append(out, ggufOutput{Tensor: gguf.Tensor{Name: name, Type: ggufType(t, want), Dims: ggufDims(want)}, from: []string{want.Name}})
+	}
+	for i, o := range out {
+		if len(o.from) > 0 && family.expertStack(o.from[0]) != "" {
+			out[i].Dims = append(o.Dims, uint64(len(o.from)))
+		}
+	}
+	factors := ropeTensors(c)
+	for _, name := range slices.Sorted(maps.Keys(factors)) {
+		data := factors[name]
+		out = append(out, ggufOutput{Tensor: gguf.Tensor{Name: name, Type: gguf.F32, Dims: []uint64{uint64(len(data) / 4)}}, data: data})
+	}
+	return out, nil
+}
+
+// ggufDims are a tensor's dimensions in a file.
+func ggufDims(i TensorInfo) []uint64 {
+	var dims []uint64
+	for k, d := range slices.Backward(i.Shape) {
+		if k != 1 || !isConv(i.Name) {
+			dims = append(dims, uint64(d))
+		}
+	}
+	return dims
+}
+
+// bytes are the tensor's data.
+func (o ggufOutput) bytes(m *Model) (data []byte, err error) {
+	if o.data != nil {
+		return o.data, nil
+	}
+	for _, name := range o.from {
+		part, err := ggufData(m, name, o)
+		if err != nil {
+			return nil, err
+		}
+		if len(o.from) == 1 {
+			return part, nil
+		}
+		data = append(data, part...)
+	}
+	return data, nil
+}
+
+// ggufData is a tensor in llama.cpp's order of rows and in the type of an output.
+func ggufData(m *Model, name string, o ggufOutput) ([]byte, error) {
 	x, err := m.Tensor(name)
 	if err != nil {
 		return nil, err
@@ -100,41 +145,10 @@ func ggufData(m *Model, name string, t gguf.TensorType) ([]byte, error) {
 	if x, err = x.As(F32); err != nil {
 		return nil, fmt.Errorf("%s: %w", m.path, err)
 	}
-	if heads := m.config.permutedHeads(name); heads > 0 {
-		x.Data = permute(x.Data, int(x.Shape[0]), heads)
+	if o.take != nil {
+		return quantise(o.Type, o.take(x.Data, x.Shape))
 	}
-	return quantise(t, plusEach(x.Data, ggufOffset(m.config, name)))
-}
-
-// permutedHeads is the number of heads of the tensors whose rows llama.cpp has in
-// another order; 0 for all others.
-func (c Config) permutedHeads(name string) int {
-	if f, ok := ggufOf(c.Architecture); !ok || !f.permuted {
-		return 0
-	}
-	switch {
-	case strings.Contains(name, "self_attn.q_proj"):
-		return c.First().Attention.Heads
-	case strings.Contains(name, "self_attn.k_proj"):
-		return c.First().Attention.KVHeads
-	}
-	return 0
-}
-
-// permute is the reverse of unpermute.
-func permute(b []byte, rows, heads int) []byte {
-	w := len(b) / rows
-	half := rows / heads / 2
-	out := make([]byte, len(b))
-	for h := range heads {
-		for j := range 2 {
-			for i := range half {
-				src, dst := h*2*half+j*half+i, h*2*half+i*2+j
-				copy(out[dst*w:(dst+1)*w], b[src*w:(src+1)*w])
-			}
-		}
-	}
-	return out
+	return quantise(o.Type, changeOf(m.config, name).do(x.Data))
 }
 
 // ggufName is the reverse of hfName.
@@ -146,14 +160,23 @@ func (f ggufFamily) ggufName(name string) (string, bool) {
 	if rest, ok := strings.CutPrefix(stem, "model.layers."); ok {
 		n, r, _ := strings.Cut(rest, ".")
 		prefix, stem = "blk."+n+".", r
+		for theirs, ours := range f.whole {
+			if strings.HasSuffix(name, "."+n+"."+ours) {
+				return prefix + theirs, true
+			}
+		}
 	}
 	g, ok := f.stem(stem)
 	return prefix + g + suffix, ok
 }
 
+// routers are matrices that llama.cpp has in float32.
+var routers = []string{arch.RouterWeight, arch.NumberedRouter, arch.ClampedRouter + ".weight", arch.BesideRouter + ".weight",
+	arch.SharedGate + ".weight"}
+
 // ggufType is the type in which a tensor is stored.
 func ggufType(t gguf.TensorType, i TensorInfo) gguf.TensorType {
-	if len(i.Shape) == 1 || strings.HasSuffix(i.Name, arch.RouterWeight) {
+	if len(i.Shape) == 1 || isConv(i.Name) || slices.ContainsFunc(routers, func(r string) bool { return strings.HasSuffix(i.Name, "."+r) }) {
 		return gguf.F32
 	}
 	row := i.Shape[len(i.Shape)-1]
@@ -169,7 +192,7 @@ func ggufType(t gguf.TensorType, i TensorInfo) gguf.TensorType {
 // ggufMetadata is what llama.cpp needs to know of the model.
 func (c Config) ggufMetadata(f ggufFamily, fileType uint32) ([]gguf.KeyValue, error) {
 	a, l := f.kind+".", c.First()
-	heads, rope := l.Attention, globalRope(c)
+	heads, rope := globalAttention(c), globalRope(c)
 	n := func(v int) uint32 { return uint32(v) }
 	kv := []gguf.KeyValue{
 		{Key: "general.architecture", V: f.kind}, {Key: "general.file_type", V: fileType},
@@ -182,50 +205,24 @@ func (c Config) ggufMetadata(f ggufFamily, fileType uint32) ([]gguf.KeyValue, er
 		{Key: a + "attention.layer_norm_rms_epsilon", V: float32(c.Eps)},
 		{Key: a + "rope.dimension_count", V: n(rope.Dim)}, {Key: a + "rope.freq_base", V: float32(rope.Theta)},
 	}
+	said := map[string]int{}
+	say := func(key string, v any) {
+		if i, ok := said[a+key]; ok {
+			kv[i].V = v
+			return
+		}
+		said[a+key] = len(kv)
+		kv = append(kv, gguf.KeyValue{Key: a + key, V: v})
+	}
+	for i, e := range kv {
+		said[e.Key] = i
+	}
 	if f.write != nil {
-		said := map[string]bool{}
-		err := f.write(c, func(key string, v any) {
-			if !said[key] {
-				kv = append(kv, gguf.KeyValue{Key: a + key, V: v})
-			}
-			said[key] = true
-		})
-		if err != nil {
+		if err := f.write(c, say); err != nil {
 			return nil, err
 		}
 	}
-	if s := rope.Scaling; s != nil {
-		switch s.Type {
-		case "llama3": // is a tensor
-		case "linear", "yarn":
-			if !plainScaling(c, rope) {
-				return nil, fmt.Errorf("rope scaling of type %s with more than a factor and an original length", s.Type)
-			}
-			kv = append(kv, gguf.KeyValue{Key: a + "rope.scaling.type", V: s.Type},
-				gguf.KeyValue{Key: a + "rope.scaling.factor", V: float32(s.Factor)})
-			if s.Original > 0 {
-				kv = append(kv, gguf.KeyValue{Key: a + "rope.scaling.original_context_length", V: n(s.Original)})
-			}
-		default:
-			return nil, fmt.Errorf("rope scaling of type %q; linear, llama3 and yarn can be", s.Type)
-		}
-	}
-	return kv, nil
-}
-
-// llama3Factors are the divisors of the frequencies by which llama.cpp stores
-// Llama 3's scaling; nil where there is none.
-func (c Config) llama3Factors() []byte {
-	r := globalRope(c)
-	if r.Scaling == nil || r.Scaling.Type != "llama3" {
-		return nil
-	}
-	out := make([]byte, 4*(r.Dim/2))
-	plain := arch.Rope{Theta: r.Theta, Dim: r.Dim}.InverseFrequencies(1)
-	for i, scaled := range r.InverseFrequencies(1) {
-		put(out, i, float32(plain[i]/scaled))
-	}
-	return out
+	return kv, sayScaling(c, f, say)
 }
 
 // GGUFTypes are the types that SaveGGUF writes, by the names of model convert.

@@ -82,7 +82,11 @@ func halvesOf(q []int8, b []byte) {
 func StoredMatrix(m *Model, name string) (*Stored, bool) {
 	g, ok := m.source.(*ggufTensors)
 	i, known := m.infos[name]
-	if !ok || !known || len(i.Shape) != 2 || ggufOffset(g.config, name) != 0 {
+	if !ok || !known || len(i.Shape) != 2 {
+		return nil, false
+	}
+	change := changeOf(g.config, name)
+	if change.plus != 0 || change.columns != nil || change.negExp {
 		return nil, false
 	}
 	part := g.names[name]
@@ -104,8 +108,8 @@ func StoredMatrix(m *Model, name string) (*Stored, bool) {
 			form.f(s.Q[b*d.values:][:d.values], s.Scale[b*groups:][:groups], s.Least[b*groups:][:groups], raw[b*d.bytes:][:d.bytes])
 		}
 	})
-	if heads := g.config.permutedHeads(name); heads > 0 {
-		s.Q, s.Scale, s.Least = unpermute(s.Q, s.Rows, heads), unpermute(s.Scale, s.Rows, heads), unpermute(s.Least, s.Rows, heads)
+	if change.rows != nil {
+		s.Q, s.Scale, s.Least = rowsBack(s.Q, change.rows), rowsBack(s.Scale, change.rows), rowsBack(s.Least, change.rows)
 	}
 	if !form.least {
 		s.Least = nil

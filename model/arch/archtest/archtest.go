@@ -6,8 +6,13 @@ import (
 	"bytes"
 	"compress/gzip"
 	"embed"
+	"encoding/binary"
 	"encoding/json"
+	"hash/fnv"
+	"math"
 	"testing"
+
+	"agentcli/internal/splitmix"
 )
 
 //go:embed *.json.gz
@@ -59,6 +64,27 @@ func Models(t testing.TB) (out []Model) {
 			t.Fatal(f.Name(), err)
 		}
 		out = append(out, some...)
+	}
+	return out
+}
+
+// Draw gives a tensor the float32 values that the script gave it.
+func Draw(name string, shape []int64) []byte {
+	h := fnv.New64a()
+	h.Write([]byte(name))
+	state, n := h.Sum64(), int64(1)
+	for _, d := range shape {
+		n *= d
+	}
+	scale := .8
+	if len(shape) > 1 {
+		scale = .6
+	}
+	out := make([]byte, 0, 4*n)
+	for range n {
+		z := splitmix.Next(state)
+		state += splitmix.Gamma
+		out = binary.LittleEndian.AppendUint32(out, math.Float32bits(float32((float64(z>>40)/(1<<24)-.5)*scale)))
 	}
 	return out
 }
