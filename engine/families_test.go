@@ -53,7 +53,12 @@ var playing = []struct{ template, calls string }{
 	{"gemma4_v5", "gemma4"}, {"glm4moe", "glm"}, {"llama.cpp GLM-4.6", "glm"}, {"llama.cpp GLM-4.7-Flash", "glm"}, {"gptoss", "gpt-oss"},
 	{"lfm2_v2", "lfm2"}, {"lfm2_2_5", "lfm2"}, {"llama.cpp LFM2.5-8B-A1B", "lfm2"}, {"olmo3", "olmo3"},
 	{"llama.cpp ibm-granite-granite-3.3-2B-Instruct", "granite"}, {"lfm2", "lfm2"}, {"llama.cpp ibm-granite-granite-4.0", "hermes"},
-	{"nemotron_3_nano", "qwen3-coder"},
+	{"nemotron_3_nano", "qwen3-coder"}, {"llama.cpp deepseek-ai-DeepSeek-V3.1", "deepseek-v3"},
+	{"llama.cpp deepseek-ai-DeepSeek-V3.2", "deepseek-v3.2"}, {"llama.cpp deepseek-ai-DeepSeek-V4", "deepseek-v3.2"},
+	{"llama.cpp MiniMax-M2", "minimax"}, {"llama.cpp moonshotai-Kimi-K2", "kimi"},
+	{"llama.cpp CohereForAI-c4ai-command-r7b-12-2024-tool_use", "cohere"}, {"llama.cpp Cohere2MoE", "cohere"},
+	{"llama.cpp ByteDance-Seed-OSS", "seed-oss"}, {"llama.cpp NVIDIA-Nemotron-Nano-v2", "nemotron"},
+	{"llama.cpp Apertus-8B-Instruct", "apertus"}, {"llama.cpp MiniMax-M1", "tool-calls"}, {"llama.cpp unsloth-Apriel-1.5", "tool-calls"},
 }
 
 // callWords write calls of the calculator; the second text is one that cannot be read.
@@ -82,19 +87,49 @@ var callWords = map[string]struct {
 		`<|tool_call>call:calculator{expr<tool_call|>`},
 	"lfm2": {func(e string) string { return fmt.Sprintf("calculator(expression=%q)", e) },
 		[2]string{"<|tool_call_start|>[", "]<|tool_call_end|>"}, ", ", "<|tool_call_start|>[calculator(expr]<|tool_call_end|>"},
-	"granite": {func(e string) string {
-		return fmt.Sprintf(`{"name": "calculator", "arguments": {"expression": %q}}`, e)
-	},
+	"deepseek-v3": {func(e string) string {
+		return fmt.Sprintf(`<｜tool▁call▁begin｜>calculator<｜tool▁sep｜>{"expression": %q}<｜tool▁call▁end｜>`, e)
+	}, [2]string{"<｜tool▁calls▁begin｜>", "<｜tool▁calls▁end｜>"}, "",
+		`<｜tool▁calls▁begin｜><｜tool▁call▁begin｜>calculator<｜tool▁sep｜>{"expr`},
+	"deepseek-v3.2": {func(e string) string {
+		return "<｜DSML｜invoke name=\"calculator\">\n<｜DSML｜parameter name=\"expression\" string=\"true\">" + e +
+			"</｜DSML｜parameter>\n</｜DSML｜invoke>"
+	}, [2]string{"<｜DSML｜function_calls>\n", "\n</｜DSML｜function_calls>"}, "\n",
+		"<｜DSML｜function_calls>\n<｜DSML｜invoke name=\"calculator\">\n<｜DSML｜parameter name=\"expr"},
+	"minimax": {func(e string) string {
+		return "<invoke name=\"calculator\">\n<parameter name=\"expression\">" + e + "</parameter>\n</invoke>"
+	}, [2]string{"<minimax:tool_call>\n", "\n</minimax:tool_call>"}, "\n",
+		"<minimax:tool_call>\n<invoke name=\"calculator\">\n<parameter name=\"expr"},
+	"kimi": {func(e string) string {
+		return fmt.Sprintf(`<|tool_call_begin|>functions.calculator:0<|tool_call_argument_begin|>{"expression": %q}<|tool_call_end|>`, e)
+	}, [2]string{"<|tool_calls_section_begin|>", "<|tool_calls_section_end|>"}, "",
+		`<|tool_calls_section_begin|><|tool_call_begin|>functions.calculator:0<|tool_call_argument_begin|>{"expr`},
+	"cohere": {func(e string) string {
+		return fmt.Sprintf(`{"tool_call_id": "0", "tool_name": "calculator", "parameters": {"expression": %q}}`, e)
+	}, [2]string{"<|START_ACTION|>[\n    ", "\n]<|END_ACTION|>"}, ",\n    ",
+		`<|START_ACTION|>[{"tool_call_id": "0", "tool_name": "calc`},
+	"seed-oss": {func(e string) string {
+		return "<seed:tool_call>\n<function=calculator>\n<parameter=expression>" + e + "</parameter>\n</function>\n</seed:tool_call>"
+	}, [2]string{}, "\n", "<seed:tool_call>\n<function=calculator>\n<parameter=expr\n</seed:tool_call>"},
+	"nemotron": {jsonCall, [2]string{"<TOOLCALL>[", "]</TOOLCALL>"}, ", ", `<TOOLCALL>[{"name": "calculator", "argu`},
+	"apertus": {func(e string) string { return fmt.Sprintf(`{"calculator": {"expression": %q}}`, e) },
+		[2]string{"<|tools_prefix|>[", "]<|tools_suffix|>"}, ", ", `<|tools_prefix|>[{"calculator": {"expr`},
+	"tool-calls": {jsonCall, [2]string{"<tool_calls>\n", "\n</tool_calls>"}, "\n", `<tool_calls>` + "\n" + `{"name": "calculator", "argu`},
+	"granite": {jsonCall,
 		[2]string{"<|tool_call|>[", "]"}, ", ", `<|tool_call|>[{"name": "calculator", "argu`},
 	"olmo3": {func(e string) string { return fmt.Sprintf("calculator(expression=%q)", e) },
 		[2]string{"<function_calls>", "</function_calls>"}, "\n", "<function_calls>calculator(expr</function_calls>"},
+}
+
+func jsonCall(e string) string {
+	return fmt.Sprintf(`{"name": "calculator", "arguments": {"expression": %q}}`, e)
 }
 
 func hermesCall(e string) string {
 	return fmt.Sprintf("<tool_call>\n{\"name\": \"calculator\", \"arguments\": {\"expression\": %q}}\n</tool_call>", e)
 }
 
-var tokenPattern = regexp.MustCompile(`<\|[^|<>{}\s]+\|?>|<[a-z_]+\|>|<｜[^｜{}]+｜>|\[/?[A-Z_]{3,}\]|</?s>|<(start|end)_of_[a-z]+>`)
+var tokenPattern = regexp.MustCompile(`<\|[^|<>{}\s]+\|?>|<[a-z_]+\|>|</?｜[^｜{}]+｜[a-z_]*>?|\[/?[A-Z_]{3,}\]|</?s>|<(start|end)_of_[a-z]+>|\[e~\[|\]~b\]|</?seed:[a-z_]+>|<SPECIAL_\d+>`)
 
 // scriptedModel is a sampler that says its replies one by one, each with an id that ends it.
 type scriptedModel struct {
@@ -183,6 +218,9 @@ func playArith(t *testing.T, template, format string, task traj.Task) {
 	think := ""
 	if d.Thinks {
 		think = "Let me think.\n</think>\n\n"
+		if format == "cohere" {
+			think = "Let me think.<|END_THINKING|>"
+		}
 	}
 	calls := func(expressions ...string) string {
 		var out []string

@@ -78,7 +78,7 @@ func checkReply(t interface{ Errorf(string, ...any) }, what string, m traj.Messa
 }
 
 // readInTemplates are held by TestNewFormats and by what probing reads back.
-var readInTemplates = []string{"gemma4", "lfm2", "granite", "olmo3", "hermes-text"}
+var readInTemplates = []string{"gemma4", "lfm2", "granite", "olmo3", "hermes-text", "tool-calls"}
 
 // What the vendors' templates write is read back as it was.
 func TestGoldenReplies(t *testing.T) {
@@ -489,6 +489,12 @@ func FuzzParsers(f *testing.F) {
 			switch p.Name() {
 			case "mistral":
 				open, shut = "[THINK]", "[/THINK]"
+			case "cohere":
+				open, shut = "<|START_THINKING|>", "<|END_THINKING|>"
+			case "seed-oss":
+				open, shut = "<seed:think>", "</seed:think>"
+			case "apertus":
+				open, shut = "<|inner_prefix|>", "<|inner_suffix|>"
 			case "gpt-oss":
 				open, shut, out = "<|channel|>analysis<|message|>", "<|end|>", "<|"
 			}
