@@ -19,8 +19,9 @@ import (
 	"agentcli/traj"
 )
 
-// phi4 and olmo3 stand for the templates of Phi-4 and OLMo 3, which no package carries:
-// written here from their model cards.
+// No package carries the templates of Phi-4 and OLMo 3. phi4 is word for word what unsloth
+// publishes for Phi-4, phi4First the one that Phi-4 had at first, as llama.cpp's tests have it.
+// olmo3 prints what the template of OLMo 3.1 32B Instruct does, with shorter default words.
 const (
 	phi4 = `{% for message in messages %}{% if message['role'] == 'system' %}` +
 		`{{ '<|im_start|>system<|im_sep|>' + message['content'] + '<|im_end|>' }}` +
@@ -28,17 +29,21 @@ const (
 		`{% elif message['role'] == 'assistant' %}{{ '<|im_start|>assistant<|im_sep|>' + message['content'] + '<|im_end|>' }}` +
 		`{% endif %}{% endfor %}` +
 		`{% if add_generation_prompt %}{{ '<|im_start|>assistant<|im_sep|>' }}{% endif %}`
-	olmo3 = `{%- if tools %}<|im_start|>system
-You are a helpful function-calling AI assistant. <functions>{{ tools | tojson }}</functions><|im_end|>
-{% endif %}{% for message in messages %}` +
+	phi4First = `{% for message in messages %}{% if message.role == 'system' %}` +
+		`{{ '<|im_start|>system<|im_sep|>' + message.content + '<|im_end|>' }}{% elif message.role == 'user' %}` +
+		`{{ '<|im_start|>user<|im_sep|>' + message.content + '<|im_end|><|im_start|>assistant<|im_sep|>' }}` +
+		`{% elif message.role == 'assistant' %}{{ message.content + '<|im_end|>' }}{% endif %}{% endfor %}`
+	olmo3 = `{% set shown = '<functions>' + (tools | tojson if tools else '') + '</functions>' %}` +
+		`{% if messages[0].role != 'system' %}{{ '<|im_start|>system\nYou are Olmo. ' + shown + '<|im_end|>\n' }}{% endif %}` +
+		`{% for message in messages %}` +
 		`{{ '<|im_start|>' + ('environment' if message.role == 'tool' else message.role) + '\n' + (message.content or '') }}` +
+		`{% if message.role == 'system' and tools %}{{ shown }}{% endif %}` +
 		`{% if message.tool_calls %}<function_calls>{% for t in message.tool_calls %}` +
 		`{{ t.function.name }}({% for k, v in t.function.arguments.items() %}` +
 		`{{ k }}={{ v | tojson }}{% if not loop.last %}, {% endif %}{% endfor %})` +
 		`{% if not loop.last %}{{ '\n' }}{% endif %}{% endfor %}</function_calls>{% endif %}` +
-		`<|im_end|>
-{% endfor %}{% if add_generation_prompt %}<|im_start|>assistant
-{% endif %}`
+		`{{ eos_token if loop.last and message.role == 'assistant' else '<|im_end|>\n' }}{% endfor %}` +
+		`{% if add_generation_prompt %}{{ '<|im_start|>assistant\n' }}{% endif %}`
 )
 
 // playing are the families that play, and how each writes its calls.
@@ -48,7 +53,7 @@ var playing = []struct{ template, calls string }{
 	{"qwen3_6", "qwen3-coder"}, {"qwen3_8", "qwen3-coder"}, {"deepseek_r1_distill", "hermes-text"},
 	{"llama.cpp HuggingFaceTB-SmolLM3-3B", "hermes-text"},
 	{"llama.cpp Mistral-Small-3.2-24B-Instruct-2506", "mistral"}, {"llama.cpp mistralai-Mistral-Nemo-Instruct-2407", "mistral"},
-	{"llama.cpp mistralai-Ministral-3-14B-Reasoning-2512", "mistral"}, {"phi4", "hermes-text"},
+	{"llama.cpp mistralai-Ministral-3-14B-Reasoning-2512", "mistral"}, {"phi4", "hermes-text"}, {"phi4 at first", "hermes-text"},
 	{"gemma", "hermes-text"}, {"gemma3", "hermes-text"},
 	{"gemma4_v5", "gemma4"}, {"glm4moe", "glm"}, {"llama.cpp GLM-4.6", "glm"}, {"llama.cpp GLM-4.7-Flash", "glm"}, {"gptoss", "gpt-oss"},
 	{"lfm2_v2", "lfm2"}, {"lfm2_2_5", "lfm2"}, {"llama.cpp LFM2.5-8B-A1B", "lfm2"}, {"olmo3", "olmo3"},
@@ -168,7 +173,7 @@ func TestEachFamilyPlaysArith(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	foreign["phi4"], foreign["olmo3"] = phi4, olmo3
+	foreign["phi4"], foreign["phi4 at first"], foreign["olmo3"] = phi4, phi4First, olmo3
 	data, err := datasets.Open(t.Context(), "arith", datasets.Options{Limit: 1})
 	if err != nil {
 		t.Fatal(err)

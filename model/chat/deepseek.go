@@ -52,7 +52,8 @@ func deepseekIntro(tools []json.RawMessage) (string, error) {
 	}
 	b.WriteString("\nIMPORTANT: ALWAYS adhere to this exact format for tool use:\n" +
 		"<｜tool▁calls▁begin｜><｜tool▁call▁begin｜>tool_call_name<｜tool▁sep｜>tool_call_arguments<｜tool▁call▁end｜>" +
-		"{additional_tool_calls}<｜tool▁calls▁end｜>\n\nWhere:\n- `tool_call_name` must be an exact match to one of the available tools\n" +
+		"{additional_tool_calls}<｜tool▁calls▁end｜>\n\nWhere:\n" +
+		"- `tool_call_name` must be an exact match to one of the available tools\n" +
 		"- `tool_call_arguments` must be valid JSON that strictly follows the tool's Parameters Schema\n" +
 		"- For multiple tool calls, chain them directly without separators or spaces")
 	return b.String(), nil

@@ -35,14 +35,19 @@ func TestLaterFormats(t *testing.T) {
 		{"deepseek-v3.2", dsmlPlot("title", "true", "5"), "", "", `plot{"title": "5"}`, ""},
 		{"deepseek-v3.2", dsmlPlot("scale", "true", "5"), "", "", `plot{"scale": "5"}`, ""},
 		{"deepseek-v3.2", dsmlPlot("scale", "false", "5"), "", "", `plot{"scale": 5}`, ""},
-		{"deepseek-v3.2", strings.ReplaceAll(dsmlPlot("grid", "false", "true"), "function_calls", "tool_calls"), "", "", `plot{"grid": true}`, ""},
-		{"deepseek-v3.2", dsml + `<｜DSML｜invoke name="plot">{"scale": 2}</｜DSML｜invoke></｜DSML｜function_calls>`, "", "", `plot{"scale": 2}`, ""},
+		{"deepseek-v3.2", strings.ReplaceAll(dsmlPlot("grid", "false", "true"), "function_calls", "tool_calls"),
+			"", "", `plot{"grid": true}`, ""},
+		{"deepseek-v3.2", dsml + `<｜DSML｜invoke name="plot">{"scale": 2}</｜DSML｜invoke></｜DSML｜function_calls>`,
+			"", "", `plot{"scale": 2}`, ""},
 		{"deepseek-v3.2", dsml + `<｜DSML｜invoke name="now"/></｜DSML｜function_calls>`, "", "", `now{}`, ""},
 		// content and reasoning before calls, several calls
-		{"minimax", "<think>\nhm " + mm + "</think>\n\nSo:\n" + mm + "<invoke name=\"now\">\n</invoke>\n<invoke name=\"now\">\n</invoke>\n</minimax:tool_call>",
+		{"minimax", "<think>\nhm " + mm + "</think>\n\nSo:\n" + mm +
+			"<invoke name=\"now\">\n</invoke>\n<invoke name=\"now\">\n</invoke>\n</minimax:tool_call>",
 			"So:", "hm " + strings.TrimSpace(mm), `now{}now{}`, ""},
-		{"deepseek-v3.2", "hm</think>So.\n\n" + dsml + "<｜DSML｜invoke name=\"now\">\n</｜DSML｜invoke>\n</｜DSML｜function_calls>", "So.", "hm", `now{}`, ""},
-		{"seed-oss", "<seed:think>hm</seed:think>\nSo.\n<seed:tool_call>\n<function=now>\n</function>\n</seed:tool_call>", "So.", "hm", `now{}`, ""},
+		{"deepseek-v3.2", "hm</think>So.\n\n" + dsml + "<｜DSML｜invoke name=\"now\">\n</｜DSML｜invoke>\n</｜DSML｜function_calls>",
+			"So.", "hm", `now{}`, ""},
+		{"seed-oss", "<seed:think>hm</seed:think>\nSo.\n<seed:tool_call>\n<function=now>\n</function>\n</seed:tool_call>",
+			"So.", "hm", `now{}`, ""},
 		{"cohere", `<|START_THINKING|>hm<|END_THINKING|><|START_ACTION|>[
     {"tool_call_id": "0", "tool_name": "now", "parameters": {}},
     {"tool_call_id": "1", "tool_name": "plot", "parameters": {"scale": 2}}

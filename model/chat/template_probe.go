@@ -112,7 +112,7 @@ func (r prober) probe() error {
 	orphan, err := r.probeText(probeTools, false, probeUser, probeReply,
 		traj.Message{Role: traj.RoleTool, Name: probeTools[0].Name, Content: "Orphaned"})
 	r.traits.noOrphans = err != nil || !strings.Contains(orphan, "Orphaned")
-	r.probeClosers()
+	r.probeClosers(ends)
 	if !ends { // nothing, or a call alone, has an end of its own
 		r.probeHeaders()
 	}
@@ -250,7 +250,8 @@ func (r prober) probeCalls() {
 		for _, text := range []bool{false, true} {
 			for _, absent := range []bool{false, true} {
 				r.traits.ids, r.traits.textArguments, r.traits.noContent = ids, text, absent
-				for _, calls := range [][]traj.ToolCall{probeCalls, probeCalls[:1]} {
+				// Llama 4's template writes every value in quotes: only a string is read back.
+				for _, calls := range [][]traj.ToolCall{probeCalls, probeCalls[:1], probeCalls[1:]} {
 					reply := traj.Message{Role: traj.RoleAssistant, ToolCalls: calls}
 					if name := r.readBack(reply); name != ParserNone {
 						r.traits.calls = name
@@ -355,8 +356,10 @@ func sameCalls(a, b []traj.ToolCall) bool {
 	})
 }
 
-// probeClosers finds the special token that is behind a reply whoever speaks next.
-func (r prober) probeClosers() {
+// probeClosers finds the special token that is behind a reply whoever speaks next. One that
+// is behind it when the talk goes on ends a reply too, where ends says that it has an end as
+// the last message: OLMo 3 writes the end-of-text token there.
+func (r prober) probeClosers(ends bool) {
 	behind := func(ask bool, more ...traj.Message) (int32, bool) {
 		out, err := r.text(append([]traj.Message{probeUser, probeReply}, more...), nil, Options{AddGenerationPrompt: ask})
 		if err != nil {
@@ -374,6 +377,9 @@ func (r prober) probeClosers() {
 	b, ok2 := behind(false, traj.Message{Role: traj.RoleUser, Content: "Next"})
 	if ok1 && ok2 && a == b {
 		r.closers = append(r.closers, a)
+	}
+	if ends && ok2 && !slices.Contains(r.stops, b) {
+		r.stops = append(r.stops, b)
 	}
 }
 

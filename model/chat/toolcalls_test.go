@@ -521,7 +521,10 @@ func TestLongReplies(t *testing.T) {
 	for _, name := range chat.Parsers() {
 		p := parserOf(t, name, tools)
 		for _, part := range []string{"<tool_call>", "<function=f>", "<｜tool▁calls▁begin｜>", "<｜tool▁call▁begin｜>",
-			`{"name": `, "[TOOL_CALLS]", "<|channel|>", "<|start|>x", "<think>", "\nAction: x", "[f("} {
+			`{"name": `, "[TOOL_CALLS]", "<|channel|>", "<|start|>x", "<think>", "\nAction: x", "[f(",
+			"<minimax:tool_call>", "<minimax:tool_call><invoke name=\"f\">", "<minimax:tool_call><invoke name=\"f\"></invoke>",
+			"<｜DSML｜function_calls><｜DSML｜invoke", "<｜DSML｜invoke name=\"f\"><｜DSML｜parameter name=\"a\">", "<seed:tool_call><function=f>",
+			"<TOOLCALL>[", `<tool_calls>{"name": "f"}`, "<|START_ACTION|>[{", "<|tools_prefix|>[{}", "</parameter>"} {
 			t.Log(name, part)
 			p.Parse(strings.Repeat(part, 200_000/len(part)))
 		}
