@@ -19,8 +19,9 @@ import (
 	"agentcli/traj"
 )
 
-// phi4 and olmo3 stand for the templates of Phi-4 and OLMo 3, which no package carries:
-// written here from their model cards.
+// No package carries the templates of Phi-4 and OLMo 3. phi4 is word for word what unsloth
+// publishes for Phi-4, phi4First the one that Phi-4 had at first, as llama.cpp's tests have it.
+// olmo3 prints what the template of OLMo 3.1 32B Instruct does, with shorter default words.
 const (
 	phi4 = `{% for message in messages %}{% if message['role'] == 'system' %}` +
 		`{{ '<|im_start|>system<|im_sep|>' + message['content'] + '<|im_end|>' }}` +
@@ -28,17 +29,21 @@ const (
 		`{% elif message['role'] == 'assistant' %}{{ '<|im_start|>assistant<|im_sep|>' + message['content'] + '<|im_end|>' }}` +
 		`{% endif %}{% endfor %}` +
 		`{% if add_generation_prompt %}{{ '<|im_start|>assistant<|im_sep|>' }}{% endif %}`
-	olmo3 = `{%- if tools %}<|im_start|>system
-You are a helpful function-calling AI assistant. <functions>{{ tools | tojson }}</functions><|im_end|>
-{% endif %}{% for message in messages %}` +
+	phi4First = `{% for message in messages %}{% if message.role == 'system' %}` +
+		`{{ '<|im_start|>system<|im_sep|>' + message.content + '<|im_end|>' }}{% elif message.role == 'user' %}` +
+		`{{ '<|im_start|>user<|im_sep|>' + message.content + '<|im_end|><|im_start|>assistant<|im_sep|>' }}` +
+		`{% elif message.role == 'assistant' %}{{ message.content + '<|im_end|>' }}{% endif %}{% endfor %}`
+	olmo3 = `{% set shown = '<functions>' + (tools | tojson if tools else '') + '</functions>' %}` +
+		`{% if messages[0].role != 'system' %}{{ '<|im_start|>system\nYou are Olmo. ' + shown + '<|im_end|>\n' }}{% endif %}` +
+		`{% for message in messages %}` +
 		`{{ '<|im_start|>' + ('environment' if message.role == 'tool' else message.role) + '\n' + (message.content or '') }}` +
+		`{% if message.role == 'system' and tools %}{{ shown }}{% endif %}` +
 		`{% if message.tool_calls %}<function_calls>{% for t in message.tool_calls %}` +
 		`{{ t.function.name }}({% for k, v in t.function.arguments.items() %}` +
 		`{{ k }}={{ v | tojson }}{% if not loop.last %}, {% endif %}{% endfor %})` +
 		`{% if not loop.last %}{{ '\n' }}{% endif %}{% endfor %}</function_calls>{% endif %}` +
-		`<|im_end|>
-{% endfor %}{% if add_generation_prompt %}<|im_start|>assistant
-{% endif %}`
+		`{{ eos_token if loop.last and message.role == 'assistant' else '<|im_end|>\n' }}{% endfor %}` +
+		`{% if add_generation_prompt %}{{ '<|im_start|>assistant\n' }}{% endif %}`
 )
 
 // playing are the families that play, and how each writes its calls.
@@ -48,12 +53,17 @@ var playing = []struct{ template, calls string }{
 	{"qwen3_6", "qwen3-coder"}, {"qwen3_8", "qwen3-coder"}, {"deepseek_r1_distill", "hermes-text"},
 	{"llama.cpp HuggingFaceTB-SmolLM3-3B", "hermes-text"},
 	{"llama.cpp Mistral-Small-3.2-24B-Instruct-2506", "mistral"}, {"llama.cpp mistralai-Mistral-Nemo-Instruct-2407", "mistral"},
-	{"llama.cpp mistralai-Ministral-3-14B-Reasoning-2512", "mistral"}, {"phi4", "hermes-text"},
+	{"llama.cpp mistralai-Ministral-3-14B-Reasoning-2512", "mistral"}, {"phi4", "hermes-text"}, {"phi4 at first", "hermes-text"},
 	{"gemma", "hermes-text"}, {"gemma3", "hermes-text"},
 	{"gemma4_v5", "gemma4"}, {"glm4moe", "glm"}, {"llama.cpp GLM-4.6", "glm"}, {"llama.cpp GLM-4.7-Flash", "glm"}, {"gptoss", "gpt-oss"},
 	{"lfm2_v2", "lfm2"}, {"lfm2_2_5", "lfm2"}, {"llama.cpp LFM2.5-8B-A1B", "lfm2"}, {"olmo3", "olmo3"},
 	{"llama.cpp ibm-granite-granite-3.3-2B-Instruct", "granite"}, {"lfm2", "lfm2"}, {"llama.cpp ibm-granite-granite-4.0", "hermes"},
-	{"nemotron_3_nano", "qwen3-coder"},
+	{"nemotron_3_nano", "qwen3-coder"}, {"llama.cpp deepseek-ai-DeepSeek-V3.1", "deepseek-v3"},
+	{"llama.cpp deepseek-ai-DeepSeek-V3.2", "deepseek-v3.2"}, {"llama.cpp deepseek-ai-DeepSeek-V4", "deepseek-v3.2"},
+	{"llama.cpp MiniMax-M2", "minimax"}, {"llama.cpp moonshotai-Kimi-K2", "kimi"},
+	{"llama.cpp CohereForAI-c4ai-command-r7b-12-2024-tool_use", "cohere"}, {"llama.cpp Cohere2MoE", "cohere"},
+	{"llama.cpp ByteDance-Seed-OSS", "seed-oss"}, {"llama.cpp NVIDIA-Nemotron-Nano-v2", "nemotron"},
+	{"llama.cpp Apertus-8B-Instruct", "apertus"}, {"llama.cpp MiniMax-M1", "tool-calls"}, {"llama.cpp unsloth-Apriel-1.5", "tool-calls"},
 }
 
 // callWords write calls of the calculator; the second text is one that cannot be read.
@@ -82,19 +92,49 @@ var callWords = map[string]struct {
 		`<|tool_call>call:calculator{expr<tool_call|>`},
 	"lfm2": {func(e string) string { return fmt.Sprintf("calculator(expression=%q)", e) },
 		[2]string{"<|tool_call_start|>[", "]<|tool_call_end|>"}, ", ", "<|tool_call_start|>[calculator(expr]<|tool_call_end|>"},
-	"granite": {func(e string) string {
-		return fmt.Sprintf(`{"name": "calculator", "arguments": {"expression": %q}}`, e)
-	},
+	"deepseek-v3": {func(e string) string {
+		return fmt.Sprintf(`<｜tool▁call▁begin｜>calculator<｜tool▁sep｜>{"expression": %q}<｜tool▁call▁end｜>`, e)
+	}, [2]string{"<｜tool▁calls▁begin｜>", "<｜tool▁calls▁end｜>"}, "",
+		`<｜tool▁calls▁begin｜><｜tool▁call▁begin｜>calculator<｜tool▁sep｜>{"expr`},
+	"deepseek-v3.2": {func(e string) string {
+		return "<｜DSML｜invoke name=\"calculator\">\n<｜DSML｜parameter name=\"expression\" string=\"true\">" + e +
+			"</｜DSML｜parameter>\n</｜DSML｜invoke>"
+	}, [2]string{"<｜DSML｜function_calls>\n", "\n</｜DSML｜function_calls>"}, "\n",
+		"<｜DSML｜function_calls>\n<｜DSML｜invoke name=\"calculator\">\n<｜DSML｜parameter name=\"expr"},
+	"minimax": {func(e string) string {
+		return "<invoke name=\"calculator\">\n<parameter name=\"expression\">" + e + "</parameter>\n</invoke>"
+	}, [2]string{"<minimax:tool_call>\n", "\n</minimax:tool_call>"}, "\n",
+		"<minimax:tool_call>\n<invoke name=\"calculator\">\n<parameter name=\"expr"},
+	"kimi": {func(e string) string {
+		return fmt.Sprintf(`<|tool_call_begin|>functions.calculator:0<|tool_call_argument_begin|>{"expression": %q}<|tool_call_end|>`, e)
+	}, [2]string{"<|tool_calls_section_begin|>", "<|tool_calls_section_end|>"}, "",
+		`<|tool_calls_section_begin|><|tool_call_begin|>functions.calculator:0<|tool_call_argument_begin|>{"expr`},
+	"cohere": {func(e string) string {
+		return fmt.Sprintf(`{"tool_call_id": "0", "tool_name": "calculator", "parameters": {"expression": %q}}`, e)
+	}, [2]string{"<|START_ACTION|>[\n    ", "\n]<|END_ACTION|>"}, ",\n    ",
+		`<|START_ACTION|>[{"tool_call_id": "0", "tool_name": "calc`},
+	"seed-oss": {func(e string) string {
+		return "<seed:tool_call>\n<function=calculator>\n<parameter=expression>" + e + "</parameter>\n</function>\n</seed:tool_call>"
+	}, [2]string{}, "\n", "<seed:tool_call>\n<function=calculator>\n<parameter=expr\n</seed:tool_call>"},
+	"nemotron": {jsonCall, [2]string{"<TOOLCALL>[", "]</TOOLCALL>"}, ", ", `<TOOLCALL>[{"name": "calculator", "argu`},
+	"apertus": {func(e string) string { return fmt.Sprintf(`{"calculator": {"expression": %q}}`, e) },
+		[2]string{"<|tools_prefix|>[", "]<|tools_suffix|>"}, ", ", `<|tools_prefix|>[{"calculator": {"expr`},
+	"tool-calls": {jsonCall, [2]string{"<tool_calls>\n", "\n</tool_calls>"}, "\n", `<tool_calls>` + "\n" + `{"name": "calculator", "argu`},
+	"granite": {jsonCall,
 		[2]string{"<|tool_call|>[", "]"}, ", ", `<|tool_call|>[{"name": "calculator", "argu`},
 	"olmo3": {func(e string) string { return fmt.Sprintf("calculator(expression=%q)", e) },
 		[2]string{"<function_calls>", "</function_calls>"}, "\n", "<function_calls>calculator(expr</function_calls>"},
+}
+
+func jsonCall(e string) string {
+	return fmt.Sprintf(`{"name": "calculator", "arguments": {"expression": %q}}`, e)
 }
 
 func hermesCall(e string) string {
 	return fmt.Sprintf("<tool_call>\n{\"name\": \"calculator\", \"arguments\": {\"expression\": %q}}\n</tool_call>", e)
 }
 
-var tokenPattern = regexp.MustCompile(`<\|[^|<>{}\s]+\|?>|<[a-z_]+\|>|<｜[^｜{}]+｜>|\[/?[A-Z_]{3,}\]|</?s>|<(start|end)_of_[a-z]+>`)
+var tokenPattern = regexp.MustCompile(`<\|[^|<>{}\s]+\|?>|<[a-z_]+\|>|</?｜[^｜{}]+｜[a-z_]*>?|\[/?[A-Z_]{3,}\]|</?s>|<(start|end)_of_[a-z]+>|\[e~\[|\]~b\]|</?seed:[a-z_]+>|<SPECIAL_\d+>`)
 
 // scriptedModel is a sampler that says its replies one by one, each with an id that ends it.
 type scriptedModel struct {
@@ -133,7 +173,7 @@ func TestEachFamilyPlaysArith(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	foreign["phi4"], foreign["olmo3"] = phi4, olmo3
+	foreign["phi4"], foreign["phi4 at first"], foreign["olmo3"] = phi4, phi4First, olmo3
 	data, err := datasets.Open(t.Context(), "arith", datasets.Options{Limit: 1})
 	if err != nil {
 		t.Fatal(err)
@@ -183,6 +223,9 @@ func playArith(t *testing.T, template, format string, task traj.Task) {
 	think := ""
 	if d.Thinks {
 		think = "Let me think.\n</think>\n\n"
+		if format == "cohere" {
+			think = "Let me think.<|END_THINKING|>"
+		}
 	}
 	calls := func(expressions ...string) string {
 		var out []string

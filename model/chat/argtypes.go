@@ -89,13 +89,30 @@ func (s toolSet) typed(tool, param, text string) string {
 			return "null"
 		}
 	}
-	if slices.Contains(types, "string") || trimmed == "" || !json.Valid([]byte(trimmed)) {
+	if slices.Contains(types, "string") || trimmed == "" {
+		return pyString(text)
+	}
+	if !json.Valid([]byte(trimmed)) {
+		if literal, ok := pyContainer(trimmed); ok && types != nil {
+			return literal
+		}
 		return pyString(text)
 	}
 	if trimmed[0] == '"' { // the quotes are the text's own
 		return pyString(text)
 	}
 	return trimmed
+}
+
+// pyContainer makes JSON of a list or a dict as Python prints it.
+func pyContainer(text string) (string, bool) {
+	if text[0] != '[' && text[0] != '{' {
+		return "", false
+	}
+	p := &pyReader{s: text}
+	v, err := p.value(0)
+	p.skip()
+	return v, err == nil && p.at == len(text)
 }
 
 // only is the parameter that a bare text is meant for: the one that is

@@ -1,6 +1,7 @@
 package chat
 
 import (
+	"encoding/json"
 	"regexp"
 	"strings"
 )
@@ -10,8 +11,8 @@ import (
 // the bare arguments. Both are read by either name: the model decides. Distilled
 // models spell the markers with plain bars, spaces or underscores too.
 var (
-	deepseekR1 = format{name: "deepseek-r1", find: deepseek.find, read: deepseek.read, special: true}
-	deepseekV3 = format{name: "deepseek-v3", find: deepseek.find, read: deepseek.read, special: true}
+	deepseekR1 = format{name: "deepseek-r1", find: deepseek.find, read: deepseek.read, special: true, mark: "```"}
+	deepseekV3 = format{name: "deepseek-v3", find: deepseek.find, read: deepseek.read, special: true, intro: deepseekIntro}
 )
 
 func deepseekMarker(words string) *regexp.Regexp {
@@ -29,4 +30,31 @@ var deepseek = section{
 		return trimmed(text[at:end]), fenced(text, end)
 	},
 	form: "<｜tool▁calls▁begin｜><｜tool▁call▁begin｜>name<｜tool▁sep｜>{...}<｜tool▁call▁end｜><｜tool▁calls▁end｜>",
+}
+
+// deepseekIntro shows tools as the model card of DeepSeek V3.1 does: its template prints calls
+// and leaves the tools to the system prompt.
+func deepseekIntro(tools []json.RawMessage) (string, error) {
+	var b strings.Builder
+	b.WriteString("## Tools\nYou have access to the following tools:\n")
+	for _, t := range tools {
+		var tool struct {
+			Function struct {
+				Name, Description string
+				Parameters        json.RawMessage
+			}
+		}
+		if err := json.Unmarshal(t, &tool); err != nil {
+			return "", err
+		}
+		f := tool.Function
+		b.WriteString("\n### " + f.Name + "\nDescription: " + f.Description + "\n\nParameters: " + pythonOr(f.Parameters) + "\n")
+	}
+	b.WriteString("\nIMPORTANT: ALWAYS adhere to this exact format for tool use:\n" +
+		"<｜tool▁calls▁begin｜><｜tool▁call▁begin｜>tool_call_name<｜tool▁sep｜>tool_call_arguments<｜tool▁call▁end｜>" +
+		"{additional_tool_calls}<｜tool▁calls▁end｜>\n\nWhere:\n" +
+		"- `tool_call_name` must be an exact match to one of the available tools\n" +
+		"- `tool_call_arguments` must be valid JSON that strictly follows the tool's Parameters Schema\n" +
+		"- For multiple tool calls, chain them directly without separators or spaces")
+	return b.String(), nil
 }

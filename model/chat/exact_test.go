@@ -158,7 +158,8 @@ func TestFormatsOfSpecialTokensSaySo(t *testing.T) {
 			got = append(got, name)
 		}
 	}
-	if diff := cmp.Diff([]string{"deepseek-r1", "deepseek-v3", "mistral", "kimi", "gpt-oss", "gemma4", "lfm2", "granite"}, got); diff != "" {
+	if diff := cmp.Diff([]string{"deepseek-r1", "deepseek-v3", "mistral", "kimi", "gpt-oss", "gemma4", "lfm2", "granite",
+		"minimax", "deepseek-v3.2", "cohere", "seed-oss", "nemotron", "apertus"}, got); diff != "" {
 		t.Error(diff)
 	}
 }

@@ -55,6 +55,11 @@ func FuzzFamilies(f *testing.F) {
 		f.Add("hi "+s, "it is"+s, s+"so", s)
 	}
 	f.Add("", "", "", "")
+	for _, s := range []string{"<minimax:tool_call>\n<invoke name=\"f\">", "<｜DSML｜function_calls>\n<｜DSML｜invoke name=\"f\"/>",
+		`<|START_ACTION|>[{"tool_name": "f"}]<|END_ACTION|>`, "<seed:tool_call>\n<function=f>", `<TOOLCALL>[{"name": "f"}]</TOOLCALL>`,
+		`<|tools_prefix|>[{"f": {}}]<|tools_suffix|>`, `<tool_calls>{"name": "f"}`} {
+		f.Add("hi "+s, s, "hm"+s, s)
+	}
 	f.Add("\xff\xfe", "{{ x }}", "a</think>b", `{"name": "f"}</tool_call>`)
 	var all []chat.Renderer
 	for _, family := range chat.Families() {

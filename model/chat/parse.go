@@ -1,6 +1,7 @@
 package chat
 
 import (
+	"encoding/json"
 	"fmt"
 	"strings"
 	"sync/atomic"
@@ -32,14 +33,18 @@ type format struct {
 	finish func(r *reading)
 
 	prompted *prompted // of a form that no template knows
-	written  *written  // of a form that a template may expect in a reply's content
-	think    [2]string // the tags around thinking; zero: <think> and </think>
-	special  bool      // made of special tokens
-	paired   bool      // the prompt never opens the thinking: a closing tag alone is text
+	// intro is the system prompt of the tools, for a template that prints calls and shows no
+	// tools; nil: none is known.
+	intro   func(tools []json.RawMessage) (string, error)
+	mark    string    // in the calls of a template of this format, where another one reads them too
+	written *written  // of a form that a template may expect in a reply's content
+	think   [2]string // the tags around thinking; zero: <think> and </think>
+	special bool      // made of special tokens
+	paired  bool      // the prompt never opens the thinking: a closing tag alone is text
 }
 
 var formats = []format{hermes, qwen3Coder, deepseekR1, deepseekV3, llama3JSON, llama3Python, mistral, glm, kimi, gptOSS,
-	gemma4, lfm2, granite, olmo3, hermesText, react, search}
+	gemma4, lfm2, granite, olmo3, minimax, deepseekDSML, cohere, seedOSS, nemotron, apertus, toolCallsList, hermesText, react, search}
 
 // aliases are other names of the formats, most of them those of vLLM's
 // --tool-call-parser.
@@ -49,6 +54,10 @@ var aliases = map[string]string{
 	"llama3": "llama3-json", "llama3.1": "llama3-json", "llama3.2": "llama3-json", "llama4-json": "llama3-json", "pythonic": "llama3-python",
 	"glm45": "glm", "glm47": "glm", "glm4.5": "glm", "kimi-k2": "kimi", "openai": "gpt-oss", "harmony": "gpt-oss", "search-r1": "search",
 	"phi4-mini-json": "granite", "phi4": "granite", "granite-20b-fc": "granite", "gemma-4": "gemma4",
+	"minimax-m2": "minimax", "deepseek-v32": "deepseek-v3.2", "deepseek-v4": "deepseek-v3.2", "deepseekv32": "deepseek-v3.2",
+	"cohere-command3": "cohere", "cohere-command4": "cohere", "seed": "seed-oss", "nemotron-nano-v2": "nemotron", "nemotron-json": "nemotron",
+	"hunyuan-a13b": "tool-calls", "hunyuan": "tool-calls", "minimax-m1": "tool-calls", "ernie45": "hermes", "exaone4": "hermes",
+	"llama4-pythonic": "llama3-python",
 }
 
 // Parsers lists the names of the formats that ParserFor takes, auto first and

@@ -10,11 +10,27 @@ import (
 // </function></tool_call>, as Qwen3-Coder and Qwen3.5 write it. Values are bare
 // text: the tool's schema says of what type. The model sometimes leaves the
 // outer tag out.
-var qwen3Coder = format{name: "qwen3-coder", find: findQwen3Coder, read: readQwen3Coder}
+var (
+	qwen3CoderTags = coderTags{openCall, closeCall, regexp.MustCompile(`<tool_call>|<function=`), true}
+	qwen3Coder     = format{name: "qwen3-coder", find: qwen3CoderTags.find, read: qwen3CoderTags.read}
+)
 
-var qwen3CoderCall = regexp.MustCompile(`<tool_call>|<function=`)
+// seedOSS: the same between <seed:tool_call> and </seed:tool_call>, as Seed-OSS writes it.
+// Values are as Python prints them; thinking stands in <seed:think>.
+var (
+	seedTags = coderTags{"<seed:tool_call>", "</seed:tool_call>", regexp.MustCompile(`<seed:tool_call>`), false}
+	seedOSS  = format{name: "seed-oss", special: true, find: seedTags.find, read: seedTags.read,
+		think: [2]string{"<seed:think>", "</seed:think>"}}
+)
 
-func findQwen3Coder(_ *reading, text string, at int) int { return findRegexp(qwen3CoderCall, text, at) }
+// coderTags are the tags around a call, and what begins one.
+type coderTags struct {
+	open, shut string
+	begin      *regexp.Regexp
+	lines      bool // a value stands in lines of its own
+}
+
+func (t coderTags) find(_ *reading, text string, at int) int { return findRegexp(t.begin, text, at) }
 
 func findRegexp(re *regexp.Regexp, text string, at int) int {
 	if loc := re.FindStringIndex(text[at:]); loc != nil {
@@ -23,23 +39,23 @@ func findRegexp(re *regexp.Regexp, text string, at int) int {
 	return -1
 }
 
-func readQwen3Coder(r *reading, text string, at int) int {
-	const form = "<tool_call>\n<function=name>\n<parameter=key>\nvalue\n</parameter>\n</function>\n</tool_call>"
-	inner := skipBlanks(text, skipAny(text, at, openCall))
-	if strings.HasPrefix(text[inner:], "{") {
+func (t coderTags) read(r *reading, text string, at int) int {
+	form := t.open + "\n<function=name>\n<parameter=key>\nvalue\n</parameter>\n</function>\n" + t.shut
+	inner := skipBlanks(text, skipAny(text, at, t.open))
+	if t.open == openCall && strings.HasPrefix(text[inner:], "{") {
 		return readHermes(r, text, at)
 	}
 	fail := func(format string, a ...any) int {
-		end := extent(text, inner, openCall, closeCall)
+		end := extent(text, inner, t.open, t.shut)
 		r.bad(text[at:end], fmt.Sprintf(format, a...))
 		return end
 	}
 	name, p, ok := tagValue(text, inner, "<function=")
 	switch {
 	case inner == len(text):
-		return fail("it was cut off after <tool_call>")
+		return fail("it was cut off after %s", t.open)
 	case !strings.HasPrefix(text[inner:], "<function="):
-		return fail("<function=name> does not follow <tool_call>; write %s", form)
+		return fail("<function=name> does not follow %s; write %s", t.open, form)
 	case !ok:
 		return fail("it was cut off within %q", head(text[inner:], 40))
 	case name == "":
@@ -49,7 +65,7 @@ func readQwen3Coder(r *reading, text string, at int) int {
 	for {
 		p = skipBlanks(text, p)
 		rest := text[p:]
-		if strings.HasPrefix(rest, "</function>") || strings.HasPrefix(rest, closeCall) {
+		if strings.HasPrefix(rest, "</function>") || strings.HasPrefix(rest, t.shut) {
 			break
 		}
 		key, value, ok := tagValue(text, p, "<parameter=")
@@ -61,18 +77,20 @@ func readQwen3Coder(r *reading, text string, at int) int {
 		case !ok:
 			return fail("it was cut off within %q", head(rest, 40))
 		}
-		end := closing(text, value, "</parameter>", "<parameter=", "</function>", closeCall)
+		end := closing(text, value, "</parameter>", "<parameter=", "</function>", t.shut)
 		if end < 0 {
 			return fail("it was cut off: </parameter> of %q is missing", key)
 		}
 		v := text[value:end]
-		v = strings.TrimSuffix(strings.TrimPrefix(v, "\n"), "\n")
+		if t.lines {
+			v = strings.TrimSuffix(strings.TrimPrefix(v, "\n"), "\n")
+		}
 		args.add(key, r.tools.typed(name, key, v))
 		p = end + len("</parameter>")
 	}
 	p = skipAny(text, p, "</function>")
-	if end := skipBlanks(text, p); strings.HasPrefix(text[end:], closeCall) {
-		p = end + len(closeCall)
+	if end := skipBlanks(text, p); strings.HasPrefix(text[end:], t.shut) {
+		p = end + len(t.shut)
 	}
 	r.call(name, args.object())
 	return p

@@ -89,14 +89,22 @@ func (r *templated) text(msgs []traj.Message, tools []traj.ToolSpec, o Options) 
 		}
 	}
 	var err error
-	if in.messages, err = r.messages(msgs); err != nil {
-		return jinja.Str{}, err
-	}
 	raw := o.RawTools
 	if raw == nil {
 		if raw, err = toolJSON(tools); err != nil {
 			return jinja.Str{}, err
 		}
+	}
+	shown := msgs
+	if r.traits.intro != nil && len(raw) > 0 {
+		var intro string
+		if intro, err = r.traits.intro(raw); err != nil {
+			return jinja.Str{}, malformed.Field("tools", "", "%w", err)
+		}
+		shown = withIntro(msgs, intro)
+	}
+	if in.messages, err = r.messages(shown); err != nil {
+		return jinja.Str{}, err
 	}
 	if len(raw) > 0 {
 		list := make([]any, len(raw))
@@ -108,10 +116,32 @@ func (r *templated) text(msgs []traj.Message, tools []traj.ToolSpec, o Options) 
 		in.tools = jinja.NewList(list...)
 	}
 	out, err := in.render(r.template)
+	if err == nil && r.traits.opener != "" && !o.AddGenerationPrompt {
+		out.Text = withoutOpener(out.Text, r.traits.opener)
+	}
 	if err != nil && o.ContinueFinal && !errors.Is(err, jinja.ErrLimit) && len(msgs) > 1 {
 		return r.openReply(msgs, tools, o)
 	}
 	return out.Text, err
+}
+
+// withoutOpener is a text without the turn that the template opens at its end.
+func withoutOpener(s jinja.Str, opener string) jinja.Str {
+	at := strings.LastIndex(s.String(), opener)
+	if d := s.Data(); at < 0 || len(d) > 0 && d[len(d)-1].To > at {
+		return s
+	}
+	return s.Slice(0, at)
+}
+
+// withIntro has the tools in the system message, behind its own text.
+func withIntro(msgs []traj.Message, intro string) []traj.Message {
+	if len(msgs) == 0 || msgs[0].Role != traj.RoleSystem {
+		return append([]traj.Message{{Role: traj.RoleSystem, Content: intro}}, msgs...)
+	}
+	first := msgs[0]
+	first.Content += "\n\n" + intro
+	return append([]traj.Message{first}, msgs[1:]...)
 }
 
 // withoutOrphans has the results before which there is no call, answers to calls that

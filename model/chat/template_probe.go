@@ -26,13 +26,15 @@ type traits struct {
 	parts        bool // it takes a content as a list of parts only
 	images       bool // it writes a special token where an image is
 
-	tools         bool     // it shows the tools
-	calls         string   // the format that reads its calls back; "none": it prints none
-	textArguments bool     // it takes a call's arguments as JSON text
-	noContent     bool     // it takes a call without content only
-	ids           idForm   // how it takes the ids of calls
-	written       *written // how they are put into the content; nil: the template prints tool_calls
-	noOrphans     bool     // it refuses or drops a result without a call
+	tools         bool                                          // it shows the tools
+	calls         string                                        // the format that reads its calls back; "none": it prints none
+	textArguments bool                                          // it takes a call's arguments as JSON text
+	noContent     bool                                          // it takes a call without content only
+	ids           idForm                                        // how it takes the ids of calls
+	written       *written                                      // how they are put into the content; nil: the template prints tool_calls
+	intro         func(tools []json.RawMessage) (string, error) // shows the tools in a system message; nil: the template shows them
+	opener        string                                        // begins the turn that the template opens unasked; "": it opens none
+	noOrphans     bool                                          // it refuses or drops a result without a call
 }
 
 // prober fills in what a renderer knows of its template.
@@ -101,13 +103,17 @@ func (r prober) probe() error {
 	}
 	r.probeImages()
 	r.probeReasoning()
+	r.probeOpener(prompt)
 	r.probeStops(nil, probeReply)
+	ends := len(r.stops) > 0
 	r.probeCalls()
+	r.probeCallReasoning()
+	r.probeIntro()
 	orphan, err := r.probeText(probeTools, false, probeUser, probeReply,
 		traj.Message{Role: traj.RoleTool, Name: probeTools[0].Name, Content: "Orphaned"})
 	r.traits.noOrphans = err != nil || !strings.Contains(orphan, "Orphaned")
-	r.probeClosers()
-	if len(r.stops) == 0 {
+	r.probeClosers(ends)
+	if !ends { // nothing, or a call alone, has an end of its own
 		r.probeHeaders()
 	}
 	if known, ok := r.tok.(roles); ok && known.EOS() >= 0 && !slices.Contains(r.stops, known.EOS()) {
@@ -164,6 +170,54 @@ func (r prober) probeReasoning() {
 	}
 }
 
+// probeCallReasoning asks whether a thinking that is not printed before an answer is printed
+// before a call: Kimi K2-Thinking and Command R7B keep only that.
+func (r prober) probeCallReasoning() {
+	if r.traits.reasoning || r.traits.calls == ParserNone {
+		return
+	}
+	was := r.traits.thinksInText
+	r.traits.thinksInText = false
+	m := traj.Message{Role: traj.RoleAssistant, Reasoning: probeThought, ToolCalls: probeCalls[:1]}
+	text, err := r.probeText(probeTools, false, probeUser, m)
+	r.traits.reasoning = err == nil && strings.Contains(text, probeThought)
+	r.traits.thinksInText = was && !r.traits.reasoning
+}
+
+// probeIntro has the tools shown in a system message, where the template prints calls of a
+// format but shows no tools.
+func (r prober) probeIntro() {
+	i := slices.IndexFunc(formats, func(f format) bool { return f.name == r.traits.calls })
+	if r.traits.tools || i < 0 || formats[i].intro == nil {
+		return
+	}
+	r.traits.intro = formats[i].intro
+	shown, err := r.probeText(probeTools, true, probeUser)
+	if r.traits.tools = err == nil && strings.Contains(shown, probeTools[0].Name); !r.traits.tools {
+		r.traits.intro = nil
+	}
+}
+
+// probeOpener finds what begins the assistant's turn of a template that opens one at the end of
+// any conversation, asked or not: the special token that begins the conversation too.
+func (r prober) probeOpener(prompt string) {
+	ended, err := r.text([]traj.Message{probeUser, probeReply}, nil, Options{})
+	_, tail, _ := strings.Cut(prompt, probeQuestion)
+	if err != nil || tail == "" || !strings.HasSuffix(ended.String(), tail) {
+		return
+	}
+	for _, c := range r.controls(ended) {
+		if r.specialText(c.id) == r.special["bos_token"] {
+			continue
+		}
+		if token := r.specialText(c.id); strings.Contains(tail, token) {
+			r.traits.opener = token
+			r.traits.header = tail[strings.LastIndex(tail, token):]
+		}
+		return
+	}
+}
+
 // probeStops takes the special tokens behind a reply that is the last message for
 // those that end a reply; of a call's only the last one, and those that end answers.
 func (r prober) probeStops(tools []traj.ToolSpec, reply traj.Message) {
@@ -196,7 +250,8 @@ func (r prober) probeCalls() {
 		for _, text := range []bool{false, true} {
 			for _, absent := range []bool{false, true} {
 				r.traits.ids, r.traits.textArguments, r.traits.noContent = ids, text, absent
-				for _, calls := range [][]traj.ToolCall{probeCalls, probeCalls[:1]} {
+				// Llama 4's template writes every value in quotes: only a string is read back.
+				for _, calls := range [][]traj.ToolCall{probeCalls, probeCalls[:1], probeCalls[1:]} {
 					reply := traj.Message{Role: traj.RoleAssistant, ToolCalls: calls}
 					if name := r.readBack(reply); name != ParserNone {
 						r.traits.calls = name
@@ -260,21 +315,33 @@ func (r prober) readBack(calling traj.Message) string {
 	if end <= begin {
 		return ParserNone
 	}
+	reply := text[begin:end]
+	if opened {
+		reply = r.opened(reply)
+	}
+	return formatOf(reply, calling.ToolCalls)
+}
+
+// formatOf names the first format that reads the calls of a reply and leaves nothing of it;
+// else the first that leaves no call. none: there is no such format.
+func formatOf(reply string, calls []traj.ToolCall) string {
+	found := ParserNone
 	for _, f := range formats {
-		p := newParser(f, probeTools)
-		if f.prompted != nil {
+		if f.prompted != nil || !strings.Contains(reply, f.mark) {
 			continue
 		}
-		reply := text[begin:end]
-		if opened {
-			reply = r.opened(reply)
+		m, bad := newParser(f, probeTools).Parse(reply)
+		if len(bad) > 0 || !sameCalls(m.ToolCalls, calls) {
+			continue
 		}
-		m, bad := p.Parse(reply)
-		if len(bad) == 0 && sameCalls(m.ToolCalls, calling.ToolCalls) && !strings.Contains(m.Content, probeTools[0].Name) {
+		if m.Content == "" {
 			return f.name
 		}
+		if found == ParserNone && !strings.Contains(m.Content, probeTools[0].Name) {
+			found = f.name
+		}
 	}
-	return ParserNone
+	return found
 }
 
 func sameCalls(a, b []traj.ToolCall) bool {
@@ -289,8 +356,10 @@ func sameCalls(a, b []traj.ToolCall) bool {
 	})
 }
 
-// probeClosers finds the special token that is behind a reply whoever speaks next.
-func (r prober) probeClosers() {
+// probeClosers finds the special token that is behind a reply whoever speaks next. One that
+// is behind it when the talk goes on ends a reply too, where ends says that it has an end as
+// the last message: OLMo 3 writes the end-of-text token there.
+func (r prober) probeClosers(ends bool) {
 	behind := func(ask bool, more ...traj.Message) (int32, bool) {
 		out, err := r.text(append([]traj.Message{probeUser, probeReply}, more...), nil, Options{AddGenerationPrompt: ask})
 		if err != nil {
@@ -308,6 +377,9 @@ func (r prober) probeClosers() {
 	b, ok2 := behind(false, traj.Message{Role: traj.RoleUser, Content: "Next"})
 	if ok1 && ok2 && a == b {
 		r.closers = append(r.closers, a)
+	}
+	if ends && ok2 && !slices.Contains(r.stops, b) {
+		r.stops = append(r.stops, b)
 	}
 }
 

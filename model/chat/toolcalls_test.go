@@ -78,7 +78,7 @@ func checkReply(t interface{ Errorf(string, ...any) }, what string, m traj.Messa
 }
 
 // readInTemplates are held by TestNewFormats and by what probing reads back.
-var readInTemplates = []string{"gemma4", "lfm2", "granite", "olmo3", "hermes-text"}
+var readInTemplates = []string{"gemma4", "lfm2", "granite", "olmo3", "hermes-text", "tool-calls"}
 
 // What the vendors' templates write is read back as it was.
 func TestGoldenReplies(t *testing.T) {
@@ -489,6 +489,12 @@ func FuzzParsers(f *testing.F) {
 			switch p.Name() {
 			case "mistral":
 				open, shut = "[THINK]", "[/THINK]"
+			case "cohere":
+				open, shut = "<|START_THINKING|>", "<|END_THINKING|>"
+			case "seed-oss":
+				open, shut = "<seed:think>", "</seed:think>"
+			case "apertus":
+				open, shut = "<|inner_prefix|>", "<|inner_suffix|>"
 			case "gpt-oss":
 				open, shut, out = "<|channel|>analysis<|message|>", "<|end|>", "<|"
 			}
@@ -515,7 +521,10 @@ func TestLongReplies(t *testing.T) {
 	for _, name := range chat.Parsers() {
 		p := parserOf(t, name, tools)
 		for _, part := range []string{"<tool_call>", "<function=f>", "<｜tool▁calls▁begin｜>", "<｜tool▁call▁begin｜>",
-			`{"name": `, "[TOOL_CALLS]", "<|channel|>", "<|start|>x", "<think>", "\nAction: x", "[f("} {
+			`{"name": `, "[TOOL_CALLS]", "<|channel|>", "<|start|>x", "<think>", "\nAction: x", "[f(",
+			"<minimax:tool_call>", "<minimax:tool_call><invoke name=\"f\">", "<minimax:tool_call><invoke name=\"f\"></invoke>",
+			"<｜DSML｜function_calls><｜DSML｜invoke", "<｜DSML｜invoke name=\"f\"><｜DSML｜parameter name=\"a\">", "<seed:tool_call><function=f>",
+			"<TOOLCALL>[", `<tool_calls>{"name": "f"}`, "<|START_ACTION|>[{", "<|tools_prefix|>[{}", "</parameter>"} {
 			t.Log(name, part)
 			p.Parse(strings.Repeat(part, 200_000/len(part)))
 		}

@@ -71,6 +71,16 @@ TEMPLATES = [
     ("kimi", "moonshotai-Kimi-K2", "<|im_assistant|>assistant<|im_middle|>", "<|im_end|>", "content many"),
     ("kimi", "Kimi-K2-Instruct", "<|im_assistant|>assistant<|im_middle|>", "<|im_end|>", "content many"),
     ("kimi", "Kimi-K2-Thinking", "<|im_assistant|>assistant<|im_middle|>", "<|im_end|>", "content reasoning many last"),
+    ("minimax", "MiniMax-M2", "]~b]ai\n", "[e~[", "content reasoning many"),
+    ("deepseek-v3.2", "deepseek-ai-DeepSeek-V3.2", "<｜Assistant｜>", "<｜end▁of▁sentence｜>", "content reasoning many thinks"),
+    ("deepseek-v3.2", "deepseek-ai-DeepSeek-V4", "<｜Assistant｜>", "<｜end▁of▁sentence｜>", "content reasoning many thinks"),
+    ("cohere", "CohereForAI-c4ai-command-r7b-12-2024-tool_use", "<|CHATBOT_TOKEN|>", "<|END_OF_TURN_TOKEN|>", "many calls"),
+    ("cohere", "Cohere2MoE", "<|CHATBOT_TOKEN|>", "<|END_OF_TURN_TOKEN|>", "reasoning many"),
+    ("seed-oss", "ByteDance-Seed-OSS", "<seed:bos>assistant\n", "<seed:eos>", "content reasoning many"),
+    ("nemotron", "NVIDIA-Nemotron-Nano-v2", "<SPECIAL_11>Assistant\n", "<SPECIAL_12>", "many calls alone"),
+    ("apertus", "Apertus-8B-Instruct", "<|assistant_start|>", "", "content many"),
+    ("tool-calls", "MiniMax-M1", "ai name=assistant\n", "<end_of_sentence>", "many"),
+    ("tool-calls", "unsloth-Apriel-1.5", "<|assistant|>", "<|end|>", "content many"),
     ("gpt-oss", "openai-gpt-oss-120b", "<|start|>assistant", "", "thinking"),
 ]
 
@@ -114,10 +124,15 @@ def rows(folder, tokenizers):
                 continue  # it takes a content beside a call for analysis
             if "first-end" in can and len(calls) == 1:
                 continue  # that template closes the section from the second call on
+            if "alone" in can and content and calls:
+                continue  # that template opens a turn of its own for the calls of the last message
+            if "calls" in can and not calls:
+                continue  # that template opens another turn behind an answer
             if "last" in can and not calls and reasoning:
                 continue  # that template drops the thinking of a plain last answer
             msgs = [{"role": "user", "content": "What is 12 * 7?"}, message(content, reasoning, calls, can)]
-            text = template.render(messages=msgs, tools=TOOLS[:1], add_generation_prompt=False, bos_token="<s>", eos_token="</s>")
+            text = template.render(messages=msgs, tools=TOOLS[:1], add_generation_prompt=False, bos_token="<s>", eos_token="</s>",
+                                   **({"enable_thinking": True} if "thinks" in can and reasoning else {}))
             if "open" in can and not reasoning:
                 before_ = before.replace("<think>", "</think>")
             else:
