@@ -63,7 +63,7 @@ func denseSize(c Config, first int) int {
 }
 
 // readSigmoid reads experts that are chosen by sigmoids.
-func (g *ggufKeys) readSigmoid(count string) {
+func readSigmoid(g *ggufKeys, count string) {
 	g.int(count, "expert_count", true)
 	g.int("num_experts_per_tok", "expert_used_count", true)
 	g.int("moe_intermediate_size", "expert_feed_forward_length", true)

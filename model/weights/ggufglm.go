@@ -42,7 +42,7 @@ func sayGLM4MoE(c Config, say func(string, any)) error {
 
 func readGLM4MoEKeys(g *ggufKeys, infos map[string]TensorInfo) {
 	readGLM4Keys(g, infos)
-	g.readSigmoid("n_routed_experts")
+	readSigmoid(g, "n_routed_experts")
 	g.values["first_k_dense_replace"] = 0
 	g.int("first_k_dense_replace", "leading_dense_block_count", false)
 	g.int("n_shared_experts", "expert_shared_count", true)

@@ -72,7 +72,7 @@ func sayLFM2MoE(c Config, say func(string, any)) error {
 func readLFM2MoEKeys(g *ggufKeys, infos map[string]TensorInfo) {
 	readLFM2Keys(g, infos)
 	delete(g.values, "block_auto_adjust_ff_dim")
-	g.readSigmoid("num_experts")
+	readSigmoid(g, "num_experts")
 	g.values["num_dense_layers"] = 0
 	g.int("num_dense_layers", "leading_dense_block_count", false)
 	g.values["use_expert_bias"], g.values["norm_topk_prob"] = true, true

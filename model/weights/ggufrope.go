@@ -89,7 +89,7 @@ func ropeFactors(f *gguf.File, c Config) (map[string]any, error) {
 
 // llama3Factors are the divisors of the frequencies by which llama.cpp stores
 // Llama 3's scaling.
-func (c Config) llama3Factors() []byte {
+func llama3Factors(c Config) []byte {
 	r := globalRope(c)
 	out := make([]byte, 4*(r.Dim/2))
 	plain := arch.Rope{Theta: r.Theta, Dim: r.Dim}.InverseFrequencies(1)
@@ -243,7 +243,7 @@ func ropeTensors(c Config) map[string][]byte {
 	switch s := r.Scaling; {
 	case s == nil:
 	case s.Type == "llama3":
-		return map[string][]byte{ropeFreqs: c.llama3Factors()}
+		return map[string][]byte{ropeFreqs: llama3Factors(c)}
 	case s.Type == "proportional":
 		out := make([]byte, 4*(r.Dim/2))
 		for i := range r.Dim / 2 {
