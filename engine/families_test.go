@@ -134,7 +134,8 @@ func hermesCall(e string) string {
 	return fmt.Sprintf("<tool_call>\n{\"name\": \"calculator\", \"arguments\": {\"expression\": %q}}\n</tool_call>", e)
 }
 
-var tokenPattern = regexp.MustCompile(`<\|[^|<>{}\s]+\|?>|<[a-z_]+\|>|</?｜[^｜{}]+｜[a-z_]*>?|\[/?[A-Z_]{3,}\]|</?s>|<(start|end)_of_[a-z]+>|\[e~\[|\]~b\]|</?seed:[a-z_]+>|<SPECIAL_\d+>`)
+var tokenPattern = regexp.MustCompile(`<\|[^|<>{}\s]+\|?>|<[a-z_]+\|>|</?｜[^｜{}]+｜[a-z_]*>?|\[/?[A-Z_]{3,}\]|</?s>` +
+	`|<(start|end)_of_[a-z]+>|\[e~\[|\]~b\]|</?seed:[a-z_]+>|<SPECIAL_\d+>`)
 
 // scriptedModel is a sampler that says its replies one by one, each with an id that ends it.
 type scriptedModel struct {

@@ -69,7 +69,8 @@ func (e *Experts) Then(later *Experts) (*Experts, error) {
 	case e == nil:
 		return later, nil
 	case e.Layers != later.Layers || e.Active != later.Active:
-		return nil, fmt.Errorf("the model chose %d experts in each of %d layers, and before %d in %d", later.Active, later.Layers, e.Active, e.Layers)
+		return nil, fmt.Errorf("the model chose %d experts in each of %d layers, and before %d in %d", later.Active, later.Layers,
+			e.Active, e.Layers)
 	case len(later.IDs) > len(e.IDs):
 		return &Experts{e.Layers, e.Active, append(e.IDs[:len(e.IDs):len(e.IDs)], later.IDs[len(e.IDs):]...)}, nil
 	}

@@ -45,7 +45,8 @@ func TestExpertsGoThroughJSON(t *testing.T) {
 		t.Fatal(err)
 	}
 	var got Sequence
-	if err := json.Unmarshal(text, &got); err != nil || got.Experts == nil || !slices.Equal(got.Experts.IDs, e.IDs) || got.Experts.Tokens() != 3 {
+	err = json.Unmarshal(text, &got)
+	if err != nil || got.Experts == nil || !slices.Equal(got.Experts.IDs, e.IDs) || got.Experts.Tokens() != 3 {
 		t.Errorf("%s: %v, %+v", text, err, got.Experts)
 	}
 	for _, bad := range []string{`{"experts":{"layers":1,"active":1,"ids":"AA=="}}`, `{"experts":{"ids":[1]}}`} {

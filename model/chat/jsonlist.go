@@ -53,7 +53,8 @@ func (l jsonList) find(_ *reading, text string, at int) int { return index(text,
 func (l jsonList) read(r *reading, text string, at int) int {
 	inner := at + len(l.open)
 	var list []json.RawMessage
-	end, reason := inner, ""
+	end := inner
+	var reason string
 	for {
 		var raw json.RawMessage
 		if raw, end, reason = firstJSON(text, end); reason != "" {
