@@ -81,8 +81,9 @@ func ggufOutputs(m *Model, family ggufFamily, t gguf.TensorType) ([]ggufOutput, 
 			out = append(out, clampedOutputs(want, t)...)
 			continue
 		}
-		name, known := family.expertStack(want.Name), true
+		name := family.expertStack(want.Name)
 		if name == "" {
+			var known bool
 			if name, known = family.ggufName(want.Name); !known {
 				return nil, malformed.At(m.path, "tensor "+want.Name, malformed.Unsupported, "a GGUF of %s has no name for it", family.kind)
 			}
