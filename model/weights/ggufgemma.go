@@ -116,9 +116,7 @@ func sayGemma4(c Config, say func(string, any)) error {
 	say("attention.sliding_window_pattern", sliding)
 	say("attention.shared_kv_layers", uint32(shared))
 	say("embedding_length_per_layer_input", uint32(c.PerLayer.Size))
-	if c.LogitCap > 0 {
-		say("final_logit_softcapping", float32(c.LogitCap))
-	}
+	say("final_logit_softcapping", float32(c.LogitCap)) // without the key llama.cpp caps at 30, with 0 not at all
 	if e := c.First().Experts; e.Count > 0 {
 		say("expert_count", uint32(e.Count))
 		say("expert_used_count", uint32(e.Active))
@@ -138,7 +136,9 @@ func readGemma4Keys(g *ggufKeys, infos map[string]TensorInfo) {
 	g.int("head_dim", "attention.key_length_swa", true)
 	g.int("num_kv_shared_layers", "attention.shared_kv_layers", false)
 	g.int("hidden_size_per_layer_input", "embedding_length_per_layer_input", true)
-	g.float("final_logit_softcapping", "final_logit_softcapping")
+	if v, ok := g.file.Float(g.name + ".final_logit_softcapping"); ok && v != 0 {
+		g.float("final_logit_softcapping", "final_logit_softcapping")
+	}
 	for i, n := range g.ints("attention.head_count_kv") {
 		if i < len(sliding) && sliding[i] {
 			g.values["num_key_value_heads"] = n
