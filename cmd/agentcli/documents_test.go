@@ -83,6 +83,7 @@ var long = []string{
 	"agentcli inspect traj.parquet arith/11+94#1",
 	"agentcli rollout --serve",                                      // app/rolloutserver
 	"agentcli rollout -d tasks.jsonl --scheduler openenv_scheduler", // scheduler/openenv_test.go
+	"agentcli rollout -d gsm8k --model Qwen/Qwen3-30B-A3B",          // router_replay_test.go
 	"agentcli serve", // cmd/agentcli/serve_test.go
 	"agentcli retriever serve", "agentcli retriever index corpus.jsonl -o index --kind",
 	"agentcli eval -d findfact", "agentcli eval -d questions.jsonl --env search", "agentcli rollout -d questions.jsonl --env search",
