@@ -31,8 +31,8 @@ func withExperts(t *testing.T, test func(t *testing.T, g familyGolden, dir strin
 
 func ask(t *testing.T, p *Policy, prompt []int32, tokens int) *Reply {
 	t.Helper()
-	r, err := EngineOf(p).Ask(context.Background(), &Request{Prompt: Sequence{IDs: prompt}, Sampling: traj.Sampling{MaxTokens: tokens}, Seed: 3,
-		IgnoreEnd: true})
+	r, err := EngineOf(p).Ask(context.Background(), &Request{Prompt: Sequence{IDs: prompt}, Seed: 3, IgnoreEnd: true,
+		Sampling: traj.Sampling{MaxTokens: tokens}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -120,7 +120,8 @@ func TestReplayedExpertsAreChosen(t *testing.T) {
 				}
 			}
 		}
-		compute := func(checkpoint, replay bool, experts []*traj.Experts, batches ...[][]int32) (lps []float64, r Routing, grads map[string][]float64) {
+		type gradients = map[string][]float64
+		compute := func(checkpoint, replay bool, experts []*traj.Experts, batches ...[][]int32) (lps []float64, r Routing, grads gradients) {
 			tr, err := OpenTrainable(dir, Config{DType: "float64", Threads: 1, GradCheckpoint: checkpoint})
 			if err != nil {
 				t.Fatal(err)

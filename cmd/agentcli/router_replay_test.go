@@ -86,16 +86,16 @@ func TestExpertsAreKeptAndReplayed(t *testing.T) {
 		t.Errorf("%v: %s", err, metrics)
 	}
 	plain := rolledOut(t, model)
-	if _, log, code := run(t, "train", plain, "--router-replay", "--kl-coef", "0.1", "--output", filepath.Join(t.TempDir(), "none")); code == exitDone ||
-		!strings.Contains(log, "--router-replay") {
+	if _, log, code := run(t, "train", plain, "--router-replay", "--kl-coef", "0.1", "--output",
+		filepath.Join(t.TempDir(), "none")); code == exitDone || !strings.Contains(log, "--router-replay") {
 		t.Errorf("a file without experts is replayed: exit %d: %s", code, log)
 	}
 	if _, log, code := run(t, "rollout", "-d", "arith", "--limit", "1", "--model", tinyQwen3, "--router-replay", "--output",
 		filepath.Join(t.TempDir(), "none")); code != exitUsage || !strings.Contains(log, "--router-replay") {
 		t.Errorf("experts of a model without any are kept: exit %d: %s", code, log)
 	}
-	if _, log, code := run(t, "loop", "-d", "arith", "--model", model, "--router-replay", "--steps", "1", "--tasks", "2", "-n", "2", "--max-tokens", "8",
-		"--max-turns", "1", "--tools", "none", "--shots", "0", "--eval-tasks", "1", "--eval-samples", "1", "--output",
+	if _, log, code := run(t, "loop", "-d", "arith", "--model", model, "--router-replay", "--steps", "1", "--tasks", "2", "-n", "2",
+		"--max-tokens", "8", "--max-turns", "1", "--tools", "none", "--shots", "0", "--eval-tasks", "1", "--eval-samples", "1", "--output",
 		filepath.Join(t.TempDir(), "loop")); code != exitDone {
 		t.Errorf("loop: exit %d: %s", code, log)
 	}

@@ -354,6 +354,7 @@ func TestRolloutsAreHeldToWhatIsFixed(t *testing.T) {
 		"base-url": "environment.txt", rundir.ServerFromEnv: "environment.txt", "token-mode": "tokenmode.txt", "tokenizer": "tokenmode.txt",
 		"tool": "tools.txt", "mcp": "tools.txt", "mcp-config": "tools.txt", "python": "journal.txt", "dtype": "it is of a local model",
 		"chat-template": "it is of a local model", "weights-as-stored": "stored_local_test.go",
+		"router-replay":  "router_replay_test.go",
 		"continue-reply": "search_reply_test.go", "stream": "the server's replies are the same",
 		"env": "search_env_test.go", "judge": "judge_test.go", "judge-rubric": "judge_test.go", "judge-votes": "judge_test.go",
 		"judge-price-in": "judge_test.go", "judge-price-out": "judge_test.go", "failed-of": "compare.txt",
