@@ -36,9 +36,10 @@ func writeColumns(t *testing.T, rows []*traj.Trajectory, columns ...string) (str
 	return path, w.Close()
 }
 
-// TestInfosAndWeightsComeBack: in any order of the columns that are asked for.
-func TestInfosAndWeightsComeBack(t *testing.T) {
-	path, err := writeColumns(t, scheduled(), ColumnInfos, ColumnLossWeights)
+// written opens a file of these rows.
+func written(t *testing.T, rows []*traj.Trajectory, columns ...string) *Reader {
+	t.Helper()
+	path, err := writeColumns(t, rows, columns...)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -46,20 +47,35 @@ func TestInfosAndWeightsComeBack(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer r.Close()
-	if got := OptionalColumns(r.Columns()); !cmp.Equal(got, []string{ColumnInfos, ColumnLossWeights}) {
-		t.Errorf("optional columns: %v", got)
-	}
+	t.Cleanup(func() { r.Close() })
+	return r
+}
+
+// comeBack compares the rows of a file with those that were written.
+func comeBack(t *testing.T, r *Reader, want []*traj.Trajectory) {
+	t.Helper()
 	i := 0
 	for got, err := range r.Rows(t.Context()) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if diff := cmp.Diff(scheduled()[i], got, same); diff != "" {
+		if diff := cmp.Diff(want[i], got, same); diff != "" {
 			t.Errorf("row %d: %s", i, diff)
 		}
 		i++
 	}
+	if i != len(want) {
+		t.Errorf("%d of %d rows", i, len(want))
+	}
+}
+
+// TestInfosAndWeightsComeBack: in any order of the columns that are asked for.
+func TestInfosAndWeightsComeBack(t *testing.T) {
+	r := written(t, scheduled(), ColumnInfos, ColumnLossWeights)
+	if got := OptionalColumns(r.Columns()); !cmp.Equal(got, []string{ColumnInfos, ColumnLossWeights}) {
+		t.Errorf("optional columns: %v", got)
+	}
+	comeBack(t, r, scheduled())
 	for got, err := range r.Rows(t.Context(), ColumnLossWeights, "sequences") {
 		if err != nil || got.Sequences[1].Weights[1] != .5 {
 			t.Fatalf("%+v %v", got, err)
@@ -127,36 +143,9 @@ func TestExpertsComeBack(t *testing.T) {
 	if _, err := writeColumns(t, rows); !errors.Is(err, ErrNoColumn) {
 		t.Errorf("a file without a column for experts: %v", err)
 	}
-	path, err := writeColumns(t, rows, ColumnExperts)
-	if err != nil {
-		t.Fatal(err)
-	}
-	r, err := Open(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer r.Close()
-	i := 0
-	for got, err := range r.Rows(t.Context()) {
-		if err != nil {
-			t.Fatal(err)
-		}
-		if diff := cmp.Diff(rows[i], got, same); diff != "" {
-			t.Errorf("row %d: %s", i, diff)
-		}
-		i++
-	}
+	comeBack(t, written(t, rows, ColumnExperts), rows)
 	rows[0].Sequences[1].Experts.IDs = rows[0].Sequences[1].Experts.IDs[:5]
-	if path, err = writeColumns(t, rows, ColumnExperts); err != nil {
-		t.Log(err) // the writer may refuse it first
-		return
-	}
-	bad, err := Open(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer bad.Close()
-	for _, err := range bad.Rows(t.Context()) {
+	for _, err := range written(t, rows, ColumnExperts).Rows(t.Context()) {
 		var m *malformed.Error
 		if !errors.As(err, &m) {
 			t.Errorf("five ids of six: %v", err)
