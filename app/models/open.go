@@ -89,9 +89,10 @@ func Open(ctx context.Context, o Options, notice func(string)) (agent.Model, Sou
 	if err := o.checkImages(); err != nil {
 		return nil, Source{}, nil, err
 	}
-	if o.RouterReplay && (o.SwiftRollout != "" || strings.HasPrefix(o.Model, ReplayPrefix) || len(o.BaseURL) > 0 && !o.BaseFromEnv) {
-		return nil, Source{}, nil, exit.Usagef("%s keeps the experts of a local model alone; leave it out, or sample with %s FOLDER",
-			setting.Name("RouterReplay"), setting.Name("Model"))
+	if o.SwiftRollout != "" || strings.HasPrefix(o.Model, ReplayPrefix) {
+		if err := o.checkLocalOnly(); err != nil {
+			return nil, Source{}, nil, err
+		}
 	}
 	if o.SwiftRollout != "" {
 		return openSwiftRollout(o, notice)
@@ -103,10 +104,6 @@ func Open(ctx context.Context, o Options, notice func(string)) (agent.Model, Sou
 		}
 		return m, source, closer, err
 	}
-	if o.AsStored && len(o.BaseURL) > 0 && !o.BaseFromEnv {
-		return nil, Source{}, nil, exit.Usagef("%s has no effect with %s: servers have weights of their own", setting.Name("AsStored"),
-			setting.Name("BaseURL"))
-	}
 	local := false
 	if o.Model != "" && (len(o.BaseURL) == 0 || o.BaseFromEnv) {
 		if _, err := os.Stat(o.Model); err == nil {
@@ -117,6 +114,9 @@ func Open(ctx context.Context, o Options, notice func(string)) (agent.Model, Sou
 		}
 	}
 	if len(o.BaseURL) > 0 && !local {
+		if err := o.checkLocalOnly(); err != nil {
+			return nil, Source{}, nil, err
+		}
 		if o.ChatTemplate != "" && o.TokenMode != TokenModeCompletions {
 			return nil, Source{}, nil, exit.Usagef("%s: this server renders the messages; with %s completions agentcli does",
 				setting.Name("ChatTemplate"), setting.Name("TokenMode"))
@@ -175,6 +175,18 @@ func Open(ctx context.Context, o Options, notice func(string)) (agent.Model, Sou
 		}
 	}
 	return m, source, closer, err
+}
+
+// checkLocalOnly refuses the settings that a local model alone takes.
+func (o *Options) checkLocalOnly() error {
+	switch {
+	case o.AsStored:
+		return exit.Usagef("%s has no effect here: it multiplies the weights of a local model; leave it out", setting.Name("AsStored"))
+	case o.RouterReplay:
+		return exit.Usagef("%s keeps the experts of a local model; leave it out, or name a local model with %s", setting.Name("RouterReplay"),
+			setting.Name("Model"))
+	}
+	return nil
 }
 
 // noImages is what can be done about images that a model does not take.

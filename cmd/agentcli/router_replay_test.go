@@ -94,6 +94,12 @@ func TestExpertsAreKeptAndReplayed(t *testing.T) {
 		filepath.Join(t.TempDir(), "none")); code != exitUsage || !strings.Contains(log, "--router-replay") {
 		t.Errorf("experts of a model without any are kept: exit %d: %s", code, log)
 	}
+	t.Setenv("OPENAI_BASE_URL", "http://127.0.0.1:1/v1")
+	if _, log, code := run(t, "rollout", "-d", "arith", "--limit", "1", "--model", "m", "--router-replay", "--output",
+		filepath.Join(t.TempDir(), "none")); code != exitUsage || !strings.Contains(log, "--router-replay") {
+		t.Errorf("experts of a server are kept: exit %d: %s", code, log)
+	}
+	t.Setenv("OPENAI_BASE_URL", "")
 	if _, log, code := run(t, "loop", "-d", "arith", "--model", model, "--router-replay", "--steps", "1", "--tasks", "2", "-n", "2",
 		"--max-tokens", "8", "--max-turns", "1", "--tools", "none", "--shots", "0", "--eval-tasks", "1", "--eval-samples", "1", "--output",
 		filepath.Join(t.TempDir(), "loop")); code != exitDone {
