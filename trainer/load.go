@@ -32,7 +32,7 @@ func LoadFor(ctx context.Context, patterns []string, c Config, from rows.Sources
 			o.Reward, o.Group, o.Pairs = true, true, c.Supervised.Pairs
 		}
 	} else {
-		o.Reward, o.Group = !from.Rewarded && c.rewarded(), true
+		o.Reward, o.Group, o.Experts = !from.Rewarded && c.rewarded(), true, true
 	}
 	return rows.Load(ctx, patterns, o)
 }

@@ -94,7 +94,7 @@ func (t *Trainer) accumulate(ctx context.Context, model Actor, phase string, wor
 // batchFor is a batch as a model takes it: the experts that were chosen while sampling are those of the
 // policy, and of no other model.
 func (t *Trainer) batchFor(model Scorer, b policy.Batch) policy.Batch {
-	if t.Config.IsSupervised() || model != Scorer(t.Actor) {
+	if model != Scorer(t.Actor) {
 		b.Experts = nil
 	}
 	b.Replay = t.Config.RouterReplay

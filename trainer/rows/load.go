@@ -68,6 +68,7 @@ type Options struct {
 	// says (a file's column loss_weights, a row of text's weight).
 	Weigh     *lossscale.Rules
 	LastRound bool // Layout takes the last reply only
+	Experts   bool // the experts that were chosen for the tokens are read
 }
 
 // Layout says which tokens of a row are counted when it is put on disk. Whoever lays the rows
@@ -79,7 +80,7 @@ type Layout struct {
 
 // rowColumns are those that training reads.
 var rowColumns = []string{"id", "group_id", "task_id", "dataset", "policy", "policy_version", "sequences",
-	"steps", "reward", "reward_parts", "termination", "turns", "meta", parquet.ColumnLossWeights, parquet.ColumnExperts}
+	"steps", "reward", "reward_parts", "termination", "turns", "meta", parquet.ColumnLossWeights}
 
 // scoredBy are the columns that a reward looks at.
 var scoredBy = []string{"question", "answer", "messages"}
@@ -107,6 +108,9 @@ func (o *Options) columns(path string, have map[string]bool) (cols []string, err
 		wanted = slices.Concat(wanted, scoredBy)
 	case o.Observations != nil || o.Weigh.NeedsQueries():
 		wanted = slices.Concat(wanted, []string{"messages"})
+	}
+	if o.Experts {
+		wanted = slices.Concat(wanted, []string{parquet.ColumnExperts})
 	}
 	if o.Demonstrations != nil {
 		wanted = slices.Concat(wanted, shownOf)

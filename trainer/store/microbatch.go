@@ -55,18 +55,9 @@ func (c *cutter) add(e *episode.Episode, i int) (before MicroBatch, full bool) {
 	c.now.Items = append(c.now.Items, Item{e, i})
 	c.now.Batch.Sequences = append(c.now.Batch.Sequences, s.TokenIDs)
 	c.now.Batch.Want = append(c.now.Batch.Want, x.Want)
-	if images := e.PolicyImages(i); images != nil || c.now.Batch.Images != nil {
-		for len(c.now.Batch.Images) < len(c.now.Batch.Sequences)-1 {
-			c.now.Batch.Images = append(c.now.Batch.Images, nil)
-		}
-		c.now.Batch.Images = append(c.now.Batch.Images, images)
-	}
-	if s.Experts != nil || c.now.Batch.Experts != nil {
-		for len(c.now.Batch.Experts) < len(c.now.Batch.Sequences)-1 {
-			c.now.Batch.Experts = append(c.now.Batch.Experts, nil)
-		}
-		c.now.Batch.Experts = append(c.now.Batch.Experts, s.Experts)
-	}
+	n, images := len(c.now.Batch.Sequences), e.PolicyImages(i)
+	c.now.Batch.Images = withLast(c.now.Batch.Images, n, images, images != nil)
+	c.now.Batch.Experts = withLast(c.now.Batch.Experts, n, s.Experts, s.Experts != nil)
 	c.now.Batch.Own = x.ValueIncludesToken
 	if c.tempered && e.Layout == episode.LayoutOfAlgorithm {
 		c.temper(e.SamplingTemperature(), x)
@@ -75,6 +66,15 @@ func (c *cutter) add(e *episode.Episode, i int) (before MicroBatch, full bool) {
 	c.size += cost
 	c.prev = s.TokenIDs
 	return before, full
+}
+
+// withLast is a list with one entry for each of n sequences, of which x is the last one's; nil for as
+// long as no sequence has one.
+func withLast[T any](list []T, n int, x T, has bool) []T {
+	if list == nil && !has {
+		return nil
+	}
+	return append(append(list, make([]T, n-1-len(list))...), x)
 }
 
 // temper gives the batch the temperatures of a sequence's tokens: an action's is that
