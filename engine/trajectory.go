@@ -266,13 +266,8 @@ func (p *player) ask(ctx context.Context, turn int) (resp *traj.Response, left i
 	seq, from, to, rerr := p.t.Record(resp.PromptIDs, images, resp.SampledIDs, resp.Logprobs)
 	step := traj.Step{Sequence: seq, Start: from, End: to, FinishReason: resp.FinishReason,
 		PromptTokens: resp.PromptTokens, CompletionTokens: resp.OutputTokens, ModelMS: ms(took)}
-	if rerr == nil && seq >= 0 {
-		s := &p.t.Sequences[seq]
-		if experts, err := s.Experts.Then(resp.Experts); err == nil {
-			s.Experts = experts
-		} else {
-			rerr = err
-		}
+	if rerr == nil {
+		rerr = recordExperts(p.t, seq, resp)
 	}
 	if rerr != nil {
 		step.Error = text.Line(rerr)
@@ -314,6 +309,16 @@ func recordVersions(t *traj.Trajectory, step *traj.Step, resp *traj.Response) {
 	if len(resp.Versions) > 0 && len(resp.Versions) == step.End-step.Start {
 		step.PolicyVersions = resp.Versions
 	}
+}
+
+// recordExperts keeps which experts a reply's model chose for the tokens of a sequence; -1: it is none.
+func recordExperts(t *traj.Trajectory, sequence int, resp *traj.Response) (err error) {
+	if sequence < 0 {
+		return nil
+	}
+	s := &t.Sequences[sequence]
+	s.Experts, err = s.Experts.Then(resp.Experts)
+	return err
 }
 
 // imageSpans are those of a prompt by the numbers of the trajectory's images.

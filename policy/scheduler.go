@@ -582,16 +582,16 @@ func stepLogits(sc *scheduler, s *torch.Scope, plan []work, in input, segs []tor
 		}
 		return c.CachedAttention(q, k, v, sc.kpool[layer], sc.vpool[layer], plans[size], n.look(layer))
 	}
-	if in.routing == nil {
-		h := n.hidden(s, in, seen, rows)
-		if len(rows) == 0 {
-			return torch.Tensor{}
-		}
-		return n.logits(s, h)
+	last := rows
+	if in.routing != nil { // the last layer, too, chooses for all tokens
+		last = nil
 	}
-	h := n.hidden(s, in, seen, nil) // the last layer chooses for all tokens
+	h := n.hidden(s, in, seen, last)
 	if len(rows) == 0 {
 		return torch.Tensor{}
 	}
-	return n.logits(s, s.IndexSelect(h, 0, s.To(s.IDs(rows), torch.Int64, n.device)))
+	if last == nil {
+		h = s.IndexSelect(h, 0, s.To(s.IDs(rows), torch.Int64, n.device))
+	}
+	return n.logits(s, h)
 }

@@ -61,7 +61,7 @@ func (e *Experts) Head(n int) *Experts {
 }
 
 // Then are these experts and, behind them, those that later has of further tokens: what was
-// chosen when a token was drawn stays.
+// chosen when a token was drawn stays. Those of another model are an error, and are left out.
 func (e *Experts) Then(later *Experts) (*Experts, error) {
 	switch {
 	case later == nil:
@@ -69,7 +69,7 @@ func (e *Experts) Then(later *Experts) (*Experts, error) {
 	case e == nil:
 		return later, nil
 	case e.Layers != later.Layers || e.Active != later.Active:
-		return nil, fmt.Errorf("the model chose %d experts in each of %d layers, and before %d in %d", later.Active, later.Layers,
+		return e, fmt.Errorf("the model chose %d experts in each of %d layers, and before %d in %d", later.Active, later.Layers,
 			e.Active, e.Layers)
 	case len(later.IDs) > len(e.IDs):
 		return &Experts{e.Layers, e.Active, append(e.IDs[:len(e.IDs):len(e.IDs)], later.IDs[len(e.IDs):]...)}, nil
