@@ -32,8 +32,9 @@ var deepseek = section{
 	form: "<｜tool▁calls▁begin｜><｜tool▁call▁begin｜>name<｜tool▁sep｜>{...}<｜tool▁call▁end｜><｜tool▁calls▁end｜>",
 }
 
-// deepseekIntro shows tools as the model card of DeepSeek V3.1 does: its template prints calls
-// and leaves the tools to the system prompt.
+// deepseekIntro shows tools in the form that DeepSeek V3.1 was trained with: its template prints
+// calls and leaves the tools to the system prompt. The instructions behind the tools are those of
+// vLLM's template for the model.
 func deepseekIntro(tools []json.RawMessage) (string, error) {
 	var b strings.Builder
 	b.WriteString("## Tools\nYou have access to the following tools:\n")

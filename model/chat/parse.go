@@ -35,7 +35,7 @@ type format struct {
 	prompted *prompted // of a form that no template knows
 	// intro is the system prompt of the tools, for a template that prints calls and shows no
 	// tools; nil: none is known.
-	intro   func(tools []json.RawMessage) (string, error)
+	intro   toolIntro
 	mark    string    // in the calls of a template of this format, where another one reads them too
 	written *written  // of a form that a template may expect in a reply's content
 	think   [2]string // the tags around thinking; zero: <think> and </think>
@@ -121,6 +121,9 @@ func (p *Parser) For(tools []traj.ToolSpec) *Parser {
 
 // sameList reports whether two lists that are not empty are one list in memory.
 func sameList(a, b []traj.ToolSpec) bool { return len(a) == len(b) && &a[0] == &b[0] }
+
+// toolIntro shows tools, as JSON, to a model in a system message.
+type toolIntro func(tools []json.RawMessage) (string, error)
 
 // prompted is a form of calls that only the prompt knows.
 type prompted struct {

@@ -26,15 +26,15 @@ type traits struct {
 	parts        bool // it takes a content as a list of parts only
 	images       bool // it writes a special token where an image is
 
-	tools         bool                                          // it shows the tools
-	calls         string                                        // the format that reads its calls back; "none": it prints none
-	textArguments bool                                          // it takes a call's arguments as JSON text
-	noContent     bool                                          // it takes a call without content only
-	ids           idForm                                        // how it takes the ids of calls
-	written       *written                                      // how they are put into the content; nil: the template prints tool_calls
-	intro         func(tools []json.RawMessage) (string, error) // shows the tools in a system message; nil: the template shows them
-	opener        string                                        // begins the turn that the template opens unasked; "": it opens none
-	noOrphans     bool                                          // it refuses or drops a result without a call
+	tools         bool      // it shows the tools
+	calls         string    // the format that reads its calls back; "none": it prints none
+	textArguments bool      // it takes a call's arguments as JSON text
+	noContent     bool      // it takes a call without content only
+	ids           idForm    // how it takes the ids of calls
+	written       *written  // how they are put into the content; nil: the template prints tool_calls
+	intro         toolIntro // shows the tools in a system message; nil: the template shows them
+	opener        string    // begins the turn that the template opens unasked; "": it opens none
+	noOrphans     bool      // it refuses or drops a result without a call
 }
 
 // prober fills in what a renderer knows of its template.

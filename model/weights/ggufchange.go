@@ -25,7 +25,9 @@ func changeOf(c Config, name string) ggufChange {
 
 // do makes float32 values as a file has them.
 func (ch ggufChange) do(b []byte) []byte {
-	b = plusEach(b, ch.plus)
+	if ch.plus != 0 {
+		b = eachValue(b, func(x float64) float64 { return x + float64(ch.plus) })
+	}
 	if ch.negExp {
 		b = eachValue(b, func(x float64) float64 { return -math.Exp(x) })
 	}
@@ -49,7 +51,10 @@ func (ch ggufChange) undo(b []byte) []byte {
 	if ch.negExp {
 		b = eachValue(b, func(x float64) float64 { return math.Log(-x) })
 	}
-	return plusEach(b, -ch.plus)
+	if ch.plus != 0 {
+		b = eachValue(b, func(x float64) float64 { return x - float64(ch.plus) })
+	}
+	return b
 }
 
 // rowsOf puts rows in another order: row i of the result is row from[i].
@@ -77,18 +82,6 @@ func columnsOf(b []byte, from []int, order func([]byte, []int) []byte) []byte {
 	out := make([]byte, 0, len(b))
 	for w := 4 * len(from); len(b) >= w; b = b[w:] {
 		out = append(out, order(b[:w], from)...)
-	}
-	return out
-}
-
-// plusEach adds a number to float32 values.
-func plusEach(b []byte, by float32) []byte {
-	if by == 0 {
-		return b
-	}
-	out := make([]byte, len(b))
-	for i := range len(b) / 4 {
-		put(out, i, math.Float32frombits(le.Uint32(b[4*i:]))+by)
 	}
 	return out
 }

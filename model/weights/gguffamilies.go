@@ -25,6 +25,7 @@ type ggufFamily struct {
 	window  bool // layers may have a sliding window
 	scale   bool // attention may have a scale of its own
 	partial bool // a part of each head may be rotated
+	turned  bool // rope_freqs says which pairs of a head are rotated (ggufgemma.go)
 
 	// change is how the numbers of a tensor differ in a file; nil: they do not.
 	change func(c Config, name string) ggufChange
@@ -45,7 +46,7 @@ var ggufFamilies = []ggufFamily{
 	{kind: "gemma3", model: "gemma3_text", window: true, scale: true, names: map[string]string{
 		"post_attention_norm": "post_attention_layernorm", "ffn_norm": "pre_feedforward_layernorm",
 		"post_ffw_norm": "post_feedforward_layernorm"}, change: normsPlusOne, write: sayGemma3, read: readGemma3Keys},
-	{kind: "gemma4", model: "gemma4_text", window: true, scale: true, names: gemma4Names, whole: gemma4Whole,
+	{kind: "gemma4", model: "gemma4_text", window: true, scale: true, turned: true, names: gemma4Names, whole: gemma4Whole,
 		write: sayGemma4, read: readGemma4Keys},
 	{kind: "olmo2", model: "olmo3", is: hasWindow, window: true, names: olmoNames, write: sayOLMo3, read: readOLMo3Keys},
 	{kind: "olmo2", model: "olmo2", names: olmoNames},

@@ -56,13 +56,9 @@ func readGemma3Keys(g *ggufKeys, _ map[string]TensorInfo) {
 	g.float("rope_local_base_freq", "rope.freq_base_swa")
 	layers, _ := g.file.Int(g.name + ".block_count")
 	heads, _ := g.file.Int(g.name + ".attention.head_count")
-	hidden, _ := g.file.Int(g.name + ".embedding_length")
-	size, ok := g.file.Int(g.name + ".attention.key_length")
-	if !ok && heads > 0 {
-		size = hidden / heads
-	}
-	g.values["query_pre_attn_scalar"] = max(size, 1)
+	g.values["query_pre_attn_scalar"] = max(g.headSize(), 1)
 	if layers == 62 && heads > 0 {
+		hidden, _ := g.file.Int(g.name + ".embedding_length")
 		g.values["query_pre_attn_scalar"] = float64(hidden) / float64(heads)
 	}
 }

@@ -211,7 +211,7 @@ func ggufConfig(f *gguf.File, family ggufFamily, infos map[string]TensorInfo) (C
 		return c, malformed.At(f.Path, name+".rope.dimension_count", malformed.Unsupported,
 			"%d differs from the head's %d; partial rotation is not supported in a GGUF of %s", d, a.HeadDim, name)
 	}
-	if name == "gemma4" {
+	if family.turned {
 		return c, checkTurned(f, a.HeadDim)
 	}
 	if scaling, err := ropeFactors(f, c); err != nil || scaling == nil {

@@ -190,7 +190,7 @@ func sayScaling(c Config, f ggufFamily, say func(string, any)) error {
 	case "llama3": // is a tensor
 		return nil
 	case "proportional":
-		if f.kind != "gemma4" || s.Factor != 1 {
+		if !f.turned || s.Factor != 1 {
 			return fmt.Errorf("rope scaling of type proportional, by %v; only that of Gemma 4 by 1 can be", s.Factor)
 		}
 		return nil
@@ -266,4 +266,29 @@ func f32Bytes(values []float64) []byte {
 		put(out, i, float32(v))
 	}
 	return out
+}
+
+func sayMinistral3(c Config, say func(string, any)) error {
+	r := globalRope(c)
+	if r.Scaling == nil || r.Scaling.Type != "yarn" || r.QueryBeta != 0 && r.Original != r.Scaling.Original {
+		return fmt.Errorf("a rope that is not YaRN's")
+	}
+	say("attention.temperature_scale", float32(r.QueryBeta))
+	return nil
+}
+
+func readMinistral3Keys(g *ggufKeys, _ map[string]TensorInfo) {
+	g.values["head_dim"] = g.headSize()
+	delete(g.values, "attention_bias")
+	s, ok := g.values["rope_scaling"].(map[string]any)
+	if !ok {
+		s = map[string]any{"rope_type": "default"}
+	}
+	s["rope_theta"] = g.values["rope_theta"]
+	if v, there := g.file.Float(g.name + ".attention.temperature_scale"); there && v != 0 && !math.IsNaN(v) {
+		s["llama_4_scaling_beta"] = pyFloat(tidy(v))
+	}
+	delete(g.values, "rope_theta")
+	delete(g.values, "rope_scaling")
+	g.values["rope_parameters"] = s
 }

@@ -2,7 +2,6 @@ package weights
 
 import (
 	"fmt"
-	"math"
 
 	"agentcli/model/gguf"
 )
@@ -100,29 +99,4 @@ func readOLMo3Keys(g *ggufKeys, _ map[string]TensorInfo) {
 	delete(g.values, "rope_theta")
 	delete(g.values, "rope_scaling")
 	g.values["rope_parameters"] = map[string]any{"full_attention": full, "sliding_attention": local}
-}
-
-func sayMinistral3(c Config, say func(string, any)) error {
-	r := globalRope(c)
-	if r.Scaling == nil || r.Scaling.Type != "yarn" || r.QueryBeta != 0 && r.Original != r.Scaling.Original {
-		return fmt.Errorf("a rope that is not YaRN's")
-	}
-	say("attention.temperature_scale", float32(r.QueryBeta))
-	return nil
-}
-
-func readMinistral3Keys(g *ggufKeys, _ map[string]TensorInfo) {
-	g.values["head_dim"] = g.headSize()
-	delete(g.values, "attention_bias")
-	s, ok := g.values["rope_scaling"].(map[string]any)
-	if !ok {
-		s = map[string]any{"rope_type": "default"}
-	}
-	s["rope_theta"] = g.values["rope_theta"]
-	if v, there := g.file.Float(g.name + ".attention.temperature_scale"); there && v != 0 && !math.IsNaN(v) {
-		s["llama_4_scaling_beta"] = pyFloat(tidy(v))
-	}
-	delete(g.values, "rope_theta")
-	delete(g.values, "rope_scaling")
-	g.values["rope_parameters"] = s
 }
