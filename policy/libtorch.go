@@ -21,6 +21,17 @@ func AutoNote() string {
 	return ""
 }
 
+// FreeMemory is how many bytes of a device's memory nobody uses; device is as in Config. host:
+// it is the processor's.
+func FreeMemory(device string) (bytes int64, host bool, err error) {
+	_, dev, err := resolve("", device)
+	if err != nil {
+		return 0, false, err
+	}
+	bytes, err = torch.FreeMemory(dev)
+	return bytes, dev == torch.CPU, err
+}
+
 // Libtorch looks.
 func Libtorch() LibtorchInfo {
 	n, why := torch.CUDADevices()

@@ -1,6 +1,7 @@
 package loop
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -18,6 +19,7 @@ import (
 	"agentcli/internal/filesys"
 	"agentcli/internal/setting"
 	"agentcli/lossscale"
+	"agentcli/policy"
 	"agentcli/trainer/metrics"
 )
 
@@ -119,6 +121,13 @@ func (l *run) openModels(ctx context.Context, pos train.Position) (err error) {
 	shared := how.Config.KLCoef > 0 && how.Ref == "" && train.NewAdapters(l.path, how)
 	if how.Config.KLCoef > 0 && how.Ref == "" && !shared {
 		how.Ref = l.path
+	}
+	if !served { // the sampler's keys and values, which take their memory as they come
+		cache, err := policy.ParseCache(o.Rollout.Model.KVCache)
+		if err != nil {
+			return err
+		}
+		how.Reserved = cmp.Or(cache.Bytes, policy.DefaultCacheBytes)
 	}
 	m, err := train.OpenModels(ctx, l.path, how, false, l.note)
 	if err != nil {

@@ -20,6 +20,9 @@ type Backend interface {
 	Available() error
 	// Adopt gives a model of OpenPolicy the weights of one of OpenTrainable.
 	Adopt(m agent.Model, from Trainable, version int64) error
+	// FreeMemory is how many bytes of a device's memory nobody uses; device is as in
+	// TrainableOptions. host: it is the memory of this machine, and not of an accelerator.
+	FreeMemory(device string) (bytes int64, host bool, err error)
 	// Info is what there is of libtorch and of its devices.
 	Info() (policy.LibtorchInfo, error)
 }
@@ -85,6 +88,9 @@ func (NoBackend) OpenSampler(path, _, _ string, _ bool) (Sampler, error) {
 
 // Adopt implements Backend.
 func (NoBackend) Adopt(agent.Model, Trainable, int64) error { return policy.ErrNoLibtorch }
+
+// FreeMemory implements Backend.
+func (NoBackend) FreeMemory(string) (int64, bool, error) { return 0, false, policy.ErrNoLibtorch }
 
 // Info implements Backend.
 func (NoBackend) Info() (policy.LibtorchInfo, error) {

@@ -29,9 +29,34 @@ func TestActivationsAreAboutWhatWasMeasured(t *testing.T) {
 		{smol, 4, 1998, false, 4.349 - 2.152 - .1},
 		{smol, 2, 3108, true, 2.985 - 2.889},
 	} {
-		got := float64(activationBytes(c.of, c.tokens, c.size, c.checkpoint)) / 1e9
+		got := float64(c.tokens*activationBytes(c.of, c.size, c.checkpoint)) / 1e9
 		if off := math.Abs(got - c.gb); off > .1*c.gb && off > .1 {
 			t.Errorf("%d tokens of %d layers, checkpointed %v: %.2f GB, measured %.2f", c.tokens, len(c.of.Layers), c.checkpoint, got, c.gb)
 		}
+	}
+}
+
+func TestMicroTokensFillTheMemoryThatIsFree(t *testing.T) {
+	n := memoryNeed{trained: 2e9, frozen: 2e8, work: 5e8, perToken: 1e5, step: 3e8}
+	for _, c := range []struct {
+		free int64
+		want int
+	}{
+		{10e9, 54784}, // (8e9 - 2.5e9)/1e5 = 55000, less what is no whole step
+		{1e12, maxMicroTokens},
+		{35e8, 2816},
+		{3e9, 0}, // not even one step: 2.4e9 hold 2.5e9 of no token at all
+	} {
+		got := n.microTokens(c.free)
+		if got != c.want {
+			t.Errorf("%d bytes are free: %d tokens, want %d", c.free, got, c.want)
+		}
+		if got > 0 && float64(n.total(got)) > usedShare*float64(c.free) {
+			t.Errorf("%d tokens are estimated to take %d of %d bytes", got, n.total(got), c.free)
+		}
+	}
+	n.frozen = 9e9 // takes more than computing does
+	if got := n.microTokens(10e9); got != 0 {
+		t.Errorf("%d tokens, and the frozen models alone do not fit", got)
 	}
 }

@@ -70,6 +70,7 @@ type Models struct {
 	SharedRef bool
 	tok       *tokenizer.Tokenizer // where the teacher is shown demonstrations
 	reward    models.FrozenModel   // a model that scores the trajectories; nil: none
+	micro     int                  // tokens that are computed at once, where memory decides it; 0: as the settings say
 }
 
 // Within the output folder, beside the model's own files.
@@ -129,6 +130,12 @@ func OpenModels(ctx context.Context, path string, o Options, resumed bool, note 
 		}
 		return nil, setting.Errorf("%s: %w", which, err)
 	}
+	var free int64
+	if o.FitMicroTokens {
+		if free, err = freeMemory(o); err != nil {
+			return nil, err
+		}
+	}
 	how := o.Open
 	if o.Config.SharedCritic {
 		how.Head = string(policy.HeadBoth)
@@ -181,7 +188,19 @@ func OpenModels(ctx context.Context, path string, o Options, resumed bool, note 
 			}
 		}
 	}
+	if err == nil && o.FitMicroTokens {
+		err = m.fitMicroTokens(path, o, free, note)
+	}
 	return m, err
+}
+
+// config are the settings with what the models decided.
+func (m *Models) config(o Options) trainer.Config {
+	c := o.Config
+	if m.micro > 0 {
+		c.MicroTokens = m.micro
+	}
+	return c
 }
 
 // Close frees all of them.
@@ -215,7 +234,7 @@ func (m *Models) Parameters() int64 {
 
 // Trainer is a run of these models.
 func (m *Models) Trainer(o Options, data *rows.Data) *trainer.Trainer {
-	s := trainer.New(o.Config, trainer.Models{Actor: m.Actor, Release: m.release}, data)
+	s := trainer.New(m.config(o), trainer.Models{Actor: m.Actor, Release: m.release}, data)
 	if m.critic != nil {
 		s.Critic = m.critic
 	}
@@ -280,7 +299,7 @@ func (m *Models) Save(o Options) error {
 
 // dryRun says what would be trained and what it takes.
 func dryRun(data *rows.Data, m *Models, path string, o Options, s console.Streams) error {
-	p, err := trainer.MakePlan(data, o.Config)
+	p, err := trainer.MakePlan(data, m.config(o))
 	if err != nil {
 		return err
 	}
@@ -321,7 +340,7 @@ func dryRun(data *rows.Data, m *Models, path string, o Options, s console.Stream
 	if m.critic != nil {
 		factor = 2
 	}
-	memory, err := m.memoryNeed(path, p.AtOnce, o)
+	memory, err := m.need(path, o)
 	if err != nil {
 		return err
 	}
@@ -333,7 +352,7 @@ func dryRun(data *rows.Data, m *Models, path string, o Options, s console.Stream
 	}
 	fmt.Fprintf(w, "tokens           %d, %d of them trained on; %d once shared prompts are computed once\n", p.Tokens, p.Actions, p.Packed)
 	fmt.Fprintf(w, "optimiser steps  %d of %s\n", p.Steps, perStep(o.Config.Minibatch))
-	fmt.Fprintf(w, "memory           %s\n", memory)
+	fmt.Fprintf(w, "memory           %s\n", memory.text(p.AtOnce))
 	fmt.Fprintf(w, "time             about %s (one forward pass over %d tokens took %.1f s)\n",
 		(time.Duration(perToken*passes*factor*float64(p.Packed)*1e9) * time.Nanosecond).Round(time.Second), tokens, perToken*float64(tokens))
 	return nil

@@ -38,11 +38,15 @@ type Options struct {
 	PeakTFLOPS  float64 // of the hardware, that perf/mfu is a share of; 0: not told
 	Open        models.TrainableOptions
 	Config      trainer.Config
-	Output      string
-	Resume      string
-	Save        weights.DType
-	Force       bool
-	Settings    map[string]any // as given, for config.yaml; paths are absolute
+	// FitMicroTokens: as many tokens are computed at once as the free memory holds, in place of
+	// Config.MicroTokens; Reserved bytes of this machine's are another's, who will take them.
+	FitMicroTokens bool
+	Reserved       int64
+	Output         string
+	Resume         string
+	Save           weights.DType
+	Force          bool
+	Settings       map[string]any // as given, for config.yaml; paths are absolute
 }
 
 // DefaultOptions are those of a training run of GRPO on trajectory files, into a folder. A

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strconv"
 	"strings"
 
 	"agentcli/internal/exit"
@@ -278,14 +279,28 @@ func optimiserSettings(o *options) []row {
 			help: "decay of an exponential moving average of the policy, for example .992; the average is written to ema/"},
 		{name: "epochs", field: &g.Epochs, basic: forTrain, help: "passes over the trajectories"},
 		{name: "minibatch", field: &g.Minibatch, basic: trainLoop, help: "trajectories per optimiser step, in whole groups; 0: all"},
-		{name: "micro-tokens", field: &g.MicroTokens, free: trainLoop, basic: trainLoop,
-			help: "maximum tokens per forward and backward pass; lower it to save memory"},
+		{name: "micro-tokens", value: strconv.Itoa(g.MicroTokens), free: trainLoop, basic: trainLoop,
+			help: "maximum tokens per forward and backward pass; lower it to save memory; auto: what the free memory holds",
+			read: func(c *cli.Context) (err error) {
+				text := c.String("micro-tokens")
+				if t := &o.loop.Train; text == autoMicroTokens {
+					t.FitMicroTokens = true
+					return nil
+				}
+				if g.MicroTokens, err = strconv.Atoi(text); err != nil {
+					return exit.Usagef("--micro-tokens %q: want a number of tokens, or %s", text, autoMicroTokens)
+				}
+				return nil
+			}},
 		{name: "skip-bad-steps", field: &g.SkipBad,
 			help: "skip a step whose loss or gradient is NaN or infinite and name its rows (default: end the run)"},
 	})
 }
 
 const noVision = "none"
+
+// autoMicroTokens leaves the number of tokens to the memory.
+const autoMicroTokens = "auto"
 
 func adapterSettings(o *options) []row {
 	open := &o.loop.Train.Open
