@@ -3,6 +3,7 @@
 package policy
 
 import (
+	"cmp"
 	"fmt"
 
 	"agentcli/internal/setting"
@@ -68,7 +69,7 @@ func OpenTrainable(path string, cfg Config) (*Trainable, error) {
 			return nil, err
 		}
 	}
-	t := &Trainable{cfg: cfg, path: path, tok: tok, template: m.ChatTemplate(), keep: torch.NewScope(), basePath: m.BasePath(),
+	t := &Trainable{cfg: cfg, path: path, tok: tok, template: cmp.Or(cfg.ChatTemplate, m.ChatTemplate()), keep: torch.NewScope(), basePath: m.BasePath(),
 		computation: computation{model: m.Config(), head: cfg.Head, checkpoint: cfg.GradCheckpoint, compute: compute, master: master}}
 	t.model.Barred = cfg.barred(t.model)
 	t.features = newFeatureCache(t.keep)
@@ -142,7 +143,8 @@ func (t *Trainable) Close() {
 // Tokenizer is the model's tokenizer.
 func (t *Trainable) Tokenizer() *tokenizer.Tokenizer { return t.tok }
 
-// ChatTemplate is the text of the model's own template.
+// ChatTemplate is the text of the template that is saved with the model: Config.ChatTemplate, or
+// the model's own.
 func (t *Trainable) ChatTemplate() string { return t.template }
 
 // DType names the element type of the computation.

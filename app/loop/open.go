@@ -225,7 +225,7 @@ func (l *run) reads() map[string][]string {
 	}
 	c := l.o.Train.Config
 	return map[string][]string{"dataset": data, "demonstration": train.DemonstrationFile(c.Demonstration),
-		"loss-scale": lossscale.Files(c.LossScale)}
+		"loss-scale": lossscale.Files(c.LossScale), "chat-template": models.TemplateFile(l.o.Train.Open.ChatTemplate)}
 }
 
 func (l *run) close() {

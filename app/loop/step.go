@@ -96,7 +96,7 @@ func (l *run) journal(step int, id string) (*journal.Journal, string, error) {
 // rolled out again when the run is resumed.
 func (l *run) load(ctx context.Context, step int, path string) (*rows.Data, error) {
 	data, err := trainer.LoadFor(ctx, []string{path}, l.o.Train.Config,
-		rows.Sources{Demonstrations: l.demos, Observations: train.Observations(ctx, l.path, l.note),
+		rows.Sources{Demonstrations: l.demos, Observations: train.Observations(ctx, l.path, l.o.Train.Open.ChatTemplate, l.note),
 			Vocabulary: train.Vocabulary(ctx, l.path, l.note), Images: train.Images(ctx, l.path, l.note)})
 	if err == nil {
 		err = trainer.DropUnfit(data, l.m.Actor.Window(), l.o.Train.Config)

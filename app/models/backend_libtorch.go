@@ -113,7 +113,14 @@ func (b libtorch) OpenEngine(path string, o LocalOptions) (Engine, Source, error
 }
 
 func (libtorch) OpenTrainable(path string, o TrainableOptions) (Trainable, error) {
-	t, err := policy.OpenTrainable(path, policy.Config{MaxContext: o.MaxContext, DType: o.DType,
+	template := ""
+	if o.ChatTemplate != "" {
+		var err error
+		if template, _, err = NamedTemplate(o.ChatTemplate); err != nil {
+			return nil, err
+		}
+	}
+	t, err := policy.OpenTrainable(path, policy.Config{MaxContext: o.MaxContext, DType: o.DType, ChatTemplate: template,
 		Device: cmp.Or(o.Device, policy.AutoDevice), Threads: o.Threads,
 		Head: policy.Head(o.Head),
 		LoRA: o.LoRA, Vision: o.Vision, Frozen: o.Frozen, BarImageTokens: true, GradCheckpoint: o.Checkpoint, Deterministic: o.Deterministic})

@@ -55,8 +55,9 @@ type TrainableOptions struct {
 	Vision        policy.VisionTraining // which part of an encoder of images is trained
 	Checkpoint    bool                  // --grad-checkpoint
 	Deterministic bool
-	Frozen        bool // asked, never trained
-	MaxContext    int  // tokens of the longest text; 0: the model's own
+	Frozen        bool   // asked, never trained
+	MaxContext    int    // tokens of the longest text; 0: the model's own
+	ChatTemplate  string // a file whose template is saved with the model, or the name of a family, which is not; "": its own is
 }
 
 // Vision describes a model's encoder of images. Errors of a model of text alone are of kind

@@ -80,12 +80,21 @@ func NamedTemplate(named string) (text, family string, err error) {
 	return string(b), "", nil
 }
 
-// templateOf is the text by whose hash a file says which template made its prompts: the
+// TemplateOf is the text by whose hash a file says which template made its prompts: the
 // model's own, that of the file that is named, or the name of a family.
-func templateOf(own, named string) (string, error) {
+func TemplateOf(own, named string) (string, error) {
 	if named == "" {
 		return own, nil
 	}
 	text, family, err := NamedTemplate(named)
 	return text + family, err
+}
+
+// TemplateFile is the file that a named template is in; none where it is a family, or none is
+// named.
+func TemplateFile(named string) []string {
+	if named == "" || slices.Contains(chat.Families(), named) {
+		return nil
+	}
+	return []string{named}
 }

@@ -39,7 +39,7 @@ func openReplay(folder string, o Options) (agent.Model, Source, io.Closer, error
 	if err != nil {
 		return fail(err)
 	}
-	template, err := templateOf(tok.ChatTemplate(), o.ChatTemplate)
+	template, err := TemplateOf(tok.ChatTemplate(), o.ChatTemplate)
 	if err != nil {
 		return fail(err)
 	}

@@ -206,7 +206,7 @@ func exactModel(ctx context.Context, tokens *llm.Tokens, names []string, o Optio
 			return fail(exit.UsageError{Err: err})
 		}
 	}
-	template, err = templateOf(tok.ChatTemplate(), o.ChatTemplate)
+	template, err = TemplateOf(tok.ChatTemplate(), o.ChatTemplate)
 	return m, tok.Hash(), HashText(template), err
 }
 

@@ -14,12 +14,14 @@ import (
 )
 
 // otherTemplate counts the files whose prompts another chat template made, as far as
-// they say, and names the first. A model without one cannot tell.
-func otherTemplate(data *rows.Data, actor models.Trainable) (n int, first string) {
-	if actor.ChatTemplate() == "" {
-		return 0, ""
+// they say, and names the first. A model without one cannot tell. named is the one that takes
+// the place of the model's own; "": none does.
+func otherTemplate(data *rows.Data, actor models.Trainable, named string) (n int, first string, err error) {
+	template, err := models.TemplateOf(actor.ChatTemplate(), named)
+	if err != nil || template == "" {
+		return 0, "", err
 	}
-	have := models.HashText(actor.ChatTemplate())
+	have := models.HashText(template)
 	for i, r := range data.Runs {
 		if want := r.Model.TemplateHash; want != "" && want != models.HashText("") && want != have {
 			if n++; n == 1 {
@@ -27,7 +29,7 @@ func otherTemplate(data *rows.Data, actor models.Trainable) (n int, first string
 			}
 		}
 	}
-	return n, first
+	return n, first, nil
 }
 
 // What may be wrong with rows, unless Options.Force is set.
@@ -57,11 +59,20 @@ func checkTokens(data *rows.Data, c trainer.Config, actor models.Trainable, path
 			return err
 		}
 	}
-	if n, file := otherTemplate(data, actor); n > 0 {
-		why := fmt.Sprintf("%s was sampled with another chat template than that of %s; its prompts are not those that the model is asked with",
-			text.AndMore(file, n), path)
+	n, file, err := otherTemplate(data, actor, o.Open.ChatTemplate)
+	if err != nil {
+		return err
+	}
+	if n > 0 {
+		of := "that of " + path
+		if o.Open.ChatTemplate != "" {
+			of = fmt.Sprintf("%s %s", setting.Name("ChatTemplate"), o.Open.ChatTemplate)
+		}
+		why := fmt.Sprintf("%s was sampled with another chat template than %s; its prompts are not those that the model is asked with",
+			text.AndMore(file, n), of)
 		if err := exit.Override(o.Force, note, ErrOtherTemplate, why,
-			fmt.Sprintf(" (name the right model with %s, or add %s)", setting.Name("Model"), setting.Name("Force"))); err != nil {
+			fmt.Sprintf(" (name the right model with %s or its template with %s, or add %s)", setting.Name("Model"), setting.Name("ChatTemplate"),
+				setting.Name("Force"))); err != nil {
 			return err
 		}
 	}

@@ -63,6 +63,10 @@ func (o *Options) MakeAbsolute(kept map[string]any) {
 		c.Demonstration = rundir.Absolute(file[0])
 		kept["demonstration"] = c.Demonstration
 	}
+	if t := &o.Open.ChatTemplate; models.TemplateFile(*t) != nil {
+		*t = rundir.Absolute(*t)
+		kept["chat-template"] = *t
+	}
 	if len(lossscale.Files(c.LossScale)) > 0 {
 		c.LossScale = lossscale.MapFiles(c.LossScale, rundir.Absolute)
 		kept["loss-scale"] = c.LossScale

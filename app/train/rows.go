@@ -64,8 +64,8 @@ func loadRows(ctx context.Context, o Options, checkpoint string, note func(strin
 			r.close()
 		}
 	}()
-	format := func() (*rows.Format, error) { return formatOf(ctx, o.Model, note) }
-	from := rows.Sources{Rewarded: o.RewardModel != "", Format: format, Observations: Observations(ctx, o.Model, note),
+	format := func() (*rows.Format, error) { return formatOf(ctx, o.Model, o.Open.ChatTemplate, note) }
+	from := rows.Sources{Rewarded: o.RewardModel != "", Format: format, Observations: Observations(ctx, o.Model, o.Open.ChatTemplate, note),
 		Vocabulary: Vocabulary(ctx, o.Model, note), Images: Images(ctx, o.Model, note), OnDisk: true}
 	var resumed *trainer.Frozen // of a run that goes on and makes rewards anew
 	if o.Reward != "" {
@@ -140,14 +140,14 @@ func loadRows(ctx context.Context, o Options, checkpoint string, note func(strin
 
 // Observations is the chat format of the model that sampled a file, which is the one to
 // start from unless the file alone names it.
-func Observations(ctx context.Context, model string, note func(string, ...any)) func(string) (*rows.Format, error) {
+func Observations(ctx context.Context, model, template string, note func(string, ...any)) func(string) (*rows.Format, error) {
 	return func(sampler string) (*rows.Format, error) {
 		if model == "" && sampler != "" {
 			if here, ok := models.FindCached(ctx, sampler); ok {
-				return formatOf(ctx, here, note)
+				return formatOf(ctx, here, template, note)
 			}
 		}
-		f, err := formatOf(ctx, model, note)
+		f, err := formatOf(ctx, model, template, note)
 		if err != nil {
 			return nil, setting.Errorf("%s needs the chat format of the rows: %w", setting.Name("Echo"), err)
 		}
@@ -211,8 +211,9 @@ func NoteLossScale(d *rows.Data, note func(string, ...any)) {
 	}
 }
 
-// formatOf is the chat format of the model to start from, for rows of text.
-func formatOf(ctx context.Context, model string, note func(string, ...any)) (*rows.Format, error) {
+// formatOf is the chat format of the model to start from, for rows of text; template as in
+// models.Renderer.
+func formatOf(ctx context.Context, model, template string, note func(string, ...any)) (*rows.Format, error) {
 	if model == "" {
 		return nil, exit.Usagef("rows of text do not say which model they are for; name the one to start from with %s", setting.Name("Model"))
 	}
@@ -224,7 +225,7 @@ func formatOf(ctx context.Context, model string, note func(string, ...any)) (*ro
 	if err != nil {
 		return nil, err
 	}
-	r, err := models.Renderer(path, tok, "")
+	r, err := models.Renderer(path, tok, template)
 	if err != nil {
 		return nil, err
 	}

@@ -155,7 +155,7 @@ func (x *run) openFolder() error {
 		return nil
 	}
 	read := map[string][]string{"": x.rows.data.Files, "demonstration": DemonstrationFile(o.Config.Demonstration),
-		"loss-scale": lossscale.Files(o.Config.LossScale)}
+		"loss-scale": lossscale.Files(o.Config.LossScale), "chat-template": models.TemplateFile(o.Open.ChatTemplate)}
 	if x.rows.ptx != nil {
 		read["ptx"] = x.rows.ptx.Files
 	}

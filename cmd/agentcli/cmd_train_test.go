@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -19,6 +20,7 @@ import (
 	"agentcli/model/weights"
 	"agentcli/trainer"
 
+	"agentcli/model/chat"
 	"github.com/urfave/cli/v2"
 )
 
@@ -112,6 +114,32 @@ func TestLogprobsOfIdsThatAreNone(t *testing.T) {
 		if code != exitFailed || out.String() != `{"logprobs":[]}`+"\n" ||
 			!strings.Contains(log.String(), "stdin: line 2: token_ids: id ") || strings.Count(log.String(), "\n") != 1 {
 			t.Errorf("%s: %d %s%s", in, code, out.String(), log.String())
+		}
+	}
+}
+
+func TestTheTemplateThatIsNamedIsTheOneThatRowsAreCheckedAgainst(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	named := filepath.Join(dir, "t.jinja")
+	if err := os.WriteFile(named, []byte(toolless), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	file := traintest.RolloutsOf(t, filepath.Join(dir, "traj.parquet"), fmt.Sprintf(`{"model":{"template_hash":%q}}`, models.HashText(toolless)))
+	for i, c := range []struct {
+		template []string
+		want     error
+	}{
+		{nil, train.ErrOtherTemplate},
+		{[]string{"--chat-template", "chatml"}, train.ErrOtherTemplate},
+		{[]string{"--chat-template", filepath.Join(dir, "none.jinja")}, chat.ErrNoFormat},
+		{[]string{"--chat-template", named}, nil},
+	} {
+		var log bytes.Buffer
+		_, err := runApp(t, t.Context(), &log, append([]string{"agentcli", "train", file, "--minibatch", "0", "--dtype", "float32",
+			"--threads", "1", "--output", filepath.Join(dir, strconv.Itoa(i))}, c.template...)...)
+		if !errors.Is(err, c.want) {
+			t.Errorf("%v: %v, want %v", c.template, err, c.want)
 		}
 	}
 }

@@ -418,9 +418,11 @@ func serverSettings(o *options) []row {
 			check: oneOf([]string{models.TokenModeChat, models.TokenModeCompletions, models.TokenModeAuto})},
 		{name: "tokenizer", field: &m.Tokenizer, kind: path, fixed: evalRollout, refused: forLoop,
 			help: "tokenizer for --token-mode completions: a folder, a .gguf or org/name (default: the server's name for its model)"},
-		{name: "chat-template", field: &m.ChatTemplate, fixed: evalRollout, refused: forLoop,
+		{name: "chat-template", field: []any{&m.ChatTemplate, &o.loop.Train.Open.ChatTemplate}, fixed: evalRollout | trainLoop, always: true,
 			help: "file with a chat template, or the name of a chat format, for a local model or --token-mode completions " +
-				"(default: the model's own)"},
+				"(default: the model's own)",
+			but: []variant{{in: trainLoop,
+				help: "file with a chat template, which is saved with the model, or the name of a chat format (default: the model's own)"}}},
 		{name: "stream", field: &m.Stream, help: "stream the server's replies", idle: samplesHere(o)},
 		{name: "retries", field: &m.Retries, value: llm.DefaultRetries, help: "retries of a failed request", check: notNegative,
 			idle: samplesHere(o)},

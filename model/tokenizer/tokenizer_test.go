@@ -163,6 +163,12 @@ func TestWriteHFRoundTrip(t *testing.T) {
 			t.Errorf("%s was not copied byte for byte", name)
 		}
 	}
+	if err := b.WriteHF(again, "{{ messages }}"); err != nil {
+		t.Fatal(err)
+	}
+	if c, err := Open(again); err != nil || c.ChatTemplate() != "{{ messages }}" {
+		t.Errorf("another template than the folder's was not written: %v", err)
+	}
 }
 
 func BenchmarkEncode(b *testing.B) {

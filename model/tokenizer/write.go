@@ -18,10 +18,11 @@ var folderFiles = []string{"tokenizer.json", "tokenizer_config.json", "special_t
 // transformers' AutoTokenizer opens the folder with equal ids and, by
 // chatTemplate, an equal apply_chat_template. A tokenizer that came from a
 // folder is copied byte for byte instead; chatTemplate is written then only if
-// the folder had none.
+// the folder had another one or none: as chat_template.jinja, which readers take
+// before that of tokenizer_config.json.
 func (t *Tokenizer) WriteHF(dir string, chatTemplate string) error {
 	if t.fromFolder != "" {
-		if err := copyFolder(t.fromFolder, dir); err != nil || t.template != "" || chatTemplate == "" {
+		if err := copyFolder(t.fromFolder, dir); err != nil || chatTemplate == t.template || chatTemplate == "" {
 			return err
 		}
 		return os.WriteFile(filepath.Join(dir, "chat_template.jinja"), []byte(chatTemplate), 0o644)
