@@ -329,6 +329,7 @@ func (n *network) pack(s, keep *torch.Scope) {
 // sight is how the tokens of a pass see those before them.
 type sight struct {
 	attend attention
+	cached *cachedSight   // of sampling
 	runs   *torch.RunPlan // for recurrent layers
 	states []layerState   // of sampling, one a layer; nil in training, where all sequences are whole
 }
@@ -464,9 +465,16 @@ func (n *network) layer(c *torch.Scope, i int, x, y torch.Tensor, p *pass) (torc
 // attention is the attention of layer i: [T, heads·head dim].
 func (n *network) attention(c *torch.Scope, i int, h torch.Tensor, p *pass) torch.Tensor {
 	l := &n.layers[i]
-	q, k, v, gate := n.queries(c, l, h, p.turns)
-	k, v = p.shared(i, l.Attention, k, v)
-	o := p.attend(c, i, q, k, v)
+	x := projected(c, l, h)
+	var o, gate torch.Tensor
+	if q, ok := p.cached.heads(c, n, i, x, p.turns); ok {
+		o = p.attend(c, i, q, torch.Tensor{}, torch.Tensor{})
+	} else {
+		var k, v torch.Tensor
+		q, k, v, gate = queries(c, n, l, x, p.turns)
+		k, v = p.shared(i, l.Attention, k, v)
+		o = p.attend(c, i, q, k, v)
+	}
 	if c.Err() != nil {
 		return o
 	}
@@ -496,53 +504,6 @@ func (n *network) given(c *torch.Scope, y, norm torch.Tensor) torch.Tensor {
 		y = c.RMSNorm(y, norm, n.rms())
 	}
 	return scaled(c, y, n.cfg.ResidualScale)
-}
-
-// queries are q, k and v of a layer's input, normed and rotated, and the gate of what attention
-// gives, where there is one.
-func (n *network) queries(c *torch.Scope, l *layer, h torch.Tensor, turns []rotation) (q, k, v, gate torch.Tensor) {
-	a := l.Attention
-	hq, hkv, d := int64(a.Heads), int64(a.KVHeads), int64(a.HeadDim)
-	if c.Err() != nil {
-		return q, k, v, gate
-	}
-	t := c.Shape(h)[0]
-	if a.Shared {
-		q = c.RMSNorm(c.Reshape(l.qkv.apply(c, h, l.qkvBias), t, hq, d), l.qNorm, n.rms())
-		return c.Rope(q, turns[a.Rope].cos, turns[a.Rope].sin, n.cfg.Ropes[a.Rope].Interleaved), k, v, gate
-	}
-	heads := []int64{hq, hkv, hkv}
-	if a.KeysAreValues {
-		heads = heads[:2]
-	}
-	if a.Gated {
-		heads[0] = 2 * hq
-	}
-	parts := c.Split(c.Reshape(l.qkv.apply(c, h, l.qkvBias), t, heads[0]+int64(len(heads)-1)*hkv, d), 1, heads...)
-	q, k, v = parts[0], parts[1], parts[len(parts)-1]
-	if a.Gated { // of each head q, then its gate
-		parts = c.Split(c.Reshape(q, t, hq, 2*d), 2, d, d)
-		q, gate = parts[0], parts[1]
-	}
-	if a.ValueNorm {
-		v = c.RMSNorm(v, c.Full(1, c.DType(v), n.device, d), n.rms())
-	}
-	switch a.QKNorm {
-	case arch.PerHead:
-		q, k = c.RMSNorm(q, l.qNorm, n.rms()), c.RMSNorm(k, l.kNorm, n.rms())
-	case arch.WholeVector:
-		q = c.Reshape(c.RMSNorm(c.Reshape(q, t, hq*d), l.qNorm, n.rms()), t, hq, d)
-		k = c.Reshape(c.RMSNorm(c.Reshape(k, t, hkv*d), l.kNorm, n.rms()), t, hkv, d)
-	}
-	if a.Rope == arch.NoRope {
-		return q, k, v, gate
-	}
-	r, pairs := turns[a.Rope], n.cfg.Ropes[a.Rope].Interleaved
-	of := r
-	if r.queries != nil {
-		of = *r.queries
-	}
-	return c.Rope(q, of.cos, of.sin, pairs), c.Rope(k, r.cos, r.sin, pairs), v, gate
 }
 
 // look is how the tokens of a layer see each other.

@@ -570,17 +570,10 @@ func stepLogits(sc *scheduler, s *torch.Scope, plan []work, in input, segs []tor
 		}
 		return n.shaped(s, z)
 	}
-	plans := map[int]*torch.CachePlan{} // by the size of heads, which decides which kernel runs
-	seen := sight{states: sc.states}
+	cached := &cachedSight{s: s, n: n, kpool: sc.kpool, vpool: sc.vpool, segs: segs, blocks: blocks, plans: map[int]*torch.CachePlan{}}
+	seen := sight{states: sc.states, cached: cached, attend: cached.attend}
 	if sc.slots != nil {
 		seen.runs = sc.planRuns(s, plan)
-	}
-	seen.attend = func(c *torch.Scope, layer int, q, k, v torch.Tensor) torch.Tensor {
-		size := n.layers[layer].Attention.HeadDim
-		if plans[size] == nil {
-			plans[size] = s.PlanCache(segs, blocks)
-		}
-		return c.CachedAttention(q, k, v, sc.kpool[layer], sc.vpool[layer], plans[size], n.look(layer))
 	}
 	last := rows
 	if in.routing != nil { // the last layer, too, chooses for all tokens

@@ -269,19 +269,22 @@ Tensor varlen_attention(const Tensor &q, const Tensor &k, const Tensor &v, const
 
 Tensor cached_attention(const Tensor &q0, const Tensor &k0, const Tensor &v0, Tensor &kpool, Tensor &vpool, const Tensor &slots,
                         const PagedStep &p, Look look, const Spans *spans) {
-  Tensor q = q0.contiguous(), k = k0.contiguous(), v = v0.contiguous();
-  TORCH_CHECK(q.dim() == 3 && k.dim() == 3 && kpool.dim() == 4 && kpool.sizes() == vpool.sizes() && k.sizes() == v.sizes() &&
-                  k.size(0) == q.size(0) && k.size(1) == kpool.size(2) && k.size(2) == kpool.size(3) &&
-                  q.size(2) == k.size(2) && k.size(1) > 0 && q.size(1) % k.size(1) == 0,
-              "q is ", q.sizes(), ", k is ", k.sizes(), ", v is ", v.sizes(), ", the caches are ", kpool.sizes(), " and ",
-              vpool.sizes());
-  for (const Tensor *t : std::initializer_list<const Tensor *>{&k, &v, &kpool, &vpool})
-    TORCH_CHECK(t->scalar_type() == q.scalar_type(), "q is ", q.scalar_type(), ", one of k, v and the caches is ", t->scalar_type());
+  Tensor q = q0.contiguous();
+  TORCH_CHECK(q.dim() == 3 && kpool.dim() == 4 && kpool.sizes() == vpool.sizes() && q.size(2) == kpool.size(3) && kpool.size(2) > 0 &&
+                  q.size(1) % kpool.size(2) == 0 && k0.defined() == v0.defined(),
+              "q is ", q.sizes(), ", the caches are ", kpool.sizes(), " and ", vpool.sizes());
+  for (const Tensor *t : std::initializer_list<const Tensor *>{&k0, &v0})
+    TORCH_CHECK(!t->defined() || (t->dim() == 3 && t->size(0) == q.size(0) && t->size(1) == kpool.size(2) && t->size(2) == kpool.size(3)), "q is ",
+                q.sizes(), ", k or v is ", t->sizes(), ", the caches are ", kpool.sizes());
+  for (const Tensor *t : std::initializer_list<const Tensor *>{&k0, &v0, &kpool, &vpool})
+    TORCH_CHECK(!t->defined() || t->scalar_type() == q.scalar_type(), "q is ", q.scalar_type(), ", one of k, v and the caches is ", t->scalar_type());
   TORCH_CHECK(kpool.is_contiguous() && vpool.is_contiguous(), "the caches are not contiguous");
   int64_t hkv = kpool.size(2), dim = kpool.size(3);
   Tensor kf = kpool.view({-1, hkv, dim}), vf = vpool.view({-1, hkv, dim});
-  kf.index_copy_(0, slots, k);
-  vf.index_copy_(0, slots, v);
+  if (k0.defined()) {  // else they are in the cache already
+    kf.index_copy_(0, slots, k0);
+    vf.index_copy_(0, slots, v0);
+  }
   if (spans && !p.decoding) return varlen_attention(q, kf, vf, *spans, look);
   Tensor out = at::empty_like(q);
   if (p.decoding) {

@@ -243,13 +243,51 @@ func (d *decoding) c() *C.agt_decoding {
 		longest: C.int64_t(d.longest)}
 }
 
+// HeadRule is what the heads of queries and keys are normed and rotated by. Zero tensors: they are
+// not. Rotations are as in Rope.
+type HeadRule struct {
+	QNorm, KNorm           Tensor // [D]
+	Norm                   Norm
+	QCos, QSin, KCos, KSin Tensor
+	Interleaved            bool
+}
+
+// CachedHeads gives the queries [T, Hq, D] of x [T, Hq+2·Hkv, D], normed and rotated, and writes
+// keys and values into the pools, for CachedAttention to be called with the queries alone. ok is
+// false where x's device has no kernel for it: nothing was written then. No backward.
+func (s *Scope) CachedHeads(x Tensor, r HeadRule, kpool, vpool Tensor, plan *CachePlan) (q Tensor, ok bool) {
+	if !s.ok("cached_heads", x, kpool, vpool) || C.agt_gpu_heads(x.p) == 0 {
+		return Tensor{}, false
+	}
+	if plan.prepare(x, x, x, kpool); plan.s.Err() != nil {
+		s.Fail(plan.s.Err())
+	}
+	neighbours := C.int(0)
+	if r.Interleaved {
+		neighbours = 1
+	}
+	rule := C.agt_head_rule{q_norm: r.QNorm.p, k_norm: r.KNorm.p, q_cos: r.QCos.p, q_sin: r.QSin.p, k_cos: r.KCos.p, k_sin: r.KSin.p,
+		neighbours: neighbours, eps: C.double(r.Norm.Eps), offset: C.double(r.Norm.Offset)}
+	return s.op("cached_heads", func(o *C.agt_tensor, m **C.char) C.int {
+		return C.agt_cached_heads(o, x.p, rule, plan.slots.p, kpool.p, vpool.p, m)
+	}, x, kpool, vpool), true
+}
+
 // CachedAttention writes the new k and v [T, Hkv, D] into the pools
-// [blocks, block size, Hkv, D] and attends q [T, Hq, D] to the cache. No backward.
+// [blocks, block size, Hkv, D] and attends q [T, Hq, D] to the cache. Zero k and v: CachedHeads
+// has written them. No backward.
 func (s *Scope) CachedAttention(q, k, v, kpool, vpool Tensor, plan *CachePlan, look Look) Tensor {
-	if !s.ok("cached_attention", q, k, v, kpool, vpool) {
+	used := []Tensor{q, kpool, vpool}
+	if k.Defined() || !plan.ready {
+		used = append(used, k, v)
+	}
+	if !s.ok("cached_attention", used...) {
 		return Tensor{}
 	}
-	if plan.prepare(q, k, v, kpool); plan.s.Err() != nil {
+	if !plan.ready {
+		plan.prepare(q, k, v, kpool)
+	}
+	if plan.s.Err() != nil {
 		s.Fail(plan.s.Err())
 	}
 	return s.op("cached_attention", func(o *C.agt_tensor, m **C.char) C.int {
@@ -257,5 +295,5 @@ func (s *Scope) CachedAttention(q, k, v, kpool, vpool Tensor, plan *CachePlan, l
 			(*C.int32_t)(unsafe.Pointer(unsafe.SliceData(plan.segs))), C.int(len(plan.segs)),
 			(*C.int32_t)(unsafe.Pointer(unsafe.SliceData(plan.blocks))), C.int64_t(look.Window), C.double(look.Scale),
 			look.Sinks.p, plan.spans.c(), plan.decode.c(), m)
-	}, q, k, v, kpool, vpool)
+	}, used...)
 }

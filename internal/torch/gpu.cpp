@@ -78,9 +78,20 @@ Tensor rms_norm(const Tensor &x, const Tensor *add, const Tensor &w, Tensor *sum
   return y;
 }
 
+Tensor heads(const Tensor &x, const HeadRule &r, const Tensor &slots, Tensor &kpool, Tensor &vpool) {
+  int64_t rows = x.size(0), kv = kpool.size(2), dim = x.size(2), n = x.size(1) - 2 * kv, half = r.k.cos.defined() ? r.k.cos.size(1) : 0;
+  Tensor q = at::empty({rows, n, dim}, x.options());
+  Heads a{data(x),          data(r.q_norm),    data(r.k_norm),    data<float>(r.q.cos), data<float>(r.q.sin), data<float>(r.k.cos),
+          data<float>(r.k.sin), reinterpret_cast<const long long *>(data<int64_t>(slots)), out(q), out(kpool), out(vpool), rows, int(n), int(kv),
+          int(dim),         int(half),         int(r.neighbours), float(r.eps),         float(r.offset)};
+  launch("heads", x, x.scalar_type(), {divide_up(rows * x.size(1), kDecodeThreads / 32)}, kDecodeThreads, &a,
+         {x, r.q_norm, r.k_norm, r.q.cos, r.q.sin, r.k.cos, r.k.sin, slots, q, kpool, vpool});
+  return q;
+}
+
 void decode(const Tensor &q, const Tensor &kpool, const Tensor &vpool, const Decoding &d, Look look, Tensor &to) {
   int64_t heads = q.size(1), kv = kpool.size(2), dim = q.size(2), group = heads / kv;
-  TORCH_CHECK(dim % 8 == 0 && dim <= 256, "heads of ", dim, " are not decoded by our kernel");
+  TORCH_CHECK(dim % 8 == 0 && dim <= kHeadSize, "heads of ", dim, " are not decoded by our kernel");
   int64_t seen = look.window > 0 ? std::min(look.window, d.longest) : d.longest, splits = divide_up(seen, kDecodeSplit);
   Tensor parts = at::empty({splits > 1 ? d.n * heads * splits * (dim + 2) : 0}, q.options().dtype(at::kFloat));
   const int32_t *numbers = data<int32_t>(d.numbers);

@@ -31,6 +31,21 @@ bool takes(const at::Tensor &x, int64_t n);
 // y = norm(x) as RMSNorm in shim.cpp; with add, sum = x + add is normed.
 at::Tensor rms_norm(const at::Tensor &x, const at::Tensor *add, const at::Tensor &w, at::Tensor *sum, double eps, double offset);
 
+// A rotary embedding of each row: cos and sin [rows, half]; undefined: there is none.
+struct Rotation {
+  at::Tensor cos, sin;
+};
+// What heads are normed and rotated by; norms are undefined where there are none.
+struct HeadRule {
+  at::Tensor q_norm, k_norm;
+  Rotation q, k;
+  bool neighbours;  // are the pairs that are rotated
+  double eps, offset;
+};
+// The queries of x [rows, heads + 2·kv_heads, dim], normed and rotated; keys and values go into the
+// rows of the caches that slots [rows] name.
+at::Tensor heads(const at::Tensor &x, const HeadRule &r, const at::Tensor &slots, at::Tensor &kpool, at::Tensor &vpool);
+
 // Decoding is what a step's sequences of one new token need, on the device.
 struct Decoding {
   at::Tensor numbers;      // int32 [n·(2 + width)]: rows of q, contexts, tables of blocks

@@ -9,6 +9,7 @@ namespace gpu {
 constexpr int kDecodeThreads = 128;
 constexpr int kDecodeSplit = 256;   // positions of the context that a block reads
 constexpr int kDecodeGroup = 8;     // query heads that a block computes at most
+constexpr int kHeadSize = 256;      // of a head at most
 constexpr int kRowThreads = 256;    // of a row that a whole block computes
 constexpr int kShortRow = 1024;     // rows up to here are a warp's
 constexpr int kSampleThreads = 512;
@@ -37,6 +38,20 @@ struct Norm {
   void *sum, *y;            // T [rows, n]
   long long rows, n;
   float eps, offset;
+};
+
+// The heads of a projection: those of queries and keys are normed and rotated, keys and values
+// go into the cache. A head is a warp's.
+struct Heads {
+  const void *x;                // T [rows, heads + 2·kv_heads, dim]
+  const void *q_norm, *k_norm;  // T [dim], or null: not normed
+  const float *q_cos, *q_sin, *k_cos, *k_sin;  // [rows, half], or null: not rotated
+  const long long *slots;       // [rows]: rows of the cache
+  void *q;                      // T [rows, heads, dim]
+  void *keys, *values;          // T [slots, kv_heads, dim]
+  long long rows;
+  int heads, kv_heads, dim, half, neighbours;  // half: pairs that are rotated, of i and i + half, or of neighbours
+  float eps, offset;            // of the norms, see Norm
 };
 
 // How a row's token is drawn; agt_sampling on the host.

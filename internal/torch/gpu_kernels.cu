@@ -219,6 +219,51 @@ __device__ void norm_long(const Norm &a) {  // a block a row
   norm_row<T>(a, blockIdx.x, threadIdx.x, blockDim.x, [s](float x) { return block_reduce(x, Add(), s); });
 }
 
+// ---- heads -------------------------------------------------------------------------------
+template <class T>
+__device__ void heads(const Heads &a) {
+  __shared__ float whole[kDecodeThreads / 32][kHeadSize];
+  const int lane = threadIdx.x % 32, all = a.heads + 2 * a.kv_heads;
+  const i64 at = i64(blockIdx.x) * (kDecodeThreads / 32) + threadIdx.x / 32;
+  if (at >= a.rows * all) return;
+  const i64 row = at / all;
+  const int head = int(at % all), from = lane * 8;
+  const bool has = from < a.dim, query = head < a.heads, value = head >= a.heads + a.kv_heads;
+  Eight<T> x{};
+  if (has) x = load(static_cast<const T *>(a.x) + at * a.dim + from);
+  const T *w = static_cast<const T *>(value ? nullptr : query ? a.q_norm : a.k_norm);
+  if (w) {
+    float squares = 0;
+    for (int j = 0; j < 8; j++) squares += wide(x.v[j]) * wide(x.v[j]);
+    const float inverse = 1 / sqrtf(warp_reduce(squares, Add()) / float(a.dim) + a.eps);
+    Eight<T> f{};
+    if (has) f = load(w + from);
+    for (int j = 0; j < 8; j++) x.v[j] = narrow<T>(wide(x.v[j]) * inverse * (a.offset + wide(f.v[j])));
+  }
+  const float *c = value ? nullptr : query ? a.q_cos : a.k_cos, *s = query ? a.q_sin : a.k_sin;
+  if (c) {
+    float *h = whole[threadIdx.x / 32];
+    if (has)
+      for (int j = 0; j < 8; j++) h[from + j] = wide(x.v[j]);
+    __syncwarp();
+    for (int j = 0; j < 8; j++) {
+      const int i = from + j;
+      if (i >= 2 * a.half) break;
+      const bool first = a.neighbours ? i % 2 == 0 : i < a.half;
+      const int pair = a.neighbours ? i / 2 : first ? i : i - a.half, apart = a.neighbours ? 1 : a.half;
+      const float other = first ? -h[i + apart] : h[i - apart];
+      x.v[j] = narrow<T>(h[i] * c[row * a.half + pair] + other * s[row * a.half + pair]);
+    }
+  }
+  if (!has) return;
+  if (query) {
+    store(static_cast<T *>(a.q) + (row * a.heads + head) * a.dim + from, x);
+    return;
+  }
+  const int kv = value ? head - a.heads - a.kv_heads : head - a.heads;
+  store(static_cast<T *>(value ? a.values : a.keys) + (a.slots[row] * a.kv_heads + kv) * a.dim + from, x);
+}
+
 // ---- drawing tokens -------------------------------------------------------------------------
 // The rule of the CPU's sample (kernels.inc): the token at which the sum of the weights, in
 // the order of ids, exceeds uniform × their total. Kept are those whose bits are above
@@ -475,6 +520,7 @@ AGT_DECODE(8)
 AGT_BOTH(combine, 128, Decode, combine)
 AGT_BOTH(norm_rows, 128, Norm, norm_rows)
 AGT_BOTH(norm_long, 256, Norm, norm_long)
+AGT_BOTH(heads, 128, Heads, heads)
 AGT_BOTH(head, 256, Head, head)
 AGT_BOTH(head_gradient, 256, HeadGradient, head_gradient)
 AGT_KERNEL(sample, 512, Sample, sample)

@@ -163,6 +163,80 @@ func TestTheKernelThatDecodesIsTheCPUs(t *testing.T) {
 	}
 }
 
+// Heads that one kernel norms, rotates and writes into the cache are those of the CPU's operations.
+func TestTheKernelOfTheHeadsIsTheCPUs(t *testing.T) {
+	type shape struct {
+		queries, keys, dim, half int64
+		normed, pairs, apart     bool
+	}
+	for _, d := range kernelTypes {
+		for _, x := range []shape{{4, 4, 8, 4, false, false, false}, {9, 3, 64, 32, false, false, false}, {14, 2, 64, 0, true, false, false},
+			{8, 1, 128, 64, true, false, true}, {16, 2, 96, 24, true, true, false}, {2, 2, 256, 32, true, true, true}, {3, 1, 80, 9, false, false, false}} {
+			t.Run(fmt.Sprint(d, x), func(t *testing.T) {
+				const block, blocks, rows = 8, 9, 11
+				r := rand.New(rand.NewPCG(8, 9))
+				all := x.queries + 2*x.keys
+				data, w := normal(r, rows*all*x.dim), [2][]float32{normal(r, x.dim), normal(r, x.dim)}
+				var turns [4][]float32
+				for i := range turns {
+					turns[i] = normal(r, rows*x.half)
+				}
+				pool := [2][]float32{normal(r, blocks*block*x.keys*x.dim), normal(r, blocks*block*x.keys*x.dim)}
+				segs := []torch.CachedSegment{{Start: 0, Len: 10, Context: 13}, {Start: 10, Len: 1, Context: 17, FirstBlock: 2}}
+				table := []int32{7, 2, 1, 0, 5}
+				compute := func(s *torch.Scope, dev torch.Device) [][]float64 {
+					at := func(data []float32, shape ...int64) torch.Tensor { return s.To(s.Float32(data, shape...), d, dev) }
+					heads := at(data, rows, all, x.dim)
+					kpool, vpool := at(pool[0], blocks, block, x.keys, x.dim), at(pool[1], blocks, block, x.keys, x.dim)
+					rule := torch.HeadRule{Norm: torch.Norm{Eps: 1e-6, Offset: 1}, Interleaved: x.pairs}
+					if x.normed {
+						rule.QNorm, rule.KNorm = at(w[0], x.dim), at(w[1], x.dim)
+					}
+					if x.half > 0 {
+						var by [4]torch.Tensor
+						for i := range by {
+							by[i] = s.To(s.Float32(turns[i], rows, x.half), torch.Float32, dev)
+						}
+						rule.KCos, rule.KSin = by[0], by[1]
+						if rule.QCos, rule.QSin = by[0], by[1]; x.apart {
+							rule.QCos, rule.QSin = by[2], by[3]
+						}
+					}
+					plan := s.PlanCache(segs, table)
+					if q, ok := s.CachedHeads(heads, rule, kpool, vpool, plan); ok {
+						attended := s.CachedAttention(q, torch.Tensor{}, torch.Tensor{}, kpool, vpool, plan, torch.Look{})
+						return [][]float64{s.Float64s(q), s.Float64s(kpool), s.Float64s(vpool), s.Float64s(attended)}
+					}
+					if dev != torch.CPU {
+						t.Fatal("the device has no kernel for these heads")
+					}
+					parts := s.Split(heads, 1, x.queries, x.keys, x.keys)
+					q, k := parts[0], parts[1]
+					if x.normed {
+						q, k = s.RMSNorm(q, rule.QNorm, rule.Norm), s.RMSNorm(k, rule.KNorm, rule.Norm)
+					}
+					if x.half > 0 {
+						q, k = s.Rope(q, rule.QCos, rule.QSin, x.pairs), s.Rope(k, rule.KCos, rule.KSin, x.pairs)
+					}
+					attended := s.CachedAttention(q, k, parts[2], kpool, vpool, plan, torch.Look{})
+					return [][]float64{s.Float64s(q), s.Float64s(kpool), s.Float64s(vpool), s.Float64s(attended)}
+				}
+				var want, got [][]float64
+				onWorker(t, func(s *torch.Scope) { want = compute(s, torch.CPU) })
+				withKernels(t, func(s *torch.Scope) { got = compute(s, kernelDevice) })
+				for i, what := range []string{"queries", "the keys of the cache", "the values of the cache", "what they attend to"} {
+					if a := apart(got[i], want[i]); a > 16*tolerance(d) { // numbers of up to 10, rounded twice
+						t.Errorf("%s are %g from the CPU's", what, a)
+					}
+				}
+				if !slices.Equal(got[2], want[2]) {
+					t.Error("values are not those of the projection")
+				}
+			})
+		}
+	}
+}
+
 func TestTheKernelsThatNormAreTheCPUs(t *testing.T) {
 	for _, d := range kernelTypes {
 		for _, shape := range [][2]int64{{5, 64}, {1, 1024}, {3, 1032}, {2, 4096}, {0, 64}, {9, 8}} {

@@ -853,6 +853,31 @@ int agt_tree_attention(agt_tensor *out, agt_tensor q, agt_tensor k, agt_tensor v
     *out = wrap(agt::tree_attention(T(q), T(k), T(v), nodes, n, {window, scale, sinks_of(sinks, T(q))}, s ? &*s : nullptr));
   });
 }
+int agt_gpu_heads(agt_tensor x) {
+  auto &t = T(x);
+  return t.dim() == 3 && t.is_contiguous() && t.size(2) <= agt::gpu::kHeadSize && agt::gpu::takes(t, t.size(2));
+}
+int agt_cached_heads(agt_tensor *q, agt_tensor x0, agt_head_rule r, agt_tensor slots, agt_tensor kpool, agt_tensor vpool, char **err) {
+  return guard(err, [&] {
+    c10::AutoGradMode off(false);
+    auto &x = T(x0), &keys = T(kpool), &values = T(vpool);
+    auto maybe = [](agt_tensor t) { return t ? T(t) : Tensor(); };
+    agt::gpu::HeadRule rule{maybe(r.q_norm), maybe(r.k_norm), {maybe(r.q_cos), maybe(r.q_sin)}, {maybe(r.k_cos), maybe(r.k_sin)},
+                            r.neighbours != 0, r.eps, r.offset};
+    TORCH_CHECK(agt_gpu_heads(x0) && keys.dim() == 4 && keys.sizes() == values.sizes() && keys.scalar_type() == x.scalar_type() &&
+                    values.scalar_type() == x.scalar_type() && keys.size(3) == x.size(2) && x.size(1) > 2 * keys.size(2) &&
+                    T(slots).numel() == x.size(0),
+                "the heads are ", x.sizes(), ", the caches ", keys.sizes(), " and ", values.sizes(), ", rows of them ", T(slots).sizes());
+    for (const Tensor &w : {rule.q_norm, rule.k_norm})
+      TORCH_CHECK(!w.defined() || (w.dim() == 1 && w.size(0) == x.size(2) && w.scalar_type() == x.scalar_type()), "the norm of heads of ",
+                  x.size(2), " is ", w.sizes());
+    TORCH_CHECK(rule.q.cos.defined() == rule.k.cos.defined(), "either queries and keys are rotated, or neither is");
+    for (const Tensor &t : {rule.q.cos, rule.q.sin, rule.k.cos, rule.k.sin})
+      TORCH_CHECK(!t.defined() || (t.sizes() == rule.k.cos.sizes() && t.size(0) == x.size(0) && 2 * t.size(1) <= x.size(2)), "heads ", x.sizes(),
+                  " are rotated by ", t.sizes());
+    *q = wrap(agt::gpu::heads(x, rule, T(slots), keys, values));
+  });
+}
 int agt_cached_attention(agt_tensor *out, agt_tensor q, agt_tensor k, agt_tensor v, agt_tensor kpool, agt_tensor vpool,
                          agt_tensor slots, const int32_t *segs, int n, const int32_t *blocks, int64_t window, double scale,
                          agt_tensor sinks, const agt_spans *spans, const agt_decoding *decoding, char **err) {
@@ -864,7 +889,7 @@ int agt_cached_attention(agt_tensor *out, agt_tensor q, agt_tensor k, agt_tensor
       step.decoding = agt::gpu::Decoding{T(decoding->numbers), decoding->n, decoding->width, decoding->longest};
       if (decoding->prompts) step.prompts = T(decoding->prompts);
     }
-    *out = wrap(agt::cached_attention(T(q), T(k), T(v), T(kpool), T(vpool), T(slots), step, {window, scale, sinks_of(sinks, T(q))},
+    *out = wrap(agt::cached_attention(T(q), k ? T(k) : Tensor(), v ? T(v) : Tensor(), T(kpool), T(vpool), T(slots), step, {window, scale, sinks_of(sinks, T(q))},
                                       s ? &*s : nullptr));
   });
 }

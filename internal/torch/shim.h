@@ -79,6 +79,15 @@ typedef struct agt_decoding {
   int64_t n, width, longest;
 } agt_decoding;
 int agt_gpu_decodes(agt_tensor q);
+// What heads are normed and rotated by, see agt::gpu::HeadRule; tensors may be null.
+typedef struct agt_head_rule {
+  agt_tensor q_norm, k_norm, q_cos, q_sin, k_cos, k_sin;
+  int neighbours;
+  double eps, offset;
+} agt_head_rule;
+int agt_gpu_heads(agt_tensor x);  // 1: agt_cached_heads takes x [T, Hq + 2·Hkv, D]
+// q [T, Hq, D] of x; keys and values go into the pools' rows slots [T].
+int agt_cached_heads(agt_tensor *q, agt_tensor x, agt_head_rule rule, agt_tensor slots, agt_tensor kpool, agt_tensor vpool, char **err);
 int agt_fused_attention(agt_tensor q, agt_tensor k, agt_tensor v);  // 1: spans are not read, and may be null
 // window > 0: positions that a token sees, its own included. scale: of q·k; 0 is 1/√dim.
 // sinks [Hq]: logits that take part in the softmax and give nothing; may be null.
@@ -86,7 +95,8 @@ int agt_fused_attention(agt_tensor q, agt_tensor k, agt_tensor v);  // 1: spans 
 int agt_tree_attention(agt_tensor *out, agt_tensor q, agt_tensor k, agt_tensor v, const int32_t *nodes, int n,
                        int64_t window, double scale, agt_tensor sinks, const agt_spans *spans, char **err);
 // segs: n quadruples (q_start, q_len, ctx_len, first index in blocks), which the
-// caller has checked. slots: int64 [T], the pools' row of each new token.
+// caller has checked. slots: int64 [T], the pools' row of each new token. k and v: null where
+// agt_cached_heads has written them.
 int agt_cached_attention(agt_tensor *out, agt_tensor q, agt_tensor k, agt_tensor v, agt_tensor kpool, agt_tensor vpool,
                          agt_tensor slots, const int32_t *segs, int n, const int32_t *blocks, int64_t window, double scale,
                          agt_tensor sinks, const agt_spans *spans, const agt_decoding *decoding, char **err);
