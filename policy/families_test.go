@@ -124,6 +124,53 @@ func TestEveryFamilyComputesWhatTransformersDoes(t *testing.T) {
 	}
 }
 
+// Rounding to bfloat16 moves no family's log-probs further than it moves transformers'. The median
+// shows what the mean hides where one expert that is chosen otherwise outweighs all rounding.
+func TestBFloat16IsAsNearToFloat32AsTransformersIs(t *testing.T) {
+	all := archtest.InBFloat16(t)
+	models := map[string]familyGolden{}
+	for _, g := range families(t) {
+		models[g.Title] = g
+	}
+	for _, want := range all.Models {
+		g, ok := models[want.Title]
+		if !ok {
+			t.Errorf("there is no model %q", want.Title)
+			continue
+		}
+		dir := g.write(t)
+		of := func(dtype string) (out []float64) {
+			p := open(t, dir, Config{DType: dtype, Threads: 1, CacheBytes: 1 << 20})
+			lps, err := p.Logprobs(context.Background(), all.IDs)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, lp := range lps {
+				for _, x := range lp {
+					out = append(out, float64(x))
+				}
+			}
+			return out
+		}
+		wide, narrow := of("float32"), of("bfloat16")
+		off, mean := make([]float64, len(wide)), 0.0
+		for i := range wide {
+			off[i] = math.Abs(narrow[i] - wide[i])
+			mean += off[i] / float64(len(wide))
+		}
+		slices.Sort(off)
+		median := off[len(off)/2]
+		t.Logf("%-50s mean %.2f, median %.2f of transformers'", want.Title, mean/want.Mean, median/want.Median)
+		if median > 1.5*want.Median || mean > 1.5*want.Mean {
+			t.Errorf("%s: log-probs in bfloat16 are %.2g from float32 on average (median %.2g), transformers' %.2g (%.2g)",
+				want.Title, mean, median, want.Mean, want.Median)
+		}
+	}
+	if len(all.Models) != len(models) {
+		t.Errorf("%d models were compared, there are %d", len(all.Models), len(models))
+	}
+}
+
 func sameLogprobs(t *testing.T, dir string, p *Policy, w archtest.Logprobs) {
 	t.Helper()
 	if len(w.IDs) > p.cfg.MaxContext { // beyond what its rotary embedding was trained on: a table of its own

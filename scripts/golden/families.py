@@ -1,8 +1,9 @@
 """Make model/arch/archtest/families.json.gz, and recurrent.json.gz for those with recurrent
 layers: for each family of model/arch random models of 4 small layers, as config.json and tensors, with transformers' own log-probs in float32 and
-float64, 32 greedy tokens, and the gradient of the mean log-prob in float64.
+float64, 32 greedy tokens, and the gradient of the mean log-prob in float64. bfloat16.json has how
+far transformers' log-probs in bfloat16 are from those in float32.
 
-usage: python scripts/golden/families.py [families|recurrent]   (transformers 5.23, torch 2.11)
+usage: python scripts/golden/families.py [families|recurrent|bfloat16]   (transformers 5.23, torch 2.11)
 
 A model's tensors are not in the file: both sides draw them (draw), so that it stays small.
 """
@@ -127,30 +128,62 @@ def parts(name, shape):
     return out
 
 
+DRAWN = ("e_score_correction_bias", "layer_scalar", "expert_bias")  # buffers that are in files
+
+
+def drawn(kind, extra):
+    global GPT_OSS
+    GPT_OSS = kind == "gpt_oss"
+    args = {k: v for k, v in {**BASE, **extra}.items() if v is not None or k == "sliding_window"}
+    cfg = AutoConfig.for_model(kind, **args)
+    m = AutoModelForCausalLM.from_config(cfg, attn_implementation="eager", experts_implementation="eager").eval()
+    with torch.no_grad():
+        for name, p in [*m.named_parameters(), *m.named_buffers()]:
+            if name in dict(m.named_buffers()) and not name.endswith(DRAWN):
+                continue
+            p.copy_(torch.cat([draw(part, shape) for part, shape in parts(name, p.shape)]).reshape(p.shape))
+    m.tie_weights()
+    return cfg, m
+
+
+def logprobs(m, s):
+    with torch.no_grad():
+        lp = torch.log_softmax(m(torch.tensor([s]), use_cache=False).logits[0, :-1].double(), -1)
+    return lp.gather(1, torch.tensor(s[1:]).unsqueeze(1))[:, 0].tolist()
+
+
+def rounded(models):
+    """Sixteen texts of 60 tokens of each model, in float32 and in bfloat16 as from_pretrained opens it:
+    the tables of the rotary embeddings stay as they are."""
+    out = []
+    g = torch.Generator().manual_seed(8)
+    seqs = [torch.randint(3, VOCAB, (60,), generator=g).tolist() for _ in range(16)]
+    for title, kind, extra in models:
+        _, m = drawn(kind, extra)
+        wide = [logprobs(m, s) for s in seqs]
+        for p in m.parameters():
+            p.data = p.data.bfloat16()
+        for name, p in m.named_buffers():
+            if name.endswith(("layer_scalar", "embed_scale")):
+                p.data = p.data.bfloat16()
+        off = [abs(a - b) for s, w in zip(seqs, wide) for a, b in zip(logprobs(m, s), w)]
+        out.append({"title": title, "ids": seqs, "mean": sum(off) / len(off), "median": sorted(off)[len(off) // 2]})
+        print(title, out[-1]["mean"], out[-1]["median"])
+    return out
+
+
 def main(models, file):
     out = []
     for title, kind, extra in models:
-        global GPT_OSS
-        GPT_OSS = kind == "gpt_oss"
-        args = {k: v for k, v in {**BASE, **extra}.items() if v is not None or k == "sliding_window"}
-        cfg = AutoConfig.for_model(kind, **args)
-        m = AutoModelForCausalLM.from_config(cfg, attn_implementation="eager", experts_implementation="eager").eval()
-        with torch.no_grad():
-            for name, p in [*m.named_parameters(), *m.named_buffers()]:
-                if name in dict(m.named_buffers()) and not name.endswith(("e_score_correction_bias", "layer_scalar", "expert_bias")):
-                    continue
-                p.copy_(torch.cat([draw(part, shape) for part, shape in parts(name, p.shape)]).reshape(p.shape))
-        m.tie_weights()
+        cfg, m = drawn(kind, extra)
         entry = {"title": title, "config": json.loads(cfg.to_json_string(use_diff=False)), "logprobs": []}
         g = torch.Generator().manual_seed(7)
         seqs = [torch.randint(3, VOCAB, (n,), generator=g).tolist() for n in (3, 20, 90)]
         for dtype in (torch.float32, torch.float64):
             m = m.to(dtype)
             for s in seqs:
-                with torch.no_grad():
-                    lp = torch.log_softmax(m(torch.tensor([s]), use_cache=False).logits[0, :-1].double(), -1)
                 entry["logprobs"].append({"dtype": str(dtype).split(".")[1], "ids": s,
-                                          "logprobs": [round(x, 9) for x in lp.gather(1, torch.tensor(s[1:]).unsqueeze(1))[:, 0].tolist()]})
+                                          "logprobs": [round(x, 9) for x in logprobs(m, s)]})
         m = m.float()
         ids = seqs[1][:12]
         greedy = list(ids)
@@ -179,3 +212,12 @@ if __name__ == "__main__":
     for name, models in (("families", MODELS), ("recurrent", RECURRENT)):
         if name in (sys.argv[1:] or [name]):
             main(models, name + ".json.gz")
+    if sys.argv[1:] == ["bfloat16"]:
+        import gemma4
+
+        texts = None
+        out = rounded(MODELS + RECURRENT + gemma4.ALL)
+        for x in out:
+            texts = x.pop("ids")
+        with open(os.path.join(HERE, "bfloat16.json"), "w") as f:
+            json.dump({"ids": texts, "models": out}, f, separators=(",", ":"))

@@ -26,4 +26,7 @@ MODELS = [
             "sliding_attention": dict(rope_type="linear", rope_theta=10000.0, factor=2.0)})),
 ]
 
-main([(title, "gemma4_text", extra) for title, extra in MODELS], "families_gemma4.json.gz")
+ALL = [(title, "gemma4_text", extra) for title, extra in MODELS]
+
+if __name__ == "__main__":
+    main(ALL, "families_gemma4.json.gz")

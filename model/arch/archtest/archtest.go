@@ -18,6 +18,28 @@ import (
 //go:embed *.json.gz
 var families embed.FS
 
+//go:embed bfloat16.json
+var rounded []byte
+
+// Rounded are texts, and how far transformers' log-probs of a model in bfloat16 are from those in
+// float32: the mean and the median distance over the texts' tokens, by Model.Title.
+type Rounded struct {
+	IDs    [][]int32
+	Models []struct {
+		Title        string
+		Mean, Median float64
+	}
+}
+
+// InBFloat16 gives them.
+func InBFloat16(t testing.TB) (r Rounded) {
+	t.Helper()
+	if err := json.Unmarshal(rounded, &r); err != nil {
+		t.Fatal(err)
+	}
+	return r
+}
+
 // Logprobs are the log-probs of a text's tokens from the second on, computed in DType.
 type Logprobs struct {
 	DType    string    `json:"dtype"`
