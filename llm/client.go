@@ -201,10 +201,16 @@ func (c *Client) Ready(ctx context.Context) error { return c.pool.ready(ctx) }
 
 // Generate asks for one reply and retries what may pass.
 func (c *Client) Generate(ctx context.Context, req *traj.Request) (*traj.Response, error) {
+	return c.generate(ctx, req, false)
+}
+
+// generate is Generate; quiet: nothing is said of images that the server shows otherwise.
+func (c *Client) generate(ctx context.Context, req *traj.Request, quiet bool) (*traj.Response, error) {
 	b, err := c.pool.all[0].write.body(req)
 	if err != nil {
 		return nil, err
 	}
+	b.quiet = quiet
 	var resp *traj.Response
 	err = c.retry(ctx, func(ctx context.Context, at *caller) *failure {
 		if b.inText != at.inText() || b.thoughts != at.thoughts() { // found out by this request, or by another; or a server that differs
@@ -212,7 +218,7 @@ func (c *Client) Generate(ctx context.Context, req *traj.Request) (*traj.Respons
 			if b, err = at.write.body(req); err != nil {
 				return &failure{err: err}
 			}
-			b.clamp, b.open = clamp, open
+			b.clamp, b.open, b.quiet = clamp, open, quiet
 		}
 		rp, f := at.chat(ctx, b)
 		if f == nil {
