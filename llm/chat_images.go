@@ -29,16 +29,6 @@ var (
 	errImageOrder  = errors.New("an image among other text")
 )
 
-// PlaceImages has the ids of chat replies kept beside images: which of them stand for an image is
-// read from the prompt that the server returns. Where these are others than places says, the
-// reply has no ids, its ImagesDiffer is true, and Config.Notice hears of it once. It is called
-// before the first request.
-func (c *Client) PlaceImages(places *ImagePlaces) {
-	for _, at := range c.pool.all {
-		at.places = places
-	}
-}
-
 // differingImage is how a server shows image number of a conversation otherwise; it begins with
 // what the server does.
 func differingImage(theirs, number, ours int) error {
@@ -57,8 +47,8 @@ func (rd *replyReader) placed(b *body, ids *tokenIDs, r *traj.Response) {
 		tell = func(string, string) {}
 	}
 	if rd.places == nil {
-		tell("images", fmt.Sprintf("returns ids, and not which of them stand for images: %s (%s names the model's folder, by which they are found)",
-			left, setting.Name("Tokenizer")))
+		tell("images", fmt.Sprintf("returns ids, and not which of them stand for images: %s (%s names the model's folder, "+
+			"by which they are found)", left, setting.Name("Tokenizer")))
 		*ids = tokenIDs{}
 		return
 	}
@@ -122,7 +112,7 @@ func (p *ImagePlaces) spans(prompt []int32, req *traj.Request) ([]traj.ImageSpan
 		}
 		if !p.among(prompt, from, s, next, &images[k]) {
 			return nil, traj.Mark(fmt.Errorf("puts image %d of a conversation among other text than its message does "+
-				"(vLLM keeps the order with --chat-template-content-format openai)", k+1), errImageOrder)
+				"(vLLM keeps the order with the chat template content format openai)", k+1), errImageOrder)
 		}
 		from = s.Start + s.Tokens + 1
 	}

@@ -178,8 +178,10 @@ func TestChatsWithImagesHaveTheRowsOfCompletions(t *testing.T) {
 
 // otherLook are servers of chats that show other images than the model here would be.
 func (l *lookOut) otherLook() map[string]*llmtest.Eyes {
-	all := map[string]*llmtest.Eyes{"another size": l.eyes(), "crops of another size": l.eyes(), "expanded twice": l.eyes(), "images first": l.eyes(),
-		"an image less": l.eyes()}
+	all := map[string]*llmtest.Eyes{}
+	for _, name := range []string{"another size", "crops of another size", "expanded twice", "images first", "an image less"} {
+		all[name] = l.eyes()
+	}
 	all["another size"].Tokens = func(w, h int) int { return l.tokens(w, h) + 1 }
 	all["crops of another size"].Tokens = func(w, h int) int { // than the row's image of 200 × 120 pixels
 		if w < 200 {

@@ -164,7 +164,8 @@ func TestDeepEyesRowsHaveItsOwnIDsMaskAndPositions(t *testing.T) {
 	}{
 		"our words": {nil, func(tokens int) string { return "<tool_response>\n" + image(tokens) + "\n</tool_response>" },
 			func(reason string) string { return "<tool_response>\nerror: " + reason + "\n</tool_response>" }},
-		"its words": {[]string{"--parser", "deepeyes"}, func(tokens int) string { return "<tool_response>" + image(tokens) + advice + "</tool_response>" },
+		"its words": {[]string{"--parser", "deepeyes"},
+			func(tokens int) string { return "<tool_response>" + image(tokens) + advice + "</tool_response>" },
 			func(reason string) string { return "Error: " + reason }},
 	} {
 		ours := map[string]string{ // results that are not DeepEyes' in other words
