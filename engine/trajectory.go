@@ -27,7 +27,8 @@ type player struct {
 	env          env.Environment
 	scheduler    scheduling
 	conversation traj.Conversation
-	used         int // tokens after the first prompt
+	used         int  // tokens after the first prompt
+	otherImages  bool // the model was shown images otherwise than they are here
 	fatal        error
 	branches     []*player // further trajectories of the attempt, of a Runner
 
@@ -259,6 +260,7 @@ func (p *player) ask(ctx context.Context, turn int) (resp *traj.Response, left i
 	if err := p.expenses.bill(resp); err != nil {
 		return nil, left, err
 	}
+	p.otherImages = p.otherImages || resp.ImagesDiffer
 	images, err := imageSpans(p.t, req, resp)
 	if err != nil {
 		return nil, left, err
@@ -455,6 +457,9 @@ func texts(o traj.Observation) []string {
 // settle scores what has ended.
 func (p *player) settle(ctx context.Context, start time.Time) {
 	t := p.t
+	if p.otherImages {
+		t.ForgetTokens()
+	}
 	if !t.Termination.Infrastructure() {
 		asked := t.Task
 		t.Task = p.scheduler.task(asked)

@@ -195,16 +195,32 @@ func (c *Client) Model() string { return c.c.Model }
 // Servers is the state of every server, in the order of the configuration.
 func (c *Client) Servers() []ServerState { return c.pool.states() }
 
+// PlaceImages has the ids of chat replies kept beside images: which of them stand for an image is
+// read from the prompt that the server returns. Where these are others than places says, the
+// reply has no ids, its ImagesDiffer is true, and Config.Notice hears of it once. It is called
+// before the first request.
+func (c *Client) PlaceImages(places *ImagePlaces) {
+	for _, at := range c.pool.all {
+		at.places = places
+	}
+}
+
 // Ready waits during an outage. It fails with ctx, or with traj.ErrGone when
 // Config.Patience is spent meanwhile.
 func (c *Client) Ready(ctx context.Context) error { return c.pool.ready(ctx) }
 
 // Generate asks for one reply and retries what may pass.
 func (c *Client) Generate(ctx context.Context, req *traj.Request) (*traj.Response, error) {
+	return generate(ctx, c, req, false)
+}
+
+// generate is Client.Generate; quiet: nothing is said of images that the server shows otherwise.
+func generate(ctx context.Context, c *Client, req *traj.Request, quiet bool) (*traj.Response, error) {
 	b, err := c.pool.all[0].write.body(req)
 	if err != nil {
 		return nil, err
 	}
+	b.quiet = quiet
 	var resp *traj.Response
 	err = c.retry(ctx, func(ctx context.Context, at *caller) *failure {
 		if b.inText != at.inText() || b.thoughts != at.thoughts() { // found out by this request, or by another; or a server that differs
@@ -212,7 +228,7 @@ func (c *Client) Generate(ctx context.Context, req *traj.Request) (*traj.Respons
 			if b, err = at.write.body(req); err != nil {
 				return &failure{err: err}
 			}
-			b.clamp, b.open = clamp, open
+			b.clamp, b.open, b.quiet = clamp, open, quiet
 		}
 		rp, f := at.chat(ctx, b)
 		if f == nil {

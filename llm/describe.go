@@ -270,7 +270,7 @@ func (c *Client) ProbeImage(ctx context.Context) error {
 		return err
 	}
 	ask := func(messages []traj.Message) error {
-		_, err := c.Generate(ctx, &traj.Request{Messages: messages, Sampling: traj.Sampling{MaxTokens: 1}, Seed: 1})
+		_, err := generate(ctx, c, &traj.Request{Messages: messages, Sampling: traj.Sampling{MaxTokens: 1}, Seed: 1}, true)
 		return err
 	}
 	why := ask(probe)

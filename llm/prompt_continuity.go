@@ -13,11 +13,13 @@ import (
 type continuity struct{ told atomic.Bool }
 
 // check says once when the prompt of a later turn does not begin with the prompt and
-// the reply of the turn before it, where the server returns ids: every such turn
-// begins a new sequence, and the model reads another history than it wrote.
+// the reply of the turn before it, images included, where the server returns ids: every such
+// turn begins a new sequence, and the model reads another history than it wrote.
 func (c *continuity) check(req *traj.Request, resp *traj.Response, notice func(string)) {
 	n := len(req.PrefixIDs)
-	if n == 0 || len(resp.PromptIDs) == 0 || len(resp.PromptIDs) >= n && slices.Equal(resp.PromptIDs[:n], req.PrefixIDs) {
+	k := len(req.PrefixImages)
+	if n == 0 || len(resp.PromptIDs) == 0 || len(resp.PromptIDs) >= n && slices.Equal(resp.PromptIDs[:n], req.PrefixIDs) &&
+		len(resp.Images) >= k && slices.Equal(resp.Images[:k], req.PrefixImages) {
 		return
 	}
 	var last traj.Message // the reply

@@ -222,10 +222,7 @@ func (rd *replyReader) response(b *body, rp *reply) (*traj.Response, *failure) {
 		r.FinishReason = traj.FinishToolCalls
 	}
 	checkGrammar(rd, b, rp.content, rp.finish, stop)
-	if len(rp.ids.sampled) > 0 && b.images {
-		rd.tell("images", "returns ids, and not which of them stand for images: such replies are kept without ids, and cannot be trained on")
-		rp.ids = tokenIDs{}
-	}
+	rd.placed(b, &rp.ids, r)
 	if len(rp.ids.prompt) > 0 && len(rp.ids.sampled) > 0 {
 		r.PromptIDs, r.SampledIDs = rp.ids.prompt, rp.ids.sampled
 		r.PromptTokens, r.OutputTokens = len(r.PromptIDs), len(r.SampledIDs)

@@ -22,13 +22,14 @@ type body struct {
 	sampling       traj.Sampling
 	seed           int64
 	cont           bool
-	clamp          int      // max_tokens that the server's window leaves; 0: as asked
-	open           bool     // leave max_tokens out: the window leaves less than was asked for
-	inText         bool     // the tools are in the messages
-	thoughts       thoughts // where past reasoning is, if there is any
-	inIDs          bool     // the prompt is ids
-	images         bool     // the messages have some
-	grammarRefusal string   // the error for which the grammar is left out of one attempt; "": it is sent
+	clamp          int           // max_tokens that the server's window leaves; 0: as asked
+	open           bool          // leave max_tokens out: the window leaves less than was asked for
+	inText         bool          // the tools are in the messages
+	thoughts       thoughts      // where past reasoning is, if there is any
+	inIDs          bool          // the prompt is ids
+	images         *traj.Request // whose messages have some; nil: they have none, or the prompt is ids
+	quiet          bool          // nothing is said of images that the server shows otherwise
+	grammarRefusal string        // the error for which the grammar is left out of one attempt; "": it is sent
 
 	parse func(text string) (traj.Message, []traj.CallError) // reads the reply; nil: it is taken as it is
 }
@@ -51,7 +52,10 @@ type requestWriter struct {
 
 // body makes a chat request.
 func (w *requestWriter) body(req *traj.Request) (*body, error) {
-	b := &body{sampling: req.Sampling, seed: req.Seed, cont: req.Continue, images: hasImages(req.Messages)}
+	b := &body{sampling: req.Sampling, seed: req.Seed, cont: req.Continue}
+	if hasImages(req.Messages) {
+		b.images = req
+	}
 	switch {
 	case req.Form != nil:
 		b.parse = req.Form.Parse

@@ -17,6 +17,7 @@ type server struct {
 	answered *atomic.Bool // the client's
 	sglang   atomic.Bool  // Client.SGLang found it to be one
 	ours     atomic.Bool  // it is `agentcli serve`
+	places   *ImagePlaces // of the images in its prompts; nil: not known
 
 	mu      sync.Mutex
 	refused map[string]bool // optional fields that this server does not take, and what else was said of it once

@@ -114,7 +114,7 @@ func (t *Tokens) sample(ctx context.Context, prompt []int32, images *sight, s tr
 			s.StopIDs = append(s.StopIDs[:len(s.StopIDs):len(s.StopIDs)], id)
 		}
 	}
-	b := &body{sampling: s, seed: seed, inIDs: true, images: images != nil}
+	b := &body{sampling: s, seed: seed, inIDs: true}
 	var out *traj.Completion
 	err := c.retry(ctx, func(ctx context.Context, at *caller) *failure {
 		p, f := t.once(ctx, at, b, prompt, images)

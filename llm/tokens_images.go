@@ -8,7 +8,6 @@ import (
 	"net/http"
 	"slices"
 
-	"agentcli/internal/setting"
 	"agentcli/media/album"
 	"agentcli/traj"
 )
@@ -151,9 +150,7 @@ func (x *sight) used(server string, p *sampledPieces, prompt []int32) error {
 	}
 	for k, span := range x.spans {
 		if k < len(p.sizes) && p.sizes[k] != span.Tokens {
-			return fatal(setting.Errorf("%s makes %d tokens of image %d of a conversation, here they are %d: it resizes otherwise; "+
-				"give its bounds by %s and %s", server, p.sizes[k], k+1, span.Tokens, setting.Name("MinPixels"), setting.Name("MaxPixels")),
-				ErrOtherImageSize)
+			return traj.Mark(fmt.Errorf("%s %w", server, differingImage(p.sizes[k], k+1, span.Tokens)), traj.ErrFatal)
 		}
 	}
 	if !slices.Equal(p.prompt, prompt) {

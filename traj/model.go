@@ -73,6 +73,7 @@ type Response struct {
 	Apart         bool
 	PromptIDs     []int32
 	Images        []ImageSpan // of the prompt's images, by their numbers among those of the request's messages
+	ImagesDiffer  bool        // the model was shown images otherwise than they are here: the trajectory keeps no ids
 	SampledIDs    []int32
 	Logprobs      []Logprob
 	FinishReason  string

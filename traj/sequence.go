@@ -188,6 +188,18 @@ func (t *Trajectory) Cut(c Cut) {
 	}
 }
 
+// ForgetTokens leaves the trajectory without ids: it can be evaluated, and not trained on.
+func (t *Trajectory) ForgetTokens() {
+	t.Sequences = nil
+	for i := range t.Steps {
+		s := &t.Steps[i]
+		s.Sequence, s.Start, s.End = -1, 0, 0
+		if len(s.PolicyVersions) > 1 { // one for each token
+			s.PolicyVersions = []int64{slices.Min(s.PolicyVersions)}
+		}
+	}
+}
+
 // Weigh gives the tokens of the last step that are in the file their weights: one for
 // all, or one for each.
 func (t *Trajectory) Weigh(weights []float64) {

@@ -162,7 +162,7 @@ func Open(ctx context.Context, o Options, notice func(string)) (agent.Model, Sou
 			return nil, Source{}, nil, o.noImages(text.Line(source.noImages))
 		}
 	}
-	if err == nil && source.Images != nil && (o.Image != "" || o.ToolImages || o.RowImages) {
+	if err == nil && source.Images != nil && o.mayShow() {
 		source.ImageRule = json.RawMessage(source.Images.Rule())
 	}
 	if err == nil {
@@ -196,6 +196,9 @@ func (o Options) noImages(why string) error {
 
 // errSwiftText says why such a server is sent no images.
 var errSwiftText = errors.New("a swift rollout server is asked in text")
+
+// mayShow reports whether the model may be shown images.
+func (o *Options) mayShow() bool { return o.Image != "" || o.ToolImages || o.RowImages }
 
 // checkImages refuses what is known to take no images.
 func (o Options) checkImages() error {

@@ -13,6 +13,7 @@ import (
 	"agentcli/internal/text"
 	"agentcli/internal/version"
 	"agentcli/llm"
+	"agentcli/media/processor"
 	"agentcli/model/chat"
 	"agentcli/traj"
 )
@@ -59,7 +60,7 @@ func openSwiftRollout(o Options, notice func(string)) (agent.Model, Source, io.C
 	}
 	source := Source{Name: c.Model, Kind: "server", BaseURL: o.BaseURL.shown(), Logprobs: serverLogprobs,
 		noImages: errSwiftText}
-	return &TextToolsModel{&llm.SwiftRollout{Client: client}, show}, source, client, nil
+	return &TextToolsModel{Model: &llm.SwiftRollout{Client: client}, show: show}, source, client, nil
 }
 
 func openServer(ctx context.Context, o Options, notice func(string)) (agent.Model, Source, io.Closer, error) {
@@ -111,6 +112,15 @@ func openServer(ctx context.Context, o Options, notice func(string)) (agent.Mode
 			return m, source, client, nil
 		}
 	}
+	if o.Tokenizer != "" && (o.TokenMode == "" || o.TokenMode == TokenModeChat) && o.mayShow() {
+		if err := placeChatImages(ctx, client, &source, o, notice); err != nil {
+			if o.Image != "" {
+				_ = client.Close()
+				return fail(err)
+			}
+			notice(text.Line(err)) // the tools may give no image
+		}
+	}
 	if o.Image == "" && o.RowImages {
 		source.eyes = &eyes{ask: client.ProbeImage}
 	}
@@ -123,7 +133,7 @@ func openServer(ctx context.Context, o Options, notice func(string)) (agent.Mode
 			return fail(err)
 		}
 	}
-	return &TextToolsModel{client, show}, source, client, nil
+	return &TextToolsModel{Model: client, show: show, images: source.Images}, source, client, nil
 }
 
 // agreedModel is the name of the model that every server offers: the one that is
@@ -187,7 +197,13 @@ type inText func([]traj.Message, []traj.ToolSpec) []traj.Message
 // not know are shown to it in the messages' text alone.
 type TextToolsModel struct {
 	agent.Model
-	show inText // of a request without a form of its own; nil: the server shows the tools
+	show   inText               // of a request without a form of its own; nil: the server shows the tools
+	images *processor.Processor // of the server's model; nil: not known
+}
+
+// ImageGrid implements agent.ImageProcessor.
+func (m *TextToolsModel) ImageGrid(width, height int) (grid [3]int, tokens int, err error) {
+	return gridOf(m.images, width, height)
 }
 
 // Ready is the server's.

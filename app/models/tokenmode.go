@@ -14,7 +14,6 @@ import (
 	"agentcli/internal/setting"
 	"agentcli/llm"
 	"agentcli/media/processor"
-	"agentcli/media/qwen"
 	"agentcli/model/chat"
 	"agentcli/model/tokenizer"
 	"agentcli/policy"
@@ -46,7 +45,7 @@ func openExact(ctx context.Context, client *llm.Client, source *Source, o Option
 	if err == nil {
 		err = tokens.ProbeIDs(ctx, probe)
 	}
-	if err == nil && (o.Image != "" || o.ToolImages || o.RowImages) {
+	if err == nil && o.mayShow() {
 		blind := m.openEyes(ctx, tokens, source, o)
 		if o.Image != "" {
 			err = blind
@@ -63,6 +62,11 @@ func openExact(ctx context.Context, client *llm.Client, source *Source, o Option
 	case (o.Tokenizer != "" || o.Trained != "") && m == nil:
 		return nil, err // what was named is not there
 	default:
+		if m != nil && o.mayShow() {
+			if err := placeImages(client, source, m.folder, m.Tokenizer, hash, o); err != nil {
+				source.Images = nil // what a reply has beside images is said with the first
+			}
+		}
 		return nil, noteChatMode(ctx, client, source, err, notice)
 	}
 	if o.TokenMode == TokenModeAuto {
@@ -109,10 +113,7 @@ func (m *exactServer) SetVersion(version int64) { m.Version = version }
 
 // ImageGrid implements agent.ImageProcessor.
 func (m *exactServer) ImageGrid(width, height int) (grid [3]int, tokens int, err error) {
-	if m.images == nil {
-		return processor.New(qwen.DefaultConfig()).Grid(width, height)
-	}
-	return m.images.Grid(width, height)
+	return gridOf(m.images, width, height)
 }
 
 // openEyes makes ready for images beside ids: the processor is that of the model, and the

@@ -25,6 +25,7 @@ type envSetup struct {
 	o     Options // the run's, with what the environment and the dataset imply
 	tools *toolset
 	form  traj.Form // of calls; nil: the model's own
+	words traj.Form // of results, where form is nil and calls are the model's own; nil: its own too
 	// specs are the tools', one list for all trajectories: who makes something of a list
 	// keeps it with that list.
 	specs []traj.ToolSpec
@@ -107,6 +108,9 @@ func (s *envSetups) of(ctx context.Context, name string) (*envSetup, error) {
 	}
 	if err == nil {
 		x.form, err = x.o.continueReply(x.tools)
+	}
+	if err == nil && x.form == nil && x.o.Model.Parser == chat.ParserDeepEyes {
+		x.words, err = chat.ParserFor(chat.ParserDeepEyes, x.tools.config.Specs())
 	}
 	if err != nil {
 		x.tools.close()
@@ -295,7 +299,7 @@ func (s *envSetups) newAgent(t traj.Task) (agent.Agent, error) {
 		specs = c.Specs()
 	}
 	a := agent.New(specs)
-	a.Replies = s.replies(t)
+	a.Replies, a.Form = s.replies(t), x.words
 	if x.form != nil {
 		a.Form = x.form
 		answerStops := slices.Contains(x.o.Sampling.Stop, chat.AnswerStop)

@@ -216,6 +216,9 @@ func (x *Run) openModel(ctx context.Context) (err error) {
 	if m.Parser = x.envs.given.Model.Parser; x.o.ContinueReply && m.Parser == chat.ParserSearch {
 		m.Parser = "" // it is in the requests
 	}
+	if m.Parser == chat.ParserDeepEyes {
+		m.Parser = "" // likewise
+	}
 	if t := x.o.Sampling.Temperature; t != nil {
 		m.Temperature = *t
 	}

@@ -53,7 +53,7 @@ func deepEyesPlays(t *testing.T) (plays []deepEyesPlay, maxTokens int) {
 }
 
 // play plays a conversation's row against a server that says its replies, in these coordinates.
-func (p *deepEyesPlay) play(t *testing.T, tok *tokenizer.Tokenizer, maxTokens int, space string) *traj.Trajectory {
+func (p *deepEyesPlay) play(t *testing.T, tok *tokenizer.Tokenizer, maxTokens int, space string, more ...string) *traj.Trajectory {
 	t.Helper()
 	images, err := processor.Open(lookModel)
 	if err != nil {
@@ -87,9 +87,9 @@ func (p *deepEyesPlay) play(t *testing.T, tok *tokenizer.Tokenizer, maxTokens in
 	if err := os.WriteFile(rows, append(p.Row, '\n'), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if _, log, code := run(t, "rollout", "--base-url", s.BaseURL(), "--model", "mock", "--tokenizer", lookModel, "-d", rows,
+	if _, log, code := run(t, append([]string{"rollout", "--base-url", s.BaseURL(), "--model", "mock", "--tokenizer", lookModel, "-d", rows,
 		"--reward", "exact", "--token-mode", "completions", "-n", "1", "--bbox-space", space,
-		"--max-tokens", fmt.Sprint(maxTokens), "-o", file); code != 0 {
+		"--max-tokens", fmt.Sprint(maxTokens), "-o", file}, more...)...); code != 0 {
 		t.Fatalf("%d: %s", code, log)
 	}
 	r, err := parquet.Open(file)
@@ -141,96 +141,110 @@ func turnsOf(all []placedToken) (turns [][]placedToken) {
 	return turns
 }
 
-// DeepEyes' own functions say what a row's ids, its mask and its positions are. The results of
-// calls are in our words, and these are all other differences:
-//   - a call that fails is answered within <tool_response>, by its reason;
+// DeepEyes' own functions say what a row's ids, its mask and its positions are. With --parser
+// deepeyes the results of calls are in its words. These are all other differences:
+//   - a call that fails is answered by our reason;
 //   - of a box below 28 pixels the model is shown the surroundings, not refused;
 //   - each call of a reply is answered, not only the last;
 //   - a call is answered though there is an answer beside it: it was asked for.
 func TestDeepEyesRowsHaveItsOwnIDsMaskAndPositions(t *testing.T) {
-	crop := func(tokens int) string {
-		return "<tool_response>\n<|vision_start|>" + strings.Repeat("<|image_pad|>", tokens) + "<|vision_end|>\n</tool_response>"
-	}
+	const pad, advice = "<|image_pad|>", "\nThink first, call **image_zoom_in_tool** if needed, then answer. Format strictly as:  " +
+		"<think>...</think>  <tool_call>...</tool_call> (if tools needed)  <answer>...</answer> "
+	image := func(tokens int) string { return "<|vision_start|>" + strings.Repeat(pad, tokens) + "<|vision_end|>" }
 	result := func(s string) string { return "\n<|im_start|>user\n" + s + "<|im_end|>\n<|im_start|>assistant\n" }
-	failed := func(s string) string { return result("<tool_response>\nerror: " + s + "\n</tool_response>") }
-	ours := map[string]string{ // results that are not DeepEyes' in other words
-		"no JSON": failed("the tool call could not be read: the JSON is incomplete; " +
-			`it ends with "\n{\"name\": \"image_zoom_in_tool\","`),
-		"unknown tool":          failed(`there is no tool "telescope"; the tools are: image_zoom_in_tool`),
-		"small box":             result(crop(4)),
-		"two calls":             result(crop(4) + "\n" + crop(6)),
-		"call beside an answer": result(crop(4)),
-	}
 	plays, maxTokens := deepEyesPlays(t)
 	tok, err := tokenizer.Open(lookModel)
 	if err != nil {
 		t.Fatal(err)
 	}
-	// inOurWords is a result as we write it: DeepEyes has no line breaks around an image, and
-	// repeats its format behind it.
-	inOurWords := func(theirs []placedToken) []placedToken {
-		begin, end := tok.Encode("<|vision_start|>", false)[0], tok.Encode("<|vision_end|>", false)[0]
-		from := slices.IndexFunc(theirs, func(x placedToken) bool { return x.id == begin })
-		to := slices.IndexFunc(theirs, func(x placedToken) bool { return x.id == end }) + 1
-		if from < 0 {
-			t.Fatal("DeepEyes' result has no image")
+	for words, x := range map[string]struct {
+		args   []string
+		crop   func(tokens int) string
+		failed func(reason string) string
+	}{
+		"our words": {nil, func(tokens int) string { return "<tool_response>\n" + image(tokens) + "\n</tool_response>" },
+			func(reason string) string { return "<tool_response>\nerror: " + reason + "\n</tool_response>" }},
+		"its words": {[]string{"--parser", "deepeyes"},
+			func(tokens int) string { return "<tool_response>" + image(tokens) + advice + "</tool_response>" },
+			func(reason string) string { return "Error: " + reason }},
+	} {
+		ours := map[string]string{ // results that are not DeepEyes' in other words
+			"no JSON": result(x.failed("the tool call could not be read: the JSON is incomplete; " +
+				`it ends with "\n{\"name\": \"image_zoom_in_tool\","`)),
+			"unknown tool":          result(x.failed(`there is no tool "telescope"; the tools are: image_zoom_in_tool`)),
+			"small box":             result(x.crop(4)),
+			"two calls":             result(x.crop(4) + "\n" + x.crop(6)),
+			"call beside an answer": result(x.crop(4)),
 		}
-		text := func(s string) (out []placedToken) {
-			for _, id := range tok.Encode(s, false) {
-				out = append(out, placedToken{id, false, [3]int32{1, 1, 1}})
+		// inOurWords is a result as we write it without --parser: DeepEyes has no line breaks around an
+		// image, and repeats its format behind it.
+		inOurWords := func(theirs []placedToken) []placedToken {
+			begin, end := tok.Encode("<|vision_start|>", false)[0], tok.Encode("<|vision_end|>", false)[0]
+			from := slices.IndexFunc(theirs, func(x placedToken) bool { return x.id == begin })
+			to := slices.IndexFunc(theirs, func(x placedToken) bool { return x.id == end }) + 1
+			if from < 0 {
+				t.Fatal("DeepEyes' result has no image")
 			}
-			return out
+			text := func(s string) (out []placedToken) {
+				for _, id := range tok.Encode(s, false) {
+					out = append(out, placedToken{id, false, [3]int32{1, 1, 1}})
+				}
+				return out
+			}
+			before, after, _ := strings.Cut(result(x.crop(0)), image(0))
+			return slices.Concat(text(before), theirs[from:to], text(after))
 		}
-		before, after, _ := strings.Cut(result(crop(0)), "<|vision_start|><|vision_end|>")
-		return slices.Concat(text(before), theirs[from:to], text(after))
-	}
-	for _, p := range plays {
-		t.Run(p.Name, func(t *testing.T) {
-			row := p.play(t, tok, maxTokens, "original")
-			seq := &row.Sequences[0]
-			if seq.Validate() != nil {
-				t.Error(seq.Validate())
-			}
-			got := turnsOf(tokensOf(seq.TokenIDs, func(i int) bool { return seq.LossMask[i] },
-				policy.Positions(len(seq.TokenIDs), seq.Images, 2)))
-			want := turnsOf(tokensOf(p.IDs, func(i int) bool { return p.Mask[i] == 1 }, p.Positions))
-			otherwise, differs := ours[p.Name]
-			if p.Name == "call beside an answer" { // DeepEyes ends here
-				if len(want) != 2 || len(got) != 4 {
+		for _, p := range plays {
+			t.Run(words+"/"+p.Name, func(t *testing.T) {
+				row := p.play(t, tok, maxTokens, "original", x.args...)
+				seq := &row.Sequences[0]
+				if seq.Validate() != nil {
+					t.Error(seq.Validate())
+				}
+				got := turnsOf(tokensOf(seq.TokenIDs, func(i int) bool { return seq.LossMask[i] },
+					policy.Positions(len(seq.TokenIDs), seq.Images, 2)))
+				want := turnsOf(tokensOf(p.IDs, func(i int) bool { return p.Mask[i] == 1 }, p.Positions))
+				otherwise, differs := ours[p.Name]
+				if p.Name == "call beside an answer" { // DeepEyes ends here
+					if len(want) != 2 || len(got) != 4 {
+						t.Fatalf("%d turns, DeepEyes has %d", len(got), len(want))
+					}
+					got, want = got[:3], append(want, nil)
+				}
+				if len(got) != len(want) {
 					t.Fatalf("%d turns, DeepEyes has %d", len(got), len(want))
 				}
-				got, want = got[:3], append(want, nil)
-			}
-			if len(got) != len(want) {
-				t.Fatalf("%d turns, DeepEyes has %d", len(got), len(want))
-			}
-			for i := range want {
-				switch isResult := i > 0 && i%2 == 0; {
-				case isResult && differs:
-					var ids []int32
-					for _, x := range got[i] {
-						ids = append(ids, x.id)
+				for i := range want {
+					switch isResult := i > 0 && i%2 == 0; {
+					case isResult && differs:
+						var ids []int32
+						for _, x := range got[i] {
+							ids = append(ids, x.id)
+						}
+						if text := tok.Decode(ids, false); text != otherwise {
+							t.Errorf("turn %d is %q, want %q", i, text, otherwise)
+						}
+						continue
+					case isResult && x.args == nil:
+						want[i] = inOurWords(want[i])
 					}
-					if text := tok.Decode(ids, false); text != otherwise {
-						t.Errorf("turn %d is %q, want %q", i, text, otherwise)
+					if !slices.Equal(got[i], want[i]) {
+						t.Errorf("turn %d:\n%v, want\n%v", i, got[i], want[i])
 					}
-					continue
-				case isResult:
-					want[i] = inOurWords(want[i])
 				}
-				if !slices.Equal(got[i], want[i]) {
-					t.Errorf("turn %d:\n%v, want\n%v", i, got[i], want[i])
+				if differs {
+					return
 				}
-			}
-			if differs {
-				return
-			}
-			for i, grid := range p.Grids {
-				if len(seq.Images) != len(p.Grids) || seq.Images[i].Grid != grid {
-					t.Errorf("images %+v, want the grids %v", seq.Images, p.Grids)
+				if x.args != nil && !slices.Equal(seq.TokenIDs, p.IDs) {
+					t.Error("the row has other ids than DeepEyes'")
 				}
-			}
-		})
+				for i, grid := range p.Grids {
+					if len(seq.Images) != len(p.Grids) || seq.Images[i].Grid != grid {
+						t.Errorf("images %+v, want the grids %v", seq.Images, p.Grids)
+					}
+				}
+			})
+		}
 	}
 }
 

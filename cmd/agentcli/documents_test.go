@@ -28,7 +28,7 @@ func pages(t *testing.T) []string {
 var otherFlags = []string{
 	"--sampling-defaults", "--reasoning-parser", "--enable-auto-tool-choice", "--tool-call-parser",
 	"--generation-config", "--skip-tokenizer-init", "--no-deps",
-	"--return-tokens-as-token-ids", "--logprobs-mode", "--chat-template", "--max-model-len", "--user",
+	"--return-tokens-as-token-ids", "--logprobs-mode", "--chat-template-content-format", "--chat-template", "--max-model-len", "--user",
 	"--scope", "--incremental-streaming-output", "--max-logprobs", "--stream-output",
 	"--model-path", "--enable-deterministic-inference", "--enable-lora", "--lora-modules",
 	"--no-enable-chunked-prefill", "--max-num-batched-tokens", "--api-key", "--weight-transfer-config",

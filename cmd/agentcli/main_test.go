@@ -226,6 +226,9 @@ func scriptParams(t *testing.T, messages *scriptMessages) testscript.Params {
 			ids := llmtest.StartWith(everyAddress, newOracle(t, tinyFolder).script)
 			e.Defer(ids.Close)
 			e.Setenv("MOCK_IDS", ids.BaseURL())
+			if err := setLookOut(e); err != nil {
+				return err
+			}
 			tiny, err := filepath.Abs(tinyFolder)
 			if err != nil {
 				return err

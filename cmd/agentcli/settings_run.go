@@ -417,7 +417,8 @@ func serverSettings(o *options) []row {
 				"or auto (completions where possible)",
 			check: oneOf([]string{models.TokenModeChat, models.TokenModeCompletions, models.TokenModeAuto})},
 		{name: "tokenizer", field: &m.Tokenizer, kind: path, fixed: evalRollout, refused: forLoop,
-			help: "tokenizer for --token-mode completions: a folder, a .gguf or org/name (default: the server's name for its model)"},
+			help: "tokenizer for --token-mode completions, and for ids beside images in chats: a folder, a .gguf or org/name " +
+				"(default: the server's name for its model)"},
 		{name: "chat-template", field: []any{&m.ChatTemplate, &o.loop.Train.Open.ChatTemplate}, fixed: evalRollout | trainLoop, always: true,
 			help: "file with a chat template, or the name of a chat format, for a local model or --token-mode completions " +
 				"(default: the model's own)",

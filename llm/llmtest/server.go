@@ -48,8 +48,8 @@ type Request struct {
 	Path     string // Chat, Completions or Generate
 	Model    string
 	Messages []Message
-	Prompt   []int32                    // of Completions, Generate and Inference, whose images are expanded
-	Images   []Image                    // of Inference
+	Prompt   []int32                    // of Completions, Generate, Inference and Options.Eyes, with images expanded
+	Images   []Image                    // of Inference and Options.Eyes
 	Fields   map[string]json.RawMessage // all of the body; of Generate sampling_params too
 	Header   http.Header
 	Left     <-chan struct{} // closed when the client has gone away
@@ -134,6 +134,7 @@ type Options struct {
 	SGLang      bool   // has /generate and /model_info
 	Swift       bool   // is a `swift rollout`: has /infer/ and /get_engine_type/, and nothing of the OpenAI API
 	Inference   *Sight // has /inference/v1/generate
+	Eyes        *Eyes  // chats have the ids of the prompts that it renders
 	Incremental bool   // SGLang: the pieces of a stream hold what is new alone
 	Window      int
 	Root        string // where it has its model from
@@ -235,18 +236,27 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, hr *http.Request) {
 		_ = json.Unmarshal(req.Fields["input_ids"], &req.Prompt)
 		_ = json.Unmarshal(req.Fields["sampling_params"], &req.Fields) // beside the others
 	}
-	if req.Path == Inference {
-		if err := s.o.Inference.read(&req); err != nil {
-			w.WriteHeader(http.StatusBadRequest)
-			_, _ = w.Write(marshal(map[string]any{"error": map[string]any{"message": err.Error(), "type": "BadRequestError", "code": 400}}))
-			return
-		}
+	var err error
+	switch {
+	case req.Path == Inference:
+		err = s.o.Inference.read(&req)
+	case req.Path == Chat && s.o.Eyes != nil:
+		err = s.o.Eyes.read(&req)
+	}
+	if err != nil {
+		w.WriteHeader(http.StatusBadRequest)
+		_, _ = w.Write(marshal(map[string]any{"error": map[string]any{"message": err.Error(), "type": "BadRequestError", "code": 400}}))
+		return
 	}
 	s.mu.Lock()
 	req.N = len(s.requests)
 	s.requests = append(s.requests, req)
 	s.mu.Unlock()
-	s.write(w, hr, &req, s.script(&req))
+	r := s.script(&req)
+	if req.Path == Chat && s.o.Eyes != nil && r.PromptIDs == nil {
+		r.PromptIDs, r.PromptTokens, r.OutputTokens = req.Prompt, len(req.Prompt), len(r.IDs)
+	}
+	s.write(w, hr, &req, r)
 }
 
 func (s *Server) write(w http.ResponseWriter, hr *http.Request, req *Request, r Reply) {

@@ -78,7 +78,7 @@ func checkReply(t interface{ Errorf(string, ...any) }, what string, m traj.Messa
 }
 
 // readInTemplates are held by TestNewFormats and by what probing reads back.
-var readInTemplates = []string{"gemma4", "lfm2", "granite", "olmo3", "hermes-text", "tool-calls"}
+var readInTemplates = []string{"gemma4", "lfm2", "granite", "olmo3", "hermes-text", "deepeyes", "tool-calls"}
 
 // What the vendors' templates write is read back as it was.
 func TestGoldenReplies(t *testing.T) {
