@@ -449,7 +449,7 @@ type family struct {
 // families are the kinds of models, by name.
 var families = []family{
 	llama, mistral, ministral3, qwen2, qwen3, qwen3moe, phi3, smollm3, olmo2, olmo3, gemma3, gemma4, glm4, glm4moe, granite, gptoss,
-	lfm2, lfm2moe, qwen35, qwen35moe,
+	lfm2, lfm2moe, qwen35, qwen35moe, seedOSS,
 	qwen2vl, qwen25vl, qwen3vl,
 }
 
