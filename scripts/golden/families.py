@@ -68,6 +68,8 @@ MODELS = [
                                                       swiglu_limit=0.1, swiglu_alpha=1.5, tie_word_embeddings=True, attention_bias=False,
                                                       layer_types=["full_attention", "sliding_attention"] * 2, rope_parameters=dict(
                                                           rope_type="default", rope_theta=10000.0))),
+    ("seed_oss", "seed_oss", dict(head_dim=16, attention_dropout=0.1, residual_dropout=0.1)),
+    ("seed_oss with other biases", "seed_oss", dict(attention_bias=False, attention_out_bias=True, mlp_bias=True, tie_word_embeddings=True)),
     ("granite", "granite", dict(embedding_multiplier=6.0, logits_scaling=3.0, residual_multiplier=0.22, attention_multiplier=0.2)),
 ]
 
