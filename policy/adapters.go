@@ -30,11 +30,14 @@ type adapters struct {
 
 // pair is the adapter of one weight, in the type of the masters.
 type pair struct {
-	a, b   torch.Tensor // [rank, in] and [out, rank]
-	weight part
+	a, b   torch.Tensor // [rank, in] and [out, rank]; of experts as PEFT has them (weights.ExpertPair)
+	names  [2]string    // of a and b in the adapter's file
+	shapes [2][]int64
+	weight part  // none of experts
 	row    int64 // where the weight begins in its matrix
 	layer  int
 	target string
+	stack  *weights.ExpertPair // of experts, otherwise nil
 }
 
 // matrix is the one that a target is part of.
@@ -48,6 +51,14 @@ func (l *layer) matrix(target string) *matrix {
 		return &l.gateUp
 	}
 	return &l.down
+}
+
+// stack is the tensor of a target of experts.
+func (l *layer) stack(target string) *torch.Tensor {
+	if target == weights.ExpertsGateUp {
+		return &l.expertsGateUp
+	}
+	return &l.expertsDown
 }
 
 // adapt makes the adapters of a network: those that the model has, or new ones,
@@ -77,31 +88,41 @@ func adapt(s, keep *torch.Scope, n *network, c weights.AdapterConfig, seed int64
 			if !ok { // a layer of experts among layers without
 				continue
 			}
-			p := &pair{weight: at.part, row: at.row, layer: i, target: t.Short}
-			x.pairs = append(x.pairs, p)
-			rank, in, out := int64(c.Rank), at.shape[1], at.shape[0]
-			if _, has := m.Adapter(); has {
-				an, bn := weights.LoRANames(at.name)
-				for name, into := range map[string]*torch.Tensor{an: &p.a, bn: &p.b} {
-					raw, ok := m.Low(name)
-					if !ok {
-						return nil, fmt.Errorf("%s: the adapter has no %s; one that changes some layers only can be merged, not trained on", m.Path(), name)
-					}
-					d, err := dtypeOf(raw.DType)
-					if err != nil {
-						return nil, fmt.Errorf("%s: tensor %s: %w", m.Path(), name, err)
-					}
-					*into = s.Keep(s.Clone(s.FromBytes(raw.Data, d, raw.Shape...), master, n.device), keep)
+			an, bn := weights.LoRANames(at.name)
+			x.pairs = append(x.pairs, &pair{weight: at.part, row: at.row, layer: i, target: t.Short, names: [2]string{an, bn},
+				shapes: [2][]int64{{int64(c.Rank), at.shape[1]}, {at.shape[0], int64(c.Rank)}}})
+		}
+	}
+	for _, e := range n.cfg.ExpertPairs(c.Targets) {
+		all := int64(c.Rank * e.Count)
+		x.pairs = append(x.pairs, &pair{layer: e.Layer, target: e.Target, stack: &e, names: [2]string{e.A, e.B},
+			shapes: [2][]int64{{all, int64(e.In)}, {int64(e.Out), all}}})
+	}
+	_, has := m.Adapter()
+	for _, p := range x.pairs {
+		for k, into := range []*torch.Tensor{&p.a, &p.b} {
+			switch {
+			case has:
+				raw, ok := m.Low(p.names[k])
+				if !ok {
+					return nil, fmt.Errorf("%s: the adapter has no %s; one that changes some layers only can be merged, not trained on", m.Path(),
+						p.names[k])
 				}
-				continue
+				d, err := dtypeOf(raw.DType)
+				if err != nil {
+					return nil, fmt.Errorf("%s: tensor %s: %w", m.Path(), p.names[k], err)
+				}
+				*into = s.Keep(s.Clone(s.FromBytes(raw.Data, d, raw.Shape...), master, n.device), keep)
+			case k == 0:
+				bound := 1 / math.Sqrt(float64(p.shapes[0][1]))
+				values := make([]float64, elements(p.shapes[0]))
+				for i := range values {
+					values[i] = (2*rnd.Float64() - 1) * bound
+				}
+				*into = s.Keep(s.Clone(s.Float64(values, p.shapes[0]...), master, n.device), keep)
+			default:
+				*into = s.Keep(s.Full(0, master, n.device, p.shapes[1]...), keep)
 			}
-			bound := 1 / math.Sqrt(float64(in))
-			values := make([]float64, rank*in)
-			for k := range values {
-				values[k] = (2*rnd.Float64() - 1) * bound
-			}
-			p.a = s.Keep(s.Clone(s.Float64(values, rank, in), master, n.device), keep)
-			p.b = s.Keep(s.Full(0, master, n.device, out, rank), keep)
 		}
 	}
 	return x, s.Err()
@@ -111,9 +132,7 @@ func adapt(s, keep *torch.Scope, n *network, c weights.AdapterConfig, seed int64
 func (x *adapters) params() []param {
 	var out []param
 	for _, p := range x.pairs {
-		a, b := weights.LoRANames(p.weight.name)
-		rank := int64(x.Rank)
-		out = append(out, param{&p.a, []part{{a, []int64{rank, p.weight.shape[1]}}}}, param{&p.b, []part{{b, []int64{p.weight.shape[0], rank}}}})
+		out = append(out, param{&p.a, []part{{p.names[0], p.shapes[0]}}}, param{&p.b, []part{{p.names[1], p.shapes[1]}}})
 	}
 	return out
 }
@@ -124,6 +143,17 @@ func (x *adapters) on(s *torch.Scope, base *network, call *uint64) *network {
 	n := *base
 	n.layers = slices.Clone(base.layers)
 	for k, p := range x.pairs {
+		if p.stack != nil {
+			to := &n.layers[p.layer].expertPairs
+			to.Scale = x.Scale()
+			a, b := s.To(p.a, n.dtype, n.device), s.To(p.b, n.dtype, n.device)
+			if p.target == weights.ExpertsGateUp {
+				to.GateUpA, to.GateUpB = a, b
+			} else {
+				to.DownA, to.DownB = a, b
+			}
+			continue
+		}
 		m := n.layers[p.layer].matrix(p.target)
 		if m.low == nil {
 			m.low = &lowRank{scale: x.Scale()}
@@ -152,18 +182,45 @@ func (x *adapters) call(steps, passes int64) *uint64 {
 
 // merge adds scale·B·A to the weights of a matrix: into = from + scale·B·A, the
 // sum taken in the type of the masters.
-func (x *adapters) merge(s *torch.Scope, p param, into, from torch.Tensor) {
+func (x *adapters) merge(s *torch.Scope, n *network, p param, into, from torch.Tensor) {
+	add := func(c *torch.Scope, into, from, delta torch.Tensor) {
+		c.Scale([]torch.Tensor{delta}, x.Scale())
+		c.Copy(into, c.Add(c.To(from, c.DType(delta), c.Device(delta)), delta))
+	}
 	row := int64(0)
 	for _, q := range p.parts {
 		for _, low := range x.pairs {
-			if low.weight.name == q.name {
-				delta := s.MatMul(low.b, low.a)
-				s.Scale([]torch.Tensor{delta}, x.Scale())
-				sum := s.Add(s.To(s.Narrow(from, 0, row, q.shape[0]), s.DType(delta), s.Device(delta)), delta)
-				s.Copy(s.Narrow(into, 0, row, q.shape[0]), sum)
+			if low.stack == nil && low.weight.name == q.name {
+				add(s, s.Narrow(into, 0, row, q.shape[0]), s.Narrow(from, 0, row, q.shape[0]), s.MatMul(low.b, low.a))
 			}
 		}
 		row += q.shape[0]
+	}
+	for _, low := range x.pairs {
+		if low.stack != nil && p.tensor == n.layers[low.layer].stack(low.target) {
+			low.mergeExperts(s, int64(x.Rank), into, from, add)
+		}
+	}
+}
+
+// mergeExperts adds the products of each expert to its part of the stack.
+func (p *pair) mergeExperts(s *torch.Scope, rank int64, into, from torch.Tensor, add func(c *torch.Scope, into, from, delta torch.Tensor)) {
+	e := p.stack
+	n, in, out := int64(e.Count), int64(e.In), int64(e.Out)
+	shape := []int64{n, out, in}
+	if e.ByInput {
+		shape = []int64{n, in, out}
+	}
+	into, from = s.Reshape(into, shape...), s.Reshape(from, shape...)
+	b := s.Reshape(p.b, out, rank, n)
+	for k := range n {
+		c := s.Child()
+		delta := c.MatMul(c.Reshape(c.Narrow(b, 2, k, 1), out, rank), c.Narrow(p.a, 0, k*rank, rank))
+		if e.ByInput {
+			delta = c.Transpose(delta, 0, 1)
+		}
+		add(c, c.Reshape(c.Narrow(into, 0, k, 1), shape[1:]...), c.Reshape(c.Narrow(from, 0, k, 1), shape[1:]...), delta)
+		c.Close()
 	}
 }
 

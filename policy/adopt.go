@@ -37,7 +37,7 @@ func (p *Policy) Adopt(t *Trainable, version int64) error {
 				*q.tensor = s.Keep(s.Clone(from, n.dtype, n.device), fresh)
 				if t.lora != nil {
 					c := s.Child()
-					t.lora.merge(c, q, *q.tensor, from)
+					t.lora.merge(c, n, q, *q.tensor, from)
 					c.Close()
 				}
 			}

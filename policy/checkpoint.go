@@ -70,7 +70,9 @@ func (n *network) checkpointed(s *torch.Scope, in0 input, sees sight, rows []int
 			if taken {
 				xs, grads = append(xs, p.kv[i].k, p.kv[i].v), append(grads, c.Grad(own.k), c.Grad(own.v))
 			}
-			c.BackwardAll(xs, grads)
+			if !first || c.IsRecorded(xs[0]) { // a first layer without adapters ends the way
+				c.BackwardAll(xs, grads)
+			}
 			s.Free(g)
 			if !first {
 				g = c.Keep(c.Grad(in[i]), s)

@@ -21,9 +21,11 @@ func (l *layer) feedForward(c *torch.Scope, i int, x torch.Tensor, r *routing) t
 			Normalise: e.Normalise, Epsilon: e.Epsilon, Scale: e.Scale, Groups: int64(e.Groups), TopGroups: int64(e.TopGroups)})
 		if e.Clamped != nil {
 			out = c.ClampedExperts(x, ids, shares, torch.ClampedExperts{GateUp: l.expertsGateUp, GateUpBias: l.expertsGateUpBias,
-				Down: l.expertsDown, DownBias: l.expertsDownBias, Alpha: e.Clamped.Alpha, Limit: e.Clamped.Limit})
+				Down: l.expertsDown, DownBias: l.expertsDownBias, Alpha: e.Clamped.Alpha, Limit: e.Clamped.Limit,
+				Pairs: l.expertPairs})
 		} else {
-			out = c.Experts(x, ids, shares, l.expertsGateUp, l.expertsDown, e.Count, e.Act == arch.GELUTanh)
+			out = c.Experts(x, ids, shares, torch.PlainExperts{GateUp: l.expertsGateUp, Down: l.expertsDown, Count: e.Count,
+				GELU: e.Act == arch.GELUTanh, Pairs: l.expertPairs})
 		}
 	}
 	if l.MLP.Size == 0 {
@@ -66,7 +68,8 @@ func besideExperts(n *network, c *torch.Scope, i int, x, h torch.Tensor, r *rout
 	t, active := c.Shape(x)[0], int64(e.Active)
 	shares = c.Mul(shares, c.Reshape(c.IndexSelect(l.expertScale, 0, c.Reshape(ids, t*active)), t, active))
 	count, size := int64(e.Count), int64(e.Size)
-	out := c.Experts(c.RMSNorm(x, l.beforeExperts, n.rms()), ids, shares, c.Reshape(l.expertsGateUp, count*2*size, hidden),
-		c.Reshape(l.expertsDown, count*hidden, size), e.Count, e.Act == arch.GELUTanh)
+	out := c.Experts(c.RMSNorm(x, l.beforeExperts, n.rms()), ids, shares, torch.PlainExperts{
+		GateUp: c.Reshape(l.expertsGateUp, count*2*size, hidden), Down: c.Reshape(l.expertsDown, count*hidden, size),
+		Count: e.Count, GELU: e.Act == arch.GELUTanh, Pairs: l.expertPairs})
 	return c.Add(dense, c.RMSNorm(out, l.afterExperts, n.rms()))
 }

@@ -15,24 +15,31 @@ import (
 type LoRA struct {
 	Rank    int      // 0: no adapters, unless the model that is opened has them
 	Alpha   float64  // 0: twice the rank
-	Targets []string // short names (weights.LoRATargets); none: all
-	Dropout float64  // share of the adapter's inputs that Accumulate sets to 0
+	Targets []string // short names (weights.LoRATargets, weights.ExpertTargets); none: all but those of experts
+	Dropout float64  // share of the adapter's inputs that Accumulate sets to 0; with those of experts 0
 	Seed    int64    // of A's first values and of the dropout
 }
 
-// ParseTargets reads --lora-targets: all-linear, which is every name there is, or short
-// names with commas.
+// experts is both matrices of experts, in ParseTargets.
+const experts = "experts"
+
+// ParseTargets reads --lora-targets, short names with commas: all-linear is every matrix of a layer but
+// those of its experts, experts is both matrices of these.
 func ParseTargets(text string) ([]string, error) {
-	all, given := weights.AllLoRATargets(), []string(nil)
-	if text == "all-linear" {
-		return all, nil
-	}
+	linear, of := weights.AllLoRATargets(), weights.ExpertTargets()
+	all, given := append(slices.Clone(linear), of...), []string(nil)
 	for _, name := range strings.Split(text, ",") {
 		name = strings.TrimSuffix(strings.TrimSpace(name), "_proj")
-		if !slices.Contains(all, name) {
-			return nil, fmt.Errorf("%q is no matrix of a layer; want all-linear, or some of %s", name, strings.Join(all, ","))
+		switch {
+		case name == "all-linear":
+			given = append(given, linear...)
+		case name == experts:
+			given = append(given, of...)
+		case !slices.Contains(all, name):
+			return nil, fmt.Errorf("%q is no matrix of a layer; want all-linear, %s, or some of %s", name, experts, strings.Join(all, ","))
+		default:
+			given = append(given, name)
 		}
-		given = append(given, name)
 	}
 	return slices.DeleteFunc(all, func(name string) bool { return !slices.Contains(given, name) }), nil
 }
@@ -46,6 +53,16 @@ func (l LoRA) Validate() error {
 		return setting.Errorf("%s %v: want a positive number", setting.Name("LoRA.Alpha"), l.Alpha)
 	case !(l.Dropout >= 0 && l.Dropout < 1):
 		return setting.Errorf("%s %v: want 0 (none) or a share below 1", setting.Name("LoRA.Dropout"), l.Dropout)
+	}
+	return l.dropsNothing(l.Targets)
+}
+
+// dropsNothing refuses a dropout beside pairs on experts: their inputs are an expert's own rows, and PEFT,
+// which adds the product to the weights, cannot drop them.
+func (l LoRA) dropsNothing(targets []string) error {
+	if l.Dropout > 0 && slices.ContainsFunc(targets, weights.IsExpertTarget) {
+		return setting.Errorf("%s %v: adapters on experts have none, in PEFT neither; leave it out, or experts out of %s",
+			setting.Name("LoRA.Dropout"), l.Dropout, setting.Name("LoRA.Targets"))
 	}
 	return nil
 }
@@ -84,21 +101,27 @@ func (l LoRA) over(m *weights.Model) (c weights.AdapterConfig, err error) {
 	if l.Dropout != 0 {
 		c.Dropout = l.Dropout
 	}
-	return c, nil
+	return c, l.dropsNothing(c.Targets)
 }
 
-// targets are the matrices that the settings ask for in a model: those of its layers where
+// targets are the matrices that the settings ask for in a model: those of its layers but of experts where
 // none are named, or all are.
 func (l LoRA) targets(m *weights.Model) ([]string, error) {
-	has := m.Config().LoRATargets()
-	if len(l.Targets) == 0 || len(l.Targets) == len(weights.AllLoRATargets()) {
-		return has, nil
+	has, ofExperts := m.Config().LoRATargets(), []string(nil)
+	if m.Config().HasExperts() {
+		ofExperts = weights.ExpertTargets()
 	}
-	for _, t := range l.Targets {
-		if !slices.Contains(has, t) {
+	linear := slices.DeleteFunc(slices.Clone(l.Targets), weights.IsExpertTarget)
+	asked := slices.DeleteFunc(slices.Clone(l.Targets), func(t string) bool { return !weights.IsExpertTarget(t) })
+	if len(l.Targets) == 0 || len(linear) == len(weights.AllLoRATargets()) {
+		linear = has
+	}
+	given := append(slices.Clone(linear), asked...)
+	for _, t := range given {
+		if !slices.Contains(has, t) && !slices.Contains(ofExperts, t) {
 			return nil, setting.Errorf("%s %s: a layer of %s has no such matrix; it has %s", setting.Name("LoRA.Targets"), t, m.Path(),
-				strings.Join(has, ","))
+				strings.Join(append(slices.Clone(has), ofExperts...), ","))
 		}
 	}
-	return l.Targets, nil
+	return given, nil
 }

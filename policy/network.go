@@ -48,6 +48,7 @@ type layer struct {
 	router, routerBias, correction                       torch.Tensor // of the experts, whose matrices stand one below the other
 	expertsGateUp, expertsDown                           torch.Tensor
 	expertsGateUpBias, expertsDownBias                   torch.Tensor
+	expertPairs                                          torch.ExpertPairs
 	routerNorm, expertScale                              torch.Tensor // of arch.Beside, as the norms that follow
 	afterBeside, beforeExperts, afterExperts             torch.Tensor
 	perLayerGate, perLayerProjection, perLayerNorm       torch.Tensor

@@ -174,7 +174,7 @@ func (x modelWriter) saveAdapter(dir string, params []int) error {
 	if abs, err := filepath.Abs(x.t.basePath); err == nil {
 		c.Base = abs
 	}
-	return c.WritePEFT(dir) // last: with it the folder is an adapter
+	return c.WritePEFT(dir, x.t.model) // last: with it the folder is an adapter
 }
 
 // stepsName is the number of steps taken, in the state of a model with adapters:

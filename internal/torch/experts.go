@@ -47,17 +47,47 @@ func (s *Scope) NotChosen(ids, given Tensor) Tensor {
 	return s.op("not_chosen", func(o *C.agt_tensor, m **C.char) C.int { return C.agt_not_chosen(o, ids.p, given.p, m) }, ids, given)
 }
 
-// Experts is Σ weight·down(act(gate(x))·up(x)) over each token's experts, where act is SiLU or,
-// with gelu, GELU by its approximation with tanh: x [T, h], gateUp [experts·2f, h], down
-// [experts·h, f], an expert below the other.
-func (s *Scope) Experts(x, ids, weights, gateUp, down Tensor, experts int, gelu bool) Tensor {
+// ExpertPairs are low-rank pairs beside the matrices of a layer's experts, in the layout of PEFT's
+// ParamWrapper: A [experts·rank, in], whose rows are those of one expert below those of the other, and
+// B [out, rank·experts], whose columns are one of every expert for each of rank. An expert's matrix
+// gives W·x + Scale·B·(A·x). A matrix whose A is the zero Tensor has no pair.
+type ExpertPairs struct {
+	GateUpA, GateUpB, DownA, DownB Tensor
+	Scale                          float64
+}
+
+func (p ExpertPairs) c() *C.agt_expert_pairs {
+	return &C.agt_expert_pairs{gate_up_a: p.GateUpA.p, gate_up_b: p.GateUpB.p, down_a: p.DownA.p, down_b: p.DownB.p, scale: C.double(p.Scale)}
+}
+
+// given are the tensors of the pairs that there are, behind others.
+func (p ExpertPairs) given(others ...Tensor) []Tensor {
+	for _, t := range []Tensor{p.GateUpA, p.GateUpB, p.DownA, p.DownB} {
+		if t.Defined() {
+			others = append(others, t)
+		}
+	}
+	return others
+}
+
+// PlainExperts are experts of gate, up and down: GateUp [Count·2f, h] and Down [Count·h, f], an
+// expert below the other.
+type PlainExperts struct {
+	GateUp, Down Tensor
+	Count        int
+	GELU         bool // by its approximation with tanh, in place of SiLU
+	Pairs        ExpertPairs
+}
+
+// Experts is Σ weight·down(act(gate(x))·up(x)) over each token's experts: x [T, h].
+func (s *Scope) Experts(x, ids, weights Tensor, e PlainExperts) Tensor {
 	act := C.int(0)
-	if gelu {
+	if e.GELU {
 		act = 1
 	}
 	return s.op("experts", func(o *C.agt_tensor, m **C.char) C.int {
-		return C.agt_experts(o, x.p, ids.p, weights.p, gateUp.p, down.p, C.int64_t(experts), act, m)
-	}, x, ids, weights, gateUp, down)
+		return C.agt_experts(o, x.p, ids.p, weights.p, e.GateUp.p, e.Down.p, C.int64_t(e.Count), act, e.Pairs.c(), m)
+	}, e.Pairs.given(x, ids, weights, e.GateUp, e.Down)...)
 }
 
 // ClampedExperts are experts with biases and a clamped SwiGLU (arch.Clamp): GateUp [experts,
@@ -66,12 +96,13 @@ func (s *Scope) Experts(x, ids, weights, gateUp, down Tensor, experts int, gelu 
 type ClampedExperts struct {
 	GateUp, GateUpBias, Down, DownBias Tensor
 	Alpha, Limit                       float64
+	Pairs                              ExpertPairs
 }
 
 // ClampedExperts is Σ weight·(down(…) + bias) over each token's experts: x [T, h].
 func (s *Scope) ClampedExperts(x, ids, weights Tensor, e ClampedExperts) Tensor {
 	return s.op("experts", func(o *C.agt_tensor, m **C.char) C.int {
 		return C.agt_clamped_experts(o, x.p, ids.p, weights.p, e.GateUp.p, e.GateUpBias.p, e.Down.p, e.DownBias.p,
-			C.double(e.Alpha), C.double(e.Limit), m)
-	}, x, ids, weights, e.GateUp, e.GateUpBias, e.Down, e.DownBias)
+			C.double(e.Alpha), C.double(e.Limit), e.Pairs.c(), m)
+	}, e.Pairs.given(x, ids, weights, e.GateUp, e.GateUpBias, e.Down, e.DownBias)...)
 }

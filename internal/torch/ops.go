@@ -192,6 +192,11 @@ func (s *Scope) MatMul(a, b Tensor) Tensor {
 	return s.libtch("matmul", func(o *libtch.Ctensor) { libtch.AtgMatmul(o, a.raw(), b.raw()) }, a, b)
 }
 
+// Transpose swaps two dimensions.
+func (s *Scope) Transpose(x Tensor, a, b int64) Tensor {
+	return s.libtch("transpose", func(o *libtch.Ctensor) { libtch.AtgTranspose(o, x.raw(), a, b) }, x)
+}
+
 // IndexSelect takes the entries of dimension dim that index (int64) names.
 func (s *Scope) IndexSelect(x Tensor, dim int64, index Tensor) Tensor {
 	return s.libtch("index_select", func(o *libtch.Ctensor) { libtch.AtgIndexSelect(o, x.raw(), dim, index.raw()) }, x, index)
@@ -548,6 +553,9 @@ func (s *Scope) info(x Tensor) (d DType, dev Device, grad bool) {
 	s.check("info", C.agt_info(x.p, &a, &b, &c, &msg), msg)
 	return DType(a), Device(b), c != 0
 }
+
+// IsRecorded reports whether backward can go through x.
+func (s *Scope) IsRecorded(x Tensor) bool { _, _, grad := s.info(x); return grad }
 
 // DType is the tensor's element type.
 func (s *Scope) DType(x Tensor) DType { d, _, _ := s.info(x); return d }

@@ -488,6 +488,25 @@ Tensor gelu_mul(const Tensor &x) {
   return (at::gelu(p[0], "tanh") * p[1]).to(x.scalar_type());  // rounded once
 }
 
+// The low-rank pairs of experts on one of their matrices (agt_expert_pairs): add puts
+// scale·(x·Aᵀ)·Bᵀ of expert e beside what its matrix gives of x.
+struct ExpertPairs {
+  std::vector<Tensor> a, b;
+  double scale;
+  ExpertPairs(agt_tensor a_, agt_tensor b_, int64_t experts, int64_t in, int64_t out, double scale_) : scale(scale_) {
+    if (!a_) return;
+    const Tensor &A = *static_cast<Tensor *>(a_), &B = *static_cast<Tensor *>(b_);
+    TORCH_CHECK(A.dim() == 2 && A.size(1) == in && A.size(0) % experts == 0 && B.sizes() == at::IntArrayRef({out, A.size(0)}), "A is ",
+                A.sizes(), ", B is ", B.sizes(), " beside ", experts, " experts of ", out, " times ", in);
+    int64_t rank = A.size(0) / experts;
+    a = A.view({experts, rank, in}).unbind(0);
+    b = B.view({out, rank, experts}).permute({2, 0, 1}).contiguous().unbind(0);
+  }
+  Tensor add(const Tensor &y, const Tensor &x, int64_t e) const {
+    return a.empty() ? y : at::add(y, at::linear(at::linear(x, a[e]), b[e]), scale);
+  }
+};
+
 // Σ weight·one(rows, expert) over the experts of each row of x [T, h]: ids and weights [T, k].
 template <class F>
 Tensor experts_of(const Tensor &x, const Tensor &index, const Tensor &weights, int64_t experts, F one) {
@@ -781,21 +800,23 @@ int agt_not_chosen(agt_tensor *out, agt_tensor ids, agt_tensor given, char **err
   });
 }
 int agt_experts(agt_tensor *out, agt_tensor x_, agt_tensor ids, agt_tensor weights, agt_tensor gate_up, agt_tensor down, int64_t experts,
-                int gelu, char **err) {
+                int gelu, const agt_expert_pairs *pairs, char **err) {
   return guard(err, [&] {
     int64_t h = T(x_).size(1), f = T(down).size(1);
     TORCH_CHECK(T(gate_up).sizes() == at::IntArrayRef({experts * 2 * f, h}) && T(down).size(0) == experts * h, experts, " experts of ",
                 T(gate_up).sizes(), " and ", T(down).sizes());
     Tensor gu = T(gate_up).view({experts, 2 * f, h}), dn = T(down).view({experts, h, f});
+    ExpertPairs into(pairs->gate_up_a, pairs->gate_up_b, experts, h, 2 * f, pairs->scale);
+    ExpertPairs back(pairs->down_a, pairs->down_b, experts, f, h, pairs->scale);
     *out = wrap(experts_of(T(x_), T(ids), T(weights), experts, [&](const Tensor &rows, int64_t e) {
-      Tensor g = at::linear(rows, gu.select(0, e));
+      Tensor g = into.add(at::linear(rows, gu.select(0, e)), rows, e);
       g = gelu ? gelu_mul(g) : at::GradMode::is_enabled() ? SiluMul::apply(g) : SiluMul::apply_(g);
-      return at::linear(g, dn.select(0, e));
+      return back.add(at::linear(g, dn.select(0, e)), g, e);
     }));
   });
 }
 int agt_clamped_experts(agt_tensor *out, agt_tensor x_, agt_tensor ids, agt_tensor weights, agt_tensor gate_up, agt_tensor gate_up_bias,
-                        agt_tensor down, agt_tensor down_bias, double alpha, double limit, char **err) {
+                        agt_tensor down, agt_tensor down_bias, double alpha, double limit, const agt_expert_pairs *pairs, char **err) {
   return guard(err, [&] {
     auto &gu = T(gate_up), &gb = T(gate_up_bias), &dn = T(down), &db = T(down_bias);
     int64_t h = T(x_).size(1);
@@ -804,12 +825,14 @@ int agt_clamped_experts(agt_tensor *out, agt_tensor x_, agt_tensor ids, agt_tens
     TORCH_CHECK(gu.sizes() == at::IntArrayRef({experts, h, 2 * f}) && dn.sizes() == at::IntArrayRef({experts, f, h}) &&
                     gb.sizes() == at::IntArrayRef({experts, 2 * f}) && db.sizes() == at::IntArrayRef({experts, h}),
                 "the experts are ", gu.sizes(), " and ", dn.sizes(), ", their biases ", gb.sizes(), " and ", db.sizes());
+    ExpertPairs into(pairs->gate_up_a, pairs->gate_up_b, experts, h, 2 * f, pairs->scale);
+    ExpertPairs back(pairs->down_a, pairs->down_b, experts, f, h, pairs->scale);
     auto acc = acc_type(T(x_).scalar_type());
     *out = wrap(experts_of(T(x_), T(ids), T(weights), experts, [&](const Tensor &rows, int64_t e) {
-      Tensor p = at::addmm(gb.select(0, e), rows, gu.select(0, e)).to(acc).view({-1, f, 2});
+      Tensor p = into.add(at::addmm(gb.select(0, e), rows, gu.select(0, e)), rows, e).to(acc).view({-1, f, 2});
       Tensor g = p.select(2, 0).clamp_max(limit), u = p.select(2, 1).clamp(-limit, limit);
       Tensor y = ((u + 1) * (g * at::sigmoid(g * alpha))).to(rows.scalar_type());  // rounded once
-      return at::addmm(db.select(0, e), y, dn.select(0, e));
+      return back.add(at::addmm(db.select(0, e), y, dn.select(0, e)), y, e);
     }));
   });
 }

@@ -58,12 +58,19 @@ int agt_route(agt_tensor *ids, agt_tensor *weights, agt_tensor logits, agt_tenso
 // Of ids and given [T, active]: how many ids of rows of given without a -1 are not in the same row
 // of ids, and how many there are: [2], float64.
 int agt_not_chosen(agt_tensor *out, agt_tensor ids, agt_tensor given, char **err);
+// Low-rank pairs beside the matrices of a layer's experts, as PEFT lays them out: a [E·rank, in],
+// whose rows are those of one expert below those of the other, and b [out, rank·E], whose columns
+// are E for each of rank. A matrix whose a is null has none.
+typedef struct agt_expert_pairs {
+  agt_tensor gate_up_a, gate_up_b, down_a, down_b;
+  double scale;
+} agt_expert_pairs;
 // x [T, h], gate_up [E·2f, h], down [E·h, f].
 int agt_experts(agt_tensor *out, agt_tensor x, agt_tensor ids, agt_tensor weights, agt_tensor gate_up, agt_tensor down, int64_t experts,
-                int gelu, char **err);
+                int gelu, const agt_expert_pairs *pairs, char **err);
 // gate_up [E, h, 2f] with columns gate, up, gate, …, its bias [E, 2f], down [E, f, h], its bias [E, h].
 int agt_clamped_experts(agt_tensor *out, agt_tensor x, agt_tensor ids, agt_tensor weights, agt_tensor gate_up, agt_tensor gate_up_bias,
-                        agt_tensor down, agt_tensor down_bias, double alpha, double limit, char **err);
+                        agt_tensor down, agt_tensor down_bias, double alpha, double limit, const agt_expert_pairs *pairs, char **err);
 int agt_times(agt_tensor *out, agt_tensor x, double factor, char **err);
 
 // The sequences of one attention, see agt::Spans; gather may be null.

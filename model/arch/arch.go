@@ -178,6 +178,30 @@ func (e Experts) Expert(k int) MLP {
 	return MLP{Prefix: fmt.Sprintf("mlp.experts.%d", k)}
 }
 
+// Stack is one of the two matrices of a layer's experts, which transformers keeps as one parameter
+// for all of them: [Count, Out, In], or with ByInput [Count, In, Out].
+type Stack struct {
+	Module, Parameter string // as in "mlp.experts" and "gate_up_proj"
+	Count, In, Out    int
+	ByInput           bool
+}
+
+// Stacks are those of the experts beside a hidden size: gate and up as one, whose outputs are the
+// gate's before the other's, or with Clamped gate, up, gate, …; and down.
+func (e Experts) Stacks(hidden int) (gateUp, down Stack) {
+	gateUp = Stack{Module: "mlp.experts", Count: e.Count, ByInput: e.Clamped != nil}
+	switch {
+	case e.Numbered:
+		gateUp.Module = "feed_forward.experts"
+	case e.Beside != nil:
+		gateUp.Module = "experts"
+	}
+	down = gateUp
+	gateUp.Parameter, gateUp.In, gateUp.Out = "gate_up_proj", hidden, 2*e.Size
+	down.Parameter, down.In, down.Out = "down_proj", e.Size, hidden
+	return gateUp, down
+}
+
 // Gate is the name of the gate's matrix in the layer, without a suffix.
 func (m MLP) Gate() string { return m.named(GateProj) }
 

@@ -9,7 +9,6 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"sort"
 	"strings"
 
 	"agentcli/internal/malformed"
@@ -79,9 +78,11 @@ type AdapterConfig struct {
 	Rank    int
 	Alpha   float64
 	Dropout float64
-	Targets []string // short names, in the order of LoRATargets
+	Targets []string // short names, in the order of LoRATargets and behind them of ExpertTargets
 	RSLoRA  bool     // Scale is alpha/√rank (Kalajdzievski 2023)
 	Score   bool     // task type SEQ_CLS: a critic or a reward model, score.weight beside the pairs
+
+	parameters []string // target_parameters of a file that was read
 }
 
 // Scale is the factor before B·A.
@@ -138,6 +139,7 @@ type adaptedTensors struct {
 	path    string // of the adapter
 	base    *Model
 	adapter *Adapter
+	experts map[string]slice // what pairs on experts change, by the tensor's name
 }
 
 // openAdapter opens the base and the adapter as one model whose tensors are the
@@ -193,6 +195,7 @@ func readAdapterConfig(path string) (AdapterConfig, error) {
 		FanIn    bool           `json:"fan_in_fan_out"`
 		Ranks    map[string]any `json:"rank_pattern"`
 		Alphas   map[string]any `json:"alpha_pattern"`
+		Params   []string       `json:"target_parameters"`
 	}{}
 	if err := json.Unmarshal(b, &f); err != nil {
 		return c, malformed.At(path, "", malformed.Syntax, "%w", err)
@@ -221,7 +224,8 @@ func readAdapterConfig(path string) (AdapterConfig, error) {
 	case f.Base == "":
 		return c, malformed.At(path, "base_model_name_or_path", malformed.Missing, "it is missing: which model is the adapter of?")
 	}
-	return AdapterConfig{Base: f.Base, Rank: f.Rank, Alpha: *f.Alpha, Dropout: f.Dropout, RSLoRA: f.RSLoRA, Score: f.Task == typeScore}, nil
+	return AdapterConfig{Base: f.Base, Rank: f.Rank, Alpha: *f.Alpha, Dropout: f.Dropout, RSLoRA: f.RSLoRA, Score: f.Task == typeScore,
+		parameters: f.Params}, nil
 }
 
 // base is the path of the adapter's base model.
@@ -271,8 +275,22 @@ func (a *Adapter) over(dir string) (*Model, error) {
 		}
 		m.infos[name] = i
 	}
+	changed, known, ofExperts, err := m.adapted.findExperts(base.config)
+	if err != nil {
+		base.Close()
+		return nil, err
+	}
+	m.adapted.experts = changed
+	for name := range changed {
+		i := m.infos[name]
+		i.DType = F32
+		m.infos[name] = i
+	}
 	found := map[string]bool{}
 	for _, name := range a.shard.names {
+		if known[name] {
+			continue
+		}
 		i := a.shard.infos[name]
 		own, ok := strings.CutPrefix(name, adapterPrefix)
 		if !ok {
@@ -317,7 +335,7 @@ func (a *Adapter) over(dir string) (*Model, error) {
 			a.Targets = append(a.Targets, t.Short)
 		}
 	}
-	a.Targets = slices.Compact(a.Targets)
+	a.Targets = append(slices.Compact(a.Targets), ofExperts...)
 	for _, t := range m.config.Tensors() {
 		if _, ok := m.infos[t.Name]; ok {
 			m.names = append(m.names, t.Name)
@@ -406,6 +424,9 @@ func (x *adaptedTensors) tensor(i TensorInfo) (Tensor, error) {
 	if err != nil {
 		return w, err
 	}
+	if s, ok := x.experts[name]; ok {
+		return x.merged(w, s)
+	}
 	an, bn := LoRANames(name)
 	a, ok := x.low(an)
 	if !ok {
@@ -469,21 +490,20 @@ func (w AdapterWriter) Write(name string, data []byte) error {
 	return w.Writer.Write(adapterPrefix+name, data)
 }
 
-// WritePEFT writes adapter_config.json: with it the folder is an adapter.
-func (c AdapterConfig) WritePEFT(dir string) error {
-	var modules []string
-	for _, t := range LoRATargets {
-		if slices.Contains(c.Targets, t.Short) {
-			modules = append(modules, t.Module[strings.LastIndexByte(t.Module, '.')+1:])
-		}
+// WritePEFT writes adapter_config.json of an adapter of a model: with it the folder is an adapter.
+func (c AdapterConfig) WritePEFT(dir string, model Config) error {
+	modules, parameters := c.peftTargets(model)
+	if modules == nil {
+		modules = []string{} // null is PEFT's own choice
 	}
-	sort.Strings(modules)
-	modules = slices.Compact(modules)
 	m := map[string]any{
 		"peft_type": "LORA", "task_type": typeCausal, "base_model_name_or_path": c.Base, "r": c.Rank,
 		"lora_alpha": c.Alpha, "lora_dropout": c.Dropout,
 		"target_modules": modules, "use_rslora": c.RSLoRA, "bias": "none", "fan_in_fan_out": false, "inference_mode": true,
 		"init_lora_weights": true, "modules_to_save": nil, "rank_pattern": map[string]any{}, "alpha_pattern": map[string]any{}, "use_dora": false,
+	}
+	if len(parameters) > 0 {
+		m["target_parameters"] = parameters
 	}
 	if c.Alpha == math.Trunc(c.Alpha) {
 		m["lora_alpha"] = int64(c.Alpha)

@@ -134,7 +134,7 @@ func TestAnAdapterConfigIsReadBack(t *testing.T) {
 		{Base: "/x", Rank: 8, Alpha: 16, Dropout: .05, Targets: []string{"q", "down"}},
 		{Base: "o/n", Rank: 3, Alpha: 2.5, RSLoRA: true, Score: true},
 	} {
-		if err := c.WritePEFT(dir); err != nil {
+		if err := c.WritePEFT(dir, Config{}); err != nil {
 			t.Fatal(err)
 		}
 		got, err := readAdapterConfig(filepath.Join(dir, adapterConfigFile))
