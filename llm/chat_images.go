@@ -36,8 +36,8 @@ func differingImage(theirs, number, ours int) error {
 		"give its bounds by %s and %s", theirs, number, ours, setting.Name("MinPixels"), setting.Name("MaxPixels")), ErrOtherImageSize)
 }
 
-// placed puts the images of a request into a reply with ids; without ids where they are not known.
-func (rd *replyReader) placed(b *body, ids *tokenIDs, r *traj.Response) {
+// placeImages puts the images of a request into a reply with ids; without ids where they are not known.
+func placeImages(rd *replyReader, b *body, ids *tokenIDs, r *traj.Response) {
 	if len(ids.sampled) == 0 || b.images == nil {
 		return
 	}

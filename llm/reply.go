@@ -222,7 +222,7 @@ func (rd *replyReader) response(b *body, rp *reply) (*traj.Response, *failure) {
 		r.FinishReason = traj.FinishToolCalls
 	}
 	checkGrammar(rd, b, rp.content, rp.finish, stop)
-	rd.placed(b, &rp.ids, r)
+	placeImages(rd, b, &rp.ids, r)
 	if len(rp.ids.prompt) > 0 && len(rp.ids.sampled) > 0 {
 		r.PromptIDs, r.SampledIDs = rp.ids.prompt, rp.ids.sampled
 		r.PromptTokens, r.OutputTokens = len(r.PromptIDs), len(r.SampledIDs)

@@ -93,7 +93,7 @@ func adapt(s, keep *torch.Scope, n *network, c weights.AdapterConfig, seed int64
 				shapes: [2][]int64{{int64(c.Rank), at.shape[1]}, {at.shape[0], int64(c.Rank)}}})
 		}
 	}
-	for _, e := range n.cfg.ExpertPairs(c.Targets) {
+	for _, e := range weights.ExpertPairs(n.cfg, c.Targets) {
 		all := int64(c.Rank * e.Count)
 		x.pairs = append(x.pairs, &pair{layer: e.Layer, target: e.Target, stack: &e, names: [2]string{e.A, e.B},
 			shapes: [2][]int64{{all, int64(e.In)}, {int64(e.Out), all}}})

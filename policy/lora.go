@@ -108,7 +108,7 @@ func (l LoRA) over(m *weights.Model) (c weights.AdapterConfig, err error) {
 // none are named, or all are.
 func (l LoRA) targets(m *weights.Model) ([]string, error) {
 	has, ofExperts := m.Config().LoRATargets(), []string(nil)
-	if m.Config().HasExperts() {
+	if weights.HasExperts(m.Config()) {
 		ofExperts = weights.ExpertTargets()
 	}
 	linear := slices.DeleteFunc(slices.Clone(l.Targets), weights.IsExpertTarget)

@@ -244,7 +244,7 @@ func TestTrainedAdaptersOnExpertsAreMergedToBasePlusProducts(t *testing.T) {
 			t.Errorf("trained %v, read %v", tr.lora.Targets, c.Targets)
 		}
 		changed := 0
-		for _, p := range m.Config().ExpertPairs(c.Targets) {
+		for _, p := range weights.ExpertPairs(m.Config(), c.Targets) {
 			a, okA := m.Low(p.A)
 			b, okB := m.Low(p.B)
 			if !okA || !okB {

@@ -34,14 +34,14 @@ type ExpertPair struct {
 }
 
 // HasExperts reports whether layers of the model choose experts.
-func (c Config) HasExperts() bool {
+func HasExperts(c Config) bool {
 	return slices.ContainsFunc(c.Layers, func(l arch.Layer) bool { return l.Experts.Count > 0 })
 }
 
 // ExpertPairs are the pairs of an adapter on these targets, those of a layer together. PEFT wraps the
 // module of the experts once for each parameter, gate_up_proj first: its names are those of the
 // outermost wrapper, with base_layer for what lies within.
-func (c Config) ExpertPairs(targets []string) (out []ExpertPair) {
+func ExpertPairs(c Config, targets []string) (out []ExpertPair) {
 	gateUp, down := slices.Contains(targets, ExpertsGateUp), slices.Contains(targets, ExpertsDown)
 	for i, l := range c.Layers {
 		if l.Experts.Count == 0 {
@@ -108,11 +108,11 @@ func (x *adaptedTensors) findExperts(c Config) (changed map[string]slice, known 
 	}; named("gate_up_proj") && !named("down_proj") {
 		alone = ExpertsGateUp
 	}
-	both := c.ExpertPairs(ExpertTargets())
+	both := ExpertPairs(c, ExpertTargets())
 	for i := 0; i < len(both); i += 2 {
 		here := both[i : i+2]
 		if !has(here[0].A) && !has(here[0].B) {
-			here = slices.DeleteFunc(c.ExpertPairs([]string{alone}), func(p ExpertPair) bool { return p.Layer != both[i].Layer })
+			here = slices.DeleteFunc(ExpertPairs(c, []string{alone}), func(p ExpertPair) bool { return p.Layer != both[i].Layer })
 		}
 		for _, p := range here {
 			if !has(p.A) && !has(p.B) {
@@ -202,14 +202,14 @@ func (c AdapterConfig) peftTargets(m Config) (modules, parameters []string) {
 		switch at := strings.LastIndexByte(t.Module, '.'); {
 		case !slices.Contains(c.Targets, t.Short):
 		case misread && strings.HasPrefix(t.Module, "mlp."):
-			if m.hasModule(t.Module) {
+			if hasModule(m, t.Module) {
 				parameters = append(parameters, t.Module+".weight")
 			}
 		default:
 			modules = append(modules, t.Module[at+1:])
 		}
 	}
-	for _, p := range m.ExpertPairs(c.Targets) {
+	for _, p := range ExpertPairs(m, c.Targets) {
 		parameters = append(parameters, p.Module+"."+p.Parameter)
 	}
 	for _, names := range []*[]string{&modules, &parameters} {
@@ -220,7 +220,7 @@ func (c AdapterConfig) peftTargets(m Config) (modules, parameters []string) {
 }
 
 // hasModule reports whether a layer has such a matrix.
-func (c Config) hasModule(module string) bool {
+func hasModule(c Config, module string) bool {
 	return slices.ContainsFunc(c.Tensors(), func(t TensorInfo) bool {
 		return strings.HasPrefix(t.Name, "model.layers.") && strings.HasSuffix(t.Name, "."+module+".weight")
 	})
