@@ -112,24 +112,6 @@ func OpenModels(ctx context.Context, path string, o Options, resumed bool, note 
 		}
 		return x, nil
 	}
-	// A frozen model may be one of a server.
-	frozen := func(which setting.Name, name string) (models.FrozenModel, error) {
-		if !models.IsServer(name) {
-			x, err := open(which, name, "")
-			if err != nil {
-				return nil, err // no interface that holds a nil
-			}
-			return x, nil
-		}
-		tok, err := models.OpenTokenizer(path)
-		if err == nil {
-			var x *models.Remote
-			if x, err = models.OpenRemote(ctx, name, tok, o.Force, note); err == nil {
-				return x, nil
-			}
-		}
-		return nil, setting.Errorf("%s: %w", which, err)
-	}
 	var free int64
 	if o.FitMicroTokens {
 		if free, err = freeMemory(o); err != nil {
@@ -170,28 +152,61 @@ func OpenModels(ctx context.Context, path string, o Options, resumed bool, note 
 	}
 	// With --old-logprobs recompute the actor is asked before its first update anyway.
 	m.SharedRef = o.Config.KLCoef > 0 && o.Ref == "" && NewAdapters(path, o) && o.Config.OldLogprobs == trainer.OldFile
-	if o.Config.ReadsReference() && o.Ref != "" && !resumed {
-		if m.ref, err = frozen(setting.Name("Ref"), o.Ref); err != nil {
+	if !resumed {
+		if err = m.openFrozen(ctx, path, o, open, note); err != nil {
 			return m, err
 		}
 	}
-	if o.Teacher != "" && !resumed {
-		if m.teacher, err = frozen(setting.Name("Teacher"), o.Teacher); err != nil {
-			return m, err
-		}
-	}
-	if o.RewardModel != "" && !resumed {
-		if err = scores(ctx, o.RewardModel); err == nil {
-			var x models.Trainable
-			if x, err = open(setting.Name("RewardModel"), o.RewardModel, string(policy.HeadScore)); err == nil {
-				m.reward = x
-			}
-		}
-	}
-	if err == nil && o.FitMicroTokens {
+	if o.FitMicroTokens {
 		err = m.fitMicroTokens(path, o, free, note)
 	}
 	return m, err
+}
+
+// openFrozen opens the models that are asked before the first update only. The reference
+// and the teacher may be models of a server.
+func (m *Models) openFrozen(ctx context.Context, path string, o Options,
+	open func(which setting.Name, name, head string) (models.Trainable, error), note func(string, ...any)) error {
+	frozen := func(which setting.Name, name string) (models.FrozenModel, error) {
+		if !models.IsServer(name) {
+			x, err := open(which, name, "")
+			if err != nil {
+				return nil, err // no interface that holds a nil
+			}
+			return x, nil
+		}
+		tok, err := models.OpenTokenizer(path)
+		if err == nil {
+			var x *models.Remote
+			if x, err = models.OpenRemote(ctx, name, tok, o.Force, note); err == nil {
+				return x, nil
+			}
+		}
+		return nil, setting.Errorf("%s: %w", which, err)
+	}
+	var err error
+	if o.Config.ReadsReference() && o.Ref != "" {
+		if m.ref, err = frozen(setting.Name("Ref"), o.Ref); err != nil {
+			return err
+		}
+	}
+	if o.Teacher != "" {
+		if m.teacher, err = frozen(setting.Name("Teacher"), o.Teacher); err != nil {
+			return err
+		}
+	}
+	if o.RewardModel == "" {
+		return nil
+	}
+	if err := scores(ctx, o.RewardModel); err != nil {
+		return err
+	}
+	x, err := open(setting.Name("RewardModel"), o.RewardModel, string(policy.HeadScore))
+	if err != nil {
+		return err
+	}
+	m.reward = x
+	return nil
 }
 
 // config are the settings with what the models decided.

@@ -125,7 +125,8 @@ func TestTheTemplateThatIsNamedIsTheOneThatRowsAreCheckedAgainst(t *testing.T) {
 	if err := os.WriteFile(named, []byte(toolless), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	file := traintest.RolloutsOf(t, filepath.Join(dir, "traj.parquet"), fmt.Sprintf(`{"model":{"template_hash":%q}}`, models.HashText(toolless)))
+	file := traintest.RolloutsOf(t, filepath.Join(dir, "traj.parquet"),
+		fmt.Sprintf(`{"model":{"template_hash":%q}}`, models.HashText(toolless)))
 	for i, c := range []struct {
 		template []string
 		want     error

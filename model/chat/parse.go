@@ -44,7 +44,8 @@ type format struct {
 }
 
 var formats = []format{hermes, qwen3Coder, deepseekR1, deepseekV3, llama3JSON, llama3Python, mistral, glm, kimi, gptOSS,
-	gemma4, lfm2, granite, olmo3, minimax, deepseekDSML, cohere, seedOSS, nemotron, apertus, toolCallsList, hermesText, deepEyes, react, search}
+	gemma4, lfm2, granite, olmo3, minimax, deepseekDSML, cohere, seedOSS, nemotron, apertus, toolCallsList, hermesText,
+	deepEyes, react, search}
 
 // aliases are other names of the formats, most of them those of vLLM's
 // --tool-call-parser.
