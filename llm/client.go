@@ -46,14 +46,17 @@ type Config struct {
 	// run that is resumed: one that is gone is waited for from the first request on.
 	Answered bool
 
-	Retries   int           // after the first try; 0: DefaultRetries; < 0: none
-	Parallel  int           // requests that may come at once: up to there a server that was overloaded is tried again; 0: not known
-	Timeout   time.Duration // of one try; 0: DefaultTimeout
-	Patience  time.Duration // how long a server is waited for that has answered before and is gone now; 0: DefaultPatience; < 0: not at all
-	Idle      time.Duration // between two parts of a stream that has begun; 0: DefaultIdle; < 0: no limit
-	WantIDs   bool          // ask for token ids and log-probs
-	Stream    bool          // take replies piece by piece, as server-sent events
-	UserAgent string
+	Retries  int           // after the first try; 0: DefaultRetries; < 0: none
+	Parallel int           // requests that may come at once: up to there a server that was overloaded is tried again; 0: not known
+	Timeout  time.Duration // of one try; 0: DefaultTimeout
+	Patience time.Duration // how long a server is waited for that has answered before and is gone now; 0: DefaultPatience; < 0: not at all
+	Idle     time.Duration // between two parts of a stream that has begun; 0: DefaultIdle; < 0: no limit
+	WantIDs  bool          // ask for token ids and log-probs
+	// WantExperts asks which experts a mixture-of-experts model chose for the tokens. A reply in
+	// ids without them is an error of kind ErrNoExperts.
+	WantExperts bool
+	Stream      bool // take replies piece by piece, as server-sent events
+	UserAgent   string
 
 	// AskTools has sawTools ask a server whether its chat template shows the tools.
 	AskTools bool

@@ -1,6 +1,7 @@
 package llm
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"slices"
@@ -40,9 +41,11 @@ func (p *completionPieces) add(data []byte) error {
 			} `json:"logprobs"`
 			FinishReason string `json:"finish_reason"`
 			ended
+			routedExperts
 		} `json:"choices"`
 		Usage *usage `json:"usage"`
 		versionFields
+		sglangExtension
 	}
 	if err := json.Unmarshal(rest, &chunk); err != nil {
 		return fmt.Errorf("not the API's JSON: %w: %s", err, excerpt(data))
@@ -51,6 +54,7 @@ func (p *completionPieces) add(data []byte) error {
 		p.s.promptN, p.s.n = u.Prompt, u.Completion
 	}
 	p.s.saw(chunk.Version)
+	p.s.experts = cmp.Or(chunk.Extension.Routed, p.s.experts)
 	if ids.prompt != nil {
 		p.s.prompt = ids.prompt
 	}
@@ -60,6 +64,7 @@ func (p *completionPieces) add(data []byte) error {
 			continue
 		}
 		p.s.text += ch.Text
+		p.s.experts = cmp.Or(ch.Routed, p.s.experts)
 		sampled := ids.sampled
 		if l := ch.Logprobs; l != nil {
 			p.s.logprobs = append(p.s.logprobs, l.TokenLogprobs...)

@@ -1,6 +1,7 @@
 package llm
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -22,6 +23,7 @@ type reply struct {
 	ids                tokenIDs
 	logprobs           []*float64 // nil: none
 	versions           tokenVersions
+	experts            string // as the server encodes them; "": none
 }
 
 // chatReply is a chat reply in one piece; the ids of its first choice were taken out.
@@ -39,9 +41,11 @@ type chatReply struct {
 		} `json:"message"`
 		Logprobs *chatLogprobs `json:"logprobs"`
 		ended
+		routedExperts
 	} `json:"choices"`
 	Usage usage `json:"usage"`
 	versionFields
+	sglangExtension
 }
 
 // content is a message's text, which some servers send as a list of parts.
@@ -131,6 +135,7 @@ func (rd *replyReader) whole(x *exchange, b *body) (*reply, *failure) {
 	if rp.reasoning == "" {
 		rp.reasoning = m.ReasoningContent
 	}
+	rp.experts = cmp.Or(first.Routed, r.Extension.Routed)
 	rp.versions.add(r.versionFields, len(rp.ids.sampled))
 	rp.ids = rd.counted(rp.ids, rp.output)
 	for _, call := range m.ToolCalls {
@@ -227,6 +232,10 @@ func (rd *replyReader) response(b *body, rp *reply) (*traj.Response, *failure) {
 		r.PromptIDs, r.SampledIDs = rp.ids.prompt, rp.ids.sampled
 		r.PromptTokens, r.OutputTokens = len(r.PromptIDs), len(r.SampledIDs)
 		r.Logprobs = rd.aligned(rp.logprobs, len(r.SampledIDs))
+		var f *failure
+		if r.Experts, f = rd.experts(rp.experts, len(r.PromptIDs)+len(r.SampledIDs)); f != nil {
+			return nil, f
+		}
 		if all := rp.versions.of(len(r.SampledIDs)); all != nil {
 			r.PolicyVersion = slices.Min(all)
 			if len(all) > 1 {

@@ -156,6 +156,8 @@ var asked = map[string]setting.Name{
 	"stop_token_ids": setting.Name("StopIDs"),
 	"stop":           setting.Name("Stop"),
 
+	"return_routed_experts": setting.Name("RouterReplay"),
+
 	"response_format":    setting.Name("Grammar"),
 	"structured_outputs": setting.Name("Grammar"),
 	"json_schema":        setting.Name("Grammar"),
@@ -229,6 +231,9 @@ func (w *requestWriter) fields(b *body) map[string]json.RawMessage {
 		if w.has("logprobs") {
 			f["logprobs"] = rawTrue
 		}
+	}
+	if w.c.WantExperts {
+		f["return_routed_experts"] = rawTrue
 	}
 	if s.Grammar != nil && b.grammarRefusal == "" {
 		maps.Copy(f, grammarFields(s.Grammar, b.inIDs))

@@ -19,6 +19,8 @@ type server struct {
 	ours     atomic.Bool  // it is `agentcli serve`
 	places   *ImagePlaces // of the images in its prompts; nil: not known
 
+	activeExperts int // of a token in a layer; 0: not known
+
 	mu      sync.Mutex
 	refused map[string]bool // optional fields that this server does not take, and what else was said of it once
 	grammar grammarSupport

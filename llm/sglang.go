@@ -1,6 +1,7 @@
 package llm
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -32,6 +33,9 @@ func (w *requestWriter) generateFields(b *body, prompt []int32) (f, params map[s
 	}
 	f = map[string]json.RawMessage{"input_ids": encodeIDs(prompt), "sampling_params": inner,
 		"return_logprob": rawTrue, "logprob_start_len": json.RawMessage("-1")}
+	if w.c.WantExperts {
+		f["return_routed_experts"] = rawTrue
+	}
 	if w.streams() {
 		f["stream"] = rawTrue
 	}
@@ -56,6 +60,7 @@ func (p *sglangPieces) add(data []byte) error {
 			Raw    [][]json.RawMessage `json:"output_token_logprobs"`
 			Weight json.RawMessage     `json:"weight_version"`
 			versionFields
+			routedExperts
 			Finish *struct {
 				Type    string          `json:"type"`
 				Matched json.RawMessage `json:"matched"`
@@ -99,6 +104,7 @@ func (p *sglangPieces) add(data []byte) error {
 		m.Version = m.Weight
 	}
 	p.s.saw(m.Version)
+	p.s.experts = cmp.Or(m.Routed, p.s.experts)
 	p.s.versions.add(m.versionFields, len(ids))
 	if f := m.Finish; f != nil {
 		p.s.finish, p.s.stop, p.s.message, p.s.brokenOff = f.Type, slices.Clone(f.Matched), f.Message, f.Status

@@ -1,6 +1,7 @@
 package llm
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -120,9 +121,11 @@ type chatChunk struct {
 		FinishReason string        `json:"finish_reason"`
 		Logprobs     *chatLogprobs `json:"logprobs"`
 		ended
+		routedExperts
 	} `json:"choices"`
 	Usage *usage `json:"usage"`
 	versionFields
+	sglangExtension
 }
 
 type usage struct {
@@ -167,12 +170,14 @@ func (s *chatPieces) add(data []byte) error {
 	}
 	s.ids.sampled = append(s.ids.sampled, ids.sampled...)
 	s.versions.add(chunk.versionFields, len(ids.sampled))
+	s.experts = cmp.Or(chunk.Extension.Routed, s.experts)
 	for i := range chunk.Choices {
 		ch := &chunk.Choices[i]
 		if ch.Index != 0 {
 			continue
 		}
 		s.logprobs = append(s.logprobs, ch.Logprobs.list()...)
+		s.experts = cmp.Or(ch.Routed, s.experts)
 		if ch.FinishReason != "" {
 			s.finish, s.stop = ch.FinishReason, slices.Clone(ch.what())
 		}

@@ -158,6 +158,7 @@ type sampledPieces struct {
 	brokenOff  int    // the status that goes with it
 	version    string // of the weights; "": the server does not say
 	versions   tokenVersions
+	experts    string // as the server encodes them; "": none
 }
 
 // saw takes the version that a piece of a reply names. Pieces of several versions make one that
@@ -257,6 +258,10 @@ func (rd *replyReader) completion(p *sampledPieces, b *body, prompt []int32) (*t
 	}
 	out := &traj.Completion{IDs: p.ids, Text: p.text, FinishReason: p.finish}
 	out.Logprobs = rd.aligned(p.logprobs, len(p.ids))
+	var f *failure
+	if out.Experts, f = rd.experts(p.experts, len(prompt)+len(p.ids)); f != nil {
+		return nil, f
+	}
 	if n := len(p.ids); n > 0 && p.finish == traj.FinishStop {
 		var id int32
 		switch {

@@ -91,8 +91,12 @@ func (x *sight) request(w *requestWriter, b *body) (f, params map[string]json.Ra
 			inner = raw
 		}
 	}
-	return map[string]json.RawMessage{"model": w.model, "token_ids": encodeIDs(x.short), "content_parts": x.parts,
-		"sampling_params": inner, "return_token_ids": rawTrue}, params
+	f = map[string]json.RawMessage{"model": w.model, "token_ids": encodeIDs(x.short), "content_parts": x.parts,
+		"sampling_params": inner, "return_token_ids": rawTrue}
+	if w.c.WantExperts {
+		f["return_routed_experts"] = rawTrue
+	}
+	return f, params
 }
 
 // inferencePieces reads the reply, which comes in one piece.
@@ -108,6 +112,7 @@ func (p *inferencePieces) add(data []byte) error {
 					Logprob *float64 `json:"logprob"`
 				} `json:"content"`
 			} `json:"logprobs"`
+			routedExperts
 		} `json:"choices"`
 		Places struct {
 			Image []struct {
@@ -129,7 +134,7 @@ func (p *inferencePieces) add(data []byte) error {
 		return nil
 	}
 	ch := &reply.Choices[0]
-	p.s.finish = ch.FinishReason
+	p.s.finish, p.s.experts = ch.FinishReason, ch.Routed
 	if ch.Logprobs != nil {
 		for _, x := range ch.Logprobs.Content {
 			p.s.logprobs = append(p.s.logprobs, x.Logprob)

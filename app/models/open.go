@@ -90,6 +90,9 @@ func Open(ctx context.Context, o Options, notice func(string)) (agent.Model, Sou
 		return nil, Source{}, nil, err
 	}
 	if o.SwiftRollout != "" || strings.HasPrefix(o.Model, ReplayPrefix) {
+		if o.RouterReplay {
+			return nil, Source{}, nil, exit.Usagef("%s has no effect here: such a model sends no experts; leave it out", setting.Name("RouterReplay"))
+		}
 		if err := o.checkLocalOnly(); err != nil {
 			return nil, Source{}, nil, err
 		}
@@ -179,12 +182,8 @@ func Open(ctx context.Context, o Options, notice func(string)) (agent.Model, Sou
 
 // checkLocalOnly refuses the settings that a local model alone takes.
 func (o *Options) checkLocalOnly() error {
-	switch {
-	case o.AsStored:
+	if o.AsStored {
 		return exit.Usagef("%s has no effect here: it multiplies the weights of a local model; leave it out", setting.Name("AsStored"))
-	case o.RouterReplay:
-		return exit.Usagef("%s keeps the experts of a local model; leave it out, or name a local model with %s", setting.Name("RouterReplay"),
-			setting.Name("Model"))
 	}
 	return nil
 }

@@ -22,7 +22,7 @@ import (
 func clientConfig(o Options, notice func(string)) llm.Config {
 	c := llm.Config{BaseURL: o.BaseURL[0], Also: o.BaseURL[1:], APIKey: o.APIKey, Model: o.Model,
 		Retries: o.Retries, Timeout: o.ModelTimeout, Parallel: o.Parallel,
-		Answered: o.Answered, WantIDs: true, AskTools: true, Stream: o.Stream, UserAgent: "agentcli/" + version.String(),
+		Answered: o.Answered, WantIDs: true, WantExperts: o.RouterReplay, AskTools: true, Stream: o.Stream, UserAgent: "agentcli/" + version.String(),
 		Notice: notice, OnRetry: o.OnRetry, MatchesGrammar: grammarMatcher()}
 	if o.Retries == 0 {
 		c.Retries = -1
@@ -111,6 +111,14 @@ func openServer(ctx context.Context, o Options, notice func(string)) (agent.Mode
 		case m != nil:
 			return m, source, client, nil
 		}
+	}
+	if o.RouterReplay && o.Tokenizer != "" {
+		folder, err := findTokenizer(ctx, nil, o.Tokenizer, notice)
+		if err != nil {
+			_ = client.Close()
+			return fail(err)
+		}
+		client.SetActiveExperts(activeExperts(folder))
 	}
 	if o.Tokenizer != "" && (o.TokenMode == "" || o.TokenMode == TokenModeChat) && o.mayShow() {
 		if err := placeChatImages(ctx, client, &source, o, notice); err != nil {

@@ -16,6 +16,7 @@ import (
 	"agentcli/media/processor"
 	"agentcli/model/chat"
 	"agentcli/model/tokenizer"
+	"agentcli/model/weights"
 	"agentcli/policy"
 	"agentcli/traj"
 )
@@ -199,6 +200,7 @@ func exactModel(ctx context.Context, tokens *llm.Tokens, names []string, o Optio
 		return fail(setting.Errorf("%s %w; %s chat has the server render", setting.Name("Tokenizer"), err, setting.Name("TokenMode")))
 	}
 	tokens.Stops = r.StopIDs()
+	tokens.Client.SetActiveExperts(activeExperts(path))
 	m = &exactServer{Exact: &chat.Exact{Renderer: r, Tokenizer: tok, Sampler: tokens,
 		Policy: cmp.Or(o.Trained, tokens.Client.Model())},
 		tokens: tokens, folder: path}
@@ -209,6 +211,21 @@ func exactModel(ctx context.Context, tokens *llm.Tokens, names []string, o Optio
 	}
 	template, err = TemplateOf(tok.ChatTemplate(), o.ChatTemplate)
 	return m, tok.Hash(), HashText(template), err
+}
+
+// activeExperts is how many experts the model of a folder chooses for a token in a layer; 0: it has
+// none, or says nothing of them.
+func activeExperts(folder string) int {
+	c, err := weights.ReadConfig(folder)
+	if err != nil {
+		return 0
+	}
+	for i := range c.Layers {
+		if n := c.Layers[i].Experts.Active; n > 0 {
+			return n
+		}
+	}
+	return 0
 }
 
 // findTokenizer gives the path of the tokenizer that is named, or of that of the

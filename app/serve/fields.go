@@ -44,6 +44,7 @@ type drawing struct {
 	PromptLPs   *int     `json:"prompt_logprobs"`
 	ReturnIDs   bool     `json:"return_token_ids"`
 	TokensAsIDs bool     `json:"return_tokens_as_token_ids"`
+	Routed      *bool    `json:"return_routed_experts"`
 	Stream      bool     `json:"stream"`
 	StreamOpts  *struct {
 		Usage bool `json:"include_usage"`

@@ -1,6 +1,7 @@
 package serve
 
 import (
+	"cmp"
 	"context"
 	"encoding/base64"
 	"encoding/json"
@@ -95,6 +96,7 @@ func (s *idsAPI) inference(w http.ResponseWriter, r *http.Request) error {
 		IDs       []int32 `json:"token_ids"`
 		RequestID string  `json:"request_id"`
 		ReturnIDs bool    `json:"return_token_ids"`
+		Routed    *bool   `json:"return_routed_experts"`
 		Sampling  struct {
 			drawing
 			Logprobs *int `json:"logprobs"`
@@ -114,10 +116,7 @@ func (s *idsAPI) inference(w http.ResponseWriter, r *http.Request) error {
 		return bad("max_tokens", "max_tokens is 0; there would be no reply")
 	}
 	d.Bias = s.withoutBarred(d.Bias)
-	if err := s.named(c.Model); err != nil {
-		return err
-	}
-	if err := d.check(); err != nil {
+	if err := cmp.Or(s.named(c.Model), d.check(), s.keepsExperts(c.Routed)); err != nil {
 		return err
 	}
 	form, err := d.grammarOf()
@@ -155,6 +154,7 @@ func (s *idsAPI) inference(w http.ResponseWriter, r *http.Request) error {
 		}
 		choices[k] = map[string]any{"index": k, "finish_reason": replies[k].FinishReason, "token_ids": replies[k].IDs, "logprobs": nil,
 			"stop_reason": stopReason(&replies[k].Output, d)}
+		withExperts(choices[k], c.Routed, replies[k].Experts)
 		if c.Sampling.Logprobs != nil {
 			choices[k]["logprobs"] = s.inferenceLogprobs(replies[k].Tokens)
 		}
@@ -273,6 +273,7 @@ type sglangRequest struct {
 	From     *int   `json:"logprob_start_len"`
 	Top      int    `json:"top_logprobs_num"`
 	Stream   bool   `json:"stream"`
+	Routed   bool   `json:"return_routed_experts"`
 	RID      string `json:"rid"`
 }
 
@@ -287,7 +288,7 @@ func (c *sglangRequest) request(s *server) (*policy.Request, error) {
 	if d.Guided = c.Sampling.Regex; c.Sampling.Schema != nil {
 		d.GuidedJSON = json.RawMessage(*c.Sampling.Schema)
 	}
-	if err := d.check(); err != nil {
+	if err := cmp.Or(d.check(), s.keepsExperts(&c.Routed)); err != nil {
 		return nil, err
 	}
 	if d.choices() > 1 {
@@ -312,6 +313,7 @@ type sglangAnswer struct {
 	read           int // tokens of the prompt
 	prompt, tokens []policy.Token
 	text           string
+	experts        *traj.Experts // nil: not yet, or none
 }
 
 func (a *sglangAnswer) body(finish any, now int64) map[string]any {
@@ -320,6 +322,9 @@ func (a *sglangAnswer) body(finish any, now int64) map[string]any {
 	versions(meta, a.tokens, now)
 	if a.c.Logprobs {
 		meta["output_token_logprobs"], meta["input_token_logprobs"] = rowsOf(a.tokens, 0), rowsOf(a.prompt, 1)
+	}
+	if a.c.Routed && a.experts.Tokens() > 0 {
+		meta["routed_experts"] = sglangExperts(a.experts)
 	}
 	return map[string]any{"text": a.text, "output_ids": idsOf(a.tokens), "meta_info": meta}
 }
@@ -375,7 +380,7 @@ func (s *idsAPI) sglang(w http.ResponseWriter, r *http.Request) error {
 	var last map[string]any
 	if err == nil {
 		a.text += words.rest()
-		a.tokens, a.prompt = reply.Tokens, reply.Prompt
+		a.tokens, a.prompt, a.experts = reply.Tokens, reply.Prompt, reply.Experts
 		last = a.body(finished(reply), s.engine.Version())
 		if n := seen(w); n != nil {
 			n.prompt, n.drawn = a.read, len(a.tokens)

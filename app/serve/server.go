@@ -5,6 +5,7 @@
 //	chat.go         POST /v1/chat/completions
 //	completions.go  POST /v1/completions
 //	draw.go         one reply: from the engine's tokens to text, ids and log-probs
+//	experts.go      which experts were chosen: vLLM's and SGLang's forms
 //	ids.go          /tokenize, /detokenize, and replies to ids: vLLM's and SGLang's
 //	trl.go          replies to prompts and conversations, and log-probs, for TRL's client
 //	admin.go        pauses and new weights

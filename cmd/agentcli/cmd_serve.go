@@ -38,6 +38,8 @@ func serveCommand() *cli.Command {
 				"(default: 2GB; on CUDA 0.5)"},
 			&cli.BoolFlag{Name: "weights-as-stored",
 				Usage: "multiply the matrices of a .gguf in 4 and 8 bits as they are: less memory, faster for few replies at once"},
+			&cli.BoolFlag{Name: "router-replay",
+				Usage: "mixture of experts: send with each reply which experts were chosen for its tokens (routed_experts, as vLLM does)"},
 			&cli.StringFlag{Name: "chat-template", Usage: "`FILE` with a chat template, or the name of a chat format (default: the model's own)"},
 			&cli.IntFlag{Name: "min-pixels", Usage: "smallest area at which images are shown (default: the model's)"},
 			&cli.IntFlag{Name: "max-pixels", Usage: "largest area at which images are shown (default: the model's)"},
@@ -72,7 +74,7 @@ func serveCommand() *cli.Command {
 				Key:  c.String("api-key"), Admin: c.Bool("admin"), AdminKey: c.String("admin-key"), AllowPath: c.StringSlice("allow-path"),
 				Model: models.LocalOptions{Device: c.String("device"), DType: c.String("dtype"), Threads: c.Int("threads"), Parallel: c.Int("parallel"),
 					MaxContext: c.Int("max-context"), KVCache: c.String("kv-cache"), AsStored: c.Bool("weights-as-stored"),
-					ChatTemplate: c.String("chat-template"), Temperature: 1,
+					ChatTemplate: c.String("chat-template"), Temperature: 1, RouterReplay: c.Bool("router-replay"),
 					MinPixels: c.Int("min-pixels"), MaxPixels: c.Int("max-pixels")}}, s)
 		},
 	}

@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -94,15 +95,39 @@ func TestExpertsAreKeptAndReplayed(t *testing.T) {
 		filepath.Join(t.TempDir(), "none")); code != exitUsage || !strings.Contains(log, "--router-replay") {
 		t.Errorf("experts of a model without any are kept: exit %d: %s", code, log)
 	}
-	t.Setenv("OPENAI_BASE_URL", "http://127.0.0.1:1/v1")
-	if _, log, code := run(t, "rollout", "-d", "arith", "--limit", "1", "--model", "m", "--router-replay", "--output",
-		filepath.Join(t.TempDir(), "none")); code != exitUsage || !strings.Contains(log, "--router-replay") {
-		t.Errorf("experts of a server are kept: exit %d: %s", code, log)
-	}
-	t.Setenv("OPENAI_BASE_URL", "")
 	if _, log, code := run(t, "loop", "-d", "arith", "--model", model, "--router-replay", "--steps", "1", "--tasks", "2", "-n", "2",
 		"--max-tokens", "8", "--max-turns", "1", "--tools", "none", "--shots", "0", "--eval-tasks", "1", "--eval-samples", "1", "--output",
 		filepath.Join(t.TempDir(), "loop")); code != exitDone {
 		t.Errorf("loop: exit %d: %s", code, log)
+	}
+}
+
+// A server's experts are those of the model here, in each token mode; one that keeps none ends the run.
+func TestExpertsOfAServerAreKept(t *testing.T) {
+	model := tinyExperts(t)
+	want, _ := rowsOf(t, rolledOut(t, model, "--router-replay", "--dtype", "float32", "--device", "cpu", "--ordered"))
+	url := serveModel(t, "--model", model, "--dtype", "float32", "--router-replay", "--served-model-name", "m")
+	for _, mode := range []string{"completions", "auto", "chat"} {
+		args := []string{"--router-replay", "--ordered", "--base-url", url + "/v1", "--token-mode", mode}
+		if mode != "chat" {
+			args = append(args, "--tokenizer", model)
+		}
+		got, _ := rowsOf(t, rolledOut(t, "m", args...))
+		if len(got) != len(want) {
+			t.Fatalf("%s: %d rows, want %d", mode, len(got), len(want))
+		}
+		for i, row := range got {
+			for k, s := range row.Sequences {
+				w := want[i].Sequences[k]
+				if !slices.Equal(s.TokenIDs, w.TokenIDs) || s.Experts.Tokens() != len(s.TokenIDs)-1 || !slices.Equal(s.Experts.IDs, w.Experts.IDs) {
+					t.Errorf("%s, row %d: experts of %d of %d tokens, or others than here", mode, i, s.Experts.Tokens(), len(s.TokenIDs))
+				}
+			}
+		}
+	}
+	without := serveModel(t, "--model", model, "--dtype", "float32", "--served-model-name", "m")
+	if _, log, code := run(t, "rollout", "-d", "arith", "--limit", "1", "--tools", "none", "--model", "m", "--base-url", without+"/v1",
+		"--router-replay", "--output", filepath.Join(t.TempDir(), "none")); code == exitDone || !strings.Contains(log, "--router-replay") {
+		t.Errorf("a server keeps no experts: exit %d: %s", code, log)
 	}
 }

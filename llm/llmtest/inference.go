@@ -166,6 +166,7 @@ func afterImages(r *Reply, req *Request) any {
 		}
 		choice["logprobs"] = map[string]any{"content": content}
 	}
+	r.addExperts(choice, req)
 	out := map[string]any{"request_id": fmt.Sprint("gen-", req.N), "output_mode": "tokens", "choices": []any{choice}}
 	if req.Has("return_token_ids") {
 		places := []any{}

@@ -96,6 +96,7 @@ type Reply struct {
 	Logprobs  []float64
 	Scores    []float64 // of the prompt's tokens, where the client asks for them; the first is sent as null
 	Texts     []string  // of those tokens; nil: t and the id
+	Experts   string    // that were chosen, in base64, where the client asks for them; a stream of OpenAI's API has none, as with vLLM
 	Stop      any       // what ended it: a stop string or a stop id; vLLM's stop_reason, SGLang's matched
 
 	// Of a stream: the pieces that the content comes in (nil: one a rune), and
@@ -289,7 +290,7 @@ func (s *Server) write(w http.ResponseWriter, hr *http.Request, req *Request, r 
 	case req.Path == Generate:
 		body = marshal(r.generated(len(r.IDs), false, true, req))
 	default:
-		body = marshal(r.completion(req))
+		body = marshal(r.completion(req, s.o.SGLang))
 	}
 	if w.Header().Get("Content-Type") == "" {
 		w.Header().Set("Content-Type", "application/json")
@@ -310,7 +311,7 @@ func (s *Server) write(w http.ResponseWriter, hr *http.Request, req *Request, r 
 	}
 }
 
-func (r *Reply) completion(req *Request) map[string]any {
+func (r *Reply) completion(req *Request, sglang bool) map[string]any {
 	message := map[string]any{"role": "assistant", "content": r.Content}
 	if r.Reasoning != "" {
 		message["reasoning"] = r.Reasoning
@@ -334,7 +335,19 @@ func (r *Reply) completion(req *Request) map[string]any {
 	if req.Has("logprobs") && r.Logprobs != nil {
 		choice["logprobs"] = chatLogprobs(r.Logprobs)
 	}
+	experts := choice
+	if sglang { // has them beside the choices
+		experts = map[string]any{}
+		out["sglext"] = experts
+	}
+	r.addExperts(experts, req)
 	return out
+}
+
+func (r *Reply) addExperts(to map[string]any, req *Request) {
+	if r.Experts != "" && req.Has("return_routed_experts") {
+		to["routed_experts"] = r.Experts
+	}
 }
 
 func marshal(v any) []byte {

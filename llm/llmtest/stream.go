@@ -164,6 +164,7 @@ func idLogprobs(list []float64) any {
 func (r *Reply) inIDs(req *Request) any {
 	choice := map[string]any{"index": 0, "text": r.Content, "finish_reason": r.finish(), "stop_reason": r.Stop}
 	r.addIDs(choice, req, 0, 1)
+	r.addExperts(choice, req)
 	if req.Has("prompt_logprobs") && r.Scores != nil {
 		choice["prompt_logprobs"] = r.scored(req.Prompt)
 	}
@@ -250,6 +251,7 @@ func (r *Reply) generated(n int, incremental, last bool, req *Request) any {
 			f["matched"] = r.Stop
 		}
 		meta["finish_reason"] = f
+		r.addExperts(meta, req)
 	}
 	return map[string]any{"text": r.Content, "output_ids": r.IDs[from:n], "meta_info": meta}
 }

@@ -13,8 +13,12 @@ import (
 
 // Names reports whether an error, or what it wraps, names a setting.
 func Names(err error, name setting.Name) bool {
-	var e *setting.Error
-	return errors.As(err, &e) && slices.Contains(e.Names, name)
+	for e := (*setting.Error)(nil); errors.As(err, &e); err = e.Unwrap() {
+		if slices.Contains(e.Names, name) {
+			return true
+		}
+	}
+	return false
 }
 
 var words = regexp.MustCompile(`([a-z0-9])([A-Z])|([A-Z])([A-Z][a-z])`)
