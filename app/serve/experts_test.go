@@ -80,12 +80,13 @@ func TestRepliesSayWhichExpertsWereChosen(t *testing.T) {
 			t.Errorf("%+v: a chat has experts of %d tokens, %v", way, resp.Experts.Tokens(), err)
 		}
 	}
-	var r struct {
+	type answer struct {
 		Choices []struct {
 			IDs     []int32 `json:"token_ids"`
 			Experts string  `json:"routed_experts"`
 		} `json:"choices"`
 	}
+	var r, without answer
 	x.ask("/inference/v1/generate", map[string]any{"token_ids": prompt, "sampling_params": map[string]any{"max_tokens": 20, "seed": 3, "n": 2}}, &r)
 	for k, c := range r.Choices {
 		file, err := base64.StdEncoding.DecodeString(c.Experts)
@@ -96,8 +97,8 @@ func TestRepliesSayWhichExpertsWereChosen(t *testing.T) {
 			t.Errorf("choice %d has experts of shape %v, %v", k, shape, err)
 		}
 	}
-	x.ask("/v1/completions", map[string]any{"prompt": prompt, "max_tokens": 2, "return_routed_experts": false}, &r)
-	if r.Choices = r.Choices[:1]; r.Choices[0].Experts != "" {
+	x.ask("/v1/completions", map[string]any{"prompt": prompt, "max_tokens": 2, "return_routed_experts": false}, &without)
+	if without.Choices[0].Experts != "" {
 		t.Error("experts are sent that the request does not want")
 	}
 }
