@@ -379,7 +379,7 @@ func badRequest(s *server, f *failure, x *exchange, b *body, said string) {
 		return
 	}
 	for _, name := range []string{"return_tokens_as_token_ids", "stream_options", "skip_special_tokens",
-		"return_token_ids", "logprobs", "seed"} {
+		"return_token_ids", "logprobs", "logit_bias", "seed"} {
 		if sent(x, name) {
 			s.drop(name, optional[name])
 			f.now = true

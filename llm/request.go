@@ -123,6 +123,7 @@ var optional = map[string]string{
 	"stream":           "its replies come in one piece",
 	"stream_options":   "it does not say how many tokens a reply took",
 
+	"logit_bias":                 "it may draw ids that stand for images; replies with such ids cannot be trained on",
 	"return_tokens_as_token_ids": "",
 	"skip_special_tokens":        "special tokens are missing in its text, and calls that are made of them go unread",
 }
@@ -231,6 +232,9 @@ func (w *requestWriter) fields(b *body) map[string]json.RawMessage {
 		if w.has("logprobs") {
 			f["logprobs"] = rawTrue
 		}
+	}
+	if w.barred != nil && w.has("logit_bias") {
+		f["logit_bias"] = w.barred
 	}
 	if w.c.WantExperts {
 		f["return_routed_experts"] = rawTrue

@@ -1,6 +1,7 @@
 package llm
 
 import (
+	"encoding/json"
 	"fmt"
 	"strings"
 	"sync"
@@ -19,7 +20,8 @@ type server struct {
 	ours     atomic.Bool  // it is `agentcli serve`
 	places   *ImagePlaces // of the images in its prompts; nil: not known
 
-	activeExperts int // of a token in a layer; 0: not known
+	activeExperts int             // of a token in a layer; 0: not known
+	barred        json.RawMessage // logit_bias of the ids that are never drawn; nil: none
 
 	mu      sync.Mutex
 	refused map[string]bool // optional fields that this server does not take, and what else was said of it once

@@ -18,10 +18,9 @@ const inferencePath = "/inference/v1/generate"
 // sight is what a prompt with images is beside its ids. vLLM expands one id an image itself;
 // ids that are expanded already it would expand again, without a word.
 type sight struct {
-	short  []int32 // the prompt, with one id for each image
-	parts  json.RawMessage
-	spans  []traj.ImageSpan
-	barred []int32 // ids that stand for images: they are not sampled
+	short []int32 // the prompt, with one id for each image
+	parts json.RawMessage
+	spans []traj.ImageSpan
 }
 
 // ErrOtherImageSize says that the server makes another number of tokens of an image.
@@ -40,9 +39,6 @@ func sighted(prompt []int32, images []traj.Image, spans []traj.ImageSpan) (*sigh
 		parts = append(parts, imagePart(url))
 		x.short = append(append(x.short, prompt[at:span.Start]...), prompt[span.Start])
 		at = span.Start + span.Tokens
-		if !slices.Contains(x.barred, prompt[span.Start]) {
-			x.barred = append(x.barred, prompt[span.Start])
-		}
 	}
 	x.short = append(x.short, prompt[at:]...)
 	var err error
@@ -65,7 +61,7 @@ func dataURI(im *traj.Image) (string, error) {
 
 // inferenceParams are the fields of vLLM's sampling_params, by our names for them.
 var inferenceParams = []string{"temperature", "top_p", "top_k", "min_p", "repetition_penalty", "max_tokens", "stop",
-	"stop_token_ids", "seed", "structured_outputs"}
+	"stop_token_ids", "seed", "structured_outputs", "logit_bias"}
 
 // request is one to /inference/v1/generate; the second are the fields within sampling_params.
 func (x *sight) request(w *requestWriter, b *body) (f, params map[string]json.RawMessage) {
@@ -79,17 +75,9 @@ func (x *sight) request(w *requestWriter, b *body) (f, params map[string]json.Ra
 	if _, ok := all["logprobs"]; ok {
 		params["logprobs"] = json.RawMessage("0") // of the sampled token alone
 	}
-	never := map[int32]float64{}
-	for _, id := range x.barred {
-		never[id] = -100 // the most that the API takes
-	}
-	bias, err := json.Marshal(never)
-	inner := json.RawMessage("{}")
-	if err == nil {
-		params["logit_bias"] = bias
-		if raw, err := json.Marshal(params); err == nil {
-			inner = raw
-		}
+	inner, err := json.Marshal(params)
+	if err != nil { // raw JSON of our own making
+		inner = json.RawMessage("{}")
 	}
 	f = map[string]json.RawMessage{"model": w.model, "token_ids": encodeIDs(x.short), "content_parts": x.parts,
 		"sampling_params": inner, "return_token_ids": rawTrue}

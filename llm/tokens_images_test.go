@@ -60,6 +60,7 @@ func TestImagesBesideIDsAreExpandedOnceByTheServer(t *testing.T) {
 	}
 	s := llmtest.NewWith(t, llmtest.Options{Inference: &llmtest.Sight{Place: place, Tokens: squares}}, script)
 	tok := &Tokens{Client: newRig(t, s.BaseURL(), func(c *Config) { c.Stream = true }).Client, Stops: []int32{9}}
+	tok.Client.Bar([]int32{7})
 	cool := .5
 	got, err := tok.SampleImages(t.Context(), prompt, images, spans,
 		traj.Sampling{Temperature: &cool, TopK: -1, MaxTokens: 20, Stop: []string{"##"}, Neutral: true}, 11)
@@ -86,6 +87,39 @@ func TestImagesBesideIDsAreExpandedOnceByTheServer(t *testing.T) {
 	}
 	if q.Has("stream") || q.Header.Get("Authorization") != "Bearer sk-secret" {
 		t.Errorf("%v", q.Header)
+	}
+}
+
+// The ids of images are kept from being drawn beside text and messages too; a server without that field is asked without it.
+func TestIDsOfImagesAreNotDrawnByServers(t *testing.T) {
+	for _, sglang := range []bool{false, true} {
+		refuses := false
+		s := llmtest.NewWith(t, llmtest.Options{Completions: true, SGLang: sglang}, func(r *llmtest.Request) llmtest.Reply {
+			if refuses && r.Has("logit_bias") {
+				return llmtest.Reply{Status: 400, Error: "logit_bias is not supported"}
+			}
+			return llmtest.Reply{Content: "hi", PromptIDs: []int32{3}, IDs: []int32{5, 9}, Stop: 9}
+		})
+		for _, refuses = range []bool{false, true} {
+			r := newRig(t, s.BaseURL(), nil)
+			r.Bar([]int32{7, 8})
+			from := len(s.Requests())
+			if _, err := r.Generate(t.Context(), ask()); err != nil {
+				t.Fatal(err)
+			}
+			tok := &Tokens{Client: r.Client, SGLang: sglang, Stops: []int32{9}}
+			if _, err := tok.Sample(t.Context(), []int32{3}, traj.Sampling{MaxTokens: 4}, 1); err != nil {
+				t.Fatal(err)
+			}
+			for _, q := range s.Requests()[from:] {
+				if bias := string(q.Fields["logit_bias"]); !refuses && bias != `{"7":-100,"8":-100}` {
+					t.Errorf("%s: logit_bias is %s", q.Path, bias)
+				}
+			}
+			if all := s.Requests(); refuses && (all[len(all)-1].Has("logit_bias") || len(r.notices) != 1) {
+				t.Errorf("it is asked with the field that it refuses, or %d words about it are said", len(r.notices))
+			}
+		}
 	}
 }
 

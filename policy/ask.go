@@ -24,7 +24,8 @@ func (e *Engine) Close() error { return e.p.Close() }
 
 // Facts says what the model is.
 func (e *Engine) Facts() Facts {
-	return Facts{Tokenizer: e.p.tok, EndIDs: endIDs(e.p), VocabSize: e.p.model.VocabSize, MaxContext: e.p.cfg.MaxContext}
+	return Facts{Tokenizer: e.p.tok, EndIDs: endIDs(e.p), VocabSize: e.p.model.VocabSize, MaxContext: e.p.cfg.MaxContext,
+		Barred: e.p.model.Barred}
 }
 
 // endIDs are the ids that end a reply unless a request ignores them.

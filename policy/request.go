@@ -95,5 +95,6 @@ type Facts struct {
 	Tokenizer  *tokenizer.Tokenizer
 	EndIDs     []int32 // end a reply unless a request ignores them
 	VocabSize  int     // ids that the model can draw
+	Barred     []int32 // ids below VocabSize that it never draws: those of images
 	MaxContext int     // tokens that prompt and reply may have together
 }

@@ -112,13 +112,13 @@ func openServer(ctx context.Context, o Options, notice func(string)) (agent.Mode
 			return m, source, client, nil
 		}
 	}
-	if o.RouterReplay && o.Tokenizer != "" {
+	if o.RouterReplay && o.Tokenizer != "" { // with images, placeChatImages does so
 		folder, err := findTokenizer(ctx, nil, o.Tokenizer, notice)
 		if err != nil {
 			_ = client.Close()
 			return fail(err)
 		}
-		client.SetActiveExperts(activeExperts(folder))
+		tellModel(client, folder)
 	}
 	if o.Tokenizer != "" && (o.TokenMode == "" || o.TokenMode == TokenModeChat) && o.mayShow() {
 		if err := placeChatImages(ctx, client, &source, o, notice); err != nil {

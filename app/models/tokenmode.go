@@ -200,7 +200,7 @@ func exactModel(ctx context.Context, tokens *llm.Tokens, names []string, o Optio
 		return fail(setting.Errorf("%s %w; %s chat has the server render", setting.Name("Tokenizer"), err, setting.Name("TokenMode")))
 	}
 	tokens.Stops = r.StopIDs()
-	tokens.Client.SetActiveExperts(activeExperts(path))
+	tellModel(tokens.Client, path)
 	m = &exactServer{Exact: &chat.Exact{Renderer: r, Tokenizer: tok, Sampler: tokens,
 		Policy: cmp.Or(o.Trained, tokens.Client.Model())},
 		tokens: tokens, folder: path}
@@ -213,19 +213,21 @@ func exactModel(ctx context.Context, tokens *llm.Tokens, names []string, o Optio
 	return m, tok.Hash(), HashText(template), err
 }
 
-// activeExperts is how many experts the model of a folder chooses for a token in a layer; 0: it has
-// none, or says nothing of them.
-func activeExperts(folder string) int {
+// tellModel tells a client what the configuration in a folder says of the model: the ids that are never
+// drawn, and how many experts a token has in a layer.
+func tellModel(client *llm.Client, folder string) {
 	c, err := weights.ReadConfig(folder)
-	if err != nil {
-		return 0
+	if err != nil { // the folder has a tokenizer alone
+		return
+	}
+	if c.Vision != nil {
+		client.Bar(c.Vision.TokenIDs(c.VocabSize))
 	}
 	for i := range c.Layers {
 		if n := c.Layers[i].Experts.Active; n > 0 {
-			return n
+			client.SetActiveExperts(n)
 		}
 	}
-	return 0
 }
 
 // findTokenizer gives the path of the tokenizer that is named, or of that of the

@@ -6,6 +6,7 @@ import (
 	"encoding/base64"
 	"encoding/json"
 	"net/http"
+	"strconv"
 	"strings"
 
 	"agentcli/media"
@@ -115,8 +116,7 @@ func (s *idsAPI) inference(w http.ResponseWriter, r *http.Request) error {
 	if d.MaxTokens != nil && *d.MaxTokens == 0 {
 		return bad("max_tokens", "max_tokens is 0; there would be no reply")
 	}
-	d.Bias = s.withoutBarred(d.Bias)
-	if err := cmp.Or(s.named(c.Model), d.check(), s.keepsExperts(c.Routed)); err != nil {
+	if err := cmp.Or(s.named(c.Model), s.checkDrawing(d), s.keepsExperts(c.Routed)); err != nil {
 		return err
 	}
 	form, err := d.grammarOf()
@@ -196,18 +196,14 @@ func (s *idsAPI) inferenceLogprobs(tokens []policy.Token) any {
 	return map[string]any{"content": content}
 }
 
-// withoutBarred leaves out of a bias the ids of images, which are never drawn.
-func (s *idsAPI) withoutBarred(bias map[string]float64) map[string]float64 {
-	if s.exact.Images == nil {
-		return bias
-	}
-	out := map[string]float64{}
-	for id, v := range bias {
-		if id != s.piece(s.exact.Images.Token, true)[len("token_id:"):] || v > -100 {
-			out[id] = v
+// checkDrawing holds a request to what can be done. A bias against ids that are never drawn changes nothing.
+func (s *server) checkDrawing(d *drawing) error {
+	for _, id := range s.facts.Barred {
+		if name := strconv.Itoa(int(id)); d.Bias[name] <= -100 {
+			delete(d.Bias, name)
 		}
 	}
-	return out
+	return d.check()
 }
 
 // expanded puts images in their places among ids: each at the next id that stands for one, which
@@ -288,7 +284,7 @@ func (c *sglangRequest) request(s *server) (*policy.Request, error) {
 	if d.Guided = c.Sampling.Regex; c.Sampling.Schema != nil {
 		d.GuidedJSON = json.RawMessage(*c.Sampling.Schema)
 	}
-	if err := cmp.Or(d.check(), s.keepsExperts(&c.Routed)); err != nil {
+	if err := cmp.Or(s.checkDrawing(d), s.keepsExperts(&c.Routed)); err != nil {
 		return nil, err
 	}
 	if d.choices() > 1 {

@@ -312,7 +312,7 @@ func TestABadRequestGetsAnErrorInOpenAIsFormAndTheServerGoesOn(t *testing.T) {
 			`{"prompt":"a","max_tokens":0}`, `{"prompt":"a","logprobs":-1}`, `{"prompt":"a","logit_bias":{"5":1}}`,
 			`{"prompt":"a","seed":1.5}`, `{"prompt":[5,99999999],"echo":true,"logprobs":2,"max_tokens":0}`,
 			`{"prompt":[99999999],"echo":true,"logprobs":0,"max_tokens":0}`},
-		"/generate": {`{}`, `{"input_ids":[]}`, `{"input_ids":["a"]}`, `{"input_ids":[5],"sampling_params":{"n":2}}`,
+		"/generate": {`{}`, `{"input_ids":[5],"sampling_params":{"logit_bias":{"7":-100}}}`, `{"input_ids":[]}`, `{"input_ids":["a"]}`, `{"input_ids":[5],"sampling_params":{"n":2}}`,
 			`{"input_ids":[5,-1],"return_logprob":true,"logprob_start_len":0,"sampling_params":{"max_new_tokens":0}}`},
 		"/inference/v1/generate": {`{}`,
 			`{"token_ids":[1],"content_parts":[{"type":"image_url","image_url":{"url":"data:image/png;base64,AAAA"}}]}`},
