@@ -86,7 +86,7 @@ func (c *computation) forward(s *torch.Scope, n *network, b Batch, loss func(Out
 	var h torch.Tensor
 	again := func() {}
 	if loss != nil && c.checkpoint {
-		h, again = n.checkpointed(s, in, n.tree(s, pack), rows, c.vision.trains())
+		h, again = n.checkpointed(s, in, n.tree(s, pack), rows, c.trainsEncoder(n))
 	} else {
 		h = n.hidden(s, in, n.tree(s, pack), rows)
 	}

@@ -1,6 +1,7 @@
 package weights
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -78,7 +79,7 @@ type AdapterConfig struct {
 	Rank    int
 	Alpha   float64
 	Dropout float64
-	Targets []string // short names, in the order of LoRATargets and behind them of ExpertTargets
+	Targets []string // short names, in the order of LoRATargets, behind them of ExpertTargets and of VisionTargets
 	RSLoRA  bool     // Scale is alpha/√rank (Kalajdzievski 2023)
 	Score   bool     // task type SEQ_CLS: a critic or a reward model, score.weight beside the pairs
 
@@ -140,6 +141,8 @@ type adaptedTensors struct {
 	base    *Model
 	adapter *Adapter
 	experts map[string]slice // what pairs on experts change, by the tensor's name
+	// The names of the adapter's tensors in its file, by those that they have here.
+	stored map[string]string
 }
 
 // openAdapter opens the base and the adapter as one model whose tensors are the
@@ -243,6 +246,18 @@ func (a *Adapter) base() (string, error) {
 	return "", &NoBaseError{Adapter: a.dir, Base: a.Base}
 }
 
+// BaseOf is the path of the model that the adapter in a folder is of, path itself where it is no adapter.
+func BaseOf(path string) (string, error) {
+	if !IsAdapter(path) {
+		return path, nil
+	}
+	c, err := readAdapterConfig(filepath.Join(path, adapterConfigFile))
+	if err != nil {
+		return "", err
+	}
+	return (&Adapter{AdapterConfig: c, dir: path}).base()
+}
+
 // over lays the adapter over its base.
 func (a *Adapter) over(dir string) (*Model, error) {
 	path, err := a.base()
@@ -263,7 +278,7 @@ func (a *Adapter) over(dir string) (*Model, error) {
 	m := &Model{path: dir, format: base.format, config: base.config, template: base.template,
 		infos: map[string]TensorInfo{},
 		files: append(slices.Clone(base.files), a.shard.path)}
-	m.adapted = &adaptedTensors{path: dir, base: base, adapter: a}
+	m.adapted = &adaptedTensors{path: dir, base: base, adapter: a, stored: map[string]string{}}
 	m.source = m.adapted
 	if t := folderTemplate(dir); t != "" {
 		m.template = t
@@ -286,16 +301,28 @@ func (a *Adapter) over(dir string) (*Model, error) {
 		i.DType = F32
 		m.infos[name] = i
 	}
+	vision := map[string]string{}
+	for _, v := range VisionModules(base.config, VisionTargets()) {
+		vision[v.Module] = v.Target
+	}
+	for _, name := range a.shard.names {
+		own, ok := strings.CutPrefix(name, adapterPrefix)
+		if !ok {
+			return fail(name, malformed.Unsupported, "PEFT's names begin with %s", adapterPrefix)
+		}
+		own = base.config.plainName(own)
+		if twice, ok := m.adapted.stored[own]; ok {
+			return fail(name, malformed.Mismatch, "it is the tensor that is there as %s, too", printable(twice))
+		}
+		m.adapted.stored[own] = name
+	}
 	found := map[string]bool{}
 	for _, name := range a.shard.names {
 		if known[name] {
 			continue
 		}
 		i := a.shard.infos[name]
-		own, ok := strings.CutPrefix(name, adapterPrefix)
-		if !ok {
-			return fail(name, malformed.Unsupported, "PEFT's names begin with %s", adapterPrefix)
-		}
+		own := base.config.plainName(strings.TrimPrefix(name, adapterPrefix))
 		if own == scoreHead && a.Score {
 			i.Name = own
 			m.infos[own] = i
@@ -303,12 +330,13 @@ func (a *Adapter) over(dir string) (*Model, error) {
 		}
 		module, isA := strings.CutSuffix(own, loraA)
 		if !isA {
-			if module, ok = strings.CutSuffix(own, loraB); !ok {
+			var isB bool
+			if module, isB = strings.CutSuffix(own, loraB); !isB {
 				return fail(name, malformed.Unsupported, "it is neither the A nor the B of a LoRA pair")
 			}
 		}
 		w, ok := base.infos[module+".weight"]
-		short := shortTarget(module)
+		short := cmp.Or(shortTarget(module), vision[module])
 		if !ok || short == "" {
 			return fail(name, malformed.Mismatch, "it changes a tensor that the base model does not have, or not as a matrix of a layer")
 		}
@@ -320,13 +348,13 @@ func (a *Adapter) over(dir string) (*Model, error) {
 			return fail(name, malformed.Mismatch, "shape is %v, but rank %d beside %v needs %v", i.Shape, a.Rank, w.Shape, want)
 		}
 		if isA {
-			if _, ok := a.shard.infos[adapterPrefix+module+loraB]; !ok {
+			if _, ok := m.adapted.stored[module+loraB]; !ok {
 				return fail(name, malformed.Missing, "it has no B beside it")
 			}
 			found[short] = true
 			w.DType = F32
 			m.infos[w.Name] = w
-		} else if _, ok := a.shard.infos[adapterPrefix+module+loraA]; !ok {
+		} else if _, ok := m.adapted.stored[module+loraA]; !ok {
 			return fail(name, malformed.Missing, "it has no A beside it")
 		}
 	}
@@ -336,6 +364,11 @@ func (a *Adapter) over(dir string) (*Model, error) {
 		}
 	}
 	a.Targets = append(slices.Compact(a.Targets), ofExperts...)
+	for _, t := range VisionTargets() {
+		if found[t] {
+			a.Targets = append(a.Targets, t)
+		}
+	}
 	for _, t := range m.config.Tensors() {
 		if _, ok := m.infos[t.Name]; ok {
 			m.names = append(m.names, t.Name)
@@ -402,11 +435,12 @@ func (m *Model) Unmerged(name string) (Tensor, error) {
 // low is one tensor of the adapter, by the name without PEFT's prefix.
 func (x *adaptedTensors) low(name string) (Tensor, bool) {
 	s := x.adapter.shard
-	i, ok := s.infos[adapterPrefix+name]
+	stored, ok := x.stored[name]
 	if !ok {
 		return Tensor{}, false
 	}
-	return Tensor{Name: name, DType: i.DType, Shape: i.Shape, Data: s.data(adapterPrefix + name)}, true
+	i := s.infos[stored]
+	return Tensor{Name: name, DType: i.DType, Shape: i.Shape, Data: s.data(stored)}, true
 }
 
 // unmerged is a tensor of the base, or a head that was trained whole.
@@ -492,9 +526,13 @@ func (w AdapterWriter) Write(name string, data []byte) error {
 
 // WritePEFT writes adapter_config.json of an adapter of a model: with it the folder is an adapter.
 func (c AdapterConfig) WritePEFT(dir string, model Config) error {
-	modules, parameters := c.peftTargets(model)
-	if modules == nil {
-		modules = []string{} // null is PEFT's own choice
+	names, parameters := c.peftTargets(model)
+	if names == nil {
+		names = []string{} // null is PEFT's own choice
+	}
+	var modules any = names
+	if model.Vision != nil {
+		modules = c.modulePattern(model)
 	}
 	m := map[string]any{
 		"peft_type": "LORA", "task_type": typeCausal, "base_model_name_or_path": c.Base, "r": c.Rank,
