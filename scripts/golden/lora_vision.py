@@ -20,11 +20,14 @@ import re
 import subprocess
 import sys
 import tempfile
+import warnings
 
+import numpy as np
 import torch
 from peft import LoraConfig, PeftModel, get_peft_model
+from PIL import Image
 from safetensors.torch import load_file
-from transformers import AutoConfig, AutoModelForImageTextToText
+from transformers import AutoConfig, AutoImageProcessor, AutoModelForImageTextToText
 
 import vision
 
@@ -101,5 +104,47 @@ def make():
         f.write(json.dumps(out).encode())
 
 
+def check(agentcli, folder):
+    def run(*args, **more):
+        return subprocess.run([agentcli, *args], check=True, capture_output=True, text=True, **more).stdout
+
+    root = os.path.join(os.path.dirname(os.path.abspath(__file__)), "../..")
+    os.makedirs(folder, exist_ok=True)
+    model, rows, tuned, whole = (os.path.join(folder, n) for n in ("base", "sft.parquet", "tuned", "whole"))
+    run("model", "init", "--config", os.path.join(root, "examples/look/config.json"), "--seed", "5", "-o", model)
+    run("rollout", "-d", "fineprint", "--split", "traces", "--limit", "4", "-n", "1", "--seed", "3", "--model", "replay:" + model, "-o", rows)
+    run("train", rows, "--algo", "sft", "--model", model, "--lora-rank", "4", "--lora-targets", "all-linear,vision", "--epochs", "3",
+        "--lr", "1e-2", "--dtype", "float32", "-o", tuned)
+    run("model", "convert", tuned, whole, "--merge")
+    file = os.path.join(folder, "picture.png")
+    noise = np.random.default_rng(0).integers(0, 255, (90, 200, 3), dtype=np.uint8)
+    Image.fromarray(noise).save(file)
+    px = AutoImageProcessor.from_pretrained(model)(images=[Image.open(file).convert("RGB")], return_tensors="pt")
+
+    def load(path):
+        return AutoModelForImageTextToText.from_pretrained(path, attn_implementation="eager", dtype=torch.float32).eval()
+
+    plain = load(model)
+    c, n = plain.config, int(px["image_grid_thw"].prod()) // 4
+    ids = [5, 6, c.vision_start_token_id] + [c.image_token_id] * n + [c.vision_end_token_id, *range(7, 27)]
+    args = dict(input_ids=torch.tensor([ids]), mm_token_type_ids=torch.tensor([[int(i == c.image_token_id) for i in ids]]), use_cache=False, **px)
+
+    def of(m):
+        with torch.no_grad():
+            lp = torch.log_softmax(m(**args).logits[0, :-1].double(), -1)
+        return lp.gather(1, torch.tensor(ids[1:])[:, None])[:, 0].numpy()
+
+    before, merged = of(plain), of(load(whole))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")  # PEFT warns of tensors that it misses or does not know
+        adapted = PeftModel.from_pretrained(plain, tuned).eval()
+    theirs = of(adapted)
+    ours = np.array(json.loads(run("model", "logprobs", tuned, input=json.dumps({"token_ids": ids, "images": [file]})))["logprobs"])
+    on = {n.split(".lora_")[0] for n, _ in adapted.named_parameters() if ".lora_" in n}
+    saw = sum(".visual." in n for n in on)
+    print(f"{len(on)} modules, {saw} of the encoder; log-probs of PEFT: {np.abs(theirs - ours).max():.1e} from ours at most, "
+          f"{np.abs(theirs - merged).max():.1e} from the merged model's in transformers, {np.abs(theirs - before).max():.1e} from the base's")
+
+
 if __name__ == "__main__":
-    make()
+    check(*sys.argv[1:]) if len(sys.argv) > 1 else make()
