@@ -45,7 +45,8 @@ func ParseTargets(text string) ([]string, error) {
 		case name == vision:
 			given = append(given, sees...)
 		case !slices.Contains(all, name):
-			return nil, fmt.Errorf("%q is no matrix of a layer; want all-linear, %s, %s, or some of %s", name, experts, vision, strings.Join(all, ","))
+			return nil, fmt.Errorf("%q is no matrix of a layer; want all-linear, %s, %s, or some of %s", name, experts, vision,
+				strings.Join(all, ","))
 		default:
 			given = append(given, name)
 		}

@@ -271,10 +271,6 @@ func (a *Adapter) over(dir string) (*Model, error) {
 	if err != nil {
 		return nil, fmt.Errorf("%s: its base model: %w", dir, err)
 	}
-	fail := func(tensor string, kind malformed.Kind, format string, args ...any) (*Model, error) {
-		base.Close()
-		return nil, malformed.At(filepath.Join(dir, adapterFile), "tensor "+printable(tensor), kind, format, args...)
-	}
 	m := &Model{path: dir, format: base.format, config: base.config, template: base.template,
 		infos: map[string]TensorInfo{},
 		files: append(slices.Clone(base.files), a.shard.path)}
@@ -290,39 +286,55 @@ func (a *Adapter) over(dir string) (*Model, error) {
 		}
 		m.infos[name] = i
 	}
-	changed, known, ofExperts, err := m.adapted.findExperts(base.config)
+	found, err := m.adapted.takePairs(m)
 	if err != nil {
 		base.Close()
 		return nil, err
 	}
-	m.adapted.experts = changed
+	for _, t := range slices.Concat(AllLoRATargets(), ExpertTargets(), VisionTargets()) {
+		if found[t] {
+			a.Targets = append(a.Targets, t)
+		}
+	}
+	for _, t := range m.config.Tensors() {
+		if _, ok := m.infos[t.Name]; ok {
+			m.names = append(m.names, t.Name)
+		}
+	}
+	return m, nil
+}
+
+// takePairs checks the adapter's tensors, has those of the model that they change in float32, and gives
+// the targets that are there.
+func (x *adaptedTensors) takePairs(m *Model) (found map[string]bool, err error) {
+	a, base := x.adapter, x.base.config
+	fail := func(tensor string, kind malformed.Kind, format string, args ...any) (map[string]bool, error) {
+		return nil, malformed.At(a.shard.path, "tensor "+printable(tensor), kind, format, args...)
+	}
+	changed, known, ofExperts, err := x.findExperts(base)
+	if err != nil {
+		return nil, err
+	}
+	x.experts = changed
 	for name := range changed {
 		i := m.infos[name]
 		i.DType = F32
 		m.infos[name] = i
 	}
-	vision := map[string]string{}
-	for _, v := range VisionModules(base.config, VisionTargets()) {
-		vision[v.Module] = v.Target
+	if err := x.readNames(base); err != nil {
+		return nil, err
 	}
-	for _, name := range a.shard.names {
-		own, ok := strings.CutPrefix(name, adapterPrefix)
-		if !ok {
-			return fail(name, malformed.Unsupported, "PEFT's names begin with %s", adapterPrefix)
-		}
-		own = base.config.plainName(own)
-		if twice, ok := m.adapted.stored[own]; ok {
-			return fail(name, malformed.Mismatch, "it is the tensor that is there as %s, too", printable(twice))
-		}
-		m.adapted.stored[own] = name
+	ofVision := map[string]string{}
+	for _, v := range VisionModules(base, VisionTargets()) {
+		ofVision[v.Module] = v.Target
 	}
-	found := map[string]bool{}
+	found = map[string]bool{}
 	for _, name := range a.shard.names {
 		if known[name] {
 			continue
 		}
 		i := a.shard.infos[name]
-		own := base.config.plainName(strings.TrimPrefix(name, adapterPrefix))
+		own := base.plainName(strings.TrimPrefix(name, adapterPrefix))
 		if own == scoreHead && a.Score {
 			i.Name = own
 			m.infos[own] = i
@@ -335,8 +347,8 @@ func (a *Adapter) over(dir string) (*Model, error) {
 				return fail(name, malformed.Unsupported, "it is neither the A nor the B of a LoRA pair")
 			}
 		}
-		w, ok := base.infos[module+".weight"]
-		short := cmp.Or(shortTarget(module), vision[module])
+		w, ok := x.base.infos[module+".weight"]
+		short := cmp.Or(shortTarget(module), ofVision[module])
 		if !ok || short == "" {
 			return fail(name, malformed.Mismatch, "it changes a tensor that the base model does not have, or not as a matrix of a layer")
 		}
@@ -348,33 +360,37 @@ func (a *Adapter) over(dir string) (*Model, error) {
 			return fail(name, malformed.Mismatch, "shape is %v, but rank %d beside %v needs %v", i.Shape, a.Rank, w.Shape, want)
 		}
 		if isA {
-			if _, ok := m.adapted.stored[module+loraB]; !ok {
+			if _, ok := x.stored[module+loraB]; !ok {
 				return fail(name, malformed.Missing, "it has no B beside it")
 			}
 			found[short] = true
 			w.DType = F32
 			m.infos[w.Name] = w
-		} else if _, ok := m.adapted.stored[module+loraA]; !ok {
+		} else if _, ok := x.stored[module+loraA]; !ok {
 			return fail(name, malformed.Missing, "it has no A beside it")
 		}
 	}
-	for _, t := range LoRATargets {
-		if found[t.Short] {
-			a.Targets = append(a.Targets, t.Short)
-		}
+	for _, t := range ofExperts {
+		found[t] = true
 	}
-	a.Targets = append(slices.Compact(a.Targets), ofExperts...)
-	for _, t := range VisionTargets() {
-		if found[t] {
-			a.Targets = append(a.Targets, t)
+	return found, nil
+}
+
+// readNames finds the names of the adapter's tensors in its file.
+func (x *adaptedTensors) readNames(base Config) error {
+	s := x.adapter.shard
+	for _, name := range s.names {
+		own, ok := strings.CutPrefix(name, adapterPrefix)
+		if !ok {
+			return malformed.At(s.path, "tensor "+printable(name), malformed.Unsupported, "PEFT's names begin with %s", adapterPrefix)
 		}
-	}
-	for _, t := range m.config.Tensors() {
-		if _, ok := m.infos[t.Name]; ok {
-			m.names = append(m.names, t.Name)
+		own = base.plainName(own)
+		if twice, ok := x.stored[own]; ok {
+			return malformed.At(s.path, "tensor "+printable(name), malformed.Mismatch, "it is there as %s, too", printable(twice))
 		}
+		x.stored[own] = name
 	}
-	return m, nil
+	return nil
 }
 
 // shortTarget names the target that a module of a layer is, "" for others.
