@@ -62,13 +62,19 @@ func TestALoopSamplesWithTheAdaptersOnTheEncoder(t *testing.T) {
 		t.Fatal(err)
 	}
 	reward := filepath.Join(t.TempDir(), "reward.sh") // of a group's replies others are right
-	if err := os.WriteFile(reward, []byte("n=0\nwhile read -r line; do\n\tid=${line#*:}\n\tn=$((n + 1))\n"+
-		"\techo \"{\\\"id\\\":${id%%,*},\\\"reward\\\":$((n % 2))}\"\ndone\n"), 0o600); err != nil {
+	if err := os.WriteFile(reward, []byte(`n=0
+while read -r line; do
+  id=$(printf '%s' "$line" | sed 's/.*"id":\([0-9]*\).*/\1/')
+  n=$((n + 1))
+  echo "{\"id\":$id,\"reward\":$((n % 2))}"
+done
+`), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	if _, log, code := run(t, "loop", "-d", "fineprint", "--split", "train", "--tools", "none", "--reward", "exec:sh "+reward, "--model", model,
 		"--steps", "3", "--tasks", "2", "-n", "3", "--max-tokens", "12", "--dtype", "float32", "--lora-rank", "4", "--lora-targets",
-		"all-linear,vision", "--lr", "0.01", "--old-logprobs", "recompute", "--output", out); code != exitDone {
+		"all-linear,vision", "--lr", "0.01", "--old-logprobs", "recompute", "--eval-tasks", "2",
+		"--eval-samples", "1", "--output", out); code != exitDone {
 		t.Fatalf("exit %d: %s", code, log)
 	}
 	f, err := os.Open(filepath.Join(out, "metrics.jsonl"))
