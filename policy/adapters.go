@@ -37,7 +37,16 @@ type pair struct {
 	row    int64 // where the weight begins in its matrix
 	layer  int
 	target string
-	stack  *weights.ExpertPair // of experts, otherwise nil
+	vision *weights.VisionModule // of an encoder of images, otherwise nil
+	stack  *weights.ExpertPair   // of experts, otherwise nil
+}
+
+// matrix is the one of a network that the pair changes a part of.
+func (p *pair) matrix(n *network) *matrix {
+	if p.vision != nil {
+		return n.vision.matrix(*p.vision)
+	}
+	return n.layers[p.layer].matrix(p.target)
 }
 
 // matrix is the one that a target is part of.
@@ -78,25 +87,30 @@ func adapt(s, keep *torch.Scope, n *network, c weights.AdapterConfig, seed int64
 			row += q.shape[0]
 		}
 	}
+	add := func(p pair, at place) {
+		an, bn := weights.LoRANames(at.name)
+		p.weight, p.row, p.names = at.part, at.row, [2]string{an, bn}
+		p.shapes = [2][]int64{{int64(c.Rank), at.shape[1]}, {at.shape[0], int64(c.Rank)}}
+		x.pairs = append(x.pairs, &p)
+	}
 	rnd := rand.New(rand.NewPCG(uint64(seed), 0x10a1))
 	for i := range n.layers {
 		for _, t := range weights.LoRATargets {
 			if !slices.Contains(c.Targets, t.Short) {
 				continue
 			}
-			at, ok := places[arch.LayerPrefix(i)+t.Module+".weight"]
-			if !ok { // a layer of experts among layers without
-				continue
+			if at, ok := places[arch.LayerPrefix(i)+t.Module+".weight"]; ok { // a layer of experts has none among layers without
+				add(pair{layer: i, target: t.Short}, at)
 			}
-			an, bn := weights.LoRANames(at.name)
-			x.pairs = append(x.pairs, &pair{weight: at.part, row: at.row, layer: i, target: t.Short, names: [2]string{an, bn},
-				shapes: [2][]int64{{int64(c.Rank), at.shape[1]}, {at.shape[0], int64(c.Rank)}}})
 		}
 	}
 	for _, e := range weights.ExpertPairs(n.cfg, c.Targets) {
 		all := int64(c.Rank * e.Count)
 		x.pairs = append(x.pairs, &pair{layer: e.Layer, target: e.Target, stack: &e, names: [2]string{e.A, e.B},
 			shapes: [2][]int64{{all, int64(e.In)}, {int64(e.Out), all}}})
+	}
+	for _, v := range weights.VisionModules(n.cfg, c.Targets) {
+		add(pair{vision: &v}, places[v.Module+".weight"])
 	}
 	_, has := m.Adapter()
 	for _, p := range x.pairs {
@@ -128,6 +142,9 @@ func adapt(s, keep *torch.Scope, n *network, c weights.AdapterConfig, seed int64
 	return x, s.Err()
 }
 
+// onVision reports whether there are pairs on the encoder of images.
+func (x *adapters) onVision() bool { return slices.ContainsFunc(x.Targets, weights.IsVisionTarget) }
+
 // params are what is trained: every A, and below it its B.
 func (x *adapters) params() []param {
 	var out []param
@@ -142,6 +159,10 @@ func (x *adapters) params() []param {
 func (x *adapters) on(s *torch.Scope, base *network, call *uint64) *network {
 	n := *base
 	n.layers = slices.Clone(base.layers)
+	if x.onVision() {
+		n.vision = base.vision.copied()
+		n.vision.adapted = true
+	}
 	for k, p := range x.pairs {
 		if p.stack != nil {
 			to := &n.layers[p.layer].expertPairs
@@ -154,7 +175,7 @@ func (x *adapters) on(s *torch.Scope, base *network, call *uint64) *network {
 			}
 			continue
 		}
-		m := n.layers[p.layer].matrix(p.target)
+		m := p.matrix(&n)
 		if m.low == nil {
 			m.low = &lowRank{scale: x.Scale()}
 		}

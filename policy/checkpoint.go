@@ -60,8 +60,8 @@ func (n *network) checkpointed(s *torch.Scope, in0 input, sees sight, rows []int
 		g := s.Grad(in[last])
 		for i := last - 1; i >= 0 && s.Err() == nil; i-- {
 			s.Free(in[i+1])
-			taken, own := isTaken(n, i), p.kv[i]  // whose gradient is complete: the layers behind this one have run
-			first := i == 0 && n.frozen && !taken // nobody asks for the embedding's gradient
+			taken, own := isTaken(n, i), p.kv[i]                      // whose gradient is complete: the layers behind this one have run
+			first := i == 0 && n.frozen && !taken && len(leaves) == 0 // nobody asks for the gradient of what goes in
 			c := s.Child()
 			if !first {
 				c.RequiresGrad(in[i], true)
@@ -79,11 +79,13 @@ func (n *network) checkpointed(s *torch.Scope, in0 input, sees sight, rows []int
 			}
 			c.Close()
 		}
-		if !n.frozen {
+		if !n.frozen || len(leaves) > 0 {
 			x := n.embedded(s, ids)
 			xs, grads := []torch.Tensor{seen.place(s, n, x)}, []torch.Tensor{g}
-			for i, y := range perLayerInputs(n, s, ids, x) {
-				xs, grads = append(xs, y), append(grads, s.Grad(p.inputs[i]))
+			if !n.frozen {
+				for i, y := range perLayerInputs(n, s, ids, x) {
+					xs, grads = append(xs, y), append(grads, s.Grad(p.inputs[i]))
+				}
 			}
 			s.BackwardAll(xs, grads)
 		}

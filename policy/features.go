@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"sync"
 
+	"agentcli/internal/setting"
 	"agentcli/internal/torch"
 	"agentcli/model/weights"
 )
@@ -190,13 +191,19 @@ func (in input) leaves(s *torch.Scope) (input, []torch.Tensor) {
 	return in, all
 }
 
+// trainsEncoder reports whether backward goes through the features of images: the encoder is trained,
+// or the network has adapters on it.
+func (c *computation) trainsEncoder(n *network) bool {
+	return c.vision.trains() || n.vision != nil && n.vision.adapted
+}
+
 // see gives the features of a pack's images. Of a trained encoder they are part of what
 // backward goes through, and none are kept.
 func (c *computation) see(s *torch.Scope, n *network, p *Pack) ([]features, error) {
 	if len(p.images) == 0 {
 		return nil, nil
 	}
-	if !c.vision.trains() {
+	if !c.trainsEncoder(n) {
 		return c.features.all(s, n, p.images)
 	}
 	out, made := make([]features, len(p.images)), map[imageKey]features{}
@@ -207,7 +214,7 @@ func (c *computation) see(s *torch.Scope, n *network, p *Pack) ([]features, erro
 			if err != nil {
 				return nil, fmt.Errorf("image %d of the pack: %w", k+1, err)
 			}
-			f = n.vision.encode(s, patches, i.Grid, n.dtype, n.device)
+			f = n.vision.forImage(len(made)).encode(s, patches, i.Grid, n.dtype, n.device)
 			made[i.key()] = f
 		}
 		out[k] = f
@@ -219,13 +226,14 @@ func (c *computation) see(s *torch.Scope, n *network, p *Pack) ([]features, erro
 func (c Config) visionOf(m weights.Config, adapted bool) (VisionTraining, error) {
 	switch {
 	case c.Vision != VisionFrozen && c.Vision != VisionMerger && c.Vision != VisionAll:
-		return "", fmt.Errorf("vision %s: want %s, %s or nothing", c.Vision, VisionMerger, VisionAll)
+		return "", setting.Errorf("%s %s: want %s, %s or nothing", setting.Name("TrainVision"), c.Vision, VisionMerger, VisionAll)
 	case c.Frozen || c.Vision == VisionFrozen:
 		return VisionFrozen, nil
 	case m.Vision == nil:
-		return "", fmt.Errorf("vision %s: the model has no encoder of images", c.Vision)
+		return "", setting.Errorf("%s %s: the model has no encoder of images", setting.Name("TrainVision"), c.Vision)
 	case adapted:
-		return "", fmt.Errorf("vision %s: with adapters the encoder is not trained", c.Vision)
+		return "", setting.Errorf("%s %s: with adapters the weights of the encoder are frozen; leave it out, and name %s among %s for adapters "+
+			"on the encoder", setting.Name("TrainVision"), c.Vision, vision, setting.Name("LoRA.Targets"))
 	}
 	return c.Vision, nil
 }
@@ -238,7 +246,7 @@ func untrainedParams(n *network, v VisionTraining) (out []param) {
 	merging := map[*torch.Tensor]bool{}
 	for i := range n.vision.mergers {
 		m := &n.vision.mergers[i]
-		for _, t := range []*torch.Tensor{&m.norm, &m.normBias, &m.in, &m.inBias, &m.out, &m.outBias} {
+		for _, t := range []*torch.Tensor{&m.norm, &m.normBias, &m.in.w, &m.inBias, &m.out.w, &m.outBias} {
 			merging[t] = v == VisionMerger
 		}
 	}

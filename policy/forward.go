@@ -86,7 +86,7 @@ func (c *computation) forward(s *torch.Scope, n *network, b Batch, loss func(Out
 	var h torch.Tensor
 	again := func() {}
 	if loss != nil && c.checkpoint {
-		h, again = n.checkpointed(s, in, n.tree(s, pack), rows, c.vision.trains())
+		h, again = n.checkpointed(s, in, n.tree(s, pack), rows, c.trainsEncoder(n))
 	} else {
 		h = n.hidden(s, in, n.tree(s, pack), rows)
 	}
@@ -126,6 +126,7 @@ func (c *computation) forward(s *torch.Scope, n *network, b Batch, loss func(Out
 		case !x.of.Defined() || len(x.grad) != len(rows):
 			s.Fail(fmt.Errorf("the loss gave %d gradients of %s for %d tokens", len(x.grad), x.name, len(rows)))
 			return out, false
+		case !s.IsRecorded(x.of): // of text alone, where only an encoder has adapters
 		default:
 			ys, grads = append(ys, x.of), append(grads, s.To(s.Float64(x.grad), s.DType(x.of), n.device))
 		}

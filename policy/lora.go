@@ -15,28 +15,38 @@ import (
 type LoRA struct {
 	Rank    int      // 0: no adapters, unless the model that is opened has them
 	Alpha   float64  // 0: twice the rank
-	Targets []string // short names (weights.LoRATargets, weights.ExpertTargets); none: all but those of experts
+	Targets []string // short names (weights.LoRATargets, ExpertTargets, VisionTargets); none: all of LoRATargets
 	Dropout float64  // share of the adapter's inputs that Accumulate sets to 0; with those of experts 0
 	Seed    int64    // of A's first values and of the dropout
 }
 
-// experts is both matrices of experts, in ParseTargets.
-const experts = "experts"
+// In ParseTargets experts is both matrices of experts, vision every linear layer of an encoder of images.
+const (
+	experts = "experts"
+	vision  = "vision"
+)
 
-// ParseTargets reads --lora-targets, short names with commas: all-linear is every matrix of a layer but
-// those of its experts, experts is both matrices of these.
+// ParseTargets reads --lora-targets, short names with commas: all-linear is every matrix of a layer of the
+// text model but those of its experts, experts is both matrices of these, vision is every linear layer of
+// the encoder of images.
 func ParseTargets(text string) ([]string, error) {
-	linear, of := weights.AllLoRATargets(), weights.ExpertTargets()
-	all, given := append(slices.Clone(linear), of...), []string(nil)
+	linear, of, sees := weights.AllLoRATargets(), weights.ExpertTargets(), weights.VisionTargets()
+	all, given := slices.Concat(linear, of, sees), []string(nil)
 	for _, name := range strings.Split(text, ",") {
-		name = strings.TrimSuffix(strings.TrimSpace(name), "_proj")
+		name = strings.TrimSpace(name)
+		if !weights.IsVisionTarget(name) { // vision_proj is a name of its own
+			name = strings.TrimSuffix(name, "_proj")
+		}
 		switch {
 		case name == "all-linear":
 			given = append(given, linear...)
 		case name == experts:
 			given = append(given, of...)
+		case name == vision:
+			given = append(given, sees...)
 		case !slices.Contains(all, name):
-			return nil, fmt.Errorf("%q is no matrix of a layer; want all-linear, %s, or some of %s", name, experts, strings.Join(all, ","))
+			return nil, fmt.Errorf("%q is no matrix of a layer; want all-linear, %s, %s, or some of %s", name, experts, vision,
+				strings.Join(all, ","))
 		default:
 			given = append(given, name)
 		}
@@ -107,20 +117,37 @@ func (l LoRA) over(m *weights.Model) (c weights.AdapterConfig, err error) {
 // targets are the matrices that the settings ask for in a model: those of its layers but of experts where
 // none are named, or all are.
 func (l LoRA) targets(m *weights.Model) ([]string, error) {
-	has, ofExperts := m.Config().LoRATargets(), []string(nil)
-	if weights.HasExperts(m.Config()) {
+	c := m.Config()
+	linear, ofExperts, ofVision := c.LoRATargets(), []string(nil), c.VisionTargets()
+	if weights.HasExperts(c) {
 		ofExperts = weights.ExpertTargets()
 	}
-	linear := slices.DeleteFunc(slices.Clone(l.Targets), weights.IsExpertTarget)
-	asked := slices.DeleteFunc(slices.Clone(l.Targets), func(t string) bool { return !weights.IsExpertTarget(t) })
-	if len(l.Targets) == 0 || len(linear) == len(weights.AllLoRATargets()) {
-		linear = has
+	has := slices.Concat(linear, ofExperts, ofVision)
+	var of [3][]string // of layers, of experts, of the encoder
+	for _, t := range l.Targets {
+		switch {
+		case weights.IsExpertTarget(t):
+			of[1] = append(of[1], t)
+		case weights.IsVisionTarget(t):
+			of[2] = append(of[2], t)
+		default:
+			of[0] = append(of[0], t)
+		}
 	}
-	given := append(slices.Clone(linear), asked...)
+	if len(l.Targets) == 0 || len(of[0]) == len(weights.AllLoRATargets()) {
+		of[0] = linear
+	}
+	if len(of[2]) > 0 && len(ofVision) == 0 {
+		return nil, setting.Errorf("%s %s: %s has no encoder of images; leave it out", setting.Name("LoRA.Targets"), vision, m.Path())
+	}
+	if len(of[2]) == len(weights.VisionTargets()) {
+		of[2] = ofVision
+	}
+	given := slices.Concat(of[:]...)
 	for _, t := range given {
-		if !slices.Contains(has, t) && !slices.Contains(ofExperts, t) {
+		if !slices.Contains(has, t) {
 			return nil, setting.Errorf("%s %s: a layer of %s has no such matrix; it has %s", setting.Name("LoRA.Targets"), t, m.Path(),
-				strings.Join(append(slices.Clone(has), ofExperts...), ","))
+				strings.Join(has, ","))
 		}
 	}
 	return given, nil

@@ -22,6 +22,7 @@ type optimizer struct {
 	m, v    []torch.Tensor // AdamW's moments
 	ema     []torch.Tensor // nil: no average is kept
 	grads   bool           // the masters hold gradients of this step
+	images  bool           // gradients come through images alone: only an encoder has adapters
 }
 
 // step takes one step with the gradients, and drops them. Its result is their norm
@@ -31,7 +32,14 @@ func (o *optimizer) step(s *torch.Scope, c StepConfig) (norm float64, err error)
 	if s.Err() != nil {
 		return norm, s.Err()
 	}
-	if len(ps) == 0 {
+	switch {
+	case len(ps) > 0:
+	case o.images && o.m != nil: // a step of text alone leaves them as they are
+		return 0, nil
+	case o.images:
+		return 0, setting.Errorf("there is no gradient to step on: no row has an image, and %s names the encoder of images alone; "+
+			"name all-linear too", setting.Name("LoRA.Targets"))
+	default:
 		return 0, fmt.Errorf("there is no gradient to step on")
 	}
 	norm = s.GlobalNorm(gs)

@@ -4,14 +4,19 @@ import (
 	"agentcli/internal/malformed"
 	"agentcli/media/processor"
 	"agentcli/model/arch"
+	"agentcli/model/weights"
 )
 
-// OpenProcessor opens the image processor in a model's folder, with other bounds of the area
+// OpenProcessor opens the image processor in a model's folder, or in that of an adapter's base, with other bounds of the area
 // that the model sees where they are above 0. It fails where the processor cuts images in
 // another way than the model's encoder takes them, and with fs.ErrNotExist where there is none.
 func OpenProcessor(folder string, v *arch.Vision, minPixels, maxPixels int) (*processor.Processor, error) {
 	if v == nil {
 		return nil, malformed.Field("images", malformed.Unsupported, "the model takes text alone; open one with an encoder of images")
+	}
+	folder, err := weights.BaseOf(folder)
+	if err != nil {
+		return nil, err
 	}
 	p, err := processor.Open(folder)
 	if err != nil {

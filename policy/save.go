@@ -114,11 +114,19 @@ func (x modelWriter) save(dir string) error {
 	return c.WriteHF(dir, x.dtype) // last: with config.json the folder is a model
 }
 
+// name is what the file calls a tensor.
+func (x modelWriter) name(q part) string {
+	if x.t.lora != nil {
+		return x.t.model.PEFTName(q.name)
+	}
+	return x.t.model.StoredName(q.name)
+}
+
 // infos are the tensors of some parameters, as a file will hold them.
 func (x modelWriter) infos(params []int) (infos []weights.TensorInfo) {
 	for _, i := range params {
 		for _, q := range x.param(i).parts {
-			infos = append(infos, weights.TensorInfo{Name: x.t.model.StoredName(q.name), DType: x.dtype, Shape: q.shape})
+			infos = append(infos, weights.TensorInfo{Name: x.name(q), DType: x.dtype, Shape: q.shape})
 		}
 	}
 	return infos
@@ -145,7 +153,7 @@ func (x modelWriter) fill(w *weights.Writer, write func(name string, data []byte
 				if s.Err() != nil {
 					return s.Err()
 				}
-				if err := write(x.t.model.StoredName(q.name), data); err != nil {
+				if err := write(x.name(q), data); err != nil {
 					return err
 				}
 				row += q.shape[0]

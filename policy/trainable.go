@@ -5,6 +5,7 @@ package policy
 import (
 	"cmp"
 	"fmt"
+	"slices"
 
 	"agentcli/internal/setting"
 	"agentcli/internal/torch"
@@ -119,6 +120,7 @@ func OpenTrainable(path string, cfg Config) (*Trainable, error) {
 			if n.score.Defined() {
 				t.opt.trained = append(t.opt.trained, n.params[len(n.params)-1]) // PEFT's modules_to_save
 			}
+			t.opt.images = !slices.ContainsFunc(low.Targets, func(t string) bool { return !weights.IsVisionTarget(t) })
 		case !cfg.Frozen:
 			t.opt.trained = trainedParams(n, t.vision)
 		}

@@ -4,9 +4,12 @@ package policy
 
 import (
 	"math"
+	"slices"
 
+	"agentcli/internal/splitmix"
 	"agentcli/internal/torch"
 	"agentcli/model/arch"
+	"agentcli/model/weights"
 )
 
 // encoder makes features of images. Its blocks see an image's patches in windows, or all.
@@ -15,11 +18,20 @@ type encoder struct {
 	patch, patchBias, table torch.Tensor
 	blocks                  []visionBlock
 	mergers                 []merger // the encoder's own, then DeepStack's
+	adapted                 bool     // matrices have adapters that are trained
 }
 
-type visionBlock struct{ norm1, norm1Bias, norm2, norm2Bias, qkv, qkvBias, proj, projBias, up, upBias, down, downBias torch.Tensor }
+type visionBlock struct {
+	norm1, norm1Bias, norm2, norm2Bias  torch.Tensor
+	qkv, proj, up, down                 matrix // up: gate and up where the MLP has both
+	qkvBias, projBias, upBias, downBias torch.Tensor
+}
 
-type merger struct{ norm, normBias, in, inBias, out, outBias torch.Tensor }
+type merger struct {
+	norm, normBias  torch.Tensor
+	in, out         matrix
+	inBias, outBias torch.Tensor
+}
 
 func newEncoder(v *arch.Vision) *encoder {
 	return &encoder{Vision: v, blocks: make([]visionBlock, v.Depth), mergers: make([]merger, len(v.Mergers()))}
@@ -37,25 +49,82 @@ func (e *encoder) each(f func(t *torch.Tensor, names ...string)) {
 	for i := range e.blocks {
 		b, names := &e.blocks[i], e.Block(i)
 		both(&b.norm1, &b.norm1Bias, names.Norm1)
-		both(&b.qkv, &b.qkvBias, names.QKV)
-		both(&b.proj, &b.projBias, names.Proj)
+		both(&b.qkv.w, &b.qkvBias, names.QKV)
+		both(&b.proj.w, &b.projBias, names.Proj)
 		both(&b.norm2, &b.norm2Bias, names.Norm2)
 		if e.Gated {
-			both(&b.up, &b.upBias, names.Gate, names.Up)
+			both(&b.up.w, &b.upBias, names.Gate, names.Up)
 		} else {
-			both(&b.up, &b.upBias, names.Up)
+			both(&b.up.w, &b.upBias, names.Up)
 		}
-		both(&b.down, &b.downBias, names.Down)
+		both(&b.down.w, &b.downBias, names.Down)
 	}
 	for i, names := range e.Mergers() {
 		m := &e.mergers[i]
 		both(&m.norm, &m.normBias, names.Norm)
-		both(&m.in, &m.inBias, names.In)
-		both(&m.out, &m.outBias, names.Out)
+		both(&m.in.w, &m.inBias, names.In)
+		both(&m.out.w, &m.outBias, names.Out)
 	}
 }
 
-// as is the encoder in another type.
+// copied is the encoder with matrices that may get adapters of their own.
+func (e *encoder) copied() *encoder {
+	out := *e
+	out.blocks, out.mergers = slices.Clone(e.blocks), slices.Clone(e.mergers)
+	return &out
+}
+
+// matrices are those that adapters may change.
+func (e *encoder) matrices() (out []*matrix) {
+	for i := range e.blocks {
+		b := &e.blocks[i]
+		out = append(out, &b.qkv, &b.proj, &b.up, &b.down)
+	}
+	for i := range e.mergers {
+		out = append(out, &e.mergers[i].in, &e.mergers[i].out)
+	}
+	return out
+}
+
+// matrix is the one that a module is part of.
+func (e *encoder) matrix(m weights.VisionModule) *matrix {
+	switch m.Target {
+	case weights.VisionQKV:
+		return &e.blocks[m.At].qkv
+	case weights.VisionProj:
+		return &e.blocks[m.At].proj
+	case weights.VisionGate, weights.VisionUp:
+		return &e.blocks[m.At].up
+	case weights.VisionDown:
+		return &e.blocks[m.At].down
+	case weights.VisionMergerIn:
+		return &e.mergers[m.At].in
+	}
+	return &e.mergers[m.At].out
+}
+
+// forImage is the encoder for the kth image of a pass, of which adapters drop other inputs than of the
+// images before.
+func (e *encoder) forImage(k int) *encoder {
+	if !e.adapted || k == 0 {
+		return e
+	}
+	out := e.copied()
+	for _, m := range out.matrices() {
+		if m.low == nil || m.low.dropout == 0 {
+			continue
+		}
+		low := *m.low
+		low.parts = slices.Clone(low.parts)
+		for i := range low.parts {
+			low.parts[i].Seed = splitmix.Next(low.parts[i].Seed + uint64(k)*splitmix.Gamma)
+		}
+		m.low = &low
+	}
+	return out
+}
+
+// as is the encoder in another type. One with adapters is in that of the computation already.
 func (e *encoder) as(s *torch.Scope, d torch.DType, dev torch.Device) *encoder {
 	if s.DType(e.patch) == d {
 		return e
@@ -134,12 +203,12 @@ func (e *encoder) block(c *torch.Scope, i int, x, cos, sin torch.Tensor, lengths
 	if c.Err() != nil {
 		return x
 	}
-	h := c.Linear(e.norm(c, x, b.norm1, b.norm1Bias), b.qkv, b.qkvBias)
+	h := b.qkv.apply(c, e.norm(c, x, b.norm1, b.norm1Bias), b.qkvBias)
 	parts := c.Split(c.Reshape(h, n[0], 3*heads, dim), 1, heads, heads, heads)
 	q, k := c.Rope(parts[0], cos, sin, false), c.Rope(parts[1], cos, sin, false)
 	o := c.Reshape(c.BlockAttention(q, k, parts[2], lengths), n[0], n[1])
-	x = c.Add(x, c.Linear(o, b.proj, b.projBias))
-	h = c.Linear(e.norm(c, x, b.norm2, b.norm2Bias), b.up, b.upBias)
+	x = c.Add(x, b.proj.apply(c, o, b.projBias))
+	h = b.up.apply(c, e.norm(c, x, b.norm2, b.norm2Bias), b.upBias)
 	switch {
 	case e.Gated:
 		h = c.SiluMul(h)
@@ -148,7 +217,7 @@ func (e *encoder) block(c *torch.Scope, i int, x, cos, sin torch.Tensor, lengths
 	default:
 		h = c.Activate(h, torch.GELUTanh)
 	}
-	return c.Add(x, c.Linear(h, b.down, b.downBias))
+	return c.Add(x, b.down.apply(c, h, b.downBias))
 }
 
 // merge makes features of squares of patches: merger 0 norms patches, the others squares.
@@ -164,7 +233,7 @@ func (e *encoder) merge(c *torch.Scope, k int, x torch.Tensor) torch.Tensor {
 	if k > 0 {
 		x = e.norm(c, x, m.norm, m.normBias)
 	}
-	return c.Linear(c.Activate(c.Linear(x, m.in, m.inBias), torch.GELU), m.out, m.outBias)
+	return m.out.apply(c, c.Activate(m.in.apply(c, x, m.inBias), torch.GELU), m.outBias)
 }
 
 // visionPlan is the order in which an image's patches are computed.

@@ -60,9 +60,13 @@ type TrainableOptions struct {
 	ChatTemplate  string // a file whose template is saved with the model, or the name of a family, which is not; "": its own is
 }
 
-// Vision describes a model's encoder of images. Errors of a model of text alone are of kind
-// malformed.
+// Vision describes a model's encoder of images, an adapter's base's among them. Errors of a model of text
+// alone are of kind malformed.
 func Vision(path string) (*arch.Vision, error) {
+	path, err := weights.BaseOf(path)
+	if err != nil {
+		return nil, err
+	}
 	if info, err := os.Stat(path); err != nil {
 		return nil, err
 	} else if info.IsDir() { // a .gguf has none

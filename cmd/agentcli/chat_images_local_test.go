@@ -41,16 +41,14 @@ func spellBytes(t *testing.T, file string) {
 	}
 }
 
-// A conversation with images and crops through a server of chats of our own is that of the model
-// here, and is trained on. One whose images the server shows otherwise is not.
-func TestChatsWithImagesThroughServeAreThoseOfTheModelHere(t *testing.T) {
-	model := filepath.Join(t.TempDir(), "look")
-	if err := models.Init("../../examples/look/config.json", 3, model); err != nil {
-		t.Fatal(err)
-	}
-	spellBytes(t, filepath.Join(model, "tokenizer.json"))
-	dir := t.TempDir()
-	data := filepath.Join(dir, "rows.jsonl")
+// onlyLooks has a model that knows nothing call the tool.
+const onlyLooks = `regex:<tool_call>\n\{"name": "image_zoom_in_tool", ` +
+	`"arguments": \{"bbox_2d": \[[0-4], [0-4], [5-9][0-9], [5-9][0-9]\]\}\}\n</tool_call>`
+
+// looks is a file of two rows of the environment deepeyes, of one image and of two.
+func looks(t *testing.T) (file string) {
+	t.Helper()
+	file = filepath.Join(t.TempDir(), "rows.jsonl")
 	var lines []byte
 	var photos []any
 	for i := range 2 {
@@ -58,11 +56,11 @@ func TestChatsWithImagesThroughServeAreThoseOfTheModelHere(t *testing.T) {
 		for k := range stripes.Pix {
 			stripes.Pix[k] = byte(k % (7 + i) * 30)
 		}
-		var file bytes.Buffer
-		if err := png.Encode(&file, stripes); err != nil {
+		var photo bytes.Buffer
+		if err := png.Encode(&photo, stripes); err != nil {
 			t.Fatal(err)
 		}
-		photos = append(photos, map[string]string{"bytes": base64.StdEncoding.EncodeToString(file.Bytes())})
+		photos = append(photos, map[string]string{"bytes": base64.StdEncoding.EncodeToString(photo.Bytes())})
 		row, err := json.Marshal(map[string]any{"env_name": "deepeyes", "images": photos, "answer": "rising",
 			"prompt": []map[string]string{{"role": "system", "content": "<tools>\"image_zoom_in_tool\"</tools>"},
 				{"role": "user", "content": strings.Repeat("See <image> ", i+1) + "there. Which way?"}}})
@@ -71,14 +69,25 @@ func TestChatsWithImagesThroughServeAreThoseOfTheModelHere(t *testing.T) {
 		}
 		lines = append(append(lines, row...), '\n')
 	}
-	if err := os.WriteFile(data, lines, 0o600); err != nil {
+	if err := os.WriteFile(file, lines, 0o600); err != nil {
 		t.Fatal(err)
 	}
+	return file
+}
+
+// A conversation with images and crops through a server of chats of our own is that of the model
+// here, and is trained on. One whose images the server shows otherwise is not.
+func TestChatsWithImagesThroughServeAreThoseOfTheModelHere(t *testing.T) {
+	model := filepath.Join(t.TempDir(), "look")
+	if err := models.Init("../../examples/look/config.json", 3, model); err != nil {
+		t.Fatal(err)
+	}
+	spellBytes(t, filepath.Join(model, "tokenizer.json"))
+	data := looks(t)
 	rollout := func(args ...string) (string, []*traj.Trajectory) {
 		out := filepath.Join(t.TempDir(), "run")
 		_, log, code := run(t, append([]string{"rollout", "-d", data, "--reward", "exact", "-n", "2", "--seed", "5", "--max-tokens", "120",
-			"--max-turns", "3", "--ordered", "--output", out, "--grammar", `regex:<tool_call>\n\{"name": "image_zoom_in_tool", ` +
-				`"arguments": \{"bbox_2d": \[[0-4], [0-4], [5-9][0-9], [5-9][0-9]\]\}\}\n</tool_call>`}, args...)...)
+			"--max-turns", "3", "--ordered", "--output", out, "--grammar", onlyLooks}, args...)...)
 		if code != exitDone {
 			t.Fatal(log)
 		}

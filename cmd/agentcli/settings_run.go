@@ -386,7 +386,7 @@ func serverSettings(o *options) []row {
 				}
 				return nil
 			}},
-		{name: "parser", value: chat.ParserAuto, fixed: evalRollout, refused: forLoop,
+		{name: "parser", value: chat.ParserAuto, fixed: evalRollout, free: forLoop,
 			help: "format of tool calls in the server's text: " + strings.Join(chat.Parsers(), ", ") + " (auto: from the model's name)",
 			read: func(c *cli.Context) error {
 				if m.Parser = c.String("parser"); m.Parser == chat.ParserAuto {

@@ -311,7 +311,8 @@ func adapterSettings(o *options) []row {
 		{name: "lora-alpha", field: &l.Alpha, // or refuseIdleLoRA refuses it
 			help: "scale of the adapters is alpha/rank (default: twice the rank)"},
 		{name: "lora-targets", value: "", kind: optional,
-			help: "matrices with an adapter: all-linear (those of experts left out), experts, or some of q,k,v,o,gate,up,down (default: all-linear)",
+			help: "matrices with an adapter: all-linear (of the text model, those of experts left out), experts, vision (the encoder of images), " +
+				"or some of q,k,v,o,gate,up,down (default: all-linear)",
 			read: func(c *cli.Context) (err error) {
 				if text := c.String("lora-targets"); text != "" {
 					if l.Targets, err = policy.ParseTargets(text); err != nil {

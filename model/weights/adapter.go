@@ -1,6 +1,7 @@
 package weights
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -78,7 +79,7 @@ type AdapterConfig struct {
 	Rank    int
 	Alpha   float64
 	Dropout float64
-	Targets []string // short names, in the order of LoRATargets and behind them of ExpertTargets
+	Targets []string // short names, in the order of LoRATargets, behind them of ExpertTargets and of VisionTargets
 	RSLoRA  bool     // Scale is alpha/√rank (Kalajdzievski 2023)
 	Score   bool     // task type SEQ_CLS: a critic or a reward model, score.weight beside the pairs
 
@@ -140,6 +141,8 @@ type adaptedTensors struct {
 	base    *Model
 	adapter *Adapter
 	experts map[string]slice // what pairs on experts change, by the tensor's name
+	// The names of the adapter's tensors in its file, by those that they have here.
+	stored map[string]string
 }
 
 // openAdapter opens the base and the adapter as one model whose tensors are the
@@ -243,6 +246,18 @@ func (a *Adapter) base() (string, error) {
 	return "", &NoBaseError{Adapter: a.dir, Base: a.Base}
 }
 
+// BaseOf is the path of the model that the adapter in a folder is of, path itself where it is no adapter.
+func BaseOf(path string) (string, error) {
+	if !IsAdapter(path) {
+		return path, nil
+	}
+	c, err := readAdapterConfig(filepath.Join(path, adapterConfigFile))
+	if err != nil {
+		return "", err
+	}
+	return (&Adapter{AdapterConfig: c, dir: path}).base()
+}
+
 // over lays the adapter over its base.
 func (a *Adapter) over(dir string) (*Model, error) {
 	path, err := a.base()
@@ -256,14 +271,10 @@ func (a *Adapter) over(dir string) (*Model, error) {
 	if err != nil {
 		return nil, fmt.Errorf("%s: its base model: %w", dir, err)
 	}
-	fail := func(tensor string, kind malformed.Kind, format string, args ...any) (*Model, error) {
-		base.Close()
-		return nil, malformed.At(filepath.Join(dir, adapterFile), "tensor "+printable(tensor), kind, format, args...)
-	}
 	m := &Model{path: dir, format: base.format, config: base.config, template: base.template,
 		infos: map[string]TensorInfo{},
 		files: append(slices.Clone(base.files), a.shard.path)}
-	m.adapted = &adaptedTensors{path: dir, base: base, adapter: a}
+	m.adapted = &adaptedTensors{path: dir, base: base, adapter: a, stored: map[string]string{}}
 	m.source = m.adapted
 	if t := folderTemplate(dir); t != "" {
 		m.template = t
@@ -275,27 +286,55 @@ func (a *Adapter) over(dir string) (*Model, error) {
 		}
 		m.infos[name] = i
 	}
-	changed, known, ofExperts, err := m.adapted.findExperts(base.config)
+	found, err := m.adapted.takePairs(m)
 	if err != nil {
 		base.Close()
 		return nil, err
 	}
-	m.adapted.experts = changed
+	for _, t := range slices.Concat(AllLoRATargets(), ExpertTargets(), VisionTargets()) {
+		if found[t] {
+			a.Targets = append(a.Targets, t)
+		}
+	}
+	for _, t := range m.config.Tensors() {
+		if _, ok := m.infos[t.Name]; ok {
+			m.names = append(m.names, t.Name)
+		}
+	}
+	return m, nil
+}
+
+// takePairs checks the adapter's tensors, has those of the model that they change in float32, and gives
+// the targets that are there.
+func (x *adaptedTensors) takePairs(m *Model) (found map[string]bool, err error) {
+	a, base := x.adapter, x.base.config
+	fail := func(tensor string, kind malformed.Kind, format string, args ...any) (map[string]bool, error) {
+		return nil, malformed.At(a.shard.path, "tensor "+printable(tensor), kind, format, args...)
+	}
+	changed, known, ofExperts, err := x.findExperts(base)
+	if err != nil {
+		return nil, err
+	}
+	x.experts = changed
 	for name := range changed {
 		i := m.infos[name]
 		i.DType = F32
 		m.infos[name] = i
 	}
-	found := map[string]bool{}
+	if err := x.readNames(base); err != nil {
+		return nil, err
+	}
+	ofVision := map[string]string{}
+	for _, v := range VisionModules(base, VisionTargets()) {
+		ofVision[v.Module] = v.Target
+	}
+	found = map[string]bool{}
 	for _, name := range a.shard.names {
 		if known[name] {
 			continue
 		}
 		i := a.shard.infos[name]
-		own, ok := strings.CutPrefix(name, adapterPrefix)
-		if !ok {
-			return fail(name, malformed.Unsupported, "PEFT's names begin with %s", adapterPrefix)
-		}
+		own := base.plainName(strings.TrimPrefix(name, adapterPrefix))
 		if own == scoreHead && a.Score {
 			i.Name = own
 			m.infos[own] = i
@@ -303,12 +342,13 @@ func (a *Adapter) over(dir string) (*Model, error) {
 		}
 		module, isA := strings.CutSuffix(own, loraA)
 		if !isA {
-			if module, ok = strings.CutSuffix(own, loraB); !ok {
+			var isB bool
+			if module, isB = strings.CutSuffix(own, loraB); !isB {
 				return fail(name, malformed.Unsupported, "it is neither the A nor the B of a LoRA pair")
 			}
 		}
-		w, ok := base.infos[module+".weight"]
-		short := shortTarget(module)
+		w, ok := x.base.infos[module+".weight"]
+		short := cmp.Or(shortTarget(module), ofVision[module])
 		if !ok || short == "" {
 			return fail(name, malformed.Mismatch, "it changes a tensor that the base model does not have, or not as a matrix of a layer")
 		}
@@ -320,28 +360,37 @@ func (a *Adapter) over(dir string) (*Model, error) {
 			return fail(name, malformed.Mismatch, "shape is %v, but rank %d beside %v needs %v", i.Shape, a.Rank, w.Shape, want)
 		}
 		if isA {
-			if _, ok := a.shard.infos[adapterPrefix+module+loraB]; !ok {
+			if _, ok := x.stored[module+loraB]; !ok {
 				return fail(name, malformed.Missing, "it has no B beside it")
 			}
 			found[short] = true
 			w.DType = F32
 			m.infos[w.Name] = w
-		} else if _, ok := a.shard.infos[adapterPrefix+module+loraA]; !ok {
+		} else if _, ok := x.stored[module+loraA]; !ok {
 			return fail(name, malformed.Missing, "it has no A beside it")
 		}
 	}
-	for _, t := range LoRATargets {
-		if found[t.Short] {
-			a.Targets = append(a.Targets, t.Short)
-		}
+	for _, t := range ofExperts {
+		found[t] = true
 	}
-	a.Targets = append(slices.Compact(a.Targets), ofExperts...)
-	for _, t := range m.config.Tensors() {
-		if _, ok := m.infos[t.Name]; ok {
-			m.names = append(m.names, t.Name)
+	return found, nil
+}
+
+// readNames finds the names of the adapter's tensors in its file.
+func (x *adaptedTensors) readNames(base Config) error {
+	s := x.adapter.shard
+	for _, name := range s.names {
+		own, ok := strings.CutPrefix(name, adapterPrefix)
+		if !ok {
+			return malformed.At(s.path, "tensor "+printable(name), malformed.Unsupported, "PEFT's names begin with %s", adapterPrefix)
 		}
+		own = base.plainName(own)
+		if twice, ok := x.stored[own]; ok {
+			return malformed.At(s.path, "tensor "+printable(name), malformed.Mismatch, "it is there as %s, too", printable(twice))
+		}
+		x.stored[own] = name
 	}
-	return m, nil
+	return nil
 }
 
 // shortTarget names the target that a module of a layer is, "" for others.
@@ -402,11 +451,12 @@ func (m *Model) Unmerged(name string) (Tensor, error) {
 // low is one tensor of the adapter, by the name without PEFT's prefix.
 func (x *adaptedTensors) low(name string) (Tensor, bool) {
 	s := x.adapter.shard
-	i, ok := s.infos[adapterPrefix+name]
+	stored, ok := x.stored[name]
 	if !ok {
 		return Tensor{}, false
 	}
-	return Tensor{Name: name, DType: i.DType, Shape: i.Shape, Data: s.data(adapterPrefix + name)}, true
+	i := s.infos[stored]
+	return Tensor{Name: name, DType: i.DType, Shape: i.Shape, Data: s.data(stored)}, true
 }
 
 // unmerged is a tensor of the base, or a head that was trained whole.
@@ -492,9 +542,13 @@ func (w AdapterWriter) Write(name string, data []byte) error {
 
 // WritePEFT writes adapter_config.json of an adapter of a model: with it the folder is an adapter.
 func (c AdapterConfig) WritePEFT(dir string, model Config) error {
-	modules, parameters := c.peftTargets(model)
-	if modules == nil {
-		modules = []string{} // null is PEFT's own choice
+	names, parameters := c.peftTargets(model)
+	if names == nil {
+		names = []string{} // null is PEFT's own choice
+	}
+	var modules any = names
+	if model.Vision != nil {
+		modules = c.modulePattern(model)
 	}
 	m := map[string]any{
 		"peft_type": "LORA", "task_type": typeCausal, "base_model_name_or_path": c.Base, "r": c.Rank,

@@ -66,6 +66,11 @@ func (c Config) StoredName(name string) string {
 	if c.Vision == nil || !c.Vision.Nested {
 		return name
 	}
+	return nestedName(name)
+}
+
+// nestedName is the name of a tensor of a model with an encoder in the classes of transformers 5.
+func nestedName(name string) string {
 	if rest, ok := strings.CutPrefix(name, "model."); ok {
 		return "model.language_model." + rest
 	}

@@ -210,4 +210,5 @@ def main():
         f.write(json.dumps(out).encode())
 
 
-main()
+if __name__ == "__main__":
+    main()
