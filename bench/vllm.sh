@@ -32,7 +32,7 @@ stop() { [ -z "$server" ] || { kill -- -"$server" 2>/dev/null && wait "$server" 
 trap stop EXIT
 serve() {
   stop
-  VLLM_CPU_KVCACHE_SPACE=2 VLLM_CPU_OMP_THREADS_BIND=nobind HF_HUB_OFFLINE=1 VLLM_NO_USAGE_STATS=1 setsid "$out/venv/bin/vllm" serve "$@" --port "$port" --max-model-len 2048 \
+  VLLM_CPU_KVCACHE_SPACE=2 VLLM_CPU_OMP_THREADS_BIND=nobind HF_HUB_OFFLINE=1 VLLM_NO_USAGE_STATS=1 setsid "$out/venv/bin/vllm" serve "$@" --port "$port" --max-model-len "${window:-2048}" \
     --enforce-eager --no-enable-chunked-prefill --max-num-batched-tokens 4096 --dtype "$dtype" --generation-config vllm >"$out/server.log" 2>&1 &
   server=$!
   until curl -s "localhost:$port/v1/models" >/dev/null; do kill -0 "$server" || { tail -5 "$out/server.log"; exit 1; }; sleep 2; done
@@ -80,3 +80,17 @@ for name in whole adapter; do
     "$A" train "$out/$name.parquet" --model "$with" --dtype "$dtype" --advantage reinforce --force -o "$out/trained" 2>&1 >/dev/null | grep 'log-probs in the file'
   done
 done
+# A model that takes images, with random weights; rewards of any kind, so that there is something to train on.
+rm -rf "$out/look" "$out/look.parquet" "$out/trained"
+"$A" model init --config "$root/examples/look/config.json" --seed 1 -o "$out/look"
+window=1024 serve "$out/look" --served-model-name look --limit-mm-per-prompt '{"image":4,"video":0}' --skip-mm-profiling --logprobs-mode processed_logprobs
+cat >"$out/any_reward.py" <<'END'
+import json, sys, zlib
+for line in sys.stdin:
+    q = json.loads(line)
+    print(json.dumps({"id": q["id"], "reward": zlib.crc32(q["response"].encode()) % 3}), flush=True)
+END
+echo "== images: recomputed here"
+"$A" rollout -d fineprint --limit 6 -n 4 --parallel 8 --max-tokens 48 --seed 3 --reward "exec:$PYTHON $out/any_reward.py" --model look --token-mode auto \
+  --tokenizer "$out/look" -o "$out/look.parquet" 2>&1 | grep -E 'images|token mode'
+"$A" train "$out/look.parquet" --model "$out/look" --dtype "$dtype" --force -o "$out/trained" 2>&1 >/dev/null | grep 'log-probs in the file'
