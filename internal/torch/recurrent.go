@@ -203,12 +203,11 @@ func (s *Scope) GatedDelta(qkv, b, a, aLog, dtBias Tensor, h DeltaHeads, plan *R
 	if !s.ok("gated_delta", qkv) {
 		return Tensor{}
 	}
-	var c *chunkPlan
-	var chunks *C.agt_chunks
+	var chunks C.agt_chunks
 	var last Tensor
 	if C.agt_fused_delta(qkv.p) == 0 {
-		c = plan.cut(s.Device(qkv))
-		chunks, last = &C.agt_chunks{size: C.int64_t(c.size), count: C.int64_t(c.count), n_levels: C.int64_t(len(c.levels)),
+		c := plan.cut(s.Device(qkv))
+		chunks, last = C.agt_chunks{size: C.int64_t(c.size), count: C.int64_t(c.count), n_levels: C.int64_t(len(c.levels)),
 			levels: (*C.int64_t)(unsafe.Pointer(unsafe.SliceData(c.levels))), place: c.place.p, parents: c.parents.p}, c.last
 	}
 	kept := plan.kept(pool, last, s.Device(qkv))

@@ -848,12 +848,12 @@ int agt_causal_conv(agt_tensor *out, agt_tensor x, agt_tensor weight, agt_tensor
 }
 int agt_fused_delta(agt_tensor qkv) { return agt::delta_fused(T(qkv)); }
 int agt_gated_delta(agt_tensor *out, agt_tensor qkv, agt_tensor b, agt_tensor a, agt_tensor a_log, agt_tensor dt_bias, agt_delta_heads h,
-                    agt_runs runs, const agt_chunks *chunks, agt_kept kept, char **err) {
+                    agt_runs runs, agt_chunks chunks, agt_kept kept, char **err) {
   return guard(err, [&] {
     agt::Chunks c{};
-    if (chunks) c = {chunks->size, chunks->count, {chunks->levels, chunks->levels + chunks->n_levels}, T(chunks->place), T(chunks->parents)};
+    if (chunks.count) c = {chunks.size, chunks.count, {chunks.levels, chunks.levels + chunks.n_levels}, T(chunks.place), T(chunks.parents)};
     *out = wrap(agt::gated_delta(T(qkv), T(b), T(a), T(a_log), T(dt_bias), {h.key_heads, h.value_heads, h.key_dim, h.value_dim},
-                                 {runs.runs, runs.n, runs.saves, runs.n_saves}, chunks ? &c : nullptr, kept_of(kept)));
+                                 {runs.runs, runs.n, runs.saves, runs.n_saves}, c, kept_of(kept)));
   });
 }
 int agt_gated_rms_norm(agt_tensor *out, agt_tensor x, agt_tensor w, agt_tensor gate, double eps, char **err) {

@@ -117,7 +117,7 @@ typedef struct agt_delta_heads {
 } agt_delta_heads;
 int agt_causal_conv(agt_tensor *out, agt_tensor x, agt_tensor weight, agt_tensor bias, int silu, agt_tensor index, agt_kept kept, char **err);
 typedef struct agt_chunks {
-  int64_t size, count;
+  int64_t size, count;  // 0: there are none
   const int64_t *levels;
   int64_t n_levels;
   agt_tensor place, parents;
@@ -128,9 +128,9 @@ typedef struct agt_runs {
   const int32_t *saves;
   int64_t n_saves;
 } agt_runs;
-int agt_fused_delta(agt_tensor qkv);  // 1: chunks and kept.last are not read, and may be null
+int agt_fused_delta(agt_tensor qkv);  // 1: chunks and kept.last are not read
 int agt_gated_delta(agt_tensor *out, agt_tensor qkv, agt_tensor b, agt_tensor a, agt_tensor a_log, agt_tensor dt_bias, agt_delta_heads h,
-                    agt_runs runs, const agt_chunks *chunks, agt_kept kept, char **err);
+                    agt_runs runs, agt_chunks chunks, agt_kept kept, char **err);
 int agt_gated_rms_norm(agt_tensor *out, agt_tensor x, agt_tensor w, agt_tensor gate, double eps, char **err);
 int agt_sigmoid_mul(agt_tensor *out, agt_tensor x, agt_tensor gate, char **err);  // x·sigmoid(gate)
 // cap·tanh(x/cap). No backward.

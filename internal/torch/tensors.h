@@ -130,10 +130,10 @@ struct DeltaRuns {
 // any: of one zero), K−1 to 1 tokens before. Records for backward.
 at::Tensor causal_conv(const at::Tensor &x, const at::Tensor &weight, const at::Tensor &bias, bool activated, const at::Tensor &index,
                        const Kept &kept);
-// The gated delta rule: chunks are null where delta_fused holds. qkv [T, 2·key heads·key dim + value heads·value dim], b and a [T, value
+// The gated delta rule: the chunks are not read where delta_fused holds. qkv [T, 2·key heads·key dim + value heads·value dim], b and a [T, value
 // heads] → [T, value heads·value dim]. Records for backward.
 at::Tensor gated_delta(const at::Tensor &qkv, const at::Tensor &b, const at::Tensor &a, const at::Tensor &a_log, const at::Tensor &dt_bias,
-                       const DeltaHeads &h, const DeltaRuns &runs, const Chunks *chunks, const Kept &kept);
+                       const DeltaHeads &h, const DeltaRuns &runs, const Chunks &c, const Kept &kept);
 // The same by our CPU kernels, where delta_fused holds. pool: of the states, or undefined.
 bool delta_fused(const at::Tensor &qkv);
 at::Tensor delta_kernel(const at::Tensor &qkv, const at::Tensor &b, const at::Tensor &a, const at::Tensor &a_log, const at::Tensor &dt_bias,
