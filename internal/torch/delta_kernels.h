@@ -192,17 +192,18 @@ struct DeltaGates {
 
 template <class S>
 void delta_gates(const DeltaArgs &d, const S *b, const S *a, int64_t head, const DeltaKeys &c, const DeltaGates &to) {
-  float all = 1;
+  double all = 1;
   for (int64_t i = 0; i < c.rows; i++) {
+    double alpha = 1;
     to.alpha[i] = 1, to.beta[i] = 0, to.log[i] = 0, to.slope[i] = 0;
     if (i < c.n) {
       const float x = load(a[(c.start + i) * d.a_stride + head]) + d.dt_bias[head];
       to.log[i] = d.rate[head] * (x > 20 ? x : log1pf(expf(x)));
       to.slope[i] = d.rate[head] * delta_sigmoid(x);
-      to.alpha[i] = expf(to.log[i]);
+      to.alpha[i] = float(alpha = exp(double(to.log[i])));
       to.beta[i] = delta_sigmoid(load(b[(c.start + i) * d.b_stride + head]));
     }
-    to.gamma[i] = all *= to.alpha[i];
+    to.gamma[i] = float(all *= alpha);
   }
 }
 
@@ -414,7 +415,8 @@ struct DeltaBackward : DeltaForward {
   float *dp, *da, *dqk, *dkk;  // [rows, rows]
   float *dq, *dk, *part;       // [rows, keys]
   float *st;                   // of a state, [values, keys]
-  float *dbeta, *dlog;
+  float *dbeta;
+  double *dlog;                // float would lose most of it: large terms cancel
   float *grads;                // of states
 
   DeltaBackward(const DeltaArgs &d, DeltaScratch &from) : DeltaForward(d, from) {
@@ -425,7 +427,8 @@ struct DeltaBackward : DeltaForward {
     for (float **x : {&dp, &da, &dqk, &dkk}) *x = from.take(rows * SQUARE);
     for (float **x : {&dq, &dk, &part}) *x = from.take(rows * z.key_row);
     st = from.take(z.values * z.key_row);
-    for (float **x : {&dbeta, &dlog}) *x = from.take(rows);
+    dbeta = from.take(rows);
+    dlog = reinterpret_cast<double *>(from.take(2 * rows));
     grads = from.take(d.grads * z.group * state);
   }
 };
@@ -434,7 +437,7 @@ struct DeltaBackward : DeltaForward {
 // the logs of D[i,j]: log γ[i] − log γ[j].
 inline void delta_triangles_backward(const DeltaBackward &m) {
   const DeltaKeys &c = m.keys;
-  std::fill_n(m.dlog, c.rows, 0.f);
+  std::fill_n(m.dlog, c.rows, 0.);
   for (int64_t i = 0; i < c.rows; i++) {
     const int64_t row = i * SQUARE;
     const float *decay = m.values.decay + row, *a = m.values.a + row, *p = m.values.p + row, *kk = c.kk + row, *dp = m.dp + row, *da = m.da + row;
@@ -489,9 +492,9 @@ inline void delta_chunk_backward(const DeltaArgs &d, const DeltaBackward &m, con
   // Of a product γ·X·S with rows X, the gradient of log γ[i] is that of X[i], times X[i].
   auto add = [&](const float *left, float sign, const float *x, float *dx) {
     delta_product(c.rows, z.keys, z.values, {left, row, 1}, {m.st, z.key_row}, {}, m.part, z.key_row);
-    float all = 0;
+    double all = 0;
     for (int64_t i = 0; i < c.rows; i++) {
-      const float log = delta_dot(m.part + i * z.key_row, x + i * z.key_row, z.keys);
+      const double log = delta_dot(m.part + i * z.key_row, x + i * z.key_row, z.keys);
       m.dlog[i] += sign * log;
       all += log;
       for (int64_t j = 0; j < z.keys; j++) dx[i * z.key_row + j] += m.part[i * z.key_row + j];
@@ -507,7 +510,7 @@ inline void delta_chunk_backward(const DeltaArgs &d, const DeltaBackward &m, con
     delta_scale(z, c.rows, of.decay + last * SQUARE, of.u, of.wu);
     delta_transpose(z.keys, z.values, end, row, m.st, z.key_row);
     m.dlog[last] += add(of.wu, -1, c.k, m.dk);
-    float kept = 0;
+    double kept = 0;
     for (int64_t i = 0; s && i < z.keys; i++) kept += delta_dot(s + i * row, end + i * row, z.values);
     m.dlog[last] += gate.gamma[last] * kept;
   }
