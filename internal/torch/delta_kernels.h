@@ -416,7 +416,7 @@ struct DeltaBackward : DeltaForward {
   float *dq, *dk, *part;       // [rows, keys]
   float *st;                   // of a state, [values, keys]
   float *dbeta;
-  double *dlog;                // float would lose most of it: large terms cancel
+  double *dlog;                // what one token adds here another takes away: in float a rest would stay
   float *grads;                // of states
 
   DeltaBackward(const DeltaArgs &d, DeltaScratch &from) : DeltaForward(d, from) {
@@ -441,7 +441,8 @@ inline void delta_triangles_backward(const DeltaBackward &m) {
   for (int64_t i = 0; i < c.rows; i++) {
     const int64_t row = i * SQUARE;
     const float *decay = m.values.decay + row, *a = m.values.a + row, *p = m.values.p + row, *kk = c.kk + row, *dp = m.dp + row, *da = m.da + row;
-    float *dqk = m.dqk + row, *dkk = m.dkk + row, strength[LANES] = {0}, log[LANES] = {0};
+    float *dqk = m.dqk + row, *dkk = m.dkk + row, strength[LANES] = {0};
+    double log[LANES] = {0};
     for (int64_t j0 = 0; j0 <= i; j0 += LANES)
       for (int64_t l = 0; l < LANES; l++) {
         const int64_t j = j0 + l;
