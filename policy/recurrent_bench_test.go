@@ -86,6 +86,7 @@ func BenchmarkRecurrent(b *testing.B) {
 				trainStep(b, tr, batch)
 			}
 			b.ReportMetric(float64(8*256*b.N)/time.Since(from).Seconds(), "tok/s")
+			b.ReportMetric(peakMB(b), "peak-MB")
 		})
 		tr.Close()
 	}
