@@ -31,13 +31,13 @@ func families(t *testing.T) (out []familyGolden) {
 }
 
 // write makes the model's folder, with the tokenizer of another.
-func (g familyGolden) write(t *testing.T) string {
+func (g familyGolden) write(t testing.TB) string {
 	t.Helper()
 	return g.writeAs(t, func(name string) string { return name })
 }
 
 // writeAs is write with other names of the tensors.
-func (g familyGolden) writeAs(t *testing.T, stored func(name string) string) string {
+func (g familyGolden) writeAs(t testing.TB, stored func(name string) string) string {
 	t.Helper()
 	dir := t.TempDir()
 	files := map[string][]byte{"config.json": g.Config}

@@ -65,6 +65,35 @@ struct TreeArgs {
   }
 };
 
+// The gated delta rule over the runs of a tree, for one head of the keys (delta_kernels.h).
+constexpr int64_t DELTA_CHUNK = 64, DELTA_FEW = 16;  // tokens of a chunk; of a run that is computed token by token
+struct DeltaRun {
+  int32_t start, len, parent;  // parent: an earlier one; −1: none
+  int32_t state;               // where in scratch the state after it is; −1: it has few tokens, and no run continues it
+  const float *from;           // without a parent: the states before it [value heads, key dim, value dim]; null: zeros
+  float *const *into;          // where the states after it go, each as `from`
+  int64_t saves;               // how many those are
+};
+// A chunk, for backward. The gradient of the state before it goes to `before`, and is added to `sum`.
+struct DeltaPart {
+  int32_t start, len, parent;
+  int32_t state, grad;  // of the state after it: where both are in scratch; −1: no chunk continues it
+  int32_t before, sum;  // −1: none
+};
+struct DeltaArgs {
+  const DeltaRun *runs;
+  const DeltaPart *parts;  // null: forward
+  int64_t n, n_parts, states, grads;
+  int64_t key_heads, value_heads, key_dim, value_dim, head;
+  int64_t b_stride, a_stride;   // from one token to the next
+  const float *rate, *dt_bias;  // [value heads]: a decay is exp(rate·softplus(a + dt_bias))
+};
+template <class S>
+struct DeltaGrads {
+  S *qkv, *b, *a;           // as the inputs, b and a without strides
+  double *a_log, *dt_bias;  // [value heads], added to
+};
+
 template <class S, class A>
 struct Typed {
   // x [tokens, heads, dim], cos and sin [tokens, half]: pairs (i, i+half), or (2i, 2i+1), are turned
@@ -92,6 +121,10 @@ struct Typed {
   // Sums of `of` [2, T, dim] over the tokens from..to-1 → dk and dv [T, heads, dim].
   void (*tree_sum)(const float *const *of, int64_t n, int64_t from, int64_t to, int64_t T, int64_t dim, int64_t heads, int64_t head,
                    S *dk, S *dv);
+  // qkv [T, 2·key heads·key dim + value heads·value dim], b and a [T, value heads] → out [T, value heads·value dim]
+  void (*delta_forward)(const S *qkv, const S *b, const S *a, const DeltaArgs &d, float *scratch, S *out);
+  void (*delta_backward)(const S *qkv, const S *b, const S *a, const S *dout, const DeltaArgs &d, float *scratch, const DeltaGrads<S> &to);
+  int64_t (*delta_scratch)(const DeltaArgs &d);  // floats
   // x [rows, k] by a panel of 64 outputs (see panels.inc) → y [rows, 64]; null where there is none
   void (*panel)(const S *x, int64_t ldx, int64_t rows, const S *w, int64_t k, float *y);
   // Of each column the largest score m, z = Σ exp(score − m), and acc [cols, wide] = Σ exp(score − m)·v.

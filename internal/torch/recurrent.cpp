@@ -1,7 +1,8 @@
 //go:build libtorch
 
 // Recurrent layers over runs of tokens: the nodes of a training tree, or what a step adds to
-// each sequence. Libtorch's operations throughout, so that autograd has the gradients.
+// each sequence. Libtorch's operations, so that autograd has the gradients; on a CPU the gated
+// delta rule has kernels of our own (delta.cpp).
 #include <ATen/ATen.h>
 #include <c10/core/GradMode.h>
 #include <torch/csrc/autograd/autograd.h>
@@ -83,11 +84,13 @@ Tensor causal_conv(const Tensor &x, const Tensor &weight, const Tensor &bias, bo
 // β_t v_t k_tᵀ, a chunk at a time. Within a chunk the corrections v − S·k of all its tokens
 // solve a triangular system; chunks of one level, all over the tree, are computed together.
 Tensor gated_delta(const Tensor &qkv, const Tensor &b, const Tensor &a, const Tensor &a_log, const Tensor &dt_bias, const DeltaHeads &h,
-                   const Chunks &c, const Kept &kept) {
+                   const DeltaRuns &runs, const Chunks &c, const Kept &kept) {
   int64_t rows = qkv.size(0), keys = h.key_heads * h.key_dim, values = h.value_heads * h.value_dim;
   TORCH_CHECK(qkv.dim() == 2 && qkv.size(1) == 2 * keys + values && h.value_heads % h.key_heads == 0 &&
-                  b.sizes() == at::IntArrayRef({rows, h.value_heads}) && a.sizes() == b.sizes() && c.place.numel() == rows,
-              "q, k and v are ", qkv.sizes(), ", b is ", b.sizes(), ", a is ", a.sizes(), ", ", c.place.numel(), " tokens are in chunks");
+                  b.sizes() == at::IntArrayRef({rows, h.value_heads}) && a.sizes() == b.sizes(),
+              "q, k and v are ", qkv.sizes(), ", b is ", b.sizes(), ", a is ", a.sizes());
+  if (delta_fused(qkv)) return delta_kernel(qkv, b, a, a_log, dt_bias, h, runs, kept.pool);
+  TORCH_CHECK(c.count > 0 && c.place.numel() == rows, "not all of ", rows, " tokens are in chunks");
   auto acc = acc_type(qkv.scalar_type());
   auto parts = qkv.to(acc).split_with_sizes({keys, keys, values}, 1);
   Tensor q = l2_normed(parts[0].reshape({rows, h.key_heads, h.key_dim})) / std::sqrt(double(h.key_dim));

@@ -37,7 +37,7 @@ type RunPlan struct {
 // that are saved.
 type reach struct{ index, last Tensor }
 
-// chunkPlan are the runs in chunks (agt::Chunks).
+// chunkPlan are the runs in chunks (agt::Chunks), for libtorch's operations.
 type chunkPlan struct {
 	size, count          int64
 	levels               []int64
@@ -203,14 +203,21 @@ func (s *Scope) GatedDelta(qkv, b, a, aLog, dtBias Tensor, h DeltaHeads, plan *R
 	if !s.ok("gated_delta", qkv) {
 		return Tensor{}
 	}
-	c := plan.cut(s.Device(qkv))
-	kept := plan.kept(pool, c.last, s.Device(qkv))
+	var chunks C.agt_chunks
+	var last Tensor
+	if C.agt_fused_delta(qkv.p) == 0 {
+		c := plan.cut(s.Device(qkv))
+		chunks, last = C.agt_chunks{size: C.int64_t(c.size), count: C.int64_t(c.count), n_levels: C.int64_t(len(c.levels)),
+			levels: (*C.int64_t)(unsafe.Pointer(unsafe.SliceData(c.levels))), place: c.place.p, parents: c.parents.p}, c.last
+	}
+	kept := plan.kept(pool, last, s.Device(qkv))
 	heads := C.agt_delta_heads{key_heads: C.int64_t(h.KeyHeads), value_heads: C.int64_t(h.ValueHeads), key_dim: C.int64_t(h.KeyDim),
 		value_dim: C.int64_t(h.ValueDim)}
+	runs := C.agt_runs{runs: (*C.int32_t)(unsafe.Pointer(unsafe.SliceData(plan.runs))), n: C.int64_t(len(plan.runs)),
+		saves: (*C.int32_t)(unsafe.Pointer(unsafe.SliceData(plan.saves))), n_saves: C.int64_t(len(plan.saves))}
 	return s.op("gated_delta", func(o *C.agt_tensor, m **C.char) C.int {
-		return C.agt_gated_delta(o, qkv.p, b.p, a.p, aLog.p, dtBias.p, heads, C.int64_t(c.size), C.int64_t(c.count),
-			(*C.int64_t)(unsafe.Pointer(unsafe.SliceData(c.levels))), C.int64_t(len(c.levels)), c.place.p, c.parents.p, kept, m)
-	}, qkv, b, a, aLog, dtBias, c.place, c.parents)
+		return C.agt_gated_delta(o, qkv.p, b.p, a.p, aLog.p, dtBias.p, heads, runs, chunks, kept, m)
+	}, qkv, b, a, aLog, dtBias)
 }
 
 // GatedRMSNorm is RMSNorm of the last dimension of x, times silu(gate).

@@ -44,7 +44,7 @@ std::optional<agt::Spans> spans_of(const agt_spans *s) {
 }
 agt::Kept kept_of(const agt_kept &k) {
   if (!k.pool) return {};
-  return {T(k.pool), T(k.from), T(k.into), T(k.last)};
+  return {T(k.pool), T(k.from), T(k.into), k.last ? T(k.last) : Tensor()};
 }
 agt_tensor wrap(Tensor t) { return reinterpret_cast<agt_tensor>(new Tensor(std::move(t))); }
 
@@ -846,13 +846,14 @@ int agt_soft_cap(agt_tensor *out, agt_tensor x, double cap, char **err) {
 int agt_causal_conv(agt_tensor *out, agt_tensor x, agt_tensor weight, agt_tensor bias, int silu, agt_tensor index, agt_kept kept, char **err) {
   return guard(err, [&] { *out = wrap(agt::causal_conv(T(x), T(weight), bias ? T(bias) : Tensor(), silu, T(index), kept_of(kept))); });
 }
+int agt_fused_delta(agt_tensor qkv) { return agt::delta_fused(T(qkv)); }
 int agt_gated_delta(agt_tensor *out, agt_tensor qkv, agt_tensor b, agt_tensor a, agt_tensor a_log, agt_tensor dt_bias, agt_delta_heads h,
-                    int64_t size, int64_t count, const int64_t *levels, int64_t n_levels, agt_tensor place, agt_tensor parents, agt_kept kept,
-                    char **err) {
+                    agt_runs runs, agt_chunks chunks, agt_kept kept, char **err) {
   return guard(err, [&] {
-    agt::Chunks chunks{size, count, std::vector<int64_t>(levels, levels + n_levels), T(place), T(parents)};
-    *out = wrap(agt::gated_delta(T(qkv), T(b), T(a), T(a_log), T(dt_bias), {h.key_heads, h.value_heads, h.key_dim, h.value_dim}, chunks,
-                                 kept_of(kept)));
+    agt::Chunks c{};
+    if (chunks.count) c = {chunks.size, chunks.count, {chunks.levels, chunks.levels + chunks.n_levels}, T(chunks.place), T(chunks.parents)};
+    *out = wrap(agt::gated_delta(T(qkv), T(b), T(a), T(a_log), T(dt_bias), {h.key_heads, h.value_heads, h.key_dim, h.value_dim},
+                                 {runs.runs, runs.n, runs.saves, runs.n_saves}, c, kept_of(kept)));
   });
 }
 int agt_gated_rms_norm(agt_tensor *out, agt_tensor x, agt_tensor w, agt_tensor gate, double eps, char **err) {

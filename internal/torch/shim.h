@@ -107,8 +107,8 @@ int agt_tree_attention(agt_tensor *out, agt_tensor q, agt_tensor k, agt_tensor v
 int agt_cached_attention(agt_tensor *out, agt_tensor q, agt_tensor k, agt_tensor v, agt_tensor kpool, agt_tensor vpool,
                          agt_tensor slots, const int32_t *segs, int n, const int32_t *blocks, int64_t window, double scale,
                          agt_tensor sinks, const agt_spans *spans, const agt_decoding *decoding, char **err);
-// Recurrent layers, see agt::Kept, agt::Chunks and agt::DeltaHeads. pool and its indices may be
-// null.
+// Recurrent layers, see agt::Kept, agt::Chunks, agt::DeltaRuns and agt::DeltaHeads. pool and its
+// indices may be null.
 typedef struct agt_kept {
   agt_tensor pool, from, into, last;
 } agt_kept;
@@ -116,9 +116,21 @@ typedef struct agt_delta_heads {
   int64_t key_heads, value_heads, key_dim, value_dim;
 } agt_delta_heads;
 int agt_causal_conv(agt_tensor *out, agt_tensor x, agt_tensor weight, agt_tensor bias, int silu, agt_tensor index, agt_kept kept, char **err);
+typedef struct agt_chunks {
+  int64_t size, count;  // 0: there are none
+  const int64_t *levels;
+  int64_t n_levels;
+  agt_tensor place, parents;
+} agt_chunks;
+typedef struct agt_runs {
+  const int32_t *runs;
+  int64_t n;
+  const int32_t *saves;
+  int64_t n_saves;
+} agt_runs;
+int agt_fused_delta(agt_tensor qkv);  // 1: chunks and kept.last are not read
 int agt_gated_delta(agt_tensor *out, agt_tensor qkv, agt_tensor b, agt_tensor a, agt_tensor a_log, agt_tensor dt_bias, agt_delta_heads h,
-                    int64_t size, int64_t count, const int64_t *levels, int64_t n_levels, agt_tensor place, agt_tensor parents, agt_kept kept,
-                    char **err);
+                    agt_runs runs, agt_chunks chunks, agt_kept kept, char **err);
 int agt_gated_rms_norm(agt_tensor *out, agt_tensor x, agt_tensor w, agt_tensor gate, double eps, char **err);
 int agt_sigmoid_mul(agt_tensor *out, agt_tensor x, agt_tensor gate, char **err);  // x·sigmoid(gate)
 // cap·tanh(x/cap). No backward.

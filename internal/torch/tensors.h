@@ -117,15 +117,27 @@ struct Chunks {
 struct DeltaHeads {
   int64_t key_heads, value_heads, key_dim, value_dim;
 };
+// DeltaRuns are the runs themselves: quadruples of start, length, parent (an earlier run, or −1) and
+// slot of the state before it, and pairs of a run and the slot that the state after it goes to.
+struct DeltaRuns {
+  const int32_t *runs;
+  int64_t n;
+  const int32_t *saves;
+  int64_t n_saves;
+};
 // A convolution of each channel of x [T, C] over the tokens before: weight [C, 1, K], bias [C]
 // or undefined, then SiLU where it is activated; index int64 [(K−1)·T] are the rows, of x and then of the states kept (without
 // any: of one zero), K−1 to 1 tokens before. Records for backward.
 at::Tensor causal_conv(const at::Tensor &x, const at::Tensor &weight, const at::Tensor &bias, bool activated, const at::Tensor &index,
                        const Kept &kept);
-// The gated delta rule: qkv [T, 2·key heads·key dim + value heads·value dim], b and a [T, value
+// The gated delta rule: the chunks are not read where delta_fused holds. qkv [T, 2·key heads·key dim + value heads·value dim], b and a [T, value
 // heads] → [T, value heads·value dim]. Records for backward.
 at::Tensor gated_delta(const at::Tensor &qkv, const at::Tensor &b, const at::Tensor &a, const at::Tensor &a_log, const at::Tensor &dt_bias,
-                       const DeltaHeads &h, const Chunks &c, const Kept &kept);
+                       const DeltaHeads &h, const DeltaRuns &runs, const Chunks &c, const Kept &kept);
+// The same by our CPU kernels, where delta_fused holds. pool: of the states, or undefined.
+bool delta_fused(const at::Tensor &qkv);
+at::Tensor delta_kernel(const at::Tensor &qkv, const at::Tensor &b, const at::Tensor &a, const at::Tensor &a_log, const at::Tensor &dt_bias,
+                        const DeltaHeads &h, const DeltaRuns &runs, const at::Tensor &pool);
 // RMSNorm over the last dimension of x, times silu(gate).
 at::Tensor gated_rms_norm(const at::Tensor &x, const at::Tensor &w, const at::Tensor &gate, double eps);
 // q, k and v [T, H, D]: each row sees the rows of its block, n blocks of the given lengths.

@@ -1,0 +1,327 @@
+//go:build libtorch
+
+package torch
+
+import (
+	"bytes"
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"slices"
+	"testing"
+)
+
+// deltaCase is a call of GatedDelta: runs of these lengths, each behind its parent.
+type deltaCase struct {
+	name    string
+	heads   DeltaHeads
+	lengths []int32
+	parents []int32
+	gate    float64      // added to the logits of the decays
+	from    []int32      // of each run its slot in the pool; nil: no pool
+	saves   []SavedState // with a pool
+}
+
+var deltaCases = []deltaCase{
+	{name: "one token", heads: DeltaHeads{2, 2, 32, 32}, lengths: []int32{1}, parents: []int32{-1}},
+	{name: "two tokens", heads: DeltaHeads{1, 3, 16, 48}, lengths: []int32{2}, parents: []int32{-1}},
+	{name: "runs of one token", heads: DeltaHeads{1, 2, 16, 16}, lengths: []int32{1, 1, 1, 1}, parents: []int32{-1, 0, 1, 1}},
+	{name: "as many as go token by token", heads: DeltaHeads{2, 4, 32, 16}, lengths: []int32{16, 3}, parents: []int32{-1, 0}},
+	{name: "one more", heads: DeltaHeads{2, 4, 32, 16}, lengths: []int32{17, 17}, parents: []int32{-1, 0}},
+	{name: "a whole chunk", heads: DeltaHeads{1, 1, 64, 64}, lengths: []int32{64}, parents: []int32{-1}},
+	{name: "a chunk and a token", heads: DeltaHeads{1, 1, 64, 64}, lengths: []int32{65, 30}, parents: []int32{-1, -1}},
+	{name: "as Qwen3.5", heads: DeltaHeads{1, 2, 128, 128}, lengths: []int32{200}, parents: []int32{-1}},
+	{name: "sizes that fill no vector", heads: DeltaHeads{2, 6, 20, 13}, lengths: []int32{75, 5}, parents: []int32{-1, 0}},
+	{name: "one dimension", heads: DeltaHeads{1, 1, 1, 1}, lengths: []int32{20, 2}, parents: []int32{-1, -1}},
+	{name: "a tree", heads: DeltaHeads{2, 2, 32, 16}, lengths: []int32{70, 3, 40, 130, 1, 9, 64, 5, 20},
+		parents: []int32{-1, 0, 0, 2, -1, 4, 2, 6, 0}},
+	{name: "a decay that erases the state", heads: DeltaHeads{1, 2, 32, 32}, lengths: []int32{90, 20}, parents: []int32{-1, 0}, gate: 40},
+	{name: "nearly no decay", heads: DeltaHeads{1, 2, 32, 32}, lengths: []int32{150, 20}, parents: []int32{-1, 0}, gate: -12},
+	{name: "decoding", heads: DeltaHeads{2, 4, 32, 48}, lengths: []int32{1, 1, 1}, parents: []int32{-1, -1, -1},
+		from: []int32{1, 2, 3}, saves: []SavedState{{0, 1}, {1, 2}, {2, 3}}},
+	{name: "a sequence with snapshots", heads: DeltaHeads{1, 2, 20, 13}, lengths: []int32{70, 16, 5, 1}, parents: []int32{-1, 0, 1, -1},
+		from: []int32{0, 0, 0, 4}, saves: []SavedState{{0, 2}, {1, 3}, {1, 5}, {2, 1}, {3, 4}}},
+	{name: "states that another overwrites", heads: DeltaHeads{2, 2, 16, 32}, lengths: []int32{1, 1, 40, 1, 20}, parents: []int32{-1, -1, -1, -1, 3},
+		from: []int32{2, 2, 2, 5, 0}, saves: []SavedState{{0, 2}, {1, 3}, {2, 5}, {3, 1}, {4, 4}}},
+	{name: "a run that is not saved", heads: DeltaHeads{1, 1, 32, 32}, lengths: []int32{1, 33, 1}, parents: []int32{-1, -1, -1},
+		from: []int32{1, 2, 3}, saves: []SavedState{{2, 3}}},
+}
+
+const deltaSlots = 6
+
+func (c deltaCase) rows() (n int64) {
+	for _, x := range c.lengths {
+		n += int64(x)
+	}
+	return n
+}
+
+// values are those of what the call makes, by name: the result, and the states or the gradients.
+func (c deltaCase) values(s *Scope, d, inputs DType, seed int) map[string]Tensor {
+	rng := rand.New(rand.NewPCG(uint64(seed), uint64(len(c.name))))
+	draw := func(of DType, shift float64, shape ...int64) Tensor {
+		v := make([]float64, product(shape))
+		for i := range v {
+			v[i] = rng.NormFloat64() + shift
+		}
+		x := s.To(s.To(s.Float64(v, shape...), of, CPU), d, CPU)
+		return s.RequiresGrad(x, c.from == nil)
+	}
+	h, rows := c.heads, c.rows()
+	values := int64(h.ValueHeads)
+	in := map[string]Tensor{
+		"q, k and v": draw(inputs, 0, rows, int64(2*h.KeyHeads*h.KeyDim+h.ValueHeads*h.ValueDim)),
+		"b and a":    draw(inputs, 0, rows, 2*values), "a_log": draw(inputs, 0, values), "dt_bias": draw(inputs, c.gate-2, values),
+	}
+	runs, start := make([]Run, len(c.lengths)), int32(0)
+	for i, n := range c.lengths {
+		runs[i] = Run{Start: start, Len: n, Parent: c.parents[i]}
+		if start += n; c.from != nil {
+			runs[i].From = c.from[i]
+		}
+	}
+	plan := s.PlanRuns(runs, c.saves)
+	call := func(pool Tensor) Tensor {
+		parts := s.Split(in["b and a"], 1, values, values)
+		return s.GatedDelta(in["q, k and v"], parts[0], parts[1], in["a_log"], in["dt_bias"], h, plan, pool)
+	}
+	if c.from != nil {
+		acc := Float32
+		if d == Float64 {
+			acc = Float64
+		}
+		pool := s.To(draw(Float32, 0, deltaSlots, values, int64(h.KeyDim), int64(h.ValueDim)), acc, CPU)
+		return map[string]Tensor{"result": call(pool), "states": pool}
+	}
+	out := map[string]Tensor{}
+	s.WithGrad(func() {
+		out["result"] = call(Tensor{})
+		s.Backward(out["result"], draw(inputs, 0, rows, values*int64(h.ValueDim)))
+	})
+	for name, x := range in {
+		out["gradient of "+name] = s.Grad(x)
+	}
+	return out
+}
+
+// deltaValues computes a case with the kernels of a name.
+func deltaValues(t *testing.T, w *Worker, kernels string, c deltaCase, d, inputs DType, seed int) map[string][]float64 {
+	t.Helper()
+	if err := UseKernels(kernels); err != nil {
+		t.Skip(err)
+	}
+	defer UseKernels("")
+	out := map[string][]float64{}
+	run(t, w, func(s *Scope) {
+		for name, x := range c.values(s, d, inputs, seed) {
+			out[name] = s.Float64s(x)
+		}
+	})
+	return out
+}
+
+// With float64 as the truth, the kernels are as near to it as libtorch's operations in the same type,
+// over some draws: the gradient of a_log is one number for each head.
+func TestTheDeltaKernelsAreAsExactAsLibtorch(t *testing.T) {
+	w := worker(t, 2)
+	const draws = 6
+	for d, unit := range map[DType]float64{Float32: 0x1p-23, BFloat16: 0x1p-9} {
+		for _, c := range deltaCases {
+			var want, theirs [draws]map[string][]float64
+			for i := range draws {
+				want[i], theirs[i] = deltaValues(t, w, "none", c, Float64, d, i), deltaValues(t, w, "none", c, d, d, i)
+			}
+			for _, kernels := range []string{"avx512", "avx2", "base"} {
+				t.Run(fmt.Sprint(d, "/", c.name, "/", kernels), func(t *testing.T) {
+					var got [draws]map[string][]float64
+					for i := range draws {
+						got[i] = deltaValues(t, w, kernels, c, d, d, i)
+					}
+					for name := range want[0] {
+						var off, other, size float64
+						for i := range draws {
+							off, size = off+squares(got[i][name], want[i][name]), size+squares(want[i][name], nil)
+							other += squares(theirs[i][name], want[i][name])
+						}
+						if !(math.Sqrt(off) <= 1.5*math.Sqrt(other)+unit*math.Sqrt(size)) {
+							t.Errorf("%s: %.3g of %.3g beside float64, libtorch %.3g", name, math.Sqrt(off), math.Sqrt(size), math.Sqrt(other))
+						}
+					}
+				})
+			}
+		}
+	}
+}
+
+// squares is the sum of (x−y)²; y may be nil: zeros.
+func squares(x, y []float64) (sum float64) {
+	for i, v := range x {
+		if y != nil {
+			v -= y[i]
+		}
+		sum += v * v
+	}
+	return sum
+}
+
+// A slot that no run is saved in keeps its bits, and a state that two runs begin with, one of
+// which is saved over it, is the old one for both, in any order.
+func TestTheDeltaKernelsWriteWhatIsSavedAlone(t *testing.T) {
+	w := worker(t, 2)
+	for _, c := range deltaCases {
+		if c.from == nil {
+			continue
+		}
+		none := c
+		none.saves = nil
+		before := deltaValues(t, w, "", none, Float32, Float32, 1)
+		after := deltaValues(t, w, "", c, Float32, Float32, 1)
+		if !slices.Equal(before["result"], after["result"]) {
+			t.Errorf("%s: the result depends on what is saved", c.name)
+		}
+		each := len(after["states"]) / deltaSlots
+		for slot := range deltaSlots {
+			saved := slices.ContainsFunc(c.saves, func(x SavedState) bool { return int(x.Slot) == slot })
+			same := slices.Equal(before["states"][slot*each:(slot+1)*each], after["states"][slot*each:(slot+1)*each])
+			if saved == same {
+				t.Errorf("%s: slot %d is saved: %v, is as before: %v", c.name, slot, saved, same)
+			}
+		}
+	}
+}
+
+func TestDeltaBitsDependOnNoThreads(t *testing.T) {
+	for _, d := range []DType{Float32, BFloat16} {
+		var want []map[string][]byte
+		for _, threads := range []int{1, 2, 3} {
+			w := worker(t, threads)
+			for i, c := range deltaCases {
+				got := map[string][]byte{}
+				run(t, w, func(s *Scope) {
+					for name, x := range c.values(s, d, d, 1) {
+						got[name] = s.Bytes(x)
+					}
+				})
+				if threads == 1 {
+					want = append(want, got)
+					continue
+				}
+				for name := range got {
+					if !bytes.Equal(got[name], want[i][name]) {
+						t.Errorf("%s, %v: %d threads give other bits of %s", c.name, d, threads, name)
+					}
+				}
+			}
+		}
+	}
+}
+
+// A sequence's numbers are those that it has alone, bit for bit, beside others of any length.
+func TestDeltaBitsDependOnNoOtherSequence(t *testing.T) {
+	w := worker(t, 2)
+	h := DeltaHeads{KeyHeads: 1, ValueHeads: 2, KeyDim: 32, ValueDim: 16}
+	lengths := []int32{1, 90, 5, 17, 1, 64}
+	run(t, w, func(s *Scope) {
+		rng := rand.New(rand.NewPCG(1, 2))
+		draw := func(shape ...int64) Tensor {
+			v := make([]float32, product(shape))
+			for i := range v {
+				v[i] = float32(rng.NormFloat64())
+			}
+			return s.Float32(v, shape...)
+		}
+		n := int64(178)
+		qkv, b, a, aLog, bias := draw(n, 96), draw(n, 2), draw(n, 2), draw(2), draw(2)
+		of := func(from int64, lengths ...int32) []byte {
+			var runs []Run
+			rows := int32(0)
+			for _, l := range lengths {
+				runs = append(runs, Run{Start: rows, Len: l, Parent: -1})
+				rows += l
+			}
+			part := func(x Tensor) Tensor { return s.Narrow(x, 0, from, int64(rows)) }
+			return s.Bytes(s.GatedDelta(part(qkv), part(b), part(a), aLog, bias, h, s.PlanRuns(runs, nil), Tensor{}))
+		}
+		together, from := of(0, lengths...), int64(0)
+		for i, l := range lengths {
+			alone := of(from, l)
+			if at := int(from) * 32 * 4; !bytes.Equal(alone, together[at:at+len(alone)]) {
+				t.Errorf("sequence %d has other bits beside others", i)
+			}
+			from += int64(l)
+		}
+	})
+}
+
+// What would be read or written outside of the states is an error.
+func TestDeltaSlotsOutsideOfThePoolAreErrors(t *testing.T) {
+	w := worker(t, 1)
+	for _, c := range []deltaCase{
+		{name: "read", from: []int32{deltaSlots}},
+		{name: "read below", from: []int32{-1}},
+		{name: "written", from: []int32{0}, saves: []SavedState{{0, deltaSlots}}},
+		{name: "of no run", from: []int32{0}, saves: []SavedState{{1, 0}}},
+		{name: "written twice", from: []int32{0}, saves: []SavedState{{0, 1}, {0, 1}}},
+	} {
+		c.heads, c.lengths, c.parents = DeltaHeads{1, 1, 16, 16}, []int32{2}, []int32{-1}
+		if err := w.Do(func(s *Scope) error { c.values(s, Float32, Float32, 1); return s.Err() }); err == nil {
+			t.Errorf("a slot that is %s: no error", c.name)
+		}
+	}
+}
+
+// BenchmarkGatedDelta is the gated delta rule alone, of a layer of Qwen3.5-0.8B in bfloat16, by the
+// kernels of each instruction set and by libtorch's operations: decoding, a prompt of 512 tokens, and
+// forward and backward of eight rows of 256. See bench/recurrent.sh.
+func BenchmarkGatedDelta(b *testing.B) {
+	h := DeltaHeads{KeyHeads: 16, ValueHeads: 16, KeyDim: 128, ValueDim: 128}
+	type work struct {
+		sequences int
+		tokens    int32
+		backward  bool
+	}
+	w := worker(b, 0)
+	for _, x := range []work{{1, 1, false}, {8, 1, false}, {32, 1, false}, {1, 512, false}, {8, 256, true}} {
+		for _, kernels := range []string{"avx512", "avx2", "none"} {
+			b.Run(fmt.Sprintf("%dx%d,backward=%v/%s", x.sequences, x.tokens, x.backward, kernels), func(b *testing.B) {
+				if err := UseKernels(kernels); err != nil {
+					b.Skip(err)
+				}
+				defer UseKernels("")
+				run(b, w, func(s *Scope) {
+					rows := int64(x.sequences) * int64(x.tokens)
+					draw := func(d DType, shape ...int64) Tensor {
+						v := make([]float32, product(shape))
+						for i := range v {
+							v[i] = float32(i*7919%2003)/1000 - 1
+						}
+						return s.RequiresGrad(s.To(s.Float32(v, shape...), d, CPU), x.backward)
+					}
+					qkv, gates := draw(BFloat16, rows, 6144), draw(BFloat16, rows, 32)
+					aLog, bias, grad := draw(BFloat16, 16), draw(BFloat16, 16), draw(BFloat16, rows, 2048)
+					pool := s.To(draw(Float32, int64(x.sequences), 16, 128, 128), Float32, CPU)
+					var runs []Run
+					var saves []SavedState
+					for i := range int32(x.sequences) {
+						runs, saves = append(runs, Run{Start: i * x.tokens, Len: x.tokens, Parent: -1, From: i}), append(saves, SavedState{i, i})
+					}
+					plan := s.PlanRuns(runs, saves)
+					once := func() {
+						s := s.Child()
+						defer s.Close()
+						parts := s.Split(gates, 1, 16, 16)
+						if !x.backward {
+							s.GatedDelta(qkv, parts[0], parts[1], aLog, bias, h, plan, pool)
+							return
+						}
+						s.WithGrad(func() { s.Backward(s.GatedDelta(qkv, parts[0], parts[1], aLog, bias, h, plan, Tensor{}), grad) })
+					}
+					once()
+					for b.Loop() {
+						once()
+					}
+				})
+			})
+		}
+	}
+}

@@ -1,0 +1,93 @@
+//go:build libtorch
+
+package policy
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+
+	"agentcli/model/arch/archtest"
+)
+
+// qwen35Layers is four layers of Qwen3.5-0.8B with a small vocabulary.
+const qwen35Layers = `{"model_type": "qwen3_5_text", "hidden_size": 1024, "intermediate_size": 3584, "num_hidden_layers": 4,
+	"layer_types": ["linear_attention", "linear_attention", "linear_attention", "full_attention"],
+	"num_attention_heads": 8, "num_key_value_heads": 2, "head_dim": 256, "attention_bias": false, "hidden_act": "silu",
+	"linear_num_key_heads": 16, "linear_num_value_heads": 16, "linear_key_head_dim": 128, "linear_value_head_dim": 128,
+	"linear_conv_kernel_dim": 4, "max_position_embeddings": 4096, "rms_norm_eps": 1e-6, "vocab_size": 96,
+	"rope_parameters": {"mrope_interleaved": true, "mrope_section": [11, 11, 10], "partial_rotary_factor": 0.25,
+		"rope_theta": 10000000.0, "rope_type": "default"},
+	"tie_word_embeddings": true, "bos_token_id": 1, "eos_token_id": 2, "pad_token_id": 0}`
+
+// BenchmarkRecurrent is tokens a second of qwen35Layers with random weights: decoding, a prompt of 512 tokens, and
+// forward and backward of eight rows of 256. bench/recurrent.sh runs it.
+func BenchmarkRecurrent(b *testing.B) {
+	const vocabulary = 96
+	random := func(n int) []int32 { // no prefix is in the cache
+		prompts++
+		ids := make([]int32, n)
+		for j := range ids {
+			ids[j] = int32(3 + (prompts*prompts*7919+j*j*31+prompts*j)%(vocabulary-6))
+		}
+		return ids
+	}
+	dir := familyGolden{archtest.Model{Config: []byte(qwen35Layers)}}.write(b)
+	for _, dtype := range []string{"bfloat16", "float32"} {
+		p := open(b, dir, Config{DType: dtype, MaxBatch: 32, CacheBytes: 2 << 30})
+		for _, batch := range []int{1, 8, 32} {
+			b.Run(fmt.Sprintf("%s/decode=%d", dtype, batch), func(b *testing.B) {
+				for range b.N {
+					const n = 65
+					start, done := make(chan struct{}), make(chan error)
+					var from time.Time
+					for i := range batch {
+						q := unstoppable(p, random(4), int64(i), n)
+						go func() {
+							<-start
+							_, err := p.sched.submit(context.Background(), q)
+							done <- err
+						}()
+					}
+					from = time.Now()
+					close(start)
+					for range batch {
+						if err := <-done; err != nil {
+							b.Error(err)
+						}
+					}
+					b.ReportMetric(float64(batch*n)/time.Since(from).Seconds(), "tok/s")
+				}
+			})
+		}
+		b.Run(dtype+"/prefill", func(b *testing.B) {
+			from := time.Now()
+			for range b.N {
+				if _, err := p.sched.submit(context.Background(), unstoppable(p, random(512), 0, 1)); err != nil {
+					b.Fatal(err)
+				}
+			}
+			b.ReportMetric(float64(512*b.N)/time.Since(from).Seconds(), "tok/s")
+		})
+		p.Close()
+		tr, err := OpenTrainable(dir, Config{DType: dtype})
+		if err != nil {
+			b.Fatal(err)
+		}
+		b.Run(dtype+"/train", func(b *testing.B) {
+			var batch Batch
+			for range 8 {
+				batch.Sequences, batch.Want = append(batch.Sequences, random(256)), append(batch.Want, slices.Repeat([]bool{true}, 256))
+			}
+			from := time.Now()
+			for range b.N {
+				trainStep(b, tr, batch)
+			}
+			b.ReportMetric(float64(8*256*b.N)/time.Since(from).Seconds(), "tok/s")
+			b.ReportMetric(peakMB(b), "peak-MB")
+		})
+		tr.Close()
+	}
+}
