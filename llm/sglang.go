@@ -16,7 +16,8 @@ func (w *requestWriter) generateFields(b *body, prompt []int32) (f, params map[s
 	all := w.fields(b)
 	params = map[string]json.RawMessage{"skip_special_tokens": rawFalse}
 	for to, from := range map[string]string{"max_new_tokens": "max_tokens", "temperature": "temperature", "top_p": "top_p", "top_k": "top_k",
-		"min_p": "min_p", "repetition_penalty": "repetition_penalty", "stop": "stop", "stop_token_ids": "stop_token_ids", "logit_bias": "logit_bias"} {
+		"min_p": "min_p", "repetition_penalty": "repetition_penalty", "stop": "stop", "stop_token_ids": "stop_token_ids",
+		"logit_bias": "logit_bias"} {
 		if v, ok := all[from]; ok {
 			params[to] = v
 		}

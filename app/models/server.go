@@ -22,7 +22,8 @@ import (
 func clientConfig(o Options, notice func(string)) llm.Config {
 	c := llm.Config{BaseURL: o.BaseURL[0], Also: o.BaseURL[1:], APIKey: o.APIKey, Model: o.Model,
 		Retries: o.Retries, Timeout: o.ModelTimeout, Parallel: o.Parallel,
-		Answered: o.Answered, WantIDs: true, WantExperts: o.RouterReplay, AskTools: true, Stream: o.Stream, UserAgent: "agentcli/" + version.String(),
+		Answered: o.Answered, WantIDs: true, WantExperts: o.RouterReplay, AskTools: true,
+		Stream: o.Stream, UserAgent: "agentcli/" + version.String(),
 		Notice: notice, OnRetry: o.OnRetry, MatchesGrammar: grammarMatcher()}
 	if o.Retries == 0 {
 		c.Retries = -1

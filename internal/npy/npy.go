@@ -83,7 +83,8 @@ func Decode(file []byte) (shape []int, values []int64, err error) {
 		shape, n = append(shape, size), n*size
 	}
 	if n > len(data) || n*width != len(data) {
-		return nil, nil, fmt.Errorf("the shape (%s) of numbers of %d bytes does not fit the %d bytes behind the header", sized[1], width, len(data))
+		return nil, nil, fmt.Errorf("the shape (%s) of numbers of %d bytes does not fit the %d bytes behind the header",
+			sized[1], width, len(data))
 	}
 	values = make([]int64, n)
 	for i := range values {
