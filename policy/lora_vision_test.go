@@ -322,7 +322,8 @@ func TestTrainedAdaptersOnAnEncoderAreMergedAndSampledWith(t *testing.T) {
 			}
 			compareMerged(t, tr, dir)
 			saved := openTrainableAt(t, dir, Config{DType: "float64", Threads: 1})
-			if o, err := saved.Forward(b); err != nil || !slices.Equal(o.Logprobs, want.Logprobs) || !slices.Equal(saved.lora.Targets, tr.lora.Targets) {
+			if o, err := saved.Forward(b); err != nil || !slices.Equal(o.Logprobs, want.Logprobs) ||
+				!slices.Equal(saved.lora.Targets, tr.lora.Targets) {
 				t.Errorf("%s, %s: opened again it is another model, or has targets %v; %v", g.Title, targets, saved.lora.Targets, err)
 			}
 			if err := p.Adopt(tr, 1); err != nil {

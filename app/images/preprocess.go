@@ -16,6 +16,7 @@ import (
 	"agentcli/media"
 	"agentcli/media/qwen"
 	"agentcli/media/resize"
+	"agentcli/model/weights"
 	"agentcli/policy"
 )
 
@@ -51,9 +52,13 @@ type Preprocessor struct {
 	limits media.Limits
 }
 
-// Open reads the settings of the image processor in a model's folder.
+// Open reads the settings of the image processor in a model's folder, or in that of an adapter's base.
 func Open(folder string, o Options) (*Preprocessor, error) {
 	if err := o.Validate(); err != nil {
+		return nil, err
+	}
+	folder, err := weights.BaseOf(folder)
+	if err != nil {
 		return nil, err
 	}
 	c, err := qwen.ReadConfig(folder)

@@ -101,7 +101,7 @@ func (c AdapterConfig) modulePattern(m Config) string {
 	}
 	number := regexp.MustCompile(`\.\d+\\\.`)
 	for i := range vision { // of all blocks, and of all mergers of DeepStack
-		if at := number.FindStringIndex(vision[i]); at != nil && !strings.Contains(vision[i][:at[0]], `\.merger`) {
+		if at := number.FindStringIndex(vision[i]); at != nil {
 			vision[i] = vision[i][:at[0]] + `.\d+\.` + vision[i][at[1]:]
 		}
 	}

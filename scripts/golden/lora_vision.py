@@ -136,7 +136,7 @@ def check(agentcli, folder):
 
     before, merged = of(plain), of(load(whole))
     with warnings.catch_warnings():
-        warnings.simplefilter("error")  # PEFT warns of tensors that it misses or does not know
+        warnings.simplefilter("error", UserWarning)  # PEFT warns of tensors that it misses or does not know
         adapted = PeftModel.from_pretrained(plain, tuned).eval()
     theirs = of(adapted)
     ours = np.array(json.loads(run("model", "logprobs", tuned, input=json.dumps({"token_ids": ids, "images": [file]})))["logprobs"])
