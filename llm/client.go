@@ -7,7 +7,6 @@ package llm
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"math/rand/v2"
 	"net/http"
@@ -206,22 +205,6 @@ func (c *Client) Servers() []ServerState { return c.pool.states() }
 func (c *Client) PlaceImages(places *ImagePlaces) {
 	for _, at := range c.pool.all {
 		at.places = places
-	}
-}
-
-// Bar has the servers never draw some ids, those that stand for images: a local model never does. It is
-// called before the first request.
-func (c *Client) Bar(ids []int32) {
-	bias := make(map[int32]float64, len(ids))
-	for _, id := range ids {
-		bias[id] = -100 // the most that the API takes
-	}
-	raw, err := json.Marshal(bias)
-	if err != nil || len(ids) == 0 {
-		raw = nil
-	}
-	for _, at := range c.pool.all {
-		at.barred = raw
 	}
 }
 

@@ -3,6 +3,7 @@ package llm
 import (
 	"encoding/base64"
 	"encoding/binary"
+	"encoding/json"
 	"errors"
 	"fmt"
 
@@ -25,17 +26,30 @@ type sglangExtension struct {
 // ErrNoExperts says that a server does not send the experts that its model chose.
 var ErrNoExperts = errors.New("no experts")
 
-// SetActiveExperts says how many experts the model chooses for a token in a layer, which SGLang
-// does not send. It is called before the first request.
-func (c *Client) SetActiveExperts(n int) {
+// ModelFacts are what is known of the model behind servers, which these do not say.
+type ModelFacts struct {
+	ActiveExperts int     // for a token in a layer, which SGLang does not send; 0: not known
+	Barred        []int32 // ids that are never drawn: those that stand for images, as a local model does
+}
+
+// SetFacts says what is known of the client's model, before the first request.
+func SetFacts(c *Client, m ModelFacts) {
+	bias := make(map[int32]float64, len(m.Barred))
+	for _, id := range m.Barred {
+		bias[id] = -100 // the most that the API takes
+	}
+	raw, err := json.Marshal(bias)
+	if err != nil || len(bias) == 0 {
+		raw = nil
+	}
 	for _, at := range c.pool.all {
-		at.activeExperts = n
+		at.activeExperts, at.barred = m.ActiveExperts, raw
 	}
 }
 
-// experts reads what a server sent of the experts for a prompt and its reply, of so many tokens
+// readExperts reads what a server sent of the experts for a prompt and its reply, of so many tokens
 // together; nil where they were not asked for.
-func (rd *replyReader) experts(encoded string, tokens int) (*traj.Experts, *failure) {
+func readExperts(rd *replyReader, encoded string, tokens int) (*traj.Experts, *failure) {
 	if !rd.c.WantExperts {
 		return nil, nil
 	}

@@ -55,7 +55,7 @@ func TestExpertsOfEveryServerAreKept(t *testing.T) {
 				return llmtest.Reply{Content: "hi", PromptIDs: prompt, IDs: []int32{5, 9}, Logprobs: []float64{-1, -2}, Stop: 9, Experts: c.experts}
 			})
 			r := newRig(t, s.BaseURL(), func(conf *Config) { conf.WantExperts, conf.Stream = true, c.stream })
-			r.SetActiveExperts(2)
+			SetFacts(r.Client, ModelFacts{ActiveExperts: 2})
 			var got *traj.Experts
 			if c.chat {
 				resp, err := r.Generate(t.Context(), ask())
@@ -93,7 +93,7 @@ func TestAServerThatSendsNoUsableExpertsEndsTheRun(t *testing.T) {
 			return llmtest.Reply{Content: "hi", PromptIDs: []int32{3, 4}, IDs: []int32{5, 9}, Stop: 9, Experts: experts}
 		})
 		r := newRig(t, s.BaseURL(), func(c *Config) { c.WantExperts = true })
-		r.SetActiveExperts(2)
+		SetFacts(r.Client, ModelFacts{ActiveExperts: 2})
 		_, chat := r.Generate(t.Context(), ask())
 		_, ids := (&Tokens{Client: r.Client, Stops: []int32{9}}).Sample(t.Context(), []int32{3, 4}, traj.Sampling{MaxTokens: 4}, 1)
 		for _, err := range []error{chat, ids} {

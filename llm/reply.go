@@ -233,7 +233,7 @@ func (rd *replyReader) response(b *body, rp *reply) (*traj.Response, *failure) {
 		r.PromptTokens, r.OutputTokens = len(r.PromptIDs), len(r.SampledIDs)
 		r.Logprobs = rd.aligned(rp.logprobs, len(r.SampledIDs))
 		var f *failure
-		if r.Experts, f = rd.experts(rp.experts, len(r.PromptIDs)+len(r.SampledIDs)); f != nil {
+		if r.Experts, f = readExperts(rd, rp.experts, len(r.PromptIDs)+len(r.SampledIDs)); f != nil {
 			return nil, f
 		}
 		if all := rp.versions.of(len(r.SampledIDs)); all != nil {

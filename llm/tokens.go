@@ -259,7 +259,7 @@ func (rd *replyReader) completion(p *sampledPieces, b *body, prompt []int32) (*t
 	out := &traj.Completion{IDs: p.ids, Text: p.text, FinishReason: p.finish}
 	out.Logprobs = rd.aligned(p.logprobs, len(p.ids))
 	var f *failure
-	if out.Experts, f = rd.experts(p.experts, len(prompt)+len(p.ids)); f != nil {
+	if out.Experts, f = readExperts(rd, p.experts, len(prompt)+len(p.ids)); f != nil {
 		return nil, f
 	}
 	if n := len(p.ids); n > 0 && p.finish == traj.FinishStop {

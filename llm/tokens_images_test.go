@@ -60,7 +60,7 @@ func TestImagesBesideIDsAreExpandedOnceByTheServer(t *testing.T) {
 	}
 	s := llmtest.NewWith(t, llmtest.Options{Inference: &llmtest.Sight{Place: place, Tokens: squares}}, script)
 	tok := &Tokens{Client: newRig(t, s.BaseURL(), func(c *Config) { c.Stream = true }).Client, Stops: []int32{9}}
-	tok.Client.Bar([]int32{7})
+	SetFacts(tok.Client, ModelFacts{Barred: []int32{7}})
 	cool := .5
 	got, err := tok.SampleImages(t.Context(), prompt, images, spans,
 		traj.Sampling{Temperature: &cool, TopK: -1, MaxTokens: 20, Stop: []string{"##"}, Neutral: true}, 11)
@@ -102,7 +102,7 @@ func TestIDsOfImagesAreNotDrawnByServers(t *testing.T) {
 		})
 		for _, refuses = range []bool{false, true} {
 			r := newRig(t, s.BaseURL(), nil)
-			r.Bar([]int32{7, 8})
+			SetFacts(r.Client, ModelFacts{Barred: []int32{7, 8}})
 			from := len(s.Requests())
 			if _, err := r.Generate(t.Context(), ask()); err != nil {
 				t.Fatal(err)

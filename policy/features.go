@@ -226,14 +226,14 @@ func (c *computation) see(s *torch.Scope, n *network, p *Pack) ([]features, erro
 func (c Config) visionOf(m weights.Config, adapted bool) (VisionTraining, error) {
 	switch {
 	case c.Vision != VisionFrozen && c.Vision != VisionMerger && c.Vision != VisionAll:
-		return "", setting.Errorf("%s %s: want %s, %s or nothing", setting.Name("TrainVision"), c.Vision, VisionMerger, VisionAll)
+		return "", setting.Errorf("%s %s: want %s, %s or nothing", setting.Name("Vision"), c.Vision, VisionMerger, VisionAll)
 	case c.Frozen || c.Vision == VisionFrozen:
 		return VisionFrozen, nil
 	case m.Vision == nil:
-		return "", setting.Errorf("%s %s: the model has no encoder of images", setting.Name("TrainVision"), c.Vision)
+		return "", setting.Errorf("%s %s: the model has no encoder of images", setting.Name("Vision"), c.Vision)
 	case adapted:
 		return "", setting.Errorf("%s %s: with adapters the weights of the encoder are frozen; leave it out, and name %s among %s for adapters "+
-			"on the encoder", setting.Name("TrainVision"), c.Vision, vision, setting.Name("LoRA.Targets"))
+			"on the encoder", setting.Name("Vision"), c.Vision, vision, setting.Name("LoRA.Targets"))
 	}
 	return c.Vision, nil
 }

@@ -118,7 +118,7 @@ func (l LoRA) over(m *weights.Model) (c weights.AdapterConfig, err error) {
 // none are named, or all are.
 func (l LoRA) targets(m *weights.Model) ([]string, error) {
 	c := m.Config()
-	linear, ofExperts, ofVision := c.LoRATargets(), []string(nil), c.VisionTargets()
+	linear, ofExperts, ofVision := c.LoRATargets(), []string(nil), weights.VisionTargetsOf(c)
 	if weights.HasExperts(c) {
 		ofExperts = weights.ExpertTargets()
 	}

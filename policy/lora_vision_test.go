@@ -578,7 +578,7 @@ func TestAdaptersOnAnEncoderThatDoNotFitAreRefusedInOneLine(t *testing.T) {
 			x.Tensors[asOfTransformers4(qkv+"A.weight")] = x.Tensors[qkv+"A.weight"]
 		}, Config{}, is(malformed.Mismatch)},
 		"other targets":       {func(*visionAdapter) {}, Config{LoRA: LoRA{Targets: []string{weights.VisionQKV}}}, names("LoRA.Targets")},
-		"the encoder trained": {func(*visionAdapter) {}, Config{Vision: VisionAll}, names("TrainVision")},
+		"the encoder trained": {func(*visionAdapter) {}, Config{Vision: VisionAll}, names("Vision")},
 	} {
 		x := a.clone()
 		tt.change(&x)
@@ -597,8 +597,8 @@ func TestAdaptersOnAnEncoderThatDoNotFitAreRefusedInOneLine(t *testing.T) {
 	g := visionModel(t, "qwen2_vl")
 	dir := g.write(t, g.Config)
 	refused("a gate in an MLP without", dir, seeing("vision_gate", ""), names("LoRA.Targets"))
-	refused("the merger trained beside adapters", dir, seeing("vision", VisionMerger), names("TrainVision"))
-	refused("the encoder trained beside adapters on text", dir, seeing("all-linear", VisionAll), names("TrainVision"))
+	refused("the merger trained beside adapters", dir, seeing("vision", VisionMerger), names("Vision"))
+	refused("the encoder trained beside adapters on text", dir, seeing("all-linear", VisionAll), names("Vision"))
 }
 
 func TestVisionIsEveryLinearLayerOfTheEncoder(t *testing.T) {

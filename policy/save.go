@@ -117,7 +117,7 @@ func (x modelWriter) save(dir string) error {
 // name is what the file calls a tensor.
 func (x modelWriter) name(q part) string {
 	if x.t.lora != nil {
-		return x.t.model.PEFTName(q.name)
+		return weights.PEFTName(x.t.model, q.name)
 	}
 	return x.t.model.StoredName(q.name)
 }

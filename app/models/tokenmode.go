@@ -220,14 +220,14 @@ func tellModel(client *llm.Client, folder string) {
 	if err != nil { // the folder has a tokenizer alone
 		return
 	}
+	var m llm.ModelFacts
 	if c.Vision != nil {
-		client.Bar(c.Vision.TokenIDs(c.VocabSize))
+		m.Barred = c.Vision.TokenIDs(c.VocabSize)
 	}
 	for i := range c.Layers {
-		if n := c.Layers[i].Experts.Active; n > 0 {
-			client.SetActiveExperts(n)
-		}
+		m.ActiveExperts = max(m.ActiveExperts, c.Layers[i].Experts.Active)
 	}
+	llm.SetFacts(client, m)
 }
 
 // findTokenizer gives the path of the tokenizer that is named, or of that of the

@@ -170,7 +170,7 @@ func (s *openAI) chat(w http.ResponseWriter, r *http.Request) error {
 			return bad("top_logprobs", "top_logprobs is %d; it is between 0 and %d, beside logprobs: true", top, maxTop)
 		}
 	}
-	if err := cmp.Or(s.checkDrawing(&c.drawing), s.named(c.Model), s.keepsExperts(c.Routed)); err != nil {
+	if err := cmp.Or(checkDrawing(s.server, &c.drawing), s.named(c.Model), keepsExperts(s.server, c.Routed)); err != nil {
 		return err
 	}
 	req, err := c.conversation()

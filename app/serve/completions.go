@@ -63,7 +63,7 @@ func (s *openAI) completions(w http.ResponseWriter, r *http.Request) error {
 	if err := read(w, r, &c); err != nil {
 		return err
 	}
-	if err := cmp.Or(s.checkDrawing(&c.drawing), s.named(c.Model), s.keepsExperts(c.Routed)); err != nil {
+	if err := cmp.Or(checkDrawing(s.server, &c.drawing), s.named(c.Model), keepsExperts(s.server, c.Routed)); err != nil {
 		return err
 	}
 	if c.Logprobs != nil && (*c.Logprobs < 0 || *c.Logprobs > maxTop) {

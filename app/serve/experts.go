@@ -10,7 +10,7 @@ import (
 )
 
 // keepsExperts refuses a request for experts that were not kept.
-func (s *server) keepsExperts(wanted *bool) error {
+func keepsExperts(s *server, wanted *bool) error {
 	if wanted != nil && *wanted && !s.o.Model.RouterReplay {
 		return bad("return_routed_experts", "return_routed_experts: this server keeps no experts; start it with %s",
 			setting.Name("RouterReplay"))

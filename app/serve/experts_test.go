@@ -66,7 +66,7 @@ func TestRepliesSayWhichExpertsWereChosen(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		c.SetActiveExperts(2)
+		llm.SetFacts(c, llm.ModelFacts{ActiveExperts: 2})
 		got, err := (&llm.Tokens{Client: c, SGLang: way.sglang}).Sample(t.Context(), prompt, traj.Sampling{MaxTokens: 20}, 3)
 		if err != nil {
 			t.Fatalf("%+v: %v", way, err)

@@ -6,6 +6,7 @@ import (
 	"encoding/binary"
 	"encoding/json"
 	"math"
+	"strconv"
 
 	"agentcli/policy"
 	"agentcli/traj"
@@ -115,6 +116,16 @@ func (d *drawing) check() error {
 		return bad("stop", "there are %d stop strings; at most %d are looked for", len(d.Stop), maxStops)
 	}
 	return d.lacking()
+}
+
+// checkDrawing holds a request to what can be done. A bias against ids that are never drawn changes nothing.
+func checkDrawing(s *server, d *drawing) error {
+	for _, id := range s.facts.Barred {
+		if name := strconv.Itoa(int(id)); d.Bias[name] <= -100 {
+			delete(d.Bias, name)
+		}
+	}
+	return d.check()
 }
 
 // lacking refuses what the engine does not have.

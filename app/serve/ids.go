@@ -6,7 +6,6 @@ import (
 	"encoding/base64"
 	"encoding/json"
 	"net/http"
-	"strconv"
 	"strings"
 
 	"agentcli/media"
@@ -116,7 +115,7 @@ func (s *idsAPI) inference(w http.ResponseWriter, r *http.Request) error {
 	if d.MaxTokens != nil && *d.MaxTokens == 0 {
 		return bad("max_tokens", "max_tokens is 0; there would be no reply")
 	}
-	if err := cmp.Or(s.named(c.Model), s.checkDrawing(d), s.keepsExperts(c.Routed)); err != nil {
+	if err := cmp.Or(s.named(c.Model), checkDrawing(s.server, d), keepsExperts(s.server, c.Routed)); err != nil {
 		return err
 	}
 	form, err := d.grammarOf()
@@ -194,16 +193,6 @@ func (s *idsAPI) inferenceLogprobs(tokens []policy.Token) any {
 		content[i] = map[string]any{"token": s.piece(t.ID, true), "token_id": t.ID, "logprob": logprob(t.Logprob), "top_logprobs": best}
 	}
 	return map[string]any{"content": content}
-}
-
-// checkDrawing holds a request to what can be done. A bias against ids that are never drawn changes nothing.
-func (s *server) checkDrawing(d *drawing) error {
-	for _, id := range s.facts.Barred {
-		if name := strconv.Itoa(int(id)); d.Bias[name] <= -100 {
-			delete(d.Bias, name)
-		}
-	}
-	return d.check()
 }
 
 // expanded puts images in their places among ids: each at the next id that stands for one, which
@@ -284,7 +273,7 @@ func (c *sglangRequest) request(s *server) (*policy.Request, error) {
 	if d.Guided = c.Sampling.Regex; c.Sampling.Schema != nil {
 		d.GuidedJSON = json.RawMessage(*c.Sampling.Schema)
 	}
-	if err := cmp.Or(s.checkDrawing(d), s.keepsExperts(&c.Routed)); err != nil {
+	if err := cmp.Or(checkDrawing(s, d), keepsExperts(s, &c.Routed)); err != nil {
 		return nil, err
 	}
 	if d.choices() > 1 {

@@ -55,6 +55,7 @@ var otherWords = map[setting.Name]string{
 	"Serve.Rerank":     "--rerank",
 	"Serve.TopK":       "--topk",
 	"Serve.Web":        "--web",
+	"Vision":           "--train-vision",
 	"Web.Address":      "--web-url",
 	"Session":          "--python-session",
 	"datasets.Import":  "agentcli datasets import",

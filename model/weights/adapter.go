@@ -334,7 +334,7 @@ func (x *adaptedTensors) takePairs(m *Model) (found map[string]bool, err error) 
 			continue
 		}
 		i := a.shard.infos[name]
-		own := base.plainName(strings.TrimPrefix(name, adapterPrefix))
+		own := plainName(base, strings.TrimPrefix(name, adapterPrefix))
 		if own == scoreHead && a.Score {
 			i.Name = own
 			m.infos[own] = i
@@ -384,7 +384,7 @@ func (x *adaptedTensors) readNames(base Config) error {
 		if !ok {
 			return malformed.At(s.path, "tensor "+printable(name), malformed.Unsupported, "PEFT's names begin with %s", adapterPrefix)
 		}
-		own = base.plainName(own)
+		own = plainName(base, own)
 		if twice, ok := x.stored[own]; ok {
 			return malformed.At(s.path, "tensor "+printable(name), malformed.Mismatch, "it is there as %s, too", printable(twice))
 		}

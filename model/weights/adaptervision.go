@@ -60,8 +60,8 @@ func VisionModules(c Config, targets []string) (out []VisionModule) {
 	return out
 }
 
-// VisionTargets are the short names of those that the model has.
-func (c Config) VisionTargets() (short []string) {
+// VisionTargetsOf are the short names of those that a model has.
+func VisionTargetsOf(c Config) (short []string) {
 	modules := VisionModules(c, VisionTargets())
 	return slices.DeleteFunc(VisionTargets(), func(t string) bool {
 		return !slices.ContainsFunc(modules, func(m VisionModule) bool { return m.Target == t })
@@ -69,7 +69,7 @@ func (c Config) VisionTargets() (short []string) {
 }
 
 // PEFTName is a tensor's or a module's name in the classes of transformers 5, which PEFT takes over.
-func (c Config) PEFTName(name string) string {
+func PEFTName(c Config, name string) string {
 	if c.Vision == nil {
 		return name
 	}
@@ -78,7 +78,7 @@ func (c Config) PEFTName(name string) string {
 
 // plainName is the name, without PEFT's prefix, that an adapter's tensor has here: of models with an
 // encoder PEFT has written what the classes of each time were called.
-func (c Config) plainName(name string) string {
+func plainName(c Config, name string) string {
 	if c.Vision != nil {
 		if plain, ok := visionName(name); ok {
 			return plain
@@ -97,7 +97,7 @@ func (c AdapterConfig) modulePattern(m Config) string {
 		}
 	}
 	for _, v := range VisionModules(m, c.Targets) {
-		vision = append(vision, regexp.QuoteMeta(m.PEFTName(v.Module)))
+		vision = append(vision, regexp.QuoteMeta(PEFTName(m, v.Module)))
 	}
 	number := regexp.MustCompile(`\.\d+\\\.`)
 	for i := range vision { // of all blocks, and of all mergers of DeepStack
@@ -107,7 +107,7 @@ func (c AdapterConfig) modulePattern(m Config) string {
 	}
 	var all []string
 	if len(text) > 0 {
-		all = append(all, fmt.Sprintf(`%s\d+\.(%s)`, regexp.QuoteMeta(m.PEFTName("model.layers.")), strings.Join(text, "|")))
+		all = append(all, fmt.Sprintf(`%s\d+\.(%s)`, regexp.QuoteMeta(PEFTName(m, "model.layers.")), strings.Join(text, "|")))
 	}
 	slices.Sort(vision)
 	return strings.Join(append(all, slices.Compact(vision)...), "|")
