@@ -301,8 +301,11 @@ func (n *network) tie() {
 	}
 }
 
-// pack turns the matrices into oneDNN's layout, for sampling on a CPU.
+// pack turns the matrices into oneDNN's layout, for sampling on a CPU, where the processor has one.
 func (n *network) pack(s, keep *torch.Scope) {
+	if n.dtype == torch.BFloat16 && !packsBF16() {
+		return
+	}
 	n.panels = true
 	one := func(m *matrix) {
 		if m.stored.Defined() {
