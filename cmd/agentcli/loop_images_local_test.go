@@ -72,9 +72,9 @@ done
 		t.Fatal(err)
 	}
 	if _, log, code := run(t, "loop", "-d", "fineprint", "--split", "train", "--tools", "none", "--reward", "exec:sh "+reward,
-		"--model", model, "--steps", "3", "--tasks", "2", "-n", "3", "--max-tokens", "12", "--dtype", "float32", "--lora-rank", "4", "--lora-targets",
-		"all-linear,vision", "--lr", "0.01", "--old-logprobs", "recompute", "--eval-tasks", "2",
-		"--eval-samples", "1", "--output", out); code != exitDone {
+		"--model", model, "--steps", "3", "--tasks", "2", "-n", "3", "--max-tokens", "12", "--dtype", "float32", "--lora-rank", "4",
+		"--lora-targets", "all-linear,vision", "--lr", "0.01", "--old-logprobs", "recompute", "--eval-tasks", "2", "--eval-samples", "1",
+		"--output", out); code != exitDone {
 		t.Fatalf("exit %d: %s", code, log)
 	}
 	f, err := os.Open(filepath.Join(out, "metrics.jsonl"))
