@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # What our kernels of the gated delta rule give. The rule alone, by the kernels of each instruction
 # set and by libtorch's operations, from one program; then four layers of Qwen3.5-0.8B by the programs
-# of two commits in turn: this tree, and BEFORE. Prints tables of medians.
+# of two commits in turn: this tree, and BEFORE. Prints tables of
+# medians: milliseconds of a processor's time, and tokens a second of it, on one thread.
 #
 #   bench/recurrent.sh FOLDER [BEFORE [COUNT]]        (default: the rule alone; 5 runs)
 set -euo pipefail
@@ -10,8 +11,9 @@ root=$(cd "$(dirname "$0")/.." && pwd)
 cd "$root"
 go test -tags libtorch -c -o "$out/torch.test" ./internal/torch
 (cd internal/torch && "$out/torch.test" -test.run '^$' -test.bench GatedDelta -test.benchtime 1s -test.count "$count") | tee "$out/rule.txt"
-# BenchmarkX/WORK/NAME[-CPUS] ITERATIONS NS ns/op …  →  WORK<tab>NAME<tab>ms
-awk '/^Benchmark.*ns\/op/ { split($1, n, "/"); sub(/-[0-9]+$/, "", n[3]); print n[2] "\t" n[3] "\t" $3 / 1e6 }' "$out/rule.txt" >"$out/rule.tsv"
+# BenchmarkX/WORK/NAME[-CPUS] … VALUE UNIT …  →  WORK<tab>NAME<tab>VALUE
+awk '/cpu-ms\/op/ { split($1, n, "/"); sub(/-[0-9]+$/, "", n[3])
+  for (i = 2; i <= NF; i++) if ($i == "cpu-ms/op") print n[2] "\t" n[3] "\t" $(i - 1) }' "$out/rule.txt" >"$out/rule.tsv"
 if [ -n "$before" ]; then
   rm -rf "$out/before"
   git worktree prune
@@ -24,8 +26,8 @@ if [ -n "$before" ]; then
   for _ in $(seq "$count"); do
     for name in before now; do
       (cd policy && "$out/$name.test" -test.run '^$' -test.bench 'Recurrent$' -test.benchtime 1x) |
-        awk -v name=$name '/tok\/s/ { sub(/^BenchmarkRecurrent\//, "", $1); sub(/-[0-9]+$/, "", $1)
-          for (i = 2; i <= NF; i++) if ($i == "tok/s") print $1 "\t" name "\t" $(i - 1) }' | tee -a "$out/model.tsv"
+        awk -v name=$name '/tok\/cpu-s/ { sub(/^BenchmarkRecurrent\//, "", $1); sub(/-[0-9]+$/, "", $1)
+          for (i = 2; i <= NF; i++) if ($i == "tok/cpu-s") print $1 "\t" name "\t" $(i - 1) }' | tee -a "$out/model.tsv"
     done
   done
 fi
