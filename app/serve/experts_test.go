@@ -4,58 +4,21 @@ package serve
 
 import (
 	"encoding/base64"
-	"encoding/json"
 	"net/http"
-	"os"
-	"path/filepath"
 	"slices"
 	"testing"
 
-	"agentcli/app/models"
+	"agentcli/app/models/modelstest"
 	"agentcli/internal/npy"
 	"agentcli/llm"
 	"agentcli/policy"
 	"agentcli/traj"
 )
 
-// tinyExperts writes a small mixture of experts, with random weights.
-func tinyExperts(t *testing.T) string {
-	t.Helper()
-	dir := t.TempDir()
-	for _, name := range []string{"config.json", "tokenizer.json", "tokenizer_config.json", "chat_template.jinja"} {
-		data, err := os.ReadFile(filepath.Join(tiny, name))
-		if err != nil {
-			t.Fatal(err)
-		}
-		if name == "config.json" {
-			config := map[string]any{}
-			if err := json.Unmarshal(data, &config); err != nil {
-				t.Fatal(err)
-			}
-			config["model_type"], config["architectures"] = "qwen3_moe", []string{"Qwen3MoeForCausalLM"}
-			config["num_experts"], config["num_experts_per_tok"], config["moe_intermediate_size"] = 8, 2, 16
-			config["norm_topk_prob"], config["decoder_sparse_step"], config["mlp_only_layers"] = true, 1, []int{}
-			config["initializer_range"] = .4
-			delete(config, "layer_types")
-			if data, err = json.Marshal(config); err != nil {
-				t.Fatal(err)
-			}
-		}
-		if err := os.WriteFile(filepath.Join(dir, name), data, 0o600); err != nil {
-			t.Fatal(err)
-		}
-	}
-	model := filepath.Join(t.TempDir(), "model")
-	if err := models.Init(filepath.Join(dir, "config.json"), 1, model); err != nil {
-		t.Fatal(err)
-	}
-	return model
-}
-
 // What a reply says of its experts is what the engine chose, over each protocol, in one piece or
 // in many.
 func TestRepliesSayWhichExpertsWereChosen(t *testing.T) {
-	x := start(t, func(o *Options) { o.Path, o.Model.RouterReplay = tinyExperts(t), true })
+	x := start(t, func(o *Options) { o.Path, o.Model.RouterReplay = modelstest.Experts(t, tiny), true })
 	prompt := []int32{5, 9, 22, 30, 31}
 	want, err := x.engine.Ask(t.Context(), &policy.Request{Prompt: policy.Sequence{IDs: prompt}, Seed: 3, Sampling: traj.Sampling{MaxTokens: 20}})
 	if err != nil || want.Experts.Tokens() != len(prompt)+len(want.IDs)-1 {

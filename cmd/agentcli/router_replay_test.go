@@ -4,49 +4,15 @@ package main
 
 import (
 	"bytes"
-	"encoding/json"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
 
+	"agentcli/app/models/modelstest"
 	"agentcli/app/rundir"
 )
-
-// tinyExperts writes a small mixture of experts, with random weights.
-func tinyExperts(t *testing.T) string {
-	t.Helper()
-	dir := t.TempDir()
-	var config map[string]any
-	for _, name := range []string{"config.json", "tokenizer.json", "tokenizer_config.json", "chat_template.jinja", "generation_config.json"} {
-		data, err := os.ReadFile(filepath.Join(tinyQwen3, name))
-		if err != nil {
-			t.Fatal(err)
-		}
-		if name == "config.json" {
-			if err := json.Unmarshal(data, &config); err != nil {
-				t.Fatal(err)
-			}
-			config["model_type"], config["architectures"] = "qwen3_moe", []string{"Qwen3MoeForCausalLM"}
-			config["num_experts"], config["num_experts_per_tok"], config["moe_intermediate_size"] = 8, 2, 16
-			config["norm_topk_prob"], config["decoder_sparse_step"], config["mlp_only_layers"] = true, 1, []int{}
-			delete(config, "layer_types")
-			config["initializer_range"], config["max_position_embeddings"] = .4, 2048
-			if data, err = json.Marshal(config); err != nil {
-				t.Fatal(err)
-			}
-		}
-		if err := os.WriteFile(filepath.Join(dir, name), data, 0o600); err != nil {
-			t.Fatal(err)
-		}
-	}
-	model := filepath.Join(t.TempDir(), "model")
-	if _, log, code := run(t, "model", "init", "--config", filepath.Join(dir, "config.json"), "--seed", "1", "-o", model); code != exitDone {
-		t.Fatal(log)
-	}
-	return model
-}
 
 // rolledOut plays a few trajectories and gives their file.
 func rolledOut(t *testing.T, model string, args ...string) string {
@@ -62,7 +28,7 @@ func rolledOut(t *testing.T, model string, args ...string) string {
 
 // The experts that were chosen while sampling are in the file, and training chooses them again.
 func TestExpertsAreKeptAndReplayed(t *testing.T) {
-	model := tinyExperts(t)
+	model := modelstest.Experts(t, tinyQwen3)
 	file := rolledOut(t, model, "--router-replay")
 	rows, _ := rowsOf(t, file)
 	for _, row := range rows {
@@ -104,7 +70,7 @@ func TestExpertsAreKeptAndReplayed(t *testing.T) {
 
 // A server's experts are those of the model here, in each token mode; one that keeps none ends the run.
 func TestExpertsOfAServerAreKept(t *testing.T) {
-	model := tinyExperts(t)
+	model := modelstest.Experts(t, tinyQwen3)
 	want, _ := rowsOf(t, rolledOut(t, model, "--router-replay", "--dtype", "float32", "--device", "cpu", "--ordered"))
 	url := serveModel(t, "--model", model, "--dtype", "float32", "--router-replay", "--served-model-name", "m")
 	for _, mode := range []string{"completions", "auto", "chat"} {
