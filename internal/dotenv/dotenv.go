@@ -41,17 +41,24 @@ func Load(path string) error {
 	return nil
 }
 
-// wrongLine is the number of the first line that cannot be read: the one behind
-// the longest start of the file that can.
+// longestValue is how many lines a value in quotes may have, for wrongLine: files are often wrong at
+// a quote that nothing ends.
+const longestValue = 500
+
+// wrongLine is the number of the first line that cannot be read, alone or with lines behind it.
 func wrongLine(b []byte) int {
 	lines := bytes.SplitAfter(b, []byte("\n"))
-	for n := len(lines) - 1; n > 0; n-- {
-		if _, err := godotenv.UnmarshalBytes(bytes.Join(lines[:n], nil)); err == nil {
-			for n < len(lines)-1 && len(bytes.TrimSpace(lines[n])) == 0 {
-				n++
+	for n := 0; n < len(lines); {
+		size := 1
+		for ; ; size++ {
+			if size > longestValue || n+size > len(lines) {
+				return n + 1
 			}
-			return n + 1
+			if _, err := godotenv.UnmarshalBytes(bytes.Join(lines[n:n+size], nil)); err == nil {
+				break
+			}
 		}
+		n += size
 	}
-	return 1
+	return len(lines)
 }

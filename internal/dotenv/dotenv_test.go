@@ -41,6 +41,21 @@ func TestABrokenDotEnvIsNamedByItsLineOnly(t *testing.T) {
 }
 
 // FuzzDotEnv: whatever a file has, its error has none of its words.
+// The time to find the wrong line grows with the file's length, not with its square: this took minutes.
+func TestTheWrongLineOfALongFileIsFound(t *testing.T) {
+	long := strings.Repeat("A=1\n\n# a comment\n", 20_000)
+	for text, want := range map[string]int{
+		long + "BAD LINE\n" + long: 60_001,
+		"BAD LINE\n" + long:        1,
+		long + "B=\"x\n" + long:    60_001,
+		"K=\"a\nb\nc\"\nBAD LINE":  4,
+	} {
+		if n := wrongLine([]byte(text)); n != want {
+			t.Errorf("line %d, want %d", n, want)
+		}
+	}
+}
+
 func FuzzDotEnv(f *testing.F) {
 	for _, s := range []string{"A=1\n", "BAD LINE\nK=canaryQ\n", "export A='x\n", "A=\"${B}\n", "=\n", "\xef\xbb\xbfA=1", "A\n=B", "#"} {
 		f.Add(s)
