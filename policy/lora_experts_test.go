@@ -65,10 +65,10 @@ func familyNamed(t *testing.T, title string) familyGolden {
 	return familyGolden{}
 }
 
-// write makes the folders of the base and of the adapter.
-func (a expertsAdapter) write(t *testing.T) (dir, base string) {
+// write makes the folders of the base and of the adapter, and gives the latter.
+func (a expertsAdapter) write(t *testing.T) string {
 	t.Helper()
-	dir, base = t.TempDir(), familyNamed(t, a.Title).write(t)
+	dir, base := t.TempDir(), familyNamed(t, a.Title).write(t)
 	a.Config["base_model_name_or_path"] = base
 	raw, err := json.Marshal(a.Config)
 	if err != nil {
@@ -93,7 +93,7 @@ func (a expertsAdapter) write(t *testing.T) (dir, base string) {
 	if err := w.Close(); err != nil {
 		t.Fatal(err)
 	}
-	return dir, base
+	return dir
 }
 
 func wantRest(ids []int32) Batch {
@@ -105,7 +105,7 @@ func wantRest(ids []int32) Batch {
 func TestAnAdapterOfPEFTOnExpertsGivesPEFTsLogprobsAndGradients(t *testing.T) {
 	for _, a := range expertsAdapters(t) {
 		t.Run(a.Title, func(t *testing.T) {
-			dir, _ := a.write(t)
+			dir := a.write(t)
 			p := open(t, dir, Config{DType: "float64", Threads: 1, CacheBytes: 1 << 20})
 			merged, err := p.Logprobs(context.Background(), [][]int32{a.IDs})
 			if err != nil {
@@ -158,7 +158,7 @@ func TestAnAdapterOfPEFTOnExpertsGivesPEFTsLogprobsAndGradients(t *testing.T) {
 // What is opened and saved again has PEFT's names, shapes, values and configuration.
 func TestAnAdapterOnExpertsIsSavedInPEFTsLayout(t *testing.T) {
 	for _, a := range expertsAdapters(t) {
-		dir, _ := a.write(t)
+		dir := a.write(t)
 		out := t.TempDir()
 		if err := openTrainableAt(t, dir, Config{DType: "float32", Threads: 1}).Save(out, weights.F32); err != nil {
 			t.Fatal(err)
@@ -276,8 +276,7 @@ func TestTrainedAdaptersOnExpertsAreMergedToBasePlusProducts(t *testing.T) {
 					}
 				}
 			}
-			prefix := arch.LayerPrefix(p.Layer)
-			e := m.Config().Layers[p.Layer].Experts
+			prefix, e := arch.LayerPrefix(p.Layer), m.Config().Layers[p.Layer].Experts
 			switch {
 			case e.Clamped != nil:
 				compare(prefix+p.Module+"."+p.Parameter, func(k int) float64 { return product(k/p.In/p.Out, k%p.Out, k/p.Out%p.In) })
@@ -478,7 +477,7 @@ func TestAdaptersOnExpertsThatDoNotFitAreRefusedInOneLine(t *testing.T) {
 			x.Tensors[k] = slices.Clone(v)
 		}
 		tt.change(&x)
-		dir, _ := x.write(t)
+		dir := x.write(t)
 		tr, err := OpenTrainable(dir, Config{DType: "float32", Threads: 1, LoRA: tt.lora})
 		if err == nil {
 			tr.Close()

@@ -73,11 +73,11 @@ func (a visionAdapter) clone() visionAdapter {
 	return a
 }
 
-// write makes the folders of the base and of the adapter. Tensors are called what rename says.
-func (a visionAdapter) write(t *testing.T, rename func(string) string) (dir, base string) {
+// write makes the folders of the base and of the adapter, and gives the latter. Tensors are called what rename says.
+func (a visionAdapter) write(t *testing.T, rename func(string) string) string {
 	t.Helper()
 	g := visionModel(t, a.Title)
-	dir, base = t.TempDir(), g.write(t, g.Config)
+	dir, base := t.TempDir(), g.write(t, g.Config)
 	config := maps.Clone(a.Config)
 	config["base_model_name_or_path"] = base
 	raw, err := json.Marshal(config)
@@ -104,7 +104,7 @@ func (a visionAdapter) write(t *testing.T, rename func(string) string) (dir, bas
 	if err := w.Close(); err != nil {
 		t.Fatal(err)
 	}
-	return dir, base
+	return dir
 }
 
 func asSaved(name string) string { return name }
@@ -129,7 +129,7 @@ func TestAnAdapterOfPEFTOnAnEncoderGivesPEFTsLogprobsAndGradients(t *testing.T) 
 	for _, a := range visionAdapters(t) {
 		g := visionModel(t, a.Title)
 		for name, rename := range map[string]func(string) string{"": asSaved, ", names of transformers 4": asOfTransformers4} {
-			dir, _ := a.write(t, rename)
+			dir := a.write(t, rename)
 			p := open(t, dir, Config{DType: "float64", Threads: 1, CacheBytes: 1 << 20})
 			merged, err := p.LogprobsSequence(context.Background(), g.sequence(p.model.Vision, a.Text))
 			if err != nil {
@@ -188,7 +188,7 @@ func (a visionAdapter) compareGradients(t *testing.T, tr *Trainable, checkpoint 
 // PEFT changed and no other.
 func TestAnAdapterOnAnEncoderIsSavedInPEFTsLayout(t *testing.T) {
 	for _, a := range visionAdapters(t) {
-		dir, _ := a.write(t, asSaved)
+		dir := a.write(t, asSaved)
 		out := t.TempDir()
 		if err := openTrainableAt(t, dir, Config{DType: "float32", Threads: 1}).Save(out, weights.F32); err != nil {
 			t.Fatal(err)
@@ -582,7 +582,7 @@ func TestAdaptersOnAnEncoderThatDoNotFitAreRefusedInOneLine(t *testing.T) {
 	} {
 		x := a.clone()
 		tt.change(&x)
-		dir, _ := x.write(t, asSaved)
+		dir := x.write(t, asSaved)
 		refused(name, dir, tt.c, tt.is)
 	}
 	seeing := func(targets string, v VisionTraining) Config {

@@ -70,7 +70,8 @@ func OpenTrainable(path string, cfg Config) (*Trainable, error) {
 			return nil, err
 		}
 	}
-	t := &Trainable{cfg: cfg, path: path, tok: tok, template: cmp.Or(cfg.ChatTemplate, m.ChatTemplate()), keep: torch.NewScope(), basePath: m.BasePath(),
+	t := &Trainable{cfg: cfg, path: path, tok: tok, template: cmp.Or(cfg.ChatTemplate, m.ChatTemplate()), keep: torch.NewScope(),
+		basePath:    m.BasePath(),
 		computation: computation{model: m.Config(), head: cfg.Head, checkpoint: cfg.GradCheckpoint, compute: compute, master: master}}
 	t.model.Barred = cfg.barred(t.model)
 	t.features = newFeatureCache(t.keep)

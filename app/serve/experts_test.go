@@ -20,12 +20,14 @@ import (
 func TestRepliesSayWhichExpertsWereChosen(t *testing.T) {
 	x := start(t, func(o *Options) { o.Path, o.Model.RouterReplay = modelstest.Experts(t, tiny), true })
 	prompt := []int32{5, 9, 22, 30, 31}
-	want, err := x.engine.Ask(t.Context(), &policy.Request{Prompt: policy.Sequence{IDs: prompt}, Seed: 3, Sampling: traj.Sampling{MaxTokens: 20}})
+	want, err := x.engine.Ask(t.Context(), &policy.Request{Prompt: policy.Sequence{IDs: prompt}, Seed: 3,
+		Sampling: traj.Sampling{MaxTokens: 20}})
 	if err != nil || want.Experts.Tokens() != len(prompt)+len(want.IDs)-1 {
 		t.Fatalf("experts of %d tokens, %v", want.Experts.Tokens(), err)
 	}
 	for _, way := range []struct{ stream, sglang bool }{{false, false}, {true, false}, {false, true}, {true, true}} {
-		c, err := llm.New(llm.Config{BaseURL: x.url + "/v1", Model: "tiny", WantIDs: true, WantExperts: true, Stream: way.stream, FullSeeds: true})
+		c, err := llm.New(llm.Config{BaseURL: x.url + "/v1", Model: "tiny", WantIDs: true, WantExperts: true, Stream: way.stream,
+			FullSeeds: true})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -50,7 +52,8 @@ func TestRepliesSayWhichExpertsWereChosen(t *testing.T) {
 		} `json:"choices"`
 	}
 	var r, without answer
-	x.ask("/inference/v1/generate", map[string]any{"token_ids": prompt, "sampling_params": map[string]any{"max_tokens": 20, "seed": 3, "n": 2}}, &r)
+	x.ask("/inference/v1/generate", map[string]any{"token_ids": prompt,
+		"sampling_params": map[string]any{"max_tokens": 20, "seed": 3, "n": 2}}, &r)
 	for k, c := range r.Choices {
 		file, err := base64.StdEncoding.DecodeString(c.Experts)
 		if err != nil {

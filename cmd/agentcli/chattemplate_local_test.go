@@ -17,7 +17,8 @@ func TestTheTemplateThatALoopIsGivenMakesItsPromptsAndIsSaved(t *testing.T) {
 	if err := os.WriteFile(file, []byte(toolless), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if _, log, code := run(t, "loop", "-d", "arith", "--tools", "none", "--shots", "0", "--max-turns", "1", "--model", tinyQwen3, "--chat-template", file, "--steps", "1", "--tasks", "2", "-n", "2",
+	if _, log, code := run(t, "loop", "-d", "arith", "--tools", "none", "--shots", "0", "--max-turns", "1", "--model", tinyQwen3,
+		"--chat-template", file, "--steps", "1", "--tasks", "2", "-n", "2",
 		"--max-tokens", "4", "--dtype", "float32", "--output", out); code != exitDone {
 		t.Fatalf("exit %d: %s", code, log)
 	}
@@ -30,7 +31,8 @@ func TestTheTemplateThatALoopIsGivenMakesItsPromptsAndIsSaved(t *testing.T) {
 		t.Errorf("%v", model)
 	}
 	trained := filepath.Join(dir, "trained")
-	if _, log, code := run(t, "train", all[0], "--chat-template", file, "--minibatch", "0", "--algo", "sft", "--output", trained); code != exitDone {
+	if _, log, code := run(t, "train", all[0], "--chat-template", file, "--minibatch", "0", "--algo", "sft", "--output",
+		trained); code != exitDone {
 		t.Fatalf("exit %d: %s", code, log)
 	}
 	for _, folder := range []string{out, trained} {

@@ -43,8 +43,9 @@ var deltaCases = []deltaCase{
 		from: []int32{1, 2, 3}, saves: []SavedState{{0, 1}, {1, 2}, {2, 3}}},
 	{name: "a sequence with snapshots", heads: DeltaHeads{1, 2, 20, 13}, lengths: []int32{70, 16, 5, 1}, parents: []int32{-1, 0, 1, -1},
 		from: []int32{0, 0, 0, 4}, saves: []SavedState{{0, 2}, {1, 3}, {1, 5}, {2, 1}, {3, 4}}},
-	{name: "states that another overwrites", heads: DeltaHeads{2, 2, 16, 32}, lengths: []int32{1, 1, 40, 1, 20}, parents: []int32{-1, -1, -1, -1, 3},
-		from: []int32{2, 2, 2, 5, 0}, saves: []SavedState{{0, 2}, {1, 3}, {2, 5}, {3, 1}, {4, 4}}},
+	{name: "states that another overwrites", heads: DeltaHeads{2, 2, 16, 32}, lengths: []int32{1, 1, 40, 1, 20},
+		parents: []int32{-1, -1, -1, -1, 3},
+		from:    []int32{2, 2, 2, 5, 0}, saves: []SavedState{{0, 2}, {1, 3}, {2, 5}, {3, 1}, {4, 4}}},
 	{name: "a run that is not saved", heads: DeltaHeads{1, 1, 32, 32}, lengths: []int32{1, 33, 1}, parents: []int32{-1, -1, -1},
 		from: []int32{1, 2, 3}, saves: []SavedState{{2, 3}}},
 }
