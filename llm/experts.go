@@ -26,13 +26,13 @@ type sglangExtension struct {
 // ErrNoExperts says that a server does not send the experts that its model chose.
 var ErrNoExperts = errors.New("no experts")
 
-// ModelFacts are what is known of the model behind servers, which these do not say.
+// ModelFacts is what servers do not say of their model.
 type ModelFacts struct {
 	ActiveExperts int     // for a token in a layer, which SGLang does not send; 0: not known
 	Barred        []int32 // ids that are never drawn: those that stand for images, as a local model does
 }
 
-// SetFacts says what is known of the client's model, before the first request.
+// SetFacts sets what is known of the client's model. It is called before the first request.
 func SetFacts(c *Client, m ModelFacts) {
 	bias := make(map[int32]float64, len(m.Barred))
 	for _, id := range m.Barred {
@@ -89,7 +89,7 @@ func decodeExperts(encoded string, tokens, active int) (*traj.Experts, error) {
 	case err != nil && npy.Is(data):
 		return nil, err
 	case err != nil:
-		if shape, values, err = unshaped(data, tokens-1, active); err != nil {
+		if shape, values, err = decodeNumbers(data, tokens-1, active); err != nil {
 			return nil, err
 		}
 	}
@@ -107,12 +107,12 @@ func decodeExperts(encoded string, tokens, active int) (*traj.Experts, error) {
 	return e, nil
 }
 
-// unshaped finds the shape of numbers of so many tokens, of which each has active ones in a layer.
-func unshaped(data []byte, tokens, active int) ([]int, []int64, error) {
+// decodeNumbers reads int32 of so many tokens, each with active experts in a layer: [tokens, layers, active].
+func decodeNumbers(data []byte, tokens, active int) ([]int, []int64, error) {
 	n := len(data) / 4
 	switch {
 	case active < 1:
-		return nil, nil, setting.Errorf("how many are chosen in a layer the server does not say; name the model's own folder with %s",
+		return nil, nil, setting.Errorf("the server does not say how many experts a layer chooses; name the model's own folder with %s",
 			setting.Name("Tokenizer"))
 	case len(data)%4 != 0 || tokens < 1 || n == 0 || n%(tokens*active) != 0:
 		return nil, nil, fmt.Errorf("%d bytes are no experts of %d tokens with %d in a layer", len(data), tokens, active)

@@ -3,7 +3,6 @@
 package policy
 
 import (
-	"compress/gzip"
 	"context"
 	"encoding/binary"
 	"encoding/json"
@@ -39,18 +38,7 @@ type expertsAdapter struct {
 
 func expertsAdapters(t *testing.T) (out []expertsAdapter) {
 	t.Helper()
-	f, err := os.Open("testdata/lora-experts.json.gz")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer f.Close()
-	z, err := gzip.NewReader(f)
-	if err == nil {
-		err = json.NewDecoder(z).Decode(&out)
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	readGolden(t, "lora-experts.json.gz", &out)
 	return out
 }
 
@@ -68,32 +56,7 @@ func familyNamed(t *testing.T, title string) familyGolden {
 // write makes the folders of the base and of the adapter, and gives the latter.
 func (a expertsAdapter) write(t *testing.T) string {
 	t.Helper()
-	dir, base := t.TempDir(), familyNamed(t, a.Title).write(t)
-	a.Config["base_model_name_or_path"] = base
-	raw, err := json.Marshal(a.Config)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(filepath.Join(dir, "adapter_config.json"), raw, 0o600); err != nil {
-		t.Fatal(err)
-	}
-	var infos []weights.TensorInfo
-	for name, shape := range a.Tensors {
-		infos = append(infos, weights.TensorInfo{Name: name, DType: weights.F32, Shape: shape})
-	}
-	w, err := weights.CreateSafetensors(filepath.Join(dir, "adapter_model.safetensors"), infos, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, i := range infos {
-		if err := w.Write(i.Name, archtest.Draw(i.Name, i.Shape)); err != nil {
-			t.Fatal(err)
-		}
-	}
-	if err := w.Close(); err != nil {
-		t.Fatal(err)
-	}
-	return dir
+	return peftAdapter{a.Config, a.Tensors, archtest.Draw, asSaved}.write(t, familyNamed(t, a.Title).write(t))
 }
 
 func wantRest(ids []int32) Batch {

@@ -3,7 +3,6 @@
 package policy
 
 import (
-	"compress/gzip"
 	"context"
 	"encoding/binary"
 	"encoding/json"
@@ -41,18 +40,7 @@ type visionAdapter struct {
 
 func visionAdapters(t *testing.T) (out []visionAdapter) {
 	t.Helper()
-	f, err := os.Open("testdata/lora-vision.json.gz")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer f.Close()
-	z, err := gzip.NewReader(f)
-	if err == nil {
-		err = json.NewDecoder(z).Decode(&out)
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	readGolden(t, "lora-vision.json.gz", &out)
 	return out
 }
 
@@ -77,34 +65,8 @@ func (a visionAdapter) clone() visionAdapter {
 func (a visionAdapter) write(t *testing.T, rename func(string) string) string {
 	t.Helper()
 	g := visionModel(t, a.Title)
-	dir, base := t.TempDir(), g.write(t, g.Config)
-	config := maps.Clone(a.Config)
-	config["base_model_name_or_path"] = base
-	raw, err := json.Marshal(config)
-	if err == nil {
-		err = os.WriteFile(filepath.Join(dir, "adapter_config.json"), raw, 0o600)
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
-	names := slices.Sorted(maps.Keys(a.Tensors))
-	var infos []weights.TensorInfo
-	for _, name := range names {
-		infos = append(infos, weights.TensorInfo{Name: rename(name), DType: weights.F32, Shape: a.Tensors[name]})
-	}
-	w, err := weights.CreateSafetensors(filepath.Join(dir, "adapter_model.safetensors"), infos, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	for k, name := range names {
-		if err := w.Write(infos[k].Name, bytesOf(drawn(name, a.Tensors[name]...))); err != nil {
-			t.Fatal(err)
-		}
-	}
-	if err := w.Close(); err != nil {
-		t.Fatal(err)
-	}
-	return dir
+	draw := func(name string, shape []int64) []byte { return bytesOf(drawn(name, shape...)) }
+	return peftAdapter{a.Config, a.Tensors, draw, rename}.write(t, g.write(t, g.Config))
 }
 
 func asSaved(name string) string { return name }

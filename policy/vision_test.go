@@ -4,7 +4,6 @@ package policy
 
 import (
 	"cmp"
-	"compress/gzip"
 	"context"
 	"encoding/binary"
 	"encoding/json"
@@ -51,18 +50,7 @@ type visionGolden struct {
 
 func visionModels(t testing.TB) (out []visionGolden) {
 	t.Helper()
-	f, err := os.Open("testdata/vision.json.gz")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer f.Close()
-	z, err := gzip.NewReader(f)
-	if err == nil {
-		err = json.NewDecoder(z).Decode(&out)
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	readGolden(t, "vision.json.gz", &out)
 	return out
 }
 

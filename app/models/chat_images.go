@@ -41,7 +41,7 @@ func placeImages(client *llm.Client, source *Source, folder string, tok chat.Tok
 	if err != nil {
 		return err
 	}
-	tellModel(client, folder)
+	setModelFacts(client, folder)
 	client.PlaceImages(&llm.ImagePlaces{Start: v.StartToken, Token: v.ImageToken, End: v.EndToken, Grid: images.Grid,
 		Words: func(ids []int32) string { return tok.Decode(ids, false) }, Ordinary: tok.EncodeOrdinary})
 	source.Images, source.ImageRule = images, json.RawMessage(images.Rule())

@@ -91,7 +91,7 @@ func Open(ctx context.Context, o Options, notice func(string)) (agent.Model, Sou
 	}
 	if o.SwiftRollout != "" || strings.HasPrefix(o.Model, ReplayPrefix) {
 		if o.RouterReplay {
-			return nil, Source{}, nil, exit.Usagef("%s has no effect here: such a model sends none; leave it out", setting.Name("RouterReplay"))
+			return nil, Source{}, nil, exit.Usagef("%s: swift rollout and replays send no experts; leave it out", setting.Name("RouterReplay"))
 		}
 		if err := o.checkLocalOnly(); err != nil {
 			return nil, Source{}, nil, err

@@ -119,7 +119,7 @@ func openServer(ctx context.Context, o Options, notice func(string)) (agent.Mode
 			_ = client.Close()
 			return fail(err)
 		}
-		tellModel(client, folder)
+		setModelFacts(client, folder)
 	}
 	if o.Tokenizer != "" && (o.TokenMode == "" || o.TokenMode == TokenModeChat) && o.mayShow() {
 		if err := placeChatImages(ctx, client, &source, o, notice); err != nil {

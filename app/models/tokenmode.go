@@ -200,7 +200,7 @@ func exactModel(ctx context.Context, tokens *llm.Tokens, names []string, o Optio
 		return fail(setting.Errorf("%s %w; %s chat has the server render", setting.Name("Tokenizer"), err, setting.Name("TokenMode")))
 	}
 	tokens.Stops = r.StopIDs()
-	tellModel(tokens.Client, path)
+	setModelFacts(tokens.Client, path)
 	m = &exactServer{Exact: &chat.Exact{Renderer: r, Tokenizer: tok, Sampler: tokens,
 		Policy: cmp.Or(o.Trained, tokens.Client.Model())},
 		tokens: tokens, folder: path}
@@ -213,9 +213,9 @@ func exactModel(ctx context.Context, tokens *llm.Tokens, names []string, o Optio
 	return m, tok.Hash(), HashText(template), err
 }
 
-// tellModel tells a client what the configuration in a folder says of the model: the ids that are never
+// setModelFacts gives a client what the configuration in a folder says of the model: the ids that are never
 // drawn, and how many experts a token has in a layer.
-func tellModel(client *llm.Client, folder string) {
+func setModelFacts(client *llm.Client, folder string) {
 	c, err := weights.ReadConfig(folder)
 	if err != nil { // the folder has a tokenizer alone
 		return

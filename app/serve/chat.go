@@ -170,7 +170,7 @@ func (s *openAI) chat(w http.ResponseWriter, r *http.Request) error {
 			return bad("top_logprobs", "top_logprobs is %d; it is between 0 and %d, beside logprobs: true", top, maxTop)
 		}
 	}
-	if err := cmp.Or(checkDrawing(s.server, &c.drawing), s.named(c.Model), keepsExperts(s.server, c.Routed)); err != nil {
+	if err := cmp.Or(checkDrawing(s.server, &c.drawing), s.named(c.Model), checkExperts(s.server, c.Routed)); err != nil {
 		return err
 	}
 	req, err := c.conversation()
@@ -301,7 +301,7 @@ func (a *chatAnswer) draw(ctx context.Context, req *traj.Request, k int) error {
 	}
 	message, finish := messageOf(resp, a.c.mustCall)
 	choice := map[string]any{"index": k, "finish_reason": finish, "stop_reason": stopReason(&one.reply.Output, &a.c.drawing)}
-	withExperts(choice, a.c.Routed, one.reply.Experts)
+	addExperts(choice, a.c.Routed, one.reply.Experts)
 	if a.events != nil {
 		return one.last(choice, message)
 	}

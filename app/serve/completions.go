@@ -63,7 +63,7 @@ func (s *openAI) completions(w http.ResponseWriter, r *http.Request) error {
 	if err := read(w, r, &c); err != nil {
 		return err
 	}
-	if err := cmp.Or(checkDrawing(s.server, &c.drawing), s.named(c.Model), keepsExperts(s.server, c.Routed)); err != nil {
+	if err := cmp.Or(checkDrawing(s.server, &c.drawing), s.named(c.Model), checkExperts(s.server, c.Routed)); err != nil {
 		return err
 	}
 	if c.Logprobs != nil && (*c.Logprobs < 0 || *c.Logprobs > maxTop) {
@@ -188,7 +188,7 @@ func (a *completionAnswer) draw(ctx context.Context, prompt []int32, i int) erro
 	}
 	a.drawn += len(reply.IDs)
 	choice["finish_reason"], choice["stop_reason"] = reply.FinishReason, stopReason(&reply.Output, &a.c.drawing)
-	withExperts(choice, a.c.Routed, reply.Experts)
+	addExperts(choice, a.c.Routed, reply.Experts)
 	if a.events != nil {
 		choice["text"] = words.rest()
 		return a.events.send(a.body([]map[string]any{choice}, nil))

@@ -9,8 +9,8 @@ import (
 	"agentcli/traj"
 )
 
-// keepsExperts refuses a request for experts that were not kept.
-func keepsExperts(s *server, wanted *bool) error {
+// checkExperts refuses a request for experts that were not kept.
+func checkExperts(s *server, wanted *bool) error {
 	if wanted != nil && *wanted && !s.o.Model.RouterReplay {
 		return bad("return_routed_experts", "return_routed_experts: this server keeps no experts; start it with %s",
 			setting.Name("RouterReplay"))
@@ -18,26 +18,26 @@ func keepsExperts(s *server, wanted *bool) error {
 	return nil
 }
 
-// withExperts adds to a choice the experts that were chosen for its tokens and those of its prompt:
+// addExperts adds to a choice the experts that were chosen for its tokens and those of its prompt:
 // as vLLM does, a file of NumPy's in base64, [tokens, layers, active]. Like vLLM it does so unasked.
-func withExperts(choice map[string]any, wanted *bool, e *traj.Experts) {
+func addExperts(choice map[string]any, wanted *bool, e *traj.Experts) {
 	if e.Tokens() > 0 && (wanted == nil || *wanted) {
-		file := npy.Encode([]int{e.Tokens(), e.Layers, e.Active}, numbers(e))
+		file := npy.Encode([]int{e.Tokens(), e.Layers, e.Active}, expertNumbers(e))
 		choice["routed_experts"] = base64.StdEncoding.EncodeToString(file)
 	}
 }
 
-// sglangExperts are the numbers alone, as SGLang sends them.
-func sglangExperts(e *traj.Experts) string {
+// encodeNumbers has the numbers alone, as SGLang sends them.
+func encodeNumbers(e *traj.Experts) string {
 	var b []byte
-	for _, v := range numbers(e) {
+	for _, v := range expertNumbers(e) {
 		b = binary.LittleEndian.AppendUint32(b, uint32(v))
 	}
 	return base64.StdEncoding.EncodeToString(b)
 }
 
-// numbers are the ids of experts; -1 where one is not known.
-func numbers(e *traj.Experts) []int32 {
+// expertNumbers are the ids of experts; -1 where one is not known.
+func expertNumbers(e *traj.Experts) []int32 {
 	out := make([]int32, len(e.IDs))
 	for i, id := range e.IDs {
 		if out[i] = int32(id); id == traj.NoExpert {

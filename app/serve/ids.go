@@ -115,7 +115,7 @@ func (s *idsAPI) inference(w http.ResponseWriter, r *http.Request) error {
 	if d.MaxTokens != nil && *d.MaxTokens == 0 {
 		return bad("max_tokens", "max_tokens is 0; there would be no reply")
 	}
-	if err := cmp.Or(s.named(c.Model), checkDrawing(s.server, d), keepsExperts(s.server, c.Routed)); err != nil {
+	if err := cmp.Or(s.named(c.Model), checkDrawing(s.server, d), checkExperts(s.server, c.Routed)); err != nil {
 		return err
 	}
 	form, err := d.grammarOf()
@@ -153,7 +153,7 @@ func (s *idsAPI) inference(w http.ResponseWriter, r *http.Request) error {
 		}
 		choices[k] = map[string]any{"index": k, "finish_reason": replies[k].FinishReason, "token_ids": replies[k].IDs, "logprobs": nil,
 			"stop_reason": stopReason(&replies[k].Output, d)}
-		withExperts(choices[k], c.Routed, replies[k].Experts)
+		addExperts(choices[k], c.Routed, replies[k].Experts)
 		if c.Sampling.Logprobs != nil {
 			choices[k]["logprobs"] = s.inferenceLogprobs(replies[k].Tokens)
 		}
@@ -273,7 +273,7 @@ func (c *sglangRequest) request(s *server) (*policy.Request, error) {
 	if d.Guided = c.Sampling.Regex; c.Sampling.Schema != nil {
 		d.GuidedJSON = json.RawMessage(*c.Sampling.Schema)
 	}
-	if err := cmp.Or(checkDrawing(s, d), keepsExperts(s, &c.Routed)); err != nil {
+	if err := cmp.Or(checkDrawing(s, d), checkExperts(s, &c.Routed)); err != nil {
 		return nil, err
 	}
 	if d.choices() > 1 {
@@ -309,7 +309,7 @@ func (a *sglangAnswer) body(finish any, now int64) map[string]any {
 		meta["output_token_logprobs"], meta["input_token_logprobs"] = rowsOf(a.tokens, 0), rowsOf(a.prompt, 1)
 	}
 	if a.c.Routed && a.experts.Tokens() > 0 {
-		meta["routed_experts"] = sglangExperts(a.experts)
+		meta["routed_experts"] = encodeNumbers(a.experts)
 	}
 	return map[string]any{"text": a.text, "output_ids": idsOf(a.tokens), "meta_info": meta}
 }

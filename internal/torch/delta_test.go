@@ -110,8 +110,12 @@ func (c deltaCase) values(s *Scope, d, inputs DType, seed int) map[string]Tensor
 // deltaValues computes a case with the kernels of a name.
 func deltaValues(t *testing.T, w *Worker, kernels string, c deltaCase, d, inputs DType, seed int) map[string][]float64 {
 	t.Helper()
-	if err := UseKernels(kernels); err != nil {
-		t.Skip(err)
+	err := UseKernels(kernels)
+	switch {
+	case err != nil && strings.HasPrefix(kernels, "avx"):
+		t.Skip(err) // of another processor
+	case err != nil:
+		t.Fatal(err)
 	}
 	defer UseKernels("")
 	out := map[string][]float64{}
@@ -123,9 +127,8 @@ func deltaValues(t *testing.T, w *Worker, kernels string, c deltaCase, d, inputs
 	return out
 }
 
-// With float64 as the truth, the kernels are about as near to it as libtorch's operations in the same type,
-// over some draws: the gradient of a_log is one number for each head. Within 1.5 times with AVX2; how near
-// either is depends on the processor.
+// With float64 as the truth, the kernels are as near to it as libtorch's operations in the same type,
+// over some draws: the gradient of a_log is one number for each head.
 func TestTheDeltaKernelsAreAsExactAsLibtorch(t *testing.T) {
 	w := worker(t, 2)
 	const draws = 6
@@ -147,7 +150,7 @@ func TestTheDeltaKernelsAreAsExactAsLibtorch(t *testing.T) {
 							off, size = off+squares(got[i][name], want[i][name]), size+squares(want[i][name], nil)
 							other += squares(theirs[i][name], want[i][name])
 						}
-						if !(math.Sqrt(off) <= 2*math.Sqrt(other)+2*unit*math.Sqrt(size)) {
+						if !(math.Sqrt(off) <= 1.5*math.Sqrt(other)+unit*math.Sqrt(size)) {
 							t.Errorf("%s: %.3g of %.3g beside float64, libtorch %.3g", name, math.Sqrt(off), math.Sqrt(size), math.Sqrt(other))
 						}
 					}
