@@ -1,7 +1,6 @@
 package models
 
 import (
-	"context"
 	"encoding/json"
 
 	"agentcli/internal/setting"
@@ -14,12 +13,8 @@ import (
 )
 
 // placeChatImages has the images found in the prompts of a server that is asked in messages, by
-// the tokenizer and the image processor of the model's folder that Options.Tokenizer names.
-func placeChatImages(ctx context.Context, client *llm.Client, source *Source, o Options, notice func(string)) error {
-	folder, err := findTokenizer(ctx, nil, o.Tokenizer, notice)
-	if err != nil {
-		return err
-	}
+// the tokenizer and the image processor of a model's folder.
+func placeChatImages(client *llm.Client, source *Source, folder string, o Options) error {
 	tok, err := tokenizer.Open(folder)
 	if err == nil {
 		err = placeImages(client, source, folder, tok, tok.Hash(), o)
@@ -41,7 +36,6 @@ func placeImages(client *llm.Client, source *Source, folder string, tok chat.Tok
 	if err != nil {
 		return err
 	}
-	setModelFacts(client, folder)
 	client.PlaceImages(&llm.ImagePlaces{Start: v.StartToken, Token: v.ImageToken, End: v.EndToken, Grid: images.Grid,
 		Words: func(ids []int32) string { return tok.Decode(ids, false) }, Ordinary: tok.EncodeOrdinary})
 	source.Images, source.ImageRule = images, json.RawMessage(images.Rule())

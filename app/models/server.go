@@ -113,17 +113,16 @@ func openServer(ctx context.Context, o Options, notice func(string)) (agent.Mode
 			return m, source, client, nil
 		}
 	}
-	if o.RouterReplay && o.Tokenizer != "" { // with images, placeChatImages does so
+	if o.Tokenizer != "" && (o.TokenMode == "" || o.TokenMode == TokenModeChat) && (o.mayShow() || o.RouterReplay) {
 		folder, err := findTokenizer(ctx, nil, o.Tokenizer, notice)
-		if err != nil {
-			_ = client.Close()
-			return fail(err)
+		if err == nil {
+			setModelFacts(client, folder)
+			if o.mayShow() {
+				err = placeChatImages(client, &source, folder, o)
+			}
 		}
-		setModelFacts(client, folder)
-	}
-	if o.Tokenizer != "" && (o.TokenMode == "" || o.TokenMode == TokenModeChat) && o.mayShow() {
-		if err := placeChatImages(ctx, client, &source, o, notice); err != nil {
-			if o.Image != "" {
+		if err != nil {
+			if o.Image != "" || folder == "" && o.RouterReplay {
 				_ = client.Close()
 				return fail(err)
 			}
