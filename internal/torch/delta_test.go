@@ -314,12 +314,12 @@ func (x deltaWork) measure(b *testing.B, s *Scope) {
 	const inputs = 16 // in turn: of the same keys again and again a state would get too small for normal floats
 	h := DeltaHeads{KeyHeads: 16, ValueHeads: 16, KeyDim: 128, ValueDim: 128}
 	rows, rng := int64(x.sequences*x.tokens), rand.New(rand.NewPCG(1, 1))
-	draw := func(d DType, shift float32, shape ...int64) Tensor {
+	draw := func(shift float32, shape ...int64) Tensor {
 		v := make([]float32, product(shape))
 		for i := range v {
 			v[i] = float32(rng.NormFloat64()) + shift
 		}
-		return s.RequiresGrad(s.To(s.Float32(v, shape...), d, CPU), x.backward)
+		return s.RequiresGrad(s.To(s.Float32(v, shape...), BFloat16, CPU), x.backward)
 	}
 	var qkv, gates [inputs]Tensor
 	for i := range inputs {
@@ -327,9 +327,9 @@ func (x deltaWork) measure(b *testing.B, s *Scope) {
 			qkv[i], gates[i] = qkv[0], gates[0]
 			continue
 		}
-		qkv[i], gates[i] = draw(BFloat16, 0, rows, 6144), draw(BFloat16, 0, rows, 32)
+		qkv[i], gates[i] = draw(0, rows, 6144), draw(0, rows, 32)
 	}
-	aLog, bias, grad := draw(BFloat16, 0, 16), draw(BFloat16, -3, 16), draw(BFloat16, 0, rows, 2048)
+	aLog, bias, grad := draw(0, 16), draw(-3, 16), draw(0, rows, 2048)
 	pool := s.Full(0, Float32, CPU, int64(x.sequences), 16, 128, 128)
 	var runs []Run
 	var saves []SavedState

@@ -171,7 +171,8 @@ func TestTheKernelOfTheHeadsIsTheCPUs(t *testing.T) {
 	}
 	for _, d := range kernelTypes {
 		for _, x := range []shape{{4, 4, 8, 4, false, false, false}, {9, 3, 64, 32, false, false, false}, {14, 2, 64, 0, true, false, false},
-			{8, 1, 128, 64, true, false, true}, {16, 2, 96, 24, true, true, false}, {2, 2, 256, 32, true, true, true}, {3, 1, 80, 9, false, false, false}} {
+			{8, 1, 128, 64, true, false, true}, {16, 2, 96, 24, true, true, false}, {2, 2, 256, 32, true, true, true},
+			{3, 1, 80, 9, false, false, false}} {
 			t.Run(fmt.Sprint(d, x), func(t *testing.T) {
 				const block, blocks, rows = 8, 9, 11
 				r := rand.New(rand.NewPCG(8, 9))
