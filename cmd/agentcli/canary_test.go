@@ -2,7 +2,6 @@ package main
 
 import (
 	"bytes"
-	"context"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -18,7 +17,6 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"time"
 
 	"agentcli/app/rundir"
 	"agentcli/internal/filesys"
@@ -118,7 +116,7 @@ func TestNoSecretLeavesThePlaceWhereItWasGiven(t *testing.T) {
 	write("r.jsonl", `{"id":"1","response":"The answer is 14","answer":"14"}`+"\n")
 	write("tool.sh", `env >>inherited-by-tool.txt
 while read -r line; do
-	id=$(printf '%s' "$line" | sed 's/.*"id":\([0-9]*\).*/\1/')
+	id=$(printf '%s' "$line" | sed 's/.*"id":\([0-9][0-9]*\).*/\1/')
 	case $line in
 	*describe*) echo "{\"id\":$id,\"tools\":[{\"name\":\"calculator\",\"description\":\"Work it out.\",\
 \"parameters\":{\"type\":\"object\",\"properties\":{\"expression\":{\"type\":\"string\"}}}}]}" ;;
@@ -131,7 +129,7 @@ done
 	write("dies.sh", "env >>inherited-by-tool.txt; echo \"$PASSED_ON $*\" >&2; exit 3\n")
 	write("reward.sh", `env >>inherited-by-reward.txt
 while read -r line; do
-	id=$(printf '%s' "$line" | sed 's/.*"id":\([0-9]*\).*/\1/')
+	id=$(printf '%s' "$line" | sed 's/.*"id":\([0-9][0-9]*\).*/\1/')
 	echo "{\"id\":$id,\"reward\":1}"
 done
 `)
@@ -181,11 +179,9 @@ done
 		command{"", []string{"datasets", "list"}},
 		command{"", []string{"--version"}})
 
-	ctx, cancel := context.WithTimeout(t.Context(), 4*time.Minute)
-	defer cancel()
 	var printed bytes.Buffer
 	run := func(args ...string) {
-		cmd := program(t, ctx, args...)
+		cmd := program(t, t.Context(), args...)
 		cmd.Dir = dir
 		cmd.Env = slices.DeleteFunc(
 			cmd.Env, func(kv string) bool { return strings.HasPrefix(kv, "OPENAI_") || strings.HasPrefix(kv, "HF_TOKEN=") })
@@ -208,9 +204,6 @@ done
 	}
 	for _, out := range []string{"out-1"} {
 		run("inspect", out)
-	}
-	if ctx.Err() != nil {
-		t.Fatal("the commands take too long")
 	}
 
 	found := func(where, text string, allowed ...string) {

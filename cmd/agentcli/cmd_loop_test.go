@@ -41,7 +41,7 @@ func loopArgs(t *testing.T, extra ...string) []string {
 	reward := filepath.Join(dir, "reward.sh")
 	if err := os.WriteFile(reward, []byte(`#!/bin/sh
 while read -r line; do
-  id=$(printf '%s' "$line" | sed 's/.*"id":\([0-9]*\).*/\1/')
+  id=$(printf '%s' "$line" | sed 's/.*"id":\([0-9][0-9]*\).*/\1/')
   n=$(printf '%s' "$line" | sed 's/.*"response":"\(.*\)","task_id.*/\1/' | cksum | cut -d' ' -f1)
   echo "{\"id\":$id,\"reward\":$((n % 2))}"
 done

@@ -187,7 +187,7 @@ func TestAResumedRunScoresNoHeldOutRowAgain(t *testing.T) {
 	if err := os.WriteFile(reward, []byte(`#!/bin/sh
 while read -r line; do
   echo x >> '`+asked+`'
-  id=$(printf '%s' "$line" | sed 's/.*"id":\([0-9]*\).*/\1/')
+  id=$(printf '%s' "$line" | sed 's/.*"id":\([0-9][0-9]*\).*/\1/')
   echo "{\"id\":$id,\"reward\":$id}" # all differ, in whatever order they are asked
 done
 `), 0o700); err != nil {

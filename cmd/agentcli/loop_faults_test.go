@@ -59,7 +59,7 @@ func rewardScript(t *testing.T, expression string) []string {
 	path := filepath.Join(t.TempDir(), "reward.sh")
 	text := `#!/bin/sh
 while read -r line; do
-  id=$(printf '%s' "$line" | sed 's/.*"id":\([0-9]*\).*/\1/')
+  id=$(printf '%s' "$line" | sed 's/.*"id":\([0-9][0-9]*\).*/\1/')
   n=$(printf '%s' "$line" | sed 's/.*"response":"\(.*\)","task_id.*/\1/' | cksum | cut -d' ' -f1)
   echo "{\"id\":$id,\"reward\":` + expression + `}"
 done

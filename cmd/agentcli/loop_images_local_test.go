@@ -64,7 +64,7 @@ func TestALoopSamplesWithTheAdaptersOnTheEncoder(t *testing.T) {
 	reward := filepath.Join(t.TempDir(), "reward.sh") // of a group's replies others are right
 	if err := os.WriteFile(reward, []byte(`n=0
 while read -r line; do
-  id=$(printf '%s' "$line" | sed 's/.*"id":\([0-9]*\).*/\1/')
+  id=$(printf '%s' "$line" | sed 's/.*"id":\([0-9][0-9]*\).*/\1/')
   n=$((n + 1))
   echo "{\"id\":$id,\"reward\":$((n % 2))}"
 done

@@ -13,7 +13,7 @@ import (
 )
 
 const finder = `while read -r line; do
-	id=$(printf '%s' "$line" | sed 's/.*"id":\([0-9]*\).*/\1/')
+	id=$(printf '%s' "$line" | sed 's/.*"id":\([0-9][0-9]*\).*/\1/')
 	case $line in
 	*describe*) echo "{\"id\":$id,\"tools\":[{\"name\":\"search\",\"description\":\"Find.\",\
 \"parameters\":{\"type\":\"object\",\"properties\":{\"query\":{\"type\":\"string\"}},\"required\":[\"query\"]}}]}" ;;

@@ -32,7 +32,7 @@ func camera(t *testing.T) (command, rows, photo string) {
 		photo: b.String(),
 		rows:  `{"prompt": "How large?", "answer": "90x50"}` + "\n",
 		script: `while read -r line; do
-	id=$(echo "$line" | sed 's/.*"id":\([0-9]*\).*/\1/')
+	id=$(echo "$line" | sed 's/.*"id":\([0-9][0-9]*\).*/\1/')
 	case $line in
 	*describe*) echo "{\"id\":$id,\"tools\":[{\"name\":\"camera\",\"description\":\"a photo\",\"images\":true}]}" ;;
 	*) echo "{\"id\":$id,\"images\":[{\"path\":\"` + photo + `\"}]}" ;;

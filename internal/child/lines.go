@@ -271,6 +271,7 @@ type conn struct {
 	next    int64
 	pending map[int64]chan answer
 	lost    int            // calls given up since the last answer
+	strays  int            // answers that are nobody's since the last that is somebody's
 	late    map[int64]bool // calls given up whose answer may still come
 	owners  map[int64]*Session
 }
@@ -514,19 +515,29 @@ func (c *conn) take(b []byte) {
 	got := c.pending[id]
 	switch {
 	case err == nil && got != nil:
+		c.strays = 0
 		delete(c.pending, id)
 		got <- a
 	case err == nil && c.late[id]: // given up
 		delete(c.late, id)
 	case err == nil && id > 0 && id <= c.next:
 		c.twice(id)
-	case len(c.pending) == 1: // who waits would do so in vain
-		for id, got := range c.pending {
-			got <- answer{err: fmt.Errorf("%w: the answer %s has %w", ErrGarbage, shorten(b), errNoID)}
-			delete(c.pending, id)
-		}
-	default: // whose answer it is cannot be known
+	default:
+		c.stray(b)
+	}
+}
+
+// stray takes an answer that is nobody's. Whose it was cannot be known while more calls wait
+// than have been answered like this; else all of them wait in vain. The caller holds mu.
+func (c *conn) stray(b []byte) {
+	if c.strays++; c.strays < len(c.pending) {
 		c.l.stray(b)
+		return
+	}
+	c.strays = 0
+	for id, got := range c.pending {
+		got <- answer{err: fmt.Errorf("%w: the answer %s has %w", ErrGarbage, shorten(b), errNoID)}
+		delete(c.pending, id)
 	}
 }
 

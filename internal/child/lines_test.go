@@ -78,6 +78,11 @@ func program() {
 			say(r.ID, "done")
 		case "stray":
 			say(987654, "whose?")
+		case "nobody's": // both are answered when both are there
+			if waiting = append(waiting, r.ID); len(waiting) == 2 {
+				fmt.Print("{\"id\":null}\n{\"id\":null}\n")
+				waiting = nil
+			}
 		case "held":
 			if waiting = append(waiting, r.ID); len(waiting) == 3 {
 				say(987654, "whose?")
@@ -270,6 +275,23 @@ func TestAnAnswerThatIsNobodysEndsNoOther(t *testing.T) {
 	}
 	if len(said) != 1 {
 		t.Errorf("%d notices", len(said))
+	}
+}
+
+// TestCallsThatAreAllAnsweredAsNobodysDoNotWait: otherwise each would wait for its time-out.
+func TestCallsThatAreAllAnsweredAsNobodysDoNotWait(t *testing.T) {
+	l := lines(t, LinesConfig{Notice: func(string) {}})
+	var all sync.WaitGroup
+	for range 2 {
+		all.Go(func() {
+			if _, err := do(t, l, "nobody's"); !errors.Is(err, ErrGarbage) || !errors.Is(err, errNoID) {
+				t.Error(err)
+			}
+		})
+	}
+	all.Wait()
+	if got, err := do(t, l, "echo a"); got != "a" || err != nil {
+		t.Errorf("behind them: %q, %v", got, err)
 	}
 }
 
