@@ -14,6 +14,7 @@ import (
 	"agentcli/agent"
 	"agentcli/datasets"
 	"agentcli/env"
+	"agentcli/grammar/form"
 	"agentcli/model/chat"
 	"agentcli/model/chat/chattest"
 	"agentcli/traj"
@@ -247,6 +248,7 @@ func playArith(t *testing.T, template, format string, task traj.Task) {
 	for i := range s.replies {
 		s.replies[i] = strings.TrimPrefix(s.replies[i], "<|start|>assistant") // the prompt has it
 	}
+	holdToGrammar(t, d, s.replies)
 	x := playOnce(t, &chat.Exact{Renderer: r, Tokenizer: tok, Sampler: s, Policy: "p"}, task)
 	if x.Termination.Infrastructure() || len(x.Steps) != 4 {
 		t.Fatalf("%s after %d turns: %s\n%q", x.Termination, len(x.Steps), x.Error, s.prompts)
@@ -285,6 +287,21 @@ func playArith(t *testing.T, template, format string, task traj.Task) {
 	}
 	if !d.Thinks && len(x.Sequences) > 1 {
 		t.Logf("%d sequences", len(x.Sequences))
+	}
+}
+
+// holdToGrammar has the grammar of a family's calls take its replies, but for the second one,
+// whose call is broken.
+func holdToGrammar(t *testing.T, d chat.Description, replies []string) {
+	t.Helper()
+	g, err := form.Of(&traj.Grammar{Kind: traj.GrammarTools, Tools: []traj.ToolSpec{env.Calculator{}.Spec()}}, d)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i, reply := range replies {
+		if taken := form.Matches(g, reply); taken != (i != 1) {
+			t.Errorf("the grammar takes %q: %v", reply, taken)
+		}
 	}
 }
 

@@ -21,17 +21,24 @@ func (o *objectExpr) build(b *builder, next int32) int32 {
 	end := o.w.space.build(b, empty)
 	// inside comes before a property where none is written yet, after where one is.
 	inside, after := o.buildRest(b, empty, end)
-	for i := len(o.declared) - 1; i >= 0 && !b.budget.exhausted(); i-- {
-		p := o.declared[i]
-		key := p.key.build(b, o.w.space.build(b, p.value.build(b, after)))
+	inside = inOrder(b, o.declared, o.required, o.w.space, func(next int32) int32 { return o.w.comma(b, next) }, inside, after)
+	return o.w.literal("{").build(b, o.w.space.build(b, inside))
+}
+
+// inOrder builds pairs in their order before what follows them: inside where none is written,
+// after where one is. space stands between key and value.
+func inOrder(b *builder, pairs []pair, required []bool, space expr, comma func(next int32) int32, inside, after int32) int32 {
+	for i := len(pairs) - 1; i >= 0 && !b.budget.exhausted(); i-- {
+		p := pairs[i]
+		key := p.key.build(b, space.build(b, p.value.build(b, after)))
 		first := []int32{key}
-		later := []int32{o.w.comma(b, key)}
-		if !o.required[i] {
+		later := []int32{comma(key)}
+		if !required[i] {
 			first, later = append(first, inside), append(later, after)
 		}
 		inside, after = b.add(state{or: first}), b.add(state{or: later})
 	}
-	return o.w.literal("{").build(b, o.w.space.build(b, inside))
+	return inside
 }
 
 func (o *objectExpr) buildRest(b *builder, empty, end int32) (inside, after int32) {

@@ -62,12 +62,12 @@ func (c *scalars) format(f *value) *terminal {
 	key := "format " + f.text
 	t := c.strings[key]
 	if t == nil {
-		tree, err := parseRegexp(text, jsonRunes{})
+		tree, err := parseRegexp(text, c.w.spelling.runes)
 		if err != nil {
 			c.fail(f, "format: %v", err)
 			return nil
 		}
-		t = c.w.compile(seqOf(textOf(`"`), tree.whole, textOf(`"`)))
+		t = c.w.strings(tree.whole)
 		c.strings[key] = t
 	}
 	return t

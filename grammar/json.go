@@ -162,6 +162,7 @@ func jsonText(s string) *pattern {
 type writer struct {
 	Options
 	budget   *budget
+	spelling *spelling
 	space    expr
 	literals map[string]*terminal
 	value    *rule // any value
@@ -169,9 +170,9 @@ type writer struct {
 	array    *rule
 }
 
-func newWriter(o Options) *writer {
+func newWriter(o Options, s *spelling) *writer {
 	o.MaxDigits = min(o.MaxDigits, 1000)
-	w := &writer{Options: o, budget: o.budget(), literals: map[string]*terminal{}}
+	w := &writer{Options: o, budget: o.budget(), spelling: s, literals: map[string]*terminal{}}
 	switch {
 	case o.Compact:
 		w.space = sequence{}
@@ -182,8 +183,8 @@ func newWriter(o Options) *writer {
 	}
 	value, object, array := &rule{}, &rule{}, &rule{}
 	w.value, w.object, w.array = value, object, array
-	value.body = alternative{common().text, w.number(), w.literal("true"), w.literal("false"), w.literal("null"), object, array}
-	object.body = &objectExpr{w: w, rest: []pair{{common().anyKey, value}}, most: -1}
+	value.body = alternative{s.any(), w.number(), w.word("true"), w.word("false"), w.word("null"), object, array}
+	object.body = &objectExpr{w: w, rest: []pair{{s.anyKey(), value}}, most: -1}
 	array.body = &arrayExpr{w: w, rest: value, most: -1}
 	return w
 }
@@ -214,7 +215,11 @@ func (w *writer) key(name string) *terminal {
 	id := "key " + string(quoted)
 	t := w.literals[id]
 	if t == nil {
-		t = w.budget.compile(seqOf(jsonText(name), textOf(":")))
+		text := w.spelling.constant(name)
+		if w.spelling.bare != nil && w.spelling.bare(name) {
+			text = textOf(name)
+		}
+		t = w.budget.compile(seqOf(text, textOf(":")))
 		w.literals[id] = t
 	}
 	return t
@@ -223,7 +228,7 @@ func (w *writer) key(name string) *terminal {
 // JSONObject is any JSON object (response_format json_object).
 func JSONObject(o Options) *Grammar {
 	o.MaxStates = max(o.MaxStates, defaultStates) // what it needs does not depend on a caller's text
-	w := newWriter(o)
+	w := newWriter(o, asJSON)
 	g, err := finish(w.object, w.budget, nil)
 	if err != nil {
 		panic(err) // it takes no input that could be wrong
@@ -237,15 +242,15 @@ func (w *writer) compile(p *pattern) *terminal { return w.budget.compile(p) }
 func (w *writer) write(v *value) expr {
 	switch v.kind {
 	case '"':
-		return w.compile(jsonText(v.text))
+		return w.compile(w.spelling.constant(v.text))
 	case '0':
 		return w.literal(v.text)
 	case 't':
-		return w.literal("true")
+		return w.word("true")
 	case 'f':
-		return w.literal("false")
+		return w.word("false")
 	case 'n':
-		return w.literal("null")
+		return w.word("null")
 	case '[':
 		a := &arrayExpr{w: w, least: len(v.items), most: len(v.items)}
 		for _, x := range v.items {

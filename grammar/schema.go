@@ -11,7 +11,7 @@ import (
 // allows; docs/grammars.md has the keywords. An unsupported keyword is an error that
 // names it, and so is a schema that no value meets; both are a SchemaError.
 func JSONSchema(schema json.RawMessage, o Options) (*Grammar, error) {
-	w := newWriter(o)
+	w := newWriter(o, asJSON)
 	root, err := compileSchema(w, schema)
 	if err != nil {
 		return nil, fmt.Errorf("JSON schema: %w", err)

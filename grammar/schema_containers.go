@@ -104,7 +104,7 @@ func (c *schemaCompiler) object(all []*value, depth int) expr {
 	}
 	o := &objectExpr{w: c.w, most: int(none)}
 	for _, p := range declared {
-		p.false = p.false || allowed != nil && !matches(allowed, jsonText(p.name))
+		p.false = p.false || allowed != nil && !matches(allowed, c.w.spelling.constant(p.name))
 		switch {
 		case p.false && p.required:
 			return c.never(all[0], "property %s is required and forbidden", quoted(p.name))
@@ -175,7 +175,8 @@ func (p *property) add(c *schemaCompiler, s *value) {
 	}
 	if patterns := s.get("patternProperties"); patterns != nil {
 		for _, m := range patterns.members {
-			if t := c.pattern(&value{kind: '"', text: m.name, parent: patterns, name: m.name}); t != nil && matches(t, jsonText(p.name)) {
+			t := c.pattern(&value{kind: '"', text: m.name, parent: patterns, name: m.name})
+			if t != nil && matches(t, c.w.spelling.constant(p.name)) {
 				say(m.value)
 			}
 		}
@@ -200,7 +201,7 @@ func (c *schemaCompiler) propertyNames(all []*value) (out *terminal) {
 			texts := altOf()
 			for _, x := range list {
 				if x.kind == '"' {
-					texts.subs = append(texts.subs, jsonText(x.text))
+					texts.subs = append(texts.subs, c.w.spelling.constant(x.text))
 				}
 			}
 			t = c.w.compile(texts)
@@ -228,9 +229,9 @@ func matches(t *terminal, p *pattern) bool {
 func (c *schemaCompiler) restOf(all []*value, declared []*property, allowed *terminal, depth int) (rest []pair, closed bool) {
 	taken := altOf() // names, as keys are written
 	for _, p := range declared {
-		taken.subs = append(taken.subs, jsonText(p.name))
+		taken.subs = append(taken.subs, c.w.spelling.constant(p.name))
 	}
-	left := c.w.compile(seqOf(textOf(`"`), starOf(jsonRunes{}.runes(0, utf8.MaxRune)), textOf(`"`)))
+	left := c.w.strings(starOf(c.w.spelling.runes.runes(0, utf8.MaxRune)))
 	if len(taken.subs) > 0 {
 		left = c.w.budget.product(left, c.w.compile(taken), true)
 	}
@@ -284,7 +285,7 @@ func (c *schemaCompiler) restOf(all []*value, declared []*property, allowed *ter
 		if slices.ContainsFunc(k.schemas, func(s *value) bool { return s.kind == 'f' }) {
 			continue
 		}
-		keys := common().anyKey
+		keys := c.w.spelling.anyKey()
 		if i > 0 || len(taken.subs) > 0 || len(kinds) > 1 || allowed != nil {
 			keys = c.w.compile(seqOf(dfaOf(k.keys), textOf(":")))
 		}

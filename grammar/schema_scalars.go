@@ -169,12 +169,15 @@ func (c *scalars) text(all []*value) expr {
 		return c.never(at, "minLength is greater than maxLength")
 	}
 	if least == 0 && most < 0 && len(parts) == 0 {
-		return common().text
+		return c.w.spelling.any()
 	}
 	if most < 0 {
 		most = int(none)
 	}
-	t := common().text.counted.bounded(int32(least), int32(most))
+	t, ok := c.w.lengths(least, most)
+	if !ok {
+		return c.fail(at, "lengths below %d are supported in this format of calls", maxTable)
+	}
 	if len(parts) > 0 {
 		first := parts[0]
 		for _, p := range parts[1:] {
@@ -197,12 +200,12 @@ func (c *scalars) pattern(p *value) *terminal {
 	if t := c.strings[key]; t != nil {
 		return t
 	}
-	tree, err := parseRegexp(p.text, jsonRunes{})
+	tree, err := parseRegexp(p.text, c.w.spelling.runes)
 	if err != nil {
 		c.fail(p, "pattern: %v", err)
 		return nil
 	}
-	t := c.w.compile(seqOf(textOf(`"`), tree.search, textOf(`"`)))
+	t := c.w.strings(tree.search)
 	if c.w.budget.exhausted() {
 		c.fail(p, "pattern: %v", errTooLarge)
 	}

@@ -115,10 +115,10 @@ func (c *schemaCompiler) plain(all []*value, depth int) expr {
 		out = append(out, c.number(all, types))
 	}
 	if types&typeBoolean != 0 {
-		out = append(out, c.w.literal("true"), c.w.literal("false"))
+		out = append(out, c.w.word("true"), c.w.word("false"))
 	}
 	if types&typeNull != 0 {
-		out = append(out, c.w.literal("null"))
+		out = append(out, c.w.word("null"))
 	}
 	return out
 }
@@ -189,7 +189,7 @@ func (c *schemaCompiler) constants(all, lists []*value, types typeSet) expr {
 			continue
 		}
 		if x.kind == '"' {
-			texts.subs = append(texts.subs, jsonText(x.text))
+			texts.subs = append(texts.subs, c.w.spelling.constant(x.text))
 		} else {
 			out = append(out, c.w.write(x))
 		}

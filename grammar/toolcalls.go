@@ -23,55 +23,66 @@ type Calls struct {
 	Required bool // the reply is calls (tool_choice required, or one Tool: a named function); else text may come, and no call need
 	Single   bool // at most one call
 	Thinking Thinking
+	Tags     [2]string // of the thinking; zero: <think> and </think>
 }
 
 // callFormat is how a family writes calls.
 type callFormat struct {
-	think [2]*pattern // tags of reasoning
 	// opens are texts that end in the opening of a call, which follow any other text. atStart:
 	// the same at the beginning of a reply.
 	opens, atStart *pattern
-	// call is what follows an opening, all further calls included.
-	call func(c *callWriter) expr
-	// arguments are what a tool takes, as the family writes it; nil: a JSON object.
-	arguments func(w *writer, t Tool) (compiled, error)
-	// never is text that no reply has outside of calls.
-	never *pattern
 	// required is what comes first in a reply that must be calls.
 	required *pattern
+	// call is what follows an opening, all further calls included.
+	call func(c *callWriter) expr
+	// arguments are what a tool takes, as the family writes it; nil: an object.
+	arguments func(w *writer, t Tool) (compiled, error)
+	spelling  *spelling // of values; nil: as JSON
+	compact   bool      // there is no white space in them
+	// never is text that no reply has outside of calls.
+	never *pattern
+	// outside are special tokens that a reply may have outside of calls.
+	outside []string
+	// name reports whether a tool's name can be written; nil: any can.
+	name func(string) bool
+	// channels: a reply is messages, each with a header, as gpt-oss writes it. Only call is
+	// given, which is what such a message of a call is from its channel's token on.
+	channels bool
+}
+
+// opened is a format of calls that one text opens.
+func opened(opening string, f callFormat) callFormat {
+	f.opens, f.atStart, f.required = marker(opening), marker(opening), marker(opening)
+	return f
 }
 
 var callFormats = map[string]callFormat{
-	"hermes": {
-		think: [2]*pattern{marker("<think>"), marker("</think>")},
-		opens: marker("<tool_call>"), atStart: marker("<tool_call>"), required: marker("<tool_call>"), call: hermesCalls,
-	},
-	"qwen3-coder": {
-		think: [2]*pattern{marker("<think>"), marker("</think>")}, never: textOf("<function="),
-		opens: marker("<tool_call>"), atStart: marker("<tool_call>"), required: marker("<tool_call>"),
-		call: coderCalls, arguments: coderArguments,
-	},
+	"hermes":        opened("<tool_call>", callFormat{call: hermesCalls}),
+	"hermes-text":   opened("<tool_call>", callFormat{call: hermesCalls}),
 	"llama3-json":   llama3Format,
 	"llama3-python": llama3Format,
-	"mistral": {
-		think: [2]*pattern{marker("[THINK]"), marker("[/THINK]")},
-		opens: marker("[TOOL_CALLS]"), atStart: marker("[TOOL_CALLS]"), required: marker("[TOOL_CALLS]"), call: mistralCalls,
-	},
-}
+	"mistral":       opened("[TOOL_CALLS]", callFormat{call: mistralCalls}),
+	"granite":       opened("<|tool_call|>", callFormat{call: graniteCalls}),
+	"nemotron":      opened("<TOOLCALL>", callFormat{call: nemotronCalls}),
+	"tool-calls":    opened("<tool_calls>", callFormat{call: objectsCalls}),
+	"apertus":       opened("<|tools_prefix|>", callFormat{call: apertusCalls}),
+	"cohere": opened("<|START_ACTION|>", callFormat{call: cohereCalls,
+		outside: []string{"<|START_RESPONSE|>", "<|END_RESPONSE|>", "<|START_TEXT|>", "<|END_TEXT|>"}}),
+	"kimi":        opened("<|tool_calls_section_begin|>", callFormat{call: kimiCalls, name: plainName}),
+	"deepseek-v3": opened("<｜tool▁calls▁begin｜>", callFormat{call: deepseekCalls, name: plainName}),
+	"deepseek-r1": opened("<｜tool▁calls▁begin｜>", callFormat{call: deepseekR1Calls, name: plainName}),
+	"lfm2": opened("<|tool_call_start|>",
+		callFormat{call: lfm2Calls, arguments: pythonArguments, spelling: asPython, name: pythonName}),
+	"olmo3": opened("<function_calls>",
+		callFormat{call: olmo3Calls, arguments: pythonArguments, spelling: asPython, name: pythonName}),
+	"gemma4":  opened("<|tool_call>", callFormat{call: gemma4Calls, spelling: asGemma, compact: true, name: gemmaName}),
+	"gpt-oss": {call: harmonyCall, name: plainName, channels: true},
 
-var llama3Format = callFormat{
-	think:    [2]*pattern{marker("<think>"), marker("</think>")},
-	opens:    altOf(seqOf(textOf("\n"), llama3Name()), seqOf(specialOf(pythonTag), llama3Name())),
-	atStart:  altOf(llama3Name(), seqOf(specialOf(pythonTag), llama3Name())),
-	required: seqOf(optionOf(specialOf(pythonTag)), textOf(`{"name"`)),
-	call:     llama3Calls,
-}
-
-const pythonTag = "<|python_tag|>"
-
-// llama3Name is the beginning of a call, as it may be at the beginning of a line.
-func llama3Name() *pattern {
-	return seqOf(starOf(oneOfBytes(" \t")), textOf("{"), starOf(oneOfBytes(" \t\n")), textOf(`"name"`))
+	"qwen3-coder":   opened("<tool_call>", callFormat{call: coderForm.calls, arguments: coderForm.arguments, never: textOf("<function=")}),
+	"seed-oss":      opened("<seed:tool_call>", callFormat{call: seedForm.calls, arguments: seedForm.arguments, spelling: asPython}),
+	"glm":           opened("<tool_call>", callFormat{call: glmForm.calls, arguments: glmForm.arguments}),
+	"minimax":       opened("<minimax:tool_call>", callFormat{call: minimaxForm.calls, arguments: minimaxForm.arguments}),
+	"deepseek-v3.2": dsmlFormat,
 }
 
 // CallFormats are the formats of calls that ToolCalls has a grammar for.
@@ -96,13 +107,18 @@ func ToolCalls(calls Calls, o Options) (*Grammar, error) {
 	case len(calls.Tools) == 0:
 		return nil, errors.New("there are no tools")
 	}
-	c := &callWriter{writer: newWriter(o), tools: calls.Tools, single: calls.Single}
-	arguments := format.arguments
-	if arguments == nil {
-		arguments = objectArguments
+	if format.compact {
+		o.Compact = true
 	}
+	if format.spelling == nil {
+		format.spelling = asJSON
+	}
+	if format.arguments == nil {
+		format.arguments = objectArguments
+	}
+	c := &callWriter{writer: newWriter(o, format.spelling), tools: calls.Tools, single: calls.Single}
 	for _, tool := range calls.Tools {
-		args, err := arguments(c.writer, tool)
+		args, err := format.argumentsOf(c.writer, tool)
 		if err == nil { // a tool that could never be called is an error of its own
 			_, err = finish(args.expr, c.budget, args.nothing)
 		}
@@ -111,7 +127,35 @@ func ToolCalls(calls Calls, o Options) (*Grammar, error) {
 		}
 		c.args = append(c.args, args.expr)
 	}
+	g, err := finish(c.reply(format, calls), c.budget, nil)
+	if err != nil {
+		return nil, fmt.Errorf("calls of tools: %w", err)
+	}
+	return g, nil
+}
+
+// argumentsOf are what a tool takes.
+func (f callFormat) argumentsOf(w *writer, t Tool) (compiled, error) {
+	if t.Name == "" || !utf8.ValidString(t.Name) {
+		return compiled{}, errors.New("a tool needs a name in UTF-8")
+	}
+	if f.name != nil && !f.name(t.Name) {
+		return compiled{}, errName
+	}
+	return f.arguments(w, t)
+}
+
+var errName = errors.New("its name cannot be written in this format of calls")
+
+// reply is what a whole reply may be.
+func (c *callWriter) reply(format callFormat, calls Calls) expr {
 	call := &rule{format.call(c)}
+	if format.channels {
+		if calls.Required {
+			return c.budget.afterChannels(call)
+		}
+		return c.budget.afterChannels(call, sequence{c.budget.final(), harmonyText()})
+	}
 	reply := expr(sequence{c.compile(format.required), call})
 	if !calls.Required {
 		reply = alternative{
@@ -119,20 +163,24 @@ func ToolCalls(calls Calls, o Options) (*Grammar, error) {
 			sequence{sharedTerminal(calls.Format+" up to a call", format.upToCall), call},
 		}
 	}
-	if calls.Thinking != ThinkingNever {
-		thought := sharedTerminal(calls.Format+" reasoning", func(b *budget) *terminal { return b.thought(format.think[1]) })
-		reply = c.budget.afterThinking(calls.Thinking, format.think[0], thought, reply)
+	if calls.Thinking == ThinkingNever {
+		return reply
 	}
-	g, err := finish(reply, c.budget, nil)
-	if err != nil {
-		return nil, fmt.Errorf("calls of tools: %w", err)
+	tags := calls.Tags
+	if tags[0] == "" {
+		tags = [2]string{"<think>", "</think>"}
 	}
-	return g, nil
+	thought := sharedTerminal("reasoning before "+tags[1], func(b *budget) *terminal { return b.thought(marker(tags[1])) })
+	return c.budget.afterThinking(calls.Thinking, marker(tags[0]), thought, reply)
 }
 
 // free is text that may come before a call.
 func (f callFormat) free(b *budget) *pattern {
-	free := dfaOf(anyText(b))
+	text := altOf(runesOf(0, utf8.MaxRune))
+	for _, token := range f.outside {
+		text.subs = append(text.subs, specialOf(token))
+	}
+	free := dfaOf(b.compile(starOf(text)))
 	if f.never != nil {
 		free = dfaOf(b.product(free.dfa, b.compile(seqOf(free, f.never, free)), true))
 	}
@@ -152,79 +200,52 @@ func (f callFormat) withoutCalls(b *budget) *terminal {
 
 // objectArguments is the objects that a tool takes.
 func objectArguments(w *writer, t Tool) (compiled, error) {
-	if t.Name == "" || !utf8.ValidString(t.Name) {
-		return compiled{}, errors.New("a tool needs a name in UTF-8")
-	}
 	if len(t.Parameters) == 0 || string(t.Parameters) == "null" {
 		return compiled{expr: w.object}, nil
 	}
 	return compileSchema(w, t.Parameters, &value{kind: '{', members: []member{{"type", &value{kind: '"', text: "object"}}}})
 }
 
-// named is one call as a JSON object, from its name on: what comes before the name's colon
-// has been written. key is the name of the arguments.
-func (c *callWriter) named(key string) expr {
-	var out alternative
-	for i, t := range c.tools {
-		out = append(out, sequence{c.literal(":"), c.space, c.compile(jsonText(t.Name)), c.literal(","), c.space,
-			c.key(key), c.space, c.args[i], c.space, c.literal("}")})
+// parametersOf are the properties of a tool's arguments, for a format that has no object around
+// them; writes says which names it has a way to write.
+func parametersOf(w *writer, t Tool, writes func(name string) bool) (*schemaCompiler, []*property, error) {
+	text := t.Parameters
+	if len(text) == 0 || string(text) == "null" {
+		text = json.RawMessage(`{"type": "object", "properties": {}}`)
 	}
-	return out
-}
-
-// further is calls after the first one: each begins with a separator.
-func (c *callWriter) further(separator *pattern, call expr) expr {
-	if c.single {
-		return sequence{}
+	if !writes(t.Name) {
+		return nil, nil, errName
 	}
-	more := &repeated{}
-	more.body = sequence{c.compile(separator), call}
-	return more
-}
-
-// repeated is any number of a part, which must not be empty.
-type repeated struct{ body expr }
-
-func (r *repeated) build(b *builder, next int32) int32 {
-	loop := b.add(state{})
-	b.states[loop].or = []int32{next}
-	first := r.body.build(b, loop)
-	b.states[loop].or = []int32{next, first}
-	return loop
-}
-
-// hermesCalls follow <tool_call>.
-func hermesCalls(c *callWriter) expr {
-	line := c.compile(optionOf(textOf("\n")))
-	call := &rule{sequence{line, c.literal("{"), c.space, c.literal(`"name"`), c.named("arguments"), line, c.compile(marker("</tool_call>"))}}
-	return sequence{call, c.further(seqOf(repeatOf(textOf("\n"), 0, 2), marker("<tool_call>")), call)}
-}
-
-// llama3Calls follow {"name".
-func llama3Calls(c *callWriter) expr {
-	call := &rule{c.named("parameters")}
-	return sequence{call, c.further(seqOf(textOf(";"), optionOf(oneOfBytes(" \n")), textOf(`{"name"`)), call)}
-}
-
-// mistralCalls follow [TOOL_CALLS]: a list of objects, or a name, [ARGS] and the arguments.
-func mistralCalls(c *callWriter) expr {
-	var list alternative
-	id := c.compile(seqOf(textOf(`"`), repeatOf(altOf(bytesOf('0', '9'), bytesOf('a', 'z'), bytesOf('A', 'Z')), 9, 9), textOf(`"`)))
-	for i, t := range c.tools {
-		list = append(list, &objectExpr{w: c.writer, most: int(none), required: []bool{true, true, false}, declared: []pair{
-			{c.key("name"), c.compile(jsonText(t.Name))}, {c.key("arguments"), c.args[i]}, {c.key("id"), id}}})
+	c, err := newSchemaCompiler(w, text)
+	if err != nil {
+		return nil, nil, err
 	}
-	most := -1
-	if c.single {
-		most = 1
-	}
-	objects := sequence{c.compile(optionOf(textOf(" "))), &arrayExpr{w: c.writer, rest: &rule{list}, least: 1, most: most}}
-	var tagged alternative
-	for i, t := range c.tools {
-		if !strings.ContainsAny(t.Name, " \t\r\n[]{}\"") && len(t.Name) <= 200 {
-			tagged = append(tagged, sequence{c.compile(seqOf(textOf(t.Name), marker("[ARGS]"))), c.args[i]})
+	all, choices := c.flatten([]part{{schema: c.root}}, nil, nil, map[*value]bool{})
+	for _, s := range all {
+		switch {
+		case s.kind == 'f':
+			c.never(s, "it is false")
+		case c.check(s) && typesOf(s)&typeObject == 0:
+			c.never(s, "arguments are an object")
 		}
 	}
-	call := &rule{tagged}
-	return alternative{objects, sequence{call, c.further(marker("[TOOL_CALLS]"), call)}}
+	if len(choices) > 0 {
+		c.fail(c.root, "anyOf and oneOf of whole arguments are not supported in this format of calls")
+	}
+	var out []*property
+	for _, p := range c.properties(all) {
+		switch {
+		case p.false && p.required:
+			c.never(c.root, "property %s is required and forbidden", quoted(p.name))
+		case p.false:
+			continue
+		case !writes(p.name):
+			c.fail(c.root, "the property %s cannot be written in this format of calls", quoted(p.name))
+		}
+		out = append(out, p)
+	}
+	if c.err == nil && c.nothing != nil {
+		c.err = c.nothing
+	}
+	return c, out, c.err
 }

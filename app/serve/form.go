@@ -2,6 +2,7 @@ package serve
 
 import (
 	"encoding/json"
+	"slices"
 	"sync"
 
 	"agentcli/grammar"
@@ -123,9 +124,9 @@ func (s *openAI) form(c *chatRequest, tools []traj.ToolSpec) (*grammar.Grammar, 
 		return nil, err
 	}
 	d := chat.Describe(s.exact.Renderer)
-	thinking := form.Thinking(d, c.Kwargs.Thinking == nil || *c.Kwargs.Thinking)
+	asked := c.Kwargs.Thinking == nil || *c.Kwargs.Thinking
 	if g != nil {
-		if g, err = form.Text(g, thinking); err != nil {
+		if g, err = form.Text(g, d, asked); err != nil {
 			return nil, err
 		}
 	}
@@ -135,12 +136,11 @@ func (s *openAI) form(c *chatRequest, tools []traj.ToolSpec) (*grammar.Grammar, 
 	if g != nil {
 		return nil, bad("tool_choice", "tool_choice asks for calls, and the request for text of a form")
 	}
-	calls := grammar.Calls{Format: d.Calls, Required: true, Single: c.Parallel != nil && !*c.Parallel || c.onlyCall != "", Thinking: thinking}
-	for _, t := range tools {
-		if c.onlyCall == "" || c.onlyCall == t.Name {
-			calls.Tools = append(calls.Tools, grammar.Tool{Name: t.Name, Parameters: t.Parameters})
-		}
+	if c.onlyCall != "" {
+		tools = slices.DeleteFunc(slices.Clone(tools), func(t traj.ToolSpec) bool { return t.Name != c.onlyCall })
 	}
+	calls := form.Calls(tools, d, asked)
+	calls.Required, calls.Single = true, c.Parallel != nil && !*c.Parallel || c.onlyCall != ""
 	if len(calls.Tools) == 0 {
 		return nil, bad("tool_choice", "tool_choice asks for a call of %q, which the request does not offer", c.onlyCall)
 	}

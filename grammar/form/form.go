@@ -12,12 +12,6 @@ import (
 	"agentcli/traj"
 )
 
-// Tags of thinking, in every chat format that has a grammar.
-const (
-	openThink  = "<think>"
-	closeThink = "</think>"
-)
-
 // Thinking says what comes before the text of a reply in a chat format; asked is false where
 // the prompt closes the thinking.
 func Thinking(d chat.Description, asked bool) grammar.Thinking {
@@ -32,36 +26,41 @@ func Thinking(d chat.Description, asked bool) grammar.Thinking {
 	return grammar.ThinkingNever
 }
 
-// Text is replies of a grammar, behind their thinking.
-func Text(g *grammar.Grammar, t grammar.Thinking) (*grammar.Grammar, error) {
-	if t == grammar.ThinkingNever {
+// Text is replies whose text is of a grammar, behind their thinking; asked as in Thinking.
+func Text(g *grammar.Grammar, d chat.Description, asked bool) (*grammar.Grammar, error) {
+	t := Thinking(d, asked)
+	switch {
+	case d.Calls == chat.ParserGPTOSS:
+		return grammar.InChannels(g)
+	case t == grammar.ThinkingNever:
 		return g, nil
 	}
-	return grammar.AfterThinking(g, t, openThink, closeThink)
+	return grammar.AfterThinking(g, t, d.Think[0], d.Think[1])
+}
+
+// Calls are the tools of a chat format; asked as in Thinking.
+func Calls(tools []traj.ToolSpec, d chat.Description, asked bool) grammar.Calls {
+	calls := grammar.Calls{Format: d.Calls, Thinking: Thinking(d, asked), Tags: d.Think}
+	for _, t := range tools {
+		calls.Tools = append(calls.Tools, grammar.Tool{Name: t.Name, Parameters: t.Parameters})
+	}
+	return calls
 }
 
 // Of is the grammar of the replies of a chat format; nil: they may be anything, because what is
 // asked of calls and no tool is offered. An error names what is wrong with g.
 func Of(g *traj.Grammar, d chat.Description) (*grammar.Grammar, error) {
-	thinking := Thinking(d, true)
 	if g.Kind == traj.GrammarTools {
 		if len(g.Tools) == 0 {
 			return nil, nil
 		}
-		calls := grammar.Calls{Format: d.Calls, Thinking: thinking}
-		for _, t := range g.Tools {
-			calls.Tools = append(calls.Tools, grammar.Tool{Name: t.Name, Parameters: t.Parameters})
-		}
-		return grammar.ToolCalls(calls, grammar.Options{})
+		return grammar.ToolCalls(Calls(g.Tools, d, true), grammar.Options{})
 	}
 	text, err := OfText(g)
-	switch {
-	case err != nil:
+	if err != nil {
 		return nil, err
-	case d.Calls == chat.ParserGPTOSS:
-		return nil, fmt.Errorf("the chat format %s writes its text in channels, which no grammar has", d.Calls)
 	}
-	return Text(text, thinking)
+	return Text(text, d, true)
 }
 
 // OfText is the grammar of a reply's text, of any kind but GrammarTools.

@@ -30,8 +30,15 @@ func TestARepliesTextIsHeldToItsGrammar(t *testing.T) {
 		"regex":  {traj.Grammar{Kind: traj.GrammarRegex, Pattern: "a+b?"}, plain, []string{"a", "aab"}, []string{"b", "ab!"}},
 		"choice": {traj.Grammar{Kind: traj.GrammarChoice, Choices: []string{"yes", "no"}}, plain, []string{"yes", "no"}, []string{"yes!", "y"}},
 		"opened thinking": {traj.Grammar{Kind: traj.GrammarChoice, Choices: []string{"yes", "no"}},
-			chat.Description{Calls: "hermes", Thinks: true},
+			chat.Description{Calls: "hermes", Thinks: true, Think: [2]string{"<think>", "</think>"}},
 			[]string{"So it is.</think>yes"}, []string{"yes", "So it is.</think>maybe"}},
+		"thinking between tags of its own": {traj.Grammar{Kind: traj.GrammarChoice, Choices: []string{"yes", "no"}},
+			chat.Description{Calls: "seed-oss", Thinks: true, Think: [2]string{"<seed:think>", "</seed:think>"}},
+			[]string{"So.</seed:think>yes"}, []string{"yes", "So.</think>yes"}},
+		"channels": {traj.Grammar{Kind: traj.GrammarChoice, Choices: []string{"yes", "no"}}, chat.Description{Calls: chat.ParserGPTOSS},
+			[]string{"<|channel|>final<|message|>yes",
+				"<|channel|>analysis<|message|>Hm.<|end|><|start|>assistant<|channel|>final<|message|>no"},
+			[]string{"yes", "<|channel|>final<|message|>maybe", "<|channel|>analysis<|message|>yes"}},
 		"tools": {traj.Grammar{Kind: traj.GrammarTools, Tools: calculator}, plain,
 			[]string{"It is 4.", call(`{"expression": "2+2"}`)}, []string{call(`{}`), call(`{"expression": 4}`), "<tool_call>none</tool_call>"}},
 	} {
@@ -59,9 +66,6 @@ func TestWhatHasNoGrammarIsRefused(t *testing.T) {
 	tools := []traj.ToolSpec{{Name: "f"}}
 	if g, err := Of(&traj.Grammar{Kind: traj.GrammarTools}, chat.Description{Calls: "react"}); g != nil || err != nil {
 		t.Errorf("without tools: %v, %v", g, err)
-	}
-	if _, err := Of(&traj.Grammar{Kind: traj.GrammarJSON}, chat.Description{Calls: chat.ParserGPTOSS}); err == nil {
-		t.Error("text in channels has a grammar")
 	}
 	for name, x := range map[string]traj.Grammar{
 		"another kind":        {Kind: "xml"},

@@ -7,9 +7,10 @@ type Description struct {
 	Renderer string   // the family's name, or FamilyTemplate
 	Stops    []string // the tokens that end a reply
 	StopIDs  []int32
-	Thinks   bool   // a reply begins inside its thinking, which the prompt opened
-	Reasons  bool   // the thinking of a message is printed
-	Calls    string // the format of tool calls
+	Thinks   bool      // a reply begins inside its thinking, which the prompt opened
+	Reasons  bool      // the thinking of a message is printed
+	Think    [2]string // the tags around thinking
+	Calls    string    // the format of tool calls
 	// ToolsInText is, where the chat template ignores tools, the format in which Exact
 	// writes them into the messages.
 	ToolsInText string
@@ -22,6 +23,7 @@ func Describe(r Renderer) Description {
 		return d
 	}
 	d.Renderer, d.StopIDs = r.Family(), r.StopIDs()
+	opens := ""
 	switch r := r.(type) {
 	case *renderer:
 		d.Calls, d.Reasons = r.parser, r.name == qwen3.name
@@ -32,8 +34,22 @@ func Describe(r Renderer) Description {
 		if !r.traits.tools || r.traits.calls == ParserNone {
 			d.ToolsInText, d.Calls = hermesText.name, hermesText.name
 		}
+		opens = r.traits.opens
 	}
+	d.Think = thinkingTags(d.Calls, opens)
 	return d
+}
+
+// thinkingTags are the tags around thinking: those of a format of calls, unless the prompt opens
+// the thinking with another one's.
+func thinkingTags(calls, opens string) [2]string {
+	tags := [2]string{openThink, closeThink}
+	for _, f := range formats {
+		if f.think[0] != "" && (f.name == calls && opens == "" || f.think[0] == opens) {
+			return f.think
+		}
+	}
+	return tags
 }
 
 func tokenTexts(tok Tokenizer, ids []int32) []string {
