@@ -67,7 +67,7 @@ func (c *scalars) format(f *value) *terminal {
 			c.fail(f, "format: %v", err)
 			return nil
 		}
-		t = c.w.strings(tree.whole)
+		t = c.w.spelling.strings(c.w.budget, tree.whole)
 		c.strings[key] = t
 	}
 	return t

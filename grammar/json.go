@@ -183,7 +183,7 @@ func newWriter(o Options, s *spelling) *writer {
 	}
 	value, object, array := &rule{}, &rule{}, &rule{}
 	w.value, w.object, w.array = value, object, array
-	value.body = alternative{s.any(), w.number(), w.word("true"), w.word("false"), w.word("null"), object, array}
+	value.body = alternative{s.any(), w.number(), w.literal(s.word("true")), w.literal(s.word("false")), w.literal(s.word("null")), object, array}
 	object.body = &objectExpr{w: w, rest: []pair{{s.anyKey(), value}}, most: -1}
 	array.body = &arrayExpr{w: w, rest: value, most: -1}
 	return w
@@ -246,11 +246,11 @@ func (w *writer) write(v *value) expr {
 	case '0':
 		return w.literal(v.text)
 	case 't':
-		return w.word("true")
+		return w.literal(w.spelling.word("true"))
 	case 'f':
-		return w.word("false")
+		return w.literal(w.spelling.word("false"))
 	case 'n':
-		return w.word("null")
+		return w.literal(w.spelling.word("null"))
 	case '[':
 		a := &arrayExpr{w: w, least: len(v.items), most: len(v.items)}
 		for _, x := range v.items {

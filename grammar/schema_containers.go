@@ -231,7 +231,7 @@ func (c *schemaCompiler) restOf(all []*value, declared []*property, allowed *ter
 	for _, p := range declared {
 		taken.subs = append(taken.subs, c.w.spelling.constant(p.name))
 	}
-	left := c.w.strings(starOf(c.w.spelling.runes.runes(0, utf8.MaxRune)))
+	left := c.w.spelling.strings(c.w.budget, starOf(c.w.spelling.runes.runes(0, utf8.MaxRune)))
 	if len(taken.subs) > 0 {
 		left = c.w.budget.product(left, c.w.compile(taken), true)
 	}

@@ -174,7 +174,7 @@ func (c *scalars) text(all []*value) expr {
 	if most < 0 {
 		most = int(none)
 	}
-	t, ok := c.w.lengths(least, most)
+	t, ok := c.w.spelling.lengths(c.w.budget, least, most)
 	if !ok {
 		return c.fail(at, "lengths below %d are supported in this format of calls", maxTable)
 	}
@@ -205,7 +205,7 @@ func (c *scalars) pattern(p *value) *terminal {
 		c.fail(p, "pattern: %v", err)
 		return nil
 	}
-	t := c.w.strings(tree.search)
+	t := c.w.spelling.strings(c.w.budget, tree.search)
 	if c.w.budget.exhausted() {
 		c.fail(p, "pattern: %v", errTooLarge)
 	}

@@ -115,10 +115,10 @@ func (c *schemaCompiler) plain(all []*value, depth int) expr {
 		out = append(out, c.number(all, types))
 	}
 	if types&typeBoolean != 0 {
-		out = append(out, c.w.word("true"), c.w.word("false"))
+		out = append(out, c.w.literal(c.w.spelling.word("true")), c.w.literal(c.w.spelling.word("false")))
 	}
 	if types&typeNull != 0 {
-		out = append(out, c.w.word("null"))
+		out = append(out, c.w.literal(c.w.spelling.word("null")))
 	}
 	return out
 }

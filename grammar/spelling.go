@@ -70,10 +70,10 @@ func textWithout(b *budget, parts ...string) *terminal {
 }
 
 // strings are those whose characters are of a pattern.
-func (w *writer) strings(p *pattern) *terminal {
-	t := w.compile(w.spelling.between(p))
-	if w.spelling.inner != nil {
-		t = w.budget.product(t, w.spelling.inner(), false)
+func (s *spelling) strings(b *budget, p *pattern) *terminal {
+	t := b.compile(s.between(p))
+	if s.inner != nil {
+		t = b.product(t, s.inner(), false)
 	}
 	return t
 }
@@ -82,20 +82,20 @@ func (w *writer) strings(p *pattern) *terminal {
 const maxTable = 1000
 
 // lengths is any strings of least to most characters (most none: no bound); false: there are too many.
-func (w *writer) lengths(least, most int) (*terminal, bool) {
-	if any := w.spelling.any(); any.counted != nil {
+func (s *spelling) lengths(b *budget, least, most int) (*terminal, bool) {
+	if any := s.any(); any.counted != nil {
 		return any.counted.bounded(int32(least), int32(most)), true
 	}
 	if least >= maxTable || most >= maxTable {
 		return nil, false
 	}
-	return w.strings(repeatOf(dfaOf(w.compile(w.spelling.runes.runes(0, utf8.MaxRune))), least, most)), true
+	return s.strings(b, repeatOf(dfaOf(b.compile(s.runes.runes(0, utf8.MaxRune))), least, most)), true
 }
 
 // word is true, false or null.
-func (w *writer) word(s string) *terminal {
-	if other, ok := w.spelling.words[s]; ok {
-		s = other
+func (s *spelling) word(name string) string {
+	if other, ok := s.words[name]; ok {
+		return other
 	}
-	return w.literal(s)
+	return name
 }

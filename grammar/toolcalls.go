@@ -152,9 +152,9 @@ func (c *callWriter) reply(format callFormat, calls Calls) expr {
 	call := &rule{format.call(c)}
 	if format.channels {
 		if calls.Required {
-			return c.budget.afterChannels(call)
+			return afterChannels(c.budget, call)
 		}
-		return c.budget.afterChannels(call, sequence{c.budget.final(), harmonyText()})
+		return afterChannels(c.budget, call, sequence{final(c.budget), harmonyText()})
 	}
 	reply := expr(sequence{c.compile(format.required), call})
 	if !calls.Required {

@@ -83,14 +83,14 @@ func harmonyText() *terminal {
 
 // afterChannels is a reply that ends with one of some messages, behind reasoning and words for
 // the user before a call. The prompt has opened the first message: <|start|>assistant.
-func (b *budget) afterChannels(last ...expr) expr {
+func afterChannels(b *budget, last ...expr) expr {
 	before := seqOf(marker("<|channel|>"), altOf(textOf("analysis"), textOf("commentary")), marker("<|message|>"),
 		dfaOf(harmonyText()), marker("<|end|>"), marker("<|start|>"), textOf("assistant"))
 	return sequence{&repeated{&rule{b.compile(before)}}, alternative(last)}
 }
 
 // final is the header of what the user is told.
-func (b *budget) final() expr {
+func final(b *budget) expr {
 	return b.compile(seqOf(marker("<|channel|>"), textOf("final"), marker("<|message|>")))
 }
 
@@ -110,5 +110,5 @@ func harmonyCall(c *callWriter) expr {
 // InChannels is a grammar's texts as what gpt-oss tells the user, behind its reasoning.
 func InChannels(g *Grammar) (*Grammar, error) {
 	b := Options{}.budget()
-	return finish(b.afterChannels(sequence{b.final(), g.root}), b, nil)
+	return finish(afterChannels(b, sequence{final(b), g.root}), b, nil)
 }
