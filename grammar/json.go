@@ -183,7 +183,8 @@ func newWriter(o Options, s *spelling) *writer {
 	}
 	value, object, array := &rule{}, &rule{}, &rule{}
 	w.value, w.object, w.array = value, object, array
-	value.body = alternative{s.any(), w.number(), w.literal(s.word("true")), w.literal(s.word("false")), w.literal(s.word("null")), object, array}
+	value.body = alternative{s.any(), w.number(), w.literal(s.word("true")), w.literal(s.word("false")), w.literal(s.word("null")),
+		object, array}
 	object.body = &objectExpr{w: w, rest: []pair{{s.anyKey(), value}}, most: -1}
 	array.body = &arrayExpr{w: w, rest: value, most: -1}
 	return w
