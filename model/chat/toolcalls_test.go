@@ -310,11 +310,12 @@ func TestAClosingTagInACallEndsNoThinking(t *testing.T) {
 	}
 }
 
-func TestBrokenCalls(t *testing.T) {
-	_, tools := replies(t)
+type brokenReply struct{ family, text, reason, calls string } // calls: names of those that are read
+
+func brokenReplies() []brokenReply {
 	const ds, de = "<｜tool▁calls▁begin｜><｜tool▁call▁begin｜>", "<｜tool▁call▁end｜><｜tool▁calls▁end｜>"
 	const ks, ke = "<|tool_calls_section_begin|><|tool_call_begin|>", "<|tool_call_end|><|tool_calls_section_end|>"
-	tests := []struct{ family, text, reason, calls string }{ // calls: names of those that are read
+	return []brokenReply{
 		{"hermes", `<tool_call>{"name": "now", "arguments": {"a" 1}}</tool_call>`,
 			`not valid at character 35, after "{\"name\": \"now\", \"arguments\": {\"a\" "`, ""},
 		{"hermes", `<tool_call>{"name": "now", "arguments": {"a": "xyz`, `it was cut off: the JSON is incomplete; it ends with`, ""},
@@ -378,7 +379,11 @@ func TestBrokenCalls(t *testing.T) {
 		{"search", "<search>y <answer>x</answer>", "", ""},
 		{"search", "<search>y <answer>x</answer></search>", "", "search"},
 	}
-	for _, tt := range tests {
+}
+
+func TestBrokenCalls(t *testing.T) {
+	_, tools := replies(t)
+	for _, tt := range brokenReplies() {
 		m, errs := parserOf(t, tt.family, tools).Parse(tt.text)
 		var names []string
 		for _, c := range m.ToolCalls {
