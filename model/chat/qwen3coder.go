@@ -103,7 +103,7 @@ func tagValue(text string, at int, open string) (value string, end int, ok bool)
 		return "", at, false
 	}
 	value, _, ok = strings.Cut(text[at+len(open):], ">")
-	return strings.TrimSpace(value), at + len(open) + len(value) + 1, ok
+	return strings.TrimSpace(value), min(at+len(open)+len(value)+1, len(text)), ok
 }
 
 // closing is where the tag that closes a bare value stands: the first one that

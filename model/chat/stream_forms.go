@@ -115,9 +115,10 @@ func streamFinal(s *Stream, at, n int) bool {
 	s.before.Reset()
 	s.content.lead = true
 	s.state = func(s *Stream) bool { // the asterisks behind the colon
-		s.buf = strings.TrimLeft(s.buf, "*")
-		s.state = verbatim
-		return s.buf != ""
+		if s.buf = strings.TrimLeft(s.buf, "*"); s.buf != "" {
+			s.state = verbatim
+		}
+		return true
 	}
 	return true
 }

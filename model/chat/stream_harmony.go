@@ -63,7 +63,8 @@ func harmonyOpens(s *Stream, at, n int) bool {
 func harmonyBegins(s *Stream, at int) bool {
 	s.keep(at)
 	if s.region == 0 && s.out > 0 && harmonyOpening.Match(s.content.held) && len(s.content.text) == 0 {
-		s.content.drop() // blanks in the header
+		s.buf = string(s.content.held) + s.buf // blanks of the header
+		s.content.drop()
 		s.out = 0
 	}
 	s.nextHeader()

@@ -83,7 +83,6 @@ func checkStream(t fails, p *chat.Parser, open string, pieces []string) {
 	}
 }
 
-
 // TestAStreamIsAPrefixOfTheReply cuts the replies of all tables, one behind the other and at
 // random places, and reads them in every format.
 func TestAStreamIsAPrefixOfTheReply(t *testing.T) {
@@ -118,6 +117,44 @@ func TestAStreamIsAPrefixOfTheReply(t *testing.T) {
 				checkStream(t, p, open, pieces)
 			})
 		}
+	}
+}
+
+// fragments are what the formats are made of, and what looks like it.
+var fragments = strings.Split(`<think>|</think>|[THINK]|[/THINK]|<seed:think>|</seed:think>|<¦START_THINKING¦>|<¦END_THINKING¦>|`+
+	`<¦inner_prefix¦>|<¦inner_suffix¦>|<¦channel>thought|<channel¦>|<tool_call>|</tool_call>|{"name": "now", "arguments": {}}|`+
+	`{"name": "now"|{|}|[|]|(|)|"|<function=now>|<function=|</function>|<parameter=a>|</parameter>|now()|now(a=1)|[now()]|now|`+
+	`[{"name": "now", "arguments": {}}]|[TOOL_CALLS]|[ARGS]|<¦python_tag¦>|<¦eom_id¦>|<|<¦|Action:|Action: now|**Action**: now|Action|`+
+	`Action Input: {}|Observation: x|Final Answer:|**Final Answer:** |Thought: |*|<search>|</search>|<answer>|</answer>|`+
+	`<¦start¦>|<¦channel¦>|<¦message¦>|<¦constrain¦>|<¦end¦>|<¦call¦>|<¦return¦>|analysis|final|commentary|assistant|to=functions.now|`+
+	`to=|user| json|<¦START_RESPONSE¦>|<¦END_RESPONSE¦>|<¦START_TEXT¦>|<¦START_|<¦START_ACTION¦>|<¦END_ACTION¦>|`+
+	`[{"tool_name": "now", "parameters": {}}]|<｜tool▁calls▁begin｜>|<|tool_call_begin|>|<｜tool▁call▁begin｜>now<｜tool▁sep｜>{}<｜tool▁call▁end｜>|`+
+	`<¦tool_calls_section_begin¦>|<¦tool_call_begin¦>functions.now:0<¦tool_call_argument_begin¦>{}<¦tool_call_end¦>|<¦tool_call>call:now{}|`+
+	`<tool_call¦>|<¦tool_call_start¦>|<¦tool_call_end¦>|<¦tool_call¦>|<function_calls>|</function_calls>|<minimax:tool_call>|`+
+	`<invoke name="now"></invoke>|</minimax:tool_call>|<｜DSML｜function_calls>|<TOOLCALL>|</TOOLCALL>|<tool_calls>|</tool_calls>|`+
+	`<¦tools_prefix¦>|[{"now": {}}]|<¦tools_suffix¦>|<seed:tool_call>|</seed:tool_call>|So|a b.|é|日本|\xe2|\x80|\xc2|\xa0|  |\v|\f|\r`, "|")
+
+// TestAStreamOfAnyMarksIsAPrefixOfTheReply puts the parts of all formats behind each other.
+func TestAStreamOfAnyMarksIsAPrefixOfTheReply(t *testing.T) {
+	_, tools := replies(t)
+	for i, f := range fragments {
+		fragments[i] = strings.NewReplacer("¦", "|", `\xe2`, "\xe2", `\x80`, "\x80", `\xc2`, "\xc2", `\xa0`, "\xa0", `\v`, "\v", `\f`, "\f",
+			`\r`, "\r").Replace(f)
+	}
+	for _, name := range chat.Parsers() {
+		t.Run(name, func(t *testing.T) {
+			p := parserOf(t, name, tools)
+			rapid.Check(t, func(t *rapid.T) {
+				var b strings.Builder
+				for range rapid.IntRange(1, 12).Draw(t, "parts") {
+					b.WriteString(rapid.SampledFrom(fragments).Draw(t, "part"))
+					b.WriteString(rapid.SampledFrom([]string{"", "", "", "\n", " ", "\n\n"}).Draw(t, "behind"))
+				}
+				open := rapid.SampledFrom(opens(name)).Draw(t, "open")
+				checkStream(t, p, open, cutBytes(b.String()))
+				checkStream(t, p, open, []string{b.String()})
+			})
+		})
 	}
 }
 

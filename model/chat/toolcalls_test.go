@@ -348,6 +348,7 @@ func brokenReplies() []brokenReply {
 		{"llama3-json", "Sure:\n{\"name\": \"now\", \"parameters\": {}}", "", "now"},
 		{"llama3-json", `<|python_tag|>search.call(query=`, "cut off where a value should be", ""},
 		{"llama3-json", `<|python_tag|>`, "nothing follows", ""},
+		{"llama3-json", `<|python_tag|><function=now`, "is missing", ""},
 		{"llama3-json", `[now(), plot(title=f(x))]`, "not valid", ""},
 		{"llama3-json", `[1, 2]`, "", ""},
 		{"llama3-python", `now()`, "", "now"},
