@@ -257,3 +257,13 @@ func idsOf(tokens []policy.Token) []int32 {
 	}
 	return out
 }
+
+// overlap is how many bytes at the end of text begin mark.
+func overlap(text, mark string) int {
+	for n := min(len(mark)-1, len(text)); n > 0; n-- {
+		if strings.HasSuffix(text, mark[:n]) {
+			return n
+		}
+	}
+	return 0
+}

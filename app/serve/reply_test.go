@@ -16,9 +16,9 @@ import (
 	"agentcli/traj"
 )
 
-// TestAStreamInChannelsIsReadAtItsEnd: what a piece of a reply of gpt-oss is, its channel says,
-// so none is sent as content before the reply is whole.
-func TestAStreamInChannelsIsReadAtItsEnd(t *testing.T) {
+// TestAStreamReadsTheModelsOwnFormat: the chat template says which texts of a reply are
+// reasoning and content, so a stream shows them before the reply's end.
+func TestAStreamReadsTheModelsOwnFormat(t *testing.T) {
 	file, err := os.Open("../../model/chat/testdata/corpus.json.gz")
 	if err != nil {
 		t.Fatal(err)
@@ -38,7 +38,8 @@ func TestAStreamInChannelsIsReadAtItsEnd(t *testing.T) {
 	if err := os.WriteFile(path, []byte(corpus.Templates["gptoss"].Template), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	for template, want := range map[string]bool{path: true, "": false} {
+	const reply = "<|channel|>analysis<|message|>hm<|end|><|start|>assistant<|channel|>final<|message|>84. It"
+	for template, want := range map[string][2]string{path: {"hm", "84. It"}, "": {"", reply}} {
 		o := Options{Path: tiny, Backend: models.NewBackend(),
 			Model: models.LocalOptions{DType: "float32", Device: "cpu", Temperature: 1, ChatTemplate: template}}
 		engine, source, err := o.Backend.OpenEngine(o.Path, o.Model)
@@ -46,10 +47,10 @@ func TestAStreamInChannelsIsReadAtItsEnd(t *testing.T) {
 			t.Fatal(err)
 		}
 		s := newServer(engine, source, o, console.Streams{Out: io.Discard, Err: io.Discard})
-		x := &sampler{a: &chatAnswer{s: &openAI{s}, c: &chatRequest{}}}
+		x := &sampler{a: &chatAnswer{s: &openAI{s}, c: &chatRequest{}}, exact: &s.exact, req: &traj.Request{}}
 		x.begin([]int32{5, 9})
-		if x.quiet != want {
-			t.Errorf("template %q: quiet is %v", template, x.quiet)
+		if reasoning, content := x.stream.Add(reply); reasoning != want[0] || content != want[1] {
+			t.Errorf("template %q: %q and %q", template, reasoning, content)
 		}
 		engine.Close()
 	}

@@ -163,3 +163,31 @@ func TestFormatsOfSpecialTokensSaySo(t *testing.T) {
 		t.Error(diff)
 	}
 }
+
+// TestThinkingThatThePromptClosesIsNoReasoning: a template that opens the thinking by itself closes
+// it where it is told not to think, and the reply is content then.
+func TestThinkingThatThePromptClosesIsNoReasoning(t *testing.T) {
+	r := templateRenderers(t)["qwen3_5_think"]
+	off := false
+	for _, tc := range []struct {
+		thinking           *bool
+		reasoning, content string
+	}{{nil, "It is 84.", ""}, {&off, "", "It is 84."}} {
+		for _, streamed := range []bool{false, true} {
+			e := &chat.Exact{Renderer: r.Renderer, Tokenizer: r.tok, EnableThinking: tc.thinking, AsStreamed: streamed,
+				Sampler: samplerFunc(func([]int32, traj.Sampling) *traj.Completion {
+					return &traj.Completion{IDs: r.tok.EncodeOrdinary("It is 84."), FinishReason: "stop"}
+				})}
+			req := &traj.Request{Messages: []traj.Message{question}}
+			got, err := e.Generate(t.Context(), req)
+			if err != nil {
+				t.Fatal(err)
+			}
+			reasoning, content := e.Stream(got.PromptIDs, req).Add("It is 84.")
+			if got.Message.Reasoning != tc.reasoning || got.Message.Content != tc.content ||
+				reasoning != tc.reasoning || content != tc.content {
+				t.Errorf("thinking %v, streamed %v: %+v; in a stream %q and %q", tc.thinking, streamed, got.Message, reasoning, content)
+			}
+		}
+	}
+}
