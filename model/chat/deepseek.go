@@ -12,7 +12,8 @@ import (
 // models spell the markers with plain bars, spaces or underscores too.
 var (
 	deepseekR1 = format{name: "deepseek-r1", find: deepseek.find, read: deepseek.read, begins: deepseekBegins(), special: true, mark: "```"}
-	deepseekV3 = format{name: "deepseek-v3", find: deepseek.find, read: deepseek.read, begins: deepseekBegins(), special: true, intro: deepseekIntro}
+	deepseekV3 = format{name: "deepseek-v3", find: deepseek.find, read: deepseek.read, begins: deepseekBegins(), special: true,
+		intro: deepseekIntro}
 )
 
 func deepseekMarker(words string) *regexp.Regexp {

@@ -31,7 +31,8 @@ var (
 // nemotron: <TOOLCALL>[{"name", "arguments"}]</TOOLCALL>, as Nemotron Nano v2 writes it.
 var (
 	nemotronList = jsonList{open: "<TOOLCALL>", shut: "</TOOLCALL>", call: readBody, form: listForm}
-	nemotron     = format{name: "nemotron", special: true, find: nemotronList.find, read: nemotronList.read, begins: []string{nemotronList.open}}
+	nemotron     = format{name: "nemotron", special: true, find: nemotronList.find, read: nemotronList.read,
+		begins: []string{nemotronList.open}}
 )
 
 // toolCallsList: <tool_calls> and JSON of {"name", "arguments"}: a list, as Hunyuan A13B and
