@@ -164,6 +164,26 @@ func TestFormatsOfSpecialTokensSaySo(t *testing.T) {
 	}
 }
 
+// TestAReplyThatIsGoneOnWithMayBeInItsThinking: the message that goes on has opened it.
+func TestAReplyThatIsGoneOnWithMayBeInItsThinking(t *testing.T) {
+	for content, want := range map[string]string{"<think>\nLet": "", "<think>hm</think>So": "a</think>b"} {
+		e := exactly(t, "chatml", func([]int32, traj.Sampling) *traj.Completion {
+			return &traj.Completion{IDs: bytesOf("a</think>b"), FinishReason: "stop"}
+		})
+		e.AsStreamed = true
+		req := &traj.Request{Messages: []traj.Message{question, {Role: traj.RoleAssistant, Content: content}}, Continue: true}
+		got, err := e.Generate(t.Context(), req)
+		if err != nil {
+			t.Fatal(err)
+		}
+		reasoning, text := e.Stream(got.PromptIDs, req).Add("a</think>b")
+		if want == "" && (reasoning != "a" || text != "b") || want != "" && text != want ||
+			got.Message.Content != text || got.Message.Reasoning != reasoning {
+			t.Errorf("behind %q: %q and %q, whole %+v", content, reasoning, text, got.Message)
+		}
+	}
+}
+
 // TestThinkingThatThePromptClosesIsNoReasoning: a template that opens the thinking by itself closes
 // it where it is told not to think, and the reply is content then.
 func TestThinkingThatThePromptClosesIsNoReasoning(t *testing.T) {

@@ -120,7 +120,8 @@ func TestAStreamIsAPrefixOfTheReply(t *testing.T) {
 }
 
 // fragments are what the formats are made of, and what looks like it.
-var fragments = splitFragments(`<think>|</think>|[THINK]|[/THINK]|<seed:think>|</seed:think>|<¦START_THINKING¦>|<¦END_THINKING¦>|<¦inner_prefix¦>|` +
+var fragments = splitFragments("" +
+	`<think>|</think>|[THINK]|[/THINK]|<seed:think>|</seed:think>|<¦START_THINKING¦>|<¦END_THINKING¦>|<¦inner_prefix¦>|` +
 	`<¦inner_suffix¦>|<¦channel>thought|<channel¦>|<tool_call>|</tool_call>|{"name": "now", "arguments": {}}|` +
 	`{"name": "now"|{|}|[|]|(|)|"|<function=now>|<function=|</function>|<parameter=a>|</parameter>|now()|now(a=1)|[now()]|` +
 	`now|[{"name": "now", "arguments": {}}]|[TOOL_CALLS]|[ARGS]|<¦python_tag¦>|<¦eom_id¦>|<|<¦|Action:|Action: now|` +
@@ -160,6 +161,19 @@ func TestAStreamOfAnyMarksIsAPrefixOfTheReply(t *testing.T) {
 				open := rapid.SampledFrom(opens(name)).Draw(t, "open")
 				checkStream(t, p, open, cutBytes(b.String()))
 				checkStream(t, p, open, []string{b.String()})
+				if b.Len() > 256 { // longer than a stream looks back
+					return
+				}
+				r, c := p.Stream(open).Add(b.String())
+				var cut [2]string
+				s := p.Stream(open)
+				for _, piece := range cutBytes(b.String()) {
+					r, c := s.Add(piece)
+					cut[0], cut[1] = cut[0]+r, cut[1]+c
+				}
+				if cut != [2]string{r, c} {
+					t.Errorf("%s after %q: %q gives %q and %q in one piece, %q byte by byte", name, open, b.String(), r, c, cut)
+				}
 			})
 		})
 	}
