@@ -179,6 +179,20 @@ func TestAStreamOfAnyMarksIsAPrefixOfTheReply(t *testing.T) {
 	}
 }
 
+// TestGoldenRepliesAreReadAfterTheirPrompt: what the vendors' templates write is read as it was
+// where the prompt is known, too: a reply without its opening tag is behind a prompt that has it.
+func TestGoldenRepliesAreReadAfterTheirPrompt(t *testing.T) {
+	g, tools := replies(t)
+	for _, row := range g.Rows {
+		p := parserOf(t, row.Family, tools)
+		m, errs := p.ParseAfter("", row.Reply)
+		if tags := opens(row.Family); row.Reasoning != "" && m.Reasoning == "" {
+			m, errs = p.ParseAfter(tags[len(tags)-1], row.Reply)
+		}
+		checkReply(t, row.From, m, errs, row)
+	}
+}
+
 // FuzzStream is that with any text, in pieces of some bytes.
 func FuzzStream(f *testing.F) {
 	_, tools := replies(f)
