@@ -197,24 +197,29 @@ func (p *Parser) Parse(text string) (traj.Message, []traj.CallError) {
 }
 
 // ParseAfter is Parse for a reply whose prompt is known. open is the tag of thinking that the
-// prompt leaves open; "" is none, and a closing tag alone is text then. Of a format that has
+// prompt leaves open; "" is none: a closing tag alone is text then, but one at the beginning of
+// the reply, with which DeepSeek V3.2 says that it does not think, ends an empty thought. Of a format that has
 // tags of its own, the first opening tag says whether those or <think> count. Nothing that it
 // reads depends on what is still to come, but for calls: a Stream gives the same message piece
 // by piece. So spaces before a content stay, with calls behind it, too.
 func (p *Parser) ParseAfter(open, text string) (traj.Message, []traj.CallError) {
 	r := &reading{tools: p.tools}
-	tag := p.pair(open)
+	tag, at := p.pair(open), 0
 	if open == "" {
 		first := len(text)
 		for _, t := range p.tags() {
-			if at := strings.Index(text, t[0]); at >= 0 && at < first {
-				first, tag = at, t
+			if i := strings.Index(text, t[0]); i >= 0 && i < first {
+				first, tag = i, t
+			}
+			if rest := strings.TrimLeftFunc(text, unicode.IsSpace); strings.HasPrefix(rest, t[1]) && !p.paired {
+				r.thoughts = []string{""}
+				at = skipBreaks(text, len(text)-len(rest)+len(t[1]))
 			}
 		}
 	} else if text != "" && !strings.HasPrefix(strings.TrimSpace(text), open) {
 		text = open + text
 	}
-	p.split(r, text, 0, tag)
+	p.split(r, text, at, tag)
 	switch {
 	case len(r.msg.ToolCalls) == 0:
 	case strings.TrimSpace(r.out.String()[:r.before]) != "":

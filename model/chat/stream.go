@@ -49,10 +49,13 @@ const maxStart = 256
 // Stream is a reader of one reply. open is the tag of thinking that the prompt leaves open,
 // so that the reply begins inside it; "" is none.
 func (p *Parser) Stream(open string) *Stream {
-	s := &Stream{p: p, open: open, tags: p.tags(), state: (*Stream).inText, line: true, blank: true,
+	s := &Stream{p: p, open: open, tags: p.tags(), state: (*Stream).atStart, line: true, blank: true,
 		reasoning: newShown(lineFeed), content: newShown(contentSpace)}
-	if open != "" {
-		s.tags, s.state = [][2]string{p.pair(open)}, (*Stream).atStart
+	switch {
+	case open != "":
+		s.tags = [][2]string{p.pair(open)}
+	case p.paired:
+		s.state = (*Stream).inText
 	}
 	s.setMarks()
 	return s
@@ -109,20 +112,36 @@ func (s *Stream) Text() string {
 	return s.before.String() + s.content.all() + s.marker + h.mark + h.header.String() + string(s.call) + s.buf
 }
 
-// atStart waits until it is clear whether a reply whose thinking the prompt opened opens it
-// once more.
+// atStart waits until it is clear whether a reply begins with a tag: the opening one, which the
+// prompt may have already, or a closing one behind a prompt that opened nothing.
 func (s *Stream) atStart() bool {
 	rest := strings.TrimLeftFunc(s.buf, unicode.IsSpace)
 	switch {
 	case len(s.buf) > maxStart && len(rest) < utf8.UTFMax:
 		return s.silence(0)
-	case len(rest) < len(s.open) && strings.HasPrefix(s.open, rest), !utf8.FullRuneInString(rest):
+	case !utf8.FullRuneInString(rest):
 		return false
-	case strings.HasPrefix(rest, s.open):
+	case s.open == "":
+		for _, tag := range s.tags {
+			switch startsWord(rest, tag[1]) {
+			case mayStart:
+				return false
+			case startsCall:
+				s.beginThought()
+				s.buf, s.state = rest[len(tag[1]):], (*Stream).afterThought
+				return true
+			}
+		}
+		s.state = (*Stream).inText
+		return true
+	}
+	switch startsWord(rest, s.open) {
+	case mayStart:
+		return false
+	case startsCall:
 		s.state = (*Stream).inText
 	default:
 		s.think(0, s.tags[0])
-		s.state = (*Stream).inThought
 	}
 	return true
 }

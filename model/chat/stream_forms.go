@@ -17,7 +17,7 @@ const (
 	startsHeader // gpt-oss: of a message
 )
 
-// word says how far text has a word.
+// startsWord says whether text begins with a word, which is startsCall, or may with more text.
 func startsWord(text, word string) starting {
 	switch {
 	case strings.HasPrefix(text, word):

@@ -351,6 +351,7 @@ func TestAReplyIsShownAsFarAsAPieceIsCertain(t *testing.T) {
 		{"hermes", "", "a <tool b", "", "a <tool b"},
 		{"hermes", "", " \n a", "", " \n a"},
 		{"hermes", "", "no</think>yes", "", "no</think>yes"},
+		{"hermes", "", "\n</think>\n\nyes", "", "yes"},
 		{"hermes", "<think>", "no</think>\n\nyes", "no", "yes"},
 		{"hermes", "<think>", "\n<think>no</think>yes", "no", "\nyes"},
 		{"hermes", "<think>", "no\n</thi", "no", ""},
