@@ -21,10 +21,10 @@ func (f samplerFunc) Sample(_ context.Context, prompt []int32, s traj.Sampling, 
 	return f(prompt, s), nil
 }
 
-func exactly(t *testing.T, family string, f samplerFunc) *chat.Exact {
+func exactly(t *testing.T, f samplerFunc) *chat.Exact {
 	t.Helper()
 	var tok chattest.Tokenizer
-	r, err := chat.For(family, tok)
+	r, err := chat.For("chatml", tok)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -89,7 +89,7 @@ func TestExactReadsWhatTheIDsSay(t *testing.T) {
 			for range tc.c.IDs {
 				tc.c.Logprobs = append(tc.c.Logprobs, traj.Logprob(-len(tc.c.Logprobs)))
 			}
-			e := exactly(t, "chatml", func([]int32, traj.Sampling) *traj.Completion { return &tc.c })
+			e := exactly(t, func([]int32, traj.Sampling) *traj.Completion { return &tc.c })
 			got, err := e.Generate(t.Context(),
 				&traj.Request{Messages: []traj.Message{{Role: traj.RoleUser, Content: "q"}}, Sampling: traj.Sampling{Stop: tc.stop}})
 			if err != nil {
@@ -109,7 +109,7 @@ func TestExactReadsWhatTheIDsSay(t *testing.T) {
 }
 
 func TestExactGoesOnWithItsOwnReply(t *testing.T) {
-	e, tok := exactly(t, "chatml", nil), chattest.Tokenizer{}
+	e, tok := exactly(t, nil), chattest.Tokenizer{}
 	end, _ := tok.ID("<|im_end|>")
 	msgs := []traj.Message{{Role: traj.RoleUser, Content: "q"}, {Role: traj.RoleAssistant, Content: "<search>x</search> found <|im_end|>"}}
 	before, _, err := e.Prompt(&traj.Request{Messages: msgs[:1]})
@@ -140,7 +140,7 @@ func TestExactGoesOnWithItsOwnReply(t *testing.T) {
 }
 
 func TestExactRefusesALongPrompt(t *testing.T) {
-	e := exactly(t, "chatml", func([]int32, traj.Sampling) *traj.Completion { t.Error("it was asked"); return nil })
+	e := exactly(t, func([]int32, traj.Sampling) *traj.Completion { t.Error("it was asked"); return nil })
 	_, err := e.Generate(t.Context(), &traj.Request{Messages: []traj.Message{{Role: traj.RoleUser, Content: "0123456789"}}, MaxPrompt: 5})
 	if !errors.Is(err, traj.ErrPromptTooLong) || !settingtest.Names(err, "MaxPromptTokens") {
 		t.Error(err)
@@ -167,7 +167,7 @@ func TestFormatsOfSpecialTokensSaySo(t *testing.T) {
 // TestAReplyThatIsGoneOnWithMayBeInItsThinking: the message that goes on has opened it.
 func TestAReplyThatIsGoneOnWithMayBeInItsThinking(t *testing.T) {
 	for content, want := range map[string]string{"<think>\nLet": "", "<think>hm</think>So": "a</think>b"} {
-		e := exactly(t, "chatml", func([]int32, traj.Sampling) *traj.Completion {
+		e := exactly(t, func([]int32, traj.Sampling) *traj.Completion {
 			return &traj.Completion{IDs: bytesOf("a</think>b"), FinishReason: "stop"}
 		})
 		e.AsStreamed = true
