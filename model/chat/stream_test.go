@@ -230,8 +230,7 @@ func cutBytes(s string) []string {
 }
 
 // streamReplies have reasoning, a content and a call in each format: the reasoning is certain
-// at its closing tag, the content at the mark of the call. silent are formats that show no
-// content before a call.
+// at its closing tag, the content at the mark of the call.
 var streamReplies = []struct{ format, reply, shut, mark, reasoning, content string }{
 	{"hermes", "<think>\nhm, so\n</think>\n\nI look.\n<tool_call>\n{\"name\": \"now\", \"arguments\": {}}\n</tool_call>",
 		"</think>", "<tool_call>", "hm, so", "I look."},
@@ -280,6 +279,7 @@ var streamReplies = []struct{ format, reply, shut, mark, reasoning, content stri
 	// The content of a call is not certain before the call: a final answer would make it reasoning.
 	{"react", "<think>hm</think>Thought: I look.\nAction: now\nAction Input: {}", "</think>", "", "hm", ""},
 	{"react", "Thought: I know.\nFinal Answer: 84. ", "Answer:", " ", "I know.", "84."},
+	{"react", "Thought: I know.\n**Final Answer:** 84. ", "Answer:", " ", "I know.", "84."},
 	{"none", "<think>hm</think>I look.\n<tool_call>", "</think>", "", "hm", "I look.\n<tool_call>"},
 	{"auto", "<think>hm</think>I look.\n<tool_call>{\"name\": \"now\"}</tool_call>", "</think>", "<tool_call>", "hm", "I look."},
 }

@@ -367,6 +367,7 @@ func brokenReplies() []brokenReply {
 		{"kimi", "<|tool_calls_section_begin|>", "no call follows", ""},
 		{"gpt-oss", `<|channel|>commentary to=functions.now <|constrain|>json<|message|>{"a": `, "cut off", ""},
 		{"gpt-oss", `<|channel|>commentary to=functions.now <|constrain|>json`, "has no <|message|>", ""},
+		{"gpt-oss", ` to=functions.now<|channel|>`, "has no <|message|>", ""},
 		{"gpt-oss", `<|channel|>commentary to=functions.now <|constrain|>json<|message|>{} x<|call|>`, "text after the JSON object", ""},
 		{"gpt-oss", `<|channel|>analysis to=python code<|message|>print(1)<|call|>`, "", "python"},
 		{"react", "Action: plot\nAction Input: hello", "takes several parameters", ""},
