@@ -291,19 +291,25 @@ func usage(prompt, drawn, cached int) map[string]any {
 // draw draws choice k. The conversation becomes ids, and the reply a message, as in a run of
 // the engine's own.
 func (a *chatAnswer) draw(ctx context.Context, req *traj.Request, k int) error {
-	one := &sampler{a: a, k: k}
-	e := a.s.exact
-	e.Sampler, e.EnableThinking = one, a.c.Kwargs.Thinking
-	own := *req
+	e, own := a.s.exact, *req
+	one := &sampler{a: a, k: k, exact: &e, req: &own}
+	e.Sampler, e.EnableThinking, e.AsStreamed = one, a.c.Kwargs.Thinking, true
 	resp, err := e.Generate(ctx, &own)
 	if err != nil {
 		return err
+	}
+	var reasoning, content string
+	if a.events != nil || len(resp.CallErrors) > 0 {
+		reasoning, content = one.end()
+	}
+	if len(resp.CallErrors) > 0 {
+		resp.Raw = one.stream.Text() // with all calls, and without the reasoning before them
 	}
 	message, finish := messageOf(resp, a.c.mustCall)
 	choice := map[string]any{"index": k, "finish_reason": finish, "stop_reason": stopReason(&one.reply.Output, &a.c.drawing)}
 	addExperts(choice, a.c.Routed, one.reply.Experts)
 	if a.events != nil {
-		return one.last(choice, message)
+		return one.last(choice, message, reasoning, content)
 	}
 	choice["message"], choice["logprobs"] = message, a.logprobs(one.reply.Tokens)
 	if a.c.ReturnIDs {
@@ -367,15 +373,14 @@ func (a *chatAnswer) logprobs(tokens []policy.Token) any {
 
 // sampler draws one choice for chat.Exact.
 type sampler struct {
-	a       *chatAnswer
-	k       int
-	prompt  []int32
-	reply   *policy.Reply
-	open    thinking
-	quiet   bool // nothing is sent before the end
-	text    *writing
-	left    string // text that is not sent yet
-	content string // that was
+	a      *chatAnswer
+	k      int
+	exact  *chat.Exact
+	req    *traj.Request
+	prompt []int32
+	reply  *policy.Reply
+	text   *writing
+	stream *chat.Stream
 }
 
 // Sample implements chat.Sampler.
@@ -399,8 +404,8 @@ func (x *sampler) SampleImages(ctx context.Context, prompt []int32, images []tra
 	a.promptIDs = prompt
 	a.mu.Unlock()
 	var each func([]policy.Token) error
+	x.begin(prompt)
 	if a.events != nil {
-		x.begin(prompt)
 		if err := x.first(); err != nil {
 			return nil, err
 		}
@@ -420,34 +425,22 @@ func (x *sampler) SampleImages(ctx context.Context, prompt []int32, images []tra
 
 var _ chat.ImageSampler = (*sampler)(nil)
 
-// thinking is where in a reply a stream is.
-type thinking int
-
-const (
-	atStart   thinking = iota // it may begin with reasoning
-	inThought                 // until </think>
-	behind                    // what comes is content
-	silent                    // what the text is is known at the end: there may be calls in it
-)
-
-const (
-	openThink  = "<think>"
-	closeThink = "</think>"
-)
-
-// begin decides how the text of a stream is sent.
+// begin makes what reads the reply's text.
 func (x *sampler) begin(prompt []int32) {
+	d := x.a.c.drawing
+	d.IncludeStop = false // a message has no stop string
 	// The message of a whole reply has its special tokens: families write calls and reasoning with them.
-	x.text = x.a.s.writing(&x.a.c.drawing, false)
-	d := chat.Describe(x.a.s.exact.Renderer)
-	switch tail := x.a.s.facts.Tokenizer.Decode(prompt[max(0, len(prompt)-8):], false); {
-	case len(x.a.c.Tools) > 0 && d.Calls != chat.ParserHermes || d.Calls == chat.ParserGPTOSS:
-		x.open, x.quiet = silent, true
-	case strings.HasSuffix(strings.TrimSpace(tail), openThink):
-		x.open = inThought
-	case !d.Reasons && !d.Thinks:
-		x.open = behind
+	x.text, x.stream = x.a.s.writing(&d, false), x.exact.Stream(prompt, x.req)
+}
+
+// end has the stream read all of the reply, and gives what it had not given.
+func (x *sampler) end() (reasoning, content string) {
+	if x.a.events == nil { // nothing was read as it came
+		for _, id := range x.reply.IDs {
+			x.stream.Add(x.text.add(id))
+		}
 	}
+	return x.stream.Add(x.text.rest())
 }
 
 func (x *sampler) event(delta map[string]any) (map[string]any, map[string]any) {
@@ -470,7 +463,8 @@ func (x *sampler) piece(tokens []policy.Token) error {
 		added.WriteString(x.text.add(t.ID))
 	}
 	delta := map[string]any{}
-	x.put(delta, added.String())
+	reasoning, content := x.stream.Add(added.String())
+	put(delta, reasoning, content)
 	e, choice := x.event(delta)
 	if x.a.c.ReturnIDs {
 		choice["token_ids"] = idsOf(tokens)
@@ -483,90 +477,24 @@ func (x *sampler) piece(tokens []policy.Token) error {
 	return x.a.events.send(e)
 }
 
-// put adds text to a delta, as reasoning or as content.
-func (x *sampler) put(delta map[string]any, text string) {
-	x.left += text
-	switch x.open {
-	case silent:
-		return
-	case atStart:
-		trimmed := strings.TrimLeft(x.left, " \n")
-		switch {
-		case len(trimmed) < len(openThink) && strings.HasPrefix(openThink, trimmed):
-			return // it may become <think>
-		case strings.HasPrefix(trimmed, openThink):
-			x.open, x.left = inThought, strings.TrimPrefix(trimmed, openThink)
-		default:
-			x.open = behind
-		}
+// put adds text to a delta.
+func put(delta map[string]any, reasoning, content string) {
+	if reasoning != "" {
+		delta["reasoning"], delta["reasoning_content"] = reasoning, reasoning
 	}
-	if x.open == inThought {
-		before, after, closed := strings.Cut(x.left, closeThink)
-		if !closed {
-			before = x.left[:len(x.left)-overlap(x.left, closeThink)]
-		}
-		if before != "" {
-			delta["reasoning"], delta["reasoning_content"] = before, before
-		}
-		if !closed {
-			x.left = x.left[len(before):]
-			return
-		}
-		x.open, x.left = behind, strings.TrimLeft(after, "\n")
-	}
-	// White space in front of a call is not part of the text.
-	sure := len(strings.TrimRight(x.left, " \n"))
-	for _, mark := range callMarks {
-		if at := strings.Index(x.left, mark); at >= 0 {
-			sure, x.open = min(sure, len(strings.TrimRight(x.left[:at], " \n"))), silent
-		}
-		sure = min(sure, len(x.left)-overlap(x.left, mark))
-	}
-	if sure > 0 {
-		delta["content"] = x.left[:sure]
-		x.content += x.left[:sure]
-		x.left = x.left[sure:]
+	if content != "" {
+		delta["content"] = content
 	}
 }
-
-// callMarks begin calls in the text of a reply.
-var callMarks = []string{"<tool_call>", "[TOOL_CALLS]", "<|python_tag|>"}
-
-// overlap is how many bytes at the end of text begin mark.
-func overlap(text, mark string) int {
-	for n := min(len(mark)-1, len(text)); n > 0; n-- {
-		if strings.HasSuffix(text, mark[:n]) {
-			return n
-		}
-	}
-	return 0
-}
-
-func asText(v any) string { s, _ := v.(string); return s }
 
 // last sends what was held back, and how the reply ended.
-func (x *sampler) last(choice, message map[string]any) error {
+func (x *sampler) last(choice, message map[string]any, reasoning, content string) error {
 	delta := map[string]any{}
-	x.put(delta, x.text.rest())
-	text, _ := message["content"].(string)
-	reasoning, _ := message["reasoning"].(string)
-	switch {
-	case x.open != silent && x.open != behind: // reasoning without an end
-		if x.left != "" {
-			delta["reasoning"], delta["reasoning_content"] = x.left, x.left
-		}
-	case x.open == behind:
-		if more := asText(delta["content"]) + x.left; more != "" {
-			delta["content"] = more
-		}
-	default:
-		if more, ok := strings.CutPrefix(text, x.content); ok && asText(delta["content"])+more != "" {
-			delta["content"] = asText(delta["content"]) + more
-		}
-		if x.content == "" && x.quiet && reasoning != "" {
-			delta["reasoning"], delta["reasoning_content"] = reasoning, reasoning
-		}
-	}
+	var whole traj.Message
+	whole.Reasoning, _ = message["reasoning"].(string)
+	whole.Content, _ = message["content"].(string)
+	r, c := x.stream.Rest(&whole)
+	put(delta, reasoning+r, content+c)
 	if calls, ok := message["tool_calls"].([]wireCall); ok {
 		for i := range calls {
 			calls[i].Index = &i

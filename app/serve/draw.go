@@ -257,3 +257,13 @@ func idsOf(tokens []policy.Token) []int32 {
 	}
 	return out
 }
+
+// overlap is how many bytes at the end of said begin mark.
+func overlap(said, mark string) int {
+	for n := min(len(mark)-1, len(said)); n > 0; n-- {
+		if strings.HasSuffix(said, mark[:n]) {
+			return n
+		}
+	}
+	return 0
+}

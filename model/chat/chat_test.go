@@ -445,9 +445,11 @@ func TestParse(t *testing.T) {
 	}
 }
 
-func TestParseReply(t *testing.T) {
+type readReply struct{ text, content, reasoning, calls, reason string }
+
+func hermesReplies() []readReply {
 	c := func(args string) string { return `<tool_call>` + args + `</tool_call>` }
-	tests := []struct{ text, content, reasoning, calls, reason string }{
+	return []readReply{
 		{"84", "84", "", "", ""},
 		{"", "", "", "", ""},
 		{" kept as it is \n", " kept as it is \n", "", "", ""},
@@ -478,7 +480,10 @@ func TestParseReply(t *testing.T) {
 		{"<think>" + c(`{"name":"f"}`) + "</think>" + c(`{"name":"g"}`), "", `<tool_call>{"name":"f"}</tool_call>`, "g {}", ""},
 		{"a<think>x</think>b<think>y</think>c", "abc", "x\ny", "", ""},
 	}
-	for _, tt := range tests {
+}
+
+func TestParseReply(t *testing.T) {
+	for _, tt := range hermesReplies() {
 		m, errs := chat.ParseReply("hermes", tt.text)
 		var calls []string
 		for _, c := range m.ToolCalls {
@@ -496,7 +501,8 @@ func TestParseReply(t *testing.T) {
 			t.Errorf("%q\n got %+v %v", tt.text, m, errs)
 		}
 	}
-	if m, errs := chat.ParseReply("none", c(`{"name":"f"}`)); len(m.ToolCalls)+len(errs) > 0 || m.Content != c(`{"name":"f"}`) {
+	const call = `<tool_call>{"name":"f"}</tool_call>`
+	if m, errs := chat.ParseReply("none", call); len(m.ToolCalls)+len(errs) > 0 || m.Content != call {
 		t.Errorf("none: %+v", m)
 	}
 }

@@ -14,14 +14,17 @@ var (
 	cohereList = jsonList{open: "<|START_ACTION|>", shut: "<|END_ACTION|>", call: readCohere,
 		form: cohereForm}
 	cohere = format{name: "cohere", special: true, find: cohereList.find, read: cohereList.read, finish: finishCohere,
-		think: [2]string{"<|START_THINKING|>", "<|END_THINKING|>"}}
+		begins: []string{cohereList.open}, drops: cohereMarkers, think: [2]string{"<|START_THINKING|>", "<|END_THINKING|>"}}
 )
 
 const cohereForm = `[{"tool_call_id": "0", "tool_name": ..., "parameters": {...}}]`
 
-var cohereMarkers = strings.NewReplacer("<|START_RESPONSE|>", "", "<|END_RESPONSE|>", "", "<|START_TEXT|>", "", "<|END_TEXT|>", "")
+var (
+	cohereMarkers  = []string{"<|START_RESPONSE|>", "<|END_RESPONSE|>", "<|START_TEXT|>", "<|END_TEXT|>"}
+	withoutMarkers = strings.NewReplacer(cohereMarkers[0], "", cohereMarkers[1], "", cohereMarkers[2], "", cohereMarkers[3], "")
+)
 
-func finishCohere(r *reading) { r.msg.Content = cohereMarkers.Replace(r.msg.Content) }
+func finishCohere(r *reading) { r.msg.Content = withoutMarkers.Replace(r.msg.Content) }
 
 func readCohere(body json.RawMessage) (call traj.ToolCall, reason string) {
 	var f struct {

@@ -10,7 +10,7 @@ import (
 // Hermes form, results in DeepEyes' own words.
 const ParserDeepEyes = "deepeyes"
 
-var deepEyes = format{name: ParserDeepEyes, find: findHermes, read: readHermes, prompted: &deepEyesWords}
+var deepEyes = format{name: ParserDeepEyes, find: findHermes, read: readHermes, begins: []string{openCall}, prompted: &deepEyesWords}
 
 var deepEyesWords = prompted{intro: hermesWords.intro, listed: listsTools, call: callText, result: deepEyesResult}
 

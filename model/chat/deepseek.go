@@ -11,12 +11,24 @@ import (
 // the bare arguments. Both are read by either name: the model decides. Distilled
 // models spell the markers with plain bars, spaces or underscores too.
 var (
-	deepseekR1 = format{name: "deepseek-r1", find: deepseek.find, read: deepseek.read, special: true, mark: "```"}
-	deepseekV3 = format{name: "deepseek-v3", find: deepseek.find, read: deepseek.read, special: true, intro: deepseekIntro}
+	deepseekR1 = format{name: "deepseek-r1", find: deepseek.find, read: deepseek.read, begins: deepseekBegins(), special: true, mark: "```"}
+	deepseekV3 = format{name: "deepseek-v3", find: deepseek.find, read: deepseek.read, begins: deepseekBegins(), special: true,
+		intro: deepseekIntro}
 )
 
 func deepseekMarker(words string) *regexp.Regexp {
 	return regexp.MustCompile(`<[｜|]` + strings.ReplaceAll(words, " ", `[▁_ ]`) + `[｜|]>`)
+}
+
+// deepseekBegins are the texts that deepseek's pattern first has.
+func deepseekBegins() (out []string) {
+	bars, gaps := []string{"｜", "|"}, []string{"▁", "_", " "}
+	for _, calls := range []string{"calls", "call"} {
+		for i := range 36 {
+			out = append(out, "<"+bars[i%2]+"tool"+gaps[i/4%3]+calls+gaps[i/12]+"begin"+bars[i/2%2]+">")
+		}
+	}
+	return out
 }
 
 var deepseek = section{

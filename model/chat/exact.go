@@ -44,6 +44,8 @@ type Exact struct {
 	Parser *Parser
 	// EnableThinking is what a template is told; nil: its default.
 	EnableThinking *bool
+	// AsStreamed has replies read by ParseAfter, so that they are what a Stream gives.
+	AsStreamed bool
 
 	Policy  string
 	Version int64
@@ -77,7 +79,7 @@ func (e *Exact) Generate(ctx context.Context, req *traj.Request) (*traj.Response
 	if len(c.Logprobs) != 0 && len(c.Logprobs) != len(c.IDs) {
 		return nil, fmt.Errorf("the model returned %d log-probs for %d sampled tokens", len(c.Logprobs), len(c.IDs))
 	}
-	msg, bad, raw := e.read(c, req)
+	msg, bad, raw := e.read(c, prompt, req)
 	resp := &traj.Response{
 		Message: msg, CallErrors: bad, Raw: raw, PromptIDs: prompt, Images: spans, SampledIDs: c.IDs, Logprobs: c.Logprobs,
 		FinishReason: c.FinishReason, PromptTokens: len(prompt), OutputTokens: len(c.IDs),
@@ -149,6 +151,54 @@ func (e *Exact) Prompt(req *traj.Request) ([]int32, []traj.ImageSpan, error) {
 	return e.Images.expand(ids, 0, nil, nil, msgs)
 }
 
+// Stream reads the reply to a prompt of this request as it comes. The whole is what Generate
+// gives with AsStreamed. A form of calls that this package does not know is silent.
+func (e *Exact) Stream(prompt []int32, req *traj.Request) *Stream {
+	p := e.parser(req)
+	if p == nil {
+		return silentStream()
+	}
+	return p.Stream(e.opened(p, prompt, req))
+}
+
+// parser reads the replies to a request; nil: it is none of this package.
+func (e *Exact) parser(req *traj.Request) *Parser {
+	name := ""
+	switch form := e.form(req).(type) {
+	case *Parser:
+		return form
+	case nil:
+		name = Describe(e.Renderer).Calls
+	}
+	if p, err := ParserFor(name, nil); err == nil {
+		return p
+	}
+	return nil
+}
+
+// tailIDs is how many ids at a prompt's end have a tag of thinking for certain.
+const tailIDs = 32
+
+// opened is the tag of the thinking that a prompt leaves open; "": none. A reply that is gone on
+// with may have opened it itself.
+func (e *Exact) opened(p *Parser, prompt []int32, req *traj.Request) string {
+	tail, last := e.tail(prompt), ""
+	if n := len(req.Messages); req.Continue && n > 0 && req.Messages[n-1].Role == traj.RoleAssistant {
+		last = req.Messages[n-1].Content
+	}
+	for _, tag := range p.tags() {
+		if strings.HasSuffix(tail, tag[0]) || strings.LastIndex(last, tag[0]) > strings.LastIndex(last, tag[1]) {
+			return tag[0]
+		}
+	}
+	return ""
+}
+
+// tail is the last text of a prompt.
+func (e *Exact) tail(prompt []int32) string {
+	return strings.TrimSpace(e.Tokenizer.Decode(prompt[max(0, len(prompt)-tailIDs):], false))
+}
+
 // form is how calls are written in a conversation; nil: as the renderer does.
 func (e *Exact) form(req *traj.Request) traj.Form {
 	switch {
@@ -172,7 +222,7 @@ func (e *Exact) show(req *traj.Request) func([]traj.Message, []traj.ToolSpec) []
 
 // read makes a message of what was sampled. Tokens behind a stop string, from a
 // server that does not look for it or drew several at once, are cut off.
-func (e *Exact) read(c *traj.Completion, req *traj.Request) (traj.Message, []traj.CallError, string) {
+func (e *Exact) read(c *traj.Completion, prompt []int32, req *traj.Request) (traj.Message, []traj.CallError, string) {
 	s := &req.Sampling
 	visible := c.IDs
 	if n := len(visible); c.Ended && n > 0 {
@@ -200,8 +250,17 @@ func (e *Exact) read(c *traj.Completion, req *traj.Request) (traj.Message, []tra
 	case c.StopString != "" && c.Text != "": // found where special tokens were left out
 		words, raw = c.Text, c.Text+c.StopString
 	}
+	if e.AsStreamed {
+		if p := e.parser(req); p != nil {
+			m, bad := p.ParseAfter(e.opened(p, prompt, req), words)
+			return m, bad, raw
+		}
+	}
+	// A template that opens the thinking by itself does not where it is told not to think.
+	t, ok := e.Renderer.(*templated)
+	opened := ok && t.traits.opens != "" && (req.Continue || strings.HasSuffix(e.tail(prompt), t.traits.opens))
 	if form := e.form(req); form != nil {
-		if t, ok := e.Renderer.(*templated); ok {
+		if opened {
 			words = t.opened(words)
 		}
 		m, bad := form.Parse(words)
@@ -209,6 +268,10 @@ func (e *Exact) read(c *traj.Completion, req *traj.Request) (traj.Message, []tra
 	}
 	if c.StopString != "" {
 		visible = e.Tokenizer.Encode(words, false)
+	}
+	if ok && !opened {
+		m, bad := ParseReply(t.traits.calls, t.words(visible))
+		return m, bad, raw
 	}
 	m, bad := e.Renderer.Parse(visible)
 	return m, bad, raw

@@ -21,10 +21,10 @@ func (f samplerFunc) Sample(_ context.Context, prompt []int32, s traj.Sampling, 
 	return f(prompt, s), nil
 }
 
-func exactly(t *testing.T, family string, f samplerFunc) *chat.Exact {
+func exactly(t *testing.T, f samplerFunc) *chat.Exact {
 	t.Helper()
 	var tok chattest.Tokenizer
-	r, err := chat.For(family, tok)
+	r, err := chat.For("chatml", tok)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -89,7 +89,7 @@ func TestExactReadsWhatTheIDsSay(t *testing.T) {
 			for range tc.c.IDs {
 				tc.c.Logprobs = append(tc.c.Logprobs, traj.Logprob(-len(tc.c.Logprobs)))
 			}
-			e := exactly(t, "chatml", func([]int32, traj.Sampling) *traj.Completion { return &tc.c })
+			e := exactly(t, func([]int32, traj.Sampling) *traj.Completion { return &tc.c })
 			got, err := e.Generate(t.Context(),
 				&traj.Request{Messages: []traj.Message{{Role: traj.RoleUser, Content: "q"}}, Sampling: traj.Sampling{Stop: tc.stop}})
 			if err != nil {
@@ -109,7 +109,7 @@ func TestExactReadsWhatTheIDsSay(t *testing.T) {
 }
 
 func TestExactGoesOnWithItsOwnReply(t *testing.T) {
-	e, tok := exactly(t, "chatml", nil), chattest.Tokenizer{}
+	e, tok := exactly(t, nil), chattest.Tokenizer{}
 	end, _ := tok.ID("<|im_end|>")
 	msgs := []traj.Message{{Role: traj.RoleUser, Content: "q"}, {Role: traj.RoleAssistant, Content: "<search>x</search> found <|im_end|>"}}
 	before, _, err := e.Prompt(&traj.Request{Messages: msgs[:1]})
@@ -140,7 +140,7 @@ func TestExactGoesOnWithItsOwnReply(t *testing.T) {
 }
 
 func TestExactRefusesALongPrompt(t *testing.T) {
-	e := exactly(t, "chatml", func([]int32, traj.Sampling) *traj.Completion { t.Error("it was asked"); return nil })
+	e := exactly(t, func([]int32, traj.Sampling) *traj.Completion { t.Error("it was asked"); return nil })
 	_, err := e.Generate(t.Context(), &traj.Request{Messages: []traj.Message{{Role: traj.RoleUser, Content: "0123456789"}}, MaxPrompt: 5})
 	if !errors.Is(err, traj.ErrPromptTooLong) || !settingtest.Names(err, "MaxPromptTokens") {
 		t.Error(err)
@@ -161,5 +161,53 @@ func TestFormatsOfSpecialTokensSaySo(t *testing.T) {
 	if diff := cmp.Diff([]string{"deepseek-r1", "deepseek-v3", "mistral", "kimi", "gpt-oss", "gemma4", "lfm2", "granite",
 		"minimax", "deepseek-v3.2", "cohere", "seed-oss", "nemotron", "apertus"}, got); diff != "" {
 		t.Error(diff)
+	}
+}
+
+// TestAReplyThatIsGoneOnWithMayBeInItsThinking: the message that goes on has opened it.
+func TestAReplyThatIsGoneOnWithMayBeInItsThinking(t *testing.T) {
+	for content, want := range map[string]string{"<think>\nLet": "", "<think>hm</think>So": "a</think>b"} {
+		e := exactly(t, func([]int32, traj.Sampling) *traj.Completion {
+			return &traj.Completion{IDs: bytesOf("a</think>b"), FinishReason: "stop"}
+		})
+		e.AsStreamed = true
+		req := &traj.Request{Messages: []traj.Message{question, {Role: traj.RoleAssistant, Content: content}}, Continue: true}
+		got, err := e.Generate(t.Context(), req)
+		if err != nil {
+			t.Fatal(err)
+		}
+		reasoning, text := e.Stream(got.PromptIDs, req).Add("a</think>b")
+		if want == "" && (reasoning != "a" || text != "b") || want != "" && text != want ||
+			got.Message.Content != text || got.Message.Reasoning != reasoning {
+			t.Errorf("behind %q: %q and %q, whole %+v", content, reasoning, text, got.Message)
+		}
+	}
+}
+
+// TestThinkingThatThePromptClosesIsNoReasoning: a template that opens the thinking by itself closes
+// it where it is told not to think, and the reply is content then.
+func TestThinkingThatThePromptClosesIsNoReasoning(t *testing.T) {
+	r := templateRenderers(t)["qwen3_5_think"]
+	off := false
+	for _, tc := range []struct {
+		thinking           *bool
+		reasoning, content string
+	}{{nil, "It is 84.", ""}, {&off, "", "It is 84."}} {
+		for _, streamed := range []bool{false, true} {
+			e := &chat.Exact{Renderer: r.Renderer, Tokenizer: r.tok, EnableThinking: tc.thinking, AsStreamed: streamed,
+				Sampler: samplerFunc(func([]int32, traj.Sampling) *traj.Completion {
+					return &traj.Completion{IDs: r.tok.EncodeOrdinary("It is 84."), FinishReason: "stop"}
+				})}
+			req := &traj.Request{Messages: []traj.Message{question}}
+			got, err := e.Generate(t.Context(), req)
+			if err != nil {
+				t.Fatal(err)
+			}
+			reasoning, content := e.Stream(got.PromptIDs, req).Add("It is 84.")
+			if got.Message.Reasoning != tc.reasoning || got.Message.Content != tc.content ||
+				reasoning != tc.reasoning || content != tc.content {
+				t.Errorf("thinking %v, streamed %v: %+v; in a stream %q and %q", tc.thinking, streamed, got.Message, reasoning, content)
+			}
+		}
 	}
 }

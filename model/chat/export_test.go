@@ -18,3 +18,6 @@ func CorpusTemplates() (map[string]string, error) {
 }
 
 func TraitsOf(r Renderer) string { return fmt.Sprintf("%+v", r.(*templated).traits) }
+
+// Undecided is how many bytes of a reply a stream holds that it may read again.
+func Undecided(s *Stream) int { return len(s.buf) + len(s.marker) }

@@ -7,10 +7,9 @@ import (
 	"agentcli/model/chat"
 )
 
-// The calls of each later format, whole and broken. An error names the reason; what could not
-// be read stays in the content.
-func TestLaterFormats(t *testing.T) {
-	_, tools := replies(t)
+type laterReply struct{ format, reply, content, reasoning, calls, bad string } // bad: in the reason
+
+func laterReplies() []laterReply {
 	const mm, dsml = "<minimax:tool_call>\n", "<｜DSML｜function_calls>\n"
 	mmPlot := func(key, value string) string {
 		return mm + "<invoke name=\"plot\">\n<parameter name=\"" + key + "\">" + value + "</parameter>\n</invoke>\n</minimax:tool_call>"
@@ -19,7 +18,7 @@ func TestLaterFormats(t *testing.T) {
 		return dsml + "<｜DSML｜invoke name=\"plot\">\n<｜DSML｜parameter name=\"" + key + "\" string=\"" + kind + "\">" + value +
 			"</｜DSML｜parameter>\n</｜DSML｜invoke>\n</｜DSML｜function_calls>"
 	}
-	for _, tc := range []struct{ format, reply, content, reasoning, calls, bad string }{ // bad: in the reason
+	return []laterReply{
 		// arguments by the tool's schema
 		{"minimax", mmPlot("title", "5"), "", "", `plot{"title": "5"}`, ""},
 		{"minimax", mmPlot("scale", "5"), "", "", `plot{"scale": 5}`, ""},
@@ -82,7 +81,14 @@ func TestLaterFormats(t *testing.T) {
 		{"tool-calls", "<tool_calls>\n{\"name\": \"now\", \"arg</tool_calls>", "", "", "", "incomplete"},
 		{"seed-oss", "<seed:tool_call>\n<function=plot>\n<parameter=title>abc", "", "", "", `</parameter> of "title" is missing`},
 		{"seed-oss", "<seed:tool_call> is its tag", "", "", "", "<function=name> does not follow"},
-	} {
+	}
+}
+
+// The calls of each later format, whole and broken. An error names the reason; what could not
+// be read stays in the content.
+func TestLaterFormats(t *testing.T) {
+	_, tools := replies(t)
+	for _, tc := range laterReplies() {
 		p := parserOf(t, tc.format, tools)
 		m, errs := p.Parse(tc.reply)
 		got, reasons := "", ""

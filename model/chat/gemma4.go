@@ -8,7 +8,8 @@ import (
 
 // gemma4: <|tool_call>call:f{key:<|"|>text<|"|>,n:3}<tool_call|>, as Gemma 4 writes
 // it. Thinking stands in <|channel>thought and <channel|>.
-var gemma4 = format{name: "gemma4", special: true, find: findGemma4, read: readGemma4, think: [2]string{"<|channel>thought", "<channel|>"}}
+var gemma4 = format{name: "gemma4", special: true, find: findGemma4, read: readGemma4, begins: []string{gemma4Open},
+	think: [2]string{"<|channel>thought", "<channel|>"}}
 
 const gemma4Open, gemma4Close, gemma4Quote = "<|tool_call>", "<tool_call|>", `<|"|>`
 

@@ -8,7 +8,7 @@ import (
 // glm: <tool_call>name<arg_key>key</arg_key><arg_value>value</arg_value>…
 // </tool_call>, as GLM-4.5 and later write it, with line breaks between or not.
 // Strings are bare, all else is JSON: the tool's schema tells them apart.
-var glm = format{name: "glm", find: findHermes, read: readGLM}
+var glm = format{name: "glm", find: findHermes, read: readGLM, begins: []string{openCall}}
 
 func readGLM(r *reading, text string, at int) int {
 	const form = "<tool_call>name\n<arg_key>key</arg_key>\n<arg_value>value</arg_value>\n</tool_call>"

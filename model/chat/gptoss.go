@@ -13,7 +13,8 @@ const ParserGPTOSS = "gpt-oss"
 // a header and a channel: analysis is reasoning, final is content, and so is
 // commentary that is addressed to nobody; a message that is addressed to a tool
 // is a call, on whatever channel. A text without harmony's markers is content.
-var gptOSS = format{name: ParserGPTOSS, find: findHarmony, read: readHarmony, finish: finishHarmony, paired: true, special: true}
+var gptOSS = format{name: ParserGPTOSS, find: findHarmony, read: readHarmony, finish: finishHarmony, starts: startsHarmony,
+	paired: true, special: true}
 
 var (
 	harmonyMark    = regexp.MustCompile(`<\|(?:start|channel|message|constrain)\|>`)

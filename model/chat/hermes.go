@@ -10,7 +10,7 @@ import (
 
 // hermes: <tool_call>{"name": …, "arguments": {…}}</tool_call>, as the Hermes
 // models, Qwen2.5 and Qwen3 write it.
-var hermes = format{name: "hermes", find: findHermes, read: readHermes}
+var hermes = format{name: "hermes", find: findHermes, read: readHermes, begins: []string{openCall}}
 
 const openCall, closeCall = "<tool_call>", "</tool_call>"
 

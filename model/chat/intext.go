@@ -46,7 +46,7 @@ func listsTools(system string, tools []traj.ToolSpec) bool {
 
 // hermesText is hermes for a model whose chat template ignores tools: they are
 // written into the messages.
-var hermesText = format{name: "hermes-text", find: findHermes, read: readHermes, prompted: &hermesWords}
+var hermesText = format{name: "hermes-text", find: findHermes, read: readHermes, begins: []string{openCall}, prompted: &hermesWords}
 
 // inText writes a conversation in the words of p. Where no tools are offered (any
 // more), the calls and results so far are text all the same.

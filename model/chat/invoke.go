@@ -20,7 +20,8 @@ type invokeCalls struct {
 // are bare, all else is JSON: the tool's schema tells them apart.
 var (
 	minimaxCalls = newInvokeCalls("minimax:tool_call", "minimax:tool_call", "", `<parameter name="key">value</parameter>`)
-	minimax      = format{name: "minimax", special: true, find: minimaxCalls.find, read: minimaxCalls.read}
+	minimax      = format{name: "minimax", special: true, find: minimaxCalls.find, read: minimaxCalls.read,
+		begins: []string{"<minimax:tool_call>"}}
 )
 
 // deepseekDSML: <｜DSML｜function_calls> and <｜DSML｜invoke> elements, as DeepSeek V3.2 writes
@@ -28,7 +29,8 @@ var (
 var (
 	dsmlCalls = newInvokeCalls("｜DSML｜function_calls", "｜DSML｜(?:function_calls|tool_calls)", "｜DSML｜",
 		`<｜DSML｜parameter name="key" string="true">value</｜DSML｜parameter>`)
-	deepseekDSML = format{name: "deepseek-v3.2", special: true, find: dsmlCalls.find, read: dsmlCalls.read}
+	deepseekDSML = format{name: "deepseek-v3.2", special: true, find: dsmlCalls.find, read: dsmlCalls.read,
+		begins: []string{"<｜DSML｜function_calls>", "<｜DSML｜tool_calls>"}}
 )
 
 func newInvokeCalls(section, pattern, mark, param string) *invokeCalls {

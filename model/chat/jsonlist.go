@@ -25,26 +25,27 @@ type jsonList struct {
 var (
 	graniteList = jsonList{open: "<|tool_call|>", shut: "<|/tool_call|>", loose: true, call: readBody, form: listForm}
 	granite     = format{name: "granite", special: true, written: &written{open: graniteList.open, body: jsonCalls},
-		find: graniteList.find, read: graniteList.read}
+		find: graniteList.find, read: graniteList.read, begins: []string{graniteList.open}}
 )
 
 // nemotron: <TOOLCALL>[{"name", "arguments"}]</TOOLCALL>, as Nemotron Nano v2 writes it.
 var (
 	nemotronList = jsonList{open: "<TOOLCALL>", shut: "</TOOLCALL>", call: readBody, form: listForm}
-	nemotron     = format{name: "nemotron", special: true, find: nemotronList.find, read: nemotronList.read}
+	nemotron     = format{name: "nemotron", special: true, find: nemotronList.find, read: nemotronList.read,
+		begins: []string{nemotronList.open}}
 )
 
 // toolCallsList: <tool_calls> and JSON of {"name", "arguments"}: a list, as Hunyuan A13B and
 // Apriel write it, or an object a line, as MiniMax M1 does.
 var (
 	toolCalls     = jsonList{open: "<tool_calls>", shut: "</tool_calls>", call: readBody, form: listForm}
-	toolCallsList = format{name: "tool-calls", find: toolCalls.find, read: toolCalls.read}
+	toolCallsList = format{name: "tool-calls", find: toolCalls.find, read: toolCalls.read, begins: []string{toolCalls.open}}
 )
 
 // apertus: <|tools_prefix|>[{"name": {arguments}}]<|tools_suffix|>, as Apertus writes it.
 var (
 	apertusList = jsonList{open: "<|tools_prefix|>", shut: "<|tools_suffix|>", call: readApertus, form: `[{"name of the tool": {...}}]`}
-	apertus     = format{name: "apertus", special: true, find: apertusList.find, read: apertusList.read,
+	apertus     = format{name: "apertus", special: true, find: apertusList.find, read: apertusList.read, begins: []string{apertusList.open},
 		think: [2]string{"<|inner_prefix|>", "<|inner_suffix|>"}}
 )
 

@@ -7,7 +7,8 @@ import (
 
 // kimi: Kimi K2's section of calls. A call's id, functions.name:0, says the
 // name.
-var kimi = format{name: "kimi", find: kimiSection.find, read: kimiSection.read, special: true}
+var kimi = format{name: "kimi", find: kimiSection.find, read: kimiSection.read, special: true,
+	begins: []string{"<|tool_call_begin|>", "<|tool_call_section_begin|>", "<|tool_calls_section_begin|>"}}
 
 var kimiIndex = regexp.MustCompile(`:\d+$`)
 

@@ -15,11 +15,15 @@ import (
 // read as well. The two names differ in what bare Python calls without a tag
 // are: llama3-python reads f(a=1) too, where the whole reply is one.
 var (
-	llama3JSON   = format{name: "llama3-json", find: findLlama3, read: readLlama3}
-	llama3Python = format{name: "llama3-python", find: findLlama3Python, read: readLlama3}
+	llama3JSON = format{name: "llama3-json", find: findLlama3, read: readLlama3,
+		begins: llama3Begins, starts: startsLlama3}
+	llama3Python = format{name: "llama3-python", find: findLlama3Python, read: readLlama3,
+		begins: llama3Begins, starts: startsLlama3Python}
 )
 
 const pythonTag = "<|python_tag|>"
+
+var llama3Begins = []string{pythonTag, "<function="}
 
 var (
 	llama3Start = regexp.MustCompile(

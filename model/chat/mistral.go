@@ -11,7 +11,8 @@ import (
 // Mistral Small 3.1 on, [TOOL_CALLS]name[ARGS]{…} for each call, with an id
 // between in some. Thinking stands in [THINK]. A whole reply that is such a list
 // is read without its marker, which servers drop as a special token.
-var mistral = format{name: "mistral", find: findMistral, read: readMistral, think: [2]string{"[THINK]", "[/THINK]"}, special: true}
+var mistral = format{name: "mistral", find: findMistral, read: readMistral, begins: []string{mistralCalls}, starts: startsMistral,
+	think: [2]string{"[THINK]", "[/THINK]"}, special: true}
 
 const mistralCalls = "[TOOL_CALLS]"
 

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"strings"
 	"sync/atomic"
+	"unicode"
 
 	"agentcli/traj"
 )
@@ -31,6 +32,13 @@ type format struct {
 	read func(r *reading, text string, at int) int
 	// finish, where there is one, has the last word on content and reasoning.
 	finish func(r *reading)
+
+	// What begins a call in a text that is not whole, for Stream: these texts, and what starts
+	// finds at the beginning of a line or where the content has blanks alone before it. Where
+	// find may find a call, one of the two must say so; they may say it more often.
+	begins []string
+	starts func(text string, line, blank bool) (what starting, n int)
+	drops  []string // texts that finish leaves out of the content
 
 	prompted *prompted // of a form that no template knows
 	// intro is the system prompt of the tools, for a template that prints calls and shows no
@@ -170,7 +178,6 @@ func ParseReply(parser, text string) (traj.Message, []traj.CallError) {
 // content, as does what stands around calls.
 func (p *Parser) Parse(text string) (traj.Message, []traj.CallError) {
 	r := &reading{tools: p.tools}
-	r.msg.Role = traj.RoleAssistant
 	open, shut := openThink, closeThink
 	if p.think[0] != "" && (strings.Contains(text, p.think[0]) || strings.Contains(text, p.think[1])) {
 		open, shut = p.think[0], p.think[1]
@@ -182,6 +189,72 @@ func (p *Parser) Parse(text string) (traj.Message, []traj.CallError) {
 		r.thought(text[:end])
 		at = skipBreaks(text, end+len(shut))
 	}
+	p.split(r, text, at, [2]string{open, shut})
+	if len(r.msg.ToolCalls) > 0 {
+		r.msg.Content = strings.TrimSpace(r.msg.Content)
+	}
+	return r.msg, r.errs
+}
+
+// ParseAfter is Parse for a reply whose prompt is known. open is the tag of thinking that the
+// prompt leaves open; "" is none: a closing tag alone is text then, but one at the beginning of
+// the reply, with which DeepSeek V3.2 says that it does not think, ends an empty thought. Of a format that has
+// tags of its own, the first opening tag says whether those or <think> count. Nothing that it
+// reads depends on what is still to come, but for calls: a Stream gives the same message piece
+// by piece. So spaces before a content stay, with calls behind it, too.
+func (p *Parser) ParseAfter(open, text string) (traj.Message, []traj.CallError) {
+	r := &reading{tools: p.tools}
+	tag, at := p.pair(open), 0
+	if open == "" {
+		first := len(text)
+		for _, t := range p.tags() {
+			if i := strings.Index(text, t[0]); i >= 0 && i < first {
+				first, tag = i, t
+			}
+			if rest := strings.TrimLeftFunc(text, unicode.IsSpace); strings.HasPrefix(rest, t[1]) && !p.paired {
+				r.thoughts = []string{""}
+				at = skipBreaks(text, len(text)-len(rest)+len(t[1]))
+			}
+		}
+	} else if text != "" && !strings.HasPrefix(strings.TrimSpace(text), open) {
+		text = open + text
+	}
+	p.split(r, text, at, tag)
+	switch {
+	case len(r.msg.ToolCalls) == 0:
+	case strings.TrimSpace(r.out.String()[:r.before]) != "":
+		r.msg.Content = strings.TrimRightFunc(r.msg.Content, unicode.IsSpace)
+	default:
+		r.msg.Content = strings.TrimSpace(r.msg.Content)
+	}
+	return r.msg, r.errs
+}
+
+// tags are the pairs around thinking that the format knows.
+func (p *Parser) tags() [][2]string {
+	usual := [2]string{openThink, closeThink}
+	if p.think[0] == "" {
+		return [][2]string{usual}
+	}
+	return [][2]string{p.think, usual}
+}
+
+// pair is the one with that opening tag, or else the format's own.
+func (p *Parser) pair(open string) [2]string {
+	tags := p.tags()
+	for _, t := range tags {
+		if t[0] == open {
+			return t
+		}
+	}
+	return tags[0]
+}
+
+// split reads a text from a position on, with that pair of tags around thinking.
+func (p *Parser) split(r *reading, text string, at int, tag [2]string) {
+	r.msg.Role = traj.RoleAssistant
+	open, shut := tag[0], tag[1]
+	thinks := index(text, open, at)
 	for at < len(text) {
 		if thinks >= 0 && thinks < at {
 			thinks = index(text, open, at)
@@ -219,11 +292,7 @@ func (p *Parser) Parse(text string) (traj.Message, []traj.CallError) {
 	if p.finish != nil {
 		p.finish(r)
 	}
-	if len(r.msg.ToolCalls) > 0 {
-		r.msg.Content = strings.TrimSpace(r.msg.Content)
-	}
 	r.msg.Reasoning = strings.Join(r.thoughts, "\n")
-	return r.msg, r.errs
 }
 
 // closing is where the first closing tag of thinking is that no call has in its arguments; -1:
@@ -259,12 +328,16 @@ type reading struct {
 	errs     []traj.CallError
 	out      strings.Builder // the content
 	thoughts []string
+	before   int // bytes of the content before the first call
 	tries    int // llama3: places that looked like a call and were none
 }
 
 func (r *reading) thought(s string) { r.thoughts = append(r.thoughts, strings.Trim(s, "\n")) }
 
 func (r *reading) call(name, args string) {
+	if len(r.msg.ToolCalls) == 0 {
+		r.before = r.out.Len()
+	}
 	r.msg.ToolCalls = append(r.msg.ToolCalls, traj.ToolCall{Name: name, Arguments: args})
 }
 

@@ -17,7 +17,7 @@ var olmo3 = taggedCalls("olmo3", "<function_calls>", "</function_calls>", false)
 // taggedCalls is a format of Python's calls between two tags: a list, or calls with
 // commas or blanks between.
 func taggedCalls(name, open, shut string, special bool) format {
-	return format{name: name, special: special, written: &written{open: open, body: pyCalls, shut: shut},
+	return format{name: name, special: special, begins: []string{open}, written: &written{open: open, body: pyCalls, shut: shut},
 		find: func(_ *reading, text string, at int) int { return index(text, open, at) },
 		read: func(r *reading, text string, at int) int {
 			calls, end, err := readTagged(text, at+len(open), shut)
@@ -26,7 +26,9 @@ func taggedCalls(name, open, shut string, special bool) format {
 				r.bad(text[at:end], err.Error()+"; write f(name=value) between "+open+" and "+shut)
 				return end
 			}
-			r.msg.ToolCalls = append(r.msg.ToolCalls, calls...)
+			for _, c := range calls {
+				r.call(c.Name, c.Arguments)
+			}
 			return end
 		}}
 }

@@ -12,14 +12,15 @@ import (
 // outer tag out.
 var (
 	qwen3CoderTags = coderTags{openCall, closeCall, regexp.MustCompile(`<tool_call>|<function=`), true}
-	qwen3Coder     = format{name: "qwen3-coder", find: qwen3CoderTags.find, read: qwen3CoderTags.read}
+	qwen3Coder     = format{name: "qwen3-coder", find: qwen3CoderTags.find, read: qwen3CoderTags.read,
+		begins: []string{openCall, "<function="}}
 )
 
 // seedOSS: the same between <seed:tool_call> and </seed:tool_call>, as Seed-OSS writes it.
 // Values are as Python prints them; thinking stands in <seed:think>.
 var (
 	seedTags = coderTags{"<seed:tool_call>", "</seed:tool_call>", regexp.MustCompile(`<seed:tool_call>`), false}
-	seedOSS  = format{name: "seed-oss", special: true, find: seedTags.find, read: seedTags.read,
+	seedOSS  = format{name: "seed-oss", special: true, find: seedTags.find, read: seedTags.read, begins: []string{seedTags.open},
 		think: [2]string{"<seed:think>", "</seed:think>"}}
 )
 
@@ -102,7 +103,7 @@ func tagValue(text string, at int, open string) (value string, end int, ok bool)
 		return "", at, false
 	}
 	value, _, ok = strings.Cut(text[at+len(open):], ">")
-	return strings.TrimSpace(value), at + len(open) + len(value) + 1, ok
+	return strings.TrimSpace(value), min(at+len(open)+len(value)+1, len(text)), ok
 }
 
 // closing is where the tag that closes a bare value stands: the first one that

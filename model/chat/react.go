@@ -13,7 +13,7 @@ import (
 // the tool's only required parameter. What follows a line of Observation the
 // model made up: it is cut off. Final Answer ends it: the content is what
 // follows, and what came before is reasoning.
-var react = format{name: "react", find: findReact, read: readReact, finish: finishReact,
+var react = format{name: "react", find: findReact, read: readReact, starts: startsReact,
 	prompted: &prompted{intro: reactIntro, call: reactCall, result: func(s string) string { return "Observation: " + s }}}
 
 var (
@@ -25,16 +25,34 @@ var (
 	reactBoth   = regexp.MustCompile(`^([\w.\-]+)\[([\s\S]*)\]$`)
 )
 
-func findReact(_ *reading, text string, at int) int {
+// findReact finds the next action. The final answer, where it comes first, ends the reply: it
+// is found where no call came before, and no action is behind it.
+func findReact(r *reading, text string, at int) int {
 	action := findRegexp(reactAction, text, at)
+	end := action
+	if end < 0 {
+		end = len(text)
+	}
 	// Only what is before the action is searched: a reply of many is read once.
-	if action >= 0 && findRegexp(reactFinal, text[:action], at) >= 0 {
+	final := findRegexp(reactFinal, text[:end], at)
+	switch {
+	case final < 0:
+		return action
+	case len(r.msg.ToolCalls)+len(r.errs) > 0:
 		return -1
 	}
-	return action
+	return final
 }
 
 func readReact(r *reading, text string, at int) int {
+	if loc := reactFinal.FindStringIndex(text[at:]); loc != nil && loc[0] == 0 {
+		if before, ok := reactThought(r.out.String()); ok {
+			r.thought(before)
+		}
+		r.out.Reset()
+		r.out.WriteString(strings.TrimSpace(text[at+loc[1]:]))
+		return len(text)
+	}
 	loc := reactAction.FindStringSubmatchIndex(text[at:])
 	if loc == nil || loc[0] != 0 {
 		return at
@@ -124,18 +142,10 @@ func readReactBare(r *reading, raw, name string) {
 	r.bad(raw, "Action Input is missing; write a line Action Input: with a JSON object of the arguments")
 }
 
-func finishReact(r *reading) {
-	if len(r.msg.ToolCalls) > 0 || len(r.errs) > 0 {
-		return
-	}
-	loc := reactFinal.FindStringIndex(r.msg.Content)
-	if loc == nil {
-		return
-	}
-	if before := strings.TrimSpace(r.msg.Content[:loc[0]]); before != "" {
-		r.thought(strings.TrimPrefix(before, "Thought: "))
-	}
-	r.msg.Content = strings.TrimSpace(r.msg.Content[loc[1]:])
+// reactThought is what came before a final answer; false: nothing did.
+func reactThought(before string) (string, bool) {
+	before = strings.TrimSpace(before)
+	return strings.TrimPrefix(before, "Thought: "), before != ""
 }
 
 // reactPrompt is how ReAct prompts ask for the form, as LangChain words it.

@@ -12,7 +12,7 @@ import (
 // model writes behind it was made up without the results, and is cut off. A closing
 // tag may be missing at the end, where it was the stop string. The answer keeps its
 // tags: rewards look for them. That there is a search is for the question to say.
-var search = format{name: ParserSearch, find: findSearch, read: readSearch,
+var search = format{name: ParserSearch, find: findSearch, read: readSearch, begins: []string{openSearch},
 	prompted: &prompted{call: searchCall, result: func(s string) string { return "<information>" + s + "</information>" }}}
 
 // searchCall writes a call's query: its only argument.

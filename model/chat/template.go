@@ -361,11 +361,16 @@ func roleText(role string) jinja.Str {
 }
 
 func (r *templated) Parse(sampled []int32) (traj.Message, []traj.CallError) {
+	return ParseReply(r.traits.calls, r.opened(r.words(sampled)))
+}
+
+// words is the text of a reply without the tokens that end it.
+func (r *templated) words(sampled []int32) string {
 	n := len(sampled)
 	for n > 0 && slices.Contains(r.stops, sampled[n-1]) {
 		n--
 	}
-	return ParseReply(r.traits.calls, r.opened(r.tok.Decode(sampled[:n], false)))
+	return r.tok.Decode(sampled[:n], false)
 }
 
 // opened puts the tag before a reply that began inside its thinking, which the

@@ -310,11 +310,12 @@ func TestAClosingTagInACallEndsNoThinking(t *testing.T) {
 	}
 }
 
-func TestBrokenCalls(t *testing.T) {
-	_, tools := replies(t)
+type brokenReply struct{ family, text, reason, calls string } // calls: names of those that are read
+
+func brokenReplies() []brokenReply {
 	const ds, de = "<｜tool▁calls▁begin｜><｜tool▁call▁begin｜>", "<｜tool▁call▁end｜><｜tool▁calls▁end｜>"
 	const ks, ke = "<|tool_calls_section_begin|><|tool_call_begin|>", "<|tool_call_end|><|tool_calls_section_end|>"
-	tests := []struct{ family, text, reason, calls string }{ // calls: names of those that are read
+	return []brokenReply{
 		{"hermes", `<tool_call>{"name": "now", "arguments": {"a" 1}}</tool_call>`,
 			`not valid at character 35, after "{\"name\": \"now\", \"arguments\": {\"a\" "`, ""},
 		{"hermes", `<tool_call>{"name": "now", "arguments": {"a": "xyz`, `it was cut off: the JSON is incomplete; it ends with`, ""},
@@ -347,6 +348,7 @@ func TestBrokenCalls(t *testing.T) {
 		{"llama3-json", "Sure:\n{\"name\": \"now\", \"parameters\": {}}", "", "now"},
 		{"llama3-json", `<|python_tag|>search.call(query=`, "cut off where a value should be", ""},
 		{"llama3-json", `<|python_tag|>`, "nothing follows", ""},
+		{"llama3-json", `<|python_tag|><function=now`, "is missing", ""},
 		{"llama3-json", `[now(), plot(title=f(x))]`, "not valid", ""},
 		{"llama3-json", `[1, 2]`, "", ""},
 		{"llama3-python", `now()`, "", "now"},
@@ -365,6 +367,7 @@ func TestBrokenCalls(t *testing.T) {
 		{"kimi", "<|tool_calls_section_begin|>", "no call follows", ""},
 		{"gpt-oss", `<|channel|>commentary to=functions.now <|constrain|>json<|message|>{"a": `, "cut off", ""},
 		{"gpt-oss", `<|channel|>commentary to=functions.now <|constrain|>json`, "has no <|message|>", ""},
+		{"gpt-oss", ` to=functions.now<|channel|>`, "has no <|message|>", ""},
 		{"gpt-oss", `<|channel|>commentary to=functions.now <|constrain|>json<|message|>{} x<|call|>`, "text after the JSON object", ""},
 		{"gpt-oss", `<|channel|>analysis to=python code<|message|>print(1)<|call|>`, "", "python"},
 		{"react", "Action: plot\nAction Input: hello", "takes several parameters", ""},
@@ -378,7 +381,11 @@ func TestBrokenCalls(t *testing.T) {
 		{"search", "<search>y <answer>x</answer>", "", ""},
 		{"search", "<search>y <answer>x</answer></search>", "", "search"},
 	}
-	for _, tt := range tests {
+}
+
+func TestBrokenCalls(t *testing.T) {
+	_, tools := replies(t)
+	for _, tt := range brokenReplies() {
 		m, errs := parserOf(t, tt.family, tools).Parse(tt.text)
 		var names []string
 		for _, c := range m.ToolCalls {
