@@ -178,12 +178,15 @@ func (r *templated) openReply(msgs []traj.Message, tools []traj.ToolSpec, o Opti
 		return jinja.Str{}, err
 	}
 	reply := last.Content
-	switch {
-	case r.traits.opens != "" && r.traits.opens != openThink: // its closing tag is not known
-	case r.traits.opens != "":
-		reply = last.Reasoning + "\n" + closeThink + "\n\n" + reply
-	case last.Reasoning != "":
-		reply = openThink + "\n" + last.Reasoning + "\n" + closeThink + "\n\n" + reply
+	tags, line := thinkingTags(r.traits.calls, r.traits.opens), ""
+	if tags[0] == openThink {
+		line = "\n"
+	}
+	if r.traits.opens != "" || last.Reasoning != "" {
+		reply = last.Reasoning + line + tags[1] + line + line + reply
+	}
+	if r.traits.opens == "" && last.Reasoning != "" {
+		reply = tags[0] + line + reply
 	}
 	return jinja.Concat(prompt, jinja.Data(reply)), nil
 }

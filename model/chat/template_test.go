@@ -171,3 +171,25 @@ func FuzzTemplates(f *testing.F) {
 		}
 	})
 }
+
+// TestAThoughtThatGoesOnIsClosedByItsOwnTag: a template that does not print a reply as it is is
+// followed by the reply's own text, reasoning first.
+func TestAThoughtThatGoesOnIsClosedByItsOwnTag(t *testing.T) {
+	for opens, want := range map[string]string{
+		"":             "[assistant]<think>\nhm\n</think>\n\nIt is",
+		"<think>":      "[assistant]<think>hm\n</think>\n\nIt is",
+		"[THINK]":      "[assistant][THINK]hm[/THINK]It is",
+		"<seed:think>": "[assistant]<seed:think>hm</seed:think>It is",
+	} {
+		r, err := chat.FromTemplate("{% for m in messages %}[{{ m.role }}]{{ m.content | upper }}</s>{% endfor %}"+
+			"{% if add_generation_prompt %}[assistant]"+opens+"{% endif %}", chattest.Tokenizer{More: []string{"</s>"}, Ends: "</s>"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		text, _, err := r.Render([]traj.Message{{Role: "user", Content: "Q"}, {Role: "assistant", Reasoning: "hm", Content: "It is"}},
+			nil, chat.Options{ContinueFinal: true})
+		if err != nil || !strings.HasSuffix(text, want) {
+			t.Errorf("%q: %q, %v", opens, text, err)
+		}
+	}
+}
