@@ -9,67 +9,40 @@ trained positions only, rows whose advantage is 0 left out, the clipped loss ove
 tokens, gradient clipping, fused AdamW, in float32. Images are decoded, cut and made into patches
 before the clock starts. Prints one JSON object.
 """
-import argparse, collections, io, json, math, os, resource, time
+import argparse, io, json, os, resource, time
 
 os.environ["TQDM_DISABLE"] = "1"
 
 import pyarrow.parquet as pq
 import torch
-import torch.nn.functional as F
 import transformers
 from PIL import Image
 from transformers import AutoImageProcessor, AutoModelForImageTextToText
 
+from train_peer import advantages, clipped_loss, micro_batches, padded
 
-def pictures(row, shown):
-    """The images of a row as Pillow's, by their number."""
-    files, out = dict(shown), []
-    for im in row["images"]:
-        if im["source"] is None:
-            if im["bytes"] is not None:
-                files[im["hash"]] = Image.open(io.BytesIO(im["bytes"])).convert("RGB")
-            out.append(files[im["hash"]])
-        else:
-            out.append(files[im["source"]].crop(im["box"]))
-    return out
+
+def pictures(row):
+    """The images of a row as Pillow's, by their number: files, and what is cut from them."""
+    parts = [p["bytes"] for m in row["messages"] for p in (m["images"] or []) if p and p["bytes"]]
+    files = {im["hash"]: Image.open(io.BytesIO(b)).convert("RGB")
+             for im, b in zip((im for im in row["images"] if im["source"] is None), parts)}
+    return [files[im["hash"]] if im["source"] is None else files[im["source"]].crop(im["box"]) for im in row["images"]]
 
 
 def rows_of(path, processor):
     """Sequences with masks, log-probs, the advantages of GRPO, and the patches and grids of their images."""
     t = pq.read_table(path, columns=["group_id", "reward", "sequences", "images", "messages"]).to_pylist()
-    groups = collections.defaultdict(list)
-    for r in t:
-        if r["reward"] is not None and r["sequences"]:
-            groups[r["group_id"]].append(r)
     out = []
-    for g in groups.values():
-        s = [r["reward"] for r in g]
-        mean = sum(s) / len(s)
-        std = math.sqrt(sum((x - mean) ** 2 for x in s) / (len(s) - 1)) if len(s) > 1 else 1.0
-        for r in g:
-            shown = {}
-            originals = [im for im in r["images"] if im["source"] is None]
-            parts = [p["bytes"] for m in r["messages"] for p in (m["images"] or []) if p and p["bytes"]]
-            for im, b in zip(originals, parts):
-                shown[im["hash"]] = Image.open(io.BytesIO(b)).convert("RGB")
-            have = pictures(r, shown)
-            for q in r["sequences"]:
-                made = [processor(images=have[i["image"]], return_tensors="pt") for i in q["images"]]
-                for i, m in zip(q["images"], made):
-                    assert list(m["image_grid_thw"][0]) == list(i["grid"]), (i, m["image_grid_thw"])
-                out.append((q["token_ids"], q["loss_mask"], q["logprobs"], (r["reward"] - mean) / (std + 1e-6),
-                            [m["pixel_values"] for m in made], [m["image_grid_thw"] for m in made]))
+    for r, advantage in advantages(t):
+        have = pictures(r)
+        for q in r["sequences"]:
+            made = [processor(images=have[i["image"]], return_tensors="pt") for i in q["images"]]
+            for i, m in zip(q["images"], made):
+                assert list(m["image_grid_thw"][0]) == list(i["grid"]), (i, m["image_grid_thw"])
+            out.append((q["token_ids"], q["loss_mask"], q["logprobs"], advantage,
+                        [m["pixel_values"] for m in made], [m["image_grid_thw"] for m in made]))
     return out
-
-
-def micro_batches(rows, most):
-    """By length, so that little is padded."""
-    batches = []
-    for r in sorted(rows, key=lambda r: len(r[0])):
-        if not batches or len(r[0]) * (len(batches[-1]) + 1) > most:
-            batches.append([])
-        batches[-1].append(r)
-    return batches
 
 
 def main():
@@ -96,21 +69,13 @@ def main():
     begun = time.perf_counter()
     total = 0.0
     for mb in micro_batches(some, a.micro_tokens):
-        n = max(len(r[0]) for r in mb)
-        ids, seen, own = (torch.zeros(len(mb), n, dtype=d) for d in (torch.long, torch.long, torch.bool))
-        old, adv = torch.zeros(len(mb), n), torch.zeros(len(mb), n)
-        for i, (tok, mask, lp, ad, _, _) in enumerate(mb):
-            k = len(tok)
-            ids[i, :k], seen[i, :k], own[i, :k] = torch.tensor(tok), 1, torch.tensor(mask)
-            old[i, :k], adv[i] = torch.tensor([x or 0.0 for x in lp]), ad
+        ids, seen, own, old, adv = padded(mb)
         pixels, grids = [x for r in mb for x in r[4]], [x for r in mb for x in r[5]]
         kinds = (ids == image).int()
         hidden = model.model(input_ids=ids, attention_mask=seen, mm_token_type_ids=kinds, pixel_values=torch.cat(pixels),
                              image_grid_thw=torch.cat(grids), use_cache=False).last_hidden_state
         logits = model.lm_head(hidden[:, :-1][own[:, 1:]])
-        lp = -F.cross_entropy(logits, ids[:, 1:][own[:, 1:]], reduction="none")
-        ratio, ad = (lp - old[:, 1:][own[:, 1:]]).exp(), adv[:, 1:][own[:, 1:]]
-        loss = torch.max(-ad * ratio, -ad * ratio.clamp(0.8, 1.2)).sum() / count
+        loss = clipped_loss(logits, ids, own, old, adv) / count
         loss.backward()
         total += loss.item()
     norm = torch.nn.utils.clip_grad_norm_(weights, 1.0).item()

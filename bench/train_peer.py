@@ -21,22 +21,24 @@ import transformers
 from transformers import AutoModelForCausalLM
 
 
-def rows_of(path):
-    """Sequences with their masks, sampling log-probs and the advantages of GRPO."""
-    t = pq.read_table(path, columns=["group_id", "reward", "sequences"]).to_pylist()
+def advantages(rows):
+    """Rows that have a reward, each with its advantage in GRPO."""
     groups = collections.defaultdict(list)
-    for r in t:
+    for r in rows:
         if r["reward"] is not None and r["sequences"]:
             groups[r["group_id"]].append(r)
-    out = []
     for g in groups.values():
         s = [r["reward"] for r in g]
         mean = sum(s) / len(s)
         std = math.sqrt(sum((x - mean) ** 2 for x in s) / (len(s) - 1)) if len(s) > 1 else 1.0
         for r in g:
-            for q in r["sequences"]:
-                out.append((q["token_ids"], q["loss_mask"], q["logprobs"], (r["reward"] - mean) / (std + 1e-6)))
-    return out
+            yield r, (r["reward"] - mean) / (std + 1e-6)
+
+
+def rows_of(path):
+    """Sequences with their masks, sampling log-probs and the advantages of GRPO."""
+    t = pq.read_table(path, columns=["group_id", "reward", "sequences"]).to_pylist()
+    return [(q["token_ids"], q["loss_mask"], q["logprobs"], a) for r, a in advantages(t) for q in r["sequences"]]
 
 
 def micro_batches(rows, most):
@@ -47,6 +49,25 @@ def micro_batches(rows, most):
             batches.append([])
         batches[-1].append(r)
     return batches
+
+
+def padded(rows):
+    """ids, attention mask, loss mask, sampling log-probs and advantages of a micro-batch."""
+    n = max(len(r[0]) for r in rows)
+    ids, seen, own = (torch.zeros(len(rows), n, dtype=d) for d in (torch.long, torch.long, torch.bool))
+    old, adv = torch.zeros(len(rows), n), torch.zeros(len(rows), n)
+    for i, (tok, mask, lp, ad, *_) in enumerate(rows):
+        k = len(tok)
+        ids[i, :k], seen[i, :k], own[i, :k] = torch.tensor(tok), 1, torch.tensor(mask)
+        old[i, :k], adv[i] = torch.tensor([x or 0.0 for x in lp]), ad
+    return ids, seen, own, old, adv
+
+
+def clipped_loss(logits, ids, own, old, adv):
+    """The sum over the trained tokens, whose logits these are."""
+    lp = -F.cross_entropy(logits.float(), ids[:, 1:][own[:, 1:]], reduction="none")
+    ratio, ad = (lp - old[:, 1:][own[:, 1:]]).exp(), adv[:, 1:][own[:, 1:]]
+    return torch.max(-ad * ratio, -ad * ratio.clamp(0.8, 1.2)).sum()
 
 
 def main():
@@ -77,19 +98,11 @@ def main():
     begun = time.perf_counter()
     total = 0.0
     for mb in micro_batches(some, a.micro_tokens):
-        n = max(len(r[0]) for r in mb)
-        ids, seen, own = torch.zeros(len(mb), n, dtype=torch.long), torch.zeros(len(mb), n, dtype=torch.long), torch.zeros(len(mb), n, dtype=torch.bool)
-        old, adv = torch.zeros(len(mb), n), torch.zeros(len(mb), n)
-        for i, (tok, mask, lp, ad) in enumerate(mb):
-            k = len(tok)
-            ids[i, :k], seen[i, :k], own[i, :k] = torch.tensor(tok), 1, torch.tensor(mask)
-            old[i, :k], adv[i] = torch.tensor([x or 0.0 for x in lp]), ad
+        ids, seen, own, old, adv = padded(mb)
         with torch.autocast("cpu", torch.bfloat16, enabled=half and not copy):
             hidden = model.model(input_ids=ids, attention_mask=seen, use_cache=False).last_hidden_state
             logits = model.lm_head(hidden[:, :-1][own[:, 1:]])
-        lp = -F.cross_entropy(logits.float(), ids[:, 1:][own[:, 1:]], reduction="none")
-        ratio, ad = (lp - old[:, 1:][own[:, 1:]]).exp(), adv[:, 1:][own[:, 1:]]
-        loss = torch.max(-ad * ratio, -ad * ratio.clamp(0.8, 1.2)).sum() / count
+        loss = clipped_loss(logits, ids, own, old, adv) / count
         loss.backward()
         total += loss.item()
         if copy:  # summed in float32, as the gradients of masters are
