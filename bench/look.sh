@@ -5,7 +5,8 @@
 #
 #   bench/look.sh FOLDER [SEED...]       (default: 1 2 3 4 5)
 #
-# START=uniform STEPS=100 begins where the looks are at any field. TOOLS=none takes the tool away
+# START=uniform STEPS=100 begins where the looks are at any field; a bonus for entropy keeps all nine
+# fields drawn until the right one is found. TOOLS=none takes the tool away
 # after the cold start. A seed that an earlier call finished is not run again.
 set -euo pipefail
 out=$1
@@ -14,6 +15,8 @@ shift
 root=$(cd "$(dirname "$0")/.." && pwd)
 A=${AGENTCLI:-$root/bin/agentcli}
 start=${START:-traces}
+entropy=0
+[ "$start" != uniform ] || entropy=0.01
 steps=${STEPS:-20}
 tools=${TOOLS:-image_zoom_in_tool}
 
@@ -53,7 +56,7 @@ for seed in "$@"; do
   sft "$d" skills start "$d/$start.parquet" "$d/again.parquet" "$d/crops-again.parquet" --schedule cosine
   measure "$d" "$d/start" before
   [ -f "$d/loop/model.safetensors" ] || "$A" loop -d fineprint --model "$d/start" --steps "$steps" --tasks 16 -n 8 --seed "$seed" --tools "$tools" \
-    --dtype float32 --train-vision all --lr 1e-4 --epochs 2 --betas .9,.99 --minibatch 0 --eval-every "$steps" --eval-tasks 64 --eval-samples 1 --output "$d/loop" >/dev/null 2>>"$d/log"
+    --dtype float32 --train-vision all --entropy-coef "$entropy" --lr 1e-4 --epochs 2 --betas .9,.99 --minibatch 0 --eval-every "$steps" --eval-tasks 64 --eval-samples 1 --output "$d/loop" >/dev/null 2>>"$d/log"
   measure "$d" "$d/loop" after
   [ -f "$d/seconds" ] || echo $(($(date +%s) - begun)) >"$d/seconds"
   printf '| %s | %s | %.3f, %.3f | %.3f, %.3f | %.2f, %.2f | %s |\n' "$seed" "$start" \
