@@ -139,7 +139,7 @@ func (w *writing) add(id int32) string {
 func (w *writing) held() int {
 	most := 0
 	for _, stop := range w.stops {
-		most = max(most, overlap(w.text, stop))
+		most = max(most, text.Overlap(w.text, stop))
 	}
 	return most
 }
@@ -256,14 +256,4 @@ func idsOf(tokens []policy.Token) []int32 {
 		out[i] = t.ID
 	}
 	return out
-}
-
-// overlap is how many bytes at the end of said begin mark.
-func overlap(said, mark string) int {
-	for n := min(len(mark)-1, len(said)); n > 0; n-- {
-		if strings.HasSuffix(said, mark[:n]) {
-			return n
-		}
-	}
-	return 0
 }

@@ -25,3 +25,14 @@ func TestText(t *testing.T) {
 		}
 	}
 }
+
+func TestTheEndOfATextThatMayBeginAMark(t *testing.T) {
+	for _, c := range []struct {
+		s, mark string
+		want    int
+	}{{"a <", "<tool>", 1}, {"a <to", "<tool>", 3}, {"a <tool>", "<tool>", 0}, {"", "x", 0}, {"aa", "aab", 2}, {"ab", "b", 0}} {
+		if got := Overlap(c.s, c.mark); got != c.want {
+			t.Errorf("%q, %q: %d", c.s, c.mark, got)
+		}
+	}
+}

@@ -5,6 +5,7 @@ import (
 	"unicode"
 	"unicode/utf8"
 
+	"agentcli/internal/text"
 	"agentcli/traj"
 )
 
@@ -270,7 +271,7 @@ func (s *Stream) beginThought() {
 func (s *Stream) inThought() bool {
 	at := strings.Index(s.buf, s.shut)
 	if at < 0 {
-		at = len(s.buf) - overlap(s.buf, s.shut)
+		at = len(s.buf) - text.Overlap(s.buf, s.shut)
 		s.reasoning.push(s.buf[:at])
 		s.buf = s.buf[at:]
 		return false
@@ -301,14 +302,4 @@ func (s *Stream) inCall() bool {
 	s.call = append(s.call, s.buf...)
 	s.buf = ""
 	return false
-}
-
-// overlap is how many bytes at the end of text begin mark.
-func overlap(text, mark string) int {
-	for n := min(len(mark)-1, len(text)); n > 0; n-- {
-		if strings.HasSuffix(text, mark[:n]) {
-			return n
-		}
-	}
-	return 0
 }

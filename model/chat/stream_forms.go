@@ -3,6 +3,8 @@ package chat
 import (
 	"regexp"
 	"strings"
+
+	"agentcli/internal/text"
 )
 
 // A starting is what a text begins that is no mark, at the beginning of a line or where the
@@ -134,7 +136,7 @@ func streamAnswer(s *Stream, at int) bool {
 	s.state = func(s *Stream) bool {
 		at := strings.Index(s.buf, closeAnswer)
 		if at < 0 {
-			return s.keep(len(s.buf) - overlap(s.buf, closeAnswer))
+			return s.keep(len(s.buf) - text.Overlap(s.buf, closeAnswer))
 		}
 		s.keep(at + len(closeAnswer))
 		s.state = func(s *Stream) bool {

@@ -4,6 +4,8 @@ import (
 	"bytes"
 	"regexp"
 	"strings"
+
+	"agentcli/internal/text"
 )
 
 // harmonyStream is where in gpt-oss's messages a stream is.
@@ -27,21 +29,21 @@ var (
 )
 
 // startsHarmony is the rest of a header that began in the prompt. n is where its mark is.
-func startsHarmony(text string, _, blank bool) (what starting, n int) {
+func startsHarmony(said string, _, blank bool) (what starting, n int) {
 	if !blank {
 		return startsNothing, 0
 	}
-	if loc := harmonyMark.FindStringIndex(text); loc != nil {
-		if loc[0] > 0 && harmonyOpening.MatchString(text[:loc[0]]) {
+	if loc := harmonyMark.FindStringIndex(said); loc != nil {
+		if loc[0] > 0 && harmonyOpening.MatchString(said[:loc[0]]) {
 			return startsHeader, loc[0]
 		}
 		return startsNothing, 0
 	}
 	most := 0
 	for _, m := range harmonyMarks {
-		most = max(most, overlap(text, m))
+		most = max(most, text.Overlap(said, m))
 	}
-	if most < len(text) && harmonyMayOpen.MatchString(text[:len(text)-most]) || harmonyMayOpen.MatchString(text) {
+	if most < len(said) && harmonyMayOpen.MatchString(said[:len(said)-most]) || harmonyMayOpen.MatchString(said) {
 		return mayStart, 0
 	}
 	return startsNothing, 0
@@ -89,7 +91,7 @@ func inHeader(s *Stream) bool {
 		}
 		h.begun = true
 	}
-	at, mark := len(s.buf)-max(overlap(s.buf, harmonyStart), overlap(s.buf, harmonyMessage)), ""
+	at, mark := len(s.buf)-max(text.Overlap(s.buf, harmonyStart), text.Overlap(s.buf, harmonyMessage)), ""
 	for _, m := range []string{harmonyStart, harmonyMessage} {
 		if i := strings.Index(s.buf, m); i >= 0 && i < at {
 			at, mark = i, m
@@ -139,7 +141,7 @@ func inBody(s *Stream, add func(string), end func()) bool {
 		if i := strings.Index(s.buf, m); i >= 0 && i < at {
 			at, mark = i, m
 		}
-		held = max(held, overlap(s.buf, m))
+		held = max(held, text.Overlap(s.buf, m))
 	}
 	if mark == "" {
 		at -= held
