@@ -94,8 +94,8 @@ func (s *Stream) setMarks() {
 
 // Add takes the next text of the reply, which may be cut anywhere, and gives what is certain
 // now and was not before.
-func (s *Stream) Add(text string) (reasoning, content string) {
-	s.buf += text
+func (s *Stream) Add(said string) (reasoning, content string) {
+	s.buf += said
 	for s.buf != "" && s.state(s) {
 	}
 	return s.reasoning.take(), s.content.take()
@@ -206,45 +206,45 @@ func (s *Stream) keep(at int) bool {
 }
 
 // put adds content.
-func (s *Stream) put(text string) {
-	s.out += len(text)
+func (s *Stream) put(said string) {
+	s.out += len(said)
 	switch {
 	case s.p.name == react.name && !s.answered:
-		s.before.WriteString(text)
+		s.before.WriteString(said)
 	case len(s.p.drops) > 0:
-		s.content.push(s.dropMarkers(text))
+		s.content.push(s.dropMarkers(said))
 	default:
-		s.content.push(text)
+		s.content.push(said)
 	}
 }
 
 // dropMarkers leaves out the format's markers, as its finish does.
-func (s *Stream) dropMarkers(text string) string {
-	text = s.marker + text
+func (s *Stream) dropMarkers(said string) string {
+	said = s.marker + said
 	s.marker = ""
 	var b strings.Builder
 next:
 	for {
-		at := strings.IndexByte(text, '<')
+		at := strings.IndexByte(said, '<')
 		if at < 0 {
 			break
 		}
-		b.WriteString(text[:at])
-		text = text[at:]
+		b.WriteString(said[:at])
+		said = said[at:]
 		for _, m := range s.p.drops {
 			switch {
-			case strings.HasPrefix(text, m):
-				text = text[len(m):]
+			case strings.HasPrefix(said, m):
+				said = said[len(m):]
 				continue next
-			case strings.HasPrefix(m, text):
-				s.marker = text
+			case strings.HasPrefix(m, said):
+				s.marker = said
 				return b.String()
 			}
 		}
 		b.WriteByte('<')
-		text = text[1:]
+		said = said[1:]
 	}
-	return b.String() + text
+	return b.String() + said
 }
 
 // think begins a thought, whose tag stands at a position of buf, or did in the prompt.

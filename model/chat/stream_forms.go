@@ -20,21 +20,21 @@ const (
 )
 
 // startsWord says whether text begins with a word, which is startsCall, or may with more text.
-func startsWord(text, word string) starting {
+func startsWord(said, word string) starting {
 	switch {
-	case strings.HasPrefix(text, word):
+	case strings.HasPrefix(said, word):
 		return startsCall
-	case strings.HasPrefix(word, text):
+	case strings.HasPrefix(word, said):
 		return mayStart
 	}
 	return startsNothing
 }
 
 // startsLlama3 is llama3Start, but for what is a mark.
-func startsLlama3(text string, line, blank bool) (starting, int) {
-	inner := strings.TrimLeft(text[1:], " \t\n\f\r")
+func startsLlama3(said string, line, blank bool) (starting, int) {
+	inner := strings.TrimLeft(said[1:], " \t\n\f\r")
 	switch {
-	case text[0] == '{' && line:
+	case said[0] == '{' && line:
 		most := startsNothing
 		for _, key := range []string{`"name"`, `"type"`, `"parameters"`, `"function"`} {
 			switch startsWord(inner, key) {
@@ -45,48 +45,48 @@ func startsLlama3(text string, line, blank bool) (starting, int) {
 			}
 		}
 		return most, 0
-	case text[0] == '[' && blank:
+	case said[0] == '[' && blank:
 		return startsPyCall(inner), 0
 	}
 	return startsNothing, 0
 }
 
 // startsLlama3Python is that, or a call in Python.
-func startsLlama3Python(text string, line, blank bool) (starting, int) {
-	if what, _ := startsLlama3(text, line, blank); what != startsNothing || !blank {
+func startsLlama3Python(said string, line, blank bool) (starting, int) {
+	if what, _ := startsLlama3(said, line, blank); what != startsNothing || !blank {
 		return what, 0
 	}
-	return startsPyCall(text), 0
+	return startsPyCall(said), 0
 }
 
 var pyCallee = regexp.MustCompile(`^[A-Za-z_][\w.]*`)
 
-func startsPyCall(text string) starting {
-	name := pyCallee.FindString(text)
+func startsPyCall(said string) starting {
+	name := pyCallee.FindString(said)
 	switch {
-	case len(name) == len(text):
+	case len(name) == len(said):
 		return mayStart
-	case name != "" && text[len(name)] == '(':
+	case name != "" && said[len(name)] == '(':
 		return startsCall
 	}
 	return startsNothing
 }
 
 // startsMistral is a list of calls without its marker: the whole reply is one.
-func startsMistral(text string, _, blank bool) (starting, int) {
-	if text[0] != '[' || !blank {
+func startsMistral(said string, _, blank bool) (starting, int) {
+	if said[0] != '[' || !blank {
 		return startsNothing, 0
 	}
-	return startsWord(strings.TrimLeft(text[1:], blanks), "{"), 0
+	return startsWord(strings.TrimLeft(said[1:], blanks), "{"), 0
 }
 
 // startsReact is a line of Action or of Final Answer. n is where the line goes on behind the
 // colon.
-func startsReact(text string, line, _ bool) (what starting, n int) {
+func startsReact(said string, line, _ bool) (what starting, n int) {
 	if !line {
 		return startsNothing, 0
 	}
-	name := strings.TrimLeft(text, "*")
+	name := strings.TrimLeft(said, "*")
 	for word, what := range map[string]starting{"Action": startsCall, "Final Answer": startsAnswer} {
 		switch startsWord(name, word) {
 		case mayStart:
@@ -97,7 +97,7 @@ func startsReact(text string, line, _ bool) (what starting, n int) {
 				return mayStart, 0
 			}
 			if behind[0] == ':' {
-				return what, len(text) - len(behind) + 1
+				return what, len(said) - len(behind) + 1
 			}
 		}
 	}

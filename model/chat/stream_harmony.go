@@ -162,12 +162,12 @@ func inBody(s *Stream, add func(string), end func()) bool {
 // content, where it is not blank, in a line of its own.
 func (h *harmonyStream) beginContent(out int) { h.apart, h.lead, h.blank = out > 0, h.lead[:0], 0 }
 
-func (h *harmonyStream) content(s *Stream, text string) {
+func (h *harmonyStream) content(s *Stream, said string) {
 	if !h.apart {
-		s.put(text)
+		s.put(said)
 		return
 	}
-	h.lead = append(h.lead, text...)
+	h.lead = append(h.lead, said...)
 	n := len(h.lead) - incomplete(h.lead)
 	if len(bytes.TrimLeftFunc(h.lead[h.blank:n], contentSpace)) == 0 {
 		h.blank = n
