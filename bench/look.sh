@@ -5,8 +5,8 @@
 #
 #   bench/look.sh FOLDER [SEED...]       (default: 1 2 3 4 5)
 #
-# START=uniform STEPS=100 begins where the looks are at any field; a bonus for entropy keeps all nine
-# fields drawn until the right one is found. TOOLS=none takes the tool away
+# START=uniform STEPS=100 begins where the looks are at any field; a bonus for entropy, ENTROPY=0.01,
+# keeps fields drawn until the right one is found. TOOLS=none takes the tool away
 # after the cold start. A seed that an earlier call finished is not run again.
 set -euo pipefail
 out=$1
@@ -15,8 +15,8 @@ shift
 root=$(cd "$(dirname "$0")/.." && pwd)
 A=${AGENTCLI:-$root/bin/agentcli}
 start=${START:-traces}
-entropy=0
-[ "$start" != uniform ] || entropy=0.01
+entropy=${ENTROPY:-0}
+[ "$start" != uniform ] || entropy=${ENTROPY:-0.01}
 steps=${STEPS:-20}
 tools=${TOOLS:-image_zoom_in_tool}
 
