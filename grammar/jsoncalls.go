@@ -67,17 +67,8 @@ func llama3Calls(c *callWriter) expr {
 
 // mistralCalls follow [TOOL_CALLS]: a list of objects, or a name, [ARGS] and the arguments.
 func mistralCalls(c *callWriter) expr {
-	var list alternative
 	id := c.compile(seqOf(textOf(`"`), repeatOf(altOf(bytesOf('0', '9'), bytesOf('a', 'z'), bytesOf('A', 'Z')), 9, 9), textOf(`"`)))
-	for i, t := range c.tools {
-		list = append(list, &objectExpr{w: c.writer, most: int(none), required: []bool{true, true, false}, declared: []pair{
-			{c.key("name"), c.compile(jsonText(t.Name))}, {c.key("arguments"), c.args[i]}, {c.key("id"), id}}})
-	}
-	most := -1
-	if c.single {
-		most = 1
-	}
-	objects := sequence{c.compile(optionOf(textOf(" "))), &arrayExpr{w: c.writer, rest: &rule{list}, least: 1, most: most}}
+	objects := sequence{c.compile(optionOf(textOf(" "))), c.list(c.function, pair{c.key("id"), id})}
 	var tagged alternative
 	for i, t := range c.tools {
 		if !strings.ContainsAny(t.Name, " \t\r\n[]{}\"") && len(t.Name) <= maxName {
@@ -88,14 +79,17 @@ func mistralCalls(c *callWriter) expr {
 	return alternative{objects, sequence{call, c.further(marker("[TOOL_CALLS]"), call)}}
 }
 
-// list is a JSON list of calls, each an object of the properties of a tool.
-func (c *callWriter) list(properties func(tool int) []pair) expr {
+// list is a JSON list of calls, each an object of the properties of a tool, and of others that
+// may be left out.
+func (c *callWriter) list(properties func(tool int) []pair, optional ...pair) expr {
 	var calls alternative
 	for i := range c.tools {
-		declared := properties(i)
-		o := &objectExpr{w: c.writer, most: int(none), declared: declared}
-		for range declared {
-			o.required = append(o.required, true)
+		o := &objectExpr{w: c.writer, most: int(none)}
+		for _, p := range properties(i) {
+			o.declared, o.required = append(o.declared, p), append(o.required, true)
+		}
+		for _, p := range optional {
+			o.declared, o.required = append(o.declared, p), append(o.required, false)
 		}
 		calls = append(calls, o)
 	}
@@ -106,28 +100,26 @@ func (c *callWriter) list(properties func(tool int) []pair) expr {
 	return &arrayExpr{w: c.writer, rest: &rule{calls}, least: 1, most: most}
 }
 
-// functions is a list of {"name", "arguments"}.
-func (c *callWriter) functions() expr {
-	return c.list(func(i int) []pair {
-		return []pair{{c.key("name"), c.compile(jsonText(c.tools[i].Name))}, {c.key("arguments"), c.args[i]}}
-	})
+// function is the properties of a call: its name and its arguments.
+func (c *callWriter) function(tool int) []pair {
+	return []pair{{c.key("name"), c.compile(jsonText(c.tools[tool].Name))}, {c.key("arguments"), c.args[tool]}}
 }
 
 // graniteCalls follow <|tool_call|>. Phi-4-mini closes them, Granite does not.
 func graniteCalls(c *callWriter) expr {
-	return sequence{c.functions(), c.compile(optionOf(marker("<|/tool_call|>")))}
+	return sequence{c.list(c.function), c.compile(optionOf(marker("<|/tool_call|>")))}
 }
 
 // nemotronCalls follow <TOOLCALL>.
 func nemotronCalls(c *callWriter) expr {
-	return sequence{c.functions(), c.compile(marker("</TOOLCALL>"))}
+	return sequence{c.list(c.function), c.compile(marker("</TOOLCALL>"))}
 }
 
 // objectsCalls follow <tool_calls>: a list, or one object a line.
 func objectsCalls(c *callWriter) expr {
 	call := &rule{sequence{c.literal("{"), c.space, c.literal(`"name"`), c.named("arguments")}}
 	line := c.compile(optionOf(textOf("\n")))
-	calls := alternative{c.functions(), sequence{call, c.further(textOf("\n"), call)}}
+	calls := alternative{c.list(c.function), sequence{call, c.further(textOf("\n"), call)}}
 	return sequence{line, calls, line, c.compile(marker("</tool_calls>"))}
 }
 
