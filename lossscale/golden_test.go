@@ -1,7 +1,6 @@
 package lossscale
 
 import (
-	"compress/gzip"
 	"encoding/json"
 	"maps"
 	"os"
@@ -10,6 +9,7 @@ import (
 	"strings"
 	"testing"
 
+	"agentcli/internal/goldenfile"
 	"agentcli/model/tokenizer"
 	"agentcli/traj"
 )
@@ -42,18 +42,7 @@ func (p *goldenPiece) UnmarshalJSON(data []byte) error {
 
 func readGolden(t *testing.T) (g golden) {
 	t.Helper()
-	f, err := os.Open("testdata/swift.json.gz")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer f.Close()
-	z, err := gzip.NewReader(f)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := json.NewDecoder(z).Decode(&g); err != nil {
-		t.Fatal(err)
-	}
+	goldenfile.Load(t, "swift.json.gz", &g)
 	return g
 }
 

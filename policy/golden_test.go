@@ -3,7 +3,6 @@
 package policy
 
 import (
-	"compress/gzip"
 	"encoding/json"
 	"maps"
 	"os"
@@ -13,23 +12,6 @@ import (
 
 	"agentcli/model/weights"
 )
-
-// readGolden reads a file of testdata that a script of scripts/golden made: JSON, compressed.
-func readGolden(t testing.TB, name string, out any) {
-	t.Helper()
-	f, err := os.Open(filepath.Join("testdata", name))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer f.Close()
-	z, err := gzip.NewReader(f)
-	if err == nil {
-		err = json.NewDecoder(z).Decode(out)
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
-}
 
 // peftAdapter is an adapter that PEFT saved, without its values: draw gives those of a tensor by its name,
 // in float32, and stored the name in the file.

@@ -14,6 +14,7 @@ import (
 	"strings"
 	"testing"
 
+	"agentcli/internal/goldenfile"
 	"agentcli/internal/malformed"
 	"agentcli/internal/setting"
 	"agentcli/internal/setting/settingtest"
@@ -38,7 +39,7 @@ type expertsAdapter struct {
 
 func expertsAdapters(t *testing.T) (out []expertsAdapter) {
 	t.Helper()
-	readGolden(t, "lora-experts.json.gz", &out)
+	goldenfile.Load(t, "lora-experts.json.gz", &out)
 	return out
 }
 

@@ -16,6 +16,7 @@ import (
 	"strings"
 	"testing"
 
+	"agentcli/internal/goldenfile"
 	"agentcli/internal/malformed"
 	"agentcli/internal/setting"
 	"agentcli/internal/setting/settingtest"
@@ -40,7 +41,7 @@ type visionAdapter struct {
 
 func visionAdapters(t *testing.T) (out []visionAdapter) {
 	t.Helper()
-	readGolden(t, "lora-vision.json.gz", &out)
+	goldenfile.Load(t, "lora-vision.json.gz", &out)
 	return out
 }
 

@@ -15,6 +15,7 @@ import (
 	"slices"
 	"testing"
 
+	"agentcli/internal/goldenfile"
 	"agentcli/internal/malformed"
 	"agentcli/internal/splitmix"
 	"agentcli/internal/torch"
@@ -50,7 +51,7 @@ type visionGolden struct {
 
 func visionModels(t testing.TB) (out []visionGolden) {
 	t.Helper()
-	readGolden(t, "vision.json.gz", &out)
+	goldenfile.Load(t, "vision.json.gz", &out)
 	return out
 }
 

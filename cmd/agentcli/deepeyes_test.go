@@ -1,8 +1,6 @@
 package main
 
 import (
-	"bytes"
-	"compress/gzip"
 	"encoding/json"
 	"fmt"
 	"os"
@@ -11,6 +9,7 @@ import (
 	"strings"
 	"testing"
 
+	"agentcli/internal/goldenfile"
 	"agentcli/llm/llmtest"
 	"agentcli/media/processor"
 	"agentcli/model/tokenizer"
@@ -34,21 +33,11 @@ type deepEyesPlay struct {
 
 func deepEyesPlays(t *testing.T) (plays []deepEyesPlay, maxTokens int) {
 	t.Helper()
-	file, err := os.ReadFile("testdata/deepeyes.json.gz")
-	if err != nil {
-		t.Fatal(err)
-	}
-	z, err := gzip.NewReader(bytes.NewReader(file))
-	if err != nil {
-		t.Fatal(err)
-	}
 	var golden struct {
 		MaxTokens     int `json:"max_tokens"`
 		Conversations []deepEyesPlay
 	}
-	if err := json.NewDecoder(z).Decode(&golden); err != nil {
-		t.Fatal(err)
-	}
+	goldenfile.Load(t, "deepeyes.json.gz", &golden)
 	return golden.Conversations, golden.MaxTokens
 }
 

@@ -2,7 +2,6 @@ package weights
 
 import (
 	"bytes"
-	"compress/gzip"
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
@@ -14,6 +13,7 @@ import (
 	"strings"
 	"testing"
 
+	"agentcli/internal/goldenfile"
 	"agentcli/internal/malformed"
 )
 
@@ -34,22 +34,12 @@ func writeRandom(t *testing.T, config string, seed int64, d DType) (file string,
 // TestRandomWeightsFollowTransformersRules holds every tensor of every family to what from_config
 // gives it: a constant, or draws of the same deviation with the same rows of zeros.
 func TestRandomWeightsFollowTransformersRules(t *testing.T) {
-	b, err := os.ReadFile("testdata/random_init.json.gz")
-	if err != nil {
-		t.Fatal(err)
-	}
-	z, err := gzip.NewReader(bytes.NewReader(b))
-	if err != nil {
-		t.Fatal(err)
-	}
 	var models []struct {
 		Title   string
 		Config  json.RawMessage
 		Tensors map[string]json.RawMessage
 	}
-	if err := json.NewDecoder(z).Decode(&models); err != nil {
-		t.Fatal(err)
-	}
+	goldenfile.Load(t, "random_init.json.gz", &models)
 	if len(models) < 30 {
 		t.Fatalf("%d models", len(models))
 	}
