@@ -2,7 +2,6 @@ package chat_test
 
 import (
 	"encoding/json"
-	"errors"
 	"os"
 	"path/filepath"
 	"slices"
@@ -524,27 +523,6 @@ func TestPythonJSON(t *testing.T) {
 			t.Errorf("%.10q was taken", bad)
 		}
 	}
-}
-
-func FuzzParseReply(f *testing.F) {
-	f.Add(`x<tool_call>{"name":"f","arguments":{"a":1}}</tool_call><tool_call>{`)
-	f.Add("<think>a</think>b</think><tool_call>[[[")
-	f.Fuzz(func(t *testing.T, s string) {
-		m, errs := chat.ParseReply("hermes", s)
-		for _, c := range m.ToolCalls {
-			if !json.Valid([]byte(c.Arguments)) || c.Arguments[0] != '{' || c.Name == "" {
-				t.Errorf("call %+v", c)
-			}
-			if _, err := chat.PythonJSON([]byte(c.Arguments)); err != nil && !errors.Is(err, chat.ErrTooDeep) {
-				t.Errorf("arguments %q: %v", c.Arguments, err)
-			}
-		}
-		for _, e := range errs {
-			if e.Reason == "" || !strings.Contains(s, e.Raw) {
-				t.Errorf("error %+v", e)
-			}
-		}
-	})
 }
 
 func TestConformance(t *testing.T) {

@@ -2,6 +2,7 @@ package chat_test
 
 import (
 	"encoding/json"
+	"errors"
 	"slices"
 	"strings"
 	"testing"
@@ -19,6 +20,10 @@ func checkRead(t *testing.T, reader, text string, m traj.Message, errs []traj.Ca
 	for _, c := range m.ToolCalls {
 		if c.Name == "" || !json.Valid([]byte(c.Arguments)) || c.Arguments[0] != '{' {
 			t.Errorf("%s: call %+v", reader, c)
+			continue
+		}
+		if _, err := chat.PythonJSON([]byte(c.Arguments)); err != nil && !errors.Is(err, chat.ErrTooDeep) {
+			t.Errorf("%s: arguments %q: %v", reader, c.Arguments, err)
 		}
 	}
 	for _, e := range errs {
@@ -26,25 +31,6 @@ func checkRead(t *testing.T, reader, text string, m traj.Message, errs []traj.Ca
 			t.Errorf("%s: error %+v", reader, e)
 		}
 	}
-}
-
-// FuzzParseInText reads any reply by every format, for a server that may have been
-// shown the tools in words.
-func FuzzParseInText(f *testing.F) {
-	g, tools := replies(f)
-	for _, row := range g.Rows {
-		f.Add(row.Reply)
-	}
-	f.Fuzz(func(t *testing.T, s string) {
-		for _, name := range chat.Parsers() {
-			p := parserOf(t, name, tools)
-			m, errs := p.ParseInText(s)
-			checkRead(t, name, s, m, errs)
-			if own, ownErrs := p.Parse(s); len(own.ToolCalls)+len(ownErrs) > 0 && len(m.ToolCalls) != len(own.ToolCalls) {
-				t.Errorf("%s: %d calls of its own became %d", name, len(own.ToolCalls), len(m.ToolCalls))
-			}
-		}
-	})
 }
 
 // FuzzFamilies gives any words of a user, a model, its thinking and a tool to the

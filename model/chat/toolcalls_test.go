@@ -462,14 +462,15 @@ func TestAutoParser(t *testing.T) {
 	}
 }
 
-// FuzzParsers holds every parser to what all of them promise.
+// FuzzParsers reads any reply by every format, as the model's own and as one of a server that
+// may have been shown the tools in words.
 func FuzzParsers(f *testing.F) {
 	g, tools := replies(f)
 	for _, row := range g.Rows {
-		if len(row.Calls) > 0 {
-			f.Add(row.Reply)
-		}
+		f.Add(row.Reply)
 	}
+	f.Add(`x<tool_call>{"name":"f","arguments":{"a":1}}</tool_call><tool_call>{`)
+	f.Add("<think>a</think>b</think><tool_call>[[[")
 	var parsers []*chat.Parser
 	for _, name := range chat.Parsers() {
 		parsers = append(parsers, parserOf(f, name, nil), parserOf(f, name, tools))
@@ -481,15 +482,11 @@ func FuzzParsers(f *testing.F) {
 			if !reflect.DeepEqual(m, again) || !reflect.DeepEqual(errs, errsAgain) {
 				t.Errorf("%s reads it one way and another", p.Name())
 			}
-			for _, c := range m.ToolCalls {
-				if c.Name == "" || !json.Valid([]byte(c.Arguments)) || c.Arguments[0] != '{' {
-					t.Errorf("%s: call %+v", p.Name(), c)
-				}
-			}
-			for _, e := range errs {
-				if e.Reason == "" || !strings.Contains(s, e.Raw) {
-					t.Errorf("%s: error %+v", p.Name(), e)
-				}
+			checkRead(t, p.Name(), s, m, errs)
+			inText, inTextErrs := p.ParseInText(s)
+			checkRead(t, p.Name()+" in text", s, inText, inTextErrs)
+			if len(m.ToolCalls)+len(errs) > 0 && len(inText.ToolCalls) != len(m.ToolCalls) {
+				t.Errorf("%s: %d calls of its own became %d", p.Name(), len(m.ToolCalls), len(inText.ToolCalls))
 			}
 			// No call comes from inside thinking, closed or cut off.
 			open, shut, out := "<think>", "</think>", ""
