@@ -46,20 +46,7 @@ func (p *pair) matrix(n *network) *matrix {
 	if p.vision != nil {
 		return n.vision.matrix(*p.vision)
 	}
-	return n.layers[p.layer].matrix(p.target)
-}
-
-// matrix is the one that a target is part of.
-func (l *layer) matrix(target string) *matrix {
-	switch target {
-	case "q", "k", "v", "qkv", "in", "in_proj_qkv", "in_proj_z", "in_proj_b", "in_proj_a":
-		return &l.qkv
-	case "o", "out":
-		return &l.o
-	case "gate", "up", "gate_up", "w1", "w3":
-		return &l.gateUp
-	}
-	return &l.down
+	return n.layers[p.layer].matrices()[slotOf(p.target)]
 }
 
 // stack is the tensor of a target of experts.
@@ -75,18 +62,7 @@ func (l *layer) stack(target string) *torch.Tensor {
 // lie within ±1/√in) and whose B is 0: the model is then what its base is.
 func adapt(s, keep *torch.Scope, n *network, c weights.AdapterConfig, seed int64, m *weights.Model, master torch.DType) (*adapters, error) {
 	x := &adapters{AdapterConfig: c, seed: seed}
-	type place struct {
-		part
-		row int64
-	}
-	places := map[string]place{}
-	for _, p := range n.params {
-		row := int64(0)
-		for _, q := range p.parts {
-			places[q.name] = place{q, row}
-			row += q.shape[0]
-		}
-	}
+	places := n.places()
 	add := func(p pair, at place) {
 		an, bn := weights.LoRANames(at.name)
 		p.weight, p.row, p.names = at.part, at.row, [2]string{an, bn}

@@ -49,7 +49,7 @@ func (e *Engine) Ask(ctx context.Context, r *Request) (*Reply, error) {
 	}
 	var prompt []Token
 	if r.PromptLogprobs {
-		if prompt, err = e.promptTokens(ctx, r.Prompt, r.PromptTop); err != nil {
+		if prompt, err = e.promptTokens(ctx, r); err != nil {
 			return nil, err
 		}
 	}
@@ -84,20 +84,20 @@ func checkIDs(p *Policy, prompt Sequence) error {
 	return checkImages(prompt.IDs, prompt.Images, p.model.Vision)
 }
 
-// Score is the log-prob of each id of a prompt but the first under the model at temperature
-// 1, with the top most probable ones in its place.
-func (e *Engine) Score(ctx context.Context, prompt Sequence, top int) ([]Token, error) {
-	if err := checkIDs(e.p, prompt); err != nil {
+// Score is the log-prob of each id of a request's prompt but the first at temperature 1, with the PromptTop most
+// probable ones in its place. Of the request it reads Prompt, PromptTop and Adapter.
+func (e *Engine) Score(ctx context.Context, r *Request) ([]Token, error) {
+	if err := checkIDs(e.p, r.Prompt); err != nil {
 		return nil, err
 	}
-	if n := len(prompt.IDs); n > e.p.cfg.MaxContext {
+	if n := len(r.Prompt.IDs); n > e.p.cfg.MaxContext {
 		return nil, fmt.Errorf("%w: %d tokens, the model's window is %d", traj.ErrPromptTooLong, n, e.p.cfg.MaxContext)
 	}
-	return e.promptTokens(ctx, prompt, top)
+	return e.promptTokens(ctx, r)
 }
 
-func (e *Engine) promptTokens(ctx context.Context, prompt Sequence, top int) ([]Token, error) {
-	p, ids, version := e.p, prompt.IDs, e.p.version.Load()
+func (e *Engine) promptTokens(ctx context.Context, r *Request) ([]Token, error) {
+	p, prompt, ids, top, version := e.p, r.Prompt, r.Prompt.IDs, r.PromptTop, e.p.version.Load()
 	out := make([]Token, len(ids))
 	for i, id := range ids {
 		out[i] = Token{ID: id, Version: version}
@@ -105,7 +105,7 @@ func (e *Engine) promptTokens(ctx context.Context, prompt Sequence, top int) ([]
 	if len(ids) < 2 {
 		return out, nil
 	}
-	if top == 0 {
+	if top == 0 && r.Adapter == "" {
 		lps, err := p.LogprobsSequence(ctx, prompt)
 		for i := range lps {
 			out[i+1].Logprob = traj.Logprob(lps[i])
@@ -118,20 +118,33 @@ func (e *Engine) promptTokens(ctx context.Context, prompt Sequence, top int) ([]
 		if err != nil {
 			return err
 		}
-		h := p.net.hidden(s, inputOf(pack, f), p.net.tree(s, pack), pack.Rows(0, 0, len(ids)-1))
+		p.sched.mu.Lock()
+		a, err := adapterOf(p.sched, r.Adapter) // no adapter is freed while the worker is busy here
+		p.sched.mu.Unlock()
+		if err != nil {
+			return err
+		}
+		n := p.net
+		if a != nil {
+			n = n.withAdapters([]rowSpan{{a, 0, int64(len(pack.IDs))}}, []rowSpan{{a, 0, int64(len(ids) - 1)}})
+			for i := range out {
+				out[i].Version = a.Version
+			}
+		}
+		h := n.hidden(s, inputOf(pack, f), n.tree(s, pack), pack.Rows(0, 0, len(ids)-1))
 		for from := 0; from < len(ids)-1; from += headChunk {
 			if err := ctx.Err(); err != nil {
 				return err
 			}
-			n := min(headChunk, len(ids)-1-from)
+			count := min(headChunk, len(ids)-1-from)
 			c := s.Child()
-			rows := c.Float32s(c.To(p.net.logits(c, c.Narrow(h, 0, int64(from), int64(n))), torch.Float32, torch.CPU))
+			rows := c.Float32s(c.To(n.logits(c, c.Narrow(h, 0, int64(from), int64(count))), torch.Float32, torch.CPU))
 			c.Close()
 			if err := s.Err(); err != nil || len(rows) == 0 {
 				return err
 			}
-			vocab := len(rows) / n
-			for k := range n {
+			vocab := len(rows) / count
+			for k := range count {
 				row, t := rows[k*vocab:(k+1)*vocab], &out[from+k+1]
 				norm := logSum(row, 1)
 				t.Logprob, t.Top = traj.Logprob(float64(row[t.ID])-norm), topOf(row, top, 1, norm)

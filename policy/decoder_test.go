@@ -241,7 +241,7 @@ func TestAGrammarsTokensHaveTheModelsLogprobs(t *testing.T) {
 	if !slices.Equal(g.drawn, r.IDs) || len(r.IDs) != 20 {
 		t.Errorf("drawn %v, told %v", r.IDs, g.drawn)
 	}
-	scored, err := e.Score(t.Context(), Sequence{IDs: append(slices.Clone(prompt), r.IDs...)}, 3)
+	scored, err := e.Score(t.Context(), &Request{Prompt: Sequence{IDs: append(slices.Clone(prompt), r.IDs...)}, PromptTop: 3})
 	if err != nil {
 		t.Fatal(err)
 	}

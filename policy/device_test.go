@@ -80,6 +80,25 @@ func (r *record) sampled(t *testing.T, what string, p *Policy) {
 	}
 }
 
+// adapted draws with an adapter beside the weights, and scores.
+func (r *record) adapted(t *testing.T, p *Policy, path string) {
+	t.Helper()
+	loadAdapters(t, p, map[string]string{"a": drawnAdapter(t, path, "a", 3, p.model.LoRATargets())})
+	request := &Request{Prompt: Sequence{IDs: text(4, 40)}, Sampling: traj.Sampling{MaxTokens: 12}, Adapter: "a", PromptLogprobs: true}
+	out, err := EngineOf(p).Ask(t.Context(), request)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var lps []float64
+	for _, x := range slices.Concat(out.Prompt, out.Tokens) {
+		lps = append(lps, float64(x.Logprob))
+	}
+	r.add("with an adapter ", out.IDs, bitsOf(lps))
+	if err := EngineOf(p).DropAdapter("a"); err != nil {
+		t.Fatal(err)
+	}
+}
+
 // trained takes steps, keeps the average, saves, and gives the state's and the files'
 // hashes.
 func (r *record) trained(t *testing.T, what string, tr *Trainable, dir string) {
@@ -124,6 +143,7 @@ func (r *record) trained(t *testing.T, what string, tr *Trainable, dir string) {
 func everything(t *testing.T, path, dtype string) (r record) {
 	p := open(t, path, Config{DType: dtype, Threads: 1, CacheBytes: 1 << 20})
 	r.sampled(t, "opened", p)
+	r.adapted(t, p, path)
 	for name, c := range map[string]Config{"whole": {}, "checkpointed": {GradCheckpoint: true},
 		"adapters": {LoRA: LoRA{Rank: 3, Seed: 7, Dropout: .25}}, "value head": {Head: HeadBoth}} {
 		var part record

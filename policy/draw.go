@@ -57,6 +57,9 @@ func newDraws(sc *scheduler, s *torch.Scope, logits torch.Tensor, of []drawing, 
 func (d *draws) token(s *torch.Scope, of drawing, i int) (Token, error) {
 	q, row := of.seq, of.first+i
 	t := Token{ID: d.ids[row], Logprob: traj.Logprob(d.lps[row]), Version: d.version}
+	if q.adapter != nil {
+		t.Version = q.adapter.Version
+	}
 	at, special := d.place[row]
 	if !special {
 		return t, nil

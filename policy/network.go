@@ -49,6 +49,7 @@ type layer struct {
 	expertsGateUp, expertsDown                           torch.Tensor
 	expertsGateUpBias, expertsDownBias                   torch.Tensor
 	expertPairs                                          torch.ExpertPairs
+	expertRows                                           []expertRows // of adapters for some rows, in sampling
 	routerNorm, expertScale                              torch.Tensor // of arch.Beside, as the norms that follow
 	afterBeside, beforeExperts, afterExperts             torch.Tensor
 	perLayerGate, perLayerProjection, perLayerNorm       torch.Tensor
@@ -56,10 +57,11 @@ type layer struct {
 }
 
 // matrix is a weight, and where sampling on a CPU packed it, its packed copy, or the weight as
-// its GGUF has it, and where adapters are trained, those on it.
+// its GGUF has it, and adapters on it: those that are trained, or of some rows of a pass.
 type matrix struct {
 	w, packed, stored torch.Tensor
 	low               *lowRank
+	rows              []torch.RowsPair // of adapters for some rows, in sampling
 }
 
 // panels is what a torch.Decoder reads.
@@ -74,13 +76,46 @@ func (m matrix) apply(s *torch.Scope, x, bias torch.Tensor) torch.Tensor {
 	if m.low != nil {
 		return s.LoRALinear(x, m.w, bias, m.low.parts, m.low.scale, m.low.dropout)
 	}
+	var y torch.Tensor
 	switch {
 	case m.packed.Defined():
-		return s.LinearPacked(x, m.packed, bias)
+		y = s.LinearPacked(x, m.packed, bias)
 	case m.stored.Defined() && !m.w.Defined():
-		return s.Linear(x, s.QuantDense(m.stored), bias)
+		y = s.Linear(x, s.QuantDense(m.stored), bias)
+	default:
+		y = s.Linear(x, m.w, bias)
 	}
-	return s.Linear(x, m.w, bias)
+	if len(m.rows) > 0 {
+		s.AddLowRank(y, x, m.rows)
+	}
+	return y
+}
+
+// The matrices of a layer that adapters may change.
+const (
+	slotQKV = iota
+	slotO
+	slotGateUp
+	slotDown
+	matrixSlots
+)
+
+// matrices are those, in this order.
+func (l *layer) matrices() [matrixSlots]*matrix {
+	return [matrixSlots]*matrix{&l.qkv, &l.o, &l.gateUp, &l.down}
+}
+
+// slotOf is the one that a target is part of.
+func slotOf(target string) int {
+	switch target {
+	case "q", "k", "v", "qkv", "in", "in_proj_qkv", "in_proj_z", "in_proj_b", "in_proj_a":
+		return slotQKV
+	case "o", "out":
+		return slotO
+	case "gate", "up", "gate_up", "w1", "w3":
+		return slotGateUp
+	}
+	return slotDown
 }
 
 // param is one tensor of the network and the Hugging Face tensors that it holds,
@@ -218,6 +253,25 @@ func suffixed(names []string, suffix string) []string {
 	out := make([]string, len(names))
 	for i, n := range names {
 		out[i] = n + suffix
+	}
+	return out
+}
+
+// place is where a tensor of the files stands in a parameter: from row on, of all its rows.
+type place struct {
+	part
+	row, rows int64
+}
+
+// places are those of all tensors, by name.
+func (n *network) places() map[string]place {
+	out := map[string]place{}
+	for _, p := range n.params {
+		row := int64(0)
+		for _, q := range p.parts {
+			out[q.name] = place{q, row, p.shape()[0]}
+			row += q.shape[0]
+		}
 	}
 	return out
 }

@@ -181,6 +181,7 @@ func (p *Policy) shut() {
 	_ = p.worker.Do(func(*torch.Scope) error {
 		if p.sched != nil {
 			p.sched.decoder.Close()
+			freeAdapters(p.sched)
 		}
 		p.keep.Close()
 		p.weights.Close()

@@ -1,6 +1,8 @@
 package policy
 
 import (
+	"errors"
+
 	"agentcli/model/tokenizer"
 	"agentcli/traj"
 )
@@ -15,6 +17,8 @@ type Request struct {
 	Priority int
 	// Salt keeps the prompt's keys and values from requests of other salts.
 	Salt string
+	// Adapter is the name of the adapter that the reply is drawn with (Engine.LoadAdapter); "": the model as it is.
+	Adapter string
 	// IgnoreEnd has the model's own end-of-turn ids, and Sampling.StopIDs, end nothing.
 	IgnoreEnd bool
 	// Top is how many of the most probable ids come with each token.
@@ -43,7 +47,7 @@ type Token struct {
 	ID      int32
 	Logprob traj.Logprob // as Config.SampledLogprobs says
 	Top     []TopToken   // the most probable first; as many as were asked for
-	Version int64        // of the weights that drew it
+	Version int64        // of the weights that drew it, or of their adapter
 }
 
 // TopToken is an id and its log-prob at a position.
@@ -88,6 +92,16 @@ type Load struct {
 	DraftTokens         int64 // guessed, and of those
 	AcceptedTokens      int64 // what was drawn
 	Preemptions, Aborts int64
+}
+
+// ErrNoAdapter says that no adapter has the name that a request gives.
+var ErrNoAdapter = errors.New("there is no adapter of this name")
+
+// Adapter is one that requests may name.
+type Adapter struct {
+	Name, Folder string
+	Base         string // the model that its folder names
+	Version      int64
 }
 
 // Facts is what a model is.

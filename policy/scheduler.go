@@ -6,6 +6,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"strings"
 	"sync"
@@ -39,6 +40,10 @@ type scheduler struct {
 	seen    Load // between the last two steps
 	closed  bool
 	done    chan struct{}
+
+	adapters map[string]*servedAdapter // by name
+	retired  []*servedAdapter          // no longer there for new requests
+	loads    int64                     // of adapters so far
 
 	// owned by the loop
 	waiting    []*sequence
@@ -118,6 +123,14 @@ func (sc *scheduler) submit(ctx context.Context, q *sequence) (*Reply, error) {
 	if sc.closed {
 		sc.mu.Unlock()
 		return nil, errClosed
+	}
+	a, err := adapterOf(sc, q.adapterName)
+	if err != nil {
+		sc.mu.Unlock()
+		return nil, err
+	}
+	if a != nil {
+		q.adapter, q.salt = a, fmt.Sprintf("adapter %d %s", a.number, q.salt)
 	}
 	sc.number++
 	q.number = sc.number
@@ -201,6 +214,7 @@ func (sc *scheduler) loop() {
 			return
 		}
 		sc.dropCancelled()
+		freeRetired(sc)
 		if change != nil && readyFor(sc, change) {
 			makeChange(sc, change)
 			continue
@@ -218,7 +232,12 @@ func (sc *scheduler) loop() {
 			if s.Err() != nil || len(plan) == 0 {
 				return s.Err()
 			}
-			return sc.run(s, plan)
+			for _, part := range partsOf(sc, plan) {
+				if err := sc.run(s, part); err != nil {
+					return err
+				}
+			}
+			return nil
 		})
 		for q, why := range failed {
 			sc.finish(q, nil, why)
@@ -343,6 +362,9 @@ func addDrafts(sc *scheduler, plan []work) {
 	for i := range plan {
 		w := &plan[i]
 		q := w.seq
+		if q.adapter != nil {
+			continue
+		}
 		most := min(mostDraft, q.maxNew-len(q.tokens)-1)
 		if need := (w.to+most+blockSize-1)/blockSize - len(q.blocks); most <= 0 || need > sc.table.available() {
 			continue
@@ -562,8 +584,12 @@ func (sc *scheduler) finish(q *sequence, out *Reply, err error) {
 // stepLogits computes the new tokens of a step, and the logits of the wanted rows; none where no row
 // is wanted.
 func stepLogits(sc *scheduler, s *torch.Scope, plan []work, in input, segs []torch.CachedSegment, blocks, rows []int32) torch.Tensor {
-	n := sc.p.net
-	if sc.decoder != nil && len(in.ids) <= fusedRows(n) && in.images == nil && in.positions[1] == nil {
+	all, wanted := adapterRows(plan)
+	if in.routing != nil { // the last layer, too, chooses for all tokens
+		wanted = all
+	}
+	n := sc.p.net.withAdapters(all, wanted)
+	if sc.decoder != nil && all == nil && len(in.ids) <= fusedRows(n) && in.images == nil && in.positions[1] == nil {
 		z := sc.decoder.Step(s, in.ids, in.positions[0], segs, blocks, rows)
 		if len(rows) == 0 {
 			return torch.Tensor{}
@@ -576,7 +602,7 @@ func stepLogits(sc *scheduler, s *torch.Scope, plan []work, in input, segs []tor
 		seen.runs = sc.planRuns(s, plan)
 	}
 	last := rows
-	if in.routing != nil { // the last layer, too, chooses for all tokens
+	if in.routing != nil {
 		last = nil
 	}
 	h := n.hidden(s, in, seen, last)

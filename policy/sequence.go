@@ -29,6 +29,9 @@ type sequence struct {
 	text     string
 	tokens   []Token
 
+	adapterName string
+	adapter     *servedAdapter // nil: the model as it is
+
 	priority int
 	salt     string
 	top      int
@@ -52,10 +55,13 @@ type sequence struct {
 func newSequence(ctx context.Context, p *Policy, r *Request, room int) *sequence {
 	ids, o := r.Prompt.IDs, r.Sampling
 	q := &sequence{ctx: ctx, ids: append(make([]int32, 0, len(ids)+64), ids...), prompt: len(ids), seed: r.Seed, maxNew: room,
-		priority: r.Priority, salt: r.Salt, top: r.Top, grammar: r.Grammar, emit: r.Emit, stopIDs: map[int32]bool{}, done: make(chan struct{})}
+		adapterName: r.Adapter, priority: r.Priority, top: r.Top, grammar: r.Grammar, emit: r.Emit, stopIDs: map[int32]bool{}, done: make(chan struct{})}
 	q.sampling = torch.SampleRow{Temperature: 1, TopP: o.TopP, MinP: o.MinP, TopK: int64(o.TopK)}
 	if o.Temperature != nil {
 		q.sampling.Temperature = *o.Temperature
+	}
+	if r.Salt != "" {
+		q.salt = "salt " + r.Salt // an adapter's begins otherwise
 	}
 	if p.cfg.SampledLogprobs {
 		q.sampling.Tempered = 1

@@ -21,9 +21,9 @@ type Engine interface {
 type Answerer interface {
 	// Ask draws a continuation of ids; see policy.Request.
 	Ask(ctx context.Context, r *policy.Request) (*policy.Reply, error)
-	// Score is the log-prob of each id of a text but the first, at temperature 1, with the top
-	// most probable ids in its place.
-	Score(ctx context.Context, text policy.Sequence, top int) ([]policy.Token, error)
+	// Score is the log-prob of each id of a request's prompt but the first, at temperature 1, with the
+	// PromptTop most probable ids in its place.
+	Score(ctx context.Context, r *policy.Request) ([]policy.Token, error)
 	// Exact makes ids of conversations and messages of ids, and says why where the model has no
 	// chat format. Its sampler is the engine.
 	Exact() (chat.Exact, error)
@@ -31,7 +31,7 @@ type Answerer interface {
 	Place(prompt []int32, images []traj.Image, spans []traj.ImageSpan) (s policy.Sequence, release func(), err error)
 }
 
-// Changer pauses a model and exchanges its weights.
+// Changer pauses a model, exchanges its weights, and has adapters beside them.
 type Changer interface {
 	// Pause has nothing computed until Resume.
 	Pause(how policy.Exchange) error
@@ -40,6 +40,9 @@ type Changer interface {
 	LoadWeights(folder string, version int64, how policy.Exchange) error
 	// UpdateWeights exchanges some of the tensors for those of a safetensors file.
 	UpdateWeights(file string, version int64, how policy.Exchange) error
+	// LoadAdapter has requests draw with a LoRA adapter's folder, by a name; one of that name is exchanged.
+	LoadAdapter(name, folder string, version int64) error
+	DropAdapter(name string) error
 }
 
 // Observed says what a model is and does.
@@ -47,6 +50,7 @@ type Observed interface {
 	Facts() policy.Facts
 	Load() policy.Load
 	Version() int64 // of the weights
+	Adapters() []policy.Adapter
 	// ForgetPrefixes has no later prompt find anything in the cache that is there now.
 	ForgetPrefixes()
 }

@@ -38,14 +38,14 @@ func exchange(r *http.Request) (policy.Exchange, error) {
 }
 
 // number is the version that new weights get: ?version= of the request, or weight_version of
-// its body, where SGLang has it; else the one after the last.
-func (s *administration) number(r *http.Request, body json.RawMessage) (int64, error) {
+// its body, where SGLang has it; else next.
+func (s *administration) number(r *http.Request, body json.RawMessage, next int64) (int64, error) {
 	field, given := "version", r.URL.Query().Get("version")
 	if given == "" && !isNull(body) {
 		field, given = "weight_version", strings.Trim(string(body), `"`)
 	}
 	if given == "" {
-		return s.engine.Version() + 1, nil
+		return next, nil
 	}
 	n, err := strconv.ParseInt(given, 10, 64)
 	if err != nil || n < 0 {
@@ -106,7 +106,7 @@ func (s *administration) updateWeights(w http.ResponseWriter, r *http.Request) e
 	if err := read(w, r, &c); err != nil {
 		return err
 	}
-	version, err := s.number(r, c.Version)
+	version, err := s.number(r, c.Version, s.engine.Version()+1)
 	if err != nil {
 		return err
 	}
@@ -130,7 +130,7 @@ func (s *administration) updateFromDisk(w http.ResponseWriter, r *http.Request) 
 	if c.Abort {
 		how = policy.ExchangeAbort
 	}
-	version, err := s.number(r, c.Version)
+	version, err := s.number(r, c.Version, s.engine.Version()+1)
 	if err != nil {
 		return err
 	}
@@ -156,7 +156,7 @@ func (s *administration) takeFolder(w http.ResponseWriter, field, path string, v
 // takeTensors takes the weights of the body. Its file is gone at once: it is mapped as long as
 // the engine has it.
 func (s *administration) takeTensors(w http.ResponseWriter, r *http.Request, how policy.Exchange) error {
-	version, err := s.number(r, nil)
+	version, err := s.number(r, nil, s.engine.Version()+1)
 	if err != nil {
 		return err
 	}
@@ -188,7 +188,7 @@ func (s *administration) updated(w http.ResponseWriter, version int64, from stri
 // allowed holds a path of a request to the folders that the user named.
 func (s *administration) allowed(field, path string) error {
 	if path == "" {
-		return bad(field, "%s is missing; it names a model's folder", field)
+		return bad(field, "%s is missing; it names a folder", field)
 	}
 	real, err := filepath.EvalSymlinks(path)
 	missing := errors.Is(err, fs.ErrNotExist)

@@ -63,7 +63,7 @@ func (s *openAI) completions(w http.ResponseWriter, r *http.Request) error {
 	if err := read(w, r, &c); err != nil {
 		return err
 	}
-	if err := cmp.Or(checkDrawing(s.server, &c.drawing), s.named(c.Model), checkExperts(s.server, c.Routed)); err != nil {
+	if err := cmp.Or(checkDrawing(s.server, &c.drawing), s.named(c.Model, &c.drawing), checkExperts(s.server, c.Routed)); err != nil {
 		return err
 	}
 	if c.Logprobs != nil && (*c.Logprobs < 0 || *c.Logprobs > maxTop) {
@@ -108,7 +108,7 @@ func (s *openAI) completions(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	out := a.body(a.choices, total)
-	versions(out, a.tokens, s.engine.Version())
+	versions(out, a.tokens, s.version(&c.drawing))
 	return answer(w, out)
 }
 
@@ -127,7 +127,8 @@ type completionAnswer struct {
 }
 
 func (a *completionAnswer) body(choices []map[string]any, usage map[string]any) map[string]any {
-	return map[string]any{"id": a.id, "object": "text_completion", "created": a.created, "model": a.s.name, "choices": choices, "usage": usage}
+	return map[string]any{"id": a.id, "object": "text_completion", "created": a.created, "model": a.s.nameOf(&a.c.drawing),
+		"choices": choices, "usage": usage}
 }
 
 // draw draws choice i.
@@ -140,7 +141,7 @@ func (a *completionAnswer) draw(ctx context.Context, prompt []int32, i int) erro
 	r.Grammar = a.s.matcher(a.form)
 	var err error
 	if a.c.Echo {
-		if echo, err = a.s.echoed(ctx, prompt, a.c.Logprobs); err != nil {
+		if echo, err = a.s.echoed(ctx, prompt, a.c); err != nil {
 			return err
 		}
 	}
@@ -208,11 +209,11 @@ func (a *completionAnswer) draw(ctx context.Context, prompt []int32, i int) erro
 }
 
 // echoed are the prompt's tokens, with log-probs where they are asked for.
-func (s *openAI) echoed(ctx context.Context, prompt []int32, top *int) ([]policy.Token, error) {
-	if top == nil {
+func (s *openAI) echoed(ctx context.Context, prompt []int32, c *completionRequest) ([]policy.Token, error) {
+	if c.Logprobs == nil {
 		return nil, nil
 	}
-	return s.engine.Score(ctx, policy.Sequence{IDs: prompt}, *top)
+	return s.engine.Score(ctx, &policy.Request{Prompt: policy.Sequence{IDs: prompt}, PromptTop: *c.Logprobs, Adapter: c.adapter})
 }
 
 func (a *completionAnswer) piece(i int, text string, tokens []policy.Token, fromStart bool, at *int) map[string]any {

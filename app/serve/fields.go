@@ -67,6 +67,8 @@ type drawing struct {
 	Bias       map[string]float64 `json:"logit_bias"`
 	BestOf     *int               `json:"best_of"`
 	Suffix     *string            `json:"suffix"`
+
+	adapter string // that draws the reply; "": the model itself
 }
 
 // format is OpenAI's response_format.
@@ -204,7 +206,7 @@ func (d *drawing) truncated(ids []int32, window int) []int32 {
 // request is one to the engine.
 func (d *drawing) request(prompt policy.Sequence, k, top int) *policy.Request {
 	r := &policy.Request{Prompt: prompt, Sampling: d.sampling(), Seed: d.seed(k), Priority: d.Priority, Salt: d.Salt,
-		IgnoreEnd: d.IgnoreEnd, Top: top}
+		IgnoreEnd: d.IgnoreEnd, Top: top, Adapter: d.adapter}
 	if d.PromptLPs != nil && k == 0 {
 		r.PromptLogprobs, r.PromptTop = true, *d.PromptLPs
 	}

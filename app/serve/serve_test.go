@@ -37,6 +37,7 @@ type running struct {
 	testing.TB
 	url    string
 	engine models.Engine
+	source models.Source
 	said   *bytes.Buffer
 }
 
@@ -53,9 +54,12 @@ func start(t testing.TB, change func(*Options)) *running {
 	}
 	said := &bytes.Buffer{}
 	h := newServer(engine, source, o, console.Streams{Out: io.Discard, Err: said})
+	if err := h.loadAdapters(); err != nil {
+		t.Fatal(err)
+	}
 	web := httptest.NewServer(h.handler())
 	t.Cleanup(func() { web.Close(); engine.Close() })
-	return &running{t, web.URL, engine, said}
+	return &running{t, web.URL, engine, source, said}
 }
 
 func (x *running) post(path string, body any, headers ...string) (int, []byte) {
@@ -170,7 +174,7 @@ func TestPiecesOfAStreamAreTheWholeReply(t *testing.T) {
 		"tools": {"tools": []any{map[string]any{"type": "function", "function": map[string]any{"name": "f",
 			"parameters": map[string]any{"type": "object"}}}}}} {
 		t.Run(name, func(t *testing.T) {
-			x := &running{t, x.url, x.engine, x.said}
+			x := &running{t, x.url, x.engine, x.source, x.said}
 			var whole chatReply
 			x.ask("/v1/chat/completions", hello(more), &whole)
 			texts, ids, lps := map[int]string{}, map[int][]int32{}, map[int][]float64{}

@@ -9,6 +9,7 @@
 //	ids.go          /tokenize, /detokenize, and replies to ids: vLLM's and SGLang's
 //	trl.go          replies to prompts and conversations, and log-probs, for TRL's client
 //	admin.go        pauses and new weights
+//	adapters.go     LoRA adapters as models beside the model
 //	metrics.go      GET /metrics
 package serve
 
@@ -36,7 +37,6 @@ import (
 	"agentcli/internal/setting"
 	"agentcli/internal/text"
 	"agentcli/internal/version"
-	"agentcli/llm"
 	"agentcli/model/chat"
 	"agentcli/policy"
 	"agentcli/traj"
@@ -53,6 +53,7 @@ type Options struct {
 	AdminKey  string   // that requests to the paths of admin.go carry; "": Key
 	Admin     bool     // those paths are there
 	AllowPath []string // folders that requests may name files in
+	Adapters  []string // NAME=FOLDER of LoRA adapters that requests may name as models
 
 	Grace time.Duration // what replies under way have after ^C; 0: 30 s
 }
@@ -87,6 +88,9 @@ func Run(ctx context.Context, o Options, s console.Streams) error {
 	}
 	defer engine.Close()
 	h := newServer(engine, source, o, s)
+	if err := h.loadAdapters(); err != nil {
+		return err
+	}
 	own, cut := context.WithCancel(context.WithoutCancel(ctx)) // of the requests
 	defer cut()
 	web := &http.Server{Handler: h.handler(), ReadHeaderTimeout: 10 * time.Second, MaxHeaderBytes: maxHeaders,
@@ -248,11 +252,9 @@ func (s *server) handler() http.Handler {
 	at("POST /update_weights_from_disk", admin, change.updateFromDisk)
 	at("GET /server_info", admin, change.serverInfo)
 	at("GET /get_world_size", admin, ok(map[string]int{"world_size": 1}))
-	for _, path := range []string{"/v1/load_lora_adapter", "/v1/unload_lora_adapter"} {
-		at("POST "+path, admin, func(http.ResponseWriter, *http.Request) error {
-			return refuse(http.StatusNotImplemented, "", "adapters are merged before they are served; open their folder with %s",
-				setting.Name("Model"))
-		})
+	for _, under := range []string{"/v1", ""} {
+		at("POST "+under+"/load_lora_adapter", admin, change.load)
+		at("POST "+under+"/unload_lora_adapter", admin, change.unload)
 	}
 	at("/", keyed, func(_ http.ResponseWriter, r *http.Request) error {
 		return refuse(http.StatusNotFound, "", "there is no %s %s here", r.Method, r.URL.Path)
@@ -287,6 +289,8 @@ func problemOf(err error) *problem {
 	switch {
 	case errors.As(err, &p):
 		return p
+	case errors.Is(err, policy.ErrNoAdapter): // it was there when the request came
+		return &problem{http.StatusNotFound, "model", err.Error()}
 	case errors.Is(err, traj.ErrPromptTooLong):
 		return &problem{http.StatusBadRequest, "prompt", "maximum context length: " + err.Error()}
 	case errors.Is(err, context.Canceled):
@@ -436,20 +440,6 @@ func read(w http.ResponseWriter, r *http.Request, into any) error {
 		return bad("", "the request is no JSON: %v", err)
 	}
 	return nil
-}
-
-// models answers GET /v1/models.
-func (s *server) models(w http.ResponseWriter, _ *http.Request) error {
-	return answer(w, map[string]any{"object": "list", "data": []any{map[string]any{"id": s.name, "object": "model",
-		"created": s.started.Unix(), "owned_by": llm.Owner, "root": s.source.Name, "parent": nil, "max_model_len": s.facts.MaxContext}}})
-}
-
-// named holds a request to the model that is served.
-func (s *server) named(model string) error {
-	if model == "" || model == s.name || model == s.source.Name {
-		return nil
-	}
-	return refuse(http.StatusNotFound, "model", "the model %q does not exist; this server has %s", model, s.name)
 }
 
 // namedRequest is one that can be ended by its name, which others may have too.

@@ -284,7 +284,7 @@ func (s *trlAPI) score(w http.ResponseWriter, r *http.Request) error {
 		if len(c.Sequences[i]) == c.Prompts[i] {
 			return ctx.Err()
 		}
-		tokens, err := s.engine.Score(ctx, policy.Sequence{IDs: c.Sequences[i]}, top)
+		tokens, err := s.engine.Score(ctx, &policy.Request{Prompt: policy.Sequence{IDs: c.Sequences[i]}, PromptTop: top})
 		if err != nil {
 			return err
 		}

@@ -24,11 +24,12 @@ func serveCommand() *cli.Command {
 				Usage: "model `FOLDER`, .gguf or org/name on the hub (default: the small one that make setup fetches)"},
 			&cli.StringFlag{Name: "listen", Value: "127.0.0.1:8000", Usage: "`HOST:PORT` to listen on; port 0 is a free one"},
 			&cli.StringFlag{Name: "served-model-name", Usage: "`NAME` of the model in requests (default: the last part of its path)"},
+			&cli.StringSliceFlag{Name: "adapter", Usage: "`NAME=FOLDER` of a LoRA adapter of the model, which requests name as their model; repeatable"},
 			&cli.StringFlag{Name: "api-key", EnvVars: []string{"AGENTCLI_API_KEY"}, Usage: "`KEY` that requests carry as a bearer token"},
-			&cli.BoolFlag{Name: "admin", Usage: "answer requests that pause the model or exchange its weights"},
+			&cli.BoolFlag{Name: "admin", Usage: "answer requests that pause the model, exchange its weights or load adapters"},
 			&cli.StringFlag{Name: "admin-key", EnvVars: []string{"AGENTCLI_ADMIN_KEY"},
 				Usage: "--admin: `KEY` that such requests carry (default: --api-key)"},
-			&cli.StringSliceFlag{Name: "allow-path", Usage: "--admin: `FOLDER` below which requests may name new weights; repeatable"},
+			&cli.StringSliceFlag{Name: "allow-path", Usage: "--admin: `FOLDER` below which requests may name new weights and adapters; repeatable"},
 			&cli.StringFlag{Name: "device", Value: policy.AutoDevice, Usage: "auto, cpu, cuda or cuda:N"},
 			&cli.StringFlag{Name: "dtype", Usage: "float32 or bfloat16 (default: the faster one)"},
 			&cli.IntFlag{Name: "threads", Usage: "CPU threads (default: one per core)"},
@@ -70,7 +71,7 @@ func serveCommand() *cli.Command {
 				return err
 			}
 			return serve.Run(c.Context, serve.Options{Path: path, Backend: backendOf(c), Listen: c.String("listen"),
-				Name: c.String("served-model-name"),
+				Name: c.String("served-model-name"), Adapters: c.StringSlice("adapter"),
 				Key:  c.String("api-key"), Admin: c.Bool("admin"), AdminKey: c.String("admin-key"), AllowPath: c.StringSlice("allow-path"),
 				Model: models.LocalOptions{Device: c.String("device"), DType: c.String("dtype"), Threads: c.Int("threads"), Parallel: c.Int("parallel"),
 					MaxContext: c.Int("max-context"), KVCache: c.String("kv-cache"), AsStored: c.Bool("weights-as-stored"),

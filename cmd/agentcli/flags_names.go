@@ -9,6 +9,7 @@ import (
 // otherWords are the settings that libraries name otherwise than their flags are called,
 // and functions that are commands.
 var otherWords = map[setting.Name]string{
+	"Adapters":         "--adapter",
 	"Admin":            "--admin",
 	"AsStored":         "--weights-as-stored",
 	"AllowMediaHosts":  "--allow-media-host",

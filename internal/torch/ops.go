@@ -266,29 +266,6 @@ func (s *Scope) Linear(x, w, bias Tensor) Tensor {
 	return s.op("linear", func(o *C.agt_tensor, m **C.char) C.int { return C.agt_linear(o, x.p, w.p, bias.p, m) }, x, w)
 }
 
-// LowRank is one adapter beside a weight [out, in]: A [rank, in] and B [rows, rank]
-// change the outputs from Row on. Seed is of its dropout.
-type LowRank struct {
-	A, B Tensor
-	Row  int64
-	Seed uint64
-}
-
-// LoRALinear is Linear with scale·(drop(x)·Aᵀ)·Bᵀ of each adapter added to its
-// outputs; drop sets the share `dropout` of x to 0 and scales the rest up. x is
-// [tokens, in]. w and bias get no gradient.
-func (s *Scope) LoRALinear(x, w, bias Tensor, parts []LowRank, scale, dropout float64) Tensor {
-	ab, rows, seeds := make([]Tensor, 0, 2*len(parts)), make([]int64, len(parts)), make([]uint64, len(parts))
-	for i, p := range parts {
-		ab, rows[i], seeds[i] = append(ab, p.A, p.B), p.Row, p.Seed
-	}
-	ptrs := pointers(ab)
-	return s.op("lora_linear", func(o *C.agt_tensor, m **C.char) C.int {
-		return C.agt_lora_linear(o, x.p, w.p, bias.p, ptr0(ptrs), (*C.int64_t)(unsafe.Pointer(unsafe.SliceData(rows))),
-			(*C.uint64_t)(unsafe.Pointer(unsafe.SliceData(seeds))), C.int(len(parts)), C.double(scale), C.double(dropout), m)
-	}, append(ab, x, w)...)
-}
-
 // Detach is x without what backward recorded of it.
 func (s *Scope) Detach(x Tensor) Tensor {
 	return s.op("detach", func(o *C.agt_tensor, m **C.char) C.int { return C.agt_detach(o, x.p, m) }, x)

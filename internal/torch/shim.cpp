@@ -702,6 +702,21 @@ int agt_lora_linear(agt_tensor *out, agt_tensor x, agt_tensor w, agt_tensor bias
                                            : LoRALinear::run(T(x), T(w), pairs, spec, nullptr));
   });
 }
+int agt_add_low_rank_(agt_tensor y, agt_tensor x, agt_tensor *ab, const int64_t *from, const int64_t *count, int n, char **err) {
+  return guard(err, [&] {
+    c10::AutoGradMode off(false);
+    TORCH_CHECK(T(y).dim() == 2 && T(x).dim() == 2 && T(y).size(0) == T(x).size(0), "y is ", T(y).sizes(), ", x is ", T(x).sizes(),
+                "; they have a row for each token");
+    for (int i = 0; i < n; i++) {
+      auto &a = T(ab[2 * i]), &b = T(ab[2 * i + 1]);
+      TORCH_CHECK(a.dim() == 2 && b.dim() == 2 && a.size(1) == T(x).size(1) && a.size(0) == b.size(1) && b.size(0) == T(y).size(1) &&
+                      from[i] >= 0 && count[i] > 0 && from[i] + count[i] <= T(y).size(0),
+                  "A is ", a.sizes(), ", B is ", b.sizes(), " for ", count[i], " rows from ", from[i], ", y is ", T(y).sizes());
+      Tensor rows = T(y).narrow(0, from[i], count[i]);
+      rows.addmm_(at::mm(T(x).narrow(0, from[i], count[i]), a.t()), b.t());
+    }
+  });
+}
 int agt_detach(agt_tensor *out, agt_tensor x, char **err) {
   return guard(err, [&] { *out = wrap(T(x).detach()); });
 }

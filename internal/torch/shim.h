@@ -34,6 +34,8 @@ int agt_linear_packed(agt_tensor *out, agt_tensor x, agt_tensor packed, agt_tens
 // as many as Bᵢ has rows. ab: A₀, B₀, A₁, …; w and bias get no gradient.
 int agt_lora_linear(agt_tensor *out, agt_tensor x, agt_tensor w, agt_tensor bias, agt_tensor *ab, const int64_t *row,
                     const uint64_t *seed, int n, double scale, double dropout, char **err);
+// (x·Aᵢᵀ)·Bᵢᵀ added to `count[i]` rows of y from `from[i]` on, in place; ab: A₀, B₀, A₁, … No gradient.
+int agt_add_low_rank_(agt_tensor y, agt_tensor x, agt_tensor *ab, const int64_t *from, const int64_t *count, int n, char **err);
 int agt_detach(agt_tensor *out, agt_tensor x, char **err);
 // Norms multiply by offset + w.
 int agt_rms_norm(agt_tensor *out, agt_tensor x, agt_tensor w, double eps, double offset, char **err);
