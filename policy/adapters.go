@@ -62,7 +62,7 @@ func (l *layer) stack(target string) *torch.Tensor {
 // lie within ±1/√in) and whose B is 0: the model is then what its base is.
 func adapt(s, keep *torch.Scope, n *network, c weights.AdapterConfig, seed int64, m *weights.Model, master torch.DType) (*adapters, error) {
 	x := &adapters{AdapterConfig: c, seed: seed}
-	places := n.places()
+	places := placesOf(n)
 	add := func(p pair, at place) {
 		an, bn := weights.LoRANames(at.name)
 		p.weight, p.row, p.names = at.part, at.row, [2]string{an, bn}

@@ -126,7 +126,7 @@ func (e *Engine) promptTokens(ctx context.Context, r *Request) ([]Token, error) 
 		}
 		n := p.net
 		if a != nil {
-			n = n.withAdapters([]rowSpan{{a, 0, int64(len(pack.IDs))}}, []rowSpan{{a, 0, int64(len(ids) - 1)}})
+			n = withAdapters(n, []rowSpan{{a, 0, int64(len(pack.IDs))}}, []rowSpan{{a, 0, int64(len(ids) - 1)}})
 			for i := range out {
 				out[i].Version = a.Version
 			}

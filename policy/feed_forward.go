@@ -19,7 +19,7 @@ func (l *layer) feedForward(c *torch.Scope, i int, x torch.Tensor, r *routing) t
 		}
 		ids, shares := r.route(c, i, c.Linear(in, w, l.routerBias), l.correction, torch.Router{Active: int64(e.Active), Sigmoid: e.Sigmoid,
 			Normalise: e.Normalise, Epsilon: e.Epsilon, Scale: e.Scale, Groups: int64(e.Groups), TopGroups: int64(e.TopGroups)})
-		out = l.overExperts(c, x, ids, shares, func(x, ids, shares torch.Tensor, pairs torch.ExpertPairs) torch.Tensor {
+		out = overExperts(l, c, x, ids, shares, func(x, ids, shares torch.Tensor, pairs torch.ExpertPairs) torch.Tensor {
 			if e.Clamped != nil {
 				return c.ClampedExperts(x, ids, shares, torch.ClampedExperts{GateUp: l.expertsGateUp, GateUpBias: l.expertsGateUpBias,
 					Down: l.expertsDown, DownBias: l.expertsDownBias, Alpha: e.Clamped.Alpha, Limit: e.Clamped.Limit, Pairs: pairs})
@@ -68,7 +68,7 @@ func besideExperts(n *network, c *torch.Scope, i int, x, h torch.Tensor, r *rout
 	t, active := c.Shape(x)[0], int64(e.Active)
 	shares = c.Mul(shares, c.Reshape(c.IndexSelect(l.expertScale, 0, c.Reshape(ids, t*active)), t, active))
 	count, size := int64(e.Count), int64(e.Size)
-	out := l.overExperts(c, c.RMSNorm(x, l.beforeExperts, n.rms()), ids, shares,
+	out := overExperts(l, c, c.RMSNorm(x, l.beforeExperts, n.rms()), ids, shares,
 		func(x, ids, shares torch.Tensor, pairs torch.ExpertPairs) torch.Tensor {
 			return c.Experts(x, ids, shares, torch.PlainExperts{
 				GateUp: c.Reshape(l.expertsGateUp, count*2*size, hidden), Down: c.Reshape(l.expertsDown, count*hidden, size),

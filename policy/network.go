@@ -263,8 +263,8 @@ type place struct {
 	row, rows int64
 }
 
-// places are those of all tensors, by name.
-func (n *network) places() map[string]place {
+// placesOf are those of all tensors of a network, by name.
+func placesOf(n *network) map[string]place {
 	out := map[string]place{}
 	for _, p := range n.params {
 		row := int64(0)

@@ -588,7 +588,7 @@ func stepLogits(sc *scheduler, s *torch.Scope, plan []work, in input, segs []tor
 	if in.routing != nil { // the last layer, too, chooses for all tokens
 		wanted = all
 	}
-	n := sc.p.net.withAdapters(all, wanted)
+	n := withAdapters(sc.p.net, all, wanted)
 	if sc.decoder != nil && all == nil && len(in.ids) <= fusedRows(n) && in.images == nil && in.positions[1] == nil {
 		z := sc.decoder.Step(s, in.ids, in.positions[0], segs, blocks, rows)
 		if len(rows) == 0 {

@@ -6,7 +6,6 @@ import (
 	"cmp"
 	"fmt"
 	"slices"
-	"strings"
 
 	"agentcli/internal/setting"
 	"agentcli/internal/torch"
@@ -44,7 +43,7 @@ func newServedAdapter(s *torch.Scope, n *network, pairs *weights.Pairs) (*served
 	}
 	a := &servedAdapter{layers: make([][matrixSlots]lowPair, len(n.layers)), experts: make([]torch.ExpertPairs, len(n.layers)),
 		keep: torch.NewScope()}
-	places := n.places()
+	places := placesOf(n)
 	for i := range n.layers {
 		var found [matrixSlots][]namedPair
 		for _, t := range weights.LoRATargets {
@@ -144,7 +143,7 @@ type expertRows struct {
 
 // withAdapters is the network for a pass with these rows of each adapter. wanted are the same of the rows that the last
 // layer ends with.
-func (n *network) withAdapters(all, wanted []rowSpan) *network {
+func withAdapters(n *network, all, wanted []rowSpan) *network {
 	if len(all) == 0 {
 		return n
 	}
@@ -176,7 +175,7 @@ func (n *network) withAdapters(all, wanted []rowSpan) *network {
 }
 
 // overExperts has f compute the experts of a layer: of all rows, or of those of each adapter for itself.
-func (l *layer) overExperts(c *torch.Scope, x, ids, shares torch.Tensor,
+func overExperts(l *layer, c *torch.Scope, x, ids, shares torch.Tensor,
 	f func(x, ids, shares torch.Tensor, pairs torch.ExpertPairs) torch.Tensor) torch.Tensor {
 	if len(l.expertRows) == 0 {
 		return f(x, ids, shares, l.expertPairs)
@@ -283,68 +282,6 @@ func freeRetired(sc *scheduler) {
 		}
 		return nil
 	})
-}
-
-// LoadAdapter reads a LoRA adapter in PEFT's layout, which requests name from then on (Request.Adapter). One of the same
-// name is exchanged for it: replies under way end with the one that they began with. It must fit the shapes of the model,
-// whose weights may be exchanged beneath it.
-func (e *Engine) LoadAdapter(name, folder string, version int64) error {
-	if name == "" || strings.ContainsFunc(name, func(r rune) bool { return r < ' ' }) {
-		return fmt.Errorf("%q is no name of an adapter", name)
-	}
-	sc := e.p.sched
-	pairs, err := weights.OpenPairs(folder, e.p.model)
-	if err != nil {
-		return err
-	}
-	defer pairs.Close()
-	var a *servedAdapter
-	if err := e.p.worker.Do(func(s *torch.Scope) (err error) {
-		a, err = newServedAdapter(s, e.p.net, pairs)
-		return err
-	}); err != nil {
-		return fmt.Errorf("%s: %w", folder, err)
-	}
-	a.Adapter = Adapter{Name: name, Folder: folder, Base: pairs.Config().Base, Version: version}
-	sc.mu.Lock()
-	defer sc.mu.Unlock()
-	sc.loads++
-	a.number = sc.loads
-	if old := sc.adapters[name]; old != nil {
-		retire(sc, old)
-	}
-	if sc.adapters == nil {
-		sc.adapters = map[string]*servedAdapter{}
-	}
-	sc.adapters[name] = a
-	return nil
-}
-
-// DropAdapter has no later request drawn with an adapter.
-func (e *Engine) DropAdapter(name string) error {
-	sc := e.p.sched
-	sc.mu.Lock()
-	defer sc.mu.Unlock()
-	a, err := adapterOf(sc, name)
-	if err != nil {
-		return err
-	}
-	delete(sc.adapters, name)
-	retire(sc, a)
-	return nil
-}
-
-// Adapters are those that requests may name, by name.
-func (e *Engine) Adapters() []Adapter {
-	sc := e.p.sched
-	sc.mu.Lock()
-	defer sc.mu.Unlock()
-	var out []Adapter
-	for _, a := range sc.adapters {
-		out = append(out, a.Adapter)
-	}
-	slices.SortFunc(out, func(a, b Adapter) int { return cmp.Compare(a.Name, b.Name) })
-	return out
 }
 
 // freeAdapters frees all of them. The policy has ended.

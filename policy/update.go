@@ -3,9 +3,11 @@
 package policy
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 
 	"agentcli/internal/torch"
 	"agentcli/model/arch"
@@ -150,4 +152,66 @@ func take(p *Policy, n *network, keep *torch.Scope, version int64) {
 	p.weights.Close()
 	p.net, p.weights = n, keep
 	p.version.Store(version)
+}
+
+// LoadAdapter reads a LoRA adapter in PEFT's layout, which requests name from then on (Request.Adapter). One of the same
+// name is exchanged for it: replies under way end with the one that they began with. It must fit the shapes of the model,
+// whose weights may be exchanged beneath it.
+func (e *Engine) LoadAdapter(name, folder string, version int64) error {
+	if name == "" || strings.ContainsFunc(name, func(r rune) bool { return r < ' ' }) {
+		return fmt.Errorf("%q is no name of an adapter", name)
+	}
+	sc := e.p.sched
+	pairs, err := weights.OpenPairs(folder, e.p.model)
+	if err != nil {
+		return err
+	}
+	defer pairs.Close()
+	var a *servedAdapter
+	if err := e.p.worker.Do(func(s *torch.Scope) (err error) {
+		a, err = newServedAdapter(s, e.p.net, pairs)
+		return err
+	}); err != nil {
+		return fmt.Errorf("%s: %w", folder, err)
+	}
+	a.Adapter = Adapter{Name: name, Folder: folder, Base: pairs.Config().Base, Version: version}
+	sc.mu.Lock()
+	defer sc.mu.Unlock()
+	sc.loads++
+	a.number = sc.loads
+	if old := sc.adapters[name]; old != nil {
+		retire(sc, old)
+	}
+	if sc.adapters == nil {
+		sc.adapters = map[string]*servedAdapter{}
+	}
+	sc.adapters[name] = a
+	return nil
+}
+
+// DropAdapter has no later request drawn with an adapter.
+func (e *Engine) DropAdapter(name string) error {
+	sc := e.p.sched
+	sc.mu.Lock()
+	defer sc.mu.Unlock()
+	a, err := adapterOf(sc, name)
+	if err != nil {
+		return err
+	}
+	delete(sc.adapters, name)
+	retire(sc, a)
+	return nil
+}
+
+// Adapters are those that requests may name, by name.
+func (e *Engine) Adapters() []Adapter {
+	sc := e.p.sched
+	sc.mu.Lock()
+	defer sc.mu.Unlock()
+	var out []Adapter
+	for _, a := range sc.adapters {
+		out = append(out, a.Adapter)
+	}
+	slices.SortFunc(out, func(a, b Adapter) int { return cmp.Compare(a.Name, b.Name) })
+	return out
 }

@@ -31,18 +31,29 @@ type Answerer interface {
 	Place(prompt []int32, images []traj.Image, spans []traj.ImageSpan) (s policy.Sequence, release func(), err error)
 }
 
-// Changer pauses a model, exchanges its weights, and has adapters beside them.
+// Changer pauses a model and exchanges its weights.
 type Changer interface {
 	// Pause has nothing computed until Resume.
 	Pause(how policy.Exchange) error
 	Resume()
+	Weights
+}
+
+// Weights are exchanged, and have adapters beside them, while replies are drawn.
+type Weights interface {
 	// LoadWeights exchanges the weights for those of a model's folder, between two steps.
 	LoadWeights(folder string, version int64, how policy.Exchange) error
 	// UpdateWeights exchanges some of the tensors for those of a safetensors file.
 	UpdateWeights(file string, version int64, how policy.Exchange) error
-	// LoadAdapter has requests draw with a LoRA adapter's folder, by a name; one of that name is exchanged.
+	Adapting
+}
+
+// Adapting has LoRA adapters beside the weights of a model.
+type Adapting interface {
+	// LoadAdapter has requests draw with the adapter in a folder, by a name; one of that name is exchanged.
 	LoadAdapter(name, folder string, version int64) error
 	DropAdapter(name string) error
+	Adapters() []policy.Adapter
 }
 
 // Observed says what a model is and does.
@@ -50,7 +61,6 @@ type Observed interface {
 	Facts() policy.Facts
 	Load() policy.Load
 	Version() int64 // of the weights
-	Adapters() []policy.Adapter
 	// ForgetPrefixes has no later prompt find anything in the cache that is there now.
 	ForgetPrefixes()
 }

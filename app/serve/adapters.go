@@ -15,16 +15,16 @@ import (
 )
 
 // loadAdapters loads those that the server is started with, each as NAME=FOLDER.
-func (s *server) loadAdapters() error {
+func loadAdapters(s *server) error {
 	for _, given := range s.o.Adapters {
 		name, folder, ok := strings.Cut(given, "=")
 		if !ok || name == "" || folder == "" {
 			return exit.Usagef("%s %q is not NAME=FOLDER", setting.Name("Adapters"), given)
 		}
-		if err := s.fresh(name); err != nil {
+		if err := freshName(s, name); err != nil {
 			return exit.Usagef("%s %s: %w", setting.Name("Adapters"), given, err)
 		}
-		if err := s.loadAdapter(name, folder, 0); err != nil {
+		if err := loadAdapter(s, name, folder, 0); err != nil {
 			return err
 		}
 	}
@@ -32,12 +32,12 @@ func (s *server) loadAdapters() error {
 }
 
 // loadAdapter loads one, and says where it was made for another model, as far as names tell.
-func (s *server) loadAdapter(name, folder string, version int64) error {
+func loadAdapter(s *server, name, folder string, version int64) error {
 	if err := s.engine.LoadAdapter(name, folder, version); err != nil {
 		return err
 	}
 	s.s.Log().Info("adapter", "name", name, "from", folder, "version", version)
-	a := s.adapter(name)
+	a := adapterOf(s, name)
 	if last := func(path string) string { return filepath.Base(filepath.Clean(path)) }; a != nil && last(a.Base) != last(s.source.Name) {
 		s.s.Say(fmt.Sprintf("the adapter %s names the base model %s, this is %s; its shapes fit", name, a.Base, s.source.Name))
 	}
@@ -45,7 +45,7 @@ func (s *server) loadAdapter(name, folder string, version int64) error {
 }
 
 // adapter is the one of a name; nil: there is none.
-func (s *server) adapter(name string) *policy.Adapter {
+func adapterOf(s *server, name string) *policy.Adapter {
 	all := s.engine.Adapters()
 	if i := slices.IndexFunc(all, func(a policy.Adapter) bool { return a.Name == name }); i >= 0 {
 		return &all[i]
@@ -54,11 +54,11 @@ func (s *server) adapter(name string) *policy.Adapter {
 }
 
 // fresh says why no adapter can get a name.
-func (s *server) fresh(name string) error {
+func freshName(s *server, name string) error {
 	switch {
 	case name == s.name || name == s.source.Name:
 		return bad("lora_name", "%s is the name of the model itself", name)
-	case s.adapter(name) != nil:
+	case adapterOf(s, name) != nil:
 		return bad("lora_name", "the adapter %s has been loaded already; load_inplace: true exchanges it", name)
 	}
 	return nil
@@ -82,16 +82,16 @@ func (s *administration) load(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	next := int64(0)
-	if old := s.adapter(c.Name); old != nil && c.InPlace {
+	if old := adapterOf(s.server, c.Name); old != nil && c.InPlace {
 		next = old.Version + 1
-	} else if err := s.fresh(c.Name); err != nil {
+	} else if err := freshName(s.server, c.Name); err != nil {
 		return err
 	}
 	version, err := s.number(r, c.Version, next)
 	if err != nil {
 		return err
 	}
-	if err := s.loadAdapter(c.Name, c.Path, version); err != nil {
+	if err := loadAdapter(s.server, c.Name, c.Path, version); err != nil {
 		return bad("lora_path", "%v", err)
 	}
 	return s.loaded(w, fmt.Sprintf("the adapter %s is loaded", c.Name))
@@ -123,8 +123,8 @@ func (s *administration) loaded(w http.ResponseWriter, message string) error {
 	return answer(w, map[string]any{"success": true, "message": message, "loaded_adapters": all})
 }
 
-// models answers GET /v1/models: the model, and its adapters as models that have it as their parent.
-func (s *server) models(w http.ResponseWriter, _ *http.Request) error {
+// listModels answers GET /v1/models: the model, and its adapters as models that have it as their parent.
+func listModels(s *server, w http.ResponseWriter) error {
 	entry := func(id, root string, parent any) map[string]any {
 		return map[string]any{"id": id, "object": "model", "created": s.started.Unix(), "owned_by": llm.Owner, "root": root,
 			"parent": parent, "max_model_len": s.facts.MaxContext}
@@ -137,11 +137,11 @@ func (s *server) models(w http.ResponseWriter, _ *http.Request) error {
 }
 
 // named holds a request to the model that is served, or to an adapter, which then draws its replies.
-func (s *server) named(model string, d *drawing) error {
+func named(s *server, model string, d *drawing) error {
 	if model == "" || model == s.name || model == s.source.Name {
 		return nil
 	}
-	if s.adapter(model) == nil {
+	if adapterOf(s, model) == nil {
 		names := s.name
 		for _, a := range s.engine.Adapters() {
 			names += ", " + a.Name
@@ -153,7 +153,7 @@ func (s *server) named(model string, d *drawing) error {
 }
 
 // nameOf is the model that a request is answered by.
-func (s *server) nameOf(d *drawing) string {
+func nameOf(s *server, d *drawing) string {
 	if d.adapter != "" {
 		return d.adapter
 	}
@@ -161,9 +161,9 @@ func (s *server) nameOf(d *drawing) string {
 }
 
 // version is that of the weights, or of the adapter, that answer a request now.
-func (s *server) version(d *drawing) int64 {
+func versionOf(s *server, d *drawing) int64 {
 	if d.adapter != "" {
-		if a := s.adapter(d.adapter); a != nil {
+		if a := adapterOf(s, d.adapter); a != nil {
 			return a.Version
 		}
 	}

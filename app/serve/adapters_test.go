@@ -196,7 +196,7 @@ func TestAServerIsNotStartedWithAdaptersThatCannotBe(t *testing.T) {
 	for _, given := range []string{"mine", "=x", "mine=", "tiny=" + tinyAdapter} {
 		x := start(t, nil)
 		h := newServer(x.engine, x.source, Options{Name: "tiny", Adapters: []string{given}}, console.Streams{})
-		if err, usage := h.loadAdapters(), (exit.UsageError{}); !errors.As(err, &usage) {
+		if err, usage := loadAdapters(h), (exit.UsageError{}); !errors.As(err, &usage) {
 			t.Errorf("--adapter %s: %v", given, err)
 		}
 	}

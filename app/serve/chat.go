@@ -170,7 +170,7 @@ func (s *openAI) chat(w http.ResponseWriter, r *http.Request) error {
 			return bad("top_logprobs", "top_logprobs is %d; it is between 0 and %d, beside logprobs: true", top, maxTop)
 		}
 	}
-	if err := cmp.Or(checkDrawing(s.server, &c.drawing), s.named(c.Model, &c.drawing), checkExperts(s.server, c.Routed)); err != nil {
+	if err := cmp.Or(checkDrawing(s.server, &c.drawing), named(s.server, c.Model, &c.drawing), checkExperts(s.server, c.Routed)); err != nil {
 		return err
 	}
 	req, err := c.conversation()
@@ -212,7 +212,7 @@ func (s *openAI) chat(w http.ResponseWriter, r *http.Request) error {
 	if a.prompt != nil {
 		out["prompt_logprobs"] = s.promptLogprobs(a.prompt)
 	}
-	versions(out, a.tokens, s.version(&c.drawing))
+	versions(out, a.tokens, versionOf(s.server, &c.drawing))
 	return answer(w, out)
 }
 
@@ -273,7 +273,7 @@ type chatAnswer struct {
 }
 
 func (a *chatAnswer) body(object string, choices any, usage map[string]any) map[string]any {
-	return map[string]any{"id": a.id, "object": object, "created": a.created, "model": a.s.nameOf(&a.c.drawing), "choices": choices,
+	return map[string]any{"id": a.id, "object": object, "created": a.created, "model": nameOf(a.s.server, &a.c.drawing), "choices": choices,
 		"usage": usage}
 }
 

@@ -63,7 +63,7 @@ func (s *openAI) completions(w http.ResponseWriter, r *http.Request) error {
 	if err := read(w, r, &c); err != nil {
 		return err
 	}
-	if err := cmp.Or(checkDrawing(s.server, &c.drawing), s.named(c.Model, &c.drawing), checkExperts(s.server, c.Routed)); err != nil {
+	if err := cmp.Or(checkDrawing(s.server, &c.drawing), named(s.server, c.Model, &c.drawing), checkExperts(s.server, c.Routed)); err != nil {
 		return err
 	}
 	if c.Logprobs != nil && (*c.Logprobs < 0 || *c.Logprobs > maxTop) {
@@ -108,7 +108,7 @@ func (s *openAI) completions(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	out := a.body(a.choices, total)
-	versions(out, a.tokens, s.version(&c.drawing))
+	versions(out, a.tokens, versionOf(s.server, &c.drawing))
 	return answer(w, out)
 }
 
@@ -127,7 +127,7 @@ type completionAnswer struct {
 }
 
 func (a *completionAnswer) body(choices []map[string]any, usage map[string]any) map[string]any {
-	return map[string]any{"id": a.id, "object": "text_completion", "created": a.created, "model": a.s.nameOf(&a.c.drawing),
+	return map[string]any{"id": a.id, "object": "text_completion", "created": a.created, "model": nameOf(a.s.server, &a.c.drawing),
 		"choices": choices, "usage": usage}
 }
 

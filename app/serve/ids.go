@@ -115,7 +115,7 @@ func (s *idsAPI) inference(w http.ResponseWriter, r *http.Request) error {
 	if d.MaxTokens != nil && *d.MaxTokens == 0 {
 		return bad("max_tokens", "max_tokens is 0; there would be no reply")
 	}
-	if err := cmp.Or(s.named(c.Model, d), checkDrawing(s.server, d), checkExperts(s.server, c.Routed)); err != nil {
+	if err := cmp.Or(named(s.server, c.Model, d), checkDrawing(s.server, d), checkExperts(s.server, c.Routed)); err != nil {
 		return err
 	}
 	form, err := d.grammarOf()
@@ -173,7 +173,7 @@ func (s *idsAPI) inference(w http.ResponseWriter, r *http.Request) error {
 		}
 		out["prompt_token_ids"], out["mm_placeholders"] = ids, map[string]any{"image": places}
 	}
-	versions(out, replies[0].Tokens, s.version(d))
+	versions(out, replies[0].Tokens, versionOf(s.server, d))
 	if n := seen(w); n != nil {
 		n.prompt = len(ids)
 		for _, reply := range replies {
@@ -274,7 +274,7 @@ func (c *sglangRequest) request(s *server) (*policy.Request, error) {
 	if d.Guided = c.Sampling.Regex; c.Sampling.Schema != nil {
 		d.GuidedJSON = json.RawMessage(*c.Sampling.Schema)
 	}
-	if err := cmp.Or(s.named(c.Adapter, d), checkDrawing(s, d), checkExperts(s, &c.Routed)); err != nil {
+	if err := cmp.Or(named(s, c.Adapter, d), checkDrawing(s, d), checkExperts(s, &c.Routed)); err != nil {
 		return nil, err
 	}
 	if d.choices() > 1 {
@@ -355,7 +355,7 @@ func (s *idsAPI) sglang(w http.ResponseWriter, r *http.Request) error {
 		if stream == nil {
 			return nil
 		}
-		return stream.send(a.body(nil, s.version(&c.Sampling.drawing)))
+		return stream.send(a.body(nil, versionOf(s.server, &c.Sampling.drawing)))
 	}
 	reply := &policy.Reply{Output: traj.Completion{FinishReason: traj.FinishLength}}
 	if *c.Sampling.MaxTokens > 0 {
@@ -367,7 +367,7 @@ func (s *idsAPI) sglang(w http.ResponseWriter, r *http.Request) error {
 	if err == nil {
 		a.text += words.rest()
 		a.tokens, a.prompt, a.experts = reply.Tokens, reply.Prompt, reply.Experts
-		last = a.body(finished(reply), s.version(&c.Sampling.drawing))
+		last = a.body(finished(reply), versionOf(s.server, &c.Sampling.drawing))
 		if n := seen(w); n != nil {
 			n.prompt, n.drawn = a.read, len(a.tokens)
 		}

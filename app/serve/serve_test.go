@@ -54,7 +54,7 @@ func start(t testing.TB, change func(*Options)) *running {
 	}
 	said := &bytes.Buffer{}
 	h := newServer(engine, source, o, console.Streams{Out: io.Discard, Err: said})
-	if err := h.loadAdapters(); err != nil {
+	if err := loadAdapters(h); err != nil {
 		t.Fatal(err)
 	}
 	web := httptest.NewServer(h.handler())

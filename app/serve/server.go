@@ -88,7 +88,7 @@ func Run(ctx context.Context, o Options, s console.Streams) error {
 	}
 	defer engine.Close()
 	h := newServer(engine, source, o, s)
-	if err := h.loadAdapters(); err != nil {
+	if err := loadAdapters(h); err != nil {
 		return err
 	}
 	own, cut := context.WithCancel(context.WithoutCancel(ctx)) // of the requests
@@ -221,7 +221,7 @@ func (s *server) handler() http.Handler {
 	at("GET /metrics", anybody, s.metrics.serve)
 	open, ids, change := &openAI{s}, &idsAPI{s}, &administration{s}
 	at("GET /tokenizer_info", keyed, ids.tokenizerInfo)
-	at("GET /v1/models", keyed, s.models)
+	at("GET /v1/models", keyed, func(w http.ResponseWriter, _ *http.Request) error { return listModels(s, w) })
 	at("POST /v1/chat/completions", keyed, open.chat)
 	at("POST /v1/completions", keyed, open.completions)
 	at("POST /tokenize", keyed, ids.tokenize)
