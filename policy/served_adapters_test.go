@@ -27,10 +27,12 @@ import (
 // drawnAdapter writes an adapter over a base, of these targets, whose numbers are drawn.
 func drawnAdapter(t testing.TB, base, name string, rank int, targets []string) string {
 	t.Helper()
-	model, err := weights.ReadConfig(base)
+	m, err := weights.Open(base)
 	if err != nil {
 		t.Fatal(err)
 	}
+	defer m.Close()
+	model := m.Config()
 	shapes := map[string][]int64{}
 	for _, i := range model.Tensors() {
 		shapes[i.Name] = i.Shape
