@@ -78,6 +78,7 @@ func laterReplies() []laterReply {
 		{"nemotron", `<TOOLCALL>[]</TOOLCALL>`, "", "", "", "has no call"},
 		{"nemotron", `A <TOOLCALL> is a list.`, "", "", "", "not valid"},
 		{"apertus", `<|tools_prefix|>[{"now": 3}]<|tools_suffix|>`, "", "", "", "not an object"},
+		{"apertus", `<|tools_prefix|>[{"": {}}, {"now": {}}]<|tools_suffix|>`, "", "", "now{}", "no name"},
 		{"tool-calls", "<tool_calls>\n{\"name\": \"now\", \"arg</tool_calls>", "", "", "", "incomplete"},
 		{"seed-oss", "<seed:tool_call>\n<function=plot>\n<parameter=title>abc", "", "", "", `</parameter> of "title" is missing`},
 		{"seed-oss", "<seed:tool_call> is its tag", "", "", "", "<function=name> does not follow"},

@@ -42,9 +42,11 @@ var (
 	toolCallsList = format{name: "tool-calls", find: toolCalls.find, read: toolCalls.read, begins: []string{toolCalls.open}}
 )
 
+const apertusForm = `[{"name of the tool": {...}}]`
+
 // apertus: <|tools_prefix|>[{"name": {arguments}}]<|tools_suffix|>, as Apertus writes it.
 var (
-	apertusList = jsonList{open: "<|tools_prefix|>", shut: "<|tools_suffix|>", call: readApertus, form: `[{"name of the tool": {...}}]`}
+	apertusList = jsonList{open: "<|tools_prefix|>", shut: "<|tools_suffix|>", call: readApertus, form: apertusForm}
 	apertus     = format{name: "apertus", special: true, find: apertusList.find, read: apertusList.read, begins: []string{apertusList.open},
 		think: [2]string{"<|inner_prefix|>", "<|inner_suffix|>"}}
 )
@@ -105,7 +107,9 @@ func readApertus(body json.RawMessage) (call traj.ToolCall, reason string) {
 		return readBody(body)
 	}
 	for name, args := range f {
-		call.Name = name
+		if call.Name = name; name == "" {
+			return call, "the tool has no name; write " + apertusForm
+		}
 		call.Arguments, reason = arguments(args)
 	}
 	return call, reason
