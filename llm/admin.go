@@ -65,6 +65,9 @@ var (
 	ErrNoFolder = errors.New("the server does not open the folder")
 	// ErrWeights: the server does not take the weights.
 	ErrWeights = errors.New("the server does not take the weights")
+
+	errNoAdapters = errors.New("the server loads no adapters")
+	errNoPath     = errors.New("the server has no such path")
 )
 
 // firstSGLang is the version of what an SGLang server was started with.
@@ -95,7 +98,8 @@ func (a *Admin) Weights(ctx context.Context) (Weights, error) {
 		}
 	}
 	return Weights{}, traj.Mark(setting.Errorf("%s says nothing of its weights' version at /server_info or /model_info; "+
-		"start agentcli serve %s or SGLang there", a.at.name, setting.Name("Admin")), ErrNoAdmin)
+		"start agentcli serve %s or SGLang there; vLLM takes the adapters of %s alone", a.at.name, setting.Name("Admin"),
+		setting.Name("LoRA.Rank")), ErrNoAdmin)
 }
 
 // Load has the server open a model's folder, whose weights get a version. abort ends what the
@@ -124,6 +128,66 @@ func (a *Admin) Send(ctx context.Context, file, version string, abort bool) erro
 	return a.exchange(ctx, "/update_weights?"+q.Encode(), "application/octet-stream", f)
 }
 
+// Models are the names of the models that the server has, its adapters among them.
+func (a *Admin) Models(ctx context.Context) (names []string, err error) {
+	var list struct {
+		Data []struct {
+			ID string `json:"id"`
+		} `json:"data"`
+	}
+	path, _ := strings.CutPrefix(a.at.c.BaseURL+"/models", a.at.root())
+	if err := a.ask(ctx, http.MethodGet, path, "", nil, &list); err != nil {
+		return nil, err
+	}
+	for _, m := range list.Data {
+		names = append(names, m.ID)
+	}
+	return names, nil
+}
+
+// LoadAdapter has the server open a LoRA adapter's folder, which requests name as their model then: vLLM, SGLang,
+// or agentcli serve. One of that name is exchanged. It fails with ErrNoFolder where the server does not open the folder.
+func (a *Admin) LoadAdapter(ctx context.Context, name, folder string) error {
+	if err := a.DropAdapter(ctx, name); err != nil {
+		return err
+	}
+	body, err := json.Marshal(map[string]string{"lora_name": name, "lora_path": folder})
+	if err != nil {
+		return err
+	}
+	err = a.ofAdapters(ctx, "/load_lora_adapter", body)
+	var s *ServerError
+	if errors.As(err, &s) && s.Status == http.StatusNotFound && !errors.Is(err, errNoAdapters) { // as vLLM says of a folder
+		err = traj.Mark(err, ErrNoFolder)
+	}
+	return err
+}
+
+// DropAdapter has the server forget an adapter, if it has it.
+func (a *Admin) DropAdapter(ctx context.Context, name string) error {
+	body, err := json.Marshal(map[string]string{"lora_name": name})
+	if err != nil {
+		return err
+	}
+	err = a.ofAdapters(ctx, "/unload_lora_adapter", body)
+	if errors.Is(err, ErrWeights) || errors.Is(err, ErrNoAPI) && !errors.Is(err, errNoAdapters) {
+		return nil // it has none of that name
+	}
+	return err
+}
+
+// ofAdapters sends a request to where vLLM and agentcli serve have it, or where SGLang does.
+func (a *Admin) ofAdapters(ctx context.Context, path string, body []byte) (err error) {
+	for _, under := range []string{"/v1", ""} {
+		err = a.ask(ctx, http.MethodPost, under+path, "application/json", bytes.NewReader(body), nil)
+		if !errors.Is(err, errNoPath) {
+			return err
+		}
+	}
+	return traj.Mark(fmt.Errorf("%s has no %s; start agentcli serve %s there, SGLang with --enable-lora, or vLLM with --enable-lora "+
+		"and VLLM_ALLOW_RUNTIME_LORA_UPDATING=1 (%w)", a.at.name, path, setting.Name("Admin"), err), errNoAdapters)
+}
+
 func (a *Admin) exchange(ctx context.Context, path, kind string, body io.Reader) error {
 	var done struct {
 		Success *bool  `json:"success"`
@@ -143,7 +207,8 @@ func (a *Admin) exchange(ctx context.Context, path, kind string, body io.Reader)
 // clean makes a server's words fit for a line, and takes the keys out of them.
 func (a *Admin) clean(words string) string { return a.at.clean(withoutKey(words, a.key)) }
 
-// ask sends a request and reads its answer, a JSON object. An error is a *ServerError.
+// ask sends a request and reads its answer, a JSON object, or whatever it is where into is nil. An error is a
+// *ServerError.
 func (a *Admin) ask(ctx context.Context, method, path, kind string, body io.Reader, into any) (err error) {
 	status := 0
 	defer func() {
@@ -194,13 +259,22 @@ const maxAnswer = 1 << 20 // bytes of an answer
 func (a *Admin) answer(status int, raw []byte, into any) error {
 	said := a.clean(message(raw))
 	switch {
+	case status/100 == 2 && into == nil:
+		return nil
 	case status/100 == 2:
 		if err := json.Unmarshal(raw, into); err != nil {
 			return traj.Mark(fmt.Errorf("%s: the answer is not the API's JSON: %s", a.at.name, a.clean(excerpt(raw))), ErrNoAPI)
 		}
 		return nil
 	case status == http.StatusNotFound, status == http.StatusMethodNotAllowed:
-		return traj.Mark(fmt.Errorf("%s answered %d: %s", a.at.name, status, said), ErrNoAPI)
+		err := traj.Mark(fmt.Errorf("%s answered %d: %s", a.at.name, status, said), ErrNoAPI)
+		var other struct {
+			Detail string `json:"detail"` // of FastAPI
+		}
+		if json.Unmarshal(raw, &other) != nil || other.Detail != "" || strings.HasPrefix(said, "there is no ") {
+			err = traj.Mark(err, errNoPath)
+		}
+		return err
 	case status == http.StatusUnauthorized:
 		return traj.Mark(setting.Errorf("%s refuses the key of requests that exchange its weights (%s); give the server's own by "+
 			"AGENTCLI_ADMIN_KEY or %s", a.at.name, said, setting.Name("AdminKey")), ErrKey)

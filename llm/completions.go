@@ -44,6 +44,7 @@ func (p *completionPieces) add(data []byte) error {
 			routedExperts
 		} `json:"choices"`
 		Usage *usage `json:"usage"`
+		Model string `json:"model"`
 		versionFields
 		sglangExtension
 	}
@@ -54,6 +55,7 @@ func (p *completionPieces) add(data []byte) error {
 		p.s.promptN, p.s.n = u.Prompt, u.Completion
 	}
 	p.s.saw(chunk.Version)
+	p.s.model = cmp.Or(chunk.Model, p.s.model)
 	p.s.experts = cmp.Or(chunk.Extension.Routed, p.s.experts)
 	if ids.prompt != nil {
 		p.s.prompt = ids.prompt

@@ -1,6 +1,7 @@
 package llm
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -8,6 +9,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync/atomic"
 
 	"agentcli/internal/setting"
 	"agentcli/internal/workclock"
@@ -28,7 +30,24 @@ type Tokens struct {
 	// for again: at once where that is ErrStale, never where it is traj.ErrFatal. nil: all
 	// replies count.
 	Accept func(ctx context.Context, server, version string) error
+
+	adapter atomic.Pointer[string]
 }
+
+// SetAdapter has replies drawn by an adapter of the servers; "": by their model. Versions are the names of adapters then:
+// that of a reply is the one that its server says drew it. Score asks the model itself.
+func (t *Tokens) SetAdapter(name string) { t.adapter.Store(&name) }
+
+// adapterName is the one that draws replies; "": none.
+func (t *Tokens) adapterName() string {
+	if name := t.adapter.Load(); name != nil {
+		return *name
+	}
+	return ""
+}
+
+// noAdapter is the version of a server that has not the adapter that was asked for.
+const noAdapter = "none"
 
 // ErrStale is in an error of Tokens.Accept: other weights are to draw the reply, and the
 // server has them now.
@@ -40,7 +59,11 @@ func (t *Tokens) accepted(ctx context.Context, server string, p *sampledPieces) 
 		return nil
 	}
 	defer workclock.Wait(ctx)()
-	err := t.Accept(ctx, server, p.version)
+	version := p.version
+	if name := t.adapterName(); name != "" {
+		version = cmp.Or(p.model, name) // who has it not refuses
+	}
+	err := t.Accept(ctx, server, version)
 	switch {
 	case err == nil:
 		return nil
@@ -118,6 +141,12 @@ func (t *Tokens) sample(ctx context.Context, prompt []int32, images *sight, s tr
 	var out *traj.Completion
 	err := c.retry(ctx, func(ctx context.Context, at *caller) *failure {
 		p, f := t.once(ctx, at, b, prompt, images)
+		if f != nil && errors.Is(f.err, ErrNoModel) && t.Accept != nil && t.adapterName() != "" { // it was started again
+			if f = t.accepted(ctx, at.name, &sampledPieces{model: noAdapter}); f == nil {
+				f = &failure{err: fmt.Errorf("%s has the adapter %s again", at.name, t.adapterName()), retry: true, now: true}
+			}
+			return f
+		}
 		if f == nil && images != nil {
 			if err := images.used(at.name, p, prompt); err != nil {
 				return &failure{err: err}
@@ -157,6 +186,7 @@ type sampledPieces struct {
 	message    string // why it was broken off
 	brokenOff  int    // the status that goes with it
 	version    string // of the weights; "": the server does not say
+	model      string // that drew it, by the server's word; "": it does not say
 	versions   tokenVersions
 	experts    string // as the server encodes them; "": none
 }
@@ -189,6 +219,10 @@ func (t *Tokens) once(ctx context.Context, c *caller, b *body, prompt []int32, i
 		url, s = c.root()+"/generate", &sglangPieces{}
 		fields, x.nested = c.write.generateFields(b, prompt)
 	}
+	name := t.adapterName()
+	if name != "" {
+		fields[adapterField(x.wanted)] = quoted(name)
+	}
 	resp, err := c.send(ctx, url, fields, x)
 	if err != nil {
 		return nil, classify(c.server, err, x, b)
@@ -210,6 +244,19 @@ func (t *Tokens) once(ctx context.Context, c *caller, b *body, prompt []int32, i
 		return nil, f
 	}
 	return s.take(), nil
+}
+
+// adapterField is the field of requests that names an adapter.
+func adapterField(wanted string) string {
+	if wanted == "/generate" {
+		return "lora_path"
+	}
+	return "model"
+}
+
+func quoted(s string) json.RawMessage {
+	b, _ := json.Marshal(s) // of a string it never fails
+	return b
 }
 
 // What makes a server useless for prompts of token ids.

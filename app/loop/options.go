@@ -25,8 +25,10 @@ type Options struct {
 
 	// Of a loop whose rollouts servers draw (Rollout.Model.BaseURL):
 
-	AdminKey       string // what requests carry that exchange weights; "": the key of all requests
-	WeightsThrough string // ThroughDisk or ThroughWire; "": disk where the server is on this machine and opens the folder, else wire
+	AdminKey string // what requests carry that exchange weights; "": the key of all requests
+	// WeightsThrough is ThroughDisk, ThroughWire or ThroughAdapter. "": disk where the server is on this machine and opens the
+	// folder, else wire; the adapter where a run trains one and a server takes no weights.
+	WeightsThrough string
 }
 
 // Serves reports whether servers draw the rollouts.

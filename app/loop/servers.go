@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"hash/fnv"
 	"math"
 	"os"
 	"path/filepath"
@@ -28,6 +29,8 @@ import (
 const (
 	ThroughDisk = "disk" // the servers open the folder below the run's
 	ThroughWire = "wire" // the tensors are in the request
+	// ThroughAdapter: the servers keep their weights, and load the adapter that is trained from the folder below the run's.
+	ThroughAdapter = "adapter"
 )
 
 // ServedFolder is within the folder of a loop: the weights that its servers have.
@@ -36,6 +39,7 @@ const ServedFolder = "served"
 const (
 	probeText   = "The quick brown fox jumps over the lazy dog, and 12 + 30 is 42."
 	probeApart  = 1e-4 // nats a token, on average: weights whose log-probs are closer are the same
+	baseApart   = .05  // and of two servers of one model, in whatever types
 	firstPause  = time.Second
 	longPause   = 15 * time.Second
 	silentTries = 2 // of a server, where another one answers
@@ -43,11 +47,12 @@ const (
 
 // servers are the sampler of a loop with Options.Rollout.Model.BaseURL. A server counts the
 // weights from 1: version n + 1 are those after n steps. 0 is what it was started with, so that a
-// server that was started again is found by its replies.
+// server that was started again is found by its replies. Where they load adapters, a version is the adapter's name.
 type servers struct {
-	l     *run
-	model models.Served
-	all   []*server
+	l        *run
+	model    models.Served
+	all      []*server
+	adapters bool // they load adapters
 
 	exchanging sync.Mutex // one exchange at a time
 	mu         sync.Mutex
@@ -60,6 +65,7 @@ type server struct {
 	*llm.Admin
 	through string
 	known   llm.Weights // as it said when the run began
+	adapter string      // that it has loaded last
 }
 
 // newServers asks each server for its weights. The folder of the run need not be there yet.
@@ -78,7 +84,16 @@ func newServers(ctx context.Context, l *run) (*servers, error) {
 	for _, a := range llm.Admins(m.Servers().Client, l.o.AdminKey) {
 		s.all = append(s.all, &server{Admin: a, through: cmp.Or(l.o.WeightsThrough, ThroughDisk)})
 	}
-	if err := s.each(ctx, s.all, s.meet); err != nil {
+	lora := l.o.Train.Open.LoRA.Rank > 0 || weights.IsAdapter(l.path)
+	if s.adapters = l.o.WeightsThrough == ThroughAdapter; s.adapters && !lora {
+		return nil, exit.Usagef("%s %s: the run trains no adapter; add %s", setting.Name("WeightsThrough"), ThroughAdapter, setting.Name("LoRA.Rank"))
+	}
+	err := s.each(ctx, s.all, s.meet)
+	if errors.Is(err, llm.ErrNoAdmin) && lora && l.o.WeightsThrough == "" {
+		s.adapters = true // vLLM
+		err = s.each(ctx, s.all, s.meet)
+	}
+	if err != nil {
 		return nil, err
 	}
 	m.Servers().Accept = s.accept
@@ -87,6 +102,11 @@ func newServers(ctx context.Context, l *run) (*servers, error) {
 
 // meet asks a server which weights it has, and decides how it gets others.
 func (s *servers) meet(ctx context.Context, one *server) (err error) {
+	if s.adapters {
+		one.through = ThroughAdapter
+		_, err = one.Models(ctx)
+		return err
+	}
 	if one.known, err = one.Weights(ctx); err != nil {
 		return err
 	}
@@ -154,6 +174,14 @@ func (s *servers) each(ctx context.Context, list []*server, do func(context.Cont
 // keep them. All or none do, so that they have one version. Where one might not take weights in the
 // end, it is to say so now.
 func (s *servers) begin(ctx context.Context) error {
+	if s.adapters {
+		if !weights.IsAdapter(s.l.path) { // new adapters change nothing yet
+			if apart, err := s.apart(ctx); err == nil && apart > baseApart {
+				s.l.note("the log-probs of the servers' model are %.2g nats a token from those of %s: do they serve that?", apart, s.l.path)
+			}
+		}
+		return s.adopt(ctx, 0)
+	}
 	same := s.l.o.WeightsThrough == ""
 	for _, one := range s.all {
 		same = same && one.known.First && one.known.Tensors
@@ -214,17 +242,36 @@ func (s *servers) adopt(ctx context.Context, version int64) error {
 	if err := s.write(); err != nil {
 		return err
 	}
+	want := strconv.FormatInt(version+1, 10)
+	if s.adapters {
+		var err error
+		if want, err = s.adapterOf(version); err != nil {
+			return err
+		}
+		s.model.Servers().SetAdapter(want)
+	}
 	s.mu.Lock()
-	s.want, s.sent = strconv.FormatInt(version+1, 10), true
+	s.want, s.sent = want, true
 	s.mu.Unlock()
 	s.model.SetVersion(version)
 	return s.each(ctx, s.all, func(ctx context.Context, one *server) error { return s.give(ctx, one, false) })
 }
 
-// write writes the weights as they are in training now, those of adapters merged into the model's.
+// adapterOf is the name of the adapter of a version: of this run's alone, also where others have the same servers.
+func (s *servers) adapterOf(version int64) (string, error) {
+	dir, err := filepath.Abs(s.l.dir)
+	if err != nil {
+		return "", err
+	}
+	h := fnv.New32a()
+	h.Write([]byte(dir))
+	return fmt.Sprintf("agentcli-%08x-%d", h.Sum32(), version), nil
+}
+
+// write writes the weights as they are in training now, those of adapters merged into the model's, or the adapter.
 func (s *servers) write() error {
 	dtype, name := weights.F32, "f32"
-	if !slices.ContainsFunc(s.all, func(one *server) bool { return one.known.DType != "bfloat16" }) {
+	if !s.adapters && !slices.ContainsFunc(s.all, func(one *server) bool { return one.known.DType != "bfloat16" }) {
 		dtype, name = weights.BF16, "bf16" // what they round to in any case
 	}
 	folder := filepath.Join(s.l.dir, ServedFolder)
@@ -237,7 +284,7 @@ func (s *servers) write() error {
 	if err := s.l.m.Actor.Save(fresh, dtype); err != nil {
 		return err
 	}
-	if weights.IsAdapter(fresh) {
+	if !s.adapters && weights.IsAdapter(fresh) {
 		if err := models.Convert(fresh, merged, name, true); err != nil {
 			return err
 		}
@@ -259,12 +306,15 @@ func (s *servers) give(ctx context.Context, one *server, now bool) error {
 	if err != nil {
 		return err
 	}
+	folder := filepath.Join(dir, ServedFolder)
+	if s.adapters {
+		return s.load(ctx, one, folder)
+	}
 	if one.known.Version == "" { // it was away when the run began
 		if err := s.meet(ctx, one); err != nil {
 			return err
 		}
 	}
-	folder := filepath.Join(dir, ServedFolder)
 	if one.through == ThroughDisk {
 		err = one.Load(ctx, folder, s.want, now)
 		switch {
@@ -293,6 +343,38 @@ func (s *servers) give(ctx context.Context, one *server, now bool) error {
 	return err
 }
 
+// load has a server load the adapter that write has written, and forget the one before.
+func (s *servers) load(ctx context.Context, one *server, folder string) error {
+	err := one.LoadAdapter(ctx, s.want, folder)
+	switch {
+	case errors.Is(err, llm.ErrNoFolder):
+		return setting.Errorf("%w; the server is to open %s: agentcli serve with %s %s, others on this machine", err, folder,
+			setting.Name("AllowPath"), text.ShellWord(filepath.Dir(folder)))
+	case errors.Is(err, llm.ErrWeights):
+		return setting.Errorf("%w; it is to serve %s, and to take adapters of this rank", err, s.l.path)
+	case err != nil:
+		return err
+	}
+	if one.adapter != "" && one.adapter != s.want {
+		err = one.DropAdapter(ctx, one.adapter)
+	}
+	one.adapter = s.want
+	return err
+}
+
+// holds says which version a server has: the number of its weights, or the name of the adapter.
+func (s *servers) holds(ctx context.Context, one *server, want string) (version string, err error) {
+	if !s.adapters {
+		has, err := one.Weights(ctx)
+		return has.Version, err
+	}
+	names, err := one.Models(ctx)
+	if err == nil && slices.Contains(names, want) {
+		return want, nil
+	}
+	return "without " + want, err
+}
+
 // accept implements llm.Tokens.Accept: a reply counts if the weights of this step drew it. A server
 // with others was started again: it gets them, and is asked again.
 func (s *servers) accept(ctx context.Context, name, version string) error {
@@ -315,9 +397,9 @@ func (s *servers) accept(ctx context.Context, name, version string) error {
 		if one.Name() != name {
 			continue
 		}
-		has, err := one.Weights(ctx)
-		if err == nil && has.Version != want {
-			s.l.note("%s has weights of version %s, not %s: it is given them again", name, has.Version, want)
+		has, err := s.holds(ctx, one, want)
+		if err == nil && has != want {
+			s.l.note("%s has weights of version %s, not %s: it is given them again", name, has, want)
 			err = s.give(ctx, one, true)
 		}
 		if err != nil {
@@ -334,6 +416,13 @@ func (s *servers) accept(ctx context.Context, name, version string) error {
 func (s *servers) close() {
 	if !s.sent {
 		return
+	}
+	for _, one := range s.all {
+		if one.adapter != "" {
+			ctx, cancel := context.WithTimeout(context.Background(), longPause)
+			_ = one.DropAdapter(ctx, one.adapter) // its folder goes; who does not answer keeps a name that nobody asks for
+			cancel()
+		}
 	}
 	for _, suffix := range []string{"", ".new", ".merged"} {
 		_ = os.RemoveAll(filepath.Join(s.l.dir, ServedFolder) + suffix)

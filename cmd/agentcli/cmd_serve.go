@@ -72,7 +72,7 @@ func serveCommand() *cli.Command {
 			}
 			return serve.Run(c.Context, serve.Options{Path: path, Backend: backendOf(c), Listen: c.String("listen"),
 				Name: c.String("served-model-name"), Adapters: c.StringSlice("adapter"),
-				Key:  c.String("api-key"), Admin: c.Bool("admin"), AdminKey: c.String("admin-key"), AllowPath: c.StringSlice("allow-path"),
+				Key: c.String("api-key"), Admin: c.Bool("admin"), AdminKey: c.String("admin-key"), AllowPath: c.StringSlice("allow-path"),
 				Model: models.LocalOptions{Device: c.String("device"), DType: c.String("dtype"), Threads: c.Int("threads"), Parallel: c.Int("parallel"),
 					MaxContext: c.Int("max-context"), KVCache: c.String("kv-cache"), AsStored: c.Bool("weights-as-stored"),
 					ChatTemplate: c.String("chat-template"), Temperature: 1, RouterReplay: c.Bool("router-replay"),

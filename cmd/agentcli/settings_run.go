@@ -402,13 +402,14 @@ func serverSettings(o *options) []row {
 		{name: "admin-key", field: &l.AdminKey, env: "AGENTCLI_ADMIN_KEY", once: forLoop,
 			help: "`KEY` of requests that exchange a server's weights, as its own --admin-key (default: OPENAI_API_KEY)"},
 		{name: "weights-through", field: &l.WeightsThrough, kind: optional, free: forLoop, idle: samplesHere(o),
-			help: "how new weights reach the servers: disk (they open a folder within --output) or wire (the request has them) " +
-				"(default: disk where a server on this machine opens the folder, else wire)",
+			help: "how new weights reach the servers: disk (they open a folder within --output), wire (the request has them) or adapter " +
+				"(they load what --lora-rank trains from that folder) (default: disk where a server on this machine opens the folder, " +
+				"else wire; vLLM: adapter)",
 			check: func(name string, v any) error {
 				if v == "" {
 					return nil
 				}
-				return oneOf([]string{loop.ThroughDisk, loop.ThroughWire})(name, v)
+				return oneOf([]string{loop.ThroughDisk, loop.ThroughWire, loop.ThroughAdapter})(name, v)
 			}},
 		{name: "token-mode", field: &m.TokenMode, value: models.TokenModeChat, fixed: evalRollout, free: forLoop, idle: samplesHere(o),
 			but: []variant{{in: forLoop, value: models.TokenModeCompletions,
