@@ -200,3 +200,51 @@ func TestRepliesOfOtherWeightsAreDrawnAgain(t *testing.T) {
 		c.Close()
 	}
 }
+
+// What servers answer of adapters: vLLM's words are no JSON, SGLang has the paths without /v1, and a server that has not
+// what it is to forget has forgotten it.
+func TestAdaptersOfServers(t *testing.T) {
+	const notFound = `{"detail":"Not Found"}`
+	said := func(message string) string { return `{"error":{"message":"` + message + `","type":"NotFoundError","code":404}}` }
+	type answer struct {
+		status int
+		body   string
+	}
+	for name, x := range map[string]struct {
+		answers map[string]answer // by path; others: as FastAPI has it
+		want    error
+		asked   string
+	}{
+		"vLLM": {map[string]answer{"/v1/load_lora_adapter": {200, "Success: LoRA adapter 'a' added successfully."},
+			"/v1/unload_lora_adapter": {404, said("The lora adapter 'a' cannot be found.")}}, nil, "/v1/unload_lora_adapter /v1/load_lora_adapter"},
+		"vLLM without the folder": {map[string]answer{"/v1/load_lora_adapter": {404, said("Loading lora a failed: No adapter found for /x")},
+			"/v1/unload_lora_adapter": {404, said("The lora adapter 'a' cannot be found.")}}, ErrNoFolder, "/v1/unload_lora_adapter /v1/load_lora_adapter"},
+		"a rank that is too large": {map[string]answer{"/v1/load_lora_adapter": {400, said("rank 32 is greater than max_lora_rank 16")},
+			"/v1/unload_lora_adapter": {200, "Success"}}, ErrWeights, "/v1/unload_lora_adapter /v1/load_lora_adapter"},
+		"SGLang": {map[string]answer{"/load_lora_adapter": {200, `{"success": true}`}, "/unload_lora_adapter": {400, `{"success": false}`}}, nil,
+			"/v1/unload_lora_adapter /unload_lora_adapter /v1/load_lora_adapter /load_lora_adapter"},
+		"agentcli serve": {map[string]answer{"/v1/load_lora_adapter": {403, `{"error":{"message":"no","param":"lora_path"}}`},
+			"/v1/unload_lora_adapter": {200, `{"success": true}`}}, ErrNoFolder, "/v1/unload_lora_adapter /v1/load_lora_adapter"},
+		"without --enable-lora": {nil, errNoAdapters, "/v1/unload_lora_adapter /unload_lora_adapter"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var asked []string
+			admin := adminOf(t, "", func(w http.ResponseWriter, r *http.Request) {
+				asked = append(asked, r.URL.Path)
+				a, ok := x.answers[r.URL.Path]
+				if !ok {
+					a = answer{404, notFound}
+				}
+				w.WriteHeader(a.status)
+				_, _ = io.WriteString(w, a.body)
+			})
+			err := admin.LoadAdapter(t.Context(), "a", "/x")
+			if x.want == nil && err != nil || x.want != nil && !errors.Is(err, x.want) {
+				t.Errorf("%v, want %v", err, x.want)
+			}
+			if got := strings.Join(asked, " "); got != x.asked {
+				t.Errorf("asked at %s", got)
+			}
+		})
+	}
+}

@@ -30,7 +30,7 @@ var otherFlags = []string{
 	"--generation-config", "--skip-tokenizer-init", "--no-deps",
 	"--return-tokens-as-token-ids", "--logprobs-mode", "--chat-template-content-format", "--chat-template", "--max-model-len", "--user",
 	"--scope", "--incremental-streaming-output", "--max-logprobs", "--stream-output",
-	"--model-path", "--enable-deterministic-inference", "--enable-lora", "--lora-modules", "--enable-return-routed-experts",
+	"--model-path", "--enable-deterministic-inference", "--enable-lora", "--max-lora-rank", "--lora-modules", "--enable-return-routed-experts",
 	"--no-enable-chunked-prefill", "--max-num-batched-tokens", "--api-key", "--weight-transfer-config",
 	"--vllm", "--rlhf", "--use", // ms-swift's, which go on with an underscore
 }

@@ -96,8 +96,8 @@ func TestALoopsAdapterIsLoadedByItsServers(t *testing.T) {
 		out := filepath.Join(dir, "vllm")
 		log := looped(t, shortLoop(t, out, append(lora, "--parallel", "1", "--base-url", f.URL+"/v1")...))
 		same(out)
-		if loads.Load() != 4 || !strings.Contains(log, "given them again") {
-			t.Errorf("after %d loads the new server has its adapter:\n%s", loads.Load(), log)
+		if loads.Load() != 4 {
+			t.Errorf("after %d loads, not one more for the new server, the loop ended:\n%s", loads.Load(), log)
 		}
 	})
 }

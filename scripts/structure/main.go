@@ -187,7 +187,7 @@ func receiver(e ast.Expr) string {
 
 // foreign are flags of other programs, which messages may name.
 var foreign = map[string]bool{
-	"enable-auto-tool-choice": true, "enable-return-routed-experts": true, "incremental-streaming-output": true,
+	"enable-auto-tool-choice": true, "enable-lora": true, "enable-return-routed-experts": true, "incremental-streaming-output": true,
 	"jinja": true, "logprobs-mode": true, "tool-call-parser": true,
 }
 
