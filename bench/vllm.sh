@@ -80,6 +80,12 @@ for name in whole adapter; do
     "$A" train "$out/$name.parquet" --model "$with" --dtype "$dtype" --advantage reinforce --force -o "$out/trained" 2>&1 >/dev/null | grep 'log-probs in the file'
   done
 done
+# A loop that trains an adapter, which vLLM loads after each step; the second step's rows are of the first one's adapter.
+rm -rf "$out/loop"
+VLLM_ALLOW_RUNTIME_LORA_UPDATING=1 serve "$out/model" --served-model-name base --enable-lora --max-lora-rank 16
+echo "== loop: an adapter that vLLM loads after each step"
+"$A" loop --model "$out/model" --dtype float32 --lora-rank 16 --lr 3e-3 --base-url "$OPENAI_BASE_URL" -d lastword --steps 2 --tasks 3 -n 4 --seed 5 --max-tokens 12 --eval-every 0 --output "$out/loop" 2>&1 >/dev/null | grep -E '^agentcli: step '
+grep -oE '"rollout_logprobs_diff_(max|mean)":[^,]*' "$out/loop/metrics.jsonl"
 # A model that takes images, with random weights; rewards of any kind, so that there is something to train on.
 rm -rf "$out/look" "$out/look.parquet" "$out/trained"
 "$A" model init --config "$root/examples/look/config.json" --seed 1 -o "$out/look"
