@@ -46,7 +46,7 @@ func (t *Tokens) adapterName() string {
 	return ""
 }
 
-// noAdapter is the version of a server that has not the adapter that was asked for.
+// noAdapter is the version of a server without the adapter that was asked for.
 const noAdapter = "none"
 
 // ErrStale is in an error of Tokens.Accept: other weights are to draw the reply, and the
@@ -61,7 +61,7 @@ func (t *Tokens) accepted(ctx context.Context, server string, p *sampledPieces) 
 	defer workclock.Wait(ctx)()
 	version := p.version
 	if name := t.adapterName(); name != "" {
-		version = cmp.Or(p.model, name) // who has it not refuses
+		version = cmp.Or(p.model, name) // a server without it refuses
 	}
 	err := t.Accept(ctx, server, version)
 	switch {
