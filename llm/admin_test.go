@@ -205,7 +205,9 @@ func TestRepliesOfOtherWeightsAreDrawnAgain(t *testing.T) {
 // what it is to forget has forgotten it.
 func TestAdaptersOfServers(t *testing.T) {
 	const notFound = `{"detail":"Not Found"}`
-	said := func(message string) string { return `{"error":{"message":"` + message + `","type":"NotFoundError","code":404}}` }
+	said := func(message string) string {
+		return `{"error":{"message":"` + message + `","type":"NotFoundError","code":404}}`
+	}
 	type answer struct {
 		status int
 		body   string
@@ -218,7 +220,8 @@ func TestAdaptersOfServers(t *testing.T) {
 		"vLLM": {map[string]answer{"/v1/load_lora_adapter": {200, "Success: LoRA adapter 'a' added successfully."},
 			"/v1/unload_lora_adapter": {404, said("The lora adapter 'a' cannot be found.")}}, nil, "/v1/unload_lora_adapter /v1/load_lora_adapter"},
 		"vLLM without the folder": {map[string]answer{"/v1/load_lora_adapter": {404, said("Loading lora a failed: No adapter found for /x")},
-			"/v1/unload_lora_adapter": {404, said("The lora adapter 'a' cannot be found.")}}, ErrNoFolder, "/v1/unload_lora_adapter /v1/load_lora_adapter"},
+			"/v1/unload_lora_adapter": {404, said("The lora adapter 'a' cannot be found.")}}, ErrNoFolder,
+			"/v1/unload_lora_adapter /v1/load_lora_adapter"},
 		"a rank that is too large": {map[string]answer{"/v1/load_lora_adapter": {400, said("rank 32 is greater than max_lora_rank 16")},
 			"/v1/unload_lora_adapter": {200, "Success"}}, ErrWeights, "/v1/unload_lora_adapter /v1/load_lora_adapter"},
 		"SGLang": {map[string]answer{"/load_lora_adapter": {200, `{"success": true}`}, "/unload_lora_adapter": {400, `{"success": false}`}}, nil,

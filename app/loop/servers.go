@@ -86,7 +86,8 @@ func newServers(ctx context.Context, l *run) (*servers, error) {
 	}
 	lora := l.o.Train.Open.LoRA.Rank > 0 || weights.IsAdapter(l.path)
 	if s.adapters = l.o.WeightsThrough == ThroughAdapter; s.adapters && !lora {
-		return nil, exit.Usagef("%s %s: the run trains no adapter; add %s", setting.Name("WeightsThrough"), ThroughAdapter, setting.Name("LoRA.Rank"))
+		return nil, exit.Usagef("%s %s: the run trains no adapter; add %s", setting.Name("WeightsThrough"), ThroughAdapter,
+			setting.Name("LoRA.Rank"))
 	}
 	err := s.each(ctx, s.all, s.meet)
 	if errors.Is(err, llm.ErrNoAdmin) && lora && l.o.WeightsThrough == "" {

@@ -24,7 +24,8 @@ func OpenPairs(dir string, base Config) (*Pairs, error) {
 	x := &adaptedTensors{path: dir, base: &Model{config: base, infos: infos}, adapter: a, stored: map[string]string{}}
 	found := map[string]bool{}
 	if a.Score {
-		err = malformed.At(filepath.Join(dir, adapterConfigFile), "task_type", malformed.Unsupported, "it is a critic's or a reward model's: those write nothing")
+		err = malformed.At(filepath.Join(dir, adapterConfigFile), "task_type", malformed.Unsupported,
+			"it is a critic's or a reward model's: those write nothing")
 	} else {
 		found, err = x.takePairs(&Model{infos: map[string]TensorInfo{}})
 	}
