@@ -55,7 +55,8 @@ type sequence struct {
 func newSequence(ctx context.Context, p *Policy, r *Request, room int) *sequence {
 	ids, o := r.Prompt.IDs, r.Sampling
 	q := &sequence{ctx: ctx, ids: append(make([]int32, 0, len(ids)+64), ids...), prompt: len(ids), seed: r.Seed, maxNew: room,
-		adapterName: r.Adapter, priority: r.Priority, top: r.Top, grammar: r.Grammar, emit: r.Emit, stopIDs: map[int32]bool{}, done: make(chan struct{})}
+		adapterName: r.Adapter, priority: r.Priority, top: r.Top, grammar: r.Grammar, emit: r.Emit,
+		stopIDs: map[int32]bool{}, done: make(chan struct{})}
 	q.sampling = torch.SampleRow{Temperature: 1, TopP: o.TopP, MinP: o.MinP, TopK: int64(o.TopK)}
 	if o.Temperature != nil {
 		q.sampling.Temperature = *o.Temperature

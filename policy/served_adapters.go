@@ -34,7 +34,8 @@ func newServedAdapter(s *torch.Scope, n *network, pairs *weights.Pairs) (*served
 	for i := range n.layers {
 		for _, m := range n.layers[i].matrices() {
 			if m.stored.Defined() {
-				return nil, setting.Errorf("weights that are multiplied as their file has them take no adapters; leave out %s", setting.Name("AsStored"))
+				return nil, setting.Errorf("weights that are multiplied as their file has them take no adapters; leave out %s",
+					setting.Name("AsStored"))
 			}
 		}
 	}

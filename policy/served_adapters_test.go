@@ -228,13 +228,15 @@ func TestAdaptersKeepPromptsApart(t *testing.T) {
 	loadAdapters(t, p, map[string]string{"one": drawnAdapter(t, "testdata/tiny-qwen3", "one", 2, targets),
 		"two": drawnAdapter(t, "testdata/tiny-qwen3", "two", 2, targets)})
 	cached := func(adapter, salt string) int {
-		r, err := e.Ask(t.Context(), &Request{Prompt: Sequence{IDs: text(9, 40)}, Sampling: traj.Sampling{MaxTokens: 1}, Adapter: adapter, Salt: salt})
+		r, err := e.Ask(t.Context(), &Request{Prompt: Sequence{IDs: text(9, 40)}, Sampling: traj.Sampling{MaxTokens: 1}, Adapter: adapter,
+			Salt: salt})
 		if err != nil {
 			t.Fatal(err)
 		}
 		return r.Cached
 	}
-	for _, who := range [][2]string{{"", ""}, {"one", ""}, {"two", ""}, {"one", "x"}, {"", "x"}, {"", "adapter 1 "}, {"", "adapter 1 salt x"}} {
+	for _, who := range [][2]string{{"", ""}, {"one", ""}, {"two", ""}, {"one", "x"}, {"", "x"}, {"", "adapter 1 "},
+		{"", "adapter 1 salt x"}} {
 		if n := cached(who[0], who[1]); n != 0 {
 			t.Errorf("adapter %q, salt %q: %d tokens of others were found", who[0], who[1], n)
 		}
@@ -303,7 +305,8 @@ func TestAdaptersAreExchangedAndDroppedWhileTheyDraw(t *testing.T) {
 		if err != nil || !slices.Equal(got.IDs, want[0].IDs) {
 			t.Fatalf("round %d: the reply under way is %v, %v; its adapter alone gives %v", round, got, err, want[0].IDs)
 		}
-		next, err := e.Ask(t.Context(), &Request{Prompt: Sequence{IDs: prompt}, IgnoreEnd: true, Adapter: "x", Sampling: traj.Sampling{MaxTokens: 30}})
+		next, err := e.Ask(t.Context(), &Request{Prompt: Sequence{IDs: prompt}, IgnoreEnd: true, Adapter: "x",
+			Sampling: traj.Sampling{MaxTokens: 30}})
 		if round == 0 {
 			if !errors.Is(err, ErrNoAdapter) {
 				t.Errorf("a dropped adapter answers %v, %v", next, err)
@@ -352,7 +355,8 @@ func TestAdaptersStayWhenTheWeightsAreExchanged(t *testing.T) {
 		t.Fatal(err)
 	}
 	prompt := []int32{5, 6, 7}
-	sameReplies(t, "on new weights", drawnWith(t, p, prompt, 8, "a")["a"], open(t, folder, Config{DType: "float32", Device: "cpu"}), prompt, 1e-4)
+	alone := open(t, folder, Config{DType: "float32", Device: "cpu"})
+	sameReplies(t, "on new weights", drawnWith(t, p, prompt, 8, "a")["a"], alone, prompt, 1e-4)
 }
 
 func TestAdaptersThatCannotBeServedAreRefused(t *testing.T) {

@@ -62,8 +62,8 @@ func TestAnAdapterAnswersAsTheMergedModelDoes(t *testing.T) {
 		}
 	}
 	body := func(model string) map[string]any {
-		return map[string]any{"model": model, "prompt": []int32{5, 9, 22, 31, 7}, "max_tokens": 20, "seed": 3, "return_token_ids": true, "logprobs": 0,
-			"echo": true}
+		return map[string]any{"model": model, "prompt": []int32{5, 9, 22, 31, 7}, "max_tokens": 20, "seed": 3, "return_token_ids": true,
+			"logprobs": 0, "echo": true}
 	}
 	var got, want, plain reply
 	x.ask("/v1/completions", body("mine"), &got)
@@ -180,14 +180,15 @@ func TestAdaptersAreLoadedExchangedAndUnloaded(t *testing.T) {
 	if r.Version != 1 || x.engine.Version() != 0 {
 		t.Errorf("the exchanged adapter has version %d, the model %d", r.Version, x.engine.Version())
 	}
-	if status, _ := x.post("/v1/load_lora_adapter?version=7", map[string]any{"lora_name": "a", "lora_path": folder, "load_inplace": true}); status != http.StatusOK {
+	again := map[string]any{"lora_name": "a", "lora_path": folder, "load_inplace": true}
+	if status, _ := x.post("/v1/load_lora_adapter?version=7", again); status != http.StatusOK {
 		t.Fatal(status)
 	}
 	if x.ask("/v1/completions", map[string]any{"model": "a", "prompt": []int32{5}, "max_tokens": 2}, &r); r.Version != 7 {
 		t.Errorf("its version is %d, given was 7", r.Version)
 	}
 	closed := start(t, nil)
-	if status, _ := closed.post("/v1/load_lora_adapter", map[string]any{"lora_name": "a", "lora_path": folder}); status != http.StatusForbidden {
+	if status, _ := closed.post("/v1/load_lora_adapter", again); status != http.StatusForbidden {
 		t.Errorf("a server without the paths of administrators answers %d", status)
 	}
 }
