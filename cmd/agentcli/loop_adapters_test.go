@@ -123,7 +123,7 @@ func TestALoopNamesTheServerThatLoadsNoAdapter(t *testing.T) {
 		"no folder is opened":   {admin, []string{"--weights-through", "adapter", "--lora-rank", "2"}, exitFailed, []string{"--allow-path"}},
 		"no requests for it": {deaf.URL, []string{"--lora-rank", "2"}, exitFailed,
 			[]string{"--enable-lora", "VLLM_ALLOW_RUNTIME_LORA_UPDATING"}},
-		"whole weights":         {deaf.URL, nil, exitFailed, []string{"--lora-rank", "vLLM"}},
+		"whole weights": {deaf.URL, nil, exitFailed, []string{"--lora-rank", "vLLM"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			out := filepath.Join(t.TempDir(), "run")
