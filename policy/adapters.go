@@ -98,11 +98,11 @@ func adapt(s, keep *torch.Scope, n *network, c weights.AdapterConfig, seed int64
 					return nil, fmt.Errorf("%s: the adapter has no %s; one that changes some layers only can be merged, not trained on", m.Path(),
 						p.names[k])
 				}
-				d, err := dtypeOf(raw.DType)
+				t, err := fromFile(s, raw, master, n.device)
 				if err != nil {
-					return nil, fmt.Errorf("%s: tensor %s: %w", m.Path(), p.names[k], err)
+					return nil, fmt.Errorf("%s: %w", m.Path(), err)
 				}
-				*into = s.Keep(s.Clone(s.FromBytes(raw.Data, d, raw.Shape...), master, n.device), keep)
+				*into = s.Keep(t, keep)
 			case k == 0:
 				bound := 1 / math.Sqrt(float64(p.shapes[0][1]))
 				values := make([]float64, elements(p.shapes[0]))

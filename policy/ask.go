@@ -119,7 +119,7 @@ func (e *Engine) promptTokens(ctx context.Context, r *Request) ([]Token, error) 
 			return err
 		}
 		p.sched.mu.Lock()
-		a, err := adapterOf(p.sched, r.Adapter) // no adapter is freed while the worker is busy here
+		a, err := findAdapter(p.sched, r.Adapter) // no adapter is freed while the worker is busy here
 		p.sched.mu.Unlock()
 		if err != nil {
 			return err

@@ -93,12 +93,11 @@ func loraName(weight string) string {
 // low is one tensor of an adapter.
 func low(s *torch.Scope, n *network, pairs *weights.Pairs, name string, d torch.DType) torch.Tensor {
 	raw, _ := pairs.Tensor(name)
-	from, err := dtypeOf(raw.DType)
+	t, err := fromFile(s, raw, d, n.device)
 	if err != nil {
-		s.Fail(fmt.Errorf("tensor %s: %w", name, err))
-		return torch.Tensor{}
+		s.Fail(err)
 	}
-	return s.Clone(s.FromBytes(raw.Data, from, raw.Shape...), d, n.device)
+	return t
 }
 
 // joined are the pairs of one matrix as one.
@@ -242,8 +241,8 @@ func partsOf(sc *scheduler, plan []work) [][]work {
 	return [][]work{plan[:first], plan[first:]}
 }
 
-// adapterOf finds the adapter of a request by its name; nil: none is asked for. The caller holds the lock.
-func adapterOf(sc *scheduler, name string) (*servedAdapter, error) {
+// findAdapter is the adapter of a name, nil for the name "". The caller holds the lock.
+func findAdapter(sc *scheduler, name string) (*servedAdapter, error) {
 	if name == "" {
 		return nil, nil
 	}

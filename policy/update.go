@@ -194,7 +194,7 @@ func (e *Engine) DropAdapter(name string) error {
 	sc := e.p.sched
 	sc.mu.Lock()
 	defer sc.mu.Unlock()
-	a, err := adapterOf(sc, name)
+	a, err := findAdapter(sc, name)
 	if err != nil {
 		return err
 	}

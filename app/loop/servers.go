@@ -104,7 +104,6 @@ func newServers(ctx context.Context, l *run) (*servers, error) {
 // meet asks a server which weights it has, and decides how it gets others.
 func (s *servers) meet(ctx context.Context, one *server) (err error) {
 	if s.adapters {
-		one.through = ThroughAdapter
 		_, err = one.Models(ctx)
 		return err
 	}
@@ -246,7 +245,7 @@ func (s *servers) adopt(ctx context.Context, version int64) error {
 	want := strconv.FormatInt(version+1, 10)
 	if s.adapters {
 		var err error
-		if want, err = s.adapterOf(version); err != nil {
+		if want, err = s.adapterName(version); err != nil {
 			return err
 		}
 		s.model.Servers().SetAdapter(want)
@@ -258,8 +257,8 @@ func (s *servers) adopt(ctx context.Context, version int64) error {
 	return s.each(ctx, s.all, func(ctx context.Context, one *server) error { return s.give(ctx, one, false) })
 }
 
-// adapterOf is the name of the adapter of a version: of this run's alone, also where others have the same servers.
-func (s *servers) adapterOf(version int64) (string, error) {
+// adapterName is the name of the adapter of a version: of this run's alone, also where others have the same servers.
+func (s *servers) adapterName(version int64) (string, error) {
 	dir, err := filepath.Abs(s.l.dir)
 	if err != nil {
 		return "", err

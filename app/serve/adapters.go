@@ -1,6 +1,7 @@
 package serve
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"net/http"
@@ -37,15 +38,15 @@ func loadAdapter(s *server, name, folder string, version int64) error {
 		return err
 	}
 	s.s.Log().Info("adapter", "name", name, "from", folder, "version", version)
-	a := adapterOf(s, name)
+	a := findAdapter(s, name)
 	if last := func(path string) string { return filepath.Base(filepath.Clean(path)) }; a != nil && last(a.Base) != last(s.source.Name) {
 		s.s.Say(fmt.Sprintf("the adapter %s names the base model %s, this is %s; its shapes fit", name, a.Base, s.source.Name))
 	}
 	return nil
 }
 
-// adapter is the one of a name; nil: there is none.
-func adapterOf(s *server, name string) *policy.Adapter {
+// findAdapter is the adapter of a name; nil: there is none.
+func findAdapter(s *server, name string) *policy.Adapter {
 	all := s.engine.Adapters()
 	if i := slices.IndexFunc(all, func(a policy.Adapter) bool { return a.Name == name }); i >= 0 {
 		return &all[i]
@@ -58,7 +59,7 @@ func freshName(s *server, name string) error {
 	switch {
 	case name == s.name || name == s.source.Name:
 		return bad("lora_name", "%s is the name of the model itself", name)
-	case adapterOf(s, name) != nil:
+	case findAdapter(s, name) != nil:
 		return bad("lora_name", "the adapter %s has been loaded already; load_inplace: true exchanges it", name)
 	}
 	return nil
@@ -82,7 +83,7 @@ func (s *administration) load(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	next := int64(0)
-	if old := adapterOf(s.server, c.Name); old != nil && c.InPlace {
+	if old := findAdapter(s.server, c.Name); old != nil && c.InPlace {
 		next = old.Version + 1
 	} else if err := freshName(s.server, c.Name); err != nil {
 		return err
@@ -141,31 +142,23 @@ func named(s *server, model string, d *drawing) error {
 	if model == "" || model == s.name || model == s.source.Name {
 		return nil
 	}
-	if adapterOf(s, model) == nil {
-		names := s.name
-		for _, a := range s.engine.Adapters() {
-			names += ", " + a.Name
-		}
-		return refuse(http.StatusNotFound, "model", "the model %q does not exist; this server has %s", model, names)
+	if d.adapter = findAdapter(s, model); d.adapter != nil {
+		return nil
 	}
-	d.adapter = model
-	return nil
+	names := s.name
+	for _, a := range s.engine.Adapters() {
+		names += ", " + a.Name
+	}
+	return refuse(http.StatusNotFound, "model", "the model %q does not exist; this server has %s", model, names)
 }
 
 // nameOf is the model that a request is answered by.
-func nameOf(s *server, d *drawing) string {
-	if d.adapter != "" {
-		return d.adapter
-	}
-	return s.name
-}
+func nameOf(s *server, d *drawing) string { return cmp.Or(d.adapterName(), s.name) }
 
-// version is that of the weights, or of the adapter, that answer a request now.
+// versionOf is that of the weights, or of the adapter, that answer a request.
 func versionOf(s *server, d *drawing) int64 {
-	if d.adapter != "" {
-		if a := adapterOf(s, d.adapter); a != nil {
-			return a.Version
-		}
+	if d.adapter != nil {
+		return d.adapter.Version
 	}
 	return s.engine.Version()
 }

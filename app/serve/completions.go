@@ -213,7 +213,7 @@ func (s *openAI) echoed(ctx context.Context, prompt []int32, c *completionReques
 	if c.Logprobs == nil {
 		return nil, nil
 	}
-	return s.engine.Score(ctx, &policy.Request{Prompt: policy.Sequence{IDs: prompt}, PromptTop: *c.Logprobs, Adapter: c.adapter})
+	return s.engine.Score(ctx, &policy.Request{Prompt: policy.Sequence{IDs: prompt}, PromptTop: *c.Logprobs, Adapter: c.adapterName()})
 }
 
 func (a *completionAnswer) piece(i int, text string, tokens []policy.Token, fromStart bool, at *int) map[string]any {

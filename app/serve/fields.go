@@ -68,7 +68,7 @@ type drawing struct {
 	BestOf     *int               `json:"best_of"`
 	Suffix     *string            `json:"suffix"`
 
-	adapter string // that draws the reply; "": the model itself
+	adapter *policy.Adapter // that draws the reply; nil: the model itself
 }
 
 // format is OpenAI's response_format.
@@ -206,11 +206,19 @@ func (d *drawing) truncated(ids []int32, window int) []int32 {
 // request is one to the engine.
 func (d *drawing) request(prompt policy.Sequence, k, top int) *policy.Request {
 	r := &policy.Request{Prompt: prompt, Sampling: d.sampling(), Seed: d.seed(k), Priority: d.Priority, Salt: d.Salt,
-		IgnoreEnd: d.IgnoreEnd, Top: top, Adapter: d.adapter}
+		IgnoreEnd: d.IgnoreEnd, Top: top, Adapter: d.adapterName()}
 	if d.PromptLPs != nil && k == 0 {
 		r.PromptLogprobs, r.PromptTop = true, *d.PromptLPs
 	}
 	return r
+}
+
+// adapterName is the adapter that draws the reply, "" for the model itself.
+func (d *drawing) adapterName() string {
+	if d.adapter == nil {
+		return ""
+	}
+	return d.adapter.Name
 }
 
 // isNull reports whether a field is absent or null.

@@ -13,13 +13,13 @@ import (
 	"agentcli/app/train/traintest"
 )
 
-// vllmLike is a server before agentcli serve that has of it what vLLM has: no request for weights, no /generate. look sees
-// each request.
-func vllmLike(t *testing.T, address string, look func(f *front, r *http.Request)) *front {
+// vllmLike is a server before agentcli serve that has of it what vLLM has: no request for weights, no /generate, and
+// adapters where it was started with them. look sees each request.
+func vllmLike(t *testing.T, address string, adapters bool, look func(f *front, r *http.Request)) *front {
 	t.Helper()
 	return frontOf(t, address, func(f *front, w http.ResponseWriter, r *http.Request) bool {
 		look(f, r)
-		if r.URL.Path == "/v1/completions" || r.URL.Path == "/tokenize" || strings.HasPrefix(r.URL.Path, "/v1/") || r.URL.Path == "/health" {
+		if strings.HasPrefix(r.URL.Path, "/v1/") && (adapters || !strings.Contains(r.URL.Path, "lora")) {
 			return false
 		}
 		w.WriteHeader(http.StatusNotFound)
@@ -85,7 +85,7 @@ func TestALoopsAdapterIsLoadedByItsServers(t *testing.T) {
 	t.Run("one that is like vLLM and is started again", func(t *testing.T) {
 		first, again := serve("--allow-path", dir), serve("--allow-path", dir)
 		loads, drawn := atomic.Int64{}, atomic.Int64{}
-		f := vllmLike(t, first, func(f *front, r *http.Request) {
+		f := vllmLike(t, first, true, func(f *front, r *http.Request) {
 			switch {
 			case strings.HasSuffix(r.URL.Path, "/load_lora_adapter"):
 				loads.Add(1)
@@ -105,14 +105,7 @@ func TestALoopsAdapterIsLoadedByItsServers(t *testing.T) {
 func TestALoopNamesTheServerThatLoadsNoAdapter(t *testing.T) {
 	tiny := []string{"--model", traintest.Model, "--dtype", "float32", "--threads", "1"}
 	admin, plain := serveModel(t, append(tiny, "--admin")...), serveModel(t, tiny...)
-	deaf := frontOf(t, plain, func(_ *front, w http.ResponseWriter, r *http.Request) bool { // vLLM without --enable-lora
-		if r.URL.Path == "/v1/models" || r.URL.Path == "/v1/completions" {
-			return false
-		}
-		w.WriteHeader(http.StatusNotFound)
-		_, _ = io.WriteString(w, `{"detail":"Not Found"}`)
-		return true
-	})
+	deaf := vllmLike(t, plain, false, func(*front, *http.Request) {})
 	for name, x := range map[string]struct {
 		server string
 		args   []string

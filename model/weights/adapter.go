@@ -291,17 +291,22 @@ func (a *Adapter) over(dir string) (*Model, error) {
 		base.Close()
 		return nil, err
 	}
-	for _, t := range slices.Concat(AllLoRATargets(), ExpertTargets(), VisionTargets()) {
-		if found[t] {
-			a.Targets = append(a.Targets, t)
-		}
-	}
+	a.setTargets(found)
 	for _, t := range m.config.Tensors() {
 		if _, ok := m.infos[t.Name]; ok {
 			m.names = append(m.names, t.Name)
 		}
 	}
 	return m, nil
+}
+
+// setTargets makes the configuration name the targets that were found.
+func (a *Adapter) setTargets(found map[string]bool) {
+	for _, t := range slices.Concat(AllLoRATargets(), ExpertTargets(), VisionTargets()) {
+		if found[t] {
+			a.Targets = append(a.Targets, t)
+		}
+	}
 }
 
 // takePairs checks the adapter's tensors, has those of the model that they change in float32, and gives

@@ -2,7 +2,6 @@ package weights
 
 import (
 	"path/filepath"
-	"slices"
 
 	"agentcli/internal/malformed"
 )
@@ -33,11 +32,7 @@ func OpenPairs(dir string, base Config) (*Pairs, error) {
 		a.shard.m.Close()
 		return nil, err
 	}
-	for _, t := range slices.Concat(AllLoRATargets(), ExpertTargets(), VisionTargets()) {
-		if found[t] {
-			a.Targets = append(a.Targets, t)
-		}
-	}
+	a.setTargets(found)
 	return &Pairs{x}, nil
 }
 
