@@ -129,7 +129,7 @@ func lookup(row map[string]any, name string) (any, bool) {
 		return v, v != nil
 	}
 	var v any = row
-	for _, part := range strings.Split(name, ".") {
+	for part := range strings.SplitSeq(name, ".") {
 		switch x := v.(type) {
 		case map[string]any:
 			v = x[part]

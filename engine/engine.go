@@ -187,6 +187,7 @@ type run struct {
 
 	expenses expenses
 	shown    shown
+	workers  workers
 
 	mu     sync.Mutex
 	order  *order
@@ -240,6 +241,7 @@ func (e *AgentExecutionEngine) Run(ctx context.Context, tasks iter.Seq2[traj.Tas
 		watch.Go(func() { defer safego.Catch(r.fail); r.tick(over) })
 	}
 	r.startAll(ctx, tasks)
+	r.workers.end()
 	if r.order != nil && !r.broken { // nobody else runs any more
 		if err := r.order.rest(r.sink); r.err == nil {
 			r.err = err
@@ -341,8 +343,9 @@ func (r *run) startAll(ctx context.Context, tasks iter.Seq2[traj.Task, error]) {
 				turn = r.order.turn()
 			}
 			r.mu.Unlock()
-			wg.Go(func() {
-				defer func() { <-room }()
+			wg.Add(1)
+			r.workers.run(func() {
+				defer func() { <-room; wg.Done() }()
 				defer safego.Catch(r.fail)
 				r.playAndRecord(ctx, task, attempt, turn)
 			})

@@ -21,25 +21,29 @@ var errLeft = errors.New("did not come back after the trajectory's end, and was 
 
 // guard calls what can hang and panic without harm to more than its own trajectory.
 type guard struct {
-	what string
-	left bool            // it still runs: it is not closed
-	back <-chan struct{} // closed when what was left behind comes back after all
+	what    string
+	workers *workers
+	left    bool         // it still runs: it is not closed
+	back    <-chan error // gives an error or nil when what was left behind comes back after all
 }
 
 // do runs f to its end, or to a while after ctx's end: Go cannot stop it.
 func (g *guard) do(ctx context.Context, f func() error) error {
-	done, back := make(chan error, 1), make(chan struct{})
-	go func() {
-		defer close(back)
-		err := fmt.Errorf("%s ended its goroutine", g.what)
+	done := make(chan error, 1)
+	g.workers.run(func() {
+		var err error
+		returned := false
 		defer func() {
 			if x := recover(); x != nil {
 				err = fmt.Errorf("panic in %s: %v", g.what, x)
+			} else if !returned {
+				err = fmt.Errorf("%s ended its goroutine", g.what)
 			}
 			done <- err
 		}()
 		err = f()
-	}()
+		returned = true
+	})
 	select {
 	case err := <-done:
 		return err
@@ -51,7 +55,7 @@ func (g *guard) do(ctx context.Context, f func() error) error {
 	case err := <-done:
 		return err
 	case <-late.C:
-		g.left, g.back = true, back
+		g.left, g.back = true, done
 		return fmt.Errorf("%s %w", g.what, errLeft)
 	}
 }

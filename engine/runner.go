@@ -105,7 +105,7 @@ func (d *Drive) Begin(messages []traj.Message) (*Branch, error) {
 		if err != nil {
 			return nil, err
 		}
-		b.p.env = &guarded{Environment: e, guard: guard{what: "the environment"}}
+		b.p.env = &guarded{Environment: e, guard: d.p.workers.guard("the environment")}
 		if _, err := b.p.env.Reset(d.own, main.Task); err != nil {
 			return nil, err
 		}

@@ -44,7 +44,7 @@ func (s *scheduling) open(ctx context.Context, mk func(traj.Task) (Scheduler, er
 	if own == nil || err != nil {
 		return o, err
 	}
-	s.Scheduler, s.guard = own, guard{what: "the scheduler"}
+	s.Scheduler = own
 	starter, ok := own.(Starter)
 	if !ok {
 		return o, nil

@@ -55,6 +55,7 @@ func (r *run) attempt(ctx context.Context, task traj.Task, attempt int) (t *traj
 		t.GroupID += "@" + r.c.Run
 	}
 	p := &player{run: r, t: t, limits: r.c.limits(task), watcher: watcherFor(t, r.c.Observe)}
+	p.scheduler.guard = r.workers.guard("the scheduler")
 	ctx = traj.WithID(ctx, t.ID)
 	own, cancel := workclock.WithLimit(ctx, r.c.Timeout)
 	t.Termination, t.Error = p.play(ctx, own)
@@ -82,7 +83,7 @@ func (p *player) play(ctx, own context.Context) (end traj.Termination, reason st
 	if err != nil {
 		return traj.EnvFailed, text.Line(err)
 	}
-	p.env = &guarded{Environment: e, guard: guard{what: "the environment"}}
+	p.env = &guarded{Environment: e, guard: p.workers.guard("the environment")}
 	defer p.env.Close()
 	if p.agent, err = p.c.NewAgent(p.t.Task); err != nil {
 		return traj.EnvFailed, text.Line(err)

@@ -328,8 +328,10 @@ func (e *ToolEnvironment) Step(ctx context.Context, a traj.Action) (Result, erro
 			content = "error: " + errs[i].Error()
 		}
 		m := traj.Message{Role: traj.RoleTool, Name: c.Name, ToolCallID: c.ID, Content: e.clip(content), Images: outs[i].images}
-		if _, err := m.Parts(); err != nil { // the text was cut, or the tool miscounted: the images come behind it
-			m.Content = traj.PlainText(m.Content) + strings.Repeat(traj.ImageMark, len(m.Images))
+		if len(m.Images) > 0 {
+			if _, err := m.Parts(); err != nil { // the text was cut, or the tool miscounted: the images come behind it
+				m.Content = traj.PlainText(m.Content) + strings.Repeat(traj.ImageMark, len(m.Images))
+			}
 		}
 		e.images = append(e.images, m.Images...)
 		res.Observation.Messages = append(res.Observation.Messages, m)
@@ -462,10 +464,13 @@ func (e *ToolEnvironment) run(ctx context.Context, tool Tool, name string, args 
 	seen := e.images[:len(e.images):len(e.images)]
 	var state atomic.Int32 // who came first: 1 the call's end, 2 our leaving it behind
 	go func() {
-		r := result{err: fmt.Errorf("%s failed: it ended its goroutine", name)}
+		var r result
+		returned := false
 		defer func() {
 			if p := recover(); p != nil {
-				r = result{err: fmt.Errorf("%s failed: %v", name, p)}
+				r.err = fmt.Errorf("%s failed: %v", name, p)
+			} else if !returned {
+				r.err = fmt.Errorf("%s failed: it ended its goroutine", name)
 			}
 			over()
 			if !state.CompareAndSwap(0, 1) {
@@ -473,8 +478,8 @@ func (e *ToolEnvironment) run(ctx context.Context, tool Tool, name string, args 
 			}
 			done <- r
 		}()
-		out, err := e.imageConfig.answer(ctx, tool, args, seen, e.inReply != nil)
-		r = result{out, err}
+		r.out, r.err = e.imageConfig.answer(ctx, tool, args, seen, e.inReply != nil)
+		returned = true
 	}()
 	select {
 	case r := <-done:

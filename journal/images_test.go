@@ -5,6 +5,7 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"fmt"
+	"maps"
 	"math/rand/v2"
 	"os"
 	"path/filepath"
@@ -71,8 +72,15 @@ func TestAJournalHasEachImageOnceAndGivesItBack(t *testing.T) {
 		t.Fatal(err)
 	}
 	st, err := os.Stat(path)
-	if err != nil || st.Size() > tasks*105_000 {
-		t.Fatalf("%d bytes for %d images of 100,000 bytes, %v", st.Size(), tasks, err)
+	if err != nil {
+		t.Fatal(err)
+	}
+	kinds, size := recordsByKind(t, path)
+	if want := map[byte]int{kindHeader: kinds[kindHeader], kindImage: tasks, kindLooking: tasks * attempts}; !maps.Equal(kinds, want) {
+		t.Fatalf("records %v, want %v", kinds, want)
+	}
+	if size[kindImage] > tasks*105_000 {
+		t.Fatalf("%d bytes for %d images of 100,000 bytes", size[kindImage], tasks)
 	}
 	if j, err = open(path, func(s string) { t.Error(s) }); err != nil {
 		t.Fatal(err)
@@ -91,6 +99,28 @@ func TestAJournalHasEachImageOnceAndGivesItBack(t *testing.T) {
 	if after, err := os.Stat(path); err != nil || after.Size() > st.Size()+5000 {
 		t.Errorf("an image is written a second time: %d bytes more, %v", after.Size()-st.Size(), err)
 	}
+}
+
+// recordsByKind are how many records of each kind a file has, and their bytes.
+func recordsByKind(t *testing.T, path string) (n, size map[byte]int) {
+	t.Helper()
+	b, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	n, size = map[byte]int{}, map[byte]int{}
+	w := &window{r: bytes.NewReader(b), size: int64(len(b))}
+	for at := int64(0); at < w.size; {
+		rec, ok, err := w.record(&layoutV2, at)
+		if err != nil || !ok {
+			t.Fatalf("no record at byte %d, %v", at, err)
+		}
+		kind := rec.body[0]
+		n[kind]++
+		size[kind] += int(rec.end - rec.at)
+		at = rec.end
+	}
+	return n, size
 }
 
 // A trajectory whose image cannot be read is played again; no other is.

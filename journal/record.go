@@ -9,7 +9,6 @@ import (
 	"fmt"
 	"hash/crc32"
 	"hash/fnv"
-	"io"
 	"strconv"
 
 	"agentcli/traj"
@@ -29,7 +28,7 @@ import (
 // trajectory ('T') goes on with what the index needs (attempt, prompt tokens,
 // completion tokens as uvarints; termination and id as uvarint length and
 // bytes; hash of the task, 8 bytes) and then the trajectory's JSON as one zstd
-// frame. One with images ('V') has their number, a uvarint, and the SHA-256 hashes of
+// frame, compressed where it is long. One with images ('V') has their number, a uvarint, and the SHA-256 hashes of
 // their files behind its kind; the JSON has no files. A file ('I') is its hash and its
 // bytes; its record stands before those of the trajectories that have it.
 //
@@ -85,11 +84,10 @@ func entryOf(t *traj.Trajectory) entry {
 // taskHash is the FNV-1a hash of everything in a task.
 func taskHash(t *traj.Task) uint64 {
 	h := fnv.New64a()
+	var b []byte
 	text := func(s string) {
-		var n [8]byte
-		binary.LittleEndian.PutUint64(n[:], uint64(len(s)))
-		_, _ = h.Write(n[:])
-		_, _ = io.WriteString(h, s)
+		b = append(binary.LittleEndian.AppendUint64(b[:0], uint64(len(s))), s...)
+		_, _ = h.Write(b)
 	}
 	list := func(all []string) {
 		text(strconv.Itoa(len(all)))
@@ -171,7 +169,7 @@ func trajectoryRecord(e entry, text []byte, z *zstd.Encoder) ([]byte, error) {
 	if len(text) > maxRecord { // its record may be shorter, and could not be read
 		return nil, fmt.Errorf("a trajectory of %d bytes is too long for the journal", len(text))
 	}
-	rec := newRecord(kindTrajectory, 64+len(e.id)+len(text)/3+sha256.Size*len(e.images))
+	rec := newRecord(kindTrajectory, 96+len(e.id)+max(len(text)/3, min(len(text), compressFrom))+sha256.Size*len(e.images))
 	if e.images != nil {
 		rec[headV2] = kindLooking
 		rec = binary.AppendUvarint(rec, uint64(len(e.images)))
@@ -185,7 +183,24 @@ func trajectoryRecord(e entry, text []byte, z *zstd.Encoder) ([]byte, error) {
 	rec = appendString(rec, string(e.termination))
 	rec = appendString(rec, e.id)
 	rec = binary.LittleEndian.AppendUint64(rec, e.task)
-	return finish(z.EncodeAll(text, rec))
+	return finish(appendFrame(rec, text, z))
+}
+
+// compressFrom is the length in bytes from which a trajectory's JSON is compressed. A shorter
+// one takes a block of the disk, and longer to compress than all else that the journal does.
+const compressFrom = 4096
+
+// appendFrame appends a text as a zstd frame (RFC 8878, section 3.1.1). One that is not
+// compressed has its size in four bytes and one raw block.
+func appendFrame(rec, text []byte, z *zstd.Encoder) []byte {
+	if len(text) >= compressFrom {
+		return z.EncodeAll(text, rec)
+	}
+	const sizeIn4BytesOneSegment, lastBlockRaw = 0xa0, 1
+	rec = append(rec, 0x28, 0xb5, 0x2f, 0xfd, sizeIn4BytesOneSegment)
+	rec = binary.LittleEndian.AppendUint32(rec, uint32(len(text)))
+	block := len(text)<<3 | lastBlockRaw
+	return append(append(rec, byte(block), byte(block>>8), byte(block>>16)), text...)
 }
 
 func appendString(b []byte, s string) []byte {

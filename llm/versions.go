@@ -28,12 +28,15 @@ type tokenVersions struct {
 
 // add takes a piece of n tokens.
 func (v *tokenVersions) add(d versionFields, n int) {
+	if n == 0 {
+		return
+	}
 	one, ok := d.number()
 	var each []int64
 	switch {
-	case n > 0 && len(d.Versions) > 0 && json.Unmarshal(d.Versions, &each) == nil && len(each) == n:
+	case len(d.Versions) > 0 && json.Unmarshal(d.Versions, &each) == nil && len(each) == n:
 		v.each = append(v.each, each...)
-	case n > 0 && !ok:
+	case !ok:
 		v.unknown = true
 	default:
 		v.each = append(v.each, slices.Repeat([]int64{one}, n)...)

@@ -67,19 +67,22 @@ var embeddedEntries = sync.OnceValues(func() ([]Entry, error) {
 	}
 	var all []Entry
 	for _, f := range files {
-		b, err := embedded.ReadFile(f.Name())
+		e, err := parseEmbedded(f.Name())
 		if err != nil {
 			return nil, err
 		}
-		e, err := Parse("datasets/registry/"+f.Name(), b)
-		if err != nil {
-			return nil, err
-		}
-		e.Path = ""
 		all = append(all, e)
 	}
 	return all, nil
 })
+
+func parseEmbedded(file string) (Entry, error) {
+	b, err := embedded.ReadFile(file)
+	if err != nil {
+		return Entry{}, err
+	}
+	return Parse("datasets/registry/"+file, b)
+}
 
 // Embedded are the program's own entries, sorted by name: those with rows, then the
 // generated ones.
@@ -104,11 +107,8 @@ func Find(name string, folders []string) (e *Entry, replaced bool, err error) {
 	if !IsName(name) {
 		return nil, false, nil
 	}
-	all, err := embeddedEntries()
-	if err != nil {
-		return nil, false, err
-	}
-	own := slices.IndexFunc(all, func(e Entry) bool { return e.Name == name })
+	_, err = fs.Stat(embedded, name+Extension)
+	own := err == nil
 	for _, dir := range folders {
 		file := filepath.Join(dir, name+Extension)
 		if _, err := os.Stat(file); errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ENOTDIR) {
@@ -122,13 +122,13 @@ func Find(name string, folders []string) (e *Entry, replaced bool, err error) {
 			return nil, false, &malformed.Error{Path: file, Field: "name", Kind: malformed.Mismatch,
 				Err: fmt.Errorf("is %q, and the file's name says %q; make them the same", e.Name, name)}
 		}
-		return &e, own >= 0, nil
+		return &e, own, nil
 	}
-	if own < 0 {
+	if !own {
 		return nil, false, nil
 	}
-	found := all[own]
-	return &found, false, nil
+	found, err := parseEmbedded(name + Extension) // the others are not read: that took a third of a short command's time
+	return &found, false, err
 }
 
 // Names are those of a folder's entries, sorted; none where there is no such folder.

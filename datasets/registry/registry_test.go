@@ -53,6 +53,9 @@ func TestEveryEntryIsWellFormed(t *testing.T) {
 			t.Errorf("%s: the file has another name than the entry: %v", e.Name, err)
 			continue
 		}
+		if found, _, err := Find(e.Name, nil); err != nil || found == nil || !reflect.DeepEqual(*found, e) {
+			t.Errorf("%s is found by its name as %+v, %v", e.Name, found, err)
+		}
 		asJSON, err := yaml.YAMLToJSON(b)
 		if err != nil {
 			t.Fatal(err)
