@@ -99,6 +99,8 @@ func (c Config) Applicability() []Applicability {
 		{"threshold rollout-kl", reads(algo.TrustRegion), without(setting.Name("Loss"), algo.LossesReading(algo.TrustRegion), leave)},
 		{"off-policy-low off-policy-high", policy && c.OffPolicy.Kind != algo.NoCorrection,
 			fmt.Sprintf("without %s; give that too, for example %s tis", setting.Name("OffPolicy"), setting.Name("OffPolicy"))},
+		{"entropy-schedule", policy && c.EntropyCoef != 0, fmt.Sprintf("without %s; give that too, for example %s 0.01",
+			setting.Name("EntropyCoef"), setting.Name("EntropyCoef"))},
 		{"kl kl-in", policy && c.KLCoef != 0, fmt.Sprintf("without %s; give that too, for example %s 0.01",
 			setting.Name("KLCoef"), setting.Name("KLCoef"))},
 		{"gamma", rewarded && est.Discounts, without(setting.Name("Advantage"),

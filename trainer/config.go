@@ -15,23 +15,24 @@ import (
 // Config are the settings of a training run. Zero values mean the defaults of
 // DefaultConfig only where a field's comment says so.
 type Config struct {
-	Algo        string           // one of the registry's, for example AlgoGRPO
-	Advantage   string           // one of algo.Estimators
-	Loss        string           // one of algo.Losses
-	LossScale   string           // which replies are trained on, and what their parts weigh (package lossscale)
-	Aggregation algo.Aggregation // how token losses become one number
-	MaxLength   float64          // divisor of seq-mean-token-sum-norm; 0: the files' limit, else the longest response of the data
-	OldLogprobs string           // OldFile or OldRecompute
-	Clip        algo.Clip
-	SAPOPos     float64 // temperatures of sapo, where A > 0 and elsewhere
-	SAPONeg     float64
-	Threshold   float64 // of the dppo losses and opd: how far a token's probability may have moved
-	RolloutKL   float64 // τ of (lp − roll)² in the dppo losses and opd
-	OffPolicy   algo.Correction
-	KLCoef      float64     // β of the KL to the reference; 0: none
-	KL          algo.KLKind // its estimate
-	KLIn        string      // KLInLoss or KLInReward
-	EntropyCoef float64     // of an entropy bonus
+	Algo            string           // one of the registry's, for example AlgoGRPO
+	Advantage       string           // one of algo.Estimators
+	Loss            string           // one of algo.Losses
+	LossScale       string           // which replies are trained on, and what their parts weigh (package lossscale)
+	Aggregation     algo.Aggregation // how token losses become one number
+	MaxLength       float64          // divisor of seq-mean-token-sum-norm; 0: the files' limit, else the longest response of the data
+	OldLogprobs     string           // OldFile or OldRecompute
+	Clip            algo.Clip
+	SAPOPos         float64 // temperatures of sapo, where A > 0 and elsewhere
+	SAPONeg         float64
+	Threshold       float64 // of the dppo losses and opd: how far a token's probability may have moved
+	RolloutKL       float64 // τ of (lp − roll)² in the dppo losses and opd
+	OffPolicy       algo.Correction
+	KLCoef          float64     // β of the KL to the reference; 0: none
+	KL              algo.KLKind // its estimate
+	KLIn            string      // KLInLoss or KLInReward
+	EntropyCoef     float64     // of an entropy bonus
+	EntropySchedule string      // one of Schedules: how the bonus's weight changes over the steps
 	// What the teacher of opd is shown behind the question: DemonstrateBest,
 	// DemonstrateAnswer, a file's name, or nothing.
 	Demonstration string
@@ -70,7 +71,7 @@ type Config struct {
 	MicroTokens int // packed tokens a forward pass
 
 	LR          float64
-	Schedule    string // constant, linear or cosine, after the warm-up
+	Schedule    string // one of Schedules, after the warm-up
 	WarmupSteps int
 	Beta1       float64
 	Beta2       float64
@@ -121,7 +122,7 @@ func DefaultConfig() Config {
 		Supervised: Supervised{DPOBeta: .1, DPOLoss: string(algo.DPOSigmoid), Pairs: rows.PairsBestWorst,
 			RMLoss: RMPairwise, PRMToken: "\n", PRMTokens: "+,-"},
 		Clip: algo.Clip{Low: .2, High: .2}, Epochs: 1, Minibatch: 64, MicroTokens: 4096,
-		LR: 1e-5, Schedule: "constant", Beta1: .9, Beta2: .95, AdamEps: 1e-8, MaxGradNorm: 1,
+		LR: 1e-5, Schedule: Constant, EntropySchedule: Constant, Beta1: .9, Beta2: .95, AdamEps: 1e-8, MaxGradNorm: 1,
 	}
 }
 
@@ -246,8 +247,10 @@ func checkOptimiser(c Config, bad badSetting) error {
 		return bad(setting.Name("MicroTokens"), c.MicroTokens, "at least 1")
 	case !positive(c.LR):
 		return bad(setting.Name("LR"), c.LR, "a positive number")
-	case c.Schedule != "constant" && c.Schedule != "linear" && c.Schedule != "cosine":
+	case !slices.Contains(Schedules, c.Schedule):
 		return bad(setting.Name("Schedule"), c.Schedule, "constant, linear or cosine")
+	case !slices.Contains(Schedules, c.EntropySchedule):
+		return bad(setting.Name("EntropySchedule"), c.EntropySchedule, "constant, linear or cosine")
 	case c.WarmupSteps < 0:
 		return bad(setting.Name("WarmupSteps"), c.WarmupSteps, "at least 0")
 	case !within(c.Beta1) || !within(c.Beta2):
@@ -268,6 +271,12 @@ func checkOptimiser(c Config, bad badSetting) error {
 	return nil
 }
 
+// Constant is the schedule that changes nothing.
+const Constant = "constant"
+
+// Schedules are what a weight may do over the steps; linear and cosine end at 0.
+var Schedules = []string{Constant, "linear", "cosine"}
+
 // Rate is the learning rate of step number `step` (from 1) of `total`: a linear warm-up from
 // peak/warmup to peak, then the schedule down to 0.
 func (c Config) Rate(peak float64, step, total int) float64 {
@@ -278,14 +287,23 @@ func (c Config) Rate(peak float64, step, total int) float64 {
 	if left <= 0 {
 		return peak
 	}
-	done := float64(step-1-c.WarmupSteps) / float64(left)
-	switch c.Schedule {
+	return peak * decay(c.Schedule, float64(step-1-c.WarmupSteps)/float64(left))
+}
+
+// EntropyCoefAt is the weight of the entropy bonus in step number `step` (from 1) of `total`.
+func (c Config) EntropyCoefAt(step, total int) float64 {
+	return c.EntropyCoef * decay(c.EntropySchedule, float64(step-1)/float64(total))
+}
+
+// decay is the factor of a schedule when a share of its steps is done.
+func decay(schedule string, done float64) float64 {
+	switch schedule {
 	case "linear":
-		return peak * (1 - done)
+		return 1 - done
 	case "cosine":
-		return peak * (1 + math.Cos(math.Pi*done)) / 2
+		return (1 + math.Cos(math.Pi*done)) / 2
 	}
-	return peak
+	return 1
 }
 
 // loss are the constants of the policy loss.

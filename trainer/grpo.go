@@ -98,6 +98,7 @@ type policyGradient struct {
 	t    *Trainer
 	loss *algo.Loss
 	precomputed
+	entropyCoef   float64                  // η in this step
 	maxLength     float64                  // L of seq-mean-token-sum-norm
 	splitLogprobs map[store.Item][]float64 // log-probs by the policy, in this step, of the episodes of rehearseSplit
 }
@@ -109,6 +110,7 @@ func (p *policyGradient) changesModel(batch []*episode.Episode) bool {
 
 // beginStep counts a minibatch, in the loss's denominators and in the metrics.
 func (p *policyGradient) beginStep(batch []*episode.Episode, at stepNumbers, m *metrics) (counts, error) {
+	p.entropyCoef = p.t.Config.EntropyCoefAt(at.step, at.total)
 	// Without a forward pass of the policy before the first update, the pass of
 	// that update is the only one by the starting policy: it measures the difference.
 	if at.first && p.old != oldRecomputed {
@@ -226,7 +228,7 @@ func (p *policyGradient) actionLoss(it store.Item, n counts, part policy.Outputs
 			dlp[t] += wt * c.KLCoef * d
 			m.toReference(wt * v)
 		}
-		dent[t] -= wt * c.EntropyCoef // −η·w
+		dent[t] -= wt * p.entropyCoef // −η·w
 		i++
 	}
 	return nil

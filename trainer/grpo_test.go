@@ -428,6 +428,33 @@ func TestEpochsAndSchedules(t *testing.T) {
 	}
 }
 
+// A bonus alone, on a model that stays as it is: the gradient is as large as its weight.
+func TestTheEntropyBonusFollowsItsSchedule(t *testing.T) {
+	var episodes []*episode.Episode
+	for i := range 8 {
+		episodes = append(episodes, attempt(fmt.Sprint("g", i/2), 1, "abA"))
+	}
+	norms := map[string][]float64{}
+	for _, schedule := range Schedules {
+		c := config()
+		c.Minibatch, c.Epochs, c.LR, c.EntropyCoef, c.EntropySchedule = 8, 5, 1e-12, .3, schedule
+		for i, x := range train(t, newBigram(vocab, 1), c, episodes) {
+			done := float64(i) / 5
+			want := map[string]float64{Constant: .3, "linear": .3 * (1 - done), "cosine": .15 * (1 + math.Cos(math.Pi*done))}[schedule]
+			if got := x.Values["actor/entropy_coef"]; math.Abs(got-want) > 1e-15 {
+				t.Errorf("%s: step %d has the weight %v, want %v", schedule, x.Step, got, want)
+			}
+			norms[schedule] = append(norms[schedule], x.Values["actor/grad_norm"])
+			if full := norms[Constant][i]; full == 0 || math.Abs(norms[schedule][i]-full*want/.3) > 1e-9 {
+				t.Errorf("%s: the gradient of step %d is %v, that of a constant weight %v", schedule, x.Step, norms[schedule][i], full)
+			}
+		}
+		if len(norms[schedule]) != 5 {
+			t.Fatalf("%s: %d steps", schedule, len(norms[schedule]))
+		}
+	}
+}
+
 func TestItLearnsATwoArmedBandit(t *testing.T) {
 	for _, advantage := range []string{"grpo", "rloo"} { // PPO's is in ppo_test.go
 		t.Run(advantage, func(t *testing.T) { learnsABandit(t, advantage) })

@@ -275,6 +275,9 @@ func (t *Trainer) stepActor(work []*episode.Episode, at stepNumbers, m *metrics)
 		m.set("actor/grad_norm", norm)
 	}
 	m.set("actor/lr", lr)
+	if c.EntropyCoef != 0 {
+		m.set("actor/entropy_coef", c.EntropyCoefAt(at.step, at.total))
+	}
 	if c.KLCoef > 0 {
 		m.set("actor/kl_coef", c.KLCoef)
 		if c.KLIn == KLInReward {

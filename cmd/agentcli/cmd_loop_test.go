@@ -88,7 +88,7 @@ func TestAnInterruptedLoopEndsAsAnUninterruptedOne(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	whole, parts := filepath.Join(dir, "whole"), filepath.Join(dir, "parts")
-	args := loopArgs(t)
+	args := loopArgs(t, "--entropy-coef", ".04", "--entropy-schedule", "linear")
 	var log bytes.Buffer
 	out, err := runApp(t, t.Context(), &log, append(args, "--output", whole)...)
 	if err != nil || out != whole+"\n" {
@@ -144,6 +144,9 @@ func TestAnInterruptedLoopEndsAsAnUninterruptedOne(t *testing.T) {
 	a, b := train.ReadCurves(whole)["val/reward"], train.ReadCurves(parts)["val/reward"]
 	if a == nil || b == nil || !slices.Equal(a.X, []float64{0, 2, 4}) || !slices.Equal(b.X, a.X) || !slices.Equal(b.Y, a.Y) {
 		t.Errorf("evaluations of the whole run: %+v, of the interrupted one: %+v", a, b)
+	}
+	if c := train.ReadCurves(parts)["actor/entropy_coef"]; c == nil || !slices.Equal(c.Y, []float64{.04, .03, .02, .01}) {
+		t.Errorf("the weight of the entropy bonus over the steps: %+v", c)
 	}
 	if left, _ := filepath.Glob(filepath.Join(parts, train.CheckpointPrefix+"*")); len(left) > 0 {
 		t.Errorf("left behind: %v", left)

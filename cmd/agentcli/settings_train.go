@@ -198,6 +198,8 @@ func lossSettings(o *options) []row {
 			help: "upper bound of the correction's weights" + bounds},
 		{name: "entropy-coef", field: &g.EntropyCoef, always: true, // or Validate refuses it
 			help: "weight of the entropy bonus"},
+		{name: "entropy-schedule", field: &g.EntropySchedule,
+			help: "weight of the entropy bonus over the steps: constant, linear or cosine (both down to 0)"},
 		{name: "echo", field: &g.Echo, always: true, // or Validate refuses it
 			help: "weight of the cross-entropy of tool output in the policy loss"},
 		{name: "ptx-coef", value: .05, field: &g.PTXCoef, fixed: forTrain, refused: forLoop,
