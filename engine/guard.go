@@ -23,13 +23,16 @@ var errLeft = errors.New("did not come back after the trajectory's end, and was 
 type guard struct {
 	what    string
 	workers *workers
-	left    bool         // it still runs: it is not closed
-	back    <-chan error // gives an error or nil when what was left behind comes back after all
+	left    bool           // it still runs: it is not closed
+	back    <-chan outcome // of what was left behind, when it comes back after all
 }
+
+// outcome is how a guarded call ended.
+type outcome struct{ err error }
 
 // do runs f to its end, or to a while after ctx's end: Go cannot stop it.
 func (g *guard) do(ctx context.Context, f func() error) error {
-	done := make(chan error, 1)
+	done := make(chan outcome, 1)
 	g.workers.run(func() {
 		var err error
 		returned := false
@@ -39,21 +42,21 @@ func (g *guard) do(ctx context.Context, f func() error) error {
 			} else if !returned {
 				err = fmt.Errorf("%s ended its goroutine", g.what)
 			}
-			done <- err
+			done <- outcome{err}
 		}()
 		err = f()
 		returned = true
 	})
 	select {
-	case err := <-done:
-		return err
+	case o := <-done:
+		return o.err
 	case <-ctx.Done():
 	}
 	late := time.NewTimer(patience)
 	defer late.Stop()
 	select {
-	case err := <-done:
-		return err
+	case o := <-done:
+		return o.err
 	case <-late.C:
 		g.left, g.back = true, done
 		return fmt.Errorf("%s %w", g.what, errLeft)

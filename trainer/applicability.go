@@ -97,12 +97,9 @@ func (c Config) Applicability() []Applicability {
 		{"sapo-pos", reads(algo.GateTemperatures), noGate},
 		{"sapo-neg", reads(algo.GateTemperatures) && negative, noGateNegative},
 		{"threshold rollout-kl", reads(algo.TrustRegion), without(setting.Name("Loss"), algo.LossesReading(algo.TrustRegion), leave)},
-		{"off-policy-low off-policy-high", policy && c.OffPolicy.Kind != algo.NoCorrection,
-			fmt.Sprintf("without %s; give that too, for example %s tis", setting.Name("OffPolicy"), setting.Name("OffPolicy"))},
-		{"entropy-schedule", policy && c.EntropyCoef != 0, fmt.Sprintf("without %s; give that too, for example %s 0.01",
-			setting.Name("EntropyCoef"), setting.Name("EntropyCoef"))},
-		{"kl kl-in", policy && c.KLCoef != 0, fmt.Sprintf("without %s; give that too, for example %s 0.01",
-			setting.Name("KLCoef"), setting.Name("KLCoef"))},
+		{"off-policy-low off-policy-high", policy && c.OffPolicy.Kind != algo.NoCorrection, missing(setting.Name("OffPolicy"), "tis")},
+		{"entropy-schedule", policy && c.EntropyCoef != 0, missing(setting.Name("EntropyCoef"), "0.01")},
+		{"kl kl-in", policy && c.KLCoef != 0, missing(setting.Name("KLCoef"), "0.01")},
 		{"gamma", rewarded && est.Discounts, without(setting.Name("Advantage"),
 			algo.EstimatorsWith(func(e *algo.Estimator) bool { return e.Discounts }), leave)},
 		{"lambda", critic, "without " + withCritic() + leave},
@@ -121,6 +118,11 @@ func (c Config) Applicability() []Applicability {
 		}
 	}
 	return settings
+}
+
+// missing is why a setting has no effect where another, which has no default, is not given.
+func missing(which setting.Name, example string) string {
+	return fmt.Sprintf("without %s; give that too, for example %s %s", which, which, example)
 }
 
 // oneOf lists names for a sentence: a, b or c.

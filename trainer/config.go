@@ -291,7 +291,7 @@ func (c Config) Rate(peak float64, step, total int) float64 {
 }
 
 // EntropyCoefAt is the weight of the entropy bonus in step number `step` (from 1) of `total`.
-func (c Config) EntropyCoefAt(step, total int) float64 {
+func EntropyCoefAt(c Config, step, total int) float64 {
 	return c.EntropyCoef * decay(c.EntropySchedule, float64(step-1)/float64(total))
 }
 

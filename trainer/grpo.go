@@ -110,7 +110,7 @@ func (p *policyGradient) changesModel(batch []*episode.Episode) bool {
 
 // beginStep counts a minibatch, in the loss's denominators and in the metrics.
 func (p *policyGradient) beginStep(batch []*episode.Episode, at stepNumbers, m *metrics) (counts, error) {
-	p.entropyCoef = p.t.Config.EntropyCoefAt(at.step, at.total)
+	p.entropyCoef = EntropyCoefAt(p.t.Config, at.step, at.total)
 	// Without a forward pass of the policy before the first update, the pass of
 	// that update is the only one by the starting policy: it measures the difference.
 	if at.first && p.old != oldRecomputed {

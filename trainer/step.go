@@ -276,7 +276,7 @@ func (t *Trainer) stepActor(work []*episode.Episode, at stepNumbers, m *metrics)
 	}
 	m.set("actor/lr", lr)
 	if c.EntropyCoef != 0 {
-		m.set("actor/entropy_coef", c.EntropyCoefAt(at.step, at.total))
+		m.set("actor/entropy_coef", EntropyCoefAt(c, at.step, at.total))
 	}
 	if c.KLCoef > 0 {
 		m.set("actor/kl_coef", c.KLCoef)

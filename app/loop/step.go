@@ -135,7 +135,7 @@ func (l *run) train(ctx context.Context, step int, r stepRollout) (map[string]fl
 	}
 	o := l.o.Train
 	o.Config.LR, o.Config.CriticLR = l.state.rates(o.Config, step, l.o.Steps)
-	o.Config.EntropyCoef = o.Config.EntropyCoefAt(step, l.o.Steps)
+	o.Config.EntropyCoef = trainer.EntropyCoefAt(o.Config, step, l.o.Steps)
 	o.Config.EntropySchedule = trainer.Constant
 	o.Config.Schedule, o.Config.WarmupSteps, o.Config.SaveEvery, o.Config.KLCoef = trainer.Constant, 0, 0, l.state.KLCoef
 	o.Config.Seed += int64(step)
