@@ -93,8 +93,8 @@ func TestTheMetricsAreThoseThatAreDocumented(t *testing.T) {
 		return run(append([]string{"train", file, "--model", traintest.Model, "--dtype", "float32", "--threads", "1",
 			"--minibatch", "4", "--lr", "1e-3"}, args...)...)
 	}
-	trainOn(calls, "--kl-coef", ".1", "--off-policy", "tis", "--echo", ".1", "--ptx", text, "--save-every", "1", "--epochs", "2",
-		"--peak-tflops", ".5")
+	trainOn(calls, "--kl-coef", ".1", "--off-policy", "tis", "--echo", ".1", "--entropy-coef", ".01", "--ptx", text, "--save-every", "1",
+		"--epochs", "2", "--peak-tflops", ".5")
 	trainOn(calls, "--algo", "ppo", "--kl-coef", ".1", "--kl-in", "reward", "--ref", traintest.Model)
 	trainOn(calls, "--target-kl", "1e-9", "--epochs", "3")
 	trainOn(calls, "--loss", "opd", "--teacher", traintest.Model)
