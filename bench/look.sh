@@ -6,8 +6,8 @@
 #   bench/look.sh FOLDER [SEED...]       (default: 1 2 3 4 5)
 #
 # START=uniform STEPS=100 begins where the looks are at any field; a bonus for entropy, ENTROPY=0.01,
-# keeps fields drawn until the right one is found. TOOLS=none takes the tool away
-# after the cold start. A seed that an earlier call finished is not run again.
+# keeps fields drawn until the right one is found. LOOP_FLAGS are further flags of the loop.
+# TOOLS=none takes the tool away after the cold start. A seed that an earlier call finished is not run again.
 set -euo pipefail
 out=$1
 shift
@@ -16,6 +16,7 @@ root=$(cd "$(dirname "$0")/.." && pwd)
 A=${AGENTCLI:-$root/bin/agentcli}
 start=${START:-traces}
 entropy=${ENTROPY:-0}
+read -ra flags <<<"${LOOP_FLAGS:-}"
 [ "$start" != uniform ] || entropy=${ENTROPY:-0.01}
 steps=${STEPS:-20}
 tools=${TOOLS:-image_zoom_in_tool}
@@ -56,7 +57,7 @@ for seed in "$@"; do
   sft "$d" skills start "$d/$start.parquet" "$d/again.parquet" "$d/crops-again.parquet" --schedule cosine
   measure "$d" "$d/start" before
   [ -f "$d/loop/model.safetensors" ] || "$A" loop -d fineprint --model "$d/start" --steps "$steps" --tasks 16 -n 8 --seed "$seed" --tools "$tools" \
-    --dtype float32 --train-vision all --entropy-coef "$entropy" --lr 1e-4 --epochs 2 --betas .9,.99 --minibatch 0 --eval-every "$steps" --eval-tasks 64 --eval-samples 1 --output "$d/loop" >/dev/null 2>>"$d/log"
+    --dtype float32 --train-vision all --entropy-coef "$entropy" --lr 1e-4 --epochs 2 --betas .9,.99 --minibatch 0 --eval-every "$steps" --eval-tasks 64 --eval-samples 1 "${flags[@]}" --output "$d/loop" >/dev/null 2>>"$d/log"
   measure "$d" "$d/loop" after
   [ -f "$d/seconds" ] || echo $(($(date +%s) - begun)) >"$d/seconds"
   printf '| %s | %s | %.3f, %.3f | %.3f, %.3f | %.2f, %.2f | %s |\n' "$seed" "$start" \
