@@ -23,8 +23,7 @@ var errLeft = errors.New("did not come back after the trajectory's end, and was 
 type guard struct {
 	what    string
 	workers *workers
-	left    bool           // it still runs: it is not closed
-	back    <-chan outcome // of what was left behind, when it comes back after all
+	left    <-chan outcome // of a call that was left behind: it may still run; nil: none was
 }
 
 // outcome is how a guarded call ended.
@@ -58,7 +57,7 @@ func (g *guard) do(ctx context.Context, f func() error) error {
 	case o := <-done:
 		return o.err
 	case <-late.C:
-		g.left, g.back = true, done
+		g.left = done
 		return fmt.Errorf("%s %w", g.what, errLeft)
 	}
 }
@@ -90,7 +89,7 @@ func (g *guarded) Step(ctx context.Context, a traj.Action) (env.Result, error) {
 
 // Close waits no longer than for anything else.
 func (g *guarded) Close() error {
-	if g.left {
+	if g.left != nil { // it is in use
 		return nil
 	}
 	over, cancel := context.WithCancel(context.Background())

@@ -43,7 +43,7 @@ const maxBranches = 1024
 func runBy(ctx, own context.Context, r Runner, p *player, o traj.Observation) (end traj.Termination, reason string) {
 	d := &Drive{Opening: Opening{Trajectory: p.t.ID, Task: &p.t.Task, Messages: o.Messages, Seed: p.t.Seed}, p: p, ctx: ctx, own: own}
 	err := p.scheduler.guard.do(own, func() error { return r.Run(own, d) })
-	if p.scheduler.guard.left { // it still uses what it has begun
+	if p.scheduler.guard.left != nil { // it still uses what it has begun
 		d.over.Store(true)
 		return p.ended(ctx, own, traj.EnvFailed, err)
 	}

@@ -88,10 +88,10 @@ func (s *scheduling) close(end traj.Termination) {
 	if !ok {
 		return
 	}
-	if back := s.guard.back; s.guard.left { // it is in use until then
+	if left := s.guard.left; left != nil { // it is in use until then
 		go func() {
 			defer safego.Catch(nil)
-			<-back
+			<-left
 			_ = c.Close(end)
 		}()
 		return

@@ -28,8 +28,8 @@ import (
 // trajectory ('T') goes on with what the index needs (attempt, prompt tokens,
 // completion tokens as uvarints; termination and id as uvarint length and
 // bytes; hash of the task, 8 bytes) and then the trajectory's JSON as one zstd
-// frame, compressed where it is long. One with images ('V') has their number, a uvarint, and the SHA-256 hashes of
-// their files behind its kind; the JSON has no files. A file ('I') is its hash and its
+// frame, compressed where it is long. One with images ('V') has their number, a uvarint, and
+// the SHA-256 hashes of their files behind its kind; the JSON has no files. A file ('I') is its hash and its
 // bytes; its record stands before those of the trajectories that have it.
 //
 // The header is the first record and the second. Further copies follow after 4, 8, 16

@@ -248,9 +248,9 @@ func checkOptimiser(c Config, bad badSetting) error {
 	case !positive(c.LR):
 		return bad(setting.Name("LR"), c.LR, "a positive number")
 	case !slices.Contains(Schedules, c.Schedule):
-		return bad(setting.Name("Schedule"), c.Schedule, "constant, linear or cosine")
+		return bad(setting.Name("Schedule"), c.Schedule, oneOf(Schedules))
 	case !slices.Contains(Schedules, c.EntropySchedule):
-		return bad(setting.Name("EntropySchedule"), c.EntropySchedule, "constant, linear or cosine")
+		return bad(setting.Name("EntropySchedule"), c.EntropySchedule, oneOf(Schedules))
 	case c.WarmupSteps < 0:
 		return bad(setting.Name("WarmupSteps"), c.WarmupSteps, "at least 0")
 	case !within(c.Beta1) || !within(c.Beta2):
@@ -271,10 +271,10 @@ func checkOptimiser(c Config, bad badSetting) error {
 	return nil
 }
 
-// Constant is the schedule that changes nothing.
+// Constant is the schedule that keeps a weight as it is.
 const Constant = "constant"
 
-// Schedules are what a weight may do over the steps; linear and cosine end at 0.
+// Schedules are how a weight changes over the steps; linear and cosine end at 0.
 var Schedules = []string{Constant, "linear", "cosine"}
 
 // Rate is the learning rate of step number `step` (from 1) of `total`: a linear warm-up from
