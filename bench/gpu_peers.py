@@ -27,12 +27,14 @@ SHAPES = {
 }
 
 
-def make(shape, folder, tokenizer):
+def make(shape, folder, tokenizer, device):
     kind, sizes = SHAPES[shape]
     torch.manual_seed(0)
     config = transformers.AutoConfig.for_model(kind, max_position_embeddings=8192, **sizes)
     torch.set_default_dtype(torch.bfloat16)
-    AutoModelForCausalLM.from_config(config).save_pretrained(folder)
+    with torch.device(device):
+        model = AutoModelForCausalLM.from_config(config)
+    model.save_pretrained(folder)
     shutil.copy(tokenizer, os.path.join(folder, "tokenizer.json"))
 
 
@@ -77,6 +79,8 @@ def run(folder, device, batches, length):
                            min_new_tokens=new, max_new_tokens=new, pad_token_id=0)
 
         median(f"transformers decode/batch={batch}", "tok/s", device, work, batch * new)
+    if not small:  # it is for GPUs alone
+        continuous(model, batches, new, device)
     ids = torch.randint(1000, 40000, (1, length), device=device)
 
     def prefill():
@@ -94,6 +98,25 @@ def run(folder, device, batches, length):
             torch.nn.functional.cross_entropy(logits.float().flatten(0, 1), row[:, 1:].flatten()).backward()
 
     median("transformers train", "tok/s", device, train, 8 * length)
+
+
+def continuous(model, batches, new, device):
+    """transformers' continuous batching over its paged cache, with CUDA graphs where it has them."""
+    was = model.config._attn_implementation
+    config = transformers.GenerationConfig(do_sample=True, max_new_tokens=new, min_new_tokens=new, eos_token_id=-1, pad_token_id=0)
+    try:
+        model.set_attn_implementation("paged|sdpa")
+        for batch in batches:
+            prompts = torch.randint(1000, 40000, (batch, 16)).tolist()
+
+            def work():
+                out = model.generate_batch(inputs=prompts, generation_config=config, progress_bar=False, persistent_manager=True)
+                assert all(len(o.generated_tokens) == new for o in out.values()), "a reply is shorter"
+
+            median(f"transformers continuous/batch={batch}", "tok/s", device, work, batch * new)
+    except Exception as e:
+        print(f"# continuous batching: {type(e).__name__}: {e}".replace("\n", " ")[:300], flush=True)
+    model.set_attn_implementation(was)
 
 
 def logprobs(folder, device):
@@ -117,7 +140,7 @@ def main():
     transformers.logging.disable_progress_bar()
     torch.manual_seed(0)
     if a.what == "make":
-        make(*a.args)
+        make(*a.args, a.device)
     elif a.what == "run":
         run(a.args[0], a.device, [int(b) for b in a.batches.split(",")], a.length)
     else:

@@ -31,13 +31,39 @@ func fusedRows(n *network) int {
 	return math.MaxInt
 }
 
+func makeDecoders(sc *scheduler, s *torch.Scope) {
+	sc.decoder = decoderOf(s, sc.p.net, sc.kpool, sc.vpool)
+	sc.device = deviceDecoderOf(s, sc.p.net, sc.kpool, sc.vpool, sc.p.cfg)
+}
+
+func closeDecoders(sc *scheduler) {
+	sc.decoder.Close()
+	sc.device.Close()
+}
+
 // decoderOf is the network as one call a step, for sampling on a CPU; nil where it has parts
 // that the call does not know, or weights that it cannot read.
 func decoderOf(s *torch.Scope, n *network, kpool, vpool []torch.Tensor) *torch.Decoder {
 	if !n.panels || !oneCall(n) {
 		return nil
 	}
-	m := torch.DecoderModel{Embed: n.embed, Norm: n.norm, Head: n.head.panels(), EmbedScale: n.rounded(n.cfg.EmbedScale),
+	return s.NewDecoder(decoderParts(n, kpool, vpool, matrix.panels))
+}
+
+// deviceDecoderOf is the same on a device, for steps of one token of each sequence; nil where it
+// has no kernels of ours.
+func deviceDecoderOf(s *torch.Scope, n *network, kpool, vpool []torch.Tensor, c Config) *torch.DeviceDecoder {
+	if n.device == torch.CPU || n.dtype == torch.Float64 || !oneCall(n) {
+		return nil
+	}
+	m, layers := decoderParts(n, kpool, vpool, func(x matrix) torch.Tensor { return x.w })
+	shaped := n.cfg.LogitCap > 0 || n.cfg.LogitScale != 1 || len(n.cfg.Barred) > 0
+	return s.NewDeviceDecoder(m, layers, c.MaxBatch, (c.MaxContext+blockSize-1)/blockSize, !shaped)
+}
+
+// decoderParts are those of a network for a decoder; of gives a weight in its form.
+func decoderParts(n *network, kpool, vpool []torch.Tensor, of func(matrix) torch.Tensor) (torch.DecoderModel, []torch.DecoderLayer) {
+	m := torch.DecoderModel{Embed: n.embed, Norm: n.norm, Head: of(n.head), EmbedScale: n.rounded(n.cfg.EmbedScale),
 		ResidualScale: n.cfg.ResidualScale, Rms: n.rms()}
 	for i, r := range n.ropes {
 		m.Ropes = append(m.Ropes, torch.RopeTable{Cos: r.cos, Sin: r.sin, Interleaved: n.cfg.Ropes[i].Interleaved})
@@ -47,8 +73,8 @@ func decoderOf(s *torch.Scope, n *network, kpool, vpool []torch.Tensor) *torch.D
 		l := &n.layers[i]
 		a := l.Attention
 		layers[i] = torch.DecoderLayer{BeforeAttention: l.beforeAttention, AfterAttention: l.afterAttention, BeforeMLP: l.beforeMLP,
-			AfterMLP: l.afterMLP, QKV: l.qkv.panels(), QKVBias: l.qkvBias, O: l.o.panels(), OBias: l.oBias, GateUp: l.gateUp.panels(),
-			GateUpBias: l.gateUpBias, Down: l.down.panels(), DownBias: l.downBias, QNorm: l.qNorm, KNorm: l.kNorm, KPool: kpool[i], VPool: vpool[i],
+			AfterMLP: l.afterMLP, QKV: of(l.qkv), QKVBias: l.qkvBias, O: of(l.o), OBias: l.oBias, GateUp: of(l.gateUp),
+			GateUpBias: l.gateUpBias, Down: of(l.down), DownBias: l.downBias, QNorm: l.qNorm, KNorm: l.kNorm, KPool: kpool[i], VPool: vpool[i],
 			Heads: a.Heads, KVHeads: a.KVHeads, Dim: a.HeadDim, Rope: a.Rope, Look: n.look(i)}
 		switch a.QKNorm {
 		case arch.PerHead:
@@ -57,10 +83,10 @@ func decoderOf(s *torch.Scope, n *network, kpool, vpool []torch.Tensor) *torch.D
 			layers[i].QKNorm = torch.AllHeads
 		}
 	}
-	return s.NewDecoder(m, layers)
+	return m, layers
 }
 
-// oneCall reports whether a decoder knows all parts of the network.
+// oneCall reports whether decoders know all parts of the network.
 func oneCall(n *network) bool {
 	if n.cfg.Recurrent() || n.cfg.PerLayer.Size > 0 || n.cfg.Score {
 		return false

@@ -33,8 +33,8 @@ type draws struct {
 	place   map[int]int // of a row among them
 }
 
-// newDraws draws a token from each row of logits [n, V], whatever grammars say.
-func newDraws(sc *scheduler, s *torch.Scope, logits torch.Tensor, of []drawing, how []torch.SampleRow) *draws {
+// newDraws draws a token from each row of logits [n, V], where none was drawn, whatever grammars say.
+func newDraws(sc *scheduler, s *torch.Scope, got scored, of []drawing, how []torch.SampleRow) *draws {
 	d := &draws{version: sc.p.version.Load(), how: how, vocab: sc.p.model.VocabSize, place: map[int]int{}}
 	var special []int32
 	for _, x := range of {
@@ -46,10 +46,12 @@ func newDraws(sc *scheduler, s *torch.Scope, logits torch.Tensor, of []drawing, 
 		}
 	}
 	if special != nil {
-		d.logits = s.Float32s(s.To(s.IndexSelect(logits, 0, s.To(s.IDs(special), torch.Int64, sc.p.net.device)), torch.Float32, torch.CPU))
+		d.logits = s.Float32s(s.To(s.IndexSelect(got.logits, 0, s.To(s.IDs(special), torch.Int64, sc.p.net.device)), torch.Float32, torch.CPU))
 		d.vocab = len(d.logits) / len(special)
 	}
-	d.ids, d.lps = s.Sample(logits, how)
+	if d.ids, d.lps = got.ids, got.lps; d.ids == nil {
+		d.ids, d.lps = s.Sample(got.logits, how)
+	}
 	return d
 }
 

@@ -48,8 +48,8 @@ func makeChange(sc *scheduler, c *change) {
 			before := sc.p.net
 			err := c.make(s)
 			if sc.p.net != before {
-				sc.decoder.Close()
-				sc.decoder = decoderOf(s, sc.p.net, sc.kpool, sc.vpool)
+				closeDecoders(sc)
+				makeDecoders(sc, s)
 			}
 			return err
 		})

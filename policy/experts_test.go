@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"agentcli/internal/malformed"
+	"agentcli/internal/torch/testdevice"
 	"agentcli/traj"
 )
 
@@ -92,6 +93,7 @@ func forwardOf(t *testing.T, dir string, b Batch) Outputs {
 // Replayed experts of the model itself change no bit; others are chosen instead, counted, and give
 // in a packed tree, with layers computed again or not, what they give in its sequences.
 func TestReplayedExpertsAreChosen(t *testing.T) {
+	testdevice.SameBits(t)
 	seqs := [][]int32{{5, 6, 7, 8, 9, 10, 11, 12}, {5, 6, 7, 8, 20, 21, 22}}
 	withExperts(t, func(t *testing.T, _ familyGolden, dir string) {
 		p := open(t, dir, Config{DType: "float64", Threads: 1, CacheBytes: 1 << 20, KeepExperts: true})

@@ -18,6 +18,7 @@ import (
 	"agentcli/internal/malformed"
 	"agentcli/internal/setting"
 	"agentcli/internal/setting/settingtest"
+	"agentcli/internal/torch/testdevice"
 	"agentcli/model/arch"
 	"agentcli/model/arch/archtest"
 	"agentcli/model/weights"
@@ -302,6 +303,7 @@ func float64sOf(t *testing.T, x weights.Tensor) (out []float64) {
 // Packed as a tree, with other experts replayed or not, layers computed again or not, the gradients are
 // those of the sequences one by one.
 func TestAdaptersOnExpertsInATreeAreThoseOfItsSequences(t *testing.T) {
+	testdevice.SameBits(t)
 	seqs := [][]int32{{5, 6, 7, 8, 9, 10, 11, 12}, {5, 6, 7, 8, 20, 21, 22}, {5, 6, 7, 8, 9, 10, 30}}
 	withExperts(t, func(t *testing.T, _ familyGolden, dir string) {
 		p := open(t, dir, Config{DType: "float64", Threads: 1, CacheBytes: 1 << 20, KeepExperts: true})
@@ -373,6 +375,7 @@ func TestAdaptersOnExpertsAloneAreTrainedWithCheckpoints(t *testing.T) {
 
 // In the types that are trained in, adapters on experts learn, and go on bit for bit from a saved state.
 func TestAdaptersOnExpertsGoOnBitForBitFromASavedState(t *testing.T) {
+	testdevice.SameBits(t)
 	withExperts(t, func(t *testing.T, _ familyGolden, dir string) {
 		for _, dtype := range []string{"float32", "bfloat16"} {
 			path := filepath.Join(t.TempDir(), "state.safetensors")

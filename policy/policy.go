@@ -180,7 +180,7 @@ func (p *Policy) Close() error {
 func (p *Policy) shut() {
 	_ = p.worker.Do(func(*torch.Scope) error {
 		if p.sched != nil {
-			p.sched.decoder.Close()
+			closeDecoders(p.sched)
 			freeAdapters(p.sched)
 		}
 		p.keep.Close()

@@ -242,6 +242,7 @@ func TestSharedPrefixesBeginAtSnapshots(t *testing.T) {
 
 // Recurrent layers on a device equal those of the CPU without our kernels, bit for bit.
 func TestADeviceComputesRecurrentLayersAsTheCPUDoes(t *testing.T) {
+	needsTestDevice(t)
 	dirs := recurrentModels(t)
 	for _, title := range []string{"lfm2", "qwen3_5_moe"} {
 		for _, dtype := range []string{"float32", "bfloat16"} {
@@ -316,6 +317,7 @@ func TestStackedExpertsAreReadOneByOne(t *testing.T) {
 // A step that runs out of memory may have changed some states: all its sequences are computed
 // again, and get the same tokens.
 func TestOutOfMemoryRecurrentStatesAreComputedAgain(t *testing.T) {
+	needsTestDevice(t)
 	onDefault(t, torch.TestDevice, "")
 	p := open(t, recurrentModels(t)["qwen3_5"], Config{DType: "float32", Threads: 1, CacheBytes: 1 << 20, MaxBatch: 8})
 	var prompts [][]int32

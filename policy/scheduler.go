@@ -48,10 +48,11 @@ type scheduler struct {
 	waiting    []*sequence
 	running    []*sequence
 	decoder    *torch.Decoder // of the network; nil: step by operations
-	stepTokens int            // new tokens of a step
-	pace       pace           // of prompts beside sequences that decode
-	load       Load           // the counts
-	most       int            // how many may run together: less than MaxBatch once the device has run out of memory
+	device     *torch.DeviceDecoder
+	stepTokens int  // new tokens of a step
+	pace       pace // of prompts beside sequences that decode
+	load       Load // the counts
+	most       int  // how many may run together: less than MaxBatch once the device has run out of memory
 }
 
 var errClosed = errors.New("the policy is closed")
@@ -90,7 +91,7 @@ func newScheduler(s *torch.Scope, p *Policy) *scheduler {
 	if p.cfg.KeepExperts {
 		sc.experts = newExpertStore(n.cfg.Layers, int(blocks))
 	}
-	sc.decoder = decoderOf(s, n, sc.kpool, sc.vpool)
+	makeDecoders(sc, s)
 	return sc
 }
 

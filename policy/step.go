@@ -44,11 +44,17 @@ func runStep(sc *scheduler, s *torch.Scope, plan []work) error {
 	if sc.experts != nil {
 		in.routing = &routing{scope: s, record: true}
 	}
-	logits := stepLogits(sc, s, plan, in, segs, blocks, rows)
+	got := scored{}
+	if sc.device.Rows() >= len(in.ids) && onlyDecodes(sc, plan, in, rows) {
+		got.logits, got.ids, got.lps = sc.device.Step(s, in.ids, in.positions[0], segs, blocks, how)
+		got.logits = sc.p.net.shaped(s, got.logits)
+	} else {
+		got.logits = stepLogits(sc, s, plan, in, segs, blocks, rows)
+	}
 	keepExperts(sc, s, plan, in.routing)
 	var drawn *draws
 	if len(draw) > 0 {
-		drawn = newDraws(sc, s, logits, draw, how)
+		drawn = newDraws(sc, s, got, draw, how)
 	}
 	if s.Err() != nil {
 		return s.Err()
@@ -78,6 +84,22 @@ func runStep(sc *scheduler, s *torch.Scope, plan []work) error {
 		sc.load.AcceptedTokens += int64(right)
 	}
 	return s.Err()
+}
+
+// scored are the logits of a step's wanted rows, and the tokens drawn from them where they were
+// drawn with them.
+type scored struct {
+	logits torch.Tensor
+	ids    []int32
+	lps    []float32
+}
+
+// onlyDecodes says that a step is one token of each sequence, of which the network's decoder on a
+// device knows all.
+func onlyDecodes(sc *scheduler, plan []work, in input, rows []int32) bool {
+	adapted, _ := adapterRows(plan)
+	return len(in.ids) == len(plan) && len(rows) == len(plan) && adapted == nil && in.routing == nil && in.images == nil &&
+		in.positions[1] == nil && sc.slots == nil
 }
 
 // stepLogits computes the new tokens of a step, and the logits of the wanted rows; none where no row

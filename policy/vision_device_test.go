@@ -14,6 +14,7 @@ import (
 // Images on a device give what they give on the CPU without our kernels; LayerNorm's gradient
 // is summed in another order there.
 func TestADeviceSeesWhatTheCPUDoes(t *testing.T) {
+	needsTestDevice(t)
 	for _, g := range visionModels(t) {
 		dir := g.write(t, g.Config)
 		see := func(dev torch.Device, kernels string) (out map[string][]float64, sampled []int32) {

@@ -84,7 +84,7 @@ func launch(ctx context.Context, iso *isolation) (_ *zygote, err error) {
 	defer reportR.Close()
 	defer reportW.Close()
 
-	z.cmd = &exec.Cmd{Path: "/proc/self/exe", Args: []string{initName}, Env: []string{}, Dir: "/",
+	z.cmd = &exec.Cmd{Path: "/proc/self/exe", Args: []string{initName}, Env: initEnv(), Dir: "/",
 		ExtraFiles: []*os.File{theirs, configR, reportW}, Stdout: z.stderr, Stderr: z.stderr, WaitDelay: time.Second}
 	attr := &syscall.SysProcAttr{Setsid: true}
 	root := os.Getuid() == 0
@@ -307,4 +307,14 @@ func (s *supervisor) close() {
 	z := s.z
 	s.mu.Unlock()
 	z.stop()
+}
+
+// initEnv is the environment of the init, which this program becomes again: its libraries are
+// where ours were found. The zygote gets none of it.
+func initEnv() []string {
+	const libraries = "LD_LIBRARY_PATH"
+	if dirs, ok := os.LookupEnv(libraries); ok {
+		return []string{libraries + "=" + dirs}
+	}
+	return []string{}
 }

@@ -9,6 +9,7 @@ import (
 	"slices"
 	"testing"
 
+	"agentcli/internal/torch/testdevice"
 	"agentcli/policy"
 	"agentcli/trainer/episode"
 	"agentcli/trainer/rows"
@@ -31,6 +32,7 @@ func (k *kept) Step(policy.StepConfig) (float64, error) {
 // On the tiny model, from rows of several temperatures: at ratio 1 the gradient is
 // Σ −A/N·∇log softmax(logits/T)(y), however the rows are packed.
 func TestAtRatioOneTheTinyModelsGradientIsREINFORCEsOfTheTemperedPolicy(t *testing.T) {
+	testdevice.SameBits(t)
 	open := func() *policy.Trainable {
 		m, err := policy.OpenTrainable("../policy/testdata/tiny-llama", policy.Config{DType: "float64", Threads: 1})
 		if err != nil {

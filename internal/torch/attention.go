@@ -223,7 +223,7 @@ func (d *decoding) sequences(s *Scope, dev Device, segs []CachedSegment, blocks 
 		return prompts
 	}
 	d.width = (d.longest + size - 1) / size
-	numbers := append(append(make([]int32, 0, d.n*(2+d.width)), rows...), contexts...)
+	numbers := append(append(append(make([]int32, 0, 1+d.n*(2+d.width)), int32(d.width)), rows...), contexts...)
 	for i, at := range first {
 		used := (int64(contexts[i]) + size - 1) / size
 		numbers = append(append(numbers, blocks[at:][:used]...), make([]int32, d.width-used)...)

@@ -32,8 +32,8 @@ func (s *Scope) InPanels(packed, w Tensor) bool {
 	return s.check("in_panels", C.agt_in_panels(packed.p, w.p, &yes, &msg), msg) && yes != 0
 }
 
-// DecoderLayer is a layer of a Decoder: attention and an MLP with SiLU. Weights are packed, and
-// InPanels holds of them. Tensors that a model lacks are zero.
+// DecoderLayer is a layer of a Decoder: attention and an MLP with SiLU. A Decoder's weights are
+// packed, and InPanels holds of them; a DeviceDecoder's are as they are. Tensors that a model lacks are zero.
 type DecoderLayer struct {
 	BeforeAttention, AfterAttention, BeforeMLP, AfterMLP Tensor // norms
 	QKV, QKVBias, O, OBias, GateUp, GateUpBias           Tensor
@@ -84,6 +84,16 @@ func (s *Scope) NewDecoder(m DecoderModel, layers []DecoderLayer) *Decoder {
 	}
 	var pin runtime.Pinner
 	defer pin.Unpin()
+	cm, cl, d := decoderArguments(s, m, layers, &pin)
+	var msg *C.char
+	if s.Err() != nil || !s.check("decoder", C.agt_decoder_new(&d.p, &cm, &cl[0], C.int(len(cl)), &msg), msg) {
+		return nil
+	}
+	return d
+}
+
+// decoderArguments are a model's parts for C, and what its steps are held to.
+func decoderArguments(s *Scope, m DecoderModel, layers []DecoderLayer, pin *runtime.Pinner) (C.agt_decoder_model, []C.agt_decoder_layer, *Decoder) {
 	cm := C.agt_decoder_model{embed: m.Embed.p, norm: m.Norm.p, head: m.Head.p, n_ropes: C.int64_t(len(m.Ropes)),
 		embed_scale: C.double(m.EmbedScale), residual_scale: C.double(m.ResidualScale),
 		eps: C.double(m.Rms.Eps), norm_offset: C.double(m.Rms.Offset)}
@@ -113,11 +123,7 @@ func (s *Scope) NewDecoder(m DecoderModel, layers []DecoderLayer) *Decoder {
 	if shape := s.Shape(layers[0].KPool); len(shape) == 4 {
 		d.pool, d.block = shape[0], shape[1]
 	}
-	var msg *C.char
-	if s.Err() != nil || !s.check("decoder", C.agt_decoder_new(&d.p, &cm, &cl[0], C.int(len(cl)), &msg), msg) {
-		return nil
-	}
-	return d
+	return cm, cl, d
 }
 
 // Close lets the tensors go.
@@ -134,16 +140,9 @@ func (d *Decoder) Step(s *Scope, ids, positions []int32, segs []CachedSegment, b
 	if s.Err() != nil || len(ids) == 0 {
 		return Tensor{}
 	}
-	plan := CachePlan{segs: segs, blocks: blocks}
-	if err := plan.check(int64(len(ids)), d.pool, d.block); err != nil {
+	if err := d.checkRows(ids, positions, segs, blocks); err != nil {
 		s.Fail(err)
 		return Tensor{}
-	}
-	for i, id := range ids {
-		if id < 0 || int64(id) >= d.vocab || positions[i] < 0 || d.maxSeen > 0 && int64(positions[i]) >= d.maxSeen {
-			s.Fail(fmt.Errorf("torch: decoder: row %d has id %d of %d at position %d of %d", i, id, d.vocab, positions[i], d.maxSeen))
-			return Tensor{}
-		}
 	}
 	if len(wanted) > 0 && (!slices.IsSorted(wanted) || wanted[0] < 0 || int(wanted[len(wanted)-1]) >= len(ids) || len(wanted) > len(ids)) {
 		s.Fail(fmt.Errorf("torch: decoder: the wanted rows %v are not in order or not of the %d rows", wanted, len(ids)))
@@ -151,6 +150,26 @@ func (d *Decoder) Step(s *Scope, ids, positions []int32, segs []CachedSegment, b
 	}
 	var pin runtime.Pinner
 	defer pin.Unpin()
+	r := rowsOf(ids, positions, segs, blocks, wanted, &pin)
+	return s.op("decoder", func(o *C.agt_tensor, m **C.char) C.int { return C.agt_decoder_step(d.p, &r, o, m) })
+}
+
+// checkRows holds a step to the model and its cache: the kernels follow the numbers blindly.
+func (d *Decoder) checkRows(ids, positions []int32, segs []CachedSegment, blocks []int32) error {
+	plan := CachePlan{segs: segs, blocks: blocks}
+	if err := plan.check(int64(len(ids)), d.pool, d.block); err != nil {
+		return err
+	}
+	for i, id := range ids {
+		if id < 0 || int64(id) >= d.vocab || positions[i] < 0 || d.maxSeen > 0 && int64(positions[i]) >= d.maxSeen {
+			return fmt.Errorf("torch: decoder: row %d has id %d of %d at position %d of %d", i, id, d.vocab, positions[i], d.maxSeen)
+		}
+	}
+	return nil
+}
+
+// rowsOf are a step's rows for C.
+func rowsOf(ids, positions []int32, segs []CachedSegment, blocks, wanted []int32, pin *runtime.Pinner) C.agt_decoder_rows {
 	r := C.agt_decoder_rows{rows: C.int64_t(len(ids)), n: C.int64_t(len(segs)), n_wanted: C.int64_t(len(wanted))}
 	for _, x := range []struct {
 		to   **C.int32_t
@@ -162,5 +181,5 @@ func (d *Decoder) Step(s *Scope, ids, positions []int32, segs []CachedSegment, b
 			*x.to = (*C.int32_t)(unsafe.Pointer(x.from))
 		}
 	}
-	return s.op("decoder", func(o *C.agt_tensor, m **C.char) C.int { return C.agt_decoder_step(d.p, &r, o, m) })
+	return r
 }

@@ -6,9 +6,9 @@
 #include "gpu.h"
 #include "guard.h"
 
-#include <ATen/DeviceAccelerator.h>
 #include <c10/core/DeviceGuard.h>
 #include <c10/core/Stream.h>
+#include <c10/core/impl/VirtualGuardImpl.h>
 #include <c10/util/Exception.h>
 #include <dlfcn.h>
 
@@ -65,60 +65,101 @@ bool takes(const Tensor &x, int64_t n) {
   return have(x) && n % 8 == 0 && reinterpret_cast<uintptr_t>(x.const_data_ptr()) % 16 == 0;
 }
 
-Tensor rms_norm(const Tensor &x, const Tensor *add, const Tensor &w, Tensor *sum, double eps, double offset) {
-  Tensor y = at::empty_like(x);
+void embed(const Tensor &table, const Tensor &ids, double scale, Tensor &y) {
+  int64_t rows = y.size(0), n = table.size(1);
+  TORCH_CHECK(n % 8 == 0 && ids.numel() == rows && y.size(1) == n, "embed: ", table.sizes(), ", ", ids.sizes(), ", ", y.sizes());
+  Embed a{data(table), data<int32_t>(ids), out(y), rows, n, float(scale)};
+  launch("embed", y, y.scalar_type(), {divide_up(rows * n, 8 * kDecodeThreads)}, kDecodeThreads, &a, {table, ids, y});
+}
+
+void gate(const Tensor &x, bool gelu, Tensor &y) {
+  int64_t rows = y.size(0), n = y.size(1);
+  TORCH_CHECK(n % 8 == 0 && x.size(0) == rows && x.size(1) == 2 * n, "gate: ", x.sizes(), ", ", y.sizes());
+  Gate a{data(x), out(y), rows, n, int(gelu)};
+  launch("gate", y, y.scalar_type(), {divide_up(rows * n, 8 * kDecodeThreads)}, kDecodeThreads, &a, {x, y});
+}
+
+bool takes_few(int64_t rows, int64_t k, int64_t n, at::ScalarType type) {
+  return (rows == 1 || rows == 2 || rows == kFewRows) && k % 8 == 0 && n % 2 == 0 && rows * k * int64_t(at::elementSize(type)) <= kFewBytes;
+}
+
+void product(const Tensor &x, const Tensor *add, const Tensor &norm, Rms r, const Tensor &w, const Tensor &bias, bool gated, Tensor *sum, Tensor &y) {
+  int64_t rows = x.size(0), k = x.size(1), n = w.size(0), units = gated ? n / 2 : divide_up(n, 2);
+  TORCH_CHECK(w.size(1) == k && k % 8 == 0 && y.size(0) == rows && y.size(1) == (gated ? units : n) && (rows == 1 || rows == 2 || rows == kFewRows),
+              "product: ", x.sizes(), ", ", w.sizes(), ", ", y.sizes());
+  int split = 1;
+  while (split < kRowThreads / 32 && units * split < 2048 && k >= 512 * split) split *= 2;
+  Product a{data(x), add ? data(*add) : nullptr, data(norm), data(w), data(bias), sum ? out(*sum) : nullptr, out(y), n, k, split, int(gated),
+            float(r.eps), float(r.offset)};
+  std::vector<Tensor> used{x, norm, w, bias, y};
+  if (add) used.insert(used.end(), {*add, *sum});
+  std::string name = std::string(norm.defined() ? "normed_product" : "product") + std::to_string(rows);
+  launch(name.c_str(), x, x.scalar_type(), {std::min<int64_t>(kFewBlocks, divide_up(units * split, kRowThreads / 32))}, kRowThreads, &a, used);
+}
+
+void rms_norm(const Tensor &x, const Tensor *add, const Tensor &w, Tensor *sum, Rms r, Tensor &y) {
   int64_t n = w.size(0), rows = n ? x.numel() / n : 0;
-  Norm a{data(x), add ? data(*add) : nullptr, data(w), sum ? out(*sum) : nullptr, out(y), rows, n, float(eps), float(offset)};
+  Norm a{data(x), add ? data(*add) : nullptr, data(w), sum ? out(*sum) : nullptr, out(y), rows, n, float(r.eps), float(r.offset)};
   std::vector<Tensor> used{x, w, y};
   if (add) used.insert(used.end(), {*add, *sum});
   if (n <= kShortRow)
     launch("norm_rows", x, x.scalar_type(), {divide_up(rows, kDecodeThreads / 32)}, kDecodeThreads, &a, used);
   else
     launch("norm_long", x, x.scalar_type(), {rows}, kRowThreads, &a, used);
-  return y;
 }
 
-Tensor heads(const Tensor &x, const HeadRule &r, const Tensor &slots, Tensor &kpool, Tensor &vpool) {
+void heads(const Tensor &x, const HeadRule &r, const Tensor &slots, Tensor &kpool, Tensor &vpool, Tensor &q) {
   int64_t rows = x.size(0), kv = kpool.size(2), dim = x.size(2), n = x.size(1) - 2 * kv, half = r.k.cos.defined() ? r.k.cos.size(1) : 0;
-  Tensor q = at::empty({rows, n, dim}, x.options());
-  Heads a{data(x),          data(r.q_norm),    data(r.k_norm),    data<float>(r.q.cos), data<float>(r.q.sin), data<float>(r.k.cos),
-          data<float>(r.k.sin), reinterpret_cast<const long long *>(data<int64_t>(slots)), out(q), out(kpool), out(vpool), rows, int(n), int(kv),
-          int(dim),         int(half),         int(r.neighbours), float(r.eps),         float(r.offset)};
+  Heads a{data(x), data(r.bias), data(r.q_norm), data(r.k_norm), data<float>(r.q.cos), data<float>(r.q.sin), data<float>(r.k.cos),
+          data<float>(r.k.sin), data<int32_t>(r.positions), reinterpret_cast<const long long *>(data<int64_t>(slots)), out(q), out(kpool),
+          out(vpool), rows, int(n), int(kv), int(dim), int(half), int(r.neighbours), float(r.eps), float(r.offset)};
   launch("heads", x, x.scalar_type(), {divide_up(rows * x.size(1), kDecodeThreads / 32)}, kDecodeThreads, &a,
-         {x, r.q_norm, r.k_norm, r.q.cos, r.q.sin, r.k.cos, r.k.sin, slots, q, kpool, vpool});
-  return q;
+         {x, r.bias, r.q_norm, r.k_norm, r.q.cos, r.q.sin, r.k.cos, r.k.sin, r.positions, slots, q, kpool, vpool});
 }
 
-void decode(const Tensor &q, const Tensor &kpool, const Tensor &vpool, const Decoding &d, Look look, Tensor &to) {
+namespace {
+int64_t splits_of(int64_t longest, int64_t window) { return decode_splits(window > 0 ? std::min(window, longest) : longest); }
+}  // namespace
+
+int64_t decode_parts(const Tensor &q, int64_t n, int64_t longest, int64_t window) {
+  int64_t splits = splits_of(longest, window);
+  return splits > 1 ? n * q.size(1) * splits * (q.size(2) + 2) : 0;
+}
+
+void decode(const Tensor &q, const Tensor &kpool, const Tensor &vpool, const Decoding &d, Look look, Tensor &parts, Tensor &to) {
   int64_t heads = q.size(1), kv = kpool.size(2), dim = q.size(2), group = heads / kv;
   TORCH_CHECK(dim % 8 == 0 && dim <= kHeadSize, "heads of ", dim, " are not decoded by our kernel");
-  int64_t seen = look.window > 0 ? std::min(look.window, d.longest) : d.longest, splits = divide_up(seen, kDecodeSplit);
-  Tensor parts = at::empty({splits > 1 ? d.n * heads * splits * (dim + 2) : 0}, q.options().dtype(at::kFloat));
-  const int32_t *numbers = data<int32_t>(d.numbers);
+  int64_t n = d.rows.numel(), splits = splits_of(d.longest, look.window);
+  TORCH_CHECK(parts.numel() >= decode_parts(q, n, d.longest, look.window), "decoding has ", parts.numel(), " numbers to work with");
   int lanes = 1;
   while (lanes * 8 < dim) lanes *= 2;
   int g = 1;
   while (g < group && g < kDecodeGroup) g *= 2;
-  Decode a{data(q), data(kpool), data(vpool), out(to), static_cast<float *>(out(parts)), numbers, numbers + d.n, numbers + 2 * d.n, data<float>(look.sinks),
-           d.width, splits, look.window, int(heads), int(kv), int(dim), int(kpool.size(1)), lanes,
+  Decode a{data(q), data(kpool), data(vpool), out(to), static_cast<float *>(out(parts)), data<int32_t>(d.rows), data<int32_t>(d.contexts), data<int32_t>(d.width),
+           data<int32_t>(d.table), data<float>(look.sinks), splits, look.window, int(heads), int(kv), int(dim), int(kpool.size(1)), lanes,
            float(look.scale_of(q) * 1.4426950408889634)};
   static const std::map<int, const char *> names{{1, "decode1"}, {2, "decode2"}, {4, "decode4"}, {8, "decode8"}};
-  std::vector<Tensor> used{q, kpool, vpool, to, parts, d.numbers, look.sinks};
-  launch(names.at(g), q, q.scalar_type(), {splits, kv * divide_up(group, g), d.n}, kDecodeThreads, &a, used);
-  if (splits > 1) launch("combine", q, q.scalar_type(), {heads, d.n}, kDecodeThreads, &a, used);
+  std::vector<Tensor> used{q, kpool, vpool, to, parts, d.rows, d.contexts, d.width, d.table, look.sinks};
+  launch(names.at(g), q, q.scalar_type(), {splits, kv * divide_up(group, g), n}, kDecodeThreads, &a, used);
+  if (splits > 1) launch("combine", q, q.scalar_type(), {heads, n}, kDecodeThreads, &a, used);
 }
 
 static_assert(sizeof(agt_sampling) == sizeof(Drawing), "the host's rows are the device's");
 
-void sample(const Tensor &logits0, const agt_sampling *rows, int n, int32_t *ids, float *logprobs) {
-  Tensor z = logits0.to(at::kFloat).contiguous();
-  int64_t v = z.size(1);
+void sample(const Tensor &z, const Tensor &rows, Tensor &drawn) {
+  int64_t n = z.size(0), v = z.size(1);
   TORCH_CHECK(v <= int64_t(kSampleBlock) * kSampleBlocks, "a vocabulary of ", v);
-  Tensor how = at::from_blob(const_cast<agt_sampling *>(rows), {int64_t(n * sizeof(agt_sampling))}, at::kByte).to(z.device());
-  Tensor drawn = at::empty({2, n}, z.options());  // ids and log-probs, read with one copy
+  TORCH_CHECK(rows.nbytes() == n * sizeof(Drawing) && drawn.numel() == 2 * n, "sample: ", rows.sizes(), " and ", drawn.sizes(), " for ", n, " rows");
   float *p = static_cast<float *>(out(drawn));
-  Sample a{data<float>(z), static_cast<const Drawing *>(data(how)), reinterpret_cast<int *>(p), p + n, v};
-  launch("sample", z, at::ScalarType::Undefined, {n}, kSampleThreads, &a, {z, how, drawn});
+  Sample a{data(z), static_cast<const Drawing *>(data(rows)), reinterpret_cast<int *>(p), p + n, v};
+  launch("sample", z, z.scalar_type(), {n}, kSampleThreads, &a, {z, rows, drawn});
+}
+
+void sample(const Tensor &logits, const agt_sampling *rows, int n, int32_t *ids, float *logprobs) {
+  Tensor z = logits.contiguous();
+  Tensor how = at::from_blob(const_cast<agt_sampling *>(rows), {int64_t(n * sizeof(agt_sampling))}, at::kByte).to(z.device());
+  Tensor drawn = at::empty({2, n}, z.options().dtype(at::kFloat));  // read with one copy
+  sample(z, how, drawn);
   Tensor host = drawn.to(at::kCPU);
   std::memcpy(ids, host.const_data_ptr(), n * sizeof(int32_t));
   std::memcpy(logprobs, host.const_data_ptr<float>() + n, n * sizeof(float));
@@ -221,6 +262,15 @@ struct Driver {  // cuda.h
   int (*function)(void **, void *, const char *);
   int (*start)(void *, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, void *, void **, void **);
   int (*text)(int, const char **);
+  int (*current)(void **);
+  int (*set_current)(void *);
+  int (*primary)(void **, int);
+  int (*begin_capture)(void *, int);
+  int (*end_capture)(void *, void **);
+  int (*instantiate)(void **, void *, unsigned long long);
+  int (*destroy_graph)(void *);
+  int (*destroy_run)(void *);
+  int (*run)(void *, void *);
 
   Driver() {
     Library l{dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL)};
@@ -234,6 +284,15 @@ struct Driver {  // cuda.h
     l.find(function, "cuModuleGetFunction");
     l.find(start, "cuLaunchKernel");
     l.find(text, "cuGetErrorString");
+    l.find(current, "cuCtxGetCurrent");
+    l.find(set_current, "cuCtxSetCurrent");
+    l.find(primary, "cuDevicePrimaryCtxRetain");
+    l.find(begin_capture, "cuStreamBeginCapture_v2");
+    l.find(end_capture, "cuStreamEndCapture");
+    l.find(instantiate, "cuGraphInstantiateWithFlags");
+    l.find(destroy_graph, "cuGraphDestroy");
+    l.find(destroy_run, "cuGraphExecDestroy");
+    l.find(run, "cuGraphLaunch");
   }
   void check(int code, const char *what) const {
     const char *said = nullptr;
@@ -267,18 +326,69 @@ void *function(int device, const std::string &name) {
   return f;
 }
 
+// What this thread does with the driver is done in the device's context, which a thread has from
+// libtorch only once libtorch has called CUDA on it.
+void enter(int device) {
+  void *context = nullptr;
+  int id = 0;
+  auto &d = driver();
+  d.check(d.current(&context), "cuCtxGetCurrent");
+  if (context) return;
+  d.check(d.device(&id, device), "cuDeviceGet");
+  d.check(d.primary(&context, id), "cuDevicePrimaryCtxRetain");
+  d.check(d.set_current(context), "cuCtxSetCurrent");
+}
+
+void *stream(at::Device device) { return c10::impl::VirtualGuardImpl(device.type()).getStream(device).native_handle(); }
+
 void launch_cuda(const Call &c, at::TensorList used) {
   std::string name = std::string("gpu_") + c.kernel;
   if (c.type != at::ScalarType::Undefined) name += c.type == at::kFloat ? "_f32" : "_bf16";
   c10::Device device = used[0].device();
   c10::DeviceGuard guard(device);
+  enter(device.index());
   void *params[] = {const_cast<void *>(c.args)};
   driver().check(driver().start(function(device.index(), name), c.x, c.y, c.z, c.threads, 1, 1, 0,
-                                at::accelerator::getCurrentStream(device.index()).native_handle(), params, nullptr),
+                                stream(device), params, nullptr),
                  name.c_str());
 }
 
 }  // namespace
+
+Graph::Graph(at::Device device, const std::function<void()> &work) : device_(device) {
+  constexpr int relaxed = 2;  // what other threads do meanwhile is not looked at
+  c10::DeviceGuard guard(device);
+  c10::impl::VirtualGuardImpl impl(device.type());
+  wait(device);
+  // The stream of all is not recorded; this one is, with the workspace that cuBLAS has for it.
+  static thread_local c10::Stream own = impl.getStreamFromGlobalPool(device);
+  if (own.device() != device) own = impl.getStreamFromGlobalPool(device);
+  c10::Stream was = impl.exchangeStream(own);
+  void *graph = nullptr;
+  try {
+    work();
+    wait(device);
+    driver().check(driver().begin_capture(own.native_handle(), relaxed), "cuStreamBeginCapture");
+    try {
+      work();
+    } catch (...) {
+      driver().end_capture(own.native_handle(), &graph);
+      throw;
+    }
+    driver().check(driver().end_capture(own.native_handle(), &graph), "cuStreamEndCapture");
+    driver().check(driver().instantiate(&run_, graph, 0), "cuGraphInstantiate");
+  } catch (...) {
+    impl.exchangeStream(was);
+    if (graph) driver().destroy_graph(graph);
+    throw;
+  }
+  impl.exchangeStream(was);
+  driver().destroy_graph(graph);
+}
+Graph::~Graph() { driver().destroy_run(run_); }
+void Graph::launch() const { driver().check(driver().run(run_, stream(device_)), "cuGraphLaunch"); }
+
+void wait(at::Device device) { c10::impl::VirtualGuardImpl(device.type()).synchronizeDevice(device.index()); }
 
 void set_test_device(Launch l) { on_test_device = l; }
 }  // namespace gpu
@@ -317,6 +427,7 @@ int agt_gpu_load(int device, const void *cubin, char **err) {
   return agt::guarded(err, [&] {
     c10::DeviceGuard guard(at::Device(at::kCUDA, c10::DeviceIndex(device)));
     at::empty({1}, at::TensorOptions().device(guard.current_device()));
+    agt::gpu::enter(device);
     void *m = nullptr;
     auto &d = agt::gpu::driver();
     d.check(d.load(&m, cubin), "cuModuleLoadData");

@@ -3,6 +3,9 @@
 #pragma once
 #include <ATen/ATen.h>
 
+#include <functional>
+#include <memory>
+
 #include "gpu_args.h"
 
 struct agt_sampling;
@@ -28,32 +31,55 @@ bool have(const at::Tensor &x);
 // takes: besides, rows of n are read eight values at a time.
 bool takes(const at::Tensor &x, int64_t n);
 
-// y = norm(x) as RMSNorm in shim.cpp; with add, sum = x + add is normed.
-at::Tensor rms_norm(const at::Tensor &x, const at::Tensor *add, const at::Tensor &w, at::Tensor *sum, double eps, double offset);
+// y = norm(x) as RMSNorm in shim.cpp; with add, sum = x + add is normed. y may be x, and sum may be x.
+struct Rms {
+  double eps, offset;
+};
+void rms_norm(const at::Tensor &x, const at::Tensor *add, const at::Tensor &w, at::Tensor *sum, Rms r, at::Tensor &y);
 
-// A rotary embedding of each row: cos and sin [rows, half]; undefined: there is none.
+// y [rows, n] = the rows `ids` (int32) of table [V, n], times scale.
+void embed(const at::Tensor &table, const at::Tensor &ids, double scale, at::Tensor &y);
+// y [rows, n] = act(g)·u of x = [g, u]; act is SiLU, or GELU by tanh.
+void gate(const at::Tensor &x, bool gelu, at::Tensor &y);
+
+// y [rows, n] = h·Wᵀ + bias of W [n, k], for rows that takes_few takes; h is x [rows, k], or with a
+// norm what rms_norm gives, where sum is not x. gated: y [rows, n/2] = silu(first half)·second half.
+bool takes_few(int64_t rows, int64_t k, int64_t n, at::ScalarType type);
+void product(const at::Tensor &x, const at::Tensor *add, const at::Tensor &norm, Rms r, const at::Tensor &w, const at::Tensor &bias, bool gated,
+             at::Tensor *sum, at::Tensor &y);
+
+// A rotary embedding: cos and sin [rows, half], or [positions, half] where HeadRule has positions;
+// undefined: there is none.
 struct Rotation {
   at::Tensor cos, sin;
 };
 // What heads are normed and rotated by; norms are undefined where there are none.
 struct HeadRule {
+  at::Tensor bias;  // [heads + 2·kv_heads, dim]: added first; undefined: there is none
   at::Tensor q_norm, k_norm;
   Rotation q, k;
+  at::Tensor positions;  // int32 [rows]; undefined: a rotation has a row for each
   bool neighbours;  // are the pairs that are rotated
   double eps, offset;
 };
-// The queries of x [rows, heads + 2·kv_heads, dim], normed and rotated; keys and values go into the
-// rows of the caches that slots [rows] name.
-at::Tensor heads(const at::Tensor &x, const HeadRule &r, const at::Tensor &slots, at::Tensor &kpool, at::Tensor &vpool);
+// q = the queries of x [rows, heads + 2·kv_heads, dim], normed and rotated; keys and values go into the
+// rows of the caches that slots [rows] name; −1: into none.
+void heads(const at::Tensor &x, const HeadRule &r, const at::Tensor &slots, at::Tensor &kpool, at::Tensor &vpool, at::Tensor &q);
 
-// Decoding is what a step's sequences of one new token need, on the device.
+// Decoding is what a step's sequences of one new token need, int32 and on the device.
 struct Decoding {
-  at::Tensor numbers;      // int32 [n·(2 + width)]: rows of q, contexts, tables of blocks
-  int64_t n, width;
-  int64_t longest;         // positions of the longest context
+  at::Tensor width;           // [1]: of the table
+  at::Tensor rows, contexts;  // [n]: rows of q, and how many positions each sees
+  at::Tensor table;           // [n · width]: blocks of the cache
+  int64_t longest;            // no context has more positions
 };
-void decode(const at::Tensor &q, const at::Tensor &kpool, const at::Tensor &vpool, const Decoding &d, Look look, at::Tensor &out);
+// The numbers that decoding q needs beside its arguments.
+int64_t decode_parts(const at::Tensor &q, int64_t n, int64_t longest, int64_t window);
+// parts: float32 [decode_parts].
+void decode(const at::Tensor &q, const at::Tensor &kpool, const at::Tensor &vpool, const Decoding &d, Look look, at::Tensor &parts, at::Tensor &out);
 
+// drawn: float32 [2, n], the ids' bits and the log-probs; rows: agt_sampling of each, in bytes.
+void sample(const at::Tensor &logits, const at::Tensor &rows, at::Tensor &drawn);
 void sample(const at::Tensor &logits, const agt_sampling *rows, int n, int32_t *ids, float *logprobs);
 
 // Of logits [N, V]: lp, entropy and lse [N] in float32. scale may be undefined.
@@ -61,6 +87,24 @@ void head(const at::Tensor &logits, const at::Tensor &targets, const at::Tensor 
 // logits become their gradient. ge may be undefined.
 void head_gradient(at::Tensor &logits, const at::Tensor &targets, const at::Tensor &scale, const at::Tensor &lse, const at::Tensor &entropy,
                    const at::Tensor &g, const at::Tensor &ge);
+
+// Graph is work on a CUDA device that is recorded once and launched as a whole. What it works on
+// must stay where it is, and nothing in it may ask for memory.
+class Graph {
+ public:
+  // Does the work once, waiting for what the device does before and after, and records it.
+  Graph(at::Device device, const std::function<void()> &work);
+  ~Graph();
+  Graph(const Graph &) = delete;
+  Graph &operator=(const Graph &) = delete;
+  void launch() const;  // behind what the device's stream has
+
+ private:
+  at::Device device_;
+  void *run_ = nullptr;
+};
+// Waits for all that x's device has been given.
+void wait(at::Device device);
 
 }  // namespace gpu
 }  // namespace agt

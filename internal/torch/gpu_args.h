@@ -7,14 +7,27 @@ namespace agt {
 namespace gpu {
 
 constexpr int kDecodeThreads = 128;
-constexpr int kDecodeSplit = 256;   // positions of the context that a block reads
+constexpr int kReach = 256;         // graphs are recorded for contexts of this many positions, twice as many, …
 constexpr int kDecodeGroup = 8;     // query heads that a block computes at most
 constexpr int kHeadSize = 256;      // of a head at most
 constexpr int kRowThreads = 256;    // of a row that a whole block computes
 constexpr int kShortRow = 1024;     // rows up to here are a warp's
+constexpr int kFewRows = 4;         // rows that `product` computes
+constexpr int kFewBytes = 45 << 10; // of normed rows that a block of it holds
+constexpr int kFewBlocks = 528;     // of a product at most: four on each of 132 multiprocessors
 constexpr int kSampleThreads = 512;
 constexpr int kSampleBlock = 1024;  // entries of the vocabulary that are summed together
 constexpr int kSampleBlocks = 1024; // of these at most
+
+// How many positions a block reads of `seen`: it depends on nothing else, so that neighbours change
+// no bit.
+constexpr long long decode_split(long long seen) { return seen <= 512 ? 64 : seen <= 2048 ? 128 : 256; }
+// How many blocks the contexts need of which none sees more.
+constexpr long long decode_splits(long long most) {
+  const long long n = (most + decode_split(most) - 1) / decode_split(most);
+  const long long shorter = most > 2048 ? 16 : most > 512 ? 8 : 0;
+  return n > shorter ? n : shorter;
+}
 
 // Attention of one new token a sequence to the paged cache. Grid: splits, pieces of heads,
 // sequences.
@@ -25,14 +38,24 @@ struct Decode {
   float *parts;            // [sequences, heads, splits, dim + 2]: maximum, sum, weighted values
   const int *row;          // [sequences]: of q and out
   const int *context;      // [sequences]: positions, the new one included
+  const int *width;        // how many blocks a row of the table has
   const int *table;        // [sequences, width]: blocks of the cache
   const float *sinks;      // [heads], or null: logits that only the sum sees
-  long long width, splits, window;  // window > 0: how many positions are seen
+  long long splits, window;  // window > 0: how many positions are seen
   int heads, kv_heads, dim, block, lanes;
   float scale;             // of the products, times log2(e)
 };
 
-// y = (offset + w)·x / √(mean(x²) + eps) of x, or of sum = x + add.
+// The rows of an embedding, times scale.
+struct Embed {
+  const void *table;  // T [vocabulary, n]
+  const int *ids;     // [rows]
+  void *y;            // T [rows, n]
+  long long rows, n;
+  float scale;
+};
+
+// y = (offset + w)·x / √(mean(x²) + eps) of x, or of sum = x + add. y may be x, and sum may be x.
 struct Norm {
   const void *x, *add, *w;  // T [rows, n] twice, add may be null, and T [n]
   void *sum, *y;            // T [rows, n]
@@ -40,13 +63,34 @@ struct Norm {
   float eps, offset;
 };
 
+// y = act(g)·u of x = [g, u], where act is SiLU, or GELU's approximation by tanh.
+struct Gate {
+  const void *x;  // T [rows, 2·n]
+  void *y;        // T [rows, n]
+  long long rows, n;
+  int gelu;
+};
+
+// y = h·Wᵀ for few rows, as fast as W can be read; h is x, or as in Norm, with all its parts.
+// With gate y = silu(first half)·second half of the product.
+struct Product {
+  const void *x, *add, *norm;  // T [rows, k] twice, and T [k]; add and norm may be null
+  const void *w, *bias;        // T [n, k] and T [n]; bias may be null
+  void *sum, *y;               // T [rows, k], never x, and T [rows, n], with gate [rows, n/2]
+  long long n, k;
+  int split, gate;             // split: how many warps share a row of W
+  float eps, offset;
+};
+
 // The heads of a projection: those of queries and keys are normed and rotated, keys and values
 // go into the cache. A head is a warp's.
 struct Heads {
   const void *x;                // T [rows, heads + 2·kv_heads, dim]
+  const void *bias;             // T [heads + 2·kv_heads, dim], or null: added first
   const void *q_norm, *k_norm;  // T [dim], or null: not normed
   const float *q_cos, *q_sin, *k_cos, *k_sin;  // [rows, half], or null: not rotated
-  const long long *slots;       // [rows]: rows of the cache
+  const int *positions;         // [rows]: which rows of cos and sin, or null: the same ones
+  const long long *slots;       // [rows]: rows of the cache; −1: none
   void *q;                      // T [rows, heads, dim]
   void *keys, *values;          // T [slots, kv_heads, dim]
   long long rows;
@@ -62,7 +106,7 @@ struct Drawing {
 
 // One token of each row of logits.
 struct Sample {
-  const float *logits;  // [rows, vocabulary]
+  const void *logits;   // T [rows, vocabulary]
   const Drawing *rows;
   int *ids;
   float *logprobs;

@@ -88,12 +88,12 @@ __device__ void decode(const Decode &a) {
   const int heads = min(G, (kv + 1) * group - first);
   const int context = a.context[seq];
   const int begin = a.window > 0 && context > a.window ? context - int(a.window) : 0;
-  const int from = begin + int(blockIdx.x) * kDecodeSplit, to = min(context, from + kDecodeSplit);
+  const int split = int(decode_split(context - begin)), from = begin + int(blockIdx.x) * split, to = min(context, from + split);
   if (from >= context) return;
   const int lane = threadIdx.x % a.lanes, worker = threadIdx.x / a.lanes, workers = kDecodeThreads / a.lanes;
   const bool has = lane * 8 < a.dim;
   const T *keys = static_cast<const T *>(a.keys), *values = static_cast<const T *>(a.values);
-  const i64 row = a.row[seq];
+  const i64 row = a.row[seq], width = *a.width;
 
   float q[G][8], acc[G][8], m[G], l[G];
   for (int g = 0; g < G; g++) {
@@ -106,16 +106,21 @@ __device__ void decode(const Decode &a) {
       acc[g][j] = 0;
     }
   }
+  Eight<T> k{}, v{}, next_k{}, next_v{};
+  auto fetch = [&](int pos) {
+    if (pos >= to || !has) return;
+    const i64 block = a.table[seq * width + pos / a.block];
+    const i64 at = ((block * a.block + pos % a.block) * a.kv_heads + kv) * a.dim + lane * 8;
+    next_k = load(keys + at);
+    next_v = load(values + at);
+  };
+  fetch(from + worker);
   for (int base = from; base < to; base += workers) {  // as often in all threads: they exchange products
     const int pos = base + worker;
     const bool live = pos < to;
-    Eight<T> k{}, v{};
-    if (live && has) {
-      const i64 block = a.table[seq * a.width + pos / a.block];
-      const i64 at = ((block * a.block + pos % a.block) * a.kv_heads + kv) * a.dim + lane * 8;
-      k = load(keys + at);
-      v = load(values + at);
-    }
+    k = next_k;
+    v = next_v;
+    fetch(pos + workers);  // while this one is computed
     for (int g = 0; g < G; g++) {
       float s = 0;
       for (int j = 0; j < 8; j++) s += q[g][j] * wide(k.v[j]);
@@ -163,7 +168,7 @@ template <class T>
 __device__ void combine(const Decode &a) {
   const int head = blockIdx.x, seq = blockIdx.y, context = a.context[seq];
   const int seen = a.window > 0 && context > a.window ? int(a.window) : context;
-  const int splits = (seen + kDecodeSplit - 1) / kDecodeSplit;
+  const int split = int(decode_split(seen)), splits = (seen + split - 1) / split;
   if (splits < 2) return;
   const float *parts = a.parts + (seq * i64(a.heads) + head) * a.splits * (a.dim + 2);
   float highest = -INFINITY, total = 0;
@@ -179,6 +184,31 @@ __device__ void combine(const Decode &a) {
     }
     out[i] = narrow<T>(x / total);
   }
+}
+
+// ---- rows --------------------------------------------------------------------------------
+// Eight values are a thread's.
+template <class T>
+__device__ void embed(const Embed &a) {
+  const i64 at = (i64(blockIdx.x) * blockDim.x + threadIdx.x) * 8, row = at / a.n;
+  if (row >= a.rows) return;
+  Eight<T> v = load(static_cast<const T *>(a.table) + a.ids[row] * a.n + at % a.n);
+  if (a.scale != 1)
+    for (int j = 0; j < 8; j++) v.v[j] = narrow<T>(wide(v.v[j]) * a.scale);
+  store(static_cast<T *>(a.y) + at, v);
+}
+template <class T>
+__device__ void gate(const Gate &a) {
+  const i64 at = (i64(blockIdx.x) * blockDim.x + threadIdx.x) * 8, row = at / a.n;
+  if (row >= a.rows) return;
+  const T *x = static_cast<const T *>(a.x) + row * 2 * a.n + at % a.n;
+  Eight<T> g = load(x), u = load(x + a.n);
+  for (int j = 0; j < 8; j++) {
+    const float v = wide(g.v[j]);
+    const float act = a.gelu ? .5f * v * (1 + tanhf(.7978845608028654f * (v + .044715f * v * v * v))) : v / (1 + expf(-v));
+    g.v[j] = narrow<T>(wide(narrow<T>(act)) * wide(u.v[j]));
+  }
+  store(static_cast<T *>(a.y) + at, g);
 }
 
 // ---- norms -------------------------------------------------------------------------------
@@ -219,6 +249,94 @@ __device__ void norm_long(const Norm &a) {  // a block a row
   norm_row<T>(a, blockIdx.x, threadIdx.x, blockDim.x, [s](float x) { return block_reduce(x, Add(), s); });
 }
 
+// ---- products of few rows ------------------------------------------------------------------
+// Each warp takes two rows of W at a time, of which its lanes read eight values each; with gate they
+// are the two rows of one output. M is how many rows x has; with N a block norms them all first.
+template <class T, int M, bool N>
+__device__ void product(const Product &a) {
+  constexpr int warps = kRowThreads / 32;
+  __shared__ Eight<T> held[N ? kFewBytes / sizeof(Eight<T>) : 1];
+  __shared__ float sums[warps], parts[warps][2 * M];
+  const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
+  const i64 eights = a.k / 8;
+  const Eight<T> *x = static_cast<const Eight<T> *>(a.x);
+  if (N) {
+    const Eight<T> *add = static_cast<const Eight<T> *>(a.add), *w = static_cast<const Eight<T> *>(a.norm);
+    for (int m = 0; m < M; m++) {
+      float squares = 0;
+      for (i64 i = threadIdx.x; i < eights; i += kRowThreads) {
+        Eight<T> v = x[m * eights + i];
+        if (add) {
+          const Eight<T> u = add[m * eights + i];
+          for (int j = 0; j < 8; j++) v.v[j] = narrow<T>(wide(v.v[j]) + wide(u.v[j]));
+          if (blockIdx.x == 0) static_cast<Eight<T> *>(a.sum)[m * eights + i] = v;
+        }
+        held[m * eights + i] = v;
+        for (int j = 0; j < 8; j++) squares += wide(v.v[j]) * wide(v.v[j]);
+      }
+      const float inverse = 1 / sqrtf(block_reduce(squares, Add(), sums) / float(a.k) + a.eps);
+      for (i64 i = threadIdx.x; i < eights; i += kRowThreads) {  // a thread reads what it has written
+        Eight<T> v = held[m * eights + i];
+        const Eight<T> f = w[i];
+        for (int j = 0; j < 8; j++) v.v[j] = narrow<T>(wide(v.v[j]) * inverse * (a.offset + wide(f.v[j])));
+        held[m * eights + i] = v;
+      }
+    }
+    __syncthreads();
+  }
+  const i64 units = a.gate ? a.n / 2 : (a.n + 1) / 2;
+  const int teams = warps / a.split, team = warp / a.split, part = warp % a.split;
+  for (i64 base = i64(blockIdx.x) * teams; base < units; base += i64(gridDim.x) * teams) {  // as often in all threads
+    const i64 unit = base + team, row = a.gate ? unit : 2 * unit, other = a.gate ? unit + units : 2 * unit + 1 < a.n ? 2 * unit + 1 : row;
+    const bool live = unit < units;
+    float acc[2][M];
+    for (int m = 0; m < M; m++) acc[0][m] = acc[1][m] = 0;
+    if (live) {
+      const Eight<T> *w0 = static_cast<const Eight<T> *>(a.w) + row * eights, *w1 = static_cast<const Eight<T> *>(a.w) + other * eights;
+#pragma unroll 4
+      for (i64 i = i64(part) * 32 + lane; i < eights; i += a.split * 32) {
+        const Eight<T> p = w0[i], q = w1[i];
+        for (int m = 0; m < M; m++) {
+          const Eight<T> v = N ? held[m * eights + i] : x[m * eights + i];
+          for (int j = 0; j < 8; j++) {
+            acc[0][m] += wide(p.v[j]) * wide(v.v[j]);
+            acc[1][m] += wide(q.v[j]) * wide(v.v[j]);
+          }
+        }
+      }
+    }
+    for (int m = 0; m < M; m++)
+      for (int r = 0; r < 2; r++) acc[r][m] = warp_reduce(acc[r][m], Add());
+    if (a.split > 1) {
+      if (lane == 0)
+        for (int m = 0; m < M; m++)
+          for (int r = 0; r < 2; r++) parts[warp][2 * m + r] = acc[r][m];
+      __syncthreads();
+      for (int p = 1; p < a.split && part == 0; p++)
+        for (int m = 0; m < M; m++)
+          for (int r = 0; r < 2; r++) acc[r][m] += parts[warp + p][2 * m + r];
+      __syncthreads();
+    }
+    if (!live || part > 0 || lane > 0) continue;
+    T *y = static_cast<T *>(a.y);
+    const T *bias = static_cast<const T *>(a.bias);
+    for (int m = 0; m < M; m++) {
+      T v[2] = {narrow<T>(acc[0][m]), narrow<T>(acc[1][m])};
+      if (bias) {
+        v[0] = narrow<T>(wide(v[0]) + wide(bias[row]));
+        v[1] = narrow<T>(wide(v[1]) + wide(bias[other]));
+      }
+      if (a.gate) {
+        const float g = wide(v[0]);
+        y[m * units + unit] = narrow<T>(wide(narrow<T>(g / (1 + expf(-g)))) * wide(v[1]));
+      } else {
+        y[m * a.n + row] = v[0];
+        y[m * a.n + other] = v[1];  // of an odd n the last one twice
+      }
+    }
+  }
+}
+
 // ---- heads -------------------------------------------------------------------------------
 template <class T>
 __device__ void heads(const Heads &a) {
@@ -231,6 +349,10 @@ __device__ void heads(const Heads &a) {
   const bool has = from < a.dim, query = head < a.heads, value = head >= a.heads + a.kv_heads;
   Eight<T> x{};
   if (has) x = load(static_cast<const T *>(a.x) + at * a.dim + from);
+  if (has && a.bias) {
+    const Eight<T> b = load(static_cast<const T *>(a.bias) + head * a.dim + from);
+    for (int j = 0; j < 8; j++) x.v[j] = narrow<T>(wide(x.v[j]) + wide(b.v[j]));
+  }
   const T *w = static_cast<const T *>(value ? nullptr : query ? a.q_norm : a.k_norm);
   if (w) {
     float squares = 0;
@@ -242,6 +364,7 @@ __device__ void heads(const Heads &a) {
   }
   const float *c = value ? nullptr : query ? a.q_cos : a.k_cos, *s = query ? a.q_sin : a.k_sin;
   if (c) {
+    const i64 turn = (a.positions ? a.positions[row] : row) * a.half;
     float *h = whole[threadIdx.x / 32];
     if (has)
       for (int j = 0; j < 8; j++) h[from + j] = wide(x.v[j]);
@@ -252,7 +375,7 @@ __device__ void heads(const Heads &a) {
       const bool first = a.neighbours ? i % 2 == 0 : i < a.half;
       const int pair = a.neighbours ? i / 2 : first ? i : i - a.half, apart = a.neighbours ? 1 : a.half;
       const float other = first ? -h[i + apart] : h[i - apart];
-      x.v[j] = narrow<T>(h[i] * c[row * a.half + pair] + other * s[row * a.half + pair]);
+      x.v[j] = narrow<T>(h[i] * c[turn + pair] + other * s[turn + pair]);
     }
   }
   if (!has) return;
@@ -260,6 +383,7 @@ __device__ void heads(const Heads &a) {
     store(static_cast<T *>(a.q) + (row * a.heads + head) * a.dim + from, x);
     return;
   }
+  if (a.slots[row] < 0) return;
   const int kv = value ? head - a.heads - a.kv_heads : head - a.heads;
   store(static_cast<T *>(value ? a.values : a.keys) + (a.slots[row] * a.kv_heads + kv) * a.dim + from, x);
 }
@@ -275,17 +399,18 @@ struct Kept {
 };
 
 // weight of entry i: 0 beyond the vocabulary.
+template <class T>
 struct Weights {
-  const float *z;
+  const T *z;
   i64 n;
   float top, inverse;  // the largest logit, 1/temperature
-  __device__ float operator()(i64 i) const { return i < n ? expf((z[i] - top) * inverse) : 0.f; }
+  __device__ float operator()(i64 i) const { return i < n ? expf((wide(z[i]) - top) * inverse) : 0.f; }
 };
 
 // The largest number t with enough(sum of `of` over the entries whose bits are at least t),
 // four bits at a time; 0 where none is enough.
-template <class A, class Of, class Enough>
-__device__ u32 threshold(const Weights &w, Of of, Enough enough, A (*shared)[15]) {
+template <class A, class T, class Of, class Enough>
+__device__ u32 threshold(const Weights<T> &w, Of of, Enough enough, A (*shared)[15]) {
   u32 found = 0;
   for (int shift = 28; shift >= 0; shift -= 4) {
     A sums[15];
@@ -314,7 +439,8 @@ __device__ u32 threshold(const Weights &w, Of of, Enough enough, A (*shared)[15]
 }
 
 // keep finds what top-k, top-p and min-p leave, each of what the one before left.
-__device__ inline Kept keep(const Weights &w, const Drawing &o, double (*shared)[15], double *sums) {
+template <class T>
+__device__ inline Kept keep(const Weights<T> &w, const Drawing &o, double (*shared)[15], double *sums) {
   Kept k{0, w.n};
   auto above = [&](u32 bits, double &mass, i64 &equal) {  // the mass above bits, how many equal it
     double m = 0, e = 0;
@@ -358,22 +484,23 @@ __device__ inline Kept keep(const Weights &w, const Drawing &o, double (*shared)
   return k;
 }
 
+template <class T>
 __device__ void sample(const Sample &a) {
   __shared__ double masses[kSampleBlocks], few[kSampleThreads / 32][15], sums[32];
   __shared__ i64 whole[32];
   __shared__ float tops[32];
   __shared__ int equals[kSampleBlocks];
   const Drawing o = a.rows[blockIdx.x];
-  const float *z = a.logits + i64(blockIdx.x) * a.vocabulary;
+  const T *z = static_cast<const T *>(a.logits) + i64(blockIdx.x) * a.vocabulary;
   const i64 n = a.vocabulary;
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, warps = kSampleThreads / 32;
 
   float top = -INFINITY;
-  for (i64 i = threadIdx.x; i < n; i += kSampleThreads) top = z[i] > top ? z[i] : top;
+  for (i64 i = threadIdx.x; i < n; i += kSampleThreads) top = wide(z[i]) > top ? wide(z[i]) : top;
   top = block_reduce(top, Max(), tops);
   const bool greedy = o.temperature <= 0 || !(float(1 / o.temperature) < INFINITY);
-  const Weights plain{z, n, top, 1.f};
-  const Weights w{z, n, top, greedy ? 1.f : float(1 / o.temperature)};
+  const Weights<T> plain{z, n, top, 1.f};
+  const Weights<T> w{z, n, top, greedy ? 1.f : float(1 / o.temperature)};
   double total = 0, tempered = 0;
   for (i64 i = threadIdx.x; i < n; i += kSampleThreads) {
     total += plain(i);
@@ -392,7 +519,7 @@ __device__ void sample(const Sample &a) {
   i64 best = n;
   if (greedy) {
     for (i64 i = threadIdx.x; i < n; i += kSampleThreads)
-      if (z[i] == top && i < best) best = i;
+      if (wide(z[i]) == top && i < best) best = i;
     best = block_reduce(best, Min(), whole);
   } else {
     const bool cut = o.top_k > 0 || (o.top_p > 0 && o.top_p < 1) || o.min_p > 0;
@@ -458,7 +585,7 @@ __device__ void sample(const Sample &a) {
   }
   if (threadIdx.x == 0) {
     a.ids[blockIdx.x] = int(best);
-    a.logprobs[blockIdx.x] = !greedy && o.tempered ? float(double(z[best] - top) / o.temperature - log(tempered)) : float(z[best] - lse);
+    a.logprobs[blockIdx.x] = !greedy && o.tempered ? float(double(wide(z[best]) - top) / o.temperature - log(tempered)) : float(wide(z[best]) - lse);
   }
 }
 
@@ -518,9 +645,19 @@ AGT_DECODE(2)
 AGT_DECODE(4)
 AGT_DECODE(8)
 AGT_BOTH(combine, 128, Decode, combine)
+AGT_BOTH(embed, 128, Embed, embed)
+AGT_BOTH(gate, 128, Gate, gate)
+#define AGT_PRODUCT(m)                                                                     \
+  AGT_KERNEL(product##m##_f32, 256, Product, product<float AGT_COMMA m AGT_COMMA false>)                 \
+  AGT_KERNEL(product##m##_bf16, 256, Product, product<agt::gpu::bf16 AGT_COMMA m AGT_COMMA false>)       \
+  AGT_KERNEL(normed_product##m##_f32, 256, Product, product<float AGT_COMMA m AGT_COMMA true>)           \
+  AGT_KERNEL(normed_product##m##_bf16, 256, Product, product<agt::gpu::bf16 AGT_COMMA m AGT_COMMA true>)
+AGT_PRODUCT(1)
+AGT_PRODUCT(2)
+AGT_PRODUCT(4)
 AGT_BOTH(norm_rows, 128, Norm, norm_rows)
 AGT_BOTH(norm_long, 256, Norm, norm_long)
 AGT_BOTH(heads, 128, Heads, heads)
 AGT_BOTH(head, 256, Head, head)
 AGT_BOTH(head_gradient, 256, HeadGradient, head_gradient)
-AGT_KERNEL(sample, 512, Sample, sample)
+AGT_BOTH(sample, 512, Sample, sample)

@@ -8,14 +8,15 @@
 #include "tensors.h"
 
 #include <ATen/ATen.h>
-#include <ATen/DeviceAccelerator.h>
 #include <ATen/Parallel.h>
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <ATen/Version.h>
 #include <ATen/detail/CUDAHooksInterface.h>
 #include <ATen/detail/PrivateUse1HooksInterface.h>
+#include <c10/core/CachingDeviceAllocator.h>
 #include <c10/core/GradMode.h>
 #include <c10/util/Exception.h>
+#include <c10/util/Flags.h>
 #include <dlfcn.h>
 #include <malloc.h>
 #include <torch/csrc/autograd/autograd.h>
@@ -30,6 +31,8 @@
 #include <sstream>
 #include <string>
 #include <vector>
+
+C10_DECLARE_int(caffe2_log_level);
 
 using at::Tensor;
 using torch::autograd::AutogradContext;
@@ -231,7 +234,11 @@ struct RMSNorm : torch::autograd::Function<RMSNorm> {
   }
   static Tensor apply_(const Tensor &x, const Tensor &w, double eps, double offset) {
     check(x, w);
-    if (agt::gpu::takes(x, w.size(0))) return agt::gpu::rms_norm(x, nullptr, w.contiguous(), nullptr, eps, offset);
+    if (agt::gpu::takes(x, w.size(0))) {
+      Tensor y = at::empty_like(x);
+      agt::gpu::rms_norm(x, nullptr, w.contiguous(), nullptr, {eps, offset}, y);
+      return y;
+    }
     if (!native(x)) {
       auto a = x.to(acc_type(x.scalar_type()));
       auto factor = w.to(a.scalar_type());
@@ -741,7 +748,9 @@ int agt_add_rms_norm(agt_tensor *sum, agt_tensor *out, agt_tensor x, agt_tensor 
     }
     Tensor a = T(x).contiguous(), b = T(y).contiguous(), wc = T(w).contiguous();
     Tensor s = at::empty_like(a);
-    *out = wrap(device ? agt::gpu::rms_norm(a, &b, wc, &s, eps, offset) : rms_cpu(a, &b, wc, &s, eps, offset));
+    Tensor normed = device ? at::empty_like(a) : rms_cpu(a, &b, wc, &s, eps, offset);
+    if (device) agt::gpu::rms_norm(a, &b, wc, &s, {eps, offset}, normed);
+    *out = wrap(normed);
     *sum = wrap(s);
   });
 }
@@ -883,6 +892,7 @@ int agt_times(agt_tensor *out, agt_tensor x, double factor, char **err) {
 int agt_silu_mul(agt_tensor *out, agt_tensor gu, char **err) {
   return guard(err, [&] { *out = wrap(at::GradMode::is_enabled() ? SiluMul::apply(T(gu)) : SiluMul::apply_(T(gu))); });
 }
+int agt_gpu_has(agt_tensor x) { return agt::gpu::have(T(x)); }
 int agt_gpu_decodes(agt_tensor q) { return agt::gpu::have(T(q)) && T(q).dim() == 3 && T(q).size(2) % 8 == 0 && T(q).size(2) <= 256; }
 int agt_fused_attention(agt_tensor q, agt_tensor k, agt_tensor v) { return agt::fused(T(q), T(k), T(v)); }
 int agt_tree_attention(agt_tensor *out, agt_tensor q, agt_tensor k, agt_tensor v, const int32_t *nodes, int n,
@@ -901,8 +911,8 @@ int agt_cached_heads(agt_tensor *q, agt_tensor x0, agt_head_rule r, agt_tensor s
     c10::AutoGradMode off(false);
     auto &x = T(x0), &keys = T(kpool), &values = T(vpool);
     auto maybe = [](agt_tensor t) { return t ? T(t) : Tensor(); };
-    agt::gpu::HeadRule rule{maybe(r.q_norm), maybe(r.k_norm), {maybe(r.q_cos), maybe(r.q_sin)}, {maybe(r.k_cos), maybe(r.k_sin)},
-                            r.neighbours != 0, r.eps, r.offset};
+    agt::gpu::HeadRule rule{Tensor(), maybe(r.q_norm), maybe(r.k_norm), {maybe(r.q_cos), maybe(r.q_sin)}, {maybe(r.k_cos), maybe(r.k_sin)},
+                            Tensor(), r.neighbours != 0, r.eps, r.offset};
     TORCH_CHECK(agt_gpu_heads(x0) && keys.dim() == 4 && keys.sizes() == values.sizes() && keys.scalar_type() == x.scalar_type() &&
                     values.scalar_type() == x.scalar_type() && keys.size(3) == x.size(2) && x.size(1) > 2 * keys.size(2) &&
                     T(slots).numel() == x.size(0),
@@ -914,7 +924,9 @@ int agt_cached_heads(agt_tensor *q, agt_tensor x0, agt_head_rule r, agt_tensor s
     for (const Tensor &t : {rule.q.cos, rule.q.sin, rule.k.cos, rule.k.sin})
       TORCH_CHECK(!t.defined() || (t.sizes() == rule.k.cos.sizes() && t.size(0) == x.size(0) && 2 * t.size(1) <= x.size(2)), "heads ", x.sizes(),
                   " are rotated by ", t.sizes());
-    *q = wrap(agt::gpu::heads(x, rule, T(slots), keys, values));
+    Tensor to = at::empty({x.size(0), x.size(1) - 2 * keys.size(2), x.size(2)}, x.options());
+    agt::gpu::heads(x, rule, T(slots), keys, values, to);
+    *q = wrap(to);
   });
 }
 int agt_cached_attention(agt_tensor *out, agt_tensor q, agt_tensor k, agt_tensor v, agt_tensor kpool, agt_tensor vpool,
@@ -925,7 +937,10 @@ int agt_cached_attention(agt_tensor *out, agt_tensor q, agt_tensor k, agt_tensor
     auto s = spans_of(spans);
     agt::PagedStep step{segs, n, blocks, std::nullopt, Tensor()};
     if (decoding) {
-      step.decoding = agt::gpu::Decoding{T(decoding->numbers), decoding->n, decoding->width, decoding->longest};
+      const Tensor &numbers = T(decoding->numbers);  // the table's width, rows, contexts, the table
+      int64_t n = decoding->n;
+      step.decoding = agt::gpu::Decoding{numbers.narrow(0, 0, 1), numbers.narrow(0, 1, n), numbers.narrow(0, 1 + n, n),
+                                         numbers.narrow(0, 1 + 2 * n, numbers.numel() - 1 - 2 * n), decoding->longest};
       if (decoding->prompts) step.prompts = T(decoding->prompts);
     }
     *out = wrap(agt::cached_attention(T(q), k ? T(k) : Tensor(), v ? T(v) : Tensor(), T(kpool), T(vpool), T(slots), step, {window, scale, sinks_of(sinks, T(q))},
@@ -1120,6 +1135,8 @@ int agt_cuda_devices(const char *file, char **why) {
       // Partial sums in bfloat16 would set what was sampled in small batches apart from
       // what is trained in large ones.
       c.setAllowBF16ReductionCuBLAS(/*allow_reduced_precision=*/false, /*allow_splitk=*/true);
+      // Warnings are for libtorch's own callers, as one at a thread's first product (2: errors alone).
+      FLAGS_caffe2_log_level = std::max(FLAGS_caffe2_log_level, 2);
       int n = int(at::detail::getCUDAHooks().deviceCount());
       if (n <= 0) reason = "libtorch has CUDA, but no NVIDIA driver or device was found";
       return n < 0 ? 0 : n;
@@ -1152,12 +1169,12 @@ int agt_use_kernels(const char *name, char **err) {
 void agt_empty_cache(int device) {
   if (device < 0) return;
   try {
-    at::accelerator::emptyCache();
+    c10::getDeviceAllocator(at::kCUDA)->emptyCache();
   } catch (...) {  // it is a kindness: what fails here fails again where it matters
   }
 }
 int agt_free_memory(int device, int64_t *bytes, char **err) {
-  return guard(err, [&] { *bytes = int64_t(at::accelerator::getMemoryInfo(c10::DeviceIndex(device)).first); });
+  return guard(err, [&] { *bytes = int64_t(c10::getDeviceAllocator(at::kCUDA)->getMemoryInfo(c10::DeviceIndex(device)).first); });
 }
 int agt_has_test_device(void) { return at::isPrivateUse1HooksRegistered(); }
 int agt_throw(const char *message, char **err) {

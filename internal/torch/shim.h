@@ -87,6 +87,7 @@ typedef struct agt_decoding {
   agt_tensor numbers, prompts;
   int64_t n, width, longest;
 } agt_decoding;
+int agt_gpu_has(agt_tensor x);  // whether our kernels are on its device, and take its type
 int agt_gpu_decodes(agt_tensor q);
 // What heads are normed and rotated by, see agt::gpu::HeadRule; tensors may be null.
 typedef struct agt_head_rule {
@@ -171,6 +172,15 @@ typedef struct agt_decoder_rows {
   const int32_t *ids, *positions, *segs, *blocks, *wanted;
   int64_t rows, n, n_wanted;
 } agt_decoder_rows;
+// A decoder on a device; see gpu_decoder.cpp. Weights are as they are. most: rows of a step, and
+// blocks of a sequence; draws: its steps draw a token of each row.
+int agt_gpu_decoder_new(void **out, const agt_decoder_model *m, const agt_decoder_layer *layers, int n, int64_t most_rows, int64_t most_blocks,
+                        int draws, char **err);
+void agt_gpu_decoder_free(void *decoder);
+// rows->segs: one row each; wanted is not read. how, ids and logprobs [rows], where it draws.
+// logits [rows, V] are the decoder's own until its next step.
+int agt_gpu_decoder_step(void *decoder, const agt_decoder_rows *rows, const agt_sampling *how, int32_t *ids, float *logprobs, agt_tensor *logits,
+                         char **err);
 // A part of a weight [n, k] as a GGUF has it: rows of it; see quant.h. least may be null.
 typedef struct agt_quant_part {
   const int8_t *q;

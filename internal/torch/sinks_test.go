@@ -64,9 +64,9 @@ func TestSinksAreTheSameOnEveryPath(t *testing.T) {
 			kernels bool
 			tol     float64
 		}{{"float32", torch.CPU, torch.Float32, false, 2e-5}, {"bfloat16", torch.CPU, torch.BFloat16, false, .05},
-			{"device float32", torch.TestDevice, torch.Float32, false, 2e-5}, {"device bfloat16", torch.TestDevice, torch.BFloat16, false, .05},
-			{"our kernels float32", torch.TestDevice, torch.Float32, true, 2e-5},
-			{"our kernels bfloat16", torch.TestDevice, torch.BFloat16, true, .05}} {
+			{"device float32", kernelDevice, torch.Float32, false, 2e-5}, {"device bfloat16", kernelDevice, torch.BFloat16, false, .05},
+			{"our kernels float32", kernelDevice, torch.Float32, true, 2e-5},
+			{"our kernels bfloat16", kernelDevice, torch.BFloat16, true, .05}} {
 			var got [][]float64
 			testdevice.Kernels(c.kernels)
 			onWorker(t, func(s *torch.Scope) { got = compute(s, c.dev, c.d, window) })

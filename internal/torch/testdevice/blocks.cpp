@@ -26,7 +26,7 @@ struct Fiber {
 };
 
 struct Block {
-  Index index, size;
+  Index index, size, grid;
   std::vector<Fiber> fibers;
   std::vector<std::vector<unsigned char>> places;  // of each warp
   void (*body)(const void *);
@@ -41,6 +41,7 @@ thread_local Block *block = nullptr;
 Index thread_index() { return {now->number, 0, 0}; }
 Index block_index() { return block->index; }
 Index block_size() { return block->size; }
+Index grid_size() { return block->grid; }
 unsigned lane() { return now->number % kWarp; }
 void *place(unsigned lane) { return block->places[now->number / kWarp].data() + 8 * lane; }
 
@@ -109,6 +110,7 @@ void run(unsigned x, unsigned y, unsigned z, unsigned threads, void (*body)(cons
   if (threads % kWarp != 0 || threads > 1024) throw std::runtime_error("a block's threads are whole warps, at most 1,024 threads");
   Block b{};
   b.size = {threads, 1, 1};
+  b.grid = {x, y, z};
   b.body = body;
   b.args = args;
   b.fibers.resize(threads);

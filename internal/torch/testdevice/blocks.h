@@ -20,6 +20,7 @@ extern thread_local Fiber *now;  // the fiber that runs
 Index thread_index();
 Index block_index();
 Index block_size();
+Index grid_size();
 
 // Barriers: the block's, and a warp's.
 void sync_block();
@@ -62,6 +63,7 @@ inline unsigned bits_of(float f) {
 #define threadIdx (blocks::thread_index())
 #define blockIdx (blocks::block_index())
 #define blockDim (blocks::block_size())
+#define gridDim (blocks::grid_size())
 #define __syncthreads() blocks::sync_block()
 #define __syncwarp() blocks::sync_warp()
 #define __shfl_xor_sync(mask, x, by) blocks::exchange(x, by)

@@ -26,7 +26,9 @@ void body(const void *args) { kernel(*static_cast<const A *>(args)); }
 #define BOTH(args, name) KERNEL(args, name##_f32), KERNEL(args, name##_bf16)
 const std::map<std::string, void (*)(const void *)> kernels{
     BOTH(Decode, decode1), BOTH(Decode, decode2), BOTH(Decode, decode4),   BOTH(Decode, decode8),   BOTH(Decode, combine),
-    BOTH(Norm, norm_rows), BOTH(Norm, norm_long), BOTH(Heads, heads), BOTH(Head, head), BOTH(HeadGradient, head_gradient), KERNEL(Sample, sample),
+    BOTH(Norm, norm_rows), BOTH(Norm, norm_long), BOTH(Heads, heads), BOTH(Head, head), BOTH(HeadGradient, head_gradient), BOTH(Sample, sample),
+    BOTH(Embed, embed),   BOTH(Gate, gate),    BOTH(Product, product1), BOTH(Product, product2), BOTH(Product, product4),
+    BOTH(Product, normed_product1), BOTH(Product, normed_product2), BOTH(Product, normed_product4),
 };
 
 void launch(const agt::gpu::Call &c, at::TensorList used) {

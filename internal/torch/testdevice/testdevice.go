@@ -21,6 +21,7 @@ import "C"
 import (
 	"fmt"
 	"os"
+	"testing"
 
 	"agentcli/internal/torch"
 )
@@ -33,14 +34,16 @@ const Name = "testdevice"
 func Load() { C.agt_test_device_load() }
 
 // FromEnvironment loads the device and follows AGENTCLI_TEST_DEVICE=testdevice, which
-// plays a package's tests on it, or AGENTCLI_TEST_DEVICE=cuda, which plays them on the
-// first GPU, and AGENTCLI_TEST_KERNELS=none, which plays them without our CPU kernels. It
-// is called before a package's tests begin.
+// plays a package's tests on it, and AGENTCLI_TEST_KERNELS=none, which plays them without
+// our CPU kernels. AGENTCLI_TEST_DEVICE=cuda plays them on the first GPU, and the device is
+// not loaded: libtorch's autograd takes it for the only device there is. It is called
+// before a package's tests begin.
 func FromEnvironment() {
-	Load()
 	switch name := os.Getenv("AGENTCLI_TEST_DEVICE"); name {
 	case "":
+		Load()
 	case Name:
+		Load()
 		torch.DefaultDevice = torch.TestDevice
 	case "cuda":
 		if n, why := torch.CUDADevices(); n == 0 {
@@ -55,6 +58,14 @@ func FromEnvironment() {
 	}
 	if err := torch.UseKernels(os.Getenv("AGENTCLI_TEST_KERNELS")); err != nil {
 		panic(err)
+	}
+}
+
+// SameBits has a GPU give the same bits whenever it computes the same, which is what a test asks.
+func SameBits(t testing.TB) {
+	if torch.DefaultDevice >= 0 {
+		was := torch.Deterministic(true)
+		t.Cleanup(func() { torch.Deterministic(was) })
 	}
 }
 

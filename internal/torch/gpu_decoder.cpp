@@ -1,0 +1,314 @@
+//go:build libtorch
+
+// One step of a plain decoder on a device, from a token of each sequence to the one drawn
+// behind it: products by libtorch into memory that stays, and our kernels between them. On
+// CUDA a step is a graph, which is recorded for a number of rows and a length of contexts
+// and launched from then on with one call: what changes from step to step is in one piece
+// of memory that is copied beforehand. See network.hidden in package policy for the order.
+#include <ATen/ATen.h>
+#include <c10/core/GradMode.h>
+
+#include <cmath>
+#include <cstring>
+#include <map>
+#include <memory>
+#include <vector>
+
+#include "gpu.h"
+#include "guard.h"
+#include "shim.h"
+#include "tensors.h"
+
+namespace agt {
+namespace {
+
+using at::Tensor;
+
+Tensor tensor_of(agt_tensor t) { return t ? *reinterpret_cast<Tensor *>(t) : Tensor(); }
+
+struct DeviceLayer {
+  Tensor after_attention, before_attention, before_mlp, after_mlp, kpool, vpool;
+  Tensor qkv, o, o_bias, gate_up, gate_up_bias, down, down_bias;
+  gpu::HeadRule heads;
+  int64_t n_heads, dim;
+  Look look;
+};
+
+// What a step is told, one behind the other: `width` numbers of the table in each row, how rows are
+// drawn, rows of the cache, ids, positions, rows, contexts, the table.
+class Told {
+ public:
+  Told() = default;
+  Told(int64_t rows, int64_t blocks, at::Device device) : most_(rows * (sizeof(agt_sampling) + 8 + 16 + 4 * blocks) + 16) {
+    host = at::empty({most_}, at::TensorOptions().dtype(at::kByte).pinned_memory(device.is_cuda()));
+    there = at::empty({most_}, host.options().device(device).pinned_memory(false));
+  }
+  // The parts for a number of rows, in the memory of `of`.
+  struct Parts {
+    Tensor width, how, slots, ids, positions, rows, contexts, table;
+  };
+  Parts parts(const Tensor &of, int64_t rows) const {
+    int64_t at = 0;
+    auto take = [&](int64_t bytes, at::ScalarType t) {
+      Tensor x = of.narrow(0, at, bytes).view(t);
+      at += bytes;
+      return x;
+    };
+    Parts p;
+    p.width = take(16, at::kInt).narrow(0, 0, 1);
+    p.how = take(rows * sizeof(agt_sampling), at::kByte);
+    p.slots = take(rows * 8, at::kLong);
+    p.ids = take(rows * 4, at::kInt);
+    p.positions = take(rows * 4, at::kInt);
+    p.rows = take(rows * 4, at::kInt);
+    p.contexts = take(rows * 4, at::kInt);
+    p.table = take((most_ - at) / 4 * 4, at::kInt);
+    return p;
+  }
+  static int64_t bytes(int64_t rows, int64_t width) { return 16 + rows * (sizeof(agt_sampling) + 8 + 16 + 4 * width); }
+
+  Tensor host, there;
+
+ private:
+  int64_t most_ = 0;
+};
+
+struct DeviceDecoder {
+  std::vector<DeviceLayer> layers;
+  Tensor embed, norm, head;
+  double embed_scale, residual_scale;
+  gpu::Rms rms;
+  bool draws;
+  int64_t most_rows, most_blocks;
+  Told told;
+  Tensor x, other, y, h, qkv, q, attended, both, act, logits, parts, drawn, host_drawn;
+  std::map<std::pair<int64_t, int64_t>, std::unique_ptr<gpu::Graph>> graphs;  // by rows and the longest context
+
+  at::Device device() const { return embed.device(); }
+
+  void take_memory() {
+    int64_t wide = 0, queries = 0, inner = 0;
+    for (auto &l : layers) {
+      wide = std::max(wide, l.qkv.size(0));
+      queries = std::max(queries, l.o.size(1));
+      inner = std::max(inner, l.down.size(1));
+    }
+    told = Told(most_rows, most_blocks, device());
+    auto rows = [&](int64_t n) { return at::zeros({most_rows * n}, embed.options()); };
+    x = rows(embed.size(1));
+    y = rows(embed.size(1));
+    h = rows(embed.size(1));
+    qkv = rows(wide);
+    q = rows(queries);
+    attended = rows(queries);
+    both = rows(2 * inner);
+    act = rows(inner);
+    logits = rows(head.size(0));
+    other = rows(embed.size(1));
+    drawn = at::zeros({2 * most_rows}, embed.options().dtype(at::kFloat));
+    host_drawn = at::zeros({2 * most_rows}, at::TensorOptions().dtype(at::kFloat).pinned_memory(device().is_cuda()));
+    parts = at::empty({0}, drawn.options());
+  }
+
+  // How many rows a step of n is computed with: few graphs then do for all.
+  int64_t bucket(int64_t n) const {
+    int64_t up = n <= 2 ? n : n <= 4 ? 4 : (n + 7) / 8 * 8;
+    return std::min(up, most_rows);
+  }
+  // And which contexts: a power of two of what a block of our kernel reads.
+  static int64_t reach(int64_t context) {
+    int64_t up = gpu::kReach;
+    while (up < context) up *= 2;
+    return up;
+  }
+
+  void work(int64_t n, int64_t longest) {
+    auto rows = [&](const Tensor &t, int64_t wide) { return t.narrow(0, 0, n * wide).view({n, wide}); };
+    auto p = told.parts(told.there, n);
+    const int64_t hidden = embed.size(1);
+    Stream s{rows(x, hidden), rows(other, hidden), rows(y, hidden), rows(h, hidden), false, few(n)};
+    gpu::embed(embed, p.ids, embed_scale, s.x);
+    const Tensor none;
+    for (size_t i = 0; i < layers.size(); i++) {
+      DeviceLayer &l = layers[i];
+      const int64_t queries = l.n_heads * l.dim, inner = l.down.size(1);
+      Tensor projected = rows(qkv, l.qkv.size(0)), q = rows(this->q, queries).view({n, l.n_heads, l.dim});
+      of_stream(s, i > 0 ? layers[i - 1].after_mlp : none, l.before_attention, l.qkv, none, false, projected);  // heads add the bias
+      l.heads.positions = p.positions;
+      gpu::heads(projected.view({n, -1, l.dim}), l.heads, p.slots, l.kpool, l.vpool, q);
+      Tensor seen = rows(attended, queries);
+      Tensor by_head = seen.view({n, l.n_heads, l.dim});
+      gpu::decode(q, l.kpool, l.vpool, {p.width, p.rows, p.contexts, p.table, longest}, l.look, parts, by_head);
+      product(s.few, seen, l.o, l.o_bias, s.y);
+      Tensor act = rows(this->act, inner);
+      of_stream(s, l.after_attention, l.before_mlp, l.gate_up, l.gate_up_bias, true, act);
+      product(s.few, act, l.down, l.down_bias, s.y);
+    }
+    Tensor z = rows(logits, head.size(0));
+    of_stream(s, layers.back().after_mlp, norm, head, none, false, z);
+    if (!draws) return;
+    Tensor to = drawn.narrow(0, 0, 2 * n);
+    gpu::sample(z, p.how, to);
+  }
+
+  // The residual stream of a step: x, and y, which the last sub-layer adds to it, where there was one.
+  struct Stream {
+    Tensor x, other, y, h;
+    bool adds, few;
+  };
+
+  // Whether steps of n rows are products of our own.
+  bool few(int64_t n) const {
+    if (n > gpu::kFewRows || residual_scale != 1 || !gpu::takes_few(n, embed.size(1), 2, embed.scalar_type())) return false;
+    for (auto &l : layers)
+      if (l.after_attention.defined() || l.after_mlp.defined() || !l.before_attention.defined() || !l.before_mlp.defined() || l.o.size(1) % 8 != 0)
+        return false;
+    return true;
+  }
+
+  static void product(bool few, const Tensor &x, const Tensor &w, const Tensor &bias, Tensor &to) {
+    if (few) return gpu::product(x, nullptr, {}, {}, w, bias, false, nullptr, to);
+    at::mm_out(to, x, w.t());
+    if (bias.defined()) to.add_(bias);
+  }
+
+  // to = the product of a weight with what a sub-layer takes of the stream, gated or not.
+  void of_stream(Stream &s, const Tensor &after, const Tensor &before, const Tensor &w, const Tensor &bias, bool gated, Tensor &to) {
+    if (s.few) {
+      gpu::product(s.x, s.adds ? &s.y : nullptr, before, rms, w, bias, gated, s.adds ? &s.other : nullptr, to);
+      if (s.adds) std::swap(s.x, s.other);
+    } else {
+      normed(s.adds, after, before, s.x, s.y, s.h);
+      if (gated) {
+        Tensor halves = both.narrow(0, 0, to.size(0) * w.size(0)).view({to.size(0), w.size(0)});
+        product(false, s.h, w, bias, halves);
+        gpu::gate(halves, false, to);
+      } else {
+        product(false, s.h, w, bias, to);
+      }
+    }
+    s.adds = true;
+  }
+
+  // x += y, where there is a sub-layer before, and h is what the next one takes of x.
+  void normed(bool add, const Tensor &after, const Tensor &before, Tensor &x, Tensor &y, Tensor &h) {
+    if (add && after.defined()) gpu::rms_norm(y, nullptr, after, nullptr, rms, y);
+    if (add && residual_scale != 1) y.mul_(residual_scale);
+    if (before.defined()) return gpu::rms_norm(x, add ? &y : nullptr, before, add ? &x : nullptr, rms, h);
+    if (add) x.add_(y);
+    h.copy_(x);
+  }
+
+  void tell(const agt_decoder_rows &r, const agt_sampling *how, int64_t n, int64_t width) {
+    const int64_t block = layers[0].kpool.size(1);
+    auto p = told.parts(told.host, n);
+    *p.width.mutable_data_ptr<int32_t>() = int32_t(width);
+    auto *to = static_cast<agt_sampling *>(p.how.mutable_data_ptr());
+    int64_t *slots = p.slots.mutable_data_ptr<int64_t>();
+    int32_t *ids = p.ids.mutable_data_ptr<int32_t>(), *positions = p.positions.mutable_data_ptr<int32_t>(),
+            *row = p.rows.mutable_data_ptr<int32_t>(), *contexts = p.contexts.mutable_data_ptr<int32_t>(),
+            *table = p.table.mutable_data_ptr<int32_t>();
+    for (int64_t i = 0; i < n; i++) {
+      row[i] = int32_t(i);
+      if (i >= r.rows) {  // a row that fills up: it sees nothing, and is kept nowhere
+        to[i] = {};
+        slots[i] = -1;
+        ids[i] = positions[i] = contexts[i] = 0;
+        continue;
+      }
+      const int32_t *s = r.segs + 4 * i, *blocks = r.blocks + s[3];
+      const int64_t at = s[2] - 1, used = (s[2] + block - 1) / block;
+      if (how) to[i] = how[i];
+      slots[i] = blocks[at / block] * block + at % block;
+      ids[i] = r.ids[i];
+      positions[i] = r.positions[i];
+      contexts[i] = s[2];
+      std::memcpy(table + i * width, blocks, used * sizeof(int32_t));
+    }
+    const int64_t bytes = Told::bytes(n, width);
+    told.there.narrow(0, 0, bytes).copy_(told.host.narrow(0, 0, bytes), /*non_blocking=*/true);
+  }
+
+  Tensor step(const agt_decoder_rows &r, const agt_sampling *how, int32_t *ids, float *logprobs) {
+    const int64_t block = layers[0].kpool.size(1), n = bucket(r.rows);
+    TORCH_CHECK(r.rows == r.n && r.rows <= most_rows, "decoder: ", r.rows, " rows of ", r.n, " sequences, at most ", most_rows);
+    int64_t longest = 0;
+    for (int64_t i = 0; i < r.rows; i++) {
+      TORCH_CHECK(r.segs[4 * i] == i && r.segs[4 * i + 1] == 1, "decoder: sequence ", i, " has not one row");
+      longest = std::max<int64_t>(longest, r.segs[4 * i + 2]);
+    }
+    const int64_t width = (longest + block - 1) / block, far = reach(longest);
+    TORCH_CHECK(width <= most_blocks, "decoder: a sequence of ", width, " blocks, at most ", most_blocks);
+    int64_t need = 0;
+    for (auto &l : layers) need = std::max(need, gpu::decode_parts(q.view({-1, l.n_heads, l.dim}), n, far, l.look.window));
+    if (need > parts.numel()) {  // graphs have the place of what there was
+      graphs.clear();
+      parts = at::empty({need}, parts.options());
+    }
+    tell(r, how, n, width);
+    if (device().is_cuda()) {
+      auto &graph = graphs[{n, far}];
+      if (!graph) graph = std::make_unique<gpu::Graph>(device(), [&] { work(n, far); });
+      graph->launch();
+    } else {
+      work(n, far);
+    }
+    Tensor z = logits.narrow(0, 0, r.rows * head.size(0)).view({r.rows, head.size(0)});
+    if (!draws) return z;
+    host_drawn.narrow(0, 0, 2 * n).copy_(drawn.narrow(0, 0, 2 * n), /*non_blocking=*/true);
+    if (device().is_cuda()) gpu::wait(device());
+    const float *p = host_drawn.const_data_ptr<float>();
+    std::memcpy(ids, p, r.rows * sizeof(int32_t));
+    std::memcpy(logprobs, p + n, r.rows * sizeof(float));
+    for (int64_t i = 0; i < r.rows; i++) TORCH_CHECK(std::isfinite(logprobs[i]), "the model's logits in row ", i, " are not finite");
+    return z;
+  }
+};
+
+}  // namespace
+}  // namespace agt
+
+extern "C" {
+
+int agt_gpu_decoder_new(void **out, const agt_decoder_model *m, const agt_decoder_layer *layers, int n, int64_t most_rows, int64_t most_blocks,
+                        int draws, char **err) {
+  return agt::guarded(err, [&] {
+    using agt::tensor_of;
+    c10::AutoGradMode off(false);
+    auto d = std::make_unique<agt::DeviceDecoder>();
+    d->embed = tensor_of(m->embed);
+    d->norm = tensor_of(m->norm);
+    d->head = tensor_of(m->head);
+    d->embed_scale = m->embed_scale;
+    d->residual_scale = m->residual_scale;
+    d->rms = {m->eps, m->norm_offset};
+    d->draws = draws != 0;
+    d->most_rows = most_rows;
+    d->most_blocks = most_blocks;
+    for (int i = 0; i < n; i++) {
+      const agt_decoder_layer &l = layers[i];
+      agt::gpu::Rotation turn;
+      if (l.rope >= 0) turn = {tensor_of(m->cos[l.rope]), tensor_of(m->sin[l.rope])};
+      agt::gpu::HeadRule rule{tensor_of(l.qkv_bias), tensor_of(l.q_norm), tensor_of(l.k_norm), turn, turn, {}, l.rope >= 0 && m->pairs[l.rope] != 0,
+                              m->eps, m->norm_offset};
+      at::Tensor sinks = l.sinks ? tensor_of(l.sinks).to(at::kFloat).contiguous() : at::Tensor();
+      d->layers.push_back({tensor_of(l.after_attention), tensor_of(l.before_attention), tensor_of(l.before_mlp), tensor_of(l.after_mlp),
+                           tensor_of(l.kpool), tensor_of(l.vpool), tensor_of(l.qkv), tensor_of(l.o), tensor_of(l.o_bias), tensor_of(l.gate_up),
+                           tensor_of(l.gate_up_bias), tensor_of(l.down), tensor_of(l.down_bias), rule, l.heads, l.dim, {l.window, l.scale, sinks}});
+    }
+    d->take_memory();
+    *out = d.release();
+  });
+}
+
+void agt_gpu_decoder_free(void *d) { delete static_cast<agt::DeviceDecoder *>(d); }
+
+int agt_gpu_decoder_step(void *decoder, const agt_decoder_rows *r, const agt_sampling *how, int32_t *ids, float *logprobs, agt_tensor *logits,
+                         char **err) {
+  return agt::guarded(err, [&] {
+    c10::AutoGradMode off(false);
+    *logits = reinterpret_cast<agt_tensor>(new at::Tensor(static_cast<agt::DeviceDecoder *>(decoder)->step(*r, how, ids, logprobs)));
+  });
+}
+
+}  // extern "C"

@@ -1,0 +1,97 @@
+//go:build libtorch
+
+package torch
+
+/*
+#include <stdlib.h>
+#include "shim.h"
+*/
+import "C"
+
+import (
+	"runtime"
+	"unsafe"
+)
+
+// DeviceDecoder computes a step of a plain decoder on a device in one call, from a token of each
+// sequence to the one drawn behind it; gpu_decoder.cpp says how. It is not safe for concurrent
+// use.
+type DeviceDecoder struct {
+	of    Decoder // what its steps are held to
+	rows  int
+	draws bool
+}
+
+// NewDeviceDecoder makes one, for steps of at most so many rows and sequences of at most so many
+// blocks of the cache; nil where the device has no kernels of ours, or they do not take the model's
+// shapes. It holds on to the tensors until Close. With draws a step draws its tokens.
+func (s *Scope) NewDeviceDecoder(m DecoderModel, layers []DecoderLayer, rows, blocks int, draws bool) *DeviceDecoder {
+	if !s.ok("decoder", m.Embed, m.Norm, m.Head) || len(layers) == 0 || C.agt_gpu_has(m.Embed.p) == 0 {
+		return nil
+	}
+	for _, l := range layers {
+		if l.QKNorm == AllHeads || l.Dim%8 != 0 || l.Dim > MaxDeviceHead || s.Shape(m.Embed)[1]%8 != 0 || s.Shape(l.Down)[1]%8 != 0 {
+			return nil
+		}
+	}
+	var pin runtime.Pinner
+	defer pin.Unpin()
+	cm, cl, of := decoderArguments(s, m, layers, &pin)
+	var p unsafe.Pointer
+	var msg *C.char
+	drawing := C.int(0)
+	if draws {
+		drawing = 1
+	}
+	if s.Err() != nil || !s.check("decoder", C.agt_gpu_decoder_new(&p, &cm, &cl[0], C.int(len(cl)), C.int64_t(rows), C.int64_t(blocks),
+		drawing, &msg), msg) {
+		return nil
+	}
+	of.p = p
+	return &DeviceDecoder{of: *of, rows: rows, draws: draws}
+}
+
+// MaxDeviceHead is the size of the largest head that our kernels on a device take.
+const MaxDeviceHead = 256
+
+// Close lets the tensors go.
+func (d *DeviceDecoder) Close() {
+	if d != nil {
+		C.agt_gpu_decoder_free(d.of.p)
+		d.of.p = nil
+	}
+}
+
+// Rows is how many rows a step may have; 0: there is no decoder.
+func (d *DeviceDecoder) Rows() int {
+	if d == nil {
+		return 0
+	}
+	return d.rows
+}
+
+// Step computes a token of each segment, which it adds to the cache, and gives their logits
+// [rows, V], which are the decoder's own until its next step. Where it draws, it gives what Sample
+// does; otherwise nil.
+func (d *DeviceDecoder) Step(s *Scope, ids, positions []int32, segs []CachedSegment, blocks []int32, how []SampleRow) (z Tensor, drawn []int32, lps []float32) {
+	if s.Err() != nil || len(ids) == 0 {
+		return z, nil, nil
+	}
+	if err := d.of.checkRows(ids, positions, segs, blocks); err != nil {
+		s.Fail(err)
+		return z, nil, nil
+	}
+	var pin runtime.Pinner
+	defer pin.Unpin()
+	r := rowsOf(ids, positions, segs, blocks, nil, &pin)
+	if !d.draws {
+		return s.op("decoder", func(o *C.agt_tensor, m **C.char) C.int {
+			return C.agt_gpu_decoder_step(d.of.p, &r, nil, nil, nil, o, m)
+		}), nil, nil
+	}
+	drawn, lps = make([]int32, len(ids)), make([]float32, len(ids))
+	z = s.op("decoder", func(o *C.agt_tensor, m **C.char) C.int {
+		return C.agt_gpu_decoder_step(d.of.p, &r, (*C.agt_sampling)(unsafe.Pointer(&how[0])), (*C.int32_t)(unsafe.Pointer(&drawn[0])), (*C.float)(unsafe.Pointer(&lps[0])), o, m)
+	})
+	return z, drawn, lps
+}
