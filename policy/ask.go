@@ -132,11 +132,12 @@ func (e *Engine) promptTokens(ctx context.Context, r *Request) ([]Token, error) 
 			}
 		}
 		h := n.hidden(s, inputOf(pack, f), n.tree(s, pack), pack.Rows(0, 0, len(ids)-1))
-		for from := 0; from < len(ids)-1; from += headChunk {
+		const chunk = 512 // rows whose logits are here at once
+		for from := 0; from < len(ids)-1; from += chunk {
 			if err := ctx.Err(); err != nil {
 				return err
 			}
-			count := min(headChunk, len(ids)-1-from)
+			count := min(chunk, len(ids)-1-from)
 			c := s.Child()
 			rows := c.Float32s(c.To(n.logits(c, c.Narrow(h, 0, int64(from), int64(count))), torch.Float32, torch.CPU))
 			c.Close()

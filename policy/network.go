@@ -403,13 +403,20 @@ func (n *network) shaped(s *torch.Scope, z torch.Tensor) torch.Tensor {
 }
 
 // headChunk is the number of rows whose logits exist at once: 512 × 49,152 float32 are
-// 100 MB.
-const headChunk = 512
+// 100 MB. On a GPU they are more, because with each chunk the gradient of the whole matrix is
+// written and read again.
+func headChunk(n *network) int64 {
+	const least, most, bytes = 512, 8192, 1 << 30
+	if n.device < 0 {
+		return least
+	}
+	return min(max(least, bytes/(int64(n.cfg.VocabSize)*int64(n.dtype.Size()))), most)
+}
 
 // headLogprobs are the log-probs of target ids after hidden states, and the entropies, [rows]
 // each. scales is what each row's logits are multiplied by; nil: 1.
 func (n *network) headLogprobs(s *torch.Scope, h torch.Tensor, targets []int32, scales []float64) (logprobs, entropies torch.Tensor) {
-	head := torch.Head{Cap: n.cfg.LogitCap, Chunk: headChunk}
+	head := torch.Head{Cap: n.cfg.LogitCap, Chunk: headChunk(n)}
 	if scales != nil {
 		head.Scale = s.Float64(scales)
 	}

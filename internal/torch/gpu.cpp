@@ -73,10 +73,32 @@ void embed(const Tensor &table, const Tensor &ids, double scale, Tensor &y) {
 }
 
 void gate(const Tensor &x, bool gelu, Tensor &y) {
-  int64_t rows = y.size(0), n = y.size(1);
-  TORCH_CHECK(n % 8 == 0 && x.size(0) == rows && x.size(1) == 2 * n, "gate: ", x.sizes(), ", ", y.sizes());
+  int64_t n = y.size(-1), rows = n ? y.numel() / n : 0;
+  TORCH_CHECK(n % 8 == 0 && x.numel() == 2 * y.numel() && x.size(-1) == 2 * n, "gate: ", x.sizes(), ", ", y.sizes());
   Gate a{data(x), out(y), rows, n, int(gelu)};
   launch("gate", y, y.scalar_type(), {divide_up(rows * n, 8 * kDecodeThreads)}, kDecodeThreads, &a, {x, y});
+}
+
+bool takes_norm_gradient(const Tensor &x, int64_t n) { return takes(x, n) && n <= kLongRow && x.numel() > 0; }
+
+Tensor rms_norm_gradient(const Tensor &x, const Tensor &w, const Tensor &g, Rms r, Tensor &dx) {
+  int64_t n = w.size(0), rows = x.numel() / n, blocks = std::min<int64_t>(n <= kShortRow ? divide_up(rows, kRowThreads / 32) : rows, kSumBlocks);
+  Tensor sums = at::empty({blocks, n}, x.options().dtype(at::kFloat));
+  NormGradient a{data(x), data(w), data(g), out(dx), static_cast<float *>(out(sums)), rows, n, float(r.eps), float(r.offset)};
+  launch(n <= kShortRow ? "norm_rows_gradient" : "norm_long_gradient", x, x.scalar_type(), {blocks}, kRowThreads, &a, {x, w, g, dx, sums});
+  return sums.sum(0).to(w.scalar_type());
+}
+
+void gate_gradient(const Tensor &x, const Tensor &g, Tensor &dx) {
+  int64_t n = x.size(-1) / 2, rows = g.numel() / n;
+  GateGradient a{data(x), data(g), out(dx), rows, n};
+  launch("gate_gradient", x, x.scalar_type(), {divide_up(rows * n, 8 * kDecodeThreads)}, kDecodeThreads, &a, {x, g, dx});
+}
+
+void turn(const Tensor &x, const Tensor &cos, const Tensor &sin, bool neighbours, double sign, Tensor &y) {
+  int64_t dim = x.size(2), pairs = x.numel() / 2;
+  Turn a{data(x), data<float>(cos), data<float>(sin), out(y), pairs, int(x.size(1)), int(dim), int(cos.size(1)), int(neighbours), float(sign)};
+  launch("turn", x, x.scalar_type(), {divide_up(pairs, kDecodeThreads)}, kDecodeThreads, &a, {x, cos, sin, y});
 }
 
 bool takes_few(int64_t rows, int64_t k, int64_t n, at::ScalarType type) {

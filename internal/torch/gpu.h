@@ -42,6 +42,14 @@ void embed(const at::Tensor &table, const at::Tensor &ids, double scale, at::Ten
 // y [rows, n] = act(g)·u of x = [g, u]; act is SiLU, or GELU by tanh.
 void gate(const at::Tensor &x, bool gelu, at::Tensor &y);
 
+// The gradients of x and w of rms_norm, where x's rows are not too long for it.
+bool takes_norm_gradient(const at::Tensor &x, int64_t n);
+at::Tensor rms_norm_gradient(const at::Tensor &x, const at::Tensor &w, const at::Tensor &g, Rms r, at::Tensor &dx);
+// The gradient dx of x of gate with SiLU.
+void gate_gradient(const at::Tensor &x, const at::Tensor &g, at::Tensor &dx);
+// y = the heads x [rows, heads, dim] turned as Rope in shim.cpp; cos and sin [rows, half].
+void turn(const at::Tensor &x, const at::Tensor &cos, const at::Tensor &sin, bool neighbours, double sign, at::Tensor &y);
+
 // y [rows, n] = h·Wᵀ + bias of W [n, k], for rows that takes_few takes; h is x [rows, k], or with a
 // norm what rms_norm gives, where sum is not x. gated: y [rows, n/2] = silu(first half)·second half.
 bool takes_few(int64_t rows, int64_t k, int64_t n, at::ScalarType type);

@@ -12,6 +12,8 @@ constexpr int kDecodeGroup = 8;     // query heads that a block computes at most
 constexpr int kHeadSize = 256;      // of a head at most
 constexpr int kRowThreads = 256;    // of a row that a whole block computes
 constexpr int kShortRow = 1024;     // rows up to here are a warp's
+constexpr int kLongRow = 8192;      // the longest whose gradient is computed
+constexpr int kSumBlocks = 264;     // blocks that add up a weight's gradient
 constexpr int kFewRows = 4;         // rows that `product` computes
 constexpr int kFewBytes = 45 << 10; // of normed rows that a block of it holds
 constexpr int kFewBlocks = 528;     // of a product at most: four on each of 132 multiprocessors
@@ -69,6 +71,31 @@ struct Gate {
   void *y;        // T [rows, n]
   long long rows, n;
   int gelu;
+};
+
+// The gradients of x and, summed over the rows of each block, of w: sums [blocks, n].
+struct NormGradient {
+  const void *x, *w, *g;  // T [rows, n], T [n], T [rows, n]
+  void *dx;               // T [rows, n]
+  float *sums;
+  long long rows, n;
+  float eps, offset;
+};
+// The gradient of x of Gate with SiLU.
+struct GateGradient {
+  const void *x, *g;  // T [rows, 2·n] and T [rows, n]
+  void *dx;           // T [rows, 2·n]
+  long long rows, n;
+};
+
+// Heads x [rows, heads, dim] turned by an angle of each row, or back (sign −1). A thread has a pair.
+struct Turn {
+  const void *x;
+  const float *cos, *sin;  // [rows, half]
+  void *y;
+  long long pairs;  // rows · heads · dim/2
+  int heads, dim, half, neighbours;  // as in Heads
+  float sign;
 };
 
 // y = h·Wᵀ for few rows, as fast as W can be read; h is x, or as in Norm, with all its parts.

@@ -206,7 +206,7 @@ __device__ void gate(const Gate &a) {
   for (int j = 0; j < 8; j++) {
     const float v = wide(g.v[j]);
     const float act = a.gelu ? .5f * v * (1 + tanhf(.7978845608028654f * (v + .044715f * v * v * v))) : v / (1 + expf(-v));
-    g.v[j] = narrow<T>(wide(narrow<T>(act)) * wide(u.v[j]));
+    g.v[j] = narrow<T>(act * wide(u.v[j]));
   }
   store(static_cast<T *>(a.y) + at, g);
 }
@@ -247,6 +247,92 @@ __device__ void norm_long(const Norm &a) {  // a block a row
   __shared__ float shared[32];
   float *s = shared;
   norm_row<T>(a, blockIdx.x, threadIdx.x, blockDim.x, [s](float x) { return block_reduce(x, Add(), s); });
+}
+
+// As norm_row, of all rows from `row` on, `step` apart. held adds up the weight's gradient: a
+// thread has its own columns.
+template <class T, class R>
+__device__ inline void norm_gradient_rows(const NormGradient &a, i64 row, i64 step, int thread, int threads, float *held, R reduce) {
+  const T *w = static_cast<const T *>(a.w);
+  for (i64 i = i64(thread) * 8; i < a.n; i += i64(threads) * 8)
+    for (int j = 0; j < 8; j++) held[i + j] = 0;
+  for (; row < a.rows; row += step) {
+    const T *x = static_cast<const T *>(a.x) + row * a.n, *g = static_cast<const T *>(a.g) + row * a.n;
+    float squares = 0, dot = 0;
+    for (i64 i = i64(thread) * 8; i < a.n; i += i64(threads) * 8) {
+      const Eight<T> v = load(x + i), d = load(g + i), f = load(w + i);
+      for (int j = 0; j < 8; j++) {
+        squares += wide(v.v[j]) * wide(v.v[j]);
+        dot += wide(d.v[j]) * (a.offset + wide(f.v[j])) * wide(v.v[j]);
+      }
+    }
+    const float inverse = 1 / sqrtf(reduce(squares) / float(a.n) + a.eps), mean = reduce(dot) * inverse / float(a.n);
+    for (i64 i = i64(thread) * 8; i < a.n; i += i64(threads) * 8) {
+      Eight<T> v = load(x + i);
+      const Eight<T> d = load(g + i), f = load(w + i);
+      for (int j = 0; j < 8; j++) {
+        const float normed = wide(v.v[j]) * inverse;
+        held[i + j] += wide(d.v[j]) * normed;
+        v.v[j] = narrow<T>(inverse * (wide(d.v[j]) * (a.offset + wide(f.v[j])) - normed * mean));
+      }
+      store(static_cast<T *>(a.dx) + row * a.n + i, v);
+    }
+  }
+}
+template <class T>
+__device__ void norm_rows_gradient(const NormGradient &a) {  // a warp a row
+  constexpr int warps = kRowThreads / 32;
+  __shared__ float held[warps * kShortRow];
+  const int warp = threadIdx.x / 32;
+  norm_gradient_rows<T>(a, i64(blockIdx.x) * warps + warp, i64(gridDim.x) * warps, threadIdx.x % 32, 32, held + warp * kShortRow,
+                        [](float x) { return warp_reduce(x, Add()); });
+  __syncthreads();
+  for (i64 i = threadIdx.x; i < a.n; i += kRowThreads) {
+    float sum = 0;
+    for (int k = 0; k < warps; k++) sum += held[k * kShortRow + i];
+    a.sums[blockIdx.x * a.n + i] = sum;
+  }
+}
+template <class T>
+__device__ void norm_long_gradient(const NormGradient &a) {  // a block a row
+  __shared__ float held[kLongRow], shared[32];
+  float *s = shared;
+  norm_gradient_rows<T>(a, blockIdx.x, gridDim.x, threadIdx.x, kRowThreads, held, [s](float x) { return block_reduce(x, Add(), s); });
+  __syncthreads();
+  for (i64 i = threadIdx.x; i < a.n; i += kRowThreads) a.sums[blockIdx.x * a.n + i] = held[i];
+}
+template <class T>
+__device__ void gate_gradient(const GateGradient &a) {
+  const i64 at = (i64(blockIdx.x) * blockDim.x + threadIdx.x) * 8, row = at / a.n;
+  if (row >= a.rows) return;
+  const i64 place = row * 2 * a.n + at % a.n;
+  Eight<T> g = load(static_cast<const T *>(a.x) + place), u = load(static_cast<const T *>(a.x) + place + a.n);
+  const Eight<T> d = load(static_cast<const T *>(a.g) + at);
+  for (int j = 0; j < 8; j++) {
+    const float v = wide(g.v[j]), s = 1 / (1 + expf(-v)), dy = wide(d.v[j]);
+    g.v[j] = narrow<T>(dy * wide(u.v[j]) * s * (1 + v * (1 - s)));
+    u.v[j] = narrow<T>(dy * v * s);
+  }
+  store(static_cast<T *>(a.dx) + place, g);
+  store(static_cast<T *>(a.dx) + place + a.n, u);
+}
+template <class T>
+__device__ void turn(const Turn &a) {
+  const i64 at = i64(blockIdx.x) * blockDim.x + threadIdx.x;
+  if (at >= a.pairs) return;
+  const i64 head = at / (a.dim / 2), row = head / a.heads;
+  const int i = int(at % (a.dim / 2));
+  const T *x = static_cast<const T *>(a.x) + head * a.dim;
+  T *y = static_cast<T *>(a.y) + head * a.dim;
+  if (i >= a.half) {  // not turned
+    y[2 * i] = x[2 * i];
+    y[2 * i + 1] = x[2 * i + 1];
+    return;
+  }
+  const int p = a.neighbours ? 2 * i : i, q = a.neighbours ? 2 * i + 1 : i + a.half;
+  const float c = a.cos[row * a.half + i], s = a.sign * a.sin[row * a.half + i], u = wide(x[p]), v = wide(x[q]);
+  y[p] = narrow<T>(u * c - v * s);
+  y[q] = narrow<T>(v * c + u * s);
 }
 
 // ---- products of few rows ------------------------------------------------------------------
@@ -328,7 +414,7 @@ __device__ void product(const Product &a) {
       }
       if (a.gate) {
         const float g = wide(v[0]);
-        y[m * units + unit] = narrow<T>(wide(narrow<T>(g / (1 + expf(-g)))) * wide(v[1]));
+        y[m * units + unit] = narrow<T>(g / (1 + expf(-g)) * wide(v[1]));
       } else {
         y[m * a.n + row] = v[0];
         y[m * a.n + other] = v[1];  // of an odd n the last one twice
@@ -657,6 +743,10 @@ AGT_PRODUCT(2)
 AGT_PRODUCT(4)
 AGT_BOTH(norm_rows, 128, Norm, norm_rows)
 AGT_BOTH(norm_long, 256, Norm, norm_long)
+AGT_BOTH(norm_rows_gradient, 256, NormGradient, norm_rows_gradient)
+AGT_BOTH(norm_long_gradient, 256, NormGradient, norm_long_gradient)
+AGT_BOTH(gate_gradient, 128, GateGradient, gate_gradient)
+AGT_BOTH(turn, 128, Turn, turn)
 AGT_BOTH(heads, 128, Heads, heads)
 AGT_BOTH(head, 256, Head, head)
 AGT_BOTH(head_gradient, 256, HeadGradient, head_gradient)

@@ -354,3 +354,46 @@ func TestTheKernelsOfTheHeadAreTheCPUs(t *testing.T) {
 		}
 	}
 }
+
+// What a layer computes in training besides products and attention is the CPU's, and its gradient.
+func TestTheKernelsOfTrainingAreTheCPUs(t *testing.T) {
+	const rows, heads = 37, 3
+	r := rand.New(rand.NewPCG(11, 12))
+	for _, d := range kernelTypes {
+		for _, width := range []int64{8, 48, 1024, 1032, 4096} { // of the rows that are normed: a warp's, and a block's
+			x, w, g := normal(r, rows*width), normal(r, width), normal(r, rows*width)
+			gu, dy := normal(r, rows*2*width), normal(r, rows*width)
+			cos, sin, hs := normal(r, rows*3), normal(r, rows*3), normal(r, rows*heads*8)
+			compute := func(s *torch.Scope, dev torch.Device) (out [][]float64) {
+				at := func(v []float32, shape ...int64) torch.Tensor { return s.To(s.Float32(v, shape...), d, dev) }
+				leaf := func(v []float32, shape ...int64) torch.Tensor { return s.RequiresGrad(at(v, shape...), true) }
+				turns := func(v []float32) torch.Tensor { return s.To(s.Float32(v, rows, 3), torch.Float32, dev) }
+				in, weight, gates, turned := leaf(x, rows, width), leaf(w, width), leaf(gu, rows, 2*width), leaf(hs, rows, heads, 8)
+				var normed, gated, round, pairs torch.Tensor
+				s.WithGrad(func() {
+					normed, gated = s.RMSNorm(in, weight, torch.Norm{Eps: 1e-5, Offset: 1}), s.SiluMul(gates)
+					round = s.Rope(turned, turns(cos), turns(sin), false)
+					pairs = s.Rope(round, turns(sin), turns(cos), true)
+				})
+				s.BackwardAll([]torch.Tensor{normed, gated, pairs}, []torch.Tensor{at(g, rows, width), at(dy, rows, width), at(hs, rows, heads, 8)})
+				gelu := s.GELUMul(at(gu, rows, 2*width))
+				for _, y := range []torch.Tensor{normed, gated, round, pairs, s.Grad(in), s.Grad(weight), s.Grad(gates), s.Grad(turned), gelu} {
+					out = append(out, s.Float64s(y))
+				}
+				return out
+			}
+			var want, got [][]float64
+			onWorker(t, func(s *torch.Scope) { want = compute(s, torch.CPU) })
+			withKernels(t, func(s *torch.Scope) { got = compute(s, kernelDevice) })
+			for i, what := range []string{"norm", "gate", "turned", "turned in pairs", "the norm's gradient", "its weight's", "the gate's", "the turned heads'", "GELU's gate"} {
+				top := 0.0
+				for _, x := range want[i] {
+					top = max(top, math.Abs(x))
+				}
+				if a := apart(got[i], want[i]); a > 2*tolerance(d)*top {
+					t.Errorf("%v, rows of %d: %s is %g from the CPU's, of %g", d, width, what, a, top)
+				}
+			}
+		}
+	}
+}

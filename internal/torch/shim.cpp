@@ -113,6 +113,11 @@ Tensor rope_apply(const Tensor &x0, const Tensor &cos0, const Tensor &sin0, bool
               x.scalar_type(), ", cos is ", cos.scalar_type(), ", sin is ", sin.scalar_type(), "; want cos and sin in ",
               acc_type(x.scalar_type()));
   int64_t half = cos.size(1), dim = x.size(2);
+  if (agt::gpu::have(x) && dim % 2 == 0) {
+    Tensor y = at::empty_like(x);
+    agt::gpu::turn(x, cos, sin, pairs, sign, y);
+    return y;
+  }
   if (native(x)) {
     Tensor y = at::empty_like(x);
     dispatch(x, "rope", [&](auto &kn, auto st, auto ac) {
@@ -165,13 +170,17 @@ struct SiluMul : torch::autograd::Function<SiluMul> {
     Tensor gu = gu0.contiguous();
     TORCH_CHECK(gu.size(-1) % 2 == 0, "the last dimension of ", gu.sizes(), " is not even");
     int64_t f = gu.size(-1) / 2, rows = f ? gu.numel() / (2 * f) : 0;
+    auto shape = gu.sizes().vec();
+    shape.back() = f;
+    Tensor y = at::empty(shape, gu.options());
+    if (agt::gpu::takes(gu, f)) {
+      agt::gpu::gate(gu, /*gelu=*/false, y);
+      return y;
+    }
     if (!native(gu)) {
       auto p = gu.to(acc_type(gu.scalar_type())).chunk(2, -1);
       return (at::silu(p[0]) * p[1]).to(gu.scalar_type());  // rounded once
     }
-    auto shape = gu.sizes().vec();
-    shape.back() = f;
-    Tensor y = at::empty(shape, gu.options());
     dispatch(gu, "silu_mul", [&](auto &kn, auto st, auto) {
       using S = decltype(st);
       const S *x = in<S>(gu);
@@ -183,6 +192,11 @@ struct SiluMul : torch::autograd::Function<SiluMul> {
   static variable_list backward(AutogradContext *ctx, variable_list grads) {
     Tensor gu = ctx->get_saved_variables()[0].contiguous(), dy = grads[0].contiguous();
     int64_t f = gu.size(-1) / 2, rows = f ? gu.numel() / (2 * f) : 0;
+    if (agt::gpu::takes(gu, f) && agt::gpu::takes(dy, f)) {
+      Tensor dx = at::empty_like(gu);
+      agt::gpu::gate_gradient(gu, dy, dx);
+      return {dx};
+    }
     if (!native(gu)) {
       auto p = gu.chunk(2, -1);
       auto acc = acc_type(gu.scalar_type());
@@ -270,6 +284,11 @@ struct RMSNorm : torch::autograd::Function<RMSNorm> {
     auto acc = acc_type(saved[0].scalar_type());
     double eps = ctx->saved_data["eps"].toDouble(), offset = ctx->saved_data["offset"].toDouble();
     if (native(saved[0])) return cpu_backward(saved[0], saved[1].contiguous(), grads[0].contiguous(), eps, offset);
+    if (agt::gpu::takes_norm_gradient(saved[0], saved[1].size(0)) && grads[0].scalar_type() == saved[0].scalar_type()) {
+      Tensor dx = at::empty_like(saved[0]);
+      Tensor dw = agt::gpu::rms_norm_gradient(saved[0], saved[1].contiguous(), grads[0].contiguous(), {eps, offset}, dx);
+      return {dx, dw, Tensor(), Tensor()};
+    }
     auto x = saved[0].to(acc), w = saved[1].to(acc), g = grads[0].to(acc);
     if (offset != 0) w = w + offset;
     auto inv = at::rsqrt(x.pow(2).mean(-1, true) + eps);
@@ -491,6 +510,13 @@ struct HeadLogprobs : torch::autograd::Function<HeadLogprobs> {
 };
 
 Tensor gelu_mul(const Tensor &x) {
+  if (!at::GradMode::is_enabled() && x.is_contiguous() && agt::gpu::takes(x, x.size(-1) / 2)) {
+    auto shape = x.sizes().vec();
+    shape.back() /= 2;
+    Tensor y = at::empty(shape, x.options());
+    agt::gpu::gate(x, /*gelu=*/true, y);
+    return y;
+  }
   auto p = x.to(acc_type(x.scalar_type())).chunk(2, -1);
   return (at::gelu(p[0], "tanh") * p[1]).to(x.scalar_type());  // rounded once
 }
