@@ -36,7 +36,7 @@ if [ "${1:-}" = pack ]; then
   done
   mkdir -p "$to/trainer/rows"
   cp -r trainer/rows/testdata "$to/trainer/rows/"
-  cp trainer/doc.go "$to/trainer/"
+  cp $(git ls-files "trainer/*.go" | grep -v "/.*/\|_test") "$to/trainer/"
   cp bench/gpu.sh bench/gpu_peers.py "$to/"
   gzip -9 -f "$to/agentcli" "$to"/{internal/torch,policy,trainer}/test
   size=$(du -sm "$to" | cut -f1)

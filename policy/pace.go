@@ -11,8 +11,10 @@ import (
 // whose attention costs many times what the first tokens' does, or on a slow machine, and too
 // short for a GPU.
 type pace struct {
-	alone [16]float64 // seconds of a step without prompts, by the number of its rows: of 2^i to 2^(i+1)−1
-	size  float64     // tokens of the next chunk; 0: nothing is known
+	alone [16]float64                    // seconds of a step without prompts, by the number of its rows: of 2^i to 2^(i+1)−1
+	size  float64                        // tokens of the next chunk; 0: nothing is known
+	fixed float64                        // seconds that a step with prompts takes longer, however few their tokens are
+	last  struct{ tokens, cost float64 } // of a step with prompts: the next of another length shows what is fixed
 }
 
 const (
@@ -41,13 +43,33 @@ func (p *pace) took(rows, prompt int, seconds float64) {
 	if p.size == 0 {
 		p.size = firstChunk
 	}
+	cost := max(seconds-alone, alone/100)
+	p.learn(float64(prompt), cost)
 	// What a chunk costs has a part that does not depend on its length: what the prompt looks back
 	// at is read. So the length is corrected and not computed, and one step that something else
 	// has held up counts little.
-	by := math.Sqrt(min(max((slowdown-1)*alone/max(seconds-alone, alone/100), .4), 1.6))
+	by := math.Sqrt(min(max((slowdown-1)*alone/cost, .4), 1.6))
+	// Where what is fixed is too long alone, as on a GPU, shorter chunks hold the others up more
+	// often and hardly less: what depends on the length then costs as much.
+	by = max(by, min(2*p.fixed/cost, 2))
 	if full := float64(prompt) >= math.Floor(p.size); full || by < 1 {
 		p.size = min(max(min(p.size, float64(prompt))*by, leastChunk), defaultStepTokens)
 	}
+}
+
+// learn takes in what a step with prompt tokens has cost.
+func (p *pace) learn(tokens, cost float64) {
+	const apart = 1.5 // lengths that are nearer than that say nothing
+	if p.last.tokens == 0 {
+		p.last.tokens, p.last.cost = tokens, cost
+		return
+	}
+	if ratio := tokens / p.last.tokens; ratio < apart && ratio > 1/apart {
+		return
+	}
+	each := max((cost-p.last.cost)/(tokens-p.last.tokens), 0)
+	p.fixed += .3 * (max(cost-each*tokens, 0) - p.fixed)
+	p.last.tokens, p.last.cost = tokens, cost
 }
 
 // without is how long a step takes that decodes rows and computes no prompt; 0: unknown.

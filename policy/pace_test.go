@@ -51,6 +51,26 @@ func TestALongPromptDoesNotHoldUpWhoDecodes(t *testing.T) {
 	}
 }
 
+// Where a step with prompts takes long whatever their tokens are, as on a GPU whose other steps are
+// recorded, few long chunks hold the others up least.
+func TestWhatIsFixedIsPaidFewTimes(t *testing.T) {
+	noise := rand.New(rand.NewPCG(3, 4))
+	const alone, fixed, token = .0012, .006, 1e-6
+	var p pace
+	for range 20 {
+		p.took(8, 0, alone*(1+.1*noise.Float64()))
+	}
+	steps := 0
+	for left := 30_000; left > 0; steps++ {
+		n := min(p.chunk(8, 2048), left)
+		p.took(8, n, (alone+fixed+token*float64(n))*(1+.1*noise.Float64()))
+		left -= n
+	}
+	if steps > 60 { // chunks of eight tokens would be 3,750
+		t.Errorf("a prompt of 30,000 tokens takes %d steps", steps)
+	}
+}
+
 // Where nobody decodes, a step is as large as it may be; before anything is known it is small.
 func TestAChunkIsBounded(t *testing.T) {
 	var p pace
@@ -65,7 +85,8 @@ func TestAChunkIsBounded(t *testing.T) {
 	}
 	p.took(3, 0, .01)
 	for range 20 {
-		p.took(3, p.chunk(3, 2048), 10)
+		n := p.chunk(3, 2048)
+		p.took(3, n, float64(n))
 	}
 	if n := p.chunk(3, 2048); n != leastChunk {
 		t.Errorf("%d tokens on a machine that is much too slow", n)

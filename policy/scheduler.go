@@ -271,7 +271,9 @@ func (sc *scheduler) halve(plan []work) bool {
 		younger = plan
 	}
 	for _, w := range slices.Backward(younger) {
-		sc.preempt(w.seq)
+		if w.seq.blocks != nil { // it may have ended in the steps before
+			sc.preempt(w.seq)
+		}
 	}
 	sc.most = max(1, len(sc.running), older)
 	torch.EmptyCache(sc.p.net.device)

@@ -19,6 +19,7 @@ constexpr int kFewBytes = 45 << 10; // of normed rows that a block of it holds
 constexpr int kFewBlocks = 528;     // of a product at most: four on each of 132 multiprocessors
 constexpr int kSampleThreads = 512;
 constexpr int kSampleBlock = 1024;  // entries of the vocabulary that are summed together
+constexpr int kSamplePiece = 32;    // of these are summed by a thread
 constexpr int kSampleBlocks = 1024; // of these at most
 
 // How many positions a block reads of `seen`: it depends on nothing else, so that neighbours change

@@ -79,7 +79,7 @@ struct DeviceDecoder {
   double embed_scale, residual_scale;
   gpu::Rms rms;
   bool draws;
-  int64_t most_rows, most_blocks;
+  int64_t most_rows, most_blocks, launched = 0;  // launched: rows of the last step
   Told told;
   Tensor x, other, y, h, qkv, q, attended, both, act, logits, parts, drawn, host_drawn;
   std::map<std::pair<int64_t, int64_t>, std::unique_ptr<gpu::Graph>> graphs;  // by rows and the longest context
@@ -229,7 +229,7 @@ struct DeviceDecoder {
     told.there.narrow(0, 0, bytes).copy_(told.host.narrow(0, 0, bytes), /*non_blocking=*/true);
   }
 
-  Tensor step(const agt_decoder_rows &r, const agt_sampling *how, int32_t *ids, float *logprobs) {
+  void launch(const agt_decoder_rows &r, const agt_sampling *how) {
     const int64_t block = layers[0].kpool.size(1), n = bucket(r.rows);
     TORCH_CHECK(r.rows == r.n && r.rows <= most_rows, "decoder: ", r.rows, " rows of ", r.n, " sequences, at most ", most_rows);
     int64_t longest = 0;
@@ -253,15 +253,20 @@ struct DeviceDecoder {
     } else {
       work(n, far);
     }
-    Tensor z = logits.narrow(0, 0, r.rows * head.size(0)).view({r.rows, head.size(0)});
-    if (!draws) return z;
-    host_drawn.narrow(0, 0, 2 * n).copy_(drawn.narrow(0, 0, 2 * n), /*non_blocking=*/true);
-    if (device().is_cuda()) gpu::wait(device());
-    const float *p = host_drawn.const_data_ptr<float>();
-    std::memcpy(ids, p, r.rows * sizeof(int32_t));
-    std::memcpy(logprobs, p + n, r.rows * sizeof(float));
-    for (int64_t i = 0; i < r.rows; i++) TORCH_CHECK(std::isfinite(logprobs[i]), "the model's logits in row ", i, " are not finite");
-    return z;
+    if (draws) host_drawn.narrow(0, 0, 2 * n).copy_(drawn.narrow(0, 0, 2 * n), /*non_blocking=*/true);
+    launched = r.rows;
+  }
+
+  Tensor wait(int32_t *ids, float *logprobs) {
+    const int64_t rows = launched, n = bucket(rows);
+    if (draws) {
+      if (device().is_cuda()) gpu::wait(device());
+      const float *p = host_drawn.const_data_ptr<float>();
+      std::memcpy(ids, p, rows * sizeof(int32_t));
+      std::memcpy(logprobs, p + n, rows * sizeof(float));
+      for (int64_t i = 0; i < rows; i++) TORCH_CHECK(std::isfinite(logprobs[i]), "the model's logits in row ", i, " are not finite");
+    }
+    return logits.narrow(0, 0, rows * head.size(0)).view({rows, head.size(0)});
   }
 };
 
@@ -303,11 +308,16 @@ int agt_gpu_decoder_new(void **out, const agt_decoder_model *m, const agt_decode
 
 void agt_gpu_decoder_free(void *d) { delete static_cast<agt::DeviceDecoder *>(d); }
 
-int agt_gpu_decoder_step(void *decoder, const agt_decoder_rows *r, const agt_sampling *how, int32_t *ids, float *logprobs, agt_tensor *logits,
-                         char **err) {
+int agt_gpu_decoder_launch(void *decoder, const agt_decoder_rows *r, const agt_sampling *how, char **err) {
   return agt::guarded(err, [&] {
     c10::AutoGradMode off(false);
-    *logits = reinterpret_cast<agt_tensor>(new at::Tensor(static_cast<agt::DeviceDecoder *>(decoder)->step(*r, how, ids, logprobs)));
+    static_cast<agt::DeviceDecoder *>(decoder)->launch(*r, how);
+  });
+}
+
+int agt_gpu_decoder_wait(void *decoder, int32_t *ids, float *logprobs, agt_tensor *logits, char **err) {
+  return agt::guarded(err, [&] {
+    *logits = reinterpret_cast<agt_tensor>(new at::Tensor(static_cast<agt::DeviceDecoder *>(decoder)->wait(ids, logprobs)));
   });
 }
 

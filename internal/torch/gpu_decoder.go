@@ -17,9 +17,10 @@ import (
 // sequence to the one drawn behind it; gpu_decoder.cpp says how. It is not safe for concurrent
 // use.
 type DeviceDecoder struct {
-	of    Decoder // what its steps are held to
-	rows  int
-	draws bool
+	of       Decoder // what its steps are held to
+	rows     int
+	draws    bool
+	launched int // rows of the last step
 }
 
 // NewDeviceDecoder makes one, for steps of at most so many rows and sequences of at most so many
@@ -70,28 +71,41 @@ func (d *DeviceDecoder) Rows() int {
 	return d.rows
 }
 
-// Step computes a token of each segment, which it adds to the cache, and gives their logits
-// [rows, V], which are the decoder's own until its next step. Where it draws, it gives what Sample
-// does; otherwise nil.
-func (d *DeviceDecoder) Step(s *Scope, ids, positions []int32, segs []CachedSegment, blocks []int32, how []SampleRow) (z Tensor, drawn []int32, lps []float32) {
+// Launch has the device compute a token of each segment, which it adds to the cache, and goes on
+// while it does.
+func (d *DeviceDecoder) Launch(s *Scope, ids, positions []int32, segs []CachedSegment, blocks []int32, how []SampleRow) {
 	if s.Err() != nil || len(ids) == 0 {
-		return z, nil, nil
+		return
 	}
 	if err := d.of.checkRows(ids, positions, segs, blocks); err != nil {
 		s.Fail(err)
-		return z, nil, nil
+		return
 	}
 	var pin runtime.Pinner
 	defer pin.Unpin()
 	r := rowsOf(ids, positions, segs, blocks, nil, &pin)
-	if !d.draws {
-		return s.op("decoder", func(o *C.agt_tensor, m **C.char) C.int {
-			return C.agt_gpu_decoder_step(d.of.p, &r, nil, nil, nil, o, m)
-		}), nil, nil
+	var drawing *C.agt_sampling
+	if d.draws {
+		drawing = (*C.agt_sampling)(unsafe.Pointer(&how[0]))
 	}
-	drawn, lps = make([]int32, len(ids)), make([]float32, len(ids))
-	z = s.op("decoder", func(o *C.agt_tensor, m **C.char) C.int {
-		return C.agt_gpu_decoder_step(d.of.p, &r, (*C.agt_sampling)(unsafe.Pointer(&how[0])), (*C.int32_t)(unsafe.Pointer(&drawn[0])), (*C.float)(unsafe.Pointer(&lps[0])), o, m)
-	})
-	return z, drawn, lps
+	var msg *C.char
+	if s.check("decoder", C.agt_gpu_decoder_launch(d.of.p, &r, drawing, &msg), msg) {
+		d.launched = len(ids)
+	}
+}
+
+// Wait gives the logits [rows, V] of the tokens launched last, which are the decoder's own until
+// the next are launched. Where it draws, it gives what Sample does; otherwise nil.
+func (d *DeviceDecoder) Wait(s *Scope) (z Tensor, ids []int32, lps []float32) {
+	if s.Err() != nil || d.launched == 0 {
+		return z, nil, nil
+	}
+	var to *C.int32_t
+	var at *C.float
+	if d.draws {
+		ids, lps = make([]int32, d.launched), make([]float32, d.launched)
+		to, at = (*C.int32_t)(unsafe.Pointer(&ids[0])), (*C.float)(unsafe.Pointer(&lps[0]))
+	}
+	z = s.op("decoder", func(o *C.agt_tensor, m **C.char) C.int { return C.agt_gpu_decoder_wait(d.of.p, to, at, o, m) })
+	return z, ids, lps
 }

@@ -82,7 +82,8 @@ __device__ inline A block_reduce(A x, F f, A *shared) {
 // each; G is how many query heads share it.
 template <class T, int G>
 __device__ void decode(const Decode &a) {
-  __shared__ float top[kDecodeThreads], sum[kDecodeThreads], rows[kDecodeThreads * 8];
+  constexpr int warps = kDecodeThreads / 32;
+  __shared__ float top[warps][G], sum[warps][G], rows[warps][G][kHeadSize];
   const int group = a.heads / a.kv_heads, pieces = (group + G - 1) / G;
   const int seq = blockIdx.z, kv = blockIdx.y / pieces, first = kv * group + blockIdx.y % pieces * G;
   const int heads = min(G, (kv + 1) * group - first);
@@ -132,34 +133,46 @@ __device__ void decode(const Decode &a) {
       for (int j = 0; j < 8; j++) acc[g][j] = acc[g][j] * keep + p * wide(v.v[j]);
     }
   }
-  const bool alone = to == context && from == begin;  // no other split
+  // What the workers of a warp have seen, and then the warps.
+  const int warp = threadIdx.x / 32;
   for (int g = 0; g < G; g++) {
-    __syncthreads();
-    if (lane == 0) {
-      top[worker] = m[g];
-      sum[worker] = l[g];
+    for (int o = a.lanes; o < 32; o *= 2) {
+      const float other = __shfl_xor_sync(kAll, m[g], o), higher = fmaxf(m[g], other);
+      const float mine = m[g] == higher ? 1 : exp2f(m[g] - higher), theirs = other == higher ? 1 : exp2f(other - higher);
+      l[g] = l[g] * mine + __shfl_xor_sync(kAll, l[g], o) * theirs;
+      for (int j = 0; j < 8; j++) acc[g][j] = acc[g][j] * mine + __shfl_xor_sync(kAll, acc[g][j], o) * theirs;
+      m[g] = higher;
     }
-    for (int j = 0; j < 8; j++) rows[threadIdx.x * 8 + j] = acc[g][j];
-    __syncthreads();
-    if (g >= heads) continue;
-    float highest = -INFINITY, total = 0;
-    for (int w = 0; w < workers; w++) highest = fmaxf(highest, top[w]);
-    for (int w = 0; w < workers; w++) total += sum[w] * exp2f(top[w] - highest);
+    if (threadIdx.x % 32 >= a.lanes || !has) continue;
+    if (lane == 0) {
+      top[warp][g] = m[g];
+      sum[warp][g] = l[g];
+    }
+    for (int j = 0; j < 8; j++) rows[warp][g][lane * 8 + j] = acc[g][j];
+  }
+  __syncthreads();
+  const bool alone = to == context && from == begin;  // no other split
+  for (int at = threadIdx.x; at < heads * a.dim; at += kDecodeThreads) {
+    const int g = at / a.dim, i = at % a.dim;
+    float highest = -INFINITY, total = 0, x = 0;
+    for (int w = 0; w < warps; w++) highest = fmaxf(highest, top[w][g]);
+    for (int w = 0; w < warps; w++) {
+      const float share = exp2f(top[w][g] - highest);
+      total += sum[w][g] * share;
+      x += rows[w][g][i] * share;
+    }
     const i64 head = first + g;
+    if (alone) {
+      if (a.sinks) total += exp2f(a.sinks[head] * kLog2e - highest);
+      static_cast<T *>(a.out)[(row * a.heads + head) * a.dim + i] = narrow<T>(x / total);
+      continue;
+    }
     float *part = a.parts + ((seq * i64(a.heads) + head) * a.splits + blockIdx.x) * (a.dim + 2);
-    if (!alone && threadIdx.x == 0) {
+    if (i == 0) {
       part[0] = highest;
       part[1] = total;
     }
-    if (alone && a.sinks) total += exp2f(a.sinks[head] * kLog2e - highest);
-    for (int i = threadIdx.x; i < a.dim; i += kDecodeThreads) {
-      float x = 0;
-      for (int w = 0; w < workers; w++) x += rows[w * a.lanes * 8 + i] * exp2f(top[w] - highest);
-      if (alone)
-        static_cast<T *>(a.out)[(row * a.heads + head) * a.dim + i] = narrow<T>(x / total);
-      else
-        part[2 + i] = x;
-    }
+    part[2 + i] = x;
   }
 }
 
@@ -439,6 +452,19 @@ __device__ void heads(const Heads &a) {
     const Eight<T> b = load(static_cast<const T *>(a.bias) + head * a.dim + from);
     for (int j = 0; j < 8; j++) x.v[j] = narrow<T>(wide(x.v[j]) + wide(b.v[j]));
   }
+  // All that is read is asked for before anything is waited for.
+  const float *c = value ? nullptr : query ? a.q_cos : a.k_cos, *s = query ? a.q_sin : a.k_sin;
+  const i64 slot = query ? 0 : a.slots[row];
+  float cosine[8], sine[8];
+  if (c) {
+    const i64 turn = (a.positions ? a.positions[row] : row) * a.half;
+    for (int j = 0; j < 8; j++) {
+      const int i = from + j;
+      const i64 pair = turn + (a.neighbours ? i / 2 : i < a.half ? i : i - a.half);
+      cosine[j] = i < 2 * a.half ? c[pair] : 1;
+      sine[j] = i < 2 * a.half ? s[pair] : 0;
+    }
+  }
   const T *w = static_cast<const T *>(value ? nullptr : query ? a.q_norm : a.k_norm);
   if (w) {
     float squares = 0;
@@ -448,9 +474,7 @@ __device__ void heads(const Heads &a) {
     if (has) f = load(w + from);
     for (int j = 0; j < 8; j++) x.v[j] = narrow<T>(wide(x.v[j]) * inverse * (a.offset + wide(f.v[j])));
   }
-  const float *c = value ? nullptr : query ? a.q_cos : a.k_cos, *s = query ? a.q_sin : a.k_sin;
   if (c) {
-    const i64 turn = (a.positions ? a.positions[row] : row) * a.half;
     float *h = whole[threadIdx.x / 32];
     if (has)
       for (int j = 0; j < 8; j++) h[from + j] = wide(x.v[j]);
@@ -459,9 +483,9 @@ __device__ void heads(const Heads &a) {
       const int i = from + j;
       if (i >= 2 * a.half) break;
       const bool first = a.neighbours ? i % 2 == 0 : i < a.half;
-      const int pair = a.neighbours ? i / 2 : first ? i : i - a.half, apart = a.neighbours ? 1 : a.half;
+      const int apart = a.neighbours ? 1 : a.half;
       const float other = first ? -h[i + apart] : h[i - apart];
-      x.v[j] = narrow<T>(h[i] * c[turn + pair] + other * s[turn + pair]);
+      x.v[j] = narrow<T>(h[i] * cosine[j] + other * sine[j]);
     }
   }
   if (!has) return;
@@ -469,9 +493,9 @@ __device__ void heads(const Heads &a) {
     store(static_cast<T *>(a.q) + (row * a.heads + head) * a.dim + from, x);
     return;
   }
-  if (a.slots[row] < 0) return;
+  if (slot < 0) return;
   const int kv = value ? head - a.heads - a.kv_heads : head - a.heads;
-  store(static_cast<T *>(value ? a.values : a.keys) + (a.slots[row] * a.kv_heads + kv) * a.dim + from, x);
+  store(static_cast<T *>(value ? a.values : a.keys) + (slot * a.kv_heads + kv) * a.dim + from, x);
 }
 
 // ---- drawing tokens -------------------------------------------------------------------------
@@ -484,13 +508,32 @@ struct Kept {
   i64 equal;
 };
 
-// weight of entry i: 0 beyond the vocabulary.
+// f(i, logit) for the entries that are this thread's, of a block's.
+template <class T, class F>
+__device__ void each_entry(const T *z, i64 n, F f) {
+  if (n % 8 == 0) {
+    for (i64 i = i64(threadIdx.x) * 8; i < n; i += kSampleThreads * 8) {
+      const Eight<T> v = load(z + i);
+      for (int j = 0; j < 8; j++) f(i + j, wide(v.v[j]));
+    }
+    return;
+  }
+  for (i64 i = threadIdx.x; i < n; i += kSampleThreads) f(i, wide(z[i]));
+}
+
+// The weights of the entries: 0 beyond the vocabulary.
 template <class T>
 struct Weights {
   const T *z;
   i64 n;
   float top, inverse;  // the largest logit, 1/temperature
-  __device__ float operator()(i64 i) const { return i < n ? expf((wide(z[i]) - top) * inverse) : 0.f; }
+  __device__ float of(float logit) const { return expf((logit - top) * inverse); }
+  __device__ float operator()(i64 i) const { return i < n ? of(wide(z[i])) : 0.f; }
+  template <class F>
+  __device__ void each(F f) const {  // f(weight)
+    const Weights w = *this;
+    each_entry(z, n, [&](i64, float logit) { f(w.of(logit)); });
+  }
 };
 
 // The largest number t with enough(sum of `of` over the entries whose bits are at least t),
@@ -501,12 +544,11 @@ __device__ u32 threshold(const Weights<T> &w, Of of, Enough enough, A (*shared)[
   for (int shift = 28; shift >= 0; shift -= 4) {
     A sums[15];
     for (int c = 0; c < 15; c++) sums[c] = 0;
-    for (i64 i = threadIdx.x; i < w.n; i += kSampleThreads) {
-      const float x = w(i);
+    w.each([&](float x) {
       const u32 bits = __float_as_uint(x);
       for (int c = 0; c < 15; c++)
         if (bits >= (found | u32(c + 1) << shift)) sums[c] += of(x);
-    }
+    });
     for (int c = 0; c < 15; c++) {
       sums[c] = warp_reduce(sums[c], Add());
       if (threadIdx.x % 32 == 0) shared[threadIdx.x / 32][c] = sums[c];
@@ -530,12 +572,11 @@ __device__ inline Kept keep(const Weights<T> &w, const Drawing &o, double (*shar
   Kept k{0, w.n};
   auto above = [&](u32 bits, double &mass, i64 &equal) {  // the mass above bits, how many equal it
     double m = 0, e = 0;
-    for (i64 i = threadIdx.x; i < w.n; i += kSampleThreads) {
-      const float x = w(i);
+    w.each([&](float x) {
       const u32 b = __float_as_uint(x);
       if (b > bits) m += x;
       if (b == bits) e += 1;
-    }
+    });
     mass = block_reduce(m, Add(), sums);
     equal = i64(block_reduce(e, Add(), sums));
   };
@@ -543,7 +584,7 @@ __device__ inline Kept keep(const Weights<T> &w, const Drawing &o, double (*shar
     const double want = o.top_k;
     k.bits = threshold<double>(w, [](float) { return 1.; }, [want](u32, double n) { return n >= want; }, shared);
     double more = 0;
-    for (i64 i = threadIdx.x; i < w.n; i += kSampleThreads) more += __float_as_uint(w(i)) > k.bits;
+    w.each([&](float x) { more += __float_as_uint(x) > k.bits; });
     k.equal = o.top_k - i64(block_reduce(more, Add(), sums));
   }
   if (o.top_p > 0 && o.top_p < 1) {
@@ -570,6 +611,48 @@ __device__ inline Kept keep(const Weights<T> &w, const Drawing &o, double (*shar
   return k;
 }
 
+// Adds up kSamplePiece entries, eight at `from` and each `step` behind: the mass above the edge, and
+// how many are on it.
+template <class T>
+__device__ inline void weigh(const Weights<T> &w, const Kept &kept, i64 from, i64 step, double &mass, int &on) {
+  for (int k = 0; k < kSamplePiece / 8; k++) {
+    const i64 i = from + k * step;
+    const bool whole = w.n % 8 == 0 && i < w.n;
+    Eight<T> v{};
+    if (whole) v = load(w.z + i);
+    for (int j = 0; j < 8; j++) {
+      const float x = whole ? w.of(wide(v.v[j])) : w(i + j);
+      const u32 bits = __float_as_uint(x);
+      if (bits > kept.bits) mass += x;
+      if (bits == kept.bits) on++;
+    }
+  }
+}
+
+// A walk over masses in order to the one within which their sum exceeds target.
+struct Walk {
+  double target, before;  // before: the sum of what is passed
+  i64 left;               // of entries on the edge that are kept
+  __device__ int to(const double *masses, const int *equals, int count, float edge) {
+    const Walk begin = *this;
+    int last = 0;
+    Walk at_last = begin;
+    for (int b = 0; b < count; b++) {
+      const i64 on = equals[b] < left ? equals[b] : left;
+      const double here = masses[b] + double(on) * edge;
+      if (here > 0) {
+        last = b;
+        at_last = *this;
+      }
+      if (before + here > target) return b;
+      before += here;
+      left -= on;
+    }
+    *this = at_last;  // rounding at the very end: the last that has any
+    return last;
+  }
+};
+
 template <class T>
 __device__ void sample(const Sample &a) {
   __shared__ double masses[kSampleBlocks], few[kSampleThreads / 32][15], sums[32];
@@ -582,16 +665,15 @@ __device__ void sample(const Sample &a) {
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, warps = kSampleThreads / 32;
 
   float top = -INFINITY;
-  for (i64 i = threadIdx.x; i < n; i += kSampleThreads) top = wide(z[i]) > top ? wide(z[i]) : top;
+  each_entry(z, n, [&](i64, float logit) { top = logit > top ? logit : top; });
   top = block_reduce(top, Max(), tops);
   const bool greedy = o.temperature <= 0 || !(float(1 / o.temperature) < INFINITY);
-  const Weights<T> plain{z, n, top, 1.f};
-  const Weights<T> w{z, n, top, greedy ? 1.f : float(1 / o.temperature)};
+  const Weights<T> plain{z, n, top, 1.f}, w{z, n, top, greedy ? 1.f : float(1 / o.temperature)};
   double total = 0, tempered = 0;
-  for (i64 i = threadIdx.x; i < n; i += kSampleThreads) {
-    total += plain(i);
-    if (w.inverse != 1) tempered += w(i);
-  }
+  each_entry(z, n, [&](i64, float logit) {
+    total += plain.of(logit);
+    if (w.inverse != 1) tempered += w.of(logit);
+  });
   total = block_reduce(total, Add(), sums);
   tempered = w.inverse != 1 ? block_reduce(tempered, Add(), sums) : total;
   const double lse = top + log(total);
@@ -604,8 +686,9 @@ __device__ void sample(const Sample &a) {
   }
   i64 best = n;
   if (greedy) {
-    for (i64 i = threadIdx.x; i < n; i += kSampleThreads)
-      if (wide(z[i]) == top && i < best) best = i;
+    each_entry(z, n, [&](i64 i, float logit) {
+      if (logit == top && i < best) best = i;
+    });
     best = block_reduce(best, Min(), whole);
   } else {
     const bool cut = o.top_k > 0 || (o.top_p > 0 && o.top_p < 1) || o.min_p > 0;
@@ -616,12 +699,7 @@ __device__ void sample(const Sample &a) {
     for (int b = warp; b < blocks; b += warps) {
       double mass = 0;
       int on = 0;
-      for (int i = lane; i < kSampleBlock; i += 32) {
-        const float x = w(i64(b) * kSampleBlock + i);
-        const u32 bits = __float_as_uint(x);
-        if (bits > kept.bits) mass += x;
-        if (bits == kept.bits) on++;
-      }
+      weigh(w, kept, i64(b) * kSampleBlock + lane * 8, 32 * 8, mass, on);
       mass = warp_reduce(mass, Add());
       on = warp_reduce(on, Add());
       if (lane == 0) {
@@ -630,39 +708,36 @@ __device__ void sample(const Sample &a) {
       }
     }
     __syncthreads();
-    // The run in which the token is. All threads walk: it is short.
-    double mass = 0, before = 0;
+    double mass = 0;
     i64 left = kept.equal;
     for (int b = 0; b < blocks; b++) {
       const i64 on = equals[b] < left ? equals[b] : left;
       mass += masses[b] + double(on) * edge;
       left -= on;
     }
-    const double target = o.uniform * mass;
-    int run = 0;
-    left = kept.equal;
-    for (int last = -1, b = 0; b < blocks; b++) {
-      const i64 on = equals[b] < left ? equals[b] : left;
-      const double here = masses[b] + double(on) * edge;
-      if (here > 0) last = b;
-      if (before + here > target || b + 1 == blocks) {
-        run = before + here > target ? b : last;  // rounding at the very end: the last that has any
-        break;
-      }
-      before += here;
-      left -= on;
+    // The run in which the token is, then the piece of it: all threads walk, it is short.
+    Walk walk{o.uniform * mass, 0, kept.equal};
+    const i64 run = i64(walk.to(masses, equals, blocks, edge)) * kSampleBlock;
+    __syncthreads();
+    if (warp == 0) {
+      double mass = 0;
+      int on = 0;
+      weigh(w, kept, run + lane * kSamplePiece, 8, mass, on);
+      masses[lane] = mass;
+      equals[lane] = on;
     }
-    // Within the run one thread after the other.
+    __syncthreads();
+    const i64 from = run + walk.to(masses, equals, 32, edge) * kSamplePiece;
+    // Within the piece one entry after the other.
     if (threadIdx.x == 0) {
       i64 chosen = -1;
-      const i64 from = i64(run) * kSampleBlock, to = n < from + kSampleBlock ? n : from + kSampleBlock;
-      for (i64 i = from; i < to; i++) {
+      for (i64 i = from; i < from + kSamplePiece && i < n; i++) {
         const float x = w(i);
         const u32 bits = __float_as_uint(x);
-        if (bits < kept.bits || (bits == kept.bits && left-- <= 0) || !(x > 0)) continue;
+        if (bits < kept.bits || (bits == kept.bits && walk.left-- <= 0) || !(x > 0)) continue;
         chosen = i;
-        before += x;
-        if (before > target) break;
+        walk.before += x;
+        if (walk.before > walk.target) break;
       }
       whole[0] = chosen < 0 ? 0 : chosen;
     }

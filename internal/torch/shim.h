@@ -177,10 +177,11 @@ typedef struct agt_decoder_rows {
 int agt_gpu_decoder_new(void **out, const agt_decoder_model *m, const agt_decoder_layer *layers, int n, int64_t most_rows, int64_t most_blocks,
                         int draws, char **err);
 void agt_gpu_decoder_free(void *decoder);
-// rows->segs: one row each; wanted is not read. how, ids and logprobs [rows], where it draws.
-// logits [rows, V] are the decoder's own until its next step.
-int agt_gpu_decoder_step(void *decoder, const agt_decoder_rows *rows, const agt_sampling *how, int32_t *ids, float *logprobs, agt_tensor *logits,
-                         char **err);
+// rows->segs: one row each; wanted is not read. how [rows], where it draws.
+int agt_gpu_decoder_launch(void *decoder, const agt_decoder_rows *rows, const agt_sampling *how, char **err);
+// What the last step gives: ids and logprobs [rows], where it draws; logits [rows, V], which are the
+// decoder's own until its next step.
+int agt_gpu_decoder_wait(void *decoder, int32_t *ids, float *logprobs, agt_tensor *logits, char **err);
 // A part of a weight [n, k] as a GGUF has it: rows of it; see quant.h. least may be null.
 typedef struct agt_quant_part {
   const int8_t *q;
