@@ -19,7 +19,8 @@
 #
 # DEVICE=cuda (default), cpu or testdevice (make test's device that is not there).
 # SHAPES="0.5b 1.5b 4b"; on another device than cuda it is "tiny". OUT is where results go as
-# they come (default: results, beside the script). A part ends after PART_SECONDS (540).
+# they come (default: results, beside the script). A part ends after PART_SECONDS (540). Tests run
+# in JOBS processes (half the processors).
 set -euo pipefail
 
 if [ "${1:-}" = pack ]; then
@@ -45,6 +46,7 @@ if [ "${1:-}" = pack ]; then
   exit
 fi
 
+[ $# -gt 0 ] || { sed -n '2,23p' "$0"; exit 2; }
 here=$(cd "$(dirname "$0")" && pwd)
 export DEVICE=${DEVICE:-cuda}
 out=${OUT:-$here/results}
@@ -76,6 +78,17 @@ part() { # NAME COMMAND…: bounded, its output kept, its verdict noted
   printf '%s\t%s\t%d s\n' "$name" "$([ $code = 0 ] && echo ok || echo "FAILED ($code)")" $((SECONDS - start)) | tee -a "$out/verdicts.tsv" >&2
 }
 tests() { (cd "$1" && shift && ./test -test.timeout "${limit}s" "$@"); }
+sharded() { # PACKAGE: its tests in $jobs processes, which share the device
+  local pids=() code=0 i
+  (cd "$1" && ./test -test.list . | grep ^Test >names)
+  for ((i = 0; i < jobs; i++)); do
+    tests "$1" -test.short -test.v -test.run "^($(awk "NR % $jobs == $i" "$1/names" | paste -sd'|'))\$" >"$1/shard$i" 2>&1 &
+    pids+=($!)
+  done
+  for i in "${pids[@]}"; do wait "$i" || code=1; done
+  cat "$1"/shard*
+  return $code
+}
 model() { # SHAPE: made once
   [ -f "models/$1/config.json" ] || "$python" gpu_peers.py make "$1" "models/$1" policy/testdata/tiny-qwen2/tokenizer.json --device "$peer"
 }
@@ -131,18 +144,18 @@ table() {
 }
 
 all=(doctor kernels policy trainer logprobs deterministic figures lastword table)
-[ $# -gt 0 ] || { sed -n '2,27p' "$0"; exit 2; }
 [ "$*" != all ] || set -- "${all[@]}"
-export -f tests model kernels logprobs deterministic figures lastword
+export -f tests sharded model kernels logprobs deterministic figures lastword
 ours="TheKernel|NotFinite|Sinks"
-export ours here out limit python batches length peer device
+jobs=${JOBS:-$((($(nproc) + 1) / 2))}
+export jobs ours here out limit python batches length peer device
 first=${shapes%% *}
 failed=0
 for p in "$@"; do
   case $p in
   doctor) part doctor ./agentcli doctor || true ;;
   kernels) part kernels bash -euo pipefail -c kernels ;;
-  policy | trainer) part "$p" bash -euo pipefail -c "tests $p -test.short" ;;
+  policy | trainer) part "$p" bash -euo pipefail -c "sharded $p" ;;
   logprobs | deterministic) part "$p" bash -euo pipefail -c "$p $first" ;;
   figures) for s in $shapes; do part "figures-$s" bash -euo pipefail -c "figures $s"; done ;;
   lastword) part lastword bash -euo pipefail -c lastword ;;
