@@ -132,7 +132,7 @@ func deltaValues(t *testing.T, w *Worker, kernels string, c deltaCase, d, inputs
 // over some draws: the gradient of a_log is one number for each head.
 func TestTheDeltaKernelsAreAsExactAsLibtorch(t *testing.T) {
 	w := worker(t, 2)
-	const draws = 6
+	const draws = 12
 	for d, unit := range map[DType]float64{Float32: 0x1p-23, BFloat16: 0x1p-9} {
 		for _, c := range deltaCases {
 			var want, theirs [draws]map[string][]float64

@@ -102,7 +102,7 @@ void turn(const Tensor &x, const Tensor &cos, const Tensor &sin, bool neighbours
 }
 
 bool takes_few(int64_t rows, int64_t k, int64_t n, at::ScalarType type) {
-  return (rows == 1 || rows == 2 || rows == kFewRows) && k % 8 == 0 && n % 2 == 0 && rows * k * int64_t(at::elementSize(type)) <= kFewBytes;
+  return type == at::kBFloat16 && (rows == 1 || rows == 2 || rows == kFewRows) && k % 8 == 0 && n % 2 == 0 && rows * k * int64_t(at::elementSize(type)) <= kFewBytes;
 }
 
 void product(const Tensor &x, const Tensor *add, const Tensor &norm, Rms r, const Tensor &w, const Tensor &bias, bool gated, Tensor *sum, Tensor &y) {
@@ -250,10 +250,9 @@ struct NVRTC {  // nvrtc.h
   }
   void check(int code, const char *what) const { TORCH_CHECK(code == 0, what, ": ", text(code)); }
 
-  std::string compiled(const char *source, const char *args, const char *arch) const {
+  std::string compiled(const char *source, int n_headers, const char *const *names, const char *const *headers, const char *arch) const {
     void *program = nullptr;
-    const char *name = "gpu_args.h";
-    check(create(&program, source, "gpu_kernels.cu", 1, &args, &name), "nvrtcCreateProgram");
+    check(create(&program, source, "gpu_kernels.cu", n_headers, headers, names), "nvrtcCreateProgram");
     std::string target = std::string("--gpu-architecture=") + arch;
     const char *options[] = {target.c_str(), "--std=c++17", "-default-device"};
     int code = compile(program, 3, options);
@@ -418,9 +417,10 @@ void set_test_device(Launch l) { on_test_device = l; }
 
 extern "C" {
 
-int agt_gpu_compile(const char *nvrtc, const char *source, const char *args, const char *arch, void **cubin, int64_t *n, char **err) {
+int agt_gpu_compile(const char *nvrtc, const char *source, int n_headers, const char *const *names, const char *const *headers, const char *arch,
+                    void **cubin, int64_t *n, char **err) {
   return agt::guarded(err, [&] {
-    std::string out = agt::gpu::NVRTC(nvrtc).compiled(source, args, arch);
+    std::string out = agt::gpu::NVRTC(nvrtc).compiled(source, n_headers, names, headers, arch);
     *n = int64_t(out.size());
     *cubin = malloc(out.size());
     std::memcpy(*cubin, out.data(), out.size());

@@ -10,22 +10,38 @@ import "C"
 
 import (
 	"crypto/sha256"
-	_ "embed"
+	"embed"
 	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"sync"
 	"unsafe"
 
 	"agentcli/internal/filesys"
 )
 
-//go:embed gpu_kernels.cu
-var gpuSource []byte
+//go:embed gpu_kernels.cu gpu_args.h *.cuh
+var gpuFiles embed.FS
 
-//go:embed gpu_args.h
-var gpuArgs []byte
+// gpuSource is gpu_kernels.cu, and the files that it includes with their names, in order.
+var gpuSource = sync.OnceValues(func() (source []byte, included [][2]string) {
+	files, err := gpuFiles.ReadDir(".")
+	for _, f := range files {
+		text, e := gpuFiles.ReadFile(f.Name())
+		err = errors.Join(err, e)
+		if f.Name() == "gpu_kernels.cu" {
+			source = text
+		} else {
+			included = append(included, [2]string{f.Name(), string(text)})
+		}
+	}
+	if err != nil {
+		panic(err) // they are part of the program
+	}
+	return source, included
+})
 
 // Architecture is what our kernels are compiled for on a GPU of that compute capability.
 func Architecture(major, minor int) string {
@@ -38,14 +54,20 @@ func Architecture(major, minor int) string {
 // CompileKernels gives our kernels as machine code for an architecture ("sm_90a"). nvrtc is
 // the file of NVIDIA's run-time compiler, or of a library that needs it. No GPU is needed.
 func CompileKernels(nvrtc, arch string) ([]byte, error) {
-	file, source, args, target := C.CString(nvrtc), C.CString(string(gpuSource)), C.CString(string(gpuArgs)), C.CString(arch)
-	for _, p := range []*C.char{file, source, args, target} {
+	text, included := gpuSource()
+	file, source, target := C.CString(nvrtc), C.CString(string(text)), C.CString(arch)
+	used := []*C.char{file, source, target}
+	var names, headers []*C.char
+	for _, h := range included {
+		names, headers = append(names, C.CString(h[0])), append(headers, C.CString(h[1]))
+	}
+	for _, p := range slices.Concat(used, names, headers) {
 		defer C.free(unsafe.Pointer(p))
 	}
 	var code unsafe.Pointer
 	var n C.int64_t
 	var msg *C.char
-	if C.agt_gpu_compile(file, source, args, target, &code, &n, &msg) != 0 {
+	if C.agt_gpu_compile(file, source, C.int(len(names)), &names[0], &headers[0], target, &code, &n, &msg) != 0 {
 		return nil, taken(msg)
 	}
 	defer C.free(code)
@@ -134,9 +156,8 @@ func loadKernels(dev Device) error {
 // kept there for the same source, architecture and driver.
 func cachedKernels(arch string, driver int, compile func() ([]byte, error)) ([]byte, error) {
 	h := sha256.New()
-	fmt.Fprintf(h, "%s %d %s %d %d\n", arch, driver, Version(), len(gpuSource), len(gpuArgs))
-	h.Write(gpuSource)
-	h.Write(gpuArgs)
+	source, included := gpuSource()
+	fmt.Fprintf(h, "%s %d %s %s %q\n", arch, driver, Version(), source, included)
 	dir, err := os.UserCacheDir()
 	if err != nil {
 		return compile()

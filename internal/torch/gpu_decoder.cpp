@@ -24,6 +24,8 @@ namespace {
 
 using at::Tensor;
 
+constexpr size_t kMostGraphs = 256;  // that are kept: each has some hundred kernels
+
 Tensor tensor_of(agt_tensor t) { return t ? *reinterpret_cast<Tensor *>(t) : Tensor(); }
 
 struct DeviceLayer {
@@ -247,6 +249,7 @@ struct DeviceDecoder {
     }
     tell(r, how, n, width);
     if (device().is_cuda()) {
+      if (graphs.size() >= kMostGraphs) graphs.clear();
       auto &graph = graphs[{n, far}];
       if (!graph) graph = std::make_unique<gpu::Graph>(device(), [&] { work(n, far); });
       graph->launch();

@@ -220,8 +220,8 @@ int agt_has_driver(void);  // whether there is an NVIDIA driver
 // Loads libtorch's CUDA part from a file, once. why: a message where there is no CUDA.
 int agt_cuda_devices(const char *file, char **why);
 // Our kernels (gpu_kernels.cu): machine code for an architecture ("sm_90a"), by the NVRTC in
-// a file; *cubin is freed by the caller.
-int agt_gpu_compile(const char *nvrtc, const char *source, const char *args, const char *arch, void **cubin, int64_t *n, char **err);
+// a file; *cubin is freed by the caller. n_headers: files that the source includes.
+int agt_gpu_compile(const char *nvrtc, const char *source, int n_headers, const char *const *names, const char *const *headers, const char *arch, void **cubin, int64_t *n, char **err);
 typedef struct agt_gpu {
   char name[256];
   int64_t memory;  // bytes

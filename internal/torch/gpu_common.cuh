@@ -1,0 +1,76 @@
+// What our kernels for a device share: types, reads of eight values, sums over a warp or a block.
+#pragma once
+#include "gpu_args.h"
+
+#ifndef INFINITY  // NVRTC has no math.h
+#define INFINITY __uint_as_float(0x7f800000u)
+#define NAN __uint_as_float(0x7fc00000u)
+#endif
+
+namespace agt {
+namespace gpu {
+
+typedef unsigned int u32;
+typedef long long i64;
+constexpr u32 kAll = 0xffffffffu;
+constexpr float kLog2e = 1.4426950408889634f;
+
+struct bf16 {
+  unsigned short bits;
+};
+__device__ inline float wide(float x) { return x; }
+__device__ inline float wide(bf16 x) { return __uint_as_float(u32(x.bits) << 16); }
+template <class T>
+__device__ inline T narrow(float x);
+template <>
+__device__ inline float narrow<float>(float x) { return x; }
+template <>
+__device__ inline bf16 narrow<bf16>(float x) {  // to the nearest, ties to even
+  u32 u = __float_as_uint(x);
+  bool nan = (u & 0x7fffffffu) > 0x7f800000u;
+  return bf16{(unsigned short)(nan ? (u >> 16) | 0x40u : (u + 0x7fffu + ((u >> 16) & 1u)) >> 16)};
+}
+
+// Eight values of a row, read at once: 16 bytes of bfloat16.
+template <class T>
+struct alignas(16) Eight {
+  T v[8];
+};
+template <class T>
+__device__ inline Eight<T> load(const T *p) { return *reinterpret_cast<const Eight<T> *>(p); }
+template <class T>
+__device__ inline void store(T *p, const Eight<T> &x) { *reinterpret_cast<Eight<T> *>(p) = x; }
+
+struct Add {
+  template <class A>
+  __device__ A operator()(A a, A b) const { return a + b; }
+};
+struct Max {
+  template <class A>
+  __device__ A operator()(A a, A b) const { return a > b ? a : b; }
+};
+struct Min {
+  template <class A>
+  __device__ A operator()(A a, A b) const { return a < b ? a : b; }
+};
+
+// All lanes get the same bits: at each level both partners add the same two numbers.
+template <class A, class F>
+__device__ inline A warp_reduce(A x, F f, int lanes = 32) {
+  for (int o = lanes / 2; o > 0; o /= 2) x = f(x, __shfl_xor_sync(kAll, x, o));
+  return x;
+}
+// Shared holds one A a warp.
+template <class A, class F>
+__device__ inline A block_reduce(A x, F f, A *shared) {
+  x = warp_reduce(x, f);
+  if (threadIdx.x % 32 == 0) shared[threadIdx.x / 32] = x;
+  __syncthreads();
+  x = shared[0];
+  for (u32 w = 1; w < blockDim.x / 32; w++) x = f(x, shared[w]);
+  __syncthreads();
+  return x;
+}
+
+}  // namespace gpu
+}  // namespace agt

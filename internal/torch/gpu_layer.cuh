@@ -1,0 +1,221 @@
+// A layer besides attention: rows of the embedding, gates, norms, products of few rows, heads.
+#pragma once
+#include "gpu_common.cuh"
+
+namespace agt {
+namespace gpu {
+
+// Eight values are a thread's.
+template <class T>
+__device__ void embed(const Embed &a) {
+  const i64 at = (i64(blockIdx.x) * blockDim.x + threadIdx.x) * 8, row = at / a.n;
+  if (row >= a.rows) return;
+  Eight<T> v = load(static_cast<const T *>(a.table) + a.ids[row] * a.n + at % a.n);
+  if (a.scale != 1)
+    for (int j = 0; j < 8; j++) v.v[j] = narrow<T>(wide(v.v[j]) * a.scale);
+  store(static_cast<T *>(a.y) + at, v);
+}
+template <class T>
+__device__ void gate(const Gate &a) {
+  const i64 at = (i64(blockIdx.x) * blockDim.x + threadIdx.x) * 8, row = at / a.n;
+  if (row >= a.rows) return;
+  const T *x = static_cast<const T *>(a.x) + row * 2 * a.n + at % a.n;
+  Eight<T> g = load(x), u = load(x + a.n);
+  for (int j = 0; j < 8; j++) {
+    const float v = wide(g.v[j]);
+    const float act = a.gelu ? .5f * v * (1 + tanhf(.7978845608028654f * (v + .044715f * v * v * v))) : v / (1 + expf(-v));
+    g.v[j] = narrow<T>(act * wide(u.v[j]));
+  }
+  store(static_cast<T *>(a.y) + at, g);
+}
+
+// ---- norms -------------------------------------------------------------------------------
+// `threads` threads, of which this is number `thread`, norm one row; reduce adds up over
+// them.
+template <class T, class R>
+__device__ inline void norm_row(const Norm &a, i64 row, int thread, int threads, R reduce) {
+  const T *x = static_cast<const T *>(a.x) + row * a.n, *w = static_cast<const T *>(a.w);
+  T *sum = static_cast<T *>(a.sum) + row * a.n, *y = static_cast<T *>(a.y) + row * a.n;
+  float squares = 0;
+  for (i64 i = i64(thread) * 8; i < a.n; i += i64(threads) * 8) {
+    Eight<T> v = load(x + i);
+    if (a.add) {
+      Eight<T> u = load(static_cast<const T *>(a.add) + row * a.n + i);
+      for (int j = 0; j < 8; j++) v.v[j] = narrow<T>(wide(v.v[j]) + wide(u.v[j]));
+      store(sum + i, v);
+    }
+    for (int j = 0; j < 8; j++) squares += wide(v.v[j]) * wide(v.v[j]);
+  }
+  const float inverse = 1 / sqrtf(reduce(squares) / float(a.n) + a.eps);
+  const T *of = a.add ? sum : x;  // a thread reads what it has written
+  for (i64 i = i64(thread) * 8; i < a.n; i += i64(threads) * 8) {
+    Eight<T> v = load(of + i), f = load(w + i);
+    for (int j = 0; j < 8; j++) v.v[j] = narrow<T>(wide(v.v[j]) * inverse * (a.offset + wide(f.v[j])));
+    store(y + i, v);
+  }
+}
+template <class T>
+__device__ void norm_rows(const Norm &a) {  // a warp a row
+  const i64 row = i64(blockIdx.x) * (blockDim.x / 32) + threadIdx.x / 32;
+  if (row >= a.rows) return;
+  norm_row<T>(a, row, threadIdx.x % 32, 32, [](float x) { return warp_reduce(x, Add()); });
+}
+template <class T>
+__device__ void norm_long(const Norm &a) {  // a block a row
+  __shared__ float shared[32];
+  float *s = shared;
+  norm_row<T>(a, blockIdx.x, threadIdx.x, blockDim.x, [s](float x) { return block_reduce(x, Add(), s); });
+}
+
+// ---- products of few rows ------------------------------------------------------------------
+// Each warp takes two rows of W at a time, of which its lanes read eight values each; with gate they
+// are the two rows of one output. M is how many rows x has; with N a block norms them all first.
+template <class T, int M, bool N>
+__device__ void product(const Product &a) {
+  constexpr int warps = kRowThreads / 32;
+  __shared__ Eight<T> held[N ? kFewBytes / sizeof(Eight<T>) : 1];
+  __shared__ float sums[warps], parts[warps][2 * M];
+  const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
+  const i64 eights = a.k / 8;
+  const Eight<T> *x = static_cast<const Eight<T> *>(a.x);
+  if (N) {
+    const Eight<T> *add = static_cast<const Eight<T> *>(a.add), *w = static_cast<const Eight<T> *>(a.norm);
+    for (int m = 0; m < M; m++) {
+      float squares = 0;
+      for (i64 i = threadIdx.x; i < eights; i += kRowThreads) {
+        Eight<T> v = x[m * eights + i];
+        if (add) {
+          const Eight<T> u = add[m * eights + i];
+          for (int j = 0; j < 8; j++) v.v[j] = narrow<T>(wide(v.v[j]) + wide(u.v[j]));
+          if (blockIdx.x == 0) static_cast<Eight<T> *>(a.sum)[m * eights + i] = v;
+        }
+        held[m * eights + i] = v;
+        for (int j = 0; j < 8; j++) squares += wide(v.v[j]) * wide(v.v[j]);
+      }
+      const float inverse = 1 / sqrtf(block_reduce(squares, Add(), sums) / float(a.k) + a.eps);
+      for (i64 i = threadIdx.x; i < eights; i += kRowThreads) {  // a thread reads what it has written
+        Eight<T> v = held[m * eights + i];
+        const Eight<T> f = w[i];
+        for (int j = 0; j < 8; j++) v.v[j] = narrow<T>(wide(v.v[j]) * inverse * (a.offset + wide(f.v[j])));
+        held[m * eights + i] = v;
+      }
+    }
+    __syncthreads();
+  }
+  const i64 units = a.gate ? a.n / 2 : (a.n + 1) / 2;
+  const int teams = warps / a.split, team = warp / a.split, part = warp % a.split;
+  for (i64 base = i64(blockIdx.x) * teams; base < units; base += i64(gridDim.x) * teams) {  // as often in all threads
+    const i64 unit = base + team, row = a.gate ? unit : 2 * unit, other = a.gate ? unit + units : 2 * unit + 1 < a.n ? 2 * unit + 1 : row;
+    const bool live = unit < units;
+    float acc[2][M];
+    for (int m = 0; m < M; m++) acc[0][m] = acc[1][m] = 0;
+    if (live) {
+      const Eight<T> *w0 = static_cast<const Eight<T> *>(a.w) + row * eights, *w1 = static_cast<const Eight<T> *>(a.w) + other * eights;
+#pragma unroll 4
+      for (i64 i = i64(part) * 32 + lane; i < eights; i += a.split * 32) {
+        const Eight<T> p = w0[i], q = w1[i];
+        for (int m = 0; m < M; m++) {
+          const Eight<T> v = N ? held[m * eights + i] : x[m * eights + i];
+          for (int j = 0; j < 8; j++) {
+            acc[0][m] += wide(p.v[j]) * wide(v.v[j]);
+            acc[1][m] += wide(q.v[j]) * wide(v.v[j]);
+          }
+        }
+      }
+    }
+    for (int m = 0; m < M; m++)
+      for (int r = 0; r < 2; r++) acc[r][m] = warp_reduce(acc[r][m], Add());
+    if (a.split > 1) {
+      if (lane == 0)
+        for (int m = 0; m < M; m++)
+          for (int r = 0; r < 2; r++) parts[warp][2 * m + r] = acc[r][m];
+      __syncthreads();
+      for (int p = 1; p < a.split && part == 0; p++)
+        for (int m = 0; m < M; m++)
+          for (int r = 0; r < 2; r++) acc[r][m] += parts[warp + p][2 * m + r];
+      __syncthreads();
+    }
+    if (!live || part > 0 || lane > 0) continue;
+    T *y = static_cast<T *>(a.y);
+    const T *bias = static_cast<const T *>(a.bias);
+    for (int m = 0; m < M; m++) {
+      T v[2] = {narrow<T>(acc[0][m]), narrow<T>(acc[1][m])};
+      if (bias) {
+        v[0] = narrow<T>(wide(v[0]) + wide(bias[row]));
+        v[1] = narrow<T>(wide(v[1]) + wide(bias[other]));
+      }
+      if (a.gate) {
+        const float g = wide(v[0]);
+        y[m * units + unit] = narrow<T>(g / (1 + expf(-g)) * wide(v[1]));
+      } else {
+        y[m * a.n + row] = v[0];
+        y[m * a.n + other] = v[1];  // of an odd n the last one twice
+      }
+    }
+  }
+}
+
+// ---- heads -------------------------------------------------------------------------------
+template <class T>
+__device__ void heads(const Heads &a) {
+  __shared__ float whole[kDecodeThreads / 32][kHeadSize];
+  const int lane = threadIdx.x % 32, all = a.heads + 2 * a.kv_heads;
+  const i64 at = i64(blockIdx.x) * (kDecodeThreads / 32) + threadIdx.x / 32;
+  if (at >= a.rows * all) return;
+  const i64 row = at / all;
+  const int head = int(at % all), from = lane * 8;
+  const bool has = from < a.dim, query = head < a.heads, value = head >= a.heads + a.kv_heads;
+  Eight<T> x{};
+  if (has) x = load(static_cast<const T *>(a.x) + at * a.dim + from);
+  if (has && a.bias) {
+    const Eight<T> b = load(static_cast<const T *>(a.bias) + head * a.dim + from);
+    for (int j = 0; j < 8; j++) x.v[j] = narrow<T>(wide(x.v[j]) + wide(b.v[j]));
+  }
+  // All that is read is asked for before anything is waited for.
+  const float *c = value ? nullptr : query ? a.q_cos : a.k_cos, *s = query ? a.q_sin : a.k_sin;
+  const i64 slot = query ? 0 : a.slots[row];
+  float cosine[8], sine[8];
+  if (c) {
+    const i64 turn = (a.positions ? a.positions[row] : row) * a.half;
+    for (int j = 0; j < 8; j++) {
+      const int i = from + j;
+      const i64 pair = turn + (a.neighbours ? i / 2 : i < a.half ? i : i - a.half);
+      cosine[j] = i < 2 * a.half ? c[pair] : 1;
+      sine[j] = i < 2 * a.half ? s[pair] : 0;
+    }
+  }
+  const T *w = static_cast<const T *>(value ? nullptr : query ? a.q_norm : a.k_norm);
+  if (w) {
+    float squares = 0;
+    for (int j = 0; j < 8; j++) squares += wide(x.v[j]) * wide(x.v[j]);
+    const float inverse = 1 / sqrtf(warp_reduce(squares, Add()) / float(a.dim) + a.eps);
+    Eight<T> f{};
+    if (has) f = load(w + from);
+    for (int j = 0; j < 8; j++) x.v[j] = narrow<T>(wide(x.v[j]) * inverse * (a.offset + wide(f.v[j])));
+  }
+  if (c) {
+    float *h = whole[threadIdx.x / 32];
+    if (has)
+      for (int j = 0; j < 8; j++) h[from + j] = wide(x.v[j]);
+    __syncwarp();
+    for (int j = 0; j < 8; j++) {
+      const int i = from + j;
+      if (i >= 2 * a.half) break;
+      const bool first = a.neighbours ? i % 2 == 0 : i < a.half;
+      const int apart = a.neighbours ? 1 : a.half;
+      const float other = first ? -h[i + apart] : h[i - apart];
+      x.v[j] = narrow<T>(h[i] * cosine[j] + other * sine[j]);
+    }
+  }
+  if (!has) return;
+  if (query) {
+    store(static_cast<T *>(a.q) + (row * a.heads + head) * a.dim + from, x);
+    return;
+  }
+  if (slot < 0) return;
+  const int kv = value ? head - a.heads - a.kv_heads : head - a.heads;
+  store(static_cast<T *>(value ? a.values : a.keys) + (slot * a.kv_heads + kv) * a.dim + from, x);
+}
+
+}  // namespace gpu
+}  // namespace agt
