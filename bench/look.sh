@@ -5,8 +5,9 @@
 #
 #   bench/look.sh FOLDER [SEED...]       (default: 1 2 3 4 5)
 #
-# START=uniform STEPS=100 begins where the looks are at any field; a bonus for entropy, ENTROPY=0.01,
-# keeps fields drawn until the right one is found. LOOP_FLAGS are further flags of the loop.
+# START=uniform STEPS=100 begins where the looks are at any field: the cold start goes on for 80
+# updates, at a low rate so that the places are not forgotten, with looks drawn uniformly. The loop then
+# takes one update a step. ENTROPY is a bonus, LOOP_FLAGS are further flags of the loop.
 # TOOLS=none takes the tool away after the cold start. A seed that an earlier call finished is not run again.
 set -euo pipefail
 out=$1
@@ -16,8 +17,9 @@ root=$(cd "$(dirname "$0")/.." && pwd)
 A=${AGENTCLI:-$root/bin/agentcli}
 start=${START:-traces}
 entropy=${ENTROPY:-0}
+epochs=2
+[ "$start" != uniform ] || epochs=1
 read -ra flags <<<"${LOOP_FLAGS:-}"
-[ "$start" != uniform ] || entropy=${ENTROPY:-0.01}
 steps=${STEPS:-20}
 tools=${TOOLS:-image_zoom_in_tool}
 
@@ -26,11 +28,11 @@ demonstrations() { # FOLDER SPLIT COUNT SEED NAME
     "$A" rollout -d fineprint --split "$2" --limit "$3" -n 1 --seed "$4" --model "replay:$1/init" -o "$1/$5.parquet" 2>>"$1/log"
 }
 
-sft() { # FOLDER FROM TO FLAGS...
-  local d=$1 from=$2 to=$3
-  shift 3
-  [ -d "$d/$to" ] || "$A" train --algo sft --model "$d/$from" -o "$d/$to" --train-vision all --lr 7e-4 --warmup-steps 10 --minibatch 32 \
-    --betas .9,.99 --weight-decay .01 --dtype float32 "$@" >/dev/null 2>>"$d/log"
+sft() { # FOLDER FROM TO LR WARMUP BATCH FLAGS...
+  local d=$1 from=$2 to=$3 lr=$4 warmup=$5 batch=$6
+  shift 6
+  [ -d "$d/$to" ] || "$A" train --algo sft --model "$d/$from" -o "$d/$to" --train-vision all --lr "$lr" --warmup-steps "$warmup" \
+    --minibatch "$batch" --betas .9,.99 --weight-decay .01 --dtype float32 "$@" >/dev/null 2>>"$d/log"
 }
 
 measure() { # FOLDER MODEL NAME: at temperature 1 and greedy
@@ -50,14 +52,20 @@ for seed in "$@"; do
   [ -d "$d/init" ] || "$A" model init --config "$root/examples/look/config.json" --seed "$seed" -o "$d/init"
   demonstrations "$d" places 3600 "$seed" places
   demonstrations "$d" crops 900 "$seed" crops
-  demonstrations "$d" "$start" 9600 "$seed" "$start"
+  demonstrations "$d" traces 9600 "$seed" traces
   demonstrations "$d" places 1200 "$((seed + 100))" again # so that they are not forgotten
   demonstrations "$d" crops 600 "$((seed + 100))" crops-again
-  sft "$d" init skills "$d/places.parquet" "$d/crops.parquet"
-  sft "$d" skills start "$d/$start.parquet" "$d/again.parquet" "$d/crops-again.parquet" --schedule cosine
-  measure "$d" "$d/start" before
-  [ -f "$d/loop/model.safetensors" ] || "$A" loop -d fineprint --model "$d/start" --steps "$steps" --tasks 16 -n 8 --seed "$seed" --tools "$tools" \
-    --dtype float32 --train-vision all --entropy-coef "$entropy" --lr 1e-4 --epochs 2 --betas .9,.99 --minibatch 0 --eval-every "$steps" --eval-tasks 64 --eval-samples 1 "${flags[@]}" --output "$d/loop" >/dev/null 2>>"$d/log"
+  sft "$d" init skills 7e-4 10 32 "$d/places.parquet" "$d/crops.parquet"
+  sft "$d" skills start 7e-4 10 32 "$d/traces.parquet" "$d/again.parquet" "$d/crops-again.parquet" --schedule cosine
+  from=start
+  if [ "$start" = uniform ]; then
+    demonstrations "$d" uniform 5120 "$((seed + 300))" uniform
+    sft "$d" start even 1e-4 0 64 "$d/uniform.parquet"
+    from=even
+  fi
+  measure "$d" "$d/$from" before
+  [ -f "$d/loop/model.safetensors" ] || "$A" loop -d fineprint --model "$d/$from" --steps "$steps" --tasks 16 -n 8 --seed "$seed" --tools "$tools" \
+    --dtype float32 --train-vision all --entropy-coef "$entropy" --lr 1e-4 --epochs "$epochs" --betas .9,.99 --minibatch 0 --eval-every "$steps" --eval-tasks 64 --eval-samples 1 "${flags[@]}" --output "$d/loop" >/dev/null 2>>"$d/log"
   measure "$d" "$d/loop" after
   [ -f "$d/seconds" ] || echo $(($(date +%s) - begun)) >"$d/seconds"
   printf '| %s | %s | %.3f, %.3f | %.3f, %.3f | %.2f, %.2f | %s |\n' "$seed" "$start" \

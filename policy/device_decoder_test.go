@@ -36,7 +36,8 @@ func TestTheDecoderOnADeviceGivesWhatTheOperationsGive(t *testing.T) {
 	}
 	if dev != torch.TestDevice { // which computes a thread after the other
 		all := []trial{{"float32", [][]int{{1}, {1, 2}, few, many}, true}, {"bfloat16", [][]int{{1}, {1, 2}, few, many}, true}}
-		for _, title := range []string{"llama biases", "mistral with a window", "phi3 partial", "smollm3", "seed_oss with other biases", "granite", "qwen3"} {
+		for _, title := range []string{"llama biases", "mistral with a window", "phi3 partial", "smollm3", "seed_oss with other biases",
+			"granite", "qwen3"} {
 			trials[title] = all
 		}
 	}

@@ -93,7 +93,8 @@ func (s *Scope) NewDecoder(m DecoderModel, layers []DecoderLayer) *Decoder {
 }
 
 // decoderArguments are a model's parts for C, and what its steps are held to.
-func decoderArguments(s *Scope, m DecoderModel, layers []DecoderLayer, pin *runtime.Pinner) (C.agt_decoder_model, []C.agt_decoder_layer, *Decoder) {
+func decoderArguments(s *Scope, m DecoderModel, layers []DecoderLayer, pin *runtime.Pinner) (
+	C.agt_decoder_model, []C.agt_decoder_layer, *Decoder) {
 	cm := C.agt_decoder_model{embed: m.Embed.p, norm: m.Norm.p, head: m.Head.p, n_ropes: C.int64_t(len(m.Ropes)),
 		embed_scale: C.double(m.EmbedScale), residual_scale: C.double(m.ResidualScale),
 		eps: C.double(m.Rms.Eps), norm_offset: C.double(m.Rms.Offset)}

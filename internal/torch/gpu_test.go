@@ -385,7 +385,8 @@ func TestTheKernelsOfTrainingAreTheCPUs(t *testing.T) {
 			var want, got [][]float64
 			onWorker(t, func(s *torch.Scope) { want = compute(s, torch.CPU) })
 			withKernels(t, func(s *torch.Scope) { got = compute(s, kernelDevice) })
-			for i, what := range []string{"norm", "gate", "turned", "turned in pairs", "the norm's gradient", "its weight's", "the gate's", "the turned heads'", "GELU's gate"} {
+			for i, what := range []string{"norm", "gate", "turned", "turned in pairs", "the norm's gradient", "its weight's", "the gate's",
+				"the turned heads'", "GELU's gate"} {
 				top := 0.0
 				for _, x := range want[i] {
 					top = max(top, math.Abs(x))
