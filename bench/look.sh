@@ -6,8 +6,8 @@
 #   bench/look.sh FOLDER [SEED...]       (default: 1 2 3 4 5)
 #
 # START=uniform STEPS=100 begins where the looks are at any field: the cold start goes on for 80
-# updates, at a low rate so that the places are not forgotten, with looks drawn uniformly. The loop then
-# takes one update a step. ENTROPY is a bonus, LOOP_FLAGS are further flags of the loop.
+# updates, at a low rate so that the places are not forgotten, with looks drawn uniformly. ENTROPY is a
+# bonus, LOOP_FLAGS are further flags of the loop.
 # TOOLS=none takes the tool away after the cold start. A seed that an earlier call finished is not run again.
 set -euo pipefail
 out=$1
@@ -17,8 +17,6 @@ root=$(cd "$(dirname "$0")/.." && pwd)
 A=${AGENTCLI:-$root/bin/agentcli}
 start=${START:-traces}
 entropy=${ENTROPY:-0}
-epochs=2
-[ "$start" != uniform ] || epochs=1
 read -ra flags <<<"${LOOP_FLAGS:-}"
 steps=${STEPS:-20}
 tools=${TOOLS:-image_zoom_in_tool}
@@ -65,7 +63,7 @@ for seed in "$@"; do
   fi
   measure "$d" "$d/$from" before
   [ -f "$d/loop/model.safetensors" ] || "$A" loop -d fineprint --model "$d/$from" --steps "$steps" --tasks 16 -n 8 --seed "$seed" --tools "$tools" \
-    --dtype float32 --train-vision all --entropy-coef "$entropy" --lr 1e-4 --epochs "$epochs" --betas .9,.99 --minibatch 0 --eval-every "$steps" --eval-tasks 64 --eval-samples 1 "${flags[@]}" --output "$d/loop" >/dev/null 2>>"$d/log"
+    --dtype float32 --train-vision all --entropy-coef "$entropy" --lr 1e-4 --epochs 2 --betas .9,.99 --minibatch 0 --eval-every "$steps" --eval-tasks 64 --eval-samples 1 "${flags[@]}" --output "$d/loop" >/dev/null 2>>"$d/log"
   measure "$d" "$d/loop" after
   [ -f "$d/seconds" ] || echo $(($(date +%s) - begun)) >"$d/seconds"
   printf '| %s | %s | %.3f, %.3f | %.3f, %.3f | %.2f, %.2f | %s |\n' "$seed" "$start" \
