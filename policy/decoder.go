@@ -34,7 +34,7 @@ func fusedRows(n *network) int {
 func makeDecoders(sc *scheduler, s *torch.Scope) {
 	sc.decoder = decoderOf(s, sc.p.net, sc.kpool, sc.vpool)
 	sc.device = deviceDecoderOf(s, sc.p.net, sc.kpool, sc.vpool, sc.p.cfg)
-	sc.pace.graphs = sc.device != nil
+	sc.pace.hasGraphs = sc.device != nil
 }
 
 func closeDecoders(sc *scheduler) {

@@ -15,10 +15,7 @@ import (
 // Steps of the decoder on a device give what the operations give: the tokens of a seed and their
 // log-probs, for one sequence, for few and for many, in short contexts and in long ones.
 func TestTheDecoderOnADeviceGivesWhatTheOperationsGive(t *testing.T) {
-	dev := torch.TestDevice
-	if !torch.HasTestDevice() {
-		dev = torch.DefaultDevice // a GPU
-	}
+	dev := kernelDevice()
 	onDefault(t, dev, "")
 	testdevice.Kernels(true)
 	defer testdevice.Kernels(false)

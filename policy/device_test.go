@@ -169,8 +169,16 @@ func everything(t *testing.T, path, dtype string) (r record) {
 func needsTestDevice(t *testing.T) {
 	t.Helper()
 	if !torch.HasTestDevice() {
-		t.Skip("the tests run on a GPU")
+		t.Skip("needs the tests' device, which AGENTCLI_TEST_DEVICE=cuda leaves out")
 	}
+}
+
+// kernelDevice is the device that has our GPU kernels: the tests' device, or a GPU.
+func kernelDevice() torch.Device {
+	if torch.HasTestDevice() {
+		return torch.TestDevice
+	}
+	return torch.DefaultDevice
 }
 
 // onDefault computes on a device as the models of the tests do by default.
@@ -270,10 +278,7 @@ func TestAStepCallsAttentionOnceALayer(t *testing.T) {
 // same as far as sums in another order allow.
 func TestOurKernelsOnADeviceDrawAndTrainAsTheCPU(t *testing.T) {
 	const dtype = "float32"
-	dev := torch.TestDevice
-	if !torch.HasTestDevice() {
-		dev = torch.DefaultDevice // a GPU
-	}
+	dev := kernelDevice()
 	for _, arch := range tinyArchitectures {
 		t.Run(arch, func(t *testing.T) {
 			draw := func(t *testing.T) (ids [][]int32, lps, losses []float64) {

@@ -11,11 +11,11 @@ import (
 // whose attention costs many times what the first tokens' does, or on a slow machine, and too
 // short for a GPU.
 type pace struct {
-	alone  [16]float64                    // seconds of a step without prompts, by the number of its rows: of 2^i to 2^(i+1)−1
-	size   float64                        // tokens of the next chunk; 0: nothing is known
-	graphs bool                           // steps without prompts are recorded, as on a GPU: those with prompts take far longer
-	fixed  float64                        // seconds that a step with prompts takes longer, however few their tokens are
-	last   struct{ tokens, cost float64 } // of a step with prompts: the next of another length shows what is fixed
+	alone     [16]float64                    // seconds of a step without prompts, by the number of its rows: of 2^i to 2^(i+1)−1
+	size      float64                        // tokens of the next chunk; 0: nothing is known
+	hasGraphs bool                           // steps without prompts are CUDA graphs; a step with prompts then has a high fixed cost
+	fixed     float64                        // seconds that a step with prompts takes longer, however few their tokens are
+	last      struct{ tokens, cost float64 } // of a step with prompts: the next of another length shows what is fixed
 }
 
 const (
@@ -45,14 +45,14 @@ func (p *pace) took(rows, prompt int, seconds float64) {
 		p.size = firstChunk
 	}
 	cost := max(seconds-alone, alone/100)
-	p.learn(float64(prompt), cost)
 	// What a chunk costs has a part that does not depend on its length: what the prompt looks back
 	// at is read. So the length is corrected and not computed, and one step that something else
 	// has held up counts little.
 	by := math.Sqrt(min(max((slowdown-1)*alone/cost, .4), 1.6))
 	// Where what is fixed is too long alone, shorter chunks hold the others up more often and hardly
 	// less: what depends on the length then costs as much.
-	if p.graphs {
+	if p.hasGraphs {
+		p.learnFixed(float64(prompt), cost)
 		by = max(by, min(2*p.fixed/cost, 2))
 	}
 	if full := float64(prompt) >= math.Floor(p.size); full || by < 1 {
@@ -60,8 +60,8 @@ func (p *pace) took(rows, prompt int, seconds float64) {
 	}
 }
 
-// learn takes in what a step with prompt tokens has cost.
-func (p *pace) learn(tokens, cost float64) {
+// learnFixed updates the fixed cost from one step with prompt tokens, in seconds.
+func (p *pace) learnFixed(tokens, cost float64) {
 	const apart = 1.5 // lengths that are nearer than that say nothing
 	if p.last.tokens == 0 {
 		p.last.tokens, p.last.cost = tokens, cost

@@ -56,7 +56,7 @@ func TestALongPromptDoesNotHoldUpWhoDecodes(t *testing.T) {
 func TestWhatIsFixedIsPaidFewTimes(t *testing.T) {
 	noise := rand.New(rand.NewPCG(3, 4))
 	const alone, fixed, token = .0012, .006, 1e-6
-	p := pace{graphs: true}
+	p := pace{hasGraphs: true}
 	for range 20 {
 		p.took(8, 0, alone*(1+.1*noise.Float64()))
 	}

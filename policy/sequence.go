@@ -107,23 +107,23 @@ func (q *sequence) reply(kept *expertStore) *Reply {
 
 // appendToken adds a sampled token and ends the sequence where it is done.
 func appendToken(sc *scheduler, q *sequence, t Token) (done bool) {
-	q.take(t)
+	q.appendID(t)
 	sc.load.SampledTokens++
-	return look(sc, q, t)
+	return processText(sc, q, t)
 }
 
-func (q *sequence) take(t Token) {
+func (q *sequence) appendID(t Token) {
 	q.ids = append(q.ids, t.ID)
 	q.tokens = append(q.tokens, t)
 }
 
-// over says that no token follows the newest one, whatever its text is.
-func (q *sequence) over() bool {
+// isComplete says that no token follows the newest one, whatever its text is.
+func (q *sequence) isComplete() bool {
 	return len(q.tokens) >= q.maxNew || len(q.tokens) > 0 && q.stopIDs[q.tokens[len(q.tokens)-1].ID]
 }
 
-// look takes in the text of the newest token, and ends the sequence where it is done.
-func look(sc *scheduler, q *sequence, t Token) (done bool) {
+// processText takes in the text of the newest token, and ends the sequence where it is done.
+func processText(sc *scheduler, q *sequence, t Token) (done bool) {
 	if q.emit != nil {
 		q.emit(t)
 	}

@@ -49,8 +49,8 @@ func newStep(plan []work) *stepInput {
 // runStep computes one step and samples for every sequence that is complete.
 func runStep(sc *scheduler, s *torch.Scope, plan []work) error {
 	start, st := time.Now(), newStep(plan)
-	if onlyDecodes(sc, st) {
-		return decodeAhead(sc, s, st)
+	if isDecodeOnly(sc, st) {
+		return decodePipelined(sc, s, st)
 	}
 	if sc.experts != nil {
 		st.in.routing = &routing{scope: s, record: true}

@@ -8,43 +8,46 @@ import (
 	"agentcli/internal/torch"
 )
 
-// stepsAhead is how many steps go before all else that the scheduler's thread is asked for.
-const stepsAhead = 16
+// maxPipelined is the largest number of steps in a row. Other work of the scheduler's thread, such as
+// log-probs of given texts, waits for them.
+const maxPipelined = 16
 
-// onlyDecodes says that a step is one token of each sequence, of which the network's decoder on a
-// device knows all.
-func onlyDecodes(sc *scheduler, st *stepInput) bool {
+// isDecodeOnly reports whether a step has one token of each sequence and nothing that the device's
+// decoder cannot compute.
+func isDecodeOnly(sc *scheduler, st *stepInput) bool {
 	adapted, _ := adapterRows(st.plan)
 	return len(st.in.ids) <= sc.device.Rows() && len(st.in.ids) == len(st.plan) && len(st.rows) == len(st.plan) && adapted == nil &&
 		sc.experts == nil && st.in.images == nil && st.in.positions[1] == nil && sc.slots == nil
 }
 
-// decodeAhead computes a step on a device, and those behind it as long as only these sequences
-// are there: each is launched before the text of the one before is looked at, so that the device
-// computes meanwhile. A sequence that ends by its text has one token too many, which is dropped.
-func decodeAhead(sc *scheduler, s *torch.Scope, st *stepInput) error {
+// decodePipelined computes a step on a device, and further steps while no other request needs
+// attention. A step is launched before the text of the last one is processed, so that the device
+// computes meanwhile. A sequence that a stop string ends has one token too many: it is dropped.
+func decodePipelined(sc *scheduler, s *torch.Scope, st *stepInput) error {
 	launch := func(st *stepInput) {
 		sc.device.Launch(s, st.in.ids, st.in.positions[0], st.segs, st.blocks, st.how)
 	}
+	start := time.Now()
 	launch(st)
 	for n := 1; ; n++ {
-		start, c := time.Now(), s.Child()
-		tokens := tokensOf(sc, c, st)
+		c := s.Child()
+		tokens := awaitTokens(sc, c, st)
 		err := c.Err()
 		c.Close()
 		if err != nil {
 			return err
 		}
 		sc.pace.took(st.decoding, 0, time.Since(start).Seconds())
+		start = time.Now() // a step lasts from tokens to tokens
 		var next *stepInput
-		if n < stepsAhead {
-			if next = stepBehind(sc, st); next != nil {
+		if n < maxPipelined {
+			if next = nextDecodeStep(sc, st); next != nil {
 				launch(next)
 			}
 		}
 		for i, d := range st.draw {
 			if tokens[i] != nil {
-				look(sc, d.seq, *tokens[i])
+				processText(sc, d.seq, *tokens[i])
 			}
 		}
 		if next == nil || s.Err() != nil {
@@ -54,9 +57,9 @@ func decodeAhead(sc *scheduler, s *torch.Scope, st *stepInput) error {
 	}
 }
 
-// tokensOf waits for what was launched, and adds the drawn tokens to their sequences; nil: the
-// sequence has ended.
-func tokensOf(sc *scheduler, s *torch.Scope, st *stepInput) []*Token {
+// awaitTokens waits for the launched step and appends its tokens to their sequences. A token is nil
+// where its sequence has ended.
+func awaitTokens(sc *scheduler, s *torch.Scope, st *stepInput) []*Token {
 	var got scored
 	got.logits, got.ids, got.lps = sc.device.Wait(s)
 	drawn := newDraws(sc, s, scored{sc.p.net.shaped(s, got.logits), got.ids, got.lps}, st.draw, st.how)
@@ -74,16 +77,16 @@ func tokensOf(sc *scheduler, s *torch.Scope, st *stepInput) []*Token {
 			sc.finish(d.seq, nil, err)
 			continue
 		}
-		d.seq.take(t)
+		d.seq.appendID(t)
 		sc.load.SampledTokens++
 		tokens[i] = &t
 	}
 	return tokens
 }
 
-// stepBehind is the step that follows, of the sequences that go on; nil where something else
-// has to be done first.
-func stepBehind(sc *scheduler, st *stepInput) *stepInput {
+// nextDecodeStep is the next step of the sequences that are not complete. It is nil where the
+// scheduler has other work first.
+func nextDecodeStep(sc *scheduler, st *stepInput) *stepInput {
 	sc.mu.Lock()
 	busy := sc.closed || sc.change != nil || sc.forget || sc.gone || sc.paused || len(sc.inbox) > 0 || len(sc.retired) > 0
 	sc.seen = loadOf(sc)
@@ -94,7 +97,7 @@ func stepBehind(sc *scheduler, st *stepInput) *stepInput {
 	var plan []work
 	for _, w := range st.plan {
 		q := w.seq
-		if q.blocks == nil || q.over() {
+		if q.blocks == nil || q.isComplete() {
 			continue
 		}
 		if !sc.reserve(q, len(q.ids)) {
@@ -106,7 +109,7 @@ func stepBehind(sc *scheduler, st *stepInput) *stepInput {
 		return nil
 	}
 	next := newStep(plan)
-	if !onlyDecodes(sc, next) {
+	if !isDecodeOnly(sc, next) {
 		return nil
 	}
 	return next
