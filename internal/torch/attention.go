@@ -239,8 +239,7 @@ func (d *decoding) c() *C.agt_decoding {
 	if d.n == 0 {
 		return nil
 	}
-	return &C.agt_decoding{numbers: d.numbers.p, prompts: d.prompts.p, n: C.int64_t(d.n), width: C.int64_t(d.width),
-		longest: C.int64_t(d.longest)}
+	return &C.agt_decoding{numbers: d.numbers.p, prompts: d.prompts.p, n: C.int64_t(d.n), longest: C.int64_t(d.longest)}
 }
 
 // HeadRule is what the heads of queries and keys are normed and rotated by. Zero tensors: they are

@@ -516,8 +516,6 @@ void number(Decoder &d) {
   if (l.plan == d.kinds.size()) d.kinds.push_back(d.layers.size() - 1);
 }
 
-Tensor tensor_of(agt_tensor t) { return t ? *reinterpret_cast<Tensor *>(t) : Tensor(); }
-
 }  // namespace
 }  // namespace agt
 

@@ -25,22 +25,24 @@ import (
 //go:embed gpu_kernels.cu gpu_args.h *.cuh
 var gpuFiles embed.FS
 
-// gpuSource is gpu_kernels.cu, and the files that it includes with their names, in order.
-var gpuSource = sync.OnceValues(func() (source []byte, included [][2]string) {
+// kernelSource is gpu_kernels.cu and the files that it includes, in order.
+type kernelSource struct {
+	text     []byte
+	included [][2]string // name, text
+}
+
+var gpuSource = sync.OnceValues(func() (src kernelSource, err error) {
 	files, err := gpuFiles.ReadDir(".")
 	for _, f := range files {
 		text, e := gpuFiles.ReadFile(f.Name())
 		err = errors.Join(err, e)
 		if f.Name() == "gpu_kernels.cu" {
-			source = text
+			src.text = text
 		} else {
-			included = append(included, [2]string{f.Name(), string(text)})
+			src.included = append(src.included, [2]string{f.Name(), string(text)})
 		}
 	}
-	if err != nil {
-		panic(err) // they are part of the program
-	}
-	return source, included
+	return src, err
 })
 
 // Architecture is what our kernels are compiled for on a GPU of that compute capability.
@@ -54,11 +56,14 @@ func Architecture(major, minor int) string {
 // CompileKernels gives our kernels as machine code for an architecture ("sm_90a"). nvrtc is
 // the file of NVIDIA's run-time compiler, or of a library that needs it. No GPU is needed.
 func CompileKernels(nvrtc, arch string) ([]byte, error) {
-	text, included := gpuSource()
-	file, source, target := C.CString(nvrtc), C.CString(string(text)), C.CString(arch)
+	src, err := gpuSource()
+	if err != nil {
+		return nil, err
+	}
+	file, source, target := C.CString(nvrtc), C.CString(string(src.text)), C.CString(arch)
 	used := []*C.char{file, source, target}
 	var names, headers []*C.char
-	for _, h := range included {
+	for _, h := range src.included {
 		names, headers = append(names, C.CString(h[0])), append(headers, C.CString(h[1]))
 	}
 	for _, p := range slices.Concat(used, names, headers) {
@@ -156,8 +161,11 @@ func loadKernels(dev Device) error {
 // kept there for the same source, architecture and driver.
 func cachedKernels(arch string, driver int, compile func() ([]byte, error)) ([]byte, error) {
 	h := sha256.New()
-	source, included := gpuSource()
-	fmt.Fprintf(h, "%s %d %s %s %q\n", arch, driver, Version(), source, included)
+	src, err := gpuSource()
+	if err != nil {
+		return nil, err
+	}
+	fmt.Fprintf(h, "%s %d %s %s %q\n", arch, driver, Version(), src.text, src.included)
 	dir, err := os.UserCacheDir()
 	if err != nil {
 		return compile()

@@ -100,7 +100,7 @@ void head_gradient(at::Tensor &logits, const at::Tensor &targets, const at::Tens
 // must stay where it is, and nothing in it may ask for memory.
 class Graph {
  public:
-  // Does the work once, waiting for what the device does before and after, and records it.
+  // Runs the work once, with the device idle before and after, and records it.
   Graph(at::Device device, const std::function<void()> &work);
   ~Graph();
   Graph(const Graph &) = delete;
@@ -111,7 +111,7 @@ class Graph {
   at::Device device_;
   void *run_ = nullptr;
 };
-// Waits for all that x's device has been given.
+// Waits until the device has finished all its work.
 void wait(at::Device device);
 
 }  // namespace gpu

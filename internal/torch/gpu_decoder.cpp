@@ -26,8 +26,6 @@ using at::Tensor;
 
 constexpr size_t kMostGraphs = 256;  // that are kept: each has some hundred kernels
 
-Tensor tensor_of(agt_tensor t) { return t ? *reinterpret_cast<Tensor *>(t) : Tensor(); }
-
 struct DeviceLayer {
   Tensor after_attention, before_attention, before_mlp, after_mlp, kpool, vpool;
   Tensor qkv, o, o_bias, gate_up, gate_up_bias, down, down_bias;
@@ -36,14 +34,14 @@ struct DeviceLayer {
   Look look;
 };
 
-// What a step is told, one behind the other: `width` numbers of the table in each row, how rows are
-// drawn, rows of the cache, ids, positions, rows, contexts, the table.
-class Told {
+// Staging holds the inputs of a step, in pinned memory of the host and on the device: the table's
+// width, how rows are drawn, rows of the cache, ids, positions, rows, contexts, and the table.
+class Staging {
  public:
-  Told() = default;
-  Told(int64_t rows, int64_t blocks, at::Device device) : most_(rows * (sizeof(agt_sampling) + 8 + 16 + 4 * blocks) + 16) {
-    host = at::empty({most_}, at::TensorOptions().dtype(at::kByte).pinned_memory(device.is_cuda()));
-    there = at::empty({most_}, host.options().device(device).pinned_memory(false));
+  Staging() = default;
+  Staging(int64_t rows, int64_t blocks, at::Device device) : most_(bytes(rows, blocks)) {
+    host_bytes = at::empty({most_}, at::TensorOptions().dtype(at::kByte).pinned_memory(device.is_cuda()));
+    device_bytes = at::empty({most_}, host_bytes.options().device(device).pinned_memory(false));
   }
   // The parts for a number of rows, in the memory of `of`.
   struct Parts {
@@ -69,7 +67,7 @@ class Told {
   }
   static int64_t bytes(int64_t rows, int64_t width) { return 16 + rows * (sizeof(agt_sampling) + 8 + 16 + 4 * width); }
 
-  Tensor host, there;
+  Tensor host_bytes, device_bytes;
 
  private:
   int64_t most_ = 0;
@@ -81,21 +79,21 @@ struct DeviceDecoder {
   double embed_scale, residual_scale;
   gpu::Rms rms;
   bool draws;
-  int64_t most_rows, most_blocks, launched = 0;  // launched: rows of the last step
-  Told told;
+  int64_t most_rows, most_blocks;
+  Staging staging;
   Tensor x, other, y, h, qkv, q, attended, both, act, logits, parts, drawn, host_drawn;
   std::map<std::pair<int64_t, int64_t>, std::unique_ptr<gpu::Graph>> graphs;  // by rows and the longest context
 
   at::Device device() const { return embed.device(); }
 
-  void take_memory() {
+  void allocate_buffers() {
     int64_t wide = 0, queries = 0, inner = 0;
     for (auto &l : layers) {
       wide = std::max(wide, l.qkv.size(0));
       queries = std::max(queries, l.o.size(1));
       inner = std::max(inner, l.down.size(1));
     }
-    told = Told(most_rows, most_blocks, device());
+    staging = Staging(most_rows, most_blocks, device());
     auto rows = [&](int64_t n) { return at::zeros({most_rows * n}, embed.options()); };
     x = rows(embed.size(1));
     y = rows(embed.size(1));
@@ -112,30 +110,30 @@ struct DeviceDecoder {
     parts = at::empty({0}, drawn.options());
   }
 
-  // How many rows a step of n is computed with: few graphs then do for all.
+  // The number of rows that a step of n is padded to: it bounds the number of graphs.
   int64_t bucket(int64_t n) const {
     int64_t up = n <= 2 ? n : n <= 4 ? 4 : (n + 7) / 8 * 8;
     return std::min(up, most_rows);
   }
-  // And which contexts: a power of two of what a block of our kernel reads.
-  static int64_t reach(int64_t context) {
+  // The context length that a graph is recorded for: a power of two times kReach.
+  static int64_t context_limit(int64_t context) {
     int64_t up = gpu::kReach;
     while (up < context) up *= 2;
     return up;
   }
 
-  void work(int64_t n, int64_t longest) {
+  void compute(int64_t n, int64_t longest) {
     auto rows = [&](const Tensor &t, int64_t wide) { return t.narrow(0, 0, n * wide).view({n, wide}); };
-    auto p = told.parts(told.there, n);
+    auto p = staging.parts(staging.device_bytes, n);
     const int64_t hidden = embed.size(1);
-    Stream s{rows(x, hidden), rows(other, hidden), rows(y, hidden), rows(h, hidden), false, few(n)};
+    Residual s{rows(x, hidden), rows(other, hidden), rows(y, hidden), rows(h, hidden), false, use_own_products(n)};
     gpu::embed(embed, p.ids, embed_scale, s.x);
     const Tensor none;
     for (size_t i = 0; i < layers.size(); i++) {
       DeviceLayer &l = layers[i];
       const int64_t queries = l.n_heads * l.dim, inner = l.down.size(1);
       Tensor projected = rows(qkv, l.qkv.size(0)), q = rows(this->q, queries).view({n, l.n_heads, l.dim});
-      of_stream(s, i > 0 ? layers[i - 1].after_mlp : none, l.before_attention, l.qkv, none, false, projected);  // heads add the bias
+      project(s, i > 0 ? layers[i - 1].after_mlp : none, l.before_attention, l.qkv, none, false, projected);  // heads add the bias
       l.heads.positions = p.positions;
       gpu::heads(projected.view({n, -1, l.dim}), l.heads, p.slots, l.kpool, l.vpool, q);
       Tensor seen = rows(attended, queries);
@@ -143,24 +141,24 @@ struct DeviceDecoder {
       gpu::decode(q, l.kpool, l.vpool, {p.width, p.rows, p.contexts, p.table, longest}, l.look, parts, by_head);
       product(s.few, seen, l.o, l.o_bias, s.y);
       Tensor act = rows(this->act, inner);
-      of_stream(s, l.after_attention, l.before_mlp, l.gate_up, l.gate_up_bias, true, act);
+      project(s, l.after_attention, l.before_mlp, l.gate_up, l.gate_up_bias, true, act);
       product(s.few, act, l.down, l.down_bias, s.y);
     }
     Tensor z = rows(logits, head.size(0));
-    of_stream(s, layers.back().after_mlp, norm, head, none, false, z);
+    project(s, layers.back().after_mlp, norm, head, none, false, z);
     if (!draws) return;
     Tensor to = drawn.narrow(0, 0, 2 * n);
     gpu::sample(z, p.how, to);
   }
 
-  // The residual stream of a step: x, and y, which the last sub-layer adds to it, where there was one.
-  struct Stream {
+  // The residual x, and the output y of the last sub-layer, which is not added yet.
+  struct Residual {
     Tensor x, other, y, h;
     bool adds, few;
   };
 
-  // Whether steps of n rows are products of our own.
-  bool few(int64_t n) const {
+  // Whether a step of n rows takes our own products.
+  bool use_own_products(int64_t n) const {
     if (n > gpu::kFewRows || residual_scale != 1 || !gpu::takes_few(n, embed.size(1), 2, embed.scalar_type())) return false;
     for (auto &l : layers)
       if (l.after_attention.defined() || l.after_mlp.defined() || !l.before_attention.defined() || !l.before_mlp.defined() || l.o.size(1) % 8 != 0)
@@ -174,8 +172,8 @@ struct DeviceDecoder {
     if (bias.defined()) to.add_(bias);
   }
 
-  // to = the product of a weight with what a sub-layer takes of the stream, gated or not.
-  void of_stream(Stream &s, const Tensor &after, const Tensor &before, const Tensor &w, const Tensor &bias, bool gated, Tensor &to) {
+  // to = the input projection of a sub-layer: the normed residual times a weight, gated or not.
+  void project(Residual &s, const Tensor &after, const Tensor &before, const Tensor &w, const Tensor &bias, bool gated, Tensor &to) {
     if (s.few) {
       gpu::product(s.x, s.adds ? &s.y : nullptr, before, rms, w, bias, gated, s.adds ? &s.other : nullptr, to);
       if (s.adds) std::swap(s.x, s.other);
@@ -192,7 +190,7 @@ struct DeviceDecoder {
     s.adds = true;
   }
 
-  // x += y, where there is a sub-layer before, and h is what the next one takes of x.
+  // x += y where there was a sub-layer; h is the normed sum.
   void normed(bool add, const Tensor &after, const Tensor &before, Tensor &x, Tensor &y, Tensor &h) {
     if (add && after.defined()) gpu::rms_norm(y, nullptr, after, nullptr, rms, y);
     if (add && residual_scale != 1) y.mul_(residual_scale);
@@ -201,9 +199,9 @@ struct DeviceDecoder {
     h.copy_(x);
   }
 
-  void tell(const agt_decoder_rows &r, const agt_sampling *how, int64_t n, int64_t width) {
+  void stage(const agt_decoder_rows &r, const agt_sampling *how, int64_t n, int64_t width) {
     const int64_t block = layers[0].kpool.size(1);
-    auto p = told.parts(told.host, n);
+    auto p = staging.parts(staging.host_bytes, n);
     *p.width.mutable_data_ptr<int32_t>() = int32_t(width);
     auto *to = static_cast<agt_sampling *>(p.how.mutable_data_ptr());
     int64_t *slots = p.slots.mutable_data_ptr<int64_t>();
@@ -212,7 +210,7 @@ struct DeviceDecoder {
             *table = p.table.mutable_data_ptr<int32_t>();
     for (int64_t i = 0; i < n; i++) {
       row[i] = int32_t(i);
-      if (i >= r.rows) {  // a row that fills up: it sees nothing, and is kept nowhere
+      if (i >= r.rows) {  // padding: an empty context, and no place in the cache
         to[i] = {};
         slots[i] = -1;
         ids[i] = positions[i] = contexts[i] = 0;
@@ -227,8 +225,8 @@ struct DeviceDecoder {
       contexts[i] = s[2];
       std::memcpy(table + i * width, blocks, used * sizeof(int32_t));
     }
-    const int64_t bytes = Told::bytes(n, width);
-    told.there.narrow(0, 0, bytes).copy_(told.host.narrow(0, 0, bytes), /*non_blocking=*/true);
+    const int64_t bytes = Staging::bytes(n, width);
+    staging.device_bytes.narrow(0, 0, bytes).copy_(staging.host_bytes.narrow(0, 0, bytes), /*non_blocking=*/true);
   }
 
   void launch(const agt_decoder_rows &r, const agt_sampling *how) {
@@ -239,29 +237,30 @@ struct DeviceDecoder {
       TORCH_CHECK(r.segs[4 * i] == i && r.segs[4 * i + 1] == 1, "decoder: sequence ", i, " has not one row");
       longest = std::max<int64_t>(longest, r.segs[4 * i + 2]);
     }
-    const int64_t width = (longest + block - 1) / block, far = reach(longest);
+    const int64_t width = (longest + block - 1) / block, far = context_limit(longest);
     TORCH_CHECK(width <= most_blocks, "decoder: a sequence of ", width, " blocks, at most ", most_blocks);
     int64_t need = 0;
     for (auto &l : layers) need = std::max(need, gpu::decode_parts(q.view({-1, l.n_heads, l.dim}), n, far, l.look.window));
-    if (need > parts.numel()) {  // graphs have the place of what there was
+    if (need > parts.numel()) {  // the recorded graphs point to the old buffer
       graphs.clear();
       parts = at::empty({need}, parts.options());
     }
-    tell(r, how, n, width);
+    stage(r, how, n, width);
     if (device().is_cuda()) {
-      if (graphs.size() >= kMostGraphs) graphs.clear();
-      auto &graph = graphs[{n, far}];
-      if (!graph) graph = std::make_unique<gpu::Graph>(device(), [&] { work(n, far); });
-      graph->launch();
+      auto graph = graphs.find({n, far});
+      if (graph == graphs.end()) {
+        if (graphs.size() >= kMostGraphs) graphs.clear();
+        graph = graphs.emplace(std::pair{n, far}, std::make_unique<gpu::Graph>(device(), [&] { compute(n, far); })).first;
+      }
+      graph->second->launch();
     } else {
-      work(n, far);
+      compute(n, far);
     }
     if (draws) host_drawn.narrow(0, 0, 2 * n).copy_(drawn.narrow(0, 0, 2 * n), /*non_blocking=*/true);
-    launched = r.rows;
   }
 
-  Tensor wait(int32_t *ids, float *logprobs) {
-    const int64_t rows = launched, n = bucket(rows);
+  Tensor wait(int64_t rows, int32_t *ids, float *logprobs) {
+    const int64_t n = bucket(rows);
     if (draws) {
       if (device().is_cuda()) gpu::wait(device());
       const float *p = host_drawn.const_data_ptr<float>();
@@ -304,7 +303,7 @@ int agt_gpu_decoder_new(void **out, const agt_decoder_model *m, const agt_decode
                            tensor_of(l.kpool), tensor_of(l.vpool), tensor_of(l.qkv), tensor_of(l.o), tensor_of(l.o_bias), tensor_of(l.gate_up),
                            tensor_of(l.gate_up_bias), tensor_of(l.down), tensor_of(l.down_bias), rule, l.heads, l.dim, {l.window, l.scale, sinks}});
     }
-    d->take_memory();
+    d->allocate_buffers();
     *out = d.release();
   });
 }
@@ -318,9 +317,9 @@ int agt_gpu_decoder_launch(void *decoder, const agt_decoder_rows *r, const agt_s
   });
 }
 
-int agt_gpu_decoder_wait(void *decoder, int32_t *ids, float *logprobs, agt_tensor *logits, char **err) {
+int agt_gpu_decoder_wait(void *decoder, int64_t rows, int32_t *ids, float *logprobs, agt_tensor *logits, char **err) {
   return agt::guarded(err, [&] {
-    *logits = reinterpret_cast<agt_tensor>(new at::Tensor(static_cast<agt::DeviceDecoder *>(decoder)->wait(ids, logprobs)));
+    *logits = reinterpret_cast<agt_tensor>(new at::Tensor(static_cast<agt::DeviceDecoder *>(decoder)->wait(rows, ids, logprobs)));
   });
 }
 

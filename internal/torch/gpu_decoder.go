@@ -71,8 +71,8 @@ func (d *DeviceDecoder) Rows() int {
 	return d.rows
 }
 
-// Launch has the device compute a token of each segment, which it adds to the cache, and goes on
-// while it does.
+// Launch starts a step on the device, which computes the one token of each segment and adds it to the
+// cache, and returns before the step has ended.
 func (d *DeviceDecoder) Launch(s *Scope, ids, positions []int32, segs []CachedSegment, blocks []int32, how []SampleRow) {
 	if s.Err() != nil || len(ids) == 0 {
 		return
@@ -94,8 +94,8 @@ func (d *DeviceDecoder) Launch(s *Scope, ids, positions []int32, segs []CachedSe
 	}
 }
 
-// Wait gives the logits [rows, V] of the tokens launched last, which are the decoder's own until
-// the next are launched. Where it draws, it gives what Sample does; otherwise nil.
+// Wait gives the logits [rows, V] of the launched step; they are valid until the next launch. ids and
+// lps are what Sample gives where the decoder draws, and nil otherwise.
 func (d *DeviceDecoder) Wait(s *Scope) (z Tensor, ids []int32, lps []float32) {
 	if s.Err() != nil || d.launched == 0 {
 		return z, nil, nil
@@ -106,6 +106,8 @@ func (d *DeviceDecoder) Wait(s *Scope) (z Tensor, ids []int32, lps []float32) {
 		ids, lps = make([]int32, d.launched), make([]float32, d.launched)
 		to, at = (*C.int32_t)(unsafe.Pointer(&ids[0])), (*C.float)(unsafe.Pointer(&lps[0]))
 	}
-	z = s.op("decoder", func(o *C.agt_tensor, m **C.char) C.int { return C.agt_gpu_decoder_wait(d.of.p, to, at, o, m) })
+	z = s.op("decoder", func(o *C.agt_tensor, m **C.char) C.int {
+		return C.agt_gpu_decoder_wait(d.of.p, C.int64_t(d.launched), to, at, o, m)
+	})
 	return z, ids, lps
 }

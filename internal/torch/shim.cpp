@@ -170,16 +170,17 @@ struct SiluMul : torch::autograd::Function<SiluMul> {
     Tensor gu = gu0.contiguous();
     TORCH_CHECK(gu.size(-1) % 2 == 0, "the last dimension of ", gu.sizes(), " is not even");
     int64_t f = gu.size(-1) / 2, rows = f ? gu.numel() / (2 * f) : 0;
+    const bool ours = agt::gpu::takes(gu, f);
+    if (!ours && !native(gu)) {
+      auto p = gu.to(acc_type(gu.scalar_type())).chunk(2, -1);
+      return (at::silu(p[0]) * p[1]).to(gu.scalar_type());  // rounded once
+    }
     auto shape = gu.sizes().vec();
     shape.back() = f;
     Tensor y = at::empty(shape, gu.options());
-    if (agt::gpu::takes(gu, f)) {
+    if (ours) {
       agt::gpu::gate(gu, /*gelu=*/false, y);
       return y;
-    }
-    if (!native(gu)) {
-      auto p = gu.to(acc_type(gu.scalar_type())).chunk(2, -1);
-      return (at::silu(p[0]) * p[1]).to(gu.scalar_type());  // rounded once
     }
     dispatch(gu, "silu_mul", [&](auto &kn, auto st, auto) {
       using S = decltype(st);

@@ -85,7 +85,7 @@ typedef struct agt_spans {
 // are none.
 typedef struct agt_decoding {
   agt_tensor numbers, prompts;
-  int64_t n, width, longest;
+  int64_t n, longest;
 } agt_decoding;
 int agt_gpu_has(agt_tensor x);  // whether our kernels are on its device, and take its type
 int agt_gpu_decodes(agt_tensor q);
@@ -179,9 +179,9 @@ int agt_gpu_decoder_new(void **out, const agt_decoder_model *m, const agt_decode
 void agt_gpu_decoder_free(void *decoder);
 // rows->segs: one row each; wanted is not read. how [rows], where it draws.
 int agt_gpu_decoder_launch(void *decoder, const agt_decoder_rows *rows, const agt_sampling *how, char **err);
-// What the last step gives: ids and logprobs [rows], where it draws; logits [rows, V], which are the
-// decoder's own until its next step.
-int agt_gpu_decoder_wait(void *decoder, int32_t *ids, float *logprobs, agt_tensor *logits, char **err);
+// The results of the launched step of so many rows: ids and logprobs [rows], where it draws; logits
+// [rows, V], valid until the next launch.
+int agt_gpu_decoder_wait(void *decoder, int64_t rows, int32_t *ids, float *logprobs, agt_tensor *logits, char **err);
 // A part of a weight [n, k] as a GGUF has it: rows of it; see quant.h. least may be null.
 typedef struct agt_quant_part {
   const int8_t *q;

@@ -11,6 +11,9 @@
 
 namespace agt {
 
+// The tensor of a handle of shim.h; undefined where the handle is null.
+inline at::Tensor tensor_of(void *t) { return t ? *static_cast<at::Tensor *>(t) : at::Tensor(); }
+
 inline at::ScalarType acc_type(at::ScalarType t) { return t == at::kDouble ? at::kDouble : at::kFloat; }
 
 extern std::atomic<bool> generic;
