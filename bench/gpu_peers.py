@@ -88,16 +88,19 @@ def run(folder, device, batches, length):
             model(ids, use_cache=True, logits_to_keep=1)
 
     median("transformers prefill", "tok/s", device, prefill, length)
-    rows = torch.randint(1000, 40000, (8, length), device=device)
     model.train()
 
-    def train():
+    def train(rows, at_once):
         model.zero_grad(set_to_none=True)
-        for row in rows.split(4 if not small else 8):  # logits of the whole batch would not fit beside the rest
+        for row in rows.split(at_once):  # logits of the whole batch would not fit beside the rest
             logits = model(row, use_cache=False).logits[:, :-1]
             torch.nn.functional.cross_entropy(logits.float().flatten(0, 1), row[:, 1:].flatten()).backward()
 
-    median("transformers train", "tok/s", device, train, 8 * length)
+    rows = torch.randint(1000, 40000, (8, length), device=device)
+    median("transformers train", "tok/s", device, lambda: train(rows, 4 if not small else 8), 8 * length)
+    # Two groups of eight replies; a plain loop computes the prompt for each of them.
+    groups = torch.randint(1000, 40000, (16, 9 * (length // 4)), device=device)
+    median("transformers train-groups", "tok/s", device, lambda: train(groups, 2), groups.numel())
 
 
 def continuous(model, batches, new, device):

@@ -19,9 +19,10 @@ type pace struct {
 }
 
 const (
-	slowdown   = 2.2 // the aim, of a step's time: 3 must hold for 99 of 100 steps
-	firstChunk = 64  // tokens, while nothing has been measured
-	leastChunk = 8   // a prompt must come to an end, too
+	slowdown    = 2.2 // the aim, of a step's time: 3 must hold for 99 of 100 steps
+	firstChunk  = 64  // tokens, while nothing has been measured
+	firstBeside = 512 // the same where steps are graphs: its fixed cost is the largest part there
+	leastChunk  = 8   // a prompt must come to an end, too
 )
 
 // took takes in a step of rows that decode and of prompt tokens.
@@ -42,7 +43,7 @@ func (p *pace) took(rows, prompt int, seconds float64) {
 		return
 	}
 	if p.size == 0 {
-		p.size = firstChunk
+		p.size = p.first()
 	}
 	cost := max(seconds-alone, alone/100)
 	// What a chunk costs has a part that does not depend on its length: what the prompt looks back
@@ -60,6 +61,14 @@ func (p *pace) took(rows, prompt int, seconds float64) {
 	}
 }
 
+// first is the length of the first chunk, of which nothing is known.
+func (p *pace) first() float64 {
+	if p.hasGraphs {
+		return firstBeside
+	}
+	return firstChunk
+}
+
 // learnFixed updates the fixed cost from one step with prompt tokens, in seconds.
 func (p *pace) learnFixed(tokens, cost float64) {
 	const apart = 1.5 // lengths that are nearer than that say nothing
@@ -71,7 +80,11 @@ func (p *pace) learnFixed(tokens, cost float64) {
 		return
 	}
 	each := max((cost-p.last.cost)/(tokens-p.last.tokens), 0)
-	p.fixed += .3 * (max(cost-each*tokens, 0) - p.fixed)
+	if now := max(cost-each*tokens, 0); p.fixed == 0 {
+		p.fixed = now
+	} else {
+		p.fixed += .3 * (now - p.fixed)
+	}
 	p.last.tokens, p.last.cost = tokens, cost
 }
 
@@ -97,7 +110,7 @@ func (p *pace) chunk(rows, most int) int {
 	case rows == 0:
 		return most
 	case p.size == 0:
-		return min(firstChunk, most)
+		return min(int(p.first()), most)
 	}
 	return min(int(p.size), most)
 }

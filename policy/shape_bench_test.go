@@ -55,17 +55,9 @@ func BenchmarkShape(b *testing.B) {
 		b.Fatal(err)
 	}
 	defer tr.Close()
-	b.Run("train", func(b *testing.B) {
-		var batch Batch
-		for range 8 {
-			batch.Sequences, batch.Want = append(batch.Sequences, fresh(length)), append(batch.Want, slices.Repeat([]bool{true}, length))
-		}
-		start := time.Now()
-		for range b.N {
-			trainStep(b, tr, batch)
-		}
-		b.ReportMetric(float64(8*length*b.N)/time.Since(start).Seconds(), "tok/s")
-	})
+	rows, groups := trainingRows(length)
+	b.Run("train", func(b *testing.B) { trainShape(b, tr, rows) })
+	b.Run("train-groups", func(b *testing.B) { trainShape(b, tr, groups) })
 	b.Run("adopt", func(b *testing.B) {
 		for i := range b.N {
 			start := time.Now()
@@ -75,6 +67,36 @@ func BenchmarkShape(b *testing.B) {
 			b.ReportMetric(time.Since(start).Seconds(), "s")
 		}
 	})
+}
+
+// trainingRows are eight rows that share nothing, and two groups of eight replies to a prompt that is
+// eight times as long as a reply. Each token is trained of the first, each of the replies of the others.
+func trainingRows(length int) (rows, groups Batch) {
+	for range 8 {
+		rows.Sequences, rows.Want = append(rows.Sequences, fresh(length)), append(rows.Want, slices.Repeat([]bool{true}, length))
+	}
+	reply := length / 4
+	for range 2 {
+		prompt := fresh(8 * reply)
+		for range 8 {
+			groups.Sequences = append(groups.Sequences, append(slices.Clone(prompt), fresh(reply)...))
+			groups.Want = append(groups.Want, append(make([]bool, len(prompt)), slices.Repeat([]bool{true}, reply)...))
+		}
+	}
+	return rows, groups
+}
+
+func trainShape(b *testing.B, tr *Trainable, batch Batch) {
+	tokens := 0
+	for _, ids := range batch.Sequences {
+		tokens += len(ids)
+	}
+	trainStep(b, tr, batch)
+	start := time.Now()
+	for range b.N {
+		trainStep(b, tr, batch)
+	}
+	b.ReportMetric(float64(tokens*b.N)/time.Since(start).Seconds(), "tok/s")
 }
 
 func environment(name, otherwise string) string {
