@@ -102,7 +102,7 @@ void turn(const Tensor &x, const Tensor &cos, const Tensor &sin, bool neighbours
 }
 
 bool takes_few(int64_t rows, int64_t k, int64_t n, at::ScalarType type) {
-  return type == at::kBFloat16 && (rows == 1 || rows == 2 || rows == kFewRows) && k % 8 == 0 && n % 2 == 0 && rows * k * int64_t(at::elementSize(type)) <= kFewBytes;
+  return type == at::kBFloat16 && (rows == 1 || rows == 2 || rows == kFewRows) && k % 8 == 0 && n % 2 == 0 && rows * k * int64_t(at::elementSize(type)) <= few_bytes(int(rows));
 }
 
 void product(const Tensor &x, const Tensor *add, const Tensor &norm, Rms r, const Tensor &w, const Tensor &bias, bool gated, Tensor *sum, Tensor &y) {
@@ -124,10 +124,10 @@ void rms_norm(const Tensor &x, const Tensor *add, const Tensor &w, Tensor *sum, 
   Norm a{data(x), add ? data(*add) : nullptr, data(w), sum ? out(*sum) : nullptr, out(y), rows, n, float(r.eps), float(r.offset)};
   std::vector<Tensor> used{x, w, y};
   if (add) used.insert(used.end(), {*add, *sum});
-  if (n <= kShortRow)
+  if (n <= kWarpRow)
     launch("norm_rows", x, x.scalar_type(), {divide_up(rows, kDecodeThreads / 32)}, kDecodeThreads, &a, used);
   else
-    launch("norm_long", x, x.scalar_type(), {rows}, kRowThreads, &a, used);
+    launch("norm_long", x, x.scalar_type(), {rows}, int(std::min<int64_t>(divide_up(n, 8 * 32) * 32, kNormThreads)), &a, used);
 }
 
 void heads(const Tensor &x, const HeadRule &r, const Tensor &slots, Tensor &kpool, Tensor &vpool, Tensor &q) {
@@ -155,8 +155,11 @@ void decode(const Tensor &q, const Tensor &kpool, const Tensor &vpool, const Dec
   TORCH_CHECK(parts.numel() >= decode_parts(q, n, d.longest, look.window), "decoding has ", parts.numel(), " numbers to work with");
   int lanes = 1;
   while (lanes * 8 < dim) lanes *= 2;
+  // The heads that share a key are computed together, which reads it once, unless that makes too few
+  // blocks for the device.
   int g = 1;
   while (g < group && g < kDecodeGroup) g *= 2;
+  while (g > 1 && splits * kv * divide_up(group, g) * n < kManyBlocks) g /= 2;
   Decode a{data(q), data(kpool), data(vpool), out(to), static_cast<float *>(out(parts)), data<int32_t>(d.rows), data<int32_t>(d.contexts), data<int32_t>(d.width),
            data<int32_t>(d.table), data<float>(look.sinks), splits, look.window, int(heads), int(kv), int(dim), int(kpool.size(1)), lanes,
            float(look.scale_of(q) * 1.4426950408889634)};
@@ -168,20 +171,35 @@ void decode(const Tensor &q, const Tensor &kpool, const Tensor &vpool, const Dec
 
 static_assert(sizeof(agt_sampling) == sizeof(Drawing), "the host's rows are the device's");
 
-void sample(const Tensor &z, const Tensor &rows, Tensor &drawn) {
-  int64_t n = z.size(0), v = z.size(1);
+namespace {
+int64_t runs_of(int64_t vocabulary) { return divide_up(vocabulary, kSampleBlock); }
+}  // namespace
+
+int64_t sample_parts(int64_t rows, int64_t vocabulary) { return rows * runs_of(vocabulary) * 4; }
+
+void sample(const Tensor &z, const Tensor &rows, Tensor &parts, Tensor &drawn) {
+  int64_t n = z.size(0), v = z.size(1), runs = runs_of(v);
   TORCH_CHECK(v <= int64_t(kSampleBlock) * kSampleBlocks, "a vocabulary of ", v);
   TORCH_CHECK(rows.nbytes() == n * sizeof(Drawing) && drawn.numel() == 2 * n, "sample: ", rows.sizes(), " and ", drawn.sizes(), " for ", n, " rows");
+  TORCH_CHECK(parts.scalar_type() == at::kDouble && parts.numel() >= sample_parts(n, v), "sample has ", parts.numel(), " numbers to work with");
   float *p = static_cast<float *>(out(drawn));
-  Sample a{data(z), static_cast<const Drawing *>(data(rows)), reinterpret_cast<int *>(p), p + n, v};
-  launch("sample", z, z.scalar_type(), {n}, kSampleThreads, &a, {z, rows, drawn});
+  auto *work = static_cast<double *>(out(parts));
+  auto piece = [&](int i) { return work + i * n * runs; };
+  Sample a{data(z), static_cast<const Drawing *>(data(rows)), reinterpret_cast<int *>(p), p + n, piece(0), piece(1),
+           reinterpret_cast<long long *>(piece(2)), reinterpret_cast<float *>(piece(3)), v, runs};
+  const Grid each{divide_up(runs, kRowThreads / 32), n};
+  const std::vector<Tensor> used{z, rows, parts, drawn};
+  launch("sample_tops", z, z.scalar_type(), each, kRowThreads, &a, used);
+  launch("sample_masses", z, z.scalar_type(), each, kRowThreads, &a, used);
+  launch("sample", z, z.scalar_type(), {n}, kSampleThreads, &a, used);
 }
 
 void sample(const Tensor &logits, const agt_sampling *rows, int n, int32_t *ids, float *logprobs) {
   Tensor z = logits.contiguous();
   Tensor how = at::from_blob(const_cast<agt_sampling *>(rows), {int64_t(n * sizeof(agt_sampling))}, at::kByte).to(z.device());
   Tensor drawn = at::empty({2, n}, z.options().dtype(at::kFloat));  // read with one copy
-  sample(z, how, drawn);
+  Tensor parts = at::empty({sample_parts(n, z.size(1))}, z.options().dtype(at::kDouble));
+  sample(z, how, parts, drawn);
   Tensor host = drawn.to(at::kCPU);
   std::memcpy(ids, host.const_data_ptr(), n * sizeof(int32_t));
   std::memcpy(logprobs, host.const_data_ptr<float>() + n, n * sizeof(float));
@@ -273,6 +291,21 @@ struct NVRTC {  // nvrtc.h
   }
 };
 
+struct LaunchAttribute {  // cuda.h
+  int id;
+  char pad[4];
+  union {
+    char bytes[64];
+    int allowed;
+  } value;
+};
+struct LaunchConfig {
+  unsigned x, y, z, threads_x, threads_y, threads_z, shared;
+  void *stream;
+  LaunchAttribute *attributes;
+  unsigned n_attributes;
+};
+
 struct Driver {  // cuda.h
   int (*device)(int *, int);
   int (*attribute)(int *, int, int);
@@ -281,7 +314,7 @@ struct Driver {  // cuda.h
   int (*memory)(size_t *, int);
   int (*load)(void **, const void *);
   int (*function)(void **, void *, const char *);
-  int (*start)(void *, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, void *, void **, void **);
+  int (*start)(const LaunchConfig *, void *, void **, void **);
   int (*text)(int, const char **);
   int (*current)(void **);
   int (*set_current)(void *);
@@ -303,7 +336,7 @@ struct Driver {  // cuda.h
     l.find(memory, "cuDeviceTotalMem_v2");
     l.find(load, "cuModuleLoadData");
     l.find(function, "cuModuleGetFunction");
-    l.find(start, "cuLaunchKernel");
+    l.find(start, "cuLaunchKernelEx");
     l.find(text, "cuGetErrorString");
     l.find(current, "cuCtxGetCurrent");
     l.find(set_current, "cuCtxSetCurrent");
@@ -329,6 +362,9 @@ const Driver &driver() {
 // The modules of the devices, and the functions found in them.
 std::mutex lock;
 std::map<int, void *> modules;
+// Whether this thread records a graph. In one a kernel may start before the one before it has ended
+// (await_last in gpu_common.cuh): what it reads early was written before the graph was launched.
+thread_local bool recording = false;
 std::map<std::pair<int, std::string>, void *> functions;
 
 bool loaded(int device) {
@@ -360,6 +396,19 @@ void enter(int device) {
   d.check(d.set_current(context), "cuCtxSetCurrent");
 }
 
+// Compute capability 9.0 has programmatic dependent launch.
+bool starts_early(int device) {
+  static std::map<int, bool> known;
+  std::lock_guard<std::mutex> g(lock);
+  auto k = known.find(device);
+  if (k != known.end()) return k->second;
+  int id = 0, major = 0;
+  auto &d = driver();
+  d.check(d.device(&id, device), "cuDeviceGet");
+  d.check(d.attribute(&major, 75, id), "cuDeviceGetAttribute");
+  return known[device] = major >= 9;
+}
+
 void *stream(at::Device device) { return c10::impl::VirtualGuardImpl(device.type()).getStream(device).native_handle(); }
 
 void launch_cuda(const Call &c, at::TensorList used) {
@@ -369,9 +418,11 @@ void launch_cuda(const Call &c, at::TensorList used) {
   c10::DeviceGuard guard(device);
   enter(device.index());
   void *params[] = {const_cast<void *>(c.args)};
-  driver().check(driver().start(function(device.index(), name), c.x, c.y, c.z, c.threads, 1, 1, 0,
-                                stream(device), params, nullptr),
-                 name.c_str());
+  constexpr int programmatic_serialization = 6;
+  LaunchAttribute early{programmatic_serialization, {}, {}};
+  early.value.allowed = 1;
+  LaunchConfig config{c.x, c.y, c.z, c.threads, 1, 1, 0, stream(device), &early, recording && starts_early(device.index())};
+  driver().check(driver().start(&config, function(device.index(), name), params, nullptr), name.c_str());
 }
 
 }  // namespace
@@ -390,12 +441,15 @@ Graph::Graph(at::Device device, const std::function<void()> &work) : device_(dev
     work();
     wait(device);
     driver().check(driver().begin_capture(own.native_handle(), relaxed), "cuStreamBeginCapture");
+    recording = true;
     try {
       work();
     } catch (...) {
+      recording = false;
       driver().end_capture(own.native_handle(), &graph);
       throw;
     }
+    recording = false;
     driver().check(driver().end_capture(own.native_handle(), &graph), "cuStreamEndCapture");
     driver().check(driver().instantiate(&run_, graph, 0), "cuGraphInstantiate");
   } catch (...) {

@@ -86,8 +86,10 @@ int64_t decode_parts(const at::Tensor &q, int64_t n, int64_t longest, int64_t wi
 // parts: float32 [decode_parts].
 void decode(const at::Tensor &q, const at::Tensor &kpool, const at::Tensor &vpool, const Decoding &d, Look look, at::Tensor &parts, at::Tensor &out);
 
-// drawn: float32 [2, n], the ids' bits and the log-probs; rows: agt_sampling of each, in bytes.
-void sample(const at::Tensor &logits, const at::Tensor &rows, at::Tensor &drawn);
+// drawn: float32 [2, n], the ids' bits and the log-probs; rows: agt_sampling of each, in bytes; parts:
+// float64 [sample_parts].
+int64_t sample_parts(int64_t rows, int64_t vocabulary);
+void sample(const at::Tensor &logits, const at::Tensor &rows, at::Tensor &parts, at::Tensor &drawn);
 void sample(const at::Tensor &logits, const agt_sampling *rows, int n, int32_t *ids, float *logprobs);
 
 // Of logits [N, V]: lp, entropy and lse [N] in float32. scale may be undefined.

@@ -11,12 +11,16 @@ constexpr int kReach = 256;         // graphs are recorded for contexts of this 
 constexpr int kDecodeGroup = 8;     // query heads that a block computes at most
 constexpr int kHeadSize = 256;      // of a head at most
 constexpr int kRowThreads = 256;    // of a row that a whole block computes
-constexpr int kShortRow = 1024;     // rows up to here are a warp's
+constexpr int kWarpRow = 256;       // rows up to here are normed by a warp
+constexpr int kShortRow = 1024;     // the gradients of rows up to here are a warp's
 constexpr int kLongRow = 8192;      // the longest whose gradient is computed
 constexpr int kSumBlocks = 264;     // blocks that add up a weight's gradient
 constexpr int kFewRows = 4;         // rows that `product` computes
-constexpr int kFewBytes = 45 << 10; // of normed rows that a block of it holds
-constexpr int kFewBlocks = 528;     // of a product at most: four on each of 132 multiprocessors
+constexpr int kNormThreads = 512;   // of a row that a block norms, at most
+constexpr int kFewBlocks = 264;     // of a product at most: two on each of 132 multiprocessors, so that the next one's fit beside them
+constexpr int kManyBlocks = 528;    // decoding reads a key several times rather than with fewer blocks
+// The bytes of normed rows that a block of a product holds.
+constexpr int few_bytes(int rows) { return rows > 2 ? 45 << 10 : rows * (16 << 10); }
 constexpr int kSampleThreads = 512;
 constexpr int kSampleBlock = 1024;  // entries of the vocabulary that are summed together
 constexpr int kSamplePiece = 32;    // of these are summed by a thread
@@ -132,13 +136,17 @@ struct Drawing {
   long long top_k, tempered;
 };
 
-// One token of each row of logits.
+// One token of each row of logits, by three kernels: sample_tops and sample_masses, whose grid is
+// runs / 8 by rows, look at each run of kSampleBlock entries, and sample draws.
 struct Sample {
   const void *logits;   // T [rows, vocabulary]
   const Drawing *rows;
   int *ids;
   float *logprobs;
-  long long vocabulary;
+  double *totals, *masses;  // [rows, runs]: of the weights at temperature 1, and at the row's temperature
+  long long *bests;         // [rows, runs]: the first entry that equals the largest logit; vocabulary: none
+  float *tops;              // [rows, runs]: the largest logit
+  long long vocabulary, runs;
 };
 
 // log p(target), entropy and log Σ exp of each row of s·z.

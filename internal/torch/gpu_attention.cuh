@@ -18,12 +18,26 @@ __device__ void decode(const Decode &a) {
   const int context = a.context[seq];
   const int begin = a.window > 0 && context > a.window ? context - int(a.window) : 0;
   const int split = int(decode_split(context - begin)), from = begin + int(blockIdx.x) * split, to = min(context, from + split);
-  if (from >= context) return;
+  if (from >= context) {
+    await_last();  // a kernel ends behind the one before it
+    return;
+  }
   const int lane = threadIdx.x % a.lanes, worker = threadIdx.x / a.lanes, workers = kDecodeThreads / a.lanes;
   const bool has = lane * 8 < a.dim;
   const T *keys = static_cast<const T *>(a.keys), *values = static_cast<const T *>(a.values);
   const i64 row = a.row[seq], width = *a.width;
 
+  Eight<T> k{}, v{}, next_k{}, next_v{};
+  auto fetch = [&](int pos) {
+    if (pos >= to || !has) return;
+    const i64 block = a.table[seq * width + pos / a.block];
+    const i64 at = ((block * a.block + pos % a.block) * a.kv_heads + kv) * a.dim + lane * 8;
+    next_k = load(keys + at);
+    next_v = load(values + at);
+  };
+  fetch(from + worker);  // of an earlier step, but for the newest position
+  await_last();
+  if (from + worker == context - 1) fetch(from + worker);
   float q[G][8], acc[G][8], m[G], l[G];
   for (int g = 0; g < G; g++) {
     m[g] = -INFINITY;
@@ -35,15 +49,6 @@ __device__ void decode(const Decode &a) {
       acc[g][j] = 0;
     }
   }
-  Eight<T> k{}, v{}, next_k{}, next_v{};
-  auto fetch = [&](int pos) {
-    if (pos >= to || !has) return;
-    const i64 block = a.table[seq * width + pos / a.block];
-    const i64 at = ((block * a.block + pos % a.block) * a.kv_heads + kv) * a.dim + lane * 8;
-    next_k = load(keys + at);
-    next_v = load(values + at);
-  };
-  fetch(from + worker);
   for (int base = from; base < to; base += workers) {  // as often in all threads: they exchange products
     const int pos = base + worker;
     const bool live = pos < to;

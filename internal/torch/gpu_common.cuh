@@ -15,6 +15,19 @@ typedef long long i64;
 constexpr u32 kAll = 0xffffffffu;
 constexpr float kLog2e = 1.4426950408889634f;
 
+// Programmatic dependent launch (CUDA C++ Programming Guide): in a recorded step a kernel starts while
+// the one before it still runs. Before await_last it reads only what no kernel of the step writes.
+__device__ inline void let_next_start() {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+  asm volatile("griddepcontrol.launch_dependents;");
+#endif
+}
+__device__ inline void await_last() {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+  asm volatile("griddepcontrol.wait;" ::: "memory");
+#endif
+}
+
 struct bf16 {
   unsigned short bits;
 };
@@ -40,6 +53,20 @@ template <class T>
 __device__ inline Eight<T> load(const T *p) { return *reinterpret_cast<const Eight<T> *>(p); }
 template <class T>
 __device__ inline void store(T *p, const Eight<T> &x) { *reinterpret_cast<Eight<T> *>(p) = x; }
+
+// Eight bfloat16 values as they lie in registers: a compiler keeps each Eight<bf16> in eight of them.
+struct alignas(16) Packed {
+  u32 words[4];
+};
+__device__ inline float wide(const Packed &x, int j) {
+  return __uint_as_float(j % 2 ? x.words[j / 2] & 0xffff0000u : x.words[j / 2] << 16);
+}
+
+__device__ inline Packed packed(const Eight<bf16> &x) {
+  Packed p;
+  for (int i = 0; i < 4; i++) p.words[i] = x.v[2 * i].bits | u32(x.v[2 * i + 1].bits) << 16;
+  return p;
+}
 
 struct Add {
   template <class A>

@@ -81,7 +81,7 @@ struct DeviceDecoder {
   bool draws;
   int64_t most_rows, most_blocks;
   Staging staging;
-  Tensor x, other, y, h, qkv, q, attended, both, act, logits, parts, drawn, host_drawn;
+  Tensor x, other, y, h, qkv, q, attended, both, act, logits, parts, sampled, drawn, host_drawn;
   std::map<std::pair<int64_t, int64_t>, std::unique_ptr<gpu::Graph>> graphs;  // by rows and the longest context
 
   at::Device device() const { return embed.device(); }
@@ -108,6 +108,7 @@ struct DeviceDecoder {
     drawn = at::zeros({2 * most_rows}, embed.options().dtype(at::kFloat));
     host_drawn = at::zeros({2 * most_rows}, at::TensorOptions().dtype(at::kFloat).pinned_memory(device().is_cuda()));
     parts = at::empty({0}, drawn.options());
+    sampled = at::empty({draws ? gpu::sample_parts(most_rows, head.size(0)) : 0}, drawn.options().dtype(at::kDouble));
   }
 
   // The number of rows that a step of n is padded to: it bounds the number of graphs.
@@ -148,7 +149,7 @@ struct DeviceDecoder {
     project(s, layers.back().after_mlp, norm, head, none, false, z);
     if (!draws) return;
     Tensor to = drawn.narrow(0, 0, 2 * n);
-    gpu::sample(z, p.how, to);
+    gpu::sample(z, p.how, sampled, to);
   }
 
   // The residual x, and the output y of the last sub-layer, which is not added yet.

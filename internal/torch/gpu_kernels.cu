@@ -9,16 +9,23 @@
 #include "gpu_sample.cuh"
 #include "gpu_training.cuh"
 
-// One entry a kernel and type: the host looks up "gpu_" + name, with "_f32" or "_bf16".
-#define AGT_KERNEL(name, threads, args, call) \
-  extern "C" __global__ void __launch_bounds__(threads) gpu_##name(const agt::gpu::args a) { agt::gpu::call(a); }
+// One entry a kernel and type: the host looks up "gpu_" + name, with "_f32" or "_bf16". An early
+// kernel calls await_last itself.
+#define AGT_ENTRY(name, bounds, args, first, ...)                                  \
+  extern "C" __global__ void __launch_bounds__ bounds gpu_##name(const agt::gpu::args a) { \
+    agt::gpu::let_next_start();                                                    \
+    first;                                                                         \
+    agt::gpu::__VA_ARGS__(a);                                                      \
+  }
+#define AGT_KERNEL(name, threads, args, call) AGT_ENTRY(name, (threads), args, agt::gpu::await_last(), call)
+#define AGT_EARLY(name, threads, args, call) AGT_ENTRY(name, (threads), args, , call)
 #define AGT_BOTH(name, threads, args, call)                    \
   AGT_KERNEL(name##_f32, threads, args, call<float>)           \
   AGT_KERNEL(name##_bf16, threads, args, call<agt::gpu::bf16>)
 #define AGT_COMMA ,
-#define AGT_DECODE(g)                                                              \
-  AGT_KERNEL(decode##g##_f32, 128, Decode, decode<float AGT_COMMA g>)              \
-  AGT_KERNEL(decode##g##_bf16, 128, Decode, decode<agt::gpu::bf16 AGT_COMMA g>)
+#define AGT_DECODE(g)                                                 \
+  AGT_EARLY(decode##g##_f32, 128, Decode, decode<float AGT_COMMA g>) \
+  AGT_EARLY(decode##g##_bf16, 128, Decode, decode<agt::gpu::bf16 AGT_COMMA g>)
 AGT_DECODE(1)
 AGT_DECODE(2)
 AGT_DECODE(4)
@@ -26,14 +33,14 @@ AGT_DECODE(8)
 AGT_BOTH(combine, 128, Decode, combine)
 AGT_BOTH(embed, 128, Embed, embed)
 AGT_BOTH(gate, 128, Gate, gate)
-#define AGT_PRODUCT(m)                                                                             \
-  AGT_KERNEL(product##m##_bf16, 256, Product, product<agt::gpu::bf16 AGT_COMMA m AGT_COMMA false>) \
-  AGT_KERNEL(normed_product##m##_bf16, 256, Product, product<agt::gpu::bf16 AGT_COMMA m AGT_COMMA true>)
+#define AGT_PRODUCT(m)                                                                            \
+  AGT_EARLY(product##m##_bf16, 256 AGT_COMMA 3, Product, product<m AGT_COMMA false>) \
+  AGT_EARLY(normed_product##m##_bf16, 256 AGT_COMMA 3, Product, product<m AGT_COMMA true>)
 AGT_PRODUCT(1)
 AGT_PRODUCT(2)
 AGT_PRODUCT(4)
 AGT_BOTH(norm_rows, 128, Norm, norm_rows)
-AGT_BOTH(norm_long, 256, Norm, norm_long)
+AGT_BOTH(norm_long, 512, Norm, norm_long)
 AGT_BOTH(norm_rows_gradient, 256, NormGradient, norm_rows_gradient)
 AGT_BOTH(norm_long_gradient, 256, NormGradient, norm_long_gradient)
 AGT_BOTH(gate_gradient, 128, GateGradient, gate_gradient)
@@ -41,4 +48,6 @@ AGT_BOTH(turn, 128, Turn, turn)
 AGT_BOTH(heads, 128, Heads, heads)
 AGT_BOTH(head, 256, Head, head)
 AGT_BOTH(head_gradient, 256, HeadGradient, head_gradient)
+AGT_BOTH(sample_tops, 256, Sample, sample_tops)
+AGT_BOTH(sample_masses, 256, Sample, sample_masses)
 AGT_BOTH(sample, 512, Sample, sample)

@@ -34,25 +34,39 @@ __device__ void gate(const Gate &a) {
 // them.
 template <class T, class R>
 __device__ inline void norm_row(const Norm &a, i64 row, int thread, int threads, R reduce) {
+  constexpr int most = 2;  // pieces of eight that a thread holds
   const T *x = static_cast<const T *>(a.x) + row * a.n, *w = static_cast<const T *>(a.w);
   T *sum = static_cast<T *>(a.sum) + row * a.n, *y = static_cast<T *>(a.y) + row * a.n;
   float squares = 0;
-  for (i64 i = i64(thread) * 8; i < a.n; i += i64(threads) * 8) {
+  auto take = [&](i64 i) {
     Eight<T> v = load(x + i);
     if (a.add) {
-      Eight<T> u = load(static_cast<const T *>(a.add) + row * a.n + i);
+      const Eight<T> u = load(static_cast<const T *>(a.add) + row * a.n + i);
       for (int j = 0; j < 8; j++) v.v[j] = narrow<T>(wide(v.v[j]) + wide(u.v[j]));
       store(sum + i, v);
     }
     for (int j = 0; j < 8; j++) squares += wide(v.v[j]) * wide(v.v[j]);
-  }
+    return v;
+  };
+  auto at = [&](int k) { return (i64(k) * threads + thread) * 8; };
+  Eight<T> held[most], f[most];
+#pragma unroll
+  for (int k = 0; k < most; k++)
+    if (at(k) < a.n) {
+      held[k] = take(at(k));
+      f[k] = load(w + at(k));
+    }
+  for (i64 i = at(most); i < a.n; i += i64(threads) * 8) take(i);
   const float inverse = 1 / sqrtf(reduce(squares) / float(a.n) + a.eps);
-  const T *of = a.add ? sum : x;  // a thread reads what it has written
-  for (i64 i = i64(thread) * 8; i < a.n; i += i64(threads) * 8) {
-    Eight<T> v = load(of + i), f = load(w + i);
+  auto give = [&](i64 i, Eight<T> v, const Eight<T> &f) {
     for (int j = 0; j < 8; j++) v.v[j] = narrow<T>(wide(v.v[j]) * inverse * (a.offset + wide(f.v[j])));
     store(y + i, v);
-  }
+  };
+#pragma unroll
+  for (int k = 0; k < most; k++)
+    if (at(k) < a.n) give(at(k), held[k], f[k]);
+  const T *of = a.add ? sum : x;  // a thread reads what it has written
+  for (i64 i = at(most); i < a.n; i += i64(threads) * 8) give(i, load(of + i), load(w + i));
 }
 template <class T>
 __device__ void norm_rows(const Norm &a) {  // a warp a row
@@ -69,60 +83,81 @@ __device__ void norm_long(const Norm &a) {  // a block a row
 
 // ---- products of few rows ------------------------------------------------------------------
 // Each warp takes two rows of W at a time, of which its lanes read eight values each; with gate they
-// are the two rows of one output. M is how many rows x has; with N a block norms them all first.
-template <class T, int M, bool N>
+// are the two rows of one output. M is how many rows x has; with N a block norms them all first. The
+// first weights are read before the last kernel has ended, and the next ones before sums are exchanged.
+template <int M, bool N>
 __device__ void product(const Product &a) {
-  constexpr int warps = kRowThreads / 32;
-  __shared__ Eight<T> held[N ? kFewBytes / sizeof(Eight<T>) : 1];
+  constexpr int warps = kRowThreads / 32, early = M > 2 ? 2 : 4;  // pieces of eight that are read in advance
+  __shared__ Packed held[N ? few_bytes(M) / sizeof(Packed) : 1];
   __shared__ float sums[warps], parts[warps][2 * M];
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
-  const i64 eights = a.k / 8;
-  const Eight<T> *x = static_cast<const Eight<T> *>(a.x);
+  const int eights = int(a.k / 8);
+  const i64 units = a.gate ? a.n / 2 : (a.n + 1) / 2;
+  const int teams = warps / a.split, team = warp / a.split, part = warp % a.split, step = a.split * 32, from = part * 32 + lane;
+  const Eight<bf16> *x = static_cast<const Eight<bf16> *>(a.x);
+  auto first = [&](i64 unit) { return a.gate ? unit : 2 * unit; };
+  auto second = [&](i64 unit) { return a.gate ? unit + units : 2 * unit + 1 < a.n ? 2 * unit + 1 : 2 * unit; };
+  auto weights = [&](i64 row) { return static_cast<const Packed *>(a.w) + row * eights; };
+  Packed p[early], q[early];
+  auto fetch = [&](i64 unit) {
+    if (unit >= units) return;
+    const Packed *w0 = weights(first(unit)) + from, *w1 = weights(second(unit)) + from;
+#pragma unroll
+    for (int k = 0; k < early; k++)
+      if (from + k * step < eights) {
+        p[k] = w0[k * step];
+        q[k] = w1[k * step];
+      }
+  };
+  fetch(i64(blockIdx.x) * teams + team);
+  await_last();
   if (N) {
-    const Eight<T> *add = static_cast<const Eight<T> *>(a.add), *w = static_cast<const Eight<T> *>(a.norm);
+    const Eight<bf16> *add = static_cast<const Eight<bf16> *>(a.add), *w = static_cast<const Eight<bf16> *>(a.norm);
     for (int m = 0; m < M; m++) {
       float squares = 0;
-      for (i64 i = threadIdx.x; i < eights; i += kRowThreads) {
-        Eight<T> v = x[m * eights + i];
+      for (int i = threadIdx.x; i < eights; i += kRowThreads) {
+        Eight<bf16> v = x[m * eights + i];
         if (add) {
-          const Eight<T> u = add[m * eights + i];
-          for (int j = 0; j < 8; j++) v.v[j] = narrow<T>(wide(v.v[j]) + wide(u.v[j]));
-          if (blockIdx.x == 0) static_cast<Eight<T> *>(a.sum)[m * eights + i] = v;
+          const Eight<bf16> u = add[m * eights + i];
+          for (int j = 0; j < 8; j++) v.v[j] = narrow<bf16>(wide(v.v[j]) + wide(u.v[j]));
+          if (blockIdx.x == 0) static_cast<Eight<bf16> *>(a.sum)[m * eights + i] = v;
         }
-        held[m * eights + i] = v;
+        held[m * eights + i] = packed(v);
         for (int j = 0; j < 8; j++) squares += wide(v.v[j]) * wide(v.v[j]);
       }
       const float inverse = 1 / sqrtf(block_reduce(squares, Add(), sums) / float(a.k) + a.eps);
-      for (i64 i = threadIdx.x; i < eights; i += kRowThreads) {  // a thread reads what it has written
-        Eight<T> v = held[m * eights + i];
-        const Eight<T> f = w[i];
-        for (int j = 0; j < 8; j++) v.v[j] = narrow<T>(wide(v.v[j]) * inverse * (a.offset + wide(f.v[j])));
-        held[m * eights + i] = v;
+      for (int i = threadIdx.x; i < eights; i += kRowThreads) {  // a thread reads what it has written
+        const Packed v = held[m * eights + i];
+        Eight<bf16> f = w[i];
+        for (int j = 0; j < 8; j++) f.v[j] = narrow<bf16>(wide(v, j) * inverse * (a.offset + wide(f.v[j])));
+        held[m * eights + i] = packed(f);
       }
     }
     __syncthreads();
   }
-  const i64 units = a.gate ? a.n / 2 : (a.n + 1) / 2;
-  const int teams = warps / a.split, team = warp / a.split, part = warp % a.split;
   for (i64 base = i64(blockIdx.x) * teams; base < units; base += i64(gridDim.x) * teams) {  // as often in all threads
-    const i64 unit = base + team, row = a.gate ? unit : 2 * unit, other = a.gate ? unit + units : 2 * unit + 1 < a.n ? 2 * unit + 1 : row;
+    const i64 unit = base + team, row = first(unit), other = second(unit);
     const bool live = unit < units;
     float acc[2][M];
     for (int m = 0; m < M; m++) acc[0][m] = acc[1][m] = 0;
-    if (live) {
-      const Eight<T> *w0 = static_cast<const Eight<T> *>(a.w) + row * eights, *w1 = static_cast<const Eight<T> *>(a.w) + other * eights;
-#pragma unroll 4
-      for (i64 i = i64(part) * 32 + lane; i < eights; i += a.split * 32) {
-        const Eight<T> p = w0[i], q = w1[i];
-        for (int m = 0; m < M; m++) {
-          const Eight<T> v = N ? held[m * eights + i] : x[m * eights + i];
-          for (int j = 0; j < 8; j++) {
-            acc[0][m] += wide(p.v[j]) * wide(v.v[j]);
-            acc[1][m] += wide(q.v[j]) * wide(v.v[j]);
-          }
+    auto add_up = [&](const Packed &p, const Packed &q, int i) {
+      for (int m = 0; m < M; m++) {
+        const Packed v = N ? held[m * eights + i] : static_cast<const Packed *>(a.x)[m * eights + i];
+        for (int j = 0; j < 8; j++) {
+          acc[0][m] += wide(p, j) * wide(v, j);
+          acc[1][m] += wide(q, j) * wide(v, j);
         }
       }
+    };
+    if (live) {
+#pragma unroll
+      for (int k = 0; k < early; k++)
+        if (from + k * step < eights) add_up(p[k], q[k], from + k * step);
+      const Packed *w0 = weights(row), *w1 = weights(other);
+#pragma unroll 2
+      for (int i = from + early * step; i < eights; i += step) add_up(w0[i], w1[i], i);
     }
+    fetch(unit + i64(gridDim.x) * teams);
     for (int m = 0; m < M; m++)
       for (int r = 0; r < 2; r++) acc[r][m] = warp_reduce(acc[r][m], Add());
     if (a.split > 1) {
@@ -136,17 +171,17 @@ __device__ void product(const Product &a) {
       __syncthreads();
     }
     if (!live || part > 0 || lane > 0) continue;
-    T *y = static_cast<T *>(a.y);
-    const T *bias = static_cast<const T *>(a.bias);
+    bf16 *y = static_cast<bf16 *>(a.y);
+    const bf16 *bias = static_cast<const bf16 *>(a.bias);
     for (int m = 0; m < M; m++) {
-      T v[2] = {narrow<T>(acc[0][m]), narrow<T>(acc[1][m])};
+      bf16 v[2] = {narrow<bf16>(acc[0][m]), narrow<bf16>(acc[1][m])};
       if (bias) {
-        v[0] = narrow<T>(wide(v[0]) + wide(bias[row]));
-        v[1] = narrow<T>(wide(v[1]) + wide(bias[other]));
+        v[0] = narrow<bf16>(wide(v[0]) + wide(bias[row]));
+        v[1] = narrow<bf16>(wide(v[1]) + wide(bias[other]));
       }
       if (a.gate) {
         const float g = wide(v[0]);
-        y[m * units + unit] = narrow<T>(g / (1 + expf(-g)) * wide(v[1]));
+        y[m * units + unit] = narrow<bf16>(g / (1 + expf(-g)) * wide(v[1]));
       } else {
         y[m * a.n + row] = v[0];
         y[m * a.n + other] = v[1];  // of an odd n the last one twice

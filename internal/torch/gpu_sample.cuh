@@ -163,29 +163,98 @@ struct Walk {
   }
 };
 
+// A warp's run of kSampleBlock entries, in the kernels that look at each.
+struct Run {
+  i64 run, row, at, from;  // at: in the arrays of Sample; from: this lane's first eight entries
+  bool live;
+  __device__ explicit Run(const Sample &a)
+      : run(i64(blockIdx.x) * (kRowThreads / 32) + threadIdx.x / 32), row(blockIdx.y), at(row * a.runs + run),
+        from(run * kSampleBlock + threadIdx.x % 32 * 8), live(run < a.runs) {}
+};
+// f(i, logit) for the entries of a run that are this lane's.
+template <class T, class F>
+__device__ inline void each_of_run(const T *z, i64 n, const Run &r, F f) {
+#pragma unroll
+  for (int k = 0; k < kSamplePiece / 8; k++) {
+    const i64 i = r.from + k * 32 * 8;
+    if (n % 8 == 0) {
+      if (i >= n) return;
+      const Eight<T> v = load(z + i);
+      for (int j = 0; j < 8; j++) f(i + j, wide(v.v[j]));
+    } else {
+      for (int j = 0; j < 8 && i + j < n; j++) f(i + j, wide(z[i + j]));
+    }
+  }
+}
+
+template <class T>
+__device__ void sample_tops(const Sample &a) {
+  const Run r(a);
+  if (!r.live) return;
+  float top = -INFINITY;
+  each_of_run(static_cast<const T *>(a.logits) + r.row * a.vocabulary, a.vocabulary, r, [&](i64, float logit) { top = logit > top ? logit : top; });
+  top = warp_reduce(top, Max());
+  if (threadIdx.x % 32 == 0) a.tops[r.at] = top;
+}
+
+// The largest logit of a row, which all lanes of a warp get.
+__device__ inline float top_of(const Sample &a, i64 row) {
+  float top = -INFINITY;
+  for (i64 i = threadIdx.x % 32; i < a.runs; i += 32) top = fmaxf(top, a.tops[row * a.runs + i]);
+  return warp_reduce(top, Max());
+}
+// What the weights of a row are multiplied by in the exponent; 1 where the likeliest entry is taken.
+__device__ inline bool is_greedy(const Drawing &o) { return o.temperature <= 0 || !(float(1 / o.temperature) < INFINITY); }
+__device__ inline float inverse_of(const Drawing &o) { return is_greedy(o) ? 1.f : float(1 / o.temperature); }
+
+template <class T>
+__device__ void sample_masses(const Sample &a) {
+  const Run r(a);
+  if (!r.live) return;
+  const T *z = static_cast<const T *>(a.logits) + r.row * a.vocabulary;
+  const float top = top_of(a, r.row), inverse = inverse_of(a.rows[r.row]);
+  const Weights<T> plain{z, a.vocabulary, top, 1.f}, w{z, a.vocabulary, top, inverse};
+  double total = 0, mass = 0;
+  i64 best = a.vocabulary;
+  each_of_run(z, a.vocabulary, r, [&](i64 i, float logit) {
+    total += plain.of(logit);
+    if (inverse != 1) mass += w.of(logit);
+    if (logit == top && i < best) best = i;
+  });
+  total = warp_reduce(total, Add());
+  mass = inverse != 1 ? warp_reduce(mass, Add()) : total;
+  best = warp_reduce(best, Min());
+  if (threadIdx.x % 32 > 0) return;
+  a.totals[r.at] = total;
+  a.masses[r.at] = mass;
+  a.bests[r.at] = best;
+}
+
 template <class T>
 __device__ void sample(const Sample &a) {
-  __shared__ double masses[kSampleBlocks], few[kSampleThreads / 32][15], sums[32];
+  constexpr int groups = 32;
+  __shared__ double masses[kSampleBlocks], grouped[groups], few[kSampleThreads / 32][15], sums[32];
   __shared__ i64 whole[32];
-  __shared__ float tops[32];
-  __shared__ int equals[kSampleBlocks];
+  __shared__ float entries[kSamplePiece];
+  __shared__ int equals[kSampleBlocks], grouped_equals[groups];
   const Drawing o = a.rows[blockIdx.x];
-  const T *z = static_cast<const T *>(a.logits) + i64(blockIdx.x) * a.vocabulary;
-  const i64 n = a.vocabulary;
+  const i64 n = a.vocabulary, runs = a.runs, at = blockIdx.x * runs;
+  const T *z = static_cast<const T *>(a.logits) + i64(blockIdx.x) * n;
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, warps = kSampleThreads / 32;
 
-  float top = -INFINITY;
-  each_entry(z, n, [&](i64, float logit) { top = logit > top ? logit : top; });
-  top = block_reduce(top, Max(), tops);
-  const bool greedy = o.temperature <= 0 || !(float(1 / o.temperature) < INFINITY);
-  const Weights<T> plain{z, n, top, 1.f}, w{z, n, top, greedy ? 1.f : float(1 / o.temperature)};
+  const float top = top_of(a, blockIdx.x);
+  const bool greedy = is_greedy(o), cut = !greedy && (o.top_k > 0 || (o.top_p > 0 && o.top_p < 1) || o.min_p > 0);
+  const Weights<T> w{z, n, top, inverse_of(o)};
   double total = 0, tempered = 0;
-  each_entry(z, n, [&](i64, float logit) {
-    total += plain.of(logit);
-    if (w.inverse != 1) tempered += w.of(logit);
-  });
+  i64 best = n;
+  for (i64 i = threadIdx.x; i < runs; i += kSampleThreads) {
+    total += a.totals[at + i];
+    tempered += masses[i] = a.masses[at + i];
+    equals[i] = 0;  // what is not cut has no edge
+    best = a.bests[at + i] < best ? a.bests[at + i] : best;
+  }
   total = block_reduce(total, Add(), sums);
-  tempered = w.inverse != 1 ? block_reduce(tempered, Add(), sums) : total;
+  tempered = block_reduce(tempered, Add(), sums);
   const double lse = top + log(total);
   if (!(lse < INFINITY && lse > -INFINITY)) {  // the host sees it in the log-prob
     if (threadIdx.x == 0) {
@@ -194,58 +263,69 @@ __device__ void sample(const Sample &a) {
     }
     return;
   }
-  i64 best = n;
   if (greedy) {
-    each_entry(z, n, [&](i64 i, float logit) {
-      if (logit == top && i < best) best = i;
-    });
     best = block_reduce(best, Min(), whole);
   } else {
-    const bool cut = o.top_k > 0 || (o.top_p > 0 && o.top_p < 1) || o.min_p > 0;
-    const Kept kept = cut ? keep(w, o, few, sums) : Kept{0, n};
+    Kept kept{0, n};
+    if (cut) {
+      kept = keep(w, o, few, sums);
+      for (i64 b = warp; b < runs; b += warps) {  // above the edge, and how many are on it
+        double mass = 0;
+        int on = 0;
+        weigh(w, kept, b * kSampleBlock + lane * 8, 32 * 8, mass, on);
+        mass = warp_reduce(mass, Add());
+        on = warp_reduce(on, Add());
+        if (lane == 0) {
+          masses[b] = mass;
+          equals[b] = on;
+        }
+      }
+      __syncthreads();
+    }
     const float edge = __uint_as_float(kept.bits);
-    // The mass of each run of kSampleBlock entries: above the edge, and how many are on it.
-    const int blocks = int((n + kSampleBlock - 1) / kSampleBlock);
-    for (int b = warp; b < blocks; b += warps) {
+    const i64 length = (runs + groups - 1) / groups;  // of a group of runs
+    if (warp == 0) {
       double mass = 0;
       int on = 0;
-      weigh(w, kept, i64(b) * kSampleBlock + lane * 8, 32 * 8, mass, on);
-      mass = warp_reduce(mass, Add());
-      on = warp_reduce(on, Add());
-      if (lane == 0) {
-        masses[b] = mass;
-        equals[b] = on;
+      for (i64 b = lane * length; b < (lane + 1) * length && b < runs; b++) {
+        mass += masses[b];
+        on += equals[b];
       }
+      grouped[lane] = mass;
+      grouped_equals[lane] = on;
     }
     __syncthreads();
     double mass = 0;
     i64 left = kept.equal;
-    for (int b = 0; b < blocks; b++) {
-      const i64 on = equals[b] < left ? equals[b] : left;
-      mass += masses[b] + double(on) * edge;
+    for (int g = 0; g < groups; g++) {
+      const i64 on = grouped_equals[g] < left ? grouped_equals[g] : left;
+      mass += grouped[g] + double(on) * edge;
       left -= on;
     }
-    // The run in which the token is, then the piece of it: all threads walk, it is short.
+    // The group in which the token is, then the run, then the piece of it: all threads walk, it is short.
     Walk walk{o.uniform * mass, 0, kept.equal};
-    const i64 run = i64(walk.to(masses, equals, blocks, edge)) * kSampleBlock;
+    const i64 begin = walk.to(grouped, grouped_equals, groups, edge) * length;
+    const i64 run = (begin + walk.to(masses + begin, equals + begin, int(runs - begin < length ? runs - begin : length), edge)) * kSampleBlock;
     __syncthreads();
     if (warp == 0) {
       double mass = 0;
       int on = 0;
       weigh(w, kept, run + lane * kSamplePiece, 8, mass, on);
-      masses[lane] = mass;
-      equals[lane] = on;
+      grouped[lane] = mass;
+      grouped_equals[lane] = on;
     }
     __syncthreads();
-    const i64 from = run + walk.to(masses, equals, 32, edge) * kSamplePiece;
+    const i64 from = run + walk.to(grouped, grouped_equals, 32, edge) * kSamplePiece;
+    if (warp == 0) entries[lane] = w(from + lane);
+    __syncthreads();
     // Within the piece one entry after the other.
     if (threadIdx.x == 0) {
       i64 chosen = -1;
-      for (i64 i = from; i < from + kSamplePiece && i < n; i++) {
-        const float x = w(i);
+      for (int i = 0; i < kSamplePiece && from + i < n; i++) {
+        const float x = entries[i];
         const u32 bits = __float_as_uint(x);
         if (bits < kept.bits || (bits == kept.bits && walk.left-- <= 0) || !(x > 0)) continue;
-        chosen = i;
+        chosen = from + i;
         walk.before += x;
         if (walk.before > walk.target) break;
       }

@@ -59,7 +59,7 @@ inline unsigned bits_of(float f) {
 #define __global__
 #define __device__
 #define __shared__ static thread_local
-#define __launch_bounds__(n)
+#define __launch_bounds__(...)
 #define threadIdx (blocks::thread_index())
 #define blockIdx (blocks::block_index())
 #define blockDim (blocks::block_size())

@@ -27,6 +27,7 @@ void body(const void *args) { kernel(*static_cast<const A *>(args)); }
 const std::map<std::string, void (*)(const void *)> kernels{
     BOTH(Decode, decode1), BOTH(Decode, decode2), BOTH(Decode, decode4),   BOTH(Decode, decode8),   BOTH(Decode, combine),
     BOTH(Norm, norm_rows), BOTH(Norm, norm_long), BOTH(Heads, heads), BOTH(Head, head), BOTH(HeadGradient, head_gradient), BOTH(Sample, sample),
+    BOTH(Sample, sample_tops), BOTH(Sample, sample_masses),
     BOTH(NormGradient, norm_rows_gradient), BOTH(NormGradient, norm_long_gradient), BOTH(GateGradient, gate_gradient), BOTH(Turn, turn),
     BOTH(Embed, embed),   BOTH(Gate, gate),    KERNEL(Product, product1_bf16), KERNEL(Product, product2_bf16), KERNEL(Product, product4_bf16),
     KERNEL(Product, normed_product1_bf16), KERNEL(Product, normed_product2_bf16), KERNEL(Product, normed_product4_bf16),
