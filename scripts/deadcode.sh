@@ -16,8 +16,8 @@ allowed() {
 app/retrieval/serve.go: Open              # an index for Go programs; tests of the command serve one in their process
 examples/guess/reward.go: Few.Name        # shows what a rewards.Reward has; its program prints scores only
 internal/torch/torch.go: Live             # tests of policy count tensors too
-internal/torch/torch.go: Scope.throw      # tests throw in C++; a test file cannot call C
-internal/torch/torch.go: arena            # tests switch the arena; a test file cannot call C
+internal/torch/torch.go: Scope.Throw      # tests throw in C++; a test file cannot call C
+internal/torch/torch.go: Arena            # tests switch the arena; a test file cannot call C
 internal/torch/torch.go: UseKernels       # tests switch the kernels; a test file cannot call C
 LIST
 }

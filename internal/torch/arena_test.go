@@ -1,22 +1,24 @@
 //go:build libtorch
 
-package torch
+package torch_test
 
 import (
 	"math/rand/v2"
 	"testing"
+
+	"agentcli/internal/torch"
 )
 
 // Large tensors of any sizes, freed in any order: none lies on another, what is
 // freed is used again, and nothing stays in use.
 func TestLargeTensorsShareKeptMemoryAndNeverOverlap(t *testing.T) {
 	w := worker(t, 2)
-	before, _ := arena()
+	before, _ := torch.Arena()
 	round := func(seed uint64) (held int64) {
-		run(t, w, func(s *Scope) {
+		run(t, w, func(s *torch.Scope) {
 			rng := rand.New(rand.NewPCG(1, seed))
 			type one struct {
-				x Tensor
+				x torch.Tensor
 				n int64
 				v float64
 			}
@@ -25,7 +27,7 @@ func TestLargeTensorsShareKeptMemoryAndNeverOverlap(t *testing.T) {
 				if len(alive) > 20 || (len(alive) > 0 && rng.IntN(3) == 0) {
 					k := rng.IntN(len(alive))
 					o := alive[k]
-					if got := s.Float64s(s.Sum(o.x, Float64))[0]; got != o.v*float64(o.n) {
+					if got := s.Float64s(s.Sum(o.x, torch.Float64))[0]; got != o.v*float64(o.n) {
 						t.Errorf("tensor %d of %d values has the sum %v, want %v: another was written over it", i, o.n, got, o.v*float64(o.n))
 					}
 					s.Free(o.x)
@@ -33,10 +35,10 @@ func TestLargeTensorsShareKeptMemoryAndNeverOverlap(t *testing.T) {
 				}
 				n := rng.Int64N(1 << (8 + rng.IntN(14)))
 				v := float64(rng.IntN(100))
-				alive = append(alive, one{s.Full(v, Float32, CPU, n), n, v})
+				alive = append(alive, one{s.Full(v, torch.Float32, torch.CPU, n), n, v})
 			}
 		})
-		_, held = arena()
+		_, held = torch.Arena()
 		return held
 	}
 	first := round(7)
@@ -45,7 +47,7 @@ func TestLargeTensorsShareKeptMemoryAndNeverOverlap(t *testing.T) {
 			t.Errorf("the same work again takes %d bytes more", held-first)
 		}
 	}
-	if after, _ := arena(); after != before {
+	if after, _ := torch.Arena(); after != before {
 		t.Errorf("%d bytes are still in use", after-before)
 	}
 }

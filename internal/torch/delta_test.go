@@ -1,6 +1,6 @@
 //go:build libtorch
 
-package torch
+package torch_test
 
 import (
 	"bytes"
@@ -12,43 +12,45 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"agentcli/internal/torch"
 )
 
 // deltaCase is a call of GatedDelta: runs of these lengths, each behind its parent.
 type deltaCase struct {
 	name    string
-	heads   DeltaHeads
+	heads   torch.DeltaHeads
 	lengths []int32
 	parents []int32
-	gate    float64      // added to the logits of the decays
-	from    []int32      // of each run its slot in the pool; nil: no pool
-	saves   []SavedState // with a pool
+	gate    float64            // added to the logits of the decays
+	from    []int32            // of each run its slot in the pool; nil: no pool
+	saves   []torch.SavedState // with a pool
 }
 
 var deltaCases = []deltaCase{
-	{name: "one token", heads: DeltaHeads{2, 2, 32, 32}, lengths: []int32{1}, parents: []int32{-1}},
-	{name: "two tokens", heads: DeltaHeads{1, 3, 16, 48}, lengths: []int32{2}, parents: []int32{-1}},
-	{name: "runs of one token", heads: DeltaHeads{1, 2, 16, 16}, lengths: []int32{1, 1, 1, 1}, parents: []int32{-1, 0, 1, 1}},
-	{name: "as many as go token by token", heads: DeltaHeads{2, 4, 32, 16}, lengths: []int32{16, 3}, parents: []int32{-1, 0}},
-	{name: "one more", heads: DeltaHeads{2, 4, 32, 16}, lengths: []int32{17, 17}, parents: []int32{-1, 0}},
-	{name: "a whole chunk", heads: DeltaHeads{1, 1, 64, 64}, lengths: []int32{64}, parents: []int32{-1}},
-	{name: "a chunk and a token", heads: DeltaHeads{1, 1, 64, 64}, lengths: []int32{65, 30}, parents: []int32{-1, -1}},
-	{name: "as Qwen3.5", heads: DeltaHeads{1, 2, 128, 128}, lengths: []int32{200}, parents: []int32{-1}},
-	{name: "sizes that fill no vector", heads: DeltaHeads{2, 6, 20, 13}, lengths: []int32{75, 5}, parents: []int32{-1, 0}},
-	{name: "one dimension", heads: DeltaHeads{1, 1, 1, 1}, lengths: []int32{20, 2}, parents: []int32{-1, -1}},
-	{name: "a tree", heads: DeltaHeads{2, 2, 32, 16}, lengths: []int32{70, 3, 40, 130, 1, 9, 64, 5, 20},
+	{name: "one token", heads: torch.DeltaHeads{2, 2, 32, 32}, lengths: []int32{1}, parents: []int32{-1}},
+	{name: "two tokens", heads: torch.DeltaHeads{1, 3, 16, 48}, lengths: []int32{2}, parents: []int32{-1}},
+	{name: "runs of one token", heads: torch.DeltaHeads{1, 2, 16, 16}, lengths: []int32{1, 1, 1, 1}, parents: []int32{-1, 0, 1, 1}},
+	{name: "as many as go token by token", heads: torch.DeltaHeads{2, 4, 32, 16}, lengths: []int32{16, 3}, parents: []int32{-1, 0}},
+	{name: "one more", heads: torch.DeltaHeads{2, 4, 32, 16}, lengths: []int32{17, 17}, parents: []int32{-1, 0}},
+	{name: "a whole chunk", heads: torch.DeltaHeads{1, 1, 64, 64}, lengths: []int32{64}, parents: []int32{-1}},
+	{name: "a chunk and a token", heads: torch.DeltaHeads{1, 1, 64, 64}, lengths: []int32{65, 30}, parents: []int32{-1, -1}},
+	{name: "as Qwen3.5", heads: torch.DeltaHeads{1, 2, 128, 128}, lengths: []int32{200}, parents: []int32{-1}},
+	{name: "sizes that fill no vector", heads: torch.DeltaHeads{2, 6, 20, 13}, lengths: []int32{75, 5}, parents: []int32{-1, 0}},
+	{name: "one dimension", heads: torch.DeltaHeads{1, 1, 1, 1}, lengths: []int32{20, 2}, parents: []int32{-1, -1}},
+	{name: "a tree", heads: torch.DeltaHeads{2, 2, 32, 16}, lengths: []int32{70, 3, 40, 130, 1, 9, 64, 5, 20},
 		parents: []int32{-1, 0, 0, 2, -1, 4, 2, 6, 0}},
-	{name: "a decay that erases the state", heads: DeltaHeads{1, 2, 32, 32}, lengths: []int32{90, 20}, parents: []int32{-1, 0}, gate: 40},
-	{name: "nearly no decay", heads: DeltaHeads{1, 2, 32, 32}, lengths: []int32{150, 20}, parents: []int32{-1, 0}, gate: -12},
-	{name: "decoding", heads: DeltaHeads{2, 4, 32, 48}, lengths: []int32{1, 1, 1}, parents: []int32{-1, -1, -1},
-		from: []int32{1, 2, 3}, saves: []SavedState{{0, 1}, {1, 2}, {2, 3}}},
-	{name: "a sequence with snapshots", heads: DeltaHeads{1, 2, 20, 13}, lengths: []int32{70, 16, 5, 1}, parents: []int32{-1, 0, 1, -1},
-		from: []int32{0, 0, 0, 4}, saves: []SavedState{{0, 2}, {1, 3}, {1, 5}, {2, 1}, {3, 4}}},
-	{name: "states that another overwrites", heads: DeltaHeads{2, 2, 16, 32}, lengths: []int32{1, 1, 40, 1, 20},
+	{name: "a decay that erases the state", heads: torch.DeltaHeads{1, 2, 32, 32}, lengths: []int32{90, 20}, parents: []int32{-1, 0}, gate: 40},
+	{name: "nearly no decay", heads: torch.DeltaHeads{1, 2, 32, 32}, lengths: []int32{150, 20}, parents: []int32{-1, 0}, gate: -12},
+	{name: "decoding", heads: torch.DeltaHeads{2, 4, 32, 48}, lengths: []int32{1, 1, 1}, parents: []int32{-1, -1, -1},
+		from: []int32{1, 2, 3}, saves: []torch.SavedState{{0, 1}, {1, 2}, {2, 3}}},
+	{name: "a sequence with snapshots", heads: torch.DeltaHeads{1, 2, 20, 13}, lengths: []int32{70, 16, 5, 1}, parents: []int32{-1, 0, 1, -1},
+		from: []int32{0, 0, 0, 4}, saves: []torch.SavedState{{0, 2}, {1, 3}, {1, 5}, {2, 1}, {3, 4}}},
+	{name: "states that another overwrites", heads: torch.DeltaHeads{2, 2, 16, 32}, lengths: []int32{1, 1, 40, 1, 20},
 		parents: []int32{-1, -1, -1, -1, 3},
-		from:    []int32{2, 2, 2, 5, 0}, saves: []SavedState{{0, 2}, {1, 3}, {2, 5}, {3, 1}, {4, 4}}},
-	{name: "a run that is not saved", heads: DeltaHeads{1, 1, 32, 32}, lengths: []int32{1, 33, 1}, parents: []int32{-1, -1, -1},
-		from: []int32{1, 2, 3}, saves: []SavedState{{2, 3}}},
+		from:    []int32{2, 2, 2, 5, 0}, saves: []torch.SavedState{{0, 2}, {1, 3}, {2, 5}, {3, 1}, {4, 4}}},
+	{name: "a run that is not saved", heads: torch.DeltaHeads{1, 1, 32, 32}, lengths: []int32{1, 33, 1}, parents: []int32{-1, -1, -1},
+		from: []int32{1, 2, 3}, saves: []torch.SavedState{{2, 3}}},
 }
 
 const deltaSlots = 6
@@ -61,45 +63,45 @@ func (c deltaCase) rows() (n int64) {
 }
 
 // values are those of what the call makes, by name: the result, and the states or the gradients.
-func (c deltaCase) values(s *Scope, d, inputs DType, seed int) map[string]Tensor {
+func (c deltaCase) values(s *torch.Scope, d, inputs torch.DType, seed int) map[string]torch.Tensor {
 	rng := rand.New(rand.NewPCG(uint64(seed), uint64(len(c.name))))
-	draw := func(of DType, shift float64, shape ...int64) Tensor {
-		v := make([]float64, product(shape))
+	draw := func(of torch.DType, shift float64, shape ...int64) torch.Tensor {
+		v := make([]float64, numel(shape))
 		for i := range v {
 			v[i] = rng.NormFloat64() + shift
 		}
-		x := s.To(s.To(s.Float64(v, shape...), of, CPU), d, CPU)
+		x := s.To(s.To(s.Float64(v, shape...), of, torch.CPU), d, torch.CPU)
 		return s.RequiresGrad(x, c.from == nil)
 	}
 	h, rows := c.heads, c.rows()
 	values := int64(h.ValueHeads)
-	in := map[string]Tensor{
+	in := map[string]torch.Tensor{
 		"q, k and v": draw(inputs, 0, rows, int64(2*h.KeyHeads*h.KeyDim+h.ValueHeads*h.ValueDim)),
 		"b and a":    draw(inputs, 0, rows, 2*values), "a_log": draw(inputs, 0, values), "dt_bias": draw(inputs, c.gate-2, values),
 	}
-	runs, start := make([]Run, len(c.lengths)), int32(0)
+	runs, start := make([]torch.Run, len(c.lengths)), int32(0)
 	for i, n := range c.lengths {
-		runs[i] = Run{Start: start, Len: n, Parent: c.parents[i]}
+		runs[i] = torch.Run{Start: start, Len: n, Parent: c.parents[i]}
 		if start += n; c.from != nil {
 			runs[i].From = c.from[i]
 		}
 	}
 	plan := s.PlanRuns(runs, c.saves)
-	call := func(pool Tensor) Tensor {
+	call := func(pool torch.Tensor) torch.Tensor {
 		parts := s.Split(in["b and a"], 1, values, values)
 		return s.GatedDelta(in["q, k and v"], parts[0], parts[1], in["a_log"], in["dt_bias"], h, plan, pool)
 	}
 	if c.from != nil {
-		acc := Float32
-		if d == Float64 {
-			acc = Float64
+		acc := torch.Float32
+		if d == torch.Float64 {
+			acc = torch.Float64
 		}
-		pool := s.To(draw(Float32, 0, deltaSlots, values, int64(h.KeyDim), int64(h.ValueDim)), acc, CPU)
-		return map[string]Tensor{"result": call(pool), "states": pool}
+		pool := s.To(draw(torch.Float32, 0, deltaSlots, values, int64(h.KeyDim), int64(h.ValueDim)), acc, torch.CPU)
+		return map[string]torch.Tensor{"result": call(pool), "states": pool}
 	}
-	out := map[string]Tensor{}
+	out := map[string]torch.Tensor{}
 	s.WithGrad(func() {
-		out["result"] = call(Tensor{})
+		out["result"] = call(torch.Tensor{})
 		s.Backward(out["result"], draw(inputs, 0, rows, values*int64(h.ValueDim)))
 	})
 	for name, x := range in {
@@ -109,18 +111,18 @@ func (c deltaCase) values(s *Scope, d, inputs DType, seed int) map[string]Tensor
 }
 
 // deltaValues computes a case with the kernels of a name.
-func deltaValues(t *testing.T, w *Worker, kernels string, c deltaCase, d, inputs DType, seed int) map[string][]float64 {
+func deltaValues(t *testing.T, w *torch.Worker, kernels string, c deltaCase, d, inputs torch.DType, seed int) map[string][]float64 {
 	t.Helper()
-	err := UseKernels(kernels)
+	err := torch.UseKernels(kernels)
 	switch {
 	case err != nil && strings.HasPrefix(kernels, "avx"):
 		t.Skip(err) // of another processor
 	case err != nil:
 		t.Fatal(err)
 	}
-	defer UseKernels("")
+	defer torch.UseKernels("")
 	out := map[string][]float64{}
-	run(t, w, func(s *Scope) {
+	run(t, w, func(s *torch.Scope) {
 		for name, x := range c.values(s, d, inputs, seed) {
 			out[name] = s.Float64s(x)
 		}
@@ -133,11 +135,11 @@ func deltaValues(t *testing.T, w *Worker, kernels string, c deltaCase, d, inputs
 func TestTheDeltaKernelsAreAsExactAsLibtorch(t *testing.T) {
 	w := worker(t, 2)
 	const draws = 12
-	for d, unit := range map[DType]float64{Float32: 0x1p-23, BFloat16: 0x1p-9} {
+	for d, unit := range map[torch.DType]float64{Float32: 0x1p-23, BFloat16: 0x1p-9} {
 		for _, c := range deltaCases {
 			var want, theirs [draws]map[string][]float64
 			for i := range draws {
-				want[i], theirs[i] = deltaValues(t, w, "none", c, Float64, d, i), deltaValues(t, w, "none", c, d, d, i)
+				want[i], theirs[i] = deltaValues(t, w, "none", c, torch.Float64, d, i), deltaValues(t, w, "none", c, d, d, i)
 			}
 			for _, kernels := range []string{"avx512", "avx2", "base"} {
 				t.Run(fmt.Sprint(d, "/", c.name, "/", kernels), func(t *testing.T) {
@@ -182,14 +184,14 @@ func TestTheDeltaKernelsWriteWhatIsSavedAlone(t *testing.T) {
 		}
 		none := c
 		none.saves = nil
-		before := deltaValues(t, w, "", none, Float32, Float32, 1)
-		after := deltaValues(t, w, "", c, Float32, Float32, 1)
+		before := deltaValues(t, w, "", none, torch.Float32, torch.Float32, 1)
+		after := deltaValues(t, w, "", c, torch.Float32, torch.Float32, 1)
 		if !slices.Equal(before["result"], after["result"]) {
 			t.Errorf("%s: the result depends on what is saved", c.name)
 		}
 		each := len(after["states"]) / deltaSlots
 		for slot := range deltaSlots {
-			saved := slices.ContainsFunc(c.saves, func(x SavedState) bool { return int(x.Slot) == slot })
+			saved := slices.ContainsFunc(c.saves, func(x torch.SavedState) bool { return int(x.Slot) == slot })
 			same := slices.Equal(before["states"][slot*each:(slot+1)*each], after["states"][slot*each:(slot+1)*each])
 			if saved == same {
 				t.Errorf("%s: slot %d is saved: %v, is as before: %v", c.name, slot, saved, same)
@@ -199,13 +201,13 @@ func TestTheDeltaKernelsWriteWhatIsSavedAlone(t *testing.T) {
 }
 
 func TestDeltaBitsDependOnNoThreads(t *testing.T) {
-	for _, d := range []DType{Float32, BFloat16} {
+	for _, d := range []torch.DType{torch.Float32, torch.BFloat16} {
 		var want []map[string][]byte
 		for _, threads := range []int{1, 2, 3} {
 			w := worker(t, threads)
 			for i, c := range deltaCases {
 				got := map[string][]byte{}
-				run(t, w, func(s *Scope) {
+				run(t, w, func(s *torch.Scope) {
 					for name, x := range c.values(s, d, d, 1) {
 						got[name] = s.Bytes(x)
 					}
@@ -227,12 +229,12 @@ func TestDeltaBitsDependOnNoThreads(t *testing.T) {
 // A sequence's numbers are those that it has alone, bit for bit, beside others of any length.
 func TestDeltaBitsDependOnNoOtherSequence(t *testing.T) {
 	w := worker(t, 2)
-	h := DeltaHeads{KeyHeads: 1, ValueHeads: 2, KeyDim: 32, ValueDim: 16}
+	h := torch.DeltaHeads{KeyHeads: 1, ValueHeads: 2, KeyDim: 32, ValueDim: 16}
 	lengths := []int32{1, 90, 5, 17, 1, 64}
-	run(t, w, func(s *Scope) {
+	run(t, w, func(s *torch.Scope) {
 		rng := rand.New(rand.NewPCG(1, 2))
-		draw := func(shape ...int64) Tensor {
-			v := make([]float32, product(shape))
+		draw := func(shape ...int64) torch.Tensor {
+			v := make([]float32, numel(shape))
 			for i := range v {
 				v[i] = float32(rng.NormFloat64())
 			}
@@ -241,14 +243,14 @@ func TestDeltaBitsDependOnNoOtherSequence(t *testing.T) {
 		n := int64(178)
 		qkv, b, a, aLog, bias := draw(n, 96), draw(n, 2), draw(n, 2), draw(2), draw(2)
 		of := func(from int64, lengths ...int32) []byte {
-			var runs []Run
+			var runs []torch.Run
 			rows := int32(0)
 			for _, l := range lengths {
-				runs = append(runs, Run{Start: rows, Len: l, Parent: -1})
+				runs = append(runs, torch.Run{Start: rows, Len: l, Parent: -1})
 				rows += l
 			}
-			part := func(x Tensor) Tensor { return s.Narrow(x, 0, from, int64(rows)) }
-			return s.Bytes(s.GatedDelta(part(qkv), part(b), part(a), aLog, bias, h, s.PlanRuns(runs, nil), Tensor{}))
+			part := func(x torch.Tensor) torch.Tensor { return s.Narrow(x, 0, from, int64(rows)) }
+			return s.Bytes(s.GatedDelta(part(qkv), part(b), part(a), aLog, bias, h, s.PlanRuns(runs, nil), torch.Tensor{}))
 		}
 		together, from := of(0, lengths...), int64(0)
 		for i, l := range lengths {
@@ -267,12 +269,12 @@ func TestDeltaSlotsOutsideOfThePoolAreErrors(t *testing.T) {
 	for _, c := range []deltaCase{
 		{name: "read", from: []int32{deltaSlots}},
 		{name: "read below", from: []int32{-1}},
-		{name: "written", from: []int32{0}, saves: []SavedState{{0, deltaSlots}}},
-		{name: "of no run", from: []int32{0}, saves: []SavedState{{1, 0}}},
-		{name: "written twice", from: []int32{0}, saves: []SavedState{{0, 1}, {0, 1}}},
+		{name: "written", from: []int32{0}, saves: []torch.SavedState{{0, deltaSlots}}},
+		{name: "of no run", from: []int32{0}, saves: []torch.SavedState{{1, 0}}},
+		{name: "written twice", from: []int32{0}, saves: []torch.SavedState{{0, 1}, {0, 1}}},
 	} {
-		c.heads, c.lengths, c.parents = DeltaHeads{1, 1, 16, 16}, []int32{2}, []int32{-1}
-		if err := w.Do(func(s *Scope) error { c.values(s, Float32, Float32, 1); return s.Err() }); err == nil {
+		c.heads, c.lengths, c.parents = torch.DeltaHeads{1, 1, 16, 16}, []int32{2}, []int32{-1}
+		if err := w.Do(func(s *torch.Scope) error { c.values(s, torch.Float32, torch.Float32, 1); return s.Err() }); err == nil {
 			t.Errorf("a slot that is %s: no error", c.name)
 		}
 	}
@@ -286,11 +288,11 @@ func BenchmarkGatedDelta(b *testing.B) {
 	for _, x := range []deltaWork{{1, 1, false}, {8, 1, false}, {32, 1, false}, {1, 512, false}, {8, 256, true}} {
 		for _, kernels := range []string{"avx512", "avx2", "none"} {
 			b.Run(fmt.Sprintf("%s/%s", x, kernels), func(b *testing.B) {
-				if err := UseKernels(kernels); err != nil {
+				if err := torch.UseKernels(kernels); err != nil {
 					b.Skip(err)
 				}
-				defer UseKernels("")
-				run(b, w, func(s *Scope) { x.measure(b, s) })
+				defer torch.UseKernels("")
+				run(b, w, func(s *torch.Scope) { x.measure(b, s) })
 			})
 		}
 	}
@@ -310,18 +312,18 @@ func (x deltaWork) String() string {
 }
 
 // measure reports the processor's time, which other programs on the machine change less than the clock's.
-func (x deltaWork) measure(b *testing.B, s *Scope) {
+func (x deltaWork) measure(b *testing.B, s *torch.Scope) {
 	const inputs = 16 // in turn: of the same keys again and again a state would get too small for normal floats
-	h := DeltaHeads{KeyHeads: 16, ValueHeads: 16, KeyDim: 128, ValueDim: 128}
+	h := torch.DeltaHeads{KeyHeads: 16, ValueHeads: 16, KeyDim: 128, ValueDim: 128}
 	rows, rng := int64(x.sequences*x.tokens), rand.New(rand.NewPCG(1, 1))
-	draw := func(shift float32, shape ...int64) Tensor {
-		v := make([]float32, product(shape))
+	draw := func(shift float32, shape ...int64) torch.Tensor {
+		v := make([]float32, numel(shape))
 		for i := range v {
 			v[i] = float32(rng.NormFloat64()) + shift
 		}
-		return s.RequiresGrad(s.To(s.Float32(v, shape...), BFloat16, CPU), x.backward)
+		return s.RequiresGrad(s.To(s.Float32(v, shape...), torch.BFloat16, torch.CPU), x.backward)
 	}
-	var qkv, gates [inputs]Tensor
+	var qkv, gates [inputs]torch.Tensor
 	for i := range inputs {
 		if i > 0 && rows > 32 {
 			qkv[i], gates[i] = qkv[0], gates[0]
@@ -330,12 +332,12 @@ func (x deltaWork) measure(b *testing.B, s *Scope) {
 		qkv[i], gates[i] = draw(0, rows, 6144), draw(0, rows, 32)
 	}
 	aLog, bias, grad := draw(0, 16), draw(-3, 16), draw(0, rows, 2048)
-	pool := s.Full(0, Float32, CPU, int64(x.sequences), 16, 128, 128)
-	var runs []Run
-	var saves []SavedState
+	pool := s.Full(0, torch.Float32, torch.CPU, int64(x.sequences), 16, 128, 128)
+	var runs []torch.Run
+	var saves []torch.SavedState
 	for i := range x.sequences {
-		runs = append(runs, Run{Start: i * x.tokens, Len: x.tokens, Parent: -1, From: i})
-		saves = append(saves, SavedState{i, i})
+		runs = append(runs, torch.Run{Start: i * x.tokens, Len: x.tokens, Parent: -1, From: i})
+		saves = append(saves, torch.SavedState{i, i})
 	}
 	plan, n := s.PlanRuns(runs, saves), 0
 	once := func() {
@@ -350,7 +352,7 @@ func (x deltaWork) measure(b *testing.B, s *Scope) {
 		}
 		c.WithGrad(func() {
 			parts := c.Split(gates[i], 1, 16, 16)
-			c.Backward(c.GatedDelta(qkv[i], parts[0], parts[1], aLog, bias, h, plan, Tensor{}), grad)
+			c.Backward(c.GatedDelta(qkv[i], parts[0], parts[1], aLog, bias, h, plan, torch.Tensor{}), grad)
 		})
 	}
 	once()

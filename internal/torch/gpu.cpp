@@ -98,7 +98,7 @@ void gate_gradient(const Tensor &x, const Tensor &g, Tensor &dx) {
 void turn(const Tensor &x, const Tensor &cos, const Tensor &sin, bool neighbours, double sign, Tensor &y) {
   int64_t dim = x.size(2), pairs = x.numel() / 2;
   Turn a{data(x), data<float>(cos), data<float>(sin), out(y), pairs, int(x.size(1)), int(dim), int(cos.size(1)), int(neighbours), float(sign)};
-  launch("turn", x, x.scalar_type(), {divide_up(pairs, kDecodeThreads)}, kDecodeThreads, &a, {x, cos, sin, y});
+  launch("turn", x, x.scalar_type(), {divide_up(pairs, 8 * kDecodeThreads)}, kDecodeThreads, &a, {x, cos, sin, y});
 }
 
 bool takes_few(int64_t rows, int64_t k, int64_t n, at::ScalarType type) {
@@ -109,14 +109,17 @@ void product(const Tensor &x, const Tensor *add, const Tensor &norm, Rms r, cons
   int64_t rows = x.size(0), k = x.size(1), n = w.size(0), units = gated ? n / 2 : divide_up(n, 2);
   TORCH_CHECK(w.size(1) == k && k % 8 == 0 && y.size(0) == rows && y.size(1) == (gated ? units : n) && (rows == 1 || rows == 2 || rows == kFewRows),
               "product: ", x.sizes(), ", ", w.sizes(), ", ", y.sizes());
+  constexpr int warps = kRowThreads / 32;
   int split = 1;
-  while (split < kRowThreads / 32 && units * split < 2048 && k >= 512 * split) split *= 2;
+  while (split < warps && 2 * units * split <= kFewBlocks * warps && k >= 512 * split) split *= 2;
+  // All blocks are there at once, and each has as much to do.
+  const int64_t pieces = divide_up(units * split, warps), rounds = divide_up(pieces, kFewBlocks);
   Product a{data(x), add ? data(*add) : nullptr, data(norm), data(w), data(bias), sum ? out(*sum) : nullptr, out(y), n, k, split, int(gated),
             float(r.eps), float(r.offset)};
   std::vector<Tensor> used{x, norm, w, bias, y};
   if (add) used.insert(used.end(), {*add, *sum});
   std::string name = std::string(norm.defined() ? "normed_product" : "product") + std::to_string(rows);
-  launch(name.c_str(), x, x.scalar_type(), {std::min<int64_t>(kFewBlocks, divide_up(units * split, kRowThreads / 32))}, kRowThreads, &a, used);
+  launch(name.c_str(), x, x.scalar_type(), {divide_up(pieces, rounds)}, kRowThreads, &a, used);
 }
 
 void rms_norm(const Tensor &x, const Tensor *add, const Tensor &w, Tensor *sum, Rms r, Tensor &y) {
@@ -163,7 +166,7 @@ void decode(const Tensor &q, const Tensor &kpool, const Tensor &vpool, const Dec
   Decode a{data(q), data(kpool), data(vpool), out(to), static_cast<float *>(out(parts)), data<int32_t>(d.rows), data<int32_t>(d.contexts), data<int32_t>(d.width),
            data<int32_t>(d.table), data<float>(look.sinks), splits, look.window, int(heads), int(kv), int(dim), int(kpool.size(1)), lanes,
            float(look.scale_of(q) * 1.4426950408889634)};
-  static const std::map<int, const char *> names{{1, "decode1"}, {2, "decode2"}, {4, "decode4"}, {8, "decode8"}};
+  static const std::map<int, const char *> names{{1, "decode1"}, {2, "decode2"}, {4, "decode4"}};
   std::vector<Tensor> used{q, kpool, vpool, to, parts, d.rows, d.contexts, d.width, d.table, look.sinks};
   launch(names.at(g), q, q.scalar_type(), {splits, kv * divide_up(group, g), n}, kDecodeThreads, &a, used);
   if (splits > 1) launch("combine", q, q.scalar_type(), {heads, n}, kDecodeThreads, &a, used);

@@ -8,7 +8,7 @@ namespace gpu {
 
 constexpr int kDecodeThreads = 128;
 constexpr int kReach = 256;         // graphs are recorded for contexts of this many positions, twice as many, …
-constexpr int kDecodeGroup = 8;     // query heads that a block computes at most
+constexpr int kDecodeGroup = 4;     // query heads that a block computes at most: with eight too few blocks fit beside each other
 constexpr int kHeadSize = 256;      // of a head at most
 constexpr int kRowThreads = 256;    // of a row that a whole block computes
 constexpr int kWarpRow = 256;       // rows up to here are normed by a warp
@@ -17,7 +17,7 @@ constexpr int kLongRow = 8192;      // the longest whose gradient is computed
 constexpr int kSumBlocks = 264;     // blocks that add up a weight's gradient
 constexpr int kFewRows = 4;         // rows that `product` computes
 constexpr int kNormThreads = 512;   // of a row that a block norms, at most
-constexpr int kFewBlocks = 264;     // of a product at most: two on each of 132 multiprocessors, so that the next one's fit beside them
+constexpr int kFewBlocks = 396;     // of a product at most: three on each of 132 multiprocessors
 constexpr int kManyBlocks = 528;    // decoding reads a key several times rather than with fewer blocks
 // The bytes of normed rows that a block of a product holds.
 constexpr int few_bytes(int rows) { return rows > 2 ? 45 << 10 : rows * (16 << 10); }
@@ -93,7 +93,7 @@ struct GateGradient {
   long long rows, n;
 };
 
-// Heads x [rows, heads, dim] turned by an angle of each row, or back (sign −1). A thread has a pair.
+// Heads x [rows, heads, dim] turned by an angle of each row, or back (sign −1).
 struct Turn {
   const void *x;
   const float *cos, *sin;  // [rows, half]

@@ -99,5 +99,20 @@ __device__ inline A block_reduce(A x, F f, A *shared) {
   return x;
 }
 
+// f(i, value) for the entries of a row of n that are this thread's, of a block's.
+template <class T, class F>
+__device__ inline void each_entry(const T *row, i64 n, F f) {
+  if (n % 8 == 0) {
+#pragma unroll 1  // eight are enough at once, and NVRTC takes seconds for more
+    for (i64 i = i64(threadIdx.x) * 8; i < n; i += i64(blockDim.x) * 8) {
+      const Eight<T> v = load(row + i);
+      for (int j = 0; j < 8; j++) f(i + j, wide(v.v[j]));
+    }
+    return;
+  }
+#pragma unroll 1
+  for (i64 i = threadIdx.x; i < n; i += blockDim.x) f(i, wide(row[i]));
+}
+
 }  // namespace gpu
 }  // namespace agt

@@ -84,7 +84,7 @@ __device__ void norm_long(const Norm &a) {  // a block a row
 // ---- products of few rows ------------------------------------------------------------------
 // Each warp takes two rows of W at a time, of which its lanes read eight values each; with gate they
 // are the two rows of one output. M is how many rows x has; with N a block norms them all first. The
-// first weights are read before the last kernel has ended, and the next ones before sums are exchanged.
+// weights are read some pieces in advance, the first ones before the last kernel has ended.
 template <int M, bool N>
 __device__ void product(const Product &a) {
   constexpr int warps = kRowThreads / 32, early = M > 2 ? 2 : 4;  // pieces of eight that are read in advance
@@ -94,22 +94,27 @@ __device__ void product(const Product &a) {
   const int eights = int(a.k / 8);
   const i64 units = a.gate ? a.n / 2 : (a.n + 1) / 2;
   const int teams = warps / a.split, team = warp / a.split, part = warp % a.split, step = a.split * 32, from = part * 32 + lane;
+  const int chunks = (eights + early * step - 1) / (early * step);
   const Eight<bf16> *x = static_cast<const Eight<bf16> *>(a.x);
   auto first = [&](i64 unit) { return a.gate ? unit : 2 * unit; };
   auto second = [&](i64 unit) { return a.gate ? unit + units : 2 * unit + 1 < a.n ? 2 * unit + 1 : 2 * unit; };
   auto weights = [&](i64 row) { return static_cast<const Packed *>(a.w) + row * eights; };
   Packed p[early], q[early];
-  auto fetch = [&](i64 unit) {
-    if (unit >= units) return;
-    const Packed *w0 = weights(first(unit)) + from, *w1 = weights(second(unit)) + from;
-#pragma unroll
-    for (int k = 0; k < early; k++)
-      if (from + k * step < eights) {
-        p[k] = w0[k * step];
-        q[k] = w1[k * step];
-      }
+  // Reads the k-th pieces of a chunk of early pieces, of the rows of a unit.
+  auto fetch = [&](i64 unit, int chunk, int k) {
+    const int i = from + (chunk * early + k) * step;
+    if (unit >= units || i >= eights) return;
+    p[k] = weights(first(unit))[i];
+    q[k] = weights(second(unit))[i];
   };
-  fetch(i64(blockIdx.x) * teams + team);
+#pragma unroll
+  for (int k = 0; k < early; k++) fetch(i64(blockIdx.x) * teams + team, 0, k);
+  Eight<bf16> factors[N ? 2 : 1];
+  if (N) {
+#pragma unroll
+    for (int k = 0; k < 2; k++)
+      if (int(threadIdx.x) + k * kRowThreads < eights) factors[k] = static_cast<const Eight<bf16> *>(a.norm)[threadIdx.x + k * kRowThreads];
+  }
   await_last();
   if (N) {
     const Eight<bf16> *add = static_cast<const Eight<bf16> *>(a.add), *w = static_cast<const Eight<bf16> *>(a.norm);
@@ -126,9 +131,9 @@ __device__ void product(const Product &a) {
         for (int j = 0; j < 8; j++) squares += wide(v.v[j]) * wide(v.v[j]);
       }
       const float inverse = 1 / sqrtf(block_reduce(squares, Add(), sums) / float(a.k) + a.eps);
-      for (int i = threadIdx.x; i < eights; i += kRowThreads) {  // a thread reads what it has written
+      for (int i = threadIdx.x, k = 0; i < eights; i += kRowThreads, k++) {  // a thread reads what it has written
         const Packed v = held[m * eights + i];
-        Eight<bf16> f = w[i];
+        Eight<bf16> f = k == 0 ? factors[0] : k == 1 ? factors[1] : w[i];
         for (int j = 0; j < 8; j++) f.v[j] = narrow<bf16>(wide(v, j) * inverse * (a.offset + wide(f.v[j])));
         held[m * eights + i] = packed(f);
       }
@@ -149,15 +154,16 @@ __device__ void product(const Product &a) {
         }
       }
     };
-    if (live) {
+    for (int c = 0; c < chunks; c++) {
+      const i64 next = c + 1 < chunks ? unit : unit + i64(gridDim.x) * teams;
+      const int then = c + 1 < chunks ? c + 1 : 0;
 #pragma unroll
-      for (int k = 0; k < early; k++)
-        if (from + k * step < eights) add_up(p[k], q[k], from + k * step);
-      const Packed *w0 = weights(row), *w1 = weights(other);
-#pragma unroll 2
-      for (int i = from + early * step; i < eights; i += step) add_up(w0[i], w1[i], i);
+      for (int k = 0; k < early; k++) {
+        const int i = from + (c * early + k) * step;
+        if (live && i < eights) add_up(p[k], q[k], i);
+        fetch(next, then, k);
+      }
     }
-    fetch(unit + i64(gridDim.x) * teams);
     for (int m = 0; m < M; m++)
       for (int r = 0; r < 2; r++) acc[r][m] = warp_reduce(acc[r][m], Add());
     if (a.split > 1) {
@@ -196,17 +202,15 @@ __device__ void heads(const Heads &a) {
   __shared__ float whole[kDecodeThreads / 32][kHeadSize];
   const int lane = threadIdx.x % 32, all = a.heads + 2 * a.kv_heads;
   const i64 at = i64(blockIdx.x) * (kDecodeThreads / 32) + threadIdx.x / 32;
-  if (at >= a.rows * all) return;
+  if (at >= a.rows * all) return await_last();
   const i64 row = at / all;
   const int head = int(at % all), from = lane * 8;
   const bool has = from < a.dim, query = head < a.heads, value = head >= a.heads + a.kv_heads;
-  Eight<T> x{};
-  if (has) x = load(static_cast<const T *>(a.x) + at * a.dim + from);
-  if (has && a.bias) {
-    const Eight<T> b = load(static_cast<const T *>(a.bias) + head * a.dim + from);
-    for (int j = 0; j < 8; j++) x.v[j] = narrow<T>(wide(x.v[j]) + wide(b.v[j]));
-  }
-  // All that is read is asked for before anything is waited for.
+  // All that no kernel of the step writes is asked for before the last one has ended.
+  Eight<T> b{}, f{}, x{};
+  if (has && a.bias) b = load(static_cast<const T *>(a.bias) + head * a.dim + from);
+  const T *w = static_cast<const T *>(value ? nullptr : query ? a.q_norm : a.k_norm);
+  if (has && w) f = load(w + from);
   const float *c = value ? nullptr : query ? a.q_cos : a.k_cos, *s = query ? a.q_sin : a.k_sin;
   const i64 slot = query ? 0 : a.slots[row];
   float cosine[8], sine[8];
@@ -219,13 +223,14 @@ __device__ void heads(const Heads &a) {
       sine[j] = i < 2 * a.half ? s[pair] : 0;
     }
   }
-  const T *w = static_cast<const T *>(value ? nullptr : query ? a.q_norm : a.k_norm);
+  await_last();
+  if (has) x = load(static_cast<const T *>(a.x) + at * a.dim + from);
+  if (has && a.bias)
+    for (int j = 0; j < 8; j++) x.v[j] = narrow<T>(wide(x.v[j]) + wide(b.v[j]));
   if (w) {
     float squares = 0;
     for (int j = 0; j < 8; j++) squares += wide(x.v[j]) * wide(x.v[j]);
     const float inverse = 1 / sqrtf(warp_reduce(squares, Add()) / float(a.dim) + a.eps);
-    Eight<T> f{};
-    if (has) f = load(w + from);
     for (int j = 0; j < 8; j++) x.v[j] = narrow<T>(wide(x.v[j]) * inverse * (a.offset + wide(f.v[j])));
   }
   if (c) {

@@ -14,21 +14,6 @@ struct Kept {
   i64 equal;
 };
 
-// f(i, logit) for the entries that are this thread's, of a block's.
-template <class T, class F>
-__device__ void each_entry(const T *z, i64 n, F f) {
-  if (n % 8 == 0) {
-#pragma unroll 1  // eight are enough at once, and NVRTC takes seconds for more
-    for (i64 i = i64(threadIdx.x) * 8; i < n; i += kSampleThreads * 8) {
-      const Eight<T> v = load(z + i);
-      for (int j = 0; j < 8; j++) f(i + j, wide(v.v[j]));
-    }
-    return;
-  }
-#pragma unroll 1
-  for (i64 i = threadIdx.x; i < n; i += kSampleThreads) f(i, wide(z[i]));
-}
-
 // The weights of the entries: 0 beyond the vocabulary.
 template <class T>
 struct Weights {
@@ -139,27 +124,44 @@ __device__ inline void weigh(const Weights<T> &w, const Kept &kept, i64 from, i6
   }
 }
 
-// A walk over masses in order to the one within which their sum exceeds target.
+// A walk over masses in order to the one within which their sum exceeds target. It is a warp's: each
+// lane has one mass.
 struct Walk {
   double target, before;  // before: the sum of what is passed
   i64 left;               // of entries on the edge that are kept
-  __device__ int to(const double *masses, const int *equals, int count, float edge) {
-    const Walk begin = *this;
-    int last = 0;
-    Walk at_last = begin;
-    for (int b = 0; b < count; b++) {
-      const i64 on = equals[b] < left ? equals[b] : left;
-      const double here = masses[b] + double(on) * edge;
-      if (here > 0) {
-        last = b;
-        at_last = *this;
-      }
-      if (before + here > target) return b;
-      before += here;
-      left -= on;
+
+  // The sum over the lanes before this one, and over all.
+  template <class A>
+  __device__ static A passed(A x, A &all) {
+    A sum = 0;
+    all = x;
+    for (int o = 1; o < 32; o *= 2) {
+      const A theirs = __shfl_xor_sync(kAll, all, o);
+      if (threadIdx.x & o) sum += theirs;
+      all += theirs;
     }
-    *this = at_last;  // rounding at the very end: the last that has any
-    return last;
+    return sum;
+  }
+  // What is kept of a lane's mass and of its entries on the edge.
+  __device__ double kept(double mass, int on, float edge) const {
+    int all;
+    const i64 rest = left - passed(on, all);
+    return mass + double(rest < 0 ? 0 : rest < on ? rest : i64(on)) * edge;
+  }
+  // The lane whose mass it is; −1: none has any.
+  __device__ int to(double mass, int on, float edge) {
+    const int lane = threadIdx.x % 32;
+    const double here = kept(mass, on, edge);
+    double all;
+    int edges;
+    const double sum = before + passed(here, all);
+    const int earlier = passed(on, edges), first = warp_reduce(here > 0 && sum + here > target ? lane : 32, Min());
+    const int chosen = first < 32 ? first : warp_reduce(here > 0 ? lane : -1, Max());  // rounding at the very end
+    if (chosen < 0) return chosen;
+    before = warp_reduce(lane == chosen ? sum : 0., Add());
+    left -= warp_reduce(lane == chosen ? earlier : 0, Add());
+    left = left > 0 ? left : 0;
+    return chosen;
   }
 };
 
@@ -232,19 +234,14 @@ __device__ void sample_masses(const Sample &a) {
 
 template <class T>
 __device__ void sample(const Sample &a) {
-  constexpr int groups = 32;
-  __shared__ double masses[kSampleBlocks], grouped[groups], few[kSampleThreads / 32][15], sums[32];
-  __shared__ i64 whole[32];
-  __shared__ float entries[kSamplePiece];
-  __shared__ int equals[kSampleBlocks], grouped_equals[groups];
+  __shared__ double masses[kSampleBlocks], few[kSampleThreads / 32][15], sums[32];
+  __shared__ i64 firsts[32];
+  __shared__ int equals[kSampleBlocks];
   const Drawing o = a.rows[blockIdx.x];
   const i64 n = a.vocabulary, runs = a.runs, at = blockIdx.x * runs;
   const T *z = static_cast<const T *>(a.logits) + i64(blockIdx.x) * n;
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, warps = kSampleThreads / 32;
 
-  const float top = top_of(a, blockIdx.x);
-  const bool greedy = is_greedy(o), cut = !greedy && (o.top_k > 0 || (o.top_p > 0 && o.top_p < 1) || o.min_p > 0);
-  const Weights<T> w{z, n, top, inverse_of(o)};
   double total = 0, tempered = 0;
   i64 best = n;
   for (i64 i = threadIdx.x; i < runs; i += kSampleThreads) {
@@ -253,8 +250,12 @@ __device__ void sample(const Sample &a) {
     equals[i] = 0;  // what is not cut has no edge
     best = a.bests[at + i] < best ? a.bests[at + i] : best;
   }
+  const float top = top_of(a, blockIdx.x);
+  const bool greedy = is_greedy(o), cut = !greedy && (o.top_k > 0 || (o.top_p > 0 && o.top_p < 1) || o.min_p > 0);
+  const Weights<T> w{z, n, top, inverse_of(o)};
   total = block_reduce(total, Add(), sums);
   tempered = block_reduce(tempered, Add(), sums);
+  best = block_reduce(best, Min(), firsts);
   const double lse = top + log(total);
   if (!(lse < INFINITY && lse > -INFINITY)) {  // the host sees it in the log-prob
     if (threadIdx.x == 0) {
@@ -263,9 +264,7 @@ __device__ void sample(const Sample &a) {
     }
     return;
   }
-  if (greedy) {
-    best = block_reduce(best, Min(), whole);
-  } else {
+  if (!greedy) {
     Kept kept{0, n};
     if (cut) {
       kept = keep(w, o, few, sums);
@@ -282,57 +281,30 @@ __device__ void sample(const Sample &a) {
       }
       __syncthreads();
     }
+    if (warp > 0) return;
+    // The group of runs in which the token is, then the run, the piece of it, and the entry.
     const float edge = __uint_as_float(kept.bits);
-    const i64 length = (runs + groups - 1) / groups;  // of a group of runs
-    if (warp == 0) {
-      double mass = 0;
-      int on = 0;
-      for (i64 b = lane * length; b < (lane + 1) * length && b < runs; b++) {
-        mass += masses[b];
-        on += equals[b];
-      }
-      grouped[lane] = mass;
-      grouped_equals[lane] = on;
-    }
-    __syncthreads();
+    const i64 length = (runs + 31) / 32;  // of a group
     double mass = 0;
-    i64 left = kept.equal;
-    for (int g = 0; g < groups; g++) {
-      const i64 on = grouped_equals[g] < left ? grouped_equals[g] : left;
-      mass += grouped[g] + double(on) * edge;
-      left -= on;
+    int on = 0;
+    for (i64 b = lane * length; b < (lane + 1) * length && b < runs; b++) {
+      mass += masses[b];
+      on += equals[b];
     }
-    // The group in which the token is, then the run, then the piece of it: all threads walk, it is short.
-    Walk walk{o.uniform * mass, 0, kept.equal};
-    const i64 begin = walk.to(grouped, grouped_equals, groups, edge) * length;
-    const i64 run = (begin + walk.to(masses + begin, equals + begin, int(runs - begin < length ? runs - begin : length), edge)) * kSampleBlock;
-    __syncthreads();
-    if (warp == 0) {
-      double mass = 0;
-      int on = 0;
-      weigh(w, kept, run + lane * kSamplePiece, 8, mass, on);
-      grouped[lane] = mass;
-      grouped_equals[lane] = on;
-    }
-    __syncthreads();
-    const i64 from = run + walk.to(grouped, grouped_equals, 32, edge) * kSamplePiece;
-    if (warp == 0) entries[lane] = w(from + lane);
-    __syncthreads();
-    // Within the piece one entry after the other.
-    if (threadIdx.x == 0) {
-      i64 chosen = -1;
-      for (int i = 0; i < kSamplePiece && from + i < n; i++) {
-        const float x = entries[i];
-        const u32 bits = __float_as_uint(x);
-        if (bits < kept.bits || (bits == kept.bits && walk.left-- <= 0) || !(x > 0)) continue;
-        chosen = from + i;
-        walk.before += x;
-        if (walk.before > walk.target) break;
-      }
-      whole[0] = chosen < 0 ? 0 : chosen;
-    }
-    __syncthreads();
-    best = whole[0];
+    Walk walk{0, 0, kept.equal};
+    double all;
+    Walk::passed(walk.kept(mass, on, edge), all);
+    walk.target = o.uniform * all;
+    const i64 begin = max(walk.to(mass, on, edge), 0) * length;
+    const bool has = lane < length && begin + lane < runs;
+    const i64 run = (begin + max(walk.to(has ? masses[begin + lane] : 0., has ? equals[begin + lane] : 0, edge), 0)) * kSampleBlock;
+    mass = 0;
+    on = 0;
+    weigh(w, kept, run + lane * kSamplePiece, 8, mass, on);
+    const i64 from = run + max(walk.to(mass, on, edge), 0) * kSamplePiece;
+    const float x = w(from + lane);
+    const u32 bits = __float_as_uint(x);
+    best = from + max(walk.to(bits > kept.bits ? double(x) : 0., x > 0 && bits == kept.bits ? 1 : 0, edge), 0);
   }
   if (threadIdx.x == 0) {
     a.ids[blockIdx.x] = int(best);

@@ -73,9 +73,22 @@ __device__ void gate_gradient(const GateGradient &a) {
   store(static_cast<T *>(a.dx) + place + a.n, u);
 }
 template <class T>
-__device__ void turn(const Turn &a) {
-  const i64 at = i64(blockIdx.x) * blockDim.x + threadIdx.x;
-  if (at >= a.pairs) return;
+__device__ void turn_eight(const Turn &a, i64 at) {  // whole heads of halves
+  const i64 head = at * 8 / a.half, row = head / a.heads, i = at * 8 % a.half;
+  const T *x = static_cast<const T *>(a.x) + head * a.dim + i;
+  T *y = static_cast<T *>(a.y) + head * a.dim + i;
+  Eight<T> p = load(x), q = load(x + a.half);
+  const Eight<float> c = load(a.cos + row * a.half + i), s = load(a.sin + row * a.half + i);
+  for (int j = 0; j < 8; j++) {
+    const float u = wide(p.v[j]), v = wide(q.v[j]), sine = a.sign * s.v[j];
+    p.v[j] = narrow<T>(u * c.v[j] - v * sine);
+    q.v[j] = narrow<T>(v * c.v[j] + u * sine);
+  }
+  store(y, p);
+  store(y + a.half, q);
+}
+template <class T>
+__device__ void turn_pair(const Turn &a, i64 at) {
   const i64 head = at / (a.dim / 2), row = head / a.heads;
   const int i = int(at % (a.dim / 2));
   const T *x = static_cast<const T *>(a.x) + head * a.dim;
@@ -90,6 +103,13 @@ __device__ void turn(const Turn &a) {
   y[p] = narrow<T>(u * c - v * s);
   y[q] = narrow<T>(v * c + u * s);
 }
+template <class T>
+__device__ void turn(const Turn &a) {  // eight pairs are a thread's
+  const i64 at = i64(blockIdx.x) * blockDim.x + threadIdx.x;
+  if (at * 8 >= a.pairs) return;
+  if (!a.neighbours && a.half % 8 == 0 && a.dim == 2 * a.half) return turn_eight<T>(a, at);
+  for (i64 i = at * 8; i < at * 8 + 8 && i < a.pairs; i++) turn_pair<T>(a, i);
+}
 
 // ---- the head ---------------------------------------------------------------------------------
 template <class T>
@@ -99,14 +119,14 @@ __device__ void head(const Head &a) {
   const T *z = static_cast<const T *>(a.logits) + i64(blockIdx.x) * a.vocabulary;
   const float s = a.scale ? a.scale[blockIdx.x] : 1.f;
   float top = -INFINITY;
-  for (i64 i = threadIdx.x; i < a.vocabulary; i += blockDim.x) top = fmaxf(top, s * wide(z[i]));
+  each_entry(z, a.vocabulary, [&](i64, float logit) { top = fmaxf(top, s * logit); });
   top = block_reduce(top, Max(), tops);
   double total = 0, mean = 0;
-  for (i64 i = threadIdx.x; i < a.vocabulary; i += blockDim.x) {
-    const float x = s * wide(z[i]) - top, e = expf(x);
+  each_entry(z, a.vocabulary, [&](i64, float logit) {
+    const float x = s * logit - top, e = expf(x);
     total += e;
     if (e > 0) mean += e * x;  // 0 · −∞ of an entry that cannot be drawn
-  }
+  });
   total = block_reduce(total, Add(), sums);
   mean = block_reduce(mean, Add(), sums);
   if (threadIdx.x > 0) return;
@@ -121,12 +141,21 @@ __device__ void head_gradient(const HeadGradient &a) {
   const i64 y = a.targets[blockIdx.x];
   const float s = a.scale ? a.scale[blockIdx.x] : 1.f, lse = a.lse[blockIdx.x], entropy = a.entropy[blockIdx.x], g = a.g[blockIdx.x];
   const float ge = a.ge ? a.ge[blockIdx.x] : 0.f;
-  for (i64 i = threadIdx.x; i < a.vocabulary; i += blockDim.x) {
-    const float lp = s * wide(z[i]) - lse, p = expf(lp);
+  auto gradient = [&](i64 i, float logit) {
+    const float lp = s * logit - lse, p = expf(lp);
     float d = g * ((i == y ? 1.f : 0.f) - p);
     if (ge != 0 && p > 0) d -= ge * p * (lp + entropy);
-    z[i] = narrow<T>(s * d);
+    return narrow<T>(s * d);
+  };
+  if (a.vocabulary % 8 == 0) {
+    for (i64 i = i64(threadIdx.x) * 8; i < a.vocabulary; i += i64(blockDim.x) * 8) {
+      Eight<T> v = load(z + i);
+      for (int j = 0; j < 8; j++) v.v[j] = gradient(i + j, wide(v.v[j]));
+      store(z + i, v);
+    }
+    return;
   }
+  for (i64 i = threadIdx.x; i < a.vocabulary; i += blockDim.x) z[i] = gradient(i, wide(z[i]));
 }
 
 }  // namespace gpu

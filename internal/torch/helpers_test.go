@@ -1,6 +1,6 @@
 //go:build libtorch
 
-package torch
+package torch_test
 
 import (
 	"encoding/binary"
@@ -9,6 +9,8 @@ import (
 	"os"
 	"sync"
 	"testing"
+
+	"agentcli/internal/torch"
 )
 
 // array is one array of testdata/ops.json (scripts/golden/torchops.py).
@@ -32,11 +34,11 @@ func (a array) floats() []float64 {
 	return out
 }
 
-func (a array) tensor(s *Scope, d DType) Tensor {
+func (a array) tensor(s *torch.Scope, d torch.DType) torch.Tensor {
 	if a.Kind == "i8" {
-		return s.FromBytes(a.Data, Int64, a.Shape...)
+		return s.FromBytes(a.Data, torch.Int64, a.Shape...)
 	}
-	return s.To(s.FromBytes(a.Data, Float32, a.Shape...), d, CPU)
+	return s.To(s.FromBytes(a.Data, torch.Float32, a.Shape...), d, torch.CPU)
 }
 
 type opCase struct {
@@ -102,33 +104,41 @@ func data(t *testing.T) *golden {
 	return g
 }
 
-func worker(t testing.TB, threads int) *Worker {
-	w := NewWorker(threads)
+func worker(t testing.TB, threads int) *torch.Worker {
+	w := torch.NewWorker(threads)
 	t.Cleanup(w.Close)
 	return w
 }
 
 // run runs f on w and fails the test on an error. f must not call t.Fatal: it
 // runs on the worker's goroutine.
-func run(t testing.TB, w *Worker, f func(s *Scope)) {
+func run(t testing.TB, w *torch.Worker, f func(s *torch.Scope)) {
 	t.Helper()
-	if err := w.Do(func(s *Scope) error { f(s); return nil }); err != nil {
+	if err := w.Do(func(s *torch.Scope) error { f(s); return nil }); err != nil {
 		t.Fatal(err)
 	}
 }
 
+func numel(shape []int64) int64 {
+	n := int64(1)
+	for _, d := range shape {
+		n *= d
+	}
+	return n
+}
+
 // clone copies x into memory of its own.
-func clone(s *Scope, x Tensor) Tensor { return s.to(x, s.DType(x), s.Device(x), true) }
+func clone(s *torch.Scope, x torch.Tensor) torch.Tensor { return s.Clone(x, s.DType(x), s.Device(x)) }
 
 // eachKernels runs f once for every kernel table that the processor has, and without
 // any.
 func eachKernels(t *testing.T, f func(t *testing.T)) {
 	for _, name := range []string{"avx512", "avx2", "base", "none"} {
 		t.Run(name, func(t *testing.T) {
-			if err := UseKernels(name); err != nil {
+			if err := torch.UseKernels(name); err != nil {
 				t.Skip(err)
 			}
-			defer UseKernels("")
+			defer torch.UseKernels("")
 			f(t)
 		})
 	}

@@ -1,6 +1,6 @@
 //go:build libtorch
 
-package torch
+package torch_test
 
 import (
 	"bytes"
@@ -10,10 +10,12 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+
+	"agentcli/internal/torch"
 )
 
-func (c *opCase) call(s *Scope, in map[string]Tensor, chunk int64) map[string]Tensor {
-	one := func(t Tensor) map[string]Tensor { return map[string]Tensor{"out": t} }
+func (c *opCase) call(s *torch.Scope, in map[string]torch.Tensor, chunk int64) map[string]torch.Tensor {
+	one := func(t torch.Tensor) map[string]torch.Tensor { return map[string]torch.Tensor{"out": t} }
 	switch c.Op {
 	case "add":
 		return one(s.Add(in["a"], in["b"]))
@@ -28,10 +30,10 @@ func (c *opCase) call(s *Scope, in map[string]Tensor, chunk int64) map[string]Te
 	case "linear":
 		return one(s.Linear(in["x"], in["w"], in["b"]))
 	case "rms_norm":
-		return one(s.RMSNorm(in["x"], in["w"], Norm{Eps: c.Attrs.Eps}))
+		return one(s.RMSNorm(in["x"], in["w"], torch.Norm{Eps: c.Attrs.Eps}))
 	case "add_rms_norm":
-		sum, out := s.AddRMSNorm(in["x"], in["y"], in["w"], Norm{Eps: c.Attrs.Eps})
-		return map[string]Tensor{"sum": sum, "out": out}
+		sum, out := s.AddRMSNorm(in["x"], in["y"], in["w"], torch.Norm{Eps: c.Attrs.Eps})
+		return map[string]torch.Tensor{"sum": sum, "out": out}
 	case "embedding":
 		return one(s.Embedding(in["w"], in["i"]))
 	case "rope":
@@ -39,21 +41,21 @@ func (c *opCase) call(s *Scope, in map[string]Tensor, chunk int64) map[string]Te
 	case "silu_mul":
 		return one(s.SiluMul(in["x"]))
 	case "tree_attention":
-		var nodes []TreeNode
+		var nodes []torch.TreeNode
 		for _, n := range c.Attrs.Nodes {
-			nodes = append(nodes, TreeNode{n[0], n[1], n[2]})
+			nodes = append(nodes, torch.TreeNode{n[0], n[1], n[2]})
 		}
-		return one(s.TreeAttention(in["q"], in["k"], in["v"], s.PlanTree(nodes), Look{Window: c.Attrs.Window}))
+		return one(s.TreeAttention(in["q"], in["k"], in["v"], s.PlanTree(nodes), torch.Look{Window: c.Attrs.Window}))
 	case "cached_attention":
-		var segs []CachedSegment
+		var segs []torch.CachedSegment
 		for _, n := range c.Attrs.Segs {
-			segs = append(segs, CachedSegment{n[0], n[1], n[2], n[3]})
+			segs = append(segs, torch.CachedSegment{n[0], n[1], n[2], n[3]})
 		}
 		return one(s.CachedAttention(in["q"], in["k"], in["v"], in["kpool"], in["vpool"], s.PlanCache(segs, c.Attrs.Blocks),
-			Look{Window: c.Attrs.Window}))
+			torch.Look{Window: c.Attrs.Window}))
 	case "head_logprobs":
-		lp, ent := s.HeadLogprobs(in["h"], in["w"], in["y"], Tensor{}, chunk)
-		return map[string]Tensor{"logprobs": lp, "entropy": ent}
+		lp, ent := s.HeadLogprobs(in["h"], in["w"], in["y"], torch.Tensor{}, chunk)
+		return map[string]torch.Tensor{"logprobs": lp, "entropy": ent}
 	case "narrow":
 		return one(s.Narrow(in["x"], 1, 2, 3))
 	case "reshape":
@@ -67,12 +69,12 @@ func (c *opCase) call(s *Scope, in map[string]Tensor, chunk int64) map[string]Te
 	return nil
 }
 
-func (c *opCase) inputs(s *Scope, d DType, grad bool) map[string]Tensor {
-	in := map[string]Tensor{}
+func (c *opCase) inputs(s *torch.Scope, d torch.DType, grad bool) map[string]torch.Tensor {
+	in := map[string]torch.Tensor{}
 	for k, a := range c.In {
 		dt := d
-		if d == BFloat16 && slices.Contains(c.Acc, k) {
-			dt = Float32
+		if d == torch.BFloat16 && slices.Contains(c.Acc, k) {
+			dt = torch.Float32
 		}
 		in[k] = a.tensor(s, dt)
 		if grad && a.Kind != "i8" && !slices.Contains(c.Acc, k) && !slices.Contains(c.Nograd, k) {
@@ -107,7 +109,7 @@ func TestOpsEqualPyTorch(t *testing.T) {
 	g := data(t)
 	w := worker(t, 1)
 	eachKernels(t, func(t *testing.T) {
-		before := Live()
+		before := torch.Live()
 		for i := range g.Cases {
 			c := &g.Cases[i]
 			chunks := []int64{0}
@@ -115,7 +117,7 @@ func TestOpsEqualPyTorch(t *testing.T) {
 				chunks = []int64{1, 4, 9, 100} // of 9 rows
 			}
 			for _, chunk := range chunks {
-				for _, d := range []DType{Float64, Float32, BFloat16} {
+				for _, d := range []torch.DType{torch.Float64, torch.Float32, torch.BFloat16} {
 					label := fmt.Sprintf("%s/%v", c.Name, d)
 					if chunk > 0 {
 						label += "/chunk=" + strconv.Itoa(int(chunk))
@@ -124,21 +126,21 @@ func TestOpsEqualPyTorch(t *testing.T) {
 				}
 			}
 		}
-		if n := Live(); n != before {
+		if n := torch.Live(); n != before {
 			t.Errorf("%d tensors live after all scopes closed", n-before)
 		}
 	})
 }
 
-func checkCase(t *testing.T, w *Worker, c *opCase, d DType, chunk int64) {
+func checkCase(t *testing.T, w *torch.Worker, c *opCase, d torch.DType, chunk int64) {
 	// float64: the sums are of at most a few hundred terms. float32: exp_ is
 	// good to 2e-7 and sums of tens of terms lose a few ulp (6e-8).
-	tol, want := map[DType]float64{Float64: 1e-13, Float32: 2e-6, BFloat16: bf16Bound(c.Op)}[d], c.F64
-	if d == BFloat16 {
+	tol, want := map[torch.DType]float64{Float64: 1e-13, Float32: 2e-6, BFloat16: bf16Bound(c.Op)}[d], c.F64
+	if d == torch.BFloat16 {
 		want = c.BF16
 	}
 	exact := want.Out
-	values := func(s *Scope, how string, out map[string]Tensor) {
+	values := func(s *torch.Scope, how string, out map[string]torch.Tensor) {
 		for k, a := range exact {
 			near(t, how+" "+k, s.Float64s(out[k]), a.floats(), tol)
 			if shape := s.Shape(out[k]); s.Err() == nil && !slices.Equal(shape, a.Shape) {
@@ -146,7 +148,7 @@ func checkCase(t *testing.T, w *Worker, c *opCase, d DType, chunk int64) {
 			}
 		}
 	}
-	run(t, w, func(s *Scope) {
+	run(t, w, func(s *torch.Scope) {
 		in := c.inputs(s, d, false)
 		before := map[string][]byte{}
 		for k, x := range in {
@@ -161,15 +163,15 @@ func checkCase(t *testing.T, w *Worker, c *opCase, d DType, chunk int64) {
 			}
 		}
 	})
-	if d == BFloat16 || len(want.Grad) == 0 {
+	if d == torch.BFloat16 || len(want.Grad) == 0 {
 		return
 	}
-	run(t, w, func(s *Scope) {
+	run(t, w, func(s *torch.Scope) {
 		in := c.inputs(s, d, true)
 		s.WithGrad(func() {
 			out := c.call(s, in, chunk)
 			values(s, "with grad", out)
-			var loss Tensor
+			var loss torch.Tensor
 			for k, x := range out {
 				if slices.Contains(c.Fixed, k) {
 					continue
@@ -180,7 +182,7 @@ func checkCase(t *testing.T, w *Worker, c *opCase, d DType, chunk int64) {
 				}
 				loss = part
 			}
-			s.Backward(loss, Tensor{})
+			s.Backward(loss, torch.Tensor{})
 		})
 		for k, a := range want.Grad {
 			near(t, "gradient of "+k, s.Float64s(s.Grad(in[k])), a.floats(), 4*tol)
@@ -189,7 +191,7 @@ func checkCase(t *testing.T, w *Worker, c *opCase, d DType, chunk int64) {
 }
 
 // checkPool sees that exactly the new tokens' slots were written, with k or v.
-func checkPool(t *testing.T, c *opCase, k string, before, fresh, after []byte, d DType) {
+func checkPool(t *testing.T, c *opCase, k string, before, fresh, after []byte, d torch.DType) {
 	shape := c.In[k].Shape
 	bs, row := int32(shape[1]), int(shape[2]*shape[3])*d.Size()
 	for _, g := range c.Attrs.Segs {
@@ -206,19 +208,19 @@ func checkPool(t *testing.T, c *opCase, k string, before, fresh, after []byte, d
 
 // drop(x)·Aᵀ of an A that is the identity shows what was dropped.
 func TestLoRADropsItsShareAndScalesTheRest(t *testing.T) {
-	w := NewWorker(2)
+	w := torch.NewWorker(2)
 	defer w.Close()
-	err := w.Do(func(s *Scope) error {
+	err := w.Do(func(s *torch.Scope) error {
 		const n, rows = 64, 400
 		eye := make([]float64, n*n)
 		for i := range n {
 			eye[i*n+i] = 1
 		}
-		for _, d := range []DType{Float64, Float32, BFloat16} {
-			a := s.To(s.Float64(eye, n, n), d, CPU)
-			x, zero := s.Full(1, d, CPU, rows, n), s.Full(0, d, CPU, n, n)
+		for _, d := range []torch.DType{torch.Float64, torch.Float32, torch.BFloat16} {
+			a := s.To(s.Float64(eye, n, n), d, torch.CPU)
+			x, zero := s.Full(1, d, torch.CPU, rows, n), s.Full(0, d, torch.CPU, n, n)
 			run := func(share float64, seed uint64) []float64 {
-				return s.Float64s(s.LoRALinear(x, zero, Tensor{}, []LowRank{{A: a, B: a, Seed: seed}}, 1, share))
+				return s.Float64s(s.LoRALinear(x, zero, torch.Tensor{}, []torch.LowRank{{A: a, B: a, Seed: seed}}, 1, share))
 			}
 			for _, share := range []float64{0, .25, .75} {
 				kept := 0

@@ -1,33 +1,35 @@
 //go:build libtorch
 
-package torch
+package torch_test
 
 import (
 	"fmt"
 	"testing"
+
+	"agentcli/internal/torch"
 )
 
 func TestAdamWStepsEqualPyTorch(t *testing.T) {
 	g := data(t).AdamW
 	w := worker(t, 1)
-	for _, d := range []DType{Float32, Float64} {
-		run(t, w, func(s *Scope) {
-			var p, m, v []Tensor
+	for _, d := range []torch.DType{torch.Float32, torch.Float64} {
+		run(t, w, func(s *torch.Scope) {
+			var p, m, v []torch.Tensor
 			for _, a := range g.Start {
 				p = append(p, s.RequiresGrad(a.tensor(s, d), true))
-				m = append(m, s.Full(0, d, CPU, a.Shape...))
-				v = append(v, s.Full(0, d, CPU, a.Shape...))
+				m = append(m, s.Full(0, d, torch.CPU, a.Shape...))
+				v = append(v, s.Full(0, d, torch.CPU, a.Shape...))
 			}
 			want, tol := g.F32, 1e-6
-			if d == Float64 {
+			if d == torch.Float64 {
 				want, tol = g.F64, 1e-13
 			}
 			for step := range 5 {
-				var gr []Tensor
+				var gr []torch.Tensor
 				for _, a := range g.Grads[step] {
 					gr = append(gr, a.tensor(s, d))
 				}
-				s.AdamW(p, gr, m, v, AdamWConfig{LR: g.LR, Beta1: g.Beta1, Beta2: g.Beta2, Eps: g.Eps, WeightDecay: g.WeightDecay}, step+1)
+				s.AdamW(p, gr, m, v, torch.AdamWConfig{LR: g.LR, Beta1: g.Beta1, Beta2: g.Beta2, Eps: g.Eps, WeightDecay: g.WeightDecay}, step+1)
 				for i := range p {
 					near(t, fmt.Sprintf("%v step %d parameter %d", d, step+1, i), s.Float64s(p[i]), want[step][i].floats(), tol)
 				}
@@ -39,10 +41,10 @@ func TestAdamWStepsEqualPyTorch(t *testing.T) {
 func TestClippingEqualsClipGradNorm(t *testing.T) {
 	w := worker(t, 1)
 	for _, c := range data(t).Clip {
-		run(t, w, func(s *Scope) {
-			var gs []Tensor
+		run(t, w, func(s *torch.Scope) {
+			var gs []torch.Tensor
 			for _, a := range c.In {
-				gs = append(gs, a.tensor(s, Float32))
+				gs = append(gs, a.tensor(s, torch.Float32))
 			}
 			norm := s.GlobalNorm(gs)
 			near(t, "norm", []float64{norm}, []float64{c.Norm}, 1e-6)

@@ -1,6 +1,6 @@
 //go:build libtorch
 
-package torch
+package torch_test
 
 import (
 	"math"
@@ -8,6 +8,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"agentcli/internal/torch"
 )
 
 // Each id of transformers' set comes out when the uniform falls within its share
@@ -18,11 +20,11 @@ func TestSampleSetsEqualTransformers(t *testing.T) {
 	lps := g.Logprobs.floats()
 	eachKernels(t, func(t *testing.T) {
 		for _, r := range g.Rows {
-			var rows []SampleRow
+			var rows []torch.SampleRow
 			var want []int32
 			add := func(id int32, u float64) {
 				want = append(want, id)
-				rows = append(rows, SampleRow{Temperature: r.Temperature, TopP: r.TopP, MinP: r.MinP, TopK: r.TopK, Uniform: u})
+				rows = append(rows, torch.SampleRow{Temperature: r.Temperature, TopP: r.TopP, MinP: r.MinP, TopK: r.TopK, Uniform: u})
 			}
 			cdf, probs := 0.0, r.Probs.floats()
 			for i, id := range r.Keep {
@@ -35,9 +37,9 @@ func TestSampleSetsEqualTransformers(t *testing.T) {
 			if len(r.Keep) < len(lps) { // of a whole vocabulary, rounding may end the draw early
 				add(r.Keep[len(r.Keep)-1], math.Nextafter(1, 0))
 			}
-			run(t, w, func(s *Scope) {
-				one := g.Logits.tensor(s, Float32)
-				z := s.Add(s.Full(0, Float32, CPU, int64(len(rows)), 1), one)
+			run(t, w, func(s *torch.Scope) {
+				one := g.Logits.tensor(s, torch.Float32)
+				z := s.Add(s.Full(0, torch.Float32, torch.CPU, int64(len(rows)), 1), one)
 				ids, lp := s.Sample(z, rows)
 				hot := slices.Clone(rows)
 				for i := range hot {
@@ -80,7 +82,7 @@ func tempered(lps []float64, id int, t float64) float64 {
 func TestGreedyTakesTheFirstLargestLogit(t *testing.T) {
 	w := worker(t, 1)
 	eachKernels(t, func(t *testing.T) {
-		run(t, w, func(s *Scope) {
+		run(t, w, func(s *torch.Scope) {
 			for _, vocab := range []int{1, 2, 15, 16, 17, 1023, 1024, 1025, 3001} {
 				for _, at := range []int{0, vocab / 2, vocab - 1} {
 					v := make([]float32, vocab)
@@ -88,22 +90,22 @@ func TestGreedyTakesTheFirstLargestLogit(t *testing.T) {
 						v[i] = -float32(i % 7)
 					}
 					v[at] = 1
-					ids, _ := s.Sample(s.Float32(v, 1, int64(vocab)), []SampleRow{{Uniform: .9, TopK: 3}})
+					ids, _ := s.Sample(s.Float32(v, 1, int64(vocab)), []torch.SampleRow{{Uniform: .9, TopK: 3}})
 					if len(ids) != 1 || ids[0] != int32(at) {
 						t.Errorf("vocabulary %d: %v, want %d", vocab, ids, at)
 					}
 				}
 			}
-			if ids, _ := s.Sample(s.Float32([]float32{0, 2, 2, 1}, 1, 4), []SampleRow{{}}); s.Err() == nil && ids[0] != 1 {
+			if ids, _ := s.Sample(s.Float32([]float32{0, 2, 2, 1}, 1, 4), []torch.SampleRow{{}}); s.Err() == nil && ids[0] != 1 {
 				t.Errorf("of two equal logits, %d", ids[0])
 			}
-			if ids, _ := s.Sample(s.Float32([]float32{0, 2, 3, 1}, 1, 4), []SampleRow{{Temperature: 1e-45, Uniform: .5}}); s.Err() == nil &&
+			if ids, _ := s.Sample(s.Float32([]float32{0, 2, 3, 1}, 1, 4), []torch.SampleRow{{Temperature: 1e-45, Uniform: .5}}); s.Err() == nil &&
 				ids[0] != 2 {
 				t.Errorf("at a temperature of almost 0, %d", ids[0])
 			}
 			z := s.Float32([]float32{0, 2, 3, 1}, 1, 4)
-			_, own := s.Sample(z, []SampleRow{{}})
-			if _, lp := s.Sample(z, []SampleRow{{Tempered: 1}}); s.Err() == nil && lp[0] != own[0] {
+			_, own := s.Sample(z, []torch.SampleRow{{}})
+			if _, lp := s.Sample(z, []torch.SampleRow{{Tempered: 1}}); s.Err() == nil && lp[0] != own[0] {
 				t.Errorf("a greedy token's log-prob is %v, want the model's %v", lp[0], own[0])
 			}
 		})
@@ -129,12 +131,12 @@ func TestSampleFollowsTheDistribution(t *testing.T) {
 		counts := make([]float64, vocab)
 		eachKernels(t, func(t *testing.T) {
 			clear(counts)
-			run(t, w, func(s *Scope) {
-				logits := s.Add(s.Full(0, Float32, CPU, 500, 1), s.Float32(z))
-				rows := make([]SampleRow, 500)
+			run(t, w, func(s *torch.Scope) {
+				logits := s.Add(s.Full(0, torch.Float32, torch.CPU, 500, 1), s.Float32(z))
+				rows := make([]torch.SampleRow, 500)
 				for b := range n / 500 {
 					for i := range rows {
-						rows[i] = SampleRow{Temperature: temp, Uniform: (float64(b*500+i) + .5) / n}
+						rows[i] = torch.SampleRow{Temperature: temp, Uniform: (float64(b*500+i) + .5) / n}
 					}
 					ids, _ := s.Sample(logits, rows)
 					for _, id := range ids {
@@ -157,11 +159,11 @@ func TestNotFiniteLogitsAreAnErrorNamingTheRow(t *testing.T) {
 	eachKernels(t, func(t *testing.T) {
 		for _, bad := range []float32{float32(math.NaN()), float32(math.Inf(1))} {
 			for _, at := range []int{0, 7, 999, 2000} {
-				for _, r := range []SampleRow{{}, {Temperature: 1, Uniform: .5}, {Temperature: .7, TopK: 50, TopP: .9, MinP: .1, Uniform: .5}} {
-					err := w.Do(func(s *Scope) error {
+				for _, r := range []torch.SampleRow{{}, {Temperature: 1, Uniform: .5}, {Temperature: .7, TopK: 50, TopP: .9, MinP: .1, Uniform: .5}} {
+					err := w.Do(func(s *torch.Scope) error {
 						v := make([]float32, 2*2001)
 						v[2001+at] = bad
-						s.Sample(s.Float32(v, 2, 2001), []SampleRow{r, r})
+						s.Sample(s.Float32(v, 2, 2001), []torch.SampleRow{r, r})
 						return nil
 					})
 					if err == nil || !strings.Contains(err.Error(), "row 1") {
@@ -170,9 +172,9 @@ func TestNotFiniteLogitsAreAnErrorNamingTheRow(t *testing.T) {
 				}
 			}
 		}
-		run(t, w, func(s *Scope) { // masked-out tokens are fine
+		run(t, w, func(s *torch.Scope) { // masked-out tokens are fine
 			inf := float32(math.Inf(-1))
-			ids, lp := s.Sample(s.Float32([]float32{inf, 1, inf, 1}, 1, 4), []SampleRow{{Temperature: 1, Uniform: .6}})
+			ids, lp := s.Sample(s.Float32([]float32{inf, 1, inf, 1}, 1, 4), []torch.SampleRow{{Temperature: 1, Uniform: .6}})
 			if len(ids) != 1 || ids[0] != 3 || math.Abs(float64(lp[0])+math.Ln2) > 1e-6 {
 				t.Errorf("with −∞ logits: %v %v", ids, lp)
 			}

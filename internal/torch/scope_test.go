@@ -1,41 +1,43 @@
 //go:build libtorch
 
-package torch
+package torch_test
 
 import (
 	"slices"
 	"strings"
 	"testing"
+
+	"agentcli/internal/torch"
 )
 
 func TestScopesFreeWhatTheyOwnAndKeepHandsOn(t *testing.T) {
 	w := worker(t, 1)
-	before := Live()
-	keep := NewScope()
-	var kept Tensor
-	run(t, w, func(s *Scope) {
+	before := torch.Live()
+	keep := torch.NewScope()
+	var kept torch.Tensor
+	run(t, w, func(s *torch.Scope) {
 		x := s.Float32([]float32{1, 2})
 		kept = s.Keep(s.Add(x, x), keep)
-		if Live()-before != 2 {
-			t.Errorf("%d live, want 2", Live()-before)
+		if torch.Live()-before != 2 {
+			t.Errorf("%d live, want 2", torch.Live()-before)
 		}
 		s.Keep(kept, s) // not s's own any more: stays where it is
 		s.Free(kept)
-		if Live()-before != 2 {
+		if torch.Live()-before != 2 {
 			t.Error("Free freed another scope's tensor")
 		}
 		s.Free(x)
 		s.Free(x)
-		s.Free(Tensor{})
-		if Live()-before != 1 {
-			t.Errorf("%d live after Free, want 1", Live()-before)
+		s.Free(torch.Tensor{})
+		if torch.Live()-before != 1 {
+			t.Errorf("%d live after Free, want 1", torch.Live()-before)
 		}
 		c := s.Child()
 		y := c.Mul(kept, kept)
 		z := c.Keep(c.Add(y, y), s)
 		c.Close()
-		if Live()-before != 2 {
-			t.Errorf("%d live after the child closed, want 2", Live()-before)
+		if torch.Live()-before != 2 {
+			t.Errorf("%d live after the child closed, want 2", torch.Live()-before)
 		}
 		if got := s.Float32s(z); !slices.Equal(got, []float32{8, 32}) {
 			t.Errorf("kept from a child: %v", got)
@@ -48,27 +50,27 @@ func TestScopesFreeWhatTheyOwnAndKeepHandsOn(t *testing.T) {
 			t.Errorf("a view of a freed tensor: %v", got)
 		}
 	})
-	if Live()-before != 1 {
-		t.Errorf("%d live after Do, want the kept one", Live()-before)
+	if torch.Live()-before != 1 {
+		t.Errorf("%d live after Do, want the kept one", torch.Live()-before)
 	}
-	run(t, w, func(s *Scope) {
+	run(t, w, func(s *torch.Scope) {
 		if got := s.Float32s(kept); !slices.Equal(got, []float32{2, 4}) {
 			t.Errorf("kept: %v", got)
 		}
 		keep.Close()
 		keep.Close()
 	})
-	if Live() != before {
-		t.Errorf("%d live", Live()-before)
+	if torch.Live() != before {
+		t.Errorf("%d live", torch.Live()-before)
 	}
 }
 
 func TestAChildsErrorBecomesTheParents(t *testing.T) {
 	const thrown = "in the child"
 	w := worker(t, 1)
-	err := w.Do(func(s *Scope) error {
+	err := w.Do(func(s *torch.Scope) error {
 		c := s.Child()
-		c.throw(thrown)
+		c.Throw(thrown)
 		if s.Err() != nil {
 			t.Error("the parent has the error before the child closes")
 		}
@@ -85,9 +87,9 @@ func TestAChildsErrorBecomesTheParents(t *testing.T) {
 
 func TestGradModeIsRestored(t *testing.T) {
 	w := worker(t, 1)
-	run(t, w, func(s *Scope) {
-		x := s.RequiresGrad(s.Full(1, Float32, CPU, 2), true)
-		records := func() bool { _, _, g := s.info(s.Mul(x, x)); return g }
+	run(t, w, func(s *torch.Scope) {
+		x := s.RequiresGrad(s.Full(1, torch.Float32, torch.CPU, 2), true)
+		records := func() bool { return s.IsRecorded(s.Mul(x, x)) }
 		if records() {
 			t.Error("recording without being asked")
 		}

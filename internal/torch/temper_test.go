@@ -1,12 +1,14 @@
 //go:build libtorch
 
-package torch
+package torch_test
 
 import (
 	"math"
 	"math/rand/v2"
 	"slices"
 	"testing"
+
+	"agentcli/internal/torch"
 )
 
 // plainHead is what HeadLogprobs computes, in float64 Go: of each row of
@@ -66,11 +68,11 @@ func TestTemperedHeadIsThatOfDividedLogits(t *testing.T) {
 	eachKernels(t, func(t *testing.T) {
 		for _, temperatures := range [][]float64{slices.Repeat([]float64{.6}, n), slices.Repeat([]float64{1.3}, n), mixed} {
 			lp, ent, dh, dw := plainHead(h, w, y, temperatures, a, b, size)
-			for d, tol := range map[DType]float64{Float64: 1e-14, Float32: 3e-6, BFloat16: 3.0 / 128} {
+			for d, tol := range map[torch.DType]float64{Float64: 1e-14, Float32: 3e-6, BFloat16: 3.0 / 128} {
 				for _, chunk := range []int64{1, 4, 100} {
-					run(t, worker(t, 2), func(s *Scope) {
-						in := func(x []float64, shape ...int64) Tensor {
-							return s.RequiresGrad(s.To(s.Float64(x, shape...), d, CPU), true)
+					run(t, worker(t, 2), func(s *torch.Scope) {
+						in := func(x []float64, shape ...int64) torch.Tensor {
+							return s.RequiresGrad(s.To(s.Float64(x, shape...), d, torch.CPU), true)
 						}
 						th, tw := in(h, n, size), in(w, v, size)
 						scale := make([]float64, n)
@@ -81,7 +83,7 @@ func TestTemperedHeadIsThatOfDividedLogits(t *testing.T) {
 							l, e := s.HeadLogprobs(th, tw, s.Int64(y), s.Float64(scale), chunk)
 							near(t, d.String()+" log-probs", s.Float64s(l), lp, tol)
 							near(t, d.String()+" entropy", s.Float64s(e), ent, tol)
-							s.BackwardAll([]Tensor{l, e}, []Tensor{s.To(s.Float64(a), s.DType(l), CPU), s.To(s.Float64(b), s.DType(e), CPU)})
+							s.BackwardAll([]torch.Tensor{l, e}, []torch.Tensor{s.To(s.Float64(a), s.DType(l), torch.CPU), s.To(s.Float64(b), s.DType(e), torch.CPU)})
 						})
 						near(t, d.String()+" gradient of hidden", s.Float64s(s.Grad(th)), dh, 10*tol)
 						near(t, d.String()+" gradient of the weight", s.Float64s(s.Grad(tw)), dw, 10*tol)
@@ -97,27 +99,27 @@ func TestTemperedHeadIsThatOfDividedLogits(t *testing.T) {
 func TestAScaleOfOneChangesNoBit(t *testing.T) {
 	const n, size, v = 6, 17, 301
 	eachKernels(t, func(t *testing.T) {
-		for _, d := range []DType{Float64, Float32, BFloat16} {
+		for _, d := range []torch.DType{torch.Float64, torch.Float32, torch.BFloat16} {
 			compute := func(scale []float64) (out [][]float64) {
-				run(t, worker(t, 1), func(s *Scope) {
+				run(t, worker(t, 1), func(s *torch.Scope) {
 					rng := rand.New(rand.NewPCG(8, 9))
-					random := func(shape ...int64) Tensor {
-						x := make([]float64, product(shape))
+					random := func(shape ...int64) torch.Tensor {
+						x := make([]float64, numel(shape))
 						for i := range x {
 							x[i] = rng.NormFloat64()
 						}
-						return s.RequiresGrad(s.To(s.Float64(x, shape...), d, CPU), true)
+						return s.RequiresGrad(s.To(s.Float64(x, shape...), d, torch.CPU), true)
 					}
 					h, w := random(n, size), random(v, size)
 					s.WithGrad(func() {
-						var by Tensor
+						var by torch.Tensor
 						if scale != nil {
 							by = s.Float64(scale)
 						}
 						l, e := s.HeadLogprobs(h, w, s.Int64([]int64{0, 3, 300, 7, 9, 11}), by, 4)
 						out = append(out, s.Float64s(l), s.Float64s(e))
-						g := s.Full(.7, s.DType(l), CPU, n)
-						s.BackwardAll([]Tensor{l, e}, []Tensor{g, g})
+						g := s.Full(.7, s.DType(l), torch.CPU, n)
+						s.BackwardAll([]torch.Tensor{l, e}, []torch.Tensor{g, g})
 					})
 					out = append(out, s.Float64s(s.Grad(h)), s.Float64s(s.Grad(w)))
 				})

@@ -126,9 +126,9 @@ func init() {
 	C.agt_keep_memory()
 }
 
-// arena gives the bytes of large tensors on the CPU: those in use, and those that
+// Arena gives the bytes of large tensors on the CPU: those in use, and those that
 // are kept for them.
-func arena() (used, held int64) {
+func Arena() (used, held int64) {
 	var u, h C.int64_t
 	C.agt_arena_stats(&u, &h)
 	return int64(u), int64(h)
@@ -326,8 +326,8 @@ func (s *Scope) ok(op string, ts ...Tensor) bool {
 	return true
 }
 
-// throw is for the tests, which cannot use cgo: a C++ exception.
-func (s *Scope) throw(text string) {
+// Throw is for the tests, which cannot use cgo: a C++ exception.
+func (s *Scope) Throw(text string) {
 	p := C.CString(text)
 	defer C.free(unsafe.Pointer(p))
 	var msg *C.char

@@ -1,6 +1,6 @@
 //go:build libtorch
 
-package torch
+package torch_test
 
 import (
 	"errors"
@@ -11,17 +11,19 @@ import (
 	"strings"
 	"sync"
 	"testing"
+
+	"agentcli/internal/torch"
 )
 
 func TestAClosedWorkerReturnsErrClosed(t *testing.T) {
-	w := NewWorker(1)
+	w := torch.NewWorker(1)
 	running, finish := make(chan struct{}), make(chan struct{})
 	var first error
 	var wg sync.WaitGroup
 	wg.Add(1)
 	go func() {
 		defer wg.Done()
-		first = w.Do(func(s *Scope) error { close(running); <-finish; return nil })
+		first = w.Do(func(s *torch.Scope) error { close(running); <-finish; return nil })
 	}()
 	<-running
 	wg.Add(1)
@@ -31,38 +33,38 @@ func TestAClosedWorkerReturnsErrClosed(t *testing.T) {
 	if first != nil {
 		t.Errorf("the job that ran during Close: %v", first)
 	}
-	if err := w.Do(func(*Scope) error { t.Error("ran"); return nil }); !errors.Is(err, ErrClosed) {
+	if err := w.Do(func(*torch.Scope) error { t.Error("ran"); return nil }); !errors.Is(err, torch.ErrClosed) {
 		t.Errorf("%v, want ErrClosed", err)
 	}
 	w.Close() // again
 }
 
 // train is a small step through every kind of op; it returns loss and a gradient.
-func train(s *Scope, seed uint64) []float64 {
+func train(s *torch.Scope, seed uint64) []float64 {
 	rng := rand.New(rand.NewPCG(seed, 1))
-	rnd := func(shape ...int64) Tensor {
-		v := make([]float32, product(shape))
+	rnd := func(shape ...int64) torch.Tensor {
+		v := make([]float32, numel(shape))
 		for i := range v {
 			v[i] = float32(rng.NormFloat64()) * .3
 		}
 		return s.RequiresGrad(s.Float32(v, shape...), true)
 	}
 	emb, norm, qkv, up := rnd(50, 16), rnd(16), rnd(48, 16), rnd(32, 16)
-	var loss Tensor
+	var loss torch.Tensor
 	s.WithGrad(func() {
 		c := s.Child()
 		defer c.Close()
 		ids := []int32{3, 1, 4, 1, 5, 9, 2, 6}
 		x := c.Embedding(emb, c.IDs(ids))
-		h := c.Linear(c.RMSNorm(x, norm, Norm{Eps: 1e-5}), qkv, Tensor{})
-		part := func(i int64) Tensor { return c.Reshape(c.Narrow(h, 1, 16*i, 16), 8, 2, 8) }
-		ang := c.Full(.3, Float32, CPU, 8, 4)
-		a := c.TreeAttention(c.Rope(part(0), ang, ang, false), part(1), part(2), c.PlanTree([]TreeNode{{0, 4, -1}, {4, 2, 0}, {6, 2, 0}}), Look{})
-		sum, out := c.AddRMSNorm(x, c.Reshape(a, 8, 16), norm, Norm{Eps: 1e-5})
-		lp, _ := c.HeadLogprobs(c.Add(sum, c.SiluMul(c.Linear(out, up, Tensor{}))), emb, c.IDs(ids), Tensor{}, 3)
-		loss = c.Keep(c.Sum(lp, Float32), s)
+		h := c.Linear(c.RMSNorm(x, norm, torch.Norm{Eps: 1e-5}), qkv, torch.Tensor{})
+		part := func(i int64) torch.Tensor { return c.Reshape(c.Narrow(h, 1, 16*i, 16), 8, 2, 8) }
+		ang := c.Full(.3, torch.Float32, torch.CPU, 8, 4)
+		a := c.TreeAttention(c.Rope(part(0), ang, ang, false), part(1), part(2), c.PlanTree([]torch.TreeNode{{0, 4, -1}, {4, 2, 0}, {6, 2, 0}}), torch.Look{})
+		sum, out := c.AddRMSNorm(x, c.Reshape(a, 8, 16), norm, torch.Norm{Eps: 1e-5})
+		lp, _ := c.HeadLogprobs(c.Add(sum, c.SiluMul(c.Linear(out, up, torch.Tensor{}))), emb, c.IDs(ids), torch.Tensor{}, 3)
+		loss = c.Keep(c.Sum(lp, torch.Float32), s)
 	})
-	s.Backward(loss, Tensor{})
+	s.Backward(loss, torch.Tensor{})
 	return append(s.Float64s(loss), append(s.Float64s(s.Grad(emb)), s.Float64s(s.Grad(up))...)...)
 }
 
@@ -86,11 +88,11 @@ func TestTwoWorkersUnderGCStressGiveTheSameNumbersAndLeaveNothing(t *testing.T) 
 			}
 		}()
 	}
-	before := Live()
+	before := torch.Live()
 	var want [2][]float64
 	for i := range want {
 		w := worker(t, 1)
-		run(t, w, func(s *Scope) { want[i] = train(s, uint64(i)) })
+		run(t, w, func(s *torch.Scope) { want[i] = train(s, uint64(i)) })
 	}
 	for i := range want {
 		w := worker(t, 1+i)
@@ -100,10 +102,10 @@ func TestTwoWorkersUnderGCStressGiveTheSameNumbersAndLeaveNothing(t *testing.T) 
 				defer wg.Done()
 				for n := range 40 {
 					var got []float64
-					err := w.Do(func(s *Scope) error {
+					err := w.Do(func(s *torch.Scope) error {
 						got = train(s, uint64(i))
 						if n%8 == 3 {
-							s.Add(s.Full(1, Float32, CPU, 2), s.Full(1, Float32, CPU, 3))
+							s.Add(s.Full(1, torch.Float32, torch.CPU, 2), s.Full(1, torch.Float32, torch.CPU, 3))
 						}
 						return nil
 					})
@@ -119,7 +121,7 @@ func TestTwoWorkersUnderGCStressGiveTheSameNumbersAndLeaveNothing(t *testing.T) 
 	wg.Wait()
 	close(stop)
 	gc.Wait()
-	if n := Live() - before; n != 0 {
+	if n := torch.Live() - before; n != 0 {
 		t.Errorf("%d tensors live after all scopes closed", n)
 	}
 }
@@ -132,15 +134,15 @@ func TestWorkersDoNotSeeEachOthersState(t *testing.T) {
 	wg.Add(1)
 	go func() {
 		defer wg.Done()
-		_ = a.Do(func(s *Scope) error {
-			s.WithGrad(func() { s.throw("a's"); close(in); <-out })
+		_ = a.Do(func(s *torch.Scope) error {
+			s.WithGrad(func() { s.Throw("a's"); close(in); <-out })
 			return nil
 		})
 	}()
 	<-in
-	run(t, b, func(s *Scope) {
-		x := s.RequiresGrad(s.Full(1, Float32, CPU, 2), true)
-		if _, _, g := s.info(s.Mul(x, x)); g {
+	run(t, b, func(s *torch.Scope) {
+		x := s.RequiresGrad(s.Full(1, torch.Float32, torch.CPU, 2), true)
+		if s.IsRecorded(s.Mul(x, x)) {
 			t.Error("another worker's grad mode")
 		}
 	})
@@ -149,13 +151,13 @@ func TestWorkersDoNotSeeEachOthersState(t *testing.T) {
 }
 
 func TestWhatDoctorShows(t *testing.T) {
-	if v := Version(); v != strings.SplitN(data(t).Torch, "+", 2)[0] {
+	if v := torch.Version(); v != strings.SplitN(data(t).Torch, "+", 2)[0] {
 		t.Errorf("libtorch %s, the golden file is of %s", v, data(t).Torch)
 	}
-	if CPUCapability() == "" || !strings.Contains(LibraryPath(), "libtorch_cpu") {
-		t.Errorf("%q %q", CPUCapability(), LibraryPath())
+	if torch.CPUCapability() == "" || !strings.Contains(torch.LibraryPath(), "libtorch_cpu") {
+		t.Errorf("%q %q", torch.CPUCapability(), torch.LibraryPath())
 	}
-	if n, why := CUDADevices(); n == 0 && why == "" {
+	if n, why := torch.CUDADevices(); n == 0 && why == "" {
 		t.Error("no CUDA, and no reason")
 	}
 }

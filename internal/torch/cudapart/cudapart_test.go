@@ -1,6 +1,4 @@
-//go:build libtorch
-
-package torch
+package cudapart
 
 import (
 	"os"
@@ -12,13 +10,14 @@ import (
 // Another torch's CUDA part would crash, or compute something else: it is named, and not
 // taken; of several the first that fits is.
 func TestTheCUDAPartOfAnotherTorchIsRefusedByName(t *testing.T) {
-	torchOf := func(version string) place {
+	const version = "2.11.0"
+	torchOf := func(version string) Place {
 		dir := t.TempDir()
 		lib := filepath.Join(dir, "lib")
 		if err := os.MkdirAll(lib, 0o755); err != nil {
 			t.Fatal(err)
 		}
-		if err := os.WriteFile(filepath.Join(lib, cudaFile), nil, 0o600); err != nil {
+		if err := os.WriteFile(filepath.Join(lib, File), nil, 0o600); err != nil {
 			t.Fatal(err)
 		}
 		if version != "" {
@@ -27,19 +26,19 @@ func TestTheCUDAPartOfAnotherTorchIsRefusedByName(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		return place{folder: lib, what: "python3"}
+		return Place{Folder: lib, What: "python3"}
 	}
-	old, fits, later := torchOf("2.10.1"), torchOf(Version()), torchOf(Version())
-	if path, refused := findCUDA([]place{{folder: t.TempDir(), same: true}, old, fits, later}); path != filepath.Join(fits.folder, cudaFile) {
+	old, fits, later := torchOf("2.10.1"), torchOf(version), torchOf(version)
+	if path, refused := Find([]Place{{Folder: t.TempDir(), Same: true}, old, fits, later}, version); path != filepath.Join(fits.Folder, File) {
 		t.Errorf("%q, refused %q", path, refused)
 	}
-	path, refused := findCUDA([]place{old, torchOf("")})
-	if path != "" || len(refused) != 2 || !strings.Contains(refused[0], "2.10.1") || !strings.Contains(refused[0], Version()) {
+	path, refused := Find([]Place{old, torchOf("")}, version)
+	if path != "" || len(refused) != 2 || !strings.Contains(refused[0], "2.10.1") || !strings.Contains(refused[0], version) {
 		t.Errorf("%q, refused %q", path, refused)
 	}
 	own := old
-	own.same = true
-	if path, _ := findCUDA([]place{own, fits}); path != filepath.Join(old.folder, cudaFile) {
+	own.Same = true
+	if path, _ := Find([]Place{own, fits}, version); path != filepath.Join(old.Folder, File) {
 		t.Errorf("%q: not what lies beside the libtorch that is loaded", path)
 	}
 }
