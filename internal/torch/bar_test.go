@@ -66,7 +66,7 @@ func TestBarredIDsAreNotInTheDistribution(t *testing.T) {
 					}
 					got[3] = slices.Delete(got[3], int(id*h), int((id+1)*h))
 				}
-				tol := map[torch.DType]float64{Float64: 1e-12, Float32: 2e-6}[d]
+				tol := map[torch.DType]float64{torch.Float64: 1e-12, torch.Float32: 2e-6}[d]
 				for i, what := range []string{"log-probs", "entropies", "gradient of the states", "gradient of the matrix"} {
 					near(t, what, got[i], want[i], tol)
 				}

@@ -135,7 +135,7 @@ func deltaValues(t *testing.T, w *torch.Worker, kernels string, c deltaCase, d, 
 func TestTheDeltaKernelsAreAsExactAsLibtorch(t *testing.T) {
 	w := worker(t, 2)
 	const draws = 12
-	for d, unit := range map[torch.DType]float64{Float32: 0x1p-23, BFloat16: 0x1p-9} {
+	for d, unit := range map[torch.DType]float64{torch.Float32: 0x1p-23, torch.BFloat16: 0x1p-9} {
 		for _, c := range deltaCases {
 			var want, theirs [draws]map[string][]float64
 			for i := range draws {

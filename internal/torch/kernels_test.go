@@ -82,7 +82,7 @@ func TestKernelTablesAgree(t *testing.T) {
 			}
 			got := compute(d)
 			// A bfloat16 result may fall to the other neighbour: one ulp, 2⁻⁷.
-			tol := map[torch.DType]float64{Float64: 1e-14, Float32: 1e-6, BFloat16: 1.0 / 128}[d]
+			tol := map[torch.DType]float64{torch.Float64: 1e-14, torch.Float32: 1e-6, torch.BFloat16: 1.0 / 128}[d]
 			for k := range want.vals {
 				tk := tol
 				if k == "sample" {
@@ -282,7 +282,7 @@ func TestPackedLinearEqualsLinear(t *testing.T) {
 				x, wt, b := rnd(s, d, rows, 70), rnd(s, d, 50, 70), rnd(s, d, 50)
 				p := s.PackLinear(wt)
 				// One rounding of a float32 sum in each: two units of 2⁻⁸ apart at most.
-				tol := map[torch.DType]float64{BFloat16: 2.0 / 256, Float32: 1e-6}[d]
+				tol := map[torch.DType]float64{torch.BFloat16: 2.0 / 256, torch.Float32: 1e-6}[d]
 				near(t, fmt.Sprintf("%v %d rows", d, rows), s.Float64s(s.LinearPacked(x, p, torch.Tensor{})), s.Float64s(s.Linear(x, wt, torch.Tensor{})), tol)
 				near(t, fmt.Sprintf("%v %d rows, bias", d, rows), s.Float64s(s.LinearPacked(x, p, b)), s.Float64s(s.Linear(x, wt, b)), tol)
 			})

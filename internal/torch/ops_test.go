@@ -135,7 +135,7 @@ func TestOpsEqualPyTorch(t *testing.T) {
 func checkCase(t *testing.T, w *torch.Worker, c *opCase, d torch.DType, chunk int64) {
 	// float64: the sums are of at most a few hundred terms. float32: exp_ is
 	// good to 2e-7 and sums of tens of terms lose a few ulp (6e-8).
-	tol, want := map[torch.DType]float64{Float64: 1e-13, Float32: 2e-6, BFloat16: bf16Bound(c.Op)}[d], c.F64
+	tol, want := map[torch.DType]float64{torch.Float64: 1e-13, torch.Float32: 2e-6, torch.BFloat16: bf16Bound(c.Op)}[d], c.F64
 	if d == torch.BFloat16 {
 		want = c.BF16
 	}

@@ -68,7 +68,7 @@ func TestTemperedHeadIsThatOfDividedLogits(t *testing.T) {
 	eachKernels(t, func(t *testing.T) {
 		for _, temperatures := range [][]float64{slices.Repeat([]float64{.6}, n), slices.Repeat([]float64{1.3}, n), mixed} {
 			lp, ent, dh, dw := plainHead(h, w, y, temperatures, a, b, size)
-			for d, tol := range map[torch.DType]float64{Float64: 1e-14, Float32: 3e-6, BFloat16: 3.0 / 128} {
+			for d, tol := range map[torch.DType]float64{torch.Float64: 1e-14, torch.Float32: 3e-6, torch.BFloat16: 3.0 / 128} {
 				for _, chunk := range []int64{1, 4, 100} {
 					run(t, worker(t, 2), func(s *torch.Scope) {
 						in := func(x []float64, shape ...int64) torch.Tensor {
