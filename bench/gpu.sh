@@ -37,7 +37,10 @@ if [ "${1:-}" = pack ]; then
   done
   mkdir -p "$to/trainer/rows"
   cp -r trainer/rows/testdata "$to/trainer/rows/"
-  cp $(git ls-files "trainer/*.go" | grep -v "/.*/\|_test") "$to/trainer/"
+  for f in $(git ls-files "trainer/*.go" "trainer/algo/*.go" | grep -v _test); do # a test reads the code
+    mkdir -p "$to/$(dirname "$f")"
+    cp "$f" "$to/$f"
+  done
   cp bench/gpu.sh bench/gpu_peers.py "$to/"
   gzip -9 -f "$to/agentcli" "$to"/{internal/torch,policy,trainer}/test
   size=$(du -sm "$to" | cut -f1)

@@ -5,8 +5,8 @@ BenchmarkShape (policy/shape_bench_test.go). bench/gpu.sh calls it.
     gpu_peers.py run FOLDER [--device cuda] [--batches 1,32] [--length 1024]
     gpu_peers.py logprobs FOLDER [--device cuda]   float32 log-probs of a fixed text, as JSON
 
-`run` prints one line a figure: name, value, unit. Figures are the median of three after
-one run that is not counted.
+`run` prints one line a figure: name, value, unit. Figures are the median of three runs (or of
+RUNS) after one that is not counted.
 """
 import argparse, json, os, shutil, statistics, sys, time
 
@@ -15,6 +15,7 @@ import torch
 import transformers
 from transformers import AutoModelForCausalLM
 
+RUNS = int(os.environ.get("RUNS", "3"))
 SHAPES = {
     "tiny": ("qwen2", dict(hidden_size=64, intermediate_size=128, num_hidden_layers=2, num_attention_heads=4, num_key_value_heads=2,
                            vocab_size=49152, tie_word_embeddings=True)),
@@ -46,7 +47,7 @@ def sync(device):
 def median(name, unit, device, work, units):
     work()
     runs = []
-    for _ in range(3):
+    for _ in range(RUNS):
         sync(device)
         t = time.perf_counter()
         work()
@@ -81,13 +82,14 @@ def run(folder, device, batches, length):
         median(f"transformers decode/batch={batch}", "tok/s", device, work, batch * new)
     if not small:  # it is for GPUs alone
         continuous(model, batches, new, device)
-    ids = torch.randint(1000, 40000, (1, length), device=device)
+    for n in (length, 4 * length):
+        ids = torch.randint(1000, 40000, (1, n), device=device)
 
-    def prefill():
-        with torch.inference_mode():
-            model(ids, use_cache=True, logits_to_keep=1)
+        def prefill():
+            with torch.inference_mode():
+                model(ids, use_cache=True, logits_to_keep=1)
 
-    median("transformers prefill", "tok/s", device, prefill, length)
+        median(f"transformers prefill/length={n}", "tok/s", device, prefill, n)
     model.train()
 
     def train(rows, at_once):

@@ -202,7 +202,11 @@ __device__ void sample_tops(const Sample &a) {
 // The largest logit of a row, which all lanes of a warp get.
 __device__ inline float top_of(const Sample &a, i64 row) {
   float top = -INFINITY;
-  for (i64 i = threadIdx.x % 32; i < a.runs; i += 32) top = fmaxf(top, a.tops[row * a.runs + i]);
+  for (i64 from = threadIdx.x % 32; from < a.runs; from += 8 * 32) {
+    float of[8];  // asked for together
+    for (int k = 0; k < 8; k++) of[k] = from + k * 32 < a.runs ? a.tops[row * a.runs + from + k * 32] : -INFINITY;
+    for (int k = 0; k < 8; k++) top = fmaxf(top, of[k]);
+  }
   return warp_reduce(top, Max());
 }
 // What the weights of a row are multiplied by in the exponent; 1 where the likeliest entry is taken.
