@@ -87,7 +87,8 @@ test-full:
 # What a GPU computes, without one: libtorch's own operations in place of our CPU kernels,
 # and a device whose memory faults when the host touches it (internal/torch/testdevice).
 test-generic:
-	AGENTCLI_TEST_KERNELS=none $(GO) test $(TAGS) -p 1 -count=1 -timeout 30m ./policy ./trainer
+	AGENTCLI_TEST_KERNELS=none $(GO) test $(TAGS) -count=1 -timeout 30m ./policy
+	AGENTCLI_TEST_KERNELS=none $(GO) test $(TAGS) -short -count=1 -timeout 30m ./trainer
 	AGENTCLI_TEST_DEVICE=testdevice $(GO) test $(TAGS) -short -count=1 -timeout 30m ./policy
 
 lint:

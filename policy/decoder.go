@@ -4,6 +4,7 @@ package policy
 
 import (
 	"math"
+	"slices"
 
 	"agentcli/internal/torch"
 	"agentcli/model/arch"
@@ -45,7 +46,7 @@ func closeDecoders(sc *scheduler) {
 // decoderOf is the network as one call a step, for sampling on a CPU; nil where it has parts
 // that the call does not know, or weights that it cannot read.
 func decoderOf(s *torch.Scope, n *network, kpool, vpool []torch.Tensor) *torch.Decoder {
-	if !n.panels || !oneCall(n) {
+	if !n.panels || !oneCall(n) || slices.ContainsFunc(n.layers, func(l layer) bool { return l.MLP.Act == arch.GELUTanh }) {
 		return nil
 	}
 	return s.NewDecoder(decoderParts(n, kpool, vpool, matrix.panels))
@@ -76,7 +77,7 @@ func decoderParts(n *network, kpool, vpool []torch.Tensor, of func(matrix) torch
 		layers[i] = torch.DecoderLayer{BeforeAttention: l.beforeAttention, AfterAttention: l.afterAttention, BeforeMLP: l.beforeMLP,
 			AfterMLP: l.afterMLP, QKV: of(l.qkv), QKVBias: l.qkvBias, O: of(l.o), OBias: l.oBias, GateUp: of(l.gateUp),
 			GateUpBias: l.gateUpBias, Down: of(l.down), DownBias: l.downBias, QNorm: l.qNorm, KNorm: l.kNorm, KPool: kpool[i], VPool: vpool[i],
-			Heads: a.Heads, KVHeads: a.KVHeads, Dim: a.HeadDim, Rope: a.Rope, Look: n.look(i)}
+			Heads: a.Heads, KVHeads: a.KVHeads, Dim: a.HeadDim, Rope: a.Rope, GELU: l.MLP.Act == arch.GELUTanh, Look: n.look(i)}
 		switch a.QKNorm {
 		case arch.PerHead:
 			layers[i].QKNorm = torch.EachHead
@@ -102,7 +103,7 @@ func oneCall(n *network) bool {
 		a := l.Attention
 		if a.Heads == 0 || a.Shared || a.Gated || a.KeysAreValues || a.ValueNorm || a.HeadDim%8 != 0 ||
 			a.Heads > torch.MaxGroup*a.KVHeads || l.Experts.Count > 0 || l.OutputScale || l.mlpGate.Defined() ||
-			l.MLP.Act == arch.GELUTanh || l.MLP.Size == 0 {
+			l.MLP.Size == 0 {
 			return false
 		}
 	}

@@ -29,12 +29,13 @@ func TestTheDecoderOnADeviceGivesWhatTheOperationsGive(t *testing.T) {
 		"llama biases": {{"float32", [][]int{{1}, {1, 2, 3, 4, 5}}, true}},
 		"qwen3":        {{"bfloat16", [][]int{{1}, {1, 2}, few}, false}},
 		"granite":      {{"float32", [][]int{{1, 2}}, false}},
+		"gemma3":       {{"float32", [][]int{{1}, {1, 2}}, false}},
 		"olmo3":        nil, // its norms over all heads are not in our kernels
 	}
 	if dev != torch.TestDevice { // which computes a thread after the other
 		all := []trial{{"float32", [][]int{{1}, {1, 2}, few, many}, true}, {"bfloat16", [][]int{{1}, {1, 2}, few, many}, true}}
 		for _, title := range []string{"llama biases", "mistral with a window", "phi3 partial", "smollm3", "seed_oss with other biases",
-			"granite", "qwen3"} {
+			"granite", "qwen3", "gemma3"} {
 			trials[title] = all
 		}
 	}

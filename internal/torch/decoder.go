@@ -32,7 +32,7 @@ func (s *Scope) InPanels(packed, w Tensor) bool {
 	return s.check("in_panels", C.agt_in_panels(packed.p, w.p, &yes, &msg), msg) && yes != 0
 }
 
-// DecoderLayer is a layer of a Decoder: attention and an MLP with SiLU. A Decoder's weights are
+// DecoderLayer is a layer of a Decoder: attention and a gated MLP. A Decoder's weights are
 // packed, and InPanels holds of them; a DeviceDecoder's are as they are. Tensors that a model lacks are zero.
 type DecoderLayer struct {
 	BeforeAttention, AfterAttention, BeforeMLP, AfterMLP Tensor // norms
@@ -42,6 +42,7 @@ type DecoderLayer struct {
 	Heads, KVHeads, Dim                                  int
 	Rope                                                 int // of DecoderModel.Ropes; −1: none
 	QKNorm                                               QKNorm
+	GELU                                                 bool // is the gate's activation, not SiLU; of a DeviceDecoder alone
 	Look                                                 Look
 }
 
@@ -115,11 +116,15 @@ func decoderArguments(s *Scope, m DecoderModel, layers []DecoderLayer, pin *runt
 	}
 	cl := make([]C.agt_decoder_layer, len(layers))
 	for i, l := range layers {
+		gelu := C.int64_t(0)
+		if l.GELU {
+			gelu = 1
+		}
 		cl[i] = C.agt_decoder_layer{before_attention: l.BeforeAttention.p, after_attention: l.AfterAttention.p, before_mlp: l.BeforeMLP.p,
 			after_mlp: l.AfterMLP.p, q_norm: l.QNorm.p, k_norm: l.KNorm.p, sinks: l.Look.Sinks.p, kpool: l.KPool.p, vpool: l.VPool.p,
 			qkv: l.QKV.p, qkv_bias: l.QKVBias.p, o: l.O.p, o_bias: l.OBias.p, gate_up: l.GateUp.p, gate_up_bias: l.GateUpBias.p,
 			down: l.Down.p, down_bias: l.DownBias.p, heads: C.int64_t(l.Heads), kv_heads: C.int64_t(l.KVHeads), dim: C.int64_t(l.Dim),
-			window: C.int64_t(l.Look.Window), rope: C.int64_t(l.Rope), qk_norm: C.int64_t(l.QKNorm), scale: C.double(l.Look.Scale)}
+			window: C.int64_t(l.Look.Window), rope: C.int64_t(l.Rope), qk_norm: C.int64_t(l.QKNorm), gelu: gelu, scale: C.double(l.Look.Scale)}
 	}
 	if shape := s.Shape(layers[0].KPool); len(shape) == 4 {
 		d.pool, d.block = shape[0], shape[1]

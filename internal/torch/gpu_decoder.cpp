@@ -31,6 +31,7 @@ struct DeviceLayer {
   Tensor qkv, o, o_bias, gate_up, gate_up_bias, down, down_bias;
   gpu::HeadRule heads;
   int64_t n_heads, dim;
+  bool gelu;
   Look look;
 };
 
@@ -134,7 +135,7 @@ struct DeviceDecoder {
       DeviceLayer &l = layers[i];
       const int64_t queries = l.n_heads * l.dim, inner = l.down.size(1);
       Tensor projected = rows(qkv, l.qkv.size(0)), q = rows(this->q, queries).view({n, l.n_heads, l.dim});
-      project(s, i > 0 ? layers[i - 1].after_mlp : none, l.before_attention, l.qkv, none, false, projected);  // heads add the bias
+      project(s, i > 0 ? layers[i - 1].after_mlp : none, l.before_attention, l.qkv, none, Gating::none, projected);  // heads add the bias
       l.heads.positions = p.positions;
       gpu::heads(projected.view({n, -1, l.dim}), l.heads, p.slots, l.kpool, l.vpool, q);
       Tensor seen = rows(attended, queries);
@@ -142,11 +143,11 @@ struct DeviceDecoder {
       gpu::decode(q, l.kpool, l.vpool, {p.width, p.rows, p.contexts, p.table, longest}, l.look, parts, by_head);
       product(s.few, seen, l.o, l.o_bias, s.y);
       Tensor act = rows(this->act, inner);
-      project(s, l.after_attention, l.before_mlp, l.gate_up, l.gate_up_bias, true, act);
+      project(s, l.after_attention, l.before_mlp, l.gate_up, l.gate_up_bias, l.gelu ? Gating::gelu : Gating::silu, act);
       product(s.few, act, l.down, l.down_bias, s.y);
     }
     Tensor z = rows(logits, head.size(0));
-    project(s, layers.back().after_mlp, norm, head, none, false, z);
+    project(s, layers.back().after_mlp, norm, head, none, Gating::none, z);
     if (!draws) return;
     Tensor to = drawn.narrow(0, 0, 2 * n);
     gpu::sample(z, p.how, sampled, to);
@@ -162,7 +163,8 @@ struct DeviceDecoder {
   bool use_own_products(int64_t n) const {
     if (n > gpu::kFewRows || residual_scale != 1 || !gpu::takes_few(n, embed.size(1), 2, embed.scalar_type())) return false;
     for (auto &l : layers)
-      if (l.after_attention.defined() || l.after_mlp.defined() || !l.before_attention.defined() || !l.before_mlp.defined() || l.o.size(1) % 8 != 0)
+      if (l.after_attention.defined() || l.after_mlp.defined() || !l.before_attention.defined() || !l.before_mlp.defined() || l.o.size(1) % 8 != 0 ||
+          l.gelu)
         return false;
     return true;
   }
@@ -173,17 +175,19 @@ struct DeviceDecoder {
     if (bias.defined()) to.add_(bias);
   }
 
+  enum class Gating { none, silu, gelu };
+
   // to = the input projection of a sub-layer: the normed residual times a weight, gated or not.
-  void project(Residual &s, const Tensor &after, const Tensor &before, const Tensor &w, const Tensor &bias, bool gated, Tensor &to) {
+  void project(Residual &s, const Tensor &after, const Tensor &before, const Tensor &w, const Tensor &bias, Gating gating, Tensor &to) {
     if (s.few) {
-      gpu::product(s.x, s.adds ? &s.y : nullptr, before, rms, w, bias, gated, s.adds ? &s.other : nullptr, to);
+      gpu::product(s.x, s.adds ? &s.y : nullptr, before, rms, w, bias, gating != Gating::none, s.adds ? &s.other : nullptr, to);
       if (s.adds) std::swap(s.x, s.other);
     } else {
       normed(s.adds, after, before, s.x, s.y, s.h);
-      if (gated) {
+      if (gating != Gating::none) {
         Tensor halves = both.narrow(0, 0, to.size(0) * w.size(0)).view({to.size(0), w.size(0)});
         product(false, s.h, w, bias, halves);
-        gpu::gate(halves, false, to);
+        gpu::gate(halves, gating == Gating::gelu, to);
       } else {
         product(false, s.h, w, bias, to);
       }
@@ -302,7 +306,7 @@ int agt_gpu_decoder_new(void **out, const agt_decoder_model *m, const agt_decode
       at::Tensor sinks = l.sinks ? tensor_of(l.sinks).to(at::kFloat).contiguous() : at::Tensor();
       d->layers.push_back({tensor_of(l.after_attention), tensor_of(l.before_attention), tensor_of(l.before_mlp), tensor_of(l.after_mlp),
                            tensor_of(l.kpool), tensor_of(l.vpool), tensor_of(l.qkv), tensor_of(l.o), tensor_of(l.o_bias), tensor_of(l.gate_up),
-                           tensor_of(l.gate_up_bias), tensor_of(l.down), tensor_of(l.down_bias), rule, l.heads, l.dim, {l.window, l.scale, sinks}});
+                           tensor_of(l.gate_up_bias), tensor_of(l.down), tensor_of(l.down_bias), rule, l.heads, l.dim, l.gelu != 0, {l.window, l.scale, sinks}});
     }
     d->allocate_buffers();
     *out = d.release();

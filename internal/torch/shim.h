@@ -153,11 +153,12 @@ int agt_sample(agt_tensor logits, const agt_sampling *rows, int n, int32_t *ids,
 
 // A decoder's step in one call; see decoder.cpp. Tensors may be null where a model has none.
 // Weights are packed; cos and sin [positions, dims/2]; rope: which of them, −1 none; qk_norm: 1
-// each head, 2 all heads together; window and scale as in agt_tree_attention.
+// each head, 2 all heads together; gelu: of the gate, else SiLU, and a decoder on a device alone has
+// it; window and scale as in agt_tree_attention.
 typedef struct agt_decoder_layer {
   agt_tensor before_attention, after_attention, before_mlp, after_mlp, q_norm, k_norm, sinks, kpool, vpool;
   agt_tensor qkv, qkv_bias, o, o_bias, gate_up, gate_up_bias, down, down_bias;
-  int64_t heads, kv_heads, dim, window, rope, qk_norm;
+  int64_t heads, kv_heads, dim, window, rope, qk_norm, gelu;
   double scale;
 } agt_decoder_layer;
 typedef struct agt_decoder_model {
