@@ -96,6 +96,29 @@ func TestAFaultOfSetUpFailsWhateverMayBeLeftOut(t *testing.T) {
 	}
 }
 
+// A Python that ends without a word is reported with how it ended.
+func TestAPythonThatDoesNotStartIsReportedWithItsEnd(t *testing.T) {
+	real := pool(t, Config{})
+	silent, err := exec.LookPath("false")
+	if err != nil {
+		t.Skip(err)
+	}
+	end := exec.CommandContext(t.Context(), silent).Run()
+	fake := filepath.Join(t.TempDir(), "python")
+	script := fmt.Sprintf("#!/bin/sh\necho '{\"Executable\":%q,\"Real\":%q,\"Version\":\"3\",\"Paths\":[]}'\n", real.iso.py.Executable, silent)
+	if err := os.WriteFile(fake, []byte(script), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	p, err := Open(t.Context(), Config{Python: fake})
+	if err == nil {
+		p.Close()
+		t.Fatal("it starts")
+	}
+	if end == nil || !strings.Contains(err.Error(), end.Error()) {
+		t.Errorf("%v does not say %v", err, end)
+	}
+}
+
 // TestKernelRefuses runs itself where the kernel grants no namespaces.
 func TestKernelRefuses(t *testing.T) {
 	const marker = "AGENTCLI_TEST_NO_NAMESPACES"

@@ -150,7 +150,7 @@ func launch(ctx context.Context, iso *isolation) (_ *zygote, err error) {
 		if s := lastLine(z.stderr.b.Bytes()); s != "" {
 			return nil, fmt.Errorf("the sandbox's Python (%s) does not start: %s", iso.py.Executable, s)
 		}
-		return nil, fmt.Errorf("the sandbox's Python (%s) does not start: %w", iso.py.Executable, err)
+		return nil, fmt.Errorf("the sandbox's Python (%s) does not start: %w (its process: %s)", iso.py.Executable, err, z.cmd.ProcessState)
 	}
 	go z.listen()
 	return z, nil
