@@ -57,7 +57,7 @@ func TestAGGUFOfEveryFamilyIsTheSameModel(t *testing.T) {
 		})
 	}
 	for _, name := range []string{"llama", "mistral", "qwen3", "qwen3_moe", "phi3", "smollm3", "olmo2", "olmo3", "gemma3_text", "gemma4_text",
-		"granite", "glm4", "glm4_moe", "gpt_oss", "ministral3", "lfm2"} { // the others' sizes are not llama.cpp's
+		"granite", "glm4", "glm4_moe", "gpt_oss", "ministral3", "lfm2", "seed_oss"} { // the others' sizes are not llama.cpp's
 		if !written[name] {
 			t.Errorf("no model of %s was written", name)
 		}

@@ -47,6 +47,7 @@ var ggmlPre = map[string]ggmlRules{
 	"glm4": {json: preSplit(patternLlama3)}, "chatglm-bpe": {json: preSplit(patternLlama3)},
 	"gpt-4o": rulesO200k, "llama4": rulesO200k,
 	"tekken":      {json: preSplit(patternTekken), ignoreMerges: true, addBOS: true},
+	"seed-coder":  {json: preSplit(patternSeed)},
 	"deepseek-v3": {json: preSplit(patternDigits3, patternKana, patternDeepSeek)},
 }
 

@@ -94,7 +94,7 @@ func ggufPre(t *Tokenizer, m *bpe) (string, bool) {
 		return "", false // llama.cpp has no unknown token here
 	}
 	for _, name := range []string{"gpt-2", "smollm", "qwen2", "deepseek-r1-qwen", "qwen35", "llama-bpe", "smaug-bpe", "gpt-4o",
-		"tekken", "deepseek-v3"} {
+		"tekken", "seed-coder", "deepseek-v3"} {
 		rules := ggmlPre[name]
 		pre, err := parsePreTokenizer([]byte(rules.json), true)
 		nfc, none := slices.Equal(t.normal.names, []string{"0"}), len(t.normal.steps) == 0

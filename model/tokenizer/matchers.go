@@ -12,6 +12,7 @@ const (
 	patternQwen2  = foldedSuffix + `|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}|` + tailLlama
 	patternLlama3 = foldedSuffix + `|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}|` + tailLlama
 	patternQwen35 = foldedSuffix + `|[^\r\n\p{L}\p{N}]?[\p{L}\p{M}]+|\p{N}| ?[^\s\p{L}\p{M}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+`
+	patternSeed   = foldedSuffix + `|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1}| ?[^\s\p{L}\p{N}\r\n]+|\s*[\r\n]+|\s+(?!\S)|\s+`
 
 	lowWord       = `[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+`
 	upWord        = `[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*`
@@ -39,9 +40,10 @@ type family struct {
 var families = map[string]family{
 	patternGPT2:     {"GPT2", nextGPT2, true},
 	patternGPT2b:    {"GPT2", nextGPT2, true},
-	patternQwen2:    {"Qwen2", func(s string) int { return nextLlama3(s, 1) }, true},
-	patternLlama3:   {"Llama3", func(s string) int { return nextLlama3(s, 3) }, true},
+	patternQwen2:    {"Qwen2", func(s string) int { return nextLlama3(s, 1, "\r\n") }, true},
+	patternLlama3:   {"Llama3", func(s string) int { return nextLlama3(s, 3, "\r\n") }, true},
 	patternQwen35:   {"Qwen3.5", nextQwen35, true},
+	patternSeed:     {"Seed-Coder", func(s string) int { return nextLlama3(s, 1, "") }, true},
 	patternO200k:    {"o200k", func(s string) int { return nextO200k(s, 3, true) }, true},
 	patternTekken:   {"tekken", func(s string) int { return nextO200k(s, 1, false) }, true},
 	patternDigits3:  {"digits≤3", func(s string) int { return nextDigits(s, 3) }, false},
@@ -180,7 +182,9 @@ func nextGPT2(s string) int {
 	return i + run(s[i:], c)
 }
 
-func nextLlama3(s string, digits int) int {
+// nextLlama3 is the pattern of Llama 3 and those beside it: so many digits are together, and a run of signs
+// takes the line ends behind it with it.
+func nextLlama3(s string, digits int, ends string) int {
 	if n := contraction(s, true); n > 0 {
 		return n
 	}
@@ -201,7 +205,7 @@ func nextLlama3(s string, digits int) int {
 	}
 	if k := run(s[i:], other); k > 0 {
 		i += k
-		return i + lineEnds(s[i:], "\r\n")
+		return i + lineEnds(s[i:], ends)
 	}
 	return white(s)
 }

@@ -1,6 +1,7 @@
 package weights
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 	"strconv"
@@ -52,6 +53,8 @@ var ggufFamilies = []ggufFamily{
 	{kind: "olmo2", model: "olmo2", names: olmoNames},
 	{kind: "granite", model: "granite", scale: true, change: pairedHeads, write: sayGranite, read: readGraniteKeys},
 	{kind: "smollm3", model: "smollm3", change: pairedHeads, write: sayEveryFourth},
+	{kind: "seed_oss", model: "seed_oss", names: map[string]string{"post_attention_norm": "post_attention_layernorm", "ffn_norm": ""},
+		write: saySeedOSS},
 	{kind: "phi3", model: "phi3", partial: true, names: map[string]string{"attn_qkv": "self_attn.qkv_proj", "ffn_up": "mlp.gate_up_proj"}},
 	{kind: "mistral3", model: "ministral3", change: pairedHeads, write: sayMinistral3, read: readMinistral3Keys},
 	{kind: "glm4", model: "glm4", partial: true, names: map[string]string{"post_attention_norm": "post_self_attn_layernorm",
@@ -205,6 +208,13 @@ func sayEveryFourth(c Config, _ func(string, any)) error {
 		if (l.Attention.Rope == arch.NoRope) != ((i+1)%4 == 0) {
 			return fmt.Errorf("layer %d: llama.cpp rotates all layers but every fourth", i)
 		}
+	}
+	return nil
+}
+
+func saySeedOSS(c Config, _ func(string, any)) error {
+	if c.First().Attention.OBias {
+		return errors.New("a bias of attention's output: llama.cpp has none for it")
 	}
 	return nil
 }

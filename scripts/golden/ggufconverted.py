@@ -60,6 +60,8 @@ MODELS = {
         "sliding_attention": dict(rope_type="default", rope_theta=500000.0)})),
     "ministral3": ("ministral3", dict(num_hidden_layers=2, rope_parameters=dict(
         YARN, mscale=1.0, mscale_all_dim=1.0, llama_4_scaling_beta=0.1, rope_theta=1000000.0), tie_word_embeddings=True)),
+    "seed_oss": ("seed_oss", dict(num_hidden_layers=2, head_dim=16, attention_bias=True, attention_out_bias=False, mlp_bias=False,
+                                  rope_parameters=dict(rope_type="default", rope_theta=10000000.0), tie_word_embeddings=False)),
     "phi3_longrope": ("phi3", dict(head_dim=None, hidden_size=32, num_hidden_layers=2, original_max_position_embeddings=32,
                                    rope_parameters=dict(
         rope_type="longrope", rope_theta=10000.0, partial_rotary_factor=0.5, original_max_position_embeddings=32, short_factor=[1.0, 1.25],

@@ -23,6 +23,7 @@ PATTERNS = {
     "Qwen2": FOLD + "|[^\\r\\n\\p{L}\\p{N}]?\\p{L}+|\\p{N}|" + TAIL, "Llama3": FOLD + "|[^\\r\\n\\p{L}\\p{N}]?\\p{L}+|\\p{N}{1,3}|" + TAIL,
     "Qwen3.5": FOLD + "|[^\\r\\n\\p{L}\\p{N}]?[\\p{L}\\p{M}]+|\\p{N}| ?[^\\s\\p{L}\\p{M}\\p{N}]+[\\r\\n]*|\\s*[\\r\\n]+|\\s+(?!\\S)|\\s+",
     "o200k": f"{LOW}{FOLD}?|{UP}{FOLD}?|\\p{{N}}{{1,3}}|{TAIL200}", "tekken": f"{LOW}|{UP}|\\p{{N}}|{TAIL200}",
+    "Seed-Coder": FOLD + "|[^\\r\\n\\p{L}\\p{N}]?\\p{L}+|\\p{N}{1}| ?[^\\s\\p{L}\\p{N}\\r\\n]+|\\s*[\\r\\n]+|\\s+(?!\\S)|\\s+",
     "digits≤3": "\\p{N}{1,3}", "digit": "\\p{N}", "Han": "[\u4e00-\u9fa5\u3040-\u309f\u30a0-\u30ff]+",
     "DeepSeek": "[!\"#$%&'()*+,\\-./:;<=>?@\\[\\\\\\]^_`{|}~][A-Za-z]+|[^\r\n\\p{L}\\p{P}\\p{S}]?[\\p{L}\\p{M}]+| ?[\\p{P}\\p{S}]+[\r\n]*|\\s*[\r\n]+|\\s+(?!\\S)|\\s+",
 }
