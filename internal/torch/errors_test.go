@@ -49,8 +49,12 @@ var badCalls = []struct {
 		s.RMSNorm(ones(s, 2, 3), s.Full(1, torch.BFloat16, torch.CPU, 3),
 			torch.Norm{Eps: 1e-5})
 	}},
-	{"rms_norm integers", []string{"Long"}, func(s *torch.Scope) { s.RMSNorm(s.Int64([]int64{1, 2}), s.Int64([]int64{1, 2}), torch.Norm{Eps: 1e-5}) }},
-	{"add_rms_norm", []string{"[2, 3]", "[3, 3]"}, func(s *torch.Scope) { s.AddRMSNorm(ones(s, 2, 3), ones(s, 3, 3), ones(s, 3), torch.Norm{Eps: 1e-5}) }},
+	{"rms_norm integers", []string{"Long"}, func(s *torch.Scope) {
+		s.RMSNorm(s.Int64([]int64{1, 2}), s.Int64([]int64{1, 2}), torch.Norm{Eps: 1e-5})
+	}},
+	{"add_rms_norm", []string{"[2, 3]", "[3, 3]"}, func(s *torch.Scope) {
+		s.AddRMSNorm(ones(s, 2, 3), ones(s, 3, 3), ones(s, 3), torch.Norm{Eps: 1e-5})
+	}},
 	{"add_rms_norm with grad", []string{"[2, 3]", "[3]"},
 		func(s *torch.Scope) {
 			s.WithGrad(func() { s.AddRMSNorm(ones(s, 2, 3), ones(s, 3), ones(s, 3), torch.Norm{Eps: 1e-5}) })
@@ -138,7 +142,9 @@ var badCalls = []struct {
 	{"backward of no graph", []string{"backward", "grad"}, func(s *torch.Scope) { s.Backward(ones(s, 1), torch.Tensor{}) }},
 	{"no gradient", []string{"grad", "[2, 3]"}, func(s *torch.Scope) { s.Grad(ones(s, 2, 3)) }},
 	{"gradient of integers", []string{"requires_grad", "floating point"}, func(s *torch.Scope) { s.RequiresGrad(s.Int64([]int64{1}), true) }},
-	{"adamw lengths", []string{"1 params", "0 gradients"}, func(s *torch.Scope) { s.AdamW([]torch.Tensor{ones(s, 1)}, nil, nil, nil, torch.AdamWConfig{}, 1) }},
+	{"adamw lengths", []string{"1 params", "0 gradients"}, func(s *torch.Scope) {
+		s.AdamW([]torch.Tensor{ones(s, 1)}, nil, nil, nil, torch.AdamWConfig{}, 1)
+	}},
 	{"no CUDA here", []string{"cuda"}, func(s *torch.Scope) { s.To(ones(s, 1), torch.Float32, 77) }},
 	{"too much memory", []string{"out of memory", "MicroTokens"}, func(s *torch.Scope) { s.Empty(torch.Float32, torch.CPU, 1<<50) }},
 	{"a C++ exception", []string{"boom at dawn"}, func(s *torch.Scope) { s.Throw("boom at dawn") }},

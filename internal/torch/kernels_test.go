@@ -283,7 +283,8 @@ func TestPackedLinearEqualsLinear(t *testing.T) {
 				p := s.PackLinear(wt)
 				// One rounding of a float32 sum in each: two units of 2⁻⁸ apart at most.
 				tol := map[torch.DType]float64{torch.BFloat16: 2.0 / 256, torch.Float32: 1e-6}[d]
-				near(t, fmt.Sprintf("%v %d rows", d, rows), s.Float64s(s.LinearPacked(x, p, torch.Tensor{})), s.Float64s(s.Linear(x, wt, torch.Tensor{})), tol)
+				near(t, fmt.Sprintf("%v %d rows", d, rows), s.Float64s(s.LinearPacked(x, p, torch.Tensor{})),
+					s.Float64s(s.Linear(x, wt, torch.Tensor{})), tol)
 				near(t, fmt.Sprintf("%v %d rows, bias", d, rows), s.Float64s(s.LinearPacked(x, p, b)), s.Float64s(s.Linear(x, wt, b)), tol)
 			})
 		}

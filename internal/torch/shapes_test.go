@@ -143,9 +143,11 @@ func TestEmptyShapesWorkInEveryOp(t *testing.T) {
 					want("silu_mul", s.SiluMul(e(0, 6)), 0, 3)
 					want("tree_attention of nothing", s.TreeAttention(e(0, 2, 4), e(0, 1, 4), e(0, 1, 4), s.PlanTree(nil), torch.Look{}), 0, 2, 4)
 					want("tree_attention with an empty node",
-						s.TreeAttention(e(3, 2, 4), e(3, 1, 4), e(3, 1, 4), s.PlanTree([]torch.TreeNode{{0, 2, -1}, {2, 0, 0}, {2, 1, 1}}), torch.Look{}), 3, 2, 4)
+						s.TreeAttention(e(3, 2, 4), e(3, 1, 4), e(3, 1, 4), s.PlanTree([]torch.TreeNode{{0, 2, -1}, {2, 0, 0}, {2, 1, 1}}),
+							torch.Look{}), 3, 2, 4)
 					want("tree_attention with an empty root",
-						s.TreeAttention(e(2, 2, 4), e(2, 1, 4), e(2, 1, 4), s.PlanTree([]torch.TreeNode{{0, 0, -1}, {0, 2, 0}}), torch.Look{Window: 1}), 2, 2, 4)
+						s.TreeAttention(e(2, 2, 4), e(2, 1, 4), e(2, 1, 4), s.PlanTree([]torch.TreeNode{{0, 0, -1}, {0, 2, 0}}),
+							torch.Look{Window: 1}), 2, 2, 4)
 					lp, _ := s.HeadLogprobs(e(0, 3), e(5, 3), s.Int64(nil), torch.Tensor{}, 4)
 					want("head_logprobs", lp, 0)
 					want("cat", s.Cat(0, e(0, 3), e(2, 3), e(0, 3)), 2, 3)

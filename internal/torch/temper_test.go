@@ -83,7 +83,8 @@ func TestTemperedHeadIsThatOfDividedLogits(t *testing.T) {
 							l, e := s.HeadLogprobs(th, tw, s.Int64(y), s.Float64(scale), chunk)
 							near(t, d.String()+" log-probs", s.Float64s(l), lp, tol)
 							near(t, d.String()+" entropy", s.Float64s(e), ent, tol)
-							s.BackwardAll([]torch.Tensor{l, e}, []torch.Tensor{s.To(s.Float64(a), s.DType(l), torch.CPU), s.To(s.Float64(b), s.DType(e), torch.CPU)})
+							s.BackwardAll([]torch.Tensor{l, e},
+								[]torch.Tensor{s.To(s.Float64(a), s.DType(l), torch.CPU), s.To(s.Float64(b), s.DType(e), torch.CPU)})
 						})
 						near(t, d.String()+" gradient of hidden", s.Float64s(s.Grad(th)), dh, 10*tol)
 						near(t, d.String()+" gradient of the weight", s.Float64s(s.Grad(tw)), dw, 10*tol)

@@ -59,7 +59,8 @@ func train(s *torch.Scope, seed uint64) []float64 {
 		h := c.Linear(c.RMSNorm(x, norm, torch.Norm{Eps: 1e-5}), qkv, torch.Tensor{})
 		part := func(i int64) torch.Tensor { return c.Reshape(c.Narrow(h, 1, 16*i, 16), 8, 2, 8) }
 		ang := c.Full(.3, torch.Float32, torch.CPU, 8, 4)
-		a := c.TreeAttention(c.Rope(part(0), ang, ang, false), part(1), part(2), c.PlanTree([]torch.TreeNode{{0, 4, -1}, {4, 2, 0}, {6, 2, 0}}), torch.Look{})
+		a := c.TreeAttention(c.Rope(part(0), ang, ang, false), part(1), part(2),
+			c.PlanTree([]torch.TreeNode{{0, 4, -1}, {4, 2, 0}, {6, 2, 0}}), torch.Look{})
 		sum, out := c.AddRMSNorm(x, c.Reshape(a, 8, 16), norm, torch.Norm{Eps: 1e-5})
 		lp, _ := c.HeadLogprobs(c.Add(sum, c.SiluMul(c.Linear(out, up, torch.Tensor{}))), emb, c.IDs(ids), torch.Tensor{}, 3)
 		loss = c.Keep(c.Sum(lp, torch.Float32), s)
