@@ -19,10 +19,10 @@ type pace struct {
 }
 
 const (
-	slowdown    = 2.2 // the aim, of a step's time: 3 must hold for 99 of 100 steps
-	firstChunk  = 64  // tokens, while nothing has been measured
-	firstBeside = 512 // the same where steps are graphs: its fixed cost is the largest part there
-	leastChunk  = 8   // a prompt must come to an end, too
+	slowdown        = 2.2 // the aim, of a step's time: 3 must hold for 99 of 100 steps
+	firstChunk      = 64  // tokens, while nothing has been measured
+	firstGraphChunk = 512 // the same where steps are graphs: its fixed cost is the largest part there
+	leastChunk      = 8   // a prompt must come to an end, too
 )
 
 // took takes in a step of rows that decode and of prompt tokens.
@@ -64,7 +64,7 @@ func (p *pace) took(rows, prompt int, seconds float64) {
 // first is the length of the first chunk, of which nothing is known.
 func (p *pace) first() float64 {
 	if p.hasGraphs {
-		return firstBeside
+		return firstGraphChunk
 	}
 	return firstChunk
 }

@@ -113,13 +113,13 @@ void product(const Tensor &x, const Tensor *add, const Tensor &norm, Rms r, cons
   int split = 1;
   while (split < warps && 2 * units * split <= kFewBlocks * warps && k >= 512 * split) split *= 2;
   // All blocks are there at once, and each has as much to do.
-  const int64_t pieces = divide_up(units * split, warps), rounds = divide_up(pieces, kFewBlocks);
+  const int64_t needed = divide_up(units * split, warps), rounds = divide_up(needed, kFewBlocks);
   Product a{data(x), add ? data(*add) : nullptr, data(norm), data(w), data(bias), sum ? out(*sum) : nullptr, out(y), n, k, split, int(gated),
             float(r.eps), float(r.offset)};
   std::vector<Tensor> used{x, norm, w, bias, y};
   if (add) used.insert(used.end(), {*add, *sum});
   std::string name = std::string(norm.defined() ? "normed_product" : "product") + std::to_string(rows);
-  launch(name.c_str(), x, x.scalar_type(), {divide_up(pieces, rounds)}, kRowThreads, &a, used);
+  launch(name.c_str(), x, x.scalar_type(), {divide_up(needed, rounds)}, kRowThreads, &a, used);
 }
 
 void rms_norm(const Tensor &x, const Tensor *add, const Tensor &w, Tensor *sum, Rms r, Tensor &y) {
@@ -365,10 +365,11 @@ const Driver &driver() {
 // The modules of the devices, and the functions found in them.
 std::mutex lock;
 std::map<int, void *> modules;
-// Whether this thread records a graph. In one a kernel may start before the one before it has ended
-// (await_last in gpu_common.cuh): what it reads early was written before the graph was launched.
-thread_local bool recording = false;
 std::map<std::pair<int, std::string>, void *> functions;
+
+// Whether this thread records a graph. A kernel in a graph may start while the one in front of it still
+// runs (await_last in gpu_common.cuh): what it reads early was written when the graph was launched.
+thread_local bool recording = false;
 
 bool loaded(int device) {
   std::lock_guard<std::mutex> g(lock);

@@ -209,8 +209,9 @@ __device__ inline float top_of(const Sample &a, i64 row) {
   }
   return warp_reduce(top, Max());
 }
-// What the weights of a row are multiplied by in the exponent; 1 where the likeliest entry is taken.
+// Whether the likeliest entry of a row is taken.
 __device__ inline bool is_greedy(const Drawing &o) { return o.temperature <= 0 || !(float(1 / o.temperature) < INFINITY); }
+// What a row's logits are multiplied by: 1/temperature, or 1.
 __device__ inline float inverse_of(const Drawing &o) { return is_greedy(o) ? 1.f : float(1 / o.temperature); }
 
 template <class T>
