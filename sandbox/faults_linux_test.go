@@ -101,7 +101,7 @@ func TestAPythonThatDoesNotStartIsReportedWithItsEnd(t *testing.T) {
 	real := pool(t, Config{})
 	silent, err := exec.LookPath("false")
 	if err != nil {
-		t.Skip(err)
+		t.Fatal(err)
 	}
 	end := exec.CommandContext(t.Context(), silent).Run()
 	fake := filepath.Join(t.TempDir(), "python")

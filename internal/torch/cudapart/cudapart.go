@@ -1,4 +1,5 @@
-// Package cudapart finds libtorch's CUDA part, which fits the libtorch that is loaded or would crash.
+// Package cudapart finds the CUDA part that fits the libtorch that is loaded. Another one would crash,
+// or compute something else.
 package cudapart
 
 import (
