@@ -4,7 +4,6 @@ package policy
 
 import (
 	"math"
-	"slices"
 
 	"agentcli/internal/torch"
 	"agentcli/model/arch"
@@ -33,8 +32,8 @@ func fusedRows(n *network) int {
 }
 
 func makeDecoders(sc *scheduler, s *torch.Scope) {
-	sc.decoder = decoderOf(s, sc.p.net, sc.kpool, sc.vpool)
-	sc.device = deviceDecoderOf(s, sc.p.net, sc.kpool, sc.vpool, sc.p.cfg)
+	sc.decoder = decoderOf(s, sc)
+	sc.device = deviceDecoderOf(s, sc)
 	sc.pace.hasGraphs = sc.device != nil
 }
 
@@ -45,26 +44,28 @@ func closeDecoders(sc *scheduler) {
 
 // decoderOf is the network as one call a step, for sampling on a CPU; nil where it has parts
 // that the call does not know, or weights that it cannot read.
-func decoderOf(s *torch.Scope, n *network, kpool, vpool []torch.Tensor) *torch.Decoder {
-	if !n.panels || !oneCall(n) || slices.ContainsFunc(n.layers, func(l layer) bool { return l.MLP.Act == arch.GELUTanh }) {
+func decoderOf(s *torch.Scope, sc *scheduler) *torch.Decoder {
+	if n := sc.p.net; !n.panels || !oneCall(n) {
 		return nil
 	}
-	return s.NewDecoder(decoderParts(n, kpool, vpool, matrix.panels))
+	return s.NewDecoder(decoderParts(sc, matrix.panels))
 }
 
 // deviceDecoderOf is the same on a device, for steps of one token of each sequence; nil where it
 // has no kernels of ours.
-func deviceDecoderOf(s *torch.Scope, n *network, kpool, vpool []torch.Tensor, c Config) *torch.DeviceDecoder {
-	if n.device == torch.CPU || n.dtype == torch.Float64 || !oneCall(n) {
+func deviceDecoderOf(s *torch.Scope, sc *scheduler) *torch.DeviceDecoder {
+	n, c := sc.p.net, sc.p.cfg
+	if n.device == torch.CPU || n.dtype == torch.Float64 || !oneCall(n) || !isPlain(n) {
 		return nil
 	}
-	m, layers := decoderParts(n, kpool, vpool, func(x matrix) torch.Tensor { return x.w })
+	m, layers := decoderParts(sc, func(x matrix) torch.Tensor { return x.w })
 	shaped := n.cfg.LogitCap > 0 || n.cfg.LogitScale != 1 || len(n.cfg.Barred) > 0
 	return s.NewDeviceDecoder(m, layers, c.MaxBatch, (c.MaxContext+blockSize-1)/blockSize, !shaped)
 }
 
 // decoderParts are those of a network for a decoder; of gives a weight in its form.
-func decoderParts(n *network, kpool, vpool []torch.Tensor, of func(matrix) torch.Tensor) (torch.DecoderModel, []torch.DecoderLayer) {
+func decoderParts(sc *scheduler, of func(matrix) torch.Tensor) (torch.DecoderModel, []torch.DecoderLayer) {
+	n := sc.p.net
 	m := torch.DecoderModel{Embed: n.embed, Norm: n.norm, Head: of(n.head), EmbedScale: n.rounded(n.cfg.EmbedScale),
 		ResidualScale: n.cfg.ResidualScale, Rms: n.rms()}
 	for i, r := range n.ropes {
@@ -76,8 +77,16 @@ func decoderParts(n *network, kpool, vpool []torch.Tensor, of func(matrix) torch
 		a := l.Attention
 		layers[i] = torch.DecoderLayer{BeforeAttention: l.beforeAttention, AfterAttention: l.afterAttention, BeforeMLP: l.beforeMLP,
 			AfterMLP: l.afterMLP, QKV: of(l.qkv), QKVBias: l.qkvBias, O: of(l.o), OBias: l.oBias, GateUp: of(l.gateUp),
-			GateUpBias: l.gateUpBias, Down: of(l.down), DownBias: l.downBias, QNorm: l.qNorm, KNorm: l.kNorm, KPool: kpool[i], VPool: vpool[i],
-			Heads: a.Heads, KVHeads: a.KVHeads, Dim: a.HeadDim, Rope: a.Rope, GELU: l.MLP.Act == arch.GELUTanh, Look: n.look(i)}
+			GateUpBias: l.gateUpBias, Down: of(l.down), DownBias: l.downBias, QNorm: l.qNorm, KNorm: l.kNorm, KPool: sc.kpool[i], VPool: sc.vpool[i],
+			Heads: a.Heads, KVHeads: a.KVHeads, Dim: a.HeadDim, Rope: a.Rope, GELU: l.MLP.Act == arch.GELUTanh, Look: n.look(i),
+			Gated: a.Gated, MLPGate: l.mlpGate}
+		if sc.states != nil {
+			layers[i].Recurrent = recurrentParts(l, sc.states[i])
+		}
+		if e := l.Experts; e.Count > 0 {
+			layers[i].Experts = torch.DecoderExperts{Router: l.router, Correction: l.correction, How: routerOf(e),
+				Of: torch.PlainExperts{GateUp: l.expertsGateUp, Down: l.expertsDown, Count: e.Count, GELU: e.Act == arch.GELUTanh}}
+		}
 		switch a.QKNorm {
 		case arch.PerHead:
 			layers[i].QKNorm = torch.EachHead
@@ -88,9 +97,18 @@ func decoderParts(n *network, kpool, vpool []torch.Tensor, of func(matrix) torch
 	return m, layers
 }
 
-// oneCall reports whether decoders know all parts of the network.
+// recurrentParts are those of a recurrent mixer; nothing of a layer with attention.
+func recurrentParts(l *layer, state layerState) torch.DecoderRecurrent {
+	r := torch.DecoderRecurrent{Conv: l.conv, ConvBias: l.convBias, Windows: state.window}
+	if d := l.Delta; d.Kernel > 0 {
+		r.ALog, r.DtBias, r.Norm, r.States, r.DeltaHeads = l.aLog, l.dtBias, l.deltaNorm, state.delta, deltaHeads(d)
+	}
+	return r
+}
+
+// oneCall reports whether a decoder on a CPU knows all parts of the network.
 func oneCall(n *network) bool {
-	if n.cfg.Recurrent() || n.cfg.PerLayer.Size > 0 || n.cfg.Score {
+	if n.cfg.PerLayer.Size > 0 || n.cfg.Score {
 		return false
 	}
 	for _, r := range n.cfg.Ropes {
@@ -98,12 +116,30 @@ func oneCall(n *network) bool {
 			return false
 		}
 	}
+	taps := 0 // of convolutions, which are alike
 	for i := range n.layers {
 		l := &n.layers[i]
-		a := l.Attention
-		if a.Heads == 0 || a.Shared || a.Gated || a.KeysAreValues || a.ValueNorm || a.HeadDim%8 != 0 ||
-			a.Heads > torch.MaxGroup*a.KVHeads || l.Experts.Count > 0 || l.OutputScale || l.mlpGate.Defined() ||
-			l.MLP.Size == 0 {
+		if tokens, _ := n.cfg.ConvWindow(i); tokens > 0 {
+			if taps > 0 && taps != tokens {
+				return false
+			}
+			taps = tokens
+		} else if a := l.Attention; a.Heads == 0 || a.Shared || a.KeysAreValues || a.ValueNorm || a.HeadDim%8 != 0 ||
+			a.Heads > torch.MaxGroup*a.KVHeads {
+			return false
+		}
+		e := l.Experts
+		if e.Clamped != nil || e.Beside != nil || l.routerBias.Defined() || l.OutputScale || l.MLP.Size == 0 && e.Count == 0 {
+			return false
+		}
+	}
+	return true
+}
+
+// isPlain reports whether all layers are attention and a dense MLP without further gates.
+func isPlain(n *network) bool {
+	for i := range n.layers {
+		if l := &n.layers[i]; l.Attention.Heads == 0 || l.Attention.Gated || l.Experts.Count > 0 || l.mlpGate.Defined() {
 			return false
 		}
 	}

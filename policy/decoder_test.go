@@ -9,11 +9,13 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"time"
 
 	"agentcli/internal/torch"
+	"agentcli/model/arch/archtest"
 	"agentcli/model/weights"
 	"agentcli/traj"
 
@@ -80,17 +82,96 @@ func TestTheDecoderGivesWhatTheOperationsGive(t *testing.T) {
 	}
 }
 
+// Recurrent layers, experts, gates and GELU in that call: replies, the experts that they record, and replies that
+// begin in the cache.
+func TestTheDecoderKnowsThePartsOfOtherFamilies(t *testing.T) {
+	for _, title := range []string{"gemma3", "qwen3_moe", "qwen3_moe with dense layers", "glm4_moe", "lfm2",
+		"lfm2 with biases and a longer convolution", "lfm2_moe", "qwen3_5", "qwen3_5 of equal heads", "qwen3_5_moe"} {
+		t.Run(title, func(t *testing.T) {
+			path := widened(t, title)
+			for dtype, most := range map[string]float64{"float32": 4e-5, "bfloat16": .25} {
+				cfg := Config{DType: dtype, Device: "cpu", MaxBatch: 8, CacheBytes: 64 << 20}
+				cfg.KeepExperts = strings.Contains(title, "moe")
+				if cfg.KeepExperts && dtype == "bfloat16" {
+					most = 2 // a rounding decides between two experts now and then
+				}
+				one, other := open(t, path, cfg), open(t, path, cfg)
+				needDecoder(t, one)
+				other.sched.decoder.Close()
+				other.sched.decoder = nil
+				var apart float64
+				for _, numbers := range [][]int{{1, 2, 3, 4}, {6, 7, 8}} {
+					a, b := drawSome(t, one, numbers...), drawSome(t, other, numbers...)
+					alike(t, title, dtype, most, a, b)
+					for i := range a {
+						apart += meanDifference(a[i], b[i]) / 7
+						if dtype == "float32" && cfg.KeepExperts && !slices.Equal(a[i].Experts.IDs, b[i].Experts.IDs) {
+							t.Errorf("reply %d: experts %v, by operations %v", i, a[i].Experts.IDs, b[i].Experts.IDs)
+						}
+					}
+				}
+				if apart > .1 {
+					t.Errorf("%s: the log-probs are %v apart on average", dtype, apart)
+				}
+			}
+		})
+	}
+}
+
+// meanDifference is how far the log-probs of two replies are apart, up to their first different token.
+func meanDifference(a, b *Output) float64 {
+	sum, n := 0., 0
+	for j := range min(len(a.IDs), len(b.IDs)) {
+		if a.IDs[j] != b.IDs[j] {
+			break
+		}
+		sum += math.Abs(float64(a.Logprobs[j] - b.Logprobs[j]))
+		n++
+	}
+	return sum / float64(max(n, 1))
+}
+
+// widened is a model of archtest with random weights that are so large that oneDNN has panels for them.
+func widened(t *testing.T, title string) string {
+	t.Helper()
+	with := map[string]any{"hidden_size": 512, "intermediate_size": 512, "moe_intermediate_size": 96, "head_dim": 128,
+		"shared_expert_intermediate_size": 512, "linear_key_head_dim": 64, "linear_value_head_dim": 128}
+	switch title {
+	case "qwen3_5 of equal heads":
+		with["linear_value_head_dim"] = 256 // of two heads
+	case "glm4_moe":
+		with["moe_intermediate_size"] = 512 // of the dense MLP too
+	}
+	all := families(t)
+	var c map[string]any
+	if err := json.Unmarshal(all[slices.IndexFunc(all, func(g familyGolden) bool { return g.Title == title })].Config, &c); err != nil {
+		t.Fatal(err)
+	}
+	for key, v := range with {
+		if _, has := c[key]; has {
+			c[key] = v
+		}
+	}
+	c["initializer_range"] = .06
+	config, err := json.Marshal(c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return familyGolden{archtest.Model{Config: config}}.writeRandom(t)
+}
+
 // What is drawn for one does not depend on who is computed beside it, to the bit.
 func TestNeighboursDoNotChangeALogprob(t *testing.T) {
-	path := wideModel(t, "qwen3", 0)
-	for _, dtype := range []string{"float32", "bfloat16"} {
-		p := open(t, path, Config{DType: dtype, Device: "cpu", MaxBatch: 16})
-		needDecoder(t, p)
-		alone := drawSome(t, p, 3)[0]
-		EngineOf(p).ForgetPrefixes()
-		many := drawSome(t, p, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13)[2]
-		if !slices.Equal(alone.IDs, many.IDs) || !slices.Equal(alone.Logprobs, many.Logprobs) {
-			t.Errorf("%s: alone %v %v, among others %v %v", dtype, alone.IDs, alone.Logprobs, many.IDs, many.Logprobs)
+	for name, path := range map[string]string{"qwen3": wideModel(t, "qwen3", 0), "experts": widened(t, "qwen3_moe"), "recurrent": widened(t, "qwen3_5")} {
+		for _, dtype := range []string{"float32", "bfloat16"} {
+			p := open(t, path, Config{DType: dtype, Device: "cpu", MaxBatch: 16, CacheBytes: 64 << 20})
+			needDecoder(t, p)
+			alone := drawSome(t, p, 3)[0]
+			EngineOf(p).ForgetPrefixes()
+			many := drawSome(t, p, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13)[2]
+			if !slices.Equal(alone.IDs, many.IDs) || !slices.Equal(alone.Logprobs, many.Logprobs) {
+				t.Errorf("%s %s: alone %v %v, among others %v %v", name, dtype, alone.IDs, alone.Logprobs, many.IDs, many.Logprobs)
+			}
 		}
 	}
 }

@@ -110,15 +110,21 @@ func newExpertStore(layers []arch.Layer, blocks int) *expertStore {
 	return &expertStore{len(with), active, make([]uint16, blocks*blockSize*len(with)*active)}
 }
 
-// put keeps the experts of the tokens from..to-1 of a sequence: chosen are those of a step, [layers,
-// rows of the step, active], in which these tokens begin at a row.
-func (e *expertStore) put(q *sequence, from, to int, chosen []float64, row, rows int) {
-	for t := from; t < to; t++ {
-		slot := (int(q.blocks[t/blockSize])*blockSize + t%blockSize) * e.layers * e.active
-		for l := range e.layers {
-			for k, id := range chosen[(l*rows+row+t-from)*e.active:][:e.active] {
-				e.ids[slot+l*e.active+k] = uint16(id)
+// keep puts what a step chose into the store: [layers, rows of the step, active].
+func (e *expertStore) keep(plan []work, chosen []int32) {
+	rows, row := 0, 0
+	for _, w := range plan {
+		rows += w.to - w.from
+	}
+	for _, w := range plan {
+		for t := w.from; t < w.to; t++ {
+			slot := (int(w.seq.blocks[t/blockSize])*blockSize + t%blockSize) * e.layers * e.active
+			for l := range e.layers {
+				for k, id := range chosen[(l*rows+row)*e.active:][:e.active] {
+					e.ids[slot+l*e.active+k] = uint16(id)
+				}
 			}
+			row++
 		}
 	}
 }

@@ -39,24 +39,7 @@ func (g familyGolden) write(t testing.TB) string {
 // writeAs is write with other names of the tensors.
 func (g familyGolden) writeAs(t testing.TB, stored func(name string) string) string {
 	t.Helper()
-	dir := t.TempDir()
-	files := map[string][]byte{"config.json": g.Config}
-	for _, name := range []string{"tokenizer.json", "tokenizer_config.json"} {
-		data, err := os.ReadFile(filepath.Join("testdata/tiny-llama", name))
-		if err != nil {
-			t.Fatal(err)
-		}
-		files[name] = data
-	}
-	for name, data := range files {
-		if err := os.WriteFile(filepath.Join(dir, name), data, 0o600); err != nil {
-			t.Fatal(err)
-		}
-	}
-	c, err := weights.ReadConfig(dir)
-	if err != nil {
-		t.Fatal(err)
-	}
+	dir, c := g.describe(t)
 	infos := slices.DeleteFunc(c.Tensors(), func(i weights.TensorInfo) bool { return c.Tied && i.Name == arch.Head })
 	named := slices.Clone(infos)
 	for k := range named {
@@ -81,6 +64,40 @@ func (g familyGolden) writeAs(t testing.TB, stored func(name string) string) str
 		}
 	}
 	if err := w.Close(); err != nil {
+		t.Fatal(err)
+	}
+	return dir
+}
+
+// describe makes the model's folder but for its weights.
+func (g familyGolden) describe(t testing.TB) (dir string, c weights.Config) {
+	t.Helper()
+	dir = t.TempDir()
+	files := map[string][]byte{"config.json": g.Config}
+	for _, name := range []string{"tokenizer.json", "tokenizer_config.json"} {
+		data, err := os.ReadFile(filepath.Join("testdata/tiny-llama", name))
+		if err != nil {
+			t.Fatal(err)
+		}
+		files[name] = data
+	}
+	for name, data := range files {
+		if err := os.WriteFile(filepath.Join(dir, name), data, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	c, err := weights.ReadConfig(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return dir, c
+}
+
+// writeRandom makes the model's folder with the random weights of model init.
+func (g familyGolden) writeRandom(t testing.TB) string {
+	t.Helper()
+	dir, c := g.describe(t)
+	if err := weights.WriteRandom(filepath.Join(dir, "model.safetensors"), c, 1, weights.F32); err != nil {
 		t.Fatal(err)
 	}
 	return dir

@@ -17,8 +17,7 @@ func (l *layer) feedForward(c *torch.Scope, i int, x torch.Tensor, r *routing) t
 		if e.Sigmoid && c.DType(x) == torch.BFloat16 {
 			in, w = c.To(x, torch.Float32, c.Device(x)), c.To(w, torch.Float32, c.Device(x))
 		}
-		ids, shares := r.route(c, i, c.Linear(in, w, l.routerBias), l.correction, torch.Router{Active: int64(e.Active), Sigmoid: e.Sigmoid,
-			Normalise: e.Normalise, Epsilon: e.Epsilon, Scale: e.Scale, Groups: int64(e.Groups), TopGroups: int64(e.TopGroups)})
+		ids, shares := r.route(c, i, c.Linear(in, w, l.routerBias), l.correction, routerOf(e))
 		out = overExperts(l, c, x, ids, shares, func(x, ids, shares torch.Tensor, pairs torch.ExpertPairs) torch.Tensor {
 			if e.Clamped != nil {
 				return c.ClampedExperts(x, ids, shares, torch.ClampedExperts{GateUp: l.expertsGateUp, GateUpBias: l.expertsGateUpBias,
@@ -36,6 +35,12 @@ func (l *layer) feedForward(c *torch.Scope, i int, x torch.Tensor, r *routing) t
 		h = c.Add(out, h)
 	}
 	return h
+}
+
+// routerOf is how a layer's experts are chosen.
+func routerOf(e arch.Experts) torch.Router {
+	return torch.Router{Active: int64(e.Active), Sigmoid: e.Sigmoid, Normalise: e.Normalise, Epsilon: e.Epsilon, Scale: e.Scale,
+		Groups: int64(e.Groups), TopGroups: int64(e.TopGroups)}
 }
 
 // dense is the layer's MLP.

@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"agentcli/internal/torch"
+	"agentcli/model/arch"
 )
 
 // layerState are the states of a recurrent layer, one a slot: the last inputs of its
@@ -42,14 +43,17 @@ func deltaNet(n *network, c *torch.Scope, i int, h torch.Tensor, seen sight) tor
 		return torch.Tensor{}
 	}
 	qkv := c.CausalConv(parts[0], l.conv, torch.Tensor{}, true, seen.runs, state.window)
-	o := c.GatedDelta(qkv, parts[2], parts[3], l.aLog, l.dtBias, torch.DeltaHeads{KeyHeads: d.KeyHeads, ValueHeads: d.ValueHeads,
-		KeyDim: d.KeyDim, ValueDim: d.ValueDim}, seen.runs, state.delta)
+	o := c.GatedDelta(qkv, parts[2], parts[3], l.aLog, l.dtBias, deltaHeads(d), seen.runs, state.delta)
 	if c.Err() != nil {
 		return torch.Tensor{}
 	}
 	t := c.Shape(o)[0]
 	o = c.GatedRMSNorm(c.Reshape(o, t, heads, int64(d.ValueDim)), l.deltaNorm, parts[1], n.cfg.Eps)
 	return c.Reshape(o, t, values)
+}
+
+func deltaHeads(d arch.DeltaNet) torch.DeltaHeads {
+	return torch.DeltaHeads{KeyHeads: d.KeyHeads, ValueHeads: d.ValueHeads, KeyDim: d.KeyDim, ValueDim: d.ValueDim}
 }
 
 // makeStates makes the pools of the states, of at most half of the cache's bytes where that

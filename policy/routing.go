@@ -71,22 +71,12 @@ func HasExperts(p *Policy) bool {
 	return len(with) > 0
 }
 
-// keepExperts puts what a step chose into the store.
-func keepExperts(sc *scheduler, s *torch.Scope, plan []work, r *routing) {
-	if r == nil {
-		return
-	}
-	rows := 0
-	for _, w := range plan {
-		rows += w.to - w.from
-	}
+// ids are those of the experts that were recorded: [layers with experts, rows, active].
+func (r *routing) ids(s *torch.Scope) []int32 {
 	chosen := s.Float64s(s.Cat(0, r.chosen...))
-	if s.Err() != nil {
-		return
+	out := make([]int32, len(chosen))
+	for i, id := range chosen {
+		out[i] = int32(id)
 	}
-	row := 0
-	for _, w := range plan {
-		sc.experts.put(w.seq, w.from, w.to, chosen, row, rows)
-		row += w.to - w.from
-	}
+	return out
 }

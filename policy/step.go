@@ -18,6 +18,7 @@ type stepInput struct {
 	draw              []drawing
 	how               []torch.SampleRow // of each of the rows
 	decoding, prompts int               // rows
+	chosen            []int32           // experts of all rows, where they are kept: [layers with experts, rows, active]
 }
 
 func newStep(plan []work) *stepInput {
@@ -56,7 +57,9 @@ func runStep(sc *scheduler, s *torch.Scope, plan []work) error {
 		st.in.routing = &routing{scope: s, record: true}
 	}
 	got := scored{logits: stepLogits(sc, s, st)}
-	keepExperts(sc, s, plan, st.in.routing)
+	if sc.experts != nil && s.Err() == nil {
+		sc.experts.keep(plan, st.chosen)
+	}
 	var drawn *draws
 	if len(st.draw) > 0 {
 		drawn = newDraws(sc, s, got, st.draw, st.how)
@@ -107,11 +110,7 @@ func stepLogits(sc *scheduler, s *torch.Scope, st *stepInput) torch.Tensor {
 	}
 	n := withAdapters(sc.p.net, all, wanted)
 	if sc.decoder != nil && all == nil && len(st.in.ids) <= fusedRows(n) && st.in.images == nil && st.in.positions[1] == nil {
-		z := sc.decoder.Step(s, st.in.ids, st.in.positions[0], st.segs, st.blocks, st.rows)
-		if len(st.rows) == 0 {
-			return torch.Tensor{}
-		}
-		return n.shaped(s, z)
+		return oneCallLogits(sc, s, st)
 	}
 	cached := &cachedSight{s: s, n: n, kpool: sc.kpool, vpool: sc.vpool, segs: st.segs, blocks: st.blocks, plans: map[int]*torch.CachePlan{}}
 	seen := sight{states: sc.states, cached: cached, attend: cached.attend}
@@ -123,6 +122,9 @@ func stepLogits(sc *scheduler, s *torch.Scope, st *stepInput) torch.Tensor {
 		last = nil
 	}
 	h := n.hidden(s, st.in, seen, last)
+	if st.in.routing != nil {
+		st.chosen = st.in.routing.ids(s)
+	}
 	if len(st.rows) == 0 {
 		return torch.Tensor{}
 	}
@@ -130,4 +132,21 @@ func stepLogits(sc *scheduler, s *torch.Scope, st *stepInput) torch.Tensor {
 		h = s.IndexSelect(h, 0, s.To(s.IDs(st.rows), torch.Int64, n.device))
 	}
 	return n.logits(s, h)
+}
+
+// oneCallLogits is stepLogits by the call that computes a step.
+func oneCallLogits(sc *scheduler, s *torch.Scope, st *stepInput) torch.Tensor {
+	step := torch.DecoderStep{IDs: st.in.ids, Positions: st.in.positions[0], Segs: st.segs, Blocks: st.blocks, Wanted: st.rows}
+	if sc.slots != nil {
+		step.Runs = sc.planRuns(s, st.plan)
+	}
+	if sc.experts != nil {
+		st.chosen = make([]int32, sc.experts.layers*len(st.in.ids)*sc.experts.active)
+		step.Chosen = st.chosen
+	}
+	z := sc.decoder.Step(s, step)
+	if len(st.rows) == 0 {
+		return torch.Tensor{}
+	}
+	return sc.p.net.shaped(s, z)
 }

@@ -12,7 +12,7 @@ namespace agt {
 
 // The attention of a layer is done in two rounds.
 //
-// Round one is of whole chunks (see attend.inc) that several sequences share, which are then
+// Round one is of whole chunks (see attend.h) that several sequences share, which are then
 // read once, and of contexts that are so few that the threads divide each. It leaves partial
 // results. In round two each query takes in its partial results and looks at the rest itself.
 struct AttendPlan {

@@ -32,8 +32,9 @@ func (s *Scope) InPanels(packed, w Tensor) bool {
 	return s.check("in_panels", C.agt_in_panels(packed.p, w.p, &yes, &msg), msg) && yes != 0
 }
 
-// DecoderLayer is a layer of a Decoder: attention and a gated MLP. A Decoder's weights are
-// packed, and InPanels holds of them; a DeviceDecoder's are as they are. Tensors that a model lacks are zero.
+// DecoderLayer is a layer of a Decoder: attention or a recurrent mixer, and a gated MLP, MoE experts or both. A
+// Decoder's weights but for those of experts are packed, and InPanels holds of them; a DeviceDecoder's are as they
+// are, and it takes no part that is behind Look. Tensors that a model lacks are zero.
 type DecoderLayer struct {
 	BeforeAttention, AfterAttention, BeforeMLP, AfterMLP Tensor // norms
 	QKV, QKVBias, O, OBias, GateUp, GateUpBias           Tensor
@@ -42,8 +43,27 @@ type DecoderLayer struct {
 	Heads, KVHeads, Dim                                  int
 	Rope                                                 int // of DecoderModel.Ropes; −1: none
 	QKNorm                                               QKNorm
-	GELU                                                 bool // is the gate's activation, not SiLU; of a DeviceDecoder alone
+	GELU                                                 bool // is the gate's activation, not SiLU
 	Look                                                 Look
+	Gated                                                bool   // each head of QKV's queries is followed by its gate
+	MLPGate                                              Tensor // [1, hidden]: what the MLP gives is times its sigmoid
+	Recurrent                                            DecoderRecurrent
+	Experts                                              DecoderExperts
+}
+
+// DecoderRecurrent is a mixer in place of attention: a convolution alone (LFM2), or one before the gated delta rule;
+// Conv is the zero Tensor: there is none. States is of the rule. Pools are those of CausalConv and GatedDelta.
+type DecoderRecurrent struct {
+	Conv, ConvBias, Windows    Tensor
+	ALog, DtBias, Norm, States Tensor
+	DeltaHeads                 DeltaHeads
+}
+
+// DecoderExperts are a layer's experts, as Route and Experts take them; Router is the zero Tensor: there are none.
+type DecoderExperts struct {
+	Router, Correction Tensor // [experts, hidden]; float32 [experts], or the zero Tensor
+	How                Router
+	Of                 PlainExperts
 }
 
 // QKNorm is over what queries and keys are normed.
@@ -76,6 +96,7 @@ type Decoder struct {
 	p                    unsafe.Pointer
 	vocab, maxSeen, pool int64
 	block                int64
+	choices              int // experts of a row, over all layers
 }
 
 // NewDecoder makes one. It holds on to the tensors until Close.
@@ -116,20 +137,38 @@ func decoderArguments(s *Scope, m DecoderModel, layers []DecoderLayer, pin *runt
 	}
 	cl := make([]C.agt_decoder_layer, len(layers))
 	for i, l := range layers {
-		gelu := C.int64_t(0)
-		if l.GELU {
-			gelu = 1
-		}
 		cl[i] = C.agt_decoder_layer{before_attention: l.BeforeAttention.p, after_attention: l.AfterAttention.p, before_mlp: l.BeforeMLP.p,
 			after_mlp: l.AfterMLP.p, q_norm: l.QNorm.p, k_norm: l.KNorm.p, sinks: l.Look.Sinks.p, kpool: l.KPool.p, vpool: l.VPool.p,
 			qkv: l.QKV.p, qkv_bias: l.QKVBias.p, o: l.O.p, o_bias: l.OBias.p, gate_up: l.GateUp.p, gate_up_bias: l.GateUpBias.p,
 			down: l.Down.p, down_bias: l.DownBias.p, heads: C.int64_t(l.Heads), kv_heads: C.int64_t(l.KVHeads), dim: C.int64_t(l.Dim),
-			window: C.int64_t(l.Look.Window), rope: C.int64_t(l.Rope), qk_norm: C.int64_t(l.QKNorm), gelu: gelu, scale: C.double(l.Look.Scale)}
-	}
-	if shape := s.Shape(layers[0].KPool); len(shape) == 4 {
-		d.pool, d.block = shape[0], shape[1]
+			window: C.int64_t(l.Look.Window), rope: C.int64_t(l.Rope), qk_norm: C.int64_t(l.QKNorm), gelu: flag(l.GELU), scale: C.double(l.Look.Scale),
+			gated: flag(l.Gated), mlp_gate: l.MLPGate.p, recurrent: l.Recurrent.c(), experts: l.Experts.c()}
+		if l.Experts.Router.Defined() {
+			d.choices += int(l.Experts.How.Active)
+		}
+		if l.KPool.Defined() {
+			shape := s.Shape(l.KPool)
+			d.pool, d.block = shape[0], shape[1]
+		}
 	}
 	return cm, cl, d
+}
+
+func flag(on bool) C.int64_t {
+	if on {
+		return 1
+	}
+	return 0
+}
+
+func (r DecoderRecurrent) c() C.agt_decoder_recurrent {
+	return C.agt_decoder_recurrent{conv: r.Conv.p, conv_bias: r.ConvBias.p, windows: r.Windows.p, a_log: r.ALog.p, dt_bias: r.DtBias.p,
+		norm: r.Norm.p, states: r.States.p, heads: r.DeltaHeads.c()}
+}
+
+func (e DecoderExperts) c() C.agt_decoder_experts {
+	return C.agt_decoder_experts{router: e.Router.p, correction: e.Correction.p, gate_up: e.Of.GateUp.p, down: e.Of.Down.p, how: e.How.c(),
+		gelu: flag(e.Of.GELU)}
 }
 
 // Close lets the tensors go.
@@ -140,52 +179,77 @@ func (d *Decoder) Close() {
 	}
 }
 
+// DecoderStep is what a step of a Decoder takes in.
+type DecoderStep struct {
+	IDs, Positions []int32
+	Segs           []CachedSegment
+	Blocks         []int32
+	Wanted         []int32  // rows whose logits are computed, in order
+	Runs           *RunPlan // of a model with recurrent mixers
+	Chosen         []int32  // not nil: where the experts of all rows go, [layers with experts, rows, active]
+}
+
 // Step computes the tokens of the segments, which it adds to the cache, and gives the logits of
-// the wanted rows, which are in order: [len(wanted), V].
-func (d *Decoder) Step(s *Scope, ids, positions []int32, segs []CachedSegment, blocks, wanted []int32) Tensor {
-	if s.Err() != nil || len(ids) == 0 {
+// the wanted rows: [len(Wanted), V].
+func (d *Decoder) Step(s *Scope, step DecoderStep) Tensor {
+	if s.Err() != nil || len(step.IDs) == 0 {
 		return Tensor{}
 	}
-	if err := d.checkRows(ids, positions, segs, blocks); err != nil {
+	if err := d.checkRows(step); err != nil {
 		s.Fail(err)
 		return Tensor{}
 	}
-	if len(wanted) > 0 && (!slices.IsSorted(wanted) || wanted[0] < 0 || int(wanted[len(wanted)-1]) >= len(ids) || len(wanted) > len(ids)) {
-		s.Fail(fmt.Errorf("torch: decoder: the wanted rows %v are not in order or not of the %d rows", wanted, len(ids)))
+	if w := step.Wanted; len(w) > 0 && (!slices.IsSorted(w) || w[0] < 0 || int(w[len(w)-1]) >= len(step.IDs) || len(w) > len(step.IDs)) {
+		s.Fail(fmt.Errorf("torch: decoder: the wanted rows %v are not in order or not of the %d rows", w, len(step.IDs)))
+		return Tensor{}
+	}
+	if step.Chosen != nil && len(step.Chosen) != d.choices*len(step.IDs) {
+		s.Fail(fmt.Errorf("torch: decoder: %d places for the experts of %d rows, of which each has %d", len(step.Chosen), len(step.IDs), d.choices))
+		return Tensor{}
+	}
+	if step.Runs != nil && step.Runs.rows != int64(len(step.IDs)) {
+		s.Fail(fmt.Errorf("torch: decoder: runs of %d rows in a step of %d", step.Runs.rows, len(step.IDs)))
 		return Tensor{}
 	}
 	var pin runtime.Pinner
 	defer pin.Unpin()
-	r := rowsOf(ids, positions, segs, blocks, wanted, &pin)
+	r := rowsOf(step, &pin)
 	return s.op("decoder", func(o *C.agt_tensor, m **C.char) C.int { return C.agt_decoder_step(d.p, &r, o, m) })
 }
 
 // checkRows holds a step to the model and its cache: the kernels follow the numbers blindly.
-func (d *Decoder) checkRows(ids, positions []int32, segs []CachedSegment, blocks []int32) error {
-	plan := CachePlan{segs: segs, blocks: blocks}
-	if err := plan.check(int64(len(ids)), d.pool, d.block); err != nil {
+func (d *Decoder) checkRows(step DecoderStep) error {
+	plan := CachePlan{segs: step.Segs, blocks: step.Blocks}
+	if err := plan.check(int64(len(step.IDs)), d.pool, d.block); err != nil {
 		return err
 	}
-	for i, id := range ids {
-		if id < 0 || int64(id) >= d.vocab || positions[i] < 0 || d.maxSeen > 0 && int64(positions[i]) >= d.maxSeen {
-			return fmt.Errorf("torch: decoder: row %d has id %d of %d at position %d of %d", i, id, d.vocab, positions[i], d.maxSeen)
+	for i, id := range step.IDs {
+		if at := step.Positions[i]; id < 0 || int64(id) >= d.vocab || at < 0 || d.maxSeen > 0 && int64(at) >= d.maxSeen {
+			return fmt.Errorf("torch: decoder: row %d has id %d of %d at position %d of %d", i, id, d.vocab, at, d.maxSeen)
 		}
 	}
 	return nil
 }
 
 // rowsOf are a step's rows for C.
-func rowsOf(ids, positions []int32, segs []CachedSegment, blocks, wanted []int32, pin *runtime.Pinner) C.agt_decoder_rows {
-	r := C.agt_decoder_rows{rows: C.int64_t(len(ids)), n: C.int64_t(len(segs)), n_wanted: C.int64_t(len(wanted))}
-	for _, x := range []struct {
-		to   **C.int32_t
-		from *int32
-	}{{&r.ids, unsafe.SliceData(ids)}, {&r.positions, unsafe.SliceData(positions)}, {&r.segs, (*int32)(unsafe.Pointer(&segs[0]))},
-		{&r.blocks, unsafe.SliceData(blocks)}, {&r.wanted, unsafe.SliceData(wanted)}} {
-		if x.from != nil {
-			pin.Pin(x.from)
-			*x.to = (*C.int32_t)(unsafe.Pointer(x.from))
+func rowsOf(step DecoderStep, pin *runtime.Pinner) C.agt_decoder_rows {
+	r := C.agt_decoder_rows{rows: C.int64_t(len(step.IDs)), n: C.int64_t(len(step.Segs)), n_wanted: C.int64_t(len(step.Wanted))}
+	give := func(to **C.int32_t, from *int32) {
+		if from != nil {
+			pin.Pin(from)
+			*to = (*C.int32_t)(unsafe.Pointer(from))
 		}
+	}
+	give(&r.ids, unsafe.SliceData(step.IDs))
+	give(&r.positions, unsafe.SliceData(step.Positions))
+	give(&r.segs, (*int32)(unsafe.Pointer(unsafe.SliceData(step.Segs))))
+	give(&r.blocks, unsafe.SliceData(step.Blocks))
+	give(&r.wanted, unsafe.SliceData(step.Wanted))
+	give(&r.chosen, unsafe.SliceData(step.Chosen))
+	if p := step.Runs; p != nil {
+		r.runs.n, r.runs.n_saves = C.int64_t(len(p.runs)), C.int64_t(len(p.saves))
+		give(&r.runs.runs, (*int32)(unsafe.Pointer(unsafe.SliceData(p.runs))))
+		give(&r.runs.saves, (*int32)(unsafe.Pointer(unsafe.SliceData(p.saves))))
 	}
 	return r
 }

@@ -1,4 +1,4 @@
-// Bodies of delta_forward and delta_backward of kernels.h; kernels.inc includes this inside its
+// Bodies of delta_forward and delta_backward of kernels.h; row_kernels.h includes this inside its
 // namespace. The gated delta rule (Yang et al. 2024, "Gated Delta Networks", section 3) of one
 // head of the keys and the value heads that share it, over the runs of one tree. With a state S
 // [key dim, value dim], a token's q, k and v, its strength β and its decay α:

@@ -16,22 +16,21 @@ type Router struct {
 	Epsilon            float64 // added to the sum that Normalise divides by; 0 is 1e-20 with Sigmoid
 }
 
+func (r Router) c() C.agt_router {
+	c := C.agt_router{active: C.int64_t(r.Active), sigmoid: flag(r.Sigmoid), normalise: flag(r.Normalise), groups: C.int64_t(r.Groups),
+		top_groups: C.int64_t(r.TopGroups), scale: C.double(r.Scale), epsilon: C.double(r.Epsilon)}
+	if r.Scale == 0 {
+		c.scale = 1
+	}
+	return c
+}
+
 // Route gives for each row of logits [T, experts] the ids of its experts [T, Active] and
 // their weights. bias [experts], or the zero Tensor, is added for the choice alone. given [T,
 // Active] of Int64, or the zero Tensor, are ids to choose in place of the best, in the rows
 // that have no -1; their weights are those of the logits.
 func (s *Scope) Route(logits, bias, given Tensor, r Router) (ids, weights Tensor) {
-	c := C.agt_router{active: C.int64_t(r.Active), groups: C.int64_t(r.Groups), top_groups: C.int64_t(r.TopGroups), scale: C.double(r.Scale),
-		epsilon: C.double(r.Epsilon)}
-	if r.Sigmoid {
-		c.sigmoid = 1
-	}
-	if r.Normalise {
-		c.normalise = 1
-	}
-	if r.Scale == 0 {
-		c.scale = 1
-	}
+	c := r.c()
 	ids = s.op("route", func(o *C.agt_tensor, m **C.char) C.int {
 		var w C.agt_tensor
 		st := C.agt_route(o, &w, logits.p, bias.p, given.p, &c, m)

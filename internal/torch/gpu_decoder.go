@@ -77,13 +77,14 @@ func (d *DeviceDecoder) Launch(s *Scope, ids, positions []int32, segs []CachedSe
 	if s.Err() != nil || len(ids) == 0 {
 		return
 	}
-	if err := d.of.checkRows(ids, positions, segs, blocks); err != nil {
+	step := DecoderStep{IDs: ids, Positions: positions, Segs: segs, Blocks: blocks}
+	if err := d.of.checkRows(step); err != nil {
 		s.Fail(err)
 		return
 	}
 	var pin runtime.Pinner
 	defer pin.Unpin()
-	r := rowsOf(ids, positions, segs, blocks, nil, &pin)
+	r := rowsOf(step, &pin)
 	var drawing *C.agt_sampling
 	if d.draws {
 		drawing = (*C.agt_sampling)(unsafe.Pointer(&how[0]))

@@ -5,7 +5,7 @@
 namespace agt {
 namespace gpu {
 
-// The rule of the CPU's sample (kernels.inc): the token at which the sum of the weights, in
+// The rule of the CPU's sample (row_kernels.h): the token at which the sum of the weights, in
 // the order of ids, exceeds uniform × their total. Kept are those whose bits are above
 // `bits`, and of those that equal it the first `equal`: weights are not negative, so their
 // bits are in the order of their values.

@@ -125,11 +125,20 @@ struct Typed {
   void (*delta_forward)(const S *qkv, const S *b, const S *a, const DeltaArgs &d, float *scratch, S *out);
   void (*delta_backward)(const S *qkv, const S *b, const S *a, const S *dout, const DeltaArgs &d, float *scratch, const DeltaGrads<S> &to);
   int64_t (*delta_scratch)(const DeltaArgs &d);  // floats
-  // x [rows, k] by a panel of 64 outputs (see panels.inc) → y [rows, 64]; null where there is none
+  // x [rows, k] by a panel of 64 outputs (see panels.h) → y [rows, 64]; null where there is none
   void (*panel)(const S *x, int64_t ldx, int64_t rows, const S *w, int64_t k, float *y);
   // Of each column the largest score m, z = Σ exp(score − m), and acc [cols, wide] = Σ exp(score − m)·v.
   // A column that sees nothing has m = −1e30 and zeros. Null where panel is.
   void (*attend)(const S *q, const S *kpool, const S *vpool, const AttendArgs &a, char *scratch, float *m, float *z, float *acc);
+  // x [rows, k] by n ≤ 64 rows of a plain weight [n, k] → y [rows, 64]. Null where panel is.
+  void (*dots)(const S *x, int64_t ldx, int64_t rows, const S *w, int64_t n, int64_t k, float *y);
+  // What follows is of a decoder's step (decoder.h), and null for float64.
+  void (*gelu_mul)(const S *gu, S *y, int64_t rows, int64_t f);  // as silu_mul, with GELU by tanh
+  void (*sigmoid_mul)(S *x, const S *gate, int64_t n);           // x = x·sigmoid(gate)
+  // y [channels] = Σ_j w[j]·taps[j] + bias, then SiLU where it is activated; w [taps, channels], bias may be null
+  void (*conv_row)(const S *const *taps, int64_t n, const float *w, const float *bias, int64_t channels, bool activated, S *y);
+  // RMSNorm of each head of x [heads, dim] by w [dim], times silu(gate)
+  void (*gated_norm)(const S *x, const S *w, const S *gate, S *y, int64_t heads, int64_t dim, double eps);
 };
 
 struct QuantPanel;

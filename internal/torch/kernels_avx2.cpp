@@ -13,4 +13,4 @@
 #include <type_traits>
 #include <vector>
 #pragma GCC target("avx2,fma")
-#include "kernels.inc"
+#include "row_kernels.h"

@@ -15,4 +15,4 @@
 #include <type_traits>
 #include <vector>
 #pragma GCC target("avx512f,avx512bw,avx512vl,avx512dq,avx2,fma,prefer-vector-width=512")
-#include "kernels.inc"
+#include "row_kernels.h"

@@ -14,12 +14,16 @@
 namespace agt {
 namespace avx512bf16 {
 namespace {
-#include "panels.inc"
-#include "attend.inc"
+#include "panels.h"
+#include "attend.h"
 }  // namespace
 
 void panel_bf16(const bf16 *x, int64_t ldx, int64_t rows, const bf16 *w, int64_t k, float *y) {
   panel<bf16>(x, ldx, rows, w, k, y);
+}
+
+void dots_bf16(const bf16 *x, int64_t ldx, int64_t rows, const bf16 *w, int64_t n, int64_t k, float *y) {
+  dots<bf16>(x, ldx, rows, w, n, k, y);
 }
 
 void attend_bf16(const bf16 *q, const bf16 *kpool, const bf16 *vpool, const AttendArgs &a, char *scratch, float *m, float *z, float *acc) {

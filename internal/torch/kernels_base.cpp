@@ -3,4 +3,4 @@
 #define AGT_ISA base
 #define AGT_NAME "base"
 
-#include "kernels.inc"
+#include "row_kernels.h"

@@ -194,6 +194,11 @@ func (s *Scope) CausalConv(x, weight, bias Tensor, silu bool, plan *RunPlan, poo
 // DeltaHeads are the sizes of the gated delta rule.
 type DeltaHeads struct{ KeyHeads, ValueHeads, KeyDim, ValueDim int }
 
+func (h DeltaHeads) c() C.agt_delta_heads {
+	return C.agt_delta_heads{key_heads: C.int64_t(h.KeyHeads), value_heads: C.int64_t(h.ValueHeads), key_dim: C.int64_t(h.KeyDim),
+		value_dim: C.int64_t(h.ValueDim)}
+}
+
 // GatedDelta is the gated delta rule (Yang et al. 2024): qkv [T, 2·KeyHeads·KeyDim +
 // ValueHeads·ValueDim], the logits b of the strengths and a of the decays [T, ValueHeads],
 // aLog and dtBias [ValueHeads] → [T, ValueHeads·ValueDim]. pool [slots, ValueHeads, KeyDim,
@@ -211,12 +216,10 @@ func (s *Scope) GatedDelta(qkv, b, a, aLog, dtBias Tensor, h DeltaHeads, plan *R
 			levels: (*C.int64_t)(unsafe.Pointer(unsafe.SliceData(c.levels))), place: c.place.p, parents: c.parents.p}, c.last
 	}
 	kept := plan.kept(pool, last, s.Device(qkv))
-	heads := C.agt_delta_heads{key_heads: C.int64_t(h.KeyHeads), value_heads: C.int64_t(h.ValueHeads), key_dim: C.int64_t(h.KeyDim),
-		value_dim: C.int64_t(h.ValueDim)}
 	runs := C.agt_runs{runs: (*C.int32_t)(unsafe.Pointer(unsafe.SliceData(plan.runs))), n: C.int64_t(len(plan.runs)),
 		saves: (*C.int32_t)(unsafe.Pointer(unsafe.SliceData(plan.saves))), n_saves: C.int64_t(len(plan.saves))}
 	return s.op("gated_delta", func(o *C.agt_tensor, m **C.char) C.int {
-		return C.agt_gated_delta(o, qkv.p, b.p, a.p, aLog.p, dtBias.p, heads, runs, chunks, kept, m)
+		return C.agt_gated_delta(o, qkv.p, b.p, a.p, aLog.p, dtBias.p, h.c(), runs, chunks, kept, m)
 	}, qkv, b, a, aLog, dtBias)
 }
 

@@ -569,6 +569,7 @@ namespace avx2 { extern const Kernels table; }
 namespace base { extern const Kernels table; }
 namespace avx512bf16 {
 void panel_bf16(const bf16 *x, int64_t ldx, int64_t rows, const bf16 *w, int64_t k, float *y);
+void dots_bf16(const bf16 *x, int64_t ldx, int64_t rows, const bf16 *w, int64_t n, int64_t k, float *y);
 void attend_bf16(const bf16 *q, const bf16 *kpool, const bf16 *vpool, const AttendArgs &a, char *scratch, float *m, float *z, float *acc);
 }
 namespace avx512vnni {
@@ -581,6 +582,7 @@ const Kernels &with_bf16() {
     t.name = "avx512_bf16";
     t.b.panel = avx512bf16::panel_bf16;
     t.b.attend = avx512bf16::attend_bf16;
+    t.b.dots = avx512bf16::dots_bf16;
     if (__builtin_cpu_supports("avx512vnni")) {
       t.quant_row = avx512vnni::quant_row;
       t.quant_panel = avx512vnni::quant_panel;

@@ -153,13 +153,29 @@ int agt_sample(agt_tensor logits, const agt_sampling *rows, int n, int32_t *ids,
 
 // A decoder's step in one call; see decoder.cpp. Tensors may be null where a model has none.
 // Weights are packed; cos and sin [positions, dims/2]; rope: which of them, −1 none; qk_norm: 1
-// each head, 2 all heads together; gelu: of the gate, else SiLU, and a decoder on a device alone has
-// it; window and scale as in agt_tree_attention.
+// each head, 2 all heads together; gelu: of the gate, else SiLU; window and scale as in
+// agt_tree_attention. What stands behind scale a decoder on a device does not know.
+// A recurrent mixer in place of attention: conv is null: there is none; states are null: a convolution alone.
+typedef struct agt_decoder_recurrent {
+  agt_tensor conv, conv_bias, windows, a_log, dt_bias, norm, states;
+  agt_delta_heads heads;
+} agt_decoder_recurrent;
+// Experts beside the dense MLP, or without one: router [experts, hidden], null: there are none; gate_up and down
+// as in agt_experts.
+typedef struct agt_decoder_experts {
+  agt_tensor router, correction, gate_up, down;
+  agt_router how;
+  int64_t gelu;
+} agt_decoder_experts;
 typedef struct agt_decoder_layer {
   agt_tensor before_attention, after_attention, before_mlp, after_mlp, q_norm, k_norm, sinks, kpool, vpool;
   agt_tensor qkv, qkv_bias, o, o_bias, gate_up, gate_up_bias, down, down_bias;
   int64_t heads, kv_heads, dim, window, rope, qk_norm, gelu;
   double scale;
+  int64_t gated;  // as Attention.Gated of package arch
+  agt_tensor mlp_gate;
+  agt_decoder_recurrent recurrent;
+  agt_decoder_experts experts;
 } agt_decoder_layer;
 typedef struct agt_decoder_model {
   agt_tensor embed, norm, head;
@@ -168,10 +184,13 @@ typedef struct agt_decoder_model {
   int64_t n_ropes;
   double embed_scale, residual_scale, eps, norm_offset;
 } agt_decoder_model;
-// segs and blocks as in agt_cached_attention; wanted: rows whose logits are computed, in order.
+// segs and blocks as in agt_cached_attention; wanted: rows whose logits are computed, in order. runs: of
+// a recurrent model. chosen, or null: where the experts of the rows go, [layers with experts, rows, active].
 typedef struct agt_decoder_rows {
   const int32_t *ids, *positions, *segs, *blocks, *wanted;
   int64_t rows, n, n_wanted;
+  agt_runs runs;
+  int32_t *chosen;
 } agt_decoder_rows;
 // A decoder on a device; see gpu_decoder.cpp. Weights are as they are. most: rows of a step, and
 // blocks of a sequence; draws: its steps draw a token of each row.

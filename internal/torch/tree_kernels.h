@@ -1,4 +1,4 @@
-// Bodies of tree_forward and tree_backward of kernels.h; kernels.inc includes this
+// Bodies of tree_forward and tree_backward of kernels.h; row_kernels.h includes this
 // inside its namespace. Columns are pairs of a query token and a head of the
 // group, as in paged_prefill; all sums are float32.
 

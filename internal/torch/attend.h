@@ -1,5 +1,5 @@
-// Attention of new tokens to the cache, by the products of panels.inc: keys are the outputs of
-// one product, the numbers of a head those of the other. Included behind panels.inc.
+// Attention of new tokens to the cache, by the products of panels.h: keys are the outputs of
+// one product, the numbers of a head those of the other. Included behind panels.h.
 //
 // A context is cut at the multiples of ATTEND_KEYS. What a query gets of one such chunk depends
 // on the query and the chunk alone, and chunks are added up in order. So whether a prompt is

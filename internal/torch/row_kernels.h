@@ -100,6 +100,45 @@ void silu_mul(const S *x, S *y, int64_t rows, int64_t f) {
   }
 }
 
+// gelu(g) by tanh is g·sigmoid(2·√(2/π)·(g + .044715·g³)).
+template <class S>
+void gelu_mul(const S *x, S *y, int64_t rows, int64_t f) {
+  for (int64_t r = 0; r < rows; r++) {
+    const S *g = x + r * 2 * f, *u = g + f;
+    S *o = y + r * f;
+    for (int64_t i = 0; i < f; i++) {
+      const float gv = load(g[i]);
+      store(o + i, gv / (1.f + exp_(-1.5957691216057308f * (gv + .044715f * gv * gv * gv))) * load(u[i]));
+    }
+  }
+}
+
+template <class S>
+void sigmoid_mul(S *x, const S *gate, int64_t n) {
+  for (int64_t i = 0; i < n; i++) {
+    S s;
+    store(&s, 1.f / (1.f + exp_(-load(gate[i]))));
+    store(x + i, load(x[i]) * load(s));
+  }
+}
+
+template <class S>
+void conv_row(const S *const *taps, int64_t n, const float *w, const float *bias, int64_t channels, bool activated, S *y) {
+  constexpr int64_t PIECE = 256;
+  for (int64_t c0 = 0; c0 < channels; c0 += PIECE) {
+    const int64_t wide = std::min(PIECE, channels - c0);
+    float sums[PIECE];
+    for (int64_t c = 0; c < wide; c++) sums[c] = load(taps[n - 1][c0 + c]) * w[(n - 1) * channels + c0 + c];
+    for (int64_t j = n - 2; j >= 0; j--)
+      for (int64_t c = 0; c < wide; c++) sums[c] += load(taps[j][c0 + c]) * w[j * channels + c0 + c];
+    if (bias)
+      for (int64_t c = 0; c < wide; c++) sums[c] += bias[c0 + c];
+    if (activated)
+      for (int64_t c = 0; c < wide; c++) sums[c] = sums[c] / (1.f + exp_(-sums[c]));
+    for (int64_t c = 0; c < wide; c++) store(y + c0 + c, sums[c]);
+  }
+}
+
 template <class S, class A>
 void silu_mul_backward(const S *x, const S *dy, S *dx, int64_t rows, int64_t f) {
   for (int64_t r = 0; r < rows; r++) {
@@ -137,6 +176,26 @@ void rms_norm(const S *x, const S *add, const S *w, S *sm, S *y, int64_t rows, i
     A inv = A(1) / sqrt(total / A(n) + A(eps));
     S *yr = y + r * n;
     for (i = 0; i < n; i++) store(yr + i, load(xr[i]) * inv * (offset + load(w[i])));
+  }
+}
+
+template <class S>
+void gated_norm(const S *x, const S *w, const S *gate, S *y, int64_t heads, int64_t dim, double eps) {
+  for (int64_t h = 0; h < heads; h++, x += dim, gate += dim, y += dim) {
+    float lanes[LANES] = {0};
+    int64_t i = 0;
+    for (; i + LANES <= dim; i += LANES)
+      for (int j = 0; j < LANES; j++) lanes[j] += load(x[i + j]) * load(x[i + j]);
+    float total = sum(lanes);
+    for (; i < dim; i++) total += load(x[i]) * load(x[i]);
+    const float inverse = 1.f / sqrtf(total / float(dim) + float(eps));
+    for (i = 0; i < dim; i++) {
+      S normed, weighed;
+      store(&normed, load(x[i]) * inverse);
+      store(&weighed, load(normed) * load(w[i]));
+      const float z = load(gate[i]);
+      store(y + i, load(weighed) * (z / (1.f + exp_(-z))));
+    }
   }
 }
 
@@ -508,8 +567,8 @@ void sample(const float *z, int64_t v, const agt_sampling &o, float *w, int32_t 
 }
 
 #ifdef AGT_AVX512
-#include "panels.inc"
-#include "attend.inc"
+#include "panels.h"
+#include "attend.h"
 
 void attend_add(float *m, float *z, float *acc, float m1, float z1, const float *acc1, int64_t wide) {
   const float top = std::max(*m, m1), shrink = exp1(*m - top), shrink1 = exp1(m1 - top);
@@ -532,11 +591,16 @@ constexpr Typed<S, A> typed() {
     k.delta_forward = delta_forward<S>;
     k.delta_backward = delta_backward<S>;
     k.delta_scratch = delta_scratch;
+    k.gelu_mul = gelu_mul<S>;
+    k.sigmoid_mul = sigmoid_mul<S>;
+    k.conv_row = conv_row<S>;
+    k.gated_norm = gated_norm<S>;
   }
 #ifdef AGT_AVX512
   if constexpr (std::is_same_v<S, float>) {
     k.panel = [](const S *x, int64_t ldx, int64_t rows, const S *w, int64_t n, float *y) { panel<float>(x, ldx, rows, w, n, y); };
     k.attend = attend<float>;
+    k.dots = dots<float>;
   }
 #endif
   return k;

@@ -1,0 +1,152 @@
+// Products with a weight in oneDNN's layout for AVX-512: panels of 64 outputs, in each one
+// group of inputs behind the other. A group is one input in float32, a pair in bfloat16.
+// Included by a file with its own target, in a namespace of its own.
+//
+//   y[r·ldy + c] = Σ_k x[r][k]·w[k][c]   for all 64 c
+//
+// The sums of a row run over k in order, whatever the other rows are: what a row gives does
+// not depend on how many there are.
+
+// One group of inputs, and a row's numbers for it in every lane.
+inline __m512 group_fma(__m512 sum, const float *w, __m512 x) { return _mm512_fmadd_ps(_mm512_loadu_ps(w), x, sum); }
+inline __m512 spread(const float *x) { return _mm512_set1_ps(*x); }
+#ifdef AGT_AVX512BF16
+inline __m512 group_fma(__m512 sum, const bf16 *w, __m512 x) {
+  __m512i bits = _mm512_loadu_si512(w);
+  __m512i pair = _mm512_castps_si512(x);
+  __m512bh a, b;
+  static_assert(sizeof a == sizeof bits, "a vector of bfloat16");
+  memcpy(&a, &bits, sizeof a);
+  memcpy(&b, &pair, sizeof b);
+  return _mm512_dpbf16_ps(sum, a, b);
+}
+inline __m512 spread(const bf16 *x) {
+  int32_t pair;
+  memcpy(&pair, x, 4);
+  return _mm512_castsi512_ps(_mm512_set1_epi32(pair));
+}
+#endif
+
+template <int R, class S>
+void panel_rows(const S *x, int64_t ldx, const S *w, int64_t k, float *y, int64_t ldy) {
+  constexpr int64_t G = sizeof(float) / sizeof(S);  // inputs of a group
+  __m512 sum[R][4];
+  for (int r = 0; r < R; r++)
+    for (int v = 0; v < 4; v++) sum[r][v] = _mm512_setzero_ps();
+  for (int64_t i = 0; i < k; i += G, w += 64 * G) {
+#pragma GCC unroll 6
+    for (int r = 0; r < R; r++) {
+      __m512 xr = spread(x + r * ldx + i);
+#pragma GCC unroll 4
+      for (int v = 0; v < 4; v++) sum[r][v] = group_fma(sum[r][v], w + 16 * G * v, xr);
+    }
+  }
+  for (int r = 0; r < R; r++)
+    for (int v = 0; v < 4; v++) _mm512_storeu_ps(y + r * ldy + 16 * v, sum[r][v]);
+}
+
+template <class S>
+void panel(const S *x, int64_t ldx, int64_t rows, const S *w, int64_t k, float *y, int64_t ldy = 64) {
+  constexpr int64_t MOST = 6;  // rows whose sums, four registers each, stay in registers
+  const int64_t blocks = (rows + MOST - 1) / MOST;
+  for (int64_t b = 0; b < blocks; b++) {
+    const int64_t from = rows * b / blocks;
+    const S *xb = x + from * ldx;
+    float *yb = y + from * ldy;
+    switch (rows * (b + 1) / blocks - from) {
+      case 1: panel_rows<1, S>(xb, ldx, w, k, yb, ldy); break;
+      case 2: panel_rows<2, S>(xb, ldx, w, k, yb, ldy); break;
+      case 3: panel_rows<3, S>(xb, ldx, w, k, yb, ldy); break;
+      case 4: panel_rows<4, S>(xb, ldx, w, k, yb, ldy); break;
+      case 5: panel_rows<5, S>(xb, ldx, w, k, yb, ldy); break;
+      case 6: panel_rows<6, S>(xb, ldx, w, k, yb, ldy); break;
+    }
+  }
+}
+
+// The same of up to 64 rows of a plain weight [n, k]: those of MoE experts, which are in no panels.
+// A row's numbers and a weight's are multiplied lane by lane, and the lanes are added up at the end.
+
+// 64 bytes, or what is left of them and zeros.
+inline __m512 lanes_of(const float *p) { return _mm512_loadu_ps(p); }
+inline __m512 lanes_of(const float *p, int64_t left) { return _mm512_maskz_loadu_ps(__mmask16((1u << left) - 1), p); }
+#ifdef AGT_AVX512BF16
+inline __m512 lanes_of(const bf16 *p) { return _mm512_loadu_ps(p); }
+inline __m512 lanes_of(const bf16 *p, int64_t left) { return _mm512_castsi512_ps(_mm512_maskz_loadu_epi16(__mmask32((1u << left) - 1), p)); }
+#endif
+inline __m512 lanes_fma(__m512 sum, __m512 w, __m512 x, const float *) { return _mm512_fmadd_ps(w, x, sum); }
+#ifdef AGT_AVX512BF16
+inline __m512 lanes_fma(__m512 sum, __m512 w, __m512 x, const bf16 *) {
+  __m512bh a, b;
+  memcpy(&a, &w, sizeof a);
+  memcpy(&b, &x, sizeof b);
+  return _mm512_dpbf16_ps(sum, a, b);
+}
+#endif
+
+// The sums of the lanes of four vectors.
+inline __m128 sums_of(__m512 a, __m512 b, __m512 c, __m512 d) {
+  const __m512 ab = _mm512_add_ps(_mm512_unpacklo_ps(a, b), _mm512_unpackhi_ps(a, b));
+  const __m512 cd = _mm512_add_ps(_mm512_unpacklo_ps(c, d), _mm512_unpackhi_ps(c, d));
+  const __m512d x = _mm512_castps_pd(ab), y = _mm512_castps_pd(cd);
+  const __m512 s = _mm512_add_ps(_mm512_castpd_ps(_mm512_unpacklo_pd(x, y)), _mm512_castpd_ps(_mm512_unpackhi_pd(x, y)));
+  const __m256 half = _mm256_add_ps(_mm512_castps512_ps256(s), _mm512_extractf32x8_ps(s, 1));
+  return _mm_add_ps(_mm256_castps256_ps128(half), _mm256_extractf128_ps(half, 1));
+}
+
+// N rows of a weight, 1 or 4. The next N are on their way meanwhile: each row is a stream of its own,
+// too short for the processor to see it coming.
+template <int R, int N, class S>
+void dots_tile(const S *x, int64_t ldx, const S *w, int64_t k, float *y) {
+  constexpr int64_t WIDE = 64 / sizeof(S);
+  __m512 sum[R][N];
+  for (int r = 0; r < R; r++)
+    for (int c = 0; c < N; c++) sum[r][c] = _mm512_setzero_ps();
+  auto add = [&](int64_t i, auto... left) {
+    __m512 wc[N];
+#pragma GCC unroll 4
+    for (int c = 0; c < N; c++) {
+      wc[c] = lanes_of(w + c * k + i, left...);
+      _mm_prefetch(reinterpret_cast<const char *>(w + (c + N) * k + i), _MM_HINT_T0);
+    }
+#pragma GCC unroll 6
+    for (int r = 0; r < R; r++) {
+      const __m512 xr = lanes_of(x + r * ldx + i, left...);
+#pragma GCC unroll 4
+      for (int c = 0; c < N; c++) sum[r][c] = lanes_fma(sum[r][c], wc[c], xr, w);
+    }
+  };
+  int64_t i = 0;
+  for (; i + WIDE <= k; i += WIDE) add(i);
+  if (i < k) add(i, k - i);
+  for (int r = 0; r < R; r++) {
+    if constexpr (N == 4) _mm_storeu_ps(y + r * 64, sums_of(sum[r][0], sum[r][1], sum[r][2], sum[r][3]));
+    else y[r * 64] = _mm512_reduce_add_ps(sum[r][0]);
+  }
+}
+
+template <int R, class S>
+void dots_rows(const S *x, int64_t ldx, const S *w, int64_t n, int64_t k, float *y) {
+  int64_t c = 0;
+  for (; c + 4 <= n; c += 4) dots_tile<R, 4, S>(x, ldx, w + c * k, k, y + c);
+  for (; c < n; c++) dots_tile<R, 1, S>(x, ldx, w + c * k, k, y + c);
+}
+
+template <class S>
+void dots(const S *x, int64_t ldx, int64_t rows, const S *w, int64_t n, int64_t k, float *y) {
+  constexpr int64_t MOST = 6;
+  const int64_t blocks = (rows + MOST - 1) / MOST;
+  for (int64_t b = 0; b < blocks; b++) {
+    const int64_t from = rows * b / blocks;
+    const S *xb = x + from * ldx;
+    float *yb = y + from * 64;
+    switch (rows * (b + 1) / blocks - from) {
+      case 1: dots_rows<1, S>(xb, ldx, w, n, k, yb); break;
+      case 2: dots_rows<2, S>(xb, ldx, w, n, k, yb); break;
+      case 3: dots_rows<3, S>(xb, ldx, w, n, k, yb); break;
+      case 4: dots_rows<4, S>(xb, ldx, w, n, k, yb); break;
+      case 5: dots_rows<5, S>(xb, ldx, w, n, k, yb); break;
+      case 6: dots_rows<6, S>(xb, ldx, w, n, k, yb); break;
+    }
+  }
+}
