@@ -313,11 +313,8 @@ struct Run {
       pieces.each(i, [&](int64_t p, int64_t r0, int64_t m) {
         const int64_t n = std::min(PANEL, w.n - p * PANEL);
         panel(w, in, p, r0, m, sums.data());
-        for (int64_t r = 0; r < m; r++) {
-          S *to = out + (r0 + r) * ld + p * PANEL;
-          const float *s = sums.data() + r * PANEL;
-          for (int64_t c = 0; c < n; c++) put(to + c, bias ? s[c] + bias[p * PANEL + c] : s[c]);
-        }
+        for (int64_t r = 0; r < m; r++)
+          kn.round_row(sums.data() + r * PANEL, bias ? bias + p * PANEL : nullptr, n, out + (r0 + r) * ld + p * PANEL);
       });
     });
   }
@@ -345,10 +342,7 @@ struct Run {
         for (int64_t r = 0; r < m; r++) {
           S both[2 * PANEL];
           for (int64_t part = 0; part < 2; part++)
-            for (int64_t c = 0; c < PANEL; c++) {
-              const float s = sums[(part * 48 + r) * PANEL + c];
-              put(both + part * PANEL + c, bias ? s + bias[part * f + p * PANEL + c] : s);
-            }
+            kn.round_row(&sums[(part * 48 + r) * PANEL], bias ? bias + part * f + p * PANEL : nullptr, PANEL, both + part * PANEL);
           activate(both, b.act.data() + (r0 + r) * f + p * PANEL, 1, PANEL);
         }
       });

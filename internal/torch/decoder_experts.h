@@ -154,7 +154,7 @@ struct ExpertsRun {
       for (int64_t r = 0; r < m; r++) {
         S both[2 * PANEL];
         for (int64_t part = 0; part < 2; part++)
-          for (int64_t j = 0; j < n; j++) put(both + part * n + j, sums[(part * 48 + r) * PANEL + j]);
+          kn.round_row(&sums[(part * 48 + r) * PANEL], nullptr, n, both + part * n);
         activate(both, &b.inner[(r0 + r) * e.size + from], 1, n);
       }
     });
@@ -165,7 +165,7 @@ struct ExpertsRun {
       thread_local std::vector<float> sums(48 * PANEL);
       dots(b.inner.data(), e.size, r0, m, run.of(e.down) + (c * hidden + from) * e.size, n, sums.data());
       for (int64_t r = 0; r < m; r++)
-        for (int64_t j = 0; j < n; j++) put(&b.outer[(r0 + r) * hidden + from + j], sums[r * PANEL + j]);
+        kn.round_row(&sums[r * PANEL], nullptr, n, &b.outer[(r0 + r) * hidden + from]);
     });
   }
 
@@ -175,16 +175,10 @@ struct ExpertsRun {
     for (int64_t k = 0; k < active; k++) of[k] = k;
     std::sort(of, of + active, [&](int64_t i, int64_t j) { return b.ids[r * active + i] < b.ids[r * active + j]; });
     S *y = &b.y[r * hidden];
-    for (int64_t k = 0; k < active; k++) {
-      const float share = get(b.shares[r * active + of[k]]);
-      const S *x = &b.outer[b.places[r * active + of[k]] * hidden];
-      for (int64_t i = 0; i < hidden; i++) {
-        S part;
-        put(&part, get(x[i]) * share);
-        put(y + i, k == 0 ? get(part) : get(y[i]) + get(part));
-      }
-    }
-    for (int64_t i = 0; has_beside && i < hidden; i++) put(y + i, get(y[i]) + get(b.beside[r * hidden + i]));
+    std::fill_n(y, hidden, S{});
+    for (int64_t k = 0; k < active; k++)
+      kn.add_times(&b.outer[b.places[r * active + of[k]] * hidden], get(b.shares[r * active + of[k]]), hidden, y);
+    if (has_beside) kn.add_times(&b.beside[r * hidden], 1, hidden, y);
   }
 };
 

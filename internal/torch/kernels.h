@@ -133,6 +133,8 @@ struct Typed {
   // x [rows, k] by n ≤ 64 rows of a plain weight [n, k] → y [rows, 64]. Null where panel is.
   void (*dots)(const S *x, int64_t ldx, int64_t rows, const S *w, int64_t n, int64_t k, float *y);
   // What follows is of a decoder's step (decoder.h), and null for float64.
+  void (*round_row)(const float *x, const float *bias, int64_t n, S *y);  // y = x + bias, which may be null
+  void (*add_times)(const S *x, float factor, int64_t n, S *y);           // y += factor·x, the product rounded before it is added
   void (*gelu_mul)(const S *gu, S *y, int64_t rows, int64_t f);  // as silu_mul, with GELU by tanh
   void (*sigmoid_mul)(S *x, const S *gate, int64_t n);           // x = x·sigmoid(gate)
   // y [channels] = Σ_j w[j]·taps[j] + bias, then SiLU where it is activated; w [taps, channels], bias may be null

@@ -100,6 +100,23 @@ void silu_mul(const S *x, S *y, int64_t rows, int64_t f) {
   }
 }
 
+template <class S>
+void round_row(const float *x, const float *bias, int64_t n, S *y) {
+  if (bias)
+    for (int64_t i = 0; i < n; i++) store(y + i, x[i] + bias[i]);
+  else
+    for (int64_t i = 0; i < n; i++) store(y + i, x[i]);
+}
+
+template <class S>
+void add_times(const S *x, float factor, int64_t n, S *y) {
+  for (int64_t i = 0; i < n; i++) {
+    S part;
+    store(&part, load(x[i]) * factor);
+    store(y + i, load(y[i]) + load(part));
+  }
+}
+
 // gelu(g) by tanh is g·sigmoid(2·√(2/π)·(g + .044715·g³)).
 template <class S>
 void gelu_mul(const S *x, S *y, int64_t rows, int64_t f) {
@@ -591,6 +608,8 @@ constexpr Typed<S, A> typed() {
     k.delta_forward = delta_forward<S>;
     k.delta_backward = delta_backward<S>;
     k.delta_scratch = delta_scratch;
+    k.round_row = round_row<S>;
+    k.add_times = add_times<S>;
     k.gelu_mul = gelu_mul<S>;
     k.sigmoid_mul = sigmoid_mul<S>;
     k.conv_row = conv_row<S>;
