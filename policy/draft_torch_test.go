@@ -23,6 +23,9 @@ func TestDraftsChangeNoReply(t *testing.T) {
 		drafted := open(t, path, Config{DType: dtype, Device: "cpu", MaxBatch: 3})
 		needDecoder(t, drafted)
 		plain := open(t, path, Config{DType: dtype, Device: "cpu", MaxBatch: 16, NoDrafts: true})
+		adapter := map[string]string{"adapter": drawnAdapter(t, path, "adapter", 4, drafted.model.LoRATargets())}
+		loadAdapters(t, drafted, adapter)
+		loadAdapters(t, plain, adapter)
 		want, got := make([]*Reply, requests), make([]*Reply, requests)
 		for p, out := range map[*Policy][]*Reply{plain: want, drafted: got} {
 			var wg sync.WaitGroup
@@ -57,6 +60,9 @@ func askRepeating(t *testing.T, p *Policy, i int) *Reply {
 	r := &Request{Prompt: Sequence{IDs: ids}, Seed: int64(i), IgnoreEnd: i%4 > 0, Top: []int{0, 0, 2}[i%3],
 		Sampling: traj.Sampling{MaxTokens: 1 + (i*7)%40}}
 	r.Sampling.Temperature = []*float64{new(float64), nil, new(.3), new(.05)}[i%4]
+	if i%5 == 4 {
+		r.Adapter = "adapter"
+	}
 	switch i % 6 {
 	case 1:
 		r.Sampling.Stop = []string{"e", p.tok.Decode(phrase[1:3], true)}

@@ -367,9 +367,6 @@ func addDrafts(sc *scheduler, plan []work) {
 	for i := range plan {
 		w := &plan[i]
 		q := w.seq
-		if q.adapter != nil {
-			continue
-		}
 		most := min(mostDraft, q.maxNew-len(q.tokens)-1)
 		if need := (w.to+most+blockSize-1)/blockSize - len(q.blocks); most <= 0 || need > sc.table.available() {
 			continue

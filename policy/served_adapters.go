@@ -5,6 +5,7 @@ package policy
 import (
 	"cmp"
 	"fmt"
+	"math"
 	"slices"
 
 	"agentcli/internal/setting"
@@ -220,22 +221,35 @@ func adapterRows(plan []work) (all, wanted []rowSpan) {
 	return all, wanted
 }
 
-// partsOf are the passes of a step: one, with the sequences of an adapter side by side, or where a decoder computes those
-// without adapters, which it alone gives to the bit whoever is beside them, two.
+// onExperts reports whether an adapter of some rows changes experts, which operations alone compute.
+func onExperts(rows []rowSpan) bool {
+	return slices.ContainsFunc(rows, func(r rowSpan) bool { return r.adapter.changesExperts() })
+}
+
+func (a *servedAdapter) changesExperts() bool {
+	return a != nil && slices.ContainsFunc(a.experts, func(p torch.ExpertPairs) bool { return p.GateUpA.Defined() || p.DownA.Defined() })
+}
+
+// partsOf are the passes of a step: one, with the sequences of an adapter side by side, or where a decoder computes some
+// of them, which it alone gives to the bit whoever is beside them, two.
 func partsOf(sc *scheduler, plan []work) [][]work {
-	number := func(w work) int64 {
-		if w.seq.adapter == nil {
-			return 0
-		}
-		return w.seq.adapter.number
-	}
 	if !slices.ContainsFunc(plan, func(w work) bool { return w.seq.adapter != nil }) {
 		return [][]work{plan}
 	}
+	number := func(w work) int64 {
+		switch a := w.seq.adapter; {
+		case a == nil:
+			return 0
+		case a.changesExperts():
+			return math.MaxInt64/2 + a.number // behind all others
+		default:
+			return a.number
+		}
+	}
 	plan = slices.Clone(plan)
 	slices.SortStableFunc(plan, func(a, b work) int { return cmp.Compare(number(a), number(b)) })
-	first := slices.IndexFunc(plan, func(w work) bool { return w.seq.adapter != nil })
-	if sc.decoder == nil || first == 0 {
+	first := slices.IndexFunc(plan, func(w work) bool { return w.seq.adapter.changesExperts() })
+	if sc.decoder == nil || first <= 0 {
 		return [][]work{plan}
 	}
 	return [][]work{plan[:first], plan[first:]}

@@ -220,6 +220,46 @@ func TestAdaptersChangeNoReplyOfTheModelBesideThem(t *testing.T) {
 	}
 }
 
+// A decoder computes replies with adapters too: they are those of the operations, the roundings of two programs apart,
+// and to the bit the same whoever is beside them.
+func TestADecoderDrawsWithAdapters(t *testing.T) {
+	prompt := text(5, 40)
+	for name, base := range map[string]string{"qwen3": wideModel(t, "qwen3", 0), "recurrent": widened(t, "qwen3_5"), "experts": widened(t, "qwen3_moe")} {
+		for _, dtype := range []string{"float32", "bfloat16"} {
+			cfg := Config{DType: dtype, Device: "cpu", CacheBytes: 64 << 20}
+			p, other := open(t, base, cfg), open(t, base, cfg)
+			needDecoder(t, p)
+			other.sched.decoder.Close()
+			other.sched.decoder = nil
+			all := p.model.LoRATargets()
+			folders := map[string]string{"one": drawnAdapter(t, base, "one", 3, all), "two": drawnAdapter(t, base, "two", 40, all[:2])}
+			loadAdapters(t, p, folders)
+			loadAdapters(t, other, folders)
+			got, want := drawnWith(t, p, prompt, 12, "", "one", "two"), drawnWith(t, other, prompt, 12, "", "one", "two")
+			for adapter := range got {
+				for seed, r := range got[adapter] {
+					a, b := &Output{IDs: r.IDs, Logprobs: r.Logprobs}, &Output{IDs: want[adapter][seed].IDs, Logprobs: want[adapter][seed].Logprobs}
+					if dtype == "float32" && !slices.Equal(a.IDs, b.IDs) {
+						t.Errorf("%s, adapter %q: %v, by operations %v", name, adapter, a.IDs, b.IDs)
+					}
+					if d := meanDifference(a, b); d > map[string]float64{"float32": 1e-4, "bfloat16": .2}[dtype] {
+						t.Errorf("%s in %s, adapter %q: log-probs %v, by operations %v", name, dtype, adapter, a.Logprobs, b.Logprobs)
+					}
+				}
+				EngineOf(p).ForgetPrefixes()
+				for seed, r := range drawnWith(t, p, prompt, 12, adapter)[adapter] {
+					if !slices.Equal(r.IDs, got[adapter][seed].IDs) || !slices.Equal(r.Logprobs, got[adapter][seed].Logprobs) {
+						t.Errorf("%s in %s, adapter %q: alone %v, beside others %v", name, dtype, adapter, r.Logprobs, got[adapter][seed].Logprobs)
+					}
+				}
+			}
+			if first := func(adapter string) traj.Logprob { return got[adapter][0].Logprobs[0] }; first("") == first("one") || first("") == first("two") {
+				t.Errorf("%s: an adapter changes nothing: the test shows nothing", name)
+			}
+		}
+	}
+}
+
 // Keys and values are found by requests of the same adapter, and of the same load of it, alone.
 func TestAdaptersKeepPromptsApart(t *testing.T) {
 	p := open(t, "testdata/tiny-qwen3", Config{DType: "float32", Device: "cpu"})

@@ -33,7 +33,7 @@ func BenchmarkShape(b *testing.B) {
 			p.Close()
 		}
 	})
-	p := open(b, path, Config{DType: dtype, MaxContext: 8 * length, MaxBatch: 256})
+	p := open(b, path, Config{DType: dtype, MaxContext: 8 * length, MaxBatch: 256, NoDrafts: true})
 	for _, field := range strings.Split(environment("AGENTCLI_BENCH_BATCHES", "1,32,128,256"), ",") {
 		batch, err := strconv.Atoi(field)
 		if err != nil {

@@ -109,8 +109,8 @@ func stepLogits(sc *scheduler, s *torch.Scope, st *stepInput) torch.Tensor {
 		wanted = all
 	}
 	n := withAdapters(sc.p.net, all, wanted)
-	if sc.decoder != nil && all == nil && len(st.in.ids) <= fusedRows(n) && st.in.images == nil && st.in.positions[1] == nil {
-		return oneCallLogits(sc, s, st)
+	if sc.decoder != nil && !onExperts(all) && len(st.in.ids) <= fusedRows(n) && st.in.images == nil && st.in.positions[1] == nil {
+		return oneCallLogits(sc, s, st, n)
 	}
 	cached := &cachedSight{s: s, n: n, kpool: sc.kpool, vpool: sc.vpool, segs: st.segs, blocks: st.blocks, plans: map[int]*torch.CachePlan{}}
 	seen := sight{states: sc.states, cached: cached, attend: cached.attend}
@@ -134,8 +134,8 @@ func stepLogits(sc *scheduler, s *torch.Scope, st *stepInput) torch.Tensor {
 	return n.logits(s, h)
 }
 
-// oneCallLogits is stepLogits by the call that computes a step.
-func oneCallLogits(sc *scheduler, s *torch.Scope, st *stepInput) torch.Tensor {
+// oneCallLogits is stepLogits by the call that computes a step. The adapters of its rows are beside the matrices of n.
+func oneCallLogits(sc *scheduler, s *torch.Scope, st *stepInput, n *network) torch.Tensor {
 	step := torch.DecoderStep{IDs: st.in.ids, Positions: st.in.positions[0], Segs: st.segs, Blocks: st.blocks, Wanted: st.rows}
 	if sc.slots != nil {
 		step.Runs = sc.planRuns(s, st.plan)
@@ -144,9 +144,16 @@ func oneCallLogits(sc *scheduler, s *torch.Scope, st *stepInput) torch.Tensor {
 		st.chosen = make([]int32, sc.experts.layers*len(st.in.ids)*sc.experts.active)
 		step.Chosen = st.chosen
 	}
+	for i := range n.layers {
+		for slot, m := range n.layers[i].matrices() {
+			for _, pair := range m.rows {
+				step.Pairs = append(step.Pairs, torch.DecoderPair{RowsPair: pair, Layer: i, Slot: slot})
+			}
+		}
+	}
 	z := sc.decoder.Step(s, step)
 	if len(st.rows) == 0 {
 		return torch.Tensor{}
 	}
-	return sc.p.net.shaped(s, z)
+	return n.shaped(s, z)
 }

@@ -8,6 +8,7 @@
 #include <ATen/Parallel.h>
 #include <omp.h>
 
+#include <array>
 #include <memory>
 #include <vector>
 
@@ -80,10 +81,15 @@ template <class S>
 struct Layers : Run<S> {
   using Run<S>::Run, Run<S>::d, Run<S>::b, Run<S>::step, Run<S>::rows, Run<S>::hidden, Run<S>::kn, Run<S>::share, Run<S>::of;
   int64_t rules = 0, routed = 0;  // layers with the gated delta rule, and with experts, that were computed
+  const std::vector<LowRank> none{};
+
+  const std::vector<LowRank> &pairs(const Layer &l, Slot slot) const {
+    return step.pairs.empty() ? none : step.pairs[(&l - d.layers.data()) * SLOTS + slot];
+  }
 
   // attended = attention or a recurrent mixer of h.
   void mix(const Layer &l) {
-    this->product(l.qkv, b.h.data(), b.mixed.data(), l.qkv.n);
+    this->product(l.qkv, b.h.data(), b.mixed.data(), l.qkv.n, pairs(l, QKV));
     if (l.recurrent.delta()) {
       RecurrentRun<S>{*this, l.recurrent, l.qkv.n, rules++}.gated_delta();
     } else if (l.recurrent.taps > 0) {
@@ -100,8 +106,8 @@ struct Layers : Run<S> {
     const bool experts = l.experts.count > 0;
     S *dense = experts ? b.beside.data() : b.y.data();
     if (l.inner() > 0) {
-      this->gated(l.gate_up, l.gelu, b.h.data());
-      this->product(l.down, b.act.data(), dense, hidden);
+      this->gated(l.gate_up, l.gelu, b.h.data(), pairs(l, GATE_UP));
+      this->product(l.down, b.act.data(), dense, hidden, pairs(l, DOWN));
       if (l.mlp_gate.defined()) share(rows, [&](int64_t r) { gate(l, r, dense + r * hidden); });
     }
     if (!experts) return;
@@ -133,11 +139,10 @@ struct Layers : Run<S> {
       memcpy(xr, table + step.ids[r] * hidden, hidden * sizeof(S));
       this->times(xr, hidden, d.embed_scale);
     });
-    const Tensor none;
     const bool fewer = step.n_wanted < rows;
     for (size_t i = 0; i < d.layers.size(); i++) {
       const Layer &l = d.layers[i];
-      this->normed(i > 0, i > 0 ? d.layers[i - 1].after_mlp : none, l.before_attention);
+      this->normed(i > 0, i > 0 ? d.layers[i - 1].after_mlp : Tensor(), l.before_attention);
       mix(l);
       if (i + 1 == d.layers.size() && fewer && !step.chosen) {  // what follows works row by row
         share(1, [&](int64_t) {
@@ -147,7 +152,7 @@ struct Layers : Run<S> {
         rows = step.n_wanted;
       }
       if (rows == 0) return;
-      this->product(l.o, b.attended.data(), b.y.data(), hidden);
+      this->product(l.o, b.attended.data(), b.y.data(), hidden, pairs(l, O));
       this->normed(true, l.after_attention, l.before_mlp);
       feed_forward(l);
     }
@@ -224,6 +229,25 @@ Experts experts_of(const agt_decoder_experts &l) {
   return e;
 }
 
+// The pairs of a step by layer and slot.
+std::vector<std::vector<LowRank>> pairs_of(const Decoder &d, const agt_decoder_rows &r) {
+  std::vector<std::vector<LowRank>> out;
+  if (r.n_pairs == 0) return out;
+  out.resize(d.layers.size() * SLOTS);
+  for (int64_t i = 0; i < r.n_pairs; i++) {
+    const agt_decoder_pair &p = r.pairs[i];
+    TORCH_CHECK(p.layer >= 0 && p.layer < int64_t(d.layers.size()) && p.slot >= 0 && p.slot < SLOTS, "decoder: a pair of layer ", p.layer, ", slot ", p.slot);
+    const Layer &l = d.layers[p.layer];
+    const Weight &w = *std::array<const Weight *, SLOTS>{&l.qkv, &l.o, &l.gate_up, &l.down}[p.slot];
+    const Tensor a = tensor_of(p.a), b = tensor_of(p.b);
+    TORCH_CHECK(a.dim() == 2 && b.dim() == 2 && a.size(1) == w.k && b.size(0) == w.n && a.size(0) == b.size(1) && a.is_contiguous() && b.is_contiguous() &&
+                    a.scalar_type() == d.embed.scalar_type() && b.scalar_type() == a.scalar_type() && p.from >= 0 && p.count > 0 && p.from + p.count <= r.rows,
+                "decoder: A is ", a.sizes(), ", B is ", b.sizes(), " for ", p.count, " rows from ", p.from, " beside a weight of ", w.n, " times ", w.k);
+    out[p.layer * SLOTS + p.slot].push_back({a.const_data_ptr(), b.const_data_ptr(), a.size(0), p.from, p.count});
+  }
+  return out;
+}
+
 void check(const Decoder &d, const Step &step) {
   const bool f32 = d.embed.scalar_type() == at::kFloat;
   for (auto &l : d.layers) {
@@ -285,7 +309,7 @@ int agt_decoder_step(void *decoder, const agt_decoder_rows *r, agt_tensor *logit
   return agt::guarded(err, [&] {
     const auto &d = *static_cast<agt::Decoder *>(decoder);
     const agt::Step step{r->ids, r->positions, r->segs, r->blocks, r->wanted, r->rows, r->n, r->n_wanted,
-                         {r->runs.runs, r->runs.n, r->runs.saves, r->runs.n_saves}, r->chosen};
+                         {r->runs.runs, r->runs.n, r->runs.saves, r->runs.n_saves}, r->chosen, agt::pairs_of(d, *r)};
     agt::check(d, step);
     at::Tensor out = at::empty({step.n_wanted, d.head.n}, d.embed.options());
     const bool f32 = d.embed.scalar_type() == at::kFloat;

@@ -187,6 +187,14 @@ type DecoderStep struct {
 	Wanted         []int32  // rows whose logits are computed, in order
 	Runs           *RunPlan // of a model with recurrent mixers
 	Chosen         []int32  // not nil: where the experts of all rows go, [layers with experts, rows, active]
+	Pairs          []DecoderPair
+}
+
+// DecoderPair is a low-rank pair beside a matrix of a layer. Behind the mixer of the last layer rows are counted
+// among the wanted ones, without Chosen.
+type DecoderPair struct {
+	RowsPair
+	Layer, Slot int // the matrix: 0 QKV, 1 O, 2 GateUp, 3 Down
 }
 
 // Step computes the tokens of the segments, which it adds to the cache, and gives the logits of
@@ -246,6 +254,15 @@ func rowsOf(step DecoderStep, pin *runtime.Pinner) C.agt_decoder_rows {
 	give(&r.blocks, unsafe.SliceData(step.Blocks))
 	give(&r.wanted, unsafe.SliceData(step.Wanted))
 	give(&r.chosen, unsafe.SliceData(step.Chosen))
+	if len(step.Pairs) > 0 {
+		pairs := make([]C.agt_decoder_pair, len(step.Pairs))
+		for i, p := range step.Pairs {
+			pairs[i] = C.agt_decoder_pair{a: p.A.p, b: p.B.p, layer: C.int64_t(p.Layer), slot: C.int64_t(p.Slot), from: C.int64_t(p.From),
+				count: C.int64_t(p.Count)}
+		}
+		pin.Pin(&pairs[0])
+		r.pairs, r.n_pairs = &pairs[0], C.int64_t(len(pairs))
+	}
 	if p := step.Runs; p != nil {
 		r.runs.n, r.runs.n_saves = C.int64_t(len(p.runs)), C.int64_t(len(p.saves))
 		give(&r.runs.runs, (*int32)(unsafe.Pointer(unsafe.SliceData(p.runs))))

@@ -110,6 +110,13 @@ class Team {
   alignas(64) std::atomic<int64_t> next_{0};
 };
 
+// A low-rank pair for some rows of a product: A [rank, in] and B [out, rank].
+struct LowRank {
+  const void *a, *b;
+  int64_t rank, from, count;
+};
+enum Slot { QKV, O, GATE_UP, DOWN, SLOTS };  // the matrices that may have pairs
+
 // What a step is told. segs: n quadruples of first row, rows, context with them, first of the blocks. chosen, or
 // null: where the experts of all rows go, [layers with experts, rows, active].
 struct Step {
@@ -117,6 +124,7 @@ struct Step {
   int64_t rows, n, n_wanted;
   DeltaRuns runs;
   int32_t *chosen;
+  std::vector<std::vector<LowRank>> pairs;  // by layer and slot; empty: there are none
 };
 
 // Which rows the convolutions of a step take in, for `before` tokens before each. A place is a row of
@@ -169,6 +177,9 @@ struct Rows {
   std::vector<int32_t> ids, asked, first, places;  // [rows, active]; experts with a row; [count + 1]; [rows, active]
   std::vector<S> shares, gathered, inner, outer, beside;
 
+  std::vector<S> low;  // [rows, ranks] of one product: x·Aᵀ
+  int64_t ranks = 0;
+
   Rows(const Decoder &d, const Step &step, int threads) {
     int64_t sums = 0;
     for (size_t k = 0; k < d.kinds.size(); k++) {
@@ -200,6 +211,9 @@ struct Rows {
     narrow_sums.resize(n * longest / 16);
     recurrent(d, step);
     experts(d, n, hidden);
+    for (auto &of : step.pairs)
+      for (auto &p : of) ranks = std::max(ranks, p.rank);
+    low.resize(n * ranks);
   }
 
  private:
@@ -303,8 +317,41 @@ struct Run {
     else kn.panel(in + r0 * w.k, w.k, m, static_cast<const S *>(w.data) + p * w.stride, w.k, y);
   }
 
-  // out [rows, ld] = in [rows, w.k]·w.
-  void product(const Weight &w, const S *in, S *out, int64_t ld) {
+  // low = in·Aᵀ of the rows that have pairs.
+  void lower(const std::vector<LowRank> &pairs, const S *in, int64_t k) {
+    if (pairs.empty()) return;
+    constexpr int64_t PIECE = 16;
+    const int64_t parts = (b.ranks + PIECE - 1) / PIECE;
+    share(int64_t(pairs.size()) * parts, [&](int64_t i) {
+      const LowRank &p = pairs[i / parts];
+      const int64_t c0 = i % parts * PIECE, n = std::min(PIECE, p.rank - c0);
+      thread_local std::vector<float> sums(48 * PANEL);
+      for (int64_t r0 = 0; n > 0 && r0 < p.count; r0 += 48) {
+        const int64_t m = std::min<int64_t>(48, p.count - r0);
+        kn.dots(in + (p.from + r0) * k, k, m, static_cast<const S *>(p.a) + c0 * k, n, k, sums.data());
+        for (int64_t r = 0; r < m; r++) kn.round_row(&sums[r * PANEL], nullptr, n, &b.low[(p.from + r0 + r) * b.ranks + c0]);
+      }
+    });
+  }
+
+  // Adds low·Bᵀ to the outputs c0..c0+n−1 of the rows r0..r0+m−1, which are in y, `apart` apart.
+  void raise(const std::vector<LowRank> &pairs, int64_t c0, int64_t n, int64_t r0, int64_t m, S *y, int64_t apart) {
+    for (const LowRank &p : pairs) {
+      const int64_t from = std::max(r0, p.from), to = std::min(r0 + m, p.from + p.count);
+      if (from >= to) continue;
+      thread_local std::vector<float> sums(48 * PANEL);
+      kn.dots(&b.low[from * b.ranks], b.ranks, to - from, static_cast<const S *>(p.b) + c0 * p.rank, n, p.rank, sums.data());
+      for (int64_t r = from; r < to; r++)
+        for (int64_t c = 0; c < n; c++) {
+          S *at = y + (r - r0) * apart + c;
+          put(at, get(*at) + sums[(r - from) * PANEL + c]);
+        }
+    }
+  }
+
+  // out [rows, ld] = in [rows, w.k]·w, and what the pairs add.
+  void product(const Weight &w, const S *in, S *out, int64_t ld, const std::vector<LowRank> &pairs = {}) {
+    lower(pairs, in, w.k);
     narrow(w, in);
     const Pieces pieces((w.n + PANEL - 1) / PANEL, rows, threads);
     const float *bias = w.bias.defined() ? w.bias.const_data_ptr<float>() : nullptr;
@@ -315,6 +362,7 @@ struct Run {
         panel(w, in, p, r0, m, sums.data());
         for (int64_t r = 0; r < m; r++)
           kn.round_row(sums.data() + r * PANEL, bias ? bias + p * PANEL : nullptr, n, out + (r0 + r) * ld + p * PANEL);
+        raise(pairs, p * PANEL, n, r0, m, out + r0 * ld + p * PANEL, ld);
       });
     });
   }
@@ -323,14 +371,15 @@ struct Run {
   auto activation(bool gelu) const { return gelu ? kn.gelu_mul : kn.silu_mul; }
 
   // act = activation(gate)·up: a panel of the one and the same of the other, where up begins a panel.
-  void gated(const Weight &w, bool gelu, const S *in) {
+  void gated(const Weight &w, bool gelu, const S *in, const std::vector<LowRank> &pairs) {
     const int64_t f = w.n / 2;
     const auto activate = activation(gelu);
     if (f % PANEL != 0) {
-      product(w, in, b.both.data(), w.n);
+      product(w, in, b.both.data(), w.n, pairs);
       share(rows, [&](int64_t r) { activate(b.both.data() + r * w.n, b.act.data() + r * f, 1, f); });
       return;
     }
+    lower(pairs, in, w.k);
     narrow(w, in);
     const Pieces pieces(f / PANEL, rows, threads);
     const float *bias = w.bias.defined() ? w.bias.const_data_ptr<float>() : nullptr;
@@ -339,12 +388,13 @@ struct Run {
       pieces.each(i, [&](int64_t p, int64_t r0, int64_t m) {
         for (int64_t part = 0; part < 2; part++)
           panel(w, in, p + part * pieces.panels, r0, m, sums.data() + part * 48 * PANEL);
-        for (int64_t r = 0; r < m; r++) {
-          S both[2 * PANEL];
-          for (int64_t part = 0; part < 2; part++)
-            kn.round_row(&sums[(part * 48 + r) * PANEL], bias ? bias + part * f + p * PANEL : nullptr, PANEL, both + part * PANEL);
-          activate(both, b.act.data() + (r0 + r) * f + p * PANEL, 1, PANEL);
+        thread_local std::vector<S> both(48 * 2 * PANEL);
+        for (int64_t part = 0; part < 2; part++) {
+          for (int64_t r = 0; r < m; r++)
+            kn.round_row(&sums[(part * 48 + r) * PANEL], bias ? bias + part * f + p * PANEL : nullptr, PANEL, &both[(2 * r + part) * PANEL]);
+          raise(pairs, part * f + p * PANEL, PANEL, r0, m, &both[part * PANEL], 2 * PANEL);
         }
+        for (int64_t r = 0; r < m; r++) activate(&both[2 * r * PANEL], b.act.data() + (r0 + r) * f + p * PANEL, 1, PANEL);
       });
     });
   }

@@ -184,6 +184,12 @@ typedef struct agt_decoder_model {
   int64_t n_ropes;
   double embed_scale, residual_scale, eps, norm_offset;
 } agt_decoder_model;
+// A low-rank pair beside a matrix of a layer for some rows, as in agt_add_low_rank_. slot: the matrix, 0 qkv, 1 o,
+// 2 gate and up, 3 down. Rows count as the matrix has them: behind the last layer's mixer those that are wanted.
+typedef struct agt_decoder_pair {
+  agt_tensor a, b;
+  int64_t layer, slot, from, count;
+} agt_decoder_pair;
 // segs and blocks as in agt_cached_attention; wanted: rows whose logits are computed, in order. runs: of
 // a recurrent model. chosen, or null: where the experts of the rows go, [layers with experts, rows, active].
 typedef struct agt_decoder_rows {
@@ -191,6 +197,8 @@ typedef struct agt_decoder_rows {
   int64_t rows, n, n_wanted;
   agt_runs runs;
   int32_t *chosen;
+  const agt_decoder_pair *pairs;
+  int64_t n_pairs;
 } agt_decoder_rows;
 // A decoder on a device; see gpu_decoder.cpp. Weights are as they are. most: rows of a step, and
 // blocks of a sequence; draws: its steps draw a token of each row.
