@@ -165,7 +165,8 @@ func widened(t *testing.T, title string) string {
 
 // What is drawn for one does not depend on who is computed beside it, to the bit.
 func TestNeighboursDoNotChangeALogprob(t *testing.T) {
-	for name, path := range map[string]string{"qwen3": wideModel(t, "qwen3", 0), "experts": widened(t, "qwen3_moe"), "recurrent": widened(t, "qwen3_5")} {
+	models := map[string]string{"qwen3": wideModel(t, "qwen3", 0), "experts": widened(t, "qwen3_moe"), "recurrent": widened(t, "qwen3_5")}
+	for name, path := range models {
 		for _, dtype := range []string{"float32", "bfloat16"} {
 			p := open(t, path, Config{DType: dtype, Device: "cpu", MaxBatch: 16, CacheBytes: 64 << 20})
 			needDecoder(t, p)

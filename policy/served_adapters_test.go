@@ -224,7 +224,8 @@ func TestAdaptersChangeNoReplyOfTheModelBesideThem(t *testing.T) {
 // and to the bit the same whoever is beside them.
 func TestADecoderDrawsWithAdapters(t *testing.T) {
 	prompt := text(5, 40)
-	for name, base := range map[string]string{"qwen3": wideModel(t, "qwen3", 0), "recurrent": widened(t, "qwen3_5"), "experts": widened(t, "qwen3_moe")} {
+	bases := map[string]string{"qwen3": wideModel(t, "qwen3", 0), "recurrent": widened(t, "qwen3_5"), "experts": widened(t, "qwen3_moe")}
+	for name, base := range bases {
 		for _, dtype := range []string{"float32", "bfloat16"} {
 			cfg := Config{DType: dtype, Device: "cpu", CacheBytes: 64 << 20}
 			p, other := open(t, base, cfg), open(t, base, cfg)
@@ -253,7 +254,8 @@ func TestADecoderDrawsWithAdapters(t *testing.T) {
 					}
 				}
 			}
-			if first := func(adapter string) traj.Logprob { return got[adapter][0].Logprobs[0] }; first("") == first("one") || first("") == first("two") {
+			first := func(adapter string) traj.Logprob { return got[adapter][0].Logprobs[0] }
+			if first("") == first("one") || first("") == first("two") {
 				t.Errorf("%s: an adapter changes nothing: the test shows nothing", name)
 			}
 		}

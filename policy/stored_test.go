@@ -80,7 +80,8 @@ func TestStoredWeightsAreTheFiles(t *testing.T) {
 				n++
 			}
 		}
-		t.Logf("%s %v: from float32 %.4f a token, bfloat16 %.4f, Logprobs of the same weights %.4f", of.name, of.kind, off/n, offDense/n, offOwn/n)
+		t.Logf("%s %v: from float32 %.4f a token, bfloat16 %.4f, Logprobs of the same weights %.4f", of.name, of.kind, off/n,
+			offDense/n, offOwn/n)
 		if off > 1.2*offDense || off/n > of.most || offOwn/n > of.most {
 			t.Errorf("%s %v: %.4f a token from float32 where bfloat16 is %.4f, from Logprobs %.4f", of.name, of.kind, off/n, offDense/n, offOwn/n)
 		}

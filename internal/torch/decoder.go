@@ -141,8 +141,8 @@ func decoderArguments(s *Scope, m DecoderModel, layers []DecoderLayer, pin *runt
 			after_mlp: l.AfterMLP.p, q_norm: l.QNorm.p, k_norm: l.KNorm.p, sinks: l.Look.Sinks.p, kpool: l.KPool.p, vpool: l.VPool.p,
 			qkv: l.QKV.p, qkv_bias: l.QKVBias.p, o: l.O.p, o_bias: l.OBias.p, gate_up: l.GateUp.p, gate_up_bias: l.GateUpBias.p,
 			down: l.Down.p, down_bias: l.DownBias.p, heads: C.int64_t(l.Heads), kv_heads: C.int64_t(l.KVHeads), dim: C.int64_t(l.Dim),
-			window: C.int64_t(l.Look.Window), rope: C.int64_t(l.Rope), qk_norm: C.int64_t(l.QKNorm), gelu: flag(l.GELU), scale: C.double(l.Look.Scale),
-			gated: flag(l.Gated), mlp_gate: l.MLPGate.p, recurrent: l.Recurrent.c(), experts: l.Experts.c()}
+			window: C.int64_t(l.Look.Window), rope: C.int64_t(l.Rope), qk_norm: C.int64_t(l.QKNorm), gelu: flag(l.GELU),
+			scale: C.double(l.Look.Scale), gated: flag(l.Gated), mlp_gate: l.MLPGate.p, recurrent: l.Recurrent.c(), experts: l.Experts.c()}
 		if l.Experts.Router.Defined() {
 			d.choices += int(l.Experts.How.Active)
 		}
@@ -212,7 +212,8 @@ func (d *Decoder) Step(s *Scope, step DecoderStep) Tensor {
 		return Tensor{}
 	}
 	if step.Chosen != nil && len(step.Chosen) != d.choices*len(step.IDs) {
-		s.Fail(fmt.Errorf("torch: decoder: %d places for the experts of %d rows, of which each has %d", len(step.Chosen), len(step.IDs), d.choices))
+		s.Fail(fmt.Errorf("torch: decoder: %d places for the experts of %d rows, of which each has %d", len(step.Chosen), len(step.IDs),
+			d.choices))
 		return Tensor{}
 	}
 	if step.Runs != nil && step.Runs.rows != int64(len(step.IDs)) {
