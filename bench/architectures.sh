@@ -87,8 +87,8 @@ for name in names:
         if not m: continue
         n, rate = int(m[2]), float(m[3])
         if m[1].startswith("decode"):
-            asked = experts * (1 - (1 - k / e) ** n) if experts else 0  # of n tokens that choose alike
-            top, why = min((n * memory / 2 / (dense + asked), "memory"), (flops / 2 / (dense + experts * k / e), "FLOPs"))
+            used = experts * (1 - (1 - k / e) ** n) if experts else 0  # of n tokens, each expert as likely
+            top, why = min((n * memory / 2 / (dense + used), "memory"), (flops / 2 / (dense + experts * k / e), "FLOPs"))
             print(f"| {name} | decode, batch {n} | {rate:.1f} | {top:.0f} ({why}) | {rate / top:.0%} |")
         else:
             top = flops / (2 * (body + experts * k / e))

@@ -120,7 +120,7 @@ func oneCall(n *network) bool {
 	for i := range n.layers {
 		l := &n.layers[i]
 		if tokens, _ := n.cfg.ConvWindow(i); tokens > 0 {
-			if taps > 0 && taps != tokens {
+			if taps > 0 && taps != tokens || tokens >= torch.MaxTaps {
 				return false
 			}
 			taps = tokens
@@ -128,8 +128,8 @@ func oneCall(n *network) bool {
 			a.Heads > torch.MaxGroup*a.KVHeads {
 			return false
 		}
-		e := l.Experts
-		if e.Clamped != nil || e.Beside != nil || l.routerBias.Defined() || l.OutputScale || l.MLP.Size == 0 && e.Count == 0 {
+		if e := l.Experts; e.Clamped != nil || e.Beside != nil || e.Active > torch.MaxActive || l.routerBias.Defined() ||
+			l.OutputScale || l.MLP.Size == 0 && e.Count == 0 {
 			return false
 		}
 	}

@@ -112,18 +112,16 @@ struct Layers : Run<S> {
     }
     if (!experts) return;
     int32_t *chosen = step.chosen ? step.chosen + routed++ * step.rows * l.experts.active : nullptr;
-    ExpertsRun<S>{*this, l.experts}.all(chosen, l.inner() > 0);
+    ExpertsRun<S>{*this, l.experts}.compute(chosen, l.inner() > 0);
   }
 
   // y = y·sigmoid(mlp_gate·h), rounded as operations do.
   void gate(const Layer &l, int64_t r, S *y) {
-    float z;
     S x;
     thread_local std::vector<float> sums(PANEL);
     kn.dots(&b.h[r * hidden], hidden, 1, of(l.mlp_gate), 1, hidden, sums.data());
     put(&x, sums[0]);
-    z = get(x);
-    put(&x, 1 / (1 + std::exp(-z)));
+    put(&x, 1 / (1 + std::exp(-get(x))));
     this->times(y, hidden, get(x));
   }
 

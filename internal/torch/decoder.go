@@ -18,6 +18,12 @@ import (
 // PanelSize is how many outputs of a weight a Decoder computes together.
 const PanelSize = 64
 
+// MaxTaps and MaxActive are how many tokens a convolution of a Decoder takes in, and how many experts a token has, at most.
+const (
+	MaxTaps   = 8
+	MaxActive = 64
+)
+
 // MaxGroup is how many queries of a Decoder may share a head of keys.
 const MaxGroup = 96
 

@@ -174,7 +174,7 @@ struct Rows {
 
   // Of experts: rows in the order of their experts.
   std::vector<float> router;
-  std::vector<int32_t> ids, asked, first, places;  // [rows, active]; experts with a row; [count + 1]; [rows, active]
+  std::vector<int32_t> ids, used, first, places;  // [rows, active]; experts with a row; [count + 1]; [rows, active]
   std::vector<S> shares, gathered, inner, outer, beside;
 
   std::vector<S> low;  // [rows, ranks] of one product: x·Aᵀ
@@ -219,6 +219,7 @@ struct Rows {
  private:
   void recurrent(const Decoder &d, const Step &step) {
     int64_t channels = 0, before = 0;
+    deltas.reserve(d.layers.size());
     for (auto &l : d.layers) {
       const Recurrent &r = l.recurrent;
       if (r.taps == 0) continue;
@@ -267,7 +268,6 @@ inline void put(bf16 *p, float f) {
   uint32_t rounded = (u + 0x7fff + ((u >> 16) & 1)) >> 16;
   p->bits = uint16_t((u & 0x7fffffff) > 0x7f800000 ? 0x7fc0 : rounded);
 }
-
 
 // What one thread does of a step. All do the same calls in the same order.
 template <class S>

@@ -31,7 +31,7 @@ struct ExpertsRun {
   const int64_t hidden = run.hidden, active = e.active;
 
   // With chosen [rows, active] the ids go there, too.
-  void all(int32_t *chosen, bool has_beside) {
+  void compute(int32_t *chosen, bool has_beside) {
     logits();
     run.share(run.rows, [&](int64_t r) { choose(r); });
     run.share(1, [&](int64_t) { order(chosen); });
@@ -124,9 +124,9 @@ struct ExpertsRun {
     const int64_t n = run.rows * active;
     std::fill_n(b.first.begin(), e.count + 1, 0);
     for (int64_t i = 0; i < n; i++) b.first[b.ids[i] + 1]++;
-    b.asked.clear();
+    b.used.clear();
     for (int64_t c = 0; c < e.count; c++) {
-      if (b.first[c + 1] > 0) b.asked.push_back(int32_t(c));
+      if (b.first[c + 1] > 0) b.used.push_back(int32_t(c));
       b.first[c + 1] += b.first[c];
     }
     std::vector<int32_t> next(b.first.begin(), b.first.begin() + e.count);
@@ -138,8 +138,8 @@ struct ExpertsRun {
   template <class F>
   void pieces(int64_t outputs, F f) {
     const int64_t panels = (outputs + PANEL - 1) / PANEL;
-    run.share(int64_t(b.asked.size()) * panels, [&](int64_t i) {
-      const int64_t c = b.asked[i / panels], from = i % panels * PANEL;
+    run.share(int64_t(b.used.size()) * panels, [&](int64_t i) {
+      const int64_t c = b.used[i / panels], from = i % panels * PANEL;
       blocks(b.first[c], b.first[c + 1], [&](int64_t r0, int64_t m) { f(c, from, std::min(PANEL, outputs - from), r0, m); });
     });
   }

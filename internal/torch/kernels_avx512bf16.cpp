@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include <algorithm>
+#include <type_traits>
 
 #include "kernels.h"
 #define AGT_AVX512BF16

@@ -45,23 +45,27 @@ void panel_rows(const S *x, int64_t ldx, const S *w, int64_t k, float *y, int64_
     for (int v = 0; v < 4; v++) _mm512_storeu_ps(y + r * ldy + 16 * v, sum[r][v]);
 }
 
-template <class S>
-void panel(const S *x, int64_t ldx, int64_t rows, const S *w, int64_t k, float *y, int64_t ldy = 64) {
-  constexpr int64_t MOST = 6;  // rows whose sums, four registers each, stay in registers
+// f(first row, how many as a constant) for blocks of rows, whose sums, four registers each, stay in registers.
+template <class F>
+void row_blocks(int64_t rows, F f) {
+  constexpr int64_t MOST = 6;
   const int64_t blocks = (rows + MOST - 1) / MOST;
   for (int64_t b = 0; b < blocks; b++) {
     const int64_t from = rows * b / blocks;
-    const S *xb = x + from * ldx;
-    float *yb = y + from * ldy;
     switch (rows * (b + 1) / blocks - from) {
-      case 1: panel_rows<1, S>(xb, ldx, w, k, yb, ldy); break;
-      case 2: panel_rows<2, S>(xb, ldx, w, k, yb, ldy); break;
-      case 3: panel_rows<3, S>(xb, ldx, w, k, yb, ldy); break;
-      case 4: panel_rows<4, S>(xb, ldx, w, k, yb, ldy); break;
-      case 5: panel_rows<5, S>(xb, ldx, w, k, yb, ldy); break;
-      case 6: panel_rows<6, S>(xb, ldx, w, k, yb, ldy); break;
+      case 1: f(from, std::integral_constant<int, 1>()); break;
+      case 2: f(from, std::integral_constant<int, 2>()); break;
+      case 3: f(from, std::integral_constant<int, 3>()); break;
+      case 4: f(from, std::integral_constant<int, 4>()); break;
+      case 5: f(from, std::integral_constant<int, 5>()); break;
+      case 6: f(from, std::integral_constant<int, 6>()); break;
     }
   }
+}
+
+template <class S>
+void panel(const S *x, int64_t ldx, int64_t rows, const S *w, int64_t k, float *y, int64_t ldy = 64) {
+  row_blocks(rows, [&](int64_t from, auto n) { panel_rows<n.value, S>(x + from * ldx, ldx, w, k, y + from * ldy, ldy); });
 }
 
 // The same of up to 64 rows of a plain weight [n, k]: those of MoE experts, which are in no panels.
@@ -134,19 +138,5 @@ void dots_rows(const S *x, int64_t ldx, const S *w, int64_t n, int64_t k, float 
 
 template <class S>
 void dots(const S *x, int64_t ldx, int64_t rows, const S *w, int64_t n, int64_t k, float *y) {
-  constexpr int64_t MOST = 6;
-  const int64_t blocks = (rows + MOST - 1) / MOST;
-  for (int64_t b = 0; b < blocks; b++) {
-    const int64_t from = rows * b / blocks;
-    const S *xb = x + from * ldx;
-    float *yb = y + from * 64;
-    switch (rows * (b + 1) / blocks - from) {
-      case 1: dots_rows<1, S>(xb, ldx, w, n, k, yb); break;
-      case 2: dots_rows<2, S>(xb, ldx, w, n, k, yb); break;
-      case 3: dots_rows<3, S>(xb, ldx, w, n, k, yb); break;
-      case 4: dots_rows<4, S>(xb, ldx, w, n, k, yb); break;
-      case 5: dots_rows<5, S>(xb, ldx, w, n, k, yb); break;
-      case 6: dots_rows<6, S>(xb, ldx, w, n, k, yb); break;
-    }
-  }
+  row_blocks(rows, [&](int64_t from, auto m) { dots_rows<m.value, S>(x + from * ldx, ldx, w, n, k, y + from * 64); });
 }
