@@ -359,7 +359,7 @@ func (sc *scheduler) schedule() []work {
 
 // addDrafts adds guesses to the sequences of a step that all decode. What a step by operations gives
 // for a row may depend on the other rows in its last bits, so there are none there. Nor are there any
-// where a wrong guess would stay in a state, or where each row asks experts of its own.
+// where a wrong guess would stay in a state, or where each row chooses experts of its own.
 func addDrafts(sc *scheduler, plan []work) {
 	if sc.decoder == nil || sc.p.cfg.NoDrafts || len(plan) > mostDrafting || sc.slots != nil || HasExperts(sc.p) {
 		return
