@@ -231,7 +231,8 @@ func (a *servedAdapter) changesExperts() bool {
 }
 
 // partsOf are the passes of a step: one, with the sequences of an adapter side by side, or where a decoder computes some
-// of them, which it alone gives to the bit whoever is beside them, two.
+// of them, which it alone gives to the bit whoever is beside them, two. Adapters that change experts are not for it, nor
+// any adapter where the step has more rows than it takes.
 func partsOf(sc *scheduler, plan []work) [][]work {
 	if !slices.ContainsFunc(plan, func(w work) bool { return w.seq.adapter != nil }) {
 		return [][]work{plan}
@@ -248,7 +249,13 @@ func partsOf(sc *scheduler, plan []work) [][]work {
 	}
 	plan = slices.Clone(plan)
 	slices.SortStableFunc(plan, func(a, b work) int { return cmp.Compare(number(a), number(b)) })
-	first := slices.IndexFunc(plan, func(w work) bool { return w.seq.adapter.changesExperts() })
+	rows := 0
+	for _, w := range plan {
+		rows += w.to - w.from + len(w.draft)
+	}
+	first := slices.IndexFunc(plan, func(w work) bool {
+		return w.seq.adapter.changesExperts() || w.seq.adapter != nil && rows > fusedRows(sc.p.net)
+	})
 	if sc.decoder == nil || first <= 0 {
 		return [][]work{plan}
 	}

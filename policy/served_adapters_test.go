@@ -247,6 +247,9 @@ func TestADecoderDrawsWithAdapters(t *testing.T) {
 						t.Errorf("%s in %s, adapter %q: log-probs %v, by operations %v", name, dtype, adapter, a.Logprobs, b.Logprobs)
 					}
 				}
+				if dtype == "bfloat16" && fusedRows(p.net) < 6*len(prompt) { // prompts are computed by operations
+					continue
+				}
 				EngineOf(p).ForgetPrefixes()
 				for seed, r := range drawnWith(t, p, prompt, 12, adapter)[adapter] {
 					if !slices.Equal(r.IDs, got[adapter][seed].IDs) || !slices.Equal(r.Logprobs, got[adapter][seed].Logprobs) {
