@@ -103,24 +103,7 @@ func (g visionGolden) sequence(v *arch.Vision, k int) Sequence {
 // write makes the model's folder.
 func (g visionGolden) write(t *testing.T, config json.RawMessage) string {
 	t.Helper()
-	dir := t.TempDir()
-	files := map[string][]byte{"config.json": config}
-	for _, name := range []string{"tokenizer.json", "tokenizer_config.json"} {
-		data, err := os.ReadFile(filepath.Join("testdata/tiny-llama", name))
-		if err != nil {
-			t.Fatal(err)
-		}
-		files[name] = data
-	}
-	for name, data := range files {
-		if err := os.WriteFile(filepath.Join(dir, name), data, 0o600); err != nil {
-			t.Fatal(err)
-		}
-	}
-	c, err := weights.ReadConfig(dir)
-	if err != nil {
-		t.Fatal(err)
-	}
+	dir, c := familyGolden{archtest.Model{Config: config}}.describe(t)
 	own := slices.DeleteFunc(c.Tensors(), func(i weights.TensorInfo) bool { return c.Tied && i.Name == arch.Head })
 	stored := slices.Clone(own)
 	for k := range stored {

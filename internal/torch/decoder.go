@@ -39,8 +39,8 @@ func (s *Scope) InPanels(packed, w Tensor) bool {
 }
 
 // DecoderLayer is a layer of a Decoder: attention or a recurrent mixer, and a gated MLP, MoE experts or both. A
-// Decoder's weights but for those of experts are packed, and InPanels holds of them; a DeviceDecoder's are as they
-// are, and it takes no part that is behind Look. Tensors that a model lacks are zero.
+// Decoder's weights but for those of experts are packed, and InPanels holds of them. A DeviceDecoder's weights are as
+// they are, and it does not read the fields behind Look. Tensors that a model lacks are zero.
 type DecoderLayer struct {
 	BeforeAttention, AfterAttention, BeforeMLP, AfterMLP Tensor // norms
 	QKV, QKVBias, O, OBias, GateUp, GateUpBias           Tensor

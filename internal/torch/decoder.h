@@ -318,7 +318,7 @@ struct Run {
   }
 
   // low = in·Aᵀ of the rows that have pairs.
-  void lower(const std::vector<LowRank> &pairs, const S *in, int64_t k) {
+  void lora_down(const std::vector<LowRank> &pairs, const S *in, int64_t k) {
     if (pairs.empty()) return;
     constexpr int64_t PIECE = 16;
     const int64_t parts = (b.ranks + PIECE - 1) / PIECE;
@@ -335,7 +335,7 @@ struct Run {
   }
 
   // Adds low·Bᵀ to the outputs c0..c0+n−1 of the rows r0..r0+m−1, which are in y, `apart` apart.
-  void raise(const std::vector<LowRank> &pairs, int64_t c0, int64_t n, int64_t r0, int64_t m, S *y, int64_t apart) {
+  void lora_up(const std::vector<LowRank> &pairs, int64_t c0, int64_t n, int64_t r0, int64_t m, S *y, int64_t apart) {
     for (const LowRank &p : pairs) {
       const int64_t from = std::max(r0, p.from), to = std::min(r0 + m, p.from + p.count);
       if (from >= to) continue;
@@ -351,7 +351,7 @@ struct Run {
 
   // out [rows, ld] = in [rows, w.k]·w, and what the pairs add.
   void product(const Weight &w, const S *in, S *out, int64_t ld, const std::vector<LowRank> &pairs = {}) {
-    lower(pairs, in, w.k);
+    lora_down(pairs, in, w.k);
     narrow(w, in);
     const Pieces pieces((w.n + PANEL - 1) / PANEL, rows, threads);
     const float *bias = w.bias.defined() ? w.bias.const_data_ptr<float>() : nullptr;
@@ -362,7 +362,7 @@ struct Run {
         panel(w, in, p, r0, m, sums.data());
         for (int64_t r = 0; r < m; r++)
           kn.round_row(sums.data() + r * PANEL, bias ? bias + p * PANEL : nullptr, n, out + (r0 + r) * ld + p * PANEL);
-        raise(pairs, p * PANEL, n, r0, m, out + r0 * ld + p * PANEL, ld);
+        lora_up(pairs, p * PANEL, n, r0, m, out + r0 * ld + p * PANEL, ld);
       });
     });
   }
@@ -379,7 +379,7 @@ struct Run {
       share(rows, [&](int64_t r) { activate(b.both.data() + r * w.n, b.act.data() + r * f, 1, f); });
       return;
     }
-    lower(pairs, in, w.k);
+    lora_down(pairs, in, w.k);
     narrow(w, in);
     const Pieces pieces(f / PANEL, rows, threads);
     const float *bias = w.bias.defined() ? w.bias.const_data_ptr<float>() : nullptr;
@@ -392,7 +392,7 @@ struct Run {
         for (int64_t part = 0; part < 2; part++) {
           for (int64_t r = 0; r < m; r++)
             kn.round_row(&sums[(part * 48 + r) * PANEL], bias ? bias + part * f + p * PANEL : nullptr, PANEL, &both[(2 * r + part) * PANEL]);
-          raise(pairs, part * f + p * PANEL, PANEL, r0, m, &both[part * PANEL], 2 * PANEL);
+          lora_up(pairs, part * f + p * PANEL, PANEL, r0, m, &both[part * PANEL], 2 * PANEL);
         }
         for (int64_t r = 0; r < m; r++) activate(&both[2 * r * PANEL], b.act.data() + (r0 + r) * f + p * PANEL, 1, PANEL);
       });

@@ -154,7 +154,7 @@ int agt_sample(agt_tensor logits, const agt_sampling *rows, int n, int32_t *ids,
 // A decoder's step in one call; see decoder.cpp. Tensors may be null where a model has none.
 // Weights are packed; cos and sin [positions, dims/2]; rope: which of them, −1 none; qk_norm: 1
 // each head, 2 all heads together; gelu: of the gate, else SiLU; window and scale as in
-// agt_tree_attention. What stands behind scale a decoder on a device does not know.
+// agt_tree_attention. A decoder on a device does not read the fields behind scale.
 // A recurrent mixer in place of attention: conv is null: there is none; states are null: a convolution alone.
 typedef struct agt_decoder_recurrent {
   agt_tensor conv, conv_bias, windows, a_log, dt_bias, norm, states;
