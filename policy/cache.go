@@ -15,6 +15,7 @@ type blockTable struct {
 	blocks []block
 	byHash map[uint64]int32
 	free   lru
+	host   *hostTable // nil: what is forgotten is lost
 }
 
 type block struct {
@@ -109,17 +110,25 @@ func (t *blockTable) lookup(parent uint64, tokens []int32, tag string) (int32, u
 // the last one.
 func (t *blockTable) prefix(ids []int32, tag func(from, to int) string) (blocks []int32, hash uint64) {
 	for n := 0; n+blockSize < len(ids); n += blockSize {
-		i, h, ok := t.lookup(hash, ids[n:n+blockSize], tag(n, n+blockSize))
+		i, h, ok := t.take(hash, ids[n:n+blockSize], tag(n, n+blockSize))
 		if !ok {
 			break
 		}
+		blocks, hash = append(blocks, i), h
+	}
+	return blocks, hash
+}
+
+// take is lookup that takes hold of what it finds.
+func (t *blockTable) take(parent uint64, tokens []int32, tag string) (int32, uint64, bool) {
+	i, h, ok := t.lookup(parent, tokens, tag)
+	if ok {
 		if t.blocks[i].refs == 0 {
 			t.dropFree(i)
 		}
 		t.blocks[i].refs++
-		blocks, hash = append(blocks, i), h
 	}
-	return blocks, hash
+	return i, h, ok
 }
 
 // alloc takes a free block, forgetting what it held; -1 if there is none.
@@ -130,7 +139,8 @@ func (t *blockTable) alloc() int32 {
 	}
 	t.dropFree(i)
 	b := &t.blocks[i]
-	if b.hash != 0 && t.byHash[b.hash] == i {
+	if found, ok := t.byHash[b.hash]; ok && found == i {
+		t.host.save(i, b)
 		delete(t.byHash, b.hash)
 	}
 	b.refs, b.hash, b.parent, b.tokens, b.tag = 1, 0, 0, b.tokens[:0], ""
@@ -151,7 +161,10 @@ func (t *blockTable) seal(i int32, parent uint64, tokens []int32, tag string) ui
 }
 
 // forget has nothing that is held now be found again.
-func (t *blockTable) forget() { clear(t.byHash) }
+func (t *blockTable) forget() {
+	clear(t.byHash)
+	t.host.forget()
+}
 
 // release lets go of a sequence's blocks, the last first: a prefix is worth
 // more than what follows it.

@@ -23,8 +23,8 @@ var cacheUnits = []struct {
 	{"kb", 1e3}, {"mb", 1e6}, {"gb", 1e9}, {"tb", 1e12}, {"k", 1e3}, {"m", 1e6}, {"g", 1e9}, {"t", 1e12}, {"b", 1},
 }
 
-// ParseCache reads a size (8GB, 512MiB) or a share (0.5); "" is the default.
-func ParseCache(text string) (CacheSize, error) {
+// ParseCache reads a size (8GB, 512MiB) or a share (0.5) of the named setting; "" is the default.
+func ParseCache(name, text string) (CacheSize, error) {
 	if text == "" {
 		return CacheSize{}, nil
 	}
@@ -45,5 +45,5 @@ func ParseCache(text string) (CacheSize, error) {
 	}
 	return CacheSize{},
 		setting.Errorf("%s %q: want a size with its unit, for example 8GB, or a share of the free memory between 0 and 1, for example 0.5",
-			setting.Name("KVCache"), text)
+			setting.Name(name), text)
 }

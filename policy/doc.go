@@ -50,8 +50,9 @@ type Config struct {
 	MaxBatch   int    // sequences decoded together; 0: DefaultMaxBatch
 	CacheBytes int64  // of the key-value cache; 0: as Cache says
 	Cache      CacheSize
-	MaxContext int   // tokens; 0: the model's own window
-	Version    int64 // stamped on every response
+	HostCache  CacheSize // memory of the host for what a device's cache forgets; zero: none
+	MaxContext int       // tokens; 0: the model's own window
+	Version    int64     // stamped on every response
 	// SampledLogprobs has Sample report the log-probs of logits/temperature, from
 	// which it drew: what training at that temperature compares itself with. Without
 	// it they are of the model at temperature 1. top-k, top-p and min-p are in neither.

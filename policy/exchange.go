@@ -53,7 +53,7 @@ func makeChange(sc *scheduler, c *change) {
 			}
 			return err
 		})
-		sc.table = newBlockTable(len(sc.table.blocks))
+		sc.table = newTable(sc, len(sc.table.blocks))
 		sc.slots.forget()
 	}
 	sc.mu.Lock()

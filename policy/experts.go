@@ -129,6 +129,16 @@ func (e *expertStore) keep(plan []work, chosen []int32) {
 	}
 }
 
+// move makes the move of a block, of a device's cache of so many blocks: those of the host are behind them.
+func (e *expertStore) move(m blockMove, blocks int) {
+	n := blockSize * e.layers * e.active
+	from, to := int(m.device)*n, (blocks+int(m.host))*n
+	if m.back {
+		from, to = to, from
+	}
+	copy(e.ids[to:to+n], e.ids[from:from+n])
+}
+
 // of gives the experts of the tokens of a sequence that are in the cache.
 func (e *expertStore) of(q *sequence) *traj.Experts {
 	if e == nil {

@@ -25,6 +25,7 @@ func isDecodeOnly(sc *scheduler, st *stepInput) bool {
 // computes meanwhile. A sequence that a stop string ends has one token too many: it is dropped.
 func decodePipelined(sc *scheduler, s *torch.Scope, st *stepInput) error {
 	launch := func(st *stepInput) {
+		moveBlocks(sc, s)
 		sc.device.Launch(s, st.in.ids, st.in.positions[0], st.segs, st.blocks, st.how)
 	}
 	start := time.Now()

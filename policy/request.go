@@ -88,6 +88,7 @@ type Load struct {
 	BlockTokens         int
 	PromptTokens        int64 // of requests so far
 	CachedTokens        int64 // of those, found in the cache
+	HostTokens          int64 // that came back from the host's memory
 	SampledTokens       int64
 	DraftTokens         int64 // guessed, and of those
 	AcceptedTokens      int64 // what was drawn

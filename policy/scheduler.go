@@ -25,6 +25,7 @@ type scheduler struct {
 	table   *blockTable
 	kpool   []torch.Tensor // one a layer: [blocks, block size, kv heads, head dim]
 	vpool   []torch.Tensor
+	host    *hostCache   // what the table of the host names; nil: there is none
 	states  []layerState // of recurrent layers; nil: the model has none
 	slots   *slotTable   // of the states; nil: the model has none
 	experts *expertStore // nil: they are not kept
@@ -74,22 +75,10 @@ func newScheduler(s *torch.Scope, p *Policy) *scheduler {
 	}
 	// A longer cache than all sequences of the longest kind fill is of no use.
 	blocks = min(blocks, int64(p.cfg.MaxBatch)*longest)
-	for _, l := range n.layers {
-		switch a := l.Attention; {
-		case a.Heads == 0:
-			sc.kpool, sc.vpool = append(sc.kpool, torch.Tensor{}), append(sc.vpool, torch.Tensor{})
-			continue
-		case a.Shared:
-			sc.kpool, sc.vpool = append(sc.kpool, sc.kpool[a.From]), append(sc.vpool, sc.vpool[a.From])
-			continue
-		}
-		shape := []int64{blocks, blockSize, int64(l.Attention.KVHeads), int64(l.Attention.HeadDim)}
-		sc.kpool = append(sc.kpool, s.Keep(s.Empty(n.dtype, n.device, shape...), p.keep))
-		sc.vpool = append(sc.vpool, s.Keep(s.Empty(n.dtype, n.device, shape...), p.keep))
-	}
-	sc.table = newBlockTable(int(blocks))
+	cachePools(sc, s, blocks, perToken*blockSize)
+	sc.table = newTable(sc, int(blocks))
 	if p.cfg.KeepExperts {
-		sc.experts = newExpertStore(n.cfg.Layers, int(blocks))
+		sc.experts = newExpertStore(n.cfg.Layers, int(blocks+sc.host.size()))
 	}
 	makeDecoders(sc, s)
 	return sc
@@ -170,6 +159,7 @@ func (sc *scheduler) idle() bool {
 func loadOf(sc *scheduler) Load {
 	l := sc.load
 	l.Running, l.Waiting, l.BlockTokens = len(sc.running), len(sc.waiting), blockSize
+	l.HostTokens = sc.table.host.restored()
 	l.Blocks, l.UsedBlocks = len(sc.table.blocks), len(sc.table.blocks)-sc.table.available()
 	return l
 }
@@ -230,6 +220,7 @@ func (sc *scheduler) loop() {
 		}
 		var failed map[*sequence]error
 		err := sc.p.worker.Do(func(s *torch.Scope) error {
+			moveBlocks(sc, s)
 			plan, failed = sc.see(s, plan)
 			if s.Err() != nil || len(plan) == 0 {
 				return s.Err()
@@ -408,13 +399,16 @@ func admit(sc *scheduler) {
 			sc.waiting, later = sc.waiting[1:], append(later, q)
 			continue
 		}
+		q.blocks, q.hash = sc.table.restore(q.blocks, q.hash, q.ids, q.tag)
+		q.sealed = len(q.blocks)
+		q.cached = q.sealed * blockSize
 		if !q.begun {
 			q.begun, q.hit = true, q.cached
 			sc.load.PromptTokens += int64(q.prompt)
 			sc.load.CachedTokens += int64(q.hit)
 		}
 		if len(q.ids)-q.cached > blockSize {
-			underway[first] = true
+			underway[sc.nextBlock(q)] = true
 		}
 		sc.waiting = sc.waiting[1:]
 		sc.slots.take(&q.state, q.blocks)

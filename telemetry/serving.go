@@ -11,11 +11,11 @@ import (
 
 // ServingLoad is what an engine is doing, and has done so far.
 type ServingLoad struct {
-	Running, Waiting                          int
-	CacheUsed                                 float64 // share of the key-value cache
-	PromptTokens, CachedTokens, SampledTokens int64
-	DraftTokens, AcceptedTokens               int64 // guessed, and of those what was drawn
-	Preemptions, Version                      int64
+	Running, Waiting                                      int
+	CacheUsed                                             float64 // share of the key-value cache
+	PromptTokens, CachedTokens, HostTokens, SampledTokens int64
+	DraftTokens, AcceptedTokens                           int64 // guessed, and of those what was drawn
+	Preemptions, Version                                  int64
 }
 
 // Serving counts what a server of a local model does, for Prometheus, by vLLM's names. It is
@@ -60,6 +60,8 @@ func NewServing(load func() ServingLoad) *Serving {
 	counter("vllm:prefix_cache_queries_total", "Tokens of prompts that were looked for in the cache.",
 		func(l ServingLoad) int64 { return l.PromptTokens })
 	counter("vllm:prefix_cache_hits_total", "Tokens of prompts that the cache had.", func(l ServingLoad) int64 { return l.CachedTokens })
+	counter("vllm:external_prefix_cache_hits_total", "Tokens of prompts that came back from the host's memory.",
+		func(l ServingLoad) int64 { return l.HostTokens })
 	counter("vllm:generation_tokens_total", "Sampled tokens.", func(l ServingLoad) int64 { return l.SampledTokens })
 	counter("vllm:spec_decode_num_draft_tokens_total", "Tokens that were guessed from the conversation.",
 		func(l ServingLoad) int64 { return l.DraftTokens })

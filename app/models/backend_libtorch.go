@@ -60,11 +60,11 @@ func (libtorch) OpenPolicy(_ context.Context, path string, o LocalOptions) (agen
 			return nil, Source{}, nil, err
 		}
 	}
-	cache, err := policy.ParseCache(o.KVCache)
+	cache, host, err := o.cacheSizes()
 	if err != nil {
 		return nil, Source{}, nil, err
 	}
-	p, err := policy.Open(path, policy.Config{MaxContext: o.MaxContext, Cache: cache, DType: o.DType,
+	p, err := policy.Open(path, policy.Config{MaxContext: o.MaxContext, Cache: cache, HostCache: host, DType: o.DType,
 		Device:  cmp.Or(o.Device, policy.AutoDevice),
 		Threads: o.Threads, MaxBatch: o.Parallel, MinPixels: o.MinPixels, MaxPixels: o.MaxPixels,
 		BarImageTokens: true, AsStored: o.AsStored, KeepExperts: o.RouterReplay,

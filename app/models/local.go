@@ -23,10 +23,19 @@ type LocalOptions struct {
 	ChatTemplate string // a file or the name of a chat format; "": the model's own
 	MaxContext   int    // tokens of the longest text; 0: the model's own
 	KVCache      string // memory for keys and values (policy.ParseCache); "": the default
+	KVHost       string // memory of the host for those that a GPU's cache forgets; "": none
 	AsStored     bool   // matrices of a GGUF are multiplied as they are (policy.Config)
 	RouterReplay bool   // replies say which experts were chosen for their tokens
 
 	MinPixels, MaxPixels int // of the area at which it is shown images; 0: its own
+}
+
+func (o LocalOptions) cacheSizes() (cache, host policy.CacheSize, err error) {
+	if cache, err = policy.ParseCache("KVCache", o.KVCache); err != nil {
+		return cache, host, err
+	}
+	host, err = policy.ParseCache("KVHost", o.KVHost)
+	return cache, host, err
 }
 
 // Trainable is the model that train works on.

@@ -18,7 +18,6 @@ import (
 	"agentcli/internal/text"
 	"agentcli/llm"
 	"agentcli/model/chat"
-	"agentcli/policy"
 	"agentcli/traj"
 )
 
@@ -35,6 +34,7 @@ type Options struct {
 	Threads      int
 	MaxContext   int    // tokens of the longest text of a local model; 0: the model's own
 	KVCache      string // memory for its keys and values (policy.ParseCache); "": the default
+	KVHost       string // memory of the host for those that a GPU's cache forgets; "": none
 	AsStored     bool   // matrices of a GGUF are multiplied as they are (policy.Config)
 	RouterReplay bool   // replies say which experts were chosen for their tokens
 	Retries      int
@@ -63,22 +63,22 @@ type Options struct {
 var validDevice = regexp.MustCompile(`^(auto|cpu|cuda(:[0-9]{1,3})?)?$`)
 
 // CheckComputation refuses what a local model cannot be computed with.
-func CheckComputation(dtype, device string, threads, maxContext int, kvCache string) error {
-	switch dtype {
+func CheckComputation(o LocalOptions) error {
+	switch o.DType {
 	case "", "auto", "float32", "f32", "fp32", "bfloat16", "bf16", "float64":
 	default:
-		return exit.Usagef("%s %q is unknown; it is float32 or bfloat16", setting.Name("DType"), dtype)
+		return exit.Usagef("%s %q is unknown; it is float32 or bfloat16", setting.Name("DType"), o.DType)
 	}
-	if !validDevice.MatchString(device) {
-		return exit.Usagef("%s %q is unknown; it is auto, cpu, cuda or cuda:N", setting.Name("Device"), device)
+	if !validDevice.MatchString(o.Device) {
+		return exit.Usagef("%s %q is unknown; it is auto, cpu, cuda or cuda:N", setting.Name("Device"), o.Device)
 	}
-	if threads < 0 {
-		return exit.Usagef("%s is %d; it must not be negative", setting.Name("Threads"), threads)
+	if o.Threads < 0 {
+		return exit.Usagef("%s is %d; it must not be negative", setting.Name("Threads"), o.Threads)
 	}
-	if maxContext < 0 {
-		return exit.Usagef("%s is %d; it must not be negative", setting.Name("MaxContext"), maxContext)
+	if o.MaxContext < 0 {
+		return exit.Usagef("%s is %d; it must not be negative", setting.Name("MaxContext"), o.MaxContext)
 	}
-	if _, err := policy.ParseCache(kvCache); err != nil {
+	if _, _, err := o.cacheSizes(); err != nil {
 		return exit.UsageError{Err: err}
 	}
 	return nil
@@ -158,7 +158,7 @@ func Open(ctx context.Context, o Options, notice func(string)) (agent.Model, Sou
 	}
 	m, source, closer, err := o.Backend.OpenPolicy(ctx, path, LocalOptions{DType: o.DType, Device: o.Device, Threads: o.Threads,
 		Parallel: o.Parallel, Temperature: o.Temperature, ChatTemplate: o.ChatTemplate, MaxContext: o.MaxContext, KVCache: o.KVCache,
-		AsStored: o.AsStored, RouterReplay: o.RouterReplay, MinPixels: o.MinPixels, MaxPixels: o.MaxPixels})
+		KVHost: o.KVHost, AsStored: o.AsStored, RouterReplay: o.RouterReplay, MinPixels: o.MinPixels, MaxPixels: o.MaxPixels})
 	if err == nil && o.Image != "" {
 		if source.noImages != nil {
 			_ = closer.Close()

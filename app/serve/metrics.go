@@ -23,7 +23,7 @@ func newMetrics(e models.Engine) *metrics {
 			share = float64(l.UsedBlocks) / float64(l.Blocks)
 		}
 		return telemetry.ServingLoad{Running: l.Running, Waiting: l.Waiting, CacheUsed: share, PromptTokens: l.PromptTokens,
-			CachedTokens: l.CachedTokens, SampledTokens: l.SampledTokens, DraftTokens: l.DraftTokens,
+			CachedTokens: l.CachedTokens, HostTokens: l.HostTokens, SampledTokens: l.SampledTokens, DraftTokens: l.DraftTokens,
 			AcceptedTokens: l.AcceptedTokens, Preemptions: l.Preemptions, Version: e.Version()}
 	})
 	return &metrics{m: m, handle: m.Handler()}

@@ -220,6 +220,7 @@ func TestLoopRefusesWhatItCannotDo(t *testing.T) {
 		"--weights-through h": {"--weights-through", "wire"},
 		"--weights-through ":  {"--base-url", "http://localhost:1/v1", "--weights-through", "nccl"},
 		"--kv-cache":          {"--base-url", "http://localhost:1/v1", "--kv-cache", "1GB"},
+		"--kv-host":           {"--base-url", "http://localhost:1/v1", "--kv-host", "1GB"},
 		"--tokenizer":         {"--base-url", "http://localhost:1/v1", "--tokenizer", "x"},
 		"--steps":             {"--steps", "0"},
 		"--async":             {"--async", "2"},

@@ -38,6 +38,8 @@ func serveCommand() *cli.Command {
 			&cli.IntFlag{Name: "max-context", Usage: "longest text in tokens, prompt and reply together (default: the model's context)"},
 			&cli.StringFlag{Name: "kv-cache", Usage: "memory for keys and values: a `SIZE` such as 8GB, or a share of what is free such as 0.5 " +
 				"(default: 2GB; on CUDA 0.5)"},
+			&cli.StringFlag{Name: "kv-host", Usage: "memory of the host for keys and values that a GPU's cache has no room for: a `SIZE` " +
+				"or a share, as for --kv-cache (default: none)"},
 			&cli.BoolFlag{Name: "weights-as-stored",
 				Usage: "multiply the matrices of a .gguf in 4 and 8 bits as they are: less memory, faster for few replies at once"},
 			&cli.BoolFlag{Name: "router-replay",
@@ -75,7 +77,7 @@ func serveCommand() *cli.Command {
 				Name: c.String("served-model-name"), Adapters: c.StringSlice("adapter"),
 				Key: c.String("api-key"), Admin: c.Bool("admin"), AdminKey: c.String("admin-key"), AllowPath: c.StringSlice("allow-path"),
 				Model: models.LocalOptions{Device: c.String("device"), DType: c.String("dtype"), Threads: c.Int("threads"), Parallel: c.Int("parallel"),
-					MaxContext: c.Int("max-context"), KVCache: c.String("kv-cache"), AsStored: c.Bool("weights-as-stored"),
+					MaxContext: c.Int("max-context"), KVCache: c.String("kv-cache"), KVHost: c.String("kv-host"), AsStored: c.Bool("weights-as-stored"),
 					ChatTemplate: c.String("chat-template"), Temperature: 1, RouterReplay: c.Bool("router-replay"),
 					MinPixels: c.Int("min-pixels"), MaxPixels: c.Int("max-pixels")}}, s)
 		},

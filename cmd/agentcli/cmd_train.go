@@ -175,7 +175,8 @@ func completeTrainOptions(c *cli.Context, o *options) error {
 		return exit.Usagef("--reward-model gives a single number, and --advantage %s compares the components of a reward; "+
 			"take another --advantage", t.Config.Advantage)
 	}
-	if err := models.CheckComputation(t.Open.DType, t.Open.Device, t.Open.Threads, t.Open.MaxContext, ""); err != nil {
+	if err := models.CheckComputation(models.LocalOptions{DType: t.Open.DType, Device: t.Open.Device, Threads: t.Open.Threads,
+		MaxContext: t.Open.MaxContext}); err != nil {
 		return err
 	}
 	t.Open.LoRA.Seed = t.Config.Seed

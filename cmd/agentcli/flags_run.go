@@ -69,8 +69,9 @@ func finishRun(c *cli.Context, o *options) error {
 		run.Settings["allow-media-path"] = rundir.Absolute(dir)
 	}
 	run.Model.Backend, run.Model.APIKey = backendOf(c), os.Getenv("OPENAI_API_KEY")
-	if err := models.CheckComputation(run.Model.DType, run.Model.Device, run.Model.Threads, run.Model.MaxContext,
-		run.Model.KVCache); err != nil {
+	m := run.Model
+	if err := models.CheckComputation(models.LocalOptions{DType: m.DType, Device: m.Device, Threads: m.Threads, MaxContext: m.MaxContext,
+		KVCache: m.KVCache, KVHost: m.KVHost}); err != nil {
 		return err
 	}
 	return run.Validate()

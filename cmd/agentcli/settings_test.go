@@ -369,7 +369,7 @@ func TestRolloutsAreHeldToWhatIsFixed(t *testing.T) {
 		"stop":           {"x"}, "stop-ids": {"7"}, "tools": {"none"}, "top-p": {".5"},
 		"min-p": {".5"}, "temperature": {".5"}, "fail-on-error": {"3"}, "budget-cost": {"9", "--price-in", "1"}, "sandbox": {"best-effort"},
 		"tool-env": {"SETTINGS_TEST"}, "tool-cache": {"on"}, "tool-cache-also": {"calculator", "--tool-cache", "on"},
-		"device": {"cpu"}, "kv-cache": {"1GB"}, "images": {"folder"}, "seed": {"5"}, "scheduler": {"gym_scheduler"},
+		"device": {"cpu"}, "kv-cache": {"1GB"}, "kv-host": {"1GB"}, "images": {"folder"}, "seed": {"5"}, "scheduler": {"gym_scheduler"},
 	}
 	t.Setenv("XDG_CACHE_HOME", t.TempDir())
 	looked := 0

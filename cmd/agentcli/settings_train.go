@@ -389,6 +389,9 @@ func modelSettings(o *options) []row {
 			idle: unless(func() bool { return !o.loop.Serves() }, because("with --base-url: the servers have caches of their own")),
 			help: "memory for keys and values of a local model: a SIZE such as 8GB, or a SHARE of what is free such as 0.5 " +
 				"(default: 2GB; on CUDA 0.5)"},
+		{name: "kv-host", field: &m.KVHost, kind: optional, free: evalRolloutLoop,
+			idle: unless(func() bool { return !o.loop.Serves() }, because("with --base-url: the servers have caches of their own")),
+			help: "memory of the host for keys and values that a GPU's cache has no room for: a SIZE or a SHARE, as for --kv-cache (default: none)"},
 		{name: "weights-as-stored", field: &m.AsStored, fixed: evalRollout,
 			help: "multiply the matrices of a .gguf in 4 and 8 bits as they are: less memory, faster for few replies at once"},
 		{name: "deterministic", field: &t.Open.Deterministic, free: trainLoop,

@@ -119,6 +119,17 @@ func (s *Scope) Empty(d DType, dev Device, shape ...int64) Tensor {
 	})
 }
 
+// EmptyOnHost is Empty in memory of the host that a device reads and writes itself.
+func (s *Scope) EmptyOnHost(d DType, of Device, shape ...int64) Tensor {
+	if !s.ok("empty") {
+		return Tensor{}
+	}
+	p, n := dims(shape)
+	return s.op("empty", func(out *C.agt_tensor, msg **C.char) C.int {
+		return C.agt_empty_host(out, p, n, C.int(d), C.int(of), msg)
+	})
+}
+
 // op runs one shim function that makes one tensor.
 func (s *Scope) op(name string, f func(out *C.agt_tensor, msg **C.char) C.int, in ...Tensor) Tensor {
 	if !s.ok(name, in...) {
@@ -454,12 +465,18 @@ func (s *Scope) RequiresGrad(x Tensor, on bool) Tensor {
 }
 
 // Copy writes src into dst, converting its type.
-func (s *Scope) Copy(dst, src Tensor) {
+func (s *Scope) Copy(dst, src Tensor) { s.copy(dst, src, 1) }
+
+// CopyBehind is Copy behind what the device has to do, without waiting for it: neither may be
+// touched by the host before the device is done.
+func (s *Scope) CopyBehind(dst, src Tensor) { s.copy(dst, src, 0) }
+
+func (s *Scope) copy(dst, src Tensor, waits C.int) {
 	if !s.ok("copy", dst, src) {
 		return
 	}
 	var msg *C.char
-	if C.agt_copy_(dst.p, src.p, &msg) != 0 {
+	if C.agt_copy_(dst.p, src.p, waits, &msg) != 0 {
 		text := C.GoString(msg)
 		C.free(unsafe.Pointer(msg))
 		s.Fail(opError("copy", text+s.shapes([]Tensor{dst, src})))

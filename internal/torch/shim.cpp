@@ -630,6 +630,12 @@ int agt_empty(agt_tensor *out, const int64_t *shape, int ndim, int dtype, int de
     *out = wrap(at::empty(at::IntArrayRef(shape, ndim), opt));
   });
 }
+int agt_empty_host(agt_tensor *out, const int64_t *shape, int ndim, int dtype, int device, char **err) {
+  return guard(err, [&] {
+    auto opt = at::TensorOptions().dtype(at::ScalarType(dtype)).pinned_memory(device_of(device).is_cuda());
+    *out = wrap(at::empty(at::IntArrayRef(shape, ndim), opt));
+  });
+}
 int agt_to(agt_tensor *out, agt_tensor x, int dtype, int device, int copy, char **err) {
   return guard(err, [&] { *out = wrap(T(x).to(device_of(device), at::ScalarType(dtype), false, copy != 0)); });
 }
@@ -640,10 +646,10 @@ int agt_copy_out(agt_tensor x, void *dst, int dtype, int64_t numel, char **err) 
     if (numel > 0) std::memcpy(dst, t.const_data_ptr(), t.nbytes());
   });
 }
-int agt_copy_(agt_tensor dst, agt_tensor src, char **err) {
+int agt_copy_(agt_tensor dst, agt_tensor src, int waits, char **err) {
   return guard(err, [&] {
     c10::AutoGradMode off(false);
-    T(dst).copy_(T(src));
+    T(dst).copy_(T(src), !waits);
   });
 }
 int agt_shape(agt_tensor x, int64_t *shape, int *ndim, char **err) {
