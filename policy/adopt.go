@@ -45,7 +45,7 @@ func (p *Policy) Adopt(t *Trainable, version int64) error {
 		})
 		if err == nil {
 			n.tie()
-			n.rotary(s, fresh, p.net.maxSeen)
+			n.ropes, n.maxSeen = p.net.ropes, p.net.maxSeen
 			if torch.Native(n.device) && n.dtype != torch.Float64 {
 				n.pack(s, fresh)
 			}

@@ -11,6 +11,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -432,11 +433,42 @@ func TestOutOfMemoryTheYoungerHalfWaits(t *testing.T) {
 	if p.sched.most >= 8 {
 		t.Error("it never ran out of memory")
 	}
+	testdevice.Memory(0)
+	if err := askFor(p.sched, &change{make: func(*torch.Scope) error { return nil }}); err != nil {
+		t.Fatal(err)
+	}
+	if p.sched.most != 8 {
+		t.Errorf("%d run together when there is memory again", p.sched.most)
+	}
 	testdevice.Memory(one / 2)
 	if err := askFor(p.sched, &change{make: func(*torch.Scope) error { return nil }}); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := p.Sample(context.Background(), make([]int32, 100), traj.Sampling{MaxTokens: 6}, 1); !errors.Is(err, torch.ErrOutOfMemory) {
 		t.Errorf("a sequence that does not fit: %v", err)
+	}
+}
+
+// An error that CUDA's context keeps ends a run; memory that is short for a moment does not, whoever
+// says so.
+func TestAnErrorOfCUDAIsFatalUnlessItIsMemory(t *testing.T) {
+	needsTestDevice(t)
+	onDefault(t, torch.TestDevice, "")
+	p := open(t, "testdata/tiny-llama", Config{DType: "float32", Threads: 1, CacheBytes: 1 << 20})
+	for text, want := range map[string]struct{ fatal, memory bool }{
+		"CUDA error: an illegal memory access was encountered":                       {fatal: true},
+		"CUDA error: cuGraphInstantiate: out of memory":                              {memory: true},
+		"CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate(handle)`": {memory: true},
+		"an error of this sequence alone":                                            {},
+	} {
+		testdevice.Fail(text)
+		_, err := p.Sample(context.Background(), []int32{5, 6, 7}, traj.Sampling{MaxTokens: 4}, 1)
+		if err == nil || errors.Is(err, traj.ErrFatal) != want.fatal || errors.Is(err, torch.ErrOutOfMemory) != want.memory ||
+			strings.Contains(err.Error(), "\n") {
+			t.Errorf("%s: fatal %v, memory %v: %v", text, errors.Is(err, traj.ErrFatal), errors.Is(err, torch.ErrOutOfMemory), err)
+		}
+		if out, err := p.Sample(context.Background(), []int32{5, 6, 7}, traj.Sampling{MaxTokens: 4}, 1); err != nil || len(out.IDs) == 0 {
+			t.Errorf("after %s: %v", text, err)
+		}
 	}
 }

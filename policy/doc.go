@@ -120,7 +120,7 @@ type LibtorchInfo struct {
 	Threads                               int
 	BF16                                  bool // the processor multiplies bfloat16 in hardware
 	CUDADevices                           int
-	WhyNoCUDA                             string
+	WhyNoCUDA, CUDAFix                    string // CUDAFix: what a user can do, "" for nothing
 	HasDriver                             bool   // NVIDIA's
 	CUDAPath                              string // libtorch's CUDA part, "" where there is none
 	GPUs                                  []GPUInfo

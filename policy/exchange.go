@@ -55,6 +55,7 @@ func makeChange(sc *scheduler, c *change) {
 		})
 		sc.table = newTable(sc, len(sc.table.blocks))
 		sc.slots.forget()
+		sc.most = mostRunning(sc) // there is more memory now, perhaps
 	}
 	sc.mu.Lock()
 	sc.change = nil

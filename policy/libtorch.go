@@ -16,6 +16,9 @@ func AutoNote() string {
 	case dev != torch.CPU:
 		return fmt.Sprintf("the model is computed on %s; %s cpu computes it on the processor", dev, setting.Name("Device"))
 	case why != "":
+		if fix := torch.CUDAFix(); fix != "" {
+			why += "; " + fix
+		}
 		return "the model is computed on the processor, although there is a GPU: " + why
 	}
 	return ""
@@ -38,7 +41,7 @@ func Libtorch() LibtorchInfo {
 	w := torch.NewWorker(0)
 	defer w.Close()
 	info := LibtorchInfo{Version: torch.Version(), Path: torch.LibraryPath(), CPUCapability: torch.CPUCapability(), Kernels: torch.Kernels(),
-		Threads: w.Threads(), BF16: hasBF16(), CUDADevices: n, WhyNoCUDA: why,
+		Threads: w.Threads(), BF16: hasBF16(), CUDADevices: n, WhyNoCUDA: why, CUDAFix: torch.CUDAFix(),
 		HasDriver: torch.HasDriver(), CUDAPath: torch.CUDAPath()}
 	for d := range n {
 		g, err := torch.GPUOf(torch.Device(d))

@@ -232,7 +232,7 @@ type source struct {
 	head     *weights.Tensor // the value head beside a policy's weights (valueHeadName); nil: there is none
 }
 
-// load reads a model into tensors owned by keep, of the given type; a value head
+// load reads a model into tensors owned by keep, of the given type, with rotary tables unless n has them; a value head
 // is of the type of the masters, and 0 where the files have none: its values are,
 // until it has learned.
 func load(s, keep *torch.Scope, m source, n *network, dtype, master torch.DType, dev torch.Device, maxPositions int) (*network, error) {
@@ -269,7 +269,8 @@ func load(s, keep *torch.Scope, m source, n *network, dtype, master torch.DType,
 			if err != nil {
 				return nil, fmt.Errorf("%s: tensor %s: %w", m.Path(), q.name, err)
 			}
-			parts = append(parts, c.To(c.FromBytes(t.Data, d, t.Shape...), dtype, dev))
+			part := c.To(c.FromBytes(t.Data, d, t.Shape...), d, dev) // as it is stored: half the bytes, mostly
+			parts = append(parts, c.To(part, dtype, dev))
 		}
 		whole := parts[0]
 		if len(parts) > 1 {
@@ -282,7 +283,9 @@ func load(s, keep *torch.Scope, m source, n *network, dtype, master torch.DType,
 		}
 	}
 	n.tie()
-	n.rotary(s, keep, maxPositions)
+	if n.ropes == nil {
+		n.rotary(s, keep, maxPositions)
+	}
 	return n, s.Err()
 }
 

@@ -86,6 +86,8 @@ func Open(path string, cfg Config) (*Policy, error) {
 		if err != nil {
 			return err
 		}
+		n.dtype, n.device = dtype, dev
+		n.rotary(s, p.keep, p.cfg.MaxContext) // they stay where the weights are exchanged
 		from := source{Model: m, tensor: m.Tensor, asStored: cfg.AsStored}
 		if p.net, err = load(s, p.weights, from, n, dtype, dtype, dev, p.cfg.MaxContext); err != nil {
 			return err
@@ -139,6 +141,8 @@ func resolve(dtype, device string) (torch.DType, torch.Device, error) {
 		if i >= n {
 			if why == "" {
 				why = fmt.Sprintf("there are %d CUDA devices", n)
+			} else if fix := torch.CUDAFix(); fix != "" {
+				why += "; " + fix
 			}
 			return 0, 0, traj.Mark(setting.Errorf("%[1]s %[2]s: %[3]s; use %[1]s cpu", setting.Name("Device"), device, why), ErrNoDevice)
 		}

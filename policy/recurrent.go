@@ -81,7 +81,7 @@ func (sc *scheduler) makeStates(s *torch.Scope, bytes int64) int64 {
 		}
 	}
 	sc.slots = newSlotTable(int(slots))
-	sc.most = min(sc.most, int(slots)-1)
+	sc.most = mostRunning(sc)
 	return slots * each
 }
 

@@ -5,6 +5,7 @@ package policy
 import (
 	"fmt"
 	"math"
+	"sync"
 
 	"agentcli/internal/torch"
 )
@@ -28,12 +29,19 @@ func (n *network) rotary(s, keep *torch.Scope, positions int) {
 		table := func(scale func(position int) float64) rotation {
 			half := len(inv)
 			cos, sin := make([]float64, positions*half), make([]float64, positions*half)
-			for p := 0; p < positions; p++ {
-				a := amplitude * scale(p)
-				for i, f := range inv {
-					cos[p*half+i], sin[p*half+i] = a*math.Cos(float64(p)*f), a*math.Sin(float64(p)*f)
-				}
+			const chunk = 4096
+			var parts sync.WaitGroup
+			for from := 0; from < positions; from += chunk {
+				parts.Go(func() {
+					for p := from; p < min(from+chunk, positions); p++ {
+						a := amplitude * scale(p)
+						for i, f := range inv {
+							cos[p*half+i], sin[p*half+i] = a*math.Cos(float64(p)*f), a*math.Sin(float64(p)*f)
+						}
+					}
+				})
 			}
+			parts.Wait()
 			shape := []int64{int64(positions), int64(half)}
 			return rotation{cos: s.Keep(s.To(s.Float64(cos, shape...), acc, n.device), keep),
 				sin: s.Keep(s.To(s.Float64(sin, shape...), acc, n.device), keep)}

@@ -59,8 +59,8 @@ type scheduler struct {
 var errClosed = errors.New("the policy is closed")
 
 func newScheduler(s *torch.Scope, p *Policy) *scheduler {
-	sc := &scheduler{p: p, done: make(chan struct{}), most: p.cfg.MaxBatch, stepTokens: defaultStepTokens}
-	sc.wake = sync.NewCond(&sc.mu)
+	sc := &scheduler{p: p, done: make(chan struct{}), stepTokens: defaultStepTokens}
+	sc.wake, sc.most = sync.NewCond(&sc.mu), mostRunning(sc)
 	n := p.net
 	bytes, limit := cacheBytes(s, p.cfg, n.device)
 	if n.cfg.Recurrent() {
@@ -238,16 +238,27 @@ func (sc *scheduler) loop() {
 		if err != nil {
 			// The step is lost, and with it every sequence that took part. An error of CUDA
 			// itself stays for good: no later step can work.
-			if strings.Contains(err.Error(), "CUDA error") {
+			switch {
+			case errors.Is(err, torch.ErrOutOfMemory): // CUDA's own, too
+				if sc.halve(plan) {
+					continue
+				}
+			case strings.Contains(err.Error(), "CUDA error"):
 				err = traj.Mark(err, traj.ErrFatal)
-			} else if errors.Is(err, torch.ErrOutOfMemory) && sc.halve(plan) {
-				continue
 			}
 			for _, w := range plan {
 				sc.finish(w.seq, nil, err)
 			}
 		}
 	}
+}
+
+// mostRunning is how many sequences may run together while there is memory.
+func mostRunning(sc *scheduler) int {
+	if sc.slots != nil {
+		return min(sc.p.cfg.MaxBatch, sc.slots.all-1)
+	}
+	return sc.p.cfg.MaxBatch
 }
 
 // halve has the younger half of a step that ran out of memory wait until others have

@@ -122,6 +122,7 @@ func (e *Engine) reload(base *weights.Model, over *weights.File, version int64, 
 		n, err := describe(p.model, false)
 		fresh := torch.NewScope()
 		if err == nil {
+			n.ropes, n.maxSeen = p.net.ropes, p.net.maxSeen
 			n, err = load(s, fresh, source{Model: base, tensor: tensor}, n, p.net.dtype, p.net.dtype, p.net.device, p.net.maxSeen)
 		}
 		if err == nil && torch.Native(n.device) && n.dtype != torch.Float64 {

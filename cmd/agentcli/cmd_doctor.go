@@ -225,7 +225,7 @@ func libtorchFindings(b models.Backend) []finding {
 	if r.CUDADevices == 0 {
 		cuda := finding{Name: "cuda", Detail: "no: " + r.WhyNoCUDA}
 		if r.HasDriver {
-			cuda.Fix = "make setup CUDA=1, or AGENTCLI_TORCH=FOLDER of an installed torch " + r.Version
+			cuda.Fix = r.CUDAFix
 		}
 		return append(list, cuda)
 	}
@@ -241,6 +241,7 @@ func libtorchFindings(b models.Backend) []finding {
 		kernels := finding{Name: "gpu", OK: g.Kernels == nil, Detail: fmt.Sprintf("cuda:%d: our kernels are loaded", i)}
 		if g.Kernels != nil {
 			kernels.Detail = fmt.Sprintf("cuda:%d: libtorch's operations in place of our kernels: %s", i, text.Line(g.Kernels))
+			kernels.Fix = "make setup CUDA=1, which brings NVRTC"
 		}
 		list = append(list, kernels)
 	}

@@ -22,6 +22,9 @@ import (
 // cudaPath is where CUDADevices has found it.
 var cudaPath string
 
+// cudaFix is what a user can do where CUDADevices has found none.
+var cudaFix string
+
 // CUDADevices is the number of CUDA devices; why says why there are none. The first call
 // loads libtorch's CUDA part. It must come before the process's first backward: autograd
 // starts its threads then, for the devices that it knows.
@@ -38,18 +41,28 @@ var CUDADevices = sync.OnceValues(func() (n int, why string) {
 	p := C.CString(path)
 	defer C.free(unsafe.Pointer(p))
 	var msg *C.char
-	n = int(C.agt_cuda_devices(p, &msg))
+	var found C.agt_cuda
+	n = int(C.agt_cuda_devices(p, &found, &msg))
 	if msg == nil {
 		return n, ""
 	}
 	why = C.GoString(msg)
 	C.free(unsafe.Pointer(msg))
-	if path == cudapart.File {
-		why = fmt.Sprintf("%s; make setup CUDA=1 fetches it; or install torch %s for Python, or set AGENTCLI_TORCH to the folder of one",
-			why, Version())
+	switch old := cudapart.OldDriver(int(found.driver), int(found.runtime)); {
+	case old != "":
+		why, cudaFix = old, "install a newer NVIDIA driver"
+	case found.asked != 0 && found.loaded == 0:
+		cudaFix = fmt.Sprintf("make setup CUDA=1, or AGENTCLI_TORCH=FOLDER of an installed torch %s", Version())
 	}
 	return n, strings.Join(append(refused, why), "; ")
 })
+
+// CUDAFix is what a user can do so that CUDADevices finds some; "" where there is nothing to
+// say.
+func CUDAFix() string {
+	_, _ = CUDADevices()
+	return cudaFix
+}
 
 // EmptyCache gives a device's memory that libtorch keeps for later back to it.
 func EmptyCache(dev Device) { C.agt_empty_cache(C.int(dev)) }

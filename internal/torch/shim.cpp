@@ -614,7 +614,10 @@ void agt_free(agt_tensor t) { delete reinterpret_cast<Tensor *>(t); }
 int agt_from_data(agt_tensor *out, const void *data, const int64_t *shape, int ndim, int dtype, char **err) {
   return guard(err, [&] {
     Tensor t = at::empty(at::IntArrayRef(shape, ndim), at::TensorOptions().dtype(at::ScalarType(dtype)));
-    if (t.numel() > 0) std::memcpy(t.data_ptr(), data, t.nbytes());
+    // A file's pages are read by whoever touches them first: by all threads.
+    at::parallel_for(0, int64_t(t.nbytes()), 4 << 20, [&](int64_t from, int64_t to) {
+      std::memcpy(static_cast<char *>(t.data_ptr()) + from, static_cast<const char *>(data) + from, size_t(to - from));
+    });
     *out = wrap(t);
   });
 }
@@ -1150,19 +1153,25 @@ int agt_has_driver(void) {
   if (driver) dlclose(driver);
   return driver != nullptr;
 }
-int agt_cuda_devices(const char *file, char **why) {
+int agt_cuda_devices(const char *file, agt_cuda *found, char **why) {
   static std::string reason;
+  static agt_cuda state = {};
   static int count = [&] {
     if (backward_ran) {
       reason = "libtorch's CUDA part must be loaded before the process's first training step: open the model on CUDA first";
       return 0;
     }
+    state.asked = 1;
     // Before the first question about CUDA: the hooks are looked up once and kept.
     if (!dlopen(file, RTLD_NOW | RTLD_GLOBAL)) {
       const char *e = dlerror();
       reason = std::string("libtorch_cuda.so cannot be loaded: ") + (e ? e : "?");
       return 0;
     }
+    state.loaded = 1;
+    if (void *driver = dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL))
+      if (auto f = reinterpret_cast<int (*)(int *)>(dlsym(driver, "cuDriverGetVersion"))) f(&state.driver);
+    if (auto f = reinterpret_cast<int (*)(int *)>(dlsym(RTLD_DEFAULT, "cudaRuntimeGetVersion"))) f(&state.runtime);
     try {
       auto &c = at::globalContext();
       // cuDNN's attention makes a plan for every new shape, about half a second each.
@@ -1173,7 +1182,7 @@ int agt_cuda_devices(const char *file, char **why) {
       // Warnings are for libtorch's own callers, as one at a thread's first product (2: errors alone).
       FLAGS_caffe2_log_level = std::max(FLAGS_caffe2_log_level, 2);
       int n = int(at::detail::getCUDAHooks().deviceCount());
-      if (n <= 0) reason = "libtorch has CUDA, but no NVIDIA driver or device was found";
+      if (n <= 0) reason = "libtorch has CUDA, but it found no device";
       return n < 0 ? 0 : n;
     } catch (const c10::Error &e) {
       reason = e.what_without_backtrace();
@@ -1184,6 +1193,7 @@ int agt_cuda_devices(const char *file, char **why) {
     }
   }();
   if (count == 0) *why = strdup(reason.c_str());
+  *found = state;
   return count;
 }
 int agt_use_kernels(const char *name, char **err) {

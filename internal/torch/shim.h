@@ -247,7 +247,11 @@ const char *agt_lib_path(void);
 const char *agt_kernels(void);
 int agt_has_driver(void);  // whether there is an NVIDIA driver
 // Loads libtorch's CUDA part from a file, once. why: a message where there is no CUDA.
-int agt_cuda_devices(const char *file, char **why);
+typedef struct {
+  int asked, loaded;    // a question was put to CUDA; its part was loaded
+  int driver, runtime;  // the newest CUDA that the driver knows, and libtorch's: 12080 is 12.8; 0: unknown
+} agt_cuda;
+int agt_cuda_devices(const char *file, agt_cuda *found, char **why);
 // Our kernels (gpu_kernels.cu): machine code for an architecture ("sm_90a"), by the NVRTC in
 // a file; *cubin is freed by the caller. n_headers: files that the source includes.
 int agt_gpu_compile(const char *nvrtc, const char *source, int n_headers, const char *const *names, const char *const *headers, const char *arch, void **cubin, int64_t *n, char **err);

@@ -305,9 +305,10 @@ var ErrOutOfMemory = errors.New("out of memory")
 // opError names the operation and, where memory ran out, the remedy.
 func opError(op, text string) error {
 	low := strings.ToLower(text)
-	if strings.Contains(low, "out of memory") || strings.Contains(low, "can't allocate memory") {
-		return setting.Errorf("torch: %s: %w (%s); lower %s or %s, or take a smaller %s",
-			op, ErrOutOfMemory, text, setting.Name("MicroTokens"), setting.Name("Parallel"), setting.Name("DType"))
+	if strings.Contains(low, "out of memory") || strings.Contains(low, "can't allocate memory") || strings.Contains(low, "_alloc_failed") {
+		return setting.Errorf("torch: %s: %w (%s); lower %s in training, %s, %s or %s in sampling, or take a smaller %s",
+			op, ErrOutOfMemory, text, setting.Name("MicroTokens"), setting.Name("Parallel"), setting.Name("KVCache"),
+			setting.Name("MaxContext"), setting.Name("DType"))
 	}
 	return fmt.Errorf("torch: %s: %s", op, text)
 }

@@ -160,6 +160,8 @@ func TestWhatDoctorShows(t *testing.T) {
 	}
 	if n, why := torch.CUDADevices(); n == 0 && why == "" {
 		t.Error("no CUDA, and no reason")
+	} else if n == 0 && torch.CUDAFix() == "" && torch.CUDAPath() == "" {
+		t.Errorf("no CUDA, and nothing to do about it: %s", why)
 	}
 }
 

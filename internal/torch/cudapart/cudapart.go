@@ -64,3 +64,13 @@ func Find(places []Place, want string) (path string, refused []string) {
 	}
 	return "", refused
 }
+
+// OldDriver says that the driver knows only an older CUDA than libtorch was built for; "" where it does not, or where
+// either is 0, unknown. 12080 is CUDA 12.8. A driver runs what is of its own major version.
+func OldDriver(driver, runtime int) string {
+	if driver == 0 || runtime == 0 || driver/1000 >= runtime/1000 {
+		return ""
+	}
+	name := func(v int) string { return fmt.Sprintf("%d.%d", v/1000, v%1000/10) }
+	return fmt.Sprintf("the NVIDIA driver is too old: it knows CUDA up to %s, and libtorch is of CUDA %s", name(driver), name(runtime))
+}

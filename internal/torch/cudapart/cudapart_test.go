@@ -42,3 +42,17 @@ func TestTheCUDAPartOfAnotherTorchIsRefusedByName(t *testing.T) {
 		t.Errorf("%q: not what lies beside the libtorch that is loaded", path)
 	}
 }
+
+// libtorch counts no devices where the driver is too old, and does not say why.
+func TestADriverOfAnOlderCUDAIsNamed(t *testing.T) {
+	for _, c := range []struct {
+		driver, runtime int
+		old             bool
+	}{{12080, 13000, true}, {11040, 12080, true}, {13000, 13000, false}, {12020, 12080, false}, {14000, 13000, false}, {0, 13000, false},
+		{12080, 0, false}} {
+		got := OldDriver(c.driver, c.runtime)
+		if (got != "") != c.old || c.old && (!strings.Contains(got, "CUDA") || !strings.Contains(got, ".")) {
+			t.Errorf("driver %d, libtorch %d: %q", c.driver, c.runtime, got)
+		}
+	}
+}

@@ -18,6 +18,8 @@
 #include <deque>
 #include <map>
 #include <mutex>
+#include <string>
+#include <utility>
 
 #include "device.h"
 #include "testdevice.h"
@@ -36,6 +38,7 @@ struct Region {
 std::mutex lock;
 std::map<char *, Region> regions;
 size_t held = 0, most = 0, limit = SIZE_MAX;  // bytes
+std::string failure;  // of the next allocation; "": none
 
 size_t rounded(size_t n) {
   size_t page = size_t(sysconf(_SC_PAGESIZE));
@@ -56,6 +59,7 @@ struct Memory final : c10::Allocator {
     if (n == 0) return {nullptr, nullptr, nullptr, device};
     size_t bytes = rounded(n);
     std::lock_guard<std::mutex> g(lock);
+    TORCH_CHECK(failure.empty(), std::exchange(failure, ""));
     TORCH_CHECK(held + bytes <= limit, "the device is out of memory: ", n, " bytes are asked for, ", held, " of ", limit, " are taken");
     void *p = mmap(nullptr, bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     TORCH_CHECK(p != MAP_FAILED, "out of memory: ", n, " bytes");
@@ -220,6 +224,11 @@ struct Hooks final : at::PrivateUse1HooksInterface {
 }  // namespace testdevice
 
 extern "C" long agt_test_device_calls(int what) { return testdevice::calls[what]; }
+
+extern "C" void agt_test_device_fail(const char *text) {
+  std::lock_guard<std::mutex> g(testdevice::lock);
+  testdevice::failure = text;
+}
 
 extern "C" long agt_test_device_memory(long bytes) {
   std::lock_guard<std::mutex> g(testdevice::lock);

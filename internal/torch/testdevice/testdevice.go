@@ -14,6 +14,7 @@ package testdevice
 /*
 #cgo CXXFLAGS: -std=c++17 -O1
 #cgo LDFLAGS: -ltorch_cpu -lc10 -lstdc++
+#include <stdlib.h>
 #include "testdevice.h"
 */
 import "C"
@@ -22,6 +23,7 @@ import (
 	"fmt"
 	"os"
 	"testing"
+	"unsafe"
 
 	"agentcli/internal/torch"
 )
@@ -85,6 +87,13 @@ func Launches() int { return int(C.agt_test_device_calls(4)) }
 // Memory has the device give at most so many bytes more than it has given; 0 is any number.
 // It returns how many bytes more than now were taken at once since the last call.
 func Memory(bytes int64) (most int64) { return int64(C.agt_test_device_memory(C.long(bytes))) }
+
+// Fail has the next operation that needs memory of the device fail with this error.
+func Fail(text string) {
+	p := C.CString(text)
+	defer C.free(unsafe.Pointer(p))
+	C.agt_test_device_fail(p)
+}
 
 // Calls is how often each kind of attention was called on the device since the process
 // began.

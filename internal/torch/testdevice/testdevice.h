@@ -5,6 +5,8 @@ extern "C" {
 void agt_test_device_load(void);
 long agt_test_device_calls(int what);  // 0 flash, 1 efficient, 2 operations, 3 copies from or to the host, 4 our kernels
 void agt_test_device_kernels(int on);     // whether it has our kernels
+// The next memory that is asked for is an error with this text.
+void agt_test_device_fail(const char *text);
 // From now on at most so many bytes more are given (0: any number). It returns how many more
 // than now were taken at once since the last call.
 long agt_test_device_memory(long bytes);
