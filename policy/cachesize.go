@@ -24,7 +24,7 @@ var cacheUnits = []struct {
 }
 
 // ParseCache reads a size (8GB, 512MiB) or a share (0.5) of the named setting; "" is the default.
-func ParseCache(name, text string) (CacheSize, error) {
+func ParseCache(name setting.Name, text string) (CacheSize, error) {
 	if text == "" {
 		return CacheSize{}, nil
 	}
@@ -45,5 +45,5 @@ func ParseCache(name, text string) (CacheSize, error) {
 	}
 	return CacheSize{},
 		setting.Errorf("%s %q: want a size with its unit, for example 8GB, or a share of the free memory between 0 and 1, for example 0.5",
-			setting.Name(name), text)
+			name, text)
 }

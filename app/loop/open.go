@@ -123,7 +123,7 @@ func (l *run) openModels(ctx context.Context, pos train.Position) (err error) {
 		how.Ref = l.path
 	}
 	if !served { // the sampler's keys and values, which take their memory as they come
-		cache, err := policy.ParseCache("KVCache", o.Rollout.Model.KVCache)
+		cache, err := policy.ParseCache(setting.Name("KVCache"), o.Rollout.Model.KVCache)
 		if err != nil {
 			return err
 		}

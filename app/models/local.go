@@ -4,6 +4,7 @@ import (
 	"os"
 
 	"agentcli/internal/malformed"
+	"agentcli/internal/setting"
 	"agentcli/media/processor"
 	"agentcli/model/arch"
 	"agentcli/model/weights"
@@ -31,10 +32,10 @@ type LocalOptions struct {
 }
 
 func (o LocalOptions) cacheSizes() (cache, host policy.CacheSize, err error) {
-	if cache, err = policy.ParseCache("KVCache", o.KVCache); err != nil {
+	if cache, err = policy.ParseCache(setting.Name("KVCache"), o.KVCache); err != nil {
 		return cache, host, err
 	}
-	host, err = policy.ParseCache("KVHost", o.KVHost)
+	host, err = policy.ParseCache(setting.Name("KVHost"), o.KVHost)
 	return cache, host, err
 }
 

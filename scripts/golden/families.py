@@ -1,6 +1,6 @@
 """Make model/arch/archtest/families.json.gz, and recurrent.json.gz for those with recurrent
 layers: for each family of model/arch random models of 4 small layers, as config.json and tensors, with transformers' own log-probs in float32 and
-float64, 32 greedy tokens, and the gradient of the mean log-prob in float64. bfloat16.json has how
+float64, 64 greedy tokens, and the gradient of the mean log-prob in float64. bfloat16.json has how
 far transformers' log-probs in bfloat16 are from those in float32.
 
 usage: python scripts/golden/families.py [families|recurrent|bfloat16]   (transformers 5.23, torch 2.11)
@@ -93,7 +93,7 @@ RECURRENT = [
 ]
 
 
-GPT_OSS = False  # what is drawn now
+STACKED = False  # what is drawn now
 
 
 def draw(name, shape):
@@ -116,8 +116,8 @@ def draw(name, shape):
 
 
 def parts(name, shape):
-    """A parameter as the file has it: stacked experts are single ones there, but gpt-oss's."""
-    if ".experts." not in name or GPT_OSS:
+    """A parameter as the file has it: stacked experts are single ones there, but those of gpt-oss and Gemma 4."""
+    if ".experts." not in name or STACKED:
         return [(name, tuple(shape))]
     at, kind = name.rsplit(".", 1)
     out = []
@@ -134,8 +134,8 @@ DRAWN = ("e_score_correction_bias", "layer_scalar", "expert_bias")  # buffers th
 
 
 def drawn(kind, extra):
-    global GPT_OSS
-    GPT_OSS = kind == "gpt_oss"
+    global STACKED
+    STACKED = kind in ("gpt_oss", "gemma4_text")
     args = {k: v for k, v in {**BASE, **extra}.items() if v is not None or k == "sliding_window"}
     cfg = AutoConfig.for_model(kind, **args)
     m = AutoModelForCausalLM.from_config(cfg, attn_implementation="eager", experts_implementation="eager").eval()
@@ -189,7 +189,7 @@ def main(models, file):
         m = m.float()
         ids = seqs[1][:12]
         greedy = list(ids)
-        for _ in range(32):  # without a cache: the whole text each time
+        for _ in range(64):  # without a cache: the whole text each time
             with torch.no_grad():
                 greedy.append(int(m(torch.tensor([greedy]), use_cache=False).logits[0, -1].argmax()))
         entry["prompt"], entry["greedy"] = ids, greedy[len(ids):]
