@@ -23,6 +23,7 @@ import (
 	"agentcli/internal/setting"
 	"agentcli/internal/text"
 	"agentcli/journal"
+	"agentcli/media/album"
 	"agentcli/media/processor"
 	"agentcli/media/qwen"
 	"agentcli/model/chat"
@@ -129,6 +130,7 @@ func SetUp(ctx context.Context, o Options, s console.Streams) (_ *Run, err error
 // openData opens the dataset and takes from it what the user left open.
 func (x *Run) openData(ctx context.Context) (err error) {
 	o := &x.o
+	album.AllowPixels(o.Images.MaxImagePixels)
 	role := "train"
 	if o.Command == "eval" {
 		role = EvalSplit // what was trained on is no measure

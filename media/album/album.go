@@ -6,9 +6,11 @@ import (
 	"bytes"
 	"crypto/sha256"
 	"encoding/hex"
+	"fmt"
 	"image"
 	"image/png"
 	"math"
+	"sync/atomic"
 
 	"agentcli/internal/malformed"
 	"agentcli/media"
@@ -32,8 +34,25 @@ func Hash(file []byte) string {
 	return hex.EncodeToString(sum[:])
 }
 
-// Pixels decodes an image: the file's, or its rectangle of a crop. It fails where the file is
-// not at hand or the image is another than it was.
+// mostPixels is the limit of AllowPixels.
+var mostPixels atomic.Int64
+
+// AllowPixels raises the limit of width times height of the files that this process decodes,
+// media.DefaultMaxPixels, to n. A lower n changes nothing: files are held to lower limits by Open.
+func AllowPixels(n int) {
+	for {
+		was := mostPixels.Load()
+		if int64(n) <= was || mostPixels.CompareAndSwap(was, int64(n)) {
+			return
+		}
+	}
+}
+
+// Pixels decodes an image: the file's, or its rectangle of a crop. Errors are of a kind of
+// malformed and name the image's hash: Missing where the file is not at hand, Mismatch where its
+// size or a crop's pixels are not those that the image was recorded with, Range where the file
+// has more pixels than AllowPixels and the default allow. Size and limit are checked by the
+// header, before pixels are decoded. It may be called from several goroutines at once.
 func Pixels(im *traj.Image) (*media.Image, error) {
 	pixels, err := cut(im)
 	if err == nil && im.Crop != nil && pixels.Hash() != im.Hash {
@@ -47,20 +66,51 @@ func Pixels(im *traj.Image) (*media.Image, error) {
 
 // cut is Pixels without a check of their hash.
 func cut(im *traj.Image) (*media.Image, error) {
-	file := im.Bytes
-	if im.Crop != nil {
-		file = im.Crop.File
+	file, _, err := fileOf(im)
+	if err != nil {
+		return nil, err
 	}
-	if file == nil {
-		return nil, malformed.Errorf(malformed.Missing, "the file of image %.12s is not there", im.Hash)
-	}
-	// It was held to its limits when it was opened.
-	pixels, err := media.Decode(file, media.Limits{Pixels: math.MaxInt32, Bytes: len(file)})
+	pixels, err := media.Decode(file, limits(file))
 	if err != nil || im.Crop == nil {
 		return pixels, err
 	}
 	b := im.Crop.Box
 	return pixels.Crop(b[0], b[1], b[2], b[3])
+}
+
+// limits are those of Pixels for a file that is in memory.
+func limits(file []byte) media.Limits {
+	return media.Limits{Pixels: max(int(mostPixels.Load()), media.DefaultMaxPixels), Bytes: max(len(file), 1)}
+}
+
+// fileOf is the file that an image is decoded from, and its header. It refuses files that
+// Pixels does not decode.
+func fileOf(im *traj.Image) (file []byte, h media.Header, err error) {
+	file = im.Bytes
+	if im.Crop != nil {
+		file = im.Crop.File
+	}
+	if file == nil {
+		return nil, h, malformed.Errorf(malformed.Missing, "the file of image %.12s is not there", im.Hash)
+	}
+	most := limits(file)
+	h, err = media.ReadHeader(file, media.Limits{Pixels: math.MaxInt, Bytes: most.Bytes})
+	if err != nil {
+		return nil, h, fmt.Errorf("image %.12s: %w", im.Hash, err)
+	}
+	if h.Width > most.Pixels/h.Height {
+		return nil, h, malformed.Errorf(malformed.Range, "image %.12s has %d × %d pixels, more than %d in all; record it again at a smaller size",
+			im.Hash, h.Width, h.Height, most.Pixels)
+	}
+	width, height := h.Width, h.Height
+	if im.Crop != nil {
+		width, height = im.Crop.Box[2]-im.Crop.Box[0], im.Crop.Box[3]-im.Crop.Box[1]
+	}
+	if known := im.Width != 0 || im.Height != 0; known && (width != im.Width || height != im.Height) {
+		return nil, h, malformed.Errorf(malformed.Mismatch, "image %.12s has %d × %d pixels and was recorded with %d × %d; record it again",
+			im.Hash, width, height, im.Width, im.Height)
+	}
+	return file, h, nil
 }
 
 // File is an image as a file: its own, or a PNG of a crop.
