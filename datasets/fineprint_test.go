@@ -210,7 +210,7 @@ func TestACloseUpIsTheCropOfItsImage(t *testing.T) {
 			t.Fatal(err)
 		}
 		b := fineBoxOf(s.plates[0].field)
-		crop, err := album.Crop(&whole, [4]int{6 * b[0], 6 * b[1], 6 * b[2], 6 * b[3]})
+		crop, err := album.Crop(t.Context(), &whole, [4]int{6 * b[0], 6 * b[1], 6 * b[2], 6 * b[3]})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -107,7 +107,7 @@ func (f ImageFile) describe() string {
 }
 
 // open reads the images of a result. Its errors are for the model.
-func (c *ImageConfig) open(files []ImageFile) ([]traj.Image, error) {
+func (c *ImageConfig) open(ctx context.Context, files []ImageFile) ([]traj.Image, error) {
 	most := c.MaxImages
 	if most <= 0 {
 		most = defaultMaxImages
@@ -118,14 +118,14 @@ func (c *ImageConfig) open(files []ImageFile) ([]traj.Image, error) {
 	images := make([]traj.Image, len(files))
 	for i, f := range files {
 		var err error
-		if images[i], err = c.openFile(f); err != nil {
+		if images[i], err = c.openFile(ctx, f); err != nil {
 			return nil, fmt.Errorf("image %d of the result cannot be shown: %w", i, err)
 		}
 	}
 	return images, nil
 }
 
-func (c *ImageConfig) openFile(f ImageFile) (traj.Image, error) {
+func (c *ImageConfig) openFile(ctx context.Context, f ImageFile) (traj.Image, error) {
 	file := f.Bytes
 	if f.Path != "" {
 		var err error
@@ -135,7 +135,8 @@ func (c *ImageConfig) openFile(f ImageFile) (traj.Image, error) {
 	}
 	im, err := album.Open(file, f.Path, c.Limits)
 	if err == nil {
-		_, err = album.Pixels(&im) // the header alone does not say whether a model can be shown the rest
+		// The header alone does not say whether a model can be shown the rest.
+		err = album.Use(ctx, &im, func(*media.Image) error { return nil })
 	}
 	return im, err
 }
@@ -207,7 +208,7 @@ func (c *ImageConfig) answer(ctx context.Context, tool Tool, args json.RawMessag
 			}
 			break
 		}
-		out.images, err = c.open(files)
+		out.images, err = c.open(ctx, files)
 	default:
 		out.text, err = tool.Call(ctx, args)
 	}

@@ -35,7 +35,7 @@ func (r Rotate) Spec() traj.ToolSpec {
 func (r Rotate) Call(context.Context, json.RawMessage) (string, error) { return "", errNoImage }
 
 // Look implements Looking.
-func (r Rotate) Look(_ context.Context, args json.RawMessage, seen []traj.Image) (string, []traj.Image, error) {
+func (r Rotate) Look(ctx context.Context, args json.RawMessage, seen []traj.Image) (string, []traj.Image, error) {
 	var a struct {
 		Angle *float64 `json:"angle"`
 		Label string   `json:"label"`
@@ -51,16 +51,9 @@ func (r Rotate) Look(_ context.Context, args json.RawMessage, seen []traj.Image)
 	if a.Angle == nil {
 		return "", nil, fmt.Errorf("wrong arguments: angle is missing; give degrees")
 	}
-	pixels, err := album.Pixels(im)
+	file, err := r.turned(ctx, im, *a.Angle)
 	if err != nil {
-		return "", nil, fmt.Errorf("%w: the image cannot be turned (%w)", ErrBroken, err)
-	}
-	if w, h := pixels.RotatedSize(*a.Angle); w > r.Limits.MaxPixels()/h {
-		return "", nil, fmt.Errorf("the turned image would have %d × %d pixels, more than %d in all", w, h, r.Limits.MaxPixels())
-	}
-	file, err := album.PNG(pixels.Rotated(*a.Angle))
-	if err != nil {
-		return "", nil, fmt.Errorf("%w: the turned image cannot be written (%w)", ErrBroken, err)
+		return "", nil, err
 	}
 	if most := r.Limits.MaxBytes(); len(file) > most {
 		return "", nil, fmt.Errorf("the turned image is a file of %d bytes, more than %d", len(file), most)
@@ -70,4 +63,21 @@ func (r Rotate) Look(_ context.Context, args json.RawMessage, seen []traj.Image)
 		return "", nil, fmt.Errorf("%w: the turned image cannot be read again (%w)", ErrBroken, err)
 	}
 	return traj.ImageMark, []traj.Image{turned}, nil
+}
+
+// turned is an image, turned, as a PNG file.
+func (r Rotate) turned(ctx context.Context, im *traj.Image, angle float64) (file []byte, err error) {
+	var refused error
+	err = album.Use(ctx, im, func(pixels *media.Image) (err error) {
+		if w, h := pixels.RotatedSize(angle); w > r.Limits.MaxPixels()/h {
+			refused = fmt.Errorf("the turned image would have %d × %d pixels, more than %d in all", w, h, r.Limits.MaxPixels())
+			return nil
+		}
+		file, err = album.PNG(pixels.Rotated(angle))
+		return err
+	})
+	if err != nil {
+		return nil, fmt.Errorf("%w: the image cannot be turned (%w)", ErrBroken, err)
+	}
+	return file, refused
 }

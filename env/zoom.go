@@ -65,7 +65,7 @@ func (z Zoom) Spec() traj.ToolSpec {
 func (z Zoom) Call(context.Context, json.RawMessage) (string, error) { return "", errNoImage }
 
 // Look implements Looking.
-func (z Zoom) Look(_ context.Context, args json.RawMessage, seen []traj.Image) (string, []traj.Image, error) {
+func (z Zoom) Look(ctx context.Context, args json.RawMessage, seen []traj.Image) (string, []traj.Image, error) {
 	var a struct {
 		Box   []float64 `json:"bbox_2d"`
 		Label string    `json:"label"`
@@ -85,7 +85,7 @@ func (z Zoom) Look(_ context.Context, args json.RawMessage, seen []traj.Image) (
 	if err != nil {
 		return "", nil, err
 	}
-	crop, err := album.Crop(im, box)
+	crop, err := album.Crop(ctx, im, box)
 	if err != nil {
 		return "", nil, fmt.Errorf("%w: the image cannot be cut (%w)", ErrBroken, err)
 	}

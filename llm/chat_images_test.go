@@ -72,7 +72,7 @@ func byteImages() *ImagePlaces {
 func looking(t *testing.T) (first, then []traj.Message) {
 	t.Helper()
 	a, b := pictureOf(t, 56, 28), pictureOf(t, 224, 224)
-	crop, err := album.Crop(&b, [4]int{0, 0, 84, 28})
+	crop, err := album.Crop(t.Context(), &b, [4]int{0, 0, 84, 28})
 	if err != nil {
 		t.Fatal(err)
 	}

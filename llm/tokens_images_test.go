@@ -39,7 +39,7 @@ func squares(w, h int) int { return w / 28 * (h / 28) }
 func withImages(t *testing.T) (prompt []int32, images []traj.Image, spans []traj.ImageSpan) {
 	t.Helper()
 	images = []traj.Image{pictureOf(t, 56, 28), pictureOf(t, 224, 224)}
-	crop, err := album.Crop(&images[1], [4]int{0, 0, 84, 28})
+	crop, err := album.Crop(t.Context(), &images[1], [4]int{0, 0, 84, 28})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -42,7 +42,7 @@ func looked(t testing.TB, id string, im traj.Image) *traj.Trajectory {
 	x := &traj.Trajectory{ID: id, Reward: &reward, Termination: traj.Answered, Messages: []traj.Message{
 		{Role: traj.RoleUser, Content: "before " + traj.ImageMark + " behind", Images: []traj.Image{im}}}}
 	for _, box := range [][4]int{{20, 10, 120, 60}, {200, 100, 300, 180}} {
-		crop, err := album.Crop(&im, box)
+		crop, err := album.Crop(t.Context(), &im, box)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -4,6 +4,7 @@ package album
 
 import (
 	"bytes"
+	"context"
 	"crypto/sha256"
 	"encoding/hex"
 	"fmt"
@@ -52,30 +53,44 @@ func AllowPixels(n int) {
 // malformed and name the image's hash: Missing where the file is not at hand, Mismatch where its
 // size or a crop's pixels are not those that the image was recorded with, Range where the file
 // has more pixels than AllowPixels and the default allow. Size and limit are checked by the
-// header, before pixels are decoded. It may be called from several goroutines at once.
-func Pixels(im *traj.Image) (*media.Image, error) {
-	pixels, err := cut(im)
-	if err == nil && im.Crop != nil && pixels.Hash() != im.Hash {
-		err = malformed.Errorf(malformed.Mismatch, "the crop %.12s has other pixels now", im.Hash)
-	}
-	if err != nil {
-		return nil, err
-	}
-	return pixels, nil
+// header, before pixels are decoded. It waits while MaxDecoding pixels are decoded by others,
+// and may be called from several goroutines at once.
+func Pixels(im *traj.Image) (pixels *media.Image, err error) {
+	err = Use(context.Background(), im, func(m *media.Image) error { pixels = m; return nil })
+	return pixels, err
 }
 
-// cut is Pixels without a check of their hash.
-func cut(im *traj.Image) (*media.Image, error) {
-	file, _, err := fileOf(im)
+// Use decodes an image as Pixels does and calls f with its pixels, which count for MaxDecoding
+// until f returns: f decodes no other image. It fails with ctx's error, f's, and those of Pixels.
+func Use(ctx context.Context, im *traj.Image, f func(*media.Image) error) error {
+	return decoding.use(ctx, im, func(pixels *media.Image) error {
+		if im.Crop != nil && pixels.Hash() != im.Hash {
+			return malformed.Errorf(malformed.Mismatch, "the crop %.12s has other pixels now", im.Hash)
+		}
+		return f(pixels)
+	})
+}
+
+// use is Use within a bound, without a check of the pixels' hash.
+func (b *pixelBound) use(ctx context.Context, im *traj.Image, f func(*media.Image) error) error {
+	file, h, err := fileOf(im)
 	if err != nil {
-		return nil, err
+		return err
 	}
+	leave, err := b.enter(ctx, h.Width*h.Height)
+	if err != nil {
+		return err
+	}
+	defer leave()
 	pixels, err := media.Decode(file, limits(file))
-	if err != nil || im.Crop == nil {
-		return pixels, err
+	if err == nil && im.Crop != nil {
+		box := im.Crop.Box
+		pixels, err = pixels.Crop(box[0], box[1], box[2], box[3])
 	}
-	b := im.Crop.Box
-	return pixels.Crop(b[0], b[1], b[2], b[3])
+	if err != nil {
+		return err
+	}
+	return f(pixels)
 }
 
 // limits are those of Pixels for a file that is in memory.
@@ -113,16 +128,16 @@ func fileOf(im *traj.Image) (file []byte, h media.Header, err error) {
 	return file, h, nil
 }
 
-// File is an image as a file: its own, or a PNG of a crop.
-func File(im *traj.Image) ([]byte, error) {
+// File is an image as a file: its own, or a PNG of a crop. Errors are those of Pixels.
+func File(im *traj.Image) (file []byte, err error) {
 	if im.Crop == nil && im.Bytes != nil {
 		return im.Bytes, nil
 	}
-	pixels, err := Pixels(im)
-	if err != nil {
-		return nil, err
-	}
-	return PNG(pixels)
+	err = Use(context.Background(), im, func(pixels *media.Image) error {
+		file, err = PNG(pixels)
+		return err
+	})
+	return file, err
 }
 
 // PNG is a file of pixels.
@@ -138,8 +153,8 @@ func PNG(pixels *media.Image) ([]byte, error) {
 }
 
 // Crop is a part of an image: box are its left, upper, right and lower edge in the image's
-// pixels. A crop of a crop is one of the same file.
-func Crop(im *traj.Image, box [4]int) (traj.Image, error) {
+// pixels. A crop of a crop is one of the same file. Errors are ctx's and those of Pixels.
+func Crop(ctx context.Context, im *traj.Image, box [4]int) (traj.Image, error) {
 	source := traj.Crop{Source: im.Hash, File: im.Bytes, Box: box}
 	if im.Crop != nil {
 		source = *im.Crop
@@ -147,10 +162,9 @@ func Crop(im *traj.Image, box [4]int) (traj.Image, error) {
 		source.Box = [4]int{x + box[0], y + box[1], x + box[2], y + box[3]}
 	}
 	out := traj.Image{Width: box[2] - box[0], Height: box[3] - box[1], Crop: &source}
-	pixels, err := cut(&out)
+	err := decoding.use(ctx, &out, func(pixels *media.Image) error { out.Hash = pixels.Hash(); return nil })
 	if err != nil {
 		return traj.Image{}, err
 	}
-	out.Hash = pixels.Hash()
 	return out, nil
 }

@@ -3,9 +3,11 @@
 package processor
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
 
+	"agentcli/media"
 	"agentcli/media/album"
 	"agentcli/media/qwen"
 	"agentcli/media/resize"
@@ -65,13 +67,14 @@ func (p *Processor) Grid(width, height int) (grid [3]int, tokens int, err error)
 }
 
 // Patches decodes, resizes and cuts an image: [patches, numbers of a patch] in the order of
-// the encoder. The image's file must be at hand; errors are those of album.Pixels.
+// the encoder. The image's file must be at hand; errors are those of album.Pixels. It waits
+// while album.MaxDecoding pixels are decoded by others.
 func (p *Processor) Patches(im *traj.Image) ([]float32, error) {
-	pixels, err := album.Pixels(im)
-	if err != nil {
-		return nil, err
-	}
-	seen, err := p.config.Resize(pixels)
+	var seen *media.Image
+	err := album.Use(context.Background(), im, func(pixels *media.Image) (err error) {
+		seen, err = p.config.Resize(pixels)
+		return err
+	})
 	if err != nil {
 		return nil, err
 	}
