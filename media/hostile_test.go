@@ -211,3 +211,22 @@ func TestLimitsAreKept(t *testing.T) {
 		}
 	}
 }
+
+func TestAWebPWithALongPartitionIsRefusedByName(t *testing.T) {
+	file := read(t, "0006.webp")
+	if string(file[12:16]) != "VP8 " {
+		t.Fatalf("the file begins with a chunk %q", file[12:16])
+	}
+	frame := append(bytes.Clone(file[20:]), make([]byte, 1<<24)...)
+	long := binary.LittleEndian.AppendUint32([]byte("RIFF"), uint32(12+len(frame)))
+	long = binary.LittleEndian.AppendUint32(append(long, "WEBPVP8 "...), uint32(len(frame)))
+	_, err := Decode(append(long, frame...), Limits{})
+	if !errors.Is(err, malformed.Unsupported) {
+		t.Fatalf("%v; want kind %v", err, malformed.Unsupported)
+	}
+	for _, word := range []string{"16 MiB", "PNG or JPEG"} {
+		if !strings.Contains(err.Error(), word) {
+			t.Errorf("%v; want the words %q", err, word)
+		}
+	}
+}

@@ -163,8 +163,15 @@ func still(all []chunk, limits raster.Limits, width, height int) (*raster.Image,
 	return nil, malformed.Errorf(malformed.Missing, "it has no image")
 }
 
+// tooMuchData is vp8's error for a frame whose last partition has 1<<24 bytes or more.
+const tooMuchData = "vp8: too much data to decode"
+
 // fault puts a codec's error under a kind.
 func fault(err error) error {
+	if err.Error() == tooMuchData {
+		return malformed.Errorf(malformed.Unsupported,
+			"its lossy frame has a last partition of 16 MiB or more, which is not decoded; convert the file to PNG or JPEG")
+	}
 	if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
 		return raster.Truncated()
 	}
