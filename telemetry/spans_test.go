@@ -355,3 +355,31 @@ func TestSampledOutTrajectoriesAreNotWatched(t *testing.T) {
 	}
 	_ = s.Close()
 }
+
+func TestASpanCountsTheImagesOfItsTrajectory(t *testing.T) {
+	r := newReceiver(t)
+	s, err := OpenSpans(t.Context(), SpansConfig{Endpoint: r.URL, Version: "v1", Model: "named", Notice: quiet(t)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	at := time.Now()
+	for id, shown := range map[string][][]int{"looks": {{18, 66}, {}, {4}}, "reads": {nil}} {
+		x := &traj.Trajectory{ID: id, StartedAt: at, Termination: traj.Answered}
+		w := s.Observe(x)
+		for _, tokens := range shown {
+			w.Event(at, engine.Observed{ImageTokens: tokens})
+		}
+		w.Event(at, engine.TrajectoryEnd{Trajectory: x})
+	}
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	got := map[string][2]string{}
+	for _, x := range r.spans {
+		a := attributes(x.Attributes)
+		got[a["agentcli.trajectory.id"]] = [2]string{a["agentcli.images"], a["agentcli.image_tokens"]}
+	}
+	if diff := cmp.Diff(map[string][2]string{"looks": {"3", "88"}, "reads": {"", ""}}, got); diff != "" {
+		t.Error(diff)
+	}
+}
