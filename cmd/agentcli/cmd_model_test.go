@@ -3,11 +3,15 @@ package main
 import (
 	"bytes"
 	"context"
+	"encoding/base64"
 	"encoding/json"
 	"errors"
+	"image"
+	"image/png"
 	"io/fs"
 	"os"
 	"path/filepath"
+	"reflect"
 	"slices"
 	"strings"
 	"testing"
@@ -90,6 +94,72 @@ func TestModelRender(t *testing.T) {
 	}
 	if !slices.Equal(got.TokenIDs, tok.Encode(want, false)) {
 		t.Error("the ids are not those of the text")
+	}
+}
+
+// Wang et al. 2024, section 2.1: text advances all three axes by 1; an image at p has time p, row
+// p + i and column p + j; the text behind it goes on after the largest of them.
+func TestRenderedPositionsAreThoseOfTextAndImages(t *testing.T) {
+	var file bytes.Buffer
+	if err := png.Encode(&file, image.NewGray(image.Rect(0, 0, 84, 56))); err != nil {
+		t.Fatal(err)
+	}
+	url := "data:image/png;base64," + base64.StdEncoding.EncodeToString(file.Bytes())
+	part := `{"type": "image_url", "image_url": {"url": "` + url + `"}}`
+	in := `{"messages": [{"role": "user", "content": "Hello"}]}` + "\n" + `{"messages": [{"role": "user", "content": [` + part +
+		`, {"type": "text", "text": "and"}, ` + part + `, {"type": "text", "text": "?"}]}]}`
+	out, err := askModel(t, in, "render", "--positions", "../../examples/look")
+	if err != nil {
+		t.Fatal(err)
+	}
+	lines := strings.Split(strings.TrimSpace(out), "\n")
+	if len(lines) != 2 {
+		t.Fatalf("%d lines", len(lines))
+	}
+	for i, line := range lines {
+		var got struct {
+			TokenIDs []int32 `json:"token_ids"`
+			Images   []struct {
+				Start, Tokens int
+				Grid          [3]int
+			}
+			Positions [3][]int32
+		}
+		if err := json.Unmarshal([]byte(line), &got); err != nil {
+			t.Fatal(err)
+		}
+		if len(got.Images) != 2*i {
+			t.Fatalf("line %d has %d images", i, len(got.Images))
+		}
+		var want [3][]int32
+		p := int32(0)
+		add := func(time, row, column int32) {
+			for axis, n := range []int32{time, row, column} {
+				want[axis] = append(want[axis], n)
+			}
+		}
+		text := func(to int) {
+			for ; len(want[0]) < to; p++ {
+				add(p, p, p)
+			}
+		}
+		for _, im := range got.Images {
+			if im.Grid != [3]int{1, 4, 6} || im.Tokens != 6 {
+				t.Fatalf("grid %v, %d tokens; want 4 × 6 patches and 6 tokens", im.Grid, im.Tokens)
+			}
+			text(im.Start)
+			for k := range int32(6) {
+				add(p, p+k/3, p+k%3)
+			}
+			p += 3
+		}
+		text(len(got.TokenIDs))
+		if got.Positions[0] == nil || !reflect.DeepEqual(got.Positions, want) {
+			t.Errorf("line %d: positions %v, want %v", i, got.Positions, want)
+		}
+	}
+	if out, err = askModel(t, in, "render", "../../examples/look"); err != nil || strings.Contains(out, "positions") {
+		t.Errorf("without --positions: %.200s, %v", out, err)
 	}
 }
 
