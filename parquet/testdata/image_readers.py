@@ -1,9 +1,10 @@
 """Checks that pyarrow, duckdb, polars, and pandas and datasets where they are installed, read
-the images of the file of images_test.go.
+the images of the file of images_test.go. Prints each reader and its version on stdout, and
+names the readers that are not installed on stderr.
 
 usage: image_readers.py IN.parquet CAT.jpg DOG.webp
 """
-import importlib.util, json, sys
+import importlib.metadata, importlib.util, json, sys
 import duckdb, polars, pyarrow.parquet as pq
 
 src = sys.argv[1]
@@ -43,4 +44,6 @@ if importlib.util.find_spec("datasets"):
             seen = row["messages"][1]["images"]
             assert [i.size for i in seen] == [(19, 20), (20, 19), (19, 20)], seen
             assert row["messages"][3]["images"] == [None]
-print(*readers)
+print(*(f"{r} {importlib.metadata.version(r)}" for r in readers))
+if skipped := {"pandas", "datasets"} - set(readers):
+    print(f"image_readers.py: skipped, not installed: {', '.join(sorted(skipped))}", file=sys.stderr)
