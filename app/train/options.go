@@ -47,6 +47,9 @@ type Options struct {
 	Save           weights.DType
 	Force          bool
 	Settings       map[string]any // as given, for config.yaml; paths are absolute
+	// MaxImagePixels raises the limit of width times height of the rows' images; 0, or less than
+	// media.DefaultMaxPixels: that is the limit.
+	MaxImagePixels int
 }
 
 // DefaultOptions are those of a training run of GRPO on trajectory files, into a folder. A

@@ -16,6 +16,7 @@ import (
 	"agentcli/internal/filesys"
 	"agentcli/internal/setting"
 	"agentcli/lossscale"
+	"agentcli/media/album"
 	"agentcli/trainer"
 	"agentcli/trainer/metrics"
 )
@@ -26,6 +27,7 @@ func Run(ctx context.Context, o Options, s console.Streams) error {
 	if err := o.Backend.Available(); err != nil {
 		return fmt.Errorf("cannot train: %w", err)
 	}
+	album.AllowPixels(o.MaxImagePixels)
 	x := &run{o: o, s: s.Shared()}
 	defer x.close()
 	// The files first: opening a model takes longer, and most mistakes are here.

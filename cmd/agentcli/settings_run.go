@@ -86,8 +86,11 @@ func dataSettings(o *options) []row {
 			help: fmt.Sprintf("maximum number of images of a row, and of a tool's result (default: %d)", datasets.DefaultMaxImages)},
 		{name: "max-image-bytes", field: &run.Images.MaxImageBytes, value: 0, check: notNegative,
 			help: fmt.Sprintf("maximum size of an image file in `BYTES` (default: %d)", media.DefaultMaxBytes)},
-		{name: "max-image-pixels", field: &run.Images.MaxImagePixels, value: 0, check: notNegative,
-			help: fmt.Sprintf("maximum number of pixels of an image, width times height, by its header (default: %d)", media.DefaultMaxPixels)},
+		{name: "max-image-pixels", field: []any{&run.Images.MaxImagePixels, &o.loop.Train.MaxImagePixels}, value: 0, check: notNegative,
+			fixed: evalRollout | forLoop, free: forTrain, always: true,
+			help: fmt.Sprintf("maximum number of pixels of an image, width times height, by its header (default: %d)", media.DefaultMaxPixels),
+			but: []variant{{in: forTrain, help: fmt.Sprintf("raise the maximum number of pixels of an image, width times height "+
+				"(default: %d)", media.DefaultMaxPixels)}}},
 		{name: "images", field: &run.ImageFiles, value: rollout.ImageFiles[0], free: evalRollout | forLoop,
 			help: "where a file of trajectories has its images: inline, or folder, each once in the folder NAME.images beside it"},
 		{name: "system", field: &run.System, help: "system prompt (default: from the dataset)"},

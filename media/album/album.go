@@ -14,6 +14,7 @@ import (
 	"sync/atomic"
 
 	"agentcli/internal/malformed"
+	"agentcli/internal/setting"
 	"agentcli/media"
 	"agentcli/traj"
 )
@@ -114,8 +115,8 @@ func fileOf(im *traj.Image) (file []byte, h media.Header, err error) {
 		return nil, h, fmt.Errorf("image %.12s: %w", im.Hash, err)
 	}
 	if h.Width > most.Pixels/h.Height {
-		return nil, h, malformed.Errorf(malformed.Range, "image %.12s has %d × %d pixels, more than %d in all; record it again at a smaller size",
-			im.Hash, h.Width, h.Height, most.Pixels)
+		return nil, h, malformed.Errorf(malformed.Range, "%w", setting.Errorf("image %.12s has %d × %d pixels, more than %d in all; "+
+			"record it again at a smaller size, or train with a higher %s", im.Hash, h.Width, h.Height, most.Pixels, setting.Name("MaxImagePixels")))
 	}
 	width, height := h.Width, h.Height
 	if im.Crop != nil {
