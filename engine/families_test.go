@@ -2,10 +2,7 @@ package engine
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
-	"os"
-	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
@@ -15,6 +12,7 @@ import (
 	"agentcli/datasets"
 	"agentcli/env"
 	"agentcli/grammar/form"
+	"agentcli/internal/goldenfile"
 	"agentcli/model/chat"
 	"agentcli/model/chat/chattest"
 	"agentcli/traj"
@@ -168,12 +166,9 @@ func TestEachFamilyPlaysArith(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	home, _ := os.UserHomeDir()
-	foreign := map[string]string{}
-	if file, err := os.ReadFile(filepath.Join(home, ".cache/agentcli/downloads/templates.json")); err == nil {
-		if err := json.Unmarshal(file, &foreign); err != nil {
-			t.Fatal(err)
-		}
+	foreign, err := goldenfile.ForeignTemplates()
+	if err != nil {
+		t.Fatal(err)
 	}
 	foreign["phi4"], foreign["phi4 at first"], foreign["olmo3"] = phi4, phi4First, olmo3
 	data, err := datasets.Open(t.Context(), "arith", datasets.Options{Limit: 1})
@@ -195,7 +190,7 @@ func TestEachFamilyPlaysArith(t *testing.T) {
 				text = foreign[p.template]
 			}
 			if text == "" {
-				t.Skip("scripts/golden/templates.py fetches this template")
+				goldenfile.MissingTemplate(t, p.template)
 			}
 			playArith(t, text, p.calls, task)
 		})

