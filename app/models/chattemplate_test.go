@@ -45,20 +45,26 @@ func TestATemplateThatIgnoresToolsIsToldOfAndRecorded(t *testing.T) {
 		format, inText string
 		notices        int
 	}{
-		{"", tools, "chatml", "", 0},
+		{"", tools, "chatml", "", 1},
+		{"", nil, "chatml", "", 0},
+		{"smollm2", tools, "smollm2", "", 1},
+		{"qwen2.5", tools, "qwen2.5", "", 0},
 		{templateFile(t, ignores), tools, chat.FamilyTemplate, "hermes-text", 1},
 		{templateFile(t, ignores), nil, chat.FamilyTemplate, "", 0},
 		{templateFile(t, knows), tools, chat.FamilyTemplate, "", 0},
 		{"qwen3", tools, "qwen3", "", 0},
 	} {
-		notices := 0
+		notices, said := 0, ""
 		_, source, closer, err := models.Open(t.Context(), models.Options{Backend: modelstest.Backend{}, Model: tinyModel, Tools: tt.tools,
-			ChatTemplate: tt.template}, func(string) { notices++ })
+			ChatTemplate: tt.template}, func(s string) { notices, said = notices+1, s })
 		if err != nil {
 			t.Fatal(err)
 		}
 		if source.ChatFormat != tt.format || source.ToolsInText != tt.inText || notices != tt.notices {
 			t.Errorf("%s: %q, tools in %q, %d notices", tt.template, source.ChatFormat, source.ToolsInText, notices)
+		}
+		if tt.inText == "" && notices == 1 && !strings.HasSuffix(said, " qwen2.5 shows them to the model") {
+			t.Errorf("%s: %q", tt.template, said)
 		}
 		_ = closer.Close()
 	}

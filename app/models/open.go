@@ -172,7 +172,7 @@ func Open(ctx context.Context, o Options, notice func(string)) (agent.Model, Sou
 		if note := DeviceNote(o.Device); note != "" {
 			notice(note)
 		}
-		source.noteTools(o, notice)
+		source.noteTools(o, false, notice)
 		if source.Multimodal != "" {
 			notice(fmt.Sprintf("%s is a multimodal model (%s): its language model alone is opened", path, source.Multimodal))
 		}

@@ -104,12 +104,16 @@ func (s *Source) CheckGrammar(g *traj.Grammar, tools []traj.ToolSpec) error {
 	return err
 }
 
-// noteTools says where a chat template ignores the tools that are offered.
-func (s *Source) noteTools(o Options, notice func(string)) {
-	if len(o.Tools) == 0 {
+// noteTools says where a chat template ignores the tools that are offered. inText: a parser
+// writes them into the messages.
+func (s *Source) noteTools(o Options, inText bool, notice func(string)) {
+	switch by := s.described.ToolsShownBy; {
+	case len(o.Tools) == 0:
 		s.ToolsInText = ""
-	}
-	if s.ToolsInText != "" {
+	case by != "" && !inText:
+		notice(fmt.Sprintf("the model's chat template ignores tools, and the chat format %s does not write them into the messages; "+
+			"%s %s shows them to the model", s.ChatFormat, setting.Name("ChatTemplate"), by))
+	case s.ToolsInText != "":
 		notice(fmt.Sprintf("the model's chat template ignores tools: they are written into the messages, in the format %s", s.ToolsInText))
 	}
 }

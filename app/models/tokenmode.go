@@ -77,7 +77,7 @@ func openExact(ctx context.Context, client *llm.Client, source *Source, o Option
 	if source.Describe(m.Renderer); m.Parser != nil {
 		source.ToolsInText = "" // they are written as the parser's format says
 	}
-	source.noteTools(o, notice)
+	source.noteTools(o, m.Parser != nil && m.Parser.InText() != nil, notice)
 	kind, err := tokens.ProbeLogprobs(ctx, probe)
 	if err != nil {
 		notice(fmt.Sprintf("what the server's log-probs are of is not known (%v)", err))

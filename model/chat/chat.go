@@ -74,6 +74,7 @@ type family struct {
 	name    string
 	frame   *frame                                                         // how turns are marked; nil: as in ChatML
 	parser  string                                                         // the format of its tool calls; "": hermes
+	toolsBy string                                                         // the family with the same tokens that shows tools; "": this one
 	head    func(w *writer, msgs []traj.Message, tools []string)           // what comes before the messages
 	message func(w *writer, msgs []traj.Message, i int, headed bool) error // one message
 	// open writes what is after the assistant header of a generation prompt.

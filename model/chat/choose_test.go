@@ -2,12 +2,14 @@ package chat_test
 
 import (
 	"errors"
+	"strings"
 	"testing"
 
 	"agentcli/internal/goldenfile"
 	"agentcli/model/chat"
 	"agentcli/model/chat/chattest"
 	"agentcli/model/jinja"
+	"agentcli/traj"
 )
 
 // nativeTemplates are the templates of the corpus that a family writes exactly.
@@ -70,5 +72,38 @@ func TestChooseWithoutATemplate(t *testing.T) {
 	}
 	if r, err := chat.For("qwen3", chattest.Tokenizer{}); err != nil || r.Family() != "qwen3" {
 		t.Error(err)
+	}
+}
+
+// TestAFormatThatShowsNoToolsNamesOneThatDoes.
+func TestAFormatThatShowsNoToolsNamesOneThatDoes(t *testing.T) {
+	shows := func(name string) bool {
+		r, err := chat.For(name, chattest.Tokenizer{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		msgs := []traj.Message{{Role: traj.RoleUser, Content: "q"}}
+		text, _, err := r.Render(msgs, []traj.ToolSpec{{Name: "abacus", Parameters: []byte(`{}`)}}, chat.Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return strings.Contains(text, "abacus")
+	}
+	silent := 0
+	for _, name := range chat.Families() {
+		r, err := chat.For(name, chattest.Tokenizer{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		by := chat.Describe(r).ToolsShownBy
+		if shows(name) != (by == "") || by != "" && !shows(by) {
+			t.Errorf("%s: the description says %q", name, by)
+		}
+		if by != "" {
+			silent++
+		}
+	}
+	if silent != 3 {
+		t.Errorf("%d formats show no tools", silent)
 	}
 }

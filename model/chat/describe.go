@@ -14,6 +14,9 @@ type Description struct {
 	// ToolsInText is, where the chat template ignores tools, the format in which Exact
 	// writes them into the messages.
 	ToolsInText string
+	// ToolsShownBy is, where the renderer does not write tools at all, the name of a chat
+	// format with the same tokens that does.
+	ToolsShownBy string
 }
 
 // Describe describes a renderer of this package.
@@ -26,7 +29,7 @@ func Describe(r Renderer) Description {
 	opens := ""
 	switch r := r.(type) {
 	case *renderer:
-		d.Calls, d.Reasons = r.parser, r.name == qwen3.name
+		d.Calls, d.Reasons, d.ToolsShownBy = r.parser, r.name == qwen3.name, r.toolsBy
 		d.Stops = tokenTexts(r.tok, d.StopIDs)
 	case *templated:
 		d.Calls, d.Thinks, d.Reasons = r.traits.calls, r.traits.opens != "", r.traits.reasoning

@@ -34,7 +34,7 @@ var llamaFrame = frame{controls: []string{llamaBOS, llamaHeader, llamaClose, lla
 // several calls; here these are written as vLLM's parser reads them, with
 // semicolons between. The content beside a call they drop, and so does this.
 var (
-	llama3  = family{name: "llama3", frame: &llamaFrame, parser: "llama3-json", head: llama3Begin, message: llama3Plain}
+	llama3  = family{name: "llama3", frame: &llamaFrame, parser: "llama3-json", toolsBy: "llama3.1", head: llama3Begin, message: llama3Plain}
 	llama31 = family{name: "llama3.1", frame: &llamaFrame, parser: "llama3-json", head: llama31Head("26 Jul 2024"), message: llama31Message}
 	llama32 = family{name: "llama3.2", frame: &llamaFrame, parser: "llama3-json", head: llama31Head(""), message: llama31Message}
 )

@@ -11,10 +11,10 @@ const smollm2System = "You are a helpful AI assistant named SmolLM, trained by H
 // SmolLM2's template knows neither tools nor reasoning. Without them we render
 // exactly what it does. A list of tools is not shown: shots in the conversation
 // show the format, a call in one line and the result as a turn of its own.
-var smollm2 = family{name: "smollm2", head: headDefault(smollm2System), message: chatmlMessage}
+var smollm2 = family{name: "smollm2", toolsBy: "qwen2.5", head: headDefault(smollm2System), message: chatmlMessage}
 
 // chatml is the bare format: no default system prompt.
-var chatml = family{name: "chatml", head: func(*writer, []traj.Message, []string) {}, message: chatmlMessage}
+var chatml = family{name: "chatml", toolsBy: "qwen2.5", head: func(*writer, []traj.Message, []string) {}, message: chatmlMessage}
 
 func headDefault(system string) func(*writer, []traj.Message, []string) {
 	return func(w *writer, msgs []traj.Message, _ []string) {
