@@ -8,9 +8,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
-	"maps"
 	"math"
-	"math/rand/v2"
 	"os"
 	"path/filepath"
 	"reflect"
@@ -236,46 +234,6 @@ func sameKeys(t *testing.T, got, want *gguf.File) {
 // entries are those of a value, equal neighbours once: a list of equal ones is as good as one.
 func entries(v any) []string {
 	return slices.Compact(strings.Fields(strings.Trim(fmt.Sprint(v), "[]")))
-}
-
-// A damaged file of each kind is an error of one line that names it, or opens.
-func TestDamagedConvertedFiles(t *testing.T) {
-	rng := rand.New(rand.NewPCG(1, 2))
-	models := convertedModels(t)
-	for _, name := range slices.Sorted(maps.Keys(models)) {
-		path := models[name].file(t, name)
-		good, err := os.ReadFile(path)
-		if err != nil {
-			t.Fatal(err)
-		}
-		for k := range 300 {
-			b := slices.Clone(good)
-			for range 1 + rng.IntN(3) {
-				switch at := rng.IntN(min(len(b), 6000)); k % 3 {
-				case 0:
-					b = b[:rng.IntN(len(b))+1]
-				case 1:
-					b[at] = byte(rng.IntN(256))
-				case 2:
-					copy(b[at:], "\xff\xff\xff\xff\xff\xff\xff\xff")
-				}
-			}
-			if err := os.WriteFile(path, b, 0o600); err != nil {
-				t.Fatal(err)
-			}
-			m, err := Open(path)
-			if err != nil {
-				if strings.Contains(err.Error(), "\n") || !strings.Contains(err.Error(), path) {
-					t.Errorf("%s: %v", name, err)
-				}
-				continue
-			}
-			if err := readAll(m); err != nil {
-				t.Errorf("%s: %v", name, err)
-			}
-			m.Close()
-		}
-	}
 }
 
 // A key or a tensor that lies is named.
