@@ -3,14 +3,13 @@ package chat_test
 import (
 	"encoding/json"
 	"errors"
-	"maps"
 	"math/rand/v2"
 	"regexp"
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
+	"agentcli/internal/damaged"
 	"agentcli/model/chat"
 	"agentcli/model/chat/chattest"
 	"agentcli/model/jinja"
@@ -95,33 +94,34 @@ func TestMutatedTemplatesEndWithAnError(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	r := rand.New(rand.NewPCG(17, 4))
-	made := 0
-	for _, name := range slices.Sorted(maps.Keys(all)) {
-		text := all[name]
-		for range 4 {
-			i, n := r.IntN(len(text)), 1+r.IntN(60)
-			j := min(i+n, len(text))
-			mutant := [...]string{text[:i] + text[j:], text[:j] + text[i:],
-				text[:i] + "{% for x in messages %}" + text[i:], text[:i] + " }} " + text[j:],
-				text[:i]}[r.IntN(5)]
-			begin := time.Now()
-			one, err := chat.FromTemplate(mutant, chattest.Tokenizer{Ends: "<|im_end|>"})
-			if err == nil {
-				made++
-				_, _, err = one.Render(oneTurn, oneTool, chat.Options{AddGenerationPrompt: true})
-			}
-			if took := time.Since(begin); took > 5*time.Second {
-				t.Errorf("%s: it took %v", name, took)
-			}
-			if err != nil && (strings.Contains(err.Error(), "\n") || !errors.Is(err, chat.ErrTemplate) && !errors.Is(err, jinja.ErrSyntax) &&
-				!errors.Is(err, jinja.ErrRaised) && !errors.Is(err, jinja.ErrValue) && !errors.Is(err, jinja.ErrLimit)) {
-				t.Errorf("%s: %v", name, err)
-			}
-		}
+	files := map[string][]byte{}
+	for name, text := range all {
+		files[name] = []byte(text)
 	}
-	if made < 50 {
-		t.Errorf("%d mutants still render: shows too little", made)
+	damage := func(r *rand.Rand, file []byte) []byte {
+		text := string(file)
+		i, n := r.IntN(len(text)), 1+r.IntN(60)
+		j := min(i+n, len(text))
+		return []byte([...]string{text[:i] + text[j:], text[:j] + text[i:],
+			text[:i] + "{% for x in messages %}" + text[i:], text[:i] + " }} " + text[j:],
+			text[:i]}[r.IntN(5)])
+	}
+	open := func(name string, mutant []byte) error {
+		one, err := chat.FromTemplate(string(mutant), chattest.Tokenizer{Ends: "<|im_end|>"})
+		if err == nil {
+			_, _, err = one.Render(oneTurn, oneTool, chat.Options{AddGenerationPrompt: true})
+		}
+		if err != nil && !errors.Is(err, chat.ErrTemplate) && !errors.Is(err, jinja.ErrSyntax) &&
+			!errors.Is(err, jinja.ErrRaised) && !errors.Is(err, jinja.ErrValue) && !errors.Is(err, jinja.ErrLimit) {
+			t.Errorf("%s: %v", name, err)
+		}
+		return err
+	}
+	for what, n := range map[string]int{"bytes": damaged.Files(t, 1000, files, open),
+		"parts": damaged.Versions(t, 1000, files, damage, open)} {
+		if n < 100 || n > 950 {
+			t.Errorf("%s: %d errors: the damage shows nothing", what, n)
+		}
 	}
 }
 
