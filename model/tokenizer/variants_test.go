@@ -174,6 +174,8 @@ func TestHostileTokenizers(t *testing.T) {
 		})},
 		{"post", "post_processor", malformed.Unsupported, edit(func() { tree["post_processor"] = map[string]any{"type": "Bert"} })},
 		{"added id taken", "added_tokens", malformed.Duplicate, edit(func() { tree["added_tokens"].([]any)[0].(map[string]any)["id"] = 3 })},
+		{"added token too long", "added_tokens", malformed.Range,
+			edit(func() { tree["added_tokens"].([]any)[0].(map[string]any)["content"] = strings.Repeat("a", 1025) })},
 	}
 	lines := map[string]int{"empty": 1, "no json": 3, "deep": 1}
 	for _, tt := range tests {

@@ -23,6 +23,10 @@ type vocabulary struct {
 	special map[int32]bool
 }
 
+// maxAdded is the longest added token in bytes. They are looked for at each place of a text: the time that takes
+// grows with it.
+const maxAdded = 1024
+
 // newVocabulary gives the added tokens of a file their places beside the tokens of the
 // model's vocabulary.
 func newVocabulary(path string, ids map[string]int64, added []addedToken) (v vocabulary, err error) {
@@ -35,6 +39,10 @@ func newVocabulary(path string, ids map[string]int64, added []addedToken) (v voc
 		top = max(top, id)
 	}
 	for _, a := range v.added {
+		if len(a.Content) > maxAdded {
+			return v, malformed.At(path, "added_tokens", malformed.Range, "the token with id %d has %d bytes; a token has at most %d", a.ID,
+				len(a.Content), maxAdded)
+		}
 		if a.ID < 0 || a.ID >= maxID {
 			return v, malformed.At(path, "added_tokens", malformed.Range, "%q has id %d; ids run from 0 to %d", a.Content, a.ID, maxID-1)
 		}
