@@ -24,7 +24,7 @@ var ErrNoDevice = errors.New("there is no such device")
 
 // LogprobKind says what the log-probs are of that a policy reports for tokens that
 // it sampled at a temperature: with sampled (Config.SampledLogprobs), of the
-// distribution before any cuts; else of the model itself. A greedy token has no
+// distribution before any cuts; else of the model itself, without Config.BarImageTokens' ids. A greedy token has no
 // distribution, and always the model's.
 func LogprobKind(sampled bool, temperature float64) string {
 	if !sampled || temperature == 0 || temperature == 1 {

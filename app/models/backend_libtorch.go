@@ -92,7 +92,8 @@ func (libtorch) OpenPolicy(_ context.Context, path string, o LocalOptions) (agen
 		abs = path
 	}
 	source := Source{Name: abs, Kind: "local", Fingerprint: print, DType: p.DType(), TokenizerHash: p.Tokenizer().Hash(),
-		TemplateHash: HashText(p.ChatTemplate()), Logprobs: policy.LogprobKind(true, o.Temperature), Multimodal: p.Multimodal()}
+		TemplateHash: HashText(p.ChatTemplate()), Logprobs: policy.LogprobKind(true, o.Temperature), Multimodal: p.Multimodal(),
+		BarredIDs: policy.EngineOf(p).Facts().Barred}
 	source.Images, source.noImages = ImageProcessor(path, o.MinPixels, o.MaxPixels)
 	if r, err := p.Renderer(); err == nil {
 		source.Describe(r)

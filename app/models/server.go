@@ -116,7 +116,7 @@ func openServer(ctx context.Context, o Options, notice func(string)) (agent.Mode
 	if o.Tokenizer != "" && (o.TokenMode == "" || o.TokenMode == TokenModeChat) && (o.mayShow() || o.RouterReplay) {
 		folder, err := findTokenizer(ctx, nil, o.Tokenizer, notice)
 		if err == nil {
-			setModelFacts(client, folder)
+			source.BarredIDs = setModelFacts(client, folder)
 			if o.mayShow() {
 				err = placeChatImages(client, &source, folder, o)
 			}

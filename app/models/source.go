@@ -31,7 +31,10 @@ type Source struct {
 	ChatFormat    string    `json:"chat_format,omitempty"`   // the renderer: a family, or "template"
 	ToolsInText   string    `json:"tools_in_text,omitempty"` // the format in which tools are written into the messages
 	Logprobs      string    `json:"logprobs,omitempty"`      // what the log-probs are of
-	Multimodal    string    `json:"multimodal,omitempty"`    // the model_type of a model whose language model this is
+	// BarredIDs are ids of images that are never drawn, of a server as far as it takes a logit_bias:
+	// log-probs are of the other ids.
+	BarredIDs  []int32 `json:"barred_ids,omitempty"`
+	Multimodal string  `json:"multimodal,omitempty"` // the model_type of a model whose language model this is
 
 	// ImageRule is how the images of the run are prepared (processor.Rule); nil: the run has
 	// none, or a server prepares them.

@@ -73,6 +73,7 @@ func openExact(ctx context.Context, client *llm.Client, source *Source, o Option
 	if o.TokenMode == TokenModeAuto {
 		notice(fmt.Sprintf("token mode completions: %s takes ids and returns them; rendered as %s", tokens.Where(), m.Renderer.Family()))
 	}
+	source.BarredIDs = m.barred
 	source.TokenMode, source.TokenizerHash, source.TemplateHash = TokenModeCompletions, hash, template
 	if source.Describe(m.Renderer); m.Parser != nil {
 		source.ToolsInText = "" // they are written as the parser's format says
@@ -91,6 +92,7 @@ type exactServer struct {
 	*chat.Exact
 	tokens *llm.Tokens // its sampler
 	folder string      // of its tokenizer
+	barred []int32     // ids that are never drawn
 	images *processor.Processor
 }
 
@@ -200,8 +202,8 @@ func exactModel(ctx context.Context, tokens *llm.Tokens, names []string, o Optio
 		return fail(setting.Errorf("%s %w; %s chat has the server render", setting.Name("Tokenizer"), err, setting.Name("TokenMode")))
 	}
 	tokens.Stops = r.StopIDs()
-	setModelFacts(tokens.Client, path)
-	m = &exactServer{Exact: &chat.Exact{Renderer: r, Tokenizer: tok, Sampler: tokens,
+	barred := setModelFacts(tokens.Client, path)
+	m = &exactServer{barred: barred, Exact: &chat.Exact{Renderer: r, Tokenizer: tok, Sampler: tokens,
 		Policy: cmp.Or(o.Trained, tokens.Client.Model())},
 		tokens: tokens, folder: path}
 	if o.Parser != "" && o.Parser != chat.ParserAuto {
@@ -214,11 +216,11 @@ func exactModel(ctx context.Context, tokens *llm.Tokens, names []string, o Optio
 }
 
 // setModelFacts gives a client what the configuration in a folder says of the model: the ids that are never
-// drawn, and how many experts a token has in a layer.
-func setModelFacts(client *llm.Client, folder string) {
+// drawn, which it returns, and how many experts a token has in a layer.
+func setModelFacts(client *llm.Client, folder string) (barred []int32) {
 	c, err := weights.ReadConfig(folder)
 	if err != nil { // the folder has a tokenizer alone
-		return
+		return nil
 	}
 	var m llm.ModelFacts
 	if c.Vision != nil {
@@ -228,6 +230,7 @@ func setModelFacts(client *llm.Client, folder string) {
 		m.ActiveExperts = max(m.ActiveExperts, c.Layers[i].Experts.Active)
 	}
 	llm.SetFacts(client, m)
+	return m.Barred
 }
 
 // findTokenizer gives the path of the tokenizer that is named, or of that of the

@@ -36,6 +36,7 @@ func (x *Run) Identity() string {
 	if info.Kind == "server" {
 		info.Logprobs = "server" // what a probe found is no setting
 	}
+	info.BarredIDs = nil                       // they follow from the weights
 	info.ChatFormat, info.ToolsInText = "", "" // they follow from the template, whose hash is in it
 	tools := x.tools.names
 	if x.o.Session {

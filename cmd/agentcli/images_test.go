@@ -342,7 +342,8 @@ func TestImagesBesideIDsAreKeptToTheToken(t *testing.T) {
 			}
 		}
 	}
-	if n != 4 || !strings.Contains(string(r.Metadata().Run), "\"image_rule\"") {
+	if n != 4 || !strings.Contains(string(r.Metadata().Run), "\"image_rule\"") ||
+		!strings.Contains(string(r.Metadata().Run), "\"barred_ids\"") {
 		t.Errorf("%d rows of %s", n, r.Metadata().Run)
 	}
 
