@@ -34,7 +34,8 @@ func (s DeepEyesSettings) Validate() error {
 // deepEyesReward is accuracy·.8 + format·.2 + tool·1.2, in deepeyes-math accuracy·1.2 +
 // format·.4.
 //
-//   - accuracy: 1 where the answer is right by rule, else what the judge says, if there is one.
+//   - accuracy: 1 where the answer is right by rule, else what the judge says, if there is one. Its
+//     rubric is DeepEyes' of the reward's name, unless another was named.
 //   - format: −1 where tags are not paired, the answer's are missing or the answer is long,
 //     else 0. A long answer has accuracy 0.
 //   - tool: 1 where the answer is right and the environment has given an image. DeepEyes
@@ -52,13 +53,13 @@ const longAnswer = 1000
 
 func newDeepEyes(o Options) (Reward, error) {
 	return deepEyesReward{"deepeyes", orDefault(o.DeepEyes.Accuracy, .8), orDefault(o.DeepEyes.Format, .2), orDefault(o.DeepEyes.Tool, 1.2),
-		qaReward{"em", Options{Strict: true}, exactMatch}, o.Judge, true}, nil
+		qaReward{"em", Options{Strict: true}, exactMatch}, o.Judge.WithDefault(judge.DeepEyes), true}, nil
 }
 
 func newDeepEyesMath(o Options) (Reward, error) {
 	w := o.DeepEyes
 	return deepEyesReward{"deepeyes-math", orDefault(w.Accuracy, 1.2), orDefault(w.Format, .4), orDefault(w.Tool, 0),
-		mathReward{o}, o.Judge, false}, nil
+		mathReward{o}, o.Judge.WithDefault(judge.DeepEyesMath), false}, nil
 }
 
 func orDefault(v *float64, otherwise float64) float64 {

@@ -117,3 +117,36 @@ func TestDeepEyesAsksTheJudgeWhereTheRuleSaysNo(t *testing.T) {
 		t.Errorf("a judge that does not answer scores %+v", s)
 	}
 }
+
+// Without a rubric of its own the judge is asked in the form of the reward's name.
+func TestDeepEyesAsksTheJudgeInItsOwnForm(t *testing.T) {
+	for reward, c := range map[string]struct{ yes, no, reply string }{
+		"deepeyes":      {"Judgement: 1", "0", "<answer>the car, which is red</answer>"},
+		"deepeyes-math": {"## Equivalence Judgement\nTRUE", "FALSE", "\\boxed{the half}"},
+	} {
+		for says, right := range map[string]bool{c.yes: true, c.no: false} {
+			j, err := judge.New(judge.Config{Model: opinion{says: says}, Name: "m"})
+			if err != nil {
+				t.Fatal(err)
+			}
+			r, err := New(reward, Options{Judge: j})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if s, err := r.Score(context.Background(), looked("a red car", c.reply, true)); err != nil || s.Correct == nil || *s.Correct != right {
+				t.Errorf("%s, %q: %+v, %v", reward, says, s, err)
+			}
+		}
+		j, err := judge.New(judge.Config{Model: opinion{says: "VERDICT: CORRECT"}, Name: "m"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		r, err := New(reward, Options{Judge: j})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if s, err := r.Score(context.Background(), looked("a red car", c.reply, true)); !errors.Is(err, judge.ErrUnreadable) || s.Value != nil {
+			t.Errorf("%s: a judge that answers in another form scores %+v, %v", reward, s, err)
+		}
+	}
+}

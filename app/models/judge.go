@@ -23,7 +23,7 @@ import (
 // JudgeOptions name the model that the reward judge asks, and what it is told.
 type JudgeOptions struct {
 	Server            string  // URL or URL#MODEL; "": there is no judge
-	Rubric            string  // one of judge.Rubrics, or a file; "": the first
+	Rubric            string  // one of judge.Rubrics, or a file; "": the one of the reward's name, else the first
 	Votes             int     // 0: 1
 	PriceIn, PriceOut float64 // USD for a million tokens; 0: not told
 }
@@ -99,9 +99,12 @@ func OpenJudge(ctx context.Context, o JudgeOptions, parallel int, notice func(st
 			return nil, exit.Usagef("%s is %g; want a price of at least 0", name, price)
 		}
 	}
-	rubric, err := judge.OpenRubric(o.Rubric)
-	if err != nil {
-		return nil, exit.Usagef("%s: %w", setting.Name("Judge.Rubric"), err)
+	var rubric judge.Rubric // of each reward its own
+	var err error
+	if o.Rubric != "" {
+		if rubric, err = judge.OpenRubric(o.Rubric); err != nil {
+			return nil, exit.Usagef("%s: %w", setting.Name("Judge.Rubric"), err)
+		}
 	}
 	url, model, _ := strings.Cut(o.Server, "#")
 	c := llm.Config{BaseURL: url, Model: model, Parallel: parallel, Patience: -1, UserAgent: "agentcli/" + version.String(), Notice: notice}

@@ -23,6 +23,8 @@ import (
 	"agentcli/internal/setting"
 	"agentcli/internal/text"
 	"agentcli/journal"
+	"agentcli/rewards"
+	"agentcli/rewards/judge"
 	"agentcli/telemetry"
 	"agentcli/traj"
 )
@@ -50,6 +52,9 @@ func (x *Run) Identity() string {
 	if x.o.Judge.Server != "" {
 		_, model, _ := strings.Cut(x.o.Judge.Server, "#")
 		what["judge"] = []any{model, x.o.Judge.Rubric, x.o.Judge.Votes}
+		if x.o.Judge.Rubric == "" && rewards.Reads(x.reward, "deepeyes") { // which asked by the rubric correct once
+			what["judge_form"] = judge.DeepEyes
+		}
 	}
 	if x.o.Grader.Text() != "{}" {
 		what["grader"] = x.o.Grader

@@ -2,11 +2,14 @@ package main
 
 import (
 	"encoding/json"
+	"fmt"
 	"math"
 	"net/http"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
+	"sync"
 	"testing"
 
 	"agentcli/app/rundir"
@@ -171,6 +174,74 @@ func TestRolloutKeepsApartWhatTheJudgeCouldNotGrade(t *testing.T) {
 		"--judge=" + s.BaseURL() + "#other": exitUsage, "--judge-price-in=2": exitPartial} {
 		if _, log, code := run(t, "rollout", "--resume", out, setting); code != want {
 			t.Errorf("resumed with %s: exit %d: %s", setting, code, log)
+		}
+	}
+}
+
+// Rewards of DeepEyes ask in its form; a reply that says nothing is asked for again, by another
+// seed, and a judge that never says so gives no reward.
+func TestAJudgeIsAskedInTheFormOfDeepEyes(t *testing.T) {
+	t.Setenv("XDG_CACHE_HOME", t.TempDir())
+	seeds := map[string][]int64{} // of the question about each answer
+	var mu sync.Mutex
+	s := llmtest.New(t, func(r *llmtest.Request) llmtest.Reply {
+		prompt := r.Last()
+		_, answer, short := strings.Cut(prompt, "[Model Answer]: <") // examples have no tags
+		if !short {
+			_, answer, _ = strings.Cut(prompt, "**Student's Final Answer**:")
+		}
+		yes, no := "Judgement: 1", "Judgement: 0, there is 1"
+		if !short {
+			yes, no = "## Equivalence Judgement\nTRUE", "## Equivalence Judgement\nFALSE"
+		}
+		for _, c := range []struct{ answer, first, then string }{{"like wine", yes, yes}, {"blue", no, no}, {"hidden", "10", yes},
+			{"gibberish", "well", "well"}, {"half", yes, yes}, {"third", no, no}} {
+			if strings.Contains(answer, c.answer) {
+				mu.Lock()
+				defer mu.Unlock()
+				seeds[c.answer] = append(seeds[c.answer], r.Int("seed"))
+				if len(seeds[c.answer]) == 1 {
+					return llmtest.Text(c.first)
+				}
+				return llmtest.Text(c.then)
+			}
+		}
+		t.Errorf("asked in another form:\n%s", prompt)
+		return llmtest.Text("")
+	})
+	for reward, want := range map[string][]struct {
+		reply string
+		value any
+	}{
+		"deepeyes":      {{"like wine", .8}, {"blue", 0.}, {"hidden", .8}, {"gibberish", nil}},
+		"deepeyes-math": {{"half", 1.2}, {"third", 0.}},
+	} {
+		var lines strings.Builder
+		for _, w := range want {
+			fmt.Fprintf(&lines, `{"question":"colour?","answer":"red","response":"<answer>%s</answer>\\boxed{%[1]s}"}`+"\n", w.reply)
+		}
+		file := filepath.Join(t.TempDir(), "rows.jsonl")
+		if err := os.WriteFile(file, []byte(lines.String()), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		out, log, _ := run(t, "score", "--reward", reward, "--judge", s.BaseURL()+"#good", file)
+		rows := strings.Split(strings.TrimSpace(out), "\n")
+		if len(rows) != len(want) {
+			t.Fatalf("%s: %d rows: %s", reward, len(rows), log)
+		}
+		for i, w := range want {
+			var row map[string]any
+			if err := json.Unmarshal([]byte(rows[i]), &row); err != nil {
+				t.Fatal(err)
+			}
+			if row["reward"] != w.value || w.value == nil && row["termination"] != string(traj.RewardFailed) {
+				t.Errorf("%s, %s: %v, want %v", reward, w.reply, row, w.value)
+			}
+		}
+	}
+	for answer, n := range map[string]int{"like wine": 1, "blue": 1, "hidden": 2, "gibberish": 3, "half": 1, "third": 1} {
+		if distinct := slices.Compact(slices.Sorted(slices.Values(seeds[answer]))); len(seeds[answer]) != n || len(distinct) != n {
+			t.Errorf("%s was asked by the seeds %v", answer, seeds[answer])
 		}
 	}
 }

@@ -128,7 +128,8 @@ func judgeSettings(o *options) []row {
 		{name: "judge", field: []any{&run.Server, &train.Server}, kind: address, but: inShaping, idle: o.unread("judge"),
 			help: "server of the model that --reward judge asks: `URL` or URL#MODEL; its key is in JUDGE_API_KEY, else OPENAI_API_KEY"},
 		{name: "judge-rubric", field: []any{&run.Rubric, &train.Rubric}, kind: path, but: inShaping,
-			help: "what the judge is told: " + strings.Join(judge.Rubrics(), ", ") + ", or a `FILE` (default: " + judge.Rubrics()[0] + ")"},
+			help: "what the judge is told: " + strings.Join(judge.Rubrics(), ", ") + ", or a `FILE` (default: the one of the reward's name, else " +
+				judge.Rubrics()[0] + ")"},
 		{name: "judge-votes", field: []any{&run.Votes, &train.Votes}, value: 0, check: notNegative, but: inShaping,
 			help: "replies of the judge for each grade, of which the most or the mean counts (default: 1)"},
 		{name: "judge-price-in", field: []any{&run.PriceIn, &train.PriceIn}, value: 0., check: notNegative,

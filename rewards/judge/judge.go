@@ -7,6 +7,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"sync"
 
@@ -36,7 +37,7 @@ type Model interface {
 type Config struct {
 	Model  Model
 	Name   string // of the model; the cache keeps its replies apart from those of others
-	Rubric Rubric
+	Rubric Rubric // the zero value: the first of Rubrics, and of WithDefault the one that it names
 	Votes  int    // replies for a grade; 0: 1. One is greedy, several are sampled at temperature 1
 	Cache  string // folder of the replies that were given; "": none
 }
@@ -44,6 +45,12 @@ type Config struct {
 // Judge grades replies. It is safe for concurrent use.
 type Judge struct {
 	c     Config
+	given bool // whoever made it named the rubric
+	*asked
+}
+
+// asked is what judges of one model with several rubrics share.
+type asked struct {
 	cache cache
 	same  singleflight.Group // questions that are asked at this moment
 	mu    sync.Mutex
@@ -67,7 +74,23 @@ func New(c Config) (*Judge, error) {
 	if c.Votes < 0 || c.Votes > maxVotes {
 		return nil, fmt.Errorf("a judge has %d votes; want 1 to %d", c.Votes, maxVotes)
 	}
-	return &Judge{c: c, cache: cache{c.Cache}}, nil
+	given := c.Rubric.text != ""
+	if !given {
+		c.Rubric = builtin[0]
+	}
+	return &Judge{c, given, &asked{cache: cache{c.Cache}}}, nil
+}
+
+// WithDefault is the judge with a built-in rubric, where none was named. Both ask the same
+// model, and Usage of either counts both. It is nil for nil.
+func (j *Judge) WithDefault(rubric string) *Judge {
+	i := slices.IndexFunc(builtin, func(r Rubric) bool { return r.Name == rubric })
+	if j == nil || j.given || i < 0 {
+		return j
+	}
+	other := *j
+	other.c.Rubric = builtin[i]
+	return &other
 }
 
 // Limits of a judge.
@@ -174,7 +197,7 @@ func (j *Judge) vote(ctx context.Context, prompt string, vote int) (opinion, err
 		}
 		last = r
 	}
-	return opinion{}, fmt.Errorf("%w: want a last line like %q, got %q (%d times)", ErrUnreadable, j.c.Rubric.form(),
+	return opinion{}, fmt.Errorf("%w: want a last line like %q, got %q (%d times)", ErrUnreadable, j.c.Rubric.example(),
 		text.Harmless(text.Cut(text.OneLine(tail(last)), 120)), tries)
 }
 

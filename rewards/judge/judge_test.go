@@ -304,6 +304,9 @@ func TestRubricsOfFilesAreChecked(t *testing.T) {
 		}
 	}
 	for _, r := range builtin {
+		if r.form != 0 {
+			continue // the name alone decides how an answer is read
+		}
 		if again, err := OpenRubric(file(r.text)); err != nil || again.pair != r.pair {
 			t.Errorf("%s is no rubric of a file: %v", r.Name, err)
 		}

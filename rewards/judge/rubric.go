@@ -17,11 +17,13 @@ import (
 
 // Rubric is what a judge is told. Its text has the question at {question}, the gold
 // answers at {answer} and the reply at {response}; a rubric of pairs has the two replies
-// at {first} and {second}. It asks for a last line, "VERDICT: …" or "SCORE: …".
+// at {first} and {second}. It asks for a last line, "VERDICT: …" or "SCORE: …", or has
+// another form.
 type Rubric struct {
 	Name string
 	text string
 	pair bool
+	form answerForm
 }
 
 // What the built-in rubrics have in common: what is judged is fenced by tags that whoever
@@ -47,6 +49,8 @@ var builtin = []Rubric{
 		"Request:\n{question}\n\nFirst reply:\n{first}\n\nSecond reply:\n{second}\n\n" +
 		"Decide which does better what was asked. Their order and their length are no merit.\n" +
 		"Reason briefly. Then end with one line of this form, and nothing after it:\nVERDICT: FIRST, SECOND or TIE"},
+	{Name: DeepEyes, text: deepEyesText, form: judgement},
+	{Name: DeepEyesMath, text: deepEyesMathText, form: equivalence},
 }
 
 // Rubrics names the rubrics that OpenRubric knows; the first is the default.
@@ -146,9 +150,14 @@ var (
 // read finds the last verdict or score of a reply.
 func (r Rubric) read(reply string) (opinion, bool) {
 	if i := strings.LastIndex(reply, "</think>"); i >= 0 {
-		reply = reply[i:]
+		reply = reply[i+len("</think>"):]
 	}
-	if asksScore.MatchString(r.text) {
+	switch {
+	case r.form == judgement:
+		return readJudgement(reply)
+	case r.form == equivalence:
+		return readEquivalence(reply)
+	case asksScore.MatchString(r.text):
 		return readScore(reply)
 	}
 	all := verdictLine.FindAllStringSubmatch(reply, -1)
@@ -181,9 +190,13 @@ func readScore(reply string) (opinion, bool) {
 	return opinion{value: n / of}, true
 }
 
-// form is an example of the line that the rubric asks for.
-func (r Rubric) form() string {
+// example is one of the line that the rubric asks for.
+func (r Rubric) example() string {
 	switch {
+	case r.form == judgement:
+		return "Judgement: 1"
+	case r.form == equivalence:
+		return "Equivalence Judgement: TRUE"
 	case r.pair:
 		return "VERDICT: FIRST"
 	case asksScore.MatchString(r.text):
