@@ -117,11 +117,14 @@ type Options struct {
 	ObjectAnswers func(reward string) bool
 	// Env is the environment of all tasks; "": each row names its own.
 	Env string
-	// Envs are the names that a row may have; nil: any. EnvPrompts is the text around a
-	// question by environment, where Prompt is nil and no text belongs to the dataset itself.
-	Envs       []string
-	EnvPrompts map[string]string
-	Hub        *hub.Hub // nil: hub.FromEnv()
+	// Envs are the names that a row may have; nil: any. EnvDefaults are what environments suggest,
+	// by name.
+	Envs        []string
+	EnvDefaults map[string]EnvDefaults
+	// SourceRewards is the reward of a row in verl's form by its data_source. It comes before the
+	// environment's.
+	SourceRewards map[string]string
+	Hub           *hub.Hub // nil: hub.FromEnv()
 	// Ahead lets Open return after the first rows of a file; the rest is for Check.
 	Ahead  bool
 	Images ImageLimits
@@ -138,15 +141,24 @@ type Options struct {
 	Offline bool
 }
 
+// EnvDefaults are what an environment suggests for its rows. What the dataset itself has comes
+// first, and Options.Prompt and Options.System before that.
+type EnvDefaults struct {
+	Prompt string // text around a question
+	System string // system prompt of rows without one
+	Reward string
+}
+
 // Dataset is a stream of tasks with suggestions for running it.
 type Dataset struct {
 	Name         string
 	Split        string
 	Description  string
 	DefaultTools []string // names of tools that it wants
-	Reward       string
-	MaxTurns     int // model calls of a trajectory; 0: no suggestion
-	MaxTokens    int // of one reply; 0: no suggestion
+	Reward       string   // of the first row; "": no row that Open read has an answer
+	Rewards      []string // of the rows that Open read, each once; nil: Reward is that of all
+	MaxTurns     int      // model calls of a trajectory; 0: no suggestion
+	MaxTokens    int      // of one reply; 0: no suggestion
 	Shots        int
 	System       string
 	Env          string          // environment that the suggestions are for; "": the tool environment
@@ -161,8 +173,10 @@ type Dataset struct {
 	Files        []string        // that the rows are read from; none where they are generated
 
 	prompt, system template
-	asked          bool // the prompt is named: a prompt column gets it too
-	own            bool // the prompt is the entry's
+	asked          bool   // the prompt is named: a prompt column gets it too
+	own            bool   // the prompt is the entry's
+	usual          string // reward of rows that nothing else decides
+	settled        bool   // the reward is the entry's, of each row
 	tasks          func(ctx context.Context) iter.Seq2[traj.Task, error]
 	n              int // -1: not known
 	limit          int

@@ -46,6 +46,7 @@ type problem struct {
 	tools        []traj.ToolSpec
 	images       []traj.Image // of the row's column, in order
 	looks        bool         // the row can have images
+	source       string       // data_source of a row in verl's form, which decides its reward there
 }
 
 // answered reports whether there is something to score a reply against.
@@ -194,6 +195,7 @@ func (m mapping) read(row map[string]any) (problem, error) {
 	if err := m.readEnv(&p, row, used); err != nil {
 		return p, err
 	}
+	p.source = sourceOf(row)
 	if err := m.readImages(&p, row, used); err != nil {
 		return p, err
 	}
@@ -335,6 +337,19 @@ func (m mapping) readEnv(p *problem, row map[string]any, used map[string]bool) e
 	}
 	p.Env = s
 	return nil
+}
+
+// sourceOf is the data_source of a row in verl's form, or of one that was imported, which has it
+// in its meta. Without verl's reward_model the name is some other column's.
+func sourceOf(row map[string]any) string {
+	if nested, ok := row["meta"].(map[string]any); ok && row["reward_model"] == nil {
+		row = nested
+	}
+	name, _ := row["data_source"].(string)
+	if _, ok := row["reward_model"].(map[string]any); !ok {
+		return ""
+	}
+	return name
 }
 
 // readMeta keeps the other columns, or those that are to be kept, and the choices.

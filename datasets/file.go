@@ -88,6 +88,7 @@ func openFile(ctx context.Context, src fileSource, o Options) (*Dataset, error) 
 		}
 		n++
 		d.note(p, o)
+		d.addRewards([]string{t.Reward})
 		answered = answered || p.answered()
 		if !p.answered() && d.Unanswered == "" {
 			d.Unanswered = fmt.Sprintf("%s: row %d", src.path, p.row)
@@ -103,8 +104,10 @@ func openFile(ctx context.Context, src fileSource, o Options) (*Dataset, error) 
 		}
 		return nil, malformed.At(src.path, "", malformed.Missing, "has no rows")
 	}
-	if !answered {
-		d.Reward = "" // nothing to score against
+	if d.Reward = ""; answered && len(d.Rewards) > 0 {
+		d.Reward = d.Rewards[0]
+	} else {
+		d.Rewards = nil // nothing to score against
 	}
 	if !more {
 		d.n = n
@@ -189,6 +192,7 @@ func (d *Dataset) suggest(e *entry, o Options) {
 			d.Reward), e.System, e.Env, e.Tools, e.Options
 		d.MaxTurns, d.MaxTokens, prompt = e.Limits.Turns, e.Limits.Tokens, e.Prompt
 	}
+	d.usual, d.settled = d.Reward, e != nil && e.Reward != ""
 	d.asked, d.own = prompt != "", prompt != ""
 	d.prompt, d.system = parseTemplate(cmp.Or(prompt, mathPrompt), false), parseTemplate(d.System, false)
 	if o.Prompt != nil {
@@ -221,10 +225,37 @@ func (d *Dataset) addEnvs(envs []string) {
 	}
 }
 
+// addRewards adds rewards of rows, each once.
+func (d *Dataset) addRewards(names []string) {
+	for _, name := range names {
+		if !slices.Contains(d.Rewards, name) {
+			d.Rewards = append(d.Rewards, name)
+		}
+	}
+}
+
+// rewardOf is the reward of a problem in an environment: the entry's, else that of the row's
+// source, the environment's, the usual one; "" where nothing is to be scored.
+func (d *Dataset) rewardOf(p problem, env string, o Options) string {
+	if d.settled || d.Reward == "" {
+		return d.Reward
+	}
+	return cmp.Or(o.SourceRewards[p.source], o.EnvDefaults[env].Reward, d.usual)
+}
+
+// systemOf is the system prompt of problems without one of their own: the environment's where
+// the dataset has none.
+func (d *Dataset) systemOf(env string, o Options) template {
+	if text := o.EnvDefaults[env].System; text != "" && o.System == nil && d.System == "" {
+		return template{parts: []templatePart{{text: text}}}
+	}
+	return d.system
+}
+
 // promptOf is the text around a question. In its own environment an entry's comes before the
 // environment's.
 func (d *Dataset) promptOf(env string, o Options) (prompt template, asked bool) {
-	if text, ok := o.EnvPrompts[env]; ok && o.Prompt == nil && !(d.own && env == d.Env) {
+	if text := o.EnvDefaults[env].Prompt; text != "" && o.Prompt == nil && !(d.own && env == d.Env) {
 		return parseTemplate(text, false), true
 	}
 	return d.prompt, d.asked
@@ -250,8 +281,9 @@ func (d *Dataset) task(p problem, o Options) (traj.Task, error) {
 // textTask is task without images.
 func (d *Dataset) textTask(p problem, o Options) (traj.Task, error) {
 	t := traj.Task{ID: d.Name + "/" + p.ID, Dataset: d.Name, Split: d.Split, Question: p.Question,
-		Answers: p.Answers, Env: d.envOf(p, o), Tools: d.DefaultTools, Reward: d.Reward, Meta: p.Meta}
-	system, err := d.system.render(p)
+		Answers: p.Answers, Env: d.envOf(p, o), Tools: d.DefaultTools, Meta: p.Meta}
+	t.Reward = d.rewardOf(p, t.Env, o)
+	system, err := d.systemOf(t.Env, o).render(p)
 	if err != nil {
 		return t, err
 	}

@@ -134,7 +134,7 @@ func (g *generator) open(e *entry, o Options) (*Dataset, error) {
 	env := cmp.Or(o.Env, e.Env)
 	d.Envs = []string{env}
 	prompt := cmp.Or(e.Prompt, "{question}")
-	if text, ok := o.EnvPrompts[env]; ok && env != e.Env {
+	if text := o.EnvDefaults[env].Prompt; text != "" && env != e.Env {
 		prompt = text
 	}
 	if o.Prompt != nil {

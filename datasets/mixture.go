@@ -151,6 +151,9 @@ func (d *Dataset) join(one *Dataset) error {
 			d.Parts[0].Dataset, one.Name)
 	}
 	d.addEnvs(one.Envs)
+	if d.addRewards(one.Rewards); len(one.Rewards) == 0 {
+		d.addRewards([]string{one.Reward})
+	}
 	d.Parts = append(d.Parts, Origin{one.Name, one.Split, one.Reward})
 	d.Files = append(d.Files, one.Files...)
 	d.MaxTurns, d.MaxTokens = max(d.MaxTurns, one.MaxTurns), max(d.MaxTokens, one.MaxTokens)

@@ -44,6 +44,7 @@ func (e *entry) openMany(ctx context.Context, files []string, joined joinedRows,
 			return nil, err
 		}
 		all.addEnvs(d.Envs)
+		all.addRewards(d.Rewards)
 		if d.n < 0 || all.n < 0 {
 			all.n = -1
 		} else {

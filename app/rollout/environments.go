@@ -2,6 +2,7 @@ package rollout
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 
 	"agentcli/datasets"
@@ -16,6 +17,8 @@ import (
 type environment struct {
 	name     string
 	prompt   string                                               // text around a question; "": the dataset's
+	system   func(Options) string                                 // system prompt of rows without one; nil: the dataset's
+	reward   string                                               // of rows whose dataset names none; "": the dataset's
 	defaults func(*Options)                                       // settings that the user did not give
 	open     func(traj.Task, env.Config) (env.Environment, error) // of one trajectory, with the run's tools
 }
@@ -24,14 +27,28 @@ const searchEnv = "search"
 
 // environments are what a row and Options.Env may name; the first is the default.
 var environments = []environment{
-	{"tool", "", func(*Options) {}, toolEnvironment},
-	{searchEnv, SearchPrompt, searchDefaults, toolEnvironment},
-	{"no-search", NoSearchPrompt, noSearchDefaults, toolEnvironment},
-	{deepEyesEnv, "", deepEyesDefaults, toolEnvironment},
-	{"visual_toolbox_v2", "", deepEyesDefaults, toolEnvironment}, // as DeepEyes' rows call it
+	{name: "tool", defaults: func(*Options) {}, open: toolEnvironment},
+	{name: searchEnv, prompt: SearchPrompt, defaults: searchDefaults, open: toolEnvironment},
+	{name: "no-search", prompt: NoSearchPrompt, defaults: noSearchDefaults, open: toolEnvironment},
+	{deepEyesEnv, "", deepEyesSystem, deepEyesReward, deepEyesDefaults, toolEnvironment},
+	{"visual_toolbox_v2", "", deepEyesSystem, deepEyesReward, deepEyesDefaults, toolEnvironment}, // as DeepEyes' rows call it
 }
 
 const deepEyesEnv = "deepeyes"
+
+// Rewards of DeepEyes' rows.
+const (
+	deepEyesReward     = "deepeyes"
+	deepEyesMathReward = "deepeyes-math"
+)
+
+// sourceRewards are the rewards that DeepEyes chooses by a row's data_source
+// (verl/utils/reward_score/__init__.py). Of geoguessr it has the parts of deepeyes, and a
+// judge in the form of deepeyes-math.
+var sourceRewards = map[string]string{
+	"vstar": deepEyesReward, "vl_agent": deepEyesReward, "chart": deepEyesReward, "geoguessr": deepEyesReward,
+	"thinklite_eureka": deepEyesMathReward, "xince": deepEyesMathReward,
+}
 
 func toolEnvironment(_ traj.Task, c env.Config) (env.Environment, error) { return env.New(c) }
 
@@ -62,13 +79,22 @@ func environmentNamed(name string) (environment, error) {
 		strings.Join(Environments(), ", "))
 }
 
-// ByEnv adds to a dataset's options which environments its rows may name, and their prompts.
+// ByEnv adds to a dataset's options which environments its rows may name, what these suggest,
+// and the rewards of rows by their source. A reward that the user named is that of all rows.
 func (o *Options) ByEnv(d datasets.Options) datasets.Options {
-	d.Env, d.Envs, d.EnvPrompts = o.Env, Environments(), map[string]string{}
+	d.Env, d.Envs, d.EnvDefaults = o.Env, Environments(), map[string]datasets.EnvDefaults{}
 	for _, e := range environments {
-		if e.prompt != "" {
-			d.EnvPrompts[e.name] = e.prompt
+		own := datasets.EnvDefaults{Prompt: e.prompt}
+		if e.system != nil {
+			own.System = e.system(*o)
 		}
+		if o.Reward == "" {
+			own.Reward = e.reward
+		}
+		d.EnvDefaults[e.name] = own
+	}
+	if o.Reward == "" {
+		d.SourceRewards = sourceRewards
 	}
 	return d
 }
@@ -142,6 +168,18 @@ const (
 	deepEyesTurns  = 5
 	deepEyesTokens = 10240
 )
+
+// deepEyesSystem is the system prompt of rows that have none, in the form that the reward
+// deepeyes reads. It tells of the tool where that is offered.
+func deepEyesSystem(o Options) string {
+	look := ""
+	if o.Tools == nil || slices.Contains(o.Tools, zoomTool) {
+		look = "Where something is too small to see, call " + zoomTool + " with a box around it: " +
+			"the result is that part of the original image. You may call it several times. "
+	}
+	return "You answer questions about images. Think first, between <think> and </think>. " + look +
+		"Write the final answer between <answer> and </answer>, as short as possible."
+}
 
 // deepEyesDefaults are DeepEyes': the tool that zooms, and five turns.
 func deepEyesDefaults(o *Options) {

@@ -35,7 +35,7 @@ func (x *Run) Metadata() (parquet.Metadata, error) {
 		"command": x.o.Command, "version": version.String(), "config": rundir.RedactSettings(x.o.Settings), "model": x.Source,
 		"sampling": x.o.Sampling, "seed": x.o.Seed, "samples": x.o.Samples, "logprobs": x.Source.Logprobs,
 		"env": x.o.Env, "tools": x.tools.config.Specs(),
-		"reward": text.Redact(rewardsOf(x.o.Reward, x.reward, x.Data.Parts)), "parser": x.o.Model.Parser,
+		"reward": text.Redact(strings.Join(rewardsOf(x.o.Reward, x.Data), " or ")), "parser": x.o.Model.Parser,
 		"limits": map[string]any{"max_turns": x.o.MaxTurns, "max_prompt_tokens": x.o.MaxPromptTokens,
 			"max_response_tokens":    x.o.MaxResponseTokens,
 			"max_observation_tokens": x.o.MaxObservationTokens, "final_turn": x.o.FinalTurn, "continue_reply": x.o.ContinueReply,

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"io"
 	"iter"
-	"slices"
 	"strings"
 	"sync"
 
@@ -172,12 +171,7 @@ func (x *Run) openReward(ctx context.Context) (err error) {
 				x.o.Dataset, text.Redact(x.reward), setting.Name("Reward"), text.ShellWord(x.reward))
 		}
 	}
-	names := []string{x.reward}
-	for _, p := range x.Data.Parts {
-		if x.o.Reward == "" {
-			names = append(names, p.Reward)
-		}
-	}
+	names := rewardsOf(x.o.Reward, x.Data)
 	// An older program took settings without effect. The held-out tasks of a loop may have
 	// another reward.
 	if x.o.Resume == "" && (x.o.Command != "loop" || x.o.Reward != "") {
@@ -357,19 +351,16 @@ func (x *Run) PlayPart(ctx context.Context, p Part, sink func(*traj.Trajectory) 
 	return sum, err
 }
 
-// rewardsOf names the rewards of a run: the one that the user named, or the dataset's and
-// those of a mixture's parts, each once.
-func rewardsOf(named, own string, parts []datasets.Origin) string {
-	if named != "" {
-		return named
+// rewardsOf names the rewards of a run, each once: the one that the user named, or those of
+// the dataset's rows.
+func rewardsOf(named string, d *datasets.Dataset) []string {
+	switch {
+	case named != "":
+		return []string{named}
+	case len(d.Rewards) == 0:
+		return []string{d.Reward}
 	}
-	names := []string{own}
-	for _, p := range parts {
-		if !slices.Contains(names, p.Reward) {
-			names = append(names, p.Reward)
-		}
-	}
-	return strings.Join(names, " or ")
+	return d.Rewards
 }
 
 // rewardOf names the reward of a trajectory: a task's own counts unless the user
