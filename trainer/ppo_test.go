@@ -182,6 +182,27 @@ func TestPPOsAdvantagesAreThoseOfGAEOverActions(t *testing.T) {
 	}
 }
 
+// verl multiplies the return to come by the mask, which DeepEyes takes out
+// (compute_reinforce_plus_plus_outcome_advantage): of a trajectory with tools one turn alone is trained then.
+// Here a row has its actions, and the reward comes back over all turns.
+func TestReinforcePlusPlusGoesOnBehindTheFirstEndOfAReply(t *testing.T) {
+	// H ends a reply; d is an observation.
+	e, other := attempt("g", 1, "abCHddEHdFH"), attempt("g", 0, "abCH")
+	c := config()
+	c.Advantage, c.Gamma = "reinforce++", .9
+	train(t, newBigram(vocab, 1), c, []*episode.Episode{e, other})
+	adv := e.Streams[0].Advantages
+	if len(adv) != 6 || len(other.Streams[0].Advantages) != 2 {
+		t.Fatalf("advantages %v and %v", adv, other.Streams[0].Advantages)
+	}
+	zero := other.Streams[0].Advantages[0] // of a return of 0; whitening keeps ratios of differences
+	for i := range adv[:5] {
+		if got := (adv[i] - zero) / (adv[i+1] - zero); math.Abs(got-.9) > 1e-9 {
+			t.Errorf("action %d: the return is %v of the next one's, want .9: %v", i, got, adv)
+		}
+	}
+}
+
 func TestNoSplitChangesPPOsGradients(t *testing.T) {
 	for _, shared := range []bool{false, true} {
 		run := func(micro int) (*bigram, *bigram) {

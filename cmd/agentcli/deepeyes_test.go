@@ -253,3 +253,26 @@ func TestABoxOfAShrunkImageIsNotWhereDeepEyesCutsIt(t *testing.T) {
 		}
 	}
 }
+
+// A crop that the budget has no room for is not shown: the sequence ends with the model's tokens,
+// where the reward is, and no image is cut. With room for it the same conversation goes on.
+func TestACropBeyondTheBudgetIsNotShown(t *testing.T) {
+	plays, maxTokens := deepEyesPlays(t)
+	tok, err := tokenizer.Open(lookModel)
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := &plays[slices.IndexFunc(plays, func(p deepEyesPlay) bool { return p.Name == "shrunk image" })]
+	reply := len(tok.Encode(p.Replies[0], false)) + 1
+	for budget, images := range map[int]int{reply + 8: 1, reply + 400: 2} {
+		row := p.play(t, tok, maxTokens, "original", "--max-response-tokens", fmt.Sprint(budget))
+		seq := &row.Sequences[0]
+		ids, last := len(seq.TokenIDs), seq.TokenIDs[len(seq.TokenIDs)-1]
+		if len(row.Images) != images || len(seq.Images) != images || (row.Termination == traj.MaxTokens) != (images == 1) {
+			t.Errorf("budget %d: %d images, %d spans, %s; want %d images", budget, len(row.Images), len(seq.Images), row.Termination, images)
+		}
+		if seq.Validate() != nil || !seq.LossMask[ids-1] || row.Messages[len(row.Messages)-1].Role != traj.RoleAssistant {
+			t.Errorf("budget %d: %v, the last token %d is not the model's", budget, seq.Validate(), last)
+		}
+	}
+}

@@ -182,6 +182,44 @@ func TestCompletionsModeKeepsEveryTokenOfEachServer(t *testing.T) {
 	}
 }
 
+// The last rows of a model's output matrix are often of ids that its tokenizer does not have. One
+// that is drawn is in the next prompt, as in the sequence that is trained on: DeepEyes leaves it
+// out of the prompt alone, so its model is trained on another text than it was asked with.
+func TestAnIDBeyondTheTokenizerIsInThePromptAndInTheSequence(t *testing.T) {
+	for name, o := range map[string]llmtest.Options{"vllm": {Completions: true, Window: 4096}, "sglang": {SGLang: true, Window: 4096}} {
+		model := newOracle(t, tinyFolder)
+		beyond := int32(model.tok.VocabSize() + 100)
+		s := llmtest.NewWith(t, o, func(r *llmtest.Request) llmtest.Reply {
+			reply := model.script(r)
+			if strings.Contains(reply.Content, "<tool_call>") {
+				reply.IDs, reply.Logprobs = slices.Insert(reply.IDs, 3, beyond), slices.Insert(reply.Logprobs, 3, -.5)
+				reply.OutputTokens++
+			}
+			return reply
+		})
+		out := filepath.Join(t.TempDir(), "run")
+		if _, log, code := run(t, "rollout", "--base-url", s.BaseURL(), "--model", "mock", "-d", writeProducts(t, 3), "--reward", "exact",
+			"--tools", "calculator", "-n", "1", "--output", out, "--token-mode", "completions", "--tokenizer", tinyFolder); code != exitDone {
+			t.Fatalf("%s: %s", name, log)
+		}
+		rows, _ := rowsOf(t, filepath.Join(out, rundir.TrajectoriesFile))
+		for _, row := range rows {
+			if len(row.Sequences) != 1 || len(row.Steps) != 2 || row.Termination != traj.Answered {
+				t.Fatalf("%s, %s: %d sequences, %d steps, %s %s", name, row.ID, len(row.Sequences), len(row.Steps), row.Termination, row.Error)
+			}
+			seq, first := &row.Sequences[0], row.Steps[0]
+			at := slices.Index(seq.TokenIDs, beyond)
+			if at != first.Start+3 || !seq.LossMask[at] || seq.Logprobs[at] != -.5 {
+				t.Errorf("%s, %s: the id is at %d of the sequence, whose reply begins at %d", name, row.ID, at, first.Start)
+			}
+			prompt := seq.TokenIDs[:row.Steps[1].Start]
+			if !slices.ContainsFunc(s.Requests(), func(r llmtest.Request) bool { return slices.Equal(r.Prompt, prompt) }) {
+				t.Errorf("%s, %s: the second reply was asked for with another prompt than the sequence has", name, row.ID)
+			}
+		}
+	}
+}
+
 func TestTokenModeAutoSaysWhatItChose(t *testing.T) {
 	hubtest.Start(t, map[string]map[string]string{"org/tiny": hubtest.Folder(t, tinyFolder)})
 	data := writeProducts(t, 2)
