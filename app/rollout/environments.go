@@ -170,7 +170,7 @@ const (
 )
 
 // deepEyesSystem is the system prompt of rows that have none, in the form that the reward
-// deepeyes reads. It tells of the tool where that is offered.
+// deepeyes reads. It names the tool where that is offered.
 func deepEyesSystem(o Options) string {
 	look := ""
 	if o.Tools == nil || slices.Contains(o.Tools, zoomTool) {
