@@ -33,7 +33,8 @@ func mixedReplies(t *testing.T, systems map[string]string) (model, judge *llmtes
 	t.Setenv("XDG_CACHE_HOME", t.TempDir())
 	model = llmtest.New(t, func(r *llmtest.Request) llmtest.Reply {
 		for _, c := range [][2]string{{"the car", "<answer>red</answer>"}, {"a half", `\boxed{0.5}`},
-			{"bar is high", "<answer>number two</answer>"}, {"a third", `\boxed{one third}`}, {"the boat", "<answer>blue</answer>"}, {"3 + 4", `\boxed{7}`}} {
+			{"bar is high", "<answer>number two</answer>"}, {"a third", `\boxed{one third}`}, {"the boat", "<answer>blue</answer>"},
+			{"3 + 4", `\boxed{7}`}} {
 			if strings.Contains(r.Last(), c[0]) {
 				if systems != nil && r.Messages[0].Role == traj.RoleSystem {
 					systems[c[0]] = r.Messages[0].Text()
