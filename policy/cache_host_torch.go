@@ -139,7 +139,11 @@ func moveBlocks(sc *scheduler, s *torch.Scope) {
 		}
 	}
 	h.moved()
-	if c.Err() != nil {
-		s.Fail(c.Err())
+	if err := c.Err(); err != nil { // who holds which block that was not copied is not known
+		sc.table.forget()
+		for len(sc.running) > 0 {
+			sc.finish(sc.running[len(sc.running)-1], nil, err)
+		}
+		s.Fail(err)
 	}
 }

@@ -117,6 +117,28 @@ func TestWhatTheHostHasGoesWithTheWeights(t *testing.T) {
 	}
 }
 
+// A block that could not be copied is nobody's: those who run end with the error, and later ones compute all anew.
+func TestAFailedMoveLeavesNothingBehind(t *testing.T) {
+	needsTestDevice(t)
+	onDefault(t, torch.TestDevice, "")
+	p := open(t, "testdata/tiny-llama", Config{DType: "float32", Threads: 1, CacheBytes: 1, MaxContext: 64,
+		HostCache: CacheSize{Bytes: 1 << 20}})
+	err := p.worker.Do(func(s *torch.Scope) error {
+		sc := p.sched
+		sc.table.host.moves = append(sc.table.host.moves, blockMove{device: 1 << 20, host: sc.table.host.alloc(), back: true})
+		q := &sequence{blocks: []int32{sc.table.alloc()}, done: make(chan struct{})}
+		sc.running = append(sc.running, q)
+		moveBlocks(sc, s)
+		if q.err == nil || len(sc.running) != 0 || len(sc.table.byHash) != 0 || sc.table.available() != len(sc.table.blocks) {
+			t.Errorf("%v, %d run, %d blocks are found", q.err, len(sc.running), len(sc.table.byHash))
+		}
+		return s.Err()
+	})
+	if err == nil {
+		t.Error("a block that is not there was moved")
+	}
+}
+
 // What cannot be kept is refused when the model is opened.
 func TestAHostCacheWithoutAUseIsRefused(t *testing.T) {
 	onDefault(t, torch.CPU, "")

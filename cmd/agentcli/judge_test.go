@@ -178,7 +178,7 @@ func TestRolloutKeepsApartWhatTheJudgeCouldNotGrade(t *testing.T) {
 	}
 }
 
-// Rewards of DeepEyes ask in its form; a reply that says nothing is asked for again, by another
+// Rewards of DeepEyes use its prompts; a reply that says nothing is requested again, by another
 // seed, and a judge that never says so gives no reward.
 func TestAJudgeIsAskedInTheFormOfDeepEyes(t *testing.T) {
 	t.Setenv("XDG_CACHE_HOME", t.TempDir())

@@ -51,7 +51,7 @@ func AllowPixels(n int) {
 }
 
 // Pixels decodes an image: the file's, or its rectangle of a crop. Errors are of a kind of
-// malformed and name the image's hash: Missing where the file is not at hand, Mismatch where its
+// malformed and name the image's hash: Missing where the file is not there, Mismatch where its
 // size or a crop's pixels are not those that the image was recorded with, Range where the file
 // has more pixels than AllowPixels and the default allow. Size and limit are checked by the
 // header, before pixels are decoded. It waits while MaxDecoding pixels are decoded by others,

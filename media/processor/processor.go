@@ -67,7 +67,7 @@ func (p *Processor) Grid(width, height int) (grid [3]int, tokens int, err error)
 }
 
 // Patches decodes, resizes and cuts an image: [patches, numbers of a patch] in the order of
-// the encoder. The image's file must be at hand; errors are those of album.Pixels. It waits
+// the encoder. The image's file must be there; errors are those of album.Pixels. It waits
 // while album.MaxDecoding pixels are decoded by others.
 func (p *Processor) Patches(im *traj.Image) ([]float32, error) {
 	var seen *media.Image
