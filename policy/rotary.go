@@ -5,8 +5,8 @@ package policy
 import (
 	"fmt"
 	"math"
-	"sync"
 
+	"agentcli/internal/parallel"
 	"agentcli/internal/torch"
 )
 
@@ -30,18 +30,19 @@ func (n *network) rotary(s, keep *torch.Scope, positions int) {
 			half := len(inv)
 			cos, sin := make([]float64, positions*half), make([]float64, positions*half)
 			const chunk = 4096
-			var parts sync.WaitGroup
-			for from := 0; from < positions; from += chunk {
-				parts.Go(func() {
-					for p := from; p < min(from+chunk, positions); p++ {
-						a := amplitude * scale(p)
-						for i, f := range inv {
-							cos[p*half+i], sin[p*half+i] = a*math.Cos(float64(p)*f), a*math.Sin(float64(p)*f)
-						}
+			err := parallel.For((positions+chunk-1)/chunk, func(c int) error {
+				for p := c * chunk; p < min((c+1)*chunk, positions); p++ {
+					a := amplitude * scale(p)
+					for i, f := range inv {
+						cos[p*half+i], sin[p*half+i] = a*math.Cos(float64(p)*f), a*math.Sin(float64(p)*f)
 					}
-				})
+				}
+				return nil
+			})
+			if err != nil {
+				s.Fail(err)
+				return rotation{}
 			}
-			parts.Wait()
 			shape := []int64{int64(positions), int64(half)}
 			return rotation{cos: s.Keep(s.To(s.Float64(cos, shape...), acc, n.device), keep),
 				sin: s.Keep(s.To(s.Float64(sin, shape...), acc, n.device), keep)}
