@@ -1,9 +1,9 @@
-"""The recipe of bench/look.sh in plain PyTorch, for comparison: the same model, the same rows,
-one optimiser step an update, a key-value cache for the first reply.
+"""The recipe of bench/look.sh in plain PyTorch, for comparison: the same model, the same rows, as
+many updates, a key-value cache for the first reply.
 
     python bench/look_peer.py FOLDER/seed-N [STEPS]     (transformers, torch, pyarrow, pillow)
 
-FOLDER/seed-N is what bench/look.sh leaves: init/, places.parquet, crops.parquet, traces.parquet.
+FOLDER/seed-N is what bench/look.sh leaves: init/ and the demonstrations.
 GRPO draws its problems from scenes.parquet and measures on its first 256:
     agentcli rollout -d fineprint --split places --seed 99 --limit 576 -n 1 --model replay:FOLDER/seed-N/init -o …/scenes.parquet
 """
@@ -197,7 +197,7 @@ def play(scenes, n, temperature):
     return result
 
 
-def grpo(scenes, steps, tasks=16, n=8, lr=1e-4):
+def grpo(scenes, steps, tasks=16, n=8, lr=1e-4, epochs=2, clip=.2):
     opt = optimiser(lr, 0.)
     for step in range(steps):
         some = [scenes[i] for i in rng.choice(len(scenes), tasks, replace=False)]
@@ -209,11 +209,14 @@ def grpo(scenes, steps, tasks=16, n=8, lr=1e-4):
         if taught:
             shown = {id(p): p for r, _ in taught for p in r["images"]}  # a scene's image once
             number = {key: i for i, key in enumerate(shown)}
-            features = encode(list(shown.values()))[[number[id(p)] for r, _ in taught for p in r["images"]]]
-            ids, h = forward([r["ids"] for r, _ in taught], features)
-            lp, row = logprobs(ids, h, [(i, a, b) for i, (r, _) in enumerate(taught) for a, b in r["spans"]])
-            weight = torch.tensor([a for _, a in taught], dtype=torch.float32)[row]
-            update(opt, -(torch.exp(lp - lp.detach()) * weight).sum() / total)
+            each = [number[id(p)] for r, _ in taught for p in r["images"]]
+            for epoch in range(epochs):
+                ids, h = forward([r["ids"] for r, _ in taught], encode(list(shown.values()))[each])
+                lp, row = logprobs(ids, h, [(i, a, b) for i, (r, _) in enumerate(taught) for a, b in r["spans"]])
+                if epoch == 0:
+                    old = lp.detach()
+                weight, ratio = torch.tensor([a for _, a in taught], dtype=torch.float32)[row], torch.exp(lp - old)
+                update(opt, -torch.minimum(ratio * weight, ratio.clamp(1 - clip, 1 + clip) * weight).sum() / total)
         print(json.dumps({"step": step + 1, "reward": reward.mean(), "looks": np.mean([r["looked"] for r in played])}), flush=True)
 
 
@@ -226,9 +229,9 @@ def measure(name, scenes):
 
 def main():
     begun = time.time()
-    data = {name: rows(f"{FOLDER}/{name}.parquet", name == "scenes") for name in ("places", "crops", "traces", "scenes")}
+    data = {name: rows(f"{FOLDER}/{name}.parquet", name == "scenes") for name in ("places", "crops", "traces", "again", "crops-again", "scenes")}
     sft(data["places"] + data["crops"], cosine=False)
-    sft(data["traces"], cosine=True)
+    sft(data["traces"] + data["again"] + data["crops-again"], cosine=True)
     print(json.dumps({"cold_start_seconds": time.time() - begun, "cpu": time.process_time()}), flush=True)
     measure("before", data["scenes"][:256])
     at = time.time()

@@ -42,13 +42,13 @@ type ImageFile struct {
 	Bytes []byte
 }
 
-// defaultMaxImages is how many images a result may have.
+// defaultMaxImages is how many images the results of a conversation may have.
 const defaultMaxImages = 64
 
 // ImageConfig says which images of tools' results a model is shown. The zero value is ready
 // for use.
 type ImageConfig struct {
-	MaxImages int          // of one result; 0: defaultMaxImages
+	MaxImages int          // of the results of a conversation; 0: defaultMaxImages
 	Limits    media.Limits // of a file
 	MaxTokens int          // of one image, by Tokens; 0: no limit
 	// Tokens is how many tokens an image of that size in pixels takes; nil: Qwen2.5-VL's.
@@ -106,14 +106,26 @@ func (f ImageFile) describe() string {
 	return traj.PlainText("[" + strings.Join(words, ", ") + "]")
 }
 
+func (c *ImageConfig) most() int {
+	if c.MaxImages <= 0 {
+		return defaultMaxImages
+	}
+	return c.MaxImages
+}
+
+// fit says why a conversation whose results have shown images so far has no room for those of another.
+// Its error is for the model.
+func (c *ImageConfig) fit(images []traj.Image, shown int) error {
+	if len(images) == 0 || shown+len(images) <= c.most() {
+		return nil
+	}
+	return fmt.Errorf("tools have shown %d of at most %d images: no more are shown", shown, c.most())
+}
+
 // open reads the images of a result. Its errors are for the model.
 func (c *ImageConfig) open(ctx context.Context, files []ImageFile) ([]traj.Image, error) {
-	most := c.MaxImages
-	if most <= 0 {
-		most = defaultMaxImages
-	}
-	if len(files) > most {
-		return nil, fmt.Errorf("the result has %d images, more than %d", len(files), most)
+	if len(files) > c.most() {
+		return nil, fmt.Errorf("the result has %d images, more than %d", len(files), c.most())
 	}
 	images := make([]traj.Image, len(files))
 	for i, f := range files {

@@ -9,6 +9,7 @@ import (
 	"image/png"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -124,6 +125,37 @@ func TestAnImageThatCannotBeShownIsAMessageForTheModel(t *testing.T) {
 		if m, _ := photo(t, Config{Images: ImageConfig{MaxImages: most}}, strings.Repeat(traj.ImageMark, 2), two...); len(m.Images) != want {
 			t.Errorf("of 2 images %d are shown where %d may be", len(m.Images), most)
 		}
+	}
+}
+
+// The images of results are counted in the order of their calls; those of the row are not.
+func TestToolsShowNoMoreImagesThanTheyMay(t *testing.T) {
+	e, err := New(Config{Tools: []Tool{Zoom{Space: BoxOriginal}}, Images: ImageConfig{MaxImages: 2}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	open := traj.Message{Role: traj.RoleUser, Content: traj.ImageMark, Images: []traj.Image{gradient(t, 300, 56)}}
+	if _, err := e.Reset(t.Context(), traj.Task{ID: "t", Messages: []traj.Message{open}}); err != nil {
+		t.Fatal(err)
+	}
+	shown := func(calls ...string) (n []int) {
+		for _, m := range zoom(t, e, calls...) {
+			n = append(n, len(m.Images))
+			if isError := strings.HasPrefix(m.Content, "error: "); isError != (len(m.Images) == 0) {
+				t.Errorf("%d images with %q", len(m.Images), m.Content)
+			}
+		}
+		return n
+	}
+	const good, bad = `{"bbox_2d": [0, 0, 56, 56]}`, `{"bbox_2d": [0, 0, 56]}`
+	if got := shown(bad, good); !slices.Equal(got, []int{0, 1}) {
+		t.Errorf("images of the first reply: %v", got)
+	}
+	if got := shown(good, good); !slices.Equal(got, []int{1, 0}) {
+		t.Errorf("images of the second: %v", got)
+	}
+	if got := shown(good); !slices.Equal(got, []int{0}) {
+		t.Errorf("images of the third: %v", got)
 	}
 }
 

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"sync"
 
+	"agentcli/internal/parallel"
 	"agentcli/internal/setting"
 	"agentcli/internal/torch"
 	"agentcli/model/weights"
@@ -73,7 +74,8 @@ func (f *featureCache) of(s *torch.Scope, n *network, img Image) (features, erro
 		if err != nil {
 			return features{}, err
 		}
-		made := n.vision.encode(s, p, img.Grid, n.dtype, n.device)
+		// Alone, so that its numbers are the same whoever else is shown what.
+		made := n.vision.encode(s, []pictured{{p, img.Grid}}, n.dtype, n.device)[0]
 		if s.Err() != nil {
 			return features{}, s.Err()
 		}
@@ -198,26 +200,46 @@ func (c *computation) trainsEncoder(n *network) bool {
 }
 
 // see gives the features of a pack's images. Of a trained encoder they are part of what
-// backward goes through, and none are kept.
-func (c *computation) see(s *torch.Scope, n *network, p *Pack) ([]features, error) {
+// backward goes through, and none are kept. Where that is wanted the images are computed together,
+// which rounds otherwise than one by one, as kept features and sampling have them.
+func (c *computation) see(s *torch.Scope, n *network, p *Pack, backward bool) ([]features, error) {
 	if len(p.images) == 0 {
 		return nil, nil
 	}
 	if !c.trainsEncoder(n) {
 		return c.features.all(s, n, p.images)
 	}
-	out, made := make([]features, len(p.images)), map[imageKey]features{}
-	for k, i := range p.images {
-		f, ok := made[i.key()]
-		if !ok {
-			patches, err := patchesOf(i, n.vision.Vision)
-			if err != nil {
-				return nil, fmt.Errorf("image %d of the pack: %w", k+1, err)
-			}
-			f = n.vision.forImage(len(made)).encode(s, patches, i.Grid, n.dtype, n.device)
-			made[i.key()] = f
+	number := map[imageKey]int{}
+	var shown []Image
+	for _, i := range p.images {
+		if _, ok := number[i.key()]; !ok {
+			number[i.key()] = len(shown)
+			shown = append(shown, i)
 		}
-		out[k] = f
+	}
+	images := make([]pictured, len(shown))
+	err := parallel.For(len(shown), func(k int) error {
+		patches, err := patchesOf(shown[k], n.vision.Vision)
+		if err != nil {
+			return fmt.Errorf("image %d of the pack: %w", k+1, err)
+		}
+		images[k] = pictured{patches, shown[k].Grid}
+		return nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	made := make([]features, 0, len(images))
+	if !backward || n.vision.drops() {
+		for k := range images {
+			made = append(made, n.vision.forImage(k).encode(s, images[k:k+1], n.dtype, n.device)...)
+		}
+	} else {
+		made = n.vision.encode(s, images, n.dtype, n.device)
+	}
+	out := make([]features, len(p.images))
+	for k, i := range p.images {
+		out[k] = made[number[i.key()]]
 	}
 	return out, s.Err()
 }

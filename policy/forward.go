@@ -76,7 +76,7 @@ func (c *computation) forward(s *torch.Scope, n *network, b Batch, loss func(Out
 	if len(rows) == 0 {
 		return out, false
 	}
-	seen, err := c.see(s, n, pack)
+	seen, err := c.see(s, n, pack, loss != nil)
 	if err != nil {
 		s.Fail(err)
 		return out, false

@@ -458,7 +458,7 @@ func sameImagesDropOtherInputs(t *testing.T, g visionGolden, tr *Trainable) {
 	twice[1].Key = [32]byte{1} // other pixels, as far as the pass knows
 	err := tr.worker.Do(func(s *torch.Scope) error {
 		n := tr.cast(s, tr.lora.call(0, 0))
-		seen, err := tr.see(s, n, &Pack{images: twice})
+		seen, err := tr.see(s, n, &Pack{images: twice}, true)
 		if err == nil && slices.Equal(s.Float64s(seen[0].main), s.Float64s(seen[1].main)) {
 			t.Errorf("%s: both images of a pass drop the same", g.Title)
 		}

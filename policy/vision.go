@@ -103,6 +103,11 @@ func (e *encoder) matrix(m weights.VisionModule) *matrix {
 	return &e.mergers[m.At].out
 }
 
+// drops reports whether adapters drop inputs.
+func (e *encoder) drops() bool {
+	return e.adapted && slices.ContainsFunc(e.matrices(), func(m *matrix) bool { return m.low != nil && m.low.dropout > 0 })
+}
+
 // forImage is the encoder for the kth image of a pass, of which adapters drop other inputs than of the
 // images before.
 func (e *encoder) forImage(k int) *encoder {
@@ -151,43 +156,64 @@ type features struct {
 // all are main and deep.
 func (f features) all() []torch.Tensor { return append([]torch.Tensor{f.main}, f.deep...) }
 
-// encode gives the features of one image: patches [rows · columns, numbers of a patch].
+// pictured is an image as the encoder takes it: patches [rows · columns, numbers of a patch].
+type pictured struct {
+	patches []float32
+	grid    [3]int
+}
+
+// encode gives the features of images, which are computed in one pass and do not see each other.
 // Records for backward where a weight asks for it.
-func (e *encoder) encode(s *torch.Scope, patches []float32, grid [3]int, d torch.DType, dev torch.Device) (out features) {
+func (e *encoder) encode(s *torch.Scope, images []pictured, d torch.DType, dev torch.Device) []features {
 	c := s.Child()
 	defer c.Close()
 	e = e.as(c, d, dev)
-	p := e.plan(grid)
+	p := e.plan(images)
 	size := int64(e.PatchSize())
-	x := c.Float32(p.sorted(patches, int(size)), int64(len(p.rows)), size)
+	x := c.Float32(p.sorted(images, int(size)), int64(len(p.rows)), size)
 	x = c.Linear(c.To(x, d, dev), c.Reshape(e.patch, int64(e.HiddenSize), size), e.patchBias)
 	if e.PositionSide > 0 {
 		x = c.Add(x, c.To(e.learned(c, p, dev), d, dev))
 	}
 	cos, sin := p.angles(c, e.Vision, d, dev)
+	var deep []torch.Tensor
 	for i := range e.blocks {
 		lengths := p.windows
 		if e.SeesAll(i) {
-			lengths = []int64{int64(len(p.rows))}
+			lengths = p.images
 		}
 		b := c.Child()
 		x = b.Keep(e.block(b, i, x, cos, sin, lengths), c)
 		b.Close()
 		for k, at := range e.DeepStack {
 			if at == i {
-				out.deep = append(out.deep, c.Keep(e.merge(c, k+1, x), s))
+				deep = append(deep, e.merge(c, k+1, x))
 			}
 		}
 	}
-	out.main = e.merge(c, 0, x)
+	main := e.merge(c, 0, x)
 	if e.Window > 0 {
 		back := make([]int32, len(p.order))
 		for at, from := range p.order {
 			back[from] = int32(at)
 		}
-		out.main = c.IndexSelect(out.main, 0, c.To(c.IDs(back), torch.Int64, dev))
+		main = c.IndexSelect(main, 0, c.To(c.IDs(back), torch.Int64, dev))
 	}
-	out.main = c.Keep(out.main, s)
+	out := make([]features, len(images))
+	for i, at := 0, int64(0); i < len(images); i++ {
+		n := p.images[i] / int64(p.square)
+		of := func(all torch.Tensor) torch.Tensor {
+			if len(images) > 1 {
+				all = c.Narrow(all, 0, at, n)
+			}
+			return c.Keep(all, s)
+		}
+		out[i].main = of(main)
+		for _, t := range deep {
+			out[i].deep = append(out[i].deep, of(t))
+		}
+		at += n
+	}
 	return out
 }
 
@@ -236,21 +262,28 @@ func (e *encoder) merge(c *torch.Scope, k int, x torch.Tensor) torch.Tensor {
 	return m.out.apply(c, c.Activate(m.in.apply(c, x, m.inBias), torch.GELU), m.outBias)
 }
 
-// visionPlan is the order in which an image's patches are computed.
+// visionPlan is the order in which the patches of images are computed, image by image.
 type visionPlan struct {
-	order         []int // the number of each square of patches in the image
-	rows, columns []int // of each patch in the grid
-	windows       []int64
-	height, width int
-	square        int
+	order         []int // the number of each square of patches among those of all images
+	rows, columns []int // of each patch in the grid of its image
+	grids         [][3]int
+	images        []int64 // patches of each
+	windows       []int64 // patches of each
+	square        int     // patches of one
 }
 
-// plan sorts the squares of patches into windows, row by row of windows, and row by row within
-// a window; those at the right and the bottom are smaller where the window does not divide.
-func (e *encoder) plan(grid [3]int) *visionPlan {
-	h, w, m := grid[1]/e.Merge, grid[2]/e.Merge, e.Merge
-	p := &visionPlan{height: grid[1], width: grid[2], square: m * m}
-	side := e.Window
+// plan sorts an image's squares of patches into windows, row by row of windows, and row by row
+// within a window; those at the right and the bottom are smaller where the window does not divide.
+func (e *encoder) plan(images []pictured) *visionPlan {
+	p := &visionPlan{square: e.Merge * e.Merge}
+	for i := range images {
+		p.add(images[i].grid, e.Merge, e.Window)
+	}
+	return p
+}
+
+func (p *visionPlan) add(grid [3]int, m, side int) {
+	h, w, first := grid[1]/m, grid[2]/m, len(p.order)
 	if side == 0 {
 		side = max(h, w)
 	}
@@ -259,25 +292,28 @@ func (e *encoder) plan(grid [3]int) *visionPlan {
 			bottom, right := min(top+side, h), min(left+side, w)
 			for r := top; r < bottom; r++ {
 				for c := left; c < right; c++ {
-					p.order = append(p.order, r*w+c)
+					p.order = append(p.order, first+r*w+c)
+					for k := range p.square {
+						p.rows, p.columns = append(p.rows, r*m+k/m), append(p.columns, c*m+k%m)
+					}
 				}
 			}
 			p.windows = append(p.windows, int64((bottom-top)*(right-left)*p.square))
 		}
 	}
-	for _, at := range p.order {
-		for k := range p.square {
-			p.rows, p.columns = append(p.rows, at/w*m+k/m), append(p.columns, at%w*m+k%m)
-		}
-	}
-	return p
+	p.grids, p.images = append(p.grids, grid), append(p.images, int64(h*w*p.square))
 }
 
-// sorted are the patches in the plan's order.
-func (p *visionPlan) sorted(patches []float32, size int) []float32 {
-	out, n := make([]float32, 0, len(patches)), p.square*size
-	for _, at := range p.order {
-		out = append(out, patches[at*n:][:n]...)
+// sorted are the patches of images in the plan's order.
+func (p *visionPlan) sorted(images []pictured, size int) []float32 {
+	n, first, done := p.square*size, 0, 0
+	out := make([]float32, 0, len(p.order)*n)
+	for i := range images {
+		squares := int(p.images[i]) / p.square
+		for _, at := range p.order[done : done+squares] {
+			out = append(out, images[i].patches[(at-first)*n:][:n]...)
+		}
+		first, done = first+squares, done+squares
 	}
 	return out
 }
@@ -316,15 +352,19 @@ func (e *encoder) learned(c *torch.Scope, p *visionPlan, dev torch.Device) torch
 	}
 	var index [4][]int32
 	var weight [4][]float64
-	for k := range p.rows {
-		r0, r1, r := along(p.rows[k], p.height)
-		c0, c1, q := along(p.columns[k], p.width)
-		side := int32(e.PositionSide)
-		for i, at := range [4]int32{r0*side + c0, r0*side + c1, r1*side + c0, r1*side + c1} {
-			index[i] = append(index[i], at)
-		}
-		for i, w := range [4]float64{(1 - r) * (1 - q), (1 - r) * q, r * (1 - q), r * q} {
-			weight[i] = append(weight[i], w)
+	k := 0
+	for image, grid := range p.grids {
+		for range p.images[image] {
+			r0, r1, r := along(p.rows[k], grid[1])
+			c0, c1, q := along(p.columns[k], grid[2])
+			side := int32(e.PositionSide)
+			for i, at := range [4]int32{r0*side + c0, r0*side + c1, r1*side + c0, r1*side + c1} {
+				index[i] = append(index[i], at)
+			}
+			for i, w := range [4]float64{(1 - r) * (1 - q), (1 - r) * q, r * (1 - q), r * q} {
+				weight[i] = append(weight[i], w)
+			}
+			k++
 		}
 	}
 	var sum torch.Tensor

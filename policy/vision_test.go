@@ -137,21 +137,35 @@ func relativeError(got, want []float64) float64 {
 	return worst / most
 }
 
+// Images go through an encoder one by one, and several in one pass: neither sees the others.
 func TestEncodersGiveTheFeaturesOfTransformers(t *testing.T) {
 	for _, g := range visionModels(t) {
 		p := open(t, g.write(t, g.Config), Config{DType: "float32", Threads: 1, CacheBytes: 1 << 20})
-		for _, want := range g.Features {
+		var passes [][]int // of images
+		var together []int
+		images := make([]pictured, len(g.Features))
+		for i, want := range g.Features {
 			img := picture(p.model.Vision, 0, want.Grid)
 			patches, err := patchesOf(img, p.model.Vision)
 			if err != nil {
 				t.Fatal(err)
 			}
-			err = p.worker.Do(func(s *torch.Scope) error {
-				f := p.net.vision.encode(s, patches, img.Grid, p.net.dtype, p.net.device)
-				for k, w := range append([][]float64{want.Values}, want.Deep...) {
-					got := s.Float64s(f.all()[k])
-					if len(got) != len(w) || relativeError(got, w) > 1e-4 {
-						t.Errorf("%s, %v, features %d: off by %.2g of the largest", g.Title, want.Grid, k, relativeError(got, w))
+			images[i] = pictured{patches, img.Grid}
+			passes, together = append(passes, []int{i}), append(together, i, i)
+		}
+		for _, pass := range append(passes, together) {
+			var in []pictured
+			for _, i := range pass {
+				in = append(in, images[i])
+			}
+			err := p.worker.Do(func(s *torch.Scope) error {
+				for at, f := range p.net.vision.encode(s, in, p.net.dtype, p.net.device) {
+					want := &g.Features[pass[at]]
+					for k, w := range append([][]float64{want.Values}, want.Deep...) {
+						got := s.Float64s(f.all()[k])
+						if len(got) != len(w) || relativeError(got, w) > 1e-4 {
+							t.Errorf("%s, %v of %d images, features %d: off by %.2g of the largest", g.Title, want.Grid, len(in), k, relativeError(got, w))
+						}
 					}
 				}
 				return s.Err()

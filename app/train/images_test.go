@@ -215,3 +215,44 @@ func TestAChangedPixelIsOtherTraining(t *testing.T) {
 		t.Errorf("an image that was changed is trained on: %v", err)
 	}
 }
+
+// The model's own limits are for what it samples from now on: rows are trained on with the pixels that they
+// were sampled with.
+func TestRowsAreTrainedOnWithinTheLimitsTheyWereSampledWithin(t *testing.T) {
+	model := lookModel(t)
+	trained := func() map[string][]float64 {
+		t.Helper()
+		o := lookOptions(model, "testdata/look/grpo.parquet", filepath.Join(t.TempDir(), "out"), policy.VisionAll)
+		o.Config.Epochs = 1
+		var out, log bytes.Buffer
+		if err := Run(t.Context(), o, console.Streams{Out: &out, Err: &log}); err != nil {
+			t.Fatalf("%v\n%s", err, log.String())
+		}
+		return tensors(t, o.Output)
+	}
+	want := trained()
+	file := filepath.Join(model, "preprocessor_config.json")
+	settings, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var s map[string]any
+	if err := json.Unmarshal(settings, &s); err != nil {
+		t.Fatal(err)
+	}
+	if s["max_pixels"] == any(3136.) {
+		t.Fatal("the limit is not another")
+	}
+	s["min_pixels"], s["max_pixels"] = 784, 3136
+	if settings, err = json.Marshal(s); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(file, settings, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for name, got := range trained() {
+		if !slices.Equal(got, want[name]) {
+			t.Errorf("%s is trained otherwise within other limits", name)
+		}
+	}
+}
