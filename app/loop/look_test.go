@@ -46,7 +46,8 @@ func (m taught) play(model, dataset, split, file string, seed int64, limit int) 
 	m.t.Helper()
 	var out, log bytes.Buffer
 	o := rollout.DefaultOptions(models.NewBackend(), model, dataset)
-	o.Split, o.Limit, o.Samples, o.Seed, o.Tools, o.Reward = split, limit, 1, seed, []string{}, "exact"
+	prompt := "{question}"
+	o.Split, o.Limit, o.Samples, o.Seed, o.Tools, o.Reward, o.Prompt = split, limit, 1, seed, []string{}, "exact", &prompt
 	o.Model.DType, o.Sampling.MaxTokens = "float32", 8
 	if err := rollout.Rollout(m.t.Context(), rollout.FileOptions{Options: o, File: m.in(file)},
 		console.Streams{In: strings.NewReader(""), Out: &out, Err: &log}); err != nil {
@@ -72,9 +73,10 @@ func (m taught) learn(file string) string {
 	c := trainer.DefaultConfig()
 	c.Algo, c.Minibatch, c.Epochs, c.LR, c.WarmupSteps, c.Beta2 = trainer.AlgoSFT, 32, 3, 7e-4, 10, .99
 	var out, log bytes.Buffer
-	if err := train.Run(m.t.Context(), train.Options{Backend: models.NewBackend(), Files: []string{m.in(file)}, Model: m.init, Output: m.in("tuned"),
-		Keep: 1, Open: models.TrainableOptions{DType: "float32", Vision: policy.VisionAll},
-		Config: c, Save: weights.F32, Settings: map[string]any{}}, console.Streams{Out: &out, Err: &log}); err != nil {
+	o := train.Options{Backend: models.NewBackend(), Files: []string{m.in(file)}, Model: m.init, Output: m.in("tuned"), Keep: 1,
+		Open:   models.TrainableOptions{DType: "float32", Vision: policy.VisionAll},
+		Config: c, Save: weights.F32, Settings: map[string]any{}}
+	if err := train.Run(m.t.Context(), o, console.Streams{Out: &out, Err: &log}); err != nil {
 		m.t.Fatalf("%v\n%s", err, log.String())
 	}
 	return m.in("tuned")
