@@ -8,7 +8,8 @@
 # START=uniform STEPS=100 begins where the looks are at any field: the cold start goes on for 80
 # updates, at a low rate so that the places are not forgotten, with looks drawn uniformly. ENTROPY is a
 # bonus, LOOP_FLAGS are further flags of the loop.
-# TOOLS=none takes the tool away after the cold start. A seed that an earlier call finished is not run again.
+# TOOLS=none takes the tool away after the cold start. LEVEL=2 (3, 4) is a harder level of fineprint, MORE=4 shows so
+# many times as many places and crops in the first part of the cold start. A seed that an earlier call finished is not run again.
 set -euo pipefail
 out=$1
 shift
@@ -20,10 +21,12 @@ entropy=${ENTROPY:-0}
 read -ra flags <<<"${LOOP_FLAGS:-}"
 steps=${STEPS:-20}
 tools=${TOOLS:-image_zoom_in_tool}
+more=${MORE:-1}
+data=(-d fineprint --level "${LEVEL:-1}")
 
 demonstrations() { # FOLDER SPLIT COUNT SEED NAME
   [ -f "$1/$5.parquet" ] ||
-    "$A" rollout -d fineprint --split "$2" --limit "$3" -n 1 --seed "$4" --model "replay:$1/init" -o "$1/$5.parquet" 2>>"$1/log"
+    "$A" rollout "${data[@]}" --split "$2" --limit "$3" -n 1 --seed "$4" --model "replay:$1/init" -o "$1/$5.parquet" 2>>"$1/log"
 }
 
 sft() { # FOLDER FROM TO LR WARMUP BATCH FLAGS...
@@ -35,7 +38,7 @@ sft() { # FOLDER FROM TO LR WARMUP BATCH FLAGS...
 
 measure() { # FOLDER MODEL NAME: at temperature 1 and greedy
   for t in 1 0; do
-    [ -d "$1/$3-$t" ] || "$A" eval -d fineprint --limit 256 -n 1 --seed 7 --temperature $t --dtype float32 --tools "$tools" --model "$2" --output "$1/$3-$t" \
+    [ -d "$1/$3-$t" ] || "$A" eval "${data[@]}" --limit 256 -n 1 --seed 7 --temperature $t --dtype float32 --tools "$tools" --model "$2" --output "$1/$3-$t" \
       >/dev/null 2>>"$1/log"
   done
 }
@@ -48,8 +51,8 @@ for seed in "$@"; do
   mkdir -p "$d"
   begun=$(date +%s)
   [ -d "$d/init" ] || "$A" model init --config "$root/examples/look/config.json" --seed "$seed" -o "$d/init"
-  demonstrations "$d" places 3600 "$seed" places
-  demonstrations "$d" crops 900 "$seed" crops
+  demonstrations "$d" places $((3600 * more)) "$seed" places
+  demonstrations "$d" crops $((900 * more)) "$seed" crops
   demonstrations "$d" traces 9600 "$seed" traces
   demonstrations "$d" places 1200 "$((seed + 100))" again # so that they are not forgotten
   demonstrations "$d" crops 600 "$((seed + 100))" crops-again
@@ -62,7 +65,7 @@ for seed in "$@"; do
     from=even
   fi
   measure "$d" "$d/$from" before
-  [ -f "$d/loop/model.safetensors" ] || "$A" loop -d fineprint --model "$d/$from" --steps "$steps" --tasks 16 -n 8 --seed "$seed" --tools "$tools" \
+  [ -f "$d/loop/model.safetensors" ] || "$A" loop "${data[@]}" --model "$d/$from" --steps "$steps" --tasks 16 -n 8 --seed "$seed" --tools "$tools" \
     --dtype float32 --train-vision all --entropy-coef "$entropy" --lr 1e-4 --epochs 2 --betas .9,.99 --minibatch 0 --eval-every "$steps" --eval-tasks 64 --eval-samples 1 "${flags[@]}" --output "$d/loop" >/dev/null 2>>"$d/log"
   measure "$d" "$d/loop" after
   [ -f "$d/seconds" ] || echo $(($(date +%s) - begun)) >"$d/seconds"

@@ -36,8 +36,8 @@ func (s DeepEyesSettings) Validate() error {
 //
 //   - accuracy: 1 where the answer is right by rule, else what the judge says, if there is one. Its
 //     rubric is DeepEyes' of the reward's name, unless another was named.
-//   - format: −1 where tags are not paired, the answer's are missing or the answer is long,
-//     else 0. A long answer has accuracy 0.
+//   - format: −1 where tags are not paired, the answer's are missing (in deepeyes-math a \boxed
+//     behind the thinking) or the answer is long, else 0. A long answer has accuracy 0.
 //   - tool: 1 where the answer is right and the environment has given an image. DeepEyes
 //     looks for the text of an image in the replies, which a model can write.
 type deepEyesReward struct {
@@ -102,7 +102,7 @@ func (r deepEyesReward) Score(ctx context.Context, t *traj.Trajectory) (Score, e
 			tool = 1
 		}
 	}
-	if long || r.tagged && answer == "" || !paired(t) {
+	if said := written(t); long || r.tagged && answer == "" || !r.tagged && !boxed(said) || !paired(said) {
 		format = -1
 	}
 	value := r.accuracy*accuracy + r.format*format + r.tool*tool
@@ -131,16 +131,26 @@ func shownImage(t *traj.Trajectory) bool {
 	return false
 }
 
-// paired reports whether each tag of the replies is closed.
-func paired(t *traj.Trajectory) bool {
+// written is the text of all replies.
+func written(t *traj.Trajectory) string {
 	var text strings.Builder
 	for i := len(t.Task.Messages); i < len(t.Messages); i++ {
 		if m := &t.Messages[i]; m.Role == traj.RoleAssistant {
 			text.WriteString(m.Content)
 		}
 	}
+	return text.String()
+}
+
+// boxed reports whether a boxed answer stands behind the thinking.
+func boxed(said string) bool {
+	return strings.Contains(said[strings.LastIndex(said, "</think>")+1:], `\boxed{`)
+}
+
+// paired reports whether each tag of the replies is closed.
+func paired(said string) bool {
 	for _, tag := range []string{"think", "tool_call", "answer"} {
-		if strings.Count(text.String(), "<"+tag+">") != strings.Count(text.String(), "</"+tag+">") {
+		if strings.Count(said, "<"+tag+">") != strings.Count(said, "</"+tag+">") {
 			return false
 		}
 	}

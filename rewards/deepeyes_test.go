@@ -45,6 +45,7 @@ func TestDeepEyesPaysForARightAnswerAfterAnImageOfTheEnvironment(t *testing.T) {
 		{"a long answer", "deepeyes", "red", "<answer>" + strings.Repeat("red ", 300) + "</answer>", true, -.2, false},
 		{"math", "deepeyes-math", "1/2", "<think>x</think> it is \\boxed{0.5}", false, 1.2, true},
 		{"wrong math", "deepeyes-math", "1/2", "it is \\boxed{3}", true, 0, false},
+		{"math without a box", "deepeyes-math", "1/2", "<think>x \\boxed{0.5}</think> it is 3", false, -.4, false},
 		{"math with an open tag", "deepeyes-math", "1/2", "</answer> \\boxed{0.5}", true, .8, true},
 	} {
 		r, err := New(tc.reward, Options{})
