@@ -102,7 +102,7 @@ func (r deepEyesReward) Score(ctx context.Context, t *traj.Trajectory) (Score, e
 			tool = 1
 		}
 	}
-	if said := written(t); long || r.tagged && answer == "" || !r.tagged && !boxed(said) || !paired(said) {
+	if said := sayings(t); long || r.tagged && answer == "" || !r.tagged && !boxed(said) || !paired(said) {
 		format = -1
 	}
 	value := r.accuracy*accuracy + r.format*format + r.tool*tool
@@ -131,8 +131,8 @@ func shownImage(t *traj.Trajectory) bool {
 	return false
 }
 
-// written is the text of all replies.
-func written(t *traj.Trajectory) string {
+// sayings is the text of all replies.
+func sayings(t *traj.Trajectory) string {
 	var text strings.Builder
 	for i := len(t.Task.Messages); i < len(t.Messages); i++ {
 		if m := &t.Messages[i]; m.Role == traj.RoleAssistant {
