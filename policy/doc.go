@@ -123,6 +123,8 @@ type LibtorchInfo struct {
 	WhyNoCUDA, CUDAFix                    string // CUDAFix: what a user can do, "" for nothing
 	HasDriver                             bool   // NVIDIA's
 	CUDAPath                              string // libtorch's CUDA part, "" where there is none
+	NVRTC                                 string // version and file of what compiles our kernels, where there is a device
+	WhyNoNVRTC                            string // there is a device, and no compiler
 	GPUs                                  []GPUInfo
 }
 

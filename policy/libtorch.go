@@ -6,6 +6,7 @@ import (
 	"fmt"
 
 	"agentcli/internal/setting"
+	"agentcli/internal/text"
 	"agentcli/internal/torch"
 )
 
@@ -43,6 +44,13 @@ func Libtorch() LibtorchInfo {
 	info := LibtorchInfo{Version: torch.Version(), Path: torch.LibraryPath(), CPUCapability: torch.CPUCapability(), Kernels: torch.Kernels(),
 		Threads: w.Threads(), BF16: hasBF16(), CUDADevices: n, WhyNoCUDA: why, CUDAFix: torch.CUDAFix(),
 		HasDriver: torch.HasDriver(), CUDAPath: torch.CUDAPath()}
+	if n > 0 {
+		if c, err := torch.NVRTCOf(torch.NVRTCFile()); err != nil {
+			info.WhyNoNVRTC = text.Line(err)
+		} else {
+			info.NVRTC = fmt.Sprintf("%d.%d, %s", c.Major, c.Minor, c.Path)
+		}
+	}
 	for d := range n {
 		g, err := torch.GPUOf(torch.Device(d))
 		info.GPUs = append(info.GPUs, GPUInfo{Name: g.Name, Memory: g.Memory, Capability: fmt.Sprintf("%d.%d", g.Major, g.Minor),

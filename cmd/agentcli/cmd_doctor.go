@@ -212,6 +212,8 @@ func serverFinding() finding {
 	return f
 }
 
+const setUpCUDA = "make setup CUDA=1, which brings NVRTC"
+
 func libtorchFindings(b models.Backend) []finding {
 	r, err := b.Info()
 	if err != nil {
@@ -230,6 +232,11 @@ func libtorchFindings(b models.Backend) []finding {
 		return append(list, cuda)
 	}
 	list = append(list, finding{Name: "cuda", OK: true, Detail: fmt.Sprintf("%d devices, %s", r.CUDADevices, r.CUDAPath)})
+	nvrtc := finding{Name: "nvrtc", OK: r.NVRTC != "", Detail: r.NVRTC}
+	if !nvrtc.OK {
+		nvrtc.Detail, nvrtc.Fix = "no: "+r.WhyNoNVRTC, setUpCUDA
+	}
+	list = append(list, nvrtc)
 	for i, g := range r.GPUs {
 		if g.Err != nil {
 			list = append(list, finding{Name: "gpu", Detail: fmt.Sprintf("cuda:%d: %s", i, text.Line(g.Err))})
@@ -241,7 +248,7 @@ func libtorchFindings(b models.Backend) []finding {
 		kernels := finding{Name: "gpu", OK: g.Kernels == nil, Detail: fmt.Sprintf("cuda:%d: our kernels are loaded", i)}
 		if g.Kernels != nil {
 			kernels.Detail = fmt.Sprintf("cuda:%d: libtorch's operations in place of our kernels: %s", i, text.Line(g.Kernels))
-			kernels.Fix = "make setup CUDA=1, which brings NVRTC"
+			kernels.Fix = setUpCUDA
 		}
 		list = append(list, kernels)
 	}

@@ -244,6 +244,8 @@ struct NVRTC {  // nvrtc.h
   int (*cubin_size)(void *, size_t *);
   int (*cubin)(void *, char *);
   const char *(*text)(int);
+  int major = 0, minor = 0;
+  std::string path;  // of the file that has it; "": unknown
 
   explicit NVRTC(const char *file) {
     void *h = dlopen(file, RTLD_NOW | RTLD_LOCAL);
@@ -260,13 +262,12 @@ struct NVRTC {  // nvrtc.h
     l.find(cubin, "nvrtcGetCUBIN");
     l.find(text, "nvrtcGetErrorString");
     // NVRTC opens its built-in functions by their bare name; they lie beside it.
-    int major = 0, minor = 0;
     check(version(&major, &minor), "nvrtcVersion");
     Dl_info where;
     if (dladdr(reinterpret_cast<void *>(version), &where) && where.dli_fname) {
-      std::string path(where.dli_fname);
-      path = path.substr(0, path.rfind('/') + 1) + "libnvrtc-builtins.so." + std::to_string(major) + "." + std::to_string(minor);
-      dlopen(path.c_str(), RTLD_NOW | RTLD_GLOBAL);
+      path = where.dli_fname;
+      auto beside = path.substr(0, path.rfind('/') + 1) + "libnvrtc-builtins.so." + std::to_string(major) + "." + std::to_string(minor);
+      dlopen(beside.c_str(), RTLD_NOW | RTLD_GLOBAL);
     }
   }
   void check(int code, const char *what) const { TORCH_CHECK(code == 0, what, ": ", text(code)); }
@@ -482,6 +483,13 @@ int agt_gpu_compile(const char *nvrtc, const char *source, int n_headers, const 
     *n = int64_t(out.size());
     *cubin = malloc(out.size());
     std::memcpy(*cubin, out.data(), out.size());
+  });
+}
+int agt_gpu_nvrtc(const char *nvrtc, agt_nvrtc *found, char **err) {
+  return agt::guarded(err, [&] {
+    agt::gpu::NVRTC r(nvrtc);
+    found->major = r.major, found->minor = r.minor;
+    snprintf(found->path, sizeof found->path, "%s", r.path.c_str());
   });
 }
 int agt_gpu_device(int device, agt_gpu *gpu, char **err) {

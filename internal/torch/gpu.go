@@ -84,6 +84,33 @@ func taken(msg *C.char) error {
 	return errors.New(C.GoString(msg))
 }
 
+// NVRTC is NVIDIA's run-time compiler.
+type NVRTC struct {
+	Major, Minor int
+	Path         string // of its file
+}
+
+// NVRTCOf opens the compiler in a file, or in a library that needs it. No GPU is needed.
+func NVRTCOf(file string) (NVRTC, error) {
+	name := C.CString(file)
+	defer C.free(unsafe.Pointer(name))
+	var found C.agt_nvrtc
+	var msg *C.char
+	if C.agt_gpu_nvrtc(name, &found, &msg) != 0 {
+		return NVRTC{}, taken(msg)
+	}
+	return NVRTC{int(found.major), int(found.minor), C.GoString(&found.path[0])}, nil
+}
+
+// NVRTCFile is the file that our kernels are compiled by.
+func NVRTCFile() string {
+	const file = "libcaffe2_nvrtc.so" // it needs NVRTC, and lies beside the CUDA part
+	if dir := filepath.Dir(cudaPath); dir != "." {
+		return filepath.Join(dir, file)
+	}
+	return file
+}
+
 // GPU is a CUDA device, and what drives it.
 type GPU struct {
 	Name                   string
@@ -140,11 +167,7 @@ func loadKernels(dev Device) error {
 		return err
 	}
 	arch := Architecture(g.Major, g.Minor)
-	nvrtc := "libcaffe2_nvrtc.so" // it needs NVRTC, and lies beside the CUDA part
-	if dir := filepath.Dir(cudaPath); dir != "." {
-		nvrtc = filepath.Join(dir, nvrtc)
-	}
-	code, err := cachedKernels(arch, g.Driver, func() ([]byte, error) { return CompileKernels(nvrtc, arch) })
+	code, err := cachedKernels(arch, g.Driver, func() ([]byte, error) { return CompileKernels(NVRTCFile(), arch) })
 	if err != nil {
 		return err
 	}

@@ -37,6 +37,12 @@ func TestOurKernelsCompileForEachArchitecture(t *testing.T) {
 		}
 		t.Skip(err)
 	}
+	if found, err := torch.NVRTCOf(nvrtc); err != nil || found.Major != 13 || filepath.Base(found.Path) != filepath.Base(nvrtc) {
+		t.Errorf("%s is %+v, %v", nvrtc, found, err)
+	}
+	if found, err := torch.NVRTCOf(nvrtc + ".missing"); err == nil {
+		t.Errorf("a compiler that is not there is %+v", found)
+	}
 	for _, c := range [][2]int{{8, 0}, {9, 0}, {10, 0}} {
 		code, err := torch.CompileKernels(nvrtc, torch.Architecture(c[0], c[1]))
 		if err != nil || len(code) < 1000 || string(code[1:4]) != "ELF" {

@@ -99,9 +99,6 @@ func (s *Scope) FromBytes(data []byte, d DType, shape ...int64) Tensor {
 
 // Full makes a tensor filled with v.
 func (s *Scope) Full(v float64, d DType, dev Device, shape ...int64) Tensor {
-	if !s.ok("full") {
-		return Tensor{}
-	}
 	p, n := dims(shape)
 	return s.op("full", func(out *C.agt_tensor, msg **C.char) C.int {
 		return C.agt_full(out, p, n, C.double(v), C.int(d), C.int(dev), msg)
@@ -110,9 +107,6 @@ func (s *Scope) Full(v float64, d DType, dev Device, shape ...int64) Tensor {
 
 // Empty makes a tensor without filling it; its memory is taken when written.
 func (s *Scope) Empty(d DType, dev Device, shape ...int64) Tensor {
-	if !s.ok("empty") {
-		return Tensor{}
-	}
 	p, n := dims(shape)
 	return s.op("empty", func(out *C.agt_tensor, msg **C.char) C.int {
 		return C.agt_empty(out, p, n, C.int(d), C.int(dev), msg)
@@ -121,9 +115,6 @@ func (s *Scope) Empty(d DType, dev Device, shape ...int64) Tensor {
 
 // EmptyOnHost is Empty in memory of the host that a device reads and writes itself.
 func (s *Scope) EmptyOnHost(d DType, of Device, shape ...int64) Tensor {
-	if !s.ok("empty") {
-		return Tensor{}
-	}
 	p, n := dims(shape)
 	return s.op("empty", func(out *C.agt_tensor, msg **C.char) C.int {
 		return C.agt_empty_host(out, p, n, C.int(d), C.int(of), msg)

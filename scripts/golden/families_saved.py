@@ -1,9 +1,11 @@
 """Hold agentcli to files that transformers itself has written, and transformers to files
-that agentcli has written: log-probs of random models of each family, both ways.
+that agentcli has written: log-probs of random models of each family, both ways, and of what a
+step of training has saved.
 
 usage: python scripts/golden/families_saved.py AGENTCLI-TORCH FOLDER [FAMILY...]   (transformers 5.23, torch 2.11)
 
-Prints the largest difference of a log-prob, and of a logit after `model convert`.
+Prints the largest difference of a log-prob, of a logit after `model convert`, and of a log-prob
+after a step of SFT, and how far that step has moved the log-probs.
 """
 
 import json
@@ -21,6 +23,7 @@ BASE = dict(vocab_size=264, hidden_size=32, intermediate_size=48, num_hidden_lay
 DELTA = dict(head_dim=16, linear_key_head_dim=8, linear_value_head_dim=12, linear_num_key_heads=2, linear_num_value_heads=4,
              layer_types=["linear_attention", "linear_attention", "full_attention"])
 MODELS = [
+    ("llama", {}), ("mistral", dict(sliding_window=16)), ("qwen2", {}), ("qwen3", dict(head_dim=8)), ("olmo2", {}), ("seed_oss", dict(head_dim=8)),
     ("qwen3_moe", dict(num_experts=6, num_experts_per_tok=2, moe_intermediate_size=24, head_dim=8)),
     ("glm4_moe", dict(head_dim=16, n_routed_experts=8, num_experts_per_tok=2, moe_intermediate_size=16, n_group=2, topk_group=1)),
     ("phi3", {}), ("gemma3_text", dict(head_dim=16, sliding_window=8)), ("olmo3", dict(sliding_window=8)), ("smollm3", {}),
@@ -39,6 +42,16 @@ MODELS = [
 ]
 
 
+def picked(logits, ids):
+    return torch.log_softmax(logits[:-1].float(), -1).gather(1, torch.tensor(ids[1:]).unsqueeze(1))[:, 0]
+
+
+def logprobs(agentcli, folder, ids):
+    said = subprocess.run([agentcli, "model", "logprobs", folder, "--dtype", "float32"], input=json.dumps({"token_ids": ids}) + "\n",
+                          capture_output=True, text=True, check=True).stdout
+    return torch.tensor(json.loads(said)["logprobs"])
+
+
 def main(agentcli, out, *only):
     torch.manual_seed(0)
     for kind, extra in MODELS:
@@ -48,7 +61,7 @@ def main(agentcli, out, *only):
         with torch.no_grad():
             for p in m.parameters():
                 p.normal_(0, 0.2)
-        ours, theirs = os.path.join(out, kind + "-ours"), os.path.join(out, kind)
+        theirs, ours, trained = os.path.join(out, kind), os.path.join(out, kind + "-ours"), os.path.join(out, kind + "-trained")
         for d in (ours, theirs):
             shutil.rmtree(d, ignore_errors=True)
         m.save_pretrained(theirs)
@@ -57,13 +70,22 @@ def main(agentcli, out, *only):
         ids = torch.randint(3, 264, (40,)).tolist()
         with torch.no_grad():
             logits = m(torch.tensor([ids])).logits[0]
-        want = torch.log_softmax(logits[:-1].float(), -1).gather(1, torch.tensor(ids[1:]).unsqueeze(1))[:, 0]
-        said = subprocess.run([agentcli, "model", "logprobs", theirs, "--dtype", "float32"], input=json.dumps({"token_ids": ids}) + "\n",
-                              capture_output=True, text=True, check=True).stdout
+        want = picked(logits, ids)
+        said = logprobs(agentcli, theirs, ids)
         subprocess.run([agentcli, "model", "convert", theirs, ours], check=True, capture_output=True)
         with torch.no_grad():
             back = AutoModelForCausalLM.from_pretrained(ours).eval()(torch.tensor([ids])).logits[0]
-        print(kind, float((torch.tensor(json.loads(said)["logprobs"]) - want).abs().max()), float((back - logits).abs().max()))
+        with open(os.path.join(out, "rows.jsonl"), "w") as f:
+            for n in range(4):
+                f.write(json.dumps({"prompt": f"What is {n} plus {n}?", "completion": f"It is {2 * n}."}) + "\n")
+        shutil.rmtree(trained, ignore_errors=True)
+        subprocess.run([agentcli, "train", "--algo", "sft", "--model", theirs, "-o", trained, "--dtype", "float32", "--chat-template", "chatml",
+                        "--lr", "1e-2", "--warmup-steps", "0", "--minibatch", "4", f.name], check=True, capture_output=True)
+        learned = logprobs(agentcli, trained, ids)
+        with torch.no_grad():
+            after = picked(AutoModelForCausalLM.from_pretrained(trained).eval()(torch.tensor([ids])).logits[0], ids)
+        print(kind, float((said - want).abs().max()), float((back - logits).abs().max()), float((learned - after).abs().max()),
+              float((after - want).abs().mean()), flush=True)
 
 
 main(*sys.argv[1:])
