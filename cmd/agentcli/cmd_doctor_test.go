@@ -3,6 +3,7 @@ package main
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
 	"os/exec"
 	"strings"
 	"testing"
@@ -10,6 +11,7 @@ import (
 	"agentcli/app/console"
 	"agentcli/app/models"
 	"agentcli/app/rollout"
+	"agentcli/policy"
 )
 
 // TestDoctorTriesTheSandbox: doctor names the parts of the sandbox and says
@@ -57,5 +59,43 @@ func TestDoctorKeepsTheOldNameOfAFix(t *testing.T) {
 	b, err := json.Marshal(finding{Name: "model", Detail: "none", Fix: "make setup"})
 	if want := `{"name":"model","ok":false,"detail":"none","fix":"make setup","mend":"make setup"}`; err != nil || string(b) != want {
 		t.Errorf("%s %v, want %s", b, err, want)
+	}
+}
+
+// devices is a backend that finds what a machine with GPUs would show.
+type devices struct {
+	models.NoBackend
+	found policy.LibtorchInfo
+}
+
+func (d devices) Info() (policy.LibtorchInfo, error) { return d.found, nil }
+
+// TestDoctorNamesTheCompilerOfAGPU: each "no" of a machine with a GPU has what fixes it.
+func TestDoctorNamesTheCompilerOfAGPU(t *testing.T) {
+	gpu := []policy.GPUInfo{{Name: "H100", Kernels: errors.New("NVRTC cannot be loaded")}}
+	for _, c := range []struct {
+		found policy.LibtorchInfo
+		want  map[string]finding
+	}{
+		{policy.LibtorchInfo{CUDADevices: 1, NVRTC: "13.0, libnvrtc.so.13", GPUs: []policy.GPUInfo{{Name: "H100"}}},
+			map[string]finding{"nvrtc": {OK: true, Detail: "13.0, libnvrtc.so.13"}, "gpu": {OK: true}, "cuda": {OK: true}}},
+		{policy.LibtorchInfo{CUDADevices: 1, WhyNoNVRTC: "no file", GPUs: gpu},
+			map[string]finding{"nvrtc": {Fix: setUpCUDA, Detail: "no: no file"}, "gpu": {Fix: setUpCUDA}, "cuda": {OK: true}}},
+		{policy.LibtorchInfo{WhyNoCUDA: "the driver is too old", HasDriver: true, CUDAFix: "a newer driver"},
+			map[string]finding{"cuda": {Fix: "a newer driver"}}},
+		{policy.LibtorchInfo{WhyNoCUDA: "no driver"}, map[string]finding{"cuda": {}}},
+	} {
+		last := map[string]finding{}
+		for _, f := range libtorchFindings(devices{found: c.found}) {
+			last[f.Name] = f
+		}
+		for name, want := range c.want {
+			if got := last[name]; got.OK != want.OK || got.Fix != want.Fix || want.Detail != "" && got.Detail != want.Detail {
+				t.Errorf("%s: %+v, want %+v", name, got, want)
+			}
+		}
+		if _, named := last["nvrtc"]; named != (c.found.CUDADevices > 0) {
+			t.Errorf("%+v", last)
+		}
 	}
 }
