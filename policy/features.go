@@ -200,8 +200,8 @@ func (c *computation) trainsEncoder(n *network) bool {
 }
 
 // see gives the features of a pack's images. Of a trained encoder they are part of what
-// backward goes through, and none are kept. Where that is wanted the images are computed together,
-// which rounds otherwise than one by one, as kept features and sampling have them.
+// backward goes through, and none are kept. For backward the images are computed together, which rounds otherwise than
+// one by one, as sampling and kept features have them.
 func (c *computation) see(s *torch.Scope, n *network, p *Pack, backward bool) ([]features, error) {
 	if len(p.images) == 0 {
 		return nil, nil
