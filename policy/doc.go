@@ -124,7 +124,7 @@ type LibtorchInfo struct {
 	HasDriver                             bool   // NVIDIA's
 	CUDAPath                              string // libtorch's CUDA part, "" where there is none
 	NVRTC                                 string // version and file of what compiles our kernels, where there is a device
-	WhyNoNVRTC                            string // there is a device, and no compiler
+	NVRTCErr                              error  // there is a device, and no compiler
 	GPUs                                  []GPUInfo
 }
 

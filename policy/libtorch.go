@@ -6,7 +6,6 @@ import (
 	"fmt"
 
 	"agentcli/internal/setting"
-	"agentcli/internal/text"
 	"agentcli/internal/torch"
 )
 
@@ -45,11 +44,8 @@ func Libtorch() LibtorchInfo {
 		Threads: w.Threads(), BF16: hasBF16(), CUDADevices: n, WhyNoCUDA: why, CUDAFix: torch.CUDAFix(),
 		HasDriver: torch.HasDriver(), CUDAPath: torch.CUDAPath()}
 	if n > 0 {
-		if c, err := torch.NVRTCOf(torch.NVRTCFile()); err != nil {
-			info.WhyNoNVRTC = text.Line(err)
-		} else {
-			info.NVRTC = fmt.Sprintf("%d.%d, %s", c.Major, c.Minor, c.Path)
-		}
+		c, err := torch.NVRTCOf(torch.NVRTCFile())
+		info.NVRTC, info.NVRTCErr = fmt.Sprintf("%d.%d, %s", c.Major, c.Minor, c.Path), err
 	}
 	for d := range n {
 		g, err := torch.GPUOf(torch.Device(d))

@@ -232,9 +232,9 @@ func libtorchFindings(b models.Backend) []finding {
 		return append(list, cuda)
 	}
 	list = append(list, finding{Name: "cuda", OK: true, Detail: fmt.Sprintf("%d devices, %s", r.CUDADevices, r.CUDAPath)})
-	nvrtc := finding{Name: "nvrtc", OK: r.NVRTC != "", Detail: r.NVRTC}
+	nvrtc := finding{Name: "nvrtc", OK: r.NVRTCErr == nil, Detail: r.NVRTC}
 	if !nvrtc.OK {
-		nvrtc.Detail, nvrtc.Fix = "no: "+r.WhyNoNVRTC, setUpCUDA
+		nvrtc.Detail, nvrtc.Fix = "no: "+text.Line(r.NVRTCErr), setUpCUDA
 	}
 	list = append(list, nvrtc)
 	for i, g := range r.GPUs {

@@ -79,7 +79,7 @@ func TestDoctorNamesTheCompilerOfAGPU(t *testing.T) {
 	}{
 		{policy.LibtorchInfo{CUDADevices: 1, NVRTC: "13.0, libnvrtc.so.13", GPUs: []policy.GPUInfo{{Name: "H100"}}},
 			map[string]finding{"nvrtc": {OK: true, Detail: "13.0, libnvrtc.so.13"}, "gpu": {OK: true}, "cuda": {OK: true}}},
-		{policy.LibtorchInfo{CUDADevices: 1, WhyNoNVRTC: "no file", GPUs: gpu},
+		{policy.LibtorchInfo{CUDADevices: 1, NVRTCErr: errors.New("no file"), GPUs: gpu},
 			map[string]finding{"nvrtc": {Fix: setUpCUDA, Detail: "no: no file"}, "gpu": {Fix: setUpCUDA}, "cuda": {OK: true}}},
 		{policy.LibtorchInfo{WhyNoCUDA: "the driver is too old", HasDriver: true, CUDAFix: "a newer driver"},
 			map[string]finding{"cuda": {Fix: "a newer driver"}}},
