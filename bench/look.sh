@@ -5,8 +5,8 @@
 #
 #   bench/look.sh FOLDER [SEED...]       (default: 1 2 3 4 5)
 #
-# START=uniform STEPS=100 begins where the looks are at any field: the cold start goes on for 80
-# updates, at a low rate so that the places are not forgotten, with looks drawn uniformly. ENTROPY is a
+# The cold start ends with the split glances, with START=traces with traces, whose looks are more often at the right
+# field. START=uniform STEPS=100 begins where the looks are at any field: that of traces goes on for 80 updates, at a low rate so that the places are not forgotten, with looks drawn uniformly. ENTROPY is a
 # bonus, LOOP_FLAGS are further flags of the loop.
 # TOOLS=none takes the tool away after the cold start. LEVEL=2 (3, 4) is a harder level of fineprint, MORE=4 shows so
 # many times as many places and crops in the first part of the cold start. A seed that an earlier call finished is not run again.
@@ -16,7 +16,9 @@ shift
 [ $# -gt 0 ] || set -- 1 2 3 4 5
 root=$(cd "$(dirname "$0")/.." && pwd)
 A=${AGENTCLI:-$root/bin/agentcli}
-start=${START:-traces}
+start=${START:-glances}
+split=glances
+[ "$start" = glances ] || split=traces
 entropy=${ENTROPY:-0}
 read -ra flags <<<"${LOOP_FLAGS:-}"
 steps=${STEPS:-20}
@@ -53,11 +55,11 @@ for seed in "$@"; do
   [ -d "$d/init" ] || "$A" model init --config "$root/examples/look/config.json" --seed "$seed" -o "$d/init"
   demonstrations "$d" places $((3600 * more)) "$seed" places
   demonstrations "$d" crops $((900 * more)) "$seed" crops
-  demonstrations "$d" traces 9600 "$seed" traces
+  demonstrations "$d" "$split" 9600 "$seed" "$split"
   demonstrations "$d" places 1200 "$((seed + 100))" again # so that they are not forgotten
   demonstrations "$d" crops 600 "$((seed + 100))" crops-again
   sft "$d" init skills 7e-4 10 32 "$d/places.parquet" "$d/crops.parquet"
-  sft "$d" skills start 7e-4 10 32 "$d/traces.parquet" "$d/again.parquet" "$d/crops-again.parquet" --schedule cosine
+  sft "$d" skills start 7e-4 10 32 "$d/$split.parquet" "$d/again.parquet" "$d/crops-again.parquet" --schedule cosine
   from=start
   if [ "$start" = uniform ]; then
     demonstrations "$d" uniform 5120 "$((seed + 300))" uniform

@@ -229,9 +229,9 @@ def measure(name, scenes):
 
 def main():
     begun = time.time()
-    data = {name: rows(f"{FOLDER}/{name}.parquet", name == "scenes") for name in ("places", "crops", "traces", "again", "crops-again", "scenes")}
+    data = {name: rows(f"{FOLDER}/{name}.parquet", name == "scenes") for name in ("places", "crops", "glances", "again", "crops-again", "scenes")}
     sft(data["places"] + data["crops"], cosine=False)
-    sft(data["traces"] + data["again"] + data["crops-again"], cosine=True)
+    sft(data["glances"] + data["again"] + data["crops-again"], cosine=True)
     print(json.dumps({"cold_start_seconds": time.time() - begun, "cpu": time.process_time()}), flush=True)
     measure("before", data["scenes"][:256])
     at = time.time()

@@ -257,8 +257,8 @@ func fineLook(field int) string {
 
 // fineDemonstrations are the splits that a model with random weights learns the skills from,
 // and no more of where to look than a bias: places (a look at the right field), crops (a plate
-// alone, with its answer), and traces, of which half look. Of these two tenths look at the
-// right field for certain, the others at any of the nine; in uniform all do the latter. What
+// alone, with its answer), and traces, of which half look. Of these three tenths look at the
+// right field for certain, in glances two, the others at any of the nine; in uniform all do the latter. What
 // follows a look is the true answer, even where the field was another: so looking is as
 // likely as not looking, and where to look is left to be found.
 var fineDemonstrations = []demonstration{
@@ -271,7 +271,8 @@ var fineDemonstrations = []demonstration{
 		m.image = fineSceneOf(level, i).closeUp
 		return m.replies(m.answer), ok
 	}},
-	{"traces", func(level int, i, seed uint64) (made, bool) { return fineTrace(level, i, seed, 2) }},
+	{"traces", func(level int, i, seed uint64) (made, bool) { return fineTrace(level, i, seed, 3) }},
+	{"glances", func(level int, i, seed uint64) (made, bool) { return fineTrace(level, i, seed, 2) }},
 	{"uniform", func(level int, i, seed uint64) (made, bool) { return fineTrace(level, i, seed, 0) }},
 }
 

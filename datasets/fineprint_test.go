@@ -149,7 +149,8 @@ func TestDemonstrationsOfFineprint(t *testing.T) {
 		test[task.Messages[0].Images[0].Hash] = true
 	}
 	for split, want := range map[string]struct{ looks, right, answers float64 }{
-		"places": {1, 1, 0}, "crops": {0, 0, 1}, "traces": {.5, .5 * (.2 + .8/9), 1}, "uniform": {.5, .5 / 9, 1},
+		"places": {1, 1, 0}, "crops": {0, 0, 1}, "traces": {.5, .5 * (.3 + .7/9), 1},
+		"glances": {.5, .5 * (.2 + .8/9), 1}, "uniform": {.5, .5 / 9, 1},
 	} {
 		const n = 200
 		looks, right, answers, told := 0., 0., 0., 0.
@@ -179,7 +180,7 @@ func TestDemonstrationsOfFineprint(t *testing.T) {
 		if d := cmp.Diff([]float64{want.looks, want.right, want.answers}, got, near(.08)); d != "" {
 			t.Errorf("%s: shares of looks, looks at the right field, answers: %s", split, d)
 		}
-		if guessed := (told - looks) / max(n-looks, 1); split == "traces" && (guessed < .15 || guessed > .35) {
+		if guessed := (told - looks) / max(n-looks, 1); (split == "traces" || split == "glances") && (guessed < .15 || guessed > .35) {
 			t.Errorf("without a look %.2f of the answers are right, chance is .25", guessed)
 		}
 	}

@@ -16,15 +16,15 @@ held=(eval --dataset fineprint --limit 256 -n 1 --seed 7 --dtype float32)
 replies() { "$A" rollout -d fineprint --split "$1" --limit "$2" -n 1 --seed "$3" --model "replay:$out/init" -o "$out/$4.parquet"; }
 
 run "1/6  A Qwen2.5-VL of 2.8 M parameters, random weights" model init --config examples/look/config.json --seed "$seed" -o "$out/init"
-step "2/6  Demonstrations: what plates show, where they are, and traces, half of which look, mostly at the wrong field" \
-  "rollout -d fineprint --split traces --model replay:$out/init …"
+step "2/6  Demonstrations: what plates show, where they are, and glances, half of which look, mostly at the wrong field" \
+  "rollout -d fineprint --split glances --model replay:$out/init …"
 replies places 3600 "$seed" places
 replies crops 900 "$seed" crops
-replies traces 9600 "$seed" traces
+replies glances 9600 "$seed" glances
 replies places 1200 $((seed + 100)) places-again
 replies crops 600 $((seed + 100)) crops-again
 run "3/6  Cold start: places and crops" "${sft[@]}" --model "$out/init" "$out/places.parquet" "$out/crops.parquet" -o "$out/skills"
-run "     then traces" "${sft[@]}" --model "$out/skills" --schedule cosine "$out/traces.parquet" "$out/places-again.parquet" \
+run "     then glances" "${sft[@]}" --model "$out/skills" --schedule cosine "$out/glances.parquet" "$out/places-again.parquet" \
   "$out/crops-again.parquet" -o "$out/start"
 run "4/6  Before: 256 held-out problems" "${held[@]}" --model "$out/start" --output "$out/before"
 run "5/6  GRPO with the tool: 20 steps of 16 problems × 8 attempts" loop -d fineprint --model "$out/start" --steps 20 --tasks 16 -n 8 \
