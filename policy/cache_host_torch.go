@@ -5,6 +5,7 @@ package policy
 import (
 	"cmp"
 	"math"
+	"slices"
 
 	"agentcli/internal/setting"
 	"agentcli/internal/torch"
@@ -141,8 +142,8 @@ func moveBlocks(sc *scheduler, s *torch.Scope) {
 	h.moved()
 	if err := c.Err(); err != nil { // who holds which block that was not copied is not known
 		sc.table.forget()
-		for len(sc.running) > 0 {
-			sc.finish(sc.running[len(sc.running)-1], nil, err)
+		for _, q := range slices.Clone(sc.running) {
+			sc.finish(q, nil, err)
 		}
 		s.Fail(err)
 	}

@@ -123,6 +123,13 @@ func TestAFailedMoveLeavesNothingBehind(t *testing.T) {
 	onDefault(t, torch.TestDevice, "")
 	p := open(t, "testdata/tiny-llama", Config{DType: "float32", Threads: 1, CacheBytes: 1, MaxContext: 64,
 		HostCache: CacheSize{Bytes: 1 << 20}})
+	pause := func(is bool) { // the scheduler's own loop, which would take up what stands in its lists
+		p.sched.mu.Lock()
+		p.sched.paused = is
+		p.sched.mu.Unlock()
+	}
+	pause(true)
+	defer pause(false)
 	err := p.worker.Do(func(s *torch.Scope) error {
 		sc := p.sched
 		sc.table.host.moves = append(sc.table.host.moves, blockMove{device: 1 << 20, host: sc.table.host.alloc(), back: true})
