@@ -83,7 +83,7 @@ func dataSettings(o *options) []row {
 		{name: "field", value: []string(nil), help: "column of a field, for example question=problem; images= leaves images out; repeatable",
 			read: func(c *cli.Context) (err error) { run.Fields, err = fieldsOf(c.StringSlice("field")); return err }},
 		{name: "max-images", field: &run.Images.MaxImages, value: 0, check: notNegative,
-			help: fmt.Sprintf("maximum number of images of a row, and of those that tools show in a conversation (default: %d)", datasets.DefaultMaxImages)},
+			help: fmt.Sprintf("maximum number of images of a row, and of those that tools show (default: %d)", datasets.DefaultMaxImages)},
 		{name: "max-image-bytes", field: &run.Images.MaxImageBytes, value: 0, check: notNegative,
 			help: fmt.Sprintf("maximum size of an image file in `BYTES` (default: %d)", media.DefaultMaxBytes)},
 		{name: "max-image-pixels", field: []any{&run.Images.MaxImagePixels, &o.loop.Train.MaxImagePixels}, value: 0, check: notNegative,
