@@ -6,8 +6,9 @@
 #   bench/look.sh FOLDER [SEED...]       (default: 1 2 3 4 5)
 #
 # The cold start ends with the split glances, with START=traces with traces, whose looks are more often at the right
-# field. START=uniform STEPS=100 begins where the looks are at any field: that of traces goes on for 80 updates, at a low rate so that the places are not forgotten, with looks drawn uniformly. ENTROPY is a
-# bonus, LOOP_FLAGS are further flags of the loop.
+# field. START=uniform STEPS=100 begins where the looks are at any field: that of traces goes on for 80 updates,
+# at a low rate so that the places are not forgotten, with looks drawn uniformly. ENTROPY is a bonus, LOOP_FLAGS
+# are further flags of the loop.
 # TOOLS=none takes the tool away after the cold start. LEVEL=2 (3, 4) is a harder level of fineprint, MORE=4 shows so
 # many times as many places and crops in the first part of the cold start. A seed that an earlier call finished is not run again.
 set -euo pipefail
