@@ -201,7 +201,7 @@ type ToolEnvironment struct {
 	asked, hits atomic.Int32 // of the cache, in this step
 
 	images      []traj.Image // of the conversation so far
-	opened      int          // how many of them were there before the first action
+	taskImages  int          // how many of them are the task's own
 	imageConfig ImageConfig
 
 	inReply func(results []string, invalid bool) string
@@ -257,7 +257,7 @@ func (e *ToolEnvironment) Reset(_ context.Context, task traj.Task) (traj.Observa
 	for i := range task.Messages {
 		e.images = append(e.images, task.Messages[i].Images...)
 	}
-	e.opened = len(e.images)
+	e.taskImages = len(e.images)
 	return traj.Observation{Messages: task.Messages}, nil
 }
 
@@ -322,7 +322,7 @@ func (e *ToolEnvironment) Step(ctx context.Context, a traj.Action) (Result, erro
 	res := Result{Observation: traj.Observation{Messages: make([]traj.Message, 0, len(outs)+len(a.CallErrors))}}
 	for i, c := range a.ToolCalls {
 		if errs[i] == nil {
-			if errs[i] = e.imageConfig.fit(outs[i].images, len(e.images)-e.opened); errs[i] != nil {
+			if errs[i] = e.imageConfig.checkCount(outs[i].images, len(e.images)-e.taskImages); errs[i] != nil {
 				outs[i].images = nil
 			}
 		}

@@ -106,26 +106,28 @@ func (f ImageFile) describe() string {
 	return traj.PlainText("[" + strings.Join(words, ", ") + "]")
 }
 
-func (c *ImageConfig) most() int {
+// maxImages is the limit with its default.
+func (c *ImageConfig) maxImages() int {
 	if c.MaxImages <= 0 {
 		return defaultMaxImages
 	}
 	return c.MaxImages
 }
 
-// fit says why a conversation whose results have shown images so far has no room for those of another.
-// Its error is for the model.
-func (c *ImageConfig) fit(images []traj.Image, shown int) error {
-	if len(images) == 0 || shown+len(images) <= c.most() {
+// checkCount refuses images of a result where those of earlier results, shown, leave no room for
+// them. Its error is for the model.
+func (c *ImageConfig) checkCount(images []traj.Image, shown int) error {
+	if len(images) == 0 || shown+len(images) <= c.maxImages() {
 		return nil
 	}
-	return fmt.Errorf("tools have shown %d of at most %d images: no more are shown", shown, c.most())
+	return fmt.Errorf("the result has %d images and earlier results have %d; the limit of a conversation is %d: they are not shown",
+		len(images), shown, c.maxImages())
 }
 
 // open reads the images of a result. Its errors are for the model.
 func (c *ImageConfig) open(ctx context.Context, files []ImageFile) ([]traj.Image, error) {
-	if len(files) > c.most() {
-		return nil, fmt.Errorf("the result has %d images, more than %d", len(files), c.most())
+	if len(files) > c.maxImages() {
+		return nil, fmt.Errorf("the result has %d images, more than %d", len(files), c.maxImages())
 	}
 	images := make([]traj.Image, len(files))
 	for i, f := range files {

@@ -74,8 +74,8 @@ func (f *featureCache) of(s *torch.Scope, n *network, img Image) (features, erro
 		if err != nil {
 			return features{}, err
 		}
-		// Alone, so that its numbers are the same whoever else is shown what.
-		made := n.vision.encode(s, []pictured{{p, img.Grid}}, n.dtype, n.device)[0]
+		// One image a pass, so that its features do not depend on the other images.
+		made := n.vision.encode(s, []encoderInput{{p, img.Grid}}, n.dtype, n.device)[0]
 		if s.Err() != nil {
 			return features{}, s.Err()
 		}
@@ -200,8 +200,8 @@ func (c *computation) trainsEncoder(n *network) bool {
 }
 
 // see gives the features of a pack's images. Of a trained encoder they are part of what
-// backward goes through, and none are kept. For backward the images are computed together, which rounds otherwise than
-// one by one, as sampling and kept features have them.
+// backward goes through, and none are kept. Images are computed together where backward is true, else
+// one by one as in sampling: numbers of one pass differ in rounding.
 func (c *computation) see(s *torch.Scope, n *network, p *Pack, backward bool) ([]features, error) {
 	if len(p.images) == 0 {
 		return nil, nil
@@ -209,28 +209,28 @@ func (c *computation) see(s *torch.Scope, n *network, p *Pack, backward bool) ([
 	if !c.trainsEncoder(n) {
 		return c.features.all(s, n, p.images)
 	}
-	number := map[imageKey]int{}
+	index := map[imageKey]int{} // in shown
 	var shown []Image
 	for _, i := range p.images {
-		if _, ok := number[i.key()]; !ok {
-			number[i.key()] = len(shown)
+		if _, ok := index[i.key()]; !ok {
+			index[i.key()] = len(shown)
 			shown = append(shown, i)
 		}
 	}
-	images := make([]pictured, len(shown))
+	images := make([]encoderInput, len(shown))
 	err := parallel.For(len(shown), func(k int) error {
 		patches, err := patchesOf(shown[k], n.vision.Vision)
 		if err != nil {
 			return fmt.Errorf("image %d of the pack: %w", k+1, err)
 		}
-		images[k] = pictured{patches, shown[k].Grid}
+		images[k] = encoderInput{patches, shown[k].Grid}
 		return nil
 	})
 	if err != nil {
 		return nil, err
 	}
 	made := make([]features, 0, len(images))
-	if !backward || n.vision.drops() {
+	if !backward || n.vision.hasDropout() {
 		for k := range images {
 			made = append(made, n.vision.forImage(k).encode(s, images[k:k+1], n.dtype, n.device)...)
 		}
@@ -239,7 +239,7 @@ func (c *computation) see(s *torch.Scope, n *network, p *Pack, backward bool) ([
 	}
 	out := make([]features, len(p.images))
 	for k, i := range p.images {
-		out[k] = made[number[i.key()]]
+		out[k] = made[index[i.key()]]
 	}
 	return out, s.Err()
 }

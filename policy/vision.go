@@ -103,15 +103,15 @@ func (e *encoder) matrix(m weights.VisionModule) *matrix {
 	return &e.mergers[m.At].out
 }
 
-// drops reports whether adapters drop inputs.
-func (e *encoder) drops() bool {
+// hasDropout reports whether adapters drop inputs.
+func (e *encoder) hasDropout() bool {
 	return e.adapted && slices.ContainsFunc(e.matrices(), func(m *matrix) bool { return m.low != nil && m.low.dropout > 0 })
 }
 
 // forImage is the encoder for the kth image of a pass, of which adapters drop other inputs than of the
 // images before.
 func (e *encoder) forImage(k int) *encoder {
-	if !e.adapted || k == 0 {
+	if k == 0 || !e.hasDropout() {
 		return e
 	}
 	out := e.copied()
@@ -156,15 +156,15 @@ type features struct {
 // all are main and deep.
 func (f features) all() []torch.Tensor { return append([]torch.Tensor{f.main}, f.deep...) }
 
-// pictured is an image as the encoder takes it: patches [rows · columns, numbers of a patch].
-type pictured struct {
+// encoderInput is one image: patches [rows · columns, numbers of a patch].
+type encoderInput struct {
 	patches []float32
 	grid    [3]int
 }
 
 // encode gives the features of images, which are computed in one pass and do not see each other.
 // Records for backward where a weight asks for it.
-func (e *encoder) encode(s *torch.Scope, images []pictured, d torch.DType, dev torch.Device) []features {
+func (e *encoder) encode(s *torch.Scope, images []encoderInput, d torch.DType, dev torch.Device) []features {
 	c := s.Child()
 	defer c.Close()
 	e = e.as(c, d, dev)
@@ -178,9 +178,9 @@ func (e *encoder) encode(s *torch.Scope, images []pictured, d torch.DType, dev t
 	cos, sin := p.angles(c, e.Vision, d, dev)
 	var deep []torch.Tensor
 	for i := range e.blocks {
-		lengths := p.windows
+		lengths := p.windowPatches
 		if e.SeesAll(i) {
-			lengths = p.images
+			lengths = p.imagePatches
 		}
 		b := c.Child()
 		x = b.Keep(e.block(b, i, x, cos, sin, lengths), c)
@@ -201,16 +201,16 @@ func (e *encoder) encode(s *torch.Scope, images []pictured, d torch.DType, dev t
 	}
 	out := make([]features, len(images))
 	for i, at := 0, int64(0); i < len(images); i++ {
-		n := p.images[i] / int64(p.square)
-		of := func(all torch.Tensor) torch.Tensor {
+		n := p.imagePatches[i] / int64(p.square)
+		rowsOfImage := func(all torch.Tensor) torch.Tensor {
 			if len(images) > 1 {
 				all = c.Narrow(all, 0, at, n)
 			}
 			return c.Keep(all, s)
 		}
-		out[i].main = of(main)
+		out[i].main = rowsOfImage(main)
 		for _, t := range deep {
-			out[i].deep = append(out[i].deep, of(t))
+			out[i].deep = append(out[i].deep, rowsOfImage(t))
 		}
 		at += n
 	}
@@ -267,14 +267,14 @@ type visionPlan struct {
 	order         []int // the number of each square of patches among those of all images
 	rows, columns []int // of each patch in the grid of its image
 	grids         [][3]int
-	images        []int64 // patches of each
-	windows       []int64 // patches of each
-	square        int     // patches of one
+	imagePatches  []int64 // patches of each image
+	windowPatches []int64 // patches of each window
+	square        int     // patches of a square
 }
 
 // plan sorts an image's squares of patches into windows, row by row of windows, and row by row
 // within a window; those at the right and the bottom are smaller where the window does not divide.
-func (e *encoder) plan(images []pictured) *visionPlan {
+func (e *encoder) plan(images []encoderInput) *visionPlan {
 	p := &visionPlan{square: e.Merge * e.Merge}
 	for i := range images {
 		p.add(images[i].grid, e.Merge, e.Window)
@@ -298,18 +298,18 @@ func (p *visionPlan) add(grid [3]int, m, side int) {
 					}
 				}
 			}
-			p.windows = append(p.windows, int64((bottom-top)*(right-left)*p.square))
+			p.windowPatches = append(p.windowPatches, int64((bottom-top)*(right-left)*p.square))
 		}
 	}
-	p.grids, p.images = append(p.grids, grid), append(p.images, int64(h*w*p.square))
+	p.grids, p.imagePatches = append(p.grids, grid), append(p.imagePatches, int64(h*w*p.square))
 }
 
 // sorted are the patches of images in the plan's order.
-func (p *visionPlan) sorted(images []pictured, size int) []float32 {
+func (p *visionPlan) sorted(images []encoderInput, size int) []float32 {
 	n, first, done := p.square*size, 0, 0
 	out := make([]float32, 0, len(p.order)*n)
 	for i := range images {
-		squares := int(p.images[i]) / p.square
+		squares := int(p.imagePatches[i]) / p.square
 		for _, at := range p.order[done : done+squares] {
 			out = append(out, images[i].patches[(at-first)*n:][:n]...)
 		}
@@ -354,7 +354,7 @@ func (e *encoder) learned(c *torch.Scope, p *visionPlan, dev torch.Device) torch
 	var weight [4][]float64
 	k := 0
 	for image, grid := range p.grids {
-		for range p.images[image] {
+		for range p.imagePatches[image] {
 			r0, r1, r := along(p.rows[k], grid[1])
 			c0, c1, q := along(p.columns[k], grid[2])
 			side := int32(e.PositionSide)

@@ -143,18 +143,18 @@ func TestEncodersGiveTheFeaturesOfTransformers(t *testing.T) {
 		p := open(t, g.write(t, g.Config), Config{DType: "float32", Threads: 1, CacheBytes: 1 << 20})
 		var passes [][]int // of images
 		var together []int
-		images := make([]pictured, len(g.Features))
+		images := make([]encoderInput, len(g.Features))
 		for i, want := range g.Features {
 			img := picture(p.model.Vision, 0, want.Grid)
 			patches, err := patchesOf(img, p.model.Vision)
 			if err != nil {
 				t.Fatal(err)
 			}
-			images[i] = pictured{patches, img.Grid}
+			images[i] = encoderInput{patches, img.Grid}
 			passes, together = append(passes, []int{i}), append(together, i, i)
 		}
 		for _, pass := range append(passes, together) {
-			var in []pictured
+			var in []encoderInput
 			for _, i := range pass {
 				in = append(in, images[i])
 			}

@@ -102,7 +102,7 @@ func (r deepEyesReward) Score(ctx context.Context, t *traj.Trajectory) (Score, e
 			tool = 1
 		}
 	}
-	if said := sayings(t); long || r.tagged && answer == "" || !r.tagged && !boxed(said) || !paired(said) {
+	if said := assistantText(t); long || r.tagged && answer == "" || !r.tagged && !hasBoxedAnswer(said) || !paired(said) {
 		format = -1
 	}
 	value := r.accuracy*accuracy + r.format*format + r.tool*tool
@@ -131,8 +131,8 @@ func shownImage(t *traj.Trajectory) bool {
 	return false
 }
 
-// sayings is the text of all replies.
-func sayings(t *traj.Trajectory) string {
+// assistantText is the concatenated content of all replies.
+func assistantText(t *traj.Trajectory) string {
 	var text strings.Builder
 	for i := len(t.Task.Messages); i < len(t.Messages); i++ {
 		if m := &t.Messages[i]; m.Role == traj.RoleAssistant {
@@ -142,8 +142,8 @@ func sayings(t *traj.Trajectory) string {
 	return text.String()
 }
 
-// boxed reports whether a boxed answer stands behind the thinking.
-func boxed(said string) bool {
+// hasBoxedAnswer reports whether there is a \boxed behind the thinking.
+func hasBoxedAnswer(said string) bool {
 	return strings.Contains(said[strings.LastIndex(said, "</think>")+1:], `\boxed{`)
 }
 

@@ -22,16 +22,16 @@ import (
 	"agentcli/trainer"
 )
 
-// taught is a Qwen2.5-VL with random weights in a folder, that SFT may teach by demonstrations.
-type taught struct {
+// lookModel is a Qwen2.5-VL with random weights, and a folder for what is trained from it.
+type lookModel struct {
 	t    *testing.T
 	dir  string
 	init string
 }
 
-func newTaught(t *testing.T) taught {
+func newLookModel(t *testing.T) lookModel {
 	t.Helper()
-	m := taught{t, t.TempDir(), ""}
+	m := lookModel{t, t.TempDir(), ""}
 	m.init = m.in("init")
 	if err := models.Init("../../examples/look/config.json", 1, m.init); err != nil {
 		t.Fatal(err)
@@ -39,10 +39,10 @@ func newTaught(t *testing.T) taught {
 	return m
 }
 
-func (m taught) in(name string) string { return filepath.Join(m.dir, name) }
+func (m lookModel) in(name string) string { return filepath.Join(m.dir, name) }
 
 // play has a model, or the demonstrations themselves, answer rows without a tool, and gives the share of right answers.
-func (m taught) play(model, dataset, split, file string, seed int64, limit int) (right float64) {
+func (m lookModel) play(model, dataset, split, file string, seed int64, limit int) (right float64) {
 	m.t.Helper()
 	var out, log bytes.Buffer
 	o := rollout.DefaultOptions(models.NewBackend(), model, dataset)
@@ -68,7 +68,7 @@ func (m taught) play(model, dataset, split, file string, seed int64, limit int) 
 }
 
 // learn trains on a file of demonstrations, encoder and all, and gives the folder.
-func (m taught) learn(file string) string {
+func (m lookModel) learn(file string) string {
 	m.t.Helper()
 	c := trainer.DefaultConfig()
 	c.Algo, c.Minibatch, c.Epochs, c.LR, c.WarmupSteps, c.Beta2 = trainer.AlgoSFT, 32, 3, 7e-4, 10, .99
@@ -89,7 +89,7 @@ func TestAModelLearnsToReadWhatAZoomShows(t *testing.T) {
 	if testing.Short() {
 		t.Skip("half a minute")
 	}
-	m := newTaught(t)
+	m := newLookModel(t)
 	m.play(models.ReplayPrefix+m.init, "fineprint", "crops", "crops.parquet", 1, 640)
 	before := m.play(m.init, "fineprint", "crops", "before.parquet", 9, 128)
 	if after := m.play(m.learn("crops.parquet"), "fineprint", "crops", "after.parquet", 9, 128); before > .4 || after < .8 {
@@ -103,7 +103,7 @@ func TestAModelLearnsNothingFromTheShownSizeAlone(t *testing.T) {
 	if testing.Short() {
 		t.Skip("half a minute")
 	}
-	m := newTaught(t)
+	m := newLookModel(t)
 	const n = 640
 	d, err := datasets.Open(t.Context(), "fineprint", datasets.Options{Split: "train", Limit: n})
 	if err != nil {

@@ -62,13 +62,13 @@ func TestDoctorKeepsTheOldNameOfAFix(t *testing.T) {
 	}
 }
 
-// devices is a backend that finds what a machine with GPUs would show.
-type devices struct {
+// gpuBackend is a backend with the libtorch and the GPUs of found.
+type gpuBackend struct {
 	models.NoBackend
 	found policy.LibtorchInfo
 }
 
-func (d devices) Info() (policy.LibtorchInfo, error) { return d.found, nil }
+func (b gpuBackend) Info() (policy.LibtorchInfo, error) { return b.found, nil }
 
 // TestDoctorNamesTheCompilerOfAGPU: each "no" of a machine with a GPU has what fixes it.
 func TestDoctorNamesTheCompilerOfAGPU(t *testing.T) {
@@ -86,7 +86,7 @@ func TestDoctorNamesTheCompilerOfAGPU(t *testing.T) {
 		{policy.LibtorchInfo{WhyNoCUDA: "no driver"}, map[string]finding{"cuda": {}}},
 	} {
 		last := map[string]finding{}
-		for _, f := range libtorchFindings(devices{found: c.found}) {
+		for _, f := range libtorchFindings(gpuBackend{found: c.found}) {
 			last[f.Name] = f
 		}
 		for name, want := range c.want {
