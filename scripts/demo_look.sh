@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # make demo-look: a model with random weights learns where to look. Its images have stripes that
-# are gone at the size that it sees; a zoom shows them. About 4 minutes on two idle cores, no network.
+# are gone at the size that it sees; a zoom shows them. 3 to 4 minutes on two idle cores, no network.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 A=bin/agentcli
