@@ -10,12 +10,17 @@
 #   policy       the policy's tests on the device: log-probs, gradients and greedy tokens of
 #                transformers for every architecture, adapters, saving, out of memory
 #   trainer      the trainer's tests on the device: golden steps of every algorithm
+#   architectures  a random model of each family beside transformers on the same device: as
+#                opened, converted, and after a step of training
 #   logprobs     our float32 log-probs and transformers' on the same device
 #   deterministic  two training runs with --deterministic: the same bytes
+#   memory       more replies than the cache of keys and values has room for, then training
+#                on them with the tokens that memory allows
 #   figures      decoding, prefill, training, opening, exchange, beside transformers, for
 #                the shapes in SHAPES, with the device's copy and matrix speed
-#   lastword     a policy learns (with MODEL=FILE, the small model that make setup fetches)
-#   table        what was measured, in short
+#   lastword     a policy learns (with MODEL=FILE, the small model that make setup fetches; as
+#                it is larger than a pack, it travels by itself)
+#   table        what was measured, beside the device's limits
 #
 # DEVICE=cuda (default), cpu or testdevice (make test's device that is not there).
 # SHAPES="0.5b 1.5b 4b"; on another device than cuda it is "tiny". OUT is where results go as
@@ -41,6 +46,8 @@ if [ "${1:-}" = pack ]; then
     mkdir -p "$to/$(dirname "$f")"
     cp "$f" "$to/$f"
   done
+  mkdir -p "$to/scripts/golden"
+  cp scripts/golden/families_saved.py "$to/scripts/golden/"
   cp bench/gpu.sh bench/gpu_peers.py "$to/"
   gzip -9 -f "$to/agentcli" "$to"/{internal/torch,policy,trainer}/test
   size=$(du -sm "$to" | cut -f1)
@@ -49,7 +56,7 @@ if [ "${1:-}" = pack ]; then
   exit
 fi
 
-[ $# -gt 0 ] || { sed -n '2,23p' "$0"; exit 2; }
+[ $# -gt 0 ] || { sed -n '2,/^set/{/^#/p}' "$0"; exit 2; }
 here=$(cd "$(dirname "$0")" && pwd)
 export DEVICE=${DEVICE:-cuda}
 out=${OUT:-$here/results}
@@ -63,9 +70,9 @@ done
 torch=$("$python" -c 'import torch, os; print(os.path.dirname(torch.__file__))')
 export LD_LIBRARY_PATH="$torch/lib${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}" AGENTCLI_TORCH=$torch
 case $DEVICE in
-cuda) export AGENTCLI_TEST_DEVICE=cuda; shapes=${SHAPES:-0.5b 1.5b 4b} batches=1,32,128,256 length=1024 peer=cuda ;;
-cpu) export AGENTCLI_TEST_KERNELS=none; shapes=${SHAPES:-tiny} batches=1,4 length=64 peer=cpu ;;
-testdevice) export AGENTCLI_TEST_DEVICE=testdevice; shapes=${SHAPES:-tiny} batches=1,4 length=64 peer=cpu ;;
+cuda) export AGENTCLI_TEST_DEVICE=cuda; shapes=${SHAPES:-0.5b 1.5b 4b} batches=1,32,128,256 length=1024 peer=cuda cache=0.999 ;;
+cpu) export AGENTCLI_TEST_KERNELS=none; shapes=${SHAPES:-tiny} batches=1,4 length=64 peer=cpu cache=1MiB ;;
+testdevice) export AGENTCLI_TEST_DEVICE=testdevice; shapes=${SHAPES:-tiny} batches=1,4 length=64 peer=cpu cache=1MiB ;;
 *) echo "DEVICE=$DEVICE: want cuda, cpu or testdevice" >&2; exit 2 ;;
 esac
 # What the command is told: it does not know the tests' device.
@@ -114,16 +121,27 @@ print(f"{len(d)} log-probs, mean difference {sum(d) / len(d):.2g}, largest {max(
 sys.exit(sum(d) / len(d) > 1e-4 or max(d) > 1e-3)
 P
 }
+architectures() { DEVICE=$peer "$python" scripts/golden/families_saved.py ./agentcli families; }
+tasks() { seq 1 "$1" | sed 's/.*/{"id": "t&", "question": "&?", "answer": "x"}/'; }
+rollout() { # SHAPE TASKS FLAGS…
+  ./agentcli rollout --model "models/$1" --device "$device" --chat-template chatml -d "$2" --reward exact --seed 1 "${@:3}"
+}
 deterministic() {
   model "$1"
   rm -rf det && mkdir det
-  seq 1 8 | sed 's/.*/{"id": "t&", "question": "&?", "answer": "x"}/' >det/tasks.jsonl
-  ./agentcli rollout --model "models/$1" --device "$device" --chat-template chatml -d det/tasks.jsonl --reward exact -n 2 --max-tokens 8 \
-    --seed 1 -o det/rows.parquet
+  tasks 8 >det/tasks.jsonl
+  rollout "$1" det/tasks.jsonl -n 2 --max-tokens 8 -o det/rows.parquet
   for i in 1 2; do
     ./agentcli train det/rows.parquet --model "models/$1" --device "$device" --algo sft --deterministic --lr 1e-3 --output "det/$i"
   done
   cmp det/1/model.safetensors det/2/model.safetensors && echo "the same bytes"
+}
+memory() {
+  model "$1"
+  rm -rf mem && mkdir mem
+  tasks 64 >mem/tasks.jsonl
+  rollout "$1" mem/tasks.jsonl -n 8 --parallel 512 --max-tokens 64 --kv-cache "$cache" --fail-on-error 1 -o mem/rows.parquet
+  ./agentcli train mem/rows.parquet --model "models/$1" --device "$device" --algo sft --micro-tokens auto --output mem/trained
 }
 figures() { # SHAPE
   model "$1"
@@ -133,25 +151,28 @@ figures() { # SHAPE
 }
 lastword() {
   [ -n "${MODEL:-}" ] || { echo "MODEL is not set: left out"; return; }
-  ./agentcli loop --model "$MODEL" --device "$device" -d lastword --steps 20 --tasks 16 -n 8 --output lastword
+  rm -rf lastword
+  ./agentcli loop --model "$MODEL" --device "$device" -d lastword --seed 1 --steps 20 --tasks 16 -n 8 --lr 2e-5 --minibatch 0 --dtype float32 \
+    --eval-every 20 --eval-tasks 128 --eval-samples 1 --output lastword
+  "$python" - lastword/metrics.jsonl <<'P'
+import json, sys
+rewards = [r["val/reward"] for r in map(json.loads, open(sys.argv[1])) if "val/reward" in r]
+print(f"reward of held-out tasks: {rewards[0]:.3f} to {rewards[-1]:.3f}")
+sys.exit(rewards[-1] < rewards[0] + .2)
+P
 }
 table() {
   echo "| part | verdict | time |"; echo "|---|---|---|"
   sed 's/^/| /; s/\t/ | /g; s/$/ |/' "$out/verdicts.tsv"
-  for f in "$out"/figures-*.txt; do
-    [ -f "$f" ] || continue
-    echo; echo "$(basename "$f" .txt):"
-    awk -F'\t' 'NF == 3 {printf "  %-34s %10s %s\n", $1, $2, $3}
-      /^BenchmarkShape/ {n = split($0, w, /[ \t]+/); sub("BenchmarkShape/", "agentcli ", w[1]); sub(/-[0-9]+$/, "", w[1]); printf "  %-34s %10s %s\n", w[1], w[5], w[6]}' "$f"
-  done
+  "$python" gpu_peers.py table "$out"/figures-*.txt
 }
 
-all=(doctor kernels policy trainer logprobs deterministic figures lastword table)
+all=(doctor kernels policy trainer logprobs architectures deterministic memory figures lastword table)
 [ "$*" != all ] || set -- "${all[@]}"
-export -f tests sharded model kernels logprobs deterministic figures lastword
+export -f tests sharded model kernels logprobs architectures tasks rollout deterministic memory figures lastword
 ours="TheKernel|NotFinite|Sinks"
 jobs=${JOBS:-$((($(nproc) + 1) / 2))}
-export jobs ours here out limit python batches length peer device
+export jobs ours here out limit python batches length peer device cache
 first=${shapes%% *}
 failed=0
 for p in "$@"; do
@@ -159,9 +180,9 @@ for p in "$@"; do
   doctor) part doctor ./agentcli doctor || true ;;
   kernels) part kernels bash -euo pipefail -c kernels ;;
   policy | trainer) part "$p" bash -euo pipefail -c "sharded $p" ;;
-  logprobs | deterministic) part "$p" bash -euo pipefail -c "$p $first" ;;
+  logprobs | deterministic | memory) part "$p" bash -euo pipefail -c "$p $first" ;;
   figures) for s in $shapes; do part "figures-$s" bash -euo pipefail -c "figures $s"; done ;;
-  lastword) part lastword bash -euo pipefail -c lastword ;;
+  architectures | lastword) part "$p" bash -euo pipefail -c "$p" ;;
   table) table | tee "$out/table.md" ;;
   *) echo "$p is not a part: ${all[*]}" >&2; exit 2 ;;
   esac

@@ -4,11 +4,12 @@ BenchmarkShape (policy/shape_bench_test.go). bench/gpu.sh calls it.
     gpu_peers.py make SHAPE FOLDER TOKENIZER   a random model: tiny, 0.5b, 1.5b or 4b
     gpu_peers.py run FOLDER [--device cuda] [--batches 1,32] [--length 1024]
     gpu_peers.py logprobs FOLDER [--device cuda]   float32 log-probs of a fixed text, as JSON
+    gpu_peers.py table FILE...   what run and BenchmarkShape printed, beside the device's limits
 
 `run` prints one line a figure: name, value, unit. Figures are the median of three runs (or of
 RUNS) after one that is not counted.
 """
-import argparse, json, os, shutil, statistics, sys, time
+import argparse, json, os, re, shutil, statistics, sys, time
 
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 import torch
@@ -71,6 +72,7 @@ def run(folder, device, batches, length):
     model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.bfloat16, attn_implementation="sdpa").to(device).eval()
     sync(device)
     print(f"transformers open\t{time.perf_counter() - t:.4g}\ts", flush=True)
+    sizes(model)
     new = min(128, length)
     for batch in batches:
         ids = torch.randint(1000, 40000, (batch, 16), device=device)
@@ -106,6 +108,62 @@ def run(folder, device, batches, length):
         continuous(model.eval(), batches, new, device)
 
 
+def sizes(model):
+    """What a step reads and multiplies at least: the limits of `table` follow from it."""
+    c = model.config
+    head = c.vocab_size * c.hidden_size  # the embedding of these shapes, too
+    width = getattr(c, "head_dim", None) or c.hidden_size // c.num_attention_heads
+    layers = sum(p.numel() for p in model.parameters()) - head
+    print(f"weights\t{2 * (layers + head) / 1e9:.6g}\tGB")
+    print(f"keys and values\t{4 * c.num_hidden_layers * c.num_key_value_heads * width}\tB a position")
+    print(f"layers\t{2 * layers}\tFLOP a token")
+    print(f"head\t{2 * head}\tFLOP a token")
+    print(f"attention\t{4 * c.num_hidden_layers * c.num_attention_heads * width}\tFLOP a token and position", flush=True)
+
+
+def limit(what, figures):
+    """Tokens a second if the device did nothing but read (decoding: weights once a step, each sequence's
+    keys and values) or multiply (the rest: causal attention, forward once, backward twice); None where it has none."""
+    name, _, n = what.partition("=")
+    if name == "decode/batch":
+        positions = 16 + min(128, figures["length"]) / 2
+        return int(n) * figures["copy"] / (figures["weights"] + int(n) * positions * figures["keys and values"] / 1e9)
+    if name == "prefill/length":
+        return figures["matmul"] * 1e12 / (figures["layers"] + figures["attention"] * int(n) / 2)
+    if name == "train":
+        return figures["matmul"] * 1e12 / 3 / (figures["layers"] + figures["head"] + figures["attention"] * figures["length"] / 2)
+    return None
+
+
+def table(paths):
+    for path in paths:
+        ours, theirs, figures, seconds = {}, {}, {}, set()
+        for line in open(path):
+            fields = line.rstrip("\n").split("\t")
+            if m := re.match(r"BenchmarkShape/(\S+?)(-\d+)?\s", line):
+                rate = re.search(r"([0-9.e+]+) (tok/s|s)\b", line)
+                ours[m[1]] = float(rate[1])
+                if rate[2] == "s":
+                    seconds.add(m[1])
+            elif len(fields) == 3 and fields[0].startswith("transformers "):
+                theirs[fields[0].removeprefix("transformers ")] = float(fields[1])
+            elif len(fields) == 3:
+                figures[fields[0]] = float(fields[1])
+        lengths = [int(w.partition("=")[2]) for w in ours if w.startswith("prefill/")]
+        figures["length"] = min(lengths, default=0)
+        print(f"\n{os.path.basename(path).removesuffix('.txt')}: copy {figures.get('copy', 0):.4g} GB/s, matrices {figures.get('matmul', 0):.4g} TFLOP/s\n")
+        print("| what | agentcli | transformers | times as fast | limit | share of it |\n|---|---:|---:|---:|---:|---:|")
+        for what, rate in ours.items():
+            peer = theirs.get(what)
+            most = limit(what, figures) if "weights" in figures else None
+            times = (peer / rate if what in seconds else rate / peer) if peer else None
+            row = [f"{rate:.4g}", f"{peer:.4g}" if peer else "", f"{times:.2f}" if peer else "",
+                   f"{most:.4g}" if most else "", f"{rate / most:.0%}" if most else ""]
+            print(f"| {what}, {'s' if what in seconds else 'tokens/s'} | {' | '.join(row)} |")
+        for what in theirs.keys() - ours.keys():
+            print(f"| {what} | | {theirs[what]:.4g} | | | |")
+
+
 def continuous(model, batches, new, device):
     """transformers' continuous batching over its paged cache, with CUDA graphs where it has them."""
     was = model.config._attn_implementation
@@ -136,7 +194,7 @@ def logprobs(folder, device):
 
 def main():
     p = argparse.ArgumentParser()
-    p.add_argument("what", choices=["make", "run", "logprobs"])
+    p.add_argument("what", choices=["make", "run", "logprobs", "table"])
     p.add_argument("args", nargs="+")
     p.add_argument("--device", default="cuda")
     p.add_argument("--batches", default="1,32,128,256")
@@ -147,6 +205,8 @@ def main():
     torch.manual_seed(0)
     if a.what == "make":
         make(*a.args, a.device)
+    elif a.what == "table":
+        table(a.args)
     elif a.what == "run":
         run(a.args[0], a.device, [int(b) for b in a.batches.split(",")], a.length)
     else:

@@ -138,6 +138,13 @@ type GPUInfo struct {
 	Err                 error  // the driver does not tell
 }
 
+// Memory is what was found of a device's memory, in bytes.
+type Memory struct {
+	Free                int64 // nobody uses it
+	Host                bool  // it is this machine's, and not an accelerator's
+	Allocated, Reserved int64 // by this process's tensors, and by libtorch for them, at most so far; 0 of the host's
+}
+
 // ErrOtherModel is the error of a state that is of a model with other tensors.
 var ErrOtherModel = errors.New("the checkpoint is of another model")
 

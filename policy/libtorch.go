@@ -24,15 +24,18 @@ func AutoNote() string {
 	return ""
 }
 
-// FreeMemory is how many bytes of a device's memory nobody uses; device is as in Config. host:
-// it is the processor's.
-func FreeMemory(device string) (bytes int64, host bool, err error) {
+// MemoryOf looks at a device's memory; device is as in Config.
+func MemoryOf(device string) (m Memory, err error) {
 	_, dev, err := resolve("", device)
 	if err != nil {
-		return 0, false, err
+		return m, err
 	}
-	bytes, err = torch.FreeMemory(dev)
-	return bytes, dev == torch.CPU, err
+	m.Host = dev == torch.CPU
+	if m.Free, err = torch.FreeMemory(dev); err != nil {
+		return m, err
+	}
+	m.Allocated, m.Reserved, err = torch.PeakMemory(dev)
+	return m, err
 }
 
 // Libtorch looks.

@@ -188,7 +188,7 @@ func (l *run) train(ctx context.Context, step int, r stepRollout) (map[string]fl
 	if l.saved > 0 {
 		values["timing_s/save_checkpoint"], l.saved = l.saved.Seconds(), 0
 	}
-	train.AddPeakMemory(values)
+	train.AddPeakMemory(values, l.o.Train)
 	train.AddUtilisation(values, l.o.Train, l.m)
 	values["timing_s/rollout"], values["timing_s/train"] = r.seconds, time.Since(start).Seconds()
 	values["training/updates"] = float64(l.state.Updates)

@@ -20,9 +20,8 @@ type Backend interface {
 	Available() error
 	// Adopt gives a model of OpenPolicy the weights of one of OpenTrainable.
 	Adopt(m agent.Model, from Trainable, version int64) error
-	// FreeMemory is how many bytes of a device's memory nobody uses; device is as in
-	// TrainableOptions. host: it is the memory of this machine, and not of an accelerator.
-	FreeMemory(device string) (bytes int64, host bool, err error)
+	// Memory is that of a device; device is as in TrainableOptions.
+	Memory(device string) (policy.Memory, error)
 	// Info is what there is of libtorch and of its devices.
 	Info() (policy.LibtorchInfo, error)
 }
@@ -89,8 +88,8 @@ func (NoBackend) OpenSampler(path, _, _ string, _ bool) (Sampler, error) {
 // Adopt implements Backend.
 func (NoBackend) Adopt(agent.Model, Trainable, int64) error { return policy.ErrNoLibtorch }
 
-// FreeMemory implements Backend.
-func (NoBackend) FreeMemory(string) (int64, bool, error) { return 0, false, policy.ErrNoLibtorch }
+// Memory implements Backend.
+func (NoBackend) Memory(string) (policy.Memory, error) { return policy.Memory{}, policy.ErrNoLibtorch }
 
 // Info implements Backend.
 func (NoBackend) Info() (policy.LibtorchInfo, error) {

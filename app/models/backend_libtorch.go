@@ -40,8 +40,8 @@ func (libtorch) Available() error { return nil }
 
 func (libtorch) Info() (policy.LibtorchInfo, error) { return policy.Libtorch(), nil }
 
-func (libtorch) FreeMemory(device string) (int64, bool, error) {
-	return policy.FreeMemory(cmp.Or(device, policy.AutoDevice))
+func (libtorch) Memory(device string) (policy.Memory, error) {
+	return policy.MemoryOf(cmp.Or(device, policy.AutoDevice))
 }
 
 func (libtorch) OpenSampler(path, dtype, device string, cached bool) (Sampler, error) {

@@ -127,11 +127,11 @@ func (n memoryNeed) microTokens(bytes int64) int {
 
 // freeMemory is what a run may take of its device.
 func freeMemory(o Options) (int64, error) {
-	free, host, err := o.Backend.FreeMemory(o.Open.Device)
-	if host {
-		free = max(0, free-o.Reserved)
+	m, err := o.Backend.Memory(o.Open.Device)
+	if m.Host {
+		m.Free = max(0, m.Free-o.Reserved)
 	}
-	return free, err
+	return m.Free, err
 }
 
 // fitMicroTokens chooses how many tokens are computed at once, where o leaves that to the

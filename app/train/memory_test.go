@@ -1,12 +1,16 @@
 package train
 
 import (
+	"maps"
 	"math"
 	"slices"
 	"testing"
 
+	"agentcli/app/models"
+	"agentcli/app/models/modelstest"
 	"agentcli/model/arch"
 	"agentcli/model/weights"
+	"agentcli/policy"
 )
 
 // Largest resident sizes of two-step runs of SFT on 2 cores, less weights, gradients
@@ -32,6 +36,32 @@ func TestActivationsAreAboutWhatWasMeasured(t *testing.T) {
 		got := float64(c.tokens*activationBytes(c.of, c.size, c.checkpoint)) / 1e9
 		if off := math.Abs(got - c.gb); off > .1*c.gb && off > .1 {
 			t.Errorf("%d tokens of %d layers, checkpointed %v: %.2f GB, measured %.2f", c.tokens, len(c.of.Layers), c.checkpoint, got, c.gb)
+		}
+	}
+}
+
+// accelerator is a backend whose models are on a device with memory of its own.
+type accelerator struct{ modelstest.Backend }
+
+func (accelerator) Memory(string) (policy.Memory, error) {
+	return policy.Memory{Free: 1e9, Allocated: 2e9, Reserved: 3e9}, nil
+}
+
+func TestAStepSaysHowMuchOfAnAcceleratorsMemoryWasTaken(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		on   models.Backend
+		want map[string]float64
+	}{
+		{modelstest.Backend{}, map[string]float64{}},
+		{models.NoBackend{}, map[string]float64{}},
+		{accelerator{}, map[string]float64{"perf/max_memory_allocated_gb": 2, "perf/max_memory_reserved_gb": 3}},
+	} {
+		got := map[string]float64{}
+		AddPeakMemory(got, Options{Backend: c.on})
+		delete(got, "perf/max_memory_gb")
+		if !maps.Equal(got, c.want) {
+			t.Errorf("%T: %v, want %v", c.on, got, c.want)
 		}
 	}
 }

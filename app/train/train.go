@@ -221,7 +221,7 @@ func (x *run) train(ctx context.Context) (end error) {
 			note("warning: the file's log-probs are %.2g apart from those of %s on average: "+
 				"was the file sampled by another model, or with another tokenizer or chat template?", d, x.path)
 		}
-		AddPeakMemory(step.Values)
+		AddPeakMemory(step.Values, o)
 		AddUtilisation(step.Values, o, m)
 		history = append(history, step)
 		show.Step(step)

@@ -31,9 +31,13 @@ func AddUtilisation(values map[string]float64, o Options, m *Models) {
 	}
 }
 
-// AddPeakMemory puts it among a step's metrics, where it is known.
-func AddPeakMemory(values map[string]float64) {
+// AddPeakMemory puts it among a step's metrics, where it is known, and that of an accelerator
+// besides.
+func AddPeakMemory(values map[string]float64, o Options) {
 	if b := peakMemory(); b > 0 {
 		values["perf/max_memory_gb"] = b / 1e9
+	}
+	if m, err := o.Backend.Memory(o.Open.Device); err == nil && !m.Host {
+		values["perf/max_memory_allocated_gb"], values["perf/max_memory_reserved_gb"] = float64(m.Allocated)/1e9, float64(m.Reserved)/1e9
 	}
 }

@@ -114,7 +114,10 @@ func TestTheMetricsAreThoseThatAreDocumented(t *testing.T) {
 		met[key], met[family+"/*"] = true, true
 	}
 	met["actor/router_mismatch"] = true // of a model with experts: router_replay_test.go
-	met["actor/skipped_step"] = true    // of a gradient that is not finite: trainer has the test
+	for _, of := range []string{"allocated", "reserved"} {
+		met["perf/max_memory_"+of+"_gb"] = true // of a GPU: app/train has the test
+	}
+	met["actor/skipped_step"] = true // of a gradient that is not finite: trainer has the test
 	for _, key := range slices.Sorted(maps.Keys(known)) {
 		if met[key] {
 			continue

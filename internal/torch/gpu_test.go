@@ -57,6 +57,26 @@ func TestOurKernelsCompileForEachArchitecture(t *testing.T) {
 	}
 }
 
+// The most memory that was taken is known of a device, and of the processor it is not said.
+func TestTheMostMemoryOfADeviceIsKnown(t *testing.T) {
+	const bytes = 64 << 20
+	onWorker(t, func(s *torch.Scope) {
+		s.Empty(torch.Float32, kernelDevice, bytes/4)
+		free, err := torch.FreeMemory(kernelDevice)
+		if err != nil || free <= 0 {
+			t.Errorf("%d bytes are free, %v", free, err)
+		}
+		allocated, reserved, err := torch.PeakMemory(kernelDevice)
+		if err != nil || allocated < bytes || reserved < allocated {
+			t.Errorf("%d bytes were allocated of %d reserved, %v; a tensor has %d", allocated, reserved, err, bytes)
+		}
+	})
+	torch.EmptyCache(kernelDevice)
+	if allocated, reserved, err := torch.PeakMemory(torch.CPU); allocated != 0 || reserved != 0 || err != nil {
+		t.Errorf("of the processor: %d, %d, %v", allocated, reserved, err)
+	}
+}
+
 // withKernels runs f on kernelDevice with our kernels, and fails if none ran.
 func withKernels(t *testing.T, f func(s *torch.Scope)) {
 	t.Helper()

@@ -87,6 +87,7 @@ at::Device device_of(int d) {
   return d < 0 ? at::Device(at::kCPU) : at::Device(at::kCUDA, d);
 }
 int number_of(at::Device d) { return d.is_cuda() ? d.index() : d.is_privateuseone() ? kTestDevice : -1; }
+c10::DeviceAllocator *allocator_of(int device) { return c10::getDeviceAllocator(device_of(device).type()); }
 using agt::acc_type;
 Tensor sinks_of(agt_tensor sinks, const Tensor &q) {
   if (!sinks) return Tensor();
@@ -1212,14 +1213,22 @@ int agt_use_kernels(const char *name, char **err) {
   });
 }
 void agt_empty_cache(int device) {
-  if (device < 0) return;
+  if (device_of(device).is_cpu()) return;
   try {
-    c10::getDeviceAllocator(at::kCUDA)->emptyCache();
+    allocator_of(device)->emptyCache();
   } catch (...) {  // it is a kindness: what fails here fails again where it matters
   }
 }
 int agt_free_memory(int device, int64_t *bytes, char **err) {
-  return guard(err, [&] { *bytes = int64_t(c10::getDeviceAllocator(at::kCUDA)->getMemoryInfo(c10::DeviceIndex(device)).first); });
+  return guard(err, [&] { *bytes = int64_t(allocator_of(device)->getMemoryInfo(device_of(device).index()).first); });
+}
+int agt_peak_memory(int device, int64_t *allocated, int64_t *reserved, char **err) {
+  return guard(err, [&] {
+    auto all = size_t(c10::CachingAllocator::StatType::AGGREGATE);
+    auto stats = allocator_of(device)->getDeviceStats(device_of(device).index());
+    *allocated = stats.allocated_bytes[all].peak;
+    *reserved = stats.reserved_bytes[all].peak;
+  });
 }
 int agt_has_test_device(void) { return at::isPrivateUse1HooksRegistered(); }
 int agt_throw(const char *message, char **err) {

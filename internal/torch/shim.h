@@ -270,7 +270,8 @@ typedef struct agt_gpu {
 int agt_gpu_device(int device, agt_gpu *gpu, char **err);
 int agt_gpu_load(int device, const void *cubin, char **err);
 void agt_empty_cache(int device);
-int agt_free_memory(int device, int64_t *bytes, char **err);  // of a CUDA device
+int agt_free_memory(int device, int64_t *bytes, char **err);  // of a device that is not the CPU
+int agt_peak_memory(int device, int64_t *allocated, int64_t *reserved, char **err);  // likewise, of this process so far
 int agt_has_test_device(void);
 // For the tests: an exception, and a choice of kernels ("avx512", "avx2", "base", "none", "" the best).
 int agt_throw(const char *message, char **err);

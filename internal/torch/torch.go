@@ -391,7 +391,7 @@ func LibraryPath() string { return C.GoString(C.agt_lib_path()) }
 
 // FreeMemory is how many bytes of a device's memory nobody uses.
 func FreeMemory(dev Device) (int64, error) {
-	if dev < 0 {
+	if dev == CPU {
 		raw, err := os.ReadFile("/proc/meminfo")
 		if err != nil {
 			return 0, err
@@ -409,6 +409,19 @@ func FreeMemory(dev Device) (int64, error) {
 	var msg *C.char
 	s.check("free_memory", C.agt_free_memory(C.int(dev), &free, &msg), msg)
 	return int64(free), s.err
+}
+
+// PeakMemory is the most memory of a device that this process has used so far, in bytes:
+// allocated by tensors, reserved with what libtorch keeps for later. It is 0 of the CPU.
+func PeakMemory(dev Device) (allocated, reserved int64, err error) {
+	if dev == CPU {
+		return 0, 0, nil
+	}
+	var a, r C.int64_t
+	var s Scope
+	var msg *C.char
+	s.check("peak_memory", C.agt_peak_memory(C.int(dev), &a, &r, &msg), msg)
+	return int64(a), int64(r), s.err
 }
 
 // Kernels names the instruction set of our own CPU kernels.

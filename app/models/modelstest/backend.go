@@ -35,8 +35,10 @@ func (Backend) Info() (policy.LibtorchInfo, error) {
 	return policy.LibtorchInfo{}, policy.ErrNoLibtorch
 }
 
-// FreeMemory implements models.Backend.
-func (Backend) FreeMemory(string) (int64, bool, error) { return 8e9, true, nil }
+// Memory implements models.Backend.
+func (Backend) Memory(string) (policy.Memory, error) {
+	return policy.Memory{Free: 8e9, Host: true}, nil
+}
 
 // OpenTrainable implements models.Backend. It has no adapters.
 func (Backend) OpenTrainable(path string, o models.TrainableOptions) (models.Trainable, error) {

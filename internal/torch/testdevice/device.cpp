@@ -37,7 +37,7 @@ struct Region {
 };
 std::mutex lock;
 std::map<char *, Region> regions;
-size_t held = 0, most = 0, limit = SIZE_MAX;  // bytes
+size_t held = 0, most = 0, peak = 0, limit = SIZE_MAX;  // bytes
 std::string failure;  // of the next allocation; "": none
 
 size_t rounded(size_t n) {
@@ -53,7 +53,7 @@ void release(void *p) {
   regions.erase(r);
 }
 
-struct Memory final : c10::Allocator {
+struct Memory final : c10::DeviceAllocator {
   c10::DataPtr allocate(size_t n) override {
     at::Device device(at::kPrivateUse1, 0);
     if (n == 0) return {nullptr, nullptr, nullptr, device};
@@ -65,11 +65,29 @@ struct Memory final : c10::Allocator {
     TORCH_CHECK(p != MAP_FAILED, "out of memory: ", n, " bytes");
     held += bytes;
     most = std::max(most, held);
+    peak = std::max(peak, held);
     regions[static_cast<char *>(p)] = {bytes, 0};
     return {p, p, release, device};
   }
   c10::DeleterFnPtr raw_deleter() const override { return release; }
   void copy_data(void *, const void *, std::size_t) const override { TORCH_CHECK(false, "a copy that does not go through the device"); }
+  bool initialized() override { return true; }
+  void emptyCache(c10::MempoolId_t) override {}
+  void recordStream(const c10::DataPtr &, c10::Stream) override {}
+  c10::CachingDeviceAllocator::DeviceStats getDeviceStats(c10::DeviceIndex) override {
+    std::lock_guard<std::mutex> g(lock);
+    c10::CachingDeviceAllocator::DeviceStats stats;
+    auto all = size_t(c10::CachingAllocator::StatType::AGGREGATE);
+    stats.allocated_bytes[all].peak = stats.reserved_bytes[all].peak = int64_t(peak);
+    return stats;
+  }
+  void resetAccumulatedStats(c10::DeviceIndex) override {}
+  void resetPeakStats(c10::DeviceIndex) override {}
+  std::pair<size_t, size_t> getMemoryInfo(c10::DeviceIndex) override {
+    std::lock_guard<std::mutex> g(lock);
+    size_t all = std::min(limit, size_t(1) << 32);
+    return {all - std::min(all, held), all};
+  }
 };
 Memory memory;
 
