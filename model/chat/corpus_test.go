@@ -10,7 +10,9 @@ import (
 	"fmt"
 	"maps"
 	"os"
+	"path/filepath"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -18,6 +20,7 @@ import (
 
 	"agentcli/internal/goldenfile"
 	"agentcli/model/jinja"
+	"agentcli/model/tokenizer"
 )
 
 // corpus is what scripts/golden/templates.py writes.
@@ -41,17 +44,21 @@ func sum(s string) string {
 	return hex.EncodeToString(h[:8])
 }
 
-var readCorpus = sync.OnceValues(func() (*corpus, error) {
-	file, err := os.ReadFile("testdata/corpus.json.gz")
+func readGzipped(path string, into any) error {
+	file, err := os.ReadFile(path)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	z, err := gzip.NewReader(bytes.NewReader(file))
 	if err != nil {
-		return nil, err
+		return err
 	}
+	return json.NewDecoder(z).Decode(into)
+}
+
+var readCorpus = sync.OnceValues(func() (*corpus, error) {
 	c := &corpus{}
-	if err := json.NewDecoder(z).Decode(c); err != nil {
+	if err := readGzipped("testdata/corpus.json.gz", c); err != nil {
 		return nil, err
 	}
 	foreign, err := goldenfile.ForeignTemplates()
@@ -95,33 +102,105 @@ func TestEveryTemplateOfTheCorpusRendersAsTransformersDoes(t *testing.T) {
 	t.Logf("%d of %d texts are equal", equal, compared)
 }
 
+// TestTheIDsOfEveryTemplateAreThoseOfTransformers compares the ids that follow from the texts, each
+// template's with a tokenizer that has the tokens it spells. scripts/golden/templateids.py writes them.
+func TestTheIDsOfEveryTemplateAreThoseOfTransformers(t *testing.T) {
+	c, err := readCorpus()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var golden struct {
+		Tokenizer map[string]json.RawMessage `json:"tokenizer"`
+		Templates map[string]struct {
+			Tokens json.RawMessage `json:"tokens"`
+			IDs    []string        `json:"ids"`
+		} `json:"templates"`
+	}
+	if err := readGzipped("testdata/templateids.json.gz", &golden); err != nil {
+		t.Fatal(err)
+	}
+	compared := 0
+	for _, name := range slices.Sorted(maps.Keys(golden.Templates)) {
+		t.Run(name, func(t *testing.T) {
+			if c.Templates[name].Template == "" {
+				goldenfile.MissingTemplate(t, name)
+			}
+			of := golden.Templates[name]
+			golden.Tokenizer["added_tokens"] = of.Tokens
+			file, err := json.Marshal(golden.Tokenizer)
+			if err != nil {
+				t.Fatal(err)
+			}
+			dir := t.TempDir()
+			if err := os.WriteFile(filepath.Join(dir, "tokenizer.json"), file, 0o600); err != nil {
+				t.Fatal(err)
+			}
+			tok, err := tokenizer.Open(dir)
+			if err != nil {
+				t.Fatal(err)
+			}
+			tmpl, err := jinja.Parse(c.Templates[name].Template)
+			if err != nil {
+				t.Fatal(err)
+			}
+			e := &encoder{tok: tok}
+			for i, want := range of.IDs {
+				if want == "" {
+					continue
+				}
+				out, err := c.input(t, i).render(tmpl)
+				if err != nil {
+					t.Fatal(err)
+				}
+				ids := e.encode(out.Text)
+				if got := sum(strings.Trim(strings.ReplaceAll(fmt.Sprint(ids), " ", ","), "[]"))[:8]; got != want {
+					t.Errorf("conversation %d: ids are %v of %q", i, ids, out.Text.String())
+				}
+				compared++
+			}
+		})
+	}
+	if compared < 6000 {
+		t.Errorf("%d conversations were compared", compared)
+	}
+}
+
+// input is a conversation as a template is given it.
+func (c *corpus) input(t *testing.T, i int) templateInput {
+	t.Helper()
+	conv := c.Conversations[i]
+	in := templateInput{special: c.Special, now: goldenDay, vars: map[string]any{}}
+	var err error
+	if in.messages, err = jinja.FromJSON(conv.Messages); err != nil {
+		t.Fatal(err)
+	}
+	if in.tools, err = jinja.FromJSON(conv.Tools); err != nil {
+		t.Fatal(err)
+	}
+	for k, v := range conv.Kwargs {
+		switch k {
+		case "add_generation_prompt":
+			in.generation = string(v) == "true"
+		case "continue_final_message":
+			in.continued = string(v) == "true"
+		default:
+			in.vars[k] = string(v) == "true"
+		}
+	}
+	return in
+}
+
 // compare renders the conversations with a template and counts the texts that are
 // transformers'.
 func (c *corpus) compare(t *testing.T, name string) (equal int) {
 	row := c.Templates[name]
 	tmpl, parseErr := jinja.Parse(row.Template)
 	masks := 0
-	for i, conv := range c.Conversations {
-		in := templateInput{special: c.Special, now: goldenDay, vars: map[string]any{}}
-		var err error
-		if in.messages, err = jinja.FromJSON(conv.Messages); err != nil {
-			t.Fatal(err)
-		}
-		if in.tools, err = jinja.FromJSON(conv.Tools); err != nil {
-			t.Fatal(err)
-		}
-		for k, v := range conv.Kwargs {
-			switch k {
-			case "add_generation_prompt":
-				in.generation = string(v) == "true"
-			case "continue_final_message":
-				in.continued = string(v) == "true"
-			default:
-				in.vars[k] = string(v) == "true"
-			}
-		}
+	for i := range c.Conversations {
+		in := c.input(t, i)
+		err := parseErr
 		var out jinja.Output
-		if err = parseErr; err == nil {
+		if err == nil {
 			out, err = in.render(tmpl)
 		}
 		if errors.Is(err, jinja.ErrFault) {
