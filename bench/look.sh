@@ -7,8 +7,8 @@
 #
 # The cold start ends with the split glances, with START=traces with traces, whose looks are more often at the right
 # field. START=uniform STEPS=100 begins where the looks are at any field: that of traces goes on for 80 updates,
-# at a low rate so that the places are not forgotten, with looks drawn uniformly. ENTROPY is a bonus, LOOP_FLAGS
-# are further flags of the loop.
+# at a low rate so that the places are not forgotten, with looks drawn uniformly; for 120 where more than .45 are
+# right greedily after 80. ENTROPY is a bonus, LOOP_FLAGS are further flags of the loop.
 # TOOLS=none takes the tool away after the cold start. LEVEL=2 (3, 4) is a harder level of fineprint, MORE=4 shows so
 # many times as many places and crops in the first part of the cold start. A seed that an earlier call finished is not run again.
 set -euo pipefail
@@ -63,9 +63,14 @@ for seed in "$@"; do
   sft "$d" skills start 7e-4 10 32 "$d/$split.parquet" "$d/again.parquet" "$d/crops-again.parquet" --schedule cosine
   from=start
   if [ "$start" = uniform ]; then
-    demonstrations "$d" uniform 5120 "$((seed + 300))" uniform
-    sft "$d" start even 1e-4 0 64 "$d/uniform.parquet"
     from=even
+    for count in 5120 7680; do
+      demonstrations "$d" uniform "$count" "$((seed + 300))" "uniform-$count"
+      sft "$d" start even 1e-4 0 64 "$d/uniform-$count.parquet"
+      measure "$d" "$d/even" before
+      awk -v greedy="$(number "$d/before-0" 'pass@1')" 'BEGIN {exit greedy > .45}' && break
+      [ "$count" = 7680 ] || rm -r "$d/even" "$d"/before-[01]
+    done
   fi
   measure "$d" "$d/$from" before
   [ -f "$d/loop/model.safetensors" ] || "$A" loop "${data[@]}" --model "$d/$from" --steps "$steps" --tasks 16 -n 8 --seed "$seed" --tools "$tools" \
