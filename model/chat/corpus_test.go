@@ -10,7 +10,6 @@ import (
 	"fmt"
 	"maps"
 	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
@@ -20,7 +19,6 @@ import (
 
 	"agentcli/internal/goldenfile"
 	"agentcli/model/jinja"
-	"agentcli/model/tokenizer"
 )
 
 // corpus is what scripts/golden/templates.py writes.
@@ -127,23 +125,11 @@ func TestTheIDsOfEveryTemplateAreThoseOfTransformers(t *testing.T) {
 			}
 			of := golden.Templates[name]
 			golden.Tokenizer["added_tokens"] = of.Tokens
-			file, err := json.Marshal(golden.Tokenizer)
-			if err != nil {
-				t.Fatal(err)
-			}
-			dir := t.TempDir()
-			if err := os.WriteFile(filepath.Join(dir, "tokenizer.json"), file, 0o600); err != nil {
-				t.Fatal(err)
-			}
-			tok, err := tokenizer.Open(dir)
-			if err != nil {
-				t.Fatal(err)
-			}
 			tmpl, err := jinja.Parse(c.Templates[name].Template)
 			if err != nil {
 				t.Fatal(err)
 			}
-			e := &encoder{tok: tok}
+			e := &encoder{tok: TokenizerOf(t, golden.Tokenizer)}
 			for i, want := range of.IDs {
 				if want == "" {
 					continue

@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -14,7 +13,6 @@ import (
 	"agentcli/media/processor"
 	"agentcli/media/qwen"
 	"agentcli/model/chat"
-	"agentcli/model/tokenizer"
 	"agentcli/traj"
 )
 
@@ -113,17 +111,7 @@ func lookingModels(t *testing.T) (imageGolden, []*looking) {
 			"lstrip": false, "rstrip": false, "normalized": false})
 	}
 	tokens["added_tokens"] = added
-	if file, err = json.Marshal(tokens); err != nil {
-		t.Fatal(err)
-	}
-	dir := t.TempDir()
-	if err := os.WriteFile(filepath.Join(dir, "tokenizer.json"), file, 0o600); err != nil {
-		t.Fatal(err)
-	}
-	tok, err := tokenizer.Open(dir)
-	if err != nil {
-		t.Fatal(err)
-	}
+	tok := chat.TokenizerOf(t, tokens)
 	templates, err := chat.CorpusTemplates()
 	if err != nil {
 		t.Fatal(err)
