@@ -61,23 +61,22 @@ for seed in "$@"; do
   demonstrations "$d" crops 600 "$((seed + 100))" crops-again
   sft "$d" init skills 7e-4 10 32 "$d/places.parquet" "$d/crops.parquet"
   sft "$d" skills start 7e-4 10 32 "$d/$split.parquet" "$d/again.parquet" "$d/crops-again.parquet" --schedule cosine
-  from=start
+  from=start before=before
   if [ "$start" = uniform ]; then
-    from=even
     for count in 5120 7680; do
+      from=even-$count before=even-$count
       demonstrations "$d" uniform "$count" "$((seed + 300))" "uniform-$count"
-      sft "$d" start even 1e-4 0 64 "$d/uniform-$count.parquet"
-      measure "$d" "$d/even" before
-      awk -v greedy="$(number "$d/before-0" 'pass@1')" 'BEGIN {exit greedy > .45}' && break
-      [ "$count" = 7680 ] || rm -r "$d/even" "$d"/before-[01]
+      sft "$d" start "$from" 1e-4 0 64 "$d/uniform-$count.parquet"
+      measure "$d" "$d/$from" "$before"
+      awk -v greedy="$(number "$d/$before-0" 'pass@1')" 'BEGIN {exit greedy > .45}' && break
     done
   fi
-  measure "$d" "$d/$from" before
+  measure "$d" "$d/$from" "$before"
   [ -f "$d/loop/model.safetensors" ] || "$A" loop "${data[@]}" --model "$d/$from" --steps "$steps" --tasks 16 -n 8 --seed "$seed" --tools "$tools" \
     --dtype float32 --train-vision all --entropy-coef "$entropy" --lr 1e-4 --epochs 2 --betas .9,.99 --minibatch 0 --eval-every "$steps" --eval-tasks 64 --eval-samples 1 "${flags[@]}" --output "$d/loop" >/dev/null 2>>"$d/log"
   measure "$d" "$d/loop" after
   [ -f "$d/seconds" ] || echo $(($(date +%s) - begun)) >"$d/seconds"
   printf '| %s | %s | %.3f, %.3f | %.3f, %.3f | %.2f, %.2f | %s |\n' "$seed" "$start" \
-    "$(number "$d/before-1" 'pass@1')" "$(number "$d/after-1" 'pass@1')" "$(number "$d/before-0" 'pass@1')" "$(number "$d/after-0" 'pass@1')" \
-    "$(number "$d/before-1" valid_calls_per_trajectory)" "$(number "$d/after-1" valid_calls_per_trajectory)" "$(cat "$d/seconds")"
+    "$(number "$d/$before-1" 'pass@1')" "$(number "$d/after-1" 'pass@1')" "$(number "$d/$before-0" 'pass@1')" "$(number "$d/after-0" 'pass@1')" \
+    "$(number "$d/$before-1" valid_calls_per_trajectory)" "$(number "$d/after-1" valid_calls_per_trajectory)" "$(cat "$d/seconds")"
 done

@@ -138,11 +138,11 @@ type GPUInfo struct {
 	Err                 error  // the driver does not tell
 }
 
-// Memory is what was found of a device's memory, in bytes.
+// Memory is the free and the used memory of a device, in bytes.
 type Memory struct {
-	Free                int64 // nobody uses it
-	Host                bool  // it is this machine's, and not an accelerator's
-	Allocated, Reserved int64 // by this process's tensors, and by libtorch for them, at most so far; 0 of the host's
+	Free                int64
+	Host                bool  // the device is the processor
+	Allocated, Reserved int64 // peaks of this process: of its tensors, and of what libtorch took for them; 0 on the processor
 }
 
 // ErrOtherModel is the error of a state that is of a model with other tensors.

@@ -24,7 +24,7 @@ func AutoNote() string {
 	return ""
 }
 
-// MemoryOf looks at a device's memory; device is as in Config.
+// MemoryOf reads the free and the used memory of a device; device is as in Config.
 func MemoryOf(device string) (m Memory, err error) {
 	_, dev, err := resolve("", device)
 	if err != nil {

@@ -47,7 +47,7 @@ func (accelerator) Memory(string) (policy.Memory, error) {
 	return policy.Memory{Free: 1e9, Allocated: 2e9, Reserved: 3e9}, nil
 }
 
-func TestAStepSaysHowMuchOfAnAcceleratorsMemoryWasTaken(t *testing.T) {
+func TestPeakMemoryOfAnAcceleratorIsAmongTheMetrics(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
 		on   models.Backend

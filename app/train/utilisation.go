@@ -31,8 +31,7 @@ func AddUtilisation(values map[string]float64, o Options, m *Models) {
 	}
 }
 
-// AddPeakMemory puts it among a step's metrics, where it is known, and that of an accelerator
-// besides.
+// AddPeakMemory adds the peak memory of the process, and of an accelerator, to a step's metrics.
 func AddPeakMemory(values map[string]float64, o Options) {
 	if b := peakMemory(); b > 0 {
 		values["perf/max_memory_gb"] = b / 1e9

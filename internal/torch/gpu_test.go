@@ -57,8 +57,8 @@ func TestOurKernelsCompileForEachArchitecture(t *testing.T) {
 	}
 }
 
-// The most memory that was taken is known of a device, and of the processor it is not said.
-func TestTheMostMemoryOfADeviceIsKnown(t *testing.T) {
+// PeakMemory counts a tensor of a device, and nothing of the processor.
+func TestPeakMemoryCountsATensorOfADevice(t *testing.T) {
 	const bytes = 64 << 20
 	onWorker(t, func(s *torch.Scope) {
 		s.Empty(torch.Float32, kernelDevice, bytes/4)
