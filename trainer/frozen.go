@@ -63,7 +63,7 @@ type frozenHead struct {
 	EvalMade         []rows.MadeReward // rewards made anew of held-out rows that have files of their own
 }
 
-const frozenFormat = 2
+const frozenFormat = 3 // 3: episodes are in the order of their ids
 
 // HeldOut is what is kept of the held-out rows; nil where there is nothing.
 func (f *Frozen) HeldOut() *Frozen {

@@ -128,7 +128,7 @@ func (o *Options) columns(path string, have map[string]bool) (cols []string, err
 
 // Load reads the files of a run: trajectories and, where Options.Text says so, rows of text.
 // A pattern with *, ? or [ names several files. Rows that cannot be trained on are in
-// Data.Skipped; that none is left is ErrNoRows.
+// Data.Skipped; that none is left is ErrNoRows. The episodes are in the order of their ids.
 func Load(ctx context.Context, patterns []string, o Options) (_ *Data, end error) {
 	l := &loading{Data: &Data{Unscored: !o.Reward}, o: &o, seen: seen{ids: map[string]string{}, texts: map[string]string{}}}
 	if o.Made != nil && o.Score != nil {
@@ -177,6 +177,9 @@ func Load(ctx context.Context, patterns []string, o Options) (_ *Data, end error
 			return nil, err
 		}
 	}
+	// A rollout writes its rows as they end, which differs from run to run. The model that is
+	// trained on them must not.
+	slices.SortStableFunc(d.Episodes, func(a, b *episode.Episode) int { return strings.Compare(a.ID, b.ID) })
 	d.Unmatched, d.Rounded = o.Weigh.Unmatched(), o.Weigh.Rounded()
 	if err = d.empty(); err == nil && o.Pairs != "" {
 		_, err = d.MakePairs(o.Pairs)

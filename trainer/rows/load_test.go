@@ -70,6 +70,30 @@ func TestLoadCountsAndNamesTheRowsItCannotUse(t *testing.T) {
 	}
 }
 
+// A rollout writes its rows as they end.
+func TestTheOrderOfAFilesRowsDoesNotMatter(t *testing.T) {
+	rows := []*traj.Trajectory{row("a#0", "a", number(1), nil), row("a#1", "a", number(0), nil),
+		row("b#0", "b", number(1), nil), row("b#1", "b", number(0), nil)}
+	for _, order := range [][]int{{0, 1, 2, 3}, {3, 1, 0, 2}, {2, 0, 3, 1}} {
+		var file []*traj.Trajectory
+		for _, i := range order {
+			file = append(file, rows[i])
+		}
+		f := parquettest.Write(t, filepath.Join(t.TempDir(), "f.parquet"), `{}`, file...)
+		d, err := Load(context.Background(), []string{f}, policyRows)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var got []string
+		for _, e := range d.Episodes {
+			got = append(got, e.ID)
+		}
+		if want := []string{"a#0", "a#1", "b#0", "b#1"}; !slices.Equal(got, want) {
+			t.Errorf("rows in the order %v are trained on in the order %v", order, got)
+		}
+	}
+}
+
 func TestLoadKeepsTheGroupsOfTwoFilesApart(t *testing.T) {
 	dir := t.TempDir()
 	for _, name := range []string{"a.parquet", "b.parquet"} {
