@@ -46,7 +46,7 @@ func (p *Policy) Adopt(t *Trainable, version int64) error {
 		if err == nil {
 			n.tie()
 			n.ropes, n.maxSeen = p.net.ropes, p.net.maxSeen
-			if torch.Native(n.device) && n.dtype != torch.Float64 {
+			if packs(n) {
 				n.pack(s, fresh)
 			}
 			err = s.Err()

@@ -19,8 +19,8 @@ import (
 // short prompt; compare with bench/peers.py in the same session.
 func BenchmarkDecode(b *testing.B) {
 	for _, dtype := range []string{"bfloat16", "float32"} {
-		p := open(b, smollm2(b), Config{DType: dtype})
-		for _, batch := range []int{1, 8, 32} {
+		p := open(b, smollm2(b), Config{DType: dtype, MaxBatch: 128})
+		for _, batch := range []int{1, 8, 32, 128} {
 			b.Run(fmt.Sprintf("%s/batch=%d", dtype, batch), func(b *testing.B) {
 				const n = 64
 				tokens := 0

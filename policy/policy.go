@@ -56,6 +56,8 @@ func Open(path string, cfg Config) (*Policy, error) {
 		return nil, err
 	}
 	defer m.Close()
+	ahead := readAhead(m) // while the tokenizer is read, too
+	defer ahead.Close()
 	tok, err := tokenizer.Open(m.TokenizerPath())
 	if err != nil {
 		return nil, err
@@ -88,12 +90,9 @@ func Open(path string, cfg Config) (*Policy, error) {
 		}
 		n.dtype, n.device = dtype, dev
 		n.rotary(s, p.keep, p.cfg.MaxContext) // they stay where the weights are exchanged
-		from := source{Model: m, tensor: m.Tensor, asStored: cfg.AsStored}
+		from := source{Model: m, tensor: tensorsFor(m, dtype), asStored: cfg.AsStored, sampled: true, ahead: ahead}
 		if p.net, err = load(s, p.weights, from, n, dtype, dtype, dev, p.cfg.MaxContext); err != nil {
 			return err
-		}
-		if torch.Native(dev) && dtype != torch.Float64 {
-			p.net.pack(s, p.weights)
 		}
 		p.features = newFeatureCache(p.keep)
 		p.sched = newScheduler(s, p)

@@ -3,6 +3,8 @@
 package policy
 
 import (
+	"slices"
+
 	"agentcli/internal/torch"
 	"agentcli/model/weights"
 )
@@ -15,23 +17,13 @@ func storedMatrices(n *network, s, keep *torch.Scope, m source) map[*torch.Tenso
 	if !m.asStored || n.dtype != torch.BFloat16 || !torch.Native(n.device) || !torch.QuantKernels() || !oneCall(n) {
 		return done
 	}
-	of := map[*torch.Tensor]*matrix{&n.head.w: &n.head}
-	for i := range n.layers {
-		l := &n.layers[i]
-		for _, x := range []*matrix{&l.qkv, &l.o, &l.gateUp, &l.down} {
-			of[&x.w] = x
-		}
-	}
-	if n.cfg.Tied {
-		of[&n.embed] = &n.head
-	}
-	for _, p := range n.params {
+	of := n.matrices()
+	params := slices.DeleteFunc(slices.Clone(n.params), func(p param) bool { return of[p.tensor] == nil })
+	for _, p := range params {
 		x := of[p.tensor]
-		if x == nil {
-			continue
-		}
 		var parts []torch.Quant
 		for _, q := range p.parts {
+			m.ahead.Reached(q.name)
 			t, ok := weights.StoredMatrix(m.Model, q.name)
 			if !ok || t.Cols%32 != 0 {
 				parts = nil

@@ -101,10 +101,11 @@ func OpenTrainable(path string, cfg Config) (*Trainable, error) {
 	window := t.model.Window(cfg.MaxContext)
 	t.worker = torch.NewWorker(cfg.Threads)
 	err = t.worker.Do(func(s *torch.Scope) error {
-		from, dtype := source{Model: m, tensor: m.Tensor, head: head}, master
+		dtype := master
 		if n.frozen = adapted || cfg.Frozen; n.frozen {
 			dtype = compute
 		}
+		from := source{Model: m, tensor: tensorsFor(m, dtype), head: head, ahead: readAhead(m)}
 		if adapted {
 			from.tensor = m.Unmerged
 		}

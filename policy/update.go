@@ -111,23 +111,21 @@ func (e *Engine) reload(base *weights.Model, over *weights.File, version int64, 
 				newer = append(newer, f)
 			}
 		}
+		ofBase := tensorsFor(base, p.net.dtype)
 		tensor := func(name string) (weights.Tensor, error) {
 			for _, f := range newer {
 				if t, ok := tensorOf(f, p.model, name); ok {
 					return t, nil
 				}
 			}
-			return base.Tensor(name)
+			return ofBase(name)
 		}
 		n, err := describe(p.model, false)
 		fresh := torch.NewScope()
 		if err == nil {
 			n.ropes, n.maxSeen = p.net.ropes, p.net.maxSeen
-			n, err = load(s, fresh, source{Model: base, tensor: tensor}, n, p.net.dtype, p.net.dtype, p.net.device, p.net.maxSeen)
-		}
-		if err == nil && torch.Native(n.device) && n.dtype != torch.Float64 {
-			n.pack(s, fresh)
-			err = s.Err()
+			from := source{Model: base, tensor: tensor, sampled: true, ahead: readAhead(base)}
+			n, err = load(s, fresh, from, n, p.net.dtype, p.net.dtype, p.net.device, p.net.maxSeen)
 		}
 		if err != nil {
 			fresh.Close()

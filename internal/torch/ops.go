@@ -81,20 +81,32 @@ func (s *Scope) IDs(ids []int32) Tensor {
 
 // FromBytes copies raw little-endian data, e.g. a mapped safetensors tensor.
 func (s *Scope) FromBytes(data []byte, d DType, shape ...int64) Tensor {
+	return s.FromParts([][]byte{data}, d, shape...)
+}
+
+// FromParts is FromBytes of data in several places, one behind the other.
+func (s *Scope) FromParts(parts [][]byte, d DType, shape ...int64) Tensor {
 	if !s.ok("tensor") {
 		return Tensor{}
 	}
-	if product(shape)*int64(d.Size()) != int64(len(data)) {
-		s.Fail(fmt.Errorf("torch: tensor: %d bytes for shape %v of %v", len(data), shape, d))
+	bytes := 0
+	var pin runtime.Pinner
+	defer pin.Unpin()
+	cp := make([]C.agt_bytes, len(parts))
+	for i, b := range parts {
+		if bytes += len(b); len(b) > 0 {
+			pin.Pin(&b[0])
+			cp[i] = C.agt_bytes{data: unsafe.Pointer(&b[0]), n: C.int64_t(len(b))}
+		}
+	}
+	if product(shape)*int64(d.Size()) != int64(bytes) {
+		s.Fail(fmt.Errorf("torch: tensor: %d bytes for shape %v of %v", bytes, shape, d))
 		return Tensor{}
 	}
 	p, n := dims(shape)
-	var out C.agt_tensor
-	var msg *C.char
-	if !s.check("tensor", C.agt_from_data(&out, unsafe.Pointer(unsafe.SliceData(data)), p, n, C.int(d), &msg), msg) {
-		return Tensor{}
-	}
-	return s.own(out)
+	return s.op("tensor", func(out *C.agt_tensor, msg **C.char) C.int {
+		return C.agt_from_parts(out, unsafe.SliceData(cp), C.int(len(cp)), p, n, C.int(d), msg)
+	})
 }
 
 // Full makes a tensor filled with v.

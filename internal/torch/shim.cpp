@@ -615,10 +615,20 @@ void agt_free(agt_tensor t) { delete reinterpret_cast<Tensor *>(t); }
 int agt_from_data(agt_tensor *out, const void *data, const int64_t *shape, int ndim, int dtype, char **err) {
   return guard(err, [&] {
     Tensor t = at::empty(at::IntArrayRef(shape, ndim), at::TensorOptions().dtype(at::ScalarType(dtype)));
-    // A file's pages are read by whoever touches them first: by all threads.
-    at::parallel_for(0, int64_t(t.nbytes()), 4 << 20, [&](int64_t from, int64_t to) {
-      std::memcpy(static_cast<char *>(t.data_ptr()) + from, static_cast<const char *>(data) + from, size_t(to - from));
-    });
+    if (t.nbytes()) std::memcpy(t.data_ptr(), data, t.nbytes());
+    *out = wrap(t);
+  });
+}
+int agt_from_parts(agt_tensor *out, const agt_bytes *parts, int n, const int64_t *shape, int ndim, int dtype, char **err) {
+  return guard(err, [&] {
+    Tensor t = at::empty(at::IntArrayRef(shape, ndim), at::TensorOptions().dtype(at::ScalarType(dtype)));
+    auto dst = static_cast<char *>(t.data_ptr());
+    for (int i = 0; i < n; dst += parts[i++].n) {
+      // A file's pages are read by whoever touches them first: by all threads.
+      at::parallel_for(0, parts[i].n, 4 << 20, [&](int64_t from, int64_t to) {
+        std::memcpy(dst + from, static_cast<const char *>(parts[i].data) + from, size_t(to - from));
+      });
+    }
     *out = wrap(t);
   });
 }

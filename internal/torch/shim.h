@@ -13,6 +13,12 @@ void agt_free(agt_tensor t);
 
 // Dtypes here are c10::ScalarType numbers, devices -1 (CPU), a CUDA index, or -2 (the tests' device).
 int agt_from_data(agt_tensor *out, const void *data, const int64_t *shape, int ndim, int dtype, char **err);
+// The same of data in several places, one behind the other.
+typedef struct {
+  const void *data;
+  int64_t n;
+} agt_bytes;
+int agt_from_parts(agt_tensor *out, const agt_bytes *parts, int n, const int64_t *shape, int ndim, int dtype, char **err);
 int agt_full(agt_tensor *out, const int64_t *shape, int ndim, double value, int dtype, int device, char **err);
 int agt_empty(agt_tensor *out, const int64_t *shape, int ndim, int dtype, int device, char **err);
 int agt_empty_host(agt_tensor *out, const int64_t *shape, int ndim, int dtype, int device, char **err);

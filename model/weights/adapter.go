@@ -472,6 +472,8 @@ func (x *adaptedTensors) unmerged(name string) (Tensor, error) {
 	return x.base.Tensor(name)
 }
 
+func (x *adaptedTensors) mapped(name string) []byte { return x.base.source.mapped(name) }
+
 // tensor is W + Scale·B·A in float32 where the adapter changes W.
 func (x *adaptedTensors) tensor(i TensorInfo) (Tensor, error) {
 	name := i.Name

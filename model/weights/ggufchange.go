@@ -23,6 +23,9 @@ func changeOf(c Config, name string) ggufChange {
 	return ggufChange{}
 }
 
+// needsFloat32 reports whether undo takes float32 values only; else it takes rows of any type.
+func (ch ggufChange) needsFloat32() bool { return ch.columns != nil || ch.plus != 0 || ch.negExp }
+
 // do makes float32 values as a file has them.
 func (ch ggufChange) do(b []byte) []byte {
 	if ch.plus != 0 {

@@ -347,9 +347,7 @@ func (g *ggufTensors) tensor(i TensorInfo) (Tensor, error) {
 	if !ok {
 		return out, fmt.Errorf("%s: no tensor %s", g.file.Path, i.Name)
 	}
-	raw := g.file.Data(t)
-	size := len(raw) / max(part.n, 1)
-	raw = raw[part.k*size:][:size]
+	raw := g.mapped(i.Name)
 	if part.clamped != nil {
 		return g.clampedTensor(i, part, t)
 	}
@@ -358,6 +356,40 @@ func (g *ggufTensors) tensor(i TensorInfo) (Tensor, error) {
 	}
 	out.Data = changeOf(g.config, i.Name).undo(out.Data)
 	return out, nil
+}
+
+// tensorFor is Model.TensorFor.
+func (g *ggufTensors) tensorFor(i TensorInfo, d DType) (Tensor, error) {
+	part := g.names[i.Name]
+	t, ok := g.file.Lookup(part.name)
+	change := changeOf(g.config, i.Name)
+	if !ok || part.clamped != nil || change.needsFloat32() {
+		return g.tensor(i)
+	}
+	out := Tensor{Name: i.Name, DType: d, Shape: i.Shape, Data: g.mapped(i.Name)}
+	switch {
+	case t.Type == gguf.F16:
+		out.DType = F16
+	case t.Type == gguf.BF16:
+		out.DType = BF16
+	case t.Type == gguf.F32 || d != BF16:
+		return g.tensor(i)
+	default:
+		out.Data = dequantiseBF16(t.Type, out.Data)
+	}
+	out.Data = change.undo(out.Data)
+	return out, nil
+}
+
+func (g *ggufTensors) mapped(name string) []byte {
+	part := g.names[name]
+	t, ok := g.file.Lookup(part.name)
+	if !ok {
+		return nil
+	}
+	raw := g.file.Data(t)
+	size := len(raw) / max(part.n, 1)
+	return raw[part.k*size:][:size]
 }
 
 func (g *ggufTensors) storedAs() map[string]int {

@@ -258,6 +258,13 @@ func (f *folderTensors) tensor(i TensorInfo) (Tensor, error) {
 	return Tensor{Name: i.Name, DType: i.DType, Shape: i.Shape, Data: f.data(i.Name)}, nil
 }
 
+func (f *folderTensors) mapped(name string) []byte {
+	if f.in[name] == nil {
+		return nil
+	}
+	return f.data(name)
+}
+
 func (f *folderTensors) data(name string) []byte {
 	s := f.in[name]
 	own := name

@@ -95,9 +95,7 @@ func StoredMatrix(m *Model, name string) (*Stored, bool) {
 	if !ok || !can {
 		return nil, false
 	}
-	raw := g.file.Data(t)
-	size := len(raw) / max(part.n, 1)
-	raw = raw[part.k*size:][:size]
+	raw := g.mapped(name)
 	s := &Stored{Rows: int(i.Shape[0]), Cols: int(i.Shape[1]), Group: form.group, Bits: form.bits}
 	d := decoders[t.Type]
 	groups := d.values / form.group

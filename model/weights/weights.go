@@ -93,7 +93,8 @@ type Model struct {
 // an adapter over it.
 type tensorSource interface {
 	tensor(i TensorInfo) (Tensor, error)
-	storedAs() map[string]int // number format on disk → tensors
+	mapped(name string) []byte // bytes of its file that tensor reads; nil: they are in several places
+	storedAs() map[string]int  // number format on disk → tensors
 	close() error
 }
 
@@ -204,6 +205,21 @@ func (m *Model) Tensor(name string) (Tensor, error) {
 		return Tensor{}, fmt.Errorf("%s: no tensor %s", m.path, name)
 	}
 	return m.source.tensor(i)
+}
+
+// TensorFor is Tensor for whoever computes in d: in the type in which the file has it, and where its
+// numbers are first computed (a quantised GGUF), in bfloat16 if d is that. The numbers in d are those
+// of Tensor, with fewer bytes on the way.
+func (m *Model) TensorFor(name string, d DType) (Tensor, error) {
+	g, ok := m.source.(*ggufTensors)
+	if !ok {
+		return m.Tensor(name)
+	}
+	i, ok := m.infos[name]
+	if !ok {
+		return Tensor{}, fmt.Errorf("%s: no tensor %s", m.path, name)
+	}
+	return g.tensorFor(i, d)
 }
 
 // Close unmaps the files; the tensors' data must not be used any more.
