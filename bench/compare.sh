@@ -1,19 +1,21 @@
 #!/usr/bin/env bash
-# Our speed, transformers', llama.cpp's and the machine's limits, as a markdown table.
+# Our speed, transformers', llama.cpp's, vLLM's and the machine's limits, as a markdown table.
 #
 #   bench/compare.sh [MODEL FOLDER] > table.md
 #
-# LLAMA names the output folder of bench/llama_cpp.sh; without it there is no llama.cpp.
-# Runs bench/peers.py, the Go benchmarks of policy and llama.cpp's, one after the other;
-# let nothing else run. PYTHON names a python with torch 2.11, transformers, gguf
-# and accelerate. COUNT is the number of repeats of each (3). The raw output of
-# both stays in $OUT (a new folder under /tmp).
+# LLAMA names the output folder of bench/llama_cpp.sh, VLLM that of bench/vllm.sh; without them
+# their columns are empty. Runs bench/peers.py, the Go benchmarks of policy, llama.cpp's and
+# bench/vllm_peer.py, one after the other; let nothing else run. PYTHON names a python with
+# torch 2.11, transformers, gguf and accelerate. COUNT is the number of repeats of each (5).
+# ISA=avx2 or avx512 has torch, oneDNN and our kernels use no later instructions (avx512: no
+# bfloat16 products); llama.cpp and vLLM do not know it and are left out. The raw output stays
+# in $OUT (a new folder under /tmp).
 set -euo pipefail
 cd "$(dirname "$0")/.."
 cache="${XDG_CACHE_HOME:-$HOME/.cache}/agentcli"
 models="${1:-$cache/models}"
 python="${PYTHON:-python3}"
-count="${COUNT:-3}"
+count="${COUNT:-5}"
 out="${OUT:-$(mktemp -d /tmp/agentcli-bench.XXXXXX)}"
 mkdir -p "$out"
 
@@ -23,6 +25,14 @@ env_mk="$cache/torch.env.mk"
   { echo "compare.sh: $python lacks torch, transformers, gguf or accelerate: name another with PYTHON=" >&2; exit 1; }
 # The file is written for make; the shell takes the same assignments.
 eval "$(sed 's/^export \([A-Z_]*\) := \(.*\)$/export \1="\2"/' "$env_mk")"
+
+case "${ISA:-}" in
+  "") ;;
+  avx2) export ONEDNN_MAX_CPU_ISA=AVX2 ATEN_CPU_CAPABILITY=avx2 AGENTCLI_TEST_KERNELS=avx2 GODEBUG=cpu.avx512bw=off ;;
+  avx512) export ONEDNN_MAX_CPU_ISA=AVX512_CORE AGENTCLI_TEST_KERNELS=avx512 ;;
+  *) echo "compare.sh: ISA=$ISA: want avx2 or avx512" >&2; exit 1 ;;
+esac
+[ -z "${ISA:-}" ] || LLAMA='' VLLM=''
 
 # Compile before anything is timed.
 go test -tags libtorch -c -o "$out/policy.test" ./policy
@@ -37,45 +47,58 @@ export GOMP_SPINCOUNT=1000
 if [ -n "${LLAMA:-}" ]; then
   echo "llama.cpp..." >&2
   for _ in $(seq "$count"); do # the same shapes: 7 + 64 tokens, prompts of 512
-    for shape in "-npp 512 -ntg 1 -npl 1" "-npp 7 -ntg 64 -npl 1,8,32"; do
+    for shape in "-npp 512 -ntg 1 -npl 1" "-npp 7 -ntg 64 -npl 1,8,32,128"; do
       # shellcheck disable=SC2086
-      "$LLAMA/build/bin/llama-batched-bench" -m "$LLAMA/bf16.gguf" -c 4096 -b 2048 -ub 512 -t "$(nproc)" -fa on $shape 2>/dev/null |
+      "$LLAMA/build/bin/llama-batched-bench" -m "$LLAMA/bf16.gguf" -c 12288 -b 2048 -ub 512 -t "$(nproc)" -fa on $shape 2>/dev/null |
         grep '^| *[0-9]' >>"$out/llama.txt"
     done
   done
 fi
+: >"$out/vllm.txt"
+if [ -n "${VLLM:-}" ]; then
+  echo "vLLM..." >&2
+  for dtype in bfloat16 float32; do
+    "$VLLM/venv/bin/python" bench/vllm_peer.py "$VLLM/model" --dtype "$dtype" --repeats "$count" | grep '^{' >>"$out/vllm.txt"
+  done
+fi
 
-"$python" - "$out/peers.json" "$out/ours.txt" "$out/llama.txt" <<'PY'
-import collections, json, re, statistics, sys
+"$python" - "$out" <<'PY'
+import collections, json, os, re, statistics, sys
 
-peer = json.load(open(sys.argv[1]))
+out = sys.argv[1]
+peer = json.load(open(f"{out}/peers.json"))
 ours = collections.defaultdict(list)
-for line in open(sys.argv[2]):
+for line in open(f"{out}/ours.txt"):
     m = re.match(r"Benchmark(\S+?)(?:-\d+)?\s+\d+\s.*?([\d.]+(?:e[+-]?\d+)?) tok/s", line)
     if m:
         ours[m[1]].append(float(m[2]))
-ours = {k: statistics.median(v) for k, v in ours.items()}
 llama = collections.defaultdict(list)
-for line in open(sys.argv[3]):
+for line in open(f"{out}/llama.txt"):
     f = [float(x) for x in line.split("|")[1:-1]]
     # Ours and transformers' are over the whole time of prompts and replies, so is this.
     if f[0] == 512: llama["prefill"].append(f[5])
     else: llama[f"decode batch={int(f[2])}"].append(f[2] * f[1] / f[8])
-llama = {k: statistics.median(v) for k, v in llama.items()}
+vllm = {}
+for line in open(f"{out}/vllm.txt"):
+    one = json.loads(line)
+    for dtype in ("bfloat16", "float32"):
+        for row in one.get(dtype, {}):
+            vllm[dtype, row] = one["runs"][row.removeprefix("decode batch=")]
 
 lim, par = peer["limits"], peer["parameters"]
 weights = par["layers"] + par["head"]
 
 
 def limit(dtype, row):
-    """Tokens a second that no program can pass: the slower of reading the weights
-    once a step and of the matrix products, at this machine's measured speeds."""
+    """Tokens a second that no program can pass: the slower of reading the weights and the
+    keys and values once a step and of the matrix products, at this machine's measured speeds."""
     flops = max(v for k, v in lim.items() if k.startswith(f"matmul {dtype} ")) * 1e9
     # QKᵀ and PV for one token against n/2 others on average, causal.
     attention = lambda n: 2 * 2 * par["n_layers"] * par["heads"] * par["head_dim"] * n / 2
     if row.startswith("decode"):
         batch = int(row.split("=")[1])
-        memory = batch * lim["memory_GBps"] * 1e9 / (weights * (2 if dtype == "bfloat16" else 4))
+        kv = 2 * par["n_layers"] * par["kv_heads"] * par["head_dim"] * (7 + 64 / 2)  # of one sequence, on average
+        memory = batch * lim["memory_GBps"] * 1e9 / ((weights + batch * kv) * (2 if dtype == "bfloat16" else 4))
         compute = flops / (2 * weights)
         return (memory, "memory") if memory < compute else (compute, "FLOPs")
     if row == "prefill":
@@ -84,26 +107,37 @@ def limit(dtype, row):
     return flops / (3 * (2 * par["layers"] + attention(256) + 2 * par["head"] * 127 / 256)), "FLOPs"
 
 
-print(f"{peer['model']} on {peer['cpu']}, {peer['threads']} threads; torch {peer['torch']}, transformers {peer['transformers']}. Tokens a second, medians.")
+def spread(runs):
+    """The median, and the largest distance of a run from it in per cent."""
+    m = statistics.median(runs)
+    return f"{m:.1f} ± {max(abs(x / m - 1) for x in runs):.0%}".replace("%", " %")
+
+
+def beside(mine, theirs):
+    return f"{spread(theirs)} | {statistics.median(mine) / statistics.median(theirs):.2f}" if mine and theirs else "– | –"
+
+
+flags = set(open("/proc/cpuinfo").read().split())
+isa = os.environ.get("ISA") or next((n for f, n in (("amx_bf16", "AMX"), ("avx512_bf16", "AVX-512 with bfloat16"), ("avx512f", "AVX-512"), ("avx2", "AVX2")) if f in flags), "?")
+print(f"{peer['model']} on {peer['cpu']}, instructions: {isa}, {peer['threads']} threads; torch {peer['torch']}, transformers {peer['transformers']}. Tokens a second: the median, and how far a run is from it at most.")
 if peer.get("quick"):
     print("\n**--quick: tiny sizes, no measurement.**")
-print("\n| work | dtype | ours | transformers | ours ÷ theirs | llama.cpp | ours ÷ theirs | limit | ours ÷ limit |\n|---|---|---:|---:|---:|---:|---:|---:|---:|")
+print("\n| work | dtype | ours | transformers | ours ÷ theirs | llama.cpp | ours ÷ theirs | vLLM | ours ÷ theirs | limit | ours ÷ limit |\n|---|---|---:|---:|---:|---:|---:|---:|---:|---:|---:|")
 names = {"prefill": "Prefill/{d}", "train": "TrainStep/{d}"}
 missing = []
 for dtype in ("bfloat16", "float32"):
-    for row, theirs in peer[dtype].items():
+    for row in peer[dtype]:
         key = names.get(row, "Decode/{d}/" + row.removeprefix("decode ")).format(d=dtype)
         mine = ours.get(key)
-        if mine is None:
+        if not mine:
             missing.append(key)
         top, why = limit(dtype, row)
         label = {"prefill": "prefill, 512 tokens", "train": "forward + backward, 8 × 256"}.get(row, row)
-        cell = (lambda f, x: "–" if mine is None else format(x(), f))
-        cpp = llama.get(row) if dtype == "bfloat16" else None
-        beside = f"{cpp:.1f} | {mine / cpp:.2f}" if cpp and mine else "– | –"
-        print(f"| {label} | {dtype} | {cell('.1f', lambda: mine)} | {theirs:.1f} | {cell('.2f', lambda: mine / theirs)} | {beside} | {top:.0f} ({why}) | {cell('.0%', lambda: mine / top)} |")
+        theirs = peer["runs"][f"{dtype} {row.replace('batch=', '')}"]
+        print(f"| {label} | {dtype} | {spread(mine) if mine else '–'} | {beside(mine, theirs)} | {beside(mine, llama.get(row) if dtype == 'bfloat16' else None)} | "
+              f"{beside(mine, vllm.get((dtype, row)))} | {top:.0f} ({why}) | {f'{statistics.median(mine) / top:.0%}' if mine else '–'} |")
 print("\nThe machine: memory is read at " + f"{lim['memory_GBps']:.1f} GB/s; " + "; ".join(f"{k.removesuffix('_GFLOPs')} {v:.0f} GFLOP/s" for k, v in lim.items() if k.startswith("matmul")) + ".")
-print(f"Limits: decode, weights ({weights / 1e6:.1f} M) read once a step ÷ memory speed, or 2 FLOPs a weight and token ÷ the best matrix speed; prefill and training, FLOPs ÷ the best matrix speed.")
+print(f"Limits: decode, weights ({weights / 1e6:.1f} M) and keys and values read once a step ÷ memory speed, or 2 FLOPs a weight and token ÷ the best matrix speed; prefill and training, FLOPs ÷ the best matrix speed.")
 if missing:
     sys.exit("compare.sh: no benchmark result for " + ", ".join(missing))
 PY

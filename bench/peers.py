@@ -1,9 +1,9 @@
 """What transformers does on this machine, and what the machine itself can do.
 
-    python bench/peers.py FOLDER [FILE.gguf] [--repeats 3] [--quick]
+    python bench/peers.py FOLDER [FILE.gguf] [--repeats 5] [--quick]
 
 Opens SmolLM2 from the GGUF in FOLDER and prints one JSON object: tokens a
-second of `generate` at batch 1, 8 and 32, of a 512-token prefill, and of forward
+second of `generate` at batch 1, 8, 32 and 128, of a 512-token prefill, and of forward
 and backward over 8 × 256 tokens, in bfloat16 and float32; the speed of reading
 memory and of matrix products; and the model's size, from which limits follow.
 Each figure is the median of several repeats after a warm-up; `runs` has all of
@@ -92,7 +92,7 @@ def main():
     p = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     p.add_argument("folder", help="the folder with the GGUF")
     p.add_argument("gguf", nargs="?", help="the file, where the folder has several")
-    p.add_argument("--repeats", type=int, default=3)
+    p.add_argument("--repeats", type=int, default=5)
     p.add_argument("--threads", type=int, default=os.cpu_count())
     p.add_argument("--quick", action="store_true", help="tiny sizes: only to see that it works")
     a = p.parse_args()
@@ -105,7 +105,7 @@ def main():
     transformers.logging.set_verbosity_error()
     transformers.logging.disable_progress_bar()
     new, prompt, rows, length = (4, 32, 1, 32) if a.quick else (64, 512, 8, 256)
-    batches = (1, 2) if a.quick else (1, 8, 32)
+    batches = (1, 2) if a.quick else (1, 8, 32, 128)
     repeats = 1 if a.quick else a.repeats
 
     out = {"model": name, "torch": torch.__version__, "transformers": transformers.__version__, "threads": a.threads,
@@ -120,7 +120,7 @@ def main():
             head = m.lm_head.weight.numel()
             c = m.config
             out["parameters"] = {"layers": body, "head": head, "hidden": c.hidden_size, "n_layers": c.num_hidden_layers,
-                                 "heads": c.num_attention_heads, "head_dim": m.model.layers[0].self_attn.head_dim}
+                                 "heads": c.num_attention_heads, "kv_heads": c.num_key_value_heads, "head_dim": m.model.layers[0].self_attn.head_dim}
         for b in batches:
             r[f"decode batch={b}"] = decode(m, b, new, f"{dtype} decode {b}", repeats)
         r["prefill"] = prefill(m, prompt, f"{dtype} prefill", repeats)
