@@ -46,8 +46,8 @@ export GOMP_SPINCOUNT=1000
 : >"$out/llama.txt"
 if [ -n "${LLAMA:-}" ]; then
   echo "llama.cpp..." >&2
-  for _ in $(seq "$count"); do # the same shapes: 7 + 64 tokens, prompts of 512
-    for shape in "-npp 512 -ntg 1 -npl 1" "-npp 7 -ntg 64 -npl 1,8,32,128"; do
+  for _ in $(seq "$count"); do # the same shapes: 7 + 64 tokens, prompts of 512 and 4,096
+    for shape in "-npp 512,4096 -ntg 1 -npl 1" "-npp 7 -ntg 64 -npl 1,8,32,128"; do
       # shellcheck disable=SC2086
       "$LLAMA/build/bin/llama-batched-bench" -m "$LLAMA/bf16.gguf" -c 12288 -b 2048 -ub 512 -t "$(nproc)" -fa on $shape 2>/dev/null |
         grep '^| *[0-9]' >>"$out/llama.txt"
@@ -76,7 +76,7 @@ llama = collections.defaultdict(list)
 for line in open(f"{out}/llama.txt"):
     f = [float(x) for x in line.split("|")[1:-1]]
     # Ours and transformers' are over the whole time of prompts and replies, so is this.
-    if f[0] == 512: llama["prefill"].append(f[5])
+    if f[0] >= 512: llama[f"prefill length={int(f[0])}"].append(f[5])
     else: llama[f"decode batch={int(f[2])}"].append(f[2] * f[1] / f[8])
 vllm = {}
 for line in open(f"{out}/vllm.txt"):
@@ -101,8 +101,8 @@ def limit(dtype, row):
         memory = batch * lim["memory_GBps"] * 1e9 / ((weights + batch * kv) * (2 if dtype == "bfloat16" else 4))
         compute = flops / (2 * weights)
         return (memory, "memory") if memory < compute else (compute, "FLOPs")
-    if row == "prefill":
-        return flops / (2 * par["layers"] + attention(512)), "FLOPs"
+    if row.startswith("prefill"):
+        return flops / (2 * par["layers"] + attention(int(row.split("=")[1]))), "FLOPs"
     # Backward is twice the forward; the head runs on 127 of 256 positions.
     return flops / (3 * (2 * par["layers"] + attention(256) + 2 * par["head"] * 127 / 256)), "FLOPs"
 
@@ -123,17 +123,19 @@ print(f"{peer['model']} on {peer['cpu']}, instructions: {isa}, {peer['threads']}
 if peer.get("quick"):
     print("\n**--quick: tiny sizes, no measurement.**")
 print("\n| work | dtype | ours | transformers | ours ÷ theirs | llama.cpp | ours ÷ theirs | vLLM | ours ÷ theirs | limit | ours ÷ limit |\n|---|---|---:|---:|---:|---:|---:|---:|---:|---:|---:|")
-names = {"prefill": "Prefill/{d}", "train": "TrainStep/{d}"}
+names = {"decode": "Decode/{d}/", "prefill": "Prefill/{d}/", "train": "TrainStep/{d}"}
 missing = []
 for dtype in ("bfloat16", "float32"):
     for row in peer[dtype]:
-        key = names.get(row, "Decode/{d}/" + row.removeprefix("decode ")).format(d=dtype)
+        kind, _, size = row.partition(" ")
+        key = names[kind].format(d=dtype) + size
         mine = ours.get(key)
         if not mine:
             missing.append(key)
         top, why = limit(dtype, row)
-        label = {"prefill": "prefill, 512 tokens", "train": "forward + backward, 8 × 256"}.get(row, row)
-        theirs = peer["runs"][f"{dtype} {row.replace('batch=', '')}"]
+        number = int(size.partition("=")[2] or 0)
+        label = {"decode": f"decode, batch {number}", "prefill": f"prefill, {number:,} tokens", "train": "forward + backward, 8 × 256"}[kind]
+        theirs = peer["runs"][f"{dtype} {kind} {number}".removesuffix(" 0")]
         print(f"| {label} | {dtype} | {spread(mine) if mine else '–'} | {beside(mine, theirs)} | {beside(mine, llama.get(row) if dtype == 'bfloat16' else None)} | "
               f"{beside(mine, vllm.get((dtype, row)))} | {top:.0f} ({why}) | {f'{statistics.median(mine) / top:.0%}' if mine else '–'} |")
 print("\nThe machine: memory is read at " + f"{lim['memory_GBps']:.1f} GB/s; " + "; ".join(f"{k.removesuffix('_GFLOPs')} {v:.0f} GFLOP/s" for k, v in lim.items() if k.startswith("matmul")) + ".")

@@ -3,7 +3,7 @@
     python bench/peers.py FOLDER [FILE.gguf] [--repeats 5] [--quick]
 
 Opens SmolLM2 from the GGUF in FOLDER and prints one JSON object: tokens a
-second of `generate` at batch 1, 8, 32 and 128, of a 512-token prefill, and of forward
+second of `generate` at batch 1, 8, 32 and 128, of prompts of 512 and 4,096 tokens, and of forward
 and backward over 8 × 256 tokens, in bfloat16 and float32; the speed of reading
 memory and of matrix products; and the model's size, from which limits follow.
 Each figure is the median of several repeats after a warm-up; `runs` has all of
@@ -104,7 +104,7 @@ def main():
     torch.manual_seed(0)
     transformers.logging.set_verbosity_error()
     transformers.logging.disable_progress_bar()
-    new, prompt, rows, length = (4, 32, 1, 32) if a.quick else (64, 512, 8, 256)
+    new, prompts, rows, length = (4, (32, 64), 1, 32) if a.quick else (64, (512, 4096), 8, 256)
     batches = (1, 2) if a.quick else (1, 8, 32, 128)
     repeats = 1 if a.quick else a.repeats
 
@@ -123,7 +123,8 @@ def main():
                                  "heads": c.num_attention_heads, "kv_heads": c.num_key_value_heads, "head_dim": m.model.layers[0].self_attn.head_dim}
         for b in batches:
             r[f"decode batch={b}"] = decode(m, b, new, f"{dtype} decode {b}", repeats)
-        r["prefill"] = prefill(m, prompt, f"{dtype} prefill", repeats)
+        for n in prompts:
+            r[f"prefill length={n}"] = prefill(m, n, f"{dtype} prefill {n}", repeats)
         m.train()
         r["train"] = train(m, rows, length, f"{dtype} train", repeats)
         del m

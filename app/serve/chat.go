@@ -80,6 +80,9 @@ var errFiles = errors.New("a request's images come in it, as data URIs; this ser
 
 // message reads one of a request.
 func (m *wireMessage) message() (out traj.Message, err error) {
+	if m.Role == "" {
+		return out, errors.New("it has no role")
+	}
 	out = traj.Message{Role: m.Role, Name: m.Name, ToolCallID: m.ToolCallID, Reasoning: m.Reasoning}
 	if m.Role == "developer" {
 		out.Role = traj.RoleSystem

@@ -82,8 +82,8 @@ func roundToBF16(dst, src []byte) {
 	}
 }
 
-// q8_0ToBF16 is q8_0 and roundToBF16 in one, two thirds of the time of opening such a file; false
-// where the scale is no finite number.
+// q8_0ToBF16 is q8_0 and roundToBF16 in one pass, with which opening such a file takes two thirds of
+// the time; false where the scale is no finite number.
 func q8_0ToBF16(dst, src []byte) bool {
 	scale := f16(src)
 	if scale-scale != 0 {
