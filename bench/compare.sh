@@ -7,7 +7,7 @@
 # their columns are empty. Runs bench/peers.py, the Go benchmarks of policy, llama.cpp's and
 # bench/vllm_peer.py, one after the other; let nothing else run. PYTHON names a python with
 # torch 2.11, transformers, gguf and accelerate. COUNT is the number of repeats of each (5).
-# ISA=avx2 or avx512 has torch, oneDNN and our kernels use no later instructions (avx512: no
+# ISA=avx2 or avx512 has torch, oneDNN, MKL and our kernels use no later instructions (avx512: no
 # bfloat16 products); llama.cpp and vLLM do not know it and are left out. The raw output stays
 # in $OUT (a new folder under /tmp).
 set -euo pipefail
@@ -28,7 +28,7 @@ eval "$(sed 's/^export \([A-Z_]*\) := \(.*\)$/export \1="\2"/' "$env_mk")"
 
 case "${ISA:-}" in
   "") ;;
-  avx2) export ONEDNN_MAX_CPU_ISA=AVX2 ATEN_CPU_CAPABILITY=avx2 AGENTCLI_TEST_KERNELS=avx2 GODEBUG=cpu.avx512bw=off ;;
+  avx2) export ONEDNN_MAX_CPU_ISA=AVX2 ATEN_CPU_CAPABILITY=avx2 MKL_ENABLE_INSTRUCTIONS=AVX2 AGENTCLI_TEST_KERNELS=avx2 GODEBUG=cpu.avx512bw=off ;;
   avx512) export ONEDNN_MAX_CPU_ISA=AVX512_CORE AGENTCLI_TEST_KERNELS=avx512 ;;
   *) echo "compare.sh: ISA=$ISA: want avx2 or avx512" >&2; exit 1 ;;
 esac
@@ -110,7 +110,8 @@ def limit(dtype, row):
 def spread(runs):
     """The median, and the largest distance of a run from it in per cent."""
     m = statistics.median(runs)
-    return f"{m:.1f} ± {max(abs(x / m - 1) for x in runs):.0%}".replace("%", " %")
+    far = max(abs(x / m - 1) for x in runs)
+    return f"{m:.1f} ± {100 * far:.0f} %" if len(runs) > 1 else f"{m:.1f}"
 
 
 def beside(mine, theirs):
@@ -137,7 +138,7 @@ for dtype in ("bfloat16", "float32"):
         label = {"decode": f"decode, batch {number}", "prefill": f"prefill, {number:,} tokens", "train": "forward + backward, 8 × 256"}[kind]
         theirs = peer["runs"][f"{dtype} {kind} {number}".removesuffix(" 0")]
         print(f"| {label} | {dtype} | {spread(mine) if mine else '–'} | {beside(mine, theirs)} | {beside(mine, llama.get(row) if dtype == 'bfloat16' else None)} | "
-              f"{beside(mine, vllm.get((dtype, row)))} | {top:.0f} ({why}) | {f'{statistics.median(mine) / top:.0%}' if mine else '–'} |")
+              f"{beside(mine, vllm.get((dtype, row)))} | {top:,.0f} ({why}) | {f'{100 * statistics.median(mine) / top:.0f} %' if mine else '–'} |")
 print("\nThe machine: memory is read at " + f"{lim['memory_GBps']:.1f} GB/s; " + "; ".join(f"{k.removesuffix('_GFLOPs')} {v:.0f} GFLOP/s" for k, v in lim.items() if k.startswith("matmul")) + ".")
 print(f"Limits: decode, weights ({weights / 1e6:.1f} M) and keys and values read once a step ÷ memory speed, or 2 FLOPs a weight and token ÷ the best matrix speed; prefill and training, FLOPs ÷ the best matrix speed.")
 if missing:
