@@ -270,7 +270,7 @@ func load(s, keep *torch.Scope, m source, n *network, dtype, master torch.DType,
 	n.dtype, n.device = dtype, dev
 	defer m.ahead.Close()
 	stored := storedMatrices(n, s, keep, m)
-	matrices := n.matrices()
+	matrices := matricesOf(n)
 	n.panels = m.sampled && packs(n)
 	pack := n.panels
 	params := slices.DeleteFunc(slices.Clone(n.params), func(p param) bool { return stored[p.tensor] })
@@ -288,7 +288,7 @@ func load(s, keep *torch.Scope, m source, n *network, dtype, master torch.DType,
 		c.Close()
 		n.tie()
 		if mx := matrices[p.tensor]; pack && mx != nil {
-			n.packMatrix(s, keep, mx) // while the next ones are read
+			packMatrix(n, s, keep, mx) // while the next ones are read
 		}
 		if s.Err() != nil {
 			return nil, s.Err()
@@ -361,8 +361,8 @@ func (n *network) tie() {
 	}
 }
 
-// matrices are those of the layers, and the output matrix, by their weights.
-func (n *network) matrices() map[*torch.Tensor]*matrix {
+// matricesOf are those of the layers, and the output matrix, by their weights.
+func matricesOf(n *network) map[*torch.Tensor]*matrix {
 	of := map[*torch.Tensor]*matrix{&n.head.w: &n.head}
 	if n.cfg.Tied {
 		of[&n.embed] = &n.head
@@ -385,15 +385,15 @@ func packs(n *network) bool {
 // pack puts all matrices into oneDNN's layout (packs).
 func (n *network) pack(s, keep *torch.Scope) {
 	n.panels = true
-	of := n.matrices()
+	of := matricesOf(n)
 	for _, p := range n.params {
 		if m := of[p.tensor]; m != nil {
-			n.packMatrix(s, keep, m)
+			packMatrix(n, s, keep, m)
 		}
 	}
 }
 
-func (n *network) packMatrix(s, keep *torch.Scope, m *matrix) {
+func packMatrix(n *network, s, keep *torch.Scope, m *matrix) {
 	if m.stored.Defined() {
 		return
 	}

@@ -17,7 +17,7 @@ func storedMatrices(n *network, s, keep *torch.Scope, m source) map[*torch.Tenso
 	if !m.asStored || n.dtype != torch.BFloat16 || !torch.Native(n.device) || !torch.QuantKernels() || !oneCall(n) {
 		return done
 	}
-	of := n.matrices()
+	of := matricesOf(n)
 	params := slices.DeleteFunc(slices.Clone(n.params), func(p param) bool { return of[p.tensor] == nil })
 	for _, p := range params {
 		x := of[p.tensor]

@@ -304,7 +304,8 @@ func TestABadRequestGetsAnErrorInOpenAIsFormAndTheServerGoesOn(t *testing.T) {
 	x := start(t, func(o *Options) { o.Admin = true; o.AllowPath = []string{t.TempDir()} })
 	long := make([]int32, 100_000)
 	for path, bodies := range map[string][]any{
-		"/v1/chat/completions": {`{"mess`, `[]`, `{"messages":[]}`, `{"messages":[{"content":"x"}]}`, `{"messages":"x"}`, hello(map[string]any{"temperature": -1}),
+		"/v1/chat/completions": {`{"mess`, `[]`, `{"messages":[]}`, `{"messages":[{"content":"x"}]}`, `{"messages":"x"}`,
+			hello(map[string]any{"temperature": -1}),
 			hello(map[string]any{"top_p": 0}), hello(map[string]any{"n": 0}), hello(map[string]any{"n": 1 << 20}),
 			hello(map[string]any{"model": "other"}),
 			hello(map[string]any{"tool_choice": "required"}), hello(map[string]any{"presence_penalty": 1}),
