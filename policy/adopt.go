@@ -47,7 +47,7 @@ func (p *Policy) Adopt(t *Trainable, version int64) error {
 			n.tie()
 			n.ropes, n.maxSeen = p.net.ropes, p.net.maxSeen
 			if packs(n) {
-				n.pack(s, fresh)
+				pack(n, s, fresh)
 			}
 			err = s.Err()
 		}

@@ -124,7 +124,10 @@ func (e *Engine) reload(base *weights.Model, over *weights.File, version int64, 
 		fresh := torch.NewScope()
 		if err == nil {
 			n.ropes, n.maxSeen = p.net.ropes, p.net.maxSeen
-			from := source{Model: base, tensor: tensor, sampled: true, ahead: readAhead(base)}
+			from := source{Model: base, tensor: tensor, sampled: true}
+			if len(newer) == 0 { // otherwise most of the base's tensors are replaced
+				from.ahead = readAhead(base)
+			}
 			n, err = load(s, fresh, from, n, p.net.dtype, p.net.dtype, p.net.device, p.net.maxSeen)
 		}
 		if err != nil {

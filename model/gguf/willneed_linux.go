@@ -6,7 +6,7 @@ import (
 	"unsafe"
 )
 
-// willNeedPiece is how many bytes are asked for at once: of more than a device's longest request or
+// willNeedPiece is how many bytes a call names: where it names more than a device's longest request or
 // its read-ahead, Linux reads the first part only.
 const willNeedPiece = 512 << 10
 

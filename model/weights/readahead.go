@@ -11,7 +11,7 @@ import (
 const (
 	readAheadBytes = 256 << 20 // that are in memory before they are wanted
 	readAheadPiece = 2 << 20
-	readAheadQueue = 32 // pieces that the device is asked for at once
+	readAheadQueue = 32 // pieces whose reading has begun and has not ended
 )
 
 // ReadAhead reads the tensors of a model from its files before they are wanted, in the order in which

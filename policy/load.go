@@ -1,0 +1,185 @@
+//go:build libtorch
+
+package policy
+
+import (
+	"fmt"
+	"slices"
+
+	"agentcli/internal/torch"
+	"agentcli/model/weights"
+)
+
+// source is where load finds the tensors: a weights.Model, or one without its
+// adapter.
+type source struct {
+	*weights.Model
+	tensor   func(name string) (weights.Tensor, error)
+	asStored bool
+	sampled  bool               // each matrix is packed when it was read (packs)
+	ahead    *weights.ReadAhead // of the tensors in the network's order; load closes it
+	head     *weights.Tensor    // the value head beside a policy's weights (valueHeadName); nil: there is none
+}
+
+// tensorsFor gives the tensors of a model that computes in that type.
+func tensorsFor(m *weights.Model, dtype torch.DType) func(name string) (weights.Tensor, error) {
+	d := weights.F32
+	if dtype == torch.BFloat16 {
+		d = weights.BF16
+	}
+	return func(name string) (weights.Tensor, error) { return m.TensorFor(name, d) }
+}
+
+// readAhead begins to read a model's tensors in the order in which load wants them.
+func readAhead(m *weights.Model) *weights.ReadAhead {
+	n, err := describe(m.Config(), false)
+	if err != nil {
+		return nil // whoever loads it says so
+	}
+	return weights.NewReadAhead(m, namesOf(n.params))
+}
+
+// load reads a model into tensors owned by keep, of the given type, with rotary tables unless n has them; a value head
+// is of the type of the masters, and 0 where the files have none: its values are,
+// until it has learned.
+func load(s, keep *torch.Scope, m source, n *network, dtype, master torch.DType, dev torch.Device, maxPositions int) (*network, error) {
+	n.dtype, n.device = dtype, dev
+	defer m.ahead.Close()
+	stored := storedMatrices(n, s, keep, m)
+	matrices := matricesOf(n)
+	packed := m.sampled && packs(n)
+	n.panels = packed
+	params := slices.DeleteFunc(slices.Clone(n.params), func(p param) bool { return stored[p.tensor] })
+	for _, p := range params {
+		dtype := dtype
+		if p.tensor == &n.score {
+			dtype = master
+		}
+		c := s.Child()
+		x, err := m.parameter(c, p, dtype, dev)
+		if err != nil {
+			return nil, err
+		}
+		*p.tensor = c.Keep(x, keep)
+		c.Close()
+		n.tie()
+		if mx := matrices[p.tensor]; packed && mx != nil {
+			packMatrix(n, s, keep, mx) // while the next ones are read
+		}
+		if s.Err() != nil {
+			return nil, s.Err()
+		}
+	}
+	if n.ropes == nil {
+		n.rotary(s, keep, maxPositions)
+	}
+	return n, s.Err()
+}
+
+// parameter is a parameter in that type on that device: its parts below each other. The bytes go to
+// the device as they are stored, which are half as many, mostly.
+func (m source) parameter(c *torch.Scope, p param, dtype torch.DType, dev torch.Device) (torch.Tensor, error) {
+	if q := p.parts[0]; q.name == scoreName && m.head == nil && !m.Has(scoreName) {
+		return c.Full(0, dtype, dev, q.shape...), nil
+	}
+	ts := make([]weights.Tensor, len(p.parts))
+	for i, q := range p.parts {
+		m.ahead.Reached(q.name)
+		t, err := m.part(q)
+		if err != nil {
+			return torch.Tensor{}, err
+		}
+		ts[i] = t
+	}
+	if !slices.ContainsFunc(ts, func(t weights.Tensor) bool { return t.DType != ts[0].DType }) {
+		return m.on(c, p.shape(), dtype, dev, ts...)
+	}
+	rows := make([]torch.Tensor, len(ts))
+	for i, t := range ts {
+		var err error
+		if rows[i], err = m.on(c, t.Shape, dtype, dev, t); err != nil {
+			return torch.Tensor{}, err
+		}
+	}
+	return c.Cat(0, rows...), nil
+}
+
+// part is one tensor of the files.
+func (m source) part(q part) (t weights.Tensor, err error) {
+	if q.name == scoreName && m.head != nil {
+		t = *m.head
+	} else if t, err = m.tensor(q.name); err != nil {
+		return t, err
+	}
+	if !equal(t.Shape, q.shape) {
+		return t, fmt.Errorf("%s: tensor %s has shape %v, the config says %v", m.Path(), q.name, t.Shape, q.shape)
+	}
+	return t, nil
+}
+
+// on is a tensor on a device: those of the files, of one type, below each other.
+func (m source) on(c *torch.Scope, shape []int64, dtype torch.DType, dev torch.Device, ts ...weights.Tensor) (torch.Tensor, error) {
+	d, err := dtypeOf(ts[0].DType)
+	if err != nil {
+		return torch.Tensor{}, fmt.Errorf("%s: tensor %s: %w", m.Path(), ts[0].Name, err)
+	}
+	data := make([][]byte, len(ts))
+	for i, t := range ts {
+		data[i] = t.Data
+	}
+	return c.To(c.To(c.FromParts(data, d, shape...), d, dev), dtype, dev), nil
+}
+
+// namesOf are the tensors of parameters, in order.
+func namesOf(params []param) (names []string) {
+	for _, p := range params {
+		for _, q := range p.parts {
+			names = append(names, q.name)
+		}
+	}
+	return names
+}
+
+// matricesOf are those of the layers, and the output matrix, by their weights.
+func matricesOf(n *network) map[*torch.Tensor]*matrix {
+	of := map[*torch.Tensor]*matrix{&n.head.w: &n.head}
+	if n.cfg.Tied {
+		of[&n.embed] = &n.head
+	}
+	for i := range n.layers {
+		l := &n.layers[i]
+		for _, m := range []*matrix{&l.qkv, &l.o, &l.gateUp, &l.down} {
+			of[&m.w] = m
+		}
+	}
+	return of
+}
+
+// packs reports whether matrices are put into oneDNN's layout for sampling: on a CPU, where the
+// processor has one.
+func packs(n *network) bool {
+	return torch.Native(n.device) && n.dtype != torch.Float64 && (n.dtype != torch.BFloat16 || packsBF16())
+}
+
+// pack puts all matrices into oneDNN's layout (packs).
+func pack(n *network, s, keep *torch.Scope) {
+	n.panels = true
+	of := matricesOf(n)
+	for _, p := range n.params {
+		if m := of[p.tensor]; m != nil {
+			packMatrix(n, s, keep, m)
+		}
+	}
+}
+
+func packMatrix(n *network, s, keep *torch.Scope, m *matrix) {
+	if m.stored.Defined() {
+		return
+	}
+	m.packed = s.Keep(s.PackLinear(m.w), keep)
+	n.panels = n.panels && s.InPanels(m.packed, m.w)
+	if m != &n.head { // Logprobs reads the head's rows, the embedding is often the same
+		keep.Free(m.w)
+		m.w = torch.Tensor{}
+	}
+}
