@@ -19,13 +19,45 @@ inline __m512 wide16(const bf16 *x) {
   return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(_mm256_loadu_si256(reinterpret_cast<const __m256i *>(x))), 16));
 }
 
+inline __m512 wide_half(const uint16_t *x) { return _mm512_cvtph_ps(_mm256_loadu_si256(reinterpret_cast<const __m256i *>(x))); }
+inline __m512 wide_byte(const int8_t *x) {
+  return _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i *>(x))));
+}
+
+// A panel's scales of 64 outputs, group by group in order. KINDS 2: with least ones.
+template <int KINDS, bool FACTORS>
+struct Scales {
+  const uint16_t *scale;
+  const int8_t *factor;
+  int64_t block;
+  __m512 unit[KINDS][4];
+
+  Scales(const QuantPanel &w, const char *base)
+      : scale(reinterpret_cast<const uint16_t *>(base + w.scale)),
+        factor(reinterpret_cast<const int8_t *>(base + w.factor)),
+        block(w.block) {}
+  // The group that begins at that input.
+  void enter(int64_t from) {
+    if (FACTORS && from != 0) factor += 64 * KINDS;
+    if (from % block != 0) return;
+    for (int kind = 0; kind < KINDS; kind++)
+      for (int v = 0; v < 4; v++) unit[kind][v] = wide_half(scale + kind * 64 + 16 * v);
+    scale += 64 * KINDS;
+  }
+  // 16 outputs' scales (kind 0) or least ones (1).
+  __m512 at(int kind, int v) const {
+    if (!FACTORS) return unit[kind][v];
+    return _mm512_mul_ps(unit[kind][v], wide_byte(factor + kind * 64 + 16 * v));
+  }
+};
+
 // The products of a group's inputs are summed as whole numbers: 32·32767·127 is below 2^31. The sums of
 // groups are added in order, so that a row's numbers do not depend on the rows beside it.
-template <int R, int BITS>
-void some_rows(const QuantRows &x, int64_t k, const QuantPanel &w, const char *base, float *y, int64_t ldy) {
+template <int R, int BITS, int KINDS, bool FACTORS>
+void some_rows(const QuantRows &x, int64_t k, const QuantPanel &w, const char *base, float *y) {
+  Scales<KINDS, FACTORS> scales(w, base);
+  const int64_t group = w.group;
   const int8_t *q = reinterpret_cast<const int8_t *>(base + w.q);
-  const float *scale = reinterpret_cast<const float *>(base + w.scale);
-  const float *least = w.least < 0 ? nullptr : reinterpret_cast<const float *>(base + w.least);
   const __m512i half = _mm512_set1_epi16(15);
   __m512 sum[R][4];
   for (int r = 0; r < R; r++)
@@ -35,12 +67,13 @@ void some_rows(const QuantRows &x, int64_t k, const QuantPanel &w, const char *b
     memcpy(&two, x.q + r * k + i, 4);
     return _mm512_set1_epi32(two);
   };
-  for (int64_t from = 0; from < k; from += w.group, scale += 64) {
+  for (int64_t from = 0; from < k; from += group) {
+    scales.enter(from);
     __m512i acc[R][4];
     for (int r = 0; r < R; r++)
       for (int v = 0; v < 4; v++) acc[r][v] = _mm512_setzero_si512();
     constexpr int64_t step = BITS == 4 ? 4 : 2;
-    for (int64_t i = from; i < from + w.group; i += step, q += 128) {
+    for (int64_t i = from; i < from + group; i += step, q += 128) {
       __m512i low[4], high[4];
       for (int v = 0; v < 4; v++) {
         const __m256i bytes = _mm256_loadu_si256(reinterpret_cast<const __m256i *>(q) + v);
@@ -64,40 +97,52 @@ void some_rows(const QuantRows &x, int64_t k, const QuantPanel &w, const char *b
         }
       }
     }
+    float xs[R], xl[R];
     for (int r = 0; r < R; r++) {
-      const __m512 xs = _mm512_set1_ps(x.scale[r * (k / 32) + from / 32]);
-      for (int v = 0; v < 4; v++) {
-        const __m512 s = _mm512_mul_ps(_mm512_loadu_ps(scale + 16 * v), xs);
-        sum[r][v] = _mm512_fmadd_ps(_mm512_cvtepi32_ps(acc[r][v]), s, sum[r][v]);
-      }
+      xs[r] = x.scale[r * (k / 32) + from / 32];
+      const float *of = x.sum + r * (k / 16) + from / 16;
+      xl[r] = group == 32 ? of[0] + of[1] : of[0];
     }
-    if (least) {
-      for (int r = 0; r < R; r++) {
-        const float *of = x.sum + r * (k / 16) + from / 16;
-        const __m512 xs = _mm512_set1_ps(w.group == 32 ? of[0] + of[1] : of[0]);
-        for (int v = 0; v < 4; v++) sum[r][v] = _mm512_fmadd_ps(_mm512_loadu_ps(least + 16 * v), xs, sum[r][v]);
+#pragma GCC unroll 4
+    for (int v = 0; v < 4; v++) {
+      const __m512 s = scales.at(0, v);
+#pragma GCC unroll 4
+      for (int r = 0; r < R; r++)
+        sum[r][v] = _mm512_fmadd_ps(_mm512_cvtepi32_ps(acc[r][v]), _mm512_mul_ps(s, _mm512_set1_ps(xs[r])), sum[r][v]);
+      if (KINDS == 2) {
+        const __m512 l = scales.at(1, v);
+#pragma GCC unroll 4
+        for (int r = 0; r < R; r++) sum[r][v] = _mm512_fmadd_ps(l, _mm512_set1_ps(xl[r]), sum[r][v]);
       }
-      least += 64;
     }
   }
   for (int r = 0; r < R; r++)
-    for (int v = 0; v < 4; v++) _mm512_storeu_ps(y + r * ldy + 16 * v, sum[r][v]);
+    for (int v = 0; v < 4; v++) _mm512_storeu_ps(y + r * 64 + 16 * v, sum[r][v]);
 }
 
-template <int BITS>
+template <int BITS, int KINDS, bool FACTORS>
 void all_rows(QuantRows x, int64_t rows, int64_t k, const QuantPanel &w, const char *base, float *y) {
   while (rows > 0) {
     const int64_t n = std::min<int64_t>(rows, 4);
     switch (n) {
-      case 1: some_rows<1, BITS>(x, k, w, base, y, 64); break;
-      case 2: some_rows<2, BITS>(x, k, w, base, y, 64); break;
-      case 3: some_rows<3, BITS>(x, k, w, base, y, 64); break;
-      case 4: some_rows<4, BITS>(x, k, w, base, y, 64); break;
+      case 1: some_rows<1, BITS, KINDS, FACTORS>(x, k, w, base, y); break;
+      case 2: some_rows<2, BITS, KINDS, FACTORS>(x, k, w, base, y); break;
+      case 3: some_rows<3, BITS, KINDS, FACTORS>(x, k, w, base, y); break;
+      case 4: some_rows<4, BITS, KINDS, FACTORS>(x, k, w, base, y); break;
     }
     rows -= n;
     y += n * 64;
     x = {x.q + n * k, x.scale + n * (k / 32), x.sum + n * (k / 16)};
   }
+}
+
+template <int BITS>
+void of_bits(const QuantRows &x, int64_t rows, int64_t k, const QuantPanel &w, const char *base, float *y) {
+  const bool least = w.kinds == 2, factors = w.factor >= 0;
+  if (least && factors) all_rows<BITS, 2, true>(x, rows, k, w, base, y);
+  else if (least) all_rows<BITS, 2, false>(x, rows, k, w, base, y);
+  else if (factors) all_rows<BITS, 1, true>(x, rows, k, w, base, y);
+  else all_rows<BITS, 1, false>(x, rows, k, w, base, y);
 }
 
 }  // namespace
@@ -120,8 +165,8 @@ void quant_row(const bf16 *x, int64_t k, const QuantRows &to) {
 }
 
 void quant_panel(const QuantRows &x, int64_t rows, int64_t k, const QuantPanel &w, const char *base, float *y) {
-  if (w.bits == 4) all_rows<4>(x, rows, k, w, base, y);
-  else all_rows<8>(x, rows, k, w, base, y);
+  if (w.bits == 4) of_bits<4>(x, rows, k, w, base, y);
+  else of_bits<8>(x, rows, k, w, base, y);
 }
 
 }  // namespace avx512vnni

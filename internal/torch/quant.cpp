@@ -21,12 +21,14 @@ constexpr int64_t PANEL = 64;
 
 // What a panel's numbers take: all of its outputs have them in one form.
 struct Form {
-  int64_t group = 32, bits = 4;
-  bool least = false;
+  int64_t group = 32, block = 256, bits = 4, kinds = 1;
+  bool factors = false;
   void take(const agt_quant_part &p) {
     group = std::min<int64_t>(group, p.group);
+    block = std::min<int64_t>(block, p.block);
     bits = std::max<int64_t>(bits, p.bits);
-    least = least || p.least;
+    kinds = std::max<int64_t>(kinds, p.least ? 2 : 1);
+    factors = factors || p.factor;
   }
 };
 
@@ -51,6 +53,8 @@ struct Packer {
       TORCH_CHECK(parts[i].cols == k && k % 32 == 0 && k > 0, "quant: rows of ", parts[i].cols, " numbers beside rows of ", k);
       TORCH_CHECK((parts[i].group == 16 || parts[i].group == 32) && (parts[i].bits == 4 || parts[i].bits == 8), "quant: groups of ",
                   parts[i].group, " numbers of ", parts[i].bits, " bits");
+      TORCH_CHECK((parts[i].block == 32 || parts[i].block == 256) && k % parts[i].block == 0, "quant: blocks of ", parts[i].block,
+                  " numbers in rows of ", k);
       n += parts[i].rows;
     }
     const int64_t count = (n + PANEL - 1) / PANEL;
@@ -66,10 +70,12 @@ struct Packer {
       each(p, [&](int64_t, const agt_quant_part &part, int64_t) { f.take(part); });
       QuantPanel &to = panels[p];
       to.group = f.group;
+      to.block = f.block;
       to.bits = f.bits;
+      to.kinds = f.kinds;
       to.q = place(k * PANEL * f.bits / 8);
-      to.scale = place(k / f.group * PANEL * 4);
-      to.least = f.least ? place(k / f.group * PANEL * 4) : -1;
+      to.scale = place(k / f.block * f.kinds * PANEL * 2);
+      to.factor = f.factors ? place(k / f.group * f.kinds * PANEL) : -1;
     }
     at::Tensor out = at::zeros({at}, at::kByte);
     char *base = static_cast<char *>(out.data_ptr());
@@ -84,17 +90,23 @@ struct Packer {
 
   void fill(const QuantPanel &w, int64_t p, char *base) const {
     uint8_t *q = reinterpret_cast<uint8_t *>(base + w.q);
-    float *scale = reinterpret_cast<float *>(base + w.scale), *least = w.least < 0 ? nullptr : reinterpret_cast<float *>(base + w.least);
+    uint16_t *scale = reinterpret_cast<uint16_t *>(base + w.scale);
+    int8_t *factor = w.factor < 0 ? nullptr : reinterpret_cast<int8_t *>(base + w.factor);
     each(p, [&](int64_t o, const agt_quant_part &part, int64_t row) {
       const int8_t *from = part.q + row * k;
       for (int64_t i = 0; i < k; i++) {
         if (w.bits == 8) q[(i / 2 * PANEL + o) * 2 + i % 2] = uint8_t(from[i]);
         else q[(i / 4 * PANEL + o) * 2 + i % 2] |= uint8_t(from[i] << (i % 4 / 2 * 4));
       }
-      for (int64_t g = 0; g < k / w.group; g++) {
+      for (int64_t b = 0; b < k / w.block; b++) {
+        const int64_t of = row * (k / part.block) + b * w.block / part.block;
+        scale[b * w.kinds * PANEL + o] = part.scale[of];
+        if (part.least) scale[(b * w.kinds + 1) * PANEL + o] = part.least[of];
+      }
+      for (int64_t g = 0; factor && g < k / w.group; g++) {
         const int64_t of = row * (k / part.group) + g * w.group / part.group;
-        scale[g * PANEL + o] = part.scale[of];
-        if (least) least[g * PANEL + o] = part.least ? part.least[of] : 0;
+        factor[g * w.kinds * PANEL + o] = part.factor ? part.factor[of] : 1;
+        if (part.least) factor[(g * w.kinds + 1) * PANEL + o] = part.least_factor ? part.least_factor[of] : 1;
       }
     });
   }
@@ -114,13 +126,16 @@ at::Tensor dense(const at::Tensor &t) {
       const QuantPanel &w = panels[r / PANEL];
       const int64_t o = r % PANEL;
       const uint8_t *q = reinterpret_cast<const uint8_t *>(base + w.q);
-      const float *scale = reinterpret_cast<const float *>(base + w.scale);
-      const float *least = w.least < 0 ? nullptr : reinterpret_cast<const float *>(base + w.least);
+      const auto *scale = reinterpret_cast<const at::Half *>(base + w.scale);
+      const auto *factor = w.factor < 0 ? nullptr : reinterpret_cast<const int8_t *>(base + w.factor);
+      auto step = [&](int64_t i, int64_t kind) {
+        const float s = scale[(i / w.block * w.kinds + kind) * PANEL + o];
+        return factor ? s * float(factor[(i / w.group * w.kinds + kind) * PANEL + o]) : s;
+      };
       for (int64_t i = 0; i < k; i++) {
         const int v = w.bits == 8 ? int(int8_t(q[(i / 2 * PANEL + o) * 2 + i % 2]))
                                   : q[(i / 4 * PANEL + o) * 2 + i % 2] >> (i % 4 / 2 * 4) & 15;
-        const int64_t g = i / w.group * PANEL + o;
-        to[r * k + i] = scale[g] * float(v) + (least ? least[g] : 0.f);
+        to[r * k + i] = step(i, 0) * float(v) + (w.kinds == 2 ? step(i, 1) : 0.f);
       }
     }
   });

@@ -1,6 +1,6 @@
 // A weight [n, k] as a GGUF has it, for the products of a decoder:
 //
-//   w[o][i] = scale[o][i/group]·q[o][i] + least[o][i/group]
+//   w[o][i] = scale[o][i/block]·factor[o][i/group]·q[o][i] + least[o][i/block]·least_factor[o][i/group]
 //
 // One tensor of bytes holds it all: a QuantHead, a QuantPanel for each 64 outputs, and what they
 // point at. A panel's q are [k/2][64] pairs of inputs of 8 bits; of 4 bits [k/4][64] twos of
@@ -10,9 +10,11 @@
 
 namespace agt {
 
+// Scales are float16, [k/block][64], and where there are least ones [k/block][2][64]: a scale's, then
+// the least ones. Factors are int8, [k/group][64] or [k/group][2][64].
 struct QuantPanel {
-  int64_t q, scale, least;  // places in the tensor; least −1: zeros. scale and least are [k/group][64] floats
-  int64_t group, bits;      // 16 or 32 inputs; 4 or 8
+  int64_t q, scale, factor;         // places in the tensor; factor −1: all are 1
+  int64_t group, block, bits, kinds;  // 16 or 32 inputs; a multiple of it; 4 or 8; 2: with least ones
 };
 struct QuantHead {
   int64_t magic, n, k;

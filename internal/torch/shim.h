@@ -219,9 +219,9 @@ int agt_gpu_decoder_launch(void *decoder, const agt_decoder_rows *rows, const ag
 int agt_gpu_decoder_wait(void *decoder, int64_t rows, int32_t *ids, float *logprobs, agt_tensor *logits, char **err);
 // A part of a weight [n, k] as a GGUF has it: rows of it; see quant.h. least may be null.
 typedef struct agt_quant_part {
-  const int8_t *q;
-  const float *scale, *least;
-  int64_t rows, cols, group, bits;
+  const int8_t *q, *factor, *least_factor;
+  const uint16_t *scale, *least;
+  int64_t rows, cols, group, block, bits;
 } agt_quant_part;
 int agt_quant_pack(agt_tensor *out, const agt_quant_part *parts, int n, char **err);  // for a decoder
 int agt_quant_dense(agt_tensor *out, agt_tensor packed, char **err);                  // the weight in bfloat16

@@ -70,8 +70,11 @@ func rowsOf[T any](b []T, from []int) []T {
 	return out
 }
 
-// rowsBack is the reverse of rowsOf.
+// rowsBack is the reverse of rowsOf. Nothing stays nil.
 func rowsBack[T any](b []T, from []int) []T {
+	if b == nil {
+		return nil
+	}
 	w := len(b) / len(from)
 	out := make([]T, len(b))
 	for k, i := range from {

@@ -1,74 +1,100 @@
 package weights
 
-import "agentcli/model/gguf"
+import (
+	"slices"
+
+	"agentcli/model/gguf"
+)
 
 // Stored is a matrix as its file has it: number j of row i is
 //
-//	Scale[i, j/Group]·Q[i, j] + Least[i, j/Group]
+//	Scale[i, j/Block]·Factor[i, j/Group]·Q[i, j] + Least[i, j/Block]·LeastFactor[i, j/Group]
 //
-// in float32, where Q is a whole number.
+// in float32. Scale and Least are float16, Q and the factors are whole numbers.
 type Stored struct {
-	Rows, Cols, Group int
-	Bits              int // 4: all of Q is 0 to 15; else 8
-	Q                 []int8
-	Scale, Least      []float32 // Least is nil where it is 0
+	Rows, Cols, Group, Block int
+	Bits                     int // 4: all of Q is 0 to 15; else 8
+	Q                        []int8
+	Scale, Least             []uint16 // Least is nil where it is 0
+	Factor, LeastFactor      []int8   // nil where they are 1
 }
 
-// storedBlock takes a block of a GGUF apart: its whole numbers, and a scale and a least value for
-// each group of them.
+// part is the numbers of the blocks from..to-1.
+func (s *Stored) part(from, to int) Stored {
+	groups := s.Block / s.Group
+	p := Stored{Q: s.Q[from*s.Block : to*s.Block], Scale: s.Scale[from:to]}
+	if s.Least != nil {
+		p.Least = s.Least[from:to]
+	}
+	if s.Factor != nil {
+		p.Factor = s.Factor[from*groups : to*groups]
+	}
+	if s.LeastFactor != nil {
+		p.LeastFactor = s.LeastFactor[from*groups : to*groups]
+	}
+	return p
+}
+
+// storedBlock takes a block of a GGUF apart.
 type storedBlock struct {
-	group, bits int
-	least       bool
-	f           func(q []int8, scale, least []float32, src []byte)
+	group, bits    int
+	least, factors bool
+	f              func(to Stored, src []byte)
 }
 
 var storedBlocks = map[gguf.TensorType]storedBlock{
-	gguf.Q8_0: {32, 8, false, func(q []int8, s, _ []float32, b []byte) {
-		s[0] = f16(b)
+	gguf.Q8_0: {32, 8, false, false, func(to Stored, b []byte) {
+		to.Scale[0] = le.Uint16(b)
 		for i, x := range b[2:34] {
-			q[i] = int8(x)
+			to.Q[i] = int8(x)
 		}
 	}},
-	gguf.Q4_0: {32, 4, true, func(q []int8, s, m []float32, b []byte) {
-		s[0] = f16(b)
-		m[0] = -8 * s[0]
-		halvesOf(q, b[2:18])
+	gguf.Q4_0: {32, 4, true, false, func(to Stored, b []byte) {
+		to.Scale[0], to.Least[0] = le.Uint16(b), toHalf(-8*f16(b))
+		halvesOf(to.Q, b[2:18])
 	}},
-	gguf.Q4_1: {32, 4, true, func(q []int8, s, m []float32, b []byte) {
-		s[0], m[0] = f16(b), f16(b[2:])
-		halvesOf(q, b[4:20])
+	gguf.Q4_1: {32, 4, true, false, func(to Stored, b []byte) {
+		to.Scale[0], to.Least[0] = le.Uint16(b), le.Uint16(b[2:])
+		halvesOf(to.Q, b[4:20])
 	}},
-	gguf.Q4_K: {32, 4, true, func(q []int8, s, m []float32, b []byte) {
-		d, dm := f16(b), f16(b[2:])
-		sc, mn := scaleMin(b[4:16])
+	gguf.Q4_K: {32, 4, true, true, func(to Stored, b []byte) {
+		scalesOfK(to, b)
 		for g := range 8 {
-			s[g], m[g] = d*float32(sc[g]), -(dm * float32(mn[g]))
 			for i, x := range b[16+g/2*32 : 48+g/2*32] {
-				q[32*g+i] = int8(x >> (g % 2 * 4) & 15)
+				to.Q[32*g+i] = int8(x >> (g % 2 * 4) & 15)
 			}
 		}
 	}},
-	gguf.Q5_K: {32, 8, true, func(q []int8, s, m []float32, b []byte) {
-		d, dm := f16(b), f16(b[2:])
-		sc, mn := scaleMin(b[4:16])
+	gguf.Q5_K: {32, 8, true, true, func(to Stored, b []byte) {
+		scalesOfK(to, b)
 		for g := range 8 {
-			s[g], m[g] = d*float32(sc[g]), -(dm * float32(mn[g]))
 			for i, x := range b[48+g/2*32 : 80+g/2*32] {
-				q[32*g+i] = int8(x>>(g%2*4)&15 | b[16+i]>>g&1<<4)
+				to.Q[32*g+i] = int8(x>>(g%2*4)&15 | b[16+i]>>g&1<<4)
 			}
 		}
 	}},
-	gguf.Q6_K: {16, 8, false, func(q []int8, s, _ []float32, b []byte) {
-		low, high, sc, d := b[:128], b[128:192], b[192:208], f16(b[208:])
-		for g := range 16 {
-			s[g] = d * float32(int8(sc[g]))
+	gguf.Q6_K: {16, 8, false, true, func(to Stored, b []byte) {
+		low, high := b[:128], b[128:192]
+		for g, x := range b[192:208] {
+			to.Factor[g] = int8(x)
 		}
+		to.Scale[0] = le.Uint16(b[208:])
 		for p := range 256 {
 			half, k := p/128, p%128
 			x := low[half*64+k%64]>>(k/64*4)&15 | high[half*32+k%32]>>(k/32*2)&3<<4
-			q[p] = int8(x) - 32
+			to.Q[p] = int8(x) - 32
 		}
 	}},
+}
+
+// scalesOfK are the scales of a block of Q4_K or Q5_K, whose least values have their sign changed.
+func scalesOfK(to Stored, b []byte) {
+	const sign = 1 << 15
+	to.Scale[0], to.Least[0] = le.Uint16(b), le.Uint16(b[2:])^sign
+	scales, least := scaleMin(b[4:16])
+	for g := range 8 {
+		to.Factor[g], to.LeastFactor[g] = int8(scales[g]), int8(least[g])
+	}
 }
 
 // halvesOf are the low halves of bytes, then the high ones.
@@ -96,21 +122,37 @@ func StoredMatrix(m *Model, name string) (*Stored, bool) {
 		return nil, false
 	}
 	raw := g.mapped(name)
-	s := &Stored{Rows: int(i.Shape[0]), Cols: int(i.Shape[1]), Group: form.group, Bits: form.bits}
 	d := decoders[t.Type]
-	groups := d.values / form.group
-	n := s.Rows * s.Cols / d.values
-	s.Q, s.Scale, s.Least = make([]int8, s.Rows*s.Cols), make([]float32, n*groups), make([]float32, n*groups)
-	parallel(n, 1+(1<<16)/d.values, func(from, to int) {
+	s := newStored(int(i.Shape[0]), int(i.Shape[1]), d.values, form)
+	parallel(len(s.Scale), 1+(1<<16)/d.values, func(from, to int) {
 		for b := from; b < to; b++ {
-			form.f(s.Q[b*d.values:][:d.values], s.Scale[b*groups:][:groups], s.Least[b*groups:][:groups], raw[b*d.bytes:][:d.bytes])
+			form.f(s.part(b, b+1), raw[b*d.bytes:][:d.bytes])
 		}
 	})
+	if t.Type == gguf.Q4_0 && slices.ContainsFunc(s.Least, func(h uint16) bool { return h&infinite == infinite }) {
+		return nil, false // eight times a scale is no float16
+	}
 	if change.rows != nil {
 		s.Q, s.Scale, s.Least = rowsBack(s.Q, change.rows), rowsBack(s.Scale, change.rows), rowsBack(s.Least, change.rows)
-	}
-	if !form.least {
-		s.Least = nil
+		s.Factor, s.LeastFactor = rowsBack(s.Factor, change.rows), rowsBack(s.LeastFactor, change.rows)
 	}
 	return s, true
+}
+
+const infinite = 0x7c00 // the exponent of a float16 that is infinite or not a number
+
+// newStored is a matrix of zeros in blocks of so many numbers.
+func newStored(rows, cols, block int, form storedBlock) *Stored {
+	s := &Stored{Rows: rows, Cols: cols, Group: form.group, Block: block, Bits: form.bits, Q: make([]int8, rows*cols)}
+	s.Scale = make([]uint16, len(s.Q)/block)
+	if form.least {
+		s.Least = make([]uint16, len(s.Scale))
+	}
+	if form.factors {
+		s.Factor = make([]int8, len(s.Q)/form.group)
+	}
+	if form.factors && form.least {
+		s.LeastFactor = make([]int8, len(s.Factor))
+	}
+	return s
 }
