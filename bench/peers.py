@@ -94,6 +94,7 @@ def main():
     p.add_argument("gguf", nargs="?", help="the file, where the folder has several")
     p.add_argument("--repeats", type=int, default=5)
     p.add_argument("--threads", type=int, default=os.cpu_count())
+    p.add_argument("--dtypes", nargs="+", default=["bfloat16", "float32"])
     p.add_argument("--quick", action="store_true", help="tiny sizes: only to see that it works")
     a = p.parse_args()
     found = sorted(os.path.basename(f) for f in glob.glob(os.path.join(a.folder, "*.gguf")))
@@ -111,7 +112,7 @@ def main():
     out = {"model": name, "torch": torch.__version__, "transformers": transformers.__version__, "threads": a.threads,
            "cpu": next((l.split(":", 1)[1].strip() for l in open("/proc/cpuinfo") if l.startswith("model name")), platform.processor()),
            "quick": a.quick, "limits": limits(repeats, a.quick)}
-    for dtype in ("bfloat16", "float32"):
+    for dtype in a.dtypes:
         m = AutoModelForCausalLM.from_pretrained(a.folder, gguf_file=name, dtype=getattr(torch, dtype)).eval()
         # sdpa is transformers' default and its fastest on a CPU.
         r = out[dtype] = {}

@@ -50,21 +50,31 @@ func load(s, keep *torch.Scope, m source, n *network, dtype, master torch.DType,
 	packed := m.sampled && packs(n)
 	n.panels = packed
 	params := slices.DeleteFunc(slices.Clone(n.params), func(p param) bool { return stored[p.tensor] })
+	layouts := map[[2]int64]torch.Tensor{} // a packed matrix of each shape
 	for _, p := range params {
 		dtype := dtype
 		if p.tensor == &n.score {
 			dtype = master
 		}
+		ts, err := m.tensors(p)
+		if err != nil {
+			return nil, err
+		}
+		mx := matrices[p.tensor]
+		if packed && mx != nil && packParts(n, s, keep, mx, layouts[rowsAndColumns(p)], ts) {
+			continue
+		}
 		c := s.Child()
-		x, err := m.parameter(c, p, dtype, dev)
+		x, err := m.parameter(c, p, ts, dtype, dev)
 		if err != nil {
 			return nil, err
 		}
 		*p.tensor = c.Keep(x, keep)
 		c.Close()
 		n.tie()
-		if mx := matrices[p.tensor]; packed && mx != nil {
+		if packed && mx != nil {
 			packMatrix(n, s, keep, mx) // while the next ones are read
+			layouts[rowsAndColumns(p)] = mx.packed
 		}
 		if s.Err() != nil {
 			return nil, s.Err()
@@ -76,22 +86,30 @@ func load(s, keep *torch.Scope, m source, n *network, dtype, master torch.DType,
 	return n, s.Err()
 }
 
-// parameter is a parameter in that type on that device: its parts below each other. The bytes go to
-// the device as they are stored, which are half as many, mostly.
-func (m source) parameter(c *torch.Scope, p param, dtype torch.DType, dev torch.Device) (torch.Tensor, error) {
+// tensors are the parts of a parameter; none for a value head that the files lack.
+func (m source) tensors(p param) ([]weights.Tensor, error) {
 	if q := p.parts[0]; q.name == scoreName && m.head == nil && !m.Has(scoreName) {
-		return c.Full(0, dtype, dev, q.shape...), nil
+		return nil, nil
 	}
 	ts := make([]weights.Tensor, len(p.parts))
 	for i, q := range p.parts {
 		m.ahead.Reached(q.name)
 		t, err := m.part(q)
 		if err != nil {
-			return torch.Tensor{}, err
+			return nil, err
 		}
 		ts[i] = t
 	}
-	if !slices.ContainsFunc(ts, func(t weights.Tensor) bool { return t.DType != ts[0].DType }) {
+	return ts, nil
+}
+
+// parameter is a parameter in that type on that device: its parts below each other. The bytes go to
+// the device as they are stored, which are half as many, mostly.
+func (m source) parameter(c *torch.Scope, p param, ts []weights.Tensor, dtype torch.DType, dev torch.Device) (torch.Tensor, error) {
+	switch {
+	case len(ts) == 0:
+		return c.Full(0, dtype, dev, p.shape()...), nil
+	case ofOneType(ts):
 		return m.on(c, p.shape(), dtype, dev, ts...)
 	}
 	rows := make([]torch.Tensor, len(ts))
@@ -102,6 +120,10 @@ func (m source) parameter(c *torch.Scope, p param, dtype torch.DType, dev torch.
 		}
 	}
 	return c.Cat(0, rows...), nil
+}
+
+func ofOneType(ts []weights.Tensor) bool {
+	return !slices.ContainsFunc(ts, func(t weights.Tensor) bool { return t.DType != ts[0].DType })
 }
 
 // part is one tensor of the files.
@@ -123,11 +145,15 @@ func (m source) on(c *torch.Scope, shape []int64, dtype torch.DType, dev torch.D
 	if err != nil {
 		return torch.Tensor{}, fmt.Errorf("%s: tensor %s: %w", m.Path(), ts[0].Name, err)
 	}
+	return c.To(c.To(c.FromParts(dataOf(ts), d, shape...), d, dev), dtype, dev), nil
+}
+
+func dataOf(ts []weights.Tensor) [][]byte {
 	data := make([][]byte, len(ts))
 	for i, t := range ts {
 		data[i] = t.Data
 	}
-	return c.To(c.To(c.FromParts(data, d, shape...), d, dev), dtype, dev), nil
+	return data
 }
 
 // namesOf are the tensors of parameters, in order.
@@ -170,6 +196,28 @@ func pack(n *network, s, keep *torch.Scope) {
 			packMatrix(n, s, keep, m)
 		}
 	}
+}
+
+// packParts packs a matrix from the bytes of its files, without a plain copy between, where one of its shape
+// was packed into panels before. It reports whether it could.
+func packParts(n *network, s, keep *torch.Scope, m *matrix, like torch.Tensor, ts []weights.Tensor) bool {
+	if m == &n.head || !n.panels || !like.Defined() || !ofOneType(ts) {
+		return false
+	}
+	d, err := dtypeOf(ts[0].DType)
+	if err != nil || d != n.dtype && d != torch.BFloat16 {
+		return false
+	}
+	packed, bytes := s.PackParts(like, dataOf(ts), d)
+	s.Keep(bytes, keep)
+	m.packed = s.Keep(packed, keep)
+	return s.Err() == nil
+}
+
+// rowsAndColumns are those of a matrix.
+func rowsAndColumns(p param) (n [2]int64) {
+	copy(n[:], p.shape())
+	return n
 }
 
 func packMatrix(n *network, s, keep *torch.Scope, m *matrix) {

@@ -89,16 +89,9 @@ func (s *Scope) FromParts(parts [][]byte, d DType, shape ...int64) Tensor {
 	if !s.ok("tensor") {
 		return Tensor{}
 	}
-	bytes := 0
 	var pin runtime.Pinner
 	defer pin.Unpin()
-	cp := make([]C.agt_bytes, len(parts))
-	for i, b := range parts {
-		if bytes += len(b); len(b) > 0 {
-			pin.Pin(&b[0])
-			cp[i] = C.agt_bytes{data: unsafe.Pointer(&b[0]), n: C.int64_t(len(b))}
-		}
-	}
+	cp, bytes := pinnedParts(&pin, parts)
 	if product(shape)*int64(d.Size()) != int64(bytes) {
 		s.Fail(fmt.Errorf("torch: tensor: %d bytes for shape %v of %v", bytes, shape, d))
 		return Tensor{}
@@ -107,6 +100,17 @@ func (s *Scope) FromParts(parts [][]byte, d DType, shape ...int64) Tensor {
 	return s.op("tensor", func(out *C.agt_tensor, msg **C.char) C.int {
 		return C.agt_from_parts(out, unsafe.SliceData(cp), C.int(len(cp)), p, n, C.int(d), msg)
 	})
+}
+
+// pinnedParts are bytes in several places, for C, and how many there are.
+func pinnedParts(pin *runtime.Pinner, parts [][]byte) (cp []C.agt_bytes, bytes int) {
+	cp = make([]C.agt_bytes, len(parts))
+	for i, b := range parts {
+		if bytes += len(b); len(b) > 0 {
+			cp[i] = C.agt_bytes{data: unsafe.Pointer(pinned(pin, b)), n: C.int64_t(len(b))}
+		}
+	}
+	return cp, bytes
 }
 
 // Full makes a tensor filled with v.
@@ -283,17 +287,6 @@ func (s *Scope) Linear(x, w, bias Tensor) Tensor {
 // Detach is x without what backward recorded of it.
 func (s *Scope) Detach(x Tensor) Tensor {
 	return s.op("detach", func(o *C.agt_tensor, m **C.char) C.int { return C.agt_detach(o, x.p, m) }, x)
-}
-
-// PackLinear copies a weight [out, in] into oneDNN's blocked layout, for
-// LinearPacked only: on a CPU a small batch then runs about twice as fast.
-func (s *Scope) PackLinear(w Tensor) Tensor {
-	return s.op("pack_linear", func(o *C.agt_tensor, m **C.char) C.int { return C.agt_pack_linear(o, w.p, m) }, w)
-}
-
-// LinearPacked is Linear with a weight from PackLinear. No backward.
-func (s *Scope) LinearPacked(x, packed, bias Tensor) Tensor {
-	return s.op("linear", func(o *C.agt_tensor, m **C.char) C.int { return C.agt_linear_packed(o, x.p, packed.p, bias.p, m) }, x, packed)
 }
 
 // Norm is an RMSNorm (Zhang & Sennrich 2019): (Offset + w)·x/√(mean x² + Eps) over the

@@ -36,6 +36,8 @@ int agt_cat(agt_tensor *out, agt_tensor *xs, int n, int dim, char **err);
 int agt_linear(agt_tensor *out, agt_tensor x, agt_tensor w, agt_tensor bias, char **err);
 // A copy of w in oneDNN's blocked layout, for agt_linear_packed only (CPU, no gradient).
 int agt_pack_linear(agt_tensor *out, agt_tensor w, char **err);
+// Rows of a file below each other as a weight in the layout of like, a packed one of the same shape; bytes holds it.
+int agt_pack_parts(agt_tensor *out, agt_tensor *bytes, agt_tensor like, const agt_bytes *parts, int n, int dtype, char **err);
 int agt_linear_packed(agt_tensor *out, agt_tensor x, agt_tensor packed, agt_tensor bias, char **err);
 // y = x·wᵀ + bias, and scale·(drop(x)·Aᵢᵀ)·Bᵢᵀ added to y's columns from row[i] on,
 // as many as Bᵢ has rows. ab: A₀, B₀, A₁, …; w and bias get no gradient.

@@ -1,0 +1,143 @@
+//go:build libtorch
+
+// Weights in the panels of a decoder (panels.h), straight from the bytes of a file.
+#include <ATen/ATen.h>
+#include <ATen/Parallel.h>
+#include <ATen/core/dispatch/Dispatcher.h>
+
+#include <immintrin.h>
+
+#include <algorithm>
+#include <cstring>
+#include <vector>
+
+#include "guard.h"
+#include "shim.h"
+#include "tensors.h"
+
+namespace at::native {  // of libtorch, in none of its headers
+int64_t nbytes_from_mkldnn(const Tensor &);
+Tensor mkldnn_tensor_from_data_ptr(void *data, IntArrayRef dims, ScalarType dtype, Device device, const uint8_t *metadata, int64_t size);
+}  // namespace at::native
+
+namespace agt {
+namespace {
+
+constexpr int64_t PANEL = 64;
+
+// to[i·PANEL + r] = from[r·ld + i] for 16 rows of 16 units. The stores go past the caches: nobody reads a panel soon.
+__attribute__((target("avx512f"))) void transpose16(const uint32_t *from, int64_t ld, uint32_t *to) {
+  __m512i a[16], b[16];
+  for (int i = 0; i < 16; i++) a[i] = _mm512_loadu_si512(from + i * ld);
+  for (int i = 0; i < 16; i += 2) {
+    b[i] = _mm512_unpacklo_epi32(a[i], a[i + 1]);
+    b[i + 1] = _mm512_unpackhi_epi32(a[i], a[i + 1]);
+  }
+  for (int g = 0; g < 16; g += 4) { // lane l of a[g + c] is unit 4l + c of the rows g to g + 3
+    a[g] = _mm512_unpacklo_epi64(b[g], b[g + 2]);
+    a[g + 1] = _mm512_unpackhi_epi64(b[g], b[g + 2]);
+    a[g + 2] = _mm512_unpacklo_epi64(b[g + 1], b[g + 3]);
+    a[g + 3] = _mm512_unpackhi_epi64(b[g + 1], b[g + 3]);
+  }
+  auto store = [&](int unit, __m512i x) __attribute__((target("avx512f"))) {
+    _mm512_stream_si512(reinterpret_cast<__m512i *>(to + unit * PANEL), x);
+  };
+  for (int c = 0; c < 4; c++) {
+    const __m512i even = _mm512_shuffle_i32x4(a[c], a[4 + c], 0x88), odd = _mm512_shuffle_i32x4(a[c], a[4 + c], 0xdd);
+    const __m512i even1 = _mm512_shuffle_i32x4(a[8 + c], a[12 + c], 0x88), odd1 = _mm512_shuffle_i32x4(a[8 + c], a[12 + c], 0xdd);
+    store(c, _mm512_shuffle_i32x4(even, even1, 0x88));
+    store(8 + c, _mm512_shuffle_i32x4(even, even1, 0xdd));
+    store(4 + c, _mm512_shuffle_i32x4(odd, odd1, 0x88));
+    store(12 + c, _mm512_shuffle_i32x4(odd, odd1, 0xdd));
+  }
+}
+
+// A panel is units of 4 bytes, one float32 or two bfloat16 of a row, [units][64 rows].
+struct Panels {
+  std::vector<const char *> row;  // of the files; those beyond the last are null
+  int64_t units, padded;          // of a row, and as many as a panel has
+  bool widen;                     // the files have bfloat16, the panels float32
+
+  void read(const char *from, int64_t at, int64_t n, uint32_t *to) const {
+    if (!widen) {
+      memcpy(to, from + 4 * at, size_t(4 * n));
+      return;
+    }
+    for (int64_t i = 0; i < n; i++) {
+      uint16_t x;
+      memcpy(&x, from + 2 * (at + i), 2);
+      to[i] = uint32_t(x) << 16;
+    }
+  }
+
+  void fill(int64_t panel, uint32_t *to) const {
+    constexpr int64_t BLOCK = 64;
+    uint32_t block[PANEL][BLOCK];
+    for (int64_t from = 0; from < units; from += BLOCK) {
+      const int64_t n = std::min(BLOCK, units - from);
+      for (int64_t r = 0; r < PANEL; r++) {
+        if (const char *x = row[panel * PANEL + r]) read(x, from, n, block[r]);
+        else memset(block[r], 0, sizeof block[r]);
+      }
+      int64_t i = 0;
+      for (; i + 16 <= n; i += 16)
+        for (int64_t r = 0; r < PANEL; r += 16) transpose16(&block[r][i], BLOCK, to + (from + i) * PANEL + r);
+      for (; i < n; i++)
+        for (int64_t r = 0; r < PANEL; r++) to[(from + i) * PANEL + r] = block[r][i];
+    }
+    memset(to + units * PANEL, 0, size_t((padded - units) * PANEL * 4));
+  }
+};
+
+// Bytes for a weight in like's layout: like is one that in_panels holds of, and so the processor
+// has AVX-512.
+at::Tensor panels_of(const at::Tensor &like, const agt_bytes *parts, int n_parts, at::ScalarType from) {
+  const at::ScalarType to = like.scalar_type();
+  TORCH_CHECK(like.is_mkldnn() && like.dim() == 2, "the weight is not packed");
+  TORCH_CHECK((to == at::kFloat || to == at::kBFloat16) && (from == to || (from == at::kBFloat16 && to == at::kFloat)), "a weight of ", to,
+              " from numbers of ", from);
+  const int64_t n = like.size(0), k = like.size(1), panels = (n + PANEL - 1) / PANEL, bytes = at::native::nbytes_from_mkldnn(like);
+  const int64_t row = k * int64_t(c10::elementSize(from));
+  Panels p{{}, k * int64_t(c10::elementSize(to)) / 4, bytes / 4 / PANEL / panels, from != to};
+  for (int i = 0; i < n_parts; i++) {
+    TORCH_CHECK(parts[i].n % row == 0, parts[i].n, " bytes are no rows of ", row);
+    for (int64_t at = 0; at < parts[i].n; at += row) p.row.push_back(static_cast<const char *>(parts[i].data) + at);
+  }
+  TORCH_CHECK(int64_t(p.row.size()) == n, p.row.size(), " rows for a weight of ", n);
+  p.row.resize(size_t(panels * PANEL), nullptr);
+  at::Tensor out = at::empty({bytes}, at::kByte);
+  auto *base = static_cast<uint32_t *>(out.data_ptr());
+  at::parallel_for(0, panels, 1, [&](int64_t begin, int64_t end) {
+    for (int64_t i = begin; i < end; i++) p.fill(i, base + i * p.padded * PANEL);
+    _mm_sfence();
+  });
+  return out;
+}
+
+// The bytes as a weight in like's layout. They must live as long.
+at::Tensor weight_like(const at::Tensor &like, at::Tensor &bytes) {
+  static auto layout = c10::Dispatcher::singleton()
+                           .findSchemaOrThrow("mkldnn::_get_mkldnn_serialized_md", "")
+                           .typed<at::Tensor(const at::Tensor &)>();
+  const at::Tensor md = layout.call(like);
+  return at::native::mkldnn_tensor_from_data_ptr(bytes.data_ptr(), like.sizes(), like.scalar_type(), at::kCPU,
+                                                 static_cast<const uint8_t *>(md.const_data_ptr()), int64_t(md.nbytes()));
+}
+
+}  // namespace
+}  // namespace agt
+
+extern "C" {
+
+int agt_pack_parts(agt_tensor *out, agt_tensor *bytes, agt_tensor like, const agt_bytes *parts, int n, int dtype, char **err) {
+  return agt::guarded(err, [&] {
+    c10::AutoGradMode off(false);
+    const at::Tensor model = agt::tensor_of(like);
+    at::Tensor data = agt::panels_of(model, parts, n, at::ScalarType(dtype));
+    at::Tensor weight = agt::weight_like(model, data);
+    *out = reinterpret_cast<agt_tensor>(new at::Tensor(std::move(weight)));
+    *bytes = reinterpret_cast<agt_tensor>(new at::Tensor(std::move(data)));
+  });
+}
+
+}  // extern "C"
