@@ -25,7 +25,7 @@ namespace {
 
 constexpr int64_t PANEL = 64;
 
-// to[i·PANEL + r] = from[r·ld + i] for 16 rows of 16 units. The stores go past the caches: nobody reads a panel soon.
+// to[i·PANEL + r] = from[r·ld + i] for 16 rows of 16 units. The stores bypass the caches: a panel is not read soon.
 __attribute__((target("avx512f"))) void transpose16(const uint32_t *from, int64_t ld, uint32_t *to) {
   __m512i a[16], b[16];
   for (int i = 0; i < 16; i++) a[i] = _mm512_loadu_si512(from + i * ld);
