@@ -24,7 +24,7 @@ inline __m512 wide_byte(const int8_t *x) {
   return _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i *>(x))));
 }
 
-// A panel's scales of 64 outputs, group by group in order. KINDS 2: with least ones.
+// A panel's scales of 64 outputs, group by group in order. KINDS 2: with least values.
 template <int KINDS, bool FACTORS>
 struct Scales {
   const uint16_t *scale;
@@ -44,7 +44,7 @@ struct Scales {
       for (int v = 0; v < 4; v++) unit[kind][v] = wide_half(scale + kind * 64 + 16 * v);
     scale += 64 * KINDS;
   }
-  // 16 outputs' scales (kind 0) or least ones (1).
+  // 16 outputs' scales (kind 0) or least values (1).
   __m512 at(int kind, int v) const {
     if (!FACTORS) return unit[kind][v];
     return _mm512_mul_ps(unit[kind][v], wide_byte(factor + kind * 64 + 16 * v));

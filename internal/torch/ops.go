@@ -102,17 +102,6 @@ func (s *Scope) FromParts(parts [][]byte, d DType, shape ...int64) Tensor {
 	})
 }
 
-// pinnedParts are bytes in several places, for C, and how many there are.
-func pinnedParts(pin *runtime.Pinner, parts [][]byte) (cp []C.agt_bytes, bytes int) {
-	cp = make([]C.agt_bytes, len(parts))
-	for i, b := range parts {
-		if bytes += len(b); len(b) > 0 {
-			cp[i] = C.agt_bytes{data: unsafe.Pointer(pinned(pin, b)), n: C.int64_t(len(b))}
-		}
-	}
-	return cp, bytes
-}
-
 // Full makes a tensor filled with v.
 func (s *Scope) Full(v float64, d DType, dev Device, shape ...int64) Tensor {
 	p, n := dims(shape)

@@ -25,32 +25,18 @@ namespace {
 
 constexpr int64_t PANEL = 64;
 
+#pragma GCC push_options
+#pragma GCC target("avx512f")
+#include "transpose.h"
+
 // to[i·PANEL + r] = from[r·ld + i] for 16 rows of 16 units. The stores bypass the caches: a panel is not read soon.
-__attribute__((target("avx512f"))) void transpose16(const uint32_t *from, int64_t ld, uint32_t *to) {
-  __m512i a[16], b[16];
-  for (int i = 0; i < 16; i++) a[i] = _mm512_loadu_si512(from + i * ld);
-  for (int i = 0; i < 16; i += 2) {
-    b[i] = _mm512_unpacklo_epi32(a[i], a[i + 1]);
-    b[i + 1] = _mm512_unpackhi_epi32(a[i], a[i + 1]);
-  }
-  for (int g = 0; g < 16; g += 4) { // lane l of a[g + c] is unit 4l + c of the rows g to g + 3
-    a[g] = _mm512_unpacklo_epi64(b[g], b[g + 2]);
-    a[g + 1] = _mm512_unpackhi_epi64(b[g], b[g + 2]);
-    a[g + 2] = _mm512_unpacklo_epi64(b[g + 1], b[g + 3]);
-    a[g + 3] = _mm512_unpackhi_epi64(b[g + 1], b[g + 3]);
-  }
-  auto store = [&](int unit, __m512i x) __attribute__((target("avx512f"))) {
-    _mm512_stream_si512(reinterpret_cast<__m512i *>(to + unit * PANEL), x);
-  };
-  for (int c = 0; c < 4; c++) {
-    const __m512i even = _mm512_shuffle_i32x4(a[c], a[4 + c], 0x88), odd = _mm512_shuffle_i32x4(a[c], a[4 + c], 0xdd);
-    const __m512i even1 = _mm512_shuffle_i32x4(a[8 + c], a[12 + c], 0x88), odd1 = _mm512_shuffle_i32x4(a[8 + c], a[12 + c], 0xdd);
-    store(c, _mm512_shuffle_i32x4(even, even1, 0x88));
-    store(8 + c, _mm512_shuffle_i32x4(even, even1, 0xdd));
-    store(4 + c, _mm512_shuffle_i32x4(odd, odd1, 0x88));
-    store(12 + c, _mm512_shuffle_i32x4(odd, odd1, 0xdd));
-  }
+void transpose_to(const uint32_t *from, int64_t ld, uint32_t *to) {
+  __m512i r[16];
+  for (int i = 0; i < 16; i++) r[i] = _mm512_loadu_si512(from + i * ld);
+  transpose16(r);
+  for (int i = 0; i < 16; i++) _mm512_stream_si512(reinterpret_cast<__m512i *>(to + i * PANEL), r[i]);
 }
+#pragma GCC pop_options
 
 // A panel is units of 4 bytes, one float32 or two bfloat16 of a row, [units][64 rows].
 struct Panels {
@@ -81,7 +67,7 @@ struct Panels {
       }
       int64_t i = 0;
       for (; i + 16 <= n; i += 16)
-        for (int64_t r = 0; r < PANEL; r += 16) transpose16(&block[r][i], BLOCK, to + (from + i) * PANEL + r);
+        for (int64_t r = 0; r < PANEL; r += 16) transpose_to(&block[r][i], BLOCK, to + (from + i) * PANEL + r);
       for (; i < n; i++)
         for (int64_t r = 0; r < PANEL; r++) to[(from + i) * PANEL + r] = block[r][i];
     }

@@ -38,3 +38,14 @@ func (s *Scope) PackParts(like Tensor, parts [][]byte, d DType) (weight, bytes T
 	}, like)
 	return weight, bytes
 }
+
+// pinnedParts are bytes in several places, for C, and how many there are.
+func pinnedParts(pin *runtime.Pinner, parts [][]byte) (cp []C.agt_bytes, bytes int) {
+	cp = make([]C.agt_bytes, len(parts))
+	for i, b := range parts {
+		if bytes += len(b); len(b) > 0 {
+			cp[i] = C.agt_bytes{data: unsafe.Pointer(pinned(pin, b)), n: C.int64_t(len(b))}
+		}
+	}
+	return cp, bytes
+}

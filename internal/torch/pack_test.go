@@ -8,6 +8,8 @@ import (
 	"math/rand/v2"
 	"testing"
 
+	"golang.org/x/sys/cpu"
+
 	"agentcli/internal/torch"
 )
 
@@ -33,7 +35,9 @@ func TestPackPartsGivesWhatPackLinearDoes(t *testing.T) {
 	}{
 		"bfloat16":                 {torch.BFloat16, torch.BFloat16, 128, []int64{64}},
 		"float32":                  {torch.Float32, torch.Float32, 128, []int64{64}},
-		"widened":                  {torch.BFloat16, torch.Float32, 96, []int64{128}},
+		"widened":                  {torch.BFloat16, torch.Float32, 128, []int64{64}},
+		"widened, three parts":     {torch.BFloat16, torch.Float32, 576, []int64{576, 192, 192}},
+		"float32, three parts":     {torch.Float32, torch.Float32, 576, []int64{576, 192, 192}},
 		"three parts":              {torch.BFloat16, torch.BFloat16, 576, []int64{576, 192, 192}},
 		"within panels":            {torch.BFloat16, torch.BFloat16, 70, []int64{100, 7, 30}},
 		"within panels, float32":   {torch.Float32, torch.Float32, 70, []int64{100, 7, 30}},
@@ -52,7 +56,11 @@ func TestPackPartsGivesWhatPackLinearDoes(t *testing.T) {
 		want := s.PackLinear(plain)
 		if !s.InPanels(want, plain) {
 			s.Close()
-			t.Skip("this processor has no panels")
+			fullPanels := rows%64 == 0 && c.cols%64 == 0 // for others oneDNN may have another layout in float32
+			if fullPanels && torch.Kernels() == "avx512_bf16" && !cpu.X86.HasAMXBF16 {
+				t.Errorf("%s: not in panels on a processor that has them", name)
+			}
+			continue // PackParts is not asked for such a layout
 		}
 		like := s.PackLinear(s.Full(1, c.dtype, torch.CPU, rows, c.cols))
 		got, bytes := s.PackParts(like, parts, c.file)

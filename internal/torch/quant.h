@@ -10,11 +10,11 @@
 
 namespace agt {
 
-// Scales are float16, [k/block][64], and where there are least ones [k/block][2][64]: a scale's, then
-// the least ones. Factors are int8, [k/group][64] or [k/group][2][64].
+// Scales are float16, [k/block][64], and with least values [k/block][2][64]: the scales, then
+// the least values. Factors are int8, [k/group][64] or [k/group][2][64].
 struct QuantPanel {
   int64_t q, scale, factor;         // places in the tensor; factor −1: all are 1
-  int64_t group, block, bits, kinds;  // 16 or 32 inputs; a multiple of it; 4 or 8; 2: with least ones
+  int64_t group, block, bits, kinds;  // 16 or 32 inputs; a multiple of it; 4 or 8; 2: with least values
 };
 struct QuantHead {
   int64_t magic, n, k;
