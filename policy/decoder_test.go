@@ -234,9 +234,10 @@ func needDecoder(t *testing.T, p *Policy) {
 }
 
 // longPrompt begins as all others do: 400 tokens, more than three chunks of attention. What
-// follows is of its own length, within a chunk, at its end and behind it.
+// follows is of its own length, within a chunk, at its end and behind it, and once so long that a
+// thread takes several chunks in one go.
 func longPrompt(k int) []int32 {
-	ids := make([]int32, 400+[]int{1, 17, 48, 112, 113, 300, 520}[k%7])
+	ids := make([]int32, 400+[]int{1, 17, 48, 112, 113, 300, 520, 1400}[k%8])
 	for i := range ids {
 		ids[i] = int32(4 + i*i%251)
 		if i >= 400 {
@@ -261,7 +262,7 @@ func TestTheDecoderLooksAtLongContextsAsTheOperationsDo(t *testing.T) {
 		needDecoder(t, one)
 		other.sched.decoder.Close()
 		other.sched.decoder = nil
-		for _, numbers := range [][]int{{5}, {0, 1, 2, 3, 4, 5, 6}} {
+		for _, numbers := range [][]int{{5}, {7}, {0, 1, 2, 3, 4, 5, 6, 7}} {
 			a, b := drawLong(t, one, numbers...), drawLong(t, other, numbers...)
 			alike(t, fmt.Sprint(numbers), dtype, most, a, b)
 		}
@@ -286,7 +287,7 @@ func TestALongContextGivesTheSameBitsHoweverItIsDivided(t *testing.T) {
 					}
 				}
 			}
-			for k := range 7 {
+			for k := range 8 {
 				EngineOf(p).ForgetPrefixes()
 				alone := drawLong(t, p, k)
 				if threads == 1 {
@@ -294,7 +295,7 @@ func TestALongContextGivesTheSameBitsHoweverItIsDivided(t *testing.T) {
 				}
 				check("alone", []int{k}, alone)
 			}
-			all := []int{0, 1, 2, 3, 4, 5, 6}
+			all := []int{0, 1, 2, 3, 4, 5, 6, 7}
 			check("with a cached beginning", all, drawLong(t, p, all...))
 			EngineOf(p).ForgetPrefixes()
 			check("together", all, drawLong(t, p, all...))

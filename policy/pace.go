@@ -22,7 +22,7 @@ const (
 	slowdown        = 2.2 // the aim, of a step's time: 3 must hold for 99 of 100 steps
 	firstChunk      = 64  // tokens, while nothing has been measured
 	firstGraphChunk = 512 // the same where steps are graphs: its fixed cost is the largest part there
-	leastChunk      = 8   // a prompt must come to an end, too
+	leastChunk      = 2   // a prompt must come to an end, too
 )
 
 // took takes in a step of rows that decode and of prompt tokens.
@@ -57,7 +57,11 @@ func (p *pace) took(rows, prompt int, seconds float64) {
 		by = max(by, min(2*p.fixed/cost, 2))
 	}
 	if full := float64(prompt) >= math.Floor(p.size); full || by < 1 {
-		p.size = min(max(min(p.size, float64(prompt))*by, leastChunk), defaultStepTokens)
+		size := p.size
+		if !full {
+			size = float64(prompt)
+		}
+		p.size = min(max(size*by, leastChunk), defaultStepTokens)
 	}
 }
 

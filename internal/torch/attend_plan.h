@@ -13,15 +13,16 @@ namespace agt {
 // The attention of a layer is done in two rounds.
 //
 // Round one is of whole chunks (see attend.h) that several sequences share, which are then
-// read once, and of contexts that are so few that the threads divide each. It leaves partial
-// results. In round two each query takes in its partial results and looks at the rest itself.
+// read once, and of contexts that are divided among the threads. It leaves partial results. In
+// round two each query takes in its partial results and looks at the rest itself.
 struct AttendPlan {
   struct Row {  // a new token
     int32_t seg, first, end;  // it sees the tokens first..end-1
     int64_t partial;          // place of the first chunk's
   };
   struct Shared {
-    int64_t chunk, from, n;  // its members
+    int64_t chunk, chunks;  // that the same members share, one behind the other
+    int64_t from, n;        // the members
     int64_t head, heads;
   };
   struct Rest {
@@ -42,18 +43,20 @@ struct AttendPlan {
              int threads, int64_t room) {
     const int64_t most = std::max<int64_t>(1, ATTEND_COLS / group);  // rows of a call
     done.resize(n);
-    int64_t pieces = 0;
-    for (int64_t i = 0; i < n; i++) pieces += (segs[4 * i + 1] + most - 1) / most;
-    std::vector<int32_t> few;  // segments of few new tokens behind at least one whole chunk
+    // A context that would be a large part of all the work of one thread is divided.
+    auto chunks = [&](int64_t i) { return (segs[4 * i + 2] + ATTEND_KEYS - 1) / ATTEND_KEYS; };
+    int64_t all = 0;
+    for (int64_t i = 0; i < n; i++) all += chunks(i) * ((segs[4 * i + 1] + most - 1) / most);
+    auto divide = [&](int64_t i) { return chunks(i) * ENOUGH * threads > all; };
+    std::vector<int32_t> few;  // segments of few new tokens, or to be divided, behind at least one whole chunk
     for (int64_t i = 0; i < n; i++) {
       const int32_t *s = segs + 4 * i;
       for (int32_t r = 0; r < s[1]; r++) {
         const int32_t end = s[2] - s[1] + r + 1;
         rows.push_back({int32_t(i), window > 0 && end > window ? int32_t(end - window) : 0, end, 0});
       }
-      if (s[1] <= FEW && s[2] - s[1] >= ATTEND_KEYS) few.push_back(int32_t(i));
+      if ((s[1] <= FEW || divide(i)) && s[2] - s[1] >= ATTEND_KEYS) few.push_back(int32_t(i));
     }
-    const bool divide = pieces * kv_heads < 8 * threads;
     const int64_t per = ATTEND_KEYS / block;  // blocks of a chunk
     auto chunk_of = [&](int32_t i, int64_t c) { return blocks + segs[4 * i + 3] + c * per; };
     auto has = [&](int32_t i, int64_t c) { return segs[4 * i + 2] - segs[4 * i + 1] >= (c + 1) * ATTEND_KEYS; };
@@ -70,7 +73,7 @@ struct AttendPlan {
       for (int32_t i : l.segs)
         if (has(i, l.chunk)) parts[std::vector<int32_t>(chunk_of(i, l.chunk), chunk_of(i, l.chunk) + per)].push_back(i);
       for (auto &part : parts) {
-        if (part.second.size() < 2 && !divide) continue;
+        if (part.second.size() < 2 && !divide(part.second[0])) continue;
         int64_t more = 0;
         for (int32_t i : part.second) more += segs[4 * i + 1];
         if (more > room) continue;
@@ -84,7 +87,8 @@ struct AttendPlan {
       r.partial = partials;
       partials += done[r.seg];
     }
-    spread(shared, kv_heads, threads);
+    join(threads);
+    spread(shared, group, kv_heads, threads);
     for (int64_t i = 0, from = 0; i < n; from += segs[4 * i + 1], i++)
       for (int64_t r = 0; r < segs[4 * i + 1]; r += most) {
         Rest x{from + r, std::min<int64_t>(most, segs[4 * i + 1] - r), 0, kv_heads, 0, 0};
@@ -94,7 +98,7 @@ struct AttendPlan {
       }
     // The longest first.
     std::stable_sort(rest.begin(), rest.end(), [](const Rest &a, const Rest &b) { return a.n * a.chunks > b.n * b.chunks; });
-    spread(rest, kv_heads, threads);
+    spread(rest, group, kv_heads, threads);
   }
 
  private:
@@ -109,20 +113,45 @@ struct AttendPlan {
         if (rows[r].first < (chunk + 1) * ATTEND_KEYS) members.push_back(r);
     }
     for (int64_t k = from; k < int64_t(members.size()); k += most)
-      shared.push_back({chunk, k, std::min<int64_t>(most, int64_t(members.size()) - k), 0, 0});
+      shared.push_back({chunk, 1, k, std::min<int64_t>(most, int64_t(members.size()) - k), 0, 0});
   }
 
-  // Pieces of all heads, which are read in one go, where there are enough of them; else of one head.
+  static constexpr int64_t ENOUGH = 4;  // pieces of a thread
+
+  // Chunks of the same members that lie one behind the other become one piece, which a thread reads in
+  // one go, as long as there are enough pieces.
+  void join(int threads) {
+    const int64_t most = std::min<int64_t>(8, int64_t(shared.size()) / (ENOUGH * threads));
+    std::map<std::vector<int32_t>, size_t> last;  // of these members: their place in out
+    std::vector<Shared> out;
+    for (const Shared &p : shared) {
+      std::vector<int32_t> of(members.begin() + p.from, members.begin() + p.from + p.n);
+      auto it = last.find(of);
+      if (it != last.end() && out[it->second].chunks < most && out[it->second].chunk + out[it->second].chunks == p.chunk) {
+        out[it->second].chunks++;
+        continue;
+      }
+      last[std::move(of)] = out.size();
+      out.push_back(p);
+    }
+    shared = std::move(out);
+  }
+
+  // A piece of all heads is read in one go. Where it would be a large part of all the work, there is one of each head.
   template <class P>
-  static void spread(std::vector<P> &pieces, int64_t kv_heads, int threads) {
-    const bool whole = int64_t(pieces.size()) >= 6 * threads;
+  static void spread(std::vector<P> &pieces, int64_t group, int64_t kv_heads, int threads) {
+    auto work = [&](const P &p) { return p.chunks * std::max(p.n * group, ATTEND_FEW); };
+    int64_t all = 0;
+    for (const P &p : pieces) all += work(p);
     std::vector<P> out;
-    for (P p : pieces)
+    for (P p : pieces) {
+      const bool whole = work(p) * ENOUGH * threads <= all;
       for (int64_t h = 0; h < (whole ? 1 : kv_heads); h++) {
         p.head = h;
         p.heads = whole ? kv_heads : 1;
         out.push_back(p);
       }
+    }
     pieces = std::move(out);
   }
 };

@@ -4,6 +4,8 @@
 #pragma once
 #include <stdint.h>
 
+#include <algorithm>
+
 struct agt_sampling;
 
 namespace agt {
@@ -34,18 +36,22 @@ struct PrefillArgs {
   static int64_t scratch(int64_t dim) { return 2 * dim * PREFILL_COLS + 64 * dim + (64 + 3) * PREFILL_COLS; }
 };
 
-// Queries of one kv head against the tokens from..to-1 of a sequence, which lie within one chunk of
-// ATTEND_KEYS. Column c sees the tokens first[c]..end[c]-1; q is [cols, dim].
-constexpr int64_t ATTEND_KEYS = 128, ATTEND_COLS = 96;
+// Queries of some kv heads against the tokens from..to-1 of a sequence, which lie within one chunk of
+// ATTEND_KEYS. Column c of a head sees the tokens first[c]..end[c]-1; q is [heads, cols, dim], and so are
+// the results. There is more than one head only where the columns are few.
+constexpr int64_t ATTEND_KEYS = 128, ATTEND_COLS = 96, ATTEND_FEW = 12;
 struct AttendArgs {
   const int32_t *blocks;
-  int64_t block_size, kv_heads, head, dim, from, to, cols;
+  int64_t block_size, kv_heads, head, heads, dim, from, to, cols;
+  int64_t next;  // the caller reads the tokens to..next-1 with the next call; at most `to`: it does not
   const int32_t *first, *end;
   float scale;
   static int64_t wide(int64_t dim) { return (dim + 63) / 64 * 64; }
+  static bool few(int64_t cols, int64_t dim) { return cols <= ATTEND_FEW && dim % 8 == 0; }
   // Bytes, for numbers of `size` bytes.
-  static int64_t scratch(int64_t dim, int64_t size) {
-    return size * (wide(dim) * ATTEND_KEYS + ATTEND_COLS * ATTEND_KEYS) + 4 * ATTEND_KEYS * ATTEND_COLS;
+  static int64_t scratch(int64_t heads, int64_t dim, int64_t size) {
+    const int64_t many = size * (wide(dim) + ATTEND_COLS) * ATTEND_KEYS + 4 * ATTEND_KEYS * ATTEND_COLS;
+    return std::max(many, heads * ATTEND_FEW * ATTEND_KEYS * (size + 4));
   }
 };
 
@@ -127,7 +133,7 @@ struct Typed {
   int64_t (*delta_scratch)(const DeltaArgs &d);  // floats
   // x [rows, k] by a panel of 64 outputs (see panels.h) → y [rows, 64]; null where there is none
   void (*panel)(const S *x, int64_t ldx, int64_t rows, const S *w, int64_t k, float *y);
-  // Of each column the largest score m, z = Σ exp(score − m), and acc [cols, wide] = Σ exp(score − m)·v.
+  // Of each column the largest score m, z = Σ exp(score − m), and acc [heads, cols, wide] = Σ exp(score − m)·v.
   // A column that sees nothing has m = −1e30 and zeros. Null where panel is.
   void (*attend)(const S *q, const S *kpool, const S *vpool, const AttendArgs &a, char *scratch, float *m, float *z, float *acc);
   // x [rows, k] by n ≤ 64 rows of a plain weight [n, k] → y [rows, 64]. Null where panel is.
