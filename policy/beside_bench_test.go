@@ -16,10 +16,11 @@ import (
 	"agentcli/model/weights"
 )
 
-// BenchmarkBesideALongPrompt is the time between two tokens of sequences that decode, in its 99th
-// hundredth, and their tokens a second: alone, and while a prompt of AGENTCLI_BENCH_LENGTH tokens is
-// computed, whose own tokens a second come with it; and the prompt with nobody beside it. The first
-// AGENTCLI_BENCH_CACHED tokens of the prompt are in the cache.
+// BenchmarkBesideALongPrompt is the time between two tokens of sequences that decode, one of 256
+// tokens behind the other, in its 99th hundredth, and their tokens a second: alone, and while a
+// prompt of AGENTCLI_BENCH_LENGTH tokens is computed, whose own tokens a second come with it; and
+// the prompt with nobody beside it. The first AGENTCLI_BENCH_CACHED tokens of the prompt are in the
+// cache.
 func BenchmarkBesideALongPrompt(b *testing.B) {
 	long, cached := number(b, "AGENTCLI_BENCH_LENGTH", "8000"), number(b, "AGENTCLI_BENCH_CACHED", "0")
 	for _, dtype := range []string{"bfloat16", "float32"} {
@@ -51,10 +52,8 @@ func BenchmarkBesideALongPrompt(b *testing.B) {
 						var wg sync.WaitGroup
 						counting := false
 						for i := range batch {
-							q := unstoppable(p, fresh(16), int64(i), 20_000)
-							q.ctx = ctx
 							var last time.Time
-							q.emit = func(Token) {
+							emit := func(Token) {
 								now := time.Now()
 								mu.Lock()
 								if counting && !last.IsZero() {
@@ -63,7 +62,17 @@ func BenchmarkBesideALongPrompt(b *testing.B) {
 								mu.Unlock()
 								last = now
 							}
-							wg.Go(func() { _, _ = p.sched.submit(ctx, q) })
+							wg.Go(func() {
+								for ctx.Err() == nil {
+									last = time.Time{}
+									mu.Lock()
+									ids := fresh(16)
+									mu.Unlock()
+									q := unstoppable(p, ids, int64(i), 256)
+									q.ctx, q.emit = ctx, emit
+									_, _ = p.sched.submit(ctx, q)
+								}
+							})
 						}
 						time.Sleep(2 * time.Second)
 						count := func(on bool) { mu.Lock(); counting = on; mu.Unlock() }

@@ -3,6 +3,7 @@
 package policy
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"math"
@@ -68,54 +69,58 @@ func alike(t *testing.T, what, dtype string, most float64, a, b []*Output) {
 // The call that computes a step gives what the operations one by one give: the roundings of two
 // programs apart.
 func TestTheDecoderGivesWhatTheOperationsGive(t *testing.T) {
-	for _, family := range []string{"qwen3", "llama"} {
-		path := wideModel(t, family, 0)
-		for dtype, most := range map[string]float64{"float32": 2e-5, "bfloat16": .12} {
-			cfg := Config{DType: dtype, Device: "cpu", MaxBatch: 8}
-			one, other := open(t, path, cfg), open(t, path, cfg)
-			needDecoder(t, one)
-			other.sched.decoder.Close()
-			other.sched.decoder = nil
-			a, b := drawSome(t, one, 1, 2, 3, 4), drawSome(t, other, 1, 2, 3, 4)
-			alike(t, family, dtype, most, a, b)
+	eachKernels(t, func(t *testing.T) {
+		for _, family := range []string{"qwen3", "llama"} {
+			path := wideModel(t, family, 0)
+			for dtype, most := range map[string]float64{"float32": 2e-5, "bfloat16": .12} {
+				cfg := Config{DType: dtype, Device: "cpu", MaxBatch: 8}
+				one, other := open(t, path, cfg), open(t, path, cfg)
+				needDecoder(t, one)
+				other.sched.decoder.Close()
+				other.sched.decoder = nil
+				a, b := drawSome(t, one, 1, 2, 3, 4), drawSome(t, other, 1, 2, 3, 4)
+				alike(t, family, dtype, most, a, b)
+			}
 		}
-	}
+	})
 }
 
 // Recurrent layers, experts, gates and GELU in that call: replies, the experts that they record, and replies that
 // begin in the cache.
 func TestTheDecoderKnowsThePartsOfOtherFamilies(t *testing.T) {
-	for _, title := range []string{"gemma3", "qwen3_moe", "qwen3_moe with dense layers", "glm4_moe", "lfm2",
-		"lfm2 with biases and a longer convolution", "lfm2_moe", "qwen3_5", "qwen3_5 of equal heads", "qwen3_5_moe"} {
-		t.Run(title, func(t *testing.T) {
-			path := widened(t, title)
-			for dtype, most := range map[string]float64{"float32": 4e-5, "bfloat16": .25} {
-				cfg := Config{DType: dtype, Device: "cpu", MaxBatch: 8, CacheBytes: 64 << 20}
-				cfg.KeepExperts = strings.Contains(title, "moe")
-				if cfg.KeepExperts && dtype == "bfloat16" {
-					most = 2 // a rounding decides between two experts now and then
-				}
-				one, other := open(t, path, cfg), open(t, path, cfg)
-				needDecoder(t, one)
-				other.sched.decoder.Close()
-				other.sched.decoder = nil
-				var apart float64
-				for _, numbers := range [][]int{{1, 2, 3, 4}, {6, 7, 8}} {
-					a, b := drawSome(t, one, numbers...), drawSome(t, other, numbers...)
-					alike(t, title, dtype, most, a, b)
-					for i := range a {
-						apart += meanDifference(a[i], b[i]) / 7
-						if dtype == "float32" && cfg.KeepExperts && !slices.Equal(a[i].Experts.IDs, b[i].Experts.IDs) {
-							t.Errorf("reply %d: experts %v, by operations %v", i, a[i].Experts.IDs, b[i].Experts.IDs)
+	eachKernels(t, func(t *testing.T) {
+		for _, title := range []string{"gemma3", "qwen3_moe", "qwen3_moe with dense layers", "glm4_moe", "lfm2",
+			"lfm2 with biases and a longer convolution", "lfm2_moe", "qwen3_5", "qwen3_5 of equal heads", "qwen3_5_moe"} {
+			t.Run(title, func(t *testing.T) {
+				path := widened(t, title)
+				for dtype, most := range map[string]float64{"float32": 4e-5, "bfloat16": .25} {
+					cfg := Config{DType: dtype, Device: "cpu", MaxBatch: 8, CacheBytes: 64 << 20}
+					cfg.KeepExperts = strings.Contains(title, "moe")
+					if cfg.KeepExperts && dtype == "bfloat16" {
+						most = 2 // a rounding decides between two experts now and then
+					}
+					one, other := open(t, path, cfg), open(t, path, cfg)
+					needDecoder(t, one)
+					other.sched.decoder.Close()
+					other.sched.decoder = nil
+					var apart float64
+					for _, numbers := range [][]int{{1, 2, 3, 4}, {6, 7, 8}} {
+						a, b := drawSome(t, one, numbers...), drawSome(t, other, numbers...)
+						alike(t, title, dtype, most, a, b)
+						for i := range a {
+							apart += meanDifference(a[i], b[i]) / 7
+							if dtype == "float32" && cfg.KeepExperts && !slices.Equal(a[i].Experts.IDs, b[i].Experts.IDs) {
+								t.Errorf("reply %d: experts %v, by operations %v", i, a[i].Experts.IDs, b[i].Experts.IDs)
+							}
 						}
 					}
+					if apart > .1 {
+						t.Errorf("%s: the log-probs are %v apart on average", dtype, apart)
+					}
 				}
-				if apart > .1 {
-					t.Errorf("%s: the log-probs are %v apart on average", dtype, apart)
-				}
-			}
-		})
-	}
+			})
+		}
+	})
 }
 
 // meanDifference is how far the log-probs of two replies are apart, up to their first different token.
@@ -165,19 +170,21 @@ func widened(t *testing.T, title string) string {
 
 // What is drawn for one does not depend on who is computed beside it, to the bit.
 func TestNeighboursDoNotChangeALogprob(t *testing.T) {
-	models := map[string]string{"qwen3": wideModel(t, "qwen3", 0), "experts": widened(t, "qwen3_moe"), "recurrent": widened(t, "qwen3_5")}
-	for name, path := range models {
-		for _, dtype := range []string{"float32", "bfloat16"} {
-			p := open(t, path, Config{DType: dtype, Device: "cpu", MaxBatch: 16, CacheBytes: 64 << 20})
-			needDecoder(t, p)
-			alone := drawSome(t, p, 3)[0]
-			EngineOf(p).ForgetPrefixes()
-			many := drawSome(t, p, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13)[2]
-			if !slices.Equal(alone.IDs, many.IDs) || !slices.Equal(alone.Logprobs, many.Logprobs) {
-				t.Errorf("%s %s: alone %v %v, among others %v %v", name, dtype, alone.IDs, alone.Logprobs, many.IDs, many.Logprobs)
+	eachKernels(t, func(t *testing.T) {
+		models := map[string]string{"qwen3": wideModel(t, "qwen3", 0), "experts": widened(t, "qwen3_moe"), "recurrent": widened(t, "qwen3_5")}
+		for name, path := range models {
+			for _, dtype := range []string{"float32", "bfloat16"} {
+				p := open(t, path, Config{DType: dtype, Device: "cpu", MaxBatch: 16, CacheBytes: 64 << 20})
+				needDecoder(t, p)
+				alone := drawSome(t, p, 3)[0]
+				EngineOf(p).ForgetPrefixes()
+				many := drawSome(t, p, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13)[2]
+				if !slices.Equal(alone.IDs, many.IDs) || !slices.Equal(alone.Logprobs, many.Logprobs) {
+					t.Errorf("%s %s: alone %v %v, among others %v %v", name, dtype, alone.IDs, alone.Logprobs, many.IDs, many.Logprobs)
+				}
 			}
 		}
-	}
+	})
 }
 
 // wideModel is a model of random weights like the tiny one of a family, but so large that oneDNN
@@ -221,23 +228,45 @@ func wideModel(t *testing.T, family string, window int) string {
 	return dir
 }
 
+// eachKernels runs f with the kernels of this processor, and with those of older ones.
+func eachKernels(t *testing.T, f func(t *testing.T)) {
+	t.Helper()
+	if os.Getenv("AGENTCLI_TEST_KERNELS") != "" {
+		f(t)
+		return
+	}
+	for _, name := range []string{"", "avx512", "avx2"} {
+		t.Run(cmp.Or(name, "best"), func(t *testing.T) {
+			if err := torch.UseKernels(name); err != nil {
+				t.Skip(err)
+			}
+			t.Cleanup(func() { _ = torch.UseKernels("") })
+			f(t)
+		})
+	}
+}
+
 // needDecoder skips a test where the call that computes a step is not for this processor.
 func needDecoder(t *testing.T, p *Policy) {
 	t.Helper()
 	switch {
 	case p.sched.decoder != nil:
-	case torch.Kernels() == "avx512_bf16" && !cpu.X86.HasAMXBF16:
-		t.Fatal("this processor has kernels that read oneDNN's panels, and the model is not in them")
+	case torch.OwnPanels(p.net.dtype), torch.Kernels() == "avx512_bf16" && !cpu.X86.HasAMXBF16:
+		t.Fatal("this processor has kernels that read panels, and the model is not in them")
 	default:
-		t.Skip("this processor has no kernels that read oneDNN's panels")
+		t.Skip("this processor has no kernels that read panels")
 	}
 }
 
 // longPrompt begins as all others do: 400 tokens, more than three chunks of attention. What
-// follows is of its own length, within a chunk, at its end and behind it, and once so long that a
-// thread takes several chunks in one go.
+// follows is of its own length, within a chunk, at its end and behind it; that of longestPrompt is
+// so long that a thread takes several chunks in one go.
 func longPrompt(k int) []int32 {
-	ids := make([]int32, 400+[]int{1, 17, 48, 112, 113, 300, 520, 1400}[k%8])
+	n := 400 + []int{1, 17, 48, 112, 113, 300, 520}[k%7]
+	if k == longestPrompt {
+		n = 1800
+	}
+	ids := make([]int32, n)
 	for i := range ids {
 		ids[i] = int32(4 + i*i%251)
 		if i >= 400 {
@@ -247,6 +276,8 @@ func longPrompt(k int) []int32 {
 	return ids
 }
 
+const longestPrompt = 100
+
 func drawLong(t *testing.T, p *Policy, numbers ...int) []*Output {
 	t.Helper()
 	return drawAll(t, p, longPrompt, numbers)
@@ -255,52 +286,56 @@ func drawLong(t *testing.T, p *Policy, numbers ...int) []*Output {
 // A context of many chunks, shared or not, full or windowed: the call that computes a step gives
 // what the operations one by one give.
 func TestTheDecoderLooksAtLongContextsAsTheOperationsDo(t *testing.T) {
-	path := wideModel(t, "qwen3", 150)
-	for dtype, most := range map[string]float64{"float32": 2e-5, "bfloat16": .12} {
-		cfg := Config{DType: dtype, Device: "cpu", MaxBatch: 8}
-		one, other := open(t, path, cfg), open(t, path, cfg)
-		needDecoder(t, one)
-		other.sched.decoder.Close()
-		other.sched.decoder = nil
-		for _, numbers := range [][]int{{5}, {7}, {0, 1, 2, 3, 4, 5, 6, 7}} {
-			a, b := drawLong(t, one, numbers...), drawLong(t, other, numbers...)
-			alike(t, fmt.Sprint(numbers), dtype, most, a, b)
+	eachKernels(t, func(t *testing.T) {
+		path := wideModel(t, "qwen3", 150)
+		for dtype, most := range map[string]float64{"float32": 2e-5, "bfloat16": .12} {
+			cfg := Config{DType: dtype, Device: "cpu", MaxBatch: 8}
+			one, other := open(t, path, cfg), open(t, path, cfg)
+			needDecoder(t, one)
+			other.sched.decoder.Close()
+			other.sched.decoder = nil
+			for _, numbers := range [][]int{{5}, {longestPrompt}, {0, 1, 2, 3, 4, 5, 6, longestPrompt}} {
+				a, b := drawLong(t, one, numbers...), drawLong(t, other, numbers...)
+				alike(t, fmt.Sprint(numbers), dtype, most, a, b)
+			}
 		}
-	}
+	})
 }
 
 // What is drawn behind a long context does not depend, to the bit, on who shares it, on how many
 // threads divide it, or on how much of it was in the cache.
 func TestALongContextGivesTheSameBitsHoweverItIsDivided(t *testing.T) {
-	path := wideModel(t, "qwen3", 150)
-	for _, dtype := range []string{"float32", "bfloat16"} {
-		var want []*Output
-		for _, threads := range []int{1, 2, 3} {
-			p := open(t, path, Config{DType: dtype, Device: "cpu", MaxBatch: 16, Threads: threads})
-			needDecoder(t, p)
-			check := func(how string, numbers []int, got []*Output) {
-				t.Helper()
-				for i, k := range numbers {
-					if w := want[k]; !slices.Equal(w.IDs, got[i].IDs) || !slices.Equal(w.Logprobs, got[i].Logprobs) {
-						t.Errorf("%s, %d threads, %s: reply %d is %v %v, alone %v %v", dtype, threads, how, k, got[i].IDs, got[i].Logprobs,
-							w.IDs, w.Logprobs)
+	eachKernels(t, func(t *testing.T) {
+		path := wideModel(t, "qwen3", 150)
+		for _, dtype := range []string{"float32", "bfloat16"} {
+			want := map[int]*Output{}
+			all := []int{0, 1, 2, 3, 4, 5, 6, longestPrompt}
+			for _, threads := range []int{1, 2, 3} {
+				p := open(t, path, Config{DType: dtype, Device: "cpu", MaxBatch: 16, Threads: threads})
+				needDecoder(t, p)
+				check := func(how string, numbers []int, got []*Output) {
+					t.Helper()
+					for i, k := range numbers {
+						if w := want[k]; !slices.Equal(w.IDs, got[i].IDs) || !slices.Equal(w.Logprobs, got[i].Logprobs) {
+							t.Errorf("%s, %d threads, %s: reply %d is %v %v, alone %v %v", dtype, threads, how, k, got[i].IDs, got[i].Logprobs,
+								w.IDs, w.Logprobs)
+						}
 					}
 				}
-			}
-			for k := range 8 {
-				EngineOf(p).ForgetPrefixes()
-				alone := drawLong(t, p, k)
-				if threads == 1 {
-					want = append(want, alone...)
+				for _, k := range all {
+					EngineOf(p).ForgetPrefixes()
+					alone := drawLong(t, p, k)
+					if threads == 1 {
+						want[k] = alone[0]
+					}
+					check("alone", []int{k}, alone)
 				}
-				check("alone", []int{k}, alone)
+				check("with a cached beginning", all, drawLong(t, p, all...))
+				EngineOf(p).ForgetPrefixes()
+				check("together", all, drawLong(t, p, all...))
 			}
-			all := []int{0, 1, 2, 3, 4, 5, 6, 7}
-			check("with a cached beginning", all, drawLong(t, p, all...))
-			EngineOf(p).ForgetPrefixes()
-			check("together", all, drawLong(t, p, all...))
 		}
-	}
+	})
 }
 
 // onlyEven is a grammar.

@@ -58,7 +58,7 @@ type Config struct {
 	// it they are of the model at temperature 1. top-k, top-p and min-p are in neither.
 	SampledLogprobs bool
 	// AsStored keeps the matrices of a GGUF in Q8_0, Q4_0, Q4_1, Q4_K, Q5_K or Q6_K as they are,
-	// where the processor has products with them (AVX-512 VNNI) and the model is a plain decoder:
+	// where the processor has products with them (AVX2, AVX-512 VNNI) and the model is a plain decoder:
 	// a quarter to a half of the memory, and what is read for each token. Inputs of products are
 	// rounded to 16 bits instead of weights to bfloat16: another policy than without, as near to
 	// the file's numbers.

@@ -181,13 +181,13 @@ func matricesOf(n *network) map[*torch.Tensor]*matrix {
 	return of
 }
 
-// packs reports whether matrices are put into oneDNN's layout for sampling: on a CPU, where the
-// processor has one.
+// packs reports whether matrices are put into panels or oneDNN's layout for sampling: on a CPU, where the
+// processor has one of them.
 func packs(n *network) bool {
-	return torch.Native(n.device) && n.dtype != torch.Float64 && (n.dtype != torch.BFloat16 || packsBF16())
+	return torch.Native(n.device) && n.dtype != torch.Float64 && (n.dtype != torch.BFloat16 || packsBF16() || torch.OwnPanels(n.dtype))
 }
 
-// pack puts all matrices into oneDNN's layout (packs).
+// pack puts all matrices into the layout for sampling (packs).
 func pack(n *network, s, keep *torch.Scope) {
 	n.panels = true
 	of := matricesOf(n)

@@ -40,7 +40,7 @@ func storedModel(t *testing.T, folder string, kind gguf.TensorType) string {
 // needStored skips a test where no products with weights of a GGUF are for this processor.
 func needStored(t *testing.T, p *Policy) {
 	t.Helper()
-	if torch.Kernels() != "avx512_bf16" {
+	if !torch.QuantKernels() {
 		t.Skip("this processor has no products with weights of 4 and 8 bits")
 	}
 	if p.sched.decoder == nil || !p.net.layers[0].qkv.stored.Defined() || !p.net.head.stored.Defined() {
@@ -51,55 +51,59 @@ func needStored(t *testing.T, p *Policy) {
 // Weights as the file has them: log-probs are as near to those of the same numbers in float32 as with weights in
 // bfloat16, and those that Logprobs computes from them.
 func TestStoredWeightsAreTheFiles(t *testing.T) {
-	for _, of := range []struct {
-		name, folder string
-		kind         gguf.TensorType
-		most         float64 // where bfloat16 itself is .029 from float32, more than .02
-	}{{"qwen3", wideModel(t, "qwen3", 0), gguf.Q8_0, .02}, {"qwen3", wideModel(t, "qwen3", 0), gguf.Q4_K, .02},
-		{"recurrent", widened(t, "qwen3_5"), gguf.Q8_0, .03}, {"GELU", widened(t, "gemma3"), gguf.Q8_0, .02}} {
-		path := storedModel(t, of.folder, of.kind)
-		stored := open(t, path, Config{DType: "bfloat16", Device: "cpu", AsStored: true})
-		needStored(t, stored)
-		dense, exact := open(t, path, Config{DType: "bfloat16", Device: "cpu"}), open(t, path, Config{DType: "float32", Device: "cpu"})
-		var off, offDense, offOwn, n float64
-		for k := range 20 {
-			out := drawLong(t, stored, k)[0]
-			ids := append(longPrompt(k), out.IDs...)
-			var lps [3][]float32
-			for i, p := range []*Policy{exact, dense, stored} {
-				all, err := p.Logprobs(t.Context(), [][]int32{ids})
-				if err != nil {
-					t.Fatal(err)
+	eachKernels(t, func(t *testing.T) {
+		for _, of := range []struct {
+			name, folder string
+			kind         gguf.TensorType
+			most         float64 // where bfloat16 itself is .029 from float32, more than .02
+		}{{"qwen3", wideModel(t, "qwen3", 0), gguf.Q8_0, .02}, {"qwen3", wideModel(t, "qwen3", 0), gguf.Q4_K, .02},
+			{"recurrent", widened(t, "qwen3_5"), gguf.Q8_0, .03}, {"GELU", widened(t, "gemma3"), gguf.Q8_0, .02}} {
+			path := storedModel(t, of.folder, of.kind)
+			stored := open(t, path, Config{DType: "bfloat16", Device: "cpu", AsStored: true})
+			needStored(t, stored)
+			dense, exact := open(t, path, Config{DType: "bfloat16", Device: "cpu"}), open(t, path, Config{DType: "float32", Device: "cpu"})
+			var off, offDense, offOwn, n float64
+			for k := range 20 {
+				out := drawLong(t, stored, k)[0]
+				ids := append(longPrompt(k), out.IDs...)
+				var lps [3][]float32
+				for i, p := range []*Policy{exact, dense, stored} {
+					all, err := p.Logprobs(t.Context(), [][]int32{ids})
+					if err != nil {
+						t.Fatal(err)
+					}
+					lps[i] = all[0][len(all[0])-len(out.IDs):]
 				}
-				lps[i] = all[0][len(all[0])-len(out.IDs):]
+				for i, lp := range out.Logprobs {
+					off += math.Abs(float64(lp) - float64(lps[0][i]))
+					offDense += math.Abs(float64(lps[1][i] - lps[0][i]))
+					offOwn += math.Abs(float64(lp) - float64(lps[2][i]))
+					n++
+				}
 			}
-			for i, lp := range out.Logprobs {
-				off += math.Abs(float64(lp) - float64(lps[0][i]))
-				offDense += math.Abs(float64(lps[1][i] - lps[0][i]))
-				offOwn += math.Abs(float64(lp) - float64(lps[2][i]))
-				n++
+			t.Logf("%s %v: from float32 %.4f a token, bfloat16 %.4f, Logprobs of the same weights %.4f", of.name, of.kind, off/n,
+				offDense/n, offOwn/n)
+			if off > 1.2*offDense || off/n > of.most || offOwn/n > of.most {
+				t.Errorf("%s %v: %.4f a token from float32 where bfloat16 is %.4f, from Logprobs %.4f", of.name, of.kind, off/n, offDense/n, offOwn/n)
 			}
 		}
-		t.Logf("%s %v: from float32 %.4f a token, bfloat16 %.4f, Logprobs of the same weights %.4f", of.name, of.kind, off/n,
-			offDense/n, offOwn/n)
-		if off > 1.2*offDense || off/n > of.most || offOwn/n > of.most {
-			t.Errorf("%s %v: %.4f a token from float32 where bfloat16 is %.4f, from Logprobs %.4f", of.name, of.kind, off/n, offDense/n, offOwn/n)
-		}
-	}
+	})
 }
 
 // What is drawn does not depend on who is computed beside it, to the bit, nor on drafts.
 func TestStoredWeightsGiveTheSameBitsWhoeverIsBeside(t *testing.T) {
-	path := storedModel(t, wideModel(t, "qwen3", 0), gguf.Q4_K)
-	p := open(t, path, Config{DType: "bfloat16", Device: "cpu", MaxBatch: 16, AsStored: true})
-	needStored(t, p)
-	all := []int{0, 1, 2, 3, 4, 5, 6}
-	together := drawLong(t, p, all...)
-	one := open(t, path, Config{DType: "bfloat16", Device: "cpu", MaxBatch: 16, AsStored: true, NoDrafts: true, Threads: 1})
-	for _, k := range all {
-		alone := drawLong(t, one, k)[0]
-		if !slices.Equal(alone.IDs, together[k].IDs) || !slices.Equal(alone.Logprobs, together[k].Logprobs) {
-			t.Errorf("reply %d: alone %v %v, among others %v %v", k, alone.IDs, alone.Logprobs, together[k].IDs, together[k].Logprobs)
+	eachKernels(t, func(t *testing.T) {
+		path := storedModel(t, wideModel(t, "qwen3", 0), gguf.Q4_K)
+		p := open(t, path, Config{DType: "bfloat16", Device: "cpu", MaxBatch: 16, AsStored: true})
+		needStored(t, p)
+		all := []int{0, 1, 2, 3, 4, 5, 6}
+		together := drawLong(t, p, all...)
+		one := open(t, path, Config{DType: "bfloat16", Device: "cpu", MaxBatch: 16, AsStored: true, NoDrafts: true, Threads: 1})
+		for _, k := range all {
+			alone := drawLong(t, one, k)[0]
+			if !slices.Equal(alone.IDs, together[k].IDs) || !slices.Equal(alone.Logprobs, together[k].Logprobs) {
+				t.Errorf("reply %d: alone %v %v, among others %v %v", k, alone.IDs, alone.Logprobs, together[k].IDs, together[k].Logprobs)
+			}
 		}
-	}
+	})
 }

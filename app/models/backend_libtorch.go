@@ -75,7 +75,7 @@ func (libtorch) OpenPolicy(_ context.Context, path string, o LocalOptions) (agen
 	if o.AsStored && !policy.HasStoredMatrices(p) {
 		p.Close()
 		return nil, Source{}, nil, exit.Usagef("%s: no matrix of it can be multiplied as it is stored; that needs a .gguf in Q8_0, Q4_0, "+
-			"Q4_1, Q4_K, Q5_K or Q6_K, a plain decoder in bfloat16, and a processor with AVX-512 VNNI and BF16; leave out %s", path,
+			"Q4_1, Q4_K, Q5_K or Q6_K, a plain decoder in bfloat16, and a processor with AVX2; leave out %s", path,
 			setting.Name("AsStored"))
 	}
 	if o.RouterReplay && !policy.HasExperts(p) {

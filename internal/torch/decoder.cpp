@@ -17,6 +17,7 @@
 #include "decoder_experts.h"
 #include "decoder_recurrent.h"
 #include "guard.h"
+#include "own_panels.h"
 #include "shim.h"
 #include "tensors.h"
 
@@ -33,6 +34,7 @@ using at::Tensor;
 // Whether a packed weight is in panels that a kernel of ours reads: whether its numbers are where
 // they would be, in every row and column of w at least once.
 bool in_panels(const Tensor &packed, const Tensor &w) {
+  if (own_head(packed)) return true;
   if (!packed.is_mkldnn() || w.dim() != 2 || !native(w)) return false;
   const bool f32 = w.scalar_type() == at::kFloat;
   if (!f32 && w.scalar_type() != at::kBFloat16) return false;
@@ -58,6 +60,13 @@ Weight weight_of(const Tensor &w, const Tensor &bias) {
   if (bias.defined()) out.bias = bias.to(at::kFloat).contiguous();
   out.hold = w;
   if (!w.defined()) return out;
+  if (const PanelHead *own = own_head(w)) {
+    out.n = own->n;
+    out.k = own->k;
+    out.stride = own->stride();
+    out.data = own + 1;
+    return out;
+  }
   if (w.scalar_type() == at::kByte) {
     QuantHead head;
     out.data = w.const_data_ptr();

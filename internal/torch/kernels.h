@@ -50,8 +50,10 @@ struct AttendArgs {
   static bool few(int64_t cols, int64_t dim) { return cols <= ATTEND_FEW && dim % 8 == 0; }
   // Bytes, for numbers of `size` bytes.
   static int64_t scratch(int64_t heads, int64_t dim, int64_t size) {
-    const int64_t many = size * (wide(dim) + ATTEND_COLS) * ATTEND_KEYS + 4 * ATTEND_KEYS * ATTEND_COLS;
-    return std::max(many, heads * ATTEND_FEW * ATTEND_KEYS * (size + 4));
+    const int64_t panels = size * (wide(dim) + ATTEND_COLS) * ATTEND_KEYS + 4 * ATTEND_KEYS * ATTEND_COLS;
+    const int64_t few = heads * ATTEND_FEW * ATTEND_KEYS * (size + 4);
+    const int64_t avx2 = 4 * ((ATTEND_KEYS + ATTEND_COLS) * wide(dim) + ATTEND_KEYS * ATTEND_COLS);
+    return std::max({panels, few, avx2});
   }
 };
 
@@ -147,10 +149,20 @@ struct Typed {
   void (*conv_row)(const S *const *taps, int64_t n, const float *w, const float *bias, int64_t channels, bool activated, S *y);
   // RMSNorm of each head of x [heads, dim] by w [dim], times silu(gate)
   void (*gated_norm)(const S *x, const S *w, const S *gate, S *y, int64_t heads, int64_t dim, double eps);
+  bool own_panels = false;  // oneDNN has no panels where these kernels are used: weights are put into ours (PanelHead)
 };
 
 struct QuantPanel;
 struct QuantRows;
+
+// A weight [n, k] in panels (panels.h), where oneDNN has another layout for the processor: one tensor
+// of bytes begins with this, and has the panels behind it.
+struct PanelHead {
+  int64_t magic, n, k, size, unused[4];  // size: bytes of a number, 4 or 2; k is even
+  static constexpr int64_t MAGIC = 0x716167656e747031;
+  int64_t stride() const { return 64 * k; }  // numbers of a panel
+};
+static_assert(sizeof(PanelHead) == 64, "panels begin at a line of the cache");
 
 struct Kernels {
   const char *name;

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "guard.h"
+#include "own_panels.h"
 #include "shim.h"
 #include "tensors.h"
 
@@ -43,6 +44,7 @@ struct Panels {
   std::vector<const char *> row;  // of the files; those beyond the last are null
   int64_t units, padded;          // of a row, and as many as a panel has
   bool widen;                     // the files have bfloat16, the panels float32
+  bool avx512;                    // the processor has it
 
   void read(const char *from, int64_t at, int64_t n, uint32_t *to) const {
     if (!widen) {
@@ -66,7 +68,7 @@ struct Panels {
         else memset(block[r], 0, sizeof block[r]);
       }
       int64_t i = 0;
-      for (; i + 16 <= n; i += 16)
+      for (; avx512 && i + 16 <= n; i += 16)
         for (int64_t r = 0; r < PANEL; r += 16) transpose_to(&block[r][i], BLOCK, to + (from + i) * PANEL + r);
       for (; i < n; i++)
         for (int64_t r = 0; r < PANEL; r++) to[(from + i) * PANEL + r] = block[r][i];
@@ -75,24 +77,36 @@ struct Panels {
   }
 };
 
-// Bytes for a weight in like's layout: like is one that in_panels holds of, and so the processor
-// has AVX-512.
-at::Tensor panels_of(const at::Tensor &like, const agt_bytes *parts, int n_parts, at::ScalarType from) {
-  const at::ScalarType to = like.scalar_type();
+struct Shape {
+  int64_t n, k;
+  at::ScalarType type;
+  int64_t head, bytes;  // before the panels, and of them
+};
+
+Shape shape_of(const at::Tensor &like) {
+  if (const PanelHead *own = own_head(like))
+    return {own->n, own->k, own->size == 4 ? at::kFloat : at::kBFloat16, int64_t(sizeof *own), int64_t(like.nbytes() - sizeof *own)};
   TORCH_CHECK(like.is_mkldnn() && like.dim() == 2, "the weight is not packed");
-  TORCH_CHECK((to == at::kFloat || to == at::kBFloat16) && (from == to || (from == at::kBFloat16 && to == at::kFloat)), "a weight of ", to,
-              " from numbers of ", from);
-  const int64_t n = like.size(0), k = like.size(1), panels = (n + PANEL - 1) / PANEL, bytes = at::native::nbytes_from_mkldnn(like);
-  const int64_t row = k * int64_t(c10::elementSize(from));
-  Panels p{{}, k * int64_t(c10::elementSize(to)) / 4, bytes / 4 / PANEL / panels, from != to};
+  return {like.size(0), like.size(1), like.scalar_type(), 0, at::native::nbytes_from_mkldnn(like)};
+}
+
+// Bytes for a weight in like's layout: like is one that in_panels holds of. Where it is oneDNN's, the
+// processor has AVX-512.
+at::Tensor panels_of(const at::Tensor &like, const agt_bytes *parts, int n_parts, at::ScalarType from) {
+  const Shape to = shape_of(like);
+  TORCH_CHECK((to.type == at::kFloat || to.type == at::kBFloat16) && (from == to.type || (from == at::kBFloat16 && to.type == at::kFloat)),
+              "a weight of ", to.type, " from numbers of ", from);
+  const int64_t panels = (to.n + PANEL - 1) / PANEL, row = to.k * int64_t(c10::elementSize(from));
+  Panels p{{}, to.k * int64_t(c10::elementSize(to.type)) / 4, to.bytes / 4 / PANEL / panels, from != to.type, __builtin_cpu_supports("avx512f") != 0};
   for (int i = 0; i < n_parts; i++) {
     TORCH_CHECK(parts[i].n % row == 0, parts[i].n, " bytes are no rows of ", row);
     for (int64_t at = 0; at < parts[i].n; at += row) p.row.push_back(static_cast<const char *>(parts[i].data) + at);
   }
-  TORCH_CHECK(int64_t(p.row.size()) == n, p.row.size(), " rows for a weight of ", n);
+  TORCH_CHECK(int64_t(p.row.size()) == to.n, p.row.size(), " rows for a weight of ", to.n);
   p.row.resize(size_t(panels * PANEL), nullptr);
-  at::Tensor out = at::empty({bytes}, at::kByte);
-  auto *base = static_cast<uint32_t *>(out.data_ptr());
+  at::Tensor out = at::empty({to.head + to.bytes}, at::kByte);
+  if (to.head > 0) memcpy(out.data_ptr(), like.const_data_ptr(), size_t(to.head));
+  auto *base = reinterpret_cast<uint32_t *>(static_cast<char *>(out.data_ptr()) + to.head);
   at::parallel_for(0, panels, 1, [&](int64_t begin, int64_t end) {
     for (int64_t i = begin; i < end; i++) p.fill(i, base + i * p.padded * PANEL);
     _mm_sfence();
@@ -102,6 +116,7 @@ at::Tensor panels_of(const at::Tensor &like, const agt_bytes *parts, int n_parts
 
 // The bytes as a weight in like's layout. They must live as long.
 at::Tensor weight_like(const at::Tensor &like, at::Tensor &bytes) {
+  if (own_head(like)) return bytes;
   static auto layout = c10::Dispatcher::singleton()
                            .findSchemaOrThrow("mkldnn::_get_mkldnn_serialized_md", "")
                            .typed<at::Tensor(const at::Tensor &)>();

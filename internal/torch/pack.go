@@ -12,7 +12,11 @@ import (
 	"unsafe"
 )
 
-// PackLinear copies a weight [out, in] into oneDNN's blocked layout, for
+// OwnPanels reports whether PackLinear puts weights of that type into panels of ours: the processor
+// has kernels for them, and oneDNN has another layout.
+func OwnPanels(d DType) bool { return C.agt_own_panels(C.int(d)) != 0 }
+
+// PackLinear copies a weight [out, in] into oneDNN's blocked layout or into panels of ours (OwnPanels), for
 // LinearPacked only: on a CPU a small batch then runs about twice as fast.
 func (s *Scope) PackLinear(w Tensor) Tensor {
 	return s.op("pack_linear", func(o *C.agt_tensor, m **C.char) C.int { return C.agt_pack_linear(o, w.p, m) }, w)

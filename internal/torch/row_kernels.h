@@ -586,7 +586,13 @@ void sample(const float *z, int64_t v, const agt_sampling &o, float *w, int32_t 
 #ifdef AGT_AVX512
 #include "panels.h"
 #include "attend.h"
+#endif
+#ifdef AGT_AVX2
+#include "panels_avx2.h"
+#include "attend_avx2.h"
+#endif
 
+#if defined(AGT_AVX512) || defined(AGT_AVX2)
 void attend_add(float *m, float *z, float *acc, float m1, float z1, const float *acc1, int64_t wide) {
   const float top = std::max(*m, m1), shrink = exp1(*m - top), shrink1 = exp1(m1 - top);
   *z = *z * shrink + z1 * shrink1;
@@ -622,13 +628,21 @@ constexpr Typed<S, A> typed() {
     k.dots = dots<float>;
   }
 #endif
+#ifdef AGT_AVX2
+  if constexpr (sizeof(A) == sizeof(float)) {
+    k.panel = panel<S>;
+    k.attend = attend<S>;
+    k.dots = dots<S>;
+    k.own_panels = true;
+  }
+#endif
   return k;
 }
 
 }  // namespace
 
 extern const Kernels table;
-#ifdef AGT_AVX512
+#if defined(AGT_AVX512) || defined(AGT_AVX2)
 constexpr auto add = attend_add;
 #else
 constexpr decltype(Kernels::attend_add) add = nullptr;

@@ -5,6 +5,7 @@
 #include "shim.h"
 
 #include "gpu.h"
+#include "own_panels.h"
 #include "tensors.h"
 
 #include <ATen/ATen.h>
@@ -564,50 +565,6 @@ Tensor experts_of(const Tensor &x, const Tensor &index, const Tensor &weights, i
 
 }  // namespace
 
-namespace agt {
-namespace avx512 { extern const Kernels table; }
-namespace avx2 { extern const Kernels table; }
-namespace base { extern const Kernels table; }
-namespace avx512bf16 {
-void panel_bf16(const bf16 *x, int64_t ldx, int64_t rows, const bf16 *w, int64_t k, float *y);
-void dots_bf16(const bf16 *x, int64_t ldx, int64_t rows, const bf16 *w, int64_t n, int64_t k, float *y);
-void attend_bf16(const bf16 *q, const bf16 *kpool, const bf16 *vpool, const AttendArgs &a, char *scratch, float *m, float *z, float *acc);
-}
-namespace avx512vnni {
-void quant_row(const bf16 *x, int64_t k, const QuantRows &to);
-void quant_panel(const QuantRows &x, int64_t rows, int64_t k, const QuantPanel &w, const char *base, float *y);
-}
-const Kernels &with_bf16() {
-  static const Kernels table = [] {
-    Kernels t = avx512::table;
-    t.name = "avx512_bf16";
-    t.b.panel = avx512bf16::panel_bf16;
-    t.b.attend = avx512bf16::attend_bf16;
-    t.b.dots = avx512bf16::dots_bf16;
-    if (__builtin_cpu_supports("avx512vnni")) {
-      t.quant_row = avx512vnni::quant_row;
-      t.quant_panel = avx512vnni::quant_panel;
-    }
-    return t;
-  }();
-  return table;
-}
-std::atomic<const Kernels *> forced{nullptr};  // by agt_use_kernels
-std::atomic<bool> generic{false};              // by agt_use_kernels("none")
-const Kernels &kernels() {
-  if (auto *k = forced.load(std::memory_order_relaxed)) return *k;
-  static const Kernels &best = [&]() -> const Kernels & {
-    __builtin_cpu_init();
-    if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512vl") &&
-        __builtin_cpu_supports("avx512dq"))
-      return __builtin_cpu_supports("avx512bf16") ? with_bf16() : avx512::table;
-    if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")) return avx2::table;
-    return base::table;
-  }();
-  return best;
-}
-}  // namespace agt
-
 extern "C" {
 
 void agt_free(agt_tensor t) { delete reinterpret_cast<Tensor *>(t); }
@@ -714,6 +671,10 @@ int agt_linear(agt_tensor *out, agt_tensor x, agt_tensor w, agt_tensor bias, cha
 int agt_pack_linear(agt_tensor *out, agt_tensor w, char **err) {
   return guard(err, [&] {
     c10::AutoGradMode off(false);
+    if (agt::takes_own_panels(T(w))) {
+      *out = wrap(agt::own_panels(T(w).detach()));
+      return;
+    }
     static auto op = c10::Dispatcher::singleton()
                          .findSchemaOrThrow("mkldnn::_reorder_linear_weight", "")
                          .typed<Tensor(const Tensor &, std::optional<int64_t>)>();
@@ -723,6 +684,10 @@ int agt_pack_linear(agt_tensor *out, agt_tensor w, char **err) {
 int agt_linear_packed(agt_tensor *out, agt_tensor x, agt_tensor packed, agt_tensor bias, char **err) {
   return guard(err, [&] {
     c10::AutoGradMode off(false);
+    if (const auto *own = agt::own_head(T(packed))) {
+      *out = wrap(agt::own_linear(T(x).contiguous(), *own, bias ? T(bias) : Tensor()));
+      return;
+    }
     TORCH_CHECK(T(packed).is_mkldnn(), "the weight is not packed");
     TORCH_CHECK(T(x).dim() > 0 && T(x).size(-1) == T(packed).size(1), "x is ", T(x).sizes(), ", the weight is ",
                 T(packed).sizes(), "; x's last dimension must equal the weight's second");
@@ -1158,7 +1123,6 @@ const char *agt_lib_path(void) {
   }();
   return s.c_str();
 }
-const char *agt_kernels(void) { return agt::generic ? "none" : agt::kernels().name; }
 int agt_has_driver(void) {
   void *driver = dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL);
   if (driver) dlclose(driver);
@@ -1206,21 +1170,6 @@ int agt_cuda_devices(const char *file, agt_cuda *found, char **why) {
   if (count == 0) *why = strdup(reason.c_str());
   *found = state;
   return count;
-}
-int agt_use_kernels(const char *name, char **err) {
-  return guard(err, [&] {
-    __builtin_cpu_init();
-    std::string want(name);
-    const agt::Kernels *table = nullptr;
-    if (want == "base") table = &agt::base::table;
-    if (want == "avx2" && __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")) table = &agt::avx2::table;
-    if (want == "avx512" && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
-        __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512dq"))
-      table = &agt::avx512::table;
-    TORCH_CHECK(table || want.empty() || want == "none", "this processor has no kernels called ", want);
-    agt::forced = table;
-    agt::generic = want == "none";
-  });
 }
 void agt_empty_cache(int device) {
   if (device_of(device).is_cpu()) return;

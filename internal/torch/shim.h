@@ -34,7 +34,9 @@ int agt_view(agt_tensor *out, agt_tensor x, const int64_t *shape, int ndim, char
 int agt_split(agt_tensor *outs, agt_tensor x, const int64_t *sizes, int n, int dim, char **err);
 int agt_cat(agt_tensor *out, agt_tensor *xs, int n, int dim, char **err);
 int agt_linear(agt_tensor *out, agt_tensor x, agt_tensor w, agt_tensor bias, char **err);
-// A copy of w in oneDNN's blocked layout, for agt_linear_packed only (CPU, no gradient).
+// Whether agt_pack_linear puts weights of that type into panels of ours.
+int agt_own_panels(int dtype);
+// A copy of w in oneDNN's blocked layout, or in panels of ours, for agt_linear_packed only (CPU, no gradient).
 int agt_pack_linear(agt_tensor *out, agt_tensor w, char **err);
 // Rows of a file below each other as a weight in the layout of like, a packed one of the same shape; bytes holds it.
 int agt_pack_parts(agt_tensor *out, agt_tensor *bytes, agt_tensor like, const agt_bytes *parts, int n, int dtype, char **err);

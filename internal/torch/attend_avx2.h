@@ -1,0 +1,115 @@
+// Attention of new tokens to the cache by AVX2: each query's products with the keys, 8 numbers at a
+// time, and the sums of the values in the order of the tokens. What a query gets of a chunk depends
+// on the query and the chunk alone, as in attend.h. Included behind panels_avx2.h.
+
+#include "attend_chunk.h"
+
+// 2^x for x of at most 0, as attend.h has it.
+inline __m256 pow2(__m256 x) {
+  const __m256 normal = _mm256_cmp_ps(x, _mm256_set1_ps(-126.f), _CMP_GE_OQ);
+  x = _mm256_max_ps(x, _mm256_set1_ps(-126.f));
+  const __m256 n = _mm256_floor_ps(x), r = _mm256_sub_ps(x, n);
+  __m256 p = _mm256_set1_ps(1.86713017e-3f);
+  p = _mm256_fmadd_ps(p, r, _mm256_set1_ps(9.01702978e-3f));
+  p = _mm256_fmadd_ps(p, r, _mm256_set1_ps(5.57999127e-2f));
+  p = _mm256_fmadd_ps(p, r, _mm256_set1_ps(.240164444f));
+  p = _mm256_fmadd_ps(p, r, _mm256_set1_ps(.693151295f));
+  p = _mm256_fmadd_ps(p, r, _mm256_set1_ps(1.f));
+  const __m256i power = _mm256_slli_epi32(_mm256_add_epi32(_mm256_cvtps_epi32(n), _mm256_set1_epi32(127)), 23);
+  return _mm256_and_ps(normal, _mm256_mul_ps(p, _mm256_castsi256_ps(power)));
+}
+constexpr float LOG2E = 1.44269504f;
+inline float exp1(float x) { return _mm256_cvtss_f32(pow2(_mm256_set1_ps(x * LOG2E))); }
+
+// The scores s [ATTEND_KEYS] of one column become its weights relative to the largest, which goes to m; their sum goes to z.
+inline void weights_of(const AttendArgs &a, int64_t n, int64_t c, float *s, float *m, float *z) {
+  const int64_t first = std::max<int64_t>(a.first[c] - a.from, 0), end = std::min<int64_t>(a.end[c] - a.from, n);
+  const __m256i count = _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7), lo = _mm256_set1_epi32(int32_t(first) - 1), hi = _mm256_set1_epi32(int32_t(end));
+  const __m256 least = _mm256_set1_ps(-1e30f), scale = _mm256_set1_ps(a.scale);
+  auto seen = [&](int64_t t) {
+    const __m256i at = _mm256_add_epi32(count, _mm256_set1_epi32(int32_t(t)));
+    return _mm256_castsi256_ps(_mm256_and_si256(_mm256_cmpgt_epi32(at, lo), _mm256_cmpgt_epi32(hi, at)));
+  };
+  __m256 top = least;
+  for (int64_t t = 0; t < n; t += 8) {
+    const __m256 x = _mm256_blendv_ps(least, _mm256_mul_ps(_mm256_loadu_ps(s + t), scale), seen(t));
+    _mm256_storeu_ps(s + t, x);
+    top = _mm256_max_ps(top, x);
+  }
+  float lanes[8];
+  _mm256_storeu_ps(lanes, top);
+  *m = *std::max_element(lanes, lanes + 8);
+  top = _mm256_set1_ps(*m);
+  __m256 sum = _mm256_setzero_ps();
+  for (int64_t t = 0; t < n; t += 8) {
+    const __m256 w = _mm256_and_ps(seen(t), pow2(_mm256_mul_ps(_mm256_sub_ps(_mm256_loadu_ps(s + t), top), _mm256_set1_ps(LOG2E))));
+    _mm256_storeu_ps(s + t, w);
+    sum = _mm256_add_ps(sum, w);
+  }
+  const __m128 four = sums_of(sum, sum, sum, sum);
+  *z = _mm_cvtss_f32(four);
+}
+
+// acc[r·wide + d] = Σ_t p[r·ATTEND_KEYS + t]·rows[t][d] for R columns and V times 8 numbers.
+template <int R, int V>
+void values_tile(const float *p, const float *const *rows, int64_t n, int64_t d, float *acc, int64_t wide) {
+  __m256 sum[R][V];
+  for (int r = 0; r < R; r++)
+    for (int v = 0; v < V; v++) sum[r][v] = _mm256_setzero_ps();
+  for (int64_t t = 0; t < n; t++) {
+    __m256 value[V];
+    for (int v = 0; v < V; v++) value[v] = _mm256_loadu_ps(rows[t] + d + 8 * v);
+    for (int r = 0; r < R; r++) {
+      const __m256 w = _mm256_broadcast_ss(p + r * ATTEND_KEYS + t);
+      for (int v = 0; v < V; v++) sum[r][v] = _mm256_fmadd_ps(value[v], w, sum[r][v]);
+    }
+  }
+  for (int r = 0; r < R; r++)
+    for (int v = 0; v < V; v++) _mm256_storeu_ps(acc + r * wide + d + 8 * v, sum[r][v]);
+}
+
+// Rows of dim numbers as float32: where they are, or in `at`.
+inline void float_rows(const float *const *rows, int64_t n, int64_t, int64_t offset, float *, const float **to) {
+  for (int64_t t = 0; t < n; t++) to[t] = rows[t] + offset;
+}
+inline void float_rows(const bf16 *const *rows, int64_t n, int64_t dim, int64_t offset, float *at, const float **to) {
+  for (int64_t t = 0; t < n; t++, at += dim) {
+    for (int64_t d = 0; d < dim; d += 8) _mm256_storeu_ps(at + d, wide8(rows[t] + offset + d));
+    to[t] = at;
+  }
+}
+
+// Of one head, dim a multiple of 8.
+template <class S>
+void attend_head(const Chunk<S> &chunk, int64_t head, const S *q, const AttendArgs &a, char *scratch, float *m, float *z, float *acc) {
+  const int64_t n = a.to - a.from, wide = AttendArgs::wide(a.dim), even = (n + 15) / 16 * 16;
+  float *rows_at = reinterpret_cast<float *>(scratch), *queries = rows_at + ATTEND_KEYS * wide, *p = queries + ATTEND_COLS * wide;
+  const float *rows[ATTEND_KEYS], *of[ATTEND_COLS];
+  const S *from[ATTEND_COLS];
+  for (int64_t c = 0; c < a.cols; c++) from[c] = q + c * a.dim;
+  float_rows(from, a.cols, a.dim, 0, queries, of);
+  chunk.prefetch(even, ATTEND_KEYS / a.heads);
+  float_rows(chunk.rows, n, a.dim, head * a.dim, rows_at, rows);
+  for (int64_t t = 0; t < n; t += 4) {
+    const float *four[4];
+    for (int i = 0; i < 4; i++) four[i] = rows[std::min(t + i, n - 1)];
+    row_blocks<2>(a.cols, [&](int64_t c, auto r) { dots_tile<r.value, float>(of[c], a.dim, four, a.dim, p + c * ATTEND_KEYS + t, ATTEND_KEYS); });
+  }
+  for (int64_t c = 0; c < a.cols; c++) weights_of(a, n, c, p + c * ATTEND_KEYS, m + c, z + c);
+  chunk.prefetch(2 * even, ATTEND_KEYS / a.heads);
+  float_rows(chunk.rows + even, n, a.dim, head * a.dim, rows_at, rows);
+  row_blocks<2>(a.cols, [&](int64_t c, auto r) {
+    float *to = acc + c * wide;
+    int64_t d = 0;
+    for (; d + 32 <= a.dim; d += 32) values_tile<r.value, 4>(p + c * ATTEND_KEYS, rows, n, d, to, wide);
+    for (; d < a.dim; d += 8) values_tile<r.value, 1>(p + c * ATTEND_KEYS, rows, n, d, to, wide);
+    for (int i = 0; i < r.value; i++) std::fill(to + i * wide + a.dim, to + (i + 1) * wide, 0.f);
+  });
+}
+
+template <class S>
+void attend(const S *q, const S *kpool, const S *vpool, const AttendArgs &a, char *scratch, float *m, float *z, float *acc) {
+  const Chunk<S> chunk(kpool, vpool, a);
+  for (int64_t h = 0; h < a.heads; h++)
+    attend_head(chunk, h, q + h * a.cols * a.dim, a, scratch, m + h * a.cols, z + h * a.cols, acc + h * a.cols * AttendArgs::wide(a.dim));
+}
