@@ -50,22 +50,31 @@ inline void weights_of(const AttendArgs &a, int64_t n, int64_t c, float *s, floa
   *z = _mm_cvtss_f32(four);
 }
 
-// acc[r·wide + d] = Σ_t p[r·ATTEND_KEYS + t]·rows[t][d] for R columns and V times 8 numbers.
-template <int R, int V>
-void values_tile(const float *p, const float *const *rows, int64_t n, int64_t d, float *acc, int64_t wide) {
-  __m256 sum[R][V];
-  for (int r = 0; r < R; r++)
-    for (int v = 0; v < V; v++) sum[r][v] = _mm256_setzero_ps();
+// Values as pieces of 16 numbers of a head: [wide/16][ATTEND_KEYS][16].
+template <class S>
+void value_pieces(const S *const *rows, int64_t n, int64_t dim, int64_t offset, float *to) {
+  for (int64_t d = 0; d < dim; d += 8)
+    for (int64_t t = 0; t < n; t++) _mm256_storeu_ps(to + (d / 16 * ATTEND_KEYS + t) * 16 + d % 16, wide8(rows[t] + offset + d));
+}
+
+// acc[r·wide + v] = Σ_t p[r·ATTEND_KEYS + t]·values[t][v] for R columns and 16 numbers.
+template <int R>
+void values_tile(const float *p, const float *values, int64_t n, float *acc, int64_t wide) {
+  __m256 sum[R][2];
+  for (int r = 0; r < R; r++) sum[r][0] = sum[r][1] = _mm256_setzero_ps();
   for (int64_t t = 0; t < n; t++) {
-    __m256 value[V];
-    for (int v = 0; v < V; v++) value[v] = _mm256_loadu_ps(rows[t] + d + 8 * v);
+    const __m256 a = _mm256_loadu_ps(values + 16 * t), b = _mm256_loadu_ps(values + 16 * t + 8);
+#pragma GCC unroll 6
     for (int r = 0; r < R; r++) {
       const __m256 w = _mm256_broadcast_ss(p + r * ATTEND_KEYS + t);
-      for (int v = 0; v < V; v++) sum[r][v] = _mm256_fmadd_ps(value[v], w, sum[r][v]);
+      sum[r][0] = _mm256_fmadd_ps(a, w, sum[r][0]);
+      sum[r][1] = _mm256_fmadd_ps(b, w, sum[r][1]);
     }
   }
-  for (int r = 0; r < R; r++)
-    for (int v = 0; v < V; v++) _mm256_storeu_ps(acc + r * wide + d + 8 * v, sum[r][v]);
+  for (int r = 0; r < R; r++) {
+    _mm256_storeu_ps(acc + r * wide, sum[r][0]);
+    _mm256_storeu_ps(acc + r * wide + 8, sum[r][1]);
+  }
 }
 
 // Rows of dim numbers as float32: where they are, or in `at`.
@@ -97,13 +106,11 @@ void attend_head(const Chunk<S> &chunk, int64_t head, const S *q, const AttendAr
   }
   for (int64_t c = 0; c < a.cols; c++) weights_of(a, n, c, p + c * ATTEND_KEYS, m + c, z + c);
   chunk.prefetch(2 * even, ATTEND_KEYS / a.heads);
-  float_rows(chunk.rows + even, n, a.dim, head * a.dim, rows_at, rows);
-  row_blocks<2>(a.cols, [&](int64_t c, auto r) {
-    float *to = acc + c * wide;
-    int64_t d = 0;
-    for (; d + 32 <= a.dim; d += 32) values_tile<r.value, 4>(p + c * ATTEND_KEYS, rows, n, d, to, wide);
-    for (; d < a.dim; d += 8) values_tile<r.value, 1>(p + c * ATTEND_KEYS, rows, n, d, to, wide);
-    for (int i = 0; i < r.value; i++) std::fill(to + i * wide + a.dim, to + (i + 1) * wide, 0.f);
+  value_pieces(chunk.rows + even, n, a.dim, head * a.dim, rows_at);
+  row_blocks<6>(a.cols, [&](int64_t c, auto r) {
+    for (int64_t d = 0; d < a.dim; d += 16)
+      values_tile<r.value>(p + c * ATTEND_KEYS, rows_at + d / 16 * ATTEND_KEYS * 16, n, acc + c * wide + d, wide);
+    for (int i = 0; i < r.value; i++) std::fill(acc + (c + i) * wide + a.dim, acc + (c + i + 1) * wide, 0.f);
   });
 }
 

@@ -27,13 +27,13 @@ inline void outputs_of(const bf16 *w, int second, __m256 to[V]) {
   }
 }
 
-// V times 8 outputs of a panel, which begins at w, for R rows of float32.
+// V times 8 outputs of a panel, which begins at w, for R rows of float32; `begin` sets y, else it is added to.
 template <int R, int V, class S>
-void panel_piece(const float *x, int64_t ldx, const S *w, int64_t k, float *y, int64_t ldy) {
+void panel_piece(const float *x, int64_t ldx, const S *w, int64_t k, float *y, int64_t ldy, bool begin) {
   constexpr int G = sizeof(float) / sizeof(S);
   __m256 sum[R][V];
   for (int r = 0; r < R; r++)
-    for (int v = 0; v < V; v++) sum[r][v] = _mm256_setzero_ps();
+    for (int v = 0; v < V; v++) sum[r][v] = begin ? _mm256_setzero_ps() : _mm256_loadu_ps(y + r * ldy + 8 * v);
   for (int64_t i = 0; i < k; i += G, w += 64 * G)
 #pragma GCC unroll 2
     for (int g = 0; g < G; g++) {
@@ -52,9 +52,9 @@ void panel_piece(const float *x, int64_t ldx, const S *w, int64_t k, float *y, i
 
 // As many outputs at a time as leave all sums in registers.
 template <int R, class S>
-void panel_rows(const float *x, int64_t ldx, const S *w, int64_t k, float *y, int64_t ldy) {
+void panel_rows(const float *x, int64_t ldx, const S *w, int64_t k, float *y, int64_t ldy, bool begin) {
   constexpr int V = R == 1 ? 8 : R <= 3 ? 4 : 2;
-  for (int c = 0; c < 64; c += 8 * V) panel_piece<R, V, S>(x, ldx, w + c * int64_t(sizeof(float) / sizeof(S)), k, y + c, ldy);
+  for (int c = 0; c < 64; c += 8 * V) panel_piece<R, V, S>(x, ldx, w + c * int64_t(sizeof(float) / sizeof(S)), k, y + c, ldy, begin);
 }
 
 // f(first row, how many as a constant) for blocks of at most MOST rows.
@@ -70,24 +70,31 @@ void row_blocks(int64_t rows, F f) {
     }
 }
 
-// n rows of k numbers as float32, in wide.
-inline const float *as_float(const bf16 *x, int64_t ldx, int64_t n, std::vector<float> &wide, int64_t k) {
-  wide.resize(size_t(n * k));
+// n rows of k numbers as float32, in `wide`, ld apart.
+inline void as_float(const bf16 *x, int64_t ldx, int64_t n, int64_t k, float *wide, int64_t ld) {
   for (int64_t r = 0; r < n; r++) {
     int64_t i = 0;
-    for (; i + 8 <= k; i += 8) _mm256_storeu_ps(&wide[r * k + i], wide8(x + r * ldx + i));
-    for (; i < k; i++) wide[r * k + i] = wide1(x[r * ldx + i]);
+    for (; i + 8 <= k; i += 8) _mm256_storeu_ps(wide + r * ld + i, wide8(x + r * ldx + i));
+    for (; i < k; i++) wide[r * ld + i] = wide1(x[r * ldx + i]);
   }
-  return wide.data();
 }
 
+// DEPTH inputs at a time: their part of the panel stays in the first cache for all rows.
 template <class S>
 void panel(const S *x, int64_t ldx, int64_t rows, const S *w, int64_t k, float *y) {
-  thread_local std::vector<float> wide;
-  row_blocks<6>(rows, [&](int64_t from, auto n) {
-    if constexpr (sizeof(S) == sizeof(float)) panel_rows<n.value, S>(x + from * ldx, ldx, w, k, y + from * 64, 64);
-    else panel_rows<n.value, S>(as_float(x + from * ldx, ldx, n.value, wide, k), k, w, k, y + from * 64, 64);
-  });
+  constexpr int64_t DEPTH = 64;
+  for (int64_t from = 0; from < k; from += DEPTH) {
+    const int64_t depth = std::min(DEPTH, k - from);
+    row_blocks<6>(rows, [&](int64_t r, auto n) {
+      if constexpr (sizeof(S) == sizeof(float)) {
+        panel_rows<n.value, S>(x + r * ldx + from, ldx, w + from * 64, depth, y + r * 64, 64, from == 0);
+      } else {
+        float wide[n.value * DEPTH];
+        as_float(x + r * ldx + from, ldx, n.value, depth, wide, DEPTH);
+        panel_rows<n.value, S>(wide, DEPTH, w + from * 64, depth, y + r * 64, 64, from == 0);
+      }
+    });
+  }
 }
 
 // The sums of the lanes of four vectors.
@@ -127,7 +134,11 @@ void dots(const S *x, int64_t ldx, int64_t rows, const S *w, int64_t n, int64_t 
   row_blocks<2>(rows, [&](int64_t from, auto m) {
     const float *xs;
     if constexpr (sizeof(S) == sizeof(float)) xs = x + from * ldx;
-    else xs = as_float(x + from * ldx, ldx, m.value, wide, k);
+    else {
+      wide.resize(size_t(m.value * k));
+      as_float(x + from * ldx, ldx, m.value, k, wide.data(), k);
+      xs = wide.data();
+    }
     const int64_t ld = sizeof(S) == sizeof(float) ? ldx : k;
     for (int64_t c = 0; c < n; c += 4) {
       const S *of[4];
