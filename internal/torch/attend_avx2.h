@@ -21,10 +21,12 @@ inline __m256 pow2(__m256 x) {
 constexpr float LOG2E = 1.44269504f;
 inline float exp1(float x) { return _mm256_cvtss_f32(pow2(_mm256_set1_ps(x * LOG2E))); }
 
-// The scores s [ATTEND_KEYS] of one column become its weights relative to the largest, which goes to m; their sum goes to z.
+// The scores s [ATTEND_KEYS] of one column become its weights relative to the largest, which goes to m;
+// their sum goes to z.
 inline void weights_of(const AttendArgs &a, int64_t n, int64_t c, float *s, float *m, float *z) {
   const int64_t first = std::max<int64_t>(a.first[c] - a.from, 0), end = std::min<int64_t>(a.end[c] - a.from, n);
-  const __m256i count = _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7), lo = _mm256_set1_epi32(int32_t(first) - 1), hi = _mm256_set1_epi32(int32_t(end));
+  const __m256i count = _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7);
+  const __m256i lo = _mm256_set1_epi32(int32_t(first) - 1), hi = _mm256_set1_epi32(int32_t(end));
   const __m256 least = _mm256_set1_ps(-1e30f), scale = _mm256_set1_ps(a.scale);
   auto seen = [&](int64_t t) {
     const __m256i at = _mm256_add_epi32(count, _mm256_set1_epi32(int32_t(t)));
@@ -102,7 +104,9 @@ void attend_head(const Chunk<S> &chunk, int64_t head, const S *q, const AttendAr
   for (int64_t t = 0; t < n; t += 4) {
     const float *four[4];
     for (int i = 0; i < 4; i++) four[i] = rows[std::min(t + i, n - 1)];
-    row_blocks<2>(a.cols, [&](int64_t c, auto r) { dots_tile<r.value, float>(of[c], a.dim, four, a.dim, p + c * ATTEND_KEYS + t, ATTEND_KEYS); });
+    row_blocks<2>(a.cols, [&](int64_t c, auto r) {
+      dots_tile<r.value, float>(of[c], a.dim, four, a.dim, p + c * ATTEND_KEYS + t, ATTEND_KEYS);
+    });
   }
   for (int64_t c = 0; c < a.cols; c++) weights_of(a, n, c, p + c * ATTEND_KEYS, m + c, z + c);
   chunk.prefetch(2 * even, ATTEND_KEYS / a.heads);

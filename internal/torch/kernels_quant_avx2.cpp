@@ -1,6 +1,6 @@
 //go:build libtorch
 
-// Products with weights of 4 and 8 bits by AVX2: those of kernels_vnni.cpp, to the bit.
+// Products with weights of 4 and 8 bits by AVX2, added up in the order of kernels_vnni.cpp.
 #include <immintrin.h>
 #include <stdint.h>
 #include <string.h>
@@ -112,30 +112,7 @@ void some_rows(const QuantRows &x, int64_t k, const QuantPanel &w, const char *b
   for (int64_t first = 0; first < 64; first += 8 * V) some_outputs<R, V, BITS, KINDS, FACTORS>(x, k, w, base, first, y);
 }
 
-template <int BITS, int KINDS, bool FACTORS>
-void all_rows(QuantRows x, int64_t rows, int64_t k, const QuantPanel &w, const char *base, float *y) {
-  while (rows > 0) {
-    const int64_t n = std::min<int64_t>(rows, 4);
-    switch (n) {
-      case 1: some_rows<1, BITS, KINDS, FACTORS>(x, k, w, base, y); break;
-      case 2: some_rows<2, BITS, KINDS, FACTORS>(x, k, w, base, y); break;
-      case 3: some_rows<3, BITS, KINDS, FACTORS>(x, k, w, base, y); break;
-      case 4: some_rows<4, BITS, KINDS, FACTORS>(x, k, w, base, y); break;
-    }
-    rows -= n;
-    y += n * 64;
-    x = {x.q + n * k, x.scale + n * (k / 32), x.sum + n * (k / 16)};
-  }
-}
-
-template <int BITS>
-void of_bits(const QuantRows &x, int64_t rows, int64_t k, const QuantPanel &w, const char *base, float *y) {
-  const bool least = w.kinds == 2, factors = w.factor >= 0;
-  if (least && factors) all_rows<BITS, 2, true>(x, rows, k, w, base, y);
-  else if (least) all_rows<BITS, 2, false>(x, rows, k, w, base, y);
-  else if (factors) all_rows<BITS, 1, true>(x, rows, k, w, base, y);
-  else all_rows<BITS, 1, false>(x, rows, k, w, base, y);
-}
+#include "quant_rows.h"
 
 inline float most_of(__m256 a) {
   float lanes[8];
