@@ -6,20 +6,16 @@
 // computed in one piece or in many, by how many threads, and beside which others, its numbers
 // are the same to the bit.
 
-// 2^x for x of at most 0, to 1.4e-7; 0 below the smallest normal number. The polynomial is that of 2^r
-// for 0 ≤ r < 1 whose largest relative error is least, with 1 at 0.
+#include "pow2.h"
+
+// 2^x for x of at most 0; 0 below the smallest normal number.
 inline __m512 pow2(__m512 x) {
   const __mmask16 normal = _mm512_cmp_ps_mask(x, _mm512_set1_ps(-126.f), _CMP_GE_OQ);
   const __m512 r = _mm512_reduce_ps(x, _MM_FROUND_TO_NEG_INF);  // x − ⌊x⌋
-  __m512 p = _mm512_set1_ps(1.86713017e-3f);
-  p = _mm512_fmadd_ps(p, r, _mm512_set1_ps(9.01702978e-3f));
-  p = _mm512_fmadd_ps(p, r, _mm512_set1_ps(5.57999127e-2f));
-  p = _mm512_fmadd_ps(p, r, _mm512_set1_ps(.240164444f));
-  p = _mm512_fmadd_ps(p, r, _mm512_set1_ps(.693151295f));
-  p = _mm512_fmadd_ps(p, r, _mm512_set1_ps(1.f));
+  __m512 p = _mm512_set1_ps(POW2[0]);
+  for (int i = 1; i < 6; i++) p = _mm512_fmadd_ps(p, r, _mm512_set1_ps(POW2[i]));
   return _mm512_maskz_scalef_ps(normal, p, x);  // p·2^⌊x⌋
 }
-constexpr float LOG2E = 1.44269504f;
 inline float exp1(float x) { return _mm512_cvtss_f32(pow2(_mm512_set1_ps(x * LOG2E))); }
 
 #include "transpose.h"

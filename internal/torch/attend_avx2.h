@@ -3,22 +3,18 @@
 // on the query and the chunk alone, as in attend.h. Included behind panels_avx2.h.
 
 #include "attend_chunk.h"
+#include "pow2.h"
 
 // 2^x for x of at most 0, as attend.h has it.
 inline __m256 pow2(__m256 x) {
   const __m256 normal = _mm256_cmp_ps(x, _mm256_set1_ps(-126.f), _CMP_GE_OQ);
   x = _mm256_max_ps(x, _mm256_set1_ps(-126.f));
   const __m256 n = _mm256_floor_ps(x), r = _mm256_sub_ps(x, n);
-  __m256 p = _mm256_set1_ps(1.86713017e-3f);
-  p = _mm256_fmadd_ps(p, r, _mm256_set1_ps(9.01702978e-3f));
-  p = _mm256_fmadd_ps(p, r, _mm256_set1_ps(5.57999127e-2f));
-  p = _mm256_fmadd_ps(p, r, _mm256_set1_ps(.240164444f));
-  p = _mm256_fmadd_ps(p, r, _mm256_set1_ps(.693151295f));
-  p = _mm256_fmadd_ps(p, r, _mm256_set1_ps(1.f));
+  __m256 p = _mm256_set1_ps(POW2[0]);
+  for (int i = 1; i < 6; i++) p = _mm256_fmadd_ps(p, r, _mm256_set1_ps(POW2[i]));
   const __m256i power = _mm256_slli_epi32(_mm256_add_epi32(_mm256_cvtps_epi32(n), _mm256_set1_epi32(127)), 23);
   return _mm256_and_ps(normal, _mm256_mul_ps(p, _mm256_castsi256_ps(power)));
 }
-constexpr float LOG2E = 1.44269504f;
 inline float exp1(float x) { return _mm256_cvtss_f32(pow2(_mm256_set1_ps(x * LOG2E))); }
 
 // The scores s [ATTEND_KEYS] of one column become its weights relative to the largest, which goes to m;
@@ -99,7 +95,9 @@ void attend_head(const Chunk<S> &chunk, int64_t head, const S *q, const AttendAr
   const S *from[ATTEND_COLS];
   for (int64_t c = 0; c < a.cols; c++) from[c] = q + c * a.dim;
   float_rows(from, a.cols, a.dim, 0, queries, of);
-  chunk.prefetch(even, ATTEND_KEYS / a.heads);
+  // Each head fetches its share.
+  const int64_t first = head * ATTEND_KEYS / a.heads, share = (head + 1) * ATTEND_KEYS / a.heads - first;
+  chunk.prefetch(even + first, share);
   float_rows(chunk.rows, n, a.dim, head * a.dim, rows_at, rows);
   for (int64_t t = 0; t < n; t += 4) {
     const float *four[4];
@@ -109,7 +107,7 @@ void attend_head(const Chunk<S> &chunk, int64_t head, const S *q, const AttendAr
     });
   }
   for (int64_t c = 0; c < a.cols; c++) weights_of(a, n, c, p + c * ATTEND_KEYS, m + c, z + c);
-  chunk.prefetch(2 * even, ATTEND_KEYS / a.heads);
+  chunk.prefetch(2 * even + first, share);
   value_pieces(chunk.rows + even, n, a.dim, head * a.dim, rows_at);
   row_blocks<6>(a.cols, [&](int64_t c, auto r) {
     for (int64_t d = 0; d < a.dim; d += 16)

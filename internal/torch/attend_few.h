@@ -91,7 +91,8 @@ void attend_few_of(const Chunk<S> &chunk, const S *q, const AttendArgs &a, char 
   const int64_t n = a.to - a.from, wide = AttendArgs::wide(a.dim), even = (n + 15) / 16 * 16;
   S *p = reinterpret_cast<S *>(scratch);
   float *scores = reinterpret_cast<float *>(p + a.heads * C * ATTEND_KEYS);  // [heads][ATTEND_KEYS/64][C][64]
-  // f(head, from, to) for the pieces of each head, and 16 rows prefetched meanwhile: those 8 to 12 KB behind `first`.
+  // f(head, from, to) for the pieces of each head. Meanwhile 16 rows are fetched: those that are at most
+  // 16 KB behind `first`, but at least 16 rows.
   const int64_t far = std::max<int64_t>(1, (1 << 10) / chunk.bytes) * 16;
   auto each = [&](int64_t first, int64_t numbers, auto f) {
     const int64_t pieces = (numbers + PIECE - 1) / PIECE, all = a.heads * pieces;

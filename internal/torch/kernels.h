@@ -43,7 +43,7 @@ constexpr int64_t ATTEND_KEYS = 128, ATTEND_COLS = 96, ATTEND_FEW = 12;
 struct AttendArgs {
   const int32_t *blocks;
   int64_t block_size, kv_heads, head, heads, dim, from, to, cols;
-  int64_t next;  // the caller reads the tokens to..next-1 with the next call; at most `to`: it does not
+  int64_t next;  // the tokens to..next-1 are those of the caller's next call; next ≤ to: there is none
   const int32_t *first, *end;
   float scale;
   static int64_t wide(int64_t dim) { return (dim + 63) / 64 * 64; }
