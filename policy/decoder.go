@@ -34,7 +34,7 @@ func fusedRows(n *network) int {
 func makeDecoders(sc *scheduler, s *torch.Scope) {
 	sc.decoder = decoderOf(s, sc)
 	sc.device = deviceDecoderOf(s, sc)
-	sc.pace.hasGraphs = sc.device != nil
+	sc.pace.depth, sc.pace.hasGraphs = costDepth(sc.p.net.cfg.Decoder), sc.device != nil
 }
 
 func closeDecoders(sc *scheduler) {

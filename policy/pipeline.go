@@ -38,7 +38,7 @@ func decodePipelined(sc *scheduler, s *torch.Scope, st *stepInput) error {
 		if err != nil {
 			return err
 		}
-		sc.pace.took(st.decoding, 0, time.Since(start).Seconds())
+		sc.pace.took(st.decoding, promptWork{}, time.Since(start).Seconds())
 		start = time.Now() // a step lasts from tokens to tokens
 		var next *stepInput
 		if n < maxPipelined {

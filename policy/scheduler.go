@@ -52,6 +52,7 @@ type scheduler struct {
 	device     *torch.DeviceDecoder
 	stepTokens int  // new tokens of a step
 	pace       pace // of prompts beside sequences that decode
+	layered    *layeredChunk
 	load       Load // the counts
 	most       int  // how many may run together: less than MaxBatch once the device has run out of memory
 }
@@ -327,10 +328,16 @@ type work struct {
 	seen     []features // of the sequence's images; zero where none of its tokens is computed
 }
 
+// isPrompt reports whether the work is of a prompt: it is more than the token of one that decodes.
+func (w work) isPrompt() bool { return w.to-w.from > 1 }
+
 // schedule chooses the tokens of the next step and makes room for them: one of each sequence
 // that decodes, and prompts share what is left.
 func (sc *scheduler) schedule() []work {
 	admit(sc)
+	if sc.layered != nil {
+		sc.layered.layers = 0 // a step that was planned may not have been computed
+	}
 	var plan []work
 	var prompts []*sequence
 	for _, q := range slices.Clone(sc.running) {
@@ -341,20 +348,35 @@ func (sc *scheduler) schedule() []work {
 			plan = append(plan, work{seq: q, from: q.cached, to: to})
 		}
 	}
-	decoding := len(plan)
-	left := make([]int, len(prompts))
-	for i, q := range prompts {
-		left[i] = len(q.ids) - q.cached
-	}
-	for i, n := range shares(left, sc.pace.chunk(decoding, max(sc.stepTokens-decoding, 1))) {
-		if q := prompts[i]; n > 0 && sc.makeRoom(q, q.cached+n) {
-			plan = append(plan, work{seq: q, from: q.cached, to: q.cached + n})
-		}
+	if len(prompts) > 0 {
+		plan = append(plan, schedulePrompts(sc, prompts, len(plan))...)
 	}
 	// A sequence that was planned may have made room for an older one: it no longer runs.
 	plan = slices.DeleteFunc(plan, func(w work) bool { return w.seq.blocks == nil })
 	if len(prompts) == 0 {
 		addDrafts(sc, plan)
+	}
+	return plan
+}
+
+// schedulePrompts chooses what a step computes of prompts beside so many sequences that decode.
+func schedulePrompts(sc *scheduler, prompts []*sequence, decoding int) (plan []work) {
+	room := sc.pace.room(decoding, max(sc.stepTokens-decoding, 1))
+	if decoding > 0 && takesLayers(sc, prompts[0]) {
+		room -= planLayers(sc, prompts[0], room, len(prompts) > 1)
+		prompts = prompts[1:]
+	}
+	left, each := make([]int, len(prompts)), make([]float64, len(prompts))
+	for i, q := range prompts {
+		left[i], each[i] = len(q.ids)-q.cached, 1
+		if decoding > 0 {
+			each[i] = sc.pace.tokenWork(q.cached)
+		}
+	}
+	for i, n := range shares(left, each, max(room, 0)) {
+		if q := prompts[i]; n > 0 && sc.makeRoom(q, q.cached+n) {
+			plan = append(plan, work{seq: q, from: q.cached, to: q.cached + n})
+		}
 	}
 	return plan
 }
@@ -480,6 +502,9 @@ func (sc *scheduler) queue(q *sequence) {
 }
 
 func (sc *scheduler) remove(q *sequence) {
+	if sc.layered != nil && sc.layered.seq == q {
+		sc.layered = nil
+	}
 	for i, r := range sc.running {
 		if r == q {
 			sc.running = append(sc.running[:i], sc.running[i+1:]...)

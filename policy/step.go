@@ -10,15 +10,16 @@ import (
 
 // stepInput is what one computation of the scheduler takes in.
 type stepInput struct {
-	plan              []work
-	in                input
-	segs              []torch.CachedSegment
-	blocks            []int32
-	rows              []int32 // whose logits are wanted; not nil
-	draw              []drawing
-	how               []torch.SampleRow // of each of the rows
-	decoding, prompts int               // rows
-	chosen            []int32           // experts of all rows, where they are kept: [layers with experts, rows, active]
+	plan     []work
+	in       input
+	segs     []torch.CachedSegment
+	blocks   []int32
+	rows     []int32 // whose logits are wanted; not nil
+	draw     []drawing
+	how      []torch.SampleRow // of each of the rows
+	decoding int               // rows
+	chosen   []int32           // experts of all rows, where they are kept: [layers with experts, rows, active]
+	layers   *torch.LayerPart  // nil: all
 }
 
 func newStep(plan []work) *stepInput {
@@ -29,9 +30,7 @@ func newStep(plan []work) *stepInput {
 			Context: int32(w.to + len(w.draft)), FirstBlock: int32(len(st.blocks))})
 		st.blocks = append(st.blocks, w.seq.blocks...)
 		st.in.add(w)
-		if w.to-w.from > 1 {
-			st.prompts += n
-		} else {
+		if !w.isPrompt() {
 			st.decoding += n
 		}
 		if w.to == len(w.seq.ids) {
@@ -53,6 +52,12 @@ func runStep(sc *scheduler, s *torch.Scope, plan []work) error {
 	if isDecodeOnly(sc, st) {
 		return decodePipelined(sc, s, st)
 	}
+	prompts := runLayers(sc, s)
+	for _, w := range plan {
+		if w.isPrompt() {
+			prompts.add(w.to-w.from, sc.pace.tokenWork(w.from))
+		}
+	}
 	if sc.experts != nil {
 		st.in.routing = &routing{scope: s, record: true}
 	}
@@ -67,7 +72,7 @@ func runStep(sc *scheduler, s *torch.Scope, plan []work) error {
 	if s.Err() != nil {
 		return s.Err()
 	}
-	sc.pace.took(st.decoding, st.prompts, time.Since(start).Seconds())
+	sc.pace.took(st.decoding, prompts, time.Since(start).Seconds())
 	for _, w := range plan {
 		computed(sc, w.seq, w.to)
 		sc.slots.began(&w.seq.state)
@@ -136,7 +141,7 @@ func stepLogits(sc *scheduler, s *torch.Scope, st *stepInput) torch.Tensor {
 
 // oneCallLogits is stepLogits by the call that computes a step. The adapters of its rows are beside the matrices of n.
 func oneCallLogits(sc *scheduler, s *torch.Scope, st *stepInput, n *network) torch.Tensor {
-	step := torch.DecoderStep{IDs: st.in.ids, Positions: st.in.positions[0], Segs: st.segs, Blocks: st.blocks, Wanted: st.rows}
+	step := torch.DecoderStep{IDs: st.in.ids, Positions: st.in.positions[0], Segs: st.segs, Blocks: st.blocks, Wanted: st.rows, Part: st.layers}
 	if sc.slots != nil {
 		step.Runs = sc.planRuns(s, st.plan)
 	}

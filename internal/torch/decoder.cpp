@@ -139,15 +139,34 @@ struct Layers : Run<S> {
     for (int64_t i = 0; i < step.n_wanted; i++) memmove(x + i * n, x + step.wanted[i] * n, n * sizeof(S));
   }
 
-  void all(S *logits) {
-    const S *table = of(d.embed);
+  // The rows as the layers before step.first have left them.
+  void begin() {
+    const S *table = of(d.embed), *held = static_cast<const S *>(step.held);
     share(rows, [&](int64_t r) {
       S *xr = b.x.data() + r * hidden;
+      if (step.first > 0) {
+        memcpy(xr, held + r * hidden, hidden * sizeof(S));
+        memcpy(&b.y[r * hidden], held + (rows + r) * hidden, hidden * sizeof(S));
+        return;
+      }
       memcpy(xr, table + step.ids[r] * hidden, hidden * sizeof(S));
       this->times(xr, hidden, d.embed_scale);
     });
+  }
+
+  // Leaves the rows, and what the last layer adds to them, for the layers from step.end.
+  void hold() {
+    S *held = static_cast<S *>(step.held);
+    share(rows, [&](int64_t r) {
+      memcpy(held + r * hidden, &b.x[r * hidden], hidden * sizeof(S));
+      memcpy(held + (rows + r) * hidden, &b.y[r * hidden], hidden * sizeof(S));
+    });
+  }
+
+  void all(S *logits) {
+    begin();
     const bool fewer = step.n_wanted < rows;
-    for (size_t i = 0; i < d.layers.size(); i++) {
+    for (size_t i = step.first; i < step.end; i++) {
       const Layer &l = d.layers[i];
       this->normed(i > 0, i > 0 ? d.layers[i - 1].after_mlp : Tensor(), l.before_attention);
       mix(l);
@@ -163,6 +182,7 @@ struct Layers : Run<S> {
       this->normed(true, l.after_attention, l.before_mlp);
       feed_forward(l);
     }
+    if (step.end < d.layers.size()) return hold();
     this->normed(true, d.layers.back().after_mlp, d.norm);
     if (fewer && step.chosen) {
       share(1, [&](int64_t) { move_wanted(b.h.data(), hidden); });
@@ -257,6 +277,9 @@ std::vector<std::vector<LowRank>> pairs_of(const Decoder &d, const agt_decoder_r
 
 void check(const Decoder &d, const Step &step) {
   const bool f32 = d.embed.scalar_type() == at::kFloat;
+  TORCH_CHECK(step.first < step.end && step.end <= d.layers.size(), "decoder: the layers ", step.first, " to ", step.end, " of ", d.layers.size());
+  TORCH_CHECK(step.end - step.first == d.layers.size() || (step.held && step.n_wanted == 0 && !step.chosen && step.runs.n == 0),
+              "decoder: some layers of rows with logits, recurrent layers or recorded experts");
   for (auto &l : d.layers) {
     const Attention &a = l.attention;
     TORCH_CHECK(a.heads == 0 || (ATTEND_KEYS % a.kpool.size(1) == 0 && a.heads / a.kv_heads <= ATTEND_COLS), "decoder: no plan of attention for such blocks or heads");
@@ -316,7 +339,8 @@ int agt_decoder_step(void *decoder, const agt_decoder_rows *r, agt_tensor *logit
   return agt::guarded(err, [&] {
     const auto &d = *static_cast<agt::Decoder *>(decoder);
     const agt::Step step{r->ids, r->positions, r->segs, r->blocks, r->wanted, r->rows, r->n, r->n_wanted,
-                         {r->runs.runs, r->runs.n, r->runs.saves, r->runs.n_saves}, r->chosen, agt::pairs_of(d, *r)};
+                         {r->runs.runs, r->runs.n, r->runs.saves, r->runs.n_saves}, r->chosen, agt::pairs_of(d, *r),
+                         size_t(r->first_layer), r->end_layer > 0 ? size_t(r->end_layer) : d.layers.size(), r->held};
     agt::check(d, step);
     at::Tensor out = at::empty({step.n_wanted, d.head.n}, d.embed.options());
     const bool f32 = d.embed.scalar_type() == at::kFloat;

@@ -103,6 +103,8 @@ type Decoder struct {
 	vocab, maxSeen, pool int64
 	block                int64
 	choices              int // experts of a row, over all layers
+	layers               int
+	row                  int64 // bytes of a row of hidden numbers
 }
 
 // NewDecoder makes one. It holds on to the tensors until Close.
@@ -126,7 +128,8 @@ func decoderArguments(s *Scope, m DecoderModel, layers []DecoderLayer, pin *runt
 	cm := C.agt_decoder_model{embed: m.Embed.p, norm: m.Norm.p, head: m.Head.p, n_ropes: C.int64_t(len(m.Ropes)),
 		embed_scale: C.double(m.EmbedScale), residual_scale: C.double(m.ResidualScale),
 		eps: C.double(m.Rms.Eps), norm_offset: C.double(m.Rms.Offset)}
-	d := &Decoder{vocab: s.Shape(m.Embed)[0]}
+	shape := s.Shape(m.Embed)
+	d := &Decoder{vocab: shape[0], row: shape[1] * int64(s.DType(m.Embed).Size()), layers: len(layers)}
 	if n := len(m.Ropes); n > 0 {
 		cos, sin, pairs := make([]C.agt_tensor, n), make([]C.agt_tensor, n), make([]C.int32_t, n)
 		for i, r := range m.Ropes {
@@ -194,7 +197,18 @@ type DecoderStep struct {
 	Runs           *RunPlan // of a model with recurrent mixers
 	Chosen         []int32  // not nil: where the experts of all rows go, [layers with experts, rows, active]
 	Pairs          []DecoderPair
+	Part           *LayerPart // not nil: some of the layers, of rows without logits
 }
+
+// LayerPart are the layers First..End−1 of a step, of a model without recurrent mixers. Held is NewHeld's for the
+// same rows: the parts of a step, one behind the other, give what all layers in one step give, to the bit.
+type LayerPart struct {
+	First, End int
+	Held       []byte
+}
+
+// NewHeld is where a part of the layers leaves a number of rows for the next.
+func (d *Decoder) NewHeld(rows int) []byte { return make([]byte, 2*int64(rows)*d.row) }
 
 // DecoderPair is a low-rank pair beside a matrix of a layer. Behind the mixer of the last layer rows are counted
 // among the wanted ones, without Chosen.
@@ -209,21 +223,8 @@ func (d *Decoder) Step(s *Scope, step DecoderStep) Tensor {
 	if s.Err() != nil || len(step.IDs) == 0 {
 		return Tensor{}
 	}
-	if err := d.checkRows(step); err != nil {
+	if err := d.check(step); err != nil {
 		s.Fail(err)
-		return Tensor{}
-	}
-	if w := step.Wanted; len(w) > 0 && (!slices.IsSorted(w) || w[0] < 0 || int(w[len(w)-1]) >= len(step.IDs) || len(w) > len(step.IDs)) {
-		s.Fail(fmt.Errorf("torch: decoder: the wanted rows %v are not in order or not of the %d rows", w, len(step.IDs)))
-		return Tensor{}
-	}
-	if step.Chosen != nil && len(step.Chosen) != d.choices*len(step.IDs) {
-		s.Fail(fmt.Errorf("torch: decoder: %d places for the experts of %d rows, of which each has %d", len(step.Chosen), len(step.IDs),
-			d.choices))
-		return Tensor{}
-	}
-	if step.Runs != nil && step.Runs.rows != int64(len(step.IDs)) {
-		s.Fail(fmt.Errorf("torch: decoder: runs of %d rows in a step of %d", step.Runs.rows, len(step.IDs)))
 		return Tensor{}
 	}
 	var pin runtime.Pinner
@@ -232,7 +233,30 @@ func (d *Decoder) Step(s *Scope, step DecoderStep) Tensor {
 	return s.op("decoder", func(o *C.agt_tensor, m **C.char) C.int { return C.agt_decoder_step(d.p, &r, o, m) })
 }
 
-// checkRows holds a step to the model and its cache: the kernels follow the numbers blindly.
+// check holds a step to the model and its cache: the kernels follow the numbers blindly.
+func (d *Decoder) check(step DecoderStep) error {
+	if err := d.checkRows(step); err != nil {
+		return err
+	}
+	rows, w := len(step.IDs), step.Wanted
+	if len(w) > 0 && (!slices.IsSorted(w) || w[0] < 0 || int(w[len(w)-1]) >= rows || len(w) > rows) {
+		return fmt.Errorf("torch: decoder: the wanted rows %v are not in order or not of the %d rows", w, rows)
+	}
+	if step.Chosen != nil && len(step.Chosen) != d.choices*rows {
+		return fmt.Errorf("torch: decoder: %d places for the experts of %d rows, of which each has %d", len(step.Chosen), rows, d.choices)
+	}
+	if step.Runs != nil && step.Runs.rows != int64(rows) {
+		return fmt.Errorf("torch: decoder: runs of %d rows in a step of %d", step.Runs.rows, rows)
+	}
+	if p := step.Part; p != nil && (p.First < 0 || p.End <= p.First || p.End > d.layers || int64(len(p.Held)) != 2*int64(rows)*d.row ||
+		len(w) > 0 || step.Runs != nil || step.Chosen != nil) {
+		return fmt.Errorf("torch: decoder: the layers %d to %d of %d, %d bytes for %d rows, %d of them wanted", p.First, p.End, d.layers,
+			len(p.Held), rows, len(w))
+	}
+	return nil
+}
+
+// checkRows holds the rows of a step to the vocabulary, the positions and the cache.
 func (d *Decoder) checkRows(step DecoderStep) error {
 	plan := CachePlan{segs: step.Segs, blocks: step.Blocks}
 	if err := plan.check(int64(len(step.IDs)), d.pool, d.block); err != nil {
@@ -269,6 +293,11 @@ func rowsOf(step DecoderStep, pin *runtime.Pinner) C.agt_decoder_rows {
 		}
 		pin.Pin(&pairs[0])
 		r.pairs, r.n_pairs = &pairs[0], C.int64_t(len(pairs))
+	}
+	if p := step.Part; p != nil {
+		r.first_layer, r.end_layer = C.int64_t(p.First), C.int64_t(p.End)
+		pin.Pin(&p.Held[0])
+		r.held = unsafe.Pointer(&p.Held[0])
 	}
 	if p := step.Runs; p != nil {
 		r.runs.n, r.runs.n_saves = C.int64_t(len(p.runs)), C.int64_t(len(p.saves))

@@ -118,13 +118,16 @@ struct LowRank {
 enum Slot { QKV, O, GATE_UP, DOWN, SLOTS };  // the matrices that may have pairs
 
 // What a step is told. segs: n quadruples of first row, rows, context with them, first of the blocks. chosen, or
-// null: where the experts of all rows go, [layers with experts, rows, active].
+// null: where the experts of all rows go, [layers with experts, rows, active]. The layers first..end−1 are
+// computed; held [2, rows, hidden]: the rows between two such parts.
 struct Step {
   const int32_t *ids, *positions, *segs, *blocks, *wanted;
   int64_t rows, n, n_wanted;
   DeltaRuns runs;
   int32_t *chosen;
   std::vector<std::vector<LowRank>> pairs;  // by layer and slot; empty: there are none
+  size_t first, end;
+  void *held;
 };
 
 // Which rows the convolutions of a step take in, for `before` tokens before each. A place is a row of

@@ -210,6 +210,11 @@ typedef struct agt_decoder_rows {
   int32_t *chosen;
   const agt_decoder_pair *pairs;
   int64_t n_pairs;
+  // Only the layers first_layer..end_layer−1; end_layer 0: all. held [2, rows, hidden]: where the
+  // layers before leave the rows, and these leave them for the next. Without logits, recurrent
+  // layers and chosen.
+  int64_t first_layer, end_layer;
+  void *held;
 } agt_decoder_rows;
 // A decoder on a device; see gpu_decoder.cpp. Weights are as they are. most: rows of a step, and
 // blocks of a sequence; draws: its steps draw a token of each row.
