@@ -49,11 +49,10 @@ const Kernels &of_avx2() {
   return table;
 }
 
-// Without instructions for bfloat16, its products are those of AVX2.
+// Without instructions for bfloat16, its products with plain weights and its attention are those of AVX2.
 const Kernels &of_avx512() {
   static const Kernels table = [] {
     Kernels t = avx512::table;
-    t.b.panel = avx2::table.b.panel;
     t.b.attend = avx2::table.b.attend;
     t.b.dots = avx2::table.b.dots;
     t.b.own_panels = true;
@@ -69,7 +68,7 @@ const Kernels &of_avx512_bf16() {
   static const Kernels table = [] {
     Kernels t = of_avx512();
     t.name = "avx512_bf16";
-    t.b.panel = avx512bf16::panel_bf16;
+    if (!__builtin_cpu_is("intel")) t.b.panel = avx512bf16::panel_bf16;  // see panels_wide.h
     t.b.attend = avx512bf16::attend_bf16;
     t.b.dots = avx512bf16::dots_bf16;
     t.b.own_panels = false;

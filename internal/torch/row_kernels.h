@@ -586,6 +586,7 @@ void sample(const float *z, int64_t v, const agt_sampling &o, float *w, int32_t 
 #ifdef AGT_AVX512
 #include "panels.h"
 #include "attend.h"
+#include "panels_wide.h"
 #endif
 #ifdef AGT_AVX2
 #include "panels_avx2.h"
@@ -627,6 +628,7 @@ constexpr Typed<S, A> typed() {
     k.attend = attend<float>;
     k.dots = dots<float>;
   }
+  if constexpr (std::is_same_v<S, bf16>) k.panel = panel_wide;
 #endif
 #ifdef AGT_AVX2
   if constexpr (sizeof(A) == sizeof(float)) {

@@ -1,0 +1,71 @@
+// The products of panels.h in bfloat16, whose numbers are widened to float32: for processors with AVX-512
+// that lack instructions for bfloat16, and for Intel's, which take as long for one of those as for four of
+// float32. The sums run over k in order here, too. Included by row_kernels.h behind panels.h.
+
+// 16·V outputs of a panel, which begins at w, for R rows of float32; `begin` sets y, else it is added to.
+template <int R, int V>
+void wide_piece(const float *x, int64_t ldx, const bf16 *w, int64_t k, float *y, bool begin) {
+  const __m512i second = _mm512_set1_epi32(int32_t(0xffff0000));
+  __m512 sum[R][V];
+  for (int r = 0; r < R; r++)
+    for (int v = 0; v < V; v++) sum[r][v] = begin ? _mm512_setzero_ps() : _mm512_loadu_ps(y + r * 64 + 16 * v);
+  for (int64_t i = 0; i < k; i += 2, w += 128) {
+    fetch_ahead<V>(w);
+    __m512 a[V], b[V];  // of the first input of a pair, and of the second
+#pragma GCC unroll 4
+    for (int v = 0; v < V; v++) {
+      const __m512i pairs = _mm512_loadu_si512(w + 32 * v);
+      a[v] = _mm512_castsi512_ps(_mm512_slli_epi32(pairs, 16));
+      b[v] = _mm512_castsi512_ps(_mm512_and_si512(pairs, second));
+    }
+#pragma GCC unroll 12
+    for (int r = 0; r < R; r++) {
+      const __m512 xa = _mm512_set1_ps(x[r * ldx + i]), xb = _mm512_set1_ps(x[r * ldx + i + 1]);
+#pragma GCC unroll 4
+      for (int v = 0; v < V; v++) sum[r][v] = _mm512_fmadd_ps(b[v], xb, _mm512_fmadd_ps(a[v], xa, sum[r][v]));
+    }
+  }
+  for (int r = 0; r < R; r++)
+    for (int v = 0; v < V; v++) _mm512_storeu_ps(y + r * 64 + 16 * v, sum[r][v]);
+}
+
+// As many outputs at a time as leave all sums in registers.
+template <int R>
+void wide_rows(const bf16 *x, int64_t ldx, const bf16 *w, int64_t k, float *y, bool begin) {
+  constexpr int64_t DEPTH = 128;
+  constexpr int V = R <= 5 ? 4 : 2;
+  float wide[R * DEPTH];
+  for (int r = 0; r < R; r++)
+    for (int64_t i = 0; i < k; i += 16) {
+      const __mmask16 mask = first16(k - i);
+      const __m512i bits = _mm512_cvtepu16_epi32(_mm256_maskz_loadu_epi16(mask, x + r * ldx + i));
+      _mm512_storeu_ps(wide + r * DEPTH + i, _mm512_castsi512_ps(_mm512_slli_epi32(bits, 16)));
+    }
+  for (int c = 0; c < 64; c += 16 * V) wide_piece<R, V>(wide, DEPTH, w + 2 * c, k, y + c, begin);
+}
+
+// 128 inputs at a time: their part of the panel stays in the first cache for all rows.
+inline void panel_wide(const bf16 *x, int64_t ldx, int64_t rows, const bf16 *w, int64_t k, float *y) {
+  for (int64_t from = 0; from < k; from += 128) {
+    const int64_t depth = std::min<int64_t>(128, k - from);
+    auto of = [&](int64_t r, auto n) { wide_rows<n.value>(x + r * ldx + from, ldx, w + from * 64, depth, y + r * 64, from == 0); };
+    const int64_t blocks = (rows + 11) / 12;
+    for (int64_t i = 0; i < blocks; i++) {
+      const int64_t r = rows * i / blocks;
+      switch (rows * (i + 1) / blocks - r) {
+        case 1: of(r, std::integral_constant<int, 1>()); break;
+        case 2: of(r, std::integral_constant<int, 2>()); break;
+        case 3: of(r, std::integral_constant<int, 3>()); break;
+        case 4: of(r, std::integral_constant<int, 4>()); break;
+        case 5: of(r, std::integral_constant<int, 5>()); break;
+        case 6: of(r, std::integral_constant<int, 6>()); break;
+        case 7: of(r, std::integral_constant<int, 7>()); break;
+        case 8: of(r, std::integral_constant<int, 8>()); break;
+        case 9: of(r, std::integral_constant<int, 9>()); break;
+        case 10: of(r, std::integral_constant<int, 10>()); break;
+        case 11: of(r, std::integral_constant<int, 11>()); break;
+        case 12: of(r, std::integral_constant<int, 12>()); break;
+      }
+    }
+  }
+}
