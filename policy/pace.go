@@ -89,20 +89,20 @@ func (p *pace) took(rows int, prompts promptWork, seconds float64) {
 	cost := max(seconds-alone, alone/100)
 	fits := (slowdown - 1) * alone / cost // times the work of this step
 	by := math.Sqrt(prompts.sum * fits / p.size)
-	if full := prompts.sum+prompts.more > p.size; fits < 1 || !full {
-		by = min(by, 1)
+	if fits < 1 {
+		by = min(max(by, .63), 1)
+	} else {
+		by = min(max(by, 1), 1.27)
 	}
-	if fits >= 1 {
-		by = max(by, 1)
-	}
-	by = min(max(by, .63), 1.27)
 	// Where what is fixed is too long alone, shorter chunks hold the others up more often and hardly
 	// less: what depends on the length then costs as much.
 	if p.hasGraphs {
 		p.learnFixed(prompts.sum, cost)
 		by = max(by, min(2*p.fixed/cost, 2))
 	}
-	p.size = min(max(p.size*by, leastChunk), defaultStepTokens)
+	if full := prompts.sum+prompts.more > p.size; full || by < 1 {
+		p.size = max(p.size*by, leastChunk)
+	}
 }
 
 // first is the work of the first step with prompts, of which nothing is known.
@@ -148,40 +148,36 @@ func (p *pace) without(rows int) float64 {
 	return 0
 }
 
-// room is the work that a step beside rows that decode has for prompts. Where nobody decodes, and
-// else at most, that is a number of tokens.
-func (p *pace) room(rows, most int) float64 {
-	switch {
-	case rows == 0:
-		return float64(most)
-	case p.size == 0:
-		return min(p.first(), float64(most))
+// room is the work that a step beside rows that decode has for prompts.
+func (p *pace) room() float64 {
+	if p.size == 0 {
+		return p.first()
 	}
-	return min(p.size, float64(most))
+	return p.size
 }
 
-// shares divides a step's work among prompts, of which `left` tokens are to be computed and a token is
-// `each` work, the oldest first. A short prompt does not wait for a long one: the shortest comes first.
-// That the oldest ends too, however many short ones follow it, a quarter is its own.
-func shares(left []int, each []float64, work float64) []int {
+// shares divides the work of a step, of at most so many tokens, among prompts, of which `left` tokens are to
+// be computed and a token is `each` work, the oldest first. A short prompt does not wait for a long one: the
+// shortest comes first. That the oldest ends too, however many short ones follow it, a quarter is its own.
+func shares(left []int, each []float64, work float64, tokens int) []int {
 	out := make([]int, len(left))
 	if len(left) == 0 {
 		return out
 	}
-	out[0] = min(left[0], max(leastChunk, int(math.Ceil(work/4/each[0]))))
-	work -= float64(out[0]) * each[0]
+	take := func(i, n int) {
+		out[i], work, tokens = out[i]+n, work-float64(n)*each[i], tokens-n
+	}
+	take(0, min(left[0], tokens, max(leastChunk, int(math.Ceil(work/4/each[0])))))
 	for {
 		next := -1
 		for i, n := range left {
-			if n > out[i] && each[i] <= work && (next < 0 || n < left[next]) {
+			if n > out[i] && each[i] <= work && tokens > 0 && (next < 0 || n < left[next]) {
 				next = i
 			}
 		}
 		if next < 0 {
 			return out
 		}
-		more := min(left[next]-out[next], int(work/each[next]))
-		out[next] += more
-		work -= float64(more) * each[next]
+		take(next, min(left[next]-out[next], int(work/each[next]), tokens))
 	}
 }

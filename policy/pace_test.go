@@ -32,7 +32,7 @@ func TestALongPromptDoesNotHoldUpWhoDecodes(t *testing.T) {
 			alone := m.step(rows, 0, 0)
 			var steps []float64
 			for at := 0; at < 30_000; {
-				n, work := p.next(rows, 30_000-at, at)
+				n, work := p.next(30_000-at, at)
 				if n < 1 {
 					t.Fatalf("%s, %d rows: %d tokens of a prompt in a step", name, rows, n)
 				}
@@ -44,7 +44,7 @@ func TestALongPromptDoesNotHoldUpWhoDecodes(t *testing.T) {
 			if slow := steps[len(steps)*99/100] / alone; slow > 3 {
 				t.Errorf("%s, %d rows: the slow steps of %d take %.2f times as long as before", name, rows, len(steps), slow)
 			}
-			if mean := steps[len(steps)/2] / alone; mean < 1.5 && p.room(rows, 2048) < 2000 {
+			if mean := steps[len(steps)/2] / alone; mean < 1.5 && p.room() < 2000 {
 				t.Errorf("%s, %d rows: half of the steps take %.2f times as long as before: the prompt could go faster", name, rows, mean)
 			}
 		}
@@ -54,57 +54,53 @@ func TestALongPromptDoesNotHoldUpWhoDecodes(t *testing.T) {
 // Where a step with prompts takes long whatever their tokens are, as on a GPU whose other steps are
 // recorded, few long chunks hold the others up least.
 func TestWhatIsFixedIsPaidFewTimes(t *testing.T) {
-	noise := rand.New(rand.NewPCG(3, 4))
-	const alone, fixed, token = .0012, .006, 1e-6
-	p := pace{hasGraphs: true}
-	for range 20 {
-		p.took(8, promptWork{}, alone*(1+.1*noise.Float64()))
-	}
-	steps := 0
-	for left := 30_000; left > 0; steps++ {
-		n, work := p.next(8, left, 0)
-		p.took(8, work, (alone+fixed+token*float64(n))*(1+.1*noise.Float64()))
-		left -= n
-	}
-	if steps > 60 { // chunks of eight tokens would be 3,750
-		t.Errorf("a prompt of 30,000 tokens takes %d steps", steps)
+	for _, depth := range []float64{0, 1500} {
+		noise := rand.New(rand.NewPCG(3, 4))
+		const alone, fixed, token = .0012, .006, 1e-6
+		p := pace{hasGraphs: true, depth: depth}
+		for range 20 {
+			p.took(8, promptWork{}, alone*(1+.1*noise.Float64()))
+		}
+		steps := 0
+		for at := 0; at < 30_000; steps++ {
+			n, work := p.next(30_000-at, at)
+			p.took(8, work, (alone+fixed+token*float64(n))*(1+.1*noise.Float64()))
+			at += n
+		}
+		if steps > 60 { // chunks of eight tokens would be 3,750
+			t.Errorf("a prompt of 30,000 tokens takes %d steps", steps)
+		}
 	}
 }
 
-// Where nobody decodes, a step is as large as it may be; before anything is known it is small.
+// Before anything is known a chunk is small; later it is as long as the machine is fast, and a step allows.
 func TestAChunkIsBounded(t *testing.T) {
 	var p pace
-	if n := p.room(0, 2048); n != 2048 {
-		t.Errorf("%v tokens where nobody decodes", n)
-	}
-	if n := p.room(3, 2048); n != firstChunk {
+	if n := p.room(); n != firstChunk {
 		t.Errorf("%v tokens in a first step", n)
-	}
-	if n := p.room(3, 5); n != 5 {
-		t.Errorf("%v tokens where 5 are left", n)
 	}
 	p.took(3, promptWork{}, .01)
 	for range 20 {
-		n, work := p.next(3, 30_000, 0)
+		n, work := p.next(30_000, 0)
 		p.took(3, work, float64(n))
 	}
-	if n := p.room(3, 2048); n != leastChunk {
+	if n := p.room(); n != leastChunk {
 		t.Errorf("%v tokens on a machine that is much too slow", n)
 	}
 	for range 100 {
-		_, work := p.next(5, 30_000, 0)
+		_, work := p.next(30_000, 0)
 		p.took(5, work, .01)
 	}
-	before := p.room(3, 2048)
-	if before != 2048 {
-		t.Errorf("%v tokens after a hundred fast steps", before)
+	before := p.room()
+	if n, _ := p.next(30_000, 0); n != 2048 || before > 2*2048 {
+		t.Errorf("%d tokens after a hundred fast steps, room for %v", n, before)
 	}
 	p.took(3, promptWork{7, 1}, .01) // the last tokens of a prompt say nothing of a longer chunk
-	if n := p.room(3, 2048); n != before {
+	if n := p.room(); n != before {
 		t.Errorf("%v tokens after a short chunk, %v before", n, before)
 	}
 	p.took(3, promptWork{2048, 1}, 1) // something else had the machine
-	if n := p.room(3, 2048); n < before/2 {
+	if n := p.room(); n < before/2 {
 		t.Errorf("%v tokens after one slow step, %v before", n, before)
 	}
 	if p.took(1<<20, promptWork{}, 1); p.without(1<<20) == 0 {
@@ -124,11 +120,11 @@ func TestShortPromptsDoNotLengthenTheChunksOfALongOne(t *testing.T) {
 	slow, steps := 0, 0
 	for i := range 2000 {
 		if i%4 < 3 { // new replies: prompts that take all that there is
-			n, work := p.next(rows, 400, 0)
+			n, work := p.next(400, 0)
 			p.took(rows, work, m.step(rows, n, 0))
 			continue
 		}
-		n, work := p.next(rows, 1000, behind)
+		n, work := p.next(1000, behind)
 		s := m.step(rows, n, behind)
 		p.took(rows, work, s)
 		if steps++; s > 3*alone {
@@ -141,9 +137,9 @@ func TestShortPromptsDoNotLengthenTheChunksOfALongOne(t *testing.T) {
 }
 
 // next is what a step computes of one prompt beside rows that decode.
-func (p *pace) next(rows, left, behind int) (n int, work promptWork) {
+func (p *pace) next(left, behind int) (n int, work promptWork) {
 	each := p.tokenWork(behind)
-	n = shares([]int{left}, []float64{each}, p.room(rows, 2048))[0]
+	n = shares([]int{left}, []float64{each}, p.room(), 2048)[0]
 	work.add(n, each)
 	return n, work
 }
@@ -157,6 +153,8 @@ func TestTheShortestPromptComesFirstAndTheOldestEnds(t *testing.T) {
 	}{
 		{nil, nil, 10, []int{}},
 		{[]int{30_000}, nil, 64, []int{64}},
+		{[]int{30_000}, nil, 5000, []int{2048}},
+		{[]int{30_000, 100}, nil, 5000, []int{1948, 100}},
 		{[]int{30_000, 20, 100}, nil, 100, []int{25, 20, 55}},
 		{[]int{30_000, 20, 100}, nil, 200, []int{80, 20, 100}},
 		{[]int{5, 30_000}, nil, 64, []int{5, 59}},
@@ -172,7 +170,7 @@ func TestTheShortestPromptComesFirstAndTheOldestEnds(t *testing.T) {
 		if each == nil {
 			each = slices.Repeat([]float64{1}, len(x.left))
 		}
-		if got := shares(x.left, each, x.work); !slices.Equal(got, x.want) {
+		if got := shares(x.left, each, x.work, 2048); !slices.Equal(got, x.want) {
 			t.Errorf("%v work among %v of %v each: %v, want %v", x.work, x.left, each, got, x.want)
 		}
 	}

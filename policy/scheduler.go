@@ -361,7 +361,11 @@ func (sc *scheduler) schedule() []work {
 
 // schedulePrompts chooses what a step computes of prompts beside so many sequences that decode.
 func schedulePrompts(sc *scheduler, prompts []*sequence, decoding int) (plan []work) {
-	room := sc.pace.room(decoding, max(sc.stepTokens-decoding, 1))
+	tokens := max(sc.stepTokens-decoding, leastChunk)
+	room := float64(tokens) // where nobody decodes a token is as much as any other
+	if decoding > 0 {
+		room = sc.pace.room()
+	}
 	if decoding > 0 && takesLayers(sc, prompts[0]) {
 		room -= planLayers(sc, prompts[0], room, len(prompts) > 1)
 		prompts = prompts[1:]
@@ -373,7 +377,7 @@ func schedulePrompts(sc *scheduler, prompts []*sequence, decoding int) (plan []w
 			each[i] = sc.pace.tokenWork(q.cached)
 		}
 	}
-	for i, n := range shares(left, each, max(room, 0)) {
+	for i, n := range shares(left, each, max(room, 0), tokens) {
 		if q := prompts[i]; n > 0 && sc.makeRoom(q, q.cached+n) {
 			plan = append(plan, work{seq: q, from: q.cached, to: q.cached + n})
 		}
