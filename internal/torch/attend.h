@@ -47,8 +47,6 @@ inline void interleave(const bf16 *a, const bf16 *b, __mmask32 of_a, __mmask32 o
   to[0] = _mm512_permutex2var_epi16(x, _mm512_load_si512(order), y);
   to[1] = _mm512_permutex2var_epi16(x, _mm512_load_si512(order + 32), y);
 }
-inline __mmask32 first32(int64_t n) { return n >= 32 ? ~__mmask32(0) : n <= 0 ? 0 : (__mmask32(1) << n) - 1; }
-inline __mmask16 first16(int64_t n) { return __mmask16(first32(std::min<int64_t>(n, 16))); }
 
 // Values of `even` tokens, of which the first n are there, as panels of 64 of a head's numbers.
 inline void values_panel(const float *const *rows, int64_t n, int64_t even, int64_t dim, float *panel) {
@@ -74,15 +72,19 @@ inline __m512 store16(float *to, __m512 p) {
   _mm512_storeu_ps(to, p);
   return p;
 }
-#ifdef AGT_AVX512BF16
 inline __m512 store16(bf16 *to, __m512 p) {
+#ifdef AGT_AVX512BF16
   __m256bh h = _mm512_cvtneps_pbh(p);
   __m256i bits;
   memcpy(&bits, &h, sizeof bits);
+#else  // the same rounding: to the nearest, a tie to the even one
+  const __m512i x = _mm512_castps_si512(p), odd = _mm512_and_si512(_mm512_srli_epi32(x, 16), _mm512_set1_epi32(1));
+  const __m512i rounded = _mm512_add_epi32(x, _mm512_add_epi32(odd, _mm512_set1_epi32(0x7fff)));
+  const __m256i bits = _mm512_cvtepi32_epi16(_mm512_srli_epi32(rounded, 16));
+#endif
   _mm256_storeu_si256(reinterpret_cast<__m256i *>(to), bits);
   return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(bits), 16));
 }
-#endif
 
 // The scores [2][cols][64] of n keys become weights p [cols, ATTEND_KEYS] relative to each
 // column's largest, which goes to m; their sum goes to z. ALL: column c sees all ATTEND_KEYS keys.

@@ -49,13 +49,9 @@ const Kernels &of_avx2() {
   return table;
 }
 
-// Without instructions for bfloat16, its products with plain weights and its attention are those of AVX2.
 const Kernels &of_avx512() {
   static const Kernels table = [] {
     Kernels t = avx512::table;
-    t.b.attend = avx2::table.b.attend;
-    t.b.dots = avx2::table.b.dots;
-    t.b.own_panels = true;
     const bool vnni = __builtin_cpu_supports("avx512vnni");
     t.quant_row = vnni ? avx512vnni::quant_row : avx2quant::quant_row;
     t.quant_panel = vnni ? avx512vnni::quant_panel : avx2quant::quant_panel;
@@ -68,8 +64,10 @@ const Kernels &of_avx512_bf16() {
   static const Kernels table = [] {
     Kernels t = of_avx512();
     t.name = "avx512_bf16";
-    if (!__builtin_cpu_is("intel")) t.b.panel = avx512bf16::panel_bf16;  // see panels_wide.h
-    t.b.attend = avx512bf16::attend_bf16;
+    if (!__builtin_cpu_is("intel")) {  // see panels_wide.h
+      t.b.panel = avx512bf16::panel_bf16;
+      t.b.attend = avx512bf16::attend_bf16;
+    }
     t.b.dots = avx512bf16::dots_bf16;
     t.b.own_panels = false;
     return t;

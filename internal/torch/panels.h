@@ -20,12 +20,16 @@ inline __m512 group_fma(__m512 sum, const bf16 *w, __m512 x) {
   memcpy(&b, &pair, sizeof b);
   return _mm512_dpbf16_ps(sum, a, b);
 }
+#endif
 inline __m512 spread(const bf16 *x) {
   int32_t pair;
   memcpy(&pair, x, 4);
   return _mm512_castsi512_ps(_mm512_set1_epi32(pair));
 }
-#endif
+
+// The first n of 32 or 16 lanes.
+inline __mmask32 first32(int64_t n) { return n >= 32 ? ~__mmask32(0) : n <= 0 ? 0 : (__mmask32(1) << n) - 1; }
+inline __mmask16 first16(int64_t n) { return __mmask16(first32(std::min<int64_t>(n, 16))); }
 
 // Fetches the V vectors of a panel that are 8 KB behind w. Intel's processors fetch
 // too little by themselves where few rows are multiplied.
@@ -72,8 +76,14 @@ void row_blocks(int64_t rows, F f) {
   }
 }
 
+#include "panels_wide.h"
+
 template <class S>
 void panel(const S *x, int64_t ldx, int64_t rows, const S *w, int64_t k, float *y, int64_t ldy = 64) {
+#ifndef AGT_AVX512BF16
+  if constexpr (sizeof(S) == sizeof(bf16)) return panel_wide(x, ldx, rows, w, k, y, ldy);
+  else
+#endif
   row_blocks(rows, [&](int64_t from, auto n) { panel_rows<n.value, S>(x + from * ldx, ldx, w, k, y + from * ldy, ldy); });
 }
 
@@ -83,19 +93,19 @@ void panel(const S *x, int64_t ldx, int64_t rows, const S *w, int64_t k, float *
 // 64 bytes, or what is left of them and zeros.
 inline __m512 lanes_of(const float *p) { return _mm512_loadu_ps(p); }
 inline __m512 lanes_of(const float *p, int64_t left) { return _mm512_maskz_loadu_ps(__mmask16((1u << left) - 1), p); }
-#ifdef AGT_AVX512BF16
 inline __m512 lanes_of(const bf16 *p) { return _mm512_loadu_ps(p); }
 inline __m512 lanes_of(const bf16 *p, int64_t left) { return _mm512_castsi512_ps(_mm512_maskz_loadu_epi16(__mmask32((1u << left) - 1), p)); }
-#endif
 inline __m512 lanes_fma(__m512 sum, __m512 w, __m512 x, const float *) { return _mm512_fmadd_ps(w, x, sum); }
-#ifdef AGT_AVX512BF16
 inline __m512 lanes_fma(__m512 sum, __m512 w, __m512 x, const bf16 *) {
+#ifdef AGT_AVX512BF16
   __m512bh a, b;
   memcpy(&a, &w, sizeof a);
   memcpy(&b, &x, sizeof b);
   return _mm512_dpbf16_ps(sum, a, b);
-}
+#else
+  return _mm512_fmadd_ps(second_of(w), second_of(x), _mm512_fmadd_ps(first_of(w), first_of(x), sum));
 #endif
+}
 
 // The sums of the lanes of four vectors.
 inline __m128 sums_of(__m512 a, __m512 b, __m512 c, __m512 d) {

@@ -1,22 +1,27 @@
 // The products of panels.h in bfloat16, whose numbers are widened to float32: for processors with AVX-512
 // that lack instructions for bfloat16, and for Intel's, which take as long for one of those as for four of
-// float32. The sums run over k in order here, too. Included by row_kernels.h behind panels.h.
+// float32. The sums run over k in order here, too. Included by panels.h.
+
+// The first numbers of 16 pairs, and the second.
+inline __m512 first_of(__m512 pairs) { return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_castps_si512(pairs), 16)); }
+inline __m512 second_of(__m512 pairs) {
+  return _mm512_castsi512_ps(_mm512_and_si512(_mm512_castps_si512(pairs), _mm512_set1_epi32(int32_t(0xffff0000))));
+}
 
 // 16·V outputs of a panel, which begins at w, for R rows of float32; `begin` sets y, else it is added to.
 template <int R, int V>
-void wide_piece(const float *x, int64_t ldx, const bf16 *w, int64_t k, float *y, bool begin) {
-  const __m512i second = _mm512_set1_epi32(int32_t(0xffff0000));
+void wide_piece(const float *x, int64_t ldx, const bf16 *w, int64_t k, float *y, int64_t ldy, bool begin) {
   __m512 sum[R][V];
   for (int r = 0; r < R; r++)
-    for (int v = 0; v < V; v++) sum[r][v] = begin ? _mm512_setzero_ps() : _mm512_loadu_ps(y + r * 64 + 16 * v);
+    for (int v = 0; v < V; v++) sum[r][v] = begin ? _mm512_setzero_ps() : _mm512_loadu_ps(y + r * ldy + 16 * v);
   for (int64_t i = 0; i < k; i += 2, w += 128) {
     fetch_ahead<V>(w);
     __m512 a[V], b[V];  // of the first input of a pair, and of the second
 #pragma GCC unroll 4
     for (int v = 0; v < V; v++) {
-      const __m512i pairs = _mm512_loadu_si512(w + 32 * v);
-      a[v] = _mm512_castsi512_ps(_mm512_slli_epi32(pairs, 16));
-      b[v] = _mm512_castsi512_ps(_mm512_and_si512(pairs, second));
+      const __m512 pairs = _mm512_loadu_ps(w + 32 * v);
+      a[v] = first_of(pairs);
+      b[v] = second_of(pairs);
     }
 #pragma GCC unroll 12
     for (int r = 0; r < R; r++) {
@@ -26,12 +31,12 @@ void wide_piece(const float *x, int64_t ldx, const bf16 *w, int64_t k, float *y,
     }
   }
   for (int r = 0; r < R; r++)
-    for (int v = 0; v < V; v++) _mm512_storeu_ps(y + r * 64 + 16 * v, sum[r][v]);
+    for (int v = 0; v < V; v++) _mm512_storeu_ps(y + r * ldy + 16 * v, sum[r][v]);
 }
 
 // As many outputs at a time as leave all sums in registers.
 template <int R>
-void wide_rows(const bf16 *x, int64_t ldx, const bf16 *w, int64_t k, float *y, bool begin) {
+void wide_rows(const bf16 *x, int64_t ldx, const bf16 *w, int64_t k, float *y, int64_t ldy, bool begin) {
   constexpr int64_t DEPTH = 128;
   constexpr int V = R <= 5 ? 4 : 2;
   float wide[R * DEPTH];
@@ -41,14 +46,14 @@ void wide_rows(const bf16 *x, int64_t ldx, const bf16 *w, int64_t k, float *y, b
       const __m512i bits = _mm512_cvtepu16_epi32(_mm256_maskz_loadu_epi16(mask, x + r * ldx + i));
       _mm512_storeu_ps(wide + r * DEPTH + i, _mm512_castsi512_ps(_mm512_slli_epi32(bits, 16)));
     }
-  for (int c = 0; c < 64; c += 16 * V) wide_piece<R, V>(wide, DEPTH, w + 2 * c, k, y + c, begin);
+  for (int c = 0; c < 64; c += 16 * V) wide_piece<R, V>(wide, DEPTH, w + 2 * c, k, y + c, ldy, begin);
 }
 
 // 128 inputs at a time: their part of the panel stays in the first cache for all rows.
-inline void panel_wide(const bf16 *x, int64_t ldx, int64_t rows, const bf16 *w, int64_t k, float *y) {
+inline void panel_wide(const bf16 *x, int64_t ldx, int64_t rows, const bf16 *w, int64_t k, float *y, int64_t ldy) {
   for (int64_t from = 0; from < k; from += 128) {
     const int64_t depth = std::min<int64_t>(128, k - from);
-    auto of = [&](int64_t r, auto n) { wide_rows<n.value>(x + r * ldx + from, ldx, w + from * 64, depth, y + r * 64, from == 0); };
+    auto of = [&](int64_t r, auto n) { wide_rows<n.value>(x + r * ldx + from, ldx, w + from * 64, depth, y + r * ldy, ldy, from == 0); };
     const int64_t blocks = (rows + 11) / 12;
     for (int64_t i = 0; i < blocks; i++) {
       const int64_t r = rows * i / blocks;

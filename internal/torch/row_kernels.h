@@ -586,7 +586,6 @@ void sample(const float *z, int64_t v, const agt_sampling &o, float *w, int32_t 
 #ifdef AGT_AVX512
 #include "panels.h"
 #include "attend.h"
-#include "panels_wide.h"
 #endif
 #ifdef AGT_AVX2
 #include "panels_avx2.h"
@@ -623,12 +622,12 @@ constexpr Typed<S, A> typed() {
     k.gated_norm = gated_norm<S>;
   }
 #ifdef AGT_AVX512
-  if constexpr (std::is_same_v<S, float>) {
-    k.panel = [](const S *x, int64_t ldx, int64_t rows, const S *w, int64_t n, float *y) { panel<float>(x, ldx, rows, w, n, y); };
-    k.attend = attend<float>;
-    k.dots = dots<float>;
+  if constexpr (sizeof(A) == sizeof(float)) {
+    k.panel = [](const S *x, int64_t ldx, int64_t rows, const S *w, int64_t n, float *y) { panel<S>(x, ldx, rows, w, n, y); };
+    k.attend = attend<S>;
+    k.dots = dots<S>;
+    k.own_panels = std::is_same_v<S, bf16>;  // oneDNN has panels of bfloat16 only with instructions for it
   }
-  if constexpr (std::is_same_v<S, bf16>) k.panel = panel_wide;
 #endif
 #ifdef AGT_AVX2
   if constexpr (sizeof(A) == sizeof(float)) {
