@@ -24,6 +24,7 @@ func TestAPromptInLayersGivesTheSameBits(t *testing.T) {
 			parts := 0
 			var cancelled context.CancelFunc
 			beside := func(Token) { // by the scheduler's loop
+				p.sched.pace.size = firstChunk // a layer a step, however long steps take
 				if l := p.sched.layered; l != nil && l.layer > 0 {
 					parts++
 					if cancelled != nil {
