@@ -141,7 +141,8 @@ func stepLogits(sc *scheduler, s *torch.Scope, st *stepInput) torch.Tensor {
 
 // oneCallLogits is stepLogits by the call that computes a step. The adapters of its rows are beside the matrices of n.
 func oneCallLogits(sc *scheduler, s *torch.Scope, st *stepInput, n *network) torch.Tensor {
-	step := torch.DecoderStep{IDs: st.in.ids, Positions: st.in.positions[0], Segs: st.segs, Blocks: st.blocks, Wanted: st.rows, Part: st.layers}
+	step := torch.DecoderStep{IDs: st.in.ids, Positions: st.in.positions[0], Segs: st.segs, Blocks: st.blocks, Wanted: st.rows,
+		Part: st.layers}
 	if sc.slots != nil {
 		step.Runs = sc.planRuns(s, st.plan)
 	}
