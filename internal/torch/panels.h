@@ -58,20 +58,25 @@ void panel_rows(const S *x, int64_t ldx, const S *w, int64_t k, float *y, int64_
     for (int v = 0; v < 4; v++) _mm512_storeu_ps(y + r * ldy + 16 * v, sum[r][v]);
 }
 
-// f(first row, how many as a constant) for blocks of rows, whose sums, four registers each, stay in registers.
-template <class F>
+// f(first row, how many as a constant) for blocks of at most MOST rows, as alike as can be: their sums stay in registers.
+template <int MOST, class F>
 void row_blocks(int64_t rows, F f) {
-  constexpr int64_t MOST = 6;
   const int64_t blocks = (rows + MOST - 1) / MOST;
   for (int64_t b = 0; b < blocks; b++) {
     const int64_t from = rows * b / blocks;
     switch (rows * (b + 1) / blocks - from) {
       case 1: f(from, std::integral_constant<int, 1>()); break;
-      case 2: f(from, std::integral_constant<int, 2>()); break;
-      case 3: f(from, std::integral_constant<int, 3>()); break;
-      case 4: f(from, std::integral_constant<int, 4>()); break;
-      case 5: f(from, std::integral_constant<int, 5>()); break;
-      case 6: f(from, std::integral_constant<int, 6>()); break;
+      case 2: f(from, std::integral_constant<int, std::min(2, MOST)>()); break;
+      case 3: f(from, std::integral_constant<int, std::min(3, MOST)>()); break;
+      case 4: f(from, std::integral_constant<int, std::min(4, MOST)>()); break;
+      case 5: f(from, std::integral_constant<int, std::min(5, MOST)>()); break;
+      case 6: f(from, std::integral_constant<int, std::min(6, MOST)>()); break;
+      case 7: f(from, std::integral_constant<int, std::min(7, MOST)>()); break;
+      case 8: f(from, std::integral_constant<int, std::min(8, MOST)>()); break;
+      case 9: f(from, std::integral_constant<int, std::min(9, MOST)>()); break;
+      case 10: f(from, std::integral_constant<int, std::min(10, MOST)>()); break;
+      case 11: f(from, std::integral_constant<int, std::min(11, MOST)>()); break;
+      case 12: f(from, std::integral_constant<int, std::min(12, MOST)>()); break;
     }
   }
 }
@@ -84,7 +89,7 @@ void panel(const S *x, int64_t ldx, int64_t rows, const S *w, int64_t k, float *
   if constexpr (sizeof(S) == sizeof(bf16)) return panel_wide(x, ldx, rows, w, k, y, ldy);
   else
 #endif
-  row_blocks(rows, [&](int64_t from, auto n) { panel_rows<n.value, S>(x + from * ldx, ldx, w, k, y + from * ldy, ldy); });
+  row_blocks<6>(rows, [&](int64_t from, auto n) { panel_rows<n.value, S>(x + from * ldx, ldx, w, k, y + from * ldy, ldy); });
 }
 
 // The same of up to 64 rows of a plain weight [n, k]: those of MoE experts, which are in no panels.
@@ -157,5 +162,5 @@ void dots_rows(const S *x, int64_t ldx, const S *w, int64_t n, int64_t k, float 
 
 template <class S>
 void dots(const S *x, int64_t ldx, int64_t rows, const S *w, int64_t n, int64_t k, float *y) {
-  row_blocks(rows, [&](int64_t from, auto m) { dots_rows<m.value, S>(x + from * ldx, ldx, w, n, k, y + from * 64); });
+  row_blocks<6>(rows, [&](int64_t from, auto m) { dots_rows<m.value, S>(x + from * ldx, ldx, w, n, k, y + from * 64); });
 }

@@ -53,24 +53,8 @@ void wide_rows(const bf16 *x, int64_t ldx, const bf16 *w, int64_t k, float *y, i
 inline void panel_wide(const bf16 *x, int64_t ldx, int64_t rows, const bf16 *w, int64_t k, float *y, int64_t ldy) {
   for (int64_t from = 0; from < k; from += 128) {
     const int64_t depth = std::min<int64_t>(128, k - from);
-    auto of = [&](int64_t r, auto n) { wide_rows<n.value>(x + r * ldx + from, ldx, w + from * 64, depth, y + r * ldy, ldy, from == 0); };
-    const int64_t blocks = (rows + 11) / 12;
-    for (int64_t i = 0; i < blocks; i++) {
-      const int64_t r = rows * i / blocks;
-      switch (rows * (i + 1) / blocks - r) {
-        case 1: of(r, std::integral_constant<int, 1>()); break;
-        case 2: of(r, std::integral_constant<int, 2>()); break;
-        case 3: of(r, std::integral_constant<int, 3>()); break;
-        case 4: of(r, std::integral_constant<int, 4>()); break;
-        case 5: of(r, std::integral_constant<int, 5>()); break;
-        case 6: of(r, std::integral_constant<int, 6>()); break;
-        case 7: of(r, std::integral_constant<int, 7>()); break;
-        case 8: of(r, std::integral_constant<int, 8>()); break;
-        case 9: of(r, std::integral_constant<int, 9>()); break;
-        case 10: of(r, std::integral_constant<int, 10>()); break;
-        case 11: of(r, std::integral_constant<int, 11>()); break;
-        case 12: of(r, std::integral_constant<int, 12>()); break;
-      }
-    }
+    row_blocks<12>(rows, [&](int64_t r, auto n) {
+      wide_rows<n.value>(x + r * ldx + from, ldx, w + from * 64, depth, y + r * ldy, ldy, from == 0);
+    });
   }
 }
