@@ -21,13 +21,20 @@ type source struct {
 	head     *weights.Tensor    // the value head beside a policy's weights (valueHeadName); nil: there is none
 }
 
-// tensorsFor gives the tensors of a model that computes in that type.
+// tensorsFor gives the tensors of a model that computes in that type: numbers, or blocks of a GGUF (torch.BlocksOf).
 func tensorsFor(m *weights.Model, dtype torch.DType) func(name string) (weights.Tensor, error) {
 	d := weights.F32
 	if dtype == torch.BFloat16 {
 		d = weights.BF16
 	}
-	return func(name string) (weights.Tensor, error) { return m.TensorFor(name, d) }
+	return func(name string) (weights.Tensor, error) {
+		if t, ok := weights.InBlocks(m, name); ok {
+			if _, ok := torch.BlocksOf(string(t.DType)); ok {
+				return t, nil
+			}
+		}
+		return m.TensorFor(name, d)
+	}
 }
 
 // readAhead begins to read a model's tensors in the order in which load wants them.
@@ -141,6 +148,13 @@ func (m source) part(q part) (t weights.Tensor, err error) {
 
 // on is a tensor on a device: those of the files, of one type, below each other.
 func (m source) on(c *torch.Scope, shape []int64, dtype torch.DType, dev torch.Device, ts ...weights.Tensor) (torch.Tensor, error) {
+	if b, ok := torch.BlocksOf(string(ts[0].DType)); ok {
+		computed := torch.Float32
+		if dtype == torch.BFloat16 { // half as many bytes on the way
+			computed = dtype
+		}
+		return c.To(c.FromBlocks(dataOf(ts), b, computed, shape...), dtype, dev), nil
+	}
 	d, err := dtypeOf(ts[0].DType)
 	if err != nil {
 		return torch.Tensor{}, fmt.Errorf("%s: tensor %s: %w", m.Path(), ts[0].Name, err)
@@ -204,11 +218,14 @@ func packParts(n *network, s, keep *torch.Scope, m *matrix, like torch.Tensor, t
 	if m == &n.head || !n.panels || !like.Defined() || !ofOneType(ts) {
 		return false
 	}
-	d, err := dtypeOf(ts[0].DType)
-	if err != nil || d != n.dtype && d != torch.BFloat16 {
+	var packed, bytes torch.Tensor
+	if b, ok := torch.BlocksOf(string(ts[0].DType)); ok {
+		packed, bytes = s.PackBlocks(like, dataOf(ts), b)
+	} else if d, err := dtypeOf(ts[0].DType); err == nil && (d == n.dtype || d == torch.BFloat16) {
+		packed, bytes = s.PackParts(like, dataOf(ts), d)
+	} else {
 		return false
 	}
-	packed, bytes := s.PackParts(like, dataOf(ts), d)
 	s.Keep(bytes, keep)
 	m.packed = s.Keep(packed, keep)
 	return s.Err() == nil

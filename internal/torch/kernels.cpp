@@ -64,12 +64,14 @@ const Kernels &of_avx512_bf16() {
   static const Kernels table = [] {
     Kernels t = of_avx512();
     t.name = "avx512_bf16";
-    if (!__builtin_cpu_is("intel")) {  // see panels_wide.h
+    const bool intel = __builtin_cpu_is("intel");
+    if (!intel) {  // see panels_wide.h
       t.b.panel = avx512bf16::panel_bf16;
       t.b.attend = avx512bf16::attend_bf16;
     }
     t.b.dots = avx512bf16::dots_bf16;
     t.b.own_panels = false;
+    t.b.widens = intel && !__builtin_cpu_supports("amx-bf16");
     return t;
   }();
   return table;

@@ -150,6 +150,7 @@ struct Typed {
   // RMSNorm of each head of x [heads, dim] by w [dim], times silu(gate)
   void (*gated_norm)(const S *x, const S *w, const S *gate, S *y, int64_t heads, int64_t dim, double eps);
   bool own_panels = false;  // oneDNN has no panels where these kernels are used: weights are put into ours (PanelHead)
+  bool widens = false;      // bfloat16 is multiplied faster in float32 than by libtorch (products.h)
 };
 
 struct QuantPanel;

@@ -11,6 +11,7 @@
 #include <cstring>
 #include <vector>
 
+#include "blocks.h"
 #include "guard.h"
 #include "own_panels.h"
 #include "shim.h"
@@ -41,12 +42,19 @@ void transpose_to(const uint32_t *from, int64_t ld, uint32_t *to) {
 
 // A panel is units of 4 bytes, one float32 or two bfloat16 of a row, [units][64 rows].
 struct Panels {
-  std::vector<const char *> row;  // of the files; those beyond the last are null
-  int64_t units, padded;          // of a row, and as many as a panel has
-  bool widen;                     // the files have bfloat16, the panels float32
-  bool avx512;                    // the processor has it
+  std::vector<const char *> row;   // of the files; those beyond the last are null
+  int64_t units, padded;           // of a row, and as many as a panel has
+  bool floats;                     // the panels have float32, else bfloat16
+  bool widen;                      // the files have bfloat16, the panels float32
+  const BlockFormat *blocks;       // that the files have; null: numbers
+  bool avx512;                     // the processor has it
 
   void read(const char *from, int64_t at, int64_t n, uint32_t *to) const {
+    if (blocks) {
+      const int64_t each = floats ? 1 : 2;
+      read_blocks(*blocks, from, each * at, each * n, !floats, to);
+      return;
+    }
     if (!widen) {
       memcpy(to, from + 4 * at, size_t(4 * n));
       return;
@@ -92,12 +100,16 @@ Shape shape_of(const at::Tensor &like) {
 
 // Bytes for a weight in like's layout: like is one that in_panels holds of. Where it is oneDNN's, the
 // processor has AVX-512.
-at::Tensor panels_of(const at::Tensor &like, const agt_bytes *parts, int n_parts, at::ScalarType from) {
+at::Tensor panels_of(const at::Tensor &like, const agt_bytes *parts, int n_parts, at::ScalarType from, const BlockFormat *blocks) {
   const Shape to = shape_of(like);
-  TORCH_CHECK((to.type == at::kFloat || to.type == at::kBFloat16) && (from == to.type || (from == at::kBFloat16 && to.type == at::kFloat)),
+  TORCH_CHECK((to.type == at::kFloat || to.type == at::kBFloat16) &&
+                  (blocks || from == to.type || (from == at::kBFloat16 && to.type == at::kFloat)),
               "a weight of ", to.type, " from numbers of ", from);
-  const int64_t panels = (to.n + PANEL - 1) / PANEL, row = to.k * int64_t(c10::elementSize(from));
-  Panels p{{}, to.k * int64_t(c10::elementSize(to.type)) / 4, to.bytes / 4 / PANEL / panels, from != to.type, __builtin_cpu_supports("avx512f") != 0};
+  TORCH_CHECK(!blocks || to.k % blocks->values == 0, "rows of ", to.k, " numbers are no whole blocks");
+  const int64_t panels = (to.n + PANEL - 1) / PANEL;
+  const int64_t row = blocks ? to.k / blocks->values * blocks->bytes : to.k * int64_t(c10::elementSize(from));
+  Panels p{{}, to.k * int64_t(c10::elementSize(to.type)) / 4, to.bytes / 4 / PANEL / panels, to.type == at::kFloat,
+           from != to.type, blocks, __builtin_cpu_supports("avx512f") != 0};
   for (int i = 0; i < n_parts; i++) {
     TORCH_CHECK(parts[i].n % row == 0, parts[i].n, " bytes are no rows of ", row);
     for (int64_t at = 0; at < parts[i].n; at += row) p.row.push_back(static_cast<const char *>(parts[i].data) + at);
@@ -130,11 +142,12 @@ at::Tensor weight_like(const at::Tensor &like, at::Tensor &bytes) {
 
 extern "C" {
 
-int agt_pack_parts(agt_tensor *out, agt_tensor *bytes, agt_tensor like, const agt_bytes *parts, int n, int dtype, char **err) {
+int agt_pack_parts(agt_tensor *out, agt_tensor *bytes, agt_tensor like, const agt_bytes *parts, int n, int dtype, int blocks, char **err) {
   return agt::guarded(err, [&] {
     c10::AutoGradMode off(false);
     const at::Tensor model = agt::tensor_of(like);
-    at::Tensor data = agt::panels_of(model, parts, n, at::ScalarType(dtype));
+    const agt::BlockFormat format = blocks < 0 ? agt::BlockFormat{} : agt::block_format(blocks);
+    at::Tensor data = agt::panels_of(model, parts, n, at::ScalarType(dtype), blocks < 0 ? nullptr : &format);
     at::Tensor weight = agt::weight_like(model, data);
     *out = reinterpret_cast<agt_tensor>(new at::Tensor(std::move(weight)));
     *bytes = reinterpret_cast<agt_tensor>(new at::Tensor(std::move(data)));

@@ -31,16 +31,46 @@ func (s *Scope) LinearPacked(x, packed, bias Tensor) Tensor {
 // a packed weight of the same shape, and InPanels holds of it. d is that of the bytes: that of like, or BFloat16
 // for a like of Float32. bytes holds the weight's memory and must live as long.
 func (s *Scope) PackParts(like Tensor, parts [][]byte, d DType) (weight, bytes Tensor) {
+	return s.packParts(like, parts, d, -1)
+}
+
+// PackBlocks is PackParts of rows in blocks of a GGUF.
+func (s *Scope) PackBlocks(like Tensor, parts [][]byte, b Blocks) (weight, bytes Tensor) {
+	return s.packParts(like, parts, Float32, b)
+}
+
+func (s *Scope) packParts(like Tensor, parts [][]byte, d DType, blocks Blocks) (weight, bytes Tensor) {
 	var pin runtime.Pinner
 	defer pin.Unpin()
 	cp, _ := pinnedParts(&pin, parts)
 	weight = s.op("pack_parts", func(o *C.agt_tensor, m **C.char) C.int {
 		var b C.agt_tensor
-		status := C.agt_pack_parts(o, &b, like.p, unsafe.SliceData(cp), C.int(len(cp)), C.int(d), m)
+		status := C.agt_pack_parts(o, &b, like.p, unsafe.SliceData(cp), C.int(len(cp)), C.int(d), C.int(blocks), m)
 		bytes = s.own(b)
 		return status
 	}, like)
 	return weight, bytes
+}
+
+// Blocks is how the numbers of a matrix are written in a GGUF: its number of a type that is computed here.
+type Blocks int
+
+// BlocksOf is that of a type's name in GGUFs; false for others.
+func BlocksOf(name string) (Blocks, bool) {
+	b, ok := map[string]Blocks{"Q4_0": 2, "Q4_1": 3, "Q8_0": 8, "Q4_K": 12, "Q5_K": 13, "Q6_K": 14}[name]
+	return b, ok
+}
+
+// FromBlocks makes a tensor of Float32 or BFloat16 from rows of blocks in several places, one behind the other.
+// The numbers are those of the gguf package, to the bit, rounded to the nearest BFloat16.
+func (s *Scope) FromBlocks(parts [][]byte, b Blocks, d DType, shape ...int64) Tensor {
+	var pin runtime.Pinner
+	defer pin.Unpin()
+	cp, _ := pinnedParts(&pin, parts)
+	p, n := dims(shape)
+	return s.op("blocks", func(out *C.agt_tensor, msg **C.char) C.int {
+		return C.agt_from_blocks(out, unsafe.SliceData(cp), C.int(len(cp)), p, n, C.int(b), C.int(d), msg)
+	})
 }
 
 // pinnedParts are bytes in several places, for C, and how many there are.

@@ -627,6 +627,7 @@ constexpr Typed<S, A> typed() {
     k.attend = attend<S>;
     k.dots = dots<S>;
     k.own_panels = std::is_same_v<S, bf16>;  // oneDNN has panels of bfloat16 only with instructions for it
+    k.widens = std::is_same_v<S, bf16>;
   }
 #endif
 #ifdef AGT_AVX2
@@ -635,6 +636,7 @@ constexpr Typed<S, A> typed() {
     k.attend = attend<S>;
     k.dots = dots<S>;
     k.own_panels = true;
+    k.widens = std::is_same_v<S, bf16>;
   }
 #endif
   return k;

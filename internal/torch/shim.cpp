@@ -6,6 +6,7 @@
 
 #include "gpu.h"
 #include "own_panels.h"
+#include "products.h"
 #include "tensors.h"
 
 #include <ATen/ATen.h>
@@ -359,7 +360,7 @@ struct LoRALinear : torch::autograd::Function<LoRALinear> {
     return y;
   }
   static Tensor run(const Tensor &x, const Tensor &w, at::TensorList ab, const LoRASpec &spec, variable_list *keep) {
-    Tensor y = at::linear(x, w, spec.bias.defined() ? std::optional<Tensor>(spec.bias) : std::nullopt);
+    Tensor y = agt::linear(x, w, spec.bias);
     for (size_t i = 0; i < spec.row.size(); i++) {
       const Tensor &a = ab[2 * i], &b = ab[2 * i + 1];
       Tensor u = at::mm(drop(x, spec.dropout, uint64_t(spec.seed[i])), a.t());
@@ -376,7 +377,7 @@ struct LoRALinear : torch::autograd::Function<LoRALinear> {
     variable_list out(3 + 2 * row.size());  // x, w, the pairs, the spec
     bool more = ctx->needs_input_grad(0);
     Tensor dx;
-    if (more) dx = at::mm(dy, saved[1]);
+    if (more) dx = agt::product(dy, saved[1]);
     for (size_t i = 0; i < row.size(); i++) {
       const Tensor &a = saved[2 + 3 * i], &b = saved[3 + 3 * i], &u = saved[4 + 3 * i];
       Tensor dyi = dy.narrow(1, row[i], b.size(0));
@@ -418,9 +419,10 @@ struct HeadLogprobs : torch::autograd::Function<HeadLogprobs> {
     int64_t n = h.size(0), chunk = rows.chunk;
     auto acc = acc_type(h.scalar_type());
     Tensor lp = at::empty({n}, h.options().dtype(acc)), ent = at::empty_like(lp), lse = at::empty_like(lp);
+    const Tensor by = agt::factor(w, std::min(chunk, n));
     for (int64_t i = 0; i < n; i += chunk) {
       int64_t m = std::min(chunk, n - i);
-      Tensor z = soft_capped(at::linear(h.narrow(0, i, m), w), rows.cap);
+      Tensor z = soft_capped(agt::linear(h.narrow(0, i, m), by), rows.cap);
       bar(z, rows.barred);
       Tensor lp_ = lp.narrow(0, i, m), ent_ = ent.narrow(0, i, m), lse_ = lse.narrow(0, i, m), y_ = y.narrow(0, i, m);
       if (native(z)) {
@@ -466,10 +468,11 @@ struct HeadLogprobs : torch::autograd::Function<HeadLogprobs> {
     Tensor g = grads[0].defined() ? grads[0].to(acc).contiguous() : at::zeros({n}, h.options().dtype(acc)), ge;
     if (entropic) ge = grads[1].to(acc).contiguous();
     Tensor dh = at::empty_like(h), dw;
+    const Tensor by = agt::factor(w, std::min(chunk, n));
     for (int64_t i = 0; i < n; i += chunk) {
       int64_t m = std::min(chunk, n - i);
       auto hc = h.narrow(0, i, m), y_ = y.narrow(0, i, m), g_ = g.narrow(0, i, m), lse_ = lse.narrow(0, i, m), ent_ = ent.narrow(0, i, m);
-      Tensor dl = soft_capped(at::linear(hc, w), cap), slope;
+      Tensor dl = soft_capped(agt::linear(hc, by), cap), slope;
       if (cap != 0) slope = 1 - (dl.to(acc) / cap).square_();  // tanh's, of its value
       bar(dl, barred);
       if (native(dl)) {
@@ -499,9 +502,9 @@ struct HeadLogprobs : torch::autograd::Function<HeadLogprobs> {
         dl = d.to(h.scalar_type());
       }
       if (slope.defined()) dl = (dl.to(acc) * slope).to(h.scalar_type());
-      dh.narrow(0, i, m).copy_(at::matmul(dl, w));
+      dh.narrow(0, i, m).copy_(agt::product(dl, by));
       if (!ctx->needs_input_grad(1)) continue;  // a frozen head
-      auto part = at::matmul(dl.t(), hc);
+      auto part = agt::product(dl.t(), hc);
       if (n <= chunk) dw = part;
       else if (!dw.defined()) dw = part.to(acc);
       else dw.add_(part);
@@ -665,7 +668,7 @@ int agt_linear(agt_tensor *out, agt_tensor x, agt_tensor w, agt_tensor bias, cha
   return guard(err, [&] {
     TORCH_CHECK(T(w).dim() == 2 && T(x).size(-1) == T(w).size(1), "x is ", T(x).sizes(), ", the weight is ",
                 T(w).sizes(), "; x's last dimension must equal the weight's second");
-    *out = wrap(at::linear(T(x), T(w), bias ? std::optional<Tensor>(T(bias)) : std::nullopt));
+    *out = wrap(agt::linear(T(x), T(w), bias ? T(bias) : Tensor()));
   });
 }
 int agt_pack_linear(agt_tensor *out, agt_tensor w, char **err) {
@@ -847,9 +850,9 @@ int agt_experts(agt_tensor *out, agt_tensor x_, agt_tensor ids, agt_tensor weigh
     ExpertPairs into(pairs->gate_up_a, pairs->gate_up_b, experts, h, 2 * f, pairs->scale);
     ExpertPairs back(pairs->down_a, pairs->down_b, experts, f, h, pairs->scale);
     *out = wrap(experts_of(T(x_), T(ids), T(weights), experts, [&](const Tensor &rows, int64_t e) {
-      Tensor g = into.add(at::linear(rows, gu.select(0, e)), rows, e);
+      Tensor g = into.add(agt::linear(rows, gu.select(0, e)), rows, e);
       g = gelu ? gelu_mul(g) : at::GradMode::is_enabled() ? SiluMul::apply(g) : SiluMul::apply_(g);
-      return back.add(at::linear(g, dn.select(0, e)), g, e);
+      return back.add(agt::linear(g, dn.select(0, e)), g, e);
     }));
   });
 }

@@ -19,6 +19,8 @@ typedef struct {
   int64_t n;
 } agt_bytes;
 int agt_from_parts(agt_tensor *out, const agt_bytes *parts, int n, const int64_t *shape, int ndim, int dtype, char **err);
+// The numbers of blocks of a GGUF (their type's number there), in float32 or bfloat16.
+int agt_from_blocks(agt_tensor *out, const agt_bytes *parts, int n, const int64_t *shape, int ndim, int type, int dtype, char **err);
 int agt_full(agt_tensor *out, const int64_t *shape, int ndim, double value, int dtype, int device, char **err);
 int agt_empty(agt_tensor *out, const int64_t *shape, int ndim, int dtype, int device, char **err);
 int agt_empty_host(agt_tensor *out, const int64_t *shape, int ndim, int dtype, int device, char **err);
@@ -39,7 +41,8 @@ int agt_own_panels(int dtype);
 // A copy of w in oneDNN's blocked layout, or in panels of ours, for agt_linear_packed only (CPU, no gradient).
 int agt_pack_linear(agt_tensor *out, agt_tensor w, char **err);
 // Rows of a file below each other as a weight in the layout of like, a packed one of the same shape; bytes holds it.
-int agt_pack_parts(agt_tensor *out, agt_tensor *bytes, agt_tensor like, const agt_bytes *parts, int n, int dtype, char **err);
+// They are numbers of dtype, or blocks of a GGUF of that type; blocks is -1 where they are none.
+int agt_pack_parts(agt_tensor *out, agt_tensor *bytes, agt_tensor like, const agt_bytes *parts, int n, int dtype, int blocks, char **err);
 int agt_linear_packed(agt_tensor *out, agt_tensor x, agt_tensor packed, agt_tensor bias, char **err);
 // y = x·wᵀ + bias, and scale·(drop(x)·Aᵢᵀ)·Bᵢᵀ added to y's columns from row[i] on,
 // as many as Bᵢ has rows. ab: A₀, B₀, A₁, …; w and bias get no gradient.

@@ -139,6 +139,22 @@ func StoredMatrix(m *Model, name string) (*Stored, bool) {
 	return s, true
 }
 
+// InBlocks is a matrix in the blocks of its GGUF, for whoever computes the numbers: its rows are in our order,
+// and DType is the file's name for the type, which is none of numbers. False where the numbers are changed, too.
+func InBlocks(m *Model, name string) (Tensor, bool) {
+	g, ok := m.source.(*ggufTensors)
+	i, known := m.infos[name]
+	if !ok || !known || len(i.Shape) != 2 {
+		return Tensor{}, false
+	}
+	part, change := g.names[name], changeOf(g.config, name)
+	t, ok := g.file.Lookup(part.name)
+	if _, can := storedBlocks[t.Type]; !ok || !can || part.clamped != nil || change.needsFloat32() {
+		return Tensor{}, false
+	}
+	return Tensor{Name: name, DType: DType(t.Type.String()), Shape: i.Shape, Data: change.undo(g.mapped(name))}, true
+}
+
 const infinite = 0x7c00 // the exponent of a float16 that is infinite or not a number
 
 // newStored is a matrix of zeros in blocks of so many numbers.

@@ -1,0 +1,116 @@
+//go:build libtorch
+
+package policy
+
+import (
+	"bytes"
+	"math/rand/v2"
+	"path/filepath"
+	"slices"
+	"testing"
+
+	"agentcli/internal/torch"
+	"agentcli/model/gguf"
+	"agentcli/model/weights"
+)
+
+// blocksModel writes a Llama of two layers whose matrices are random blocks of a type; scales are where the float16
+// numbers of a block are. They are finite.
+func blocksModel(t *testing.T, kind gguf.TensorType, size int, scales ...int) string {
+	t.Helper()
+	var tensors []gguf.Tensor
+	add := func(name string, kind gguf.TensorType, dims ...uint64) {
+		tensors = append(tensors, gguf.Tensor{Name: name, Type: kind, Dims: dims})
+	}
+	add("token_embd.weight", kind, 256, 20)
+	add("output_norm.weight", gguf.F32, 256)
+	for _, layer := range []string{"blk.0.", "blk.1."} {
+		for name, rows := range map[string]uint64{"attn_q": 256, "attn_k": 128, "attn_v": 128, "attn_output": 256, "ffn_gate": 256,
+			"ffn_up": 256, "ffn_down": 256} {
+			add(layer+name+".weight", kind, 256, rows)
+		}
+		add(layer+"attn_norm.weight", gguf.F32, 256)
+		add(layer+"ffn_norm.weight", gguf.F32, 256)
+	}
+	n := func(key string, v uint32) gguf.KeyValue { return gguf.KeyValue{Key: "llama." + key, V: v} }
+	path := filepath.Join(t.TempDir(), "m.gguf")
+	w, err := gguf.Create(path, []gguf.KeyValue{{Key: "general.architecture", V: "llama"}, n("context_length", 128), n("embedding_length", 256),
+		n("block_count", 2), n("feed_forward_length", 256), n("attention.head_count", 4), n("attention.head_count_kv", 2)}, tensors)
+	if err != nil {
+		t.Fatal(err)
+	}
+	random := rand.New(rand.NewPCG(uint64(kind), 1))
+	values := map[bool]int{true: 256, false: 32}[kind >= gguf.Q4_K]
+	for _, x := range tensors {
+		data := make([]byte, x.Dims[0]*4)
+		if x.Type == kind {
+			data = make([]byte, int(x.Dims[0]*x.Dims[1])/values*size)
+			for i := range data {
+				data[i] = byte(random.Uint32())
+			}
+			for at := 0; at < len(data); at += size {
+				for _, s := range scales {
+					data[at+s+1] &= 0xbb
+				}
+			}
+		}
+		if err := w.Write(x.Name, data); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := w.Close(); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+// Matrices that stay in blocks until they are in libtorch's memory have the numbers that are computed in Go, to the bit,
+// also where rows are in another order; and so have those that go straight into panels.
+func TestBlocksHaveTheNumbersOfTheFile(t *testing.T) {
+	for _, c := range []struct {
+		kind   gguf.TensorType
+		bytes  int
+		scales []int
+	}{{gguf.Q4_0, 18, []int{0}}, {gguf.Q4_1, 20, []int{0, 2}}, {gguf.Q8_0, 34, []int{0}}, {gguf.Q4_K, 144, []int{0, 2}},
+		{gguf.Q5_K, 176, []int{0, 2}}, {gguf.Q6_K, 210, []int{208}}} {
+		m, err := weights.Open(blocksModel(t, c.kind, c.bytes, c.scales...))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, name := range m.Names() {
+			x, ok := weights.InBlocks(m, name)
+			if len(x.Shape) != 2 {
+				continue
+			}
+			b, known := torch.BlocksOf(string(x.DType))
+			if !ok || !known {
+				t.Fatalf("%s: %s is not in blocks: %s", c.kind, name, x.DType)
+			}
+			for d, of := range map[weights.DType]torch.DType{weights.F32: torch.Float32, weights.BF16: torch.BFloat16} {
+				s := torch.NewScope()
+				want, err := m.TensorFor(name, d)
+				if err != nil {
+					t.Fatal(err)
+				}
+				half := len(x.Data) / 2
+				numbers := func(x torch.Tensor) []float32 { return s.Float32s(s.To(x, torch.Float32, torch.CPU)) }
+				got := s.FromBlocks([][]byte{x.Data[:half], x.Data[half:]}, b, of, x.Shape...)
+				if !slices.Equal(numbers(got), numbers(s.FromBytes(want.Data, of, x.Shape...))) {
+					t.Errorf("%s: %s is another in %s", c.kind, name, d)
+				}
+				if like := s.PackLinear(got); s.Err() == nil && s.InPanels(like, got) {
+					_, plain := s.PackParts(like, [][]byte{want.Data}, of)
+					_, packed := s.PackBlocks(like, [][]byte{x.Data[:half], x.Data[half:]}, b)
+					if !bytes.Equal(s.Bytes(plain), s.Bytes(packed)) {
+						t.Errorf("%s: %s has other panels in %s", c.kind, name, d)
+					}
+				}
+				if s.Err() != nil {
+					t.Fatalf("%s: %s: %v", c.kind, name, s.Err())
+				}
+				s.Close()
+			}
+		}
+		m.Close()
+	}
+}
