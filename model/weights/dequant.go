@@ -60,13 +60,8 @@ func dequantiseBF16(t gguf.TensorType, src []byte) []byte {
 	parallel(blocks, 1+(1<<16)/d.values, func(from, to int) {
 		block := make([]byte, 4*d.values)
 		for i := from; i < to; i++ {
-			one := src[i*d.bytes : (i+1)*d.bytes]
-			rounded := dst[i*d.values*2 : (i+1)*d.values*2]
-			if t == gguf.Q8_0 && q8_0ToBF16(rounded, one) {
-				continue
-			}
-			d.f(block, one)
-			roundToBF16(rounded, block)
+			d.f(block, src[i*d.bytes:(i+1)*d.bytes])
+			roundToBF16(dst[i*d.values*2:(i+1)*d.values*2], block)
 		}
 	})
 	return dst
@@ -80,28 +75,6 @@ func roundToBF16(dst, src []byte) {
 		a, b, c, d := le.Uint32(s), le.Uint32(s[4:]), le.Uint32(s[8:]), le.Uint32(s[12:])
 		le.PutUint64(dst[i/2:], uint64(roundBits(a))|uint64(roundBits(b))<<16|uint64(roundBits(c))<<32|uint64(roundBits(d))<<48)
 	}
-}
-
-// q8_0ToBF16 is q8_0 and roundToBF16 in one pass, with which opening such a file takes two thirds of
-// the time; false where the scale is no finite number.
-func q8_0ToBF16(dst, src []byte) bool {
-	scale := f16(src)
-	if scale-scale != 0 {
-		return false
-	}
-	q, dst := src[2:34:34], dst[:64]
-	for i := 0; i < 32; i += 4 {
-		v := le.Uint32(q[i:])
-		a, b := finiteToBF16(scale*float32(int8(v))), finiteToBF16(scale*float32(int8(v>>8)))
-		c, d := finiteToBF16(scale*float32(int8(v>>16))), finiteToBF16(scale*float32(int8(v>>24)))
-		le.PutUint64(dst[2*i:], a|b<<16|c<<32|d<<48)
-	}
-	return true
-}
-
-func finiteToBF16(f float32) uint64 {
-	b := math.Float32bits(f)
-	return uint64((b + 0x7fff + b>>16&1) >> 16)
 }
 
 // parallel splits 0..n over the cores in parts of at least least.
