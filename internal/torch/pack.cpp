@@ -42,12 +42,12 @@ void transpose_to(const uint32_t *from, int64_t ld, uint32_t *to) {
 
 // A panel is units of 4 bytes, one float32 or two bfloat16 of a row, [units][64 rows].
 struct Panels {
-  std::vector<const char *> row;   // of the files; those beyond the last are null
-  int64_t units, padded;           // of a row, and as many as a panel has
-  bool floats;                     // the panels have float32, else bfloat16
-  bool widen;                      // the files have bfloat16, the panels float32
-  const BlockFormat *blocks;       // that the files have; null: numbers
-  bool avx512;                     // the processor has it
+  std::vector<const char *> row;  // of the files; those beyond the last are null
+  int64_t units, padded;          // of a row, and as many as a panel has
+  bool floats;                    // the panels have float32, else bfloat16
+  bool widen;                     // the files have bfloat16, the panels float32
+  const BlockFormat *blocks;      // what the files have; null: numbers
+  bool avx512;                    // the processor has it
 
   void read(const char *from, int64_t at, int64_t n, uint32_t *to) const {
     if (blocks) {

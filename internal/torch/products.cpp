@@ -16,7 +16,7 @@ namespace {
 using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
 
-// From there on widening the factors takes much less than the product.
+// Of each dimension: with few rows reading and writing the other factor takes as long as the product.
 constexpr int64_t LEAST = 128;
 
 bool widens(const at::Tensor &x, int64_t m, int64_t k, int64_t n) {
@@ -53,7 +53,7 @@ struct WidenedLinear : torch::autograd::Function<WidenedLinear> {
 at::Tensor linear(const at::Tensor &x, const at::Tensor &w, const at::Tensor &bias) {
   const int64_t k = w.size(1), m = x.numel() / std::max<int64_t>(k, 1);
   const auto b = maybe(bias);
-  if (w.scalar_type() == x.scalar_type() && !widens(x, m, k, w.size(0))) return at::linear(x, w, b);
+  if (w.scalar_type() != x.scalar_type() || !widens(x, m, k, w.size(0))) return at::linear(x, w, b);
   const at::Tensor rows = x.reshape({m, k});
   auto shape = x.sizes().vec();
   shape.back() = w.size(0);
@@ -63,7 +63,8 @@ at::Tensor linear(const at::Tensor &x, const at::Tensor &w, const at::Tensor &bi
 at::Tensor factor(const at::Tensor &w, int64_t rows) { return widens(w, rows, w.size(0), w.size(1)) ? wide(w) : w; }
 
 at::Tensor product(const at::Tensor &a, const at::Tensor &b) {
-  if (a.scalar_type() == b.scalar_type() && !widens(a, a.size(0), a.size(1), b.size(1))) return at::mm(a, b);
+  const bool made = a.scalar_type() == at::kBFloat16 && b.scalar_type() == at::kFloat;  // by factor
+  if (!made && (a.scalar_type() != b.scalar_type() || !widens(a, a.size(0), a.size(1), b.size(1)))) return at::mm(a, b);
   return at::mm(wide(a), wide(b)).to(a.scalar_type());
 }
 

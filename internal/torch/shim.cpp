@@ -422,7 +422,7 @@ struct HeadLogprobs : torch::autograd::Function<HeadLogprobs> {
     const Tensor by = agt::factor(w, std::min(chunk, n));
     for (int64_t i = 0; i < n; i += chunk) {
       int64_t m = std::min(chunk, n - i);
-      Tensor z = soft_capped(agt::linear(h.narrow(0, i, m), by), rows.cap);
+      Tensor z = soft_capped(agt::product(h.narrow(0, i, m), by.t()), rows.cap);
       bar(z, rows.barred);
       Tensor lp_ = lp.narrow(0, i, m), ent_ = ent.narrow(0, i, m), lse_ = lse.narrow(0, i, m), y_ = y.narrow(0, i, m);
       if (native(z)) {
@@ -472,7 +472,7 @@ struct HeadLogprobs : torch::autograd::Function<HeadLogprobs> {
     for (int64_t i = 0; i < n; i += chunk) {
       int64_t m = std::min(chunk, n - i);
       auto hc = h.narrow(0, i, m), y_ = y.narrow(0, i, m), g_ = g.narrow(0, i, m), lse_ = lse.narrow(0, i, m), ent_ = ent.narrow(0, i, m);
-      Tensor dl = soft_capped(agt::linear(hc, by), cap), slope;
+      Tensor dl = soft_capped(agt::product(hc, by.t()), cap), slope;
       if (cap != 0) slope = 1 - (dl.to(acc) / cap).square_();  // tanh's, of its value
       bar(dl, barred);
       if (native(dl)) {
