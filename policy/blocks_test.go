@@ -34,8 +34,9 @@ func blocksModel(t *testing.T, kind gguf.TensorType, size int, scales ...int) st
 	}
 	n := func(key string, v uint32) gguf.KeyValue { return gguf.KeyValue{Key: "llama." + key, V: v} }
 	path := filepath.Join(t.TempDir(), "m.gguf")
-	w, err := gguf.Create(path, []gguf.KeyValue{{Key: "general.architecture", V: "llama"}, n("context_length", 128), n("embedding_length", 256),
-		n("block_count", 2), n("feed_forward_length", 256), n("attention.head_count", 4), n("attention.head_count_kv", 2)}, tensors)
+	w, err := gguf.Create(path, []gguf.KeyValue{{Key: "general.architecture", V: "llama"}, n("context_length", 128),
+		n("embedding_length", 256), n("block_count", 2), n("feed_forward_length", 256), n("attention.head_count", 4),
+		n("attention.head_count_kv", 2)}, tensors)
 	if err != nil {
 		t.Fatal(err)
 	}
