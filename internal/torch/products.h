@@ -7,7 +7,7 @@ namespace agt {
 // x [.., k] times the weight [n, k], plus bias [n], which may be undefined; with gradients.
 at::Tensor linear(const at::Tensor &x, const at::Tensor &w, const at::Tensor &bias = {});
 
-// A factor of several products with rows of its type, so many at once: in float32 where these products are widened.
+// w as a factor of several products, each of so many rows: in float32 where these products are widened.
 at::Tensor factor(const at::Tensor &w, int64_t rows);
 
 // a [m, k] times b [k, n] in a's type, without gradients. b may be from factor.
