@@ -205,7 +205,7 @@ func wideModel(t *testing.T, family string, window int) string {
 	if err := json.Unmarshal(b, &c); err != nil {
 		t.Fatal(err)
 	}
-	for key, v := range map[string]any{"hidden_size": 512, "intermediate_size": 512, "num_attention_heads": 8, "num_key_value_heads": 2,
+	for key, v := range map[string]any{"hidden_size": 528, "intermediate_size": 512, "num_attention_heads": 8, "num_key_value_heads": 2,
 		"head_dim": 64, "max_position_embeddings": 2048, "initializer_range": .06} {
 		c[key] = v
 	}

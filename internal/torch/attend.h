@@ -140,5 +140,5 @@ void attend(const S *q, const S *kpool, const S *vpool, const AttendArgs &a, cha
   weights_of(scores, a, n, p, m, z);
   chunk.prefetch(2 * even, ATTEND_KEYS);
   values_panel(chunk.rows + even, n, even, a.dim, panels);
-  for (int64_t d = 0; d < wide; d += 64) panel(p, ATTEND_KEYS, a.cols, panels + d * even, even, acc + d, wide);
+  for (int64_t d = 0; d < wide; d += 64) panel(p, ATTEND_KEYS, a.cols, panels + d * even, even, acc + d, nullptr, wide);
 }

@@ -299,6 +299,8 @@ struct Run {
     int64_t panels, parts, rows;
     Pieces(int64_t panels, int64_t rows, int threads)
         : panels(panels), parts(rows >= 12 && panels < 16 * threads ? 2 : 1), rows(rows) {}
+    // The panel that a thread multiplies after i, probably: the others take those between. Negative: none.
+    int64_t after(int64_t i, int threads) const { return i + threads < panels * parts ? (i + threads) / parts : -1; }
     // f(panel, first row, rows of at most 48) for the pieces of i.
     template <class F>
     void each(int64_t i, F f) const {
@@ -314,10 +316,13 @@ struct Run {
   }
   QuantRows from_row(const Weight &w, int64_t r) { return {&b.narrow[r * w.k], &b.narrow_scales[r * (w.k / 32)], &b.narrow_sums[r * (w.k / 16)]}; }
 
-  // y [m, 64] = the rows r0..r0+m-1 of in by panel p of w.
-  void panel(const Weight &w, const S *in, int64_t p, int64_t r0, int64_t m, float *y) {
+  // y [m, 64] = the rows r0..r0+m-1 of in by panel p of w. This thread's next one will be `next`; negative: none.
+  void panel(const Weight &w, const S *in, int64_t p, int64_t next, int64_t r0, int64_t m, float *y) {
     if (w.quant) kernels().quant_panel(from_row(w, r0), m, w.k, w.quant[p], static_cast<const char *>(w.data), y);
-    else kn.panel(in + r0 * w.k, w.k, m, static_cast<const S *>(w.data) + p * w.stride, w.k, y);
+    else {
+      const S *at = static_cast<const S *>(w.data);
+      kn.panel(in + r0 * w.k, w.k, m, at + p * w.stride, w.k, y, next < 0 ? nullptr : at + next * w.stride);
+    }
   }
 
   // low = in·Aᵀ of the rows that have pairs.
@@ -362,7 +367,7 @@ struct Run {
     share(pieces.panels * pieces.parts, [&](int64_t i) {
       pieces.each(i, [&](int64_t p, int64_t r0, int64_t m) {
         const int64_t n = std::min(PANEL, w.n - p * PANEL);
-        panel(w, in, p, r0, m, sums.data());
+        panel(w, in, p, pieces.after(i, threads), r0, m, sums.data());
         for (int64_t r = 0; r < m; r++)
           kn.round_row(sums.data() + r * PANEL, bias ? bias + p * PANEL : nullptr, n, out + (r0 + r) * ld + p * PANEL);
         lora_up(pairs, p * PANEL, n, r0, m, out + r0 * ld + p * PANEL, ld);
@@ -389,8 +394,8 @@ struct Run {
     thread_local std::vector<float> sums(2 * 48 * PANEL);
     share(pieces.panels * pieces.parts, [&](int64_t i) {
       pieces.each(i, [&](int64_t p, int64_t r0, int64_t m) {
-        for (int64_t part = 0; part < 2; part++)
-          panel(w, in, p + part * pieces.panels, r0, m, sums.data() + part * 48 * PANEL);
+        panel(w, in, p, p + pieces.panels, r0, m, sums.data());
+        panel(w, in, p + pieces.panels, pieces.after(i, threads), r0, m, sums.data() + 48 * PANEL);
         thread_local std::vector<S> both(48 * 2 * PANEL);
         for (int64_t part = 0; part < 2; part++) {
           for (int64_t r = 0; r < m; r++)

@@ -18,7 +18,7 @@ namespace avx512 { extern const Kernels table; }
 namespace avx2 { extern const Kernels table; }
 namespace base { extern const Kernels table; }
 namespace avx512bf16 {
-void panel_bf16(const bf16 *x, int64_t ldx, int64_t rows, const bf16 *w, int64_t k, float *y);
+void panel_bf16(const bf16 *x, int64_t ldx, int64_t rows, const bf16 *w, int64_t k, float *y, const bf16 *next);
 void dots_bf16(const bf16 *x, int64_t ldx, int64_t rows, const bf16 *w, int64_t n, int64_t k, float *y);
 void attend_bf16(const bf16 *q, const bf16 *kpool, const bf16 *vpool, const AttendArgs &a, char *scratch, float *m, float *z, float *acc);
 }

@@ -133,8 +133,9 @@ struct Typed {
   void (*delta_forward)(const S *qkv, const S *b, const S *a, const DeltaArgs &d, float *scratch, S *out);
   void (*delta_backward)(const S *qkv, const S *b, const S *a, const S *dout, const DeltaArgs &d, float *scratch, const DeltaGrads<S> &to);
   int64_t (*delta_scratch)(const DeltaArgs &d);  // floats
-  // x [rows, k] by a panel of 64 outputs (see panels.h) → y [rows, 64]; null where there is none
-  void (*panel)(const S *x, int64_t ldx, int64_t rows, const S *w, int64_t k, float *y);
+  // x [rows, k] by a panel of 64 outputs (see panels.h) → y [rows, 64]; null where there is none. Meanwhile
+  // the panel `next`, which this thread multiplies after it, is fetched; null: there is none.
+  void (*panel)(const S *x, int64_t ldx, int64_t rows, const S *w, int64_t k, float *y, const S *next);
   // Of each column the largest score m, z = Σ exp(score − m), and acc [heads, cols, wide] = Σ exp(score − m)·v.
   // A column that sees nothing has m = −1e30 and zeros. Null where panel is.
   void (*attend)(const S *q, const S *kpool, const S *vpool, const AttendArgs &a, char *scratch, float *m, float *z, float *acc);

@@ -19,8 +19,8 @@ namespace {
 #include "attend.h"
 }  // namespace
 
-void panel_bf16(const bf16 *x, int64_t ldx, int64_t rows, const bf16 *w, int64_t k, float *y) {
-  panel<bf16>(x, ldx, rows, w, k, y);
+void panel_bf16(const bf16 *x, int64_t ldx, int64_t rows, const bf16 *w, int64_t k, float *y, const bf16 *next) {
+  panel<bf16>(x, ldx, rows, w, k, y, next);
 }
 
 void dots_bf16(const bf16 *x, int64_t ldx, int64_t rows, const bf16 *w, int64_t n, int64_t k, float *y) {

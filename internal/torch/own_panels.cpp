@@ -31,7 +31,7 @@ at::Tensor linear(const at::Tensor &x, const PanelHead &w, const at::Tensor &bia
     for (int64_t p = first; p < end; p++)
       for (int64_t r0 = 0; r0 < rows; r0 += ROWS) {
         const int64_t n = std::min(ROWS, rows - r0), wide = std::min(PANEL, w.n - p * PANEL);
-        kn.panel(from + r0 * w.k, w.k, n, data + p * w.stride(), w.k, sums.data());
+        kn.panel(from + r0 * w.k, w.k, n, data + p * w.stride(), w.k, sums.data(), p + 1 < end ? data + (p + 1) * w.stride() : nullptr);
         for (int64_t r = 0; r < n; r++) kn.round_row(&sums[r * PANEL], b ? b + p * PANEL : nullptr, wide, to + (r0 + r) * w.n + p * PANEL);
       }
   });

@@ -31,22 +31,17 @@ inline __m512 spread(const bf16 *x) {
 inline __mmask32 first32(int64_t n) { return n >= 32 ? ~__mmask32(0) : n <= 0 ? 0 : (__mmask32(1) << n) - 1; }
 inline __mmask16 first16(int64_t n) { return __mmask16(first32(std::min<int64_t>(n, 16))); }
 
-// Fetches the V vectors of a panel that are 8 KB behind w. Intel's processors fetch
-// too little by themselves where few rows are multiplied.
-template <int V>
-inline void fetch_ahead(const void *w) {
-#pragma GCC unroll 4
-  for (int v = 0; v < V; v++) _mm_prefetch(static_cast<const char *>(w) + (8 << 10) + 64 * v, _MM_HINT_T0);
-}
+#include "ahead.h"
 
-template <int R, class S>
-void panel_rows(const S *x, int64_t ldx, const S *w, int64_t k, float *y, int64_t ldy) {
+// k inputs of a panel for R rows; `begin` sets y, else it is added to.
+template <int R, class S, class A>
+void panel_rows(const S *x, int64_t ldx, const S *w, int64_t k, float *y, int64_t ldy, bool begin, A ahead) {
   constexpr int64_t G = sizeof(float) / sizeof(S);  // inputs of a group
   __m512 sum[R][4];
   for (int r = 0; r < R; r++)
-    for (int v = 0; v < 4; v++) sum[r][v] = _mm512_setzero_ps();
+    for (int v = 0; v < 4; v++) sum[r][v] = begin ? _mm512_setzero_ps() : _mm512_loadu_ps(y + r * ldy + 16 * v);
   for (int64_t i = 0; i < k; i += G, w += 64 * G) {
-    if constexpr (G == 1) fetch_ahead<4>(w);
+    ahead.fetch();
 #pragma GCC unroll 6
     for (int r = 0; r < R; r++) {
       __m512 xr = spread(x + r * ldx + i);
@@ -83,13 +78,28 @@ void row_blocks(int64_t rows, F f) {
 
 #include "panels_wide.h"
 
+// next is the panel that this thread multiplies next; null: none.
 template <class S>
-void panel(const S *x, int64_t ldx, int64_t rows, const S *w, int64_t k, float *y, int64_t ldy = 64) {
+void panel(const S *x, int64_t ldx, int64_t rows, const S *w, int64_t k, float *y, const void *next = nullptr, int64_t ldy = 64) {
 #ifndef AGT_AVX512BF16
-  if constexpr (sizeof(S) == sizeof(bf16)) return panel_wide(x, ldx, rows, w, k, y, ldy);
+  if constexpr (sizeof(S) == sizeof(bf16)) return panel_wide(x, ldx, rows, w, k, y, next, ldy);
   else
 #endif
-  row_blocks<6>(rows, [&](int64_t from, auto n) { panel_rows<n.value, S>(x + from * ldx, ldx, w, k, y + from * ldy, ldy); });
+  {
+    constexpr int64_t G = sizeof(float) / sizeof(S), MOST = 6;
+    const int64_t passes = (rows + MOST - 1) / MOST, groups = piece_of(passes);
+    for (int64_t from = 0; from < k; from += groups * G) {
+      const int64_t depth = std::min(groups * G, k - from);
+      const void *after = from + depth < k ? w + (from + depth) * 64 : next ? next : w;
+      int64_t pass = 0;
+      lines_of(passes, [&](auto lines) {
+        row_blocks<MOST>(rows, [&](int64_t r, auto n) {
+          panel_rows<n.value, S>(x + r * ldx + from, ldx, w + from * 64, depth, y + r * ldy, ldy, from == 0,
+                                 Ahead<lines.value>(after, pass++, passes, groups));
+        });
+      });
+    }
+  }
 }
 
 // The same of up to 64 rows of a plain weight [n, k]: those of MoE experts, which are in no panels.

@@ -27,14 +27,17 @@ inline void outputs_of(const bf16 *w, int second, __m256 to[V]) {
   }
 }
 
+#include "ahead.h"
+
 // V times 8 outputs of a panel, which begins at w, for R rows of float32; `begin` sets y, else it is added to.
-template <int R, int V, class S>
-void panel_piece(const float *x, int64_t ldx, const S *w, int64_t k, float *y, int64_t ldy, bool begin) {
+template <int R, int V, class S, class A>
+void panel_piece(const float *x, int64_t ldx, const S *w, int64_t k, float *y, int64_t ldy, bool begin, A ahead) {
   constexpr int G = sizeof(float) / sizeof(S);
   __m256 sum[R][V];
   for (int r = 0; r < R; r++)
     for (int v = 0; v < V; v++) sum[r][v] = begin ? _mm256_setzero_ps() : _mm256_loadu_ps(y + r * ldy + 8 * v);
-  for (int64_t i = 0; i < k; i += G, w += 64 * G)
+  for (int64_t i = 0; i < k; i += G, w += 64 * G) {
+    ahead.fetch();
 #pragma GCC unroll 2
     for (int g = 0; g < G; g++) {
       __m256 of[V];
@@ -46,15 +49,24 @@ void panel_piece(const float *x, int64_t ldx, const S *w, int64_t k, float *y, i
         for (int v = 0; v < V; v++) sum[r][v] = _mm256_fmadd_ps(of[v], xr, sum[r][v]);
       }
     }
+  }
   for (int r = 0; r < R; r++)
     for (int v = 0; v < V; v++) _mm256_storeu_ps(y + r * ldy + 8 * v, sum[r][v]);
 }
 
-// As many outputs at a time as leave all sums in registers.
+// As many vectors of outputs at a time as leave all sums of so many rows in registers.
+constexpr int vectors_of(int64_t rows) { return rows == 1 ? 8 : rows <= 3 ? 4 : 2; }
+
+// The first of the passes over these rows is pass `pass` of so many over the piece.
 template <int R, class S>
-void panel_rows(const float *x, int64_t ldx, const S *w, int64_t k, float *y, int64_t ldy, bool begin) {
-  constexpr int V = R == 1 ? 8 : R <= 3 ? 4 : 2;
-  for (int c = 0; c < 64; c += 8 * V) panel_piece<R, V, S>(x, ldx, w + c * int64_t(sizeof(float) / sizeof(S)), k, y + c, ldy, begin);
+void panel_rows(const float *x, int64_t ldx, const S *w, int64_t k, float *y, int64_t ldy, bool begin, const void *after,
+                int64_t pass, int64_t passes) {
+  constexpr int V = vectors_of(R);
+  lines_of(passes, [&](auto lines) {
+    for (int c = 0; c < 64; c += 8 * V)
+      panel_piece<R, V, S>(x, ldx, w + c * int64_t(sizeof(float) / sizeof(S)), k, y + c, ldy, begin,
+                           Ahead<lines.value>(after, pass++, passes, piece_of(passes)));
+  });
 }
 
 // f(first row, how many as a constant) for blocks of at most MOST rows.
@@ -79,20 +91,25 @@ inline void as_float(const bf16 *x, int64_t ldx, int64_t n, int64_t k, float *wi
   }
 }
 
-// DEPTH inputs at a time: their part of the panel stays in the first cache for all rows.
 template <class S>
-void panel(const S *x, int64_t ldx, int64_t rows, const S *w, int64_t k, float *y) {
-  constexpr int64_t DEPTH = 64;
-  for (int64_t from = 0; from < k; from += DEPTH) {
-    const int64_t depth = std::min(DEPTH, k - from);
-    row_blocks<6>(rows, [&](int64_t r, auto n) {
-      if constexpr (sizeof(S) == sizeof(float)) {
-        panel_rows<n.value, S>(x + r * ldx + from, ldx, w + from * 64, depth, y + r * 64, 64, from == 0);
-      } else {
-        float wide[n.value * DEPTH];
-        as_float(x + r * ldx + from, ldx, n.value, depth, wide, DEPTH);
-        panel_rows<n.value, S>(wide, DEPTH, w + from * 64, depth, y + r * 64, 64, from == 0);
+void panel(const S *x, int64_t ldx, int64_t rows, const S *w, int64_t k, float *y, const S *next) {
+  constexpr int64_t G = sizeof(float) / sizeof(S), DEPTH = PIECE * G, MOST = 6;
+  const int64_t last = rows % MOST, passes = rows / MOST * (8 / vectors_of(MOST)) + (last ? 8 / vectors_of(last) : 0), piece = piece_of(passes) * G;
+  for (int64_t from = 0; from < k; from += piece) {
+    const int64_t depth = std::min(piece, k - from);
+    const void *after = from + depth < k ? w + (from + depth) * 64 : next ? next : w;
+    int64_t pass = 0;
+    row_blocks<MOST>(rows, [&](int64_t r, auto n) {
+      const float *of = nullptr;
+      int64_t ld = ldx;
+      float wide[n.value * DEPTH];
+      if constexpr (sizeof(S) == sizeof(float)) of = x + r * ldx + from;
+      else {
+        as_float(x + r * ldx + from, ldx, n.value, depth, wide, ld = DEPTH);
+        of = wide;
       }
+      panel_rows<n.value, S>(of, ld, w + from * 64, depth, y + r * 64, 64, from == 0, after, pass, passes);
+      pass += 8 / vectors_of(n.value);
     });
   }
 }

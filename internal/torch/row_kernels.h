@@ -623,7 +623,7 @@ constexpr Typed<S, A> typed() {
   }
 #ifdef AGT_AVX512
   if constexpr (sizeof(A) == sizeof(float)) {
-    k.panel = [](const S *x, int64_t ldx, int64_t rows, const S *w, int64_t n, float *y) { panel<S>(x, ldx, rows, w, n, y); };
+    k.panel = [](const S *x, int64_t ldx, int64_t rows, const S *w, int64_t n, float *y, const S *next) { panel<S>(x, ldx, rows, w, n, y, next); };
     k.attend = attend<S>;
     k.dots = dots<S>;
     k.own_panels = std::is_same_v<S, bf16>;  // oneDNN has panels of bfloat16 only with instructions for it
