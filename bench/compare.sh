@@ -7,7 +7,7 @@
 # their columns are empty. Runs bench/peers.py, the Go benchmarks of policy, llama.cpp's and
 # bench/vllm_peer.py, one after the other; let nothing else run. PYTHON names a python with
 # torch 2.11, transformers, gguf and accelerate. COUNT is the number of repeats of each (5).
-# DTYPES="bfloat16 float32" may name one of them.
+# DTYPES="bfloat16 float32" and WORKS="decode prefill train" may name some of them.
 # ISA=avx2 or avx512 has torch, oneDNN, MKL and our kernels use no later instructions (avx512: no
 # bfloat16 products); llama.cpp and vLLM do not know it and are left out. The raw output stays
 # in $OUT (a new folder under /tmp).
@@ -16,7 +16,7 @@ cd "$(dirname "$0")/.."
 cache="${XDG_CACHE_HOME:-$HOME/.cache}/agentcli"
 models="${1:-$cache/models}"
 python="${PYTHON:-python3}"
-count="${COUNT:-5}" dtypes="${DTYPES:-bfloat16 float32}"
+count="${COUNT:-5}" dtypes="${DTYPES:-bfloat16 float32}" works="${WORKS:-decode prefill train}"
 out="${OUT:-$(mktemp -d /tmp/agentcli-bench.XXXXXX)}"
 mkdir -p "$out"
 
@@ -38,11 +38,12 @@ esac
 # Compile before anything is timed.
 go test -tags libtorch -c -o "$out/policy.test" ./policy
 echo "peers..." >&2
-"$python" bench/peers.py "$models" --repeats "$count" --dtypes $dtypes ${PEERS_FLAGS:-} > "$out/peers.json"
+"$python" bench/peers.py "$models" --repeats "$count" --dtypes $dtypes --works $works ${PEERS_FLAGS:-} > "$out/peers.json"
 echo "ours..." >&2
 # As the program itself runs (cmd/agentcli/launch_openmp_local.go).
 export GOMP_SPINCOUNT=1000
-(cd policy && "$out/policy.test" -test.run '^$' -test.bench "^Benchmark(Decode|Prefill|TrainStep)\$/^(${dtypes// /|})\$" -test.benchtime "${BENCHTIME:-2x}" -test.count "$count" -test.timeout 60m) | tee "$out/ours.txt" >&2
+benches=$(sed 's/decode/Decode/; s/prefill/Prefill/; s/train/TrainStep/; s/ /|/g' <<<"$works")
+(cd policy && "$out/policy.test" -test.run '^$' -test.bench "^Benchmark($benches)\$/^(${dtypes// /|})\$" -test.benchtime "${BENCHTIME:-2x}" -test.count "$count" -test.timeout 60m) | tee "$out/ours.txt" >&2
 
 : >"$out/llama.txt"
 if [ -n "${LLAMA:-}" ]; then

@@ -97,6 +97,7 @@ def main():
     p.add_argument("--repeats", type=int, default=5)
     p.add_argument("--threads", type=int, default=os.cpu_count())
     p.add_argument("--dtypes", nargs="+", default=["bfloat16", "float32"])
+    p.add_argument("--works", nargs="+", default=["decode", "prefill", "train"], help="which of these are measured")
     p.add_argument("--quick", action="store_true", help="tiny sizes: only to see that it works")
     a = p.parse_args()
     found = sorted(os.path.basename(f) for f in glob.glob(os.path.join(a.folder, "*.gguf")))
@@ -124,12 +125,13 @@ def main():
             c = m.config
             out["parameters"] = {"layers": body, "head": head, "hidden": c.hidden_size, "n_layers": c.num_hidden_layers,
                                  "heads": c.num_attention_heads, "kv_heads": c.num_key_value_heads, "head_dim": m.model.layers[0].self_attn.head_dim}
-        for b in batches:
+        for b in batches if "decode" in a.works else ():
             r[f"decode batch={b}"] = decode(m, b, new, f"{dtype} decode {b}", repeats)
-        for n in prompts:
+        for n in prompts if "prefill" in a.works else ():
             r[f"prefill length={n}"] = prefill(m, n, f"{dtype} prefill {n}", repeats)
         m.train()
-        r["train"] = train(m, rows, length, f"{dtype} train", repeats)
+        if "train" in a.works:
+            r["train"] = train(m, rows, length, f"{dtype} train", repeats)
         del m
     out["runs"] = RUNS
     print(json.dumps(out))

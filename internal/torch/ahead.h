@@ -1,29 +1,29 @@
-// Included by panels.h and panels_avx2.h.
+// Fetching what a thread multiplies next while it multiplies. Included in the namespace of an instruction set.
 
-// A panel is multiplied in pieces, which stay in the first cache for all rows. Meanwhile the next piece is
-// fetched: each pass over a piece fetches its share, so that the memory is read while the rows are
-// multiplied, whatever their number. Processors fetch too little by themselves, and all of it in the first pass.
-constexpr int64_t PIECE = 64;  // groups of inputs at most: 16 KB
-inline int64_t piece_of(int64_t passes) { return passes < 4 ? PIECE / 2 : PIECE; }  // what is fetched soon is used soon
-
-// What one of the passes over a piece fetches of the next one: LINES lines of the cache a group of inputs.
-template <int LINES>
+// What one of the passes over some weights fetches of those that follow: its share, so that the memory is read
+// all the while. Processors fetch too little by themselves, and all of it in the first pass.
+template <int LINES, int HINT = _MM_HINT_T0>
 struct Ahead {
   const char *at;
-  int64_t step;  // bytes a group
+  int64_t step;  // bytes
 
-  Ahead(const void *next, int64_t pass, int64_t passes, int64_t groups)
-      : at(static_cast<const char *>(next)), step((256 + passes - 1) / passes) {
-    at += pass * step * groups;
+  // The pass takes so many steps, each over so many bytes of the weights.
+  Ahead(const void *next, int64_t pass, int64_t passes, int64_t steps, int64_t bytes)
+      : at(static_cast<const char *>(next)), step((bytes + passes - 1) / passes) {
+    at += pass * step * steps;
   }
   void fetch() {
 #pragma GCC unroll 4
-    for (int l = 0; l < LINES; l++) _mm_prefetch(at + 64 * l, _MM_HINT_T0);
+    for (int l = 0; l < LINES; l++) _mm_prefetch(at + 64 * l, _mm_hint(HINT));
     at += step;
   }
 };
 
-// f(the lines a group that each of so many passes fetches, as a constant)
+// A panel is multiplied in pieces, which stay in the first cache for all rows, and the next piece is fetched meanwhile.
+constexpr int64_t PIECE = 64;  // groups of inputs at most: 16 KB
+inline int64_t piece_of(int64_t passes) { return passes < 4 ? PIECE / 2 : PIECE; }  // what is fetched soon is used soon
+
+// f(the lines of 256 bytes that each of so many passes fetches, as a constant)
 template <class F>
 inline void lines_of(int64_t passes, F f) {
   if (passes == 1) f(std::integral_constant<int, 4>());

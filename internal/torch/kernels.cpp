@@ -24,11 +24,11 @@ void attend_bf16(const bf16 *q, const bf16 *kpool, const bf16 *vpool, const Atte
 }
 namespace avx512vnni {
 void quant_row(const bf16 *x, int64_t k, const QuantRows &to);
-void quant_panel(const QuantRows &x, int64_t rows, int64_t k, const QuantPanel &w, const char *base, float *y);
+void quant_panel(const QuantRows &x, int64_t rows, int64_t k, const QuantPanel &w, const char *base, const QuantPanel *next, float *y);
 }
 namespace avx2quant {
 void quant_row(const bf16 *x, int64_t k, const QuantRows &to);
-void quant_panel(const QuantRows &x, int64_t rows, int64_t k, const QuantPanel &w, const char *base, float *y);
+void quant_panel(const QuantRows &x, int64_t rows, int64_t k, const QuantPanel &w, const char *base, const QuantPanel *next, float *y);
 }
 
 namespace {

@@ -174,9 +174,10 @@ struct Kernels {
   // What one query has of some chunks, acc [wide], takes in what it has of the next one. Null as above.
   void (*attend_add)(float *m, float *z, float *acc, float m1, float z1, const float *acc1, int64_t wide);
   void (*sample)(const float *logits, int64_t vocab, const agt_sampling &o, float *scratch, int32_t *id, float *lp);
-  // A row [k] in 16 bits; rows of such numbers by a panel of 64 outputs → y [rows, 64]; see quant.h. Null where there is none.
+  // A row [k] in 16 bits; rows of such numbers by a panel of 64 outputs → y [rows, 64], while
+  // the panel `next` is fetched, which may be null; see quant.h. Null where there is none.
   void (*quant_row)(const bf16 *x, int64_t k, const QuantRows &to) = nullptr;
-  void (*quant_panel)(const QuantRows &x, int64_t rows, int64_t k, const QuantPanel &w, const char *base, float *y) = nullptr;
+  void (*quant_panel)(const QuantRows &x, int64_t rows, int64_t k, const QuantPanel &w, const char *base, const QuantPanel *next, float *y) = nullptr;
 };
 
 const Kernels &kernels();  // the best for this processor

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include <algorithm>
+#include <type_traits>
 
 #include "kernels.h"
 #include "quant.h"
@@ -14,6 +15,8 @@
 namespace agt {
 namespace avx2quant {
 namespace {
+
+#include "ahead.h"
 
 inline __m256 wide8(const bf16 *x) {
   return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i *>(x))), 16));
@@ -53,8 +56,8 @@ struct Scales {
 };
 
 // V times 8 outputs from the first on, of R rows.
-template <int R, int V, int BITS, int KINDS, bool FACTORS>
-void some_outputs(const QuantRows &x, int64_t k, const QuantPanel &w, const char *base, int64_t first, float *y) {
+template <int R, int V, int BITS, int KINDS, bool FACTORS, class A>
+void some_outputs(const QuantRows &x, int64_t k, const QuantPanel &w, const char *base, int64_t first, A ahead, float *y) {
   Scales<V, KINDS, FACTORS> scales(w, base, first);
   const int64_t group = w.group;
   const int8_t *q = reinterpret_cast<const int8_t *>(base + w.q) + 2 * first;
@@ -74,6 +77,7 @@ void some_outputs(const QuantRows &x, int64_t k, const QuantPanel &w, const char
       for (int v = 0; v < V; v++) acc[r][v] = _mm256_setzero_si256();
     constexpr int64_t step = BITS == 4 ? 4 : 2;
     for (int64_t i = from; i < from + group; i += step, q += 128) {
+      ahead.fetch();
 #pragma GCC unroll 8
       for (int v = 0; v < V; v++) {
         const __m256i both = bytes16(q + 16 * v, BITS == 8), low = BITS == 4 ? _mm256_and_si256(both, half) : both;
@@ -106,10 +110,14 @@ void some_outputs(const QuantRows &x, int64_t k, const QuantPanel &w, const char
     for (int v = 0; v < V; v++) _mm256_storeu_ps(y + r * 64 + first + 8 * v, sum[r][v]);
 }
 
-template <int R, int BITS, int KINDS, bool FACTORS>
-void some_rows(const QuantRows &x, int64_t k, const QuantPanel &w, const char *base, float *y) {
-  constexpr int V = R == 1 ? 8 : R == 2 ? 4 : 2;  // the sums stay in registers
-  for (int64_t first = 0; first < 64; first += 8 * V) some_outputs<R, V, BITS, KINDS, FACTORS>(x, k, w, base, first, y);
+constexpr int64_t vectors_of(int64_t rows) { return rows == 1 ? 8 : rows == 2 ? 4 : 2; }  // the sums stay in registers
+constexpr int64_t passes_of(int64_t rows) { return 8 / vectors_of(rows); }
+
+template <int R, int BITS, int KINDS, bool FACTORS, int LINES>
+void some_rows(const QuantRows &x, int64_t k, const QuantPanel &w, const char *base, const char *next, int64_t pass, int64_t passes, float *y) {
+  constexpr int V = vectors_of(R);
+  for (int64_t first = 0; first < 64; first += 8 * V)
+    some_outputs<R, V, BITS, KINDS, FACTORS>(x, k, w, base, first, Ahead<LINES, _MM_HINT_T1>(next, pass++, passes, k * BITS / 16, 128), y);
 }
 
 #include "quant_rows.h"
@@ -151,9 +159,9 @@ void quant_row(const bf16 *x, int64_t k, const QuantRows &to) {
   }
 }
 
-void quant_panel(const QuantRows &x, int64_t rows, int64_t k, const QuantPanel &w, const char *base, float *y) {
-  if (w.bits == 4) of_bits<4>(x, rows, k, w, base, y);
-  else of_bits<8>(x, rows, k, w, base, y);
+void quant_panel(const QuantRows &x, int64_t rows, int64_t k, const QuantPanel &w, const char *base, const QuantPanel *next, float *y) {
+  if (w.bits == 4) of_bits<4>(x, rows, k, w, base, next, y);
+  else of_bits<8>(x, rows, k, w, base, next, y);
 }
 
 }  // namespace avx2quant

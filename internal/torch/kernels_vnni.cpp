@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include <algorithm>
+#include <type_traits>
 
 #include "kernels.h"
 #include "quant.h"
@@ -14,6 +15,8 @@
 namespace agt {
 namespace avx512vnni {
 namespace {
+
+#include "ahead.h"
 
 inline __m512 wide16(const bf16 *x) {
   return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(_mm256_loadu_si256(reinterpret_cast<const __m256i *>(x))), 16));
@@ -53,9 +56,10 @@ struct Scales {
 
 // The products of a group's inputs are summed as whole numbers: 32·32767·127 is below 2^31. The sums of
 // groups are added in order, so that a row's numbers do not depend on the rows beside it.
-template <int R, int BITS, int KINDS, bool FACTORS>
-void some_rows(const QuantRows &x, int64_t k, const QuantPanel &w, const char *base, float *y) {
+template <int R, int BITS, int KINDS, bool FACTORS, int LINES>
+void some_rows(const QuantRows &x, int64_t k, const QuantPanel &w, const char *base, const char *next, int64_t pass, int64_t passes, float *y) {
   Scales<KINDS, FACTORS> scales(w, base);
+  Ahead<LINES, _MM_HINT_T1> ahead(next, pass, passes, k * BITS / 16, 128);
   const int64_t group = w.group;
   const int8_t *q = reinterpret_cast<const int8_t *>(base + w.q);
   const __m512i half = _mm512_set1_epi16(15);
@@ -74,6 +78,7 @@ void some_rows(const QuantRows &x, int64_t k, const QuantPanel &w, const char *b
       for (int v = 0; v < 4; v++) acc[r][v] = _mm512_setzero_si512();
     constexpr int64_t step = BITS == 4 ? 4 : 2;
     for (int64_t i = from; i < from + group; i += step, q += 128) {
+      ahead.fetch();
       __m512i low[4], high[4];
       for (int v = 0; v < 4; v++) {
         const __m256i bytes = _mm256_loadu_si256(reinterpret_cast<const __m256i *>(q) + v);
@@ -120,6 +125,8 @@ void some_rows(const QuantRows &x, int64_t k, const QuantPanel &w, const char *b
     for (int v = 0; v < 4; v++) _mm512_storeu_ps(y + r * 64 + 16 * v, sum[r][v]);
 }
 
+constexpr int64_t passes_of(int64_t) { return 1; }
+
 #include "quant_rows.h"
 
 }  // namespace
@@ -141,9 +148,9 @@ void quant_row(const bf16 *x, int64_t k, const QuantRows &to) {
   }
 }
 
-void quant_panel(const QuantRows &x, int64_t rows, int64_t k, const QuantPanel &w, const char *base, float *y) {
-  if (w.bits == 4) of_bits<4>(x, rows, k, w, base, y);
-  else of_bits<8>(x, rows, k, w, base, y);
+void quant_panel(const QuantRows &x, int64_t rows, int64_t k, const QuantPanel &w, const char *base, const QuantPanel *next, float *y) {
+  if (w.bits == 4) of_bits<4>(x, rows, k, w, base, next, y);
+  else of_bits<8>(x, rows, k, w, base, next, y);
 }
 
 }  // namespace avx512vnni

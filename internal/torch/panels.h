@@ -87,15 +87,19 @@ void panel(const S *x, int64_t ldx, int64_t rows, const S *w, int64_t k, float *
 #endif
   {
     constexpr int64_t G = sizeof(float) / sizeof(S), MOST = 6;
-    const int64_t passes = (rows + MOST - 1) / MOST, groups = piece_of(passes);
-    for (int64_t from = 0; from < k; from += groups * G) {
-      const int64_t depth = std::min(groups * G, k - from);
-      const void *after = from + depth < k ? w + (from + depth) * 64 : next ? next : w;
+    const int64_t passes = (rows + MOST - 1) / MOST, groups = piece_of(passes), piece = groups * G;
+    int64_t depth;
+    for (int64_t from = 0; from < k; from += depth) {
+      // In one pass all but the last piece are one.
+      depth = passes == 1 && k - from >= piece + G ? (k - from - piece) / G * G : std::min(piece, k - from);
+      const void *after = from + piece < k ? w + (from + piece) * 64 : next ? next : w;
       int64_t pass = 0;
       lines_of(passes, [&](auto lines) {
+        // AMD's processors, which have these products, fetch one pass by themselves.
+        constexpr int LINES = G == 2 && lines.value == 4 ? 0 : lines.value;
         row_blocks<MOST>(rows, [&](int64_t r, auto n) {
           panel_rows<n.value, S>(x + r * ldx + from, ldx, w + from * 64, depth, y + r * ldy, ldy, from == 0,
-                                 Ahead<lines.value>(after, pass++, passes, groups));
+                                 Ahead<LINES>(after, pass++, passes, groups, 256));
         });
       });
     }

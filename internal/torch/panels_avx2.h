@@ -65,7 +65,7 @@ void panel_rows(const float *x, int64_t ldx, const S *w, int64_t k, float *y, in
   lines_of(passes, [&](auto lines) {
     for (int c = 0; c < 64; c += 8 * V)
       panel_piece<R, V, S>(x, ldx, w + c * int64_t(sizeof(float) / sizeof(S)), k, y + c, ldy, begin,
-                           Ahead<lines.value>(after, pass++, passes, piece_of(passes)));
+                           Ahead<lines.value>(after, pass++, passes, piece_of(passes), 256));
   });
 }
 

@@ -52,7 +52,7 @@ void wide_rows(const bf16 *x, int64_t ldx, const bf16 *w, int64_t k, float *y, i
     }
   lines_of(passes, [&](auto lines) {
     for (int c = 0; c < 64; c += 16 * V)
-      wide_piece<R, V>(wide, DEPTH, w + 2 * c, k, y + c, ldy, begin, Ahead<lines.value>(after, pass++, passes, piece_of(passes)));
+      wide_piece<R, V>(wide, DEPTH, w + 2 * c, k, y + c, ldy, begin, Ahead<lines.value>(after, pass++, passes, piece_of(passes), 256));
   });
 }
 

@@ -1,15 +1,27 @@
-// Products of any number of rows by some_rows<R, BITS, KINDS, FACTORS>, which is of the file that includes this.
+// Products of any number of rows by some_rows<R, BITS, KINDS, FACTORS>, which takes passes_of(R) passes over the
+// panel. Both are of the file that includes this.
 
+// As many passes as the first of these rows take, of which this is the first, of so many in all.
+template <int R, int BITS, int KINDS, bool FACTORS>
+void block_of_rows(const QuantRows &x, int64_t k, const QuantPanel &w, const char *base, const char *next, int64_t pass, int64_t passes, float *y) {
+  if (passes == 1) some_rows<R, BITS, KINDS, FACTORS, 2>(x, k, w, base, next, pass, passes, y);
+  else some_rows<R, BITS, KINDS, FACTORS, 1>(x, k, w, base, next, pass, passes, y);
+}
+
+// next is the panel that this thread multiplies next, of which the q are fetched; null: none.
 template <int BITS, int KINDS, bool FACTORS>
-void all_rows(QuantRows x, int64_t rows, int64_t k, const QuantPanel &w, const char *base, float *y) {
-  while (rows > 0) {
+void all_rows(QuantRows x, int64_t rows, int64_t k, const QuantPanel &w, const char *base, const QuantPanel *next, float *y) {
+  const char *after = base + (next ? next->q : w.q);
+  const int64_t passes = rows / 4 * passes_of(4) + (rows % 4 ? passes_of(rows % 4) : 0);
+  for (int64_t pass = 0; rows > 0;) {
     const int64_t n = std::min<int64_t>(rows, 4);
     switch (n) {
-      case 1: some_rows<1, BITS, KINDS, FACTORS>(x, k, w, base, y); break;
-      case 2: some_rows<2, BITS, KINDS, FACTORS>(x, k, w, base, y); break;
-      case 3: some_rows<3, BITS, KINDS, FACTORS>(x, k, w, base, y); break;
-      case 4: some_rows<4, BITS, KINDS, FACTORS>(x, k, w, base, y); break;
+      case 1: block_of_rows<1, BITS, KINDS, FACTORS>(x, k, w, base, after, pass, passes, y); break;
+      case 2: block_of_rows<2, BITS, KINDS, FACTORS>(x, k, w, base, after, pass, passes, y); break;
+      case 3: block_of_rows<3, BITS, KINDS, FACTORS>(x, k, w, base, after, pass, passes, y); break;
+      case 4: block_of_rows<4, BITS, KINDS, FACTORS>(x, k, w, base, after, pass, passes, y); break;
     }
+    pass += passes_of(n);
     rows -= n;
     y += n * 64;
     x = {x.q + n * k, x.scale + n * (k / 32), x.sum + n * (k / 16)};
@@ -17,10 +29,10 @@ void all_rows(QuantRows x, int64_t rows, int64_t k, const QuantPanel &w, const c
 }
 
 template <int BITS>
-void of_bits(const QuantRows &x, int64_t rows, int64_t k, const QuantPanel &w, const char *base, float *y) {
+void of_bits(const QuantRows &x, int64_t rows, int64_t k, const QuantPanel &w, const char *base, const QuantPanel *next, float *y) {
   const bool least = w.kinds == 2, factors = w.factor >= 0;
-  if (least && factors) all_rows<BITS, 2, true>(x, rows, k, w, base, y);
-  else if (least) all_rows<BITS, 2, false>(x, rows, k, w, base, y);
-  else if (factors) all_rows<BITS, 1, true>(x, rows, k, w, base, y);
-  else all_rows<BITS, 1, false>(x, rows, k, w, base, y);
+  if (least && factors) all_rows<BITS, 2, true>(x, rows, k, w, base, next, y);
+  else if (least) all_rows<BITS, 2, false>(x, rows, k, w, base, next, y);
+  else if (factors) all_rows<BITS, 1, true>(x, rows, k, w, base, next, y);
+  else all_rows<BITS, 1, false>(x, rows, k, w, base, next, y);
 }
