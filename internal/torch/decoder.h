@@ -318,8 +318,10 @@ struct Run {
 
   // y [m, 64] = the rows r0..r0+m-1 of in by panel p of w. This thread's next one will be `next`; negative: none.
   void panel(const Weight &w, const S *in, int64_t p, int64_t next, int64_t r0, int64_t m, float *y) {
-    if (w.quant) kernels().quant_panel(from_row(w, r0), m, w.k, w.quant[p], static_cast<const char *>(w.data), next < 0 ? nullptr : w.quant + next, y);
-    else {
+    if (w.quant) {
+      const QuantPanel *after = next < 0 ? nullptr : w.quant + next;
+      kernels().quant_panel(from_row(w, r0), m, w.k, w.quant[p], static_cast<const char *>(w.data), after, y);
+    } else {
       const S *at = static_cast<const S *>(w.data);
       kn.panel(in + r0 * w.k, w.k, m, at + p * w.stride, w.k, y, next < 0 ? nullptr : at + next * w.stride);
     }
