@@ -22,7 +22,7 @@ RUNS = {}
 
 
 def median(name, work, units, repeats, scale=1.0):
-    """units a second of work(), after one run that is not counted; but one of over a minute is the only one."""
+    """units a second of work(), after one run that is not counted. A first run of over a minute is the only one, and counts."""
     t = time.perf_counter()
     work()
     first = time.perf_counter() - t

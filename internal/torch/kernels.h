@@ -133,8 +133,8 @@ struct Typed {
   void (*delta_forward)(const S *qkv, const S *b, const S *a, const DeltaArgs &d, float *scratch, S *out);
   void (*delta_backward)(const S *qkv, const S *b, const S *a, const S *dout, const DeltaArgs &d, float *scratch, const DeltaGrads<S> &to);
   int64_t (*delta_scratch)(const DeltaArgs &d);  // floats
-  // x [rows, k] by a panel of 64 outputs (see panels.h) → y [rows, 64]; null where there is none. Meanwhile
-  // the panel `next`, which this thread multiplies after it, is fetched; null: there is none.
+  // x [rows, k] by a panel of 64 outputs (see panels.h) → y [rows, 64]; null where there is none. The panel
+  // `next`, which this thread multiplies after it, is prefetched; null: there is none.
   void (*panel)(const S *x, int64_t ldx, int64_t rows, const S *w, int64_t k, float *y, const S *next);
   // Of each column the largest score m, z = Σ exp(score − m), and acc [heads, cols, wide] = Σ exp(score − m)·v.
   // A column that sees nothing has m = −1e30 and zeros. Null where panel is.
@@ -174,8 +174,8 @@ struct Kernels {
   // What one query has of some chunks, acc [wide], takes in what it has of the next one. Null as above.
   void (*attend_add)(float *m, float *z, float *acc, float m1, float z1, const float *acc1, int64_t wide);
   void (*sample)(const float *logits, int64_t vocab, const agt_sampling &o, float *scratch, int32_t *id, float *lp);
-  // A row [k] in 16 bits; rows of such numbers by a panel of 64 outputs → y [rows, 64], while
-  // the panel `next` is fetched, which may be null; see quant.h. Null where there is none.
+  // A row [k] in 16 bits; rows of such numbers by a panel of 64 outputs → y [rows, 64]. The
+  // panel `next` is prefetched; it may be null. See quant.h. Null where there is none.
   void (*quant_row)(const bf16 *x, int64_t k, const QuantRows &to) = nullptr;
   void (*quant_panel)(const QuantRows &x, int64_t rows, int64_t k, const QuantPanel &w, const char *base, const QuantPanel *next, float *y) = nullptr;
 };

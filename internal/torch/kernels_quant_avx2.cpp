@@ -16,7 +16,7 @@ namespace agt {
 namespace avx2quant {
 namespace {
 
-#include "ahead.h"
+#include "prefetch.h"
 
 inline __m256 wide8(const bf16 *x) {
   return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i *>(x))), 16));
@@ -56,8 +56,8 @@ struct Scales {
 };
 
 // V times 8 outputs from the first on, of R rows.
-template <int R, int V, int BITS, int KINDS, bool FACTORS, class A>
-void some_outputs(const QuantRows &x, int64_t k, const QuantPanel &w, const char *base, int64_t first, A ahead, float *y) {
+template <int R, int V, int BITS, int KINDS, bool FACTORS, class P>
+void some_outputs(const QuantRows &x, int64_t k, const QuantPanel &w, const char *base, int64_t first, P prefetch, float *y) {
   Scales<V, KINDS, FACTORS> scales(w, base, first);
   const int64_t group = w.group;
   const int8_t *q = reinterpret_cast<const int8_t *>(base + w.q) + 2 * first;
@@ -77,7 +77,7 @@ void some_outputs(const QuantRows &x, int64_t k, const QuantPanel &w, const char
       for (int v = 0; v < V; v++) acc[r][v] = _mm256_setzero_si256();
     constexpr int64_t step = BITS == 4 ? 4 : 2;
     for (int64_t i = from; i < from + group; i += step, q += 128) {
-      ahead.fetch();
+      prefetch.take_step();
 #pragma GCC unroll 8
       for (int v = 0; v < V; v++) {
         const __m256i both = bytes16(q + 16 * v, BITS == 8), low = BITS == 4 ? _mm256_and_si256(both, half) : both;
@@ -117,7 +117,7 @@ template <int R, int BITS, int KINDS, bool FACTORS, int LINES>
 void some_rows(const QuantRows &x, int64_t k, const QuantPanel &w, const char *base, const char *next, int64_t pass, int64_t passes, float *y) {
   constexpr int V = vectors_of(R);
   for (int64_t first = 0; first < 64; first += 8 * V)
-    some_outputs<R, V, BITS, KINDS, FACTORS>(x, k, w, base, first, Ahead<LINES, _MM_HINT_T1>(next, pass++, passes, k * BITS / 16, 128), y);
+    some_outputs<R, V, BITS, KINDS, FACTORS>(x, k, w, base, first, Prefetch<LINES, _MM_HINT_T1>(next, pass++, passes, k * BITS / 16, 128), y);
 }
 
 #include "quant_rows.h"

@@ -16,7 +16,7 @@ namespace agt {
 namespace avx512vnni {
 namespace {
 
-#include "ahead.h"
+#include "prefetch.h"
 
 inline __m512 wide16(const bf16 *x) {
   return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(_mm256_loadu_si256(reinterpret_cast<const __m256i *>(x))), 16));
@@ -59,7 +59,7 @@ struct Scales {
 template <int R, int BITS, int KINDS, bool FACTORS, int LINES>
 void some_rows(const QuantRows &x, int64_t k, const QuantPanel &w, const char *base, const char *next, int64_t pass, int64_t passes, float *y) {
   Scales<KINDS, FACTORS> scales(w, base);
-  Ahead<LINES, _MM_HINT_T1> ahead(next, pass, passes, k * BITS / 16, 128);
+  Prefetch<LINES, _MM_HINT_T1> prefetch(next, pass, passes, k * BITS / 16, 128);
   const int64_t group = w.group;
   const int8_t *q = reinterpret_cast<const int8_t *>(base + w.q);
   const __m512i half = _mm512_set1_epi16(15);
@@ -78,7 +78,7 @@ void some_rows(const QuantRows &x, int64_t k, const QuantPanel &w, const char *b
       for (int v = 0; v < 4; v++) acc[r][v] = _mm512_setzero_si512();
     constexpr int64_t step = BITS == 4 ? 4 : 2;
     for (int64_t i = from; i < from + group; i += step, q += 128) {
-      ahead.fetch();
+      prefetch.take_step();
       __m512i low[4], high[4];
       for (int v = 0; v < 4; v++) {
         const __m256i bytes = _mm256_loadu_si256(reinterpret_cast<const __m256i *>(q) + v);

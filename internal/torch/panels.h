@@ -31,17 +31,17 @@ inline __m512 spread(const bf16 *x) {
 inline __mmask32 first32(int64_t n) { return n >= 32 ? ~__mmask32(0) : n <= 0 ? 0 : (__mmask32(1) << n) - 1; }
 inline __mmask16 first16(int64_t n) { return __mmask16(first32(std::min<int64_t>(n, 16))); }
 
-#include "ahead.h"
+#include "prefetch.h"
 
 // k inputs of a panel for R rows; `begin` sets y, else it is added to.
-template <int R, class S, class A>
-void panel_rows(const S *x, int64_t ldx, const S *w, int64_t k, float *y, int64_t ldy, bool begin, A ahead) {
+template <int R, class S, class P>
+void panel_rows(const S *x, int64_t ldx, const S *w, int64_t k, float *y, int64_t ldy, bool begin, P prefetch) {
   constexpr int64_t G = sizeof(float) / sizeof(S);  // inputs of a group
   __m512 sum[R][4];
   for (int r = 0; r < R; r++)
     for (int v = 0; v < 4; v++) sum[r][v] = begin ? _mm512_setzero_ps() : _mm512_loadu_ps(y + r * ldy + 16 * v);
   for (int64_t i = 0; i < k; i += G, w += 64 * G) {
-    ahead.fetch();
+    prefetch.take_step();
 #pragma GCC unroll 6
     for (int r = 0; r < R; r++) {
       __m512 xr = spread(x + r * ldx + i);
@@ -94,12 +94,12 @@ void panel(const S *x, int64_t ldx, int64_t rows, const S *w, int64_t k, float *
       depth = passes == 1 && k - from >= piece + G ? (k - from - piece) / G * G : std::min(piece, k - from);
       const void *after = from + piece < k ? w + (from + piece) * 64 : next ? next : w;
       int64_t pass = 0;
-      lines_of(passes, [&](auto lines) {
-        // AMD's processors, which have these products, fetch one pass by themselves.
+      lines_of<GROUP>(passes, [&](auto lines) {
+        // AMD's processors, which have these products, prefetch enough for one pass by themselves.
         constexpr int LINES = G == 2 && lines.value == 4 ? 0 : lines.value;
         row_blocks<MOST>(rows, [&](int64_t r, auto n) {
           panel_rows<n.value, S>(x + r * ldx + from, ldx, w + from * 64, depth, y + r * ldy, ldy, from == 0,
-                                 Ahead<LINES>(after, pass++, passes, groups, 256));
+                                 Prefetch<LINES>(after, pass++, passes, groups, GROUP));
         });
       });
     }

@@ -27,17 +27,17 @@ inline void outputs_of(const bf16 *w, int second, __m256 to[V]) {
   }
 }
 
-#include "ahead.h"
+#include "prefetch.h"
 
 // V times 8 outputs of a panel, which begins at w, for R rows of float32; `begin` sets y, else it is added to.
-template <int R, int V, class S, class A>
-void panel_piece(const float *x, int64_t ldx, const S *w, int64_t k, float *y, int64_t ldy, bool begin, A ahead) {
+template <int R, int V, class S, class P>
+void panel_piece(const float *x, int64_t ldx, const S *w, int64_t k, float *y, int64_t ldy, bool begin, P prefetch) {
   constexpr int G = sizeof(float) / sizeof(S);
   __m256 sum[R][V];
   for (int r = 0; r < R; r++)
     for (int v = 0; v < V; v++) sum[r][v] = begin ? _mm256_setzero_ps() : _mm256_loadu_ps(y + r * ldy + 8 * v);
   for (int64_t i = 0; i < k; i += G, w += 64 * G) {
-    ahead.fetch();
+    prefetch.take_step();
 #pragma GCC unroll 2
     for (int g = 0; g < G; g++) {
       __m256 of[V];
@@ -56,16 +56,17 @@ void panel_piece(const float *x, int64_t ldx, const S *w, int64_t k, float *y, i
 
 // As many vectors of outputs at a time as leave all sums of so many rows in registers.
 constexpr int vectors_of(int64_t rows) { return rows == 1 ? 8 : rows <= 3 ? 4 : 2; }
+constexpr int64_t passes_of(int64_t rows) { return 8 / vectors_of(rows); }
 
 // The first of the passes over these rows is pass `pass` of so many over the piece.
 template <int R, class S>
 void panel_rows(const float *x, int64_t ldx, const S *w, int64_t k, float *y, int64_t ldy, bool begin, const void *after,
                 int64_t pass, int64_t passes) {
   constexpr int V = vectors_of(R);
-  lines_of(passes, [&](auto lines) {
+  lines_of<GROUP>(passes, [&](auto lines) {
     for (int c = 0; c < 64; c += 8 * V)
       panel_piece<R, V, S>(x, ldx, w + c * int64_t(sizeof(float) / sizeof(S)), k, y + c, ldy, begin,
-                           Ahead<lines.value>(after, pass++, passes, piece_of(passes), 256));
+                           Prefetch<lines.value>(after, pass++, passes, piece_of(passes), GROUP));
   });
 }
 
@@ -94,7 +95,7 @@ inline void as_float(const bf16 *x, int64_t ldx, int64_t n, int64_t k, float *wi
 template <class S>
 void panel(const S *x, int64_t ldx, int64_t rows, const S *w, int64_t k, float *y, const S *next) {
   constexpr int64_t G = sizeof(float) / sizeof(S), DEPTH = PIECE * G, MOST = 6;
-  const int64_t last = rows % MOST, passes = rows / MOST * (8 / vectors_of(MOST)) + (last ? 8 / vectors_of(last) : 0), piece = piece_of(passes) * G;
+  const int64_t last = rows % MOST, passes = rows / MOST * passes_of(MOST) + (last ? passes_of(last) : 0), piece = piece_of(passes) * G;
   for (int64_t from = 0; from < k; from += piece) {
     const int64_t depth = std::min(piece, k - from);
     const void *after = from + depth < k ? w + (from + depth) * 64 : next ? next : w;
@@ -109,7 +110,7 @@ void panel(const S *x, int64_t ldx, int64_t rows, const S *w, int64_t k, float *
         of = wide;
       }
       panel_rows<n.value, S>(of, ld, w + from * 64, depth, y + r * 64, 64, from == 0, after, pass, passes);
-      pass += 8 / vectors_of(n.value);
+      pass += passes_of(n.value);
     });
   }
 }

@@ -1,14 +1,13 @@
-// Products of any number of rows by some_rows<R, BITS, KINDS, FACTORS>, which takes passes_of(R) passes over the
+// Products of any number of rows by some_rows<R, BITS, KINDS, FACTORS, LINES>, which takes passes_of(R) passes over the
 // panel. Both are of the file that includes this.
 
-// As many passes as the first of these rows take, of which this is the first, of so many in all.
+// The first of the passes over these rows is pass `pass` of so many over the panel.
 template <int R, int BITS, int KINDS, bool FACTORS>
 void block_of_rows(const QuantRows &x, int64_t k, const QuantPanel &w, const char *base, const char *next, int64_t pass, int64_t passes, float *y) {
-  if (passes == 1) some_rows<R, BITS, KINDS, FACTORS, 2>(x, k, w, base, next, pass, passes, y);
-  else some_rows<R, BITS, KINDS, FACTORS, 1>(x, k, w, base, next, pass, passes, y);
+  lines_of<128>(passes, [&](auto lines) { some_rows<R, BITS, KINDS, FACTORS, lines.value>(x, k, w, base, next, pass, passes, y); });
 }
 
-// next is the panel that this thread multiplies next, of which the q are fetched; null: none.
+// next is the panel that this thread multiplies next, whose q are prefetched; null: none.
 template <int BITS, int KINDS, bool FACTORS>
 void all_rows(QuantRows x, int64_t rows, int64_t k, const QuantPanel &w, const char *base, const QuantPanel *next, float *y) {
   const char *after = base + (next ? next->q : w.q);
