@@ -4,7 +4,10 @@ package policy
 
 import (
 	"bytes"
+	"fmt"
+	"math"
 	"math/rand/v2"
+	"os"
 	"path/filepath"
 	"slices"
 	"testing"
@@ -113,5 +116,61 @@ func TestBlocksHaveTheNumbersOfTheFile(t *testing.T) {
 			}
 		}
 		m.Close()
+	}
+}
+
+// The base of an adapter stays in blocks: for sampling where the adapter does not change a matrix, for training all of it.
+func TestTheBaseOfAnAdapterStaysInBlocks(t *testing.T) {
+	base := blocksModel(t, gguf.Q8_0, 34, 0)
+	const changed, same = "model.layers.0.self_attn.q_proj", "model.layers.0.self_attn.v_proj.weight"
+	dir := t.TempDir()
+	a, b := weights.LoRANames(changed + ".weight")
+	w, err := weights.CreateAdapter(dir, []weights.TensorInfo{{Name: a, DType: weights.F32, Shape: []int64{2, 256}},
+		{Name: b, DType: weights.F32, Shape: []int64{256, 2}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{a, b} {
+		if err := w.Write(name, bytes.Repeat([]byte{0, 0, 0x80, 0x3f}, 2*256)); err != nil { // ones
+			t.Fatal(err)
+		}
+	}
+	if err := w.Close(); err != nil {
+		t.Fatal(err)
+	}
+	config := fmt.Sprintf(`{"peft_type": "LORA", "r": 2, "lora_alpha": 2, "target_modules": ["q_proj"], "base_model_name_or_path": %q}`, base)
+	if err := os.WriteFile(filepath.Join(dir, "adapter_config.json"), []byte(config), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	m, err := weights.Open(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer m.Close()
+	blocks := func(tensor func(string) (weights.Tensor, error), name string) bool {
+		x, err := tensor(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, ok := torch.BlocksOf(string(x.DType))
+		return ok
+	}
+	sampled, trained := tensorsFor(m, torch.BFloat16), unmergedFor(m, torch.BFloat16)
+	if blocks(sampled, changed+".weight") || !blocks(sampled, same) || !blocks(trained, changed+".weight") || !blocks(trained, same) {
+		t.Error("a matrix that has the file's numbers is not in blocks, or one that the adapter changes is")
+	}
+	merged, err := m.TensorFor(changed+".weight", weights.BF16)
+	if err != nil {
+		t.Fatal(err)
+	}
+	before, err := m.Base().Tensor(changed + ".weight")
+	if err != nil {
+		t.Fatal(err)
+	}
+	got, want := float64sOf(t, merged), float64sOf(t, before)
+	for i := range want {
+		if math.Abs(got[i]-want[i]-2) > 1e-5*math.Abs(want[i])+1e-5 { // two products of ones, and a scale of 1
+			t.Fatalf("number %d is %v, the base's is %v", i, got[i], want[i])
+		}
 	}
 }

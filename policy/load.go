@@ -37,6 +37,17 @@ func tensorsFor(m *weights.Model, dtype torch.DType) func(name string) (weights.
 	}
 }
 
+// unmergedFor is tensorsFor of a model without its adapter's pairs; a head that was trained beside them is the adapter's.
+func unmergedFor(m *weights.Model, dtype torch.DType) func(name string) (weights.Tensor, error) {
+	ofBase := tensorsFor(m.Base(), dtype)
+	return func(name string) (weights.Tensor, error) {
+		if t, ok := m.Low(name); ok {
+			return t, nil
+		}
+		return ofBase(name)
+	}
+}
+
 // readAhead begins to read a model's tensors in the order in which load wants them.
 func readAhead(m *weights.Model) *weights.ReadAhead {
 	n, err := describe(m.Config(), false)

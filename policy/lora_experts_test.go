@@ -223,7 +223,7 @@ func TestTrainedAdaptersOnExpertsAreMergedToBasePlusProducts(t *testing.T) {
 				return c.Scale() * sum
 			}
 			compare := func(name string, at func(k int) float64) {
-				w, err := m.Unmerged(name)
+				w, err := m.Base().Tensor(name)
 				if err != nil {
 					t.Fatal(err)
 				}

@@ -341,7 +341,7 @@ func compareMerged(t *testing.T, tr *Trainable, dir string) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		from, err := m.Unmerged(name)
+		from, err := m.Base().Tensor(name)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -107,7 +107,7 @@ func OpenTrainable(path string, cfg Config) (*Trainable, error) {
 		}
 		from := source{Model: m, tensor: tensorsFor(m, dtype), head: head, ahead: readAhead(m)}
 		if adapted {
-			from.tensor = m.Unmerged
+			from.tensor = unmergedFor(m, dtype)
 		}
 		if t.net, err = load(s, t.keep, from, n, dtype, master, dev, window); err != nil {
 			return err

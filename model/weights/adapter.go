@@ -445,12 +445,12 @@ func (m *Model) Low(name string) (Tensor, bool) {
 	return m.adapted.low(name)
 }
 
-// Unmerged is Tensor without the adapter's changes.
-func (m *Model) Unmerged(name string) (Tensor, error) {
+// Base is the model without its adapter, and m itself where there is none. It is closed with m.
+func (m *Model) Base() *Model {
 	if m.adapted == nil {
-		return m.Tensor(name)
+		return m
 	}
-	return m.adapted.unmerged(name)
+	return m.adapted.base
 }
 
 // low is one tensor of the adapter, by the name without PEFT's prefix.
@@ -470,6 +470,15 @@ func (x *adaptedTensors) unmerged(name string) (Tensor, error) {
 		return t, nil
 	}
 	return x.base.Tensor(name)
+}
+
+// changes reports whether a tensor is another than the base's.
+func (x *adaptedTensors) changes(name string) bool {
+	if _, ok := x.experts[name]; ok {
+		return true
+	}
+	a, _ := LoRANames(name)
+	return x.stored[a] != "" || x.stored[name] != ""
 }
 
 func (x *adaptedTensors) mapped(name string) []byte { return x.base.source.mapped(name) }

@@ -140,8 +140,12 @@ func StoredMatrix(m *Model, name string) (*Stored, bool) {
 }
 
 // InBlocks is a matrix in the blocks of its GGUF, for whoever computes the numbers: its rows are in our order,
-// and DType is the file's name for the type, which is none of numbers. False where the numbers are changed, too.
+// and DType is the file's name for the type, which is none of numbers. False where the format has other numbers
+// than the model, and where an adapter changes them.
 func InBlocks(m *Model, name string) (Tensor, bool) {
+	if x := m.adapted; x != nil && !x.changes(name) {
+		return InBlocks(x.base, name)
+	}
 	g, ok := m.source.(*ggufTensors)
 	i, known := m.infos[name]
 	if !ok || !known || len(i.Shape) != 2 {

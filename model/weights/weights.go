@@ -211,6 +211,9 @@ func (m *Model) Tensor(name string) (Tensor, error) {
 // numbers are first computed (a quantised GGUF), in bfloat16 if d is that. The numbers in d are those
 // of Tensor, with fewer bytes on the way.
 func (m *Model) TensorFor(name string, d DType) (Tensor, error) {
+	if x := m.adapted; x != nil && !x.changes(name) {
+		return x.base.TensorFor(name, d)
+	}
 	g, ok := m.source.(*ggufTensors)
 	if !ok {
 		return m.Tensor(name)
