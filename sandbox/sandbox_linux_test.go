@@ -280,6 +280,13 @@ print(os.read(told, 9).decode())
 	}
 	outside(t, fmt.Sprintf(daemon, "61.5"))
 	left = running("61.5")
+	for range 1000 { // Popen returns when the program replaces the fork, before the kernel has its command line
+		if len(left) > 0 {
+			break
+		}
+		time.Sleep(5 * time.Millisecond)
+		left = running("61.5")
+	}
 	if len(left) == 0 {
 		t.Error("outside nothing stays behind either, which shows nothing")
 	}
