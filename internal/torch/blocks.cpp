@@ -94,7 +94,7 @@ AGT_CLONES void blocks_q6_k(const uint8_t *row, int64_t g, int64_t groups, float
 }
 
 // To the nearest bfloat16, even of two.
-AGT_CLONES void round_to_bf16(const float *from, int64_t n, uint16_t *to) {
+__attribute__((target_clones("arch=x86-64-v4", "avx2", "default"))) void round_to_bf16(const float *from, int64_t n, uint16_t *to) {
   for (int64_t i = 0; i < n; i++) {
     uint32_t b;
     memcpy(&b, from + i, 4);

@@ -66,13 +66,25 @@ struct Panels {
     }
   }
 
+  // Bytes of so many units of a row in the file.
+  int64_t bytes_of(int64_t n) const { return blocks ? n * (floats ? 1 : 2) * blocks->bytes / blocks->values : n * (widen ? 2 : 4); }
+
+  // The processor does not prefetch as many rows at once as a panel has.
+  void prefetch(const char *x, int64_t at, int64_t n) const {
+    if (!x) return;
+    for (int64_t i = bytes_of(at), end = bytes_of(at + n); i < end; i += 64) _mm_prefetch(x + i, _MM_HINT_T1);
+  }
+
   void fill(int64_t panel, uint32_t *to) const {
     constexpr int64_t BLOCK = 64;
     uint32_t block[PANEL][BLOCK];
     for (int64_t from = 0; from < units; from += BLOCK) {
-      const int64_t n = std::min(BLOCK, units - from);
+      const int64_t n = std::min(BLOCK, units - from), next = from + n;
       for (int64_t r = 0; r < PANEL; r++) {
-        if (const char *x = row[panel * PANEL + r]) read(x, from, n, block[r]);
+        const size_t i = size_t(panel * PANEL + r);
+        if (next < units) prefetch(row[i], next, std::min(BLOCK, units - next));
+        else if (i + PANEL < row.size()) prefetch(row[i + PANEL], 0, std::min(BLOCK, units));
+        if (const char *x = row[i]) read(x, from, n, block[r]);
         else memset(block[r], 0, sizeof block[r]);
       }
       int64_t i = 0;
