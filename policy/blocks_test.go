@@ -10,6 +10,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"testing"
 
 	"agentcli/internal/torch"
@@ -119,29 +120,52 @@ func TestBlocksHaveTheNumbersOfTheFile(t *testing.T) {
 	}
 }
 
-// The base of an adapter stays in blocks: for sampling where the adapter does not change a matrix, for training all of it.
-func TestTheBaseOfAnAdapterStaysInBlocks(t *testing.T) {
-	base := blocksModel(t, gguf.Q8_0, 34, 0)
-	const changed, same = "model.layers.0.self_attn.q_proj", "model.layers.0.self_attn.v_proj.weight"
-	dir := t.TempDir()
-	a, b := weights.LoRANames(changed + ".weight")
-	w, err := weights.CreateAdapter(dir, []weights.TensorInfo{{Name: a, DType: weights.F32, Shape: []int64{2, 256}},
-		{Name: b, DType: weights.F32, Shape: []int64{256, 2}}})
+// adapterOf writes an adapter of rank 2 over a model, whose pair on one weight is of equal numbers; their product is .5.
+func adapterOf(t *testing.T, base, weight string) string {
+	t.Helper()
+	m, err := weights.Open(base)
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, name := range []string{a, b} {
-		if err := w.Write(name, bytes.Repeat([]byte{0, 0, 0x80, 0x3f}, 2*256)); err != nil { // ones
+	defer m.Close()
+	shape, dir := mustInfo(t, m, weight).Shape, t.TempDir()
+	a, b := weights.LoRANames(weight)
+	pair := []weights.TensorInfo{{Name: a, DType: weights.F32, Shape: []int64{2, shape[1]}},
+		{Name: b, DType: weights.F32, Shape: []int64{shape[0], 2}}}
+	w, err := weights.CreateAdapter(dir, pair)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, x := range pair {
+		half := []byte{0, 0, 0, 0x3f}
+		if err := w.Write(x.Name, bytes.Repeat(half, int(x.Shape[0]*x.Shape[1]))); err != nil {
 			t.Fatal(err)
 		}
 	}
 	if err := w.Close(); err != nil {
 		t.Fatal(err)
 	}
-	config := fmt.Sprintf(`{"peft_type": "LORA", "r": 2, "lora_alpha": 2, "target_modules": ["q_proj"], "base_model_name_or_path": %q}`, base)
+	module := strings.Split(weight, ".")[4]
+	config := fmt.Sprintf(`{"peft_type": "LORA", "r": 2, "lora_alpha": 2, "target_modules": [%q], "base_model_name_or_path": %q}`, module, base)
 	if err := os.WriteFile(filepath.Join(dir, "adapter_config.json"), []byte(config), 0o600); err != nil {
 		t.Fatal(err)
 	}
+	return dir
+}
+
+func mustInfo(t *testing.T, m *weights.Model, name string) weights.TensorInfo {
+	t.Helper()
+	i, ok := m.Info(name)
+	if !ok {
+		t.Fatalf("no %s", name)
+	}
+	return i
+}
+
+// The base of an adapter stays in blocks: for sampling where the adapter does not change a matrix, for training all of it.
+func TestTheBaseOfAnAdapterStaysInBlocks(t *testing.T) {
+	const changed, same = "model.layers.0.self_attn.q_proj.weight", "model.layers.0.self_attn.v_proj.weight"
+	dir := adapterOf(t, blocksModel(t, gguf.Q8_0, 34, 0), changed)
 	m, err := weights.Open(dir)
 	if err != nil {
 		t.Fatal(err)
@@ -156,20 +180,20 @@ func TestTheBaseOfAnAdapterStaysInBlocks(t *testing.T) {
 		return ok
 	}
 	sampled, trained := tensorsFor(m, torch.BFloat16), unmergedFor(m, torch.BFloat16)
-	if blocks(sampled, changed+".weight") || !blocks(sampled, same) || !blocks(trained, changed+".weight") || !blocks(trained, same) {
+	if blocks(sampled, changed) || !blocks(sampled, same) || !blocks(trained, changed) || !blocks(trained, same) {
 		t.Error("a matrix that has the file's numbers is not in blocks, or one that the adapter changes is")
 	}
-	merged, err := m.TensorFor(changed+".weight", weights.BF16)
+	merged, err := m.TensorFor(changed, weights.BF16)
 	if err != nil {
 		t.Fatal(err)
 	}
-	before, err := m.Base().Tensor(changed + ".weight")
+	before, err := m.Base().Tensor(changed)
 	if err != nil {
 		t.Fatal(err)
 	}
 	got, want := float64sOf(t, merged), float64sOf(t, before)
 	for i := range want {
-		if math.Abs(got[i]-want[i]-2) > 1e-5*math.Abs(want[i])+1e-5 { // two products of ones, and a scale of 1
+		if math.Abs(got[i]-want[i]-.5) > 1e-5*math.Abs(want[i])+1e-5 {
 			t.Fatalf("number %d is %v, the base's is %v", i, got[i], want[i])
 		}
 	}

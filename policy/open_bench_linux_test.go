@@ -27,7 +27,7 @@ func forget(b *testing.B, path string) {
 }
 
 // BenchmarkOpenFile reads the weights of the model that AGENTCLI_BENCH_FILE names and then opens
-// it, with its files in the page cache and without.
+// it, with its files in the page cache and without. AGENTCLI_BENCH_STORED=1 keeps its matrices as stored.
 func BenchmarkOpenFile(b *testing.B) {
 	path := os.Getenv("AGENTCLI_BENCH_FILE")
 	if path == "" {
@@ -68,7 +68,8 @@ func BenchmarkOpenFile(b *testing.B) {
 				reading += time.Since(start)
 				prepare()
 				start = time.Now()
-				p, err := Open(path, Config{DType: os.Getenv("AGENTCLI_BENCH_DTYPE"), MaxContext: 1024})
+				p, err := Open(path, Config{DType: os.Getenv("AGENTCLI_BENCH_DTYPE"), MaxContext: 1024,
+					AsStored: os.Getenv("AGENTCLI_BENCH_STORED") != ""})
 				if err != nil {
 					b.Fatal(err)
 				}

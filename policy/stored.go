@@ -24,12 +24,13 @@ func storedMatrices(n *network, s, keep *torch.Scope, m source) map[*torch.Tenso
 		var parts []torch.Quant
 		for _, q := range p.parts {
 			m.ahead.Reached(q.name)
-			t, ok := weights.StoredMatrix(m.Model, q.name)
-			if !ok || t.Cols%32 != 0 {
+			t, ok := weights.InBlocks(m.Model, q.name)
+			b, known := torch.BlocksOf(string(t.DType))
+			if !ok || !known || !weights.HasLeastValues(t) {
 				parts = nil
 				break
 			}
-			parts = append(parts, torch.Quant(*t))
+			parts = append(parts, torch.Quant{Rows: int(t.Shape[0]), Cols: int(t.Shape[1]), Blocks: b, Data: t.Data})
 		}
 		if parts != nil {
 			x.stored = s.Keep(s.PackQuant(parts...), keep)

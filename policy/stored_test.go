@@ -107,3 +107,29 @@ func TestStoredWeightsGiveTheSameBitsWhoeverIsBeside(t *testing.T) {
 		}
 	})
 }
+
+// Of an adapter's model the matrices that it changes are made bfloat16, and the others are as they are stored.
+func TestStoredWeightsBesideThoseThatAnAdapterChanges(t *testing.T) {
+	base := storedModel(t, wideModel(t, "qwen3", 0), gguf.Q8_0)
+	dir := adapterOf(t, base, "model.layers.0.mlp.down_proj.weight")
+	p, plain := open(t, dir, Config{DType: "bfloat16", Device: "cpu", AsStored: true}), open(t, base, Config{DType: "bfloat16", Device: "cpu"})
+	needStored(t, p)
+	if l := p.net.layers; l[0].down.stored.Defined() || !l[1].down.stored.Defined() || !l[0].o.stored.Defined() {
+		t.Error("the matrix that the adapter changes is as it is stored, or another is not")
+	}
+	out := drawLong(t, p, 1)[0]
+	ids := append(longPrompt(1), out.IDs...)
+	difference := func(p *Policy) (off float64) {
+		all, err := p.Logprobs(t.Context(), [][]int32{ids})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for i, lp := range all[0][len(all[0])-len(out.IDs):] {
+			off += math.Abs(float64(lp)-float64(out.Logprobs[i])) / float64(len(out.IDs))
+		}
+		return off
+	}
+	if own, without := difference(p), difference(plain); own > .03 || without < 10*own {
+		t.Errorf("from Logprobs of the same weights %.4f a token, without the adapter %.4f", own, without)
+	}
+}

@@ -93,6 +93,66 @@ AGT_CLONES void blocks_q6_k(const uint8_t *row, int64_t g, int64_t groups, float
   }
 }
 
+// A block taken apart.
+
+uint16_t word_at(const uint8_t *b) {
+  uint16_t x;
+  memcpy(&x, b, 2);
+  return x;
+}
+
+void halves_of(const uint8_t *b, int8_t *q) {
+  for (int i = 0; i < 16; i++) q[i] = int8_t(b[i] & 15), q[16 + i] = int8_t(b[i] >> 4);
+}
+
+void apart_q8_0(const uint8_t *b, int8_t *q, BlockScales *s) {
+  s->scale = word_at(b);
+  memcpy(q, b + 2, 32);
+}
+
+void apart_q4_0(const uint8_t *b, int8_t *q, BlockScales *s) {
+  s->scale = word_at(b);
+  s->least = c10::detail::fp16_ieee_from_fp32_value(-8 * half_at(b));
+  halves_of(b + 2, q);
+}
+
+void apart_q4_1(const uint8_t *b, int8_t *q, BlockScales *s) {
+  s->scale = word_at(b), s->least = word_at(b + 2);
+  halves_of(b + 4, q);
+}
+
+// Of Q4_K and Q5_K. The least values are subtracted there.
+void scales_of_k(const uint8_t *b, BlockScales *s) {
+  s->scale = word_at(b), s->least = word_at(b + 2) ^ 0x8000;
+  for (int j = 0; j < 8; j++) {
+    float scale, least;
+    scale_and_least(b + 4, j, &scale, &least);
+    s->factor[j] = int8_t(scale), s->least_factor[j] = int8_t(least);
+  }
+}
+
+AGT_CLONES void apart_q4_k(const uint8_t *b, int8_t *q, BlockScales *s) {
+  scales_of_k(b, s);
+  for (int j = 0; j < 8; j++)
+    for (int i = 0; i < 32; i++) q[32 * j + i] = int8_t(b[16 + j / 2 * 32 + i] >> (j % 2 * 4) & 15);
+}
+
+AGT_CLONES void apart_q5_k(const uint8_t *b, int8_t *q, BlockScales *s) {
+  scales_of_k(b, s);
+  for (int j = 0; j < 8; j++)
+    for (int i = 0; i < 32; i++) q[32 * j + i] = int8_t((b[48 + j / 2 * 32 + i] >> (j % 2 * 4) & 15) | (b[16 + i] >> j & 1) << 4);
+}
+
+AGT_CLONES void apart_q6_k(const uint8_t *b, int8_t *q, BlockScales *s) {
+  s->scale = word_at(b + 208);
+  memcpy(s->factor, b + 192, 16);
+  for (int j = 0; j < 8; j++) {
+    const int part = j % 4;  // of a half: 32 numbers each
+    const uint8_t *low = b + j / 4 * 64 + part % 2 * 32, *high = b + 128 + j / 4 * 32;
+    for (int i = 0; i < 32; i++) q[32 * j + i] = int8_t(((low[i] >> (part / 2 * 4) & 15) | (high[i] >> (part * 2) & 3) << 4) - 32);
+  }
+}
+
 // To the nearest bfloat16, even of two.
 __attribute__((target_clones("arch=x86-64-v4", "avx2", "default"))) void round_to_bf16(const float *from, int64_t n, uint16_t *to) {
   for (int64_t i = 0; i < n; i++) {
@@ -105,12 +165,12 @@ __attribute__((target_clones("arch=x86-64-v4", "avx2", "default"))) void round_t
 
 BlockFormat block_format(int type) {
   switch (type) {
-    case 2: return {32, 18, blocks_q4_0};
-    case 3: return {32, 20, blocks_q4_1};
-    case 8: return {32, 34, blocks_q8_0};
-    case 12: return {256, 144, blocks_q4_k};
-    case 13: return {256, 176, blocks_q5_k};
-    case 14: return {256, 210, blocks_q6_k};
+    case 2: return {32, 18, blocks_q4_0, apart_q4_0, 32, 4, true, false};
+    case 3: return {32, 20, blocks_q4_1, apart_q4_1, 32, 4, true, false};
+    case 8: return {32, 34, blocks_q8_0, apart_q8_0, 32, 8, false, false};
+    case 12: return {256, 144, blocks_q4_k, apart_q4_k, 32, 4, true, true};
+    case 13: return {256, 176, blocks_q5_k, apart_q5_k, 32, 8, true, true};
+    case 14: return {256, 210, blocks_q6_k, apart_q6_k, 16, 8, false, true};
   }
   TORCH_CHECK(false, "blocks of type ", type);
 }

@@ -5,11 +5,13 @@
 
 #include <ATen/ATen.h>
 #include <ATen/Parallel.h>
+#include <emmintrin.h>
 
 #include <algorithm>
 #include <cstring>
 #include <vector>
 
+#include "blocks.h"
 #include "guard.h"
 #include "shim.h"
 #include "tensors.h"
@@ -19,43 +21,57 @@ namespace {
 
 constexpr int64_t PANEL = 64;
 
-// What a panel's numbers take: all of its outputs have them in one form.
-struct Form {
-  int64_t group = 32, block = 256, bits = 4, kinds = 1;
-  bool factors = false;
-  void take(const agt_quant_part &p) {
-    group = std::min<int64_t>(group, p.group);
-    block = std::min<int64_t>(block, p.block);
-    bits = std::max<int64_t>(bits, p.bits);
-    kinds = std::max<int64_t>(kinds, p.least ? 2 : 1);
-    factors = factors || p.factor;
+// Rows r[i] of 8 numbers of 16 bits become columns.
+void transpose8(__m128i r[8]) {
+  __m128i t[8];
+  for (int i = 0; i < 4; i++) {
+    t[2 * i] = _mm_unpacklo_epi16(r[2 * i], r[2 * i + 1]);
+    t[2 * i + 1] = _mm_unpackhi_epi16(r[2 * i], r[2 * i + 1]);
   }
+  for (int i = 0; i < 8; i += 4) {
+    r[i] = _mm_unpacklo_epi32(t[i], t[i + 2]);
+    r[i + 1] = _mm_unpackhi_epi32(t[i], t[i + 2]);
+    r[i + 2] = _mm_unpacklo_epi32(t[i + 1], t[i + 3]);
+    r[i + 3] = _mm_unpackhi_epi32(t[i + 1], t[i + 3]);
+  }
+  for (int i = 0; i < 4; i++) {
+    t[2 * i] = _mm_unpacklo_epi64(r[i], r[4 + i]);
+    t[2 * i + 1] = _mm_unpackhi_epi64(r[i], r[4 + i]);
+  }
+  for (int i = 0; i < 8; i++) r[i] = t[i];
+}
+
+struct Part {
+  const uint8_t *data;
+  int64_t rows;
+  BlockFormat f;
 };
 
 struct Packer {
-  const agt_quant_part *parts;
-  int n_parts;
+  std::vector<Part> parts;
   int64_t n = 0, k = 0;
 
   // f(output within the panel, its part, its row there)
   template <class F>
   void each(int64_t panel, F f) const {
     int64_t first = 0;
-    for (int i = 0; i < n_parts; first += parts[i++].rows) {
-      const int64_t from = std::max(first, panel * PANEL), to = std::min(first + parts[i].rows, (panel + 1) * PANEL);
-      for (int64_t o = from; o < to; o++) f(o - panel * PANEL, parts[i], o - first);
+    for (const Part &part : parts) {
+      const int64_t from = std::max(first, panel * PANEL), to = std::min(first + part.rows, (panel + 1) * PANEL);
+      for (int64_t o = from; o < to; o++) f(o - panel * PANEL, part, o - first);
+      first += part.rows;
     }
   }
 
-  at::Tensor pack() {
-    k = parts[0].cols;
+  at::Tensor pack(const agt_quant_part *from, int n_parts) {
+    k = from[0].cols;
     for (int i = 0; i < n_parts; i++) {
-      TORCH_CHECK(parts[i].cols == k && k % 32 == 0 && k > 0, "quant: rows of ", parts[i].cols, " numbers beside rows of ", k);
-      TORCH_CHECK((parts[i].group == 16 || parts[i].group == 32) && (parts[i].bits == 4 || parts[i].bits == 8), "quant: groups of ",
-                  parts[i].group, " numbers of ", parts[i].bits, " bits");
-      TORCH_CHECK((parts[i].block == 32 || parts[i].block == 256) && k % parts[i].block == 0, "quant: blocks of ", parts[i].block,
-                  " numbers in rows of ", k);
-      n += parts[i].rows;
+      const BlockFormat f = block_format(from[i].blocks);
+      TORCH_CHECK(from[i].cols == k && k > 0 && k % f.values == 0, "quant: rows of ", from[i].cols, " numbers in blocks of ", f.values,
+                  " beside rows of ", k);
+      TORCH_CHECK(from[i].rows > 0 && from[i].bytes == from[i].rows * (k / f.values) * f.bytes, "quant: ", from[i].bytes, " bytes for ",
+                  from[i].rows, " rows of ", k);
+      parts.push_back({static_cast<const uint8_t *>(from[i].data), from[i].rows, f});
+      n += from[i].rows;
     }
     const int64_t count = (n + PANEL - 1) / PANEL;
     std::vector<QuantPanel> panels(count);
@@ -66,49 +82,88 @@ struct Packer {
       return at - bytes;
     };
     for (int64_t p = 0; p < count; p++) {
-      Form f;
-      each(p, [&](int64_t, const agt_quant_part &part, int64_t) { f.take(part); });
+      // All outputs of a panel have their numbers in one form.
       QuantPanel &to = panels[p];
-      to.group = f.group;
-      to.block = f.block;
-      to.bits = f.bits;
-      to.kinds = f.kinds;
-      to.q = place(k * PANEL * f.bits / 8);
-      to.scale = place(k / f.block * f.kinds * PANEL * 2);
-      to.factor = f.factors ? place(k / f.group * f.kinds * PANEL) : -1;
+      to = {0, 0, -1, 32, 256, 4, 1};
+      bool factors = false;
+      each(p, [&](int64_t, const Part &part, int64_t) {
+        to.group = std::min(to.group, part.f.group);
+        to.block = std::min(to.block, part.f.values);
+        to.bits = std::max(to.bits, part.f.bits);
+        to.kinds = std::max<int64_t>(to.kinds, part.f.least ? 2 : 1);
+        factors = factors || part.f.factors;
+      });
+      to.q = place(k * PANEL * to.bits / 8);
+      to.scale = place(scale_bytes(to));
+      if (factors) to.factor = place(factor_bytes(to));
     }
-    at::Tensor out = at::zeros({at}, at::kByte);
+    at::Tensor out = at::empty({at}, at::kByte);
     char *base = static_cast<char *>(out.data_ptr());
     const QuantHead head{QuantHead::MAGIC, n, k};
     memcpy(base, &head, sizeof head);
     memcpy(base + sizeof head, panels.data(), count * sizeof(QuantPanel));
-    at::parallel_for(0, count, 1, [&](int64_t from, int64_t to) {
-      for (int64_t p = from; p < to; p++) fill(panels[p], p, base);
+    at::parallel_for(0, count, 1, [&](int64_t first, int64_t end) {
+      for (int64_t p = first; p < end; p++) fill(panels[p], p, base);
     });
     return out;
   }
 
+  int64_t scale_bytes(const QuantPanel &w) const { return k / w.block * w.kinds * PANEL * 2; }
+  int64_t factor_bytes(const QuantPanel &w) const { return k / w.group * w.kinds * PANEL; }
+
   void fill(const QuantPanel &w, int64_t p, char *base) const {
-    uint8_t *q = reinterpret_cast<uint8_t *>(base + w.q);
-    uint16_t *scale = reinterpret_cast<uint16_t *>(base + w.scale);
-    int8_t *factor = w.factor < 0 ? nullptr : reinterpret_cast<int8_t *>(base + w.factor);
-    each(p, [&](int64_t o, const agt_quant_part &part, int64_t row) {
-      const int8_t *from = part.q + row * k;
-      for (int64_t i = 0; i < k; i++) {
-        if (w.bits == 8) q[(i / 2 * PANEL + o) * 2 + i % 2] = uint8_t(from[i]);
-        else q[(i / 4 * PANEL + o) * 2 + i % 2] |= uint8_t(from[i] << (i % 4 / 2 * 4));
-      }
-      for (int64_t b = 0; b < k / w.block; b++) {
-        const int64_t of = row * (k / part.block) + b * w.block / part.block;
-        scale[b * w.kinds * PANEL + o] = part.scale[of];
-        if (part.least) scale[(b * w.kinds + 1) * PANEL + o] = part.least[of];
-      }
-      for (int64_t g = 0; factor && g < k / w.group; g++) {
-        const int64_t of = row * (k / part.group) + g * w.group / part.group;
-        factor[g * w.kinds * PANEL + o] = part.factor ? part.factor[of] : 1;
-        if (part.least) factor[(g * w.kinds + 1) * PANEL + o] = part.least_factor ? part.least_factor[of] : 1;
-      }
-    });
+    constexpr int64_t MOST = 256;  // numbers of a row at a time: a block or several
+    int8_t q[PANEL][MOST];
+    memset(q, 0, sizeof q);
+    auto *scale = reinterpret_cast<uint16_t *>(base + w.scale);
+    auto *factor = w.factor < 0 ? nullptr : reinterpret_cast<int8_t *>(base + w.factor);
+    memset(scale, 0, size_t(scale_bytes(w)));
+    if (factor) memset(factor, 0, size_t(factor_bytes(w)));
+    auto *to = reinterpret_cast<uint16_t *>(base + w.q);
+    for (int64_t from = 0; from < k; from += MOST) {
+      const int64_t numbers = std::min(MOST, k - from);
+      each(p, [&](int64_t o, const Part &part, int64_t row) {
+        const uint8_t *block = part.data + (row * k + from) / part.f.values * part.f.bytes;
+        for (int64_t i = 0; i < numbers; i += part.f.values, block += part.f.bytes) {
+          BlockScales s;
+          part.f.apart(block, q[o] + i, &s);
+          put_scales(w, part.f, s, from + i, scale + o, factor ? factor + o : nullptr);
+        }
+        if (w.bits == 4) join_halves(q[o], numbers);
+      });
+      const int64_t units = numbers * w.bits / 16;  // of 16 bits
+      for (int64_t u = 0; u < units; u += 8, to += 8 * PANEL)
+        for (int64_t o = 0; o < PANEL; o += 8) {
+          __m128i r[8];
+          for (int i = 0; i < 8; i++) r[i] = _mm_loadu_si128(reinterpret_cast<const __m128i *>(q[o + i] + 2 * u));
+          transpose8(r);
+          for (int i = 0; i < 8; i++) _mm_storeu_si128(reinterpret_cast<__m128i *>(to + i * PANEL + o), r[i]);
+        }
+    }
+  }
+
+  // The scales of an output's numbers from `at` on, a block of the file.
+  static void put_scales(const QuantPanel &w, const BlockFormat &f, const BlockScales &s, int64_t at, uint16_t *scale, int8_t *factor) {
+    for (int64_t i = 0; i < f.values; i += w.block) {
+      uint16_t *to = scale + (at + i) / w.block * w.kinds * PANEL;
+      to[0] = s.scale;
+      if (f.least) to[PANEL] = s.least;
+    }
+    for (int64_t i = 0; factor && i < f.values; i += w.group) {
+      int8_t *to = factor + (at + i) / w.group * w.kinds * PANEL;
+      to[0] = f.factors ? s.factor[i / f.group] : 1;
+      if (f.least) to[PANEL] = f.factors ? s.least_factor[i / f.group] : 1;
+    }
+  }
+
+  // Numbers of 4 bits: the first pair of four in the low halves of two bytes, the other pair in the high ones.
+  static void join_halves(int8_t *q, int64_t numbers) {
+    for (int64_t i = 0; i < numbers; i += 4) {
+      uint32_t four;
+      memcpy(&four, q + i, 4);
+      const auto two = uint16_t((four & 0x0f0f) | (four >> 16 & 0x0f0f) << 4);
+      memcpy(q + i / 2, &two, 2);
+    }
   }
 };
 
@@ -149,8 +204,7 @@ extern "C" {
 
 int agt_quant_pack(agt_tensor *out, const agt_quant_part *parts, int n, char **err) {
   return agt::guarded(err, [&] {
-    agt::Packer p{parts, n};
-    *out = reinterpret_cast<agt_tensor>(new at::Tensor(p.pack()));
+    *out = reinterpret_cast<agt_tensor>(new at::Tensor(agt::Packer().pack(parts, n)));
   });
 }
 

@@ -8,32 +8,15 @@ package torch
 import "C"
 
 import (
-	"fmt"
 	"runtime"
+	"unsafe"
 )
 
-// Quant is some rows of a weight as a GGUF has them: number j of row i is
-//
-//	Scale[i, j/Block]·Factor[i, j/Group]·Q[i, j] + Least[i, j/Block]·LeastFactor[i, j/Group]
-//
-// Scale and Least are float16. With 4 Bits all of Q is 0 to 15, with 8 −128 to 127. Group is 16 or
-// 32, Block 32 or 256, and Cols a multiple of both. Least may be nil, and the factors where they are 1.
+// Quant is some rows of a weight as a GGUF has them: Cols numbers each, in whole blocks, one row behind the other.
 type Quant struct {
-	Rows, Cols, Group, Block int
-	Bits                     int
-	Q                        []int8
-	Scale, Least             []uint16
-	Factor, LeastFactor      []int8
-}
-
-// fits reports whether all slices have the lengths that Rows and Cols ask for.
-func (q Quant) fits() bool {
-	if q.Rows < 1 || q.Cols < 1 || q.Group < 1 || q.Block < 1 {
-		return false
-	}
-	blocks, groups := q.Rows*(q.Cols/q.Block), q.Rows*(q.Cols/q.Group)
-	return len(q.Q) == q.Rows*q.Cols && len(q.Scale) == blocks && (q.Least == nil || len(q.Least) == blocks) &&
-		(q.Factor == nil || len(q.Factor) == groups) && (q.LeastFactor == nil || len(q.LeastFactor) == groups)
+	Rows, Cols int
+	Blocks     Blocks
+	Data       []byte
 }
 
 // QuantKernels reports whether this processor has products with such weights.
@@ -48,15 +31,8 @@ func (s *Scope) PackQuant(parts ...Quant) Tensor {
 	defer pin.Unpin()
 	cp := make([]C.agt_quant_part, len(parts))
 	for i, p := range parts {
-		if !p.fits() {
-			s.Fail(fmt.Errorf("torch: quant: %d numbers and %d scales for %d rows of %d", len(p.Q), len(p.Scale), p.Rows, p.Cols))
-			return Tensor{}
-		}
-		cp[i] = C.agt_quant_part{rows: C.int64_t(p.Rows), cols: C.int64_t(p.Cols), group: C.int64_t(p.Group),
-			block: C.int64_t(p.Block), bits: C.int64_t(p.Bits),
-			q: (*C.int8_t)(pinned(&pin, p.Q)), factor: (*C.int8_t)(pinned(&pin, p.Factor)),
-			least_factor: (*C.int8_t)(pinned(&pin, p.LeastFactor)),
-			scale:        (*C.uint16_t)(pinned(&pin, p.Scale)), least: (*C.uint16_t)(pinned(&pin, p.Least))}
+		cp[i] = C.agt_quant_part{data: unsafe.Pointer(pinned(&pin, p.Data)), rows: C.int64_t(p.Rows), cols: C.int64_t(p.Cols),
+			bytes: C.int64_t(len(p.Data)), blocks: C.int(p.Blocks)}
 	}
 	return s.op("quant", func(o *C.agt_tensor, m **C.char) C.int { return C.agt_quant_pack(o, &cp[0], C.int(len(cp)), m) })
 }

@@ -3,111 +3,91 @@
 package torch_test
 
 import (
-	"math"
 	"math/rand/v2"
 	"testing"
 
 	"agentcli/internal/torch"
 )
 
-// Rows of several forms below each other come back as they were, wherever a panel begins.
+// blockTypes are how many numbers and bytes a block of a type has, and where its float16 numbers are.
+var blockTypes = map[string]struct {
+	values, bytes int
+	scales        []int
+}{"Q4_0": {32, 18, []int{0}}, "Q4_1": {32, 20, []int{0, 2}}, "Q8_0": {32, 34, []int{0}}, "Q4_K": {256, 144, []int{0, 2}},
+	"Q5_K": {256, 176, []int{0, 2}}, "Q6_K": {256, 210, []int{208}}}
+
+// Rows of several types below each other come back as the numbers that their blocks are, wherever a panel begins.
 func TestQuantDenseGivesWhatWasPacked(t *testing.T) {
 	random := rand.New(rand.NewPCG(1, 2))
-	half := func() (uint16, float32) { // a positive float16 of some size
-		bits := uint16(random.IntN(1<<10)) | uint16(8+random.IntN(8))<<10
-		return bits, float32(1+float64(bits&1023)/1024) * float32(math.Pow(2, float64(bits>>10)-15))
-	}
-	// A part, and the numbers that it is.
-	part := func(rows, cols, group, block, bits int, least, factors bool) (q torch.Quant, want []float32) {
-		q = torch.Quant{Rows: rows, Cols: cols, Group: group, Block: block, Bits: bits, Q: make([]int8, rows*cols)}
-		for i := range q.Q {
-			if q.Q[i] = int8(random.IntN(256) - 128); bits == 4 {
-				q.Q[i] = int8(random.IntN(16))
+	part := func(kind string, rows, cols int) torch.Quant {
+		b, ok := torch.BlocksOf(kind)
+		if !ok {
+			t.Fatalf("no blocks of %s", kind)
+		}
+		f := blockTypes[kind]
+		q := torch.Quant{Rows: rows, Cols: cols, Blocks: b, Data: make([]byte, rows*cols/f.values*f.bytes)}
+		for i := range q.Data {
+			q.Data[i] = byte(random.Uint32())
+		}
+		for at := 0; at < len(q.Data); at += f.bytes {
+			for _, s := range f.scales {
+				q.Data[at+s+1] &= 0xbb // finite, also eight times it
 			}
 		}
-		scales := func() (units []uint16, factor []int8, wide []float32) {
-			for range rows * cols / block {
-				u, x := half()
-				units = append(units, u)
-				for range block / group {
-					f := float32(1)
-					if factors {
-						factor = append(factor, int8(random.IntN(256)-128))
-						f = float32(factor[len(factor)-1])
-					}
-					wide = append(wide, x*f)
-				}
-			}
-			return units, factor, wide
-		}
-		var scale, floor []float32
-		q.Scale, q.Factor, scale = scales()
-		if least {
-			q.Least, q.LeastFactor, floor = scales()
-		}
-		for i, x := range q.Q {
-			y := scale[i/group] * float32(x)
-			if least {
-				y += floor[i/group]
-			}
-			want = append(want, y)
-		}
-		return q, want
+		return q
 	}
-	type parts struct {
-		q    []torch.Quant
-		want []float32
-	}
-	join := func(q torch.Quant, want []float32) parts { return parts{[]torch.Quant{q}, want} }
-	and := func(a parts, q torch.Quant, want []float32) parts {
-		return parts{append(a.q, q), append(a.want, want...)}
+	type parts []torch.Quant
+	mixed := func(first, second int) parts {
+		return parts{part("Q4_1", first, 256), part("Q6_K", second, 256), part("Q4_K", 10, 256), part("Q8_0", 10, 256), part("Q5_K", 3, 256)}
 	}
 	all := map[string]parts{
-		"one":           join(part(64, 64, 32, 32, 8, false, false)),
-		"less":          join(part(3, 32, 32, 32, 4, true, false)),
-		"groups of 16":  join(part(70, 512, 16, 256, 8, false, true)),
-		"4 bits":        join(part(130, 64, 32, 32, 4, true, false)),
-		"blocks of 256": join(part(130, 768, 32, 256, 4, true, true)),
+		"one":            {part("Q8_0", 64, 64)},
+		"less":           {part("Q4_0", 3, 32)},
+		"groups of 16":   {part("Q6_K", 70, 512)},
+		"4 bits":         {part("Q4_1", 130, 288)},
+		"blocks of 256":  {part("Q4_K", 130, 768)},
+		"fifth bits":     {part("Q5_K", 65, 256)},
+		"4 bits in 8":    {part("Q4_0", 30, 320), part("Q8_0", 30, 320)},
+		"blocks in 256":  {part("Q4_0", 30, 512), part("Q4_K", 30, 512)},
+		"mixed":          mixed(64, 64),
+		"within panels":  mixed(40, 40),
+		"within a panel": mixed(2, 3),
 	}
-	mixed := func(first, second int) parts {
-		q, want := part(second, 256, 16, 256, 8, false, true)
-		p := and(join(part(first, 256, 32, 32, 4, true, false)), q, want)
-		q, want = part(10, 256, 32, 256, 4, true, true)
-		p = and(p, q, want)
-		q, want = part(10, 256, 32, 32, 8, false, false)
-		return and(p, q, want)
-	}
-	all["mixed"], all["within panels"] = mixed(64, 64), mixed(40, 40)
 	for name, p := range all {
 		s := torch.NewScope()
-		got := s.Float32s(s.To(s.QuantDense(s.PackQuant(p.q...)), torch.Float32, torch.CPU))
+		got := s.Float32s(s.To(s.QuantDense(s.PackQuant(p...)), torch.Float32, torch.CPU))
+		var want []float32
+		for _, q := range p {
+			x := s.FromBlocks([][]byte{q.Data}, q.Blocks, torch.BFloat16, int64(q.Rows), int64(q.Cols))
+			want = append(want, s.Float32s(s.To(x, torch.Float32, torch.CPU))...)
+		}
 		if s.Err() != nil {
 			t.Fatalf("%s: %v", name, s.Err())
 		}
-		exact := s.Float32s(s.To(s.To(s.Float32(p.want, int64(len(p.want))), torch.BFloat16, torch.CPU), torch.Float32, torch.CPU))
-		if len(got) != len(exact) {
-			t.Fatalf("%s: %d numbers of %d", name, len(got), len(exact))
+		if len(got) != len(want) {
+			t.Fatalf("%s: %d numbers of %d", name, len(got), len(want))
 		}
 		for i := range got {
-			if got[i] != exact[i] {
-				t.Fatalf("%s: number %d is %v, was %v", name, i, got[i], exact[i])
+			if got[i] != want[i] {
+				t.Fatalf("%s: number %d is %v, was %v", name, i, got[i], want[i])
 			}
 		}
 		s.Close()
 	}
-	made := func(rows, cols, group, block int) torch.Quant {
-		q, _ := part(rows, cols, group, block, 8, false, false)
-		return q
-	}
-	for name, parts := range map[string][]torch.Quant{
-		"rows of two lengths": {made(3, 32, 32, 32), made(3, 64, 32, 32)},
-		"odd rows":            {made(3, 48, 16, 16)},
-		"a wrong group":       {made(3, 64, 8, 32)},
-		"a wrong block":       {made(3, 64, 32, 64)},
-		"too few numbers":     {{Rows: 2, Cols: 32, Group: 32, Block: 32, Bits: 8, Q: make([]int8, 32), Scale: make([]uint16, 2)}},
+	short := part("Q8_0", 2, 32)
+	short.Data = short.Data[1:]
+	odd := part("Q8_0", 4, 32)
+	odd.Rows, odd.Cols = 2, 48
+	for name, p := range map[string]parts{
+		"rows of two lengths":    {part("Q8_0", 3, 32), part("Q8_0", 3, 64)},
+		"rows of no block":       {odd},
+		"rows of half a block":   {part("Q8_0", 3, 128), {Rows: 1, Cols: 128, Blocks: part("Q4_K", 1, 256).Blocks, Data: make([]byte, 72)}},
+		"too few bytes":          {short},
+		"no rows":                {{Cols: 32, Blocks: short.Blocks}},
+		"a type that is no type": {{Rows: 1, Cols: 32, Blocks: 99, Data: make([]byte, 34)}},
 	} {
 		s := torch.NewScope()
-		if s.PackQuant(parts...); s.Err() == nil {
+		if s.PackQuant(p...); s.Err() == nil {
 			t.Errorf("%s: no error", name)
 		}
 		s.Close()

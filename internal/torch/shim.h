@@ -229,11 +229,11 @@ int agt_gpu_decoder_launch(void *decoder, const agt_decoder_rows *rows, const ag
 // The results of the launched step of so many rows: ids and logprobs [rows], where it draws; logits
 // [rows, V], valid until the next launch.
 int agt_gpu_decoder_wait(void *decoder, int64_t rows, int32_t *ids, float *logprobs, agt_tensor *logits, char **err);
-// A part of a weight [n, k] as a GGUF has it: rows of it; see quant.h. least may be null.
+// A part of a weight [n, k] as a GGUF has it: rows of it, in blocks of a type (blocks.h).
 typedef struct agt_quant_part {
-  const int8_t *q, *factor, *least_factor;
-  const uint16_t *scale, *least;
-  int64_t rows, cols, group, block, bits;
+  const void *data;
+  int64_t rows, cols, bytes;
+  int blocks;
 } agt_quant_part;
 int agt_quant_pack(agt_tensor *out, const agt_quant_part *parts, int n, char **err);  // for a decoder
 int agt_quant_dense(agt_tensor *out, agt_tensor packed, char **err);                  // the weight in bfloat16

@@ -1,0 +1,43 @@
+package weights
+
+import "agentcli/model/gguf"
+
+// inBlocks are the types whose blocks others compute with (InBlocks).
+var inBlocks = map[gguf.TensorType]bool{gguf.Q8_0: true, gguf.Q4_0: true, gguf.Q4_1: true, gguf.Q4_K: true, gguf.Q5_K: true,
+	gguf.Q6_K: true}
+
+// InBlocks is a matrix in the blocks of its GGUF, for whoever computes the numbers: its rows are in our order,
+// and DType is the file's name for the type, which is none of numbers. False where the format has other numbers
+// than the model, and where an adapter changes them.
+func InBlocks(m *Model, name string) (Tensor, bool) {
+	if x := m.adapted; x != nil && !x.changes(name) {
+		return InBlocks(x.base, name)
+	}
+	g, ok := m.source.(*ggufTensors)
+	i, known := m.infos[name]
+	if !ok || !known || len(i.Shape) != 2 {
+		return Tensor{}, false
+	}
+	part, change := g.names[name], changeOf(g.config, name)
+	t, ok := g.file.Lookup(part.name)
+	if !ok || !inBlocks[t.Type] || part.clamped != nil || change.needsFloat32() {
+		return Tensor{}, false
+	}
+	return Tensor{Name: name, DType: DType(t.Type.String()), Shape: i.Shape, Data: change.undo(g.mapped(name))}, true
+}
+
+// HasLeastValues reports whether the least value of each block of a matrix of InBlocks is a float16, by which it can be
+// multiplied without computing its numbers. In Q4_0 it is −8 times the block's scale.
+func HasLeastValues(t Tensor) bool {
+	const most = 0x6fff // an eighth of the largest float16
+	if t.DType != DType(gguf.Q4_0.String()) {
+		return true
+	}
+	size := decoders[gguf.Q4_0].bytes
+	for at := 0; at < len(t.Data); at += size {
+		if le.Uint16(t.Data[at:])&0x7fff > most {
+			return false
+		}
+	}
+	return true
+}
