@@ -146,7 +146,8 @@ func adapterOf(t *testing.T, base, weight string) string {
 		t.Fatal(err)
 	}
 	module := strings.Split(weight, ".")[4]
-	config := fmt.Sprintf(`{"peft_type": "LORA", "r": 2, "lora_alpha": 2, "target_modules": [%q], "base_model_name_or_path": %q}`, module, base)
+	config := fmt.Sprintf(`{"peft_type": "LORA", "r": 2, "lora_alpha": 2, "target_modules": [%q], "base_model_name_or_path": %q}`,
+		module, base)
 	if err := os.WriteFile(filepath.Join(dir, "adapter_config.json"), []byte(config), 0o600); err != nil {
 		t.Fatal(err)
 	}
