@@ -93,7 +93,7 @@ AGT_CLONES void blocks_q6_k(const uint8_t *row, int64_t g, int64_t groups, float
   }
 }
 
-// A block taken apart.
+// Each of these gives the whole numbers q of a block, and its scales.
 
 uint16_t word_at(const uint8_t *b) {
   uint16_t x;
@@ -105,18 +105,18 @@ void halves_of(const uint8_t *b, int8_t *q) {
   for (int i = 0; i < 16; i++) q[i] = int8_t(b[i] & 15), q[16 + i] = int8_t(b[i] >> 4);
 }
 
-void apart_q8_0(const uint8_t *b, int8_t *q, BlockScales *s) {
+void unpack_q8_0(const uint8_t *b, int8_t *q, BlockScales *s) {
   s->scale = word_at(b);
   memcpy(q, b + 2, 32);
 }
 
-void apart_q4_0(const uint8_t *b, int8_t *q, BlockScales *s) {
+void unpack_q4_0(const uint8_t *b, int8_t *q, BlockScales *s) {
   s->scale = word_at(b);
   s->least = c10::detail::fp16_ieee_from_fp32_value(-8 * half_at(b));
   halves_of(b + 2, q);
 }
 
-void apart_q4_1(const uint8_t *b, int8_t *q, BlockScales *s) {
+void unpack_q4_1(const uint8_t *b, int8_t *q, BlockScales *s) {
   s->scale = word_at(b), s->least = word_at(b + 2);
   halves_of(b + 4, q);
 }
@@ -131,19 +131,19 @@ void scales_of_k(const uint8_t *b, BlockScales *s) {
   }
 }
 
-AGT_CLONES void apart_q4_k(const uint8_t *b, int8_t *q, BlockScales *s) {
+AGT_CLONES void unpack_q4_k(const uint8_t *b, int8_t *q, BlockScales *s) {
   scales_of_k(b, s);
   for (int j = 0; j < 8; j++)
     for (int i = 0; i < 32; i++) q[32 * j + i] = int8_t(b[16 + j / 2 * 32 + i] >> (j % 2 * 4) & 15);
 }
 
-AGT_CLONES void apart_q5_k(const uint8_t *b, int8_t *q, BlockScales *s) {
+AGT_CLONES void unpack_q5_k(const uint8_t *b, int8_t *q, BlockScales *s) {
   scales_of_k(b, s);
   for (int j = 0; j < 8; j++)
     for (int i = 0; i < 32; i++) q[32 * j + i] = int8_t((b[48 + j / 2 * 32 + i] >> (j % 2 * 4) & 15) | (b[16 + i] >> j & 1) << 4);
 }
 
-AGT_CLONES void apart_q6_k(const uint8_t *b, int8_t *q, BlockScales *s) {
+AGT_CLONES void unpack_q6_k(const uint8_t *b, int8_t *q, BlockScales *s) {
   s->scale = word_at(b + 208);
   memcpy(s->factor, b + 192, 16);
   for (int j = 0; j < 8; j++) {
@@ -165,12 +165,12 @@ __attribute__((target_clones("arch=x86-64-v4", "avx2", "default"))) void round_t
 
 BlockFormat block_format(int type) {
   switch (type) {
-    case 2: return {32, 18, blocks_q4_0, apart_q4_0, 32, 4, true, false};
-    case 3: return {32, 20, blocks_q4_1, apart_q4_1, 32, 4, true, false};
-    case 8: return {32, 34, blocks_q8_0, apart_q8_0, 32, 8, false, false};
-    case 12: return {256, 144, blocks_q4_k, apart_q4_k, 32, 4, true, true};
-    case 13: return {256, 176, blocks_q5_k, apart_q5_k, 32, 8, true, true};
-    case 14: return {256, 210, blocks_q6_k, apart_q6_k, 16, 8, false, true};
+    case 2: return {32, 18, blocks_q4_0, unpack_q4_0, 32, 4, true, false};
+    case 3: return {32, 20, blocks_q4_1, unpack_q4_1, 32, 4, true, false};
+    case 8: return {32, 34, blocks_q8_0, unpack_q8_0, 32, 8, false, false};
+    case 12: return {256, 144, blocks_q4_k, unpack_q4_k, 32, 4, true, true};
+    case 13: return {256, 176, blocks_q5_k, unpack_q5_k, 32, 8, true, true};
+    case 14: return {256, 210, blocks_q6_k, unpack_q6_k, 16, 8, false, true};
   }
   TORCH_CHECK(false, "blocks of type ", type);
 }

@@ -16,7 +16,7 @@ struct BlockScales {
 struct BlockFormat {
   int64_t values, bytes;  // of a block
   void (*groups)(const uint8_t *row, int64_t g, int64_t groups, float *to);
-  void (*apart)(const uint8_t *block, int8_t *q, BlockScales *scales);
+  void (*unpack)(const uint8_t *block, int8_t *q, BlockScales *scales);
   int64_t group, bits;  // of q: 4 bits are 0 to 15
   bool least, factors;
 };

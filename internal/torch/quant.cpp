@@ -126,7 +126,7 @@ struct Packer {
         const uint8_t *block = part.data + (row * k + from) / part.f.values * part.f.bytes;
         for (int64_t i = 0; i < numbers; i += part.f.values, block += part.f.bytes) {
           BlockScales s;
-          part.f.apart(block, q[o] + i, &s);
+          part.f.unpack(block, q[o] + i, &s);
           put_scales(w, part.f, s, from + i, scale + o, factor ? factor + o : nullptr);
         }
         if (w.bits == 4) join_halves(q[o], numbers);
