@@ -26,7 +26,7 @@ func storedMatrices(n *network, s, keep *torch.Scope, m source) map[*torch.Tenso
 			m.ahead.Reached(q.name)
 			t, ok := weights.InBlocks(m.Model, q.name)
 			b, known := torch.BlocksOf(string(t.DType))
-			if !ok || !known || !weights.HasLeastValues(t) {
+			if !ok || !known || !weights.LeastValuesFit(t) {
 				parts = nil
 				break
 			}

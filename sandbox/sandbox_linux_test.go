@@ -263,30 +263,26 @@ print(os.read(told, 9).decode())
 		}
 		return pids
 	}
+	// What runs, as soon as something does, or nothing does.
+	awaited := func(mark string, something bool) (pids []int) {
+		for range 1000 {
+			if pids = running(mark); (len(pids) > 0) == something {
+				break
+			}
+			time.Sleep(5 * time.Millisecond)
+		}
+		return pids
+	}
 	p := pool(t, Config{})
 	if r := do(t, p, fmt.Sprintf(daemon, "61.25")); string(r.Stdout) != "it runs\n" {
 		t.Errorf("it was never there, which shows nothing: %q %q", r.Stdout, r.Stderr)
 	}
-	left := running("61.25")
-	for range 1000 { // the kernel ends it beside the next call
-		if len(left) == 0 {
-			break
-		}
-		time.Sleep(5 * time.Millisecond)
-		left = running("61.25")
-	}
+	left := awaited("61.25", false) // the kernel ends it beside the next call
 	if len(left) > 0 {
 		t.Errorf("left behind: %v", left)
 	}
 	outside(t, fmt.Sprintf(daemon, "61.5"))
-	left = running("61.5")
-	for range 1000 { // Popen returns when the program replaces the fork, before the kernel has its command line
-		if len(left) > 0 {
-			break
-		}
-		time.Sleep(5 * time.Millisecond)
-		left = running("61.5")
-	}
+	left = awaited("61.5", true) // Popen may return before the kernel has the program's command line
 	if len(left) == 0 {
 		t.Error("outside nothing stays behind either, which shows nothing")
 	}

@@ -2,8 +2,8 @@ package weights
 
 import "agentcli/model/gguf"
 
-// inBlocks are the types whose blocks others compute with (InBlocks).
-var inBlocks = map[gguf.TensorType]bool{gguf.Q8_0: true, gguf.Q4_0: true, gguf.Q4_1: true, gguf.Q4_K: true, gguf.Q5_K: true,
+// blockTypes are those whose matrices InBlocks gives.
+var blockTypes = map[gguf.TensorType]bool{gguf.Q8_0: true, gguf.Q4_0: true, gguf.Q4_1: true, gguf.Q4_K: true, gguf.Q5_K: true,
 	gguf.Q6_K: true}
 
 // InBlocks is a matrix in the blocks of its GGUF, for whoever computes the numbers: its rows are in our order,
@@ -20,15 +20,15 @@ func InBlocks(m *Model, name string) (Tensor, bool) {
 	}
 	part, change := g.names[name], changeOf(g.config, name)
 	t, ok := g.file.Lookup(part.name)
-	if !ok || !inBlocks[t.Type] || part.clamped != nil || change.needsFloat32() {
+	if !ok || !blockTypes[t.Type] || part.clamped != nil || change.needsFloat32() {
 		return Tensor{}, false
 	}
 	return Tensor{Name: name, DType: DType(t.Type.String()), Shape: i.Shape, Data: change.undo(g.mapped(name))}, true
 }
 
-// HasLeastValues reports whether the least value of each block of a matrix of InBlocks is a float16, by which it can be
-// multiplied without computing its numbers. In Q4_0 it is −8 times the block's scale.
-func HasLeastValues(t Tensor) bool {
+// LeastValuesFit reports whether the least values of a matrix of InBlocks are finite float16 numbers, as multiplying it
+// as stored needs. In Q4_0 the least value of a block is −8 times its scale; the other types have none or store it.
+func LeastValuesFit(t Tensor) bool {
 	const most = 0x6fff // an eighth of the largest float16
 	if t.DType != DType(gguf.Q4_0.String()) {
 		return true
