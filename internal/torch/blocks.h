@@ -4,27 +4,34 @@
 
 namespace agt {
 
-constexpr int64_t BLOCK_GROUP = 32;  // numbers that are computed together
+// What a block is. Its numbers are scale·factor[i/group]·(q[i]−zero) + least·least_factor[i/group], without the second term
+// where there is no least, and without factors where there are none.
+struct BlockForm {
+  int64_t values, bytes;
+  int64_t group, bits;  // of q: 4 bits are 0 to 15
+  int zero = 0;
+  bool least = false, factors = false;
+};
 
-// The scales of a block whose numbers are scale·factor[i/group]·q[i] + least·least_factor[i/group]. Scale and least
-// are float16. What a type does not have is not set.
+// Scale and least are float16. What a type does not have is not set.
 struct BlockScales {
   uint16_t scale, least;
   int8_t factor[16], least_factor[8];
 };
 
-struct BlockFormat {
-  int64_t values, bytes;  // of a block
-  void (*groups)(const uint8_t *row, int64_t g, int64_t groups, float *to);
+struct BlockFormat : BlockForm {
   void (*unpack)(const uint8_t *block, int8_t *q, BlockScales *scales);
-  int64_t group, bits;  // of q: 4 bits are 0 to 15
-  bool least, factors;
+  void (*to_float)(const uint8_t *b, int64_t blocks, float *to);
+  void (*to_bf16)(const uint8_t *b, int64_t blocks, uint16_t *to);
+
+  void read(const char *b, int64_t blocks, bool bf16, void *to) const {
+    const auto *from = reinterpret_cast<const uint8_t *>(b);
+    if (bf16) to_bf16(from, blocks, static_cast<uint16_t *>(to));
+    else to_float(from, blocks, static_cast<float *>(to));
+  }
 };
 
 // That of a type of GGUFs, by its number.
 BlockFormat block_format(int type);
-
-// n numbers of a row from at on, both multiples of BLOCK_GROUP, in float32 or bfloat16.
-void read_blocks(const BlockFormat &f, const char *row, int64_t at, int64_t n, bool bf16, void *to);
 
 }  // namespace agt

@@ -51,8 +51,7 @@ struct Panels {
 
   void read(const char *from, int64_t at, int64_t n, uint32_t *to) const {
     if (blocks) {
-      const int64_t each = floats ? 1 : 2;
-      read_blocks(*blocks, from, each * at, each * n, !floats, to);
+      blocks->read(from + bytes_of(at), n * numbers() / blocks->values, !floats, to);
       return;
     }
     if (!widen) {
@@ -66,8 +65,10 @@ struct Panels {
     }
   }
 
+  int64_t numbers() const { return floats ? 1 : 2; }  // of a unit
+
   // Bytes of so many units of a row in the file.
-  int64_t bytes_of(int64_t n) const { return blocks ? n * (floats ? 1 : 2) * blocks->bytes / blocks->values : n * (widen ? 2 : 4); }
+  int64_t bytes_of(int64_t n) const { return blocks ? n * numbers() / blocks->values * blocks->bytes : n * (widen ? 2 : 4); }
 
   // The processor does not prefetch as many rows at once as a panel has.
   void prefetch(const char *x, int64_t at, int64_t n) const {
@@ -76,22 +77,23 @@ struct Panels {
   }
 
   void fill(int64_t panel, uint32_t *to) const {
-    constexpr int64_t BLOCK = 64;
-    uint32_t block[PANEL][BLOCK];
-    for (int64_t from = 0; from < units; from += BLOCK) {
-      const int64_t n = std::min(BLOCK, units - from), next = from + n;
+    constexpr int64_t MOST = 256;  // units of a row at a time: whole blocks
+    const int64_t piece = blocks ? std::max<int64_t>(64, blocks->values / numbers()) : 64;
+    uint32_t part[PANEL * MOST];  // [row][unit]
+    for (int64_t from = 0; from < units; from += piece) {
+      const int64_t n = std::min(piece, units - from), next = from + n;
       for (int64_t r = 0; r < PANEL; r++) {
         const size_t i = size_t(panel * PANEL + r);
-        if (next < units) prefetch(row[i], next, std::min(BLOCK, units - next));
-        else if (i + PANEL < row.size()) prefetch(row[i + PANEL], 0, std::min(BLOCK, units));
-        if (const char *x = row[i]) read(x, from, n, block[r]);
-        else memset(block[r], 0, sizeof block[r]);
+        if (next < units) prefetch(row[i], next, std::min(piece, units - next));
+        else if (i + PANEL < row.size()) prefetch(row[i + PANEL], 0, std::min(piece, units));
+        if (const char *x = row[i]) read(x, from, n, part + r * piece);
+        else memset(part + r * piece, 0, size_t(4 * n));
       }
       int64_t i = 0;
       for (; avx512 && i + 16 <= n; i += 16)
-        for (int64_t r = 0; r < PANEL; r += 16) transpose_to(&block[r][i], BLOCK, to + (from + i) * PANEL + r);
+        for (int64_t r = 0; r < PANEL; r += 16) transpose_to(part + r * piece + i, piece, to + (from + i) * PANEL + r);
       for (; i < n; i++)
-        for (int64_t r = 0; r < PANEL; r++) to[(from + i) * PANEL + r] = block[r][i];
+        for (int64_t r = 0; r < PANEL; r++) to[(from + i) * PANEL + r] = part[r * piece + i];
     }
     memset(to + units * PANEL, 0, size_t((padded - units) * PANEL * 4));
   }

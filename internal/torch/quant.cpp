@@ -90,7 +90,7 @@ struct Packer {
         to.group = std::min(to.group, part.f.group);
         to.block = std::min(to.block, part.f.values);
         to.bits = std::max(to.bits, part.f.bits);
-        to.kinds = std::max<int64_t>(to.kinds, part.f.least ? 2 : 1);
+        to.kinds = std::max<int64_t>(to.kinds, has_least(part.f) ? 2 : 1);
         factors = factors || part.f.factors;
       });
       to.q = place(k * PANEL * to.bits / 8);
@@ -107,6 +107,9 @@ struct Packer {
     });
     return out;
   }
+
+  // Numbers of a panel have no zero but a least value.
+  static bool has_least(const BlockForm &f) { return f.least || f.zero != 0; }
 
   int64_t scale_bytes(const QuantPanel &w) const { return k / w.block * w.kinds * PANEL * 2; }
   int64_t factor_bytes(const QuantPanel &w) const { return k / w.group * w.kinds * PANEL; }
@@ -148,11 +151,12 @@ struct Packer {
       uint16_t *to = scale + (at + i) / w.block * w.kinds * PANEL;
       to[0] = s.scale;
       if (f.least) to[PANEL] = s.least;
+      if (f.zero != 0) to[PANEL] = at::Half(-float(f.zero) * float(at::Half(s.scale, at::Half::from_bits()))).x;
     }
     for (int64_t i = 0; factor && i < f.values; i += w.group) {
       int8_t *to = factor + (at + i) / w.group * w.kinds * PANEL;
       to[0] = f.factors ? s.factor[i / f.group] : 1;
-      if (f.least) to[PANEL] = f.factors ? s.least_factor[i / f.group] : 1;
+      if (has_least(f)) to[PANEL] = f.factors ? s.least_factor[i / f.group] : 1;
     }
   }
 
