@@ -472,3 +472,37 @@ func TestAnErrorOfCUDAIsFatalUnlessItIsMemory(t *testing.T) {
 		}
 	}
 }
+
+// A step waits for none of its layers: it copies as much as a step of the family's plain layers, whose number of copies does
+// not depend on how many layers there are.
+func TestNoLayerOfAnyFamilyIsWaitedFor(t *testing.T) {
+	needsTestDevice(t)
+	onDefault(t, torch.TestDevice, "")
+	more := map[string]int{ // beside those that TestAStepCallsAttentionOnceALayer counts
+		"gemma4": 4, // gathered rows, lengths and rotations of a second kind of attention
+		"gemma4 with inputs of layers and shared keys": 5, "gemma4 with all of it, untied": 5, // and the ids of the inputs
+		"lfm2":    4, // what a convolution reads and keeps, the slots of the states
+		"qwen3_5": 7, // and the chunks of the delta rule
+	}
+	for _, g := range families(t) {
+		dtype := "bfloat16"
+		if strings.HasPrefix(g.Title, "gemma4") { // 12 numbers in an expert are no multiple of 16 bytes
+			dtype = "float32"
+		}
+		p := open(t, g.write(t), Config{DType: dtype, Threads: 1, CacheBytes: 1 << 20})
+		before := testdevice.Copies()
+		r, err := p.Sample(context.Background(), []int32{5, 6, 7}, traj.Sampling{MaxTokens: 8}, 1)
+		if err != nil {
+			t.Fatal(g.Title, err)
+		}
+		family, _, _ := strings.Cut(strings.TrimSuffix(g.Title, "_moe"), " ")
+		want, ok := more[g.Title]
+		if !ok {
+			want = more[family]
+		}
+		if got := testdevice.Copies() - before; got != len(r.IDs)*(8+want) {
+			t.Errorf("%s: %d copies in %d steps, want %d in each", g.Title, got, len(r.IDs), 8+want)
+		}
+		p.Close()
+	}
+}

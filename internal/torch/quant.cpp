@@ -43,8 +43,16 @@ void transpose8(__m128i r[8]) {
 
 struct Part {
   const uint8_t *data;
-  int64_t rows;
+  int64_t rows, bytes;
   BlockFormat f;
+
+  int64_t bytes_of(int64_t numbers) const { return numbers / f.values * f.bytes; }
+
+  // So many numbers from there on: the processor does not prefetch as many rows at once as a panel has.
+  void prefetch(int64_t number, int64_t n) const {
+    for (int64_t i = bytes_of(number), end = std::min(bytes_of(number + n), bytes); i < end; i += 64)
+      _mm_prefetch(reinterpret_cast<const char *>(data + i), _MM_HINT_T1);
+  }
 };
 
 struct Packer {
@@ -70,7 +78,7 @@ struct Packer {
                   " beside rows of ", k);
       TORCH_CHECK(from[i].rows > 0 && from[i].bytes == from[i].rows * (k / f.values) * f.bytes, "quant: ", from[i].bytes, " bytes for ",
                   from[i].rows, " rows of ", k);
-      parts.push_back({static_cast<const uint8_t *>(from[i].data), from[i].rows, f});
+      parts.push_back({static_cast<const uint8_t *>(from[i].data), from[i].rows, from[i].bytes, f});
       n += from[i].rows;
     }
     const int64_t count = (n + PANEL - 1) / PANEL;
@@ -126,7 +134,8 @@ struct Packer {
     for (int64_t from = 0; from < k; from += MOST) {
       const int64_t numbers = std::min(MOST, k - from);
       each(p, [&](int64_t o, const Part &part, int64_t row) {
-        const uint8_t *block = part.data + (row * k + from) / part.f.values * part.f.bytes;
+        part.prefetch(from + numbers < k ? row * k + from + numbers : (row + PANEL) * k, numbers);
+        const uint8_t *block = part.data + part.bytes_of(row * k + from);
         for (int64_t i = 0; i < numbers; i += part.f.values, block += part.f.bytes) {
           BlockScales s;
           part.f.unpack(block, q[o] + i, &s);
@@ -160,13 +169,17 @@ struct Packer {
     }
   }
 
-  // Numbers of 4 bits: the first pair of four in the low halves of two bytes, the other pair in the high ones.
+  // Numbers of 4 bits, whole blocks of them: the first pair of four in the low halves of two bytes, the other pair in the high ones.
   static void join_halves(int8_t *q, int64_t numbers) {
-    for (int64_t i = 0; i < numbers; i += 4) {
-      uint32_t four;
-      memcpy(&four, q + i, 4);
-      const auto two = uint16_t((four & 0x0f0f) | (four >> 16 & 0x0f0f) << 4);
-      memcpy(q + i / 2, &two, 2);
+    const __m128i low = _mm_set1_epi32(0x0f0f);
+    auto joined = [&](const int8_t *at) {  // as 16 bits with a sign
+      const __m128i four = _mm_loadu_si128(reinterpret_cast<const __m128i *>(at));
+      const __m128i two = _mm_or_si128(_mm_and_si128(four, low), _mm_slli_epi32(_mm_and_si128(_mm_srli_epi32(four, 16), low), 4));
+      return _mm_srai_epi32(_mm_slli_epi32(two, 16), 16);
+    };
+    for (int64_t i = 0; i < numbers; i += 32) {
+      const __m128i two = _mm_packs_epi32(joined(q + i), joined(q + i + 16));
+      _mm_storeu_si128(reinterpret_cast<__m128i *>(q + i / 2), two);
     }
   }
 };

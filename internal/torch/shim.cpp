@@ -546,15 +546,38 @@ struct ExpertPairs {
   }
 };
 
-// Σ weight·one(rows, expert) over the experts of each row of x [T, h]: ids and weights [T, k].
-template <class F>
-Tensor experts_of(const Tensor &x, const Tensor &index, const Tensor &weights, int64_t experts, F one) {
+// The runs of rows of experts, multiplied in one call. Where each ends is known on the device alone, so a step does not
+// wait for it: in bfloat16 from compute capability 9.0 on; elsewhere libtorch copies the ends to the host.
+struct ExpertRuns {
+  Tensor ends;    // [experts] of Int
+  Tensor expert;  // of each row
+
+  // w is [experts, k, n].
+  Tensor product(const Tensor &rows, const Tensor &w) const { return at::_grouped_mm(rows, w, ends); }
+
+  // Whether experts with rows of k numbers can be multiplied so. Not in training: libtorch's gradient needs each run to begin
+  // at a multiple of 16 bytes.
+  static bool take(const Tensor &x, std::initializer_list<int64_t> ks) {
+    if (x.is_cpu() || at::GradMode::is_enabled() || (x.scalar_type() != at::kBFloat16 && x.scalar_type() != at::kFloat)) return false;
+    for (int64_t k : ks)
+      if (k * int64_t(x.element_size()) % 16 != 0) return false;
+    return true;
+  }
+};
+
+// Σ weight·one(rows, expert) over the experts of each row of x [T, h]: ids and weights [T, k]. Where ExpertRuns take x,
+// all(rows, runs) computes the rows of all experts.
+template <class F, class G>
+Tensor experts_of(const Tensor &x, const Tensor &index, const Tensor &weights, int64_t experts, bool in_runs, F one, G all) {
   int64_t active = index.size(1);
   // Rows in the order of their experts: each expert has a run of them.
   Tensor flat = index.reshape(-1), order = std::get<1>(flat.sort(/*stable=*/true, 0, false));
   Tensor tokens = order.floor_divide(active);
-  Tensor counts = at::zeros({experts}, flat.options()).scatter_add_(0, flat, at::ones_like(flat)).to(at::kCPU);
+  Tensor counts = at::zeros({experts}, flat.options()).scatter_add_(0, flat, at::ones_like(flat));
   Tensor rows = x.index_select(0, tokens), w = weights.reshape(-1).index_select(0, order).unsqueeze(1).to(x.scalar_type());
+  auto sum = [&](const Tensor &y) { return at::zeros_like(x).index_add(0, tokens, y * w); };
+  if (in_runs) return sum(all(rows, ExpertRuns{counts.cumsum(0).to(at::kInt), flat.index_select(0, order)}));
+  counts = counts.to(at::kCPU);
   std::vector<Tensor> parts;
   for (int64_t e = 0, at_ = 0; e < experts; e++) {
     int64_t n = counts.const_data_ptr<int64_t>()[e];
@@ -563,7 +586,7 @@ Tensor experts_of(const Tensor &x, const Tensor &index, const Tensor &weights, i
     at_ += n;
   }
   if (parts.empty()) return at::zeros_like(x);
-  return at::zeros_like(x).index_add(0, tokens, at::cat(parts, 0) * w);
+  return sum(at::cat(parts, 0));
 }
 
 }  // namespace
@@ -849,11 +872,16 @@ int agt_experts(agt_tensor *out, agt_tensor x_, agt_tensor ids, agt_tensor weigh
     Tensor gu = T(gate_up).view({experts, 2 * f, h}), dn = T(down).view({experts, h, f});
     ExpertPairs into(pairs->gate_up_a, pairs->gate_up_b, experts, h, 2 * f, pairs->scale);
     ExpertPairs back(pairs->down_a, pairs->down_b, experts, f, h, pairs->scale);
-    *out = wrap(experts_of(T(x_), T(ids), T(weights), experts, [&](const Tensor &rows, int64_t e) {
-      Tensor g = into.add(agt::linear(rows, gu.select(0, e)), rows, e);
-      g = gelu ? gelu_mul(g) : at::GradMode::is_enabled() ? SiluMul::apply(g) : SiluMul::apply_(g);
+    auto gated = [&](const Tensor &g) { return gelu ? gelu_mul(g) : at::GradMode::is_enabled() ? SiluMul::apply(g) : SiluMul::apply_(g); };
+    auto one = [&](const Tensor &rows, int64_t e) {
+      Tensor g = gated(into.add(agt::linear(rows, gu.select(0, e)), rows, e));
       return back.add(agt::linear(g, dn.select(0, e)), g, e);
-    }));
+    };
+    auto all = [&](const Tensor &rows, const ExpertRuns &runs) {
+      return runs.product(gated(runs.product(rows, gu.transpose(1, 2))), dn.transpose(1, 2));
+    };
+    bool in_runs = into.a.empty() && back.a.empty() && ExpertRuns::take(T(x_), {h, f});
+    *out = wrap(experts_of(T(x_), T(ids), T(weights), experts, in_runs, one, all));
   });
 }
 int agt_clamped_experts(agt_tensor *out, agt_tensor x_, agt_tensor ids, agt_tensor weights, agt_tensor gate_up, agt_tensor gate_up_bias,
@@ -869,12 +897,21 @@ int agt_clamped_experts(agt_tensor *out, agt_tensor x_, agt_tensor ids, agt_tens
     ExpertPairs into(pairs->gate_up_a, pairs->gate_up_b, experts, h, 2 * f, pairs->scale);
     ExpertPairs back(pairs->down_a, pairs->down_b, experts, f, h, pairs->scale);
     auto acc = acc_type(T(x_).scalar_type());
-    *out = wrap(experts_of(T(x_), T(ids), T(weights), experts, [&](const Tensor &rows, int64_t e) {
-      Tensor p = into.add(at::addmm(gb.select(0, e), rows, gu.select(0, e)), rows, e).to(acc).view({-1, f, 2});
+    auto clamped = [&](const Tensor &both) {
+      Tensor p = both.to(acc).view({-1, f, 2});
       Tensor g = p.select(2, 0).clamp_max(limit), u = p.select(2, 1).clamp(-limit, limit);
-      Tensor y = ((u + 1) * (g * at::sigmoid(g * alpha))).to(rows.scalar_type());  // rounded once
+      return ((u + 1) * (g * at::sigmoid(g * alpha))).to(both.scalar_type());  // rounded once
+    };
+    auto one = [&](const Tensor &rows, int64_t e) {
+      Tensor y = clamped(into.add(at::addmm(gb.select(0, e), rows, gu.select(0, e)), rows, e));
       return back.add(at::addmm(db.select(0, e), y, dn.select(0, e)), y, e);
-    }));
+    };
+    auto all = [&](const Tensor &rows, const ExpertRuns &runs) {
+      Tensor y = clamped(runs.product(rows, gu) + gb.index_select(0, runs.expert));
+      return runs.product(y, dn) + db.index_select(0, runs.expert);
+    };
+    bool in_runs = into.a.empty() && back.a.empty() && ExpertRuns::take(T(x_), {h, f});
+    *out = wrap(experts_of(T(x_), T(ids), T(weights), experts, in_runs, one, all));
   });
 }
 int agt_soft_cap(agt_tensor *out, agt_tensor x, double cap, char **err) {

@@ -201,12 +201,27 @@ struct Arguments {
   }
 };
 
+// Whether an operation gives the host a number of the device: the program waits for it.
+bool waits(const std::string &name) {
+  for (const char *n : {"aten::_local_scalar_dense", "aten::nonzero", "aten::masked_select", "aten::equal"})
+    if (name == n) return true;
+  return false;
+}
+
+// As the CUDA part has it for bfloat16 from compute capability 9.0 on. Elsewhere it copies the ends to the host.
+at::Tensor grouped_mm(const at::Tensor &a, const at::Tensor &b, const std::optional<at::Tensor> &ends, const std::optional<at::Tensor> &bias,
+                      std::optional<at::ScalarType> type) {
+  Open x(a), y(b), e(*ends);
+  return placed(at::_grouped_mm(x.host, y.host, e.host, bias, type));
+}
+
 void fallback(const c10::OperatorHandle &op, torch::jit::Stack *stack) {
   // autograd's thread of the device takes the number of threads that was set last, before its
   // first product and not in the middle of its first backward pass: libtorch has two such flags.
   at::internal::lazy_init_num_threads();
   at::get_num_threads();
   calls[2]++;
+  if (waits(op.schema().name())) calls[3]++;
   Arguments args{{}, {}, op};
   for (size_t n = op.schema().arguments().size(), i = stack->size() - n; i < stack->size(); i++) (*stack)[i] = args.map((*stack)[i], &Arguments::host);
   op.redispatchBoxed(c10::DispatchKeySet(c10::DispatchKey::CPU), stack);
@@ -273,6 +288,7 @@ extern "C" void agt_test_device_load(void) {
     aten.impl("resize_", resize_);
     aten.impl("_copy_from", copy_from);
     aten.impl("_copy_from_and_resize", copy_from_and_resize);
+    aten.impl("_grouped_mm", grouped_mm);
     register_attention(aten);
     static torch::Library all(torch::Library::IMPL, "_", c10::DispatchKey::PrivateUse1, __FILE__, __LINE__);
     all.fallback(torch::CppFunction::makeFromBoxedFunction<&fallback>());
