@@ -45,7 +45,7 @@ func blocksModel(t *testing.T, kind gguf.TensorType, size int, scales ...int) st
 		t.Fatal(err)
 	}
 	random := rand.New(rand.NewPCG(uint64(kind), 1))
-	values := map[bool]int{true: 256, false: 32}[kind >= gguf.Q4_K]
+	values := map[bool]int{true: 256, false: 32}[kind >= gguf.Q2_K && kind != gguf.IQ4_NL]
 	for _, x := range tensors {
 		data := make([]byte, x.Dims[0]*4)
 		if x.Type == kind {
@@ -77,7 +77,8 @@ func TestBlocksHaveTheNumbersOfTheFile(t *testing.T) {
 		bytes  int
 		scales []int
 	}{{gguf.Q4_0, 18, []int{0}}, {gguf.Q4_1, 20, []int{0, 2}}, {gguf.Q8_0, 34, []int{0}}, {gguf.Q4_K, 144, []int{0, 2}},
-		{gguf.Q5_K, 176, []int{0, 2}}, {gguf.Q6_K, 210, []int{208}}} {
+		{gguf.Q5_K, 176, []int{0, 2}}, {gguf.Q6_K, 210, []int{208}}, {gguf.Q5_0, 22, []int{0}}, {gguf.Q5_1, 24, []int{0, 2}},
+		{gguf.Q2_K, 84, []int{80, 82}}, {gguf.Q3_K, 110, []int{108}}, {gguf.IQ4_NL, 18, []int{0}}, {gguf.IQ4_XS, 136, []int{0}}} {
 		m, err := weights.Open(blocksModel(t, c.kind, c.bytes, c.scales...))
 		if err != nil {
 			t.Fatal(err)

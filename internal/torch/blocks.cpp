@@ -56,6 +56,79 @@ struct Q4_1 {
   }
 };
 
+// Numbers of 5 bits: the fifth is in high.
+AGT_INLINE void fives_of(const uint8_t *b, const uint8_t *high, int zero, int8_t *q) {
+  uint32_t h;
+  memcpy(&h, high, 4);
+  for (int i = 0; i < 16; i++) {
+    q[i] = int8_t(int((b[i] & 15) | (h >> i & 1) << 4) - zero);
+    q[16 + i] = int8_t(int(b[i] >> 4 | (h >> (16 + i) & 1) << 4) - zero);
+  }
+}
+
+struct Q5_0 {
+  static constexpr BlockForm form{.values = 32, .bytes = 22, .group = 32, .bits = 8};
+  AGT_INLINE void unpack(const uint8_t *b, int8_t *q, BlockScales *s) {
+    s->scale = word_at(b);
+    fives_of(b + 6, b + 2, 16, q);
+  }
+};
+
+struct Q5_1 {
+  static constexpr BlockForm form{.values = 32, .bytes = 24, .group = 32, .bits = 8, .least = true};
+  AGT_INLINE void unpack(const uint8_t *b, int8_t *q, BlockScales *s) {
+    s->scale = word_at(b), s->least = word_at(b + 2);
+    fives_of(b + 8, b + 4, 0, q);
+  }
+};
+
+struct Q2_K {
+  static constexpr BlockForm form{.values = 256, .bytes = 84, .group = 16, .bits = 8, .least = true, .factors = true};
+  AGT_INLINE void unpack(const uint8_t *b, int8_t *q, BlockScales *s) {
+    s->scale = word_at(b + 80), s->least = word_at(b + 82) ^ 0x8000;  // subtracted
+    for (int j = 0; j < 16; j++) s->factor[j] = int8_t(b[j] & 15), s->least_factor[j] = int8_t(b[j] >> 4);
+    for (int j = 0; j < 8; j++)
+      for (int i = 0; i < 32; i++) q[32 * j + i] = int8_t(b[16 + j / 4 * 32 + i] >> (j % 4 * 2) & 3);
+  }
+};
+
+struct Q3_K {
+  static constexpr BlockForm form{.values = 256, .bytes = 110, .group = 16, .bits = 8, .factors = true};
+  AGT_INLINE void unpack(const uint8_t *b, int8_t *q, BlockScales *s) {
+    s->scale = word_at(b + 108);
+    const uint8_t *six = b + 96;
+    for (int j = 0; j < 16; j++) s->factor[j] = int8_t(((six[j % 8] >> (j / 8 * 4) & 15) | (six[8 + j % 4] >> (j / 4 * 2) & 3) << 4) - 32);
+    for (int j = 0; j < 8; j++)
+      for (int i = 0; i < 32; i++) q[32 * j + i] = int8_t((b[32 + j / 4 * 32 + i] >> (j % 4 * 2) & 3) - (b[i] >> j & 1 ? 0 : 4));
+  }
+};
+
+// Numbers of a table, by 4 bits each.
+AGT_INLINE void listed_of(const uint8_t *b, int8_t *q) {
+  constexpr int8_t numbers[16] = {-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113};
+  for (int i = 0; i < 16; i++) q[i] = numbers[b[i] & 15], q[16 + i] = numbers[b[i] >> 4];
+}
+
+struct IQ4_NL {
+  static constexpr BlockForm form{.values = 32, .bytes = 18, .group = 32, .bits = 8};
+  AGT_INLINE void unpack(const uint8_t *b, int8_t *q, BlockScales *s) {
+    s->scale = word_at(b);
+    listed_of(b + 2, q);
+  }
+};
+
+struct IQ4_XS {
+  static constexpr BlockForm form{.values = 256, .bytes = 136, .group = 32, .bits = 8, .factors = true};
+  AGT_INLINE void unpack(const uint8_t *b, int8_t *q, BlockScales *s) {
+    s->scale = word_at(b);
+    const uint16_t high = word_at(b + 2);
+    for (int j = 0; j < 8; j++) {
+      s->factor[j] = int8_t(((b[4 + j / 2] >> (j % 2 * 4) & 15) | (high >> (2 * j) & 3) << 4) - 32);
+      listed_of(b + 8 + 16 * j, q + 32 * j);
+    }
+  }
+};
+
 // Of Q4_K and Q5_K: 6 bits each. The least values are subtracted there.
 AGT_INLINE void scales_of_k(const uint8_t *b, BlockScales *s) {
   s->scale = word_at(b), s->least = word_at(b + 2) ^ 0x8000;
@@ -204,10 +277,16 @@ BlockFormat block_format(int type) {
   switch (type) {
     case 2: return format_of<Q4_0>();
     case 3: return format_of<Q4_1>();
+    case 6: return format_of<Q5_0>();
+    case 7: return format_of<Q5_1>();
     case 8: return format_of<Q8_0>();
+    case 10: return format_of<Q2_K>();
+    case 11: return format_of<Q3_K>();
     case 12: return format_of<Q4_K>();
     case 13: return format_of<Q5_K>();
     case 14: return format_of<Q6_K>();
+    case 20: return format_of<IQ4_NL>();
+    case 23: return format_of<IQ4_XS>();
   }
   TORCH_CHECK(false, "blocks of type ", type);
 }

@@ -16,7 +16,7 @@ struct BlockForm {
 // Scale and least are float16. What a type does not have is not set.
 struct BlockScales {
   uint16_t scale, least;
-  int8_t factor[16], least_factor[8];
+  int8_t factor[16], least_factor[16];
 };
 
 struct BlockFormat : BlockForm {

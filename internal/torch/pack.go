@@ -57,7 +57,8 @@ type Blocks int
 
 // BlocksOf is that of a type's name in GGUFs; false for others.
 func BlocksOf(name string) (Blocks, bool) {
-	b, ok := map[string]Blocks{"Q4_0": 2, "Q4_1": 3, "Q8_0": 8, "Q4_K": 12, "Q5_K": 13, "Q6_K": 14}[name]
+	b, ok := map[string]Blocks{"Q4_0": 2, "Q4_1": 3, "Q5_0": 6, "Q5_1": 7, "Q8_0": 8, "Q2_K": 10, "Q3_K": 11, "Q4_K": 12, "Q5_K": 13,
+		"Q6_K": 14, "IQ4_NL": 20, "IQ4_XS": 23}[name]
 	return b, ok
 }
 

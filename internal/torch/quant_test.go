@@ -14,7 +14,8 @@ var blockTypes = map[string]struct {
 	values, bytes int
 	scales        []int
 }{"Q4_0": {32, 18, []int{0}}, "Q4_1": {32, 20, []int{0, 2}}, "Q8_0": {32, 34, []int{0}}, "Q4_K": {256, 144, []int{0, 2}},
-	"Q5_K": {256, 176, []int{0, 2}}, "Q6_K": {256, 210, []int{208}}}
+	"Q5_K": {256, 176, []int{0, 2}}, "Q6_K": {256, 210, []int{208}}, "Q5_0": {32, 22, []int{0}}, "Q5_1": {32, 24, []int{0, 2}},
+	"Q2_K": {256, 84, []int{80, 82}}, "Q3_K": {256, 110, []int{108}}, "IQ4_NL": {32, 18, []int{0}}, "IQ4_XS": {256, 136, []int{0}}}
 
 // Rows of several types below each other come back as the numbers that their blocks are, wherever a panel begins.
 func TestQuantDenseGivesWhatWasPacked(t *testing.T) {
@@ -52,6 +53,9 @@ func TestQuantDenseGivesWhatWasPacked(t *testing.T) {
 		"mixed":          mixed(64, 64),
 		"within panels":  mixed(40, 40),
 		"within a panel": mixed(2, 3),
+	}
+	for kind := range blockTypes {
+		all["only "+kind] = parts{part(kind, 70, 512)}
 	}
 	for name, p := range all {
 		s := torch.NewScope()

@@ -242,6 +242,15 @@ func toHalf(f float32) uint16 {
 	return sign | uint16(b>>13-112<<10)
 }
 
+// roundToHalf is the float16 nearest to f, even of two.
+func roundToHalf(f float32) float32 {
+	b := math.Float32bits(f)
+	if size := b & 0x7fffffff; size < 0x38800000 || size >= 0x477ff000 { // subnormal, or infinite
+		return halves[toHalf(f)]
+	}
+	return math.Float32frombits((b + 0xfff + b>>13&1) &^ 0x1fff)
+}
+
 // toBF16 rounds to nearest, ties to even.
 func toBF16(f float32) uint16 { return roundBits(math.Float32bits(f)) }
 

@@ -78,9 +78,9 @@ type quantisedTensors struct {
 type recipe struct {
 	info   TensorInfo
 	stored string // the format on disk, for people
-	// fill puts the values of some rows, in float32, one row after the other.
-	fill func(dst []float32, from, to int)
-	unit int // rows that are made together
+	// start begins to put numbers somewhere, for one goroutine: what it returns puts those of some rows.
+	start func(to sink) (fill func(from, to int))
+	unit  int // rows that are made together
 }
 
 // dequantiseFolder finds the quantised tensors of a folder by their parts.
@@ -92,7 +92,7 @@ func dequantiseFolder(f *folderTensors, q *quantisation) (*quantisedTensors, err
 		if err != nil {
 			return nil, err
 		}
-		if r.fill != nil {
+		if r.start != nil {
 			r.info.Name = plain
 			t.recipes[plain] = r
 		}
@@ -169,7 +169,7 @@ func (p *parts) need(of part, name string) (part, error) {
 	return x, nil
 }
 
-// recipe says how a tensor is made of this one and of those beside it. fill is
+// recipe says how a tensor is made of this one and of those beside it. start is
 // nil where the tensor is not quantised or no main part.
 func (p *parts) recipe(name string, q *quantisation) (r recipe, plain string, err error) {
 	module, suffix := name, ""
@@ -238,47 +238,86 @@ var e4m3 = func() (t [256]float32) {
 	return t
 }()
 
+// sink is where the numbers of a recipe go. They are rounded to the type of the recipe first, and then to the tensor's.
+// Numbers of few bits that share a scale have few values: those are rounded, not each number.
+type sink struct {
+	Tensor
+	width int // of a row
+	first DType
+}
+
+// round gives a number of both types.
+func (s sink) round(x float32) float32 {
+	for _, d := range [...]DType{s.first, s.DType} {
+		switch d {
+		case F16:
+			x = roundToHalf(x)
+		case BF16:
+			x = math.Float32frombits(uint32(toBF16(x)) << 16)
+		}
+	}
+	return x
+}
+
+// levels are the values of all numbers of a scale and a zero point.
+func (s sink) levels(to []float32, zero int, scale float32) {
+	for q := range to {
+		to[q] = s.round(float32(q-zero) * scale)
+	}
+}
+
+// put puts rounded numbers into a row, from a column on.
+func (s sink) put(row, col int, v []float32) {
+	data := s.Data[(int64(row)*int64(s.width)+int64(col))*s.DType.Size():]
+	switch s.DType {
+	case F32:
+		for i, x := range v {
+			put(data, i, x)
+		}
+	case F16:
+		for i, x := range v {
+			le.PutUint16(data[2*i:], toHalf(x))
+		}
+	case BF16:
+		for ; len(v) >= 4 && len(data) >= 8; v, data = v[4:], data[8:] {
+			a, b, c, d := math.Float32bits(v[0]), math.Float32bits(v[1]), math.Float32bits(v[2]), math.Float32bits(v[3])
+			le.PutUint64(data, uint64(a>>16|b&0xffff0000)|uint64(c>>16|d&0xffff0000)<<32)
+		}
+		for i, x := range v {
+			le.PutUint16(data[2*i:], uint16(math.Float32bits(x)>>16))
+		}
+	}
+}
+
 // tensor is the mapped data, or what a recipe makes.
 func (t *quantisedTensors) tensor(i TensorInfo) (Tensor, error) {
+	if r, ok := t.recipes[i.Name]; ok {
+		return t.tensorFor(i, r.info.DType)
+	}
+	return t.folderTensors.tensor(i)
+}
+
+// tensorFor is tensor in another type than the recipe's.
+func (t *quantisedTensors) tensorFor(i TensorInfo, d DType) (Tensor, error) {
 	r, ok := t.recipes[i.Name]
 	if !ok {
 		return t.folderTensors.tensor(i)
 	}
-	out := Tensor{Name: i.Name, DType: r.info.DType, Shape: r.info.Shape, Data: make([]byte, count(r.info.Shape)*r.info.DType.Size())}
+	out := Tensor{Name: i.Name, DType: d, Shape: r.info.Shape, Data: make([]byte, count(r.info.Shape)*d.Size())}
 	rows := int(r.info.Shape[0])
 	if rows == 0 || len(out.Data) == 0 {
 		return out, nil
 	}
-	width := int(count(r.info.Shape[1:]))
+	to := sink{out, int(count(r.info.Shape[1:])), r.info.DType}
 	unit := max(r.unit, 1)
 	units := (rows + unit - 1) / unit
-	parallel(units, 1+(1<<16)/(width*unit), func(from, to int) {
-		buf := make([]float32, unit*width)
-		for u := from; u < to; u++ {
-			first, last := u*unit, min((u+1)*unit, rows)
-			r.fill(buf, first, last)
-			store(out, first*width, buf[:(last-first)*width])
+	parallel(units, 1+(1<<16)/(to.width*unit), func(from, end int) {
+		fill := r.start(to)
+		for u := from; u < end; u++ {
+			fill(u*unit, min((u+1)*unit, rows))
 		}
 	})
 	return out, nil
-}
-
-// store rounds numbers to the tensor's type, from number at on.
-func store(t Tensor, at int, v []float32) {
-	switch t.DType {
-	case F32:
-		for i, x := range v {
-			put(t.Data, at+i, x)
-		}
-	case F16:
-		for i, x := range v {
-			le.PutUint16(t.Data[2*(at+i):], toHalf(x))
-		}
-	case BF16:
-		for i, x := range v {
-			le.PutUint16(t.Data[2*(at+i):], toBF16(x))
-		}
-	}
 }
 
 func (t *quantisedTensors) storedAs() map[string]int {

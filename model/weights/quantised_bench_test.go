@@ -7,7 +7,7 @@ import (
 	"agentcli/internal/goldenfile"
 )
 
-// Of numbers: bytes of the stored weight read a second, on all cores, for a
+// In bfloat16: bytes of the stored weight read a second, on all cores, for a
 // matrix of 2,048 × 2,048.
 func BenchmarkQuantised(b *testing.B) {
 	var g map[string]quantisedCase
@@ -45,7 +45,7 @@ func BenchmarkQuantised(b *testing.B) {
 			defer q.close()
 			b.SetBytes(count(kinds[0].Shape) * kinds[0].DType.Size())
 			for b.Loop() {
-				if _, err := q.tensor(q.infos["m.weight"]); err != nil {
+				if _, err := q.tensorFor(q.infos["m.weight"], BF16); err != nil {
 					b.Fatal(err)
 				}
 			}

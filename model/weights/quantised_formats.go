@@ -36,17 +36,20 @@ func (p *parts) mxfp4(name, scalesName string) (r recipe, err error) {
 		return r, err
 	}
 	r = recipe{info: TensorInfo{DType: BF16, Shape: []int64{experts, int64(groups) * 32, int64(rows)}}, stored: "MXFP4"}
-	r.fill = func(dst []float32, from, to int) {
-		e := from // one expert at a time
-		for row := range rows {
-			for g := range groups {
-				at := (e*rows+row)*groups + g
-				scale := float32(math.Ldexp(1, int(scales.data[at])-127))
-				for k, b := range blocks.data[16*at : 16*at+16] {
-					dst[(32*g+2*k)*rows+row] = scale * e2m1[b&15]
-					dst[(32*g+2*k+1)*rows+row] = scale * e2m1[b>>4]
+	r.start = func(to sink) func(int, int) {
+		expert := make([]float32, 32*groups*rows) // numbers of bfloat16
+		return func(e, _ int) {
+			for row := range rows {
+				for g := range groups {
+					at := (e*rows+row)*groups + g
+					scale := float32(math.Ldexp(1, int(scales.data[at])-127))
+					for k, b := range blocks.data[16*at : 16*at+16] {
+						expert[(32*g+2*k)*rows+row] = scale * e2m1[b&15]
+						expert[(32*g+2*k+1)*rows+row] = scale * e2m1[b>>4]
+					}
 				}
 			}
+			to.put(e, 0, expert)
 		}
 	}
 	return r, nil
@@ -92,18 +95,37 @@ func (p *parts) scaled(module string) (r recipe, err error) {
 	if w.DType == I8 {
 		values = &int8Values
 	}
-	r.fill = func(dst []float32, from, to int) {
-		for o := from; o < to; o++ {
-			row, out := w.data[int64(o)*cols:int64(o+1)*cols], dst[(o-from)*int(cols):]
-			for first := 0; first < len(row); first += g.wide {
-				last := min(first+g.wide, len(row))
-				scale, z := g.at(o, first), float32(0)
-				if zero.values != nil {
-					z = zero.at(o, first)
+	r.start = func(to sink) func(int, int) {
+		many := g.high*g.wide >= 4*256 // numbers of a scale: more than they have values
+		level, of := make([]float32, 256*g.cols), -1
+		row := make([]float32, cols)
+		value := func(b, scale, zero float32) float32 { return to.round((b - zero) * scale) }
+		return func(from, end int) {
+			for o := from; o < end; o++ {
+				fresh := many && o/g.high != of
+				of = o / g.high
+				for first := 0; first < len(row); first += g.wide {
+					stored := w.data[int64(o)*cols : int64(o+1)*cols][first:min(first+g.wide, len(row))]
+					out := row[first:][:len(stored)]
+					scale, z := g.at(o, first), float32(0)
+					if zero.values != nil {
+						z = zero.at(o, first)
+					}
+					levels := (*[256]float32)(level[first/g.wide*256:])
+					if fresh {
+						for b := range levels {
+							levels[b] = value(values[b], scale, z)
+						}
+					}
+					for i, b := range stored {
+						if many {
+							out[i] = levels[b]
+						} else {
+							out[i] = value(values[b], scale, z)
+						}
+					}
 				}
-				for i, b := range row[first:last] {
-					out[first+i] = (values[b] - z) * scale
-				}
+				to.put(o, 0, row)
 			}
 		}
 	}
@@ -220,16 +242,29 @@ func (p *parts) packed(module string) (r recipe, err error) {
 	}
 	r = recipe{info: TensorInfo{DType: scale.DType, Shape: []int64{rows, cols}}, stored: fmt.Sprintf("int%d, packed", bits)}
 	words := int(w.Shape[1])
-	r.fill = func(dst []float32, from, to int) {
-		for o := from; o < to; o++ {
-			row, stored := dst[(o-from)*int(cols):(o-from+1)*int(cols)], w.data[4*o*words:]
-			z, scale := 0, float32(0)
-			for i := range row {
-				if columns.begins(i, g.wide) {
-					x := columns.group(i, g)
-					z, scale = half+zero(o, x), g.values[o/g.high*g.cols+x]
+	r.start = func(to sink) func(int, int) {
+		level := make([]float32, g.cols<<bits) // of each group
+		row := make([]float32, cols)
+		return func(from, end int) {
+			for o := from; o < end; o++ {
+				stored := w.data[4*o*words:]
+				for x := 0; bits < 8 && x < g.cols; x++ {
+					to.levels(level[x<<bits:][:1<<bits], half+zero(o, x), g.values[o/g.high*g.cols+x])
 				}
-				row[i] = float32(int(le.Uint32(stored[i>>lg<<2:])>>(uint(i&(each-1))*bits)&mask)-z) * scale
+				z, scale, of := 0, float32(0), level
+				for i := range row {
+					if columns.begins(i, g.wide) {
+						x := columns.group(i, g)
+						z, scale, of = half+zero(o, x), g.values[o/g.high*g.cols+x], level[x<<bits:]
+					}
+					q := le.Uint32(stored[i>>lg<<2:]) >> (uint(i&(each-1)) * bits) & mask
+					if bits < 8 {
+						row[i] = of[q]
+					} else { // a group has not many more numbers than they have values
+						row[i] = to.round(float32(int(q)-z) * scale)
+					}
+				}
+				to.put(o, 0, row)
 			}
 		}
 	}
@@ -302,19 +337,36 @@ func (p *parts) gptq(module string, q *quantisation) (r recipe, err error) {
 	}
 	scales := scale.floats()
 	r = recipe{info: TensorInfo{DType: scale.DType, Shape: []int64{int64(out), int64(in)}}, stored: fmt.Sprintf("GPTQ int%d", bits), unit: 16}
-	r.fill = func(dst []float32, from, to int) {
-		z, scale := [16]int{}, []float32(nil)
-		for i := range in {
-			if columns.begins(i, wide) {
-				x := columns.group(i, grid{wide: wide})
-				scale = scales[x*out+from : x*out+to]
-				for o := from; o < to; o++ {
-					z[o-from] = int((zeros.word(x*(out/each)+o/each)>>(uint(o%each)*bits)&mask + more) & mask)
+	zero := func(group, o int) int {
+		return int((zeros.word(group*(out/each)+o/each)>>(uint(o%each)*bits)&mask + more) & mask)
+	}
+	r.start = func(to sink) func(int, int) {
+		const piece = 128                         // inputs: whole words
+		var tile [16][piece]float32               // of outputs
+		level := make([]float32, groups*16<<bits) // of each group and output
+		return func(from, end int) {
+			for x := 0; bits < 8 && x < groups; x++ {
+				for o := from; o < end; o++ {
+					to.levels(level[(x*16+o-from)<<bits:][:1<<bits], zero(x, o), scales[x*out+o])
 				}
 			}
-			stored, shift := w.data[4*(i>>lg*out+from):], uint(i&(each-1))*bits
-			for k, s := range scale {
-				dst[k*in+i] = float32(int(le.Uint32(stored[4*k:])>>shift&mask)-z[k]) * s
+			for first := 0; first < in; first += piece {
+				n := min(piece, in-first)
+				for i := range n {
+					x := columns.group(first+i, grid{wide: wide})
+					stored, shift := w.data[4*((first+i)>>lg*out+from):], uint(i&(each-1))*bits
+					for o := from; o < end; o++ {
+						q := le.Uint32(stored[4*(o-from):]) >> shift & mask
+						if bits < 8 {
+							tile[o-from][i] = level[(x*16+o-from)<<bits|int(q)]
+						} else { // a group has not many more numbers than they have values
+							tile[o-from][i] = to.round(float32(int(q)-zero(x, o)) * scales[x*out+o])
+						}
+					}
+				}
+				for o := from; o < end; o++ {
+					to.put(o, first, tile[o-from][:n])
+				}
 			}
 		}
 	}
@@ -367,21 +419,29 @@ func (p *parts) awq(module string) (r recipe, err error) {
 		return r, scale.fail(malformed.Mismatch, "%d groups do not divide %d inputs", groups, in)
 	}
 	scales := scale.floats()
-	r = recipe{info: TensorInfo{DType: scale.DType, Shape: []int64{int64(out), int64(in)}}, stored: "AWQ int4", unit: 8}
-	r.fill = func(dst []float32, from, to int) {
-		c := from / 8
-		var z [8]int
-		var scale []float32
-		for i := range in {
-			if group := i / wide; i%wide == 0 {
-				scale = scales[group*out+from : group*out+to]
-				for k := range z {
-					z[k] = int(zeros.word(group*words+c) >> (4 * awqPlace[k]) & 15)
+	r = recipe{info: TensorInfo{DType: scale.DType, Shape: []int64{int64(out), int64(in)}}, stored: "AWQ int4",
+		unit: 128} // whose words are a line of memory
+	r.start = func(to sink) func(int, int) {
+		var level [8][16]float32
+		tile := make([]float32, 8*wide)
+		return func(from, end int) {
+			for group := range groups {
+				for c := from / 8; c < end/8; c++ {
+					for k := range level {
+						zero := int(zeros.word(group*words+c) >> (4 * awqPlace[k]) & 15)
+						to.levels(level[k][:], zero, scales[group*out+8*c+k])
+					}
+					n := min(wide, in-group*wide)
+					for i := range n {
+						v := w.word((group*wide+i)*words + c)
+						for k := range level {
+							tile[k*wide+i] = level[k][v>>(4*awqPlace[k])&15]
+						}
+					}
+					for k := range level {
+						to.put(8*c+k, group*wide, tile[k*wide:][:n])
+					}
 				}
-			}
-			v := w.word(i*words + c)
-			for k, s := range scale {
-				dst[k*in+i] = float32(int(v>>(4*awqPlace[k])&15)-z[k]) * s
 			}
 		}
 	}

@@ -1,10 +1,13 @@
 package weights
 
 import (
+	"bytes"
 	"crypto/sha256"
 	"encoding/binary"
 	"encoding/hex"
 	"encoding/json"
+	"errors"
+	"math"
 	"os"
 	"path/filepath"
 	"slices"
@@ -75,7 +78,53 @@ func TestQuantisedEqualsTheReference(t *testing.T) {
 				}
 				t.Errorf("values differ: they begin %v, want %v", first, c.First)
 			}
+			for _, d := range []DType{F32, BF16} {
+				want, err := got.As(d)
+				if err != nil {
+					t.Fatal(err)
+				}
+				if x, err := q.tensorFor(info, d); err != nil || x.DType != d || !bytes.Equal(x.Data, want.Data) {
+					t.Errorf("wanted in %s it has other numbers than rounded to it: %v", d, err)
+				}
+			}
 		})
+	}
+}
+
+// Blocks of more numbers than a byte has values, whose borders are not those of the rows that are made together.
+func TestBlocksThatShareAScale(t *testing.T) {
+	const rows, cols, high = 144, 64, 48
+	path := filepath.Join(t.TempDir(), "f.safetensors")
+	w, err := CreateSafetensors(path, []TensorInfo{{"m.weight", F8E4M3, []int64{rows, cols}},
+		{"m.weight_scale_inv", F32, []int64{rows / high, 1}}}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	data, scales := make([]byte, rows*cols), []float32{.5, 3, .007}
+	for i := range data {
+		data[i] = byte(i * 7 % 127)
+	}
+	var stored []byte
+	for _, x := range scales {
+		stored = le.AppendUint32(stored, math.Float32bits(x))
+	}
+	if err := errors.Join(w.Write("m.weight", data), w.Write("m.weight_scale_inv", stored), w.Close()); err != nil {
+		t.Fatal(err)
+	}
+	q, err := openQuantised(path, json.RawMessage(`{"quant_method": "fp8"}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer q.close()
+	got, err := q.tensor(q.infos["m.weight"])
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i, b := range data {
+		want := e4m3[b] * scales[i/cols/high]
+		if x := math.Float32frombits(le.Uint32(got.Data[4*i:])); x != want {
+			t.Fatalf("number %d is %v, want %v", i, x, want)
+		}
 	}
 }
 

@@ -207,14 +207,16 @@ func (m *Model) Tensor(name string) (Tensor, error) {
 	return m.source.tensor(i)
 }
 
-// TensorFor is Tensor for whoever computes in d: in the type in which the file has it, and where its
-// numbers are first computed (a quantised GGUF), in bfloat16 if d is that. The numbers in d are those
-// of Tensor, with fewer bytes on the way.
+// TensorFor is Tensor for whoever computes in d, which is float32 or bfloat16: in the type in which the file has it, and
+// where its numbers are first computed (a quantised model), in d. The numbers in d are those of Tensor, with fewer bytes or
+// roundings on the way.
 func (m *Model) TensorFor(name string, d DType) (Tensor, error) {
 	if x := m.adapted; x != nil && !x.changes(name) {
 		return x.base.TensorFor(name, d)
 	}
-	g, ok := m.source.(*ggufTensors)
+	source, ok := m.source.(interface {
+		tensorFor(i TensorInfo, d DType) (Tensor, error)
+	})
 	if !ok {
 		return m.Tensor(name)
 	}
@@ -222,7 +224,7 @@ func (m *Model) TensorFor(name string, d DType) (Tensor, error) {
 	if !ok {
 		return Tensor{}, fmt.Errorf("%s: no tensor %s", m.path, name)
 	}
-	return g.tensorFor(i, d)
+	return source.tensorFor(i, d)
 }
 
 // Close unmaps the files; the tensors' data must not be used any more.

@@ -149,6 +149,11 @@ func TestRounding(t *testing.T) {
 		if got := toHalf(f); got != uint16(h) {
 			t.Fatalf("toHalf(fromHalf(%#x)) = %#x", h, got)
 		}
+		for _, near := range []float32{f * (1 + 1.0/4096), f * (1 + 1.0/2048), f * (1 - 1.0/3000)} {
+			if got, want := roundToHalf(near), fromHalf(toHalf(near)); got != want {
+				t.Fatalf("roundToHalf(%v) = %v, want %v", near, got, want)
+			}
+		}
 	}
 	for _, tt := range []struct {
 		f    float32
@@ -161,6 +166,9 @@ func TestRounding(t *testing.T) {
 	} {
 		if got := toHalf(tt.f); got != tt.half {
 			t.Errorf("toHalf(%v) = %#x, want %#x", tt.f, got, tt.half)
+		}
+		if got := roundToHalf(tt.f); got != fromHalf(tt.half) {
+			t.Errorf("roundToHalf(%v) = %v, want %v", tt.f, got, fromHalf(tt.half))
 		}
 		if got := toBF16(tt.f); got != tt.bf {
 			t.Errorf("toBF16(%v) = %#x, want %#x", tt.f, got, tt.bf)
