@@ -19,7 +19,7 @@ if [ ! -x build/bin/llama-batched-bench ]; then
   tar xzf llama_cpp_python-$version.tar.gz
   cmake -S llama_cpp_python-$version/vendor/llama.cpp -B build -G Ninja -DCMAKE_BUILD_TYPE=Release -DGGML_NATIVE=ON \
     -DLLAMA_CURL=OFF -DLLAMA_BUILD_TESTS=OFF -DLLAMA_BUILD_EXAMPLES=OFF -DLLAMA_BUILD_SERVER=OFF >cmake.log
-  ninja -C build llama-batched-bench >ninja.log
+  ninja -C build llama-batched-bench llama-quantize >ninja.log
 fi
 eval "$(sed 's/^export \([A-Z_]*\) := \(.*\)$/export \1="\2"/' "$cache/torch.env.mk")"
 (cd "$root" && go test -tags libtorch -c -o "$out/policy.test" ./policy)

@@ -7,6 +7,8 @@
 # Python has torch, transformers and gguf: transformers on the same GGUF, in float32, is
 # the other side, or on the folder for the families whose GGUFs it does not read. MODEL is a
 # small Llama, whose tokenizer random models of the other families get too. A line for each file: the number of equal tokens of 32.
+# llama.cpp multiplies blocks by activations that it rounds. With LLAMA, the folder of bench/llama_cpp.sh, its llama-quantize also
+# makes float32 of them, and llama.cpp computes with that: equal tokens show that it reads the same numbers.
 set -euo pipefail
 root=$(cd "$(dirname "$0")/../.." && pwd)
 model=$(cd "$(dirname "$1")" && pwd)/$(basename "$1")
@@ -29,6 +31,13 @@ for m in llama qwen2 qwen3 qwen3_moe gemma3_text phi3 smollm3 olmo2 mistral gran
     ./agentcli model convert --dtype $t $m "$m.$t.gguf" 2>/dev/null
     (cd npm && node greedy.mjs "The capital of France is" 32 "$work/$m.$t.gguf") >"$m.$t.json" 2>/dev/null
     "${AGENTCLI_PYTHON:-python3}" "$root/scripts/llamacpp/check.py" compare $m $t 2>/dev/null
+    case ${LLAMA:+$t} in q8_0 | q4_k)
+      "$LLAMA/build/bin/llama-quantize" --allow-requantize "$m.$t.gguf" "$m.f32.gguf" F32 >quantize.log 2>&1
+      (cd npm && node greedy.mjs "The capital of France is" 32 "$work/$m.f32.gguf") >"$m.$t.json" 2>/dev/null
+      echo -n "read by llama.cpp: "
+      "${AGENTCLI_PYTHON:-python3}" "$root/scripts/llamacpp/check.py" compare $m $t 2>/dev/null
+      rm "$m.f32.gguf" ;;
+    esac
     rm "$m.$t.gguf"
   done
 done
