@@ -72,6 +72,19 @@ func blocksModel(t *testing.T, kind gguf.TensorType, size int, scales ...int) st
 // Matrices that stay in blocks until they are in libtorch's memory have the numbers that are computed in Go, to the bit,
 // also where rows are in another order; and so have those that go straight into panels.
 func TestBlocksHaveTheNumbersOfTheFile(t *testing.T) {
+	eachKernels(t, blocksHaveTheNumbersOfTheFile)
+	t.Run("base", func(t *testing.T) {
+		was := os.Getenv("AGENTCLI_TEST_KERNELS")
+		if err := torch.UseKernels("base"); err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = torch.UseKernels(was) })
+		blocksHaveTheNumbersOfTheFile(t)
+	})
+}
+
+func blocksHaveTheNumbersOfTheFile(t *testing.T) {
+	t.Helper()
 	for _, c := range []struct {
 		kind   gguf.TensorType
 		bytes  int

@@ -11,8 +11,10 @@
 
 #include <algorithm>
 #include <cstring>
+#include <string_view>
 
 #include "guard.h"
+#include "kernels.h"
 #include "shim.h"
 
 namespace agt {
@@ -265,10 +267,9 @@ __attribute__((target("avx2,f16c,avx512f,avx512bf16"))) void to_bf16_avx512(cons
 
 template <class T>
 BlockFormat format_of() {
-  BlockFormat f{T::form, Plain<T>::unpack, Plain<T>::to_float, Plain<T>::to_bf16};
-  if (__builtin_cpu_supports("avx2")) f = {T::form, AVX2<T>::unpack, AVX2<T>::to_float, AVX2<T>::to_bf16};
-  if (__builtin_cpu_supports("avx512bf16")) f.to_bf16 = to_bf16_avx512<T>;
-  return f;
+  const std::string_view kind = kernels().name;
+  if (kind == "base") return {T::form, Plain<T>::unpack, Plain<T>::to_float, Plain<T>::to_bf16};
+  return {T::form, AVX2<T>::unpack, AVX2<T>::to_float, kind == "avx512_bf16" ? to_bf16_avx512<T> : AVX2<T>::to_bf16};
 }
 
 }  // namespace
