@@ -97,12 +97,14 @@ func (p *parts) scaled(module string) (r recipe, err error) {
 	}
 	r.start = func(to sink) func(int, int) {
 		many := g.high*g.wide >= 4*256 // numbers of a scale: more than they have values
-		level, of := make([]float32, 256*g.cols), -1
-		row := make([]float32, cols)
-		value := func(b, scale, zero float32) float32 { return to.round((b - zero) * scale) }
+		var levels [][256]float32      // of each block of a row of blocks
+		if many {
+			levels = make([][256]float32, g.cols)
+		}
+		row, of := make([]float32, cols), -1
 		return func(from, end int) {
 			for o := from; o < end; o++ {
-				fresh := many && o/g.high != of
+				fresh := o/g.high != of
 				of = o / g.high
 				for first := 0; first < len(row); first += g.wide {
 					stored := w.data[int64(o)*cols : int64(o+1)*cols][first:min(first+g.wide, len(row))]
@@ -111,18 +113,18 @@ func (p *parts) scaled(module string) (r recipe, err error) {
 					if zero.values != nil {
 						z = zero.at(o, first)
 					}
-					levels := (*[256]float32)(level[first/g.wide*256:])
-					if fresh {
-						for b := range levels {
-							levels[b] = value(values[b], scale, z)
+					if !many {
+						for i, b := range stored {
+							out[i] = to.round((values[b] - z) * scale)
 						}
+						continue
+					}
+					level := &levels[first/g.wide]
+					for b := 0; fresh && b < len(level); b++ {
+						level[b] = to.round((values[b] - z) * scale)
 					}
 					for i, b := range stored {
-						if many {
-							out[i] = levels[b]
-						} else {
-							out[i] = value(values[b], scale, z)
-						}
+						out[i] = level[b]
 					}
 				}
 				to.put(o, 0, row)
@@ -251,17 +253,16 @@ func (p *parts) packed(module string) (r recipe, err error) {
 				for x := 0; bits < 8 && x < g.cols; x++ {
 					to.levels(level[x<<bits:][:1<<bits], half+zero(o, x), g.values[o/g.high*g.cols+x])
 				}
-				z, scale, of := 0, float32(0), level
-				for i := range row {
-					if columns.begins(i, g.wide) {
-						x := columns.group(i, g)
-						z, scale, of = half+zero(o, x), g.values[o/g.high*g.cols+x], level[x<<bits:]
-					}
-					q := le.Uint32(stored[i>>lg<<2:]) >> (uint(i&(each-1)) * bits) & mask
-					if bits < 8 {
-						row[i] = of[q]
-					} else { // a group has not many more numbers than they have values
-						row[i] = to.round(float32(int(q)-z) * scale)
+				for first := 0; first < len(row); first += columns.run(g.wide) {
+					x := columns.group(first, g)
+					z, scale, of := half+zero(o, x), g.values[o/g.high*g.cols+x], level[x<<bits:][:1<<bits]
+					for i := first; i < min(first+columns.run(g.wide), len(row)); i++ {
+						q := le.Uint32(stored[i>>lg<<2:]) >> (uint(i&(each-1)) * bits) & mask
+						if bits < 8 {
+							row[i] = of[q]
+						} else { // a group has not many more numbers than they have values
+							row[i] = to.round(float32(int(q)-z) * scale)
+						}
 					}
 				}
 				to.put(o, 0, row)
@@ -282,8 +283,13 @@ func (x groupIndex) group(col int, g grid) int {
 	return int(x[col])
 }
 
-// begins says whether column i may be of another group than the one before it.
-func (x groupIndex) begins(i, wide int) bool { return len(x) > 0 || i == 0 || i%wide == 0 }
+// run is how many columns from a border on are of one group.
+func (x groupIndex) run(wide int) int {
+	if len(x) > 0 {
+		return 1
+	}
+	return wide
+}
 
 func (p *parts) columns(name string, cols int64, g grid) (groupIndex, error) {
 	x, ok := p.get(name)
@@ -344,23 +350,31 @@ func (p *parts) gptq(module string, q *quantisation) (r recipe, err error) {
 		const piece = 128                         // inputs: whole words
 		var tile [16][piece]float32               // of outputs
 		level := make([]float32, groups*16<<bits) // of each group and output
+		var z [16]int                             // of the outputs, in the group of an input
 		return func(from, end int) {
 			for x := 0; bits < 8 && x < groups; x++ {
 				for o := from; o < end; o++ {
 					to.levels(level[(x*16+o-from)<<bits:][:1<<bits], zero(x, o), scales[x*out+o])
 				}
 			}
+			of, x := level, 0
 			for first := 0; first < in; first += piece {
 				n := min(piece, in-first)
 				for i := range n {
-					x := columns.group(first+i, grid{wide: wide})
-					stored, shift := w.data[4*((first+i)>>lg*out+from):], uint(i&(each-1))*bits
-					for o := from; o < end; o++ {
-						q := le.Uint32(stored[4*(o-from):]) >> shift & mask
+					if (first+i)%columns.run(wide) == 0 {
+						x = columns.group(first+i, grid{wide: wide})
+						of = level[x*16<<bits:][:16<<bits]
+						for o := from; bits == 8 && o < end; o++ {
+							z[o-from] = zero(x, o)
+						}
+					}
+					stored, shift := w.data[4*((first+i)>>lg*out+from):][:4*(end-from)], uint(i&(each-1))*bits
+					for k := range end - from {
+						q := le.Uint32(stored[4*k:]) >> shift & mask
 						if bits < 8 {
-							tile[o-from][i] = level[(x*16+o-from)<<bits|int(q)]
+							tile[k][i] = of[k<<bits|int(q)]
 						} else { // a group has not many more numbers than they have values
-							tile[o-from][i] = to.round(float32(int(q)-zero(x, o)) * scales[x*out+o])
+							tile[k][i] = to.round(float32(int(q)-z[k]) * scales[x*out+from+k])
 						}
 					}
 				}
