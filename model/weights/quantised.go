@@ -79,7 +79,7 @@ type recipe struct {
 	info   TensorInfo
 	stored string // the format on disk, for people
 	// start begins to put numbers somewhere, for one goroutine: what it returns puts those of some rows.
-	start func(to sink) (fill func(from, to int))
+	start func(to *sink) (fill func(from, to int))
 	unit  int // rows that are made together
 }
 
@@ -242,32 +242,30 @@ var e4m3 = func() (t [256]float32) {
 // Numbers of few bits that share a scale have few values: those are rounded, not each number.
 type sink struct {
 	Tensor
-	width int // of a row
-	first DType
+	width       int  // of a row
+	half, brain bool // float16 and bfloat16 are among the two types; both: float16 is the first
 }
 
 // round gives a number of both types.
-func (s sink) round(x float32) float32 {
-	for _, d := range [...]DType{s.first, s.DType} {
-		switch d {
-		case F16:
-			x = roundToHalf(x)
-		case BF16:
-			x = math.Float32frombits(uint32(toBF16(x)) << 16)
-		}
+func (s *sink) round(x float32) float32 {
+	if s.half {
+		x = roundToHalf(x)
+	}
+	if s.brain {
+		x = math.Float32frombits(uint32(toBF16(x)) << 16)
 	}
 	return x
 }
 
 // levels are the values of all numbers of a scale and a zero point.
-func (s sink) levels(to []float32, zero int, scale float32) {
+func (s *sink) levels(to []float32, zero int, scale float32) {
 	for q := range to {
 		to[q] = s.round(float32(q-zero) * scale)
 	}
 }
 
 // put puts rounded numbers into a row, from a column on.
-func (s sink) put(row, col int, v []float32) {
+func (s *sink) put(row, col int, v []float32) {
 	data := s.Data[(int64(row)*int64(s.width)+int64(col))*s.DType.Size():]
 	switch s.DType {
 	case F32:
@@ -297,7 +295,7 @@ func (t *quantisedTensors) tensor(i TensorInfo) (Tensor, error) {
 	return t.folderTensors.tensor(i)
 }
 
-// tensorFor is tensor in another type than the recipe's.
+// tensorFor is tensor in float32, bfloat16 or the type of the recipe.
 func (t *quantisedTensors) tensorFor(i TensorInfo, d DType) (Tensor, error) {
 	r, ok := t.recipes[i.Name]
 	if !ok {
@@ -308,7 +306,7 @@ func (t *quantisedTensors) tensorFor(i TensorInfo, d DType) (Tensor, error) {
 	if rows == 0 || len(out.Data) == 0 {
 		return out, nil
 	}
-	to := sink{out, int(count(r.info.Shape[1:])), r.info.DType}
+	to := &sink{out, int(count(r.info.Shape[1:])), r.info.DType == F16, r.info.DType == BF16 || d == BF16}
 	unit := max(r.unit, 1)
 	units := (rows + unit - 1) / unit
 	parallel(units, 1+(1<<16)/(to.width*unit), func(from, end int) {

@@ -36,7 +36,7 @@ func (p *parts) mxfp4(name, scalesName string) (r recipe, err error) {
 		return r, err
 	}
 	r = recipe{info: TensorInfo{DType: BF16, Shape: []int64{experts, int64(groups) * 32, int64(rows)}}, stored: "MXFP4"}
-	r.start = func(to sink) func(int, int) {
+	r.start = func(to *sink) func(int, int) {
 		expert := make([]float32, 32*groups*rows) // numbers of bfloat16
 		return func(e, _ int) {
 			for row := range rows {
@@ -95,7 +95,7 @@ func (p *parts) scaled(module string) (r recipe, err error) {
 	if w.DType == I8 {
 		values = &int8Values
 	}
-	r.start = func(to sink) func(int, int) {
+	r.start = func(to *sink) func(int, int) {
 		many := g.high*g.wide >= 4*256 // numbers of a scale: more than they have values
 		var levels [][256]float32      // of each block of a row of blocks
 		if many {
@@ -244,7 +244,7 @@ func (p *parts) packed(module string) (r recipe, err error) {
 	}
 	r = recipe{info: TensorInfo{DType: scale.DType, Shape: []int64{rows, cols}}, stored: fmt.Sprintf("int%d, packed", bits)}
 	words := int(w.Shape[1])
-	r.start = func(to sink) func(int, int) {
+	r.start = func(to *sink) func(int, int) {
 		level := make([]float32, g.cols<<bits) // of each group
 		row := make([]float32, cols)
 		return func(from, end int) {
@@ -346,7 +346,7 @@ func (p *parts) gptq(module string, q *quantisation) (r recipe, err error) {
 	zero := func(group, o int) int {
 		return int((zeros.word(group*(out/each)+o/each)>>(uint(o%each)*bits)&mask + more) & mask)
 	}
-	r.start = func(to sink) func(int, int) {
+	r.start = func(to *sink) func(int, int) {
 		const piece = 128                         // inputs: whole words
 		var tile [16][piece]float32               // of outputs
 		level := make([]float32, groups*16<<bits) // of each group and output
@@ -435,7 +435,7 @@ func (p *parts) awq(module string) (r recipe, err error) {
 	scales := scale.floats()
 	r = recipe{info: TensorInfo{DType: scale.DType, Shape: []int64{int64(out), int64(in)}}, stored: "AWQ int4",
 		unit: 128} // whose words are a line of memory
-	r.start = func(to sink) func(int, int) {
+	r.start = func(to *sink) func(int, int) {
 		var level [8][16]float32
 		tile := make([]float32, 8*wide)
 		return func(from, end int) {
