@@ -49,15 +49,11 @@ func blocksModel(t *testing.T, kind gguf.TensorType, size int, scales ...int) st
 	for _, x := range tensors {
 		data := make([]byte, x.Dims[0]*4)
 		if x.Type == kind {
-			data = make([]byte, int(x.Dims[0]*x.Dims[1])/values*size)
-			for i := range data {
-				data[i] = byte(random.Uint32())
-			}
-			for at := 0; at < len(data); at += size {
+			data = randomBlocks(random, int(x.Dims[0]*x.Dims[1])/values, size, func(block []byte) {
 				for _, s := range scales {
-					data[at+s+1] &= 0xbb
+					block[s+1] &= 0xbb
 				}
-			}
+			})
 		}
 		if err := w.Write(x.Name, data); err != nil {
 			t.Fatal(err)
@@ -67,6 +63,18 @@ func blocksModel(t *testing.T, kind gguf.TensorType, size int, scales ...int) st
 		t.Fatal(err)
 	}
 	return path
+}
+
+// randomBlocks are so many blocks, of whose bytes set may change some.
+func randomBlocks(random *rand.Rand, n, size int, set func(block []byte)) []byte {
+	data := make([]byte, n*size)
+	for i := range data {
+		data[i] = byte(random.Uint32())
+	}
+	for block := range slices.Chunk(data, size) {
+		set(block)
+	}
+	return data
 }
 
 // Matrices that stay in blocks until they are in libtorch's memory have the numbers that are computed in Go, to the bit,

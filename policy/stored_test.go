@@ -126,15 +126,11 @@ func withRandomBlocks(t *testing.T, path string, kind gguf.TensorType, values, s
 	for i, x := range tensors {
 		data := f.Data(f.Tensors[i])
 		if x.Type == kind {
-			data = make([]byte, int(x.Dims[0]*x.Dims[1])/values*size)
-			for i := range data {
-				data[i] = byte(random.Uint32())
-			}
-			for at := 0; at < len(data); at += size {
+			data = randomBlocks(random, int(x.Dims[0]*x.Dims[1])/values, size, func(block []byte) {
 				for place, s := range scales {
-					binary.LittleEndian.PutUint16(data[at+place:], s)
+					binary.LittleEndian.PutUint16(block[place:], s)
 				}
-			}
+			})
 		}
 		if err := w.Write(x.Name, data); err != nil {
 			t.Fatal(err)

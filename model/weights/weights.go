@@ -208,8 +208,8 @@ func (m *Model) Tensor(name string) (Tensor, error) {
 }
 
 // TensorFor is Tensor for whoever computes in d, which is float32 or bfloat16: in the type in which the file has it, and
-// where its numbers are first computed (a quantised model), in d. The numbers in d are those of Tensor, with fewer bytes or
-// roundings on the way.
+// where its numbers are first computed (a quantised model), in d. The numbers in d are those of Tensor, with fewer bytes on
+// the way.
 func (m *Model) TensorFor(name string, d DType) (Tensor, error) {
 	if x := m.adapted; x != nil && !x.changes(name) {
 		return x.base.TensorFor(name, d)
