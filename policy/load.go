@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 
+	"agentcli/internal/codes"
 	"agentcli/internal/torch"
 	"agentcli/model/weights"
 )
@@ -21,7 +22,8 @@ type source struct {
 	head     *weights.Tensor    // the value head beside a policy's weights (valueHeadName); nil: there is none
 }
 
-// tensorsFor gives the tensors of a model that computes in that type: numbers, or blocks of a GGUF (torch.BlocksOf).
+// tensorsFor gives the tensors of a model that computes in that type: numbers, blocks of a GGUF
+// (torch.BlocksOf) or codes.
 func tensorsFor(m *weights.Model, dtype torch.DType) func(name string) (weights.Tensor, error) {
 	d := weights.F32
 	if dtype == torch.BFloat16 {
@@ -32,6 +34,9 @@ func tensorsFor(m *weights.Model, dtype torch.DType) func(name string) (weights.
 			if _, ok := torch.BlocksOf(string(t.DType)); ok {
 				return t, nil
 			}
+		}
+		if t, ok := weights.InCodes(m, name); ok {
+			return t, nil
 		}
 		return m.TensorFor(name, d)
 	}
@@ -157,13 +162,16 @@ func (m source) part(q part) (t weights.Tensor, err error) {
 	return t, nil
 }
 
-// on is a tensor on a device: those of the files, of one type, below each other.
+// on is a tensor on a device: those of the files, of one type, below each other. Numbers of 16 bits go there as they are stored.
 func (m source) on(c *torch.Scope, shape []int64, dtype torch.DType, dev torch.Device, ts ...weights.Tensor) (torch.Tensor, error) {
-	if b, ok := torch.BlocksOf(string(ts[0].DType)); ok {
-		computed := torch.Float32
-		if dtype == torch.BFloat16 { // half as many bytes on the way
-			computed = dtype
-		}
+	computed := torch.Float32
+	if dtype == torch.BFloat16 { // half as many bytes on the way
+		computed = dtype
+	}
+	if ts[0].DType == weights.Coded {
+		return c.To(c.FromCodes(codesOf(ts), computed, shape...), dtype, dev), nil
+	}
+	if b, ok := torch.BlocksOf(string(ts[0].DType)); ok && (ts[0].DType != weights.F16 || torch.Native(dev)) {
 		return c.To(c.FromBlocks(dataOf(ts), b, computed, shape...), dtype, dev), nil
 	}
 	d, err := dtypeOf(ts[0].DType)
@@ -179,6 +187,14 @@ func dataOf(ts []weights.Tensor) [][]byte {
 		data[i] = t.Data
 	}
 	return data
+}
+
+func codesOf(ts []weights.Tensor) []*codes.Matrices {
+	of := make([]*codes.Matrices, len(ts))
+	for i, t := range ts {
+		of[i] = t.Codes
+	}
+	return of
 }
 
 // namesOf are the tensors of parameters, in order.
@@ -230,7 +246,12 @@ func packParts(n *network, s, keep *torch.Scope, m *matrix, like torch.Tensor, t
 		return false
 	}
 	var packed, bytes torch.Tensor
-	if b, ok := torch.BlocksOf(string(ts[0].DType)); ok {
+	if ts[0].DType == weights.Coded {
+		if !torch.CodesFit(codesOf(ts)) {
+			return false
+		}
+		packed, bytes = s.PackCodes(like, codesOf(ts))
+	} else if b, ok := torch.BlocksOf(string(ts[0].DType)); ok {
 		packed, bytes = s.PackBlocks(like, dataOf(ts), b)
 	} else if d, err := dtypeOf(ts[0].DType); err == nil && (d == n.dtype || d == torch.BFloat16) {
 		packed, bytes = s.PackParts(like, dataOf(ts), d)

@@ -11,7 +11,6 @@
 
 #include <algorithm>
 #include <cstring>
-#include <string_view>
 
 #include "guard.h"
 #include "kernels.h"
@@ -231,6 +230,7 @@ struct Plain {
 };
 
 #define AGT_AVX2 __attribute__((target("avx2")))
+#define AGT_HALVES __attribute__((target("avx2,f16c")))
 
 template <class T>
 struct AVX2 {
@@ -265,17 +265,63 @@ __attribute__((target("avx2,f16c,avx512f,avx512bf16"))) void to_bf16_avx512(cons
   }
 }
 
+// Float16 numbers are blocks of one.
+struct F16 {
+  static constexpr BlockForm form{.values = 1, .bytes = 2, .group = 1, .bits = 16};
+  static void to_float(const uint8_t *b, int64_t n, float *to) {
+    for (int64_t i = 0; i < n; i++) to[i] = c10::detail::fp16_ieee_to_fp32_value(word_at(b + 2 * i));
+  }
+  static void to_bf16(const uint8_t *b, int64_t n, uint16_t *to) {
+    for (int64_t i = 0; i < n; i++) to[i] = bf16_of(c10::detail::fp16_ieee_to_fp32_value(word_at(b + 2 * i)));
+  }
+};
+
+struct F16AVX2 {
+  AGT_HALVES static void to_float(const uint8_t *b, int64_t n, float *to) {
+    int64_t i = 0;
+    for (; i + 8 <= n; i += 8)
+      _mm256_storeu_ps(to + i, _mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i *>(b + 2 * i))));
+    for (; i < n; i++) to[i] = _cvtsh_ss(word_at(b + 2 * i));
+  }
+  AGT_HALVES static void to_bf16(const uint8_t *b, int64_t n, uint16_t *to) {
+    float x[64];
+    for (int64_t from = 0; from < n; from += 64) {
+      const int64_t m = std::min<int64_t>(64, n - from);
+      to_float(b + 2 * from, m, x);
+      for (int64_t i = 0; i < m; i++) to[from + i] = bf16_of(x[i]);
+    }
+  }
+};
+
+// A float16 is no number that bfloat16 has no exponent for.
+__attribute__((target("avx2,f16c,avx512f,avx512bf16"))) void halves_to_bf16_avx512(const uint8_t *b, int64_t n, uint16_t *to) {
+  int64_t i = 0;
+  for (; i + 32 <= n; i += 32) {
+    const auto *at = reinterpret_cast<const __m256i *>(b + 2 * i);
+    const __m512 low = _mm512_cvtph_ps(_mm256_loadu_si256(at)), high = _mm512_cvtph_ps(_mm256_loadu_si256(at + 1));
+    _mm512_storeu_si512(to + i, reinterpret_cast<__m512i>(_mm512_cvtne2ps_pbh(high, low)));
+  }
+  F16AVX2::to_bf16(b + 2 * i, n - i, to + i);
+}
+
+BlockFormat format_of_halves() {
+  const Instructions has = kernels().instructions;
+  if (has == Instructions::BASE) return {F16::form, nullptr, F16::to_float, F16::to_bf16};
+  return {F16::form, nullptr, F16AVX2::to_float, has == Instructions::AVX512_BF16 ? halves_to_bf16_avx512 : F16AVX2::to_bf16};
+}
+
 template <class T>
 BlockFormat format_of() {
-  const std::string_view kind = kernels().name;
-  if (kind == "base") return {T::form, Plain<T>::unpack, Plain<T>::to_float, Plain<T>::to_bf16};
-  return {T::form, AVX2<T>::unpack, AVX2<T>::to_float, kind == "avx512_bf16" ? to_bf16_avx512<T> : AVX2<T>::to_bf16};
+  const Instructions has = kernels().instructions;
+  if (has == Instructions::BASE) return {T::form, Plain<T>::unpack, Plain<T>::to_float, Plain<T>::to_bf16};
+  return {T::form, AVX2<T>::unpack, AVX2<T>::to_float, has == Instructions::AVX512_BF16 ? to_bf16_avx512<T> : AVX2<T>::to_bf16};
 }
 
 }  // namespace
 
 BlockFormat block_format(int type) {
   switch (type) {
+    case 1: return format_of_halves();
     case 2: return format_of<Q4_0>();
     case 3: return format_of<Q4_1>();
     case 6: return format_of<Q5_0>();

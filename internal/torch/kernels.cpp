@@ -64,6 +64,7 @@ const Kernels &of_avx512_bf16() {
   static const Kernels table = [] {
     Kernels t = of_avx512();
     t.name = "avx512_bf16";
+    t.instructions = Instructions::AVX512_BF16;
     const bool intel = __builtin_cpu_is("intel");
     if (!intel) {  // see panels_wide.h
       t.b.panel = avx512bf16::panel_bf16;

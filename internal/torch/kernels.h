@@ -166,8 +166,11 @@ struct PanelHead {
 };
 static_assert(sizeof(PanelHead) == 64, "panels begin at a line of the cache");
 
+enum class Instructions { BASE, AVX2, AVX512, AVX512_BF16 };
+
 struct Kernels {
   const char *name;
+  Instructions instructions;
   Typed<bf16, float> b;
   Typed<float, float> f;
   Typed<double, double> d;

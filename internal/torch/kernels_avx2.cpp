@@ -2,6 +2,7 @@
 
 #define AGT_ISA avx2
 #define AGT_NAME "avx2"
+#define AGT_INSTRUCTIONS AVX2
 #define AGT_AVX2
 // The standard headers come before the pragma: their inline functions are
 // shared with the rest of the program and must stay of the base instruction set.

@@ -2,6 +2,7 @@
 
 #define AGT_ISA avx512
 #define AGT_NAME "avx512"
+#define AGT_INSTRUCTIONS AVX512
 #define AGT_AVX512  // GCC before 13 defines no macro of its own at the pragma below
 // The standard headers come before the pragma: their inline functions are
 // shared with the rest of the program and must stay of the base instruction set.

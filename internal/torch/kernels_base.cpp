@@ -2,5 +2,6 @@
 
 #define AGT_ISA base
 #define AGT_NAME "base"
+#define AGT_INSTRUCTIONS BASE
 
 #include "row_kernels.h"

@@ -10,6 +10,8 @@ import "C"
 import (
 	"runtime"
 	"unsafe"
+
+	"agentcli/internal/codes"
 )
 
 // OwnPanels reports whether PackLinear puts weights of that type into panels of ours: the processor
@@ -52,12 +54,72 @@ func (s *Scope) packParts(like Tensor, parts [][]byte, d DType, blocks Blocks) (
 	return weight, bytes
 }
 
+// PackCodes is PackParts of matrices of codes. Those that are transposed have rows of whole panels of 64, but for the last: see
+// CodesFit.
+func (s *Scope) PackCodes(like Tensor, parts []*codes.Matrices) (weight, bytes Tensor) {
+	var pin runtime.Pinner
+	defer pin.Unpin()
+	cp := codesForC(&pin, parts)
+	weight = s.op("pack_codes", func(o *C.agt_tensor, m **C.char) C.int {
+		var b C.agt_tensor
+		status := C.agt_pack_codes(o, &b, like.p, unsafe.SliceData(cp), C.int(len(cp)), m)
+		bytes = s.own(b)
+		return status
+	}, like)
+	return weight, bytes
+}
+
+// CodesFit reports whether PackCodes takes matrices below each other.
+func CodesFit(parts []*codes.Matrices) bool {
+	rows := 0
+	for _, p := range parts {
+		if p.Count != 1 || p.Transposed != parts[0].Transposed || p.Transposed && rows%64 != 0 {
+			return false
+		}
+		rows += p.Cols
+	}
+	return true
+}
+
+// FromCodes makes a tensor of Float32 or BFloat16 from matrices of codes, one behind the other. The numbers are those of
+// package codes, to the bit, rounded to the nearest BFloat16.
+func (s *Scope) FromCodes(parts []*codes.Matrices, d DType, shape ...int64) Tensor {
+	var pin runtime.Pinner
+	defer pin.Unpin()
+	cp := codesForC(&pin, parts)
+	p, n := dims(shape)
+	return s.op("codes", func(out *C.agt_tensor, msg **C.char) C.int {
+		return C.agt_from_codes(out, unsafe.SliceData(cp), C.int(len(cp)), p, n, C.int(d), msg)
+	})
+}
+
+func codesForC(pin *runtime.Pinner, parts []*codes.Matrices) []C.agt_codes {
+	cp := make([]C.agt_codes, len(parts))
+	for i, p := range parts {
+		c := C.agt_codes{
+			data: unsafe.Pointer(pinned(pin, p.Data)), bytes: C.int64_t(len(p.Data)),
+			scales: (*C.float)(pinned(pin, p.Scales)), n_scales: C.int64_t(len(p.Scales)),
+			zeros: (*C.float)(pinned(pin, p.Zeros)), n_zeros: C.int64_t(len(p.Zeros)),
+			groups: (*C.int32_t)(pinned(pin, p.Groups)), n_groups: C.int64_t(len(p.Groups)),
+			count: C.int64_t(p.Count), rows: C.int64_t(p.Rows), cols: C.int64_t(p.Cols), stride: C.int64_t(p.Stride),
+			across: C.int64_t(p.Across), high: C.int64_t(p.High), wide: C.int64_t(p.Wide),
+			bits: C.int32_t(p.Bits), order: C.int32_t(p.Order), meaning: C.int32_t(p.Meaning), rounding: C.int32_t(p.Rounding),
+		}
+		if p.Transposed {
+			c.transposed = 1
+		}
+		cp[i] = c
+	}
+	return cp
+}
+
 // Blocks is how the numbers of a matrix are written in a GGUF: its number of a type that is computed here.
 type Blocks int
 
-// BlocksOf is that of a type's name in GGUFs; false for others.
+// BlocksOf is that of a type's name in GGUFs; false for others. F16 is one of them, with blocks of one number, which PackQuant does
+// not take.
 func BlocksOf(name string) (Blocks, bool) {
-	b, ok := map[string]Blocks{"Q4_0": 2, "Q4_1": 3, "Q5_0": 6, "Q5_1": 7, "Q8_0": 8, "Q2_K": 10, "Q3_K": 11, "Q4_K": 12, "Q5_K": 13,
+	b, ok := map[string]Blocks{"F16": 1, "Q4_0": 2, "Q4_1": 3, "Q5_0": 6, "Q5_1": 7, "Q8_0": 8, "Q2_K": 10, "Q3_K": 11, "Q4_K": 12, "Q5_K": 13,
 		"Q6_K": 14, "IQ4_NL": 20, "IQ4_XS": 23}[name]
 	return b, ok
 }

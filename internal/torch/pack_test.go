@@ -3,9 +3,11 @@
 package torch_test
 
 import (
+	"bytes"
 	"encoding/binary"
 	"math"
 	"math/rand/v2"
+	"os"
 	"testing"
 
 	"golang.org/x/sys/cpu"
@@ -63,11 +65,11 @@ func TestPackPartsGivesWhatPackLinearDoes(t *testing.T) {
 			continue // PackParts is not asked for such a layout
 		}
 		like := s.PackLinear(s.Full(1, c.dtype, torch.CPU, rows, c.cols))
-		got, bytes := s.PackParts(like, parts, c.file)
+		got, held := s.PackParts(like, parts, c.file)
 		if s.Err() != nil {
 			t.Fatalf("%s: %v", name, s.Err())
 		}
-		if !bytes.Defined() || !s.InPanels(got, plain) {
+		if !held.Defined() || !s.InPanels(got, plain) {
 			t.Errorf("%s: the numbers are not where they were", name)
 		}
 		x := s.To(s.FromBytes(numbers(torch.Float32, 5*c.cols), torch.Float32, 5, c.cols), c.dtype, torch.CPU)
@@ -93,5 +95,49 @@ func TestPackPartsGivesWhatPackLinearDoes(t *testing.T) {
 	like := s.PackLinear(s.Full(1, torch.Float32, torch.CPU, 64, 64))
 	if s.PackParts(like, [][]byte{make([]byte, 63*64*4)}, torch.Float32); s.Err() == nil {
 		t.Error("63 rows were packed as 64")
+	}
+}
+
+// Numbers of float16, all of them, have libtorch's values in float32 and bfloat16, and so have their panels.
+func TestFloat16NumbersHaveTheirValues(t *testing.T) {
+	was := os.Getenv("AGENTCLI_TEST_KERNELS")
+	t.Cleanup(func() { _ = torch.UseKernels(was) })
+	half, ok := torch.BlocksOf("F16")
+	if !ok {
+		t.Fatal("float16 is not taken")
+	}
+	var all []byte
+	for i := range 1 << 16 {
+		if i&0x7c00 == 0x7c00 && i&0x3ff != 0 { // not a number: its bits may differ
+			i = 0
+		}
+		all = binary.LittleEndian.AppendUint16(all, uint16(i))
+	}
+	for _, kernels := range []string{"", "avx2", "base"} {
+		if torch.UseKernels(kernels) != nil {
+			continue
+		}
+		for _, d := range []torch.DType{torch.Float32, torch.BFloat16} {
+			s := torch.NewScope()
+			want := s.To(s.FromBytes(all, torch.Float16, 256, 256), d, torch.CPU)
+			got := s.FromBlocks([][]byte{all[:512*100], all[512*100:]}, half, d, 256, 256)
+			if !bytes.Equal(s.Bytes(got), s.Bytes(want)) {
+				t.Errorf("%s: other numbers in %v", kernels, d)
+			}
+			if like := s.PackLinear(want); s.Err() == nil && s.InPanels(like, want) {
+				_, a := s.PackParts(like, [][]byte{s.Bytes(want)}, d)
+				_, b := s.PackBlocks(like, [][]byte{all[:512*100], all[512*100:]}, half)
+				if !bytes.Equal(s.Bytes(a), s.Bytes(b)) {
+					t.Errorf("%s: other panels in %v", kernels, d)
+				}
+			}
+			if s.Err() != nil {
+				t.Fatal(s.Err())
+			}
+			if s.PackQuant(torch.Quant{Rows: 256, Cols: 256, Blocks: half, Data: all}); s.Err() == nil {
+				t.Error("float16 is multiplied as stored")
+			}
+			s.Close()
+		}
 	}
 }

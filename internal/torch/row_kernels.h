@@ -650,7 +650,7 @@ constexpr auto add = attend_add;
 #else
 constexpr decltype(Kernels::attend_add) add = nullptr;
 #endif
-const Kernels table = {AGT_NAME, typed<bf16, float>(), typed<float, float>(), typed<double, double>(), add, sample};
+const Kernels table = {AGT_NAME, Instructions::AGT_INSTRUCTIONS, typed<bf16, float>(), typed<float, float>(), typed<double, double>(), add, sample};
 
 }  // namespace AGT_ISA
 }  // namespace agt

@@ -21,6 +21,17 @@ typedef struct {
 int agt_from_parts(agt_tensor *out, const agt_bytes *parts, int n, const int64_t *shape, int ndim, int dtype, char **err);
 // The numbers of blocks of a GGUF (their type's number there), in float32 or bfloat16.
 int agt_from_blocks(agt_tensor *out, const agt_bytes *parts, int n, const int64_t *shape, int ndim, int type, int dtype, char **err);
+// Matrices of codes: codes.Matrices.
+typedef struct {
+  const void *data;
+  const float *scales, *zeros;
+  const int32_t *groups;
+  int64_t bytes, n_scales, n_zeros, n_groups;
+  int64_t count, rows, cols, stride, across, high, wide;
+  int32_t transposed, bits, order, meaning, rounding;
+} agt_codes;
+// Their numbers, in float32 or bfloat16.
+int agt_from_codes(agt_tensor *out, const agt_codes *parts, int n, const int64_t *shape, int ndim, int dtype, char **err);
 int agt_full(agt_tensor *out, const int64_t *shape, int ndim, double value, int dtype, int device, char **err);
 int agt_empty(agt_tensor *out, const int64_t *shape, int ndim, int dtype, int device, char **err);
 int agt_empty_host(agt_tensor *out, const int64_t *shape, int ndim, int dtype, int device, char **err);
@@ -43,6 +54,9 @@ int agt_pack_linear(agt_tensor *out, agt_tensor w, char **err);
 // Rows of a file below each other as a weight in the layout of like, a packed one of the same shape; bytes holds it.
 // They are numbers of dtype, or blocks of a GGUF of that type; blocks is -1 where they are none.
 int agt_pack_parts(agt_tensor *out, agt_tensor *bytes, agt_tensor like, const agt_bytes *parts, int n, int dtype, int blocks, char **err);
+// agt_pack_parts of matrices of codes, all of which are transposed or none. Transposed ones have whole panels of 64 outputs, but for
+// the last.
+int agt_pack_codes(agt_tensor *out, agt_tensor *bytes, agt_tensor like, const agt_codes *parts, int n, char **err);
 int agt_linear_packed(agt_tensor *out, agt_tensor x, agt_tensor packed, agt_tensor bias, char **err);
 // y = x·wᵀ + bias, and scale·(drop(x)·Aᵢᵀ)·Bᵢᵀ added to y's columns from row[i] on,
 // as many as Bᵢ has rows. ab: A₀, B₀, A₁, …; w and bias get no gradient.

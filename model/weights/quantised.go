@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 
+	"agentcli/internal/codes"
 	"agentcli/internal/malformed"
 )
 
@@ -78,9 +79,8 @@ type quantisedTensors struct {
 type recipe struct {
 	info   TensorInfo
 	stored string // the format on disk, for people
-	// start begins to put numbers somewhere, for one goroutine: what it returns puts those of some rows.
-	start func(to *sink) (fill func(from, to int))
-	unit  int // rows that are made together
+	main   part
+	codes  func() *codes.Matrices // with scales that are read anew; nil: there is no recipe
 }
 
 // dequantiseFolder finds the quantised tensors of a folder by their parts.
@@ -92,7 +92,7 @@ func dequantiseFolder(f *folderTensors, q *quantisation) (*quantisedTensors, err
 		if err != nil {
 			return nil, err
 		}
-		if r.start != nil {
+		if r.codes != nil {
 			r.info.Name = plain
 			t.recipes[plain] = r
 		}
@@ -169,7 +169,7 @@ func (p *parts) need(of part, name string) (part, error) {
 	return x, nil
 }
 
-// recipe says how a tensor is made of this one and of those beside it. start is
+// recipe says how a tensor is made of this one and of those beside it. codes is
 // nil where the tensor is not quantised or no main part.
 func (p *parts) recipe(name string, q *quantisation) (r recipe, plain string, err error) {
 	module, suffix := name, ""
@@ -210,81 +210,12 @@ func (p part) floats() []float32 {
 		case I8:
 			out[i] = float32(int8(p.data[i]))
 		case F8E4M3:
-			out[i] = e4m3[p.data[i]]
+			out[i] = codes.E4M3Number(p.data[i])
 		case F8E8M0, U8:
-			out[i] = float32(math.Ldexp(1, int(p.data[i])-127))
+			out[i] = math.Float32frombits(max(uint32(p.data[i])<<23, 1<<22)) // 2^(its value − 127)
 		}
 	}
 	return out
-}
-
-// e4m3 is every number of float8_e4m3fn: four bits of exponent with bias 7,
-// three of mantissa, no infinities.
-var e4m3 = func() (t [256]float32) {
-	for i := range t {
-		exp, man := i>>3&15, float64(i&7)
-		v := math.Ldexp(1+man/8, exp-7)
-		if exp == 0 {
-			v = math.Ldexp(man/8, -6)
-		}
-		if i&0x7f == 0x7f {
-			v = math.NaN()
-		}
-		t[i] = float32(v)
-		if i >= 128 {
-			t[i] = -t[i]
-		}
-	}
-	return t
-}()
-
-// sink is where the numbers of a recipe go. They are rounded to the type of the recipe first, and then to the tensor's.
-// Numbers of few bits that share a scale have few values: those are rounded, not each number.
-type sink struct {
-	Tensor
-	width       int  // of a row
-	half, brain bool // float16 and bfloat16 are among the two types; both: float16 is the first
-}
-
-// round gives a number of both types.
-func (s *sink) round(x float32) float32 {
-	if s.half {
-		x = roundToHalf(x)
-	}
-	if s.brain {
-		x = math.Float32frombits(uint32(toBF16(x)) << 16)
-	}
-	return x
-}
-
-// levels are the values of all numbers of a scale and a zero point.
-func (s *sink) levels(to []float32, zero int, scale float32) {
-	for q := range to {
-		to[q] = s.round(float32(q-zero) * scale)
-	}
-}
-
-// put puts rounded numbers into a row, from a column on.
-func (s *sink) put(row, col int, v []float32) {
-	data := s.Data[(int64(row)*int64(s.width)+int64(col))*s.DType.Size():]
-	switch s.DType {
-	case F32:
-		for i, x := range v {
-			put(data, i, x)
-		}
-	case F16:
-		for i, x := range v {
-			le.PutUint16(data[2*i:], toHalf(x))
-		}
-	case BF16:
-		for ; len(v) >= 4 && len(data) >= 8; v, data = v[4:], data[8:] {
-			a, b, c, d := math.Float32bits(v[0]), math.Float32bits(v[1]), math.Float32bits(v[2]), math.Float32bits(v[3])
-			le.PutUint64(data, uint64(a>>16|b&0xffff0000)|uint64(c>>16|d&0xffff0000)<<32)
-		}
-		for i, x := range v {
-			le.PutUint16(data[2*i:], uint16(math.Float32bits(x)>>16))
-		}
-	}
 }
 
 // tensor is the mapped data, or what a recipe makes.
@@ -301,21 +232,15 @@ func (t *quantisedTensors) tensorFor(i TensorInfo, d DType) (Tensor, error) {
 	if !ok {
 		return t.folderTensors.tensor(i)
 	}
-	out := Tensor{Name: i.Name, DType: d, Shape: r.info.Shape, Data: make([]byte, count(r.info.Shape)*d.Size())}
-	rows := int(r.info.Shape[0])
-	if rows == 0 || len(out.Data) == 0 {
-		return out, nil
+	return Tensor{Name: i.Name, DType: d, Shape: r.info.Shape, Data: numbersIn(r.codes(), d)}, nil
+}
+
+// mapped are the codes of a quantised tensor; its scales are far fewer.
+func (t *quantisedTensors) mapped(name string) []byte {
+	if r, ok := t.recipes[name]; ok {
+		return r.main.data
 	}
-	to := &sink{out, int(count(r.info.Shape[1:])), r.info.DType == F16, r.info.DType == BF16 || d == BF16}
-	unit := max(r.unit, 1)
-	units := (rows + unit - 1) / unit
-	parallel(units, 1+(1<<16)/(to.width*unit), func(from, end int) {
-		fill := r.start(to)
-		for u := from; u < end; u++ {
-			fill(u*unit, min((u+1)*unit, rows))
-		}
-	})
-	return out, nil
+	return t.folderTensors.mapped(name)
 }
 
 func (t *quantisedTensors) storedAs() map[string]int {

@@ -2,21 +2,11 @@ package weights
 
 import (
 	"fmt"
-	"math"
-	mathbits "math/bits"
+	"slices"
 
+	"agentcli/internal/codes"
 	"agentcli/internal/malformed"
 )
-
-// e2m1 is every number of four bits: with a zero below zero, as transformers has
-// it.
-var e2m1 = func() (t [16]float32) {
-	for i, v := range fp4Values {
-		t[i] = v / 2
-	}
-	t[8] = float32(math.Copysign(0, -1))
-	return t
-}()
 
 // mxfp4 is gpt-oss's: blocks [.., rows, groups, 16] of two e2m1 numbers a byte,
 // the lower half first, and scales [.., rows, groups], powers of two. The
@@ -35,25 +25,16 @@ func (p *parts) mxfp4(name, scalesName string) (r recipe, err error) {
 	if err := scales.dims([]DType{U8}, experts, int64(rows), int64(groups)); err != nil {
 		return r, err
 	}
-	r = recipe{info: TensorInfo{DType: BF16, Shape: []int64{experts, int64(groups) * 32, int64(rows)}}, stored: "MXFP4"}
-	r.start = func(to *sink) func(int, int) {
-		expert := make([]float32, 32*groups*rows) // numbers of bfloat16
-		return func(e, _ int) {
-			for row := range rows {
-				for g := range groups {
-					at := (e*rows+row)*groups + g
-					scale := float32(math.Ldexp(1, int(scales.data[at])-127))
-					for k, b := range blocks.data[16*at : 16*at+16] {
-						expert[(32*g+2*k)*rows+row] = scale * e2m1[b&15]
-						expert[(32*g+2*k+1)*rows+row] = scale * e2m1[b>>4]
-					}
-				}
-			}
-			to.put(e, 0, expert)
-		}
-	}
-	return r, nil
+	info := TensorInfo{DType: BF16, Shape: []int64{experts, int64(groups) * 32, int64(rows)}}
+	return recipe{info, "MXFP4", blocks, func() *codes.Matrices {
+		return &codes.Matrices{Data: blocks.data, Count: int(experts), Rows: rows, Cols: groups * 32, Transposed: true,
+			Stride: groups * 16, Bits: 4, Meaning: codes.E2M1, Rounding: codes.ToBFloat16,
+			Scales: scales.floats(), Across: groups, High: 1, Wide: 32}
+	}}, nil
 }
+
+// roundings are those to the types of scales.
+var roundings = map[DType]codes.Rounding{F32: codes.ToFloat32, F16: codes.ToFloat16, BF16: codes.ToBFloat16}
 
 // scaled is a matrix of one byte a number, e4m3 or int8, with a scale for all,
 // for each row, or for each block: the blocks follow from the scales' shape.
@@ -78,77 +59,36 @@ func (p *parts) scaled(module string) (r recipe, err error) {
 	if err != nil {
 		return r, err
 	}
-	zero := grid{}
-	if z, ok := p.get(module + ".weight_zero_point"); ok {
-		if err := z.dims([]DType{I8, F8E4M3}, scale.Shape...); err != nil {
+	zeros, hasZeros := p.get(module + ".weight_zero_point")
+	if hasZeros {
+		if err := zeros.dims([]DType{I8, F8E4M3}, scale.Shape...); err != nil {
 			return r, err
 		}
-		zero = g
-		zero.values = z.floats()
 	}
 	kind := scale.DType
 	if kind != F32 && kind != F16 {
 		kind = BF16 // as transformers does for scales of one byte, too
 	}
-	r = recipe{info: TensorInfo{DType: kind, Shape: w.Shape}, stored: string(w.DType) + " with scales"}
-	values := &e4m3
+	meaning := codes.E4M3
 	if w.DType == I8 {
-		values = &int8Values
+		meaning = codes.Signed
 	}
-	r.start = func(to *sink) func(int, int) {
-		many := g.high*g.wide >= 4*256 // numbers of a scale: more than they have values
-		var levels [][256]float32      // of each block of a row of blocks
-		if many {
-			levels = make([][256]float32, g.cols)
+	return recipe{TensorInfo{DType: kind, Shape: w.Shape}, string(w.DType) + " with scales", w, func() *codes.Matrices {
+		c := &codes.Matrices{Data: w.data, Count: 1, Rows: int(rows), Cols: int(cols),
+			Stride: int(cols), Bits: 8, Meaning: meaning, Rounding: roundings[kind],
+			Scales: scale.floats(), Across: g.across, High: g.high, Wide: g.wide}
+		if hasZeros {
+			c.Zeros = zeros.floats()
 		}
-		row, of := make([]float32, cols), -1
-		return func(from, end int) {
-			for o := from; o < end; o++ {
-				fresh := o/g.high != of
-				of = o / g.high
-				for first := 0; first < len(row); first += g.wide {
-					stored := w.data[int64(o)*cols : int64(o+1)*cols][first:min(first+g.wide, len(row))]
-					out := row[first:][:len(stored)]
-					scale, z := g.at(o, first), float32(0)
-					if zero.values != nil {
-						z = zero.at(o, first)
-					}
-					if !many {
-						for i, b := range stored {
-							out[i] = to.round((values[b] - z) * scale)
-						}
-						continue
-					}
-					level := &levels[first/g.wide]
-					for b := 0; fresh && b < len(level); b++ {
-						level[b] = to.round((values[b] - z) * scale)
-					}
-					for i, b := range stored {
-						out[i] = level[b]
-					}
-				}
-				to.put(o, 0, row)
-			}
-		}
-	}
-	return r, nil
+		return c
+	}}, nil
 }
 
-var int8Values = func() (t [256]float32) {
-	for i := range t {
-		t[i] = float32(int8(i))
-	}
-	return t
-}()
-
-// grid is a number for each block of a matrix.
+// grid is how a matrix is cut into blocks, each with a scale.
 type grid struct {
-	values     []float32
-	cols       int // blocks side by side
+	across     int // blocks side by side
 	high, wide int // rows and columns of a block
 }
-
-func (g grid) at(row, col int) float32 { return g.values[row/g.high*g.cols+col/g.wide] }
 
 // grid reads scales of a matrix: one number, one a row, or [blocks down, blocks
 // across]. The last block may be smaller where blocks are of 128, as fp8's are.
@@ -171,7 +111,7 @@ func (p part) grid(rows, cols int64) (grid, error) {
 	if !ok1 || !ok2 {
 		return grid{}, p.fail(malformed.Mismatch, "its shape %v does not divide [%d %d]", p.Shape, rows, cols)
 	}
-	return grid{p.floats(), int(across), high, wide}, nil
+	return grid{int(across), high, wide}, nil
 }
 
 // blockSize is the size of a block of which n make the whole. Where they do not
@@ -228,70 +168,43 @@ func (p *parts) packed(module string) (r recipe, err error) {
 	if err != nil {
 		return r, err
 	}
-	columns, err := p.columns(module+".weight_g_idx", cols, g)
+	columns, err := p.columns(module+".weight_g_idx", cols, g.across)
 	if err != nil {
 		return r, err
 	}
-	half, mask := int(1)<<(bits-1), uint32(1)<<bits-1
+	zeros, hasZeros := p.get(module + ".weight_zero_point")
 	each := int(32 / bits)
-	lg := mathbits.TrailingZeros(uint(each))
-	zero := func(int, int) int { return 0 }
-	if z, ok := p.get(module + ".weight_zero_point"); ok {
-		if err := z.dims([]DType{I32}, (rows+int64(each)-1)/int64(each), int64(g.cols)); err != nil {
+	if hasZeros {
+		if err := zeros.dims([]DType{I32}, (rows+int64(each)-1)/int64(each), int64(g.across)); err != nil {
 			return r, err
 		}
-		zero = func(o, group int) int { return int(z.word(o/each*g.cols+group)>>(uint(o%each)*bits)&mask) - half }
 	}
-	r = recipe{info: TensorInfo{DType: scale.DType, Shape: []int64{rows, cols}}, stored: fmt.Sprintf("int%d, packed", bits)}
-	words := int(w.Shape[1])
-	r.start = func(to *sink) func(int, int) {
-		level := make([]float32, g.cols<<bits) // of each group
-		row := make([]float32, cols)
-		return func(from, end int) {
-			for o := from; o < end; o++ {
-				stored := w.data[4*o*words:]
-				for x := 0; bits < 8 && x < g.cols; x++ {
-					to.levels(level[x<<bits:][:1<<bits], half+zero(o, x), g.values[o/g.high*g.cols+x])
-				}
-				for first := 0; first < len(row); first += columns.run(g.wide) {
-					x := columns.group(first, g)
-					z, scale, of := half+zero(o, x), g.values[o/g.high*g.cols+x], level[x<<bits:][:1<<bits]
-					for i := first; i < min(first+columns.run(g.wide), len(row)); i++ {
-						q := le.Uint32(stored[i>>lg<<2:]) >> (uint(i&(each-1)) * bits) & mask
-						if bits < 8 {
-							row[i] = of[q]
-						} else { // a group has not many more numbers than they have values
-							row[i] = to.round(float32(int(q)-z) * scale)
-						}
-					}
-				}
-				to.put(o, 0, row)
-			}
+	return recipe{TensorInfo{DType: scale.DType, Shape: []int64{rows, cols}}, fmt.Sprintf("int%d, packed", bits), w, func() *codes.Matrices {
+		c := &codes.Matrices{Data: w.data, Count: 1, Rows: int(rows), Cols: int(cols),
+			Stride: 4 * int(w.Shape[1]), Bits: int(bits), Rounding: roundings[scale.DType],
+			Scales: scale.floats(), Across: g.across, High: g.high, Wide: g.wide, Groups: columns}
+		if !hasZeros {
+			c.Zeros = slices.Repeat([]float32{float32(int(1) << (bits - 1))}, len(c.Scales))
+			return c
 		}
-	}
-	return r, nil
+		scales := c.Scales // zero points are of each row, though scales may be of several
+		c.High, c.Scales, c.Zeros = 1, make([]float32, c.Rows*g.across), make([]float32, c.Rows*g.across)
+		for i := range c.Scales {
+			row, x := i/g.across, i%g.across
+			c.Scales[i] = scales[row/g.high*g.across+x]
+			c.Zeros[i] = float32(zeros.code(row/each*g.across+x, row%each, bits))
+		}
+		return c
+	}}, nil
 }
 
-// groupIndex gives the group of each column, where columns were put in order; it
-// is empty where groups are runs of columns.
-type groupIndex []int32
-
-func (x groupIndex) group(col int, g grid) int {
-	if len(x) == 0 {
-		return col / g.wide
-	}
-	return int(x[col])
+// code is one of a word, the first in the lowest bits.
+func (p part) code(word, i int, bits uint) uint32 {
+	return p.word(word) >> (uint(i) * bits) & (1<<bits - 1)
 }
 
-// run is how many columns from a border on are of one group.
-func (x groupIndex) run(wide int) int {
-	if len(x) > 0 {
-		return 1
-	}
-	return wide
-}
-
-func (p *parts) columns(name string, cols int64, g grid) (groupIndex, error) {
+// columns reads the group of each column, where columns were put in order; nil: groups are runs of columns.
+func (p *parts) columns(name string, cols int64, groups int) ([]int32, error) {
 	x, ok := p.get(name)
 	if !ok {
 		return nil, nil
@@ -299,14 +212,14 @@ func (p *parts) columns(name string, cols int64, g grid) (groupIndex, error) {
 	if err := x.dims([]DType{I32, I64}, cols); err != nil {
 		return nil, err
 	}
-	out, size := make(groupIndex, cols), int(x.DType.Size())
+	out, size := make([]int32, cols), int(x.DType.Size())
 	for i := range out {
 		out[i] = int32(le.Uint32(x.data[size*i:]))
 		if out[i] == -1 {
 			return nil, nil // not set: runs of columns
 		}
-		if out[i] < 0 || int(out[i]) >= g.cols {
-			return nil, x.fail(malformed.Range, "column %d is of group %d; there are %d", i, out[i], g.cols)
+		if out[i] < 0 || int(out[i]) >= groups {
+			return nil, x.fail(malformed.Range, "column %d is of group %d; there are %d", i, out[i], groups)
 		}
 	}
 	return out, nil
@@ -318,8 +231,7 @@ func (p *parts) columns(name string, cols int64, g grid) (groupIndex, error) {
 func (p *parts) gptq(module string, q *quantisation) (r recipe, err error) {
 	w, _ := p.get(module + ".qweight")
 	bits := uint(q.Bits)
-	each, mask := int(32/bits), uint32(1)<<bits-1
-	lg := mathbits.TrailingZeros(uint(each))
+	each := int(32 / bits)
 	if err := w.dims([]DType{I32}, -1, -1); err != nil {
 		return r, err
 	}
@@ -333,7 +245,7 @@ func (p *parts) gptq(module string, q *quantisation) (r recipe, err error) {
 	if !ok {
 		return r, scale.fail(malformed.Mismatch, "%d groups do not divide %d inputs", groups, in)
 	}
-	columns, err := p.columns(module+".g_idx", int64(in), grid{cols: groups, wide: wide})
+	columns, err := p.columns(module+".g_idx", int64(in), groups)
 	if err != nil {
 		return r, err
 	}
@@ -341,50 +253,16 @@ func (p *parts) gptq(module string, q *quantisation) (r recipe, err error) {
 	if q.Checkpoint == "gptq_v2" {
 		more = 0
 	}
-	scales := scale.floats()
-	r = recipe{info: TensorInfo{DType: scale.DType, Shape: []int64{int64(out), int64(in)}}, stored: fmt.Sprintf("GPTQ int%d", bits), unit: 16}
-	zero := func(group, o int) int {
-		return int((zeros.word(group*(out/each)+o/each)>>(uint(o%each)*bits)&mask + more) & mask)
-	}
-	r.start = func(to *sink) func(int, int) {
-		const piece = 128                         // inputs: whole words
-		var tile [16][piece]float32               // of outputs
-		level := make([]float32, groups*16<<bits) // of each group and output
-		var z [16]int                             // of the outputs, in the group of an input
-		return func(from, end int) {
-			for x := 0; bits < 8 && x < groups; x++ {
-				for o := from; o < end; o++ {
-					to.levels(level[(x*16+o-from)<<bits:][:1<<bits], zero(x, o), scales[x*out+o])
-				}
-			}
-			of, x := level, 0
-			for first := 0; first < in; first += piece {
-				n := min(piece, in-first)
-				for i := range n {
-					if (first+i)%columns.run(wide) == 0 {
-						x = columns.group(first+i, grid{wide: wide})
-						of = level[x*16<<bits:][:16<<bits]
-						for o := from; bits == 8 && o < end; o++ {
-							z[o-from] = zero(x, o)
-						}
-					}
-					stored, shift := w.data[4*((first+i)>>lg*out+from):][:4*(end-from)], uint(i&(each-1))*bits
-					for k := range end - from {
-						q := le.Uint32(stored[4*k:]) >> shift & mask
-						if bits < 8 {
-							tile[k][i] = of[k<<bits|int(q)]
-						} else { // a group has not many more numbers than they have values
-							tile[k][i] = to.round(float32(int(q)-z[k]) * scales[x*out+from+k])
-						}
-					}
-				}
-				for o := from; o < end; o++ {
-					to.put(o, first, tile[o-from][:n])
-				}
-			}
+	info := TensorInfo{DType: scale.DType, Shape: []int64{int64(out), int64(in)}}
+	return recipe{info, fmt.Sprintf("GPTQ int%d", bits), w, func() *codes.Matrices {
+		c := &codes.Matrices{Data: w.data, Count: 1, Rows: in, Cols: out, Transposed: true,
+			Stride: 4 * out, Bits: q.Bits, Order: codes.Down, Rounding: roundings[scale.DType],
+			Scales: scale.floats(), Zeros: make([]float32, groups*out), Across: out, High: wide, Wide: 1, Groups: columns}
+		for i := range c.Zeros {
+			c.Zeros[i] = float32((zeros.code(i/each, i%each, bits) + more) & (1<<bits - 1))
 		}
-	}
-	return r, nil
+		return c
+	}}, nil
 }
 
 // gptqScales are the zero points and scales of GPTQ and AWQ.
@@ -408,9 +286,6 @@ func (p *parts) gptqScales(w part, module string, each int) (zeros, scale part, 
 	return zeros, scale, zeros.dims([]DType{I32}, scale.Shape[0], out/int64(each))
 }
 
-// awqPlace is where AWQ's gemm layout has the eight numbers of a word.
-var awqPlace = [8]uint{0, 4, 1, 5, 2, 6, 3, 7}
-
 // awq is AutoAWQ's gemm layout, transposed: qweight [in, out/8], qzeros [groups,
 // out/8], scales [groups, out].
 func (p *parts) awq(module string) (r recipe, err error) {
@@ -432,32 +307,13 @@ func (p *parts) awq(module string) (r recipe, err error) {
 	if !ok {
 		return r, scale.fail(malformed.Mismatch, "%d groups do not divide %d inputs", groups, in)
 	}
-	scales := scale.floats()
-	r = recipe{info: TensorInfo{DType: scale.DType, Shape: []int64{int64(out), int64(in)}}, stored: "AWQ int4",
-		unit: 128} // whose words are a line of memory
-	r.start = func(to *sink) func(int, int) {
-		var level [8][16]float32
-		tile := make([]float32, 8*wide)
-		return func(from, end int) {
-			for group := range groups {
-				for c := from / 8; c < end/8; c++ {
-					for k := range level {
-						zero := int(zeros.word(group*words+c) >> (4 * awqPlace[k]) & 15)
-						to.levels(level[k][:], zero, scales[group*out+8*c+k])
-					}
-					n := min(wide, in-group*wide)
-					for i := range n {
-						v := w.word((group*wide+i)*words + c)
-						for k := range level {
-							tile[k*wide+i] = level[k][v>>(4*awqPlace[k])&15]
-						}
-					}
-					for k := range level {
-						to.put(8*c+k, group*wide, tile[k*wide:][:n])
-					}
-				}
-			}
+	return recipe{TensorInfo{DType: scale.DType, Shape: []int64{int64(out), int64(in)}}, "AWQ int4", w, func() *codes.Matrices {
+		c := &codes.Matrices{Data: w.data, Count: 1, Rows: in, Cols: out, Transposed: true,
+			Stride: 4 * words, Bits: 4, Order: codes.Interleaved, Rounding: roundings[scale.DType],
+			Scales: scale.floats(), Zeros: make([]float32, groups*out), Across: out, High: wide, Wide: 1}
+		for i := range c.Zeros {
+			c.Zeros[i] = float32(zeros.code(i/8, int(codes.Interleave[i%8]), 4))
 		}
-	}
-	return r, nil
+		return c
+	}}, nil
 }

@@ -14,6 +14,7 @@ import (
 	"strings"
 	"testing"
 
+	"agentcli/internal/codes"
 	"agentcli/internal/damaged"
 	"agentcli/internal/goldenfile"
 	"agentcli/internal/malformed"
@@ -121,7 +122,7 @@ func TestBlocksThatShareAScale(t *testing.T) {
 		t.Fatal(err)
 	}
 	for i, b := range data {
-		want := e4m3[b] * scales[i/cols/high]
+		want := codes.E4M3Number(b) * scales[i/cols/high]
 		if x := math.Float32frombits(le.Uint32(got.Data[4*i:])); x != want {
 			t.Fatalf("number %d is %v, want %v", i, x, want)
 		}

@@ -14,6 +14,7 @@ import (
 	"path/filepath"
 	"slices"
 
+	"agentcli/internal/codes"
 	"agentcli/internal/malformed"
 	"agentcli/model/gguf"
 )
@@ -68,6 +69,7 @@ type Tensor struct {
 	DType DType
 	Shape []int64
 	Data  []byte
+	Codes *codes.Matrices // of InCodes alone
 }
 
 // Formats of a model.

@@ -1,0 +1,30 @@
+// Numbers of matrices of codes (package codes).
+#pragma once
+#include <cstdint>
+
+#include "shim.h"
+
+namespace agt {
+
+enum CodeOrder : int32_t { ALONG, DOWN, INTERLEAVED };
+enum CodeMeaning : int32_t { UNSIGNED, SIGNED, E4M3, E2M1 };
+enum CodeRounding : int32_t { TO_FLOAT, TO_HALF, TO_BF16 };
+
+// How codes are read with the kernels in use.
+struct CodeReader {
+  static constexpr int64_t MOST = 512;  // columns at a time
+  // Rounded numbers of a stored row, of so many columns from one on that is a multiple of 16. There is room
+  // for 16 more.
+  void (*numbers)(const agt_codes &c, int64_t row, int64_t from, int64_t n, float *to);
+  void (*to_bf16)(const float *x, int64_t n, uint16_t *to);
+  // Pairs of bfloat16, one of each row, for n columns, a multiple of 16. The stores bypass the caches.
+  void (*pair)(const float *first, const float *second, int64_t n, uint32_t *to);
+  void (*store)(const float *x, int64_t n, uint32_t *to);  // as pair, of float32
+};
+
+CodeReader code_reader();
+
+// Throws where the bytes, scales and groups are not as many as the shape needs.
+void check_codes(const agt_codes &c);
+
+}  // namespace agt
