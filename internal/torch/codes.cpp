@@ -10,6 +10,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <vector>
 
 #include "guard.h"
 #include "kernels.h"
@@ -200,17 +201,18 @@ void write_rows(const agt_codes &c, const CodeReader &reader, To *to) {
 
 template <class To>
 void write_columns(const agt_codes &c, const CodeReader &reader, To *to) {
-  constexpr int64_t TILE = 64;
-  const int64_t tiles = (c.rows + TILE - 1) / TILE;  // of a matrix
+  constexpr int64_t ROWS = 256, COLS = 128;            // of a tile: a line of memory of stored codes, and some of numbers
+  const int64_t tiles = (c.rows + ROWS - 1) / ROWS;  // of a matrix
   at::parallel_for(0, c.count * tiles, 1, [&](int64_t begin, int64_t end) {
-    float x[TILE][TILE + 16], column[TILE];
+    std::vector<float> tile(size_t(ROWS * (COLS + 16)));
+    float column[ROWS];
     for (int64_t t = begin; t < end; t++) {
-      const int64_t matrix = t / tiles, row = t % tiles * TILE, high = std::min(TILE, c.rows - row);
-      for (int64_t from = 0; from < c.cols; from += TILE) {
-        const int64_t wide = std::min(TILE, c.cols - from);
-        for (int64_t i = 0; i < high; i++) reader.numbers(c, matrix * c.rows + row + i, from, wide, x[i]);
+      const int64_t matrix = t / tiles, row = t % tiles * ROWS, high = std::min(ROWS, c.rows - row);
+      for (int64_t from = 0; from < c.cols; from += COLS) {
+        const int64_t wide = std::min(COLS, c.cols - from);
+        for (int64_t i = 0; i < high; i++) reader.numbers(c, matrix * c.rows + row + i, from, wide, &tile[size_t(i * (COLS + 16))]);
         for (int64_t j = 0; j < wide; j++) {
-          for (int64_t i = 0; i < high; i++) column[i] = x[i][j];
+          for (int64_t i = 0; i < high; i++) column[i] = tile[size_t(i * (COLS + 16) + j)];
           copy(reader, column, high, to + (matrix * c.cols + from + j) * c.rows + row);
         }
       }

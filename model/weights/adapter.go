@@ -481,7 +481,7 @@ func (x *adaptedTensors) changes(name string) bool {
 	return x.stored[a] != "" || x.stored[name] != ""
 }
 
-func (x *adaptedTensors) mapped(name string) []byte { return x.base.source.mapped(name) }
+func (x *adaptedTensors) mapped(name string) [][]byte { return x.base.source.mapped(name) }
 
 // tensor is W + Scale·B·A in float32 where the adapter changes W.
 func (x *adaptedTensors) tensor(i TensorInfo) (Tensor, error) {

@@ -23,7 +23,7 @@ func InBlocks(m *Model, name string) (Tensor, bool) {
 	if !ok || !blockTypes[t.Type] || part.clamped != nil || change.needsFloat32() {
 		return Tensor{}, false
 	}
-	return Tensor{Name: name, DType: DType(t.Type.String()), Shape: i.Shape, Data: change.undo(g.mapped(name))}, true
+	return Tensor{Name: name, DType: DType(t.Type.String()), Shape: i.Shape, Data: change.undo(g.bytesOf(name))}, true
 }
 
 // LeastValuesFit reports whether the least values of a matrix of InBlocks are finite float16 numbers, as multiplying it

@@ -10,20 +10,20 @@ import (
 const Coded DType = "CODES"
 
 // InCodes is a tensor whose numbers are not computed yet, for whoever computes them: it has Codes and no Data. False where
-// the file has numbers or blocks, and where an adapter changes them.
+// the file has other numbers or blocks, and where an adapter changes them.
 func InCodes(m *Model, name string) (Tensor, bool) {
 	if x := m.adapted; x != nil && !x.changes(name) {
 		return InCodes(x.base, name)
 	}
-	q, ok := m.source.(*quantisedTensors)
-	if !ok {
+	source, ok := m.source.(interface {
+		codesOf(i TensorInfo) *codes.Matrices
+	})
+	i, known := m.infos[name]
+	if !ok || !known {
 		return Tensor{}, false
 	}
-	r, ok := q.recipes[name]
-	if !ok {
-		return Tensor{}, false
-	}
-	return Tensor{Name: name, DType: Coded, Shape: r.info.Shape, Codes: r.codes()}, true
+	c := source.codesOf(i)
+	return Tensor{Name: name, DType: Coded, Shape: i.Shape, Codes: c}, c != nil
 }
 
 // numbersIn computes the numbers of a tensor in that type: float32, bfloat16 or the one to which they are rounded.

@@ -347,7 +347,7 @@ func (g *ggufTensors) tensor(i TensorInfo) (Tensor, error) {
 	if !ok {
 		return out, fmt.Errorf("%s: no tensor %s", g.file.Path, i.Name)
 	}
-	raw := g.mapped(i.Name)
+	raw := g.bytesOf(i.Name)
 	if part.clamped != nil {
 		return g.clampedTensor(i, part, t)
 	}
@@ -366,7 +366,7 @@ func (g *ggufTensors) tensorFor(i TensorInfo, d DType) (Tensor, error) {
 	if !ok || part.clamped != nil || change.needsFloat32() {
 		return g.tensor(i)
 	}
-	out := Tensor{Name: i.Name, DType: d, Shape: i.Shape, Data: g.mapped(i.Name)}
+	out := Tensor{Name: i.Name, DType: d, Shape: i.Shape, Data: g.bytesOf(i.Name)}
 	switch {
 	case t.Type == gguf.F16:
 		out.DType = F16
@@ -381,7 +381,17 @@ func (g *ggufTensors) tensorFor(i TensorInfo, d DType) (Tensor, error) {
 	return out, nil
 }
 
-func (g *ggufTensors) mapped(name string) []byte {
+func (g *ggufTensors) mapped(name string) [][]byte {
+	of := [][]byte{g.bytesOf(name)}
+	if part := g.names[name]; part.clamped != nil && part.clamped.up != "" {
+		up, _ := g.file.Lookup(part.clamped.up) // addClamped found it
+		of = append(of, g.file.Data(up))
+	}
+	return of
+}
+
+// bytesOf are those of a tensor, or of a part of one; of clamped experts those of the gates.
+func (g *ggufTensors) bytesOf(name string) []byte {
 	part := g.names[name]
 	t, ok := g.file.Lookup(part.name)
 	if !ok {

@@ -212,11 +212,14 @@ func (p part) floats() []float32 {
 		case F8E4M3:
 			out[i] = codes.E4M3Number(p.data[i])
 		case F8E8M0, U8:
-			out[i] = math.Float32frombits(max(uint32(p.data[i])<<23, 1<<22)) // 2^(its value − 127)
+			out[i] = e8m0(p.data[i])
 		}
 	}
 	return out
 }
+
+// e8m0 is the number of an exponent of eight bits: 2^(b−127).
+func e8m0(b byte) float32 { return math.Float32frombits(max(uint32(b)<<23, 1<<22)) }
 
 // tensor is the mapped data, or what a recipe makes.
 func (t *quantisedTensors) tensor(i TensorInfo) (Tensor, error) {
@@ -235,10 +238,18 @@ func (t *quantisedTensors) tensorFor(i TensorInfo, d DType) (Tensor, error) {
 	return Tensor{Name: i.Name, DType: d, Shape: r.info.Shape, Data: numbersIn(r.codes(), d)}, nil
 }
 
+// codesOf is nil where a tensor is not quantised.
+func (t *quantisedTensors) codesOf(i TensorInfo) *codes.Matrices {
+	if r, ok := t.recipes[i.Name]; ok {
+		return r.codes()
+	}
+	return nil
+}
+
 // mapped are the codes of a quantised tensor; its scales are far fewer.
-func (t *quantisedTensors) mapped(name string) []byte {
+func (t *quantisedTensors) mapped(name string) [][]byte {
 	if r, ok := t.recipes[name]; ok {
-		return r.main.data
+		return [][]byte{r.main.data}
 	}
 	return t.folderTensors.mapped(name)
 }

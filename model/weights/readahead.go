@@ -34,10 +34,11 @@ func NewReadAhead(m *Model, names []string) *ReadAhead {
 	var pieces [][]byte
 	end := int64(0)
 	for _, name := range names {
-		b := m.source.mapped(name)
-		end += int64(len(b))
+		for _, b := range m.source.mapped(name) {
+			end += int64(len(b))
+			pieces = slices.AppendSeq(pieces, slices.Chunk(b, readAheadPiece))
+		}
 		r.places[name] = end
-		pieces = slices.AppendSeq(pieces, slices.Chunk(b, readAheadPiece))
 	}
 	go func() {
 		defer close(r.done)

@@ -258,11 +258,11 @@ func (f *folderTensors) tensor(i TensorInfo) (Tensor, error) {
 	return Tensor{Name: i.Name, DType: i.DType, Shape: i.Shape, Data: f.data(i.Name)}, nil
 }
 
-func (f *folderTensors) mapped(name string) []byte {
+func (f *folderTensors) mapped(name string) [][]byte {
 	if f.in[name] == nil {
 		return nil
 	}
-	return f.data(name)
+	return [][]byte{f.data(name)}
 }
 
 func (f *folderTensors) data(name string) []byte {

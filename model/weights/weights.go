@@ -95,8 +95,8 @@ type Model struct {
 // an adapter over it.
 type tensorSource interface {
 	tensor(i TensorInfo) (Tensor, error)
-	mapped(name string) []byte // bytes of its file that tensor reads; nil: they are in several places
-	storedAs() map[string]int  // number format on disk → tensors
+	mapped(name string) [][]byte // bytes of its files that tensor reads, or most of them
+	storedAs() map[string]int    // number format on disk → tensors
 	close() error
 }
 

@@ -1,0 +1,68 @@
+package weights
+
+import (
+	"path/filepath"
+	"slices"
+	"testing"
+
+	"agentcli/internal/goldenfile"
+)
+
+// Codes of gpt-oss's experts in a GGUF have the numbers that its blocks have, and those that are not in MXFP4 are no codes.
+func TestCodesOfAGGUFHaveTheNumbersOfItsBlocks(t *testing.T) {
+	for name, want := range map[string]int{"gpt_oss_mxfp4": 6, "gpt_oss": 0} {
+		m, err := Open(convertedModels(t)[name].file(t, name))
+		if err != nil {
+			t.Fatal(err)
+		}
+		found := 0
+		for _, name := range m.Names() {
+			x, ok := InCodes(m, name)
+			if !ok {
+				continue
+			}
+			found++
+			plain, err := m.Tensor(name)
+			if err != nil {
+				t.Fatal(err)
+			}
+			got := part{TensorInfo: TensorInfo{DType: F32}, data: numbersIn(x.Codes, F32)}.floats() // a zero below zero is zero
+			if x.DType != Coded || !slices.Equal(got, part{TensorInfo: TensorInfo{DType: F32}, data: plain.Data}.floats()) {
+				t.Errorf("%s: %s has other numbers in codes", m.Path(), name)
+			}
+			if read := m.source.mapped(name); len(read) != map[bool]int{true: 2, false: 1}[m.source.(*ggufTensors).names[name].clamped.up != ""] {
+				t.Errorf("%s is read from %d places", name, len(read))
+			}
+		}
+		if found != want {
+			t.Errorf("%s: %d matrices in codes, want %d", name, found, want)
+		}
+		m.Close()
+	}
+}
+
+// A model's plain tensors, and what no model has, are no codes.
+func TestPlainTensorsAreNoCodes(t *testing.T) {
+	m, err := Open(filepath.Join("testdata", "llama.gguf"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer m.Close()
+	for _, name := range append(m.Names(), "nothing") {
+		if _, ok := InCodes(m, name); ok {
+			t.Errorf("%s is in codes", name)
+		}
+	}
+	var g map[string]quantisedCase
+	goldenfile.Load(t, "quantised/quantised.json", &g)
+	for name, c := range g {
+		q, err := openQuantised(filepath.Join("testdata", "quantised", name+".safetensors"), c.Config)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if q.codesOf(q.infos[c.Name]) == nil || len(q.mapped(c.Name)) != 1 {
+			t.Errorf("%s: %s is not in codes", name, c.Name)
+		}
+		q.close()
+	}
+}
