@@ -99,7 +99,10 @@ func blocksHaveTheNumbersOfTheFile(t *testing.T) {
 		scales []int
 	}{{gguf.Q4_0, 18, []int{0}}, {gguf.Q4_1, 20, []int{0, 2}}, {gguf.Q8_0, 34, []int{0}}, {gguf.Q4_K, 144, []int{0, 2}},
 		{gguf.Q5_K, 176, []int{0, 2}}, {gguf.Q6_K, 210, []int{208}}, {gguf.Q5_0, 22, []int{0}}, {gguf.Q5_1, 24, []int{0, 2}},
-		{gguf.Q2_K, 84, []int{80, 82}}, {gguf.Q3_K, 110, []int{108}}, {gguf.IQ4_NL, 18, []int{0}}, {gguf.IQ4_XS, 136, []int{0}}} {
+		{gguf.Q2_K, 84, []int{80, 82}}, {gguf.Q3_K, 110, []int{108}}, {gguf.IQ4_NL, 18, []int{0}}, {gguf.IQ4_XS, 136, []int{0}},
+		{gguf.IQ1_S, 50, []int{0}}, {gguf.IQ1_M, 56, []int{54}}, {gguf.IQ2_XXS, 66, []int{0}}, {gguf.IQ2_XS, 74, []int{0}},
+		{gguf.IQ2_S, 82, []int{0}}, {gguf.IQ3_XXS, 98, []int{0}}, {gguf.IQ3_S, 110, []int{0}}, {gguf.TQ1_0, 54, []int{52}},
+		{gguf.TQ2_0, 66, []int{64}}} {
 		m, err := weights.Open(blocksModel(t, c.kind, c.bytes, c.scales...))
 		if err != nil {
 			t.Fatal(err)

@@ -25,7 +25,7 @@ func storedMatrices(n *network, s, keep *torch.Scope, m source) map[*torch.Tenso
 		for _, q := range p.parts {
 			m.ahead.Reached(q.name)
 			t, ok := weights.InBlocks(m.Model, q.name)
-			b, known := torch.BlocksOf(string(t.DType))
+			b, known := torch.QuantOf(string(t.DType))
 			if !ok || !known || !weights.LeastValuesFit(t) {
 				parts = nil
 				break

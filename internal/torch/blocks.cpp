@@ -172,6 +172,8 @@ struct Q6_K {
   }
 };
 
+#include "blocks_grids.h"
+
 // What a group of a block multiplies (q−zero) by, and adds to the products.
 struct Step {
   float scale, least;
@@ -188,7 +190,7 @@ AGT_INLINE void numbers_of(const uint8_t *b, float *to) {
   int8_t q[f.values];
   BlockScales s;
   T::unpack(b, q, &s);
-  const float scale = c10::detail::fp16_ieee_to_fp32_value(s.scale);
+  const float scale = f.unit * c10::detail::fp16_ieee_to_fp32_value(s.scale);
   const float least = f.least ? c10::detail::fp16_ieee_to_fp32_value(s.least) : 0;
   for (int64_t g = 0; g < f.values / f.group; g++) {
     const Step step = step_of(f, s, scale, least, g);
@@ -249,7 +251,7 @@ __attribute__((target("avx2,f16c,avx512f,avx512bf16"))) void to_bf16_avx512(cons
     int8_t q[f.values];
     BlockScales s;
     T::unpack(b, q, &s);
-    const float scale = _cvtsh_ss(s.scale), least = f.least ? _cvtsh_ss(s.least) : 0;
+    const float scale = f.unit * _cvtsh_ss(s.scale), least = f.least ? _cvtsh_ss(s.least) : 0;
     for (int64_t i = 0; i < f.values; i += 32, to += 32) {
       __m512 x[2];
       for (int h = 0; h < 2; h++) {
@@ -332,8 +334,17 @@ BlockFormat block_format(int type) {
     case 12: return format_of<Q4_K>();
     case 13: return format_of<Q5_K>();
     case 14: return format_of<Q6_K>();
+    case 16: return format_of<IQ2_XXS>();
+    case 17: return format_of<IQ2_XS>();
+    case 18: return format_of<IQ3_XXS>();
+    case 19: return format_of<IQ1_S>();
     case 20: return format_of<IQ4_NL>();
+    case 21: return format_of<IQ3_S>();
+    case 22: return format_of<IQ2_S>();
     case 23: return format_of<IQ4_XS>();
+    case 29: return format_of<IQ1_M>();
+    case 34: return format_of<TQ1_0>();
+    case 35: return format_of<TQ2_0>();
   }
   TORCH_CHECK(false, "blocks of type ", type);
 }
@@ -341,6 +352,13 @@ BlockFormat block_format(int type) {
 }  // namespace agt
 
 extern "C" {
+
+int agt_set_grids(const int8_t *of, int64_t n, char **err) {
+  return agt::guarded(err, [&] {
+    TORCH_CHECK(n == agt::GRIDS, n, " numbers of codebooks, not ", agt::GRIDS);
+    memcpy(agt::grids, of, size_t(n));
+  });
+}
 
 int agt_from_blocks(agt_tensor *out, const agt_bytes *parts, int n, const int64_t *shape, int ndim, int type, int dtype, char **err) {
   return agt::guarded(err, [&] {

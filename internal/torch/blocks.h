@@ -4,13 +4,14 @@
 
 namespace agt {
 
-// What a block is. Its numbers are scale·factor[i/group]·(q[i]−zero) + least·least_factor[i/group], without the second term
+// What a block is. Its numbers are unit·scale·factor[i/group]·(q[i]−zero) + least·least_factor[i/group], without the second term
 // where there is no least, and without factors where there are none.
 struct BlockForm {
   int64_t values, bytes;
   int64_t group, bits;  // of q: 4 bits are 0 to 15
   int zero = 0;
   bool least = false, factors = false;
+  float unit = 1;  // a power of two
 };
 
 // Scale and least are float16. What a type does not have is not set.

@@ -9,9 +9,12 @@ import "C"
 
 import (
 	"runtime"
+	"slices"
+	"sync"
 	"unsafe"
 
 	"agentcli/internal/codes"
+	"agentcli/internal/iqgrids"
 )
 
 // OwnPanels reports whether PackLinear puts weights of that type into panels of ours: the processor
@@ -116,13 +119,32 @@ func codesForC(pin *runtime.Pinner, parts []*codes.Matrices) []C.agt_codes {
 // Blocks is how the numbers of a matrix are written in a GGUF: its number of a type that is computed here.
 type Blocks int
 
-// BlocksOf is that of a type's name in GGUFs; false for others. F16 is one of them, with blocks of one number, which PackQuant does
-// not take.
+// BlocksOf is that of a type's name in GGUFs; false for others. F16 is one of them, with blocks of one number.
 func BlocksOf(name string) (Blocks, bool) {
-	b, ok := map[string]Blocks{"F16": 1, "Q4_0": 2, "Q4_1": 3, "Q5_0": 6, "Q5_1": 7, "Q8_0": 8, "Q2_K": 10, "Q3_K": 11, "Q4_K": 12, "Q5_K": 13,
+	if b, ok := QuantOf(name); ok {
+		return b, true
+	}
+	b, ok := map[string]Blocks{"F16": 1, "IQ2_XXS": 16, "IQ2_XS": 17, "IQ3_XXS": 18, "IQ1_S": 19, "IQ3_S": 21, "IQ2_S": 22, "IQ1_M": 29,
+		"TQ1_0": 34, "TQ2_0": 35}[name]
+	setGrids()
+	return b, ok
+}
+
+// QuantOf is BlocksOf of the types that PackQuant takes.
+func QuantOf(name string) (Blocks, bool) {
+	b, ok := map[string]Blocks{"Q4_0": 2, "Q4_1": 3, "Q5_0": 6, "Q5_1": 7, "Q8_0": 8, "Q2_K": 10, "Q3_K": 11, "Q4_K": 12, "Q5_K": 13,
 		"Q6_K": 14, "IQ4_NL": 20, "IQ4_XS": 23}[name]
 	return b, ok
 }
+
+// setGrids gives the codebooks of the IQ types to C++.
+var setGrids = sync.OnceFunc(func() {
+	all := slices.Concat(iqgrids.IQ2XXS(), iqgrids.IQ2XS(), iqgrids.IQ2S(), iqgrids.IQ3XXS(), iqgrids.IQ3S(), iqgrids.IQ1S())
+	var msg *C.char
+	if C.agt_set_grids((*C.int8_t)(unsafe.SliceData(all)), C.int64_t(len(all)), &msg) != 0 {
+		panic(C.GoString(msg)) // they are of another size than blocks_grids.h says
+	}
+})
 
 // FromBlocks makes a tensor of Float32 or BFloat16 from rows of blocks in several places, one behind the other.
 // The numbers are those of the gguf package, to the bit, rounded to the nearest BFloat16.

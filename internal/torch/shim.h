@@ -21,6 +21,8 @@ typedef struct {
 int agt_from_parts(agt_tensor *out, const agt_bytes *parts, int n, const int64_t *shape, int ndim, int dtype, char **err);
 // The numbers of blocks of a GGUF (their type's number there), in float32 or bfloat16.
 int agt_from_blocks(agt_tensor *out, const agt_bytes *parts, int n, const int64_t *shape, int ndim, int type, int dtype, char **err);
+// The codebooks of blocks, in the order of blocks_grids.h; once, before any is used.
+int agt_set_grids(const int8_t *of, int64_t n, char **err);
 // Matrices of codes: codes.Matrices.
 typedef struct {
   const void *data;

@@ -4,7 +4,9 @@ import "agentcli/model/gguf"
 
 // blockTypes are those whose matrices InBlocks gives.
 var blockTypes = map[gguf.TensorType]bool{gguf.Q8_0: true, gguf.Q4_0: true, gguf.Q4_1: true, gguf.Q5_0: true, gguf.Q5_1: true,
-	gguf.Q2_K: true, gguf.Q3_K: true, gguf.Q4_K: true, gguf.Q5_K: true, gguf.Q6_K: true, gguf.IQ4_NL: true, gguf.IQ4_XS: true}
+	gguf.Q2_K: true, gguf.Q3_K: true, gguf.Q4_K: true, gguf.Q5_K: true, gguf.Q6_K: true, gguf.IQ4_NL: true, gguf.IQ4_XS: true,
+	gguf.IQ1_S: true, gguf.IQ1_M: true, gguf.IQ2_XXS: true, gguf.IQ2_XS: true, gguf.IQ2_S: true, gguf.IQ3_XXS: true, gguf.IQ3_S: true,
+	gguf.TQ1_0: true, gguf.TQ2_0: true}
 
 // InBlocks is a matrix in the blocks of its GGUF, for whoever computes the numbers: its rows are in our order,
 // and DType is the file's name for the type, which is none of numbers. False where the format has other numbers

@@ -6,12 +6,22 @@ import (
 	"testing"
 
 	"agentcli/internal/goldenfile"
+	"agentcli/model/gguf"
 )
 
-// Codes of gpt-oss's experts in a GGUF have the numbers that its blocks have, and those that are not in MXFP4 are no codes.
+// Codes of a GGUF, of matrices and of gpt-oss's experts, have the numbers that its blocks have, and other types are no codes.
 func TestCodesOfAGGUFHaveTheNumbersOfItsBlocks(t *testing.T) {
-	for name, want := range map[string]int{"gpt_oss_mxfp4": 6, "gpt_oss": 0} {
-		m, err := Open(convertedModels(t)[name].file(t, name))
+	paths := map[string]int{} // matrices in codes
+	for name, n := range map[string]int{"gpt_oss_mxfp4": 6, "gpt_oss": 0} {
+		paths[convertedModels(t)[name].file(t, name)] = n
+	}
+	for kind, n := range map[gguf.TensorType]int{gguf.MXFP4: 0, gguf.NVFP4: 8, gguf.Q4_0: 0} { // the MXFP4 has an exponent of 128
+		path := filepath.Join(t.TempDir(), "m.gguf")
+		modelOfKind(t, path, kind)
+		paths[path] = n
+	}
+	for path, want := range paths {
+		m, err := Open(path)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -30,12 +40,13 @@ func TestCodesOfAGGUFHaveTheNumbersOfItsBlocks(t *testing.T) {
 			if x.DType != Coded || !slices.Equal(got, part{TensorInfo: TensorInfo{DType: F32}, data: plain.Data}.floats()) {
 				t.Errorf("%s: %s has other numbers in codes", m.Path(), name)
 			}
-			if read := m.source.mapped(name); len(read) != map[bool]int{true: 2, false: 1}[m.source.(*ggufTensors).names[name].clamped.up != ""] {
-				t.Errorf("%s is read from %d places", name, len(read))
+			part, read := m.source.(*ggufTensors).names[name], len(m.source.mapped(name))
+			if twice := part.clamped != nil && part.clamped.up != ""; twice != (read == 2) || read == 0 {
+				t.Errorf("%s is read from %d places", name, read)
 			}
 		}
 		if found != want {
-			t.Errorf("%s: %d matrices in codes, want %d", name, found, want)
+			t.Errorf("%s: %d matrices in codes, want %d", m.Path(), found, want)
 		}
 		m.Close()
 	}

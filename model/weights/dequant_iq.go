@@ -1,9 +1,10 @@
 package weights
 
 import (
-	"encoding/base64"
 	"math"
 	"sync"
+
+	"agentcli/internal/iqgrids"
 )
 
 // codebook is a grid of the IQ types: an index stands for several values.
@@ -15,37 +16,23 @@ type codebook struct {
 // at are the values of an index.
 func (c *codebook) at(i int) []float32 { return c.values[i*c.each : (i+1)*c.each] }
 
-// unpack reads a grid whose values are numbers of so many bits.
-func unpack(packed string, bits, each int, values ...float32) func() *codebook {
+func codebookOf(grid func() []int8, each int) func() *codebook {
 	return sync.OnceValue(func() *codebook {
-		raw := unbase64(packed)
 		c := &codebook{each: each}
-		for _, b := range raw {
-			for shift := 0; shift < 8; shift += bits {
-				c.values = append(c.values, values[int(b>>shift)&(1<<bits-1)])
-			}
+		for _, v := range grid() {
+			c.values = append(c.values, float32(v))
 		}
 		return c
 	})
 }
 
-func unbase64(s string) []byte {
-	b, err := base64.StdEncoding.DecodeString(s)
-	if err != nil {
-		panic(err) // a constant string
-	}
-	return b
-}
-
 var (
-	iq2XXS = unpack(gridIQ2XXS, 2, 8, 0x08, 0x19, 0x2b, 0)
-	iq2XS  = unpack(gridIQ2XS, 2, 8, 0x08, 0x19, 0x2b, 0)
-	iq2S   = unpack(gridIQ2S, 2, 8, 0x08, 0x19, 0x2b, 0)
-	iq3XXS = unpack(gridIQ3XXS, 4, 4, 0x04, 0x0c, 0x14, 0x1c, 0x24, 0x2c, 0x34, 0x3e, 0, 0, 0, 0, 0, 0, 0, 0)
-	iq3S   = unpack(gridIQ3S, 4, 4, 0x01, 0x03, 0x05, 0x07, 0x09, 0x0b, 0x0d, 0x0f, 0, 0, 0, 0, 0, 0, 0, 0)
-	iq1S   = unpack(gridIQ1S, 2, 8, -1, 0, 1, 0)
-	// signs7 are eight signs by seven bits: the last makes their number even.
-	signs7 = sync.OnceValue(func() []byte { return unbase64(signsIQ2XXS) })
+	iq2XXS = codebookOf(iqgrids.IQ2XXS, 8)
+	iq2XS  = codebookOf(iqgrids.IQ2XS, 8)
+	iq2S   = codebookOf(iqgrids.IQ2S, 8)
+	iq3XXS = codebookOf(iqgrids.IQ3XXS, 4)
+	iq3S   = codebookOf(iqgrids.IQ3S, 4)
+	iq1S   = codebookOf(iqgrids.IQ1S, 8)
 )
 
 // signed puts grid values times a scale, with signs by bits, at place i on.
@@ -57,7 +44,7 @@ func signed(dst []byte, i int, scale float32, grid []float32, signs byte) {
 }
 
 func iq2_XXS(dst, src []byte) {
-	d, grid, signs := f16(src), iq2XXS(), signs7()
+	d, grid, signs := f16(src), iq2XXS(), iqgrids.Signs7()
 	for b := range 8 {
 		q := src[2+8*b:]
 		s := le.Uint32(q[4:])
@@ -69,7 +56,7 @@ func iq2_XXS(dst, src []byte) {
 }
 
 func iq2_XS(dst, src []byte) {
-	d, grid, signs := f16(src), iq2XS(), signs7()
+	d, grid, signs := f16(src), iq2XS(), iqgrids.Signs7()
 	for g := range 32 {
 		q := le.Uint16(src[2+2*g:])
 		scale := float32(d*(0.5+float32(src[66+g/4]>>(g/2%2*4)&15))) * 0.25
@@ -87,7 +74,7 @@ func iq2_S(dst, src []byte) {
 }
 
 func iq3_XXS(dst, src []byte) {
-	d, grid, signs := f16(src), iq3XXS(), signs7()
+	d, grid, signs := f16(src), iq3XXS(), iqgrids.Signs7()
 	for b := range 8 {
 		s := le.Uint32(src[66+4*b:])
 		scale := float32(d*(0.5+float32(s>>28))) * 0.5

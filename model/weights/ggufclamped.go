@@ -5,7 +5,6 @@ import (
 	"slices"
 	"strings"
 
-	"agentcli/internal/codes"
 	"agentcli/internal/malformed"
 	"agentcli/model/arch"
 	"agentcli/model/gguf"
@@ -95,47 +94,6 @@ func (g *ggufTensors) clampedTensor(i TensorInfo, part ggufPart, t gguf.Tensor) 
 		}
 	})
 	return out, nil
-}
-
-// codesOf are those experts where the file has them in MXFP4, laid out as in gpt-oss's own safetensors; nil: it has not.
-func (g *ggufTensors) codesOf(i TensorInfo) *codes.Matrices {
-	part, shape := g.names[i.Name], i.Shape
-	if part.clamped == nil || !part.clamped.matrix {
-		return nil
-	}
-	var stored [][]byte // of down, or of gate and up, whose rows take turns
-	for _, name := range []string{part.name, part.clamped.up} {
-		if t, ok := g.file.Lookup(name); ok && t.Type == gguf.MXFP4 {
-			stored = append(stored, g.file.Data(t))
-		} else if name != "" {
-			return nil
-		}
-	}
-	const size, bytes = 32, 17 // of a block: an exponent; the first 16 codes in the lower halves of bytes, the others in the upper
-	experts, rows, groups := int(shape[0]), int(shape[2]), int(shape[1])/size
-	c := &codes.Matrices{Data: make([]byte, experts*rows*groups*size/2), Count: experts, Rows: rows, Cols: groups * size, Transposed: true,
-		Stride: groups * size / 2, Bits: 4, Meaning: codes.E2M1,
-		Scales: make([]float32, experts*rows*groups), Across: groups, High: 1, Wide: size}
-	parallel(experts*rows, 1+(1<<12)/groups, func(from, to int) {
-		for row := from; row < to; row++ {
-			source := stored[row%len(stored)][row/len(stored)*groups*bytes:]
-			for at := row * groups; at < (row+1)*groups; at, source = at+1, source[bytes:] {
-				first, second := le.Uint64(source[1:]), le.Uint64(source[9:])
-				le.PutUint64(c.Data[16*at:], lowHalves(first)|lowHalves(second)<<32)
-				le.PutUint64(c.Data[16*at+8:], lowHalves(first>>4)|lowHalves(second>>4)<<32)
-				c.Scales[at] = e8m0(source[0])
-			}
-		}
-	})
-	return c
-}
-
-// lowHalves are the lower halves of eight bytes, in the order of the bytes.
-func lowHalves(x uint64) uint64 {
-	x &= 0x0f0f0f0f0f0f0f0f
-	x = (x | x>>4) & 0x00ff00ff00ff00ff
-	x = (x | x>>8) & 0x0000ffff0000ffff
-	return (x | x>>16) & 0xffffffff
 }
 
 // clampedOutputs are the tensors of a file that follow from one of ours: the reverse.

@@ -2,17 +2,17 @@
 
     python scripts/golden/iqgrids.py
 
-Writes model/weights/iqgrids.go.
+Writes internal/iqgrids/packed.go.
 """
 import base64, os, textwrap
 
 from gguf import quants
 
-HERE = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "model", "weights", "iqgrids.go")
+HERE = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "internal", "iqgrids", "packed.go")
 
 
 def main():
-    out = ['package weights\n\n// Written by scripts/golden/iqgrids.py from the gguf package (MIT licence, the ggml\n// authors): codebooks of the IQ types, packed, in base64.\nconst (']
+    out = ['package iqgrids\n\n// Written by scripts/golden/iqgrids.py from the gguf package (MIT licence, the ggml\n// authors): codebooks of the IQ types, packed, in base64.\nconst (']
     for name, c in [("gridIQ2XXS", quants.IQ2_XXS), ("gridIQ2XS", quants.IQ2_XS), ("gridIQ2S", quants.IQ2_S), ("gridIQ3XXS", quants.IQ3_XXS), ("gridIQ3S", quants.IQ3_S), ("gridIQ1S", quants.IQ1_S)]:
         text = base64.b64encode(bytes.fromhex(c.grid_hex.decode())).decode()
         out.append(f"\t{name} = \"\" +\n" + " +\n".join(f'\t\t"{line}"' for line in textwrap.wrap(text, 128)))

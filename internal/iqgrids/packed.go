@@ -1,4 +1,4 @@
-package weights
+package iqgrids
 
 // Written by scripts/golden/iqgrids.py from the gguf package (MIT licence, the ggml
 // authors): codebooks of the IQ types, packed, in base64.
