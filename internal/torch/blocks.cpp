@@ -12,14 +12,13 @@
 #include <algorithm>
 #include <cstring>
 
+#include "bf16.h"
 #include "guard.h"
 #include "kernels.h"
 #include "shim.h"
 
 namespace agt {
 namespace {
-
-#define AGT_INLINE __attribute__((always_inline)) static inline
 
 AGT_INLINE uint16_t word_at(const uint8_t *b) {
   uint16_t x;
@@ -201,14 +200,6 @@ AGT_INLINE void numbers_of(const uint8_t *b, float *to) {
   }
 }
 
-// To the nearest bfloat16, even of two.
-AGT_INLINE uint16_t bf16_of(float x) {
-  uint32_t b;
-  memcpy(&b, &x, 4);
-  const uint32_t near = (b + 0x7fff + (b >> 16 & 1)) >> 16, none = b >> 16 | 0x40;
-  return uint16_t((b & 0x7fffffff) > 0x7f800000 ? none : near);
-}
-
 // Numbers of so many blocks, in float32 or bfloat16.
 template <class T, class To>
 AGT_INLINE void convert(const uint8_t *b, int64_t blocks, To *to) {
@@ -219,7 +210,7 @@ AGT_INLINE void convert(const uint8_t *b, int64_t blocks, To *to) {
     } else {
       float x[f.values];
       numbers_of<T>(b, x);
-      for (int64_t i = 0; i < f.values; i++) to[i] = bf16_of(x[i]);
+      for (int64_t i = 0; i < f.values; i++) to[i] = uint16_t(bf16_of(x[i]));
     }
   }
 }
@@ -274,7 +265,7 @@ struct F16 {
     for (int64_t i = 0; i < n; i++) to[i] = c10::detail::fp16_ieee_to_fp32_value(word_at(b + 2 * i));
   }
   static void to_bf16(const uint8_t *b, int64_t n, uint16_t *to) {
-    for (int64_t i = 0; i < n; i++) to[i] = bf16_of(c10::detail::fp16_ieee_to_fp32_value(word_at(b + 2 * i)));
+    for (int64_t i = 0; i < n; i++) to[i] = uint16_t(bf16_of(c10::detail::fp16_ieee_to_fp32_value(word_at(b + 2 * i))));
   }
 };
 
@@ -290,7 +281,7 @@ struct F16AVX2 {
     for (int64_t from = 0; from < n; from += 64) {
       const int64_t m = std::min<int64_t>(64, n - from);
       to_float(b + 2 * from, m, x);
-      for (int64_t i = 0; i < m; i++) to[from + i] = bf16_of(x[i]);
+      for (int64_t i = 0; i < m; i++) to[from + i] = uint16_t(bf16_of(x[i]));
     }
   }
 };

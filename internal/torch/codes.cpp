@@ -12,13 +12,13 @@
 #include <cstring>
 #include <vector>
 
+#include "bf16.h"
 #include "guard.h"
 #include "kernels.h"
 
 namespace agt {
 namespace {
 
-#define AGT_INLINE __attribute__((always_inline)) static inline
 #define AGT_AVX2 __attribute__((target("avx2,f16c")))
 
 typedef uint32_t Word __attribute__((aligned(1), may_alias));  // of a mapped file: anywhere
@@ -33,13 +33,8 @@ AGT_INLINE float float_of(uint32_t bits) {
   return x;
 }
 
-AGT_INLINE uint32_t bits_of(float x) {
-  uint32_t b;
-  memcpy(&b, &x, 4);
-  return b;
-}
-
-constexpr Eight FOURS = {0, 4, 8, 12, 16, 20, 24, 28}, INTERLEAVED_FOURS = {0, 16, 4, 20, 8, 24, 12, 28}, TWOS = {0, 2, 4, 6, 8, 10, 12, 14};
+constexpr Eight FOURS = {0, 4, 8, 12, 16, 20, 24, 28}, INTERLEAVED_FOURS = {0, 16, 4, 20, 8, 24, 12, 28};
+constexpr Eight TWOS = {0, 2, 4, 6, 8, 10, 12, 14};
 
 // The codes of whole words, of which the last may have some that are not wanted.
 AGT_INLINE void codes_of_words(const agt_codes &c, const Word *w, int64_t n, uint32_t *q) {
@@ -117,12 +112,6 @@ AGT_INLINE void scale(const agt_codes &c, int64_t row, int64_t from, int64_t n, 
     const float s = scales[g], z = zeros ? zeros[g] : 0;
     for (; i < end; i++) x[i] = (x[i] - z) * s;
   }
-}
-
-// To the nearest bfloat16, even of two.
-AGT_INLINE uint32_t bf16_of(float x) {
-  const uint32_t b = bits_of(x), near = (b + 0x7fff + (b >> 16 & 1)) >> 16, none = b >> 16 | 0x40;
-  return (b & 0x7fffffff) > 0x7f800000 ? none : near;
 }
 
 AGT_INLINE void unrounded(const agt_codes &c, int64_t row, int64_t from, int64_t n, float *to) {
@@ -236,7 +225,8 @@ void check_codes(const agt_codes &c) {
   const int64_t down = c.groups && c.transposed ? 0 : (rows + c.high - 1) / c.high;
   TORCH_CHECK(c.bytes >= stored * c.stride, c.bytes, " bytes for ", stored, " rows of ", c.stride);
   TORCH_CHECK(c.stride * 8 >= c.cols * (c.order == DOWN ? 32 : c.bits), "rows of ", c.stride, " bytes for ", c.cols, " codes");
-  TORCH_CHECK(c.n_scales >= down * c.across && (!c.zeros || c.n_zeros == c.n_scales), c.n_scales, " scales for ", down, " times ", c.across);
+  TORCH_CHECK(c.n_scales >= down * c.across, c.n_scales, " scales for ", down, " times ", c.across);
+  TORCH_CHECK(!c.zeros || c.n_zeros == c.n_scales, c.n_zeros, " zeros for ", c.n_scales, " scales");
   TORCH_CHECK(!c.groups || c.n_groups == (c.transposed ? c.rows : c.cols), c.n_groups, " groups");
 }
 

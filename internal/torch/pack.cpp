@@ -43,15 +43,15 @@ void transpose_to(const uint32_t *from, int64_t ld, uint32_t *to) {
 
 // A panel is units of 4 bytes, one float32 or two bfloat16 of a row, [units][64 rows].
 struct Panels {
-  int64_t n, k;     // of the weight
-  bool floats;      // the panels have float32, else bfloat16
-  int64_t head;     // bytes before the panels
-  int64_t bytes;    // of the panels
+  int64_t n, k;   // of the weight
+  bool floats;    // the panels have float32, else bfloat16
+  int64_t head;   // bytes before the panels
+  int64_t bytes;  // of the panels
 
   int64_t count() const { return (n + PANEL - 1) / PANEL; }
-  int64_t numbers() const { return floats ? 1 : 2; }  // of a unit
-  int64_t units() const { return k / numbers(); }     // of a row
-  int64_t stride() const { return bytes / 4 / count(); }  // units of a panel
+  int64_t numbers() const { return floats ? 1 : 2; }              // of a unit
+  int64_t units() const { return k / numbers(); }                 // of a row
+  int64_t stride() const { return bytes / 4 / count(); }          // units of a panel
   int64_t padding() const { return stride() - units() * PANEL; }  // at the end of a panel: zeros
 };
 
@@ -70,7 +70,9 @@ at::Tensor memory_for(const at::Tensor &like, const Panels &p) {
   return out;
 }
 
-uint32_t *begin_of(at::Tensor &memory, const Panels &p) { return reinterpret_cast<uint32_t *>(static_cast<char *>(memory.data_ptr()) + p.head); }
+uint32_t *begin_of(at::Tensor &memory, const Panels &p) {
+  return reinterpret_cast<uint32_t *>(static_cast<char *>(memory.data_ptr()) + p.head);
+}
 
 // Where the rows of a weight come from, in units.
 struct Rows {
@@ -153,7 +155,8 @@ struct CodeRows : Rows {
   void prefetch(int64_t row, int64_t at, int64_t n) const override {
     const auto [of, r] = rows[size_t(row)];
     const char *x = static_cast<const char *>(of->data) + r * of->stride;
-    for (int64_t i = at * numbers * of->bits / 8, end = (at + n) * numbers * of->bits / 8; i < end; i += 64) _mm_prefetch(x + i, _MM_HINT_T1);
+    const int64_t begin = at * numbers * of->bits / 8, end = (at + n) * numbers * of->bits / 8;
+    for (int64_t i = begin; i < end; i += 64) _mm_prefetch(x + i, _MM_HINT_T1);
   }
 };
 
