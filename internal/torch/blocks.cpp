@@ -347,7 +347,7 @@ extern "C" {
 int agt_set_grids(const int8_t *of, int64_t n, char **err) {
   return agt::guarded(err, [&] {
     TORCH_CHECK(n == agt::GRIDS, n, " numbers of codebooks, not ", agt::GRIDS);
-    memcpy(agt::grids, of, size_t(n));
+    agt::set_grids(of);
   });
 }
 

@@ -5,6 +5,12 @@ constexpr int64_t IQ2_XXS_GRID = 0, IQ2_XS_GRID = IQ2_XXS_GRID + 256 * 8, IQ2_S_
                   IQ3_XXS_GRID = IQ2_S_GRID + 1024 * 8, IQ3_S_GRID = IQ3_XXS_GRID + 256 * 4, IQ1_S_GRID = IQ3_S_GRID + 512 * 4,
                   GRIDS = IQ1_S_GRID + 2048 * 8;
 int8_t grids[GRIDS];
+int8_t moved_grid[2][2048 * 8];  // of IQ1: 8·number + 1, and 8·number − 1
+
+void set_grids(const int8_t *of) {
+  memcpy(grids, of, GRIDS);
+  for (int i = 0; i < 2048 * 8; i++) moved_grid[0][i] = int8_t(8 * grids[IQ1_S_GRID + i] + 1), moved_grid[1][i] = int8_t(moved_grid[0][i] - 2);
+}
 
 AGT_INLINE uint32_t four_at(const uint8_t *b) {
   uint32_t x;
@@ -15,12 +21,18 @@ AGT_INLINE uint32_t four_at(const uint8_t *b) {
 // Eight signs by seven bits: the last makes their number even.
 AGT_INLINE uint32_t signs_of(uint32_t seven) { return seven | uint32_t(__builtin_parity(seven)) << 7; }
 
-template <int N>
+// As many positive numbers as W has bytes, with signs by bits. A negative number is all bits turned, and one more: no byte
+// carries, since none is 255.
+template <class W>
 AGT_INLINE void signed_of(const int8_t *grid, uint32_t signs, int8_t *q) {
-  for (int i = 0; i < N; i++) {
-    const int minus = -int(signs >> i & 1);
-    q[i] = int8_t((grid[i] ^ minus) - minus);
-  }
+  constexpr W ones = W(0x0101010101010101), bits = W(0x8040201008040201);
+  constexpr uint32_t all = (uint32_t(1) << sizeof(W)) - 1;
+  const W is_set = (W(signs & all) * ones & bits) + ones * 0x7f;  // the upper bit of each byte
+  const W minus = is_set >> 7 & ones;
+  W x;
+  memcpy(&x, grid, sizeof x);
+  x = (x ^ minus * 0xff) + minus;
+  memcpy(q, &x, sizeof x);
 }
 
 // Scales are d·(½ + s)/4.
@@ -32,7 +44,7 @@ struct IQ2_XXS {
       const uint8_t *at = b + 2 + 8 * j;
       const uint32_t signs = four_at(at + 4);
       s->factor[j] = int8_t(2 * (signs >> 28) + 1);
-      for (int k = 0; k < 4; k++) signed_of<8>(grids + IQ2_XXS_GRID + 8 * at[k], signs_of(signs >> (7 * k) & 127), q + 32 * j + 8 * k);
+      for (int k = 0; k < 4; k++) signed_of<uint64_t>(grids + IQ2_XXS_GRID + 8 * at[k], signs_of(signs >> (7 * k) & 127), q + 32 * j + 8 * k);
     }
   }
 };
@@ -44,7 +56,7 @@ struct IQ2_XS {
     for (int j = 0; j < 16; j++) s->factor[j] = int8_t(2 * (b[66 + j / 2] >> (j % 2 * 4) & 15) + 1);
     for (int g = 0; g < 32; g++) {
       const uint32_t x = word_at(b + 2 + 2 * g);
-      signed_of<8>(grids + IQ2_XS_GRID + 8 * (x & 511), signs_of(x >> 9), q + 8 * g);
+      signed_of<uint64_t>(grids + IQ2_XS_GRID + 8 * (x & 511), signs_of(x >> 9), q + 8 * g);
     }
   }
 };
@@ -55,7 +67,7 @@ struct IQ2_S {
     s->scale = word_at(b);
     for (int j = 0; j < 16; j++) s->factor[j] = int8_t(2 * (b[74 + j / 2] >> (j % 2 * 4) & 15) + 1);
     for (int g = 0; g < 32; g++)
-      signed_of<8>(grids + IQ2_S_GRID + 8 * (b[2 + g] | (b[66 + g / 4] >> (g % 4 * 2) & 3) << 8), b[34 + g], q + 8 * g);
+      signed_of<uint64_t>(grids + IQ2_S_GRID + 8 * (b[2 + g] | (b[66 + g / 4] >> (g % 4 * 2) & 3) << 8), b[34 + g], q + 8 * g);
   }
 };
 
@@ -68,7 +80,7 @@ struct IQ3_XXS {
       const uint32_t signs = four_at(b + 66 + 4 * j);
       s->factor[j] = int8_t(2 * (signs >> 28) + 1);
       for (int k = 0; k < 8; k++)
-        signed_of<4>(grids + IQ3_XXS_GRID + 4 * b[2 + 8 * j + k], signs_of(signs >> (k / 2 * 7) & 127) >> (k % 2 * 4), q + 32 * j + 4 * k);
+        signed_of<uint32_t>(grids + IQ3_XXS_GRID + 4 * b[2 + 8 * j + k], signs_of(signs >> (k / 2 * 7) & 127) >> (k % 2 * 4), q + 32 * j + 4 * k);
     }
   }
 };
@@ -79,15 +91,12 @@ struct IQ3_S {
     s->scale = word_at(b);
     for (int j = 0; j < 8; j++) s->factor[j] = int8_t(2 * (b[106 + j / 2] >> (j % 2 * 4) & 15) + 1);
     for (int g = 0; g < 64; g++)
-      signed_of<4>(grids + IQ3_S_GRID + 4 * (b[2 + g] | (b[66 + g / 8] >> (g % 8) & 1) << 8), b[74 + g / 2] >> (g % 2 * 4), q + 4 * g);
+      signed_of<uint32_t>(grids + IQ3_S_GRID + 4 * (b[2 + g] | (b[66 + g / 8] >> (g % 8) & 1) << 8), b[74 + g / 2] >> (g % 2 * 4), q + 4 * g);
   }
 };
 
 // Numbers are −1, 0 and 1, moved by an eighth.
-AGT_INLINE void moved_of(int index, bool down, int8_t *q) {
-  const int8_t *grid = grids + IQ1_S_GRID + 8 * index;
-  for (int i = 0; i < 8; i++) q[i] = int8_t(8 * grid[i] + (down ? -1 : 1));
-}
+AGT_INLINE void moved_of(int index, bool down, int8_t *q) { memcpy(q, moved_grid[down] + 8 * index, 8); }
 
 struct IQ1_S {
   static constexpr BlockForm form{.values = 256, .bytes = 50, .group = 32, .bits = 8, .factors = true, .unit = .125f};

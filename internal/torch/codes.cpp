@@ -107,10 +107,10 @@ AGT_INLINE void scale(const agt_codes &c, int64_t row, int64_t from, int64_t n, 
       for (int64_t i = 0; i < n; i++) x[i] *= scales[from + i];
     return;
   }
-  for (int64_t i = 0; i < n;) {
-    const int64_t g = (from + i) / c.wide, end = std::min(n, (g + 1) * c.wide - from);
+  int64_t g = from / c.wide;
+  for (int64_t i = 0, end = (g + 1) * c.wide - from; i < n; g++, end += c.wide) {
     const float s = scales[g], z = zeros ? zeros[g] : 0;
-    for (; i < end; i++) x[i] = (x[i] - z) * s;
+    for (const int64_t stop = std::min(n, end); i < stop; i++) x[i] = (x[i] - z) * s;
   }
 }
 

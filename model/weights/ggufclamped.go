@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strings"
 
+	"agentcli/internal/codes"
 	"agentcli/internal/malformed"
 	"agentcli/model/arch"
 	"agentcli/model/gguf"
@@ -94,6 +95,35 @@ func (g *ggufTensors) clampedTensor(i TensorInfo, part ggufPart, t gguf.Tensor) 
 		}
 	})
 	return out, nil
+}
+
+// codesOf is a matrix in MXFP4 or NVFP4, or gpt-oss's experts in one of them, laid out as in its own safetensors; nil: it is
+// another tensor.
+func (g *ggufTensors) codesOf(i TensorInfo) *codes.Matrices {
+	part, change := g.names[i.Name], changeOf(g.config, i.Name)
+	t, ok := g.file.Lookup(part.name)
+	if !ok || change.needsFloat32() {
+		return nil
+	}
+	switch {
+	case part.clamped == nil && len(i.Shape) == 2:
+		return floatCodes(t.Type, 1, int(i.Shape[0]), int(i.Shape[1]), change.undo(g.bytesOf(i.Name)))
+	case part.clamped == nil || !part.clamped.matrix:
+		return nil
+	}
+	stored := [][]byte{g.file.Data(t)}
+	if part.clamped.up != "" { // its rows and those of the gates take turns
+		up, ok := g.file.Lookup(part.clamped.up)
+		if !ok || up.Type != t.Type {
+			return nil
+		}
+		stored = append(stored, g.file.Data(up))
+	}
+	c := floatCodes(t.Type, int(i.Shape[0]), int(i.Shape[2]), int(i.Shape[1]), stored...)
+	if c != nil {
+		c.Transposed = true
+	}
+	return c
 }
 
 // clampedOutputs are the tensors of a file that follow from one of ours: the reverse.
