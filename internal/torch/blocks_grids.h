@@ -9,7 +9,10 @@ int8_t moved_grid[2][2048 * 8];  // of IQ1: 8·number + 1, and 8·number − 1
 
 void set_grids(const int8_t *of) {
   memcpy(grids, of, GRIDS);
-  for (int i = 0; i < 2048 * 8; i++) moved_grid[0][i] = int8_t(8 * grids[IQ1_S_GRID + i] + 1), moved_grid[1][i] = int8_t(moved_grid[0][i] - 2);
+  for (int i = 0; i < 2048 * 8; i++) {
+    moved_grid[0][i] = int8_t(8 * grids[IQ1_S_GRID + i] + 1);
+    moved_grid[1][i] = int8_t(8 * grids[IQ1_S_GRID + i] - 1);
+  }
 }
 
 AGT_INLINE uint32_t four_at(const uint8_t *b) {
@@ -44,7 +47,8 @@ struct IQ2_XXS {
       const uint8_t *at = b + 2 + 8 * j;
       const uint32_t signs = four_at(at + 4);
       s->factor[j] = int8_t(2 * (signs >> 28) + 1);
-      for (int k = 0; k < 4; k++) signed_of<uint64_t>(grids + IQ2_XXS_GRID + 8 * at[k], signs_of(signs >> (7 * k) & 127), q + 32 * j + 8 * k);
+      for (int k = 0; k < 4; k++)
+        signed_of<uint64_t>(grids + IQ2_XXS_GRID + 8 * at[k], signs_of(signs >> (7 * k) & 127), q + 32 * j + 8 * k);
     }
   }
 };
@@ -79,8 +83,10 @@ struct IQ3_XXS {
     for (int j = 0; j < 8; j++) {
       const uint32_t signs = four_at(b + 66 + 4 * j);
       s->factor[j] = int8_t(2 * (signs >> 28) + 1);
-      for (int k = 0; k < 8; k++)
-        signed_of<uint32_t>(grids + IQ3_XXS_GRID + 4 * b[2 + 8 * j + k], signs_of(signs >> (k / 2 * 7) & 127) >> (k % 2 * 4), q + 32 * j + 4 * k);
+      for (int k = 0; k < 8; k++) {
+        const uint32_t eight = signs_of(signs >> (k / 2 * 7) & 127);
+        signed_of<uint32_t>(grids + IQ3_XXS_GRID + 4 * b[2 + 8 * j + k], eight >> (k % 2 * 4), q + 32 * j + 4 * k);
+      }
     }
   }
 };
@@ -91,7 +97,8 @@ struct IQ3_S {
     s->scale = word_at(b);
     for (int j = 0; j < 8; j++) s->factor[j] = int8_t(2 * (b[106 + j / 2] >> (j % 2 * 4) & 15) + 1);
     for (int g = 0; g < 64; g++)
-      signed_of<uint32_t>(grids + IQ3_S_GRID + 4 * (b[2 + g] | (b[66 + g / 8] >> (g % 8) & 1) << 8), b[74 + g / 2] >> (g % 2 * 4), q + 4 * g);
+      signed_of<uint32_t>(grids + IQ3_S_GRID + 4 * (b[2 + g] | (b[66 + g / 8] >> (g % 8) & 1) << 8),
+                          uint32_t(b[74 + g / 2] >> (g % 2 * 4)), q + 4 * g);
   }
 };
 

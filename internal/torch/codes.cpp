@@ -140,6 +140,10 @@ struct Plain {
   static void to_bf16(const float *x, int64_t n, uint16_t *to) { bf16s_of(x, n, to); }
   static void pair(const float *first, const float *second, int64_t n, uint32_t *to) { pairs_of(first, second, n, to); }
   static void store(const float *x, int64_t n, uint32_t *to) { memcpy(to, x, size_t(4 * n)); }
+  static void transpose(const float *from, int64_t ld, int64_t rows, float *to, int64_t to_ld) {
+    for (int64_t i = 0; i < rows; i++)
+      for (int64_t j = 0; j < 8; j++) to[j * to_ld + i] = from[i * ld + j];
+  }
 };
 
 struct AVX2 {
@@ -163,10 +167,29 @@ struct AVX2 {
     for (int64_t i = 0; i < n; i += 8)
       _mm256_stream_si256(reinterpret_cast<__m256i *>(to + i), _mm256_loadu_si256(reinterpret_cast<const __m256i *>(x + i)));
   }
+  AGT_AVX2 static void transpose(const float *from, int64_t ld, int64_t rows, float *to, int64_t to_ld) {
+    for (int64_t i = 0; i < rows; i += 8, from += 8 * ld) {
+      __m256 r[8], t[8];
+      for (int k = 0; k < 8; k++) r[k] = _mm256_loadu_ps(from + k * ld);
+      for (int k = 0; k < 4; k++) {  // pairs of rows, then fours, then all
+        t[2 * k] = _mm256_unpacklo_ps(r[2 * k], r[2 * k + 1]);
+        t[2 * k + 1] = _mm256_unpackhi_ps(r[2 * k], r[2 * k + 1]);
+      }
+      for (int k = 0; k < 8; k += 4)
+        for (int h = 0; h < 2; h++) {
+          r[k + 2 * h] = _mm256_shuffle_ps(t[k + h], t[k + 2 + h], 0x44);
+          r[k + 2 * h + 1] = _mm256_shuffle_ps(t[k + h], t[k + 2 + h], 0xee);
+        }
+      for (int k = 0; k < 4; k++) {
+        _mm256_storeu_ps(to + k * to_ld + i, _mm256_permute2f128_ps(r[k], r[4 + k], 0x20));
+        _mm256_storeu_ps(to + (4 + k) * to_ld + i, _mm256_permute2f128_ps(r[k], r[4 + k], 0x31));
+      }
+    }
+  }
 };
 
 template <class T>
-constexpr CodeReader reader_of = {T::numbers, T::to_bf16, T::pair, T::store};
+constexpr CodeReader reader_of = {T::numbers, T::to_bf16, T::pair, T::store, T::transpose};
 
 // The tensor's numbers below each other, each row of it in one piece.
 template <class To>
@@ -193,16 +216,18 @@ void write_columns(const agt_codes &c, const CodeReader &reader, To *to) {
   constexpr int64_t ROWS = 256, COLS = 128;            // of a tile: a line of memory of stored codes, and some of numbers
   const int64_t tiles = (c.rows + ROWS - 1) / ROWS;  // of a matrix
   at::parallel_for(0, c.count * tiles, 1, [&](int64_t begin, int64_t end) {
-    std::vector<float> tile(size_t(ROWS * (COLS + 16)));
-    float column[ROWS];
+    constexpr int64_t WIDE = COLS + 16;
+    std::vector<float> tile(size_t(ROWS * WIDE));
+    float columns[8][ROWS];
     for (int64_t t = begin; t < end; t++) {
       const int64_t matrix = t / tiles, row = t % tiles * ROWS, high = std::min(ROWS, c.rows - row);
       for (int64_t from = 0; from < c.cols; from += COLS) {
         const int64_t wide = std::min(COLS, c.cols - from);
-        for (int64_t i = 0; i < high; i++) reader.numbers(c, matrix * c.rows + row + i, from, wide, &tile[size_t(i * (COLS + 16))]);
-        for (int64_t j = 0; j < wide; j++) {
-          for (int64_t i = 0; i < high; i++) column[i] = tile[size_t(i * (COLS + 16) + j)];
-          copy(reader, column, high, to + (matrix * c.cols + from + j) * c.rows + row);
+        for (int64_t i = 0; i < high; i++) reader.numbers(c, matrix * c.rows + row + i, from, wide, &tile[size_t(i * WIDE)]);
+        for (int64_t j = 0; j < wide; j += 8) {
+          reader.transpose(&tile[size_t(j)], WIDE, (high + 7) / 8 * 8, columns[0], ROWS);
+          for (int64_t k = 0; k < std::min<int64_t>(8, wide - j); k++)
+            copy(reader, columns[k], high, to + (matrix * c.cols + from + j + k) * c.rows + row);
         }
       }
     }

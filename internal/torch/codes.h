@@ -20,6 +20,8 @@ struct CodeReader {
   // Pairs of bfloat16, one of each row, for n columns, a multiple of 16. The stores bypass the caches.
   void (*pair)(const float *first, const float *second, int64_t n, uint32_t *to);
   void (*store)(const float *x, int64_t n, uint32_t *to);  // as pair, of float32
+  // Eight columns of so many rows, a multiple of 8, as rows.
+  void (*transpose)(const float *from, int64_t ld, int64_t rows, float *to, int64_t to_ld);
 };
 
 CodeReader code_reader();
