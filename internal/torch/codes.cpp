@@ -114,7 +114,8 @@ AGT_INLINE void scale(const agt_codes &c, int64_t row, int64_t from, int64_t n, 
   }
 }
 
-AGT_INLINE void unrounded(const agt_codes &c, int64_t row, int64_t from, int64_t n, float *to) {
+// The numbers of a stored row, but for the rounding to float16.
+AGT_INLINE void compute(const agt_codes &c, int64_t row, int64_t from, int64_t n, float *to) {
   uint32_t q[CodeReader::MOST + 16];
   codes_of(c, row, from, n, q);
   values_of(c, q, n, to);
@@ -133,7 +134,7 @@ AGT_INLINE void pairs_of(const float *first, const float *second, int64_t n, uin
 
 struct Plain {
   static void numbers(const agt_codes &c, int64_t row, int64_t from, int64_t n, float *to) {
-    unrounded(c, row, from, n, to);
+    compute(c, row, from, n, to);
     if (c.rounding == TO_HALF)
       for (int64_t i = 0; i < n; i++) to[i] = c10::detail::fp16_ieee_to_fp32_value(c10::detail::fp16_ieee_from_fp32_value(to[i]));
   }
@@ -148,7 +149,7 @@ struct Plain {
 
 struct AVX2 {
   AGT_AVX2 static void numbers(const agt_codes &c, int64_t row, int64_t from, int64_t n, float *to) {
-    unrounded(c, row, from, n, to);
+    compute(c, row, from, n, to);
     if (c.rounding != TO_HALF) return;
     int64_t i = 0;
     for (; i + 8 <= n; i += 8)
@@ -191,7 +192,7 @@ struct AVX2 {
 template <class T>
 constexpr CodeReader reader_of = {T::numbers, T::to_bf16, T::pair, T::store, T::transpose};
 
-// The tensor's numbers below each other, each row of it in one piece.
+// In float32 or bfloat16.
 template <class To>
 void copy(const CodeReader &reader, const float *x, int64_t n, To *to) {
   if constexpr (sizeof(To) == 2) reader.to_bf16(x, n, to);
@@ -213,7 +214,7 @@ void write_rows(const agt_codes &c, const CodeReader &reader, To *to) {
 
 template <class To>
 void write_columns(const agt_codes &c, const CodeReader &reader, To *to) {
-  constexpr int64_t ROWS = 256, COLS = 128;            // of a tile: a line of memory of stored codes, and some of numbers
+  constexpr int64_t ROWS = 256, COLS = 128;          // of a tile
   const int64_t tiles = (c.rows + ROWS - 1) / ROWS;  // of a matrix
   at::parallel_for(0, c.count * tiles, 1, [&](int64_t begin, int64_t end) {
     constexpr int64_t WIDE = COLS + 16;

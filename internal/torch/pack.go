@@ -74,12 +74,12 @@ func (s *Scope) PackCodes(like Tensor, parts []*codes.Matrices) (weight, bytes T
 
 // CodesFit reports whether PackCodes takes matrices below each other.
 func CodesFit(parts []*codes.Matrices) bool {
-	rows := 0
+	outputs := 0 // of the transposed ones before
 	for _, p := range parts {
-		if p.Count != 1 || p.Transposed != parts[0].Transposed || p.Transposed && rows%64 != 0 {
+		if p.Count != 1 || p.Transposed != parts[0].Transposed || p.Transposed && outputs%64 != 0 {
 			return false
 		}
-		rows += p.Cols
+		outputs += p.Cols
 	}
 	return true
 }
@@ -126,7 +126,9 @@ func BlocksOf(name string) (Blocks, bool) {
 	}
 	b, ok := map[string]Blocks{"F16": 1, "IQ2_XXS": 16, "IQ2_XS": 17, "IQ3_XXS": 18, "IQ1_S": 19, "IQ3_S": 21, "IQ2_S": 22, "IQ1_M": 29,
 		"TQ1_0": 34, "TQ2_0": 35}[name]
-	setGrids()
+	if ok {
+		setGrids()
+	}
 	return b, ok
 }
 
