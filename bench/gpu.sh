@@ -18,6 +18,7 @@
 #                on them with the tokens that memory allows
 #   figures      decoding, prefill, training, opening, exchange, beside transformers, for
 #                the shapes in SHAPES, with the device's copy and matrix speed
+#   opening      a model of bfloat16, and the same in Q8_0 and Q4_K: beside reading the file
 #   lastword     a policy learns (with MODEL=FILE, the small model that make setup fetches; as
 #                it is larger than a pack, it travels by itself)
 #   table        what was measured, beside the device's limits
@@ -149,6 +150,17 @@ figures() { # SHAPE
   (cd policy && AGENTCLI_BENCH_MODEL="$here/models/$1" AGENTCLI_BENCH_BATCHES=$batches AGENTCLI_BENCH_LENGTH=$length \
     ./test -test.run '^$' -test.bench Shape -test.benchtime 3x -test.timeout "${limit}s")
 }
+opening() { # SHAPE
+  model "$1"
+  local type file
+  for type in q8_0 q4_k; do
+    [ -f "models/$1.$type.gguf" ] || ./agentcli model convert --dtype $type "models/$1" "models/$1.$type.gguf"
+  done
+  for file in "$1" "$1.q8_0.gguf" "$1.q4_k.gguf"; do
+    echo "$file"
+    (cd policy && AGENTCLI_BENCH_FILE="$here/models/$file" AGENTCLI_BENCH_DTYPE=bfloat16 ./test -test.run '^$' -test.bench OpenFile -test.benchtime 3x)
+  done
+}
 lastword() {
   [ -n "${MODEL:-}" ] || { echo "MODEL is not set: left out"; return; }
   rm -rf lastword
@@ -167,9 +179,9 @@ table() {
   "$python" gpu_peers.py table "$out"/figures-*.txt
 }
 
-all=(doctor kernels policy trainer logprobs architectures deterministic memory figures lastword table)
+all=(doctor kernels policy trainer logprobs architectures deterministic memory figures opening lastword table)
 [ "$*" != all ] || set -- "${all[@]}"
-export -f tests sharded model kernels logprobs architectures tasks rollout deterministic memory figures lastword
+export -f tests sharded model kernels logprobs architectures tasks rollout deterministic memory figures opening lastword
 ours="TheKernel|NotFinite|Sinks"
 jobs=${JOBS:-$((($(nproc) + 1) / 2))}
 export jobs ours here out limit python batches length peer device cache
@@ -182,6 +194,7 @@ for p in "$@"; do
   policy | trainer) part "$p" bash -euo pipefail -c "sharded $p" ;;
   logprobs | deterministic | memory) part "$p" bash -euo pipefail -c "$p $first" ;;
   figures) for s in $shapes; do part "figures-$s" bash -euo pipefail -c "figures $s"; done ;;
+  opening) part opening bash -euo pipefail -c "opening $(cut -d' ' -f2 <<<"$shapes")" ;;
   architectures | lastword) part "$p" bash -euo pipefail -c "$p" ;;
   table) table | tee "$out/table.md" ;;
   *) echo "$p is not a part: ${all[*]}" >&2; exit 2 ;;

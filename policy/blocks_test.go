@@ -14,6 +14,7 @@ import (
 	"testing"
 
 	"agentcli/internal/torch"
+	"agentcli/internal/torch/testdevice"
 	"agentcli/model/gguf"
 	"agentcli/model/weights"
 )
@@ -93,6 +94,8 @@ func TestBlocksHaveTheNumbersOfTheFile(t *testing.T) {
 
 func blocksHaveTheNumbersOfTheFile(t *testing.T) {
 	t.Helper()
+	testdevice.Kernels(true)
+	defer testdevice.Kernels(false)
 	for _, c := range []struct {
 		kind   gguf.TensorType
 		bytes  int
@@ -124,9 +127,14 @@ func blocksHaveTheNumbersOfTheFile(t *testing.T) {
 				}
 				half := len(x.Data) / 2
 				numbers := func(x torch.Tensor) []float32 { return s.Float32s(s.To(x, torch.Float32, torch.CPU)) }
-				got := s.FromBlocks([][]byte{x.Data[:half], x.Data[half:]}, b, of, x.Shape...)
+				got := s.FromBlocks([][]byte{x.Data[:half], x.Data[half:]}, b, of, torch.CPU, x.Shape...)
 				if !slices.Equal(numbers(got), numbers(s.FromBytes(want.Data, of, x.Shape...))) {
 					t.Errorf("%s: %s is another in %s", c.kind, name, d)
+				}
+				launched, dev := testdevice.Launches(), kernelDevice()
+				onDevice := s.FromBlocks([][]byte{x.Data[:half], x.Data[half:]}, b, of, dev, x.Shape...)
+				if !slices.Equal(numbers(onDevice), numbers(got)) || dev == torch.TestDevice && testdevice.Launches() == launched {
+					t.Errorf("%s: %s is another in %s on a device, or it was not computed there", c.kind, name, d)
 				}
 				if like := s.PackLinear(got); s.Err() == nil && s.InPanels(like, got) {
 					_, plain := s.PackParts(like, [][]byte{want.Data}, of)

@@ -3,6 +3,7 @@
 package policy
 
 import (
+	"bytes"
 	"encoding/json"
 	"errors"
 	"math/rand/v2"
@@ -13,6 +14,8 @@ import (
 	"testing"
 
 	"agentcli/internal/torch"
+	"agentcli/internal/torch/testdevice"
+	"agentcli/model/gguf"
 	"agentcli/model/weights"
 	"agentcli/traj"
 )
@@ -142,6 +145,67 @@ func TestAQuantisedModelIsTheOneSavedOfIt(t *testing.T) {
 				t.Errorf("%s in %s: other tokens or log-probs: %v %v", kind, dtype, ids, lps[0][:4])
 			}
 		}
+	}
+}
+
+// The weights of a quantised model come to a device as they are stored, and it answers as one whose numbers were computed
+// before.
+func TestADeviceIsGivenQuantisedWeightsAsTheyAreStored(t *testing.T) {
+	if kernelDevice() != torch.TestDevice {
+		t.Skip("nobody counts the bytes that a GPU is given")
+	}
+	onDefault(t, torch.TestDevice, "")
+	for name, path := range map[string]string{"fp8": codedModel(t, "fp8"), "GPTQ": codedModel(t, "gptq"), "Q4_K": blocksModel(t, gguf.Q4_K, 144, 0, 2)} {
+		var size int64
+		m, err := weights.Open(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, f := range m.Files() {
+			info, err := os.Stat(f)
+			if err != nil {
+				t.Fatal(err)
+			}
+			size += info.Size()
+		}
+		n, err := describe(m.Config(), false)
+		if err != nil {
+			t.Fatal(err)
+		}
+		given := map[bool]int64{}
+		numbers := map[bool][]byte{}
+		for _, kernels := range []bool{false, true} {
+			testdevice.Kernels(kernels)
+			s := torch.NewScope()
+			before := testdevice.CopiedBytes()
+			of := source{Model: m, tensor: tensorsFor(m, torch.BFloat16)}
+			for _, p := range n.params {
+				ts, err := of.tensors(p)
+				if err != nil {
+					t.Fatal(err)
+				}
+				x, err := of.parameter(s, p, ts, torch.BFloat16, torch.TestDevice)
+				if err != nil {
+					t.Fatal(err)
+				}
+				given[kernels] += testdevice.CopiedBytes() - before
+				numbers[kernels] = append(numbers[kernels], s.Bytes(s.To(x, torch.BFloat16, torch.CPU))...)
+				before = testdevice.CopiedBytes()
+			}
+			if s.Err() != nil {
+				t.Fatal(s.Err())
+			}
+			s.Close()
+		}
+		testdevice.Kernels(false)
+		if !bytes.Equal(numbers[true], numbers[false]) {
+			t.Errorf("%s: the device computes other numbers", name)
+		}
+		t.Logf("%s: %d bytes, of a file of %d; without our kernels %d", name, given[true], size, given[false])
+		if given[true] > size+size/10 || given[false] < size+size/2 {
+			t.Errorf("%s: the device was given %d bytes of a file of %d; without our kernels %d", name, given[true], size, given[false])
+		}
+		m.Close()
 	}
 }
 

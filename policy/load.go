@@ -162,23 +162,23 @@ func (m source) part(q part) (t weights.Tensor, err error) {
 	return t, nil
 }
 
-// on is a tensor on a device: those of the files, of one type, below each other. Numbers of 16 bits go there as they are stored.
+// on is a tensor on a device: those of the files, of one type, below each other. They go there as they are stored.
 func (m source) on(c *torch.Scope, shape []int64, dtype torch.DType, dev torch.Device, ts ...weights.Tensor) (torch.Tensor, error) {
 	computed := torch.Float32
 	if dtype == torch.BFloat16 { // half as many bytes on the way
 		computed = dtype
 	}
 	if ts[0].DType == weights.Coded {
-		return c.To(c.FromCodes(codesOf(ts), computed, shape...), dtype, dev), nil
+		return c.To(c.FromCodes(codesOf(ts), computed, dev, shape...), dtype, dev), nil
 	}
 	if b, ok := torch.BlocksOf(string(ts[0].DType)); ok && (ts[0].DType != weights.F16 || torch.Native(dev)) {
-		return c.To(c.FromBlocks(dataOf(ts), b, computed, shape...), dtype, dev), nil
+		return c.To(c.FromBlocks(dataOf(ts), b, computed, dev, shape...), dtype, dev), nil
 	}
 	d, err := dtypeOf(ts[0].DType)
 	if err != nil {
 		return torch.Tensor{}, fmt.Errorf("%s: tensor %s: %w", m.Path(), ts[0].Name, err)
 	}
-	return c.To(c.To(c.FromParts(dataOf(ts), d, shape...), d, dev), dtype, dev), nil
+	return c.To(c.FromParts(dataOf(ts), d, dev, shape...), dtype, dev), nil
 }
 
 func dataOf(ts []weights.Tensor) [][]byte {

@@ -1,9 +1,6 @@
 // Rounding to bfloat16 for code that the compiler vectorises.
 #pragma once
-#include <cstdint>
-#include <cstring>
-
-#define AGT_INLINE __attribute__((always_inline)) static inline
+#include "portable.h"
 
 namespace agt {
 

@@ -16,162 +16,21 @@
 #include "guard.h"
 #include "kernels.h"
 #include "shim.h"
+#include "tensors.h"
+#include "upload.h"
 
 namespace agt {
 namespace {
 
-AGT_INLINE uint16_t word_at(const uint8_t *b) {
-  uint16_t x;
-  memcpy(&x, b, 2);
-  return x;
-}
+int8_t codebooks[BOOKS];
 
-// Each of these types gives the whole numbers q of a block, and its scales.
-
-struct Q8_0 {
-  static constexpr BlockForm form{.values = 32, .bytes = 34, .group = 32, .bits = 8};
-  AGT_INLINE void unpack(const uint8_t *b, int8_t *q, BlockScales *s) {
-    s->scale = word_at(b);
-    memcpy(q, b + 2, 32);
-  }
-};
-
-AGT_INLINE void halves_of(const uint8_t *b, int8_t *q) {
-  for (int i = 0; i < 16; i++) q[i] = int8_t(b[i] & 15), q[16 + i] = int8_t(b[i] >> 4);
-}
-
-struct Q4_0 {
-  static constexpr BlockForm form{.values = 32, .bytes = 18, .group = 32, .bits = 4, .zero = 8};
-  AGT_INLINE void unpack(const uint8_t *b, int8_t *q, BlockScales *s) {
-    s->scale = word_at(b);
-    halves_of(b + 2, q);
-  }
-};
-
-struct Q4_1 {
-  static constexpr BlockForm form{.values = 32, .bytes = 20, .group = 32, .bits = 4, .least = true};
-  AGT_INLINE void unpack(const uint8_t *b, int8_t *q, BlockScales *s) {
-    s->scale = word_at(b), s->least = word_at(b + 2);
-    halves_of(b + 4, q);
-  }
-};
-
-// Numbers of 5 bits: the fifth is in high.
-AGT_INLINE void fives_of(const uint8_t *b, const uint8_t *high, int zero, int8_t *q) {
-  uint32_t h;
-  memcpy(&h, high, 4);
-  for (int i = 0; i < 16; i++) {
-    q[i] = int8_t(int((b[i] & 15) | (h >> i & 1) << 4) - zero);
-    q[16 + i] = int8_t(int(b[i] >> 4 | (h >> (16 + i) & 1) << 4) - zero);
+void set_codebooks(const int8_t *grids) {
+  memcpy(codebooks, grids, IQ1_UP_BOOK);
+  for (int i = 0; i < 2048 * 8; i++) {
+    codebooks[IQ1_UP_BOOK + i] = int8_t(8 * grids[IQ1_UP_BOOK + i] + 1);
+    codebooks[IQ1_DOWN_BOOK + i] = int8_t(8 * grids[IQ1_UP_BOOK + i] - 1);
   }
 }
-
-struct Q5_0 {
-  static constexpr BlockForm form{.values = 32, .bytes = 22, .group = 32, .bits = 8};
-  AGT_INLINE void unpack(const uint8_t *b, int8_t *q, BlockScales *s) {
-    s->scale = word_at(b);
-    fives_of(b + 6, b + 2, 16, q);
-  }
-};
-
-struct Q5_1 {
-  static constexpr BlockForm form{.values = 32, .bytes = 24, .group = 32, .bits = 8, .least = true};
-  AGT_INLINE void unpack(const uint8_t *b, int8_t *q, BlockScales *s) {
-    s->scale = word_at(b), s->least = word_at(b + 2);
-    fives_of(b + 8, b + 4, 0, q);
-  }
-};
-
-struct Q2_K {
-  static constexpr BlockForm form{.values = 256, .bytes = 84, .group = 16, .bits = 8, .least = true, .factors = true};
-  AGT_INLINE void unpack(const uint8_t *b, int8_t *q, BlockScales *s) {
-    s->scale = word_at(b + 80), s->least = word_at(b + 82) ^ 0x8000;  // subtracted
-    for (int j = 0; j < 16; j++) s->factor[j] = int8_t(b[j] & 15), s->least_factor[j] = int8_t(b[j] >> 4);
-    for (int j = 0; j < 8; j++)
-      for (int i = 0; i < 32; i++) q[32 * j + i] = int8_t(b[16 + j / 4 * 32 + i] >> (j % 4 * 2) & 3);
-  }
-};
-
-struct Q3_K {
-  static constexpr BlockForm form{.values = 256, .bytes = 110, .group = 16, .bits = 8, .factors = true};
-  AGT_INLINE void unpack(const uint8_t *b, int8_t *q, BlockScales *s) {
-    s->scale = word_at(b + 108);
-    const uint8_t *six = b + 96;
-    for (int j = 0; j < 16; j++) s->factor[j] = int8_t(((six[j % 8] >> (j / 8 * 4) & 15) | (six[8 + j % 4] >> (j / 4 * 2) & 3) << 4) - 32);
-    for (int j = 0; j < 8; j++)
-      for (int i = 0; i < 32; i++) q[32 * j + i] = int8_t((b[32 + j / 4 * 32 + i] >> (j % 4 * 2) & 3) - (b[i] >> j & 1 ? 0 : 4));
-  }
-};
-
-// Numbers of a table, by 4 bits each.
-AGT_INLINE void listed_of(const uint8_t *b, int8_t *q) {
-  constexpr int8_t numbers[16] = {-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113};
-  for (int i = 0; i < 16; i++) q[i] = numbers[b[i] & 15], q[16 + i] = numbers[b[i] >> 4];
-}
-
-struct IQ4_NL {
-  static constexpr BlockForm form{.values = 32, .bytes = 18, .group = 32, .bits = 8};
-  AGT_INLINE void unpack(const uint8_t *b, int8_t *q, BlockScales *s) {
-    s->scale = word_at(b);
-    listed_of(b + 2, q);
-  }
-};
-
-struct IQ4_XS {
-  static constexpr BlockForm form{.values = 256, .bytes = 136, .group = 32, .bits = 8, .factors = true};
-  AGT_INLINE void unpack(const uint8_t *b, int8_t *q, BlockScales *s) {
-    s->scale = word_at(b);
-    const uint16_t high = word_at(b + 2);
-    for (int j = 0; j < 8; j++) {
-      s->factor[j] = int8_t(((b[4 + j / 2] >> (j % 2 * 4) & 15) | (high >> (2 * j) & 3) << 4) - 32);
-      listed_of(b + 8 + 16 * j, q + 32 * j);
-    }
-  }
-};
-
-// Of Q4_K and Q5_K: 6 bits each. The least values are subtracted there.
-AGT_INLINE void scales_of_k(const uint8_t *b, BlockScales *s) {
-  s->scale = word_at(b), s->least = word_at(b + 2) ^ 0x8000;
-  const uint8_t *six = b + 4;
-  for (int j = 0; j < 4; j++) {
-    s->factor[j] = int8_t(six[j] & 63), s->least_factor[j] = int8_t(six[j + 4] & 63);
-    s->factor[4 + j] = int8_t((six[j + 8] & 15) | six[j] >> 6 << 4);
-    s->least_factor[4 + j] = int8_t(six[j + 8] >> 4 | six[j + 4] >> 6 << 4);
-  }
-}
-
-struct Q4_K {
-  static constexpr BlockForm form{.values = 256, .bytes = 144, .group = 32, .bits = 4, .least = true, .factors = true};
-  AGT_INLINE void unpack(const uint8_t *b, int8_t *q, BlockScales *s) {
-    scales_of_k(b, s);
-    for (int j = 0; j < 8; j++)
-      for (int i = 0; i < 32; i++) q[32 * j + i] = int8_t(b[16 + j / 2 * 32 + i] >> (j % 2 * 4) & 15);
-  }
-};
-
-struct Q5_K {
-  static constexpr BlockForm form{.values = 256, .bytes = 176, .group = 32, .bits = 8, .least = true, .factors = true};
-  AGT_INLINE void unpack(const uint8_t *b, int8_t *q, BlockScales *s) {
-    scales_of_k(b, s);
-    for (int j = 0; j < 8; j++)
-      for (int i = 0; i < 32; i++) q[32 * j + i] = int8_t((b[48 + j / 2 * 32 + i] >> (j % 2 * 4) & 15) | (b[16 + i] >> j & 1) << 4);
-  }
-};
-
-struct Q6_K {
-  static constexpr BlockForm form{.values = 256, .bytes = 210, .group = 16, .bits = 8, .factors = true};
-  AGT_INLINE void unpack(const uint8_t *b, int8_t *q, BlockScales *s) {
-    s->scale = word_at(b + 208);
-    memcpy(s->factor, b + 192, 16);
-    for (int j = 0; j < 8; j++) {
-      const int part = j % 4;  // of a half: 32 numbers each
-      const uint8_t *low = b + j / 4 * 64 + part % 2 * 32, *high = b + 128 + j / 4 * 32;
-      for (int i = 0; i < 32; i++) q[32 * j + i] = int8_t(((low[i] >> (part / 2 * 4) & 15) | (high[i] >> (part * 2) & 3) << 4) - 32);
-    }
-  }
-};
-
-#include "blocks_grids.h"
 
 // What a group of a block multiplies (q−zero) by, and adds to the products.
 struct Step {
@@ -188,7 +47,7 @@ AGT_INLINE void numbers_of(const uint8_t *b, float *to) {
   constexpr BlockForm f = T::form;
   int8_t q[f.values];
   BlockScales s;
-  T::unpack(b, q, &s);
+  T::unpack(b, q, &s, codebooks);
   const float scale = f.unit * c10::detail::fp16_ieee_to_fp32_value(s.scale);
   const float least = f.least ? c10::detail::fp16_ieee_to_fp32_value(s.least) : 0;
   for (int64_t g = 0; g < f.values / f.group; g++) {
@@ -217,7 +76,7 @@ AGT_INLINE void convert(const uint8_t *b, int64_t blocks, To *to) {
 
 template <class T>
 struct Plain {
-  static void unpack(const uint8_t *b, int8_t *q, BlockScales *s) { T::unpack(b, q, s); }
+  static void unpack(const uint8_t *b, int8_t *q, BlockScales *s) { T::unpack(b, q, s, codebooks); }
   static void to_float(const uint8_t *b, int64_t blocks, float *to) { convert<T>(b, blocks, to); }
   static void to_bf16(const uint8_t *b, int64_t blocks, uint16_t *to) { convert<T>(b, blocks, to); }
 };
@@ -227,7 +86,7 @@ struct Plain {
 
 template <class T>
 struct AVX2 {
-  AGT_AVX2 static void unpack(const uint8_t *b, int8_t *q, BlockScales *s) { T::unpack(b, q, s); }
+  AGT_AVX2 static void unpack(const uint8_t *b, int8_t *q, BlockScales *s) { T::unpack(b, q, s, codebooks); }
   AGT_AVX2 static void to_float(const uint8_t *b, int64_t blocks, float *to) { convert<T>(b, blocks, to); }
   AGT_AVX2 static void to_bf16(const uint8_t *b, int64_t blocks, uint16_t *to) { convert<T>(b, blocks, to); }
 };
@@ -241,7 +100,7 @@ __attribute__((target("avx2,f16c,avx512f,avx512bf16"))) void to_bf16_avx512(cons
   for (const uint8_t *end = b + blocks * f.bytes; b < end; b += f.bytes) {
     int8_t q[f.values];
     BlockScales s;
-    T::unpack(b, q, &s);
+    T::unpack(b, q, &s, codebooks);
     const float scale = f.unit * _cvtsh_ss(s.scale), least = f.least ? _cvtsh_ss(s.least) : 0;
     for (int64_t i = 0; i < f.values; i += 32, to += 32) {
       __m512 x[2];
@@ -299,15 +158,15 @@ __attribute__((target("avx2,f16c,avx512f,avx512bf16"))) void halves_to_bf16_avx5
 
 BlockFormat format_of_halves() {
   const Instructions has = kernels().instructions;
-  if (has == Instructions::BASE) return {F16::form, nullptr, F16::to_float, F16::to_bf16};
-  return {F16::form, nullptr, F16AVX2::to_float, has == Instructions::AVX512_BF16 ? halves_to_bf16_avx512 : F16AVX2::to_bf16};
+  if (has == Instructions::BASE) return {F16::form, nullptr, nullptr, F16::to_float, F16::to_bf16};
+  return {F16::form, nullptr, nullptr, F16AVX2::to_float, has == Instructions::AVX512_BF16 ? halves_to_bf16_avx512 : F16AVX2::to_bf16};
 }
 
 template <class T>
-BlockFormat format_of() {
+BlockFormat format_of(const char *name) {
   const Instructions has = kernels().instructions;
-  if (has == Instructions::BASE) return {T::form, Plain<T>::unpack, Plain<T>::to_float, Plain<T>::to_bf16};
-  return {T::form, AVX2<T>::unpack, AVX2<T>::to_float, has == Instructions::AVX512_BF16 ? to_bf16_avx512<T> : AVX2<T>::to_bf16};
+  if (has == Instructions::BASE) return {T::form, name, Plain<T>::unpack, Plain<T>::to_float, Plain<T>::to_bf16};
+  return {T::form, name, AVX2<T>::unpack, AVX2<T>::to_float, has == Instructions::AVX512_BF16 ? to_bf16_avx512<T> : AVX2<T>::to_bf16};
 }
 
 }  // namespace
@@ -315,30 +174,27 @@ BlockFormat format_of() {
 BlockFormat block_format(int type) {
   switch (type) {
     case 1: return format_of_halves();
-    case 2: return format_of<Q4_0>();
-    case 3: return format_of<Q4_1>();
-    case 6: return format_of<Q5_0>();
-    case 7: return format_of<Q5_1>();
-    case 8: return format_of<Q8_0>();
-    case 10: return format_of<Q2_K>();
-    case 11: return format_of<Q3_K>();
-    case 12: return format_of<Q4_K>();
-    case 13: return format_of<Q5_K>();
-    case 14: return format_of<Q6_K>();
-    case 16: return format_of<IQ2_XXS>();
-    case 17: return format_of<IQ2_XS>();
-    case 18: return format_of<IQ3_XXS>();
-    case 19: return format_of<IQ1_S>();
-    case 20: return format_of<IQ4_NL>();
-    case 21: return format_of<IQ3_S>();
-    case 22: return format_of<IQ2_S>();
-    case 23: return format_of<IQ4_XS>();
-    case 29: return format_of<IQ1_M>();
-    case 34: return format_of<TQ1_0>();
-    case 35: return format_of<TQ2_0>();
+#define AGT_FORMAT(number, T) \
+  case number: return format_of<T>(#T);
+    AGT_BLOCK_TYPES(AGT_FORMAT)
   }
   TORCH_CHECK(false, "blocks of type ", type);
 }
+
+const int8_t *books() { return codebooks; }
+
+namespace {
+void convert_parts(const BlockFormat &f, const agt_bytes *parts, int n, at::Tensor &t) {
+  auto dst = static_cast<char *>(t.data_ptr());
+  for (int i = 0; i < n; i++) {
+    const int64_t blocks = parts[i].n / f.bytes, each = f.values * int64_t(t.element_size());
+    at::parallel_for(0, blocks, (1 << 16) / f.values, [&](int64_t from, int64_t end) {
+      f.read(static_cast<const char *>(parts[i].data) + from * f.bytes, end - from, t.scalar_type() == at::kBFloat16, dst + from * each);
+    });
+    dst += blocks * each;
+  }
+}
+}  // namespace
 
 }  // namespace agt
 
@@ -346,29 +202,22 @@ extern "C" {
 
 int agt_set_grids(const int8_t *of, int64_t n, char **err) {
   return agt::guarded(err, [&] {
-    TORCH_CHECK(n == agt::GRIDS, n, " numbers of codebooks, not ", agt::GRIDS);
-    agt::set_grids(of);
+    TORCH_CHECK(n == agt::IQ1_DOWN_BOOK, n, " numbers of codebooks, not ", agt::IQ1_DOWN_BOOK);
+    agt::set_codebooks(of);
   });
 }
 
-int agt_from_blocks(agt_tensor *out, const agt_bytes *parts, int n, const int64_t *shape, int ndim, int type, int dtype, char **err) {
+int agt_from_blocks(agt_tensor *out, const agt_bytes *parts, int n, const int64_t *shape, int ndim, int type, int dtype, int device, char **err) {
   return agt::guarded(err, [&] {
     const agt::BlockFormat f = agt::block_format(type);
     const auto to = at::ScalarType(dtype);
     TORCH_CHECK(to == at::kFloat || to == at::kBFloat16, "numbers of blocks in ", to);
     TORCH_CHECK(ndim > 0 && shape[ndim - 1] % f.values == 0, "rows are no whole blocks of ", f.values);
-    at::Tensor t = at::empty(at::IntArrayRef(shape, ndim), to);
-    int64_t bytes = 0;
-    for (int i = 0; i < n; i++) bytes += parts[i].n;
+    at::Tensor t = at::empty(at::IntArrayRef(shape, ndim), at::TensorOptions().dtype(to).device(agt::device_of(device)));
+    const int64_t bytes = agt::total(parts, n);
     TORCH_CHECK(bytes == t.numel() / f.values * f.bytes, bytes, " bytes for ", t.numel(), " numbers");
-    auto dst = static_cast<char *>(t.data_ptr());
-    for (int i = 0; i < n; i++) {
-      const int64_t blocks = parts[i].n / f.bytes, each = f.values * int64_t(t.element_size());
-      at::parallel_for(0, blocks, (1 << 16) / f.values, [&](int64_t from, int64_t end) {
-        f.read(static_cast<const char *>(parts[i].data) + from * f.bytes, end - from, to == at::kBFloat16, dst + from * each);
-      });
-      dst += blocks * each;
-    }
+    if (f.name && agt::gpu::have(t)) agt::gpu::unpack(f, agt::uploaded(parts, n, t.device()), t);
+    else agt::on_host(t, [&](at::Tensor &host) { agt::convert_parts(f, parts, n, host); });
     *out = reinterpret_cast<agt_tensor>(new at::Tensor(std::move(t)));
   });
 }

@@ -15,6 +15,8 @@
 #include "bf16.h"
 #include "guard.h"
 #include "kernels.h"
+#include "tensors.h"
+#include "upload.h"
 
 namespace agt {
 namespace {
@@ -236,10 +238,26 @@ void write_columns(const agt_codes &c, const CodeReader &reader, To *to) {
 }
 
 template <class To>
-void write(const agt_codes &c, To *to) {
+void write_numbers(const agt_codes &c, To *to) {
   const CodeReader reader = code_reader();
   if (c.transposed) write_columns(c, reader, to);
   else write_rows(c, reader, to);
+}
+
+void write(const agt_codes &c, at::Tensor &to) {
+  if (to.scalar_type() == at::kFloat) write_numbers(c, static_cast<float *>(to.data_ptr()));
+  else write_numbers(c, static_cast<uint16_t *>(to.data_ptr()));
+}
+
+// f of each part, and where its numbers are in t.
+void each(const agt_codes *parts, int n, at::Tensor &t, void (*f)(const agt_codes &, at::Tensor &)) {
+  at::Tensor flat = t.view({-1});
+  for (int64_t at = 0; n > 0; parts++, n--) {
+    const int64_t numbers = parts->count * parts->rows * parts->cols;
+    at::Tensor to = flat.narrow(0, at, numbers);
+    f(*parts, to);
+    at += numbers;
+  }
 }
 
 }  // namespace
@@ -260,21 +278,19 @@ void check_codes(const agt_codes &c) {
 
 extern "C" {
 
-int agt_from_codes(agt_tensor *out, const agt_codes *parts, int n, const int64_t *shape, int ndim, int dtype, char **err) {
+int agt_from_codes(agt_tensor *out, const agt_codes *parts, int n, const int64_t *shape, int ndim, int dtype, int device, char **err) {
   return agt::guarded(err, [&] {
     const auto to = at::ScalarType(dtype);
     TORCH_CHECK(to == at::kFloat || to == at::kBFloat16, "numbers of codes in ", to);
-    at::Tensor t = at::empty(at::IntArrayRef(shape, ndim), to);
+    at::Tensor t = at::empty(at::IntArrayRef(shape, ndim), at::TensorOptions().dtype(to).device(agt::device_of(device)));
     int64_t numbers = 0;
-    for (int i = 0; i < n; i++) numbers += parts[i].count * parts[i].rows * parts[i].cols;
-    TORCH_CHECK(numbers == t.numel(), numbers, " codes for ", t.numel(), " numbers");
-    int64_t at = 0;
     for (int i = 0; i < n; i++) {
       agt::check_codes(parts[i]);
-      if (to == at::kFloat) agt::write(parts[i], static_cast<float *>(t.data_ptr()) + at);
-      else agt::write(parts[i], static_cast<uint16_t *>(t.data_ptr()) + at);
-      at += parts[i].count * parts[i].rows * parts[i].cols;
+      numbers += parts[i].count * parts[i].rows * parts[i].cols;
     }
+    TORCH_CHECK(numbers == t.numel(), numbers, " codes for ", t.numel(), " numbers");
+    if (agt::gpu::have(t)) agt::each(parts, n, t, agt::gpu::codes);
+    else agt::on_host(t, [&](at::Tensor &host) { agt::each(parts, n, host, agt::write); });
     *out = reinterpret_cast<agt_tensor>(new at::Tensor(std::move(t)));
   });
 }

@@ -1,14 +1,9 @@
 // Numbers of matrices of codes (package codes).
 #pragma once
-#include <cstdint>
-
+#include "code_kinds.h"
 #include "shim.h"
 
 namespace agt {
-
-enum CodeOrder : int32_t { ALONG, DOWN, INTERLEAVED };
-enum CodeMeaning : int32_t { UNSIGNED, SIGNED, E4M3, E2M1 };
-enum CodeRounding : int32_t { TO_FLOAT, TO_HALF, TO_BF16 };
 
 // How codes are read with the kernels in use.
 struct CodeReader {

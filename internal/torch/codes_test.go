@@ -93,6 +93,12 @@ func codeCases() map[string]*codes.Matrices {
 		c.Zeros = slices.Clone(c.Zeros)
 		cases[name] = codedMatrices(random, c)
 	}
+	all := *cases["AWQ"] // numbers that float16 has no room for, at both ends
+	all.Scales = slices.Clone(all.Scales)
+	for i := range all.Scales {
+		all.Scales[i] *= float32(math.Exp2(float64(i%50 - 25)))
+	}
+	cases["AWQ of all sizes"] = &all
 	return cases
 }
 
@@ -136,7 +142,7 @@ func TestCodesHaveTheNumbersOfPackageCodes(t *testing.T) {
 			for _, d := range []torch.DType{torch.Float32, torch.BFloat16} {
 				s := torch.NewScope()
 				want, shape := numbersOf(s, c, d), shapeOf(c)
-				plain := s.FromCodes([]*codes.Matrices{c}, d, shape...)
+				plain := s.FromCodes([]*codes.Matrices{c}, d, torch.CPU, shape...)
 				if got := s.Float32s(s.To(plain, torch.Float32, torch.CPU)); !slices.Equal(got, want) {
 					t.Errorf("%s: %s: other numbers in %v", kernels, name, d)
 				}
@@ -190,11 +196,11 @@ func TestTooFewCodesAreRefused(t *testing.T) {
 		c := *cases["int4 in order"]
 		shape := shapeOf(&c)
 		s := torch.NewScope()
-		if s.FromCodes([]*codes.Matrices{&c}, torch.Float32, shape...); s.Err() != nil {
+		if s.FromCodes([]*codes.Matrices{&c}, torch.Float32, torch.CPU, shape...); s.Err() != nil {
 			t.Fatal(s.Err())
 		}
 		change(&c)
-		if s.FromCodes([]*codes.Matrices{&c}, torch.Float32, shape...); s.Err() == nil {
+		if s.FromCodes([]*codes.Matrices{&c}, torch.Float32, torch.CPU, shape...); s.Err() == nil {
 			t.Errorf("%s: taken", name)
 		}
 		s.Close()

@@ -20,8 +20,10 @@
 #include <string>
 #include <vector>
 
+#include "blocks.h"
 #include "shim.h"
 #include "tensors.h"
+#include "upload.h"
 
 namespace agt {
 namespace gpu {
@@ -221,6 +223,23 @@ void head_gradient(Tensor &z, const Tensor &targets, const Tensor &scale, const 
   launch("head_gradient", z, z.scalar_type(), {z.size(0)}, kRowThreads, &a, {z, targets, scale, lse, entropy, g, ge});
 }
 
+void unpack(const BlockFormat &f, const Tensor &bytes, Tensor &y) {
+  Tensor codebooks = uploaded(f.books ? books() : nullptr, BOOKS, y.device());
+  Unpack a{data<uint8_t>(bytes), static_cast<const signed char *>(data(codebooks)), out(y), y.numel() / f.values};
+  launch((std::string("unpack_") + f.name).c_str(), y, y.scalar_type(), {divide_up(a.blocks, kDecodeThreads)}, kDecodeThreads, &a, {bytes, codebooks, y});
+}
+
+void codes(const agt_codes &c, Tensor &y) {
+  const at::Device on = y.device();
+  Tensor bytes = uploaded(static_cast<const uint8_t *>(c.data), c.bytes, on), scales = uploaded(c.scales, c.n_scales, on),
+         zeros = uploaded(c.zeros, c.n_zeros, on), groups = uploaded(c.groups, c.n_groups, on);
+  Codes a{data<uint8_t>(bytes), static_cast<const float *>(data(scales)), static_cast<const float *>(data(zeros)),
+          static_cast<const int *>(data(groups)), out(y), c.count, c.rows, c.cols, c.stride, c.across, c.high, c.wide,
+          c.transposed, c.bits, c.order, c.meaning, c.rounding};
+  const int64_t tiles = c.count * divide_up(c.rows, kCodeTile) * divide_up(c.cols, kCodeTile);
+  launch("codes", y, y.scalar_type(), {tiles}, kRowThreads, &a, {bytes, scales, zeros, groups, y});
+}
+
 // ---- CUDA ------------------------------------------------------------------------------
 namespace {
 
@@ -276,7 +295,7 @@ struct NVRTC {  // nvrtc.h
     void *program = nullptr;
     check(create(&program, source, "gpu_kernels.cu", n_headers, headers, names), "nvrtcCreateProgram");
     std::string target = std::string("--gpu-architecture=") + arch;
-    const char *options[] = {target.c_str(), "--std=c++17", "-default-device"};
+    const char *options[] = {target.c_str(), "--std=c++20", "-default-device"};
     int code = compile(program, 3, options);
     size_t n = 0;
     std::string out;

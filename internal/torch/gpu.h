@@ -7,11 +7,11 @@
 #include <memory>
 
 #include "gpu_args.h"
-
-struct agt_sampling;
+#include "shim.h"
 
 namespace agt {
 struct Look;
+struct BlockFormat;
 
 namespace gpu {
 
@@ -97,6 +97,11 @@ void head(const at::Tensor &logits, const at::Tensor &targets, const at::Tensor 
 // logits become their gradient. ge may be undefined.
 void head_gradient(at::Tensor &logits, const at::Tensor &targets, const at::Tensor &scale, const at::Tensor &lse, const at::Tensor &entropy,
                    const at::Tensor &g, const at::Tensor &ge);
+
+// The numbers of blocks, bytes on y's device, where y is in float32 or bfloat16.
+void unpack(const BlockFormat &f, const at::Tensor &bytes, at::Tensor &y);
+// The numbers of matrices of codes in the host's memory; y as above.
+void codes(const agt_codes &c, at::Tensor &y);
 
 // Graph is work on a CUDA device that is recorded once and launched as a whole. What it works on
 // must stay where it is, and nothing in it may ask for memory.

@@ -166,5 +166,25 @@ struct HeadGradient {
   long long vocabulary;
 };
 
+// The numbers of blocks of a GGUF (block_types.h), a block a thread.
+struct Unpack {
+  const unsigned char *data;
+  const signed char *books;  // the codebooks, or null
+  void *y;                   // T [blocks, values of a block]
+  long long blocks;
+};
+
+// The numbers of matrices of codes: codes.Matrices. A block of the grid computes kCodeTile rows and columns of a matrix as
+// it is stored.
+constexpr int kCodeTile = 32;
+struct Codes {
+  const unsigned char *data;
+  const float *scales, *zeros;  // zeros and groups may be null
+  const int *groups;
+  void *y;                      // T [count, rows, cols], transposed [count, cols, rows]
+  long long count, rows, cols, stride, across, high, wide;
+  int transposed, bits, order, meaning, rounding;  // code_kinds.h
+};
+
 }  // namespace gpu
 }  // namespace agt

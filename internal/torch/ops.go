@@ -81,11 +81,11 @@ func (s *Scope) IDs(ids []int32) Tensor {
 
 // FromBytes copies raw little-endian data, e.g. a mapped safetensors tensor.
 func (s *Scope) FromBytes(data []byte, d DType, shape ...int64) Tensor {
-	return s.FromParts([][]byte{data}, d, shape...)
+	return s.FromParts([][]byte{data}, d, CPU, shape...)
 }
 
-// FromParts is FromBytes of data in several places, one behind the other.
-func (s *Scope) FromParts(parts [][]byte, d DType, shape ...int64) Tensor {
+// FromParts is FromBytes of data in several places, one behind the other, on a device.
+func (s *Scope) FromParts(parts [][]byte, d DType, dev Device, shape ...int64) Tensor {
 	if !s.ok("tensor") {
 		return Tensor{}
 	}
@@ -98,7 +98,7 @@ func (s *Scope) FromParts(parts [][]byte, d DType, shape ...int64) Tensor {
 	}
 	p, n := dims(shape)
 	return s.op("tensor", func(out *C.agt_tensor, msg **C.char) C.int {
-		return C.agt_from_parts(out, unsafe.SliceData(cp), C.int(len(cp)), p, n, C.int(d), msg)
+		return C.agt_from_parts(out, unsafe.SliceData(cp), C.int(len(cp)), p, n, C.int(d), C.int(dev), msg)
 	})
 }
 

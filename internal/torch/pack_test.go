@@ -54,7 +54,7 @@ func TestPackPartsGivesWhatPackLinearDoes(t *testing.T) {
 			parts = append(parts, numbers(c.file, n*c.cols))
 			rows += n
 		}
-		plain := s.To(s.FromParts(parts, c.file, rows, c.cols), c.dtype, torch.CPU)
+		plain := s.To(s.FromParts(parts, c.file, torch.CPU, rows, c.cols), c.dtype, torch.CPU)
 		want := s.PackLinear(plain)
 		if !s.InPanels(want, plain) {
 			s.Close()
@@ -120,7 +120,7 @@ func TestFloat16NumbersHaveTheirValues(t *testing.T) {
 		for _, d := range []torch.DType{torch.Float32, torch.BFloat16} {
 			s := torch.NewScope()
 			want := s.To(s.FromBytes(all, torch.Float16, 256, 256), d, torch.CPU)
-			got := s.FromBlocks([][]byte{all[:512*100], all[512*100:]}, half, d, 256, 256)
+			got := s.FromBlocks([][]byte{all[:512*100], all[512*100:]}, half, d, torch.CPU, 256, 256)
 			if !bytes.Equal(s.Bytes(got), s.Bytes(want)) {
 				t.Errorf("%s: other numbers in %v", kernels, d)
 			}

@@ -62,7 +62,7 @@ func TestQuantDenseGivesWhatWasPacked(t *testing.T) {
 		got := s.Float32s(s.To(s.QuantDense(s.PackQuant(p...)), torch.Float32, torch.CPU))
 		var want []float32
 		for _, q := range p {
-			x := s.FromBlocks([][]byte{q.Data}, q.Blocks, torch.BFloat16, int64(q.Rows), int64(q.Cols))
+			x := s.FromBlocks([][]byte{q.Data}, q.Blocks, torch.BFloat16, torch.CPU, int64(q.Rows), int64(q.Cols))
 			want = append(want, s.Float32s(s.To(x, torch.Float32, torch.CPU))...)
 		}
 		if s.Err() != nil {

@@ -8,6 +8,7 @@
 #include "own_panels.h"
 #include "products.h"
 #include "tensors.h"
+#include "upload.h"
 
 #include <ATen/ATen.h>
 #include <ATen/Parallel.h>
@@ -83,12 +84,8 @@ int guard(char **err, F f) {
   }
 }
 
-constexpr int kTestDevice = -2;  // the numbers of torch.Device
-at::Device device_of(int d) {
-  if (d == kTestDevice) return at::Device(at::kPrivateUse1, 0);
-  return d < 0 ? at::Device(at::kCPU) : at::Device(at::kCUDA, d);
-}
-int number_of(at::Device d) { return d.is_cuda() ? d.index() : d.is_privateuseone() ? kTestDevice : -1; }
+using agt::device_of;
+int number_of(at::Device d) { return d.is_cuda() ? d.index() : d.is_privateuseone() ? agt::kTestDevice : -1; }
 c10::DeviceAllocator *allocator_of(int device) { return c10::getDeviceAllocator(device_of(device).type()); }
 using agt::acc_type;
 Tensor sinks_of(agt_tensor sinks, const Tensor &q) {
@@ -602,17 +599,9 @@ int agt_from_data(agt_tensor *out, const void *data, const int64_t *shape, int n
     *out = wrap(t);
   });
 }
-int agt_from_parts(agt_tensor *out, const agt_bytes *parts, int n, const int64_t *shape, int ndim, int dtype, char **err) {
+int agt_from_parts(agt_tensor *out, const agt_bytes *parts, int n, const int64_t *shape, int ndim, int dtype, int device, char **err) {
   return guard(err, [&] {
-    Tensor t = at::empty(at::IntArrayRef(shape, ndim), at::TensorOptions().dtype(at::ScalarType(dtype)));
-    auto dst = static_cast<char *>(t.data_ptr());
-    for (int i = 0; i < n; dst += parts[i++].n) {
-      // A file's pages are read by whoever touches them first: by all threads.
-      at::parallel_for(0, parts[i].n, 4 << 20, [&](int64_t from, int64_t to) {
-        std::memcpy(dst + from, static_cast<const char *>(parts[i].data) + from, size_t(to - from));
-      });
-    }
-    *out = wrap(t);
+    *out = wrap(agt::uploaded(parts, n, device_of(device)).view(at::ScalarType(dtype)).view(at::IntArrayRef(shape, ndim)));
   });
 }
 int agt_full(agt_tensor *out, const int64_t *shape, int ndim, double value, int dtype, int device, char **err) {

@@ -18,10 +18,10 @@ typedef struct {
   const void *data;
   int64_t n;
 } agt_bytes;
-int agt_from_parts(agt_tensor *out, const agt_bytes *parts, int n, const int64_t *shape, int ndim, int dtype, char **err);
-// The numbers of blocks of a GGUF (their type's number there), in float32 or bfloat16.
-int agt_from_blocks(agt_tensor *out, const agt_bytes *parts, int n, const int64_t *shape, int ndim, int type, int dtype, char **err);
-// The codebooks of blocks, in the order of blocks_grids.h; once, before any is used.
+int agt_from_parts(agt_tensor *out, const agt_bytes *parts, int n, const int64_t *shape, int ndim, int dtype, int device, char **err);
+// The numbers of blocks of a GGUF (their type's number there), in float32 or bfloat16. A device with our kernels computes them.
+int agt_from_blocks(agt_tensor *out, const agt_bytes *parts, int n, const int64_t *shape, int ndim, int type, int dtype, int device, char **err);
+// The codebooks of blocks, in the order of block_books.h; once, before any is used.
 int agt_set_grids(const int8_t *of, int64_t n, char **err);
 // Matrices of codes: codes.Matrices.
 typedef struct {
@@ -32,8 +32,8 @@ typedef struct {
   int64_t count, rows, cols, stride, across, high, wide;
   int32_t transposed, bits, order, meaning, rounding;
 } agt_codes;
-// Their numbers, in float32 or bfloat16.
-int agt_from_codes(agt_tensor *out, const agt_codes *parts, int n, const int64_t *shape, int ndim, int dtype, char **err);
+// Their numbers, in float32 or bfloat16. A device with our kernels computes them.
+int agt_from_codes(agt_tensor *out, const agt_codes *parts, int n, const int64_t *shape, int ndim, int dtype, int device, char **err);
 int agt_full(agt_tensor *out, const int64_t *shape, int ndim, double value, int dtype, int device, char **err);
 int agt_empty(agt_tensor *out, const int64_t *shape, int ndim, int dtype, int device, char **err);
 int agt_empty_host(agt_tensor *out, const int64_t *shape, int ndim, int dtype, int device, char **err);

@@ -1,4 +1,4 @@
-// What shim.cpp and tree.cpp share.
+// What the files that take tensors from Go share.
 #pragma once
 #include <ATen/ATen.h>
 
@@ -13,6 +13,12 @@ namespace agt {
 
 // The tensor of a handle of shim.h; undefined where the handle is null.
 inline at::Tensor tensor_of(void *t) { return t ? *static_cast<at::Tensor *>(t) : at::Tensor(); }
+
+constexpr int kTestDevice = -2;  // the numbers of torch.Device
+inline at::Device device_of(int d) {
+  if (d == kTestDevice) return at::Device(at::kPrivateUse1, 0);
+  return d < 0 ? at::Device(at::kCPU) : at::Device(at::kCUDA, d);
+}
 
 inline at::ScalarType acc_type(at::ScalarType t) { return t == at::kDouble ? at::kDouble : at::kFloat; }
 

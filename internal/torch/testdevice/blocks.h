@@ -67,6 +67,9 @@ inline unsigned bits_of(float f) {
 #define __syncthreads() blocks::sync_block()
 #define __syncwarp() blocks::sync_warp()
 #define __shfl_xor_sync(mask, x, by) blocks::exchange(x, by)
+#define __fmul_rn(x, y) ((x) * (y))
+#define __fadd_rn(x, y) ((x) + (y))
+#define __fsub_rn(x, y) ((x) - (y))
 #define __uint_as_float(u) blocks::float_of(u)
 #define __float_as_uint(f) blocks::bits_of(f)
 using std::max;

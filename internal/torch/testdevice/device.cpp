@@ -26,7 +26,7 @@
 
 namespace testdevice {
 
-std::atomic<long> calls[5];
+std::atomic<long> calls[6];
 
 namespace {
 
@@ -104,7 +104,21 @@ void open_region(const void *p, int by) {
 
 }  // namespace
 
+// ---- copies that nobody waits for -----------------------------------------------------------
+// They are made as late as a device may make them: when an event behind them is waited for, or when something else
+// of the device's memory is read or written. Whoever changes the source before has changed what is copied.
+namespace {
+std::recursive_mutex copies_lock;  // while they are made, too: whoever reads waits
+std::deque<std::pair<at::Tensor, at::Tensor>> waiting;  // from, to
+
+void make_copies() {
+  std::lock_guard<std::recursive_mutex> g(copies_lock);
+  for (const auto &[from, to] : std::exchange(waiting, {})) Open(to).host.copy_(from);
+}
+}  // namespace
+
 Open::Open(const at::Tensor &t) : p_(t.is_privateuseone() && t.numel() > 0 ? t.data_ptr() : nullptr) {
+  make_copies();
   open_region(p_, 1);
   host = p_ ? at::from_blob(p_, t.sizes(), t.strides(), t.options().device(at::kCPU).requires_grad(false)) : t.is_privateuseone() ? at::empty(t.sizes(), t.options().device(at::kCPU)) : t;
 }
@@ -152,8 +166,14 @@ const at::Tensor &resize_(const at::Tensor &x, c10::SymIntArrayRef size0, std::o
 }
 
 // ---- copies ------------------------------------------------------------------------------
-at::Tensor copy_from(const at::Tensor &from, const at::Tensor &to, bool) {
+at::Tensor copy_from(const at::Tensor &from, const at::Tensor &to, bool later) {
   if (from.is_cpu() != to.is_cpu()) calls[3]++;
+  if (from.is_cpu()) calls[5] += long(from.nbytes());
+  if (later && from.is_cpu() && from.numel() > 0) {
+    std::lock_guard<std::recursive_mutex> g(copies_lock);
+    waiting.emplace_back(from, to);
+    return to;
+  }
   Open a(from), b(to);
   b.host.copy_(a.host);
   return to;
@@ -240,6 +260,13 @@ struct Guard final : c10::impl::DeviceGuardImplInterface {
   c10::Stream getDefaultStream(c10::Device d) const override { return getStream(d); }
   c10::Stream exchangeStream(c10::Stream) const override { return getStream(getDevice()); }
   c10::DeviceIndex deviceCount() const noexcept override { return 1; }
+  void record(void **event, const c10::Stream &, c10::DeviceIndex, c10::EventFlag) const override { *event = &recorded_; }
+  bool queryEvent(void *) const override { return true; }
+  void synchronizeEvent(void *) const override { make_copies(); }
+  void synchronizeDevice(c10::DeviceIndex) const override { make_copies(); }
+
+ private:
+  mutable char recorded_ = 0;
 };
 
 struct Hooks final : at::PrivateUse1HooksInterface {

@@ -7,7 +7,7 @@
 
 namespace testdevice {
 
-extern std::atomic<long> calls[5];  // see testdevice.h
+extern std::atomic<long> calls[6];  // see testdevice.h
 
 // Open lets the host read and write a tensor of the device as long as it lives.
 struct Open {

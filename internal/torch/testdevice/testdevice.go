@@ -107,3 +107,6 @@ func Operations() int { return int(C.agt_test_device_calls(2)) }
 
 // Copies is how many copies there were between the device and the host.
 func Copies() int { return int(C.agt_test_device_calls(3)) }
+
+// CopiedBytes is how many bytes went from the host to the device since the process began.
+func CopiedBytes() int64 { return int64(C.agt_test_device_calls(5)) }
