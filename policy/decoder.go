@@ -4,6 +4,7 @@ package policy
 
 import (
 	"math"
+	"slices"
 
 	"agentcli/internal/torch"
 	"agentcli/model/arch"
@@ -45,7 +46,9 @@ func closeDecoders(sc *scheduler) {
 // decoderOf is the network as one call a step, for sampling on a CPU; nil where it has parts
 // that the call does not know, or weights that it cannot read.
 func decoderOf(s *torch.Scope, sc *scheduler) *torch.Decoder {
-	if n := sc.p.net; !n.panels || !oneCall(n) {
+	n := sc.p.net
+	scaled := slices.ContainsFunc(n.ropes, func(r rotation) bool { return r.queries != nil })
+	if !n.panels || scaled || !oneCall(n) {
 		return nil
 	}
 	return s.NewDecoder(decoderParts(sc, matrix.panels))
@@ -69,7 +72,11 @@ func decoderParts(sc *scheduler, of func(matrix) torch.Tensor) (torch.DecoderMod
 	m := torch.DecoderModel{Embed: n.embed, Norm: n.norm, Head: of(n.head), EmbedScale: n.rounded(n.cfg.EmbedScale),
 		ResidualScale: n.cfg.ResidualScale, Rms: n.rms()}
 	for i, r := range n.ropes {
-		m.Ropes = append(m.Ropes, torch.RopeTable{Cos: r.cos, Sin: r.sin, Interleaved: n.cfg.Ropes[i].Interleaved})
+		t := torch.RopeTable{Cos: r.cos, Sin: r.sin, Interleaved: n.cfg.Ropes[i].Interleaved}
+		if q := r.queries; q != nil {
+			t.QueryCos, t.QuerySin = q.cos, q.sin
+		}
+		m.Ropes = append(m.Ropes, t)
 	}
 	layers := make([]torch.DecoderLayer, len(n.layers))
 	for i := range n.layers {
@@ -106,15 +113,10 @@ func recurrentParts(l *layer, state layerState) torch.DecoderRecurrent {
 	return r
 }
 
-// oneCall reports whether a decoder on a CPU knows all parts of the network.
+// oneCall reports whether a decoder on a CPU knows all parts of the network's layers.
 func oneCall(n *network) bool {
 	if n.cfg.PerLayer.Size > 0 || n.cfg.Score {
 		return false
-	}
-	for _, r := range n.cfg.Ropes {
-		if r.QueryBeta != 0 {
-			return false
-		}
 	}
 	taps := 0 // of convolutions, which are alike
 	for i := range n.layers {

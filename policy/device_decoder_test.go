@@ -30,12 +30,15 @@ func TestTheDecoderOnADeviceGivesWhatTheOperationsGive(t *testing.T) {
 		"qwen3":        {{"bfloat16", [][]int{{1}, {1, 2}, few}, false}},
 		"granite":      {{"float32", [][]int{{1, 2}}, false}},
 		"gemma3":       {{"float32", [][]int{{1}, {1, 2}}, false}},
-		"olmo3":        nil, // its norms over all heads are not in our kernels
+		"olmo3":        {{"float32", [][]int{{1}, {1, 2}}, false}},
+		"olmo2":        {{"float32", [][]int{{1, 2}}, false}},
+		"ministral3":   {{"float32", [][]int{{1}, {1, 2}}, false}},
+		"gemma4":       nil, // layers that share keys and values are not in the decoder
 	}
 	if dev != torch.TestDevice { // which computes a thread after the other
 		all := []trial{{"float32", [][]int{{1}, {1, 2}, few, many}, true}, {"bfloat16", [][]int{{1}, {1, 2}, few, many}, true}}
 		for _, title := range []string{"llama biases", "mistral with a window", "phi3 partial", "smollm3", "seed_oss with other biases",
-			"granite", "qwen3", "gemma3"} {
+			"granite", "qwen3", "gemma3", "olmo2", "olmo3", "ministral3"} {
 			trials[title] = all
 		}
 	}
@@ -48,7 +51,7 @@ func TestTheDecoderOnADeviceGivesWhatTheOperationsGive(t *testing.T) {
 		t.Run(g.Title, func(t *testing.T) {
 			dir := g.write(t)
 			if of == nil && open(t, dir, Config{DType: "float32", Threads: 1, CacheBytes: 1 << 20}).sched.device != nil {
-				t.Error("there is a decoder for norms that it does not know")
+				t.Error("there is a decoder for layers that it does not know")
 			}
 			for _, x := range of {
 				most := map[string]float64{"float32": 1e-5, "bfloat16": .04}[x.dtype]

@@ -84,8 +84,9 @@ const (
 
 // RopeTable has the cosines and sines of each position, float32 [positions, dims/2].
 type RopeTable struct {
-	Cos, Sin    Tensor
-	Interleaved bool
+	Cos, Sin           Tensor
+	QueryCos, QuerySin Tensor // of queries, where theirs differ: a DeviceDecoder knows them, a Decoder does not
+	Interleaved        bool
 }
 
 // DecoderModel is what the layers of a Decoder have in common.
@@ -132,8 +133,9 @@ func decoderArguments(s *Scope, m DecoderModel, layers []DecoderLayer, pin *runt
 	d := &Decoder{vocab: shape[0], row: shape[1] * int64(s.DType(m.Embed).Size()), layers: len(layers)}
 	if n := len(m.Ropes); n > 0 {
 		cos, sin, pairs := make([]C.agt_tensor, n), make([]C.agt_tensor, n), make([]C.int32_t, n)
+		queryCos, querySin := make([]C.agt_tensor, n), make([]C.agt_tensor, n)
 		for i, r := range m.Ropes {
-			cos[i], sin[i] = r.Cos.p, r.Sin.p
+			cos[i], sin[i], queryCos[i], querySin[i] = r.Cos.p, r.Sin.p, r.QueryCos.p, r.QuerySin.p
 			if r.Interleaved {
 				pairs[i] = 1
 			}
@@ -141,8 +143,10 @@ func decoderArguments(s *Scope, m DecoderModel, layers []DecoderLayer, pin *runt
 		}
 		pin.Pin(&cos[0])
 		pin.Pin(&sin[0])
+		pin.Pin(&queryCos[0])
+		pin.Pin(&querySin[0])
 		pin.Pin(&pairs[0])
-		cm.cos, cm.sin, cm.pairs = &cos[0], &sin[0], &pairs[0]
+		cm.cos, cm.sin, cm.query_cos, cm.query_sin, cm.pairs = &cos[0], &sin[0], &queryCos[0], &querySin[0], &pairs[0]
 	}
 	cl := make([]C.agt_decoder_layer, len(layers))
 	for i, l := range layers {

@@ -124,15 +124,28 @@ void product(const Tensor &x, const Tensor *add, const Tensor &norm, Rms r, cons
   launch(name.c_str(), x, x.scalar_type(), {divide_up(needed, rounds)}, kRowThreads, &a, used);
 }
 
+namespace {
+void launch_norm(const Norm &a, const Tensor &of, at::TensorList used) {
+  if (a.n <= kWarpRow)
+    launch("norm_rows", of, of.scalar_type(), {divide_up(a.rows, kDecodeThreads / 32)}, kDecodeThreads, &a, used);
+  else
+    launch("norm_long", of, of.scalar_type(), {a.rows}, int(std::min<int64_t>(divide_up(a.n, 8 * 32) * 32, kNormThreads)), &a, used);
+}
+}  // namespace
+
 void rms_norm(const Tensor &x, const Tensor *add, const Tensor &w, Tensor *sum, Rms r, Tensor &y) {
   int64_t n = w.size(0), rows = n ? x.numel() / n : 0;
-  Norm a{data(x), add ? data(*add) : nullptr, data(w), sum ? out(*sum) : nullptr, out(y), rows, n, float(r.eps), float(r.offset)};
+  Norm a{data(x), add ? data(*add) : nullptr, data(w), sum ? out(*sum) : nullptr, out(y), rows, n, n, float(r.eps), float(r.offset)};
   std::vector<Tensor> used{x, w, y};
   if (add) used.insert(used.end(), {*add, *sum});
-  if (n <= kWarpRow)
-    launch("norm_rows", x, x.scalar_type(), {divide_up(rows, kDecodeThreads / 32)}, kDecodeThreads, &a, used);
-  else
-    launch("norm_long", x, x.scalar_type(), {rows}, int(std::min<int64_t>(divide_up(n, 8 * 32) * 32, kNormThreads)), &a, used);
+  launch_norm(a, x, used);
+}
+
+void norm_columns(Tensor &x, int64_t from, const Tensor &w, Rms r) {
+  int64_t n = w.size(0), wide = x.size(1);
+  TORCH_CHECK(n % 8 == 0 && from % 8 == 0 && wide % 8 == 0 && from + n <= wide, "norm of ", n, " columns from ", from, " on, of ", wide);
+  void *at = static_cast<char *>(out(x)) + from * int64_t(x.element_size());
+  launch_norm({at, nullptr, data(w), nullptr, at, x.size(0), n, wide, float(r.eps), float(r.offset)}, x, {x, w});
 }
 
 void heads(const Tensor &x, const HeadRule &r, const Tensor &slots, Tensor &kpool, Tensor &vpool, Tensor &q) {

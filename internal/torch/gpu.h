@@ -37,6 +37,9 @@ struct Rms {
 };
 void rms_norm(const at::Tensor &x, const at::Tensor *add, const at::Tensor &w, at::Tensor *sum, Rms r, at::Tensor &y);
 
+// The columns from..from+n−1 of x [rows, wide] are normed by w [n], in place.
+void norm_columns(at::Tensor &x, int64_t from, const at::Tensor &w, Rms r);
+
 // y [rows, n] = the rows `ids` (int32) of table [V, n], times scale.
 void embed(const at::Tensor &table, const at::Tensor &ids, double scale, at::Tensor &y);
 // y [rows, n] = act(g)·u of x = [g, u]; act is SiLU, or GELU by tanh.

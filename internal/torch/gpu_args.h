@@ -66,7 +66,7 @@ struct Embed {
 struct Norm {
   const void *x, *add, *w;  // T [rows, n] twice, add may be null, and T [n]
   void *sum, *y;            // T [rows, n]
-  long long rows, n;
+  long long rows, n, stride;  // stride: from a row to the next
   float eps, offset;
 };
 

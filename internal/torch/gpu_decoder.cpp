@@ -30,6 +30,7 @@ struct DeviceLayer {
   Tensor after_attention, before_attention, before_mlp, after_mlp, kpool, vpool;
   Tensor qkv, o, o_bias, gate_up, gate_up_bias, down, down_bias;
   gpu::HeadRule heads;
+  Tensor qkv_bias, q_norm, k_norm;  // of norms over all heads; undefined where `heads` has bias and norms
   int64_t n_heads, dim;
   bool gelu;
   Look look;
@@ -135,7 +136,11 @@ struct DeviceDecoder {
       DeviceLayer &l = layers[i];
       const int64_t queries = l.n_heads * l.dim, inner = l.down.size(1);
       Tensor projected = rows(qkv, l.qkv.size(0)), q = rows(this->q, queries).view({n, l.n_heads, l.dim});
-      project(s, i > 0 ? layers[i - 1].after_mlp : none, l.before_attention, l.qkv, none, Gating::none, projected);  // heads add the bias
+      project(s, i > 0 ? layers[i - 1].after_mlp : none, l.before_attention, l.qkv, l.qkv_bias, Gating::none, projected);
+      if (l.q_norm.defined()) {
+        gpu::norm_columns(projected, 0, l.q_norm, rms);
+        gpu::norm_columns(projected, queries, l.k_norm, rms);
+      }
       l.heads.positions = p.positions;
       gpu::heads(projected.view({n, -1, l.dim}), l.heads, p.slots, l.kpool, l.vpool, q);
       Tensor seen = rows(attended, queries);
@@ -299,14 +304,20 @@ int agt_gpu_decoder_new(void **out, const agt_decoder_model *m, const agt_decode
     d->most_blocks = most_blocks;
     for (int i = 0; i < n; i++) {
       const agt_decoder_layer &l = layers[i];
-      agt::gpu::Rotation turn;
-      if (l.rope >= 0) turn = {tensor_of(m->cos[l.rope]), tensor_of(m->sin[l.rope])};
-      agt::gpu::HeadRule rule{tensor_of(l.qkv_bias), tensor_of(l.q_norm), tensor_of(l.k_norm), turn, turn, {}, l.rope >= 0 && m->pairs[l.rope] != 0,
-                              m->eps, m->norm_offset};
+      agt::gpu::Rotation of_queries, of_keys;
+      if (l.rope >= 0) {
+        of_keys = {tensor_of(m->cos[l.rope]), tensor_of(m->sin[l.rope])};
+        of_queries = m->query_cos[l.rope] ? agt::gpu::Rotation{tensor_of(m->query_cos[l.rope]), tensor_of(m->query_sin[l.rope])} : of_keys;
+      }
+      at::Tensor bias = tensor_of(l.qkv_bias), q_norm = tensor_of(l.q_norm), k_norm = tensor_of(l.k_norm), none;
+      const bool all_heads = l.qk_norm == 2;
+      agt::gpu::HeadRule rule{all_heads ? none : bias, all_heads ? none : q_norm, all_heads ? none : k_norm, of_queries, of_keys, {},
+                              l.rope >= 0 && m->pairs[l.rope] != 0, m->eps, m->norm_offset};
       at::Tensor sinks = l.sinks ? tensor_of(l.sinks).to(at::kFloat).contiguous() : at::Tensor();
       d->layers.push_back({tensor_of(l.after_attention), tensor_of(l.before_attention), tensor_of(l.before_mlp), tensor_of(l.after_mlp),
                            tensor_of(l.kpool), tensor_of(l.vpool), tensor_of(l.qkv), tensor_of(l.o), tensor_of(l.o_bias), tensor_of(l.gate_up),
-                           tensor_of(l.gate_up_bias), tensor_of(l.down), tensor_of(l.down_bias), rule, l.heads, l.dim, l.gelu != 0, {l.window, l.scale, sinks}});
+                           tensor_of(l.gate_up_bias), tensor_of(l.down), tensor_of(l.down_bias), rule,
+                           all_heads ? bias : none, all_heads ? q_norm : none, all_heads ? k_norm : none, l.heads, l.dim, l.gelu != 0, {l.window, l.scale, sinks}});
     }
     d->allocate_buffers();
     *out = d.release();

@@ -31,7 +31,7 @@ func (s *Scope) NewDeviceDecoder(m DecoderModel, layers []DecoderLayer, rows, bl
 		return nil
 	}
 	for _, l := range layers {
-		if l.QKNorm == AllHeads || l.Dim%8 != 0 || l.Dim > MaxDeviceHead || s.Shape(m.Embed)[1]%8 != 0 || s.Shape(l.Down)[1]%8 != 0 {
+		if l.Dim%8 != 0 || l.Dim > MaxDeviceHead || s.Shape(m.Embed)[1]%8 != 0 || s.Shape(l.Down)[1]%8 != 0 {
 			return nil
 		}
 	}

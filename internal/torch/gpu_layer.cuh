@@ -35,13 +35,14 @@ __device__ void gate(const Gate &a) {
 template <class T, class R>
 __device__ inline void norm_row(const Norm &a, i64 row, int thread, int threads, R reduce) {
   constexpr int most = 2;  // pieces of eight that a thread holds
-  const T *x = static_cast<const T *>(a.x) + row * a.n, *w = static_cast<const T *>(a.w);
-  T *sum = static_cast<T *>(a.sum) + row * a.n, *y = static_cast<T *>(a.y) + row * a.n;
+  const i64 from = row * a.stride;
+  const T *x = static_cast<const T *>(a.x) + from, *w = static_cast<const T *>(a.w);
+  T *sum = static_cast<T *>(a.sum) + from, *y = static_cast<T *>(a.y) + from;
   float squares = 0;
   auto take = [&](i64 i) {
     Eight<T> v = load(x + i);
     if (a.add) {
-      const Eight<T> u = load(static_cast<const T *>(a.add) + row * a.n + i);
+      const Eight<T> u = load(static_cast<const T *>(a.add) + from + i);
       for (int j = 0; j < 8; j++) v.v[j] = narrow<T>(wide(v.v[j]) + wide(u.v[j]));
       store(sum + i, v);
     }

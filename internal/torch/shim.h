@@ -209,8 +209,8 @@ typedef struct agt_decoder_layer {
 } agt_decoder_layer;
 typedef struct agt_decoder_model {
   agt_tensor embed, norm, head;
-  const agt_tensor *cos, *sin;
-  const int32_t *pairs;  // 1: the pairs of a rope are neighbours
+  const agt_tensor *cos, *sin, *query_cos, *query_sin;  // those of queries are null where they are cos and sin
+  const int32_t *pairs;                                 // 1: the pairs of a rope are neighbours
   int64_t n_ropes;
   double embed_scale, residual_scale, eps, norm_offset;
 } agt_decoder_model;
