@@ -46,7 +46,10 @@ func blocksModel(t *testing.T, kind gguf.TensorType, size int, scales ...int) st
 		t.Fatal(err)
 	}
 	random := rand.New(rand.NewPCG(uint64(kind), 1))
-	values := map[bool]int{true: 256, false: 32}[kind >= gguf.Q2_K && kind != gguf.IQ4_NL]
+	values := map[bool]int{true: 256, false: 32}[kind >= gguf.Q2_K && kind != gguf.IQ4_NL && kind != gguf.MXFP4]
+	if kind == gguf.NVFP4 {
+		values = 64
+	}
 	for _, x := range tensors {
 		data := make([]byte, x.Dims[0]*4)
 		if x.Type == kind {
@@ -105,7 +108,7 @@ func blocksHaveTheNumbersOfTheFile(t *testing.T) {
 		{gguf.Q2_K, 84, []int{80, 82}}, {gguf.Q3_K, 110, []int{108}}, {gguf.IQ4_NL, 18, []int{0}}, {gguf.IQ4_XS, 136, []int{0}},
 		{gguf.IQ1_S, 50, []int{0}}, {gguf.IQ1_M, 56, []int{54}}, {gguf.IQ2_XXS, 66, []int{0}}, {gguf.IQ2_XS, 74, []int{0}},
 		{gguf.IQ2_S, 82, []int{0}}, {gguf.IQ3_XXS, 98, []int{0}}, {gguf.IQ3_S, 110, []int{0}}, {gguf.TQ1_0, 54, []int{52}},
-		{gguf.TQ2_0, 66, []int{64}}} {
+		{gguf.TQ2_0, 66, []int{64}}, {gguf.MXFP4, 17, nil}, {gguf.NVFP4, 36, nil}} {
 		m, err := weights.Open(blocksModel(t, c.kind, c.bytes, c.scales...))
 		if err != nil {
 			t.Fatal(err)

@@ -46,9 +46,7 @@ func closeDecoders(sc *scheduler) {
 // decoderOf is the network as one call a step, for sampling on a CPU; nil where it has parts
 // that the call does not know, or weights that it cannot read.
 func decoderOf(s *torch.Scope, sc *scheduler) *torch.Decoder {
-	n := sc.p.net
-	scaled := slices.ContainsFunc(n.ropes, func(r rotation) bool { return r.queries != nil })
-	if !n.panels || scaled || !oneCall(n) {
+	if n := sc.p.net; !n.panels || !oneCall(n) {
 		return nil
 	}
 	return s.NewDecoder(decoderParts(sc, matrix.panels))
@@ -58,7 +56,7 @@ func decoderOf(s *torch.Scope, sc *scheduler) *torch.Decoder {
 // has no kernels of ours.
 func deviceDecoderOf(s *torch.Scope, sc *scheduler) *torch.DeviceDecoder {
 	n, c := sc.p.net, sc.p.cfg
-	if n.device == torch.CPU || n.dtype == torch.Float64 || !oneCall(n) || !isPlain(n) {
+	if n.device == torch.CPU || n.dtype == torch.Float64 || !knownLayers(n) || !isPlain(n) {
 		return nil
 	}
 	m, layers := decoderParts(sc, func(x matrix) torch.Tensor { return x.w })
@@ -113,8 +111,14 @@ func recurrentParts(l *layer, state layerState) torch.DecoderRecurrent {
 	return r
 }
 
-// oneCall reports whether a decoder on a CPU knows all parts of the network's layers.
+// oneCall reports whether a decoder on a CPU knows all parts of the network.
 func oneCall(n *network) bool {
+	scales := func(r arch.Rope) bool { return r.QueryBeta != 0 }
+	return knownLayers(n) && !slices.ContainsFunc(n.cfg.Ropes, scales)
+}
+
+// knownLayers reports whether a decoder knows all parts of the layers; of those that isPlain takes, also one on a device.
+func knownLayers(n *network) bool {
 	if n.cfg.PerLayer.Size > 0 || n.cfg.Score {
 		return false
 	}

@@ -33,7 +33,7 @@ func TestTheDecoderOnADeviceGivesWhatTheOperationsGive(t *testing.T) {
 		"olmo3":        {{"float32", [][]int{{1}, {1, 2}}, false}},
 		"olmo2":        {{"float32", [][]int{{1, 2}}, false}},
 		"ministral3":   {{"float32", [][]int{{1}, {1, 2}}, true}}, // beyond 32 tokens queries grow
-		"gemma4":       nil, // layers that share keys and values are not in the decoder
+		"gemma4":       nil,                                       // layers that share keys and values are not in the decoder
 	}
 	if dev != torch.TestDevice { // which computes a thread after the other
 		all := []trial{{"float32", [][]int{{1}, {1, 2}, few, many}, true}, {"bfloat16", [][]int{{1}, {1, 2}, few, many}, true}}

@@ -126,8 +126,7 @@ func (m source) tensors(p param) ([]weights.Tensor, error) {
 	return ts, nil
 }
 
-// parameter is a parameter in that type on that device: its parts below each other. The bytes go to
-// the device as they are stored, which are half as many, mostly.
+// parameter is a parameter in that type on that device: its parts below each other.
 func (m source) parameter(c *torch.Scope, p param, ts []weights.Tensor, dtype torch.DType, dev torch.Device) (torch.Tensor, error) {
 	switch {
 	case len(ts) == 0:
@@ -165,7 +164,7 @@ func (m source) part(q part) (t weights.Tensor, err error) {
 // on is a tensor on a device: those of the files, of one type, below each other. They go there as they are stored.
 func (m source) on(c *torch.Scope, shape []int64, dtype torch.DType, dev torch.Device, ts ...weights.Tensor) (torch.Tensor, error) {
 	computed := torch.Float32
-	if dtype == torch.BFloat16 { // half as many bytes on the way
+	if dtype == torch.BFloat16 {
 		computed = dtype
 	}
 	if ts[0].DType == weights.Coded {

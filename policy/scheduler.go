@@ -100,6 +100,7 @@ func cacheBytes(s *torch.Scope, c Config, dev torch.Device) (bytes int64, limit 
 	case share == 0:
 		share = DefaultCacheShare
 	}
+	torch.EmptyCache(dev) // what loading has left
 	free, err := torch.FreeMemory(dev)
 	if err != nil {
 		s.Fail(err)

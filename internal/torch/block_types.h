@@ -5,12 +5,12 @@
 namespace agt {
 
 // What a block is. Its numbers are unit·scale·factor[i/group]·(q[i]−zero) + least·least_factor[i/group], without the second term
-// where there is no least, and without factors where there are none.
+// where there is no least, and without factors where there are none. With floats they are by[i/group]·q[i].
 struct BlockForm {
   int64_t values, bytes;
   int64_t group, bits;  // of q: 4 bits are 0 to 15
   int zero = 0;
-  bool least = false, factors = false, books = false;  // books: codes are indices of codebooks
+  bool least = false, factors = false, floats = false, books = false;  // books: codes are indices of codebooks
   float unit = 1;  // a power of two
 };
 
@@ -18,6 +18,7 @@ struct BlockForm {
 struct BlockScales {
   uint16_t scale, least;
   int8_t factor[16], least_factor[16];
+  float by[4];
 };
 
 AGT_INLINE uint16_t word_at(const uint8_t *b) {
@@ -171,12 +172,45 @@ struct Q6_K {
   }
 };
 
+// Floats of four bits, doubled: two bits of exponent, one of mantissa.
+AGT_INLINE void e2m1_of(const uint8_t *b, int bytes, int8_t *q) {
+  constexpr int8_t numbers[16] = {0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12};
+  for (int i = 0; i < bytes; i++) q[i] = numbers[b[i] & 15], q[bytes + i] = numbers[b[i] >> 4];
+}
+
+AGT_INLINE float float_of(uint32_t bits) {
+  float x;
+  memcpy(&x, &bits, 4);
+  return x;
+}
+
+// The scale is half of a power of two.
+struct MXFP4 {
+  static constexpr BlockForm form{.values = 32, .bytes = 17, .group = 32, .bits = 8, .floats = true};
+  AGT_INLINE void unpack(const uint8_t *b, int8_t *q, BlockScales *s, const int8_t *) {
+    s->by[0] = float_of(b[0] < 2 ? 0x00200000u << b[0] : uint32_t(b[0] - 1) << 23);
+    e2m1_of(b + 1, 16, q);
+  }
+};
+
+// Scales are half of a number of four bits of exponent and three of mantissa; the one that is none counts as 0.
+struct NVFP4 {
+  static constexpr BlockForm form{.values = 64, .bytes = 36, .group = 16, .bits = 8, .floats = true};
+  AGT_INLINE void unpack(const uint8_t *b, int8_t *q, BlockScales *s, const int8_t *) {
+    for (int g = 0; g < 4; g++) {
+      const uint32_t exponent = b[g] >> 3 & 15, mantissa = b[g] & 7;
+      s->by[g] = b[g] == 0x7f ? 0 : exponent == 0 ? float(mantissa) / 1024 : float_of((exponent + 119) << 23 | mantissa << 20);
+      e2m1_of(b + 4 + 8 * g, 8, q + 16 * g);
+    }
+  }
+};
+
 #include "block_books.h"
 
 // The types with their numbers in GGUFs.
 #define AGT_BLOCK_TYPES(X)                                                                                                      \
   X(2, Q4_0) X(3, Q4_1) X(6, Q5_0) X(7, Q5_1) X(8, Q8_0) X(10, Q2_K) X(11, Q3_K) X(12, Q4_K) X(13, Q5_K) X(14, Q6_K)            \
   X(16, IQ2_XXS) X(17, IQ2_XS) X(18, IQ3_XXS) X(19, IQ1_S) X(20, IQ4_NL) X(21, IQ3_S) X(22, IQ2_S) X(23, IQ4_XS) X(29, IQ1_M) \
-  X(34, TQ1_0) X(35, TQ2_0)
+  X(34, TQ1_0) X(35, TQ2_0) X(39, MXFP4) X(40, NVFP4)
 
 }  // namespace agt

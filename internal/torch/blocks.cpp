@@ -38,6 +38,7 @@ struct Step {
 };
 
 AGT_INLINE Step step_of(const BlockForm &f, const BlockScales &s, float scale, float least, int64_t group) {
+  if (f.floats) return {s.by[group], 0};
   if (!f.factors) return {scale, least};
   return {scale * float(s.factor[group]), f.least ? least * float(s.least_factor[group]) : 0};
 }
@@ -48,7 +49,7 @@ AGT_INLINE void numbers_of(const uint8_t *b, float *to) {
   int8_t q[f.values];
   BlockScales s;
   T::unpack(b, q, &s, codebooks);
-  const float scale = f.unit * c10::detail::fp16_ieee_to_fp32_value(s.scale);
+  const float scale = f.floats ? 0 : f.unit * c10::detail::fp16_ieee_to_fp32_value(s.scale);
   const float least = f.least ? c10::detail::fp16_ieee_to_fp32_value(s.least) : 0;
   for (int64_t g = 0; g < f.values / f.group; g++) {
     const Step step = step_of(f, s, scale, least, g);
@@ -91,8 +92,8 @@ struct AVX2 {
   AGT_AVX2 static void to_bf16(const uint8_t *b, int64_t blocks, uint16_t *to) { convert<T>(b, blocks, to); }
 };
 
-// The instruction takes the smallest numbers, with exponents that bfloat16 has no room for, as zero. Blocks have none: their
-// float16 scales are larger.
+// The instruction takes the smallest numbers, with exponents that bfloat16 has no room for, as zero. Blocks with float16 scales
+// have none: those are larger.
 template <class T>
 __attribute__((target("avx2,f16c,avx512f,avx512bf16"))) void to_bf16_avx512(const uint8_t *b, int64_t blocks, uint16_t *to) {
   constexpr BlockForm f = T::form;
@@ -166,7 +167,8 @@ template <class T>
 BlockFormat format_of(const char *name) {
   const Instructions has = kernels().instructions;
   if (has == Instructions::BASE) return {T::form, name, Plain<T>::unpack, Plain<T>::to_float, Plain<T>::to_bf16};
-  return {T::form, name, AVX2<T>::unpack, AVX2<T>::to_float, has == Instructions::AVX512_BF16 ? to_bf16_avx512<T> : AVX2<T>::to_bf16};
+  const bool wide = has == Instructions::AVX512_BF16 && !T::form.floats;
+  return {T::form, name, AVX2<T>::unpack, AVX2<T>::to_float, wide ? to_bf16_avx512<T> : AVX2<T>::to_bf16};
 }
 
 }  // namespace
@@ -216,7 +218,7 @@ int agt_from_blocks(agt_tensor *out, const agt_bytes *parts, int n, const int64_
     at::Tensor t = at::empty(at::IntArrayRef(shape, ndim), at::TensorOptions().dtype(to).device(agt::device_of(device)));
     const int64_t bytes = agt::total(parts, n);
     TORCH_CHECK(bytes == t.numel() / f.values * f.bytes, bytes, " bytes for ", t.numel(), " numbers");
-    if (f.name && agt::gpu::have(t)) agt::gpu::unpack(f, agt::uploaded(parts, n, t.device()), t);
+    if (f.name && agt::gpu::have(t)) agt::gpu::unpack(f, parts, n, t);
     else agt::on_host(t, [&](at::Tensor &host) { agt::convert_parts(f, parts, n, host); });
     *out = reinterpret_cast<agt_tensor>(new at::Tensor(std::move(t)));
   });

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "bf16.h"
+#include "block_types.h"
 #include "guard.h"
 #include "kernels.h"
 #include "tensors.h"
@@ -28,12 +29,6 @@ typedef uint32_t Eight __attribute__((vector_size(32)));
 typedef int32_t EightInts __attribute__((vector_size(32)));
 typedef float EightFloats __attribute__((vector_size(32)));
 typedef Eight EightAnywhere __attribute__((aligned(4), may_alias));
-
-AGT_INLINE float float_of(uint32_t bits) {
-  float x;
-  memcpy(&x, &bits, 4);
-  return x;
-}
 
 constexpr Eight FOURS = {0, 4, 8, 12, 16, 20, 24, 28}, INTERLEAVED_FOURS = {0, 16, 4, 20, 8, 24, 12, 28};
 constexpr Eight TWOS = {0, 2, 4, 6, 8, 10, 12, 14};
@@ -250,7 +245,7 @@ void write(const agt_codes &c, at::Tensor &to) {
 }
 
 // f of each part, and where its numbers are in t.
-void each(const agt_codes *parts, int n, at::Tensor &t, void (*f)(const agt_codes &, at::Tensor &)) {
+void each_part(const agt_codes *parts, int n, at::Tensor &t, void (*f)(const agt_codes &, at::Tensor &)) {
   at::Tensor flat = t.view({-1});
   for (int64_t at = 0; n > 0; parts++, n--) {
     const int64_t numbers = parts->count * parts->rows * parts->cols;
@@ -271,7 +266,11 @@ void check_codes(const agt_codes &c) {
   TORCH_CHECK(c.stride * 8 >= c.cols * (c.order == DOWN ? 32 : c.bits), "rows of ", c.stride, " bytes for ", c.cols, " codes");
   TORCH_CHECK(c.n_scales >= down * c.across, c.n_scales, " scales for ", down, " times ", c.across);
   TORCH_CHECK(!c.zeros || c.n_zeros == c.n_scales, c.n_zeros, " zeros for ", c.n_scales, " scales");
-  TORCH_CHECK(!c.groups || c.n_groups == (c.transposed ? c.rows : c.cols), c.n_groups, " groups");
+  TORCH_CHECK(c.across * c.wide >= c.cols || (c.groups && !c.transposed), c.across, " blocks of ", c.wide, " for ", c.cols, " columns");
+  if (!c.groups) return;
+  TORCH_CHECK(c.n_groups == (c.transposed ? c.rows : c.cols) && (c.count == 1 || !c.transposed), c.n_groups, " groups");
+  const int64_t most = c.transposed ? c.n_scales / c.across : c.across;
+  for (int64_t i = 0; i < c.n_groups; i++) TORCH_CHECK(c.groups[i] >= 0 && c.groups[i] < most, "group ", c.groups[i], " of ", most);
 }
 
 }  // namespace agt
@@ -289,8 +288,8 @@ int agt_from_codes(agt_tensor *out, const agt_codes *parts, int n, const int64_t
       numbers += parts[i].count * parts[i].rows * parts[i].cols;
     }
     TORCH_CHECK(numbers == t.numel(), numbers, " codes for ", t.numel(), " numbers");
-    if (agt::gpu::have(t)) agt::each(parts, n, t, agt::gpu::codes);
-    else agt::on_host(t, [&](at::Tensor &host) { agt::each(parts, n, host, agt::write); });
+    if (agt::gpu::have(t)) agt::each_part(parts, n, t, agt::gpu::codes);
+    else agt::on_host(t, [&](at::Tensor &host) { agt::each_part(parts, n, host, agt::write); });
     *out = reinterpret_cast<agt_tensor>(new at::Tensor(std::move(t)));
   });
 }

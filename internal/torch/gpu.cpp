@@ -236,10 +236,18 @@ void head_gradient(Tensor &z, const Tensor &targets, const Tensor &scale, const 
   launch("head_gradient", z, z.scalar_type(), {z.size(0)}, kRowThreads, &a, {z, targets, scale, lse, entropy, g, ge});
 }
 
-void unpack(const BlockFormat &f, const Tensor &bytes, Tensor &y) {
+void unpack(const BlockFormat &f, const agt_bytes *parts, int n, Tensor &y) {
+  const std::string kernel = std::string("unpack_") + f.name;
   Tensor codebooks = uploaded(f.books ? books() : nullptr, BOOKS, y.device());
-  Unpack a{data<uint8_t>(bytes), static_cast<const signed char *>(data(codebooks)), out(y), y.numel() / f.values};
-  launch((std::string("unpack_") + f.name).c_str(), y, y.scalar_type(), {divide_up(a.blocks, kDecodeThreads)}, kDecodeThreads, &a, {bytes, codebooks, y});
+  Tensor held = at::empty({std::min(UPLOAD_PIECE, total(parts, n))}, y.options().dtype(at::kByte));  // the blocks of a piece
+  auto *to = static_cast<char *>(out(y));
+  each_piece(parts, n, f.bytes, y.device(), [&](const Tensor &piece, int64_t from) {
+    Tensor blocks = held.narrow(0, 0, piece.numel());
+    blocks.copy_(piece, /*non_blocking=*/true);
+    Unpack a{data<uint8_t>(blocks), static_cast<const signed char *>(data(codebooks)), to + from / f.bytes * f.values * int64_t(y.element_size()),
+             piece.numel() / f.bytes};
+    launch(kernel.c_str(), y, y.scalar_type(), {divide_up(a.blocks, kDecodeThreads)}, kDecodeThreads, &a, {blocks, codebooks, y});
+  });
 }
 
 void codes(const agt_codes &c, Tensor &y) {
@@ -249,6 +257,7 @@ void codes(const agt_codes &c, Tensor &y) {
   Codes a{data<uint8_t>(bytes), static_cast<const float *>(data(scales)), static_cast<const float *>(data(zeros)),
           static_cast<const int *>(data(groups)), out(y), c.count, c.rows, c.cols, c.stride, c.across, c.high, c.wide,
           c.transposed, c.bits, c.order, c.meaning, c.rounding};
+  TORCH_CHECK(c.count * c.rows <= INT32_MAX && c.cols <= INT32_MAX, "codes of ", c.count, " times ", c.rows, " times ", c.cols);
   const int64_t tiles = c.count * divide_up(c.rows, kCodeTile) * divide_up(c.cols, kCodeTile);
   launch("codes", y, y.scalar_type(), {tiles}, kRowThreads, &a, {bytes, scales, zeros, groups, y});
 }
@@ -304,11 +313,13 @@ struct NVRTC {  // nvrtc.h
   }
   void check(int code, const char *what) const { TORCH_CHECK(code == 0, what, ": ", text(code)); }
 
-  std::string compiled(const char *source, int n_headers, const char *const *names, const char *const *headers, const char *arch) const {
+  std::string compiled(const char *source, int n_headers, const char *const *names, const char *const *headers, const char *standard,
+                       const char *arch) const {
     void *program = nullptr;
     check(create(&program, source, "gpu_kernels.cu", n_headers, headers, names), "nvrtcCreateProgram");
     std::string target = std::string("--gpu-architecture=") + arch;
-    const char *options[] = {target.c_str(), "--std=c++20", "-default-device"};
+    std::string language = std::string("--std=") + standard;
+    const char *options[] = {target.c_str(), language.c_str(), "-default-device"};
     int code = compile(program, 3, options);
     size_t n = 0;
     std::string out;
@@ -500,7 +511,10 @@ Graph::Graph(at::Device device, const std::function<void()> &work) : device_(dev
 Graph::~Graph() { driver().destroy_run(run_); }
 void Graph::launch() const { driver().check(driver().run(run_, stream(device_)), "cuGraphLaunch"); }
 
-void wait(at::Device device) { c10::impl::VirtualGuardImpl(device.type()).synchronizeDevice(device.index()); }
+void wait(at::Device device) {
+  const c10::OptionalDeviceGuard guard(device);  // else CUDA begins on the thread's device, too
+  c10::impl::VirtualGuardImpl(device.type()).synchronizeDevice(device.index());
+}
 
 void set_test_device(Launch l) { on_test_device = l; }
 }  // namespace gpu
@@ -508,10 +522,10 @@ void set_test_device(Launch l) { on_test_device = l; }
 
 extern "C" {
 
-int agt_gpu_compile(const char *nvrtc, const char *source, int n_headers, const char *const *names, const char *const *headers, const char *arch,
-                    void **cubin, int64_t *n, char **err) {
+int agt_gpu_compile(const char *nvrtc, const char *source, int n_headers, const char *const *names, const char *const *headers,
+                    const char *standard, const char *arch, void **cubin, int64_t *n, char **err) {
   return agt::guarded(err, [&] {
-    std::string out = agt::gpu::NVRTC(nvrtc).compiled(source, n_headers, names, headers, arch);
+    std::string out = agt::gpu::NVRTC(nvrtc).compiled(source, n_headers, names, headers, standard, arch);
     *n = int64_t(out.size());
     *cubin = malloc(out.size());
     std::memcpy(*cubin, out.data(), out.size());

@@ -53,6 +53,9 @@ func Architecture(major, minor int) string {
 	return fmt.Sprintf("sm_%d%d", major, minor)
 }
 
+// cudaStandard is the language of our kernels.
+const cudaStandard = "c++20"
+
 // CompileKernels gives our kernels as machine code for an architecture ("sm_90a"). nvrtc is
 // the file of NVIDIA's run-time compiler, or of a library that needs it. No GPU is needed.
 func CompileKernels(nvrtc, arch string) ([]byte, error) {
@@ -60,8 +63,8 @@ func CompileKernels(nvrtc, arch string) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	file, source, target := C.CString(nvrtc), C.CString(string(src.text)), C.CString(arch)
-	used := []*C.char{file, source, target}
+	file, source, standard, target := C.CString(nvrtc), C.CString(string(src.text)), C.CString(cudaStandard), C.CString(arch)
+	used := []*C.char{file, source, standard, target}
 	var names, headers []*C.char
 	for _, h := range src.included {
 		names, headers = append(names, C.CString(h[0])), append(headers, C.CString(h[1]))
@@ -72,7 +75,7 @@ func CompileKernels(nvrtc, arch string) ([]byte, error) {
 	var code unsafe.Pointer
 	var n C.int64_t
 	var msg *C.char
-	if C.agt_gpu_compile(file, source, C.int(len(names)), &names[0], &headers[0], target, &code, &n, &msg) != 0 {
+	if C.agt_gpu_compile(file, source, C.int(len(names)), &names[0], &headers[0], standard, target, &code, &n, &msg) != 0 {
 		return nil, taken(msg)
 	}
 	defer C.free(code)
@@ -188,7 +191,7 @@ func cachedKernels(arch string, driver int, compile func() ([]byte, error)) ([]b
 	if err != nil {
 		return nil, err
 	}
-	fmt.Fprintf(h, "%s %d %s %s %q\n", arch, driver, Version(), src.text, src.included)
+	fmt.Fprintf(h, "%s %d %s %s %s %q\n", arch, driver, Version(), cudaStandard, src.text, src.included)
 	dir, err := os.UserCacheDir()
 	if err != nil {
 		return compile()

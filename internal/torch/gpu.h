@@ -101,9 +101,9 @@ void head(const at::Tensor &logits, const at::Tensor &targets, const at::Tensor 
 void head_gradient(at::Tensor &logits, const at::Tensor &targets, const at::Tensor &scale, const at::Tensor &lse, const at::Tensor &entropy,
                    const at::Tensor &g, const at::Tensor &ge);
 
-// The numbers of blocks, bytes on y's device, where y is in float32 or bfloat16.
-void unpack(const BlockFormat &f, const at::Tensor &bytes, at::Tensor &y);
-// The numbers of matrices of codes in the host's memory; y as above.
+// y, in float32 or bfloat16, becomes the numbers of blocks in the host's memory.
+void unpack(const BlockFormat &f, const agt_bytes *parts, int n, at::Tensor &y);
+// The same of matrices of codes.
 void codes(const agt_codes &c, at::Tensor &y);
 
 // Graph is work on a CUDA device that is recorded once and launched as a whole. What it works on

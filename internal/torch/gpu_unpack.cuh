@@ -34,12 +34,12 @@ __device__ void unpack(const Unpack &a) {
   int8_t q[f.values];
   BlockScales s;
   B::unpack(a.data + block * f.bytes, q, &s, a.books);
-  const float scale = __fmul_rn(f.unit, half_of(s.scale)), least = f.least ? half_of(s.least) : 0;
+  const float scale = f.floats ? 0 : __fmul_rn(f.unit, half_of(s.scale)), least = f.least ? half_of(s.least) : 0;
   T *y = static_cast<T *>(a.y) + block * f.values;
 #pragma unroll 1
   for (int i = 0; i < f.values; i += 8) {
     const int g = i / int(f.group);
-    const float by = f.factors ? __fmul_rn(scale, float(s.factor[g])) : scale;
+    const float by = f.floats ? s.by[g] : f.factors ? __fmul_rn(scale, float(s.factor[g])) : scale;
     const float plus = f.least && f.factors ? __fmul_rn(least, float(s.least_factor[g])) : least;
     Eight<T> out;
     for (int j = 0; j < 8; j++) {
@@ -50,14 +50,15 @@ __device__ void unpack(const Unpack &a) {
   }
 }
 
-// The code in a stored row and column, in the lowest bits.
-__device__ inline u32 code_at(const Codes &c, i64 row, i64 col) {
-  const int each = 32 / c.bits;  // of a word
-  const i64 line = c.order == DOWN ? row / each : row, word = c.order == DOWN ? col : col / each;
-  int place = int(c.order == DOWN ? row % each : col % each);
-  if (c.order == INTERLEAVED) place = place % 2 * 4 + place / 2;
-  const int at = place * c.bits;
-  return u32(c.data[line * c.stride + 4 * word + at / 8]) >> at % 8 & ((1u << c.bits) - 1);
+// The code in a stored row and column, in the lowest bits. Divisions of 64 bits would take longer than the way to the device.
+__device__ inline u32 code_at(const Codes &c, u32 row, u32 col) {
+  const u32 log = c.bits == 8 ? 2 : c.bits == 4 ? 3 : 4, last = (1u << log) - 1;  // a word has 1 << log codes
+  const bool down = c.order == DOWN;
+  u32 place = (down ? row : col) & last;
+  if (c.order == INTERLEAVED) place = (place & 1) * 4 + place / 2;
+  const u32 at = place * u32(c.bits);
+  const unsigned char *word = c.data + i64(down ? row >> log : row) * c.stride + 4 * i64(down ? col : col >> log);
+  return u32(word[at / 8]) >> at % 8 & ((1u << c.bits) - 1);
 }
 
 __device__ inline float value_of(int meaning, u32 code) {
@@ -73,9 +74,9 @@ __device__ inline float value_of(int meaning, u32 code) {
 }
 
 // The number in a stored row, of all matrices, and column.
-__device__ inline float number_at(const Codes &c, i64 row, i64 col) {
-  const i64 down = c.groups && c.transposed ? c.groups[row] : row / c.high;
-  const i64 scale = down * c.across + (c.groups && !c.transposed ? c.groups[col] : col / c.wide);
+__device__ inline float number_at(const Codes &c, u32 row, u32 col) {
+  const u32 down = c.groups && c.transposed ? c.groups[row] : row / u32(c.high);
+  const i64 scale = i64(down) * c.across + (c.groups && !c.transposed ? c.groups[col] : col / u32(c.wide));
   const float value = value_of(c.meaning, code_at(c, row, col));
   const float x = __fmul_rn(__fsub_rn(value, c.zeros ? c.zeros[scale] : 0), c.scales[scale]);
   if (c.rounding == TO_HALF) return to_half(x);
@@ -93,7 +94,7 @@ __device__ void codes(const Codes &c) {
   const int lane = threadIdx.x % kCodeTile, first = threadIdx.x / kCodeTile, step = blockDim.x / kCodeTile;
   for (int i = first; i < kCodeTile; i += step) {
     if (row + i >= c.rows || col + lane >= c.cols) continue;
-    const float x = number_at(c, matrix * c.rows + row + i, col + lane);
+    const float x = number_at(c, u32(matrix * c.rows + row + i), u32(col + lane));
     if (c.transposed) tile[i][lane] = x;
     else y[(row + i) * c.cols + col + lane] = narrow<T>(x);
   }

@@ -125,7 +125,7 @@ func BlocksOf(name string) (Blocks, bool) {
 		return b, true
 	}
 	b, ok := map[string]Blocks{"F16": 1, "IQ2_XXS": 16, "IQ2_XS": 17, "IQ3_XXS": 18, "IQ1_S": 19, "IQ3_S": 21, "IQ2_S": 22, "IQ1_M": 29,
-		"TQ1_0": 34, "TQ2_0": 35}[name]
+		"TQ1_0": 34, "TQ2_0": 35, "MXFP4": 39, "NVFP4": 40}[name]
 	if ok {
 		setGrids()
 	}

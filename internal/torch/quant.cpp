@@ -74,7 +74,7 @@ struct Packer {
     k = from[0].cols;
     for (int i = 0; i < n_parts; i++) {
       const BlockFormat f = block_format(from[i].blocks);
-      TORCH_CHECK(f.unpack && f.unit == 1, "quant: blocks of type ", from[i].blocks, " are not multiplied as they are stored");
+      TORCH_CHECK(f.unpack && f.unit == 1 && !f.floats, "quant: blocks of type ", from[i].blocks, " are not multiplied as they are stored");
       TORCH_CHECK(from[i].cols == k && k > 0 && k % f.values == 0, "quant: rows of ", from[i].cols, " numbers in blocks of ", f.values,
                   " beside rows of ", k);
       TORCH_CHECK(from[i].rows > 0 && from[i].bytes == from[i].rows * (k / f.values) * f.bytes, "quant: ", from[i].bytes, " bytes for ",

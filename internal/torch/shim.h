@@ -288,7 +288,7 @@ typedef struct {
 int agt_cuda_devices(const char *file, agt_cuda *found, char **why);
 // Our kernels (gpu_kernels.cu): machine code for an architecture ("sm_90a"), by the NVRTC in
 // a file; *cubin is freed by the caller. n_headers: files that the source includes.
-int agt_gpu_compile(const char *nvrtc, const char *source, int n_headers, const char *const *names, const char *const *headers, const char *arch, void **cubin, int64_t *n, char **err);
+int agt_gpu_compile(const char *nvrtc, const char *source, int n_headers, const char *const *names, const char *const *headers, const char *standard, const char *arch, void **cubin, int64_t *n, char **err);
 // The version of the NVRTC in a file, and the file that has it: a file that needs NVRTC does, too.
 typedef struct agt_nvrtc {
   int major, minor;

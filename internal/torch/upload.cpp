@@ -3,6 +3,7 @@
 #include "upload.h"
 
 #include <ATen/Parallel.h>
+#include <c10/core/DeviceGuard.h>
 #include <c10/core/Event.h>
 #include <c10/core/impl/VirtualGuardImpl.h>
 
@@ -31,20 +32,25 @@ int64_t total(const agt_bytes *parts, int n) {
   return bytes;
 }
 
-// Two pieces of pinned memory: one is filled while the device copies the other.
 at::Tensor uploaded(const agt_bytes *parts, int n, at::Device device) {
-  constexpr int64_t PIECE = 16 << 20;
   const int64_t bytes = total(parts, n);
   at::Tensor to = at::empty({bytes}, at::TensorOptions().dtype(at::kByte).device(device));
-  if (device.is_cpu()) {
+  if (device.is_cpu())
     copy(parts, n, 0, bytes, static_cast<char *>(to.data_ptr()));
-    return to;
-  }
+  else
+    each_piece(parts, n, 1, device, [&](const at::Tensor &piece, int64_t from) { to.narrow(0, from, piece.numel()).copy_(piece, true); });
+  return to;
+}
+
+// There are two pieces of memory: one is filled while the device copies the other.
+void each_piece(const agt_bytes *parts, int n, int64_t unit, at::Device device, const std::function<void(const at::Tensor &, int64_t)> &f) {
+  const c10::OptionalDeviceGuard guard(device);  // an event leaves the thread on the device on which it was
   const c10::Stream stream = c10::impl::VirtualGuardImpl(device.type()).getStream(device);
+  const int64_t bytes = total(parts, n), most = std::max<int64_t>(1, UPLOAD_PIECE / unit) * unit;
   at::Tensor pieces[2];
   std::optional<c10::Event> copied[2];
-  for (int64_t from = 0, i = 0; from < bytes; from += PIECE, i = 1 - i) {
-    const int64_t m = std::min(PIECE, bytes - from);
+  for (int64_t from = 0, i = 0; from < bytes; from += most, i = 1 - i) {
+    const int64_t m = std::min(most, bytes - from);
     if (copied[i]) {
       copied[i]->synchronize();
     } else {
@@ -52,10 +58,9 @@ at::Tensor uploaded(const agt_bytes *parts, int n, at::Device device) {
       copied[i].emplace(device.type());
     }
     copy(parts, n, from, from + m, static_cast<char *>(pieces[i].data_ptr()));
-    to.narrow(0, from, m).copy_(pieces[i].narrow(0, 0, m), true);
+    f(pieces[i].narrow(0, 0, m), from);
     copied[i]->record(stream);
   }
-  return to;
 }
 
 }  // namespace agt

@@ -1,6 +1,8 @@
-// Bytes of files on their way to a device.
+// Bytes of files on their way into libtorch's memory.
 #pragma once
 #include <ATen/ATen.h>
+
+#include <functional>
 
 #include "shim.h"
 
@@ -18,6 +20,11 @@ at::Tensor uploaded(const S *data, int64_t n, at::Device device) {
   const agt_bytes part{data, n * int64_t(sizeof(S))};
   return uploaded(&part, 1, device);
 }
+
+// The same for a device, in pieces of whole units: f copies a piece from the host's pinned memory without waiting. Before it there
+// were `from` bytes.
+constexpr int64_t UPLOAD_PIECE = 16 << 20;  // the largest
+void each_piece(const agt_bytes *parts, int n, int64_t unit, at::Device device, const std::function<void(const at::Tensor &piece, int64_t from)> &f);
 
 // t's numbers as f writes them into t on the CPU, or into a tensor like t.
 template <class F>

@@ -6,10 +6,10 @@ import "agentcli/model/gguf"
 var blockTypes = map[gguf.TensorType]bool{gguf.Q8_0: true, gguf.Q4_0: true, gguf.Q4_1: true, gguf.Q5_0: true, gguf.Q5_1: true,
 	gguf.Q2_K: true, gguf.Q3_K: true, gguf.Q4_K: true, gguf.Q5_K: true, gguf.Q6_K: true, gguf.IQ4_NL: true, gguf.IQ4_XS: true,
 	gguf.IQ1_S: true, gguf.IQ1_M: true, gguf.IQ2_XXS: true, gguf.IQ2_XS: true, gguf.IQ2_S: true, gguf.IQ3_XXS: true, gguf.IQ3_S: true,
-	gguf.TQ1_0: true, gguf.TQ2_0: true}
+	gguf.TQ1_0: true, gguf.TQ2_0: true, gguf.MXFP4: true, gguf.NVFP4: true}
 
-// InBlocks is a matrix in the blocks of its GGUF, for whoever computes the numbers: its rows are in our order,
-// and DType is the file's name for the type, which is none of numbers. False where the format has other numbers
+// InBlocks is a matrix, or matrices of one tensor, in the blocks of its GGUF, for whoever computes the numbers: rows are in our
+// order, and DType is the file's name for the type, which is none of numbers. False where the format has other numbers
 // than the model, and where an adapter changes them.
 func InBlocks(m *Model, name string) (Tensor, bool) {
 	if x := m.adapted; x != nil && !x.changes(name) {
@@ -17,12 +17,13 @@ func InBlocks(m *Model, name string) (Tensor, bool) {
 	}
 	g, ok := m.source.(*ggufTensors)
 	i, known := m.infos[name]
-	if !ok || !known || len(i.Shape) != 2 {
+	if !ok || !known || len(i.Shape) < 2 {
 		return Tensor{}, false
 	}
 	part, change := g.names[name], changeOf(g.config, name)
 	t, ok := g.file.Lookup(part.name)
-	if !ok || !blockTypes[t.Type] || part.clamped != nil || change.needsFloat32() {
+	if !ok || !blockTypes[t.Type] || part.clamped != nil || change.needsFloat32() ||
+		len(i.Shape) > 2 && change.rows != nil {
 		return Tensor{}, false
 	}
 	return Tensor{Name: name, DType: DType(t.Type.String()), Shape: i.Shape, Data: change.undo(g.bytesOf(name))}, true

@@ -97,18 +97,11 @@ func (g *ggufTensors) clampedTensor(i TensorInfo, part ggufPart, t gguf.Tensor) 
 	return out, nil
 }
 
-// codesOf is a matrix in MXFP4 or NVFP4, or gpt-oss's experts in one of them, laid out as in its own safetensors; nil: it is
-// another tensor.
+// codesOf are gpt-oss's experts in MXFP4 or NVFP4, laid out as in its own safetensors; nil: it is another tensor.
 func (g *ggufTensors) codesOf(i TensorInfo) *codes.Matrices {
-	part, change := g.names[i.Name], changeOf(g.config, i.Name)
+	part := g.names[i.Name]
 	t, ok := g.file.Lookup(part.name)
-	if !ok || change.needsFloat32() {
-		return nil
-	}
-	switch {
-	case part.clamped == nil && len(i.Shape) == 2:
-		return floatCodes(t.Type, 1, int(i.Shape[0]), int(i.Shape[1]), change.undo(g.bytesOf(i.Name)))
-	case part.clamped == nil || !part.clamped.matrix:
+	if !ok || part.clamped == nil || !part.clamped.matrix {
 		return nil
 	}
 	stored := [][]byte{g.file.Data(t)}

@@ -15,6 +15,7 @@
 #include <torch/library.h>
 #include <unistd.h>
 
+#include <climits>
 #include <deque>
 #include <map>
 #include <mutex>
@@ -105,15 +106,25 @@ void open_region(const void *p, int by) {
 }  // namespace
 
 // ---- copies that nobody waits for -----------------------------------------------------------
-// They are made as late as a device may make them: when an event behind them is waited for, or when something else
-// of the device's memory is read or written. Whoever changes the source before has changed what is copied.
+// Those from the host are made when an event behind them is waited for, or when memory of the device is used in another way.
+// Whoever changes the source before has changed what is copied. A GPU may copy later still, behind work that it has begun.
 namespace {
 std::recursive_mutex copies_lock;  // while they are made, too: whoever reads waits
 std::deque<std::pair<at::Tensor, at::Tensor>> waiting;  // from, to
+long made = 0;                                          // copies since the process began
+bool making = false;
 
-void make_copies() {
+// The first `until` copies since the process began.
+void make_copies(long until = LONG_MAX) {
   std::lock_guard<std::recursive_mutex> g(copies_lock);
-  for (const auto &[from, to] : std::exchange(waiting, {})) Open(to).host.copy_(from);
+  if (std::exchange(making, true)) return;  // a copy uses the device's memory, too
+  while (!waiting.empty() && made < until) {
+    const auto [from, to] = waiting.front();
+    waiting.pop_front();
+    made++;
+    Open(to).host.copy_(from);
+  }
+  making = false;
 }
 }  // namespace
 
@@ -260,13 +271,17 @@ struct Guard final : c10::impl::DeviceGuardImplInterface {
   c10::Stream getDefaultStream(c10::Device d) const override { return getStream(d); }
   c10::Stream exchangeStream(c10::Stream) const override { return getStream(getDevice()); }
   c10::DeviceIndex deviceCount() const noexcept override { return 1; }
-  void record(void **event, const c10::Stream &, c10::DeviceIndex, c10::EventFlag) const override { *event = &recorded_; }
-  bool queryEvent(void *) const override { return true; }
-  void synchronizeEvent(void *) const override { make_copies(); }
+  // An event is how many copies lie before it, and one more.
+  void record(void **event, const c10::Stream &, c10::DeviceIndex, c10::EventFlag) const override {
+    std::lock_guard<std::recursive_mutex> g(copies_lock);
+    *event = reinterpret_cast<void *>(made + long(waiting.size()) + 1);
+  }
+  bool queryEvent(void *event) const override {
+    std::lock_guard<std::recursive_mutex> g(copies_lock);
+    return made >= reinterpret_cast<long>(event) - 1;
+  }
+  void synchronizeEvent(void *event) const override { make_copies(reinterpret_cast<long>(event) - 1); }
   void synchronizeDevice(c10::DeviceIndex) const override { make_copies(); }
-
- private:
-  mutable char recorded_ = 0;
 };
 
 struct Hooks final : at::PrivateUse1HooksInterface {
