@@ -38,6 +38,29 @@ func TestTheKernelOfCodesIsTheCPUs(t *testing.T) {
 	}
 }
 
+// Blocks that come to a device in several pieces have the CPU's numbers.
+func TestBlocksOfSeveralPiecesAreTheCPUs(t *testing.T) {
+	const bytesOfABlock, rows, columns = 144, 2000, 256 * 64
+	r := rand.New(rand.NewPCG(3, 4))
+	data := make([]byte, rows*columns/256*bytesOfABlock)
+	for i := range data {
+		if data[i] = byte(r.Uint32()); i%bytesOfABlock < 4 { // two float16 numbers
+			data[i] &= 0xbb
+		}
+	}
+	b, _ := torch.BlocksOf("Q4_K")
+	parts := [][]byte{data[:100*bytesOfABlock], data[100*bytesOfABlock:]}
+	numbers := func(s *torch.Scope, dev torch.Device) []byte {
+		return s.Bytes(s.To(s.FromBlocks(parts, b, torch.BFloat16, dev, rows, columns), torch.BFloat16, torch.CPU))
+	}
+	var want, got []byte
+	onWorker(t, func(s *torch.Scope) { want = numbers(s, torch.CPU) })
+	withKernels(t, func(s *torch.Scope) { got = numbers(s, kernelDevice) })
+	if !bytes.Equal(got, want) {
+		t.Error("other numbers")
+	}
+}
+
 // Bytes that a device is given in several places, and that are more than it is given at once, are there in order.
 func TestManyBytesComeToADeviceInOrder(t *testing.T) {
 	r := rand.New(rand.NewPCG(1, 2))
