@@ -4,8 +4,10 @@ package torch_test
 
 import (
 	"bytes"
+	"math"
 	"math/rand/v2"
 	"slices"
+	"strings"
 	"testing"
 
 	"agentcli/internal/codes"
@@ -38,26 +40,41 @@ func TestTheKernelOfCodesIsTheCPUs(t *testing.T) {
 	}
 }
 
-// Blocks that come to a device in several pieces have the CPU's numbers.
-func TestBlocksOfSeveralPiecesAreTheCPUs(t *testing.T) {
-	const bytesOfABlock, rows, columns = 144, 2000, 256 * 64
+// A device computes the numbers of blocks of every type as the CPU does, also of blocks that come to it in several pieces.
+func TestTheKernelsOfBlocksAreTheCPUs(t *testing.T) {
 	r := rand.New(rand.NewPCG(3, 4))
-	data := make([]byte, rows*columns/256*bytesOfABlock)
-	for i := range data {
-		if data[i] = byte(r.Uint32()); i%bytesOfABlock < 4 { // two float16 numbers
-			data[i] &= 0xbb
+	for name, block := range map[string]struct{ values, bytes int }{
+		"Q4_0": {32, 18}, "Q4_1": {32, 20}, "Q5_0": {32, 22}, "Q5_1": {32, 24}, "Q8_0": {32, 34}, "Q2_K": {256, 84}, "Q3_K": {256, 110},
+		"Q4_K": {256, 144}, "Q5_K": {256, 176}, "Q6_K": {256, 210}, "IQ1_S": {256, 50}, "IQ1_M": {256, 56}, "IQ2_XXS": {256, 66},
+		"IQ2_XS": {256, 74}, "IQ2_S": {256, 82}, "IQ3_XXS": {256, 98}, "IQ3_S": {256, 110}, "IQ4_NL": {32, 18}, "IQ4_XS": {256, 136},
+		"TQ1_0": {256, 54}, "TQ2_0": {256, 66}, "MXFP4": {32, 17}, "NVFP4": {64, 36}, "Q4_K of several pieces": {256, 144},
+	} {
+		rows, columns := 7, 1024
+		name, large := strings.CutSuffix(name, " of several pieces")
+		if large {
+			rows, columns = 2000, 256*64
 		}
-	}
-	b, _ := torch.BlocksOf("Q4_K")
-	parts := [][]byte{data[:100*bytesOfABlock], data[100*bytesOfABlock:]}
-	numbers := func(s *torch.Scope, dev torch.Device) []byte {
-		return s.Bytes(s.To(s.FromBlocks(parts, b, torch.BFloat16, dev, rows, columns), torch.BFloat16, torch.CPU))
-	}
-	var want, got []byte
-	onWorker(t, func(s *torch.Scope) { want = numbers(s, torch.CPU) })
-	withKernels(t, func(s *torch.Scope) { got = numbers(s, kernelDevice) })
-	if !bytes.Equal(got, want) {
-		t.Error("other numbers")
+		data := make([]byte, rows*columns/block.values*block.bytes)
+		for i := range data {
+			data[i] = byte(r.Uint32())
+		}
+		b, ok := torch.BlocksOf(name)
+		if !ok {
+			t.Fatal(name)
+		}
+		parts := [][]byte{data[:3*block.bytes], data[3*block.bytes:]}
+		for _, d := range kernelTypes {
+			numbers := func(s *torch.Scope, dev torch.Device) []float32 {
+				return s.Float32s(s.To(s.FromBlocks(parts, b, d, dev, int64(rows), int64(columns)), torch.Float32, torch.CPU))
+			}
+			var want, got []float32
+			onWorker(t, func(s *torch.Scope) { want = numbers(s, torch.CPU) })
+			withKernels(t, func(s *torch.Scope) { got = numbers(s, kernelDevice) })
+			same := func(a, b float32) bool { return a == b || math.IsNaN(float64(a)) && math.IsNaN(float64(b)) }
+			if !slices.EqualFunc(got, want, same) {
+				t.Errorf("%s: other numbers in %v", name, d)
+			}
+		}
 	}
 }
 
