@@ -177,12 +177,16 @@ table() {
   echo "| part | verdict | time |"; echo "|---|---|---|"
   sed 's/^/| /; s/\t/ | /g; s/$/ |/' "$out/verdicts.tsv"
   "$python" gpu_peers.py table "$out"/figures-*.txt
+  [ ! -f "$out/opening.txt" ] || awk '
+    BEGIN { print "\n| opening | from | s | reading the file, s | times as long |\n|---|---|---:|---:|---:|" }
+    /^BenchmarkOpenFile/ { print "| " file " | " ($1 ~ /disk/ ? "disk" : "page cache") " | " $5 " | " $9 " | " $7 " |" }
+    NF == 1 && $0 != "PASS" { file = $0 }' "$out/opening.txt"
 }
 
 all=(doctor kernels policy trainer logprobs architectures deterministic memory figures opening lastword table)
 [ "$*" != all ] || set -- "${all[@]}"
 export -f tests sharded model kernels logprobs architectures tasks rollout deterministic memory figures opening lastword
-ours="TheKernel|NotFinite|Sinks"
+ours="TheKernel|NotFinite|Sinks|ManyBytes"
 jobs=${JOBS:-$((($(nproc) + 1) / 2))}
 export jobs ours here out limit python batches length peer device cache
 first=${shapes%% *}

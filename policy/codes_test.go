@@ -148,19 +148,26 @@ func TestAQuantisedModelIsTheOneSavedOfIt(t *testing.T) {
 	}
 }
 
-// The weights of a quantised model come to a device as they are stored, and it answers as one whose numbers were computed
-// before.
+// The weights of a quantised model come to a device as they are stored, but for scales and zeros, which come in float32. Its numbers
+// are those that the CPU computes.
 func TestADeviceIsGivenQuantisedWeightsAsTheyAreStored(t *testing.T) {
 	if kernelDevice() != torch.TestDevice {
 		t.Skip("nobody counts the bytes that a GPU is given")
 	}
 	onDefault(t, torch.TestDevice, "")
-	for name, path := range map[string]string{"fp8": codedModel(t, "fp8"), "GPTQ": codedModel(t, "gptq"), "Q4_K": blocksModel(t, gguf.Q4_K, 144, 0, 2)} {
-		var size int64
-		m, err := weights.Open(path)
+	for name, x := range map[string]struct {
+		path string
+		most float64 // bytes, of the file's
+	}{
+		"fp8": {codedModel(t, "fp8"), 1.1}, "GPTQ": {codedModel(t, "gptq"), 1.1}, "AWQ": {codedModel(t, "awq"), 1.1},
+		"int4": {codedModel(t, "compressed-tensors"), 1.25}, "Q4_K": {blocksModel(t, gguf.Q4_K, 144, 0, 2), 1},
+		"MXFP4": {blocksModel(t, gguf.MXFP4, 17), 1},
+	} {
+		m, err := weights.Open(x.path)
 		if err != nil {
 			t.Fatal(err)
 		}
+		size := int64(0)
 		for _, f := range m.Files() {
 			info, err := os.Stat(f)
 			if err != nil {
@@ -168,44 +175,91 @@ func TestADeviceIsGivenQuantisedWeightsAsTheyAreStored(t *testing.T) {
 			}
 			size += info.Size()
 		}
-		n, err := describe(m.Config(), false)
+		given, numbers := loadedOnTestDevice(t, m, true)
+		without, computed := loadedOnTestDevice(t, m, false)
+		if !bytes.Equal(numbers, computed) {
+			t.Errorf("%s: the device computes other numbers", name)
+		}
+		if share := float64(given) / float64(size); share > x.most || float64(without) < 1.5*float64(size) {
+			t.Errorf("%s: the device was given %.2f times the bytes of the file; without our kernels %d of %d bytes", name, share, without, size)
+		}
+		m.Close()
+	}
+}
+
+// loadedOnTestDevice loads a model's parameters in bfloat16. It gives how many bytes came to the device, and the numbers.
+func loadedOnTestDevice(t *testing.T, m *weights.Model, kernels bool) (given int64, numbers []byte) {
+	t.Helper()
+	testdevice.Kernels(kernels)
+	defer testdevice.Kernels(false)
+	n, err := describe(m.Config(), false)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := torch.NewScope()
+	defer s.Close()
+	of := source{Model: m, tensor: tensorsFor(m, torch.BFloat16)}
+	for _, p := range n.params {
+		ts, err := of.tensors(p)
 		if err != nil {
 			t.Fatal(err)
 		}
-		given := map[bool]int64{}
-		numbers := map[bool][]byte{}
-		for _, kernels := range []bool{false, true} {
-			testdevice.Kernels(kernels)
+		before := testdevice.CopiedBytes()
+		x, err := of.parameter(s, p, ts, torch.BFloat16, torch.TestDevice)
+		if err != nil {
+			t.Fatal(err)
+		}
+		given += testdevice.CopiedBytes() - before
+		numbers = append(numbers, s.Bytes(s.To(x, torch.BFloat16, torch.CPU))...)
+	}
+	if s.Err() != nil {
+		t.Fatal(s.Err())
+	}
+	return given, numbers
+}
+
+// Experts of Gemma 4 that a GGUF has in blocks have the numbers of the file, on every device.
+func TestExpertsInBlocksHaveTheNumbersOfTheFile(t *testing.T) {
+	const title = "gemma4 with experts and keys that are values"
+	i := slices.IndexFunc(families(t), func(g familyGolden) bool { return g.Title == title })
+	if i < 0 {
+		t.Fatalf("there is no %s", title)
+	}
+	g := families(t)[i]
+	g.Config = bytes.Replace(g.Config, []byte(`"moe_intermediate_size": 12`), []byte(`"moe_intermediate_size": 32`), 1) // a block
+	folder, err := weights.Open(g.write(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer folder.Close()
+	path := filepath.Join(t.TempDir(), "m.gguf")
+	if err := weights.SaveGGUF(folder, path, gguf.Q8_0, nil); err != nil {
+		t.Fatal(err)
+	}
+	m, err := weights.Open(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer m.Close()
+	testdevice.Kernels(true)
+	defer testdevice.Kernels(false)
+	for _, name := range []string{"model.layers.0.experts.gate_up_proj", "model.layers.0.experts.down_proj"} {
+		x, err := tensorsFor(m, torch.Float32)(name)
+		if err != nil || x.DType != "Q8_0" {
+			t.Fatalf("%s is of type %s (%v)", name, x.DType, err)
+		}
+		want, err := m.Tensor(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, dev := range []torch.Device{torch.CPU, kernelDevice()} {
 			s := torch.NewScope()
-			before := testdevice.CopiedBytes()
-			of := source{Model: m, tensor: tensorsFor(m, torch.BFloat16)}
-			for _, p := range n.params {
-				ts, err := of.tensors(p)
-				if err != nil {
-					t.Fatal(err)
-				}
-				x, err := of.parameter(s, p, ts, torch.BFloat16, torch.TestDevice)
-				if err != nil {
-					t.Fatal(err)
-				}
-				given[kernels] += testdevice.CopiedBytes() - before
-				numbers[kernels] = append(numbers[kernels], s.Bytes(s.To(x, torch.BFloat16, torch.CPU))...)
-				before = testdevice.CopiedBytes()
-			}
-			if s.Err() != nil {
-				t.Fatal(s.Err())
+			got, err := source{Model: m}.on(s, x.Shape, torch.Float32, dev, x)
+			if err != nil || !bytes.Equal(s.Bytes(s.To(got, torch.Float32, torch.CPU)), want.Data) || s.Err() != nil {
+				t.Errorf("%s has other numbers on %v (%v, %v)", name, dev, err, s.Err())
 			}
 			s.Close()
 		}
-		testdevice.Kernels(false)
-		if !bytes.Equal(numbers[true], numbers[false]) {
-			t.Errorf("%s: the device computes other numbers", name)
-		}
-		t.Logf("%s: %d bytes, of a file of %d; without our kernels %d", name, given[true], size, given[false])
-		if given[true] > size+size/10 || given[false] < size+size/2 {
-			t.Errorf("%s: the device was given %d bytes of a file of %d; without our kernels %d", name, given[true], size, given[false])
-		}
-		m.Close()
 	}
 }
 

@@ -56,7 +56,7 @@ func decoderOf(s *torch.Scope, sc *scheduler) *torch.Decoder {
 // has no kernels of ours.
 func deviceDecoderOf(s *torch.Scope, sc *scheduler) *torch.DeviceDecoder {
 	n, c := sc.p.net, sc.p.cfg
-	if n.device == torch.CPU || n.dtype == torch.Float64 || !knownLayers(n) || !isPlain(n) {
+	if n.device == torch.CPU || n.dtype == torch.Float64 || !hasKnownLayers(n) || !isPlain(n) {
 		return nil
 	}
 	m, layers := decoderParts(sc, func(x matrix) torch.Tensor { return x.w })
@@ -114,11 +114,12 @@ func recurrentParts(l *layer, state layerState) torch.DecoderRecurrent {
 // oneCall reports whether a decoder on a CPU knows all parts of the network.
 func oneCall(n *network) bool {
 	scales := func(r arch.Rope) bool { return r.QueryBeta != 0 }
-	return knownLayers(n) && !slices.ContainsFunc(n.cfg.Ropes, scales)
+	return hasKnownLayers(n) && !slices.ContainsFunc(n.cfg.Ropes, scales)
 }
 
-// knownLayers reports whether a decoder knows all parts of the layers; of those that isPlain takes, also one on a device.
-func knownLayers(n *network) bool {
+// hasKnownLayers reports whether a decoder on a CPU knows all parts of the layers. One on a device knows them, too, where isPlain
+// holds.
+func hasKnownLayers(n *network) bool {
 	if n.cfg.PerLayer.Size > 0 || n.cfg.Score {
 		return false
 	}

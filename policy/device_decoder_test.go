@@ -3,6 +3,7 @@
 package policy
 
 import (
+	"encoding/json"
 	"slices"
 	"sync"
 	"testing"
@@ -30,10 +31,12 @@ func TestTheDecoderOnADeviceGivesWhatTheOperationsGive(t *testing.T) {
 		"qwen3":        {{"bfloat16", [][]int{{1}, {1, 2}, few}, false}},
 		"granite":      {{"float32", [][]int{{1, 2}}, false}},
 		"gemma3":       {{"float32", [][]int{{1}, {1, 2}}, false}},
-		"olmo3":        {{"float32", [][]int{{1}, {1, 2}}, false}},
-		"olmo2":        {{"float32", [][]int{{1, 2}}, false}},
-		"ministral3":   {{"float32", [][]int{{1}, {1, 2}}, true}}, // beyond 32 tokens queries grow
-		"gemma4":       nil,                                       // layers that share keys and values are not in the decoder
+		"olmo3":        {{"float32", [][]int{{1}, {1, 2}}, false}, {"bfloat16", [][]int{{1, 2}}, false}},
+		// A block norms rows that are as long.
+		"olmo2, wide with biases": {{"float32", [][]int{{1, 2}}, false}},
+		"olmo2":                   {{"float32", [][]int{{1, 2}}, false}},
+		"ministral3":              {{"float32", [][]int{{1}, {1, 2}}, true}}, // beyond 32 tokens queries grow
+		"gemma4":                  nil,                                       // layers that share keys and values are not in the decoder
 	}
 	if dev != torch.TestDevice { // which computes a thread after the other
 		all := []trial{{"float32", [][]int{{1}, {1, 2}, few, many}, true}, {"bfloat16", [][]int{{1}, {1, 2}, few, many}, true}}
@@ -42,7 +45,10 @@ func TestTheDecoderOnADeviceGivesWhatTheOperationsGive(t *testing.T) {
 			trials[title] = all
 		}
 	}
-	for _, g := range families(t) {
+	models := families(t)
+	wide := models[slices.IndexFunc(models, func(g familyGolden) bool { return g.Title == "olmo2" })]
+	wide.Title, wide.Config = "olmo2, wide with biases", wider(t, wide.Config)
+	for _, g := range append(models, wide) {
 		of, ok := trials[g.Title]
 		if !ok {
 			continue
@@ -84,6 +90,21 @@ func TestTheDecoderOnADeviceGivesWhatTheOperationsGive(t *testing.T) {
 	if len(trials) > 0 {
 		t.Errorf("there are no families %v", trials)
 	}
+}
+
+// wider is a model's config.json with eight heads of 64 and biases.
+func wider(t *testing.T, config []byte) []byte {
+	t.Helper()
+	var c map[string]any
+	if err := json.Unmarshal(config, &c); err != nil {
+		t.Fatal(err)
+	}
+	c["hidden_size"], c["num_attention_heads"], c["num_key_value_heads"], c["attention_bias"] = 512, 8, 8, true
+	out, err := json.Marshal(c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return out
 }
 
 // sameStops holds replies that end by their text to those that the operations give: the step behind

@@ -161,7 +161,8 @@ func (m source) part(q part) (t weights.Tensor, err error) {
 	return t, nil
 }
 
-// on is a tensor on a device: those of the files, of one type, below each other. They go there as they are stored.
+// on is a tensor on a device: those of the files, of one type, below each other. They go there as they are stored, but for
+// blocks and codes where the device lacks our kernels.
 func (m source) on(c *torch.Scope, shape []int64, dtype torch.DType, dev torch.Device, ts ...weights.Tensor) (torch.Tensor, error) {
 	computed := torch.Float32
 	if dtype == torch.BFloat16 {

@@ -5,12 +5,12 @@
 namespace agt {
 
 // What a block is. Its numbers are unit·scale·factor[i/group]·(q[i]−zero) + least·least_factor[i/group], without the second term
-// where there is no least, and without factors where there are none. With floats they are by[i/group]·q[i].
+// where there is no least, and without factors where there are none. With floats they are group_scale[i/group]·q[i].
 struct BlockForm {
   int64_t values, bytes;
   int64_t group, bits;  // of q: 4 bits are 0 to 15
   int zero = 0;
-  bool least = false, factors = false, floats = false, books = false;  // books: codes are indices of codebooks
+  bool least = false, factors = false, floats = false, codebooks = false;  // codes are indices of codebooks
   float unit = 1;  // a power of two
 };
 
@@ -18,7 +18,7 @@ struct BlockForm {
 struct BlockScales {
   uint16_t scale, least;
   int8_t factor[16], least_factor[16];
-  float by[4];
+  float group_scale[4];
 };
 
 AGT_INLINE uint16_t word_at(const uint8_t *b) {
@@ -27,7 +27,7 @@ AGT_INLINE uint16_t word_at(const uint8_t *b) {
   return x;
 }
 
-// Each of these types gives the whole numbers q of a block, and its scales; the last argument are the codebooks (block_books.h).
+// Each of these types gives the whole numbers q of a block, and its scales; the last argument are the codebooks (codebooks.h).
 
 struct Q8_0 {
   static constexpr BlockForm form{.values = 32, .bytes = 34, .group = 32, .bits = 8};
@@ -178,17 +178,11 @@ AGT_INLINE void e2m1_of(const uint8_t *b, int bytes, int8_t *q) {
   for (int i = 0; i < bytes; i++) q[i] = numbers[b[i] & 15], q[bytes + i] = numbers[b[i] >> 4];
 }
 
-AGT_INLINE float float_of(uint32_t bits) {
-  float x;
-  memcpy(&x, &bits, 4);
-  return x;
-}
-
 // The scale is half of a power of two.
 struct MXFP4 {
   static constexpr BlockForm form{.values = 32, .bytes = 17, .group = 32, .bits = 8, .floats = true};
   AGT_INLINE void unpack(const uint8_t *b, int8_t *q, BlockScales *s, const int8_t *) {
-    s->by[0] = float_of(b[0] < 2 ? 0x00200000u << b[0] : uint32_t(b[0] - 1) << 23);
+    s->group_scale[0] = float_of(b[0] < 2 ? 0x00200000u << b[0] : uint32_t(b[0] - 1) << 23);
     e2m1_of(b + 1, 16, q);
   }
 };
@@ -199,13 +193,13 @@ struct NVFP4 {
   AGT_INLINE void unpack(const uint8_t *b, int8_t *q, BlockScales *s, const int8_t *) {
     for (int g = 0; g < 4; g++) {
       const uint32_t exponent = b[g] >> 3 & 15, mantissa = b[g] & 7;
-      s->by[g] = b[g] == 0x7f ? 0 : exponent == 0 ? float(mantissa) / 1024 : float_of((exponent + 119) << 23 | mantissa << 20);
+      s->group_scale[g] = b[g] == 0x7f ? 0 : exponent == 0 ? float(mantissa) / 1024 : float_of((exponent + 119) << 23 | mantissa << 20);
       e2m1_of(b + 4 + 8 * g, 8, q + 16 * g);
     }
   }
 };
 
-#include "block_books.h"
+#include "codebooks.h"
 
 // The types with their numbers in GGUFs.
 #define AGT_BLOCK_TYPES(X)                                                                                                      \

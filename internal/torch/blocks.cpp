@@ -22,13 +22,13 @@
 namespace agt {
 namespace {
 
-int8_t codebooks[BOOKS];
+int8_t codebook_numbers[CODEBOOKS];
 
 void set_codebooks(const int8_t *grids) {
-  memcpy(codebooks, grids, IQ1_UP_BOOK);
+  memcpy(codebook_numbers, grids, IQ1_UP_CODEBOOK);
   for (int i = 0; i < 2048 * 8; i++) {
-    codebooks[IQ1_UP_BOOK + i] = int8_t(8 * grids[IQ1_UP_BOOK + i] + 1);
-    codebooks[IQ1_DOWN_BOOK + i] = int8_t(8 * grids[IQ1_UP_BOOK + i] - 1);
+    codebook_numbers[IQ1_UP_CODEBOOK + i] = int8_t(8 * grids[IQ1_UP_CODEBOOK + i] + 1);
+    codebook_numbers[IQ1_DOWN_CODEBOOK + i] = int8_t(8 * grids[IQ1_UP_CODEBOOK + i] - 1);
   }
 }
 
@@ -38,7 +38,7 @@ struct Step {
 };
 
 AGT_INLINE Step step_of(const BlockForm &f, const BlockScales &s, float scale, float least, int64_t group) {
-  if (f.floats) return {s.by[group], 0};
+  if (f.floats) return {s.group_scale[group], 0};
   if (!f.factors) return {scale, least};
   return {scale * float(s.factor[group]), f.least ? least * float(s.least_factor[group]) : 0};
 }
@@ -48,7 +48,7 @@ AGT_INLINE void numbers_of(const uint8_t *b, float *to) {
   constexpr BlockForm f = T::form;
   int8_t q[f.values];
   BlockScales s;
-  T::unpack(b, q, &s, codebooks);
+  T::unpack(b, q, &s, codebook_numbers);
   const float scale = f.floats ? 0 : f.unit * c10::detail::fp16_ieee_to_fp32_value(s.scale);
   const float least = f.least ? c10::detail::fp16_ieee_to_fp32_value(s.least) : 0;
   for (int64_t g = 0; g < f.values / f.group; g++) {
@@ -77,7 +77,7 @@ AGT_INLINE void convert(const uint8_t *b, int64_t blocks, To *to) {
 
 template <class T>
 struct Plain {
-  static void unpack(const uint8_t *b, int8_t *q, BlockScales *s) { T::unpack(b, q, s, codebooks); }
+  static void unpack(const uint8_t *b, int8_t *q, BlockScales *s) { T::unpack(b, q, s, codebook_numbers); }
   static void to_float(const uint8_t *b, int64_t blocks, float *to) { convert<T>(b, blocks, to); }
   static void to_bf16(const uint8_t *b, int64_t blocks, uint16_t *to) { convert<T>(b, blocks, to); }
 };
@@ -87,7 +87,7 @@ struct Plain {
 
 template <class T>
 struct AVX2 {
-  AGT_AVX2 static void unpack(const uint8_t *b, int8_t *q, BlockScales *s) { T::unpack(b, q, s, codebooks); }
+  AGT_AVX2 static void unpack(const uint8_t *b, int8_t *q, BlockScales *s) { T::unpack(b, q, s, codebook_numbers); }
   AGT_AVX2 static void to_float(const uint8_t *b, int64_t blocks, float *to) { convert<T>(b, blocks, to); }
   AGT_AVX2 static void to_bf16(const uint8_t *b, int64_t blocks, uint16_t *to) { convert<T>(b, blocks, to); }
 };
@@ -101,7 +101,7 @@ __attribute__((target("avx2,f16c,avx512f,avx512bf16"))) void to_bf16_avx512(cons
   for (const uint8_t *end = b + blocks * f.bytes; b < end; b += f.bytes) {
     int8_t q[f.values];
     BlockScales s;
-    T::unpack(b, q, &s, codebooks);
+    T::unpack(b, q, &s, codebook_numbers);
     const float scale = f.unit * _cvtsh_ss(s.scale), least = f.least ? _cvtsh_ss(s.least) : 0;
     for (int64_t i = 0; i < f.values; i += 32, to += 32) {
       __m512 x[2];
@@ -183,7 +183,7 @@ BlockFormat block_format(int type) {
   TORCH_CHECK(false, "blocks of type ", type);
 }
 
-const int8_t *books() { return codebooks; }
+const int8_t *codebooks() { return codebook_numbers; }
 
 namespace {
 void convert_parts(const BlockFormat &f, const agt_bytes *parts, int n, at::Tensor &t) {
@@ -204,12 +204,13 @@ extern "C" {
 
 int agt_set_grids(const int8_t *of, int64_t n, char **err) {
   return agt::guarded(err, [&] {
-    TORCH_CHECK(n == agt::IQ1_DOWN_BOOK, n, " numbers of codebooks, not ", agt::IQ1_DOWN_BOOK);
+    TORCH_CHECK(n == agt::IQ1_DOWN_CODEBOOK, n, " numbers of codebook_numbers, not ", agt::IQ1_DOWN_CODEBOOK);
     agt::set_codebooks(of);
   });
 }
 
-int agt_from_blocks(agt_tensor *out, const agt_bytes *parts, int n, const int64_t *shape, int ndim, int type, int dtype, int device, char **err) {
+int agt_from_blocks(agt_tensor *out, const agt_bytes *parts, int n, const int64_t *shape, int ndim, int type, int dtype, int device,
+                    char **err) {
   return agt::guarded(err, [&] {
     const agt::BlockFormat f = agt::block_format(type);
     const auto to = at::ScalarType(dtype);
@@ -218,8 +219,8 @@ int agt_from_blocks(agt_tensor *out, const agt_bytes *parts, int n, const int64_
     at::Tensor t = at::empty(at::IntArrayRef(shape, ndim), at::TensorOptions().dtype(to).device(agt::device_of(device)));
     const int64_t bytes = agt::total(parts, n);
     TORCH_CHECK(bytes == t.numel() / f.values * f.bytes, bytes, " bytes for ", t.numel(), " numbers");
-    if (f.name && agt::gpu::have(t)) agt::gpu::unpack(f, parts, n, t);
-    else agt::on_host(t, [&](at::Tensor &host) { agt::convert_parts(f, parts, n, host); });
+    if (f.name && agt::gpu::have(t)) agt::gpu::dequantise_blocks(f, parts, n, t);
+    else agt::fill_on_host(t, [&](at::Tensor &host) { agt::convert_parts(f, parts, n, host); });
     *out = reinterpret_cast<agt_tensor>(new at::Tensor(std::move(t)));
   });
 }

@@ -5,7 +5,7 @@
 namespace agt {
 
 struct BlockFormat : BlockForm {
-  const char *name;
+  const char *name;  // of its kernel on a device; null: there is none
   void (*unpack)(const uint8_t *block, int8_t *q, BlockScales *scales);
   void (*to_float)(const uint8_t *b, int64_t blocks, float *to);
   void (*to_bf16)(const uint8_t *b, int64_t blocks, uint16_t *to);
@@ -19,7 +19,7 @@ struct BlockFormat : BlockForm {
 
 // That of a type of GGUFs, by its number.
 BlockFormat block_format(int type);
-// The codebooks, [BOOKS].
-const int8_t *books();
+// The codebooks, [CODEBOOKS].
+const int8_t *codebooks();
 
 }  // namespace agt

@@ -13,7 +13,6 @@
 #include <vector>
 
 #include "bf16.h"
-#include "block_types.h"
 #include "guard.h"
 #include "kernels.h"
 #include "tensors.h"
@@ -244,8 +243,8 @@ void write(const agt_codes &c, at::Tensor &to) {
   else write_numbers(c, static_cast<uint16_t *>(to.data_ptr()));
 }
 
-// f of each part, and where its numbers are in t.
-void each_part(const agt_codes *parts, int n, at::Tensor &t, void (*f)(const agt_codes &, at::Tensor &)) {
+// f computes the numbers of each part into its place in t.
+void for_each_part(const agt_codes *parts, int n, at::Tensor &t, void (*f)(const agt_codes &, at::Tensor &)) {
   at::Tensor flat = t.view({-1});
   for (int64_t at = 0; n > 0; parts++, n--) {
     const int64_t numbers = parts->count * parts->rows * parts->cols;
@@ -288,8 +287,8 @@ int agt_from_codes(agt_tensor *out, const agt_codes *parts, int n, const int64_t
       numbers += parts[i].count * parts[i].rows * parts[i].cols;
     }
     TORCH_CHECK(numbers == t.numel(), numbers, " codes for ", t.numel(), " numbers");
-    if (agt::gpu::have(t)) agt::each_part(parts, n, t, agt::gpu::codes);
-    else agt::on_host(t, [&](at::Tensor &host) { agt::each_part(parts, n, host, agt::write); });
+    if (agt::gpu::have(t)) agt::for_each_part(parts, n, t, agt::gpu::dequantise_codes);
+    else agt::fill_on_host(t, [&](at::Tensor &host) { agt::for_each_part(parts, n, host, agt::write); });
     *out = reinterpret_cast<agt_tensor>(new at::Tensor(std::move(t)));
   });
 }

@@ -85,7 +85,7 @@ const (
 // RopeTable has the cosines and sines of each position, float32 [positions, dims/2].
 type RopeTable struct {
 	Cos, Sin           Tensor
-	QueryCos, QuerySin Tensor // of queries, where theirs differ: a DeviceDecoder knows them, a Decoder does not
+	QueryCos, QuerySin Tensor // of queries, where theirs differ; DeviceDecoder alone takes them
 	Interleaved        bool
 }
 

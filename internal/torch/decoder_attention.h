@@ -23,7 +23,7 @@ struct AttentionRun {
       S *from = b.mixed.data() + r * projected, *k = from + l.query_rows(), *v = k + hkv * dim, *row = b.q.data() + r * hq * dim;
       for (int64_t h = 0; h < hq; h++) memcpy(row + h * dim, from + h * l.query_rows() / hq, dim * sizeof(S));
       auto norm = [&](S *x, int64_t heads, const at::Tensor &weight) {
-        const int64_t together = l.qk_norm == 2 ? heads : 1;
+        const int64_t together = l.qk_norm == AGT_NORM_ALL_HEADS ? heads : 1;
         kn.rms_norm(x, nullptr, run.of(weight), nullptr, x, heads / together, together * dim, d.eps, float(d.norm_offset));
       };
       if (l.qk_norm > 0) {

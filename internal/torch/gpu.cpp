@@ -236,30 +236,30 @@ void head_gradient(Tensor &z, const Tensor &targets, const Tensor &scale, const 
   launch("head_gradient", z, z.scalar_type(), {z.size(0)}, kRowThreads, &a, {z, targets, scale, lse, entropy, g, ge});
 }
 
-void unpack(const BlockFormat &f, const agt_bytes *parts, int n, Tensor &y) {
-  const std::string kernel = std::string("unpack_") + f.name;
-  Tensor codebooks = uploaded(f.books ? books() : nullptr, BOOKS, y.device());
+void dequantise_blocks(const BlockFormat &f, const agt_bytes *parts, int n, Tensor &y) {
+  const std::string kernel = std::string("dequantise_") + f.name;
+  Tensor books = upload(f.codebooks ? codebooks() : nullptr, CODEBOOKS, y.device());
   Tensor held = at::empty({std::min(UPLOAD_PIECE, total(parts, n))}, y.options().dtype(at::kByte));  // the blocks of a piece
   auto *to = static_cast<char *>(out(y));
-  each_piece(parts, n, f.bytes, y.device(), [&](const Tensor &piece, int64_t from) {
+  for_each_piece(parts, n, f.bytes, y.device(), [&](const Tensor &piece, int64_t from) {
     Tensor blocks = held.narrow(0, 0, piece.numel());
     blocks.copy_(piece, /*non_blocking=*/true);
-    Unpack a{data<uint8_t>(blocks), static_cast<const signed char *>(data(codebooks)), to + from / f.bytes * f.values * int64_t(y.element_size()),
-             piece.numel() / f.bytes};
-    launch(kernel.c_str(), y, y.scalar_type(), {divide_up(a.blocks, kDecodeThreads)}, kDecodeThreads, &a, {blocks, codebooks, y});
+    const int64_t before = from / f.bytes * f.values * int64_t(y.element_size());
+    DequantiseBlocks a{data<uint8_t>(blocks), static_cast<const signed char *>(data(books)), to + before, piece.numel() / f.bytes};
+    launch(kernel.c_str(), y, y.scalar_type(), {divide_up(a.blocks, kDecodeThreads)}, kDecodeThreads, &a, {blocks, books, y});
   });
 }
 
-void codes(const agt_codes &c, Tensor &y) {
+void dequantise_codes(const agt_codes &c, Tensor &y) {
   const at::Device on = y.device();
-  Tensor bytes = uploaded(static_cast<const uint8_t *>(c.data), c.bytes, on), scales = uploaded(c.scales, c.n_scales, on),
-         zeros = uploaded(c.zeros, c.n_zeros, on), groups = uploaded(c.groups, c.n_groups, on);
-  Codes a{data<uint8_t>(bytes), static_cast<const float *>(data(scales)), static_cast<const float *>(data(zeros)),
+  Tensor bytes = upload(static_cast<const uint8_t *>(c.data), c.bytes, on), scales = upload(c.scales, c.n_scales, on),
+         zeros = upload(c.zeros, c.n_zeros, on), groups = upload(c.groups, c.n_groups, on);
+  DequantiseCodes a{data<uint8_t>(bytes), static_cast<const float *>(data(scales)), static_cast<const float *>(data(zeros)),
           static_cast<const int *>(data(groups)), out(y), c.count, c.rows, c.cols, c.stride, c.across, c.high, c.wide,
           c.transposed, c.bits, c.order, c.meaning, c.rounding};
   TORCH_CHECK(c.count * c.rows <= INT32_MAX && c.cols <= INT32_MAX, "codes of ", c.count, " times ", c.rows, " times ", c.cols);
   const int64_t tiles = c.count * divide_up(c.rows, kCodeTile) * divide_up(c.cols, kCodeTile);
-  launch("codes", y, y.scalar_type(), {tiles}, kRowThreads, &a, {bytes, scales, zeros, groups, y});
+  launch("dequantise_codes", y, y.scalar_type(), {tiles}, kRowThreads, &a, {bytes, scales, zeros, groups, y});
 }
 
 // ---- CUDA ------------------------------------------------------------------------------

@@ -22,7 +22,7 @@ import (
 	"agentcli/internal/filesys"
 )
 
-//go:embed gpu_kernels.cu *.cuh gpu_args.h block_types.h block_books.h code_kinds.h portable.h
+//go:embed gpu_kernels.cu *.cuh gpu_args.h block_types.h codebooks.h code_kinds.h portable.h
 var gpuFiles embed.FS
 
 // kernelSource is gpu_kernels.cu and the files that it includes, in order.

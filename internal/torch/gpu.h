@@ -102,9 +102,9 @@ void head_gradient(at::Tensor &logits, const at::Tensor &targets, const at::Tens
                    const at::Tensor &g, const at::Tensor &ge);
 
 // y, in float32 or bfloat16, becomes the numbers of blocks in the host's memory.
-void unpack(const BlockFormat &f, const agt_bytes *parts, int n, at::Tensor &y);
+void dequantise_blocks(const BlockFormat &f, const agt_bytes *parts, int n, at::Tensor &y);
 // The same of matrices of codes.
-void codes(const agt_codes &c, at::Tensor &y);
+void dequantise_codes(const agt_codes &c, at::Tensor &y);
 
 // Graph is work on a CUDA device that is recorded once and launched as a whole. What it works on
 // must stay where it is, and nothing in it may ask for memory.

@@ -167,17 +167,17 @@ struct HeadGradient {
 };
 
 // The numbers of blocks of a GGUF (block_types.h), a block a thread.
-struct Unpack {
+struct DequantiseBlocks {
   const unsigned char *data;
-  const signed char *books;  // the codebooks, or null
-  void *y;                   // T [blocks, values of a block]
+  const signed char *codebooks;  // or null
+  void *y;                       // T [blocks, values of a block]
   long long blocks;
 };
 
 // The numbers of matrices of codes: codes.Matrices. A block of the grid computes kCodeTile rows and columns of a matrix as
 // it is stored.
 constexpr int kCodeTile = 32;
-struct Codes {
+struct DequantiseCodes {
   const unsigned char *data;
   const float *scales, *zeros;  // zeros and groups may be null
   const int *groups;

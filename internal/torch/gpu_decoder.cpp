@@ -310,14 +310,14 @@ int agt_gpu_decoder_new(void **out, const agt_decoder_model *m, const agt_decode
         of_queries = m->query_cos[l.rope] ? agt::gpu::Rotation{tensor_of(m->query_cos[l.rope]), tensor_of(m->query_sin[l.rope])} : of_keys;
       }
       at::Tensor bias = tensor_of(l.qkv_bias), q_norm = tensor_of(l.q_norm), k_norm = tensor_of(l.k_norm), none;
-      const bool all_heads = l.qk_norm == 2;
+      const bool all_heads = l.qk_norm == AGT_NORM_ALL_HEADS;
       agt::gpu::HeadRule rule{all_heads ? none : bias, all_heads ? none : q_norm, all_heads ? none : k_norm, of_queries, of_keys, {},
                               l.rope >= 0 && m->pairs[l.rope] != 0, m->eps, m->norm_offset};
       at::Tensor sinks = l.sinks ? tensor_of(l.sinks).to(at::kFloat).contiguous() : at::Tensor();
       d->layers.push_back({tensor_of(l.after_attention), tensor_of(l.before_attention), tensor_of(l.before_mlp), tensor_of(l.after_mlp),
                            tensor_of(l.kpool), tensor_of(l.vpool), tensor_of(l.qkv), tensor_of(l.o), tensor_of(l.o_bias), tensor_of(l.gate_up),
-                           tensor_of(l.gate_up_bias), tensor_of(l.down), tensor_of(l.down_bias), rule,
-                           all_heads ? bias : none, all_heads ? q_norm : none, all_heads ? k_norm : none, l.heads, l.dim, l.gelu != 0, {l.window, l.scale, sinks}});
+                           tensor_of(l.gate_up_bias), tensor_of(l.down), tensor_of(l.down_bias), rule, all_heads ? bias : none,
+                           all_heads ? q_norm : none, all_heads ? k_norm : none, l.heads, l.dim, l.gelu != 0, {l.window, l.scale, sinks}});
     }
     d->allocate_buffers();
     *out = d.release();

@@ -8,7 +8,7 @@
 #include "gpu_layer.cuh"
 #include "gpu_sample.cuh"
 #include "gpu_training.cuh"
-#include "gpu_unpack.cuh"
+#include "gpu_dequantise.cuh"
 
 // One entry a kernel and type: the host looks up "gpu_" + name, with "_f32" or "_bf16". An early
 // kernel calls await_last itself.
@@ -52,8 +52,8 @@ AGT_BOTH(head_gradient, 256, HeadGradient, head_gradient)
 AGT_BOTH(sample_tops, 256, Sample, sample_tops)
 AGT_BOTH(sample_masses, 256, Sample, sample_masses)
 AGT_BOTH(sample, 512, Sample, sample)
-#define AGT_UNPACK(number, B)                                                        \
-  AGT_KERNEL(unpack_##B##_f32, 128, Unpack, unpack<agt::B AGT_COMMA float>)         \
-  AGT_KERNEL(unpack_##B##_bf16, 128, Unpack, unpack<agt::B AGT_COMMA agt::gpu::bf16>)
-AGT_BLOCK_TYPES(AGT_UNPACK)
-AGT_BOTH(codes, 256, Codes, codes)
+#define AGT_DEQUANTISE(number, B)                                                                                    \
+  AGT_KERNEL(dequantise_##B##_f32, 128, DequantiseBlocks, dequantise_blocks<agt::B AGT_COMMA float>)                \
+  AGT_KERNEL(dequantise_##B##_bf16, 128, DequantiseBlocks, dequantise_blocks<agt::B AGT_COMMA agt::gpu::bf16>)
+AGT_BLOCK_TYPES(AGT_DEQUANTISE)
+AGT_BOTH(dequantise_codes, 256, DequantiseCodes, dequantise_codes)

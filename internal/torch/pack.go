@@ -85,7 +85,7 @@ func CodesFit(parts []*codes.Matrices) bool {
 }
 
 // FromCodes makes a tensor of Float32 or BFloat16 from matrices of codes, one behind the other. The numbers are those of
-// package codes, to the bit, rounded to the nearest BFloat16. A device computes them itself.
+// package codes, to the bit, rounded to the nearest BFloat16. A device with our kernels computes them itself.
 func (s *Scope) FromCodes(parts []*codes.Matrices, d DType, dev Device, shape ...int64) Tensor {
 	var pin runtime.Pinner
 	defer pin.Unpin()
@@ -144,12 +144,12 @@ var setGrids = sync.OnceFunc(func() {
 	all := slices.Concat(iqgrids.IQ2XXS(), iqgrids.IQ2XS(), iqgrids.IQ2S(), iqgrids.IQ3XXS(), iqgrids.IQ3S(), iqgrids.IQ1S())
 	var msg *C.char
 	if C.agt_set_grids((*C.int8_t)(unsafe.SliceData(all)), C.int64_t(len(all)), &msg) != 0 {
-		panic(C.GoString(msg)) // they are of another size than block_books.h says
+		panic(C.GoString(msg)) // they are of another size than codebooks.h says
 	}
 })
 
 // FromBlocks makes a tensor of Float32 or BFloat16 from rows of blocks in several places, one behind the other.
-// The numbers are those of the gguf package, to the bit, rounded to the nearest BFloat16. A device computes them itself.
+// The numbers are those of the gguf package, to the bit, rounded to the nearest BFloat16. A device with our kernels computes them itself.
 func (s *Scope) FromBlocks(parts [][]byte, b Blocks, d DType, dev Device, shape ...int64) Tensor {
 	var pin runtime.Pinner
 	defer pin.Unpin()

@@ -15,3 +15,13 @@ typedef unsigned long long uint64_t;
 #endif
 
 #define AGT_INLINE __attribute__((always_inline)) static inline
+
+namespace agt {
+
+AGT_INLINE float float_of(uint32_t bits) {
+  float x;
+  memcpy(&x, &bits, 4);
+  return x;
+}
+
+}  // namespace agt

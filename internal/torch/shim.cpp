@@ -601,7 +601,7 @@ int agt_from_data(agt_tensor *out, const void *data, const int64_t *shape, int n
 }
 int agt_from_parts(agt_tensor *out, const agt_bytes *parts, int n, const int64_t *shape, int ndim, int dtype, int device, char **err) {
   return guard(err, [&] {
-    *out = wrap(agt::uploaded(parts, n, device_of(device)).view(at::ScalarType(dtype)).view(at::IntArrayRef(shape, ndim)));
+    *out = wrap(agt::upload(parts, n, device_of(device)).view(at::ScalarType(dtype)).view(at::IntArrayRef(shape, ndim)));
   });
 }
 int agt_full(agt_tensor *out, const int64_t *shape, int ndim, double value, int dtype, int device, char **err) {

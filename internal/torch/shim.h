@@ -20,8 +20,9 @@ typedef struct {
 } agt_bytes;
 int agt_from_parts(agt_tensor *out, const agt_bytes *parts, int n, const int64_t *shape, int ndim, int dtype, int device, char **err);
 // The numbers of blocks of a GGUF (their type's number there), in float32 or bfloat16. A device with our kernels computes them.
-int agt_from_blocks(agt_tensor *out, const agt_bytes *parts, int n, const int64_t *shape, int ndim, int type, int dtype, int device, char **err);
-// The codebooks of blocks, in the order of block_books.h; once, before any is used.
+int agt_from_blocks(agt_tensor *out, const agt_bytes *parts, int n, const int64_t *shape, int ndim, int type, int dtype, int device,
+                    char **err);
+// The codebooks of blocks, in the order of codebooks.h; once, before any is used.
 int agt_set_grids(const int8_t *of, int64_t n, char **err);
 // Matrices of codes: codes.Matrices.
 typedef struct {
@@ -182,8 +183,8 @@ typedef struct agt_sampling {
 int agt_sample(agt_tensor logits, const agt_sampling *rows, int n, int32_t *ids, float *logprobs, char **err);
 
 // A decoder's step in one call; see decoder.cpp. Tensors may be null where a model has none.
-// Weights are packed; cos and sin [positions, dims/2]; rope: which of them, −1 none; qk_norm: 1
-// each head, 2 all heads together; gelu: of the gate, else SiLU; window and scale as in
+enum { AGT_NORM_EACH_HEAD = 1, AGT_NORM_ALL_HEADS };  // how queries and keys are normed; 0: they are not
+// Weights are packed; cos and sin [positions, dims/2]; rope: which of them, −1 none; qk_norm: AGT_NORM_…; gelu: of the gate, else SiLU; window and scale as in
 // agt_tree_attention. A decoder on a device does not read the fields behind scale.
 // A recurrent mixer in place of attention: conv is null: there is none; states are null: a convolution alone.
 typedef struct agt_decoder_recurrent {
@@ -288,7 +289,8 @@ typedef struct {
 int agt_cuda_devices(const char *file, agt_cuda *found, char **why);
 // Our kernels (gpu_kernels.cu): machine code for an architecture ("sm_90a"), by the NVRTC in
 // a file; *cubin is freed by the caller. n_headers: files that the source includes.
-int agt_gpu_compile(const char *nvrtc, const char *source, int n_headers, const char *const *names, const char *const *headers, const char *standard, const char *arch, void **cubin, int64_t *n, char **err);
+int agt_gpu_compile(const char *nvrtc, const char *source, int n_headers, const char *const *names, const char *const *headers,
+                    const char *standard, const char *arch, void **cubin, int64_t *n, char **err);
 // The version of the NVRTC in a file, and the file that has it: a file that needs NVRTC does, too.
 typedef struct agt_nvrtc {
   int major, minor;

@@ -32,18 +32,18 @@ int64_t total(const agt_bytes *parts, int n) {
   return bytes;
 }
 
-at::Tensor uploaded(const agt_bytes *parts, int n, at::Device device) {
+at::Tensor upload(const agt_bytes *parts, int n, at::Device device) {
   const int64_t bytes = total(parts, n);
   at::Tensor to = at::empty({bytes}, at::TensorOptions().dtype(at::kByte).device(device));
   if (device.is_cpu())
     copy(parts, n, 0, bytes, static_cast<char *>(to.data_ptr()));
   else
-    each_piece(parts, n, 1, device, [&](const at::Tensor &piece, int64_t from) { to.narrow(0, from, piece.numel()).copy_(piece, true); });
+    for_each_piece(parts, n, 1, device, [&](const at::Tensor &piece, int64_t from) { to.narrow(0, from, piece.numel()).copy_(piece, true); });
   return to;
 }
 
 // There are two pieces of memory: one is filled while the device copies the other.
-void each_piece(const agt_bytes *parts, int n, int64_t unit, at::Device device, const std::function<void(const at::Tensor &, int64_t)> &f) {
+void for_each_piece(const agt_bytes *parts, int n, int64_t unit, at::Device device, const std::function<void(const at::Tensor &, int64_t)> &f) {
   const c10::OptionalDeviceGuard guard(device);  // an event leaves the thread on the device on which it was
   const c10::Stream stream = c10::impl::VirtualGuardImpl(device.type()).getStream(device);
   const int64_t bytes = total(parts, n), most = std::max<int64_t>(1, UPLOAD_PIECE / unit) * unit;

@@ -52,6 +52,17 @@ func TestCodesOfAGGUFHaveTheNumbersOfItsBlocks(t *testing.T) {
 	}
 }
 
+// A block whose scale is beyond float32 is no codes, since its doubled numbers with half of the scale are finite.
+func TestAScaleBeyondFloat32IsNoCode(t *testing.T) {
+	block := make([]byte, 17)
+	for scale, want := range map[byte]bool{254: true, 255: false} {
+		block[0] = scale
+		if got := floatCodes(gguf.MXFP4, 1, 1, 32, block) != nil; got != want {
+			t.Errorf("a scale of 2^%d is taken: %v", int(scale)-127, got)
+		}
+	}
+}
+
 // A model's plain tensors, and what no model has, are no codes.
 func TestPlainTensorsAreNoCodes(t *testing.T) {
 	m, err := Open(filepath.Join("testdata", "llama.gguf"))

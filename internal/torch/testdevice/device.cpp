@@ -11,6 +11,7 @@
 #include <ATen/ops/view_native.h>
 #include <c10/core/DeviceType.h>
 #include <c10/core/impl/DeviceGuardImplInterface.h>
+#include <c10/util/ScopeExit.h>
 #include <sys/mman.h>
 #include <torch/library.h>
 #include <unistd.h>
@@ -106,8 +107,8 @@ void open_region(const void *p, int by) {
 }  // namespace
 
 // ---- copies that nobody waits for -----------------------------------------------------------
-// Those from the host are made when an event behind them is waited for, or when memory of the device is used in another way.
-// Whoever changes the source before has changed what is copied. A GPU may copy later still, behind work that it has begun.
+// A copy from the host is made when an event behind it is waited for, or when memory of the device is used in another way. If its
+// source changes before, the changed bytes are copied. A GPU may copy later still, behind work that it has begun.
 namespace {
 std::recursive_mutex copies_lock;  // while they are made, too: whoever reads waits
 std::deque<std::pair<at::Tensor, at::Tensor>> waiting;  // from, to
@@ -117,14 +118,15 @@ bool making = false;
 // The first `until` copies since the process began.
 void make_copies(long until = LONG_MAX) {
   std::lock_guard<std::recursive_mutex> g(copies_lock);
-  if (std::exchange(making, true)) return;  // a copy uses the device's memory, too
+  if (making) return;  // a copy uses the device's memory, too
+  const auto ended = c10::make_scope_exit([] { making = false; });
+  making = true;
   while (!waiting.empty() && made < until) {
     const auto [from, to] = waiting.front();
     waiting.pop_front();
     made++;
     Open(to).host.copy_(from);
   }
-  making = false;
 }
 }  // namespace
 
@@ -271,14 +273,10 @@ struct Guard final : c10::impl::DeviceGuardImplInterface {
   c10::Stream getDefaultStream(c10::Device d) const override { return getStream(d); }
   c10::Stream exchangeStream(c10::Stream) const override { return getStream(getDevice()); }
   c10::DeviceIndex deviceCount() const noexcept override { return 1; }
-  // An event is how many copies lie before it, and one more.
+  // An event is the number of copies before it, plus one.
   void record(void **event, const c10::Stream &, c10::DeviceIndex, c10::EventFlag) const override {
     std::lock_guard<std::recursive_mutex> g(copies_lock);
     *event = reinterpret_cast<void *>(made + long(waiting.size()) + 1);
-  }
-  bool queryEvent(void *event) const override {
-    std::lock_guard<std::recursive_mutex> g(copies_lock);
-    return made >= reinterpret_cast<long>(event) - 1;
   }
   void synchronizeEvent(void *event) const override { make_copies(reinterpret_cast<long>(event) - 1); }
   void synchronizeDevice(c10::DeviceIndex) const override { make_copies(); }

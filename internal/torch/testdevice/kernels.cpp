@@ -31,8 +31,8 @@ const std::map<std::string, void (*)(const void *)> kernels{
     BOTH(NormGradient, norm_rows_gradient), BOTH(NormGradient, norm_long_gradient), BOTH(GateGradient, gate_gradient), BOTH(Turn, turn),
     BOTH(Embed, embed),   BOTH(Gate, gate),    KERNEL(Product, product1_bf16), KERNEL(Product, product2_bf16), KERNEL(Product, product4_bf16),
     KERNEL(Product, normed_product1_bf16), KERNEL(Product, normed_product2_bf16), KERNEL(Product, normed_product4_bf16),
-#define UNPACK(number, B) BOTH(Unpack, unpack_##B),
-    AGT_BLOCK_TYPES(UNPACK) BOTH(Codes, codes),
+#define DEQUANTISE(number, B) BOTH(DequantiseBlocks, dequantise_##B),
+    AGT_BLOCK_TYPES(DEQUANTISE) BOTH(DequantiseCodes, dequantise_codes),
 };
 
 void launch(const agt::gpu::Call &c, at::TensorList used) {

@@ -1,4 +1,4 @@
-// Numbers of quantised weights, to the bit as the CPU has them: each product, sum and difference is rounded.
+// Numbers of quantised weights as the CPU computes them: each product, sum and difference is rounded.
 #pragma once
 #include "block_types.h"
 #include "code_kinds.h"
@@ -27,19 +27,19 @@ __device__ inline float to_half(float x) {
 }
 
 template <class B, class T>
-__device__ void unpack(const Unpack &a) {
+__device__ void dequantise_blocks(const DequantiseBlocks &a) {
   constexpr BlockForm f = B::form;
   const i64 block = i64(blockIdx.x) * blockDim.x + threadIdx.x;
   if (block >= a.blocks) return;
   int8_t q[f.values];
   BlockScales s;
-  B::unpack(a.data + block * f.bytes, q, &s, a.books);
+  B::unpack(a.data + block * f.bytes, q, &s, a.codebooks);
   const float scale = f.floats ? 0 : __fmul_rn(f.unit, half_of(s.scale)), least = f.least ? half_of(s.least) : 0;
   T *y = static_cast<T *>(a.y) + block * f.values;
 #pragma unroll 1
   for (int i = 0; i < f.values; i += 8) {
     const int g = i / int(f.group);
-    const float by = f.floats ? s.by[g] : f.factors ? __fmul_rn(scale, float(s.factor[g])) : scale;
+    const float by = f.floats ? s.group_scale[g] : f.factors ? __fmul_rn(scale, float(s.factor[g])) : scale;
     const float plus = f.least && f.factors ? __fmul_rn(least, float(s.least_factor[g])) : least;
     Eight<T> out;
     for (int j = 0; j < 8; j++) {
@@ -50,8 +50,8 @@ __device__ void unpack(const Unpack &a) {
   }
 }
 
-// The code in a stored row and column, in the lowest bits. Divisions of 64 bits would take longer than the way to the device.
-__device__ inline u32 code_at(const Codes &c, u32 row, u32 col) {
+// The code in a stored row and column, in the lowest bits. Divisions of 64 bits are slow on a GPU.
+__device__ inline u32 code_at(const DequantiseCodes &c, u32 row, u32 col) {
   const u32 log = c.bits == 8 ? 2 : c.bits == 4 ? 3 : 4, last = (1u << log) - 1;  // a word has 1 << log codes
   const bool down = c.order == DOWN;
   u32 place = (down ? row : col) & last;
@@ -74,7 +74,7 @@ __device__ inline float value_of(int meaning, u32 code) {
 }
 
 // The number in a stored row, of all matrices, and column.
-__device__ inline float number_at(const Codes &c, u32 row, u32 col) {
+__device__ inline float number_at(const DequantiseCodes &c, u32 row, u32 col) {
   const u32 down = c.groups && c.transposed ? c.groups[row] : row / u32(c.high);
   const i64 scale = i64(down) * c.across + (c.groups && !c.transposed ? c.groups[col] : col / u32(c.wide));
   const float value = value_of(c.meaning, code_at(c, row, col));
@@ -85,7 +85,7 @@ __device__ inline float number_at(const Codes &c, u32 row, u32 col) {
 
 // Both sides of a transposed tile are read and written along their rows.
 template <class T>
-__device__ void codes(const Codes &c) {
+__device__ void dequantise_codes(const DequantiseCodes &c) {
   __shared__ float tile[kCodeTile][kCodeTile + 1];
   const i64 across = (c.cols + kCodeTile - 1) / kCodeTile, down = (c.rows + kCodeTile - 1) / kCodeTile;
   const i64 matrix = blockIdx.x / (across * down), at = blockIdx.x % (across * down);
