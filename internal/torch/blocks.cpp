@@ -202,9 +202,9 @@ void convert_parts(const BlockFormat &f, const agt_bytes *parts, int n, at::Tens
 
 extern "C" {
 
-int agt_set_grids(const int8_t *of, int64_t n, char **err) {
+int agt_set_codebooks(const int8_t *of, int64_t n, char **err) {
   return agt::guarded(err, [&] {
-    TORCH_CHECK(n == agt::IQ1_DOWN_CODEBOOK, n, " numbers of codebook_numbers, not ", agt::IQ1_DOWN_CODEBOOK);
+    TORCH_CHECK(n == agt::IQ1_DOWN_CODEBOOK, n, " numbers of codebooks, not ", agt::IQ1_DOWN_CODEBOOK);
     agt::set_codebooks(of);
   });
 }

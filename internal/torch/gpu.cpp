@@ -251,13 +251,13 @@ void dequantise_blocks(const BlockFormat &f, const agt_bytes *parts, int n, Tens
 }
 
 void dequantise_codes(const agt_codes &c, Tensor &y) {
+  TORCH_CHECK(c.count * c.rows <= INT32_MAX && c.cols <= INT32_MAX, "codes of ", c.count, " times ", c.rows, " times ", c.cols);
   const at::Device on = y.device();
   Tensor bytes = upload(static_cast<const uint8_t *>(c.data), c.bytes, on), scales = upload(c.scales, c.n_scales, on),
          zeros = upload(c.zeros, c.n_zeros, on), groups = upload(c.groups, c.n_groups, on);
   DequantiseCodes a{data<uint8_t>(bytes), static_cast<const float *>(data(scales)), static_cast<const float *>(data(zeros)),
-          static_cast<const int *>(data(groups)), out(y), c.count, c.rows, c.cols, c.stride, c.across, c.high, c.wide,
-          c.transposed, c.bits, c.order, c.meaning, c.rounding};
-  TORCH_CHECK(c.count * c.rows <= INT32_MAX && c.cols <= INT32_MAX, "codes of ", c.count, " times ", c.rows, " times ", c.cols);
+                    static_cast<const int *>(data(groups)), out(y), c.count, c.rows, c.cols, c.stride, c.across, c.high, c.wide,
+                    c.transposed, c.bits, c.order, c.meaning, c.rounding};
   const int64_t tiles = c.count * divide_up(c.rows, kCodeTile) * divide_up(c.cols, kCodeTile);
   launch("dequantise_codes", y, y.scalar_type(), {tiles}, kRowThreads, &a, {bytes, scales, zeros, groups, y});
 }

@@ -127,7 +127,7 @@ func BlocksOf(name string) (Blocks, bool) {
 	b, ok := map[string]Blocks{"F16": 1, "IQ2_XXS": 16, "IQ2_XS": 17, "IQ3_XXS": 18, "IQ1_S": 19, "IQ3_S": 21, "IQ2_S": 22, "IQ1_M": 29,
 		"TQ1_0": 34, "TQ2_0": 35, "MXFP4": 39, "NVFP4": 40}[name]
 	if ok {
-		setGrids()
+		setCodebooks()
 	}
 	return b, ok
 }
@@ -139,11 +139,11 @@ func QuantOf(name string) (Blocks, bool) {
 	return b, ok
 }
 
-// setGrids gives the codebooks of the IQ types to C++.
-var setGrids = sync.OnceFunc(func() {
+// setCodebooks gives the codebooks of the IQ types to C++.
+var setCodebooks = sync.OnceFunc(func() {
 	all := slices.Concat(iqgrids.IQ2XXS(), iqgrids.IQ2XS(), iqgrids.IQ2S(), iqgrids.IQ3XXS(), iqgrids.IQ3S(), iqgrids.IQ1S())
 	var msg *C.char
-	if C.agt_set_grids((*C.int8_t)(unsafe.SliceData(all)), C.int64_t(len(all)), &msg) != 0 {
+	if C.agt_set_codebooks((*C.int8_t)(unsafe.SliceData(all)), C.int64_t(len(all)), &msg) != 0 {
 		panic(C.GoString(msg)) // they are of another size than codebooks.h says
 	}
 })

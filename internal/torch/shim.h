@@ -23,7 +23,7 @@ int agt_from_parts(agt_tensor *out, const agt_bytes *parts, int n, const int64_t
 int agt_from_blocks(agt_tensor *out, const agt_bytes *parts, int n, const int64_t *shape, int ndim, int type, int dtype, int device,
                     char **err);
 // The codebooks of blocks, in the order of codebooks.h; once, before any is used.
-int agt_set_grids(const int8_t *of, int64_t n, char **err);
+int agt_set_codebooks(const int8_t *of, int64_t n, char **err);
 // Matrices of codes: codes.Matrices.
 typedef struct {
   const void *data;
